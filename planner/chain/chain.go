@@ -1,0 +1,99 @@
+// Package chain holds the costs of a chain of layers: what a planner may know about a model.
+//
+// A chain is layers 1..L and the loss, layer n = L+1; each layer needs only the output of the layer
+// before it. The package knows nothing of tensors, devices or clocks: it reads, validates, groups,
+// scales and writes costs (file format plimsoll.chain/v1).
+package chain
+
+import "encoding/json"
+
+// Format is the value of the "format" field of a chain file.
+const Format = "plimsoll.chain/v1"
+
+// Chain is the measured costs of a chain of layers. Times are seconds, sizes bytes, bandwidths bytes per second.
+//
+// Invariants (checked by Validate): at least one layer; every time finite and not negative; every size not
+// negative; SavedBytes >= OutputBytes for every layer.
+type Chain struct {
+	Name       string
+	InputBytes int64   // a_0
+	Layers     []Layer // layers 1..n in order; the last one is the loss
+	Bandwidth  float64 // device to host link, bytes/s; 0 when unknown
+	Device     string
+	DType      string
+	Batch      int
+	// Extra keeps the fields of the file that this package does not know, so that nothing is lost on rewriting.
+	Extra map[string]json.RawMessage
+}
+
+// Layer is the costs of one layer ℓ.
+type Layer struct {
+	Name                  string
+	ForwardS              float64 // u_F: forward that saves everything backward needs
+	BackwardS             float64 // u_B
+	OutputBytes           int64   // a_ℓ
+	SavedBytes            int64   // ā_ℓ: includes the output, excludes the input
+	GradientBytes         int64   // δ_ℓ
+	ForwardOverheadBytes  int64   // o_F
+	BackwardOverheadBytes int64   // o_B
+	WeightBytes           int64   // parameters; counted by pipeline strategies only
+
+	// DiscardForwardS and DiscardOverheadBytes are the cost of a forward that saves nothing for backward
+	// (forward_checkpoint and forward_discard); nil means as ForwardS and ForwardOverheadBytes.
+	DiscardForwardS      *float64
+	DiscardOverheadBytes *int64
+	// BackwardInputS and BackwardWeightS are the two halves of backward, for split-backward schedules; nil when unknown.
+	BackwardInputS  *float64
+	BackwardWeightS *float64
+
+	Extra map[string]json.RawMessage
+}
+
+// Len returns n = L+1, the number of layers with the loss.
+func (c *Chain) Len() int { return len(c.Layers) }
+
+// Layer returns layer l, 1 <= l <= Len().
+func (c *Chain) Layer(l int) *Layer { return &c.Layers[l-1] }
+
+// Activation returns the bytes of a_i, 0 <= i <= Len().
+func (c *Chain) Activation(i int) int64 {
+	if i == 0 {
+		return c.InputBytes
+	}
+	return c.Layers[i-1].OutputBytes
+}
+
+// Saved returns the bytes of ā_i, 0 <= i <= Len(); ā_0 = a_0.
+func (c *Chain) Saved(i int) int64 {
+	if i == 0 {
+		return c.InputBytes
+	}
+	return c.Layers[i-1].SavedBytes
+}
+
+// Gradient returns the bytes of δ_i, 0 <= i <= Len(): δ_0 has the size of a_0, δ_{L+1} is empty.
+func (c *Chain) Gradient(i int) int64 {
+	switch i {
+	case 0:
+		return c.InputBytes
+	case len(c.Layers):
+		return 0
+	}
+	return c.Layers[i-1].GradientBytes
+}
+
+// DiscardSeconds returns the time of a forward that saves nothing for backward.
+func (l *Layer) DiscardSeconds() float64 {
+	if l.DiscardForwardS != nil {
+		return *l.DiscardForwardS
+	}
+	return l.ForwardS
+}
+
+// DiscardOverhead returns the overhead of a forward that saves nothing for backward.
+func (l *Layer) DiscardOverhead() int64 {
+	if l.DiscardOverheadBytes != nil {
+		return *l.DiscardOverheadBytes
+	}
+	return l.ForwardOverheadBytes
+}

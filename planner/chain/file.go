@@ -1,0 +1,159 @@
+package chain
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/fields"
+)
+
+// Read reads and validates a chain file. Errors name the file, the layer, the field and its value.
+func Read(path string) (*Chain, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	c := new(Chain)
+	if err := c.UnmarshalJSON(data); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+// Decode reads and validates one chain; nothing but white space may follow it.
+func Decode(r io.Reader) (*Chain, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	c := new(Chain)
+	if err := c.UnmarshalJSON(data); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Write validates the chain and writes it to a file, whole or not at all.
+func (c *Chain) Write(path string) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	return atomicfile.WriteFile(path, c.Encode)
+}
+
+// Encode writes the chain with one layer a line.
+func (c *Chain) Encode(w io.Writer) error { return c.list().WriteLines(w, "layers") }
+
+// MarshalJSON writes the chain on one line.
+func (c Chain) MarshalJSON() ([]byte, error) { return c.list().MarshalJSON() }
+
+// MarshalJSON writes the layer with all its defaults resolved.
+func (l Layer) MarshalJSON() ([]byte, error) { return l.list().MarshalJSON() }
+
+func (c *Chain) list() fields.List {
+	out := fields.List{{Name: "format", Value: Format}, {Name: "name", Value: c.Name}}
+	out = fields.Unless(out, "", "device", c.Device)
+	out = fields.Unless(out, "", "dtype", c.DType)
+	out = fields.Unless(out, 0, "batch", c.Batch)
+	out = fields.Unless(out, 0, "bandwidth_bytes_per_s", c.Bandwidth)
+	out = append(out, fields.Field{Name: "input_bytes", Value: c.InputBytes}, fields.Field{Name: "layers", Value: c.Layers})
+	return out.With(c.Extra)
+}
+
+func (l *Layer) list() fields.List {
+	out := fields.List{
+		{Name: "name", Value: l.Name},
+		{Name: "forward_s", Value: l.ForwardS},
+		{Name: "backward_s", Value: l.BackwardS},
+		{Name: "output_bytes", Value: l.OutputBytes},
+		{Name: "saved_bytes", Value: l.SavedBytes},
+		{Name: "gradient_bytes", Value: l.GradientBytes},
+		{Name: "forward_overhead_bytes", Value: l.ForwardOverheadBytes},
+		{Name: "backward_overhead_bytes", Value: l.BackwardOverheadBytes},
+		{Name: "weight_bytes", Value: l.WeightBytes},
+	}
+	out = fields.Optional(out, "discard_forward_s", l.DiscardForwardS)
+	out = fields.Optional(out, "discard_overhead_bytes", l.DiscardOverheadBytes)
+	out = fields.Optional(out, "backward_input_s", l.BackwardInputS)
+	out = fields.Optional(out, "backward_weight_s", l.BackwardWeightS)
+	return out.With(l.Extra)
+}
+
+// UnmarshalJSON reads and validates a chain; on an error the chain is left as it was.
+func (c *Chain) UnmarshalJSON(data []byte) error {
+	read, err := parse(data)
+	if err == nil {
+		err = read.Validate()
+	} else {
+		err = fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	if err != nil {
+		return err
+	}
+	*c = *read
+	return nil
+}
+
+func parse(data []byte) (*Chain, error) {
+	o, err := fields.Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	o.Format(Format)
+	o.Require("input_bytes", "layers")
+	c := &Chain{
+		Name:       o.String("name", ""),
+		InputBytes: o.Int("input_bytes", 0),
+		Bandwidth:  o.Float("bandwidth_bytes_per_s", 0),
+		Device:     o.String("device", ""),
+		DType:      o.String("dtype", ""),
+		Batch:      int(o.Int("batch", 0)),
+	}
+	layers := o.Array("layers")
+	if err := o.Err(); err != nil {
+		return nil, err
+	}
+	c.Extra = o.Rest()
+	c.Layers = make([]Layer, len(layers))
+	for i, raw := range layers {
+		if err := c.Layers[i].UnmarshalJSON(raw); err != nil {
+			return nil, c.inLayer(i, err)
+		}
+	}
+	return c, nil
+}
+
+// UnmarshalJSON reads one layer and fills in the defaults. The name is set even when another field is bad, so
+// that the error can be reported with it.
+func (l *Layer) UnmarshalJSON(data []byte) error {
+	o, err := fields.Parse(data)
+	if err != nil {
+		return err
+	}
+	l.Name = o.String("name", "")
+	o.Require("forward_s", "backward_s", "output_bytes")
+	l.ForwardS = o.Float("forward_s", 0)
+	l.BackwardS = o.Float("backward_s", 0)
+	l.OutputBytes = o.Int("output_bytes", 0)
+	l.SavedBytes = o.Int("saved_bytes", l.OutputBytes)
+	l.GradientBytes = o.Int("gradient_bytes", l.OutputBytes)
+	l.ForwardOverheadBytes = o.Int("forward_overhead_bytes", 0)
+	l.BackwardOverheadBytes = o.Int("backward_overhead_bytes", 0)
+	l.WeightBytes = o.Int("weight_bytes", 0)
+	l.DiscardForwardS = o.OptionalFloat("discard_forward_s")
+	l.DiscardOverheadBytes = o.OptionalInt("discard_overhead_bytes")
+	l.BackwardInputS = o.OptionalFloat("backward_input_s")
+	l.BackwardWeightS = o.OptionalFloat("backward_weight_s")
+	l.Extra = o.Rest()
+	return o.Err()
+}
+
+// inLayer says in which layer an error is; i counts from 0, the message from 1.
+func (c *Chain) inLayer(i int, err error) error {
+	if name := c.Layers[i].Name; name != "" {
+		return fmt.Errorf("layer %d (%s): %w", i+1, name, err)
+	}
+	return fmt.Errorf("layer %d: %w", i+1, err)
+}

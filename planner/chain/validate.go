@@ -1,0 +1,105 @@
+package chain
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"plimsoll/internal/fields"
+)
+
+// MaxBytes bounds the sum of all sizes of a chain: 2^53, the largest whole number that every JSON reader keeps
+// exact. Sums of sizes that a planner makes stay far below the range of int64.
+const MaxBytes = 1 << 53
+
+// Validate checks the invariants of the type. Errors name layer, field and value.
+func (c *Chain) Validate() error {
+	if err := c.validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	return nil
+}
+
+func (c *Chain) validate() error {
+	if len(c.Layers) == 0 {
+		return &fields.Error{Field: "layers", Value: "[]", Reason: "must hold at least the loss"}
+	}
+	var sum totals
+	sum.bytes("input_bytes", c.InputBytes)
+	sum.number("bandwidth_bytes_per_s", c.Bandwidth)
+	sum.number("batch", float64(c.Batch))
+	if sum.err != nil {
+		return sum.err
+	}
+	for i := range c.Layers {
+		if sum.layer(&c.Layers[i]); sum.err != nil {
+			return c.inLayer(i, sum.err)
+		}
+	}
+	return nil
+}
+
+// totals adds up a chain; the first bad field stays as err.
+type totals struct {
+	size    int64
+	seconds float64
+	err     error
+}
+
+func (t *totals) layer(l *Layer) {
+	t.time("forward_s", l.ForwardS)
+	t.time("backward_s", l.BackwardS)
+	t.bytes("output_bytes", l.OutputBytes)
+	t.bytes("saved_bytes", l.SavedBytes)
+	t.bytes("gradient_bytes", l.GradientBytes)
+	t.bytes("forward_overhead_bytes", l.ForwardOverheadBytes)
+	t.bytes("backward_overhead_bytes", l.BackwardOverheadBytes)
+	t.bytes("weight_bytes", l.WeightBytes)
+	t.optionalTime("discard_forward_s", l.DiscardForwardS)
+	t.optionalTime("backward_input_s", l.BackwardInputS)
+	t.optionalTime("backward_weight_s", l.BackwardWeightS)
+	if l.DiscardOverheadBytes != nil {
+		t.bytes("discard_overhead_bytes", *l.DiscardOverheadBytes)
+	}
+	if t.err == nil && l.SavedBytes < l.OutputBytes {
+		t.fail("saved_bytes", strconv.FormatInt(l.SavedBytes, 10),
+			fmt.Sprintf("is less than output_bytes, %d: the saved set contains the output", l.OutputBytes))
+	}
+}
+
+func (t *totals) optionalTime(field string, x *float64) {
+	if x != nil {
+		t.time(field, *x)
+	}
+}
+
+func (t *totals) time(field string, x float64) {
+	t.number(field, x)
+	if t.seconds += x; t.err == nil && math.IsInf(t.seconds, 0) {
+		t.fail(field, formatFloat(x), "makes the sum of all times infinite")
+	}
+}
+
+func (t *totals) number(field string, x float64) {
+	if t.err == nil && !(x >= 0 && x <= math.MaxFloat64) {
+		t.fail(field, formatFloat(x), "is negative or not finite")
+	}
+}
+
+func (t *totals) bytes(field string, n int64) {
+	switch {
+	case t.err != nil:
+	case n < 0:
+		t.fail(field, strconv.FormatInt(n, 10), "is negative")
+	case n > MaxBytes-t.size:
+		t.fail(field, strconv.FormatInt(n, 10), "makes the sum of all sizes exceed 2^53 bytes")
+	default:
+		t.size += n
+	}
+}
+
+func (t *totals) fail(field, value, reason string) {
+	t.err = &fields.Error{Field: field, Value: value, Reason: reason}
+}
+
+func formatFloat(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }

@@ -1,0 +1,56 @@
+// Package planner decides: it turns the costs of a chain and the limits of a device into a plan.
+//
+// It lists every single-device strategy. Like everything below it, it is a pure function of its input: no device, no
+// clock, and no randomness that the input does not seed.
+package planner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"plimsoll/planner/remat"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// ErrUnknownStrategy means that no strategy has the name that was asked for; the message lists those that exist.
+var ErrUnknownStrategy = errors.New("unknown strategy")
+
+// Strategies returns all strategies, in the order in which they are shown.
+func Strategies() []strategy.Strategy { return remat.Strategies() }
+
+// Names returns the names of all strategies.
+func Names() []string {
+	all := Strategies()
+	names := make([]string, len(all))
+	for i, s := range all {
+		names[i] = s.Name
+	}
+	return names
+}
+
+// Lookup returns the strategy of that name. Errors: ErrUnknownStrategy.
+func Lookup(name string) (strategy.Strategy, error) {
+	for _, s := range Strategies() {
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	return strategy.Strategy{}, fmt.Errorf("%w %q: known are %s", ErrUnknownStrategy, name, strings.Join(Names(), ", "))
+}
+
+// Solve runs a strategy and simulates what it returns, so that no plan leaves the planner unchecked.
+// Errors: those of the strategy, *strategy.InfeasibleError among them.
+func Solve(ctx context.Context, s strategy.Strategy, p strategy.Problem) (*schedule.Plan, error) {
+	seq, err := s.Solve(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := schedule.NewPlan(p.Chain, s.Name, seq, schedule.Limits{Memory: p.Memory, Link: p.Link})
+	if err != nil {
+		return nil, fmt.Errorf("BUG: %s returned a sequence that cannot run: %w", s.Name, err)
+	}
+	return plan, nil
+}

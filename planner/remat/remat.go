@@ -1,0 +1,51 @@
+// Package remat plans by rematerialization: forwards are run again instead of keeping what they computed.
+//
+// A strategy is a file, named as the literature names it, and an entry of Strategies. Everything here is a pure
+// function of the costs of a chain; the package knows no device, no clock and no offloading. Sequences hold compute ops only.
+package remat
+
+import "plimsoll/planner/strategy"
+
+const thesis = `A. Shilova, "Memory saving strategies for deep neural network training", Université de Bordeaux, 2021`
+
+// Strategies returns the registry entries of this package, from the simplest to the most thorough.
+func Strategies() []strategy.Strategy {
+	return []strategy.Strategy{
+		{
+			Name:    "store-all",
+			Summary: "no recomputation: the fastest, and the most memory",
+			Paper:   thesis, Section: `2.4.4 ("PyTorch")`,
+			Solve: solveStoreAll,
+		},
+		{
+			Name:    "periodic",
+			Summary: "equal segments, each recomputed once; the number of segments given or the best",
+			Paper:   `T. Chen et al., "Training deep nets with sublinear memory cost", 2016`, Section: "4",
+			Solve: solvePeriodic,
+		},
+		{
+			Name:    "revolve",
+			Summary: "the optimum of automatic differentiation, with a forward_all before each backward",
+			Paper:   `A. Griewank and A. Walther, "Evaluating derivatives", SIAM, 2008`, Section: "thesis of A. Shilova, 2.4.4",
+			Solve: revolve.solve,
+		},
+		{
+			Name:    "rotor",
+			Summary: "the best persistent sequence, sizes rounded up to memory slots",
+			Paper:   thesis, Section: "Theorem 6, Algorithms 3 and 4",
+			Solve: solveRotor,
+		},
+		{
+			Name:    "rotor-exact",
+			Summary: "the best persistent sequence, to the byte",
+			Paper:   thesis, Section: "Theorem 6, Algorithms 3 and 4, memory as step functions",
+			Solve: rotorExact.solve,
+		},
+		{
+			Name:    "rotor-floating",
+			Summary: "the best sequence in which stored activations may also move on, to the byte",
+			Paper:   thesis, Section: "Theorem 5 repaired, Algorithms 1 and 2",
+			Solve: rotorFloating.solve,
+		},
+	}
+}

@@ -1,0 +1,128 @@
+package remat
+
+// rotor: the best memory-persistent sequence when memory is counted in S slots.
+//
+// Paper: A. Shilova, thesis, chapter 2, Theorem 6, Algorithms 3 and 4; S = 500 slots as in section 2.4.2. Each size is rounded up to
+// slots of memory/S bytes, so that a sequence may be missed that would fit to the byte: at limits close to the
+// smallest, and by up to a few per cent of time elsewhere. rotor-exact misses none.
+//
+// Complexity: O(n^3·S) additions at most, O(n^2·S) memory. Three things keep the additions far below that and change
+// no value that a best sequence is made of: rows are visited only where a split can still lower them (lower), what
+// costs more than a sequence already known counts as infeasible (prune), and tiles stay in the cache (tile).
+
+import (
+	"context"
+	"fmt"
+
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// DefaultSlots is S of the thesis.
+const DefaultSlots = 500
+
+func solveRotor(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
+	slots := p.Slots
+	if slots == 0 {
+		slots = DefaultSlots
+	}
+	if slots < 0 || slots > maxCells {
+		return nil, fmt.Errorf("%w: %d slots: rotor takes 1 to %d", ErrOptions, slots, maxCells)
+	}
+	k, err := newCosts(p.Chain)
+	if err != nil {
+		return nil, err
+	}
+	seq, err := rotor(ctx, k, p.Memory, slots)
+	if seq != nil || err != nil {
+		return seq, err
+	}
+	return nil, rotorInfeasible(ctx, k, p, slots)
+}
+
+// rotor returns nil when no sequence fits in slots.
+func rotor(ctx context.Context, k *costs, memory int64, slots int) (schedule.Sequence, error) {
+	if memory < k.a[0] {
+		return nil, nil
+	}
+	k = k.inSlots(memory, slots)
+	if _, _, err := tableSize(k, slots); err != nil {
+		return nil, err
+	}
+	// With layers in groups the table is small, and its sequence bounds what is worth looking at.
+	const group = 4
+	coarse, err := solveSlotted(ctx, k.grouped(group), slots, infinite)
+	if err != nil {
+		return nil, err
+	}
+	table, err := solveSlotted(ctx, k, slots, coarse.excess())
+	if err != nil {
+		return nil, err
+	}
+	return table.sequence(), nil
+}
+
+func solveSlotted(ctx context.Context, k *costs, slots int, cut int64) (*slotted, error) {
+	table, err := newSlotted(k, slots, cut)
+	if err != nil {
+		return nil, err
+	}
+	return table, table.solve(ctx)
+}
+
+// rotorInfeasible finds the smallest limit by bisection: with a larger limit no size takes more slots, so what fits
+// stays feasible.
+//
+// Errors: *strategy.InfeasibleError; ErrOptions when no limit helps.
+func rotorInfeasible(ctx context.Context, k *costs, p strategy.Problem, slots int) error {
+	fewest := k.leastSlots(1<<62, slots)
+	if fewest > int64(slots) {
+		return fmt.Errorf("%w: %d slots are too few at any limit: the chain needs %d", ErrOptions, slots, fewest)
+	}
+	low, high := p.Memory, max(p.Memory, 1)
+	for k.leastSlots(high, slots) > int64(slots) {
+		low, high = high, 2*high
+	}
+	for high-low > 1 && ctx.Err() == nil {
+		if mid := low + (high-low)/2; k.leastSlots(mid, slots) <= int64(slots) {
+			high = mid
+		} else {
+			low = mid
+		}
+	}
+	seq, err := rotor(ctx, k, high, slots)
+	if err != nil {
+		return err
+	}
+	return infeasible("rotor", p.Chain, p.Memory, high, seq)
+}
+
+// leastSlots returns the least number of slots, of memory/slots bytes each, in which a sequence fits.
+func (k *costs) leastSlots(memory int64, slots int) int64 {
+	r := k.inSlots(memory, slots)
+	return r.a[0] + r.least()
+}
+
+// least returns the least memory beside a_0 in which a persistent sequence fits: Theorem 6 without times. O(n^3).
+func (k *costs) least() int64 {
+	table := make([]int64, k.n*(k.n+1)/2)
+	at := func(s, t int) int64 { return table[k.place(s, t)] }
+	for d := range k.n {
+		for s := 1; s+d <= k.n; s++ {
+			t := s + d
+			best := k.needAll(s, t)
+			if s < t {
+				best = max(best, k.saved[s]+at(s+1, t))
+			}
+			need := k.grad[t] + k.needFirst(s)
+			for x := s; x < t; x++ {
+				if x > s {
+					need = max(need, k.grad[t]+k.needNext(x))
+				}
+				best = min(best, max(need, at(s, x), k.a[x]+at(x+1, t)))
+			}
+			table[k.place(s, t)] = best
+		}
+	}
+	return table[k.place(1, k.n)]
+}

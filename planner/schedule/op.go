@@ -1,0 +1,125 @@
+// Package schedule is the one language in which single-device plans are written, and the one truth about
+// them: Verify replays a sequence against the rules, Simulate gives its time and memory.
+//
+// Source: thesis, tables 2.1 and 2.2, assumptions 1, lemma 8.
+package schedule
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"plimsoll/internal/fields"
+)
+
+// Kind is what an op does. The set is closed.
+type Kind uint8
+
+const (
+	// ForwardAll (F^all) computes ā_ℓ from a_{ℓ-1} or ā_{ℓ-1} and keeps the input.
+	ForwardAll Kind = iota
+	// ForwardCheckpoint (F^ck) computes a_ℓ from a_{ℓ-1} or ā_{ℓ-1} and keeps the input.
+	ForwardCheckpoint
+	// ForwardDiscard (F^∅) computes a_ℓ from the plain a_{ℓ-1}, which it frees.
+	ForwardDiscard
+	// Backward (B) computes δ_{ℓ-1} from δ_ℓ, ā_ℓ and the input of ℓ; it frees δ_ℓ, ā_ℓ and a plain a_{ℓ-1}.
+	Backward
+	// Offload (O) copies the input of ℓ to host memory and frees it on the device.
+	Offload
+	// Prefetch (P) copies the input of ℓ back from host memory.
+	Prefetch
+)
+
+// spelling holds the two names of every kind: in files, and in the text form.
+var spelling = [...]struct{ name, token string }{
+	ForwardAll:        {"forward_all", "Fall"},
+	ForwardCheckpoint: {"forward_checkpoint", "Fck"},
+	ForwardDiscard:    {"forward_discard", "F"},
+	Backward:          {"backward", "B"},
+	Offload:           {"offload", "O"},
+	Prefetch:          {"prefetch", "P"},
+}
+
+// Op is one op of a sequence, applied to layer Layer (1..n).
+type Op struct {
+	Kind  Kind
+	Layer int
+}
+
+// Sequence is the ops of one training step on one device, in issue order.
+type Sequence []Op
+
+// Transfer reports whether the op uses the link rather than the compute stream.
+func (k Kind) Transfer() bool { return k == Offload || k == Prefetch }
+
+// String returns the name of the kind in plan files: "forward_all".
+func (k Kind) String() string {
+	if int(k) < len(spelling) {
+		return spelling[k].name
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// ParseKind is the inverse of String.
+func ParseKind(name string) (Kind, error) {
+	for k, s := range spelling {
+		if s.name == name {
+			return Kind(k), nil
+		}
+	}
+	return 0, fmt.Errorf("%w %q", ErrUnknownOp, name)
+}
+
+// String returns the op's token in the text form: "Fck1".
+func (o Op) String() string { return string(o.append(nil)) }
+
+// MarshalJSON writes {"op":"forward_all","layer":1}.
+func (o Op) MarshalJSON() ([]byte, error) { return o.list().MarshalJSON() }
+
+// UnmarshalJSON reads what MarshalJSON writes; fields of other names are ignored.
+func (o *Op) UnmarshalJSON(data []byte) error {
+	obj, err := fields.Parse(data)
+	if err != nil {
+		return err
+	}
+	*o, err = takeOp(obj)
+	return err
+}
+
+func (o Op) list() fields.List {
+	return fields.List{{Name: "op", Value: o.Kind.String()}, {Name: "layer", Value: o.Layer}}
+}
+
+func takeOp(obj *fields.Object) (Op, error) {
+	obj.Require("op", "layer")
+	name := obj.String("op", "")
+	layer := obj.Int("layer", 0)
+	if err := obj.Err(); err != nil {
+		return Op{}, err
+	}
+	kind, err := ParseKind(name)
+	if err != nil {
+		return Op{}, err
+	}
+	if layer < 1 || layer > maxLayer {
+		return Op{}, &fields.Error{Field: "layer", Value: fmt.Sprint(layer), Reason: "is not the number of a layer"}
+	}
+	return Op{kind, int(layer)}, nil
+}
+
+// maxLayer keeps layer numbers within every int.
+const maxLayer = 1<<31 - 1
+
+// UnmarshalJSON reads an array of ops; an error names the position of the op, counted from 0.
+func (s *Sequence) UnmarshalJSON(data []byte) error {
+	var raw []json.RawMessage
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return err
+	}
+	*s = make(Sequence, len(raw))
+	for i, r := range raw {
+		if err := (*s)[i].UnmarshalJSON(r); err != nil {
+			return fmt.Errorf("op %d: %w", i, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package schedule
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"plimsoll/planner/chain"
+)
+
+// smallChain has one layer and the loss.
+func smallChain() *chain.Chain {
+	return &chain.Chain{Name: "small", InputBytes: 4, Layers: []chain.Layer{
+		{Name: "l1", ForwardS: 1, BackwardS: 2, OutputBytes: 3, SavedBytes: 5, GradientBytes: 3},
+		{Name: "loss", ForwardS: 0.5, BackwardS: 0.25, OutputBytes: 1, SavedBytes: 1, GradientBytes: 1},
+	}}
+}
+
+const smallPlan = `{
+ "format":"plimsoll.plan/v1",
+ "chain":"small",
+ "strategy":"by hand",
+ "memory_bytes":20,
+ "bandwidth_bytes_per_s":2,
+ "duplex":true,
+ "predicted":{"makespan_s":4.5,"peak_bytes":13,"idle_s":0.75,"confidence":"high"},
+ "ops":[
+  {"op":"offload","layer":1},
+  {"op":"forward_all","layer":1},
+  {"op":"forward_all","layer":2,"why":"the loss"},
+  {"op":"prefetch","layer":1},
+  {"op":"backward","layer":2},
+  {"op":"backward","layer":1}
+ ],
+ "author":{"tool":"pen <and> paper"}
+}
+`
+
+// TestPlanSurvivesRewriting: what is read and written again is the same, byte for byte, unknown fields included.
+func TestPlanSurvivesRewriting(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.json")
+	if err := os.WriteFile(path, []byte(smallPlan), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (Limits{20, Link{2, true}}); p.Limits != want || p.Ops.String() != "O1 Fall1 Fall2 P1 B2 B1" || p.Predicted.Peak != 13 {
+		t.Errorf("read %+v", p)
+	}
+	if err := p.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(path); string(got) != smallPlan {
+		t.Errorf("rewritten:\n%s", got)
+	}
+	line, err := json.Marshal(*p)
+	var again Plan
+	if err == nil {
+		err = json.Unmarshal(line, &again)
+	}
+	if twice, _ := json.Marshal(again); err != nil || string(twice) != string(line) {
+		t.Errorf("through one line: %s\ninstead of %s, %v", twice, line, err)
+	}
+}
+
+// TestNewPlanPredicts: a plan carries the simulated cost, and fields that say nothing are left out.
+func TestNewPlanPredicts(t *testing.T) {
+	seq, err := Parse("Fall1 Fall2 B2 B1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewPlan(smallChain(), "store-all", seq, Limits{Memory: NoLimit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(p)
+	want := `{"format":"plimsoll.plan/v1","chain":"small","strategy":"store-all",` +
+		`"predicted":{"makespan_s":3.75,"peak_bytes":16,"idle_s":0},` +
+		`"ops":[{"op":"forward_all","layer":1},{"op":"forward_all","layer":2},{"op":"backward","layer":2},{"op":"backward","layer":1}]}`
+	if err != nil || string(data) != want {
+		t.Errorf("%s, %v", data, err)
+	}
+	var memory *MemoryError
+	if _, err := NewPlan(smallChain(), "store-all", seq, Limits{Memory: 15}); !errors.As(err, &memory) || memory.Index != 3 || memory.Needed != 16 {
+		t.Errorf("15 bytes: %v", err)
+	}
+}
+
+func TestPlanIsForOneChain(t *testing.T) {
+	p, err := Decode(strings.NewReader(smallPlan))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := smallChain()
+	if err := p.For(c); err != nil {
+		t.Error(err)
+	}
+	c.Name = "large"
+	if err := p.For(c); !errors.Is(err, ErrOtherChain) || !strings.Contains(err.Error(), `"small"`) || !strings.Contains(err.Error(), `"large"`) {
+		t.Errorf("another chain: %v", err)
+	}
+	c = smallChain()
+	p.Ops = p.Ops[:5]
+	var rule *RuleError
+	if err := p.For(c); !errors.As(err, &rule) {
+		t.Errorf("without backward 1: %v", err)
+	}
+}
+
+func TestBadPlansNameWhatIsWrong(t *testing.T) {
+	for change, want := range map[[2]string]string{
+		{`plimsoll.plan/v1`, `plimsoll.plan/v2`}:            `field "format" is "plimsoll.plan/v2", which is not "plimsoll.plan/v1"`,
+		{`"format":"plimsoll.plan/v1",`, ``}:                `field "format" is missing`,
+		{`"chain":"small",`, ``}:                            `field "chain" is missing`,
+		{`"chain":"small"`, `"chain":1`}:                    `field "chain" is 1, which is not a string`,
+		{`"ops"`, `"opera"`}:                                `field "ops" is missing`,
+		{`"memory_bytes":20`, `"memory_bytes":-1`}:          `field "memory_bytes" is -1, which is negative`,
+		{`"memory_bytes":20`, `"memory_bytes":1e400`}:       `field "memory_bytes" is 1e400, which is too large`,
+		{`"memory_bytes":20`, `"memory_bytes":0.5`}:         `field "memory_bytes" is 0.5, which is not a whole number`,
+		{`_per_s":2`, `_per_s":-2`}:                         `field "bandwidth_bytes_per_s" is -2, which is negative`,
+		{`"duplex":true`, `"duplex":1`}:                     `field "duplex" is 1, which is neither true nor false`,
+		{`"peak_bytes":13`, `"peak_bytes":"13"`}:            `predicted: field "peak_bytes" is "13", which is not a number`,
+		{`"idle_s":0.75`, `"idle_s":-1`}:                    `predicted: field "idle_s" is -1, which is negative`,
+		{`{"op":"offload","layer":1}`, `{"op":"offload"}`}:  `op 0: field "layer" is missing`,
+		{`{"op":"prefetch","layer":1}`, `{"op":"fetch"}`}:   `op 3: field "layer" is missing`,
+		{`"op":"backward","layer":2`, `"op":"b","layer":2`}: `op 4: unknown op "b"`,
+		{`"author"`, `"chain"`}:                             `field "chain" occurs twice`,
+		{`"author"`, `"stages":[],"author"`}:                `a pipeline plan, not a plan for one device: it has stages or tasks`,
+		{`paper"}` + "\n}", `paper"}` + "\n} {}"}:           `line 18, column 3: invalid character '{' after top-level value`,
+		{`"strategy":`, `"strategy"`}:                       `line 4, column 12: invalid character '"' after object key`,
+	} {
+		doc := strings.Replace(smallPlan, change[0], change[1], 1)
+		if doc == smallPlan {
+			t.Fatalf("%q is not in the plan", change[0])
+		}
+		path := filepath.Join(t.TempDir(), "bad.json")
+		if err := os.WriteFile(path, []byte(doc), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(path); err == nil || err.Error() != path+": "+want {
+			t.Errorf("%s: %v, want %s", change[1], err, want)
+		}
+	}
+	if _, err := Read(filepath.Join(t.TempDir(), "none.json")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+func TestSimulateRefusesBadInput(t *testing.T) {
+	seq := Sequence{{ForwardAll, 1}, {ForwardAll, 2}, {Backward, 2}, {Backward, 1}}
+	bad := smallChain()
+	bad.Layers[1].ForwardS = -1
+	if _, err := Simulate(bad, seq, Limits{Memory: NoLimit}); !errors.Is(err, chain.ErrFormat) {
+		t.Errorf("negative time: %v", err)
+	}
+	moving := append(Sequence{{Offload, 1}, seq[0], {Prefetch, 1}}, seq[1:]...)
+	if _, err := Simulate(smallChain(), moving, Limits{Memory: NoLimit}); !errors.Is(err, ErrNoLink) {
+		t.Errorf("no link: %v", err)
+	}
+	if _, err := Simulate(smallChain(), moving, Limits{NoLimit, Link{Bandwidth: 5e-324}}); !errors.Is(err, ErrEndless) {
+		t.Errorf("endless transfer: %v", err)
+	}
+	var memory *MemoryError
+	if _, err := Simulate(smallChain(), seq, Limits{Memory: -1}); !errors.As(err, &memory) || memory.Index != -1 {
+		t.Errorf("negative limit: %v", err)
+	}
+}

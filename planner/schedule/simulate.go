@@ -1,0 +1,271 @@
+package schedule
+
+import (
+	"math"
+
+	"plimsoll/planner/chain"
+)
+
+// NoLimit is the memory limit of a simulation in which nothing waits for memory.
+const NoLimit = math.MaxInt64
+
+// Limits is the device of a simulation.
+type Limits struct {
+	Memory int64 // M, bytes, a_0 included; NoLimit for none
+	Link   Link
+}
+
+// Point is a step of the memory curve: from Time on, until the next point, Bytes are in use.
+type Point struct {
+	Time  float64 // seconds
+	Bytes int64
+}
+
+// Result is what a sequence costs. Times are seconds from the start of the first op.
+type Result struct {
+	Makespan float64 // the end of the last compute op
+	Idle     float64 // Makespan less the time in which a compute op runs
+	Peak     int64   // the largest sum of bytes at any instant
+	PeakOp   int     // position of the op at whose start the peak is first reached; -1: a_0 alone
+	Start    []float64
+	End      []float64
+	// Curve holds every change of the memory in use, in the order in which they happen; of several at one
+	// instant the last one lasts.
+	Curve []Point
+}
+
+// Simulate replays a sequence in time and memory, with the semantics of section 4 of the design: compute ops run
+// one at a time and in order, each as soon as the one before has ended, its prefetched operands have arrived and
+// its memory fits; transfers run in order of appearance on one link (thesis, assumption O.1), or, on a duplex
+// link, in one queue per direction. A transfer starts when its queue is free, every compute op before it has
+// ended, and, for a prefetch, its bytes fit. On a duplex link a prefetch also waits for the end of the offload
+// that made the host copy, and an offload for a prefetch that still reads the host copy it will overwrite; on
+// one link the order of the queue says both.
+//
+// Time and memory are linear in the number of ops. Errors: *RuleError, *MemoryError, ErrNoLink, ErrEndless, and
+// those of chain.Validate.
+func Simulate(c *chain.Chain, seq Sequence, limits Limits) (*Result, error) {
+	s, err := NewSimulator(c)
+	if err != nil {
+		return nil, err
+	}
+	return s.Run(seq, limits)
+}
+
+// Simulator simulates sequences of one chain, which must not change meanwhile. It allocates only when a sequence
+// is longer than all before it, so that a search can call it in its inner loop.
+type Simulator struct {
+	replay
+	c      *chain.Chain
+	limits Limits
+	lanes  []lane
+	now    float64
+	used   int64
+	ended  int // compute ops that have ended
+	busy   float64
+	seq    Sequence
+	result Result
+}
+
+// lane is a queue of ops of which one runs at a time: the compute stream or a direction of the link.
+type lane struct {
+	next    int // position of the next op to start; len(seq) when there is none
+	running int // position of the op that runs, or none
+	end     float64
+}
+
+// NewSimulator validates the chain once for all sequences.
+func NewSimulator(c *chain.Chain) (*Simulator, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return &Simulator{c: c}, nil
+}
+
+// Run is Simulate. The result is valid until the next call of Run.
+func (s *Simulator) Run(seq Sequence, limits Limits) (*Result, error) {
+	if err := s.judge(s.c, seq); err != nil {
+		return nil, err
+	}
+	if s.compute < len(seq) && !(limits.Link.Bandwidth > 0) {
+		return nil, ErrNoLink
+	}
+	if s.c.InputBytes > limits.Memory {
+		return nil, &MemoryError{Index: none, Needed: s.c.InputBytes, Limit: limits.Memory}
+	}
+	s.begin(seq, limits)
+	for running := true; running; running = s.advance() {
+		s.endAll()
+		for s.startFirst() {
+		}
+	}
+	if p := s.waiting(); p < len(seq) {
+		return nil, &MemoryError{p, seq[p], s.used, s.used + s.steps[p].takes, limits.Memory}
+	}
+	return s.finish()
+}
+
+func (s *Simulator) begin(seq Sequence, limits Limits) {
+	s.seq, s.limits = seq, limits
+	// Far above any memory; keeps sums of bytes from overflowing when nothing waits for memory.
+	s.limits.Memory = min(limits.Memory, 1<<62)
+	s.now, s.busy, s.ended, s.used = 0, 0, 0, s.c.InputBytes
+	r := &s.result
+	*r = Result{Peak: s.used, PeakOp: none, Start: resize(r.Start, len(seq)), End: resize(r.End, len(seq)), Curve: r.Curve[:0]}
+	r.Curve = append(r.Curve, Point{0, s.used})
+	lanes := 2
+	if limits.Link.Duplex {
+		lanes = 3
+	}
+	s.lanes = s.lanes[:0]
+	for k := range lanes {
+		s.lanes = append(s.lanes, lane{running: none})
+		s.lanes[k].next = s.find(k, 0)
+	}
+}
+
+func resize(x []float64, n int) []float64 {
+	if cap(x) < n {
+		return make([]float64, n)
+	}
+	return x[:n]
+}
+
+// laneOf returns the queue of an op: 0 compute, 1 the link, or on a duplex link 1 offloads and 2 prefetches.
+func (s *Simulator) laneOf(k Kind) int {
+	switch {
+	case !k.Transfer():
+		return 0
+	case k == Prefetch && s.limits.Link.Duplex:
+		return 2
+	}
+	return 1
+}
+
+// find returns the first position from p on of an op of lane k.
+func (s *Simulator) find(k, p int) int {
+	for p < len(s.seq) && s.laneOf(s.seq[p].Kind) != k {
+		p++
+	}
+	return p
+}
+
+// endAll ends every op whose time has come.
+func (s *Simulator) endAll() {
+	for k := range s.lanes {
+		if ln := &s.lanes[k]; ln.running != none && ln.end <= s.now {
+			s.end(k, ln.running)
+			ln.running = none
+		}
+	}
+}
+
+func (s *Simulator) end(k, p int) {
+	st := &s.steps[p]
+	st.ended = true
+	used := s.used + st.leaves - st.takes
+	if k == 0 {
+		s.ended++
+		s.result.Makespan = s.now
+	}
+	for _, o := range st.releases {
+		if o == none {
+			continue
+		}
+		offload := &s.steps[o]
+		if offload.holds--; offload.holds == 0 {
+			used -= offload.bytes
+		}
+	}
+	s.use(used)
+}
+
+// use sets the memory in use.
+func (s *Simulator) use(bytes int64) {
+	if bytes != s.used {
+		s.used = bytes
+		s.result.Curve = append(s.result.Curve, Point{s.now, bytes})
+	}
+}
+
+// startFirst starts, among the lanes' next ops, the first in the sequence that can start now.
+func (s *Simulator) startFirst() bool {
+	best := none
+	for k := range s.lanes {
+		ln := &s.lanes[k]
+		if ln.running == none && ln.next < len(s.seq) && (best == none || ln.next < s.lanes[best].next) && s.ready(k, ln.next) {
+			best = k
+		}
+	}
+	if best == none {
+		return false
+	}
+	s.start(best)
+	return true
+}
+
+// ready reports whether the op at position p of lane k can start now.
+func (s *Simulator) ready(k, p int) bool {
+	st := &s.steps[p]
+	if k != 0 && s.ended < int(st.before) {
+		return false
+	}
+	for _, w := range st.waits {
+		if w != none && !s.steps[w].ended {
+			return false
+		}
+	}
+	return s.used+st.takes <= s.limits.Memory
+}
+
+func (s *Simulator) start(k int) {
+	ln := &s.lanes[k]
+	p := ln.next
+	st := &s.steps[p]
+	seconds := st.seconds
+	if k == 0 {
+		s.busy += seconds
+	} else {
+		seconds = float64(st.bytes) / s.limits.Link.Bandwidth
+	}
+	s.use(s.used + st.takes)
+	if s.used > s.result.Peak {
+		s.result.Peak, s.result.PeakOp = s.used, p
+	}
+	ln.running, ln.end, ln.next = p, s.now+seconds, s.find(k, p+1)
+	s.result.Start[p], s.result.End[p] = s.now, ln.end
+}
+
+// advance moves to the next instant at which an op ends, which is this one again after an op of length 0; false
+// when nothing runs.
+func (s *Simulator) advance() bool {
+	next, any := 0.0, false
+	for k := range s.lanes {
+		if ln := &s.lanes[k]; ln.running != none && (!any || ln.end < next) {
+			next, any = ln.end, true
+		}
+	}
+	if any {
+		s.now = next
+	}
+	return any
+}
+
+// waiting returns the position of the first op that has not started. Everything before it has ended, so that it
+// can only be waiting for memory.
+func (s *Simulator) waiting() int {
+	p := len(s.seq)
+	for k := range s.lanes {
+		p = min(p, s.lanes[k].next)
+	}
+	return p
+}
+
+func (s *Simulator) finish() (*Result, error) {
+	if math.IsInf(s.now, 0) {
+		return nil, ErrEndless
+	}
+	r := &s.result
+	r.Idle = max(0, r.Makespan-s.busy) // two sums of the same times may round differently
+	return r, nil
+}

@@ -1,0 +1,50 @@
+// Package strategy says what a planning strategy is: one function from a problem to a sequence, and one
+// registry entry that names it and its source. It knows no algorithm; planner lists them all.
+package strategy
+
+import (
+	"context"
+	"fmt"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+)
+
+// Problem is everything a single-device strategy may look at.
+type Problem struct {
+	Chain  *chain.Chain
+	Memory int64         // M, bytes; includes the input a_0
+	Link   schedule.Link // bandwidth 0: no transfers allowed
+	Options
+}
+
+// Options are the parameters of strategies; zero values mean the documented default.
+type Options struct {
+	Slots    int // rotor: number of memory slots S (default 500)
+	Segments int // periodic: number of segments (default: the best by simulation)
+}
+
+// Strategy is one algorithm. The same problem gives the same sequence, byte for byte.
+type Strategy struct {
+	Name    string // as the literature names it: "rotor"
+	Summary string // one line
+	Paper   string // "Shilova's thesis", ...
+	Section string // "Theorem 6, Algorithms 3 and 4"
+	// Solve returns a sequence whose simulated peak is at most p.Memory, or an *InfeasibleError.
+	Solve func(ctx context.Context, p Problem) (schedule.Sequence, error)
+}
+
+// InfeasibleError says that no sequence of this strategy fits.
+type InfeasibleError struct {
+	Strategy string
+	Memory   int64 // the limit asked for
+	Smallest int64 // the smallest limit at which this strategy has a sequence
+	// Op is the op that binds: in the sequence for Smallest, the one with the highest memory.
+	Op        schedule.Op
+	LayerName string
+}
+
+func (e *InfeasibleError) Error() string {
+	return fmt.Sprintf("%s: a limit of %d bytes is too small: the smallest that works is %d bytes, needed by %v (%s)",
+		e.Strategy, e.Memory, e.Smallest, e.Op, e.LayerName)
+}
