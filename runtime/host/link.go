@@ -1,0 +1,81 @@
+package host
+
+import (
+	goruntime "runtime"
+	"sync"
+	"time"
+)
+
+// link is one direction of a connection with a stated bandwidth. Copies reserve it chunk by chunk, so that copies
+// that run at the same time share it fairly and together never exceed it. A nil link is as fast as memory.
+type link struct {
+	bandwidth float64 // bytes/s
+
+	mu   sync.Mutex
+	free time.Duration // when the last reservation ends
+}
+
+func newLink(bandwidth float64) *link {
+	if bandwidth == 0 {
+		return nil
+	}
+	return &link{bandwidth: bandwidth}
+}
+
+// copy copies src to dst and returns when a link of this bandwidth would have delivered the last byte. Lateness of
+// one chunk is made up by the next ones, so it does not add up. Where memory is slower than the link, memory counts.
+func (l *link) copy(dst, src []byte) {
+	if l == nil {
+		copy(dst, src)
+		return
+	}
+	due := now()
+	for len(src) > 0 {
+		n := min(l.chunk(), len(src))
+		due = l.reserve(due, n)
+		copy(dst[:n], src[:n])
+		dst, src = dst[n:], src[n:]
+		pauseUntil(due, len(src) == 0)
+	}
+}
+
+// chunk is about a millisecond's worth: short enough to share fairly, long enough to sleep through.
+func (l *link) chunk() int {
+	const shortest, longest = 64 << 10, 4 << 20
+	return int(min(max(l.bandwidth/1000, shortest), longest))
+}
+
+// reserve takes n bytes' time of the link, not before from, and returns the end of it.
+func (l *link) reserve(from time.Duration, n int) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	start := max(from, l.free)
+	l.free = start + time.Duration(float64(n)/l.bandwidth*float64(time.Second))
+	return l.free
+}
+
+var epoch = time.Now()
+
+// now is the monotonic time that all host devices share.
+func now() time.Duration { return time.Since(epoch) }
+
+// pauseUntil sleeps until just before due; when exact, it yields in a loop for the rest (about 0.1 ms).
+func pauseUntil(due time.Duration, exact bool) {
+	const (
+		sleepError = 1500 * time.Microsecond // time.Sleep wakes up late by up to a millisecond
+		napError   = 120 * time.Microsecond  // so does nap, by up to this
+	)
+	for {
+		left := due - now()
+		switch {
+		case left > 2*sleepError:
+			time.Sleep(left - sleepError)
+		case left > napError:
+			nap(left - napError)
+		case left <= 0 || !exact:
+			return
+		default:
+			goruntime.Gosched()
+		}
+	}
+}

@@ -1,0 +1,228 @@
+package host
+
+import (
+	"fmt"
+	"sync"
+
+	"plimsoll/runtime"
+)
+
+// Stream is a ring of commands and the goroutine that runs them in order. Commands have numbers, 1, 2, ...; a point
+// of the stream is the number of the last command before it.
+//
+// When the ring is full (Config.Queue commands are waiting), issuing blocks until one has run. That cannot deadlock:
+// a command waits only for commands issued before it. A launch must not issue to, or synchronize with, its own stream.
+type Stream struct {
+	device *Device
+	name   string
+	memory memory
+	chaos  *chaos
+	exited chan struct{}
+
+	mu       sync.Mutex
+	more     *sync.Cond // for the runner: a command was issued, or the stream closes
+	progress *sync.Cond // for everybody else: a command has run, or the stream closes
+	ring     []command
+	issued   uint64 // number of the latest command
+	done     uint64 // number of the latest command that has run
+	closing  bool
+	failedAt uint64 // number of the command that failed, 0 when none did
+	err      error  // why; a *runtime.StreamError
+}
+
+var _ runtime.Stream = (*Stream)(nil)
+
+func newStream(d *Device, name string, index int) *Stream {
+	s := &Stream{
+		device: d,
+		name:   name,
+		memory: d.memory,
+		chaos:  newChaos(d.config.Chaos, index),
+		exited: make(chan struct{}),
+		ring:   make([]command, d.config.Queue),
+	}
+	s.more = sync.NewCond(&s.mu)
+	s.progress = sync.NewCond(&s.mu)
+	go s.run()
+	return s
+}
+
+// Name returns the name given to NewStream.
+func (s *Stream) Name() string { return s.name }
+
+// Launch queues work that implements Launch.
+func (s *Stream) Launch(l runtime.Launch) error {
+	work, ok := l.(Launch)
+	if !ok {
+		return s.wrap("launch", runtime.ErrForeignLaunch)
+	}
+	return s.issue(command{kind: launching, work: work})
+}
+
+// Copy queues a copy between the spaces of the device.
+func (s *Stream) Copy(dst, src runtime.Span) error {
+	if err := s.memory.CheckCopy(dst, src); err != nil {
+		return err
+	}
+	return s.issue(command{
+		kind: copying,
+		to:   dst, dst: s.memory.bytes(dst),
+		from: src, src: s.memory.bytes(src),
+		link: s.device.linkBetween(dst.Space, src.Space),
+	})
+}
+
+// CopyPeer queues a copy from the arena to that of another host device.
+func (s *Stream) CopyPeer(peer runtime.Device, dst, src runtime.Span) error {
+	p, ok := peer.(*Device)
+	if !ok || p == nil {
+		return s.wrap("copy to peer", runtime.ErrForeignPeer)
+	}
+	if p == s.device {
+		return s.Copy(dst, src)
+	}
+	theirs, err := p.enter()
+	if err != nil {
+		return s.wrap("copy to peer", err)
+	}
+	if err := s.memory.CheckPeerCopy(theirs.Extent, dst, src); err != nil {
+		p.leave()
+		return err
+	}
+	return s.issue(command{
+		kind: copying,
+		to:   dst, dst: theirs.bytes(dst),
+		from: src, src: s.memory.bytes(src),
+		link: s.device.linkTo(p),
+		peer: p,
+	})
+}
+
+// Record queues a mark for ev.
+func (s *Stream) Record(ev runtime.Event) error {
+	e, ok := ev.(*Event)
+	if !ok || e == nil || e.device != s.device {
+		return s.wrap("record", runtime.ErrForeignEvent)
+	}
+	return s.issue(command{kind: recording, event: e})
+}
+
+// Wait queues a wait for the point that ev marks now.
+func (s *Stream) Wait(ev runtime.Event) error {
+	e, ok := ev.(*Event)
+	if !ok || e == nil {
+		return s.wrap("wait", runtime.ErrForeignEvent)
+	}
+	return s.issue(command{kind: waiting, point: e.latest()})
+}
+
+// Synchronize waits for everything issued so far.
+func (s *Stream) Synchronize() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return s.wrap("synchronize", runtime.ErrClosed)
+	}
+	return s.await(s.issued)
+}
+
+// issue queues a command. When the stream has stopped the command is queued all the same, to be skipped: an event
+// that it records must not stay pending.
+func (s *Stream) issue(c command) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !s.closing && s.issued-s.done == uint64(len(s.ring)) {
+		s.progress.Wait()
+	}
+	if s.closing {
+		c.release()
+		return s.wrap(c.kind.String(), runtime.ErrClosed)
+	}
+	s.issued++
+	*s.slot(s.issued) = c
+	if c.kind == recording {
+		c.event.mark(point{s, s.issued})
+	}
+	s.more.Signal()
+	return s.err
+}
+
+// await waits until command n has run; the caller holds s.mu. The error is of n or of one before it.
+func (s *Stream) await(n uint64) error {
+	for s.done < n {
+		s.progress.Wait()
+	}
+	if s.failedAt != 0 && s.failedAt <= n {
+		return s.err
+	}
+	return nil
+}
+
+func (s *Stream) slot(n uint64) *command { return &s.ring[n%uint64(len(s.ring))] }
+
+// run is the stream's goroutine. Only it writes done, failedAt and err.
+func (s *Stream) run() {
+	defer close(s.exited)
+	for {
+		c := s.next()
+		if c == nil {
+			return
+		}
+		s.chaos.delay()
+		err := s.err
+		if err == nil {
+			err = s.execute(c)
+		}
+		s.chaos.delay()
+		s.finish(c, err)
+	}
+}
+
+// next returns the next command, which stays in its slot until finish, or nil when the stream has closed.
+func (s *Stream) next() *command {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.done == s.issued && !s.closing {
+		s.more.Wait()
+	}
+	if s.done == s.issued {
+		return nil
+	}
+	return s.slot(s.done + 1)
+}
+
+func (s *Stream) execute(c *command) error {
+	if err := c.run(&s.device.config); err != nil {
+		return &runtime.StreamError{Device: s.device.config.Name, Stream: s.name, Op: c.String(), Err: err}
+	}
+	return nil
+}
+
+func (s *Stream) finish(c *command, err error) {
+	if c.kind == recording {
+		c.event.complete(point{s, s.done + 1}, err)
+	}
+	c.release()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*c = command{}
+	s.done++
+	if err != nil && s.err == nil {
+		s.failedAt, s.err = s.done, err
+	}
+	s.progress.Broadcast()
+}
+
+// close lets the stream run what was issued and ends it.
+func (s *Stream) close() {
+	s.mu.Lock()
+	s.closing = true
+	s.more.Signal()
+	s.progress.Broadcast()
+	s.mu.Unlock()
+	<-s.exited
+}
+
+func (s *Stream) wrap(op string, err error) error {
+	return fmt.Errorf("%s: stream %s: %s: %w", s.device.config.Name, s.name, op, err)
+}
