@@ -1,0 +1,264 @@
+package kernels
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"plimsoll/runtime"
+)
+
+// inputsOf returns inputs that fit everyOp[i].
+func inputsOf(op Op) []Desc {
+	image := F32(2, 4, 4, 6)
+	switch op.(type) {
+	case BatchNorm, Add, Concat:
+		return []Desc{image, image}
+	case SoftmaxCrossEntropy:
+		return []Desc{F32(2, 6), labels(2)}
+	}
+	return []Desc{image}
+}
+
+func passesOf(op Op) []Pass {
+	if op.Split() {
+		return []Pass{Forward, BackwardInput, BackwardParams}
+	}
+	return []Pass{Forward, Backward}
+}
+
+// place gives every operand of a call a span of its own.
+func place(c Call, workspace int64) Operands {
+	end := int64(0)
+	next := func(bytes int64) runtime.Span {
+		s := runtime.Span{Offset: end, Bytes: bytes}
+		end += Align(bytes)
+		return s
+	}
+	var o Operands
+	y, _ := c.Op.Infer(c.In)
+	for _, d := range c.In {
+		o.X, o.DX = append(o.X, next(d.Bytes())), append(o.DX, next(d.Bytes()))
+	}
+	o.Y, o.DY = next(y.Bytes()), next(y.Bytes())
+	for _, d := range c.Op.Saved(c.In) {
+		o.Saved = append(o.Saved, next(d.Bytes()))
+	}
+	for _, p := range c.Op.Params(c.In) {
+		o.Params, o.DParams = append(o.Params, next(p.Desc.Bytes())), append(o.DParams, next(p.Desc.Bytes()))
+	}
+	o.Workspace, o.Scalars = next(workspace), next(ScalarsBytes)
+	return o
+}
+
+// spanOf returns the field of o that an operand names.
+func spanOf(o *Operands, op Operand) *runtime.Span {
+	switch op.Role {
+	case X:
+		return &o.X[op.Index]
+	case Y:
+		return &o.Y
+	case DX:
+		return &o.DX[op.Index]
+	case DY:
+		return &o.DY
+	case Save:
+		return &o.Saved[op.Index]
+	case ParamRole:
+		return &o.Params[op.Index]
+	case DParam:
+		return &o.DParams[op.Index]
+	case Workspace:
+		return &o.Workspace
+	}
+	return &o.Scalars
+}
+
+// TestUses: each pass reads and writes what the contract says.
+func TestUses(t *testing.T) {
+	for _, c := range []struct {
+		call Call
+		want string
+	}{
+		{Call{Op: everyOp[0]}, "X[0] Params[0] Params[1] >Y"},
+		{Call{Op: everyOp[0], Pass: BackwardInput}, "DY >DX[0] Params[0]"},
+		{Call{Op: everyOp[0], Pass: BackwardParams, AddParams: true}, "DY X[0] +DParams[0] +DParams[1]"},
+		{Call{Op: everyOp[1], Pass: BackwardInput, AddDX: []bool{true}}, "DY +DX[0] Params[0]"},
+		{Call{Op: everyOp[2], Train: true}, "X[0] X[1] Params[0] Params[1] >Y >Saved[0] >Saved[1]"},
+		{Call{Op: everyOp[2], Train: true, UpdateStats: true}, "X[0] X[1] Params[0] Params[1] +Params[2] +Params[3] >Y >Saved[0] >Saved[1]"},
+		{Call{Op: everyOp[2], UpdateStats: true}, "X[0] X[1] Params[0] Params[1] Params[2] Params[3] >Y"},
+		{Call{Op: everyOp[2], Train: true, Pass: Backward}, "DY Y X[0] >DX[0] >DX[1] Params[0] >DParams[0] >DParams[1] Saved[0] Saved[1]"},
+		{Call{Op: everyOp[2], Pass: Backward, SkipDX: []bool{true}}, "DY Y X[0] >DX[1] Params[0] >DParams[0] >DParams[1] Params[2] Params[3]"},
+		{Call{Op: everyOp[3], Train: true, Pass: Backward}, "DY Y >DX[0]"},
+		{Call{Op: everyOp[6], Train: true}, "X[0] >Y >Saved[0]"},
+		{Call{Op: everyOp[6], Train: true, Pass: Backward}, "DY >DX[0] Saved[0]"},
+		{Call{Op: everyOp[9]}, "X[0] >Y"},
+		{Call{Op: everyOp[9], Train: true, Pass: Backward}, "DY >DX[0] Scalars"},
+		{Call{Op: everyOp[10], Train: true, Pass: Backward}, "X[1] >DX[0] Saved[0]"},
+	} {
+		c.call.In = inputsOf(c.call.Op)
+		if err := c.call.Check(); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]int{}
+		for _, u := range c.call.Uses(place(c.call, 0), 0) {
+			mark := map[[2]bool]string{{true, false}: "", {false, true}: ">", {true, true}: "+"}[[2]bool{u.Read, u.Write}]
+			got[mark+u.Operand.String()]++
+		}
+		for _, w := range strings.Fields(c.want) {
+			got[w]--
+		}
+		for u, n := range got {
+			if n != 0 {
+				t.Errorf("%s %v train=%v: %s is listed %+d times too often, want %s", c.call.Op.Kind(), c.call.Pass, c.call.Train, u, n, c.want)
+			}
+		}
+	}
+}
+
+// TestOperandsCheck: for every call, each listed operand that is spoiled is refused by its name, and each that is
+// not listed is ignored.
+func TestOperandsCheck(t *testing.T) {
+	spoils := map[string]func(*runtime.Span){
+		"bytes":    func(s *runtime.Span) { s.Bytes-- },
+		"multiple": func(s *runtime.Span) { s.Offset += 4 },
+		"negative": func(s *runtime.Span) { s.Offset = -64 },
+		"arena":    func(s *runtime.Span) { s.Space = runtime.Host },
+	}
+	refused := 0
+	for _, op := range everyOp {
+		for _, pass := range passesOf(op) {
+			c := Call{Op: op, In: inputsOf(op), Pass: pass, Train: true, UpdateStats: true}
+			for _, u := range c.Uses(place(c, 128), 128) {
+				for what, spoil := range spoils {
+					o := place(c, 128)
+					spoil(spanOf(&o, u.Operand))
+					err := o.Check(c, 128)
+					var e *OpError
+					if !errors.As(err, &e) || e.Kind != op.Kind() || e.Field != u.Operand.String() && what != "negative" {
+						t.Errorf("%s %v with %v spoiled (%s): %v", op.Kind(), pass, u.Operand, what, err)
+					}
+					refused++
+				}
+			}
+		}
+	}
+	if refused < 300 {
+		t.Errorf("tried %d spoiled operands, want at least 300", refused)
+	}
+}
+
+// TestOverlaps: an output on an input is accepted exactly where the op declares it, on that input's very bytes; what is
+// accumulated shares with nothing.
+func TestOverlaps(t *testing.T) {
+	pairs, allowed := 0, 0
+	for _, op := range everyOp {
+		for _, pass := range passesOf(op) {
+			c := Call{Op: op, In: inputsOf(op), Pass: pass, Train: true}
+			uses := c.Uses(place(c, 64), 64)
+			for _, u := range uses {
+				for _, v := range uses {
+					if !u.Write || u.Operand == v.Operand {
+						continue
+					}
+					o := place(c, 64)
+					to := spanOf(&o, u.Operand)
+					to.Offset = spanOf(&o, v.Operand).Offset
+					may := !v.Write && op.Alias(pass, u.Operand, v.Operand) && u.Bytes == v.Bytes
+					if err := o.Check(c, 64); (err == nil) != may {
+						t.Errorf("%s %v: %v on %v: %v, want allowed: %v", op.Kind(), pass, u.Operand, v.Operand, err, may)
+					}
+					adding := c
+					adding.AddDX = []bool{true, true}
+					if err := o.Check(adding, 64); may && pass != Forward && err == nil {
+						t.Errorf("%s %v: an accumulated %v on %v was accepted", op.Kind(), pass, u.Operand, v.Operand)
+					}
+					pairs++
+					if may {
+						allowed++
+					}
+				}
+			}
+		}
+	}
+	if pairs < 60 || allowed < 9 {
+		t.Errorf("tried %d pairs, %d of them aliases; want at least 60 and 9", pairs, allowed)
+	}
+}
+
+// TestBadCalls: calls that no library can run are refused by field.
+func TestBadCalls(t *testing.T) {
+	conv, norm := everyOp[0], everyOp[2]
+	for _, c := range []struct {
+		call  Call
+		field string
+	}{
+		{Call{}, "Op"},
+		{Call{Op: conv}, "X"},
+		{Call{Op: conv, In: inputsOf(conv), Pass: Backward}, "Pass"},
+		{Call{Op: norm, In: inputsOf(norm), Pass: BackwardInput}, "Pass"},
+		{Call{Op: norm, In: inputsOf(norm), Pass: 9}, "Pass"},
+		{Call{Op: norm, In: inputsOf(norm), SkipDX: make([]bool, 3)}, "SkipDX"},
+		{Call{Op: norm, In: inputsOf(norm), AddDX: make([]bool, 3)}, "AddDX"},
+		{Call{Op: BatchNorm{}, In: []Desc{F32(1, 1, 1, 5)}, Train: true}, "X"},
+	} {
+		var e *OpError
+		if err := c.call.Check(); !errors.As(err, &e) || e.Field != c.field {
+			t.Errorf("%+v: %v, want an OpError about %s", c.call, err, c.field)
+		}
+	}
+}
+
+// TestBadUpdates: rules and operands that cannot be are refused by field.
+func TestBadUpdates(t *testing.T) {
+	nan := float32(math.NaN())
+	good := func(states int) UpdateOperands {
+		span := func(i int) runtime.Span { return runtime.Span{Offset: int64(i) * 64, Bytes: 64} }
+		o := UpdateOperands{Elements: 16, Param: span(0), Grad: span(1), Scalars: span(2)}
+		for i := range states {
+			o.States = append(o.States, span(3+i))
+		}
+		return o
+	}
+	for _, u := range []Update{SGD{}, SGD{Momentum: 0.9, Nesterov: true}, Adam{}, AdamW{Beta1: 0.9}} {
+		if err := good(u.States()).Check(u); err != nil {
+			t.Errorf("%+v: %v", u, err)
+		}
+	}
+	for _, c := range []struct {
+		rule  Update
+		spoil func(*UpdateOperands)
+		field string
+	}{
+		{nil, nil, "Update"},
+		{SGD{Momentum: -1}, nil, "Momentum"},
+		{SGD{Dampening: 2}, nil, "Dampening"},
+		{SGD{WeightDecay: nan}, nil, "WeightDecay"},
+		{SGD{Nesterov: true}, nil, "Nesterov"},
+		{SGD{Nesterov: true, Momentum: 0.9, Dampening: 0.1}, nil, "Nesterov"},
+		{Adam{Beta1: 1}, nil, "Beta1"},
+		{Adam{Beta2: -0.1}, nil, "Beta2"},
+		{AdamW{Epsilon: nan}, nil, "Epsilon"},
+		{AdamW{WeightDecay: -1}, nil, "WeightDecay"},
+		{SGD{}, func(o *UpdateOperands) { o.Elements = 0 }, "Elements"},
+		{SGD{}, func(o *UpdateOperands) { o.Elements = MaxElements + 1 }, "Elements"},
+		{SGD{}, func(o *UpdateOperands) { o.Elements = 17 }, "Params[0]"},
+		{SGD{}, func(o *UpdateOperands) { o.Grad.Offset = 0 }, "DParams[0]"},
+		{SGD{Momentum: 1}, func(o *UpdateOperands) { o.States = nil }, "States"},
+		{Adam{}, func(o *UpdateOperands) { o.States[1].Offset += 4 }, "Saved[1]"},
+		{SGD{}, func(o *UpdateOperands) { o.Scalars.Bytes = 8 }, "Scalars"},
+	} {
+		o := UpdateOperands{}
+		if c.rule != nil {
+			o = good(c.rule.States())
+		}
+		if c.spoil != nil {
+			c.spoil(&o)
+		}
+		var e *OpError
+		if err := o.Check(c.rule); !errors.As(err, &e) || e.Field != c.field {
+			t.Errorf("%+v: %v, want an OpError about %s", c.rule, err, c.field)
+		}
+	}
+}

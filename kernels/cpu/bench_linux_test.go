@@ -1,0 +1,129 @@
+package cpu
+
+import (
+	"fmt"
+	"math/rand/v2"
+	goruntime "runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"plimsoll/kernels"
+)
+
+var started = time.Now()
+
+func wallClock() time.Duration { return time.Since(started) }
+
+// threadClock is the processor time of this thread, which other programs on the machine do not add to.
+func threadClock() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		return wallClock()
+	}
+	return time.Duration(t.Nano())
+}
+
+// benchmarkCall reports the speed of a call and its share of the peak of all its threads.
+func benchmarkCall(b *testing.B, path Path, threads int, c kernels.Call, operations float64) {
+	l, err := New(nil, Options{Threads: threads, Path: path.String()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := newRig(b, l, c, nil)
+	r.fill(randomInputs(rand.New(rand.NewPCG(1, 1)), c))
+	l.memory = r.memory
+	launch, err := l.Prepare(c, r.operands)
+	if err != nil {
+		b.Fatal(err)
+	}
+	work := launch.(interface{ Run() error })
+	clock := wallClock
+	if threads == 1 {
+		goruntime.LockOSThread()
+		defer goruntime.UnlockOSThread()
+		clock = threadClock
+	}
+	best := time.Duration(1 << 62)
+	for b.Loop() {
+		start := clock()
+		if err := work.Run(); err != nil {
+			b.Fatal(err)
+		}
+		best = min(best, clock()-start)
+	}
+	rate := operations / best.Seconds()
+	b.ReportMetric(rate/1e9, "best-GFLOP/s")
+	b.ReportMetric(100*rate/(Peak(path)*float64(threads)), "%peak")
+	b.ReportMetric(float64(best.Microseconds()), "best-us")
+}
+
+// BenchmarkGEMM is a square product (a Linear without bias).
+func BenchmarkGEMM(b *testing.B) {
+	for _, path := range Paths() {
+		for _, threads := range []int{1, 2} {
+			for _, n := range []int{256, 512, 1024, 2048} {
+				b.Run(fmt.Sprintf("%v/threads=%d/n=%d", path, threads, n), func(b *testing.B) {
+					c := kernels.Call{Op: kernels.Linear{Out: n}, In: []kernels.Desc{kernels.F32(n, n)}}
+					benchmarkCall(b, path, threads, c, 2*float64(n)*float64(n)*float64(n))
+				})
+			}
+		}
+	}
+}
+
+// resnetConvs are convolutions of ResNet-50 at 224x224: channels in, out, kernel, stride, image.
+var resnetConvs = []struct{ in, out, kernel, stride, size int }{
+	{3, 64, 7, 2, 224},
+	{64, 64, 1, 1, 56}, {64, 64, 3, 1, 56}, {64, 256, 1, 1, 56}, {256, 64, 1, 1, 56},
+	{256, 128, 1, 1, 56}, {128, 128, 3, 2, 56}, {128, 128, 3, 1, 28}, {128, 512, 1, 1, 28}, {512, 128, 1, 1, 28},
+	{256, 512, 1, 2, 56}, {256, 256, 3, 1, 14}, {256, 1024, 1, 1, 14}, {1024, 256, 1, 1, 14},
+	{512, 512, 3, 1, 7}, {512, 2048, 1, 1, 7}, {2048, 512, 1, 1, 7},
+}
+
+// BenchmarkConv runs ResNet-50's convolutions, batch 8, in all passes.
+func BenchmarkConv(b *testing.B) {
+	for _, s := range resnetConvs {
+		op := kernels.Conv2D{Out: s.out, KernelH: s.kernel, KernelW: s.kernel, StrideH: s.stride, StrideW: s.stride, PadH: s.kernel / 2, PadW: s.kernel / 2}
+		in := []kernels.Desc{kernels.F32(8, s.size, s.size, s.in)}
+		y, err := op.Infer(in)
+		if err != nil {
+			b.Fatal(err)
+		}
+		operations := 2 * float64(y.Elements()) * float64(s.kernel*s.kernel*s.in)
+		for _, pass := range []kernels.Pass{kernels.Forward, kernels.BackwardInput, kernels.BackwardParams} {
+			for _, threads := range []int{1, 2} {
+				b.Run(fmt.Sprintf("%dx%d/%d-%d/k%ds%d/%v/threads=%d", s.size, s.size, s.in, s.out, s.kernel, s.stride, pass, threads), func(b *testing.B) {
+					benchmarkCall(b, fastest(), threads, kernels.Call{Op: op, In: in, Train: true, Pass: pass}, operations)
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkStream runs the ops that are bound by memory; operations are bytes read and written, so GFLOP/s is GB/s.
+func BenchmarkStream(b *testing.B) {
+	x := kernels.F32(8, 56, 56, 256)
+	bytes := float64(x.Bytes())
+	calls := []struct {
+		name string
+		call kernels.Call
+		runs float64 // tensors read and written
+	}{
+		{"relu", kernels.Call{Op: kernels.ReLU{}, In: []kernels.Desc{x}}, 2},
+		{"batchnorm+relu", kernels.Call{Op: kernels.BatchNorm{ReLU: true}, In: []kernels.Desc{x}, Train: true}, 3},
+		{"batchnorm+add+relu", kernels.Call{Op: kernels.BatchNorm{ReLU: true, Residual: true}, In: []kernels.Desc{x, x}, Train: true}, 4},
+		{"batchnorm+relu backward", kernels.Call{Op: kernels.BatchNorm{ReLU: true}, In: []kernels.Desc{x}, Train: true, Pass: kernels.Backward}, 7},
+		{"maxpool", kernels.Call{Op: kernels.MaxPool{KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1}, In: []kernels.Desc{x}, Train: true}, 1.5},
+		{"maxpool backward", kernels.Call{Op: kernels.MaxPool{KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1}, In: []kernels.Desc{x}, Train: true, Pass: kernels.Backward}, 1.5},
+		{"dropout", kernels.Call{Op: kernels.Dropout{P: 0.5}, In: []kernels.Desc{x}, Train: true}, 2},
+	}
+	for _, c := range calls {
+		for _, threads := range []int{1, 2} {
+			b.Run(fmt.Sprintf("%s/threads=%d", c.name, threads), func(b *testing.B) {
+				benchmarkCall(b, fastest(), threads, c.call, bytes*c.runs)
+			})
+		}
+	}
+}

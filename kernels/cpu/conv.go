@@ -1,0 +1,276 @@
+package cpu
+
+// #include "job.h"
+import "C"
+
+import "plimsoll/kernels"
+
+// axis is a convolution along H or W.
+type axis struct{ in, out, kernel, stride, pad, dilation int64 }
+
+// convolution is a Conv2D, or a Linear, which is one of 1x1 images.
+type convolution struct {
+	n, channels, out, groups int64
+	h, w                     axis
+}
+
+func newConvolution(c kernels.Conv2D, x kernels.Desc) convolution {
+	y, _ := c.Infer([]kernels.Desc{x})
+	e := func(i int) int64 { return int64(i) }
+	return convolution{
+		n: e(x.Shape[0]), channels: e(x.Shape[3]), out: e(c.Out), groups: e(c.Groups),
+		h: axis{e(x.Shape[1]), e(y.Shape[1]), e(c.KernelH), e(c.StrideH), e(c.PadH), e(c.DilationH)},
+		w: axis{e(x.Shape[2]), e(y.Shape[2]), e(c.KernelW), e(c.StrideW), e(c.PadW), e(c.DilationW)},
+	}
+}
+
+func newLinear(l kernels.Linear, x kernels.Desc) convolution {
+	n := int64(x.Shape[0])
+	one := axis{in: 1, out: 1, kernel: 1, stride: 1, dilation: 1}
+	return convolution{n: n, channels: x.Elements() / n, out: int64(l.Out), groups: 1, h: one, w: one}
+}
+
+// depth and width are the input and output channels of a group.
+func (c convolution) depth() int64 { return c.channels / c.groups }
+func (c convolution) width() int64 { return c.out / c.groups }
+
+// forwardTaps: output position g looks at input g*stride - pad + t*dilation for tap t.
+func (a axis) forwardTaps() C.struct_taps {
+	return C.struct_taps{
+		count: C.int64_t(a.kernel), mul: C.int64_t(a.stride), off: C.int64_t(-a.pad), step: C.int64_t(a.dilation),
+		stride: 1,
+	}
+}
+
+// backwardTaps: input position i = g*stride + rest receives from output position o through tap t where
+// i + pad = o*stride + t*dilation: the taps with rest + pad = t*dilation modulo the stride, a step of
+// stride/gcd(stride, dilation) apart. The last comes first, so that positions in the image ascend. ok is false when
+// there is none.
+func (a axis) backwardTaps(rest int64) (t C.struct_taps, ok bool) {
+	step := a.stride / gcd(a.stride, a.dilation)
+	for first := range min(step, a.kernel) {
+		if (rest+a.pad-first*a.dilation)%a.stride == 0 {
+			count := ceil(a.kernel-first, step)
+			last := first + (count-1)*step
+			return C.struct_taps{
+				count: C.int64_t(count), mul: 1,
+				off:    C.int64_t((rest + a.pad - last*a.dilation) / a.stride),
+				step:   C.int64_t(step * a.dilation / a.stride),
+				first:  C.int64_t(last),
+				stride: C.int64_t(-step),
+			}, true
+		}
+	}
+	return C.struct_taps{mul: 1}, false
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+func (b *builder) conv(c convolution) {
+	switch b.call.Pass {
+	case kernels.Forward:
+		b.convForward(c)
+	case kernels.BackwardInput:
+		if !b.call.Skips(0) {
+			b.convInput(c)
+		}
+	case kernels.BackwardParams:
+		b.convParams(c)
+	}
+}
+
+// forwardGrid enumerates output pixels and looks at the input.
+func (b *builder) forwardGrid(c convolution) C.struct_grid {
+	g := C.struct_grid{
+		n: C.int64_t(c.n), h: C.int64_t(c.h.out), w: C.int64_t(c.w.out),
+		image: b.at(kernels.X, 0), height: C.int64_t(c.h.in), width: C.int64_t(c.w.in), pixel: C.int64_t(c.channels),
+		depth: C.int64_t(c.depth()), th: c.h.forwardTaps(), tw: c.w.forwardTaps(),
+	}
+	g.joined = joined(g)
+	return g
+}
+
+// joined: the taps of w follow one another in the image, so that they are copied as one.
+func joined(g C.struct_grid) C.int64_t { return flag(g.tw.step == 1 && g.depth == g.pixel) }
+
+func (b *builder) convForward(c convolution) {
+	p := product{
+		grid: b.forwardGrid(c), windowStep: c.depth(),
+		groups: c.groups, columns: c.width(), inner: c.depth(),
+		bias:   b.at(kernels.ParamRole, 1),
+		result: b.at(kernels.Y, 0), rows: c.h.out, cols: c.w.out, pixel: c.out,
+		mulH: 1, mulW: 1,
+	}
+	b.products(c, []product{p})
+}
+
+// convInput: each class of input positions modulo the strides is a product of its own, with the taps that reach it.
+func (b *builder) convInput(c convolution) {
+	var all []product
+	for h := range min(c.h.stride, c.h.in) {
+		for w := range min(c.w.stride, c.w.in) {
+			th, okH := c.h.backwardTaps(h)
+			tw, okW := c.w.backwardTaps(w)
+			if b.call.Adds(0) && !(okH && okW) {
+				continue
+			}
+			all = append(all, product{
+				grid:       b.backwardGrid(c, h, w, th, tw),
+				windowStep: c.width(), groups: c.groups, columns: c.depth(), inner: c.width(), transposed: true,
+				result: b.at(kernels.DX, 0), rows: c.h.in, cols: c.w.in, pixel: c.channels,
+				mulH: c.h.stride, mulW: c.w.stride, offH: h, offW: w,
+				accumulate: b.call.Adds(0),
+			})
+		}
+	}
+	b.products(c, all)
+}
+
+// backwardGrid enumerates the input pixels (h, w) modulo the strides and looks at the output's gradient.
+func (b *builder) backwardGrid(c convolution, h, w int64, th, tw C.struct_taps) C.struct_grid {
+	g := C.struct_grid{
+		n: C.int64_t(c.n), h: C.int64_t(ceil(c.h.in-h, c.h.stride)), w: C.int64_t(ceil(c.w.in-w, c.w.stride)),
+		image: b.at(kernels.DY, 0), height: C.int64_t(c.h.out), width: C.int64_t(c.w.out),
+		pixel: C.int64_t(c.out), depth: C.int64_t(c.width()), th: th, tw: tw,
+	}
+	g.joined = joined(g)
+	return g
+}
+
+// product is one implicit matrix product: windows of an image times weights.
+type product struct {
+	grid                   C.struct_grid
+	windowStep             int64
+	groups, columns, inner int64 // columns of a group; inner is the channels of a tap
+	transposed             bool
+	bias, result           C.uint64_t
+	rows, cols, pixel      int64
+	mulH, mulW, offH, offW int64
+	accumulate             bool
+}
+
+func (p product) depth() int64  { return int64(p.grid.th.count*p.grid.tw.count) * p.inner }
+func (p product) pixels() int64 { return int64(p.grid.n * p.grid.h * p.grid.w) }
+
+// packedFloats bounds the panels that are packed at a time (2 MiB), so that workspace stays small and panels near.
+const packedFloats = 1 << 19
+
+// products runs several products of one convolution in shared workspace: packs a block of columns, multiplies, and so on.
+func (b *builder) products(c convolution, all []product) {
+	panel := int64(C.plimsoll_panel(C.int32_t(b.lib.path)))
+	var size int64
+	for _, p := range all {
+		columns, depth := p.block(panel)
+		size = max(size, p.groups*groupSize(panel, columns, depth))
+	}
+	packed := b.reserve(size * 4)
+	s := b.reserveScratch(C.ROWS * C.LEAD * 4)
+	for _, p := range all {
+		columns, depth := p.block(panel)
+		for first := int64(0); first < p.columns; first += columns {
+			for k0 := int64(0); k0 == 0 || k0 < p.depth(); k0 += depth {
+				part := part{first, min(columns, p.columns-first), k0, min(depth, p.depth()-k0)}
+				b.pack(c, p, packed, panel, part)
+				b.multiply(p, packed, panel, s, part)
+			}
+		}
+	}
+}
+
+// part is what is packed at a time: columns from first on, depth values of each from k0 on.
+type part struct{ first, columns, k0, depth int64 }
+
+// block returns how many columns, and how much of their depth, are packed at a time. Wide parts come first: the windows
+// are read again for every block of columns. The depth is whole blocks, so that no sum is cut anew.
+func (p product) block(panel int64) (columns, depth int64) {
+	if p.groups > 1 {
+		return p.columns, max(p.depth(), 1)
+	}
+	columns = min(p.columns, packedFloats/C.DEPTH)
+	blocks := max(packedFloats/(ceil(columns, panel)*panel)/C.DEPTH, 1)
+	return columns, max(min(p.depth(), blocks*C.DEPTH), 1)
+}
+
+// groupSize returns the floats of a group's packed columns.
+func groupSize(panel, columns, depth int64) int64 {
+	whole := columns / panel * panel
+	if rest := columns - whole; rest > panel/2 {
+		whole += panel
+	} else if rest > 0 {
+		whole += panel / 2
+	}
+	return whole * depth
+}
+
+func (b *builder) pack(c convolution, p product, packed C.uint64_t, panel int64, t part) {
+	panels := ceil(t.columns, panel)
+	addJob(b, C.PACK_WEIGHTS, p.groups*panels, scratch{}, C.struct_pack_args{
+		weight: b.at(kernels.ParamRole, 0), packed: packed,
+		groups: C.int64_t(p.groups), out: C.int64_t(c.width()), kh: C.int64_t(c.h.kernel), kw: C.int64_t(c.w.kernel),
+		depth: C.int64_t(c.depth()), th: p.grid.th, tw: p.grid.tw, transposed: flag(p.transposed),
+		first: C.int64_t(t.first), columns: C.int64_t(t.columns), k0: C.int64_t(t.k0), k: C.int64_t(t.depth),
+		panels: C.int64_t(panels), group_size: C.int64_t(groupSize(panel, t.columns, t.depth)),
+	})
+}
+
+// A task has a block of rows and as many columns as leave work for all threads: its rows are gathered for it alone.
+const (
+	mostColumns  = 1024
+	leastColumns = 128
+	enoughTasks  = 8
+)
+
+func (b *builder) multiply(p product, packed C.uint64_t, panel int64, s scratch, t part) {
+	rows := ceil(p.pixels(), C.ROWS)
+	cols := max(ceil(t.columns, mostColumns), min(ceil(enoughTasks, rows*p.groups), ceil(t.columns, leastColumns)))
+	addJob(b, C.GEMM, p.groups*rows*cols, s, C.struct_gemm_args{
+		grid: p.grid, window_step: C.int64_t(p.windowStep), k0: C.int64_t(t.k0), k: C.int64_t(t.depth),
+		packed: packed, bias: p.bias, group_size: C.int64_t(groupSize(panel, t.columns, t.depth)),
+		groups: C.int64_t(p.groups), group_columns: C.int64_t(p.columns),
+		first: C.int64_t(t.first), columns: C.int64_t(t.columns),
+		result: p.result, rows: C.int64_t(p.rows), cols: C.int64_t(p.cols), pixel: C.int64_t(p.pixel),
+		mul_h: C.int64_t(p.mulH), off_h: C.int64_t(p.offH), mul_w: C.int64_t(p.mulW), off_w: C.int64_t(p.offW),
+		accumulate: flag(p.accumulate || t.k0 > 0), row_blocks: C.int64_t(rows), column_blocks: C.int64_t(cols),
+	})
+}
+
+const (
+	gradientChunks = 16      // parts of the pixels that are summed apart, at most
+	partFloats     = 1 << 18 // bound of all parts (1 MiB) when there is more than one
+	chunkPixels    = 512     // pixels that make a part worth it
+)
+
+func (b *builder) convParams(c convolution) {
+	columns := c.h.kernel * c.w.kernel * c.depth()
+	elements := c.out * columns
+	pixels := c.n * c.h.out * c.w.out
+	chunks := max(min(gradientChunks, partFloats/elements, pixels/chunkPixels), 1)
+	args := C.struct_gradient_args{
+		grid: b.forwardGrid(c), window_step: C.int64_t(c.depth()), dy: b.at(kernels.DY, 0),
+		groups: C.int64_t(c.groups), out: C.int64_t(c.width()), columns: C.int64_t(columns),
+		part: b.at(kernels.DParam, 0), accumulate: flag(b.call.AddParams),
+		chunks: C.int64_t(chunks), row_blocks: C.int64_t(ceil(c.width(), C.GRAD_ROWS)), column_blocks: C.int64_t(ceil(columns, C.GRAD_COLS)),
+	}
+	if chunks > 1 {
+		args.part, args.accumulate = b.reserve(chunks*elements*4), 0
+	}
+	s := b.reserveScratch(C.GRAD_DEPTH * (C.GRAD_LEAD_A + C.GRAD_LEAD_B) * 4)
+	addJob(b, C.WEIGHT_GRADIENT, chunks*c.groups*int64(args.row_blocks*args.column_blocks), s, args)
+	if chunks > 1 {
+		addJob(b, C.SUM_PARTS, ceil(elements, grain), scratch{}, C.struct_sum_args{
+			part: args.part, out: b.at(kernels.DParam, 0), parts: C.int64_t(chunks), n: C.int64_t(elements),
+			accumulate: flag(b.call.AddParams), chunk: grain,
+		})
+	}
+	if db := b.at(kernels.DParam, 1); db != 0 {
+		addJob(b, C.BIAS_GRADIENT, ceil(c.out, 64), scratch{}, C.struct_bias_args{
+			dy: b.at(kernels.DY, 0), out: db, rows: C.int64_t(pixels), channels: C.int64_t(c.out),
+			accumulate: flag(b.call.AddParams),
+		})
+	}
+}

@@ -1,0 +1,235 @@
+// Package cpu is the kernel library of the host device: every op of package kernels in float32, in C compiled for
+// AVX-512, AVX2 and any other processor (see Path), on all cores.
+//
+// A launch is bound to addresses when it is prepared; running it allocates nothing. Results depend on the operands and
+// the path alone: work is cut into tasks by shape, sums run in an order that depends on the shape, and threads only
+// decide who does which task. So one thread and many give the same bits, alone or beside other streams.
+//
+// Images are N,H,W,C throughout; convolutions read them through windows and never store im2col matrices.
+package cpu
+
+// #cgo CFLAGS: -std=c11 -O3 -Wall -Wextra -Wno-unknown-pragmas
+// #cgo LDFLAGS: -lm
+// #include "job.h"
+import "C"
+
+import (
+	"fmt"
+	goruntime "runtime"
+	"sync"
+	"unsafe"
+
+	"plimsoll/kernels"
+	"plimsoll/runtime"
+)
+
+// Memory gives the bytes of a device's spans; runtime/host's Device is one.
+type Memory interface {
+	Bytes(s runtime.Span) ([]byte, error)
+}
+
+// Options of a library. The zero value is the fastest path on all cores.
+type Options struct {
+	Threads int    // workers, the caller included; 0: GOMAXPROCS. Libraries with equal Threads share their workers
+	Path    string // "plain", "avx2", "avx512"; "": the environment's PLIMSOLL_CPU_PATH, or the fastest
+}
+
+// MaxThreads bounds Options.Threads.
+const MaxThreads = 1024
+
+// Library implements kernels.Library.
+type Library struct {
+	memory Memory
+	path   Path
+	pool   *pool
+}
+
+var _ kernels.Library = (*Library)(nil)
+
+// New returns the library for memory; nil will do for Workspace.
+func New(memory Memory, o Options) (*Library, error) {
+	path, err := choosePath(o.Path)
+	if err != nil {
+		return nil, fmt.Errorf("cpu: %w", err)
+	}
+	if o.Threads < 0 || o.Threads > MaxThreads {
+		return nil, fmt.Errorf("cpu: %w: %d is not from 0 (all cores) to %d", ErrThreads, o.Threads, MaxThreads)
+	}
+	if o.Threads == 0 {
+		o.Threads = min(goruntime.GOMAXPROCS(0), MaxThreads)
+	}
+	return &Library{memory: memory, path: path, pool: sharedPool(o.Threads)}, nil
+}
+
+// Name implements kernels.Library: "cpu/avx512".
+func (l *Library) Name() string { return "cpu/" + l.path.String() }
+
+// Path returns the instruction set in use.
+func (l *Library) Path() Path { return l.path }
+
+// Threads returns the number of workers.
+func (l *Library) Threads() int { return l.pool.threads }
+
+// Workspace implements kernels.Library. It depends on the path and the threads.
+func (l *Library) Workspace(c kernels.Call) (int64, error) {
+	if err := c.Check(); err != nil {
+		return 0, err
+	}
+	return l.build(c, nil).used, nil
+}
+
+// Prepare implements kernels.Library.
+func (l *Library) Prepare(c kernels.Call, o kernels.Operands) (runtime.Launch, error) {
+	workspace, err := l.Workspace(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.Check(c, workspace); err != nil {
+		return nil, err
+	}
+	uses, err := l.resolve(c.Uses(o, workspace))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Op.Kind(), err)
+	}
+	return l.launch(c.Op.Kind()+" "+c.Pass.String(), l.build(c, uses), uses), nil
+}
+
+// PrepareUpdate implements kernels.Library.
+func (l *Library) PrepareUpdate(u kernels.Update, o kernels.UpdateOperands) (runtime.Launch, error) {
+	if err := o.Check(u); err != nil {
+		return nil, err
+	}
+	uses, err := l.resolve(o.Uses())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", u.Kind(), err)
+	}
+	b := l.newBuilder(uses)
+	b.update(u, o.Elements)
+	return l.launch(u.Kind(), b, uses), nil
+}
+
+func (l *Library) launch(name string, b *builder, uses []access) *launch {
+	return &launch{name: name, pool: l.pool, jobs: b.jobs, uses: uses, left: sync.NewCond(&l.pool.mu)}
+}
+
+// access is an operand's memory.
+type access struct {
+	operand kernels.Operand
+	bytes   []byte
+	write   bool
+}
+
+// resolve finds the memory of operands.
+func (l *Library) resolve(uses []kernels.Use) ([]access, error) {
+	if l.memory == nil {
+		return nil, fmt.Errorf("the library has no memory: give New a device")
+	}
+	found := make([]access, len(uses))
+	for i, u := range uses {
+		b, err := l.memory.Bytes(u.Span)
+		if err != nil {
+			return nil, fmt.Errorf("%v: %w", u.Operand, err)
+		}
+		found[i] = access{operand: u.Operand, bytes: b[:u.Bytes], write: u.Write}
+	}
+	return found, nil
+}
+
+// builder turns a call into jobs. Without operands it only counts the workspace.
+type builder struct {
+	lib     *Library
+	call    kernels.Call
+	address map[kernels.Operand]C.uint64_t
+	jobs    []C.struct_job
+	used    int64 // bytes of workspace
+}
+
+func (l *Library) newBuilder(uses []access) *builder {
+	b := &builder{lib: l, address: map[kernels.Operand]C.uint64_t{}}
+	for _, u := range uses {
+		b.address[u.operand] = C.uint64_t(uintptr(unsafe.Pointer(unsafe.SliceData(u.bytes))))
+	}
+	return b
+}
+
+func (l *Library) build(c kernels.Call, uses []access) *builder {
+	b := l.newBuilder(uses)
+	b.call = c
+	switch op := c.Op.(type) {
+	case kernels.Conv2D:
+		b.conv(newConvolution(op.Defaults(), c.In[0]))
+	case kernels.Linear:
+		b.conv(newLinear(op, c.In[0]))
+	case kernels.BatchNorm:
+		b.norm(op.Defaults())
+	case kernels.ReLU:
+		b.relu()
+	case kernels.Add:
+		b.add()
+	case kernels.Concat:
+		b.concat()
+	case kernels.MaxPool:
+		b.pool(kernels.AvgPool(op.Defaults()), C.MAXPOOL_FORWARD, C.MAXPOOL_BACKWARD)
+	case kernels.AvgPool:
+		b.pool(op.Defaults(), C.AVGPOOL_FORWARD, C.AVGPOOL_BACKWARD)
+	case kernels.GlobalAvgPool:
+		b.globalPool()
+	case kernels.Dropout:
+		b.dropout(op)
+	case kernels.SoftmaxCrossEntropy:
+		b.loss()
+	default:
+		panic(fmt.Sprintf("BUG: no kernels for %T", op))
+	}
+	return b
+}
+
+// at returns the address of an operand, 0 when the call does not use it.
+func (b *builder) at(r kernels.Role, index int) C.uint64_t {
+	return b.address[kernels.Operand{Role: r, Index: index}]
+}
+
+// reserve takes bytes of the workspace.
+func (b *builder) reserve(bytes int64) C.uint64_t {
+	at := b.used
+	b.used += kernels.Align(bytes)
+	if base := b.at(kernels.Workspace, 0); base != 0 {
+		return base + C.uint64_t(at)
+	}
+	return 0
+}
+
+// scratch is workspace that every worker has for itself.
+type scratch struct {
+	base  C.uint64_t
+	bytes int64
+}
+
+func (b *builder) reserveScratch(bytes int64) scratch {
+	bytes = kernels.Align(bytes)
+	return scratch{b.reserve(bytes * int64(b.lib.pool.threads)), bytes}
+}
+
+// addJob appends a phase with its arguments.
+func addJob[T any](b *builder, kernel, tasks int64, s scratch, args T) {
+	b.jobs = append(b.jobs, C.struct_job{
+		tasks: C.int64_t(tasks), path: C.int32_t(b.lib.path), kernel: C.int32_t(kernel),
+		scratch: s.base, scratch_bytes: C.int64_t(s.bytes),
+	})
+	*(*T)(unsafe.Pointer(&b.jobs[len(b.jobs)-1].args)) = args
+}
+
+// grain is the elements of a task of the kernels that stream through memory.
+const grain = 16384
+
+func ceil(a, b int64) int64 { return (a + b - 1) / b }
+
+// rowsPerTask returns how many rows of so many elements make a task.
+func rowsPerTask(width int64) int64 { return max(grain/width, 1) }
+
+func flag(b bool) C.int64_t {
+	if b {
+		return 1
+	}
+	return 0
+}

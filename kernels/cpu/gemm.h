@@ -1,0 +1,358 @@
+// Products of matrices, one of which is read from an image through windows (implicit GEMM: no im2col in memory).
+//
+// result rows are pixels and its columns channels. A block of at most ROWS windows, DEPTH values of each, is copied
+// row by row (windows are runs of channels, so a copy is a few memcpys) to scratch that stays in the second-level cache;
+// the other factor was packed into panels of PANEL columns; a tile of at most STRIP rows and one panel is kept in
+// registers while its depth is walked. (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, 2008.)
+//
+// Order of sums: each block of DEPTH products is summed from zero, one after the other, and added to what was
+// there. It depends on the shapes alone: not on the path's tile, not on the threads.
+
+// tile computes out[i] = base[i] + sum over k of a(i, k) * b(k) for `rows` rows of `regs` registers.
+// a(i, k) = a[i*ai + k*ak]; b(k) = b[k*bk ...]. base null stands for zeros. Meanwhile it brings the caches what comes
+// next: its own part of out, and `depth` values from ahead on, `pace` apart.
+INLINE void tile(const int rows, const int regs, int64_t ai, int64_t ak, int64_t bk, int64_t depth, const float *a,
+		const float *b, const float *ahead, int64_t pace, float *const *out, int64_t column, const float *const *base,
+		int64_t base_column) {
+	UNROLL for (int i = 0; i < rows; i++)
+		UNROLL for (int j = 0; j < regs; j++) __builtin_prefetch(out[i] + column + j * LANES, 1);
+	reg acc[STRIP][2];
+	UNROLL for (int i = 0; i < rows; i++)
+		UNROLL for (int j = 0; j < regs; j++) acc[i][j] = splat(0);
+	for (int64_t k = 0; k < depth; k++) {
+		reg bv[2];
+		UNROLL for (int j = 0; j < regs; j++) bv[j] = *(const vec *)(b + j * LANES);
+		UNROLL for (int i = 0; i < rows; i++) {
+			reg av = splat(a[i * ai]);
+			UNROLL for (int j = 0; j < regs; j++) acc[i][j] = fma_(av, bv[j], acc[i][j]);
+		}
+		__builtin_prefetch(ahead, 0, 2);
+		a += ak;
+		b += bk;
+		ahead += pace;
+	}
+	if (base) {
+		UNROLL for (int i = 0; i < rows; i++)
+			UNROLL for (int j = 0; j < regs; j++) acc[i][j] += *(const vec *)(base[i] + base_column + j * LANES);
+	}
+	UNROLL for (int i = 0; i < rows; i++)
+		UNROLL for (int j = 0; j < regs; j++) *(vec *)(out[i] + column + j * LANES) = acc[i][j];
+}
+
+// A tile function for each number of rows and registers. by_rows reads a packed block row by row, by_depth depth by depth.
+typedef void tile_fn(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, const float *ahead,
+	int64_t pace, float *const *out, int64_t column, const float *const *base, int64_t base_column);
+
+#define TILE(rows, regs) \
+	static void by_rows_##rows##_##regs(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, \
+			const float *ahead, int64_t pace, float *const *out, int64_t column, const float *const *base, int64_t base_column) { \
+		(void)lead; \
+		tile(rows, regs, LEAD, 1, bk, depth, a, b, ahead, pace, out, column, base, base_column); \
+	} \
+	static void by_depth_##rows##_##regs(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, \
+			const float *ahead, int64_t pace, float *const *out, int64_t column, const float *const *base, int64_t base_column) { \
+		tile(rows, regs, 1, lead, bk, depth, a, b, ahead, pace, out, column, base, base_column); \
+	}
+#define TILES(rows) TILE(rows, 1) TILE(rows, 2)
+#define ENTRY(layout, rows) {layout##_##rows##_1, layout##_##rows##_2}
+
+TILES(1) TILES(2) TILES(3) TILES(4) TILES(5) TILES(6)
+#if PATH == 2
+TILES(7) TILES(8) TILES(9) TILES(10) TILES(11) TILES(12) TILES(13) TILES(14)
+#define LARGER(layout) \
+	, ENTRY(layout, 7), ENTRY(layout, 8), ENTRY(layout, 9), ENTRY(layout, 10), ENTRY(layout, 11), ENTRY(layout, 12), \
+		ENTRY(layout, 13), ENTRY(layout, 14)
+#else
+#define LARGER(layout)
+#endif
+#define ENTRIES(layout) \
+	{ENTRY(layout, 1), ENTRY(layout, 2), ENTRY(layout, 3), ENTRY(layout, 4), ENTRY(layout, 5), ENTRY(layout, 6) LARGER(layout)}
+
+static tile_fn *const by_rows[STRIP][2] = ENTRIES(by_rows);
+static tile_fn *const by_depth[STRIP][2] = ENTRIES(by_depth);
+
+// edge is tile for a panel with fewer columns than its registers hold: through a tile on the stack. b has room for whole
+// registers.
+static void edge(tile_fn *fn, int64_t rows, int64_t columns, int64_t lead, int64_t bk, int64_t depth, const float *a,
+		const float *b, const float *ahead, int64_t pace, float *const *out, int64_t column, const float *const *base,
+		int64_t base_column) {
+	float whole[STRIP][PANEL];
+	float *to[STRIP];
+	for (int64_t i = 0; i < STRIP; i++) to[i] = whole[i];
+	fn(lead, bk, depth, a, b, ahead, pace, to, 0, 0, 0);
+	for (int64_t i = 0; i < rows; i++)
+		for (int64_t j = 0; j < columns; j++)
+			out[i][column + j] = base ? whole[i][j] + base[i][base_column + j] : whole[i][j];
+}
+
+// strips calls the tiles of one panel for all strips of a block of rows; each fetches its share of the panel at next.
+static void strips(tile_fn *const fns[STRIP][2], int64_t rows, int64_t columns, int64_t ai, int64_t lead, int64_t bk,
+		int64_t depth, const float *a, const float *b, const float *next, float *const *out, int64_t column,
+		const float *const *base, int64_t base_column) {
+	int64_t n = ceildiv(rows, STRIP), pace = PANEL / n;
+	int regs = columns > LANES ? 2 : 1;
+	for (int64_t s = 0; s < n; s++) {
+		int64_t r0 = rows * s / n, r1 = rows * (s + 1) / n;
+		tile_fn *fn = fns[r1 - r0 - 1][regs - 1];
+		const float *const *from = base ? base + r0 : 0;
+		const float *ahead = next + s * pace * depth;
+		if (columns == regs * LANES)
+			fn(lead, bk, depth, a + r0 * ai, b, ahead, pace, out + r0, column, from, base_column);
+		else
+			edge(fn, r1 - r0, columns, lead, bk, depth, a + r0 * ai, b, ahead, pace, out + r0, column, from, base_column);
+	}
+}
+
+// place is where the window of a pixel lies: its image, the row of tap 0, and the value of tap 0 within a row of the
+// image, both of which may be outside.
+struct place { const float *image; int64_t h, at; };
+
+struct pixel { int64_t n, h, w; };
+
+INLINE struct pixel pixel_at(const struct grid *g, int64_t row) {
+	return (struct pixel){row / (g->h * g->w), row / g->w % g->h, row % g->w};
+}
+
+INLINE void next_pixel(const struct grid *g, struct pixel *p) {
+	if (++p->w < g->w) return;
+	p->w = 0;
+	if (++p->h < g->h) return;
+	p->h = 0;
+	p->n++;
+}
+
+// locate finds the places of pixels p, p+1, ...; channel is the first of the group.
+static void locate(const struct grid *g, struct pixel p, int64_t rows, int64_t channel, struct place *places) {
+	for (int64_t i = 0; i < rows; i++, next_pixel(g, &p)) {
+		places[i].image = F(g->image) + p.n * g->height * g->width * g->pixel;
+		places[i].h = p.h * g->th.mul + g->th.off;
+		places[i].at = (p.w * g->tw.mul + g->tw.off) * g->pixel + channel;
+	}
+}
+
+// copy_values copies n floats; the last register may overlap the one before it.
+INLINE void copy_values(float *dst, const float *src, int64_t n) {
+	if (n < LANES) {
+		for (int64_t i = 0; i < n; i++) dst[i] = src[i];
+		return;
+	}
+	for (int64_t i = 0; i + LANES <= n; i += LANES) *(vec *)(dst + i) = *(const vec *)(src + i);
+	*(vec *)(dst + n - LANES) = *(const vec *)(src + n - LANES);
+}
+
+// copy_clipped copies values [from, to) of a line of the given width, with zeros for those outside.
+static void copy_clipped(float *dst, const float *line, int64_t from, int64_t to, int64_t width) {
+	int64_t a = least(most(from, 0), to), b = most(least(to, width), a);
+	for (int64_t i = from; i < a; i++) dst[i - from] = 0;
+	for (int64_t i = a; i < b; i++) dst[i - from] = line[i];
+	for (int64_t i = b; i < to; i++) dst[i - from] = 0;
+}
+
+// gather copies values [k0, k1) of the windows at places to the rows of dst. A window is cut into runs that are
+// contiguous in the image: one tap, or all taps of w where these follow one another.
+static void gather(const struct grid *g, const struct place *places, int64_t rows, int64_t k0, int64_t k1, float *dst, int64_t lead) {
+	if (k0 == k1) return;
+	int64_t runs = g->joined ? 1 : g->tw.count, run = g->depth * g->tw.count / runs;
+	int64_t line = g->width * g->pixel;
+	int64_t th = k0 / run / runs, tw = k0 / run % runs, skip = k0 % run;
+	while (k0 < k1) {
+		int64_t length = least(run - skip, k1 - k0);
+		int64_t down = th * g->th.step, right = tw * g->tw.step * g->pixel + skip;
+		for (int64_t i = 0; i < rows; i++) {
+			int64_t h = places[i].h + down, at = places[i].at + right;
+			int inside = h >= 0 && h < g->height;
+			const float *src = places[i].image + (inside ? h * line : 0);
+			if (inside && at >= 0 && at + length <= line)
+				copy_values(dst + i * lead, src + at, length);
+			else
+				copy_clipped(dst + i * lead, src, at, at + length, inside ? line : 0);
+		}
+		dst += length;
+		k0 += length;
+		skip = 0;
+		if (++tw == runs) tw = 0, th++;
+	}
+}
+
+// panel_width is the columns that a panel of so many columns takes: whole registers.
+INLINE int64_t panel_width(int64_t columns) { return columns > LANES ? PANEL : LANES; }
+
+// transpose turns LANES rows of LANES values over, src_step apart, to dst_step apart: for s = 1, 2, 4, ... it swaps the
+// off-diagonal quarters of each square of 2s rows.
+#define LOW(lane, s) ((lane) & (s) ? LANES + (lane) - (s) : (lane))
+#define HIGH(lane, s) ((lane) & (s) ? LANES + (lane) : (lane) + (s))
+#if PATH == 2
+#define LANE_LIST(f, s) f(0, s), f(1, s), f(2, s), f(3, s), f(4, s), f(5, s), f(6, s), f(7, s), f(8, s), f(9, s), f(10, s), \
+	f(11, s), f(12, s), f(13, s), f(14, s), f(15, s)
+#elif PATH == 1
+#define LANE_LIST(f, s) f(0, s), f(1, s), f(2, s), f(3, s), f(4, s), f(5, s), f(6, s), f(7, s)
+#else
+#define LANE_LIST(f, s) f(0, s), f(1, s), f(2, s), f(3, s)
+#endif
+#if defined(__clang__)
+#define SHUFFLE(a, b, f, s) __builtin_shufflevector(a, b, LANE_LIST(f, s))
+#else
+typedef int32_t lanes __attribute__((vector_size(LANES * 4)));
+#define SHUFFLE(a, b, f, s) __builtin_shuffle(a, b, (lanes){LANE_LIST(f, s)})
+#endif
+#define SWAP_QUARTERS(s) \
+	UNROLL for (int i = 0; i < LANES; i++) \
+		if (!(i & (s))) { \
+			reg low = SHUFFLE(t[i], t[i + (s)], LOW, s), high = SHUFFLE(t[i], t[i + (s)], HIGH, s); \
+			t[i] = low; \
+			t[i + (s)] = high; \
+		}
+
+static void transpose(const float *src, int64_t src_step, float *dst, int64_t dst_step) {
+	reg t[LANES];
+	UNROLL for (int i = 0; i < LANES; i++) t[i] = *(const vec *)(src + i * src_step);
+	SWAP_QUARTERS(1)
+	SWAP_QUARTERS(2)
+#if PATH >= 1
+	SWAP_QUARTERS(4)
+#endif
+#if PATH == 2
+	SWAP_QUARTERS(8)
+#endif
+	UNROLL for (int i = 0; i < LANES; i++) *(vec *)(dst + i * dst_step) = t[i];
+}
+
+// pack_columns packs k values of columns that are rows in memory: dst[i*width + j] = src[j*row + i].
+static void pack_columns(const float *src, int64_t row, int64_t k, int64_t columns, int64_t width, float *dst) {
+	for (int64_t j = 0; j < columns; j += LANES)
+		for (int64_t i = 0; i < k; i += LANES) {
+			if (j + LANES <= columns && i + LANES <= k) {
+				transpose(src + j * row + i, row, dst + i * width + j, width);
+				continue;
+			}
+			for (int64_t y = i; y < least(i + LANES, k); y++)
+				for (int64_t x = j; x < least(j + LANES, columns); x++) dst[y * width + x] = src[x * row + y];
+		}
+}
+
+// pack_taps packs rows as they are, tap by tap: value k of a column is that of tap k/out and output channel k%out.
+static void pack_taps(const struct pack_args *p, const float *weight, int64_t columns, int64_t width, float *dst) {
+	int64_t row = p->kh * p->kw * p->depth, end = p->k0 + p->k;
+	for (int64_t k = p->k0; k < end;) {
+		int64_t t = k / p->out, o = k % p->out, count = least(p->out - o, end - k);
+		int64_t kh = p->th.first + t / p->tw.count * p->th.stride, kw = p->tw.first + t % p->tw.count * p->tw.stride;
+		const float *src = weight + (kh * p->kw + kw) * p->depth;
+		for (int64_t i = 0; i < count; i++, dst += width) copy_values(dst, src + (o + i) * row, columns);
+		k += count;
+	}
+}
+
+// pack_weights: a task is one panel, k values of each of its columns, k outermost, zeros behind the last column.
+static void pack_weights(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct pack_args *p = &job->args.pack;
+	int64_t group = task / p->panels, panel = task % p->panels, first = p->first + panel * PANEL;
+	int64_t columns = least(p->columns - panel * PANEL, PANEL), width = panel_width(columns);
+	int64_t row = p->kh * p->kw * p->depth; // of one output channel
+	const float *weight = F(p->weight) + group * p->out * row;
+	float *dst = F(p->packed) + group * p->group_size + panel * PANEL * p->k;
+	for (int64_t i = 0; columns < width && i < p->k; i++)
+		for (int64_t j = columns; j < width; j++) dst[i * width + j] = 0;
+	if (p->transposed)
+		pack_taps(p, weight + first, columns, width, dst);
+	else
+		pack_columns(weight + first * row + p->k0, row, p->k, columns, width, dst);
+}
+
+// result_rows writes the address of each row's first channel.
+static void result_rows(const struct gemm_args *g, struct pixel p, int64_t rows, int64_t channel, float **out) {
+	for (int64_t i = 0; i < rows; i++, next_pixel(&g->grid, &p)) {
+		int64_t h = p.h * g->mul_h + g->off_h, w = p.w * g->mul_w + g->off_w;
+		out[i] = F(g->result) + ((p.n * g->rows + h) * g->cols + w) * g->pixel + channel;
+	}
+}
+
+// gemm: a task is a block of rows and a block of columns of one group. Scratch: float ROWS,LEAD.
+static void gemm(const struct job *job, int64_t task, char *scratch) {
+	const struct gemm_args *g = &job->args.gemm;
+	int64_t rows = g->grid.n * g->grid.h * g->grid.w, panels = ceildiv(g->columns, PANEL);
+	int64_t block = task % g->row_blocks, part = task / g->row_blocks % g->column_blocks;
+	int64_t group = task / g->row_blocks / g->column_blocks;
+	int64_t r0 = rows * block / g->row_blocks, r1 = rows * (block + 1) / g->row_blocks;
+	int64_t p0 = panels * part / g->column_blocks, p1 = panels * (part + 1) / g->column_blocks;
+	int64_t channel = group * g->group_columns + g->first;
+	float *a = (float *)scratch, *out[ROWS];
+	const float *bias[ROWS];
+	struct pixel start = pixel_at(&g->grid, r0);
+	struct place places[ROWS];
+	locate(&g->grid, start, r1 - r0, group * g->window_step, places);
+	result_rows(g, start, r1 - r0, channel, out);
+	for (int64_t i = 0; g->bias && i < r1 - r0; i++) bias[i] = F(g->bias) + channel;
+	const float *const *base = g->accumulate ? (const float *const *)out : g->bias ? bias : 0;
+	int64_t k0 = 0;
+	do {
+		int64_t depth = least(g->k - k0, DEPTH);
+		gather(&g->grid, places, r1 - r0, g->k0 + k0, g->k0 + k0 + depth, a, LEAD);
+		for (int64_t panel = p0; panel < p1; panel++) {
+			int64_t columns = least(g->columns - panel * PANEL, PANEL), width = panel_width(columns);
+			const float *b = F(g->packed) + group * g->group_size + panel * PANEL * g->k + k0 * width;
+			strips(by_rows, r1 - r0, columns, LEAD, 0, width, depth, a, b, b + PANEL * g->k, out, panel * PANEL, base, panel * PANEL);
+		}
+		base = (const float *const *)out;
+		k0 += depth;
+	} while (k0 < g->k);
+}
+
+// weight_gradient: a task is a block of rows (output channels) and of columns (taps and input channels) of one
+// group, for one chunk of the pixels. Scratch: float GRAD_DEPTH,GRAD_LEAD_A and GRAD_DEPTH,GRAD_LEAD_B.
+static void weight_gradient(const struct job *job, int64_t task, char *scratch) {
+	const struct gradient_args *g = &job->args.gradient;
+	int64_t chunk = task % g->chunks, rest = task / g->chunks;
+	int64_t row = rest % g->row_blocks, column = rest / g->row_blocks % g->column_blocks;
+	int64_t group = rest / g->row_blocks / g->column_blocks;
+	int64_t pixels = g->grid.n * g->grid.h * g->grid.w;
+	int64_t p0 = pixels * chunk / g->chunks, p1 = pixels * (chunk + 1) / g->chunks;
+	int64_t r0 = g->out * row / g->row_blocks, r1 = g->out * (row + 1) / g->row_blocks;
+	int64_t c0 = least(column * GRAD_COLS, g->columns), c1 = least(c0 + GRAD_COLS, g->columns);
+	const int64_t lead = GRAD_LEAD_A, bk = GRAD_LEAD_B;
+	float *a = (float *)scratch, *b = a + GRAD_DEPTH * lead, *out[GRAD_ROWS];
+	for (int64_t i = r0; i < r1; i++)
+		out[i - r0] = F(g->part) + ((chunk * g->groups + group) * g->out + i) * g->columns + c0;
+	const float *const *base = g->accumulate ? (const float *const *)out : 0;
+	struct place places[GRAD_DEPTH];
+	while (p0 < p1) {
+		int64_t depth = least(p1 - p0, GRAD_DEPTH);
+		const float *dy = F(g->dy) + (p0 * g->groups + group) * g->out + r0;
+		for (int64_t k = 0; k < depth; k++) copy_values(a + k * lead, dy + k * g->groups * g->out, r1 - r0);
+		locate(&g->grid, pixel_at(&g->grid, p0), depth, group * g->window_step, places);
+		gather(&g->grid, places, depth, c0, c1, b, bk);
+		for (int64_t c = 0; c < c1 - c0; c += PANEL)
+			strips(by_depth, r1 - r0, least(c1 - c0 - c, PANEL), 1, lead, bk, depth, a, b + c, b + c, out, c, base, c);
+		base = (const float *const *)out;
+		p0 += depth;
+	}
+}
+
+// sum_parts: a task is a chunk of elements.
+static void sum_parts(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct sum_args *s = &job->args.sum;
+	int64_t from = task * s->chunk, to = least(from + s->chunk, s->n);
+	float *restrict out = F(s->out);
+	for (int64_t q = 0; q < s->parts; q++) {
+		const float *restrict part = F(s->part) + q * s->n;
+		if (q == 0 && !s->accumulate)
+			for (int64_t i = from; i < to; i++) out[i] = part[i];
+		else
+			for (int64_t i = from; i < to; i++) out[i] += part[i];
+	}
+}
+
+// bias_gradient: a task is 64 channels.
+static void bias_gradient(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct bias_args *b = &job->args.bias;
+	int64_t c0 = task * 64, width = least(b->channels - c0, 64);
+	double sum[64] = {0};
+	for (int64_t r = 0; r < b->rows; r++) {
+		const float *restrict dy = F(b->dy) + r * b->channels + c0;
+		for (int64_t c = 0; c < width; c++) sum[c] += dy[c];
+	}
+	float *out = F(b->out) + c0;
+	for (int64_t c = 0; c < width; c++) out[c] = b->accumulate ? out[c] + (float)sum[c] : (float)sum[c];
+}

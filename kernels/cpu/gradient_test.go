@@ -1,0 +1,91 @@
+package cpu
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"plimsoll/kernels"
+)
+
+// gradientCalls are small calls of every differentiable kind.
+var gradientCalls = []kernels.Call{
+	{Op: kernels.Conv2D{Out: 4, KernelH: 3, KernelW: 2, StrideH: 2, PadH: 1, PadW: 1, DilationW: 2, Bias: true}, In: []kernels.Desc{kernels.F32(2, 5, 6, 3)}},
+	{Op: kernels.Conv2D{Out: 4, KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 3, DilationH: 2, PadH: 2, Groups: 2}, In: []kernels.Desc{kernels.F32(1, 7, 6, 4)}},
+	{Op: kernels.Linear{Out: 5, Bias: true}, In: []kernels.Desc{kernels.F32(3, 7)}},
+	{Op: kernels.BatchNorm{}, In: []kernels.Desc{kernels.F32(3, 2, 2, 4)}},
+	{Op: kernels.BatchNorm{Residual: true, ReLU: true}, In: []kernels.Desc{kernels.F32(3, 2, 2, 4), kernels.F32(3, 2, 2, 4)}},
+	{Op: kernels.ReLU{}, In: []kernels.Desc{kernels.F32(3, 7)}},
+	{Op: kernels.Add{}, In: []kernels.Desc{kernels.F32(3, 7), kernels.F32(3, 7)}},
+	{Op: kernels.Concat{}, In: []kernels.Desc{kernels.F32(3, 2), kernels.F32(3, 3)}},
+	{Op: kernels.MaxPool{KernelH: 3, KernelW: 2, StrideH: 2, PadH: 1}, In: []kernels.Desc{kernels.F32(2, 5, 4, 3)}},
+	{Op: kernels.AvgPool{KernelH: 3, KernelW: 2, StrideH: 2, PadH: 1, PadW: 1}, In: []kernels.Desc{kernels.F32(2, 5, 4, 3)}},
+	{Op: kernels.GlobalAvgPool{}, In: []kernels.Desc{kernels.F32(2, 3, 4, 3)}},
+	{Op: kernels.Dropout{P: 0.4}, In: []kernels.Desc{kernels.F32(3, 7)}},
+	{Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.F32(3, 5), {Shape: kernels.Shape{3}, DType: kernels.Int32}}},
+}
+
+// TestFiniteDifferences: gradients are the central differences of sum(dy * y), y being the float64 reference.
+// The step is 2^-12 (exact in float32): its own error is about step^2 times the third derivative, 1e-6 here for
+// BatchNorm and the loss; the gradients' float32 arithmetic adds about 1e-6.
+func TestFiniteDifferences(t *testing.T) {
+	const step, tolerance = 1.0 / 4096, 2e-5
+	compared := 0
+	for i, c := range gradientCalls {
+		c.Train = true
+		in := randomInputs(rand.New(rand.NewPCG(2, uint64(i))), c)
+		for _, path := range Paths() {
+			for o, got := range gradients(t, newLibrary(t, path, 2), c, in) {
+				for k, g := range got {
+					want := (objective(c, in, o, k, step) - objective(c, in, o, k, -step)) / (2 * step)
+					if !(math.Abs(float64(g)-want) <= tolerance*(1+math.Abs(want))) {
+						t.Errorf("%v of %+v: gradient %v[%d] = %v, difference quotient %v", path, c, o, k, g, want)
+					}
+					compared++
+				}
+			}
+		}
+	}
+	if least := 700 * len(Paths()); compared < least {
+		t.Errorf("compared %d gradients, want at least %d", compared, least)
+	}
+}
+
+// gradients runs forward and every backward pass and returns DX and DParam.
+func gradients(t *testing.T, l *Library, c kernels.Call, in data) data {
+	t.Helper()
+	in = in.clone()
+	for o, v := range run(t, l, c, in) {
+		in[o] = v
+	}
+	passes := []kernels.Pass{kernels.Backward}
+	if c.Op.Split() {
+		passes = []kernels.Pass{kernels.BackwardInput, kernels.BackwardParams}
+	}
+	out := data{}
+	for _, c.Pass = range passes {
+		for o, v := range run(t, l, c, in) {
+			out[o] = v
+		}
+	}
+	return out
+}
+
+// objective is sum(dy*y) with the k-th element of what gradient o belongs to moved by step; the loss is its own.
+func objective(c kernels.Call, in data, o kernels.Operand, k int, step float32) float64 {
+	source := operand(kernels.X, o.Index)
+	if o.Role == kernels.DParam {
+		source = operand(kernels.ParamRole, o.Index)
+	}
+	in = in.clone()
+	in[source][k] += step
+	y := reference(c, in)[opY].value
+	if c.Op.Kind() == "softmax_cross_entropy" {
+		return y[0]
+	}
+	sum := 0.0
+	for i, v := range y {
+		sum += v * float64(in[opDY][i])
+	}
+	return sum
+}

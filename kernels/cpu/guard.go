@@ -1,0 +1,45 @@
+package cpu
+
+// #include "job.h"
+import "C"
+
+import (
+	"fmt"
+
+	"plimsoll/kernels"
+	"plimsoll/runtime"
+)
+
+// PrepareGuard implements kernels.Library.
+func (l *Library) PrepareGuard(g kernels.Guard, o kernels.GuardOperands) (runtime.Launch, error) {
+	if err := o.Check(g); err != nil {
+		return nil, err
+	}
+	uses, err := l.resolve(o.Uses())
+	if err != nil {
+		return nil, fmt.Errorf("guard: %w", err)
+	}
+	b := l.newBuilder(uses)
+	b.guard(g, o)
+	return l.launch("guard", b, uses), nil
+}
+
+// guard sums the squares of every gradient in chunks of GuardChunk, then judges their sum.
+func (b *builder) guard(g kernels.Guard, o kernels.GuardOperands) {
+	args := C.struct_guard_args{
+		norm: b.at(kernels.Y, 0), scalars: b.at(kernels.ScalarsRole, 0),
+		chunk: kernels.GuardChunk, max_norm: decimal(g.MaxNorm),
+	}
+	first := b.at(kernels.Workspace, 0)
+	for i, span := range o.Grads {
+		n := span.Bytes / kernels.Float32.Size()
+		args.grad, args.n, args.partials = b.at(kernels.DParam, i), C.int64_t(n), first+C.uint64_t(8*args.parts)
+		parts := kernels.GuardPartials(n)
+		if parts > 0 {
+			addJob(b, C.GUARD_SQUARES, parts, scratch{}, args)
+		}
+		args.parts += C.int64_t(parts)
+	}
+	args.partials = first
+	addJob(b, C.GUARD_VERDICT, 1, scratch{}, args)
+}

@@ -1,0 +1,214 @@
+// A job is one phase of a launch: a kernel, its arguments and its tasks. Addresses are uint64_t, so that the Go side
+// holds jobs in memory without pointers; counts and strides are in elements unless a comment says otherwise.
+#ifndef PLIMSOLL_JOB_H
+#define PLIMSOLL_JOB_H
+
+#include <stdint.h>
+
+enum kernel {
+	PACK_WEIGHTS,
+	GEMM,
+	WEIGHT_GRADIENT,
+	SUM_PARTS,
+	BIAS_GRADIENT,
+	NORM_MOMENTS,
+	NORM_STATISTICS,
+	NORM_APPLY,
+	NORM_BACKWARD_SUMS,
+	NORM_BACKWARD_PARAMS,
+	NORM_BACKWARD_APPLY,
+	RELU_FORWARD,
+	RELU_BACKWARD,
+	ADD_FORWARD,
+	COPY,
+	COPY_COLUMNS,
+	MAXPOOL_FORWARD,
+	MAXPOOL_BACKWARD,
+	AVGPOOL_FORWARD,
+	AVGPOOL_BACKWARD,
+	GLOBALPOOL_FORWARD,
+	GLOBALPOOL_BACKWARD,
+	LOSS_FORWARD,
+	LOSS_TOTAL,
+	LOSS_BACKWARD,
+	DROPOUT,
+	SGD_UPDATE,
+	ADAM_UPDATE,
+	GUARD_SQUARES,
+	GUARD_VERDICT,
+	PEAK,
+	KERNELS
+};
+
+enum { ROWS = 112, DEPTH = 256, GAP = 16 };     // GEMM: rows of a block, its depth, what keeps its rows off one cache set
+enum { LEAD = DEPTH + GAP };                    // floats from row to row of a packed block
+enum { GRAD_ROWS = 256, GRAD_COLS = 256, GRAD_DEPTH = 128 }; // the same for weight gradients
+enum { GRAD_LEAD_A = GRAD_ROWS + GAP, GRAD_LEAD_B = GRAD_COLS + GAP }; // odd numbers of cache lines
+enum { NORM_CHANNELS = 256 };                   // channels of a BatchNorm task
+enum { POOL_CHANNELS = 256 };                   // channels of a global pooling task
+
+// taps is one axis of a window: from row or column g of the grid, tap t looks at image position
+// g*mul + off + t*step; it belongs to kernel position first + t*stride.
+struct taps {
+	int64_t count, mul, off, step;
+	int64_t first, stride;
+};
+
+// grid enumerates output pixels (n, h, w) and knows the window of an image that each looks at. The values of a
+// window, taps of h outermost, then taps of w, then depth channels, form a row of a matrix.
+struct grid {
+	int64_t n, h, w;              // of the grid
+	uint64_t image;               // float N,height,width,pixel
+	int64_t height, width, pixel;
+	int64_t depth;                // channels that a tap contributes
+	struct taps th, tw;
+	int64_t joined;               // the taps of w are one run of tw.count*depth values
+};
+
+// pack_args: panels of weights (Out,KH,KW,Depth within a group).
+struct pack_args {
+	uint64_t weight, packed;
+	int64_t groups, out, kh, kw, depth; // out and depth of one group
+	struct taps th, tw;                 // which kernel positions
+	int64_t transposed;                 // 0: K = taps x depth, columns = out; 1: K = taps x out, columns = depth
+	int64_t first, columns;             // columns of a group that are packed
+	int64_t k0, k;                      // values [k0, k0+k) of each
+	int64_t panels, group_size;         // panels of a group, floats of a group's panels
+};
+
+// gemm_args: result[pixel][column] (+)= window[pixel][k] * packed[k][column] (+ bias[column]).
+struct gemm_args {
+	struct grid grid;
+	int64_t window_step;          // channels between the windows of two groups
+	int64_t k0, k;                // values [k0, k0+k) of a window
+	uint64_t packed, bias;        // bias: float[groups*...] or 0
+	int64_t group_size;
+	int64_t groups, group_columns; // columns of a group
+	int64_t first, columns;       // the columns of each group that packed holds
+	uint64_t result;              // float n,rows,cols,pixel
+	int64_t rows, cols, pixel;
+	int64_t mul_h, off_h, mul_w, off_w; // grid (h, w) is result pixel (h*mul_h+off_h, w*mul_w+off_w)
+	int64_t accumulate;
+	int64_t row_blocks, column_blocks;
+};
+
+// gradient_args: part[chunk][group][o][tap, c] = sum over the chunk's pixels of dy[pixel][o] * window[pixel][tap, c].
+struct gradient_args {
+	struct grid grid;
+	int64_t window_step;
+	uint64_t dy;
+	int64_t groups, out, columns; // out and columns of one group
+	uint64_t part;
+	int64_t accumulate;           // adds to part; only with one chunk
+	int64_t chunks, row_blocks, column_blocks;
+};
+
+// sum_args: out[i] (+)= part[0][i] + part[1][i] + ...
+struct sum_args {
+	uint64_t part, out;
+	int64_t parts, n, accumulate, chunk;
+};
+
+// bias_args: out[c] (+)= sum over rows of dy[row][c], in float64.
+struct bias_args {
+	uint64_t dy, out;
+	int64_t rows, channels, accumulate;
+};
+
+struct norm_args {
+	int64_t rows, channels;
+	int64_t chunks, blocks;       // of rows, of channels
+	int64_t apply_rows;           // of a task of the apply kernels
+	uint64_t x, residual, y, dy, dx, dresidual; // 0: none
+	uint64_t weight, bias, running_mean, running_var, dweight, dbias;
+	uint64_t mean, invstd;        // saved
+	uint64_t part;                // double chunks,2,channels
+	uint64_t coef;                // float 4,channels: mean, scale, and for backward the two means that are taken off
+	int64_t relu, train, update, add_dx, add_dresidual, add_params;
+	float epsilon, momentum;
+};
+
+struct map_args { // elementwise
+	uint64_t a, b, out;
+	int64_t n, chunk, accumulate;
+};
+
+struct copy_args { // dst[r][0:width] (+)= src[r][0:width]
+	uint64_t src, dst;
+	int64_t rows, width, src_stride, dst_stride, accumulate, rows_per_task;
+};
+
+struct pool_args {
+	uint64_t x, y, index, dy, dx;
+	int64_t n, h, w, channels, oh, ow;
+	int64_t kh, kw, sh, sw, ph, pw;
+	int64_t accumulate, rows_per_task;
+};
+
+struct loss_args {
+	uint64_t logits, labels, probs, result, dx; // result: float[2]
+	uint64_t row_loss;                          // double rows
+	uint64_t row_hit;                           // int32 rows
+	int64_t rows, classes, accumulate, rows_per_task;
+};
+
+struct dropout_args {
+	uint64_t in, out, scalars;
+	int64_t n, chunk, accumulate;
+	uint64_t salt;
+	uint32_t threshold;
+	float scale;
+};
+
+struct update_args {
+	uint64_t param, grad, state0, state1, scalars;
+	int64_t n, chunk;
+	double momentum, dampening, weight_decay, beta1, beta2, epsilon;
+	int64_t nesterov, decoupled;
+};
+
+struct guard_args {
+	uint64_t grad, partials, norm, scalars;
+	int64_t n, chunk;             // of the gradient
+	int64_t parts;                // partial sums of all gradients
+	double max_norm;              // 0: no clipping
+};
+
+struct peak_args { int64_t rounds; uint64_t sink; };
+
+struct job {
+	int64_t next;                 // the next task to take, atomic
+	int64_t tasks;
+	int32_t path, kernel;         // indices into the table of kernels
+	uint64_t scratch;             // of the first worker
+	int64_t scratch_bytes;        // from worker to worker
+	union {
+		struct pack_args pack;
+		struct gemm_args gemm;
+		struct gradient_args gradient;
+		struct sum_args sum;
+		struct bias_args bias;
+		struct norm_args norm;
+		struct map_args map;
+		struct copy_args copy;
+		struct pool_args pool;
+		struct loss_args loss;
+		struct dropout_args dropout;
+		struct update_args update;
+		struct guard_args guard;
+		struct peak_args peak;
+	} args;
+};
+
+enum { PLAIN, AVX2, AVX512, PATHS };
+
+// plimsoll_work takes tasks of the job until none is left; worker counts from 0.
+void plimsoll_work(struct job *job, int64_t worker);
+
+// plimsoll_panel returns the columns of a packed panel of a path.
+int64_t plimsoll_panel(int32_t path);
+
+// plimsoll_has reports whether this machine and this build have a path.
+int plimsoll_has(int32_t path);
+
+#endif

@@ -1,0 +1,44 @@
+// All kernels of one path and the table of them.
+#include "gemm.h"
+#include "norm.h"
+#include "map.h"
+#include "pool.h"
+#include "loss.h"
+#include "dropout.h"
+#include "update.h"
+#include "guard.h"
+#include "peak.h"
+
+static kernel_fn *const table[KERNELS] = {
+	[PACK_WEIGHTS] = pack_weights,
+	[GEMM] = gemm,
+	[WEIGHT_GRADIENT] = weight_gradient,
+	[SUM_PARTS] = sum_parts,
+	[BIAS_GRADIENT] = bias_gradient,
+	[NORM_MOMENTS] = norm_moments,
+	[NORM_STATISTICS] = norm_statistics,
+	[NORM_APPLY] = norm_apply,
+	[NORM_BACKWARD_SUMS] = norm_backward_sums,
+	[NORM_BACKWARD_PARAMS] = norm_backward_params,
+	[NORM_BACKWARD_APPLY] = norm_backward_apply,
+	[RELU_FORWARD] = relu_forward,
+	[RELU_BACKWARD] = relu_backward,
+	[ADD_FORWARD] = add_forward,
+	[COPY] = copy,
+	[COPY_COLUMNS] = copy_columns,
+	[MAXPOOL_FORWARD] = maxpool_forward,
+	[MAXPOOL_BACKWARD] = maxpool_backward,
+	[AVGPOOL_FORWARD] = avgpool_forward,
+	[AVGPOOL_BACKWARD] = avgpool_backward,
+	[GLOBALPOOL_FORWARD] = globalpool_forward,
+	[GLOBALPOOL_BACKWARD] = globalpool_backward,
+	[LOSS_FORWARD] = loss_forward,
+	[LOSS_TOTAL] = loss_total,
+	[LOSS_BACKWARD] = loss_backward,
+	[DROPOUT] = dropout,
+	[SGD_UPDATE] = sgd_update,
+	[ADAM_UPDATE] = adam_update,
+	[GUARD_SQUARES] = guard_squares,
+	[GUARD_VERDICT] = guard_verdict,
+	[PEAK] = peak,
+};

@@ -1,0 +1,87 @@
+// Softmax with cross entropy.
+
+union bits { float f; uint32_t u; };
+
+// exponential is e^x for x <= 0, to 2 units in the last place; below -87 it is 0, NaN stays NaN. Cody and Waite's reduction
+// x = n*ln 2 + r, |r| <= ln(2)/2, and the Taylor polynomial of degree 7. Its own, so that every machine has the same bits.
+INLINE float exponential(float x) {
+	const float magic = 12582912; // 1.5 * 2^23: adding it rounds to an integer
+	union bits n = {x * 1.44269504f + magic}, power;
+	float whole = n.f - magic;
+	float r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+	float p = 1.0f / 5040;
+	p = p * r + 1.0f / 720;
+	p = p * r + 1.0f / 120;
+	p = p * r + 1.0f / 24;
+	p = p * r + 1.0f / 6;
+	p = p * r + 0.5f;
+	p = p * r + 1;
+	p = p * r + 1;
+	power.u = (n.u - 0x4B400000u + 127) << 23;
+	return x < -87 ? 0 : p * power.f;
+}
+
+INLINE float largest(const float *x, int64_t n, int64_t *at) {
+	*at = 0;
+	for (int64_t i = 1; i < n; i++)
+		if (x[i] > x[*at]) *at = i;
+	return x[*at];
+}
+
+// loss_row returns the loss of one row and whether its prediction is right; it writes the probabilities when wanted.
+static double loss_row(const float *x, int64_t classes, int32_t label, float *probs, int32_t *hit) {
+	int64_t best;
+	float max = largest(x, classes, &best);
+	double sum = 0;
+	for (int64_t c = 0; c < classes; c++) {
+		float e = exponential(x[c] - max);
+		sum += e;
+		if (probs) probs[c] = e;
+	}
+	for (int64_t c = 0; probs && c < classes; c++) probs[c] = (float)(probs[c] / sum);
+	*hit = best == label;
+	if (label < 0 || label >= classes) return NAN;
+	return log(sum) - ((double)x[label] - max);
+}
+
+// loss_forward: a task is rows_per_task rows.
+static void loss_forward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct loss_args *l = &job->args.loss;
+	int64_t from = task * l->rows_per_task, to = least(from + l->rows_per_task, l->rows);
+	for (int64_t r = from; r < to; r++)
+		D(l->row_loss)[r] = loss_row(F(l->logits) + r * l->classes, l->classes, I(l->labels)[r],
+			l->probs ? F(l->probs) + r * l->classes : 0, I(l->row_hit) + r);
+}
+
+// loss_total: the mean of the rows' losses and the number of hits, in order; one task.
+static void loss_total(const struct job *job, int64_t task, char *scratch) {
+	(void)task, (void)scratch;
+	const struct loss_args *l = &job->args.loss;
+	double sum = 0;
+	int64_t hits = 0;
+	for (int64_t r = 0; r < l->rows; r++) {
+		sum += D(l->row_loss)[r];
+		hits += I(l->row_hit)[r];
+	}
+	F(l->result)[0] = (float)(sum / (double)l->rows);
+	F(l->result)[1] = (float)hits;
+}
+
+// loss_backward: a task is rows_per_task rows. dx (+)= (probs - onehot(label)) / rows; NaN where the label is none.
+static void loss_backward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct loss_args *l = &job->args.loss;
+	int64_t from = task * l->rows_per_task, to = least(from + l->rows_per_task, l->rows);
+	float rows = (float)l->rows;
+	for (int64_t r = from; r < to; r++) {
+		const float *probs = F(l->probs) + r * l->classes;
+		float *dx = F(l->dx) + r * l->classes;
+		int32_t label = I(l->labels)[r];
+		float off = label < 0 || label >= l->classes ? NAN : 0;
+		for (int64_t c = 0; c < l->classes; c++) {
+			float d = (probs[c] - (c == label ? 1 : off)) / rows;
+			dx[c] = l->accumulate ? dx[c] + d : d;
+		}
+	}
+}

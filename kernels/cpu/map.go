@@ -1,0 +1,91 @@
+package cpu
+
+// #include "job.h"
+import "C"
+
+import "plimsoll/kernels"
+
+// mapped appends an elementwise kernel over the call's first input.
+func (b *builder) mapped(kernel int64, args C.struct_map_args) {
+	n := b.call.In[0].Elements()
+	args.n, args.chunk = C.int64_t(n), grain
+	addJob(b, kernel, ceil(n, grain), scratch{}, args)
+}
+
+func (b *builder) relu() {
+	switch {
+	case b.call.Pass == kernels.Forward:
+		b.mapped(C.RELU_FORWARD, C.struct_map_args{a: b.at(kernels.X, 0), out: b.at(kernels.Y, 0)})
+	case !b.call.Skips(0):
+		b.mapped(C.RELU_BACKWARD, C.struct_map_args{
+			a: b.at(kernels.DY, 0), b: b.at(kernels.Y, 0), out: b.at(kernels.DX, 0), accumulate: flag(b.call.Adds(0)),
+		})
+	}
+}
+
+func (b *builder) add() {
+	if b.call.Pass == kernels.Forward {
+		b.mapped(C.ADD_FORWARD, C.struct_map_args{a: b.at(kernels.X, 0), b: b.at(kernels.X, 1), out: b.at(kernels.Y, 0)})
+		return
+	}
+	n := b.call.In[0].Elements()
+	for i := range b.call.In {
+		b.gradientCopy(i, 0, n, n)
+	}
+}
+
+// concat copies each input to its columns of Y, or the columns of DY to the inputs' gradients.
+func (b *builder) concat() {
+	y, _ := b.call.Op.Infer(b.call.In)
+	stride := int64(y.Shape[len(y.Shape)-1])
+	column := int64(0)
+	for i, d := range b.call.In {
+		width := int64(d.Shape[len(d.Shape)-1])
+		if b.call.Pass == kernels.Forward {
+			b.copied(copying{
+				src: b.at(kernels.X, i), dst: offset(b.at(kernels.Y, 0), column),
+				rows: d.Elements() / width, width: width, srcStride: width, dstStride: stride,
+			})
+		} else {
+			b.gradientCopy(i, column, width, stride)
+		}
+		column += width
+	}
+}
+
+// gradientCopy gives input i its columns of DY.
+func (b *builder) gradientCopy(i int, column, width, stride int64) {
+	src, dst := b.at(kernels.DY, 0), b.at(kernels.DX, i)
+	if b.call.Skips(i) || src != 0 && src == dst {
+		return
+	}
+	b.copied(copying{
+		src: offset(src, column), dst: dst, rows: b.call.In[i].Elements() / width, width: width,
+		srcStride: stride, dstStride: width, accumulate: b.call.Adds(i),
+	})
+}
+
+// offset moves an address by so many floats.
+func offset(address C.uint64_t, floats int64) C.uint64_t { return address + C.uint64_t(floats*4) }
+
+// copying is a copy of rows between matrices with strides; equal strides without gaps make it one run.
+type copying struct {
+	src, dst                          C.uint64_t
+	rows, width, srcStride, dstStride int64
+	accumulate                        bool
+}
+
+func (b *builder) copied(c copying) {
+	if n := c.rows * c.width; c.srcStride == c.width && c.dstStride == c.width {
+		addJob(b, C.COPY, ceil(n, grain), scratch{}, C.struct_map_args{
+			a: c.src, out: c.dst, n: C.int64_t(n), chunk: grain, accumulate: flag(c.accumulate),
+		})
+		return
+	}
+	per := rowsPerTask(c.width)
+	addJob(b, C.COPY_COLUMNS, ceil(c.rows, per), scratch{}, C.struct_copy_args{
+		src: c.src, dst: c.dst, rows: C.int64_t(c.rows), width: C.int64_t(c.width),
+		src_stride: C.int64_t(c.srcStride), dst_stride: C.int64_t(c.dstStride),
+		accumulate: flag(c.accumulate), rows_per_task: C.int64_t(per),
+	})
+}

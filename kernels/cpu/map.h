@@ -1,0 +1,65 @@
+// Elementwise kernels and copies. An output may lie exactly on an input.
+
+static void relu_forward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct map_args *m = &job->args.map;
+	int64_t from = task * m->chunk, to = least(from + m->chunk, m->n);
+	const float *x = F(m->a);
+	float *y = F(m->out);
+	INDEPENDENT
+	for (int64_t i = from; i < to; i++) y[i] = positive(x[i]);
+}
+
+// relu_backward: a = dy, b = y.
+static void relu_backward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct map_args *m = &job->args.map;
+	int64_t from = task * m->chunk, to = least(from + m->chunk, m->n);
+	const float *dy = F(m->a), *y = F(m->b);
+	float *dx = F(m->out);
+	if (m->accumulate) {
+		INDEPENDENT
+		for (int64_t i = from; i < to; i++) dx[i] += passed(dy[i], y[i], 1);
+		return;
+	}
+	INDEPENDENT
+	for (int64_t i = from; i < to; i++) dx[i] = passed(dy[i], y[i], 1);
+}
+
+static void add_forward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct map_args *m = &job->args.map;
+	int64_t from = task * m->chunk, to = least(from + m->chunk, m->n);
+	const float *a = F(m->a), *b = F(m->b);
+	float *y = F(m->out);
+	INDEPENDENT
+	for (int64_t i = from; i < to; i++) y[i] = a[i] + b[i];
+}
+
+static void copy(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct map_args *m = &job->args.map;
+	int64_t from = task * m->chunk, to = least(from + m->chunk, m->n);
+	const float *restrict a = F(m->a);
+	float *restrict out = F(m->out);
+	if (!m->accumulate) {
+		memcpy(out + from, a + from, (size_t)(to - from) * 4);
+		return;
+	}
+	for (int64_t i = from; i < to; i++) out[i] += a[i];
+}
+
+// copy_columns copies (or adds) a block of columns from one matrix to another.
+static void copy_columns(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct copy_args *m = &job->args.copy;
+	int64_t from = task * m->rows_per_task, to = least(from + m->rows_per_task, m->rows);
+	for (int64_t r = from; r < to; r++) {
+		const float *restrict src = F(m->src) + r * m->src_stride;
+		float *restrict dst = F(m->dst) + r * m->dst_stride;
+		if (m->accumulate)
+			for (int64_t i = 0; i < m->width; i++) dst[i] += src[i];
+		else
+			memcpy(dst, src, (size_t)m->width * 4);
+	}
+}

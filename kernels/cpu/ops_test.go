@@ -1,0 +1,238 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"plimsoll/kernels"
+)
+
+// randomOp returns an op with random attributes and inputs that fit it.
+func randomOp(r *rand.Rand) (kernels.Op, []kernels.Desc) {
+	pick := func(max int) int { return 1 + r.IntN(max) }
+	image := kernels.F32(pick(3), pick(9), pick(9), pick(20))
+	switch r.IntN(12) {
+	case 0, 1:
+		return randomConv(r)
+	case 2:
+		return kernels.Linear{Out: pick(70), Bias: r.IntN(2) == 0}, []kernels.Desc{image}
+	case 3:
+		in := []kernels.Desc{image, image}
+		op := kernels.BatchNorm{Residual: r.IntN(2) == 0, ReLU: r.IntN(2) == 0, Epsilon: 1e-3 * float32(r.IntN(2)), Momentum: 0.3 * float32(r.IntN(2))}
+		if !op.Residual {
+			in = in[:1]
+		}
+		if image.Elements() == int64(image.Shape[3]) {
+			image.Shape[0]++
+		}
+		return op, in
+	case 4:
+		return kernels.ReLU{}, []kernels.Desc{image}
+	case 5:
+		return kernels.Add{}, []kernels.Desc{image, image}
+	case 6:
+		in := make([]kernels.Desc, pick(4))
+		for i := range in {
+			in[i] = kernels.F32(image.Shape[0], image.Shape[1], image.Shape[2], pick(9))
+		}
+		return kernels.Concat{}, in
+	case 7:
+		return kernels.MaxPool(randomPool(r, image)), []kernels.Desc{image}
+	case 8:
+		return randomPool(r, image), []kernels.Desc{image}
+	case 9:
+		return kernels.GlobalAvgPool{}, []kernels.Desc{image}
+	case 10:
+		return kernels.Dropout{P: float32(r.IntN(10)) / 10}, []kernels.Desc{image}
+	}
+	n, classes := pick(40), pick(40)
+	return kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(n, classes), {Shape: kernels.Shape{n}, DType: kernels.Int32}}
+}
+
+func randomPool(r *rand.Rand, x kernels.Desc) kernels.AvgPool {
+	p := kernels.AvgPool{KernelH: 1 + r.IntN(x.Shape[1]), KernelW: 1 + r.IntN(x.Shape[2]), StrideH: r.IntN(4), StrideW: r.IntN(4)}
+	p.PadH, p.PadW = r.IntN(p.KernelH/2+1), r.IntN(p.KernelW/2+1)
+	return p
+}
+
+func randomConv(r *rand.Rand) (kernels.Op, []kernels.Desc) {
+	groups := 1 + r.IntN(3)*r.IntN(2)
+	depths := []int{1, 2, 3, 5, 16, 33, 70}
+	depth, out := depths[r.IntN(len(depths))], depths[r.IntN(len(depths))]
+	c := kernels.Conv2D{
+		Out: groups * out, KernelH: 1 + r.IntN(4), KernelW: 1 + r.IntN(4), StrideH: r.IntN(4), StrideW: r.IntN(4),
+		PadH: r.IntN(4), PadW: r.IntN(4), DilationH: r.IntN(4), DilationW: r.IntN(4), Groups: groups, Bias: r.IntN(2) == 0,
+	}
+	x := kernels.F32(1+r.IntN(3), 1+r.IntN(12), 1+r.IntN(12), groups*depth)
+	for {
+		if _, err := c.Infer([]kernels.Desc{x}); err == nil {
+			return c, []kernels.Desc{x}
+		}
+		x.Shape[1]++
+		x.Shape[2]++
+	}
+}
+
+// randomCalls returns the forward and the backward calls of an op with random switches.
+func randomCalls(r *rand.Rand, op kernels.Op, in []kernels.Desc) (forward kernels.Call, backward []kernels.Call) {
+	flip := func() bool { return r.IntN(2) == 0 }
+	forward = kernels.Call{Op: op, In: in, Train: r.IntN(4) > 0, UpdateStats: flip(), Salt: r.Uint64()}
+	if _, norm := op.(kernels.BatchNorm); !norm {
+		forward.Train = true
+	}
+	passes := []kernels.Pass{kernels.Backward}
+	if op.Split() {
+		passes = []kernels.Pass{kernels.BackwardInput, kernels.BackwardParams}
+	}
+	for _, p := range passes {
+		c := forward
+		c.Pass, c.AddParams = p, flip()
+		for range in {
+			c.SkipDX, c.AddDX = append(c.SkipDX, r.IntN(4) == 0), append(c.AddDX, flip())
+		}
+		backward = append(backward, c)
+	}
+	return forward, backward
+}
+
+// compare fails unless every element is within its slack, and nothing else was written.
+func compare(t *testing.T, c kernels.Call, got data, want wants) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%+v: wrote %d operands, want %d", c, len(got), len(want))
+	}
+	for o, w := range want {
+		for i, v := range w.value {
+			if d := math.Abs(float64(got[o][i]) - v); !(d <= w.slack[i]) {
+				t.Fatalf("%+v: %v[%d] = %v, want %v within %.2g", c, o, i, got[o][i], v, w.slack[i])
+			}
+		}
+	}
+}
+
+// testedPaths is Paths; the race detector sees the same Go code on each, so one will do for it.
+func testedPaths() []Path {
+	if underRace {
+		return []Path{fastest()}
+	}
+	return Paths()
+}
+
+func fastest() Path { return slices.Max(Paths()) }
+
+// TestRandomCalls: every op, pass, attribute and switch against the reference, on every path; outputs start as
+// NaN, guards stay; one, two and three threads give the same bits; AVX2 and AVX-512 agree to the bit.
+func TestRandomCalls(t *testing.T) {
+	rounds := 400
+	if underRace || testing.Short() {
+		rounds = 60
+	}
+	ran := map[string]int{}
+	for seed := range rounds {
+		r := rand.New(rand.NewPCG(1, uint64(seed)))
+		op, in := randomOp(r)
+		forward, backward := randomCalls(r, op, in)
+		inputs := randomInputs(r, forward)
+		var fma [][]data
+		for _, path := range testedPaths() {
+			all := checkCalls(t, path, forward, backward, inputs)
+			if path != Plain {
+				fma = append(fma, all)
+			}
+		}
+		for i := range fma {
+			for j := range fma[i] {
+				sameBits(t, fmt.Sprintf("%T: one FMA path beside the other", op), fma[i][j], fma[0][j])
+			}
+		}
+		ran[op.Kind()]++
+	}
+	if len(ran) != 11 {
+		t.Errorf("ran only %v, want all 11 kinds", ran)
+	}
+}
+
+// largeCalls reach what small shapes do not: several tasks, blocks of columns, chunks of pixels and of rows.
+var largeCalls = []struct {
+	op kernels.Op
+	in []kernels.Desc
+}{
+	{kernels.Conv2D{Out: 260, KernelH: 3, KernelW: 1, PadH: 1, Bias: true}, []kernels.Desc{kernels.F32(2, 23, 23, 4)}},
+	{kernels.Conv2D{Out: 24, KernelH: 5, KernelW: 5, StrideH: 2, StrideW: 2, PadH: 2, PadW: 2}, []kernels.Desc{kernels.F32(2, 50, 52, 3)}},
+	{kernels.Conv2D{Out: 36, KernelH: 3, KernelW: 3, PadH: 2, PadW: 2, DilationH: 2, DilationW: 2, Groups: 18}, []kernels.Desc{kernels.F32(2, 30, 30, 36)}},
+	{kernels.Linear{Out: 260, Bias: true}, []kernels.Desc{kernels.F32(5, 2100)}},
+	{kernels.BatchNorm{ReLU: true}, []kernels.Desc{kernels.F32(4, 30, 30, 40)}},
+	{kernels.BatchNorm{Residual: true, ReLU: true}, []kernels.Desc{kernels.F32(3, 9, 9, 600), kernels.F32(3, 9, 9, 600)}},
+	{kernels.BatchNorm{}, []kernels.Desc{kernels.F32(40_000, 1)}},
+	{kernels.ReLU{}, []kernels.Desc{kernels.F32(50_001)}},
+	{kernels.Add{}, []kernels.Desc{kernels.F32(50_001), kernels.F32(50_001)}},
+	{kernels.Concat{}, []kernels.Desc{kernels.F32(700, 50), kernels.F32(700, 7), kernels.F32(700, 33)}},
+	{kernels.Concat{}, []kernels.Desc{kernels.F32(2, 20_000), kernels.F32(2, 20_000)}},
+	{kernels.MaxPool{KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1}, []kernels.Desc{kernels.F32(2, 40, 41, 30)}},
+	{kernels.AvgPool{KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1}, []kernels.Desc{kernels.F32(2, 40, 41, 30)}},
+	{kernels.GlobalAvgPool{}, []kernels.Desc{kernels.F32(3, 40, 41, 300)}},
+	{kernels.Dropout{P: 0.3}, []kernels.Desc{kernels.F32(50_001)}},
+	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(900, 61), {Shape: kernels.Shape{900}, DType: kernels.Int32}}},
+}
+
+// TestLargeCalls: as TestRandomCalls, with several tasks each.
+func TestLargeCalls(t *testing.T) {
+	for i, large := range largeCalls {
+		r := rand.New(rand.NewPCG(14, uint64(i)))
+		forward, backward := randomCalls(r, large.op, large.in)
+		forward.Train = true
+		for j := range backward {
+			backward[j].Train = true
+		}
+		inputs := randomInputs(r, forward)
+		for _, path := range testedPaths() {
+			if tasks := mostTasks(newLibrary(t, path, 1), forward); tasks < 2 {
+				t.Errorf("%+v has %d tasks, want several", large.op, tasks)
+			}
+			checkCalls(t, path, forward, backward, inputs)
+		}
+	}
+}
+
+// mostTasks returns the tasks of a call's largest job.
+func mostTasks(l *Library, c kernels.Call) int {
+	most := 0
+	for _, j := range l.build(c, nil).jobs {
+		most = max(most, int(j.tasks))
+	}
+	return most
+}
+
+// checkCalls runs forward and then backward on its results; it returns everything written.
+func checkCalls(t *testing.T, path Path, forward kernels.Call, backward []kernels.Call, inputs data) []data {
+	t.Helper()
+	one := newLibrary(t, path, 1)
+	in := inputs.clone()
+	y := run(t, one, forward, in)
+	compare(t, forward, y, reference(forward, in))
+	all := []data{y}
+	checkThreads(t, path, forward, in, y)
+	for _, o := range []kernels.Operand{opY, opSave, operand(kernels.Save, 1)} {
+		if v, ok := y[o]; ok {
+			in[o] = v
+		}
+	}
+	for _, c := range backward {
+		got := run(t, one, c, in)
+		compare(t, c, got, reference(c, in))
+		checkThreads(t, path, c, in, got)
+		all = append(all, got)
+	}
+	return all
+}
+
+func checkThreads(t *testing.T, path Path, c kernels.Call, in, want data) {
+	t.Helper()
+	for threads := 2; threads <= 3; threads++ {
+		got := run(t, newLibrary(t, path, threads), c, in)
+		sameBits(t, fmt.Sprintf("%v, %d threads: %+v", path, threads, c), got, want)
+	}
+}

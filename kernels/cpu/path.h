@@ -1,0 +1,57 @@
+// Every kernel is compiled once for each path (plain, AVX2, AVX-512) from the same source: the file that includes
+// this one defines PATH and switches its compiler target. FMA is explicit and the compiler contracts nothing, so all
+// paths round alike in everything but the plain path's products.
+#include <math.h>
+#include <string.h>
+
+#include "job.h"
+
+#define JOIN2(a, b) a##b
+#define JOIN(a, b) JOIN2(a, b)
+
+#if PATH == 2
+enum { LANES = 16, STRIP = 14 };
+#elif PATH == 1
+enum { LANES = 8, STRIP = 6 };
+#else
+enum { LANES = 4, STRIP = 6 };
+#endif
+enum { PANEL = 2 * LANES };
+
+// vec is LANES floats at any address.
+typedef float vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef float reg __attribute__((vector_size(LANES * 4)));
+
+#if PATH == 2
+static inline reg fma_(reg a, reg b, reg c) { return (reg)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+static inline reg splat(float x) { return (reg)_mm512_set1_ps(x); }
+static inline reg root(reg x) { return (reg)_mm512_sqrt_ps((__m512)x); }
+#elif PATH == 1
+static inline reg fma_(reg a, reg b, reg c) { return (reg)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+static inline reg splat(float x) { return (reg)_mm256_set1_ps(x); }
+static inline reg root(reg x) { return (reg)_mm256_sqrt_ps((__m256)x); }
+#else
+static inline reg fma_(reg a, reg b, reg c) { return a * b + c; }
+static inline reg splat(float x) { return (reg){x, x, x, x}; }
+static inline reg root(reg x) { return (reg){sqrtf(x[0]), sqrtf(x[1]), sqrtf(x[2]), sqrtf(x[3])}; }
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#define INDEPENDENT _Pragma("GCC ivdep") // arrays lie apart or exactly on each other
+#endif
+
+#define F(address) ((float *)(uintptr_t)(address))
+#define D(address) ((double *)(uintptr_t)(address))
+#define I(address) ((int32_t *)(uintptr_t)(address))
+
+INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+INLINE int64_t ceildiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// kernel is what the table holds: one task of a job.
+typedef void kernel_fn(const struct job *job, int64_t task, char *scratch);

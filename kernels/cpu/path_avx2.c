@@ -1,0 +1,20 @@
+// The AVX2 path: eight floats at a time, with FMA.
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC target("avx2,fma")
+#endif
+#pragma STDC FP_CONTRACT OFF
+#define PATH 1
+#include "path.h"
+#include "kernels.h"
+kernel_fn *const *const plimsoll_avx2 = table;
+const int64_t plimsoll_avx2_panel = PANEL;
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif

@@ -1,0 +1,152 @@
+// Pooling. Backward passes gather: each input pixel asks the windows that cover it, in order, so that no two
+// tasks write to one place.
+
+// range is a half-open interval.
+struct range { int64_t from, to; };
+
+// window_range returns the positions in [0, size) of window o.
+INLINE struct range window_range(int64_t o, int64_t kernel, int64_t stride, int64_t pad, int64_t size) {
+	return (struct range){most(o * stride - pad, 0), least(o * stride - pad + kernel, size)};
+}
+
+// covering returns the windows in [0, count) that contain position i.
+INLINE struct range covering(int64_t i, int64_t kernel, int64_t stride, int64_t pad, int64_t count) {
+	int64_t first = i + pad - kernel + 1;
+	return (struct range){first <= 0 ? 0 : ceildiv(first, stride), least((i + pad) / stride + 1, count)};
+}
+
+INLINE void take_maximum(const float *restrict x, int32_t at, float *restrict y, int32_t *restrict index, int64_t channels) {
+	for (int64_t c = 0; c < channels; c++) {
+		int take = (x[c] > y[c]) | (x[c] != x[c]);
+		y[c] = take ? x[c] : y[c];
+		index[c] = take ? at : index[c];
+	}
+}
+
+INLINE void take_maximum_only(const float *restrict x, float *restrict y, int64_t channels) {
+	for (int64_t c = 0; c < channels; c++) y[c] = (x[c] > y[c]) | (x[c] != x[c]) ? x[c] : y[c];
+}
+
+// max_pixel: the first maximum in row-major order wins, a NaN always.
+static void max_pixel(const struct pool_args *p, int64_t n, int64_t oh, int64_t ow, float *y, int32_t *index) {
+	struct range hs = window_range(oh, p->kh, p->sh, p->ph, p->h), ws = window_range(ow, p->kw, p->sw, p->pw, p->w);
+	const float *image = F(p->x) + n * p->h * p->w * p->channels;
+	memcpy(y, image + (hs.from * p->w + ws.from) * p->channels, (size_t)p->channels * 4);
+	for (int64_t c = 0; index && c < p->channels; c++) index[c] = (int32_t)(hs.from * p->w + ws.from);
+	for (int64_t h = hs.from; h < hs.to; h++)
+		for (int64_t w = ws.from; w < ws.to; w++) {
+			const float *x = image + (h * p->w + w) * p->channels;
+			if (index)
+				take_maximum(x, (int32_t)(h * p->w + w), y, index, p->channels);
+			else
+				take_maximum_only(x, y, p->channels);
+		}
+}
+
+// maxpool_forward: a task is rows_per_task rows of the output.
+static void maxpool_forward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct pool_args *p = &job->args.pool;
+	int64_t from = task * p->rows_per_task, to = least(from + p->rows_per_task, p->n * p->oh);
+	for (int64_t r = from; r < to; r++)
+		for (int64_t ow = 0; ow < p->ow; ow++) {
+			int64_t at = (r * p->ow + ow) * p->channels;
+			max_pixel(p, r / p->oh, r % p->oh, ow, F(p->y) + at, p->index ? I(p->index) + at : 0);
+		}
+}
+
+INLINE void clear(float *dx, int64_t channels, int64_t accumulate) {
+	for (int64_t c = 0; !accumulate && c < channels; c++) dx[c] = 0;
+}
+
+// maxpool_backward: a task is rows_per_task rows of the input.
+static void maxpool_backward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct pool_args *p = &job->args.pool;
+	int64_t from = task * p->rows_per_task, to = least(from + p->rows_per_task, p->n * p->h);
+	for (int64_t r = from; r < to; r++)
+		for (int64_t w = 0; w < p->w; w++) {
+			int64_t n = r / p->h, h = r % p->h;
+			int32_t me = (int32_t)(h * p->w + w);
+			float *restrict dx = F(p->dx) + (r * p->w + w) * p->channels;
+			struct range hs = covering(h, p->kh, p->sh, p->ph, p->oh), ws = covering(w, p->kw, p->sw, p->pw, p->ow);
+			clear(dx, p->channels, p->accumulate);
+			for (int64_t oh = hs.from; oh < hs.to; oh++)
+				for (int64_t ow = ws.from; ow < ws.to; ow++) {
+					int64_t at = ((n * p->oh + oh) * p->ow + ow) * p->channels;
+					const float *restrict dy = F(p->dy) + at;
+					const int32_t *restrict index = I(p->index) + at;
+					for (int64_t c = 0; c < p->channels; c++) dx[c] += index[c] == me ? dy[c] : 0;
+				}
+		}
+}
+
+// avgpool_forward: a task is rows_per_task rows of the output.
+static void avgpool_forward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct pool_args *p = &job->args.pool;
+	int64_t from = task * p->rows_per_task, to = least(from + p->rows_per_task, p->n * p->oh);
+	float area = (float)(p->kh * p->kw);
+	for (int64_t r = from; r < to; r++)
+		for (int64_t ow = 0; ow < p->ow; ow++) {
+			float *restrict y = F(p->y) + (r * p->ow + ow) * p->channels;
+			struct range hs = window_range(r % p->oh, p->kh, p->sh, p->ph, p->h), ws = window_range(ow, p->kw, p->sw, p->pw, p->w);
+			clear(y, p->channels, 0);
+			for (int64_t h = hs.from; h < hs.to; h++)
+				for (int64_t w = ws.from; w < ws.to; w++) {
+					const float *restrict x = F(p->x) + ((r / p->oh * p->h + h) * p->w + w) * p->channels;
+					for (int64_t c = 0; c < p->channels; c++) y[c] += x[c];
+				}
+			for (int64_t c = 0; c < p->channels; c++) y[c] /= area;
+		}
+}
+
+// avgpool_backward: a task is rows_per_task rows of the input.
+static void avgpool_backward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct pool_args *p = &job->args.pool;
+	int64_t from = task * p->rows_per_task, to = least(from + p->rows_per_task, p->n * p->h);
+	float share = 1 / (float)(p->kh * p->kw);
+	for (int64_t r = from; r < to; r++)
+		for (int64_t w = 0; w < p->w; w++) {
+			float *restrict dx = F(p->dx) + (r * p->w + w) * p->channels;
+			struct range hs = covering(r % p->h, p->kh, p->sh, p->ph, p->oh), ws = covering(w, p->kw, p->sw, p->pw, p->ow);
+			clear(dx, p->channels, p->accumulate);
+			for (int64_t oh = hs.from; oh < hs.to; oh++)
+				for (int64_t ow = ws.from; ow < ws.to; ow++) {
+					const float *restrict dy = F(p->dy) + ((r / p->h * p->oh + oh) * p->ow + ow) * p->channels;
+					for (int64_t c = 0; c < p->channels; c++) dx[c] += dy[c] * share;
+				}
+		}
+}
+
+// globalpool_forward: a task is POOL_CHANNELS channels of one image. Sums are of 32 pixels, then of those.
+static void globalpool_forward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct pool_args *p = &job->args.pool;
+	int64_t blocks = ceildiv(p->channels, POOL_CHANNELS), n = task / blocks, c0 = task % blocks * POOL_CHANNELS;
+	int64_t width = least(p->channels - c0, POOL_CHANNELS), area = p->h * p->w;
+	float sum[POOL_CHANNELS], *restrict y = F(p->y) + n * p->channels + c0;
+	clear(y, width, 0);
+	for (int64_t q = 0; q < area; q += 32) {
+		add_rows(F(p->x) + (n * area + q) * p->channels + c0, least(area - q, 32), p->channels, width, sum);
+		for (int64_t c = 0; c < width; c++) y[c] += sum[c];
+	}
+	for (int64_t c = 0; c < width; c++) y[c] /= (float)area;
+}
+
+// globalpool_backward: a task is rows_per_task pixels.
+static void globalpool_backward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct pool_args *p = &job->args.pool;
+	int64_t area = p->h * p->w, from = task * p->rows_per_task, to = least(from + p->rows_per_task, p->n * area);
+	float share = 1 / (float)area;
+	for (int64_t r = from; r < to; r++) {
+		const float *restrict dy = F(p->dy) + r / area * p->channels;
+		float *restrict dx = F(p->dx) + r * p->channels;
+		if (p->accumulate)
+			for (int64_t c = 0; c < p->channels; c++) dx[c] += dy[c] * share;
+		else
+			for (int64_t c = 0; c < p->channels; c++) dx[c] = dy[c] * share;
+	}
+}

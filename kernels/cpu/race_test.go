@@ -1,0 +1,5 @@
+//go:build race
+
+package cpu
+
+const underRace = true // Go code, the reference too, is ten times slower

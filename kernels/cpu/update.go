@@ -1,0 +1,46 @@
+package cpu
+
+// #include "job.h"
+import "C"
+
+import (
+	"strconv"
+
+	"plimsoll/kernels"
+)
+
+// update is one optimizer step of one parameter.
+func (b *builder) update(u kernels.Update, n int64) {
+	args := C.struct_update_args{
+		param: b.at(kernels.ParamRole, 0), grad: b.at(kernels.DParam, 0),
+		state0: b.at(kernels.Save, 0), state1: b.at(kernels.Save, 1), scalars: b.at(kernels.ScalarsRole, 0),
+		n: C.int64_t(n), chunk: grain,
+	}
+	kernel := int64(C.ADAM_UPDATE)
+	switch r := u.(type) {
+	case kernels.SGD:
+		kernel = C.SGD_UPDATE
+		args.momentum, args.dampening, args.weight_decay = decimal(r.Momentum), decimal(r.Dampening), decimal(r.WeightDecay)
+		args.nesterov = flag(r.Nesterov)
+	case kernels.Adam:
+		adam(&args, r)
+	case kernels.AdamW:
+		adam(&args, kernels.Adam(r))
+		args.decoupled = 1
+	}
+	addJob(b, kernel, ceil(n, grain), scratch{}, args)
+}
+
+func adam(args *C.struct_update_args, a kernels.Adam) {
+	args.beta1, args.beta2 = decimal(a.Beta1), decimal(a.Beta2)
+	args.epsilon, args.weight_decay = decimal(a.Epsilon), decimal(a.WeightDecay)
+}
+
+// decimal returns the number that was written: 0.999 as a float32 is 0.99900001, and 1-0.999 would be off by 5e-5.
+func decimal(f float32) C.double {
+	d, err := strconv.ParseFloat(strconv.FormatFloat(float64(f), 'g', -1, 32), 64)
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return C.double(d)
+}

@@ -1,0 +1,76 @@
+// Optimizers, as PyTorch defines them. Constants of a step are formed in float64 and rounded once.
+
+struct step { uint64_t seed, count, microbatch; float lr, scale; uint32_t skip; };
+
+INLINE struct step step_of(uint64_t scalars) {
+	struct step s;
+	memcpy(&s, (const void *)(uintptr_t)scalars, sizeof s);
+	return s;
+}
+
+// sgd_update: a task is chunk elements.
+static void sgd_update(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct update_args *u = &job->args.update;
+	struct step s = step_of(u->scalars);
+	if (s.skip) return;
+	int64_t from = task * u->chunk, to = least(from + u->chunk, u->n);
+	float *restrict param = F(u->param), *restrict velocity = F(u->state0);
+	const float *restrict grad = F(u->grad);
+	float decay = (float)u->weight_decay, momentum = (float)u->momentum, fresh = (float)(1 - u->dampening);
+	if (!u->state0) {
+		for (int64_t i = from; i < to; i++) param[i] -= s.lr * (grad[i] * s.scale + decay * param[i]);
+		return;
+	}
+	int first = s.count == 0, nesterov = u->nesterov != 0;
+	for (int64_t i = from; i < to; i++) {
+		float g = grad[i] * s.scale + decay * param[i];
+		float v = first ? g : momentum * velocity[i] + fresh * g;
+		velocity[i] = v;
+		param[i] -= s.lr * (nesterov ? g + momentum * v : v);
+	}
+}
+
+struct adam { float scale, l2, shrink, m_fresh, beta2, v_fresh, size, root_correction, epsilon; };
+
+// adam_one updates as many elements as a register holds.
+INLINE void adam_one(const struct adam *a, float *param, const float *grad, float *m, float *v) {
+	reg w = *(vec *)param, g = *(const vec *)grad * a->scale + w * a->l2;
+	reg first = *(vec *)m, second = *(vec *)v;
+	first += (g - first) * a->m_fresh;
+	second = second * a->beta2 + (g * g) * a->v_fresh;
+	*(vec *)m = first;
+	*(vec *)v = second;
+	*(vec *)param = w * a->shrink - first / (root(second) / a->root_correction + a->epsilon) * a->size;
+}
+
+// adam_update: a task is chunk elements; decoupled is AdamW. Rounding is the same for whole registers and the rest.
+static void adam_update(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct update_args *u = &job->args.update;
+	struct step s = step_of(u->scalars);
+	if (s.skip) return;
+	double t = (double)s.count + 1, lr = s.lr;
+	struct adam a = {
+		.scale = s.scale,
+		.l2 = u->decoupled ? 0 : (float)u->weight_decay,
+		.shrink = u->decoupled ? (float)(1 - lr * u->weight_decay) : 1,
+		.m_fresh = (float)(1 - u->beta1),
+		.beta2 = (float)u->beta2,
+		.v_fresh = (float)(1 - u->beta2),
+		.size = (float)(lr / (1 - pow(u->beta1, t))),
+		.root_correction = (float)sqrt(1 - pow(u->beta2, t)),
+		.epsilon = (float)u->epsilon,
+	};
+	int64_t i = task * u->chunk, to = least(i + u->chunk, u->n);
+	float *param = F(u->param), *m = F(u->state0), *v = F(u->state1), *grad = F(u->grad);
+	for (; i + LANES <= to; i += LANES) adam_one(&a, param + i, grad + i, m + i, v + i);
+	if (i == to) return;
+	float rest[4][LANES] = {{0}};
+	size_t bytes = (size_t)(to - i) * 4;
+	float *from[4] = {param + i, grad + i, m + i, v + i};
+	for (int j = 0; j < 4; j++) memcpy(rest[j], from[j], bytes);
+	adam_one(&a, rest[0], rest[1], rest[2], rest[3]);
+	for (int j = 0; j < 4; j++)
+		if (j != 1) memcpy(from[j], rest[j], bytes);
+}

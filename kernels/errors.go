@@ -1,0 +1,16 @@
+package kernels
+
+import "fmt"
+
+// OpError says that an op cannot be applied: a bad attribute or inputs that do not fit.
+type OpError struct {
+	Kind   string // the op
+	Field  string // attribute or input
+	Reason string
+}
+
+func (e *OpError) Error() string { return fmt.Sprintf("%s: %s: %s", e.Kind, e.Field, e.Reason) }
+
+func bad(kind, field, format string, args ...any) error {
+	return &OpError{Kind: kind, Field: field, Reason: fmt.Sprintf(format, args...)}
+}

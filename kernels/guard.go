@@ -1,0 +1,56 @@
+package kernels
+
+import "plimsoll/runtime"
+
+// Guard stands between backward and the updates. It measures the Euclidean norm of all gradients together, in
+// float64 and in a fixed order; it scales them down to MaxNorm, as PyTorch's clip_grad_norm_ does, and makes the
+// step's updates do nothing when the norm is not finite, so that one bad batch cannot ruin the weights.
+type Guard struct {
+	MaxNorm float32 // 0: no clipping
+}
+
+// GuardChunk is the number of elements that one partial sum covers.
+const GuardChunk = 1 << 14
+
+// GuardPartials returns the number of float64 partial sums of a gradient.
+func GuardPartials(elements int64) int64 { return (elements + GuardChunk - 1) / GuardChunk }
+
+// GuardOperands binds a guard to memory. A guard reads the gradients, writes the norm (one float32) and changes
+// GradScale and Skip of the scalars; the gradients themselves stay as they are.
+type GuardOperands struct {
+	Grads    []runtime.Span // float32
+	Partials runtime.Span   // a float64 for each of the gradients' GuardPartials
+	Norm     runtime.Span
+	Scalars  runtime.Span
+}
+
+// Uses lists the operands: the gradients as DParam, the partial sums as Workspace, the norm as Y.
+func (o GuardOperands) Uses() []Use {
+	var l uses
+	partials := int64(0)
+	for i, g := range o.Grads {
+		l.add(DParam, i, g, g.Bytes, true, false)
+		partials += GuardPartials(g.Bytes / Float32.Size())
+	}
+	l.add(Workspace, 0, o.Partials, 8*partials, true, true)
+	l.add(Y, 0, o.Norm, Float32.Size(), true, true)
+	l.add(ScalarsRole, 0, o.Scalars, ScalarsBytes, true, true)
+	return l
+}
+
+// Check refuses, with an *OpError, a guard whose attributes or operands no library can use.
+func (o GuardOperands) Check(g Guard) error {
+	const kind = "guard"
+	if !(g.MaxNorm >= 0) {
+		return bad(kind, "MaxNorm", "%v is negative", g.MaxNorm)
+	}
+	if len(o.Grads) == 0 {
+		return bad(kind, "Grads", "there are none")
+	}
+	for _, s := range o.Grads {
+		if s.Bytes%Float32.Size() != 0 {
+			return bad(kind, "Grads", "%v is no whole number of float32", s)
+		}
+	}
+	return checkUses(kind, o.Uses())
+}

@@ -1,0 +1,261 @@
+package kernels
+
+import "slices"
+
+// Defaults returns the op with zero attributes replaced by 1.
+func (c Conv2D) Defaults() Conv2D {
+	for _, p := range []*int{&c.StrideH, &c.StrideW, &c.DilationH, &c.DilationW, &c.Groups} {
+		if *p == 0 {
+			*p = 1
+		}
+	}
+	return c
+}
+
+// Infer implements Op.
+func (c Conv2D) Infer(in []Desc) (Desc, error) {
+	d := c.Defaults()
+	if err := arity(c.Kind(), in, 1, 4); err != nil {
+		return Desc{}, err
+	}
+	depth := in[0].Shape[3]
+	switch {
+	case d.Out < 1 || d.Out > MaxExtent:
+		return Desc{}, bad(c.Kind(), "Out", "%d is not a number of output channels", d.Out)
+	case d.Groups < 1 || depth%d.Groups != 0 || d.Out%d.Groups != 0:
+		return Desc{}, bad(c.Kind(), "Groups", "%d does not divide %d input and %d output channels", d.Groups, depth, d.Out)
+	}
+	h, err := window(c.Kind(), "H", in[0].Shape[1], d.KernelH, d.StrideH, d.PadH, d.DilationH)
+	if err != nil {
+		return Desc{}, err
+	}
+	w, err := window(c.Kind(), "W", in[0].Shape[2], d.KernelW, d.StrideW, d.PadW, d.DilationW)
+	if err != nil {
+		return Desc{}, err
+	}
+	if err := F32(d.Out, d.KernelH, d.KernelW, depth/d.Groups).check(); err != nil {
+		return Desc{}, bad(c.Kind(), "Out", "the weight %v", err)
+	}
+	return output(c.Kind(), in[0].Shape[0], h, w, d.Out)
+}
+
+// Infer implements Op.
+func (b BatchNorm) Infer(in []Desc) (Desc, error) {
+	if !(b.Epsilon >= 0) {
+		return Desc{}, bad(b.Kind(), "Epsilon", "%v is negative", b.Epsilon)
+	}
+	if !(b.Momentum >= 0 && b.Momentum <= 1) {
+		return Desc{}, bad(b.Kind(), "Momentum", "%v is not in [0, 1]", b.Momentum)
+	}
+	want := 1
+	if b.Residual {
+		want = 2
+	}
+	return same(b.Kind(), in, want)
+}
+
+// Infer implements Op.
+func (r ReLU) Infer(in []Desc) (Desc, error) { return same(r.Kind(), in, 1) }
+
+// Infer implements Op.
+func (a Add) Infer(in []Desc) (Desc, error) { return same(a.Kind(), in, 2) }
+
+// Infer implements Op.
+func (d Dropout) Infer(in []Desc) (Desc, error) {
+	if !(d.P >= 0 && d.P < 1) {
+		return Desc{}, bad(d.Kind(), "P", "%v is not in [0, 1)", d.P)
+	}
+	return same(d.Kind(), in, 1)
+}
+
+// Infer implements Op.
+func (c Concat) Infer(in []Desc) (Desc, error) {
+	if len(in) < 1 {
+		return Desc{}, bad(c.Kind(), "X", "no inputs")
+	}
+	depth := 0
+	for i, d := range in {
+		if err := tensor(c.Kind(), i, d); err != nil {
+			return Desc{}, err
+		}
+		if !slices.Equal(head(d), head(in[0])) {
+			return Desc{}, bad(c.Kind(), "X", "input %d is %v, input 0 is %v: only the last axis may differ", i, d, in[0])
+		}
+		if depth += channels(d); depth > MaxExtent {
+			return Desc{}, bad(c.Kind(), "X", "the channels of inputs 0 to %d sum to more than %d", i, MaxExtent)
+		}
+	}
+	return output(c.Kind(), append(slices.Clone(head(in[0])), depth)...)
+}
+
+// head returns all axes but the last.
+func head(d Desc) Shape { return d.Shape[:len(d.Shape)-1] }
+
+// Infer implements Op.
+func (m MaxPool) Infer(in []Desc) (Desc, error) {
+	y, err := pool(m.Kind(), in, AvgPool(m))
+	if err == nil && in[0].Shape[1]*in[0].Shape[2] > MaxExtent {
+		return Desc{}, bad(m.Kind(), "X", "input 0 is %v: a position in an image must fit in 31 bits", in[0])
+	}
+	return y, err
+}
+
+// Infer implements Op.
+func (a AvgPool) Infer(in []Desc) (Desc, error) { return pool(a.Kind(), in, a) }
+
+// Defaults returns the op with a zero Epsilon and Momentum replaced by PyTorch's 1e-5 and 0.1.
+func (b BatchNorm) Defaults() BatchNorm {
+	if b.Epsilon == 0 {
+		b.Epsilon = 1e-5
+	}
+	if b.Momentum == 0 {
+		b.Momentum = 0.1
+	}
+	return b
+}
+
+// Defaults returns the op with zero strides replaced by the kernel's extent.
+func (a AvgPool) Defaults() AvgPool {
+	if a.StrideH == 0 {
+		a.StrideH = a.KernelH
+	}
+	if a.StrideW == 0 {
+		a.StrideW = a.KernelW
+	}
+	return a
+}
+
+// Defaults returns the op with zero strides replaced by the kernel's extent.
+func (m MaxPool) Defaults() MaxPool { return MaxPool(AvgPool(m).Defaults()) }
+
+// Infer implements Op.
+func (g GlobalAvgPool) Infer(in []Desc) (Desc, error) {
+	if err := arity(g.Kind(), in, 1, 4); err != nil {
+		return Desc{}, err
+	}
+	return F32(in[0].Shape[0], in[0].Shape[3]), nil
+}
+
+// Infer implements Op.
+func (l Linear) Infer(in []Desc) (Desc, error) {
+	if len(in) != 1 || len(in[0].Shape) < 2 {
+		return Desc{}, bad(l.Kind(), "X", "want one input of at least two axes, have %v", in)
+	}
+	if err := tensor(l.Kind(), 0, in[0]); err != nil {
+		return Desc{}, err
+	}
+	if l.Out < 1 || l.Out > MaxExtent {
+		return Desc{}, bad(l.Kind(), "Out", "%d is not a number of output features", l.Out)
+	}
+	features := in[0].Elements() / int64(in[0].Shape[0])
+	if features > MaxElements/int64(l.Out) {
+		return Desc{}, bad(l.Kind(), "Out", "a weight of %dx%d has more than %d elements", l.Out, features, int64(MaxElements))
+	}
+	return output(l.Kind(), in[0].Shape[0], l.Out)
+}
+
+// Infer implements Op.
+func (s SoftmaxCrossEntropy) Infer(in []Desc) (Desc, error) {
+	if len(in) != 2 || len(in[0].Shape) != 2 {
+		return Desc{}, bad(s.Kind(), "X", "want logits N,C and labels N, have %v", in)
+	}
+	if err := tensor(s.Kind(), 0, in[0]); err != nil {
+		return Desc{}, err
+	}
+	if want := (Desc{Shape: in[0].Shape[:1], DType: Int32}); !in[1].Equal(want) {
+		return Desc{}, bad(s.Kind(), "X", "labels are %v, want %v", in[1], want)
+	}
+	return F32(2), nil
+}
+
+func pool(kind string, in []Desc, a AvgPool) (Desc, error) {
+	a = a.Defaults()
+	if err := arity(kind, in, 1, 4); err != nil {
+		return Desc{}, err
+	}
+	if a.PadH > a.KernelH/2 || a.PadW > a.KernelW/2 {
+		return Desc{}, bad(kind, "Pad", "%dx%d is more than half of the %dx%d window", a.PadH, a.PadW, a.KernelH, a.KernelW)
+	}
+	h, err := window(kind, "H", in[0].Shape[1], a.KernelH, a.StrideH, a.PadH, 1)
+	if err != nil {
+		return Desc{}, err
+	}
+	w, err := window(kind, "W", in[0].Shape[2], a.KernelW, a.StrideW, a.PadW, 1)
+	if err != nil {
+		return Desc{}, err
+	}
+	return output(kind, in[0].Shape[0], h, w, in[0].Shape[3])
+}
+
+// window returns the output extent of a sliding window along one axis, as PyTorch:
+// floor((extent + 2*pad - dilation*(kernel-1) - 1) / stride) + 1.
+func window(kind, axis string, extent, kernel, stride, pad, dilation int) (int, error) {
+	field := "window " + axis
+	if kernel < 1 || stride < 1 || pad < 0 || dilation < 1 {
+		return 0, bad(kind, field, "kernel %d, stride %d, padding %d, dilation %d are not all valid", kernel, stride, pad, dilation)
+	}
+	if max(kernel, stride, pad, dilation) > maxAttribute {
+		return 0, bad(kind, field, "kernel %d, stride %d, padding %d, dilation %d: at most %d is allowed", kernel, stride, pad, dilation, maxAttribute)
+	}
+	span := int64(dilation)*int64(kernel-1) + 1
+	room := int64(extent) + 2*int64(pad) - span
+	if room < 0 {
+		return 0, bad(kind, field, "a window of %d does not fit in %d with padding %d: use larger images", span, extent, pad)
+	}
+	return int(room/int64(stride)) + 1, nil
+}
+
+// maxAttribute bounds the attributes of windows.
+const maxAttribute = 1 << 24
+
+// output describes a float32 output, which must not be too large.
+func output(kind string, extents ...int) (Desc, error) {
+	d := F32(extents...)
+	if err := d.check(); err != nil {
+		return Desc{}, bad(kind, "Y", "%v", err)
+	}
+	return d, nil
+}
+
+// tensor refuses an input that is not float32 of at least one axis.
+func tensor(kind string, index int, d Desc) error {
+	if len(d.Shape) < 1 || d.DType != Float32 {
+		return bad(kind, "X", "input %d is %v, want float32 with at least one axis", index, d)
+	}
+	if err := d.check(); err != nil {
+		return bad(kind, "X", "input %d is %v", index, err)
+	}
+	return nil
+}
+
+// arity refuses anything but n inputs of so many axes.
+func arity(kind string, in []Desc, n, axes int) error {
+	if len(in) != n {
+		return bad(kind, "X", "want %d inputs, have %d", n, len(in))
+	}
+	for i, d := range in {
+		if err := tensor(kind, i, d); err != nil {
+			return err
+		}
+		if len(d.Shape) != axes {
+			return bad(kind, "X", "input %d is %v, want %d axes", i, d, axes)
+		}
+	}
+	return nil
+}
+
+// same refuses anything but n inputs of one shape, and returns it.
+func same(kind string, in []Desc, n int) (Desc, error) {
+	if len(in) != n {
+		return Desc{}, bad(kind, "X", "want %d inputs, have %d", n, len(in))
+	}
+	for i := range in {
+		if err := tensor(kind, i, in[i]); err != nil {
+			return Desc{}, err
+		}
+		if !in[i].Equal(in[0]) {
+			return Desc{}, bad(kind, "X", "input %d is %v, input 0 is %v: want equal shapes", i, in[i], in[0])
+		}
+	}
+	return F32(slices.Clone(in[0].Shape)...), nil
+}

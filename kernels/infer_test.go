@@ -1,0 +1,187 @@
+package kernels
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func shapes(s ...Shape) []Desc {
+	in := make([]Desc, len(s))
+	for i := range s {
+		in[i] = F32(s[i]...)
+	}
+	return in
+}
+
+// labels describes n int32 labels.
+func labels(n int) Desc { return Desc{Shape: Shape{n}, DType: Int32} }
+
+// TestShapes: outputs as PyTorch's documentation gives them (its layouts are channels first; extents are the same).
+func TestShapes(t *testing.T) {
+	for _, c := range []struct {
+		op   Op
+		in   []Desc
+		want Shape
+	}{
+		// torch.nn.Conv2d: floor((H + 2 pad - dilation (kernel-1) - 1) / stride + 1)
+		{Conv2D{Out: 64, KernelH: 7, KernelW: 7, StrideH: 2, StrideW: 2, PadH: 3, PadW: 3}, shapes(Shape{8, 224, 224, 3}), Shape{8, 112, 112, 64}},
+		{Conv2D{Out: 33, KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2}, shapes(Shape{20, 50, 100, 16}), Shape{20, 24, 49, 33}},
+		{Conv2D{Out: 33, KernelH: 3, KernelW: 5, StrideH: 2, StrideW: 1, PadH: 4, PadW: 2}, shapes(Shape{20, 50, 100, 16}), Shape{20, 28, 100, 33}},
+		{Conv2D{Out: 33, KernelH: 3, KernelW: 5, StrideH: 2, PadH: 4, PadW: 2, DilationH: 3}, shapes(Shape{20, 50, 100, 16}), Shape{20, 26, 100, 33}},
+		{Conv2D{Out: 4, KernelH: 3, KernelW: 3, Groups: 2}, shapes(Shape{1, 3, 3, 2}), Shape{1, 1, 1, 4}},
+		{Conv2D{Out: 1, KernelH: 1, KernelW: 1, StrideH: 5, StrideW: 5}, shapes(Shape{1, 1, 6, 1}), Shape{1, 1, 2, 1}},
+		// torch.nn.MaxPool2d and AvgPool2d, ceil_mode=False
+		{MaxPool{KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1}, shapes(Shape{8, 112, 112, 64}), Shape{8, 56, 56, 64}},
+		{MaxPool{KernelH: 3, KernelW: 2, StrideH: 2, StrideW: 1}, shapes(Shape{20, 50, 32, 16}), Shape{20, 24, 31, 16}},
+		{MaxPool{KernelH: 2, KernelW: 3}, shapes(Shape{1, 5, 7, 1}), Shape{1, 2, 2, 1}},
+		{AvgPool{KernelH: 2, KernelW: 2}, shapes(Shape{2, 14, 14, 5}), Shape{2, 7, 7, 5}},
+		{GlobalAvgPool{}, shapes(Shape{2, 7, 7, 2048}), Shape{2, 2048}},
+		{Linear{Out: 30}, shapes(Shape{128, 20}), Shape{128, 30}},
+		{Linear{Out: 30}, shapes(Shape{128, 2, 2, 5}), Shape{128, 30}},
+		{BatchNorm{}, shapes(Shape{2, 3, 4, 5}), Shape{2, 3, 4, 5}},
+		{BatchNorm{Residual: true, ReLU: true}, shapes(Shape{2, 5}, Shape{2, 5}), Shape{2, 5}},
+		{ReLU{}, shapes(Shape{7}), Shape{7}},
+		{Add{}, shapes(Shape{2, 3}, Shape{2, 3}), Shape{2, 3}},
+		{Concat{}, shapes(Shape{2, 4, 4, 64}, Shape{2, 4, 4, 32}, Shape{2, 4, 4, 32}), Shape{2, 4, 4, 128}},
+		{Dropout{P: 0.5}, shapes(Shape{2, 3}), Shape{2, 3}},
+		{SoftmaxCrossEntropy{}, []Desc{F32(8, 10), labels(8)}, Shape{2}},
+	} {
+		got, err := c.op.Infer(c.in)
+		if err != nil || !got.Equal(F32(c.want...)) {
+			t.Errorf("%+v of %v is %v, %v; want %v", c.op, c.in, got, err, c.want)
+		}
+	}
+}
+
+// TestInferDoesNotShare: the output's shape is the caller's to change.
+func TestInferDoesNotShare(t *testing.T) {
+	for _, op := range []Op{ReLU{}, BatchNorm{}, Dropout{}, Concat{}} {
+		in := shapes(Shape{2, 3})
+		y, err := op.Infer(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if y.Shape[0] = 9; in[0].Shape[0] != 2 {
+			t.Errorf("%s: changing the output's shape changed the input's", op.Kind())
+		}
+	}
+}
+
+// TestBadOps: what cannot be inferred is an *OpError that names the op and the field.
+func TestBadOps(t *testing.T) {
+	image := Shape{1, 8, 8, 4}
+	good := Conv2D{Out: 4, KernelH: 3, KernelW: 3}
+	conv := func(change func(*Conv2D)) Op {
+		c := good
+		change(&c)
+		return c
+	}
+	huge := math.MaxInt
+	for _, c := range []struct {
+		op    Op
+		in    []Desc
+		field string
+	}{
+		{good, nil, "X"},
+		{good, shapes(Shape{1, 8, 8}), "X"},
+		{good, shapes(Shape{1, 0, 8, 4}), "X"},
+		{good, shapes(Shape{1, -3, 8, 4}), "X"},
+		{good, shapes(Shape{huge, huge, huge, huge}), "X"},
+		{good, []Desc{{Shape: image, DType: Int32}}, "X"},
+		{conv(func(c *Conv2D) { c.Out = 0 }), shapes(image), "Out"},
+		{conv(func(c *Conv2D) { c.Out = huge }), shapes(image), "Out"},
+		{conv(func(c *Conv2D) { c.Out = MaxExtent }), shapes(Shape{1, 8, 8, 1 << 20}), "Out"},
+		{conv(func(c *Conv2D) { c.Groups = 3 }), shapes(image), "Groups"},
+		{conv(func(c *Conv2D) { c.Groups = -1 }), shapes(image), "Groups"},
+		{conv(func(c *Conv2D) { c.KernelH = 0 }), shapes(image), "window H"},
+		{conv(func(c *Conv2D) { c.KernelW = 9 }), shapes(image), "window W"},
+		{conv(func(c *Conv2D) { c.StrideH = -1 }), shapes(image), "window H"},
+		{conv(func(c *Conv2D) { c.PadW = -1 }), shapes(image), "window W"},
+		{conv(func(c *Conv2D) { c.PadH = huge }), shapes(image), "window H"},
+		{conv(func(c *Conv2D) { c.DilationW = huge }), shapes(image), "window W"},
+		{conv(func(c *Conv2D) { c.DilationH = 4 }), shapes(image), "window H"},
+		{MaxPool{KernelH: 2, KernelW: 2, PadH: 2}, shapes(image), "Pad"},
+		{MaxPool{KernelH: 2, KernelW: 2, PadH: huge}, shapes(image), "Pad"},
+		{AvgPool{KernelW: 2}, shapes(image), "window H"},
+		{MaxPool{KernelH: 1, KernelW: 1}, shapes(Shape{1, 1 << 16, 1 << 16, 1}), "X"},
+		{GlobalAvgPool{}, shapes(Shape{3, 4}), "X"},
+		{Linear{Out: 0}, shapes(Shape{3, 4}), "Out"},
+		{Linear{Out: 3}, shapes(Shape{3}), "X"},
+		{Linear{Out: 3}, []Desc{labels(3)}, "X"},
+		{Linear{Out: 3}, shapes(Shape{0, 4}), "X"},
+		{Linear{Out: MaxExtent}, shapes(Shape{1, 1 << 20}), "Out"},
+		{BatchNorm{Epsilon: -1}, shapes(image), "Epsilon"},
+		{BatchNorm{Epsilon: float32(math.NaN())}, shapes(image), "Epsilon"},
+		{BatchNorm{Momentum: 2}, shapes(image), "Momentum"},
+		{BatchNorm{Residual: true}, shapes(image), "X"},
+		{BatchNorm{}, shapes(Shape{}), "X"},
+		{Add{}, shapes(image, Shape{1, 8, 8, 5}), "X"},
+		{ReLU{}, []Desc{labels(3)}, "X"},
+		{Concat{}, nil, "X"},
+		{Concat{}, shapes(Shape{}), "X"},
+		{Concat{}, shapes(Shape{1, 2}, Shape{2, 2}), "X"},
+		{Concat{}, shapes(Shape{1, MaxExtent}, Shape{1, 1}), "X"},
+		{Concat{}, []Desc{F32(1, 2), {Shape: Shape{1, 2}, DType: Int32}}, "X"},
+		{Dropout{P: 1}, shapes(image), "P"},
+		{Dropout{P: -0.1}, shapes(image), "P"},
+		{Dropout{P: float32(math.NaN())}, shapes(image), "P"},
+		{SoftmaxCrossEntropy{}, shapes(Shape{2, 3}, Shape{2}), "X"},
+		{SoftmaxCrossEntropy{}, []Desc{F32(2, 3), labels(3)}, "X"},
+		{SoftmaxCrossEntropy{}, []Desc{F32(2, 0), labels(2)}, "X"},
+	} {
+		_, err := c.op.Infer(c.in)
+		var e *OpError
+		if !errors.As(err, &e) || e.Kind != c.op.Kind() || e.Field != c.field || !strings.Contains(err.Error(), c.field) {
+			t.Errorf("%+v of %v: %v; want an OpError about %s", c.op, c.in, err, c.field)
+		}
+	}
+}
+
+// everyOp is one op of each kind.
+var everyOp = []Op{
+	Conv2D{Out: 4, KernelH: 3, KernelW: 3, PadH: 1, PadW: 1, Bias: true}, Linear{Out: 4, Bias: true},
+	BatchNorm{Residual: true, ReLU: true}, ReLU{}, Add{}, Concat{}, MaxPool{KernelH: 2, KernelW: 2},
+	AvgPool{KernelH: 2, KernelW: 2}, GlobalAvgPool{}, Dropout{P: 0.5}, SoftmaxCrossEntropy{},
+}
+
+// FuzzInfer: no attributes or shapes make Infer panic or overflow; what it accepts has sizes that can be computed.
+func FuzzInfer(f *testing.F) {
+	f.Add(uint8(0), int64(1), int64(8), int64(8), int64(4), int64(3), int64(1), int64(1), int64(1), int64(1), uint8(1))
+	f.Add(uint8(6), int64(1), int64(1<<40), int64(-1), int64(0), int64(1<<62), int64(-1<<63), int64(1<<63-1), int64(0), int64(2), uint8(2))
+	f.Add(uint8(5), int64(1<<31), int64(1<<31), int64(1<<31), int64(1<<31-1), int64(1), int64(2), int64(3), int64(4), int64(5), uint8(3))
+	f.Fuzz(func(t *testing.T, kind uint8, n, h, w, c, kernel, stride, pad, dilation, groups int64, inputs uint8) {
+		i := func(v int64) int { return int(v) }
+		ops := []Op{
+			Conv2D{Out: i(c), KernelH: i(kernel), KernelW: i(pad), StrideH: i(stride), PadH: i(pad), PadW: i(kernel), DilationW: i(dilation), Groups: i(groups)},
+			Linear{Out: i(kernel)}, BatchNorm{Residual: groups%2 == 0}, ReLU{}, Add{}, Concat{},
+			MaxPool{KernelH: i(kernel), KernelW: i(stride), StrideH: i(stride), PadH: i(pad), PadW: i(dilation)},
+			AvgPool{KernelH: i(kernel), KernelW: i(groups), StrideW: i(stride), PadW: i(pad)},
+			GlobalAvgPool{}, Dropout{P: math.Float32frombits(uint32(kernel))}, SoftmaxCrossEntropy{},
+		}
+		op := ops[int(kind)%len(ops)]
+		all := []Desc{F32(i(n), i(h), i(w), i(c)), F32(i(n), i(h), i(w), i(kernel)), {Shape: Shape{i(n)}, DType: DType(groups)}, F32(), F32(i(n), i(c))}
+		in := slices.Concat(all, all)[int(inputs)%len(all):][:int(inputs/16)%4]
+		y, err := op.Infer(in)
+		if err != nil {
+			return
+		}
+		sizes := append(append([]Desc{y}, in...), op.Saved(in)...)
+		for _, p := range op.Params(in) {
+			sizes = append(sizes, p.Desc)
+		}
+		for _, d := range sizes {
+			if d.Elements() < 1 || d.Elements() > MaxElements || d.Storage() < d.Bytes() {
+				t.Fatalf("%+v of %v: %v has %d elements", op, in, d, d.Elements())
+			}
+		}
+		for pass := Forward; pass <= BackwardParams; pass++ {
+			call := Call{Op: op, In: in, Pass: pass, Train: true}
+			if call.Check() == nil {
+				call.Uses(Operands{}, 0)
+			}
+		}
+	})
+}

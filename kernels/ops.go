@@ -1,0 +1,223 @@
+package kernels
+
+// Conv2D is a 2-D cross-correlation: X[0] N,H,W,C -> N,OH,OW,Out. Params: weight Out,KH,KW,C/Groups [, bias Out].
+// Zero attributes mean 1 for Stride*, Dilation* and Groups.
+type Conv2D struct {
+	Out                  int
+	KernelH, KernelW     int
+	StrideH, StrideW     int
+	PadH, PadW           int
+	DilationH, DilationW int
+	Groups               int
+	Bias                 bool
+}
+
+// BatchNorm normalizes each channel over N, H and W (or N), then scales and shifts; optionally it adds a residual
+// X[1] of the same shape and applies ReLU, in that order: Y = relu(bn(X[0]) + X[1]).
+// Params: weight C, bias C, buffers running_mean C, running_var C (unbiased, as PyTorch; they do not move for a batch
+// whose statistics are not finite). Saved: mean C, 1/std C.
+type BatchNorm struct {
+	Epsilon  float32 // 0 means 1e-5
+	Momentum float32 // 0 means 0.1: running = (1-Momentum)*running + Momentum*batch
+	Residual bool
+	ReLU     bool
+}
+
+// ReLU is max(x, 0); backward reads the mask from its output.
+type ReLU struct{}
+
+// Add is X[0] + X[1], same shapes. Its gradient is the identity to both inputs: models pass DY on, no kernel runs.
+type Add struct{}
+
+// Concat joins its inputs along the channels (the last axis).
+type Concat struct{}
+
+// MaxPool takes the maximum of each window, padding excluded. Saved: the index of the maximum, int32, shaped as Y.
+type MaxPool struct {
+	KernelH, KernelW int
+	StrideH, StrideW int // 0 means the kernel's extent
+	PadH, PadW       int
+}
+
+// AvgPool takes the mean of each window; padding counts as zeros and in the divisor (PyTorch's default).
+type AvgPool struct {
+	KernelH, KernelW int
+	StrideH, StrideW int // 0 means the kernel's extent
+	PadH, PadW       int
+}
+
+// GlobalAvgPool takes the mean over H and W: N,H,W,C -> N,C.
+type GlobalAvgPool struct{}
+
+// Linear is X[0] W^T + b on N,C -> N,Out (trailing axes are flattened). Params: weight Out,C [, bias Out].
+type Linear struct {
+	Out  int
+	Bias bool
+}
+
+// Dropout zeroes elements with probability P and scales the rest by 1/(1-P); the mask is a function of the
+// step's Scalars and the call's Salt, recomputed in backward, never stored.
+type Dropout struct{ P float32 }
+
+// SoftmaxCrossEntropy is the mean over N of -log softmax(X[0])[label]. X[0]: N,C logits, X[1]: N int32 labels.
+// Y is float32[2]: the loss and the number of correct predictions. Saved: softmax N,C. DY is implied to be 1.
+// A label outside 0..C-1 makes the loss NaN.
+type SoftmaxCrossEntropy struct{}
+
+func (Conv2D) Kind() string              { return "conv2d" }
+func (BatchNorm) Kind() string           { return "batchnorm" }
+func (ReLU) Kind() string                { return "relu" }
+func (Add) Kind() string                 { return "add" }
+func (Concat) Kind() string              { return "concat" }
+func (MaxPool) Kind() string             { return "maxpool" }
+func (AvgPool) Kind() string             { return "avgpool" }
+func (GlobalAvgPool) Kind() string       { return "globalavgpool" }
+func (Linear) Kind() string              { return "linear" }
+func (Dropout) Kind() string             { return "dropout" }
+func (SoftmaxCrossEntropy) Kind() string { return "softmax_cross_entropy" }
+
+// Needs: what backward reads.
+
+func (Conv2D) Needs() Needs        { return Needs{Inputs: []bool{true}} }
+func (b BatchNorm) Needs() Needs   { return Needs{Inputs: []bool{true}, Output: b.ReLU} }
+func (ReLU) Needs() Needs          { return Needs{Output: true} }
+func (Add) Needs() Needs           { return Needs{} }
+func (Concat) Needs() Needs        { return Needs{} }
+func (MaxPool) Needs() Needs       { return Needs{} }
+func (AvgPool) Needs() Needs       { return Needs{} }
+func (GlobalAvgPool) Needs() Needs { return Needs{} }
+func (Linear) Needs() Needs        { return Needs{Inputs: []bool{true}} }
+func (Dropout) Needs() Needs       { return Needs{} }
+
+// Needs of the loss: the labels; the probabilities are saved.
+func (SoftmaxCrossEntropy) Needs() Needs { return Needs{Inputs: []bool{false, true}} }
+
+// Split: only ops whose weight gradient is a contraction of its own split their backward.
+
+func (Conv2D) Split() bool              { return true }
+func (Linear) Split() bool              { return true }
+func (BatchNorm) Split() bool           { return false }
+func (ReLU) Split() bool                { return false }
+func (Add) Split() bool                 { return false }
+func (Concat) Split() bool              { return false }
+func (MaxPool) Split() bool             { return false }
+func (AvgPool) Split() bool             { return false }
+func (GlobalAvgPool) Split() bool       { return false }
+func (Dropout) Split() bool             { return false }
+func (SoftmaxCrossEntropy) Split() bool { return false }
+
+// Alias: which outputs may lie exactly on which inputs.
+
+func never(Pass, Operand, Operand) bool { return false }
+
+// elementwise reports aliases of ops that read each element before they write it.
+func elementwise(pass Pass, out, in Operand) bool {
+	if pass == Forward {
+		return out.Role == Y && in.Role == X
+	}
+	return out.Role == DX && in.Role == DY
+}
+
+func (Conv2D) Alias(p Pass, out, in Operand) bool        { return never(p, out, in) }
+func (Linear) Alias(p Pass, out, in Operand) bool        { return never(p, out, in) }
+func (Concat) Alias(p Pass, out, in Operand) bool        { return never(p, out, in) }
+func (MaxPool) Alias(p Pass, out, in Operand) bool       { return never(p, out, in) }
+func (AvgPool) Alias(p Pass, out, in Operand) bool       { return never(p, out, in) }
+func (GlobalAvgPool) Alias(p Pass, out, in Operand) bool { return never(p, out, in) }
+func (ReLU) Alias(p Pass, out, in Operand) bool          { return elementwise(p, out, in) }
+func (Add) Alias(p Pass, out, in Operand) bool           { return elementwise(p, out, in) }
+func (Dropout) Alias(p Pass, out, in Operand) bool       { return elementwise(p, out, in) }
+
+// Alias of BatchNorm: forward Y on X[0] or the residual; backward DX[0] on X[0] or, without a residual, on DY; the
+// residual's gradient DX[1] on DY.
+func (b BatchNorm) Alias(pass Pass, out, in Operand) bool {
+	if pass == Forward {
+		return out.Role == Y && in.Role == X
+	}
+	if out.Role != DX {
+		return false
+	}
+	if out.Index == 1 {
+		return in.Role == DY
+	}
+	return in == Operand{X, 0} || (in.Role == DY && !b.Residual)
+}
+
+// Alias of the loss: the logits' gradient may lie on the saved probabilities.
+func (SoftmaxCrossEntropy) Alias(pass Pass, out, in Operand) bool {
+	return pass != Forward && out.Role == DX && in == Operand{Save, 0}
+}
+
+// Params.
+
+// Params implements Op.
+func (c Conv2D) Params(in []Desc) []Param {
+	d := c.Defaults()
+	depth := in[0].Shape[3] / d.Groups
+	area := d.KernelH * d.KernelW
+	fanIn, fanOut := depth*area, d.Out*area
+	ps := []Param{{Name: "weight", Desc: F32(d.Out, d.KernelH, d.KernelW, depth), Trained: true, FanIn: fanIn, FanOut: fanOut}}
+	if d.Bias {
+		ps = append(ps, Param{Name: "bias", Desc: F32(d.Out), Trained: true, FanIn: fanIn, FanOut: fanOut})
+	}
+	return ps
+}
+
+// Params implements Op.
+func (BatchNorm) Params(in []Desc) []Param {
+	c := F32(channels(in[0]))
+	return []Param{
+		{Name: "weight", Desc: c, Trained: true}, {Name: "bias", Desc: c, Trained: true},
+		{Name: "running_mean", Desc: c}, {Name: "running_var", Desc: c},
+	}
+}
+
+// Params implements Op.
+func (l Linear) Params(in []Desc) []Param {
+	fanIn := int(in[0].Elements()) / in[0].Shape[0]
+	ps := []Param{{Name: "weight", Desc: F32(l.Out, fanIn), Trained: true, FanIn: fanIn, FanOut: l.Out}}
+	if l.Bias {
+		ps = append(ps, Param{Name: "bias", Desc: F32(l.Out), Trained: true, FanIn: fanIn, FanOut: l.Out})
+	}
+	return ps
+}
+
+func (ReLU) Params([]Desc) []Param                { return nil }
+func (Add) Params([]Desc) []Param                 { return nil }
+func (Concat) Params([]Desc) []Param              { return nil }
+func (MaxPool) Params([]Desc) []Param             { return nil }
+func (AvgPool) Params([]Desc) []Param             { return nil }
+func (GlobalAvgPool) Params([]Desc) []Param       { return nil }
+func (Dropout) Params([]Desc) []Param             { return nil }
+func (SoftmaxCrossEntropy) Params([]Desc) []Param { return nil }
+
+// Saved.
+
+// Saved implements Op: batch mean and 1/std.
+func (BatchNorm) Saved(in []Desc) []Desc {
+	c := F32(channels(in[0]))
+	return []Desc{c, c}
+}
+
+// Saved implements Op: the position of each maximum.
+func (m MaxPool) Saved(in []Desc) []Desc {
+	y, err := m.Infer(in)
+	if err != nil {
+		return nil
+	}
+	return []Desc{{Shape: y.Shape, DType: Int32}}
+}
+
+// Saved implements Op: the probabilities.
+func (SoftmaxCrossEntropy) Saved(in []Desc) []Desc { return []Desc{in[0]} }
+
+func (Conv2D) Saved([]Desc) []Desc        { return nil }
+func (ReLU) Saved([]Desc) []Desc          { return nil }
+func (Add) Saved([]Desc) []Desc           { return nil }
+func (Concat) Saved([]Desc) []Desc        { return nil }
+func (AvgPool) Saved([]Desc) []Desc       { return nil }
+func (GlobalAvgPool) Saved([]Desc) []Desc { return nil }
+func (Linear) Saved([]Desc) []Desc        { return nil }
+func (Dropout) Saved([]Desc) []Desc       { return nil }
+
+func channels(d Desc) int { return d.Shape[len(d.Shape)-1] }

@@ -1,0 +1,86 @@
+package ref
+
+import "plimsoll/kernels"
+
+// relu is max(x, 0); the gradient passes where the output is positive.
+func relu(t *tensors) error {
+	if t.call.Pass == kernels.Forward {
+		for i, v := range t.x[0] {
+			t.y[i] = v
+			if v < 0 {
+				t.y[i] = 0
+			}
+		}
+		return nil
+	}
+	if t.call.Skips(0) {
+		return nil
+	}
+	for i, y := range t.y {
+		put(&t.dx[0][i], masked(t.dy[i], y), t.call.Adds(0))
+	}
+	return nil
+}
+
+// add is x0 + x1.
+func add(t *tensors) error {
+	if t.call.Pass == kernels.Forward {
+		for i := range t.y {
+			t.y[i] = t.x[0][i] + t.x[1][i]
+		}
+		return nil
+	}
+	for j, dx := range t.dx {
+		if !t.call.Skips(j) {
+			for i, g := range t.dy {
+				put(&dx[i], float64(g), t.call.Adds(j))
+			}
+		}
+	}
+	return nil
+}
+
+// concat joins the last axis.
+func concat(t *tensors) error {
+	axis := len(t.out.Shape) - 1
+	width := t.out.Shape[axis]
+	start := 0
+	for j, d := range t.in {
+		part := d.Shape[axis]
+		for i := range int(d.Elements()) {
+			joined := i/part*width + start + i%part
+			switch {
+			case t.call.Pass == kernels.Forward:
+				t.y[joined] = t.x[j][i]
+			case !t.call.Skips(j):
+				put(&t.dx[j][i], float64(t.dy[joined]), t.call.Adds(j))
+			}
+		}
+		start += part
+	}
+	return nil
+}
+
+// dropout keeps an element when its word of the step's stream is at least the threshold.
+func dropout(op kernels.Dropout, t *tensors) error {
+	from, to, add := t.x[0], t.y, false
+	if t.call.Pass != kernels.Forward {
+		if t.call.Skips(0) {
+			return nil
+		}
+		from, to, add = t.dy, t.dx[0], t.call.Adds(0)
+	}
+	if !t.call.Train {
+		copy(to, from)
+		return nil
+	}
+	stream := kernels.NewDropoutStream(kernels.GetScalars(t.scalars), t.call.Salt)
+	for i, v := range from {
+		kept := 0.0
+		if stream.Word(uint64(i)) >= op.Threshold() {
+			kept = float64(v) / (1 - float64(op.P))
+		}
+		put(&to[i], kept, add)
+	}
+	return nil
+}

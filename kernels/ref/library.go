@@ -1,0 +1,185 @@
+// Package ref is the reference kernel library: every op as its definition reads, in plain Go, sums in float64, one
+// thread, no workspace. It is the oracle of the fast libraries and of everything that compiles or runs programs; it
+// is slow and meant for tests.
+package ref
+
+import (
+	"fmt"
+	"unsafe"
+
+	"plimsoll/kernels"
+	"plimsoll/runtime"
+)
+
+// Memory gives the bytes of a device's spans; runtime/host's Device is one.
+type Memory interface {
+	Bytes(s runtime.Span) ([]byte, error)
+}
+
+// Library implements kernels.Library. Its launches have a method Run() error, so the host device accepts them.
+type Library struct {
+	memory Memory
+}
+
+var _ kernels.Library = (*Library)(nil)
+
+// New returns the library for memory; nil will do for Workspace.
+func New(memory Memory) *Library { return &Library{memory} }
+
+// Name implements kernels.Library.
+func (*Library) Name() string { return "ref" }
+
+// Workspace implements kernels.Library: no op needs any.
+func (*Library) Workspace(c kernels.Call) (int64, error) {
+	return 0, c.Check()
+}
+
+// Prepare implements kernels.Library.
+func (l *Library) Prepare(c kernels.Call, o kernels.Operands) (runtime.Launch, error) {
+	if err := c.Check(); err != nil {
+		return nil, fmt.Errorf("ref: %w", err)
+	}
+	if err := o.Check(c, 0); err != nil {
+		return nil, fmt.Errorf("ref: %w", err)
+	}
+	t, err := l.bind(c, o)
+	if err != nil {
+		return nil, fmt.Errorf("ref: %s: %w", c.Op.Kind(), err)
+	}
+	run, err := kernel(c.Op, t)
+	if err != nil {
+		return nil, fmt.Errorf("ref: %w", err)
+	}
+	return launch{fmt.Sprintf("%s %v", c.Op.Kind(), c.Pass), run}, nil
+}
+
+type launch struct {
+	name string
+	run  func() error
+}
+
+// Kernel implements runtime.Launch.
+func (l launch) Kernel() string { return l.name }
+
+// Run computes.
+func (l launch) Run() error { return l.run() }
+
+// kernel returns what computes the call.
+func kernel(op kernels.Op, t *tensors) (func() error, error) {
+	switch op := op.(type) {
+	case kernels.Conv2D:
+		return func() error { return conv(op.Defaults(), t) }, nil
+	case kernels.BatchNorm:
+		return func() error { return batchNorm(op, t) }, nil
+	case kernels.ReLU:
+		return func() error { return relu(t) }, nil
+	case kernels.Add:
+		return func() error { return add(t) }, nil
+	case kernels.Concat:
+		return func() error { return concat(t) }, nil
+	case kernels.MaxPool:
+		return func() error { return maxPool(op.Defaults(), t) }, nil
+	case kernels.AvgPool:
+		return func() error { return avgPool(op.Defaults(), t) }, nil
+	case kernels.GlobalAvgPool:
+		return func() error { return globalAvgPool(t) }, nil
+	case kernels.Linear:
+		return func() error { return linear(t) }, nil
+	case kernels.Dropout:
+		return func() error { return dropout(op, t) }, nil
+	case kernels.SoftmaxCrossEntropy:
+		return func() error { return loss(t) }, nil
+	}
+	return nil, fmt.Errorf("there is no op %q", op.Kind())
+}
+
+// tensors are a call's operands as slices; those that it does not use are nil.
+type tensors struct {
+	call    kernels.Call
+	in      []kernels.Desc
+	out     kernels.Desc
+	x       [][]float32
+	y       []float32
+	dx      [][]float32
+	dy      []float32
+	saved   [][]float32
+	params  [][]float32
+	dparams [][]float32
+	scalars []byte
+}
+
+// bind views the operands that a checked call uses.
+func (l *Library) bind(c kernels.Call, o kernels.Operands) (*tensors, error) {
+	params, saved := len(c.Op.Params(c.In)), len(c.Op.Saved(c.In))
+	t := &tensors{
+		call: c, in: c.In,
+		x: make([][]float32, len(c.In)), dx: make([][]float32, len(c.In)),
+		saved: make([][]float32, saved), params: make([][]float32, params), dparams: make([][]float32, params),
+	}
+	t.out, _ = c.Op.Infer(c.In)
+	for _, u := range c.Uses(o, 0) {
+		u.Span.Bytes = u.Bytes
+		b, err := l.memory.Bytes(u.Span)
+		if err != nil {
+			return nil, err
+		}
+		t.view(u.Operand, b)
+	}
+	return t, nil
+}
+
+func (t *tensors) view(o kernels.Operand, b []byte) {
+	switch o.Role {
+	case kernels.X:
+		t.x[o.Index] = floats(b)
+	case kernels.Y:
+		t.y = floats(b)
+	case kernels.DX:
+		t.dx[o.Index] = floats(b)
+	case kernels.DY:
+		t.dy = floats(b)
+	case kernels.Save:
+		t.saved[o.Index] = floats(b)
+	case kernels.ParamRole:
+		t.params[o.Index] = floats(b)
+	case kernels.DParam:
+		t.dparams[o.Index] = floats(b)
+	case kernels.ScalarsRole:
+		t.scalars = b
+	}
+}
+
+func floats(b []byte) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
+}
+
+// integers views memory that holds int32: labels, indices.
+func integers(f []float32) []int32 {
+	return unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(f))), len(f))
+}
+
+// put writes v, or adds it when the call accumulates.
+func put(dst *float32, v float64, add bool) {
+	if add {
+		v += float64(*dst)
+	}
+	*dst = float32(v)
+}
+
+// reset makes an operand ready for sums: zero unless the call accumulates.
+func reset(dst []float32, add bool) {
+	if !add {
+		clear(dst)
+	}
+}
+
+// masked returns dy where the output of a ReLU is positive, 0 where it is not, and NaN where it is none.
+func masked(dy, y float32) float64 {
+	switch {
+	case y > 0:
+		return float64(dy)
+	case y != y:
+		return float64(y)
+	}
+	return 0
+}

@@ -1,0 +1,66 @@
+package ref
+
+import (
+	"math"
+
+	"plimsoll/kernels"
+)
+
+// loss is SoftmaxCrossEntropy; its gradient is (softmax - onehot)/N.
+func loss(t *tensors) error {
+	rows, c := t.in[0].Shape[0], t.in[0].Shape[1]
+	if t.call.Pass == kernels.Forward {
+		t.y[0], t.y[1] = lossForward(t, rows, c)
+		return nil
+	}
+	if t.call.Skips(0) {
+		return nil
+	}
+	labels := integers(t.x[1])
+	for i, p := range t.saved[0] {
+		g := float64(p)
+		if int(labels[i/c]) == i%c {
+			g--
+		}
+		put(&t.dx[0][i], g/float64(rows), t.call.Adds(0))
+	}
+	return nil
+}
+
+func lossForward(t *tensors, rows, c int) (mean, correct float32) {
+	var total float64
+	labels := integers(t.x[1])
+	for n := range rows {
+		logits, label := t.x[0][n*c:(n+1)*c], int(labels[n])
+		best := argmax(logits)
+		var sum float64
+		for _, v := range logits {
+			sum += math.Exp(float64(v) - float64(logits[best]))
+		}
+		if t.saved[0] != nil {
+			for k, v := range logits {
+				t.saved[0][n*c+k] = float32(math.Exp(float64(v)-float64(logits[best])) / sum)
+			}
+		}
+		if label < 0 || label >= c {
+			total = math.NaN()
+			continue
+		}
+		total += math.Log(sum) + float64(logits[best]) - float64(logits[label])
+		if best == label {
+			correct++
+		}
+	}
+	return float32(total / float64(rows)), correct
+}
+
+// argmax returns the index of the first maximum, or of a NaN.
+func argmax(v []float32) int {
+	best := 0
+	for i := range v {
+		if v[i] > v[best] || v[i] != v[i] {
+			best = i
+		}
+	}
+	return best
+}

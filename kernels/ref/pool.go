@@ -1,0 +1,98 @@
+package ref
+
+import (
+	"fmt"
+
+	"plimsoll/kernels"
+)
+
+// window calls f with the flat index of every element of x, padding excluded, that output y reads.
+func window(op kernels.AvgPool, t *tensors, y int, f func(x int)) {
+	in, out := t.in[0].Shape, t.out.Shape
+	c, ox, oy, n := y%in[3], y/in[3]%out[2], y/in[3]/out[2]%out[1], y/in[3]/out[2]/out[1]
+	for ky := range op.KernelH {
+		for kx := range op.KernelW {
+			iy, ix := oy*op.StrideH-op.PadH+ky, ox*op.StrideW-op.PadW+kx
+			if iy >= 0 && iy < in[1] && ix >= 0 && ix < in[2] {
+				f(((n*in[1]+iy)*in[2]+ix)*in[3] + c)
+			}
+		}
+	}
+}
+
+// maxPool takes the first maximum of each window; a NaN counts as larger than anything. Saved is its flat index.
+func maxPool(op kernels.MaxPool, t *tensors) error {
+	if t.call.Pass != kernels.Forward {
+		return maxPoolBackward(t)
+	}
+	x, index := t.x[0], integers(t.saved[0])
+	for y := range t.y {
+		best := -1
+		window(kernels.AvgPool(op), t, y, func(i int) {
+			if best < 0 || x[i] > x[best] || x[i] != x[i] {
+				best = i
+			}
+		})
+		t.y[y] = x[best]
+		if index != nil {
+			index[y] = int32(best)
+		}
+	}
+	return nil
+}
+
+func maxPoolBackward(t *tensors) error {
+	if t.call.Skips(0) {
+		return nil
+	}
+	reset(t.dx[0], t.call.Adds(0))
+	for y, i := range integers(t.saved[0]) {
+		if i < 0 || int(i) >= len(t.dx[0]) {
+			return fmt.Errorf("maxpool: saved index %d is not within %v", i, t.in[0])
+		}
+		t.dx[0][i] += t.dy[y]
+	}
+	return nil
+}
+
+// avgPool takes the mean of each window, padding counted as zeros.
+func avgPool(op kernels.AvgPool, t *tensors) error {
+	area := float64(op.KernelH * op.KernelW)
+	if t.call.Pass == kernels.Forward {
+		for y := range t.y {
+			var sum float64
+			window(op, t, y, func(x int) { sum += float64(t.x[0][x]) })
+			t.y[y] = float32(sum / area)
+		}
+		return nil
+	}
+	if t.call.Skips(0) {
+		return nil
+	}
+	reset(t.dx[0], t.call.Adds(0))
+	for y, g := range t.dy {
+		window(op, t, y, func(x int) { t.dx[0][x] += float32(float64(g) / area) })
+	}
+	return nil
+}
+
+// globalAvgPool takes the mean over H and W.
+func globalAvgPool(t *tensors) error {
+	s := t.in[0].Shape
+	c, area := s[3], s[1]*s[2]
+	if t.call.Pass == kernels.Forward {
+		sums := make([]float64, len(t.y))
+		for i, v := range t.x[0] {
+			sums[i/(area*c)*c+i%c] += float64(v) / float64(area)
+		}
+		store(t.y, sums, false)
+		return nil
+	}
+	if t.call.Skips(0) {
+		return nil
+	}
+	for i := range t.dx[0] {
+		put(&t.dx[0][i], float64(t.dy[i/(area*c)*c+i%c])/float64(area), t.call.Adds(0))
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package ref
+
+import (
+	"fmt"
+	"math"
+
+	"plimsoll/kernels"
+	"plimsoll/runtime"
+)
+
+// PrepareUpdate implements kernels.Library.
+func (l *Library) PrepareUpdate(u kernels.Update, o kernels.UpdateOperands) (runtime.Launch, error) {
+	if err := o.Check(u); err != nil {
+		return nil, fmt.Errorf("ref: %w", err)
+	}
+	s, err := l.bindUpdate(o)
+	if err != nil {
+		return nil, fmt.Errorf("ref: %s: %w", u.Kind(), err)
+	}
+	switch u := u.(type) {
+	case kernels.SGD:
+		return launch{u.Kind(), func() error { return s.sgd(u) }}, nil
+	case kernels.Adam:
+		return launch{u.Kind(), func() error { return s.adam(u, u.WeightDecay, 0) }}, nil
+	case kernels.AdamW:
+		return launch{u.Kind(), func() error { return s.adam(kernels.Adam(u), 0, u.WeightDecay) }}, nil
+	}
+	return nil, fmt.Errorf("ref: there is no update %q", u.Kind())
+}
+
+type update struct {
+	w, g    []float32
+	states  [][]float32
+	scalars []byte
+}
+
+// bindUpdate views the operands of a checked update.
+func (l *Library) bindUpdate(o kernels.UpdateOperands) (*update, error) {
+	s := &update{states: make([][]float32, len(o.States))}
+	for _, u := range o.Uses() {
+		u.Span.Bytes = u.Bytes
+		b, err := l.memory.Bytes(u.Span)
+		if err != nil {
+			return nil, err
+		}
+		switch u.Role {
+		case kernels.ParamRole:
+			s.w = floats(b)
+		case kernels.DParam:
+			s.g = floats(b)
+		case kernels.Save:
+			s.states[u.Index] = floats(b)
+		case kernels.ScalarsRole:
+			s.scalars = b
+		}
+	}
+	return s, nil
+}
+
+func (s *update) sgd(u kernels.SGD) error {
+	k := kernels.GetScalars(s.scalars)
+	if k.Skip != 0 {
+		return nil
+	}
+	for i, w := range s.w {
+		g := float64(s.g[i])*float64(k.GradScale) + float64(u.WeightDecay)*float64(w)
+		if u.Momentum != 0 {
+			v := g
+			if k.Step > 0 {
+				v = float64(u.Momentum)*float64(s.states[0][i]) + (1-float64(u.Dampening))*g
+			}
+			s.states[0][i] = float32(v)
+			if u.Nesterov {
+				g += float64(u.Momentum) * v
+			} else {
+				g = v
+			}
+		}
+		s.w[i] = float32(float64(w) - float64(k.LR)*g)
+	}
+	return nil
+}
+
+// adam is algorithm 1 of Kingma and Ba 2015, with the decay added to the gradient, or taken from the weight apart
+// from it (Loshchilov and Hutter 2019, algorithm 2).
+func (s *update) adam(u kernels.Adam, coupled, decoupled float32) error {
+	k := kernels.GetScalars(s.scalars)
+	if k.Skip != 0 {
+		return nil
+	}
+	step := float64(k.Step + 1)
+	lr, b1, b2 := float64(k.LR), float64(u.Beta1), float64(u.Beta2)
+	for i := range s.w {
+		w := float64(s.w[i])
+		g := float64(s.g[i])*float64(k.GradScale) + float64(coupled)*w
+		m := b1*float64(s.states[0][i]) + (1-b1)*g
+		v := b2*float64(s.states[1][i]) + (1-b2)*g*g
+		s.states[0][i], s.states[1][i] = float32(m), float32(v)
+		m, v = m/(1-math.Pow(b1, step)), v/(1-math.Pow(b2, step))
+		s.w[i] = float32(w - lr*float64(decoupled)*w - lr*m/(math.Sqrt(v)+float64(u.Epsilon)))
+	}
+	return nil
+}

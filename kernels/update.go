@@ -1,0 +1,98 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"math"
+
+	"plimsoll/runtime"
+)
+
+// Update is an optimizer's rule for one parameter. The set is closed: SGD, Adam, AdamW.
+type Update interface {
+	Kind() string
+	// States returns how many state tensors of the parameter's size the rule keeps (momentum, moments).
+	States() int
+}
+
+// SGD is stochastic gradient descent with momentum, as PyTorch defines it:
+// g += WeightDecay*w; v = Momentum*v + (1-Dampening)*g (v = g at the first step); g = Nesterov ? g + Momentum*v : v; w -= lr*g.
+// State: v, when Momentum is not 0; it starts at zero, and v = g at the first step needs Dampening to be ignored then.
+type SGD struct {
+	Momentum    float32
+	Dampening   float32
+	WeightDecay float32
+	Nesterov    bool
+}
+
+// Adam is Kingma and Ba's Adam with L2 regularization added to the gradient. States: first and second moment.
+type Adam struct {
+	Beta1, Beta2, Epsilon, WeightDecay float32
+}
+
+// AdamW is Adam with decoupled weight decay (Loshchilov and Hutter). States: first and second moment.
+type AdamW struct {
+	Beta1, Beta2, Epsilon, WeightDecay float32
+}
+
+func (SGD) Kind() string   { return "sgd" }
+func (Adam) Kind() string  { return "adam" }
+func (AdamW) Kind() string { return "adamw" }
+
+// States implements Update.
+func (s SGD) States() int {
+	if s.Momentum == 0 {
+		return 0
+	}
+	return 1
+}
+
+// States implements Update.
+func (Adam) States() int { return 2 }
+
+// States implements Update.
+func (AdamW) States() int { return 2 }
+
+// UpdateOperands binds an update to memory. All tensors are float32 with Elements elements.
+type UpdateOperands struct {
+	Elements int64
+	Param    runtime.Span
+	Grad     runtime.Span
+	States   []runtime.Span
+	Scalars  runtime.Span
+}
+
+// ScalarsBytes is the size of the memory that holds a step's Scalars.
+const ScalarsBytes = Alignment
+
+// Scalars are the values that change from step to step. They lie in device memory, so that a prepared launch
+// (or a captured graph of launches) can be repeated.
+type Scalars struct {
+	Seed       uint64
+	Step       uint64 // counts from 0
+	Microbatch uint64
+	LR         float32
+	GradScale  float32 // gradients are multiplied by it before the update; 1 for none
+	Skip       uint32  // not 0: updates change nothing; a Guard sets it
+}
+
+// Put encodes the scalars, little endian in field order, into b (at least ScalarsBytes long).
+func (s Scalars) Put(b []byte) {
+	binary.LittleEndian.PutUint64(b[0:], s.Seed)
+	binary.LittleEndian.PutUint64(b[8:], s.Step)
+	binary.LittleEndian.PutUint64(b[16:], s.Microbatch)
+	binary.LittleEndian.PutUint32(b[24:], math.Float32bits(s.LR))
+	binary.LittleEndian.PutUint32(b[28:], math.Float32bits(s.GradScale))
+	binary.LittleEndian.PutUint32(b[32:], s.Skip)
+}
+
+// GetScalars decodes what Put wrote.
+func GetScalars(b []byte) Scalars {
+	return Scalars{
+		Seed:       binary.LittleEndian.Uint64(b[0:]),
+		Step:       binary.LittleEndian.Uint64(b[8:]),
+		Microbatch: binary.LittleEndian.Uint64(b[16:]),
+		LR:         math.Float32frombits(binary.LittleEndian.Uint32(b[24:])),
+		GradScale:  math.Float32frombits(binary.LittleEndian.Uint32(b[28:])),
+		Skip:       binary.LittleEndian.Uint32(b[32:]),
+	}
+}
