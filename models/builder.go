@@ -1,0 +1,248 @@
+package models
+
+import (
+	"fmt"
+	"math/bits"
+
+	"plimsoll/kernels"
+)
+
+// maxTensor bounds the bytes of one tensor, so that no sum of sizes overflows.
+const maxTensor = 1 << 46
+
+// Builder makes a model layer by layer. The first error stays and is returned by Model; after it nothing is added.
+type Builder struct {
+	// ConvStart and BiasStart say how convolution weights and the biases of Linear start.
+	ConvStart, BiasStart Distribution
+
+	model *Model
+	out   kernels.Desc // of the latest layer
+	names map[string]bool
+	err   error
+}
+
+// NewBuilder starts a model with the given input (N, H, W, C) and classes.
+func NewBuilder(name string, input kernels.Desc, classes int) *Builder {
+	b := &Builder{ConvStart: KaimingFanOut, BiasStart: UniformFanIn, out: input, names: map[string]bool{}}
+	b.model = &Model{Name: name, Input: input, Classes: classes}
+	if len(input.Shape) == 0 || classes < 1 {
+		b.err = fmt.Errorf("%w: %s: input %v, %d classes", ErrConfig, name, input, classes)
+		return b
+	}
+	b.err = checkTensor(input)
+	b.model.Labels = kernels.Desc{Shape: input.Shape[:1], DType: kernels.Int32}
+	return b
+}
+
+// Layer adds the layer that graph builds from its input to the value that it returns. The names of the layer's
+// parameters begin with prefix.
+func (b *Builder) Layer(name, prefix string, graph func(g *Graph, x Value) Value) {
+	if b.err != nil {
+		return
+	}
+	g := &Graph{b: b, prefix: prefix, layer: &Layer{Name: name, descs: []kernels.Desc{b.out}, labels: b.model.Labels}}
+	v := graph(g, GraphInput)
+	if b.err == nil {
+		b.err = g.layer.check(v)
+	}
+	if b.err != nil {
+		b.err = fmt.Errorf("%s: layer %d (%s): %w", b.model.Name, len(b.model.Layers)+1, name, b.err)
+		return
+	}
+	b.model.Layers = append(b.model.Layers, g.layer)
+	b.out = g.layer.Desc(v)
+}
+
+// Model adds the loss, softmax cross entropy, and returns the model.
+func (b *Builder) Model() (*Model, error) {
+	if len(b.model.Layers) == 0 && b.err == nil {
+		b.err = fmt.Errorf("%w: %s has no layers", ErrGraph, b.model.Name)
+	}
+	b.Layer("loss", "", func(g *Graph, x Value) Value {
+		if want := kernels.F32(b.model.Input.Shape[0], b.model.Classes); !g.layer.Desc(x).Equal(want) {
+			return g.fail("loss", fmt.Errorf("%w: the logits are %v, want %v", ErrGraph, g.layer.Desc(x), want))
+		}
+		return g.Op("loss", kernels.SoftmaxCrossEntropy{}, x, GraphLabels)
+	})
+	if b.err != nil {
+		return nil, b.err
+	}
+	return b.model, nil
+}
+
+// Graph adds ops to a layer.
+type Graph struct {
+	b      *Builder
+	prefix string
+	layer  *Layer
+}
+
+// Channels returns the extent of a value's last axis.
+func (g *Graph) Channels(v Value) int {
+	shape := g.layer.Desc(v).Shape
+	return shape[len(shape)-1]
+}
+
+// Op adds any op. The methods below add the ones that models are made of.
+func (g *Graph) Op(name string, op kernels.Op, in ...Value) Value {
+	if g.b.err != nil {
+		return GraphInput
+	}
+	n := Node{Name: name, Op: op, In: in, Salt: uint64(len(g.b.model.Layers)+1)<<32 | uint64(len(g.layer.Nodes))}
+	for _, v := range in {
+		if v < GraphLabels || v > g.layer.Output() {
+			return g.fail(name, fmt.Errorf("%w: input %d is of another layer", ErrGraph, v))
+		}
+	}
+	descs := g.layer.inputs(&n)
+	out, err := op.Infer(descs)
+	if err == nil {
+		err = checkTensor(out)
+	}
+	if err == nil {
+		err = g.params(&n, op.Params(descs))
+	}
+	if err != nil {
+		return g.fail(name, err)
+	}
+	g.layer.Nodes = append(g.layer.Nodes, n)
+	g.layer.descs = append(g.layer.descs, out)
+	return g.layer.Output()
+}
+
+// Conv is a square convolution without bias, padded so that stride 1 keeps an odd kernel's image size.
+func (g *Graph) Conv(name string, x Value, out, kernel, stride int) Value {
+	pad := (kernel - 1) / 2
+	return g.Op(name, kernels.Conv2D{Out: out, KernelH: kernel, KernelW: kernel, StrideH: stride, StrideW: stride, PadH: pad, PadW: pad}, x)
+}
+
+// BN is batch normalization.
+func (g *Graph) BN(name string, x Value) Value { return g.Op(name, kernels.BatchNorm{}, x) }
+
+// BNReLU is relu(bn(x)).
+func (g *Graph) BNReLU(name string, x Value) Value {
+	return g.Op(name, kernels.BatchNorm{ReLU: true}, x)
+}
+
+// BNAddReLU is relu(bn(x) + shortcut).
+func (g *Graph) BNAddReLU(name string, x, shortcut Value) Value {
+	return g.Op(name, kernels.BatchNorm{Residual: true, ReLU: true}, x, shortcut)
+}
+
+// ReLU is max(x, 0).
+func (g *Graph) ReLU(name string, x Value) Value { return g.Op(name, kernels.ReLU{}, x) }
+
+// Add is x + y.
+func (g *Graph) Add(name string, x, y Value) Value { return g.Op(name, kernels.Add{}, x, y) }
+
+// Concat joins channels.
+func (g *Graph) Concat(name string, xs ...Value) Value { return g.Op(name, kernels.Concat{}, xs...) }
+
+// MaxPool takes the maximum of square windows.
+func (g *Graph) MaxPool(name string, x Value, kernel, stride, pad int) Value {
+	return g.Op(name, kernels.MaxPool{KernelH: kernel, KernelW: kernel, StrideH: stride, StrideW: stride, PadH: pad, PadW: pad}, x)
+}
+
+// AvgPool takes the mean of square windows.
+func (g *Graph) AvgPool(name string, x Value, kernel, stride int) Value {
+	return g.Op(name, kernels.AvgPool{KernelH: kernel, KernelW: kernel, StrideH: stride, StrideW: stride}, x)
+}
+
+// GlobalAvgPool takes the mean of each channel.
+func (g *Graph) GlobalAvgPool(name string, x Value) Value {
+	return g.Op(name, kernels.GlobalAvgPool{}, x)
+}
+
+// Linear is x W^T + b.
+func (g *Graph) Linear(name string, x Value, out int) Value {
+	return g.Op(name, kernels.Linear{Out: out, Bias: true}, x)
+}
+
+// Dropout zeroes elements with probability p.
+func (g *Graph) Dropout(name string, x Value, p float32) Value {
+	return g.Op(name, kernels.Dropout{P: p}, x)
+}
+
+func (g *Graph) fail(op string, err error) Value {
+	if g.b.err == nil {
+		g.b.err = fmt.Errorf("op %q: %w", op, err)
+	}
+	return GraphInput
+}
+
+// params names the node's parameters and places them in the layer's blocks.
+func (g *Graph) params(n *Node, ps []kernels.Param) error {
+	for _, p := range ps {
+		q := Parameter{
+			Name: joined(g.prefix, n.Name, p.Name), Layer: len(g.b.model.Layers) + 1, Desc: p.Desc, Trained: p.Trained,
+			Start: g.b.start(n.Op, p.Name), FanIn: p.FanIn, FanOut: p.FanOut,
+		}
+		if g.b.names[q.Name] {
+			return fmt.Errorf("%w: there is already a parameter %q", ErrGraph, q.Name)
+		}
+		if err := checkTensor(q.Desc); err != nil {
+			return err
+		}
+		g.b.names[q.Name] = true
+		q.Value = next(Params, &g.layer.paramBytes, p.Desc)
+		if p.Trained {
+			q.Grad = next(Grads, &g.layer.gradBytes, p.Desc)
+		}
+		n.Params = append(n.Params, q)
+	}
+	return nil
+}
+
+// start chooses how a parameter starts from the op that it belongs to.
+func (b *Builder) start(op kernels.Op, param string) Distribution {
+	switch op.(type) {
+	case kernels.BatchNorm:
+		if param == "weight" || param == "running_var" {
+			return Ones
+		}
+		return Zeros
+	case kernels.Conv2D:
+		if param == "weight" {
+			return b.ConvStart
+		}
+	case kernels.Linear:
+		if param == "bias" {
+			return b.BiasStart
+		}
+	}
+	return UniformFanIn
+}
+
+// next takes the storage of a tensor from the end of a block.
+func next(block Block, end *int64, d kernels.Desc) Ref {
+	r := Ref{Block: block, Offset: *end, Bytes: d.Bytes()}
+	*end += d.Storage()
+	return r
+}
+
+func joined(parts ...string) string {
+	var s string
+	for _, p := range parts {
+		if s != "" && p != "" {
+			s += "."
+		}
+		s += p
+	}
+	return s
+}
+
+// checkTensor refuses tensors without elements and those of maxTensor bytes and more.
+func checkTensor(d kernels.Desc) error {
+	bytes := uint64(d.DType.Size())
+	for _, e := range d.Shape {
+		if e < 1 {
+			return fmt.Errorf("%w: a tensor of %v has no elements", ErrConfig, d)
+		}
+		over, low := bits.Mul64(bytes, uint64(e))
+		if over != 0 || low >= maxTensor {
+			return fmt.Errorf("%w: a tensor of %v is too large", ErrConfig, d)
+		}
+		bytes = low
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package models
+
+import (
+	"fmt"
+
+	"plimsoll/kernels"
+)
+
+// compile derives the layer's programs and lays out their memory.
+func (l *Layer) compile(lib kernels.Library, inputGradient bool) (*Programs, error) {
+	want := l.wanted(inputGradient)
+	saved := l.saves(want)
+	p := &Programs{
+		OutputBytes: l.Desc(l.Output()).Storage(), SavedBytes: saved.bytes, GradientBytes: l.gradientBytes(),
+		ParamBytes: l.paramBytes, GradBytes: l.gradBytes,
+	}
+	into := []*Program{&p.Save, &p.Forget, &p.Eval, &p.Back}
+	for i, u := range l.routines(want, saved) {
+		if err := u.routine.workspaces(lib); err != nil {
+			return nil, fmt.Errorf("%s: %w", u.name, err)
+		}
+		*into[i] = u.routine.program(newLayout(u.routine, u.spare).place())
+	}
+	return p, nil
+}
+
+// unplaced is a routine and the blocks whose free parts it may use.
+type unplaced struct {
+	name    string
+	routine *routine
+	spare   []region
+}
+
+// routines returns forward_all, the forward that forgets, that of evaluation, and backward.
+func (l *Layer) routines(want *gradients, saved savedSet) []unplaced {
+	output := []region{{Output, l.Desc(l.Output()).Storage()}}
+	return []unplaced{
+		{"forward_all", l.forward(saving, saved), []region{{Output, saved.bytes}}},
+		{"forward_checkpoint", l.forward(forgetting, saved), output},
+		{"evaluation", l.forward(evaluating, saved), output},
+		{"backward", l.backward(want, saved), []region{
+			{GradOutput, l.gradientBytes()}, {Output, saved.bytes}, {GradInput, l.Input().Storage()}}},
+	}
+}
+
+// gradientBytes returns δ_ℓ; the loss has none.
+func (l *Layer) gradientBytes() int64 {
+	if l.loss() {
+		return 0
+	}
+	return l.Desc(l.Output()).Storage()
+}

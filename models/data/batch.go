@@ -1,0 +1,83 @@
+package data
+
+import "fmt"
+
+// Batcher cuts a split into batches of a fixed size. Batch number step is a pure function of the data set, the
+// seed and step, so that a run resumes at any step. It is immutable and safe for concurrent use.
+//
+// Training batches follow a shuffled order, another one each epoch; one that reaches the end of an epoch goes on
+// with the next. Test batches follow the stored order.
+type Batcher struct {
+	set   Dataset
+	split Split
+	batch int
+	seed  uint64
+	epoch int64 // distinct samples of the split; 0 when there is no end of them
+	pixel int   // elements of one image
+}
+
+// NewBatcher returns the batches of a split; the seed orders the training samples. Errors: ErrOption.
+func NewBatcher(set Dataset, split Split, batch int, seed uint64) (*Batcher, error) {
+	if batch < 1 {
+		return nil, fmt.Errorf("%w: batch %d of data set %s; a batch has at least 1 sample", ErrOption, batch, set.Name())
+	}
+	b := &Batcher{set: set, split: split, batch: batch, seed: seed, epoch: set.TestLen()}
+	if split == Train {
+		b.epoch = set.TrainLen()
+	}
+	s := set.Shape()
+	b.pixel = s[0] * s[1] * s[2]
+	return b, nil
+}
+
+// Steps returns the number of batches that cover the split once, the last one perhaps in part; 0 when there is
+// no end of samples.
+func (b *Batcher) Steps() int64 {
+	return (b.epoch + int64(b.batch) - 1) / int64(b.batch)
+}
+
+// Fill writes batch number step, counted from 0: images has batch*height*width*channels elements, labels has
+// batch. It allocates no more than the data set does. Errors: that of the first sample that has one.
+//
+// It returns how many samples from the front count in a pass over the split: all of them, except in the last
+// test batch, which is filled up with samples from the start of the split.
+func (b *Batcher) Fill(step int64, images []float32, labels []int32) (fresh int, err error) {
+	b.check(step, images, labels)
+	for i := range labels {
+		if err := b.fill(step, i, images, labels); err != nil {
+			return 0, err
+		}
+	}
+	return b.fresh(step), nil
+}
+
+func (b *Batcher) check(step int64, images []float32, labels []int32) {
+	if len(images) != b.batch*b.pixel || len(labels) != b.batch || step < 0 {
+		panic(fmt.Sprintf("BUG: data: batch %d of %d samples into %d elements and %d labels", step, b.batch, len(images), len(labels)))
+	}
+}
+
+// fill writes one sample of a batch to its place.
+func (b *Batcher) fill(step int64, i int, images []float32, labels []int32) error {
+	label, err := b.set.Fill(b.split, b.index(step*int64(b.batch)+int64(i)), images[i*b.pixel:(i+1)*b.pixel])
+	labels[i] = int32(label)
+	return err
+}
+
+// fresh returns how many samples of a batch count.
+func (b *Batcher) fresh(step int64) int {
+	if b.split == Train {
+		return b.batch
+	}
+	return int(max(0, min(int64(b.batch), b.epoch-step*int64(b.batch))))
+}
+
+// index returns the sample at a position of the order.
+func (b *Batcher) index(position int64) int64 {
+	if b.split == Test || b.epoch == 0 {
+		return position
+	}
+	epoch, place := position/b.epoch, position%b.epoch
+	order := newPermutation(uint64(b.epoch), hash(b.seed, orderKey, uint64(epoch)))
+	return epoch*b.epoch + int64(order.at(uint64(place)))
+}

@@ -1,0 +1,157 @@
+// Package data serves labeled images: two built-in sets that a model can learn from without a download, and readers of
+// folders of pictures, of CIFAR-10 and of MNIST's format.
+//
+// Everything is a pure function of its arguments. A sample depends on (seed, split, index) and on nothing drawn
+// before it; a batch depends on (seed, step). A training run can therefore be repeated, or resumed at any step,
+// by the step's number alone, and nothing about the data has to be saved in a checkpoint.
+//
+// The package knows no model and no device: it fills slices of the caller.
+package data
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Split names one of the two disjoint parts of a data set.
+type Split uint8
+
+const (
+	// Train holds the samples that a model is fitted to.
+	Train Split = iota
+	// Test holds the samples that a model is judged by. They are fixed: no augmentation, a fixed number.
+	Test
+)
+
+// String returns "train" or "test".
+func (s Split) String() string {
+	if s == Train {
+		return "train"
+	}
+	return "test"
+}
+
+// Dataset is a source of labeled images. Implementations are immutable and safe for concurrent use.
+type Dataset interface {
+	// Name returns the name under which Open knows the set.
+	Name() string
+	// Classes returns the number of classes; labels are 0..Classes-1.
+	Classes() int
+	// Shape returns the shape of one image: height, width, channels. Images are stored channels last.
+	Shape() [3]int
+	// TrainLen returns the number of distinct training samples, an epoch; 0 when there is no end of them.
+	TrainLen() int64
+	// TestLen returns the number of test samples.
+	TestLen() int64
+	// Fill writes sample index of a split to dst, which has height*width*channels elements, normalized to about
+	// zero mean and unit variance, and returns its class. It does not allocate where the samples are in memory
+	// and have the wanted size. Errors: those of the sample's file; built-in sets have none.
+	//
+	// Any index from 0 is valid. Training samples go on forever: where there are TrainLen distinct ones, index
+	// i is sample i mod TrainLen, augmented anew in each epoch i / TrainLen. Test samples repeat unchanged
+	// after TestLen.
+	Fill(split Split, index int64, dst []float32) (label int, err error)
+}
+
+// Options are the choices that every data set understands.
+type Options struct {
+	Seed     uint64 // of everything random: augmentation, and the samples themselves where they are generated
+	Image    int    // height and width in pixels
+	Channels int    // the grey value is repeated over them; 0 means 3
+	// NoAugment serves the training samples of a finite set as they are.
+	NoAugment bool
+	// SkipBad passes over samples whose bytes are bad, instead of failing: see Skipper.
+	SkipBad bool
+	// OnSkip is called once for each bad file or record that is passed over; its error names it. It may be nil, and it is
+	// called from whichever goroutine met the sample.
+	OnSkip func(error)
+}
+
+// Skipper is a data set that may pass over bad samples. In the place of a bad sample stands the next good one in the
+// stored order, or the sample is left out when the set is opened: either way what stands there depends on the files
+// alone, not on who reads when.
+type Skipper interface {
+	// Skipped returns how many bad samples were met so far, each counted once.
+	Skipped() int64
+}
+
+// Skipped returns how many bad samples a data set passed over so far; 0 for those that never do.
+func Skipped(set Dataset) int64 {
+	if s, ok := set.(Skipper); ok {
+		return s.Skipped()
+	}
+	return 0
+}
+
+// Info describes a data set that Open knows.
+type Info struct {
+	Name    string // as Open wants it; for files, with PATH in the place of where they are
+	Summary string // one line
+	Source  string // origin and license
+
+	minImage int
+	open     func(path string, o Options) (Dataset, error)
+}
+
+// Known returns the built-in data sets, sorted by name.
+func Known() []Info { return []Info{digitsInfo, glyphsInfo} }
+
+// Files returns the readers of the user's files, sorted by name.
+func Files() []Info { return []Info{cifar10Info, folderInfo, idxInfo} }
+
+// Open returns the data set of a name: a built-in one, or a reader and a path, as in "folder:/data/flowers". Errors:
+// ErrUnknown, which lists the known names, ErrOption, and those of the files.
+func Open(name string, o Options) (Dataset, error) {
+	if o.Channels == 0 {
+		o.Channels = 3
+	}
+	info, path, err := lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.validate(info); err != nil {
+		return nil, err
+	}
+	return info.open(path, o)
+}
+
+// lookup finds the data set of a name and the path in it.
+func lookup(name string) (info Info, path string, err error) {
+	for _, info := range Known() {
+		if info.Name == name {
+			return info, "", nil
+		}
+	}
+	for _, info := range Files() {
+		kind, _, _ := strings.Cut(info.Name, ":")
+		path, ok := strings.CutPrefix(name, kind+":")
+		switch {
+		case ok && path != "":
+			return info, path, nil
+		case ok || name == kind:
+			return Info{}, "", fmt.Errorf("%w: data set %s is in files; say where: %s", ErrOption, kind, info.Name)
+		}
+	}
+	return Info{}, "", fmt.Errorf("%w %q; there are %s", ErrUnknown, name, names())
+}
+
+func names() string {
+	var all []string
+	for _, info := range append(Known(), Files()...) {
+		all = append(all, info.Name)
+	}
+	return strings.Join(all, ", ")
+}
+
+// maxImage keeps fixed-point coordinates far from their ends.
+const maxImage = 4096
+
+func (o Options) validate(info Info) error {
+	switch {
+	case o.Image < info.minImage || o.Image > maxImage:
+		return fmt.Errorf("%w: data set %s with images of %d pixels a side; %d to %d work", ErrOption, info.Name, o.Image, info.minImage, maxImage)
+	case o.Channels < 1 || o.Channels > 1024:
+		return fmt.Errorf("%w: data set %s with %d channels; 1 to 1024 work", ErrOption, info.Name, o.Channels)
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package models
+
+import (
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+)
+
+// Distribution says what a parameter starts with.
+type Distribution uint8
+
+const (
+	Zeros Distribution = iota
+	Ones
+	// KaimingFanIn and KaimingFanOut are normal with variance 2/fan (He et al. 2015, Delving deep into rectifiers,
+	// section 2.2, equations 10 and 14).
+	KaimingFanIn
+	KaimingFanOut
+	// UniformFanIn is uniform in ±1/sqrt(fan_in).
+	UniformFanIn
+)
+
+// Init fills dst, the elements of p, with the values that p starts from. They depend on the seed and the
+// parameter's name alone, and are the same bits on every machine.
+func Init(p Parameter, seed uint64, dst []float32) {
+	h := fnv.New64a()
+	h.Write([]byte(p.Name))
+	r := rand.New(rand.NewPCG(seed, h.Sum64()))
+	switch p.Start {
+	case Zeros:
+		fill(dst, func() float64 { return 0 })
+	case Ones:
+		fill(dst, func() float64 { return 1 })
+	case KaimingFanIn:
+		fill(dst, normal(r, math.Sqrt(2/float64(p.FanIn))))
+	case KaimingFanOut:
+		fill(dst, normal(r, math.Sqrt(2/float64(p.FanOut))))
+	case UniformFanIn:
+		bound := 1 / math.Sqrt(float64(p.FanIn))
+		fill(dst, func() float64 { return (2*uniform(r) - 1) * bound })
+	}
+}
+
+func fill(dst []float32, next func() float64) {
+	for i := range dst {
+		dst[i] = float32(next())
+	}
+}
+
+// uniform returns a number in (0, 1).
+func uniform(r *rand.Rand) float64 { return (float64(r.Uint64()>>11) + 0.5) * 0x1p-53 }
+
+// normal returns a source of normal numbers with mean 0 (the polar method, Marsaglia and Bray 1964). The conversions
+// keep a compiler from fusing products into sums, which would change bits from one machine to the next.
+func normal(r *rand.Rand, deviation float64) func() float64 {
+	var spare float64
+	var have bool
+	return func() float64 {
+		if have {
+			have = false
+			return spare
+		}
+		for {
+			u, v := 2*uniform(r)-1, 2*uniform(r)-1
+			s := float64(u*u) + float64(v*v)
+			if s < 1 {
+				f := deviation * math.Sqrt(-2*ln(s)/s)
+				spare, have = v*f, true
+				return u * f
+			}
+		}
+	}
+}
+
+// ln is the natural logarithm for 0 < x < 1, to about 1e-15, from operations that every machine rounds alike:
+// ln(m 2^e) = e ln 2 + 2 artanh((m-1)/(m+1)).
+func ln(x float64) float64 {
+	m, e := math.Frexp(x)
+	if m < math.Sqrt2/2 {
+		m, e = 2*m, e-1
+	}
+	z := (m - 1) / (m + 1)
+	square, term, sum := z*z, z, 0.0
+	for k := 1.0; k < 24; k += 2 {
+		sum += float64(term / k)
+		term = float64(term * square)
+	}
+	return float64(float64(e)*math.Ln2) + float64(2*sum)
+}

@@ -1,0 +1,93 @@
+package models
+
+import (
+	"fmt"
+
+	"plimsoll/kernels"
+)
+
+// Value names a tensor of a layer's graph: GraphInput, GraphLabels, or i+1 for the output of node i.
+type Value int
+
+const (
+	// GraphLabels are the labels of the batch; only the loss reads them.
+	GraphLabels Value = -1
+	// GraphInput is the layer's input.
+	GraphInput Value = 0
+)
+
+// Node is one named op of a layer.
+type Node struct {
+	Name   string // within the layer: "conv1"
+	Op     kernels.Op
+	In     []Value
+	Params []Parameter // as Op.Params
+	Salt   uint64      // tells the random ops of a model apart
+}
+
+// Layer is an indivisible block of a chain: a small graph of ops with one input and one output.
+//
+// Invariants: nodes are in topological order, every node's output but the last one's is read by a later node, and
+// the last one's is the layer's output.
+type Layer struct {
+	Name  string
+	Nodes []Node
+
+	descs      []kernels.Desc // by value
+	labels     kernels.Desc
+	paramBytes int64
+	gradBytes  int64
+}
+
+// Desc returns the description of a value.
+func (l *Layer) Desc(v Value) kernels.Desc {
+	if v == GraphLabels {
+		return l.labels
+	}
+	return l.descs[v]
+}
+
+// Input returns the description of the layer's input.
+func (l *Layer) Input() kernels.Desc { return l.descs[GraphInput] }
+
+// Output returns the value that is the layer's output.
+func (l *Layer) Output() Value { return Value(len(l.Nodes)) }
+
+// Params returns the layer's parameters and buffers in the order in which they lie in its Params block.
+func (l *Layer) Params() []Parameter {
+	var ps []Parameter
+	for i := range l.Nodes {
+		ps = append(ps, l.Nodes[i].Params...)
+	}
+	return ps
+}
+
+// inputs returns the descriptions of a node's inputs.
+func (l *Layer) inputs(n *Node) []kernels.Desc {
+	in := make([]kernels.Desc, len(n.In))
+	for i, v := range n.In {
+		in[i] = l.Desc(v)
+	}
+	return in
+}
+
+// check refuses a graph whose output is not v or that computes something nobody reads.
+func (l *Layer) check(v Value) error {
+	if v != l.Output() || v == GraphInput {
+		return fmt.Errorf("%w: its output is not the output of its last op", ErrGraph)
+	}
+	read := make([]bool, len(l.descs))
+	for i := range l.Nodes {
+		for _, in := range l.Nodes[i].In {
+			if in != GraphLabels {
+				read[in] = true
+			}
+		}
+	}
+	for i := range l.Nodes[:len(l.Nodes)-1] {
+		if !read[i+1] {
+			return fmt.Errorf("%w: nothing reads the output of op %q", ErrGraph, l.Nodes[i].Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,296 @@
+package models
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+
+	"plimsoll/kernels"
+)
+
+// region is a block whose free parts a routine may keep temporaries in.
+type region struct {
+	block Block
+	bytes int64
+}
+
+// layout gives the temporaries of a routine fixed places, as many as possible in the free parts of the regions, the
+// others in Scratch, whose extent is to be small. Two buffers may overlap when their lifetimes do not, or when they
+// coincide exactly, one begins with the step that last reads the other, and the op allows it.
+//
+// Dynamic storage allocation is NP-hard; layers are small, and a few orders of first fit nearly always meet the
+// lower bound. When they do not, seeded random orders follow.
+type layout struct {
+	temporaries []*buffer
+	fixed       []*buffer // those that lie in a region
+	regions     []region
+	inPlace     map[[2]*buffer]bool // {output, input}
+	steps       int
+}
+
+func newLayout(r *routine, spare []region) *layout {
+	l := &layout{regions: spare, inPlace: map[[2]*buffer]bool{}, steps: len(r.steps)}
+	for _, b := range r.lifetimes() {
+		switch {
+		case !b.fixed:
+			l.temporaries = append(l.temporaries, b)
+		case slices.ContainsFunc(spare, func(g region) bool { return g.block == b.ref.Block }):
+			l.fixed = append(l.fixed, b)
+		}
+	}
+	for t := range r.steps {
+		l.permit(t, &r.steps[t])
+	}
+	return l
+}
+
+// permit notes which outputs of step t may lie on which inputs: those that the op allows in every role in which
+// the step reads them, and that nothing reads later.
+func (l *layout) permit(t int, s *instruction) {
+	for _, out := range s.args {
+		if out.buf.first != t || !s.writes(out.operand) {
+			continue
+		}
+		refused := map[*buffer]bool{}
+		for _, in := range s.args {
+			if in.buf.last == t && in.buf.first < t && !refused[in.buf] {
+				allowed := s.call.Op.Alias(s.call.Pass, out.operand, in.operand)
+				l.inPlace[[2]*buffer{out.buf, in.buf}] = allowed
+				refused[in.buf] = !allowed
+			}
+		}
+	}
+}
+
+// writes reports whether the operand is an output of the call.
+func (s *instruction) writes(o kernels.Operand) bool {
+	if s.call.Pass == kernels.Forward {
+		return o.Role == kernels.Y || o.Role == kernels.Save
+	}
+	return o.Role == kernels.DX || o.Role == kernels.DParam
+}
+
+// randomOrders bounds the search after the deliberate orders.
+const randomOrders = 400
+
+// place sets the places of all temporaries and returns the extent of Scratch.
+func (l *layout) place() int64 {
+	best := &attempt{layout: l, extent: -1}
+	bound := l.lowerBound()
+	consider := func(order []*buffer, regions []region, eager bool) bool {
+		if a := l.attempt(order, regions, eager); best.extent < 0 || a.extent < best.extent {
+			best = a
+		}
+		return best.extent == bound
+	}
+	if !l.deliberate(consider) {
+		l.random(consider)
+	}
+	for i, b := range best.buffers[len(l.fixed):] {
+		b.ref = best.refs[len(l.fixed)+i]
+	}
+	return best.extent
+}
+
+type consider func(order []*buffer, regions []region, eager bool) (done bool)
+
+// deliberate tries orders that tend to be good.
+func (l *layout) deliberate(try consider) bool {
+	size := func(b *buffer) int64 { return kernels.Align(b.bytes) }
+	span := func(b *buffer) int { return b.last - b.first }
+	for _, by := range []func(a, b *buffer) int{
+		func(a, b *buffer) int { return cmp.Compare(size(b), size(a)) },
+		func(a, b *buffer) int { return cmp.Compare(a.first, b.first) },
+		func(a, b *buffer) int { return cmp.Compare(b.last, a.last) },
+		func(a, b *buffer) int { return cmp.Compare(span(b), span(a)) },
+		func(a, b *buffer) int { return cmp.Compare(size(b)*int64(1+span(b)), size(a)*int64(1+span(a))) },
+	} {
+		order := slices.Clone(l.temporaries)
+		slices.SortStableFunc(order, by)
+		for _, eager := range []bool{true, false} {
+			if try(order, l.regions, eager) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// random tries seeded orders of buffers and regions.
+func (l *layout) random(try consider) {
+	r := rand.New(rand.NewPCG(1, 2))
+	order, regions := slices.Clone(l.temporaries), slices.Clone(l.regions)
+	for i := range randomOrders {
+		r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+		r.Shuffle(len(regions), func(i, j int) { regions[i], regions[j] = regions[j], regions[i] })
+		if try(order, regions, i%2 == 0) {
+			return
+		}
+	}
+}
+
+// exactly is how many of the largest live buffers of a step the lower bound distributes: the others it leaves out.
+const exactly = 10
+
+// lowerBound returns bytes of Scratch that no layout can do without: in some step, what is left over when the buffers
+// that are live and share no place are distributed best over the free bytes of the regions, as if those were in
+// one piece.
+func (l *layout) lowerBound() int64 {
+	var bound int64
+	for t := range l.steps {
+		var live []*buffer
+		for _, b := range l.temporaries {
+			if b.first <= t && t <= b.last && !l.shares(b, t) {
+				live = append(live, b)
+			}
+		}
+		slices.SortFunc(live, func(a, b *buffer) int { return cmp.Compare(b.bytes, a.bytes) })
+		bound = max(bound, l.leftOver(live[:min(len(live), exactly)], l.room(t, t)))
+	}
+	return bound
+}
+
+// home returns the bytes of each region that are free in all steps in which b shares no place.
+func (l *layout) home(b *buffer) []int64 {
+	first, last := b.first, b.last
+	if l.shares(b, first) {
+		first++
+	}
+	if l.shares(b, last) {
+		last--
+	}
+	return l.room(first, last)
+}
+
+// room returns the bytes of each region that are free in all of the steps.
+func (l *layout) room(first, last int) []int64 {
+	rooms := make([]int64, len(l.regions))
+	for i, g := range l.regions {
+		rooms[i] = g.bytes
+		for t := max(first, 0); t <= min(last, l.steps-1); t++ {
+			free := g.bytes
+			for _, b := range l.fixed {
+				if b.ref.Block == g.block && b.first <= t && t <= b.last {
+					free -= kernels.Align(b.bytes)
+				}
+			}
+			rooms[i] = min(rooms[i], free)
+		}
+	}
+	return rooms
+}
+
+// leftOver returns the fewest bytes that do not fit when buffers are put into rooms.
+func (l *layout) leftOver(buffers []*buffer, rooms []int64) int64 {
+	if len(buffers) == 0 {
+		return 0
+	}
+	b, size := buffers[0], kernels.Align(buffers[0].bytes)
+	least := size + l.leftOver(buffers[1:], rooms)
+	for i, free := range l.home(b) {
+		if size <= min(free, rooms[i]) && least > 0 {
+			rooms[i] -= size
+			least = min(least, l.leftOver(buffers[1:], rooms))
+			rooms[i] += size
+		}
+	}
+	return least
+}
+
+// shares reports whether b, a temporary, may lie in step t where another buffer lies that is counted: an output on an
+// input, or an input on an output whose place is given.
+func (l *layout) shares(b *buffer, t int) bool {
+	for pair, allowed := range l.inPlace {
+		out, in := pair[0], pair[1]
+		if allowed && out.first == t && in.bytes == out.bytes && (out == b || in == b && out.fixed) {
+			return true
+		}
+	}
+	return false
+}
+
+// attempt is one first fit.
+type attempt struct {
+	layout  *layout
+	buffers []*buffer // the fixed ones, then the temporaries placed so far
+	refs    []Ref
+	extent  int64 // of Scratch
+}
+
+// attempt places the temporaries in the given order at the first place that is free: region by region, then in
+// Scratch. When eager, the place of an input that an output may lie on is tried before all others.
+func (l *layout) attempt(order []*buffer, regions []region, eager bool) *attempt {
+	a := &attempt{layout: l}
+	for _, b := range l.fixed {
+		a.put(b, b.ref)
+	}
+	for _, b := range order {
+		a.put(b, a.find(b, regions, eager))
+	}
+	return a
+}
+
+func (a *attempt) put(b *buffer, r Ref) {
+	a.buffers, a.refs = append(a.buffers, b), append(a.refs, r)
+	if r.Block == Scratch {
+		a.extent = max(a.extent, r.Offset+kernels.Align(b.bytes))
+	}
+}
+
+func (a *attempt) find(b *buffer, regions []region, eager bool) Ref {
+	if eager {
+		for i, p := range a.buffers {
+			if r := a.refs[i]; a.layout.together(b, p) && a.free(b, r) {
+				return r
+			}
+		}
+	}
+	for _, g := range regions {
+		r := a.lowest(b, g.block)
+		if r.Offset+kernels.Align(b.bytes) <= g.bytes {
+			return r
+		}
+	}
+	return a.lowest(b, Scratch)
+}
+
+// lowest returns the lowest free place for b in a block without end.
+func (a *attempt) lowest(b *buffer, block Block) Ref {
+	best := Ref{Block: block, Offset: -1, Bytes: b.bytes}
+	consider := func(offset int64) {
+		r := Ref{Block: block, Offset: offset, Bytes: b.bytes}
+		if (best.Offset < 0 || offset < best.Offset) && a.free(b, r) {
+			best = r
+		}
+	}
+	consider(0)
+	for i, p := range a.buffers {
+		if r := a.refs[i]; r.Block == block {
+			consider(r.Offset + kernels.Align(p.bytes))
+			if a.layout.together(b, p) {
+				consider(r.Offset)
+			}
+		}
+	}
+	return best
+}
+
+// free reports whether b may lie at r beside everything placed so far.
+func (a *attempt) free(b *buffer, r Ref) bool {
+	for i, p := range a.buffers {
+		at := a.refs[i]
+		switch {
+		case at.Block != r.Block, at.Offset >= r.Offset+kernels.Align(b.bytes), r.Offset >= at.Offset+kernels.Align(p.bytes): // apart
+		case p.last < b.first, b.last < p.first: // never at the same time
+		case at.Offset == r.Offset && a.layout.together(b, p):
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// together reports whether the two buffers may lie on exactly the same bytes although they meet in one step.
+func (l *layout) together(b, c *buffer) bool {
+	return b.bytes == c.bytes && (l.inPlace[[2]*buffer{b, c}] || l.inPlace[[2]*buffer{c, b}])
+}

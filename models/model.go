@@ -1,0 +1,98 @@
+// Package models describes neural networks as chains of layers, each a small graph of ops, and compiles them.
+//
+// A layer's derivative is derived once, statically. Which tensors are saved for it, which are temporary and where
+// each of them lies follow from the graph, and with them the exact bytes of a_ℓ, ā_ℓ and of every overhead.
+// The package runs nothing and knows no device: it hands kernel calls over block references to the executor.
+//
+// Choices that save memory at no cost are always taken: BatchNorm carries the residual sum and ReLU of a block, so
+// neither has a tensor of its own; the mask of a ReLU is read from its output, which the next op needs anyway;
+// the gradient of a sum is handed on, not copied; dropout masks are recomputed; elementwise ops run in place;
+// a backward keeps its temporaries in the parts of ā_ℓ, δ_ℓ and δ_{ℓ-1} that hold nothing at that moment.
+package models
+
+import (
+	"fmt"
+
+	"plimsoll/kernels"
+	"plimsoll/planner/chain"
+)
+
+// Model is a chain of layers 1..L and the loss, layer L+1.
+type Model struct {
+	Name    string
+	Input   kernels.Desc // N, H, W, C: a_0
+	Labels  kernels.Desc // N, int32
+	Classes int
+	Layers  []*Layer // Layers[ℓ-1] is layer ℓ; the last one is the loss
+	// InputGradient makes the backward of layer 1 compute δ_0. Otherwise GradInput of layer 1 exists and is never
+	// filled: training does not need it.
+	InputGradient bool
+}
+
+// Parameter is a trained parameter or a buffer (running statistics) of a model.
+type Parameter struct {
+	Name    string // unique in the model, as torchvision calls it: "layer1.0.conv1.weight"
+	Layer   int    // ℓ, whose Params block holds it
+	Desc    kernels.Desc
+	Trained bool // false for buffers: no gradient, no update
+	Value   Ref  // in Params
+	Grad    Ref  // in Grads; zero for buffers
+
+	Start         Distribution // what Init fills it with
+	FanIn, FanOut int
+}
+
+// Params returns all parameters and buffers in the order of the layers.
+func (m *Model) Params() []Parameter {
+	var ps []Parameter
+	for _, l := range m.Layers {
+		ps = append(ps, l.Params()...)
+	}
+	return ps
+}
+
+// ParamCount returns the number of trained elements: buffers do not count.
+func (m *Model) ParamCount() int64 {
+	var n int64
+	for _, p := range m.Params() {
+		if p.Trained {
+			n += p.Desc.Elements()
+		}
+	}
+	return n
+}
+
+// Compile returns the programs of every layer, the loss included, for one kernel library.
+func (m *Model) Compile(lib kernels.Library) ([]*Programs, error) {
+	all := make([]*Programs, len(m.Layers))
+	for i, l := range m.Layers {
+		p, err := l.compile(lib, i > 0 || m.InputGradient)
+		if err != nil {
+			return nil, fmt.Errorf("%s: layer %d (%s): %w", m.Name, i+1, l.Name, err)
+		}
+		all[i] = p
+	}
+	return all, nil
+}
+
+// Footprints returns the sizes of the compiled model as a chain whose times are all zero.
+func (m *Model) Footprints(programs []*Programs) *chain.Chain {
+	c := &chain.Chain{
+		Name: m.Name, InputBytes: m.Input.Storage(), DType: m.Input.DType.String(), Batch: m.Input.Shape[0],
+		Layers: make([]chain.Layer, len(programs)),
+	}
+	for i, p := range programs {
+		forget := p.Forget.Scratch
+		c.Layers[i] = chain.Layer{
+			Name:                  m.Layers[i].Name,
+			OutputBytes:           p.OutputBytes,
+			SavedBytes:            p.SavedBytes,
+			GradientBytes:         p.GradientBytes,
+			ForwardOverheadBytes:  p.Save.Scratch,
+			DiscardOverheadBytes:  &forget,
+			BackwardOverheadBytes: p.Back.Scratch,
+			WeightBytes:           p.ParamBytes,
+		}
+	}
+	return c
+}

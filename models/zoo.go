@@ -1,0 +1,80 @@
+package models
+
+import (
+	"fmt"
+	"strings"
+
+	"plimsoll/kernels"
+)
+
+// Config is what a model can be built for.
+type Config struct {
+	Batch    int
+	Image    int // height and width in pixels
+	Channels int // 0 means 3
+	Classes  int
+}
+
+// Known is a model of the zoo.
+type Known struct {
+	Name    string
+	Summary string
+	build   func(name string, c Config) (*Model, error)
+}
+
+// Zoo returns the known models.
+func Zoo() []Known {
+	return []Known{
+		{"resnet18", "ResNet-18 (He et al. 2015, table 1), as torchvision", imageNet(basicBlock, 2, 2, 2, 2)},
+		{"resnet34", "ResNet-34 (He et al. 2015, table 1), as torchvision", imageNet(basicBlock, 3, 4, 6, 3)},
+		{"resnet50", "ResNet-50 (He et al. 2015, table 1), as torchvision", imageNet(bottleneck, 3, 4, 6, 3)},
+		{"resnet101", "ResNet-101 (He et al. 2015, table 1), as torchvision", imageNet(bottleneck, 3, 4, 23, 3)},
+		{"resnet152", "ResNet-152 (He et al. 2015, table 1), as torchvision", imageNet(bottleneck, 3, 8, 36, 3)},
+		{"resnet20", "ResNet-20 for small images (He et al. 2015, section 4.2)", small(20)},
+		{"resnet32", "ResNet-32 for small images (He et al. 2015, section 4.2)", small(32)},
+		{"resnet56", "ResNet-56 for small images (He et al. 2015, section 4.2)", small(56)},
+		{"resnet110", "ResNet-110 for small images (He et al. 2015, section 4.2)", small(110)},
+		{"resnet164", "pre-activation ResNet-164 for small images (He et al. 2016)", preActivation(164)},
+		{"resnet1001", "pre-activation ResNet-1001 for small images (He et al. 2016)", preActivation(1001)},
+		{"densenet121", "DenseNet-121 (Huang et al. 2017, table 1), as torchvision", dense(32, 64, 6, 12, 24, 16)},
+		{"densenet161", "DenseNet-161 (Huang et al. 2017), as torchvision", dense(48, 96, 6, 12, 36, 24)},
+		{"densenet169", "DenseNet-169 (Huang et al. 2017, table 1), as torchvision", dense(32, 64, 6, 12, 32, 32)},
+		{"densenet201", "DenseNet-201 (Huang et al. 2017, table 1), as torchvision", dense(32, 64, 6, 12, 48, 32)},
+		{"mlp", "four linear layers with ReLU and dropout", mlp},
+		{"tiny", "five small layers that use every op", tiny},
+	}
+}
+
+// New builds a model of the zoo.
+func New(name string, c Config) (*Model, error) {
+	var names []string
+	for _, k := range Zoo() {
+		if k.Name == name {
+			if err := c.complete(); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			return k.build(name, c)
+		}
+		names = append(names, k.Name)
+	}
+	return nil, fmt.Errorf("%w %q: known are %s", ErrUnknown, name, strings.Join(names, ", "))
+}
+
+func (c *Config) complete() error {
+	if c.Channels == 0 {
+		c.Channels = 3
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"batch", c.Batch}, {"image", c.Image}, {"channels", c.Channels}, {"classes", c.Classes}} {
+		if f.value < 1 {
+			return fmt.Errorf("%w: %s is %d, want at least 1", ErrConfig, f.name, f.value)
+		}
+	}
+	return nil
+}
+
+func (c Config) builder(name string) *Builder {
+	return NewBuilder(name, kernels.F32(c.Batch, c.Image, c.Image, c.Channels), c.Classes)
+}
