@@ -1,0 +1,124 @@
+// Package checkpoint keeps the state of a training run in safetensors files, and exchanges weights with PyTorch.
+//
+// A checkpoint is one file: weights and buffers under the names and in the layout of torchvision's state_dict, optimizer
+// states beside them, in the header everything else that the next step depends on, and a checksum at the end. What
+// a run is a function of (seed, step, samples drawn) is counted, not saved: there is no generator whose state could be
+// lost. Nothing in a file depends on the plan, the limit or the layout of the arena, so a run goes on under another one.
+//
+// The package decides nothing about when to save or what to do after a failure.
+package checkpoint
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"plimsoll/executor"
+	"plimsoll/executor/checkpoint/safetensors"
+	"plimsoll/internal/atomicfile"
+)
+
+// Model is the state that is saved and loaded; *executor.Executor is one.
+type Model interface {
+	Tensors() []executor.Tensor
+	Read(t executor.Tensor, dst []float32) error
+	Write(t executor.Tensor, src []float32) error
+}
+
+// sumName is the last tensor of a checkpoint: the SHA-256 of every byte of the file before it.
+const sumName = "checkpoint.sha256"
+
+// Encode writes a checkpoint of a model to w. It holds one tensor at a time.
+func Encode(w io.Writer, from Model, m Meta) error {
+	metadata, err := m.encode()
+	if err != nil {
+		return err
+	}
+	h := sha256.New()
+	tensors := append(collect(from, training, m.Step), safetensors.Tensor{
+		Info: safetensors.Info{Name: sumName, DType: safetensors.U8, Shape: []int{sha256.Size}},
+		Data: func(w io.Writer) error { _, err := w.Write(h.Sum(nil)); return err },
+	})
+	return safetensors.Write(io.MultiWriter(w, h), metadata, tensors)
+}
+
+// Export writes a model's weights and buffers to path: with the names, shapes and metadata that PyTorch expects of them.
+// steps is how often the running statistics moved.
+func Export(path string, from Model, steps int64) error {
+	return atomicfile.WriteFile(path, func(w io.Writer) error {
+		return safetensors.Write(w, map[string]string{"format": "pt"}, collect(from, inference, steps))
+	})
+}
+
+// Import loads weights and buffers from a file with torchvision's names: one that Export or PyTorch wrote, or a
+// checkpoint, whose other tensors it leaves. Before anything is loaded every name and shape is checked. Errors:
+// *TensorsError, those of package safetensors.
+func Import(path string, into Model) (err error) {
+	f, err := safetensors.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return load(f, into, inference)
+}
+
+// Checkpoint is an open file that has been verified to the last byte.
+type Checkpoint struct {
+	Meta
+	file *safetensors.File
+}
+
+// Open opens a checkpoint and verifies it. Errors: ErrDamaged, ErrFormat, safetensors.ErrFormat.
+func Open(path string) (*Checkpoint, error) {
+	f, err := safetensors.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	c := &Checkpoint{file: f}
+	if c.Meta, err = decodeMeta(f.Metadata()); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+	}
+	if err := verify(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return c, nil
+}
+
+// Restore loads everything that was saved; the tensors must be the model's, one to one. Before anything is loaded every
+// name and shape is checked. Errors: *TensorsError, those of package safetensors.
+func (c *Checkpoint) Restore(into Model) error { return load(c.file, into, training) }
+
+// Name returns the file's path.
+func (c *Checkpoint) Name() string { return c.file.Name() }
+
+// Close closes the file.
+func (c *Checkpoint) Close() error { return c.file.Close() }
+
+// verify compares a file with its checksum.
+func verify(f *safetensors.File) error {
+	if all := f.Tensors(); len(all) == 0 || all[len(all)-1].Name != sumName {
+		return fmt.Errorf("%s: %w: its last tensor is not %q", f.Name(), ErrFormat, sumName)
+	}
+	before, sum, err := f.Last(sha256.Size)
+	if err != nil {
+		return err
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, before); err != nil {
+		return fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	if got := h.Sum(nil); !bytes.Equal(got, sum) {
+		return fmt.Errorf("%s: %w: its checksum is %x, that of its bytes %x", f.Name(), ErrDamaged, sum, got)
+	}
+	return nil
+}
+
+// roles tells which tensors of a model a file holds.
+type roles func(role string) bool
+
+// inference are weights and buffers, training optimizer states as well. Gradients are in no file.
+func inference(role string) bool { return role == "weight" || role == "buffer" }
+func training(role string) bool  { return inference(role) || strings.HasPrefix(role, "state") }

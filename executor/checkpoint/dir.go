@@ -1,0 +1,146 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"plimsoll/internal/atomicfile"
+)
+
+// Dir is a folder of checkpoints step-N.safetensors of one run, which one process writes at a time. Who starts a run anew
+// makes sure that Steps is empty: later steps of an old run would be the latest.
+//
+// Invariants: a file of that name was complete when it got it; nothing is removed before a newer checkpoint is durable.
+type Dir struct {
+	path string
+	keep int
+	fs   atomicfile.FS
+}
+
+// NewDir returns the folder at path, which need not exist; Save keeps the newest keep checkpoints (at least 1).
+func NewDir(path string, keep int) *Dir {
+	return &Dir{path: path, keep: max(keep, 1), fs: atomicfile.OS{}}
+}
+
+var (
+	checkpointName = regexp.MustCompile(`^step-(0|[1-9][0-9]{0,17})\.safetensors$`)
+	unfinishedName = regexp.MustCompile(`^\.step-[0-9]+\.safetensors\.tmp-`)
+)
+
+// Path returns the path of the checkpoint after step steps.
+func (d *Dir) Path(step int64) string {
+	return filepath.Join(d.path, fmt.Sprintf("step-%d.safetensors", step))
+}
+
+// Steps lists the checkpoints that are there, good or not, oldest first.
+func (d *Dir) Steps() ([]int64, error) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var steps []int64
+	for _, e := range entries {
+		if m := checkpointName.FindStringSubmatch(e.Name()); m != nil {
+			step, err := strconv.ParseInt(m[1], 10, 64)
+			if err != nil {
+				return nil, err
+			}
+			steps = append(steps, step)
+		}
+	}
+	slices.Sort(steps)
+	return steps, nil
+}
+
+// Save writes a checkpoint, makes it durable, and then removes those of earlier steps beyond the number that is kept.
+// Errors: *SaveError when it is not (or, where the folder cannot be synced, perhaps not) saved, and every earlier one is
+// untouched; ErrNotRemoved.
+func (d *Dir) Save(from Model, m Meta) error {
+	path := d.Path(m.Step)
+	before, err := d.Steps()
+	if err == nil {
+		err = d.prepare()
+	}
+	if err == nil {
+		err = atomicfile.Write(d.fs, path, func(w io.Writer) error { return Encode(w, from, m) })
+	}
+	if err != nil {
+		return &SaveError{Path: path, Last: d.lastGood(before), Err: err}
+	}
+	return d.prune(m.Step)
+}
+
+// prepare makes the folder and removes what a killed process left unfinished.
+func (d *Dir) prepare() error {
+	entries, err := os.ReadDir(d.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(d.path, 0o777); err != nil {
+			return err
+		}
+		return atomicfile.SyncDir(d.fs, filepath.Dir(d.path))
+	}
+	for _, e := range entries {
+		if unfinishedName.MatchString(e.Name()) {
+			err = errors.Join(err, d.fs.Remove(filepath.Join(d.path, e.Name())))
+		}
+	}
+	return err
+}
+
+// prune removes the oldest checkpoints before step, which is durable.
+func (d *Dir) prune(step int64) error {
+	steps, err := d.Steps()
+	earlier, _ := slices.BinarySearch(steps, step)
+	for _, old := range steps[:max(0, earlier+1-d.keep)] {
+		err = errors.Join(err, d.fs.Remove(d.Path(old)))
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotRemoved, err)
+	}
+	return nil
+}
+
+// lastGood returns the path of the newest good checkpoint among some steps, "" if there is none.
+func (d *Dir) lastGood(steps []int64) string {
+	for _, step := range slices.Backward(steps) {
+		if c, err := d.open(step); err == nil && c.Close() == nil {
+			return c.Name()
+		}
+	}
+	return ""
+}
+
+// Latest opens the newest good checkpoint. bad says what is wrong with each newer file. The caller closes the
+// checkpoint. Errors: ErrNone, those of the operating system.
+func (d *Dir) Latest() (c *Checkpoint, bad []error, err error) {
+	steps, err := d.Steps()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, step := range slices.Backward(steps) {
+		if c, err = d.open(step); err == nil {
+			return c, bad, nil
+		}
+		bad = append(bad, err)
+	}
+	return nil, bad, fmt.Errorf("%w in %s", ErrNone, d.path)
+}
+
+// open opens the checkpoint after step steps. Errors: those of Open; ErrFormat when its name is another's.
+func (d *Dir) open(step int64) (*Checkpoint, error) {
+	c, err := Open(d.Path(step))
+	if err != nil {
+		return nil, err
+	}
+	if c.Step != step {
+		return nil, errors.Join(fmt.Errorf("%s: %w: metadata field \"step\" is %d", c.Name(), ErrFormat, c.Step), c.Close())
+	}
+	return c, nil
+}

@@ -1,0 +1,82 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+var (
+	// ErrFormat: a file is not a checkpoint, or a field of its metadata cannot be used.
+	ErrFormat = errors.New("not a checkpoint")
+	// ErrDamaged: a checkpoint's bytes are not those that were saved.
+	ErrDamaged = errors.New("the checkpoint is damaged")
+	// ErrNone: a folder holds no checkpoint that can be used.
+	ErrNone = errors.New("no good checkpoint")
+	// ErrNotRemoved: a checkpoint was saved, but an older one could not be removed.
+	ErrNotRemoved = errors.New("the checkpoint is saved, but an older one cannot be removed")
+)
+
+// ShapeError is a tensor that has another shape in a file than in the model, both as in files.
+type ShapeError struct {
+	Tensor      string
+	File, Model []int
+}
+
+func (e ShapeError) String() string {
+	return fmt.Sprintf("%s is %v, the model's is %v", e.Tensor, e.File, e.Model)
+}
+
+// TensorsError says that the tensors of a file are not the model's. Nothing was loaded.
+type TensorsError struct {
+	File       string
+	Missing    []string // of the model, not in the file
+	Unexpected []string // in the file, not of the model
+	Shapes     []ShapeError
+}
+
+func (e *TensorsError) Error() string {
+	var parts []string
+	for _, list := range []struct {
+		what  string
+		names []string
+	}{{"missing", e.Missing}, {"unexpected", e.Unexpected}} {
+		if len(list.names) > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s: %s", len(list.names), list.what, brief(list.names)))
+		}
+	}
+	if len(e.Shapes) > 0 {
+		shapes := make([]string, len(e.Shapes))
+		for i, s := range e.Shapes {
+			shapes[i] = s.String()
+		}
+		parts = append(parts, fmt.Sprintf("%d of another shape: %s", len(shapes), brief(shapes)))
+	}
+	return fmt.Sprintf("%s: its tensors are not the model's: %s", e.File, strings.Join(parts, "; "))
+}
+
+// brief joins the first of some words.
+func brief(words []string) string {
+	const most = 8
+	if len(words) <= most {
+		return strings.Join(words, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(words[:most], ", "), len(words)-most)
+}
+
+// SaveError says that a checkpoint was not saved and which one to go on from.
+type SaveError struct {
+	Path string
+	Last string // path of the newest good checkpoint; empty when there is none
+	Err  error
+}
+
+func (e *SaveError) Error() string {
+	last := "there is no earlier good one"
+	if e.Last != "" {
+		last = "the last good one is " + e.Last
+	}
+	return fmt.Sprintf("checkpoint %s is not saved: %v; %s", e.Path, e.Err, last)
+}
+
+func (e *SaveError) Unwrap() error { return e.Err }

@@ -1,0 +1,78 @@
+package executor
+
+import (
+	"fmt"
+
+	"plimsoll/kernels"
+	"plimsoll/planner/schedule"
+	"plimsoll/runtime"
+)
+
+// Observation is one thing that an op left in memory. Two runs of the same model on the same batch leave the same
+// bytes under the same layer and What, whatever their sequences.
+type Observation struct {
+	Index int // of the op in the sequence
+	Op    schedule.Op
+	Layer string
+	What  string // "output", "gradient of the input", "gradient of conv1.weight", "statistic bn1.running_mean", "random state"
+	Bytes []byte // valid during the call
+}
+
+// observer shows what every op leaves to Options.Observe.
+type observer struct {
+	*Executor
+	mem addressable
+}
+
+func newObserver(e *Executor) (*observer, error) {
+	mem, ok := e.dev.(addressable)
+	if !ok {
+		return nil, ErrNotAddressable
+	}
+	return &observer{e, mem}, nil
+}
+
+// after shows what op i left; the compute stream must have run it.
+func (o *observer) after(i int) error {
+	op, blocks := o.step.tape.seq[i], o.step.tape.ops[i]
+	layer := o.Model.Layers[op.Layer-1]
+	see := func(what string, s runtime.Span) error {
+		b, err := o.mem.Bytes(s)
+		if err != nil {
+			return err
+		}
+		o.opt.Observe(Observation{i, op, layer.Name, what, b})
+		return nil
+	}
+	if err := see("random state", part(o.static.scalars, 0, kernels.ScalarsBytes)); err != nil {
+		return err
+	}
+	if op.Kind != schedule.Backward {
+		if err := see("output", part(o.step.span(blocks.output), 0, layer.Desc(layer.Output()).Bytes())); err != nil {
+			return err
+		}
+	} else if op.Layer > 1 || o.Model.InputGradient {
+		if err := see("gradient of the input", part(o.step.span(blocks.gradInput), 0, layer.Input().Bytes())); err != nil {
+			return err
+		}
+	}
+	return o.parameters(op, see)
+}
+
+// parameters shows the statistics that a forward moved, or the gradients that a backward made.
+func (o *observer) parameters(op schedule.Op, see func(string, runtime.Span) error) error {
+	st := &o.static.layers[op.Layer-1]
+	for _, q := range o.Model.Layers[op.Layer-1].Params() {
+		var err error
+		switch backward := op.Kind == schedule.Backward; {
+		case backward && q.Trained:
+			err = see(fmt.Sprintf("gradient of %s", q.Name), part(st.grads, q.Grad.Offset, q.Desc.Bytes()))
+		case !backward && !q.Trained:
+			err = see(fmt.Sprintf("statistic %s", q.Name), part(st.params, q.Value.Offset, q.Desc.Bytes()))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+// Package executor runs plans. It binds a sequence to a model, a device and a kernel library: every tensor of the
+// step gets a fixed offset in the arena and every launch is prepared before the first step; a step then only issues
+// launches, copies and events. The same code drives every device.
+//
+// It decides nothing: which layers are recomputed, and when, is the sequence's business.
+package executor
+
+import (
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+	"plimsoll/runtime"
+)
+
+// Workload is a model compiled for a kernel library and an optimizer: everything about memory that is known
+// before a sequence is chosen.
+type Workload struct {
+	Model     *models.Model
+	Optimizer kernels.Update
+	Layers    []*models.Programs // the loss last
+	static    static
+}
+
+// Target is a device and the kernel library that works on its memory.
+type Target struct {
+	Device  runtime.Device
+	Library kernels.Library
+}
+
+// Compile compiles a model for libraries that need the same workspaces as lib. Errors: those of the model's ops and
+// of the library.
+func Compile(m *models.Model, lib kernels.Library, opt kernels.Update) (*Workload, error) {
+	layers, err := m.Compile(lib)
+	if err != nil {
+		return nil, err
+	}
+	return &Workload{Model: m, Optimizer: opt, Layers: layers, static: placeStatic(m, layers, opt)}, nil
+}
+
+// StaticBytes returns what lies in the arena throughout: weights and buffers, their gradients, the optimizer's
+// state, and the batch's labels, scalars and result.
+func (w *Workload) StaticBytes() int64 { return w.static.bytes }
+
+// InputBytes returns the size of a_0 in the arena.
+func (w *Workload) InputBytes() int64 { return w.Model.Input.Storage() }
+
+// Chain returns the chain of the model with exact sizes and with all times 0.
+func (w *Workload) Chain() *chain.Chain { return w.Model.Footprints(w.Layers) }
+
+// StoreAll returns the sequence that recomputes nothing: every forward_all, then every backward.
+func (w *Workload) StoreAll() schedule.Sequence {
+	n := len(w.Layers)
+	seq := make(schedule.Sequence, 0, 2*n)
+	for l := 1; l <= n; l++ {
+		seq = append(seq, schedule.Op{Kind: schedule.ForwardAll, Layer: l})
+	}
+	for l := n; l >= 1; l-- {
+		seq = append(seq, schedule.Op{Kind: schedule.Backward, Layer: l})
+	}
+	return seq
+}
+
+// PeakBytes returns what the arena must hold for a sequence: the static memory and the most that is alive at one op.
+func (w *Workload) PeakBytes(seq schedule.Sequence) (int64, error) {
+	t, err := w.record(seq)
+	if err != nil {
+		return 0, err
+	}
+	return w.StaticBytes() + livePeak(t.items, len(seq)), nil
+}
+
+// record verifies a sequence and lays out the life of its blocks.
+func (w *Workload) record(seq schedule.Sequence) (*tape, error) {
+	if err := schedule.Verify(w.Chain(), seq); err != nil {
+		return nil, err
+	}
+	return record(w.Layers, w.InputBytes(), seq)
+}

@@ -1,0 +1,187 @@
+package executor
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+)
+
+// UpdateField is the chain file's extra field with the seconds of the optimizer's update, which follows the
+// sequence in every step.
+const UpdateField = "update_s"
+
+// ProfileOptions are how a model is measured.
+type ProfileOptions struct {
+	Warmup   int // steps of each sequence before the measured ones
+	Repeats  int // measured steps of each sequence
+	Seed     uint64
+	Progress func(done, total int) // called after every step; may be nil
+}
+
+// Profile measures a model on a device, in place: it trains a few steps along sequences that together contain every
+// op of every layer, and takes each op's median time. Byte counts come from the model's graph. open gives a fresh
+// target for each sequence; fill puts a batch into its executor.
+func Profile(ctx context.Context, w *Workload, open func() (Target, error), limit int64, fill func(*Executor) error, opt ProfileOptions) (*chain.Chain, error) {
+	s := w.NewSamples()
+	seqs := w.ProfileSequences()
+	for k, seq := range seqs {
+		progress := func(i int) {
+			if opt.Progress != nil {
+				each := opt.Warmup + opt.Repeats
+				opt.Progress(k*each+i, len(seqs)*each)
+			}
+		}
+		if err := measure(ctx, w, open, seq, limit, fill, opt, s, progress); err != nil {
+			return nil, fmt.Errorf("profile: %w", err)
+		}
+	}
+	return s.Chain()
+}
+
+// ProfileSequences returns the sequences that Profile measures: between them, in its natural surroundings, they
+// contain every op.
+func (w *Workload) ProfileSequences() []schedule.Sequence {
+	return []schedule.Sequence{w.StoreAll(), w.checkpointAll()}
+}
+
+// checkpointAll returns the sequence that saves every activation and recomputes every layer.
+func (w *Workload) checkpointAll() schedule.Sequence {
+	n := len(w.Layers)
+	var seq schedule.Sequence
+	for l := 1; l < n; l++ {
+		seq = append(seq, schedule.Op{Kind: schedule.ForwardCheckpoint, Layer: l})
+	}
+	for l := n; l >= 1; l-- {
+		seq = append(seq, schedule.Op{Kind: schedule.ForwardAll, Layer: l}, schedule.Op{Kind: schedule.Backward, Layer: l})
+	}
+	return seq
+}
+
+func measure(ctx context.Context, w *Workload, open func() (Target, error), seq schedule.Sequence, limit int64,
+	fill func(*Executor) error, opt ProfileOptions, s *Samples, progress func(int)) (err error) {
+	target, err := open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, target.Device.Close()) }()
+	e, err := New(w, target, seq, Options{Limit: limit, Seed: opt.Seed, Timed: true})
+	if err != nil {
+		return err
+	}
+	if err := fill(e); err != nil {
+		return err
+	}
+	for i := range opt.Warmup + opt.Repeats {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		// A learning rate of 0 keeps the values, and so the times, those of a fresh model.
+		r, err := e.Step(uint64(i), 0)
+		if err != nil {
+			return err
+		}
+		if i >= opt.Warmup {
+			s.Add(seq, r)
+		}
+		progress(i + 1)
+	}
+	return nil
+}
+
+// Samples are measured seconds by op kind and layer, and of whole sequences.
+type Samples struct {
+	w                  *Workload
+	save, forget, back [][]float64
+	update             []float64
+	whole              map[string][]float64 // by the sequence's text
+	seqs               []schedule.Sequence
+}
+
+// NewSamples returns no samples yet.
+func (w *Workload) NewSamples() *Samples {
+	n := len(w.Layers)
+	return &Samples{w: w, whole: map[string][]float64{}, save: make([][]float64, n), forget: make([][]float64, n), back: make([][]float64, n)}
+}
+
+// Add adds the times of a timed step along seq.
+func (s *Samples) Add(seq schedule.Sequence, r *Result) {
+	for i, op := range seq {
+		at := s.of(op)
+		*at = append(*at, r.Ops[i])
+	}
+	s.update = append(s.update, r.Update)
+	text := seq.String()
+	if s.whole[text] == nil {
+		s.seqs = append(s.seqs, seq)
+	}
+	s.whole[text] = append(s.whole[text], r.Sequence)
+}
+
+// of returns the samples of an op.
+func (s *Samples) of(op schedule.Op) *[]float64 {
+	switch op.Kind {
+	case schedule.ForwardAll:
+		return &s.save[op.Layer-1]
+	case schedule.Backward:
+		return &s.back[op.Layer-1]
+	}
+	return &s.forget[op.Layer-1]
+}
+
+// scale returns the factor by which the medians of the ops fall short of the medians of whole sequences. What
+// disturbs a machine hits some ops of every sequence, but seldom the same: the medians of the ops miss it.
+func (s *Samples) scale() float64 {
+	var ops, whole float64
+	for _, seq := range s.seqs {
+		for _, op := range seq {
+			ops += median(*s.of(op))
+		}
+		whole += median(s.whole[seq.String()])
+	}
+	if !(ops > 0 && whole > 0) {
+		return 1
+	}
+	return whole / ops
+}
+
+// Chain makes the medians a chain, scaled to the medians of whole sequences. The loss is never recomputed without saving, so it has no time of its own for that.
+func (s *Samples) Chain() (*chain.Chain, error) {
+	c, scale := s.w.Chain(), s.scale()
+	for i := range c.Layers {
+		l := &c.Layers[i]
+		l.ForwardS, l.BackwardS = scale*median(s.save[i]), scale*median(s.back[i])
+		if len(s.forget[i]) > 0 {
+			forget := scale * median(s.forget[i])
+			l.DiscardForwardS = &forget
+		}
+	}
+	update, err := json.Marshal(median(s.update))
+	if err != nil {
+		return nil, err
+	}
+	c.Extra = map[string]json.RawMessage{UpdateField: update}
+	return c, nil
+}
+
+// UpdateSeconds returns the time of the optimizer's update that a profiled chain carries, 0 if it has none.
+func UpdateSeconds(c *chain.Chain) float64 {
+	var s float64
+	if json.Unmarshal(c.Extra[UpdateField], &s) != nil {
+		return 0
+	}
+	return s
+}
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Clone(v)
+	slices.Sort(v)
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}

@@ -1,0 +1,113 @@
+package executor
+
+import (
+	"unsafe"
+
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/runtime"
+)
+
+// Tensor is one named tensor of an executor's static memory.
+type Tensor struct {
+	Name string // the parameter's name
+	Role string // "weight", "buffer", "gradient", "state0", "state1"
+	Desc kernels.Desc
+	// Layer counts from 1.
+	Layer int
+	span  runtime.Span
+	param models.Parameter
+}
+
+// Tensors lists the weights, buffers, gradients and optimizer states in a fixed order.
+func (w *Workload) Tensors() []Tensor {
+	var all []Tensor
+	for l, layer := range w.Model.Layers {
+		st := &w.static.layers[l]
+		for _, q := range layer.Params() {
+			add := func(role string, base runtime.Span, offset int64) {
+				all = append(all, Tensor{Name: q.Name, Role: role, Desc: q.Desc, Layer: l + 1, span: part(base, offset, q.Desc.Bytes()), param: q})
+			}
+			if !q.Trained {
+				add("buffer", st.params, q.Value.Offset)
+				continue
+			}
+			add("weight", st.params, q.Value.Offset)
+			add("gradient", st.grads, q.Grad.Offset)
+			for k, s := range st.states {
+				add("state"+string(rune('0'+k)), s, q.Grad.Offset)
+			}
+		}
+	}
+	return all
+}
+
+// Read copies a tensor from the device into dst, which has its number of elements.
+func (e *Executor) Read(t Tensor, dst []float32) error { return e.download(t.span, dst) }
+
+// Write copies src to a tensor on the device.
+func (e *Executor) Write(t Tensor, src []float32) error { return e.upload(t.span, src) }
+
+// initialize writes the initial weights, seeded, and makes all tensors well defined.
+func (e *Executor) initialize() error {
+	var values []float32
+	for _, t := range e.Tensors() {
+		if n := int(t.Desc.Elements()); cap(values) < n {
+			values = make([]float32, n)
+		}
+		values = values[:t.Desc.Elements()]
+		clear(values)
+		if t.Role == "weight" || t.Role == "buffer" {
+			models.Init(t.param, e.opt.Seed, values)
+		}
+		if err := e.upload(t.span, values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// download copies device memory to dst, a chunk of the host slab at a time.
+func (e *Executor) download(src runtime.Span, dst []float32) error {
+	return e.chunks(src, func(dev, host runtime.Span, at int64) error {
+		if err := e.compute.Copy(host, dev); err != nil {
+			return err
+		}
+		if err := e.compute.Synchronize(); err != nil {
+			return err
+		}
+		b, err := e.dev.HostBytes(host)
+		copy(asBytes(dst)[at:], b)
+		return err
+	})
+}
+
+// upload copies src to device memory, a chunk of the host slab at a time.
+func (e *Executor) upload(dst runtime.Span, src []float32) error {
+	return e.chunks(dst, func(dev, host runtime.Span, at int64) error {
+		b, err := e.dev.HostBytes(host)
+		if err != nil {
+			return err
+		}
+		copy(b, asBytes(src)[at:])
+		if err := e.compute.Copy(dev, host); err != nil {
+			return err
+		}
+		return e.compute.Synchronize()
+	})
+}
+
+// chunks calls move for the pieces of a device span, each with a piece of the chunk buffer as long.
+func (e *Executor) chunks(span runtime.Span, move func(dev, host runtime.Span, at int64) error) error {
+	for at := int64(0); at < span.Bytes; at += chunkBytes {
+		n := min(chunkBytes, span.Bytes-at)
+		if err := move(part(span, at, n), part(e.host.chunk, 0, n), at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func asBytes(f []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(f))), len(f)*4)
+}

@@ -1,0 +1,69 @@
+package executor
+
+import (
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/runtime"
+)
+
+// static says where the memory lies that lives as long as the executor, at the bottom of the arena.
+type static struct {
+	layers   []staticLayer
+	labels   runtime.Span
+	scalars  runtime.Span
+	partials runtime.Span // of the guard
+	result   runtime.Span // the loss at lossAt, the norm of the gradients at normAt
+	bytes    int64
+}
+
+// Where a step's result holds what: float32 loss and number of correct predictions; float32 norm.
+const (
+	lossAt      = 0
+	lossBytes   = 8
+	normAt      = kernels.Alignment
+	normBytes   = 4
+	resultBytes = normAt + normBytes
+)
+
+// staticLayer is the memory of one layer's parameters. States mirror the layout of the gradients.
+type staticLayer struct {
+	params, grads runtime.Span
+	states        []runtime.Span
+}
+
+func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update) static {
+	var s static
+	take := func(bytes int64) runtime.Span {
+		span := runtime.Span{Offset: s.bytes, Bytes: bytes}
+		s.bytes += kernels.Align(bytes)
+		return span
+	}
+	for _, p := range layers {
+		l := staticLayer{params: take(p.ParamBytes), grads: take(p.GradBytes)}
+		for range opt.States() {
+			l.states = append(l.states, take(p.GradBytes))
+		}
+		s.layers = append(s.layers, l)
+	}
+	s.labels = take(int64(m.Input.Shape[0]) * kernels.Int32.Size())
+	s.scalars = take(kernels.ScalarsBytes)
+	s.partials = take(8 * partials(m))
+	s.result = take(resultBytes)
+	return s
+}
+
+// partials counts the guard's partial sums.
+func partials(m *models.Model) int64 {
+	n := int64(0)
+	for _, p := range m.Params() {
+		if p.Trained {
+			n += kernels.GuardPartials(p.Desc.Elements())
+		}
+	}
+	return n
+}
+
+// part returns the span of bytes [offset, offset+bytes) of s.
+func part(s runtime.Span, offset, bytes int64) runtime.Span {
+	return runtime.Span{Space: s.Space, Offset: s.Offset + offset, Bytes: bytes}
+}

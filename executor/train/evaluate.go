@@ -1,0 +1,93 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+
+	"plimsoll/models/data"
+)
+
+// Score is how a model does on held-out samples.
+type Score struct {
+	Correct int
+	Samples int
+	Loss    float64 // cross entropy, the sum over the samples
+}
+
+// Accuracy returns the share of correct predictions.
+func (s Score) Accuracy() float64 { return float64(s.Correct) / float64(max(s.Samples, 1)) }
+
+// MeanLoss returns the cross entropy of a sample.
+func (s Score) MeanLoss() float64 { return s.Loss / float64(max(s.Samples, 1)) }
+
+// Evaluate predicts every test sample once; the last batch is filled up, and what fills it does not count.
+func (r *Runner) Evaluate(ctx context.Context) (Score, error) {
+	var s Score
+	batches, err := data.NewLoader(ctx, r.job.test, 0, 0, 0)
+	if err != nil {
+		return s, err
+	}
+	defer batches.Close()
+	classes := r.job.Config.Classes
+	logits := make([]float32, r.job.Config.Batch*classes)
+	for {
+		fresh, labels, err := r.next(batches)
+		if errors.Is(err, io.EOF) {
+			return s, nil
+		}
+		if err != nil {
+			return s, err
+		}
+		if err := r.Predict(logits); err != nil {
+			return s, err
+		}
+		for i := range fresh {
+			s.add(logits[i*classes:(i+1)*classes], int(labels[i]))
+		}
+	}
+}
+
+// next puts a loader's next batch into the page-locked buffers and returns how many of its samples count, and all labels.
+func (r *Runner) next(from *data.Loader) (fresh int, labels []int32, err error) {
+	images, err := r.Images()
+	if err != nil {
+		return 0, nil, err
+	}
+	if labels, err = r.Labels(); err != nil {
+		return 0, nil, err
+	}
+	fresh, err = from.Next(images, labels)
+	return fresh, labels, err
+}
+
+// add counts one prediction.
+func (s *Score) add(logits []float32, label int) {
+	best := argmax(logits)
+	if best == label {
+		s.Correct++
+	}
+	s.Samples++
+	s.Loss += crossEntropy(logits, logits[best], label)
+}
+
+// crossEntropy returns log(sum(exp(x))) - x[label]; the largest of x is taken out of the sum first, so that it is finite.
+func crossEntropy(x []float32, largest float32, label int) float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += math.Exp(float64(v) - float64(largest))
+	}
+	return math.Log(sum) - (float64(x[label]) - float64(largest))
+}
+
+// argmax returns the first of the largest values.
+func argmax(x []float32) int {
+	best := 0
+	for i, v := range x {
+		if v > x[best] {
+			best = i
+		}
+	}
+	return best
+}

@@ -1,0 +1,110 @@
+// Package train runs training jobs: a model, its data, a device and a plan in, trained weights and a folder of
+// results out.
+//
+// It decides nothing about memory (planner does) and computes nothing (kernels do). A job is a pure function of its
+// Spec: the same spec and the same plan, or any other plan, give the same weights bit for bit.
+package train
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"plimsoll/executor"
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/models/data"
+	"plimsoll/runtime"
+	"plimsoll/runtime/open"
+)
+
+// Spec says what is trained and where.
+type Spec struct {
+	Model   string
+	Config  models.Config // Classes 0 means those of the data set
+	Data    string        // name of a data set: "digits", "folder:/data/flowers"
+	Seed    uint64        // of weights, dropout, order and augmentation of the samples
+	Devices string        // as the user writes it: "cpu"
+	Open    open.Options
+	Threads int // of the kernels; 0 for every core
+	Update  kernels.Update
+	// SkipBad passes over samples whose bytes are bad; OnSkip, which may be nil, is told of each, on any goroutine.
+	SkipBad bool
+	OnSkip  func(error)
+}
+
+// Job is an opened spec: everything that is known before a plan is chosen.
+type Job struct {
+	Spec
+	Work    *executor.Workload
+	Set     data.Dataset
+	Device  runtime.Info
+	library string
+	train   *data.Batcher
+	test    *data.Batcher
+}
+
+// ErrSpec says that the parts of a spec do not go together; the message names them.
+var ErrSpec = errors.New("bad job")
+
+// Open builds the model and opens the data set. Errors name the field and list what is known.
+func Open(s Spec) (*Job, error) {
+	j := &Job{Spec: s}
+	for _, part := range []func() error{j.openData, j.compile} {
+		if err := part(); err != nil {
+			return nil, err
+		}
+	}
+	return j, nil
+}
+
+func (j *Job) openData() (err error) {
+	c := &j.Config
+	j.Set, err = data.Open(j.Data, data.Options{
+		Seed: j.Seed, Image: c.Image, Channels: c.Channels, SkipBad: j.SkipBad, OnSkip: j.OnSkip,
+	})
+	if err != nil {
+		return err
+	}
+	if c.Classes = cmp.Or(c.Classes, j.Set.Classes()); c.Classes < j.Set.Classes() {
+		return fmt.Errorf("%w: --classes is %d, but data set %s has %d", ErrSpec, c.Classes, j.Set.Name(), j.Set.Classes())
+	}
+	if j.train, err = data.NewBatcher(j.Set, data.Train, c.Batch, j.Seed); err != nil {
+		return err
+	}
+	j.test, err = data.NewBatcher(j.Set, data.Test, c.Batch, j.Seed)
+	return err
+}
+
+// compile builds the model and compiles it for the device's library, which a device that is never used tells.
+func (j *Job) compile() error {
+	m, err := models.New(j.Model, j.Config)
+	if err != nil {
+		return err
+	}
+	target, err := j.Target()
+	if err != nil {
+		return err
+	}
+	j.Device, j.library = target.Device.Info(), target.Library.Name()
+	j.Work, err = executor.Compile(m, target.Library, j.Update)
+	return errors.Join(err, target.Device.Close())
+}
+
+// StoreAllBytes returns the peak of the step that recomputes nothing, static memory included: what shares of memory
+// are shares of.
+func (j *Job) StoreAllBytes() (int64, error) { return j.Work.PeakBytes(j.Work.StoreAll()) }
+
+// load puts a training batch into the executor's page-locked buffers.
+func (j *Job) load(e *executor.Executor, step int) error {
+	images, err := e.Images()
+	if err != nil {
+		return err
+	}
+	labels, err := e.Labels()
+	if err != nil {
+		return err
+	}
+	_, err = j.train.Fill(int64(step), images, labels)
+	return err
+}

@@ -1,0 +1,200 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"plimsoll/executor"
+	"plimsoll/executor/checkpoint"
+	"plimsoll/models/data"
+)
+
+// loop is a run while it runs.
+//
+// Invariants: weights, optimizer state and history are those after step steps, whenever a method returns; a
+// checkpoint is saved between steps only, before the evaluation that is due.
+type loop struct {
+	*Run
+	e       *Runner
+	out     *Outcome
+	batches *data.Loader
+	step    int // steps done, which is the number of the next one
+	saved   int // steps of the latest checkpoint of this run, -1 before the first
+	failure error
+
+	times        []float64 // of the sequence and the update of each step, seconds
+	busy, waited time.Duration
+}
+
+// run trains to the last step and evaluates.
+func (l *loop) run(ctx context.Context) (err error) {
+	// Making batches goes on when ctx ends: the step that runs is finished, and may still need one.
+	l.batches, err = data.NewLoader(context.WithoutCancel(ctx), l.Job.train, int64(l.step), 0, 0)
+	if err != nil {
+		return err
+	}
+	defer l.batches.Close()
+	for {
+		if err := l.evaluateIfDue(ctx); err != nil {
+			return err
+		}
+		if l.step >= l.Steps {
+			l.finish()
+			return nil
+		}
+		if ctx.Err() != nil {
+			return l.interrupt()
+		}
+		if err := l.one(); err != nil {
+			return err
+		}
+		if l.Saves.Every > 0 && (l.step%l.Saves.Every == 0 || l.step == l.Steps) {
+			l.save()
+		}
+	}
+}
+
+// one runs a step. After an error of the data the state is that of the steps before, which is saved.
+func (l *loop) one() error {
+	start, waited := time.Now(), l.batches.Waited()
+	if _, _, err := l.e.next(l.batches); err != nil {
+		return errors.Join(fmt.Errorf("batch of step %d: %w", l.step, err), l.keep())
+	}
+	waited = l.batches.Waited() - waited
+	rate := l.Rate.At(l.step)
+	res, err := l.e.Step(uint64(l.step), rate)
+	if err != nil {
+		return err
+	}
+	l.busy += time.Since(start)
+	l.waited += waited
+	if bad := res.Skipped || !finite(res.Loss); bad && !l.SkipNotFinite {
+		return l.diverged(res)
+	}
+	return l.add(Record{
+		Step: l.step, Loss: Number(res.Loss), Accuracy: float64(res.Correct) / float64(l.Job.Config.Batch), Rate: float64(rate),
+		Norm: Number(res.Norm), Skipped: res.Skipped, Seconds: res.Seconds, DataWaitS: waited.Seconds(),
+		SequenceS: res.Sequence, UpdateS: res.Update, PeakBytes: res.PeakBytes,
+	}, res)
+}
+
+// add counts a step.
+func (l *loop) add(rec Record, res *executor.Result) error {
+	l.step++
+	l.times = append(l.times, res.Sequence+res.Update)
+	l.out.Measured.Ops, l.out.Measured.Update = res.Ops, res.Update
+	l.out.History.Steps = append(l.out.History.Steps, rec)
+	if l.Record == nil {
+		return nil
+	}
+	return l.Record(rec)
+}
+
+// diverged names the first layer whose output is not finite. The step's own weights are still there: an update is
+// skipped unless the loss alone is not finite.
+func (l *loop) diverged(res *executor.Result) error {
+	layer, err := l.e.FirstNotFinite()
+	where := fmt.Sprintf("layer %q is the first whose output is not finite", layer)
+	if layer == "" {
+		where = "every layer's output is finite, the gradients are not"
+	}
+	if err != nil {
+		where = fmt.Sprintf("which layer is the first cannot be told: %v", err)
+	}
+	return fmt.Errorf("%w: loss %v, norm %v at step %d; %s: lower --lr, give --clip-norm, or pass over such steps with --on-nan skip",
+		ErrDiverged, res.Loss, res.Norm, l.step, where)
+}
+
+// evaluateIfDue evaluates after every EvalEvery steps and at the end, unless the history has it already.
+func (l *loop) evaluateIfDue(ctx context.Context) error {
+	last := l.step >= l.Steps
+	due := last || l.EvalEvery > 0 && l.step > 0 && l.step%l.EvalEvery == 0
+	if !due || l.out.History.Eval(l.step) != nil {
+		return nil
+	}
+	start := time.Now()
+	score, err := l.e.Evaluate(ctx)
+	if ctx.Err() != nil {
+		return l.interrupt()
+	}
+	if err != nil {
+		return errors.Join(err, l.keep())
+	}
+	eval := Evaluation{
+		Done: l.step, Loss: Number(score.MeanLoss()), Accuracy: score.Accuracy(), Correct: score.Correct, Samples: score.Samples,
+		Seconds: time.Since(start).Seconds(),
+	}
+	l.out.History.Evals = append(l.out.History.Evals, eval)
+	if l.Evaluated == nil {
+		return nil
+	}
+	return l.Evaluated(eval)
+}
+
+// interrupt saves what was trained and says how far the run is.
+func (l *loop) interrupt() error {
+	err := fmt.Errorf("%w after %d of %d steps", ErrInterrupted, l.step, l.Steps)
+	if l.Saves.Dir == nil {
+		return fmt.Errorf("%w; nothing is saved without --out", err)
+	}
+	if failure := l.keep(); failure != nil {
+		return fmt.Errorf("%w: %w", err, failure)
+	}
+	return fmt.Errorf("%w; they are saved: the same command with --resume goes on from there", err)
+}
+
+// keep saves the state before the run ends early, unless that is done. Errors: *checkpoint.SaveError.
+func (l *loop) keep() error {
+	if l.Saves.Dir == nil || l.saved == l.step || l.From != nil && int(l.From.Step) == l.step {
+		return nil
+	}
+	l.save()
+	return l.failure
+}
+
+// save saves a checkpoint. The run goes on when it cannot, and an earlier one is untouched.
+func (l *loop) save() {
+	err := l.Saves.Dir.Save(l.e, l.meta(int64(l.step)))
+	if l.failure = err; err == nil || errors.Is(err, checkpoint.ErrNotRemoved) {
+		l.out.Checkpoints++
+		l.saved, l.failure = l.step, nil
+	} else {
+		l.out.CheckpointsFailed++
+	}
+	if l.Saved != nil {
+		l.Saved(l.step, err)
+	}
+}
+
+// finish sums the run up and keeps its weights.
+func (l *loop) finish() {
+	o := l.out
+	o.Loss = o.History.loss()
+	eval := o.History.Eval(l.step)
+	o.Accuracy, o.TestLoss, o.TestCorrect, o.TestSamples = eval.Accuracy, eval.Loss, eval.Correct, eval.Samples
+	for _, r := range o.History.Steps {
+		if r.Skipped {
+			o.Skipped++
+		}
+	}
+	o.BadSamples = data.Skipped(l.Job.Set)
+	o.MeasuredS = Median(l.times)
+	if l.busy > 0 {
+		o.ImagesPerS = float64(len(l.times)*l.Job.Config.Batch) / l.busy.Seconds()
+		o.DataWaitShare = l.waited.Seconds() / l.busy.Seconds()
+	}
+	l.keepWeights()
+}
+
+// keepWeights writes the trained weights. A run whose state cannot be saved is trained all the same.
+func (l *loop) keepWeights() {
+	l.out.Unsaved = l.failure
+	if l.Saves.Final == "" {
+		return
+	}
+	if err := checkpoint.Export(l.Saves.Final, l.e, int64(l.step)); err != nil {
+		l.out.Unsaved = errors.Join(l.out.Unsaved, fmt.Errorf("the trained weights are not saved: %w", err))
+	}
+}

@@ -1,0 +1,169 @@
+package train
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"plimsoll/executor"
+	"plimsoll/planner/chain"
+)
+
+// Measure says how a job's chain is measured.
+type Measure struct {
+	Warmup, Repeats int
+	Progress        func(done, total int) // may be nil
+}
+
+// ErrOtherModel says that a chain file was measured on another model, batch or image size than the job's.
+var ErrOtherModel = errors.New("the chain is of another model")
+
+// ProfileBytes returns an arena in which every sequence of a profile has room. Pages that nothing touches cost
+// nothing.
+func (j *Job) ProfileBytes() (int64, error) {
+	var most int64
+	for _, seq := range j.Work.ProfileSequences() {
+		extent, err := j.Work.Extent(seq)
+		if err != nil {
+			return 0, err
+		}
+		most = max(most, extent)
+	}
+	return most, nil
+}
+
+// Profile measures the job's chain on its device.
+func (j *Job) Profile(ctx context.Context, m Measure) (*chain.Chain, error) {
+	limit, err := j.ProfileBytes()
+	if err != nil {
+		return nil, err
+	}
+	load := func(e *executor.Executor) error { return j.load(e, 0) }
+	c, err := executor.Profile(ctx, j.Work, j.Target, limit, load, executor.ProfileOptions{
+		Warmup: m.Warmup, Repeats: m.Repeats, Seed: j.Seed, Progress: m.Progress,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.Device = j.Device.Model
+	return c, nil
+}
+
+// Cached returns the chain from the cache folder, or measures it and keeps it there. hit says which.
+func (j *Job) Cached(ctx context.Context, folder string, m Measure) (c *chain.Chain, hit bool, err error) {
+	key, err := j.cacheKey(m)
+	if err != nil {
+		return nil, false, err
+	}
+	path := filepath.Join(folder, key+".json")
+	// A cached file that cannot be read, or is not of this model, is measured again and replaced.
+	if c, err := j.ReadChain(path); err == nil {
+		return c, true, nil
+	}
+	if c, err = j.Profile(ctx, m); err != nil {
+		return nil, false, err
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return nil, false, err
+	}
+	return c, false, c.Write(path)
+}
+
+// ReadChain reads a chain file and refuses one whose layers or sizes are not this job's. Errors: ErrOtherModel, those
+// of chain.Read.
+func (j *Job) ReadChain(path string) (*chain.Chain, error) {
+	c, err := chain.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := sameSizes(c, j.Work.Chain()); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrOtherModel, err)
+	}
+	return c, nil
+}
+
+// sameSizes reports the first difference between a chain and what it should be, times aside.
+func sameSizes(got, want *chain.Chain) error {
+	if got.Len() != want.Len() {
+		return fmt.Errorf("it has %d layers, %s has %d", got.Len(), want.Name, want.Len())
+	}
+	if got.InputBytes != want.InputBytes {
+		return fmt.Errorf("input_bytes is %d, of %s it is %d", got.InputBytes, want.Name, want.InputBytes)
+	}
+	for l := 1; l <= want.Len(); l++ {
+		if err := sameLayer(got.Layer(l), want.Layer(l)); err != nil {
+			return fmt.Errorf("layer %d (%s): %w", l, want.Layer(l).Name, err)
+		}
+	}
+	return nil
+}
+
+func sameLayer(got, want *chain.Layer) error {
+	for _, f := range []struct {
+		field     string
+		got, want int64
+	}{
+		{"output_bytes", got.OutputBytes, want.OutputBytes},
+		{"saved_bytes", got.SavedBytes, want.SavedBytes},
+		{"gradient_bytes", got.GradientBytes, want.GradientBytes},
+		{"forward_overhead_bytes", got.ForwardOverheadBytes, want.ForwardOverheadBytes},
+		{"backward_overhead_bytes", got.BackwardOverheadBytes, want.BackwardOverheadBytes},
+		{"discard_overhead_bytes", got.DiscardOverhead(), want.DiscardOverhead()},
+		{"weight_bytes", got.WeightBytes, want.WeightBytes},
+	} {
+		if f.got != f.want {
+			return fmt.Errorf("%s is %d, the model's is %d", f.field, f.got, f.want)
+		}
+	}
+	return nil
+}
+
+// cacheKey names everything that a measured time depends on: the model and its sizes, the optimizer, the device, the
+// threads, the way of measuring, and this very program.
+func (j *Job) cacheKey(m Measure) (string, error) {
+	program, err := programHash()
+	if err != nil {
+		return "", err
+	}
+	key := struct {
+		Model           string
+		Config          any
+		Update          string
+		Device          string
+		Library         string
+		Threads, Cores  int
+		Warmup, Repeats int
+		Program         string
+	}{
+		j.Model, j.Config, fmt.Sprintf("%T%+v", j.Update, j.Update), j.Device.Model, j.library,
+		j.Threads, runtime.GOMAXPROCS(0), m.Warmup, m.Repeats, program,
+	}
+	text, err := json.Marshal(key)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return j.Model + "-" + hex.EncodeToString(sum[:12]), nil
+}
+
+// programHash identifies the running program by its bytes: another build may have other kernels.
+func programHash() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	return hex.EncodeToString(h.Sum(nil)), errors.Join(err, f.Close())
+}

@@ -1,0 +1,86 @@
+package train
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"plimsoll/executor/checkpoint"
+)
+
+// ErrOtherRun says that a checkpoint is not of the run that is to go on from it.
+var ErrOtherRun = errors.New("the checkpoint is of another run")
+
+// meta is what the next step depends on besides the tensors.
+func (r *Run) meta(step int64) checkpoint.Meta {
+	m := r.Job.meta()
+	m.Step, m.Position = step, step*int64(r.Job.Config.Batch)
+	m.Plan, m.Schedule = r.planHash(), r.Rate.String()
+	m.Extra["clip_norm"] = fmt.Sprint(r.MaxNorm)
+	m.Extra["skip_not_finite"] = strconv.FormatBool(r.SkipNotFinite)
+	return m
+}
+
+// meta is what the job adds to it.
+func (j *Job) meta() checkpoint.Meta {
+	kind, path, _ := strings.Cut(j.Data, ":")
+	threads := j.Threads
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	c := j.Config
+	return checkpoint.Meta{
+		Seed: j.Seed, Model: j.Model, Update: j.Update, Library: j.library, Threads: threads,
+		Extra: map[string]string{
+			"data": kind, "data_path": path, "batch": strconv.Itoa(c.Batch), "image": strconv.Itoa(c.Image),
+			"channels": strconv.Itoa(c.Channels), "classes": strconv.Itoa(c.Classes),
+		},
+	}
+}
+
+// planHash is the SHA-256 of the plan's file.
+func (r *Run) planHash() string {
+	text, err := json.Marshal(r.Plan)
+	if err != nil {
+		panic("BUG: a plan that ran has no JSON: " + err.Error())
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// mayChange lists the fields in which a run may go on with something else; another value changes what the next steps
+// compute, or may change it, but makes sense.
+var mayChange = map[string]bool{
+	"schedule": true, "clip_norm": true, "skip_not_finite": true, "library": true, "threads": true, "data_path": true,
+}
+
+// Resume makes the run go on from a checkpoint. notes says what is not as it was when it was saved. Errors: ErrOtherRun,
+// with what differs.
+func (r *Run) Resume(from *checkpoint.Checkpoint) (notes []string, err error) {
+	if from.Step > int64(r.Steps) {
+		return nil, fmt.Errorf("%w: %s is of step %d, and --steps is %d: give more", ErrOtherRun, from.Name(), from.Step, r.Steps)
+	}
+	want := r.meta(from.Step)
+	list, err := from.Differences(&want)
+	if err != nil {
+		return nil, err
+	}
+	var refused []string
+	for _, d := range list {
+		if mayChange[d.Field] {
+			notes = append(notes, d.String())
+		} else {
+			refused = append(refused, d.String())
+		}
+	}
+	if len(refused) > 0 {
+		return nil, fmt.Errorf("%w: %s: %s", ErrOtherRun, from.Name(), strings.Join(refused, ", "))
+	}
+	r.From = from
+	return notes, nil
+}

@@ -1,0 +1,176 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"plimsoll/executor"
+	"plimsoll/executor/checkpoint"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+)
+
+// Run is a planned job.
+type Run struct {
+	Job   *Job
+	Chain *chain.Chain
+	Plan  *schedule.Plan
+	Limit int64 // bytes of the arena
+	Steps int
+	Rate  Rate
+	// MaxNorm clips the gradients to this norm, all of them together; 0: no clipping.
+	MaxNorm float32
+	// SkipNotFinite goes on after a step whose gradients are not finite, which changed no weight and no optimizer state.
+	// Otherwise such a step, or a loss that is not finite, ends the run.
+	SkipNotFinite bool
+	// EvalEvery evaluates after so many steps, besides the end; 0: at the end alone.
+	EvalEvery int
+	Saves     Saves
+	// Init is a file of weights with torchvision's names to begin with; From, the checkpoint to go on from, overrules it.
+	Init string
+	From *checkpoint.Checkpoint
+	// Past is what was logged of the steps before From.
+	Past History
+
+	// What follows a run; any may be nil. Record and Evaluated are called after every step and evaluation: an error
+	// ends the run. Saved is called after every attempt to save a checkpoint.
+	Record    func(Record) error
+	Evaluated func(Evaluation) error
+	Saved     func(step int, err error)
+}
+
+// Saves says what a run keeps on disk.
+type Saves struct {
+	Dir   *checkpoint.Dir // nil: no checkpoints
+	Every int             // steps; 0: only when the run is interrupted
+	Final string          // path for the trained weights, with torchvision's names; "": none
+}
+
+// Summary is what a run gave and took, beside what was predicted. Times are of one step, in seconds.
+type Summary struct {
+	Steps              int     `json:"steps"`        // of the whole run
+	ResumedFrom        int     `json:"resumed_from"` // steps that were done before
+	Loss               Number  `json:"loss"`         // the last one that is finite
+	Accuracy           float64 `json:"accuracy"`     // on the test samples
+	TestLoss           Number  `json:"test_loss"`
+	TestCorrect        int     `json:"test_correct"`
+	TestSamples        int     `json:"test_samples"`
+	Strategy           string  `json:"strategy"`
+	LimitBytes         int64   `json:"limit_bytes"`
+	PredictedS         float64 `json:"predicted_s_per_step"`
+	MeasuredS          float64 `json:"measured_s_per_step"`
+	PredictedPeakBytes int64   `json:"predicted_peak_bytes"`
+	MeasuredPeakBytes  int64   `json:"measured_peak_bytes"`
+	ExtentBytes        int64   `json:"extent_bytes"`
+	ImagesPerS         float64 `json:"images_per_s"`    // without evaluations and checkpoints
+	DataWaitShare      float64 `json:"data_wait_share"` // of the time of the steps, that they waited for data
+	Skipped            int     `json:"skipped"`         // steps whose gradients were not finite
+	BadSamples         int64   `json:"bad_samples"`     // that were passed over
+	Checkpoints        int     `json:"checkpoints"`     // saved
+	CheckpointsFailed  int     `json:"checkpoints_failed"`
+	WeightsSHA256      string  `json:"weights_sha256"`
+}
+
+// Outcome is a finished run.
+type Outcome struct {
+	Summary
+	Measured Measured
+	History  History
+	// Unsaved is why the trained state is not on disk as it should be; nil when it is.
+	Unsaved error
+}
+
+// Measured is what the steps along a plan took, op by op.
+type Measured struct {
+	Ops    []float64 // seconds of every op, of one step; empty when no step was left to run
+	Update float64   // seconds
+	Live   []int64   // bytes of the arena that were owned while each op ran
+}
+
+var (
+	// ErrDiverged says that the loss or the gradients are no longer numbers.
+	ErrDiverged = errors.New("the training is not finite")
+	// ErrInterrupted says that a run was asked to stop before its end.
+	ErrInterrupted = errors.New("interrupted")
+)
+
+// PredictedPeak returns the peak of a plan in the arena: the plan counts activations, static memory comes on top.
+func (j *Job) PredictedPeak(p *schedule.Plan) int64 { return p.Predicted.Peak + j.Work.StaticBytes() }
+
+// PredictedSeconds returns the time of a training step along a plan: its sequence and the update.
+func PredictedSeconds(c *chain.Chain, p *schedule.Plan) float64 {
+	return p.Predicted.Makespan + executor.UpdateSeconds(c)
+}
+
+// Do measures the peak of one step, trains, and evaluates on the test samples. When ctx ends it finishes the step that
+// runs, saves a checkpoint and returns ErrInterrupted. Errors: ErrDiverged, ErrOtherRun, those of the executor, the data
+// and the run's functions; a checkpoint that cannot be saved is none (Saved, Outcome.Unsaved).
+func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
+	audit, err := r.Job.Audit(r.Plan.Ops, r.Limit)
+	if err != nil {
+		return nil, err
+	}
+	e, err := r.Job.Start(r.Plan.Ops, executor.Options{Limit: r.Limit, Timed: true, MaxNorm: r.MaxNorm})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	out = &Outcome{Measured: Measured{Live: audit.Live}, History: r.Past, Summary: Summary{
+		Steps: r.Steps, Strategy: r.Plan.Strategy, LimitBytes: r.Limit,
+		PredictedS: PredictedSeconds(r.Chain, r.Plan), PredictedPeakBytes: r.Job.PredictedPeak(r.Plan),
+		MeasuredPeakBytes: audit.PeakBytes, ExtentBytes: audit.ExtentBytes,
+	}}
+	if err := r.begin(e, out); err != nil {
+		return nil, err
+	}
+	l := &loop{Run: r, e: e, out: out, step: out.ResumedFrom, saved: -1}
+	if err := l.run(ctx); err != nil {
+		return nil, err
+	}
+	out.WeightsSHA256, err = e.Hash()
+	return out, err
+}
+
+// begin puts the weights to start from in place.
+func (r *Run) begin(e *Runner, out *Outcome) error {
+	switch {
+	case r.From != nil:
+		out.ResumedFrom = int(r.From.Step)
+		return r.From.Restore(e)
+	case r.Init != "":
+		return checkpoint.Import(r.Init, e)
+	}
+	return nil
+}
+
+// Audited is the memory of one step, measured: each op's bytes are checked against what its tensors own.
+type Audited struct {
+	PeakBytes   int64   // the most that was owned while an op ran, static memory included
+	ExtentBytes int64   // the end of the highest byte that was written
+	Live        []int64 // bytes owned while each op ran
+}
+
+// Audit runs one step that stops after every op and looks at the whole arena.
+func (j *Job) Audit(seq schedule.Sequence, limit int64) (a *Audited, err error) {
+	e, err := j.Start(seq, executor.Options{Limit: limit, Audit: true})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	res, err := e.Train(0, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &Audited{PeakBytes: res.PeakBytes, ExtentBytes: res.ExtentBytes, Live: slices.Clone(res.Live)}, nil
+}
+
+// Median returns the middle of some numbers, 0 of none.
+func Median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Clone(v)
+	slices.Sort(v)
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}

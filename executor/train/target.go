@@ -1,0 +1,90 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+
+	"plimsoll/executor"
+	"plimsoll/kernels"
+	"plimsoll/kernels/cpu"
+	"plimsoll/planner/schedule"
+	"plimsoll/runtime"
+	"plimsoll/runtime/host"
+	"plimsoll/runtime/open"
+)
+
+// Target opens a fresh device with its kernel library. A job runs on one device.
+func (s *Spec) Target() (executor.Target, error) {
+	dev, err := s.device()
+	if err != nil {
+		return executor.Target{}, err
+	}
+	lib, err := s.library(dev)
+	if err != nil {
+		return executor.Target{}, errors.Join(err, dev.Close())
+	}
+	return executor.Target{Device: dev, Library: lib}, nil
+}
+
+func (s *Spec) device() (runtime.Device, error) {
+	devices, err := open.Devices(s.Devices, s.Open)
+	if err != nil {
+		return nil, err
+	}
+	if len(devices) == 1 {
+		return devices[0], nil
+	}
+	for _, d := range devices {
+		err = errors.Join(err, d.Close())
+	}
+	return nil, errors.Join(fmt.Errorf("%w: --devices %s is %d devices, and a job runs on one", ErrSpec, s.Devices, len(devices)), err)
+}
+
+// library returns the kernels that compute on a device.
+func (s *Spec) library(dev runtime.Device) (kernels.Library, error) {
+	processor, ok := dev.(*host.Device)
+	if !ok {
+		return nil, fmt.Errorf("%w: device %s computes nothing: use cpu", ErrSpec, dev.Info().Name)
+	}
+	return cpu.New(processor, cpu.Options{Threads: s.Threads})
+}
+
+// Runner is an executor with the device that it owns.
+type Runner struct {
+	*executor.Executor
+	job  *Job
+	dev  runtime.Device
+	last executor.Result
+}
+
+// Start binds a sequence to a fresh device. The caller closes the runner.
+func (j *Job) Start(seq schedule.Sequence, opt executor.Options) (*Runner, error) {
+	target, err := j.Target()
+	if err != nil {
+		return nil, err
+	}
+	opt.Seed = j.Seed
+	e, err := executor.New(j.Work, target, seq, opt)
+	if err != nil {
+		return nil, errors.Join(err, target.Device.Close())
+	}
+	return &Runner{Executor: e, job: j, dev: target.Device}, nil
+}
+
+// Close releases the device.
+func (r *Runner) Close() error { return r.dev.Close() }
+
+// Train runs training step number step, from 0, on that step's batch.
+func (r *Runner) Train(step int, rate float32) (*executor.Result, error) {
+	if err := r.job.load(r.Executor, step); err != nil {
+		return nil, err
+	}
+	res, err := r.Step(uint64(step), rate)
+	if err == nil {
+		r.last = *res
+	}
+	return res, err
+}
+
+// Last returns the result of the latest step.
+func (r *Runner) Last() *executor.Result { return &r.last }
