@@ -1,0 +1,187 @@
+// Package bench measures what plans promise: it trains the same job along many plans, beside store-all, and puts
+// the predicted and the measured time and memory of each next to each other.
+//
+// Nothing is simulated or assumed: a peak is measured by a step that checks every byte of the arena, a time is the
+// median of whole steps, and "identical" means that every weight, buffer, gradient and optimizer state was compared
+// with store-all's, byte for byte, after every step.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"plimsoll/executor"
+	"plimsoll/executor/train"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// Limit is a memory limit with the name that it was given.
+type Limit struct {
+	Name  string // "50%", "4GiB"
+	Bytes int64  // of the arena
+}
+
+// Grid is what is measured: every strategy at every limit.
+type Grid struct {
+	Job        *train.Job
+	Chain      *chain.Chain // measured
+	Limits     []Limit
+	Strategies []strategy.Strategy
+	Options    strategy.Options
+	Steps      int // training steps of each row, from the same start
+	Rate       train.Rate
+	// Audit also compares every layer's output and gradient, at every op.
+	Audit    bool
+	Progress func(done, total int) // may be nil
+
+	// Latest is Chain measured again by Run, in turns with the rows.
+	Latest *chain.Chain
+}
+
+// Row is one plan: predicted beside measured. Times are of one training step with its update, in seconds.
+type Row struct {
+	Strategy           string  `json:"strategy"`
+	Limit              string  `json:"limit"`
+	LimitBytes         int64   `json:"limit_bytes"`
+	PredictedPeakBytes int64   `json:"predicted_peak_bytes"`
+	MeasuredPeakBytes  int64   `json:"measured_peak_bytes"`
+	ExtentBytes        int64   `json:"extent_bytes"` // the end of the highest byte written
+	PredictedS         float64 `json:"predicted_s"`  // by the costs of ops measured in turns with this row
+	PlannedS           float64 `json:"planned_s"`    // by the costs that the plan was made with
+	MeasuredS          float64 `json:"measured_s"`
+	StoreAllS          float64 `json:"store_all_s"` // measured in turns with this row
+	Identical          bool    `json:"identical"`
+	Difference         string  `json:"difference,omitempty"` // the first, when not identical
+	Ops                int     `json:"ops"`
+	Forwards           int     `json:"forwards"` // forward ops in a step; those beyond the layers are recomputations
+
+	Plan     *schedule.Plan `json:"-"`
+	Measured train.Measured `json:"-"`
+}
+
+// Skip is a strategy that does not fit in a limit.
+type Skip struct {
+	Strategy      string `json:"strategy"`
+	Limit         string `json:"limit"`
+	LimitBytes    int64  `json:"limit_bytes"`
+	SmallestBytes int64  `json:"smallest_bytes"` // the smallest limit that works
+	NeededBy      string `json:"needed_by"`      // the op that needs it
+	Reason        string `json:"reason"`
+}
+
+// Report is a measured grid.
+type Report struct {
+	Model              string  `json:"model"`
+	Batch              int     `json:"batch"`
+	Image              int     `json:"image"`
+	Data               string  `json:"data"`
+	Device             string  `json:"device"`
+	Steps              int     `json:"steps"`
+	Seed               uint64  `json:"seed"`
+	StoreAllBytes      int64   `json:"store_all_bytes"` // what the limits are shares of
+	StaticBytes        int64   `json:"static_bytes"`
+	MedianError        float64 `json:"median_error"` // of the predicted times, a share
+	MedianPlannedError float64 `json:"median_planned_error"`
+	Rows               []Row   `json:"rows"`
+	Skipped            []Skip  `json:"skipped"`
+}
+
+// Run plans and measures the grid. Errors: those of planning and running; a limit that is too small for a strategy
+// is none, but an entry of Skipped.
+func (g *Grid) Run(ctx context.Context) (*Report, error) {
+	r, err := g.plan(ctx)
+	if err != nil {
+		return nil, err
+	}
+	done, total := 0, len(r.Rows)*(g.Steps+1)
+	progress := func(steps int) {
+		if done += steps; g.Progress != nil {
+			g.Progress(done, total)
+		}
+	}
+	for i := range r.Rows {
+		if err := g.measureMemory(ctx, &r.Rows[i]); err != nil {
+			return nil, fmt.Errorf("%s at %s: %w", r.Rows[i].Strategy, r.Rows[i].Limit, err)
+		}
+		progress(1)
+	}
+	samples := g.Job.Work.NewSamples()
+	if err := g.measureTimes(ctx, r.Rows, samples, progress); err != nil {
+		return nil, err
+	}
+	return r, g.predict(r, samples)
+}
+
+// predict simulates every plan with the costs of ops that were measured in turns with the plans' steps.
+func (g *Grid) predict(r *Report, samples *executor.Samples) error {
+	if len(r.Rows) == 0 {
+		return nil
+	}
+	var err error
+	if g.Latest, err = samples.Chain(); err != nil {
+		return err
+	}
+	var errs, planned []float64
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		sim, err := schedule.Simulate(g.Latest, row.Plan.Ops, row.Plan.Limits)
+		if err != nil {
+			return err
+		}
+		row.PredictedS = sim.Makespan + executor.UpdateSeconds(g.Latest)
+		errs = append(errs, math.Abs(row.PredictedS/row.MeasuredS-1))
+		planned = append(planned, math.Abs(row.PlannedS/row.MeasuredS-1))
+	}
+	r.MedianError, r.MedianPlannedError = train.Median(errs), train.Median(planned)
+	return nil
+}
+
+// plan makes a row of every strategy at every limit that it fits in.
+func (g *Grid) plan(ctx context.Context) (*Report, error) {
+	all, err := g.Job.StoreAllBytes()
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{
+		Model: g.Job.Model, Batch: g.Job.Config.Batch, Image: g.Job.Config.Image, Data: g.Job.Data,
+		Device: g.Job.Device.Model, Steps: g.Steps, Seed: g.Job.Seed,
+		StoreAllBytes: all, StaticBytes: g.Job.Work.StaticBytes(), Rows: []Row{}, Skipped: []Skip{},
+	}
+	for _, limit := range g.Limits {
+		for _, s := range g.Strategies {
+			if err := g.planOne(ctx, r, limit, s); err != nil {
+				return nil, fmt.Errorf("%s at %s: %w", s.Name, limit.Name, err)
+			}
+		}
+	}
+	return r, nil
+}
+
+func (g *Grid) planOne(ctx context.Context, r *Report, limit Limit, s strategy.Strategy) error {
+	p, err := executor.Plan(ctx, g.Job.Work, g.Chain, s, limit.Bytes, g.Options)
+	if small := (*executor.TooSmallError)(nil); errors.As(err, &small) {
+		r.Skipped = append(r.Skipped, Skip{
+			Strategy: s.Name, Limit: limit.Name, LimitBytes: limit.Bytes, SmallestBytes: small.Smallest,
+			NeededBy: fmt.Sprintf("%v (%s)", small.Op, small.LayerName), Reason: small.Error(),
+		})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	row := Row{
+		Strategy: s.Name, Limit: limit.Name, LimitBytes: limit.Bytes, Plan: p, Ops: len(p.Ops),
+		PredictedPeakBytes: g.Job.PredictedPeak(p), PlannedS: train.PredictedSeconds(g.Chain, p),
+	}
+	for _, op := range p.Ops {
+		if op.Kind != schedule.Backward {
+			row.Forwards++
+		}
+	}
+	r.Rows = append(r.Rows, row)
+	return nil
+}

@@ -1,0 +1,294 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"hash/maphash"
+	"strings"
+	"testing"
+
+	"plimsoll/bench/report"
+	"plimsoll/executor"
+	"plimsoll/executor/train"
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/planner"
+	"plimsoll/planner/schedule"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func job(t testing.TB, seed uint64) *train.Job {
+	t.Helper()
+	j, err := train.Open(train.Spec{
+		Model: "tiny", Config: models.Config{Batch: 32, Image: 32}, Data: "digits", Seed: seed, Devices: "cpu",
+		Update: kernels.SGD{Momentum: 0.9},
+	})
+	must(t, err)
+	return j
+}
+
+func grid(t testing.TB, shares ...float64) *Grid {
+	t.Helper()
+	g := &Grid{Job: job(t, 1), Strategies: planner.Strategies(), Steps: 2, Rate: train.Rate{Peak: 0.05}}
+	var err error
+	g.Chain, err = g.Job.Profile(t.Context(), train.Measure{Repeats: 2})
+	must(t, err)
+	all, err := g.Job.ProfileBytes()
+	must(t, err)
+	for _, s := range shares {
+		g.Limits = append(g.Limits, Limit{"limit", int64(s * float64(all))})
+	}
+	return g
+}
+
+func TestGrid(t *testing.T) {
+	g := grid(t, 1, 0.85, 0.1)
+	g.Audit = true
+	done := 0
+	g.Progress = func(d, total int) {
+		if d <= done || d > total {
+			t.Errorf("progress %d of %d after %d", d, total, done)
+		}
+		done = d
+	}
+	r, err := g.Run(t.Context())
+	must(t, err)
+	if len(r.Rows) < 6 || len(r.Rows)+len(r.Skipped) != 3*len(g.Strategies) {
+		t.Fatalf("%d rows, %d skipped", len(r.Rows), len(r.Skipped))
+	}
+	if f := r.Failures(); len(f) > 0 {
+		t.Errorf("failures: %v", f)
+	}
+	for _, row := range r.Rows {
+		if !row.Identical || row.PredictedS <= 0 || row.PlannedS <= 0 || row.MeasuredS <= 0 || row.StoreAllS <= 0 {
+			t.Errorf("%+v", row)
+		}
+	}
+	if done != len(r.Rows)*(g.Steps+1) {
+		t.Errorf("progress ended at %d", done)
+	}
+	checkCurves(t, g, r)
+	checkTable(t, g, r)
+}
+
+// Both memory curves of a row reach exactly its peak, and the trace is valid.
+func checkCurves(t *testing.T, g *Grid, r *Report) {
+	for i := range r.Rows {
+		line := g.timeline(&r.Rows[i])
+		predicted, measured, err := line.Curves()
+		must(t, err)
+		for _, c := range [][]report.Point{predicted, measured} {
+			top := 0.0
+			for _, p := range c {
+				top = max(top, p.Y)
+			}
+			if int64(top) != r.Rows[i].MeasuredPeakBytes {
+				t.Errorf("%s: a curve up to %v, the peak is %d", r.Rows[i].Strategy, top, r.Rows[i].MeasuredPeakBytes)
+			}
+		}
+		tr, err := line.Trace("cpu")
+		must(t, err)
+		must(t, tr.Validate())
+		if n := len(tr.Processes[1].Tracks[0].Slices); n != len(r.Rows[i].Plan.Ops)+1 {
+			t.Errorf("%d slices for %d ops and the update", n, len(r.Rows[i].Plan.Ops))
+		}
+	}
+}
+
+func checkTable(t *testing.T, g *Grid, r *Report) {
+	page, err := g.Page(r)
+	must(t, err)
+	var text strings.Builder
+	must(t, page.Table().Text(&text))
+	if n := strings.Count(text.String(), "\n"); n != 2+len(r.Rows)+len(r.Skipped) {
+		t.Errorf("%d lines:\n%s", n, text.String())
+	}
+}
+
+// Where the device cannot hold all arenas at once the rows run in groups, and nothing else changes.
+func TestRowsRunInGroups(t *testing.T) {
+	g := grid(t, 1, 0.9)
+	g.Job.Device.Memory = 0
+	r, err := g.Run(t.Context())
+	must(t, err)
+	if f := r.Failures(); len(f) > 0 || len(r.Rows) < 4 {
+		t.Errorf("%d rows, failures: %v", len(r.Rows), f)
+	}
+	for _, row := range r.Rows {
+		if row.MeasuredS <= 0 {
+			t.Errorf("%s was not measured", row.Strategy)
+		}
+	}
+}
+
+func start(t *testing.T, j *train.Job, opt executor.Options) *train.Runner {
+	t.Helper()
+	var err error
+	opt.Limit, err = j.ProfileBytes()
+	must(t, err)
+	r, err := j.Start(j.Work.StoreAll(), opt)
+	must(t, err)
+	t.Cleanup(func() { must(t, r.Close()) })
+	return r
+}
+
+// One changed bit in any tensor is found and named.
+func TestDifferFindsOneBit(t *testing.T) {
+	j := job(t, 1)
+	a, b := start(t, j, executor.Options{}), start(t, j, executor.Options{})
+	for _, r := range []*train.Runner{a, b} {
+		_, err := r.Train(0, 0.1)
+		must(t, err)
+	}
+	if d, err := differ(0, a, b); d != "" || err != nil {
+		t.Fatalf("equal runs differ: %q, %v", d, err)
+	}
+	roles := map[string]int{}
+	for _, x := range b.Tensors() {
+		v := make([]float32, x.Desc.Elements())
+		must(t, b.Read(x, v))
+		last := train.Bytes(v)[len(v)*4-1:]
+		last[0] ^= 1
+		must(t, b.Write(x, v))
+		d, err := differ(7, a, b)
+		if err != nil || !strings.Contains(d, "step 7, layer") || !strings.HasSuffix(d, x.Role+" "+x.Name) {
+			t.Errorf("a bit of %s %s: %q, %v", x.Role, x.Name, d, err)
+		}
+		last[0] ^= 1
+		must(t, b.Write(x, v))
+		roles[x.Role]++
+	}
+	for _, role := range []string{"weight", "gradient", "buffer", "state0"} {
+		if roles[role] == 0 {
+			t.Errorf("no %s was tried", role)
+		}
+	}
+}
+
+// Side by side, a plan with recomputation leaves what store-all leaves, at every op.
+func TestSideBySide(t *testing.T) {
+	g := grid(t, 0.85)
+	s, err := planner.Lookup("rotor-exact")
+	must(t, err)
+	p, err := executor.Plan(t.Context(), g.Job.Work, g.Chain, s, g.Limits[0].Bytes, g.Options)
+	must(t, err)
+	if len(p.Ops) == 2*len(g.Job.Work.Layers) {
+		t.Fatalf("the plan recomputes nothing: %v", p.Ops)
+	}
+	if first, err := SideBySide(t.Context(), g.Job, p.Ops, g.Limits[0].Bytes, 2, g.Rate); first != "" || err != nil {
+		t.Errorf("%q, %v", first, err)
+	}
+}
+
+// The first thing that differs is named with its layer and op: another seed begins with the random state; without it,
+// with the output of the first layer.
+func TestComparisonNamesTheFirstDifference(t *testing.T) {
+	for skip, want := range map[string]string{
+		"":             "layer 1 (stem), op 0 Fall1: random state",
+		"random state": "layer 1 (stem), op 0 Fall1: output",
+	} {
+		c := &comparison{seed: maphash.MakeSeed(), known: map[place]uint64{}}
+		seen := 0
+		watch := func(f func(executor.Observation)) func(executor.Observation) {
+			return func(o executor.Observation) {
+				if seen++; o.What != skip {
+					f(o)
+				}
+			}
+		}
+		for seed, f := range map[uint64]func(executor.Observation){1: c.remember} {
+			_, err := start(t, job(t, seed), executor.Options{Observe: watch(f)}).Train(0, 0.1)
+			must(t, err)
+		}
+		_, err := start(t, job(t, 2), executor.Options{Observe: watch(c.compare)}).Train(0, 0.1)
+		must(t, err)
+		if c.first != want {
+			t.Errorf("first difference %q, want %q", c.first, want)
+		}
+		if seen < 2*4*6 {
+			t.Errorf("only %d observations", seen)
+		}
+	}
+}
+
+// Each kind of thing that an op leaves is seen, for every layer that has it.
+func TestObservationsCoverEveryLayer(t *testing.T) {
+	seen := map[string]map[int]bool{}
+	j := job(t, 1)
+	_, err := start(t, j, executor.Options{Observe: func(o executor.Observation) {
+		kind, _, _ := strings.Cut(o.What, " ")
+		if strings.HasPrefix(o.What, "gradient of the input") {
+			kind = "input gradient"
+		}
+		if seen[kind] == nil {
+			seen[kind] = map[int]bool{}
+		}
+		seen[kind][o.Op.Layer] = true
+		if len(o.Bytes) == 0 || bytes.Count(o.Bytes, []byte{0xFF}) == len(o.Bytes) {
+			t.Errorf("%v: %s is empty", o.Op, o.What)
+		}
+	}}).Train(0, 0.1)
+	must(t, err)
+	for kind, layers := range map[string]int{"output": 6, "input gradient": 5, "gradient": 5, "statistic": 4, "random": 6} {
+		if len(seen[kind]) != layers {
+			t.Errorf("%s of layers %v, want %d", kind, seen[kind], layers)
+		}
+	}
+}
+
+func TestFailuresNameTheRow(t *testing.T) {
+	good := Row{Strategy: "rotor", Limit: "50%", LimitBytes: 100, PredictedPeakBytes: 90, MeasuredPeakBytes: 90, ExtentBytes: 100, Identical: true}
+	r := &Report{Rows: []Row{good, good, good, good}}
+	r.Rows[1].Identical, r.Rows[1].Difference = false, "weight conv1"
+	r.Rows[2].MeasuredPeakBytes = 89
+	r.Rows[3].ExtentBytes = 101
+	f := r.Failures()
+	for i, want := range []string{"weight conv1", "measured peak 89, predicted 90", "used 101 bytes of a limit of 100"} {
+		if len(f) != 3 || !strings.Contains(f[i], "rotor at 50%") || !strings.Contains(f[i], want) {
+			t.Fatalf("failures %q, want %q", f, want)
+		}
+	}
+}
+
+// A fault of a device that is too small for store-all ends the run with the device's error.
+func TestErrorsOfRowsAreNamed(t *testing.T) {
+	g := grid(t, 1)
+	g.Job.Open.Memory = g.Limits[0].Bytes / 2
+	_, err := g.Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "at limit: ") || !strings.Contains(err.Error(), "out of memory") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestCopyBandwidth(t *testing.T) {
+	target, err := job(t, 1).Target()
+	must(t, err)
+	toDevice, toHost, err := CopyBandwidth(target.Device)
+	must(t, errors.Join(err, target.Device.Close()))
+	if toDevice < 1e7 || toHost < 1e7 {
+		t.Errorf("%v and %v bytes per second", toDevice, toHost)
+	}
+}
+
+func TestForwardsAreCounted(t *testing.T) {
+	g := grid(t, 1)
+	r, err := g.plan(t.Context())
+	must(t, err)
+	for _, row := range r.Rows {
+		n := 0
+		for _, op := range row.Plan.Ops {
+			if op.Kind == schedule.Backward {
+				n++
+			}
+		}
+		if row.Forwards+n != row.Ops || row.Forwards < len(g.Job.Work.Layers) {
+			t.Errorf("%s: %d forwards of %d ops", row.Strategy, row.Forwards, row.Ops)
+		}
+	}
+}

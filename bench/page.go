@@ -1,0 +1,139 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"plimsoll/bench/report"
+	"plimsoll/executor"
+	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/units"
+)
+
+// Page returns the report as a page with a table and the memory curves of every row.
+func (g *Grid) Page(r *Report) (*report.Page, error) {
+	p := &report.Page{
+		Title: fmt.Sprintf("%s on %s: predicted and measured", r.Model, r.Data),
+		Summary: fmt.Sprintf("Every row trains %d steps of the same job along another plan, in turns with store-all. Limits are shares of "+
+			"store-all's peak, %s, weights and optimizer included.", r.Steps, units.Bytes(r.StoreAllBytes)),
+		Environment: []report.Fact{
+			{Name: "device", Value: r.Device}, {Name: "model", Value: fmt.Sprintf("%s, batch %d, image %dx%d", r.Model, r.Batch, r.Image, r.Image)},
+			{Name: "seed", Value: fmt.Sprint(r.Seed)},
+		},
+		Batch: r.Batch,
+		Notes: []string{
+			"A peak is measured in a step that checks every byte of the arena after every op; a time is the median of whole steps.",
+			"Identical: the loss and every weight, buffer, gradient and optimizer state equal store-all's byte for byte after every step.",
+		},
+	}
+	for _, limit := range g.Limits {
+		for i := range r.Rows {
+			if r.Rows[i].LimitBytes != limit.Bytes {
+				continue
+			}
+			row, err := g.row(r, &r.Rows[i])
+			if err != nil {
+				return nil, err
+			}
+			p.Rows = append(p.Rows, row)
+		}
+		for _, s := range r.Skipped {
+			if s.LimitBytes == limit.Bytes {
+				p.Rows = append(p.Rows, report.Row{
+					Strategy: s.Strategy, Limit: s.LimitBytes, Share: share(s.LimitBytes, r.StoreAllBytes),
+					Refused: fmt.Sprintf("does not fit (smallest: %s)", units.Bytes(s.SmallestBytes)),
+				})
+			}
+		}
+	}
+	return p, nil
+}
+
+func share(part, whole int64) float64 { return float64(part) / float64(whole) }
+
+func (g *Grid) row(r *Report, row *Row) (report.Row, error) {
+	out := report.Row{
+		Strategy: row.Strategy, Limit: row.LimitBytes, Share: share(row.LimitBytes, r.StoreAllBytes),
+		PredictedPeak: row.PredictedPeakBytes, MeasuredPeak: row.MeasuredPeakBytes,
+		PredictedSeconds: row.PredictedS, MeasuredSeconds: row.MeasuredS,
+		Identical: &row.Identical, Plan: row.Plan.Ops.String(),
+	}
+	var err error
+	out.Predicted, out.Measured, err = g.timeline(row).Curves()
+	return out, err
+}
+
+func (g *Grid) timeline(row *Row) *Timeline {
+	return &Timeline{
+		Chain: g.Latest, Plan: row.Plan, Static: g.Job.Work.StaticBytes(),
+		UpdateS: executor.UpdateSeconds(g.Latest), Measured: row.Measured,
+	}
+}
+
+// WriteFolder writes the measured grid to a folder: its figures as name.json, index.html, and trace.json, the step of the
+// row with the most forwards. No file is ever partial.
+func (g *Grid) WriteFolder(folder, name string, r *Report) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	page, err := g.Page(r)
+	if err != nil {
+		return err
+	}
+	if err := page.WriteFile(filepath.Join(folder, "index.html")); err != nil {
+		return err
+	}
+	if err := g.writeTrace(filepath.Join(folder, "trace.json"), r); err != nil {
+		return err
+	}
+	return atomicfile.WriteFile(filepath.Join(folder, name+".json"), func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	})
+}
+
+func (g *Grid) writeTrace(path string, r *Report) error {
+	if len(r.Rows) == 0 {
+		return nil
+	}
+	best := &r.Rows[0]
+	for i := range r.Rows {
+		if r.Rows[i].Forwards > best.Forwards {
+			best = &r.Rows[i]
+		}
+	}
+	t, err := g.timeline(best).Trace(g.Job.Device.Name)
+	if err != nil {
+		return err
+	}
+	t.Meta["limit"] = best.Limit
+	t.Meta["model"] = g.Job.Model
+	return t.WriteFile(path)
+}
+
+// Failures names the rows that broke a promise about bits or bytes; empty when all kept them.
+func (r *Report) Failures() []string {
+	var all []string
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		var broken []string
+		if !row.Identical {
+			broken = append(broken, "differs from store-all: "+row.Difference)
+		}
+		if row.MeasuredPeakBytes != row.PredictedPeakBytes {
+			broken = append(broken, fmt.Sprintf("measured peak %d, predicted %d bytes", row.MeasuredPeakBytes, row.PredictedPeakBytes))
+		}
+		if max(row.MeasuredPeakBytes, row.ExtentBytes) > row.LimitBytes {
+			broken = append(broken, fmt.Sprintf("used %d bytes of a limit of %d", max(row.MeasuredPeakBytes, row.ExtentBytes), row.LimitBytes))
+		}
+		if len(broken) > 0 {
+			all = append(all, fmt.Sprintf("%s at %s: %s", row.Strategy, row.Limit, strings.Join(broken, ", ")))
+		}
+	}
+	return all
+}

@@ -1,0 +1,129 @@
+package report
+
+import (
+	"math"
+	"strconv"
+
+	"plimsoll/internal/units"
+)
+
+// Unit is what an axis measures.
+type Unit uint8
+
+const (
+	// Plain is a number without a unit: a loss, a step.
+	Plain Unit = iota
+	// Bytes is a size.
+	Bytes
+	// Seconds is a time.
+	Seconds
+	// Share is a fraction, shown in percent.
+	Share
+)
+
+// scale is a unit with a prefix: its name and its size in base units.
+type scale struct {
+	name   string
+	factor float64
+}
+
+var scales = map[Unit][]scale{
+	Plain:   {{"", 1}},
+	Bytes:   {{"B", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}},
+	Seconds: {{"ns", 1e-9}, {"µs", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"min", 60}, {"h", 3600}},
+	Share:   {{"%", 0.01}},
+}
+
+// scaleFor returns the largest scale of which top is at least one.
+func (u Unit) scaleFor(top float64) scale {
+	all := scales[u]
+	best := all[0]
+	for _, s := range all {
+		if top >= s.factor {
+			best = s
+		}
+	}
+	return best
+}
+
+// format prints one value for people.
+func (u Unit) format(x float64) string {
+	switch u {
+	case Bytes:
+		return units.Bytes(int64(math.Round(x)))
+	case Seconds:
+		return units.Seconds(x)
+	case Share:
+		return strconv.FormatFloat(x*100, 'f', 2, 64) + " %"
+	}
+	return strconv.FormatFloat(x, 'g', 4, 64)
+}
+
+// Axis describes one direction of a chart.
+type Axis struct {
+	Label string
+	Unit  Unit
+	// Tight begins the axis at the smallest value rather than at zero.
+	Tight bool
+}
+
+// axis is an Axis fitted to data: lo and hi in base units are at pixels from and to.
+type axis struct {
+	Axis
+	scale
+	lo, hi   float64
+	from, to float64
+	ticks    []float64 // base units
+}
+
+// fit chooses the range, the scale and about n ticks. headroom is the share left free at the top, and on
+// a tight axis at the bottom as well.
+func (a Axis) fit(lo, hi, from, to, headroom float64, n int) axis {
+	if !a.Tight {
+		lo, hi = min(lo, 0), max(hi, 0)
+	}
+	if !(hi-lo > 1e-9*max(math.Abs(lo), math.Abs(hi))) { // one value, or too close to tell ticks apart
+		hi = lo + max(1, math.Abs(lo))
+	}
+	pad := (hi - lo) * headroom
+	hi += pad
+	if a.Tight {
+		lo -= pad
+	}
+	f := axis{Axis: a, scale: a.Unit.scaleFor(max(math.Abs(lo), math.Abs(hi))), lo: lo, hi: hi, from: from, to: to}
+	step := niceStep((hi-lo)/f.factor, n) * f.factor
+	for i := math.Ceil(lo/step - 1e-9); i*step <= hi+1e-9*step; i++ {
+		f.ticks = append(f.ticks, i*step+0) // no negative zero
+	}
+	return f
+}
+
+// niceStep returns 1, 2 or 5 times a power of ten that cuts a range into about n parts.
+func niceStep(length float64, n int) float64 {
+	rough := length / float64(n)
+	power := math.Pow(10, math.Floor(math.Log10(rough)))
+	for _, m := range []float64{1, 2, 5} {
+		if rough <= m*power*1.0001 {
+			return m * power
+		}
+	}
+	return 10 * power
+}
+
+// at returns the pixel of a value.
+func (a *axis) at(x float64) float64 {
+	return a.from + (x-a.lo)/(a.hi-a.lo)*(a.to-a.from)
+}
+
+// tick prints a tick in the scale of the axis.
+func (a *axis) tick(x float64) string {
+	return strconv.FormatFloat(x/a.factor, 'g', 9, 64)
+}
+
+// title is the label with the scale: "memory (MiB)".
+func (a *axis) title() string {
+	if a.name == "" {
+		return a.Label
+	}
+	return a.Label + " (" + a.name + ")"
+}

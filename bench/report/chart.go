@@ -1,0 +1,316 @@
+package report
+
+import (
+	"encoding/xml"
+	"fmt"
+	"html/template"
+	"math"
+	"strings"
+)
+
+// Point is a position in base units (seconds, bytes).
+type Point struct{ X, Y float64 }
+
+// Shape is how the points of a series are joined.
+type Shape uint8
+
+const (
+	// Line joins points by straight lines.
+	Line Shape = iota
+	// Step holds each value until the next point.
+	Step
+	// Dots marks the points and joins them by lines.
+	Dots
+)
+
+// Series is one curve of a chart, its points in the order of X. Points that are not numbers are left out.
+type Series struct {
+	Name   string
+	Shape  Shape
+	Color  int  // index into the palette of eight
+	Broad  bool // a broad pale stroke, on which a thin one can lie
+	Dashed bool
+	Points []Point
+}
+
+// Mark is a horizontal line with a name, a limit.
+type Mark struct {
+	Name string
+	Y    float64
+}
+
+// Chart is a picture of curves over one pair of axes.
+type Chart struct {
+	Title    string
+	Subtitle string
+	X, Y     Axis
+	Series   []Series
+	Marks    []Mark
+	Wide     bool // as wide as the page rather than a card
+}
+
+// palette is the number of colors; the style sheet defines classes c0 to c7.
+const palette = 8
+
+// hoverColumns is how many places of a chart answer to the pointer.
+const hoverColumns = 72
+
+// frame is where things are, in pixels of the viewBox.
+type frame struct {
+	width, height            float64
+	left, right, top, bottom float64 // of the plot
+}
+
+func (c *Chart) frame() frame {
+	if c.Wide {
+		return frame{width: 1080, height: 380, left: 64, right: 1064, top: 34, bottom: 330}
+	}
+	return frame{width: 520, height: 270, left: 52, right: 508, top: 30, bottom: 226}
+}
+
+// SVG draws the chart, deterministically. A chart without any point says so.
+func (c *Chart) SVG() template.HTML {
+	f := c.frame()
+	d := &drawing{Chart: c, frame: f}
+	d.printf(`<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`, f.width, f.height, escape(c.Title))
+	if lo, hi, any := c.bounds(); any {
+		d.x = c.X.fit(lo.X, hi.X, f.left, f.right, c.margin(), int(f.right-f.left)/80)
+		d.y = c.Y.fit(lo.Y, hi.Y, f.bottom, f.top, 0.08, int(f.bottom-f.top)/38)
+		d.grid()
+		d.marks()
+		for i := range c.Series {
+			d.series(&c.Series[i])
+		}
+		d.legend()
+		d.hover()
+	} else {
+		d.text((f.left+f.right)/2, (f.top+f.bottom)/2, "middle", "tick", "no data")
+	}
+	d.printf(`</svg>`)
+	return template.HTML(d.b.String()) //nolint:gosec // every text in it went through escape
+}
+
+// margin is the share of the width kept free beside dots.
+func (c *Chart) margin() float64 {
+	for _, s := range c.Series {
+		if s.Shape == Dots {
+			return 0.03
+		}
+	}
+	return 0
+}
+
+// bounds returns the smallest box around all points and marks; any is false when there are no points.
+func (c *Chart) bounds() (lo, hi Point, any bool) {
+	lo, hi = Point{math.Inf(1), math.Inf(1)}, Point{math.Inf(-1), math.Inf(-1)}
+	for _, s := range c.Series {
+		for _, p := range s.Points {
+			if p.valid() {
+				any = true
+				lo, hi = Point{min(lo.X, p.X), min(lo.Y, p.Y)}, Point{max(hi.X, p.X), max(hi.Y, p.Y)}
+			}
+		}
+	}
+	for _, m := range c.Marks {
+		if !(Point{0, m.Y}).valid() {
+			continue
+		}
+		lo.Y, hi.Y = min(lo.Y, m.Y), max(hi.Y, m.Y)
+	}
+	return lo, hi, any
+}
+
+// valid reports whether the point can be drawn: it is no NaN, no infinity and not so large that a range overflows.
+func (p Point) valid() bool { return math.Abs(p.X) < 1e100 && math.Abs(p.Y) < 1e100 }
+
+// escape makes text safe within XML and HTML; characters that XML forbids become U+FFFD.
+func escape(text string) string {
+	var b strings.Builder
+	_ = xml.EscapeText(&b, []byte(text)) // a Builder never fails
+	return b.String()
+}
+
+// drawing collects the elements of one chart.
+type drawing struct {
+	*Chart
+	frame
+	x, y axis
+	b    strings.Builder
+}
+
+func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(&d.b, format, args...) }
+
+func (d *drawing) text(x, y float64, anchor, class, text string) {
+	d.printf(`<text x="%.1f" y="%.1f" text-anchor="%s" class="%s">%s</text>`, x, y, anchor, class, escape(text))
+}
+
+// grid draws ticks, grid lines and axis titles.
+func (d *drawing) grid() {
+	d.printf(`<g class="grid">`)
+	for _, t := range d.y.ticks {
+		d.printf(`<path d="M%.1f %.1fH%.1f"/>`, d.left, d.y.at(t), d.right)
+	}
+	for _, t := range d.x.ticks {
+		d.printf(`<path d="M%.1f %.1fv4"/>`, d.x.at(t), d.bottom)
+	}
+	d.printf(`</g><path class="axis" d="M%.1f %.1fH%.1f"/>`, d.left, d.bottom, d.right)
+	for _, t := range d.y.ticks {
+		d.text(d.left-7, d.y.at(t)+3.5, "end", "tick", d.y.tick(t))
+	}
+	for _, t := range d.x.ticks {
+		d.text(d.x.at(t), d.bottom+17, "middle", "tick", d.x.tick(t))
+	}
+	d.text((d.left+d.right)/2, d.bottom+35, "middle", "label", d.x.title())
+	d.printf(`<text transform="translate(12 %.1f) rotate(-90)" text-anchor="middle" class="label">%s</text>`,
+		(d.top+d.bottom)/2, escape(d.y.title()))
+}
+
+func (d *drawing) marks() {
+	for _, m := range d.Marks {
+		if !(Point{0, m.Y}).valid() {
+			continue
+		}
+		y := d.y.at(m.Y)
+		d.printf(`<path class="mark" d="M%.1f %.1fH%.1f"/>`, d.left, y, d.right)
+		d.text(d.right-2, y-4, "end", "marklabel", m.Name)
+	}
+}
+
+func (s *Series) class() string {
+	class := fmt.Sprintf("curve c%d", s.Color%palette)
+	if s.Broad {
+		class += " broad"
+	}
+	if s.Dashed {
+		class += " dashed"
+	}
+	return class
+}
+
+func (d *drawing) series(s *Series) {
+	points := d.pixels(s)
+	if s.Shape != Dots {
+		points = thin(points)
+	}
+	if len(points) == 0 {
+		return
+	}
+	d.printf(`<path class="%s" d="`, s.class())
+	for i, p := range points {
+		switch {
+		case i == 0:
+			d.printf("M%.1f %.1f", p.X, p.Y)
+		case s.Shape == Step:
+			d.printf("H%.1fV%.1f", p.X, p.Y)
+		default:
+			d.printf("L%.1f %.1f", p.X, p.Y)
+		}
+	}
+	d.printf(`"><title>%s</title></path>`, escape(s.Name))
+	if s.Shape == Dots {
+		d.dots(s)
+	}
+}
+
+// dots marks each point with a circle that tells its values to the pointer.
+func (d *drawing) dots(s *Series) {
+	for _, p := range s.Points {
+		if p.valid() {
+			d.printf(`<circle class="dot c%d%s" cx="%.1f" cy="%.1f" r="4"><title>%s</title></circle>`, s.Color%palette,
+				map[bool]string{true: " hollow"}[s.Dashed], d.x.at(p.X), d.y.at(p.Y),
+				escape(fmt.Sprintf("%s: %s at %s", s.Name, d.y.Unit.format(p.Y), d.x.Unit.format(p.X))))
+		}
+	}
+}
+
+// pixels returns the valid points of a series in pixels.
+func (d *drawing) pixels(s *Series) []Point {
+	var points []Point
+	for _, p := range s.Points {
+		if p.valid() {
+			points = append(points, Point{d.x.at(p.X), d.y.at(p.Y)})
+		}
+	}
+	return points
+}
+
+// thin keeps of the points in each column of one pixel the first, the lowest, the highest and the last, so that a
+// curve of many points is drawn as it looks and not longer.
+func thin(points []Point) []Point {
+	var kept []Point
+	for start := 0; start < len(points); {
+		end, lo, hi := start, start, start
+		for ; end < len(points) && math.Floor(points[end].X) == math.Floor(points[start].X); end++ {
+			if points[end].Y < points[lo].Y {
+				lo = end
+			}
+			if points[end].Y > points[hi].Y {
+				hi = end
+			}
+		}
+		last := -1
+		for _, i := range []int{start, min(lo, hi), max(lo, hi), end - 1} {
+			if i > last {
+				kept, last = append(kept, points[i]), i
+			}
+		}
+		start = end
+	}
+	return kept
+}
+
+// legend names the series above the plot, from the left.
+func (d *drawing) legend() {
+	x := d.left
+	for i := range d.Series {
+		s := &d.Series[i]
+		if s.Name == "" {
+			continue
+		}
+		d.printf(`<path class="%s" d="M%.1f %.1fh18"/>`, s.class(), x, d.top-16)
+		d.text(x+24, d.top-12, "start", "legend", s.Name)
+		x += 24 + 6.6*float64(len([]rune(s.Name))) + 18
+	}
+}
+
+// hover covers the plot with columns that tell the values of all curves at their middle. Charts of dots have the
+// dots for that.
+func (d *drawing) hover() {
+	d.printf(`<g class="hover">`)
+	width := (d.right - d.left) / hoverColumns
+	for i := range hoverColumns {
+		left := d.left + float64(i)*width
+		x := d.x.lo + (float64(i)+0.5)/hoverColumns*(d.x.hi-d.x.lo)
+		if text := d.valuesAt(x); text != "" {
+			d.printf(`<rect x="%.1f" y="%g" width="%.1f" height="%g"><title>%s</title></rect>`,
+				left, d.top, width, d.bottom-d.top, escape(text))
+		}
+	}
+	d.printf(`</g>`)
+}
+
+func (d *drawing) valuesAt(x float64) string {
+	var lines []string
+	for i := range d.Series {
+		s := &d.Series[i]
+		if y, ok := s.at(x); ok && s.Shape != Dots {
+			lines = append(lines, s.Name+": "+d.y.Unit.format(y))
+		}
+	}
+	if len(lines) == 0 {
+		return ""
+	}
+	return d.x.Unit.format(x) + "\n" + strings.Join(lines, "\n")
+}
+
+// at returns the value of a curve at x, that of the last point at or before it; false outside the curve.
+func (s *Series) at(x float64) (y float64, ok bool) {
+	inside := false
+	for _, p := range s.Points {
+		if p.X <= x && p.valid() {
+			y, ok = p.Y, true
+		}
+		inside = inside || p.X >= x
+	}
+	return y, ok && inside
+}
