@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// app is what all commands share: where they read and write, and the flags that every command takes.
+type app struct {
+	in    io.Reader
+	out   io.Writer // results alone
+	err   io.Writer // progress, notes and errors
+	json  bool
+	quiet bool
+
+	mu    sync.Mutex // of err, and of
+	drawn bool       // the last line of the terminal is a live one
+}
+
+// run executes one command line and returns the exit code: 0, 1 for a failed run, 2 for bad usage or input, 3 for
+// "does not fit". SIGINT and SIGTERM end the context; a second one ends the program.
+func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) (code int) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	defer func() {
+		if p := recover(); p != nil {
+			fmt.Fprintf(errs, "BUG: %v\n%s", strings.TrimPrefix(fmt.Sprint(p), "BUG: "), debug.Stack())
+			code = exitFailed
+		}
+	}()
+	a := &app{in: in, out: out, err: errs}
+	root := a.root()
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(errs, "%s: %s\n", cmd.CommandPath(), explain(err))
+	return exitCode(err)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "plimsoll",
+		Short: "Train networks that do not fit in memory, along a plan, at a predicted cost",
+		Long: `Plimsoll trains chains of layers that do not fit in device memory. It measures a chain, plans the fastest
+schedule under a memory limit, runs exactly that schedule, and reports prediction beside measurement.
+
+Sizes are written as 4GiB, 512MB or 123, memory also as a share of what the plain step needs: 40%.
+Exit codes: 0 done, 1 the run failed, 2 bad usage or input, 3 it does not fit.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          unknownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage(fmt.Errorf("%w (%s --help lists the flags)", err, cmd.CommandPath()))
+	})
+	root.PersistentFlags().BoolVar(&a.json, "json", false, "print one JSON object, in SI base units")
+	root.PersistentFlags().BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no notes")
+	root.AddCommand(a.devices(), a.profile(), a.plan(), a.check(), a.train(), a.validate(), a.demo(), a.version())
+	return root
+}
+
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return usage(fmt.Errorf("unknown command %q: known are %s", args[0], strings.Join(names, ", ")))
+}
+
+// command returns a command without arguments, whose run gets the context.
+func command(use, short, long string, run func(context.Context) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Long: long,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage(fmt.Errorf("unexpected argument %q: everything is given by flags", args[0]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context()) },
+	}
+}
+
+// print writes the result: the object as JSON, or the text for people.
+func (a *app) print(object any, text func(io.Writer)) error {
+	if !a.json {
+		text(a.out)
+		return nil
+	}
+	b, err := json.MarshalIndent(object, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.out, "%s\n", b)
+	return err
+}
+
+// terminal reports whether standard error is one.
+func (a *app) terminal() bool {
+	f, ok := a.err.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const five = "testdata/chain.json"
+
+// badChain is five with one thing replaced.
+func badChain(t *testing.T, old, with string) string {
+	t.Helper()
+	text := read(t, five)
+	if !strings.Contains(text, old) {
+		t.Fatalf("no %q in %s", old, five)
+	}
+	return write(t, filepath.Join(t.TempDir(), "bad.json"), strings.Replace(text, old, with, 1))
+}
+
+func badPlan(t *testing.T, text string) string {
+	t.Helper()
+	return write(t, filepath.Join(t.TempDir(), "plan.json"), text)
+}
+
+const tinyPlan = `{"format":"plimsoll.plan/v1","chain":"five","memory_bytes":1200,"ops":[%OPS%]}`
+
+func planOf(chain, ops string) string {
+	var list []string
+	for _, op := range strings.Fields(ops) {
+		kind, layer, _ := strings.Cut(op, ":")
+		list = append(list, `{"op":"`+kind+`","layer":`+layer+`}`)
+	}
+	return strings.Replace(strings.Replace(tinyPlan, "%OPS%", strings.Join(list, ","), 1), "five", chain, 1)
+}
+
+// Every mistake ends with its exit code, one line that names the thing and says what to do, nothing on standard
+// output, and no file.
+func TestBadInput(t *testing.T) {
+	cases := []struct {
+		name string
+		args []string
+		code int
+		want []string
+	}{
+		{"no such command", []string{"fly"}, 2, []string{`unknown command "fly"`, "train", "validate"}},
+		{"no such flag", []string{"plan", "--fast"}, 2, []string{"--fast", "--help"}},
+		{"an argument", []string{"plan", "c.json"}, 2, []string{`"c.json"`}},
+		{"flag without value", []string{"plan", "--memory"}, 2, []string{"--memory"}},
+
+		{"plan: no chain", []string{"plan", "--memory", "4GiB"}, 2, []string{"--chain is missing", "-c c.json"}},
+		{"plan: no memory", []string{"plan", "-c", five}, 2, []string{"--memory is missing", "40%"}},
+		{"plan: memory 0", []string{"plan", "-c", five, "--memory", "0"}, 2, []string{"--memory"}},
+		{"plan: bad memory", []string{"plan", "-c", five, "--memory", "4GX"}, 2, []string{`"4GX"`, "4GiB"}},
+		{"plan: negative memory", []string{"plan", "-c", five, "--memory", "-5"}, 2, []string{"-5"}},
+		{"plan: bad bandwidth", []string{"plan", "-c", five, "--memory", "1GiB", "--bandwidth", "fast"}, 2, []string{`"fast"`, "12GB/s"}},
+		{"plan: strategy", []string{"plan", "-c", five, "--memory", "1GiB", "--strategy", "magic"}, 2,
+			[]string{`"magic"`, "store-all", "rotor-exact", "auto"}},
+		{"plan: slots", []string{"plan", "-c", five, "--memory", "1GiB", "--strategy", "rotor", "--slots", "0"}, 2, []string{"--slots is 0"}},
+		{"plan: segments", []string{"plan", "-c", five, "--memory", "1GiB", "--strategy", "periodic", "--segments", "-1"}, 2, []string{"--segments is -1"}},
+		{"plan: missing file", []string{"plan", "-c", "none.json", "--memory", "1GiB"}, 2, []string{"none.json"}},
+		{"plan: not JSON", []string{"plan", "-c", "main.go", "--memory", "1GiB"}, 2, []string{"main.go", "bad chain"}},
+		{"plan: format", []string{"plan", "-c", badChain(t, "chain/v1", "chain/v9"), "--memory", "1GiB"}, 2, []string{"bad.json", "format", "v9"}},
+		{"plan: negative time", []string{"plan", "-c", badChain(t, `"forward_s":2`, `"forward_s":-2`), "--memory", "1GiB"}, 2,
+			[]string{"bad.json", "layer 2 (block1)", "forward_s", "-2"}},
+		{"plan: saved below output", []string{"plan", "-c", badChain(t, `"saved_bytes":300`, `"saved_bytes":3`), "--memory", "1GiB"}, 2,
+			[]string{"layer 1 (stem)", "saved_bytes", "3"}},
+		{"plan: missing field", []string{"plan", "-c", badChain(t, `"backward_s":2,`, ""), "--memory", "1GiB"}, 2, []string{"layer 1 (stem)", "backward_s"}},
+		{"plan: text for a number", []string{"plan", "-c", badChain(t, `"input_bytes":100`, `"input_bytes":"100"`), "--memory", "1GiB"}, 2, []string{"input_bytes"}},
+		{"plan: too small", []string{"plan", "-c", five, "--memory", "100"}, 3, []string{"100 B", "smallest", "800", "B4", "block3"}},
+		{"plan: too small for store-all", []string{"plan", "-c", five, "--memory", "50%", "--strategy", "store-all"}, 3,
+			[]string{"store-all", "--memory 1700", "B4"}},
+
+		{"check: no chain", []string{"check", "-p", "p.json"}, 2, []string{"--chain"}},
+		{"check: no plan", []string{"check", "-c", five}, 2, []string{"-p p.json", "--text"}},
+		{"check: two plans", []string{"check", "-c", five, "-p", "p.json", "--text", "F1"}, 2, []string{"either"}},
+		{"check: missing plan", []string{"check", "-c", five, "-p", "none.json"}, 2, []string{"none.json"}},
+		{"check: bad token", []string{"check", "-c", five, "--text", "Fall1 X2"}, 2, []string{"op 1", `"X2"`, "Fall, Fck"}},
+		{"check: no such layer", []string{"check", "-c", five, "--text", "Fall9"}, 2, []string{"op 0", "forward_all 9"}},
+		{"check: rule", []string{"check", "-c", five, "--text", "Fall1 Fall2 B2"}, 2, []string{"op 2", "backward 2"}},
+		{"check: unfinished", []string{"check", "-c", five, "--text", "Fall1"}, 2, []string{"end of the sequence"}},
+		{"check: rule in a file", []string{"check", "-c", five, "-p", badPlan(t, planOf("five", "backward:1"))}, 2, []string{"plan.json", "op 0", "backward 1"}},
+		{"check: other chain", []string{"check", "-c", five, "-p", badPlan(t, planOf("six", "forward_all:1"))}, 2, []string{"plan.json", `"six"`, `"five"`}},
+		{"check: unknown op", []string{"check", "-c", five, "-p", badPlan(t, planOf("five", "sideways:1"))}, 2, []string{"plan.json", "op 0", `"sideways"`}},
+		{"check: bad layer", []string{"check", "-c", five, "-p", badPlan(t, planOf("five", "backward:0"))}, 2, []string{"op 0", "layer", "0"}},
+		{"check: pipeline", []string{"check", "-c", five, "-p", badPlan(t, `{"format":"plimsoll.plan/v1","chain":"five","stages":[]}`)}, 2, []string{"pipeline"}},
+		{"check: no link", []string{"check", "-c", five, "--text", "Fall1 O2 P2 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 B2 B1"}, 2, []string{"bandwidth"}},
+		{"check: does not fit", []string{"check", "-c", five, "--text", "Fall1 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 B2 B1", "--memory", "900"}, 3, []string{"can never start", "900"}},
+
+		{"profile: no model", []string{"profile"}, 2, []string{"--model", "-m resnet20"}},
+		{"profile: model", []string{"profile", "-m", "resnet51"}, 2, []string{`"resnet51"`, "resnet50", "densenet121"}},
+		{"profile: device", []string{"profile", "-m", "tiny", "--devices", "tpu"}, 2, []string{`"tpu"`, "cpu"}},
+		{"profile: device spec", []string{"profile", "-m", "tiny", "--devices", "cpu*"}, 2, []string{`"cpu*"`}},
+		{"profile: two devices", []string{"profile", "-m", "tiny", "--devices", "cpu*2"}, 2, []string{"cpu*2", "one"}},
+		{"profile: device without arithmetic", []string{"profile", "-m", "tiny", "--devices", "null"}, 2, []string{"null", "cpu"}},
+		{"profile: batch", []string{"profile", "-m", "tiny", "--batch", "0"}, 2, []string{"batch 0"}},
+		{"profile: image", []string{"profile", "-m", "tiny", "--image", "-3"}, 2, []string{"-3"}},
+		{"profile: threads", []string{"profile", "-m", "tiny", "--threads", "-1"}, 2, []string{"--threads"}},
+		{"profile: steps", []string{"profile", "-m", "tiny", "--profile-steps", "0"}, 2, []string{"--profile-steps"}},
+		{"profile: folder", []string{"profile", "-m", "tiny", "-o", "none/c.json"}, 2, []string{"none/c.json", "no folder"}},
+		{"profile: a folder as file", []string{"profile", "-m", "tiny", "-o", "testdata"}, 2, []string{"testdata", "folder"}},
+		{"profile: classes", []string{"profile", "-m", "tiny", "--classes", "3"}, 2, []string{"3", "10"}},
+		{"profile: data", []string{"profile", "-m", "tiny", "--data", "mnist"}, 2, []string{`"mnist"`, "digits", "glyphs"}},
+
+		{"train: optimizer", []string{"train", "-m", "tiny", "--optimizer", "lion"}, 2, []string{`"lion"`, "adamw"}},
+		{"train: momentum", []string{"train", "-m", "tiny", "--momentum", "1"}, 2, []string{"--momentum is 1"}},
+		{"train: weight decay", []string{"train", "-m", "tiny", "--weight-decay", "NaN"}, 2, []string{"--weight-decay"}},
+		{"train: rate", []string{"train", "-m", "tiny", "--lr", "-1"}, 2, []string{"--lr is -1"}},
+		{"train: schedule", []string{"train", "-m", "tiny", "--lr-schedule", "steps"}, 2, []string{`"steps"`, "cosine"}},
+		{"train: warmup", []string{"train", "-m", "tiny", "--warmup", "101"}, 2, []string{"--warmup is 101"}},
+		{"train: steps", []string{"train", "-m", "tiny", "--steps", "0"}, 2, []string{"--steps is 0"}},
+		{"train: lr-step missing", []string{"train", "-m", "tiny", "--lr-schedule", "step"}, 2, []string{"--lr-step is 0", "--lr-step 500"}},
+		{"train: lr-step without schedule", []string{"train", "-m", "tiny", "--lr-step", "5"}, 2, []string{"--lr-step", "--lr-schedule step", "constant"}},
+		{"train: lr-gamma", []string{"train", "-m", "tiny", "--lr-schedule", "step", "--lr-step", "5", "--lr-gamma", "1.5"}, 2, []string{"--lr-gamma is 1.5"}},
+		{"train: clip", []string{"train", "-m", "tiny", "--clip-norm", "NaN"}, 2, []string{"--clip-norm is NaN"}},
+		{"train: eval", []string{"train", "-m", "tiny", "--eval-every", "-1"}, 2, []string{"--eval-every is -1"}},
+		{"train: on-nan", []string{"train", "-m", "tiny", "--on-nan", "panic"}, 2, []string{`"panic"`, "stop, skip"}},
+		{"train: init", []string{"train", "-m", "tiny", "--init", "none.safetensors"}, 2, []string{"--init", "none.safetensors"}},
+		{"train: init of something else", []string{"train", "-m", "tiny", "--batch", "4", "--init", "main.go"}, 2, []string{"main.go", "safetensors"}},
+		{"train: keep", []string{"train", "-m", "tiny", "--keep", "0"}, 2, []string{"--keep is 0"}},
+		{"train: checkpoints", []string{"train", "-m", "tiny", "--checkpoint-every", "-2"}, 2, []string{"--checkpoint-every is -2"}},
+		{"train: checkpoints nowhere", []string{"train", "-m", "tiny", "--checkpoint-every", "2"}, 2, []string{"--out is missing"}},
+		{"train: resume nothing", []string{"train", "-m", "tiny", "--resume"}, 2, []string{"--out is missing"}},
+		{"train: metrics", []string{"train", "-m", "tiny", "--metrics", "here"}, 2, []string{"--metrics here", "127.0.0.1:9090"}},
+		{"train: metrics port", []string{"train", "-m", "tiny", "--metrics", "127.0.0.1:99999"}, 2, []string{"--metrics", "99999"}},
+		{"train: no pictures", []string{"train", "-m", "tiny", "--data", "folder:none"}, 2, []string{"none"}},
+		{"train: memory 0", []string{"train", "-m", "tiny", "--memory", "0"}, 2, []string{"--memory is 0"}},
+		{"train: profile of another model", []string{"train", "-m", "tiny", "--profile", five}, 2, []string{"chain.json", "5 layers", "tiny has 6"}},
+		{"train: too small", []string{"train", "-m", "tiny", "--batch", "4", "--memory", "10%", "--out", "OUT"}, 3,
+			[]string{"rotor-floating", "smallest", "--memory", "weights"}},
+		{"train: less than the weights", []string{"train", "-m", "tiny", "--batch", "4", "--memory", "1", "--out", "OUT"}, 3, []string{"smallest"}},
+
+		{"validate: strategies", []string{"validate", "-m", "tiny", "--strategy", "rotor,,periodic"}, 2, []string{`""`, "rotor-exact"}},
+		{"validate: limits", []string{"validate", "-m", "tiny", "--memory", "50%,x"}, 2, []string{`"x"`}},
+		{"validate: limit 0", []string{"validate", "-m", "tiny", "--memory", "50%,0"}, 2, []string{"limit is 0"}},
+		{"validate: nothing fits", []string{"validate", "-m", "tiny", "--batch", "4", "--memory", "10%,20%", "--out", "OUT"}, 3, []string{"no strategy fits", "smallest", "--memory"}},
+		{"train: out is a file", []string{"train", "-m", "tiny", "--out", five + "/run"}, 2, []string{five, "is a file"}},
+		{"demo: out is a file", []string{"demo", "-m", "tiny", "--batch", "4", "--out", five}, 2, []string{five, "is a file"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			out := filepath.Join(t.TempDir(), "run")
+			for i := range c.args {
+				if c.args[i] == "OUT" {
+					c.args[i] = out
+				}
+			}
+			r := plimsoll(t, append(c.args, "--quiet")...)
+			if r.code != c.code {
+				t.Errorf("exit code %d, want %d: %s", r.code, c.code, r.err)
+			}
+			for _, w := range c.want {
+				if !strings.Contains(r.err, w) {
+					t.Errorf("the error does not say %q: %s", w, r.err)
+				}
+			}
+			if strings.Count(r.err, "\n") != 1 || strings.Contains(r.err, "BUG") || len(r.err) > 500 {
+				t.Errorf("not one clear line: %s", r.err)
+			}
+			if r.out != "" {
+				t.Errorf("something on standard output: %s", r.out)
+			}
+			if _, err := os.Stat(out); err == nil {
+				t.Errorf("files stay: %v", tree(t, out))
+			}
+		})
+	}
+	if len(cases) < 60 {
+		t.Errorf("only %d cases", len(cases))
+	}
+}
+
+// The smallest limit of the error works, and one byte less does not.
+func TestTheSmallestLimitWorks(t *testing.T) {
+	for _, args := range [][]string{
+		{"plan", "-c", five},
+		{"plan", "-c", five, "--strategy", "periodic"},
+		{"train", "-m", "tiny", "--batch", "4", "--steps", "1"},
+		{"train", "-m", "tiny", "--batch", "4", "--steps", "1", "--strategy", "store-all"},
+	} {
+		r := plimsoll(t, append(args, "--memory", "1")...)
+		_, rest, found := strings.Cut(r.err, "(--memory ")
+		smallest, _, _ := strings.Cut(rest, ")")
+		if !found || r.code != exitNoFit {
+			t.Fatalf("%v: exit code %d: %s", args, r.code, r.err)
+		}
+		works(t, append(args, "--memory", smallest, "-q")...)
+	}
+}
+
+// A file that is there stays as it was when the command fails.
+func TestAFailureLeavesOldFiles(t *testing.T) {
+	plan := write(t, filepath.Join(t.TempDir(), "p.json"), "old")
+	for _, args := range [][]string{
+		{"plan", "-c", five, "--memory", "100", "-o", plan},
+		{"plan", "-c", "none.json", "--memory", "1GiB", "-o", plan},
+		{"profile", "-m", "none", "-o", plan},
+	} {
+		if r := plimsoll(t, args...); r.code == exitOK {
+			t.Fatalf("%v works", args)
+		}
+		if got := read(t, plan); got != "old" {
+			t.Errorf("%v: the file holds %q", args, got)
+		}
+		if files := tree(t, filepath.Dir(plan)); len(files) != 1 {
+			t.Errorf("%v leaves %v", args, files)
+		}
+	}
+}
+
+// A canceled context ends every command that takes time, with exit code 1 and without files.
+func TestInterruption(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	folder := t.TempDir()
+	for _, args := range [][]string{
+		{"profile", "-m", "tiny", "--batch", "4", "-o", filepath.Join(folder, "c.json")},
+		{"train", "-m", "tiny", "--batch", "4", "--no-cache", "--out", filepath.Join(folder, "run")},
+		{"validate", "-m", "tiny", "--batch", "4", "--no-cache"},
+		{"demo", "-m", "tiny", "--batch", "4", "--out", filepath.Join(folder, "demo")},
+	} {
+		r := plimsollIn(ctx, t, "", args...)
+		if r.code != exitFailed || !strings.Contains(r.err, "interrupted") {
+			t.Errorf("%v: exit code %d: %s", args, r.code, r.err)
+		}
+	}
+	if files := tree(t, folder); len(files) != 0 {
+		t.Errorf("files stay: %v", files)
+	}
+}
+
+// panicking is standard input of a program with a bug.
+type panicking struct{}
+
+func (panicking) Read([]byte) (int, error) { panic("BUG: no input") }
+
+func TestOurOwnBugsSaySo(t *testing.T) {
+	var out, errs strings.Builder
+	code := run(context.Background(), []string{"check", "-c", five, "-p", "-"}, panicking{}, &out, &errs)
+	if code != exitFailed || !strings.HasPrefix(errs.String(), "BUG: no input\n") {
+		t.Errorf("exit code %d: %s", code, errs.String())
+	}
+}

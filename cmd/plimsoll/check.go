@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/internal/units"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+)
+
+// checkFlags are the flags of plimsoll check.
+type checkFlags struct {
+	chain     string
+	plan      string
+	text      string
+	memory    units.Size
+	bandwidth units.Bandwidth
+	duplex    bool
+}
+
+func (a *app) check() *cobra.Command {
+	f := &checkFlags{}
+	cmd := command("check", "Verify and simulate a plan, ours or not", `Verify a plan against the rules of a chain, and simulate its time and memory.
+
+The plan is a plan file, or the text form of a sequence (Fck1 F2 Fall3 B3 ...) in a file or given with --text; -p -
+reads standard input. A plan that breaks a rule ends with exit code 2 and names the op; one that does not fit in the limit
+(--memory, or else the plan's own) ends with 3.`, nil)
+	cmd.Example = `  plimsoll check -c c.json -p p.json --memory 4GiB
+  plimsoll check -c c.json --text "Fall1 Fall2 B2 B1"`
+	s := cmd.Flags()
+	s.StringVarP(&f.chain, "chain", "c", "", "chain file")
+	s.StringVarP(&f.plan, "plan", "p", "", "plan file, or a file with a sequence in text form; - is standard input")
+	s.StringVar(&f.text, "text", "", "a sequence in text form")
+	s.Var(&f.memory, "memory", "memory limit (default: the plan's)")
+	s.Var(&f.bandwidth, "bandwidth", "bandwidth of the link to host memory (default: the plan's)")
+	s.BoolVar(&f.duplex, "duplex", false, "the link has a queue for each direction (default: as the plan says)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runCheck(cmd.Context(), f) }
+	return cmd
+}
+
+func (a *app) runCheck(_ context.Context, f *checkFlags) error {
+	if err := required("--chain", f.chain, "-c c.json"); err != nil {
+		return err
+	}
+	c, err := chain.Read(f.chain)
+	if err != nil {
+		return input(err)
+	}
+	p, err := f.read(a.in, c)
+	if err != nil {
+		return err
+	}
+	all, err := storeAll(c)
+	if err != nil {
+		return err
+	}
+	limits := f.limits(p, all.Peak)
+	r, err := schedule.Simulate(c, p.Ops, limits)
+	if err != nil {
+		return fmt.Errorf("%s: %w%s", f.source(), err, enough(c, p.Ops, limits, err))
+	}
+	a.comparePredicted(p, r)
+	predicted := schedule.Predicted{Makespan: r.Makespan, Peak: r.Peak, Idle: r.Idle}
+	figures := figuresOf(c, p.Strategy, p.Ops, f.limits(p, all.Peak).Memory, predicted, all)
+	return a.print(figures, func(w io.Writer) {
+		figures.write(w)
+		if r.PeakOp >= 0 {
+			op := p.Ops[r.PeakOp]
+			fmt.Fprintf(w, "the peak is at op %d, %v (%s)\n", r.PeakOp, op, c.Layer(op.Layer).Name)
+		}
+		fmt.Fprintln(w, "the plan keeps every rule")
+	})
+}
+
+// enough says which limit a sequence over its limit works at, and which op needs it; "" for other errors. A sequence
+// that never waits for memory runs at its peak without a limit.
+func enough(c *chain.Chain, seq schedule.Sequence, l schedule.Limits, err error) string {
+	if over := (*schedule.MemoryError)(nil); !errors.As(err, &over) {
+		return ""
+	}
+	l.Memory = schedule.NoLimit
+	r, err := schedule.Simulate(c, seq, l)
+	if err != nil || r.PeakOp < 0 {
+		return ""
+	}
+	op := seq[r.PeakOp]
+	return fmt.Sprintf("; without waiting it needs %d bytes, at op %d, %v (%s)", r.Peak, r.PeakOp, op, c.Layer(op.Layer).Name)
+}
+
+// read reads the plan from where the flags say; it must be for the chain.
+func (f *checkFlags) read(stdin io.Reader, c *chain.Chain) (*schedule.Plan, error) {
+	text, err := f.readText(stdin)
+	if err != nil {
+		return nil, err
+	}
+	p := &schedule.Plan{Chain: c.Name, Strategy: "given", Limits: schedule.Limits{Memory: schedule.NoLimit}}
+	if strings.HasPrefix(strings.TrimSpace(text), "{") {
+		err = p.UnmarshalJSON([]byte(text))
+	} else {
+		p.Ops, err = schedule.Parse(text)
+	}
+	if err == nil {
+		err = p.For(c)
+	}
+	if err != nil {
+		return nil, usage(fmt.Errorf("%s: %w", f.source(), err))
+	}
+	return p, nil
+}
+
+func (f *checkFlags) readText(stdin io.Reader) (string, error) {
+	var text []byte
+	var err error
+	switch {
+	case (f.plan == "") == (f.text == ""):
+		return "", usage(errors.New("give either a plan, -p p.json, or a sequence, --text \"Fall1 B1\""))
+	case f.text != "":
+		return f.text, nil
+	case f.plan == "-":
+		text, err = io.ReadAll(stdin)
+	default:
+		text, err = os.ReadFile(f.plan)
+	}
+	return string(text), input(err)
+}
+
+// source says where the plan is from, for errors.
+func (f *checkFlags) source() string {
+	switch f.plan {
+	case "":
+		return "--text"
+	case "-":
+		return "standard input"
+	}
+	return f.plan
+}
+
+func (f *checkFlags) limits(p *schedule.Plan, storeAll int64) schedule.Limits {
+	l := p.Limits
+	if !f.memory.IsZero() {
+		l.Memory = f.memory.Of(storeAll)
+	}
+	if f.bandwidth > 0 {
+		l.Link.Bandwidth = float64(f.bandwidth)
+	}
+	l.Link.Duplex = l.Link.Duplex || f.duplex
+	return l
+}
+
+// comparePredicted notes where a plan file promises something else than its simulation gives.
+func (a *app) comparePredicted(p *schedule.Plan, r *schedule.Result) {
+	if p.Predicted.Peak != 0 && p.Predicted.Peak != r.Peak {
+		a.note("note: the plan predicts a peak of %d bytes, its simulation gives %d", p.Predicted.Peak, r.Peak)
+	}
+	if m := p.Predicted.Makespan; m != 0 && math.Abs(m-r.Makespan) > 1e-9*r.Makespan {
+		a.note("note: the plan predicts a makespan of %v s, its simulation gives %v s", m, r.Makespan)
+	}
+}

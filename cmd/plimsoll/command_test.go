@@ -1,0 +1,341 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"plimsoll/planner"
+)
+
+func TestHelp(t *testing.T) {
+	golden(t, "help.txt", works(t, "--help").out)
+	for _, name := range []string{"devices", "profile", "plan", "check", "train", "validate", "demo", "version"} {
+		golden(t, "help-"+name+".txt", works(t, name, "--help").out)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	if v := object(t, "version")["version"]; v != version {
+		t.Errorf("version %v", v)
+	}
+}
+
+func TestDevices(t *testing.T) {
+	o := object(t, "devices")
+	d := o["devices"].([]any)[0].(map[string]any)
+	for _, field := range []string{"cores", "memory_bytes", "to_device_bytes_per_s", "to_host_bytes_per_s"} {
+		if x, ok := d[field].(float64); !ok || x <= 0 {
+			t.Errorf("%s is %v", field, d[field])
+		}
+	}
+	if lib := d["library"].(string); d["name"] != "cpu" || !strings.HasPrefix(lib, "cpu/") {
+		t.Errorf("device %v with %v", d["name"], lib)
+	}
+	if o["cuda"] != "not built in" {
+		t.Errorf("cuda: %v", o["cuda"])
+	}
+}
+
+func TestPlanList(t *testing.T) {
+	text := works(t, "plan", "--list").out
+	for _, s := range planner.Strategies() {
+		if !strings.Contains(text, s.Name) || !strings.Contains(text, s.Paper) {
+			t.Errorf("%s or its paper is not in the list", s.Name)
+		}
+	}
+	if n := len(object(t, "plan", "--list")["strategies"].([]any)); n != len(planner.Strategies()) {
+		t.Errorf("%d strategies", n)
+	}
+}
+
+func TestPlan(t *testing.T) {
+	golden(t, "plan.txt", works(t, "plan", "-c", five, "--memory", "70%", "--strategy", "rotor-exact").out)
+	golden(t, "plan.json", works(t, "plan", "-c", five, "--memory", "70%", "--strategy", "rotor-exact", "--json").out)
+	want := "Fck1 F2 Fall3 Fall4 Fall5 B5 B4 B3 Fall1 Fall2 B2 B1\n"
+	if got := works(t, "plan", "-c", five, "--memory", "70%", "--text").out; got != want {
+		t.Errorf("sequence %q, want %q", got, want)
+	}
+}
+
+// What plan writes, check reads, and both print the same figures; so for the text form, from a file and from
+// standard input.
+func TestCheckAgreesWithPlan(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "p.json")
+	checked := 0
+	for _, s := range planner.Names() {
+		for _, memory := range []string{"100%", "70%", "900"} {
+			r := plimsoll(t, "plan", "-c", five, "--memory", memory, "--strategy", s, "-o", file, "--json")
+			if r.code == exitNoFit {
+				continue
+			}
+			if got := works(t, "check", "-c", five, "-p", file, "--json"); r.out != got.out {
+				t.Errorf("%s at %s: plan says\n%s, check\n%s%s", s, memory, r.out, got.out, got.err)
+			}
+			text := works(t, "plan", "-c", five, "--memory", memory, "--strategy", s, "--text").out
+			in := plimsollIn(t.Context(), t, text, "check", "-c", five, "-p", "-", "--memory", memory, "--json")
+			if want := strings.Replace(r.out, `"`+s+`"`, `"given"`, 1); in.out != want {
+				t.Errorf("%s at %s: the text form gives\n%s%s, want\n%s", s, memory, in.out, in.err, want)
+			}
+			checked++
+		}
+	}
+	if checked < 12 {
+		t.Errorf("only %d plans", checked)
+	}
+}
+
+func TestCheckOfAStrangersPlan(t *testing.T) {
+	golden(t, "check.txt", works(t, "check", "-c", five, "--bandwidth", "200B/s",
+		"--text", "Fall1 O2 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 P2 B2 B1").out)
+	plan := `{"format":"plimsoll.plan/v1","chain":"five","ops":[{"op":"forward_all","layer":1}],
+		"predicted":{"makespan_s":1,"peak_bytes":7}}`
+	plan = strings.Replace(plan, `{"op":"forward_all","layer":1}`, planOps(
+		"forward_all:1 forward_all:2 forward_all:3 forward_all:4 forward_all:5 backward:5 backward:4 backward:3 backward:2 backward:1"), 1)
+	r := works(t, "check", "-c", five, "-p", write(t, filepath.Join(t.TempDir(), "p.json"), plan))
+	if !strings.Contains(r.err, "peak of 7 bytes") || !strings.Contains(r.err, "makespan of 1 s") {
+		t.Errorf("what the plan promised in vain is not noted: %s", r.err)
+	}
+}
+
+func planOps(ops string) string {
+	_, rest, _ := strings.Cut(planOf("five", ops), `"ops":[`)
+	return strings.TrimSuffix(rest, "]}")
+}
+
+func TestProfileThenPlanThenTrain(t *testing.T) {
+	folder := t.TempDir()
+	c := filepath.Join(folder, "c.json")
+	job := []string{"-m", "tiny", "--batch", "32"}
+	o := object(t, append([]string{"profile", "-o", c}, job...)...)
+	if o["layers"].(float64) != 6 || o["forward_s"].(float64) <= 0 || o["store_all_peak_bytes"].(float64) <= o["static_bytes"].(float64) {
+		t.Errorf("profile: %v", o)
+	}
+	if table := works(t, append([]string{"profile", "--layers"}, job...)...).out; !strings.Contains(table, "preact") {
+		t.Errorf("no table of layers: %s", table)
+	}
+	works(t, "plan", "-c", c, "--memory", "85%", "-o", filepath.Join(folder, "p.json"))
+	works(t, "check", "-c", c, "-p", filepath.Join(folder, "p.json"))
+	works(t, append([]string{"train", "--profile", c, "--memory", "90%", "--steps", "2", "-q"}, job...)...)
+}
+
+// trainTiny trains a few steps and returns the summary.
+func trainTiny(t *testing.T, args ...string) map[string]any {
+	t.Helper()
+	return object(t, append([]string{"train", "-m", "tiny", "--batch", "32", "--steps", "5", "-q"}, args...)...)
+}
+
+// The limit, the strategy and the number of threads change nothing about the weights; the seed does.
+func TestTrainGivesTheSameWeights(t *testing.T) {
+	want := trainTiny(t)
+	for _, args := range [][]string{
+		{"--memory", "85%"}, {"--memory", "85%", "--strategy", "revolve"}, {"--threads", "1"}, {"--no-cache"},
+	} {
+		got := trainTiny(t, args...)
+		for _, field := range []string{"weights_sha256", "loss", "accuracy", "test_correct"} {
+			if got[field] != want[field] {
+				t.Errorf("%v: %s is %v, unlimited %v", args, field, got[field], want[field])
+			}
+		}
+		if got["measured_peak_bytes"] != got["predicted_peak_bytes"] || got["measured_peak_bytes"].(float64) > got["limit_bytes"].(float64) {
+			t.Errorf("%v: measured peak %v, predicted %v, limit %v", args, got["measured_peak_bytes"], got["predicted_peak_bytes"], got["limit_bytes"])
+		}
+	}
+	if got := trainTiny(t, "--seed", "2"); got["weights_sha256"] == want["weights_sha256"] {
+		t.Error("another seed gives the same weights")
+	}
+	if want["test_samples"].(float64) != 360 {
+		t.Errorf("evaluated on %v samples", want["test_samples"])
+	}
+}
+
+func TestTrainWithEveryOptimizerAndDataSet(t *testing.T) {
+	seen := map[any]string{}
+	for _, args := range [][]string{
+		{}, {"--optimizer", "sgd", "--momentum", "0"}, {"--optimizer", "adam"}, {"--optimizer", "adamw"}, {"--data", "glyphs"},
+		{"--lr-schedule", "cosine", "--warmup", "2"}, {"--lr-schedule", "step", "--lr-step", "1"}, {"--clip-norm", "0.5"}, {"--lr", "0.05"}, {"--channels", "1"}, {"--classes", "12"},
+	} {
+		hash := trainTiny(t, append(args, "--steps", "2")...)["weights_sha256"]
+		if other, taken := seen[hash]; taken {
+			t.Errorf("%v gives the weights of %s", args, other)
+		}
+		seen[hash] = strings.Join(args, " ")
+	}
+}
+
+func TestTrainWritesItsFolder(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "deep", "run")
+	trainTiny(t, "--memory", "85%", "--out", out, "--eval-every", "2")
+	want := []string{"chain.json", "final.safetensors", "log.jsonl", "plan.json", "report.html", "trace.json"}
+	if files := tree(t, out); !slices.Equal(files, want) {
+		t.Fatalf("files %v, want %v", files, want)
+	}
+	for _, curve := range []string{"Loss", "Accuracy", "Learning rate", "held out"} {
+		if !strings.Contains(read(t, filepath.Join(out, "report.html")), curve) {
+			t.Errorf("the report has no curve %q", curve)
+		}
+	}
+	wantLog(t, out, 5, 2, 4, 5)
+	works(t, "check", "-c", filepath.Join(out, "chain.json"), "-p", filepath.Join(out, "plan.json"))
+}
+
+// wantLog checks that a log has each of some steps once, in order, with its figures, and the evaluations after the given
+// numbers of steps.
+func wantLog(t *testing.T, out string, steps int, evals ...float64) {
+	t.Helper()
+	lines := bufio.NewScanner(strings.NewReader(read(t, filepath.Join(out, "log.jsonl"))))
+	n := 0
+	var evaluated []float64
+	for lines.Scan() {
+		var o map[string]float64
+		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
+			t.Fatalf("line %s: %v", lines.Text(), err)
+		}
+		if done, ok := o["eval"]; ok {
+			if evaluated = append(evaluated, done); o["loss"] <= 0 || o["samples"] != 360 || o["seconds"] <= 0 || int(done) != n {
+				t.Errorf("after %d steps: %s", n, lines.Text())
+			}
+			continue
+		}
+		for _, field := range []string{"loss", "lr", "norm", "seconds", "sequence_s", "update_s", "peak_bytes"} {
+			if o[field] <= 0 {
+				t.Errorf("step %d: %s is %v", n, field, o[field])
+			}
+		}
+		if wait, ok := o["data_wait_s"]; !ok || wait < 0 || o["step"] != float64(n) {
+			t.Errorf("line of step %d: %s", n, lines.Text())
+		}
+		n++
+	}
+	if n != steps || !slices.Equal(evaluated, evals) {
+		t.Errorf("%d lines for %d steps, evaluations after %v, want %v", n, steps, evaluated, evals)
+	}
+}
+
+func TestTrainIsReadable(t *testing.T) {
+	r := works(t, "train", "-m", "tiny", "--batch", "32", "--steps", "10", "--memory", "85%")
+	for _, want := range []string{"trained", "loss", "accuracy", "85.0% of store-all's", "peak", "predicted", "measured", "sha256"} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("the summary lacks %q:\n%s", want, r.out)
+		}
+	}
+	if strings.Count(r.err, "step ") != 10 {
+		t.Errorf("progress:\n%s", r.err)
+	}
+	if r := works(t, "train", "-m", "tiny", "--batch", "8", "--steps", "1", "-q"); r.err != "" {
+		t.Errorf("--quiet says %s", r.err)
+	}
+}
+
+// A rate that blows up is an error that says so, and no summary.
+func TestDivergence(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	r := plimsoll(t, "train", "-m", "mlp", "--batch", "8", "--steps", "60", "--lr", "1e30", "--out", out, "-q")
+	if r.code != exitFailed || !strings.Contains(r.err, "lower --lr") || !strings.Contains(r.err, `layer "hidden`) || r.out != "" {
+		t.Errorf("exit code %d: %s%s", r.code, r.out, r.err)
+	}
+	for _, file := range tree(t, out) {
+		if strings.HasPrefix(file, "report") || strings.HasSuffix(file, ".safetensors") {
+			t.Errorf("%s of a failed run", file)
+		}
+	}
+}
+
+// TestValidate: every row is compared, audit included.
+func TestValidate(t *testing.T) {
+	out := t.TempDir()
+	o := object(t, "validate", "-m", "tiny", "--batch", "32", "--memory", "100%,85%,10%", "--steps", "2", "--audit", "-q", "--out", out)
+	rows, skipped := o["rows"].([]any), o["skipped"].([]any)
+	if len(rows) < 5 || len(rows)+len(skipped) != 3*len(planner.Strategies()) {
+		t.Fatalf("%d rows, %d skipped", len(rows), len(skipped))
+	}
+	for _, x := range rows {
+		row := x.(map[string]any)
+		if row["identical"] != true || row["measured_peak_bytes"] != row["predicted_peak_bytes"] || row["measured_s"].(float64) <= 0 {
+			t.Errorf("row %v", row)
+		}
+	}
+	for _, x := range skipped {
+		if s := x.(map[string]any); s["smallest_bytes"].(float64) <= s["limit_bytes"].(float64) {
+			t.Errorf("skipped %v", s)
+		}
+	}
+	if files := tree(t, out); !slices.Equal(files, []string{"index.html", "trace.json", "validate.json"}) {
+		t.Errorf("files %v", files)
+	}
+}
+
+func TestDemo(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out", "demo")
+	r := works(t, "demo", "-m", "tiny", "--batch", "32", "--steps", "2", "--out", out)
+	if !strings.Contains(r.out, "rotor-floating") || !strings.Contains(r.out, "median error") {
+		t.Errorf("no table:\n%s", r.out)
+	}
+	if files := tree(t, out); !slices.Equal(files, []string{"demo.json", "index.html", "trace.json"}) {
+		t.Errorf("files %v", files)
+	}
+	var o struct {
+		Rows []map[string]any `json:"rows"`
+	}
+	if err := json.Unmarshal([]byte(read(t, filepath.Join(out, "demo.json"))), &o); err != nil || len(o.Rows) == 0 {
+		t.Fatalf("%d rows, %v", len(o.Rows), err)
+	}
+	for _, field := range []string{"strategy", "limit_bytes", "predicted_peak_bytes", "measured_peak_bytes", "predicted_s", "measured_s", "identical"} {
+		if _, ok := o.Rows[0][field]; !ok {
+			t.Errorf("rows lack %s", field)
+		}
+	}
+}
+
+// Every command line and every make target of the documents exists.
+func TestDocumentsNameCommandsThatExist(t *testing.T) {
+	root := (&app{}).root()
+	makefile := read(t, "../../Makefile")
+	commands, targets := 0, 0
+	for _, doc := range documents(t) {
+		text := read(t, doc)
+		for _, m := range regexp.MustCompile(`(?m)^\$? ?(?:bin/)?plimsoll ([a-z]+(?: [^\n#|>]*)?)(?:$|[#|>])`).FindAllStringSubmatch(text, -1) {
+			args := strings.Fields(strings.ReplaceAll(m[1], `"`, ""))
+			cmd, rest, err := root.Find(args)
+			if err != nil || cmd == root {
+				t.Errorf("%s: plimsoll %s: %v", doc, m[1], err)
+				continue
+			}
+			cmd.InitDefaultHelpFlag()
+			if err := cmd.ParseFlags(rest); err != nil {
+				t.Errorf("%s: plimsoll %s: %v", doc, m[1], err)
+			}
+			commands++
+		}
+		for _, m := range regexp.MustCompile("(?m)(?:^\\$? ?|`)make ([a-z]+)").FindAllStringSubmatch(text, -1) {
+			if !regexp.MustCompile(`(?m)^` + m[1] + `:`).MatchString(makefile) {
+				t.Errorf("%s: there is no make %s", doc, m[1])
+			}
+			targets++
+		}
+	}
+	if commands < 8 || targets < 4 {
+		t.Errorf("only %d commands and %d targets were checked", commands, targets)
+	}
+}
+
+func documents(t *testing.T) []string {
+	t.Helper()
+	docs, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"README.md", "CONTRIBUTING.md"} {
+		if _, err := os.Stat("../../" + name); err != nil {
+			t.Errorf("%v", err)
+			continue
+		}
+		docs = append(docs, "../../"+name)
+	}
+	return docs
+}

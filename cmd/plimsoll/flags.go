@@ -1,0 +1,222 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"plimsoll/executor/train"
+	"plimsoll/internal/units"
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/models/data"
+	"plimsoll/planner"
+	"plimsoll/planner/strategy"
+	"plimsoll/runtime/open"
+)
+
+// jobFlags are the flags that say what is trained and where.
+type jobFlags struct {
+	model       string
+	config      models.Config
+	data        string
+	seed        uint64
+	devices     string
+	threads     int
+	optimizer   string
+	momentum    float64
+	weightDecay float64
+	skipBad     bool
+	onSkip      func(error) // is told of every bad sample that is passed over
+}
+
+func (f *jobFlags) register(cmd *cobra.Command) {
+	s := cmd.Flags()
+	s.StringVarP(&f.model, "model", "m", "", "model of the zoo: resnet50, resnet20, densenet121, ...")
+	s.IntVar(&f.config.Image, "image", 32, "height and width of the images, pixels")
+	s.IntVar(&f.config.Batch, "batch", 32, "images of a step")
+	s.IntVar(&f.config.Channels, "channels", 3, "channels of the images")
+	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")
+	s.StringVar(&f.data, "data", "digits", "data set: "+strings.Join(dataSets(), ", "))
+	s.BoolVar(&f.skipBad, "skip-bad", false, "pass over samples whose files are corrupt, and count them")
+	s.Uint64Var(&f.seed, "seed", 1, "seed of weights, dropout and data")
+	s.StringVar(&f.devices, "devices", "cpu", "device: cpu")
+	s.IntVar(&f.threads, "threads", 0, "threads of the kernels (default: every core)")
+	s.StringVar(&f.optimizer, "optimizer", "sgd", "sgd, adam or adamw")
+	s.Float64Var(&f.momentum, "momentum", 0.9, "momentum of sgd")
+	s.Float64Var(&f.weightDecay, "weight-decay", 1e-4, "weight decay")
+}
+
+// open checks the flags and opens the job.
+func (f *jobFlags) open() (*train.Job, error) {
+	if err := required("--model", f.model, "-m resnet20"); err != nil {
+		return nil, err
+	}
+	if f.threads < 0 {
+		return nil, usage(fmt.Errorf("--threads is %d: give a number from 1, or 0 for every core", f.threads))
+	}
+	if f.config.Channels < 1 || f.config.Classes < 0 {
+		return nil, usage(fmt.Errorf("--channels is %d and --classes %d: both are positive numbers", f.config.Channels, f.config.Classes))
+	}
+	update, err := f.update()
+	if err != nil {
+		return nil, usage(err)
+	}
+	return train.Open(train.Spec{
+		Model: f.model, Config: f.config, Data: f.data, Seed: f.seed, Devices: f.devices, Threads: f.threads, Update: update,
+		Open: open.Options{}, SkipBad: f.skipBad, OnSkip: f.onSkip,
+	})
+}
+
+// dataSets lists what --data knows.
+func dataSets() (names []string) {
+	for _, info := range append(data.Known(), data.Files()...) {
+		names = append(names, info.Name)
+	}
+	return names
+}
+
+// update returns the optimizer; Adam's moments and epsilon are those of its paper.
+func (f *jobFlags) update() (kernels.Update, error) {
+	if !(f.momentum >= 0 && f.momentum < 1) {
+		return nil, fmt.Errorf("--momentum is %v: it is from 0 to below 1", f.momentum)
+	}
+	if !(f.weightDecay >= 0 && f.weightDecay <= math.MaxFloat32) {
+		return nil, fmt.Errorf("--weight-decay is %v: it is 0 or a positive number", f.weightDecay)
+	}
+	decay := float32(f.weightDecay)
+	switch f.optimizer {
+	case "sgd":
+		return kernels.SGD{Momentum: float32(f.momentum), WeightDecay: decay}, nil
+	case "adam":
+		return kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: decay}, nil
+	case "adamw":
+		return kernels.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: decay}, nil
+	}
+	return nil, fmt.Errorf("unknown --optimizer %q: known are sgd, adam, adamw", f.optimizer)
+}
+
+// rateFlags are the flags of the learning rate.
+type rateFlags struct {
+	lr       float64
+	schedule string
+	warmup   int
+	every    int
+	gamma    float64
+}
+
+func (f *rateFlags) register(cmd *cobra.Command) {
+	s := cmd.Flags()
+	s.Float64Var(&f.lr, "lr", 0, "learning rate (default: 0.1 for sgd, 0.001 for adam and adamw)")
+	s.StringVar(&f.schedule, "lr-schedule", "constant", "constant, step or cosine")
+	s.IntVar(&f.warmup, "warmup", 0, "steps in which the learning rate rises to --lr")
+	s.IntVar(&f.every, "lr-step", 0, "of the schedule step: steps between two falls")
+	s.Float64Var(&f.gamma, "lr-gamma", 0.1, "of the schedule step: factor of each fall")
+}
+
+// decays are the learning rate's schedules.
+var decays = map[string]train.Decay{"constant": train.Constant, "step": train.Step, "cosine": train.Cosine}
+
+func (f *rateFlags) rate(optimizer string, steps int) (train.Rate, error) {
+	decay, known := decays[f.schedule]
+	r := train.Rate{Peak: f.lr, Warmup: f.warmup, Decay: decay, Every: f.every, Gamma: f.gamma, Steps: steps}
+	if r.Peak == 0 {
+		r.Peak = 0.001
+		if optimizer == "sgd" {
+			r.Peak = 0.1
+		}
+	}
+	switch {
+	case steps < 1:
+		return r, usage(fmt.Errorf("--steps is %d: give a number from 1", steps))
+	case !(r.Peak > 0 && r.Peak <= math.MaxFloat32):
+		return r, usage(fmt.Errorf("--lr is %v: it is a positive number", f.lr))
+	case !known:
+		return r, usage(fmt.Errorf("unknown --lr-schedule %q: known are constant, step, cosine", f.schedule))
+	case f.warmup < 0 || f.warmup > steps:
+		return r, usage(fmt.Errorf("--warmup is %d: it is from 0 to --steps, %d", f.warmup, steps))
+	}
+	return r, usage(f.checkStep(decay))
+}
+
+// checkStep checks the flags of the schedule step.
+func (f *rateFlags) checkStep(decay train.Decay) error {
+	switch {
+	case decay != train.Step && f.every != 0:
+		return fmt.Errorf("--lr-step is for --lr-schedule step, not for %s", f.schedule)
+	case decay != train.Step:
+		return nil
+	case f.every < 1:
+		return fmt.Errorf("--lr-step is %d: give the steps between two falls of the learning rate, as in --lr-step 500", f.every)
+	case !(f.gamma > 0 && f.gamma <= 1):
+		return fmt.Errorf("--lr-gamma is %v: it is above 0 and at most 1", f.gamma)
+	}
+	return nil
+}
+
+// strategyFlags are the options of strategies.
+type strategyFlags struct{ strategy.Options }
+
+func (f *strategyFlags) register(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&f.Slots, "slots", 0, "rotor: memory slots (default 500)")
+	cmd.Flags().IntVar(&f.Segments, "segments", 0, "periodic: segments (default: the best number)")
+}
+
+func (f *strategyFlags) check(flags *pflag.FlagSet) error {
+	for _, o := range []struct {
+		name  string
+		value int
+	}{{"slots", f.Slots}, {"segments", f.Segments}} {
+		if flags.Changed(o.name) && o.value < 1 {
+			return usage(fmt.Errorf("--%s is %d: give a number from 1", o.name, o.value))
+		}
+	}
+	return nil
+}
+
+// namedStrategies looks up a comma-separated list; "all" is every strategy.
+func namedStrategies(list string) ([]strategy.Strategy, error) {
+	if list == "all" {
+		return planner.Strategies(), nil
+	}
+	var found []strategy.Strategy
+	for name := range strings.SplitSeq(list, ",") {
+		s, err := planner.Lookup(strings.TrimSpace(name))
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, s)
+	}
+	return found, nil
+}
+
+// sizes is a flag with a comma-separated list of sizes.
+type sizes []units.Size
+
+func (s *sizes) String() string {
+	var all []string
+	for _, size := range *s {
+		all = append(all, size.String())
+	}
+	return strings.Join(all, ",")
+}
+
+// Set implements pflag.Value.
+func (s *sizes) Set(text string) error {
+	var list sizes
+	for item := range strings.SplitSeq(text, ",") {
+		size, err := units.ParseSize(item)
+		if err != nil {
+			return err
+		}
+		list = append(list, size)
+	}
+	*s = list
+	return nil
+}
+
+// Type implements pflag.Value.
+func (s *sizes) Type() string { return "sizes" }

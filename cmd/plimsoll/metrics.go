@@ -1,0 +1,132 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"plimsoll/executor/checkpoint"
+	"plimsoll/executor/train"
+)
+
+// metrics are the figures of a run for Prometheus.
+type metrics struct {
+	registry *prometheus.Registry
+	batch    int
+
+	step, steps, loss, accuracy, rate, norm, stepSeconds  prometheus.Gauge
+	peak, limit, predictedSeconds, testLoss, testAccuracy prometheus.Gauge
+	images, dataWait, skipped, checkpoints, failed        prometheus.Counter
+}
+
+// listen checks the address of --metrics and takes it; "" is none.
+func listen(address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return nil, usage(fmt.Errorf("--metrics %s: give an address and a port, as in 127.0.0.1:9090: %w", address, err))
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, usage(fmt.Errorf("--metrics: %w: give another address or port, as in 127.0.0.1:0", err))
+	}
+	return l, nil
+}
+
+// newMetrics makes the metrics of a run that has not begun.
+func newMetrics(r *train.Run) *metrics {
+	m := &metrics{registry: prometheus.NewRegistry(), batch: r.Job.Config.Batch}
+	m.step = m.gauge("step", "Steps done.")
+	m.steps = m.gauge("steps", "Steps of the whole run.")
+	m.loss = m.gauge("loss", "Loss of the latest step.")
+	m.accuracy = m.gauge("accuracy", "Accuracy in the batch of the latest step, 0 to 1.")
+	m.testLoss = m.gauge("test_loss", "Loss on the held-out samples at the latest evaluation.")
+	m.testAccuracy = m.gauge("test_accuracy", "Accuracy on the held-out samples at the latest evaluation, 0 to 1.")
+	m.rate = m.gauge("lr", "Learning rate of the latest step.")
+	m.norm = m.gauge("gradient_norm", "Norm of all gradients together, before clipping.")
+	m.stepSeconds = m.gauge("step_seconds", "Wall time of the latest step.")
+	m.predictedSeconds = m.gauge("predicted_step_seconds", "Predicted time of a step.")
+	m.peak = m.gauge("peak_bytes", "Peak memory of the latest step, weights included.")
+	m.limit = m.gauge("limit_bytes", "Memory limit of the arena.")
+	m.images = m.counter("images_total", "Training images since this process started.")
+	m.dataWait = m.counter("data_wait_seconds_total", "Time that steps waited for data.")
+	m.skipped = m.counter("skipped_total", "Steps that were skipped because their gradients were not finite.")
+	m.checkpoints = m.counter("checkpoints_total", "Checkpoints saved.")
+	m.failed = m.counter("checkpoints_failed_total", "Checkpoints that could not be saved.")
+	m.steps.Set(float64(r.Steps))
+	m.limit.Set(float64(r.Limit))
+	m.predictedSeconds.Set(train.PredictedSeconds(r.Chain, r.Plan))
+	if r.From != nil {
+		m.step.Set(float64(r.From.Step))
+	}
+	return m
+}
+
+const namespace = "plimsoll"
+
+func (m *metrics) gauge(name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})
+	m.registry.MustRegister(g)
+	return g
+}
+
+func (m *metrics) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help})
+	m.registry.MustRegister(c)
+	return c
+}
+
+func (m *metrics) record(r train.Record) {
+	m.step.Set(float64(r.Step + 1))
+	m.loss.Set(float64(r.Loss))
+	m.accuracy.Set(r.Accuracy)
+	m.rate.Set(r.Rate)
+	m.norm.Set(float64(r.Norm))
+	m.stepSeconds.Set(r.Seconds)
+	m.peak.Set(float64(r.PeakBytes))
+	m.images.Add(float64(m.batch))
+	m.dataWait.Add(r.DataWaitS)
+	if r.Skipped {
+		m.skipped.Inc()
+	}
+}
+
+func (m *metrics) eval(e train.Evaluation) {
+	m.testLoss.Set(float64(e.Loss))
+	m.testAccuracy.Set(e.Accuracy)
+}
+
+func (m *metrics) saved(_ int, err error) {
+	if err == nil || errors.Is(err, checkpoint.ErrNotRemoved) {
+		m.checkpoints.Inc()
+	} else {
+		m.failed.Inc()
+	}
+}
+
+// serve answers under /metrics until stop is called.
+func (m *metrics) serve(l net.Listener) (stop func()) {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(l) // it ends with Close; metrics that cannot be served are no reason to end a run
+	}()
+	return func() {
+		_ = server.Close() // of a listener that is given up
+		<-done
+	}
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/executor"
+	"plimsoll/executor/train"
+	"plimsoll/internal/units"
+	"plimsoll/planner/chain"
+)
+
+// measureFlags say how a chain is measured.
+type measureFlags struct{ warmup, repeats int }
+
+func (f *measureFlags) register(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&f.warmup, "profile-warmup", 1, "steps before the measured ones")
+	cmd.Flags().IntVar(&f.repeats, "profile-steps", 5, "measured steps; the medians count")
+}
+
+func (f *measureFlags) measure(progress func(done, total int)) (train.Measure, error) {
+	if f.warmup < 0 || f.repeats < 1 {
+		return train.Measure{}, usage(fmt.Errorf("--profile-warmup is %d and --profile-steps %d: give at least 0 and 1", f.warmup, f.repeats))
+	}
+	return train.Measure{Warmup: f.warmup, Repeats: f.repeats, Progress: progress}, nil
+}
+
+func (a *app) profile() *cobra.Command {
+	job, how := &jobFlags{}, &measureFlags{}
+	var out string
+	var layers bool
+	cmd := command("profile", "Measure a model on a device, as a chain file", `Measure a model on a device: a few training steps, of which every op's median time counts. Byte counts come from the
+model's graph and are exact. The chain file is what plan takes.`, nil)
+	cmd.Example = `  plimsoll profile -m resnet50 --image 224 --batch 8 -o c.json`
+	job.register(cmd)
+	how.register(cmd)
+	cmd.Flags().StringVarP(&out, "output", "o", "", "write the chain file here")
+	cmd.Flags().BoolVar(&layers, "layers", false, "print a table of the layers")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runProfile(cmd.Context(), job, how, out, layers) }
+	return cmd
+}
+
+// profileFigures is what profile prints: seconds and bytes.
+type profileFigures struct {
+	Model         string  `json:"model"`
+	Device        string  `json:"device"`
+	Layers        int     `json:"layers"`
+	Parameters    int64   `json:"parameters"`
+	ForwardS      float64 `json:"forward_s"`
+	BackwardS     float64 `json:"backward_s"`
+	UpdateS       float64 `json:"update_s"`
+	StaticBytes   int64   `json:"static_bytes"`
+	StoreAllBytes int64   `json:"store_all_peak_bytes"` // static memory included
+}
+
+func (a *app) runProfile(ctx context.Context, flags *jobFlags, how *measureFlags, out string, layers bool) error {
+	measure, err := how.measure(a.progress("profile"))
+	if err != nil {
+		return err
+	}
+	if err := writable("--output", out); err != nil {
+		return err
+	}
+	job, err := flags.open()
+	if err != nil {
+		return err
+	}
+	c, err := job.Profile(ctx, measure)
+	if err != nil {
+		return err
+	}
+	if out != "" {
+		if err := c.Write(out); err != nil {
+			return err
+		}
+	}
+	figures, err := profileOf(job, c)
+	if err != nil {
+		return err
+	}
+	return a.print(figures, func(w io.Writer) {
+		if layers {
+			writeLayers(w, c)
+		}
+		figures.write(w)
+	})
+}
+
+func profileOf(job *train.Job, c *chain.Chain) (*profileFigures, error) {
+	all, err := job.StoreAllBytes()
+	f := &profileFigures{
+		Model: job.Model, Device: c.Device, Layers: c.Len(), Parameters: job.Work.Model.ParamCount(),
+		UpdateS: executor.UpdateSeconds(c), StaticBytes: job.Work.StaticBytes(), StoreAllBytes: all,
+	}
+	for i := range c.Layers {
+		f.ForwardS += c.Layers[i].ForwardS
+		f.BackwardS += c.Layers[i].BackwardS
+	}
+	return f, err
+}
+
+func (f *profileFigures) write(out io.Writer) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "model\t%s, %d layers with the loss, %d parameters\n", f.Model, f.Layers, f.Parameters)
+	fmt.Fprintf(w, "device\t%s\n", f.Device)
+	fmt.Fprintf(w, "step\t%s: forward %s, backward %s, update %s\n", units.Seconds(f.ForwardS+f.BackwardS+f.UpdateS),
+		units.Seconds(f.ForwardS), units.Seconds(f.BackwardS), units.Seconds(f.UpdateS))
+	fmt.Fprintf(w, "memory\t%s when nothing is recomputed, of which %s weights, gradients and optimizer\n",
+		units.Bytes(f.StoreAllBytes), units.Bytes(f.StaticBytes))
+	_ = w.Flush() // of a buffer
+}
+
+func writeLayers(out io.Writer, c *chain.Chain) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "\tlayer\tforward\tbackward\toutput\tsaved\toverheads\t\tweights\t")
+	for i := range c.Layers {
+		l := &c.Layers[i]
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", i+1, l.Name, units.Seconds(l.ForwardS), units.Seconds(l.BackwardS),
+			units.Bytes(l.OutputBytes), units.Bytes(l.SavedBytes), units.Bytes(l.ForwardOverheadBytes),
+			units.Bytes(l.BackwardOverheadBytes), units.Bytes(l.WeightBytes))
+	}
+	_ = w.Flush() // of a buffer
+}

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/executor"
+	"plimsoll/executor/train"
+	"plimsoll/internal/units"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// trainFlags are the flags of plimsoll train.
+type trainFlags struct {
+	job      jobFlags
+	rate     rateFlags
+	how      measureFlags
+	options  strategyFlags
+	memory   units.Size
+	strategy string
+	steps    int
+	cache    cacheFlags
+	keep     keepFlags
+	clip     float64
+	eval     int
+	onNaN    string
+	init     string
+	metrics  string
+}
+
+// cacheFlags say where the measured chain is from.
+type cacheFlags struct {
+	file string
+	none bool
+}
+
+func (f *cacheFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.file, "profile", "", "chain file of this model (default: measured, and kept in the user's cache folder)")
+	cmd.Flags().BoolVar(&f.none, "no-cache", false, "measure the chain even when a measurement is kept")
+}
+
+// chain returns the measured chain of a job.
+func (a *app) chain(ctx context.Context, job *train.Job, f cacheFlags, m train.Measure) (*chain.Chain, error) {
+	if f.file != "" {
+		c, err := job.ReadChain(f.file)
+		return c, input(err)
+	}
+	cache, err := os.UserCacheDir()
+	if f.none || err != nil { // a user without a home has no cache
+		a.note("measuring %s", job.Model)
+		return job.Profile(ctx, m)
+	}
+	c, hit, err := job.Cached(ctx, filepath.Join(cache, "plimsoll", "profiles"), m)
+	if hit {
+		a.note("measured before: %s (--no-cache measures again)", job.Model)
+	}
+	return c, err
+}
+
+func (a *app) train() *cobra.Command {
+	f := &trainFlags{}
+	cmd := command("train", "Measure, plan and train under a memory limit", `Measure a model, plan its step under a memory limit, train along the plan, and evaluate on held-out samples.
+
+The limit is that of the device's arena and counts everything in it: weights, gradients, optimizer state, activations. A
+share is one of the peak of store-all, the step that recomputes nothing. Whatever the limit and the strategy, the weights
+after a step are the same bits.
+
+The folder of --out gets chain.json, plan.json, log.jsonl (a line a step), checkpoints, final.safetensors, report.html and
+trace.json. A run that was interrupted or killed goes on from its last checkpoint with --resume and ends with the same bits,
+also under another limit or strategy. Ctrl-C finishes the step and saves a checkpoint; a second one exits at once.`, nil)
+	cmd.Example = `  plimsoll train -m resnet32 --data digits --memory 40% --steps 600 --out runs/a
+  plimsoll train -m resnet20 --data glyphs --batch 64 --memory 200MiB --strategy rotor --steps 1000`
+	f.job.register(cmd)
+	f.rate.register(cmd)
+	f.how.register(cmd)
+	f.options.register(cmd)
+	f.cache.register(cmd)
+	s := cmd.Flags()
+	f.memory = units.Size{Share: 1}
+	s.Var(&f.memory, "memory", "memory limit of the arena: 4GiB, 512MB, 123, or a share as 40%")
+	s.StringVar(&f.strategy, "strategy", auto, "strategy; plimsoll plan --list shows them")
+	s.IntVar(&f.steps, "steps", 100, "training steps")
+	s.Float64Var(&f.clip, "clip-norm", 0, "clip the gradients to this norm, all of them together (default: no clipping)")
+	s.IntVar(&f.eval, "eval-every", 0, "steps between evaluations on held-out samples (default: at the end alone)")
+	s.StringVar(&f.onNaN, "on-nan", "stop", "when a step is not finite: stop, or skip it")
+	s.StringVar(&f.init, "init", "", "safetensors file with torchvision's names: weights to begin with")
+	s.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at this address, as in 127.0.0.1:9090")
+	f.keep.register(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := f.options.check(cmd.Flags()); err != nil {
+			return err
+		}
+		return a.runTrain(cmd.Context(), f)
+	}
+	return cmd
+}
+
+func (a *app) runTrain(ctx context.Context, f *trainFlags) error {
+	listener, err := listen(f.metrics)
+	if err != nil {
+		return err
+	}
+	if listener != nil {
+		defer func() { _ = listener.Close() }() // once more, when it served
+	}
+	r, err := a.planRun(ctx, f)
+	if err != nil {
+		return err
+	}
+	if r.From != nil {
+		defer func() { _ = r.From.Close() }() // of a file that was read
+	}
+	m := newMetrics(r)
+	if listener != nil {
+		defer m.serve(listener)()
+		a.note("metrics at http://%s/metrics", listener.Addr())
+	}
+	return a.trainAndWrite(ctx, f, r, m)
+}
+
+// trainAndWrite trains, writes the run's folder and prints the summary.
+func (a *app) trainAndWrite(ctx context.Context, f *trainFlags, r *train.Run, m *metrics) error {
+	log, err := a.openRun(f.keep, r)
+	if err != nil {
+		return err
+	}
+	s := a.newStatus(r)
+	r.Record = func(rec train.Record) error {
+		m.record(rec)
+		s.step(rec)
+		return log.add(rec, f.keep.due(rec.Step+1, r.Steps))
+	}
+	r.Evaluated = func(e train.Evaluation) error {
+		m.eval(e)
+		s.eval(e)
+		return log.add(e, false)
+	}
+	r.Saved = func(step int, err error) {
+		m.saved(step, err)
+		s.saved(step, err)
+	}
+	out, err := r.Do(ctx)
+	if err := firstOf(err, log.close()); err != nil {
+		return err
+	}
+	if err := writeRun(f.keep.out, r, out); err != nil {
+		return firstOf(out.Unsaved, err)
+	}
+	err = a.print(out.Summary, func(w io.Writer) { writeSummary(w, r, &out.Summary) })
+	return firstOf(out.Unsaved, err)
+}
+
+// planRun checks the flags, finds what to go on from, measures and plans.
+func (a *app) planRun(ctx context.Context, f *trainFlags) (*train.Run, error) {
+	s, err := candidates(f.strategy)
+	if err != nil {
+		return nil, err
+	}
+	rate, err := f.rate.rate(f.job.optimizer, f.steps)
+	if err != nil {
+		return nil, err
+	}
+	measure, err := f.how.measure(a.progress("profile"))
+	if err != nil {
+		return nil, err
+	}
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	f.job.onSkip = func(err error) { a.note("passed over: %v", err) }
+	job, err := f.job.open()
+	if err != nil {
+		return nil, err
+	}
+	r := &train.Run{
+		Job: job, Steps: f.steps, Rate: rate, MaxNorm: float32(f.clip), SkipNotFinite: f.onNaN == "skip", EvalEvery: f.eval,
+		Init: f.init, Saves: f.keep.saves(),
+	}
+	if err := a.resume(f.keep, r); err != nil {
+		return nil, err
+	}
+	if r.Chain, err = a.chain(ctx, job, f.cache, measure); err == nil {
+		err = planRun(ctx, r, s, f)
+	}
+	if err != nil && r.From != nil {
+		err = errors.Join(err, r.From.Close())
+	}
+	return r, err
+}
+
+// check refuses what no run can do.
+func (f *trainFlags) check() error {
+	switch {
+	case f.memory.IsZero():
+		return usage(fmt.Errorf("--memory is 0: give it, as in --memory 4GiB or --memory 40%%"))
+	case !(f.clip >= 0 && f.clip <= math.MaxFloat32):
+		return usage(fmt.Errorf("--clip-norm is %v: give a positive number, or 0 for no clipping", f.clip))
+	case f.eval < 0:
+		return usage(fmt.Errorf("--eval-every is %d: give a number of steps, or 0 for the end alone", f.eval))
+	case f.onNaN != "stop" && f.onNaN != "skip":
+		return usage(fmt.Errorf("unknown --on-nan %q: known are stop, skip", f.onNaN))
+	case f.init != "":
+		if _, err := os.Stat(f.init); err != nil {
+			return usage(fmt.Errorf("--init: %w", err))
+		}
+	}
+	return f.keep.check()
+}
+
+func planRun(ctx context.Context, r *train.Run, list []strategy.Strategy, f *trainFlags) error {
+	all, err := r.Job.StoreAllBytes()
+	if err != nil {
+		return err
+	}
+	r.Limit = f.memory.Of(all)
+	r.Plan, err = first(len(r.Chain.Layers), list, func(s strategy.Strategy) (*schedule.Plan, error) {
+		return executor.Plan(ctx, r.Job.Work, r.Chain, s, r.Limit, f.options.Options)
+	})
+	return err
+}
+
+// writeSummary prints a run for people.
+func writeSummary(out io.Writer, r *train.Run, s *train.Summary) {
+	all, _ := r.Job.StoreAllBytes() // it was planned with
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "trained\t%s on %s, %d steps of %d images, %s\n", r.Job.Model, r.Job.Data, s.Steps, r.Job.Config.Batch, units.Rate(s.ImagesPerS, "images"))
+	fmt.Fprintf(w, "loss\t%.4f in the last step\n", s.Loss)
+	fmt.Fprintf(w, "accuracy\t%.2f%% of %d held-out samples\n", 100*s.Accuracy, s.TestSamples)
+	fmt.Fprintf(w, "limit\t%s, %s of store-all's %s\n", units.Bytes(s.LimitBytes), share(float64(s.LimitBytes), float64(all)), units.Bytes(all))
+	fmt.Fprintf(w, "peak\tpredicted %s, measured %s\n", units.ExactBytes(s.PredictedPeakBytes), units.ExactBytes(s.MeasuredPeakBytes))
+	fmt.Fprintf(w, "step\tpredicted %s, measured %s (%s)\n", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS), s.Strategy)
+	fmt.Fprintf(w, "data\tsteps waited for it %s of their time\n", share(s.DataWaitShare, 1))
+	writeIncidents(w, s)
+	fmt.Fprintf(w, "weights\tsha256 %s\n", s.WeightsSHA256)
+	_ = w.Flush() // of a buffer
+}
+
+// writeIncidents prints what does not happen in every run.
+func writeIncidents(w io.Writer, s *train.Summary) {
+	for _, line := range []struct {
+		what string
+		n    int
+	}{
+		{"resumed\tafter %d steps\n", s.ResumedFrom},
+		{"skipped\t%d steps, whose gradients were not finite\n", s.Skipped},
+		{"bad data\t%d samples, passed over\n", int(s.BadSamples)},
+		{"saved\t%d checkpoints\n", s.Checkpoints},
+		{"not saved\t%d checkpoints\n", s.CheckpointsFailed},
+	} {
+		if line.n > 0 {
+			fmt.Fprintf(w, line.what, line.n)
+		}
+	}
+}
+
+// firstOf returns the first error.
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/bench"
+	"plimsoll/bench/report"
+	"plimsoll/executor/train"
+	"plimsoll/internal/units"
+)
+
+// validateFlags are the flags of plimsoll validate.
+type validateFlags struct {
+	job        jobFlags
+	rate       rateFlags
+	how        measureFlags
+	options    strategyFlags
+	cache      cacheFlags
+	memory     sizes
+	strategies string
+	steps      int
+	audit      bool
+	out        string
+}
+
+func (a *app) validate() *cobra.Command {
+	f := &validateFlags{memory: sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}}}
+	cmd := command("validate", "Compare predicted and measured time and memory over a grid", `Train a few steps along the plan of every strategy under every limit, in turns with store-all, and print predicted beside
+measured time and peak. Loss, weights, buffers, gradients and optimizer states are compared with store-all's after every
+step, byte for byte. With --audit the outputs, gradients, BatchNorm statistics and random state that every single op
+leaves are compared too, and the first layer that differs is named.
+
+The exit code is 1 when a row differs from store-all, or its peak from the predicted one.`, nil)
+	cmd.Example = `  plimsoll validate -m resnet20 --batch 16 --memory 100%,75%,50% --strategy rotor,rotor-exact --steps 3
+  plimsoll validate -m densenet121 --image 64 --batch 4 --memory 60% --audit`
+	f.job.register(cmd)
+	f.rate.register(cmd)
+	f.how.register(cmd)
+	f.options.register(cmd)
+	f.cache.register(cmd)
+	s := cmd.Flags()
+	s.Var(&f.memory, "memory", "memory limits of the arena, separated by commas")
+	s.StringVar(&f.strategies, "strategy", "all", "strategies, separated by commas; all is every one")
+	s.IntVar(&f.steps, "steps", 3, "training steps of each row")
+	s.BoolVar(&f.audit, "audit", false, "compare what every op leaves, too")
+	s.StringVar(&f.out, "out", "", "folder for validate.json, index.html and trace.json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := f.options.check(cmd.Flags()); err != nil {
+			return err
+		}
+		return a.runValidate(cmd.Context(), f)
+	}
+	return cmd
+}
+
+func (a *app) runValidate(ctx context.Context, f *validateFlags) error {
+	g, err := a.grid(f)
+	if err != nil {
+		return err
+	}
+	if err := makeable(f.out); err != nil {
+		return err
+	}
+	measure, err := f.how.measure(a.progress("profile"))
+	if err != nil {
+		return err
+	}
+	if g.Chain, err = a.chain(ctx, g.Job, f.cache, measure); err != nil {
+		return err
+	}
+	return a.runGrid(ctx, g, f.out, "validate")
+}
+
+// grid checks the flags and opens the job.
+func (a *app) grid(f *validateFlags) (*bench.Grid, error) {
+	rate, err := f.rate.rate(f.job.optimizer, f.steps)
+	if err != nil {
+		return nil, err
+	}
+	strategies, err := namedStrategies(f.strategies)
+	if err != nil {
+		return nil, err
+	}
+	job, err := f.job.open()
+	if err != nil {
+		return nil, err
+	}
+	limits, err := limitsOf(job, f.memory)
+	if err != nil {
+		return nil, err
+	}
+	return &bench.Grid{
+		Job: job, Limits: limits, Strategies: strategies, Options: f.options.Options, Steps: f.steps, Rate: rate,
+		Audit: f.audit, Progress: a.progress("validate"),
+	}, nil
+}
+
+func limitsOf(job *train.Job, list sizes) ([]bench.Limit, error) {
+	all, err := job.StoreAllBytes()
+	if err != nil {
+		return nil, err
+	}
+	var limits []bench.Limit
+	for _, size := range list {
+		if size.IsZero() {
+			return nil, usage(fmt.Errorf("--memory %s: a limit is 0", list.String()))
+		}
+		limits = append(limits, bench.Limit{Name: size.String(), Bytes: size.Of(all)})
+	}
+	return limits, nil
+}
+
+// runGrid measures a grid, writes its folder, prints its table, and fails when a row broke a promise.
+func (a *app) runGrid(ctx context.Context, g *bench.Grid, out, name string) error {
+	r, err := g.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if len(r.Rows) == 0 {
+		return nothingFits(r)
+	}
+	if out != "" {
+		if err := folder("--out", out); err != nil {
+			return err
+		}
+		if err := g.WriteFolder(out, name, r); err != nil {
+			return err
+		}
+	}
+	page, err := g.Page(r)
+	if err != nil {
+		return err
+	}
+	if err := a.print(r, func(w io.Writer) { writeGrid(w, page, r) }); err != nil {
+		return err
+	}
+	if failures := r.Failures(); len(failures) > 0 {
+		return fmt.Errorf("%d of %d rows broke a promise: %s", len(failures), len(r.Rows), strings.Join(failures, "; "))
+	}
+	return nil
+}
+
+// writeGrid prints a measured grid for people.
+func writeGrid(w io.Writer, page *report.Page, r *bench.Report) {
+	_ = page.Table().Text(w) // as all that is printed, it is not worth failing for
+	fmt.Fprintf(w, "\n%d plans ran; the median error of the predicted time is %.1f%% (%.1f%% by the costs measured before planning)\n",
+		len(r.Rows), 100*r.MedianError, 100*r.MedianPlannedError)
+	fmt.Fprintf(w, "100%% is %s, of which %s weights, gradients and optimizer\n", units.Bytes(r.StoreAllBytes), units.Bytes(r.StaticBytes))
+	seen := map[string]bool{}
+	for _, s := range r.Skipped {
+		if !seen[s.Strategy] {
+			fmt.Fprintf(w, "%s needs at least %s\n", s.Strategy, units.Bytes(s.SmallestBytes))
+		}
+		seen[s.Strategy] = true
+	}
+}
+
+// errNothingFits is returned for a grid of which no plan fits.
+var errNothingFits = errors.New("no strategy fits in any of the limits")
+
+func nothingFits(r *bench.Report) error {
+	best := slices.MinFunc(r.Skipped, func(a, b bench.Skip) int { return cmp.Compare(a.SmallestBytes, b.SmallestBytes) })
+	return fmt.Errorf("%w: the smallest that works is %s (--memory %d --strategy %s), needed by %s",
+		errNothingFits, units.Bytes(best.SmallestBytes), best.SmallestBytes, best.Strategy, best.NeededBy)
+}
