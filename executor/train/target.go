@@ -5,11 +5,9 @@ import (
 	"fmt"
 
 	"plimsoll/executor"
-	"plimsoll/kernels"
-	"plimsoll/kernels/cpu"
+	library "plimsoll/kernels/open"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
-	"plimsoll/runtime/host"
 	"plimsoll/runtime/open"
 )
 
@@ -19,9 +17,9 @@ func (s *Spec) Target() (executor.Target, error) {
 	if err != nil {
 		return executor.Target{}, err
 	}
-	lib, err := s.library(dev)
+	lib, err := library.Library(dev, library.Options{Threads: s.Threads})
 	if err != nil {
-		return executor.Target{}, errors.Join(err, dev.Close())
+		return executor.Target{}, errors.Join(fmt.Errorf("%w: --devices %s: %w", ErrSpec, s.Devices, err), dev.Close())
 	}
 	return executor.Target{Device: dev, Library: lib}, nil
 }
@@ -38,15 +36,6 @@ func (s *Spec) device() (runtime.Device, error) {
 		err = errors.Join(err, d.Close())
 	}
 	return nil, errors.Join(fmt.Errorf("%w: --devices %s is %d devices, and a job runs on one", ErrSpec, s.Devices, len(devices)), err)
-}
-
-// library returns the kernels that compute on a device.
-func (s *Spec) library(dev runtime.Device) (kernels.Library, error) {
-	processor, ok := dev.(*host.Device)
-	if !ok {
-		return nil, fmt.Errorf("%w: device %s computes nothing: use cpu", ErrSpec, dev.Info().Name)
-	}
-	return cpu.New(processor, cpu.Options{Threads: s.Threads})
 }
 
 // Runner is an executor with the device that it owns.

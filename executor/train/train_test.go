@@ -97,7 +97,7 @@ func TestSpecsThatDoNotGoTogether(t *testing.T) {
 	for want, change := range map[string]func(*Spec){
 		"--classes is 4, but data set digits has 10": func(s *Spec) { s.Config.Classes = 4 },
 		"2 devices, and a job runs on one":           func(s *Spec) { s.Devices = "cpu*2" },
-		"computes nothing":                           func(s *Spec) { s.Devices = "null" },
+		"no kernels for this device":                 func(s *Spec) { s.Devices = "null" },
 		"unknown model":                              func(s *Spec) { s.Model = "none" },
 		"unknown data set":                           func(s *Spec) { s.Data = "none" },
 		"batch":                                      func(s *Spec) { s.Config.Batch = 0 },

@@ -1,0 +1,67 @@
+// Package open finds the kernel library for a device.
+package open
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"plimsoll/kernels"
+	"plimsoll/kernels/cpu"
+	"plimsoll/runtime"
+)
+
+// Options are those of all libraries; each takes what concerns it. The zero value is every library's default.
+type Options struct {
+	Threads int    // workers of the CPU library; 0: all cores
+	Vendor  string // vendors' GPU libraries: "refuse", "prefer", "require"; "": prefer
+}
+
+// Backend makes the library of one kind of device.
+type Backend struct {
+	Kind string // of runtime.Info
+	Open func(runtime.Device, Options) (kernels.Library, error)
+}
+
+// ErrNone is returned for a device that no library computes on.
+var ErrNone = errors.New("no kernels for this device")
+
+var backends = []Backend{{Kind: "host", Open: openCPU}}
+
+// Register makes a backend known; call it from an init function. A kind that is taken is our own bug.
+func Register(b Backend) {
+	if slices.Contains(kinds(), b.Kind) {
+		panic("BUG: two kernel libraries are for " + b.Kind)
+	}
+	backends = append(backends, b)
+}
+
+// Library returns the kernels that compute on a device. Errors: ErrNone, those of the library.
+func Library(dev runtime.Device, o Options) (kernels.Library, error) {
+	info := dev.Info()
+	for _, b := range backends {
+		if b.Kind == info.Kind {
+			return b.Open(dev, o)
+		}
+	}
+	return nil, fmt.Errorf("%w: %s is a device of kind %s, and there are kernels for %s; use cpu",
+		ErrNone, info.Name, info.Kind, strings.Join(kinds(), ", "))
+}
+
+func kinds() []string {
+	var all []string
+	for _, b := range backends {
+		all = append(all, b.Kind)
+	}
+	return all
+}
+
+// openCPU asks for a device whose memory can be read in place.
+func openCPU(dev runtime.Device, o Options) (kernels.Library, error) {
+	memory, ok := dev.(cpu.Memory)
+	if !ok {
+		return nil, fmt.Errorf("BUG: host device %s gives no access to its memory", dev.Info().Name)
+	}
+	return cpu.New(memory, cpu.Options{Threads: o.Threads})
+}
