@@ -322,7 +322,7 @@ func TestCancellation(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	c := deepChain(30)
-	for _, name := range []string{"revolve", "rotor", "rotor-exact", "rotor-floating"} {
+	for _, name := range []string{"revolve", "rotor", "rotor-exact", "rotor-floating", "dtr"} {
 		p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c)}
 		if _, err := named(t, name).Solve(ctx, p); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", name, err)

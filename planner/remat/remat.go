@@ -47,5 +47,11 @@ func Strategies() []strategy.Strategy {
 			Paper:   thesis, Section: "Theorem 5 repaired, Algorithms 1 and 2",
 			Solve: rotorFloating.solve,
 		},
+		{
+			Name:    "dtr",
+			Summary: "evicts what is cheap, large and unused for long, as Dynamic Tensor Rematerialization does at run time",
+			Paper:   `M. Kirisame et al., "Dynamic Tensor Rematerialization", ICLR, 2021`, Section: "2 and 4.1",
+			Solve: solveDTR,
+		},
 	}
 }
