@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 
+	"plimsoll/planner/milp"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -31,12 +32,15 @@ func Names() []string {
 	return names
 }
 
-// Lookup returns the strategy of that name. Errors: ErrUnknownStrategy.
+// Lookup returns the strategy of that name. Errors: ErrUnknownStrategy, milp.ErrNoSolver.
 func Lookup(name string) (strategy.Strategy, error) {
 	for _, s := range Strategies() {
 		if s.Name == name {
 			return s, nil
 		}
+	}
+	if name == remat.Checkmate {
+		return strategy.Strategy{}, fmt.Errorf("%s: %w", name, milp.ErrNoSolver)
 	}
 	return strategy.Strategy{}, fmt.Errorf("%w %q: known are %s", ErrUnknownStrategy, name, strings.Join(Names(), ", "))
 }

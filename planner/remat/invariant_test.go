@@ -25,7 +25,7 @@ func TestStrategiesOnRandomChains(t *testing.T) {
 		for memory := int64(-1); memory <= storeAllPeak(t, c)+1; memory++ {
 			p := strategy.Problem{Chain: c, Memory: memory, Options: strategy.Options{Slots: 20}}
 			now := map[string]float64{}
-			for _, s := range Strategies() {
+			for _, s := range always() {
 				now[s.Name] = j.makespan(s.Name, p)
 				if before, ok := last[s.Name]; ok && !notWorse(now[s.Name], before) {
 					t.Fatalf("%s is slower at %d than one byte below: %v, %v: %+v", s.Name, memory, now[s.Name], before, c)
@@ -60,7 +60,7 @@ func TestSmallestLimit(t *testing.T) {
 	refused := 0
 	for range 40 {
 		c := randomChain(rng, 1+rng.IntN(7), false)
-		for _, s := range Strategies() {
+		for _, s := range always() {
 			for _, memory := range []int64{math.MinInt64, -1, 0, c.InputBytes} {
 				p := strategy.Problem{Chain: c, Memory: memory, Options: strategy.Options{Slots: 25}}
 				_, err := s.Solve(context.Background(), p)
@@ -154,7 +154,7 @@ func expectSame(t *testing.T, f *Frontier, name string, p strategy.Problem) {
 func TestDeterminism(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	c := deepChain(24)
-	for _, s := range Strategies() {
+	for _, s := range always() {
 		p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c)}
 		if s.Name != "store-all" {
 			p.Memory = p.Memory * 3 / 5
@@ -306,7 +306,7 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%s: %v, want %v that says %q", k.name, err, k.want, k.says)
 		}
 	}
-	for _, s := range Strategies() {
+	for _, s := range always() {
 		for _, c := range []*chain.Chain{negative, {}} {
 			for _, segments := range []int{0, 1} {
 				p := strategy.Problem{Chain: c, Memory: 1 << 40, Options: strategy.Options{Segments: segments}}

@@ -4,12 +4,31 @@
 // function of the costs of a chain; the package knows no device, no clock and no offloading. Sequences hold compute ops only.
 package remat
 
-import "plimsoll/planner/strategy"
+import (
+	"plimsoll/planner/milp"
+	"plimsoll/planner/strategy"
+)
 
 const thesis = `A. Shilova, "Memory saving strategies for deep neural network training", Université de Bordeaux, 2021`
 
-// Strategies returns the registry entries of this package, from the simplest to the most thorough.
+// Strategies returns the registry entries of this package that this build can run, from the simplest to the most
+// thorough, and those of other systems last.
 func Strategies() []strategy.Strategy {
+	if milp.Built {
+		return append(always(), strategy.Strategy{
+			Name:    Checkmate,
+			Summary: "an integer program up to 8 layers, its relaxation with two-phase rounding beyond",
+			Paper:   `P. Jain et al., "Checkmate: breaking the memory wall with optimal tensor rematerialization", MLSys, 2020`, Section: "4 and 5",
+			Solve: solveCheckmate,
+		})
+	}
+	return always()
+}
+
+// Checkmate is the strategy that needs a solver of linear programs: see milp.Built.
+const Checkmate = "checkmate"
+
+func always() []strategy.Strategy {
 	return []strategy.Strategy{
 		{
 			Name:    "store-all",

@@ -1,0 +1,72 @@
+//go:build highs
+
+package milp
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/bartolsthoorn/gohighs/highs"
+)
+
+// Built reports whether this build has a solver.
+const Built = true
+
+// Solve finds the least cost, on one thread and with a fixed seed. The context is looked at before the solver starts.
+// Errors: the context's, ErrInfeasible, ErrStopped.
+func (p *Program) Solve(ctx context.Context, o Options) (*Solution, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	s, err := p.model(o.Relax).Solve(options(o)...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: HiGHS: %w", ErrStopped, err)
+	}
+	switch {
+	case s.IsInfeasible():
+		return nil, ErrInfeasible
+	case !s.HasSolution() || math.IsInf(s.Objective, 0) || len(s.ColValues) != p.Vars():
+		return nil, fmt.Errorf("%w: HiGHS says %v", ErrStopped, s.Status)
+	}
+	return &Solution{Values: s.ColValues, Objective: s.Objective, Proved: s.IsOptimal()}, nil
+}
+
+func options(o Options) []highs.SolveOption {
+	list := []highs.SolveOption{
+		highs.WithOutput(false), highs.WithThreads(1), highs.WithIntOption("random_seed", 1), highs.WithMIPRelGap(0),
+	}
+	if o.Nodes > 0 {
+		list = append(list, highs.WithIntOption("mip_max_nodes", o.Nodes))
+	}
+	if o.Iterations > 0 {
+		list = append(list, highs.WithIntOption("simplex_iteration_limit", o.Iterations), highs.WithIntOption("ipm_iteration_limit", o.Iterations))
+	}
+	return list
+}
+
+func (p *Program) model(relax bool) *highs.Model {
+	m := &highs.Model{ColCosts: p.cost, ColLower: p.low, ColUpper: p.high}
+	for i, r := range p.rows {
+		m.RowLower, m.RowUpper = append(m.RowLower, r.low), append(m.RowUpper, r.high)
+		for _, t := range r.terms {
+			if t.Coef != 0 {
+				m.ConstMatrix = append(m.ConstMatrix, highs.Nonzero{Row: i, Col: int(t.Var), Val: t.Coef})
+			}
+		}
+	}
+	if relax {
+		return m
+	}
+	for _, integer := range p.integer {
+		kind := highs.Continuous
+		if integer {
+			kind = highs.Integer
+		}
+		m.VarTypes = append(m.VarTypes, kind)
+	}
+	return m
+}
