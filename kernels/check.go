@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"slices"
 
 	"plimsoll/runtime"
 )
@@ -25,6 +26,12 @@ func (c Call) Check() error {
 		return bad(kind, "AddDX", "has %d entries for %d inputs", len(c.AddDX), len(c.In))
 	}
 	return c.checkBatch()
+}
+
+// Has reports whether an input or the output of a checked call is of type t.
+func (c Call) Has(t DType) bool {
+	y, _ := c.Op.Infer(c.In)
+	return y.DType == t || slices.ContainsFunc(c.In, func(d Desc) bool { return d.DType == t })
 }
 
 func (c Call) hasPass() bool {
@@ -124,7 +131,7 @@ func (c Call) backwardUses(l *uses, o Operands) {
 		if needs.Input(i) && (params || !c.Op.Split()) {
 			l.add(X, i, at(o.X, i), d.Bytes(), true, false)
 		}
-		if inputs && d.DType == Float32 && !c.Skips(i) {
+		if inputs && d.DType.Float() && !c.Skips(i) {
 			l.add(DX, i, at(o.DX, i), d.Bytes(), c.Adds(i), true)
 		}
 	}

@@ -9,14 +9,19 @@ import (
 	"plimsoll/runtime"
 )
 
-// inputsOf returns inputs that fit everyOp[i].
-func inputsOf(op Op) []Desc {
-	image := F32(2, 4, 4, 6)
-	switch op.(type) {
+// activations are the types of activations.
+var activations = []DType{Float32, BFloat16}
+
+// inputsOf returns inputs of one type that fit everyOp[i].
+func inputsOf(op Op, d DType) []Desc {
+	image := F32(2, 4, 4, 6).As(d)
+	switch op := op.(type) {
 	case BatchNorm, Add, Concat:
 		return []Desc{image, image}
 	case SoftmaxCrossEntropy:
-		return []Desc{F32(2, 6), labels(2)}
+		return []Desc{F32(2, 6).As(d), labels(2)}
+	case Cast:
+		return []Desc{image.As(BFloat16 - op.To)}
 	}
 	return []Desc{image}
 }
@@ -26,6 +31,18 @@ func passesOf(op Op) []Pass {
 		return []Pass{Forward, BackwardInput, BackwardParams}
 	}
 	return []Pass{Forward, Backward}
+}
+
+// everyCall returns a call of each pass of each op, in both types of activations.
+func everyCall() (calls []Call) {
+	for _, op := range everyOp {
+		for _, pass := range passesOf(op) {
+			for _, d := range activations {
+				calls = append(calls, Call{Op: op, In: inputsOf(op, d), Pass: pass, Train: true})
+			}
+		}
+	}
+	return calls
 }
 
 // place gives every operand of a call a span of its own.
@@ -96,8 +113,10 @@ func TestUses(t *testing.T) {
 		{Call{Op: everyOp[9]}, "X[0] >Y"},
 		{Call{Op: everyOp[9], Train: true, Pass: Backward}, "DY >DX[0] Scalars"},
 		{Call{Op: everyOp[10], Train: true, Pass: Backward}, "X[1] >DX[0] Saved[0]"},
+		{Call{Op: everyOp[11], Train: true}, "X[0] >Y"},
+		{Call{Op: everyOp[11], Train: true, Pass: Backward}, "DY >DX[0]"},
 	} {
-		c.call.In = inputsOf(c.call.Op)
+		c.call.In = inputsOf(c.call.Op, Float32)
 		if err := c.call.Check(); err != nil {
 			t.Fatal(err)
 		}
@@ -127,25 +146,23 @@ func TestOperandsCheck(t *testing.T) {
 		"arena":    func(s *runtime.Span) { s.Space = runtime.Host },
 	}
 	refused := 0
-	for _, op := range everyOp {
-		for _, pass := range passesOf(op) {
-			c := Call{Op: op, In: inputsOf(op), Pass: pass, Train: true, UpdateStats: true}
-			for _, u := range c.Uses(place(c, 128), 128) {
-				for what, spoil := range spoils {
-					o := place(c, 128)
-					spoil(spanOf(&o, u.Operand))
-					err := o.Check(c, 128)
-					var e *OpError
-					if !errors.As(err, &e) || e.Kind != op.Kind() || e.Field != u.Operand.String() && what != "negative" {
-						t.Errorf("%s %v with %v spoiled (%s): %v", op.Kind(), pass, u.Operand, what, err)
-					}
-					refused++
+	for _, c := range everyCall() {
+		c.UpdateStats = true
+		for _, u := range c.Uses(place(c, 128), 128) {
+			for what, spoil := range spoils {
+				o := place(c, 128)
+				spoil(spanOf(&o, u.Operand))
+				err := o.Check(c, 128)
+				var e *OpError
+				if !errors.As(err, &e) || e.Kind != c.Op.Kind() || e.Field != u.Operand.String() && what != "negative" {
+					t.Errorf("%s %v with %v spoiled (%s): %v", c.Op.Kind(), c.Pass, u.Operand, what, err)
 				}
+				refused++
 			}
 		}
 	}
-	if refused < 300 {
-		t.Errorf("tried %d spoiled operands, want at least 300", refused)
+	if refused < 600 {
+		t.Errorf("tried %d spoiled operands, want at least 600", refused)
 	}
 }
 
@@ -153,37 +170,34 @@ func TestOperandsCheck(t *testing.T) {
 // accumulated shares with nothing.
 func TestOverlaps(t *testing.T) {
 	pairs, allowed := 0, 0
-	for _, op := range everyOp {
-		for _, pass := range passesOf(op) {
-			c := Call{Op: op, In: inputsOf(op), Pass: pass, Train: true}
-			uses := c.Uses(place(c, 64), 64)
-			for _, u := range uses {
-				for _, v := range uses {
-					if !u.Write || u.Operand == v.Operand {
-						continue
-					}
-					o := place(c, 64)
-					to := spanOf(&o, u.Operand)
-					to.Offset = spanOf(&o, v.Operand).Offset
-					may := !v.Write && op.Alias(pass, u.Operand, v.Operand) && u.Bytes == v.Bytes
-					if err := o.Check(c, 64); (err == nil) != may {
-						t.Errorf("%s %v: %v on %v: %v, want allowed: %v", op.Kind(), pass, u.Operand, v.Operand, err, may)
-					}
-					adding := c
-					adding.AddDX = []bool{true, true}
-					if err := o.Check(adding, 64); may && pass != Forward && err == nil {
-						t.Errorf("%s %v: an accumulated %v on %v was accepted", op.Kind(), pass, u.Operand, v.Operand)
-					}
-					pairs++
-					if may {
-						allowed++
-					}
+	for _, c := range everyCall() {
+		uses := c.Uses(place(c, 64), 64)
+		for _, u := range uses {
+			for _, v := range uses {
+				if !u.Write || u.Operand == v.Operand {
+					continue
+				}
+				o := place(c, 64)
+				to := spanOf(&o, u.Operand)
+				to.Offset = spanOf(&o, v.Operand).Offset
+				may := !v.Write && c.Op.Alias(c.Pass, u.Operand, v.Operand) && u.Bytes == v.Bytes
+				if err := o.Check(c, 64); (err == nil) != may {
+					t.Errorf("%s %v: %v on %v: %v, want allowed: %v", c.Op.Kind(), c.Pass, u.Operand, v.Operand, err, may)
+				}
+				adding := c
+				adding.AddDX = []bool{true, true}
+				if err := o.Check(adding, 64); may && c.Pass != Forward && err == nil {
+					t.Errorf("%s %v: an accumulated %v on %v was accepted", c.Op.Kind(), c.Pass, u.Operand, v.Operand)
+				}
+				pairs++
+				if may {
+					allowed++
 				}
 			}
 		}
 	}
-	if pairs < 60 || allowed < 9 {
-		t.Errorf("tried %d pairs, %d of them aliases; want at least 60 and 9", pairs, allowed)
+	if pairs < 120 || allowed < 18 {
+		t.Errorf("tried %d pairs, %d of them aliases; want at least 120 and 18", pairs, allowed)
 	}
 }
 
@@ -196,11 +210,11 @@ func TestBadCalls(t *testing.T) {
 	}{
 		{Call{}, "Op"},
 		{Call{Op: conv}, "X"},
-		{Call{Op: conv, In: inputsOf(conv), Pass: Backward}, "Pass"},
-		{Call{Op: norm, In: inputsOf(norm), Pass: BackwardInput}, "Pass"},
-		{Call{Op: norm, In: inputsOf(norm), Pass: 9}, "Pass"},
-		{Call{Op: norm, In: inputsOf(norm), SkipDX: make([]bool, 3)}, "SkipDX"},
-		{Call{Op: norm, In: inputsOf(norm), AddDX: make([]bool, 3)}, "AddDX"},
+		{Call{Op: conv, In: inputsOf(conv, Float32), Pass: Backward}, "Pass"},
+		{Call{Op: norm, In: inputsOf(norm, Float32), Pass: BackwardInput}, "Pass"},
+		{Call{Op: norm, In: inputsOf(norm, Float32), Pass: 9}, "Pass"},
+		{Call{Op: norm, In: inputsOf(norm, Float32), SkipDX: make([]bool, 3)}, "SkipDX"},
+		{Call{Op: norm, In: inputsOf(norm, Float32), AddDX: make([]bool, 3)}, "AddDX"},
 		{Call{Op: BatchNorm{}, In: []Desc{F32(1, 1, 1, 5)}, Train: true}, "X"},
 	} {
 		var e *OpError

@@ -7,24 +7,52 @@ import "fmt"
 const Alignment = 64
 
 // DType is an element type.
+//
+// Activations and their gradients are Float32 or BFloat16. Everything else stays Float32 whatever they are: parameters
+// (so the weights of a bfloat16 model are its master weights), their gradients, buffers, the optimizer's state,
+// BatchNorm's saved statistics, the probabilities that the loss saves, and the loss.
+//
+// On BFloat16 an op computes what it computes on the same values in Float32, with sums in Float32 at least, and rounds
+// each element of Y or DX once, when it is complete. Conv2D and Linear round their weight, not their bias, before they
+// multiply, as tensor cores want it.
 type DType uint8
 
 const (
 	Float32 DType = iota
 	Int32
+	BFloat16 // the upper half of a float32: 8 bits of exponent, 7 of fraction
 )
 
+// dtypes are the names of the types, by type.
+var dtypes = [...]string{Float32: "float32", Int32: "int32", BFloat16: "bfloat16"}
+
 // Size returns the bytes of one element.
-func (d DType) Size() int64 { return 4 }
+func (d DType) Size() int64 {
+	if d == BFloat16 {
+		return 2
+	}
+	return 4
+}
+
+// Float reports whether activations can be of this type.
+func (d DType) Float() bool { return d == Float32 || d == BFloat16 }
 
 func (d DType) String() string {
-	switch d {
-	case Float32:
-		return "float32"
-	case Int32:
-		return "int32"
+	if int(d) < len(dtypes) {
+		return dtypes[d]
 	}
 	return fmt.Sprintf("dtype(%d)", uint8(d))
+}
+
+// ParseFloat returns the type of activations that a name stands for: float32, bfloat16 or, short, bf16.
+func ParseFloat(name string) (DType, error) {
+	switch name {
+	case "float32":
+		return Float32, nil
+	case "bfloat16", "bf16":
+		return BFloat16, nil
+	}
+	return 0, fmt.Errorf("unknown element type %q: known are float32 and bfloat16 (bf16)", name)
 }
 
 // Shape is a tensor's extents, outermost first. Images are channels last: N, H, W, C; vectors N, C.
@@ -38,6 +66,12 @@ type Desc struct {
 
 // F32 returns the description of a float32 tensor.
 func F32(extents ...int) Desc { return Desc{Shape: extents, DType: Float32} }
+
+// BF16 returns the description of a bfloat16 tensor.
+func BF16(extents ...int) Desc { return Desc{Shape: extents, DType: BFloat16} }
+
+// As returns the description of a tensor of the same shape and another type.
+func (d Desc) As(t DType) Desc { return Desc{Shape: d.Shape, DType: t} }
 
 // MaxExtent and MaxElements bound shapes and attributes, so that no size overflows.
 const (

@@ -1,6 +1,12 @@
 package kernels
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrType is returned by a library for a call in an element type that it does not compute in.
+var ErrType = errors.New("the kernels do not compute in this element type")
 
 // OpError says that an op cannot be applied: a bad attribute or inputs that do not fit.
 type OpError struct {

@@ -36,7 +36,7 @@ func (c Conv2D) Infer(in []Desc) (Desc, error) {
 	if err := F32(d.Out, d.KernelH, d.KernelW, depth/d.Groups).check(); err != nil {
 		return Desc{}, bad(c.Kind(), "Out", "the weight %v", err)
 	}
-	return output(c.Kind(), in[0].Shape[0], h, w, d.Out)
+	return output(c.Kind(), in[0].DType, in[0].Shape[0], h, w, d.Out)
 }
 
 // Infer implements Op.
@@ -78,14 +78,14 @@ func (c Concat) Infer(in []Desc) (Desc, error) {
 		if err := tensor(c.Kind(), i, d); err != nil {
 			return Desc{}, err
 		}
-		if !slices.Equal(head(d), head(in[0])) {
+		if !slices.Equal(head(d), head(in[0])) || d.DType != in[0].DType {
 			return Desc{}, bad(c.Kind(), "X", "input %d is %v, input 0 is %v: only the last axis may differ", i, d, in[0])
 		}
 		if depth += channels(d); depth > MaxExtent {
 			return Desc{}, bad(c.Kind(), "X", "the channels of inputs 0 to %d sum to more than %d", i, MaxExtent)
 		}
 	}
-	return output(c.Kind(), append(slices.Clone(head(in[0])), depth)...)
+	return output(c.Kind(), in[0].DType, append(slices.Clone(head(in[0])), depth)...)
 }
 
 // head returns all axes but the last.
@@ -133,7 +133,7 @@ func (g GlobalAvgPool) Infer(in []Desc) (Desc, error) {
 	if err := arity(g.Kind(), in, 1, 4); err != nil {
 		return Desc{}, err
 	}
-	return F32(in[0].Shape[0], in[0].Shape[3]), nil
+	return output(g.Kind(), in[0].DType, in[0].Shape[0], in[0].Shape[3])
 }
 
 // Infer implements Op.
@@ -151,7 +151,7 @@ func (l Linear) Infer(in []Desc) (Desc, error) {
 	if features > MaxElements/int64(l.Out) {
 		return Desc{}, bad(l.Kind(), "Out", "a weight of %dx%d has more than %d elements", l.Out, features, int64(MaxElements))
 	}
-	return output(l.Kind(), in[0].Shape[0], l.Out)
+	return output(l.Kind(), in[0].DType, in[0].Shape[0], l.Out)
 }
 
 // Infer implements Op.
@@ -166,6 +166,18 @@ func (s SoftmaxCrossEntropy) Infer(in []Desc) (Desc, error) {
 		return Desc{}, bad(s.Kind(), "X", "labels are %v, want %v", in[1], want)
 	}
 	return F32(2), nil
+}
+
+// Infer implements Op.
+func (c Cast) Infer(in []Desc) (Desc, error) {
+	if !c.To.Float() {
+		return Desc{}, bad(c.Kind(), "To", "%v is neither float32 nor bfloat16", c.To)
+	}
+	y, err := same(c.Kind(), in, 1)
+	if err == nil && y.DType == c.To {
+		return Desc{}, bad(c.Kind(), "To", "input 0 is %v already", y)
+	}
+	return y.As(c.To), err
 }
 
 func pool(kind string, in []Desc, a AvgPool) (Desc, error) {
@@ -184,7 +196,7 @@ func pool(kind string, in []Desc, a AvgPool) (Desc, error) {
 	if err != nil {
 		return Desc{}, err
 	}
-	return output(kind, in[0].Shape[0], h, w, in[0].Shape[3])
+	return output(kind, in[0].DType, in[0].Shape[0], h, w, in[0].Shape[3])
 }
 
 // window returns the output extent of a sliding window along one axis, as PyTorch:
@@ -208,19 +220,19 @@ func window(kind, axis string, extent, kernel, stride, pad, dilation int) (int, 
 // maxAttribute bounds the attributes of windows.
 const maxAttribute = 1 << 24
 
-// output describes a float32 output, which must not be too large.
-func output(kind string, extents ...int) (Desc, error) {
-	d := F32(extents...)
+// output describes an output, which must not be too large.
+func output(kind string, t DType, extents ...int) (Desc, error) {
+	d := Desc{Shape: extents, DType: t}
 	if err := d.check(); err != nil {
 		return Desc{}, bad(kind, "Y", "%v", err)
 	}
 	return d, nil
 }
 
-// tensor refuses an input that is not float32 of at least one axis.
+// tensor refuses an input that is not of an activation's type and at least one axis.
 func tensor(kind string, index int, d Desc) error {
-	if len(d.Shape) < 1 || d.DType != Float32 {
-		return bad(kind, "X", "input %d is %v, want float32 with at least one axis", index, d)
+	if len(d.Shape) < 1 || !d.DType.Float() {
+		return bad(kind, "X", "input %d is %v, want float32 or bfloat16 with at least one axis", index, d)
 	}
 	if err := d.check(); err != nil {
 		return bad(kind, "X", "input %d is %v", index, err)
@@ -244,7 +256,7 @@ func arity(kind string, in []Desc, n, axes int) error {
 	return nil
 }
 
-// same refuses anything but n inputs of one shape, and returns it.
+// same refuses anything but n inputs of one shape and type, and returns it.
 func same(kind string, in []Desc, n int) (Desc, error) {
 	if len(in) != n {
 		return Desc{}, bad(kind, "X", "want %d inputs, have %d", n, len(in))
@@ -254,8 +266,8 @@ func same(kind string, in []Desc, n int) (Desc, error) {
 			return Desc{}, err
 		}
 		if !in[i].Equal(in[0]) {
-			return Desc{}, bad(kind, "X", "input %d is %v, input 0 is %v: want equal shapes", i, in[i], in[0])
+			return Desc{}, bad(kind, "X", "input %d is %v, input 0 is %v: want equal shapes and types", i, in[i], in[0])
 		}
 	}
-	return F32(slices.Clone(in[0].Shape)...), nil
+	return Desc{Shape: slices.Clone(in[0].Shape), DType: in[0].DType}, nil
 }

@@ -144,7 +144,7 @@ func TestBadOps(t *testing.T) {
 var everyOp = []Op{
 	Conv2D{Out: 4, KernelH: 3, KernelW: 3, PadH: 1, PadW: 1, Bias: true}, Linear{Out: 4, Bias: true},
 	BatchNorm{Residual: true, ReLU: true}, ReLU{}, Add{}, Concat{}, MaxPool{KernelH: 2, KernelW: 2},
-	AvgPool{KernelH: 2, KernelW: 2}, GlobalAvgPool{}, Dropout{P: 0.5}, SoftmaxCrossEntropy{},
+	AvgPool{KernelH: 2, KernelW: 2}, GlobalAvgPool{}, Dropout{P: 0.5}, SoftmaxCrossEntropy{}, Cast{},
 }
 
 // FuzzInfer: no attributes or shapes make Infer panic or overflow; what it accepts has sizes that can be computed.
@@ -159,10 +159,10 @@ func FuzzInfer(f *testing.F) {
 			Linear{Out: i(kernel)}, BatchNorm{Residual: groups%2 == 0}, ReLU{}, Add{}, Concat{},
 			MaxPool{KernelH: i(kernel), KernelW: i(stride), StrideH: i(stride), PadH: i(pad), PadW: i(dilation)},
 			AvgPool{KernelH: i(kernel), KernelW: i(groups), StrideW: i(stride), PadW: i(pad)},
-			GlobalAvgPool{}, Dropout{P: math.Float32frombits(uint32(kernel))}, SoftmaxCrossEntropy{},
+			GlobalAvgPool{}, Dropout{P: math.Float32frombits(uint32(kernel))}, SoftmaxCrossEntropy{}, Cast{To: DType(stride)},
 		}
 		op := ops[int(kind)%len(ops)]
-		all := []Desc{F32(i(n), i(h), i(w), i(c)), F32(i(n), i(h), i(w), i(kernel)), {Shape: Shape{i(n)}, DType: DType(groups)}, F32(), F32(i(n), i(c))}
+		all := []Desc{F32(i(n), i(h), i(w), i(c)), F32(i(n), i(h), i(w), i(kernel)), {Shape: Shape{i(n)}, DType: DType(groups)}, F32(), F32(i(n), i(c)), BF16(i(n), i(h), i(w), i(c))}
 		in := slices.Concat(all, all)[int(inputs)%len(all):][:int(inputs/16)%4]
 		y, err := op.Infer(in)
 		if err != nil {

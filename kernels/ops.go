@@ -60,9 +60,12 @@ type Linear struct {
 type Dropout struct{ P float32 }
 
 // SoftmaxCrossEntropy is the mean over N of -log softmax(X[0])[label]. X[0]: N,C logits, X[1]: N int32 labels.
-// Y is float32[2]: the loss and the number of correct predictions. Saved: softmax N,C. DY is implied to be 1.
+// Y is float32[2]: the loss and the number of correct predictions. Saved: softmax N,C, float32. DY is implied to be 1.
 // A label outside 0..C-1 makes the loss NaN.
 type SoftmaxCrossEntropy struct{}
+
+// Cast is X[0] in the other of Float32 and BFloat16, rounded to the nearest, ties to even; its gradient is cast back.
+type Cast struct{ To DType }
 
 func (Conv2D) Kind() string              { return "conv2d" }
 func (BatchNorm) Kind() string           { return "batchnorm" }
@@ -75,6 +78,7 @@ func (GlobalAvgPool) Kind() string       { return "globalavgpool" }
 func (Linear) Kind() string              { return "linear" }
 func (Dropout) Kind() string             { return "dropout" }
 func (SoftmaxCrossEntropy) Kind() string { return "softmax_cross_entropy" }
+func (Cast) Kind() string                { return "cast" }
 
 // Needs: what backward reads.
 
@@ -88,6 +92,7 @@ func (AvgPool) Needs() Needs       { return Needs{} }
 func (GlobalAvgPool) Needs() Needs { return Needs{} }
 func (Linear) Needs() Needs        { return Needs{Inputs: []bool{true}} }
 func (Dropout) Needs() Needs       { return Needs{} }
+func (Cast) Needs() Needs          { return Needs{} }
 
 // Needs of the loss: the labels; the probabilities are saved.
 func (SoftmaxCrossEntropy) Needs() Needs { return Needs{Inputs: []bool{false, true}} }
@@ -105,6 +110,7 @@ func (AvgPool) Split() bool             { return false }
 func (GlobalAvgPool) Split() bool       { return false }
 func (Dropout) Split() bool             { return false }
 func (SoftmaxCrossEntropy) Split() bool { return false }
+func (Cast) Split() bool                { return false }
 
 // Alias: which outputs may lie exactly on which inputs.
 
@@ -124,6 +130,7 @@ func (Concat) Alias(p Pass, out, in Operand) bool        { return never(p, out, 
 func (MaxPool) Alias(p Pass, out, in Operand) bool       { return never(p, out, in) }
 func (AvgPool) Alias(p Pass, out, in Operand) bool       { return never(p, out, in) }
 func (GlobalAvgPool) Alias(p Pass, out, in Operand) bool { return never(p, out, in) }
+func (Cast) Alias(p Pass, out, in Operand) bool          { return never(p, out, in) }
 func (ReLU) Alias(p Pass, out, in Operand) bool          { return elementwise(p, out, in) }
 func (Add) Alias(p Pass, out, in Operand) bool           { return elementwise(p, out, in) }
 func (Dropout) Alias(p Pass, out, in Operand) bool       { return elementwise(p, out, in) }
@@ -143,7 +150,8 @@ func (b BatchNorm) Alias(pass Pass, out, in Operand) bool {
 	return in == Operand{X, 0} || (in.Role == DY && !b.Residual)
 }
 
-// Alias of the loss: the logits' gradient may lie on the saved probabilities.
+// Alias of the loss: the logits' gradient may lie on the saved probabilities (when both are float32: aliases share all
+// their bytes).
 func (SoftmaxCrossEntropy) Alias(pass Pass, out, in Operand) bool {
 	return pass != Forward && out.Role == DX && in == Operand{Save, 0}
 }
@@ -190,6 +198,7 @@ func (AvgPool) Params([]Desc) []Param             { return nil }
 func (GlobalAvgPool) Params([]Desc) []Param       { return nil }
 func (Dropout) Params([]Desc) []Param             { return nil }
 func (SoftmaxCrossEntropy) Params([]Desc) []Param { return nil }
+func (Cast) Params([]Desc) []Param                { return nil }
 
 // Saved.
 
@@ -209,7 +218,7 @@ func (m MaxPool) Saved(in []Desc) []Desc {
 }
 
 // Saved implements Op: the probabilities.
-func (SoftmaxCrossEntropy) Saved(in []Desc) []Desc { return []Desc{in[0]} }
+func (SoftmaxCrossEntropy) Saved(in []Desc) []Desc { return []Desc{in[0].As(Float32)} }
 
 func (Conv2D) Saved([]Desc) []Desc        { return nil }
 func (ReLU) Saved([]Desc) []Desc          { return nil }
@@ -219,5 +228,6 @@ func (AvgPool) Saved([]Desc) []Desc       { return nil }
 func (GlobalAvgPool) Saved([]Desc) []Desc { return nil }
 func (Linear) Saved([]Desc) []Desc        { return nil }
 func (Dropout) Saved([]Desc) []Desc       { return nil }
+func (Cast) Saved([]Desc) []Desc          { return nil }
 
 func channels(d Desc) int { return d.Shape[len(d.Shape)-1] }

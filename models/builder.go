@@ -14,6 +14,9 @@ const maxTensor = 1 << 46
 type Builder struct {
 	// ConvStart and BiasStart say how convolution weights and the biases of Linear start.
 	ConvStart, BiasStart Distribution
+	// DType is the type of the activations. When the input has another one, layer 1 begins with its Cast. It is to be
+	// set before the first layer.
+	DType kernels.DType
 
 	model *Model
 	out   kernels.Desc // of the latest layer
@@ -23,7 +26,7 @@ type Builder struct {
 
 // NewBuilder starts a model with the given input (N, H, W, C) and classes.
 func NewBuilder(name string, input kernels.Desc, classes int) *Builder {
-	b := &Builder{ConvStart: KaimingFanOut, BiasStart: UniformFanIn, out: input, names: map[string]bool{}}
+	b := &Builder{ConvStart: KaimingFanOut, BiasStart: UniformFanIn, DType: input.DType, out: input, names: map[string]bool{}}
 	b.model = &Model{Name: name, Input: input, Classes: classes}
 	if len(input.Shape) == 0 || classes < 1 {
 		b.err = fmt.Errorf("%w: %s: input %v, %d classes", ErrConfig, name, input, classes)
@@ -41,7 +44,11 @@ func (b *Builder) Layer(name, prefix string, graph func(g *Graph, x Value) Value
 		return
 	}
 	g := &Graph{b: b, prefix: prefix, layer: &Layer{Name: name, descs: []kernels.Desc{b.out}, labels: b.model.Labels}}
-	v := graph(g, GraphInput)
+	x := GraphInput
+	if b.out.DType != b.DType {
+		x = g.Op("cast", kernels.Cast{To: b.DType}, x)
+	}
+	v := graph(g, x)
 	if b.err == nil {
 		b.err = g.layer.check(v)
 	}
@@ -59,7 +66,7 @@ func (b *Builder) Model() (*Model, error) {
 		b.err = fmt.Errorf("%w: %s has no layers", ErrGraph, b.model.Name)
 	}
 	b.Layer("loss", "", func(g *Graph, x Value) Value {
-		if want := kernels.F32(b.model.Input.Shape[0], b.model.Classes); !g.layer.Desc(x).Equal(want) {
+		if want := kernels.F32(b.model.Input.Shape[0], b.model.Classes).As(b.DType); !g.layer.Desc(x).Equal(want) {
 			return g.fail("loss", fmt.Errorf("%w: the logits are %v, want %v", ErrGraph, g.layer.Desc(x), want))
 		}
 		return g.Op("loss", kernels.SoftmaxCrossEntropy{}, x, GraphLabels)

@@ -20,7 +20,7 @@ import (
 // Model is a chain of layers 1..L and the loss, layer L+1.
 type Model struct {
 	Name    string
-	Input   kernels.Desc // N, H, W, C: a_0
+	Input   kernels.Desc // N, H, W, C: a_0, float32 whatever the type of the other activations
 	Labels  kernels.Desc // N, int32
 	Classes int
 	Layers  []*Layer // Layers[ℓ-1] is layer ℓ; the last one is the loss
@@ -40,6 +40,12 @@ type Parameter struct {
 
 	Start         Distribution // what Init fills it with
 	FanIn, FanOut int
+}
+
+// DType returns the type of the activations: that of a_1.
+func (m *Model) DType() kernels.DType {
+	l := m.Layers[0]
+	return l.Desc(l.Output()).DType
 }
 
 // Params returns all parameters and buffers in the order of the layers.
@@ -78,7 +84,7 @@ func (m *Model) Compile(lib kernels.Library) ([]*Programs, error) {
 // Footprints returns the sizes of the compiled model as a chain whose times are all zero.
 func (m *Model) Footprints(programs []*Programs) *chain.Chain {
 	c := &chain.Chain{
-		Name: m.Name, InputBytes: m.Input.Storage(), DType: m.Input.DType.String(), Batch: m.Input.Shape[0],
+		Name: m.Name, InputBytes: m.Input.Storage(), DType: m.DType().String(), Batch: m.Input.Shape[0],
 		Layers: make([]chain.Layer, len(programs)),
 	}
 	for i, p := range programs {

@@ -109,6 +109,9 @@ func TestRandomLayers(t *testing.T) {
 	for seed := range uint64(layers) {
 		r := &random{Rand: rand.New(rand.NewPCG(seed, 1))}
 		b := models.NewBuilder("random", kernels.F32(2, 3, 3, 1+r.IntN(3)), 4)
+		if seed%8 >= 4 {
+			b.DType = kernels.BFloat16
+		}
 		if seed%2 == 0 {
 			b.Layer("first", "first", func(g *models.Graph, x models.Value) models.Value { return g.Conv("conv", x, 2, 1, 1) })
 		}

@@ -13,6 +13,7 @@ type Config struct {
 	Image    int // height and width in pixels
 	Channels int // 0 means 3
 	Classes  int
+	DType    kernels.DType // of the activations: float32 or bfloat16; images and parameters are float32
 }
 
 // Known is a model of the zoo.
@@ -72,9 +73,14 @@ func (c *Config) complete() error {
 			return fmt.Errorf("%w: %s is %d, want at least 1", ErrConfig, f.name, f.value)
 		}
 	}
+	if !c.DType.Float() {
+		return fmt.Errorf("%w: dtype is %v, want float32 or bfloat16", ErrConfig, c.DType)
+	}
 	return nil
 }
 
 func (c Config) builder(name string) *Builder {
-	return NewBuilder(name, kernels.F32(c.Batch, c.Image, c.Image, c.Channels), c.Classes)
+	b := NewBuilder(name, kernels.F32(c.Batch, c.Image, c.Image, c.Channels), c.Classes)
+	b.DType = c.DType
+	return b
 }

@@ -9,6 +9,7 @@ import (
 
 	"plimsoll/kernels"
 	"plimsoll/kernels/cpu"
+	"plimsoll/kernels/ref"
 	"plimsoll/runtime"
 )
 
@@ -16,6 +17,9 @@ import (
 type Options struct {
 	Threads int    // workers of the CPU library; 0: all cores
 	Vendor  string // vendors' GPU libraries: "refuse", "prefer", "require"; "": prefer
+	// Reference asks for kernels/ref in place of the device's own library: every element type, in plain Go, slow. Only
+	// for devices whose memory can be read in place.
+	Reference bool
 }
 
 // Backend makes the library of one kind of device.
@@ -40,6 +44,13 @@ func Register(b Backend) {
 // Library returns the kernels that compute on a device. Errors: ErrNone, those of the library.
 func Library(dev runtime.Device, o Options) (kernels.Library, error) {
 	info := dev.Info()
+	if o.Reference {
+		memory, ok := dev.(ref.Memory)
+		if !ok {
+			return nil, fmt.Errorf("%w: the reference kernels work on memory that can be read in place, and %s has none; use cpu", ErrNone, info.Name)
+		}
+		return ref.New(memory), nil
+	}
 	for _, b := range backends {
 		if b.Kind == info.Kind {
 			return b.Open(dev, o)

@@ -31,6 +31,16 @@ func TestTheCPUHasALibrary(t *testing.T) {
 	}
 }
 
+func TestTheReference(t *testing.T) {
+	lib, err := open.Library(device(t, "cpu"), open.Options{Reference: true})
+	if err != nil || lib.Name() != "ref" {
+		t.Errorf("the library is %v, %v", lib, err)
+	}
+	if _, err := open.Library(device(t, "null"), open.Options{Reference: true}); !errors.Is(err, open.ErrNone) || !strings.Contains(err.Error(), "null") {
+		t.Errorf("on a device without readable memory: %v", err)
+	}
+}
+
 func TestADeviceWithoutKernelsIsRefused(t *testing.T) {
 	_, err := open.Library(device(t, "null"), open.Options{})
 	if !errors.Is(err, open.ErrNone) || !strings.Contains(err.Error(), "null") || !strings.Contains(err.Error(), "host") {

@@ -84,3 +84,18 @@ func dropout(op kernels.Dropout, t *tensors) error {
 	}
 	return nil
 }
+
+// cast copies: what is bfloat16 was widened when it was read, or is rounded when it is written.
+func cast(t *tensors) error {
+	if t.call.Pass == kernels.Forward {
+		copy(t.y, t.x[0])
+		return nil
+	}
+	if t.call.Skips(0) {
+		return nil
+	}
+	for i, g := range t.dy {
+		put(&t.dx[0][i], float64(g), t.call.Adds(0))
+	}
+	return nil
+}

@@ -50,7 +50,7 @@ func (l *Library) Prepare(c kernels.Call, o kernels.Operands) (runtime.Launch, e
 	if err != nil {
 		return nil, fmt.Errorf("ref: %w", err)
 	}
-	return launch{fmt.Sprintf("%s %v", c.Op.Kind(), c.Pass), run}, nil
+	return launch{fmt.Sprintf("%s %v", c.Op.Kind(), c.Pass), t.staged(run)}, nil
 }
 
 type launch struct {
@@ -89,11 +89,14 @@ func kernel(op kernels.Op, t *tensors) (func() error, error) {
 		return func() error { return dropout(op, t) }, nil
 	case kernels.SoftmaxCrossEntropy:
 		return func() error { return loss(t) }, nil
+	case kernels.Cast:
+		return func() error { return cast(t) }, nil
 	}
 	return nil, fmt.Errorf("there is no op %q", op.Kind())
 }
 
-// tensors are a call's operands as slices; those that it does not use are nil.
+// tensors are a call's operands as slices; those that it does not use are nil, and those in bfloat16 are there while
+// the call runs.
 type tensors struct {
 	call    kernels.Call
 	in      []kernels.Desc
@@ -106,6 +109,7 @@ type tensors struct {
 	params  [][]float32
 	dparams [][]float32
 	scalars []byte
+	stages  []stage
 }
 
 // bind views the operands that a checked call uses.
@@ -123,30 +127,44 @@ func (l *Library) bind(c kernels.Call, o kernels.Operands) (*tensors, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.view(u.Operand, b)
+		t.view(u, b)
 	}
 	return t, nil
 }
 
-func (t *tensors) view(o kernels.Operand, b []byte) {
+// view makes an operand a slice, or notes how to make it one when the call runs.
+func (t *tensors) view(u kernels.Use, b []byte) {
+	switch at := t.operand(u.Operand); {
+	case at == nil:
+		t.scalars = b
+	case t.dtype(u.Operand) == kernels.BFloat16:
+		t.stages = append(t.stages, stage{at: at, brain: halves(b), read: u.Read, write: u.Write})
+	case t.rounded(u.Operand):
+		t.stages = append(t.stages, stage{at: at, weight: floats(b)})
+	default:
+		*at = floats(b)
+	}
+}
+
+// operand returns where an operand's slice belongs; nil for the scalars.
+func (t *tensors) operand(o kernels.Operand) *[]float32 {
 	switch o.Role {
 	case kernels.X:
-		t.x[o.Index] = floats(b)
+		return &t.x[o.Index]
 	case kernels.Y:
-		t.y = floats(b)
+		return &t.y
 	case kernels.DX:
-		t.dx[o.Index] = floats(b)
+		return &t.dx[o.Index]
 	case kernels.DY:
-		t.dy = floats(b)
+		return &t.dy
 	case kernels.Save:
-		t.saved[o.Index] = floats(b)
+		return &t.saved[o.Index]
 	case kernels.ParamRole:
-		t.params[o.Index] = floats(b)
+		return &t.params[o.Index]
 	case kernels.DParam:
-		t.dparams[o.Index] = floats(b)
-	case kernels.ScalarsRole:
-		t.scalars = b
+		return &t.dparams[o.Index]
 	}
+	return nil
 }
 
 func floats(b []byte) []float32 {

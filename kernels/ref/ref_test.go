@@ -98,9 +98,12 @@ func bind(t testing.TB, op kernels.Op, in []kernels.Desc, seed uint64) *bound {
 func (b *bound) tensor(d kernels.Desc) runtime.Span {
 	s := b.alloc(d)
 	for i := range d.Elements() {
-		if d.DType == kernels.Int32 {
+		switch d.DType {
+		case kernels.Int32:
 			binary.LittleEndian.PutUint32(b.bytes[s.Offset+4*i:], uint32(b.rand.IntN(3)))
-		} else {
+		case kernels.BFloat16:
+			binary.LittleEndian.PutUint16(b.bytes[s.Offset+2*i:], kernels.ToBFloat16(float32(b.rand.NormFloat64())))
+		default:
 			b.put(runtime.Span{Offset: s.Offset + 4*i}, float32(b.rand.NormFloat64()))
 		}
 	}
@@ -266,22 +269,35 @@ func (b *bound) trained(j int) bool {
 
 // Every alias that an op declares changes no bit.
 func TestAliases(t *testing.T) {
-	aliases := 0
-	for i, c := range ops {
-		for _, pass := range append([]kernels.Pass{kernels.Forward}, backwards(c.op)...) {
-			for _, out := range []kernels.Operand{{Role: kernels.Y}, {Role: kernels.DX}, {Role: kernels.DX, Index: 1}} {
-				for _, in := range []kernels.Operand{{Role: kernels.X}, {Role: kernels.X, Index: 1}, {Role: kernels.DY}, {Role: kernels.Save}} {
-					if has(c.in, pass, out) && has(c.in, pass, in) && c.op.Alias(pass, out, in) {
-						alias(t, i, pass, out, in)
-						aliases++
+	aliases := map[kernels.DType]int{}
+	for _, d := range []kernels.DType{kernels.Float32, kernels.BFloat16} {
+		for _, c := range ops {
+			in := in(c.in, d)
+			for _, pass := range append([]kernels.Pass{kernels.Forward}, backwards(c.op)...) {
+				for _, out := range []kernels.Operand{{Role: kernels.Y}, {Role: kernels.DX}, {Role: kernels.DX, Index: 1}} {
+					for _, from := range []kernels.Operand{{Role: kernels.X}, {Role: kernels.X, Index: 1}, {Role: kernels.DY}, {Role: kernels.Save}} {
+						if has(in, pass, out) && has(in, pass, from) && c.op.Alias(pass, out, from) && alias(t, c.op, in, pass, out, from) {
+							aliases[d]++
+						}
 					}
 				}
 			}
 		}
 	}
-	if aliases != 22 {
-		t.Errorf("tried %d aliases", aliases)
+	if aliases[kernels.Float32] != 22 || aliases[kernels.BFloat16] != 21 { // not the loss: probabilities stay float32
+		t.Errorf("tried %v aliases", aliases)
 	}
+}
+
+// in returns inputs in another type; labels stay what they are.
+func in(descs []kernels.Desc, d kernels.DType) []kernels.Desc {
+	descs = slices.Clone(descs)
+	for i := range descs {
+		if descs[i].DType.Float() {
+			descs[i].DType = d
+		}
+	}
+	return descs
 }
 
 // has reports whether a pass over inputs in has the operand.
@@ -290,31 +306,36 @@ func has(in []kernels.Desc, pass kernels.Pass, o kernels.Operand) bool {
 	case kernels.X:
 		return o.Index < len(in)
 	case kernels.DX:
-		return pass != kernels.Forward && o.Index < len(in) && in[o.Index].DType == kernels.Float32
+		return pass != kernels.Forward && o.Index < len(in) && in[o.Index].DType.Float()
 	}
 	return true
 }
 
-func alias(t *testing.T, i int, pass kernels.Pass, out, in kernels.Operand) {
+// alias runs a pass with and without the alias, and reports whether the two operands have the same bytes to share.
+func alias(t *testing.T, op kernels.Op, in []kernels.Desc, pass kernels.Pass, out, from kernels.Operand) bool {
 	t.Helper()
-	var results [2][]float32
+	var results [2][]byte
 	for shared := range results {
-		b := bind(t, ops[i].op, ops[i].in, 1)
+		b := bind(t, op, in, 1)
 		if len(b.call.In) > 1 && b.call.In[1].DType == kernels.Int32 {
 			b.call.SkipDX = []bool{false, true}
 		}
 		if pass != kernels.Forward {
 			b.pass(t, kernels.Forward)
 		}
+		if b.operand(out).Bytes != b.operand(from).Bytes {
+			return false
+		}
 		if shared == 1 {
-			*b.operand(out) = *b.operand(in)
+			*b.operand(out) = *b.operand(from)
 		}
 		b.pass(t, pass)
-		results[shared] = b.get(*b.operand(out))
+		results[shared], _ = b.Bytes(*b.operand(out))
 	}
 	if !slices.Equal(results[0], results[1]) {
-		t.Errorf("%s %v: %v on %v changes it", ops[i].op.Kind(), pass, out, in)
+		t.Errorf("%s of %v, %v: %v on %v changes it", op.Kind(), in, pass, out, from)
 	}
+	return true
 }
 
 func (b *bound) operand(o kernels.Operand) *runtime.Span {

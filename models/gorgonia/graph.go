@@ -1,7 +1,7 @@
 // Package gorgonia expresses models as Gorgonia expression graphs, channels first, in float64. Gorgonia then
 // differentiates them in its own way: an oracle for our programs, and a way out for who has Gorgonia code.
 //
-// BatchNorm is written with Gorgonia's elementary ops, not its own, and uses the statistics of the batch.
+// A model in bfloat16 becomes the function that it rounds: its casts are left out. BatchNorm is written with Gorgonia's elementary ops, not its own, and uses the statistics of the batch.
 package gorgonia
 
 import (
@@ -101,6 +101,8 @@ func (b *builder) node(n *models.Node, in []*g.Node) *g.Node {
 		return b.do(g.Rectify(in[0]))
 	case kernels.Add:
 		return b.do(g.Add(in[0], in[1]))
+	case kernels.Cast:
+		return in[0]
 	case kernels.Concat:
 		return b.do(g.Concat(1, in...))
 	case kernels.MaxPool:

@@ -67,6 +67,12 @@ func TestOracle(t *testing.T) {
 			for _, lib := range libraries {
 				compare(t, m, lib)
 			}
+			b = models.NewBuilder(name, kernels.F32(4, 8, 8, 3), 5)
+			b.DType = kernels.BFloat16
+			build(b)
+			m, err = b.Model()
+			must(t, err)
+			compare(t, m, libraries[0])
 		})
 	}
 }
@@ -92,14 +98,18 @@ func compare(t *testing.T, m *models.Model, lib func(modeltest.Memory) kernels.L
 
 	graph := evaluate(t, m, chain, input, labels)
 	theirs := graph.Loss.Value().Data().(float64)
-	if math.Abs(theirs-float64(loss)) > 1e-5 {
+	precision := 1e-5
+	if m.DType() == kernels.BFloat16 {
+		precision = 0x1p-6
+	}
+	if math.Abs(theirs-float64(loss)) > precision {
 		t.Errorf("loss is %v, Gorgonia's %v", loss, theirs)
 	}
 	compared := 0
 	for _, f := range chain.Frames {
 		for _, p := range f.Layer.Params() {
 			if p.Trained {
-				gradients(t, p, f.Floats(p.Grad), graph.Params[p.Name])
+				gradients(t, p, f.Floats(p.Grad), graph.Params[p.Name], 10*precision)
 				compared++
 			}
 		}
@@ -149,7 +159,7 @@ func evaluate(t *testing.T, m *models.Model, chain *modeltest.Chain, input []flo
 	return graph
 }
 
-func gradients(t *testing.T, p models.Parameter, ours []float32, n *g.Node) {
+func gradients(t *testing.T, p models.Parameter, ours []float32, n *g.Node, precision float64) {
 	t.Helper()
 	v, err := n.Grad()
 	must(t, err)
@@ -159,7 +169,7 @@ func gradients(t *testing.T, p models.Parameter, ours []float32, n *g.Node) {
 		order = gorgonia.ChannelsLast(p.Desc.Shape)
 	}
 	for i, want := range theirs {
-		if got := float64(ours[order(i)]); math.Abs(got-want) > 1e-4*max(1, math.Abs(want)) {
+		if got := float64(ours[order(i)]); math.Abs(got-want) > precision*max(1, math.Abs(want)) {
 			t.Fatalf("gradient of %s at %d is %v, Gorgonia's %v", p.Name, i, got, want)
 		}
 	}

@@ -33,7 +33,7 @@ func NewChain(m *models.Model, programs []*models.Programs, seed uint64, lib fun
 // its gradients.
 func (c *Chain) Step(input []float32, labels []int32) (float32, error) {
 	last := c.Frames[len(c.Frames)-1]
-	Put(c.Frames[0].Bytes(models.Input), input)
+	PutValues(c.Model.Input.DType, c.Frames[0].Bytes(models.Input), input)
 	for i, label := range labels {
 		binary.LittleEndian.PutUint32(last.Bytes(models.Labels)[4*i:], uint32(label))
 	}

@@ -16,8 +16,8 @@ import (
 	"plimsoll/runtime"
 )
 
-// Poison is the bit pattern of memory that nothing has written: a NaN.
-const Poison = 0x7fc0dead
+// Poison is the bit pattern of memory that nothing has written: a NaN, and two as bfloat16.
+const Poison = 0x7fc17fc2
 
 // guard is the bytes between blocks, and their value.
 const (
@@ -115,6 +115,44 @@ func Put(b []byte, v []float32) {
 	}
 }
 
+// Values decodes the elements of activations of a type.
+func Values(t kernels.DType, b []byte) []float32 {
+	if t != kernels.BFloat16 {
+		return Floats(b)
+	}
+	v := make([]float32, len(b)/2)
+	for i := range v {
+		v[i] = kernels.FromBFloat16(binary.LittleEndian.Uint16(b[2*i:]))
+	}
+	return v
+}
+
+// PutValues encodes activations of a type into b.
+func PutValues(t kernels.DType, b []byte, v []float32) {
+	if t != kernels.BFloat16 {
+		Put(b, v)
+		return
+	}
+	for i, x := range v {
+		binary.LittleEndian.PutUint16(b[2*i:], kernels.ToBFloat16(x))
+	}
+}
+
+// Output decodes the layer's output from its block.
+func (f *Frame) Output() []float32 { return f.values(models.Output, f.Layer.Desc(f.Layer.Output())) }
+
+// Gradient decodes the gradient of the layer's output; the loss has none.
+func (f *Frame) Gradient() []float32 {
+	return f.values(models.GradOutput, f.Layer.Desc(f.Layer.Output()))
+}
+
+// GradInput decodes the gradient of the layer's input.
+func (f *Frame) GradInput() []float32 { return f.values(models.GradInput, f.Layer.Input()) }
+
+func (f *Frame) values(b models.Block, d kernels.Desc) []float32 {
+	return Values(d.DType, f.Bytes(b)[:d.Bytes()])
+}
+
 // Poison makes a block unwritten.
 func (f *Frame) Poison(b models.Block) { PoisonBytes(f.Bytes(b)) }
 
@@ -128,13 +166,15 @@ func PoisonBytes(b []byte) {
 // Fill gives input, gradient, labels and parameters random values; BatchNorm's are moved away from 1 and 0.
 func (f *Frame) Fill(seed uint64, classes int) {
 	r := rand.New(rand.NewPCG(seed, 0))
-	normal := func(b []byte, mean, deviation float64) {
-		for i := 0; i+4 <= len(b); i += 4 {
-			binary.LittleEndian.PutUint32(b[i:], math.Float32bits(float32(mean+deviation*r.NormFloat64())))
+	normal := func(b models.Block, t kernels.DType) {
+		v := make([]float32, int64(len(f.Bytes(b)))/t.Size())
+		for i := range v {
+			v[i] = float32(r.NormFloat64())
 		}
+		PutValues(t, f.Bytes(b), v)
 	}
-	normal(f.Bytes(models.Input), 0, 1)
-	normal(f.Bytes(models.GradOutput), 0, 1)
+	normal(models.Input, f.Layer.Input().DType)
+	normal(models.GradOutput, f.Layer.Desc(f.Layer.Output()).DType)
 	labels := f.Bytes(models.Labels)
 	for i := 0; i+4 <= len(labels); i += 4 {
 		binary.LittleEndian.PutUint32(labels[i:], uint32(r.IntN(classes)))

@@ -31,9 +31,9 @@ func Differentiate(f *Frame) (*Derivative, error) {
 		}
 	}
 	top := f.Layer.Output()
-	t.out.Output = t.floats(t.values[top])
+	t.out.Output = t.read(top, t.values[top])
 	if f.Programs.GradientBytes > 0 {
-		t.gradients[top] = Floats(f.Bytes(models.GradOutput)[:f.Layer.Desc(top).Bytes()])
+		t.gradients[top] = f.Gradient()
 	} else {
 		t.gradients[top] = make([]float32, f.Layer.Desc(top).Elements())
 	}
@@ -86,9 +86,9 @@ func (t *tape) forward(i int) error {
 func (t *tape) backward(i int) error {
 	n := &t.frame.Layer.Nodes[i]
 	o := t.operands[i]
-	dy := make([]byte, 4*len(t.gradients[models.Value(i+1)]))
-	Put(dy, t.gradients[models.Value(i+1)])
-	o.DY = t.copy(dy)
+	v := models.Value(i + 1)
+	o.DY = t.alloc(t.frame.Layer.Desc(v))
+	PutValues(t.frame.Layer.Desc(v).DType, t.bytes(o.DY), t.gradients[v])
 	in := t.call(n, kernels.Backward).In
 	for _, d := range in {
 		o.DX = append(o.DX, t.alloc(d))
@@ -116,15 +116,15 @@ func (t *tape) collect(n *models.Node, o kernels.Operands) {
 			continue
 		}
 		if t.gradients[v] == nil {
-			t.gradients[v] = make([]float32, o.DX[j].Bytes/4)
+			t.gradients[v] = make([]float32, t.frame.Layer.Desc(v).Elements())
 		}
-		for k, g := range t.floats(o.DX[j]) {
+		for k, g := range t.read(v, o.DX[j]) {
 			t.gradients[v][k] += g
 		}
 	}
 	for j, p := range n.Params {
 		if p.Trained {
-			t.out.Params[p.Name] = t.floats(o.DParams[j])
+			t.out.Params[p.Name] = Floats(t.bytes(o.DParams[j]))
 		}
 	}
 }
@@ -156,9 +156,15 @@ func (t *tape) alloc(d kernels.Desc) runtime.Span {
 }
 
 func (t *tape) copy(b []byte) runtime.Span {
-	s := t.alloc(kernels.F32(len(b) / 4))
-	copy(t.heap[s.Offset:s.End()], b)
+	s := runtime.Span{Offset: int64(len(t.heap)), Bytes: int64(len(b))}
+	t.heap = append(t.heap, b...)
+	t.heap = append(t.heap, make([]byte, kernels.Align(s.Bytes)-s.Bytes)...)
 	return s
 }
 
-func (t *tape) floats(s runtime.Span) []float32 { return Floats(t.heap[s.Offset:s.End()]) }
+func (t *tape) bytes(s runtime.Span) []byte { return t.heap[s.Offset:s.End()] }
+
+// read decodes a value, or a gradient of it.
+func (t *tape) read(v models.Value, s runtime.Span) []float32 {
+	return Values(t.frame.Layer.Desc(v).DType, t.bytes(s))
+}
