@@ -13,34 +13,69 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// peak returns the FMA peak of one core on the fastest path, operations a second.
-func peak() float64 {
-	paths := cpu.Paths()
+// peak gives the seconds of one operation at the FMA peak of one core, on the fastest path.
+func peak() (float64, error) {
 	best := 0.0
-	for _, p := range paths {
+	for _, p := range cpu.Paths() {
 		best = max(best, cpu.Peak(p))
 	}
-	return best
+	return 1 / best, nil
+}
+
+// row is one call timed beside a peer, the FMA peak and, on several threads, itself on one.
+type row struct {
+	speed, share, peer, ratio float64
+	gain                      string // of all threads over one
+}
+
+func (r row) String() string {
+	return fmt.Sprintf("%.1f | %.0f %% | %.1f | %.2f | %s |", r.speed, 100*r.share, r.peer, r.ratio, r.gain)
+}
+
+// compare times a call of so many operations on so many threads in turns with theirs.
+func compare(o options, c kernels.Call, operations float64, threads int, theirs stopwatch) (row, error) {
+	ours, err := timeCall(c, threads)
+	if err != nil {
+		return row{}, err
+	}
+	all := []stopwatch{ours, theirs, peak}
+	if threads > 1 {
+		one, err := timeCall(c, 1)
+		if err != nil {
+			return row{}, err
+		}
+		all = append(all, one)
+	}
+	t, err := inTurns(o.rounds, all...)
+	if err != nil {
+		return row{}, err
+	}
+	r := row{
+		speed: operations / median(t[0]) / 1e9,
+		share: over(t[2], t[0]) * operations / float64(threads),
+		peer:  operations / median(t[1]) / 1e9,
+		ratio: over(t[1], t[0]),
+	}
+	if threads > 1 {
+		r.gain = fmt.Sprintf("%.2f", over(t[3], t[0]))
+	}
+	return r, nil
 }
 
 func compareSGEMM(o options) error {
-	fmt.Println("\n| SGEMM n | threads | ours GFLOP/s | share of FMA peak | OpenBLAS GFLOP/s | ratio |\n|---|---|---|---|---|---|")
+	fmt.Println("\n| SGEMM n | threads | ours GFLOP/s | share of FMA peak | OpenBLAS GFLOP/s | ratio | over one thread |\n|---|---|---|---|---|---|---|")
 	for _, threads := range o.threads {
 		p, err := startPeer(threads, o.sgemm)
 		if err != nil {
 			return err
 		}
 		for _, n := range []int{512, 1024, 2048} {
-			operations := 2 * math.Pow(float64(n), 3)
-			ours, err := timeCall(kernels.Call{Op: kernels.Linear{Out: n}, In: []kernels.Desc{kernels.F32(n, n)}}, threads)
+			c := kernels.Call{Op: kernels.Linear{Out: n}, In: []kernels.Desc{kernels.F32(n, n)}}
+			r, err := compare(o, c, 2*math.Pow(float64(n), 3), threads, func() (float64, error) { return p.ask(fmt.Sprintf("%d 5", n)) })
 			if err != nil {
 				return err
 			}
-			a, b, err := inTurns(o.rounds, ours, func() (float64, error) { return p.ask(fmt.Sprintf("%d 5", n)) })
-			if err != nil {
-				return err
-			}
-			fmt.Printf("| %d | %d | %.1f | %.0f %% | %.1f | %.2f |\n", n, threads, operations/a/1e9, 100*operations/a/peak()/float64(threads), operations/b/1e9, b/a)
+			fmt.Printf("| %d | %d | %v\n", n, threads, r)
 		}
 		if err := p.close(); err != nil {
 			return err
@@ -60,41 +95,25 @@ var shapes = []shape{
 	{14, 512, 512, 3, 2}, {7, 512, 512, 3, 1}, {7, 512, 2048, 1, 1}, {7, 2048, 512, 1, 1},
 }
 
+const convBatch = 8
+
+var convPasses = []kernels.Pass{kernels.Forward, kernels.BackwardInput, kernels.BackwardParams}
+
 func compareConv(o options) error {
-	const batch = 8
-	fmt.Println("\n| conv (batch 8) | pass | threads | ours GFLOP/s | share of FMA peak | oneDNN GFLOP/s | ratio |\n|---|---|---|---|---|---|---|")
+	fmt.Printf("\n| conv (batch %d) | pass | threads | ours GFLOP/s | share of FMA peak | oneDNN GFLOP/s | ratio | over one thread |\n|---|---|---|---|---|---|---|---|\n", convBatch)
 	for _, threads := range o.threads {
 		p, err := startPeer(threads, o.onednn)
 		if err != nil {
 			return err
 		}
-		logs, count := map[kernels.Pass]float64{}, 0
+		logs := map[kernels.Pass]float64{}
 		for _, s := range shapes {
-			op := kernels.Conv2D{Out: s.out, KernelH: s.kernel, KernelW: s.kernel, StrideH: s.stride, StrideW: s.stride, PadH: s.kernel / 2, PadW: s.kernel / 2}
-			in := []kernels.Desc{kernels.F32(batch, s.size, s.size, s.in)}
-			y, err := op.Infer(in)
-			if err != nil {
+			if err := s.compare(o, p, threads, logs); err != nil {
 				return err
 			}
-			operations := 2 * float64(y.Elements()) * float64(s.kernel*s.kernel*s.in)
-			count++
-			for _, pass := range []kernels.Pass{kernels.Forward, kernels.BackwardInput, kernels.BackwardParams} {
-				ours, err := timeCall(kernels.Call{Op: op, In: in, Train: true, Pass: pass}, threads)
-				if err != nil {
-					return err
-				}
-				question := fmt.Sprintf("%d %d %d %d %d %d %v 5", batch, s.size, s.in, s.out, s.kernel, s.stride, pass)
-				a, b, err := inTurns(o.rounds, ours, func() (float64, error) { return p.ask(question) })
-				if err != nil {
-					return err
-				}
-				logs[pass] += math.Log(b / a)
-				fmt.Printf("| %dx%d %d-%d k%d s%d | %v | %d | %.1f | %.0f %% | %.1f | %.2f |\n", s.size, s.size, s.in, s.out, s.kernel, s.stride,
-					pass, threads, operations/a/1e9, 100*operations/a/peak()/float64(threads), operations/b/1e9, b/a)
-			}
 		}
-		for pass, sum := range logs {
-			fmt.Printf("| geometric mean | %v | %d | | | | %.2f |\n", pass, threads, math.Exp(sum/float64(count)))
+		for _, pass := range convPasses {
+			fmt.Printf("| geometric mean | %v | %d | | | | %.2f | |\n", pass, threads, math.Exp(logs[pass]/float64(len(shapes))))
 		}
 		if err := p.close(); err != nil {
 			return err
@@ -103,8 +122,30 @@ func compareConv(o options) error {
 	return nil
 }
 
+// compare prints a row for every pass and adds the logarithms of the ratios to logs.
+func (s shape) compare(o options, p *peer, threads int, logs map[kernels.Pass]float64) error {
+	op := kernels.Conv2D{Out: s.out, KernelH: s.kernel, KernelW: s.kernel, StrideH: s.stride, StrideW: s.stride, PadH: s.kernel / 2, PadW: s.kernel / 2}
+	in := []kernels.Desc{kernels.F32(convBatch, s.size, s.size, s.in)}
+	y, err := op.Infer(in)
+	if err != nil {
+		return err
+	}
+	operations := 2 * float64(y.Elements()) * float64(s.kernel*s.kernel*s.in)
+	for _, pass := range convPasses {
+		question := fmt.Sprintf("%d %d %d %d %d %d %v 5", convBatch, s.size, s.in, s.out, s.kernel, s.stride, pass)
+		c := kernels.Call{Op: op, In: in, Train: true, Pass: pass}
+		r, err := compare(o, c, operations, threads, func() (float64, error) { return p.ask(question) })
+		if err != nil {
+			return err
+		}
+		logs[pass] += math.Log(r.ratio)
+		fmt.Printf("| %dx%d %d-%d k%d s%d | %v | %d | %v\n", s.size, s.size, s.in, s.out, s.kernel, s.stride, pass, threads, r)
+	}
+	return nil
+}
+
 // timeCall prepares a call on a device of its own and returns a function that gives the median seconds of five runs.
-func timeCall(c kernels.Call, threads int) (func() (float64, error), error) {
+func timeCall(c kernels.Call, threads int) (stopwatch, error) {
 	dev, err := host.New(host.Config{Memory: 1 << 30, HostMemory: 1 << 20})
 	if err != nil {
 		return nil, err
@@ -179,7 +220,7 @@ func compareStep(o options) error {
 		if err != nil {
 			return err
 		}
-		var a, b [2]float64
+		var mine, theirs, ratio [2]float64
 		for k, layout := range []string{"channels_last", "nchw"} {
 			p, err := startPeer(threads, o.python, o.step, "resnet50", "8", "224", fmt.Sprint(threads), layout)
 			if err != nil {
@@ -188,20 +229,22 @@ func compareStep(o options) error {
 			if _, err := p.line(); err != nil { // its version
 				return err
 			}
-			if a[k], b[k], err = inTurns(o.rounds, ours, func() (float64, error) { return p.ask("1") }); err != nil {
+			t, err := inTurns(o.rounds, ours, func() (float64, error) { return p.ask("1") })
+			if err != nil {
 				return err
 			}
+			mine[k], theirs[k], ratio[k] = median(t[0]), median(t[1]), over(t[1], t[0])
 			if err := p.close(); err != nil {
 				return err
 			}
 		}
-		fmt.Printf("| resnet50, batch 8, 224x224 | %d | %.2f | %.2f | %.2f | %.2f | %.2f |\n", threads, (a[0]+a[1])/2, b[0], b[0]/a[0], b[1], b[1]/a[1])
+		fmt.Printf("| resnet50, batch 8, 224x224 | %d | %.2f | %.2f | %.2f | %.2f | %.2f |\n", threads, (mine[0]+mine[1])/2, theirs[0], ratio[0], theirs[1], ratio[1])
 	}
 	return nil
 }
 
 // timeStep returns a function that gives the seconds of one training step that recomputes nothing.
-func timeStep(name string, batch, image, threads int) (func() (float64, error), error) {
+func timeStep(name string, batch, image, threads int) (stopwatch, error) {
 	m, err := models.New(name, models.Config{Batch: batch, Image: image, Classes: 1000})
 	if err != nil {
 		return nil, err

@@ -46,7 +46,7 @@ func run(o options, threads string) error {
 		}
 		o.threads = append(o.threads, n)
 	}
-	fmt.Printf("CPU: %s, %d cores. Medians of %d turns; ratio = peer's time / ours, above 1 we are faster.\n", cpuid.CPU.BrandName, cpuid.CPU.LogicalCores, o.rounds)
+	fmt.Printf("CPU: %s, %d cores. Medians of %d turns; ratio = median over the turns of peer's time / ours: above 1 we are faster.\n", cpuid.CPU.BrandName, cpuid.CPU.LogicalCores, o.rounds)
 	parts := []struct {
 		name string
 		bin  string

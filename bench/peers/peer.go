@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // peer is a process that answers each line with a number of seconds.
@@ -17,6 +18,9 @@ type peer struct {
 	in  io.WriteCloser
 	out *bufio.Scanner
 }
+
+// rest is how long a peer's idle threads may spin before they leave the cores to others: OpenBLAS' for 2^26 cycles.
+const rest = 60 * time.Millisecond
 
 func startPeer(threads int, name string, args ...string) (*peer, error) {
 	p := &peer{cmd: exec.Command(name, args...)}
@@ -51,6 +55,7 @@ func (p *peer) ask(question string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+	time.Sleep(rest)
 	return strconv.ParseFloat(strings.TrimSpace(s), 64)
 }
 
@@ -61,24 +66,34 @@ func (p *peer) close() error {
 	return p.cmd.Wait()
 }
 
-// inTurns asks both sides in turns and returns each side's median seconds.
-func inTurns(rounds int, ours, theirs func() (float64, error)) (a, b float64, err error) {
-	var left, right []float64
+// stopwatch gives the seconds of something.
+type stopwatch func() (float64, error)
+
+// inTurns asks all in turns, so that what disturbs the machine disturbs all, and returns each one's answers by turn.
+func inTurns(rounds int, all ...stopwatch) ([][]float64, error) {
+	answers := make([][]float64, len(all))
 	for range rounds {
-		x, err := ours()
-		if err != nil {
-			return 0, 0, err
+		for i, ask := range all {
+			x, err := ask()
+			if err != nil {
+				return nil, err
+			}
+			answers[i] = append(answers[i], x)
 		}
-		y, err := theirs()
-		if err != nil {
-			return 0, 0, err
-		}
-		left, right = append(left, x), append(right, y)
 	}
-	return median(left), median(right), nil
+	return answers, nil
+}
+
+// over returns the median of a/b, turn by turn.
+func over(a, b []float64) float64 {
+	ratios := make([]float64, len(a))
+	for i := range a {
+		ratios[i] = a[i] / b[i]
+	}
+	return median(ratios)
 }
 
 func median(v []float64) float64 {
-	slices.Sort(v)
+	v = slices.Sorted(slices.Values(v))
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }

@@ -75,6 +75,9 @@ func (l *Library) Workspace(c kernels.Call) (int64, error) {
 	if err := c.Check(); err != nil {
 		return 0, err
 	}
+	if c.Has(kernels.BFloat16) {
+		return 0, fmt.Errorf("%w: %s computes in float32 only", kernels.ErrType, l.Name())
+	}
 	return l.build(c, nil).used, nil
 }
 
@@ -109,7 +112,10 @@ func (l *Library) PrepareUpdate(u kernels.Update, o kernels.UpdateOperands) (run
 }
 
 func (l *Library) launch(name string, b *builder, uses []access) *launch {
-	return &launch{name: name, pool: l.pool, jobs: b.jobs, uses: uses, left: sync.NewCond(&l.pool.mu)}
+	return &launch{
+		name: name, pool: l.pool, jobs: b.jobs, uses: uses, shares: make([]C.struct_share, l.pool.threads),
+		left: sync.NewCond(&l.pool.mu),
+	}
 }
 
 // access is an operand's memory.

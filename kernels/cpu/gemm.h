@@ -3,15 +3,16 @@
 // result rows are pixels and its columns channels. A block of at most ROWS windows, DEPTH values of each, is copied
 // row by row (windows are runs of channels, so a copy is a few memcpys) to scratch that stays in the second-level cache;
 // the other factor was packed into panels of PANEL columns; a tile of at most STRIP rows and one panel is kept in
-// registers while its depth is walked. (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, 2008.)
+// registers while its depth is walked. Windows of one pixel that lie near one another are not copied (in_place). (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, 2008.)
 //
 // Order of sums: each block of DEPTH products is summed from zero, one after the other, and added to what was
 // there. It depends on the shapes alone: not on the path's tile, not on the threads.
 
 // tile computes out[i] = base[i] + sum over k of a(i, k) * b(k) for `rows` rows of `regs` registers.
-// a(i, k) = a[i*ai + k*ak]; b(k) = b[k*bk ...]. base null stands for zeros. Meanwhile it brings the caches what comes
+// a(i, k) = a[i*ai + k*ak]; b(k) = b[k*bk ...]. base null stands for zeros. apart: ai is no constant, and three rows share
+// an address. Meanwhile it brings the caches what comes
 // next: its own part of out, and `depth` values from ahead on, `pace` apart.
-INLINE void tile(const int rows, const int regs, int64_t ai, int64_t ak, int64_t bk, int64_t depth, const float *a,
+INLINE void tile(const int rows, const int regs, const int apart, int64_t ai, int64_t ak, int64_t bk, int64_t depth, const float *a,
 		const float *b, const float *ahead, int64_t pace, float *const *out, int64_t column, const float *const *base,
 		int64_t base_column) {
 	UNROLL for (int i = 0; i < rows; i++)
@@ -19,15 +20,18 @@ INLINE void tile(const int rows, const int regs, int64_t ai, int64_t ak, int64_t
 	reg acc[STRIP][2];
 	UNROLL for (int i = 0; i < rows; i++)
 		UNROLL for (int j = 0; j < regs; j++) acc[i][j] = splat(0);
+	const float *threes[STRIP / 3 + 1];
+	UNROLL for (int i = 0; i < rows; i += 3) threes[i / 3] = a + i * ai;
 	for (int64_t k = 0; k < depth; k++) {
 		reg bv[2];
 		UNROLL for (int j = 0; j < regs; j++) bv[j] = *(const vec *)(b + j * LANES);
 		UNROLL for (int i = 0; i < rows; i++) {
-			reg av = splat(a[i * ai]);
+			reg av = splat(apart ? threes[i / 3][i % 3 * ai] : a[i * ai]);
 			UNROLL for (int j = 0; j < regs; j++) acc[i][j] = fma_(av, bv[j], acc[i][j]);
 		}
 		__builtin_prefetch(ahead, 0, 2);
 		a += ak;
+		UNROLL for (int i = 0; i < rows; i += 3) threes[i / 3] += ak;
 		b += bk;
 		ahead += pace;
 	}
@@ -39,7 +43,8 @@ INLINE void tile(const int rows, const int regs, int64_t ai, int64_t ak, int64_t
 		UNROLL for (int j = 0; j < regs; j++) *(vec *)(out[i] + column + j * LANES) = acc[i][j];
 }
 
-// A tile function for each number of rows and registers. by_rows reads a packed block row by row, by_depth depth by depth.
+// A tile function for each number of rows and registers. by_rows reads a packed block row by
+// row, by_depth depth by depth, in_rows rows that are lead apart.
 typedef void tile_fn(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, const float *ahead,
 	int64_t pace, float *const *out, int64_t column, const float *const *base, int64_t base_column);
 
@@ -47,11 +52,15 @@ typedef void tile_fn(int64_t lead, int64_t bk, int64_t depth, const float *a, co
 	static void by_rows_##rows##_##regs(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, \
 			const float *ahead, int64_t pace, float *const *out, int64_t column, const float *const *base, int64_t base_column) { \
 		(void)lead; \
-		tile(rows, regs, LEAD, 1, bk, depth, a, b, ahead, pace, out, column, base, base_column); \
+		tile(rows, regs, 0, LEAD, 1, bk, depth, a, b, ahead, pace, out, column, base, base_column); \
 	} \
 	static void by_depth_##rows##_##regs(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, \
 			const float *ahead, int64_t pace, float *const *out, int64_t column, const float *const *base, int64_t base_column) { \
-		tile(rows, regs, 1, lead, bk, depth, a, b, ahead, pace, out, column, base, base_column); \
+		tile(rows, regs, 0, 1, lead, bk, depth, a, b, ahead, pace, out, column, base, base_column); \
+	} \
+	static void in_rows_##rows##_##regs(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, \
+			const float *ahead, int64_t pace, float *const *out, int64_t column, const float *const *base, int64_t base_column) { \
+		tile(rows, regs, 1, lead, 1, bk, depth, a, b, ahead, pace, out, column, base, base_column); \
 	}
 #define TILES(rows) TILE(rows, 1) TILE(rows, 2)
 #define ENTRY(layout, rows) {layout##_##rows##_1, layout##_##rows##_2}
@@ -70,6 +79,7 @@ TILES(7) TILES(8) TILES(9) TILES(10) TILES(11) TILES(12) TILES(13) TILES(14)
 
 static tile_fn *const by_rows[STRIP][2] = ENTRIES(by_rows);
 static tile_fn *const by_depth[STRIP][2] = ENTRIES(by_depth);
+static tile_fn *const in_rows[STRIP][2] = ENTRIES(in_rows);
 
 // edge is tile for a panel with fewer columns than its registers hold: through a tile on the stack. b has room for whole
 // registers.
@@ -267,6 +277,13 @@ static void result_rows(const struct gemm_args *g, struct pixel p, int64_t rows,
 	}
 }
 
+// in_place: the windows are the pixels of the image, one after the other, and their rows lie so near one another that a
+// strip of them spreads over the sets of the first-level cache.
+INLINE int in_place(const struct grid *g) {
+	return g->th.count == 1 && g->tw.count == 1 && g->th.mul == 1 && g->tw.mul == 1 && g->th.off == 0 && g->tw.off == 0 &&
+		g->h == g->height && g->w == g->width && g->pixel <= IN_PLACE;
+}
+
 // gemm: a task is a block of rows and a block of columns of one group. Scratch: float ROWS,LEAD.
 static void gemm(const struct job *job, int64_t task, char *scratch) {
 	const struct gemm_args *g = &job->args.gemm;
@@ -276,22 +293,26 @@ static void gemm(const struct job *job, int64_t task, char *scratch) {
 	int64_t r0 = rows * block / g->row_blocks, r1 = rows * (block + 1) / g->row_blocks;
 	int64_t p0 = panels * part / g->column_blocks, p1 = panels * (part + 1) / g->column_blocks;
 	int64_t channel = group * g->group_columns + g->first;
-	float *a = (float *)scratch, *out[ROWS];
-	const float *bias[ROWS];
+	const float *a = (float *)scratch, *bias[ROWS];
+	float *out[ROWS];
 	struct pixel start = pixel_at(&g->grid, r0);
 	struct place places[ROWS];
 	locate(&g->grid, start, r1 - r0, group * g->window_step, places);
 	result_rows(g, start, r1 - r0, channel, out);
 	for (int64_t i = 0; g->bias && i < r1 - r0; i++) bias[i] = F(g->bias) + channel;
 	const float *const *base = g->accumulate ? (const float *const *)out : g->bias ? bias : 0;
-	int64_t k0 = 0;
+	int there = in_place(&g->grid);
+	int64_t k0 = 0, lead = there ? g->grid.pixel : LEAD;
 	do {
 		int64_t depth = least(g->k - k0, DEPTH);
-		gather(&g->grid, places, r1 - r0, g->k0 + k0, g->k0 + k0 + depth, a, LEAD);
+		if (there)
+			a = places->image + places->at + g->k0 + k0;
+		else
+			gather(&g->grid, places, r1 - r0, g->k0 + k0, g->k0 + k0 + depth, (float *)scratch, LEAD);
 		for (int64_t panel = p0; panel < p1; panel++) {
 			int64_t columns = least(g->columns - panel * PANEL, PANEL), width = panel_width(columns);
 			const float *b = F(g->packed) + group * g->group_size + panel * PANEL * g->k + k0 * width;
-			strips(by_rows, r1 - r0, columns, LEAD, 0, width, depth, a, b, b + PANEL * g->k, out, panel * PANEL, base, panel * PANEL);
+			strips(there ? in_rows : by_rows, r1 - r0, columns, lead, lead, width, depth, a, b, b + PANEL * g->k, out, panel * PANEL, base, panel * PANEL);
 		}
 		base = (const float *const *)out;
 		k0 += depth;
@@ -316,7 +337,7 @@ static void weight_gradient(const struct job *job, int64_t task, char *scratch) 
 	const float *const *base = g->accumulate ? (const float *const *)out : 0;
 	struct place places[GRAD_DEPTH];
 	while (p0 < p1) {
-		int64_t depth = least(p1 - p0, GRAD_DEPTH);
+		int64_t depth = ceildiv(p1 - p0, ceildiv(p1 - p0, GRAD_DEPTH)); // about equal parts
 		const float *dy = F(g->dy) + (p0 * g->groups + group) * g->out + r0;
 		for (int64_t k = 0; k < depth; k++) copy_values(a + k * lead, dy + k * g->groups * g->out, r1 - r0);
 		locate(&g->grid, pixel_at(&g->grid, p0), depth, group * g->window_step, places);

@@ -42,6 +42,7 @@ enum kernel {
 
 enum { ROWS = 112, DEPTH = 256, GAP = 16 };     // GEMM: rows of a block, its depth, what keeps its rows off one cache set
 enum { LEAD = DEPTH + GAP };                    // floats from row to row of a packed block
+enum { IN_PLACE = 1024 };                        // GEMM: most floats between rows that are read where they are
 enum { GRAD_ROWS = 256, GRAD_COLS = 256, GRAD_DEPTH = 128 }; // the same for weight gradients
 enum { GRAD_LEAD_A = GRAD_ROWS + GAP, GRAD_LEAD_B = GRAD_COLS + GAP }; // odd numbers of cache lines
 enum { NORM_CHANNELS = 256 };                   // channels of a BatchNorm task
@@ -177,7 +178,6 @@ struct guard_args {
 struct peak_args { int64_t rounds; uint64_t sink; };
 
 struct job {
-	int64_t next;                 // the next task to take, atomic
 	int64_t tasks;
 	int32_t path, kernel;         // indices into the table of kernels
 	uint64_t scratch;             // of the first worker
@@ -202,8 +202,18 @@ struct job {
 
 enum { PLAIN, AVX2, AVX512, PATHS };
 
-// plimsoll_work takes tasks of the job until none is left; worker counts from 0.
-void plimsoll_work(struct job *job, int64_t worker);
+// share is the part of a job's tasks that one worker does first, in cache lines of its own. Shares are runs of tasks that
+// lie side by side, the same runs for jobs with as many tasks: what a worker wrote is in its own cache when it reads it.
+struct share {
+	int64_t next, end;            // the next task to take, atomic
+	int64_t apart[14];
+};
+
+// plimsoll_work takes tasks of the worker's share, then of the others', until none is left; worker counts from 0.
+void plimsoll_work(const struct job *job, struct share *shares, int64_t workers, int64_t worker);
+
+// plimsoll_spin waits until *word is wanted, for so many pauses at most.
+void plimsoll_spin(const int32_t *word, int32_t wanted, int64_t pauses);
 
 // plimsoll_panel returns the columns of a packed panel of a path.
 int64_t plimsoll_panel(int32_t path);

@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,prfchw"))), apply_to = function)
 #else
-#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")
+#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,prfchw")
 #endif
 #pragma STDC FP_CONTRACT OFF
 #define PATH 2

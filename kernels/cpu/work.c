@@ -39,12 +39,25 @@ int plimsoll_has(int32_t path) {
 	return 0;
 }
 
-void plimsoll_work(struct job *job, int64_t worker) {
+void plimsoll_work(const struct job *job, struct share *shares, int64_t workers, int64_t worker) {
 	kernel_fn *fn = table(job->path)[job->kernel];
 	char *scratch = (char *)(uintptr_t)job->scratch + worker * job->scratch_bytes;
-	for (;;) {
-		int64_t task = __atomic_fetch_add(&job->next, 1, __ATOMIC_RELAXED);
-		if (task >= job->tasks) return;
-		fn(job, task, scratch);
+	for (int64_t i = 0; i < workers; i++) {
+		struct share *s = &shares[(worker + i) % workers];
+		for (;;) {
+			int64_t task = __atomic_fetch_add(&s->next, 1, __ATOMIC_RELAXED);
+			if (task >= s->end) break;
+			fn(job, task, scratch);
+		}
 	}
+}
+
+static inline void pause_(void) {
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#endif
+}
+
+void plimsoll_spin(const int32_t *word, int32_t wanted, int64_t pauses) {
+	for (int64_t i = 0; i < pauses && __atomic_load_n(word, __ATOMIC_ACQUIRE) != wanted; i++) pause_();
 }

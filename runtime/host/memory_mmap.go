@@ -9,7 +9,11 @@ func mapBytes(n int64) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	return unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	b, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err == nil {
+		askHugePages(b)
+	}
+	return b, err
 }
 
 func unmapBytes(b []byte) error {
