@@ -5,19 +5,45 @@ LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZ    ?= 10s
 PYTHON  ?= python3
 
-export CGO_ENABLED = 1
+# The CUDA backend is built in where it can run. It needs no NVIDIA file: the flags give gorgonia.org/cu our own cuda.h
+# and an empty libcuda.a (see runtime/cuda/driver). TAGS= leaves the backend out.
+PLATFORM := $(shell go env GOOS)/$(shell go env GOARCH)
+TAGS     := $(if $(filter linux/amd64,$(PLATFORM)),cuda)
+CUDA     := $(CURDIR)/runtime/cuda
+EMULATOR := $(CURDIR)/out/emulator
 
-.PHONY: help build test race demo bench bench-peers lint fuzz clean
+export CGO_ENABLED = 1
+export CGO_CFLAGS  = -O2 -g -Wno-deprecated-declarations -I$(CUDA)/include
+export CGO_LDFLAGS = -O2 -g -L$(CUDA)/lib
+
+# Packages with tests that run on the emulated driver, and what has kernels to compile for it.
+CUDA_TESTS   = $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build .*\<cuda\>' .)))
+CUDA_KERNELS = $(wildcard runtime/cuda/cudatest/src kernels/cuda/src)
+
+.PHONY: help build test test-cuda test-gpu race demo bench bench-peers lint fuzz clean emulator check-cuda-header
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/plimsoll
-	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/plimsoll ./cmd/plimsoll
+	go build -tags "$(TAGS)" -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/plimsoll ./cmd/plimsoll
 
 test: ## vet and run every test
 	go vet ./...
 	go test -count=1 -timeout 9m ./...
+
+emulator: ## build the emulated driver into out/emulator
+	runtime/cuda/emulator/build.sh $(EMULATOR) $(CUDA_KERNELS)
+
+test-cuda: emulator ## run the CUDA backend on the emulated driver
+	go vet -tags cuda $(CUDA_TESTS) ./cmd/plimsoll
+	LD_LIBRARY_PATH=$(EMULATOR) go test -tags cuda -count=1 -timeout 20m $(CUDA_TESTS)
+
+test-gpu: ## run the same tests on this machine's GPUs
+	go test -tags cuda -count=1 -timeout 20m $(CUDA_TESTS)
+
+check-cuda-header: ## compare our cuda.h with NVIDIA's of CUDA 12.6: make check-cuda-header HEADER=.../cuda.h
+	$(CUDA)/include/check.sh $(HEADER)
 
 race: ## run every package under the race detector
 	go test -race -short -count=1 -timeout 30m ./...
@@ -39,6 +65,8 @@ lint: ## check the format and lint
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt'd: $$unformatted"; exit 1; fi
 	go vet ./...
 	go run $(LINT) run ./...
+	$(if $(TAGS),go vet -tags "$(TAGS)" ./...)
+	$(if $(TAGS),go run $(LINT) run --build-tags "$(TAGS)" ./...)
 
 fuzz: ## run every fuzz target for a while: make fuzz FUZZ=1m
 	@for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \

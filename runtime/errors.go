@@ -31,10 +31,15 @@ type OutOfMemoryError struct {
 	Space  Space
 	Asked  int64
 	Limit  int64
+	Detail string // what is free and who holds the rest, where the device can tell and it is not the limit that refuses
 }
 
 func (e *OutOfMemoryError) Error() string {
-	return fmt.Sprintf("%s: out of memory (%v): asked for %d bytes, the device has %d", e.Device, e.Space, e.Asked, e.Limit)
+	s := fmt.Sprintf("%s: out of memory (%v): asked for %d bytes, the device has %d", e.Device, e.Space, e.Asked, e.Limit)
+	if e.Detail != "" {
+		s += "; " + e.Detail
+	}
+	return s
 }
 
 // SpanError says that a span cannot be used: it is out of bounds, of the wrong space, or overlaps another.

@@ -29,6 +29,9 @@ type Result struct {
 	PeakOp   int     // position of the op at whose start the peak is first reached; -1: a_0 alone
 	Start    []float64
 	End      []float64
+	// Order holds every start and every end in the order in which they happen, also within one instant: p is the
+	// start of the op at position p, ^p its end.
+	Order []int
 	// Curve holds every change of the memory in use, in the order in which they happen; of several at one
 	// instant the last one lasts.
 	Curve []Point
@@ -111,7 +114,7 @@ func (s *Simulator) begin(seq Sequence, limits Limits) {
 	s.limits.Memory = min(limits.Memory, 1<<62)
 	s.now, s.busy, s.ended, s.used = 0, 0, 0, s.c.InputBytes
 	r := &s.result
-	*r = Result{Peak: s.used, PeakOp: none, Start: resize(r.Start, len(seq)), End: resize(r.End, len(seq)), Curve: r.Curve[:0]}
+	*r = Result{Peak: s.used, PeakOp: none, Start: resize(r.Start, len(seq)), End: resize(r.End, len(seq)), Order: r.Order[:0], Curve: r.Curve[:0]}
 	r.Curve = append(r.Curve, Point{0, s.used})
 	lanes := 2
 	if limits.Link.Duplex {
@@ -163,6 +166,7 @@ func (s *Simulator) endAll() {
 func (s *Simulator) end(k, p int) {
 	st := &s.steps[p]
 	st.ended = true
+	s.result.Order = append(s.result.Order, ^p)
 	used := s.used + st.leaves - st.takes
 	if k == 0 {
 		s.ended++
@@ -234,6 +238,7 @@ func (s *Simulator) start(k int) {
 	}
 	ln.running, ln.end, ln.next = p, s.now+seconds, s.find(k, p+1)
 	s.result.Start[p], s.result.End[p] = s.now, ln.end
+	s.result.Order = append(s.result.Order, p)
 }
 
 // advance moves to the next instant at which an op ends, which is this one again after an op of length 0; false

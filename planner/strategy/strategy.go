@@ -20,8 +20,10 @@ type Problem struct {
 
 // Options are the parameters of strategies; zero values mean the documented default.
 type Options struct {
-	Slots    int // rotor: number of memory slots S (default 500)
+	Slots    int // rotor and offload-dynprog: number of memory slots S, N (default 500); pofo: N (default 50)
 	Segments int // periodic: number of segments (default: the best by simulation)
+	// HighMemory is capper's M', bytes: the limit of the rematerialization that is then offloaded (default: store-all's peak).
+	HighMemory int64
 }
 
 // Strategy is one algorithm. The same problem gives the same sequence, byte for byte.

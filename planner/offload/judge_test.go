@@ -1,0 +1,195 @@
+package offload
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"plimsoll/internal/shared"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// near reports equality up to the rounding of sums of float64.
+func near(x, y float64) bool { return math.Abs(x-y) <= 1e-9*max(math.Abs(x), math.Abs(y)) }
+
+// named returns the registered strategy.
+func named(t testing.TB, name string) strategy.Strategy {
+	t.Helper()
+	for _, s := range Strategies() {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("no strategy %s", name)
+	return strategy.Strategy{}
+}
+
+// problem is a chain under a limit, with a link.
+func problem(c *chain.Chain, memory int64, bandwidth float64, duplex bool) strategy.Problem {
+	return strategy.Problem{Chain: c, Memory: memory, Link: schedule.Link{Bandwidth: bandwidth, Duplex: duplex}}
+}
+
+// verdict is a sequence with what an independent checker must say of it.
+type verdict struct {
+	Chain     *chain.Chain      `json:"chain"`
+	Ops       schedule.Sequence `json:"ops"`
+	Memory    int64             `json:"memory"`
+	Bandwidth float64           `json:"bandwidth"`
+	makespan  float64
+	peak      int64
+}
+
+// judge solves problems and judges every answer: the sequence keeps the rules within the limit and recomputes
+// nothing, or the error names the limit and a larger one. It remembers sequences on one link for the oracle.
+type judge struct {
+	t        testing.TB
+	verdicts []verdict
+	accepted int
+	refused  int
+}
+
+// makespan returns the simulated makespan of a strategy, NaN when it refuses the limit.
+func (j *judge) makespan(name string, p strategy.Problem) float64 {
+	j.t.Helper()
+	seq, err := named(j.t, name).Solve(context.Background(), p)
+	if refusal, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+		if refusal.Strategy != name || refusal.Memory != p.Memory || refusal.Smallest <= p.Memory || refusal.Op.Layer < 1 ||
+			refusal.LayerName != p.Chain.Layer(refusal.Op.Layer).Name {
+			j.t.Fatalf("%s %s at %d: refusal %+v", name, p.Chain.Name, p.Memory, refusal)
+		}
+		j.refused++
+		return math.NaN()
+	}
+	if err != nil {
+		j.t.Fatalf("%s %+v at %d: %v", name, p.Chain, p.Memory, err)
+	}
+	return j.accept(name, p, seq)
+}
+
+func (j *judge) accept(name string, p strategy.Problem, seq schedule.Sequence) float64 {
+	j.t.Helper()
+	if err := schedule.Verify(p.Chain, seq); err != nil {
+		j.t.Fatalf("%s %s at %d: %v in %v", name, p.Chain.Name, p.Memory, err, seq)
+	}
+	r, err := schedule.Simulate(p.Chain, seq, schedule.Limits{Memory: p.Memory, Link: p.Link})
+	if err != nil {
+		j.t.Fatalf("%s %s at %d: %v in %v", name, p.Chain.Name, p.Memory, err, seq)
+	}
+	computed, sent := 0, map[int]int{}
+	for _, op := range seq {
+		switch op.Kind {
+		case schedule.ForwardAll, schedule.Backward:
+			computed++
+		case schedule.Offload, schedule.Prefetch:
+			sent[op.Layer]++
+		default:
+			j.t.Fatalf("%s %s: %v in %v", name, p.Chain.Name, op, seq)
+		}
+	}
+	for l, times := range sent {
+		if times != 2 || p.Chain.Saved(l-1) == 0 {
+			j.t.Fatalf("%s %s: the input of layer %d, %d bytes, moves %d times in %v", name, p.Chain.Name, l, p.Chain.Saved(l-1), times, seq)
+		}
+	}
+	if computed != 2*p.Chain.Len() || r.Peak > p.Memory {
+		j.t.Fatalf("%s %s at %d: %d compute ops, peak %d", name, p.Chain.Name, p.Memory, computed, r.Peak)
+	}
+	j.accepted++
+	if !p.Link.Duplex {
+		j.verdicts = append(j.verdicts, verdict{p.Chain, seq, p.Memory, p.Link.Bandwidth, r.Makespan, r.Peak})
+	}
+	return r.Makespan
+}
+
+const oracleDriver = `
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import check
+for line in sys.stdin:
+    case = json.loads(line)
+    print(json.dumps(check.check(case["chain"], case, case["memory"], case["bandwidth"])))
+`
+
+// oracle lets the independent checker judge at most so many of the sequences seen, evenly picked.
+func (j *judge) oracle(t *testing.T, most int) {
+	t.Run("oracle", func(t *testing.T) { j.runOracle(t, most) })
+}
+
+func (j *judge) runOracle(t *testing.T, most int) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3")
+	}
+	var in bytes.Buffer
+	enc := json.NewEncoder(&in)
+	var sample []verdict
+	for i := 0; i < len(j.verdicts); i += 1 + len(j.verdicts)/most {
+		sample = append(sample, j.verdicts[i])
+		if err := enc.Encode(j.verdicts[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(python, "-B", "-c", oracleDriver, filepath.Dir(shared.Path(t, "oracle", "check.py")))
+	cmd.Stdin = &in
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("oracle: %v", err)
+	}
+	seen := 0
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); seen++ {
+		var got struct {
+			Valid    bool    `json:"valid"`
+			Error    string  `json:"error"`
+			Makespan float64 `json:"makespan_s"`
+			Peak     int64   `json:"peak_bytes"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		if want := sample[seen]; !got.Valid || got.Peak != want.peak || !near(got.Makespan, want.makespan) {
+			t.Errorf("%s at %d: oracle says %+v, want peak %d and makespan %v, of %v",
+				want.Chain.Name, want.Memory, got, want.peak, want.makespan, want.Ops)
+		}
+	}
+	if seen != len(sample) || seen == 0 {
+		t.Fatalf("the oracle judged %d of %d sequences", seen, len(sample))
+	}
+	t.Logf("%d of %d sequences given to the oracle, all accepted; %d limits refused", seen, j.accepted, j.refused)
+}
+
+// randomChain makes a small chain with whole seconds and bytes; sizes and times may be 0.
+func randomChain(rng *rand.Rand, n int) *chain.Chain {
+	size := func(below int64) int64 { return rng.Int64N(below) }
+	c := &chain.Chain{Name: "random", InputBytes: size(9)}
+	overheads := size(3) * 8
+	for l := range n {
+		out := size(9)
+		c.Layers = append(c.Layers, chain.Layer{
+			Name: fmt.Sprintf("layer%d", l+1), ForwardS: float64(size(8)), BackwardS: float64(size(8)),
+			OutputBytes: out, SavedBytes: out + size(9), GradientBytes: size(9),
+			ForwardOverheadBytes: size(1 + overheads), BackwardOverheadBytes: size(1 + overheads),
+		})
+	}
+	return c
+}
+
+// limitsOf returns the smallest limit of a chain for offloading, and the peak of store-all.
+func limitsOf(t testing.TB, c *chain.Chain) (smallest, peak int64) {
+	t.Helper()
+	k, err := newCosts(problem(c, 0, 1, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	least, _ := k.smallest()
+	return int64(least), int64(k.peak())
+}

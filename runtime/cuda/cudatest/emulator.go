@@ -1,0 +1,65 @@
+//go:build cuda && linux && amd64
+
+package cudatest
+
+// #include <stddef.h>
+// #include <stdint.h>
+// #include <stdlib.h>
+//
+// static int fail(void *f, const char *faults) { return ((int (*)(const char *))f)(faults); }
+// static void call(void *f) { ((void (*)(void))f)(); }
+// static uint64_t count(void *f, const char *name) { return ((uint64_t (*)(const char *))f)(name); }
+// static size_t findings(void *f, char *text, size_t bytes) { return ((size_t (*)(char *, size_t))f)(text, bytes); }
+import "C"
+
+import (
+	"strings"
+	"testing"
+	"unsafe"
+
+	"plimsoll/runtime/cuda/driver"
+)
+
+// Emulated reports whether the driver is the emulated one.
+func Emulated() bool { return driver.Symbol("plimsollEmulatorFail") != nil }
+
+// Fail makes calls fail until the test ends: "cuMemAlloc:2=2" makes the second call from now return 2 (see
+// emulator/emulator.h).
+func Fail(t testing.TB, faults string) {
+	t.Helper()
+	text := C.CString(faults)
+	defer C.free(unsafe.Pointer(text))
+	if C.fail(symbol(t, "plimsollEmulatorFail"), text) != 0 {
+		t.Fatalf("the emulated driver does not understand %q", faults)
+	}
+	t.Cleanup(func() { C.call(symbol(t, "plimsollEmulatorFailClear")) })
+}
+
+// Count returns how often a function of the driver was called, without the _v2 of its name.
+func Count(t testing.TB, name string) int {
+	t.Helper()
+	text := C.CString(name)
+	defer C.free(unsafe.Pointer(text))
+	return int(C.count(symbol(t, "plimsollEmulatorCount"), text))
+}
+
+// Findings returns what the emulated driver has found wrong so far, and forgets it.
+func Findings(t testing.TB) []string {
+	t.Helper()
+	f := symbol(t, "plimsollEmulatorFindings")
+	n := C.findings(f, nil, 0)
+	text := (*C.char)(C.calloc(1, n+1))
+	defer C.free(unsafe.Pointer(text))
+	C.findings(f, text, n+1)
+	C.call(symbol(t, "plimsollEmulatorFindingsClear"))
+	return strings.FieldsFunc(C.GoString(text), func(r rune) bool { return r == '\n' })
+}
+
+func symbol(t testing.TB, name string) unsafe.Pointer {
+	t.Helper()
+	p := driver.Symbol(name)
+	if p == nil {
+		t.Skipf("needs the emulated driver: the driver has no %s", name)
+	}
+	return p
+}

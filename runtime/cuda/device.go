@@ -1,0 +1,254 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"sync"
+	"sync/atomic"
+
+	"gorgonia.org/cu"
+
+	"plimsoll/runtime"
+)
+
+// Device is a GPU or a part of one. Its invariants:
+//
+//  1. Memory is allocated by Reserve and freed by Close, at no other time.
+//  2. Every call of the driver is made with the device's context current on the thread that makes it (Run).
+//  3. What the driver has given (streams, events, modules, graphs, memory) lives until Close has waited for all streams,
+//     and for the copies of peers into this arena (visitors); calls that use it hold lifetime for reading.
+type Device struct {
+	gpu
+	name       string
+	limit      int64 // bytes of the arena at most
+	hostLimit  int64 // bytes of the host space at most; 0: what the driver gives
+	lifetime   sync.RWMutex
+	closed     atomic.Bool
+	capturing  atomic.Pointer[capture]
+	captureOne sync.Mutex // one capture at a time
+
+	mu       sync.Mutex
+	reserved bool
+	memory   memory
+	streams  []*Stream
+	events   []*Event
+	modules  map[string]*Module
+	kernels  []*Kernel
+	graphs   []*Graph
+	reached  map[cu.CUContext]bool // contexts of peers, once peer access was asked for
+	visitors map[*Stream]bool      // streams of peers that have copied into this arena
+	visiting int                   // peers that are issuing such a copy now
+	left     *sync.Cond            // one of them is done
+}
+
+var (
+	_ runtime.Device  = (*Device)(nil)
+	_ runtime.Grapher = (*Device)(nil)
+)
+
+func newDevice(g gpu, name string, limit, hostLimit int64) (*Device, error) {
+	context, err := g.device.RetainPrimaryCtx()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, callError("cuDevicePrimaryCtxRetain", err))
+	}
+	g.context = context
+	d := &Device{
+		gpu: g, name: name, limit: limit, hostLimit: hostLimit,
+		modules: map[string]*Module{}, reached: map[cu.CUContext]bool{}, visitors: map[*Stream]bool{},
+	}
+	d.left = sync.NewCond(&d.mu)
+	return d, nil
+}
+
+// Info describes the device.
+func (d *Device) Info() runtime.Info {
+	return runtime.Info{Name: d.name, Kind: "cuda", Model: d.model, Memory: d.limit}
+}
+
+// Run calls f with the device's context current on f's thread.
+func (d *Device) Run(f func() error) error {
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	if err := cu.SetCurrentContext(d.context); err != nil {
+		return d.wrap("", callError("cuCtxSetCurrent", err))
+	}
+	return f()
+}
+
+// use calls f like Run, and keeps what the driver has given alive meanwhile.
+func (d *Device) use(op string, f func() error) error {
+	d.lifetime.RLock()
+	defer d.lifetime.RUnlock()
+	if d.closed.Load() {
+		return d.wrap(op, runtime.ErrClosed)
+	}
+	return d.Run(f)
+}
+
+// ready says why the device cannot be used; the caller holds d.mu.
+func (d *Device) ready() error {
+	switch {
+	case d.closed.Load():
+		return runtime.ErrClosed
+	case !d.reserved:
+		return runtime.ErrNotReserved
+	}
+	return nil
+}
+
+// make calls f for a device that is reserved, and is the one place where things are added to it.
+func (d *Device) make(op string, f func() error) error {
+	return d.use(op, func() error {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if err := d.ready(); err != nil {
+			return d.wrap(op, err)
+		}
+		return d.wrap(op, f())
+	})
+}
+
+// NewStream returns a stream that does not synchronize with the default stream.
+func (d *Device) NewStream(name string) (runtime.Stream, error) {
+	s := &Stream{device: d, name: name}
+	err := d.make("new stream "+name, func() (err error) {
+		s.extent = d.memory.Extent
+		if s.stream, err = cu.MakeStream(cu.NonBlocking); err != nil {
+			return callError("cuStreamCreate", err)
+		}
+		d.streams = append(d.streams, s)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// NewEvent returns an event that is not recorded.
+func (d *Device) NewEvent() (runtime.Event, error) {
+	e := &Event{device: d}
+	err := d.make("new event", func() (err error) {
+		if e.event, err = cu.MakeEvent(cu.DefaultEvent); err != nil {
+			return callError("cuEventCreate", err)
+		}
+		d.events = append(d.events, e)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Close waits for all streams, and for peers' copies into this arena, and gives everything back. Errors of the streams
+// are Synchronize's to report.
+func (d *Device) Close() error {
+	if d.closed.Swap(true) {
+		return d.wrap("close", runtime.ErrClosed)
+	}
+	d.captureOne.Lock() // a capture ends soon now: its calls fail
+	defer d.captureOne.Unlock()
+	streams, visitors := d.users()
+	for _, s := range streams {
+		s.drain()
+	}
+	for _, s := range visitors {
+		s.drain()
+	}
+	d.lifetime.Lock()
+	defer d.lifetime.Unlock()
+	err := d.Run(d.release)
+	if errors.Is(err, ErrLost) {
+		err = nil // the streams have reported it; the driver frees the memory with the context
+	}
+	return d.wrap("close", errors.Join(err, callError("cuDevicePrimaryCtxRelease", d.device.ReleasePrimaryCtx())))
+}
+
+// users returns the streams that may still use the memory, once no peer is about to issue a copy.
+func (d *Device) users() (streams, visitors []*Stream) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.visiting > 0 {
+		d.left.Wait()
+	}
+	for s := range d.visitors {
+		visitors = append(visitors, s)
+	}
+	return d.streams, visitors
+}
+
+// release gives back what the driver gave. Nobody issues any more, but somebody may have since Close drained the
+// streams, so they are drained again.
+func (d *Device) release() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all error
+	note := func(call string, err error) { all = errors.Join(all, callError(call, err)) }
+	for _, s := range d.streams {
+		_ = s.stream.Synchronize() // reported by Stream.Synchronize
+	}
+	for _, g := range d.graphs {
+		note("cuGraphExecDestroy", g.destroy())
+	}
+	for _, k := range d.kernels {
+		k.free()
+	}
+	for _, m := range d.modules {
+		note("cuModuleUnload", m.module.Unload())
+	}
+	for _, e := range d.events {
+		note("cuEventDestroy", e.destroy())
+	}
+	for _, s := range d.streams {
+		note("cuStreamDestroy", s.stream.Destroy())
+	}
+	return errors.Join(all, d.memory.free())
+}
+
+// enter notes that a stream of a peer is about to copy into this arena, which stays until Close has waited for it.
+func (d *Device) enter(s *Stream) (memory, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.ready(); err != nil {
+		return memory{}, d.wrap("copy from peer", err)
+	}
+	d.visitors[s] = true
+	d.visiting++
+	return d.memory, nil
+}
+
+func (d *Device) leave() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.visiting--
+	d.left.Broadcast()
+}
+
+// reach asks, once for every peer, that copies to it go directly. Where the machine cannot do that, the driver takes them
+// through host memory: slower, and right all the same, so errors are not reported. The context is current.
+func (d *Device) reach(peer *Device) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.reached[peer.context] {
+		return
+	}
+	d.reached[peer.context] = true
+	if can, err := d.device.CanAccessPeer(peer.device); err == nil && can != 0 {
+		_ = peer.context.EnablePeerAccess(0)
+	}
+}
+
+// wrap puts the device's name and the operation before an error.
+func (d *Device) wrap(op string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case op == "":
+		return fmt.Errorf("%s: %w", d.name, err)
+	}
+	return fmt.Errorf("%s: %s: %w", d.name, op, err)
+}

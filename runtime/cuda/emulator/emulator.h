@@ -1,0 +1,57 @@
+// What tests may ask of the emulated driver, beside cuda.h. Find these with dlsym in the emulator's libcuda.so.1; a real
+// driver does not have them.
+//
+// The environment says the same, and is read at the first call:
+//
+//   PLIMSOLL_EMULATOR_DEVICES=2            number of devices (1)
+//   PLIMSOLL_EMULATOR_MEMORY=1073741824    bytes of each device (4 GiB)
+//   PLIMSOLL_EMULATOR_CHAOS=7              seed of random delays before each piece of work (0: none)
+//   PLIMSOLL_EMULATOR_PROCESSORS=2         threads that run the blocks of a launch (as many as the host has, at most 4)
+//   PLIMSOLL_EMULATOR_POISON=1             fill new memory with 0xff bytes, NaNs (0; 1 in the checked build)
+//   PLIMSOLL_EMULATOR_STRICT=1             once there is a finding, calls fail with CUDA_ERROR_UNKNOWN (0)
+//   PLIMSOLL_EMULATOR_REPORT=file          findings are appended to the file, a line each, when they are found
+//   PLIMSOLL_EMULATOR_FAIL=cuMemAlloc:2=2  failures to inject, see plimsollEmulatorFail
+
+#ifndef PLIMSOLL_EMULATOR_H
+#define PLIMSOLL_EMULATOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Makes calls fail. The text is NAME:N=ERROR, several separated by commas; ERROR is a CUresult. The N-th call, counted
+// from 1 and from now, of the function NAME (without _v2) returns it and does nothing. With NAME "launch", "copy",
+// "fill" or "host", the N-th piece of work of that kind that is issued ends with it instead of running; as on a real
+// GPU a later call reports that, and the context is dead. CUDA_ERROR_DEVICE_UNAVAILABLE (46) and
+// CUDA_ERROR_ECC_UNCORRECTABLE (214) end the device with all of its contexts. Returns 0, or -1 for a text that it does
+// not understand.
+int plimsollEmulatorFail(const char *faults);
+
+// Forgets all failures that have not happened.
+void plimsollEmulatorFailClear(void);
+
+// How often the function was called, or work of the kind was issued (see above), since the process started.
+uint64_t plimsollEmulatorCount(const char *name);
+
+// The findings so far, a line each; empty when there is none. Copies at most bytes-1 of them and a zero into text
+// (which may be null), and returns the length of the whole text.
+size_t plimsollEmulatorFindings(char *text, size_t bytes);
+
+// Forgets the findings.
+void plimsollEmulatorFindingsClear(void);
+
+// Reports what is alive now as leaks: contexts, and what they hold. For the end of a program that does not destroy its
+// contexts; a Go program ends without running anything here by itself.
+void plimsollEmulatorFinish(void);
+
+// 1 when this is the checked build, which watches the accesses of kernels.
+int plimsollEmulatorChecked(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,135 @@
+// Blocks: the threads of one block as fibers on one thread of the host.
+#pragma once
+#include <cuda.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../device.h"
+#include "fiber.h"
+#include "registry.h"
+
+namespace emulator {
+
+constexpr int maxThreads = 1024; // of a block
+constexpr int warpLanes = 32;
+
+// Shape is a launch's geometry.
+struct Shape {
+    dim3 blocks, threads;
+    uint64_t blockCount() const { return static_cast<uint64_t>(blocks.x) * blocks.y * blocks.z; }
+    int threadCount() const { return static_cast<int>(threads.x * threads.y * threads.z); }
+};
+
+// Failure is why a block, and with it its launch, did not end well.
+struct Failure {
+    CUresult error = CUDA_SUCCESS;
+    const char *kind = nullptr; // of the finding; null when the kernel meant to fail
+    std::string text;
+};
+
+// Block runs one block after the other. Each thread of the host has its own; it keeps its stacks.
+//
+// A fiber runs thread after thread of the block until one has to wait; only then it is that thread's own and another
+// fiber goes on with the threads that have not started. So a block whose threads never wait needs one fiber. Fibers
+// change places only in waits.
+//
+// 1. Every thread is not started, or running, ready, waiting (for the block or for its warp), or finished.
+// 2. A wait for the block ends when all of its threads wait for it, one for a warp when all lanes do.
+// 3. When no thread is running, ready or not started and one waits, they wait for ever: that is an error.
+class Block {
+public:
+    Block();
+    ~Block();
+    Block(const Block &) = delete;
+
+    // The block that runs on this thread of the host; null outside kernels.
+    static Block *running();
+    static Block &ofThisThread();
+
+    // Runs one block of the kernel. When it fails, it is abandoned.
+    Failure run(const Kernel &kernel, const void *argument, const Shape &shape, uint64_t index, size_t dynamic);
+
+    // What kernels call: see device.h.
+    void syncThreads(const char *file, int line);
+    void syncWarp(unsigned mask, const char *file, int line);
+    uint64_t exchange(unsigned mask, uint64_t value, int source, const char *file, int line);
+    unsigned ballot(unsigned mask, bool predicate, const char *file, int line);
+    void trap(const char *file, int line);
+
+    // Ends the block: the running thread never continues.
+    void fail(CUresult error, const char *kind, const std::string &what);
+
+    int thread() const { return thread_; }
+    const Kernel &kernel() const { return *kernel_; }
+    // How often the block, and the running thread's warp, have synchronized their memory.
+    uint32_t epoch() const { return epoch_; }
+    uint32_t warpEpoch() const { return warps_[thread_ / warpLanes].epoch; }
+
+    bool isPrivate(uint64_t address) const;
+    std::string nameOf(int thread) const { return threadName(thread, shape_); }
+    static std::string threadName(int thread, const Shape &shape);
+
+private:
+    enum class State : uint8_t { fresh, running, ready, waitsForBlock, waitsForWarp, finished };
+
+    // Place is a line of a kernel.
+    struct Place {
+        const char *file = nullptr;
+        int line = 0;
+        std::string text() const;
+    };
+
+    struct Thread {
+        State state = State::fresh;
+        int fiber = -1;
+        Place waits; // where, when it waits
+    };
+
+    struct Warp {
+        uint64_t values[2][warpLanes]; // of this exchange and of the last one, which slow lanes may still read
+        int arrived = 0, lanes = 0;
+        unsigned round = 0;
+        uint32_t epoch = 0;
+        Place first; // of the lane that came first
+    };
+
+    static void runThreads(void *self);
+    void reset();
+    void setShape(const Shape &shape);
+    void enter(int thread);
+    void wait(State why, const Place &where);
+    void release(State why, int first, int end);
+    void resumeNext();
+    int takeFiber();
+    void start(int fiber);
+    unsigned joinWarp(unsigned mask, uint64_t value, const char *file, int line, bool memory);
+    void checkPlace(const Place &first, const Place &here, const char *what);
+    std::string describeDeadlock() const;
+
+    const Kernel *kernel_ = nullptr;
+    const void *argument_ = nullptr;
+    Shape shape_{};
+    std::vector<uint3> coordinates_; // of the threads
+    std::vector<char> shared_;       // dynamic shared memory
+
+    Stacks stacks_;
+    Fiber host_; // the thread that calls run
+    std::vector<Fiber> fibers_;
+    std::vector<int> freeFibers_;
+    int prepared_ = 0; // fibers below this index run or park in runThreads
+    int fiber_ = -1;   // the running one
+
+    std::vector<Thread> threads_;
+    std::vector<Warp> warps_;
+    std::vector<int> ready_; // a ring
+    int readyHead_ = 0, readyCount_ = 0;
+    int next_ = 0, finished_ = 0, arrived_ = 0, thread_ = -1;
+    uint32_t epoch_ = 0;
+    Place barrier_; // of the thread that came to it first
+    Failure failure_;
+};
+
+} // namespace emulator

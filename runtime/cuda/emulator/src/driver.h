@@ -1,0 +1,53 @@
+// The driver: what the process has one of.
+#pragma once
+#include <cuda.h>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "clock.h"
+#include "context.h"
+#include "event.h"
+#include "faults.h"
+#include "gpu.h"
+#include "graph.h"
+#include "handles.h"
+#include "module.h"
+#include "space.h"
+
+namespace emulator {
+
+// Driver is the root of everything. Its mutex guards all state but what has its own (spaces, findings, the checks);
+// tasks run without it.
+struct Driver {
+    Driver();
+
+    std::mutex mutex;
+    bool initialized = false;
+    std::vector<std::unique_ptr<Device>> devices;
+    Space pinned;
+    Clock known; // what the host knows to be complete
+    Faults faults;
+    std::set<Context *> contexts;
+    std::vector<std::weak_ptr<Capture>> captures; // in progress
+    Handles<Event> events;
+    Handles<Module> modules;
+    Handles<Graph> graphs;
+    Handles<GraphExec> execs;
+
+    // The function of a handle; null when no loaded module has it.
+    Function *function(CUfunction handle);
+
+    // The host learns that a record is complete.
+    void learn(const RecordPtr &record);
+    // Blocks until it is, and learns that.
+    void await(std::unique_lock<std::mutex> &lock, const RecordPtr &record);
+    // The space that holds the address; null when it is no memory of the emulator.
+    Space *space(uint64_t address);
+    Device *device(CUdevice ordinal);
+};
+
+Driver &driver();
+
+} // namespace emulator

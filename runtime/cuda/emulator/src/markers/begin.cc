@@ -1,0 +1,2 @@
+#include "../shared.h"
+__thread char plimsollSharedBegin[64];

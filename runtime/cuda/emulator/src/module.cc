@@ -1,0 +1,45 @@
+#include "module.h"
+
+#include <cctype>
+
+namespace emulator {
+
+namespace {
+
+bool isNameChar(char c) { return isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$'; }
+
+// The text without comments.
+std::string codeOf(const std::string &ptx) {
+    std::string code;
+    for (size_t i = 0; i < ptx.size(); i++) {
+        const bool line = ptx.compare(i, 2, "//") == 0, block = ptx.compare(i, 2, "/*") == 0;
+        if (!line && !block) {
+            code += ptx[i];
+            continue;
+        }
+        const size_t end = ptx.find(line ? "\n" : "*/", i + 2);
+        if (end == std::string::npos) break;
+        i = end + (line ? 0 : 1);
+        code += '\n';
+    }
+    return code;
+}
+
+} // namespace
+
+std::vector<std::string> entriesOf(const std::string &ptx) {
+    static const std::string word = ".entry";
+    const std::string code = codeOf(ptx);
+    std::vector<std::string> names;
+    for (size_t at = code.find(word); at != std::string::npos; at = code.find(word, at)) {
+        at += word.size();
+        if (at >= code.size() || !isspace(static_cast<unsigned char>(code[at]))) continue;
+        while (at < code.size() && isspace(static_cast<unsigned char>(code[at]))) at++;
+        const size_t first = at;
+        while (at < code.size() && isNameChar(code[at])) at++;
+        if (at > first) names.push_back(code.substr(first, at - first));
+    }
+    return names;
+}
+
+} // namespace emulator

@@ -1,0 +1,31 @@
+// Modules: images of kernels.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "registry.h"
+
+namespace emulator {
+
+class Context;
+
+// Function is a kernel of a loaded module.
+struct Function {
+    Context *context;
+    const Kernel *kernel;
+    unsigned dynamicLimit = 48 << 10; // bytes of dynamic shared memory that a launch may ask for
+};
+
+// Module is a loaded image. The image's code does not run: its entries name the kernels of this library.
+struct Module {
+    Context *context;
+    std::string name; // for reports
+    std::map<std::string, std::unique_ptr<Function>> functions;
+};
+
+// The names behind ".entry" in a text of PTX, in their order.
+std::vector<std::string> entriesOf(const std::string &ptx);
+
+} // namespace emulator

@@ -1,0 +1,5 @@
+//go:build cuda && linux && amd64 && race
+
+package cuda_test
+
+const raceEnabled = true
