@@ -3,15 +3,16 @@
 // result rows are pixels and its columns channels. A block of at most ROWS windows, DEPTH values of each, is copied
 // row by row (windows are runs of channels, so a copy is a few memcpys) to scratch that stays in the second-level cache;
 // the other factor was packed into panels of PANEL columns; a tile of at most STRIP rows and one panel is kept in
-// registers while its depth is walked. Windows of one pixel that lie near one another are not copied (in_place). (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, 2008.)
+// registers while its depth is walked. Windows of one pixel that lie near one another are not copied (in_place).
+// (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, 2008.)
 //
 // Order of sums: each block of DEPTH products is summed from zero, one after the other, and added to what was
 // there. It depends on the shapes alone: not on the path's tile, not on the threads.
 
 // tile computes out[i] = base[i] + sum over k of a(i, k) * b(k) for `rows` rows of `regs` registers.
-// a(i, k) = a[i*ai + k*ak]; b(k) = b[k*bk ...]. base null stands for zeros. apart: ai is no constant, and three rows share
-// an address. Meanwhile it brings the caches what comes
-// next: its own part of out, and `depth` values from ahead on, `pace` apart.
+// a(i, k) = a[i*ai + k*ak]; b(k) = b[k*bk ...]. base null stands for zeros. apart: ai is no constant, and three rows
+// share an address. Meanwhile it brings the caches what comes next: its own part of out, and `depth` values from ahead
+// on, `pace` apart.
 INLINE void tile(const int rows, const int regs, const int apart, int64_t ai, int64_t ak, int64_t bk, int64_t depth, const float *a,
 		const float *b, const float *ahead, int64_t pace, float *const *out, int64_t column, const float *const *base,
 		int64_t base_column) {
@@ -43,8 +44,8 @@ INLINE void tile(const int rows, const int regs, const int apart, int64_t ai, in
 		UNROLL for (int j = 0; j < regs; j++) *(vec *)(out[i] + column + j * LANES) = acc[i][j];
 }
 
-// A tile function for each number of rows and registers. by_rows reads a packed block row by
-// row, by_depth depth by depth, in_rows rows that are lead apart.
+// A tile function for each number of rows and registers. by_rows reads a packed block row by row, by_depth depth by depth,
+// in_rows rows that are lead apart.
 typedef void tile_fn(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, const float *ahead,
 	int64_t pace, float *const *out, int64_t column, const float *const *base, int64_t base_column);
 
@@ -306,7 +307,7 @@ static void gemm(const struct job *job, int64_t task, char *scratch) {
 	do {
 		int64_t depth = least(g->k - k0, DEPTH);
 		if (there)
-			a = places->image + places->at + g->k0 + k0;
+			a = places->image + places->h * g->grid.width * g->grid.pixel + places->at + g->k0 + k0;
 		else
 			gather(&g->grid, places, r1 - r0, g->k0 + k0, g->k0 + k0 + depth, (float *)scratch, LEAD);
 		for (int64_t panel = p0; panel < p1; panel++) {

@@ -71,7 +71,9 @@ func dropout(op kernels.Dropout, t *tensors) error {
 		from, to, add = t.dy, t.dx[0], t.call.Adds(0)
 	}
 	if !t.call.Train {
-		copy(to, from)
+		for i, v := range from {
+			put(&to[i], float64(v), add)
+		}
 		return nil
 	}
 	stream := kernels.NewDropoutStream(kernels.GetScalars(t.scalars), t.call.Salt)
