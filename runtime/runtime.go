@@ -4,7 +4,7 @@
 // streams. Events are the only way in which one stream waits for another. Copies are asynchronous. The package
 // knows no kernels: a Launch is prepared by a kernel library for one kind of device and is opaque here.
 //
-// Implementations: runtime/null (costs only), runtime/host (the CPU). runtime/devicetest is the suite that
+// Implementations: runtime/null (costs only), runtime/host (the CPU), runtime/cuda. runtime/devicetest is the suite that
 // every device passes.
 package runtime
 

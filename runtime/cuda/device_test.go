@@ -56,3 +56,12 @@ func TestConformance(t *testing.T) {
 		})
 	}
 }
+
+func TestInspector(t *testing.T) {
+	needGPUs(t, 1)
+	d := openGPUs(t, 1, false)[0]
+	if err := d.Reserve(1<<12, 1<<12); err != nil {
+		t.Fatal(err)
+	}
+	devicetest.Inspect(t, d)
+}
