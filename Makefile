@@ -9,6 +9,8 @@ PYTHON  ?= python3
 # and an empty libcuda.a (see runtime/cuda/driver). TAGS= leaves the backend out.
 PLATFORM := $(shell go env GOOS)/$(shell go env GOARCH)
 TAGS     := $(if $(filter linux/amd64,$(PLATFORM)),cuda)
+# HiGHS, which checkmate needs, is linked where a C++ compiler and zlib's development files are.
+HIGHS    := $(shell printf '\043include <zlib.h>\nint main() {}' | $(CXX) -x c++ - -lz -o /dev/null 2>/dev/null && echo highs)
 CUDA     := $(CURDIR)/runtime/cuda
 EMULATOR := $(CURDIR)/out/emulator
 
@@ -20,20 +22,24 @@ export CGO_LDFLAGS = -O2 -g -L$(CUDA)/lib
 CUDA_TESTS   = $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build .*\<cuda\>' .)))
 CUDA_KERNELS = $(wildcard runtime/cuda/cudatest/src kernels/cuda/src)
 
-.PHONY: help build test test-cuda test-gpu race demo bench bench-peers lint fuzz clean emulator check-cuda-header
+.PHONY: help build kernels test test-cuda test-gpu race demo validate-offload bench bench-peers lint fuzz clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/plimsoll
-	go build -tags "$(TAGS)" -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/plimsoll ./cmd/plimsoll
+	go build -tags "$(TAGS) $(HIGHS)" -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/plimsoll ./cmd/plimsoll
 
 test: ## vet and run every test
 	go vet ./...
 	go test -count=1 -timeout 9m ./...
+	$(if $(HIGHS),go test -count=1 -tags highs -run 'Knapsack|Refusals|Solver|Checkmate' ./planner/milp ./planner/remat)
 
 emulator: ## build the emulated driver into out/emulator
 	runtime/cuda/emulator/build.sh $(EMULATOR) $(CUDA_KERNELS)
+
+kernels: ## compile kernels/cuda/src to PTX: make kernels NVRTC=.../libnvrtc.so.12 (PyPI: nvidia-cuda-nvrtc-cu12 12.6)
+	kernels/cuda/build.sh $(NVRTC)
 
 test-cuda: emulator ## run the CUDA backend on the emulated driver
 	go vet -tags cuda $(CUDA_TESTS) ./cmd/plimsoll
@@ -41,6 +47,9 @@ test-cuda: emulator ## run the CUDA backend on the emulated driver
 
 test-gpu: ## run the same tests on this machine's GPUs
 	go test -tags cuda -count=1 -timeout 20m $(CUDA_TESTS)
+
+gpu-suite: ## fill out/gpu-suite, which checks and measures any machine with a GPU (see bench/gpu/README.md)
+	bench/gpu/suite.sh out/gpu-suite $(VERSION)
 
 check-cuda-header: ## compare our cuda.h with NVIDIA's of CUDA 12.6: make check-cuda-header HEADER=.../cuda.h
 	$(CUDA)/include/check.sh $(HEADER)
@@ -50,6 +59,9 @@ race: ## run every package under the race detector
 
 demo: build ## train a ResNet under five limits, predicted beside measured, into out/demo
 	bin/plimsoll demo --out out/demo
+
+validate-offload: build ## run every kind of plan on ResNet-101 and DenseNet-121, predicted beside measured, into out/validate-offload
+	bench/validate-offload.sh bin/plimsoll out/validate-offload
 
 bench: ## run the Go benchmarks
 	go test -run '^$$' -bench . -benchmem -timeout 30m ./...
@@ -65,8 +77,8 @@ lint: ## check the format and lint
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt'd: $$unformatted"; exit 1; fi
 	go vet ./...
 	go run $(LINT) run ./...
-	$(if $(TAGS),go vet -tags "$(TAGS)" ./...)
-	$(if $(TAGS),go run $(LINT) run --build-tags "$(TAGS)" ./...)
+	$(if $(TAGS),go vet -tags "$(TAGS)" $(CUDA_TESTS) ./cmd/plimsoll)
+	$(if $(TAGS),go run $(LINT) run --build-tags "$(TAGS)" $(CUDA_TESTS) ./cmd/plimsoll)
 
 fuzz: ## run every fuzz target for a while: make fuzz FUZZ=1m
 	@for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \

@@ -11,7 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
+	"plimsoll/bench/receipt"
 	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/planner/chain"
@@ -30,6 +32,7 @@ type Grid struct {
 	Job        *train.Job
 	Chain      *chain.Chain // measured
 	Limits     []Limit
+	HostLimit  int64 // bytes of page-locked host memory of a row; 0: no limit
 	Strategies []strategy.Strategy
 	Options    strategy.Options
 	Steps      int // training steps of each row, from the same start
@@ -59,8 +62,12 @@ type Row struct {
 	Ops                int     `json:"ops"`
 	Forwards           int     `json:"forwards"` // forward ops in a step; those beyond the layers are recomputations
 
+	// Receipt attributes the gap between PredictedS and the step whose time is in the middle to causes.
+	Receipt *receipt.Receipt `json:"receipt"`
+
 	Plan     *schedule.Plan `json:"-"`
-	Measured train.Measured `json:"-"`
+	Measured train.Measured `json:"-"` // of the step in the middle, which took
+	middleS  float64
 }
 
 // Skip is a strategy that does not fit in a limit.
@@ -86,6 +93,7 @@ type Report struct {
 	StaticBytes        int64   `json:"static_bytes"`
 	MedianError        float64 `json:"median_error"` // of the predicted times, a share
 	MedianPlannedError float64 `json:"median_planned_error"`
+	WorstError         float64 `json:"worst_error"`
 	Rows               []Row   `json:"rows"`
 	Skipped            []Skip  `json:"skipped"`
 }
@@ -136,8 +144,8 @@ func (g *Grid) predict(r *Report, samples *executor.Samples) error {
 		errs = append(errs, math.Abs(row.PredictedS/row.MeasuredS-1))
 		planned = append(planned, math.Abs(row.PlannedS/row.MeasuredS-1))
 	}
-	r.MedianError, r.MedianPlannedError = train.Median(errs), train.Median(planned)
-	return nil
+	r.MedianError, r.MedianPlannedError, r.WorstError = train.Median(errs), train.Median(planned), slices.Max(errs)
+	return g.addReceipts(r)
 }
 
 // plan makes a row of every strategy at every limit that it fits in.

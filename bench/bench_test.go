@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"plimsoll/bench/report"
 	"plimsoll/executor"
@@ -95,7 +97,11 @@ func checkCurves(t *testing.T, g *Grid, r *Report) {
 		tr, err := line.Trace("cpu")
 		must(t, err)
 		must(t, tr.Validate())
-		if n := len(tr.Processes[1].Tracks[0].Slices); n != len(r.Rows[i].Plan.Ops)+1 {
+		n := 0
+		for _, track := range tr.Processes[1].Tracks {
+			n += len(track.Slices)
+		}
+		if n != len(r.Rows[i].Plan.Ops)+1 {
 			t.Errorf("%d slices for %d ops and the update", n, len(r.Rows[i].Plan.Ops))
 		}
 	}
@@ -181,7 +187,7 @@ func TestSideBySide(t *testing.T) {
 	if len(p.Ops) == 2*len(g.Job.Work.Layers) {
 		t.Fatalf("the plan recomputes nothing: %v", p.Ops)
 	}
-	if first, err := SideBySide(t.Context(), g.Job, p.Ops, g.Limits[0].Bytes, 2, g.Rate); first != "" || err != nil {
+	if first, err := SideBySide(t.Context(), g.Job, p.Ops, executor.Options{Limit: g.Limits[0].Bytes}, 2, g.Rate); first != "" || err != nil {
 		t.Errorf("%q, %v", first, err)
 	}
 }
@@ -290,5 +296,32 @@ func TestForwardsAreCounted(t *testing.T) {
 		if row.Forwards+n != row.Ops || row.Forwards < len(g.Job.Work.Layers) {
 			t.Errorf("%s: %d forwards of %d ops", row.Strategy, row.Forwards, row.Ops)
 		}
+	}
+}
+
+// The causes of every row's gap add up to it, to the nanosecond, on a device; with transfers and without.
+func TestReceiptsAddUpOnADevice(t *testing.T) {
+	g := grid(t, 0.9, 0.8)
+	r, err := g.Run(t.Context())
+	must(t, err)
+	transfers := 0
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		var sum time.Duration
+		for _, d := range row.Receipt.By {
+			sum += d
+		}
+		if p := row.Receipt; sum != p.Gap() || p.Measured != duration(row.middleS) || (p.Predicted-duration(row.PredictedS)).Abs() > 2 {
+			t.Errorf("%s: %v of causes, a gap of %v; measured %v, predicted %v", row.Strategy, sum, p.Gap(), row.MeasuredS, row.PredictedS)
+		}
+		if slices.ContainsFunc(row.Plan.Ops, func(op schedule.Op) bool { return op.Kind.Transfer() }) {
+			transfers++
+		}
+	}
+	if len(r.Rows) < 10 || transfers < 2 {
+		t.Errorf("%d rows, %d with transfers", len(r.Rows), transfers)
+	}
+	if got := len(r.Receipts().Rows); got != len(r.Rows) {
+		t.Errorf("a table of %d rows", got)
 	}
 }

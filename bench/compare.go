@@ -33,7 +33,7 @@ func differ(step int, all, plan *train.Runner) (string, error) {
 // SideBySide trains along a plan and along store-all from the same start, looks at what every op leaves, and names the
 // first op whose output, gradient, BatchNorm statistic or random state is not, to the bit, what store-all's was; ""
 // if there is none.
-func SideBySide(ctx context.Context, job *train.Job, seq schedule.Sequence, limit int64, steps int, rate train.Rate) (first string, err error) {
+func SideBySide(ctx context.Context, job *train.Job, seq schedule.Sequence, opt executor.Options, steps int, rate train.Rate) (first string, err error) {
 	c := &comparison{seed: maphash.MakeSeed(), known: map[place]uint64{}}
 	extent, err := job.ProfileBytes()
 	if err != nil {
@@ -44,7 +44,8 @@ func SideBySide(ctx context.Context, job *train.Job, seq schedule.Sequence, limi
 		return "", err
 	}
 	defer func() { err = errors.Join(err, all.Close()) }()
-	plan, err := job.Start(seq, executor.Options{Limit: limit, Observe: c.compare})
+	opt.Observe = c.compare
+	plan, err := job.Start(seq, opt)
 	if err != nil {
 		return "", err
 	}

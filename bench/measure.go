@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,15 +18,20 @@ func (g *Grid) measureMemory(ctx context.Context, row *Row) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	audit, err := g.Job.Audit(row.Plan.Ops, row.LimitBytes)
+	audit, err := g.Job.Audit(row.Plan.Ops, g.options(row))
 	if err != nil {
 		return err
 	}
 	row.MeasuredPeakBytes, row.ExtentBytes, row.Measured.Live = audit.PeakBytes, audit.ExtentBytes, audit.Live
 	if g.Audit {
-		row.Difference, err = SideBySide(ctx, g.Job, row.Plan.Ops, row.LimitBytes, g.Steps, g.Rate)
+		row.Difference, err = SideBySide(ctx, g.Job, row.Plan.Ops, g.options(row), g.Steps, g.Rate)
 	}
 	return err
+}
+
+// options are how a row's plan is run.
+func (g *Grid) options(row *Row) executor.Options {
+	return executor.Options{Limit: row.LimitBytes, HostLimit: g.HostLimit, Sim: executor.Following(g.Chain, row.Plan)}
 }
 
 // rounds runs steps in turns: each round a step of store-all, the reference of the bits, then one of every row, and
@@ -49,7 +55,8 @@ type timed struct {
 	row    *Row // nil for the profile and the reference
 	steps  []float64
 	update []float64
-	ops    [][]float64
+	starts [][]float64
+	ends   [][]float64
 }
 
 // measureTimes measures the rows in groups whose arenas fit in the device together.
@@ -89,18 +96,18 @@ func (r *rounds) open(rows []Row) error {
 	if err != nil {
 		return err
 	}
-	if r.reference, err = r.grid.start(r.grid.Job.Work.StoreAll(), limit, nil); err != nil {
+	if r.reference, err = r.grid.start(r.grid.Job.Work.StoreAll(), executor.Options{Limit: limit}, nil); err != nil {
 		return err
 	}
 	for _, seq := range r.grid.Job.Work.ProfileSequences() {
-		t, err := r.grid.start(seq, limit, nil)
+		t, err := r.grid.start(seq, executor.Options{Limit: limit}, nil)
 		if err != nil {
 			return err
 		}
 		r.profile = append(r.profile, t)
 	}
 	for i := range rows {
-		t, err := r.grid.start(rows[i].Plan.Ops, rows[i].LimitBytes, &rows[i])
+		t, err := r.grid.start(rows[i].Plan.Ops, r.grid.options(&rows[i]), &rows[i])
 		if err != nil {
 			return fmt.Errorf("%s at %s: %w", rows[i].Strategy, rows[i].Limit, err)
 		}
@@ -109,12 +116,13 @@ func (r *rounds) open(rows []Row) error {
 	return nil
 }
 
-func (g *Grid) start(seq schedule.Sequence, limit int64, row *Row) (*timed, error) {
-	e, err := g.Job.Start(seq, executor.Options{Limit: limit, Timed: true})
+func (g *Grid) start(seq schedule.Sequence, opt executor.Options, row *Row) (*timed, error) {
+	opt.Timed = true
+	e, err := g.Job.Start(seq, opt)
 	if err != nil {
 		return nil, err
 	}
-	return &timed{Runner: e, seq: seq, row: row, ops: make([][]float64, len(seq))}, nil
+	return &timed{Runner: e, seq: seq, row: row, starts: make([][]float64, len(seq)), ends: make([][]float64, len(seq))}, nil
 }
 
 func (r *rounds) close() error {
@@ -196,17 +204,30 @@ func (r *rounds) step(ctx context.Context, t *timed, step int) error {
 func (t *timed) add(r *executor.Result) {
 	t.steps = append(t.steps, r.Sequence+r.Update)
 	t.update = append(t.update, r.Update)
-	for i, s := range r.Ops {
-		t.ops[i] = append(t.ops[i], s)
+	for i, at := range r.Intervals {
+		t.starts[i], t.ends[i] = append(t.starts[i], at.Start), append(t.ends[i], at.End)
 	}
 }
 
-// finish fills in what the row measured.
+// finish fills in what the row measured: its median time, and the ops of the step in the middle.
 func (t *timed) finish(storeAll float64) {
 	m := &t.row.Measured
 	t.row.Identical = t.row.Difference == ""
-	t.row.StoreAllS, t.row.MeasuredS, m.Update = storeAll, train.Median(t.steps), train.Median(t.update)
-	for _, samples := range t.ops {
-		m.Ops = append(m.Ops, train.Median(samples))
+	t.row.StoreAllS, t.row.MeasuredS = storeAll, train.Median(t.steps)
+	k := middle(t.steps)
+	m.Update, t.row.middleS = t.update[k], t.steps[k]
+	for i := range t.starts {
+		at := executor.Interval{Start: t.starts[i][k], End: t.ends[i][k]}
+		m.Intervals, m.Ops = append(m.Intervals, at), append(m.Ops, at.End-at.Start)
 	}
+}
+
+// middle returns the position of the median, of two the smaller one.
+func middle(v []float64) int {
+	order := make([]int, len(v))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(v[i], v[j]) })
+	return order[(len(order)-1)/2]
 }

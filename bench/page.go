@@ -30,6 +30,7 @@ func (g *Grid) Page(r *Report) (*report.Page, error) {
 			"Identical: the loss and every weight, buffer, gradient and optimizer state equal store-all's byte for byte after every step.",
 		},
 	}
+	p.Sections = []report.Section{receiptSection(r.Receipts())}
 	for _, limit := range g.Limits {
 		for i := range r.Rows {
 			if r.Rows[i].LimitBytes != limit.Bytes {

@@ -30,7 +30,7 @@ func RunPage(r *train.Run, o *train.Outcome) (*report.Page, error) {
 	if row.Predicted, row.Measured, err = RunTimeline(r, o).Curves(); err != nil {
 		return nil, err
 	}
-	return &report.Page{
+	page := &report.Page{
 		Title: fmt.Sprintf("%s on %s under %s", r.Job.Model, r.Job.Data, units.Bytes(r.Limit)),
 		Summary: fmt.Sprintf("%d steps of %d images; %.2f%% of %d held-out samples are recognized.",
 			o.Steps, r.Job.Config.Batch, 100*o.Accuracy, o.TestSamples),
@@ -38,7 +38,12 @@ func RunPage(r *train.Run, o *train.Outcome) (*report.Page, error) {
 		Batch:       r.Job.Config.Batch,
 		Rows:        []report.Row{row},
 		Charts:      HistoryCharts(&o.History),
-	}, nil
+	}
+	paid, err := RunReceipt(r, o)
+	if paid != nil {
+		page.Sections = []report.Section{receiptSection(RunReceiptTable(paid))}
+	}
+	return page, err
 }
 
 // HistoryCharts draws loss, accuracy and learning rate over the steps of a run, on training batches and held-out samples.

@@ -1,10 +1,13 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"plimsoll/bench/report"
 	"plimsoll/bench/trace"
+	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
@@ -30,16 +33,31 @@ func (t *Timeline) Curves() (predicted, measured []report.Point, err error) {
 			predicted = append(predicted, report.Point{X: p.Time, Y: float64(t.Static + p.Bytes)})
 		}
 	}
-	now := 0.0
-	for i, s := range t.Measured.Ops {
-		measured = append(measured, report.Point{X: now, Y: float64(t.Measured.Live[i])})
-		now += s
+	end := 0.0
+	for _, i := range t.byStart() {
+		at := t.Measured.Intervals[i]
+		measured = append(measured, report.Point{X: at.Start, Y: float64(t.Measured.Live[i])})
+		if !t.Plan.Ops[i].Kind.Transfer() {
+			end = at.End
+		}
 	}
 	last := func(at float64) report.Point { return report.Point{X: at, Y: predicted[len(predicted)-1].Y} }
 	if len(measured) > 0 {
-		measured = append(measured, last(now), last(now+t.Measured.Update))
+		measured = append(measured, last(end), last(end+t.Measured.Update))
 	}
 	return append(predicted, last(r.Makespan+t.UpdateS)), measured, nil
+}
+
+// byStart returns the positions of the measured ops in the order of their starts.
+func (t *Timeline) byStart() []int {
+	order := make([]int, len(t.Measured.Intervals))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int {
+		return cmp.Compare(t.Measured.Intervals[i].Start, t.Measured.Intervals[j].Start)
+	})
+	return order
 }
 
 func (t *Timeline) simulate() (*schedule.Result, error) {
@@ -56,18 +74,13 @@ func (t *Timeline) Trace(device string) (*trace.Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	var a, b []trace.Slice
-	for i, op := range t.Plan.Ops {
-		a = append(a, t.slice(op, r.Start[i], r.End[i]))
+	intervals := make([]executor.Interval, len(t.Plan.Ops))
+	for i := range intervals {
+		intervals[i] = executor.Interval{Start: r.Start[i], End: r.End[i]}
 	}
-	now := 0.0
-	for i, s := range t.Measured.Ops {
-		b = append(b, t.slice(t.Plan.Ops[i], now, now+s))
-		now += s
-	}
-	processes := []trace.Process{process(device+" predicted", append(a, update(r.Makespan, r.Makespan+t.UpdateS)), predicted)}
-	if len(b) > 0 {
-		processes = append(processes, process(device+" measured", append(b, update(now, now+t.Measured.Update)), measured))
+	processes := []trace.Process{t.process(device+" predicted", intervals, t.UpdateS, predicted)}
+	if len(t.Measured.Intervals) > 0 {
+		processes = append(processes, t.process(device+" measured", t.Measured.Intervals, t.Measured.Update, measured))
 	}
 	return &trace.Trace{
 		Processes: processes,
@@ -82,14 +95,28 @@ func (t *Timeline) slice(op schedule.Op, start, end float64) trace.Slice {
 	}
 }
 
-func update(start, end float64) trace.Slice {
-	return trace.Slice{Name: "update", Category: "update", Start: start, End: end}
-}
-
-func process(name string, slices []trace.Slice, memory []report.Point) trace.Process {
+// process makes a process of when each op ran, with a track per stream. One link runs transfers of both directions, so
+// a track of each is enough for every link.
+func (t *Timeline) process(name string, at []executor.Interval, updateS float64, memory []report.Point) trace.Process {
+	tracks := []trace.Track{{Name: "compute"}, {Name: "device to host"}, {Name: "host to device"}}
+	end := 0.0
+	for i, op := range t.Plan.Ops {
+		track := &tracks[0]
+		switch op.Kind {
+		case schedule.Offload:
+			track = &tracks[1]
+		case schedule.Prefetch:
+			track = &tracks[2]
+		default:
+			end = at[i].End
+		}
+		track.Slices = append(track.Slices, t.slice(op, at[i].Start, at[i].End))
+	}
+	tracks[0].Slices = append(tracks[0].Slices, trace.Slice{Name: "update", Category: "update", Start: end, End: end + updateS})
+	tracks = slices.DeleteFunc(tracks, func(t trace.Track) bool { return len(t.Slices) == 0 })
 	counter := trace.Counter{Name: "memory", Unit: "bytes"}
 	for _, p := range memory {
 		counter.Samples = append(counter.Samples, trace.Sample{Time: p.X, Value: p.Y})
 	}
-	return trace.Process{Name: name, Tracks: []trace.Track{{Name: "compute", Slices: slices}}, Counters: []trace.Counter{counter}}
+	return trace.Process{Name: name, Tracks: tracks, Counters: []trace.Counter{counter}}
 }

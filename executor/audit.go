@@ -7,96 +7,151 @@ import (
 	"plimsoll/runtime"
 )
 
-// addressable is a device whose arena the program can read and write in place.
-type addressable interface {
-	Bytes(runtime.Span) ([]byte, error)
-}
-
 // canary fills memory that no block owns. It is a NaN as float32 and no small number as an index, so that a read of
 // it shows in the results as well.
 const canary = 0xFF
 
 var canaryPage = bytes.Repeat([]byte{canary}, 4096)
 
+// window is how much of the memory an auditor looks at at a time, in bytes.
+const window = 1 << 20
+
 // auditor checks a running step against its tape: memory that no block owns must not change. It fills every block's
-// memory with canaries when the block dies, and looks at them when the next block takes the memory.
+// memory with canaries when the block dies, and looks at them when the next block takes the memory. Host copies are
+// watched like the arena.
 type auditor struct {
 	*bound
-	arena  []byte // of the blocks alone
+	arena, host ground
+	owned       []int64 // by position: bytes that were owned when the op started
+	peak        int64   // the most of them
+	err         error   // the first: of the step, or of the device
+}
+
+// ground is memory that items share.
+type ground struct {
+	name   string
+	dev    runtime.Inspector
+	memory runtime.Span // of the items alone
+	items  []item
+	look   []byte // a window's bytes
 	born   [][]int
 	dying  [][]int
 	live   int64
-	owned  []int64 // bytes that were owned while each op ran
-	peak   int64   // the most of them
-	extent int64   // the end of the highest byte that was ever written
-	err    error
+	extent int64 // the end of the highest byte that was ever written
 }
 
-func newAuditor(b *bound, dev runtime.Device, arena int64) (*auditor, error) {
-	mem, ok := dev.(addressable)
+func newAuditor(b *bound, dev runtime.Device, arena int64, copies runtime.Span) (*auditor, error) {
+	mem, ok := dev.(runtime.Inspector)
 	if !ok {
-		return nil, ErrNotAddressable
+		return nil, ErrNotInspectable
 	}
-	memory, err := mem.Bytes(runtime.Span{Offset: b.base, Bytes: arena - b.base})
-	if err != nil {
-		return nil, err
+	n := len(b.tape.seq)
+	blocks := runtime.Span{Offset: b.base, Bytes: arena - b.base}
+	return &auditor{
+		bound: b, arena: newGround("arena", mem, blocks, b.tape.items, n), host: newGround("host memory", mem, copies, b.tape.host, n),
+		owned: make([]int64, n),
+	}, nil
+}
+
+func newGround(name string, dev runtime.Inspector, memory runtime.Span, items []item, moments int) ground {
+	g := ground{
+		name: name, dev: dev, memory: memory, items: items, look: make([]byte, min(window, memory.Bytes)),
+		born: make([][]int, moments), dying: make([][]int, moments),
 	}
-	a := &auditor{bound: b, arena: memory, born: make([][]int, len(b.tape.seq)), dying: make([][]int, len(b.tape.seq)), owned: make([]int64, len(b.tape.seq))}
-	for i, it := range b.tape.items {
-		a.born[it.first] = append(a.born[it.first], i)
-		a.dying[it.last] = append(a.dying[it.last], i)
+	for i, it := range items {
+		g.born[it.first] = append(g.born[it.first], i)
+		g.dying[it.last] = append(g.dying[it.last], i)
 	}
-	return a, nil
+	return g
+}
+
+// at returns a part of the ground as a span of the device.
+func (g *ground) at(offset, bytes int64) runtime.Span {
+	return runtime.Span{Space: g.memory.Space, Offset: g.memory.Offset + offset, Bytes: bytes}
+}
+
+// fill puts canaries in a part of the ground.
+func (g *ground) fill(offset, bytes int64) error { return g.dev.Fill(g.at(offset, bytes), canary) }
+
+// touched returns the end of the last byte of a part that is not a canary, 0 if all are.
+func (g *ground) touched(offset, bytes int64) (int64, error) {
+	for bytes > 0 {
+		n := min(bytes, int64(len(g.look)))
+		bytes -= n
+		if err := g.dev.Peek(g.at(offset+bytes, n), g.look[:n]); err != nil {
+			return 0, err
+		}
+		if end := touched(g.look[:n]); end > 0 {
+			return bytes + int64(end), nil
+		}
+	}
+	return 0, nil
 }
 
 // begin prepares for a step; the input block has its content already.
 func (a *auditor) begin() {
-	a.live, a.peak, a.extent, a.err = 0, a.base, 0, nil
+	a.peak, a.err = a.base, nil
 	in := a.tape.items[0]
-	fill(a.arena[:in.offset])
-	fill(a.arena[in.offset+in.bytes:])
+	for _, g := range []*ground{&a.arena, &a.host} {
+		g.live, g.extent = 0, 0
+	}
+	a.fail(a.arena.fill(0, in.offset))
+	a.fail(a.arena.fill(in.offset+in.bytes, a.arena.memory.Bytes-in.offset-in.bytes))
+	a.fail(a.host.fill(0, a.host.memory.Bytes))
 }
 
-// before runs before op i: the memory of new blocks must be as their last owners left it.
-func (a *auditor) before(i int) {
-	for _, k := range a.born[i] {
-		it := &a.tape.items[k]
-		a.live += it.bytes
-		if k != 0 {
-			a.check(i, it.offset, it.bytes)
+// fail keeps the first error.
+func (a *auditor) fail(err error) {
+	if a.err == nil {
+		a.err = err
+	}
+}
+
+// before runs before the op of a moment: the memory of new blocks must be as their last owners left it.
+func (a *auditor) before(m int) {
+	for _, g := range []*ground{&a.arena, &a.host} {
+		for _, k := range g.born[m] {
+			it := &g.items[k]
+			g.live += it.bytes
+			if g != &a.arena || k != 0 {
+				a.check(g, m, it.offset, it.bytes)
+			}
 		}
 	}
-	a.owned[i] = a.base + a.live
-	a.peak = max(a.peak, a.owned[i])
+	p := a.tape.order[m]
+	a.owned[p] = a.base + a.arena.live
+	a.peak = max(a.peak, a.owned[p])
 }
 
-// after runs after op i and takes the memory of the blocks that died with it.
-func (a *auditor) after(i int) {
-	for _, k := range a.dying[i] {
-		it := &a.tape.items[k]
-		a.live -= it.bytes
-		mem := a.arena[it.offset : it.offset+it.bytes]
-		a.extent = max(a.extent, it.offset+int64(touched(mem)))
-		fill(mem)
+// after runs after the op of a moment and takes the memory of the blocks that died with it.
+func (a *auditor) after(m int) {
+	for _, g := range []*ground{&a.arena, &a.host} {
+		for _, k := range g.dying[m] {
+			it := &g.items[k]
+			g.live -= it.bytes
+			end, err := g.touched(it.offset, it.bytes)
+			a.fail(err)
+			g.extent = max(g.extent, it.offset+end)
+			a.fail(g.fill(it.offset, it.bytes))
+		}
 	}
 }
 
 // end checks all memory after the last op.
 func (a *auditor) end() error {
-	a.check(len(a.tape.seq)-1, 0, int64(len(a.arena)))
+	for _, g := range []*ground{&a.arena, &a.host} {
+		a.check(g, len(a.tape.seq)-1, 0, g.memory.Bytes)
+	}
 	return a.err
 }
 
-func (a *auditor) check(i int, offset, bytes int64) {
-	if n := touched(a.arena[offset : offset+bytes]); n > 0 && a.err == nil {
-		a.err = fmt.Errorf("audit: at op %d (%v) the arena's byte %d, which no block owned, had been written",
-			i, a.tape.seq[i], a.base+offset+int64(n)-1)
-	}
-}
-
-func fill(b []byte) {
-	for len(b) > 0 {
-		b = b[copy(b, canaryPage):]
+func (a *auditor) check(g *ground, m int, offset, bytes int64) {
+	n, err := g.touched(offset, bytes)
+	a.fail(err)
+	if n > 0 {
+		p := a.tape.order[m]
+		a.fail(fmt.Errorf("audit: at op %d (%v) the %s's byte %d, which no block owned, had been written",
+			p, a.tape.seq[p], g.name, g.at(offset, n).End()-1))
 	}
 }
 

@@ -15,6 +15,9 @@ type bound struct {
 	base     int64 // where the blocks begin in the arena
 	peak     int64 // the most that is alive at one op, static memory included
 	extent   int64 // the end of the highest block, static memory included
+	copies   int64 // bytes of the copies in the host slab
+	slab     int64 // where they begin
+	lane     []int // the stream of every op
 	launches []runtime.Launch
 	uses     []use // what each launch reads and writes, for the order check
 	start    []int
@@ -40,38 +43,71 @@ func trainingProgram(p *models.Programs, k schedule.Kind) *models.Program {
 	return &p.Forget
 }
 
-// layout lays a sequence's blocks out above the static memory. Errors: *LimitError, *LayoutError.
-func (w *Workload) layout(seq schedule.Sequence, limit int64) (*bound, error) {
-	base := w.StaticBytes()
-	if base > limit {
-		return nil, &LimitError{Limit: limit, Static: base}
+// layout lays a sequence's blocks out above the static memory, and its copies in host memory. Errors: *LimitError,
+// *LayoutError, those of Layout.
+func (w *Workload) layout(seq schedule.Sequence, limit int64, sim Sim) (*bound, error) {
+	if w.StaticBytes() > limit {
+		return nil, &LimitError{Limit: limit, Static: w.StaticBytes()}
 	}
-	t, err := w.record(seq)
+	b, err := w.pack(seq, limit, sim)
 	if err != nil {
 		return nil, err
 	}
-	b := &bound{tape: t, base: base}
-	b.peak = base + livePeak(t.items, len(seq))
-	b.extent = base + pack(t.items, len(seq))
 	if b.extent > limit {
 		return nil, &LayoutError{Limit: limit, Peak: b.peak, Extent: b.extent}
 	}
 	return b, nil
 }
 
-// Extent returns the arena that a sequence needs, with fragmentation, when the limit is that large.
-func (w *Workload) Extent(seq schedule.Sequence) (int64, error) {
-	t, err := w.record(seq)
+// pack is layout without a limit for the extent.
+func (w *Workload) pack(seq schedule.Sequence, limit int64, sim Sim) (*bound, error) {
+	t, err := w.record(seq, sim, limit)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return w.StaticBytes() + pack(t.items, len(seq)), nil
+	b := newBound(t, w.StaticBytes())
+	b.lane = lanes(seq, sim.Limits.Link.Duplex)
+	return b, nil
+}
+
+// newBound lays out the blocks of a tape from base on.
+func newBound(t *tape, base int64) *bound {
+	return &bound{
+		tape: t, base: base, lane: make([]int, len(t.seq)),
+		peak: base + livePeak(t.items, len(t.seq)), extent: base + pack(t.items, len(t.seq)), copies: pack(t.host, len(t.seq)),
+	}
+}
+
+// Layout says where a sequence's memory would end.
+type Layout struct {
+	Peak   int64 // the most that is alive at one op, static memory included
+	Extent int64 // the arena that it needs, with fragmentation
+	Copies int64 // page-locked host memory for what is offloaded
+}
+
+// Layout lays a sequence out as in an arena of limit bytes, or without transfers in any arena. Errors: those of
+// schedule.Simulate, *UnusedPrefetchError.
+func (w *Workload) Layout(seq schedule.Sequence, limit int64, sim Sim) (Layout, error) {
+	b, err := w.pack(seq, limit, sim)
+	if err != nil {
+		return Layout{}, err
+	}
+	return Layout{Peak: b.peak, Extent: b.extent, Copies: b.copies}, nil
+}
+
+// Extent returns the arena that a sequence without transfers needs, with fragmentation, when the limit is that large.
+func (w *Workload) Extent(seq schedule.Sequence) (int64, error) {
+	l, err := w.Layout(seq, schedule.NoLimit, Sim{})
+	return l.Extent, err
 }
 
 // prepare prepares every launch of a laid out sequence.
 func (w *Workload) prepare(b *bound, lib kernels.Library, choose program) error {
 	for i, op := range b.tape.seq {
 		b.start = append(b.start, len(b.launches))
+		if op.Kind.Transfer() {
+			continue
+		}
 		p := choose(w.Layers[op.Layer-1], op.Kind)
 		for _, step := range p.Steps {
 			if err := w.prepareStep(b, lib, i, step); err != nil {
@@ -149,6 +185,21 @@ func (w *Workload) resolve(b *bound, i, layer int, ref models.Ref) runtime.Span 
 func (b *bound) span(block int) runtime.Span {
 	it := &b.tape.items[block]
 	return runtime.Span{Offset: b.base + it.offset, Bytes: it.bytes}
+}
+
+// copySpan returns where a copy lies in the host slab.
+func (b *bound) copySpan(block int) runtime.Span {
+	it := &b.tape.host[block]
+	return runtime.Span{Space: runtime.Host, Offset: b.slab + it.offset, Bytes: it.bytes}
+}
+
+// transfer returns what transfer p copies.
+func (b *bound) transfer(p int) (dst, src runtime.Span) {
+	blocks := &b.tape.ops[p]
+	if b.tape.seq[p].Kind == schedule.Offload {
+		return b.copySpan(blocks.host), b.span(blocks.input)
+	}
+	return b.span(blocks.output), b.copySpan(blocks.host)
 }
 
 // useOf lists what a call reads and writes.

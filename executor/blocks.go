@@ -10,69 +10,92 @@ import (
 // none marks the absence of a block.
 const none = -1
 
-// opBlocks says which items one op of a sequence works on; none where it has no such block.
+// opBlocks says which items one op of a sequence works on; none where it has no such block. An offload copies input to
+// host, a prefetch host to output; host is an item of the host slab.
 type opBlocks struct {
-	input, output, gradOutput, gradInput, scratch int
+	input, output, gradOutput, gradInput, scratch, host int
 }
 
-// tape is a sequence with its memory: every block that it makes, with the ops between which it lives.
+var noBlocks = opBlocks{none, none, none, none, none, none}
+
+// arena returns the op's blocks in the arena.
+func (o *opBlocks) arena() [5]int {
+	return [5]int{o.input, o.output, o.gradOutput, o.gradInput, o.scratch}
+}
+
+// tape is a sequence with its memory: every block that it makes, with the moments between which it lives.
 type tape struct {
+	*timeline
 	seq   schedule.Sequence
 	ops   []opBlocks
-	items []item
+	items []item // of the arena; the first is a_0
+	host  []item // copies in the host slab
 	first []bool // whether an op is the first forward of its layer
 }
 
-// stored is what device memory holds of one activation.
+// stored is what a memory holds of one activation.
 type stored struct {
 	block int
 	saved bool // ā_i rather than a_i
 }
 
-// recorder replays a sequence into a tape. Memory of op i: everything stored before it, its output and its
-// scratch; what the op replaces or consumes lives until it ends (design, section 4).
+var nowhere = stored{block: none}
+
+// recorder replays a sequence into a tape. While an op runs, everything stored before it, its output and its scratch
+// are in memory; what the op replaces or consumes lives until it ends. An offload frees the device copy when it, and
+// the op that directly follows and reads the copy, have ended; a prefetch takes memory when it starts (design,
+// section 4).
 type recorder struct {
 	*tape
-	layers []*models.Programs
-	act    []stored // by activation index 0..n
-	grad   int      // block of the gradient in memory; none for the empty δ_{L+1}
-	level  int      // its index
-	seen   []bool
-	now    int
+	layers  []*models.Programs
+	act     []stored // on the device, by activation index 0..n
+	leaving []stored // offloaded since the last compute op, which still may be read
+	away    []stored // on the host
+	grad    int      // block of the gradient in memory; none for the empty δ_{L+1}
+	seen    []bool
+	now     int // position of the op
 }
 
 // record lays the life of every block of seq onto a tape. input is the size of a_0. The sequence must keep the
-// rules (schedule.Verify) and have no transfers.
-func record(layers []*models.Programs, input int64, seq schedule.Sequence) (*tape, error) {
+// rules (schedule.Verify). Error: *UnusedPrefetchError.
+func record(layers []*models.Programs, input int64, seq schedule.Sequence, t *timeline) (*tape, error) {
 	n := len(layers)
 	r := &recorder{
-		tape:   &tape{seq: seq, ops: make([]opBlocks, len(seq)), first: make([]bool, len(seq))},
-		layers: layers, act: make([]stored, n+1), grad: none, level: n, seen: make([]bool, n+1),
+		tape:   &tape{timeline: t, seq: seq, ops: make([]opBlocks, len(seq)), first: make([]bool, len(seq))},
+		layers: layers, grad: none, seen: make([]bool, n+1),
+		act: make([]stored, n+1), leaving: make([]stored, n+1), away: make([]stored, n+1),
 	}
 	for i := range r.act {
-		r.act[i].block = none
+		r.act[i], r.leaving[i], r.away[i] = nowhere, nowhere, nowhere
 	}
-	r.act[0] = stored{block: r.open(input)}
-	for i, op := range seq {
-		r.now = i
+	r.items = []item{{bytes: input, last: len(seq) - 1}}
+	r.act[0].block = 0
+	for p, op := range seq {
+		r.now = p
 		if err := r.apply(op); err != nil {
-			return nil, fmt.Errorf("op %d (%v): %w", i, op, err)
+			return nil, err
 		}
 	}
-	r.close(r.grad) // δ_0
 	return r.tape, nil
 }
 
 func (r *recorder) apply(op schedule.Op) error {
-	if op.Kind.Transfer() {
-		return ErrTransfers
-	}
-	l, p := op.Layer, r.layers[op.Layer-1]
 	blocks := &r.ops[r.now]
-	*blocks = opBlocks{input: r.act[l-1].block, output: none, gradOutput: none, gradInput: none, scratch: none}
-	if blocks.input == none {
-		panic("BUG: a sequence that was not verified reached the executor")
+	*blocks = noBlocks
+	switch op.Kind {
+	case schedule.Offload:
+		r.offload(op.Layer-1, blocks)
+		return nil
+	case schedule.Prefetch:
+		r.prefetch(op.Layer-1, blocks)
+		return nil
 	}
+	return r.compute(op, blocks)
+}
+
+func (r *recorder) compute(op schedule.Op, blocks *opBlocks) (err error) {
+	l, p := op.Layer, r.layers[op.Layer-1]
+	blocks.input = r.read(l - 1)
 	scratch := p.Forget.Scratch
 	switch op.Kind {
 	case schedule.Backward:
@@ -80,9 +103,9 @@ func (r *recorder) apply(op schedule.Op) error {
 		r.backward(l, blocks)
 	case schedule.ForwardAll:
 		scratch = p.Save.Scratch
-		blocks.output = r.store(l, p.SavedBytes, true)
+		blocks.output, err = r.store(l, p.SavedBytes, true)
 	default:
-		blocks.output = r.store(l, p.OutputBytes, false)
+		blocks.output, err = r.store(l, p.OutputBytes, false)
 		if op.Kind == schedule.ForwardDiscard {
 			r.drop(l - 1)
 		}
@@ -95,14 +118,48 @@ func (r *recorder) apply(op schedule.Op) error {
 		blocks.scratch = r.open(scratch)
 		r.close(blocks.scratch)
 	}
-	return nil
+	for i := range r.leaving {
+		r.leaving[i] = nowhere
+	}
+	return err
+}
+
+// offload frees the device copy when the transfer ends.
+func (r *recorder) offload(i int, blocks *opBlocks) {
+	from := r.act[i]
+	blocks.input, blocks.host = from.block, len(r.host)
+	r.host = append(r.host, item{bytes: r.items[from.block].bytes, first: r.start[r.now], last: r.end[r.now]})
+	r.close(from.block)
+	r.leaving[i], r.away[i], r.act[i] = from, stored{blocks.host, from.saved}, nowhere
+}
+
+func (r *recorder) prefetch(i int, blocks *opBlocks) {
+	from := r.away[i]
+	copied := &r.host[from.block]
+	copied.last = max(copied.last, r.end[r.now])
+	blocks.host, blocks.output = from.block, r.open(copied.bytes)
+	r.act[i] = stored{blocks.output, from.saved}
+}
+
+// read returns the block of activation i. One that is leaving stays until its reader has ended, too.
+func (r *recorder) read(i int) int {
+	if block := r.act[i].block; block != none {
+		return block
+	}
+	block := r.leaving[i].block
+	if block == none {
+		panic("BUG: a sequence that was not verified reached the executor")
+	}
+	it := &r.items[block]
+	it.last = max(it.last, r.end[r.now])
+	return block
 }
 
 func (r *recorder) backward(l int, blocks *opBlocks) {
-	blocks.output, blocks.gradOutput = r.act[l].block, r.grad
+	blocks.output, blocks.gradOutput = r.read(l), r.grad
 	blocks.gradInput = r.open(r.gradient(l - 1))
 	r.close(r.grad)
-	r.grad, r.level = blocks.gradInput, l-1
+	r.grad = blocks.gradInput
 	r.drop(l)
 	if !r.act[l-1].saved {
 		r.drop(l - 1)
@@ -119,34 +176,50 @@ func (r *recorder) gradient(i int) int64 {
 
 // store opens the block that a forward of layer l writes. What is stored already stays, except that ā_l takes the
 // place of a plain a_l; a redundant result lives only while its op runs.
-func (r *recorder) store(l int, bytes int64, saved bool) int {
+func (r *recorder) store(l int, bytes int64, saved bool) (int, error) {
 	block := r.open(bytes)
 	switch old := r.act[l]; {
 	case old.block == none:
 		r.act[l] = stored{block, saved}
 	case saved && !old.saved:
 		r.close(old.block)
+		if it := &r.items[old.block]; it.last < it.first {
+			return none, &UnusedPrefetchError{Prefetch: r.order[it.first], Index: r.now, Op: r.seq[r.now]}
+		}
 		r.act[l] = stored{block, saved}
 	default:
 		r.close(block)
 	}
-	return block
+	return block, nil
 }
 
 func (r *recorder) drop(i int) {
 	r.close(r.act[i].block)
-	r.act[i] = stored{block: none}
+	r.act[i] = nowhere
 }
 
-// open begins the life of a block at the current op.
+// open begins the life of a block at the start of the current op.
 func (r *recorder) open(bytes int64) int {
-	r.items = append(r.items, item{bytes: bytes, first: r.now, last: len(r.seq) - 1})
+	r.items = append(r.items, item{bytes: bytes, first: r.start[r.now], last: len(r.seq) - 1})
 	return len(r.items) - 1
 }
 
 // close ends the life of a block with the current op.
 func (r *recorder) close(block int) {
 	if block != none {
-		r.items[block].last = r.now
+		r.items[block].last = r.end[r.now]
 	}
+}
+
+// UnusedPrefetchError says that a forward_all may end before the transfer starts that brings the plain activation which
+// it replaces. The semantics write the bytes of that copy off before they are taken, so memory would not add up.
+type UnusedPrefetchError struct {
+	Prefetch int         // position of the prefetch
+	Index    int         // position of the forward_all
+	Op       schedule.Op // the forward_all
+}
+
+func (e *UnusedPrefetchError) Error() string {
+	return fmt.Sprintf("op %d (%v) replaces the copy that the prefetch at op %d brings, before that starts: leave the prefetch out",
+		e.Index, e.Op, e.Prefetch)
 }

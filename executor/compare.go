@@ -2,6 +2,7 @@ package executor
 
 import (
 	"fmt"
+	"slices"
 
 	"plimsoll/kernels"
 	"plimsoll/planner/schedule"
@@ -21,27 +22,31 @@ type Observation struct {
 // observer shows what every op leaves to Options.Observe.
 type observer struct {
 	*Executor
-	mem addressable
+	mem runtime.Inspector
+	see []byte // what is shown
 }
 
 func newObserver(e *Executor) (*observer, error) {
-	mem, ok := e.dev.(addressable)
+	mem, ok := e.dev.(runtime.Inspector)
 	if !ok {
-		return nil, ErrNotAddressable
+		return nil, ErrNotInspectable
 	}
-	return &observer{e, mem}, nil
+	return &observer{Executor: e, mem: mem}, nil
 }
 
-// after shows what op i left; the compute stream must have run it.
+// after shows what op i left, which has run; transfers leave nothing new.
 func (o *observer) after(i int) error {
 	op, blocks := o.step.tape.seq[i], o.step.tape.ops[i]
+	if op.Kind.Transfer() {
+		return nil
+	}
 	layer := o.Model.Layers[op.Layer-1]
 	see := func(what string, s runtime.Span) error {
-		b, err := o.mem.Bytes(s)
-		if err != nil {
+		o.see = slices.Grow(o.see[:0], int(s.Bytes))[:s.Bytes]
+		if err := o.mem.Peek(s, o.see); err != nil {
 			return err
 		}
-		o.opt.Observe(Observation{i, op, layer.Name, what, b})
+		o.opt.Observe(Observation{i, op, layer.Name, what, o.see})
 		return nil
 	}
 	if err := see("random state", part(o.static.scalars, 0, kernels.ScalarsBytes)); err != nil {

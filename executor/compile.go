@@ -61,19 +61,24 @@ func (w *Workload) StoreAll() schedule.Sequence {
 	return seq
 }
 
-// PeakBytes returns what the arena must hold for a sequence: the static memory and the most that is alive at one op.
+// PeakBytes returns what the arena must hold for a sequence without transfers: the static memory and the most that is
+// alive at one op.
 func (w *Workload) PeakBytes(seq schedule.Sequence) (int64, error) {
-	t, err := w.record(seq)
+	t, err := w.record(seq, Sim{}, schedule.NoLimit)
 	if err != nil {
 		return 0, err
 	}
 	return w.StaticBytes() + livePeak(t.items, len(seq)), nil
 }
 
-// record verifies a sequence and lays out the life of its blocks.
-func (w *Workload) record(seq schedule.Sequence) (*tape, error) {
+// record verifies a sequence and lays out the life of its blocks in an arena of limit bytes.
+func (w *Workload) record(seq schedule.Sequence, sim Sim, limit int64) (*tape, error) {
 	if err := schedule.Verify(w.Chain(), seq); err != nil {
 		return nil, err
 	}
-	return record(w.Layers, w.InputBytes(), seq)
+	t, err := w.timeline(seq, sim, limit-w.StaticBytes())
+	if err != nil {
+		return nil, err
+	}
+	return record(w.Layers, w.InputBytes(), seq, t)
 }

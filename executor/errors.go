@@ -6,12 +6,10 @@ import (
 )
 
 var (
-	// ErrTransfers is returned for sequences with offload or prefetch, which no executor path runs yet.
-	ErrTransfers = errors.New("offload and prefetch are planned and simulated, but not executed yet: choose a strategy without transfers")
 	// ErrStopped is returned by every step after one that failed.
 	ErrStopped = errors.New("an earlier step failed; the executor is stopped")
-	// ErrNotAddressable is returned when an audit is asked for on a device whose memory cannot be read in place.
-	ErrNotAddressable = errors.New("audit needs a device whose arena the program can read, such as cpu")
+	// ErrNotInspectable is returned when an audit is asked for on a device that is no runtime.Inspector.
+	ErrNotInspectable = errors.New("audit needs a device whose memory the program can look at, such as cpu")
 )
 
 // LayoutError says that the tensors of a step cannot be laid out within the limit, although their sum can.
@@ -24,6 +22,18 @@ type LayoutError struct {
 func (e *LayoutError) Error() string {
 	return fmt.Sprintf("the plan's peak is %d bytes, but its best layout needs %d and the limit is %d: plan for %d bytes less",
 		e.Peak, e.Extent, e.Limit, e.Extent-e.Limit)
+}
+
+// HostLimitError says that a plan needs more page-locked host memory than it may have.
+type HostLimitError struct {
+	Limit  int64
+	Needed int64 // the smallest limit that would do
+	Copies int64 // of which for what the plan offloads; the rest holds the batch, results and a buffer
+}
+
+func (e *HostLimitError) Error() string {
+	return fmt.Sprintf("a limit of %d bytes of host memory is too small: the smallest that works for this plan is %d bytes, %d of them for what it offloads",
+		e.Limit, e.Needed, e.Copies)
 }
 
 // LimitError says that not even the static memory fits.

@@ -22,12 +22,11 @@ func (w *Workload) layoutForward(layers int, choose program, limit int64) (*boun
 		chosen[i] = &copied
 		seq[i] = schedule.Op{Kind: schedule.ForwardDiscard, Layer: i + 1}
 	}
-	t, err := record(chosen, w.InputBytes(), seq)
+	t, err := record(chosen, w.InputBytes(), seq, inOrder(layers))
 	if err != nil {
 		return nil, err
 	}
-	base := w.StaticBytes()
-	b := &bound{tape: t, base: base, peak: base + livePeak(t.items, len(seq)), extent: base + pack(t.items, len(seq))}
+	b := newBound(t, w.StaticBytes())
 	if b.extent > limit {
 		return nil, &LayoutError{Limit: limit, Peak: b.peak, Extent: b.extent}
 	}
@@ -53,7 +52,7 @@ func (e *Executor) Predict(logits []float32) error {
 		}
 	}
 	last := len(e.eval.tape.seq) - 1
-	return e.download(part(e.eval.span(e.eval.tape.ops[last].output), 0, int64(len(logits))*4), logits)
+	return e.activation(e.eval.span(e.eval.tape.ops[last].output), e.Model.DType(), logits)
 }
 
 // feed copies the images to where a forward reads its input.
@@ -96,7 +95,7 @@ func (e *Executor) finiteOutput(b *bound, i int) (bool, error) {
 	}
 	layer := e.Model.Layers[i]
 	out := make([]float32, layer.Desc(layer.Output()).Elements())
-	if err := e.download(part(b.span(b.tape.ops[i].output), 0, int64(len(out))*4), out); err != nil {
+	if err := e.activation(b.span(b.tape.ops[i].output), layer.Desc(layer.Output()).DType, out); err != nil {
 		return false, err
 	}
 	return !slices.ContainsFunc(out, func(v float32) bool { return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) }), nil

@@ -13,17 +13,22 @@ import (
 
 // Options are how a sequence is run.
 type Options struct {
-	Limit int64  // bytes of the arena, static memory included
-	Seed  uint64 // of the weights and of dropout
+	Limit int64 // bytes of the arena, static memory included
+	// HostLimit bounds the page-locked host memory, in bytes: what is offloaded, the batch and a buffer; 0: no limit.
+	HostLimit int64
+	// Sim is what a sequence with transfers was simulated with; others need none.
+	Sim  Sim
+	Seed uint64 // of the weights and of dropout
 	// MaxNorm clips the gradients to this norm, all of them together; 0: no clipping.
 	MaxNorm float32
 	// Timed records the time of every op (Result.Ops).
 	Timed bool
-	// Audit stops after every op to check that it wrote only memory that its blocks own. Slow; needs a device
-	// whose arena can be read in place.
+	// Audit stops after every op to check that it wrote only memory that its blocks own. Slow.
 	Audit bool
 	// Observe is called after every op, in issue order, for everything that the op left. Slow, like Audit; may be nil.
 	Observe func(Observation)
+	// NoGraph issues every step call by call, also on a device that could repeat it as one launch (runtime.Grapher).
+	NoGraph bool
 }
 
 // Executor runs training steps of one sequence on one device.
@@ -38,22 +43,24 @@ type Executor struct {
 	step *bound
 	eval *bound
 
-	compute, toDevice, toHost runtime.Stream
-	ready, done, returned     runtime.Event
-	begin, swept, updated     runtime.Event
-	marks                     []runtime.Event // when Timed: the end of every op
+	script  script
+	waits   [][]int // per op, the ops of other streams that it waits for
+	streams [streams]runtime.Stream
+	events  []runtime.Event
+	compute runtime.Stream // one of the streams
+	graph   runtime.Launch // a whole step, on a device that can keep it; nil otherwise
 
-	updates  []runtime.Launch
-	uploads  []upload
-	loss     int // op after which the loss is copied to the result
-	host     hostSlab
-	auditor  *auditor
-	observer *observer
-	result   Result
-	scalars  kernels.Scalars
-	stopped  bool
-	opTimes  []float64
-	lossSpan runtime.Span
+	updates    []runtime.Launch
+	updateUses []use
+	uploads    []upload
+	loss       int // op after which the loss is copied to the result
+	host       hostSlab
+	auditor    *auditor
+	observer   *observer
+	result     Result
+	scalars    kernels.Scalars
+	stopped    bool
+	lossSpan   runtime.Span
 }
 
 // upload is one copy of a step's input from the host slab.
@@ -62,13 +69,18 @@ type upload struct{ dst, src runtime.Span }
 // hostSlab says where the executor's page-locked memory is used for what.
 type hostSlab struct {
 	images, labels, scalars, result, chunk runtime.Span
+	copies                                 runtime.Span // of what is offloaded
+	probe                                  runtime.Span // of a measurement of the link
 	bytes                                  int64
 }
 
 // chunkBytes is the size of the transfer buffer for weights and snapshots.
 const chunkBytes = 1 << 20
 
-// Result is what one step gave and took. Ops is valid until the next step.
+// Interval is when an op of a step ran, in seconds from the beginning of the sequence on the device.
+type Interval struct{ Start, End float64 }
+
+// Result is what one step gave and took. Its slices are valid until the next step.
 type Result struct {
 	Loss    float64
 	Correct int     // correct predictions in the batch, before the update
@@ -77,30 +89,42 @@ type Result struct {
 	Skipped bool
 	// Sequence is the time of the sequence, Update that of the optimizer's update, both on the device, in seconds.
 	Sequence, Update float64
-	Seconds          float64   // wall time of the whole step as the caller sees it
-	Ops              []float64 // when Timed: seconds of every op
+	Seconds          float64    // wall time of the whole step as the caller sees it
+	Ops              []float64  // when Timed: seconds of every op, without what it waited
+	Intervals        []Interval // when Timed: start and end of every op, transfers included
 	// PeakBytes is the most memory that was owned while an op ran, static memory included; ExtentBytes the end of
 	// the highest byte that was written. Both are measured when Options.Audit is set, else the bound step's.
 	PeakBytes, ExtentBytes int64
-	Live                   []int64 // when audited: bytes owned while each op ran, static memory included
+	Live                   []int64 // when audited: bytes owned when each op started, static memory included
+	// HostBytes is the page-locked memory of the executor, of which CopiesBytes are for what is offloaded.
+	HostBytes, CopiesBytes int64
 }
 
 // New binds a sequence to a device, which it reserves, and initializes the weights. Errors: *LimitError and
-// *LayoutError when it does not fit, *schedule.RuleError when the sequence breaks a rule, those of the device.
+// *LayoutError, *HostLimitError and those of schedule.Simulate when it does not fit, *schedule.RuleError when the
+// sequence breaks a rule, *UnusedPrefetchError, those of the device.
 func New(w *Workload, on Target, seq schedule.Sequence, opt Options) (*Executor, error) {
+	return newExecutor(w, on, seq, opt, 0)
+}
+
+// newExecutor is New with so many bytes of host memory for a measurement of the link.
+func newExecutor(w *Workload, on Target, seq schedule.Sequence, opt Options, probe int64) (*Executor, error) {
 	e := &Executor{Workload: w, opt: opt, dev: on.Device, lib: on.Library}
 	var err error
-	if e.step, err = w.layout(seq, opt.Limit); err != nil {
+	if e.step, err = w.layout(seq, opt.Limit, opt.Sim); err != nil {
 		return nil, err
 	}
 	if e.eval, err = w.layoutEval(opt.Limit); err != nil {
 		return nil, err
 	}
-	e.placeHost()
+	e.placeHost(probe)
+	if opt.HostLimit > 0 && e.host.bytes > opt.HostLimit {
+		return nil, &HostLimitError{Limit: opt.HostLimit, Needed: e.host.bytes, Copies: e.step.copies}
+	}
 	if err := e.dev.Reserve(opt.Limit, e.host.bytes); err != nil {
 		return nil, err
 	}
-	for _, part := range []func() error{e.prepareAll, e.open, e.checkOrder, e.initialize} {
+	for _, part := range []func() error{e.prepareAll, e.write, e.open, e.initialize, e.capture} {
 		if err := part(); err != nil {
 			return nil, err
 		}
@@ -108,7 +132,7 @@ func New(w *Workload, on Target, seq schedule.Sequence, opt Options) (*Executor,
 	return e, nil
 }
 
-func (e *Executor) placeHost() {
+func (e *Executor) placeHost(probe int64) {
 	take := func(bytes int64) runtime.Span {
 		span := runtime.Span{Space: runtime.Host, Offset: e.host.bytes, Bytes: bytes}
 		e.host.bytes += kernels.Align(bytes)
@@ -119,6 +143,9 @@ func (e *Executor) placeHost() {
 	e.host.scalars = take(kernels.ScalarsBytes)
 	e.host.result = take(e.static.result.Bytes)
 	e.host.chunk = take(chunkBytes)
+	e.host.copies = take(e.step.copies)
+	e.step.slab = e.host.copies.Offset
+	e.host.probe = take(probe)
 }
 
 func (e *Executor) prepareAll() error {
@@ -138,7 +165,7 @@ func (e *Executor) prepareAll() error {
 // findLoss finds the first op that computes the loss, and where it leaves it.
 func (e *Executor) findLoss() {
 	for i, op := range e.step.tape.seq {
-		if op.Layer == len(e.Layers) && op.Kind != schedule.Backward {
+		if op.Layer == len(e.Layers) && op.Kind != schedule.Backward && !op.Kind.Transfer() {
 			e.loss = i
 			e.lossSpan = part(e.step.span(e.step.tape.ops[i].output), 0, lossBytes)
 			return
@@ -170,7 +197,9 @@ func (e *Executor) prepareUpdates() error {
 			if err != nil {
 				return fmt.Errorf("update of %s: %w", q.Name, err)
 			}
-			e.updates = append(e.updates, launch)
+			e.update(launch, use{
+				name: "update of " + q.Name, reads: []runtime.Span{o.Grad, o.Scalars}, writes: append([]runtime.Span{o.Param}, o.States...),
+			})
 		}
 	}
 	return nil
@@ -187,35 +216,35 @@ func (e *Executor) prepareGuard() error {
 		}
 	}
 	guard, err := e.lib.PrepareGuard(kernels.Guard{MaxNorm: e.opt.MaxNorm}, o)
-	e.updates = append(e.updates, guard)
+	e.update(guard, use{name: "guard", reads: o.Grads, writes: []runtime.Span{o.Partials, o.Norm, o.Scalars}})
 	return err
+}
+
+// update appends a launch to those that follow the sequence.
+func (e *Executor) update(l runtime.Launch, u use) {
+	e.updates, e.updateUses = append(e.updates, l), append(e.updateUses, u)
 }
 
 // open makes the streams and events.
 func (e *Executor) open() (err error) {
-	for _, s := range []struct {
-		at   *runtime.Stream
-		name string
-	}{{&e.compute, "compute"}, {&e.toDevice, "host to device"}, {&e.toHost, "device to host"}} {
-		if *s.at, err = e.dev.NewStream(s.name); err != nil {
+	for i, name := range [streams]string{"compute", "host to device", "device to host"} {
+		if e.streams[i], err = e.dev.NewStream(name); err != nil {
 			return err
 		}
 	}
-	events := []*runtime.Event{&e.ready, &e.done, &e.returned, &e.begin, &e.swept, &e.updated}
+	e.compute = e.streams[streamCompute]
+	e.events = make([]runtime.Event, e.script.events)
+	for i := range e.events {
+		if e.events[i], err = e.dev.NewEvent(); err != nil {
+			return err
+		}
+	}
 	if e.opt.Timed {
-		e.marks = make([]runtime.Event, len(e.step.tape.seq))
-		e.opTimes = make([]float64, len(e.marks))
-		for i := range e.marks {
-			events = append(events, &e.marks[i])
-		}
-	}
-	for _, ev := range events {
-		if *ev, err = e.dev.NewEvent(); err != nil {
-			return err
-		}
+		e.result.Ops = make([]float64, len(e.step.tape.seq))
+		e.result.Intervals = make([]Interval, len(e.step.tape.seq))
 	}
 	if e.opt.Audit {
-		if e.auditor, err = newAuditor(e.step, e.dev, e.opt.Limit); err != nil {
+		if e.auditor, err = newAuditor(e.step, e.dev, e.opt.Limit, e.host.copies); err != nil {
 			return err
 		}
 	}
@@ -281,105 +310,9 @@ func (e *Executor) run(step uint64, lr float32) error {
 	return e.collect()
 }
 
-// issue puts one step on the streams.
-func (e *Executor) issue() error {
-	if err := e.issueUploads(); err != nil {
-		return err
-	}
-	if err := e.compute.Record(e.begin); err != nil {
-		return err
-	}
-	for i := range e.step.tape.seq {
-		if err := e.issueOp(i); err != nil {
-			return err
-		}
-	}
-	if err := e.compute.Record(e.swept); err != nil {
-		return err
-	}
-	for _, u := range e.updates {
-		if err := e.compute.Launch(u); err != nil {
-			return err
-		}
-	}
-	if err := e.compute.Record(e.updated); err != nil {
-		return err
-	}
-	return e.issueReturn()
-}
-
-// issueUploads copies the batch to the device once the step before has ended and its result is on the host.
-func (e *Executor) issueUploads() error {
-	if err := e.toDevice.Wait(e.returned); err != nil {
-		return err
-	}
-	for _, u := range e.uploads {
-		if err := e.toDevice.Copy(u.dst, u.src); err != nil {
-			return err
-		}
-	}
-	if err := e.toDevice.Record(e.ready); err != nil {
-		return err
-	}
-	return e.compute.Wait(e.ready)
-}
-
-func (e *Executor) issueOp(i int) error {
-	if e.auditor != nil {
-		if err := e.compute.Synchronize(); err != nil {
-			return err
-		}
-		e.auditor.before(i)
-	}
-	for _, launch := range e.step.launches[e.step.start[i]:e.step.start[i+1]] {
-		if err := e.compute.Launch(launch); err != nil {
-			return err
-		}
-	}
-	if i == e.loss {
-		if err := e.compute.Copy(part(e.static.result, lossAt, lossBytes), e.lossSpan); err != nil {
-			return err
-		}
-	}
-	if e.marks != nil {
-		if err := e.compute.Record(e.marks[i]); err != nil {
-			return err
-		}
-	}
-	if e.auditor == nil && e.observer == nil {
-		return nil
-	}
-	if err := e.compute.Synchronize(); err != nil {
-		return err
-	}
-	if e.observer != nil {
-		if err := e.observer.after(i); err != nil {
-			return err
-		}
-	}
-	if e.auditor != nil {
-		e.auditor.after(i)
-	}
-	return nil
-}
-
-// issueReturn copies the loss to the host.
-func (e *Executor) issueReturn() error {
-	if err := e.compute.Record(e.done); err != nil {
-		return err
-	}
-	if err := e.toHost.Wait(e.done); err != nil {
-		return err
-	}
-	if err := e.toHost.Copy(e.host.result, e.static.result); err != nil {
-		return err
-	}
-	return e.toHost.Record(e.returned)
-}
-
 // wait blocks until the step has ended.
 func (e *Executor) wait() error {
-	for _, s := range []runtime.Stream{e.toDevice, e.compute, e.toHost} {
+	for _, s := range e.streams {
 		if err := s.Synchronize(); err != nil {
 			return err
 		}
@@ -398,35 +331,50 @@ func (e *Executor) collect() (err error) {
 	r.Loss, r.Correct, r.Norm = float64(values[lossAt/4]), int(values[lossAt/4+1]), float64(values[normAt/4])
 	r.Skipped = math.IsNaN(r.Norm) || math.IsInf(r.Norm, 0)
 	r.PeakBytes, r.ExtentBytes = e.step.peak, e.step.extent
-	if r.Sequence, err = seconds(e.swept, e.begin); err != nil {
+	r.HostBytes, r.CopiesBytes = e.host.bytes, e.step.copies
+	if r.Sequence, err = e.seconds(eventSwept, eventBegin); err != nil {
 		return err
 	}
-	if r.Update, err = seconds(e.updated, e.swept); err != nil {
+	if r.Update, err = e.seconds(eventUpdated, eventSwept); err != nil {
 		return err
 	}
 	if err := e.collectOps(); err != nil {
 		return err
 	}
 	if a := e.auditor; a != nil {
-		r.PeakBytes, r.ExtentBytes, r.Live = a.peak, a.base+a.extent, a.owned
+		r.PeakBytes, r.ExtentBytes, r.Live = a.peak, a.base+a.arena.extent, a.owned
 		return a.end()
 	}
 	return nil
 }
 
+// collectOps reads the times of the ops. A compute op that waits for nothing starts when the one before it has ended.
 func (e *Executor) collectOps() (err error) {
-	last := e.begin
-	for i, mark := range e.marks {
-		if e.opTimes[i], err = seconds(mark, last); err != nil {
+	if !e.opt.Timed {
+		return nil
+	}
+	last := 0.0
+	for p, op := range e.step.tape.seq {
+		at := &e.result.Intervals[p]
+		at.Start = last
+		if from := e.script.from[p]; from != none {
+			if at.Start, err = e.seconds(from, eventBegin); err != nil {
+				return err
+			}
+		}
+		if at.End, err = e.seconds(e.script.mark[p], eventBegin); err != nil {
 			return err
 		}
-		last = mark
+		e.result.Ops[p] = at.End - at.Start
+		if !op.Kind.Transfer() {
+			last = at.End
+		}
 	}
-	e.result.Ops = e.opTimes
 	return nil
 }
 
-func seconds(later, earlier runtime.Event) (float64, error) {
-	d, err := later.Since(earlier)
+// seconds returns the time from event earlier to event later.
+func (e *Executor) seconds(later, earlier int) (float64, error) {
+	d, err := e.events[later].Since(e.events[earlier])
 	return d.Seconds(), err
 }

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// item is one block of memory that lives from op first to op last of a sequence, both included.
+// item is one block of memory that lives from moment first to moment last of a sequence, both included; without transfers
+// a moment is an op.
 type item struct {
 	bytes       int64
 	first, last int

@@ -16,6 +16,8 @@ const (
 	ArenaField  = "arena_bytes"
 	StaticField = "static_bytes"
 	ExtentField = "extent_bytes"
+	// CopiesField is the host memory for what the plan offloads.
+	CopiesField = "host_copies_bytes"
 )
 
 // TooSmallError says that no plan of a strategy fits in an arena.
@@ -36,55 +38,76 @@ func (e *TooSmallError) Error() string {
 
 // Plan plans a training step of a measured chain for an arena of limit bytes, static memory included, such that the
 // layout fits as well: where fragmentation makes a sequence stick out, the strategy is asked again for so much less.
-// The plan's Memory is what the arena leaves to the chain. Errors: *TooSmallError, those of the strategy.
+// Transfers use the chain's link (LinkOf). The plan's Memory is what the arena leaves to the chain, or with transfers,
+// whose timing depends on it, what the strategy was asked for at last. Errors: *TooSmallError, those of the strategy.
 func Plan(ctx context.Context, w *Workload, c *chain.Chain, s strategy.Strategy, limit int64, opt strategy.Options) (*schedule.Plan, error) {
-	static := w.StaticBytes()
-	memory := limit - static
+	p := drafter{w: w, c: c, s: s, limit: limit, opt: opt, link: LinkOf(c)}
+	memory := limit - w.StaticBytes()
 	for {
-		seq, err := s.Solve(ctx, strategy.Problem{Chain: c, Memory: max(memory, 0), Options: opt})
+		seq, err := p.solve(ctx, max(memory, 0))
 		if inf := (*strategy.InfeasibleError)(nil); errors.As(err, &inf) {
-			if seq, err = smallest(ctx, w, c, s, limit, inf, opt); err != nil {
-				return nil, err
-			}
+			return p.smallest(ctx, inf)
 		}
 		if err != nil {
 			return nil, err
 		}
-		extent, err := w.Extent(seq)
-		if err != nil {
-			return nil, err
-		}
-		if extent <= limit {
-			return trainingPlan(c, s.Name, seq, limit, static, extent)
+		plan, extent, err := p.plan(seq, memory)
+		if err != nil || plan != nil {
+			return plan, err
 		}
 		memory -= extent - limit
 	}
 }
 
-// smallest returns the sequence for the smallest memory that the strategy works at, if its layout fits.
-func smallest(ctx context.Context, w *Workload, c *chain.Chain, s strategy.Strategy, limit int64, inf *strategy.InfeasibleError, opt strategy.Options) (schedule.Sequence, error) {
-	seq, err := s.Solve(ctx, strategy.Problem{Chain: c, Memory: inf.Smallest, Options: opt})
-	if err != nil {
-		return nil, fmt.Errorf("%s at its smallest limit: %w", s.Name, err)
-	}
-	extent, err := w.Extent(seq)
-	if err != nil {
-		return nil, err
-	}
-	if extent > limit {
-		return nil, &TooSmallError{Strategy: s.Name, Limit: limit, Smallest: extent, Static: w.StaticBytes(), Op: inf.Op, LayerName: inf.LayerName}
-	}
-	return seq, nil
+// drafter plans one training step.
+type drafter struct {
+	w     *Workload
+	c     *chain.Chain
+	s     strategy.Strategy
+	limit int64
+	opt   strategy.Options
+	link  schedule.Link
 }
 
-func trainingPlan(c *chain.Chain, name string, seq schedule.Sequence, limit, static, extent int64) (*schedule.Plan, error) {
-	p, err := schedule.NewPlan(c, name, seq, schedule.Limits{Memory: limit - static})
+func (p *drafter) solve(ctx context.Context, memory int64) (schedule.Sequence, error) {
+	return p.s.Solve(ctx, strategy.Problem{Chain: p.c, Memory: memory, Link: p.link, Options: p.opt})
+}
+
+// smallest returns the plan for the smallest memory that the strategy works at, if its layout fits.
+func (p *drafter) smallest(ctx context.Context, inf *strategy.InfeasibleError) (*schedule.Plan, error) {
+	seq, err := p.solve(ctx, inf.Smallest)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s at its smallest limit: %w", p.s.Name, err)
 	}
-	p.Extra = map[string]json.RawMessage{}
-	for field, bytes := range map[string]int64{ArenaField: limit, StaticField: static, ExtentField: extent} {
-		p.Extra[field] = fmt.Append(nil, bytes)
+	plan, extent, err := p.plan(seq, inf.Smallest)
+	if err != nil || plan != nil {
+		return plan, err
 	}
-	return p, nil
+	return nil, &TooSmallError{
+		Strategy: p.s.Name, Limit: p.limit, Smallest: extent, Static: p.w.StaticBytes(), Op: inf.Op, LayerName: inf.LayerName,
+	}
+}
+
+// plan makes a sequence a plan if its layout fits, and returns the extent that the layout needs. A sequence with
+// transfers is simulated, and laid out, with memory bytes.
+func (p *drafter) plan(seq schedule.Sequence, memory int64) (*schedule.Plan, int64, error) {
+	limits := schedule.Limits{Memory: p.limit - p.w.StaticBytes(), Link: p.link}
+	if transfers(seq) {
+		limits.Memory = memory
+	}
+	at, err := p.w.Layout(seq, p.w.StaticBytes()+limits.Memory, Sim{Chain: p.c, Limits: limits})
+	if err != nil || at.Extent > p.limit {
+		return nil, at.Extent, err
+	}
+	plan, err := schedule.NewPlan(p.c, p.s.Name, seq, limits)
+	if err != nil {
+		return nil, 0, err
+	}
+	plan.Extra = map[string]json.RawMessage{}
+	for field, bytes := range map[string]int64{
+		ArenaField: p.limit, StaticField: p.w.StaticBytes(), ExtentField: at.Extent, CopiesField: at.Copies,
+	} {
+		plan.Extra[field] = fmt.Append(nil, bytes)
+	}
+	return plan, at.Extent, nil
 }

@@ -24,23 +24,39 @@ type ProfileOptions struct {
 }
 
 // Profile measures a model on a device, in place: it trains a few steps along sequences that together contain every
-// op of every layer, and takes each op's median time. Byte counts come from the model's graph. open gives a fresh
-// target for each sequence; fill puts a batch into its executor.
+// op of every layer, and takes each op's median time; then it measures the link to host memory. Byte counts come from
+// the model's graph. open gives a fresh target for each sequence; fill puts a batch into its executor.
 func Profile(ctx context.Context, w *Workload, open func() (Target, error), limit int64, fill func(*Executor) error, opt ProfileOptions) (*chain.Chain, error) {
-	s := w.NewSamples()
+	p := &profile{Workload: w, open: open, limit: limit, fill: fill, opt: opt, samples: w.NewSamples()}
 	seqs := w.ProfileSequences()
-	for k, seq := range seqs {
-		progress := func(i int) {
-			if opt.Progress != nil {
-				each := opt.Warmup + opt.Repeats
-				opt.Progress(k*each+i, len(seqs)*each)
-			}
-		}
-		if err := measure(ctx, w, open, seq, limit, fill, opt, s, progress); err != nil {
+	p.steps = len(seqs)*(opt.Warmup+opt.Repeats) + linkSteps
+	for _, seq := range seqs {
+		if err := p.measure(ctx, seq); err != nil {
 			return nil, fmt.Errorf("profile: %w", err)
 		}
 	}
-	return s.Chain()
+	c, err := p.samples.Chain()
+	if err != nil {
+		return nil, err
+	}
+	link, err := p.link(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("profile of the link: %w", err)
+	}
+	c.Bandwidth = min(link.ToHost, link.ToDevice)
+	c.Extra[LinkField], err = json.Marshal(link)
+	return c, err
+}
+
+// profile is a profile while it is made.
+type profile struct {
+	*Workload
+	open        func() (Target, error)
+	limit       int64
+	fill        func(*Executor) error
+	opt         ProfileOptions
+	samples     *Samples
+	steps, done int
 }
 
 // ProfileSequences returns the sequences that Profile measures: between them, in its natural surroundings, they
@@ -62,35 +78,58 @@ func (w *Workload) checkpointAll() schedule.Sequence {
 	return seq
 }
 
-func measure(ctx context.Context, w *Workload, open func() (Target, error), seq schedule.Sequence, limit int64,
-	fill func(*Executor) error, opt ProfileOptions, s *Samples, progress func(int)) (err error) {
-	target, err := open()
+// step counts a step.
+func (p *profile) step() {
+	if p.done++; p.opt.Progress != nil {
+		p.opt.Progress(p.done, p.steps)
+	}
+}
+
+func (p *profile) measure(ctx context.Context, seq schedule.Sequence) error {
+	return p.with(seq, p.limit, 0, func(e *Executor) error {
+		for i := range p.opt.Warmup + p.opt.Repeats {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			// A learning rate of 0 keeps the values, and so the times, those of a fresh model.
+			r, err := e.Step(uint64(i), 0)
+			if err != nil {
+				return err
+			}
+			if i >= p.opt.Warmup {
+				p.samples.Add(seq, r)
+			}
+			p.step()
+		}
+		return nil
+	})
+}
+
+// link measures the link, with buffers behind the blocks of store-all.
+func (p *profile) link(ctx context.Context) (link LinkProfile, err error) {
+	const buffers = 2 * probeBytes
+	err = p.with(p.StoreAll(), p.limit+buffers, buffers, func(e *Executor) error {
+		link, err = e.measureLink(ctx, p.step)
+		return err
+	})
+	return link, err
+}
+
+// with runs do with an executor of a fresh target.
+func (p *profile) with(seq schedule.Sequence, limit, probe int64, do func(*Executor) error) (err error) {
+	target, err := p.open()
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, target.Device.Close()) }()
-	e, err := New(w, target, seq, Options{Limit: limit, Seed: opt.Seed, Timed: true})
+	e, err := newExecutor(p.Workload, target, seq, Options{Limit: limit, Seed: p.opt.Seed, Timed: true}, probe)
 	if err != nil {
 		return err
 	}
-	if err := fill(e); err != nil {
+	if err := p.fill(e); err != nil {
 		return err
 	}
-	for i := range opt.Warmup + opt.Repeats {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		// A learning rate of 0 keeps the values, and so the times, those of a fresh model.
-		r, err := e.Step(uint64(i), 0)
-		if err != nil {
-			return err
-		}
-		if i >= opt.Warmup {
-			s.Add(seq, r)
-		}
-		progress(i + 1)
-	}
-	return nil
+	return do(e)
 }
 
 // Samples are measured seconds by op kind and layer, and of whole sequences.
@@ -108,13 +147,19 @@ func (w *Workload) NewSamples() *Samples {
 	return &Samples{w: w, whole: map[string][]float64{}, save: make([][]float64, n), forget: make([][]float64, n), back: make([][]float64, n)}
 }
 
-// Add adds the times of a timed step along seq.
+// Add adds the times of a timed step along seq. Sequences with transfers wait for them, so their times as a whole do not
+// count.
 func (s *Samples) Add(seq schedule.Sequence, r *Result) {
 	for i, op := range seq {
-		at := s.of(op)
-		*at = append(*at, r.Ops[i])
+		if !op.Kind.Transfer() {
+			at := s.of(op)
+			*at = append(*at, r.Ops[i])
+		}
 	}
 	s.update = append(s.update, r.Update)
+	if transfers(seq) {
+		return
+	}
 	text := seq.String()
 	if s.whole[text] == nil {
 		s.seqs = append(s.seqs, seq)

@@ -67,8 +67,13 @@ func (e *Executor) initialize() error {
 	return nil
 }
 
-// download copies device memory to dst, a chunk of the host slab at a time.
+// download copies device memory to dst.
 func (e *Executor) download(src runtime.Span, dst []float32) error {
+	return e.downloadBytes(src, asBytes(dst))
+}
+
+// downloadBytes copies device memory to dst, a chunk of the host slab at a time.
+func (e *Executor) downloadBytes(src runtime.Span, dst []byte) error {
 	return e.chunks(src, func(dev, host runtime.Span, at int64) error {
 		if err := e.compute.Copy(host, dev); err != nil {
 			return err
@@ -77,7 +82,7 @@ func (e *Executor) download(src runtime.Span, dst []float32) error {
 			return err
 		}
 		b, err := e.dev.HostBytes(host)
-		copy(asBytes(dst)[at:], b)
+		copy(dst[at:], b)
 		return err
 	})
 }

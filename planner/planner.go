@@ -8,9 +8,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	"plimsoll/planner/auto"
 	"plimsoll/planner/milp"
+	"plimsoll/planner/offload"
+	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -19,8 +23,18 @@ import (
 // ErrUnknownStrategy means that no strategy has the name that was asked for; the message lists those that exist.
 var ErrUnknownStrategy = errors.New("unknown strategy")
 
-// Strategies returns all strategies, in the order in which they are shown.
-func Strategies() []strategy.Strategy { return remat.Strategies() }
+// Strategies returns all strategies, in the order in which they are shown. Those of offload and pofo need a link: see For.
+func Strategies() []strategy.Strategy {
+	return slices.Concat(remat.Strategies(), offload.Strategies(), pofo.Strategies(), []strategy.Strategy{auto.Strategy()})
+}
+
+// For returns the strategies that can plan with a link; without one these are the ones that only recompute, and auto.
+func For(link schedule.Link) []strategy.Strategy { return append(auto.Members(link), auto.Strategy()) }
+
+// NeedsLink reports whether a strategy refuses problems without a link.
+func NeedsLink(name string) bool {
+	return !slices.ContainsFunc(For(schedule.Link{}), func(s strategy.Strategy) bool { return s.Name == name })
+}
 
 // Names returns the names of all strategies.
 func Names() []string {

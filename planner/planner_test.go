@@ -3,10 +3,13 @@ package planner
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"plimsoll/planner/chain"
+	"plimsoll/planner/offload"
+	"plimsoll/planner/plantest"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -26,13 +29,13 @@ func TestLookup(t *testing.T) {
 	if !errors.Is(err, ErrUnknownStrategy) {
 		t.Fatalf("Lookup of an unknown name: %v", err)
 	}
-	for _, name := range append(Names(), `"rotr"`) {
+	for _, name := range append(Names(), `"rotr"`, "auto") {
 		if !strings.Contains(err.Error(), name) {
 			t.Errorf("%q does not name %s", err, name)
 		}
 	}
-	if len(Names()) != 6 {
-		t.Errorf("%d strategies, want 6", len(Names()))
+	if len(Names()) < 11 {
+		t.Errorf("%d strategies, want 11 or more", len(Names()))
 	}
 }
 
@@ -41,9 +44,9 @@ func TestSolve(t *testing.T) {
 		{Name: "one", ForwardS: 1, BackwardS: 2, OutputBytes: 3, SavedBytes: 4, GradientBytes: 3},
 		{Name: "loss", ForwardS: 1, BackwardS: 1, OutputBytes: 1, SavedBytes: 1},
 	}}
-	solved := 0
+	solved, link := 0, schedule.Link{Bandwidth: 1}
 	for _, s := range Strategies() {
-		plan, err := Solve(context.Background(), s, strategy.Problem{Chain: c, Memory: 12})
+		plan, err := Solve(context.Background(), s, strategy.Problem{Chain: c, Memory: 12, Link: link})
 		if err != nil {
 			t.Errorf("%s: %v", s.Name, err)
 			continue
@@ -52,13 +55,13 @@ func TestSolve(t *testing.T) {
 			t.Errorf("%s: plan %+v", s.Name, plan)
 		}
 		solved++
-		_, err = Solve(context.Background(), s, strategy.Problem{Chain: c, Memory: 5})
+		_, err = Solve(context.Background(), s, strategy.Problem{Chain: c, Memory: 5, Link: link})
 		if _, ok := errors.AsType[*strategy.InfeasibleError](err); !ok {
 			t.Errorf("%s: no refusal of 5 bytes", s.Name)
 		}
 	}
-	if solved != 6 {
-		t.Errorf("%d strategies solved, want 6", solved)
+	if solved < 11 {
+		t.Errorf("%d strategies solved, want 11 or more", solved)
 	}
 }
 
@@ -70,5 +73,58 @@ func TestSolveCatchesBadSequences(t *testing.T) {
 	}}
 	if _, err := Solve(context.Background(), broken, strategy.Problem{Chain: c}); err == nil || !strings.HasPrefix(err.Error(), "BUG: broken") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What needs a link is left out without one, and exactly that refuses.
+func TestFor(t *testing.T) {
+	c := &chain.Chain{Name: "one", InputBytes: 1, Layers: []chain.Layer{{Name: "loss", ForwardS: 1, BackwardS: 1}}}
+	if n := len(For(schedule.Link{Bandwidth: 1})); n != len(Strategies()) {
+		t.Errorf("%d strategies with a link, %d in all", n, len(Strategies()))
+	}
+	needy := 0
+	for _, s := range Strategies() {
+		_, err := Solve(context.Background(), s, strategy.Problem{Chain: c, Memory: 100})
+		if refused := errors.Is(err, offload.ErrLink); refused != NeedsLink(s.Name) || !refused && err != nil {
+			t.Errorf("%s without a link: %v, needs one: %v", s.Name, err, NeedsLink(s.Name))
+		}
+		if NeedsLink(s.Name) {
+			needy++
+		}
+	}
+	if needy < 9 || len(For(schedule.Link{}))+needy != len(Strategies()) {
+		t.Errorf("%d strategies need a link, %d of %d are left", needy, len(For(schedule.Link{})), len(Strategies()))
+	}
+}
+
+// A curve falls, its points are what the strategy says at their memory, and the exact ones have every step.
+func TestCurve(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	points, chains := 0, 10
+	if testing.Short() {
+		chains = 2
+	}
+	for range chains {
+		c := plantest.Chain(rnd, 5)
+		for _, s := range Strategies() {
+			p := strategy.Problem{Chain: c, Link: schedule.Link{Bandwidth: 1}}
+			curve, whole, err := Curve(context.Background(), s, p, 6, nil)
+			if err != nil || len(curve) == 0 || whole != (exact[s.Name] != nil) {
+				t.Fatalf("%s: %v, whole %v, %v", s.Name, curve, whole, err)
+			}
+			for i, at := range curve {
+				points++
+				r, err := schedule.Simulate(c, at.Sequence, schedule.Limits{Memory: at.Memory, Link: p.Link})
+				if err != nil || r.Makespan != at.Makespan && !plantest.Near(r.Makespan, at.Makespan) || r.Peak != at.Memory || at.By == "" {
+					t.Errorf("%s: point %+v simulates to %+v, %v", s.Name, at, r, err)
+				}
+				if i > 0 && (curve[i-1].Memory >= at.Memory || curve[i-1].Makespan <= at.Makespan) {
+					t.Errorf("%s: %+v before %+v", s.Name, curve[i-1], at)
+				}
+			}
+		}
+	}
+	if points < 30*chains {
+		t.Errorf("only %d points", points)
 	}
 }

@@ -5,6 +5,7 @@ package report
 
 import (
 	_ "embed" // for the page's template and style
+	"encoding/base64"
 	"html/template"
 	"io"
 	"math"
@@ -21,7 +22,26 @@ type Page struct {
 	Batch       int // images a step; throughput is in steps when 0
 	Rows        []Row
 	Charts      []Chart // drawn above the rows: loss, accuracy
+	Images      []Image // below the charts
+	Sections    []Section
 	Notes       []string
+}
+
+// Section is a further table with its heading, below the curves.
+type Section struct {
+	Title, Note string
+	Table       *Table
+}
+
+// Image is a picture that was drawn elsewhere; Mark says briefly what kind it is.
+type Image struct {
+	Title, Note, Mark string
+	SVG               []byte
+}
+
+// URL returns the picture itself as an address, so that the page needs no other file.
+func (i Image) URL() template.URL {
+	return template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString(i.SVG)) //nolint:gosec // base64 has no markup
 }
 
 // Fact is a line of the environment: "CPU", "model", "commit".

@@ -1,51 +1,97 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
+	"io"
+	"math"
+	"text/tabwriter"
 
+	"plimsoll/internal/units"
 	"plimsoll/planner"
-	"plimsoll/planner/remat"
+	"plimsoll/planner/auto"
+	"plimsoll/planner/bound"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
 
-// auto is the strategy of users who do not want to choose: the most thorough one whose tables stay reasonable for the
-// chain.
-const auto = "auto"
-
-var autoOrder = []string{"rotor-floating", "rotor-exact", "rotor"}
-
-// autoExactLayers is the longest chain for which auto waits for rotor-exact: on 340 layers it takes a minute, rotor less
-// than a second, for plans about 1 % apart.
-const autoExactLayers = 150
-
-// candidates returns the strategies that a name stands for, in the order in which they are tried.
-func candidates(name string) ([]strategy.Strategy, error) {
-	names := []string{name}
-	if name == auto {
-		names = autoOrder
-	}
-	var list []strategy.Strategy
-	for _, n := range names {
-		s, err := planner.Lookup(n)
-		if err != nil {
-			return nil, fmt.Errorf("%w, and %s", err, auto)
-		}
-		list = append(list, s)
-	}
-	return list, nil
+// choice is the strategy that the user named. Of auto it keeps the report of the last plan.
+type choice struct {
+	strategy.Strategy
+	report *auto.Report
 }
 
-// first plans a chain of so many layers with the first candidate that can deal with it.
-func first(layers int, list []strategy.Strategy, plan func(strategy.Strategy) (*schedule.Plan, error)) (p *schedule.Plan, err error) {
-	for i, s := range list {
-		if s.Name == "rotor-exact" && layers > autoExactLayers && i+1 < len(list) {
+// choose looks a strategy up; the options are for auto.
+func choose(name string, opt auto.Options) (*choice, error) {
+	s, err := planner.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	c := &choice{Strategy: s}
+	if name == auto.Name {
+		c.Solve = func(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
+			r, err := auto.Plan(ctx, p, opt)
+			if err != nil {
+				return nil, err
+			}
+			c.report = r
+			return r.Sequence, nil
+		}
+	}
+	return c, nil
+}
+
+// autoFigures is what auto found, in JSON: seconds and bytes.
+type autoFigures struct {
+	Why        string            `json:"why"`
+	Winner     string            `json:"winner"`
+	Improved   string            `json:"improved,omitempty"` // the strategy whose result the local moves made better
+	Moves      int               `json:"local_moves_tried"`
+	Candidates []candidateFigure `json:"candidates"`
+}
+
+// candidateFigure is a member of the portfolio: with figures, or a reason why it has none.
+type candidateFigure struct {
+	Strategy  string  `json:"strategy"`
+	MakespanS float64 `json:"makespan_s,omitempty"`
+	PeakBytes int64   `json:"peak_bytes,omitempty"`
+	Gap       float64 `json:"gap,omitempty"`
+	Reason    string  `json:"reason,omitempty"`
+}
+
+// figures returns the report for printing, nil of other strategies than auto.
+func (c *choice) figures() *autoFigures {
+	r := c.report
+	if r == nil {
+		return nil
+	}
+	f := &autoFigures{Why: r.Why(), Winner: r.Winner, Improved: r.Start, Moves: r.Steps}
+	for _, x := range r.Candidates {
+		f.Candidates = append(f.Candidates, figureOf(x, r.Bound))
+	}
+	return f
+}
+
+func figureOf(x auto.Candidate, least float64) candidateFigure {
+	if x.Sequence == nil {
+		return candidateFigure{Strategy: x.Strategy, Reason: x.Reason}
+	}
+	return candidateFigure{Strategy: x.Strategy, MakespanS: x.Makespan, PeakBytes: x.Peak, Gap: bound.Gap(x.Makespan, least)}
+}
+
+// write prints the candidates for people.
+func (f *autoFigures) write(out io.Writer) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "\n%s\n", f.Why)
+	for _, c := range f.Candidates {
+		if c.Reason != "" {
+			fmt.Fprintf(w, "  %s\t%s\n", c.Strategy, c.Reason)
 			continue
 		}
-		if p, err = plan(s); !errors.Is(err, remat.ErrTooLarge) {
-			break
-		}
+		fmt.Fprintf(w, "  %s\t%s, gap %s, peak %s\n", c.Strategy, units.Seconds(c.MakespanS), percent(c.Gap), units.Bytes(c.PeakBytes))
 	}
-	return p, err
+	_ = w.Flush() // of a buffer
 }
+
+// percent prints a fraction; what rounds to nothing has no sign.
+func percent(fraction float64) string { return fmt.Sprintf("%.1f%%", math.Round(1000*fraction)/10+0) }

@@ -20,6 +20,9 @@ func badChain(t *testing.T, old, with string) string {
 	return write(t, filepath.Join(t.TempDir(), "bad.json"), strings.Replace(text, old, with, 1))
 }
 
+// noLink is five without a bandwidth.
+func noLink(t *testing.T) string { return badChain(t, `"bandwidth_bytes_per_s":1000,`, "") }
+
 func badPlan(t *testing.T, text string) string {
 	t.Helper()
 	return write(t, filepath.Join(t.TempDir(), "plan.json"), text)
@@ -56,6 +59,13 @@ func TestBadInput(t *testing.T) {
 		{"plan: bad memory", []string{"plan", "-c", five, "--memory", "4GX"}, 2, []string{`"4GX"`, "4GiB"}},
 		{"plan: negative memory", []string{"plan", "-c", five, "--memory", "-5"}, 2, []string{"-5"}},
 		{"plan: bad bandwidth", []string{"plan", "-c", five, "--memory", "1GiB", "--bandwidth", "fast"}, 2, []string{`"fast"`, "12GB/s"}},
+		{"plan: bandwidth 0", []string{"plan", "-c", five, "--memory", "1GiB", "--bandwidth", "0"}, 2, []string{"--bandwidth", "zero", "12GB/s"}},
+		{"plan: negative bandwidth", []string{"plan", "-c", five, "--memory", "1GiB", "--bandwidth=-3GB/s"}, 2, []string{"--bandwidth", "negative", "12GB/s"}},
+		{"plan: no link", []string{"plan", "-c", noLink(t), "--memory", "1GiB", "--strategy", "pofo"}, 2, []string{"link", "bandwidth", "0"}},
+		{"plan: duplex without a link", []string{"plan", "-c", noLink(t), "--memory", "1GiB", "--duplex"}, 2, []string{"--duplex", "--bandwidth 12GB/s"}},
+		{"plan: budget", []string{"plan", "-c", five, "--memory", "1GiB", "--budget", "-3s"}, 2, []string{"--budget is -3s", "10s"}},
+		{"plan: budget of another strategy", []string{"plan", "-c", five, "--memory", "1GiB", "--budget", "3s", "--strategy", "rotor"}, 2, []string{"rotor", "auto"}},
+		{"plan: checkmate", []string{"plan", "-c", five, "--memory", "1GiB", "--strategy", "checkmat"}, 2, []string{`"checkmat"`, "pofo"}},
 		{"plan: strategy", []string{"plan", "-c", five, "--memory", "1GiB", "--strategy", "magic"}, 2,
 			[]string{`"magic"`, "store-all", "rotor-exact", "auto"}},
 		{"plan: slots", []string{"plan", "-c", five, "--memory", "1GiB", "--strategy", "rotor", "--slots", "0"}, 2, []string{"--slots is 0"}},
@@ -69,7 +79,7 @@ func TestBadInput(t *testing.T) {
 			[]string{"layer 1 (stem)", "saved_bytes", "3"}},
 		{"plan: missing field", []string{"plan", "-c", badChain(t, `"backward_s":2,`, ""), "--memory", "1GiB"}, 2, []string{"layer 1 (stem)", "backward_s"}},
 		{"plan: text for a number", []string{"plan", "-c", badChain(t, `"input_bytes":100`, `"input_bytes":"100"`), "--memory", "1GiB"}, 2, []string{"input_bytes"}},
-		{"plan: too small", []string{"plan", "-c", five, "--memory", "100"}, 3, []string{"100 B", "smallest", "800", "B4", "block3"}},
+		{"plan: too small", []string{"plan", "-c", five, "--memory", "100"}, 3, []string{"100 B", "smallest", "700", "B4", "block3"}},
 		{"plan: too small for store-all", []string{"plan", "-c", five, "--memory", "50%", "--strategy", "store-all"}, 3,
 			[]string{"store-all", "--memory 1700", "B4"}},
 
@@ -86,7 +96,18 @@ func TestBadInput(t *testing.T) {
 		{"check: unknown op", []string{"check", "-c", five, "-p", badPlan(t, planOf("five", "sideways:1"))}, 2, []string{"plan.json", "op 0", `"sideways"`}},
 		{"check: bad layer", []string{"check", "-c", five, "-p", badPlan(t, planOf("five", "backward:0"))}, 2, []string{"op 0", "layer", "0"}},
 		{"check: pipeline", []string{"check", "-c", five, "-p", badPlan(t, `{"format":"plimsoll.plan/v1","chain":"five","stages":[]}`)}, 2, []string{"pipeline"}},
-		{"check: no link", []string{"check", "-c", five, "--text", "Fall1 O2 P2 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 B2 B1"}, 2, []string{"bandwidth"}},
+		{"check: no link", []string{"check", "-c", five, "--text", "Fall1 O2 P2 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 B2 B1"}, 2, []string{"--bandwidth 12GB/s"}},
+		{"check: never prefetched", []string{"check", "-c", five, "--bandwidth", "1GB/s", "--text", "Fall1 O2 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 B2 B1"}, 2,
+			[]string{"op 9 (backward 2)", "O2 at op 1", "add P2 before op 9"}},
+		{"check: saved set never prefetched", []string{"check", "-c", five, "--bandwidth", "1GB/s", "--text", "Fall1 O2 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 P2 O2 Fck1 B2 B1"}, 2,
+			[]string{"op 13 (backward 1)", "O2 at op 10", "add P2 before op 13"}},
+
+		{"frontier: no chain", []string{"frontier"}, 2, []string{"--chain is missing"}},
+		{"frontier: points", []string{"frontier", "-c", five, "--points", "1"}, 2, []string{"--points is 1"}},
+		{"frontier: strategy", []string{"frontier", "-c", five, "--strategy", "magic"}, 2, []string{`"magic"`, "auto"}},
+		{"frontier: bandwidth", []string{"frontier", "-c", five, "--bandwidth", "0GB/s"}, 2, []string{"zero"}},
+		{"frontier: no link", []string{"frontier", "-c", noLink(t), "--strategy", "vdnn"}, 2, []string{"link", "--bandwidth"}},
+		{"frontier: folder", []string{"frontier", "-c", five, "-o", "none/f.csv"}, 2, []string{"none/f.csv", "no folder"}},
 		{"check: does not fit", []string{"check", "-c", five, "--text", "Fall1 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 B2 B1", "--memory", "900"}, 3, []string{"can never start", "900"}},
 
 		{"profile: no model", []string{"profile"}, 2, []string{"--model", "-m resnet20"}},
@@ -94,9 +115,13 @@ func TestBadInput(t *testing.T) {
 		{"profile: device", []string{"profile", "-m", "tiny", "--devices", "tpu"}, 2, []string{`"tpu"`, "cpu"}},
 		{"profile: device spec", []string{"profile", "-m", "tiny", "--devices", "cpu*"}, 2, []string{`"cpu*"`}},
 		{"profile: two devices", []string{"profile", "-m", "tiny", "--devices", "cpu*2"}, 2, []string{"cpu*2", "one"}},
+		{"profile: type", []string{"profile", "-m", "tiny", "--dtype", "half"}, 2, []string{"--dtype", `"half"`, "bf16"}},
+		{"profile: type of a GPU", []string{"profile", "-m", "tiny", "--dtype", "bf16"}, 2, []string{"--dtype bfloat16", "cpu", "--reference"}},
+		{"profile: reference kernels without memory", []string{"profile", "-m", "tiny", "--devices", "null", "--reference"}, 2, []string{"null", "use cpu"}},
 		{"profile: device without arithmetic", []string{"profile", "-m", "tiny", "--devices", "null"}, 2, []string{"null", "cpu"}},
 		{"profile: batch", []string{"profile", "-m", "tiny", "--batch", "0"}, 2, []string{"batch 0"}},
 		{"profile: image", []string{"profile", "-m", "tiny", "--image", "-3"}, 2, []string{"-3"}},
+		{"profile: vendor", []string{"profile", "-m", "tiny", "--vendor", "maybe"}, 2, []string{"--vendor", "maybe", "require"}},
 		{"profile: threads", []string{"profile", "-m", "tiny", "--threads", "-1"}, 2, []string{"--threads"}},
 		{"profile: steps", []string{"profile", "-m", "tiny", "--profile-steps", "0"}, 2, []string{"--profile-steps"}},
 		{"profile: folder", []string{"profile", "-m", "tiny", "-o", "none/c.json"}, 2, []string{"none/c.json", "no folder"}},
@@ -129,7 +154,7 @@ func TestBadInput(t *testing.T) {
 		{"train: memory 0", []string{"train", "-m", "tiny", "--memory", "0"}, 2, []string{"--memory is 0"}},
 		{"train: profile of another model", []string{"train", "-m", "tiny", "--profile", five}, 2, []string{"chain.json", "5 layers", "tiny has 6"}},
 		{"train: too small", []string{"train", "-m", "tiny", "--batch", "4", "--memory", "10%", "--out", "OUT"}, 3,
-			[]string{"rotor-floating", "smallest", "--memory", "weights"}},
+			[]string{"auto", "smallest", "--memory", "weights"}},
 		{"train: less than the weights", []string{"train", "-m", "tiny", "--batch", "4", "--memory", "1", "--out", "OUT"}, 3, []string{"smallest"}},
 
 		{"validate: strategies", []string{"validate", "-m", "tiny", "--strategy", "rotor,,periodic"}, 2, []string{`""`, "rotor-exact"}},

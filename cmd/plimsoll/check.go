@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -69,7 +70,11 @@ func (a *app) runCheck(_ context.Context, f *checkFlags) error {
 	}
 	a.comparePredicted(p, r)
 	predicted := schedule.Predicted{Makespan: r.Makespan, Peak: r.Peak, Idle: r.Idle}
-	figures := figuresOf(c, p.Strategy, p.Ops, f.limits(p, all.Peak).Memory, predicted, all)
+	figures, err := figuresOf(c, p.Strategy, p.Ops, limits, predicted, all)
+	if err != nil {
+		return err
+	}
+	a.noteUnfetched(p.Ops)
 	return a.print(figures, func(w io.Writer) {
 		figures.write(w)
 		if r.PeakOp >= 0 {
@@ -80,9 +85,12 @@ func (a *app) runCheck(_ context.Context, f *checkFlags) error {
 	})
 }
 
-// enough says which limit a sequence over its limit works at, and which op needs it; "" for other errors. A sequence
-// that never waits for memory runs at its peak without a limit.
+// enough says which limit a sequence over its limit works at, and which op needs it, and what to give when the link is
+// missing; "" for other errors. A sequence that never waits for memory runs at its peak without a limit.
 func enough(c *chain.Chain, seq schedule.Sequence, l schedule.Limits, err error) string {
+	if errors.Is(err, schedule.ErrNoLink) {
+		return ": give that of the link, as in --bandwidth 12GB/s"
+	}
 	if over := (*schedule.MemoryError)(nil); !errors.As(err, &over) {
 		return ""
 	}
@@ -111,9 +119,51 @@ func (f *checkFlags) read(stdin io.Reader, c *chain.Chain) (*schedule.Plan, erro
 		err = p.For(c)
 	}
 	if err != nil {
-		return nil, usage(fmt.Errorf("%s: %w", f.source(), err))
+		return nil, usage(fmt.Errorf("%s: %w%s", f.source(), err, missingPrefetch(p.Ops, err)))
 	}
 	return p, nil
+}
+
+// missingPrefetch says what to add when an op lacks what an offload before it took away; "" for other errors.
+func missingPrefetch(seq schedule.Sequence, err error) string {
+	var broken *schedule.RuleError
+	if !errors.As(err, &broken) || broken.Op.Kind.Transfer() || broken.Index == len(seq) {
+		return ""
+	}
+	layers := []int{broken.Op.Layer} // whose inputs the op reads
+	if broken.Op.Kind == schedule.Backward {
+		layers = append(layers, broken.Op.Layer+1)
+	}
+	for _, layer := range layers {
+		at, op := lastTransfer(seq[:broken.Index], layer)
+		if op.Kind == schedule.Offload && at >= 0 {
+			return fmt.Sprintf("; %v at op %d took it away and nothing brings it back: add %v before op %d",
+				op, at, schedule.Op{Kind: schedule.Prefetch, Layer: layer}, broken.Index)
+		}
+	}
+	return ""
+}
+
+// lastTransfer returns the last transfer of the input of a layer and its position, -1 when there is none.
+func lastTransfer(seq schedule.Sequence, layer int) (int, schedule.Op) {
+	for at, op := range slices.Backward(seq) {
+		if op.Layer == layer && op.Kind.Transfer() {
+			return at, op
+		}
+	}
+	return -1, schedule.Op{}
+}
+
+// noteUnfetched notes the offloads of a valid plan whose data nothing needs any more.
+func (a *app) noteUnfetched(seq schedule.Sequence) {
+	for at, op := range seq {
+		if op.Kind != schedule.Offload {
+			continue
+		}
+		if last, _ := lastTransfer(seq, op.Layer); last == at {
+			a.note("note: %v at op %d is never prefetched: nothing reads what it moves, and a forward_discard frees it without a transfer", op, at)
+		}
+	}
 }
 
 func (f *checkFlags) readText(stdin io.Reader) (string, error) {

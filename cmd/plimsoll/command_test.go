@@ -11,11 +11,13 @@ import (
 	"testing"
 
 	"plimsoll/planner"
+	"plimsoll/planner/milp"
+	"plimsoll/planner/remat"
 )
 
 func TestHelp(t *testing.T) {
 	golden(t, "help.txt", works(t, "--help").out)
-	for _, name := range []string{"devices", "profile", "plan", "check", "train", "validate", "demo", "version"} {
+	for _, name := range []string{"devices", "profile", "plan", "frontier", "check", "train", "validate", "bench", "trace", "demo", "version"} {
 		golden(t, "help-"+name+".txt", works(t, name, "--help").out)
 	}
 }
@@ -37,20 +39,28 @@ func TestDevices(t *testing.T) {
 	if lib := d["library"].(string); d["name"] != "cpu" || !strings.HasPrefix(lib, "cpu/") {
 		t.Errorf("device %v with %v", d["name"], lib)
 	}
-	if o["cuda"] != "not built in" {
+	if want := gpuFigures().Status; o["cuda"] != want || want == "" {
 		t.Errorf("cuda: %v", o["cuda"])
 	}
 }
 
 func TestPlanList(t *testing.T) {
 	text := works(t, "plan", "--list").out
-	for _, s := range planner.Strategies() {
-		if !strings.Contains(text, s.Name) || !strings.Contains(text, s.Paper) {
-			t.Errorf("%s or its paper is not in the list", s.Name)
+	names := append(planner.Names(), remat.Checkmate)
+	for _, name := range names {
+		if !strings.Contains(text, "\n"+name+" ") && !strings.HasPrefix(text, name+" ") {
+			t.Errorf("%s is not in the list", name)
 		}
 	}
-	if n := len(object(t, "plan", "--list")["strategies"].([]any)); n != len(planner.Strategies()) {
-		t.Errorf("%d strategies", n)
+	for _, s := range planner.Strategies() {
+		if !strings.Contains(text, s.Paper) || !strings.Contains(text, s.Section) {
+			t.Errorf("the paper or section of %s is not in the list", s.Name)
+		}
+	}
+	list := object(t, "plan", "--list")["strategies"].([]any)
+	last := list[len(list)-1].(map[string]any)
+	if _, missing := last["missing"]; milp.Built == missing || len(list) < len(planner.Strategies()) {
+		t.Errorf("%d strategies, the last is %v", len(list), last)
 	}
 }
 
@@ -58,8 +68,55 @@ func TestPlan(t *testing.T) {
 	golden(t, "plan.txt", works(t, "plan", "-c", five, "--memory", "70%", "--strategy", "rotor-exact").out)
 	golden(t, "plan.json", works(t, "plan", "-c", five, "--memory", "70%", "--strategy", "rotor-exact", "--json").out)
 	want := "Fck1 F2 Fall3 Fall4 Fall5 B5 B4 B3 Fall1 Fall2 B2 B1\n"
-	if got := works(t, "plan", "-c", five, "--memory", "70%", "--text").out; got != want {
+	if got := works(t, "plan", "-c", five, "--memory", "70%", "--strategy", "rotor-exact", "--text").out; got != want {
 		t.Errorf("sequence %q, want %q", got, want)
+	}
+}
+
+// auto says what each of its members found, and a budget only ever makes the plan better.
+func TestPlanAuto(t *testing.T) {
+	golden(t, "plan-auto.txt", works(t, "plan", "-c", five, "--memory", "55%", "--bandwidth", "80B/s").out)
+	o := object(t, "plan", "-c", five, "--memory", "55%", "--bandwidth", "80B/s")
+	report := o["auto"].(map[string]any)
+	if n := len(report["candidates"].([]any)); n != len(planner.Strategies())-1 {
+		t.Errorf("%d candidates", n)
+	}
+	for _, x := range report["candidates"].([]any) {
+		c := x.(map[string]any)
+		if m, ok := c["makespan_s"].(float64); ok && m < o["makespan_s"].(float64) || !ok && c["reason"] == nil {
+			t.Errorf("candidate %v beside %v", c, o["makespan_s"])
+		}
+	}
+	longer := object(t, "plan", "-c", five, "--memory", "55%", "--bandwidth", "80B/s", "--budget", "300ms")
+	if longer["makespan_s"].(float64) > o["makespan_s"].(float64) || longer["lower_bound_s"] != o["lower_bound_s"] {
+		t.Errorf("with a budget %v, without %v", longer["makespan_s"], o["makespan_s"])
+	}
+}
+
+// The frontier: monotone in text, JSON and CSV, and exact where the strategy is.
+func TestFrontier(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f.csv")
+	golden(t, "frontier.txt", works(t, "frontier", "-c", five, "--strategy", "rotor-exact", "-o", file).out)
+	golden(t, "frontier.csv", read(t, file))
+	for _, args := range [][]string{{"--strategy", "rotor-exact"}, {"--bandwidth", "200B/s"}, {"--strategy", "pofo", "--duplex", "--points", "5"}} {
+		o := object(t, append([]string{"frontier", "-c", five}, args...)...)
+		points := o["points"].([]any)
+		if len(points) < 2 || o["exact"] != (args[1] == "rotor-exact") {
+			t.Fatalf("%v: %v", args, o)
+		}
+		for i, x := range points {
+			p := x.(map[string]any)
+			if p["lower_bound_s"].(float64) > p["makespan_s"].(float64) || p["gap"].(float64) < 0 {
+				t.Errorf("%v: point %v", args, p)
+			}
+			if i == 0 {
+				continue
+			}
+			if before := points[i-1].(map[string]any); before["memory_bytes"].(float64) >= p["memory_bytes"].(float64) ||
+				before["makespan_s"].(float64) <= p["makespan_s"].(float64) || before["saved_s_per_gib"].(float64) <= 0 {
+				t.Errorf("%v: %v before %v", args, before, p)
+			}
+		}
 	}
 }
 
@@ -70,15 +127,16 @@ func TestCheckAgreesWithPlan(t *testing.T) {
 	checked := 0
 	for _, s := range planner.Names() {
 		for _, memory := range []string{"100%", "70%", "900"} {
-			r := plimsoll(t, "plan", "-c", five, "--memory", memory, "--strategy", s, "-o", file, "--json")
+			r := plimsoll(t, "plan", "-c", five, "--memory", memory, "--strategy", s, "--bandwidth", "1000B/s", "-o", file, "--json")
 			if r.code == exitNoFit {
 				continue
 			}
+			r.out = withoutReport(r.out)
 			if got := works(t, "check", "-c", five, "-p", file, "--json"); r.out != got.out {
 				t.Errorf("%s at %s: plan says\n%s, check\n%s%s", s, memory, r.out, got.out, got.err)
 			}
-			text := works(t, "plan", "-c", five, "--memory", memory, "--strategy", s, "--text").out
-			in := plimsollIn(t.Context(), t, text, "check", "-c", five, "-p", "-", "--memory", memory, "--json")
+			text := works(t, "plan", "-c", five, "--memory", memory, "--strategy", s, "--bandwidth", "1000B/s", "--text").out
+			in := plimsollIn(t.Context(), t, text, "check", "-c", five, "-p", "-", "--memory", memory, "--bandwidth", "1000B/s", "--json")
 			if want := strings.Replace(r.out, `"`+s+`"`, `"given"`, 1); in.out != want {
 				t.Errorf("%s at %s: the text form gives\n%s%s, want\n%s", s, memory, in.out, in.err, want)
 			}
@@ -88,6 +146,14 @@ func TestCheckAgreesWithPlan(t *testing.T) {
 	if checked < 12 {
 		t.Errorf("only %d plans", checked)
 	}
+}
+
+// withoutReport leaves out what auto alone says, the last field.
+func withoutReport(object string) string {
+	if before, _, found := strings.Cut(object, ",\n  \"auto\":"); found {
+		return before + "\n}\n"
+	}
+	return object
 }
 
 func TestCheckOfAStrangersPlan(t *testing.T) {

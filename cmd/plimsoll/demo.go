@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"plimsoll/bench"
+	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/planner"
 )
@@ -56,7 +57,7 @@ func (a *app) runDemo(ctx context.Context, flags *jobFlags, steps int, out strin
 		return err
 	}
 	g := &bench.Grid{
-		Job: job, Chain: c, Limits: limits, Strategies: planner.Strategies(), Steps: steps, Rate: rate,
+		Job: job, Chain: c, Limits: limits, Strategies: planner.For(executor.LinkOf(c)), Steps: steps, Rate: rate,
 		Progress: a.progress("demo"),
 	}
 	if err := a.runGrid(ctx, g, out, "demo"); err != nil {

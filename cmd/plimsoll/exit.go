@@ -17,6 +17,9 @@ import (
 	"plimsoll/models/data"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/milp"
+	"plimsoll/planner/offload"
+	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -47,7 +50,8 @@ func usage(err error) error {
 // badInput lists the errors of other packages that only what the user wrote can cause.
 var badInput = []error{
 	units.ErrSyntax, chain.ErrFormat, chain.ErrFactor, schedule.ErrUnknownOp, schedule.ErrNoLink, schedule.ErrEndless, schedule.ErrPipeline,
-	schedule.ErrOtherChain, planner.ErrUnknownStrategy, remat.ErrOptions, remat.ErrTooLarge, models.ErrUnknown, models.ErrConfig,
+	schedule.ErrOtherChain, planner.ErrUnknownStrategy, remat.ErrOptions, remat.ErrTooLarge, offload.ErrLink, offload.ErrOptions, pofo.ErrOptions, pofo.ErrTooLarge, milp.ErrNoSolver,
+	models.ErrUnknown, models.ErrConfig,
 	data.ErrUnknown, data.ErrOption, data.ErrUnreadable, data.ErrNoImages, data.ErrEmptyClass, data.ErrCorrupt, data.ErrTruncated,
 	data.ErrTooLarge, data.ErrLabel, open.ErrSpec, open.ErrUnknown, train.ErrSpec, train.ErrOtherModel, train.ErrOtherRun,
 	train.ErrLog, safetensors.ErrFormat,
@@ -56,11 +60,11 @@ var badInput = []error{
 // exitCode says how the program ends after an error.
 func exitCode(err error) int {
 	switch {
-	case is[*executor.TooSmallError](err), is[*executor.LimitError](err), is[*executor.LayoutError](err),
+	case is[*executor.TooSmallError](err), is[*executor.LimitError](err), is[*executor.LayoutError](err), is[*executor.HostLimitError](err),
 		is[*strategy.InfeasibleError](err), is[*schedule.MemoryError](err), is[*runtime.OutOfMemoryError](err),
 		errors.Is(err, errNothingFits):
 		return exitNoFit
-	case is[usageError](err), is[*checkpoint.TensorsError](err), is[*schedule.RuleError](err), is[*schedule.ParseError](err), is[*kernels.OpError](err):
+	case is[usageError](err), is[*checkpoint.TensorsError](err), is[*schedule.RuleError](err), is[*executor.UnusedPrefetchError](err), is[*schedule.ParseError](err), is[*kernels.OpError](err):
 		return exitUsage
 	}
 	for _, known := range badInput {
@@ -75,6 +79,7 @@ func exitCode(err error) int {
 func explain(err error) string {
 	var small *executor.TooSmallError
 	var infeasible *strategy.InfeasibleError
+	var host *executor.HostLimitError
 	switch {
 	case errors.Is(err, context.Canceled):
 		return "interrupted"
@@ -83,6 +88,8 @@ func explain(err error) string {
 	case errors.As(err, &small):
 		return tooSmall(small.Strategy, small.Limit, small.Smallest, small.Op, small.LayerName) +
 			fmt.Sprintf("; %s of it are weights, gradients and optimizer: a smaller --batch lowers the rest", units.Bytes(small.Static))
+	case errors.As(err, &host):
+		return oneLine(err) + fmt.Sprintf(": --host-memory %d does", host.Needed)
 	case errors.As(err, &infeasible):
 		return tooSmall(infeasible.Strategy, infeasible.Memory, infeasible.Smallest, infeasible.Op, infeasible.LayerName)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,7 @@ import (
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
+	library "plimsoll/kernels/open"
 	"plimsoll/models"
 	"plimsoll/models/data"
 	"plimsoll/planner"
@@ -25,7 +27,14 @@ type jobFlags struct {
 	data        string
 	seed        uint64
 	devices     string
+	dtype       string
 	threads     int
+	bandwidth   units.Bandwidth
+	chaos       uint64
+	reference   bool
+	vendor      string
+	vendorPath  string
+	noGraph     bool
 	optimizer   string
 	momentum    float64
 	weightDecay float64
@@ -40,11 +49,18 @@ func (f *jobFlags) register(cmd *cobra.Command) {
 	s.IntVar(&f.config.Batch, "batch", 32, "images of a step")
 	s.IntVar(&f.config.Channels, "channels", 3, "channels of the images")
 	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")
+	s.StringVar(&f.dtype, "dtype", "float32", "type of the activations: float32 or bf16; weights and sums are float32")
 	s.StringVar(&f.data, "data", "digits", "data set: "+strings.Join(dataSets(), ", "))
 	s.BoolVar(&f.skipBad, "skip-bad", false, "pass over samples whose files are corrupt, and count them")
 	s.Uint64Var(&f.seed, "seed", 1, "seed of weights, dropout and data")
 	s.StringVar(&f.devices, "devices", "cpu", "device: cpu")
+	s.Var(&f.bandwidth, "bandwidth", "slow the cpu's link to host memory down to this, as in 1GB/s (default: as fast as memory)")
+	s.Uint64Var(&f.chaos, "chaos", 0, "delay the cpu's streams at random, by this seed: times change, bits must not (default: off)")
 	s.IntVar(&f.threads, "threads", 0, "threads of the kernels (default: every core)")
+	s.BoolVar(&f.noGraph, "no-graph", false, "issue every step call by call, also on a device that could repeat it as one graph")
+	s.BoolVar(&f.reference, "reference", false, "compute with the reference kernels: every type, in plain Go, slow; cpu only")
+	s.StringVar(&f.vendor, "vendor", "prefer", "NVIDIA's cuDNN and cuBLAS on a GPU: refuse, prefer or require")
+	s.StringVar(&f.vendorPath, "vendor-path", "", "folders where those are looked for first (default: $PLIMSOLL_CUDA_LIBRARIES)")
 	s.StringVar(&f.optimizer, "optimizer", "sgd", "sgd, adam or adamw")
 	s.Float64Var(&f.momentum, "momentum", 0.9, "momentum of sgd")
 	s.Float64Var(&f.weightDecay, "weight-decay", 1e-4, "weight decay")
@@ -58,6 +74,9 @@ func (f *jobFlags) open() (*train.Job, error) {
 	if f.threads < 0 {
 		return nil, usage(fmt.Errorf("--threads is %d: give a number from 1, or 0 for every core", f.threads))
 	}
+	if !slices.Contains(library.Vendors, f.vendor) {
+		return nil, usage(fmt.Errorf("--vendor is %q: give refuse, prefer or require", f.vendor))
+	}
 	if f.config.Channels < 1 || f.config.Classes < 0 {
 		return nil, usage(fmt.Errorf("--channels is %d and --classes %d: both are positive numbers", f.config.Channels, f.config.Classes))
 	}
@@ -65,9 +84,13 @@ func (f *jobFlags) open() (*train.Job, error) {
 	if err != nil {
 		return nil, usage(err)
 	}
+	if f.config.DType, err = kernels.ParseFloat(f.dtype); err != nil {
+		return nil, usage(fmt.Errorf("--dtype: %w", err))
+	}
 	return train.Open(train.Spec{
 		Model: f.model, Config: f.config, Data: f.data, Seed: f.seed, Devices: f.devices, Threads: f.threads, Update: update,
-		Open: open.Options{}, SkipBad: f.skipBad, OnSkip: f.onSkip,
+		Reference: f.reference, NoGraph: f.noGraph, Vendor: f.vendor, VendorPath: f.vendorPath,
+		Open: open.Options{Bandwidth: float64(f.bandwidth), Chaos: f.chaos}, SkipBad: f.skipBad, OnSkip: f.onSkip,
 	})
 }
 
@@ -161,7 +184,7 @@ func (f *rateFlags) checkStep(decay train.Decay) error {
 type strategyFlags struct{ strategy.Options }
 
 func (f *strategyFlags) register(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&f.Slots, "slots", 0, "rotor: memory slots (default 500)")
+	cmd.Flags().IntVar(&f.Slots, "slots", 0, "rotor, offload-dynprog: memory slots (default 500)")
 	cmd.Flags().IntVar(&f.Segments, "segments", 0, "periodic: segments (default: the best number)")
 }
 
@@ -177,10 +200,10 @@ func (f *strategyFlags) check(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// namedStrategies looks up a comma-separated list; "all" is every strategy.
+// namedStrategies looks up a comma-separated list; "all", every strategy that the link allows, is nil.
 func namedStrategies(list string) ([]strategy.Strategy, error) {
 	if list == "all" {
-		return planner.Strategies(), nil
+		return nil, nil
 	}
 	var found []strategy.Strategy
 	for name := range strings.SplitSeq(list, ",") {

@@ -2,16 +2,22 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"math"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"plimsoll/executor"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
+	"plimsoll/planner/auto"
+	"plimsoll/planner/bound"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/offload"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -19,15 +25,40 @@ import (
 
 // planFlags are the flags of plimsoll plan.
 type planFlags struct {
-	chain     string
-	memory    units.Size
-	strategy  string
+	chain    string
+	memory   units.Size
+	strategy string
+	link     planLink
+	options  strategyFlags
+	budget   time.Duration
+	out      string
+	text     bool
+	list     bool
+}
+
+// planLink says which link to host memory a plan may use.
+type planLink struct {
 	bandwidth units.Bandwidth
 	duplex    bool
-	options   strategyFlags
-	out       string
-	text      bool
-	list      bool
+}
+
+func (f *planLink) register(cmd *cobra.Command) {
+	s := cmd.Flags()
+	s.Var(&f.bandwidth, "bandwidth", "bandwidth of the link to host memory: 12GB/s (default: that of the chain)")
+	s.BoolVar(&f.duplex, "duplex", false, "the link has a queue for each direction")
+}
+
+// of returns the link of the flags, or else the one that the chain was measured with.
+func (f *planLink) of(c *chain.Chain) (schedule.Link, error) {
+	l := executor.LinkOf(c)
+	if f.bandwidth > 0 {
+		l.Bandwidth = float64(f.bandwidth)
+	}
+	l.Duplex = l.Duplex || f.duplex
+	if f.duplex && l.Bandwidth == 0 {
+		return l, usage(errors.New("--duplex without a link: the chain has no bandwidth, give --bandwidth 12GB/s"))
+	}
+	return l, nil
 }
 
 func (a *app) plan() *cobra.Command {
@@ -35,17 +66,18 @@ func (a *app) plan() *cobra.Command {
 	cmd := command("plan", "Plan a measured chain under a memory limit", `Plan the step of a chain file under a memory limit, and print what it costs.
 
 The limit counts activations and gradients of activations, the input included; weights are counted by train, which
-knows them. A share is one of the peak of store-all, the step that recomputes nothing.`, nil)
+knows them. A share is one of the peak of store-all, the step that recomputes nothing. With a link, plans may also move
+activations to host memory and back. Beside the makespan stands a bound that no plan is below, with the gap to it.`, nil)
 	cmd.Example = `  plimsoll plan -c c.json --memory 4GiB --strategy rotor -o p.json
   plimsoll plan -c c.json --memory 40% --text
   plimsoll plan --list`
 	s := cmd.Flags()
 	s.StringVarP(&f.chain, "chain", "c", "", "chain file")
 	s.Var(&f.memory, "memory", "memory limit: 4GiB, 512MB, 123, or a share as 40%")
-	s.StringVar(&f.strategy, "strategy", auto, "strategy; --list shows them")
-	s.Var(&f.bandwidth, "bandwidth", "bandwidth of the link to host memory: 12GB/s")
-	s.BoolVar(&f.duplex, "duplex", false, "the link has a queue for each direction")
+	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy; --list shows them")
+	f.link.register(cmd)
 	f.options.register(cmd)
+	s.DurationVar(&f.budget, "budget", 0, "auto: improve its plan until so much time has passed, as in 10s; the plan then depends on the machine's speed")
 	s.StringVarP(&f.out, "output", "o", "", "write the plan file here")
 	s.BoolVar(&f.text, "text", false, "print the sequence in its text form, one token an op")
 	s.BoolVar(&f.list, "list", false, "list the strategies with their papers")
@@ -61,35 +93,57 @@ knows them. A share is one of the peak of store-all, the step that recomputes no
 	return cmd
 }
 
+// listed is a strategy in the list.
+type listed struct {
+	Name      string `json:"name"`
+	Summary   string `json:"summary"`
+	Paper     string `json:"paper"`
+	Section   string `json:"section"`
+	NeedsLink bool   `json:"needs_link"`
+	Missing   string `json:"missing,omitempty"` // why this build does not have it
+}
+
 func (a *app) listStrategies() error {
-	type entry struct {
-		Name    string `json:"name"`
-		Summary string `json:"summary"`
-		Paper   string `json:"paper"`
-		Section string `json:"section"`
-	}
 	list := struct {
-		Strategies []entry `json:"strategies"`
+		Strategies []listed `json:"strategies"`
 	}{}
 	for _, s := range planner.Strategies() {
-		list.Strategies = append(list.Strategies, entry{s.Name, s.Summary, s.Paper, s.Section})
+		list.Strategies = append(list.Strategies, listed{s.Name, s.Summary, s.Paper, s.Section, planner.NeedsLink(s.Name), ""})
+	}
+	if _, err := planner.Lookup(remat.Checkmate); err != nil {
+		list.Strategies = append(list.Strategies, listed{Name: remat.Checkmate, Missing: err.Error()})
 	}
 	return a.print(list, func(w io.Writer) {
 		for _, s := range list.Strategies {
-			fmt.Fprintf(w, "%-15s %s\n%-15s   %s, %s\n", s.Name, s.Summary, "", s.Paper, s.Section)
+			s.write(w)
 		}
-		fmt.Fprintf(w, "%-15s the first of %s that can deal with the chain\n", auto, strings.Join(autoOrder, ", "))
 	})
+}
+
+func (s *listed) write(w io.Writer) {
+	if s.Missing != "" {
+		fmt.Fprintf(w, "%-15s not in this build\n%-15s   %s\n", s.Name, "", s.Missing)
+		return
+	}
+	link := ""
+	if s.NeedsLink {
+		link = " (needs a link)"
+	}
+	fmt.Fprintf(w, "%-15s %s%s\n%-15s   %s, %s\n", s.Name, s.Summary, link, "", s.Paper, s.Section)
 }
 
 // planFigures is what plan and check print: seconds and bytes.
 type planFigures struct {
-	Chain         string  `json:"chain"`
-	Strategy      string  `json:"strategy"`
-	MemoryBytes   int64   `json:"memory_bytes,omitempty"` // 0 when there is no limit
-	MakespanS     float64 `json:"makespan_s"`
-	PeakBytes     int64   `json:"peak_bytes"`
-	IdleS         float64 `json:"idle_s"`
+	Chain       string  `json:"chain"`
+	Strategy    string  `json:"strategy"`
+	MemoryBytes int64   `json:"memory_bytes,omitempty"` // 0 when there is no limit
+	MakespanS   float64 `json:"makespan_s"`
+	PeakBytes   int64   `json:"peak_bytes"`
+	IdleS       float64 `json:"idle_s"`
+	LowerBoundS float64 `json:"lower_bound_s"` // no sequence is faster; 0 when it does not hold for this one, see addBounds
+	Gap         float64 `json:"gap"`
+	// OffloadBoundS is the bound of sequences that recompute nothing, for such a one with transfers.
+	OffloadBoundS float64 `json:"offload_bound_s,omitempty"`
 	StoreAllS     float64 `json:"store_all_s"`
 	StoreAllBytes int64   `json:"store_all_peak_bytes"`
 	Ops           int     `json:"ops"`
@@ -97,10 +151,12 @@ type planFigures struct {
 	Transfers     int     `json:"transfers"`
 	Layers        int     `json:"layers"`
 	Sequence      string  `json:"sequence"`
+
+	Auto *autoFigures `json:"auto,omitempty"`
 }
 
 func (a *app) runPlan(ctx context.Context, f *planFlags) error {
-	c, strategies, err := f.read()
+	c, choice, err := f.read()
 	if err != nil {
 		return err
 	}
@@ -108,11 +164,11 @@ func (a *app) runPlan(ctx context.Context, f *planFlags) error {
 	if err != nil {
 		return err
 	}
-	problem := strategy.Problem{
-		Chain: c, Memory: f.memory.Of(all.Peak), Options: f.options.Options,
-		Link: schedule.Link{Bandwidth: float64(f.bandwidth), Duplex: f.duplex},
+	problem := strategy.Problem{Chain: c, Memory: f.memory.Of(all.Peak), Options: f.options.Options}
+	if problem.Link, err = f.link.of(c); err != nil {
+		return err
 	}
-	p, err := first(len(c.Layers), strategies, func(s strategy.Strategy) (*schedule.Plan, error) { return planner.Solve(ctx, s, problem) })
+	p, err := f.plan(ctx, choice, problem)
 	if err != nil {
 		return err
 	}
@@ -121,7 +177,11 @@ func (a *app) runPlan(ctx context.Context, f *planFlags) error {
 			return err
 		}
 	}
-	figures := figuresOf(c, p.Strategy, p.Ops, p.Limits.Memory, p.Predicted, all)
+	figures, err := figuresOf(c, p.Strategy, p.Ops, p.Limits, p.Predicted, all)
+	if err != nil {
+		return err
+	}
+	figures.Auto = choice.figures()
 	return a.print(figures, func(w io.Writer) {
 		if f.text {
 			fmt.Fprintln(w, p.Ops)
@@ -131,17 +191,38 @@ func (a *app) runPlan(ctx context.Context, f *planFlags) error {
 	})
 }
 
+// plan plans, within the budget where there is one.
+func (f *planFlags) plan(ctx context.Context, choice *choice, problem strategy.Problem) (*schedule.Plan, error) {
+	if f.budget == 0 {
+		return planner.Solve(ctx, choice.Strategy, problem)
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.budget)
+	defer cancel()
+	p, err := planner.Solve(ctx, choice.Strategy, problem)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = usage(fmt.Errorf("--budget %v is too little for a first plan: give more, or --strategy rotor", f.budget))
+	}
+	return p, err
+}
+
 // read checks the flags and reads what they name.
-func (f *planFlags) read() (*chain.Chain, []strategy.Strategy, error) {
-	s, err := candidates(f.strategy)
+func (f *planFlags) read() (*chain.Chain, *choice, error) {
+	opt := auto.Options{}
+	if f.budget > 0 {
+		opt.Steps = math.MaxInt
+	}
+	s, err := choose(f.strategy, opt)
 	if err != nil {
 		return nil, s, err
 	}
 	if err := required("--chain", f.chain, "-c c.json"); err != nil {
 		return nil, s, err
 	}
-	if f.memory.IsZero() {
-		return nil, s, usage(fmt.Errorf("--memory is missing or 0: give it, as in --memory 4GiB or --memory 40%%"))
+	switch {
+	case f.memory.IsZero():
+		return nil, s, usage(errors.New("--memory is missing or 0: give it, as in --memory 4GiB or --memory 40%"))
+	case f.budget < 0 || f.budget > 0 && f.strategy != auto.Name:
+		return nil, s, usage(fmt.Errorf("--budget is %v with --strategy %s: give a time, as in 10s, and only with auto", f.budget, f.strategy))
 	}
 	if err := writable("--output", f.out); err != nil {
 		return nil, s, err
@@ -155,13 +236,13 @@ func storeAll(c *chain.Chain) (*schedule.Result, error) {
 	return schedule.Simulate(c, remat.StoreAll(c), schedule.Limits{Memory: schedule.NoLimit})
 }
 
-func figuresOf(c *chain.Chain, strategy string, seq schedule.Sequence, memory int64, p schedule.Predicted, all *schedule.Result) *planFigures {
+func figuresOf(c *chain.Chain, strategy string, seq schedule.Sequence, l schedule.Limits, p schedule.Predicted, all *schedule.Result) (*planFigures, error) {
 	f := &planFigures{
 		Chain: c.Name, Strategy: strategy, MakespanS: p.Makespan, PeakBytes: p.Peak, IdleS: p.Idle,
 		StoreAllS: all.Makespan, StoreAllBytes: all.Peak, Ops: len(seq), Layers: c.Len(), Sequence: seq.String(),
 	}
-	if memory != schedule.NoLimit {
-		f.MemoryBytes = memory
+	if l.Memory != schedule.NoLimit {
+		f.MemoryBytes = l.Memory
 	}
 	for _, op := range seq {
 		switch {
@@ -171,7 +252,27 @@ func figuresOf(c *chain.Chain, strategy string, seq schedule.Sequence, memory in
 			f.Forwards++
 		}
 	}
-	return f
+	return f, f.addBounds(c, l)
+}
+
+// addBounds adds what no plan within the limits is below. A stranger's plan can be one of those that the bound does not cover, see
+// package bound; then there is none.
+func (f *planFigures) addBounds(c *chain.Chain, l schedule.Limits) error {
+	least, err := bound.Seconds(c, l)
+	if err != nil {
+		return err
+	}
+	if least <= f.MakespanS*(1+1e-9) {
+		f.LowerBoundS, f.Gap = least, bound.Gap(f.MakespanS, least)
+	}
+	if f.Transfers == 0 || f.Forwards > f.Layers {
+		return nil
+	}
+	f.OffloadBoundS, err = offload.FractionalBound(strategy.Problem{Chain: c, Memory: l.Memory, Link: l.Link})
+	if is[*strategy.InfeasibleError](err) { // it recomputes nothing, but does not save everything either
+		err = nil
+	}
+	return err
 }
 
 // write prints the figures for people.
@@ -184,11 +285,20 @@ func (f *planFigures) write(out io.Writer) {
 	}
 	fmt.Fprintf(w, "peak\t%s (%s)\n", units.Bytes(f.PeakBytes), units.ExactBytes(f.PeakBytes))
 	fmt.Fprintf(w, "makespan\t%s, %s of store-all's %s\n", units.Seconds(f.MakespanS), share(f.MakespanS, f.StoreAllS), units.Seconds(f.StoreAllS))
+	if f.LowerBoundS > 0 {
+		fmt.Fprintf(w, "bound\t%s: no plan is faster, the gap is %s\n", units.Seconds(f.LowerBoundS), percent(f.Gap))
+	}
+	if f.OffloadBoundS > 0 {
+		fmt.Fprintf(w, "\t%s when nothing is recomputed\n", units.Seconds(f.OffloadBoundS))
+	}
 	if f.Transfers > 0 {
 		fmt.Fprintf(w, "idle\t%s waiting for %d transfers\n", units.Seconds(f.IdleS), f.Transfers)
 	}
 	fmt.Fprintf(w, "ops\t%d: %d forwards, of which %d again\n", f.Ops, f.Forwards, f.Forwards-f.Layers)
 	_ = w.Flush() // of a buffer
+	if f.Auto != nil {
+		f.Auto.write(out)
+	}
 }
 
 // share prints a part of a whole in per cent.

@@ -490,7 +490,7 @@ func TestSkipBad(t *testing.T) {
 func TestLiveProgress(t *testing.T) {
 	for _, width := range []uint16{0, 200, 30} {
 		text := onTerminal(t, width)
-		words := []string{"step ", " of 60: loss", "after 20 steps: loss", "step 60 of 60"}
+		words := []string{"auto: store-all is the best", "step ", " of 60: loss", "after 20 steps: loss", "step 60 of 60"}
 		if width != 30 {
 			words = append(words, "steps/s", "images/s", "memory", "left")
 		}
@@ -499,7 +499,7 @@ func TestLiveProgress(t *testing.T) {
 				t.Errorf("no %q on a terminal of %d columns: %q", want, width, text)
 			}
 		}
-		if lines := strings.Count(text, "\n"); lines != 3 {
+		if lines := strings.Count(text, "\n"); lines != 4 {
 			t.Errorf("%d lines: %q", lines, text)
 		}
 		for _, line := range strings.Split(text, erase) {

@@ -12,12 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"plimsoll/bench"
+	"plimsoll/bench/receipt"
 	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
+	"plimsoll/planner/auto"
 	"plimsoll/planner/chain"
-	"plimsoll/planner/schedule"
-	"plimsoll/planner/strategy"
 )
 
 // trainFlags are the flags of plimsoll train.
@@ -26,6 +27,7 @@ type trainFlags struct {
 	rate     rateFlags
 	how      measureFlags
 	options  strategyFlags
+	link     linkFlags
 	memory   units.Size
 	strategy string
 	steps    int
@@ -49,8 +51,16 @@ func (f *cacheFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.none, "no-cache", false, "measure the chain even when a measurement is kept")
 }
 
-// chain returns the measured chain of a job.
-func (a *app) chain(ctx context.Context, job *train.Job, f cacheFlags, m train.Measure) (*chain.Chain, error) {
+// chain returns the measured chain of a job, with the link that plans may use.
+func (a *app) chain(ctx context.Context, job *train.Job, f cacheFlags, link linkFlags, m train.Measure) (*chain.Chain, error) {
+	c, err := a.measured(ctx, job, f, m)
+	if err != nil {
+		return nil, err
+	}
+	return link.chain(c)
+}
+
+func (a *app) measured(ctx context.Context, job *train.Job, f cacheFlags, m train.Measure) (*chain.Chain, error) {
 	if f.file != "" {
 		c, err := job.ReadChain(f.file)
 		return c, input(err)
@@ -84,11 +94,12 @@ also under another limit or strategy. Ctrl-C finishes the step and saves a check
 	f.rate.register(cmd)
 	f.how.register(cmd)
 	f.options.register(cmd)
+	f.link.register(cmd)
 	f.cache.register(cmd)
 	s := cmd.Flags()
 	f.memory = units.Size{Share: 1}
 	s.Var(&f.memory, "memory", "memory limit of the arena: 4GiB, 512MB, 123, or a share as 40%")
-	s.StringVar(&f.strategy, "strategy", auto, "strategy; plimsoll plan --list shows them")
+	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy; plimsoll plan --list shows them")
 	s.IntVar(&f.steps, "steps", 100, "training steps")
 	s.Float64Var(&f.clip, "clip-norm", 0, "clip the gradients to this norm, all of them together (default: no clipping)")
 	s.IntVar(&f.eval, "eval-every", 0, "steps between evaluations on held-out samples (default: at the end alone)")
@@ -128,6 +139,12 @@ func (a *app) runTrain(ctx context.Context, f *trainFlags) error {
 	return a.trainAndWrite(ctx, f, r, m)
 }
 
+// trainFigures is what train prints as JSON.
+type trainFigures struct {
+	train.Summary
+	Receipt *receipt.Receipt `json:"receipt,omitempty"` // of the last step
+}
+
 // trainAndWrite trains, writes the run's folder and prints the summary.
 func (a *app) trainAndWrite(ctx context.Context, f *trainFlags, r *train.Run, m *metrics) error {
 	log, err := a.openRun(f.keep, r)
@@ -156,13 +173,23 @@ func (a *app) trainAndWrite(ctx context.Context, f *trainFlags, r *train.Run, m 
 	if err := writeRun(f.keep.out, r, out); err != nil {
 		return firstOf(out.Unsaved, err)
 	}
-	err = a.print(out.Summary, func(w io.Writer) { writeSummary(w, r, &out.Summary) })
+	paid, err := bench.RunReceipt(r, out)
+	if err != nil {
+		return firstOf(out.Unsaved, err)
+	}
+	err = a.print(trainFigures{out.Summary, paid}, func(w io.Writer) {
+		writeSummary(w, r, &out.Summary)
+		if paid != nil {
+			fmt.Fprintln(w, "\nwhere the gap between the predicted and the measured time of the last step comes from:")
+			_ = bench.RunReceiptTable(paid).Text(w) // as all that is printed
+		}
+	})
 	return firstOf(out.Unsaved, err)
 }
 
 // planRun checks the flags, finds what to go on from, measures and plans.
 func (a *app) planRun(ctx context.Context, f *trainFlags) (*train.Run, error) {
-	s, err := candidates(f.strategy)
+	s, err := choose(f.strategy, auto.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -184,13 +211,13 @@ func (a *app) planRun(ctx context.Context, f *trainFlags) (*train.Run, error) {
 	}
 	r := &train.Run{
 		Job: job, Steps: f.steps, Rate: rate, MaxNorm: float32(f.clip), SkipNotFinite: f.onNaN == "skip", EvalEvery: f.eval,
-		Init: f.init, Saves: f.keep.saves(),
+		Init: f.init, Saves: f.keep.saves(), HostLimit: f.link.memory.Bytes,
 	}
 	if err := a.resume(f.keep, r); err != nil {
 		return nil, err
 	}
-	if r.Chain, err = a.chain(ctx, job, f.cache, measure); err == nil {
-		err = planRun(ctx, r, s, f)
+	if r.Chain, err = a.chain(ctx, job, f.cache, f.link, measure); err == nil {
+		err = a.planStep(ctx, r, s, f)
 	}
 	if err != nil && r.From != nil {
 		err = errors.Join(err, r.From.Close())
@@ -214,18 +241,20 @@ func (f *trainFlags) check() error {
 			return usage(fmt.Errorf("--init: %w", err))
 		}
 	}
-	return f.keep.check()
+	return firstOf(f.keep.check(), f.link.check())
 }
 
-func planRun(ctx context.Context, r *train.Run, list []strategy.Strategy, f *trainFlags) error {
+// planStep plans the step of a run, and notes what auto chose.
+func (a *app) planStep(ctx context.Context, r *train.Run, s *choice, f *trainFlags) error {
 	all, err := r.Job.StoreAllBytes()
 	if err != nil {
 		return err
 	}
 	r.Limit = f.memory.Of(all)
-	r.Plan, err = first(len(r.Chain.Layers), list, func(s strategy.Strategy) (*schedule.Plan, error) {
-		return executor.Plan(ctx, r.Job.Work, r.Chain, s, r.Limit, f.options.Options)
-	})
+	r.Plan, err = executor.Plan(ctx, r.Job.Work, r.Chain, s.Strategy, r.Limit, f.options.Options)
+	if s.report != nil && err == nil {
+		a.note("auto: %s", s.report.Why())
+	}
 	return err
 }
 

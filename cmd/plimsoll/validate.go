@@ -13,8 +13,10 @@ import (
 
 	"plimsoll/bench"
 	"plimsoll/bench/report"
+	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
+	"plimsoll/planner"
 )
 
 // validateFlags are the flags of plimsoll validate.
@@ -23,6 +25,7 @@ type validateFlags struct {
 	rate       rateFlags
 	how        measureFlags
 	options    strategyFlags
+	link       linkFlags
 	cache      cacheFlags
 	memory     sizes
 	strategies string
@@ -45,6 +48,7 @@ The exit code is 1 when a row differs from store-all, or its peak from the predi
 	f.rate.register(cmd)
 	f.how.register(cmd)
 	f.options.register(cmd)
+	f.link.register(cmd)
 	f.cache.register(cmd)
 	s := cmd.Flags()
 	s.Var(&f.memory, "memory", "memory limits of the arena, separated by commas")
@@ -73,8 +77,11 @@ func (a *app) runValidate(ctx context.Context, f *validateFlags) error {
 	if err != nil {
 		return err
 	}
-	if g.Chain, err = a.chain(ctx, g.Job, f.cache, measure); err != nil {
+	if g.Chain, err = a.chain(ctx, g.Job, f.cache, f.link, measure); err != nil {
 		return err
+	}
+	if g.Strategies == nil {
+		g.Strategies = planner.For(executor.LinkOf(g.Chain))
 	}
 	return a.runGrid(ctx, g, f.out, "validate")
 }
@@ -83,6 +90,9 @@ func (a *app) runValidate(ctx context.Context, f *validateFlags) error {
 func (a *app) grid(f *validateFlags) (*bench.Grid, error) {
 	rate, err := f.rate.rate(f.job.optimizer, f.steps)
 	if err != nil {
+		return nil, err
+	}
+	if err := f.link.check(); err != nil {
 		return nil, err
 	}
 	strategies, err := namedStrategies(f.strategies)
@@ -99,7 +109,7 @@ func (a *app) grid(f *validateFlags) (*bench.Grid, error) {
 	}
 	return &bench.Grid{
 		Job: job, Limits: limits, Strategies: strategies, Options: f.options.Options, Steps: f.steps, Rate: rate,
-		Audit: f.audit, Progress: a.progress("validate"),
+		Audit: f.audit, HostLimit: f.link.memory.Bytes, Progress: a.progress("validate"),
 	}, nil
 }
 
@@ -154,6 +164,8 @@ func writeGrid(w io.Writer, page *report.Page, r *bench.Report) {
 	fmt.Fprintf(w, "\n%d plans ran; the median error of the predicted time is %.1f%% (%.1f%% by the costs measured before planning)\n",
 		len(r.Rows), 100*r.MedianError, 100*r.MedianPlannedError)
 	fmt.Fprintf(w, "100%% is %s, of which %s weights, gradients and optimizer\n", units.Bytes(r.StoreAllBytes), units.Bytes(r.StaticBytes))
+	fmt.Fprintf(w, "the worst error is %.1f%%\n\nwhere the gap between the predicted and the measured time comes from (of the step in the middle):\n", 100*r.WorstError)
+	_ = r.Receipts().Text(w)
 	seen := map[string]bool{}
 	for _, s := range r.Skipped {
 		if !seen[s.Strategy] {

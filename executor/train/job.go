@@ -27,7 +27,13 @@ type Spec struct {
 	Devices string        // as the user writes it: "cpu"
 	Open    open.Options
 	Threads int // of the kernels; 0 for every core
-	Update  kernels.Update
+	// Reference computes with the reference kernels, slow and in every element type, in place of the device's own.
+	Reference bool
+	// NoGraph issues every step call by call, also on a device that could repeat it as one graph.
+	NoGraph bool
+	// Vendor and VendorPath are those of the kernels' library; see kernels/open.
+	Vendor, VendorPath string
+	Update             kernels.Update
 	// SkipBad passes over samples whose bytes are bad; OnSkip, which may be nil, is told of each, on any goroutine.
 	SkipBad bool
 	OnSkip  func(error)
@@ -88,6 +94,10 @@ func (j *Job) compile() error {
 	}
 	j.Device, j.library = target.Device.Info(), target.Library.Name()
 	j.Work, err = executor.Compile(m, target.Library, j.Update)
+	if errors.Is(err, kernels.ErrType) {
+		err = fmt.Errorf("%w: --dtype %v: the kernels of --devices %s, %s, do not compute in it: use --dtype float32, or --reference, which is slow",
+			ErrSpec, j.Config.DType, j.Devices, j.library)
+	}
 	return errors.Join(err, target.Device.Close())
 }
 

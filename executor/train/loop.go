@@ -84,7 +84,8 @@ func (l *loop) one() error {
 func (l *loop) add(rec Record, res *executor.Result) error {
 	l.step++
 	l.times = append(l.times, res.Sequence+res.Update)
-	l.out.Measured.Ops, l.out.Measured.Update = res.Ops, res.Update
+	m := &l.out.Measured
+	m.Ops, m.Intervals, m.Update = res.Ops, res.Intervals, res.Update
 	l.out.History.Steps = append(l.out.History.Steps, rec)
 	if l.Record == nil {
 		return nil

@@ -7,11 +7,14 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	"plimsoll/models/data"
+	"plimsoll/planner/schedule"
 )
 
 // spoilt is a data set in which something happens when the training samples from a number on are asked for.
@@ -232,5 +235,54 @@ func TestFailedCheckpoints(t *testing.T) {
 	var save *checkpoint.SaveError
 	if out.Checkpoints != 3 || out.CheckpointsFailed != 1 || !errors.As(out.Unsaved, &save) || !strings.Contains(out.Unsaved.Error(), "trained weights") {
 		t.Errorf("%d saved, %d failed; %v", out.Checkpoints, out.CheckpointsFailed, out.Unsaved)
+	}
+}
+
+// A plan with transfers ends at the weights of one without, also when it is interrupted: what a checkpoint keeps never
+// leaves the device's static memory.
+func TestTransfersTrainToTheSameWeights(t *testing.T) {
+	spec := tiny(8)
+	spec.Open.Bandwidth = 100e6
+	j := opened(t, spec)
+	want, err := planned(t, j, 6).Do(t.Context())
+	must(t, err)
+	run := func() *Run {
+		r := planned(t, j, 6)
+		n := r.Chain.Len()
+		seq := slices.Insert(j.Work.StoreAll(), n+1, schedule.Op{Kind: schedule.Prefetch, Layer: 2})
+		seq = slices.Insert(seq, 2, schedule.Op{Kind: schedule.Offload, Layer: 2})
+		r.Plan, err = schedule.NewPlan(r.Chain, "by hand", seq, schedule.Limits{Memory: schedule.NoLimit, Link: executor.LinkOf(r.Chain)})
+		must(t, err)
+		return r
+	}
+	r := run()
+	got, err := r.Do(t.Context())
+	must(t, err)
+	if got.WeightsSHA256 != want.WeightsSHA256 || got.MeasuredPeakBytes != got.PredictedPeakBytes {
+		t.Errorf("weights %s, peak %d of %d predicted; without transfers %s", got.WeightsSHA256, got.MeasuredPeakBytes, got.PredictedPeakBytes, want.WeightsSHA256)
+	}
+	if got.CopiesBytes != r.Chain.Saved(1) || len(got.Measured.Intervals) != len(r.Plan.Ops) {
+		t.Errorf("%d bytes on the host, %d intervals", got.CopiesBytes, len(got.Measured.Intervals))
+	}
+	r = run()
+	r.Saves.Dir = checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	r.Record = func(rec Record) error {
+		if rec.Step == 2 {
+			cancel()
+		}
+		return nil
+	}
+	if _, err := r.Do(ctx); !errors.Is(err, ErrInterrupted) {
+		t.Fatal(err)
+	}
+	resumeLatest(t, r, 3)
+	r.Record = nil
+	if got, err = r.Do(t.Context()); err != nil || got.WeightsSHA256 != want.WeightsSHA256 || got.ResumedFrom != 3 {
+		t.Errorf("resumed: %v, %+v", err, got)
+	}
+	r.HostLimit = 1
+	if _, err := r.Do(t.Context()); !errors.As(err, new(*executor.HostLimitError)) {
+		t.Errorf("with one byte of host memory: %v", err)
 	}
 }

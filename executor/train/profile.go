@@ -139,11 +139,12 @@ func (j *Job) cacheKey(m Measure) (string, error) {
 		Device          string
 		Library         string
 		Threads, Cores  int
+		Bandwidth       float64
 		Warmup, Repeats int
 		Program         string
 	}{
 		j.Model, j.Config, fmt.Sprintf("%T%+v", j.Update, j.Update), j.Device.Model, j.library,
-		j.Threads, runtime.GOMAXPROCS(0), m.Warmup, m.Repeats, program,
+		j.Threads, runtime.GOMAXPROCS(0), j.Open.Bandwidth, m.Warmup, m.Repeats, program,
 	}
 	text, err := json.Marshal(key)
 	if err != nil {

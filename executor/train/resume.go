@@ -38,7 +38,7 @@ func (j *Job) meta() checkpoint.Meta {
 		Seed: j.Seed, Model: j.Model, Update: j.Update, Library: j.library, Threads: threads,
 		Extra: map[string]string{
 			"data": kind, "data_path": path, "batch": strconv.Itoa(c.Batch), "image": strconv.Itoa(c.Image),
-			"channels": strconv.Itoa(c.Channels), "classes": strconv.Itoa(c.Classes),
+			"channels": strconv.Itoa(c.Channels), "classes": strconv.Itoa(c.Classes), "dtype": c.DType.String(),
 		},
 	}
 }

@@ -17,8 +17,10 @@ type Run struct {
 	Chain *chain.Chain
 	Plan  *schedule.Plan
 	Limit int64 // bytes of the arena
-	Steps int
-	Rate  Rate
+	// HostLimit bounds the page-locked host memory, in bytes; 0: no limit.
+	HostLimit int64
+	Steps     int
+	Rate      Rate
 	// MaxNorm clips the gradients to this norm, all of them together; 0: no clipping.
 	MaxNorm float32
 	// SkipNotFinite goes on after a step whose gradients are not finite, which changed no weight and no optimizer state.
@@ -63,11 +65,13 @@ type Summary struct {
 	PredictedPeakBytes int64   `json:"predicted_peak_bytes"`
 	MeasuredPeakBytes  int64   `json:"measured_peak_bytes"`
 	ExtentBytes        int64   `json:"extent_bytes"`
-	ImagesPerS         float64 `json:"images_per_s"`    // without evaluations and checkpoints
-	DataWaitShare      float64 `json:"data_wait_share"` // of the time of the steps, that they waited for data
-	Skipped            int     `json:"skipped"`         // steps whose gradients were not finite
-	BadSamples         int64   `json:"bad_samples"`     // that were passed over
-	Checkpoints        int     `json:"checkpoints"`     // saved
+	HostBytes          int64   `json:"host_bytes"`        // of page-locked memory
+	CopiesBytes        int64   `json:"host_copies_bytes"` // of which for what is offloaded
+	ImagesPerS         float64 `json:"images_per_s"`      // without evaluations and checkpoints
+	DataWaitShare      float64 `json:"data_wait_share"`   // of the time of the steps, that they waited for data
+	Skipped            int     `json:"skipped"`           // steps whose gradients were not finite
+	BadSamples         int64   `json:"bad_samples"`       // that were passed over
+	Checkpoints        int     `json:"checkpoints"`       // saved
 	CheckpointsFailed  int     `json:"checkpoints_failed"`
 	WeightsSHA256      string  `json:"weights_sha256"`
 }
@@ -83,9 +87,10 @@ type Outcome struct {
 
 // Measured is what the steps along a plan took, op by op.
 type Measured struct {
-	Ops    []float64 // seconds of every op, of one step; empty when no step was left to run
-	Update float64   // seconds
-	Live   []int64   // bytes of the arena that were owned while each op ran
+	Ops       []float64           // seconds of every op, of one step; empty when no step was left to run
+	Intervals []executor.Interval // when each op ran
+	Update    float64             // seconds
+	Live      []int64             // bytes of the arena that were owned when each op started
 }
 
 var (
@@ -107,11 +112,13 @@ func PredictedSeconds(c *chain.Chain, p *schedule.Plan) float64 {
 // runs, saves a checkpoint and returns ErrInterrupted. Errors: ErrDiverged, ErrOtherRun, those of the executor, the data
 // and the run's functions; a checkpoint that cannot be saved is none (Saved, Outcome.Unsaved).
 func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
-	audit, err := r.Job.Audit(r.Plan.Ops, r.Limit)
+	opt := executor.Options{Limit: r.Limit, HostLimit: r.HostLimit, Sim: executor.Following(r.Chain, r.Plan)}
+	audit, err := r.Job.Audit(r.Plan.Ops, opt)
 	if err != nil {
 		return nil, err
 	}
-	e, err := r.Job.Start(r.Plan.Ops, executor.Options{Limit: r.Limit, Timed: true, MaxNorm: r.MaxNorm})
+	opt.Timed, opt.MaxNorm = true, r.MaxNorm
+	e, err := r.Job.Start(r.Plan.Ops, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +127,7 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 		Steps: r.Steps, Strategy: r.Plan.Strategy, LimitBytes: r.Limit,
 		PredictedS: PredictedSeconds(r.Chain, r.Plan), PredictedPeakBytes: r.Job.PredictedPeak(r.Plan),
 		MeasuredPeakBytes: audit.PeakBytes, ExtentBytes: audit.ExtentBytes,
+		HostBytes: audit.HostBytes, CopiesBytes: audit.CopiesBytes,
 	}}
 	if err := r.begin(e, out); err != nil {
 		return nil, err
@@ -148,12 +156,15 @@ func (r *Run) begin(e *Runner, out *Outcome) error {
 type Audited struct {
 	PeakBytes   int64   // the most that was owned while an op ran, static memory included
 	ExtentBytes int64   // the end of the highest byte that was written
-	Live        []int64 // bytes owned while each op ran
+	Live        []int64 // bytes owned when each op started
+	HostBytes   int64   // page-locked memory
+	CopiesBytes int64   // of which for what is offloaded
 }
 
 // Audit runs one step that stops after every op and looks at the whole arena.
-func (j *Job) Audit(seq schedule.Sequence, limit int64) (a *Audited, err error) {
-	e, err := j.Start(seq, executor.Options{Limit: limit, Audit: true})
+func (j *Job) Audit(seq schedule.Sequence, opt executor.Options) (a *Audited, err error) {
+	opt.Audit = true
+	e, err := j.Start(seq, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +173,10 @@ func (j *Job) Audit(seq schedule.Sequence, limit int64) (a *Audited, err error) 
 	if err != nil {
 		return nil, err
 	}
-	return &Audited{PeakBytes: res.PeakBytes, ExtentBytes: res.ExtentBytes, Live: slices.Clone(res.Live)}, nil
+	return &Audited{
+		PeakBytes: res.PeakBytes, ExtentBytes: res.ExtentBytes, Live: slices.Clone(res.Live),
+		HostBytes: res.HostBytes, CopiesBytes: res.CopiesBytes,
+	}, nil
 }
 
 // Median returns the middle of some numbers, 0 of none.

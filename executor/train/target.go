@@ -17,7 +17,9 @@ func (s *Spec) Target() (executor.Target, error) {
 	if err != nil {
 		return executor.Target{}, err
 	}
-	lib, err := library.Library(dev, library.Options{Threads: s.Threads})
+	lib, err := library.Library(dev, library.Options{
+		Threads: s.Threads, Reference: s.Reference, Vendor: s.Vendor, VendorPath: s.VendorPath,
+	})
 	if err != nil {
 		return executor.Target{}, errors.Join(fmt.Errorf("%w: --devices %s: %w", ErrSpec, s.Devices, err), dev.Close())
 	}
@@ -52,7 +54,7 @@ func (j *Job) Start(seq schedule.Sequence, opt executor.Options) (*Runner, error
 	if err != nil {
 		return nil, err
 	}
-	opt.Seed = j.Seed
+	opt.Seed, opt.NoGraph = j.Seed, j.NoGraph
 	e, err := executor.New(j.Work, target, seq, opt)
 	if err != nil {
 		return nil, errors.Join(err, target.Device.Close())

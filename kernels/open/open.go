@@ -15,12 +15,17 @@ import (
 
 // Options are those of all libraries; each takes what concerns it. The zero value is every library's default.
 type Options struct {
-	Threads int    // workers of the CPU library; 0: all cores
-	Vendor  string // vendors' GPU libraries: "refuse", "prefer", "require"; "": prefer
+	Threads int // workers of the CPU library; 0: all cores
+	// Vendor says whether vendors' GPU libraries are used: one of Vendors; "": prefer.
+	Vendor     string
+	VendorPath string // folders with vendors' libraries, as in PATH; "": as the library's documentation says
 	// Reference asks for kernels/ref in place of the device's own library: every element type, in plain Go, slow. Only
 	// for devices whose memory can be read in place.
 	Reference bool
 }
+
+// Vendors are what Options.Vendor can be.
+var Vendors = []string{"refuse", "prefer", "require"}
 
 // Backend makes the library of one kind of device.
 type Backend struct {
@@ -44,6 +49,9 @@ func Register(b Backend) {
 // Library returns the kernels that compute on a device. Errors: ErrNone, those of the library.
 func Library(dev runtime.Device, o Options) (kernels.Library, error) {
 	info := dev.Info()
+	if o.Vendor != "" && !slices.Contains(Vendors, o.Vendor) {
+		return nil, fmt.Errorf("vendors' libraries: %q is unknown: give one of %s", o.Vendor, strings.Join(Vendors, ", "))
+	}
 	if o.Reference {
 		memory, ok := dev.(ref.Memory)
 		if !ok {

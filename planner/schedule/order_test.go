@@ -28,7 +28,7 @@ func TestOrderTellsThePeak(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range r.Order {
-			at := 0.0
+			var at float64
 			if p >= 0 {
 				if started[p] {
 					t.Fatalf("op %d starts twice (%v)", p, seq)

@@ -1,0 +1,32 @@
+//go:build cuda && linux && amd64
+
+package main
+
+import (
+	"fmt"
+
+	"plimsoll/runtime"
+	"plimsoll/runtime/cuda"
+	"plimsoll/runtime/cuda/driver"
+	"plimsoll/runtime/cuda/monitor"
+)
+
+// ask adds what the driver and NVML know about a GPU.
+func (e *environment) ask(dev runtime.Device) {
+	d, ok := dev.(*cuda.Device)
+	if !ok {
+		return
+	}
+	major, minor := d.Capability()
+	e.Bus, e.Units, e.CUDA = d.Bus(), d.Multiprocessors(), driver.Load().VersionText()
+	e.Compute = fmt.Sprintf("%d.%d", major, minor)
+	e.Simulated = driver.Symbol("plimsollEmulatorCount") != nil
+	report, err := monitor.Read()
+	if err != nil { // no NVML is no error
+		return
+	}
+	e.Driver = report.Driver
+	if g := report.Of(e.Bus); g != nil {
+		e.Clock, e.MaxClock, e.Power, e.Limit, e.PCIe, e.Used = g.Clock, g.MaxClock, g.Power, g.PowerLimit, g.PCIe, g.Used
+	}
+}

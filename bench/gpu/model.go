@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"plimsoll/executor"
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/planner/schedule"
+)
+
+// optimizer is the same on both sides of every comparison.
+var optimizer = kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4}
+
+const classes = 1000
+
+func workload(lib kernels.Library, name string, batch, image int, d kernels.DType) (*executor.Workload, error) {
+	m, err := models.New(name, models.Config{Batch: batch, Image: image, Classes: classes, DType: d})
+	if err != nil {
+		return nil, err
+	}
+	return executor.Compile(m, lib, optimizer)
+}
+
+// runner is an executor with the device that it owns.
+type runner struct {
+	*executor.Executor
+	on   executor.Target
+	next uint64 // step
+}
+
+// start binds a sequence to a fresh device and puts a random batch in place.
+func (p *part) start(w *executor.Workload, device string, seq schedule.Sequence, opt executor.Options) (*runner, error) {
+	on, err := target(device)
+	if err != nil {
+		return nil, err
+	}
+	opt.Seed = 1
+	e, err := executor.New(w, on, seq, opt)
+	if err == nil {
+		err = fill(e)
+	}
+	if err != nil {
+		return nil, errors.Join(err, on.Device.Close())
+	}
+	return &runner{Executor: e, on: on}, nil
+}
+
+func (r *runner) close() error { return r.on.Device.Close() }
+
+// fill puts the same random images and labels into every executor of a model.
+func fill(e *executor.Executor) error {
+	images, err := e.Images()
+	if err != nil {
+		return err
+	}
+	labels, err := e.Labels()
+	if err != nil {
+		return err
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	for i := range images {
+		images[i] = random.Float32()*2 - 1
+	}
+	for i := range labels {
+		labels[i] = int32(random.IntN(e.Model.Classes))
+	}
+	return nil
+}
+
+// rate is so small that the rounding of one update stays far below what losses are compared to.
+const rate = 1e-3
+
+// step trains on the batch once more.
+func (r *runner) step() (*executor.Result, error) {
+	res, err := r.Step(r.next, rate)
+	r.next++
+	return res, err
+}
+
+// timing is the medians of some steps.
+type timing struct {
+	Wall   float64 `json:"step_s"`        // as the caller sees a step, the batch's upload included
+	Device float64 `json:"device_step_s"` // of the sequence and the update, by the device's events
+	Loss   float64 `json:"loss"`          // of the last step
+}
+
+// time runs so many steps that do not count, then some that do.
+func (r *runner) time(warmup, steps int) (t timing, err error) {
+	var wall, device []float64
+	for i := range warmup + steps {
+		res, err := r.step()
+		if err != nil {
+			return t, err
+		}
+		if i >= warmup {
+			wall, device = append(wall, res.Seconds), append(device, res.Sequence+res.Update)
+		}
+		t.Loss = res.Loss
+	}
+	t.Wall, t.Device = median(wall), median(device)
+	return t, nil
+}
+
+// short names a type as PyTorch's peers do.
+func short(d kernels.DType) string {
+	if d == kernels.BFloat16 {
+		return "bf16"
+	}
+	return "fp32"
+}
+
+func describeRun(model string, image, batch int) string {
+	return fmt.Sprintf("%s at %d, batch %d", model, image, batch)
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"plimsoll/executor"
+	"plimsoll/internal/units"
+	"plimsoll/kernels"
+	"plimsoll/kernels/cuda"
+	"plimsoll/models"
+	"plimsoll/runtime"
+)
+
+// opRow is a kernel call of a training step, timed alone with cold caches, beside its floor: the time that its bytes or
+// its operations take at the ceilings measured in the same run, whichever is longer.
+type opRow struct {
+	DType      string  `json:"dtype"`
+	Op         string  `json:"op"`
+	Pass       string  `json:"pass"`
+	Shape      string  `json:"shape"` // of the input
+	Count      int     `json:"count"` // in a step
+	Bytes      int64   `json:"bytes"`
+	Operations int64   `json:"operations"`
+	Seconds    float64 `json:"seconds"`
+	Floor      float64 `json:"floor_s"`
+	Bound      string  `json:"bound"` // "memory" or "arithmetic"
+}
+
+// ceilings are the most that the device was seen to do, and by whom.
+type ceilings struct {
+	Bandwidth float64            `json:"bytes_per_s"`      // read and written, by a copy within the device
+	Rate      map[string]float64 `json:"operations_per_s"` // by element type, in a large matrix product
+	By        map[string]string  `json:"by"`
+}
+
+type opFigures struct {
+	Model    string   `json:"model"`
+	Batch    int      `json:"batch"`
+	Image    int      `json:"image"`
+	Ceilings ceilings `json:"ceilings"`
+	Rows     []opRow  `json:"ops"`
+}
+
+// opSizes say how large the ops part is.
+type opSizes struct {
+	model               string
+	batch, image        int
+	matrix              int
+	flush, most, source int64 // bytes that displace what is cached, of the arena, of random numbers
+}
+
+func (p *part) opSizes() opSizes {
+	if p.tiny {
+		return opSizes{"tiny", 2, 12, 32, 1 << 16, 1 << 26, 1 << 16}
+	}
+	return opSizes{"resnet50", 64, 224, 8192, 256 << 20, 6 << 30, 64 << 20}
+}
+
+func measureOps(ctx context.Context, p *part) error {
+	s := p.opSizes()
+	f := &opFigures{Model: s.model, Batch: s.batch, Image: s.image}
+	err := p.with(s, func(r *rig) error { return r.ceilings(s, &f.Ceilings) })
+	if err != nil {
+		return err
+	}
+	p.peerCeilings(ctx, s.matrix, &f.Ceilings)
+	p.printf("Ceilings: memory %s, read and written, by a copy", units.Rate(f.Ceilings.Bandwidth, "B"))
+	for _, d := range floats {
+		p.printf("; %v %s by %s", d, units.Rate(f.Ceilings.Rate[d.String()], "FLOP"), f.Ceilings.By[d.String()])
+	}
+	p.printf(".\n")
+	for _, d := range floats {
+		err := p.with(s, func(r *rig) error { return r.timeOps(ctx, p, s, d, f) })
+		if errors.Is(err, kernels.ErrType) {
+			p.printf("\nThe kernels do not compute in %v.\n", d)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return p.save(f)
+}
+
+var floats = []kernels.DType{kernels.Float32, kernels.BFloat16}
+
+// with opens a rig with the arena of the ops part for do.
+func (p *part) with(s opSizes, do func(*rig) error) error {
+	r, err := p.rig(s.most, s.source)
+	if err != nil {
+		return err
+	}
+	if err = r.fill(s.most); err == nil {
+		err = do(r)
+	}
+	return errors.Join(err, r.close())
+}
+
+// ceilings measures a copy and matrix products.
+func (r *rig) ceilings(s opSizes, c *ceilings) error {
+	dst, src := runtime.Span{Bytes: s.flush}, runtime.Span{Offset: s.flush, Bytes: s.flush}
+	took, err := r.time(nil, func() error { return r.stream.Copy(dst, src) })
+	if err != nil {
+		return err
+	}
+	*c = ceilings{Bandwidth: 2 * float64(s.flush) / took, Rate: map[string]float64{}, By: map[string]string{}}
+	for _, d := range floats {
+		x := kernels.Desc{Shape: kernels.Shape{s.matrix, s.matrix}, DType: d}
+		op, err := r.place(kernels.Call{Op: kernels.Linear{Out: s.matrix}, In: []kernels.Desc{x}}, runtime.Span{Bytes: s.most})
+		if errors.Is(err, kernels.ErrType) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		took, err := r.time(nil, op.issue)
+		if err != nil {
+			return err
+		}
+		n := float64(s.matrix)
+		c.Rate[d.String()], c.By[d.String()] = 2*n*n*n/took, "our own product"
+	}
+	return nil
+}
+
+// peerCeilings takes PyTorch's matrix products where they are faster.
+func (p *part) peerCeilings(ctx context.Context, n int, c *ceilings) {
+	for _, d := range floats {
+		precision := map[kernels.DType]string{kernels.Float32: "fp32", kernels.BFloat16: "bf16"}[d]
+		err := p.peerRows(ctx, []string{fmt.Sprintf("matmul:%d:1:%s:eager", n, precision)}, func(row peerRow) error {
+			if rate := row.Operations / row.StepS; rate > c.Rate[d.String()] {
+				c.Rate[d.String()], c.By[d.String()] = rate, row.System
+			}
+			return nil
+		})
+		if err != nil {
+			p.printf("No ceiling from PyTorch: %v.\n\n", err)
+			return
+		}
+	}
+}
+
+// call is a kernel call and how often a step makes it.
+type call struct {
+	kernels.Call
+	name  string
+	count int
+}
+
+// calls returns the different calls of a step that recomputes nothing, in order.
+func calls(w *executor.Workload) []*call {
+	var all []*call
+	known := map[string]*call{}
+	for _, l := range w.Layers {
+		for _, program := range []*models.Program{&l.Save, &l.Back} {
+			for _, step := range program.Steps {
+				c := step.Call
+				c.Salt = 0
+				key := fmt.Sprintf("%+v", c)
+				if known[key] == nil {
+					known[key] = &call{Call: c, name: step.Name}
+					all = append(all, known[key])
+				}
+				known[key].count++
+			}
+		}
+	}
+	return all
+}
+
+// timeOps adds a row for every call of the model in a type.
+func (r *rig) timeOps(ctx context.Context, p *part, s opSizes, d kernels.DType, f *opFigures) error {
+	w, err := workload(r.Library, s.model, s.batch, s.image, d)
+	if err != nil {
+		return err
+	}
+	rows := []opRow{}
+	for _, c := range calls(w) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		row, err := r.timeOp(c, s, d, &f.Ceilings)
+		if err != nil {
+			return fmt.Errorf("%s %v of %v: %w", c.Op.Kind(), c.Pass, c.In, err)
+		}
+		rows = append(rows, row)
+	}
+	f.Rows = append(f.Rows, rows...)
+	p.printOps(d, rows)
+	return p.save(f)
+}
+
+func (r *rig) timeOp(c *call, s opSizes, d kernels.DType, top *ceilings) (row opRow, err error) {
+	need, err := placeBytes(r.Library, c.Call)
+	if err != nil {
+		return row, err
+	}
+	flush := [2]runtime.Span{{Offset: s.most - 2*s.flush, Bytes: s.flush}, {Offset: s.most - s.flush, Bytes: s.flush}}
+	if need > flush[0].Offset {
+		return row, fmt.Errorf("it takes %s", units.Bytes(need))
+	}
+	op, err := r.place(c.Call, runtime.Span{Bytes: need})
+	if err != nil {
+		return row, err
+	}
+	row = opRow{DType: d.String(), Op: c.Op.Kind(), Pass: c.Pass.String(), Shape: shape(c), Count: c.count, Bound: "memory"}
+	if row.Bytes, row.Operations, err = cuda.Cost(c.Call); err != nil {
+		return row, err
+	}
+	row.Floor = float64(row.Bytes) / top.Bandwidth
+	if rate := top.Rate[d.String()]; rate > 0 && float64(row.Operations)/rate > row.Floor {
+		row.Floor, row.Bound = float64(row.Operations)/rate, "arithmetic"
+	}
+	row.Seconds, err = r.time(func() error { return r.stream.Copy(flush[0], flush[1]) }, op.issue)
+	return row, err
+}
+
+// shape describes a call's input and, of products, its attributes.
+func shape(c *call) string {
+	text := fmt.Sprint(c.In[0].Shape)
+	switch op := c.Op.(type) {
+	case kernels.Conv2D:
+		o := op.Defaults()
+		text += fmt.Sprintf(" to %d, %dx%d/%d", o.Out, o.KernelH, o.KernelW, o.StrideH)
+	case kernels.Linear:
+		text += fmt.Sprintf(" to %d", op.Out)
+	}
+	return text
+}
+
+// mostRows is how many calls the markdown lists: those that take longest. The JSON has all.
+const mostRows = 25
+
+func (p *part) printOps(d kernels.DType, rows []opRow) {
+	var took, floor float64
+	for _, row := range rows {
+		took, floor = took+float64(row.Count)*row.Seconds, floor+float64(row.Count)*row.Floor
+	}
+	p.printf("\n%v: all calls of a step one after the other %s, their floors %s (%.0f %%); %d different calls, those that take longest:\n\n",
+		d, units.Seconds(took), units.Seconds(floor), 100*floor/took, len(rows))
+	p.printf("| op | pass | input | in a step | time | floor | bound by | floor / time |\n|---|---|---|---|---|---|---|---|\n")
+	longest := slices.Clone(rows)
+	slices.SortStableFunc(longest, func(a, b opRow) int { return cmp.Compare(float64(b.Count)*b.Seconds, float64(a.Count)*a.Seconds) })
+	for _, row := range longest[:min(mostRows, len(longest))] {
+		p.printf("| %s | %s | %s | %d | %s | %s | %s | %.0f %% |\n", row.Op, row.Pass, row.Shape, row.Count,
+			units.Seconds(row.Seconds), units.Seconds(row.Floor), row.Bound, 100*row.Floor/row.Seconds)
+	}
+	if p.Summary != "" {
+		p.Summary += "; "
+	}
+	p.Summary += fmt.Sprintf("%v ops at %.0f %% of their floors", d, 100*floor/took)
+}

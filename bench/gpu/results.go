@@ -1,0 +1,84 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"plimsoll/internal/atomicfile"
+)
+
+// results are the latest outcomes of all parts that ran into one folder.
+type results struct {
+	Format string     `json:"format"`
+	Parts  []*outcome `json:"parts"`
+}
+
+const resultsFormat = "plimsoll.gpu-suite/v1"
+
+// order is that of run.sh.
+var order = []string{"runtime", "kernels", "executor", "steps", "validate", "sanitizer", "copies", "ops", "throughput", "rotor"}
+
+func readResults(folder string) (*results, error) {
+	r := &results{Format: resultsFormat}
+	err := readJSON(filepath.Join(folder, "results.json"), r)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	return r, err
+}
+
+// record replaces the outcome of a part in a folder's results.json and results.md.
+func record(folder string, p *outcome) error {
+	r, err := readResults(folder)
+	if err != nil {
+		return err
+	}
+	r.Parts = slices.DeleteFunc(r.Parts, func(q *outcome) bool { return q.Part == p.Part })
+	r.Parts = append(r.Parts, p)
+	slices.SortStableFunc(r.Parts, func(a, b *outcome) int { return slices.Index(order, a.Part) - slices.Index(order, b.Part) })
+	if err := writeJSON(filepath.Join(folder, "results.json"), r); err != nil {
+		return err
+	}
+	return atomicfile.WriteFile(filepath.Join(folder, "results.md"), r.markdown)
+}
+
+// markdown writes the results for people. Every part names where it ran: a part can be run again alone.
+func (r *results) markdown(w io.Writer) error {
+	var text strings.Builder
+	text.WriteString("# GPU suite\n\n")
+	if slices.ContainsFunc(r.Parts, func(p *outcome) bool { return p.Environment.Simulated }) {
+		text.WriteString(simulated + "\n\n")
+	}
+	text.WriteString("| part | state | time | |\n|---|---|---|---|\n")
+	for _, p := range r.Parts {
+		fmt.Fprintf(&text, "| %s | %s | %.0f s | %s |\n", p.Part, p.State, p.Seconds, strings.ReplaceAll(p.Summary, "|", "/"))
+	}
+	for _, p := range r.Parts {
+		fmt.Fprintf(&text, "\n## %s\n\n%s; %s.\n\n%s", p.Part, p.Started.Format("2006-01-02 15:04 MST"), p.Environment.line(), p.Markdown)
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// summarize prints a folder's results as a short table.
+func summarize(folder string, out io.Writer) error {
+	r, err := readResults(folder)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, p := range r.Parts {
+		note := p.Summary
+		if p.Environment.Simulated {
+			note = "(simulated) " + note
+		}
+		fmt.Fprintf(w, "%s\t%s\t%.0f s\t%s\n", p.Part, p.State, p.Seconds, note)
+	}
+	return w.Flush()
+}

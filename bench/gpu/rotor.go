@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"plimsoll/executor"
+	"plimsoll/internal/units"
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/planner"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/strategy"
+)
+
+// rotorRow is rotor's plan under one limit, predicted beside measured. Sizes include weights, gradients and optimizer.
+type rotorRow struct {
+	Limit     int64   `json:"limit_bytes"`
+	Share     float64 `json:"share"` // of what store-all takes beside weights, gradients and optimizer
+	Predicted float64 `json:"predicted_s"`
+	Measured  float64 `json:"measured_s"` // on the device, a step with its update
+	PeakBytes int64   `json:"peak_bytes"` // of the bound step
+	PlanBytes int64   `json:"predicted_peak_bytes"`
+	Extent    int64   `json:"extent_bytes"`
+	Images    float64 `json:"images_per_s"`
+	Forwards  int     `json:"forwards"`
+	Loss      float64 `json:"loss"`
+	Same      bool    `json:"same_loss"` // to the bit, as store-all's
+	Refused   string  `json:"refused,omitempty"`
+}
+
+type rotorFigures struct {
+	Model    string     `json:"model"`
+	Image    int        `json:"image"`
+	Batch    int        `json:"batch"`
+	DType    string     `json:"dtype"`
+	StoreAll timing     `json:"store_all"`
+	Peak     int64      `json:"store_all_peak_bytes"`
+	Error    float64    `json:"median_error"` // of the predicted times, a share
+	Rows     []rotorRow `json:"rows"`
+}
+
+var shares = []float64{1, 0.85, 0.7, 0.6, 0.5, 0.4}
+
+var errOtherLoss = errors.New("plans that recompute give other losses than store-all")
+
+func measureRotor(ctx context.Context, p *part) error {
+	j, d := job{"resnet101", 1000, 8}, kernels.BFloat16
+	if p.tiny {
+		j, d = job{"resnet20", 12, 4}, kernels.Float32
+	}
+	w, err := p.compile(p.device, j.model, models.Config{Batch: j.batch, Image: j.image, Classes: classes, DType: d})
+	if err != nil {
+		return err
+	}
+	f := &rotorFigures{Model: j.model, Image: j.image, Batch: j.batch, DType: d.String()}
+	if err := p.storeAll(w, f); err != nil {
+		return err
+	}
+	c, err := p.profile(ctx, w)
+	if err != nil {
+		return err
+	}
+	p.printf("%s, %v; store-all takes %s and %s, of which %s weights, gradients and optimizer; limits are shares of the rest.\n\n",
+		describeRun(j.model, j.image, j.batch), d, units.Seconds(f.StoreAll.Device), units.Bytes(f.Peak), units.Bytes(w.StaticBytes()))
+	p.printf("| limit | predicted | measured | error | predicted peak | peak | extent | images/s | forwards | loss as store-all's |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, share := range shares {
+		if err := p.rotorAt(ctx, w, c, f, share); err != nil {
+			return fmt.Errorf("at %.0f %%: %w", 100*share, err)
+		}
+	}
+	return p.judge(f)
+}
+
+func (p *part) storeAll(w *executor.Workload, f *rotorFigures) (err error) {
+	if f.Peak, err = w.PeakBytes(w.StoreAll()); err != nil {
+		return err
+	}
+	limit, err := w.Extent(w.StoreAll())
+	if err != nil {
+		return err
+	}
+	f.StoreAll, _, err = p.timeSteps(w, w.StoreAll(), executor.Options{Limit: limit})
+	return err
+}
+
+func (p *part) rotorAt(ctx context.Context, w *executor.Workload, c *chain.Chain, f *rotorFigures, share float64) error {
+	rotor, err := planner.Lookup("rotor")
+	if err != nil {
+		return err
+	}
+	static := w.StaticBytes()
+	row := rotorRow{Limit: static + int64(share*float64(f.Peak-static)), Share: share}
+	plan, err := executor.Plan(ctx, w, c, rotor, row.Limit, strategy.Options{})
+	if small := (*executor.TooSmallError)(nil); errors.As(err, &small) {
+		row.Refused = fmt.Sprintf("needs %s", units.Bytes(small.Smallest))
+		return p.addRotor(f, row)
+	}
+	if err != nil {
+		return err
+	}
+	e, err := p.start(w, p.device, plan.Ops, executor.Options{Limit: row.Limit, Sim: executor.Following(c, plan)})
+	if err != nil {
+		return err
+	}
+	row.PeakBytes, row.Extent = e.Peak()
+	t, err := e.time(p.steps())
+	if err := errors.Join(err, e.close()); err != nil {
+		return err
+	}
+	row.Predicted, row.PlanBytes = plan.Predicted.Makespan+executor.UpdateSeconds(c), plan.Predicted.Peak+static
+	row.Measured, row.Images, row.Loss, row.Same = t.Device, float64(f.Batch)/t.Wall, t.Loss, t.Loss == f.StoreAll.Loss
+	row.Forwards = len(plan.Ops) - len(w.Layers)
+	return p.addRotor(f, row)
+}
+
+func (p *part) addRotor(f *rotorFigures, row rotorRow) error {
+	f.Rows = append(f.Rows, row)
+	if row.Refused != "" {
+		p.printf("| %.0f %% | %s | | | | | | | | |\n", 100*row.Share, row.Refused)
+		return p.save(f)
+	}
+	p.printf("| %.0f %% | %s | %s | %+.1f %% | %s | %s | %s | %.1f | %d | %v |\n", 100*row.Share, units.Seconds(row.Predicted), units.Seconds(row.Measured),
+		100*(row.Predicted/row.Measured-1), units.Bytes(row.PlanBytes), units.Bytes(row.PeakBytes), units.Bytes(row.Extent), row.Images, row.Forwards, row.Same)
+	return p.save(f)
+}
+
+// judge sums the rows up. Bits and bytes are promises; a wrong time is a figure.
+func (p *part) judge(f *rotorFigures) error {
+	var errs []float64
+	other := 0
+	for _, row := range f.Rows {
+		if row.Refused != "" {
+			continue
+		}
+		errs = append(errs, math.Abs(row.Predicted/row.Measured-1))
+		if !row.Same || row.PeakBytes != row.PlanBytes {
+			other++
+		}
+	}
+	f.Error = median(errs)
+	p.Summary = fmt.Sprintf("%d limits, median error of the predicted time %.1f %%", len(errs), 100*f.Error)
+	if err := p.save(f); err != nil || other == 0 {
+		return err
+	}
+	return fmt.Errorf("%w, or another peak than planned: %d of %d", errOtherLoss, other, len(errs))
+}

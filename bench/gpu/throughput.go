@@ -1,0 +1,266 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"plimsoll/executor"
+	"plimsoll/internal/units"
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/planner"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// speedRow is the training speed of a system.
+type speedRow struct {
+	System    string  `json:"system"`
+	Model     string  `json:"model"`
+	Image     int     `json:"image"`
+	Batch     int     `json:"batch"`
+	Precision string  `json:"precision"`
+	Mode      string  `json:"mode"`
+	StepS     float64 `json:"step_s"`        // ours with the upload of the batch, PyTorch's without
+	DeviceS   float64 `json:"device_step_s"` // without, by events
+	Images    float64 `json:"images_per_s"`  // by step_s
+	PeakBytes int64   `json:"peak_bytes"`    // ours: the arena's extent, weights included
+	Ratio     float64 `json:"ratio,omitempty"`
+	Error     string  `json:"error,omitempty"`
+}
+
+// job is one model at one size.
+type job struct {
+	model        string
+	image, batch int
+}
+
+func (j job) peer(precision, mode string) string {
+	return fmt.Sprintf("%s:%d:%d:%s:%s", j.model, j.image, j.batch, precision, mode)
+}
+
+func (p *part) jobs() []job {
+	switch {
+	case p.tiny && p.python == "":
+		return []job{{"resnet20", 12, 2}}
+	case p.tiny: // the smallest that PyTorch has too
+		return []job{{"resnet18", 32, 2}}
+	}
+	return []job{{"resnet50", 224, 64}, {"resnet101", 224, 64}, {"resnet50", 1000, 8}, {"resnet101", 1000, 8}}
+}
+
+// ours is our name in tables.
+const ours = "Plimsoll"
+
+// beside is the peer's precision that ours is compared with: both use what the GPU has for the type.
+var beside = map[kernels.DType]string{kernels.Float32: "tf32", kernels.BFloat16: "bf16"}
+
+// race holds what is compared.
+type race struct {
+	*part
+	rows  []speedRow
+	eager map[string]float64 // images/s by job
+	peaks map[string]int64   // of checkpoint_sequential, by job
+}
+
+func measureThroughput(ctx context.Context, p *part) error {
+	r := &race{part: p, rows: []speedRow{}, eager: map[string]float64{}, peaks: map[string]int64{}}
+	if p.python == "" {
+		p.printf("There is no peer: %v.\n\n", errNoPeer)
+	}
+	p.printf("Ours is float32 without TF32, or bfloat16; the ratio is to PyTorch eager in TF32, or bfloat16. Our step includes the upload of the batch, PyTorch's does not.\n\n")
+	p.printf("| system | model | image | batch | precision | mode | images/s | ratio to eager | peak | step on the device |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	r.peers(ctx, r.eagerJobs())
+	for _, j := range p.jobs() {
+		for _, d := range floats {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := r.ours(ctx, j, d); err != nil {
+				return fmt.Errorf("%s in %v: %w", describeRun(j.model, j.image, j.batch), d, err)
+			}
+		}
+	}
+	r.peers(ctx, r.compileJobs())
+	return p.save(r.rows)
+}
+
+// eagerJobs are the peers' that are quick to start. The checkpointed ones give our rotor its limit.
+func (r *race) eagerJobs() (all []string) {
+	for _, j := range r.jobs() {
+		all = append(all, j.peer("tf32", "eager"), j.peer("bf16", "eager"))
+	}
+	all = append(all, r.jobs()[0].peer("fp32", "eager"))
+	last := r.jobs()[len(r.jobs())-1]
+	return append(all, last.peer("tf32", "checkpoint"), last.peer("bf16", "checkpoint"))
+}
+
+// compileJobs come last: compilation takes long.
+func (r *race) compileJobs() []string {
+	first := r.jobs()[0]
+	return []string{first.peer("bf16", "compile"), first.peer("tf32", "compile")}
+}
+
+// peers adds a row for each job, or says why there is none.
+func (r *race) peers(ctx context.Context, jobs []string) {
+	if r.python == "" {
+		return
+	}
+	err := r.peerRows(ctx, jobs, func(row peerRow) error {
+		s, err := speedOf(row)
+		if err != nil {
+			return err
+		}
+		switch s.Mode {
+		case "eager":
+			r.eager[row.Job] = row.ImagesPerS
+		case "checkpoint":
+			r.peaks[row.Job] = row.PeakBytes
+		}
+		return r.add(s)
+	})
+	if err != nil {
+		_ = r.add(speedRow{System: "PyTorch", Error: err.Error()}) // as notes are
+	}
+}
+
+// speedOf reads a peer's job.
+func speedOf(row peerRow) (speedRow, error) {
+	s := speedRow{System: row.System, StepS: row.StepS, DeviceS: row.StepS, Images: row.ImagesPerS, PeakBytes: row.PeakBytes, Error: row.Error}
+	j, err := parseJob(row.Job)
+	s.Model, s.Image, s.Batch, s.Precision, s.Mode = j.model, j.image, j.batch, j.precision, j.mode
+	return s, err
+}
+
+// ours adds rows of a model in a type: with everything stored, and under the memory that checkpoint_sequential took.
+func (r *race) ours(ctx context.Context, j job, d kernels.DType) error {
+	w, err := r.compile(r.device, j.model, models.Config{Batch: j.batch, Image: j.image, Classes: classes, DType: d})
+	if errors.Is(err, kernels.ErrType) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	limit, err := w.Extent(w.StoreAll())
+	if err != nil {
+		return err
+	}
+	row := speedRow{System: ours, Model: j.model, Image: j.image, Batch: j.batch, Precision: short(d), Mode: "store-all"}
+	eager := j.peer(beside[d], "eager")
+	if err := r.timed(row, w, w.StoreAll(), executor.Options{Limit: limit}, eager); err != nil {
+		return err
+	}
+	peak := r.peaks[j.peer(beside[d], "checkpoint")]
+	if peak == 0 {
+		return nil
+	}
+	row.Mode = "rotor within " + units.Bytes(peak)
+	plan, c, err := r.plan(ctx, w, peak)
+	if small := (*executor.TooSmallError)(nil); errors.As(err, &small) {
+		row.Error = small.Error()
+		return r.add(row)
+	}
+	if err != nil {
+		return err
+	}
+	return r.timed(row, w, plan.Ops, executor.Options{Limit: peak, Sim: executor.Following(c, plan)}, eager)
+}
+
+// timed runs a sequence and adds its row.
+func (r *race) timed(row speedRow, w *executor.Workload, seq schedule.Sequence, opt executor.Options, eager string) error {
+	t, extent, err := r.timeSteps(w, seq, opt)
+	if err != nil {
+		return err
+	}
+	row.StepS, row.DeviceS, row.Images, row.PeakBytes = t.Wall, t.Device, float64(row.Batch)/t.Wall, extent
+	if theirs := r.eager[eager]; theirs > 0 {
+		row.Ratio = row.Images / theirs
+	}
+	return r.add(row)
+}
+
+// timeSteps runs a sequence on a fresh device.
+func (p *part) timeSteps(w *executor.Workload, seq schedule.Sequence, opt executor.Options) (t timing, extent int64, err error) {
+	e, err := p.start(w, p.device, seq, opt)
+	if err != nil {
+		return t, 0, err
+	}
+	_, extent = e.Peak()
+	t, err = e.time(p.steps())
+	return t, extent, cmp.Or(err, e.close())
+}
+
+// steps says how many do not count, and how many do.
+func (p *part) steps() (warmup, steps int) {
+	if p.tiny {
+		return 1, 2
+	}
+	return 3, 10
+}
+
+// plan profiles a model and plans it with rotor.
+func (p *part) plan(ctx context.Context, w *executor.Workload, limit int64) (*schedule.Plan, *chain.Chain, error) {
+	c, err := p.profile(ctx, w)
+	if err != nil {
+		return nil, nil, err
+	}
+	rotor, err := planner.Lookup("rotor")
+	if err != nil {
+		return nil, nil, err
+	}
+	plan, err := executor.Plan(ctx, w, c, rotor, limit, strategy.Options{})
+	return plan, c, err
+}
+
+// profile measures a model's chain on the device.
+func (p *part) profile(ctx context.Context, w *executor.Workload) (*chain.Chain, error) {
+	var most int64
+	for _, seq := range w.ProfileSequences() {
+		extent, err := w.Extent(seq)
+		if err != nil {
+			return nil, err
+		}
+		most = max(most, extent)
+	}
+	warmup, steps := 2, 5
+	if p.tiny {
+		warmup, steps = 0, 1
+	}
+	return executor.Profile(ctx, w, p.target, most, fill, executor.ProfileOptions{Warmup: warmup, Repeats: steps, Seed: 1})
+}
+
+// add appends a row, shows it, and keeps what there is.
+func (r *race) add(s speedRow) error {
+	r.rows = append(r.rows, s)
+	switch ratio := ""; {
+	case s.Model == "":
+		r.printf("| %s | %s | | | | | | | | |\n", s.System, s.Error)
+	case s.Error != "":
+		r.printf("| %s | %s | %d | %d | %s | %s | %s | | | |\n", s.System, s.Model, s.Image, s.Batch, s.Precision, s.Mode, s.Error)
+	default:
+		if s.Ratio > 0 {
+			ratio = fmt.Sprintf("%.2f", s.Ratio)
+		}
+		r.summarize(s)
+		r.printf("| %s | %s | %d | %d | %s | %s | %.1f | %s | %s | %s |\n", s.System, s.Model, s.Image, s.Batch, s.Precision, s.Mode,
+			s.Images, ratio, units.Bytes(s.PeakBytes), units.Seconds(s.DeviceS))
+	}
+	return r.save(r.rows)
+}
+
+// summarize names the speed of what stores all.
+func (r *race) summarize(s speedRow) {
+	if s.System != ours || s.Mode != "store-all" {
+		return
+	}
+	if r.Summary != "" {
+		r.Summary += ", "
+	}
+	r.Summary += fmt.Sprintf("%s at %d %s %.1f images/s", s.Model, s.Image, s.Precision, s.Images)
+	if s.Ratio > 0 {
+		r.Summary += fmt.Sprintf(" (%.2f of eager)", s.Ratio)
+	}
+}

@@ -1,0 +1,177 @@
+"""Times PyTorch on one device and prints a JSON object, on a line of its own, for every job.
+
+    torch_peer.py [--device cuda] [--steps 20] [--warmup 5] JOB...
+
+    JOB = MODEL:IMAGE:BATCH:PRECISION:MODE[:SEGMENTS]      resnet50:224:64:tf32:eager, resnet101:1000:8:bf16:checkpoint:4
+          matmul:N:1:PRECISION:eager                       a product of two N x N matrices
+
+precision  fp32, tf32 or bf16 (models: autocast, float32 weights and bfloat16 activations)
+mode       eager, compile (torch.compile) or checkpoint (checkpoint_sequential over the model's blocks)
+
+A step is zero_grad, forward, cross entropy, backward and SGD with momentum; tensors are channels last. The batch is on
+the device already. Times are medians of steps, by CUDA events; peak_bytes is what the allocator held at most during a
+step. A job that fails gives an object with "error". --device cpu checks the script.
+"""
+import argparse
+import contextlib
+import gc
+import json
+import statistics
+import time
+
+import torch
+import torchvision
+from torch.utils.checkpoint import checkpoint_sequential
+
+CLASSES = 1000
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("jobs", nargs="+", type=Job, metavar="JOB")
+    p.add_argument("--steps", type=int, default=20)
+    p.add_argument("--warmup", type=int, default=5)
+    p.add_argument("--device", default="cuda")
+    return p.parse_args()
+
+
+class Job:
+    """One line of the command: what is timed, and how."""
+
+    def __init__(self, text):
+        parts = text.split(":")
+        if len(parts) not in (5, 6):
+            raise argparse.ArgumentTypeError(f"{text}: want MODEL:IMAGE:BATCH:PRECISION:MODE[:SEGMENTS]")
+        self.text = text
+        self.model, self.image, self.batch = parts[0], int(parts[1]), int(parts[2])
+        self.precision, self.mode = parts[3], parts[4]
+        self.segments = int(parts[5]) if len(parts) == 6 else 4
+        if self.precision not in ("fp32", "tf32", "bf16") or self.mode not in ("eager", "compile", "checkpoint"):
+            raise argparse.ArgumentTypeError(f"{text}: precision is fp32, tf32 or bf16, mode eager, compile or checkpoint")
+
+
+class Device:
+    """Where jobs run, and its clock."""
+
+    def __init__(self, name):
+        self.name, self.kind = name, name.split(":")[0]
+        self.cuda = self.kind == "cuda"
+        self.model = torch.cuda.get_device_name(name) if self.cuda else "cpu"
+        if self.cuda:
+            torch.cuda.set_device(name)
+
+    def mark(self):
+        if not self.cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, a, b):
+        if not self.cuda:
+            return b - a
+        b.synchronize()
+        return a.elapsed_time(b) / 1e3
+
+    def median(self, work, steps):
+        """The median seconds of work, called steps times. Marks are read when all is issued, so that nothing waits."""
+        marks = [self.mark()]
+        for _ in range(steps):
+            work()
+            marks.append(self.mark())
+        return statistics.median([self.seconds(a, b) for a, b in zip(marks, marks[1:])])
+
+    def fresh(self):
+        """Forgets the memory of the job before."""
+        gc.collect()
+        if self.cuda:
+            torch.cuda.empty_cache()
+
+    def settle(self):
+        """Waits for what was issued and begins to measure memory."""
+        if self.cuda:
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+
+    def peak(self):
+        return torch.cuda.max_memory_allocated() if self.cuda else 0
+
+
+def blocks(model):
+    """The model as a list of modules to run one after the other: the chain that checkpoint_sequential cuts."""
+    if hasattr(model, "layer1"):  # ResNet
+        stem = torch.nn.Sequential(model.conv1, model.bn1, model.relu, model.maxpool)
+        body = [b for stage in (model.layer1, model.layer2, model.layer3, model.layer4) for b in stage]
+        return [stem, *body, torch.nn.Sequential(model.avgpool, torch.nn.Flatten(), model.fc)]
+    features = list(model.features)  # DenseNet
+    head = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), model.classifier)
+    return [*features, head]
+
+
+def training(job, device):
+    """A function that makes one training step."""
+    model = torchvision.models.get_model(job.model, num_classes=CLASSES).to(device.name, memory_format=torch.channels_last)
+    x = torch.randn(job.batch, 3, job.image, job.image, device=device.name).to(memory_format=torch.channels_last)
+    y = torch.randint(0, CLASSES, (job.batch,), device=device.name)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+    loss_of = torch.nn.CrossEntropyLoss()
+    forward = model
+    if job.mode == "compile":
+        forward = torch.compile(model)
+    elif job.mode == "checkpoint":
+        chain = blocks(model)
+
+        def forward(x):
+            return checkpoint_sequential(chain, min(job.segments, len(chain)), x, use_reentrant=False)
+
+    bf16 = job.precision == "bf16"
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device.kind, dtype=torch.bfloat16) if bf16 else contextlib.nullcontext():
+            loss = loss_of(forward(x), y)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def product(job, device):
+    """A function that multiplies two random matrices."""
+    dtype = torch.bfloat16 if job.precision == "bf16" else torch.float32
+    a, b, c = (torch.randn(job.image, job.image, device=device.name, dtype=dtype) for _ in range(3))
+    return lambda: torch.matmul(a, b, out=c)
+
+
+def run(job, device, warmup, steps):
+    torch.manual_seed(1)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = job.precision != "fp32"
+    torch.backends.cudnn.benchmark = True
+    matmul = job.model == "matmul"
+    work = (product if matmul else training)(job, device)
+    for _ in range(warmup):
+        work()
+    device.settle()
+    seconds = device.median(work, steps)
+    row = {"step_s": seconds, "peak_bytes": device.peak()}
+    if matmul:
+        return {**row, "operations": 2 * job.image**3}
+    return {**row, "images_per_s": job.batch / seconds}
+
+
+def main():
+    o = arguments()
+    device = Device(o.device)
+    for job in o.jobs:
+        row = {"job": job.text, "system": f"PyTorch {torch.__version__}", "device": device.model}
+        try:
+            row |= run(job, device, o.warmup, o.steps)
+        except Exception as e:  # noqa: BLE001: whatever it is, the next job may work
+            row["error"] = f"{type(e).__name__}: {e}".split("\n")[0]
+        torch._dynamo.reset()
+        device.fresh()
+        print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+package receipt
+
+import (
+	"fmt"
+	"time"
+
+	"plimsoll/bench/report"
+)
+
+// Table returns receipts side by side, a row each: what was predicted and measured, the gap, and what it comes from. name
+// gives the first cells of a row.
+func Table(heads []string, receipts []*Receipt, name func(i int) []string) *report.Table {
+	t := &report.Table{}
+	for _, h := range heads {
+		t.Columns = append(t.Columns, report.Column{Name: h})
+	}
+	for _, h := range []string{"predicted", "measured", "gap"} {
+		t.Columns = append(t.Columns, report.Column{Name: h, Right: true})
+	}
+	for c := range causes {
+		t.Columns = append(t.Columns, report.Column{Name: c.String(), Right: true})
+	}
+	for i, r := range receipts {
+		row := append(name(i), millis(r.Predicted), millis(r.Measured), signed(r.Gap()))
+		for _, d := range r.By {
+			row = append(row, signed(d))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// millis prints milliseconds: one unit in all cells of a table, so that they can be added up.
+func millis(d time.Duration) string { return fmt.Sprintf("%.3f ms", d.Seconds()*1e3) }
+
+func signed(d time.Duration) string { return fmt.Sprintf("%+.3f ms", d.Seconds()*1e3) }

@@ -1,0 +1,75 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"plimsoll/bench/receipt"
+	"plimsoll/bench/report"
+	"plimsoll/executor/train"
+	"plimsoll/planner/schedule"
+)
+
+// Receipt attributes the gap between the predicted and the measured time of the step, whole seconds. It is nil when no
+// step was measured. Errors: those of receipt.New.
+func (t *Timeline) Receipt(whole float64) (*receipt.Receipt, error) {
+	if len(t.Measured.Intervals) == 0 {
+		return nil, nil
+	}
+	s := receipt.Step{
+		Chain: t.Chain, Ops: t.Plan.Ops, Limits: t.Plan.Limits,
+		Update: duration(t.Measured.Update), UpdatePredicted: duration(t.UpdateS), Whole: duration(whole),
+	}
+	for _, at := range t.Measured.Intervals {
+		s.Spans = append(s.Spans, schedule.Span{Start: duration(at.Start), End: duration(at.End)})
+	}
+	return receipt.New(s)
+}
+
+func duration(seconds float64) time.Duration { return time.Duration(math.Round(seconds * 1e9)) }
+
+// RunReceipt returns the receipt of the last step of a finished run, nil when it had no step left to run.
+func RunReceipt(r *train.Run, o *train.Outcome) (*receipt.Receipt, error) {
+	n := len(o.History.Steps)
+	if n == 0 {
+		return nil, nil
+	}
+	last := o.History.Steps[n-1]
+	return RunTimeline(r, o).Receipt(last.SequenceS + last.UpdateS)
+}
+
+// RunReceiptTable returns the receipt of a run as a table.
+func RunReceiptTable(r *receipt.Receipt) *report.Table {
+	return receipt.Table([]string{"step"}, []*receipt.Receipt{r}, func(int) []string { return []string{"last"} })
+}
+
+// addReceipts makes the receipts of all rows; the prediction is by the costs measured in turns with them.
+func (g *Grid) addReceipts(r *Report) (err error) {
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		if row.Receipt, err = g.timeline(row).Receipt(row.middleS); err != nil {
+			return fmt.Errorf("receipt of %s at %s: %w", row.Strategy, row.Limit, err)
+		}
+	}
+	return nil
+}
+
+// Receipts returns the receipts of all rows as a table.
+func (r *Report) Receipts() *report.Table {
+	var all []*receipt.Receipt
+	for i := range r.Rows {
+		all = append(all, r.Rows[i].Receipt)
+	}
+	return receipt.Table([]string{"strategy", "limit"}, all, func(i int) []string { return []string{r.Rows[i].Strategy, r.Rows[i].Limit} })
+}
+
+// receiptSection is the table of receipts on a page.
+func receiptSection(t *report.Table) report.Section {
+	return report.Section{
+		Title: "Where the gap comes from",
+		Note: "Measured less predicted time of one step, the one whose time is in the middle, attributed: the causes add up to the gap. Above zero is slower than predicted. " +
+			"What an op waited for is told by replaying the measured times against the rules of the simulation.",
+		Table: t,
+	}
+}

@@ -1,0 +1,73 @@
+package sweep
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"plimsoll/bench/report"
+	"plimsoll/internal/units"
+)
+
+// WriteFolder writes points.csv, every figure as SVG and PNG, and index.html, which holds all of it. Figures of an
+// earlier state of the points are overwritten.
+func WriteFolder(folder string, points []Point, found []Claim) ([]Figure, error) {
+	if err := WriteCSV(filepath.Join(folder, "points.csv"), points); err != nil {
+		return nil, err
+	}
+	figures := Figures(points)
+	if err := os.MkdirAll(filepath.Join(folder, "figures"), 0o755); err != nil {
+		return nil, err
+	}
+	page := &report.Page{
+		Title: "Throughput against memory",
+		Summary: fmt.Sprintf("%d points of %d strategies. Measured times are of whole training steps on a device; simulated ones follow from the "+
+			"costs of a chain and ran nowhere. In every picture measured marks are full and simulated ones hollow.", len(points), strategies(points)),
+		Sections: []report.Section{
+			{Title: "Claims", Note: "What the points say to the claims of A. Shilova's thesis.", Table: ClaimTable(found)},
+			{Title: "Points", Table: pointTable(points)},
+		},
+	}
+	for i := range figures {
+		if err := figures[i].Write(filepath.Join(folder, "figures")); err != nil {
+			return nil, err
+		}
+		svg, err := figures[i].Encode("svg")
+		if err != nil {
+			return nil, err
+		}
+		page.Images = append(page.Images, report.Image{Title: figures[i].Title, Note: figures[i].Note, Mark: string(figures[i].Source), SVG: svg})
+	}
+	return figures, page.WriteFile(filepath.Join(folder, "index.html"))
+}
+
+func strategies(points []Point) int {
+	seen := map[string]bool{}
+	for _, p := range points {
+		seen[p.Strategy] = true
+	}
+	return len(seen)
+}
+
+// pointTable lists all points.
+func pointTable(points []Point) *report.Table {
+	t := &report.Table{Columns: []report.Column{
+		{Name: "chain"}, {Name: "source"}, {Name: "strategy"}, {Name: "limit", Right: true}, {Name: "α", Right: true}, {Name: "link", Right: true},
+		{Name: "peak", Right: true}, {Name: "step", Right: true}, {Name: "of store-all's", Right: true}, {Name: "offloaded", Right: true},
+	}}
+	for i := range points {
+		p := &points[i]
+		link := "-"
+		if p.Bandwidth > 0 {
+			link = units.Rate(p.Bandwidth, "B")
+		}
+		row := []string{p.Chain, string(p.Source), p.Strategy, units.Bytes(p.MemoryBytes), fmt.Sprintf("%.2f", p.Alpha), link}
+		if p.Ran() {
+			row = append(row, units.Bytes(p.PeakBytes), units.Seconds(p.Seconds), fmt.Sprintf("%.3f", p.Seconds/p.StoreAllS), units.Bytes(p.MovedBytes))
+		} else {
+			row = append(row, "does not fit")
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}

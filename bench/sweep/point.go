@@ -1,0 +1,152 @@
+// Package sweep compares strategies over limits and bandwidths, measured on a device or simulated on a chain, and draws
+// what A. Shilova's thesis draws of hers. It keeps its points in a file, and so can go on where it was interrupted.
+package sweep
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"plimsoll/internal/atomicfile"
+)
+
+// Source says where the times of a point are from.
+type Source string
+
+const (
+	// Measured on a device.
+	Measured Source = "measured"
+	// Simulated from the costs of a chain.
+	Simulated Source = "simulated"
+)
+
+// Point is one strategy at one limit and bandwidth. Times are of one step, in seconds; memory is bytes: of the activations
+// where it is simulated, of the whole arena where it is measured.
+type Point struct {
+	Key
+	Device     string  `json:"device"`
+	Batch      int     `json:"batch"`
+	Alpha      float64 `json:"alpha"` // (limit - low) / (store-all's peak - low)
+	LowBytes   int64   `json:"low_bytes"`
+	Seconds    float64 `json:"seconds"` // measured or simulated; 0 when refused
+	PredictedS float64 `json:"predicted_s"`
+	PeakBytes  int64   `json:"peak_bytes"`
+	// StoreAllS and StoreAllBytes are those of the step that recomputes and moves nothing.
+	StoreAllS     float64 `json:"store_all_s"`
+	StoreAllBytes int64   `json:"store_all_bytes"`
+	BoundS        float64 `json:"lower_bound_s"`   // of any plan
+	OffloadBoundS float64 `json:"offload_bound_s"` // of plans that recompute nothing, Proposition 3; 0: none, or without a link
+	MovedBytes    int64   `json:"moved_bytes"`     // to host memory, in a step
+	SavedBytes    int64   `json:"saved_bytes"`     // all saved sets together, a_0 included
+	Exact         bool    `json:"exact"`           // measured: peak as predicted, result bit-identical to store-all's
+	Refused       string  `json:"refused,omitempty"`
+}
+
+// Key names a point. Input is a digest of everything else that its figures depend on.
+type Key struct {
+	Source      Source  `json:"source"`
+	Chain       string  `json:"chain"`
+	Input       string  `json:"input"`
+	Strategy    string  `json:"strategy"`
+	MemoryBytes int64   `json:"memory_bytes"`
+	Bandwidth   float64 `json:"bandwidth_bytes_per_s"` // 0: no transfers
+	Duplex      bool    `json:"duplex"`
+}
+
+// Ran reports whether the strategy has a plan there.
+func (p *Point) Ran() bool { return p.Refused == "" }
+
+// Store is the file of the points that are known: a JSON object a line.
+type Store struct {
+	Points []Point
+	known  map[Key]bool
+	file   *os.File
+}
+
+// Open reads the points of a file, which may not exist yet, and appends to it. A last line that was cut off when the
+// program ended is dropped. Errors name the line.
+func Open(path string) (*Store, error) {
+	s := &Store{known: map[Key]bool{}}
+	data, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	whole := data[:bytes.LastIndexByte(data, '\n')+1]
+	lines := bufio.NewScanner(bytes.NewReader(whole))
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan(); n++ {
+		var p Point
+		if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
+			return nil, fmt.Errorf("%s, line %d: %w: remove the file to begin anew", path, n, err)
+		}
+		s.keep(p)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(whole) < len(data) {
+		if err := os.Truncate(path, int64(len(whole))); err != nil {
+			return nil, err
+		}
+	}
+	s.file, err = os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	return s, err
+}
+
+// keep remembers a point; one that is known already stays.
+func (s *Store) keep(p Point) {
+	if !s.known[p.Key] {
+		s.known[p.Key] = true
+		s.Points = append(s.Points, p)
+	}
+}
+
+// Has reports whether a point is known.
+func (s *Store) Has(k Key) bool { return s.known[k] }
+
+// Add writes a point.
+func (s *Store) Add(p Point) error {
+	line, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	if _, err := s.file.Write(append(line, '\n')); err != nil {
+		return err
+	}
+	s.keep(p)
+	return nil
+}
+
+// Close closes the file.
+func (s *Store) Close() error { return s.file.Close() }
+
+// WriteCSV writes the points to a file, in SI base units.
+func WriteCSV(path string, points []Point) error {
+	return atomicfile.WriteFile(path, func(out io.Writer) error {
+		w := csv.NewWriter(out)
+		_ = w.Write([]string{
+			"source", "chain", "strategy", "memory_bytes", "bandwidth_bytes_per_s", "duplex", "alpha", "seconds", "predicted_s", "peak_bytes",
+			"store_all_s", "store_all_bytes", "lower_bound_s", "offload_bound_s", "moved_bytes", "saved_bytes", "exact", "refused",
+		})
+		for i := range points {
+			_ = w.Write(points[i].record())
+		}
+		w.Flush()
+		return w.Error()
+	})
+}
+
+func (p *Point) record() []string {
+	float := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+	whole := func(n int64) string { return strconv.FormatInt(n, 10) }
+	return []string{
+		string(p.Source), p.Chain, p.Strategy, whole(p.MemoryBytes), float(p.Bandwidth), strconv.FormatBool(p.Duplex), float(p.Alpha),
+		float(p.Seconds), float(p.PredictedS), whole(p.PeakBytes), float(p.StoreAllS), whole(p.StoreAllBytes), float(p.BoundS),
+		float(p.OffloadBoundS), whole(p.MovedBytes), whole(p.SavedBytes), strconv.FormatBool(p.Exact), p.Refused,
+	}
+}

@@ -1,0 +1,222 @@
+package sweep
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"plimsoll/planner"
+	"plimsoll/planner/auto"
+	"plimsoll/planner/bound"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/offload"
+	"plimsoll/planner/remat"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// Simulation is a grid over a chain: limits low + alpha·(high - low), where low is the least memory in which a
+// persistent sequence exists and high store-all's peak (thesis, section 4.4.1).
+type Simulation struct {
+	Chain      *chain.Chain
+	Alphas     []float64
+	Links      []schedule.Link
+	Strategies []strategy.Strategy // those that can do nothing with a link run once
+	Options    strategy.Options
+}
+
+// Run adds the points that the store does not know. progress, which may be nil, is called after each.
+func (s *Simulation) Run(ctx context.Context, store *Store, progress func()) error {
+	base, err := s.base(ctx)
+	if err != nil {
+		return err
+	}
+	for _, alpha := range s.Alphas {
+		for _, one := range s.Strategies {
+			for _, link := range s.links(one.Name) {
+				p := base
+				p.Strategy, p.Bandwidth, p.Duplex, p.Alpha = one.Name, link.Bandwidth, link.Duplex, alpha
+				p.MemoryBytes = p.LowBytes + int64(alpha*float64(p.StoreAllBytes-p.LowBytes))
+				if !store.Has(p.Key) {
+					if err := s.point(ctx, &p, one); err != nil {
+						return fmt.Errorf("%s, %s with %d bytes: %w", s.Chain.Name, one.Name, p.MemoryBytes, err)
+					}
+					if err := store.Add(p); err != nil {
+						return err
+					}
+				}
+				if progress != nil {
+					progress()
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Count is the number of points.
+func (s *Simulation) Count() (n int) {
+	for _, one := range s.Strategies {
+		n += len(s.Alphas) * len(s.links(one.Name))
+	}
+	return n
+}
+
+// links are the links that a strategy is run with: none of them matters to one that moves nothing.
+func (s *Simulation) links(name string) []schedule.Link {
+	if len(s.Links) > 0 && (planner.NeedsLink(name) || name == auto.Name) {
+		return s.Links
+	}
+	if planner.NeedsLink(name) {
+		return nil
+	}
+	return []schedule.Link{{}}
+}
+
+// base fills in what all points of a chain have.
+func (s *Simulation) base(ctx context.Context) (Point, error) {
+	c := s.Chain
+	all, err := schedule.Simulate(c, remat.StoreAll(c), schedule.Limits{Memory: schedule.NoLimit})
+	if err != nil {
+		return Point{}, err
+	}
+	exact, err := remat.Exact(ctx, c)
+	if err != nil {
+		return Point{}, err
+	}
+	digest, err := Digest(c, s.Options)
+	p := Point{
+		Key: Key{Source: Simulated, Chain: c.Name, Input: digest}, Device: c.Device, Batch: c.Batch,
+		StoreAllS: all.Makespan, StoreAllBytes: all.Peak, LowBytes: exact.Steps()[0].Memory, SavedBytes: c.InputBytes,
+	}
+	for l := 1; l <= c.Len(); l++ {
+		p.SavedBytes += c.Saved(l)
+	}
+	return p, err
+}
+
+// Digest names the inputs of a sweep.
+func Digest(inputs ...any) (string, error) {
+	b, err := json.Marshal(inputs)
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:6]), err
+}
+
+// point plans and simulates one point.
+func (s *Simulation) point(ctx context.Context, p *Point, one strategy.Strategy) error {
+	link := schedule.Link{Bandwidth: p.Bandwidth, Duplex: p.Duplex}
+	problem := strategy.Problem{Chain: s.Chain, Memory: p.MemoryBytes, Link: link, Options: s.Options}
+	plan, err := planner.Solve(ctx, one, problem)
+	if small := (*strategy.InfeasibleError)(nil); errors.As(err, &small) || errors.Is(err, remat.ErrTooLarge) {
+		p.Refused = err.Error()
+		return p.bounds(s.Chain, link)
+	}
+	if err != nil {
+		return err
+	}
+	p.Seconds, p.PredictedS, p.PeakBytes = plan.Predicted.Makespan, plan.Predicted.Makespan, plan.Predicted.Peak
+	if p.MovedBytes, err = Moved(s.Chain, plan.Ops); err != nil {
+		return err
+	}
+	return p.bounds(s.Chain, link)
+}
+
+// bounds adds the lower bounds of the limit, which for measured points is that of the activations.
+func (p *Point) bounds(c *chain.Chain, link schedule.Link) (err error) {
+	if p.BoundS, err = bound.Seconds(c, schedule.Limits{Memory: p.MemoryBytes, Link: link}); err != nil || link.Bandwidth == 0 {
+		return err
+	}
+	p.OffloadBoundS, err = offload.LowerBound(strategy.Problem{Chain: c, Memory: p.MemoryBytes, Link: link})
+	if small := (*strategy.InfeasibleError)(nil); errors.As(err, &small) {
+		err = nil
+	}
+	return err
+}
+
+// Moved returns the bytes that a sequence moves to host memory in one step. Errors: those of schedule.Simulate.
+func Moved(c *chain.Chain, seq schedule.Sequence) (bytes int64, err error) {
+	if !slices.ContainsFunc(seq, func(op schedule.Op) bool { return op.Kind == schedule.Offload }) {
+		return 0, nil
+	}
+	// At 1 byte/s a transfer takes as many seconds as it moves bytes.
+	r, err := schedule.Simulate(c, seq, schedule.Limits{Memory: schedule.NoLimit, Link: schedule.Link{Bandwidth: 1}})
+	if err != nil {
+		return 0, err
+	}
+	for p, op := range seq {
+		if op.Kind == schedule.Offload {
+			bytes += int64(r.End[p] - r.Start[p] + 0.5)
+		}
+	}
+	return bytes, nil
+}
+
+// Periodic is the fastest plan with segments of equal length, and rotor's in the same memory (thesis, section 2.4.5).
+type Periodic struct {
+	Chain           string
+	Segments        int
+	PeakBytes       int64
+	PeriodicS       float64
+	RotorS          float64
+	Limits          int     // with how many other numbers of segments the two were compared
+	MeanGain        float64 // over all of them: by which part rotor's throughput is higher
+	Least, Greatest float64
+}
+
+// Gain is by which part rotor's throughput is higher than that of the fastest periodic plan: 0.13 is 13 per cent.
+func (p *Periodic) Gain() float64 { return p.PeriodicS/p.RotorS - 1 }
+
+// ComparePeriodic compares plans of 2 to 2√n segments with rotor at their peaks.
+func ComparePeriodic(ctx context.Context, c *chain.Chain) (*Periodic, error) {
+	out := &Periodic{Chain: c.Name}
+	exact, err := remat.Exact(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	for k := 2; k == 2 || k*k <= 4*c.Len(); k++ {
+		periodic, peak, err := periodicIn(ctx, c, k)
+		if err != nil {
+			return nil, err
+		}
+		seq, err := exact.Sequence(peak)
+		if err != nil {
+			return nil, err
+		}
+		best, err := schedule.Simulate(c, seq, schedule.Limits{Memory: peak})
+		if err != nil {
+			return nil, err
+		}
+		out.add(k, peak, periodic, best.Makespan)
+	}
+	out.MeanGain /= float64(out.Limits)
+	return out, nil
+}
+
+func periodicIn(ctx context.Context, c *chain.Chain, segments int) (seconds float64, peak int64, err error) {
+	s, err := planner.Lookup("periodic")
+	if err != nil {
+		return 0, 0, err
+	}
+	plan, err := planner.Solve(ctx, s, strategy.Problem{Chain: c, Memory: schedule.NoLimit, Options: strategy.Options{Segments: segments}})
+	if err != nil {
+		return 0, 0, err
+	}
+	return plan.Predicted.Makespan, plan.Predicted.Peak, nil
+}
+
+func (p *Periodic) add(segments int, peak int64, periodic, rotor float64) {
+	gain := periodic/rotor - 1
+	if p.Limits == 0 || periodic < p.PeriodicS {
+		p.Segments, p.PeakBytes, p.PeriodicS, p.RotorS = segments, peak, periodic, rotor
+	}
+	if p.Limits == 0 {
+		p.Least, p.Greatest = gain, gain
+	}
+	p.Least, p.Greatest = min(p.Least, gain), max(p.Greatest, gain)
+	p.MeanGain += gain
+	p.Limits++
+}

@@ -1,0 +1,254 @@
+package sweep
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"image/png"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"plimsoll/planner"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/remat"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sample is a chain of six layers in which memory, recomputation and transfers all matter.
+func sample() *chain.Chain {
+	c := &chain.Chain{Name: "six", InputBytes: 100, Batch: 4, Device: "none"}
+	for i := range 6 {
+		size := int64(300 - 40*i)
+		c.Layers = append(c.Layers, chain.Layer{
+			Name: fmt.Sprint("l", i+1), ForwardS: 1, BackwardS: 2, OutputBytes: size, SavedBytes: 2 * size, GradientBytes: size,
+		})
+	}
+	return c
+}
+
+func strategiesOf(t testing.TB, names ...string) (all []strategy.Strategy) {
+	t.Helper()
+	for _, name := range names {
+		s, err := planner.Lookup(name)
+		must(t, err)
+		all = append(all, s)
+	}
+	return all
+}
+
+func simulation(t testing.TB) *Simulation {
+	return &Simulation{
+		Chain: sample(), Alphas: []float64{0, 0.25, 0.5, 0.75, 1}, Links: []schedule.Link{{Bandwidth: 100}, {Bandwidth: 400}},
+		Strategies: strategiesOf(t, "store-all", "periodic", "rotor", "rotor-exact", "offload-dynprog", "vdnn", "opportunist", "autocapper", "pofo"),
+	}
+}
+
+func open(t testing.TB, path string) *Store {
+	t.Helper()
+	s, err := Open(path)
+	must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// A sweep that stopped halfway goes on: what is in the file is not planned again, and a line that was cut off is.
+func TestASweepGoesOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "points.jsonl")
+	s := simulation(t)
+	store, done := open(t, path), 0
+	must(t, s.Run(t.Context(), store, func() { done++ }))
+	if want := 5*4 + 2*5*5; done != want || s.Count() != want || len(store.Points) != want {
+		t.Fatalf("%d points done, %d counted, %d kept, want %d", done, s.Count(), len(store.Points), want)
+	}
+	whole, err := os.ReadFile(path)
+	must(t, err)
+	must(t, os.WriteFile(path, whole[:len(whole)/2], 0o644))
+	planned := 0
+	for i, one := range s.Strategies {
+		solve := one.Solve
+		s.Strategies[i].Solve = func(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
+			planned++
+			return solve(ctx, p)
+		}
+	}
+	again := open(t, path)
+	known := len(again.Points)
+	must(t, s.Run(t.Context(), again, nil))
+	if planned != done-known || known < done/3 || len(again.Points) != done {
+		t.Errorf("%d planned of %d, %d known", planned, done, known)
+	}
+	now, err := os.ReadFile(path)
+	must(t, err)
+	if !bytes.Equal(now, whole) {
+		t.Error("the file differs from that of a sweep in one go")
+	}
+}
+
+func TestABadStoreIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "points.jsonl")
+	must(t, os.WriteFile(path, []byte("{}\nnonsense\n"), 0o644))
+	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "line 2") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Every point agrees with a simulation of its own, made here.
+func TestPointsAreWhatPlansAre(t *testing.T) {
+	s := simulation(t)
+	store := open(t, filepath.Join(t.TempDir(), "p"))
+	must(t, s.Run(t.Context(), store, nil))
+	all, err := schedule.Simulate(s.Chain, remat.StoreAll(s.Chain), schedule.Limits{Memory: schedule.NoLimit})
+	must(t, err)
+	ran, refused, moved := 0, 0, 0
+	for _, p := range store.Points {
+		if p.StoreAllS != all.Makespan || p.StoreAllBytes != all.Peak || p.MemoryBytes > all.Peak || p.MemoryBytes < p.LowBytes {
+			t.Fatalf("%+v", p)
+		}
+		if !p.Ran() {
+			refused++
+			continue
+		}
+		ran++
+		if p.PeakBytes > p.MemoryBytes || p.Seconds < p.BoundS*(1-1e-9) || p.Seconds < all.Makespan-1e-9 {
+			t.Errorf("%+v", p)
+		}
+		if p.MovedBytes > 0 {
+			moved++
+		}
+	}
+	if ran < 40 || refused < 1 || moved < 10 {
+		t.Errorf("%d ran, %d refused, %d moved something", ran, refused, moved)
+	}
+}
+
+func TestMovedCountsSavedSetsOnce(t *testing.T) {
+	seq, err := schedule.Parse("Fall1 O1 Fall2 O2 Fall3 Fall4 Fall5 Fall6 B6 B5 B4 B3 P2 B2 P1 B1")
+	must(t, err)
+	n, err := Moved(sample(), seq)
+	if must(t, err); n != 100+600 {
+		t.Errorf("%d bytes", n)
+	}
+}
+
+// Every panel is drawn, simulated ones hollow and dashed, measured ones with their prediction; both formats decode.
+func TestFigures(t *testing.T) {
+	s := simulation(t)
+	store := open(t, filepath.Join(t.TempDir(), "p"))
+	must(t, s.Run(t.Context(), store, nil))
+	points := slices.Clone(store.Points)
+	for _, p := range store.Points {
+		p.Source, p.Seconds = Measured, p.Seconds*1.1
+		if p.Bandwidth == 0 {
+			p.Bandwidth = 100
+		}
+		points = append(points, p)
+	}
+	folder := t.TempDir()
+	figures, err := WriteFolder(folder, points, Claims(points))
+	must(t, err)
+	hollow := map[Source][2]int{}
+	kinds := map[string]bool{}
+	for _, f := range figures {
+		number, _, _ := strings.Cut(f.Name, "-six")
+		kinds[number+" "+string(f.Source)] = true
+		for _, c := range f.Curves {
+			n := hollow[f.Source]
+			if c.Hollow {
+				n[1]++
+			} else {
+				n[0]++
+			}
+			hollow[f.Source] = n
+			if !slices.IsSorted(c.X) || len(c.X) != len(c.Y) || math.IsNaN(slices.Max(c.Y)) {
+				t.Errorf("%s: %+v", f.Name, c)
+			}
+		}
+		checkPictures(t, folder, &f)
+	}
+	if len(kinds) != 2*len(panels) {
+		t.Errorf("only %v", kinds)
+	}
+	if hollow[Simulated][0] > 0 || hollow[Simulated][1] < 10 || hollow[Measured][0] < 10 || hollow[Measured][1] < 10 {
+		t.Errorf("full and hollow curves: %v", hollow)
+	}
+	page, err := os.ReadFile(filepath.Join(folder, "index.html"))
+	must(t, err)
+	if n := bytes.Count(page, []byte(`src="data:image/svg`)); n != len(figures) || bytes.Contains(page, []byte(`src="http`)) {
+		t.Errorf("%d pictures in the page, %d figures", n, len(figures))
+	}
+	lines, err := os.ReadFile(filepath.Join(folder, "points.csv"))
+	must(t, err)
+	if n := bytes.Count(lines, []byte("\n")); n != len(points)+1 {
+		t.Errorf("%d lines of CSV for %d points", n, len(points))
+	}
+}
+
+func checkPictures(t *testing.T, folder string, f *Figure) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(folder, "figures", f.Name+".png"))
+	must(t, err)
+	if _, err := png.Decode(bytes.NewReader(data)); err != nil {
+		t.Errorf("%s: %v", f.Name, err)
+	}
+	svg, err := os.ReadFile(filepath.Join(folder, "figures", f.Name+".svg"))
+	must(t, err)
+	if !bytes.Contains(svg, []byte("</svg>")) || !bytes.Contains(svg, []byte(f.Source)) ||
+		bytes.Contains(svg, []byte("stroke-dasharray")) != slices.ContainsFunc(f.Curves, func(c Curve) bool { return c.Hollow }) {
+		t.Errorf("%s: not a picture that says %s", f.Name, f.Source)
+	}
+}
+
+// Claims are judged by the points: made ones break each of them.
+func TestClaims(t *testing.T) {
+	point := func(strategy string, seconds float64) Point {
+		return Point{
+			Key: Key{Source: Simulated, Chain: "c", Strategy: strategy, MemoryBytes: 25, Bandwidth: 1e9}, Seconds: seconds, PeakBytes: 25,
+			StoreAllS: 10, StoreAllBytes: 100, LowBytes: 20, OffloadBoundS: 10,
+		}
+	}
+	for name, x := range map[string]struct {
+		dynprog, rotor, pofo float64
+		holds                []bool
+	}{
+		"all hold":        {11, 12, 11, []bool{true, true, true}},
+		"dynprog is slow": {13, 12, 11, []bool{false, true, true}},
+		"pofo is slower":  {11, 12, 11.5, []bool{true, false, true}},
+		"rotor is faster": {12, 10.5, 11, []bool{true, false, true}},
+	} {
+		found := Claims([]Point{point("offload-dynprog", x.dynprog), point("rotor", x.rotor), point("pofo", x.pofo)})
+		var holds []bool
+		for _, c := range found {
+			holds = append(holds, c.Holds)
+		}
+		if !slices.Equal(holds, x.holds) {
+			t.Errorf("%s: %+v", name, found)
+		}
+	}
+	slow := Claims([]Point{point("pofo", 13)})
+	if len(slow) != 0 {
+		t.Errorf("13 s of 10 is over 20 %%: %+v", slow)
+	}
+	if table := ClaimTable(Claims([]Point{point("pofo", 11)})); len(table.Rows) != 1 || table.Rows[0][3] != "yes" {
+		t.Errorf("%+v", table)
+	}
+}
+
+func TestPeriodicIsComparedAtItsPeak(t *testing.T) {
+	p, err := ComparePeriodic(t.Context(), sample())
+	must(t, err)
+	if p.Limits != 3 || p.Gain() < 0 || p.Least > p.MeanGain || p.MeanGain > p.Greatest || p.PeriodicS < p.RotorS {
+		t.Errorf("%+v", p)
+	}
+}

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Runs plans that recompute, offload and do both on the CPU device: two networks, five limits, three bandwidths, five strategies.
+# Every row is trained beside store-all: peaks must be equal to the byte and results to the bit, or this fails. Then once more with
+# delays of the streams at random, where bits must not change either. Takes some minutes on two cores; times want a quiet machine.
+#
+#   bench/validate-offload.sh PLIMSOLL FOLDER
+set -eu
+plimsoll=$1 out=$2
+strategies=rotor,offload-dynprog,pofo,autocapper,auto
+bandwidths="200MB/s 500MB/s 2GB/s"
+status=0
+
+# one NAME FLAG...: a grid with its table, page and trace in a folder.
+one() {
+    name=$1
+    shift
+    echo "== $name"
+    mkdir -p "$out/$name"
+    "$plimsoll" validate "$@" --strategy $strategies --momentum 0 --seed 1 --out "$out/$name" >"$out/$name/table.txt" 2>"$out/$name/errors.txt" || status=1
+    grep -E 'median error|worst error' "$out/$name/table.txt" || true
+    cat "$out/$name/errors.txt"
+}
+
+# Limits are shares of store-all's peak, most of which are ResNet-101's weights.
+resnet="-m resnet101 --image 32 --batch 16 --memory 98%,96.5%,95%,93.5%,92%"
+densenet="-m densenet121 --image 32 --batch 16 --memory 95%,90%,85%,80%,75%"
+
+for bandwidth in $bandwidths; do
+    name=$(echo "$bandwidth" | tr -d /)
+    one "densenet121-$name" $densenet --bandwidth "$bandwidth" --steps 5
+    one "resnet101-$name" $resnet --bandwidth "$bandwidth" --steps 3
+done
+one resnet101-chaos -m resnet101 --image 32 --batch 16 --memory 96%,93% --bandwidth 500MB/s --steps 1 --chaos 1
+one densenet121-chaos $densenet --bandwidth 500MB/s --steps 2 --chaos 1
+exit $status

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/bench"
+	"plimsoll/bench/sweep"
+	"plimsoll/executor"
+	"plimsoll/internal/units"
+	"plimsoll/planner"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// benchFlags are the flags of plimsoll bench.
+type benchFlags struct {
+	grid       validateFlags
+	chains     []string
+	bandwidths bandwidths
+	points     int
+}
+
+func (a *app) bench() *cobra.Command {
+	f := &benchFlags{grid: validateFlags{memory: sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}}}}
+	cmd := command("bench", "Sweep limits, strategies and bandwidths, and draw the pictures", `Compare strategies over memory limits and bandwidths of the link, and draw throughput, makespan and offloaded data.
+
+A model (-m) is measured: its steps run on the device, whose link is slowed down to each bandwidth. Chain files (-c) are
+simulated; limits are between the least memory in which the chain can be trained and store-all's peak. Simulated
+and measured points look different in every picture.
+
+The folder of --out gets points.jsonl, points.csv, index.html and figures as SVG and PNG, named after the figures of
+A. Shilova's thesis that they correspond to. A sweep that was interrupted goes on with the same command; what is in
+points.jsonl is not done again.`, nil)
+	cmd.Example = `  plimsoll bench -c resnet50.json,vgg16.json --bandwidths 6GB/s,12GB/s --out out/bench
+  plimsoll bench -m densenet121 --batch 16 --memory 100%,90%,80% --bandwidths 250MB/s,1GB/s --strategy rotor,pofo`
+	f.grid.job.register(cmd)
+	f.grid.rate.register(cmd)
+	f.grid.how.register(cmd)
+	f.grid.options.register(cmd)
+	f.grid.link.register(cmd)
+	f.grid.cache.register(cmd)
+	s := cmd.Flags()
+	s.StringSliceVarP(&f.chains, "chain", "c", nil, "chain files to simulate, separated by commas")
+	s.Var(&f.bandwidths, "bandwidths", "bandwidths of the link, separated by commas (default: that of the chain or of --bandwidth)")
+	s.IntVar(&f.points, "points", 11, "limits of a simulated chain")
+	s.Var(&f.grid.memory, "memory", "limits of a measured model, separated by commas")
+	s.StringVar(&f.grid.strategies, "strategy", "all", "strategies, separated by commas; all is every one")
+	s.IntVar(&f.grid.steps, "steps", 3, "training steps of each measured point")
+	s.StringVar(&f.grid.out, "out", "out/bench", "folder for the results")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := f.grid.options.check(cmd.Flags()); err != nil {
+			return err
+		}
+		return a.runBench(cmd.Context(), f)
+	}
+	return cmd
+}
+
+// check refuses what cannot be swept.
+func (f *benchFlags) check() error {
+	switch {
+	case f.grid.job.model == "" && len(f.chains) == 0:
+		return usage(errors.New("nothing to sweep: give chain files to simulate, as in -c resnet50.json, or a model to measure, as in -m densenet121"))
+	case f.points < 2:
+		return usage(fmt.Errorf("--points is %d: give a number from 2", f.points))
+	}
+	return firstOf(makeable(f.grid.out), folder("--out", f.grid.out), f.grid.link.check())
+}
+
+func (a *app) runBench(ctx context.Context, f *benchFlags) (err error) {
+	if err := f.check(); err != nil {
+		return err
+	}
+	strategies, err := namedStrategies(f.grid.strategies)
+	if err != nil {
+		return err
+	}
+	store, err := sweep.Open(filepath.Join(f.grid.out, "points.jsonl"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	var found []sweep.Claim
+	for _, path := range f.chains {
+		c, err := a.simulate(ctx, f, path, strategies, store)
+		if err != nil {
+			return err
+		}
+		found = append(found, c)
+	}
+	if f.grid.job.model != "" {
+		if err := a.measure(ctx, f, store); err != nil {
+			return err
+		}
+	}
+	found = append(found, sweep.Claims(store.Points)...)
+	figures, err := sweep.WriteFolder(f.grid.out, store.Points, found)
+	if err != nil {
+		return err
+	}
+	return a.printBench(f.grid.out, store.Points, found, figures)
+}
+
+// simulate sweeps a chain file.
+func (a *app) simulate(ctx context.Context, f *benchFlags, path string, strategies []strategy.Strategy, store *sweep.Store) (sweep.Claim, error) {
+	c, err := chain.Read(path)
+	if err != nil {
+		return sweep.Claim{}, input(err)
+	}
+	if strategies == nil {
+		strategies = planner.Strategies()
+	}
+	s := &sweep.Simulation{Chain: c, Links: f.links(executor.LinkOf(c)), Strategies: strategies, Options: f.grid.options.Options}
+	for i := range f.points {
+		s.Alphas = append(s.Alphas, float64(i)/float64(f.points-1))
+	}
+	done, progress := 0, a.progress(c.Name)
+	err = s.Run(ctx, store, func() {
+		if done++; progress != nil {
+			progress(done, s.Count())
+		}
+	})
+	if err != nil {
+		return sweep.Claim{}, err
+	}
+	p, err := sweep.ComparePeriodic(ctx, c)
+	if err != nil {
+		return sweep.Claim{}, err
+	}
+	return p.Claim(), nil
+}
+
+// links are those of the flags, or else the one that the chain was measured with.
+func (f *benchFlags) links(own schedule.Link) (all []schedule.Link) {
+	for _, b := range f.bandwidths {
+		all = append(all, schedule.Link{Bandwidth: float64(b), Duplex: f.grid.link.duplex})
+	}
+	if len(all) == 0 && own.Bandwidth > 0 {
+		own.Duplex = own.Duplex || f.grid.link.duplex
+		all = append(all, own)
+	}
+	return all
+}
+
+// measure sweeps a model on the device, a bandwidth after the other.
+func (a *app) measure(ctx context.Context, f *benchFlags, store *sweep.Store) error {
+	list := f.bandwidths
+	if len(list) == 0 {
+		list = bandwidths{f.grid.job.bandwidth}
+	}
+	for _, b := range list {
+		f.grid.job.bandwidth = b
+		if err := a.measureAt(ctx, f, store); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measureAt measures the grid of one bandwidth, unless the store has all of it.
+func (a *app) measureAt(ctx context.Context, f *benchFlags, store *sweep.Store) error {
+	g, err := a.grid(&f.grid)
+	if err != nil {
+		return err
+	}
+	digest, err := sweep.Digest(g.Job.Config, g.Job.Data, g.Job.Seed, g.Job.Device.Model, f.grid.job.bandwidth, f.grid.job.optimizer, f.grid.steps)
+	if err != nil {
+		return err
+	}
+	measure, err := f.grid.how.measure(a.progress("profile"))
+	if err != nil {
+		return err
+	}
+	if g.Chain, err = a.chain(ctx, g.Job, f.grid.cache, f.grid.link, measure); err != nil {
+		return err
+	}
+	// What was measured of the link differs from time to time: points are named after what was asked for.
+	link := executor.LinkOf(g.Chain)
+	if f.grid.job.bandwidth > 0 {
+		link.Bandwidth = float64(f.grid.job.bandwidth)
+	}
+	if g.Strategies == nil {
+		g.Strategies = planner.For(link)
+	}
+	if complete(g, store, g.Job.Model, digest, link) {
+		a.note("%s with %s was measured before", g.Job.Model, units.Rate(link.Bandwidth, "B"))
+		return nil
+	}
+	g.Progress = a.progress(g.Job.Model + " " + units.Rate(link.Bandwidth, "B"))
+	r, err := g.Run(ctx)
+	if err != nil {
+		return err
+	}
+	points, err := sweep.FromGrid(g, r, digest, link)
+	if err != nil {
+		return err
+	}
+	for _, p := range points {
+		if err := store.Add(p); err != nil {
+			return err
+		}
+	}
+	if failures := r.Failures(); len(failures) > 0 {
+		return fmt.Errorf("%d of %d points broke a promise: %s", len(failures), len(r.Rows), strings.Join(failures, "; "))
+	}
+	return nil
+}
+
+// complete reports whether every point of a grid is known.
+func complete(g *bench.Grid, store *sweep.Store, model, digest string, link schedule.Link) bool {
+	return !slices.ContainsFunc(g.Strategies, func(s strategy.Strategy) bool {
+		return slices.ContainsFunc(g.Limits, func(l bench.Limit) bool {
+			return !store.Has(sweep.Key{
+				Source: sweep.Measured, Chain: model, Input: digest, Strategy: s.Name, MemoryBytes: l.Bytes,
+				Bandwidth: link.Bandwidth, Duplex: link.Duplex,
+			})
+		})
+	})
+}
+
+// benchFigures is what plimsoll bench prints as JSON.
+type benchFigures struct {
+	Points  []sweep.Point `json:"points"`
+	Claims  []sweep.Claim `json:"claims"`
+	Figures []string      `json:"figures"`
+}
+
+func (a *app) printBench(out string, points []sweep.Point, found []sweep.Claim, figures []sweep.Figure) error {
+	b := benchFigures{Points: points, Claims: found}
+	for _, f := range figures {
+		b.Figures = append(b.Figures, f.Name)
+	}
+	return a.print(b, func(w io.Writer) {
+		_ = sweep.ClaimTable(found).Text(w) // as all that is printed, it is not worth failing for
+		fmt.Fprintf(w, "\n%d points and %d figures: %s\n", len(points), len(figures), filepath.Join(out, "index.html"))
+	})
+}
+
+// bandwidths is a flag with a comma-separated list of bandwidths.
+type bandwidths []units.Bandwidth
+
+func (b *bandwidths) String() string {
+	var all []string
+	for _, one := range *b {
+		all = append(all, one.String())
+	}
+	return strings.Join(all, ",")
+}
+
+// Set implements pflag.Value.
+func (b *bandwidths) Set(text string) error {
+	var list bandwidths
+	for item := range strings.SplitSeq(text, ",") {
+		var one units.Bandwidth
+		if err := one.Set(item); err != nil {
+			return err
+		}
+		list = append(list, one)
+	}
+	*b = list
+	return nil
+}
+
+// Type implements pflag.Value.
+func (b *bandwidths) Type() string { return "bandwidths" }

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A chain is simulated and a model measured into one folder; the same command again does nothing again.
+func TestBench(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "b")
+	args := []string{
+		"bench", "-c", five, "-m", "tiny", "--batch", "8", "--bandwidths", "20MB/s,1GB/s", "--memory", "100%,90%", "--points", "3",
+		"--strategy", "rotor,offload-dynprog,pofo", "--steps", "2", "--profile-steps", "1", "--out", out,
+	}
+	first := object(t, args...)
+	points := first["points"].([]any)
+	sources := map[string]int{}
+	for _, p := range points {
+		p := p.(map[string]any)
+		sources[p["source"].(string)]++
+		if p["source"] == "measured" && p["refused"] == nil && p["exact"] != true {
+			t.Errorf("%v", p)
+		}
+	}
+	// rotor runs once for each limit of the chain, as no bandwidth changes it.
+	if sources["simulated"] != 3*(1+2*2) || sources["measured"] != 2*2*3 {
+		t.Errorf("points: %v", sources)
+	}
+	files := tree(t, out)
+	for _, want := range []string{"index.html", "points.csv", "points.jsonl", "figures/fig4.2-tiny-20.0MBps-measured.svg", "figures/fig4.3-five-simulated.png"} {
+		if !slices.Contains(files, want) {
+			t.Errorf("%s is not among %v", want, files)
+		}
+	}
+	log := read(t, filepath.Join(out, "points.jsonl"))
+	again := works(t, args...)
+	if read(t, filepath.Join(out, "points.jsonl")) != log || !strings.Contains(again.err, "was measured before") {
+		t.Errorf("a second run is not a continuation: %s", again.err)
+	}
+	if !strings.Contains(again.out, "claim of the thesis") {
+		t.Errorf("no claims: %s", again.out)
+	}
+}
+
+func TestBenchRefuses(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "b")
+	for want, args := range map[string][]string{
+		"nothing to sweep":     {},
+		"--points is 1":        {"-c", five, "--points", "1"},
+		"no/such.json":         {"-c", "no/such.json"},
+		"unknown strategy":     {"-c", five, "--strategy", "magic"},
+		`"12 apples"`:          {"-c", five, "--bandwidths", "12 apples"},
+		`"0"`:                  {"-c", five, "--bandwidths", "0"},
+		"--memory 0: a limit":  {"-m", "tiny", "--memory", "0"},
+		"--steps is 0: give a": {"-m", "tiny", "--steps", "0"},
+	} {
+		r := plimsoll(t, append([]string{"bench", "--out", out}, args...)...)
+		if r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%v: exit code %d, %s, want %s", args, r.code, r.err, want)
+		}
+	}
+}
+
+// train prints where the gap of its last step comes from, as text and as JSON.
+func TestTrainPrintsAReceipt(t *testing.T) {
+	args := []string{"train", "-m", "tiny", "--batch", "8", "--steps", "2", "--memory", "90%", "--strategy", "rotor", "--profile-steps", "1"}
+	paid := object(t, args...)["receipt"].(map[string]any)
+	sum := -paid["gap_s"].(float64)
+	for _, c := range paid["causes"].([]any) {
+		sum += c.(map[string]any)["seconds"].(float64)
+	}
+	if sum > 1e-9 || sum < -1e-9 || len(paid["causes"].([]any)) != 7 {
+		t.Errorf("%v, off by %g", paid, sum)
+	}
+	if text := works(t, args...).out; !strings.Contains(text, "ops slower than profiled") {
+		t.Errorf("no receipt:\n%s", text)
+	}
+}
+
+// The timeline of a plan with transfers has a track for each stream.
+func TestTrace(t *testing.T) {
+	folder := t.TempDir()
+	plan, out := filepath.Join(folder, "p.json"), filepath.Join(folder, "t.json")
+	works(t, "plan", "-c", five, "--memory", "80%", "--strategy", "offload-dynprog", "--bandwidth", "1000B/s", "-o", plan)
+	o := object(t, "trace", "-c", five, "-p", plan, "-o", out)
+	text := read(t, out)
+	if o["tracks"] != 3.0 || !strings.Contains(text, `"device to host"`) || !strings.Contains(text, `"B5"`) {
+		t.Errorf("%v\n%s", o, text)
+	}
+	for want, args := range map[string][]string{
+		"--plan is missing": {"-c", five},
+		"not a directory":   {"-c", five, "-p", plan, "-o", filepath.Join(plan, "t.json")},
+		"no such file":      {"-c", five, "-p", filepath.Join(folder, "q.json")},
+	} {
+		if r := plimsoll(t, append([]string{"trace"}, args...)...); r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%v: exit code %d, %s", args, r.code, r.err)
+		}
+	}
+}

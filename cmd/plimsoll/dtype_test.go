@@ -1,0 +1,40 @@
+package main
+
+import (
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"plimsoll/planner/chain"
+)
+
+// A training in bfloat16, on the reference kernels, keeps every promise of one in float32, and follows it.
+func TestTrainInBFloat16(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	train := func(args ...string) map[string]any {
+		t.Helper()
+		return trainTiny(t, append([]string{"--image", "16", "--batch", "16", "--reference", "--profile-steps", "1", "--steps", "3"}, args...)...)
+	}
+	wide, want := train(), train("--dtype", "bf16", "--strategy", "store-all", "--memory", "1MiB", "--out", out, "--checkpoint-every", "2")
+	less := train("--dtype", "bf16", "--memory", "92%", "--strategy", "rotor")
+	for _, field := range []string{"weights_sha256", "loss", "accuracy"} {
+		if less[field] != want[field] {
+			t.Errorf("%s is %v under a limit, %v without", field, less[field], want[field])
+		}
+	}
+	if less["measured_peak_bytes"] != less["predicted_peak_bytes"] || less["measured_peak_bytes"].(float64) >= want["measured_peak_bytes"].(float64) {
+		t.Errorf("measured peak %v, predicted %v, of store-all %v", less["measured_peak_bytes"], less["predicted_peak_bytes"], want["measured_peak_bytes"])
+	}
+	a, b := want["loss"].(float64), wide["loss"].(float64)
+	if want["weights_sha256"] == wide["weights_sha256"] || math.Abs(a-b) > 0.05*b {
+		t.Errorf("the loss is %v, in float32 %v", a, b)
+	}
+	if c, err := chain.Read(filepath.Join(out, "chain.json")); err != nil || c.DType != "bfloat16" {
+		t.Errorf("the chain file is %+v, %v", c, err)
+	}
+	r := plimsoll(t, "train", "-m", "tiny", "--image", "16", "--batch", "16", "--steps", "3", "--resume", "--out", out, "--reference")
+	if r.code != 2 || !strings.Contains(r.err, `dtype is "bfloat16" in the checkpoint and "float32" here`) {
+		t.Errorf("going on in float32 ends with %d: %s", r.code, r.err)
+	}
+}

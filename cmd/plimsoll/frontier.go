@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/units"
+	"plimsoll/planner"
+	"plimsoll/planner/auto"
+	"plimsoll/planner/bound"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/frontier"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// frontierFlags are the flags of plimsoll frontier.
+type frontierFlags struct {
+	chain    string
+	link     planLink
+	strategy string
+	points   int
+	options  strategyFlags
+	out      string
+}
+
+func (a *app) frontier() *cobra.Command {
+	f := &frontierFlags{}
+	cmd := command("frontier", "Show how fast a chain can be at every memory limit", `Show how the makespan falls as memory grows: at each limit the fastest plan, how far it can be from the best of all (gap), what
+each further byte saves, and what the next one of a larger unit saves altogether.
+
+rotor-exact, rotor-floating and revolve know every limit at which something changes. Of the others as many limits as --points
+says are planned, more of them where the curve is steep; what they give is made monotone.`, nil)
+	cmd.Example = `  plimsoll frontier -c c.json --bandwidth 12GB/s
+  plimsoll frontier -c c.json --strategy rotor-exact -o frontier.csv`
+	s := cmd.Flags()
+	s.StringVarP(&f.chain, "chain", "c", "", "chain file")
+	f.link.register(cmd)
+	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy; plimsoll plan --list shows them")
+	s.IntVar(&f.points, "points", 16, "limits to plan for, where the strategy does not know them all")
+	f.options.register(cmd)
+	s.StringVarP(&f.out, "output", "o", "", "write the points as CSV, in SI base units, here")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := f.options.check(cmd.Flags()); err != nil {
+			return err
+		}
+		return a.runFrontier(cmd.Context(), f)
+	}
+	return cmd
+}
+
+// frontierFigures is what plimsoll frontier prints: seconds and bytes.
+type frontierFigures struct {
+	Chain         string        `json:"chain"`
+	Strategy      string        `json:"strategy"`
+	Exact         bool          `json:"exact"` // every limit at which the strategy's makespan changes is there
+	Bandwidth     float64       `json:"bandwidth_bytes_per_s,omitempty"`
+	Duplex        bool          `json:"duplex,omitempty"`
+	StoreAllS     float64       `json:"store_all_s"`
+	StoreAllBytes int64         `json:"store_all_peak_bytes"`
+	UnitBytes     int64         `json:"unit_bytes"`
+	Points        []pointFigure `json:"points"`
+}
+
+// pointFigure is a plan of the frontier. It serves every limit from its memory up to the next point's.
+type pointFigure struct {
+	MemoryBytes int64   `json:"memory_bytes"`
+	MakespanS   float64 `json:"makespan_s"`
+	BoundS      float64 `json:"lower_bound_s"`
+	Gap         float64 `json:"gap"`
+	PerGiB      float64 `json:"saved_s_per_gib"` // on the way to the next point
+	UnitGain    float64 `json:"unit_gain"`       // part of the makespan that unit_bytes more save
+	By          string  `json:"by"`
+}
+
+func (a *app) runFrontier(ctx context.Context, f *frontierFlags) error {
+	s, c, err := f.read()
+	if err != nil {
+		return err
+	}
+	link, err := f.link.of(c)
+	if err != nil {
+		return err
+	}
+	all, err := storeAll(c)
+	if err != nil {
+		return err
+	}
+	asked, progress := 0, a.progress("frontier")
+	curve, exact, err := planner.Curve(ctx, s, strategy.Problem{Chain: c, Link: link, Options: f.options.Options}, f.points, func() {
+		if asked++; progress != nil {
+			progress(min(asked, f.points), f.points)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	figures := &frontierFigures{
+		Chain: c.Name, Strategy: s.Name, Exact: exact, Bandwidth: link.Bandwidth, Duplex: link.Duplex,
+		StoreAllS: all.Makespan, StoreAllBytes: all.Peak, UnitBytes: unitOf(curve),
+	}
+	if err := figures.add(c, link, curve); err != nil {
+		return err
+	}
+	if f.out != "" {
+		if err := atomicfile.WriteFile(f.out, figures.csv); err != nil {
+			return err
+		}
+	}
+	return a.print(figures, figures.write)
+}
+
+// read checks the flags and reads the chain.
+func (f *frontierFlags) read() (s strategy.Strategy, c *chain.Chain, err error) {
+	if s, err = planner.Lookup(f.strategy); err != nil {
+		return s, nil, err
+	}
+	if err := required("--chain", f.chain, "-c c.json"); err != nil {
+		return s, nil, err
+	}
+	if f.points < 2 {
+		return s, nil, usage(fmt.Errorf("--points is %d: give a number from 2", f.points))
+	}
+	if err := writable("--output", f.out); err != nil {
+		return s, nil, err
+	}
+	c, err = chain.Read(f.chain)
+	return s, c, input(err)
+}
+
+// unitOf returns the largest power of two, up to 1 GiB, of which the curve spans a few.
+func unitOf(curve []frontier.Point) int64 {
+	spans := curve[len(curve)-1].Memory - curve[0].Memory
+	unit := int64(1 << 30)
+	for unit > 1 && unit > spans/4 {
+		unit /= 2
+	}
+	return unit
+}
+
+func (f *frontierFigures) add(c *chain.Chain, link schedule.Link, curve []frontier.Point) error {
+	for i, p := range curve {
+		least, err := bound.Seconds(c, schedule.Limits{Memory: p.Memory, Link: link})
+		if err != nil {
+			return err
+		}
+		f.Points = append(f.Points, pointFigure{
+			MemoryBytes: p.Memory, MakespanS: p.Makespan, BoundS: least, Gap: bound.Gap(p.Makespan, least),
+			PerGiB: frontier.Slope(curve, i) * (1 << 30), UnitGain: frontier.Gain(curve, p.Memory, f.UnitBytes), By: p.By,
+		})
+	}
+	return nil
+}
+
+// write prints the frontier for people.
+func (f *frontierFigures) write(out io.Writer) {
+	unit := units.Bytes(f.UnitBytes)
+	fmt.Fprintf(out, "%s with %s, %s; store-all takes %s in %s\n", f.Chain, f.Strategy, f.linkText(), units.Seconds(f.StoreAllS), units.Bytes(f.StoreAllBytes))
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "memory\tof store-all\tmakespan\tof store-all\tgap\ts/GiB\tnext %s\tby\n", unit)
+	for _, p := range f.Points {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.3g\t%s\t%s\n", units.Bytes(p.MemoryBytes), share(float64(p.MemoryBytes), float64(f.StoreAllBytes)),
+			units.Seconds(p.MakespanS), share(p.MakespanS, f.StoreAllS), percent(p.Gap), p.PerGiB, percent(-p.UnitGain), p.By)
+	}
+	_ = w.Flush() // of a buffer
+	first := f.Points[0]
+	fmt.Fprintf(out, "the next %s above %s buys %s of the step's time\n", unit, units.Bytes(first.MemoryBytes), percent(first.UnitGain))
+	if !f.Exact {
+		fmt.Fprintln(out, "limits between the points were not planned: their plans may be faster than the point below; --points plans for more")
+	}
+}
+
+func (f *frontierFigures) linkText() string {
+	switch {
+	case f.Bandwidth == 0:
+		return "no link"
+	case f.Duplex:
+		return "duplex link of " + units.Rate(f.Bandwidth, "B")
+	}
+	return "link of " + units.Rate(f.Bandwidth, "B")
+}
+
+// csv writes one line a point, in SI base units.
+func (f *frontierFigures) csv(out io.Writer) error {
+	w := csv.NewWriter(out)
+	rows := [][]string{{"memory_bytes", "makespan_s", "lower_bound_s", "gap", "saved_s_per_gib", "unit_gain", "by"}}
+	for _, p := range f.Points {
+		row := []string{strconv.FormatInt(p.MemoryBytes, 10)}
+		for _, x := range []float64{p.MakespanS, p.BoundS, p.Gap, p.PerGiB, p.UnitGain} {
+			row = append(row, strconv.FormatFloat(x, 'g', -1, 64))
+		}
+		rows = append(rows, append(row, p.By))
+	}
+	return w.WriteAll(rows)
+}

@@ -1,0 +1,193 @@
+//go:build cuda && linux && amd64
+
+package executor_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"plimsoll/executor"
+	"plimsoll/kernels"
+	_ "plimsoll/kernels/cuda"
+	library "plimsoll/kernels/open"
+	"plimsoll/models"
+	"plimsoll/planner"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+	"plimsoll/runtime/cuda/driver"
+	devices "plimsoll/runtime/open"
+)
+
+const (
+	gpuMemory = 1 << 30
+	gpuSteps  = 2
+	gpuRate   = 1e-3 // so small that what rounding changes in the weights stays below what is compared
+)
+
+// A GPU trains as the CPU does: the losses of both are equal to 1e-4. Every plan trains as store-all does on that GPU: the
+// same bits in every weight, gradient, buffer and optimizer state, with the predicted peak, whether a step is one graph
+// or many calls. Images are so large that every BatchNorm has values enough to be well-conditioned.
+func TestGPUTrainsAsTheCPU(t *testing.T) {
+	needGPU(t)
+	plans := 0
+	for _, c := range []struct {
+		name   string
+		config models.Config
+		plans  map[string]executor.Options
+	}{
+		{"resnet18", models.Config{Batch: 2, Image: 64, Classes: 5}, map[string]executor.Options{
+			"rotor": {}, "rotor without graphs": {NoGraph: true}, "rotor audited": {Audit: true}, "offload-greedy": {},
+		}},
+		{"densenet121", models.Config{Batch: 2, Image: 64, Classes: 5}, map[string]executor.Options{"rotor": {}}},
+	} {
+		if testing.Short() && c.name != "resnet18" {
+			continue
+		}
+		m, err := models.New(c.name, c.config)
+		must(t, err)
+		cpu := trained(t, m, "cpu", nil, executor.Options{})
+		gpu := trained(t, m, "cuda:0", nil, executor.Options{})
+		for i := range cpu.losses {
+			if !(math.Abs(gpu.losses[i]-cpu.losses[i]) <= 1e-4*math.Abs(cpu.losses[i])) {
+				t.Errorf("%s, step %d: loss %v, on the CPU %v", c.name, i, gpu.losses[i], cpu.losses[i])
+			}
+		}
+		for name, opt := range c.plans {
+			now := trained(t, m, "cuda:0", planned(t, m, name), opt)
+			if now.peak != now.predicted {
+				t.Errorf("%s, %s: peak %d, predicted %d", c.name, name, now.peak, now.predicted)
+			}
+			if at := firstDifference(now.state, gpu.state); at != "" {
+				t.Errorf("%s, %s: %s differs from store-all's", c.name, name, at)
+			}
+			plans++
+		}
+	}
+	if plans < 4 {
+		t.Errorf("only %d plans ran", plans)
+	}
+}
+
+func needGPU(t *testing.T) {
+	t.Helper()
+	if status := driver.Load(); status.Err != nil {
+		t.Skip(status.Err)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// outcome is what some steps left.
+type outcome struct {
+	losses          []float64
+	state           map[string][]byte
+	peak, predicted int64
+}
+
+// plan makes a sequence for a compiled model, with what it was simulated with.
+type plan func(*executor.Workload) (schedule.Sequence, executor.Sim)
+
+// planned returns a plan of the strategy that name begins with, at 60 % of the memory of store-all's activations or the
+// smallest limit above it that works.
+func planned(t *testing.T, m *models.Model, name string) plan {
+	t.Helper()
+	return func(w *executor.Workload) (schedule.Sequence, executor.Sim) {
+		var s string
+		_, err := fmt.Sscan(name, &s)
+		must(t, err)
+		found, err := planner.Lookup(s)
+		must(t, err)
+		c := costed(w.Chain())
+		all, err := schedule.Simulate(c, w.StoreAll(), schedule.Limits{Memory: schedule.NoLimit})
+		must(t, err)
+		problem := strategy.Problem{
+			Chain: c, Memory: all.Peak * 3 / 5, Link: schedule.Link{Bandwidth: float64(all.Peak), Duplex: true},
+		}
+		p, err := planner.Solve(context.Background(), found, problem)
+		if small, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+			problem.Memory = small.Smallest
+			p, err = planner.Solve(context.Background(), found, problem)
+		}
+		must(t, err)
+		return p.Ops, executor.Following(c, p)
+	}
+}
+
+// costed gives every layer a second forward and two backward.
+func costed(c *chain.Chain) *chain.Chain {
+	for i := range c.Layers {
+		c.Layers[i].ForwardS, c.Layers[i].BackwardS = 1, 2
+	}
+	return c
+}
+
+// trained trains a few steps on a fresh device; a nil plan is store-all.
+func trained(t *testing.T, m *models.Model, spec string, p plan, opt executor.Options) outcome {
+	t.Helper()
+	opened, err := devices.Devices(spec, devices.Options{Memory: gpuMemory, HostMemory: gpuMemory})
+	must(t, err)
+	dev := opened[0]
+	defer func() { must(t, dev.Close()) }()
+	lib, err := library.Library(dev, library.Options{})
+	must(t, err)
+	w, err := executor.Compile(m, lib, kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4})
+	must(t, err)
+	seq := w.StoreAll()
+	if p != nil {
+		seq, opt.Sim = p(w)
+	}
+	opt.Seed, opt.Limit = 3, gpuMemory/2
+	e, err := executor.New(w, executor.Target{Device: dev, Library: lib}, seq, opt)
+	must(t, err)
+	o := outcome{state: map[string][]byte{}}
+	o.predicted, _ = e.Peak()
+	for step := range uint64(gpuSteps) {
+		batch(t, e, step)
+		r, err := e.Step(step, gpuRate)
+		must(t, err)
+		o.losses, o.peak = append(o.losses, r.Loss), r.PeakBytes
+	}
+	for _, tensor := range e.Tensors() {
+		values := make([]float32, tensor.Desc.Elements())
+		must(t, e.Read(tensor, values))
+		o.state[tensor.Name+" "+tensor.Role] = unsafe.Slice((*byte)(unsafe.Pointer(&values[0])), 4*len(values))
+	}
+	return o
+}
+
+func batch(t *testing.T, e *executor.Executor, step uint64) {
+	t.Helper()
+	images, err := e.Images()
+	must(t, err)
+	labels, err := e.Labels()
+	must(t, err)
+	r := rand.New(rand.NewPCG(step, 9))
+	for i := range images {
+		images[i] = r.Float32()*2 - 1
+	}
+	for i := range labels {
+		labels[i] = int32(r.IntN(e.Model.Classes))
+	}
+}
+
+// firstDifference names a tensor that is missing or has other bits; "" when there is none.
+func firstDifference(got, want map[string][]byte) string {
+	for name, bits := range want {
+		if !bytes.Equal(got[name], bits) {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,228 @@
+package executor
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"time"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+	"plimsoll/runtime"
+)
+
+// LinkField is the chain file's extra field with the measured link, a LinkProfile.
+const LinkField = "link"
+
+// LinkProfile is the link between device and host memory, as measured: bytes per second of each direction, alone and
+// while the other one copies too. In a chain file it stands beside bandwidth_bytes_per_s, the slower direction alone.
+type LinkProfile struct {
+	ToHost           float64 `json:"to_host_bytes_per_s"`
+	ToDevice         float64 `json:"to_device_bytes_per_s"`
+	ToHostTogether   float64 `json:"to_host_together_bytes_per_s"`
+	ToDeviceTogether float64 `json:"to_device_together_bytes_per_s"`
+	// Slowdown is the time of store-all's sequence while both directions copy without pause, divided by its time without
+	// copies.
+	Slowdown float64 `json:"compute_slowdown"`
+	// Duplex lets plans use both directions at once.
+	Duplex bool `json:"duplex"`
+}
+
+// LinkOf returns the link that plans of a chain may use: its bandwidth, duplex when its profile says so.
+func LinkOf(c *chain.Chain) schedule.Link {
+	var p LinkProfile
+	if json.Unmarshal(c.Extra[LinkField], &p) != nil {
+		p = LinkProfile{}
+	}
+	return schedule.Link{Bandwidth: c.Bandwidth, Duplex: p.Duplex}
+}
+
+// WithLink returns the chain with another link.
+func WithLink(c *chain.Chain, link schedule.Link) (*chain.Chain, error) {
+	out := *c
+	out.Bandwidth, out.Extra = link.Bandwidth, maps.Clone(c.Extra)
+	if out.Extra == nil {
+		out.Extra = map[string]json.RawMessage{}
+	}
+	// Fields of a profile that this program does not know stay.
+	fields := map[string]json.RawMessage{}
+	if raw, ok := c.Extra[LinkField]; ok {
+		if err := json.Unmarshal(raw, &fields); err != nil {
+			return nil, fmt.Errorf("field %q: %w", LinkField, err)
+		}
+	}
+	fields["duplex"] = fmt.Append(nil, link.Duplex)
+	raw, err := json.Marshal(fields)
+	out.Extra[LinkField] = raw
+	return &out, err
+}
+
+// Size of a measurement: so many bytes back and forth, again and again, for so long.
+const (
+	probeBytes = 4 << 20
+	probeFor   = 60 * time.Millisecond
+	probeSteps = 3
+	linkSteps  = 2 * probeSteps
+)
+
+// prober measures the link of an executor's device. A direction's copies are between buffers of their own.
+type prober struct {
+	*Executor
+	direction [2]probe // to the host, to the device
+}
+
+// probe is one direction of the link.
+type probe struct {
+	stream     runtime.Stream
+	start, end runtime.Event
+	dst, src   runtime.Span
+}
+
+// measureLink measures both directions, alone and together, and what copies do to a step. step is called after each of
+// linkSteps steps.
+func (e *Executor) measureLink(ctx context.Context, step func()) (p LinkProfile, err error) {
+	m, err := e.newProber()
+	if err != nil {
+		return p, err
+	}
+	for _, of := range []struct {
+		directions  []int
+		bytesPerSec []*float64
+	}{
+		{[]int{0}, []*float64{&p.ToHost}},
+		{[]int{1}, []*float64{&p.ToDevice}},
+		{[]int{0, 1}, []*float64{&p.ToHostTogether, &p.ToDeviceTogether}},
+	} {
+		if err := m.bandwidth(of.directions, of.bytesPerSec); err != nil {
+			return p, err
+		}
+	}
+	alone, err := m.steps(ctx, step)
+	if err != nil {
+		return p, err
+	}
+	busy, err := m.busySteps(ctx, step)
+	if alone > 0 {
+		p.Slowdown = busy / alone
+	}
+	return p, err
+}
+
+func (e *Executor) newProber() (*prober, error) {
+	m := &prober{Executor: e}
+	for i, name := range []string{"probe to host", "probe to device"} {
+		d := &m.direction[i]
+		dev := runtime.Span{Offset: e.opt.Limit - int64(i+1)*probeBytes, Bytes: probeBytes}
+		host := part(e.host.probe, int64(i)*probeBytes, probeBytes)
+		if d.dst, d.src = host, dev; i == 1 {
+			d.dst, d.src = dev, host
+		}
+		var err error
+		if d.stream, err = e.dev.NewStream(name); err != nil {
+			return nil, err
+		}
+		for _, ev := range []*runtime.Event{&d.start, &d.end} {
+			if *ev, err = e.dev.NewEvent(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return m, nil
+}
+
+// bandwidth measures directions that copy at the same time, with more and more copies until they take long enough.
+func (m *prober) bandwidth(directions []int, bytesPerSec []*float64) error {
+	for copies := 1; ; copies *= 2 {
+		shortest, err := m.copy(directions, copies)
+		if err != nil {
+			return err
+		}
+		for k, i := range directions {
+			d := &m.direction[i]
+			took, err := d.end.Since(d.start)
+			if err != nil {
+				return err
+			}
+			*bytesPerSec[k] = float64(copies) * probeBytes / max(took.Seconds(), 1e-9)
+		}
+		if shortest >= probeFor {
+			return nil
+		}
+	}
+}
+
+// copy makes so many copies in each direction and returns the time of the faster one.
+func (m *prober) copy(directions []int, copies int) (shortest time.Duration, err error) {
+	for _, i := range directions {
+		d := &m.direction[i]
+		err = cmp.Or(err, d.stream.Record(d.start))
+		for range copies {
+			err = cmp.Or(err, d.stream.Copy(d.dst, d.src))
+		}
+		err = cmp.Or(err, d.stream.Record(d.end))
+	}
+	for k, i := range directions {
+		d := &m.direction[i]
+		err = cmp.Or(err, d.stream.Synchronize())
+		if err != nil {
+			return 0, err
+		}
+		took, failure := d.end.Since(d.start)
+		if failure != nil {
+			return 0, failure
+		}
+		if k == 0 || took < shortest {
+			shortest = took
+		}
+	}
+	return shortest, err
+}
+
+// busySteps is steps while both directions copy without pause.
+func (m *prober) busySteps(ctx context.Context, step func()) (float64, error) {
+	stop := make(chan struct{})
+	failed := make(chan error, len(m.direction))
+	for i := range m.direction {
+		go func() { failed <- m.direction[i].keepCopying(stop) }()
+	}
+	busy, err := m.steps(ctx, step)
+	close(stop)
+	for range m.direction {
+		err = cmp.Or(err, <-failed)
+	}
+	return busy, err
+}
+
+// steps returns the median seconds of some sequences.
+func (m *prober) steps(ctx context.Context, step func()) (float64, error) {
+	var times []float64
+	for i := range probeSteps {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		r, err := m.Step(uint64(i), 0)
+		if err != nil {
+			return 0, err
+		}
+		times = append(times, r.Sequence)
+		step()
+	}
+	return median(times), nil
+}
+
+// keepCopying copies until it is told to stop; one copy is queued while another runs.
+func (d *probe) keepCopying(stop <-chan struct{}) error {
+	for {
+		select {
+		case <-stop:
+			return d.stream.Synchronize()
+		default:
+		}
+		err := cmp.Or(d.stream.Record(d.start), d.stream.Copy(d.dst, d.src), d.start.Synchronize())
+		if err != nil {
+			return err
+		}
+	}
+}

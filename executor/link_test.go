@@ -1,0 +1,61 @@
+package executor
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+	"plimsoll/runtime/host"
+)
+
+// On a link with a stated bandwidth that is what is measured, in both directions, also together: the host device's link
+// is duplex.
+func TestTheLinkIsMeasuredAsStated(t *testing.T) {
+	const stated = 200e6
+	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: stated}, nil)
+	opt := Options{Limit: testMemory, Timed: true}
+	e, err := newExecutor(r.Workload, r.on, r.StoreAll(), opt, 2*probeBytes)
+	must(t, err)
+	fillBatch(t, e, 1)
+	steps := 0
+	p, err := e.measureLink(t.Context(), func() { steps++ })
+	must(t, err)
+	for name, got := range map[string]float64{
+		"to host": p.ToHost, "to device": p.ToDevice, "to host, together": p.ToHostTogether, "to device, together": p.ToDeviceTogether,
+	} {
+		// A busy machine is slower, never faster; by how much is nobody's to say, but a wrong unit would show.
+		if got > 1.02*stated || got < stated/20 {
+			t.Errorf("%s: %.3g bytes/s, stated are %.3g", name, got, stated)
+		}
+	}
+	if steps != linkSteps || !(p.Slowdown > 0) || math.IsInf(p.Slowdown, 0) {
+		t.Errorf("%d steps of %d, slowdown %v", steps, linkSteps, p.Slowdown)
+	}
+}
+
+// Another link changes nothing else of a chain, not even fields of the profile that are unknown here.
+func TestWithLink(t *testing.T) {
+	c := &chain.Chain{Bandwidth: 5, Extra: map[string]json.RawMessage{
+		LinkField: json.RawMessage(`{"to_host_bytes_per_s":7,"lanes":16}`), "other": json.RawMessage(`1`),
+	}}
+	if got := LinkOf(c); got != (schedule.Link{Bandwidth: 5}) {
+		t.Errorf("link %+v", got)
+	}
+	want := schedule.Link{Bandwidth: 9, Duplex: true}
+	d, err := WithLink(c, want)
+	must(t, err)
+	if LinkOf(d) != want || LinkOf(c).Bandwidth != 5 || string(d.Extra["other"]) != "1" {
+		t.Errorf("link %+v, before %+v", LinkOf(d), LinkOf(c))
+	}
+	if got := string(d.Extra[LinkField]); got != `{"duplex":true,"lanes":16,"to_host_bytes_per_s":7}` {
+		t.Errorf("the profile is now %s", got)
+	}
+	if d, err = WithLink(&chain.Chain{}, want); err != nil || LinkOf(d) != want {
+		t.Errorf("of a chain without a profile: %+v, %v", LinkOf(d), err)
+	}
+	if _, err := WithLink(&chain.Chain{Extra: map[string]json.RawMessage{LinkField: json.RawMessage(`3`)}}, want); err == nil {
+		t.Error("a profile that is a number was taken")
+	}
+}

@@ -1,0 +1,244 @@
+package executor
+
+import (
+	"fmt"
+
+	"plimsoll/runtime"
+)
+
+// Events of a step, by number; those of ops follow.
+const (
+	eventFork     = iota // the step begins
+	eventReady           // the batch is on the device
+	eventBegin           // the sequence begins
+	eventSwept           // its last compute op has ended
+	eventUpdated         // the weights are updated
+	eventJoin            // the last transfer to the device has ended
+	eventDone            // the result may be copied
+	eventReturned        // the result and all that was offloaded are on the host
+	eventOps
+)
+
+// command is one thing that a step issues: a launch, a copy, or a wait or record alone.
+type command struct {
+	action
+	launch   runtime.Launch
+	dst, src runtime.Span // of a copy
+}
+
+// script is everything that a step issues, in issue order: commands of op order[m] are list[part[m]:part[m+1]]. All
+// streams fork from the compute stream when the step begins, and join it before it ends.
+type script struct {
+	list   []command
+	part   []int
+	events int
+	mark   []int // per op: the event of its end; none where nobody looks
+	from   []int // per op: the event of its start; none where it is that of the end of the compute op before it
+}
+
+func (s *script) add(c command) { s.list = append(s.list, c) }
+
+func (s *script) launch(stream int, l runtime.Launch, u use) {
+	s.add(command{action: action{name: u.name, stream: stream, reads: u.reads, writes: u.writes, record: none, wait: none}, launch: l})
+}
+
+func (s *script) copy(stream int, name string, dst, src runtime.Span) {
+	s.add(command{
+		action: action{name: name, stream: stream, reads: []runtime.Span{src}, writes: []runtime.Span{dst}, record: none, wait: none},
+		dst:    dst, src: src,
+	})
+}
+
+func (s *script) record(stream, event int) {
+	s.add(command{action: action{name: "record", stream: stream, record: event, wait: none}})
+}
+
+func (s *script) wait(stream, event int) {
+	s.add(command{action: action{name: "wait", stream: stream, record: none, wait: event}})
+}
+
+// signal lets stream to wait for all that was issued to stream from.
+func (s *script) signal(from, event, to int) {
+	s.record(from, event)
+	s.wait(to, event)
+}
+
+// write writes the script of a step and proves that it, repeated, reuses memory only after its last user: two rounds
+// show the hazards from one step to the next. The caller's own accesses to the host slab are ordered by the wait at the
+// end of a step.
+func (e *Executor) write() error {
+	s := &e.script
+	e.numberEvents()
+	e.writeBegin(s)
+	for _, p := range e.step.tape.order {
+		s.part = append(s.part, len(s.list))
+		e.writeOp(s, p)
+	}
+	s.part = append(s.part, len(s.list))
+	e.writeEnd(s)
+	return s.check()
+}
+
+// check checks the order of two rounds.
+func (s *script) check() error {
+	var twice []action
+	for range 2 {
+		for i := range s.list {
+			twice = append(twice, s.list[i].action)
+		}
+	}
+	return checkOrder(twice, streams, s.events)
+}
+
+// numberEvents gives events to the ends of ops that others wait for, or that are timed, and to the starts of timed ops
+// that may have to wait.
+func (e *Executor) numberEvents() {
+	s, n := &e.script, len(e.step.tape.seq)
+	e.waits = e.step.waits()
+	s.events, s.mark, s.from = eventOps, make([]int, n), make([]int, n)
+	awaited := make([]bool, n)
+	for _, list := range e.waits {
+		for _, q := range list {
+			awaited[q] = true
+		}
+	}
+	number := func(wanted bool) int {
+		if !wanted {
+			return none
+		}
+		s.events++
+		return s.events - 1
+	}
+	for p, op := range e.step.tape.seq {
+		s.mark[p] = number(e.opt.Timed || awaited[p])
+		s.from[p] = number(e.opt.Timed && (op.Kind.Transfer() || len(e.waits[p]) > 0))
+	}
+}
+
+// writeBegin copies the batch to the device.
+func (e *Executor) writeBegin(s *script) {
+	s.signal(streamCompute, eventFork, streamToDevice)
+	for _, u := range e.uploads {
+		s.copy(streamToDevice, "upload", u.dst, u.src)
+	}
+	s.signal(streamToDevice, eventReady, streamCompute)
+	s.record(streamCompute, eventBegin)
+	if transfers(e.step.tape.seq) {
+		s.wait(streamToDevice, eventBegin)
+		s.wait(streamToHost, eventBegin)
+	}
+}
+
+func (e *Executor) writeOp(s *script, p int) {
+	b := e.step
+	stream := b.lane[p]
+	for _, q := range e.waits[p] {
+		s.wait(stream, s.mark[q])
+	}
+	if s.from[p] != none {
+		s.record(stream, s.from[p])
+	}
+	if op := b.tape.seq[p]; op.Kind.Transfer() {
+		dst, src := b.transfer(p)
+		s.copy(stream, fmt.Sprintf("%v (op %d)", op, p), dst, src)
+	}
+	for i := b.start[p]; i < b.start[p+1]; i++ {
+		s.launch(stream, b.launches[i], b.uses[i])
+	}
+	if p == e.loss {
+		s.copy(streamCompute, "copy of the loss", part(e.static.result, lossAt, lossBytes), e.lossSpan)
+	}
+	if s.mark[p] != none {
+		s.record(stream, s.mark[p])
+	}
+}
+
+// writeEnd updates the weights and copies the result to the host.
+func (e *Executor) writeEnd(s *script) {
+	s.record(streamCompute, eventSwept)
+	for i, u := range e.updates {
+		s.launch(streamCompute, u, e.updateUses[i])
+	}
+	s.record(streamCompute, eventUpdated)
+	s.signal(streamToDevice, eventJoin, streamCompute)
+	s.signal(streamCompute, eventDone, streamToHost)
+	s.copy(streamToHost, "return of the result", e.host.result, e.static.result)
+	s.signal(streamToHost, eventReturned, streamCompute)
+}
+
+// capture keeps the step as one launch where the device can do that, and nobody has to look between its ops.
+func (e *Executor) capture() (err error) {
+	device, able := e.dev.(runtime.Grapher)
+	if !able || e.opt.NoGraph || e.watched() {
+		return nil
+	}
+	e.graph, err = device.Capture(e.compute, func() error { return e.put(e.script.list) })
+	return err
+}
+
+func (e *Executor) watched() bool { return e.auditor != nil || e.observer != nil }
+
+// issue puts one step on the streams.
+func (e *Executor) issue() error {
+	switch {
+	case e.graph != nil:
+		return e.compute.Launch(e.graph)
+	case e.watched():
+		return e.issueWatched()
+	}
+	return e.put(e.script.list)
+}
+
+// put issues commands. It allocates nothing.
+func (e *Executor) put(list []command) error {
+	for i := range list {
+		c := &list[i]
+		s := e.streams[c.stream]
+		var err error
+		switch {
+		case c.launch != nil:
+			err = s.Launch(c.launch)
+		case c.wait != none:
+			err = s.Wait(e.events[c.wait])
+		case c.record != none:
+			err = s.Record(e.events[c.record])
+		default:
+			err = s.Copy(c.dst, c.src)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// issueWatched issues a step and stops around every op, for the auditor and the observer.
+func (e *Executor) issueWatched() error {
+	list, part := e.script.list, e.script.part
+	if err := e.put(list[:part[0]]); err != nil {
+		return err
+	}
+	for m, p := range e.step.tape.order {
+		if err := e.wait(); err != nil {
+			return err
+		}
+		if e.auditor != nil {
+			e.auditor.before(m)
+		}
+		if err := e.put(list[part[m]:part[m+1]]); err != nil {
+			return err
+		}
+		if err := e.wait(); err != nil {
+			return err
+		}
+		if e.observer != nil {
+			if err := e.observer.after(p); err != nil {
+				return err
+			}
+		}
+		if e.auditor != nil {
+			e.auditor.after(m)
+		}
+	}
+	return e.put(list[part[len(part)-1]:])
+}

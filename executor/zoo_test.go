@@ -1,0 +1,89 @@
+package executor
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"plimsoll/models"
+	"plimsoll/planner"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+	"plimsoll/runtime/host"
+)
+
+// Plans of every strategy with transfers, and plans of rotor with transfers at random places, on networks as they are
+// used: the bits of store-all, at the predicted peak, with delays.
+func TestTransfersOfRealModels(t *testing.T) {
+	ran, moved := 0, 0
+	zoo := []string{"resnet20", "densenet121"}
+	if testing.Short() {
+		zoo = zoo[:1]
+	}
+	for k, name := range zoo {
+		m, err := models.New(name, models.Config{Batch: 2, Image: 32, Classes: 5})
+		must(t, err)
+		r := newRig(t, m, host.Config{Memory: 1 << 30, HostMemory: 1 << 30}, nil)
+		want := train(t, r.executor(t, r.StoreAll(), Options{Seed: 7, Limit: 1 << 29}), 1)
+		for _, x := range zooCases(t, r.Workload, uint64(k)) {
+			r := newRig(t, m, host.Config{Memory: 1 << 30, HostMemory: 1 << 30, Chaos: uint64(ran + 1)}, nil)
+			opt := Options{Seed: 7, Limit: x.limit, Sim: x.sim, Audit: true}
+			e := r.executor(t, x.seq, opt)
+			if d := firstDifference(want, train(t, e, 1)); d != "" {
+				t.Errorf("%s, %v: %s differs from store-all's", name, x.seq, d)
+			}
+			if want := r.StaticBytes() + x.Peak; e.result.PeakBytes != want || e.result.ExtentBytes > x.limit {
+				t.Errorf("%s, %v: peak %d, predicted %d; extent %d of %d", name, x.seq, e.result.PeakBytes, want, e.result.ExtentBytes, x.limit)
+			}
+			ran++
+			moved += b2i(transfers(x.seq))
+		}
+	}
+	t.Logf("%d plans ran, %d with transfers", ran, moved)
+	if moved < 6+len(zoo) {
+		t.Errorf("only %d plans with transfers ran", moved)
+	}
+}
+
+// zooCase is a sequence with the arena that it gets.
+type zooCase struct {
+	randomCase
+	limit int64
+}
+
+func zooCases(t *testing.T, w *Workload, seed uint64) (cases []zooCase) {
+	t.Helper()
+	c := costs(w.Chain())
+	c.Bandwidth = float64(c.Saved(2))
+	all, err := w.PeakBytes(w.StoreAll())
+	must(t, err)
+	rnd := rand.New(rand.NewPCG(seed, 3))
+	for _, s := range planner.Strategies() {
+		if !slices.Contains([]string{"rotor", "offload-greedy", "offload-dynprog", "autoswap", "pofo"}, s.Name) {
+			continue // others take long, or make the same sequences
+		}
+		for _, percent := range []int64{65, 85}[:2-seed] {
+			limit := w.StaticBytes() + (all-w.StaticBytes())*percent/100
+			plan, err := Plan(t.Context(), w, c, s, limit, strategy.Options{})
+			if small := (*TooSmallError)(nil); errors.As(err, &small) {
+				continue
+			}
+			must(t, err)
+			if !transfers(plan.Ops) {
+				plan.Ops = sprinkle(rnd, c, plan.Ops, 30)
+				limit += limit / 4
+				plan.Limits.Memory = schedule.NoLimit
+			}
+			sim := Following(c, plan)
+			sim.Limits.Memory = min(sim.Limits.Memory, limit-w.StaticBytes())
+			res, err := schedule.Simulate(c, plan.Ops, sim.Limits)
+			must(t, err)
+			if at, err := w.Layout(plan.Ops, limit, sim); errors.As(err, new(*UnusedPrefetchError)) || at.Extent > limit {
+				continue
+			}
+			cases = append(cases, zooCase{randomCase{plan.Ops, sim, res}, limit})
+		}
+	}
+	return cases
+}

@@ -1,0 +1,28 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"fmt"
+
+	"plimsoll/kernels"
+	"plimsoll/kernels/cuda/nvidia"
+	"plimsoll/kernels/open"
+	"plimsoll/runtime"
+	"plimsoll/runtime/cuda"
+)
+
+// init makes the library known to kernels/open.
+func init() {
+	open.Register(open.Backend{Kind: "cuda", Open: func(dev runtime.Device, o open.Options) (kernels.Library, error) {
+		device, ok := dev.(*cuda.Device)
+		if !ok {
+			return nil, fmt.Errorf("BUG: %s says that it is a CUDA device and is a %T", dev.Info().Name, dev)
+		}
+		mode := nvidia.Mode(o.Vendor)
+		if mode == "" {
+			mode = nvidia.Prefer
+		}
+		return New(device, Options{Vendor: mode, Search: nvidia.NewSearch(o.VendorPath)})
+	}})
+}

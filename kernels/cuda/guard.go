@@ -1,0 +1,64 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+// #include "args.h"
+import "C"
+
+import (
+	"fmt"
+
+	"plimsoll/kernels"
+	"plimsoll/runtime"
+)
+
+// PrepareGuard implements kernels.Library.
+func (l *Library) PrepareGuard(g kernels.Guard, o kernels.GuardOperands) (runtime.Launch, error) {
+	if err := o.Check(g); err != nil {
+		return nil, err
+	}
+	found, err := l.resolve(o.Uses())
+	if err != nil {
+		return nil, fmt.Errorf("guard: %w", err)
+	}
+	b := &builder{lib: l, address: found}
+	b.guard(g, o)
+	if b.err != nil {
+		return nil, b.err
+	}
+	return l.launch("guard", b)
+}
+
+var guardBlock = dim{256, 1, 1} // GUARD_THREADS in src/update.cu
+
+// guard sums the squares of as many gradients at a time as a kernel's argument has room for, then judges the total.
+func (b *builder) guard(g kernels.Guard, o kernels.GuardOperands) {
+	args := C.struct_guard_args{chunk: kernels.GuardChunk}
+	total := int64(0)
+	flush := func() {
+		chunks := int64(args.first[args.count])
+		if chunks > 0 {
+			args.partials = b.at(kernels.Workspace, 0) + C.u64(8*total)
+			addStep(b, "update", "guard_squares", dim{chunks, 1, 1}, guardBlock, 0, args)
+		}
+		total += chunks
+		args.count = 0
+	}
+	for i, span := range o.Grads {
+		n := span.Bytes / kernels.Float32.Size()
+		if n == 0 {
+			continue
+		}
+		if args.count == C.GUARD_GRADIENTS {
+			flush()
+		}
+		args.grad[args.count], args.n[args.count] = b.at(kernels.DParam, i), C.i64(n)
+		args.first[args.count+1] = args.first[args.count] + C.int(kernels.GuardPartials(n))
+		args.count++
+	}
+	flush()
+	addStep(b, "update", "guard_verdict", dim{1, 1, 1}, guardBlock, 0, C.struct_verdict_args{
+		partials: b.at(kernels.Workspace, 0), norm: b.at(kernels.Y, 0), scalars: b.at(kernels.ScalarsRole, 0),
+		parts: C.i64(total), max_norm: decimal(g.MaxNorm),
+	})
+}

@@ -1,0 +1,124 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"plimsoll/executor"
+	"plimsoll/kernels"
+	"plimsoll/kernels/ref"
+	"plimsoll/models"
+	"plimsoll/runtime"
+	"plimsoll/runtime/cuda"
+	"plimsoll/runtime/host"
+)
+
+const modelMemory = 512 << 20
+
+// TestModels: training has the losses of the reference, to 1e-4 of the loss: every op in its natural surroundings, and
+// the weights after an update. Images are so large that the last BatchNorm has values enough to be well-conditioned.
+func TestModels(t *testing.T) {
+	newBench(t) // or skip
+	compared := 0
+	for _, c := range []struct {
+		name   string
+		config models.Config
+		steps  uint64
+	}{
+		{"tiny", models.Config{Batch: 2, Image: 12, Classes: 5}, 2},
+		{"resnet20", models.Config{Batch: 2, Image: 8, Classes: 5}, 2},
+		{"densenet121", models.Config{Batch: 2, Image: 64, Classes: 5}, 1},
+	} {
+		if testing.Short() && c.name != "tiny" {
+			continue
+		}
+		m, err := models.New(c.name, c.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := losses(t, m, onHost(t), c.steps)
+		for i, got := range losses(t, m, onGPU(t), c.steps) {
+			if !(math.Abs(got-want[i]) <= 1e-4*math.Abs(want[i])) {
+				t.Errorf("%s, step %d: loss %v, of the reference %v", c.name, i, got, want[i])
+			}
+			compared++
+		}
+	}
+	if compared == 0 {
+		t.Error("compared no model")
+	}
+}
+
+func onHost(t *testing.T) executor.Target {
+	t.Helper()
+	dev, err := host.New(host.Config{Memory: modelMemory, HostMemory: modelMemory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return target(t, dev, ref.New(dev), nil)
+}
+
+func onGPU(t *testing.T) executor.Target {
+	t.Helper()
+	devices, err := cuda.Open(cuda.Config{Memory: modelMemory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lib, err := New(devices[0], Options{})
+	return target(t, devices[0], lib, err)
+}
+
+func target(t *testing.T, dev runtime.Device, lib kernels.Library, err error) executor.Target {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return executor.Target{Device: dev, Library: lib}
+}
+
+// losses trains some steps and returns their losses.
+func losses(t *testing.T, m *models.Model, on executor.Target, steps uint64) (all []float64) {
+	t.Helper()
+	w, err := executor.Compile(m, on.Library, kernels.SGD{Momentum: 0.9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := executor.New(w, on, w.StoreAll(), executor.Options{Limit: modelMemory, Seed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for step := range steps {
+		fill(t, e, step)
+		r, err := e.Step(step, 0.01)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r.Loss)
+	}
+	return all
+}
+
+func fill(t *testing.T, e *executor.Executor, step uint64) {
+	t.Helper()
+	images, err := e.Images()
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels, err := e.Labels()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(step, 9))
+	copy(images, random(r, int64(len(images))))
+	for i := range labels {
+		labels[i] = int32(r.IntN(e.Model.Classes))
+	}
+}

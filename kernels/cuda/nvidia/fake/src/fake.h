@@ -1,0 +1,55 @@
+// What both fakes need: work on a stream of the emulated driver, values of either type, failures that a test asks for.
+#ifndef PLIMSOLL_FAKE_H
+#define PLIMSOLL_FAKE_H
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+// asked returns the status that FAKE_FAIL=NAME=STATUS gives a call, or 0.
+inline int asked(const char *name) {
+    const char *text = getenv("FAKE_FAIL");
+    size_t n = strlen(name);
+    return text && strncmp(text, name, n) == 0 && text[n] == '=' ? atoi(text + n + 1) : 0;
+}
+
+// launch runs work behind what is on the stream. The work is kept: a graph may run it again.
+template <typename F> bool launch(void *stream, const F &work) {
+    using Call = int (*)(void *, void (*)(void *), void *);
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    Call call = driver ? (Call)dlsym(driver, "cuLaunchHostFunc") : nullptr;
+    if (!call) return false;
+    return call(stream, [](void *p) { (*(F *)p)(); }, new F(work)) == 0;
+}
+
+inline float read(const void *p, bool half, int64_t i) {
+    if (!half) return ((const float *)p)[i];
+    uint32_t bits = (uint32_t)((const uint16_t *)p)[i] << 16;
+    float v;
+    memcpy(&v, &bits, 4);
+    return v;
+}
+
+// write rounds to the nearest, ties to even; there are no NaNs.
+inline void write(void *p, bool half, int64_t i, double v) {
+    if (!half) {
+        ((float *)p)[i] = (float)v;
+        return;
+    }
+    float f = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    ((uint16_t *)p)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// settle is result + beta old, without a look at old where beta is 0.
+inline void settle(void *p, bool half, int64_t i, double v, float beta) {
+    write(p, half, i, beta == 0 ? v : v + beta * read(p, half, i));
+}
+
+inline bool aligned(const void *p, uintptr_t to) { return p && (uintptr_t)p % to == 0; }
+
+#endif

@@ -1,0 +1,314 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"plimsoll/kernels"
+)
+
+var types = []kernels.DType{kernels.Float32, kernels.BFloat16}
+
+// typed describes a tensor of type d.
+func typed(d kernels.DType, extents ...int) kernels.Desc {
+	return kernels.Desc{Shape: extents, DType: d}
+}
+
+// kinds is how many kinds of ops randomOp draws from.
+const kinds = 12
+
+// randomOp returns an op with random attributes and inputs of type d that fit it; round cycles through the kinds.
+func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.Desc) {
+	pick := func(most int) int { return 1 + r.IntN(most) }
+	image := typed(d, pick(3), pick(9), pick(9), []int{pick(20), 8 * pick(5)}[r.IntN(2)])
+	switch round % kinds {
+	case 0:
+		return randomConv(r, d)
+	case 1:
+		return kernels.Linear{Out: pick(70), Bias: r.IntN(2) == 0}, []kernels.Desc{image}
+	case 2:
+		op := kernels.BatchNorm{Residual: r.IntN(2) == 0, ReLU: r.IntN(2) == 0, Epsilon: 1e-3 * float32(r.IntN(2)), Momentum: 0.3 * float32(r.IntN(2))}
+		if image.Elements() == channels(image) {
+			image.Shape[0]++
+		}
+		if op.Residual {
+			return op, []kernels.Desc{image, image}
+		}
+		return op, []kernels.Desc{image}
+	case 3:
+		return kernels.ReLU{}, []kernels.Desc{image}
+	case 4:
+		return kernels.Add{}, []kernels.Desc{image, image}
+	case 5:
+		return randomConcat(r, d, image)
+	case 6:
+		return kernels.MaxPool(randomPool(r, image)), []kernels.Desc{image}
+	case 7:
+		return randomPool(r, image), []kernels.Desc{image}
+	case 8:
+		return kernels.GlobalAvgPool{}, []kernels.Desc{image}
+	case 9:
+		return kernels.Dropout{P: float32(r.IntN(10)) / 10}, []kernels.Desc{image}
+	case 10:
+		to := kernels.BFloat16
+		if d == to {
+			to = kernels.Float32
+		}
+		return kernels.Cast{To: to}, []kernels.Desc{image}
+	}
+	n, classes := pick(40), []int{pick(40), 200 + pick(200)}[r.IntN(2)]
+	return kernels.SoftmaxCrossEntropy{}, []kernels.Desc{typed(d, n, classes), {Shape: kernels.Shape{n}, DType: kernels.Int32}}
+}
+
+// randomConcat has widths that are whole vectors, and others.
+func randomConcat(r *rand.Rand, d kernels.DType, image kernels.Desc) (kernels.Op, []kernels.Desc) {
+	in := make([]kernels.Desc, 1+r.IntN(4))
+	whole := r.IntN(2) == 0
+	for i := range in {
+		width := 1 + r.IntN(9)
+		if whole {
+			width *= 8
+		}
+		in[i] = typed(d, image.Shape[0], image.Shape[1], image.Shape[2], width)
+	}
+	return kernels.Concat{}, in
+}
+
+func randomPool(r *rand.Rand, x kernels.Desc) kernels.AvgPool {
+	p := kernels.AvgPool{KernelH: 1 + r.IntN(x.Shape[1]), KernelW: 1 + r.IntN(x.Shape[2]), StrideH: r.IntN(4), StrideW: r.IntN(4)}
+	p.PadH, p.PadW = r.IntN(p.KernelH/2+1), r.IntN(p.KernelW/2+1)
+	return p
+}
+
+func randomConv(r *rand.Rand, d kernels.DType) (kernels.Op, []kernels.Desc) {
+	groups := 1 + r.IntN(3)*r.IntN(2)
+	depths := []int{1, 2, 3, 5, 16, 24, 33, 70}
+	depth, out := depths[r.IntN(len(depths))], depths[r.IntN(len(depths))]
+	c := kernels.Conv2D{
+		Out: groups * out, KernelH: 1 + r.IntN(4), KernelW: 1 + r.IntN(4), StrideH: r.IntN(4), StrideW: r.IntN(4),
+		PadH: r.IntN(4), PadW: r.IntN(4), DilationH: r.IntN(4), DilationW: r.IntN(4), Groups: groups, Bias: r.IntN(2) == 0,
+	}
+	x := typed(d, 1+r.IntN(3), 1+r.IntN(12), 1+r.IntN(12), groups*depth)
+	for {
+		if _, err := c.Infer([]kernels.Desc{x}); err == nil {
+			return c, []kernels.Desc{x}
+		}
+		x.Shape[1]++
+		x.Shape[2]++
+	}
+}
+
+// randomCalls returns the forward and the backward calls of an op with random switches.
+func randomCalls(r *rand.Rand, op kernels.Op, in []kernels.Desc) (forward kernels.Call, backward []kernels.Call) {
+	flip := func() bool { return r.IntN(2) == 0 }
+	forward = kernels.Call{Op: op, In: in, Train: r.IntN(4) > 0, UpdateStats: flip(), Salt: r.Uint64()}
+	switch op.(type) {
+	case kernels.BatchNorm, kernels.Dropout:
+	default:
+		forward.Train = true
+	}
+	passes := []kernels.Pass{kernels.Backward}
+	if op.Split() {
+		passes = []kernels.Pass{kernels.BackwardInput, kernels.BackwardParams}
+	}
+	for _, p := range passes {
+		c := forward
+		c.Pass, c.AddParams = p, flip()
+		for range in {
+			c.SkipDX, c.AddDX = append(c.SkipDX, r.IntN(4) == 0), append(c.AddDX, flip())
+		}
+		backward = append(backward, c)
+	}
+	return forward, backward
+}
+
+// check runs forward and then backward against the reference, each twice for the same bits, and returns what backward
+// was given and how many calls ran.
+func check(t testing.TB, b *bench, l *Library, forward kernels.Call, backward []kernels.Call, inputs data) (data, int) {
+	t.Helper()
+	d := activations(forward)
+	given, expected := maps.Clone(inputs), maps.Clone(inputs)
+	for i, c := range append([]kernels.Call{forward}, backward...) {
+		want := reference(t, c, expected)
+		got := compute(t, b, l, c, given, nil)
+		compare(t, c, d, newRig(c, 0, nil).types, got, want)
+		sameBits(t, fmt.Sprintf("a second run of %+v", c), compute(t, b, l, c, given, nil), got)
+		if i > 0 {
+			continue
+		}
+		for o, v := range want { // masks and statistics of one library, so that gradients can be compared
+			if o.Role == kernels.Y || o.Role == kernels.Save {
+				given[o], expected[o] = v, v
+			}
+		}
+		if _, private := c.Op.(kernels.MaxPool); private {
+			given[operand(kernels.Save, 0)] = got[operand(kernels.Save, 0)]
+		}
+	}
+	return given, 1 + len(backward)
+}
+
+// activations is the least precise type of a call's activations.
+func activations(c kernels.Call) kernels.DType {
+	if y, _ := c.Op.Infer(c.In); y.DType == kernels.BFloat16 {
+		return y.DType
+	}
+	return c.In[0].DType
+}
+
+// libraries returns those to test: with tensor cores where there are any, and without.
+func libraries(t testing.TB, b *bench) []*Library {
+	t.Helper()
+	var all []*Library
+	for _, o := range []Options{{}, {NoTensorCores: true}} {
+		l, err := New(b.device, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(all) == 0 || l.tensor != all[0].tensor {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// TestRandomCalls: every op, pass, type, attribute and switch against the reference; outputs start as NaN, fences stay,
+// and a second run gives the same bits.
+func TestRandomCalls(t *testing.T) {
+	b := newBench(t)
+	rounds := 20 * kinds
+	if testing.Short() {
+		rounds = 4 * kinds
+	}
+	ran, calls := map[string]int{}, 0
+	for round := range rounds {
+		for _, d := range types {
+			r := rand.New(rand.NewPCG(uint64(d), uint64(round)))
+			op, in := randomOp(r, round, d)
+			forward, backward := randomCalls(r, op, in)
+			_, n := check(t, b, libraries(t, b)[0], forward, backward, randomInputs(r, forward))
+			calls += n
+			ran[fmt.Sprint(op.Kind(), d)] += n
+		}
+	}
+	if len(ran) != 2*kinds || calls < 2*2*rounds {
+		t.Errorf("ran %d calls, %v: want %d ops and types", calls, ran, 2*kinds)
+	}
+}
+
+// largeCalls reach what small shapes do not: several tiles and chunks, splits, wide loads, classes of strides.
+var largeCalls = []struct {
+	op    kernels.Op
+	shape []int
+}{
+	{kernels.Conv2D{Out: 260, KernelH: 3, KernelW: 1, PadH: 1, Bias: true}, []int{2, 13, 13, 8}},
+	{kernels.Conv2D{Out: 24, KernelH: 5, KernelW: 5, StrideH: 2, StrideW: 2, PadH: 2, PadW: 2}, []int{2, 24, 25, 3}},
+	{kernels.Conv2D{Out: 136, KernelH: 3, KernelW: 3, PadH: 1, PadW: 1}, []int{1, 14, 14, 32}},
+	{kernels.Conv2D{Out: 32, KernelH: 1, KernelW: 1, StrideH: 2, StrideW: 2}, []int{2, 15, 15, 72}},
+	{kernels.Conv2D{Out: 36, KernelH: 3, KernelW: 3, PadH: 2, PadW: 2, DilationH: 2, DilationW: 2, Groups: 18}, []int{2, 10, 10, 36}},
+	{kernels.Conv2D{Out: 64, KernelH: 1, KernelW: 1}, []int{2, 20, 20, 128}},
+	{kernels.Linear{Out: 140, Bias: true}, []int{5, 2104}},
+	{kernels.BatchNorm{ReLU: true}, []int{4, 30, 30, 40}},
+	{kernels.BatchNorm{}, []int{40_000, 1}},
+	{kernels.ReLU{}, []int{50_001}},
+	{kernels.MaxPool{KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1}, []int{2, 20, 21, 64}},
+	{kernels.GlobalAvgPool{}, []int{3, 20, 21, 100}},
+	{kernels.Dropout{P: 0.3}, []int{50_001}},
+}
+
+// TestLargeCalls: as TestRandomCalls, on every way to compute products.
+func TestLargeCalls(t *testing.T) {
+	b := newBench(t)
+	calls, splits := 0, 0
+	for i, large := range largeCalls {
+		if testing.Short() && i%3 != 0 {
+			continue
+		}
+		for _, d := range types {
+			r := rand.New(rand.NewPCG(14, uint64(i)))
+			forward, backward := randomCalls(r, large.op, []kernels.Desc{typed(d, large.shape...)})
+			forward.Train = true
+			for j := range backward {
+				backward[j].Train, backward[j].SkipDX = true, nil
+			}
+			inputs := randomInputs(r, forward)
+			for _, l := range libraries(t, b) {
+				_, n := check(t, b, l, forward, backward, inputs)
+				calls += n
+				splits += sums(t, l, append(backward, forward))
+			}
+		}
+	}
+	if calls < 2*len(largeCalls) || splits == 0 {
+		t.Errorf("ran %d calls, %d of them in splits", calls, splits)
+	}
+}
+
+// sums counts the calls that add up splits.
+func sums(t testing.TB, l *Library, calls []kernels.Call) (n int) {
+	t.Helper()
+	for _, c := range calls {
+		b, err := l.build(c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range b.steps {
+			if s.module == "pack" && s.function != "pack_f32" && s.function != "pack_bf16" {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// TestAliases: wherever an op declares that an output may lie on an input, doing so changes no bit.
+func TestAliases(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	ran := map[string]int{}
+	for round := range 6 * kinds {
+		d := types[round/kinds%2]
+		r := rand.New(rand.NewPCG(3, uint64(round)))
+		op, in := randomOp(r, round, d)
+		if op.Split() {
+			continue // no aliases
+		}
+		forward, backward := randomCalls(r, op, in)
+		for i := range backward {
+			backward[i].AddDX, backward[i].SkipDX = nil, nil
+		}
+		inputs := randomInputs(r, forward)
+		given, _ := check(t, b, l, forward, backward, inputs)
+		ran[op.Kind()] += aliases(t, b, l, forward, inputs)
+		for _, c := range backward {
+			ran[op.Kind()] += aliases(t, b, l, c, given)
+		}
+	}
+	for _, kind := range []string{"relu", "add", "dropout", "batchnorm", "softmax_cross_entropy"} {
+		if ran[kind] == 0 {
+			t.Errorf("no alias of %s was tried, want some", kind)
+		}
+	}
+}
+
+// aliases runs a call with each alias that it declares.
+func aliases(t testing.TB, b *bench, l *Library, c kernels.Call, in data) (ran int) {
+	t.Helper()
+	apart := newRig(c, 0, nil)
+	want := compute(t, b, l, c, in, nil)
+	for _, out := range apart.uses {
+		for _, from := range apart.uses {
+			if !out.Write || from.Write || out.Bytes != from.Bytes || !c.Op.Alias(c.Pass, out.Operand, from.Operand) {
+				continue
+			}
+			alias := map[kernels.Operand]kernels.Operand{out.Operand: from.Operand}
+			sameBits(t, fmt.Sprintf("%+v with %v", c, alias), compute(t, b, l, c, in, alias), want)
+			ran++
+		}
+	}
+	return ran
+}

@@ -1,0 +1,59 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+// #include "args.h"
+import "C"
+
+import "plimsoll/kernels"
+
+// pool is a maximum or an average over windows: name_forward and name_backward.
+func (b *builder) pool(op kernels.AvgPool, name string) {
+	x := b.call.In[0]
+	y, _ := b.call.Op.Infer(b.call.In)
+	args := b.poolArgs(x)
+	args.oh, args.ow = C.int(y.Shape[1]), C.int(y.Shape[2])
+	args.kh, args.kw, args.sh, args.sw = C.int(op.KernelH), C.int(op.KernelW), C.int(op.StrideH), C.int(op.StrideW)
+	args.ph, args.pw = C.int(op.PadH), C.int(op.PadW)
+	args.share = C.float(1 / (float64(op.KernelH) * float64(op.KernelW)))
+	if b.call.Pass == kernels.Forward {
+		b.pixels(name+"_forward", x.DType, args, y.Shape)
+	} else if !b.call.Skips(0) {
+		b.pixels(name+"_backward", x.DType, args, x.Shape)
+	}
+}
+
+func (b *builder) poolArgs(x kernels.Desc) C.struct_pool_args {
+	return C.struct_pool_args{
+		x: b.at(kernels.X, 0), y: b.at(kernels.Y, 0), dx: b.at(kernels.DX, 0), dy: b.at(kernels.DY, 0), index: b.at(kernels.Save, 0),
+		n: C.int(x.Shape[0]), h: C.int(x.Shape[1]), w: C.int(x.Shape[2]), c: C.int(x.Shape[3]), add: flag(b.call.Adds(0)),
+	}
+}
+
+// maxImages is the grid's extent over images and rows at most; the kernels walk over more.
+const maxImages = 1<<16 - 1
+
+// pixels appends a kernel with a thread for each element of images of this shape.
+func (b *builder) pixels(function string, d kernels.DType, args C.struct_pool_args, shape kernels.Shape) {
+	row := int64(shape[2]) * int64(shape[3])
+	if row > kernels.MaxExtent-streamThreads {
+		b.fail("a row of %d pixels of %d channels has more than %d elements", shape[2], shape[3], kernels.MaxExtent-streamThreads)
+		return
+	}
+	threads := min(ceil(row, 32)*32, streamThreads)
+	grid := dim{ceil(row, threads), min(int64(shape[1]), maxImages), min(int64(shape[0]), maxImages)}
+	addStep(b, "pool", function+suffix(d), grid, dim{threads, 1, 1}, 0, args)
+}
+
+// globalPool is the mean over each image.
+func (b *builder) globalPool() {
+	x := b.call.In[0]
+	args := b.poolArgs(x)
+	args.share = C.float(1 / (float64(x.Shape[1]) * float64(x.Shape[2])))
+	if b.call.Pass == kernels.Forward {
+		grid := dim{ceil(int64(x.Shape[3]), mergeLanes), min(int64(x.Shape[0]), maxImages), 1}
+		addStep(b, "pool", "globalpool_forward"+suffix(x.DType), grid, mergeBlock, 0, args)
+	} else if !b.call.Skips(0) {
+		b.pixels("globalpool_backward", x.DType, args, x.Shape)
+	}
+}

@@ -1,0 +1,64 @@
+//go:build cuda && linux && amd64
+
+// Ptxgen compiles kernels/cuda/src to kernels/cuda/ptx: `make kernels`.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"plimsoll/kernels/cuda/nvrtc"
+	"plimsoll/kernels/cuda/sources"
+)
+
+// newest is the last version whose PTX drivers of CUDA 12.6 accept.
+var newest = [2]int{12, 6}
+
+func main() {
+	library := flag.String("nvrtc", "libnvrtc.so.12", "NVRTC's library, of CUDA 12.6 at most")
+	source := flag.String("src", "kernels/cuda/src", "the sources")
+	out := flag.String("out", "kernels/cuda/ptx", "where the PTX goes")
+	flag.Parse()
+	if err := generate(*library, *source, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "ptxgen:", err)
+		os.Exit(1)
+	}
+}
+
+func generate(library, source, out string) error {
+	c, err := nvrtc.Load(library)
+	if err != nil {
+		return err
+	}
+	if c.Major > newest[0] || c.Major == newest[0] && c.Minor > newest[1] {
+		return fmt.Errorf("%s is NVRTC %d.%d; take %d.%d or older, so that older drivers accept its PTX", library, c.Major, c.Minor, newest[0], newest[1])
+	}
+	all, err := sources.Read(os.DirFS(source))
+	if err != nil {
+		return err
+	}
+	for _, name := range all.Modules() {
+		ptx, err := c.PTX(nvrtc.Source{Name: name + ".cu", Text: all[name+".cu"], Headers: all.Headers()}, sources.Architecture(name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(out, name+".ptx"), tidy(ptx), 0o644); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(out, sources.HashFile), []byte(all.Hash()+"\n"), 0o644)
+}
+
+// tidy drops blank lines and comments, which are most of what changes from one compiler to the next.
+func tidy(ptx []byte) []byte {
+	var lines []string
+	for line := range strings.Lines(string(ptx)) {
+		if t := strings.TrimSpace(line); t != "" && !strings.HasPrefix(t, "//") {
+			lines = append(lines, strings.TrimRight(line, "\n"))
+		}
+	}
+	return []byte(strings.Join(lines, "\n") + "\n")
+}

@@ -1,0 +1,349 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"plimsoll/kernels"
+	"plimsoll/kernels/ref"
+	"plimsoll/runtime"
+	"plimsoll/runtime/cuda"
+	"plimsoll/runtime/cuda/driver"
+)
+
+var skipped atomic.Int32
+
+// TestMain prints how many tests had no GPU.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	_ = os.RemoveAll(fakes.folder)
+	fmt.Printf("%d tests skipped for want of a GPU\n", skipped.Load())
+	os.Exit(code)
+}
+
+// bench is a device with memory for one call at a time.
+type bench struct {
+	device *cuda.Device
+	stream runtime.Stream
+	host   []byte
+}
+
+const benchBytes = 48 << 20
+
+func newBench(t testing.TB) *bench {
+	t.Helper()
+	if s := driver.Load(); s.Err != nil {
+		skipped.Add(1)
+		t.Skipf("needs a GPU: %v", s.Err)
+	}
+	devices, err := cuda.Open(cuda.Config{Memory: benchBytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{device: devices[0]}
+	t.Cleanup(func() {
+		if err := b.device.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := b.device.Reserve(benchBytes, benchBytes); err != nil {
+		t.Fatal(err)
+	}
+	if b.stream, err = b.device.NewStream("test"); err != nil {
+		t.Fatal(err)
+	}
+	if b.host, err = b.device.HostBytes(runtime.Span{Space: runtime.Host, Bytes: benchBytes}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// run puts memory into the arena, launches, and returns what the arena holds then.
+func (b *bench) run(t testing.TB, memory []byte, l runtime.Launch) []byte {
+	t.Helper()
+	copy(b.host, memory)
+	arena := runtime.Span{Bytes: int64(len(memory))}
+	host := runtime.Span{Space: runtime.Host, Bytes: arena.Bytes}
+	for _, f := range []func() error{
+		func() error { return b.stream.Copy(arena, host) },
+		func() error { return b.stream.Launch(l) },
+		func() error { return b.stream.Copy(host, arena) },
+		b.stream.Synchronize,
+	} {
+		if err := f(); err != nil {
+			t.Fatalf("%s: %v", l.Kernel(), err)
+		}
+	}
+	return slices.Clone(b.host[:len(memory)])
+}
+
+// plain is memory for the reference.
+type plain []byte
+
+func (p plain) Bytes(s runtime.Span) ([]byte, error) { return p[s.Offset:s.End()], nil }
+
+// data holds operands by their bytes.
+type data map[kernels.Operand][]byte
+
+func operand(r kernels.Role, i int) kernels.Operand { return kernels.Operand{Role: r, Index: i} }
+
+const (
+	fence  = 0xA5A5A5A5 // fills everything that is no operand
+	poison = 0x7FC1DEAD // a NaN, in either half, that fills outputs and workspace before a call
+)
+
+// rig is a call placed in memory, each operand between fences.
+type rig struct {
+	call     kernels.Call
+	operands kernels.Operands
+	uses     []kernels.Use
+	types    map[kernels.Operand]kernels.DType
+	bytes    int64
+}
+
+// spansOf gives every operand of a call a span that next returns.
+func spansOf(c kernels.Call, next func(o kernels.Operand, d kernels.Desc) runtime.Span) kernels.Operands {
+	y, err := c.Op.Infer(c.In)
+	if err != nil {
+		panic(err)
+	}
+	var o kernels.Operands
+	for i, d := range c.In {
+		o.X = append(o.X, next(operand(kernels.X, i), d))
+		o.DX = append(o.DX, next(operand(kernels.DX, i), d))
+	}
+	o.Y, o.DY = next(operand(kernels.Y, 0), y), next(operand(kernels.DY, 0), y)
+	for i, d := range c.Op.Saved(c.In) {
+		o.Saved = append(o.Saved, next(operand(kernels.Save, i), d))
+	}
+	for i, p := range c.Op.Params(c.In) {
+		o.Params = append(o.Params, next(operand(kernels.ParamRole, i), p.Desc))
+		o.DParams = append(o.DParams, next(operand(kernels.DParam, i), p.Desc))
+	}
+	o.Scalars = next(operand(kernels.ScalarsRole, 0), kernels.F32(kernels.ScalarsBytes/4))
+	return o
+}
+
+// newRig places a call with so many bytes of workspace. An operand that is a key of alias lies exactly on its value.
+func newRig(c kernels.Call, workspace int64, alias map[kernels.Operand]kernels.Operand) *rig {
+	r := &rig{call: c, types: map[kernels.Operand]kernels.DType{}}
+	end := int64(kernels.Alignment)
+	place := func(bytes int64) runtime.Span {
+		s := runtime.Span{Offset: end, Bytes: bytes}
+		end += kernels.Align(bytes) + kernels.Alignment
+		return s
+	}
+	spans := map[kernels.Operand]runtime.Span{}
+	spansOf(c, func(o kernels.Operand, d kernels.Desc) runtime.Span {
+		r.types[o], spans[o] = d.DType, place(d.Bytes())
+		return spans[o]
+	})
+	r.operands = spansOf(c, func(o kernels.Operand, _ kernels.Desc) runtime.Span {
+		if on, ok := alias[o]; ok {
+			return spans[on]
+		}
+		return spans[o]
+	})
+	r.operands.Workspace = place(workspace)
+	r.uses, r.bytes = c.Uses(r.operands, workspace), end
+	return r
+}
+
+// memory returns fences, poison and then the inputs.
+func (r *rig) memory(in data) []byte {
+	b := make([]byte, r.bytes)
+	spread(b, fence)
+	for _, u := range r.uses {
+		if u.Write {
+			spread(r.of(b, u), poison)
+		}
+	}
+	for _, u := range r.uses {
+		if u.Read {
+			if len(in[u.Operand]) == 0 {
+				panic(fmt.Sprintf("BUG: the test gives no %v to %+v", u.Operand, r.call))
+			}
+			copy(r.of(b, u), in[u.Operand])
+		}
+	}
+	return b
+}
+
+func (r *rig) of(memory []byte, u kernels.Use) []byte { return memory[u.Span.Offset:][:u.Bytes] }
+
+// outputs returns what a call wrote, and fails when it wrote anything else.
+func (r *rig) outputs(t testing.TB, before, after []byte) data {
+	t.Helper()
+	out := data{}
+	for _, u := range r.uses {
+		if u.Write {
+			if u.Role != kernels.Workspace {
+				out[u.Operand] = slices.Clone(r.of(after, u))
+			}
+			copy(r.of(before, u), r.of(after, u))
+		}
+	}
+	if !bytes.Equal(before, after) {
+		t.Fatalf("%+v wrote to a byte that belongs to none of its outputs", r.call)
+	}
+	return out
+}
+
+// spread fills b with a word.
+func spread(b []byte, word uint32) {
+	for i := range b {
+		b[i] = byte(word >> (i % 4 * 8))
+	}
+}
+
+// compute runs a call of the library.
+func compute(t testing.TB, b *bench, l *Library, c kernels.Call, in data, alias map[kernels.Operand]kernels.Operand) data {
+	t.Helper()
+	workspace, err := l.Workspace(c)
+	if err != nil {
+		t.Fatalf("%+v: %v", c, err)
+	}
+	r := newRig(c, workspace, alias)
+	launch, err := l.Prepare(c, r.operands)
+	if err != nil {
+		t.Fatalf("%+v: %v", c, err)
+	}
+	before := r.memory(in)
+	return r.outputs(t, before, b.run(t, before, launch))
+}
+
+// reference runs a call of kernels/ref.
+func reference(t testing.TB, c kernels.Call, in data) data {
+	t.Helper()
+	r := newRig(c, 0, nil)
+	before := r.memory(in)
+	after := slices.Clone(before)
+	l, err := ref.New(plain(after)).Prepare(c, r.operands)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.(interface{ Run() error }).Run(); err != nil {
+		t.Fatalf("%+v: %v", c, err)
+	}
+	return r.outputs(t, before, after)
+}
+
+// values reads an operand's elements.
+func values(d kernels.DType, b []byte) []float64 {
+	v := make([]float64, int64(len(b))/d.Size())
+	for i := range v {
+		switch d {
+		case kernels.Float32:
+			v[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])))
+		case kernels.BFloat16:
+			v[i] = float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(b[2*i:])) << 16))
+		case kernels.Int32:
+			v[i] = float64(int32(binary.LittleEndian.Uint32(b[4*i:])))
+		}
+	}
+	return v
+}
+
+// encode writes elements.
+func encode(d kernels.DType, v []float32) []byte {
+	b := make([]byte, int64(len(v))*d.Size())
+	for i, x := range v {
+		if d == kernels.BFloat16 {
+			binary.LittleEndian.PutUint16(b[2*i:], uint16(math.Float32bits(x)>>16))
+		} else {
+			binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(x))
+		}
+	}
+	return b
+}
+
+// tolerance of a result in relation to the largest of a tensor's elements: float32 sums in another order, and one
+// rounding to bfloat16.
+func tolerance(d kernels.DType) float64 {
+	if d == kernels.BFloat16 {
+		return 1e-2
+	}
+	return 1e-4
+}
+
+// compare fails unless every element is within the tolerance of activations of type d, and nothing else was written.
+func compare(t testing.TB, c kernels.Call, d kernels.DType, types map[kernels.Operand]kernels.DType, got, want data) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%+v: wrote %d operands, want %d", c, len(got), len(want))
+	}
+	for o, w := range want {
+		g, w := values(types[o], got[o]), values(types[o], w)
+		if _, private := c.Op.(kernels.MaxPool); private && o.Role == kernels.Save {
+			continue // each library has its own indices
+		}
+		scale := 1e-3
+		for _, v := range w {
+			if !math.IsNaN(v) {
+				scale = max(scale, math.Abs(v))
+			}
+		}
+		for i := range w {
+			if math.IsNaN(w[i]) != math.IsNaN(g[i]) || math.Abs(g[i]-w[i]) > tolerance(d)*scale {
+				t.Fatalf("%+v: %v[%d] = %v, want %v (largest %v)", c, o, i, g[i], w[i], scale)
+			}
+		}
+	}
+}
+
+// sameBits fails when two results differ in a bit.
+func sameBits(t testing.TB, what string, got, want data) {
+	t.Helper()
+	for o, w := range want {
+		if !bytes.Equal(got[o], w) {
+			t.Fatalf("%s: %v differs", what, o)
+		}
+	}
+}
+
+// random returns n values from -1 to 1.
+func random(r *rand.Rand, n int64) []float32 {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = r.Float32()*2 - 1
+	}
+	return v
+}
+
+// randomInputs returns values for everything that any pass of the call may read.
+func randomInputs(r *rand.Rand, c kernels.Call) data {
+	in := data{}
+	spansOf(c, func(o kernels.Operand, d kernels.Desc) runtime.Span {
+		v := random(r, d.Elements())
+		if _, norm := c.Op.(kernels.BatchNorm); norm && o == operand(kernels.ParamRole, 3) {
+			for i := range v {
+				v[i] = v[i]*v[i] + 0.1
+			}
+		}
+		if d.DType == kernels.Int32 && o.Role != kernels.Save {
+			for i := range v {
+				v[i] = math.Float32frombits(uint32(r.IntN(c.In[0].Shape[1])))
+			}
+		}
+		in[o] = encode(d.DType, v)
+		return runtime.Span{}
+	})
+	scalars := make([]byte, kernels.ScalarsBytes)
+	kernels.Scalars{Seed: r.Uint64(), Step: r.Uint64N(1000), Microbatch: r.Uint64N(9), LR: 0.1, GradScale: 1}.Put(scalars)
+	in[operand(kernels.ScalarsRole, 0)] = scalars
+	return in
+}
+
+func floats(b []byte) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
+}

@@ -1,0 +1,76 @@
+// Package sources knows the CUDA sources of kernels/cuda: which are modules, what they are compiled for, and their hash.
+package sources
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Set is the sources by file name.
+type Set map[string]string
+
+// HashFile is the file beside the PTX that has the hash of the sources that it was compiled from.
+const HashFile = "sources.sha256"
+
+// Read reads all sources of a folder.
+func Read(from fs.FS) (Set, error) {
+	s := Set{}
+	for _, pattern := range []string{"*.cu", "*.cuh", "*.h"} {
+		names, err := fs.Glob(from, pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			text, err := fs.ReadFile(from, name)
+			if err != nil {
+				return nil, err
+			}
+			s[name] = string(text)
+		}
+	}
+	if len(s.Modules()) == 0 {
+		return nil, fmt.Errorf("there are no CUDA sources in %v", from)
+	}
+	return s, nil
+}
+
+// Modules returns the names of the modules, a .cu file each, in order.
+func (s Set) Modules() (names []string) {
+	for name := range s {
+		if path.Ext(name) == ".cu" {
+			names = append(names, strings.TrimSuffix(name, ".cu"))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Headers returns what modules include.
+func (s Set) Headers() map[string]string {
+	h := maps.Clone(s)
+	maps.DeleteFunc(h, func(name, _ string) bool { return path.Ext(name) == ".cu" })
+	return h
+}
+
+// Hash identifies the sources and what they are compiled for.
+func (s Set) Hash() string {
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		fmt.Fprintf(h, "%s %s %d\n%s\n", name, Architecture(name), len(s[name]), s[name])
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Architecture returns what a module is compiled for: the oldest that has what it uses.
+func Architecture(module string) string {
+	if strings.TrimSuffix(module, ".cu") == "mma" {
+		return "compute_80"
+	}
+	return "compute_75"
+}

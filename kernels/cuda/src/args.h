@@ -1,0 +1,128 @@
+// The argument of every kernel: plain C, read by cgo and by the kernels alike, so that there is one layout.
+//
+// Addresses are device addresses; 0 means that the operand is absent. Flags are 0 or 1. Wherever a kernel has
+// variants _f32 and _bf16, they say the type of activations and their gradients; everything else is float32.
+#ifndef PLIMSOLL_ARGS_H
+#define PLIMSOLL_ARGS_H
+
+typedef unsigned long long u64;
+typedef long long i64;
+
+// map_args: element by element. out (+)= f(a, b), n elements.
+struct map_args {
+	u64 a, b, out;
+	i64 n;
+	int add; // to what out holds
+};
+
+// strip_args: out[r*out_stride + c] (+)= in[r*in_stride + c] for r < rows, c < width; strides in elements.
+struct strip_args {
+	u64 in, out;
+	i64 rows, in_stride, out_stride;
+	int width, add;
+};
+
+// dropout_args: out (+)= in*scale where the element's word reaches the threshold, else 0. See kernels.DropoutStream.
+struct dropout_args {
+	u64 in, out, scalars, salt;
+	i64 n;
+	unsigned threshold;
+	float scale;
+	int add;
+};
+
+// pool_args: images n,h,w,c and windows oh x ow. index holds the position of a maximum in its image, y*w + x.
+struct pool_args {
+	u64 x, y, dx, dy, index;
+	int n, h, w, c, oh, ow, kh, kw, sh, sw, ph, pw, add;
+	float share; // 1/(kh*kw), or 1/(h*w) of a global pool
+};
+
+// norm_args: batch normalization of rows x channels.
+// part holds chunks x 2 x channels float64, coef 4 x channels float32.
+struct norm_args {
+	u64 x, residual, y, dy, dx, dresidual, weight, bias, running_mean, running_var, mean, invstd, dweight, dbias, part, coef;
+	i64 rows, chunk_rows; // rows of one chunk, the last may have fewer
+	double epsilon, momentum;
+	int channels, chunks, relu, train, update, add_dx, add_dresidual, add_params;
+};
+
+// columns_args: out[c] (+)= the sum of rows x channels of in over the rows; part holds chunks x channels float64.
+struct columns_args {
+	u64 in, out, part;
+	i64 rows, chunk_rows;
+	int channels, chunks, add;
+};
+
+// loss_args: softmax with cross entropy of rows x classes; row_loss holds rows float64, row_hit rows int32.
+struct loss_args {
+	u64 logits, labels, probs, result, dx, row_loss, row_hit;
+	int rows, classes, add;
+};
+
+// update_args: one optimizer step of n float32.
+struct update_args {
+	u64 param, grad, state0, state1, scalars;
+	i64 n;
+	double momentum, dampening, weight_decay, beta1, beta2, epsilon;
+	int nesterov, decoupled;
+};
+
+// Gradients that one launch of guard_squares can measure: its argument must stay under 4 KiB.
+enum { GUARD_GRADIENTS = 160 };
+
+// guard_args: partials[i] = the sum of squares of chunk i. Chunks of gradient j begin at first[j]; first[count] is the end.
+struct guard_args {
+	u64 partials;
+	i64 chunk;
+	int count;
+	int first[GUARD_GRADIENTS + 1];
+	u64 grad[GUARD_GRADIENTS];
+	i64 n[GUARD_GRADIENTS];
+};
+
+// verdict_args: judges parts float64 sums of squares.
+struct verdict_args {
+	u64 partials, norm, scalars;
+	i64 parts;
+	double max_norm;
+};
+
+// geometry of a convolution. Linear layers and 1x1 convolutions without stride or padding come as one row of pixels.
+struct geometry {
+	int n, h, w, c;    // the input's images
+	int oh, ow, o;     // the output's
+	int kh, kw, sh, sw, ph, pw, dh, dw, groups;
+	int backward;      // 1: the product is the input's gradient
+	int joined;        // 1: the taps along w follow one another in memory and count as one
+	int inner, padded; // channels that follow one another for a tap, and rounded up to whole slabs
+	int columns;       // columns of packed weights, rounded up to whole tiles
+	int rows;          // pixels of the largest class (see window in conv.cuh), or output pixels
+	int slabs;         // slabs of the largest class, or of all pixels
+	int splits;        // parts into which the slabs are cut
+};
+
+// conv_args: an implicit matrix product. image is what windows look at; other is packed weights, or the output's
+// gradient when the product is the weight's gradient. With splits > 1, out holds splits partial results in float32.
+struct conv_args {
+	u64 image, other, bias, out;
+	int add;
+	struct geometry g;
+};
+
+// pack_args: weights o,kh,kw,c/groups to the panels that a product reads: class, group, slab, then tile (see conv.cuh).
+struct pack_args {
+	u64 weight, packed;
+	struct geometry g;
+	int depth; // values of a slab
+	int round; // to bf16, whatever the panels hold
+};
+
+// sum_args: out (+)= bias[i % columns] + the sum of splits partial results of n float32, in order.
+struct sum_args {
+	u64 partial, bias, out;
+	i64 n;
+	int splits, columns, add;
+};
+
+#endif

@@ -1,0 +1,98 @@
+// Softmax with cross entropy: the mean over rows of -log softmax(x)[label].
+#include "plimsoll.cuh"
+
+enum { LOSS_THREADS = 256 };
+
+// best is the largest value so far; a NaN counts as larger than anything, later NaN as larger than earlier ones.
+struct best {
+	float v;
+	int at;
+};
+
+INLINE bool is_nan(float v) { return v != v; }
+
+// better merges two candidates so that the result is that of a walk in ascending order.
+INLINE best better(best p, best q) {
+	bool larger = is_nan(q.v) ? !is_nan(p.v) || q.at > p.at : !is_nan(p.v) && (q.v > p.v || (q.v == p.v && q.at < p.at));
+	bool second = q.at >= 0 && (p.at < 0 || larger);
+	return best{second ? q.v : p.v, second ? q.at : p.at};
+}
+
+// loss_forward: a block takes one row after the other. It writes the row's loss, whether its prediction is right, and the
+// probabilities when they are wanted. A label out of range makes the loss NaN.
+template <typename T, typename P> INLINE void loss_forward(const loss_args &a) {
+	__shared__ best tops[LOSS_THREADS];
+	__shared__ double sums[LOSS_THREADS];
+	const T *logits = GLOBAL(const T, a.logits);
+	P *probs = GLOBAL(P, a.probs);
+	int t = threadIdx.x;
+	for (int row = blockIdx.x; row < a.rows; row += gridDim.x) {
+		i64 base = (i64)row * a.classes;
+		best top = {0, -1};
+		for (int c = t; c < a.classes; c += LOSS_THREADS) top = better(top, best{to_float(logits[base + c]), c});
+		tops[t] = top;
+		__syncthreads();
+		for (int half = LOSS_THREADS / 2; half > 0; half /= 2) {
+			if (t < half) tops[t] = better(tops[t], tops[t + half]);
+			__syncthreads();
+		}
+		top = tops[0];
+		double sum = 0;
+		for (int c = t; c < a.classes; c += LOSS_THREADS) sum += expf(to_float(logits[base + c]) - top.v);
+		sums[t] = sum;
+		__syncthreads();
+		for (int half = LOSS_THREADS / 2; half > 0; half /= 2) {
+			if (t < half) sums[t] += sums[t + half];
+			__syncthreads();
+		}
+		float inverse = (float)(1 / sums[0]);
+		for (int c = t; a.probs && c < a.classes; c += LOSS_THREADS) put(probs + base + c, expf(to_float(logits[base + c]) - top.v) * inverse);
+		if (t == 0) {
+			int label = GLOBAL(const int, a.labels)[row];
+			bool valid = label >= 0 && label < a.classes;
+			GLOBAL(int, a.row_hit)[row] = top.at == label;
+			GLOBAL(double, a.row_loss)[row] = valid ? log(sums[0]) + top.v - to_float(logits[base + label]) : (double)__uint_as_float(0x7fc00000u);
+		}
+		__syncthreads();
+	}
+}
+KERNEL(loss_forward_f32_f32, struct loss_args) { loss_forward<float, float>(a); }
+KERNEL(loss_forward_bf16_f32, struct loss_args) { loss_forward<bf16, float>(a); }
+
+// loss_total: the mean of the rows' losses and the number of hits; one block, in an order that rows alone decide.
+KERNEL(loss_total, struct loss_args) {
+	__shared__ double sums[LOSS_THREADS];
+	__shared__ int hits[LOSS_THREADS];
+	int t = threadIdx.x, hit = 0;
+	double sum = 0;
+	for (int row = t; row < a.rows; row += LOSS_THREADS) {
+		sum += GLOBAL(const double, a.row_loss)[row];
+		hit += GLOBAL(const int, a.row_hit)[row];
+	}
+	sums[t] = sum;
+	hits[t] = hit;
+	__syncthreads();
+	for (int half = LOSS_THREADS / 2; half > 0; half /= 2) {
+		if (t < half) sums[t] += sums[t + half], hits[t] += hits[t + half];
+		__syncthreads();
+	}
+	if (t > 0) return;
+	GLOBAL(float, a.result)[0] = (float)(sums[0] / (double)a.rows);
+	GLOBAL(float, a.result)[1] = (float)hits[0];
+}
+
+// loss_backward: dx (+)= (probs - onehot(label))/rows; NaN in a row whose label is out of range.
+template <typename T, typename P> INLINE void loss_backward(const loss_args &a) {
+	float share = 1 / (float)a.rows;
+	for (int row = blockIdx.x; row < a.rows; row += gridDim.x) {
+		int label = GLOBAL(const int, a.labels)[row];
+		float off = label < 0 || label >= a.classes ? __uint_as_float(0x7fc00000u) : 0;
+		for (int c = threadIdx.x; c < a.classes; c += LOSS_THREADS) {
+			i64 at = (i64)row * a.classes + c;
+			values<1> g = {{(to_float(GLOBAL(const P, a.probs)[at]) - (c == label ? 1 : off)) * share}};
+			deposit(GLOBAL(T, a.dx) + at, g, 1, a.add);
+		}
+	}
+}
+KERNEL(loss_backward_f32_f32, struct loss_args) { loss_backward<float, float>(a); }
+KERNEL(loss_backward_bf16_f32, struct loss_args) { loss_backward<bf16, float>(a); }

@@ -1,0 +1,198 @@
+// Convolutions of bf16 on tensor cores: 8 warps make a tile of the product from slabs in shared memory, of which STAGES are
+// there or on their way. Sums run in float32, in an order that the shape and the tile decide.
+#include "conv.cuh"
+#include "mma.cuh"
+
+enum { DEEP = 32, STAGES = 3, PAD = 8, WARPS = 8 }; // DEEP: inner indices of a slab; PAD keeps rows in different banks
+
+// warps of a block are ROWS x COLUMNS; each computes M x N of the tile.
+template <int BM, int BN> struct warps {
+	enum { ROWS = BM == BN ? 2 : 4, COLUMNS = WARPS / ROWS, M = BM / ROWS, N = BN / COLUMNS };
+	int lane, row, column; // where the warp's part of the tile begins
+
+	INLINE warps() {
+		int warp = threadIdx.x / 32;
+		lane = threadIdx.x % 32, row = warp / COLUMNS * M, column = warp % COLUMNS * N;
+	}
+};
+
+template <int BM, int BN> struct sums {
+	float c[warps<BM, BN>::M / 16][warps<BM, BN>::N / 8][4];
+};
+
+// multiply adds the product of one slab; left(row, k) loads A's 16 x 16 from there, right(k, column) B's 16 x 16.
+template <int BM, int BN, typename L, typename R> INLINE void multiply(sums<BM, BN> &s, L left, R right) {
+	typedef warps<BM, BN> W;
+#pragma unroll
+	for (int k = 0; k < DEEP; k += 16) {
+		fragment a[W::M / 16], b[W::N / 16];
+#pragma unroll
+		for (int i = 0; i < W::M / 16; i++) a[i] = left(i * 16, k);
+#pragma unroll
+		for (int j = 0; j < W::N / 16; j++) b[j] = right(k, j * 16);
+#pragma unroll
+		for (int i = 0; i < W::M / 16; i++)
+#pragma unroll
+			for (int j = 0; j < W::N / 8; j++) multiply_add(s.c[i][j], a[i], b[j / 2].r[j % 2 * 2], b[j / 2].r[j % 2 * 2 + 1]);
+	}
+}
+
+// write_pair puts two neighbouring columns of a result's row, n of them inside.
+template <typename T> INLINE void write_pair(const conv_args &a, i64 at, float x, float y, int n, int column) {
+	values<1> v[2] = {{{x}}, {{y}}};
+	for (int k = 0; k < 2; k++) {
+		if (k >= n) continue;
+		if (a.bias) v[k].v[0] += GLOBAL(const float, a.bias)[column + k];
+		if (a.add) v[k].v[0] += to_float(GLOBAL(const T, a.out)[at + k]);
+	}
+	if (n >= 2 && at % 2 == 0) store_pair(GLOBAL(T, a.out) + at, v[0].v[0], v[1].v[0]);
+	else for (int k = 0; k < 2; k++)
+		if (k < n) put(GLOBAL(T, a.out) + at + k, v[k].v[0]);
+}
+
+// write_tile writes a lane's part of a tile; at gives the offset of a row's column 0 in the result.
+template <typename T, int BM, int BN, typename F>
+INLINE void write_tile(const conv_args &a, const sums<BM, BN> &s, int row0, int rows, int column0, int columns, int group, F at) {
+	typedef warps<BM, BN> W;
+	W w;
+#pragma unroll
+	for (int i = 0; i < W::M / 8; i++) {
+		int row = row0 + w.row + i * 8 + w.lane / 4;
+		if (row >= rows) continue;
+		i64 offset = at(row);
+#pragma unroll
+		for (int j = 0; j < W::N / 8; j++) {
+			int c = column0 + w.column + j * 8 + w.lane % 4 * 2;
+			const float *pair = s.c[i / 2][j] + i % 2 * 2;
+			if (c < columns) write_pair<T>(a, offset + c, pair[0], pair[1], columns - c, group * columns + c);
+		}
+	}
+}
+
+// bring puts 8 values into shared memory: offset(k) says where value k lies, or -1 for a zero. V = 8: together.
+template <int V, typename F> INLINE void bring(bf16 *to, const bf16 *from, F offset) {
+	if constexpr (V == 8) {
+		i64 at = offset(0);
+		copy_async(to, from + (at < 0 ? 0 : at), at < 0);
+	} else {
+		for (int k = 0; k < 8; k++) {
+			i64 at = offset(k);
+			to[k].bits = at < 0 ? 0 : from[at].bits;
+		}
+	}
+}
+
+// run fills the stages in turn and multiplies: fetch(slab, stage) begins to bring a slab, product(stage) multiplies it.
+template <typename F, typename P> INLINE void run(share s, F fetch, P product) {
+	for (int k = 0; k < STAGES - 1; k++) {
+		if (s.first + k < s.end) fetch(s.first + k, k);
+		end_group();
+	}
+	for (int k = s.first, stage = 0; k < s.end; k++, stage = stage + 1 == STAGES ? 0 : stage + 1) {
+		wait_groups<STAGES - 2>();
+		__syncthreads();
+		if (k + STAGES - 1 < s.end) fetch(k + STAGES - 1, stage == 0 ? STAGES - 1 : stage - 1);
+		end_group();
+		product(stage);
+	}
+}
+
+// window_product computes a tile of Y or DX. A stage has BM rows of windows, then BN columns of weights, DEEP values each.
+template <int BM, int BN, int V> INLINE void window_product(const conv_args &a) {
+	DYNAMIC_SHARED(bf16, stages);
+	enum { WIDTH = DEEP + PAD, LANES = DEEP / 8, STEP = CONV_THREADS / LANES, STAGE = (BM + BN) * WIDTH };
+	const geometry g = a.g;
+	const view v = view_of(g, blockIdx.z);
+	int rows = rows_of(g, v), row0 = blockIdx.x * BM, column0 = blockIdx.y * BN;
+	if (row0 >= rows) return;
+	share s = share_of(slabs_of(v, DEEP), g.splits, blockIdx.z % g.splits);
+	cursor c = cursor_at(v, s.first, DEEP);
+	int lane = threadIdx.x % LANES * 8, row = threadIdx.x / LANES;
+	pixel at[BM / STEP];
+#pragma unroll
+	for (int i = 0; i < BM / STEP; i++) at[i] = pixel_of(v, row0 + row + i * STEP, rows);
+	const bf16 *image = GLOBAL(const bf16, a.image), *packed = GLOBAL(const bf16, a.other);
+	sums<BM, BN> sum = {};
+	warps<BM, BN> w;
+	bool idle = row0 + w.row >= rows || column0 + w.column >= v.columns;
+	run(s, [&](int slab, int stage) {
+		bf16 *to = stages + stage * STAGE + row * WIDTH + lane;
+#pragma unroll
+		for (int i = 0; i < BM / STEP; i++)
+			bring<V>(to + i * STEP * WIDTH, image, [&](int k) { return seen_at(v, at[i], c, c.e + lane + k); });
+		i64 from = (((i64)v.panel * g.slabs + slab) * g.columns + column0 + row) * DEEP + lane;
+#pragma unroll
+		for (int i = 0; i < BN / STEP; i++) copy_async(to + (BM + i * STEP) * WIDTH, packed + from + i * STEP * DEEP, false);
+		advance(c, v, DEEP);
+	}, [&](int stage) {
+		if (idle) return;
+		const bf16 *left = stages + stage * STAGE + (w.row + w.lane % 16) * WIDTH + w.lane / 16 * 8;
+		const bf16 *right = stages + stage * STAGE + (BM + w.column + w.lane / 16 * 8 + w.lane % 8) * WIDTH + w.lane / 8 % 2 * 8;
+		multiply<BM, BN>(sum, [&](int r, int k) { return load_matrices(left + r * WIDTH + k); },
+			[&](int k, int n) { return load_matrices(right + n * WIDTH + k); });
+	});
+	i64 base = (i64)v.group * v.columns;
+	if (g.splits == 1) {
+		write_tile<bf16, BM, BN>(a, sum, row0, rows, column0, v.columns, v.group, [&](int r) { return base + result_at(v, g, r); });
+		return;
+	}
+	base += (i64)(blockIdx.z % g.splits) * rows * v.channels;
+	write_tile<float, BM, BN>(a, sum, row0, rows, column0, v.columns, v.group, [&](int r) { return base + (i64)r * v.channels; });
+}
+
+// pixel_product computes a tile of the weight's gradient, or a part of it. A stage has DEEP pixels of BM output channels,
+// then DEEP pixels of BN taps and input channels.
+template <int BM, int BN, int V> INLINE void pixel_product(const conv_args &a) {
+	DYNAMIC_SHARED(bf16, stages);
+	enum { LEFT = BM + PAD, RIGHT = BN + PAD, STAGE = DEEP * (LEFT + RIGHT) };
+	enum { LANES_M = BM / 8, STEP_M = CONV_THREADS / LANES_M, LANES_N = BN / 8, STEP_N = CONV_THREADS / LANES_N };
+	const geometry g = a.g;
+	int group = blockIdx.z / g.splits, width = g.o / g.groups, columns = g.kh * g.kw * (g.c / g.groups);
+	int row0 = blockIdx.x * BM, column0 = blockIdx.y * BN;
+	share s = share_of(g.slabs, g.splits, blockIdx.z % g.splits);
+	int lane_m = threadIdx.x % LANES_M * 8, row_m = threadIdx.x / LANES_M;
+	int lane_n = threadIdx.x % LANES_N * 8, row_n = threadIdx.x / LANES_N;
+	column seen[V == 8 ? 1 : 8];
+#pragma unroll
+	for (int k = 0; k < (V == 8 ? 1 : 8); k++) seen[k] = column_of(g, group, column0 + lane_n + k);
+	walker at[DEEP / STEP_N];
+#pragma unroll
+	for (int i = 0; i < DEEP / STEP_N; i++) at[i] = walker_at(g, s.first * DEEP + row_n + i * STEP_N);
+	const bf16 *dy = GLOBAL(const bf16, a.other), *x = GLOBAL(const bf16, a.image);
+	sums<BM, BN> sum = {};
+	warps<BM, BN> w;
+	bool idle = row0 + w.row >= width || column0 + w.column >= columns;
+	run(s, [&](int slab, int stage) {
+		bf16 *to = stages + stage * STAGE;
+#pragma unroll
+		for (int i = 0; i < DEEP / STEP_M; i++) {
+			int p = slab * DEEP + row_m + i * STEP_M, o = row0 + lane_m;
+			bring<V>(to + (row_m + i * STEP_M) * LEFT + lane_m, dy,
+				[&](int k) { return o + k < width && p < g.rows ? (i64)p * g.o + group * width + o + k : (i64)-1; });
+		}
+#pragma unroll
+		for (int i = 0; i < DEEP / STEP_N; i++) {
+			bring<V>(to + DEEP * LEFT + (row_n + i * STEP_N) * RIGHT + lane_n, x, [&](int k) { return input_at(g, at[i], seen[k]); });
+			advance(at[i], g, DEEP);
+		}
+	}, [&](int stage) {
+		if (idle) return;
+		const bf16 *left = stages + stage * STAGE + (w.lane / 16 * 8 + w.lane % 8) * LEFT + w.row + w.lane / 8 % 2 * 8;
+		const bf16 *right = stages + stage * STAGE + DEEP * LEFT + (w.lane % 16) * RIGHT + w.column + w.lane / 16 * 8;
+		multiply<BM, BN>(sum, [&](int r, int k) { return load_transposed(left + k * LEFT + r); },
+			[&](int k, int n) { return load_transposed(right + k * RIGHT + n); });
+	});
+	i64 base = ((i64)(blockIdx.z % g.splits) * g.o + group * width) * columns;
+	write_tile<float, BM, BN>(a, sum, row0, width, column0, columns, 0, [&](int r) { return base + (i64)r * columns; });
+}
+
+#define PRODUCT(BM, BN, V, blocks) \
+	KERNEL_BOUNDS(mma_window_bf16_##BM##x##BN##_v##V, struct conv_args, CONV_THREADS, blocks) { window_product<BM, BN, V>(a); } \
+	KERNEL_BOUNDS(mma_pixel_bf16_##BM##x##BN##_v##V, struct conv_args, CONV_THREADS, blocks) { pixel_product<BM, BN, V>(a); }
+
+PRODUCT(128, 128, 8, 1)
+PRODUCT(128, 128, 1, 1)
+PRODUCT(128, 64, 8, 2)
+PRODUCT(128, 64, 1, 2)
+PRODUCT(64, 64, 8, 2)
+PRODUCT(64, 64, 1, 2)

@@ -1,0 +1,304 @@
+// Batch normalization (Ioffe, Szegedy 2015), fused with a residual and ReLU; and sums over rows.
+//
+// A tensor is rows x channels. Sums: a block takes its channels of one chunk of rows; every thread merges groups of rows
+// (Chan, Golub, LeVeque 1979), threads are merged in order, chunks are merged in order by a second kernel, in float64.
+// All of it depends on the shape alone. Forward in training reads x twice and writes y once; backward reads x and dy (and
+// y under ReLU) twice.
+#include "plimsoll.cuh"
+
+enum { GROUP = 4 }; // rows that a thread loads at a time
+
+// part is a block's share: channels from c on, rows from r0 to r1.
+struct part {
+	int c;
+	i64 r0, r1;
+	bool inside;
+};
+
+template <int V> INLINE part part_of(int channels, i64 rows, i64 chunk_rows) {
+	part p;
+	p.c = (blockIdx.x * blockDim.x + threadIdx.x) * V;
+	p.r0 = (i64)blockIdx.y * chunk_rows;
+	p.r1 = p.r0 + chunk_rows < rows ? p.r0 + chunk_rows : rows;
+	p.inside = p.c < channels;
+	return p;
+}
+
+// rows_of_thread: how many of the part's rows thread row y takes.
+INLINE i64 rows_of_thread(const part &p, int y) {
+	i64 rows = p.r1 - p.r0;
+	return rows > y ? (rows - y + blockDim.y - 1) / blockDim.y : 0;
+}
+
+// moments of n values: their mean and the sum of squared deviations from it.
+struct moments {
+	double n, mean, squares;
+};
+
+INLINE void merge(moments &m, double n, double mean, double squares) {
+	if (n == 0) return;
+	double delta = mean - m.mean, total = m.n + n;
+	m.mean += delta * (n / total);
+	m.squares += squares + delta * delta * m.n * (n / total);
+	m.n = total;
+}
+
+// merge_rows merges n rows x into running means and squares that stand for count rows.
+template <int V> INLINE void merge_rows(const values<V> *x, int n, i64 count, float *mean, float *squares) {
+	float inverse = 1.0f / (float)n, share = (float)n / (float)(count + n), before = (float)count * share;
+#pragma unroll
+	for (int k = 0; k < V; k++) {
+		float sum = 0, square = 0;
+#pragma unroll
+		for (int i = 0; i < GROUP; i++)
+			if (i < n) sum += x[i].v[k];
+		float center = sum * inverse;
+#pragma unroll
+		for (int i = 0; i < GROUP; i++)
+			if (i < n) square += (x[i].v[k] - center) * (x[i].v[k] - center);
+		float delta = center - mean[k];
+		mean[k] += delta * share;
+		squares[k] += square + delta * delta * before;
+	}
+}
+
+enum { NORM_THREADS = 256 };
+
+// norm_moments: part[chunk] = mean and sum of squared deviations of the chunk's rows.
+template <typename T, int V> INLINE void norm_moments(const norm_args &a) {
+	__shared__ float means[NORM_THREADS * V], squares[NORM_THREADS * V];
+	part p = part_of<V>(a.channels, a.rows, a.chunk_rows);
+	float mean[V] = {0}, square[V] = {0};
+	i64 mine = p.inside ? rows_of_thread(p, threadIdx.y) : 0;
+	const T *x = GLOBAL(const T, a.x) + (p.r0 + threadIdx.y) * a.channels + p.c;
+	i64 step = (i64)blockDim.y * a.channels;
+	for (i64 done = 0; done < mine; done += GROUP) {
+		values<V> rows[GROUP];
+		int n = mine - done < GROUP ? (int)(mine - done) : GROUP;
+#pragma unroll
+		for (int i = 0; i < GROUP; i++)
+			if (i < n) load(rows[i], x + (done + i) * step);
+		merge_rows(rows, n, done, mean, square);
+	}
+	int width = blockDim.x * V;
+#pragma unroll
+	for (int k = 0; k < V; k++) {
+		means[threadIdx.y * width + threadIdx.x * V + k] = mean[k];
+		squares[threadIdx.y * width + threadIdx.x * V + k] = square[k];
+	}
+	__syncthreads();
+	int c = blockIdx.x * width;
+	for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < width && c + i < a.channels; i += NORM_THREADS) {
+		moments m = {0, 0, 0};
+		for (int y = 0; y < (int)blockDim.y; y++) merge(m, (double)rows_of_thread(p, y), means[y * width + i], squares[y * width + i]);
+		double *to = GLOBAL(double, a.part) + (i64)blockIdx.y * 2 * a.channels + c + i;
+		to[0] = m.mean;
+		to[a.channels] = m.squares;
+	}
+}
+CHANNEL_INSTANCES(norm_moments, norm_args)
+
+enum { MERGE_LANES = 32, MERGE_ROWS = 8 };
+
+INLINE bool is_finite(double x) { return x - x == 0; }
+
+INLINE void move_running(const norm_args &a, int c, const moments &m) {
+	if (!a.update || !is_finite(m.mean) || !is_finite(m.squares)) return;
+	float *mean = GLOBAL(float, a.running_mean) + c, *var = GLOBAL(float, a.running_var) + c;
+	double rest = m.n > 1 ? m.n - 1 : 1;
+	*mean = (float)((1 - a.momentum) * *mean + a.momentum * m.mean);
+	*var = (float)((1 - a.momentum) * *var + a.momentum * (m.squares / rest));
+}
+
+INLINE double chunk_size(i64 rows, i64 chunk_rows, int chunk) {
+	i64 left = rows - (i64)chunk * chunk_rows;
+	return (double)(left < chunk_rows ? left : chunk_rows);
+}
+
+// norm_statistics merges the chunks (in training), moves the running statistics, saves mean and 1/std, and writes the
+// coefficients mean and weight/std. Blocks of 32 channels; 8 rows of threads share the chunks.
+KERNEL(norm_statistics, struct norm_args) {
+	__shared__ moments merged[MERGE_ROWS][MERGE_LANES];
+	int c = blockIdx.x * MERGE_LANES + threadIdx.x;
+	bool inside = c < a.channels;
+	moments m = {0, 0, 0};
+	for (int q = threadIdx.y; a.train && inside && q < a.chunks; q += MERGE_ROWS) {
+		const double *from = GLOBAL(const double, a.part) + (i64)q * 2 * a.channels + c;
+		merge(m, chunk_size(a.rows, a.chunk_rows, q), from[0], from[a.channels]);
+	}
+	merged[threadIdx.y][threadIdx.x] = m;
+	__syncthreads();
+	if (threadIdx.y > 0 || !inside) return;
+	for (int y = 1; y < MERGE_ROWS; y++) merge(m, merged[y][threadIdx.x].n, merged[y][threadIdx.x].mean, merged[y][threadIdx.x].squares);
+	float mean = (float)m.mean;
+	double var = m.squares / (double)a.rows;
+	if (!a.train) mean = GLOBAL(const float, a.running_mean)[c], var = GLOBAL(const float, a.running_var)[c];
+	float invstd = (float)(1 / sqrt(var + a.epsilon));
+	if (a.train) move_running(a, c, m);
+	if (a.mean) GLOBAL(float, a.mean)[c] = mean;
+	if (a.invstd) GLOBAL(float, a.invstd)[c] = invstd;
+	GLOBAL(float, a.coef)[c] = mean;
+	GLOBAL(float, a.coef)[a.channels + c] = invstd * GLOBAL(const float, a.weight)[c];
+}
+
+template <int V> INLINE values<V> coefficient(u64 base, i64 at) {
+	values<V> x;
+#pragma unroll
+	for (int k = 0; k < V; k++) x.v[k] = GLOBAL(const float, base)[at + k];
+	return x;
+}
+
+// norm_apply: y = relu((x - mean)*scale + bias + residual). A block takes chunk_rows rows.
+template <typename T, int V> INLINE void norm_apply(const norm_args &a) {
+	part p = part_of<V>(a.channels, a.rows, a.chunk_rows);
+	if (!p.inside) return;
+	values<V> mean = coefficient<V>(a.coef, p.c), scale = coefficient<V>(a.coef, a.channels + p.c), bias = coefficient<V>(a.bias, p.c);
+#pragma unroll 2
+	for (i64 r = p.r0 + threadIdx.y; r < p.r1; r += blockDim.y) {
+		i64 at = r * a.channels + p.c;
+		values<V> x, more;
+		load(x, GLOBAL(const T, a.x) + at);
+		if (a.residual) load(more, GLOBAL(const T, a.residual) + at);
+#pragma unroll
+		for (int k = 0; k < V; k++) {
+			float v = (x.v[k] - mean.v[k]) * scale.v[k] + bias.v[k];
+			if (a.residual) v += more.v[k];
+			x.v[k] = a.relu && v < 0 ? 0 : v;
+		}
+		store(GLOBAL(T, a.y) + at, x);
+	}
+}
+CHANNEL_INSTANCES(norm_apply, norm_args)
+
+INLINE float norm_mean(const norm_args &a, int c) { return GLOBAL(const float, a.train ? a.mean : a.running_mean)[c]; }
+INLINE float norm_invstd(const norm_args &a, int c) {
+	if (a.train) return GLOBAL(const float, a.invstd)[c];
+	return (float)(1 / sqrt((double)GLOBAL(const float, a.running_var)[c] + a.epsilon));
+}
+
+// masked loads what of dy passes the ReLU.
+template <typename T, int V> INLINE void load_masked(values<V> &g, const norm_args &a, i64 at) {
+	values<V> y;
+	load(g, GLOBAL(const T, a.dy) + at);
+	load(y, GLOBAL(const T, a.relu ? a.y : a.dy) + at);
+#pragma unroll
+	for (int k = 0; k < V; k++) g.v[k] = a.relu ? passed(g.v[k], y.v[k]) : g.v[k];
+}
+
+// sum_threads adds what the threads of each channel hold, in order, and writes it as part[chunk][which].
+template <int V> INLINE void sum_threads(const float *mine, float *shared, u64 to, int channels, int which, int kinds) {
+	int width = blockDim.x * V, c = blockIdx.x * width;
+#pragma unroll
+	for (int k = 0; k < V; k++) shared[threadIdx.y * width + threadIdx.x * V + k] = mine[k];
+	__syncthreads();
+	for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < width && c + i < channels; i += NORM_THREADS) {
+		double sum = 0;
+		for (int y = 0; y < (int)blockDim.y; y++) sum += shared[y * width + i];
+		GLOBAL(double, to)[((i64)blockIdx.y * kinds + which) * channels + c + i] = sum;
+	}
+	__syncthreads();
+}
+
+// norm_backward_sums: part[chunk] = sum of g and of g*xhat over the chunk's rows; xhat = (x - mean)/std.
+template <typename T, int V> INLINE void norm_backward_sums(const norm_args &a) {
+	__shared__ float shared[NORM_THREADS * V];
+	part p = part_of<V>(a.channels, a.rows, a.chunk_rows);
+	float sum[V] = {0}, product[V] = {0}, mean[V] = {0}, invstd[V] = {0};
+	for (int k = 0; k < V && p.inside; k++) mean[k] = norm_mean(a, p.c + k), invstd[k] = norm_invstd(a, p.c + k);
+#pragma unroll 4
+	for (i64 r = p.r0 + threadIdx.y; r < p.r1; r += blockDim.y) {
+		if (!p.inside) break;
+		i64 at = r * a.channels + p.c;
+		values<V> x, g;
+		load_masked<T>(g, a, at);
+		load(x, GLOBAL(const T, a.x) + at);
+#pragma unroll
+		for (int k = 0; k < V; k++) {
+			sum[k] += g.v[k];
+			product[k] += g.v[k] * ((x.v[k] - mean[k]) * invstd[k]);
+		}
+	}
+	sum_threads<V>(sum, shared, a.part, a.channels, 0, 2);
+	sum_threads<V>(product, shared, a.part, a.channels, 1, 2);
+}
+CHANNEL_INSTANCES(norm_backward_sums, norm_args)
+
+// sum_chunks returns, to the threads with y == 0, the sum over chunks of part[chunk][which][c].
+INLINE double sum_chunks(u64 from, int c, int channels, int chunks, int which, int kinds) {
+	__shared__ double sums[MERGE_ROWS][MERGE_LANES];
+	double sum = 0;
+	for (int q = threadIdx.y; c < channels && q < chunks; q += MERGE_ROWS)
+		sum += GLOBAL(const double, from)[((i64)q * kinds + which) * channels + c];
+	__syncthreads();
+	sums[threadIdx.y][threadIdx.x] = sum;
+	__syncthreads();
+	for (int y = 1; threadIdx.y == 0 && y < MERGE_ROWS; y++) sum += sums[y][threadIdx.x];
+	return sum;
+}
+
+INLINE void deposit_one(u64 base, int c, double v, int add) {
+	float *p = GLOBAL(float, base) + c;
+	*p = add ? *p + (float)v : (float)v;
+}
+
+// norm_backward_params writes dweight and dbias, and the coefficients of the input's gradient,
+// dx = scale*(g - off - (x - mean)*slope).
+KERNEL(norm_backward_params, struct norm_args) {
+	int c = blockIdx.x * MERGE_LANES + threadIdx.x;
+	double sum = sum_chunks(a.part, c, a.channels, a.chunks, 0, 2);
+	double product = sum_chunks(a.part, c, a.channels, a.chunks, 1, 2);
+	if (threadIdx.y > 0 || c >= a.channels) return;
+	float invstd = norm_invstd(a, c), *coef = GLOBAL(float, a.coef) + c;
+	coef[0] = norm_mean(a, c);
+	coef[a.channels] = invstd * GLOBAL(const float, a.weight)[c];
+	coef[2 * (i64)a.channels] = a.train ? (float)(sum / (double)a.rows) : 0;
+	coef[3 * (i64)a.channels] = a.train ? (float)(product / (double)a.rows * invstd) : 0;
+	deposit_one(a.dbias, c, sum, a.add_params);
+	deposit_one(a.dweight, c, product, a.add_params);
+}
+
+// norm_backward_apply writes dx, and g itself to the residual's gradient. A block takes chunk_rows rows.
+template <typename T, int V> INLINE void norm_backward_apply(const norm_args &a) {
+	part p = part_of<V>(a.channels, a.rows, a.chunk_rows);
+	if (!p.inside) return;
+	i64 c = a.channels;
+	values<V> mean = coefficient<V>(a.coef, p.c), scale = coefficient<V>(a.coef, c + p.c);
+	values<V> off = coefficient<V>(a.coef, 2 * c + p.c), slope = coefficient<V>(a.coef, 3 * c + p.c);
+#pragma unroll 2
+	for (i64 r = p.r0 + threadIdx.y; r < p.r1; r += blockDim.y) {
+		i64 at = r * c + p.c;
+		values<V> x, g;
+		load_masked<T>(g, a, at);
+		if (a.dx) load(x, GLOBAL(const T, a.x) + at);
+		if (a.dresidual) deposit(GLOBAL(T, a.dresidual) + at, g, V, a.add_dresidual);
+		if (!a.dx) continue;
+#pragma unroll
+		for (int k = 0; k < V; k++) x.v[k] = scale.v[k] * ((g.v[k] - off.v[k]) - (x.v[k] - mean.v[k]) * slope.v[k]);
+		deposit(GLOBAL(T, a.dx) + at, x, V, a.add_dx);
+	}
+}
+CHANNEL_INSTANCES(norm_backward_apply, norm_args)
+
+// columns: part[chunk] = the sum of the chunk's rows.
+template <typename T, int V> INLINE void columns(const columns_args &a) {
+	__shared__ float shared[NORM_THREADS * V];
+	part p = part_of<V>(a.channels, a.rows, a.chunk_rows);
+	float sum[V] = {0};
+#pragma unroll 4
+	for (i64 r = p.r0 + threadIdx.y; r < p.r1; r += blockDim.y) {
+		if (!p.inside) break;
+		values<V> x;
+		load(x, GLOBAL(const T, a.in) + r * a.channels + p.c);
+#pragma unroll
+		for (int k = 0; k < V; k++) sum[k] += x.v[k];
+	}
+	sum_threads<V>(sum, shared, a.part, a.channels, 0, 1);
+}
+CHANNEL_INSTANCES(columns, columns_args)
+
+// columns_total: out (+)= the sum of the chunks.
+KERNEL(columns_total, struct columns_args) {
+	int c = blockIdx.x * MERGE_LANES + threadIdx.x;
+	double sum = sum_chunks(a.part, c, a.channels, a.chunks, 0, 1);
+	if (threadIdx.y == 0 && c < a.channels) deposit_one(a.out, c, sum, a.add);
+}

@@ -1,0 +1,142 @@
+// What every kernel uses: the macros that declare one, element types, 16-byte loads and stores.
+#ifndef PLIMSOLL_CUH
+#define PLIMSOLL_CUH
+
+#include "args.h"
+
+#ifndef PLIMSOLL_EMULATED
+#define KERNEL(name, args) extern "C" __global__ void name(const __grid_constant__ args a)
+#define KERNEL_BOUNDS(name, args, threads, blocks) \
+	extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ args a)
+#define DYNAMIC_SHARED(type, name) extern __shared__ __align__(16) type name[]
+// The compiler may take it for granted that the address is one of global memory. Do not move such a pointer in a loop, move
+// an offset: NVRTC 12.6 never ends on a pointer that a loop carries.
+#define GLOBAL(type, address) ((type *)__cvta_global_to_generic(address))
+#else
+#define GLOBAL(type, address) ((type *)(address))
+#endif
+
+#define INLINE __device__ __forceinline__
+
+// bf16 is the upper half of a float32.
+struct bf16 {
+	unsigned short bits;
+};
+
+INLINE float to_float(float v) { return v; }
+INLINE float to_float(bf16 v) { return __uint_as_float((unsigned)v.bits << 16); }
+
+// Rounds to nearest, ties to even; a NaN stays one.
+INLINE unsigned bf16_bits(float v) {
+	unsigned u = __float_as_uint(v);
+	if ((u & 0x7fffffffu) > 0x7f800000u) return (u >> 16) | 0x40u;
+	return (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+}
+
+INLINE void put(float *p, float v) { *p = v; }
+INLINE void put(bf16 *p, float v) { p->bits = (unsigned short)bf16_bits(v); }
+
+// values are V elements of a tensor as float.
+template <int V> struct values {
+	float v[V];
+};
+
+INLINE float low_half(unsigned u) { return __uint_as_float(u << 16); }
+INLINE float high_half(unsigned u) { return __uint_as_float(u & 0xffff0000u); }
+INLINE unsigned both(float low, float high) { return bf16_bits(low) | bf16_bits(high) << 16; }
+
+INLINE void load(values<1> &x, const float *p) { x.v[0] = *p; }
+INLINE void load(values<1> &x, const bf16 *p) { x.v[0] = to_float(*p); }
+INLINE void load(values<4> &x, const float *p) {
+	float4 f = *(const float4 *)p;
+	x.v[0] = f.x, x.v[1] = f.y, x.v[2] = f.z, x.v[3] = f.w;
+}
+INLINE void load(values<4> &x, const bf16 *p) {
+	uint2 u = *(const uint2 *)p;
+	x.v[0] = low_half(u.x), x.v[1] = high_half(u.x), x.v[2] = low_half(u.y), x.v[3] = high_half(u.y);
+}
+INLINE void load(values<8> &x, const bf16 *p) {
+	uint4 u = *(const uint4 *)p;
+	x.v[0] = low_half(u.x), x.v[1] = high_half(u.x), x.v[2] = low_half(u.y), x.v[3] = high_half(u.y);
+	x.v[4] = low_half(u.z), x.v[5] = high_half(u.z), x.v[6] = low_half(u.w), x.v[7] = high_half(u.w);
+}
+
+// fixed: memory that nobody writes while the kernel runs.
+INLINE void load_fixed(values<1> &x, const float *p) { x.v[0] = __ldg(p); }
+INLINE void load_fixed(values<1> &x, const bf16 *p) { load(x, p); }
+INLINE void load_fixed(values<4> &x, const float *p) {
+	float4 f = __ldg((const float4 *)p);
+	x.v[0] = f.x, x.v[1] = f.y, x.v[2] = f.z, x.v[3] = f.w;
+}
+INLINE void load_fixed(values<4> &x, const bf16 *p) { load(x, p); }
+
+INLINE void store(float *p, const values<1> &x) { *p = x.v[0]; }
+INLINE void store(bf16 *p, const values<1> &x) { put(p, x.v[0]); }
+INLINE void store(float *p, const values<4> &x) { *(float4 *)p = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]); }
+INLINE void store(bf16 *p, const values<4> &x) { *(uint2 *)p = make_uint2(both(x.v[0], x.v[1]), both(x.v[2], x.v[3])); }
+INLINE void store(bf16 *p, const values<8> &x) {
+	*(uint4 *)p = make_uint4(both(x.v[0], x.v[1]), both(x.v[2], x.v[3]), both(x.v[4], x.v[5]), both(x.v[6], x.v[7]));
+}
+
+INLINE void store_pair(float *p, float x, float y) { *(float2 *)p = make_float2(x, y); }
+INLINE void store_pair(bf16 *p, float x, float y) { *(unsigned *)p = both(x, y); }
+
+// The same for the first n of them, n from 0 to V.
+template <typename T, int V> INLINE void load_some(values<V> &x, const T *p, i64 n) {
+	if (n >= V) return load(x, p);
+	for (int i = 0; i < V; i++) x.v[i] = i < n ? to_float(p[i]) : 0;
+}
+template <typename T, int V> INLINE void store_some(T *p, const values<V> &x, i64 n) {
+	if (n >= V) return store(p, x);
+	for (int i = 0; i < V; i++)
+		if (i < n) put(p + i, x.v[i]);
+}
+template <typename T, int V> INLINE void deposit(T *p, values<V> x, i64 n, int add) {
+	if (add) {
+		values<V> old;
+		load_some(old, p, n);
+#pragma unroll
+		for (int i = 0; i < V; i++) x.v[i] += old.v[i];
+	}
+	store_some(p, x, n);
+}
+
+// passed is what of a gradient passes a ReLU with output y: NaN where that is none.
+INLINE float passed(float dy, float y) { return y > 0 ? dy : (y != y ? y : 0); }
+
+// wide is the number of elements in 16 bytes.
+template <typename T> struct wide {
+	enum { elements = 16 / sizeof(T) };
+};
+
+// Kernels that stream through memory: STREAM_THREADS threads take STREAM_VECTORS times 16 bytes each.
+enum { STREAM_THREADS = 256, STREAM_VECTORS = 4 };
+
+template <int V, typename F> INLINE void stream(i64 n, F f) {
+	i64 first = ((i64)blockIdx.x * STREAM_VECTORS * STREAM_THREADS + threadIdx.x) * V;
+#pragma unroll
+	for (int k = 0; k < STREAM_VECTORS; k++) {
+		i64 i = first + (i64)k * STREAM_THREADS * V;
+		if (i < n) f(i, n - i);
+	}
+}
+
+// The scalars of a step; kernels.Scalars.Put is their layout.
+struct scalars {
+	u64 seed, step, microbatch;
+	float lr, scale;
+	unsigned skip;
+};
+
+#define INSTANCES(name, args) \
+	KERNEL(name##_f32, struct args) { name<float>(a); } \
+	KERNEL(name##_bf16, struct args) { name<bf16>(a); }
+
+// Kernels of rows x channels: blocks of threadIdx.x channels (V each) and threadIdx.y rows.
+#define CHANNEL_INSTANCES(name, args) \
+	KERNEL_BOUNDS(name##_f32_v1, struct args, 256, 2) { name<float, 1>(a); } \
+	KERNEL_BOUNDS(name##_f32_v4, struct args, 256, 2) { name<float, 4>(a); } \
+	KERNEL_BOUNDS(name##_bf16_v1, struct args, 256, 2) { name<bf16, 1>(a); } \
+	KERNEL_BOUNDS(name##_bf16_v8, struct args, 256, 2) { name<bf16, 8>(a); }
+
+#endif

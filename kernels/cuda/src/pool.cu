@@ -1,0 +1,128 @@
+// Pools. A grid's x counts channels of a row of pixels, y rows, z images. Gradients are gathered: each input element
+// visits the windows that contain it, in ascending order, so that no two threads write the same byte.
+#include "plimsoll.cuh"
+
+// place is a thread's element: image n, row y, pixel x, channel c.
+struct place {
+	int x, c;
+	bool inside;
+};
+
+INLINE place place_of(int width, int channels) {
+	int i = blockIdx.x * blockDim.x + threadIdx.x;
+	return place{i / channels, i % channels, i < width * channels};
+}
+
+#define EACH_IMAGE_ROW(image, row, images, rows) \
+	for (int image = blockIdx.z; image < (images); image += gridDim.z) \
+		for (int row = blockIdx.y; row < (rows); row += gridDim.y)
+
+INLINE int most(int a, int b) { return a > b ? a : b; }
+INLINE int least(int a, int b) { return a < b ? a : b; }
+
+// maxpool_forward: the first maximum of the window; a NaN counts as larger than anything.
+template <typename T> INLINE void maxpool_forward(const pool_args &a) {
+	place p = place_of(a.ow, a.c);
+	if (!p.inside) return;
+	EACH_IMAGE_ROW(n, oy, a.n, a.oh) {
+		const T *from = GLOBAL(const T, a.x) + (i64)n * a.h * a.w * a.c + p.c;
+		int y0 = oy * a.sh - a.ph, x0 = p.x * a.sw - a.pw;
+		float best = 0;
+		int at = -1;
+		for (int y = most(y0, 0); y < least(y0 + a.kh, a.h); y++)
+			for (int x = most(x0, 0); x < least(x0 + a.kw, a.w); x++) {
+				float v = to_float(from[((i64)y * a.w + x) * a.c]);
+				if (at < 0 || v > best || v != v) best = v, at = y * a.w + x;
+			}
+		i64 out = (((i64)n * a.oh + oy) * a.ow + p.x) * a.c + p.c;
+		put(GLOBAL(T, a.y) + out, best);
+		if (a.index) GLOBAL(int, a.index)[out] = at;
+	}
+}
+INSTANCES(maxpool_forward, pool_args)
+
+// span is the windows that contain a position along an axis.
+struct span {
+	int first, end;
+};
+
+INLINE span windows(int position, int pad, int stride, int kernel, int count) {
+	int reach = position + pad;
+	int first = reach < kernel ? 0 : (reach - kernel) / stride + 1;
+	return span{first, least(reach / stride + 1, count)};
+}
+
+// gather: dx (+)= the sum of what pick gives for each window that contains the element.
+template <typename T, typename F> INLINE void gather(const pool_args &a, F pick) {
+	place p = place_of(a.w, a.c);
+	if (!p.inside) return;
+	span wx = windows(p.x, a.pw, a.sw, a.kw, a.ow);
+	EACH_IMAGE_ROW(n, y, a.n, a.h) {
+		span wy = windows(y, a.ph, a.sh, a.kh, a.oh);
+		float sum = 0;
+		for (int oy = wy.first; oy < wy.end; oy++)
+			for (int ox = wx.first; ox < wx.end; ox++)
+				sum += pick((((i64)n * a.oh + oy) * a.ow + ox) * a.c + p.c, y * a.w + p.x);
+		values<1> g = {{sum}};
+		deposit(GLOBAL(T, a.dx) + (((i64)n * a.h + y) * a.w + p.x) * a.c + p.c, g, 1, a.add);
+	}
+}
+
+template <typename T> INLINE void maxpool_backward(const pool_args &a) {
+	gather<T>(a, [&](i64 out, int position) {
+		return GLOBAL(const int, a.index)[out] == position ? to_float(GLOBAL(const T, a.dy)[out]) : 0.0f;
+	});
+}
+INSTANCES(maxpool_backward, pool_args)
+
+template <typename T> INLINE void avgpool_forward(const pool_args &a) {
+	place p = place_of(a.ow, a.c);
+	if (!p.inside) return;
+	EACH_IMAGE_ROW(n, oy, a.n, a.oh) {
+		const T *from = GLOBAL(const T, a.x) + (i64)n * a.h * a.w * a.c + p.c;
+		int y0 = oy * a.sh - a.ph, x0 = p.x * a.sw - a.pw;
+		float sum = 0;
+		for (int y = most(y0, 0); y < least(y0 + a.kh, a.h); y++)
+			for (int x = most(x0, 0); x < least(x0 + a.kw, a.w); x++)
+				sum += to_float(from[((i64)y * a.w + x) * a.c]);
+		put(GLOBAL(T, a.y) + (((i64)n * a.oh + oy) * a.ow + p.x) * a.c + p.c, sum * a.share);
+	}
+}
+INSTANCES(avgpool_forward, pool_args)
+
+template <typename T> INLINE void avgpool_backward(const pool_args &a) {
+	gather<T>(a, [&](i64 out, int) { return to_float(GLOBAL(const T, a.dy)[out]) * a.share; });
+}
+INSTANCES(avgpool_backward, pool_args)
+
+enum { GLOBAL_LANES = 32, GLOBAL_ROWS = 8 };
+
+// globalpool_forward: blocks of 32 channels; 8 rows of threads share the pixels and are summed in order.
+template <typename T> INLINE void globalpool_forward(const pool_args &a) {
+	__shared__ float sums[GLOBAL_ROWS][GLOBAL_LANES];
+	int c = blockIdx.x * GLOBAL_LANES + threadIdx.x;
+	i64 area = (i64)a.h * a.w;
+	for (int n = blockIdx.y; n < a.n; n += gridDim.y) {
+		float sum = 0;
+		for (i64 p = threadIdx.y; p < area && c < a.c; p += GLOBAL_ROWS)
+			sum += to_float(GLOBAL(const T, a.x)[(n * area + p) * a.c + c]);
+		sums[threadIdx.y][threadIdx.x] = sum;
+		__syncthreads();
+		if (threadIdx.y == 0 && c < a.c) {
+			for (int r = 1; r < GLOBAL_ROWS; r++) sum += sums[r][threadIdx.x];
+			put(GLOBAL(T, a.y) + (i64)n * a.c + c, sum * a.share);
+		}
+		__syncthreads();
+	}
+}
+INSTANCES(globalpool_forward, pool_args)
+
+template <typename T> INLINE void globalpool_backward(const pool_args &a) {
+	place p = place_of(a.w, a.c);
+	if (!p.inside) return;
+	EACH_IMAGE_ROW(n, y, a.n, a.h) {
+		values<1> g = {{to_float(GLOBAL(const T, a.dy)[(i64)n * a.c + p.c]) * a.share}};
+		deposit(GLOBAL(T, a.dx) + (((i64)n * a.h + y) * a.w + p.x) * a.c + p.c, g, 1, a.add);
+	}
+}
+INSTANCES(globalpool_backward, pool_args)

@@ -1,0 +1,110 @@
+// Optimizers, as PyTorch defines them, and the guard before them. Constants of a step are formed in float64 and rounded
+// once. Everything here is float32: master weights.
+#include "plimsoll.cuh"
+
+// sgd_update: see kernels.SGD. Without state0 there is no momentum.
+KERNEL(sgd_update, struct update_args) {
+	const scalars s = *GLOBAL(const scalars, a.scalars);
+	if (s.skip) return;
+	float decay = (float)a.weight_decay, momentum = (float)a.momentum, fresh = (float)(1 - a.dampening);
+	stream<4>(a.n, [&](i64 i, i64 left) {
+		values<4> w, g, v = {{0, 0, 0, 0}};
+		load_some(w, GLOBAL(const float, a.param) + i, left);
+		load_some(g, GLOBAL(const float, a.grad) + i, left);
+		if (a.state0 && s.step > 0) load_some(v, GLOBAL(const float, a.state0) + i, left);
+#pragma unroll
+		for (int k = 0; k < 4; k++) {
+			float d = g.v[k] * s.scale + decay * w.v[k];
+			if (a.state0) {
+				v.v[k] = s.step == 0 ? d : momentum * v.v[k] + fresh * d;
+				d = a.nesterov ? d + momentum * v.v[k] : v.v[k];
+			}
+			w.v[k] -= s.lr * d;
+		}
+		if (a.state0) store_some(GLOBAL(float, a.state0) + i, v, left);
+		store_some(GLOBAL(float, a.param) + i, w, left);
+	});
+}
+
+// adam_update: see kernels.Adam; decoupled is AdamW. The first thread forms what the step's number decides.
+KERNEL(adam_update, struct update_args) {
+	__shared__ float formed[3];
+	const scalars s = *GLOBAL(const scalars, a.scalars);
+	if (s.skip) return;
+	if (threadIdx.x == 0) {
+		double t = (double)s.step + 1;
+		formed[0] = (float)((double)s.lr / (1 - pow(a.beta1, t)));
+		formed[1] = (float)(1 / sqrt(1 - pow(a.beta2, t)));
+		formed[2] = a.decoupled ? (float)(1 - (double)s.lr * a.weight_decay) : 1.0f;
+	}
+	__syncthreads();
+	float size = formed[0], root = formed[1], shrink = formed[2];
+	float l2 = a.decoupled ? 0 : (float)a.weight_decay, beta2 = (float)a.beta2, epsilon = (float)a.epsilon;
+	float fresh1 = (float)(1 - a.beta1), fresh2 = (float)(1 - a.beta2);
+	stream<4>(a.n, [&](i64 i, i64 left) {
+		values<4> w, g, m, v;
+		load_some(w, GLOBAL(const float, a.param) + i, left);
+		load_some(g, GLOBAL(const float, a.grad) + i, left);
+		load_some(m, GLOBAL(const float, a.state0) + i, left);
+		load_some(v, GLOBAL(const float, a.state1) + i, left);
+#pragma unroll
+		for (int k = 0; k < 4; k++) {
+			float d = g.v[k] * s.scale + w.v[k] * l2;
+			m.v[k] += (d - m.v[k]) * fresh1;
+			v.v[k] = v.v[k] * beta2 + d * d * fresh2;
+			w.v[k] = w.v[k] * shrink - size * (m.v[k] / (sqrtf(v.v[k]) * root + epsilon));
+		}
+		store_some(GLOBAL(float, a.state0) + i, m, left);
+		store_some(GLOBAL(float, a.state1) + i, v, left);
+		store_some(GLOBAL(float, a.param) + i, w, left);
+	});
+}
+
+enum { GUARD_THREADS = 256 };
+
+// block_sum returns, to thread 0, the sum of what the threads hold, by halves.
+INLINE double block_sum(double mine) {
+	__shared__ double sums[GUARD_THREADS];
+	sums[threadIdx.x] = mine;
+	__syncthreads();
+	for (int half = GUARD_THREADS / 2; half > 0; half /= 2) {
+		if ((int)threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+		__syncthreads();
+	}
+	return sums[0];
+}
+
+// guard_squares: a block measures one chunk of one gradient.
+KERNEL(guard_squares, struct guard_args) {
+	int block = blockIdx.x, low = 0, high = a.count;
+	while (high - low > 1) { // the last gradient whose chunks begin at or before the block
+		int middle = (low + high) / 2;
+		if (a.first[middle] <= block) low = middle;
+		else high = middle;
+	}
+	i64 from = (i64)(block - a.first[low]) * a.chunk, left = a.n[low] - from;
+	const float *grad = GLOBAL(const float, a.grad[low]) + from;
+	if (left > a.chunk) left = a.chunk;
+	double sum = 0;
+	for (i64 i = threadIdx.x * 4; i < left; i += GUARD_THREADS * 4) {
+		values<4> g;
+		load_some(g, grad + i, left - i);
+#pragma unroll
+		for (int k = 0; k < 4; k++) sum += (double)g.v[k] * g.v[k];
+	}
+	sum = block_sum(sum);
+	if (threadIdx.x == 0) GLOBAL(double, a.partials)[block] = sum;
+}
+
+// guard_verdict writes the norm and judges it; one block.
+KERNEL(guard_verdict, struct verdict_args) {
+	double sum = 0;
+	for (i64 i = threadIdx.x; i < a.parts; i += GUARD_THREADS) sum += GLOBAL(const double, a.partials)[i];
+	sum = block_sum(sum);
+	if (threadIdx.x > 0) return;
+	scalars *s = GLOBAL(scalars, a.scalars);
+	double norm = sqrt(sum) * s->scale;
+	*GLOBAL(float, a.norm) = (float)norm;
+	if (!(norm - norm == 0)) s->skip = 1;
+	if (a.max_norm > 0 && norm > a.max_norm) s->scale *= (float)(a.max_norm / (norm + 1e-6));
+}

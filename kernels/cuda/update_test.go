@@ -1,0 +1,228 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"plimsoll/kernels"
+	"plimsoll/kernels/ref"
+	"plimsoll/runtime"
+)
+
+var updates = []kernels.Update{
+	kernels.SGD{},
+	kernels.SGD{WeightDecay: 0.1},
+	kernels.SGD{Momentum: 0.9},
+	kernels.SGD{Momentum: 0.9, Dampening: 0.3, WeightDecay: 0.01},
+	kernels.SGD{Momentum: 0.9, WeightDecay: 0.01, Nesterov: true},
+	kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8},
+	kernels.Adam{Beta1: 0.8, Beta2: 0.99, Epsilon: 1e-3, WeightDecay: 0.1},
+	kernels.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.05},
+}
+
+// optimizer is a parameter with its gradient, states and scalars, one behind the other.
+type optimizer struct {
+	operands kernels.UpdateOperands
+	memory   []byte
+}
+
+func newOptimizer(u kernels.Update, n int64, seed uint64) *optimizer {
+	o := &optimizer{operands: kernels.UpdateOperands{Elements: n}}
+	place := func(bytes int64) runtime.Span {
+		s := runtime.Span{Offset: int64(len(o.memory)), Bytes: bytes}
+		o.memory = append(o.memory, make([]byte, kernels.Align(bytes)+kernels.Alignment)...)
+		return s
+	}
+	o.operands.Param, o.operands.Grad, o.operands.Scalars = place(4*n), place(4*n), place(kernels.ScalarsBytes)
+	for range u.States() {
+		o.operands.States = append(o.operands.States, place(4*n))
+	}
+	o.put(o.operands.Param, random(rand.New(rand.NewPCG(5, seed)), n))
+	return o
+}
+
+func (o *optimizer) put(s runtime.Span, v []float32) { copy(floats(o.memory[s.Offset:s.End()]), v) }
+
+func (o *optimizer) scalars(s kernels.Scalars) { s.Put(o.memory[o.operands.Scalars.Offset:]) }
+
+// TestUpdates: five steps of each rule follow the reference; a step that is skipped changes no bit.
+func TestUpdates(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	steps := 0
+	for i, u := range updates {
+		for _, n := range []int64{1, 5, 33, 17_000} {
+			o := newOptimizer(u, n, uint64(i))
+			launch, err := l.PrepareUpdate(u, o.operands)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for step := range 5 {
+				o.put(o.operands.Grad, random(rand.New(rand.NewPCG(6, uint64(step))), n))
+				o.scalars(kernels.Scalars{Step: uint64(step), LR: 0.1 / float32(step+1), GradScale: 0.5})
+				want := expected(t, u, o)
+				o.memory = b.run(t, o.memory, launch)
+				near(t, fmt.Sprintf("%+v, step %d of %d elements", u, step, n), o.memory, want)
+				steps++
+			}
+			o.scalars(kernels.Scalars{Step: 5, LR: 0.1, GradScale: 1, Skip: 1})
+			if !bytes.Equal(b.run(t, o.memory, launch), o.memory) {
+				t.Errorf("%+v: a skipped step changes something", u)
+			}
+		}
+	}
+	if want := len(updates) * 4 * 5; steps != want {
+		t.Errorf("ran %d steps, want %d", steps, want)
+	}
+}
+
+// expected is the memory after a step of the reference.
+func expected(t *testing.T, u kernels.Update, o *optimizer) []byte {
+	t.Helper()
+	after := slices.Clone(o.memory)
+	l, err := ref.New(plain(after)).PrepareUpdate(u, o.operands)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.(interface{ Run() error }).Run(); err != nil {
+		t.Fatal(err)
+	}
+	return after
+}
+
+// near compares memory as float32.
+func near(t *testing.T, what string, got, want []byte) {
+	t.Helper()
+	g, w := values(kernels.Float32, got), values(kernels.Float32, want)
+	for i := range w {
+		if w[i] != g[i] && !(math.Abs(g[i]-w[i]) <= 1e-5*(1+math.Abs(w[i]))) {
+			t.Fatalf("%s: word %d is %v, want %v", what, i, g[i], w[i])
+		}
+	}
+}
+
+// TestGuard: norm, clipping and skipping are those of the reference, for more gradients than one launch has room for.
+func TestGuard(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	cases := 0
+	for _, c := range []struct {
+		maxNorm float32
+		spoiled bool
+	}{{0, false}, {0.5, false}, {1e9, false}, {1, true}} {
+		r := rand.New(rand.NewPCG(8, uint64(cases)))
+		var o kernels.GuardOperands
+		end, partials := int64(0), int64(0)
+		place := func(bytes int64) runtime.Span {
+			s := runtime.Span{Offset: end, Bytes: bytes}
+			end += kernels.Align(bytes)
+			return s
+		}
+		for i := range 400 {
+			n := int64(1 + r.IntN(100))
+			if i == 7 {
+				n = 3*kernels.GuardChunk + 5
+			}
+			o.Grads = append(o.Grads, place(4*n))
+			partials += kernels.GuardPartials(n)
+		}
+		o.Partials, o.Norm, o.Scalars = place(8*partials), place(4), place(kernels.ScalarsBytes)
+		memory := make([]byte, end)
+		for _, g := range o.Grads {
+			copy(floats(memory[g.Offset:g.End()]), random(r, g.Bytes/4))
+		}
+		if c.spoiled {
+			floats(memory[o.Grads[250].Offset:])[0] = float32(math.Inf(-1))
+		}
+		kernels.Scalars{LR: 0.1, GradScale: 0.25}.Put(memory[o.Scalars.Offset:])
+		guard := kernels.Guard{MaxNorm: c.maxNorm}
+		want := slices.Clone(memory)
+		reference, err := ref.New(plain(want)).PrepareGuard(guard, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := reference.(interface{ Run() error }).Run(); err != nil {
+			t.Fatal(err)
+		}
+		launch, err := l.PrepareGuard(guard, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := b.run(t, memory, launch)
+		near(t, fmt.Sprintf("guard %+v", c), got[o.Norm.Offset:o.Norm.End()], want[o.Norm.Offset:o.Norm.End()])
+		g, w := kernels.GetScalars(got[o.Scalars.Offset:]), kernels.GetScalars(want[o.Scalars.Offset:])
+		if g.Skip != w.Skip || math.Abs(float64(g.GradScale-w.GradScale)) > 1e-6 || (w.Skip != 0) != c.spoiled {
+			t.Errorf("guard %+v: scalars %+v, want %+v", c, g, w)
+		}
+		cases++
+	}
+	if cases != 4 {
+		t.Errorf("ran %d cases", cases)
+	}
+}
+
+// TestBadLabel: a label that is no class makes the loss NaN.
+func TestBadLabel(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	for i, label := range []uint32{5, 1 << 31, math.MaxUint32} {
+		c := kernels.Call{Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.F32(3, 5), {Shape: kernels.Shape{3}, DType: kernels.Int32}}, Train: true}
+		in := randomInputs(rand.New(rand.NewPCG(9, uint64(i))), c)
+		copy(floats(in[operand(kernels.X, 1)]), []float32{math.Float32frombits(1), math.Float32frombits(label)})
+		out := compute(t, b, l, c, in, nil)
+		if loss := values(kernels.Float32, out[operand(kernels.Y, 0)])[0]; !math.IsNaN(loss) {
+			t.Errorf("the loss of label %d is %v", int32(label), loss)
+		}
+	}
+}
+
+// TestTensorCores: products of bfloat16 run on tensor cores, and nothing else does.
+func TestTensorCores(t *testing.T) {
+	b := newBench(t)
+	for _, l := range libraries(t, b) {
+		for _, d := range types {
+			c := kernels.Call{Op: kernels.Conv2D{Out: 8, KernelH: 3, KernelW: 3}, In: []kernels.Desc{typed(d, 1, 8, 8, 8)}}
+			built, err := l.build(c, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			module := built.steps[1].module
+			if want := l.tensor && d == kernels.BFloat16; (module == "mma") != want {
+				t.Errorf("%s: a product of %v runs in module %s", l.Name(), d, module)
+			}
+		}
+	}
+}
+
+// TestErrors: what a GPU cannot run is refused when it is prepared.
+func TestErrors(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	for what, c := range map[string]kernels.Call{
+		"a window that does not fit": {Op: kernels.Conv2D{Out: 1, KernelH: 9, KernelW: 9}, In: []kernels.Desc{kernels.F32(1, 4, 4, 1)}},
+		"too many pixels":            {Op: kernels.Conv2D{Out: 1, KernelH: 3, KernelW: 3}, In: []kernels.Desc{kernels.F32(1<<14, 1<<10, 1<<10, 1)}},
+		"too many groups":            {Op: kernels.Conv2D{Out: 1 << 17, KernelH: 3, KernelW: 3, Groups: 1 << 17}, In: []kernels.Desc{kernels.F32(1, 3, 3, 1<<17)}},
+	} {
+		if _, err := l.Workspace(c); err == nil {
+			t.Errorf("%s has a workspace", what)
+		}
+	}
+	c := kernels.Call{Op: kernels.ReLU{}, In: []kernels.Desc{kernels.F32(8)}}
+	o := newRig(c, 0, nil).operands
+	o.Y.Offset = benchBytes
+	if _, err := l.Prepare(c, o); err == nil {
+		t.Error("memory that is not there is accepted")
+	}
+	if _, err := l.PrepareUpdate(kernels.Adam{Beta1: 2}, kernels.UpdateOperands{}); err == nil {
+		t.Error("an update without operands is accepted")
+	}
+	if _, err := l.PrepareGuard(kernels.Guard{MaxNorm: -1}, kernels.GuardOperands{}); err == nil {
+		t.Error("a negative norm is accepted")
+	}
+}

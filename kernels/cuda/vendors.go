@@ -1,0 +1,284 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+// #include "args.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"gorgonia.org/cu"
+
+	"plimsoll/kernels"
+	"plimsoll/kernels/cuda/nvidia"
+	"plimsoll/runtime/cuda"
+)
+
+// deviceAddress is what kernels take as an address.
+type deviceAddress = C.u64
+
+// vendors are NVIDIA's libraries on one device. The zero value has none.
+type vendors struct {
+	loaded     *nvidia.Libraries
+	convolver  *nvidia.Convolver
+	multiplier *nvidia.Multiplier
+	workspace  int64 // bytes for a product of cuBLAS
+	choices    *choices
+	time       func(algorithm, cuda.Launch) (microseconds float64, err error)
+
+	mu        sync.Mutex
+	described map[string]described
+}
+
+// described is a convolution that cuDNN was asked about.
+type described struct {
+	*nvidia.Convolution
+	err error
+}
+
+func (v *vendors) any() bool { return v.convolver != nil || v.multiplier != nil }
+
+// What NVIDIA recommends as cuBLAS's workspace, in bytes: for GPUs from Hopper (9.0) on, and before.
+const (
+	largeProductWorkspace = 32 << 20
+	smallProductWorkspace = 4 << 20
+)
+
+// newVendors loads the libraries. With nvidia.Prefer, what is not there is only noted.
+func newVendors(device *cuda.Device, o Options) (*vendors, error) {
+	v := &vendors{loaded: &nvidia.Libraries{}, choices: remembered, time: clock, workspace: smallProductWorkspace, described: map[string]described{}}
+	if major, _ := device.Capability(); major >= 9 {
+		v.workspace = largeProductWorkspace
+	}
+	mode := o.Vendor
+	if mode == "" {
+		mode = nvidia.Refuse
+	}
+	if emulated := strings.Contains(device.Info().Model, "emulated"); emulated && !o.fakes && mode != nvidia.Refuse {
+		v.loaded.Missing = []error{errors.New("NVIDIA's libraries cannot use an emulated GPU: run without --vendor require")}
+		if mode == nvidia.Require {
+			return nil, v.loaded.Missing[0]
+		}
+		return v, nil
+	}
+	var err error
+	if v.loaded, err = nvidia.Load(mode, o.Search); err != nil {
+		return nil, err
+	}
+	opened := device.Run(v.open)
+	if opened == nil {
+		return v, nil
+	}
+	if mode == nvidia.Require {
+		return nil, errors.Join(opened, device.Run(v.close))
+	}
+	v.loaded.Missing = append(v.loaded.Missing, opened)
+	return v, nil
+}
+
+// open makes the handles; one that cannot be made is an error, and not there. The context is current.
+func (v *vendors) open() (err error) {
+	var first, second error
+	if v.loaded.BLAS != nil {
+		if v.multiplier, first = v.loaded.BLAS.NewMultiplier(); first != nil {
+			first = fmt.Errorf("%s: %w", v.loaded.BLAS.Path, first)
+		}
+	}
+	if v.loaded.DNN != nil {
+		if v.convolver, second = v.loaded.DNN.NewConvolver(); second != nil {
+			second = fmt.Errorf("%s: %w", v.loaded.DNN.Path, second)
+		}
+	}
+	return errors.Join(first, second)
+}
+
+func (v *vendors) close() (err error) {
+	if v.convolver != nil {
+		err = v.convolver.Close()
+	}
+	if v.multiplier != nil {
+		err = errors.Join(err, v.multiplier.Close())
+	}
+	v.convolver, v.multiplier = nil, nil
+	return err
+}
+
+// Close destroys the handles of the vendors' libraries, before the device closes; launches must have run. A library that
+// is not closed keeps them for as long as the program runs.
+func (l *Library) Close() error { return l.device.Run(l.vendors.close) }
+
+// name lists what is used: "+cublas-12.6.4+cudnn-9.10.2".
+func (v *vendors) name() string {
+	name := ""
+	if v.multiplier != nil {
+		name += "+cublas-" + v.loaded.BLAS.Version
+	}
+	if v.convolver != nil {
+		name += "+cudnn-" + v.loaded.DNN.Version
+	}
+	return name
+}
+
+// Vendors lists the files of the vendors' libraries that are used, and why others are not.
+func (l *Library) Vendors() (files []string, missing []error) {
+	if l.vendors.multiplier != nil {
+		files = append(files, l.vendors.loaded.BLAS.Path)
+	}
+	if l.vendors.convolver != nil {
+		files = append(files, l.vendors.loaded.DNN.Path)
+	}
+	return files, l.vendors.loaded.Missing
+}
+
+// candidates lists who computes a call with the sums and roundings that kernels asks for, ours first.
+//
+// cuDNN rounds its results to the type of the images. So in bfloat16 it is not asked for what has more to come (a bias, a
+// sum with what is there), nor for the weights' gradients, which are float32.
+func (l *Library) candidates(call kernels.Call, c convolution) []algorithm {
+	all := []algorithm{ours}
+	if l.vendors.multiplier != nil && c.groups == 1 && c.h.pointwise() && c.w.pointwise() {
+		all = append(all, cublas)
+	}
+	more := call.Pass == kernels.BackwardParams || call.Adds(0) || len(call.Op.Params(call.In)) > 1 && call.Pass == kernels.Forward
+	if l.vendors.convolver == nil || c.dtype == kernels.BFloat16 && more {
+		return all
+	}
+	if _, err := l.describe(call.Pass, c); err == nil {
+		all = append(all, cudnn)
+	}
+	return all
+}
+
+var passes = map[kernels.Pass]nvidia.Pass{
+	kernels.Forward: nvidia.Forward, kernels.BackwardInput: nvidia.BackwardData, kernels.BackwardParams: nvidia.BackwardFilter,
+}
+
+// describe asks cuDNN about a convolution, once.
+func (l *Library) describe(p kernels.Pass, c convolution) (*nvidia.Convolution, error) {
+	v := l.vendors
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	key := fmt.Sprintf("%v %+v", p, c)
+	d, known := v.described[key]
+	if !known {
+		d.err = l.device.Run(func() (err error) {
+			d.Convolution, err = v.convolver.Convolution(c.shape(), passes[p])
+			return err
+		})
+		v.described[key] = d
+	}
+	return d.Convolution, d.err
+}
+
+func (c convolution) shape() nvidia.Shape {
+	return nvidia.Shape{
+		N: c.n, H: c.h.in, W: c.w.in, C: c.channels, OH: c.h.out, OW: c.w.out, O: c.out, KH: c.h.kernel, KW: c.w.kernel,
+		SH: c.h.stride, SW: c.w.stride, PH: c.h.pad, PW: c.w.pad, DH: c.h.dilation, DW: c.w.dilation, Groups: c.groups,
+		BFloat16: c.dtype == kernels.BFloat16,
+	}
+}
+
+// vendorConv computes a convolution with a library of NVIDIA's.
+func (b *builder) vendorConv(c convolution, a algorithm) {
+	weight, bias := b.at(kernels.ParamRole, 0), C.u64(0)
+	out := b.at(kernels.Y, 0)
+	switch b.call.Pass {
+	case kernels.Forward:
+		bias = b.at(kernels.ParamRole, 1)
+	case kernels.BackwardInput:
+		out = b.at(kernels.DX, 0)
+	case kernels.BackwardParams:
+		out = b.at(kernels.DParam, 0)
+	}
+	if c.dtype == kernels.BFloat16 && b.call.Pass != kernels.BackwardParams {
+		weight = b.halve(weight, c.weights())
+	}
+	sum := b.call.Pass == kernels.Forward && len(b.call.Op.Params(b.call.In)) > 1
+	result := out
+	if sum && c.dtype == kernels.BFloat16 {
+		result = b.reserve(4 * c.outputPixels() * c.out) // in float32 until the bias is there
+	}
+	if a == cublas {
+		b.matrix(c, weight, result, sum)
+	} else {
+		b.vendorWindow(c, weight, result)
+	}
+	if sum {
+		b.sumParts(c.dtype, C.struct_sum_args{partial: result, bias: bias, out: out, n: C.i64(c.outputPixels() * c.out), splits: 1, columns: C.int(c.out)})
+	}
+	if b.call.Pass == kernels.BackwardParams {
+		b.convBias(c)
+	}
+}
+
+// halve appends the kernel that packs the float32 weights to bfloat16, and returns where.
+func (b *builder) halve(weight C.u64, n int64) C.u64 {
+	packed := b.reserve(2 * n)
+	addStream(b, "map", "cast_f32_bf16", n, 4, C.struct_map_args{a: weight, out: packed, n: C.i64(n)})
+	return packed
+}
+
+// vendorAlignment is that of a vendor's workspace in bytes.
+const vendorAlignment = 256
+
+// reserveAligned takes bytes of the workspace, and what aligning them may cost.
+func (b *builder) reserveAligned(bytes int64) cu.DevicePtr {
+	if bytes == 0 {
+		return 0
+	}
+	at := b.reserve(bytes + vendorAlignment - kernels.Alignment)
+	return cu.DevicePtr((at + vendorAlignment - 1) / vendorAlignment * vendorAlignment)
+}
+
+// adds reports whether the pass adds to what its result holds.
+func (b *builder) adds() bool {
+	return b.call.Pass == kernels.BackwardInput && b.call.Adds(0) || b.call.Pass == kernels.BackwardParams && b.call.AddParams
+}
+
+func (b *builder) issue(l cuda.Launch) { b.steps = append(b.steps, step{call: l}) }
+
+// matrix is a convolution without a window, or a linear layer, as one product: Y = X W', DX = DY W, DW = DY' X. X is pixels
+// x channels, Y pixels x outputs, W outputs x channels.
+func (b *builder) matrix(c convolution, weight, out C.u64, wide bool) {
+	half := c.dtype == kernels.BFloat16
+	pixels := c.outputPixels()
+	p := nvidia.Product{M: pixels, N: c.out, K: c.channels, TransposeB: true, BFloat16: half, BFloat16Out: half && !wide}
+	left, right := b.at(kernels.X, 0), weight
+	switch b.call.Pass {
+	case kernels.BackwardInput:
+		p.N, p.K, p.TransposeB = c.channels, c.out, false
+		left = b.at(kernels.DY, 0)
+	case kernels.BackwardParams:
+		p.M, p.N, p.K, p.TransposeA, p.TransposeB, p.BFloat16Out = c.out, c.channels, pixels, true, false, false
+		left, right = b.at(kernels.DY, 0), b.at(kernels.X, 0)
+	}
+	bytes := b.lib.vendors.workspace
+	workspace := b.reserveAligned(bytes)
+	b.issue(b.lib.vendors.multiplier.Launch(p, cu.DevicePtr(left), cu.DevicePtr(right), cu.DevicePtr(out), workspace, bytes, b.adds()))
+}
+
+// vendorWindow is any convolution, by cuDNN.
+func (b *builder) vendorWindow(c convolution, weight, out C.u64) {
+	d, err := b.lib.describe(b.call.Pass, c)
+	if err != nil {
+		b.fail("%v", err)
+		return
+	}
+	o := nvidia.Operands{
+		X: cu.DevicePtr(b.at(kernels.X, 0)), W: cu.DevicePtr(weight), Y: cu.DevicePtr(b.at(kernels.DY, 0)),
+		Workspace: b.reserveAligned(d.Workspace), Bytes: d.Workspace, Add: b.adds(),
+	}
+	switch b.call.Pass {
+	case kernels.Forward:
+		o.Y = cu.DevicePtr(out)
+	case kernels.BackwardInput:
+		o.X = cu.DevicePtr(out)
+	case kernels.BackwardParams:
+		o.W = cu.DevicePtr(out)
+	}
+	b.issue(d.Launch(o))
+}

@@ -1,0 +1,378 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"gorgonia.org/cu"
+
+	"plimsoll/kernels"
+	"plimsoll/kernels/cuda/nvidia"
+	"plimsoll/kernels/cuda/nvidia/fake"
+	"plimsoll/kernels/open"
+	"plimsoll/runtime"
+	"plimsoll/runtime/cuda"
+)
+
+// newFaked returns a library with fakes from a folder, which finds an algorithm the fastest; measured: the clock decides.
+// What it chooses, nobody else knows.
+func newFaked(t testing.TB, b *bench, folder string, fastest algorithm) *Library {
+	t.Helper()
+	l, err := New(b.device, Options{Vendor: nvidia.Require, Search: nvidia.Search{Folders: []string{folder}}, fakes: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	l.vendors.choices, l.vendors.workspace = &choices{}, 1<<16
+	if fastest != measured {
+		l.vendors.time = func(a algorithm, l cuda.Launch) (float64, error) {
+			if _, err := clock(a, l); err != nil {
+				return 0, err
+			}
+			if a == fastest {
+				return 1, nil
+			}
+			return 2, nil
+		}
+	}
+	return l
+}
+
+// fakes are built by the first test that wants them, and removed at the end.
+var fakes struct {
+	once   sync.Once
+	folder string
+}
+
+func newFakedBench(t *testing.T) (*bench, string) {
+	b := newBench(t)
+	if !strings.Contains(b.device.Info().Model, "emulated") {
+		t.Skip("the fakes want an emulated GPU")
+	}
+	fakes.once.Do(func() {
+		folder, err := os.MkdirTemp("", "fakes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fakes.folder = folder
+		fake.BuildIn(t, folder, fake.CuDNN, fake.CuBLAS)
+	})
+	return b, fakes.folder
+}
+
+// vendorCalls have a window, none, groups, a bias, sizes that are no multiples of anything, and one row of pixels.
+var vendorCalls = []struct {
+	op    kernels.Op
+	shape []int
+}{
+	{kernels.Conv2D{Out: 5, KernelH: 3, KernelW: 2, PadH: 1, PadW: 1, StrideH: 2, DilationW: 2}, []int{2, 7, 9, 3}},
+	{kernels.Conv2D{Out: 8, KernelH: 3, KernelW: 3, PadH: 1, PadW: 1, Groups: 2, Bias: true}, []int{2, 6, 5, 16}},
+	{kernels.Conv2D{Out: 24, KernelH: 1, KernelW: 1}, []int{2, 5, 5, 16}},
+	{kernels.Conv2D{Out: 7, KernelH: 1, KernelW: 1, Bias: true}, []int{3, 4, 5, 9}},
+	{kernels.Conv2D{Out: 8, KernelH: 1, KernelW: 1, StrideH: 2, StrideW: 2}, []int{2, 7, 7, 8}},
+	{kernels.Conv2D{Out: 8, KernelH: 4, KernelW: 4}, []int{2, 7, 7, 8}}, // the fake cuDNN does not support it
+	{kernels.Conv2D{Out: 6, KernelH: 1, KernelW: 1, Groups: 3, Bias: true}, []int{2, 5, 4, 9}},
+	{kernels.Linear{Out: 10, Bias: true}, []int{6, 33}},
+	{kernels.Linear{Out: 16}, []int{4, 2, 2, 8}},
+}
+
+// TestVendorCalls: what NVIDIA's libraries compute agrees with the reference as our kernels do, with every pass, type and
+// switch; they are asked for what they can do, and for nothing else.
+func TestVendorCalls(t *testing.T) {
+	b, folder := newFakedBench(t)
+	for _, fastest := range []algorithm{cublas, cudnn, ours} {
+		l := newFaked(t, b, folder, fastest)
+		for i, v := range vendorCalls {
+			for _, d := range types {
+				for seed := range uint64(3) {
+					r := rand.New(rand.NewPCG(seed, uint64(i)))
+					forward, backward := randomCalls(r, v.op, []kernels.Desc{typed(d, v.shape...)})
+					check(t, b, l, forward, backward, randomInputs(r, forward))
+				}
+			}
+		}
+		took := map[string]int{}
+		for _, c := range l.Choices() {
+			if len(c.Failed) > 0 || c.Microseconds[c.Algorithm] == 0 || c.Op == "" || c.Shapes == "" {
+				t.Errorf("%+v", c)
+			}
+			took[c.Algorithm+" "+c.Pass]++
+		}
+		for _, p := range []string{"forward", "backward_input", "backward_params"} {
+			if took[fastest.String()+" "+p] < 4 {
+				t.Errorf("%v computed %v", fastest, took)
+			}
+		}
+	}
+}
+
+// TestCandidates: roundings that kernels does not ask for are nobody's.
+func TestCandidates(t *testing.T) {
+	b, folder := newFakedBench(t)
+	l := newFaked(t, b, folder, ours)
+	window, point := kernels.Conv2D{Out: 8, KernelH: 3, KernelW: 3}, kernels.Conv2D{Out: 8, KernelH: 1, KernelW: 1}
+	biased := window
+	biased.Bias = true
+	f32, half := kernels.F32(1, 5, 5, 8), kernels.BF16(1, 5, 5, 8)
+	for _, c := range []struct {
+		op   kernels.Conv2D
+		in   kernels.Desc
+		pass kernels.Pass
+		add  bool
+		want []algorithm
+	}{
+		{window, f32, kernels.BackwardInput, true, []algorithm{ours, cudnn}},
+		{window, half, kernels.BackwardInput, false, []algorithm{ours, cudnn}},
+		{window, half, kernels.BackwardInput, true, []algorithm{ours}},
+		{window, half, kernels.BackwardParams, false, []algorithm{ours}},
+		{window, f32, kernels.BackwardParams, true, []algorithm{ours, cudnn}},
+		{window, half, kernels.Forward, false, []algorithm{ours, cudnn}},
+		{biased, half, kernels.Forward, false, []algorithm{ours}},
+		{biased, f32, kernels.Forward, false, []algorithm{ours, cudnn}},
+		{point, half, kernels.BackwardParams, true, []algorithm{ours, cublas}},
+		{point, half, kernels.Forward, false, []algorithm{ours, cublas, cudnn}},
+	} {
+		call := kernels.Call{Op: c.op, In: []kernels.Desc{c.in}, Pass: c.pass, AddDX: []bool{c.add}, AddParams: c.add}
+		if got := l.candidates(call, newConvolution(c.op.Defaults(), c.in)); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: candidates are %v, want %v", call, got, c.want)
+		}
+	}
+}
+
+// TestChoiceIsKept: a call is measured once in a process, and another process with the same file repeats the choice.
+func TestChoiceIsKept(t *testing.T) {
+	b, folder := newFakedBench(t)
+	l := newFaked(t, b, folder, measured)
+	file := filepath.Join(t.TempDir(), "choices.json")
+	l.vendors.choices.file = file
+	c := kernels.Call{Op: kernels.Conv2D{Out: 8, KernelH: 1, KernelW: 1}, In: []kernels.Desc{kernels.F32(2, 6, 6, 16)}}
+	workspace, err := l.Workspace(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := l.Choices()
+	if len(made) != 1 || len(made[0].Microseconds) != 3 || made[0].Workspace != workspace || !strings.Contains(made[0].Library, "+cublas-12.6.4+cudnn-9.10.2") {
+		t.Fatalf("choices are %+v", made)
+	}
+	for a, us := range made[0].Microseconds {
+		if us <= 0 || us < made[0].Microseconds[made[0].Algorithm] {
+			t.Errorf("%s took %v microseconds, and %s was chosen", a, us, made[0].Algorithm)
+		}
+	}
+	for _, kept := range []*choices{l.vendors.choices, {file: file}} {
+		next := newFaked(t, b, folder, measured)
+		next.vendors.choices = kept
+		next.vendors.time = func(algorithm, cuda.Launch) (float64, error) {
+			t.Error("measured again")
+			return 0, errors.New("again")
+		}
+		if again, err := next.Workspace(c); err != nil || again != workspace || next.Choices()[0].Algorithm != made[0].Algorithm {
+			t.Errorf("%d bytes, %v: %+v; want %+v", again, err, next.Choices(), made)
+		}
+	}
+	badFiles(t, newFaked(t, b, folder, measured), c, file)
+}
+
+// badFiles: a file of choices that cannot be read, or says what cannot be, is refused by name.
+func badFiles(t *testing.T, l *Library, c kernels.Call, file string) {
+	t.Helper()
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chosen := l.vendors.choices
+	for _, text := range []string{"{", strings.Replace(string(good), `"algorithm": "`, `"algorithm": "no`, 1)} {
+		if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		*chosen = choices{file: file}
+		if _, err := l.Workspace(c); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "delete") {
+			t.Errorf("%q is accepted: %v", text, err)
+		}
+	}
+	*chosen = choices{file: filepath.Join(file, "none")}
+	if _, err := l.Workspace(c); err == nil || !strings.Contains(err.Error(), ChoicesVariable) {
+		t.Errorf("a file that cannot be written: %v", err)
+	}
+	window := kernels.Call{Op: kernels.Conv2D{Out: 8, KernelH: 3, KernelW: 3}, In: c.In}
+	*chosen = choices{}
+	l.vendors.time = func(algorithm, cuda.Launch) (float64, error) { return 1, nil }
+	if _, err := l.Workspace(window); err != nil {
+		t.Fatal(err)
+	}
+	for k, made := range chosen.all {
+		made.Algorithm = cublas.String()
+		chosen.all[k] = made
+	}
+	if _, err := l.Workspace(window); err == nil || !strings.Contains(err.Error(), "cannot") {
+		t.Errorf("cuBLAS computes windows: %v", err)
+	}
+}
+
+// TestVendorFailures: an algorithm that fails when it is measured is not chosen, and the choice says why; one that fails
+// later stops the stream with the call's name; too small a workspace is refused.
+func TestVendorFailures(t *testing.T) {
+	b, folder := newFakedBench(t)
+	window := kernels.Call{Op: kernels.Conv2D{Out: 8, KernelH: 3, KernelW: 3}, In: []kernels.Desc{kernels.F32(1, 5, 5, 8)}}
+	linear := kernels.Call{Op: kernels.Linear{Out: 8}, In: []kernels.Desc{kernels.F32(4, 8)}}
+	for call, c := range map[string]kernels.Call{"cudnnConvolutionForward": window, "cudnnSetStream": window, "cublasGemmEx": linear} {
+		t.Setenv("FAKE_FAIL", call+"=13")
+		l := newFaked(t, b, folder, cudnn)
+		if _, err := l.Workspace(c); err != nil {
+			t.Fatal(err)
+		}
+		if made := l.Choices(); len(made) != 1 || len(made[0].Failed) != 1 || !strings.Contains(made[0].Failed[0], call+": FAKE_STATUS (13)") {
+			t.Errorf("%s: %+v", call, made)
+		}
+	}
+	t.Setenv("FAKE_FAIL", "cudnnSetTensor4dDescriptor=5003")
+	if l := newFaked(t, b, folder, cudnn); len(l.candidates(window, newConvolution(window.Op.(kernels.Conv2D).Defaults(), window.In[0]))) != 1 {
+		t.Error("a convolution that cannot be described is a candidate")
+	}
+	t.Setenv("FAKE_FAIL", "")
+	tooSmall(t, b, newFaked(t, b, folder, cudnn), window)
+	stops(t, b, newFaked(t, b, folder, cudnn), window)
+}
+
+// tooSmall launches a convolution with one byte too few.
+func tooSmall(t *testing.T, b *bench, l *Library, c kernels.Call) {
+	t.Helper()
+	d, err := l.describe(c.Pass, newConvolution(c.Op.(kernels.Conv2D).Defaults(), c.In[0]))
+	if err != nil || d.Workspace == 0 {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	base, err := b.device.Address(runtime.Span{Bytes: benchBytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := nvidia.Operands{X: base, W: base, Y: base, Workspace: base, Bytes: d.Workspace - 1}
+	err = b.device.Run(func() error {
+		stream, err := cu.MakeStream(cu.NonBlocking)
+		if err != nil {
+			return err
+		}
+		return errors.Join(d.Launch(o).Issue(stream), stream.Destroy())
+	})
+	if err == nil || !strings.Contains(err.Error(), "cudnnConvolutionForward: FAKE_BAD_PARAM (2000)") {
+		t.Errorf("too small a workspace: %v", err)
+	}
+}
+
+// stops runs a call that fails after it was chosen.
+func stops(t *testing.T, b *bench, l *Library, c kernels.Call) {
+	t.Helper()
+	workspace, err := l.Workspace(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	launch, err := l.Prepare(c, newRig(c, workspace, nil).operands)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("FAKE_FAIL", "cudnnConvolutionForward=13")
+	stream, err := b.device.NewStream("fails")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(stream.Launch(launch), stream.Synchronize())
+	if err == nil || !strings.Contains(err.Error(), "cudnn: cudnnConvolutionForward: FAKE_STATUS (13)") {
+		t.Errorf("a call that fails: %v", err)
+	}
+}
+
+// TestHandles: a library that loads and cannot start is an error where it is required, and noted where it is preferred.
+func TestHandles(t *testing.T) {
+	b, folder := newFakedBench(t)
+	s := nvidia.Search{Folders: []string{folder}}
+	for call, left := range map[string]string{
+		"cudnnCreate": "libcublas.so.12", "cublasCreate": "libcudnn.so.9", "cublasSetMathMode": "libcudnn.so.9",
+	} {
+		t.Setenv("FAKE_FAIL", call+"=1001")
+		if _, err := New(b.device, Options{Vendor: nvidia.Require, Search: s, fakes: true}); err == nil || !strings.Contains(err.Error(), call+": FAKE_STATUS (1001)") {
+			t.Errorf("%s: %v", call, err)
+		}
+		l, err := New(b.device, Options{Vendor: nvidia.Prefer, Search: s, fakes: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, missing := l.Vendors()
+		if !slices.Equal(files, []string{filepath.Join(folder, left)}) || len(missing) != 1 || !strings.Contains(missing[0].Error(), call) {
+			t.Errorf("%s: uses %v without %v", call, files, missing)
+		}
+		t.Setenv("FAKE_FAIL", "")
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, call := range []string{"cudnnDestroy", "cublasDestroy"} {
+		l, err := New(b.device, Options{Vendor: nvidia.Require, Search: s, fakes: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("FAKE_FAIL", call+"=4")
+		if err := l.Close(); err == nil || !strings.Contains(err.Error(), call) {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+}
+
+// TestEmulatedRefusesVendors: NVIDIA's own libraries are never loaded for a GPU that is emulated.
+func TestEmulatedRefusesVendors(t *testing.T) {
+	b, folder := newFakedBench(t)
+	lib, err := open.Library(b.device, open.Options{VendorPath: folder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files, missing := lib.(*Library).Vendors(); len(files) != 0 || len(missing) != 1 || strings.Contains(lib.Name(), "cudnn") {
+		t.Errorf("%s uses %v without %v", lib.Name(), files, missing)
+	}
+	if _, err := open.Library(b.device, open.Options{Vendor: "require", VendorPath: folder}); err == nil || !strings.Contains(err.Error(), "emulated") {
+		t.Errorf("required: %v", err)
+	}
+	if lib, err := open.Library(b.device, open.Options{Vendor: "refuse"}); err != nil || len(lib.(*Library).vendors.loaded.Missing) != 0 {
+		t.Errorf("refused: %v", err)
+	}
+	if _, err := open.Library(b.device, open.Options{Vendor: "maybe"}); err == nil || !strings.Contains(err.Error(), "maybe") {
+		t.Errorf("maybe: %v", err)
+	}
+}
+
+// TestVendorGraph: what a library of NVIDIA's computes can be captured and repeated.
+func TestVendorGraph(t *testing.T) {
+	b, folder := newFakedBench(t)
+	for _, fastest := range []algorithm{cublas, cudnn} {
+		l := newFaked(t, b, folder, fastest)
+		c := kernels.Call{Op: kernels.Conv2D{Out: 8, KernelH: 1, KernelW: 1}, In: []kernels.Desc{kernels.BF16(2, 6, 6, 16)}}
+		workspace, err := l.Workspace(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRig(c, workspace, nil)
+		launch, err := l.Prepare(c, r.operands)
+		if err != nil {
+			t.Fatal(err)
+		}
+		graph, err := b.device.Capture(b.stream, func() error { return b.stream.Launch(launch) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := randomInputs(rand.New(rand.NewPCG(1, 2)), c)
+		want := compute(t, b, l, c, in, nil)
+		for range 2 {
+			before := r.memory(in)
+			sameBits(t, fastest.String()+" in a graph", r.outputs(t, before, b.run(t, before, graph)), want)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+// Package auto plans with every strategy that makes sense for a problem and returns the best plan, and why.
+//
+// The members of the portfolio are the strategies of remat and, where there is a link, those of offload and pofo. Each
+// result is judged by simulation under the true rules, and the best few are improved by local moves (package improve). So
+// auto is never slower than any member that it runs. It has no clock: the same problem gives the same report, unless
+// the context ends first.
+package auto
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+
+	"plimsoll/planner/bound"
+	"plimsoll/planner/offload"
+	"plimsoll/planner/pofo"
+	"plimsoll/planner/remat"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// Name is the name of the strategy.
+const Name = "auto"
+
+// Strategy returns the registry entry.
+func Strategy() strategy.Strategy {
+	return strategy.Strategy{
+		Name:    Name,
+		Summary: "the best of all the others by simulation, improved by local moves",
+		Paper:   `this program, after A. Shilova, "Memory saving strategies for deep neural network training", Université de Bordeaux, 2021`,
+		Section: "chapters 2 to 4; docs/strategies.md",
+		Solve: func(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
+			r, err := Plan(ctx, p, Options{})
+			if err != nil {
+				return nil, err
+			}
+			return r.Sequence, nil
+		},
+	}
+}
+
+// Members returns the strategies that auto can run with a link, in the order in which ties are decided.
+func Members(link schedule.Link) []strategy.Strategy {
+	if link.Bandwidth == 0 {
+		return remat.Strategies()
+	}
+	return slices.Concat(remat.Strategies(), offload.Strategies(), pofo.Strategies())
+}
+
+// Options say how much auto does beyond its members.
+type Options struct {
+	// Steps is the number of simulations in which each of the best results is improved, and half of those after which the
+	// search ends; 0 means as many as take about a second, and an earlier end when nothing helps; a negative number, none.
+	Steps int
+}
+
+// longest is the longest chain, with the loss, for which a member runs. On longer ones it takes more than ten seconds or so on two
+// cores. rotor-floating and pofo have limits of their own, too, which they name themselves.
+var longest = map[string]int{
+	"rotor-exact": 120, "rotor-floating": 40, "revolve": 120, "dtr": 400, "capper": 120, "autocapper": 120, "offload-dynprog": 120,
+	"pofo": 120, "opportunist": 120, "tflms": 200, "vdnn": 400, "autoswap": 400, remat.Checkmate: 24,
+}
+
+// stages are run one after another, the members of one together. When a member of a stage reaches the lower bound,
+// the later ones are not run: nothing can be better. What is in none of the others is in the second.
+var stages = [][]string{
+	{"store-all"},
+	nil,
+	{"revolve", "rotor-exact", "opportunist", "capper", "autocapper"},
+	{"rotor-floating", remat.Checkmate, "offload-dynprog", "pofo"},
+}
+
+// Plan runs the portfolio, improves the best results and reports. When the context's deadline ends first, the report has
+// the best of what was found until then; a context that was canceled is an error.
+//
+// Errors: *strategy.InfeasibleError, with the smallest limit of any member, when none has a sequence; those of
+// chain.Validate; offload.ErrLink; the context's.
+func Plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error) {
+	if b := p.Link.Bandwidth; !(b >= 0) || math.IsInf(b, 1) {
+		return nil, fmt.Errorf("%w: the bandwidth is %v bytes/s: give that of the link, above 0, or 0 for no link", offload.ErrLink, b)
+	}
+	least, err := bound.Seconds(p.Chain, schedule.Limits{Memory: p.Memory, Link: p.Link})
+	if err != nil {
+		return nil, err
+	}
+	a := &portfolio{Problem: p, bound: least}
+	for _, s := range Members(p.Link) {
+		a.entries = append(a.entries, &entry{member: s, Candidate: Candidate{Strategy: s.Name}})
+	}
+	for k := range stages {
+		a.stage(ctx, k)
+	}
+	if err := ctx.Err(); errors.Is(err, context.Canceled) {
+		return nil, err
+	}
+	if len(a.ranking()) == 0 {
+		return nil, a.refusal(ctx)
+	}
+	return a.report(ctx, opt)
+}
+
+// portfolio is one run.
+type portfolio struct {
+	strategy.Problem
+	bound   float64
+	entries []*entry // in the order of Members
+}
+
+// entry is a member with its result.
+type entry struct {
+	Candidate
+	member strategy.Strategy
+	err    error
+}
+
+// stage runs the members of a stage, as many at a time as there are processors.
+func (a *portfolio) stage(ctx context.Context, k int) {
+	best := a.ranking()
+	done := len(best) > 0 && bound.Gap(best[0].Makespan, a.bound) == 0
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for _, e := range a.entries {
+		n := a.Chain.Len()
+		switch most, limited := longest[e.Strategy]; {
+		case stageOf(e.Strategy) != k:
+		case done:
+			e.Reason = fmt.Sprintf("not run: %s has reached the lower bound", best[0].Strategy)
+		case limited && n > most:
+			e.Reason = fmt.Sprintf("left out: it takes long on more than %d layers, and these are %d", most, n)
+		default:
+			wg.Go(func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				e.run(ctx, a.Problem)
+			})
+		}
+	}
+	wg.Wait()
+}
+
+func stageOf(name string) int {
+	for k, names := range stages {
+		if slices.Contains(names, name) {
+			return k
+		}
+	}
+	return 1
+}
+
+// run lets the member plan and judges what it returns.
+func (e *entry) run(ctx context.Context, p strategy.Problem) {
+	seq, err := e.member.Solve(ctx, p)
+	if err == nil {
+		err = e.judge(p, seq)
+	}
+	e.err = err
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		e.Reason = "not done in the time given"
+	case err != nil:
+		e.Reason = reason(err)
+	}
+}
+
+// reason says why a member has no sequence.
+func reason(err error) string {
+	if small, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+		return fmt.Sprintf("does not fit: it needs %d bytes", small.Smallest)
+	}
+	return err.Error()
+}
+
+// refusal is the error when no member has a sequence: the smallest limit that works with any of them, or why not
+// even that is known.
+func (a *portfolio) refusal(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: no strategy was done in the time given: %w", Name, err)
+	}
+	var least *strategy.InfeasibleError
+	var other error
+	for _, e := range a.entries {
+		if small, ok := errors.AsType[*strategy.InfeasibleError](e.err); !ok {
+			other = firstOf(other, e.err)
+		} else if least == nil || small.Smallest < least.Smallest {
+			least = small
+		}
+	}
+	if least == nil {
+		return other
+	}
+	refusal := *least
+	refusal.Strategy = Name
+	return &refusal
+}
+
+func firstOf(first, second error) error {
+	if first != nil {
+		return first
+	}
+	return second
+}

@@ -1,0 +1,348 @@
+package auto
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"plimsoll/internal/shared"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/offload"
+	"plimsoll/planner/plantest"
+	"plimsoll/planner/remat"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// vectors is a file of known answers; nil means infeasible.
+type vectors struct {
+	Cases []struct {
+		Name   string       `json:"name"`
+		Chain  *chain.Chain `json:"chain"`
+		Limits []struct {
+			Memory    int64    `json:"memory"`
+			Bandwidth float64  `json:"bandwidth_bytes_per_s"`
+			Optimum   *float64 `json:"makespan_s"`
+		} `json:"limits"`
+	} `json:"cases"`
+}
+
+// expectCombined compares auto with the optimum over all sequences of all ops, found by exhaustive search: never below,
+// equal at nine tenths of the points, and within 5 % on the mean.
+func expectCombined(t *testing.T, path string, want int) {
+	t.Helper()
+	var file vectors
+	readJSON(t, path, &file)
+	j := &judge{t: t}
+	points, feasible, planned, optimal, ratios := 0, 0, 0, 0, 0.0
+	for _, c := range file.Cases {
+		for _, l := range c.Limits {
+			points++
+			best := orInfinite(l.Optimum)
+			if !math.IsInf(best, 1) {
+				feasible++
+			}
+			r := j.plan(strategy.Problem{Chain: c.Chain, Memory: l.Memory, Link: schedule.Link{Bandwidth: l.Bandwidth}})
+			if r == nil {
+				continue
+			}
+			planned++
+			ratios += r.Makespan / best
+			if r.Makespan < best*(1-1e-9) {
+				t.Errorf("%s at %d, %g: makespan %v, the optimum is %v", c.Name, l.Memory, l.Bandwidth, r.Makespan, best)
+			}
+			if plantest.Near(r.Makespan, best) {
+				optimal++
+			}
+		}
+	}
+	t.Logf("%d points, %d feasible: %d planned, %d optimal, mean ratio %.4f", points, feasible, planned, optimal, ratios/float64(planned))
+	if points < want || 10*optimal < 9*feasible || ratios > 1.05*float64(planned) {
+		t.Errorf("want %d points, 90 %% of the feasible ones optimal, and 5 %% on the mean", want)
+	}
+	j.oracle()
+}
+
+func TestCombined(t *testing.T) {
+	expectCombined(t, filepath.Join("..", "pofo", "testdata", "combined_small.json"), 100)
+}
+
+func TestCombinedShared(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestCombined has a quarter of these points")
+	}
+	expectCombined(t, shared.Path(t, "vectors", "combined_small.json"), 433)
+}
+
+// Real chains: never above the best known makespan by more than 1 %, for pure offloading, pofo and rematerialization.
+func TestProfiles(t *testing.T) {
+	var file struct {
+		Cases []struct {
+			Name   string `json:"name"`
+			Limits []struct {
+				Memory    int64    `json:"memory"`
+				Bandwidth float64  `json:"bandwidth_bytes_per_s"`
+				Dynprog   *float64 `json:"dynprog_makespan_s"`
+				Greedy    *float64 `json:"greedy_makespan_s"`
+				Pofo      *float64 `json:"pofo_makespan_s"`
+			} `json:"limits"`
+		} `json:"cases"`
+	}
+	readJSON(t, shared.Path(t, "vectors", "profile_offload.json"), &file)
+	j := &judge{t: t}
+	points, planned := 0, 0
+	for _, k := range file.Cases {
+		c, err := chain.Read(shared.Path(t, "profiles", k.Name+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, l := range k.Limits {
+			if testing.Short() && i%6 != 0 {
+				continue
+			}
+			points++
+			known := min(orInfinite(l.Dynprog), orInfinite(l.Greedy), orInfinite(l.Pofo))
+			r := j.plan(strategy.Problem{Chain: c, Memory: l.Memory, Link: schedule.Link{Bandwidth: l.Bandwidth}})
+			switch {
+			case r != nil && r.Makespan > known*1.01:
+				t.Errorf("%s at %d, %g: makespan %v, known is %v", k.Name, l.Memory, l.Bandwidth, r.Makespan, known)
+			case r == nil && !math.IsInf(known, 1):
+				t.Errorf("%s at %d, %g: refused, known is %v", k.Name, l.Memory, l.Bandwidth, known)
+			case r != nil:
+				planned++
+			}
+		}
+	}
+	t.Logf("%d points, %d planned", points, planned)
+	if !testing.Short() && (points != 72 || planned != 48) {
+		t.Errorf("%d points, want 72", points)
+	}
+	j.oracle()
+}
+
+// Random chains, no link, one link and duplex: never slower than any strategy on its own; what none can do is refused with the
+// least limit of any, at which it works; and the same problem gives the same report.
+func TestNeverWorseThanAnyMember(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	j := &judge{t: t}
+	planned, refused, chains := 0, 0, 60
+	if testing.Short() {
+		chains = 10
+	}
+	for range chains {
+		c := plantest.Chain(rnd, 1+rnd.IntN(7))
+		for _, link := range []schedule.Link{{}, {Bandwidth: 1}, {Bandwidth: 2, Duplex: true}} {
+			p := strategy.Problem{Chain: c, Memory: rnd.Int64N(2 * storeAllPeak(t, c)), Link: link}
+			r := j.plan(p)
+			best, least := alone(t, p)
+			if r == nil {
+				refused++
+				expectRefusal(t, p, least)
+				continue
+			}
+			planned++
+			if r.Makespan > best {
+				t.Errorf("%d bytes, %+v: auto takes %v, the best member %v", p.Memory, link, r.Makespan, best)
+			}
+			if again := j.plan(p); !reflect.DeepEqual(r, again) {
+				t.Errorf("two reports for one problem:\n%+v\n%+v", r, again)
+			}
+		}
+	}
+	if planned < chains || refused < chains/3 {
+		t.Errorf("only %d planned, %d refused", planned, refused)
+	}
+	j.oracle()
+}
+
+func storeAllPeak(t testing.TB, c *chain.Chain) int64 {
+	t.Helper()
+	r, err := schedule.Simulate(c, remat.StoreAll(c), schedule.Limits{Memory: schedule.NoLimit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Peak
+}
+
+// alone runs the members one by one: the best makespan, and the smallest limit of those that refuse.
+func alone(t *testing.T, p strategy.Problem) (best float64, least int64) {
+	t.Helper()
+	best, least = math.Inf(1), math.MaxInt64
+	for _, s := range Members(p.Link) {
+		seq, err := s.Solve(context.Background(), p)
+		if small, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+			least = min(least, small.Smallest)
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", s.Name, err)
+		}
+		r, err := schedule.Simulate(p.Chain, seq, schedule.Limits{Memory: p.Memory, Link: p.Link})
+		if err != nil {
+			t.Fatalf("%s: %v", s.Name, err)
+		}
+		best = min(best, r.Makespan)
+	}
+	return best, least
+}
+
+func expectRefusal(t *testing.T, p strategy.Problem, least int64) {
+	t.Helper()
+	_, err := Strategy().Solve(context.Background(), p)
+	refusal, ok := errors.AsType[*strategy.InfeasibleError](err)
+	if !ok || refusal.Smallest != least {
+		t.Fatalf("refusal %v, the smallest limit of any member is %d", err, least)
+	}
+	p.Memory = least
+	seq, err := Strategy().Solve(context.Background(), p)
+	if err != nil {
+		t.Fatalf("at its smallest limit: %v", err)
+	}
+	if r, err := schedule.Simulate(p.Chain, seq, schedule.Limits{Memory: least, Link: p.Link}); err != nil || r.Peak > least {
+		t.Fatalf("at its smallest limit: %+v, %v", r, err)
+	}
+}
+
+// A chain that is too long for some members is planned by the others, and the report names those left out.
+func TestLongChain(t *testing.T) {
+	c := plantest.Chain(rand.New(rand.NewPCG(3, 4)), 201)
+	p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c) / 2, Link: schedule.Link{Bandwidth: 0.05}}
+	r, err := Plan(context.Background(), p, Options{Steps: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := 0
+	for _, x := range r.Candidates {
+		if most, limited := longest[x.Strategy]; limited && most < 201 {
+			left++
+			if x.Sequence != nil || !strings.Contains(x.Reason, "201") {
+				t.Errorf("%s ran, although it is for %d layers: %q", x.Strategy, most, x.Reason)
+			}
+		}
+	}
+	if left < 9 || r.Makespan < r.Bound || r.Steps != 0 {
+		t.Errorf("%d left out, report %s", left, r.Why())
+	}
+}
+
+func TestTheReportSaysWhy(t *testing.T) {
+	c := plantest.Chain(rand.New(rand.NewPCG(5, 6)), 6)
+	all := storeAllPeak(t, c)
+	r, err := Plan(context.Background(), strategy.Problem{Chain: c, Memory: all}, Options{})
+	if err != nil || r.Winner != "store-all" || !strings.Contains(r.Why(), "nothing is faster") || !strings.Contains(r.Candidates[1].Reason, "bound") {
+		t.Errorf("%v: %s, %+v", err, r.Why(), r.Candidates)
+	}
+	r, err = Plan(context.Background(), strategy.Problem{Chain: c, Memory: all - 1}, Options{})
+	if err != nil || !strings.Contains(r.Candidates[0].Reason, "does not fit") || !strings.Contains(r.Why(), r.Winner) {
+		t.Errorf("%v: %s, %+v", err, r.Why(), r.Candidates)
+	}
+}
+
+// A deadline ends the search with the best so far; a canceled context is an error.
+func TestContext(t *testing.T) {
+	c := plantest.Chain(rand.New(rand.NewPCG(7, 8)), 40)
+	p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c) * 2 / 3, Link: schedule.Link{Bandwidth: 0.05}}
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	r, err := Plan(ctx, p, Options{Steps: math.MaxInt})
+	if err != nil {
+		t.Fatal(err)
+	}
+	(&judge{t: t}).judge(p, r)
+	past, end := context.WithDeadline(context.Background(), time.Unix(1, 0))
+	defer end()
+	if r, err = Plan(past, p, Options{}); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a deadline that has passed: %v", err)
+	} else if err == nil && !strings.Contains(r.Candidates[len(r.Candidates)-1].Reason, "time given") {
+		t.Errorf("pofo ran after the deadline: %+v", r.Candidates)
+	}
+	gone, stop := context.WithCancel(context.Background())
+	stop()
+	if _, err := Plan(gone, p, Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
+}
+
+func TestBadProblems(t *testing.T) {
+	good := plantest.Chain(rand.New(rand.NewPCG(9, 10)), 3)
+	for _, b := range []float64{-1, math.NaN(), math.Inf(1)} {
+		if _, err := Plan(context.Background(), strategy.Problem{Chain: good, Memory: 100, Link: schedule.Link{Bandwidth: b}}, Options{}); !errors.Is(err, offload.ErrLink) {
+			t.Errorf("bandwidth %v: %v", b, err)
+		}
+	}
+	if _, err := Plan(context.Background(), strategy.Problem{Chain: &chain.Chain{}, Memory: 100}, Options{}); !errors.Is(err, chain.ErrFormat) {
+		t.Errorf("no layers: %v", err)
+	}
+}
+
+// What a kick returns runs, differs, and is the same for the same seed.
+func TestKicks(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(11, 12))
+	kicked := 0
+	for seed := range uint64(200) {
+		c := plantest.Chain(rnd, 2+rnd.IntN(6))
+		limits := schedule.Limits{Memory: storeAllPeak(t, c), Link: schedule.Link{Bandwidth: float64(rnd.IntN(3))}}
+		seq := remat.StoreAll(c)
+		var first schedule.Sequence
+		for range 2 {
+			k, err := newKicker(c, limits, seed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, used := k.kick(seq, 1e9)
+			if used < 1 || used > tries {
+				t.Fatalf("%d simulations", used)
+			}
+			if first != nil && !reflect.DeepEqual(first, got) {
+				t.Fatalf("%v and %v", first, got)
+			}
+			if first = got; got == nil {
+				continue
+			}
+			kicked++
+			if _, err := schedule.Simulate(c, got, limits); err != nil || reflect.DeepEqual(got, seq) {
+				t.Fatalf("%v, %v", got, err)
+			}
+		}
+	}
+	if kicked < 300 {
+		t.Errorf("only %d kicks", kicked)
+	}
+}
+
+func TestSwallows(t *testing.T) {
+	for text, want := range map[string]bool{
+		"Fck1 O2 Fck2 Fall3 B3 P2 Fall1 Fall2 B2 B1":    true,
+		"Fck1 O2 Fck2 Fall3 B3 P2 Fall2 B2 Fall1 B1":    false,
+		"Fall1 O2 Fall2 Fall3 B3 P2 B2 B1":              false,
+		"Fall1 Fall2 Fall3 B3 B2 B1":                    false,
+		"Fck1 O2 Fck2 Fall3 B3 P2 Fall2 Fall1 B2 B1":    false,
+		"Fck1 O2 Fck2 P2 O2 Fall3 B3 Fall1 P2 Fall2 B2": true,
+	} {
+		seq, err := schedule.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := swallows(seq); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
+
+// Whatever the problem: a plan that keeps the rules and the bound, or a refusal.
+func FuzzPlan(f *testing.F) {
+	f.Add(uint64(1), uint8(5), uint16(40), uint8(4), false)
+	f.Add(uint64(2), uint8(8), uint16(25), uint8(0), false)
+	f.Add(uint64(3), uint8(7), uint16(30), uint8(9), true)
+	f.Fuzz(func(t *testing.T, seed uint64, n uint8, memory uint16, bandwidth uint8, duplex bool) {
+		c := plantest.Chain(rand.New(rand.NewPCG(seed, 0)), 1+int(n%10))
+		link := schedule.Link{Bandwidth: float64(bandwidth) / 4, Duplex: duplex}
+		(&judge{t: t}).plan(strategy.Problem{Chain: c, Memory: int64(memory % 200), Link: link})
+	})
+}

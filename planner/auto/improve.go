@@ -1,0 +1,177 @@
+package auto
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+
+	"plimsoll/planner/bound"
+	"plimsoll/planner/improve"
+	"plimsoll/planner/schedule"
+)
+
+const (
+	starts  = 4       // results that are improved
+	kicks   = 4       // random changes of the best sequence that are followed at the same time
+	patient = 16      // rounds of kicks without success after which the search ends, by default
+	work    = 1 << 23 // ops in the simulations of one search, by default
+)
+
+// report improves the best results and takes the best of everything.
+func (a *portfolio) report(ctx context.Context, opt Options) (*Report, error) {
+	ranking := a.ranking()
+	r := &Report{Winner: ranking[0].Strategy, Bound: a.bound}
+	for _, e := range a.entries {
+		r.Candidates = append(r.Candidates, e.Candidate)
+	}
+	best := ranking[0]
+	if opt.Steps >= 0 {
+		m := &improver{portfolio: a, steps: opt.Steps, patient: math.MaxInt}
+		if m.steps == 0 {
+			m.steps, m.patient = max(1, work/len(best.Sequence)), patient
+		}
+		var err error
+		if best, err = m.run(ctx, ranking); err != nil {
+			return nil, err
+		}
+		r.Steps = m.used
+		if best.Makespan < ranking[0].Makespan {
+			r.Start = best.Strategy
+		}
+	}
+	r.Sequence, r.Makespan, r.Peak = best.Sequence, best.Makespan, best.Peak
+	return r, nil
+}
+
+// improver makes the best results better: local moves on each of them until none helps, then on random changes of the
+// best. The order in which searches end does not matter: those that run together end together.
+type improver struct {
+	*portfolio
+	steps, used int // simulations: the budget of one search, those of all so far
+	patient     int // rounds of kicks without success until the search ends
+	best        *Candidate
+}
+
+// run returns the best candidate, made better where possible. It ends at the bound, when nothing helped for a while, when
+// twice the budget of one search is used up, or with the context's deadline.
+func (m *improver) run(ctx context.Context, ranking []*Candidate) (*Candidate, error) {
+	m.best = ranking[0]
+	if err := m.together(ctx, distinct(ranking)); err != nil {
+		return nil, err
+	}
+	for round, idle := uint64(0), 0; idle < m.patient && m.used/2 < m.steps && !m.reached() && ctx.Err() == nil; round++ {
+		before := m.best
+		changed, err := m.kicked(round)
+		if err == nil {
+			err = m.together(ctx, changed)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if idle++; m.best != before {
+			idle = 0
+		}
+	}
+	return m.best, nil
+}
+
+func (m *improver) reached() bool { return bound.Gap(m.best.Makespan, m.bound) == 0 }
+
+// distinct returns the first few different sequences.
+func distinct(ranking []*Candidate) (out []*Candidate) {
+	for _, c := range ranking {
+		if len(out) < starts && !slices.ContainsFunc(out, func(o *Candidate) bool { return slices.Equal(o.Sequence, c.Sequence) }) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// kicked returns random changes of the best sequence.
+func (m *improver) kicked(round uint64) (out []*Candidate, err error) {
+	limits := schedule.Limits{Memory: m.Memory, Link: m.Link}
+	for i := range uint64(kicks) {
+		k, err := newKicker(m.Chain, limits, kicks*round+i)
+		if err != nil {
+			return nil, err
+		}
+		seq, used := k.kick(m.best.Sequence, m.best.Makespan)
+		m.used += used
+		if seq != nil {
+			out = append(out, &Candidate{Strategy: m.best.Strategy, Sequence: seq})
+		}
+	}
+	return out, nil
+}
+
+// together runs the local moves on several sequences at a time and keeps the best result.
+func (m *improver) together(ctx context.Context, from []*Candidate) error {
+	if m.reached() {
+		return nil
+	}
+	found, used, errs := make([]*Candidate, len(from)), make([]int, len(from)), make([]error, len(from))
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for i, c := range from {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			found[i], used[i], errs[i] = m.descend(ctx, c)
+		})
+	}
+	wg.Wait()
+	for i, c := range found {
+		m.used += used[i]
+		if c != nil && c.compare(m.best) < 0 {
+			m.best = c
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// descend runs the local moves on one sequence. The result is nil when an executor could not run it.
+func (m *improver) descend(ctx context.Context, c *Candidate) (*Candidate, int, error) {
+	limits := schedule.Limits{Memory: m.Memory, Link: m.Link}
+	search, err := improve.New(m.Chain, limits, c.Sequence)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := search.Run(ctx, m.steps); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return nil, 0, err
+	}
+	seq, _ := search.Best()
+	if swallows(seq) {
+		return nil, search.Steps(), nil
+	}
+	r, err := schedule.Simulate(m.Chain, seq, limits)
+	if err != nil {
+		return nil, 0, err
+	}
+	return &Candidate{Strategy: c.Strategy, Sequence: seq, Makespan: r.Makespan, Peak: r.Peak}, search.Steps(), nil
+}
+
+// swallows reports whether a forward_all replaces a plain activation that was prefetched and that nothing has read.
+// The rules let such a transfer take its memory later than it counts, and an executor cannot run it.
+func swallows(seq schedule.Sequence) bool {
+	unread := map[int]bool{} // activations
+	for _, op := range seq {
+		switch op.Kind {
+		case schedule.Prefetch:
+			unread[op.Layer-1] = true
+			continue
+		case schedule.Offload:
+			continue
+		case schedule.ForwardAll:
+			if unread[op.Layer] {
+				return true
+			}
+		case schedule.Backward:
+			delete(unread, op.Layer)
+		}
+		delete(unread, op.Layer-1)
+	}
+	return false
+}

@@ -1,0 +1,78 @@
+package auto
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"plimsoll/planner/bound"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// Candidate is what a member of the portfolio found.
+type Candidate struct {
+	Strategy string
+	Sequence schedule.Sequence // nil when it has none
+	Makespan float64           // seconds, by simulation
+	Peak     int64             // bytes
+	Reason   string            // why it has no sequence
+}
+
+// Report is what auto found, and why.
+type Report struct {
+	Candidates []Candidate // every member, in the order of Members
+	// Winner is the member with the best result, from which the sequence was made; of equally fast results the one
+	// with the lower peak wins, then the first.
+	Winner string
+	// Start is the member whose result the local moves made the sequence from, "" when they made none better.
+	Start    string
+	Steps    int               // simulations of the local moves and random changes
+	Sequence schedule.Sequence // the best of all
+	Makespan float64           // seconds
+	Peak     int64             // bytes
+	Bound    float64           // seconds: no sequence is faster (package bound)
+}
+
+// Why says on one line why the sequence was chosen.
+func (r *Report) Why() string {
+	ran := 0
+	for _, c := range r.Candidates {
+		if c.Sequence != nil {
+			ran++
+		}
+	}
+	why := fmt.Sprintf("%s is the best of %d", r.Winner, ran)
+	if gap := bound.Gap(r.Makespan, r.Bound); gap == 0 {
+		why += ", and nothing is faster"
+	} else if r.Start != "" {
+		why += fmt.Sprintf("; local moves on %s made it better", r.Start)
+	}
+	return why
+}
+
+// judge simulates the sequence of a member and keeps its figures.
+func (e *entry) judge(p strategy.Problem, seq schedule.Sequence) error {
+	r, err := schedule.Simulate(p.Chain, seq, schedule.Limits{Memory: p.Memory, Link: p.Link})
+	if err != nil {
+		return fmt.Errorf("BUG: its sequence cannot run: %w", err)
+	}
+	e.Sequence, e.Makespan, e.Peak = seq, r.Makespan, r.Peak
+	return nil
+}
+
+// compare prefers less time, then a lower peak.
+func (c *Candidate) compare(o *Candidate) int {
+	return cmp.Or(cmp.Compare(c.Makespan, o.Makespan), cmp.Compare(c.Peak, o.Peak))
+}
+
+// ranking returns the candidates with a sequence, the best first.
+func (a *portfolio) ranking() (best []*Candidate) {
+	for _, e := range a.entries {
+		if e.Sequence != nil {
+			best = append(best, &e.Candidate)
+		}
+	}
+	slices.SortStableFunc(best, (*Candidate).compare)
+	return best
+}

@@ -1,0 +1,76 @@
+package planner
+
+import (
+	"context"
+
+	"plimsoll/planner/auto"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/frontier"
+	"plimsoll/planner/remat"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// exact are the strategies whose program gives every limit at once.
+var exact = map[string]func(context.Context, *chain.Chain) (*remat.Frontier, error){
+	"revolve": remat.Revolve, "rotor-exact": remat.Exact, "rotor-floating": remat.Floating,
+}
+
+// Curve returns how the makespan of a strategy falls with memory, p.Memory left aside: every step, and true, where the
+// strategy knows them; otherwise what at most so many limits show, up to store-all's peak. asked, which may be nil, is
+// told after each limit. Errors: those of the strategy, *strategy.InfeasibleError when it has no sequence at
+// store-all's peak.
+func Curve(ctx context.Context, s strategy.Strategy, p strategy.Problem, limits int, asked func()) (curve []frontier.Point, whole bool, err error) {
+	if of, ok := exact[s.Name]; ok {
+		curve, err = steps(ctx, s.Name, of, p.Chain)
+		return curve, true, err
+	}
+	all, err := schedule.Simulate(p.Chain, remat.StoreAll(p.Chain), schedule.Limits{Memory: schedule.NoLimit})
+	if err != nil {
+		return nil, false, err
+	}
+	solve := func(ctx context.Context, memory int64) (frontier.Point, error) {
+		at := p
+		at.Memory = memory
+		point, err := point(ctx, s, at)
+		if asked != nil {
+			asked()
+		}
+		return point, err
+	}
+	curve, err = frontier.Sample(ctx, solve, p.Chain.InputBytes, all.Peak, limits)
+	return curve, false, err
+}
+
+func steps(ctx context.Context, name string, of func(context.Context, *chain.Chain) (*remat.Frontier, error), c *chain.Chain) ([]frontier.Point, error) {
+	f, err := of(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	var curve []frontier.Point
+	for _, step := range f.Steps() {
+		seq, err := f.Sequence(step.Memory)
+		if err != nil {
+			return nil, err
+		}
+		curve = append(curve, frontier.Point{Memory: step.Memory, Makespan: step.Makespan, By: name, Sequence: seq})
+	}
+	return curve, nil
+}
+
+// point plans for one limit. Nothing in the sequence waits for memory that it does not have at its peak, so the peak does
+// as a limit.
+func point(ctx context.Context, s strategy.Strategy, p strategy.Problem) (frontier.Point, error) {
+	if s.Name == auto.Name {
+		r, err := auto.Plan(ctx, p, auto.Options{})
+		if err != nil {
+			return frontier.Point{}, err
+		}
+		return frontier.Point{Memory: r.Peak, Makespan: r.Makespan, By: r.Winner, Sequence: r.Sequence}, nil
+	}
+	plan, err := Solve(ctx, s, p)
+	if err != nil {
+		return frontier.Point{}, err
+	}
+	return frontier.Point{Memory: plan.Predicted.Peak, Makespan: plan.Predicted.Makespan, By: s.Name, Sequence: plan.Ops}, nil
+}
