@@ -60,7 +60,7 @@ func TestGPUTrainsAsTheCPU(t *testing.T) {
 			}
 		}
 		for name, opt := range c.plans {
-			now := trained(t, m, "cuda:0", planned(t, m, name), opt)
+			now := trained(t, m, "cuda:0", planned(t, name), opt)
 			if now.peak != now.predicted {
 				t.Errorf("%s, %s: peak %d, predicted %d", c.name, name, now.peak, now.predicted)
 			}
@@ -101,7 +101,7 @@ type plan func(*executor.Workload) (schedule.Sequence, executor.Sim)
 
 // planned returns a plan of the strategy that name begins with, at 60 % of the memory of store-all's activations or the
 // smallest limit above it that works.
-func planned(t *testing.T, m *models.Model, name string) plan {
+func planned(t *testing.T, name string) plan {
 	t.Helper()
 	return func(w *executor.Workload) (schedule.Sequence, executor.Sim) {
 		var s string

@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime/host"
@@ -57,5 +58,24 @@ func TestWithLink(t *testing.T) {
 	}
 	if _, err := WithLink(&chain.Chain{Extra: map[string]json.RawMessage{LinkField: json.RawMessage(`3`)}}, want); err == nil {
 		t.Error("a profile that is a number was taken")
+	}
+}
+
+// chooser is a library that says what it chose.
+type chooser struct{ kernels.Library }
+
+func (chooser) Chosen() any { return []string{"ours"} }
+
+// A profile keeps what a library chose while it was measured.
+func TestAProfileKeepsTheChoices(t *testing.T) {
+	r := newRig(t, testModel(t), host.Config{}, func(l kernels.Library) kernels.Library { return chooser{l} })
+	open := func() (Target, error) {
+		fresh := openRig(t, testModel(t), host.Config{}, func(l kernels.Library) kernels.Library { return chooser{l} })
+		return fresh.on, nil
+	}
+	c, err := Profile(t.Context(), r.Workload, open, testMemory/2, func(e *Executor) error { fillBatch(t, e, 1); return nil }, ProfileOptions{Repeats: 1})
+	must(t, err)
+	if got := string(c.Extra[KernelsField]); got != `["ours"]` {
+		t.Errorf("the profile has %q", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 )
@@ -14,6 +15,9 @@ import (
 // UpdateField is the chain file's extra field with the seconds of the optimizer's update, which follows the
 // sequence in every step.
 const UpdateField = "update_s"
+
+// KernelsField is the chain file's extra field with the algorithms that a kernels.Chooser picked while it was measured.
+const KernelsField = "kernels"
 
 // ProfileOptions are how a model is measured.
 type ProfileOptions struct {
@@ -101,6 +105,9 @@ func (p *profile) measure(ctx context.Context, seq schedule.Sequence) error {
 			}
 			p.step()
 		}
+		if lib, ok := e.lib.(kernels.Chooser); ok {
+			p.samples.chosen = lib.Chosen()
+		}
 		return nil
 	})
 }
@@ -139,6 +146,7 @@ type Samples struct {
 	update             []float64
 	whole              map[string][]float64 // by the sequence's text
 	seqs               []schedule.Sequence
+	chosen             any // by the library: see kernels.Chooser
 }
 
 // NewSamples returns no samples yet.
@@ -210,6 +218,11 @@ func (s *Samples) Chain() (*chain.Chain, error) {
 		return nil, err
 	}
 	c.Extra = map[string]json.RawMessage{UpdateField: update}
+	if s.chosen != nil {
+		if c.Extra[KernelsField], err = json.Marshal(s.chosen); err != nil {
+			return nil, err
+		}
+	}
 	return c, nil
 }
 

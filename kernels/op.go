@@ -161,3 +161,9 @@ type Library interface {
 	// PrepareGuard binds what measures, clips and checks all gradients before the updates.
 	PrepareGuard(g Guard, o GuardOperands) (runtime.Launch, error)
 }
+
+// Chooser is a library that picks between algorithms by measuring them. A profile keeps what it has picked.
+type Chooser interface {
+	// Chosen returns the choices so far, to be written as JSON; nil when there was nothing to choose.
+	Chosen() any
+}

@@ -144,6 +144,14 @@ func (l *Library) Choices() []Choice {
 	return m.list(func(c Choice) bool { return c.GPU == l.device.Info().Model && c.Library == l.Name() })
 }
 
+// Chosen implements kernels.Chooser.
+func (l *Library) Chosen() any {
+	if list := l.Choices(); len(list) > 0 {
+		return list
+	}
+	return nil
+}
+
 // choose returns who computes a call: the fastest of those that can. It is measured once.
 func (l *Library) choose(call kernels.Call, c convolution) (algorithm, error) {
 	if !l.vendors.any() {

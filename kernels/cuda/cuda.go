@@ -31,7 +31,10 @@ type Library struct {
 	vendors *vendors
 }
 
-var _ kernels.Library = (*Library)(nil)
+var (
+	_ kernels.Library = (*Library)(nil)
+	_ kernels.Chooser = (*Library)(nil)
+)
 
 // tensorCapability is the first compute capability whose tensor cores multiply bfloat16.
 const tensorCapability = 8

@@ -7,7 +7,6 @@ package milp
 
 import (
 	"errors"
-	"fmt"
 	"math"
 )
 
@@ -93,20 +92,3 @@ type Solution struct {
 
 // Value returns the value of a variable.
 func (s *Solution) Value(v Var) float64 { return s.Values[v] }
-
-// check refuses what is no number, before it reaches the solver.
-func (p *Program) check() error {
-	for i := range p.cost {
-		if math.IsNaN(p.cost[i]) || math.IsInf(p.cost[i], 0) || math.IsNaN(p.low[i]) || math.IsNaN(p.high[i]) {
-			return fmt.Errorf("BUG: variable %d has cost %v in [%v, %v]", i, p.cost[i], p.low[i], p.high[i])
-		}
-	}
-	for i, r := range p.rows {
-		for _, t := range r.terms {
-			if t.Var < 0 || int(t.Var) >= len(p.cost) || math.IsNaN(t.Coef) || math.IsInf(t.Coef, 0) {
-				return fmt.Errorf("BUG: row %d has term %+v", i, t)
-			}
-		}
-	}
-	return nil
-}

@@ -62,7 +62,7 @@ func TestMain(m *testing.M) {
 	}
 	built.dir = dir
 	code := m.Run()
-	os.RemoveAll(dir)
+	_ = os.RemoveAll(dir) // of temporary files
 	os.Exit(code)
 }
 
@@ -127,7 +127,7 @@ func copyFile(t *testing.T, from string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }() // was only read
 	w, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
 	if err != nil {
 		t.Fatal(err)
