@@ -36,7 +36,7 @@ func TestWaitsExplainEverySimulation(t *testing.T) {
 			last = spans[p].End
 		}
 	})
-	if forTransfers < 100 || forMemory < 20 {
+	if forTransfers < 100 || forMemory < 5 {
 		t.Errorf("%d waits for transfers, %d for memory", forTransfers, forMemory)
 	}
 }
