@@ -160,6 +160,10 @@ func (p product) pixels() int64 { return int64(p.grid.n * p.grid.h * p.grid.w) }
 // packedFloats bounds the panels that are packed at a time (2 MiB), so that workspace stays small and panels near.
 const packedFloats = 1 << 19
 
+// packedColumns bounds how wide they are: a part of c columns and d values each makes the result pass through memory twice for
+// every d values, and the windows once for every c columns. 2/d + 1/c is least for about these.
+const packedColumns = 512
+
 // products runs several products of one convolution in shared workspace: packs a block of columns, multiplies, and so on.
 func (b *builder) products(c convolution, all []product) {
 	panel := int64(C.plimsoll_panel(C.int32_t(b.lib.path)))
@@ -191,7 +195,7 @@ func (p product) block(panel int64) (columns, depth int64) {
 	if p.groups > 1 {
 		return p.columns, max(p.depth(), 1)
 	}
-	columns = min(p.columns, packedFloats/C.DEPTH)
+	columns = min(p.columns, packedColumns)
 	blocks := max(packedFloats/(ceil(columns, panel)*panel)/C.DEPTH, 1)
 	return columns, max(min(p.depth(), blocks*C.DEPTH), 1)
 }
