@@ -339,7 +339,7 @@ func TestValidate(t *testing.T) {
 func TestDemo(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out", "demo")
 	r := works(t, "demo", "-m", "tiny", "--batch", "32", "--steps", "2", "--out", out)
-	if !strings.Contains(r.out, "rotor-floating") || !strings.Contains(r.out, "median error") {
+	if !strings.Contains(r.out, "offload-dynprog") || !strings.Contains(r.out, "median error") {
 		t.Errorf("no table:\n%s", r.out)
 	}
 	if files := tree(t, out); !slices.Equal(files, []string{"demo.json", "index.html", "trace.json"}) {

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"plimsoll/bench"
-	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/planner"
 )
@@ -35,6 +34,10 @@ The folder of --out gets demo.json, index.html and trace.json.`, nil)
 	return cmd
 }
 
+// demoStrategies are one of each kind: nothing saved, what PyTorch's checkpoints do, the best recomputation, the best
+// offloading, both together, and what the user gets who does not choose. validate runs all.
+var demoStrategies = []string{"store-all", "periodic", "rotor-exact", "offload-dynprog", "pofo", "auto"}
+
 func (a *app) runDemo(ctx context.Context, flags *jobFlags, steps int, out string) error {
 	rate, err := (&rateFlags{lr: 0.01, schedule: "constant"}).rate(flags.optimizer, steps)
 	if err != nil {
@@ -56,9 +59,13 @@ func (a *app) runDemo(ctx context.Context, flags *jobFlags, steps int, out strin
 	if err != nil {
 		return err
 	}
-	g := &bench.Grid{
-		Job: job, Chain: c, Limits: limits, Strategies: planner.For(executor.LinkOf(c)), Steps: steps, Rate: rate,
-		Progress: a.progress("demo"),
+	g := &bench.Grid{Job: job, Chain: c, Limits: limits, Steps: steps, Rate: rate, Progress: a.progress("demo")}
+	for _, name := range demoStrategies {
+		s, err := planner.Lookup(name)
+		if err != nil {
+			return err
+		}
+		g.Strategies = append(g.Strategies, s)
 	}
 	if err := a.runGrid(ctx, g, out, "demo"); err != nil {
 		return err
