@@ -146,7 +146,7 @@ func (g *gpu) call(name string, args ...uint64) int { return int(int32(g.lib.Cal
 func (g *gpu) want(result int, name string, args ...uint64) {
 	g.Helper()
 	if got := g.call(name, args...); got != result {
-		g.Fatalf("%s returns %d, want %d", name, got, result)
+		g.Fatalf("%s returns %d, want %d; findings: %q", name, got, result, g.findings())
 	}
 }
 

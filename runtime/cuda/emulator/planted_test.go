@@ -96,7 +96,7 @@ func TestPlantedIgnoredError(t *testing.T) {
 		"a refused call": {func(g *gpu, fault bool) {
 			s := g.stream()
 			in, out := g.alloc(4*planes), g.alloc(4*planes)
-			g.ok("cuMemsetD32_v2", in, 0, planes)
+			g.ok("cuMemsetD32Async", in, 0, planes, s)
 			if fault && g.tryLaunch(s, "spin", shape{1, 256, 0}, scaleArgs{out, in, 1, 0, 1}.bytes()) != outOfResources {
 				g.Fatal("a block beyond the kernel's bounds is not refused")
 			}

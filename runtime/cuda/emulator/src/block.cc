@@ -11,8 +11,6 @@ namespace {
 
 thread_local Block *current = nullptr;
 
-constexpr size_t maxDynamic = 228 << 10;
-
 } // namespace
 
 Block::Block()

@@ -15,6 +15,7 @@ namespace emulator {
 
 constexpr int maxThreads = 1024; // of a block
 constexpr int warpLanes = 32;
+constexpr size_t maxDynamic = 228 << 10; // bytes of dynamic shared memory that a block can have
 
 // Shape is a launch's geometry.
 struct Shape {

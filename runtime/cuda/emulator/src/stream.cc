@@ -17,7 +17,9 @@ Stream::Stream(Context &context, unsigned flags, std::string name)
 std::shared_ptr<Stream> Stream::make(Context &context, unsigned flags, std::string name) {
     std::shared_ptr<Stream> stream(new Stream(context, flags, std::move(name)));
     context.workers++;
-    std::thread([stream] { work(stream, std::unique_lock<std::mutex>(driver().mutex)); }).detach();
+    std::thread([held = stream]() mutable { // which keeps nothing of the stream: see work
+        work(std::move(held), std::unique_lock<std::mutex>(driver().mutex));
+    }).detach();
     return stream;
 }
 

@@ -16,8 +16,6 @@ namespace emulator {
 
 namespace {
 
-constexpr size_t maxDynamic = 229 << 10;
-
 uint64_t addressOf(const void *p) { return reinterpret_cast<uint64_t>(p); }
 
 } // namespace
