@@ -71,7 +71,7 @@ func compareSGEMM(o options) error {
 		}
 		for _, n := range []int{512, 1024, 2048} {
 			c := kernels.Call{Op: kernels.Linear{Out: n}, In: []kernels.Desc{kernels.F32(n, n)}}
-			r, err := compare(o, c, 2*math.Pow(float64(n), 3), threads, func() (float64, error) { return p.ask(fmt.Sprintf("%d 5", n)) })
+			r, err := compare(o, c, 2*math.Pow(float64(n), 3), threads, func() (float64, error) { return p.ask(fmt.Sprintf("%d %v %v", n, warm.Seconds(), timed.Seconds())) })
 			if err != nil {
 				return err
 			}
@@ -132,7 +132,7 @@ func (s shape) compare(o options, p *peer, threads int, logs map[kernels.Pass]fl
 	}
 	operations := 2 * float64(y.Elements()) * float64(s.kernel*s.kernel*s.in)
 	for _, pass := range convPasses {
-		question := fmt.Sprintf("%d %d %d %d %d %d %v 5", convBatch, s.size, s.in, s.out, s.kernel, s.stride, pass)
+		question := fmt.Sprintf("%d %d %d %d %d %d %v %v %v", convBatch, s.size, s.in, s.out, s.kernel, s.stride, pass, warm.Seconds(), timed.Seconds())
 		c := kernels.Call{Op: op, In: in, Train: true, Pass: pass}
 		r, err := compare(o, c, operations, threads, func() (float64, error) { return p.ask(question) })
 		if err != nil {
@@ -167,18 +167,33 @@ func timeCall(c kernels.Call, threads int) (stopwatch, error) {
 	}
 	work := launch.(host.Launch)
 	return func() (float64, error) {
-		var times []float64
-		for i := range 6 {
-			start := time.Now()
-			if err := work.Run(); err != nil {
-				return 0, err
-			}
-			if i > 0 {
-				times = append(times, time.Since(start).Seconds())
-			}
+		if _, err := runFor(work, warm); err != nil {
+			return 0, err
 		}
-		return median(times), nil
+		times, err := runFor(work, timed)
+		return median(times), err
 	}, nil
+}
+
+// What everybody does for one answer: runs that do not count, in which sleeping threads and clocks wake up as in a training
+// run they would be awake, then runs of which the median counts.
+const (
+	warm   = 30 * time.Millisecond
+	timed  = 60 * time.Millisecond
+	fewest = 5 // runs
+)
+
+// runFor runs again and again for so long and returns the seconds of each run.
+func runFor(work host.Launch, long time.Duration) ([]float64, error) {
+	var times []float64
+	for begin := time.Now(); len(times) < fewest || time.Since(begin) < long; {
+		start := time.Now()
+		if err := work.Run(); err != nil {
+			return nil, err
+		}
+		times = append(times, time.Since(start).Seconds())
+	}
+	return times, nil
 }
 
 // place gives the operands of a call memory one behind the other, filled with numbers.

@@ -9,14 +9,13 @@
 package cpu
 
 // #cgo CFLAGS: -std=c11 -O3 -Wall -Wextra -Wno-unknown-pragmas
-// #cgo LDFLAGS: -lm
+// #cgo LDFLAGS: -lm -pthread
 // #include "job.h"
 import "C"
 
 import (
 	"fmt"
 	goruntime "runtime"
-	"sync"
 	"unsafe"
 
 	"plimsoll/kernels"
@@ -58,7 +57,11 @@ func New(memory Memory, o Options) (*Library, error) {
 	if o.Threads == 0 {
 		o.Threads = min(goruntime.GOMAXPROCS(0), MaxThreads)
 	}
-	return &Library{memory: memory, path: path, pool: sharedPool(o.Threads)}, nil
+	pool, err := sharedPool(o.Threads)
+	if err != nil {
+		return nil, fmt.Errorf("cpu: %w", err)
+	}
+	return &Library{memory: memory, path: path, pool: pool}, nil
 }
 
 // Name implements kernels.Library: "cpu/avx512".
@@ -114,7 +117,6 @@ func (l *Library) PrepareUpdate(u kernels.Update, o kernels.UpdateOperands) (run
 func (l *Library) launch(name string, b *builder, uses []access) *launch {
 	return &launch{
 		name: name, pool: l.pool, jobs: b.jobs, uses: uses, shares: make([]C.struct_share, l.pool.threads),
-		left: sync.NewCond(&l.pool.mu),
 	}
 }
 

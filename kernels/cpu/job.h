@@ -209,11 +209,18 @@ struct share {
 	int64_t apart[14];
 };
 
-// plimsoll_work takes tasks of the worker's share, then of the others', until none is left; worker counts from 0.
-void plimsoll_work(const struct job *job, struct share *shares, int64_t workers, int64_t worker);
+// pool is threads that work together; see pool.c. plimsoll_pool starts one with so many, the caller's included, which spin
+// where each has a core; it returns whether that failed. It lives as long as the process.
+struct pool;
+int plimsoll_pool(struct pool **pool, int64_t threads, int64_t cores);
 
-// plimsoll_spin waits until *word is wanted, for so many pauses at most.
-void plimsoll_spin(const int32_t *word, int32_t wanted, int64_t pauses);
+// plimsoll_run runs the jobs, one after the other, on the calling thread and others of the pool. shares has room for all of
+// its threads.
+void plimsoll_run(struct pool *pool, const struct job *jobs, int64_t count, struct share *shares);
+
+// kernel_fn does one task of a job. plimsoll_kernels returns a path's, by number.
+typedef void kernel_fn(const struct job *job, int64_t task, char *scratch);
+kernel_fn *const *plimsoll_kernels(int32_t path);
 
 // plimsoll_panel returns the columns of a packed panel of a path.
 int64_t plimsoll_panel(int32_t path);

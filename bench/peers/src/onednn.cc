@@ -23,13 +23,19 @@ static memory filled(const memory::desc &d, const engine &e) {
     return m;
 }
 
-static double median_seconds(primitive &p, stream &s, args &a, int runs) {
-    std::vector<double> t;
-    for (int i = 0; i <= runs; i++) {
-        auto start = std::chrono::steady_clock::now();
+static double median_seconds(primitive &p, stream &s, args &a, double warm, double timed) {
+    const size_t fewest = 5;
+    const auto now = [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); };
+    const auto run = [&] {
         p.execute(s, a);
         s.wait();
-        if (i > 0) t.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    };
+    for (const double begin = now(); run(), now() < begin + warm;) {}
+    std::vector<double> t;
+    for (const double begin = now(); t.size() < fewest || now() < begin + timed;) {
+        const double start = now();
+        run();
+        t.push_back(now() - start);
     }
     std::sort(t.begin(), t.end());
     return (t[(t.size() - 1) / 2] + t[t.size() / 2]) / 2;
@@ -38,9 +44,10 @@ static double median_seconds(primitive &p, stream &s, args &a, int runs) {
 int main() {
     engine e(engine::kind::cpu, 0);
     stream s(e);
-    int batch, size, in, out, kernel, stride, runs;
+    int batch, size, in, out, kernel, stride;
+    double warm, timed;
     char pass[32];
-    while (scanf("%d %d %d %d %d %d %31s %d", &batch, &size, &in, &out, &kernel, &stride, pass, &runs) == 8) {
+    while (scanf("%d %d %d %d %d %d %31s %lf %lf", &batch, &size, &in, &out, &kernel, &stride, pass, &warm, &timed) == 9) {
         int pad = kernel / 2, osize = (size + 2 * pad - kernel) / stride + 1;
         auto any = memory::format_tag::any;
         auto f32 = memory::data_type::f32;
@@ -66,7 +73,7 @@ int main() {
             a = {{DNNL_ARG_SRC, filled(d.src_desc(), e)}, {DNNL_ARG_DIFF_WEIGHTS, memory(d.diff_weights_desc(), e)},
                  {DNNL_ARG_DIFF_DST, filled(d.diff_dst_desc(), e)}};
         }
-        printf("%.9f\n", median_seconds(p, s, a, runs));
+        printf("%.9f\n", median_seconds(p, s, a, warm, timed));
         fflush(stdout);
     }
 }
