@@ -40,6 +40,17 @@ func TestFieldsAreTaken(t *testing.T) {
 	}
 }
 
+func TestRawAndOf(t *testing.T) {
+	o := object(t, `{"raw":[1, {}],"null":null}`)
+	if string(o.Raw("raw")) != "[1, {}]" || o.Raw("null") != nil || o.Raw("none") != nil || o.Rest() != nil {
+		t.Error("raw fields")
+	}
+	inner := Of(map[string]json.RawMessage{"entry 2": json.RawMessage("-1")})
+	if inner.Size("entry 2", 0); inner.Err() == nil || !strings.Contains(inner.Err().Error(), `"entry 2" is -1`) {
+		t.Errorf("an element: %v", inner.Err())
+	}
+}
+
 func TestTheFirstErrorStays(t *testing.T) {
 	o := object(t, `{"a":"x","b":-1,"long":"`+strings.Repeat("x", 100)+`"}`)
 	if o.Int("a", 5) != 5 || o.Size("b", 6) != 6 {

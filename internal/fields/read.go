@@ -79,6 +79,9 @@ func locate(data []byte, err error) error {
 	return fmt.Errorf("line %d, column %d: %w", line, column, err)
 }
 
+// Of returns an object of the given fields, for values that a caller found elsewhere, such as the elements of an array.
+func Of(members map[string]json.RawMessage) *Object { return &Object{left: members} }
+
 // Err returns the first error.
 func (o *Object) Err() error { return o.err }
 
@@ -87,6 +90,9 @@ func (o *Object) Has(name string) bool {
 	raw, ok := o.left[name]
 	return ok && string(raw) != "null"
 }
+
+// Refuse records that a field has a value that its reader cannot use.
+func (o *Object) Refuse(field, value, reason string) { o.fail(field, value, reason) }
 
 // Format takes the field "format" and refuses any other value than want.
 func (o *Object) Format(want string) {
@@ -182,6 +188,11 @@ func (o *Object) Object(name string) *Object {
 		}
 		return inner, ""
 	})
+}
+
+// Raw takes a field unread; nil when it is missing or null.
+func (o *Object) Raw(name string) json.RawMessage {
+	return take(o, name, nil, func(raw json.RawMessage) (json.RawMessage, string) { return raw, "" })
 }
 
 // Rest returns the fields that nobody took; nil when there are none.

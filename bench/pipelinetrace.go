@@ -1,0 +1,37 @@
+package bench
+
+import (
+	"plimsoll/bench/trace"
+	"plimsoll/planner/pipeline"
+)
+
+// PipelineTrace returns the timeline of a pipeline as a trace: a process for each device and each link, with one track.
+func PipelineTrace(t *pipeline.Timeline) *trace.Trace {
+	out := &trace.Trace{Meta: map[string]string{"plan": t.Title}}
+	for _, lane := range t.Lanes {
+		track := trace.Track{Name: "compute"}
+		if lane.Link {
+			track.Name = "communication"
+		}
+		for i, s := range lane.Slices {
+			if i > 0 {
+				last := &track.Slices[i-1]
+				last.End = touching(last.Start, last.End, s.Start, t.End)
+			}
+			track.Slices = append(track.Slices, trace.Slice{
+				Name: s.Name(), Category: s.Kind.String(), Start: s.Start, End: s.End,
+				Args: map[string]any{"stage": s.Stage, "minibatch": s.Minibatch, "task": s.Task},
+			})
+		}
+		out.Processes = append(out.Processes, trace.Process{Name: lane.Name, Tracks: []trace.Track{track}})
+	}
+	return out
+}
+
+// touching returns the end of a slice, moved to the start of the next one where only rounding put it behind that.
+func touching(start, end, next, all float64) float64 {
+	if end > next && end-next <= 1e-9*all {
+		return max(start, next)
+	}
+	return end
+}

@@ -1,0 +1,259 @@
+package pipeline
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"math/big"
+	"slices"
+
+	"plimsoll/planner/chain"
+)
+
+// Report is what Check found. Seconds are exact values rounded once, bytes exact ones rounded up.
+type Report struct {
+	Period   float64 // seconds, of a periodic plan
+	Makespan float64 // seconds, of a flush plan: the end of its last task
+	// PerMinibatch is the time of one pass through the chain: the period over k, the makespan over the microbatches.
+	PerMinibatch float64
+	NCA          []int // of each stage: the most live minibatches on one of its devices
+
+	PerDevicePeak    []int64   // bytes
+	PerDeviceWeights []int64   // bytes of the peak that are weights, all copies
+	PerDeviceBuffers []int64   // bytes of the peak that are communication buffers
+	PerDeviceBusy    []float64 // seconds of compute
+	PerDeviceBubble  []float64 // idle fraction of the period or makespan; 0 for a device without a stage
+	Bubble           float64   // idle fraction over all devices that hold a stage
+
+	Warnings []string // what the plan says about itself and is otherwise: peaks, makespan
+}
+
+// Check judges a plan, whoever made it, in exact arithmetic on the decimals of its files; times may be off by 1e-9 of the
+// period or makespan. The report is there whenever its figures mean something: for a valid plan, and beside an
+// *InvalidError whose violations are all of RuleDuration or later. Errors: *InvalidError; ErrPlan, ErrPlatform and
+// chain.ErrFormat for what cannot be judged.
+func Check(c *chain.Chain, p *Platform, plan *Plan) (*Report, error) {
+	l, err := arrange(c, p, plan)
+	if err != nil {
+		return nil, err
+	}
+	k := &check{layout: l, span: l.span()}
+	k.eps = new(big.Int).Div(k.span, tolerance)
+	k.durations()
+	k.dependencies()
+	k.resources()
+	report := k.report()
+	return report, k.broken.err()
+}
+
+// span returns the period, or the makespan of a flush plan.
+func (l *layout) span() ticks {
+	if l.period != nil {
+		return l.period
+	}
+	span := new(big.Int)
+	for _, j := range l.jobs {
+		if end := j.end(); less(span, end) {
+			span = end
+		}
+	}
+	return span
+}
+
+// tolerance is the part of the period or makespan that is forgiven: the rounding of whoever made the plan.
+var tolerance = big.NewInt(1e9)
+
+// check judges the times and the memory of a layout.
+type check struct {
+	*layout
+	span ticks // period, or makespan of a flush plan
+	eps  ticks
+}
+
+// durations: what a task says about its duration agrees with the chain.
+func (k *check) durations() {
+	for _, j := range k.jobs {
+		said := k.plan.Tasks[j.task].Duration
+		if said != nil && !k.agrees(*said, j.length) {
+			k.broken.add(RuleDuration, j.task, None, "%s: its duration_s is %g, the chain and the platform say %g", k.name(j), *said, k.seconds(j.length))
+		}
+	}
+}
+
+func (k *check) agrees(said float64, length ticks) bool {
+	if !(math.Abs(said) <= math.MaxFloat64) {
+		return false
+	}
+	off := exact(said)
+	off.Sub(off, new(big.Rat).SetFrac(length, k.unit))
+	return off.Abs(off).Cmp(new(big.Rat).SetFrac(k.eps, k.unit)) <= 0
+}
+
+// dependencies: a task starts when what it needs has ended. Among those that do not, the earliest come first.
+func (k *check) dependencies() {
+	type pair struct{ x, y *job }
+	var early []pair
+	k.before(func(x, y *job) {
+		if less(add(y.start, k.eps), x.end()) {
+			early = append(early, pair{x, y})
+		}
+	})
+	slices.SortStableFunc(early, func(a, b pair) int { return a.y.start.Cmp(b.y.start) })
+	for _, e := range early {
+		k.broken.add(RuleDependency, e.y.task, e.x.task, "%s starts at %g s for %s %d: it waits for %s, which ends at %g s",
+			k.name(e.y), k.seconds(e.y.start), k.word(), e.y.residue, k.name(e.x), k.seconds(e.x.end()))
+	}
+}
+
+// turn is when a job occupies its resource: in the period that begins at 0, or in the one minibatch of a flush plan.
+type turn struct {
+	job   *job
+	begin ticks
+}
+
+func (t turn) end() ticks { return add(t.begin, t.job.length) }
+
+// turns returns the turns of every resource in order, and the resources in order.
+func (l *layout) turns() ([]resource, map[resource][]turn) {
+	turns := map[resource][]turn{}
+	for _, j := range l.jobs {
+		t := turn{j, j.start}
+		if l.period != nil {
+			t.begin = modulo(j.start, l.period)
+		}
+		r := l.resource(j)
+		turns[r] = append(turns[r], t)
+	}
+	for _, all := range turns {
+		slices.SortStableFunc(all, func(a, b turn) int { return cmp.Or(a.begin.Cmp(b.begin), a.job.length.Cmp(b.job.length)) })
+	}
+	order := slices.SortedFunc(maps.Keys(turns), func(a, b resource) int { return cmp.Or(a.x-b.x, a.y-b.y) })
+	return order, turns
+}
+
+// resources: a device or link does one thing at a time. A task of no duration may touch another one but not interrupt it.
+func (k *check) resources() {
+	order, turns := k.turns()
+	for _, r := range order {
+		var long, instant []turn
+		for _, t := range turns[r] {
+			if t.job.length.Sign() > 0 {
+				long = append(long, t)
+			} else {
+				instant = append(instant, t)
+			}
+		}
+		k.load(r, long)
+		k.overlaps(r, long)
+		k.interruptions(r, long, instant)
+	}
+}
+
+// load: what a resource does in a period fits in one.
+func (k *check) load(r resource, long []turn) {
+	sum := new(big.Int)
+	for _, t := range long {
+		sum.Add(sum, t.job.length)
+	}
+	if k.period != nil && less(add(k.period, k.eps), sum) {
+		k.broken.add(RuleResource, long[len(long)-1].job.task, None, "%v is used for %g s in a period of %g s", r, k.seconds(sum), k.plan.Period)
+	}
+}
+
+func (k *check) overlaps(r resource, long []turn) {
+	for i, t := range long {
+		var next turn
+		switch {
+		case i+1 < len(long):
+			next = long[i+1]
+		case k.period != nil:
+			next = turn{long[0].job, add(long[0].begin, k.period)}
+		default:
+			continue
+		}
+		if less(add(next.begin, k.eps), t.end()) {
+			k.broken.add(RuleResource, next.job.task, t.job.task, "%v: %s starts at %g s, before %s ends at %g s",
+				r, k.name(next.job), k.seconds(next.begin), k.name(t.job), k.seconds(t.end()))
+		}
+	}
+}
+
+// interruptions looks only at the last long turn that begins before each instant one: no two long ones overlap, or else the
+// plan is refused for that.
+func (k *check) interruptions(r resource, long, instant []turn) {
+	for _, x := range instant {
+		if len(long) == 0 {
+			return
+		}
+		i, _ := slices.BinarySearchFunc(long, x.begin, func(y turn, at ticks) int { return cmp.Or(y.begin.Cmp(at), -1) })
+		y := long[(i+len(long)-1)%len(long)]
+		gap := sub(x.begin, y.begin)
+		if k.period != nil {
+			gap = modulo(gap, k.period)
+		}
+		if less(k.eps, gap) && less(gap, sub(y.job.length, k.eps)) {
+			k.broken.add(RuleResource, x.job.task, y.job.task, "%v: %s, of no duration, interrupts %s", r, k.name(x.job), k.name(y.job))
+		}
+	}
+}
+
+// report computes the figures, and refuses devices whose memory is too small.
+func (k *check) report() *Report {
+	r := &Report{PerMinibatch: k.seconds(k.span) / float64(k.repeats)}
+	if k.period == nil {
+		r.Makespan = k.seconds(k.span)
+	} else {
+		r.Period = k.plan.Period
+	}
+	k.memory(r)
+	k.bubbles(r)
+	k.predictions(r)
+	return r
+}
+
+// predictions: what the plan says of its costs is what was found. If not, that is no reason to refuse it.
+func (k *check) predictions(r *Report) {
+	if said := k.plan.PerDevicePeak; said != nil && !slices.Equal(said, r.PerDevicePeak) {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the plan says that per_device_peak_bytes is %v, it is %v", said, r.PerDevicePeak))
+	}
+	if said := k.plan.Predicted.Makespan; k.period == nil && said != 0 && !k.agrees(said, k.span) {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the plan says that makespan_s is %g, it is %g", said, r.Makespan))
+	}
+}
+
+// bubbles fills in how long devices work, and how much of the time those that hold a stage do not.
+func (k *check) bubbles(r *Report) {
+	busy := make([]big.Int, k.platform.Devices)
+	for _, j := range k.jobs {
+		if !j.kind.Communication() {
+			busy[j.device].Add(&busy[j.device], j.length)
+		}
+	}
+	used := map[int]bool{}
+	for _, st := range k.plan.Stages {
+		for _, d := range st.Devices {
+			used[d] = true
+		}
+	}
+	r.PerDeviceBusy, r.PerDeviceBubble = make([]float64, len(busy)), make([]float64, len(busy))
+	total := new(big.Int)
+	for d := range busy {
+		r.PerDeviceBusy[d] = k.seconds(&busy[d])
+		if used[d] {
+			r.PerDeviceBubble[d] = k.idle(&busy[d], 1)
+		}
+		total.Add(total, &busy[d])
+	}
+	r.Bubble = k.idle(total, len(used))
+}
+
+// idle returns the fraction of the time of some devices in which they do nothing; 0 when there is no time.
+func (k *check) idle(busy ticks, devices int) float64 {
+	if k.span.Sign() == 0 {
+		return 0
+	}
+	all := new(big.Int).Mul(k.span, big.NewInt(int64(devices)))
+	fraction, _ := new(big.Rat).SetFrac(sub(all, busy), all).Float64()
+	return fraction
+}

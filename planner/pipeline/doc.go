@@ -1,0 +1,22 @@
+// Package pipeline holds what every pipeline planner shares: the platform, the plan, its costs, the one checker and
+// the one simulator. It makes no decision itself.
+//
+// Words are those of the thesis (chapters 4 to 7). A stage is a range of consecutive layers on a device. A periodic
+// plan repeats one pattern every Period seconds: in period j the task with start t and shift h runs at j·T + t and works
+// on minibatch j·k + h, k being MinibatchesPerPeriod. A flush plan lists one whole minibatch, and shifts are its
+// microbatches. Both are plimsoll.plan/v1 files.
+//
+// What belongs where:
+//
+//	pipeline               Platform, Plan, Stage, Task, Versions, Costs, Check, Simulate, timelines, Request, Strategy, errors
+//	pipeline/partition     which layers go to which device: balance, pipedream, contiguous, madpipe, ilp
+//	pipeline/loadline      stages that recompute and offload inside, chosen while the stages are
+//	pipeline/periodic      when tasks run, periodic: 1f1b, 1f1b*, Algorithm 7, k-periodic, the scheduling MILP, eager PipeDream
+//	pipeline/flush         when tasks run, with a flush: gpipe, 1f1b-flush, interleaved, chimera, zero bubble, terapipe, ...
+//	pipeline/interop       files of other tools
+//	pipeline/pipelinetest  random chains, platforms and plans, and the independent checker as a judge, for tests
+//
+// Check knows stages that keep what their layers save; what a stage with its own ops holds, pipeline/loadline counts.
+// The sub-packages import this one and not the other way round; the registry that lists all strategies stands above
+// them. A strategy ends with Finish, so that no plan leaves the planner unchecked.
+package pipeline

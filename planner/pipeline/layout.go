@@ -1,0 +1,433 @@
+package pipeline
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+
+	"plimsoll/planner/chain"
+)
+
+// job is a task with what the chain and the platform say about it.
+type job struct {
+	task     int // position in the plan
+	kind     Kind
+	stage    int
+	residue  int   // shift modulo R: which of the R minibatches of a period, or the microbatch
+	start    ticks // for the minibatch whose number is residue
+	length   ticks
+	device   int // of F, B, W
+	from, to int // devices, of CF and CB
+}
+
+func (j *job) end() ticks { return add(j.start, j.length) }
+
+// place is what there is one task of.
+type place struct {
+	kind           Kind
+	stage, residue int
+}
+
+// layout is a plan whose tasks are known to be those of its stages, each once, on devices and links that exist. Whether
+// their times work out is not known yet.
+type layout struct {
+	chain    *chain.Chain
+	platform *Platform
+	plan     *Plan
+	repeats  int      // R
+	unit     *big.Int // ticks in a second
+	period   ticks    // nil for a flush plan
+	split    []bool   // stages with W tasks
+	at       map[place]*job
+	jobs     []*job // in the order of the plan's tasks
+	broken   violations
+	lengths  map[place]ticks // durations by kind and stage
+}
+
+// maxShift bounds shifts, which count minibatches in flight.
+const maxShift = 1 << 31
+
+// arrange lays a plan out. Errors: *InvalidError, ErrPlan, ErrPlatform, those of the chain.
+func arrange(c *chain.Chain, p *Platform, plan *Plan) (*layout, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	l := &layout{
+		chain: c, platform: p, plan: plan,
+		repeats: plan.Repeats(), split: plan.Split(),
+		at: map[place]*job{}, lengths: map[place]ticks{},
+	}
+	if err := l.usable(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
+	}
+	for _, step := range []func(){l.stages, l.halves, l.measure, l.tasks, l.complete, l.replicas, l.boundaries} {
+		if step(); len(l.broken) > 0 {
+			return nil, l.broken.err()
+		}
+	}
+	return l, nil
+}
+
+// usable refuses a plan whose kind is not known.
+func (l *layout) usable() error {
+	p := l.plan
+	switch {
+	case len(p.Stages) == 0:
+		return fmt.Errorf("it has no stages")
+	case p.Accounting != "" && p.Accounting != Inputs && p.Accounting != Saved:
+		return fmt.Errorf("field \"accounting\" is %q, which is neither %q nor %q", p.Accounting, Inputs, Saved)
+	case p.IsFlush() && p.Microbatches < 1:
+		return fmt.Errorf("field \"microbatches\" is %d: a flush plan has at least 1", p.Microbatches)
+	case !(p.Period >= 0 && p.Period <= math.MaxFloat64) || p.Period == 0 && !p.IsFlush():
+		return fmt.Errorf("field \"period_s\" is %g: a periodic plan has a time above 0", p.Period)
+	case p.MinibatchesPerPeriod < 0:
+		return fmt.Errorf("field \"minibatches_per_period\" is %d, which is not at least 1", p.MinibatchesPerPeriod)
+	}
+	return l.versions()
+}
+
+// versions refuses weight versions that are not known, and copies that are missing or too many.
+func (l *layout) versions() error {
+	p := l.plan
+	_, known := p.Versions.Copies(0)
+	switch n := len(p.WeightCopies); {
+	case !known && p.Versions != VerticalSync:
+		return fmt.Errorf("field \"weight_versions\" is %q, which is none of %v", p.Versions, AllVersions())
+	case n == 0 && !known:
+		return fmt.Errorf("field \"weight_copies\" is missing: the copies of %s depend on the plan", p.Versions)
+	case n > 1 && n != len(p.Stages):
+		return fmt.Errorf("field \"weight_copies\" has %d entries for %d stages", n, len(p.Stages))
+	}
+	for _, x := range p.WeightCopies {
+		if !(x >= 0 && x <= math.MaxFloat64) {
+			return fmt.Errorf("field \"weight_copies\" is %g, which is negative or not finite", x)
+		}
+	}
+	return nil
+}
+
+// stages: they cover the layers in order, without gap or overlap, on different devices of the platform.
+func (l *layout) stages() {
+	next := 1
+	for s, st := range l.plan.Stages {
+		if st.First != next || st.Last < st.First {
+			l.broken.stage("stage %d holds layers %d to %d, it must start at layer %d", s, st.First, st.Last, next)
+			return
+		}
+		next = st.Last + 1
+		if len(st.Ops) > 0 {
+			l.broken.stage("stage %d has its own ops: this checker knows only stages without", s)
+		}
+		l.devicesOf(s, st)
+	}
+	if next != l.chain.Len()+1 {
+		l.broken.stage("the stages cover layers 1 to %d, the chain has %d", next-1, l.chain.Len())
+	}
+}
+
+func (l *layout) devicesOf(s int, st Stage) {
+	if len(st.Devices) == 0 {
+		l.broken.stage("stage %d has no device", s)
+	}
+	for i, d := range st.Devices {
+		switch {
+		case d < 0 || d >= l.platform.Devices:
+			l.broken.stage("stage %d is on device %d, the platform has 0 to %d", s, d, l.platform.Devices-1)
+		case slices.Contains(st.Devices[:i], d):
+			l.broken.stage("stage %d names device %d twice", s, d)
+		}
+	}
+}
+
+// halves: the layers of a stage whose backward is split have both times.
+func (l *layout) halves() {
+	for s, st := range l.plan.Stages {
+		for i := st.First; l.split[s] && i <= st.Last; i++ {
+			if layer := l.chain.Layer(i); layer.BackwardInputS == nil || layer.BackwardWeightS == nil {
+				l.broken.stage("stage %d splits its backward, but layer %d (%s) of the chain lacks backward_input_s or backward_weight_s", s, i, layer.Name)
+				break
+			}
+		}
+	}
+}
+
+// measure chooses the unit: a second is so many powers of ten that every time of the chain and the plan is a whole number
+// of ticks, times the bandwidths between stages, so that communications are, times what the tolerance needs.
+func (l *layout) measure() {
+	places := digits(l.plan.Period)
+	for _, t := range l.plan.Tasks {
+		if math.Abs(t.Start) <= math.MaxFloat64 {
+			places = max(places, digits(t.Start))
+		}
+	}
+	for i := range l.chain.Layers {
+		layer := &l.chain.Layers[i]
+		places = max(places, digits(layer.ForwardS), digits(layer.BackwardS), digits(value(layer.BackwardInputS)), digits(value(layer.BackwardWeightS)))
+	}
+	l.unit = new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(places)), nil)
+	l.unit.Mul(l.unit, tolerance)
+	seen := map[float64]bool{}
+	for s := range len(l.plan.Stages) - 1 {
+		for _, x := range l.plan.Stages[s].Devices {
+			for _, y := range l.plan.Stages[s+1].Devices {
+				if beta := l.platform.Beta(x, y); x != y && !seen[beta] && beta > 0 && !math.IsInf(beta, 1) {
+					seen[beta] = true
+					l.unit.Mul(l.unit, exact(beta).Num())
+				}
+			}
+		}
+	}
+	if !l.plan.IsFlush() {
+		l.period = l.ticks(l.plan.Period)
+	}
+}
+
+func (l *layout) ticks(seconds float64) ticks { return l.scaled(exact(seconds)) }
+
+func (l *layout) scaled(seconds *big.Rat) ticks {
+	n := new(big.Int).Mul(seconds.Num(), l.unit)
+	if _, rest := n.QuoRem(n, seconds.Denom(), new(big.Int)); rest.Sign() != 0 {
+		panic("BUG: " + seconds.String() + " s is no whole number of ticks")
+	}
+	return n
+}
+
+// seconds returns a time rounded once.
+func (l *layout) seconds(t ticks) float64 {
+	x, _ := new(big.Rat).SetFrac(t, l.unit).Float64()
+	return x
+}
+
+// tasks: each is one that its stage has, where and when it can be.
+func (l *layout) tasks() {
+	for i := range l.plan.Tasks {
+		t := &l.plan.Tasks[i]
+		if reason := l.misplaced(t); reason != "" {
+			l.broken.add(RuleTasks, i, None, "task %d, %v: %s", i, t, reason)
+			continue
+		}
+		j := l.job(i, t)
+		at := place{j.kind, j.stage, j.residue}
+		if first, twice := l.at[at]; twice {
+			l.broken.add(RuleOnce, i, first.task, "task %d, %v: a second one for %s %d, after task %d", i, t, l.word(), j.residue, first.task)
+			continue
+		}
+		l.at[at] = j
+		l.jobs = append(l.jobs, j)
+	}
+}
+
+func (l *layout) misplaced(t *Task) (reason string) {
+	switch {
+	case t.Kind < F || t.Kind > CB:
+		return "no such kind"
+	case t.Stage < 0 || t.Stage >= len(l.plan.Stages):
+		return fmt.Sprintf("no such stage, there are 0 to %d", len(l.plan.Stages)-1)
+	case !(math.Abs(t.Start) <= math.MaxFloat64):
+		return fmt.Sprintf("starts at %g", t.Start)
+	case t.Start < 0:
+		return fmt.Sprintf("starts at %g s, before 0", t.Start)
+	case l.period == nil && (t.Shift < 0 || t.Shift >= l.repeats):
+		return fmt.Sprintf("microbatches are 0 to %d", l.repeats-1)
+	case l.period != nil && t.Start >= l.plan.Period:
+		return fmt.Sprintf("starts at %g s, outside the period of %g s", t.Start, l.plan.Period)
+	case t.Shift > maxShift || t.Shift < -maxShift:
+		return fmt.Sprintf("a shift of more than %d cannot be meant", maxShift)
+	case t.Kind.Communication() && t.Stage == len(l.plan.Stages)-1:
+		return "the last stage has no boundary after it"
+	case !t.Kind.Communication() && !slices.Contains(l.plan.Stages[t.Stage].Devices, t.Device):
+		return fmt.Sprintf("on device %d, the stage is on %v", t.Device, l.plan.Stages[t.Stage].Devices)
+	}
+	return ""
+}
+
+func (l *layout) job(i int, t *Task) *job {
+	j := &job{task: i, kind: t.Kind, stage: t.Stage, residue: t.Shift, start: l.ticks(t.Start), device: t.Device}
+	if l.period != nil {
+		j.residue = t.Shift % l.repeats
+		if j.residue < 0 {
+			j.residue += l.repeats
+		}
+		shift := big.NewInt(int64(j.residue - t.Shift)) // a multiple of R
+		shift.Div(shift, big.NewInt(int64(l.repeats)))
+		j.start.Add(j.start, shift.Mul(shift, l.period))
+	}
+	if !t.Kind.Communication() {
+		j.length = l.compute(t.Kind, t.Stage)
+	}
+	return j
+}
+
+// compute returns the duration of F, B or W of a stage.
+func (l *layout) compute(kind Kind, s int) ticks {
+	at := place{kind: kind, stage: s}
+	if sum, ok := l.lengths[at]; ok {
+		return sum
+	}
+	sum := new(big.Int)
+	for i := l.plan.Stages[s].First; i <= l.plan.Stages[s].Last; i++ {
+		layer := l.chain.Layer(i)
+		switch {
+		case kind == F:
+			sum.Add(sum, l.ticks(layer.ForwardS))
+		case kind == W:
+			sum.Add(sum, l.ticks(*layer.BackwardWeightS))
+		case l.split[s]:
+			sum.Add(sum, l.ticks(*layer.BackwardInputS))
+		default:
+			sum.Add(sum, l.ticks(layer.BackwardS))
+		}
+	}
+	l.lengths[at] = sum
+	return sum
+}
+
+// complete: no F, B or W is missing.
+func (l *layout) complete() {
+	for s := range l.plan.Stages {
+		for _, kind := range l.kinds(s) {
+			for r := range l.repeats {
+				if l.at[place{kind, s, r}] == nil {
+					l.broken.add(RuleOnce, None, None, "%v of stage %d is missing for %s %d", kind, s, l.word(), r)
+					break // one is enough: R may be a large number
+				}
+			}
+		}
+	}
+}
+
+// kinds returns what a device does for a stage.
+func (l *layout) kinds(s int) []Kind {
+	if l.split[s] {
+		return []Kind{F, B, W}
+	}
+	return []Kind{F, B}
+}
+
+// replicas: a minibatch stays on one device of its stage.
+func (l *layout) replicas() {
+	for _, j := range l.jobs {
+		if j.kind.Communication() {
+			continue
+		}
+		if f := l.at[place{F, j.stage, j.residue}]; f.device != j.device {
+			l.broken.add(RuleReplica, j.task, f.task, "%s runs on device %d, its forward, %s, on %d", l.name(j), j.device, l.name(f), f.device)
+		}
+	}
+}
+
+// boundaries: communications join two devices that have a link, and none that takes time is missing.
+func (l *layout) boundaries() {
+	for s := range len(l.plan.Stages) - 1 {
+		last := l.plan.Stages[s].Last
+		for r := range l.repeats {
+			x, y := l.at[place{F, s, r}].device, l.at[place{F, s + 1, r}].device
+			l.boundary(place{CF, s, r}, x, y, l.chain.Activation(last))
+			l.boundary(place{CB, s, r}, y, x, l.chain.Gradient(last))
+		}
+	}
+}
+
+func (l *layout) boundary(at place, from, to int, bytes int64) {
+	j := l.at[at]
+	if from == to {
+		if j != nil {
+			l.broken.add(RuleBoundary, j.task, None, "%s: both stages are on device %d", l.name(j), from)
+		}
+		return
+	}
+	beta := l.platform.Beta(from, to)
+	if beta == 0 {
+		l.broken.add(RuleBoundary, None, None, "stages %d and %d are on devices %d and %d, which no link joins", at.stage, at.stage+1, min(from, to), max(from, to))
+		return
+	}
+	length := l.message(bytes, beta)
+	if j == nil {
+		if length.Sign() > 0 {
+			l.broken.add(RuleOnce, None, None, "%v of stage %d is missing for %s %d", at.kind, at.stage, l.word(), at.residue)
+		}
+		return
+	}
+	if j.device != NoDevice && j.device != from && j.device != to {
+		l.broken.add(RuleBoundary, j.task, None, "%s: on device %d, its ends are %d and %d", l.name(j), j.device, min(from, to), max(from, to))
+	}
+	j.from, j.to, j.length = from, to, length
+}
+
+// message returns the time of bytes over a link.
+func (l *layout) message(bytes int64, beta float64) ticks {
+	if math.IsInf(beta, 1) {
+		return new(big.Int)
+	}
+	seconds := exact(beta)
+	seconds.Quo(new(big.Rat).SetInt64(bytes), seconds)
+	return l.scaled(seconds)
+}
+
+// crosses reports whether the boundary after stage s joins two devices for a residue.
+func (l *layout) crosses(s, r int) bool {
+	return l.at[place{F, s, r}].device != l.at[place{F, s + 1, r}].device
+}
+
+// word is what the R repetitions of a task are.
+func (l *layout) word() string {
+	if l.period == nil {
+		return "microbatch"
+	}
+	return "residue"
+}
+
+// name names a job in a message.
+func (l *layout) name(j *job) string { return fmt.Sprintf("task %d, %v", j.task, l.plan.Tasks[j.task]) }
+
+// before calls do for every pair of jobs of which the second needs the first, minibatch by minibatch:
+// F_s -> CF_s -> F_{s+1}; F_last -> B_last; B_{s+1} -> CB_s -> B_s; F_s -> B_s; B_s -> W_s.
+func (l *layout) before(do func(x, y *job)) {
+	for r := range l.repeats {
+		for s := range l.plan.Stages {
+			f, b, w := l.at[place{F, s, r}], l.at[place{B, s, r}], l.at[place{W, s, r}]
+			if s+1 < len(l.plan.Stages) {
+				through(do, f, l.at[place{CF, s, r}], l.at[place{F, s + 1, r}])
+				through(do, l.at[place{B, s + 1, r}], l.at[place{CB, s, r}], b)
+			}
+			do(f, b)
+			if w != nil {
+				do(b, w)
+			}
+		}
+	}
+}
+
+// through calls do for x before y, by way of a communication where there is one.
+func through(do func(x, y *job), x, communication, y *job) {
+	if communication == nil {
+		do(x, y)
+		return
+	}
+	do(x, communication)
+	do(communication, y)
+}
+
+// resource is a device (x = y), or a link between two: from x to y, or both ways with x < y.
+type resource struct{ x, y int }
+
+func (r resource) String() string {
+	if r.x != r.y {
+		return fmt.Sprintf("link %d-%d", r.x, r.y)
+	}
+	return fmt.Sprintf("device %d", r.x)
+}
+
+func (l *layout) resource(j *job) resource {
+	switch {
+	case !j.kind.Communication():
+		return resource{j.device, j.device}
+	case l.platform.Duplex:
+		return resource{j.from, j.to}
+	}
+	return resource{min(j.from, j.to), max(j.from, j.to)}
+}

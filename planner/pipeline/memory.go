@@ -1,0 +1,187 @@
+package pipeline
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+)
+
+// memory fills in the peaks of all devices and refuses those that have less: copies of the weights, buffers of
+// boundaries to other devices, and what live minibatches hold.
+func (k *check) memory(r *Report) {
+	n := k.platform.Devices
+	r.NCA = make([]int, len(k.plan.Stages))
+	r.PerDevicePeak, r.PerDeviceWeights, r.PerDeviceBuffers = make([]int64, n), make([]int64, n), make([]int64, n)
+	costs := NewCosts(k.chain)
+	stays := k.stays(costs)
+	for d := range n {
+		peak := highest(stays[d], k.period, len(k.plan.Stages))
+		for s := range r.NCA {
+			r.NCA[s] = max(r.NCA[s], peak.live[s])
+		}
+		weights, buffers := k.static(costs, d, peak.live)
+		r.PerDevicePeak[d], r.PerDeviceWeights[d], r.PerDeviceBuffers[d] = total(weights, buffers, peak), ceil(weights), buffers
+		k.fits(d, r, peak.task)
+	}
+}
+
+// static returns what is on a device throughout: the copies of the weights of its stages, which may depend on how many
+// minibatches are live in them, and the buffers.
+func (l *layout) static(costs *Costs, d int, live []int) (weights *big.Rat, buffers int64) {
+	weights = new(big.Rat)
+	for s, st := range l.plan.Stages {
+		if slices.Contains(st.Devices, d) {
+			weights.Add(weights, times(l.copies(s, live[s]), costs.Weights(st.First, st.Last)))
+			buffers += l.buffers(costs, s, d)
+		}
+	}
+	return weights, buffers
+}
+
+// total returns all bytes of a device, rounded up.
+func total(weights *big.Rat, buffers int64, peak *peak) int64 {
+	all := new(big.Rat).SetInt(peak.bytes)
+	all.Add(all, new(big.Rat).SetInt64(buffers))
+	return ceil(all.Add(all, weights))
+}
+
+// fits: a device needs no more than it has. task is the one whose start makes the peak.
+func (k *check) fits(d int, r *Report, task int) {
+	needed, limit := r.PerDevicePeak[d], k.platform.Memory[d]
+	if needed <= limit {
+		return
+	}
+	at := ""
+	if task != None {
+		at = fmt.Sprintf(" at task %d, %v", task, k.plan.Tasks[task])
+	}
+	k.broken.put(Violation{
+		Rule: RuleMemory, Task: task, Other: None, Device: d, Needed: needed, Limit: limit,
+		Reason: fmt.Sprintf("device %d needs %d bytes%s (weights %d, buffers %d), it has %d",
+			d, needed, at, r.PerDeviceWeights[d], r.PerDeviceBuffers[d], limit),
+	})
+}
+
+// copies returns the copies of the weights of a stage on a device where so many minibatches are live.
+func (l *layout) copies(s, live int) float64 {
+	said := l.plan.WeightCopies
+	switch len(said) {
+	case 0:
+		n, _ := l.plan.Versions.Copies(live)
+		return n
+	case 1:
+		return said[0]
+	}
+	return said[s]
+}
+
+// buffers returns the bytes of the buffers of a stage on a device: a and δ of each of its boundaries that leaves the
+// device for some minibatch (thesis, assumption 5).
+func (l *layout) buffers(costs *Costs, s, d int) (bytes int64) {
+	if l.platform.NoBuffers {
+		return 0
+	}
+	for _, boundary := range []int{s - 1, s} {
+		if boundary < 0 || boundary+1 >= len(l.plan.Stages) {
+			continue
+		}
+		for r := range l.repeats {
+			if l.crosses(boundary, r) && l.at[place{F, s, r}].device == d {
+				bytes += costs.Boundary(l.plan.Stages[boundary].Last)
+				break
+			}
+		}
+	}
+	return bytes
+}
+
+// hold is bytes in the memory of a device from the start of a task on.
+type hold struct {
+	bytes int64
+	stage int // of a live minibatch; None for a tensor that waits between two stages
+	task  int // the task that takes the memory
+}
+
+// stay is a hold and when, for the minibatch whose number is the residue: its first instant counts, its last one does not.
+type stay struct {
+	hold
+	from, to ticks
+}
+
+// stays returns what every device holds: live minibatches, from the start of F to the end of the last backward task, and
+// the tensors that wait between two stages on one device (thesis 6.3.1). Ends are moved to the tolerance before, so that
+// a minibatch that leaves when another one enters does not count, whatever was rounded.
+func (k *check) stays(costs *Costs) [][]stay {
+	all := make([][]stay, k.platform.Devices)
+	for s, st := range k.plan.Stages {
+		bytes := costs.Held(st.First, st.Last, k.plan.Accounting)
+		for r := range k.repeats {
+			f, b := k.at[place{F, s, r}], k.at[place{B, s, r}]
+			on := &all[f.device]
+			*on = append(*on, k.live(f, k.leaves(s, r), bytes))
+			if s+1 < len(k.plan.Stages) && !k.crosses(s, r) {
+				k.waits(on, f, k.at[place{F, s + 1, r}], k.chain.Activation(st.Last))
+				k.waits(on, k.at[place{B, s + 1, r}], b, k.chain.Gradient(st.Last))
+			}
+		}
+	}
+	return all
+}
+
+// leaves returns the task after which a minibatch is no longer live in a stage.
+func (l *layout) leaves(s, r int) *job {
+	if l.split[s] {
+		return l.at[place{W, s, r}]
+	}
+	return l.at[place{B, s, r}]
+}
+
+// live returns what a minibatch holds in a stage from its first task to its last.
+func (k *check) live(first, last *job, bytes int64) stay {
+	from, to := first.start, last.end()
+	if less(add(k.eps, k.eps), sub(to, from)) {
+		to = sub(to, k.eps)
+	} else if less(to, from) {
+		to = from
+	}
+	return stay{hold{bytes, first.stage, first.task}, from, to}
+}
+
+// waits adds a tensor that lies between the end of x and the start of y.
+func (k *check) waits(on *[]stay, x, y *job, bytes int64) {
+	from, to := x.end(), sub(y.start, k.eps)
+	if less(from, to) {
+		*on = append(*on, stay{hold{bytes, None, x.task}, from, to})
+	}
+}
+
+// highest returns the peak of stays that repeat with a period; nil: they do not repeat.
+func highest(stays []stay, period ticks, stages int) *peak {
+	base := newLevel(stages)
+	var edges []edge[ticks]
+	for i := range stays {
+		edges = base.edges(edges, &stays[i], period)
+	}
+	return climb(base, sorted(edges, ticks.Cmp))
+}
+
+// edges adds the edges of a stay. As often as it lasts a whole period, and once more when it is held where periods begin,
+// it counts from the start.
+func (l *level) edges(edges []edge[ticks], s *stay, period ticks) []edge[ticks] {
+	from, length := s.from, sub(s.to, s.from)
+	if period != nil {
+		full := periods(length, period)
+		l.change(&s.hold, full.Int64())
+		length = modulo(length, period)
+		if length.Sign() == 0 && full.Sign() > 0 {
+			return edges
+		}
+		from = modulo(from, period)
+	}
+	to := add(from, length)
+	if period != nil && less(period, to) {
+		l.change(&s.hold, 1)
+		to.Sub(to, period)
+	}
+	return append(edges, edge[ticks]{at: from, phase: enters, hold: &s.hold}, edge[ticks]{at: to, phase: leaving(length.Sign() == 0), hold: &s.hold})
+}

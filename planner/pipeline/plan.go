@@ -1,0 +1,177 @@
+package pipeline
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"plimsoll/planner/schedule"
+)
+
+// Format is the value of the "format" field of a plan file.
+const Format = schedule.Format
+
+// Kind is the kind of a task.
+type Kind uint8
+
+// The kinds of tasks. A communication belongs to the boundary between a stage and the next one.
+const (
+	F  Kind = iota + 1 // forward of a stage
+	B                  // backward of a stage; the input half of it where the stage has W tasks
+	W                  // the weight half of a backward that is split
+	CF                 // a_l out of the stage, l its last layer
+	CB                 // δ_l into the stage
+)
+
+var kindNames = [...]string{F: "F", B: "B", W: "W", CF: "CF", CB: "CB"}
+
+// String returns the name of the kind in files.
+func (k Kind) String() string {
+	if k < F || k > CB {
+		return fmt.Sprintf("Kind(%d)", uint8(k))
+	}
+	return kindNames[k]
+}
+
+// Communication reports whether the task runs on a link.
+func (k Kind) Communication() bool { return k == CF || k == CB }
+
+// ParseKind returns the kind of that name.
+func ParseKind(name string) (Kind, bool) {
+	for k := F; k <= CB; k++ {
+		if kindNames[k] == name {
+			return k, true
+		}
+	}
+	return 0, false
+}
+
+// NoDevice is the device of a communication that does not name one.
+const NoDevice = -1
+
+// Task is one piece of work of a pattern. Of a communication the device is one of its two ends, or NoDevice.
+type Task struct {
+	Kind   Kind
+	Stage  int     // counted from 0
+	Device int     // counted from 0
+	Start  float64 // seconds: in [0, period) of a periodic plan, from the start of the minibatch of a flush plan
+	Shift  int     // the minibatch within period 0, of a periodic plan; the microbatch, of a flush plan
+	// Duration is what the file says; it must agree with the chain. nil: not said.
+	Duration *float64
+	Extra    map[string]json.RawMessage
+}
+
+// String returns the task in short: "F2(5)" is the forward of stage 2 for shift 5.
+func (t Task) String() string { return fmt.Sprintf("%v%d(%d)", t.Kind, t.Stage, t.Shift) }
+
+// Stage is consecutive layers placed together. On several devices each minibatch is worked on by one of them, the
+// one its tasks name (replicas, bidirectional pipelines).
+type Stage struct {
+	First, Last int   // layers, counted from 1
+	Devices     []int // counted from 0
+	// Ops is the sequence inside the stage where it recomputes or offloads; layers are those of the whole chain.
+	Ops   schedule.Sequence
+	Extra map[string]json.RawMessage
+}
+
+// Len returns the number of layers.
+func (s Stage) Len() int { return s.Last - s.First + 1 }
+
+// Versions says which weights a minibatch sees and so how many copies are kept.
+type Versions string
+
+// The weight versions.
+const (
+	Latest         Versions = "latest"
+	Stash          Versions = "stash"         // PipeDream: backward sees what forward saw
+	VerticalSync   Versions = "vertical_sync" // all stages see the same version
+	DoubleBuffered Versions = "double_buffered"
+	Flush          Versions = "flush" // all microbatches of a minibatch see the same: a flush plan
+)
+
+// AllVersions returns the five, in the order of the file format.
+func AllVersions() []Versions { return []Versions{Latest, Stash, VerticalSync, DoubleBuffered, Flush} }
+
+// Copies returns how many times a stage's weights are in memory, the gradient included: 3 double buffered (thesis
+// 6.3.3), nca+1 stashed (PipeDream 3.3), 2 latest and flush. The copies of vertical_sync depend on the whole pipeline: a
+// plan must give them; ok is false. No versions at all means double buffered.
+func (v Versions) Copies(nca int) (copies float64, ok bool) {
+	switch v {
+	case DoubleBuffered, "":
+		return 3, true
+	case Stash:
+		return float64(nca) + 1, true
+	case Flush, Latest:
+		return 2, true
+	}
+	return 0, false
+}
+
+// Accounting says what a live minibatch holds in a stage.
+type Accounting string
+
+// The accountings.
+const (
+	Inputs Accounting = "inputs" // the inputs of all layers of the stage, nothing else (thesis); the default
+	Saved  Accounting = "saved"  // the input of the stage and the saved sets of all its layers: a stage without recomputation
+)
+
+// Plan is a pipeline: stages on devices, and when every task runs.
+type Plan struct {
+	Chain    string // name of the chain
+	Strategy string
+	Platform *Platform // what it was made for; nil when the file does not say
+	Stages   []Stage   // in the order of the chain
+	Versions Versions
+	// WeightCopies are the copies of the weights, gradient included, for all stages (one entry) or each stage; nil: the
+	// copies of Versions.
+	WeightCopies []float64
+	Accounting   Accounting // "" means Inputs
+
+	Period               float64 // T, seconds, of a periodic plan
+	MinibatchesPerPeriod int     // k, of a periodic plan; 0 means 1
+	Microbatches         int     // of a flush plan; for a periodic one what its maker says
+
+	Tasks []Task
+
+	PerDevicePeak []int64 // bytes; nil when not said
+	Predicted     Predicted
+	Extra         map[string]json.RawMessage
+}
+
+// Predicted is what a plan is said to cost.
+type Predicted struct {
+	Makespan float64 // seconds, of a flush plan; 0 when not said
+	Extra    map[string]json.RawMessage
+}
+
+// IsFlush reports whether the plan is one whole minibatch instead of a pattern.
+func (p *Plan) IsFlush() bool { return p.Versions == Flush }
+
+// Repeats returns R, how often each task of a stage appears: microbatches of a flush plan, minibatches per period of a
+// periodic one.
+func (p *Plan) Repeats() int {
+	if p.IsFlush() {
+		return p.Microbatches
+	}
+	return max(p.MinibatchesPerPeriod, 1)
+}
+
+// Split returns for each stage whether its backward is split: it has W tasks.
+func (p *Plan) Split() []bool {
+	split := make([]bool, len(p.Stages))
+	for _, t := range p.Tasks {
+		if t.Kind == W && t.Stage >= 0 && t.Stage < len(split) {
+			split[t.Stage] = true
+		}
+	}
+	return split
+}
+
+// SecondsPerMinibatch returns the time of one pass through the chain when the plan runs for long: the period over k, or
+// the predicted makespan of a flush plan over its microbatches.
+func (p *Plan) SecondsPerMinibatch() float64 {
+	if p.IsFlush() {
+		return p.Predicted.Makespan / float64(p.Microbatches)
+	}
+	return p.Period / float64(p.Repeats())
+}

@@ -1,0 +1,271 @@
+package pipeline
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/fields"
+)
+
+// Read reads a pipeline plan file. Whether it can run only Check tells. Errors name the file, the stage or task, the field
+// and its value; ErrNotPipeline for a plan without stages.
+func Read(path string) (*Plan, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	p := new(Plan)
+	if err := p.UnmarshalJSON(data); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+// Decode reads one plan; nothing but white space may follow it.
+func Decode(r io.Reader) (*Plan, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	p := new(Plan)
+	if err := p.UnmarshalJSON(data); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Write writes the plan to a file, whole or not at all.
+func (p *Plan) Write(path string) error { return atomicfile.WriteFile(path, p.Encode) }
+
+// Encode writes the plan with one stage and one task a line.
+func (p *Plan) Encode(w io.Writer) error { return p.list().WriteLines(w, "stages", "tasks") }
+
+// MarshalJSON writes the plan on one line.
+func (p Plan) MarshalJSON() ([]byte, error) { return p.list().MarshalJSON() }
+
+func (p *Plan) list() fields.List {
+	out := fields.List{
+		{Name: "format", Value: Format},
+		{Name: "chain", Value: p.Chain},
+		{Name: "strategy", Value: p.Strategy},
+	}
+	if p.Platform != nil {
+		out = append(out, fields.Field{Name: "platform", Value: p.Platform})
+	}
+	out = fields.Unless(out, "", "weight_versions", p.Versions)
+	switch len(p.WeightCopies) {
+	case 0:
+	case 1:
+		out = append(out, fields.Field{Name: "weight_copies", Value: p.WeightCopies[0]})
+	default:
+		out = append(out, fields.Field{Name: "weight_copies", Value: p.WeightCopies})
+	}
+	out = fields.Unless(out, "", "accounting", p.Accounting)
+	out = fields.Unless(out, 0, "period_s", p.Period)
+	out = fields.Unless(out, 0, "minibatches_per_period", p.MinibatchesPerPeriod)
+	out = fields.Unless(out, 0, "microbatches", p.Microbatches)
+	predicted := fields.Unless(nil, 0, "makespan_s", p.Predicted.Makespan).With(p.Predicted.Extra)
+	if len(predicted) > 0 {
+		out = append(out, fields.Field{Name: "predicted", Value: predicted})
+	}
+	if p.PerDevicePeak != nil {
+		out = append(out, fields.Field{Name: "per_device_peak_bytes", Value: p.PerDevicePeak})
+	}
+	return append(out,
+		fields.Field{Name: "stages", Value: lists(p.Stages, Stage.list)},
+		fields.Field{Name: "tasks", Value: lists(p.Tasks, Task.list)}).With(p.Extra)
+}
+
+func lists[T any](all []T, list func(T) fields.List) []fields.List {
+	out := make([]fields.List, len(all))
+	for i, x := range all {
+		out[i] = list(x)
+	}
+	return out
+}
+
+func (s Stage) list() fields.List {
+	out := fields.List{
+		{Name: "first_layer", Value: s.First},
+		{Name: "last_layer", Value: s.Last},
+		{Name: "devices", Value: append([]int{}, s.Devices...)}, // never null
+	}
+	if len(s.Ops) > 0 {
+		out = append(out, fields.Field{Name: "ops", Value: s.Ops})
+	}
+	return out.With(s.Extra)
+}
+
+func (t Task) list() fields.List {
+	out := fields.List{{Name: "kind", Value: t.Kind.String()}, {Name: "stage", Value: t.Stage}}
+	out = fields.Unless(out, NoDevice, "device", t.Device)
+	out = append(out, fields.Field{Name: "start_s", Value: t.Start}, fields.Field{Name: "shift", Value: t.Shift})
+	return fields.Optional(out, "duration_s", t.Duration).With(t.Extra)
+}
+
+// UnmarshalJSON reads a plan; on an error the plan is left as it was. Only format, stages and tasks must be there.
+func (p *Plan) UnmarshalJSON(data []byte) error {
+	o, err := fields.Parse(data)
+	if err != nil {
+		return err
+	}
+	o.Format(Format)
+	if o.Err() == nil && !o.Has("stages") {
+		return ErrNotPipeline
+	}
+	o.Require("stages", "tasks")
+	var read Plan
+	read.takeHead(o)
+	stages, tasks := o.Array("stages"), o.Array("tasks")
+	if err := o.Err(); err != nil {
+		return err
+	}
+	if read.Stages, err = objects("stage", stages, takeStage); err != nil {
+		return err
+	}
+	if read.Tasks, err = objects("task", tasks, takeTask); err != nil {
+		return err
+	}
+	if err := read.takeParts(o); err != nil {
+		return err
+	}
+	read.Extra = o.Rest()
+	*p = read
+	return nil
+}
+
+// takeHead takes the fields of the plan that are plain values.
+func (p *Plan) takeHead(o *fields.Object) {
+	p.Chain = o.String("chain", "")
+	p.Strategy = o.String("strategy", "")
+	p.Versions = Versions(o.String("weight_versions", ""))
+	p.Accounting = Accounting(o.String("accounting", ""))
+	p.Period = o.NotNegative("period_s", 0)
+	p.MinibatchesPerPeriod = atLeastOne(o, "minibatches_per_period")
+	p.Microbatches = atLeastOne(o, "microbatches")
+}
+
+// atLeastOne takes a whole number above 0; 0 when it is missing.
+func atLeastOne(o *fields.Object, name string) int {
+	if !o.Has(name) {
+		return 0
+	}
+	n := o.Size(name, 0)
+	if n == 0 {
+		o.Refuse(name, "0", "is not at least 1")
+	}
+	return int(n)
+}
+
+// takeParts takes the fields that are objects or arrays.
+func (p *Plan) takeParts(o *fields.Object) (err error) {
+	if raw := o.Raw("platform"); raw != nil {
+		p.Platform = new(Platform)
+		if err := p.Platform.UnmarshalJSON(raw); err != nil {
+			return fmt.Errorf("field \"platform\": %w", err)
+		}
+	}
+	if p.WeightCopies, err = takeCopies(o); err != nil {
+		return err
+	}
+	if p.PerDevicePeak, err = each(o, "per_device_peak_bytes", (*fields.Object).Size); err != nil {
+		return err
+	}
+	predicted := o.Object("predicted")
+	p.Predicted = Predicted{Makespan: predicted.NotNegative("makespan_s", 0), Extra: predicted.Rest()}
+	if err := predicted.Err(); err != nil {
+		return fmt.Errorf("field \"predicted\": %w", err)
+	}
+	return o.Err()
+}
+
+// takeCopies takes a number, or a list with one for each stage.
+func takeCopies(o *fields.Object) ([]float64, error) {
+	const name = "weight_copies"
+	raw := o.Raw(name)
+	if raw == nil {
+		return nil, nil
+	}
+	inner := fields.Of(map[string]json.RawMessage{name: raw})
+	if raw[0] == '[' {
+		return each(inner, name, (*fields.Object).NotNegative)
+	}
+	copies := inner.NotNegative(name, 0)
+	return []float64{copies}, inner.Err()
+}
+
+// each takes an array of which every element is read as a field would be; nil when the array is missing.
+func each[T any](o *fields.Object, name string, read func(o *fields.Object, name string, missing T) T) ([]T, error) {
+	raw := o.Array(name)
+	if raw == nil {
+		return nil, o.Err()
+	}
+	out := make([]T, len(raw))
+	for i, r := range raw {
+		entry := fmt.Sprintf("%s[%d]", name, i)
+		element := fields.Of(map[string]json.RawMessage{entry: r})
+		var missing T
+		element.Require(entry)
+		if out[i] = read(element, entry, missing); element.Err() != nil {
+			return nil, element.Err()
+		}
+	}
+	return out, nil
+}
+
+func takeStage(o *fields.Object) (s Stage, err error) {
+	o.Require("first_layer", "last_layer", "devices")
+	s.First = int(o.Int("first_layer", 0))
+	s.Last = int(o.Int("last_layer", 0))
+	devices, err := each(o, "devices", (*fields.Object).Int)
+	if err != nil {
+		return s, err
+	}
+	for _, d := range devices {
+		s.Devices = append(s.Devices, int(d))
+	}
+	if raw := o.Raw("ops"); raw != nil {
+		if err := s.Ops.UnmarshalJSON(raw); err != nil {
+			return s, fmt.Errorf("field \"ops\": %w", err)
+		}
+	}
+	s.Extra = o.Rest()
+	return s, o.Err()
+}
+
+func takeTask(o *fields.Object) (t Task, err error) {
+	o.Require("kind", "stage", "start_s", "shift")
+	name := o.String("kind", "F")
+	t.Stage = int(o.Int("stage", 0))
+	t.Device = int(o.Size("device", NoDevice))
+	t.Start = o.Float("start_s", 0)
+	t.Shift = int(o.Int("shift", 0))
+	t.Duration = o.OptionalFloat("duration_s")
+	if err := o.Err(); err != nil {
+		return t, err
+	}
+	kind, ok := ParseKind(name)
+	if !ok {
+		return t, &fields.Error{Field: "kind", Value: fmt.Sprintf("%q", name), Reason: "is none of F, B, W, CF, CB"}
+	}
+	t.Kind, t.Extra = kind, o.Rest()
+	return t, nil
+}
+
+// objects reads an array of objects; errors name the position of the bad one.
+func objects[T any](what string, raw []json.RawMessage, read func(*fields.Object) (T, error)) ([]T, error) {
+	out := make([]T, len(raw))
+	for i, r := range raw {
+		o, err := fields.Parse(r)
+		if err == nil {
+			out[i], err = read(o)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s %d: %w", what, i, err)
+		}
+	}
+	return out, nil
+}

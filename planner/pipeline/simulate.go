@@ -1,0 +1,383 @@
+package pipeline
+
+import (
+	"cmp"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+
+	"plimsoll/planner/chain"
+)
+
+// Noise perturbs durations. The zero Noise leaves them alone.
+type Noise struct {
+	Fraction float64 // each duration is multiplied by a factor drawn evenly from [1-Fraction, 1+Fraction]; 0 to 1
+	Seed     uint64
+	Periods  int // of a periodic plan: how many to run (default: enough to reach the steady state)
+}
+
+// Outcome is a simulated run.
+type Outcome struct {
+	// Period is the time between two periods in the steady state, seconds; of a flush plan 0.
+	Period float64
+	// Makespan is the time from the start of the first task to the end of the last one, seconds, of all that ran.
+	Makespan float64
+	// PerMinibatch is the time of one pass through the chain: the period over k, the makespan over the microbatches.
+	PerMinibatch  float64
+	Bubble        float64 // idle fraction of the devices that hold a stage, in the steady state
+	PerDevicePeak []int64 // bytes
+	Spans         []Span  // in the order of their start
+}
+
+// Span is a task that ran.
+type Span struct {
+	Task       int     // its position in the plan
+	Minibatch  int     // minibatch or microbatch
+	Start, End float64 // seconds
+}
+
+// Simulate runs a plan's tasks in the order that it gives to each device and each link, every task as soon as it can:
+// when the one before it on its resource and all that it needs have ended. Start times matter for that order only. So a
+// plan that Check accepts is, without noise, never later than its own times, and with any noise it needs no more memory.
+//
+// A periodic plan begins with minibatch 0 in an empty pipeline; its figures are those of the steady state. Errors:
+// *DeadlockError; those of Check up to RuleBoundary; ErrPlan.
+func Simulate(c *chain.Chain, p *Platform, plan *Plan, n Noise) (*Outcome, error) {
+	if !(n.Fraction >= 0 && n.Fraction <= 1) || n.Periods < 0 {
+		return nil, fmt.Errorf("%w: noise of a fraction %g over %d periods: the fraction is 0 to 1, the periods 0 or more", ErrPlan, n.Fraction, n.Periods)
+	}
+	l, err := arrange(c, p, plan)
+	if err != nil {
+		return nil, err
+	}
+	s := &simulation{layout: l, noise: n, depth: 1, periods: 1, by: make([][]*run, len(plan.Tasks))}
+	if l.period != nil {
+		if err := s.length(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrPlan, err)
+		}
+	}
+	s.instances()
+	if err := s.run(); err != nil {
+		return nil, err
+	}
+	return s.outcome(), nil
+}
+
+// simulation is the runs of all tasks and what each waits for.
+type simulation struct {
+	*layout
+	noise   Noise
+	depth   int // periods from the first task of a minibatch to its last
+	periods int // how many times the pattern's tasks run
+	runs    []*run
+	by      [][]*run // by position of the task, then by period
+}
+
+// run is one task for one minibatch.
+type run struct {
+	job        *job
+	turn       int   // which of the runs of its task
+	planned    ticks // start
+	start, end float64
+	length     float64
+	waits      int    // runs that it needs and that have not ended
+	then       []*run // runs that need it
+	before     *run   // on its resource; nil for the first
+	done       bool
+}
+
+const (
+	mostRuns      = 1 << 22 // bounds a simulation's memory
+	steadyPeriods = 64      // between filling and draining; three quarters of them are measured
+)
+
+// length decides how many periods run: as many as a minibatch needs, twice, and enough in between to measure.
+func (s *simulation) length() error {
+	first, last := s.jobs[0].start, s.jobs[0].end()
+	for _, j := range s.jobs {
+		if less(j.start, first) {
+			first = j.start
+		}
+		if end := j.end(); less(last, end) {
+			last = end
+		}
+	}
+	depth := periods(sub(last, first), s.period)
+	most := int64(mostRuns / len(s.jobs))
+	if s.noise.Periods > int(most) || big.NewInt(most/4).Cmp(depth) <= 0 {
+		return fmt.Errorf("%d tasks over %d periods, with minibatches in flight for %v of them, are too many to simulate", len(s.jobs), s.noise.Periods, depth)
+	}
+	s.depth = int(depth.Int64()) + 1
+	if s.periods = s.noise.Periods; s.periods == 0 {
+		s.periods = 2*s.depth + steadyPeriods
+	}
+	return nil
+}
+
+// instances makes the runs, their waits and the order of every resource.
+func (s *simulation) instances() {
+	for _, j := range s.jobs {
+		length, planned := s.seconds(j.length), j.start
+		for i := range s.periods {
+			r := &run{job: j, turn: i, length: length * s.factor(j, i), planned: planned}
+			s.by[j.task] = append(s.by[j.task], r)
+			s.runs = append(s.runs, r)
+			if s.period != nil {
+				planned = add(planned, s.period)
+			}
+		}
+	}
+	s.before(func(x, y *job) {
+		for i, r := range s.by[y.task] {
+			wait(s.by[x.task][i], r)
+		}
+	})
+	queues := map[resource][]*run{}
+	for _, r := range s.runs {
+		on := s.resource(r.job)
+		queues[on] = append(queues[on], r)
+	}
+	eps := new(big.Int).Div(s.span(), tolerance)
+	for _, queue := range queues {
+		s.sort(queue, eps)
+		for i := 1; i < len(queue); i++ {
+			queue[i].before = queue[i-1]
+			wait(queue[i-1], queue[i])
+		}
+	}
+}
+
+// sort puts the runs of a resource into their planned order. Runs whose starts differ by no more than rounding are sorted
+// by what they are: those of no duration come first, and among them those that come first when a minibatch passes.
+func (s *simulation) sort(queue []*run, eps ticks) {
+	slices.SortStableFunc(queue, func(a, b *run) int { return a.planned.Cmp(b.planned) })
+	for i := 0; i < len(queue); {
+		j := i + 1
+		for j < len(queue) && !less(eps, sub(queue[j].planned, queue[j-1].planned)) {
+			j++
+		}
+		slices.SortStableFunc(queue[i:j], func(a, b *run) int {
+			return cmp.Or(a.job.length.Sign()-b.job.length.Sign(), s.rank(a.job)-s.rank(b.job), s.minibatch(a)-s.minibatch(b))
+		})
+		i = j
+	}
+}
+
+func wait(x, y *run) {
+	x.then = append(x.then, y)
+	y.waits++
+}
+
+// rank is when a job comes in the passage of one minibatch.
+func (l *layout) rank(j *job) int {
+	back := 4*len(l.plan.Stages) - 2*j.stage
+	switch j.kind {
+	case F:
+		return 2 * j.stage
+	case CF:
+		return 2*j.stage + 1
+	case CB:
+		return back - 1
+	case B:
+		return back
+	}
+	return 4*len(l.plan.Stages) + 1
+}
+
+// factor draws the noise of a run. It depends on the task, the run and the seed alone.
+func (s *simulation) factor(j *job, turn int) float64 {
+	if s.noise.Fraction == 0 {
+		return 1
+	}
+	rnd := rand.New(rand.NewPCG(s.noise.Seed, uint64(j.task)<<32|uint64(turn)))
+	return 1 + s.noise.Fraction*(2*rnd.Float64()-1)
+}
+
+// run gives every run its times. Errors: *DeadlockError.
+func (s *simulation) run() error {
+	var ready []*run
+	for _, r := range s.runs {
+		if r.waits == 0 {
+			ready = append(ready, r)
+		}
+	}
+	done := 0
+	for ; len(ready) > 0; done++ {
+		r := ready[len(ready)-1]
+		ready = ready[:len(ready)-1]
+		r.end, r.done = r.start+r.length, true
+		for _, y := range r.then {
+			y.start = max(y.start, r.end)
+			if y.waits--; y.waits == 0 {
+				ready = append(ready, y)
+			}
+		}
+	}
+	if done < len(s.runs) {
+		return s.deadlock()
+	}
+	return nil
+}
+
+// deadlock names a cycle of runs that wait for each other, found from the earliest one that did not run.
+func (s *simulation) deadlock() error {
+	needs := map[*run][]*run{}
+	var stuck *run
+	for _, r := range s.runs {
+		if r.done {
+			continue
+		}
+		if stuck == nil || less(r.planned, stuck.planned) {
+			stuck = r
+		}
+		for _, y := range r.then {
+			needs[y] = append(needs[y], r)
+		}
+	}
+	var path []*run
+	seen := map[*run]int{}
+	for {
+		at, again := seen[stuck]
+		if again {
+			path = path[at:]
+			break
+		}
+		seen[stuck] = len(path)
+		path = append(path, stuck)
+		stuck = slices.MinFunc(needs[stuck], func(a, b *run) int {
+			return cmp.Or(queued(stuck, a)-queued(stuck, b), a.planned.Cmp(b.planned))
+		})
+	}
+	e := &DeadlockError{Task: path[0].job.task}
+	for _, r := range path {
+		t := s.plan.Tasks[r.job.task]
+		t.Shift = s.minibatch(r)
+		e.Cycle = append(e.Cycle, t.String())
+	}
+	return e
+}
+
+// queued is 1 when a run waits for another one only because that comes first on their resource.
+func queued(r, x *run) int {
+	if r.before == x {
+		return 1
+	}
+	return 0
+}
+
+func (s *simulation) minibatch(r *run) int { return r.job.residue + r.turn*s.repeats }
+
+func (s *simulation) outcome() *Outcome {
+	o := &Outcome{}
+	for _, r := range s.runs {
+		o.Makespan = max(o.Makespan, r.end)
+		o.Spans = append(o.Spans, Span{r.job.task, s.minibatch(r), r.start, r.end})
+	}
+	slices.SortStableFunc(o.Spans, byTime)
+	from, to := 0.0, o.Makespan
+	o.PerMinibatch = o.Makespan / float64(s.repeats)
+	if s.period != nil {
+		var periods int
+		from, to, periods = s.steady()
+		o.Period = (to - from) / float64(periods)
+		o.PerMinibatch = o.Period / float64(s.repeats)
+	}
+	o.Bubble = s.bubble(from, to)
+	o.PerDevicePeak = s.peaks()
+	return o
+}
+
+// steady returns a time in the steady state and how many periods end in it. The last minibatches are left out: they meet
+// no new ones behind them.
+func (s *simulation) steady() (from, to float64, periods int) {
+	ends := make([]float64, s.periods) // of all minibatches of a period
+	for _, r := range s.runs {
+		ends[r.turn] = max(ends[r.turn], r.end)
+	}
+	last := max(s.periods-s.depth-1, 0)
+	first := min(s.depth+(last-s.depth)/4, last-1)
+	if first < 0 {
+		return 0, ends[last], last + 1
+	}
+	return ends[first], ends[last], last - first
+}
+
+// bubble returns the idle fraction of the devices that hold a stage, within a time.
+func (s *simulation) bubble(from, to float64) float64 {
+	used := map[int]bool{}
+	for _, st := range s.plan.Stages {
+		for _, d := range st.Devices {
+			used[d] = true
+		}
+	}
+	busy := 0.0
+	for _, r := range s.runs {
+		if !r.job.kind.Communication() {
+			busy += max(0, min(r.end, to)-max(r.start, from))
+		}
+	}
+	if all := float64(len(used)) * (to - from); all > 0 {
+		return 1 - busy/all
+	}
+	return 0
+}
+
+// peaks returns the most that every device holds at an instant.
+func (s *simulation) peaks() []int64 {
+	costs := NewCosts(s.chain)
+	edges := s.edges(costs)
+	out := make([]int64, s.platform.Devices)
+	for d := range out {
+		top := climb(newLevel(len(s.plan.Stages)), sorted(edges[d], cmp.Compare[float64]))
+		weights, buffers := s.static(costs, d, top.live)
+		out[d] = total(weights, buffers, top)
+	}
+	return out
+}
+
+// edges returns when every device begins and ceases to hold something; see check.stays.
+func (s *simulation) edges(costs *Costs) [][]edge[float64] {
+	all := make([][]edge[float64], s.platform.Devices)
+	stay := func(x *job, stage int, bytes int64, from, to func(i int) float64) {
+		h := &hold{bytes, stage, x.task}
+		for i := range s.periods {
+			if a, b := from(i), to(i); a < b || a == b && stage != None {
+				all[x.device] = append(all[x.device], edge[float64]{a, enters, h}, edge[float64]{b, leaving(a == b), h})
+			}
+		}
+	}
+	start := func(j *job) func(int) float64 { return func(i int) float64 { return s.by[j.task][i].start } }
+	end := func(j *job) func(int) float64 { return func(i int) float64 { return s.by[j.task][i].end } }
+	for n, st := range s.plan.Stages {
+		for r := range s.repeats {
+			f, b := s.at[place{F, n, r}], s.at[place{B, n, r}]
+			stay(f, n, costs.Held(st.First, st.Last, s.plan.Accounting), start(f), end(s.leaves(n, r)))
+			if n+1 < len(s.plan.Stages) && !s.crosses(n, r) {
+				next, after := s.at[place{F, n + 1, r}], s.at[place{B, n + 1, r}]
+				stay(f, None, s.chain.Activation(st.Last), end(f), start(next))
+				stay(after, None, s.chain.Gradient(st.Last), end(after), start(b))
+			}
+		}
+	}
+	return all
+}
+
+// Timed returns a copy of a flush plan in which every task starts as soon as the order of the plan's starts allows, with
+// the times of chain and platform. Errors: those of Simulate.
+func Timed(c *chain.Chain, p *Platform, plan *Plan) (*Plan, error) {
+	if !plan.IsFlush() {
+		return nil, fmt.Errorf("%w: only flush plans can be timed from their order", ErrPlan)
+	}
+	o, err := Simulate(c, p, plan, Noise{})
+	if err != nil {
+		return nil, err
+	}
+	timed := *plan
+	timed.Tasks = slices.Clone(plan.Tasks)
+	for _, s := range o.Spans {
+		timed.Tasks[s.Task].Start = s.Start
+	}
+	timed.Predicted.Makespan = o.Makespan
+	return &timed, nil
+}

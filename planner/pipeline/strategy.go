@@ -1,0 +1,73 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"plimsoll/planner/chain"
+)
+
+// Request is everything a pipeline strategy may look at.
+type Request struct {
+	Chain    *chain.Chain
+	Platform *Platform
+	Options
+}
+
+// Options are the parameters of strategies; zero values mean the documented default.
+type Options struct {
+	Stages       []Stage       // the allocation, for strategies that only schedule (default: the strategy's own partition)
+	Microbatches int           // m of a flush schedule (default: the strategy's)
+	Chunks       int           // v, stages of each device of an interleaved schedule (default: 2)
+	PerPeriod    int           // k of a k-periodic schedule (default: 1)
+	Active       int           // NOAM, minibatches that enter before the first has left (default: the strategy's)
+	Versions     Versions      // default: double_buffered for periodic schedules, flush for flush schedules
+	WeightCopies []float64     // as in Plan
+	Accounting   Accounting    // default: inputs
+	TimeLimit    time.Duration // of a search; 0: none but the context's
+	Gap          float64       // relative gap at which a search may stop; 0: prove it best
+	Grid         int           // points of a discretization (default: the strategy's)
+	Warm         *Plan         // a plan to start a search from
+}
+
+// Type says what a strategy decides.
+type Type string
+
+// The types of strategies.
+const (
+	Partitioner Type = "partition" // stages and schedule
+	Periodic    Type = "periodic"  // a periodic schedule of given stages
+	Flushing    Type = "flush"     // a flush schedule of given stages
+)
+
+// Strategy is one algorithm. The same request gives the same plan, byte for byte.
+type Strategy struct {
+	Name    string // as the literature names it: "madpipe"
+	Type    Type
+	Summary string // one line
+	Paper   string // "Shilova's thesis", ...
+	Section string // "section 7.1, Algorithm 8"
+	// Solve returns a plan that Check accepts (see Finish). Errors: *InfeasibleError; *UnfinishedError, which carries the
+	// best plan so far; the context's.
+	Solve func(ctx context.Context, r Request) (*Plan, error)
+}
+
+// Finish names the plan's chain, strategy and platform, checks it and fills in what the check found: peaks, makespan. A
+// plan that is refused for memory alone comes back as an *InfeasibleError that carries it; any other refusal is a bug of
+// the strategy.
+func Finish(strategy string, r Request, p *Plan) (*Plan, error) {
+	p.Chain, p.Strategy, p.Platform = r.Chain.Name, strategy, r.Platform
+	report, err := Check(r.Chain, r.Platform, p)
+	if report != nil {
+		p.PerDevicePeak = report.PerDevicePeak
+		p.Predicted.Makespan = report.Makespan
+	}
+	if err == nil {
+		return p, nil
+	}
+	if e, ok := err.(*InvalidError); ok && e.OnlyMemory() {
+		return nil, &InfeasibleError{Strategy: strategy, Reason: e.Violations[0].Reason, Best: p}
+	}
+	return nil, fmt.Errorf("BUG: %s made a plan that cannot run: %w", strategy, err)
+}
