@@ -1,0 +1,302 @@
+package flush
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/pipelinetest"
+)
+
+// latency is how long a minibatch of a periodic plan is in the pipeline, from its first forward to its last backward.
+func latency(q pipeline.Request, plan *pipeline.Plan) float64 {
+	first, last := 0.0, 0.0
+	for _, task := range plan.Tasks {
+		at := task.Start - float64(task.Shift)*plan.Period
+		switch {
+		case task.Stage == 0 && task.Kind == pipeline.F:
+			first = at
+		case task.Stage == 0 && task.Kind == pipeline.B:
+			st := plan.Stages[0]
+			last = at + pipeline.NewCosts(q.Chain).Backward(st.First, st.Last)
+		}
+	}
+	return last - first
+}
+
+// Both checkers accept every pattern; its period is the load of the busiest device or link, or as long as the bound on the
+// minibatches in flight asks, and then no longer than one minibatch after the other.
+func TestAsynchronousPatterns(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(9, 1))
+	var cases []pipelinetest.Case
+	bounded := 0
+	for i := range 120 {
+		q := request(rnd)
+		if i%2 == 0 {
+			q = divided(rnd, recipe{chunks: 1, shape: loop}, q)
+		}
+		q.Microbatches, q.Active = 0, i%4
+		a := streams()[i%2]
+		plan, err := a.solve(context.Background(), q)
+		if err != nil {
+			t.Fatalf("%s: %v", a.name, err)
+		}
+		busiest, way := loads(q, plan)
+		if plan.Period < busiest*(1-1e-9) || q.Active == 0 && plan.Period > busiest*(1+1e-9) || plan.Period > max(way, busiest)*(1+1e-9) {
+			t.Errorf("period %g, the busiest resource takes %g, a minibatch %g", plan.Period, busiest, way)
+		}
+		if q.Active > 0 && latency(q, plan) > float64(q.Active)*plan.Period*(1+1e-9) {
+			t.Errorf("a minibatch stays for %g s of period %g with at most %d in flight", latency(q, plan), plan.Period, q.Active)
+		}
+		if q.Active > 0 && plan.Period > busiest*(1+1e-9) {
+			bounded++
+		}
+		cases = append(cases, pipelinetest.Case{Chain: q.Chain, Platform: q.Platform, Plan: plan})
+	}
+	if bounded < 20 {
+		t.Errorf("only %d periods made longer by the bound", bounded)
+	}
+	pipelinetest.Accept(t, cases)
+}
+
+// loads returns the load of the busiest device or link, and the time of one minibatch alone.
+func loads(q pipeline.Request, plan *pipeline.Plan) (busiest, way float64) {
+	costs := pipeline.NewCosts(q.Chain)
+	for s, st := range plan.Stages {
+		busiest = max(busiest, costs.U(st.First, st.Last))
+		way += costs.U(st.First, st.Last)
+		if s+1 == len(plan.Stages) {
+			break
+		}
+		x, y := st.Devices[0], plan.Stages[s+1].Devices[0]
+		there, back := q.Platform.Seconds(q.Chain.Activation(st.Last), x, y), q.Platform.Seconds(q.Chain.Gradient(st.Last), x, y)
+		way += there + back
+		if q.Platform.Duplex {
+			busiest = max(busiest, there, back)
+		} else {
+			busiest = max(busiest, there+back)
+		}
+	}
+	return busiest, way
+}
+
+// On equal stages without communication devices never wait; with one minibatch in flight only one works at a time. The
+// correction of pipemare is in the plan and costs a copy of the weights.
+func TestAsynchronousOfEqualStages(t *testing.T) {
+	for P := 1; P <= 6; P++ {
+		c := uniform(P, 1, 1, 1)
+		for i := range c.Layers {
+			c.Layers[i].WeightBytes = 100
+		}
+		q := pipeline.Request{Chain: c, Platform: free(P)}
+		plan, err := lookup(t, "ampnet").Solve(context.Background(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mare, err := lookup(t, "pipemare").Solve(context.Background(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Active = 1
+		alone, err := lookup(t, "ampnet").Solve(context.Background(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan.Period != 3 || mare.Period != 3 || !near(alone.Period, 3*float64(P)) {
+			t.Errorf("%d devices: periods %g, %g and, one by one, %g", P, plan.Period, mare.Period, alone.Period)
+		}
+		if string(mare.Extra["correction"]) != `"pipemare"` || plan.Extra != nil {
+			t.Errorf("extra fields %v, %v", mare.Extra, plan.Extra)
+		}
+		for d, peak := range mare.PerDevicePeak {
+			if peak != plan.PerDevicePeak[d]+100 {
+				t.Errorf("device %d: %d bytes, without the correction %d", d, peak, plan.PerDevicePeak[d])
+			}
+		}
+	}
+}
+
+func TestBadAsynchronousRequests(t *testing.T) {
+	for says, edit := range map[string]func(q *pipeline.Request){
+		"active is -1":                func(q *pipeline.Request) { q.Active = -1 },
+		"weight versions are \"stash": func(q *pipeline.Request) { q.Versions = pipeline.Stash },
+		"works with 2 devices":        func(q *pipeline.Request) { q.Platform = free(3) },
+		"needs 4 bytes":               func(q *pipeline.Request) { q.Platform = free(2).WithMemory(3) },
+		"its period is 0 s":           func(q *pipeline.Request) { q.Chain = uniform(2, 0, 0, 0) },
+		"a minibatch takes +Inf s": func(q *pipeline.Request) {
+			q.Chain, q.Platform = uniform(2, 1e307, 1, 0), pipeline.NewPlatform(2, 9, 1e-308)
+		},
+		"a chain and a platform": func(q *pipeline.Request) { q.Chain = nil },
+	} {
+		q := pipeline.Request{Chain: uniform(2, 1, 1, 1), Platform: free(2)}
+		edit(&q)
+		for _, a := range streams() {
+			_, err := a.solve(context.Background(), q)
+			if err == nil || !strings.Contains(err.Error(), says) || !errors.Is(err, ErrOptions) && !errors.Is(err, pipeline.ErrInfeasible) {
+				t.Errorf("%s: %v, want %q", a.name, err, says)
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := ampnet().solve(ctx, pipeline.Request{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// A backward of no duration touches the forward of the next minibatch: one minibatch is there, not two.
+func TestAsynchronousTouch(t *testing.T) {
+	for _, f := range []float64{1, 1e-308, 1e308} {
+		q := pipeline.Request{Chain: uniform(1, f, 0, 0), Platform: free(1)}
+		plan, err := ampnet().solve(context.Background(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, err := pipeline.Check(q.Chain, q.Platform, plan)
+		if err != nil || report.NCA[0] != 1 || plan.Period != f {
+			t.Errorf("%g: %+v, %v", f, report, err)
+		}
+	}
+}
+
+// TeraPipe's division is as good as the best of all, and its latency that of slices that follow each other.
+func TestTeraPipe(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(9, 2))
+	unequal := 0
+	for range 300 {
+		n, devices := 1+rnd.IntN(10), 1+rnd.IntN(6)
+		start, each, context := float64(rnd.IntN(8)), float64(rnd.IntN(4)), float64(rnd.IntN(4))/2
+		cost := func(slice, before int) float64 {
+			return start + float64(slice)*(each+context*(float64(before)+float64(slice)/2))
+		}
+		cut, got, err := TeraPipe(n, devices, cost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if best := bestDivision(nil, n, devices, cost); !near(got, best) || !near(got, flow(cut, devices, cost)) {
+			t.Fatalf("%d tokens on %d devices: %v takes %g, %g by its slices, the best is %g", n, devices, cut, got, flow(cut, devices, cost), best)
+		}
+		if slices.Min(cut) != slices.Max(cut) {
+			unequal++
+		}
+	}
+	if unequal < 50 {
+		t.Errorf("only %d divisions into unequal slices", unequal)
+	}
+}
+
+// flow returns when the last slice leaves the last device.
+func flow(cut []int, devices int, cost func(slice, before int) float64) float64 {
+	ends, before := make([]float64, devices), 0
+	for _, slice := range cut {
+		at := 0.0
+		for d := range ends {
+			at = max(at, ends[d]) + cost(slice, before)
+			ends[d] = at
+		}
+		before += slice
+	}
+	return ends[devices-1]
+}
+
+func bestDivision(cut []int, left, devices int, cost func(slice, before int) float64) float64 {
+	if left == 0 {
+		return flow(cut, devices, cost)
+	}
+	best := flow(append(slices.Clone(cut), left), devices, cost)
+	for slice := 1; slice < left; slice++ {
+		best = min(best, bestDivision(append(slices.Clone(cut), slice), left-slice, devices, cost))
+	}
+	return best
+}
+
+func TestTeraPipeRefuses(t *testing.T) {
+	one := func(int, int) float64 { return 1 }
+	for _, x := range []struct {
+		tokens, devices int
+		cost            func(int, int) float64
+	}{{0, 1, one}, {MostTokens + 1, 1, one}, {1, 0, one}, {2, 2, func(int, int) float64 { return -1 }}, {2, 2, func(int, int) float64 { return 1e308 }}} {
+		if _, _, err := TeraPipe(x.tokens, x.devices, x.cost); !errors.Is(err, ErrOptions) {
+			t.Errorf("%d tokens on %d devices: %v", x.tokens, x.devices, err)
+		}
+	}
+}
+
+// GPipe section 2.3, every stage as long as the other: the last microbatch does not recompute, recomputation fills the wait
+// for gradients, and the memory of a device is m inputs of its stage and once those of its other layers.
+func TestGPipeCheckpointed(t *testing.T) {
+	compared := 0
+	for _, s := range whole {
+		for _, P := range []int{1, 2, 4, 7} {
+			for _, m := range []int{1, 2, P, 3*P + 1} {
+				q := pipeline.Request{Chain: uniform(3*P, s.F/3, s.B/3, 0), Platform: free(P), Options: pipeline.Options{Microbatches: m}}
+				q.Platform.NoBuffers = true
+				got, err := GPipeCheckpointed(q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := float64(m+P-1)*(s.F+s.B) + float64(m-1)*s.F; !near(got.Makespan, want) {
+					t.Errorf("%d devices, %d microbatches: makespan %g, want %g", P, m, got.Makespan, want)
+				}
+				if slices.Max(got.PerDevicePeak) != int64(m+2) || slices.Min(got.PerDevicePeak) != int64(m+2) {
+					t.Errorf("%d devices, %d microbatches: peaks %v", P, m, got.PerDevicePeak)
+				}
+				expectSpans(t, got, P, m)
+				compared++
+			}
+		}
+	}
+	if compared != 64 {
+		t.Errorf("%d sizes", compared)
+	}
+}
+
+// expectSpans: each device does one thing at a time, and runs every forward but the last twice.
+func expectSpans(t *testing.T, c *Checkpointed, devices, micros int) {
+	t.Helper()
+	ends, twice := make([]float64, devices), make([]int, devices)
+	for _, s := range c.Spans {
+		if s.Start < ends[s.Device]-1e-9 {
+			t.Errorf("%v starts at %g on a busy device", s.Task, s.Start)
+		}
+		ends[s.Device] = s.End
+		if s.Again {
+			twice[s.Device]++
+		}
+	}
+	for d, n := range twice {
+		if n != micros-1 {
+			t.Errorf("device %d recomputes %d of %d microbatches", d, n, micros)
+		}
+	}
+}
+
+func TestGPipeCheckpointedRefuses(t *testing.T) {
+	q := pipeline.Request{Chain: uniform(4, 1, 1, 0), Platform: free(2), Options: pipeline.Options{Microbatches: 3, WeightCopies: []float64{1}}}
+	q.Chain.Layers[0].WeightBytes = 100 // 3 inputs, one more, a buffer of 2, 100 of weights
+	q.Platform = q.Platform.WithMemory(105)
+	e, ok := errors.AsType[*pipeline.InfeasibleError](second(GPipeCheckpointed(q)))
+	if !ok || e.Smallest != 106 {
+		t.Fatalf("%v", e)
+	}
+	q.Platform = q.Platform.WithMemory(106)
+	if _, err := GPipeCheckpointed(q); err != nil {
+		t.Error(err)
+	}
+	for _, edit := range []func(){
+		func() { q.Platform = free(5) },
+		func() { q.Microbatches = -1 },
+		func() { q.Chain = nil },
+	} {
+		edit()
+		if _, err := GPipeCheckpointed(q); !errors.Is(err, ErrOptions) && !errors.Is(err, pipeline.ErrInfeasible) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

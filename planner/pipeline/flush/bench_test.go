@@ -1,0 +1,37 @@
+package flush
+
+import (
+	"testing"
+
+	"plimsoll/planner/pipeline"
+)
+
+// The order and the times of a large schedule: 32 devices, 256 microbatches, without the check of the plan.
+func BenchmarkSchedule(b *testing.B) {
+	for _, r := range []recipe{oneForwardOneBackward(), zbH2(), zbV()} {
+		b.Run(r.name, func(b *testing.B) {
+			chunks := max(r.chunks, 1)
+			p, err := r.place(pipeline.Request{
+				Chain: uniform(32*chunks, 1, 1.1, 0.9), Platform: pipeline.NewPlatform(32, pipeline.NoLimit, 10),
+				Options: pipeline.Options{Microbatches: 256},
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				r.schedule(p)
+			}
+		})
+	}
+}
+
+// A sequence in 512 units.
+func BenchmarkTeraPipe(b *testing.B) {
+	for b.Loop() {
+		if _, _, err := TeraPipe(512, 16, func(slice, before int) float64 {
+			return 50 + float64(slice)*(1+0.001*(float64(before)+float64(slice)/2))
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

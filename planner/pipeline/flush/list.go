@@ -1,0 +1,309 @@
+package flush
+
+import (
+	"container/heap"
+	"math"
+	"slices"
+
+	"plimsoll/planner/pipeline"
+)
+
+// list is the list scheduler below all schedules: from the order of every device it finds when every op starts, each as
+// early as it can, with communications in between. A link carries messages in the order in which they are ready.
+//
+// Where most is above 0 a device that would idle may run a later op of its order instead: the first that is ready and
+// does not make its live activations exceed most, now or before the place where the op stood. So an order that respects
+// the cap still does, and can still end.
+type list struct {
+	costs
+	most   int // live activations of a device; 0: run the order as it is
+	ranks  []rank
+	links  map[[2]int]*link
+	rankOf []int     // by stage and microbatch
+	wait   []int     // inputs that an op still waits for, by cell
+	starts []float64 // by cell; NaN until the op starts
+	sends  []send
+	events events
+	number int
+	now    float64
+	left   int
+	// what may start something since the last dispatch
+	wokenRanks []int
+	wokenLinks []*link
+}
+
+// rank is a device at work.
+type rank struct {
+	queue []op // what is left of its order
+	ran   []op
+	live  int
+	busy  bool
+}
+
+// costs is what work takes, seconds.
+type costs struct {
+	stages, micros int
+	compute        [again + 1][]float64 // by kind and stage; W nil: the backward is whole
+	// message returns the time of CF or CB of the boundary after a stage, between two ranks.
+	message func(kind pipeline.Kind, stage, from, to int) float64
+	duplex  bool
+}
+
+// again is the kind of a forward that runs a second time. It waits for nothing but its turn, and nothing waits for it.
+const again = pipeline.CB + 1
+
+// unit returns costs at which every op takes one second and messages none: those for which orders are published.
+func unit(stages, micros int, split bool) costs {
+	c := costs{stages: stages, micros: micros, message: func(pipeline.Kind, int, int, int) float64 { return 0 }}
+	ones := slices.Repeat([]float64{1}, stages)
+	c.compute[pipeline.F], c.compute[pipeline.B] = ones, ones
+	if split {
+		c.compute[pipeline.W] = ones
+	}
+	return c
+}
+
+func (c *costs) split() bool { return c.compute[pipeline.W] != nil }
+
+// cell numbers ops.
+func (c *costs) cell(o op) int {
+	kind := min(o.kind, pipeline.W+1) - pipeline.F // again follows W
+	return (int(kind)*c.stages+o.stage)*c.micros + o.micro
+}
+
+// send is a message: CF or CB of the boundary after a stage.
+type send struct {
+	op
+	from, to int // ranks
+	reader   op  // what it lets run
+	start    float64
+}
+
+// link is a resource for messages: one to carry at a time.
+type link struct {
+	busy  bool
+	queue []send
+}
+
+// event is the end of an op or, on a link, of the message that it waits for.
+type event struct {
+	at     float64
+	number int // ties: in the order in which they were started
+	op     op
+	rank   int
+	link   *link
+}
+
+type events []event
+
+func (e events) Len() int      { return len(e) }
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e events) Less(i, j int) bool {
+	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].number < e[j].number
+}
+func (e *events) Push(x any) { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}
+
+// timetable is when everything runs.
+type timetable struct {
+	order    order     // as it ran
+	starts   []float64 // by cell
+	sends    []send
+	makespan float64
+}
+
+// run schedules an order. ok is false when it deadlocks: ops wait for each other.
+func run(c costs, o order, most int) (t timetable, ok bool) {
+	l := &list{costs: c, most: most, links: map[[2]int]*link{}}
+	l.prepare(o)
+	l.dispatch()
+	for len(l.events) > 0 {
+		l.advance()
+		l.dispatch()
+	}
+	t = timetable{starts: l.starts, sends: l.sends, makespan: l.now}
+	for _, r := range l.ranks {
+		t.order = append(t.order, r.ran)
+	}
+	return t, l.left == 0
+}
+
+func (l *list) prepare(o order) {
+	l.starts = slices.Repeat([]float64{math.NaN()}, l.cell(op{kind: again, stage: l.stages}))
+	l.wait = make([]int, len(l.starts))
+	l.rankOf = make([]int, l.stages*l.micros)
+	for d, ops := range o {
+		l.ranks = append(l.ranks, rank{queue: slices.Clone(ops), ran: make([]op, 0, len(ops))})
+		l.wokenRanks = append(l.wokenRanks, d)
+		l.left += len(ops)
+		for _, x := range ops {
+			l.wait[l.cell(x)] = l.inputs(x)
+			l.rankOf[x.stage*l.micros+x.micro] = d
+		}
+	}
+}
+
+// inputs returns for how many others an op waits.
+func (l *list) inputs(o op) int {
+	switch {
+	case o.kind == again, o.kind == pipeline.F && o.stage == 0:
+		return 0
+	case o.kind == pipeline.B && o.stage < l.stages-1:
+		return 2
+	}
+	return 1
+}
+
+// simultaneous is how far apart, relative to their time, two instants are the same: rounding of sums.
+const simultaneous = 1e-12
+
+// advance ends everything that ends next.
+func (l *list) advance() {
+	until := l.events[0].at * (1 + simultaneous)
+	for len(l.events) > 0 && l.events[0].at <= until {
+		e := heap.Pop(&l.events).(event)
+		l.now = e.at
+		if e.link != nil {
+			e.link.busy = false
+			l.wokenLinks = append(l.wokenLinks, e.link)
+			l.arrived(e.op)
+			continue
+		}
+		l.ranks[e.rank].busy = false
+		l.wokenRanks = append(l.wokenRanks, e.rank)
+		l.left--
+		l.ended(e.op, e.rank)
+	}
+}
+
+// ended gives the result of an op to those that wait for it.
+func (l *list) ended(o op, from int) {
+	switch o.kind {
+	case pipeline.F:
+		l.arrived(op{pipeline.B, o.stage, o.micro})
+		if o.stage+1 < l.stages {
+			l.pass(pipeline.CF, o.stage, from, op{pipeline.F, o.stage + 1, o.micro})
+		}
+	case pipeline.B:
+		if l.split() {
+			l.arrived(op{pipeline.W, o.stage, o.micro})
+		}
+		if o.stage > 0 {
+			l.pass(pipeline.CB, o.stage-1, from, op{pipeline.B, o.stage - 1, o.micro})
+		}
+	}
+	if l.leaves(o) {
+		l.ranks[from].live--
+	}
+}
+
+// leaves reports whether an activation is free when the op ends.
+func (l *list) leaves(o op) bool {
+	return o.kind == pipeline.W || o.kind == pipeline.B && !l.split()
+}
+
+// rank returns where an op runs.
+func (l *list) rank(o op) int { return l.rankOf[o.stage*l.micros+o.micro] }
+
+// arrived gives an op one of its inputs.
+func (l *list) arrived(o op) {
+	l.wait[l.cell(o)]--
+	l.wokenRanks = append(l.wokenRanks, l.rank(o))
+}
+
+// pass hands a tensor to an op: at once on the same device or over a link that takes no time, or else by a message.
+func (l *list) pass(kind pipeline.Kind, boundary, from int, reader op) {
+	to := l.rank(reader)
+	if from == to || l.message(kind, boundary, from, to) == 0 {
+		l.arrived(reader)
+		return
+	}
+	r := l.link(from, to)
+	r.queue = append(r.queue, send{op: op{kind, boundary, reader.micro}, from: from, to: to, reader: reader})
+	l.wokenLinks = append(l.wokenLinks, r)
+}
+
+// link returns the link that carries messages from a rank to another.
+func (l *list) link(from, to int) *link {
+	ends := [2]int{from, to}
+	if !l.duplex {
+		ends = [2]int{min(from, to), max(from, to)}
+	}
+	if l.links[ends] == nil {
+		l.links[ends] = &link{}
+	}
+	return l.links[ends]
+}
+
+// dispatch starts what can start now.
+func (l *list) dispatch() {
+	for _, r := range l.wokenLinks {
+		if !r.busy && len(r.queue) > 0 {
+			l.carry(r)
+		}
+	}
+	for _, d := range l.wokenRanks {
+		if l.ranks[d].busy {
+			continue
+		}
+		if i := l.pick(&l.ranks[d]); i >= 0 {
+			l.start(d, i)
+		}
+	}
+	l.wokenLinks, l.wokenRanks = l.wokenLinks[:0], l.wokenRanks[:0]
+}
+
+func (l *list) carry(r *link) {
+	s := r.queue[0]
+	r.busy, r.queue = true, r.queue[1:]
+	s.start = l.now
+	l.sends = append(l.sends, s)
+	l.push(event{at: l.now + l.message(s.kind, s.stage, s.from, s.to), op: s.reader, link: r})
+}
+
+func (l *list) push(e event) {
+	e.number = l.number
+	l.number++
+	heap.Push(&l.events, e)
+}
+
+// horizon is how far ahead of its place an op may run, in ops for each live activation: an activation takes three.
+const horizon = 8
+
+// pick returns the position in its queue of what a device runs next; -1: it waits.
+func (l *list) pick(r *rank) int {
+	live, peak := r.live, r.live
+	for i, o := range r.queue[:min(len(r.queue), 1+horizon*l.most)] {
+		ready := l.wait[l.cell(o)] == 0
+		if ready && (i == 0 || o.kind != pipeline.F || peak < l.most) {
+			return i
+		}
+		switch {
+		case o.kind == pipeline.F:
+			live++
+		case l.leaves(o):
+			live--
+		}
+		peak = max(peak, live)
+	}
+	return -1
+}
+
+// start runs the i-th op of a device's queue.
+func (l *list) start(d, i int) {
+	r := &l.ranks[d]
+	o := r.queue[i]
+	copy(r.queue[1:i+1], r.queue[:i])
+	r.queue = r.queue[1:]
+	r.ran = append(r.ran, o)
+	r.busy = true
+	if o.kind == pipeline.F {
+		r.live++
+	}
+	l.starts[l.cell(o)] = l.now
+	l.push(event{at: l.now + l.compute[o.kind][o.stage], op: o, rank: d})
+}
