@@ -9,7 +9,7 @@ PYTHON  ?= python3
 # and an empty libcuda.a (see runtime/cuda/driver). TAGS= leaves the backend out.
 PLATFORM := $(shell go env GOOS)/$(shell go env GOARCH)
 TAGS     := $(if $(filter linux/amd64,$(PLATFORM)),cuda)
-# HiGHS, which checkmate needs, is linked where a C++ compiler and zlib's development files are.
+# HiGHS, which checkmate and milp need, is linked where a C++ compiler and zlib's development files are.
 HIGHS    := $(shell printf '\043include <zlib.h>\nint main() {}' | $(CXX) -x c++ - -lz -o /dev/null 2>/dev/null && echo highs)
 CUDA     := $(CURDIR)/runtime/cuda
 EMULATOR := $(CURDIR)/out/emulator
@@ -33,7 +33,7 @@ build: ## build bin/plimsoll
 test: ## vet and run every test
 	go vet ./...
 	go test -count=1 -timeout 9m ./...
-	$(if $(HIGHS),go test -count=1 -tags highs -run 'Knapsack|Refusals|Solver|Checkmate' ./planner/milp ./planner/remat)
+	$(if $(HIGHS),go test -count=1 -tags highs -run 'Knapsack|Refusals|Solver|Checkmate|MILP' ./planner/milp ./planner/remat ./planner/pipeline/periodic)
 
 emulator: ## build the emulated driver into out/emulator
 	runtime/cuda/emulator/build.sh $(EMULATOR) $(CUDA_KERNELS)

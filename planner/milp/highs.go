@@ -45,6 +45,9 @@ func options(o Options) []highs.SolveOption {
 	if o.Iterations > 0 {
 		list = append(list, highs.WithIntOption("simplex_iteration_limit", o.Iterations), highs.WithIntOption("ipm_iteration_limit", o.Iterations))
 	}
+	if o.Seconds > 0 {
+		list = append(list, highs.WithTimeLimit(o.Seconds))
+	}
 	return list
 }
 

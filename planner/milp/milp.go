@@ -2,7 +2,7 @@
 //
 // HiGHS comes as a library to link (build tag highs; it needs a C++ compiler and zlib's development files). Without it
 // Solve returns ErrNoSolver, and everything else of the planner works. The work of a solve is limited by counts of nodes
-// and iterations, never by a clock, so that the same program gives the same answer.
+// and iterations, so that the same program gives the same answer; by a clock only where a user sets one (Options.Seconds).
 package milp
 
 import (
@@ -54,6 +54,13 @@ func (p *Program) Binary(cost float64) Var {
 	return v
 }
 
+// Integer adds a variable that is a whole number between two bounds.
+func (p *Program) Integer(cost, low, high float64) Var {
+	v := p.Var(cost, low, high)
+	p.integer[v] = true
+	return v
+}
+
 // AtMost adds the row: the sum of the terms is at most bound.
 func (p *Program) AtMost(bound float64, terms ...Term) {
 	p.rows = append(p.rows, row{math.Inf(-1), bound, terms})
@@ -80,6 +87,8 @@ type Options struct {
 	Relax      bool // ignore that variables are integer
 	Nodes      int  // of the branch-and-bound tree
 	Iterations int  // of the simplex or the interior point method, in each linear program
+	// Seconds end a search that its user has given a time. The answer then depends on the machine, unlike with the others.
+	Seconds float64
 }
 
 // Solution is an assignment of all variables.

@@ -1,0 +1,254 @@
+package periodic
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"plimsoll/planner/pipeline"
+)
+
+// slack is the relative rounding that sums of times are forgiven; Check forgives 1e-9 of the period.
+const slack = 1e-12
+
+// fits reports whether a time is within a bound, up to rounding.
+func fits(x, bound float64) bool { return x <= bound*(1+slack) }
+
+// turns returns how many periods a time needs, the begun one included, up to rounding.
+func turns(x, period float64) int { return int(math.Ceil(x / period * (1 - 2*slack))) }
+
+// Around returns the shortest time from the start of a forward to the end of its backward, on a resource that takes a
+// minibatch each period and works for load on it, when what comes after needs delay from the start of the next forward
+// to the end of the next backward: delay ⊕ load of the thesis, section 7.1.2. false: the load exceeds the period.
+func Around(delay, load, period float64) (float64, bool) {
+	if !fits(load, period) {
+		return 0, false
+	}
+	if end := float64(turns(delay, period)) * period; !fits(delay+load, end) {
+		delay = end
+	}
+	return delay + load, true
+}
+
+// Live returns how many minibatches are live in a stage that needs so long from the start of its forward to the end of
+// its backward.
+func Live(delay, period float64) int { return max(1, turns(delay, period)) }
+
+// Instant is the period, seconds, of a pipeline in which nothing takes time.
+const Instant = 1e-9
+
+// pipe is contiguous stages and the boundaries between them, in the order of the chain: virtual stages, each run by
+// resources of its own (thesis, end of 5.2.1).
+type pipe struct {
+	problem *problem
+	v       []virtual
+	repeats int // minibatches after which every replica has had its turns
+}
+
+// virtual is a stage or boundary. Of replicas, or of the links between two sets of them, each takes every so many-th
+// minibatch, in turn.
+type virtual struct {
+	pipeline.Virtual
+	every int
+}
+
+// newPipe lists the virtual stages. A boundary between replicas takes the time of its slowest link.
+func newPipe(p *problem) *pipe {
+	q := &pipe{problem: p, repeats: 1}
+	for s, st := range p.stages {
+		replicas := len(st.Devices)
+		q.repeats = lcm(q.repeats, replicas)
+		q.v = append(q.v, virtual{
+			pipeline.Virtual{Stage: s, Forward: p.costs.Forward(st.First, st.Last), Backward: p.costs.Backward(st.First, st.Last)}, replicas,
+		})
+		if s+1 == len(p.stages) {
+			break
+		}
+		link := virtual{pipeline.Virtual{Stage: s, Boundary: true}, lcm(replicas, len(p.stages[s+1].Devices))}
+		for m := range link.every {
+			x, y := device(st, m), device(p.stages[s+1], m)
+			link.Forward = max(link.Forward, p.Platform.Seconds(p.Chain.Activation(st.Last), x, y))
+			link.Backward = max(link.Backward, p.Platform.Seconds(p.Chain.Gradient(st.Last), x, y))
+		}
+		if link.U() > 0 {
+			q.v = append(q.v, link)
+		}
+	}
+	return q
+}
+
+// device returns the replica that works on minibatch m, m >= 0: they take turns (1F1B-RR).
+func device(s pipeline.Stage, m int) int { return s.Devices[m%len(s.Devices)] }
+
+func lcm(x, y int) int {
+	g := x
+	for r := y; r != 0; {
+		g, r = r, g%r
+	}
+	return x / g * y
+}
+
+// delays returns for every virtual stage the time from the start of its forward to the end of its backward of the same
+// minibatch, when a minibatch enters each period; the shortest ones, and so the fewest live minibatches. false: there is
+// no such schedule.
+//
+// It is Algorithm 6 of the thesis, and the ⊕ of its section 7.1.2: from the last virtual stage on, one joins the group of
+// its successor if its forward and backward fit, around what comes after it, into the same number of periods of its
+// resource; else it waits and begins a new group. With live given (one number for each stage), a stage has exactly that
+// many live minibatches on each replica: it starts a forward that much ahead.
+func (q *pipe) delays(period float64, live []int) ([]float64, bool) {
+	all, delay := make([]float64, len(q.v)), 0.0
+	for x := len(q.v) - 1; x >= 0; x-- {
+		v, turn := q.v[x], float64(q.v[x].every)*period
+		group := 0
+		if live != nil && !v.Boundary {
+			group = live[v.Stage]
+			delay = max(delay, float64(group-1)*turn)
+		}
+		var ok bool
+		if delay, ok = Around(delay, v.U(), turn); !ok || group > 0 && Live(delay, turn) > group {
+			return nil, false
+		}
+		all[x] = delay
+	}
+	return all, true
+}
+
+// live returns NCA of each stage: how many minibatches are live on one of its replicas.
+func (q *pipe) live(delays []float64, period float64) []int {
+	live := make([]int, len(q.problem.stages))
+	for x, v := range q.v {
+		if !v.Boundary {
+			live[v.Stage] = Live(delays[x], float64(v.every)*period)
+		}
+	}
+	return live
+}
+
+// periods returns all periods at which delays can change, in ascending order: sums of consecutive virtual stages, divided
+// by whole numbers where there are replicas (a comparison of delays is one of m·T + such a sum with n·T). Between two of
+// them the numbers of live minibatches stay the same. The first is the largest load, the last serves with one live
+// minibatch everywhere. This is the exact form of the bisection of Algorithm 7.
+func (q *pipe) periods() []float64 {
+	load, total := 0.0, 0.0
+	for _, v := range q.v {
+		load = max(load, v.U()/float64(v.every))
+		total += v.U()
+	}
+	if total == 0 {
+		return []float64{Instant}
+	}
+	all := []float64{load, total}
+	for y := range q.v {
+		sum := 0.0
+		for x := y; x >= 0; x-- {
+			sum += q.v[x].U()
+			for n := 1; sum/float64(n) > load && (n == 1 || q.repeats > 1); n++ {
+				all = append(all, sum/float64(n))
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// smallest returns the smallest period at which the numbers of live minibatches are fine; they must be at the largest
+// one. Without replicas more time never needs more live minibatches (thesis, 5.2.1), which allows bisection.
+func (q *pipe) smallest(live []int, fine func(live []int) bool) float64 {
+	all := q.periods()
+	good := func(period float64) int {
+		if d, ok := q.delays(period, live); ok && fine(q.live(d, period)) {
+			return 0
+		}
+		return -1
+	}
+	at := slices.IndexFunc(all, func(period float64) bool { return q.repeats > 1 && good(period) == 0 })
+	if q.repeats == 1 {
+		at, _ = slices.BinarySearchFunc(all, 0, func(period float64, _ int) int { return good(period) })
+	}
+	if at < 0 || at >= len(all) {
+		panic("BUG: the longest period does not serve")
+	}
+	return all[at]
+}
+
+// plan folds the schedule with these delays into a pattern: minibatches enter a period apart, except every skip-th, which
+// is left out (0: none is). Forwards follow each other without idle time (Algorithm 6, phase 3).
+func (q *pipe) plan(period float64, delays []float64, skip int) *pipeline.Plan {
+	p := q.problem.need.plan(q.problem.stages)
+	pattern, enter := q.repeats, q.repeats
+	if skip > 0 {
+		pattern, enter = skip, skip-1
+	}
+	p.Period, p.MinibatchesPerPeriod = float64(pattern)*period, enter
+	f := newFolder(p)
+	for m := range enter {
+		start := float64(m) * period
+		for x, v := range q.v {
+			end := start + delays[x]
+			f.add(q.kind(v, pipeline.F), v.Stage, q.on(v, m, false), start, m)
+			f.add(q.kind(v, pipeline.B), v.Stage, q.on(v, m, true), end-v.Backward, m)
+			start += v.Forward
+		}
+	}
+	f.finish()
+	return p
+}
+
+// kind turns F and B into the communications of a boundary.
+func (q *pipe) kind(v virtual, k pipeline.Kind) pipeline.Kind {
+	switch {
+	case !v.Boundary:
+		return k
+	case k == pipeline.F:
+		return pipeline.CF
+	}
+	return pipeline.CB
+}
+
+// on returns the device that works on minibatch m, or sends for it.
+func (q *pipe) on(v virtual, m int, back bool) int {
+	if v.Boundary && back {
+		return device(q.problem.stages[v.Stage+1], m)
+	}
+	return device(q.problem.stages[v.Stage], m)
+}
+
+// folder turns absolute times of minibatches 0..k-1 into the tasks of a pattern.
+type folder struct{ plan *pipeline.Plan }
+
+func newFolder(p *pipeline.Plan) *folder { return &folder{p} }
+
+// add puts a task that runs at an absolute time for minibatch m into the period: in period j it works on minibatch
+// j·k + shift at j·T + start.
+func (f *folder) add(kind pipeline.Kind, stage, device int, at float64, m int) {
+	t := f.plan.Period
+	turn := math.Floor(at / t)
+	start := at - turn*t
+	if start >= t*(1-slack) { // rounding: it starts with the next period
+		turn, start = turn+1, 0
+	}
+	f.plan.Tasks = append(f.plan.Tasks, pipeline.Task{
+		Kind: kind, Stage: stage, Device: device, Start: max(start, 0), Shift: m - int(turn)*f.plan.Repeats(),
+	})
+}
+
+// finish orders the tasks by stage and time, and counts shifts from the first backward of stage 0, as the thesis does.
+func (f *folder) finish() {
+	tasks := f.plan.Tasks
+	slices.SortStableFunc(tasks, func(a, b pipeline.Task) int {
+		return cmp.Or(a.Stage-b.Stage, boolean(a.Kind.Communication())-boolean(b.Kind.Communication()), cmp.Compare(a.Start, b.Start), int(a.Kind)-int(b.Kind), a.Shift-b.Shift)
+	})
+	first := slices.IndexFunc(tasks, func(t pipeline.Task) bool { return t.Kind == pipeline.B })
+	zero := tasks[first].Shift
+	for i := range tasks {
+		tasks[i].Shift -= zero
+	}
+}
+
+func boolean(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

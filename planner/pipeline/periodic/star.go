@@ -1,0 +1,82 @@
+package periodic
+
+// 1f1b*: the optimal 1-periodic schedule of contiguous stages.
+//
+// Thesis, section 5.2.1. Algorithm 6 gives, for a period, the schedule with the fewest live minibatches in every stage at
+// once (Theorem 15, which counts each boundary as a virtual stage of a half-duplex link). Algorithm 7 looks for the
+// smallest period at which that fits; here exactly, among all periods at which something changes, because its bisection
+// starts from bounds that can be wrong. With replicas each minibatch goes to one of them, in turn (PipeDream's 1F1B-RR),
+// and the period is that of one minibatch. With duplex links the schedule is valid but another one may be faster.
+// Time: O(P² log P) periods, O(P) for each that is looked at.
+
+import (
+	"context"
+
+	"plimsoll/planner/pipeline"
+)
+
+func solveStar(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+	return Star(ctx, "1f1b*", r)
+}
+
+// Star returns the 1F1B* plan of the request's stages with the smallest period that fits, in the name of a strategy.
+// Errors: *InfeasibleError when the stages do not fit with one live minibatch each; ErrStages, ErrOptions.
+func Star(ctx context.Context, strategy string, r pipeline.Request) (*pipeline.Plan, error) {
+	q, err := contiguousPipe(ctx, strategy, r)
+	if err != nil {
+		return nil, err
+	}
+	if one := ones(len(q.problem.stages)); !q.problem.fits(one) {
+		return nil, q.problem.infeasible(one, q.least())
+	}
+	period := q.smallest(nil, q.problem.fits)
+	delays, _ := q.delays(period, nil)
+	return pipeline.Finish(strategy, r, q.plan(period, delays, 0))
+}
+
+// contiguousPipe reads a request for contiguous stages.
+func contiguousPipe(ctx context.Context, strategy string, r pipeline.Request) (*pipe, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	p, err := newProblem(strategy, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.contiguous(); err != nil {
+		return nil, err
+	}
+	return newPipe(p), nil
+}
+
+// least returns the plan with the smallest memory: one live minibatch everywhere. It may exceed the memory all the same.
+func (q *pipe) least() *pipeline.Plan {
+	all := q.periods()
+	period := all[len(all)-1]
+	delays, _ := q.delays(period, nil)
+	return named(q.problem, q.plan(period, delays, 0))
+}
+
+// named returns a plan with what Finish says of one that exceeds the memory.
+func named(p *problem, plan *pipeline.Plan) *pipeline.Plan {
+	_, _ = pipeline.Finish(p.strategy, p.Request, plan)
+	return plan
+}
+
+func ones(n int) []int {
+	one := make([]int, n)
+	for i := range one {
+		one[i] = 1
+	}
+	return one
+}
+
+// Tightest returns the smallest period of one minibatch that 1F1B* reaches with contiguous stages in their devices'
+// memories, without making the plan; false when they do not fit. It is Star for those who compare many allocations.
+func Tightest(r pipeline.Request) (period float64, ok bool) {
+	p, err := newProblem("1f1b*", r)
+	if err != nil || p.contiguous() != nil || !p.fits(ones(len(p.stages))) {
+		return 0, false
+	}
+	return newPipe(p).smallest(nil, p.fits), true
+}
