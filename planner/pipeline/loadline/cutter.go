@@ -1,0 +1,304 @@
+package loadline
+
+// loadline: contiguous stages under 1F1B*, each with or without ops of its own.
+//
+// For a period T, the memory of a stage follows from the delay of what comes after it: the time from the start of the next
+// forward to the end of the next backward (thesis, 7.1.1, Theorem 15; ⊕ is periodic.Around). A stage without ops has the
+// shortest delay. Where it does not fit, the sequence is taken that needs the least time among those that fit with the number
+// of live minibatches that this time leads to; that number is Live(after ⊕ U) or one more, as a stage takes a period at most.
+// Of two ways to place the same last layers the one with the shorter delay leaves more to all that comes before: so a dynamic
+// program over (first layer placed, device) decides whether a period is possible. With the sequences fixed, more time never
+// needs more memory, so the period is bisected; what is found gives its own exact smallest period.
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/periodic"
+)
+
+// cutter cuts a chain into stages, one on each device, in the order of the devices.
+type cutter struct {
+	pipeline.Request
+	costs *pipeline.Costs
+	need  *periodic.Footprint
+	ways  *ways
+	next  [][]int // of each device: those that may have the stage after its own
+	// tables, by device and layer
+	delay, after [][]float64 // of the stage that begins with the layer; of what comes after the layer
+	choice       [][]choice  // what the delay comes from
+	follower     [][]int     // the device of the stage after the layer
+}
+
+// choice is a stage: its last layer, the device of the next one, and how it runs.
+type choice struct {
+	last, next  int
+	live, label int // label: none without ops
+}
+
+const none = -1
+
+func newCutter(ctx context.Context, r pipeline.Request) (*cutter, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := r.Chain.Validate(); err != nil {
+		return nil, err
+	}
+	if err := r.Platform.Validate(); err != nil {
+		return nil, err
+	}
+	c := &cutter{Request: r, costs: pipeline.NewCosts(r.Chain), next: followers(r.Platform)}
+	var err error
+	if c.need, err = periodic.NewFootprint(c.costs, r, 0); err != nil {
+		return nil, err
+	}
+	most := int64(0)
+	for _, m := range r.Platform.Memory {
+		most = max(most, min(m, 1<<60))
+	}
+	c.ways = newWays(c.costs, most)
+	n := c.costs.Len()
+	for range r.Platform.Devices {
+		c.delay, c.after = append(c.delay, make([]float64, n+2)), append(c.after, make([]float64, n+2))
+		c.choice, c.follower = append(c.choice, make([]choice, n+2)), append(c.follower, make([]int, n+2))
+	}
+	return c, nil
+}
+
+// followers returns which devices may have the stage after that of each device: the next one where all are alike, else any
+// later one that it has a link to.
+func followers(p *pipeline.Platform) [][]int {
+	next := make([][]int, p.Devices)
+	uniform := p.Uniform()
+	for d := range next {
+		for e := d + 1; e < p.Devices && (e == d+1 || !uniform); e++ {
+			if p.Beta(d, e) > 0 {
+				next[d] = append(next[d], e)
+			}
+		}
+	}
+	return next
+}
+
+// cut returns stages that 1F1B* runs with this period within the memory; nil when there are none.
+func (c *cutter) cut(ctx context.Context, period float64) ([]pipeline.Stage, error) {
+	n := c.costs.Len()
+	for d := c.Platform.Devices - 1; d >= 0; d-- {
+		c.link(d, period)
+		for l := range c.delay[d] {
+			c.delay[d][l] = math.Inf(1)
+		}
+		for last := n; last >= 1; last-- {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			c.end(d, last, period)
+		}
+	}
+	device := none
+	for d := range c.delay {
+		if best := c.delay[d][1]; !math.IsInf(best, 1) && (device == none || best < c.delay[device][1]) {
+			device = d
+		}
+	}
+	if device == none {
+		return nil, nil
+	}
+	return c.stages(device), nil
+}
+
+// link computes what device d has to wait for behind each layer: the best stage there and the boundary to it.
+func (c *cutter) link(d int, period float64) {
+	n := c.costs.Len()
+	for l := 1; l < n; l++ {
+		c.after[d][l] = math.Inf(1)
+		for _, e := range c.next[d] {
+			delay := c.delay[e][l+1]
+			load := c.Platform.Seconds(c.Chain.Activation(l), d, e) + c.Platform.Seconds(c.Chain.Gradient(l), d, e)
+			ok := !math.IsInf(delay, 1)
+			if ok && load > 0 {
+				delay, ok = periodic.Around(delay, load, period)
+			}
+			if ok && delay < c.after[d][l] {
+				c.after[d][l], c.follower[d][l] = delay, e
+			}
+		}
+	}
+	c.after[d][n] = 0
+}
+
+// end tries all stages of device d that end with a layer.
+func (c *cutter) end(d, last int, period float64) {
+	after := c.after[d][last]
+	if math.IsInf(after, 1) {
+		return
+	}
+	for first := last; first >= 1; first-- {
+		delay, ok := periodic.Around(after, c.costs.U(first, last), period)
+		if !ok {
+			return // and longer stages neither
+		}
+		live, label := periodic.Live(delay, period), none
+		if c.need.Bytes(0, first, last, live) > c.Platform.Memory[d] {
+			delay, live, label = c.recompute(d, first, last, period)
+		}
+		if delay < c.delay[d][first] {
+			c.delay[d][first], c.choice[d][first] = delay, choice{last, c.follower[d][last], live, label}
+		}
+	}
+}
+
+// recompute returns the shortest delay of a stage with ops, +Inf when none fits.
+func (c *cutter) recompute(d, first, last int, period float64) (delay float64, live, label int) {
+	delay = math.Inf(1)
+	shortest, _ := periodic.Around(c.after[d][last], c.costs.U(first, last), period)
+	for g, least := periodic.Live(shortest, period), periodic.Live(shortest, period); g <= least+1; g++ {
+		at, ok := c.ways.fastest(first, last, g, c.Platform.Memory[d]-c.fixed(first, last, g))
+		if !ok {
+			continue
+		}
+		load := c.costs.U(first, last) + c.ways.of(first, last, g)[at].again
+		if x, ok := periodic.Around(c.after[d][last], load, period); ok && x < delay && periodic.Live(x, period) <= g {
+			delay, live, label = x, g, at
+		}
+	}
+	return delay, live, label
+}
+
+// fixed returns what a stage with ops holds beside its labels: weights, buffers and the inputs of g minibatches.
+func (c *cutter) fixed(first, last, g int) int64 {
+	return c.need.Bytes(0, first, last, g) - int64(g)*c.need.Held(first, last) + int64(g)*c.Chain.Activation(first-1)
+}
+
+// stages reads the choices, from a stage that begins with layer 1 on a device. Where all devices are alike, they are
+// counted from 0.
+func (c *cutter) stages(device int) []pipeline.Stage {
+	shift := 0
+	if c.Platform.Uniform() {
+		shift = device
+	}
+	var all []pipeline.Stage
+	for first := 1; first <= c.costs.Len(); {
+		s := c.choice[device][first]
+		st := pipeline.Stage{First: first, Last: s.last, Devices: []int{device - shift}}
+		if s.label != none {
+			st.Ops = c.ways.ops(first, s.last, s.live, s.label)
+		}
+		all = append(all, st)
+		first, device = s.last+1, s.next
+	}
+	return all
+}
+
+// longest returns a period at which every way to run every stage fits in time.
+func (c *cutter) longest() float64 {
+	n := c.costs.Len()
+	total := c.costs.U(1, n) + float64(n)*c.ways.again[n]
+	slowest := 0.0
+	for d := range c.next {
+		for _, e := range c.next[d] {
+			for l := 1; l < n; l++ {
+				slowest = max(slowest, c.Platform.Seconds(c.Chain.Activation(l)+c.Chain.Gradient(l), d, e))
+			}
+		}
+	}
+	return max(2*total+slowest*float64(n), math.SmallestNonzeroFloat64*16)
+}
+
+// best returns the stages with the smallest period, and the period; nil when none fit.
+func (c *cutter) best(ctx context.Context) (*pipe, float64, error) {
+	low, high := 0.0, math.Inf(1)
+	var best *pipe
+	for period := c.shortest(); best == nil; period *= growth {
+		last := period >= c.longest()
+		stages, err := c.cut(ctx, period)
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case stages != nil:
+			best, high = c.pipe(stages), period
+		case last:
+			return nil, 0, nil
+		default:
+			low = period
+		}
+	}
+	for {
+		high = min(high, best.smallest(high))
+		if high <= c.shortest() {
+			return best, high, nil
+		}
+		closer, err := c.cut(ctx, high*(1-1e-10))
+		if err != nil || closer == nil {
+			return best, high, err
+		}
+		best, high = c.pipe(closer), high*(1-1e-10)
+		if middle := (low + high) / 2; middle > low && middle < high {
+			closer, err = c.cut(ctx, middle)
+			switch {
+			case err != nil:
+				return nil, 0, err
+			case closer == nil:
+				low = middle
+			default:
+				best, high = c.pipe(closer), middle
+			}
+		}
+	}
+}
+
+// growth is the step with which the first period that is possible is looked for: stages that it does not allow need no labels.
+const growth = 1.25
+
+// shortest returns a time that no period can go below.
+func (c *cutter) shortest() float64 {
+	n := c.costs.Len()
+	bound := c.costs.U(1, n) / float64(c.Platform.Devices)
+	for l := 1; l <= n; l++ {
+		bound = max(bound, c.costs.U(l, l))
+	}
+	if bound <= 0 {
+		return instant
+	}
+	return bound
+}
+
+// instant is a period of a pipeline in which nothing takes time.
+const instant = 1e-9
+
+// infeasible returns the error for a memory that is too small for any stages.
+func (c *cutter) infeasible() error {
+	e := &pipeline.InfeasibleError{Strategy: name, Smallest: c.least()}
+	e.Reason = fmt.Sprintf("no stages fit on %d devices, not even with one live minibatch each and everything recomputed", c.Platform.Devices)
+	return e
+}
+
+// least returns the smallest memory of each device at which some stages fit.
+func (c *cutter) least() int64 {
+	n := c.costs.Len()
+	free := newWays(c.costs, 1<<60)
+	table := make([][]int64, len(c.next))
+	smallest := int64(math.MaxInt64)
+	for d := len(c.next) - 1; d >= 0; d-- {
+		table[d] = make([]int64, n+2)
+		for first := n; first >= 1; first-- {
+			table[d][first] = math.MaxInt64
+			for last := first; last <= n; last++ {
+				rest := int64(0)
+				if last < n {
+					rest = math.MaxInt64
+					for _, e := range c.next[d] {
+						rest = min(rest, table[e][last+1])
+					}
+				}
+				own := min(c.need.Bytes(0, first, last, 1), c.fixed(first, last, 1)+free.least(first, last, 1))
+				table[d][first] = min(table[d][first], max(rest, own))
+			}
+		}
+		smallest = min(smallest, table[d][1])
+	}
+	return smallest
+}

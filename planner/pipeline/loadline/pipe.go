@@ -1,0 +1,137 @@
+package loadline
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/periodic"
+)
+
+// pipe is stages whose ops are fixed, and the boundaries between them, in the order of the chain: the virtual stages of 1F1B*.
+type pipe struct {
+	c      *cutter
+	stages []pipeline.Stage
+	v      []pipeline.Virtual
+	costs  []Cost // of each stage with ops
+}
+
+// pipe measures stages.
+func (c *cutter) pipe(stages []pipeline.Stage) *pipe {
+	q := &pipe{c: c, stages: stages, v: c.costs.Virtuals(stages, c.Platform), costs: make([]Cost, len(stages))}
+	for i, v := range q.v {
+		if st := stages[v.Stage]; !v.Boundary && len(st.Ops) > 0 {
+			cost, err := Measure(c.Chain, st)
+			if err != nil {
+				panic("BUG: " + err.Error())
+			}
+			q.v[i].Forward, q.v[i].Backward, q.costs[v.Stage] = cost.Forward, cost.Backward, cost
+		}
+	}
+	return q
+}
+
+// delays returns for every virtual stage the time from the start of its forward to the end of its backward, when a minibatch
+// enters each period (thesis, Algorithm 6); false: there is no such schedule.
+func (q *pipe) delays(period float64) ([]float64, bool) {
+	all, delay := make([]float64, len(q.v)), 0.0
+	for x := len(q.v) - 1; x >= 0; x-- {
+		var ok bool
+		if delay, ok = periodic.Around(delay, q.v[x].U(), period); !ok {
+			return nil, false
+		}
+		all[x] = delay
+	}
+	return all, true
+}
+
+// fits reports whether the stages fit with this period.
+func (q *pipe) fits(period float64) bool {
+	delays, ok := q.delays(period)
+	if !ok {
+		return false
+	}
+	for x, v := range q.v {
+		if !v.Boundary && q.bytes(v.Stage, periodic.Live(delays[x], period)) > q.c.Platform.Memory[q.stages[v.Stage].Devices[0]] {
+			return false
+		}
+	}
+	return true
+}
+
+// bytes returns what a stage needs with g live minibatches.
+func (q *pipe) bytes(stage, g int) int64 {
+	st := q.stages[stage]
+	if len(st.Ops) == 0 {
+		return q.c.need.Bytes(stage, st.First, st.Last, g)
+	}
+	in := q.c.Chain.Activation(st.First - 1)
+	return q.c.fixed(st.First, st.Last, g) - int64(g)*in + q.costs[stage].bytes(g)
+}
+
+// bytes returns what g live minibatches hold at most.
+func (c Cost) bytes(g int) int64 { return int64(g-1)*c.Kept + c.Peak }
+
+// smallest returns the smallest period, at most known, at which the stages fit: one of the sums of consecutive virtual stages,
+// as the numbers of live minibatches change at no others.
+func (q *pipe) smallest(known float64) float64 {
+	all := []float64{known}
+	for y := range q.v {
+		sum := 0.0
+		for x := y; x >= 0; x-- {
+			if sum += q.v[x].U(); sum > 0 && sum < known {
+				all = append(all, sum)
+			}
+		}
+	}
+	slices.Sort(all)
+	at, _ := slices.BinarySearchFunc(all, true, func(period float64, _ bool) int {
+		if period == known || q.fits(period) {
+			return 0
+		}
+		return -1
+	})
+	return all[at]
+}
+
+// plan folds the schedule into a pattern of one period.
+func (q *pipe) plan(period float64) *pipeline.Plan {
+	r := q.c.Request
+	p := &pipeline.Plan{Chain: r.Chain.Name, Strategy: name, Platform: r.Platform, Stages: q.stages, Versions: r.Versions,
+		WeightCopies: r.WeightCopies, Accounting: r.Accounting, Period: period}
+	if p.Versions == "" {
+		p.Versions = pipeline.DoubleBuffered
+	}
+	delays, ok := q.delays(period)
+	if !ok {
+		panic("BUG: a period that fits has no schedule")
+	}
+	start := 0.0
+	for x, v := range q.v {
+		forward, backward, to := pipeline.F, pipeline.B, q.stages[v.Stage].Devices[0]
+		if v.Boundary {
+			forward, backward, to = pipeline.CF, pipeline.CB, q.stages[v.Stage+1].Devices[0]
+		}
+		p.Tasks = append(p.Tasks, q.task(forward, v.Stage, q.stages[v.Stage].Devices[0], start, period),
+			q.task(backward, v.Stage, to, start+delays[x]-v.Backward, period))
+		start += v.Forward
+	}
+	first := slices.IndexFunc(p.Tasks, func(t pipeline.Task) bool { return t.Kind == pipeline.B })
+	zero := p.Tasks[first].Shift
+	for i := range p.Tasks {
+		p.Tasks[i].Shift -= zero
+	}
+	slices.SortStableFunc(p.Tasks, func(a, b pipeline.Task) int { return cmp.Compare(a.Stage, b.Stage) })
+	return p
+}
+
+// task puts what runs at an absolute time for minibatch 0 into the period.
+func (q *pipe) task(kind pipeline.Kind, stage, device int, at, period float64) pipeline.Task {
+	turn := math.Floor(at / period)
+	start := at - turn*period
+	if start >= period*(1-1e-12) { // rounding: it starts with the next period
+		turn, start = turn+1, 0
+	}
+	return pipeline.Task{Kind: kind, Stage: stage, Device: device, Start: max(start, 0), Shift: -int(turn)}
+}

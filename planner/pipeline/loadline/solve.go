@@ -1,0 +1,69 @@
+package loadline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/partition"
+)
+
+// solve returns the better of two plans: contiguous stages that may recompute, and madpipe's, whose devices may have several
+// stages, which do not.
+func solve(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+	mine, err := recomputing(ctx, r)
+	if err != nil && !errors.Is(err, pipeline.ErrInfeasible) {
+		return nil, err
+	}
+	other, otherErr := madpipe(ctx, r)
+	switch {
+	case otherErr != nil:
+		return nil, otherErr
+	case other == nil || err == nil && mine.SecondsPerMinibatch() <= other.SecondsPerMinibatch():
+		return mine, err
+	}
+	other.Strategy = name
+	return other, nil
+}
+
+const name = "loadline"
+
+// madpipe returns madpipe's plan; nil when nothing fits there.
+func madpipe(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+	all := partition.Strategies()
+	at := slices.IndexFunc(all, func(s pipeline.Strategy) bool { return s.Name == "madpipe" })
+	plan, err := all[at].Solve(ctx, r)
+	var unfinished *pipeline.UnfinishedError
+	switch {
+	case errors.As(err, &unfinished):
+		return unfinished.Best, nil
+	case errors.Is(err, pipeline.ErrInfeasible):
+		return nil, nil
+	}
+	return plan, err
+}
+
+// recomputing returns the best plan of contiguous stages. Errors: *pipeline.InfeasibleError, the context's, and those of requests
+// that no periodic strategy takes.
+func recomputing(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+	c, err := newCutter(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	best, period, err := c.best(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if best == nil {
+		return nil, c.infeasible()
+	}
+	plan := best.plan(period)
+	report, err := Check(r.Chain, r.Platform, plan)
+	if err != nil {
+		return nil, fmt.Errorf("BUG: loadline made a plan that cannot run: %w", err)
+	}
+	plan.PerDevicePeak = report.PerDevicePeak
+	return plan, nil
+}
