@@ -20,6 +20,11 @@ type Builder struct {
 
 	model *Model
 	out   kernels.Desc // of the latest layer
+
+	first  int            // layers before those of the branch
+	ends   []kernels.Desc // of the branches so far
+	joined bool           // there is a layer that joins them
+
 	names map[string]bool
 	err   error
 }
@@ -40,15 +45,23 @@ func NewBuilder(name string, input kernels.Desc, classes int) *Builder {
 // Layer adds the layer that graph builds from its input to the value that it returns. The names of the layer's
 // parameters begin with prefix.
 func (b *Builder) Layer(name, prefix string, graph func(g *Graph, x Value) Value) {
+	b.add(name, prefix, nil, func(g *Graph) Value {
+		x := GraphInput
+		if b.out.DType != b.DType {
+			x = g.Op("cast", kernels.Cast{To: b.DType}, x)
+		}
+		return graph(g, x)
+	})
+}
+
+// add adds the layer that graph builds; joined are the inputs that it has besides the output of the latest layer.
+func (b *Builder) add(name, prefix string, joined []kernels.Desc, graph func(g *Graph) Value) {
 	if b.err != nil {
 		return
 	}
-	g := &Graph{b: b, prefix: prefix, layer: &Layer{Name: name, descs: []kernels.Desc{b.out}, labels: b.model.Labels}}
-	x := GraphInput
-	if b.out.DType != b.DType {
-		x = g.Op("cast", kernels.Cast{To: b.DType}, x)
-	}
-	v := graph(g, x)
+	l := &Layer{Name: name, descs: []kernels.Desc{b.out}, joined: joined, labels: b.model.Labels}
+	g := &Graph{b: b, prefix: prefix, layer: l}
+	v := graph(g)
 	if b.err == nil {
 		b.err = g.layer.check(v)
 	}
@@ -64,6 +77,9 @@ func (b *Builder) Layer(name, prefix string, graph func(g *Graph, x Value) Value
 func (b *Builder) Model() (*Model, error) {
 	if len(b.model.Layers) == 0 && b.err == nil {
 		b.err = fmt.Errorf("%w: %s has no layers", ErrGraph, b.model.Name)
+	}
+	if len(b.ends) > 0 && !b.joined {
+		b.fail("nothing joins its %d branches", len(b.ends))
 	}
 	b.Layer("loss", "", func(g *Graph, x Value) Value {
 		if want := kernels.F32(b.model.Input.Shape[0], b.model.Classes).As(b.DType); !g.layer.Desc(x).Equal(want) {
@@ -95,9 +111,9 @@ func (g *Graph) Op(name string, op kernels.Op, in ...Value) Value {
 	if g.b.err != nil {
 		return GraphInput
 	}
-	n := Node{Name: name, Op: op, In: in, Salt: uint64(len(g.b.model.Layers)+1)<<32 | uint64(len(g.layer.Nodes))}
+	n := Node{Name: name, Op: op, In: in, Salt: salt(len(g.b.model.Layers)+1, len(g.layer.Nodes))}
 	for _, v := range in {
-		if v < GraphLabels || v > g.layer.Output() {
+		if v.branch() > len(g.layer.joined) || v > g.layer.Output() {
 			return g.fail(name, fmt.Errorf("%w: input %d is of another layer", ErrGraph, v))
 		}
 	}

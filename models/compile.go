@@ -34,12 +34,15 @@ type unplaced struct {
 // routines returns forward_all, the forward that forgets, that of evaluation, and backward.
 func (l *Layer) routines(want *gradients, saved savedSet) []unplaced {
 	output := []region{{Output, l.Desc(l.Output()).Storage()}}
+	backward := []region{{GradOutput, l.gradientBytes()}, {Output, saved.bytes}}
+	if len(l.joined) == 0 { // otherwise GradInput is several blocks, and small
+		backward = append(backward, region{GradInput, l.Input().Storage()})
+	}
 	return []unplaced{
 		{"forward_all", l.forward(saving, saved), []region{{Output, saved.bytes}}},
 		{"forward_checkpoint", l.forward(forgetting, saved), output},
 		{"evaluation", l.forward(evaluating, saved), output},
-		{"backward", l.backward(want, saved), []region{
-			{GradOutput, l.gradientBytes()}, {Output, saved.bytes}, {GradInput, l.Input().Storage()}}},
+		{"backward", l.backward(want, saved), backward},
 	}
 }
 

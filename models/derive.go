@@ -25,7 +25,12 @@ func (l *Layer) wanted(input bool) *gradients {
 	return g
 }
 
-func (g *gradients) value(v Value) bool { return v >= GraphInput && g.values[v] }
+func (g *gradients) value(v Value) bool {
+	if v.branch() >= 0 { // a layer's inputs are alike
+		v = GraphInput
+	}
+	return v >= GraphInput && g.values[v]
+}
 
 // derivation derives the backward of a layer: nodes in reverse order, and where a value has several readers, their
 // contributions to its gradient in that order. The first contribution is written, the others are added in place;
@@ -33,27 +38,28 @@ func (g *gradients) value(v Value) bool { return v >= GraphInput && g.values[v] 
 // gets a contribution of its own.
 //
 // The gradient of the layer's input always ends in GradInput: when a sum passes its gradient on to the input, its other
-// term comes from the input too, so that one more contribution follows, and sums for the input are written there.
+// term comes from the input too, so that one more contribution follows, and sums for the input are written there. (A layer
+// that joins branches has no such sum: Builder.Join refuses it.)
 type derivation struct {
 	layer *Layer
 	want  *gradients
 	saved map[Value]*buffer
 	grad  map[Value]*buffer // what has been summed up so far
-	input *buffer           // where the gradient of the layer's input must end
+	ends  map[Value]*buffer // where the gradients of the layer's inputs must end
 	out   *routine
 }
 
 // backward returns the routine that computes the gradients of parameters and input.
 func (l *Layer) backward(g *gradients, saved savedSet) *routine {
-	d := &derivation{layer: l, want: g, saved: map[Value]*buffer{}, grad: map[Value]*buffer{}, out: &routine{}}
-	d.saved[GraphInput] = fixed(Ref{Input, 0, l.Input().Bytes()}, true, true)
-	d.saved[GraphLabels] = fixed(Ref{Labels, 0, l.labels.Bytes()}, true, true)
+	d := &derivation{layer: l, want: g, saved: l.given(), grad: map[Value]*buffer{}, ends: map[Value]*buffer{}, out: &routine{}}
 	for v, ref := range saved.values {
 		d.saved[v] = fixed(ref, true, false)
 	}
-	d.input = fixed(Ref{GradInput, 0, l.Input().Bytes()}, false, true)
+	for k, v := range l.inputValues() {
+		d.ends[v] = fixed(Ref{Block: GradInput, Bytes: l.Desc(v).Bytes(), Branch: k}, false, true)
+	}
 	if !l.loss() {
-		d.grad[l.Output()] = fixed(Ref{GradOutput, 0, l.Desc(l.Output()).Bytes()}, true, false)
+		d.grad[l.Output()] = fixed(Ref{Block: GradOutput, Bytes: l.Desc(l.Output()).Bytes()}, true, false)
 	}
 	for i := len(l.Nodes) - 1; i >= 0; i-- {
 		if g.active[i] {
@@ -190,8 +196,8 @@ func (d *derivation) sum(n *Node, v Value, part *buffer) instruction {
 
 // target returns a buffer for a gradient of v: that of the input must end in GradInput.
 func (d *derivation) target(v Value) *buffer {
-	if v == GraphInput {
-		return d.input
+	if end := d.ends[v]; end != nil {
+		return end
 	}
 	return temporary(d.layer.Desc(v))
 }
@@ -213,5 +219,6 @@ func (d *derivation) owns(v Value) bool {
 			return false
 		}
 	}
-	return v != GraphInput || b == d.input
+	end := d.ends[v]
+	return end == nil || b == end
 }

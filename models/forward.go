@@ -52,10 +52,7 @@ func (s *savedSet) value(l *Layer, v Value) {
 
 // forward returns the routine that computes the layer's output.
 func (l *Layer) forward(p purpose, saved savedSet) *routine {
-	values := map[Value]*buffer{
-		GraphInput:  fixed(Ref{Input, 0, l.Input().Bytes()}, true, true),
-		GraphLabels: fixed(Ref{Labels, 0, l.labels.Bytes()}, true, true),
-	}
+	values := l.given()
 	r := &routine{}
 	for i := range l.Nodes {
 		n, v := &l.Nodes[i], Value(i+1)
@@ -78,6 +75,15 @@ func (l *Layer) forward(p purpose, saved savedSet) *routine {
 		r.add(s)
 	}
 	return r
+}
+
+// given returns the values that a layer's programs find: its inputs and the labels.
+func (l *Layer) given() map[Value]*buffer {
+	values := map[Value]*buffer{GraphLabels: fixed(Ref{Block: Labels, Bytes: l.labels.Bytes()}, true, true)}
+	for k, v := range l.inputValues() {
+		values[v] = fixed(Ref{Block: Input, Bytes: l.Desc(v).Bytes(), Branch: k}, true, true)
+	}
+	return values
 }
 
 // instruction starts a call of a node, its parameters bound.

@@ -12,9 +12,28 @@ type Value int
 const (
 	// GraphLabels are the labels of the batch; only the loss reads them.
 	GraphLabels Value = -1
-	// GraphInput is the layer's input.
+	// GraphInput is the layer's input; in a layer that joins branches, the end of branch 0. See InputOf.
 	GraphInput Value = 0
 )
+
+// InputOf returns the value that is the end of a branch, in the layer that joins the branches.
+func InputOf(branch int) Value {
+	if branch == 0 {
+		return GraphInput
+	}
+	return GraphLabels - Value(branch)
+}
+
+// branch returns whose end a value is; -1 when it is no input of the layer.
+func (v Value) branch() int {
+	switch {
+	case v == GraphInput:
+		return 0
+	case v < GraphLabels:
+		return int(GraphLabels - v)
+	}
+	return -1
+}
 
 // Node is one named op of a layer.
 type Node struct {
@@ -29,11 +48,17 @@ type Node struct {
 //
 // Invariants: nodes are in topological order, every node's output but the last one's is read by a later node, and
 // the last one's is the layer's output.
+//
+// Two kinds of layer exist only in a model of branches: the one that joins them has an input for each, and a twin has
+// the parameters of another layer.
 type Layer struct {
 	Name  string
 	Nodes []Node
+	// Twin is the layer whose parameters this one shares; 0: it has its own.
+	Twin int
 
 	descs      []kernels.Desc // by value
+	joined     []kernels.Desc // the inputs from the ends of branches 1 and up
 	labels     kernels.Desc
 	paramBytes int64
 	gradBytes  int64
@@ -41,8 +66,11 @@ type Layer struct {
 
 // Desc returns the description of a value.
 func (l *Layer) Desc(v Value) kernels.Desc {
-	if v == GraphLabels {
+	switch {
+	case v == GraphLabels:
 		return l.labels
+	case v < GraphLabels:
+		return l.joined[v.branch()-1]
 	}
 	return l.descs[v]
 }
@@ -50,12 +78,25 @@ func (l *Layer) Desc(v Value) kernels.Desc {
 // Input returns the description of the layer's input.
 func (l *Layer) Input() kernels.Desc { return l.descs[GraphInput] }
 
+// inputValues returns the values that are the layer's inputs.
+func (l *Layer) inputValues() []Value {
+	all := make([]Value, 1+len(l.joined))
+	for k := range all {
+		all[k] = InputOf(k)
+	}
+	return all
+}
+
 // Output returns the value that is the layer's output.
 func (l *Layer) Output() Value { return Value(len(l.Nodes)) }
 
-// Params returns the layer's parameters and buffers in the order in which they lie in its Params block.
+// Params returns the layer's parameters and buffers in the order in which they lie in its Params block; a twin has none
+// of its own.
 func (l *Layer) Params() []Parameter {
 	var ps []Parameter
+	if l.Twin > 0 {
+		return nil
+	}
 	for i := range l.Nodes {
 		ps = append(ps, l.Nodes[i].Params...)
 	}
@@ -76,16 +117,14 @@ func (l *Layer) check(v Value) error {
 	if v != l.Output() || v == GraphInput {
 		return fmt.Errorf("%w: its output is not the output of its last op", ErrGraph)
 	}
-	read := make([]bool, len(l.descs))
+	read := map[Value]bool{}
 	for i := range l.Nodes {
 		for _, in := range l.Nodes[i].In {
-			if in != GraphLabels {
-				read[in] = true
-			}
+			read[in] = true
 		}
 	}
 	for i := range l.Nodes[:len(l.Nodes)-1] {
-		if !read[i+1] {
+		if !read[Value(i+1)] {
 			return fmt.Errorf("%w: nothing reads the output of op %q", ErrGraph, l.Nodes[i].Name)
 		}
 	}

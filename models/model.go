@@ -27,6 +27,9 @@ type Model struct {
 	// InputGradient makes the backward of layer 1 compute δ_0. Otherwise GradInput of layer 1 exists and is never
 	// filled: training does not need it.
 	InputGradient bool
+	// Branches are the layers of each branch of a model whose branches meet, nil for a chain. Layers lists the branches one
+	// after the other, then those behind them. Every branch has an input of its own, all like Input.
+	Branches []int
 }
 
 // Parameter is a trained parameter or a buffer (running statistics) of a model.
@@ -47,6 +50,9 @@ func (m *Model) DType() kernels.DType {
 	l := m.Layers[0]
 	return l.Desc(l.Output()).DType
 }
+
+// Wiring says what each layer reads.
+func (m *Model) Wiring() chain.Wiring { return chain.NewWiring(m.Branches, len(m.Layers)) }
 
 // Params returns all parameters and buffers in the order of the layers.
 func (m *Model) Params() []Parameter {
@@ -70,9 +76,9 @@ func (m *Model) ParamCount() int64 {
 
 // Compile returns the programs of every layer, the loss included, for one kernel library.
 func (m *Model) Compile(lib kernels.Library) ([]*Programs, error) {
-	all := make([]*Programs, len(m.Layers))
+	all, wiring := make([]*Programs, len(m.Layers)), m.Wiring()
 	for i, l := range m.Layers {
-		p, err := l.compile(lib, i > 0 || m.InputGradient)
+		p, err := l.compile(lib, m.InputGradient || !wiring.Begins(i+1))
 		if err != nil {
 			return nil, fmt.Errorf("%s: layer %d (%s): %w", m.Name, i+1, l.Name, err)
 		}
@@ -85,10 +91,14 @@ func (m *Model) Compile(lib kernels.Library) ([]*Programs, error) {
 func (m *Model) Footprints(programs []*Programs) *chain.Chain {
 	c := &chain.Chain{
 		Name: m.Name, InputBytes: m.Input.Storage(), DType: m.DType().String(), Batch: m.Input.Shape[0],
-		Layers: make([]chain.Layer, len(programs)),
+		Branches: m.Branches,
+		Layers:   make([]chain.Layer, len(programs)),
 	}
 	for i, p := range programs {
-		forget := p.Forget.Scratch
+		forget, weights := p.Forget.Scratch, p.ParamBytes
+		if m.Layers[i].Twin > 0 {
+			weights = 0
+		}
 		c.Layers[i] = chain.Layer{
 			Name:                  m.Layers[i].Name,
 			OutputBytes:           p.OutputBytes,
@@ -97,7 +107,7 @@ func (m *Model) Footprints(programs []*Programs) *chain.Chain {
 			ForwardOverheadBytes:  p.Save.Scratch,
 			DiscardOverheadBytes:  &forget,
 			BackwardOverheadBytes: p.Back.Scratch,
-			WeightBytes:           p.ParamBytes,
+			WeightBytes:           weights,
 		}
 	}
 	return c

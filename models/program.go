@@ -33,6 +33,7 @@ type Ref struct {
 	Block  Block
 	Offset int64
 	Bytes  int64
+	Branch int // of Input and GradInput, in a layer that joins branches: whose end it is
 }
 
 // Step is one kernel call of a program with its operands placed.

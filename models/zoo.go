@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"plimsoll/kernels"
@@ -46,10 +47,22 @@ func Zoo() []Known {
 	}
 }
 
-// New builds a model of the zoo.
+// Pairs returns the known models of pairs of images: two branches, which meet in one loss.
+func Pairs() []Known {
+	return []Known{
+		{"siamese", "two branches of nine convolutions with the same weights (Han et al. 2015, figure 1b)", siamese(3, 3, 3)},
+	}
+}
+
+// OfPairs reports whether a sample of a known model is a pair of images.
+func OfPairs(name string) bool {
+	return slices.ContainsFunc(Pairs(), func(k Known) bool { return k.Name == name })
+}
+
+// New builds a model of the zoo, or of pairs.
 func New(name string, c Config) (*Model, error) {
 	var names []string
-	for _, k := range Zoo() {
+	for _, k := range append(Zoo(), Pairs()...) {
 		if k.Name == name {
 			if err := c.complete(); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)

@@ -13,6 +13,7 @@ import (
 
 	"plimsoll/planner/auto"
 	"plimsoll/planner/milp"
+	"plimsoll/planner/multichain"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
@@ -23,7 +24,8 @@ import (
 // ErrUnknownStrategy means that no strategy has the name that was asked for; the message lists those that exist.
 var ErrUnknownStrategy = errors.New("unknown strategy")
 
-// Strategies returns all strategies, in the order in which they are shown. Those of offload and pofo need a link: see For.
+// Strategies returns all strategies of chains, in the order in which they are shown. Those of offload and pofo need a link:
+// see For. Those of multichain, which plan branches that meet, are not among them.
 func Strategies() []strategy.Strategy {
 	return slices.Concat(remat.Strategies(), offload.Strategies(), pofo.Strategies(), []strategy.Strategy{auto.Strategy()})
 }
@@ -33,7 +35,8 @@ func For(link schedule.Link) []strategy.Strategy { return append(auto.Members(li
 
 // NeedsLink reports whether a strategy refuses problems without a link.
 func NeedsLink(name string) bool {
-	return !slices.ContainsFunc(For(schedule.Link{}), func(s strategy.Strategy) bool { return s.Name == name })
+	joins := slices.ContainsFunc(multichain.Strategies(), func(s strategy.Strategy) bool { return s.Name == name })
+	return !joins && !slices.ContainsFunc(For(schedule.Link{}), func(s strategy.Strategy) bool { return s.Name == name })
 }
 
 // Names returns the names of all strategies.
@@ -48,7 +51,7 @@ func Names() []string {
 
 // Lookup returns the strategy of that name. Errors: ErrUnknownStrategy, milp.ErrNoSolver.
 func Lookup(name string) (strategy.Strategy, error) {
-	for _, s := range Strategies() {
+	for _, s := range slices.Concat(Strategies(), multichain.Strategies()) {
 		if s.Name == name {
 			return s, nil
 		}
@@ -60,8 +63,11 @@ func Lookup(name string) (strategy.Strategy, error) {
 }
 
 // Solve runs a strategy and simulates what it returns, so that no plan leaves the planner unchecked.
-// Errors: those of the strategy, *strategy.InfeasibleError among them.
+// Errors: multichain.ErrStrategy, those of the strategy, *strategy.InfeasibleError among them.
 func Solve(ctx context.Context, s strategy.Strategy, p strategy.Problem) (*schedule.Plan, error) {
+	if err := multichain.Accepts(p.Chain, s.Name); err != nil {
+		return nil, err
+	}
 	seq, err := s.Solve(ctx, p)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ const (
 	classKey
 	sampleKey
 	splitKey
+	pairKey
 )
 
 // mix is the finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014):

@@ -22,6 +22,9 @@ type Chain struct {
 	Device     string
 	DType      string
 	Batch      int
+	// Branches are the layers of each branch of a model whose branches meet in one loss, nil for a chain. Layers lists the
+	// branches one after the other, then the layers behind them; every branch has an input of InputBytes. See Wiring.
+	Branches []int
 	// Extra keeps the fields of the file that this package does not know, so that nothing is lost on rewriting.
 	Extra map[string]json.RawMessage
 }

@@ -58,7 +58,11 @@ func (c *Chain) list() fields.List {
 	out = fields.Unless(out, "", "dtype", c.DType)
 	out = fields.Unless(out, 0, "batch", c.Batch)
 	out = fields.Unless(out, 0, "bandwidth_bytes_per_s", c.Bandwidth)
-	out = append(out, fields.Field{Name: "input_bytes", Value: c.InputBytes}, fields.Field{Name: "layers", Value: c.Layers})
+	out = append(out, fields.Field{Name: "input_bytes", Value: c.InputBytes})
+	if len(c.Branches) > 0 {
+		out = append(out, fields.Field{Name: "branches", Value: c.Branches})
+	}
+	out = append(out, fields.Field{Name: "layers", Value: c.Layers})
 	return out.With(c.Extra)
 }
 
@@ -110,6 +114,7 @@ func parse(data []byte) (*Chain, error) {
 		Device:     o.String("device", ""),
 		DType:      o.String("dtype", ""),
 		Batch:      int(o.Int("batch", 0)),
+		Branches:   takeBranches(o),
 	}
 	layers := o.Array("layers")
 	if err := o.Err(); err != nil {

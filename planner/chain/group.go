@@ -24,6 +24,9 @@ func Group(c *Chain, lasts []int) (*Chain, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	if len(c.Branches) > 0 {
+		return nil, fmt.Errorf("%w %v: layers of a model with branches", ErrGroups, lasts)
+	}
 	if n := c.Len(); len(lasts) == 0 || lasts[len(lasts)-1] != n {
 		return nil, fmt.Errorf("%w %v: the last one must end with layer %d, the loss", ErrGroups, lasts, n)
 	}

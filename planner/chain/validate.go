@@ -36,7 +36,7 @@ func (c *Chain) validate() error {
 			return c.inLayer(i, sum.err)
 		}
 	}
-	return nil
+	return c.checkBranches()
 }
 
 // totals adds up a chain; the first bad field stays as err.

@@ -1,9 +1,8 @@
 // Package multichain plans the training of joins: several chains of layers that meet in one loss, as siamese networks
-// and cross-modal embeddings do. All layers have the same cost and all activations take one slot of memory.
+// and cross-modal embeddings do. In a Join all layers have the same cost and all activations take one slot of memory.
 //
 // Source: A. Shilova's thesis, chapter 1: Multi-b (problem 4, Theorem 3) and its special cases Multi-δ (every input
-// gradient is kept: problem 2) and Multi-∅ (none is: problem 3). It knows no sizes in bytes: see planner/remat for chains
-// with measured costs.
+// gradient is kept: problem 2) and Multi-∅ (none is: problem 3). Strategies carries them over to layers with costs of their own.
 package multichain
 
 import (
@@ -11,6 +10,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"plimsoll/planner/chain"
 )
 
 // Join is K chains that meet in a loss.
@@ -48,7 +49,7 @@ func (e *InfeasibleError) Error() string {
 }
 
 const (
-	mostBranches = 8
+	mostBranches = chain.MostBranches
 	mostStates   = 1 << 24 // of the table: about a gigabyte
 )
 

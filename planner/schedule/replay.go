@@ -61,6 +61,9 @@ type replay struct {
 }
 
 func (r *replay) judge(c *chain.Chain, seq Sequence) error {
+	if len(c.Branches) > 0 {
+		return r.judgeJoin(c, seq)
+	}
 	r.reset(c, len(seq))
 	for p, op := range seq {
 		if reason := r.op(p, op); reason != "" {

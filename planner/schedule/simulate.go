@@ -93,8 +93,8 @@ func (s *Simulator) Run(seq Sequence, limits Limits) (*Result, error) {
 	if s.compute < len(seq) && !(limits.Link.Bandwidth > 0) {
 		return nil, ErrNoLink
 	}
-	if s.c.InputBytes > limits.Memory {
-		return nil, &MemoryError{Index: none, Needed: s.c.InputBytes, Limit: limits.Memory}
+	if bytes := s.c.AllInputBytes(); bytes > limits.Memory {
+		return nil, &MemoryError{Index: none, Needed: bytes, Limit: limits.Memory}
 	}
 	s.begin(seq, limits)
 	for running := true; running; running = s.advance() {
@@ -112,7 +112,7 @@ func (s *Simulator) begin(seq Sequence, limits Limits) {
 	s.seq, s.limits = seq, limits
 	// Far above any memory; keeps sums of bytes from overflowing when nothing waits for memory.
 	s.limits.Memory = min(limits.Memory, 1<<62)
-	s.now, s.busy, s.ended, s.used = 0, 0, 0, s.c.InputBytes
+	s.now, s.busy, s.ended, s.used = 0, 0, 0, s.c.AllInputBytes()
 	r := &s.result
 	*r = Result{Peak: s.used, PeakOp: none, Start: resize(r.Start, len(seq)), End: resize(r.End, len(seq)), Order: r.Order[:0], Curve: r.Curve[:0]}
 	r.Curve = append(r.Curve, Point{0, s.used})

@@ -47,7 +47,7 @@ func Waits(c *chain.Chain, seq Sequence, limits Limits, spans []Span) ([]Wait, e
 	if len(spans) != len(seq) {
 		return nil, fmt.Errorf("%d spans for %d ops", len(spans), len(seq))
 	}
-	w := waitFinder{replay: &r, spans: spans, limit: limits.Memory, used: c.InputBytes}
+	w := waitFinder{replay: &r, spans: spans, limit: limits.Memory, used: c.AllInputBytes()}
 	w.list(seq)
 	all := make([]Wait, len(seq))
 	last := time.Duration(0)
