@@ -2,7 +2,9 @@ package executor
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"slices"
 
 	"plimsoll/runtime"
 )
@@ -21,6 +23,7 @@ const window = 1 << 20
 // watched like the arena.
 type auditor struct {
 	*bound
+	inputs      int // the first items of the arena
 	arena, host ground
 	owned       []int64 // by position: bytes that were owned when the op started
 	peak        int64   // the most of them
@@ -40,7 +43,7 @@ type ground struct {
 	extent int64 // the end of the highest byte that was ever written
 }
 
-func newAuditor(b *bound, dev runtime.Device, arena int64, copies runtime.Span) (*auditor, error) {
+func newAuditor(b *bound, inputs int, dev runtime.Device, arena int64, copies runtime.Span) (*auditor, error) {
 	mem, ok := dev.(runtime.Inspector)
 	if !ok {
 		return nil, ErrNotInspectable
@@ -48,7 +51,7 @@ func newAuditor(b *bound, dev runtime.Device, arena int64, copies runtime.Span) 
 	n := len(b.tape.seq)
 	blocks := runtime.Span{Offset: b.base, Bytes: arena - b.base}
 	return &auditor{
-		bound: b, arena: newGround("arena", mem, blocks, b.tape.items, n), host: newGround("host memory", mem, copies, b.tape.host, n),
+		bound: b, inputs: inputs, arena: newGround("arena", mem, blocks, b.tape.items, n), host: newGround("host memory", mem, copies, b.tape.host, n),
 		owned: make([]int64, n),
 	}, nil
 }
@@ -88,15 +91,20 @@ func (g *ground) touched(offset, bytes int64) (int64, error) {
 	return 0, nil
 }
 
-// begin prepares for a step; the input block has its content already.
+// begin prepares for a step; the input blocks have their content already.
 func (a *auditor) begin() {
 	a.peak, a.err = a.base, nil
-	in := a.tape.items[0]
 	for _, g := range []*ground{&a.arena, &a.host} {
 		g.live, g.extent = 0, 0
 	}
-	a.fail(a.arena.fill(0, in.offset))
-	a.fail(a.arena.fill(in.offset+in.bytes, a.arena.memory.Bytes-in.offset-in.bytes))
+	inputs := slices.Clone(a.tape.items[:a.inputs])
+	slices.SortFunc(inputs, func(a, b item) int { return cmp.Compare(a.offset, b.offset) })
+	end := int64(0)
+	for _, in := range inputs {
+		a.fail(a.arena.fill(end, in.offset-end))
+		end = in.offset + in.bytes
+	}
+	a.fail(a.arena.fill(end, a.arena.memory.Bytes-end))
 	a.fail(a.host.fill(0, a.host.memory.Bytes))
 }
 
@@ -113,7 +121,7 @@ func (a *auditor) before(m int) {
 		for _, k := range g.born[m] {
 			it := &g.items[k]
 			g.live += it.bytes
-			if g != &a.arena || k != 0 {
+			if g != &a.arena || k >= a.inputs {
 				a.check(g, m, it.offset, it.bytes)
 			}
 		}

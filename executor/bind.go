@@ -21,6 +21,7 @@ type bound struct {
 	launches []runtime.Launch
 	uses     []use // what each launch reads and writes, for the order check
 	start    []int
+	visits   *visits // of the weights, where they are offloaded
 }
 
 // use is what one launch touches.
@@ -103,6 +104,7 @@ func (w *Workload) Extent(seq schedule.Sequence) (int64, error) {
 
 // prepare prepares every launch of a laid out sequence.
 func (w *Workload) prepare(b *bound, lib kernels.Library, choose program) error {
+	b.visits = w.visits(b.tape.seq)
 	for i, op := range b.tape.seq {
 		b.start = append(b.start, len(b.launches))
 		if op.Kind.Transfer() {
@@ -157,17 +159,17 @@ func (w *Workload) resolve(b *bound, i, layer int, ref models.Ref) runtime.Span 
 	block := none
 	switch ref.Block {
 	case models.Input:
-		block = blocks.input
+		block = blocks.end(ref.Branch).input
 	case models.Output:
 		block = blocks.output
 	case models.GradOutput:
 		block = blocks.gradOutput
 	case models.GradInput:
-		block = blocks.gradInput
+		block = blocks.end(ref.Branch).gradInput
 	case models.Scratch:
 		block = blocks.scratch
 	case models.Params:
-		return part(st.params, ref.Offset, ref.Bytes)
+		return w.static.operand(layer, b.visits.slot[i], ref)
 	case models.Grads:
 		return part(st.grads, ref.Offset, ref.Bytes)
 	case models.Labels:

@@ -2,8 +2,10 @@ package executor
 
 import (
 	"fmt"
+	"slices"
 
 	"plimsoll/models"
+	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 )
 
@@ -14,9 +16,21 @@ const none = -1
 // host, a prefetch host to output; host is an item of the host slab.
 type opBlocks struct {
 	input, output, gradOutput, gradInput, scratch, host int
+	joined                                              []end // of branches 1 and up, where a layer joins branches
 }
 
-var noBlocks = opBlocks{none, none, none, none, none, none}
+// end is the end of a branch, as the layer that joins them works on it.
+type end struct{ input, gradInput int }
+
+var noBlocks = opBlocks{none, none, none, none, none, none, nil}
+
+// end returns the blocks of input number branch.
+func (o *opBlocks) end(branch int) end {
+	if branch == 0 {
+		return end{o.input, o.gradInput}
+	}
+	return o.joined[branch-1]
+}
 
 // arena returns the op's blocks in the arena.
 func (o *opBlocks) arena() [5]int {
@@ -28,7 +42,7 @@ type tape struct {
 	*timeline
 	seq   schedule.Sequence
 	ops   []opBlocks
-	items []item // of the arena; the first is a_0
+	items []item // of the arena; the first are the inputs, a_0
 	host  []item // copies in the host slab
 	first []bool // whether an op is the first forward of its layer
 }
@@ -47,29 +61,32 @@ var nowhere = stored{block: none}
 // section 4).
 type recorder struct {
 	*tape
+	chain.Wiring
 	layers  []*models.Programs
-	act     []stored // on the device, by activation index 0..n
+	act     []stored // on the device, by activation
 	leaving []stored // offloaded since the last compute op, which still may be read
 	away    []stored // on the host
-	grad    int      // block of the gradient in memory; none for the empty δ_{L+1}
+	grad    []int    // block of the gradient of an activation; none for the empty δ_{L+1}
 	seen    []bool
 	now     int // position of the op
 }
 
 // record lays the life of every block of seq onto a tape. input is the size of a_0. The sequence must keep the
 // rules (schedule.Verify). Error: *UnusedPrefetchError.
-func record(layers []*models.Programs, input int64, seq schedule.Sequence, t *timeline) (*tape, error) {
-	n := len(layers)
+func record(wiring chain.Wiring, layers []*models.Programs, input int64, seq schedule.Sequence, t *timeline) (*tape, error) {
+	n := wiring.Activations()
 	r := &recorder{
 		tape:   &tape{timeline: t, seq: seq, ops: make([]opBlocks, len(seq)), first: make([]bool, len(seq))},
-		layers: layers, grad: none, seen: make([]bool, n+1),
-		act: make([]stored, n+1), leaving: make([]stored, n+1), away: make([]stored, n+1),
+		Wiring: wiring, layers: layers, grad: slices.Repeat([]int{none}, n), seen: make([]bool, len(layers)+1),
+		act: make([]stored, n), leaving: make([]stored, n), away: make([]stored, n),
 	}
 	for i := range r.act {
 		r.act[i], r.leaving[i], r.away[i] = nowhere, nowhere, nowhere
 	}
-	r.items = []item{{bytes: input, last: len(seq) - 1}}
-	r.act[0].block = 0
+	for k := range wiring.Inputs() {
+		r.items = append(r.items, item{bytes: input, last: len(seq) - 1})
+		r.act[wiring.Input(k)].block = k
+	}
 	for p, op := range seq {
 		r.now = p
 		if err := r.apply(op); err != nil {
@@ -94,20 +111,25 @@ func (r *recorder) apply(op schedule.Op) error {
 }
 
 func (r *recorder) compute(op schedule.Op, blocks *opBlocks) (err error) {
-	l, p := op.Layer, r.layers[op.Layer-1]
-	blocks.input = r.read(l - 1)
+	l, p, inputs := op.Layer, r.layers[op.Layer-1], r.Reads(op.Layer)
+	blocks.input = r.read(inputs[0])
+	for _, i := range inputs[1:] {
+		blocks.joined = append(blocks.joined, end{r.read(i), none})
+	}
 	scratch := p.Forget.Scratch
 	switch op.Kind {
 	case schedule.Backward:
 		scratch = p.Back.Scratch
-		r.backward(l, blocks)
+		r.backward(l, inputs, blocks)
 	case schedule.ForwardAll:
 		scratch = p.Save.Scratch
 		blocks.output, err = r.store(l, p.SavedBytes, true)
 	default:
 		blocks.output, err = r.store(l, p.OutputBytes, false)
 		if op.Kind == schedule.ForwardDiscard {
-			r.drop(l - 1)
+			for _, i := range inputs {
+				r.drop(i)
+			}
 		}
 	}
 	if op.Kind != schedule.Backward {
@@ -155,23 +177,32 @@ func (r *recorder) read(i int) int {
 	return block
 }
 
-func (r *recorder) backward(l int, blocks *opBlocks) {
-	blocks.output, blocks.gradOutput = r.read(l), r.grad
-	blocks.gradInput = r.open(r.gradient(l - 1))
-	r.close(r.grad)
-	r.grad = blocks.gradInput
+func (r *recorder) backward(l int, inputs []int, blocks *opBlocks) {
+	blocks.output, blocks.gradOutput = r.read(l), r.grad[l]
+	blocks.gradInput = r.openGradient(inputs[0])
+	for k, i := range inputs[1:] {
+		blocks.joined[k].gradInput = r.openGradient(i)
+	}
+	r.close(r.grad[l])
 	r.drop(l)
-	if !r.act[l-1].saved {
-		r.drop(l - 1)
+	for _, i := range inputs {
+		if !r.act[i].saved {
+			r.drop(i)
+		}
 	}
 }
 
-// gradient returns the bytes of δ_i.
-func (r *recorder) gradient(i int) int64 {
-	if i == 0 {
-		return r.items[0].bytes
+// openGradient begins the life of δ_i. That of a branch's input goes when its op has ended: nothing reads it.
+func (r *recorder) openGradient(i int) int {
+	if !r.IsInput(i) {
+		r.grad[i] = r.open(r.layers[i-1].GradientBytes)
+		return r.grad[i]
 	}
-	return r.layers[i-1].GradientBytes
+	block := r.open(r.items[0].bytes)
+	if r.Joins() {
+		r.close(block)
+	}
+	return block
 }
 
 // store opens the block that a forward of layer l writes. What is stored already stays, except that ā_l takes the

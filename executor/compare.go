@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"plimsoll/kernels"
+	"plimsoll/models"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
 )
@@ -56,9 +57,11 @@ func (o *observer) after(i int) error {
 		if err := see("output", part(o.step.span(blocks.output), 0, layer.Desc(layer.Output()).Bytes())); err != nil {
 			return err
 		}
-	} else if op.Layer > 1 || o.Model.InputGradient {
-		if err := see("gradient of the input", part(o.step.span(blocks.gradInput), 0, layer.Input().Bytes())); err != nil {
-			return err
+	} else if o.Model.InputGradient || !o.Model.Wiring().Begins(op.Layer) {
+		for k := range 1 + len(blocks.joined) {
+			if err := see("gradient of the input", part(o.step.span(blocks.end(k).gradInput), 0, layer.Desc(models.InputOf(k)).Bytes())); err != nil {
+				return err
+			}
 		}
 	}
 	return o.parameters(op, see)
@@ -73,7 +76,7 @@ func (o *observer) parameters(op schedule.Op, see func(string, runtime.Span) err
 		case backward && q.Trained:
 			err = see(fmt.Sprintf("gradient of %s", q.Name), part(st.grads, q.Grad.Offset, q.Desc.Bytes()))
 		case !backward && !q.Trained:
-			err = see(fmt.Sprintf("statistic %s", q.Name), part(st.params, q.Value.Offset, q.Desc.Bytes()))
+			err = see(fmt.Sprintf("statistic %s", q.Name), o.static.value(op.Layer, q))
 		}
 		if err != nil {
 			return err

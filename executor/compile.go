@@ -35,11 +35,11 @@ func Compile(m *models.Model, lib kernels.Library, opt kernels.Update) (*Workloa
 	if err != nil {
 		return nil, err
 	}
-	return &Workload{Model: m, Optimizer: opt, Layers: layers, static: placeStatic(m, layers, opt)}, nil
+	return &Workload{Model: m, Optimizer: opt, Layers: layers, static: placeStatic(m, layers, opt, OffloadNothing)}, nil
 }
 
 // StaticBytes returns what lies in the arena throughout: weights and buffers, their gradients, the optimizer's
-// state, and the batch's labels, scalars and result.
+// state, or the windows through which pass what Offload keeps in host memory, and the batch's labels, scalars and result.
 func (w *Workload) StaticBytes() int64 { return w.static.bytes }
 
 // InputBytes returns the size of a_0 in the arena.
@@ -80,5 +80,5 @@ func (w *Workload) record(seq schedule.Sequence, sim Sim, limit int64) (*tape, e
 	if err != nil {
 		return nil, err
 	}
-	return record(w.Layers, w.InputBytes(), seq, t)
+	return record(w.Model.Wiring(), w.Layers, w.InputBytes(), seq, t)
 }

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -31,12 +33,23 @@ const (
 	gpuRate   = 1e-3 // so small that what rounding changes in the weights stays below what is compared
 )
 
+// TestMain makes the emulated driver delay its work and fill new memory with NaNs, unless the environment says otherwise. Its
+// settings are read once.
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{"CHAOS": "1", "POISON": "1"} {
+		if name = "PLIMSOLL_EMULATOR_" + name; os.Getenv(name) == "" {
+			_ = os.Setenv(name, value)
+		}
+	}
+	os.Exit(m.Run())
+}
+
 // A GPU trains as the CPU does: the losses of both are equal to 1e-4. Every plan trains as store-all does on that GPU: the
 // same bits in every weight, gradient, buffer and optimizer state, with the predicted peak, whether a step is one graph
 // or many calls. Images are so large that every BatchNorm has values enough to be well-conditioned.
 func TestGPUTrainsAsTheCPU(t *testing.T) {
 	needGPU(t)
-	plans := 0
+	plans, moved := 0, 0
 	for _, c := range []struct {
 		name   string
 		config models.Config
@@ -45,9 +58,13 @@ func TestGPUTrainsAsTheCPU(t *testing.T) {
 		{"resnet18", models.Config{Batch: 2, Image: 64, Classes: 5}, map[string]executor.Options{
 			"rotor": {}, "rotor without graphs": {NoGraph: true}, "rotor audited": {Audit: true}, "offload-greedy": {},
 		}},
+		{"resnet20", models.Config{Batch: 2, Image: 16, Classes: 5}, map[string]executor.Options{
+			"offload-dynprog": {}, "pofo": {}, "autocapper": {}, "auto": {}, "auto without graphs": {NoGraph: true},
+		}},
+		{"siamese", models.Config{Batch: 8, Image: 16, Classes: 2}, map[string]executor.Options{"multi-empty": {}}},
 		{"densenet121", models.Config{Batch: 2, Image: 64, Classes: 5}, map[string]executor.Options{"rotor": {}}},
 	} {
-		if testing.Short() && c.name != "resnet18" {
+		if testing.Short() && c.name == "densenet121" {
 			continue
 		}
 		m, err := models.New(c.name, c.config)
@@ -68,10 +85,40 @@ func TestGPUTrainsAsTheCPU(t *testing.T) {
 				t.Errorf("%s, %s: %s differs from store-all's", c.name, name, at)
 			}
 			plans++
+			if now.moved {
+				moved++
+			}
 		}
 	}
-	if plans < 4 {
-		t.Errorf("only %d plans ran", plans)
+	t.Logf("%d plans ran, %d with transfers", plans, moved)
+	if plans < 10 || moved < 6 {
+		t.Errorf("only %d plans ran, %d with transfers", plans, moved)
+	}
+}
+
+// State in host memory passes through the arena of a GPU too, in a graph and call by call: the same bits, at a lower peak.
+func TestGPUTrainsWithOffloadedState(t *testing.T) {
+	needGPU(t)
+	m, err := models.New("tiny", models.Config{Batch: 2, Image: 16, Classes: 5})
+	must(t, err)
+	want := trained(t, m, "cuda:0", nil, executor.Options{})
+	runs := 0
+	for _, mode := range []executor.Offloading{executor.OffloadOptimizer, executor.OffloadWeights} {
+		for name, opt := range map[string]executor.Options{"rotor": {}, "rotor timed": {Timed: true, NoGraph: true}, "rotor audited": {Audit: true}} {
+			got := trainedWith(t, m, "cuda:0", planned(t, name), opt, mode)
+			for tensor, bits := range got.state {
+				if !bytes.Equal(want.state[tensor], bits) {
+					t.Errorf("%v, %s: %s differs", mode, name, tensor)
+				}
+			}
+			if got.peak != got.predicted || got.peak >= want.peak || len(got.state) < len(want.state)/2 {
+				t.Errorf("%v, %s: peak %d, predicted %d, of store-all %d; %d tensors of %d", mode, name, got.peak, got.predicted, want.peak, len(got.state), len(want.state))
+			}
+			runs++
+		}
+	}
+	if runs != 6 {
+		t.Errorf("%d runs", runs)
 	}
 }
 
@@ -94,6 +141,7 @@ type outcome struct {
 	losses          []float64
 	state           map[string][]byte
 	peak, predicted int64
+	moved           bool // it has transfers
 }
 
 // plan makes a sequence for a compiled model, with what it was simulated with.
@@ -136,6 +184,12 @@ func costed(c *chain.Chain) *chain.Chain {
 // trained trains a few steps on a fresh device; a nil plan is store-all.
 func trained(t *testing.T, m *models.Model, spec string, p plan, opt executor.Options) outcome {
 	t.Helper()
+	return trainedWith(t, m, spec, p, opt, executor.OffloadNothing)
+}
+
+// trainedWith is trained with state in host memory.
+func trainedWith(t *testing.T, m *models.Model, spec string, p plan, opt executor.Options, mode executor.Offloading) outcome {
+	t.Helper()
 	opened, err := devices.Devices(spec, devices.Options{Memory: gpuMemory, HostMemory: gpuMemory})
 	must(t, err)
 	dev := opened[0]
@@ -144,6 +198,8 @@ func trained(t *testing.T, m *models.Model, spec string, p plan, opt executor.Op
 	must(t, err)
 	w, err := executor.Compile(m, lib, kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4})
 	must(t, err)
+	w, err = w.Offload(mode)
+	must(t, err)
 	seq := w.StoreAll()
 	if p != nil {
 		seq, opt.Sim = p(w)
@@ -151,7 +207,7 @@ func trained(t *testing.T, m *models.Model, spec string, p plan, opt executor.Op
 	opt.Seed, opt.Limit = 3, gpuMemory/2
 	e, err := executor.New(w, executor.Target{Device: dev, Library: lib}, seq, opt)
 	must(t, err)
-	o := outcome{state: map[string][]byte{}}
+	o := outcome{state: map[string][]byte{}, moved: slices.ContainsFunc(seq, func(op schedule.Op) bool { return op.Kind.Transfer() })}
 	o.predicted, _ = e.Peak()
 	for step := range uint64(gpuSteps) {
 		batch(t, e, step)

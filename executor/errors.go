@@ -10,6 +10,10 @@ var (
 	ErrStopped = errors.New("an earlier step failed; the executor is stopped")
 	// ErrNotInspectable is returned when an audit is asked for on a device that is no runtime.Inspector.
 	ErrNotInspectable = errors.New("audit needs a device whose memory the program can look at, such as cpu")
+	// ErrNoState is returned when the state of an optimizer is to be offloaded that has none.
+	ErrNoState = errors.New("there is no optimizer state to offload")
+	// ErrAtOnce is returned when gradients are updated layer by layer and the step needs all of them together.
+	ErrAtOnce = errors.New("with offloaded weights a layer is updated as soon as its backward has ended")
 )
 
 // LayoutError says that the tensors of a step cannot be laid out within the limit, although their sum can.
@@ -29,11 +33,16 @@ type HostLimitError struct {
 	Limit  int64
 	Needed int64 // the smallest limit that would do
 	Copies int64 // of which for what the plan offloads; the rest holds the batch, results and a buffer
+	State  int64 // of which for optimizer state and weights that live there
 }
 
 func (e *HostLimitError) Error() string {
-	return fmt.Sprintf("a limit of %d bytes of host memory is too small: the smallest that works for this plan is %d bytes, %d of them for what it offloads",
-		e.Limit, e.Needed, e.Copies)
+	state := ""
+	if e.State > 0 {
+		state = fmt.Sprintf(" and %d for the state that --offload-state keeps there", e.State)
+	}
+	return fmt.Sprintf("a limit of %d bytes of host memory is too small: the smallest that works for this plan is %d bytes, %d of them for what it offloads%s",
+		e.Limit, e.Needed, e.Copies, state)
 }
 
 // LimitError says that not even the static memory fits.

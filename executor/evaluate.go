@@ -22,7 +22,7 @@ func (w *Workload) layoutForward(layers int, choose program, limit int64) (*boun
 		chosen[i] = &copied
 		seq[i] = schedule.Op{Kind: schedule.ForwardDiscard, Layer: i + 1}
 	}
-	t, err := record(chosen, w.InputBytes(), seq, inOrder(layers))
+	t, err := record(w.Model.Wiring(), chosen, w.InputBytes(), seq, inOrder(layers))
 	if err != nil {
 		return nil, err
 	}
@@ -46,10 +46,8 @@ func (e *Executor) Predict(logits []float32) error {
 	if err := e.feed(e.eval); err != nil {
 		return err
 	}
-	for _, launch := range e.eval.launches {
-		if err := e.compute.Launch(launch); err != nil {
-			return err
-		}
+	if err := e.put(e.evalScript.list); err != nil {
+		return err
 	}
 	last := len(e.eval.tape.seq) - 1
 	return e.activation(e.eval.span(e.eval.tape.ops[last].output), e.Model.DType(), logits)
@@ -57,9 +55,12 @@ func (e *Executor) Predict(logits []float32) error {
 
 // feed copies the images to where a forward reads its input.
 func (e *Executor) feed(b *bound) error {
-	input := b.span(0)
-	input.Bytes = e.host.images.Bytes
-	return e.compute.Copy(input, e.host.images)
+	for _, u := range e.images(b) {
+		if err := e.compute.Copy(u.dst, u.src); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // FirstNotFinite runs the training forward of the latest batch once more, with the weights as they are now and without
@@ -88,6 +89,9 @@ func (e *Executor) FirstNotFinite() (string, error) {
 
 // finiteOutput runs op i of a forward and looks at its output.
 func (e *Executor) finiteOutput(b *bound, i int) (bool, error) {
+	if err := e.bring(b, i); err != nil {
+		return false, err
+	}
 	for _, launch := range b.launches[b.start[i]:b.start[i+1]] {
 		if err := e.compute.Launch(launch); err != nil {
 			return false, err

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -19,6 +20,8 @@ type Options struct {
 	// Sim is what a sequence with transfers was simulated with; others need none.
 	Sim  Sim
 	Seed uint64 // of the weights and of dropout
+	// Initial keeps the initial weights for executors that start from the same ones; nil: each computes its own.
+	Initial *Initial
 	// MaxNorm clips the gradients to this norm, all of them together; 0: no clipping.
 	MaxNorm float32
 	// Timed records the time of every op (Result.Ops).
@@ -45,11 +48,14 @@ type Executor struct {
 
 	script  script
 	waits   [][]int // per op, the ops of other streams that it waits for
-	streams [streams]runtime.Stream
+	streams [allStreams]runtime.Stream
 	events  []runtime.Event
 	compute runtime.Stream // one of the streams
 	graph   runtime.Launch // a whole step, on a device that can keep it; nil otherwise
 
+	evalScript script // of an evaluation, behind the copies of its images
+
+	pass       passages // of offloaded state
 	updates    []runtime.Launch
 	updateUses []use
 	uploads    []upload
@@ -89,9 +95,12 @@ type Result struct {
 	Skipped bool
 	// Sequence is the time of the sequence, Update that of the optimizer's update, both on the device, in seconds.
 	Sequence, Update float64
-	Seconds          float64    // wall time of the whole step as the caller sees it
-	Ops              []float64  // when Timed: seconds of every op, without what it waited
-	Intervals        []Interval // when Timed: start and end of every op, transfers included
+	// UpdateKernels is the time of the update without what it waited for offloaded state; StateWait is for how long the
+	// step waited for such state. When Timed, in seconds.
+	UpdateKernels, StateWait float64
+	Seconds                  float64    // wall time of the whole step as the caller sees it
+	Ops                      []float64  // when Timed: seconds of every op, without what it waited
+	Intervals                []Interval // when Timed: start and end of every op, transfers included
 	// PeakBytes is the most memory that was owned while an op ran, static memory included; ExtentBytes the end of
 	// the highest byte that was written. Both are measured when Options.Audit is set, else the bound step's.
 	PeakBytes, ExtentBytes int64
@@ -102,7 +111,7 @@ type Result struct {
 
 // New binds a sequence to a device, which it reserves, and initializes the weights. Errors: *LimitError and
 // *LayoutError, *HostLimitError and those of schedule.Simulate when it does not fit, *schedule.RuleError when the
-// sequence breaks a rule, *UnusedPrefetchError, those of the device.
+// sequence breaks a rule, *UnusedPrefetchError, ErrAtOnce, those of the device.
 func New(w *Workload, on Target, seq schedule.Sequence, opt Options) (*Executor, error) {
 	return newExecutor(w, on, seq, opt, 0)
 }
@@ -110,6 +119,9 @@ func New(w *Workload, on Target, seq schedule.Sequence, opt Options) (*Executor,
 // newExecutor is New with so many bytes of host memory for a measurement of the link.
 func newExecutor(w *Workload, on Target, seq schedule.Sequence, opt Options, probe int64) (*Executor, error) {
 	e := &Executor{Workload: w, opt: opt, dev: on.Device, lib: on.Library}
+	if opt.MaxNorm > 0 && w.Offloading() == OffloadWeights {
+		return nil, fmt.Errorf("%w, and clipping to a norm of %v needs the gradients of all: leave it out, or offload the optimizer's state alone", ErrAtOnce, opt.MaxNorm)
+	}
 	var err error
 	if e.step, err = w.layout(seq, opt.Limit, opt.Sim); err != nil {
 		return nil, err
@@ -119,12 +131,12 @@ func newExecutor(w *Workload, on Target, seq schedule.Sequence, opt Options, pro
 	}
 	e.placeHost(probe)
 	if opt.HostLimit > 0 && e.host.bytes > opt.HostLimit {
-		return nil, &HostLimitError{Limit: opt.HostLimit, Needed: e.host.bytes, Copies: e.step.copies}
+		return nil, &HostLimitError{Limit: opt.HostLimit, Needed: e.host.bytes, Copies: e.step.copies, State: w.static.home.bytes}
 	}
 	if err := e.dev.Reserve(opt.Limit, e.host.bytes); err != nil {
 		return nil, err
 	}
-	for _, part := range []func() error{e.prepareAll, e.write, e.open, e.initialize, e.capture} {
+	for _, part := range []func() error{e.prepareAll, e.write, e.writeEval, e.open, e.initialize, e.capture} {
 		if err := part(); err != nil {
 			return nil, err
 		}
@@ -133,19 +145,34 @@ func newExecutor(w *Workload, on Target, seq schedule.Sequence, opt Options, pro
 }
 
 func (e *Executor) placeHost(probe int64) {
+	e.host = e.hostSlab(e.step.copies, probe)
+	e.step.slab = e.host.copies.Offset
+}
+
+// hostSlab lays out the page-locked memory: offloaded state first, where the static memory expects it.
+func (w *Workload) hostSlab(copies, probe int64) hostSlab {
+	h := hostSlab{bytes: w.static.home.bytes}
 	take := func(bytes int64) runtime.Span {
-		span := runtime.Span{Space: runtime.Host, Offset: e.host.bytes, Bytes: bytes}
-		e.host.bytes += kernels.Align(bytes)
+		span := runtime.Span{Space: runtime.Host, Offset: h.bytes, Bytes: bytes}
+		h.bytes += kernels.Align(bytes)
 		return span
 	}
-	e.host.images = take(e.Model.Input.Bytes())
-	e.host.labels = take(e.static.labels.Bytes)
-	e.host.scalars = take(kernels.ScalarsBytes)
-	e.host.result = take(e.static.result.Bytes)
-	e.host.chunk = take(chunkBytes)
-	e.host.copies = take(e.step.copies)
-	e.step.slab = e.host.copies.Offset
-	e.host.probe = take(probe)
+	h.images = take(w.Model.Input.Bytes() * int64(w.Model.Wiring().Inputs()))
+	h.labels = take(w.static.labels.Bytes)
+	h.scalars = take(kernels.ScalarsBytes)
+	h.result = take(w.static.result.Bytes)
+	h.chunk = take(chunkBytes)
+	h.copies = take(copies)
+	h.probe = take(probe)
+	return h
+}
+
+// CheckHost refuses a limit of host memory, 0 for none, that no plan of the workload can keep. Error: *HostLimitError.
+func (w *Workload) CheckHost(limit int64) error {
+	if least := w.hostSlab(0, 0).bytes; limit > 0 && least > limit {
+		return &HostLimitError{Limit: limit, Needed: least, State: w.static.home.bytes}
+	}
+	return nil
 }
 
 func (e *Executor) prepareAll() error {
@@ -155,11 +182,19 @@ func (e *Executor) prepareAll() error {
 	if err := e.prepare(e.eval, e.lib, evalProgram); err != nil {
 		return err
 	}
-	input := e.step.span(0)
-	input.Bytes = e.Model.Input.Bytes()
-	e.uploads = []upload{{input, e.host.images}, {e.static.labels, e.host.labels}, {e.static.scalars, e.host.scalars}}
+	e.uploads = append(e.images(e.step), upload{e.static.labels, e.host.labels}, upload{e.static.scalars, e.host.scalars})
 	e.findLoss()
 	return e.prepareUpdates()
+}
+
+// images returns the copies of a batch to where a sequence reads its inputs.
+func (e *Executor) images(b *bound) []upload {
+	all := make([]upload, e.Model.Wiring().Inputs())
+	for k := range all {
+		bytes := e.Model.Input.Bytes()
+		all[k] = upload{part(b.span(k), 0, bytes), part(e.host.images, int64(k)*bytes, bytes)}
+	}
+	return all
 }
 
 // findLoss finds the first op that computes the loss, and where it leaves it.
@@ -174,6 +209,12 @@ func (e *Executor) findLoss() {
 }
 
 func (e *Executor) prepareUpdates() error {
+	if e.Offloading() != OffloadNothing {
+		return e.preparePassages()
+	}
+	if err := e.sumTwins(); err != nil {
+		return err
+	}
 	if err := e.prepareGuard(); err != nil {
 		return err
 	}
@@ -197,9 +238,7 @@ func (e *Executor) prepareUpdates() error {
 			if err != nil {
 				return fmt.Errorf("update of %s: %w", q.Name, err)
 			}
-			e.update(launch, use{
-				name: "update of " + q.Name, reads: []runtime.Span{o.Grad, o.Scalars}, writes: append([]runtime.Span{o.Param}, o.States...),
-			})
+			e.update(launch, updateUse(q.Name, o))
 		}
 	}
 	return nil
@@ -227,7 +266,10 @@ func (e *Executor) update(l runtime.Launch, u use) {
 
 // open makes the streams and events.
 func (e *Executor) open() (err error) {
-	for i, name := range [streams]string{"compute", "host to device", "device to host"} {
+	for i, name := range [allStreams]string{"compute", "host to device", "device to host", "state to device", "state to host"} {
+		if i >= streams && e.Offloading() == OffloadNothing {
+			break
+		}
 		if e.streams[i], err = e.dev.NewStream(name); err != nil {
 			return err
 		}
@@ -244,7 +286,7 @@ func (e *Executor) open() (err error) {
 		e.result.Intervals = make([]Interval, len(e.step.tape.seq))
 	}
 	if e.opt.Audit {
-		if e.auditor, err = newAuditor(e.step, e.dev, e.opt.Limit, e.host.copies); err != nil {
+		if e.auditor, err = newAuditor(e.step, e.Model.Wiring().Inputs(), e.dev, e.opt.Limit, e.host.copies); err != nil {
 			return err
 		}
 	}
@@ -258,7 +300,8 @@ func (e *Executor) open() (err error) {
 // static memory, in bytes.
 func (e *Executor) Peak() (peak, extent int64) { return e.step.peak, e.step.extent }
 
-// Images returns the page-locked buffer that the next step reads its images from: float32, N,H,W,C.
+// Images returns the page-locked buffer that the next step reads its images from: float32, N,H,W,C, those of one branch
+// after those of the other.
 func (e *Executor) Images() ([]float32, error) {
 	b, err := e.dev.HostBytes(e.host.images)
 	if err != nil {
@@ -313,6 +356,9 @@ func (e *Executor) run(step uint64, lr float32) error {
 // wait blocks until the step has ended.
 func (e *Executor) wait() error {
 	for _, s := range e.streams {
+		if s == nil {
+			continue
+		}
 		if err := s.Synchronize(); err != nil {
 			return err
 		}
@@ -328,7 +374,7 @@ func (e *Executor) collect() (err error) {
 	}
 	r := &e.result
 	values := unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4)
-	r.Loss, r.Correct, r.Norm = float64(values[lossAt/4]), int(values[lossAt/4+1]), float64(values[normAt/4])
+	r.Loss, r.Correct, r.Norm = float64(values[lossAt/4]), int(values[lossAt/4+1]), e.norm(values)
 	r.Skipped = math.IsNaN(r.Norm) || math.IsInf(r.Norm, 0)
 	r.PeakBytes, r.ExtentBytes = e.step.peak, e.step.extent
 	r.HostBytes, r.CopiesBytes = e.host.bytes, e.step.copies
@@ -338,7 +384,7 @@ func (e *Executor) collect() (err error) {
 	if r.Update, err = e.seconds(eventUpdated, eventSwept); err != nil {
 		return err
 	}
-	if err := e.collectOps(); err != nil {
+	if err := errors.Join(e.collectState(), e.collectOps()); err != nil {
 		return err
 	}
 	if a := e.auditor; a != nil {

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"plimsoll/planner/chain"
+	"plimsoll/planner/multichain"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -18,6 +20,8 @@ const (
 	ExtentField = "extent_bytes"
 	// CopiesField is the host memory for what the plan offloads.
 	CopiesField = "host_copies_bytes"
+	// OffloadField says what of the static memory lives in host memory: "optimizer" or "weights"; absent when nothing does.
+	OffloadField = "offload_state"
 )
 
 // TooSmallError says that no plan of a strategy fits in an arena.
@@ -39,8 +43,12 @@ func (e *TooSmallError) Error() string {
 // Plan plans a training step of a measured chain for an arena of limit bytes, static memory included, such that the
 // layout fits as well: where fragmentation makes a sequence stick out, the strategy is asked again for so much less.
 // Transfers use the chain's link (LinkOf). The plan's Memory is what the arena leaves to the chain, or with transfers,
-// whose timing depends on it, what the strategy was asked for at last. Errors: *TooSmallError, those of the strategy.
+// whose timing depends on it, what the strategy was asked for at last. Errors: *TooSmallError,
+// multichain.ErrStrategy, those of the strategy.
 func Plan(ctx context.Context, w *Workload, c *chain.Chain, s strategy.Strategy, limit int64, opt strategy.Options) (*schedule.Plan, error) {
+	if err := multichain.Accepts(c, s.Name); err != nil {
+		return nil, err
+	}
 	p := drafter{w: w, c: c, s: s, limit: limit, opt: opt, link: LinkOf(c)}
 	memory := limit - w.StaticBytes()
 	for {
@@ -108,6 +116,9 @@ func (p *drafter) plan(seq schedule.Sequence, memory int64) (*schedule.Plan, int
 		ArenaField: p.limit, StaticField: p.w.StaticBytes(), ExtentField: at.Extent, CopiesField: at.Copies,
 	} {
 		plan.Extra[field] = fmt.Append(nil, bytes)
+	}
+	if mode := p.w.Offloading(); mode != OffloadNothing {
+		plan.Extra[OffloadField] = strconv.AppendQuote(nil, mode.String())
 	}
 	return plan, at.Extent, nil
 }

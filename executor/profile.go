@@ -155,8 +155,8 @@ func (w *Workload) NewSamples() *Samples {
 	return &Samples{w: w, whole: map[string][]float64{}, save: make([][]float64, n), forget: make([][]float64, n), back: make([][]float64, n)}
 }
 
-// Add adds the times of a timed step along seq. Sequences with transfers wait for them, so their times as a whole do not
-// count.
+// Add adds the times of a timed step along seq. Sequences with transfers wait for them, as all do for offloaded weights, so
+// their times as a whole do not count; nor does what the update waits for offloaded state.
 func (s *Samples) Add(seq schedule.Sequence, r *Result) {
 	for i, op := range seq {
 		if !op.Kind.Transfer() {
@@ -164,8 +164,8 @@ func (s *Samples) Add(seq schedule.Sequence, r *Result) {
 			*at = append(*at, r.Ops[i])
 		}
 	}
-	s.update = append(s.update, r.Update)
-	if transfers(seq) {
+	s.update = append(s.update, r.UpdateKernels)
+	if transfers(seq) || s.w.Offloading() == OffloadWeights {
 		return
 	}
 	text := seq.String()

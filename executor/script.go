@@ -34,6 +34,11 @@ type script struct {
 	events int
 	mark   []int // per op: the event of its end; none where nobody looks
 	from   []int // per op: the event of its start; none where it is that of the end of the compute op before it
+
+	timed     bool             // whether moments are marked
+	leaving   [weightSlots]int // by slot, 1 + the latest backward behind which weights went home from it; 0: none did
+	sent, met int              // arrivals of offloaded state, and those that compute has waited for
+	number    map[int]int      // by event, of its latest arrival, from 1
 }
 
 func (s *script) add(c command) { s.list = append(s.list, c) }
@@ -68,6 +73,7 @@ func (s *script) signal(from, event, to int) {
 // end of a step.
 func (e *Executor) write() error {
 	s := &e.script
+	s.timed = e.opt.Timed
 	e.numberEvents()
 	e.writeBegin(s)
 	for _, p := range e.step.tape.order {
@@ -87,7 +93,7 @@ func (s *script) check() error {
 			twice = append(twice, s.list[i].action)
 		}
 	}
-	return checkOrder(twice, streams, s.events)
+	return checkOrder(twice, allStreams, s.events)
 }
 
 // numberEvents gives events to the ends of ops that others wait for, or that are timed, and to the starts of timed ops
@@ -111,8 +117,9 @@ func (e *Executor) numberEvents() {
 	}
 	for p, op := range e.step.tape.seq {
 		s.mark[p] = number(e.opt.Timed || awaited[p])
-		s.from[p] = number(e.opt.Timed && (op.Kind.Transfer() || len(e.waits[p]) > 0))
+		s.from[p] = number(e.opt.Timed && (op.Kind.Transfer() || len(e.waits[p]) > 0 || e.Offloading() == OffloadWeights))
 	}
+	e.numberState(s)
 }
 
 // writeBegin copies the batch to the device.
@@ -127,6 +134,7 @@ func (e *Executor) writeBegin(s *script) {
 		s.wait(streamToDevice, eventBegin)
 		s.wait(streamToHost, eventBegin)
 	}
+	e.writeFirst(s)
 }
 
 func (e *Executor) writeOp(s *script, p int) {
@@ -135,6 +143,7 @@ func (e *Executor) writeOp(s *script, p int) {
 	for _, q := range e.waits[p] {
 		s.wait(stream, s.mark[q])
 	}
+	e.writeVisit(s, b.visits, p)
 	if s.from[p] != none {
 		s.record(stream, s.from[p])
 	}
@@ -151,14 +160,14 @@ func (e *Executor) writeOp(s *script, p int) {
 	if s.mark[p] != none {
 		s.record(stream, s.mark[p])
 	}
+	e.writeAtOnce(s, p)
+	e.writeNext(s, b.visits, p)
 }
 
 // writeEnd updates the weights and copies the result to the host.
 func (e *Executor) writeEnd(s *script) {
 	s.record(streamCompute, eventSwept)
-	for i, u := range e.updates {
-		s.launch(streamCompute, u, e.updateUses[i])
-	}
+	e.writeUpdates(s)
 	s.record(streamCompute, eventUpdated)
 	s.signal(streamToDevice, eventJoin, streamCompute)
 	s.signal(streamCompute, eventDone, streamToHost)

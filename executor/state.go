@@ -8,7 +8,7 @@ import (
 	"plimsoll/runtime"
 )
 
-// Tensor is one named tensor of an executor's static memory.
+// Tensor is one named tensor of an executor's static memory, in the arena or in host memory.
 type Tensor struct {
 	Name string // the parameter's name
 	Role string // "weight", "buffer", "gradient", "state0", "state1"
@@ -19,34 +19,51 @@ type Tensor struct {
 	param models.Parameter
 }
 
-// Tensors lists the weights, buffers, gradients and optimizer states in a fixed order.
+// Tensors lists the weights, buffers, gradients and optimizer states in a fixed order; with offloaded weights no gradients,
+// which do not outlive the step.
 func (w *Workload) Tensors() []Tensor {
 	var all []Tensor
 	for l, layer := range w.Model.Layers {
 		st := &w.static.layers[l]
 		for _, q := range layer.Params() {
-			add := func(role string, base runtime.Span, offset int64) {
-				all = append(all, Tensor{Name: q.Name, Role: role, Desc: q.Desc, Layer: l + 1, span: part(base, offset, q.Desc.Bytes()), param: q})
+			add := func(role string, span runtime.Span) {
+				all = append(all, Tensor{Name: q.Name, Role: role, Desc: q.Desc, Layer: l + 1, span: span, param: q})
 			}
 			if !q.Trained {
-				add("buffer", st.params, q.Value.Offset)
+				add("buffer", w.static.value(l+1, q))
 				continue
 			}
-			add("weight", st.params, q.Value.Offset)
-			add("gradient", st.grads, q.Grad.Offset)
+			add("weight", w.static.value(l+1, q))
+			if w.Offloading() != OffloadWeights {
+				add("gradient", part(st.grads, q.Grad.Offset, q.Desc.Bytes()))
+			}
 			for k, s := range st.states {
-				add("state"+string(rune('0'+k)), s, q.Grad.Offset)
+				add("state"+string(rune('0'+k)), part(s, q.Grad.Offset, q.Desc.Bytes()))
 			}
 		}
 	}
 	return all
 }
 
-// Read copies a tensor from the device into dst, which has its number of elements.
-func (e *Executor) Read(t Tensor, dst []float32) error { return e.download(t.span, dst) }
+// Read copies a tensor into dst, which has its number of elements.
+func (e *Executor) Read(t Tensor, dst []float32) error {
+	if t.span.Space == runtime.Host {
+		b, err := e.dev.HostBytes(t.span)
+		copy(asBytes(dst), b)
+		return err
+	}
+	return e.download(t.span, dst)
+}
 
-// Write copies src to a tensor on the device.
-func (e *Executor) Write(t Tensor, src []float32) error { return e.upload(t.span, src) }
+// Write copies src to a tensor.
+func (e *Executor) Write(t Tensor, src []float32) error {
+	if t.span.Space == runtime.Host {
+		b, err := e.dev.HostBytes(t.span)
+		copy(b, asBytes(src))
+		return err
+	}
+	return e.upload(t.span, src)
+}
 
 // initialize writes the initial weights, seeded, and makes all tensors well defined.
 func (e *Executor) initialize() error {
@@ -58,9 +75,9 @@ func (e *Executor) initialize() error {
 		values = values[:t.Desc.Elements()]
 		clear(values)
 		if t.Role == "weight" || t.Role == "buffer" {
-			models.Init(t.param, e.opt.Seed, values)
+			e.opt.Initial.fill(t.param, e.opt.Seed, values)
 		}
-		if err := e.upload(t.span, values); err != nil {
+		if err := e.Write(t, values); err != nil {
 			return err
 		}
 	}

@@ -14,31 +14,49 @@ type static struct {
 	partials runtime.Span // of the guard
 	result   runtime.Span // the loss at lossAt, the norm of the gradients at normAt
 	bytes    int64
+	home     home // what lives in host memory instead
 }
 
 // Where a step's result holds what: float32 loss and number of correct predictions; float32 norm.
 const (
-	lossAt      = 0
-	lossBytes   = 8
-	normAt      = kernels.Alignment
-	normBytes   = 4
-	resultBytes = normAt + normBytes
+	lossAt    = 0
+	lossBytes = 8
+	normAt    = kernels.Alignment
+	normBytes = 4
 )
+
+// resultBytes is the size of a step's result. With offloaded weights each layer has a norm.
+func resultBytes(layers int, mode Offloading) int64 {
+	if mode == OffloadWeights {
+		return layerNormAt(layers) + normBytes
+	}
+	return normAt + normBytes
+}
 
 // staticLayer is the memory of one layer's parameters. States mirror the layout of the gradients.
 type staticLayer struct {
 	params, grads runtime.Span
 	states        []runtime.Span
+	places        map[int64]place // of the parameters, by their offset in the Params block; none where that is params itself
 }
 
-func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update) static {
-	var s static
+func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update, mode Offloading) static {
+	s := static{home: newHome(m, layers, opt, mode)}
 	take := func(bytes int64) runtime.Span {
 		span := runtime.Span{Offset: s.bytes, Bytes: bytes}
 		s.bytes += kernels.Align(bytes)
 		return span
 	}
-	for _, p := range layers {
+	s.home.open(layers, take)
+	for i, p := range layers {
+		if of := m.Layers[i].Twin; of > 0 {
+			s.layers = append(s.layers, staticLayer{params: s.layers[of-1].params, grads: take(p.GradBytes)})
+			continue
+		}
+		if mode != OffloadNothing {
+			s.layers = append(s.layers, s.home.layer(i, p, m.Layers[i].Params(), take))
+			continue
+		}
 		l := staticLayer{params: take(p.ParamBytes), grads: take(p.GradBytes)}
 		for range opt.States() {
 			l.states = append(l.states, take(p.GradBytes))
@@ -48,7 +66,7 @@ func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update)
 	s.labels = take(int64(m.Input.Shape[0]) * kernels.Int32.Size())
 	s.scalars = take(kernels.ScalarsBytes)
 	s.partials = take(8 * partials(m))
-	s.result = take(resultBytes)
+	s.result = take(resultBytes(len(layers), mode))
 	return s
 }
 

@@ -59,6 +59,7 @@ func (r *Runner) next(from *data.Loader) (fresh int, labels []int32, err error) 
 		return 0, nil, err
 	}
 	fresh, err = from.Next(images, labels)
+	r.job.separate(images)
 	return fresh, labels, err
 }
 

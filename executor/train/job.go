@@ -34,6 +34,8 @@ type Spec struct {
 	// Vendor and VendorPath are those of the kernels' library; see kernels/open.
 	Vendor, VendorPath string
 	Update             kernels.Update
+	// Offload says what of the static memory lives in host memory.
+	Offload executor.Offloading
 	// SkipBad passes over samples whose bytes are bad; OnSkip, which may be nil, is told of each, on any goroutine.
 	SkipBad bool
 	OnSkip  func(error)
@@ -48,6 +50,7 @@ type Job struct {
 	library string
 	train   *data.Batcher
 	test    *data.Batcher
+	pairs   []float32 // room for the images of a batch of pairs; nil for models of one branch
 }
 
 // ErrSpec says that the parts of a spec do not go together; the message names them.
@@ -71,6 +74,11 @@ func (j *Job) openData() (err error) {
 	})
 	if err != nil {
 		return err
+	}
+	if models.OfPairs(j.Model) {
+		j.Set = data.Pairs(j.Set, j.Seed)
+		s := j.Set.Shape()
+		j.pairs = make([]float32, max(c.Batch, 0)*s[0]*s[1]*s[2])
 	}
 	if c.Classes = cmp.Or(c.Classes, j.Set.Classes()); c.Classes < j.Set.Classes() {
 		return fmt.Errorf("%w: --classes is %d, but data set %s has %d", ErrSpec, c.Classes, j.Set.Name(), j.Set.Classes())
@@ -98,7 +106,13 @@ func (j *Job) compile() error {
 		err = fmt.Errorf("%w: --dtype %v: the kernels of --devices %s, %s, do not compute in it: use --dtype float32, or --reference, which is slow",
 			ErrSpec, j.Config.DType, j.Devices, j.library)
 	}
-	return errors.Join(err, target.Device.Close())
+	if err = errors.Join(err, target.Device.Close()); err != nil {
+		return err
+	}
+	if j.Work, err = j.Work.Offload(j.Offload); err != nil {
+		err = fmt.Errorf("%w: --offload-state %v: %w", ErrSpec, j.Offload, err)
+	}
+	return err
 }
 
 // StoreAllBytes returns the peak of the step that recomputes nothing, static memory included: what shares of memory
@@ -116,5 +130,16 @@ func (j *Job) load(e *executor.Executor, step int) error {
 		return err
 	}
 	_, err = j.train.Fill(int64(step), images, labels)
+	j.separate(images)
 	return err
+}
+
+// separate turns a batch of pairs, each one image below the other, into the images of one branch and then those of the
+// other.
+func (j *Job) separate(images []float32) {
+	copy(j.pairs, images)
+	size := len(j.pairs) / max(2*j.Config.Batch, 1)
+	for i := range len(j.pairs) / max(size, 1) {
+		copy(images[(i/2+i%2*j.Config.Batch)*size:], j.pairs[i*size:(i+1)*size])
+	}
 }

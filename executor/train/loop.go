@@ -25,6 +25,7 @@ type loop struct {
 	failure error
 
 	times        []float64 // of the sequence and the update of each step, seconds
+	waits        []float64 // of each step for offloaded state, seconds
 	busy, waited time.Duration
 }
 
@@ -84,8 +85,10 @@ func (l *loop) one() error {
 func (l *loop) add(rec Record, res *executor.Result) error {
 	l.step++
 	l.times = append(l.times, res.Sequence+res.Update)
+	l.waits = append(l.waits, res.StateWait)
 	m := &l.out.Measured
 	m.Ops, m.Intervals, m.Update = res.Ops, res.Intervals, res.Update
+	m.UpdateKernels, m.StateWait = res.UpdateKernels, res.StateWait
 	l.out.History.Steps = append(l.out.History.Steps, rec)
 	if l.Record == nil {
 		return nil
@@ -181,7 +184,7 @@ func (l *loop) finish() {
 		}
 	}
 	o.BadSamples = data.Skipped(l.Job.Set)
-	o.MeasuredS = Median(l.times)
+	o.MeasuredS, o.StateWaitS = Median(l.times), Median(l.waits)
 	if l.busy > 0 {
 		o.ImagesPerS = float64(len(l.times)*l.Job.Config.Batch) / l.busy.Seconds()
 		o.DataWaitShare = l.waited.Seconds() / l.busy.Seconds()

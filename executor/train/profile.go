@@ -136,6 +136,7 @@ func (j *Job) cacheKey(m Measure) (string, error) {
 		Model           string
 		Config          any
 		Update          string
+		Offload         string
 		Device          string
 		Library         string
 		Threads, Cores  int
@@ -143,7 +144,7 @@ func (j *Job) cacheKey(m Measure) (string, error) {
 		Warmup, Repeats int
 		Program         string
 	}{
-		j.Model, j.Config, fmt.Sprintf("%T%+v", j.Update, j.Update), j.Device.Model, j.library,
+		j.Model, j.Config, fmt.Sprintf("%T%+v", j.Update, j.Update), j.Offload.String(), j.Device.Model, j.library,
 		j.Threads, runtime.GOMAXPROCS(0), j.Open.Bandwidth, m.Warmup, m.Repeats, program,
 	}
 	text, err := json.Marshal(key)

@@ -3,6 +3,7 @@ package train
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"plimsoll/executor"
@@ -65,15 +66,18 @@ type Summary struct {
 	PredictedPeakBytes int64   `json:"predicted_peak_bytes"`
 	MeasuredPeakBytes  int64   `json:"measured_peak_bytes"`
 	ExtentBytes        int64   `json:"extent_bytes"`
-	HostBytes          int64   `json:"host_bytes"`        // of page-locked memory
-	CopiesBytes        int64   `json:"host_copies_bytes"` // of which for what is offloaded
-	ImagesPerS         float64 `json:"images_per_s"`      // without evaluations and checkpoints
-	DataWaitShare      float64 `json:"data_wait_share"`   // of the time of the steps, that they waited for data
-	Skipped            int     `json:"skipped"`           // steps whose gradients were not finite
-	BadSamples         int64   `json:"bad_samples"`       // that were passed over
-	Checkpoints        int     `json:"checkpoints"`       // saved
-	CheckpointsFailed  int     `json:"checkpoints_failed"`
-	WeightsSHA256      string  `json:"weights_sha256"`
+	// State is what offloaded state costs beside the predicted time, and StateWaitS for how long a step waited for it.
+	State             *executor.StateCost `json:"state,omitempty"`
+	StateWaitS        float64             `json:"state_wait_s_per_step,omitempty"`
+	HostBytes         int64               `json:"host_bytes"`        // of page-locked memory
+	CopiesBytes       int64               `json:"host_copies_bytes"` // of which for what is offloaded
+	ImagesPerS        float64             `json:"images_per_s"`      // without evaluations and checkpoints
+	DataWaitShare     float64             `json:"data_wait_share"`   // of the time of the steps, that they waited for data
+	Skipped           int                 `json:"skipped"`           // steps whose gradients were not finite
+	BadSamples        int64               `json:"bad_samples"`       // that were passed over
+	Checkpoints       int                 `json:"checkpoints"`       // saved
+	CheckpointsFailed int                 `json:"checkpoints_failed"`
+	WeightsSHA256     string              `json:"weights_sha256"`
 }
 
 // Outcome is a finished run.
@@ -90,7 +94,9 @@ type Measured struct {
 	Ops       []float64           // seconds of every op, of one step; empty when no step was left to run
 	Intervals []executor.Interval // when each op ran
 	Update    float64             // seconds
-	Live      []int64             // bytes of the arena that were owned when each op started
+	// UpdateKernels is the time of the update's kernels, StateWait what the step waited for offloaded state, in seconds.
+	UpdateKernels, StateWait float64
+	Live                     []int64 // bytes of the arena that were owned when each op started
 }
 
 var (
@@ -103,7 +109,8 @@ var (
 // PredictedPeak returns the peak of a plan in the arena: the plan counts activations, static memory comes on top.
 func (j *Job) PredictedPeak(p *schedule.Plan) int64 { return p.Predicted.Peak + j.Work.StaticBytes() }
 
-// PredictedSeconds returns the time of a training step along a plan: its sequence and the update.
+// PredictedSeconds returns the time of a training step along a plan: its sequence and the update. What transfers of
+// offloaded state add is not in it (executor.StateCost).
 func PredictedSeconds(c *chain.Chain, p *schedule.Plan) float64 {
 	return p.Predicted.Makespan + executor.UpdateSeconds(c)
 }
@@ -112,6 +119,9 @@ func PredictedSeconds(c *chain.Chain, p *schedule.Plan) float64 {
 // runs, saves a checkpoint and returns ErrInterrupted. Errors: ErrDiverged, ErrOtherRun, those of the executor, the data
 // and the run's functions; a checkpoint that cannot be saved is none (Saved, Outcome.Unsaved).
 func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
 	opt := executor.Options{Limit: r.Limit, HostLimit: r.HostLimit, Sim: executor.Following(r.Chain, r.Plan)}
 	audit, err := r.Job.Audit(r.Plan.Ops, opt)
 	if err != nil {
@@ -127,7 +137,7 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 		Steps: r.Steps, Strategy: r.Plan.Strategy, LimitBytes: r.Limit,
 		PredictedS: PredictedSeconds(r.Chain, r.Plan), PredictedPeakBytes: r.Job.PredictedPeak(r.Plan),
 		MeasuredPeakBytes: audit.PeakBytes, ExtentBytes: audit.ExtentBytes,
-		HostBytes: audit.HostBytes, CopiesBytes: audit.CopiesBytes,
+		HostBytes: audit.HostBytes, CopiesBytes: audit.CopiesBytes, State: r.Job.Work.StateCost(r.Chain, r.Plan),
 	}}
 	if err := r.begin(e, out); err != nil {
 		return nil, err
@@ -138,6 +148,24 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 	}
 	out.WeightsSHA256, err = e.Hash()
 	return out, err
+}
+
+// Check refuses settings that cannot go together, before anything is measured. Errors: ErrSpec, *executor.HostLimitError.
+func (r *Run) Check() error {
+	if err := r.Job.Work.CheckHost(r.HostLimit); err != nil {
+		return err
+	}
+
+	if r.Job.Offload != executor.OffloadWeights {
+		return nil
+	}
+	switch {
+	case r.MaxNorm > 0:
+		return fmt.Errorf("%w: %w: --clip-norm %v needs the gradients of all layers: leave it out, or give --offload-state optimizer", ErrSpec, executor.ErrAtOnce, r.MaxNorm)
+	case r.SkipNotFinite:
+		return fmt.Errorf("%w: %w: with --on-nan skip some layers of a bad step would be updated: give --on-nan stop, or --offload-state optimizer", ErrSpec, executor.ErrAtOnce)
+	}
+	return nil
 }
 
 // begin puts the weights to start from in place.

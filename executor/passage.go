@@ -1,0 +1,173 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/planner/schedule"
+	"plimsoll/runtime"
+)
+
+// passage is a slice of the optimizer's state on its way through the arena: into a slot of the window, updated there, and
+// back.
+type passage struct {
+	slot     int
+	at, home []runtime.Span // per state tensor, in the arena and in host memory
+	launches []runtime.Launch
+	uses     []use
+}
+
+// passages are all of a step, in order, and what belongs to them.
+type passages struct {
+	list   []passage
+	atOnce map[int]atOnce // with weights, by the position of a backward
+
+	arrived, updated, left [stateSlots]int  // events of the slots of the state's window
+	loaded, free           [weightSlots]int // and of those of the weights
+	stored, returned       int              // weights are back; everything is
+
+	kernels, waits [][2]int // when timed: events between which the update's kernels ran, and compute waited for state
+}
+
+// atOnce is the update behind one backward: list[from:to], when the guard has measured the layer's gradients.
+type atOnce struct {
+	guard    runtime.Launch
+	use      use
+	from, to int
+}
+
+// preparePassages prepares the updates slice by slice: all at the end of the step, or each layer's behind its backward.
+func (e *Executor) preparePassages() error {
+	h := &e.static.home
+	if h.mode == OffloadOptimizer {
+		if err := errors.Join(e.sumTwins(), e.prepareGuard()); err != nil {
+			return err
+		}
+		return e.prepareSlices(none, 0, h.region)
+	}
+	e.pass.atOnce = map[int]atOnce{}
+	for p, op := range e.step.tape.seq {
+		if bytes := e.Layers[op.Layer-1].GradBytes; op.Kind == schedule.Backward && bytes > 0 {
+			if err := e.prepareAtOnce(p, op.Layer, kernels.Align(bytes)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// prepareAtOnce prepares the update behind the backward at p, of bytes of gradients.
+func (e *Executor) prepareAtOnce(p, layer int, bytes int64) (err error) {
+	x := atOnce{from: len(e.pass.list)}
+	if x.guard, x.use, err = e.prepareLayerGuard(layer); err != nil {
+		return err
+	}
+	if err := e.prepareSlices(p, e.static.home.at[layer-1], bytes); err != nil {
+		return err
+	}
+	x.to = len(e.pass.list)
+	e.pass.atOnce[p] = x
+	return nil
+}
+
+// prepareSlices prepares the update of a part of the regions, behind op p or at the end.
+func (e *Executor) prepareSlices(p int, at, bytes int64) error {
+	h := &e.static.home
+	for _, c := range h.cut(at, bytes) {
+		x := passage{slot: len(e.pass.list) % stateSlots}
+		for k, region := range h.states {
+			x.at = append(x.at, part(h.window[x.slot][k], 0, c.bytes))
+			x.home = append(x.home, part(region, c.at, c.bytes))
+		}
+		if err := e.prepareSlice(&x, p, c); err != nil {
+			return err
+		}
+		e.pass.list = append(e.pass.list, x)
+	}
+	return nil
+}
+
+// prepareSlice prepares the updates of the parameters, or parts of them, whose state is in a slice.
+func (e *Executor) prepareSlice(x *passage, p int, c piece) error {
+	for l, layer := range e.Model.Layers {
+		for _, q := range layer.Params() {
+			at := e.static.home.at[l] + q.Grad.Offset
+			from, to := max(at, c.at), min(at+q.Desc.Bytes(), c.at+c.bytes)
+			if !q.Trained || from >= to {
+				continue
+			}
+			if err := e.prepareUpdate(x, p, l+1, q, from-at, to-from, from-c.at); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// prepareUpdate prepares the update of bytes of a parameter from offset on, whose state begins at within the slice.
+func (e *Executor) prepareUpdate(x *passage, p, layer int, q models.Parameter, offset, bytes, within int64) error {
+	slot := none
+	if p != none {
+		slot = e.step.visits.slot[p]
+	}
+	o := kernels.UpdateOperands{
+		Elements: bytes / kernels.Float32.Size(),
+		Param:    part(e.static.operand(layer, slot, q.Value), offset, bytes),
+		Grad:     part(e.static.layers[layer-1].grads, q.Grad.Offset+offset, bytes),
+		Scalars:  e.static.scalars,
+	}
+	for _, s := range x.at {
+		o.States = append(o.States, part(s, within, bytes))
+	}
+	launch, err := e.lib.PrepareUpdate(e.Optimizer, o)
+	if err != nil {
+		return fmt.Errorf("update of %s: %w", q.Name, err)
+	}
+	x.launches = append(x.launches, launch)
+	x.uses = append(x.uses, updateUse(q.Name, o))
+	return nil
+}
+
+func updateUse(name string, o kernels.UpdateOperands) use {
+	return use{
+		name: "update of " + name, reads: []runtime.Span{o.Grad, o.Scalars}, writes: append([]runtime.Span{o.Param}, o.States...),
+	}
+}
+
+// prepareLayerGuard measures the norm of one layer's gradients behind its backward. From the first layer on whose
+// gradients are not finite, in the order of the backwards, nothing is updated.
+func (e *Executor) prepareLayerGuard(layer int) (runtime.Launch, use, error) {
+	o := kernels.GuardOperands{
+		Norm: part(e.static.result, layerNormAt(layer), normBytes), Scalars: e.static.scalars,
+	}
+	partials := int64(0)
+	for _, q := range e.Model.Layers[layer-1].Params() {
+		if q.Trained {
+			o.Grads = append(o.Grads, part(e.static.layers[layer-1].grads, q.Grad.Offset, q.Desc.Bytes()))
+			partials += 8 * kernels.GuardPartials(q.Desc.Elements())
+		}
+	}
+	o.Partials = part(e.static.partials, 0, partials)
+	guard, err := e.lib.PrepareGuard(kernels.Guard{}, o)
+	return guard, use{name: "guard", reads: o.Grads, writes: []runtime.Span{o.Partials, o.Norm, o.Scalars}}, err
+}
+
+// layerNormAt is where a step's result holds the norm of the gradients of a layer, from 1, when each has one.
+func layerNormAt(layer int) int64 { return normAt + int64(layer-1)*kernels.Alignment }
+
+// norm returns the norm of all gradients together. Put together from those of the layers it is rounded twice.
+func (e *Executor) norm(values []float32) float64 {
+	if e.Offloading() != OffloadWeights {
+		return float64(values[normAt/4])
+	}
+	squares := 0.0
+	for l, p := range e.Layers {
+		if n := float64(values[layerNormAt(l+1)/4]); p.GradBytes > 0 {
+			squares += n * n
+		}
+	}
+	return float64(float32(math.Sqrt(squares)))
+}
