@@ -43,6 +43,8 @@ type Grid struct {
 
 	// Latest is Chain measured again by Run, in turns with the rows.
 	Latest *chain.Chain
+
+	initial executor.Initial // every row starts from it
 }
 
 // Row is one plan: predicted beside measured. Times are of one training step with its update, in seconds.

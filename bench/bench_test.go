@@ -152,7 +152,7 @@ func TestDifferFindsOneBit(t *testing.T) {
 		_, err := r.Train(0, 0.1)
 		must(t, err)
 	}
-	if d, err := differ(0, a, b); d != "" || err != nil {
+	if d, err := differ(0, true, a, b); d != "" || err != nil {
 		t.Fatalf("equal runs differ: %q, %v", d, err)
 	}
 	roles := map[string]int{}
@@ -162,7 +162,7 @@ func TestDifferFindsOneBit(t *testing.T) {
 		last := train.Bytes(v)[len(v)*4-1:]
 		last[0] ^= 1
 		must(t, b.Write(x, v))
-		d, err := differ(7, a, b)
+		d, err := differ(7, true, a, b)
 		if err != nil || !strings.Contains(d, "step 7, layer") || !strings.HasSuffix(d, x.Role+" "+x.Name) {
 			t.Errorf("a bit of %s %s: %q, %v", x.Role, x.Name, d, err)
 		}

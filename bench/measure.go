@@ -24,14 +24,17 @@ func (g *Grid) measureMemory(ctx context.Context, row *Row) error {
 	}
 	row.MeasuredPeakBytes, row.ExtentBytes, row.Measured.Live = audit.PeakBytes, audit.ExtentBytes, audit.Live
 	if g.Audit {
-		row.Difference, err = SideBySide(ctx, g.Job, row.Plan.Ops, g.options(row), g.Steps, g.Rate)
+		row.Difference, err = SideBySide(ctx, g.Job, row.Plan.Ops, g.options(row), min(g.Steps, auditedSteps), g.Rate)
 	}
 	return err
 }
 
+// auditedSteps is how many steps are compared op by op: the second starts from what the first left.
+const auditedSteps = 2
+
 // options are how a row's plan is run.
 func (g *Grid) options(row *Row) executor.Options {
-	return executor.Options{Limit: row.LimitBytes, HostLimit: g.HostLimit, Sim: executor.Following(g.Chain, row.Plan)}
+	return executor.Options{Limit: row.LimitBytes, HostLimit: g.HostLimit, Sim: executor.Following(g.Chain, row.Plan), Initial: &g.initial}
 }
 
 // rounds runs steps in turns: each round a step of store-all, the reference of the bits, then one of every row, and
@@ -117,7 +120,7 @@ func (r *rounds) open(rows []Row) error {
 }
 
 func (g *Grid) start(seq schedule.Sequence, opt executor.Options, row *Row) (*timed, error) {
-	opt.Timed = true
+	opt.Timed, opt.Initial = true, &g.initial
 	e, err := g.Job.Start(seq, opt)
 	if err != nil {
 		return nil, err
@@ -197,7 +200,7 @@ func (r *rounds) step(ctx context.Context, t *timed, step int) error {
 	if t.row == nil || t.row.Difference != "" {
 		return nil
 	}
-	t.row.Difference, err = differ(step, r.reference.Runner, t.Runner)
+	t.row.Difference, err = differ(step, step == r.grid.Steps-1, r.reference.Runner, t.Runner)
 	return err
 }
 

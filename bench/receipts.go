@@ -20,6 +20,10 @@ func (t *Timeline) Receipt(whole float64) (*receipt.Receipt, error) {
 	s := receipt.Step{
 		Chain: t.Chain, Ops: t.Plan.Ops, Limits: t.Plan.Limits,
 		Update: duration(t.Measured.Update), UpdatePredicted: duration(t.UpdateS), Whole: duration(whole),
+		State: duration(t.Measured.StateWait),
+	}
+	if s.State > 0 {
+		s.Update = duration(t.Measured.UpdateKernels)
 	}
 	for _, at := range t.Measured.Intervals {
 		s.Spans = append(s.Spans, schedule.Span{Start: duration(at.Start), End: duration(at.End)})

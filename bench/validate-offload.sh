@@ -7,7 +7,7 @@
 set -eu
 plimsoll=$1 out=$2
 strategies=rotor,offload-dynprog,pofo,autocapper,auto
-bandwidths="200MB/s 500MB/s 2GB/s"
+bandwidths="500MB/s 1GB/s 2GB/s"
 status=0
 
 # one NAME FLAG...: a grid with its table, page and trace in a folder.
@@ -27,9 +27,9 @@ densenet="-m densenet121 --image 32 --batch 16 --memory 95%,90%,85%,80%,75%"
 
 for bandwidth in $bandwidths; do
     name=$(echo "$bandwidth" | tr -d /)
-    one "densenet121-$name" $densenet --bandwidth "$bandwidth" --steps 5
-    one "resnet101-$name" $resnet --bandwidth "$bandwidth" --steps 3
+    one "densenet121-$name" $densenet --bandwidth "$bandwidth" --steps 9
+    one "resnet101-$name" $resnet --bandwidth "$bandwidth" --steps 5
 done
-one resnet101-chaos -m resnet101 --image 32 --batch 16 --memory 96%,93% --bandwidth 500MB/s --steps 1 --chaos 1
+one resnet101-chaos -m resnet101 --image 32 --batch 16 --memory 96%,93% --bandwidth 1GB/s --steps 1 --chaos 1
 one densenet121-chaos $densenet --bandwidth 500MB/s --steps 2 --chaos 1
 exit $status
