@@ -116,6 +116,9 @@ func (a *app) simulate(ctx context.Context, f *benchFlags, path string, strategi
 	if err != nil {
 		return sweep.Claim{}, input(err)
 	}
+	if len(c.Branches) > 0 {
+		return sweep.Claim{}, usage(fmt.Errorf("%s has branches, and a sweep is of chains: use plimsoll plan", path))
+	}
 	if strategies == nil {
 		strategies = planner.Strategies()
 	}

@@ -14,6 +14,7 @@ import (
 
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline/interop"
 	"plimsoll/planner/schedule"
 )
 
@@ -25,6 +26,7 @@ type checkFlags struct {
 	memory    units.Size
 	bandwidth units.Bandwidth
 	duplex    bool
+	platform  string
 }
 
 func (a *app) check() *cobra.Command {
@@ -32,30 +34,49 @@ func (a *app) check() *cobra.Command {
 	cmd := command("check", "Verify and simulate a plan, ours or not", `Verify a plan against the rules of a chain, and simulate its time and memory.
 
 The plan is a plan file, or the text form of a sequence (Fck1 F2 Fall3 B3 ...) in a file or given with --text; -p -
-reads standard input. A plan that breaks a rule ends with exit code 2 and names the op; one that does not fit in the limit
-(--memory, or else the plan's own) ends with 3.`, nil)
+reads standard input. A plan with stages is a pipeline, judged on its own platform or that of --platform. So is a table of
+PyTorch's pipeline schedules, a CSV with a row for each rank; without a chain a forward takes 1 s, a backward 2 s and
+communication no time. The printed actions of checkpoint_schedules are a sequence too. A plan that breaks a rule ends with
+exit code 2 and names the op; one that does not fit in the limit (--memory, or else the plan's own) ends with 3.`, nil)
 	cmd.Example = `  plimsoll check -c c.json -p p.json --memory 4GiB
-  plimsoll check -c c.json --text "Fall1 Fall2 B2 B1"`
+  plimsoll check -c c.json --text "Fall1 Fall2 B2 B1"
+  plimsoll check -c c.json -p pipeline.json --platform platform.json
+  plimsoll check -p schedule.csv`
 	s := cmd.Flags()
-	s.StringVarP(&f.chain, "chain", "c", "", "chain file")
+	s.StringVarP(&f.chain, "chain", "c", "", "chain file, or a graph.txt of PipeDream")
 	s.StringVarP(&f.plan, "plan", "p", "", "plan file, or a file with a sequence in text form; - is standard input")
 	s.StringVar(&f.text, "text", "", "a sequence in text form")
 	s.Var(&f.memory, "memory", "memory limit (default: the plan's)")
-	s.Var(&f.bandwidth, "bandwidth", "bandwidth of the link to host memory (default: the plan's)")
+	s.Var(&f.bandwidth, "bandwidth", "bandwidth of the link to host memory, of a pipeline that between devices (default: the plan's)")
+	s.StringVar(&f.platform, "platform", "", "platform file, for pipelines (default: the plan's)")
 	s.BoolVar(&f.duplex, "duplex", false, "the link has a queue for each direction (default: as the plan says)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runCheck(cmd.Context(), f) }
 	return cmd
 }
 
 func (a *app) runCheck(_ context.Context, f *checkFlags) error {
-	if err := required("--chain", f.chain, "-c c.json"); err != nil {
+	if f.chain == "" && !strings.HasSuffix(f.plan, ".csv") {
+		return required("--chain", f.chain, "-c c.json")
+	}
+	text, err := f.readText(a.in)
+	switch {
+	case err != nil:
+		return err
+	case strings.HasSuffix(f.plan, ".csv") || interop.LooksLikeSchedule(text):
+		return a.checkSchedule(f, text)
+	case isPipeline(text):
+		return a.checkPipeline(f, text)
+	}
+	return a.checkSequence(f, text)
+}
+
+// checkSequence judges a plan for one device.
+func (a *app) checkSequence(f *checkFlags, text string) error {
+	c, err := readChain(f.chain)
+	if err != nil {
 		return err
 	}
-	c, err := chain.Read(f.chain)
-	if err != nil {
-		return input(err)
-	}
-	p, err := f.read(a.in, c)
+	p, err := f.read(text, c)
 	if err != nil {
 		return err
 	}
@@ -103,16 +124,19 @@ func enough(c *chain.Chain, seq schedule.Sequence, l schedule.Limits, err error)
 	return fmt.Sprintf("; without waiting it needs %d bytes, at op %d, %v (%s)", r.Peak, r.PeakOp, op, c.Layer(op.Layer).Name)
 }
 
-// read reads the plan from where the flags say; it must be for the chain.
-func (f *checkFlags) read(stdin io.Reader, c *chain.Chain) (*schedule.Plan, error) {
-	text, err := f.readText(stdin)
-	if err != nil {
-		return nil, err
-	}
+// read reads the plan from its text; it must be for the chain.
+func (f *checkFlags) read(text string, c *chain.Chain) (*schedule.Plan, error) {
+	var err error
 	p := &schedule.Plan{Chain: c.Name, Strategy: "given", Limits: schedule.Limits{Memory: schedule.NoLimit}}
-	if strings.HasPrefix(strings.TrimSpace(text), "{") {
+	switch {
+	case strings.HasPrefix(strings.TrimSpace(text), "{"):
 		err = p.UnmarshalJSON([]byte(text))
-	} else {
+	case interop.LooksLikeActions(text):
+		var actions *interop.Actions
+		if actions, err = interop.ParseActions(f.source(), []byte(text)); err == nil {
+			p.Ops, err = actions.Sequence(c.Len())
+		}
+	default:
 		p.Ops, err = schedule.Parse(text)
 	}
 	if err == nil {

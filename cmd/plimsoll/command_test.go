@@ -220,6 +220,37 @@ func TestTrainGivesTheSameWeights(t *testing.T) {
 	}
 }
 
+// A limit that is too small with the state in the arena is enough without it, and the weights are the same.
+func TestTrainWithOffloadedState(t *testing.T) {
+	args := []string{"--batch", "8", "--image", "16", "--optimizer", "adam", "--bandwidth", "1GB/s"}
+	want := trainTiny(t, args...)
+	args = append(args, "--strategy", "rotor", "--memory", "900000")
+	if r := plimsoll(t, append([]string{"train", "-m", "tiny", "--steps", "5"}, args...)...); r.code != exitNoFit || !strings.Contains(r.err, "too small") {
+		t.Errorf("without offloading: %+v", r)
+	}
+	for _, state := range []string{"optimizer", "weights"} {
+		got := trainTiny(t, append(args, "--offload-state", state)...)
+		if got["weights_sha256"] != want["weights_sha256"] || got["measured_peak_bytes"] != got["predicted_peak_bytes"] {
+			t.Errorf("%s: %v, unlimited %v", state, got, want)
+		}
+		cost := got["state"].(map[string]any)
+		if cost["offload_state"] != state || cost["to_device_bytes"].(float64) <= 0 || cost["most_s_per_step"].(float64) <= got["predicted_s_per_step"].(float64) {
+			t.Errorf("%s: %v", state, cost)
+		}
+	}
+	// Weights and momentum, two numbers a parameter.
+	measured := object(t, "profile", "-m", "tiny", "--batch", "8", "--image", "16", "--profile-steps", "1", "--offload-state", "weights")
+	if home, two := measured["state_host_bytes"].(float64), 2*4*measured["parameters"].(float64); home < two || home > 1.05*two {
+		t.Errorf("profile: %v", measured)
+	}
+	r := works(t, append([]string{"train", "-m", "tiny", "--steps", "5", "--offload-state", "weights"}, args...)...)
+	for _, want := range []string{"without the state's transfers", "in host memory, a window of", "back a step", "waited for offloaded state"} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("the summary lacks %q:\n%s", want, r.out)
+		}
+	}
+}
+
 func TestTrainWithEveryOptimizerAndDataSet(t *testing.T) {
 	seen := map[any]string{}
 	for _, args := range [][]string{

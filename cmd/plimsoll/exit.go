@@ -18,6 +18,7 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/milp"
+	"plimsoll/planner/multichain"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
@@ -50,7 +51,7 @@ func usage(err error) error {
 // badInput lists the errors of other packages that only what the user wrote can cause.
 var badInput = []error{
 	units.ErrSyntax, chain.ErrFormat, chain.ErrFactor, schedule.ErrUnknownOp, schedule.ErrNoLink, schedule.ErrEndless, schedule.ErrPipeline,
-	schedule.ErrOtherChain, planner.ErrUnknownStrategy, remat.ErrOptions, remat.ErrTooLarge, offload.ErrLink, offload.ErrOptions, pofo.ErrOptions, pofo.ErrTooLarge, milp.ErrNoSolver,
+	schedule.ErrOtherChain, planner.ErrUnknownStrategy, remat.ErrOptions, remat.ErrTooLarge, offload.ErrLink, offload.ErrOptions, pofo.ErrOptions, pofo.ErrTooLarge, milp.ErrNoSolver, multichain.ErrStrategy, multichain.ErrTooLarge,
 	models.ErrUnknown, models.ErrConfig,
 	data.ErrUnknown, data.ErrOption, data.ErrUnreadable, data.ErrNoImages, data.ErrEmptyClass, data.ErrCorrupt, data.ErrTruncated,
 	data.ErrTooLarge, data.ErrLabel, open.ErrSpec, open.ErrUnknown, train.ErrSpec, train.ErrOtherModel, train.ErrOtherRun,
@@ -62,7 +63,7 @@ func exitCode(err error) int {
 	switch {
 	case is[*executor.TooSmallError](err), is[*executor.LimitError](err), is[*executor.LayoutError](err), is[*executor.HostLimitError](err),
 		is[*strategy.InfeasibleError](err), is[*schedule.MemoryError](err), is[*runtime.OutOfMemoryError](err),
-		errors.Is(err, errNothingFits):
+		is[noFit](err), errors.Is(err, errNothingFits):
 		return exitNoFit
 	case is[usageError](err), is[*checkpoint.TensorsError](err), is[*schedule.RuleError](err), is[*executor.UnusedPrefetchError](err), is[*schedule.ParseError](err), is[*kernels.OpError](err):
 		return exitUsage

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
@@ -38,6 +40,7 @@ type jobFlags struct {
 	optimizer   string
 	momentum    float64
 	weightDecay float64
+	offload     string
 	skipBad     bool
 	onSkip      func(error) // is told of every bad sample that is passed over
 }
@@ -66,6 +69,11 @@ func (f *jobFlags) register(cmd *cobra.Command) {
 	s.Float64Var(&f.weightDecay, "weight-decay", 1e-4, "weight decay")
 }
 
+// registerOffload registers the flag of commands that can keep state in host memory.
+func (f *jobFlags) registerOffload(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.offload, "offload-state", executor.OffloadNothing.String(), "keep state in page-locked host memory: none, optimizer (the optimizer's state) or weights (weights too)")
+}
+
 // open checks the flags and opens the job.
 func (f *jobFlags) open() (*train.Job, error) {
 	if err := required("--model", f.model, "-m resnet20"); err != nil {
@@ -87,10 +95,15 @@ func (f *jobFlags) open() (*train.Job, error) {
 	if f.config.DType, err = kernels.ParseFloat(f.dtype); err != nil {
 		return nil, usage(fmt.Errorf("--dtype: %w", err))
 	}
+	offload, err := executor.ParseOffloading(cmp.Or(f.offload, executor.OffloadNothing.String()))
+	if err != nil {
+		return nil, usage(fmt.Errorf("--offload-state: %w", err))
+	}
 	return train.Open(train.Spec{
 		Model: f.model, Config: f.config, Data: f.data, Seed: f.seed, Devices: f.devices, Threads: f.threads, Update: update,
 		Reference: f.reference, NoGraph: f.noGraph, Vendor: f.vendor, VendorPath: f.vendorPath,
 		Open: open.Options{Bandwidth: float64(f.bandwidth), Chaos: f.chaos}, SkipBad: f.skipBad, OnSkip: f.onSkip,
+		Offload: offload,
 	})
 }
 

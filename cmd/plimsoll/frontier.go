@@ -131,7 +131,9 @@ func (f *frontierFlags) read() (s strategy.Strategy, c *chain.Chain, err error) 
 	if err := writable("--output", f.out); err != nil {
 		return s, nil, err
 	}
-	c, err = chain.Read(f.chain)
+	if c, err = chain.Read(f.chain); err == nil && len(c.Branches) > 0 {
+		return s, c, usage(fmt.Errorf("%s has branches, and a frontier is that of a chain: use plimsoll plan", f.chain))
+	}
 	return s, c, input(err)
 }
 

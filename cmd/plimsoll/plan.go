@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"plimsoll/planner/auto"
 	"plimsoll/planner/bound"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/multichain"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
@@ -107,7 +109,7 @@ func (a *app) listStrategies() error {
 	list := struct {
 		Strategies []listed `json:"strategies"`
 	}{}
-	for _, s := range planner.Strategies() {
+	for _, s := range slices.Concat(planner.Strategies(), multichain.Strategies()) {
 		list.Strategies = append(list.Strategies, listed{s.Name, s.Summary, s.Paper, s.Section, planner.NeedsLink(s.Name), ""})
 	}
 	if _, err := planner.Lookup(remat.Checkmate); err != nil {
@@ -258,6 +260,9 @@ func figuresOf(c *chain.Chain, strategy string, seq schedule.Sequence, l schedul
 // addBounds adds what no plan within the limits is below. A stranger's plan can be one of those that the bound does not cover, see
 // package bound; then there is none.
 func (f *planFigures) addBounds(c *chain.Chain, l schedule.Limits) error {
+	if len(c.Branches) > 0 { // the bounds are those of chains
+		return nil
+	}
 	least, err := bound.Seconds(c, l)
 	if err != nil {
 		return err

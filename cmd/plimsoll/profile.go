@@ -37,6 +37,7 @@ func (a *app) profile() *cobra.Command {
 model's graph and are exact. The chain file is what plan takes.`, nil)
 	cmd.Example = `  plimsoll profile -m resnet50 --image 224 --batch 8 -o c.json`
 	job.register(cmd)
+	job.registerOffload(cmd)
 	how.register(cmd)
 	cmd.Flags().StringVarP(&out, "output", "o", "", "write the chain file here")
 	cmd.Flags().BoolVar(&layers, "layers", false, "print a table of the layers")
@@ -54,7 +55,8 @@ type profileFigures struct {
 	BackwardS     float64 `json:"backward_s"`
 	UpdateS       float64 `json:"update_s"`
 	StaticBytes   int64   `json:"static_bytes"`
-	StoreAllBytes int64   `json:"store_all_peak_bytes"` // static memory included
+	HostBytes     int64   `json:"state_host_bytes,omitempty"` // of state that lives in host memory
+	StoreAllBytes int64   `json:"store_all_peak_bytes"`       // static memory included
 }
 
 func (a *app) runProfile(ctx context.Context, flags *jobFlags, how *measureFlags, out string, layers bool) error {
@@ -95,6 +97,7 @@ func profileOf(job *train.Job, c *chain.Chain) (*profileFigures, error) {
 	f := &profileFigures{
 		Model: job.Model, Device: c.Device, Layers: c.Len(), Parameters: job.Work.Model.ParamCount(),
 		UpdateS: executor.UpdateSeconds(c), StaticBytes: job.Work.StaticBytes(), StoreAllBytes: all,
+		HostBytes: job.Work.HomeBytes(),
 	}
 	for i := range c.Layers {
 		f.ForwardS += c.Layers[i].ForwardS
@@ -111,6 +114,9 @@ func (f *profileFigures) write(out io.Writer) {
 		units.Seconds(f.ForwardS), units.Seconds(f.BackwardS), units.Seconds(f.UpdateS))
 	fmt.Fprintf(w, "memory\t%s when nothing is recomputed, of which %s weights, gradients and optimizer\n",
 		units.Bytes(f.StoreAllBytes), units.Bytes(f.StaticBytes))
+	if f.HostBytes > 0 {
+		fmt.Fprintf(w, "host memory\t%s of state\n", units.Bytes(f.HostBytes))
+	}
 	_ = w.Flush() // of a buffer
 }
 

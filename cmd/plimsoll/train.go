@@ -87,10 +87,14 @@ after a step are the same bits.
 
 The folder of --out gets chain.json, plan.json, log.jsonl (a line a step), checkpoints, final.safetensors, report.html and
 trace.json. A run that was interrupted or killed goes on from its last checkpoint with --resume and ends with the same bits,
-also under another limit or strategy. Ctrl-C finishes the step and saves a checkpoint; a second one exits at once.`, nil)
+also under another limit or strategy. Ctrl-C finishes the step and saves a checkpoint; a second one exits at once.
+
+A model whose optimizer state, or whose weights, do not fit beside the activations keeps them in page-locked host memory with
+--offload-state: they pass through a window of the arena, and the bits stay the same.`, nil)
 	cmd.Example = `  plimsoll train -m resnet32 --data digits --memory 40% --steps 600 --out runs/a
   plimsoll train -m resnet20 --data glyphs --batch 64 --memory 200MiB --strategy rotor --steps 1000`
 	f.job.register(cmd)
+	f.job.registerOffload(cmd)
 	f.rate.register(cmd)
 	f.how.register(cmd)
 	f.options.register(cmd)
@@ -213,7 +217,7 @@ func (a *app) planRun(ctx context.Context, f *trainFlags) (*train.Run, error) {
 		Job: job, Steps: f.steps, Rate: rate, MaxNorm: float32(f.clip), SkipNotFinite: f.onNaN == "skip", EvalEvery: f.eval,
 		Init: f.init, Saves: f.keep.saves(), HostLimit: f.link.memory.Bytes,
 	}
-	if err := a.resume(f.keep, r); err != nil {
+	if err := firstOf(r.Check(), a.resume(f.keep, r)); err != nil {
 		return nil, err
 	}
 	if r.Chain, err = a.chain(ctx, job, f.cache, f.link, measure); err == nil {
@@ -267,11 +271,31 @@ func writeSummary(out io.Writer, r *train.Run, s *train.Summary) {
 	fmt.Fprintf(w, "accuracy\t%.2f%% of %d held-out samples\n", 100*s.Accuracy, s.TestSamples)
 	fmt.Fprintf(w, "limit\t%s, %s of store-all's %s\n", units.Bytes(s.LimitBytes), share(float64(s.LimitBytes), float64(all)), units.Bytes(all))
 	fmt.Fprintf(w, "peak\tpredicted %s, measured %s\n", units.ExactBytes(s.PredictedPeakBytes), units.ExactBytes(s.MeasuredPeakBytes))
-	fmt.Fprintf(w, "step\tpredicted %s, measured %s (%s)\n", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS), s.Strategy)
+	writeStep(w, s)
 	fmt.Fprintf(w, "data\tsteps waited for it %s of their time\n", share(s.DataWaitShare, 1))
 	writeIncidents(w, s)
 	fmt.Fprintf(w, "weights\tsha256 %s\n", s.WeightsSHA256)
 	_ = w.Flush() // of a buffer
+}
+
+// writeStep prints the time of a step. The simulation does not know the transfers of offloaded state: what they add is
+// between nothing hidden and all that can be.
+func writeStep(w io.Writer, s *train.Summary) {
+	x := s.State
+	if x == nil {
+		fmt.Fprintf(w, "step\tpredicted %s, measured %s (%s)\n", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS), s.Strategy)
+		return
+	}
+	fmt.Fprintf(w, "step\tpredicted %s without the state's transfers, %s to %s with them, measured %s (%s)\n", units.Seconds(s.PredictedS),
+		units.Seconds(x.LeastS), units.Seconds(x.MostS), units.Seconds(s.MeasuredS), s.Strategy)
+	fmt.Fprintf(w, "state\t%s: %s in host memory, a window of %s in the arena\n", offloadedText[x.Offloading], units.Bytes(x.HostBytes), units.Bytes(x.WindowBytes))
+	fmt.Fprintf(w, "\t%s to the device and %s back a step, %s of the link; the step waited %s for it\n", units.Bytes(x.ToDeviceBytes),
+		units.Bytes(x.ToHostBytes), units.Seconds(x.TransferS), units.Seconds(s.StateWaitS))
+}
+
+// offloadedText says for people what is offloaded.
+var offloadedText = map[string]string{
+	executor.OffloadOptimizer.String(): "the optimizer's", executor.OffloadWeights.String(): "weights and the optimizer's",
 }
 
 // writeIncidents prints what does not happen in every run.

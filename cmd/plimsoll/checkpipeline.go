@@ -1,0 +1,242 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"plimsoll/internal/units"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/interop"
+	"plimsoll/planner/pipeline/loadline"
+)
+
+// noFit is an error of a plan that would run with more memory.
+type noFit struct{ error }
+
+func (e noFit) Unwrap() error { return e.error }
+
+// readChain reads a chain file, or PipeDream's graph.txt as a chain.
+func readChain(path string) (*chain.Chain, error) {
+	if !strings.HasSuffix(path, "graph.txt") {
+		c, err := chain.Read(path)
+		return c, input(err)
+	}
+	g, err := interop.ReadGraph(path)
+	if err != nil {
+		return nil, usage(err)
+	}
+	c, err := g.Chain()
+	return c, usage(err)
+}
+
+// pipelineFigures is what check finds about a pipeline: with --json SI base units.
+type pipelineFigures struct {
+	Chain        string    `json:"chain,omitempty"`
+	Strategy     string    `json:"strategy"`
+	Kind         string    `json:"kind"` // periodic or flush
+	Valid        bool      `json:"valid"`
+	Violations   []string  `json:"violations,omitempty"`
+	Devices      int       `json:"devices"`
+	Stages       int       `json:"stages"`
+	Microbatches int       `json:"microbatches,omitempty"`
+	Period       float64   `json:"period_s,omitempty"`
+	Makespan     float64   `json:"makespan_s,omitempty"`
+	PerMinibatch float64   `json:"seconds_per_minibatch"`
+	Bubble       float64   `json:"bubble_fraction"`
+	Busy         []float64 `json:"per_device_busy_s"`
+	NCA          []int     `json:"nca_per_stage,omitempty"`
+	Peak         []int64   `json:"per_device_peak_bytes,omitempty"`
+	Weights      []int64   `json:"per_device_weight_bytes,omitempty"`
+	Buffers      []int64   `json:"per_device_buffer_bytes,omitempty"`
+	// Of a schedule without plan: PyTorch's table.
+	Deadlock bool  `json:"deadlock"`
+	PeakLive []int `json:"peak_live_activations,omitempty"`
+}
+
+// addRun adds what a run of a table found; it may not have come to its end.
+func (p *pipelineFigures) addRun(s *interop.Schedule, r *interop.Run) {
+	p.Strategy, p.Kind, p.Devices, p.Stages, p.Microbatches = s.Name, "flush", len(s.Rows), s.Stages, s.Microbatches
+	p.Makespan, p.PerMinibatch, p.Bubble, p.Busy = r.Makespan, r.Makespan/float64(s.Microbatches), r.Bubble, r.Busy
+	p.PeakLive, p.Deadlock = r.PeakLive, r.Deadlock()
+}
+
+func (p *pipelineFigures) add(plan *pipeline.Plan, r *pipeline.Report) {
+	p.Chain, p.Strategy, p.Stages, p.Microbatches, p.Kind = plan.Chain, plan.Strategy, len(plan.Stages), plan.Microbatches, "periodic"
+	if plan.IsFlush() {
+		p.Kind = "flush"
+	}
+	if r == nil {
+		return
+	}
+	p.Period, p.Makespan, p.PerMinibatch, p.Bubble, p.Busy = r.Period, r.Makespan, r.PerMinibatch, r.Bubble, r.PerDeviceBusy
+	p.NCA, p.Peak, p.Weights, p.Buffers = r.NCA, r.PerDevicePeak, r.PerDeviceWeights, r.PerDeviceBuffers
+}
+
+func (p *pipelineFigures) write(w io.Writer) {
+	fmt.Fprintf(w, "%s: %s pipeline of %d stages on %d devices", p.Strategy, p.Kind, p.Stages, p.Devices)
+	if p.Microbatches > 0 {
+		fmt.Fprintf(w, ", %d microbatches", p.Microbatches)
+	}
+	fmt.Fprintln(w)
+	switch {
+	case p.Period > 0:
+		fmt.Fprintf(w, "period %s, %s a minibatch, bubble %s\n", units.Seconds(p.Period), units.Seconds(p.PerMinibatch), units.Percent(p.Bubble))
+	case p.Makespan > 0:
+		fmt.Fprintf(w, "makespan %s, %s a microbatch, bubble %s\n", units.Seconds(p.Makespan), units.Seconds(p.PerMinibatch), units.Percent(p.Bubble))
+	}
+	for d := range p.Busy {
+		fmt.Fprintf(w, "device %d: busy %s", d, units.Seconds(p.Busy[d]))
+		if p.PeakLive != nil {
+			fmt.Fprintf(w, ", at most %d live forwards", p.PeakLive[d])
+		}
+		if p.Peak != nil {
+			fmt.Fprintf(w, ", peak %s (weights %s, buffers %s)", units.Bytes(p.Peak[d]), units.Bytes(p.Weights[d]), units.Bytes(p.Buffers[d]))
+		}
+		fmt.Fprintln(w)
+	}
+	for _, v := range p.Violations {
+		fmt.Fprintln(w, v)
+	}
+	if p.Valid {
+		fmt.Fprintln(w, "the plan keeps every rule")
+	}
+}
+
+// isPipeline reports whether a text is a plan with stages.
+func isPipeline(text string) bool {
+	_, err := pipeline.Decode(strings.NewReader(text))
+	return strings.HasPrefix(strings.TrimSpace(text), "{") && !errors.Is(err, pipeline.ErrNotPipeline) &&
+		(err == nil || strings.Contains(text, `"stages"`))
+}
+
+// checkPipeline judges a pipeline plan.
+func (a *app) checkPipeline(f *checkFlags, text string) error {
+	c, err := readChain(f.chain)
+	if err != nil {
+		return err
+	}
+	plan, err := pipeline.Decode(strings.NewReader(text))
+	if err != nil {
+		return usage(fmt.Errorf("%s: pipeline plan: %w", f.source(), err))
+	}
+	if plan.Chain != "" && plan.Chain != c.Name {
+		return usage(fmt.Errorf("%s: field \"chain\" is %q, the chain's name %q: the pipeline plan is for another chain", f.source(), plan.Chain, c.Name))
+	}
+	p, err := f.devices(plan.Platform)
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		return usage(fmt.Errorf("%s: the pipeline plan does not say its platform: give it, as in --platform p.json", f.source()))
+	}
+	return a.judge(f, c, p, plan, &pipelineFigures{}, func() {})
+}
+
+// devices returns the platform of --platform, or else the plan's (nil when it has none), with what other flags say about it.
+func (f *checkFlags) devices(p *pipeline.Platform) (*pipeline.Platform, error) {
+	if f.platform != "" {
+		var err error
+		if p, err = pipeline.ReadPlatform(f.platform); err != nil {
+			return nil, usage(err)
+		}
+	}
+	if p == nil {
+		return nil, nil
+	}
+	q := *p
+	if f.bandwidth > 0 {
+		q.Bandwidth, q.Levels, q.Pairs = float64(f.bandwidth), nil, nil
+	}
+	q.Duplex = q.Duplex || f.duplex
+	if f.memory.IsZero() {
+		return &q, nil
+	}
+	if f.memory.Of(0) != f.memory.Of(1<<40) {
+		return nil, usage(fmt.Errorf("--memory is %v: a pipeline takes bytes, as in 4GiB", f.memory))
+	}
+	return q.WithMemory(f.memory.Of(0)), nil
+}
+
+// judge checks a plan, prints what was found, which more may add to, and returns the first violation.
+func (a *app) judge(f *checkFlags, c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan, figures *pipelineFigures, more func()) error {
+	report, err := loadline.Check(c, p, plan)
+	var invalid *pipeline.InvalidError
+	if err != nil && !errors.As(err, &invalid) {
+		return usage(fmt.Errorf("%s: %w", f.source(), err))
+	}
+	figures.Devices, figures.Valid = p.Devices, err == nil
+	figures.add(plan, report)
+	more()
+	if invalid != nil {
+		for _, v := range invalid.Violations {
+			figures.Violations = append(figures.Violations, v.Reason)
+		}
+	}
+	if report != nil {
+		if printed := a.print(figures, figures.write); printed != nil {
+			return printed
+		}
+	}
+	switch {
+	case invalid == nil:
+		return nil
+	case invalid.OnlyMemory():
+		return noFit{fmt.Errorf("%s: %w", f.source(), err)}
+	}
+	return usage(fmt.Errorf("%s: %w", f.source(), err))
+}
+
+// checkSchedule judges PyTorch's table of pipeline ops: on a chain when there is one, else with F = I = W = 1 s, B = 2 s and no
+// time for communication.
+func (a *app) checkSchedule(f *checkFlags, text string) error {
+	s, err := interop.ParseSchedule(f.source(), []byte(text))
+	if err != nil {
+		return usage(err)
+	}
+	c := interop.UnitChain(s.Stages)
+	if f.chain != "" {
+		if c, err = readChain(f.chain); err != nil {
+			return err
+		}
+	}
+	p, err := f.devices(pipeline.NewPlatform(len(s.Rows), pipeline.NoLimit, pipeline.Free()))
+	if err != nil {
+		return err
+	}
+	placed, err := s.Place(c, p)
+	if err != nil {
+		return usage(fmt.Errorf("%s: %w", f.source(), err))
+	}
+	run, err := placed.Run()
+	if err != nil {
+		return usage(fmt.Errorf("%s: %w", f.source(), err))
+	}
+	figures := &pipelineFigures{}
+	plan, err := placed.Plan(run)
+	if err != nil {
+		return a.refuseSchedule(f, s, run, figures)
+	}
+	return a.judge(f, c, p, plan, figures, func() { figures.addRun(s, run) })
+}
+
+// refuseSchedule prints how far a table that is no plan runs, and returns why it is none: the op that cannot run first.
+func (a *app) refuseSchedule(f *checkFlags, s *interop.Schedule, r *interop.Run, figures *pipelineFigures) error {
+	for _, v := range s.Violations() {
+		figures.Violations = append(figures.Violations, v.String())
+	}
+	for _, stuck := range r.Stuck {
+		figures.Violations = append(figures.Violations, stuck.String())
+	}
+	why := figures.Violations[0]
+	if r.Deadlock() {
+		why = r.Stuck[0].String()
+	}
+	figures.addRun(s, r)
+	if err := a.print(figures, figures.write); err != nil {
+		return err
+	}
+	return usage(fmt.Errorf("%s: %w: %s", f.source(), interop.ErrIllegal, why))
+}
