@@ -22,7 +22,12 @@ export CGO_LDFLAGS = -O2 -g -L$(CUDA)/lib
 CUDA_TESTS   = $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build .*\<cuda\>' .)))
 CUDA_KERNELS = $(wildcard runtime/cuda/cudatest/src kernels/cuda/src)
 
-.PHONY: help build kernels test test-cuda test-gpu race demo validate-offload bench bench-peers lint fuzz clean emulator check-cuda-header gpu-suite
+# PipeDream's profiles of a V100, batch 128 (gnmt: 32).
+PIPELINE_CHAINS = $(foreach model,resnet50 resnext50 vgg16 gnmt densenet121,planner/pipeline/interop/testdata/pipedream/$(model).graph.txt)
+comma := ,
+space := $(subst ,, )
+
+.PHONY: help build kernels test test-cuda test-gpu race demo validate-offload paper-pipeline bench bench-peers lint fuzz clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +67,10 @@ demo: build ## train a ResNet under five limits, predicted beside measured, into
 
 validate-offload: build ## run every kind of plan on ResNet-101 and DenseNet-121, predicted beside measured, into out/validate-offload
 	bench/validate-offload.sh bin/plimsoll out/validate-offload
+
+paper-pipeline: build ## compare the pipeline strategies of the thesis and MadPipe on PipeDream's profiles (simulated), into out/pipelines
+	bin/plimsoll bench pipelines -c $(subst $(space),$(comma),$(PIPELINE_CHAINS)) --devices 2,4,6,8 --memory 3GiB,4GiB,5GiB,6GiB,8GiB,10GiB,12GiB,16GiB \
+		--bandwidths 12GB/s,24GB/s --strategy pipedream,contiguous,madpipe,loadline --out out/pipelines
 
 bench: ## run the Go benchmarks
 	go test -run '^$$' -bench . -benchmem -timeout 30m ./...

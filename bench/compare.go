@@ -74,7 +74,7 @@ func SideBySide(ctx context.Context, job *train.Job, seq schedule.Sequence, opt 
 }
 
 // comparison remembers what every op of store-all left, by layer and name, and finds the first op of a plan that left
-// something else. It keeps hashes of 64 bits; weights and gradients are compared in full after every step as well.
+// something else. It keeps hashes of 64 bits; weights and gradients are compared in full after the last step as well.
 type comparison struct {
 	seed  maphash.Seed
 	known map[place]uint64

@@ -27,7 +27,7 @@ func (g *Grid) Page(r *Report) (*report.Page, error) {
 		Batch: r.Batch,
 		Notes: []string{
 			"A peak is measured in a step that checks every byte of the arena after every op; a time is the median of whole steps.",
-			"Identical: the loss and every weight, buffer, gradient and optimizer state equal store-all's byte for byte after every step.",
+			"Identical: the loss after every step, and every weight, buffer, gradient and optimizer state after the last one, equal store-all's byte for byte.",
 		},
 	}
 	p.Sections = []report.Section{receiptSection(r.Receipts())}

@@ -3,6 +3,7 @@ package executor
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 var (
@@ -34,12 +35,17 @@ type HostLimitError struct {
 	Needed int64 // the smallest limit that would do
 	Copies int64 // of which for what the plan offloads; the rest holds the batch, results and a buffer
 	State  int64 // of which for optimizer state and weights that live there
+	// Unplanned: there is no plan yet, and what it offloads comes on top of Needed.
+	Unplanned bool
 }
 
 func (e *HostLimitError) Error() string {
 	state := ""
 	if e.State > 0 {
 		state = fmt.Sprintf(" and %d for the state that --offload-state keeps there", e.State)
+	}
+	if e.Unplanned {
+		return fmt.Sprintf("a limit of %d bytes of host memory is too small: before anything is offloaded by a plan, %d bytes are needed%s", e.Limit, e.Needed, strings.Replace(state, " and ", ", ", 1))
 	}
 	return fmt.Sprintf("a limit of %d bytes of host memory is too small: the smallest that works for this plan is %d bytes, %d of them for what it offloads%s",
 		e.Limit, e.Needed, e.Copies, state)

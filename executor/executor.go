@@ -170,7 +170,7 @@ func (w *Workload) hostSlab(copies, probe int64) hostSlab {
 // CheckHost refuses a limit of host memory, 0 for none, that no plan of the workload can keep. Error: *HostLimitError.
 func (w *Workload) CheckHost(limit int64) error {
 	if least := w.hostSlab(0, 0).bytes; limit > 0 && least > limit {
-		return &HostLimitError{Limit: limit, Needed: least, State: w.static.home.bytes}
+		return &HostLimitError{Limit: limit, Needed: least, State: w.static.home.bytes, Unplanned: true}
 	}
 	return nil
 }

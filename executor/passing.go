@@ -78,7 +78,6 @@ func (e *Executor) writeFirst(s *script) {
 		return
 	}
 	s.wait(streamStateIn, eventBegin)
-	s.wait(streamStateOut, eventBegin)
 	for _, a := range e.step.visits.first {
 		e.writeWeights(s, a)
 	}

@@ -56,6 +56,7 @@ points.jsonl is not done again.`, nil)
 	s.StringVar(&f.grid.strategies, "strategy", "all", "strategies, separated by commas; all is every one")
 	s.IntVar(&f.grid.steps, "steps", 3, "training steps of each measured point")
 	s.StringVar(&f.grid.out, "out", "out/bench", "folder for the results")
+	cmd.AddCommand(a.benchPipelines())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.grid.options.check(cmd.Flags()); err != nil {
 			return err

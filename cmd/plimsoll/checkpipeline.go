@@ -54,6 +54,8 @@ type pipelineFigures struct {
 	// Of a schedule without plan: PyTorch's table.
 	Deadlock bool  `json:"deadlock"`
 	PeakLive []int `json:"peak_live_activations,omitempty"`
+	// Of plan: where the stages are.
+	Placed []placedStage `json:"placed,omitempty"`
 }
 
 // addRun adds what a run of a table found; it may not have come to its end.
@@ -83,9 +85,9 @@ func (p *pipelineFigures) write(w io.Writer) {
 	fmt.Fprintln(w)
 	switch {
 	case p.Period > 0:
-		fmt.Fprintf(w, "period %s, %s a minibatch, bubble %s\n", units.Seconds(p.Period), units.Seconds(p.PerMinibatch), units.Percent(p.Bubble))
+		fmt.Fprintf(w, "period %s, %s a minibatch, bubble %s\n", units.Seconds(p.Period), units.Seconds(p.PerMinibatch), percent(p.Bubble))
 	case p.Makespan > 0:
-		fmt.Fprintf(w, "makespan %s, %s a microbatch, bubble %s\n", units.Seconds(p.Makespan), units.Seconds(p.PerMinibatch), units.Percent(p.Bubble))
+		fmt.Fprintf(w, "makespan %s, %s a microbatch, bubble %s\n", units.Seconds(p.Makespan), units.Seconds(p.PerMinibatch), percent(p.Bubble))
 	}
 	for d := range p.Busy {
 		fmt.Fprintf(w, "device %d: busy %s", d, units.Seconds(p.Busy[d]))

@@ -20,6 +20,10 @@ import (
 	"plimsoll/planner/milp"
 	"plimsoll/planner/multichain"
 	"plimsoll/planner/offload"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/flush"
+	"plimsoll/planner/pipeline/loadline"
+	"plimsoll/planner/pipeline/periodic"
 	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
@@ -56,6 +60,7 @@ var badInput = []error{
 	data.ErrUnknown, data.ErrOption, data.ErrUnreadable, data.ErrNoImages, data.ErrEmptyClass, data.ErrCorrupt, data.ErrTruncated,
 	data.ErrTooLarge, data.ErrLabel, open.ErrSpec, open.ErrUnknown, train.ErrSpec, train.ErrOtherModel, train.ErrOtherRun,
 	train.ErrLog, safetensors.ErrFormat,
+	pipeline.ErrPlatform, pipeline.ErrBranches, periodic.ErrOptions, periodic.ErrStages, periodic.ErrNoPattern, flush.ErrOptions, flush.ErrHalves, loadline.ErrOps,
 }
 
 // exitCode says how the program ends after an error.
@@ -63,7 +68,7 @@ func exitCode(err error) int {
 	switch {
 	case is[*executor.TooSmallError](err), is[*executor.LimitError](err), is[*executor.LayoutError](err), is[*executor.HostLimitError](err),
 		is[*strategy.InfeasibleError](err), is[*schedule.MemoryError](err), is[*runtime.OutOfMemoryError](err),
-		is[noFit](err), errors.Is(err, errNothingFits):
+		is[noFit](err), is[*pipeline.InfeasibleError](err), errors.Is(err, errNothingFits):
 		return exitNoFit
 	case is[usageError](err), is[*checkpoint.TensorsError](err), is[*schedule.RuleError](err), is[*executor.UnusedPrefetchError](err), is[*schedule.ParseError](err), is[*kernels.OpError](err):
 		return exitUsage
@@ -81,6 +86,7 @@ func explain(err error) string {
 	var small *executor.TooSmallError
 	var infeasible *strategy.InfeasibleError
 	var host *executor.HostLimitError
+	var noPipeline *pipeline.InfeasibleError
 	switch {
 	case errors.Is(err, context.Canceled):
 		return "interrupted"
@@ -89,7 +95,12 @@ func explain(err error) string {
 	case errors.As(err, &small):
 		return tooSmall(small.Strategy, small.Limit, small.Smallest, small.Op, small.LayerName) +
 			fmt.Sprintf("; %s of it are weights, gradients and optimizer: a smaller --batch lowers the rest", units.Bytes(small.Static))
+	case errors.As(err, &noPipeline):
+		return explainPipeline(noPipeline)
 	case errors.As(err, &host):
+		if host.Unplanned {
+			return oneLine(err) + fmt.Sprintf(": give at least --host-memory %d", host.Needed)
+		}
 		return oneLine(err) + fmt.Sprintf(": --host-memory %d does", host.Needed)
 	case errors.As(err, &infeasible):
 		return tooSmall(infeasible.Strategy, infeasible.Memory, infeasible.Smallest, infeasible.Op, infeasible.LayerName)

@@ -32,10 +32,13 @@ type planFlags struct {
 	strategy string
 	link     planLink
 	options  strategyFlags
-	budget   time.Duration
-	out      string
-	text     bool
-	list     bool
+	pipe     pipelineFlags
+
+	memoryGiven bool
+	budget      time.Duration
+	out         string
+	text        bool
+	list        bool
 }
 
 // planLink says which link to host memory a plan may use.
@@ -69,16 +72,21 @@ func (a *app) plan() *cobra.Command {
 
 The limit counts activations and gradients of activations, the input included; weights are counted by train, which
 knows them. A share is one of the peak of store-all, the step that recomputes nothing. With a link, plans may also move
-activations to host memory and back. Beside the makespan stands a bound that no plan is below, with the gap to it.`, nil)
+activations to host memory and back. Beside the makespan stands a bound that no plan is below, with the gap to it.
+
+With --devices or --platform the chain is cut into stages on several devices, and the plan is a pipeline. Then the memory is that of
+each device and counts weights too, and --bandwidth is that of the links between devices.`, nil)
 	cmd.Example = `  plimsoll plan -c c.json --memory 4GiB --strategy rotor -o p.json
   plimsoll plan -c c.json --memory 40% --text
+  plimsoll plan -c c.json --devices 4 --memory 8GiB --bandwidth 12GB/s --strategy madpipe --svg p.svg
   plimsoll plan --list`
 	s := cmd.Flags()
 	s.StringVarP(&f.chain, "chain", "c", "", "chain file")
 	s.Var(&f.memory, "memory", "memory limit: 4GiB, 512MB, 123, or a share as 40%")
-	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy; --list shows them")
+	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy; --list shows them (default of a pipeline: "+defaultPipeline+")")
 	f.link.register(cmd)
 	f.options.register(cmd)
+	f.pipe.register(cmd)
 	s.DurationVar(&f.budget, "budget", 0, "auto: improve its plan until so much time has passed, as in 10s; the plan then depends on the machine's speed")
 	s.StringVarP(&f.out, "output", "o", "", "write the plan file here")
 	s.BoolVar(&f.text, "text", false, "print the sequence in its text form, one token an op")
@@ -87,8 +95,15 @@ activations to host memory and back. Beside the makespan stands a bound that no 
 		if f.list {
 			return a.listStrategies()
 		}
-		if err := f.options.check(cmd.Flags()); err != nil {
+		if err := firstOf(f.options.check(cmd.Flags()), f.pipe.check(cmd)); err != nil {
 			return err
+		}
+		f.memoryGiven = cmd.Flags().Changed("memory")
+		if f.pipe.wanted() {
+			if !cmd.Flags().Changed("strategy") {
+				f.strategy = defaultPipeline
+			}
+			return a.runPipeline(cmd.Context(), f)
 		}
 		return a.runPlan(cmd.Context(), f)
 	}
@@ -108,6 +123,7 @@ type listed struct {
 func (a *app) listStrategies() error {
 	list := struct {
 		Strategies []listed `json:"strategies"`
+		Pipelines  []listed `json:"pipelines"` // for several devices
 	}{}
 	for _, s := range slices.Concat(planner.Strategies(), multichain.Strategies()) {
 		list.Strategies = append(list.Strategies, listed{s.Name, s.Summary, s.Paper, s.Section, planner.NeedsLink(s.Name), ""})
@@ -115,8 +131,15 @@ func (a *app) listStrategies() error {
 	if _, err := planner.Lookup(remat.Checkmate); err != nil {
 		list.Strategies = append(list.Strategies, listed{Name: remat.Checkmate, Missing: err.Error()})
 	}
+	for _, s := range planner.Pipelines() {
+		list.Pipelines = append(list.Pipelines, listed{Name: s.Name, Summary: s.Summary, Paper: s.Paper, Section: s.Section})
+	}
 	return a.print(list, func(w io.Writer) {
 		for _, s := range list.Strategies {
+			s.write(w)
+		}
+		fmt.Fprintln(w, "\nfor several devices (--devices or --platform):")
+		for _, s := range list.Pipelines {
 			s.write(w)
 		}
 	})

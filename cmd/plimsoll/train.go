@@ -217,7 +217,10 @@ func (a *app) planRun(ctx context.Context, f *trainFlags) (*train.Run, error) {
 		Job: job, Steps: f.steps, Rate: rate, MaxNorm: float32(f.clip), SkipNotFinite: f.onNaN == "skip", EvalEvery: f.eval,
 		Init: f.init, Saves: f.keep.saves(), HostLimit: f.link.memory.Bytes,
 	}
-	if err := firstOf(r.Check(), a.resume(f.keep, r)); err != nil {
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
+	if err := a.resume(f.keep, r); err != nil {
 		return nil, err
 	}
 	if r.Chain, err = a.chain(ctx, job, f.cache, f.link, measure); err == nil {

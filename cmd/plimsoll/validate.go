@@ -37,8 +37,8 @@ type validateFlags struct {
 func (a *app) validate() *cobra.Command {
 	f := &validateFlags{memory: sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}}}
 	cmd := command("validate", "Compare predicted and measured time and memory over a grid", `Train a few steps along the plan of every strategy under every limit, in turns with store-all, and print predicted beside
-measured time and peak. Loss, weights, buffers, gradients and optimizer states are compared with store-all's after every
-step, byte for byte. With --audit the outputs, gradients, BatchNorm statistics and random state that every single op
+measured time and peak. Losses are compared with store-all's after every step, and weights, buffers, gradients and optimizer
+states after the last one, byte for byte. With --audit the outputs, gradients, BatchNorm statistics and random state that every single op
 leaves are compared too, and the first layer that differs is named.
 
 The exit code is 1 when a row differs from store-all, or its peak from the predicted one.`, nil)

@@ -59,7 +59,7 @@ var ErrSpec = errors.New("bad job")
 // Open builds the model and opens the data set. Errors name the field and list what is known.
 func Open(s Spec) (*Job, error) {
 	j := &Job{Spec: s}
-	for _, part := range []func() error{j.openData, j.compile} {
+	for _, part := range []func() error{j.openData, j.compile, j.makeRoom} {
 		if err := part(); err != nil {
 			return nil, err
 		}
@@ -77,8 +77,6 @@ func (j *Job) openData() (err error) {
 	}
 	if models.OfPairs(j.Model) {
 		j.Set = data.Pairs(j.Set, j.Seed)
-		s := j.Set.Shape()
-		j.pairs = make([]float32, max(c.Batch, 0)*s[0]*s[1]*s[2])
 	}
 	if c.Classes = cmp.Or(c.Classes, j.Set.Classes()); c.Classes < j.Set.Classes() {
 		return fmt.Errorf("%w: --classes is %d, but data set %s has %d", ErrSpec, c.Classes, j.Set.Name(), j.Set.Classes())
@@ -88,6 +86,14 @@ func (j *Job) openData() (err error) {
 	}
 	j.test, err = data.NewBatcher(j.Set, data.Test, c.Batch, j.Seed)
 	return err
+}
+
+// makeRoom allocates what pairs are read into, for a batch that the model has accepted.
+func (j *Job) makeRoom() error {
+	if s := j.Set.Shape(); models.OfPairs(j.Model) {
+		j.pairs = make([]float32, j.Config.Batch*s[0]*s[1]*s[2])
+	}
+	return nil
 }
 
 // compile builds the model and compiles it for the device's library, which a device that is never used tells.

@@ -97,7 +97,8 @@ func (l *loop) add(rec Record, res *executor.Result) error {
 }
 
 // diverged names the first layer whose output is not finite. The step's own weights are still there: an update is
-// skipped unless the loss alone is not finite.
+// skipped unless the loss alone is not finite. Where weights are kept in host memory, each layer is updated before the gradients
+// of those below it are known, and some weights are already the next step's.
 func (l *loop) diverged(res *executor.Result) error {
 	layer, err := l.e.FirstNotFinite()
 	where := fmt.Sprintf("layer %q is the first whose output is not finite", layer)
@@ -107,8 +108,11 @@ func (l *loop) diverged(res *executor.Result) error {
 	if err != nil {
 		where = fmt.Sprintf("which layer is the first cannot be told: %v", err)
 	}
-	return fmt.Errorf("%w: loss %v, norm %v at step %d; %s: lower --lr, give --clip-norm, or pass over such steps with --on-nan skip",
-		ErrDiverged, res.Loss, res.Norm, l.step, where)
+	advice := "lower --lr, give --clip-norm, or pass over such steps with --on-nan skip"
+	if l.Job.Offload == executor.OffloadWeights { // which can do neither
+		advice = "lower --lr, or keep the optimizer's state alone in host memory (--offload-state optimizer), with --clip-norm or --on-nan skip"
+	}
+	return fmt.Errorf("%w: loss %v, norm %v at step %d; %s: %s", ErrDiverged, res.Loss, res.Norm, l.step, where, advice)
 }
 
 // evaluateIfDue evaluates after every EvalEvery steps and at the end, unless the history has it already.

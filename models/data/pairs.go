@@ -48,7 +48,7 @@ func (p *pairs) Fill(split Split, index int64, dst []float32) (label int, err er
 	return label, nil
 }
 
-// partner returns a sample of the epoch of index.
+// partner returns another sample of the epoch of index.
 func (p *pairs) partner(split Split, index int64, draw uint64) int64 {
 	n := p.TestLen()
 	if split == Train {
@@ -57,7 +57,15 @@ func (p *pairs) partner(split Split, index int64, draw uint64) int64 {
 	if n == 0 { // there is no end of samples
 		return int64(draw >> 1)
 	}
-	return index - index%n + int64(draw%uint64(n))
+	if n == 1 {
+		return index
+	}
+	at := index % n
+	other := int64(draw % uint64(n-1))
+	if other >= at {
+		other++
+	}
+	return index - at + other
 }
 
 func b2i(b bool) int {

@@ -1,0 +1,150 @@
+// Package pipelines sweeps strategies for several devices over numbers of devices, memories and bandwidths. All of it is
+// simulated: the plans are checked and their times follow from the measured costs of the chains.
+package pipelines
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/loadline"
+)
+
+// Grid is what is swept.
+type Grid struct {
+	Chains     []*chain.Chain
+	Devices    []int
+	Memories   []int64   // bytes of each device
+	Bandwidths []float64 // bytes/s between two devices
+	Strategies []pipeline.Strategy
+	Options    pipeline.Options
+	Progress   func(done, total int) // may be nil
+}
+
+// Point is one strategy on one platform.
+type Point struct {
+	Chain       string  `json:"chain"`
+	Devices     int     `json:"devices"`
+	MemoryBytes int64   `json:"memory_bytes"`
+	Bandwidth   float64 `json:"bandwidth_bytes_per_s"`
+	Strategy    string  `json:"strategy"`
+
+	Fits          bool    `json:"fits"`
+	PerMinibatchS float64 `json:"seconds_per_minibatch,omitempty"`
+	// Speedup is the time of a minibatch on one device without a limit, over that of this plan.
+	Speedup   float64 `json:"speedup,omitempty"`
+	Bubble    float64 `json:"bubble_fraction,omitempty"`
+	PeakBytes int64   `json:"peak_bytes,omitempty"`     // of the fullest device
+	Smallest  int64   `json:"smallest_bytes,omitempty"` // where it does not fit: the memory that works, if known
+	Reason    string  `json:"reason,omitempty"`
+}
+
+// Run solves every point. A strategy that cannot plan says why in its point. Errors: the context's and those of plans that break
+// a rule, with the points so far.
+func (g *Grid) Run(ctx context.Context) ([]Point, error) {
+	var points []Point
+	total := len(g.Chains) * len(g.Devices) * len(g.Memories) * len(g.Bandwidths) * len(g.Strategies)
+	for _, c := range g.Chains {
+		for _, devices := range g.Devices {
+			for _, bandwidth := range g.Bandwidths {
+				for _, memory := range g.Memories {
+					platform := pipeline.NewPlatform(devices, memory, bandwidth)
+					for _, s := range g.Strategies {
+						p := Point{Chain: c.Name, Devices: devices, MemoryBytes: memory, Bandwidth: bandwidth, Strategy: s.Name}
+						if err := g.solve(ctx, &p, c, platform, s); err != nil {
+							return points, fmt.Errorf("%s, %d devices of %d bytes, %s: %w", c.Name, devices, memory, s.Name, err)
+						}
+						points = append(points, p)
+						if g.Progress != nil {
+							g.Progress(len(points), total)
+						}
+					}
+				}
+			}
+		}
+	}
+	return points, nil
+}
+
+func (g *Grid) solve(ctx context.Context, p *Point, c *chain.Chain, platform *pipeline.Platform, s pipeline.Strategy) error {
+	plan, err := s.Solve(ctx, pipeline.Request{Chain: c, Platform: platform, Options: g.Options})
+	var small *pipeline.InfeasibleError
+	var late *pipeline.UnfinishedError
+	switch {
+	case errors.As(err, &small):
+		p.Smallest, p.Reason = small.Smallest, small.Reason
+		return nil
+	case errors.As(err, &late) && late.Best == nil:
+		p.Reason = late.Error()
+		return nil
+	case late != nil:
+		plan = late.Best
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		p.Reason = err.Error()
+		return nil
+	}
+	report, err := loadline.Check(c, platform, plan)
+	if err != nil {
+		return err
+	}
+	p.Fits, p.PerMinibatchS, p.Bubble, p.PeakBytes = true, report.PerMinibatch, report.Bubble, slices.Max(report.PerDevicePeak)
+	if p.PerMinibatchS > 0 {
+		p.Speedup = pipeline.NewCosts(c).U(1, c.Len()) / p.PerMinibatchS
+	}
+	return nil
+}
+
+// Duel is how two strategies compare over the points of a sweep.
+type Duel struct {
+	A, B         string
+	Points       int     // platforms where both were tried
+	Both         int     // where both fit
+	OnlyA, OnlyB int     // where one alone fits
+	Faster       int     // where both fit and A is faster by more than 1 %
+	Slower       int     // ... slower by more than 1 %
+	Ratio        float64 // geometric mean over both of B's time over A's: above 1 A is faster
+	Best         float64 // the largest such ratio
+}
+
+// Compare compares two strategies of a sweep.
+func Compare(points []Point, a, b string) Duel {
+	d := Duel{A: a, B: b}
+	sum := 0.0
+	for _, x := range points {
+		i := slices.IndexFunc(points, func(y Point) bool { return y.Strategy == b && samePlace(x, y) })
+		if x.Strategy != a || i < 0 {
+			continue
+		}
+		y := points[i]
+		d.Points++
+		switch {
+		case x.Fits && y.Fits:
+			ratio := y.PerMinibatchS / x.PerMinibatchS
+			d.Both, d.Best, sum = d.Both+1, max(d.Best, ratio), sum+math.Log(ratio)
+			if ratio > 1.01 {
+				d.Faster++
+			} else if ratio < 1/1.01 {
+				d.Slower++
+			}
+		case x.Fits:
+			d.OnlyA++
+		case y.Fits:
+			d.OnlyB++
+		}
+	}
+	if d.Both > 0 {
+		d.Ratio = math.Exp(sum / float64(d.Both))
+	}
+	return d
+}
+
+func samePlace(x, y Point) bool {
+	return cmp.Or(cmp.Compare(x.Chain, y.Chain), cmp.Compare(x.Devices, y.Devices), cmp.Compare(x.MemoryBytes, y.MemoryBytes), cmp.Compare(x.Bandwidth, y.Bandwidth)) == 0
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/bench/pipelines"
+	"plimsoll/internal/atomicfile"
+	"plimsoll/planner"
+	"plimsoll/planner/pipeline"
+)
+
+// benchPipelineFlags are the flags of plimsoll bench pipelines.
+type benchPipelineFlags struct {
+	chains     []string
+	devices    []int
+	memory     sizes
+	bandwidths bandwidths
+	strategies []string
+	accounting string
+	out        string
+}
+
+func (a *app) benchPipelines() *cobra.Command {
+	f := &benchPipelineFlags{}
+	cmd := command("pipelines", "Compare strategies for several devices (simulated)", `Plan chains for numbers of devices, memories and bandwidths with several strategies, and compare the throughput. Plans are checked
+and simulated; nothing runs. The folder of --out gets points.csv and tables.md.`, nil)
+	cmd.Example = `  plimsoll bench pipelines -c resnet50.json --devices 2,4,8 --memory 4GiB,8GiB --bandwidths 12GB/s --strategy contiguous,madpipe,loadline`
+	s := cmd.Flags()
+	s.StringSliceVarP(&f.chains, "chain", "c", nil, "chain files, separated by commas")
+	s.IntSliceVar(&f.devices, "devices", []int{2, 4, 8}, "numbers of devices")
+	s.Var(&f.memory, "memory", "memories of a device, separated by commas, as in 4GiB,8GiB")
+	s.Var(&f.bandwidths, "bandwidths", "bandwidths between devices, separated by commas, as in 12GB/s,24GB/s")
+	s.StringSliceVar(&f.strategies, "strategy", []string{"pipedream", "contiguous", "madpipe", "loadline"}, "strategies, separated by commas")
+	s.StringVar(&f.accounting, "accounting", "", "what a minibatch holds in a stage: inputs (thesis) or saved (default: inputs)")
+	s.StringVar(&f.out, "out", "out/pipelines", "folder for the results")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runBenchPipelines(cmd.Context(), f) }
+	return cmd
+}
+
+// grid reads what the flags name.
+func (f *benchPipelineFlags) grid() (*pipelines.Grid, error) {
+	if len(f.chains) == 0 || len(f.memory) == 0 || len(f.bandwidths) == 0 {
+		return nil, usage(errors.New("--chain, --memory and --bandwidths say what is swept: give all three, as in -c resnet50.json --memory 4GiB,8GiB --bandwidths 12GB/s"))
+	}
+	if len(f.strategies) == 0 || len(f.devices) == 0 {
+		return nil, usage(errors.New("--strategy and --devices must not be empty: give names and numbers, as in --strategy contiguous,madpipe --devices 2,4"))
+	}
+	g := &pipelines.Grid{Devices: f.devices, Options: pipeline.Options{Accounting: pipeline.Accounting(f.accounting)}}
+	for _, path := range f.chains {
+		c, err := readChain(path)
+		if err != nil {
+			return nil, err
+		}
+		g.Chains = append(g.Chains, c)
+	}
+	for _, d := range f.devices {
+		if d < 1 || d > pipeline.MaxDevices {
+			return nil, usage(fmt.Errorf("--devices: %d is not from 1 to %d", d, pipeline.MaxDevices))
+		}
+	}
+	for _, m := range f.memory {
+		if m.Of(0) != m.Of(1<<40) {
+			return nil, usage(fmt.Errorf("--memory: %v is a share: each device of a pipeline has bytes, as in 8GiB", m))
+		}
+		g.Memories = append(g.Memories, m.Of(0))
+	}
+	for _, b := range f.bandwidths {
+		g.Bandwidths = append(g.Bandwidths, float64(b))
+	}
+	for _, name := range f.strategies {
+		s, err := planner.LookupPipeline(name)
+		if err != nil {
+			return nil, err
+		}
+		g.Strategies = append(g.Strategies, s)
+	}
+	return g, f.once(g)
+}
+
+// once refuses what is named twice: a table has one place for it.
+func (f *benchPipelineFlags) once(g *pipelines.Grid) error {
+	seen := map[string]bool{}
+	for _, c := range g.Chains {
+		if at := "chain " + c.Name; seen[at] {
+			return usage(fmt.Errorf("--chain: two files hold a chain of the name %q: give each once", c.Name))
+		}
+		seen["chain "+c.Name] = true
+	}
+	for _, item := range slices.Concat(texts("--strategy", f.strategies), texts("--devices", f.devices), texts("--memory", g.Memories), texts("--bandwidths", g.Bandwidths)) {
+		if seen[item] {
+			return usage(fmt.Errorf("%s is given twice", item))
+		}
+		seen[item] = true
+	}
+	return nil
+}
+
+func texts[T any](flag string, values []T) (all []string) {
+	for _, v := range values {
+		all = append(all, fmt.Sprintf("%s %v", flag, v))
+	}
+	return all
+}
+
+func (a *app) runBenchPipelines(ctx context.Context, f *benchPipelineFlags) error {
+	g, err := f.grid()
+	if err != nil {
+		return err
+	}
+	if err := firstOf(makeable(f.out), folder("--out", f.out)); err != nil {
+		return err
+	}
+	g.Progress = a.progress("planning")
+	points, stopped := g.Run(ctx)
+	var duels []string
+	last := g.Strategies[len(g.Strategies)-1].Name
+	for _, s := range g.Strategies[:len(g.Strategies)-1] {
+		duels = append(duels, pipelines.Compare(points, last, s.Name).String())
+	}
+	write := func(w io.Writer) error {
+		if err := pipelines.WriteTables(w, points); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(w, "\n%s\n", strings.Join(duels, "\n"))
+		return err
+	}
+	if err := atomicfile.WriteFile(filepath.Join(f.out, "points.csv"), func(w io.Writer) error { return pipelines.WriteCSV(w, points) }); err != nil {
+		return err
+	}
+	if err := atomicfile.WriteFile(filepath.Join(f.out, "tables.md"), write); err != nil {
+		return err
+	}
+	if stopped != nil {
+		return fmt.Errorf("stopped after %d points, which are in %s: %w", len(points), f.out, stopped)
+	}
+	return a.print(struct {
+		Points []pipelines.Point `json:"points"`
+	}{points}, func(w io.Writer) { _ = write(w) }) // of what was formatted for the file
+}

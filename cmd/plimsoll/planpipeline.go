@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/bench"
+	"plimsoll/internal/atomicfile"
+	"plimsoll/planner"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/loadline"
+)
+
+// pipelineFlags are the flags of plimsoll plan for several devices.
+type pipelineFlags struct {
+	devices      int
+	platform     string
+	microbatches int
+	chunks       int
+	perPeriod    int
+	versions     string
+	accounting   string
+	timeLimit    time.Duration
+	svg, trace   string
+}
+
+func (f *pipelineFlags) register(cmd *cobra.Command) {
+	s := cmd.Flags()
+	s.IntVar(&f.devices, "devices", 0, "pipeline: number of equal devices, each with --memory, linked at --bandwidth")
+	s.StringVar(&f.platform, "platform", "", "pipeline: platform file, instead of --devices")
+	s.IntVar(&f.microbatches, "microbatches", 0, "pipeline: microbatches of a schedule with a flush (default: the strategy's)")
+	s.IntVar(&f.chunks, "chunks", 0, "pipeline: stages of each device, of interleaved schedules (default: 2)")
+	s.IntVar(&f.perPeriod, "per-period", 0, "pipeline: minibatches of a period, of k-periodic schedules (default: 1)")
+	s.StringVar(&f.versions, "versions", "", "pipeline: weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
+	s.StringVar(&f.accounting, "accounting", "", "pipeline: what a minibatch holds in a stage, inputs (thesis) or saved (default: inputs)")
+	s.DurationVar(&f.timeLimit, "time-limit", 0, "pipeline: end the search of milp after this time, with the best plan so far (default: none)")
+	s.StringVar(&f.svg, "svg", "", "pipeline: draw the timeline here")
+	s.StringVar(&f.trace, "trace", "", "pipeline: write the timeline for Perfetto here")
+}
+
+// wanted reports whether the plan is for several devices.
+func (f *pipelineFlags) wanted() bool { return f.devices != 0 || f.platform != "" }
+
+// check refuses flags of pipelines without devices, and contradictions.
+func (f *pipelineFlags) check(cmd *cobra.Command) error {
+	if f.wanted() {
+		if f.devices < 0 || f.devices > pipeline.MaxDevices {
+			return usage(fmt.Errorf("--devices is %d: give a number from 1 to %d", f.devices, pipeline.MaxDevices))
+		}
+		if f.devices != 0 && f.platform != "" {
+			return usage(errors.New("--devices and --platform both say what there is: give one of them"))
+		}
+		if f.timeLimit < 0 {
+			return usage(fmt.Errorf("--time-limit is %v: give a time, as in 60s", f.timeLimit))
+		}
+		return refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "segments", "budget", "text")
+	}
+	return refuse(cmd, "is for pipelines: give --devices 4 or --platform platform.json too",
+		"devices", "microbatches", "chunks", "per-period", "versions", "accounting", "time-limit", "svg", "trace")
+}
+
+// refuse returns an error for the first of the flags that was given.
+func refuse(cmd *cobra.Command, why string, flags ...string) error {
+	for _, name := range flags {
+		if cmd.Flags().Changed(name) {
+			return usage(fmt.Errorf("--%s %s", name, why))
+		}
+	}
+	return nil
+}
+
+// fit refuses flags that the strategy would pass over.
+func (f *pipelineFlags) fit(s pipeline.Strategy) error {
+	switch {
+	case f.microbatches != 0 && s.Type != pipeline.Flushing:
+		return usage(fmt.Errorf("--microbatches is for schedules with a flush: %s has none", s.Name))
+	case f.chunks != 0 && s.Type != pipeline.Flushing:
+		return usage(fmt.Errorf("--chunks is for interleaved schedules: %s is none", s.Name))
+	case f.perPeriod != 0 && s.Name != "k-periodic":
+		return usage(fmt.Errorf("--per-period is for k-periodic: %s has a period of its own", s.Name))
+	case f.timeLimit != 0 && s.Name != "milp":
+		return usage(fmt.Errorf("--time-limit is for milp, which searches: %s does not", s.Name))
+	}
+	return nil
+}
+
+// request is what the flags ask of a strategy, for a chain.
+func (f *planFlags) request(c *chain.Chain) (pipeline.Request, error) {
+	p, err := f.pipe.over(f, c)
+	if err != nil {
+		return pipeline.Request{}, err
+	}
+	return pipeline.Request{Chain: c, Platform: p, Options: pipeline.Options{
+		Microbatches: f.pipe.microbatches, Chunks: f.pipe.chunks, PerPeriod: f.pipe.perPeriod, TimeLimit: f.pipe.timeLimit,
+		Versions: pipeline.Versions(f.pipe.versions), Accounting: pipeline.Accounting(f.pipe.accounting),
+	}}, nil
+}
+
+// over returns the platform that the flags describe.
+func (f *pipelineFlags) over(plan *planFlags, c *chain.Chain) (*pipeline.Platform, error) {
+	memory := int64(pipeline.NoLimit)
+	if plan.memoryGiven {
+		if plan.memory.IsZero() {
+			return nil, usage(errors.New("--memory is 0: give what each device has, as in --memory 8GiB, or leave it out for no limit"))
+		}
+		if memory = plan.memory.Of(0); memory != plan.memory.Of(1<<40) {
+			return nil, usage(fmt.Errorf("--memory is %v: each device of a pipeline has bytes, as in 8GiB", plan.memory))
+		}
+	}
+	if f.platform == "" {
+		bandwidth := float64(plan.link.bandwidth)
+		if bandwidth == 0 {
+			bandwidth = c.Bandwidth
+		}
+		if bandwidth == 0 && f.devices > 1 {
+			return nil, usage(errors.New("--bandwidth is missing: give that of the links between the devices, as in --bandwidth 12GB/s"))
+		}
+		p := pipeline.NewPlatform(f.devices, memory, bandwidth)
+		p.Duplex = plan.link.duplex
+		return p, nil
+	}
+	p, err := pipeline.ReadPlatform(f.platform)
+	if err != nil {
+		return nil, usage(err)
+	}
+	if memory != pipeline.NoLimit {
+		p = p.WithMemory(memory)
+	}
+	if plan.link.bandwidth > 0 {
+		return nil, usage(errors.New("--bandwidth and --platform both say how fast the links are: give one of them"))
+	}
+	q := *p
+	q.Duplex = q.Duplex || plan.link.duplex
+	return &q, nil
+}
+
+// runPipeline plans for several devices.
+func (a *app) runPipeline(ctx context.Context, f *planFlags) error {
+	s, err := planner.LookupPipeline(f.strategy)
+	if err != nil {
+		return err
+	}
+	if err := firstOf(required("--chain", f.chain, "-c c.json"), writable("--output", f.out), writable("--svg", f.pipe.svg), writable("--trace", f.pipe.trace)); err != nil {
+		return err
+	}
+	if err := f.pipe.fit(s); err != nil {
+		return err
+	}
+	c, err := readChain(f.chain)
+	if err != nil {
+		return err
+	}
+	r, err := f.request(c)
+	if err != nil {
+		return err
+	}
+	p, err := s.Solve(ctx, r)
+	var late *pipeline.UnfinishedError
+	if errors.As(err, &late) && late.Best != nil {
+		a.note("%v", err)
+		p, err = late.Best, nil
+	}
+	if err != nil {
+		return err
+	}
+	report, err := loadline.Check(c, r.Platform, p)
+	if err != nil {
+		return fmt.Errorf("BUG: %s made a plan that breaks a rule: %w", s.Name, err)
+	}
+	if err := f.writePipeline(c, r.Platform, p); err != nil {
+		return err
+	}
+	figures := &pipelineFigures{Devices: r.Platform.Devices, Valid: true}
+	figures.add(p, report)
+	figures.Placed = placed(p)
+	return a.print(figures, func(w io.Writer) {
+		writeStages(w, p)
+		figures.write(w)
+	})
+}
+
+// placedStage is where a stage is.
+type placedStage struct {
+	FirstLayer int    `json:"first_layer"`
+	LastLayer  int    `json:"last_layer"`
+	Devices    []int  `json:"devices"`
+	Sequence   string `json:"sequence,omitempty"` // of a stage that recomputes
+}
+
+func placed(p *pipeline.Plan) (all []placedStage) {
+	for _, s := range p.Stages {
+		all = append(all, placedStage{s.First, s.Last, s.Devices, s.Ops.String()})
+	}
+	return all
+}
+
+// writeStages prints which layers are where.
+func writeStages(w io.Writer, p *pipeline.Plan) {
+	for i, s := range p.Stages {
+		fmt.Fprintf(w, "stage %d: layers %d to %d on device", i, s.First, s.Last)
+		for k, d := range s.Devices {
+			if k > 0 {
+				fmt.Fprint(w, ",")
+			}
+			fmt.Fprintf(w, " %d", d)
+		}
+		if len(s.Ops) > 0 {
+			fmt.Fprintf(w, ": %v", s.Ops)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// shownPeriods is how many periods of a periodic plan its timeline shows.
+const shownPeriods = 4
+
+// writePipeline writes the files that the flags name.
+func (f *planFlags) writePipeline(c *chain.Chain, platform *pipeline.Platform, p *pipeline.Plan) error {
+	if f.out != "" {
+		if err := p.Write(f.out); err != nil {
+			return err
+		}
+	}
+	if f.pipe.svg == "" && f.pipe.trace == "" {
+		return nil
+	}
+	if loadline.HasOps(p) { // drawn with each stage's sequence as one forward and one backward
+		var err error
+		if c, p, err = loadline.Collapse(c, p); err != nil {
+			return err
+		}
+	}
+	spans, err := pipeline.Planned(c, platform, p, shownPeriods)
+	if err != nil {
+		return err
+	}
+	t, err := pipeline.NewTimeline(c, platform, p, spans)
+	if err != nil {
+		return err
+	}
+	if f.pipe.svg != "" {
+		if err := atomicfile.WriteFile(f.pipe.svg, t.SVG); err != nil {
+			return err
+		}
+	}
+	if f.pipe.trace != "" {
+		return bench.PipelineTrace(t).WriteFile(f.pipe.trace)
+	}
+	return nil
+}
+
+// defaultPipeline is the strategy for several devices when --strategy does not say.
+const defaultPipeline = "loadline"
+
+// explainPipeline says what does not fit, and what would.
+func explainPipeline(e *pipeline.InfeasibleError) string {
+	if e.Smallest > 0 {
+		return fmt.Sprintf("%s (--memory %d)", oneLine(e), e.Smallest)
+	}
+	return oneLine(e)
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"plimsoll/planner"
+)
+
+// TestPlanPipeline: every strategy for several devices plans a real chain, or says why it cannot, and check finds nothing wrong with
+// its plan.
+func TestPlanPipeline(t *testing.T) {
+	graph, planned := profiles+"resnet50.graph.txt", 0
+	for _, s := range planner.Pipelines() {
+		if s.Name == "milp" {
+			continue // searches for long
+		}
+		file := filepath.Join(t.TempDir(), "p.json")
+		r := plimsoll(t, "plan", "-c", graph, "--devices", "4", "--memory", "16GB", "--bandwidth", "12GB/s", "--strategy", s.Name, "-o", file, "--json")
+		if r.code != exitOK {
+			if !strings.Contains(r.err, s.Name) || r.code != exitUsage && r.code != exitNoFit {
+				t.Errorf("%s: exit code %d: %s", s.Name, r.code, r.err)
+			}
+			continue
+		}
+		var got, again map[string]any
+		if err := json.Unmarshal([]byte(r.out), &got); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal([]byte(works(t, "check", "-c", graph, "-p", file, "--json").out), &again); err != nil {
+			t.Fatal(err)
+		}
+		if got["seconds_per_minibatch"] != again["seconds_per_minibatch"] || !(got["seconds_per_minibatch"].(float64) > 0) || again["valid"] != true {
+			t.Errorf("%s: plan says %v, check %v", s.Name, got, again)
+		}
+		planned++
+	}
+	if planned < 14 {
+		t.Errorf("%d strategies planned, want at least 14", planned)
+	}
+}
+
+// TestPlanPipelineOutput: stages, a picture and a trace; loadline by default, which plans where contiguous cannot.
+func TestPlanPipelineOutput(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"plan", "-c", profiles + "vgg16.graph.txt", "--devices", "2", "--memory", "8GB", "--bandwidth", "12GB/s"}
+	r := works(t, append(args, "--svg", filepath.Join(dir, "p.svg"), "--trace", filepath.Join(dir, "p.trace.json"))...)
+	for _, want := range []string{"stage 1: layers", "loadline: periodic pipeline of", "period", "keeps every rule"} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("no %q in %s", want, r.out)
+		}
+	}
+	if svg := read(t, filepath.Join(dir, "p.svg")); !strings.Contains(svg, "device 1") {
+		t.Errorf("the picture has no device 1: %.200s", svg)
+	}
+	if trace := read(t, filepath.Join(dir, "p.trace.json")); !strings.Contains(trace, `"F0(`) {
+		t.Errorf("the trace has no F0: %.200s", trace)
+	}
+}
+
+// TestPlanPipelineRefuses: what is missing or contradicts is named, and a memory that is too small comes with one that works.
+func TestPlanPipelineRefuses(t *testing.T) {
+	graph := profiles + "resnet50.graph.txt"
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"--bandwidth is missing", []string{"--devices", "2"}},
+		{"--devices is -1", []string{"--devices", "-1"}},
+		{"give one of them", []string{"--devices", "2", "--platform", "p.json"}},
+		{"--memory is 50%", []string{"--devices", "2", "--bandwidth", "1GB/s", "--memory", "50%"}},
+		{`unknown strategy "rotor" for several devices`, []string{"--devices", "2", "--bandwidth", "1GB/s", "--strategy", "rotor"}},
+		{"--svg is for pipelines", []string{"--svg", "p.svg"}},
+		{"nowhere.json", []string{"--platform", "nowhere.json"}},
+	} {
+		if r := plimsoll(t, append([]string{"plan", "-c", graph}, c.args...)...); r.code != exitUsage || !strings.Contains(r.err, c.want) {
+			t.Errorf("%v: exit code %d, %q; want %q", c.args, r.code, r.err, c.want)
+		}
+	}
+	args := []string{"plan", "-c", graph, "--devices", "4", "--bandwidth", "12GB/s", "--strategy", "contiguous"}
+	r := plimsoll(t, append(args, "--memory", "1GB")...)
+	_, rest, found := strings.Cut(r.err, "(--memory ")
+	if r.code != exitNoFit || !found {
+		t.Fatalf("exit code %d: %s", r.code, r.err)
+	}
+	smallest, _, _ := strings.Cut(rest, ")")
+	works(t, append(args, "--memory", smallest)...)
+}
+
+// TestBenchPipelines: the tables have the speed-ups of the points, and the duels count them.
+func TestBenchPipelines(t *testing.T) {
+	out := t.TempDir()
+	r := works(t, "bench", "pipelines", "-c", profiles+"resnet50.graph.txt", "--devices", "2,4", "--memory", "5GB,16GB", "--bandwidths", "12GB/s",
+		"--strategy", "contiguous,madpipe", "--out", out, "--json")
+	var got struct {
+		Points []struct {
+			Strategy string
+			Devices  int
+			Fits     bool
+			Speedup  float64
+		}
+	}
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Points) != 8 {
+		t.Fatalf("%d points, want 8", len(got.Points))
+	}
+	for _, p := range got.Points {
+		if p.Fits != (p.Speedup > 1) || p.Speedup > float64(p.Devices) {
+			t.Errorf("%+v", p)
+		}
+	}
+	if rows := strings.Count(read(t, filepath.Join(out, "points.csv")), "\n"); rows != 9 {
+		t.Errorf("%d rows, want 9", rows)
+	}
+	tables := read(t, filepath.Join(out, "tables.md"))
+	for _, want := range []string{"| memory | contiguous | madpipe |", "madpipe beside contiguous: both fit at", "of 4 points"} {
+		if !strings.Contains(tables, want) {
+			t.Errorf("no %q in %s", want, tables)
+		}
+	}
+	if r := plimsoll(t, "bench", "pipelines", "-c", "x.json"); r.code != exitUsage {
+		t.Errorf("exit code %d without memory", r.code)
+	}
+}
