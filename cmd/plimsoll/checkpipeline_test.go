@@ -127,3 +127,21 @@ func TestCheckPipeline(t *testing.T) {
 		t.Errorf("exit code %d, %s", r.code, r.err)
 	}
 }
+
+// TestCheckRefusals: a table that names one op of the largest stage is judged at once, and a chain with branches is no pipeline's.
+func TestCheckRefusals(t *testing.T) {
+	dir := t.TempDir()
+	table := write(t, filepath.Join(dir, "x.csv"), "4095F0")
+	if r := plimsoll(t, "check", "-p", table); r.code != exitUsage || !strings.Contains(r.err, "rank 0 cannot run 4095F0") {
+		t.Errorf("exit code %d, %s", r.code, r.err)
+	}
+	joined := badChain(t, `"layers":[`, `"branches":[1,2],"layers":[`)
+	plan := write(t, filepath.Join(dir, "plan.json"), twoStages)
+	platform := write(t, filepath.Join(dir, "platform.json"), `{"devices":2,"memory_bytes":null,"bandwidth_bytes_per_s":null}`)
+	for _, args := range [][]string{{"-p", plan, "--platform", platform}, {"-p", tables + "gpipe_4ranks_1stages_8mb.csv"}} {
+		r := plimsoll(t, append([]string{"check", "-c", joined}, args...)...)
+		if r.code != exitUsage || !strings.Contains(r.err, "the chain has branches") || !strings.Contains(r.err, "[1 2]") {
+			t.Errorf("%v: exit code %d, %s", args, r.code, r.err)
+		}
+	}
+}

@@ -20,6 +20,7 @@ func TestHelp(t *testing.T) {
 	for _, name := range []string{"devices", "profile", "plan", "frontier", "check", "train", "validate", "bench", "trace", "demo", "version"} {
 		golden(t, "help-"+name+".txt", works(t, name, "--help").out)
 	}
+	golden(t, "help-bench-pipelines.txt", works(t, "bench", "pipelines", "--help").out)
 }
 
 func TestVersion(t *testing.T) {

@@ -31,8 +31,8 @@ type Report struct {
 
 // Check judges a plan, whoever made it, in exact arithmetic on the decimals of its files; times may be off by 1e-9 of the
 // period or makespan. The report is there whenever its figures mean something: for a valid plan, and beside an
-// *InvalidError whose violations are all of RuleDuration or later. Errors: *InvalidError; ErrPlan, ErrPlatform and
-// chain.ErrFormat for what cannot be judged.
+// *InvalidError whose violations are all of RuleDuration or later. Errors: *InvalidError; ErrPlan, ErrPlatform,
+// ErrBranches and chain.ErrFormat for what cannot be judged.
 func Check(c *chain.Chain, p *Platform, plan *Plan) (*Report, error) {
 	l, err := arrange(c, p, plan)
 	if err != nil {

@@ -9,14 +9,18 @@
 // What belongs where:
 //
 //	pipeline               Platform, Plan, Stage, Task, Versions, Costs, Check, Simulate, timelines, Request, Strategy, errors
-//	pipeline/partition     which layers go to which device: balance, pipedream, contiguous, madpipe, ilp
-//	pipeline/loadline      stages that recompute and offload inside, chosen while the stages are
-//	pipeline/periodic      when tasks run, periodic: 1f1b, 1f1b*, Algorithm 7, k-periodic, the scheduling MILP, eager PipeDream
-//	pipeline/flush         when tasks run, with a flush: gpipe, 1f1b-flush, interleaved, chimera, zero bubble, terapipe, ...
+//	pipeline/partition     which layers go to which device: balance, pipedream, contiguous, madpipe
+//	pipeline/loadline      stages that recompute inside, chosen while the stages are
+//	pipeline/periodic      when tasks run, periodic: 1f1b, 1f1b*, k-periodic, list, milp, eager
+//	pipeline/flush         when tasks run, with a flush: gpipe, 1f1b-flush, interleaved, chimera, zero bubble, terapipe, ...;
+//	                       and ampnet and pipemare, which never empty
 //	pipeline/interop       files of other tools
 //	pipeline/pipelinetest  random chains, platforms and plans, and the independent checker as a judge, for tests
 //
 // Check knows stages that keep what their layers save; what a stage with its own ops holds, pipeline/loadline counts.
 // The sub-packages import this one and not the other way round; the registry that lists all strategies stands above
-// them. A strategy ends with Finish, so that no plan leaves the planner unchecked.
+// them. A strategy begins with Request.Validate and ends with Finish, or with loadline's Check where stages have ops, so
+// that no plan leaves the planner unchecked.
+//
+// Chains are single ones: branches that meet (chain.Branches) are refused.
 package pipeline

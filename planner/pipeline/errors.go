@@ -12,6 +12,8 @@ import (
 var (
 	// ErrPlatform: a platform breaks the rules of its file; the message names field and value.
 	ErrPlatform = errors.New("bad platform")
+	// ErrBranches: a chain has branches, which a pipeline would take for parts of one chain.
+	ErrBranches = errors.New("the chain has branches: pipelines are for single chains")
 	// ErrPlan: a plan cannot be judged at all: a field is missing or has a value without meaning.
 	ErrPlan = errors.New("bad pipeline plan")
 	// ErrNotPipeline: a plan file has no stages: it is a plan for one device.

@@ -50,10 +50,7 @@ const maxShift = 1 << 31
 
 // arrange lays a plan out. Errors: *InvalidError, ErrPlan, ErrPlatform, those of the chain.
 func arrange(c *chain.Chain, p *Platform, plan *Plan) (*layout, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
-	if err := p.Validate(); err != nil {
+	if err := (Request{Chain: c, Platform: p}).Validate(); err != nil {
 		return nil, err
 	}
 	l := &layout{

@@ -329,3 +329,32 @@ func TestInterruptions(t *testing.T) {
 		}
 	}
 }
+
+// A chain with branches is refused by all that read a plan, though its layers would be a chain: a plan for those says nothing
+// about what the layer behind the branches waits for.
+func TestBranchesAreRefused(t *testing.T) {
+	k, flush := staircase(), gpipe()
+	for name, judge := range map[string]func() error{
+		"request":  func() error { return pipeline.Request{Chain: k.Chain, Platform: k.Platform}.Validate() },
+		"check":    func() error { _, err := pipeline.Check(k.Chain, k.Platform, k.Plan); return err },
+		"simulate": func() error { _, err := pipeline.Simulate(k.Chain, k.Platform, k.Plan, pipeline.Noise{}); return err },
+		"timed":    func() error { _, err := pipeline.Timed(flush.Chain, flush.Platform, flush.Plan); return err },
+	} {
+		k.Chain.Branches, flush.Chain.Branches = nil, nil
+		if err := judge(); err != nil {
+			t.Errorf("%s: %v without branches", name, err)
+		}
+		k.Chain.Branches, flush.Chain.Branches = []int{1, 1}, []int{1}
+		if err := judge(); !errors.Is(err, pipeline.ErrBranches) || !strings.Contains(err.Error(), `field "branches" of`) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	k.Chain.Branches = []int{3}
+	if err := (pipeline.Request{Chain: k.Chain, Platform: k.Platform}).Validate(); !errors.Is(err, chain.ErrFormat) {
+		t.Errorf("branches without a loss: %v", err)
+	}
+	k.Chain.Branches, k.Platform.Devices = nil, 0
+	if err := (pipeline.Request{Chain: k.Chain, Platform: k.Platform}).Validate(); !errors.Is(err, pipeline.ErrPlatform) {
+		t.Errorf("a platform without devices: %v", err)
+	}
+}

@@ -15,20 +15,39 @@ type Request struct {
 	Options
 }
 
+// Validate checks the chain and the platform, which every strategy does before it plans. Errors: chain.ErrFormat, ErrBranches,
+// ErrPlatform.
+func (r Request) Validate() error {
+	if err := ValidateChain(r.Chain); err != nil {
+		return err
+	}
+	return r.Platform.Validate()
+}
+
+// ValidateChain checks a chain and refuses branches that meet: stages are ranges of layers, each of which reads the one
+// before it. Errors: chain.ErrFormat, ErrBranches.
+func ValidateChain(c *chain.Chain) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if len(c.Branches) > 0 {
+		return fmt.Errorf("%w: field \"branches\" of %q is %v; plan it for one device", ErrBranches, c.Name, c.Branches)
+	}
+	return nil
+}
+
 // Options are the parameters of strategies; zero values mean the documented default.
 type Options struct {
 	Stages       []Stage       // the allocation, for strategies that only schedule (default: the strategy's own partition)
 	Microbatches int           // m of a flush schedule (default: the strategy's)
 	Chunks       int           // v, stages of each device of an interleaved schedule (default: 2)
-	PerPeriod    int           // k of a k-periodic schedule (default: 1)
+	PerPeriod    int           // k of a k-periodic schedule (default: the best)
 	Active       int           // NOAM, minibatches that enter before the first has left (default: the strategy's)
 	Versions     Versions      // default: double_buffered for periodic schedules, flush for flush schedules
 	WeightCopies []float64     // as in Plan
 	Accounting   Accounting    // default: inputs
 	TimeLimit    time.Duration // of a search; 0: none but the context's
-	Gap          float64       // relative gap at which a search may stop; 0: prove it best
-	Grid         int           // points of a discretization (default: the strategy's)
-	Warm         *Plan         // a plan to start a search from
+	Gap          float64       // relative gap at which a search may stop; 0: as far as the solver's tolerance
 }
 
 // Type says what a strategy decides.
@@ -48,8 +67,8 @@ type Strategy struct {
 	Summary string // one line
 	Paper   string // "Shilova's thesis", ...
 	Section string // "section 7.1, Algorithm 8"
-	// Solve returns a plan that Check accepts (see Finish). Errors: *InfeasibleError; *UnfinishedError, which carries the
-	// best plan so far; the context's.
+	// Solve returns a plan that Check accepts (see Finish), or loadline's where stages have ops. Errors: *InfeasibleError;
+	// *UnfinishedError, which carries the best plan so far; those of Request.Validate; the context's.
 	Solve func(ctx context.Context, r Request) (*Plan, error)
 }
 

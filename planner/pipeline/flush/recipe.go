@@ -93,10 +93,7 @@ func validate(q pipeline.Request) error {
 	if q.Chain == nil || q.Platform == nil {
 		return fmt.Errorf("%w: a request needs a chain and a platform", ErrOptions)
 	}
-	if err := q.Chain.Validate(); err != nil {
-		return err
-	}
-	if err := q.Platform.Validate(); err != nil {
+	if err := q.Validate(); err != nil {
 		return err
 	}
 	switch {

@@ -44,6 +44,8 @@ func TestBadRequests(t *testing.T) {
 		{"gpipe", func(q *pipeline.Request) { q.WeightCopies = []float64{math.NaN()} }, ErrOptions, "weight copies are NaN"},
 		{"gpipe", func(q *pipeline.Request) { q.Chain = nil }, ErrOptions, "a chain and a platform"},
 		{"gpipe", func(q *pipeline.Request) { q.Chain = &chain.Chain{} }, chain.ErrFormat, ""},
+		{"gpipe", func(q *pipeline.Request) { q.Chain.Branches = []int{3, 4} }, pipeline.ErrBranches, "\"branches\" of \"uniform\" is [3 4]"},
+		{"ampnet", func(q *pipeline.Request) { q.Chain.Branches = []int{3, 4} }, pipeline.ErrBranches, "single chains"},
 		{"gpipe", func(q *pipeline.Request) { q.Platform = free(0) }, pipeline.ErrPlatform, "devices"},
 		{"gpipe", func(q *pipeline.Request) { q.Platform = nolink }, pipeline.ErrPlatform, "give a bandwidth above 0 for \"0-1\""},
 		{"gpipe", func(q *pipeline.Request) { q.Chain.Layers[0].ForwardS = 1e308 }, ErrOptions, "longer than a number can say"},

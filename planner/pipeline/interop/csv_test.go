@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -317,6 +318,34 @@ func TestSpread(t *testing.T) {
 	}
 }
 
+// TestManyStages: as many stages as layers are one layer each, whatever a short table names, and cost no table of all ranges.
+func TestManyStages(t *testing.T) {
+	s, err := ParseSchedule("x", []byte("4095F0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Place(UnitChain(s.Stages), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Stages) != maxStages {
+		t.Fatalf("%d stages, want %d", len(p.Stages), maxStages)
+	}
+	for i, st := range p.Stages {
+		if st.First != i+1 || st.Last != i+1 {
+			t.Fatalf("stage %d has layers %d to %d", i, st.First, st.Last)
+		}
+	}
+	k := pipeline.NewCosts(p.Chain)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	spread(k, maxStages)
+	runtime.ReadMemStats(&after)
+	if made := after.TotalAlloc - before.TotalAlloc; made > 4<<20 {
+		t.Errorf("%d bytes for %d stages", made, maxStages)
+	}
+}
+
 func TestPlaceErrors(t *testing.T) {
 	s, err := ParseSchedule("x", []byte("0F0,0I0,0W0\n1F0,1I0,1W0"))
 	if err != nil {
@@ -335,6 +364,7 @@ func TestPlaceErrors(t *testing.T) {
 		{UnitChain(1), nil, ErrChain, "it has 1 layers with the loss, the schedule 2 stages"},
 		{UnitChain(2), pipeline.NewPlatform(1, 1, 1), pipeline.ErrPlatform, `field "devices" is 1, the schedule has 2 ranks`},
 		{&chain.Chain{}, nil, chain.ErrFormat, "layers"},
+		{&chain.Chain{Name: "c", Layers: make([]chain.Layer, 3), Branches: []int{1, 1}}, nil, pipeline.ErrBranches, "single chains"},
 	} {
 		if _, err := s.Place(c.chain, c.platform); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%v, want %v: %s", err, c.want, c.text)
@@ -350,7 +380,7 @@ func TestPlaceErrors(t *testing.T) {
 	}
 }
 
-// FuzzSchedule: whatever the text, reading and running end; a table without violations that ends is a valid plan.
+// FuzzSchedule: whatever the text, reading, placing and running end; a table without violations that ends is a valid plan.
 func FuzzSchedule(f *testing.F) {
 	files, _ := filepath.Glob("testdata/pytorch/*.csv")
 	for _, file := range files {
@@ -365,8 +395,11 @@ func FuzzSchedule(f *testing.F) {
 	f.Add([]byte("0RECV_F0,0F0,0B0,0SEND_B0"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := ParseSchedule("x", data)
-		if err != nil || s.Stages > 64 {
+		if err != nil {
 			return
+		}
+		if _, err := s.Place(UnitChain(s.Stages), nil); err != nil {
+			t.Fatal(err)
 		}
 		r, err := s.Run(UnitCosts(s.Stages), false)
 		if err != nil {

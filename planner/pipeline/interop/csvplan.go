@@ -40,12 +40,13 @@ type Placed struct {
 // Place puts a schedule on a chain: as many stages as it has, of consecutive layers, so that the longest forward and
 // backward of a stage is as short as possible. The sizes and times of the chain are those of one microbatch. Without a
 // platform the devices have no limit and communication takes no time. In a stage that runs backwards in halves a whole one
-// takes the time of both, as pipeline plans count it. Errors: ErrChain, chain.ErrFormat, pipeline.ErrPlatform.
+// takes the time of both, as pipeline plans count it. Errors: ErrChain, chain.ErrFormat, pipeline.ErrBranches,
+// pipeline.ErrPlatform.
 func (s *Schedule) Place(c *chain.Chain, p *pipeline.Platform) (*Placed, error) {
 	if p == nil {
 		p = pipeline.NewPlatform(len(s.Rows), pipeline.NoLimit, pipeline.Free())
 	}
-	if err := errors.Join(c.Validate(), p.Validate()); err != nil {
+	if err := (pipeline.Request{Chain: c, Platform: p}).Validate(); err != nil {
 		return nil, err
 	}
 	if c.Len() < s.Stages {
@@ -113,31 +114,30 @@ func (p *Placed) boundary(s int) (forward, backward float64, err error) {
 }
 
 // spread cuts the chain into so many stages, the longest as short as possible; of equal cuts each stage takes the most layers.
+// All stages have a layer, so that only n - stages of the n layers can move: stage s begins with layer s+1+x and ends with
+// layer s+1+y, 0 <= x <= y <= n - stages, where x and y count what the stages before s, and those up to it, have beyond one.
 func spread(k *pipeline.Costs, stages int) []pipeline.Stage {
-	n := k.Len()
-	best := make([]float64, n+2) // best[i]: the longest of the stages from layer i on, with as many as there are so far
-	cuts := make([][]int, stages)
-	for i := range best {
-		best[i] = math.Inf(1)
-	}
-	best[n+1] = 0
+	slack := k.Len() - stages
+	best := slices.Repeat([]float64{math.Inf(1)}, slack+1) // best[x]: the longest of the stages from s on
+	best[slack] = 0                                        // behind the last stage no layer is left
+	cuts := make([][]int, stages)                          // y, by s and x
 	for s := stages - 1; s >= 0; s-- {
-		next := slices.Repeat([]float64{math.Inf(1)}, n+2)
-		cuts[s] = make([]int, n+2)
-		for i := 1; i <= n; i++ {
-			for j := n; j >= i; j-- {
-				if longest := max(k.U(i, j), best[j+1]); longest < next[i] {
-					next[i], cuts[s][i] = longest, j
+		cuts[s] = make([]int, slack+1)
+		for x := range best {
+			least := math.Inf(1)
+			for y := slack; y >= x; y-- {
+				if longest := max(k.U(s+1+x, s+1+y), best[y]); longest < least {
+					least, cuts[s][x] = longest, y
 				}
 			}
+			best[x] = least // a larger x does not look here again
 		}
-		best = next
 	}
 	out := make([]pipeline.Stage, stages)
-	first := 1
+	x := 0
 	for s := range out {
-		out[s] = pipeline.Stage{First: first, Last: cuts[s][first]}
-		first = out[s].Last + 1
+		out[s] = pipeline.Stage{First: s + 1 + x, Last: s + 1 + cuts[s][x]}
+		x = cuts[s][x]
 	}
 	return out
 }

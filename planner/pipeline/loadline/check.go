@@ -17,7 +17,7 @@ func Check(c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) (*pipeline
 	if !HasOps(plan) {
 		return pipeline.Check(c, p, plan)
 	}
-	if err := errors.Join(c.Validate(), p.Validate()); err != nil {
+	if err := (pipeline.Request{Chain: c, Platform: p}).Validate(); err != nil {
 		return nil, err
 	}
 	costs, err := measure(c, plan)
@@ -49,9 +49,9 @@ func Check(c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) (*pipeline
 
 // Collapse returns a chain with one layer for each stage that has ops, which takes what its ops take, and the plan for it: for
 // what looks at times only, such as pipeline.Simulate and timelines. Its memory means nothing. Errors: ErrOps, pipeline.ErrPlan,
-// chain.ErrFormat.
+// pipeline.ErrBranches, chain.ErrFormat.
 func Collapse(c *chain.Chain, plan *pipeline.Plan) (*chain.Chain, *pipeline.Plan, error) {
-	if err := c.Validate(); err != nil {
+	if err := pipeline.ValidateChain(c); err != nil {
 		return nil, nil, err
 	}
 	costs, err := measure(c, plan)

@@ -25,6 +25,7 @@ type cutter struct {
 	costs *pipeline.Costs
 	need  *periodic.Footprint
 	ways  *ways
+	least *least
 	next  [][]int // of each device: those that may have the stage after its own
 	// tables, by device and layer
 	delay, after [][]float64 // of the stage that begins with the layer; of what comes after the layer
@@ -44,10 +45,7 @@ func newCutter(ctx context.Context, r pipeline.Request) (*cutter, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := r.Chain.Validate(); err != nil {
-		return nil, err
-	}
-	if err := r.Platform.Validate(); err != nil {
+	if err := r.Validate(); err != nil {
 		return nil, err
 	}
 	c := &cutter{Request: r, costs: pipeline.NewCosts(r.Chain), next: followers(r.Platform)}
@@ -60,6 +58,7 @@ func newCutter(ctx context.Context, r pipeline.Request) (*cutter, error) {
 		most = max(most, min(m, 1<<60))
 	}
 	c.ways = newWays(c.costs, most)
+	c.least = newLeast(c.ways)
 	n := c.costs.Len()
 	for range r.Platform.Devices {
 		c.delay, c.after = append(c.delay, make([]float64, n+2)), append(c.after, make([]float64, n+2))
@@ -210,18 +209,20 @@ func (c *cutter) longest() float64 {
 
 // best returns the stages with the smallest period, and the period; nil when none fit.
 func (c *cutter) best(ctx context.Context) (*pipe, float64, error) {
+	if !c.possible() {
+		return nil, 0, nil
+	}
 	low, high := 0.0, math.Inf(1)
 	var best *pipe
 	for period := c.shortest(); best == nil; period *= growth {
-		last := period >= c.longest()
 		stages, err := c.cut(ctx, period)
 		switch {
 		case err != nil:
 			return nil, 0, err
 		case stages != nil:
 			best, high = c.pipe(stages), period
-		case last:
-			return nil, 0, nil
+		case period > c.longest():
+			panic("BUG: stages that fit with one live minibatch each have no period")
 		default:
 			low = period
 		}
@@ -271,34 +272,7 @@ const instant = 1e-9
 
 // infeasible returns the error for a memory that is too small for any stages.
 func (c *cutter) infeasible() error {
-	e := &pipeline.InfeasibleError{Strategy: name, Smallest: c.least()}
+	e := &pipeline.InfeasibleError{Strategy: name, Smallest: c.smallest()}
 	e.Reason = fmt.Sprintf("no stages fit on %d devices, not even with one live minibatch each and everything recomputed", c.Platform.Devices)
 	return e
-}
-
-// least returns the smallest memory of each device at which some stages fit.
-func (c *cutter) least() int64 {
-	n := c.costs.Len()
-	free := newWays(c.costs, 1<<60)
-	table := make([][]int64, len(c.next))
-	smallest := int64(math.MaxInt64)
-	for d := len(c.next) - 1; d >= 0; d-- {
-		table[d] = make([]int64, n+2)
-		for first := n; first >= 1; first-- {
-			table[d][first] = math.MaxInt64
-			for last := first; last <= n; last++ {
-				rest := int64(0)
-				if last < n {
-					rest = math.MaxInt64
-					for _, e := range c.next[d] {
-						rest = min(rest, table[e][last+1])
-					}
-				}
-				own := min(c.need.Bytes(0, first, last, 1), c.fixed(first, last, 1)+free.least(first, last, 1))
-				table[d][first] = min(table[d][first], max(rest, own))
-			}
-		}
-		smallest = min(smallest, table[d][1])
-	}
-	return smallest
 }

@@ -2,7 +2,6 @@ package loadline
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"plimsoll/planner/chain"
@@ -162,15 +161,6 @@ func (w *ways) fastest(s, j, g int, bytes int64) (best int, ok bool) {
 		}
 	}
 	return best, best >= 0
-}
-
-// least returns the fewest bytes beside the inputs in which a stage s..j can run.
-func (w *ways) least(s, j, g int) int64 {
-	least := int64(math.MaxInt64)
-	for _, l := range w.of(s, j, g) {
-		least = min(least, l.worth(g))
-	}
-	return least
 }
 
 // ops returns the sequence of a label of a stage.

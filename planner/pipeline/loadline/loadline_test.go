@@ -306,6 +306,35 @@ func TestCheckErrors(t *testing.T) {
 	}
 }
 
+// TestBranches: a chain with branches is refused, with ops or without.
+func TestBranches(t *testing.T) {
+	seq, err := schedule.Parse("Fck1 Fall1 B1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &chain.Chain{Name: "c", Layers: slices.Repeat([]chain.Layer{{ForwardS: 1, BackwardS: 1}}, 3)}
+	p := pipeline.NewPlatform(2, pipeline.NoLimit, pipeline.Free())
+	plan := &pipeline.Plan{Chain: "c", Period: 8, Versions: pipeline.Latest,
+		Stages: []pipeline.Stage{{First: 1, Last: 1, Devices: []int{0}, Ops: seq}, {First: 2, Last: 3, Devices: []int{1}}},
+		Tasks: []pipeline.Task{{Kind: pipeline.F, Stage: 0, Device: 0, Start: 0}, {Kind: pipeline.F, Stage: 1, Device: 1, Start: 1},
+			{Kind: pipeline.B, Stage: 1, Device: 1, Start: 3}, {Kind: pipeline.B, Stage: 0, Device: 0, Start: 5}}}
+	all := map[string]func() error{
+		"solve":    func() error { _, err := solve(t.Context(), pipeline.Request{Chain: c, Platform: p}); return err },
+		"check":    func() error { _, err := Check(c, p, plan); return err },
+		"collapse": func() error { _, _, err := Collapse(c, plan); return err },
+	}
+	for name, judge := range all {
+		c.Branches = nil
+		if err := judge(); err != nil {
+			t.Errorf("%s: %v without branches", name, err)
+		}
+		c.Branches = []int{1, 1}
+		if err := judge(); !errors.Is(err, pipeline.ErrBranches) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestNeverWorseThanMadpipe: with the same memory loadline is never slower than madpipe and fits whenever that does.
 func TestNeverWorseThanMadpipe(t *testing.T) {
 	rng := rand.New(rand.NewPCG(12, 4))

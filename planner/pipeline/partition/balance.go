@@ -39,10 +39,7 @@ func newCosts(ctx context.Context, r pipeline.Request) (*pipeline.Costs, error) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := r.Chain.Validate(); err != nil {
-		return nil, err
-	}
-	if err := r.Platform.Validate(); err != nil {
+	if err := r.Validate(); err != nil {
 		return nil, err
 	}
 	return pipeline.NewCosts(r.Chain), nil

@@ -14,6 +14,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/periodic"
@@ -30,7 +31,7 @@ func solveContiguous(ctx context.Context, r pipeline.Request) (*pipeline.Plan, e
 		return nil, err
 	}
 	if stages == nil {
-		return nil, c.infeasible(name)
+		return nil, c.infeasible(ctx, name)
 	}
 	r.Stages = stages
 	return periodic.Star(ctx, name, r)
@@ -221,17 +222,14 @@ func (c *cutter) stages(device int) []pipeline.Stage {
 	return all
 }
 
-// infeasible returns the error for a memory that is too small for any stages.
-func (c *cutter) infeasible(strategy string) error {
+// infeasible returns the error for a memory that is too small for any stages, or the context's.
+func (c *cutter) infeasible(ctx context.Context, strategy string) error {
 	e := &pipeline.InfeasibleError{Strategy: strategy, Smallest: c.least(c.next)}
 	e.Reason = c.tooLarge()
 	if c.Platform.Uniform() && e.Reason == "" {
-		limit := c.Platform.Smallest()
-		for devices := c.Platform.Devices + 1; devices <= min(c.costs.Len(), pipeline.MaxDevices); devices++ {
-			if c.least(chainOf(devices)) <= limit {
-				e.Devices = devices
-				break
-			}
+		var err error
+		if e.Devices, err = c.enough(ctx); err != nil {
+			return err
 		}
 	}
 	if e.Reason == "" {
@@ -256,13 +254,49 @@ func (c *cutter) tooLarge() string {
 	return ""
 }
 
-// chainOf returns the followers of devices that are all alike.
-func chainOf(devices int) [][]int {
-	next := make([][]int, devices)
-	for d := range devices - 1 {
-		next[d] = []int{d + 1}
+// enough returns with how many more devices, all alike, some stages fit, with one live minibatch each; 0 when no number
+// is enough. Each round gives the layers from first on one device more. Time: O(n²) for each.
+func (c *cutter) enough(ctx context.Context) (int, error) {
+	n, limit := c.costs.Len(), c.Platform.Smallest()
+	rest := c.nothing()
+	for devices := 1; devices <= min(n, pipeline.MaxDevices); devices++ {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		row := c.row(rest)
+		if row[1] <= limit && devices > c.Platform.Devices {
+			return devices, nil
+		}
+		if slices.Equal(rest[1:n], row[2:n+1]) { // nor do more devices change it
+			return 0, nil
+		}
+		copy(rest[1:n], row[2:n+1])
 	}
-	return next
+	return 0, nil
+}
+
+// nothing returns, for every layer, the memory that what comes after it needs where there are no more devices: none after
+// the last layer, else no memory is enough.
+func (c *cutter) nothing() []int64 {
+	rest := make([]int64, c.costs.Len()+1)
+	for l := range c.costs.Len() {
+		rest[l] = math.MaxInt64
+	}
+	return rest
+}
+
+// row returns, for every layer, the smallest memory at which a stage that begins with it fits with what comes after the
+// stage; rest is that by the last layer of the stage.
+func (c *cutter) row(rest []int64) []int64 {
+	n := c.costs.Len()
+	row := make([]int64, n+2)
+	for first := 1; first <= n; first++ {
+		row[first] = math.MaxInt64
+		for last := first; last <= n; last++ {
+			row[first] = min(row[first], max(rest[last], c.need.Bytes(0, first, last, 1)))
+		}
+	}
+	return row
 }
 
 // least returns the smallest memory of each device at which some stages fit, with one live minibatch each.
@@ -271,21 +305,13 @@ func (c *cutter) least(next [][]int) int64 {
 	table := make([][]int64, len(next))
 	smallest := int64(math.MaxInt64)
 	for d := len(next) - 1; d >= 0; d-- {
-		table[d] = make([]int64, n+2)
-		for first := n; first >= 1; first-- {
-			best := int64(math.MaxInt64)
-			for last := first; last <= n; last++ {
-				rest := int64(0)
-				if last < n {
-					rest = math.MaxInt64
-					for _, e := range next[d] {
-						rest = min(rest, table[e][last+1])
-					}
-				}
-				best = min(best, max(rest, c.need.Bytes(0, first, last, 1)))
+		rest := c.nothing()
+		for last := 1; last < n; last++ {
+			for _, e := range next[d] {
+				rest[last] = min(rest[last], table[e][last+1])
 			}
-			table[d][first] = best
 		}
+		table[d] = c.row(rest)
 		smallest = min(smallest, table[d][1])
 	}
 	return smallest

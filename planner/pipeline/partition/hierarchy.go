@@ -85,7 +85,7 @@ func (h *hierarchy) row(level, first int) *row {
 			r.best[at], r.split[at], r.replicas[at] = h.single(level, first, last, m), -1, m
 		}
 		for k := first; k < last; k++ {
-			if !h.before(k, last) || first > 0 && k < first-1 && h.before(k, first-1) {
+			if !h.before(k, last) {
 				continue
 			}
 			for m := 2; m <= count; m++ {

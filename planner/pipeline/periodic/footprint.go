@@ -2,6 +2,8 @@ package periodic
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	"plimsoll/planner/pipeline"
 )
@@ -22,6 +24,9 @@ func NewFootprint(k *pipeline.Costs, r pipeline.Request, stages int) (*Footprint
 	if f.versions == "" {
 		f.versions = pipeline.DoubleBuffered
 	}
+	if err := f.known(); err != nil {
+		return nil, err
+	}
 	if f.versions == pipeline.Flush {
 		return nil, fmt.Errorf("%w: versions flush: a periodic schedule has no flush; give latest, stash or double_buffered", ErrOptions)
 	}
@@ -35,6 +40,22 @@ func NewFootprint(k *pipeline.Costs, r pipeline.Request, stages int) (*Footprint
 		return nil, fmt.Errorf("%w: weight_copies has %d entries, there are %d stages", ErrOptions, n, stages)
 	}
 	return f, nil
+}
+
+// known refuses values that no request may have.
+func (f *Footprint) known() error {
+	if !slices.Contains(pipeline.AllVersions(), f.versions) {
+		return fmt.Errorf("%w: versions %q: give latest, stash, vertical_sync or double_buffered", ErrOptions, f.versions)
+	}
+	if f.held != "" && f.held != pipeline.Inputs && f.held != pipeline.Saved {
+		return fmt.Errorf("%w: accounting %q: give %s or %s", ErrOptions, f.held, pipeline.Inputs, pipeline.Saved)
+	}
+	for _, x := range f.copies {
+		if !(x >= 0) || math.IsInf(x, 1) {
+			return fmt.Errorf("%w: weight_copies has %g: give finite numbers, none negative", ErrOptions, x)
+		}
+	}
+	return nil
 }
 
 // Copies returns the copies of the weights of a stage with so many live minibatches.

@@ -26,6 +26,9 @@ func solveKPeriodic(ctx context.Context, r pipeline.Request) (*pipeline.Plan, er
 	if r.PerPeriod < 0 {
 		return nil, fmt.Errorf("%w: %d minibatches per period: give at least 1, or 0 for the best number", ErrOptions, r.PerPeriod)
 	}
+	if r.PerPeriod > q.most() {
+		return nil, fmt.Errorf("%w: %d minibatches per period are more than %d tasks: give at most %d", ErrOptions, r.PerPeriod, mostTasks, q.most())
+	}
 	if one := ones(len(q.problem.stages)); !q.problem.fits(one) {
 		return nil, q.problem.infeasible(one, q.least())
 	}
@@ -45,7 +48,7 @@ func (q *pipe) bestSkip(k int) (period float64, skip int) {
 		return period, 0
 	}
 	best := period
-	for k := 2; k <= len(q.v); k++ {
+	for k := 2; k <= min(len(q.v), q.most()); k++ {
 		base := q.skipping(k + 1)
 		if each := base * float64(k+1) / float64(k); each < best*(1-slack) {
 			best, period, skip = each, base, k+1

@@ -7,7 +7,7 @@ package periodic
 // many minibatches are live at the start of a forward is a sum of h and of the binaries that order tasks in the period.
 // The period is bisected between the largest load and the list scheduler's. What a program answers is taken as orders and
 // h alone; times and the exact smallest period for them follow from longest paths, so that the solver's tolerance does
-// not matter. Stops at a relative gap (Options.Gap, 1e-6 by default); the links' and devices' orders make it exponential.
+// not matter. Stops at a relative gap (Options.Gap, 1e-5 by default and at least); the links' and devices' orders make it exponential.
 // Needs HiGHS (see package milp). A stage may not share a device with its neighbour: they are one stage.
 
 import (
@@ -69,15 +69,14 @@ func (p *problem) separate() error {
 func (l *lister) gap() float64 { return max(l.Gap, 1e-5) }
 
 // prove improves a schedule until its period is within the gap of what no schedule can be faster than, or the time is
-// over. It returns the gap that is left.
+// over, be it the limit's or the context's. It returns the gap that is left. Errors: the context's when it was cancelled.
 func (l *lister) prove(ctx context.Context, best *board) (*board, float64, error) {
 	low, high := l.periods()[0], best.period
-	end := time.Time{}
-	if l.TimeLimit > 0 {
-		end = time.Now().Add(l.TimeLimit)
-	}
+	end := l.end(ctx)
 	for first := true; high-low > l.gap()*high; first = false {
-		if err := ctx.Err(); err != nil {
+		if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
+			break
+		} else if err != nil {
 			return nil, 0, err
 		}
 		o := milp.Options{}
@@ -94,7 +93,7 @@ func (l *lister) prove(ctx context.Context, best *board) (*board, float64, error
 		switch {
 		case errors.Is(err, milp.ErrInfeasible):
 			low = period
-		case errors.Is(err, milp.ErrStopped):
+		case errors.Is(err, milp.ErrStopped), errors.Is(err, context.DeadlineExceeded):
 			return best, (high - low) / high, nil
 		case err != nil:
 			return nil, 0, err
@@ -105,6 +104,17 @@ func (l *lister) prove(ctx context.Context, best *board) (*board, float64, error
 		}
 	}
 	return best, max(0, (high-low)/high), nil
+}
+
+// end returns when the time is over: what comes first of the limit and the context's deadline; zero: never.
+func (l *lister) end(ctx context.Context) time.Time {
+	end, _ := ctx.Deadline()
+	if l.TimeLimit > 0 {
+		if limit := time.Now().Add(l.TimeLimit); end.IsZero() || limit.Before(end) {
+			end = limit
+		}
+	}
+	return end
 }
 
 // program asks for a schedule of a period. Tasks are numbered in the order in which a minibatch passes them: forwards of

@@ -2,6 +2,7 @@ package periodic
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
@@ -36,6 +37,9 @@ func Live(delay, period float64) int { return max(1, turns(delay, period)) }
 
 // Instant is the period, seconds, of a pipeline in which nothing takes time.
 const Instant = 1e-9
+
+// mostTasks bounds the tasks of a pattern: numbers of replicas without common factors multiply.
+const mostTasks = 1 << 20
 
 // pipe is contiguous stages and the boundaries between them, in the order of the chain: virtual stages, each run by
 // resources of its own (thesis, end of 5.2.1).
@@ -80,12 +84,33 @@ func newPipe(p *problem) *pipe {
 // device returns the replica that works on minibatch m, m >= 0: they take turns (1F1B-RR).
 func device(s pipeline.Stage, m int) int { return s.Devices[m%len(s.Devices)] }
 
+// lcm returns the least common multiple of numbers above 0; math.MaxInt for one beyond that.
 func lcm(x, y int) int {
 	g := x
 	for r := y; r != 0; {
 		g, r = r, g%r
 	}
+	if x/g > math.MaxInt/y {
+		return math.MaxInt
+	}
 	return x / g * y
+}
+
+// most returns how many minibatches a pattern of at most mostTasks tasks has.
+func (q *pipe) most() int { return mostTasks / (2 * len(q.v)) }
+
+// bounded refuses replicas that take too long until each has had its turns. Errors: ErrStages.
+func (q *pipe) bounded() error {
+	if q.repeats <= q.most() {
+		return nil
+	}
+	var replicas []int
+	for _, st := range q.problem.stages {
+		replicas = append(replicas, len(st.Devices))
+	}
+	slices.Sort(replicas)
+	return fmt.Errorf("%w: stages with %v replicas repeat only after more than %d tasks: give them numbers of replicas with a small common multiple",
+		ErrStages, slices.Compact(replicas), mostTasks)
 }
 
 // delays returns for every virtual stage the time from the start of its forward to the end of its backward of the same

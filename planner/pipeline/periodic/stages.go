@@ -17,10 +17,7 @@ type problem struct {
 }
 
 func newProblem(strategy string, r pipeline.Request) (*problem, error) {
-	if err := r.Chain.Validate(); err != nil {
-		return nil, err
-	}
-	if err := r.Platform.Validate(); err != nil {
+	if err := r.Validate(); err != nil {
 		return nil, err
 	}
 	p := &problem{Request: r, strategy: strategy, costs: pipeline.NewCosts(r.Chain), stages: r.Stages}
@@ -28,6 +25,9 @@ func newProblem(strategy string, r pipeline.Request) (*problem, error) {
 		p.stages = equalLoads(p.costs, r.Platform.Devices)
 	}
 	if err := p.cover(); err != nil {
+		return nil, err
+	}
+	if err := p.joined(); err != nil {
 		return nil, err
 	}
 	var err error
@@ -59,6 +59,24 @@ func (p *problem) cover() error {
 	}
 	if next != p.Chain.Len()+1 {
 		return fmt.Errorf("%w: the stages end with layer %d, the chain has %d", ErrStages, next-1, p.Chain.Len())
+	}
+	return nil
+}
+
+// joined refuses a platform on which a minibatch passes between two devices without a link. Replicas take turns: those
+// at x and y of two neighbouring stages meet when x and y differ by a multiple of the common divisor of their numbers.
+func (p *problem) joined() error {
+	for s := range len(p.stages) - 1 {
+		from, to := p.stages[s].Devices, p.stages[s+1].Devices
+		common := len(from) / (lcm(len(from), len(to)) / len(to))
+		for i, x := range from {
+			for j := i % common; j < len(to); j += common {
+				if y := to[j]; x != y && p.Platform.Beta(x, y) == 0 {
+					return fmt.Errorf("%w: stages %d and %d are on devices %d and %d, which no link joins: give a bandwidth above 0 for \"%d-%d\", or stages on other devices",
+						pipeline.ErrPlatform, s, s+1, x, y, min(x, y), max(x, y))
+				}
+			}
+		}
 	}
 	return nil
 }

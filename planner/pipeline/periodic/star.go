@@ -46,7 +46,8 @@ func contiguousPipe(ctx context.Context, strategy string, r pipeline.Request) (*
 	if err := p.contiguous(); err != nil {
 		return nil, err
 	}
-	return newPipe(p), nil
+	q := newPipe(p)
+	return q, q.bounded()
 }
 
 // least returns the plan with the smallest memory: one live minibatch everywhere. It may exceed the memory all the same.
@@ -72,11 +73,15 @@ func ones(n int) []int {
 }
 
 // Tightest returns the smallest period of one minibatch that 1F1B* reaches with contiguous stages in their devices'
-// memories, without making the plan; false when they do not fit. It is Star for those who compare many allocations.
+// memories, without making the plan; false when they do not fit, or Star refuses them. It is Star for those who compare many allocations.
 func Tightest(r pipeline.Request) (period float64, ok bool) {
 	p, err := newProblem("1f1b*", r)
 	if err != nil || p.contiguous() != nil || !p.fits(ones(len(p.stages))) {
 		return 0, false
 	}
-	return newPipe(p).smallest(nil, p.fits), true
+	q := newPipe(p)
+	if q.bounded() != nil {
+		return 0, false
+	}
+	return q.smallest(nil, p.fits), true
 }

@@ -1,0 +1,88 @@
+package loadline
+
+import "math"
+
+// least is the fewest bytes, beside their inputs, in which ranges of layers can run for one minibatch in flight: the labels'
+// recursion without times, where only the peak counts. O(n³).
+type least struct {
+	w      *ways
+	inside [][]int64 // inside B, by first and last layer
+	stage  [][]int64 // of a stage, F and B apart
+}
+
+func newLeast(w *ways) *least {
+	m := &least{w: w}
+	for range w.n + 2 {
+		m.inside, m.stage = append(m.inside, make([]int64, w.n+2)), append(m.stage, make([]int64, w.n+2))
+	}
+	for d := range w.n {
+		for s := 1; s+d <= w.n; s++ {
+			m.fill(s, s+d)
+		}
+	}
+	return m
+}
+
+// fill fills in a range whose shorter ranges are known.
+func (m *least) fill(s, t int) {
+	layer, grad := m.w.c.Layer(s), m.w.c.Gradient(t)
+	back := m.w.c.Gradient(s) + m.w.c.Gradient(s-1) + layer.BackwardOverheadBytes
+	inside := layer.SavedBytes + max(grad+layer.ForwardOverheadBytes, back)
+	stage := layer.SavedBytes + max(layer.ForwardOverheadBytes, back)
+	if s < t {
+		inside, stage = max(inside, layer.SavedBytes+m.inside[s+1][t]), max(stage, layer.SavedBytes+m.stage[s+1][t])
+	}
+	need := int64(0)
+	for x := s; x < t; x++ {
+		need = max(need, m.w.forwardNeed(s, x))
+		inside = min(inside, max(grad+need, m.w.c.Activation(x)+m.inside[x+1][t], m.inside[s][x]))
+		stage = min(stage, max(need, m.w.c.Activation(x)+m.stage[x+1][t], m.inside[s][x]))
+	}
+	m.inside[s][t] = inside
+	m.stage[s][t] = min(stage, max(need, m.w.forwardNeed(s, t), inside))
+}
+
+// smallest returns the smallest memory of each device at which some stages fit, with one live minibatch each.
+func (c *cutter) smallest() int64 {
+	return c.minimax(func(d, first, last int) int64 { return c.fewest(first, last) })
+}
+
+// possible reports whether some stages fit with one live minibatch each.
+func (c *cutter) possible() bool {
+	return c.minimax(func(d, first, last int) int64 {
+		if c.fewest(first, last) <= c.Platform.Memory[d] {
+			return 0
+		}
+		return 1
+	}) == 0
+}
+
+// fewest returns what a stage needs at least.
+func (c *cutter) fewest(first, last int) int64 {
+	return min(c.need.Bytes(0, first, last, 1), c.fixed(first, last, 1)+c.least.stage[first][last])
+}
+
+// minimax returns the smallest possible largest cost of a stage. O(P² n²).
+func (c *cutter) minimax(cost func(d, first, last int) int64) int64 {
+	n := c.costs.Len()
+	table := make([][]int64, len(c.next))
+	smallest := int64(math.MaxInt64)
+	for d := len(c.next) - 1; d >= 0; d-- {
+		table[d] = make([]int64, n+2)
+		for first := n; first >= 1; first-- {
+			table[d][first] = math.MaxInt64
+			for last := first; last <= n; last++ {
+				rest := int64(0)
+				if last < n {
+					rest = math.MaxInt64
+					for _, e := range c.next[d] {
+						rest = min(rest, table[e][last+1])
+					}
+				}
+				table[d][first] = min(table[d][first], max(rest, cost(d, first, last)))
+			}
+		}
+		smallest = min(smallest, table[d][1])
+	}
+	return smallest
+}
