@@ -69,7 +69,7 @@ validate-offload: build ## run every kind of plan on ResNet-101 and DenseNet-121
 	bench/validate-offload.sh bin/plimsoll out/validate-offload
 
 paper-pipeline: build ## compare the pipeline strategies of the thesis and MadPipe on PipeDream's profiles (simulated), into out/pipelines
-	bin/plimsoll bench pipelines -c $(subst $(space),$(comma),$(PIPELINE_CHAINS)) --devices 2,4,6,8 --memory 3GiB,4GiB,5GiB,6GiB,8GiB,10GiB,12GiB,16GiB \
+	bin/plimsoll bench pipelines -c $(subst $(space),$(comma),$(PIPELINE_CHAINS)) --devices 2,4,8 --memory 3GiB,4GiB,6GiB,8GiB,10GiB,16GiB \
 		--bandwidths 12GB/s,24GB/s --strategy pipedream,contiguous,madpipe,loadline --out out/pipelines
 
 bench: ## run the Go benchmarks

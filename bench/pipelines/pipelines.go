@@ -73,22 +73,12 @@ func (g *Grid) Run(ctx context.Context) ([]Point, error) {
 
 func (g *Grid) solve(ctx context.Context, p *Point, c *chain.Chain, platform *pipeline.Platform, s pipeline.Strategy) error {
 	plan, err := s.Solve(ctx, pipeline.Request{Chain: c, Platform: platform, Options: g.Options})
-	var small *pipeline.InfeasibleError
-	var late *pipeline.UnfinishedError
-	switch {
-	case errors.As(err, &small):
-		p.Smallest, p.Reason = small.Smallest, small.Reason
-		return nil
-	case errors.As(err, &late) && late.Best == nil:
-		p.Reason = late.Error()
-		return nil
-	case late != nil:
-		plan = late.Best
-	case ctx.Err() != nil:
+	if late := (*pipeline.UnfinishedError)(nil); errors.As(err, &late) && late.Best != nil {
+		plan, err = late.Best, nil
+	}
+	if err != nil {
+		p.refused(err)
 		return ctx.Err()
-	case err != nil:
-		p.Reason = err.Error()
-		return nil
 	}
 	report, err := loadline.Check(c, platform, plan)
 	if err != nil {
@@ -99,6 +89,14 @@ func (g *Grid) solve(ctx context.Context, p *Point, c *chain.Chain, platform *pi
 		p.Speedup = pipeline.NewCosts(c).U(1, c.Len()) / p.PerMinibatchS
 	}
 	return nil
+}
+
+// refused notes why there is no plan.
+func (p *Point) refused(err error) {
+	p.Reason = err.Error()
+	if small := (*pipeline.InfeasibleError)(nil); errors.As(err, &small) {
+		p.Smallest, p.Reason = small.Smallest, small.Reason
+	}
 }
 
 // Duel is how two strategies compare over the points of a sweep.

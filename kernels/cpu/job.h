@@ -210,9 +210,9 @@ struct share {
 };
 
 // pool is threads that work together; see pool.c. plimsoll_pool starts one with so many, the caller's included, which spin
-// where each has a core; it returns whether that failed. It lives as long as the process.
+// where each has a core; 0 when the system has no more threads. It lives as long as the process.
 struct pool;
-int plimsoll_pool(struct pool **pool, int64_t threads, int64_t cores);
+struct pool *plimsoll_pool(int64_t threads, int64_t cores);
 
 // plimsoll_run runs the jobs, one after the other, on the calling thread and others of the pool. shares has room for all of
 // its threads.

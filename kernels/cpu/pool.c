@@ -151,13 +151,14 @@ static int start(struct pool *p) {
 	return error;
 }
 
-int plimsoll_pool(struct pool **pool, int64_t threads, int64_t cores) {
-	struct pool *p = *pool = calloc(1, sizeof *p);
-	if (!p) return 1;
+// Helpers that were started before one could not be stay: there is no way to end them that a pool in use does not pay for.
+struct pool *plimsoll_pool(int64_t threads, int64_t cores) {
+	struct pool *p = calloc(1, sizeof *p);
+	if (!p) return 0;
 	p->threads = 1, p->pauses = threads <= cores ? PAUSES : 0;
 	pthread_mutex_init(&p->lock, 0);
 	pthread_cond_init(&p->offered, 0);
 	for (; p->threads < threads; p->threads++)
-		if (start(p)) return 1;
-	return 0;
+		if (start(p)) return 0;
+	return p;
 }

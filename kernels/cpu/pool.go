@@ -28,8 +28,8 @@ func sharedPool(threads int) (*pool, error) {
 	if p := pools[threads]; p != nil {
 		return p, nil
 	}
-	p := &pool{threads: threads}
-	if C.plimsoll_pool(&p.c, C.int64_t(threads), C.int64_t(goruntime.GOMAXPROCS(0))) != 0 {
+	p := &pool{threads: threads, c: C.plimsoll_pool(C.int64_t(threads), C.int64_t(goruntime.GOMAXPROCS(0)))}
+	if p.c == nil {
 		return nil, fmt.Errorf("%w: the system does not start %d of them", ErrThreads, threads)
 	}
 	pools[threads] = p
