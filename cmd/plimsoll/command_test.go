@@ -410,7 +410,7 @@ func TestDocumentsNameCommandsThatExist(t *testing.T) {
 			}
 			commands++
 		}
-		for _, m := range regexp.MustCompile("(?m)(?:^\\$? ?|`)make ([a-z]+)").FindAllStringSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile("(?m)(?:^\\$? ?|`)make ([a-z-]+)").FindAllStringSubmatch(text, -1) {
 			if !regexp.MustCompile(`(?m)^` + m[1] + `:`).MatchString(makefile) {
 				t.Errorf("%s: there is no make %s", doc, m[1])
 			}
