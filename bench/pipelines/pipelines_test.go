@@ -1,0 +1,83 @@
+package pipelines
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+)
+
+// fixed is a strategy whose plan is one stage on one device, or the error.
+func fixed(name string, err error) pipeline.Strategy {
+	return pipeline.Strategy{Name: name, Solve: func(_ context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+		if err != nil {
+			return nil, err
+		}
+		c := pipeline.NewCosts(r.Chain)
+		f := c.Forward(1, r.Chain.Len())
+		return &pipeline.Plan{
+			Chain: r.Chain.Name, Platform: r.Platform, Versions: pipeline.Latest, Period: c.U(1, r.Chain.Len()),
+			Stages: []pipeline.Stage{{First: 1, Last: r.Chain.Len(), Devices: []int{0}}},
+			Tasks:  []pipeline.Task{{Kind: pipeline.F}, {Kind: pipeline.B, Start: f}},
+		}, nil
+	}}
+}
+
+func grid(strategies ...pipeline.Strategy) *Grid {
+	c := &chain.Chain{Name: "two", InputBytes: 8, Layers: []chain.Layer{
+		{Name: "a", ForwardS: 1, BackwardS: 2, OutputBytes: 8, SavedBytes: 8, GradientBytes: 8}, {Name: "loss", ForwardS: 1, BackwardS: 1},
+	}}
+	return &Grid{Chains: []*chain.Chain{c}, Devices: []int{2}, Memories: []int64{1 << 20}, Bandwidths: []float64{1e9}, Strategies: strategies}
+}
+
+// TestRun: a plan is checked and measured, a refusal is a point with its reason, and a plan that breaks a rule ends the sweep.
+func TestRun(t *testing.T) {
+	small := &pipeline.InfeasibleError{Strategy: "small", Reason: "layer 1 is too large", Smallest: 77}
+	points, err := grid(fixed("one", nil), fixed("small", small), fixed("late", &pipeline.UnfinishedError{Strategy: "late"}), fixed("odd", errors.New("odd"))).Run(t.Context())
+	if err != nil || len(points) != 4 {
+		t.Fatalf("%d points, %v", len(points), err)
+	}
+	if p := points[0]; !p.Fits || p.PerMinibatchS != 5 || p.Speedup != 1 || p.Bubble != 0 || p.PeakBytes <= 0 {
+		t.Errorf("%+v", p)
+	}
+	if p := points[1]; p.Fits || p.Smallest != 77 || p.Reason != "layer 1 is too large" {
+		t.Errorf("%+v", p)
+	}
+	if points[2].Fits || points[2].Reason == "" || points[3].Reason != "odd" {
+		t.Errorf("%+v", points[2:])
+	}
+	bad := fixed("bad", nil)
+	bad.Solve = func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+		p, err := fixed("one", nil).Solve(ctx, r)
+		p.Period /= 2
+		return p, err
+	}
+	if points, err := grid(fixed("one", nil), bad).Run(t.Context()); err == nil || len(points) != 1 {
+		t.Errorf("%d points, %v: want one and an error", len(points), err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := grid(fixed("odd", context.Canceled)).Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v after a cancel", err)
+	}
+}
+
+// TestCompare: by hand.
+func TestCompare(t *testing.T) {
+	at := func(memory int64, strategy string, seconds float64) Point {
+		return Point{Chain: "c", Devices: 2, MemoryBytes: memory, Strategy: strategy, Fits: seconds > 0, PerMinibatchS: seconds}
+	}
+	points := []Point{at(1, "a", 0), at(1, "b", 0), at(2, "a", 3), at(2, "b", 0), at(3, "a", 2), at(3, "b", 4), at(4, "a", 2), at(4, "b", 1), at(5, "a", 1)}
+	d := Compare(points, "a", "b")
+	if want := (Duel{A: "a", B: "b", Points: 4, Both: 2, OnlyA: 1, Faster: 1, Slower: 1, Ratio: d.Ratio, Best: 2}); d != want || math.Abs(d.Ratio-1) > 1e-12 {
+		t.Errorf("%+v, want %+v and a ratio of 1", d, want)
+	}
+	var table strings.Builder
+	if err := WriteTables(&table, points[2:6]); err != nil || !strings.Contains(table.String(), "| memory | a | b |\n|---|---|---|\n| 2 B | 0.00 | - |\n") {
+		t.Errorf("%v\n%s", err, table.String())
+	}
+}
