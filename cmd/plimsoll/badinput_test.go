@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -39,20 +40,25 @@ func planOf(chain, ops string) string {
 	return strings.Replace(strings.Replace(tinyPlan, "%OPS%", strings.Join(list, ","), 1), "five", chain, 1)
 }
 
-// Every mistake ends with its exit code, one line that names the thing and says what to do, nothing on standard
-// output, and no file.
-func TestBadInput(t *testing.T) {
-	cases := []struct {
-		name string
-		args []string
-		code int
-		want []string
-	}{
+// badCase is a mistake of the command line: its exit code, and what the error says.
+type badCase struct {
+	name string
+	args []string
+	code int
+	want []string
+}
+
+func badCommands() []badCase {
+	return []badCase{
 		{"no such command", []string{"fly"}, 2, []string{`unknown command "fly"`, "train", "validate"}},
 		{"no such flag", []string{"plan", "--fast"}, 2, []string{"--fast", "--help"}},
 		{"an argument", []string{"plan", "c.json"}, 2, []string{`"c.json"`}},
 		{"flag without value", []string{"plan", "--memory"}, 2, []string{"--memory"}},
+	}
+}
 
+func badPlans(t *testing.T) []badCase {
+	return []badCase{
 		{"plan: no chain", []string{"plan", "--memory", "4GiB"}, 2, []string{"--chain is missing", "-c c.json"}},
 		{"plan: no memory", []string{"plan", "-c", five}, 2, []string{"--memory is missing", "40%"}},
 		{"plan: memory 0", []string{"plan", "-c", five, "--memory", "0"}, 2, []string{"--memory"}},
@@ -82,7 +88,11 @@ func TestBadInput(t *testing.T) {
 		{"plan: too small", []string{"plan", "-c", five, "--memory", "100"}, 3, []string{"100 B", "smallest", "700", "B4", "block3"}},
 		{"plan: too small for store-all", []string{"plan", "-c", five, "--memory", "50%", "--strategy", "store-all"}, 3,
 			[]string{"store-all", "--memory 1700", "B4"}},
+	}
+}
 
+func badChecks(t *testing.T) []badCase {
+	return []badCase{
 		{"check: no chain", []string{"check", "-p", "p.json"}, 2, []string{"--chain"}},
 		{"check: no plan", []string{"check", "-c", five}, 2, []string{"-p p.json", "--text"}},
 		{"check: two plans", []string{"check", "-c", five, "-p", "p.json", "--text", "F1"}, 2, []string{"either"}},
@@ -101,7 +111,11 @@ func TestBadInput(t *testing.T) {
 			[]string{"op 9 (backward 2)", "O2 at op 1", "add P2 before op 9"}},
 		{"check: saved set never prefetched", []string{"check", "-c", five, "--bandwidth", "1GB/s", "--text", "Fall1 O2 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 P2 O2 Fck1 B2 B1"}, 2,
 			[]string{"op 13 (backward 1)", "O2 at op 10", "add P2 before op 13"}},
+	}
+}
 
+func badFrontiers(t *testing.T) []badCase {
+	return []badCase{
 		{"frontier: no chain", []string{"frontier"}, 2, []string{"--chain is missing"}},
 		{"frontier: points", []string{"frontier", "-c", five, "--points", "1"}, 2, []string{"--points is 1"}},
 		{"frontier: strategy", []string{"frontier", "-c", five, "--strategy", "magic"}, 2, []string{`"magic"`, "auto"}},
@@ -109,7 +123,11 @@ func TestBadInput(t *testing.T) {
 		{"frontier: no link", []string{"frontier", "-c", noLink(t), "--strategy", "vdnn"}, 2, []string{"link", "--bandwidth"}},
 		{"frontier: folder", []string{"frontier", "-c", five, "-o", "none/f.csv"}, 2, []string{"none/f.csv", "no folder"}},
 		{"check: does not fit", []string{"check", "-c", five, "--text", "Fall1 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 B2 B1", "--memory", "900"}, 3, []string{"can never start", "900"}},
+	}
+}
 
+func badProfiles() []badCase {
+	return []badCase{
 		{"profile: no model", []string{"profile"}, 2, []string{"--model", "-m resnet20"}},
 		{"profile: model", []string{"profile", "-m", "resnet51"}, 2, []string{`"resnet51"`, "resnet50", "densenet121"}},
 		{"profile: device", []string{"profile", "-m", "tiny", "--devices", "tpu"}, 2, []string{`"tpu"`, "cpu"}},
@@ -128,7 +146,11 @@ func TestBadInput(t *testing.T) {
 		{"profile: a folder as file", []string{"profile", "-m", "tiny", "-o", "testdata"}, 2, []string{"testdata", "folder"}},
 		{"profile: classes", []string{"profile", "-m", "tiny", "--classes", "3"}, 2, []string{"3", "10"}},
 		{"profile: data", []string{"profile", "-m", "tiny", "--data", "mnist"}, 2, []string{`"mnist"`, "digits", "glyphs"}},
+	}
+}
 
+func badTrains() []badCase {
+	return []badCase{
 		{"train: optimizer", []string{"train", "-m", "tiny", "--optimizer", "lion"}, 2, []string{`"lion"`, "adamw"}},
 		{"train: momentum", []string{"train", "-m", "tiny", "--momentum", "1"}, 2, []string{"--momentum is 1"}},
 		{"train: weight decay", []string{"train", "-m", "tiny", "--weight-decay", "NaN"}, 2, []string{"--weight-decay"}},
@@ -161,7 +183,11 @@ func TestBadInput(t *testing.T) {
 		{"train: too small", []string{"train", "-m", "tiny", "--batch", "4", "--memory", "10%", "--out", "OUT"}, 3,
 			[]string{"auto", "smallest", "--memory", "weights"}},
 		{"train: less than the weights", []string{"train", "-m", "tiny", "--batch", "4", "--memory", "1", "--out", "OUT"}, 3, []string{"smallest"}},
+	}
+}
 
+func badValidates() []badCase {
+	return []badCase{
 		{"validate: strategies", []string{"validate", "-m", "tiny", "--strategy", "rotor,,periodic"}, 2, []string{`""`, "rotor-exact"}},
 		{"validate: limits", []string{"validate", "-m", "tiny", "--memory", "50%,x"}, 2, []string{`"x"`}},
 		{"validate: limit 0", []string{"validate", "-m", "tiny", "--memory", "50%,0"}, 2, []string{"limit is 0"}},
@@ -169,6 +195,12 @@ func TestBadInput(t *testing.T) {
 		{"train: out is a file", []string{"train", "-m", "tiny", "--out", five + "/run"}, 2, []string{five, "is a file"}},
 		{"demo: out is a file", []string{"demo", "-m", "tiny", "--batch", "4", "--out", five}, 2, []string{five, "is a file"}},
 	}
+}
+
+// Every mistake ends with its exit code, one line that names the thing and says what to do, nothing on standard
+// output, and no file.
+func TestBadInput(t *testing.T) {
+	cases := slices.Concat(badCommands(), badPlans(t), badChecks(t), badFrontiers(t), badProfiles(), badTrains(), badValidates())
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run")

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"plimsoll/planner/plantest"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -106,7 +107,7 @@ func TestBruteForce(t *testing.T) {
 			if got < want*(1-1e-9) {
 				t.Errorf("%s: %v below the optimum %v of %+v", s.Name, got, want, p)
 			}
-			if near(got, want) {
+			if plantest.Near(got, want) {
 				optimal[s.Name]++
 			}
 		}
@@ -132,7 +133,7 @@ func TestAlgorithm5IsOptimal(t *testing.T) {
 		}
 		want := cheapest(newFractional(k))
 		got, err := exactAlgorithm5(p)
-		if err != nil || !near(got, want) {
+		if err != nil || !plantest.Near(got, want) {
 			t.Fatalf("%v (%v), the cheapest selection takes %v: %+v at %d", got, err, want, c, p.Memory)
 		}
 		d := newDynprog(newFractional(k))
@@ -144,7 +145,7 @@ func TestAlgorithm5IsOptimal(t *testing.T) {
 		}
 		worst = max(worst, d.seconds()/want)
 		for _, f := range d.found {
-			if idle := d.evaluate(f.away); !near(1+idle, 1+f.idle) {
+			if idle := d.evaluate(f.away); !plantest.Near(1+idle, 1+f.idle) {
 				t.Fatalf("the selection %v costs %v, not %v", f.away, idle, f.idle)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"plimsoll/planner/chain"
+	"plimsoll/planner/plantest"
 	"plimsoll/planner/schedule"
 )
 
@@ -177,7 +178,7 @@ func TestTwoPartitionByHand(t *testing.T) {
 
 func (j *judge) expectMakespan(name string, c *chain.Chain, memory int64, bandwidth, want float64) {
 	j.t.Helper()
-	if got := j.makespan(name, problem(c, memory, bandwidth, false)); !near(got, want) {
+	if got := j.makespan(name, problem(c, memory, bandwidth, false)); !plantest.Near(got, want) {
 		j.t.Errorf("%s takes %v s, want %v", name, got, want)
 	}
 }

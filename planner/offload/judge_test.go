@@ -1,26 +1,18 @@
 package offload
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
-	"plimsoll/internal/shared"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/plantest"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
-
-// near reports equality up to the rounding of sums of float64.
-func near(x, y float64) bool { return math.Abs(x-y) <= 1e-9*max(math.Abs(x), math.Abs(y)) }
 
 // named returns the registered strategy.
 func named(t testing.TB, name string) strategy.Strategy {
@@ -39,21 +31,11 @@ func problem(c *chain.Chain, memory int64, bandwidth float64, duplex bool) strat
 	return strategy.Problem{Chain: c, Memory: memory, Link: schedule.Link{Bandwidth: bandwidth, Duplex: duplex}}
 }
 
-// verdict is a sequence with what an independent checker must say of it.
-type verdict struct {
-	Chain     *chain.Chain      `json:"chain"`
-	Ops       schedule.Sequence `json:"ops"`
-	Memory    int64             `json:"memory"`
-	Bandwidth float64           `json:"bandwidth"`
-	makespan  float64
-	peak      int64
-}
-
 // judge solves problems and judges every answer: the sequence keeps the rules within the limit and recomputes
 // nothing, or the error names the limit and a larger one. It remembers sequences on one link for the oracle.
 type judge struct {
 	t        testing.TB
-	verdicts []verdict
+	verdicts []plantest.Verdict
 	accepted int
 	refused  int
 }
@@ -106,65 +88,19 @@ func (j *judge) accept(name string, p strategy.Problem, seq schedule.Sequence) f
 	}
 	j.accepted++
 	if !p.Link.Duplex {
-		j.verdicts = append(j.verdicts, verdict{p.Chain, seq, p.Memory, p.Link.Bandwidth, r.Makespan, r.Peak})
+		j.verdicts = append(j.verdicts, plantest.Verdict{Chain: p.Chain, Ops: seq, Memory: p.Memory, Bandwidth: p.Link.Bandwidth, Makespan: r.Makespan, Peak: r.Peak})
 	}
 	return r.Makespan
 }
 
-const oracleDriver = `
-import json, sys
-sys.path.insert(0, sys.argv[1])
-import check
-for line in sys.stdin:
-    case = json.loads(line)
-    print(json.dumps(check.check(case["chain"], case, case["memory"], case["bandwidth"])))
-`
-
 // oracle lets the independent checker judge at most so many of the sequences seen, evenly picked.
 func (j *judge) oracle(t *testing.T, most int) {
-	t.Run("oracle", func(t *testing.T) { j.runOracle(t, most) })
-}
-
-func (j *judge) runOracle(t *testing.T, most int) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3")
-	}
-	var in bytes.Buffer
-	enc := json.NewEncoder(&in)
-	var sample []verdict
+	var sample []plantest.Verdict
 	for i := 0; i < len(j.verdicts); i += 1 + len(j.verdicts)/most {
 		sample = append(sample, j.verdicts[i])
-		if err := enc.Encode(j.verdicts[i]); err != nil {
-			t.Fatal(err)
-		}
 	}
-	cmd := exec.Command(python, "-B", "-c", oracleDriver, filepath.Dir(shared.Path(t, "oracle", "check.py")))
-	cmd.Stdin = &in
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("oracle: %v", err)
-	}
-	seen := 0
-	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); seen++ {
-		var got struct {
-			Valid    bool    `json:"valid"`
-			Error    string  `json:"error"`
-			Makespan float64 `json:"makespan_s"`
-			Peak     int64   `json:"peak_bytes"`
-		}
-		if err := json.Unmarshal(lines.Bytes(), &got); err != nil {
-			t.Fatal(err)
-		}
-		if want := sample[seen]; !got.Valid || got.Peak != want.peak || !near(got.Makespan, want.makespan) {
-			t.Errorf("%s at %d: oracle says %+v, want peak %d and makespan %v, of %v",
-				want.Chain.Name, want.Memory, got, want.peak, want.makespan, want.Ops)
-		}
-	}
-	if seen != len(sample) || seen == 0 {
-		t.Fatalf("the oracle judged %d of %d sequences", seen, len(sample))
-	}
-	t.Logf("%d of %d sequences given to the oracle, all accepted; %d limits refused", seen, j.accepted, j.refused)
+	plantest.Oracle(t, sample)
+	t.Logf("%d of %d sequences given to the oracle; %d limits refused", len(sample), j.accepted, j.refused)
 }
 
 // randomChain makes a small chain with whole seconds and bytes; sizes and times may be 0.

@@ -11,6 +11,7 @@ import (
 
 	"plimsoll/internal/shared"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/plantest"
 	"plimsoll/planner/strategy"
 )
 
@@ -94,7 +95,7 @@ func expectSmall(t *testing.T, path string) (limits, refused int) {
 				if got < *l.Optimum*(1-1e-9) {
 					t.Errorf("%s %s at %d: %v, below the optimum %v", s.Name, k.Name, l.Memory, got, *l.Optimum)
 				}
-				if near(got, *l.Optimum) {
+				if plantest.Near(got, *l.Optimum) {
 					optimal[s.Name]++
 				}
 				worst := map[string]*float64{"offload-greedy": l.Greedy, "offload-dynprog": l.Dynprog}[s.Name]
@@ -129,7 +130,7 @@ func expectRefused(t *testing.T, p strategy.Problem, smallest int64) {
 
 func expectValue(t *testing.T, what string, p strategy.Problem, of func(strategy.Problem) (float64, error), want float64) {
 	t.Helper()
-	if got, err := of(p); err != nil || !near(got, want) {
+	if got, err := of(p); err != nil || !plantest.Near(got, want) {
 		t.Errorf("%s of %s at %d with %v bytes/s: %v (%v), want %v", what, p.Chain.Name, p.Memory, p.Link.Bandwidth, got, err, want)
 	}
 }

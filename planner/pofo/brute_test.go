@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"plimsoll/planner/chain"
+	"plimsoll/planner/plantest"
 	"plimsoll/planner/strategy"
 )
 
@@ -162,7 +163,7 @@ func TestProgramIsLiteral(t *testing.T) {
 	for range 1500 {
 		p := randomProblem(t, rng, 5)
 		want := literal{p.Chain, float64(p.Memory), p.Link.Bandwidth}.rest(1, false, 0, 0, 0)
-		if got := program(t, p, false); !near(got, want) {
+		if got := program(t, p, false); !plantest.Near(got, want) {
 			t.Fatalf("at %d, %g: program %v, recursion %v: %+v", p.Memory, p.Link.Bandwidth, got, want, p.Chain)
 		}
 		if math.IsInf(want, 1) {

@@ -8,6 +8,7 @@ import (
 
 	"plimsoll/internal/shared"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/plantest"
 	"plimsoll/planner/strategy"
 )
 
@@ -64,7 +65,7 @@ func expectProgram(t *testing.T, path string) (points int) {
 	for _, c := range file.Cases {
 		for _, l := range c.Limits {
 			p := problem(c.Chain, l.Memory, l.Bandwidth)
-			if got, want := program(t, p, false), orInfinite(l.PofoCost); !near(got, want) {
+			if got, want := program(t, p, false), orInfinite(l.PofoCost); !plantest.Near(got, want) {
 				t.Errorf("%s at %d, %g: the program says %v, want %v", c.Name, l.Memory, l.Bandwidth, got, want)
 			}
 			k, err := newCosts(p)
@@ -137,7 +138,7 @@ func (n *tally) count(got, best float64) {
 	case math.IsInf(got, 1):
 		n.refused++
 		return
-	case near(got, best):
+	case plantest.Near(got, best):
 		n.optimal++
 	}
 	n.ratios += got / best

@@ -12,6 +12,7 @@ import (
 	"plimsoll/internal/shared"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/milp"
+	"plimsoll/planner/plantest"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -75,10 +76,10 @@ func TestCheckmateOnSmallChains(t *testing.T) {
 			if got < best-1e-9 {
 				t.Fatalf("%v at %d, the optimum is %v: %+v", got, memory, best, c)
 			}
-			if near(got, best) {
+			if plantest.Near(got, best) {
 				optimal++
 			}
-			if all := j.makespan("store-all", p); !math.IsNaN(all) && !near(got, all) {
+			if all := j.makespan("store-all", p); !math.IsNaN(all) && !plantest.Near(got, all) {
 				t.Fatalf("%v at %d, where store-all fits and takes %v: %+v", got, memory, all, c)
 			}
 		}

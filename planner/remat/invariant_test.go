@@ -191,8 +191,8 @@ func TestRotorWithSlotsOfOneByte(t *testing.T) {
 			p := strategy.Problem{Chain: c, Memory: steps[i].Memory, Options: strategy.Options{Slots: int(steps[i].Memory)}}
 			j := &judge{t: t}
 			j.expect("rotor", p, &steps[i].Makespan)
-			if j.verdicts[0].peak != steps[i].Memory {
-				t.Errorf("peak %d at step %v", j.verdicts[0].peak, steps[i])
+			if j.verdicts[0].Peak != steps[i].Memory {
+				t.Errorf("peak %d at step %v", j.verdicts[0].Peak, steps[i])
 			}
 		}
 	}

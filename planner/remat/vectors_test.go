@@ -10,6 +10,7 @@ import (
 
 	"plimsoll/internal/shared"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/plantest"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -139,7 +140,7 @@ func TestProfiles(t *testing.T) {
 		for _, l := range k.Limits {
 			p := strategy.Problem{Chain: c, Memory: l.Memory}
 			j.expect("rotor-exact", p, l.Exact)
-			if peak := j.verdicts[len(j.verdicts)-1].peak; peak > l.Peak {
+			if peak := j.verdicts[len(j.verdicts)-1].Peak; peak > l.Peak {
 				t.Errorf("%s at %d: peak %d, the vector's sequence takes %d", c.Name, l.Memory, peak, l.Peak)
 			}
 			j.expect("rotor", p, l.Slots)
@@ -188,11 +189,11 @@ func (j *judge) expectBestPeriodic(p strategy.Problem, fastest *knownRun, runs [
 	j.expect("periodic", p, &fastest.Makespan)
 	lowest := fastest.Peak
 	for _, r := range runs {
-		if near(r.Makespan, fastest.Makespan) {
+		if plantest.Near(r.Makespan, fastest.Makespan) {
 			lowest = min(lowest, r.Peak)
 		}
 	}
-	if got := j.verdicts[len(j.verdicts)-1].peak; got != lowest {
+	if got := j.verdicts[len(j.verdicts)-1].Peak; got != lowest {
 		j.t.Errorf("periodic %s at %d: peak %d, want %d", p.Chain.Name, p.Memory, got, lowest)
 	}
 }
@@ -212,7 +213,7 @@ func (j *judge) expectSteps(c *chain.Chain, want [][2]float64) {
 			continue
 		}
 		for i, s := range got {
-			if s.Memory != int64(want[i][0]) || !near(s.Makespan, want[i][1]) {
+			if s.Memory != int64(want[i][0]) || !plantest.Near(s.Makespan, want[i][1]) {
 				j.t.Errorf("%s %s: step %d is %v, want %v", c.Name, name, i, s, want[i])
 			}
 			j.expectStep(f, c, s)
@@ -231,7 +232,7 @@ func (j *judge) expectStep(f *Frontier, c *chain.Chain, s Step) {
 	if err != nil {
 		j.t.Fatal(err)
 	}
-	if r.Peak != s.Memory || !near(r.Makespan, s.Makespan) {
+	if r.Peak != s.Memory || !plantest.Near(r.Makespan, s.Makespan) {
 		j.t.Errorf("%s: the sequence of step %v has peak %d and makespan %v", c.Name, s, r.Peak, r.Makespan)
 	}
 }
