@@ -43,6 +43,11 @@ type Span struct {
 // End returns the offset behind the span.
 func (s Span) End() int64 { return s.Offset + s.Bytes }
 
+// Part returns bytes [offset, offset+bytes) of the span.
+func (s Span) Part(offset, bytes int64) Span {
+	return Span{Space: s.Space, Offset: s.Offset + offset, Bytes: bytes}
+}
+
 // Overlaps reports whether the two spans share a byte of the same space of one device.
 func (s Span) Overlaps(t Span) bool {
 	return s.Space == t.Space && s.Bytes > 0 && t.Bytes > 0 && s.Offset < t.End() && t.Offset < s.End()
