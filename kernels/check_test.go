@@ -16,7 +16,7 @@ var activations = []DType{Float32, BFloat16}
 func inputsOf(op Op, d DType) []Desc {
 	image := F32(2, 4, 4, 6).As(d)
 	switch op := op.(type) {
-	case BatchNorm, Add, Concat:
+	case BatchNorm, Add, Concat, Pack:
 		return []Desc{image, image}
 	case SoftmaxCrossEntropy:
 		return []Desc{F32(2, 6).As(d), labels(2)}

@@ -15,7 +15,7 @@ func (c Conv2D) Defaults() Conv2D {
 // Infer implements Op.
 func (c Conv2D) Infer(in []Desc) (Desc, error) {
 	d := c.Defaults()
-	if err := arity(c.Kind(), in, 1, 4); err != nil {
+	if err := oneImage(c.Kind(), in); err != nil {
 		return Desc{}, err
 	}
 	depth := in[0].Shape[3]
@@ -130,10 +130,25 @@ func (m MaxPool) Defaults() MaxPool { return MaxPool(AvgPool(m).Defaults()) }
 
 // Infer implements Op.
 func (g GlobalAvgPool) Infer(in []Desc) (Desc, error) {
-	if err := arity(g.Kind(), in, 1, 4); err != nil {
+	if err := oneImage(g.Kind(), in); err != nil {
 		return Desc{}, err
 	}
 	return output(g.Kind(), in[0].DType, in[0].Shape[0], in[0].Shape[3])
+}
+
+// Infer implements Op.
+func (a AdaptiveAvgPool) Infer(in []Desc) (Desc, error) {
+	if err := oneImage(a.Kind(), in); err != nil {
+		return Desc{}, err
+	}
+	if min(a.OutH, a.OutW) < 1 || max(a.OutH, a.OutW) > maxAttribute {
+		return Desc{}, bad(a.Kind(), "Out", "%dx%d is not a number of windows", a.OutH, a.OutW)
+	}
+	depth, windows := in[0].Shape[3], a.OutH*a.OutW
+	if windows > MaxExtent/depth {
+		return Desc{}, bad(a.Kind(), "Out", "%dx%d windows of %d channels have more than %d features", a.OutH, a.OutW, depth, MaxExtent)
+	}
+	return output(a.Kind(), in[0].DType, in[0].Shape[0], depth*windows)
 }
 
 // Infer implements Op.
@@ -182,7 +197,7 @@ func (c Cast) Infer(in []Desc) (Desc, error) {
 
 func pool(kind string, in []Desc, a AvgPool) (Desc, error) {
 	a = a.Defaults()
-	if err := arity(kind, in, 1, 4); err != nil {
+	if err := oneImage(kind, in); err != nil {
 		return Desc{}, err
 	}
 	if a.PadH > a.KernelH/2 || a.PadW > a.KernelW/2 {
@@ -240,18 +255,16 @@ func tensor(kind string, index int, d Desc) error {
 	return nil
 }
 
-// arity refuses anything but n inputs of so many axes.
-func arity(kind string, in []Desc, n, axes int) error {
-	if len(in) != n {
-		return bad(kind, "X", "want %d inputs, have %d", n, len(in))
+// oneImage refuses anything but one input N,H,W,C.
+func oneImage(kind string, in []Desc) error {
+	if len(in) != 1 {
+		return bad(kind, "X", "want 1 input, have %d", len(in))
 	}
-	for i, d := range in {
-		if err := tensor(kind, i, d); err != nil {
-			return err
-		}
-		if len(d.Shape) != axes {
-			return bad(kind, "X", "input %d is %v, want %d axes", i, d, axes)
-		}
+	if err := tensor(kind, 0, in[0]); err != nil {
+		return err
+	}
+	if len(in[0].Shape) != 4 {
+		return bad(kind, "X", "input 0 is %v, want 4 axes", in[0])
 	}
 	return nil
 }

@@ -39,6 +39,9 @@ func TestShapes(t *testing.T) {
 		{MaxPool{KernelH: 2, KernelW: 3}, shapes(Shape{1, 5, 7, 1}), Shape{1, 2, 2, 1}},
 		{AvgPool{KernelH: 2, KernelW: 2}, shapes(Shape{2, 14, 14, 5}), Shape{2, 7, 7, 5}},
 		{GlobalAvgPool{}, shapes(Shape{2, 7, 7, 2048}), Shape{2, 2048}},
+		// torch.nn.AdaptiveAvgPool2d and a flatten
+		{AdaptiveAvgPool{OutH: 7, OutW: 7}, shapes(Shape{2, 8, 9, 64}), Shape{2, 64 * 7 * 7}},
+		{AdaptiveAvgPool{OutH: 7, OutW: 5}, shapes(Shape{1, 1, 3, 64}), Shape{1, 64 * 7 * 5}},
 		{Linear{Out: 30}, shapes(Shape{128, 20}), Shape{128, 30}},
 		{Linear{Out: 30}, shapes(Shape{128, 2, 2, 5}), Shape{128, 30}},
 		{BatchNorm{}, shapes(Shape{2, 3, 4, 5}), Shape{2, 3, 4, 5}},
@@ -46,6 +49,12 @@ func TestShapes(t *testing.T) {
 		{ReLU{}, shapes(Shape{7}), Shape{7}},
 		{Add{}, shapes(Shape{2, 3}, Shape{2, 3}), Shape{2, 3}},
 		{Concat{}, shapes(Shape{2, 4, 4, 64}, Shape{2, 4, 4, 32}, Shape{2, 4, 4, 32}), Shape{2, 4, 4, 128}},
+		{Pack{}, shapes(Shape{2, 4, 4, 3}, Shape{2, 7}, Shape{2, 2, 2, 2}), Shape{2, 1, 1, 48 + 7 + 8}},
+		{Slice{From: 48, H: 1, W: 1, C: 7}, shapes(Shape{2, 1, 1, 63}), Shape{2, 1, 1, 7}},
+		{Slice{Rows: 16, From: 1, H: 4, W: 4, C: 2}, shapes(Shape{2, 4, 4, 3}), Shape{2, 4, 4, 2}},
+		{Slice{Rows: 2, From: 12, H: 2, W: 4, C: 3}, shapes(Shape{2, 4, 4, 3}), Shape{2, 2, 4, 3}},
+		// torch.nn.Upsample, mode="nearest"
+		{Upsample{Factor: 2}, shapes(Shape{2, 3, 4, 5}), Shape{2, 6, 8, 5}},
 		{Dropout{P: 0.5}, shapes(Shape{2, 3}), Shape{2, 3}},
 		{SoftmaxCrossEntropy{}, []Desc{F32(8, 10), labels(8)}, Shape{2}},
 	} {
@@ -58,7 +67,7 @@ func TestShapes(t *testing.T) {
 
 // TestInferDoesNotShare: the output's shape is the caller's to change.
 func TestInferDoesNotShare(t *testing.T) {
-	for _, op := range []Op{ReLU{}, BatchNorm{}, Dropout{}, Concat{}} {
+	for _, op := range []Op{ReLU{}, BatchNorm{}, Dropout{}, Concat{}, Pack{}, Slice{H: 1, W: 1, C: 3}} {
 		in := shapes(Shape{2, 3})
 		y, err := op.Infer(in)
 		if err != nil {
@@ -70,8 +79,15 @@ func TestInferDoesNotShare(t *testing.T) {
 	}
 }
 
-// TestBadOps: what cannot be inferred is an *OpError that names the op and the field.
-func TestBadOps(t *testing.T) {
+// badOp is an op that cannot be inferred, and the field that is to blame.
+type badOp struct {
+	op    Op
+	in    []Desc
+	field string
+}
+
+// badOps lists ops with attributes or inputs that do not go together.
+func badOps() []badOp {
 	image := Shape{1, 8, 8, 4}
 	good := Conv2D{Out: 4, KernelH: 3, KernelW: 3}
 	conv := func(change func(*Conv2D)) Op {
@@ -80,11 +96,7 @@ func TestBadOps(t *testing.T) {
 		return c
 	}
 	huge := math.MaxInt
-	for _, c := range []struct {
-		op    Op
-		in    []Desc
-		field string
-	}{
+	return []badOp{
 		{good, nil, "X"},
 		{good, shapes(Shape{1, 8, 8}), "X"},
 		{good, shapes(Shape{1, 0, 8, 4}), "X"},
@@ -108,6 +120,11 @@ func TestBadOps(t *testing.T) {
 		{AvgPool{KernelW: 2}, shapes(image), "window H"},
 		{MaxPool{KernelH: 1, KernelW: 1}, shapes(Shape{1, 1 << 16, 1 << 16, 1}), "X"},
 		{GlobalAvgPool{}, shapes(Shape{3, 4}), "X"},
+		{AdaptiveAvgPool{OutH: 2, OutW: 2}, shapes(Shape{3, 4}), "X"},
+		{AdaptiveAvgPool{OutH: 2}, shapes(image), "Out"},
+		{AdaptiveAvgPool{OutH: -2, OutW: -2}, shapes(image), "Out"},
+		{AdaptiveAvgPool{OutH: huge, OutW: huge}, shapes(image), "Out"},
+		{AdaptiveAvgPool{OutH: 1 << 24, OutW: 1 << 10}, shapes(image), "Out"},
 		{Linear{Out: 0}, shapes(Shape{3, 4}), "Out"},
 		{Linear{Out: 3}, shapes(Shape{3}), "X"},
 		{Linear{Out: 3}, []Desc{labels(3)}, "X"},
@@ -125,13 +142,38 @@ func TestBadOps(t *testing.T) {
 		{Concat{}, shapes(Shape{1, 2}, Shape{2, 2}), "X"},
 		{Concat{}, shapes(Shape{1, MaxExtent}, Shape{1, 1}), "X"},
 		{Concat{}, []Desc{F32(1, 2), {Shape: Shape{1, 2}, DType: Int32}}, "X"},
+		{Pack{}, nil, "X"},
+		{Pack{}, shapes(Shape{1, 2}, Shape{2, 2}), "X"},
+		{Pack{}, []Desc{F32(1, 2), BF16(1, 2)}, "X"},
+		{Pack{}, shapes(Shape{1, 1 << 20, 1 << 10}, Shape{1, 1 << 20, 1 << 10}), "X"},
+		{Slice{H: 1, W: 1, C: 1}, nil, "X"},
+		{Slice{H: 1, W: 1}, shapes(image), "Y"},
+		{Slice{Rows: -1, H: 1, W: 1, C: 1}, shapes(image), "Rows"},
+		{Slice{Rows: huge, H: 1, W: 1, C: 1}, shapes(image), "Rows"},
+		{Slice{Rows: 3, H: 1, W: 3, C: 1}, shapes(image), "Rows"},
+		{Slice{Rows: 2, H: 1, W: 3, C: 1}, shapes(image), "Rows"},
+		{Slice{H: 1, W: 1, C: 1}, shapes(Shape{1, 1 << 20, 1 << 20}), "Rows"},
+		{Slice{From: 1, H: 8, W: 8, C: 4}, shapes(image), "From"},
+		{Slice{H: 8, W: 8, C: 5}, shapes(image), "From"},
+		{Slice{Rows: 64, From: 2, H: 8, W: 8, C: 3}, shapes(image), "From"},
+		{Slice{From: -1, H: 1, W: 1, C: 1}, shapes(image), "From"},
+		{Slice{From: huge, H: 1, W: 1, C: 1}, shapes(image), "From"},
+		{Upsample{}, shapes(image), "Factor"},
+		{Upsample{Factor: huge}, shapes(image), "Factor"},
+		{Upsample{Factor: 1 << 24}, shapes(image), "Y"},
+		{Upsample{Factor: 2}, shapes(Shape{1, 8}), "X"},
 		{Dropout{P: 1}, shapes(image), "P"},
 		{Dropout{P: -0.1}, shapes(image), "P"},
 		{Dropout{P: float32(math.NaN())}, shapes(image), "P"},
 		{SoftmaxCrossEntropy{}, shapes(Shape{2, 3}, Shape{2}), "X"},
 		{SoftmaxCrossEntropy{}, []Desc{F32(2, 3), labels(3)}, "X"},
 		{SoftmaxCrossEntropy{}, []Desc{F32(2, 0), labels(2)}, "X"},
-	} {
+	}
+}
+
+// TestBadOps: what cannot be inferred is an *OpError that names the op and the field.
+func TestBadOps(t *testing.T) {
+	for _, c := range badOps() {
 		_, err := c.op.Infer(c.in)
 		var e *OpError
 		if !errors.As(err, &e) || e.Kind != c.op.Kind() || e.Field != c.field || !strings.Contains(err.Error(), c.field) {
@@ -145,6 +187,7 @@ var everyOp = []Op{
 	Conv2D{Out: 4, KernelH: 3, KernelW: 3, PadH: 1, PadW: 1, Bias: true}, Linear{Out: 4, Bias: true},
 	BatchNorm{Residual: true, ReLU: true}, ReLU{}, Add{}, Concat{}, MaxPool{KernelH: 2, KernelW: 2},
 	AvgPool{KernelH: 2, KernelW: 2}, GlobalAvgPool{}, Dropout{P: 0.5}, SoftmaxCrossEntropy{}, Cast{},
+	AdaptiveAvgPool{OutH: 3, OutW: 2}, Pack{}, Slice{Rows: 4, From: 6, H: 4, W: 1, C: 12}, Upsample{Factor: 2},
 }
 
 // FuzzInfer: no attributes or shapes make Infer panic or overflow; what it accepts has sizes that can be computed.
@@ -159,7 +202,8 @@ func FuzzInfer(f *testing.F) {
 			Linear{Out: i(kernel)}, BatchNorm{Residual: groups%2 == 0}, ReLU{}, Add{}, Concat{},
 			MaxPool{KernelH: i(kernel), KernelW: i(stride), StrideH: i(stride), PadH: i(pad), PadW: i(dilation)},
 			AvgPool{KernelH: i(kernel), KernelW: i(groups), StrideW: i(stride), PadW: i(pad)},
-			GlobalAvgPool{}, Dropout{P: math.Float32frombits(uint32(kernel))}, SoftmaxCrossEntropy{}, Cast{To: DType(stride)},
+			GlobalAvgPool{}, AdaptiveAvgPool{OutH: i(kernel), OutW: i(stride)}, Dropout{P: math.Float32frombits(uint32(kernel))}, SoftmaxCrossEntropy{}, Cast{To: DType(stride)},
+			Pack{}, Slice{Rows: i(kernel), From: i(stride), H: i(pad), W: i(dilation), C: i(groups)}, Upsample{Factor: i(kernel)},
 		}
 		op := ops[int(kind)%len(ops)]
 		all := []Desc{F32(i(n), i(h), i(w), i(c)), F32(i(n), i(h), i(w), i(kernel)), {Shape: Shape{i(n)}, DType: DType(groups)}, F32(), F32(i(n), i(c)), BF16(i(n), i(h), i(w), i(c))}

@@ -49,6 +49,12 @@ type AvgPool struct {
 // GlobalAvgPool takes the mean over H and W: N,H,W,C -> N,C.
 type GlobalAvgPool struct{}
 
+// AdaptiveAvgPool cuts an image of any size into OutH x OutW windows and takes the mean of each: window i of an axis
+// goes from floor(i*extent/Out) to ceil((i+1)*extent/Out), as PyTorch's AdaptiveAvgPool2d, so that windows overlap where
+// the extent is no multiple, and repeat pixels where it is less. X[0]: N,H,W,C -> N,C*OutH*OutW, channel by channel, the
+// order in which PyTorch flattens an image: what a Linear reads behind it has the columns of PyTorch's weight.
+type AdaptiveAvgPool struct{ OutH, OutW int }
+
 // Linear is X[0] W^T + b on N,C -> N,Out (trailing axes are flattened). Params: weight Out,C [, bias Out].
 type Linear struct {
 	Out  int
@@ -75,6 +81,7 @@ func (Concat) Kind() string              { return "concat" }
 func (MaxPool) Kind() string             { return "maxpool" }
 func (AvgPool) Kind() string             { return "avgpool" }
 func (GlobalAvgPool) Kind() string       { return "globalavgpool" }
+func (AdaptiveAvgPool) Kind() string     { return "adaptiveavgpool" }
 func (Linear) Kind() string              { return "linear" }
 func (Dropout) Kind() string             { return "dropout" }
 func (SoftmaxCrossEntropy) Kind() string { return "softmax_cross_entropy" }
@@ -82,17 +89,18 @@ func (Cast) Kind() string                { return "cast" }
 
 // Needs: what backward reads.
 
-func (Conv2D) Needs() Needs        { return Needs{Inputs: []bool{true}} }
-func (b BatchNorm) Needs() Needs   { return Needs{Inputs: []bool{true}, Output: b.ReLU} }
-func (ReLU) Needs() Needs          { return Needs{Output: true} }
-func (Add) Needs() Needs           { return Needs{} }
-func (Concat) Needs() Needs        { return Needs{} }
-func (MaxPool) Needs() Needs       { return Needs{} }
-func (AvgPool) Needs() Needs       { return Needs{} }
-func (GlobalAvgPool) Needs() Needs { return Needs{} }
-func (Linear) Needs() Needs        { return Needs{Inputs: []bool{true}} }
-func (Dropout) Needs() Needs       { return Needs{} }
-func (Cast) Needs() Needs          { return Needs{} }
+func (Conv2D) Needs() Needs          { return Needs{Inputs: []bool{true}} }
+func (b BatchNorm) Needs() Needs     { return Needs{Inputs: []bool{true}, Output: b.ReLU} }
+func (ReLU) Needs() Needs            { return Needs{Output: true} }
+func (Add) Needs() Needs             { return Needs{} }
+func (Concat) Needs() Needs          { return Needs{} }
+func (MaxPool) Needs() Needs         { return Needs{} }
+func (AvgPool) Needs() Needs         { return Needs{} }
+func (GlobalAvgPool) Needs() Needs   { return Needs{} }
+func (AdaptiveAvgPool) Needs() Needs { return Needs{} }
+func (Linear) Needs() Needs          { return Needs{Inputs: []bool{true}} }
+func (Dropout) Needs() Needs         { return Needs{} }
+func (Cast) Needs() Needs            { return Needs{} }
 
 // Needs of the loss: the labels; the probabilities are saved.
 func (SoftmaxCrossEntropy) Needs() Needs { return Needs{Inputs: []bool{false, true}} }
@@ -108,6 +116,7 @@ func (Concat) Split() bool              { return false }
 func (MaxPool) Split() bool             { return false }
 func (AvgPool) Split() bool             { return false }
 func (GlobalAvgPool) Split() bool       { return false }
+func (AdaptiveAvgPool) Split() bool     { return false }
 func (Dropout) Split() bool             { return false }
 func (SoftmaxCrossEntropy) Split() bool { return false }
 func (Cast) Split() bool                { return false }
@@ -124,16 +133,21 @@ func elementwise(pass Pass, out, in Operand) bool {
 	return out.Role == DX && in.Role == DY
 }
 
-func (Conv2D) Alias(p Pass, out, in Operand) bool        { return never(p, out, in) }
-func (Linear) Alias(p Pass, out, in Operand) bool        { return never(p, out, in) }
-func (Concat) Alias(p Pass, out, in Operand) bool        { return never(p, out, in) }
-func (MaxPool) Alias(p Pass, out, in Operand) bool       { return never(p, out, in) }
-func (AvgPool) Alias(p Pass, out, in Operand) bool       { return never(p, out, in) }
-func (GlobalAvgPool) Alias(p Pass, out, in Operand) bool { return never(p, out, in) }
-func (Cast) Alias(p Pass, out, in Operand) bool          { return never(p, out, in) }
-func (ReLU) Alias(p Pass, out, in Operand) bool          { return elementwise(p, out, in) }
-func (Add) Alias(p Pass, out, in Operand) bool           { return elementwise(p, out, in) }
-func (Dropout) Alias(p Pass, out, in Operand) bool       { return elementwise(p, out, in) }
+func (Conv2D) Alias(p Pass, out, in Operand) bool          { return never(p, out, in) }
+func (Linear) Alias(p Pass, out, in Operand) bool          { return never(p, out, in) }
+func (Concat) Alias(p Pass, out, in Operand) bool          { return never(p, out, in) }
+func (MaxPool) Alias(p Pass, out, in Operand) bool         { return never(p, out, in) }
+func (AvgPool) Alias(p Pass, out, in Operand) bool         { return never(p, out, in) }
+func (GlobalAvgPool) Alias(p Pass, out, in Operand) bool   { return never(p, out, in) }
+func (AdaptiveAvgPool) Alias(p Pass, out, in Operand) bool { return never(p, out, in) }
+func (Cast) Alias(p Pass, out, in Operand) bool            { return never(p, out, in) }
+func (Add) Alias(p Pass, out, in Operand) bool             { return elementwise(p, out, in) }
+func (Dropout) Alias(p Pass, out, in Operand) bool         { return elementwise(p, out, in) }
+
+// Alias of ReLU: as elementwise, and the gradient may lie on the output that it is masked by.
+func (ReLU) Alias(p Pass, out, in Operand) bool {
+	return elementwise(p, out, in) || p != Forward && out.Role == DX && in.Role == Y
+}
 
 // Alias of BatchNorm: forward Y on X[0] or the residual; backward DX[0] on X[0] or, without a residual, on DY; the
 // residual's gradient DX[1] on DY.
@@ -196,6 +210,7 @@ func (Concat) Params([]Desc) []Param              { return nil }
 func (MaxPool) Params([]Desc) []Param             { return nil }
 func (AvgPool) Params([]Desc) []Param             { return nil }
 func (GlobalAvgPool) Params([]Desc) []Param       { return nil }
+func (AdaptiveAvgPool) Params([]Desc) []Param     { return nil }
 func (Dropout) Params([]Desc) []Param             { return nil }
 func (SoftmaxCrossEntropy) Params([]Desc) []Param { return nil }
 func (Cast) Params([]Desc) []Param                { return nil }
@@ -220,14 +235,15 @@ func (m MaxPool) Saved(in []Desc) []Desc {
 // Saved implements Op: the probabilities.
 func (SoftmaxCrossEntropy) Saved(in []Desc) []Desc { return []Desc{in[0].As(Float32)} }
 
-func (Conv2D) Saved([]Desc) []Desc        { return nil }
-func (ReLU) Saved([]Desc) []Desc          { return nil }
-func (Add) Saved([]Desc) []Desc           { return nil }
-func (Concat) Saved([]Desc) []Desc        { return nil }
-func (AvgPool) Saved([]Desc) []Desc       { return nil }
-func (GlobalAvgPool) Saved([]Desc) []Desc { return nil }
-func (Linear) Saved([]Desc) []Desc        { return nil }
-func (Dropout) Saved([]Desc) []Desc       { return nil }
-func (Cast) Saved([]Desc) []Desc          { return nil }
+func (Conv2D) Saved([]Desc) []Desc          { return nil }
+func (ReLU) Saved([]Desc) []Desc            { return nil }
+func (Add) Saved([]Desc) []Desc             { return nil }
+func (Concat) Saved([]Desc) []Desc          { return nil }
+func (AvgPool) Saved([]Desc) []Desc         { return nil }
+func (GlobalAvgPool) Saved([]Desc) []Desc   { return nil }
+func (AdaptiveAvgPool) Saved([]Desc) []Desc { return nil }
+func (Linear) Saved([]Desc) []Desc          { return nil }
+func (Dropout) Saved([]Desc) []Desc         { return nil }
+func (Cast) Saved([]Desc) []Desc            { return nil }
 
 func channels(d Desc) int { return d.Shape[len(d.Shape)-1] }

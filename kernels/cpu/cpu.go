@@ -174,14 +174,20 @@ func (l *Library) build(c kernels.Call, uses []access) *builder {
 		b.relu()
 	case kernels.Add:
 		b.add()
-	case kernels.Concat:
+	case kernels.Concat, kernels.Pack:
 		b.concat()
+	case kernels.Slice:
+		b.slice(op.Defaults())
+	case kernels.Upsample:
+		b.upsample(op)
 	case kernels.MaxPool:
 		b.pool(kernels.AvgPool(op.Defaults()), C.MAXPOOL_FORWARD, C.MAXPOOL_BACKWARD)
 	case kernels.AvgPool:
 		b.pool(op.Defaults(), C.AVGPOOL_FORWARD, C.AVGPOOL_BACKWARD)
 	case kernels.GlobalAvgPool:
 		b.globalPool()
+	case kernels.AdaptiveAvgPool:
+		b.adaptivePool(op)
 	case kernels.Dropout:
 		b.dropout(op)
 	case kernels.SoftmaxCrossEntropy:

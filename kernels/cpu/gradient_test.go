@@ -21,6 +21,10 @@ var gradientCalls = []kernels.Call{
 	{Op: kernels.MaxPool{KernelH: 3, KernelW: 2, StrideH: 2, PadH: 1}, In: []kernels.Desc{kernels.F32(2, 5, 4, 3)}},
 	{Op: kernels.AvgPool{KernelH: 3, KernelW: 2, StrideH: 2, PadH: 1, PadW: 1}, In: []kernels.Desc{kernels.F32(2, 5, 4, 3)}},
 	{Op: kernels.GlobalAvgPool{}, In: []kernels.Desc{kernels.F32(2, 3, 4, 3)}},
+	{Op: kernels.AdaptiveAvgPool{OutH: 2, OutW: 5}, In: []kernels.Desc{kernels.F32(2, 3, 4, 3)}},
+	{Op: kernels.Pack{}, In: []kernels.Desc{kernels.F32(2, 2, 3, 2), kernels.F32(2, 5)}},
+	{Op: kernels.Slice{Rows: 6, From: 1, H: 3, W: 2, C: 2}, In: []kernels.Desc{kernels.F32(2, 3, 2, 4)}},
+	{Op: kernels.Upsample{Factor: 2}, In: []kernels.Desc{kernels.F32(2, 3, 2, 2)}},
 	{Op: kernels.Dropout{P: 0.4}, In: []kernels.Desc{kernels.F32(3, 7)}},
 	{Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.F32(3, 5), {Shape: kernels.Shape{3}, DType: kernels.Int32}}},
 }

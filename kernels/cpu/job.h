@@ -14,6 +14,7 @@ enum kernel {
 	NORM_MOMENTS,
 	NORM_STATISTICS,
 	NORM_APPLY,
+	NORM_MOVE,
 	NORM_BACKWARD_SUMS,
 	NORM_BACKWARD_PARAMS,
 	NORM_BACKWARD_APPLY,
@@ -28,6 +29,10 @@ enum kernel {
 	AVGPOOL_BACKWARD,
 	GLOBALPOOL_FORWARD,
 	GLOBALPOOL_BACKWARD,
+	ADAPTIVEPOOL_FORWARD,
+	ADAPTIVEPOOL_BACKWARD,
+	UPSAMPLE_FORWARD,
+	UPSAMPLE_BACKWARD,
 	LOSS_FORWARD,
 	LOSS_TOTAL,
 	LOSS_BACKWARD,
@@ -46,7 +51,7 @@ enum { IN_PLACE = 1024 };                        // GEMM: most floats between ro
 enum { GRAD_ROWS = 256, GRAD_COLS = 256, GRAD_DEPTH = 128 }; // the same for weight gradients
 enum { GRAD_LEAD_A = GRAD_ROWS + GAP, GRAD_LEAD_B = GRAD_COLS + GAP }; // odd numbers of cache lines
 enum { NORM_CHANNELS = 256 };                   // channels of a BatchNorm task
-enum { POOL_CHANNELS = 256 };                   // channels of a global pooling task
+enum { POOL_CHANNELS = 256 };                   // channels of a global or adaptive pooling task
 
 // taps is one axis of a window: from row or column g of the grid, tap t looks at image position
 // g*mul + off + t*step; it belongs to kernel position first + t*stride.
@@ -129,14 +134,21 @@ struct norm_args {
 	float epsilon, momentum;
 };
 
+struct move_args { // see kernels.Moments
+	uint64_t moments, mean, var_; // rows of means and variances, stride floats apart; running ones
+	int64_t batches, rows, channels, stride;
+	float momentum;
+};
+
 struct map_args { // elementwise
 	uint64_t a, b, out;
 	int64_t n, chunk, accumulate;
 };
 
-struct copy_args { // dst[r][0:width] (+)= src[r][0:width]
+struct copy_args { // dst[r][0:width] (+)= src[r][0:width]; src 0: zeros
 	uint64_t src, dst;
-	int64_t rows, width, src_stride, dst_stride, accumulate, rows_per_task;
+	int64_t rows, width, src_stride, dst_stride, accumulate;
+	int64_t rows_per_task, columns_per_task;
 };
 
 struct pool_args {
@@ -189,6 +201,7 @@ struct job {
 		struct sum_args sum;
 		struct bias_args bias;
 		struct norm_args norm;
+		struct move_args move;
 		struct map_args map;
 		struct copy_args copy;
 		struct pool_args pool;

@@ -34,17 +34,19 @@ func (b *builder) add() {
 	}
 }
 
-// concat copies each input to its columns of Y, or the columns of DY to the inputs' gradients.
+// concat copies each input to its columns of Y, or the columns of DY to the inputs' gradients. The last axis of Y is a row;
+// every input has as many rows.
 func (b *builder) concat() {
 	y, _ := b.call.Op.Infer(b.call.In)
 	stride := int64(y.Shape[len(y.Shape)-1])
+	rows := y.Elements() / stride
 	column := int64(0)
 	for i, d := range b.call.In {
-		width := int64(d.Shape[len(d.Shape)-1])
+		width := d.Elements() / rows
 		if b.call.Pass == kernels.Forward {
 			b.copied(copying{
 				src: b.at(kernels.X, i), dst: offset(b.at(kernels.Y, 0), column),
-				rows: d.Elements() / width, width: width, srcStride: width, dstStride: stride,
+				rows: rows, width: width, srcStride: width, dstStride: stride,
 			})
 		} else {
 			b.gradientCopy(i, column, width, stride)
@@ -65,10 +67,40 @@ func (b *builder) gradientCopy(i int, column, width, stride int64) {
 	})
 }
 
+// slice copies columns of the rows of X, or DY to those of DX; what is left of a gradient that is written is cleared.
+func (b *builder) slice(op kernels.Slice) {
+	y, _ := op.Infer(b.call.In)
+	rows := int64(op.Rows) * int64(y.Shape[0])
+	length, width, from := b.call.In[0].Elements()/rows, y.Elements()/rows, int64(op.From)
+	c := copying{rows: rows, width: width, srcStride: length, dstStride: width}
+	if b.call.Pass == kernels.Forward {
+		c.src, c.dst = offset(b.at(kernels.X, 0), from), b.at(kernels.Y, 0)
+		b.copied(c)
+		return
+	}
+	if b.call.Skips(0) {
+		return
+	}
+	dx := b.at(kernels.DX, 0)
+	c.src, c.dst, c.srcStride, c.dstStride, c.accumulate = b.at(kernels.DY, 0), offset(dx, from), width, length, b.call.Adds(0)
+	b.copied(c)
+	if !c.accumulate {
+		b.cleared(dx, rows, from, length)
+		b.cleared(offset(dx, from+width), rows, length-from-width, length)
+	}
+}
+
+// cleared writes zeros to columns.
+func (b *builder) cleared(dst C.uint64_t, rows, width, stride int64) {
+	if width > 0 {
+		b.copied(copying{dst: dst, rows: rows, width: width, dstStride: stride})
+	}
+}
+
 // offset moves an address by so many floats.
 func offset(address C.uint64_t, floats int64) C.uint64_t { return address + C.uint64_t(floats*4) }
 
-// copying is a copy of rows between matrices with strides; equal strides without gaps make it one run.
+// copying is a copy of rows between matrices with strides, or zeros; equal strides without gaps make it one run.
 type copying struct {
 	src, dst                          C.uint64_t
 	rows, width, srcStride, dstStride int64
@@ -82,10 +114,10 @@ func (b *builder) copied(c copying) {
 		})
 		return
 	}
-	per := rowsPerTask(c.width)
-	addJob(b, C.COPY_COLUMNS, ceil(c.rows, per), scratch{}, C.struct_copy_args{
+	per, columns := rowsPerTask(c.width), min(c.width, grain)
+	addJob(b, C.COPY_COLUMNS, ceil(c.rows, per)*ceil(c.width, columns), scratch{}, C.struct_copy_args{
 		src: c.src, dst: c.dst, rows: C.int64_t(c.rows), width: C.int64_t(c.width),
 		src_stride: C.int64_t(c.srcStride), dst_stride: C.int64_t(c.dstStride),
-		accumulate: flag(c.accumulate), rows_per_task: C.int64_t(per),
+		accumulate: flag(c.accumulate), rows_per_task: C.int64_t(per), columns_per_task: C.int64_t(columns),
 	})
 }

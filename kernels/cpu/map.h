@@ -49,17 +49,22 @@ static void copy(const struct job *job, int64_t task, char *scratch) {
 	for (int64_t i = from; i < to; i++) out[i] += a[i];
 }
 
-// copy_columns copies (or adds) a block of columns from one matrix to another.
+// copy_columns copies (or adds) a block of columns from one matrix to another, or clears it. A task is some columns of
+// some rows: all columns, or one row.
 static void copy_columns(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct copy_args *m = &job->args.copy;
-	int64_t from = task * m->rows_per_task, to = least(from + m->rows_per_task, m->rows);
+	int64_t blocks = ceildiv(m->width, m->columns_per_task), column = task % blocks * m->columns_per_task;
+	int64_t from = task / blocks * m->rows_per_task, to = least(from + m->rows_per_task, m->rows);
+	int64_t width = least(m->columns_per_task, m->width - column);
 	for (int64_t r = from; r < to; r++) {
-		const float *restrict src = F(m->src) + r * m->src_stride;
-		float *restrict dst = F(m->dst) + r * m->dst_stride;
-		if (m->accumulate)
-			for (int64_t i = 0; i < m->width; i++) dst[i] += src[i];
+		const float *restrict src = F(m->src) + r * m->src_stride + column;
+		float *restrict dst = F(m->dst) + r * m->dst_stride + column;
+		if (!m->src)
+			memset(dst, 0, (size_t)width * 4);
+		else if (m->accumulate)
+			for (int64_t i = 0; i < width; i++) dst[i] += src[i];
 		else
-			memcpy(dst, src, (size_t)m->width * 4);
+			memcpy(dst, src, (size_t)width * 4);
 	}
 }

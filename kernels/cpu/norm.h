@@ -136,6 +136,30 @@ static void norm_apply(const struct job *job, int64_t task, char *scratch) {
 	}
 }
 
+// norm_move merges the statistics of a minibatch's batches, in their order, and moves the running ones; one task. It leaves
+// -0 in the rows: a variance of -0 is none.
+static void norm_move(const struct job *job, int64_t task, char *scratch) {
+	(void)task, (void)scratch;
+	const struct move_args *n = &job->args.move;
+	double rows = (double)n->rows, m = n->momentum;
+	for (int64_t c = 0; c < n->channels; c++) {
+		double mean = 0, squares = 0;
+		int whole = 1;
+		for (int64_t k = 0; k < n->batches; k++) {
+			float *now = F(n->moments) + 2 * k * n->stride + c, *var = now + n->stride;
+			double delta = *now - mean;
+			mean += delta / (double)(k + 1);
+			squares += *var * (rows - 1) + delta * delta * rows * ((double)k / (double)(k + 1));
+			if (signbit(*var)) whole = 0;
+			*now = *var = -0.0f;
+		}
+		if (!whole) continue;
+		double unbiased = squares / (rows * (double)n->batches - 1);
+		F(n->mean)[c] = (float)((1 - m) * F(n->mean)[c] + m * mean);
+		F(n->var_)[c] = (float)((1 - m) * F(n->var_)[c] + m * unbiased);
+	}
+}
+
 // passed is the gradient behind the ReLU.
 INLINE float passed(float dy, float y, const int relu) { return relu && y <= 0 ? 0 : dy; }
 

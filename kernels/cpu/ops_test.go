@@ -14,7 +14,7 @@ import (
 func randomOp(r *rand.Rand) (kernels.Op, []kernels.Desc) {
 	pick := func(max int) int { return 1 + r.IntN(max) }
 	image := kernels.F32(pick(3), pick(9), pick(9), pick(20))
-	switch r.IntN(12) {
+	switch r.IntN(16) {
 	case 0, 1:
 		return randomConv(r)
 	case 2:
@@ -47,9 +47,31 @@ func randomOp(r *rand.Rand) (kernels.Op, []kernels.Desc) {
 		return kernels.GlobalAvgPool{}, []kernels.Desc{image}
 	case 10:
 		return kernels.Dropout{P: float32(r.IntN(10)) / 10}, []kernels.Desc{image}
+	case 11:
+		return kernels.AdaptiveAvgPool{OutH: pick(9), OutW: pick(9)}, []kernels.Desc{image}
+	case 12:
+		in := []kernels.Desc{image}
+		for range r.IntN(3) {
+			in = append(in, kernels.F32(image.Shape[0], pick(4), pick(4), pick(4)))
+		}
+		return kernels.Pack{}, in
+	case 13:
+		return randomSlice(r, image), []kernels.Desc{image}
+	case 14:
+		return kernels.Upsample{Factor: pick(3)}, []kernels.Desc{image}
 	}
 	n, classes := pick(40), pick(40)
 	return kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(n, classes), {Shape: kernels.Shape{n}, DType: kernels.Int32}}
+}
+
+// randomSlice takes a part of each row of an image, or of each sample.
+func randomSlice(r *rand.Rand, x kernels.Desc) kernels.Slice {
+	rows, length := 1, x.Shape[1]*x.Shape[2]*x.Shape[3]
+	if r.IntN(2) == 0 {
+		rows, length = x.Shape[1], length/x.Shape[1]
+	}
+	from := r.IntN(length)
+	return kernels.Slice{Rows: rows, From: from, H: rows, W: 1, C: 1 + r.IntN(length-from)}
 }
 
 func randomPool(r *rand.Rand, x kernels.Desc) kernels.AvgPool {
@@ -150,8 +172,8 @@ func TestRandomCalls(t *testing.T) {
 		}
 		ran[op.Kind()]++
 	}
-	if len(ran) != 11 {
-		t.Errorf("ran only %v, want all 11 kinds", ran)
+	if len(ran) != 15 {
+		t.Errorf("ran only %v, want all 15 kinds", ran)
 	}
 }
 
@@ -179,6 +201,11 @@ var largeCalls = []struct {
 	{kernels.MaxPool{KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1}, []kernels.Desc{kernels.F32(2, 40, 41, 30)}},
 	{kernels.AvgPool{KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1}, []kernels.Desc{kernels.F32(2, 40, 41, 30)}},
 	{kernels.GlobalAvgPool{}, []kernels.Desc{kernels.F32(3, 40, 41, 300)}},
+	{kernels.AdaptiveAvgPool{OutH: 7, OutW: 7}, []kernels.Desc{kernels.F32(3, 9, 10, 300)}},
+	{kernels.Pack{}, []kernels.Desc{kernels.F32(2, 30, 31, 30), kernels.F32(2, 7), kernels.F32(2, 9, 4000)}},
+	{kernels.Slice{From: 70, H: 9, W: 10, C: 300}, []kernels.Desc{kernels.F32(2, 50_001)}},
+	{kernels.Slice{Rows: 40 * 40, From: 20, H: 40, W: 40, C: 30}, []kernels.Desc{kernels.F32(2, 40, 40, 60)}},
+	{kernels.Upsample{Factor: 2}, []kernels.Desc{kernels.F32(2, 20, 21, 60)}},
 	{kernels.Dropout{P: 0.3}, []kernels.Desc{kernels.F32(50_001)}},
 	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(900, 61), {Shape: kernels.Shape{900}, DType: kernels.Int32}}},
 }

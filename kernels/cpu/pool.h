@@ -150,3 +150,83 @@ static void globalpool_backward(const struct job *job, int64_t task, char *scrat
 			for (int64_t c = 0; c < p->channels; c++) dx[c] = dy[c] * share;
 	}
 }
+
+// cut returns where window o lies when an axis of size positions is cut into count windows. The other way around it
+// returns the windows that contain a position: cut(i, count, size).
+INLINE struct range cut(int64_t o, int64_t size, int64_t count) {
+	return (struct range){o * size / count, ceildiv((o + 1) * size, count)};
+}
+
+INLINE float cut_area(const struct pool_args *p, int64_t oh, int64_t ow) {
+	struct range hs = cut(oh, p->h, p->oh), ws = cut(ow, p->w, p->ow);
+	return (float)((hs.to - hs.from) * (ws.to - ws.from));
+}
+
+// adaptivepool_forward: a task is POOL_CHANNELS channels of one image. y is n,channels,oh,ow.
+static void adaptivepool_forward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct pool_args *p = &job->args.pool;
+	int64_t blocks = ceildiv(p->channels, POOL_CHANNELS), n = task / blocks, c0 = task % blocks * POOL_CHANNELS;
+	int64_t width = least(p->channels - c0, POOL_CHANNELS), windows = p->oh * p->ow;
+	float sum[POOL_CHANNELS];
+	for (int64_t o = 0; o < windows; o++) {
+		struct range hs = cut(o / p->ow, p->h, p->oh), ws = cut(o % p->ow, p->w, p->ow);
+		clear(sum, width, 0);
+		for (int64_t h = hs.from; h < hs.to; h++)
+			for (int64_t w = ws.from; w < ws.to; w++) {
+				const float *restrict x = F(p->x) + ((n * p->h + h) * p->w + w) * p->channels + c0;
+				for (int64_t c = 0; c < width; c++) sum[c] += x[c];
+			}
+		float area = cut_area(p, o / p->ow, o % p->ow), *restrict y = F(p->y) + (n * p->channels + c0) * windows + o;
+		for (int64_t c = 0; c < width; c++) y[c * windows] = sum[c] / area;
+	}
+}
+
+// adaptivepool_backward: a task is rows_per_task rows of the input.
+static void adaptivepool_backward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct pool_args *p = &job->args.pool;
+	int64_t from = task * p->rows_per_task, to = least(from + p->rows_per_task, p->n * p->h), windows = p->oh * p->ow;
+	for (int64_t r = from; r < to; r++)
+		for (int64_t w = 0; w < p->w; w++) {
+			float *restrict dx = F(p->dx) + (r * p->w + w) * p->channels;
+			struct range hs = cut(r % p->h, p->oh, p->h), ws = cut(w, p->ow, p->w);
+			clear(dx, p->channels, p->accumulate);
+			for (int64_t oh = hs.from; oh < hs.to; oh++)
+				for (int64_t ow = ws.from; ow < ws.to; ow++) {
+					float share = 1 / cut_area(p, oh, ow);
+					const float *restrict dy = F(p->dy) + r / p->h * p->channels * windows + oh * p->ow + ow;
+					for (int64_t c = 0; c < p->channels; c++) dx[c] += dy[c * windows] * share;
+				}
+		}
+}
+
+// upsample_forward: a task is rows_per_task rows of the input. A row of the output is kw copies of each pixel; kh rows are
+// alike.
+static void upsample_forward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct pool_args *p = &job->args.pool;
+	int64_t from = task * p->rows_per_task, to = least(from + p->rows_per_task, p->n * p->h), row = p->w * p->kw * p->channels;
+	for (int64_t r = from; r < to; r++) {
+		float *first = F(p->y) + r * p->kh * row;
+		for (int64_t w = 0; w < p->w * p->kw; w++)
+			memcpy(first + w * p->channels, F(p->x) + (r * p->w + w / p->kw) * p->channels, (size_t)p->channels * 4);
+		for (int64_t k = 1; k < p->kh; k++) memcpy(first + k * row, first, (size_t)row * 4);
+	}
+}
+
+// upsample_backward: a task is rows_per_task rows of the input, whose pixels sum up their copies, row by row.
+static void upsample_backward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct pool_args *p = &job->args.pool;
+	int64_t from = task * p->rows_per_task, to = least(from + p->rows_per_task, p->n * p->h), row = p->w * p->kw * p->channels;
+	for (int64_t r = from; r < to; r++)
+		for (int64_t w = 0; w < p->w; w++) {
+			float *restrict dx = F(p->dx) + (r * p->w + w) * p->channels;
+			clear(dx, p->channels, p->accumulate);
+			for (int64_t k = 0; k < p->kh * p->kw; k++) {
+				const float *restrict dy = F(p->dy) + (r * p->kh + k / p->kw) * row + (w * p->kw + k % p->kw) * p->channels;
+				for (int64_t c = 0; c < p->channels; c++) dx[c] += dy[c];
+			}
+		}
+}

@@ -78,7 +78,14 @@ func reference(c kernels.Call, in data) wants {
 	case kernels.Add:
 		referenceAdd(c, in, out)
 	case kernels.Concat:
-		referenceConcat(c, in, out)
+		y, _ := op.Infer(c.In)
+		referenceConcat(c, int(y.Elements())/y.Shape[len(y.Shape)-1], in, out)
+	case kernels.Pack:
+		referenceConcat(c, c.In[0].Shape[0], in, out)
+	case kernels.Slice:
+		referenceSlice(op, c, in, out)
+	case kernels.Upsample:
+		referenceUpsample(op, c, in, out)
 	case kernels.MaxPool:
 		referenceMaxPool(op.Defaults(), c, in, out)
 	case kernels.AvgPool:
@@ -86,6 +93,8 @@ func reference(c kernels.Call, in data) wants {
 	case kernels.GlobalAvgPool:
 		x := c.In[0].Shape
 		referenceAvgPool(kernels.AvgPool{KernelH: x[1], KernelW: x[2]}.Defaults(), c, in, out)
+	case kernels.AdaptiveAvgPool:
+		referenceAdaptivePool(op, c, in, out)
 	case kernels.Dropout:
 		referenceDropout(op, c, in, out)
 	case kernels.SoftmaxCrossEntropy:
@@ -285,13 +294,14 @@ func referenceAdd(c kernels.Call, in data, out wants) {
 	}
 }
 
-func referenceConcat(c kernels.Call, in data, out wants) {
+// referenceConcat joins so many rows of each input.
+func referenceConcat(c kernels.Call, rows int, in data, out wants) {
 	y, _ := c.Op.Infer(c.In)
-	stride := y.Shape[len(y.Shape)-1]
+	stride := int(y.Elements()) / rows
 	all := newWant(int(y.Elements()))
 	column := 0
 	for j, d := range c.In {
-		width := d.Shape[len(d.Shape)-1]
+		width := int(d.Elements()) / rows
 		dx := newWant(int(d.Elements()))
 		for i := range dx.value {
 			at := i/width*stride + column + i%width
@@ -308,6 +318,50 @@ func referenceConcat(c kernels.Call, in data, out wants) {
 	}
 	if c.Pass == kernels.Forward {
 		out[opY] = all
+	}
+}
+
+// referenceSlice visits every element of the input and asks whether it is in the slice.
+func referenceSlice(op kernels.Slice, c kernels.Call, in data, out wants) {
+	x := c.In[0]
+	rows := x.Shape[0] * max(op.Rows, 1)
+	length, width := int(x.Elements())/rows, x.Shape[0]*op.H*op.W*op.C/rows
+	y, dx := newWant(rows*width), newWant(int(x.Elements()))
+	taken := 0
+	for i := range dx.value {
+		if column := i % length; column < op.From || column >= op.From+width {
+			continue
+		}
+		if c.Pass == kernels.Forward {
+			y.value[taken] = float64(in[opX][i])
+		} else {
+			dx.value[i] = float64(in[opDY][taken])
+		}
+		taken++
+	}
+	if c.Pass == kernels.Forward {
+		out[opY] = y
+	} else {
+		out[opDX] = dx
+	}
+}
+
+// referenceUpsample is the transpose of a sum over windows that lie side by side.
+func referenceUpsample(op kernels.Upsample, c kernels.Call, in data, out wants) {
+	y, _ := op.Infer(c.In)
+	w, dx := newWant(int(y.Elements())), newWant(int(c.In[0].Elements()))
+	sum := kernels.AvgPool{KernelH: op.Factor, KernelW: op.Factor}.Defaults()
+	poolTaps(sum, y.Shape, c.In[0].Shape, func(xi, yi, _ int) {
+		if c.Pass == kernels.Forward {
+			w.value[yi] = float64(in[opX][xi])
+		} else {
+			dx.term(xi, float64(in[opDY][yi]))
+		}
+	})
+	if c.Pass == kernels.Forward {
+		out[opY] = w
+	} else {
+		out[opDX] = dx.close(op.Factor * op.Factor)
 	}
 }
 
@@ -382,6 +436,44 @@ func referenceAvgPool(op kernels.AvgPool, c kernels.Call, in data, out wants) {
 		out[opY] = w.close(int(area))
 	} else {
 		out[opDX] = dx.close(int(area) + 2)
+	}
+}
+
+// adaptiveTaps visits the input elements of every window of an adaptive pool: a position belongs to window i of o
+// when it overlaps the i-th of o equal parts of the axis.
+func adaptiveTaps(op kernels.AdaptiveAvgPool, x kernels.Shape, visit func(yi, xi int)) {
+	overlap := func(position, extent, i, windows int) bool {
+		return position*windows < (i+1)*extent && i*extent < (position+1)*windows
+	}
+	for xi := range kernels.F32(x...).Elements() {
+		k, w, h, n := int(xi)%x[3], int(xi)/x[3]%x[2], int(xi)/(x[3]*x[2])%x[1], int(xi)/(x[3]*x[2]*x[1])
+		for i := range op.OutH {
+			for j := range op.OutW {
+				if overlap(h, x[1], i, op.OutH) && overlap(w, x[2], j, op.OutW) {
+					visit(((n*x[3]+k)*op.OutH+i)*op.OutW+j, int(xi))
+				}
+			}
+		}
+	}
+}
+
+func referenceAdaptivePool(op kernels.AdaptiveAvgPool, c kernels.Call, in data, out wants) {
+	y, _ := op.Infer(c.In)
+	x := c.In[0].Shape
+	area := make([]float64, y.Elements())
+	adaptiveTaps(op, x, func(yi, _ int) { area[yi]++ })
+	w, dx := newWant(len(area)), newWant(int(c.In[0].Elements()))
+	adaptiveTaps(op, x, func(yi, xi int) {
+		if c.Pass == kernels.Forward {
+			w.term(yi, float64(in[opX][xi])/area[yi])
+		} else {
+			dx.term(xi, float64(in[opDY][yi])/area[yi])
+		}
+	})
+	if c.Pass == kernels.Forward {
+		out[opY] = w.close(x[1] * x[2])
+	} else {
+		out[opDX] = dx.close(op.OutH*op.OutW + 2)
 	}
 }
 

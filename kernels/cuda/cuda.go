@@ -178,8 +178,12 @@ func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder,
 		b.relu()
 	case kernels.Add:
 		b.add()
-	case kernels.Concat:
+	case kernels.Concat, kernels.Pack:
 		b.concat()
+	case kernels.Slice:
+		b.slice(op.Defaults())
+	case kernels.Upsample:
+		b.upsample(op)
 	case kernels.Cast:
 		b.cast(op)
 	case kernels.MaxPool:
@@ -188,6 +192,8 @@ func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder,
 		b.pool(op.Defaults(), "avgpool")
 	case kernels.GlobalAvgPool:
 		b.globalPool()
+	case kernels.AdaptiveAvgPool:
+		b.adaptivePool(op)
 	case kernels.Dropout:
 		b.dropout(op)
 	case kernels.SoftmaxCrossEntropy:

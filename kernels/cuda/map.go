@@ -87,14 +87,14 @@ func (b *builder) dropout(op kernels.Dropout) {
 	})
 }
 
-// concat copies each input's channels to or from their place in the joined rows.
+// concat copies each input's part of a row to or from its place in the joined rows, which are the output's last axis.
 func (b *builder) concat() {
 	y, _ := b.call.Op.Infer(b.call.In)
 	joined := channels(y)
 	rows := y.Elements() / joined
 	start := int64(0)
 	for i, d := range b.call.In {
-		part := channels(d)
+		part := d.Elements() / rows
 		at := C.u64(start * d.DType.Size())
 		args := C.struct_strip_args{rows: C.i64(rows), width: C.int(part)}
 		if b.call.Pass == kernels.Forward {
@@ -110,8 +110,40 @@ func (b *builder) concat() {
 	}
 }
 
-// strip moves a strip; others must be whole vectors, as its width, for wide loads.
+// slice copies columns of the rows of X, or DY to those of DX; what is left of a gradient that is written is cleared.
+func (b *builder) slice(op kernels.Slice) {
+	x := b.call.In[0]
+	y, _ := op.Infer(b.call.In)
+	rows := int64(op.Rows) * int64(y.Shape[0])
+	length, width, from := x.Elements()/rows, y.Elements()/rows, int64(op.From)
+	if b.call.Pass == kernels.Forward {
+		b.strip(x.DType, C.struct_strip_args{
+			in: b.at(kernels.X, 0) + C.u64(from*x.DType.Size()), out: b.at(kernels.Y, 0),
+			rows: C.i64(rows), width: C.int(width), in_stride: C.i64(length), out_stride: C.i64(width),
+		}, from|length)
+		return
+	}
+	if b.call.Skips(0) {
+		return
+	}
+	put := func(in C.u64, from, width int64) {
+		b.strip(x.DType, C.struct_strip_args{
+			in: in, out: b.at(kernels.DX, 0) + C.u64(from*x.DType.Size()), add: flag(b.call.Adds(0)),
+			rows: C.i64(rows), width: C.int(width), in_stride: C.i64(width), out_stride: C.i64(length),
+		}, from|length)
+	}
+	put(b.at(kernels.DY, 0), from, width)
+	if !b.call.Adds(0) {
+		put(0, 0, from)
+		put(0, from+width, length-from-width)
+	}
+}
+
+// strip moves a strip, if it has any width; others must be whole vectors, as its width, for wide loads.
 func (b *builder) strip(d kernels.DType, args C.struct_strip_args, others int64) {
+	if args.width == 0 {
+		return
+	}
 	l := newLanes(d, int64(args.width), others, maxStripLanes)
 	grid := dim{l.grid, min(ceil(int64(args.rows), l.rows*4), maxRowBlocks), 1}
 	addStep(b, "map", "strip"+l.suffix(d), grid, l.block(), 0, args)

@@ -31,6 +31,8 @@ func TestModels(t *testing.T) {
 		{"tiny", models.Config{Batch: 2, Image: 12, Classes: 5}, 2},
 		{"resnet20", models.Config{Batch: 2, Image: 8, Classes: 5}, 2},
 		{"densenet121", models.Config{Batch: 2, Image: 64, Classes: 5}, 1},
+		{"unet-1-4", models.Config{Batch: 2, Image: 64, Classes: 5}, 1},
+		{"amoebanet-3-8", models.Config{Batch: 2, Image: 64, Classes: 5}, 1},
 	} {
 		if testing.Short() && c.name != "tiny" {
 			continue

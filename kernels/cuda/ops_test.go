@@ -19,7 +19,7 @@ func typed(d kernels.DType, extents ...int) kernels.Desc {
 }
 
 // kinds is how many kinds of ops randomOp draws from.
-const kinds = 12
+const kinds = 16
 
 // randomOp returns an op with random attributes and inputs of type d that fit it; round cycles through the kinds.
 func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.Desc) {
@@ -59,6 +59,14 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 			to = kernels.Float32
 		}
 		return kernels.Cast{To: to}, []kernels.Desc{image}
+	case 11:
+		return kernels.AdaptiveAvgPool{OutH: pick(9), OutW: pick(9)}, []kernels.Desc{image}
+	case 12:
+		return kernels.Pack{}, []kernels.Desc{image, typed(d, image.Shape[0], pick(4), pick(4), 4*pick(4)), image}[:pick(3)]
+	case 13:
+		return randomSlice(r, image), []kernels.Desc{image}
+	case 14:
+		return kernels.Upsample{Factor: pick(3)}, []kernels.Desc{image}
 	}
 	n, classes := pick(40), []int{pick(40), 200 + pick(200)}[r.IntN(2)]
 	return kernels.SoftmaxCrossEntropy{}, []kernels.Desc{typed(d, n, classes), {Shape: kernels.Shape{n}, DType: kernels.Int32}}
@@ -76,6 +84,20 @@ func randomConcat(r *rand.Rand, d kernels.DType, image kernels.Desc) (kernels.Op
 		in[i] = typed(d, image.Shape[0], image.Shape[1], image.Shape[2], width)
 	}
 	return kernels.Concat{}, in
+}
+
+// randomSlice takes a part of each row of an image, or of each sample: whole vectors, and others.
+func randomSlice(r *rand.Rand, x kernels.Desc) kernels.Slice {
+	rows, length := 1, x.Shape[1]*x.Shape[2]*x.Shape[3]
+	if r.IntN(2) == 0 {
+		rows, length = x.Shape[1], length/x.Shape[1]
+	}
+	unit := 1
+	if length%8 == 0 && r.IntN(4) > 0 {
+		unit = 8
+	}
+	from := r.IntN(length / unit)
+	return kernels.Slice{Rows: rows, From: from * unit, H: rows, W: 1, C: (1 + r.IntN(length/unit-from)) * unit}
 }
 
 func randomPool(r *rand.Rand, x kernels.Desc) kernels.AvgPool {
@@ -217,6 +239,10 @@ var largeCalls = []struct {
 	{kernels.ReLU{}, []int{50_001}},
 	{kernels.MaxPool{KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1}, []int{2, 20, 21, 64}},
 	{kernels.GlobalAvgPool{}, []int{3, 20, 21, 100}},
+	{kernels.AdaptiveAvgPool{OutH: 7, OutW: 7}, []int{2, 9, 10, 300}},
+	{kernels.Slice{From: 80, H: 9, W: 10, C: 320}, []int{2, 50_000}},
+	{kernels.Slice{Rows: 20 * 20, From: 21, H: 20, W: 20, C: 30}, []int{2, 20, 20, 60}},
+	{kernels.Upsample{Factor: 2}, []int{2, 20, 21, 40}},
 	{kernels.Dropout{P: 0.3}, []int{50_001}},
 }
 

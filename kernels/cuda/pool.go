@@ -57,3 +57,28 @@ func (b *builder) globalPool() {
 		b.pixels("globalpool_backward", x.DType, args, x.Shape)
 	}
 }
+
+// adaptivePool is the mean of each of the windows that an image is cut into. Its output lies channel by channel.
+func (b *builder) adaptivePool(op kernels.AdaptiveAvgPool) {
+	x := b.call.In[0]
+	args := b.poolArgs(x)
+	args.oh, args.ow = C.int(op.OutH), C.int(op.OutW)
+	if b.call.Pass == kernels.Forward {
+		b.pixels("adaptivepool_forward", x.DType, args, kernels.Shape{x.Shape[0], x.Shape[3], op.OutH, op.OutW})
+	} else if !b.call.Skips(0) {
+		b.pixels("adaptivepool_backward", x.DType, args, x.Shape)
+	}
+}
+
+// upsample repeats pixels.
+func (b *builder) upsample(op kernels.Upsample) {
+	x := b.call.In[0]
+	y, _ := op.Infer(b.call.In)
+	args := b.poolArgs(x)
+	args.oh, args.ow, args.kh, args.kw = C.int(y.Shape[1]), C.int(y.Shape[2]), C.int(op.Factor), C.int(op.Factor)
+	if b.call.Pass == kernels.Forward {
+		b.pixels("upsample_forward", x.DType, args, y.Shape)
+	} else if !b.call.Skips(0) {
+		b.pixels("upsample_backward", x.DType, args, x.Shape)
+	}
+}

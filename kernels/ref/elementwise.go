@@ -40,13 +40,13 @@ func add(t *tensors) error {
 	return nil
 }
 
-// concat joins the last axis.
+// concat joins the rows of its inputs to those of the output, which lie along its last axis.
 func concat(t *tensors) error {
-	axis := len(t.out.Shape) - 1
-	width := t.out.Shape[axis]
+	width := t.out.Shape[len(t.out.Shape)-1]
+	rows := int(t.out.Elements()) / width
 	start := 0
 	for j, d := range t.in {
-		part := d.Shape[axis]
+		part := int(d.Elements()) / rows
 		for i := range int(d.Elements()) {
 			joined := i/part*width + start + i%part
 			switch {

@@ -75,14 +75,20 @@ func kernel(op kernels.Op, t *tensors) (func() error, error) {
 		return func() error { return relu(t) }, nil
 	case kernels.Add:
 		return func() error { return add(t) }, nil
-	case kernels.Concat:
+	case kernels.Concat, kernels.Pack:
 		return func() error { return concat(t) }, nil
+	case kernels.Slice:
+		return func() error { return slice(op.Defaults(), t) }, nil
+	case kernels.Upsample:
+		return func() error { return upsample(op, t) }, nil
 	case kernels.MaxPool:
 		return func() error { return maxPool(op.Defaults(), t) }, nil
 	case kernels.AvgPool:
 		return func() error { return avgPool(op.Defaults(), t) }, nil
 	case kernels.GlobalAvgPool:
 		return func() error { return globalAvgPool(t) }, nil
+	case kernels.AdaptiveAvgPool:
+		return func() error { return adaptiveAvgPool(op, t) }, nil
 	case kernels.Linear:
 		return func() error { return linear(t) }, nil
 	case kernels.Dropout:

@@ -96,3 +96,41 @@ func globalAvgPool(t *tensors) error {
 	}
 	return nil
 }
+
+// adaptiveAvgPool takes the mean of each of the windows into which it cuts an image.
+func adaptiveAvgPool(op kernels.AdaptiveAvgPool, t *tensors) error {
+	forward := t.call.Pass == kernels.Forward
+	if !forward && t.call.Skips(0) {
+		return nil
+	}
+	if !forward {
+		reset(t.dx[0], t.call.Adds(0))
+	}
+	in := t.in[0].Shape
+	for y := range t.out.Elements() {
+		ox, oy := int(y)%op.OutW, int(y)/op.OutW%op.OutH
+		c, n := int(y)/(op.OutH*op.OutW)%in[3], int(y)/(op.OutH*op.OutW*in[3])
+		top, bottom := cut(oy, in[1], op.OutH)
+		left, right := cut(ox, in[2], op.OutW)
+		area, sum := float64((bottom-top)*(right-left)), 0.0
+		for iy := top; iy < bottom; iy++ {
+			for ix := left; ix < right; ix++ {
+				x := ((n*in[1]+iy)*in[2]+ix)*in[3] + c
+				if forward {
+					sum += float64(t.x[0][x])
+				} else {
+					put(&t.dx[0][x], float64(t.dy[y])/area, true)
+				}
+			}
+		}
+		if forward {
+			t.y[y] = float32(sum / area)
+		}
+	}
+	return nil
+}
+
+// cut returns where window i begins and ends when an axis is cut into so many.
+func cut(i, extent, windows int) (from, to int) {
+	return i * extent / windows, ((i+1)*extent + windows - 1) / windows
+}

@@ -15,7 +15,8 @@ struct map_args {
 	int add; // to what out holds
 };
 
-// strip_args: out[r*out_stride + c] (+)= in[r*in_stride + c] for r < rows, c < width; strides in elements.
+// strip_args: out[r*out_stride + c] (+)= in[r*in_stride + c] for r < rows, c < width; strides in elements. Without in:
+// zeros.
 struct strip_args {
 	u64 in, out;
 	i64 rows, in_stride, out_stride;
@@ -34,7 +35,7 @@ struct dropout_args {
 // pool_args: images n,h,w,c and windows oh x ow. index holds the position of a maximum in its image, y*w + x.
 struct pool_args {
 	u64 x, y, dx, dy, index;
-	int n, h, w, c, oh, ow, kh, kw, sh, sw, ph, pw, add;
+	int n, h, w, c, oh, ow, kh, kw, sh, sw, ph, pw, add; // kh and kw of an upsampling: the copies of a pixel
 	float share; // 1/(kh*kw), or 1/(h*w) of a global pool
 };
 
@@ -45,6 +46,14 @@ struct norm_args {
 	i64 rows, chunk_rows; // rows of one chunk, the last may have fewer
 	double epsilon, momentum;
 	int channels, chunks, relu, train, update, add_dx, add_dresidual, add_params;
+};
+
+// move_args: see kernels.Moments. moments holds rows of float32, stride apart.
+struct move_args {
+	u64 moments, mean, var;
+	i64 rows, stride;
+	double momentum;
+	int channels, batches;
 };
 
 // columns_args: out[c] (+)= the sum of rows x channels of in over the rows; part holds chunks x channels float64.

@@ -64,13 +64,13 @@ template <typename From, typename To> INLINE void cast(const map_args &a) {
 KERNEL(cast_f32_bf16, struct map_args) { cast<float, bf16>(a); }
 KERNEL(cast_bf16_f32, struct map_args) { cast<bf16, float>(a); }
 
-// strip: a block takes channels of some rows.
+// strip: a block takes channels of some rows; without an input it clears them.
 template <typename T, int V> INLINE void strip(const strip_args &a) {
 	int c = (blockIdx.x * blockDim.x + threadIdx.x) * V;
 	if (c >= a.width) return;
 	for (i64 r = (i64)blockIdx.y * blockDim.y + threadIdx.y; r < a.rows; r += (i64)gridDim.y * blockDim.y) {
-		values<V> x;
-		load(x, GLOBAL(const T, a.in) + r * a.in_stride + c);
+		values<V> x = {};
+		if (a.in) load(x, GLOBAL(const T, a.in) + r * a.in_stride + c);
 		deposit(GLOBAL(T, a.out) + r * a.out_stride + c, x, V, a.add);
 	}
 }

@@ -141,6 +141,25 @@ KERNEL(norm_statistics, struct norm_args) {
 	GLOBAL(float, a.coef)[a.channels + c] = invstd * GLOBAL(const float, a.weight)[c];
 }
 
+// norm_move merges the statistics of a minibatch's batches, in their order, and moves the running ones. It leaves -0 in
+// the rows: a variance of -0 is none. One thread for each channel.
+KERNEL(norm_move, struct move_args) {
+	int c = blockIdx.x * blockDim.x + threadIdx.x;
+	if (c >= a.channels) return;
+	moments m = {0, 0, 0};
+	bool whole = true;
+	for (int k = 0; k < a.batches; k++) {
+		float *mean = GLOBAL(float, a.moments) + 2 * (i64)k * a.stride + c, *var = mean + a.stride;
+		merge(m, (double)a.rows, *mean, *var * (double)(a.rows - 1));
+		whole = whole && __float_as_int(*var) >= 0;
+		*mean = *var = -0.0f;
+	}
+	if (!whole) return;
+	float *mean = GLOBAL(float, a.mean) + c, *var = GLOBAL(float, a.var) + c;
+	*mean = (float)((1 - a.momentum) * *mean + a.momentum * m.mean);
+	*var = (float)((1 - a.momentum) * *var + a.momentum * (m.squares / (m.n - 1)));
+}
+
 template <int V> INLINE values<V> coefficient(u64 base, i64 at) {
 	values<V> x;
 #pragma unroll

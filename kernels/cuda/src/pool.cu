@@ -126,3 +126,71 @@ template <typename T> INLINE void globalpool_backward(const pool_args &a) {
 	}
 }
 INSTANCES(globalpool_backward, pool_args)
+
+// cut is where window i lies when an axis of size positions is cut into count windows. The other way around it is the
+// windows that contain a position: cut(i, count, size).
+INLINE span cut(int i, int size, int count) {
+	return span{(int)((i64)i * size / count), (int)((((i64)i + 1) * size + count - 1) / count)};
+}
+
+// adaptivepool_forward: y is n,c,oh,ow, so a thread's pixel is oy, its channel ox, its row the channel.
+template <typename T> INLINE void adaptivepool_forward(const pool_args &a) {
+	place p = place_of(a.oh, a.ow);
+	if (!p.inside) return;
+	span ys = cut(p.x, a.h, a.oh), xs = cut(p.c, a.w, a.ow);
+	EACH_IMAGE_ROW(n, c, a.n, a.c) {
+		const T *from = GLOBAL(const T, a.x) + (i64)n * a.h * a.w * a.c + c;
+		float sum = 0;
+		for (int y = ys.first; y < ys.end; y++)
+			for (int x = xs.first; x < xs.end; x++)
+				sum += to_float(from[((i64)y * a.w + x) * a.c]);
+		float area = (float)(ys.end - ys.first) * (xs.end - xs.first);
+		put(GLOBAL(T, a.y) + (((i64)n * a.c + c) * a.oh + p.x) * a.ow + p.c, sum / area);
+	}
+}
+INSTANCES(adaptivepool_forward, pool_args)
+
+template <typename T> INLINE void adaptivepool_backward(const pool_args &a) {
+	place p = place_of(a.w, a.c);
+	if (!p.inside) return;
+	span wx = cut(p.x, a.ow, a.w);
+	EACH_IMAGE_ROW(n, y, a.n, a.h) {
+		span wy = cut(y, a.oh, a.h);
+		float sum = 0;
+		for (int oy = wy.first; oy < wy.end; oy++)
+			for (int ox = wx.first; ox < wx.end; ox++) {
+				span ys = cut(oy, a.h, a.oh), xs = cut(ox, a.w, a.ow);
+				float area = (float)(ys.end - ys.first) * (xs.end - xs.first);
+				sum += to_float(GLOBAL(const T, a.dy)[(((i64)n * a.c + p.c) * a.oh + oy) * a.ow + ox]) / area;
+			}
+		values<1> g = {{sum}};
+		deposit(GLOBAL(T, a.dx) + (((i64)n * a.h + y) * a.w + p.x) * a.c + p.c, g, 1, a.add);
+	}
+}
+INSTANCES(adaptivepool_backward, pool_args)
+
+// upsample_forward: a thread's pixel is one of the output.
+template <typename T> INLINE void upsample_forward(const pool_args &a) {
+	place p = place_of(a.ow, a.c);
+	if (!p.inside) return;
+	EACH_IMAGE_ROW(n, oy, a.n, a.oh) {
+		i64 from = (((i64)n * a.h + oy / a.kh) * a.w + p.x / a.kw) * a.c + p.c;
+		GLOBAL(T, a.y)[(((i64)n * a.oh + oy) * a.ow + p.x) * a.c + p.c] = GLOBAL(const T, a.x)[from];
+	}
+}
+INSTANCES(upsample_forward, pool_args)
+
+// upsample_backward: dx (+)= the sum over the copies of a pixel, row by row.
+template <typename T> INLINE void upsample_backward(const pool_args &a) {
+	place p = place_of(a.w, a.c);
+	if (!p.inside) return;
+	EACH_IMAGE_ROW(n, y, a.n, a.h) {
+		float sum = 0;
+		for (int oy = y * a.kh; oy < (y + 1) * a.kh; oy++)
+			for (int ox = p.x * a.kw; ox < (p.x + 1) * a.kw; ox++)
+				sum += to_float(GLOBAL(const T, a.dy)[(((i64)n * a.oh + oy) * a.ow + ox) * a.c + p.c]);
+		values<1> g = {{sum}};
+		deposit(GLOBAL(T, a.dx) + (((i64)n * a.h + y) * a.w + p.x) * a.c + p.c, g, 1, a.add);
+	}
+}
+INSTANCES(upsample_backward, pool_args)
