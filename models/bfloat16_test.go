@@ -54,7 +54,7 @@ func TestBFloat16Halves(t *testing.T) {
 		if k.Name == "resnet1001" { // resnet164, longer
 			continue
 		}
-		config := models.Config{Batch: 8, Image: 64, Classes: 10}
+		config := models.Config{Batch: 8, Image: 96, Classes: 10}
 		wide := build(t, k.Name, config)
 		config.DType = kernels.BFloat16
 		short := build(t, k.Name, config)

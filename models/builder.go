@@ -12,8 +12,9 @@ const maxTensor = 1 << 46
 
 // Builder makes a model layer by layer. The first error stays and is returned by Model; after it nothing is added.
 type Builder struct {
-	// ConvStart and BiasStart say how convolution weights and the biases of Linear start.
-	ConvStart, BiasStart Distribution
+	// ConvStart, LinearStart and BiasStart say how the weights of convolutions, those of Linear and the biases of both
+	// start.
+	ConvStart, LinearStart, BiasStart Distribution
 	// DType is the type of the activations. When the input has another one, layer 1 begins with its Cast. It is to be
 	// set before the first layer.
 	DType kernels.DType
@@ -31,7 +32,7 @@ type Builder struct {
 
 // NewBuilder starts a model with the given input (N, H, W, C) and classes.
 func NewBuilder(name string, input kernels.Desc, classes int) *Builder {
-	b := &Builder{ConvStart: KaimingFanOut, BiasStart: UniformFanIn, DType: input.DType, out: input, names: map[string]bool{}}
+	b := &Builder{ConvStart: KaimingFanOut, LinearStart: UniformFanIn, BiasStart: UniformFanIn, DType: input.DType, out: input, names: map[string]bool{}}
 	b.model = &Model{Name: name, Input: input, Classes: classes}
 	if len(input.Shape) == 0 || classes < 1 {
 		b.err = fmt.Errorf("%w: %s: input %v, %d classes", ErrConfig, name, input, classes)
@@ -229,11 +230,11 @@ func (b *Builder) start(op kernels.Op, param string) Distribution {
 			return b.ConvStart
 		}
 	case kernels.Linear:
-		if param == "bias" {
-			return b.BiasStart
+		if param == "weight" {
+			return b.LinearStart
 		}
 	}
-	return UniformFanIn
+	return b.BiasStart
 }
 
 // next takes the storage of a tensor from the end of a block.

@@ -78,7 +78,7 @@ func TestWorkspaces(t *testing.T) {
 	must(t, err)
 	calls := 0
 	for i, p := range programs {
-		for _, program := range []models.Program{p.Save, p.Forget, p.Eval, p.Back} {
+		for _, program := range []models.Program{p.Save, p.Forget, p.Eval, p.Back, p.BackInput, p.BackParams} {
 			for _, s := range program.Steps {
 				w := s.Refs.Workspace
 				if w.Bytes != 1_000_001 || w.Block != models.Scratch || w.Offset%kernels.Alignment != 0 || w.Offset+w.Bytes > program.Scratch {

@@ -81,7 +81,7 @@ func text(name string, p models.Program) string {
 }
 
 func operand(b *strings.Builder, name string, refs ...models.Ref) {
-	blocks := [...]string{"Input", "Output", "GradOutput", "GradInput", "Scratch", "Params", "Grads", "Labels", "Scalars"}
+	blocks := [...]string{"Input", "Output", "GradOutput", "GradInput", "Scratch", "Kept", "Params", "Grads", "Labels", "Scalars"}
 	for _, r := range refs {
 		if r.Bytes > 0 {
 			fmt.Fprintf(b, " %s %s[%d:%d]", name, blocks[r.Block], r.Offset, r.Offset+r.Bytes)

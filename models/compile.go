@@ -6,8 +6,8 @@ import (
 	"plimsoll/kernels"
 )
 
-// compile derives the layer's programs and lays out their memory.
-func (l *Layer) compile(lib kernels.Library, inputGradient bool) (*Programs, error) {
+// compile derives the layer's programs and lays out their memory. late says that a BackParams of another layer reads a_ℓ.
+func (l *Layer) compile(lib kernels.Library, inputGradient, late bool) (*Programs, error) {
 	want := l.wanted(inputGradient)
 	saved := l.saves(want)
 	p := &Programs{
@@ -20,6 +20,9 @@ func (l *Layer) compile(lib kernels.Library, inputGradient bool) (*Programs, err
 			return nil, fmt.Errorf("%s: %w", u.name, err)
 		}
 		*into[i] = u.routine.program(newLayout(u.routine, u.spare).place())
+	}
+	if err := l.compileHalves(p, lib, want, saved, late); err != nil {
+		return nil, fmt.Errorf("backward in halves: %w", err)
 	}
 	return p, nil
 }
@@ -34,16 +37,21 @@ type unplaced struct {
 // routines returns forward_all, the forward that forgets, that of evaluation, and backward.
 func (l *Layer) routines(want *gradients, saved savedSet) []unplaced {
 	output := []region{{Output, l.Desc(l.Output()).Storage()}}
-	backward := []region{{GradOutput, l.gradientBytes()}, {Output, saved.bytes}}
-	if len(l.joined) == 0 { // otherwise GradInput is several blocks, and small
-		backward = append(backward, region{GradInput, l.Input().Storage()})
-	}
 	return []unplaced{
 		{"forward_all", l.forward(saving, saved), []region{{Output, saved.bytes}}},
 		{"forward_checkpoint", l.forward(forgetting, saved), output},
 		{"evaluation", l.forward(evaluating, saved), output},
-		{"backward", l.backward(want, saved), backward},
+		{"backward", l.backward(want, saved), l.backwardSpare(saved)},
 	}
+}
+
+// backwardSpare returns the blocks whose free parts a backward may use.
+func (l *Layer) backwardSpare(saved savedSet) []region {
+	spare := []region{{GradOutput, l.gradientBytes()}, {Output, saved.bytes}}
+	if len(l.joined) == 0 { // otherwise GradInput is several blocks, and small
+		spare = append(spare, region{GradInput, l.Input().Storage()})
+	}
+	return spare
 }
 
 // gradientBytes returns δ_ℓ; the loss has none.

@@ -47,11 +47,20 @@ type derivation struct {
 	grad  map[Value]*buffer // what has been summed up so far
 	ends  map[Value]*buffer // where the gradients of the layer's inputs must end
 	out   *routine
+	// params gets the calls that compute gradients of parameters alone: out itself, or a routine that runs later.
+	params *routine
 }
 
 // backward returns the routine that computes the gradients of parameters and input.
 func (l *Layer) backward(g *gradients, saved savedSet) *routine {
-	d := &derivation{layer: l, want: g, saved: l.given(), grad: map[Value]*buffer{}, ends: map[Value]*buffer{}, out: &routine{}}
+	out := &routine{}
+	l.derive(g, saved, out, out)
+	return out
+}
+
+// derive derives the backward. What is in params, if that is a routine of its own, is to run after out.
+func (l *Layer) derive(g *gradients, saved savedSet, out, params *routine) *derivation {
+	d := &derivation{layer: l, want: g, saved: l.given(), grad: map[Value]*buffer{}, ends: map[Value]*buffer{}, out: out, params: params}
 	for v, ref := range saved.values {
 		d.saved[v] = fixed(ref, true, false)
 	}
@@ -66,7 +75,7 @@ func (l *Layer) backward(g *gradients, saved savedSet) *routine {
 			d.node(i, saved.extras[i])
 		}
 	}
-	return d.out
+	return d
 }
 
 // loss reports whether the layer's gradient is implied rather than given.
@@ -116,7 +125,10 @@ func (d *derivation) halves(n *Node, dy *buffer) {
 	d.bindNeeds(&s, n)
 	s.bind(kernels.DY, 0, dy)
 	s.bindGradients(n)
-	d.out.add(s)
+	d.params.add(s)
+	if d.params != d.out {
+		s.keep()
+	}
 	if slices.ContainsFunc(n.In, d.want.value) {
 		s := d.layer.instruction(n, kernels.BackwardInput)
 		s.bind(kernels.DY, 0, dy)
@@ -156,7 +168,7 @@ func (d *derivation) contribute(s *instruction, n *Node) {
 			s.bind(kernels.DX, j, d.grad[in])
 		case owned[j] && !slices.Contains(n.In[:j], in):
 			s.call.AddDX[j] = true
-			s.bind(kernels.DX, j, had)
+			s.bind(kernels.DX, j, d.free(n, in))
 		default:
 			part := d.target(in)
 			if part == had { // the input occurs twice in this op
@@ -192,6 +204,19 @@ func (d *derivation) sum(n *Node, v Value, part *buffer) instruction {
 	d.grad[v] = d.target(v)
 	s.bind(kernels.Y, 0, d.grad[v])
 	return s
+}
+
+// free returns the gradient of v, which nobody shares, to be changed in place: a copy if it is kept.
+func (d *derivation) free(n *Node, v Value) *buffer {
+	if b := d.grad[v]; b.kept {
+		desc := d.layer.Desc(v)
+		s := instruction{name: n.Name, call: kernels.Call{Op: kernels.Concat{}, In: []kernels.Desc{desc}, Train: true}} // of one: a copy
+		s.bind(kernels.X, 0, b)
+		d.grad[v] = temporary(desc)
+		s.bind(kernels.Y, 0, d.grad[v])
+		d.out.add(s)
+	}
+	return d.grad[v]
 }
 
 // target returns a buffer for a gradient of v: that of the input must end in GradInput.

@@ -1,5 +1,7 @@
 package models
 
+import "plimsoll/kernels"
+
 // Saved returns the places of the saved tensors that backward reads, in the Output block.
 func Saved(l *Layer, inputGradient bool) []Ref {
 	want := l.wanted(inputGradient)
@@ -25,16 +27,43 @@ func Saved(l *Layer, inputGradient bool) []Ref {
 	return refs
 }
 
-// Extents returns the extent of Scratch of each program beside its lower bound.
-func Extents(l *Layer, inputGradient bool) (extents, bounds []int64) {
-	want := l.wanted(inputGradient)
-	for _, c := range l.routines(want, l.saves(want)) {
-		layout := newLayout(c.routine, c.spare)
+// Extents returns the extent of Scratch of each program of one piece beside its lower bound; then, of the backward in
+// halves, those of Kept and of both Scratches, each where what comes before it lies.
+func Extents(l *Layer, inputGradient, late bool) (extents, bounds []int64) {
+	place := func(layout *layout) int64 {
 		bounds = append(bounds, layout.lowerBound())
 		extents = append(extents, layout.place())
+		return extents[len(extents)-1]
 	}
+	want := l.wanted(inputGradient)
+	saved := l.saves(want)
+	for _, c := range l.routines(want, saved) {
+		place(newLayout(c.routine, c.spare))
+	}
+	best, err := l.bestHalves(spare{}, want, saved, late)
+	if err != nil {
+		panic(err)
+	}
+	h := l.halved(want, saved, late, best.gradOutput)
+	h.gradOutput = best.gradOutput
+	kept := l.layoutKept(h)
+	h.kept = place(kept)
+	for _, b := range kept.temporaries {
+		b.fixed = true
+	}
+	place(l.layoutInput(h))
+	h.handOver()
+	place(l.layoutParams(h))
 	return extents, bounds
 }
 
+// spare needs no workspaces.
+type spare struct{ kernels.Library }
+
+func (spare) Workspace(kernels.Call) (int64, error) { return 0, nil }
+
 // Ln is the natural logarithm of init.go.
 var Ln = ln
+
+// Joined returns the layer's inputs from the ends of branches 1 and up.
+func (l *Layer) Joined() []kernels.Desc { return l.joined }

@@ -18,6 +18,9 @@ const (
 	KaimingFanOut
 	// UniformFanIn is uniform in ±1/sqrt(fan_in).
 	UniformFanIn
+	// NormalTenth and NormalHundredth are normal with a deviation of 0.1 and of 0.01.
+	NormalTenth
+	NormalHundredth
 )
 
 // Init fills dst, the elements of p, with the values that p starts from. They depend on the seed and the
@@ -35,6 +38,10 @@ func Init(p Parameter, seed uint64, dst []float32) {
 		fill(dst, normal(r, math.Sqrt(2/float64(p.FanIn))))
 	case KaimingFanOut:
 		fill(dst, normal(r, math.Sqrt(2/float64(p.FanOut))))
+	case NormalTenth:
+		fill(dst, normal(r, 0.1))
+	case NormalHundredth:
+		fill(dst, normal(r, 0.01))
 	case UniformFanIn:
 		bound := 1 / math.Sqrt(float64(p.FanIn))
 		fill(dst, func() float64 { return (2*uniform(r) - 1) * bound })

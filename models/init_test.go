@@ -27,10 +27,12 @@ func parameter(t *testing.T, m *models.Model, name string) models.Parameter {
 }
 
 // The moments are those of torchvision's initialization: kaiming_normal by fan_out in ResNets, by fan_in in
-// DenseNets, uniform ±1/sqrt(fan_in) in linear layers, 1 and 0 in norms. Four standard errors.
+// DenseNets, uniform ±1/sqrt(fan_in) in linear layers, deviations of 0.01 in VGG's and of 0.1 in Inception's, 1 and 0 in
+// norms. Four standard errors.
 func TestInitMoments(t *testing.T) {
 	c := models.Config{Batch: 1, Image: 224, Classes: 1000}
 	res, dense := build(t, "resnet18", c), build(t, "densenet121", c)
+	vgg, inception := build(t, "vgg16", c), build(t, "inception_v3", c)
 	for _, x := range []struct {
 		model           *models.Model
 		name            string
@@ -48,6 +50,10 @@ func TestInitMoments(t *testing.T) {
 		{dense, "features.denseblock1.denselayer1.conv2.weight", 0, math.Sqrt(2.0 / (128 * 9)), 0},
 		{dense, "classifier.weight", 0, 1 / math.Sqrt(3*1024), 1 / math.Sqrt(1024)},
 		{dense, "classifier.bias", 0, 0, 0},
+		{vgg, "features.5.weight", 0, math.Sqrt(2.0 / (128 * 9)), 0}, {vgg, "features.5.bias", 0, 0, 0},
+		{vgg, "classifier.6.weight", 0, 0.01, 0}, {vgg, "classifier.6.bias", 0, 0, 0},
+		{inception, "Mixed_6b.branch7x7_2.conv.weight", 0, 0.1, 0}, {inception, "fc.weight", 0, 0.1, 0},
+		{inception, "fc.bias", 0, 1 / math.Sqrt(3*2048), 1 / math.Sqrt(2048)},
 	} {
 		v := initial(parameter(t, x.model, x.name), 1)
 		mean, deviation := moments(v)

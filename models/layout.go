@@ -15,7 +15,7 @@ type region struct {
 }
 
 // layout gives the temporaries of a routine fixed places, as many as possible in the free parts of the regions, the
-// others in Scratch, whose extent is to be small. Two buffers may overlap when their lifetimes do not, or when they
+// others in an overflow block, Scratch or Kept, whose extent is to be small. Two buffers may overlap when their lifetimes do not, or when they
 // coincide exactly, one begins with the step that last reads the other, and the op allows it.
 //
 // Dynamic storage allocation is NP-hard; layers are small, and a few orders of first fit nearly always meet the
@@ -24,17 +24,32 @@ type layout struct {
 	temporaries []*buffer
 	fixed       []*buffer // those that lie in a region
 	regions     []region
+	overflow    Block
 	inPlace     map[[2]*buffer]bool // {output, input}
-	steps       int
+	moments     int                 // the steps, and the moment after the last one
+	homes       map[*buffer][]int64 // once computed: see home
 }
 
+// newLayout lays out all temporaries, those that overflow in Scratch.
 func newLayout(r *routine, spare []region) *layout {
-	l := &layout{regions: spare, inPlace: map[[2]*buffer]bool{}, steps: len(r.steps)}
+	return layoutOf(r, spare, Scratch, func(b *buffer) bool { return true })
+}
+
+// layoutOf lays out the temporaries that are chosen, as if there were no others.
+func layoutOf(r *routine, spare []region, overflow Block, chosen func(*buffer) bool) *layout {
+	l := &layout{overflow: overflow, inPlace: map[[2]*buffer]bool{}, moments: len(r.steps) + 1, homes: map[*buffer][]int64{}}
+	for _, g := range spare {
+		if g.bytes > 0 {
+			l.regions = append(l.regions, g)
+		}
+	}
 	for _, b := range r.lifetimes() {
 		switch {
 		case !b.fixed:
-			l.temporaries = append(l.temporaries, b)
-		case slices.ContainsFunc(spare, func(g region) bool { return g.block == b.ref.Block }):
+			if chosen(b) {
+				l.temporaries = append(l.temporaries, b)
+			}
+		case slices.ContainsFunc(l.regions, func(g region) bool { return g.block == b.ref.Block }):
 			l.fixed = append(l.fixed, b)
 		}
 	}
@@ -73,7 +88,7 @@ func (s *instruction) writes(o kernels.Operand) bool {
 // randomOrders bounds the search after the deliberate orders.
 const randomOrders = 400
 
-// place sets the places of all temporaries and returns the extent of Scratch.
+// place sets the places of the temporaries and returns the extent of the overflow block.
 func (l *layout) place() int64 {
 	best := &attempt{layout: l, extent: -1}
 	bound := l.lowerBound()
@@ -132,12 +147,12 @@ func (l *layout) random(try consider) {
 // exactly is how many of the largest live buffers of a step the lower bound distributes: the others it leaves out.
 const exactly = 10
 
-// lowerBound returns bytes of Scratch that no layout can do without: in some step, what is left over when the buffers
+// lowerBound returns bytes of the overflow block that no layout can do without: in some step, what is left over when the buffers
 // that are live and share no place are distributed best over the free bytes of the regions, as if those were in
 // one piece.
 func (l *layout) lowerBound() int64 {
 	var bound int64
-	for t := range l.steps {
+	for t := range l.moments {
 		var live []*buffer
 		for _, b := range l.temporaries {
 			if b.first <= t && t <= b.last && !l.shares(b, t) {
@@ -145,36 +160,58 @@ func (l *layout) lowerBound() int64 {
 			}
 		}
 		slices.SortFunc(live, func(a, b *buffer) int { return cmp.Compare(b.bytes, a.bytes) })
-		bound = max(bound, l.leftOver(live[:min(len(live), exactly)], l.room(t, t)))
+		bound = max(bound, l.leftOver(live[:min(len(live), exactly)], l.room(t)))
 	}
 	return bound
 }
 
-// home returns the bytes of each region that are free in all steps in which b shares no place.
+// home returns for each region the most bytes in one piece that are free in all steps in which b does not lie on a buffer
+// whose place is given. (Where it lies on another temporary, that one needs the place too.)
 func (l *layout) home(b *buffer) []int64 {
+	if home, have := l.homes[b]; have {
+		return home
+	}
 	first, last := b.first, b.last
-	if l.shares(b, first) {
+	if l.sharesFixed(b, first) {
 		first++
 	}
-	if l.shares(b, last) {
+	if l.sharesFixed(b, last) {
 		last--
 	}
-	return l.room(first, last)
+	l.homes[b] = l.pieces(first, last)
+	return l.homes[b]
 }
 
-// room returns the bytes of each region that are free in all of the steps.
-func (l *layout) room(first, last int) []int64 {
+// pieces returns for each region the most bytes in one piece that are free in all of the steps.
+func (l *layout) pieces(first, last int) []int64 {
+	most := make([]int64, len(l.regions))
+	for i, g := range l.regions {
+		var taken []Ref
+		for _, b := range l.fixed {
+			if b.ref.Block == g.block && b.first <= last && first <= b.last {
+				taken = append(taken, b.ref)
+			}
+		}
+		slices.SortFunc(taken, func(a, b Ref) int { return cmp.Compare(a.Offset, b.Offset) })
+		end := int64(0)
+		for _, r := range taken {
+			most[i] = max(most[i], r.Offset-end)
+			end = max(end, r.Offset+kernels.Align(r.Bytes))
+		}
+		most[i] = max(most[i], g.bytes-end)
+	}
+	return most
+}
+
+// room returns the bytes of each region that are free in a step.
+func (l *layout) room(t int) []int64 {
 	rooms := make([]int64, len(l.regions))
 	for i, g := range l.regions {
 		rooms[i] = g.bytes
-		for t := max(first, 0); t <= min(last, l.steps-1); t++ {
-			free := g.bytes
-			for _, b := range l.fixed {
-				if b.ref.Block == g.block && b.first <= t && t <= b.last {
-					free -= kernels.Align(b.bytes)
-				}
+		for _, b := range l.fixed {
+			if b.ref.Block == g.block && b.first <= t && t <= b.last {
+				rooms[i] -= kernels.Align(b.bytes)
 			}
-			rooms[i] = min(rooms[i], free)
 		}
 	}
 	return rooms
@@ -200,9 +237,19 @@ func (l *layout) leftOver(buffers []*buffer, rooms []int64) int64 {
 // shares reports whether b, a temporary, may lie in step t where another buffer lies that is counted: an output on an
 // input, or an input on an output whose place is given.
 func (l *layout) shares(b *buffer, t int) bool {
+	return l.meet(t, func(out, in *buffer) bool { return out == b || in == b && out.fixed })
+}
+
+// sharesFixed reports whether b, a temporary, may lie in step t on a buffer whose place is given.
+func (l *layout) sharesFixed(b *buffer, t int) bool {
+	return l.meet(t, func(out, in *buffer) bool { return out == b && in.fixed || in == b && out.fixed })
+}
+
+// meet reports whether step t has an output that may lie on an input, of those that are asked for.
+func (l *layout) meet(t int, asked func(out, in *buffer) bool) bool {
 	for pair, allowed := range l.inPlace {
 		out, in := pair[0], pair[1]
-		if allowed && out.first == t && in.bytes == out.bytes && (out == b || in == b && out.fixed) {
+		if allowed && out.first == t && in.bytes == out.bytes && asked(out, in) {
 			return true
 		}
 	}
@@ -214,11 +261,11 @@ type attempt struct {
 	layout  *layout
 	buffers []*buffer // the fixed ones, then the temporaries placed so far
 	refs    []Ref
-	extent  int64 // of Scratch
+	extent  int64 // of the overflow block
 }
 
-// attempt places the temporaries in the given order at the first place that is free: region by region, then in
-// Scratch. When eager, the place of an input that an output may lie on is tried before all others.
+// attempt places the temporaries in the given order at the first place that is free: region by region, then in the
+// overflow block. When eager, the place of an input that an output may lie on is tried before all others.
 func (l *layout) attempt(order []*buffer, regions []region, eager bool) *attempt {
 	a := &attempt{layout: l}
 	for _, b := range l.fixed {
@@ -232,7 +279,7 @@ func (l *layout) attempt(order []*buffer, regions []region, eager bool) *attempt
 
 func (a *attempt) put(b *buffer, r Ref) {
 	a.buffers, a.refs = append(a.buffers, b), append(a.refs, r)
-	if r.Block == Scratch {
+	if r.Block == a.layout.overflow {
 		a.extent = max(a.extent, r.Offset+kernels.Align(b.bytes))
 	}
 }
@@ -251,7 +298,7 @@ func (a *attempt) find(b *buffer, regions []region, eager bool) Ref {
 			return r
 		}
 	}
-	return a.lowest(b, Scratch)
+	return a.lowest(b, a.layout.overflow)
 }
 
 // lowest returns the lowest free place for b in a block without end.

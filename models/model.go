@@ -7,7 +7,8 @@
 // Choices that save memory at no cost are always taken: BatchNorm carries the residual sum and ReLU of a block, so
 // neither has a tensor of its own; the mask of a ReLU is read from its output, which the next op needs anyway;
 // the gradient of a sum is handed on, not copied; dropout masks are recomputed; elementwise ops run in place;
-// a backward keeps its temporaries in the parts of ā_ℓ, δ_ℓ and δ_{ℓ-1} that hold nothing at that moment.
+// a backward keeps its temporaries in the parts of ā_ℓ, δ_ℓ and δ_{ℓ-1} that hold nothing at that moment, and, cut in two,
+// the gradients that wait for its second half on what only the first reads.
 package models
 
 import (
@@ -76,15 +77,32 @@ func (m *Model) ParamCount() int64 {
 
 // Compile returns the programs of every layer, the loss included, for one kernel library.
 func (m *Model) Compile(lib kernels.Library) ([]*Programs, error) {
-	all, wiring := make([]*Programs, len(m.Layers)), m.Wiring()
+	all, late := make([]*Programs, len(m.Layers)), m.readLate()
 	for i, l := range m.Layers {
-		p, err := l.compile(lib, m.InputGradient || !wiring.Begins(i+1))
+		p, err := l.compile(lib, m.differentiatesInput(i+1), late[i+1])
 		if err != nil {
 			return nil, fmt.Errorf("%s: layer %d (%s): %w", m.Name, i+1, l.Name, err)
 		}
 		all[i] = p
 	}
 	return all, nil
+}
+
+// differentiatesInput reports whether the backward of layer ℓ computes the gradient of its input.
+func (m *Model) differentiatesInput(l int) bool { return m.InputGradient || !m.Wiring().Begins(l) }
+
+// readLate returns, by activation, whether a BackParams reads it.
+func (m *Model) readLate() []bool {
+	wiring := m.Wiring()
+	late := make([]bool, wiring.Activations())
+	for i, l := range m.Layers {
+		if l.readsLate(l.wanted(m.differentiatesInput(i + 1))) {
+			for _, a := range wiring.Reads(i + 1) {
+				late[a] = true
+			}
+		}
+	}
+	return late
 }
 
 // Footprints returns the sizes of the compiled model as a chain whose times are all zero.

@@ -1,6 +1,10 @@
 package models
 
-import "plimsoll/kernels"
+import (
+	"slices"
+
+	"plimsoll/kernels"
+)
 
 // Block names a piece of memory that a layer's program works on. The executor gives each block one place in the
 // arena for the time the program runs.
@@ -19,6 +23,8 @@ const (
 	GradInput
 	// Scratch holds temporaries and workspaces while the program runs.
 	Scratch
+	// Kept holds gradients between BackInput and BackParams. See Programs.
+	Kept
 	// Params holds the layer's parameters and buffers, Grads the gradients of the trained ones.
 	Params
 	Grads
@@ -62,15 +68,55 @@ type Program struct {
 	Scratch int64 // bytes of the Scratch block: the op's overhead
 }
 
+// Uses reports whether a step reads or writes the block.
+func (p *Program) Uses(b Block) bool {
+	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Refs.uses(b) })
+}
+
+func (r *Refs) uses(b Block) bool {
+	one := func(ref Ref) bool { return ref.Bytes > 0 && ref.Block == b }
+	for _, refs := range [][]Ref{r.X, r.DX, r.Saved, r.Params, r.DParams, {r.Y, r.DY, r.Workspace}} {
+		if slices.ContainsFunc(refs, one) {
+			return true
+		}
+	}
+	return false
+}
+
 // Programs are the compiled forms of one layer and the sizes that follow from them.
+//
+// Back is one program, or two: BackInput (B), then, any time later, BackParams (W). Together they leave the bits in
+// GradInput and Grads that Back leaves. BackInput computes δ_{ℓ-1} and the gradients of those parameters whose ops have
+// one pass for all gradients (kernels.Op.Split); BackParams computes the others. Either may have no steps.
+//
+// What runs them keeps these rules. They hold for any order of the layers' BackParams.
+//
+//   - From the start of BackInput to the end of BackParams it keeps the blocks that BackParams.Uses, at their places:
+//     Kept (KeptBytes), and of Input, Output and GradOutput those that BackParams.Uses says. The other blocks, δ_ℓ's among
+//     them unless BackParams uses it, end with BackInput as they do with Back. Scratch never lives between the two.
+//   - BackInput may overwrite what it reads, in Output too, save what some BackParams reads: its own, and that of the
+//     layer that reads a_ℓ. So Output stays as well until that one has run, if it uses its Input.
+//   - Back spares nothing: it runs only after the BackParams of the layers behind.
 type Programs struct {
 	// Save is forward_all; Forget is forward_checkpoint and forward_discard; Back is backward.
 	// Forget computes the same bits as Save. Eval is the forward of evaluation: running statistics, no dropout.
 	Save, Forget, Back, Eval Program
+	// BackInput and BackParams are the two halves of Back.
+	BackInput, BackParams Program
 
 	OutputBytes   int64 // a_ℓ
 	SavedBytes    int64 // ā_ℓ, the extent of the Output block after Save
 	GradientBytes int64 // δ_ℓ; 0 for the loss
 	ParamBytes    int64 // extent of the Params block
 	GradBytes     int64 // extent of the Grads block
+	KeptBytes     int64 // extent of the Kept block
+}
+
+// HeldBytes returns the memory that a backward in two halves holds between them beside the layer's input and ā_ℓ: Kept,
+// and δ_ℓ where BackParams uses it.
+func (p *Programs) HeldBytes() int64 {
+	if p.BackParams.Uses(GradOutput) {
+		return p.KeptBytes + p.GradientBytes
+	}
+	return p.KeptBytes
 }

@@ -14,6 +14,9 @@ type buffer struct {
 	liveIn  bool // it holds something before the first step
 	liveOut bool // somebody reads it after the last step
 
+	// kept: the other half of the backward reads it, so it is neither overwritten nor anywhere but where that finds it.
+	kept bool
+
 	first, last int // the steps between which, both included, it holds something
 }
 
@@ -32,6 +35,8 @@ type arg struct {
 // routine is a program whose temporaries have no place yet.
 type routine struct {
 	steps []instruction
+	// spared are fixed buffers to be left alone throughout, whether a step uses them or not.
+	spared []*buffer
 }
 
 type instruction struct {
@@ -76,6 +81,12 @@ func (r *routine) lifetimes() []*buffer {
 				all = append(all, a.buf)
 			}
 			a.buf.last = t
+		}
+	}
+	for _, b := range r.spared {
+		if !seen[b] {
+			seen[b] = true
+			all = append(all, b)
 		}
 	}
 	for _, b := range all {

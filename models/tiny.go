@@ -12,7 +12,7 @@ func mlp(name string, c Config) (*Model, error) {
 	return b.Model()
 }
 
-// tiny uses every op at least once: small enough to be differentiated by hand.
+// tiny uses most ops at least once: small enough to be differentiated by hand.
 func tiny(name string, c Config) (*Model, error) {
 	b := c.builder(name)
 	b.Layer("stem", "", func(g *Graph, x Value) Value {

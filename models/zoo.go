@@ -3,6 +3,7 @@ package models
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"plimsoll/kernels"
@@ -42,9 +43,35 @@ func Zoo() []Known {
 		{"densenet161", "DenseNet-161 (Huang et al. 2017), as torchvision", dense(48, 96, 6, 12, 36, 24)},
 		{"densenet169", "DenseNet-169 (Huang et al. 2017, table 1), as torchvision", dense(32, 64, 6, 12, 32, 32)},
 		{"densenet201", "DenseNet-201 (Huang et al. 2017, table 1), as torchvision", dense(32, 64, 6, 12, 48, 32)},
+		{"vgg16", "VGG-16 (Simonyan and Zisserman 2015, table 1, column D), as torchvision", vgg16(false)},
+		{"vgg16_bn", "VGG-16 with BatchNorm, as torchvision", vgg16(true)},
+		{"inception_v3", "Inception v3 (Szegedy et al. 2016, table 1), as torchvision without the auxiliary classifier", inception3},
+		{"unet", "U-Net (B, C), default (2, 16), others are unet-B-C (Kim et al. 2020, torchgpipe, section 4.2.2)", unet(2, 16)},
+		{"amoebanet", "AmoebaNet-D (L, F), default (3, 32), others are amoebanet-L-F (Real et al. 2018; GPipe, table 1)", amoebaNet(3, 32)},
 		{"mlp", "four linear layers with ReLU and dropout", mlp},
-		{"tiny", "five small layers that use every op", tiny},
+		{"tiny", "five small layers that use most ops", tiny},
 	}
+}
+
+// mostSize bounds the numbers of a family.
+const mostSize = 1 << 14
+
+// families are the models that two numbers scale: unet-6-72 is the U-Net of (6, 72).
+var families = map[string]func(a, b int) func(string, Config) (*Model, error){"unet": unet, "amoebanet": amoebaNet}
+
+// scaled returns the model of a family that a name stands for, nil for any other name.
+func scaled(name string) func(string, Config) (*Model, error) {
+	parts := strings.Split(name, "-")
+	family := families[parts[0]]
+	if family == nil || len(parts) != 3 {
+		return nil
+	}
+	a, errA := strconv.Atoi(parts[1])
+	b, errB := strconv.Atoi(parts[2])
+	if errA != nil || errB != nil {
+		return nil
+	}
+	return family(a, b)
 }
 
 // Pairs returns the known models of pairs of images: two branches, which meet in one loss.
@@ -61,15 +88,18 @@ func OfPairs(name string) bool {
 
 // New builds a model of the zoo, or of pairs.
 func New(name string, c Config) (*Model, error) {
-	var names []string
+	build, names := scaled(name), []string{"unet-B-C", "amoebanet-L-F"}
 	for _, k := range append(Zoo(), Pairs()...) {
 		if k.Name == name {
-			if err := c.complete(); err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
-			return k.build(name, c)
+			build = k.build
 		}
 		names = append(names, k.Name)
+	}
+	if build != nil {
+		if err := c.complete(); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return build(name, c)
 	}
 	return nil, fmt.Errorf("%w %q: known are %s", ErrUnknown, name, strings.Join(names, ", "))
 }

@@ -105,6 +105,12 @@ func (b *builder) node(n *models.Node, in []*g.Node) *g.Node {
 		return in[0]
 	case kernels.Concat:
 		return b.do(g.Concat(1, in...))
+	case kernels.Pack:
+		return b.pack(in)
+	case kernels.Slice:
+		return b.slice(op.Defaults(), in[0])
+	case kernels.Upsample:
+		return b.upsample(op.Factor, in[0])
 	case kernels.MaxPool:
 		op = op.Defaults()
 		return b.do(g.MaxPool2D(in[0], tensor.Shape{op.KernelH, op.KernelW}, []int{op.PadH, op.PadW}, []int{op.StrideH, op.StrideW}))
@@ -214,6 +220,47 @@ func (b *builder) avgPool(op kernels.AvgPool, name string, x *g.Node) *g.Node {
 	filter := b.tensor(name, []int{c, c, op.KernelH, op.KernelW}, weights)
 	return b.do(g.Conv2d(x, filter, tensor.Shape{op.KernelH, op.KernelW},
 		[]int{op.PadH, op.PadW}, []int{op.StrideH, op.StrideW}, []int{1, 1}))
+}
+
+// rows returns a matrix of so many rows, channels last, as our tensors lie in memory.
+func (b *builder) rows(x *g.Node, rows int) *g.Node {
+	if x.Dims() == 4 {
+		x = b.do(g.Transpose(x, 0, 2, 3, 1))
+	}
+	return b.do(g.Reshape(x, tensor.Shape{rows, x.Shape().TotalSize() / rows}))
+}
+
+// image makes an image, channels first, of rows.
+func (b *builder) image(x *g.Node, n, h, w, c int) *g.Node {
+	return b.do(g.Transpose(b.do(g.Reshape(x, tensor.Shape{n, h, w, c})), 0, 3, 1, 2))
+}
+
+func (b *builder) pack(in []*g.Node) *g.Node {
+	rows := make([]*g.Node, len(in))
+	for i, x := range in {
+		rows[i] = b.rows(x, x.Shape()[0])
+	}
+	y := b.do(g.Concat(1, rows...))
+	return b.image(y, y.Shape()[0], 1, 1, y.Shape()[1])
+}
+
+func (b *builder) slice(op kernels.Slice, x *g.Node) *g.Node {
+	n, width := x.Shape()[0], op.H*op.W*op.C/op.Rows
+	part := b.do(g.Slice(b.rows(x, n*op.Rows), nil, g.S(op.From, op.From+width)))
+	return b.image(part, n, op.H, op.W, op.C)
+}
+
+// upsample joins each pixel with its copies, then each row.
+func (b *builder) upsample(factor int, x *g.Node) *g.Node {
+	s := x.Shape() // N, C, H, W
+	for _, rows := range []int{s[0] * s[2] * s[3], s[0] * s[2]} {
+		copies := make([]*g.Node, factor)
+		for i := range copies {
+			copies[i] = b.rows(x, rows)
+		}
+		x = b.do(g.Concat(1, copies...))
+	}
+	return b.image(x, s[0], factor*s[2], factor*s[3], s[1])
 }
 
 // linear is x W^T + b; images are flattened channels last, as ours are.

@@ -58,6 +58,23 @@ func TestOracle(t *testing.T) {
 			b.Layer("fc", "", func(g *models.Graph, x models.Value) models.Value { return g.Linear("fc", x, 5) })
 		},
 	}
+	nets["skips"] = func(b *models.Builder) {
+		b.Layer("down", "down", func(g *models.Graph, x models.Value) models.Value {
+			x = g.BNReLU("bn", g.Conv("conv", x, 4, 3, 1))
+			return g.Op("pack", kernels.Pack{}, g.MaxPool("pool", x, 2, 2, 0), x)
+		})
+		b.Layer("bottom", "bottom", func(g *models.Graph, x models.Value) models.Value {
+			skip := g.Op("skip", kernels.Slice{From: 4 * 4 * 4, H: 1, W: 1, C: 8 * 8 * 4}, x)
+			x = g.Op("x", kernels.Slice{H: 4, W: 4, C: 4}, x)
+			return g.Op("pack", kernels.Pack{}, g.BNReLU("bn", g.Conv("conv", x, 6, 3, 1)), skip)
+		})
+		b.Layer("up", "up", func(g *models.Graph, x models.Value) models.Value {
+			y := g.Op("up", kernels.Upsample{Factor: 2}, g.Op("x", kernels.Slice{H: 4, W: 4, C: 6}, x))
+			y = g.Concat("concat", y, g.Op("skip", kernels.Slice{From: 4 * 4 * 6, H: 8, W: 8, C: 4}, x))
+			odd := g.Op("odd", kernels.Slice{Rows: 4, From: 8 * 10, H: 4, W: 8, C: 10}, y)
+			return g.Linear("fc", g.Conv("conv", odd, 5, 3, 1), 5)
+		})
+	}
 	for name, build := range nets {
 		t.Run(name, func(t *testing.T) {
 			b := models.NewBuilder(name, kernels.F32(4, 8, 8, 3), 5)

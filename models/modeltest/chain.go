@@ -32,6 +32,21 @@ func NewChain(m *models.Model, programs []*models.Programs, seed uint64, lib fun
 // Step runs forward_all through the chain and backward through it again, and returns the loss. Every frame then holds
 // its gradients.
 func (c *Chain) Step(input []float32, labels []int32) (float32, error) {
+	if err := c.Forward(input, labels); err != nil {
+		return 0, err
+	}
+	last := c.Frames[len(c.Frames)-1]
+	loss := Floats(last.Bytes(models.Output)[:4])[0]
+	for i := len(c.Frames) - 1; i >= 0; i-- {
+		if err := c.Backward(i, &c.Frames[i].Programs.Back); err != nil {
+			return 0, err
+		}
+	}
+	return loss, nil
+}
+
+// Forward runs forward_all through the chain.
+func (c *Chain) Forward(input []float32, labels []int32) error {
 	last := c.Frames[len(c.Frames)-1]
 	PutValues(c.Model.Input.DType, c.Frames[0].Bytes(models.Input), input)
 	for i, label := range labels {
@@ -42,18 +57,20 @@ func (c *Chain) Step(input []float32, labels []int32) (float32, error) {
 			copy(f.Bytes(models.Input), c.Frames[i-1].Bytes(models.Output))
 		}
 		if err := f.Run(&f.Programs.Save); err != nil {
-			return 0, fmt.Errorf("forward of %s: %w", f.Layer.Name, err)
+			return fmt.Errorf("forward of %s: %w", f.Layer.Name, err)
 		}
 	}
-	loss := Floats(last.Bytes(models.Output)[:4])[0]
-	for i := len(c.Frames) - 1; i >= 0; i-- {
-		f := c.Frames[i]
-		if i < len(c.Frames)-1 {
-			copy(f.Bytes(models.GradOutput), c.Frames[i+1].Bytes(models.GradInput))
-		}
-		if err := f.Run(&f.Programs.Back); err != nil {
-			return 0, fmt.Errorf("backward of %s: %w", f.Layer.Name, err)
-		}
+	return nil
+}
+
+// Backward runs a backward, or its first half, of frame i with the gradient that the frame behind it has left.
+func (c *Chain) Backward(i int, p *models.Program) error {
+	f := c.Frames[i]
+	if i < len(c.Frames)-1 {
+		copy(f.Bytes(models.GradOutput), c.Frames[i+1].Bytes(models.GradInput))
 	}
-	return loss, nil
+	if err := f.Run(p); err != nil {
+		return fmt.Errorf("backward of %s: %w", f.Layer.Name, err)
+	}
+	return nil
 }

@@ -67,7 +67,8 @@ func NewFrame(m *models.Model, programs []*models.Programs, l int, lib func(Memo
 	f.size = [blocks]int64{
 		models.Input: f.Layer.Input().Storage(), models.Output: p.SavedBytes,
 		models.GradOutput: p.GradientBytes, models.GradInput: f.Layer.Input().Storage(),
-		models.Scratch: max(p.Save.Scratch, p.Forget.Scratch, p.Eval.Scratch, p.Back.Scratch),
+		models.Scratch: max(p.Save.Scratch, p.Forget.Scratch, p.Eval.Scratch, p.Back.Scratch, p.KeptBytes+max(p.BackInput.Scratch, p.BackParams.Scratch)),
+		models.Kept:    p.KeptBytes,
 		models.Params:  p.ParamBytes, models.Grads: p.GradBytes,
 		models.Labels: m.Labels.Storage(), models.Scalars: kernels.ScalarsBytes,
 	}
