@@ -7,6 +7,8 @@ import (
 
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/flush"
+	"plimsoll/planner/pipeline/ilp"
+	"plimsoll/planner/pipeline/interop"
 	"plimsoll/planner/pipeline/loadline"
 	"plimsoll/planner/pipeline/partition"
 	"plimsoll/planner/pipeline/periodic"
@@ -15,11 +17,15 @@ import (
 // Pipelines returns all strategies for several devices, in the order in which they are shown: those that choose stages
 // first, then the schedules.
 func Pipelines() []pipeline.Strategy {
-	return slices.Concat(partition.Strategies(), loadline.Strategies(), periodic.Strategies(), flush.Strategies())
+	return slices.Concat(partition.Strategies(), ilp.Strategies(), loadline.Strategies(), periodic.Strategies(), flush.Strategies())
 }
 
-// LookupPipeline returns the strategy for several devices of that name. Errors: ErrUnknownStrategy.
+// LookupPipeline returns the strategy for several devices of that name, or the schedule table of that file. Errors:
+// ErrUnknownStrategy, those of interop.Strategy.
 func LookupPipeline(name string) (pipeline.Strategy, error) {
+	if interop.IsTable(name) {
+		return interop.Strategy(name)
+	}
 	all := Pipelines()
 	names := make([]string, len(all))
 	for i, s := range all {

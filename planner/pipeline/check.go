@@ -90,12 +90,17 @@ func (k *check) agrees(said float64, length ticks) bool {
 	return off.Abs(off).Cmp(new(big.Rat).SetFrac(k.eps, k.unit)) <= 0
 }
 
-// dependencies: a task starts when what it needs has ended. Among those that do not, the earliest come first.
+// dependencies: a task starts when what it needs has ended; a backward that recomputes may do that before its gradient is
+// there. Among those that do not, the earliest come first.
 func (k *check) dependencies() {
 	type pair struct{ x, y *job }
 	var early []pair
 	k.before(func(x, y *job) {
-		if less(add(y.start, k.eps), x.end()) {
+		due := add(y.start, k.eps)
+		if brings(x, y) {
+			due.Add(due, y.early)
+		}
+		if less(due, x.end()) {
 			early = append(early, pair{x, y})
 		}
 	})

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/big"
@@ -17,8 +18,9 @@ type job struct {
 	residue  int   // shift modulo R: which of the R minibatches of a period, or the microbatch
 	start    ticks // for the minibatch whose number is residue
 	length   ticks
-	device   int // of F, B, W
-	from, to int // devices, of CF and CB
+	early    ticks // of B: how much before its gradient it may start
+	device   int   // of F, B, W
+	from, to int   // devices, of CF and CB
 }
 
 func (j *job) end() ticks { return add(j.start, j.length) }
@@ -84,7 +86,20 @@ func (l *layout) usable() error {
 	case p.MinibatchesPerPeriod < 0:
 		return fmt.Errorf("field \"minibatches_per_period\" is %d, which is not at least 1", p.MinibatchesPerPeriod)
 	}
-	return l.versions()
+	return cmp.Or(l.timings(), l.versions())
+}
+
+// timings refuses those that are not of the tasks, and times that mean nothing.
+func (l *layout) timings() error {
+	if n := len(l.plan.Timings); n != 0 && n != len(l.plan.Tasks) {
+		return fmt.Errorf("%d timings for %d tasks", n, len(l.plan.Tasks))
+	}
+	for i, t := range l.plan.Timings {
+		if t != nil && !(t.Early >= 0 && t.Early <= t.Length && t.Length <= math.MaxFloat64) {
+			return fmt.Errorf("task %d takes %g s, of which %g s before its gradient", i, t.Length, t.Early)
+		}
+	}
+	return nil
 }
 
 // versions refuses weight versions that are not known, and copies that are missing or too many.
@@ -116,7 +131,7 @@ func (l *layout) stages() {
 			return
 		}
 		next = st.Last + 1
-		if len(st.Ops) > 0 {
+		if len(st.Ops) > 0 || len(st.LastOps) > 0 {
 			l.broken.stage("stage %d has its own ops: this checker knows only stages without", s)
 		}
 		l.devicesOf(s, st)
@@ -164,6 +179,12 @@ func (l *layout) measure() {
 	for i := range l.chain.Layers {
 		layer := &l.chain.Layers[i]
 		places = max(places, digits(layer.ForwardS), digits(layer.BackwardS), digits(value(layer.BackwardInputS)), digits(value(layer.BackwardWeightS)))
+	}
+	for _, t := range l.plan.Timings {
+		if t == nil {
+			continue
+		}
+		places = max(places, digits(t.Length), digits(t.Early))
 	}
 	l.unit = new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(places)), nil)
 	l.unit.Mul(l.unit, tolerance)
@@ -243,7 +264,7 @@ func (l *layout) misplaced(t *Task) (reason string) {
 }
 
 func (l *layout) job(i int, t *Task) *job {
-	j := &job{task: i, kind: t.Kind, stage: t.Stage, residue: t.Shift, start: l.ticks(t.Start), device: t.Device}
+	j := &job{task: i, kind: t.Kind, stage: t.Stage, residue: t.Shift, start: l.ticks(t.Start), device: t.Device, early: new(big.Int)}
 	if l.period != nil {
 		j.residue = t.Shift % l.repeats
 		if j.residue < 0 {
@@ -253,10 +274,19 @@ func (l *layout) job(i int, t *Task) *job {
 		shift.Div(shift, big.NewInt(int64(l.repeats)))
 		j.start.Add(j.start, shift.Mul(shift, l.period))
 	}
-	if !t.Kind.Communication() {
+	switch {
+	case t.Kind.Communication():
+	case l.plan.Timings != nil && l.plan.Timings[i] != nil:
+		j.length, j.early = l.ticks(l.plan.Timings[i].Length), l.ticks(l.plan.Timings[i].Early)
+	default:
 		j.length = l.compute(t.Kind, t.Stage)
 	}
 	return j
+}
+
+// brings reports whether x gives y, a backward, its gradient.
+func brings(x, y *job) bool {
+	return y.kind == B && (x.kind == CB || x.kind == B && x.stage == y.stage+1)
 }
 
 // compute returns the duration of F, B or W of a stage.

@@ -69,8 +69,10 @@ type Stage struct {
 	First, Last int   // layers, counted from 1
 	Devices     []int // counted from 0
 	// Ops is the sequence inside the stage where it recomputes or offloads; layers are those of the whole chain.
-	Ops   schedule.Sequence
-	Extra map[string]json.RawMessage
+	Ops schedule.Sequence
+	// LastOps is what the last microbatch of a flush plan runs instead of Ops; nil: it runs Ops too.
+	LastOps schedule.Sequence
+	Extra   map[string]json.RawMessage
 }
 
 // Len returns the number of layers.
@@ -132,10 +134,20 @@ type Plan struct {
 	Microbatches         int     // of a flush plan; for a periodic one what its maker says
 
 	Tasks []Task
+	// Timings say what tasks take that do not take what the layers of their stage take; nil, all or one: they do. Files do not
+	// have them: they are made from the ops of stages (package staged).
+	Timings []*Timing
 
 	PerDevicePeak []int64 // bytes; nil when not said
 	Predicted     Predicted
 	Extra         map[string]json.RawMessage
+}
+
+// Timing is what a task of a stage with ops takes, seconds.
+type Timing struct {
+	Length float64
+	// Early is by how much a B may start before its gradient is there: it recomputes first. 0 for other tasks.
+	Early float64
 }
 
 // Predicted is what a plan is said to cost.

@@ -8,6 +8,7 @@ import (
 
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/fields"
+	"plimsoll/planner/schedule"
 )
 
 // Read reads a pipeline plan file. Whether it can run only Check tells. Errors name the file, the stage or task, the field
@@ -95,6 +96,9 @@ func (s Stage) list() fields.List {
 	}
 	if len(s.Ops) > 0 {
 		out = append(out, fields.Field{Name: "ops", Value: s.Ops})
+	}
+	if len(s.LastOps) > 0 {
+		out = append(out, fields.Field{Name: "last_ops", Value: s.LastOps})
 	}
 	return out.With(s.Extra)
 }
@@ -227,13 +231,24 @@ func takeStage(o *fields.Object) (s Stage, err error) {
 	for _, d := range devices {
 		s.Devices = append(s.Devices, int(d))
 	}
-	if raw := o.Raw("ops"); raw != nil {
-		if err := s.Ops.UnmarshalJSON(raw); err != nil {
-			return s, fmt.Errorf("field \"ops\": %w", err)
-		}
+	if s.Ops, err = takeOps(o, "ops"); err != nil {
+		return s, err
+	}
+	if s.LastOps, err = takeOps(o, "last_ops"); err != nil {
+		return s, err
 	}
 	s.Extra = o.Rest()
 	return s, o.Err()
+}
+
+// takeOps takes a sequence; nil when it is missing.
+func takeOps(o *fields.Object, name string) (ops schedule.Sequence, err error) {
+	if raw := o.Raw(name); raw != nil {
+		if err := ops.UnmarshalJSON(raw); err != nil {
+			return nil, fmt.Errorf("field %q: %w", name, err)
+		}
+	}
+	return ops, nil
 }
 
 func takeTask(o *fields.Object) (t Task, err error) {

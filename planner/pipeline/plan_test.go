@@ -16,7 +16,8 @@ import (
 const document = `{"format":"plimsoll.plan/v1","chain":"two","strategy":"made up","weight_versions":"stash","weight_copies":[2,2.5],
 	"accounting":"saved","period_s":11.5,"minibatches_per_period":1,"microbatches":4,"platform":{"devices":2,"memory_bytes":7,"bandwidth_bytes_per_s":2},
 	"predicted":{"makespan_s":3,"idle_s":1},"per_device_peak_bytes":[46,72],
-	"stages":[{"first_layer":1,"last_layer":1,"devices":[0],"ops":[{"op":"forward_all","layer":1},{"op":"backward","layer":1}],"note":"x"},
+	"stages":[{"first_layer":1,"last_layer":1,"devices":[0],"ops":[{"op":"forward_all","layer":1},{"op":"backward","layer":1}],
+	           "last_ops":[{"op":"forward_checkpoint","layer":2}],"note":"x"},
 	          {"first_layer":2,"last_layer":2,"devices":[1,0]}],
 	"tasks":[{"kind":"F","stage":0,"device":1,"start_s":0.25,"shift":-3,"duration_s":2,"color":"red"},{"kind":"CB","stage":0,"start_s":1e-3,"shift":0}],
 	"made_by":"hand"}`
@@ -32,7 +33,8 @@ func TestPlanIsRead(t *testing.T) {
 		Chain: "two", Strategy: "made up", Versions: pipeline.Stash, WeightCopies: []float64{2, 2.5}, Accounting: pipeline.Saved,
 		Period: 11.5, MinibatchesPerPeriod: 1, Microbatches: 4, Platform: pf, PerDevicePeak: []int64{46, 72},
 		Stages: []pipeline.Stage{
-			{First: 1, Last: 1, Devices: []int{0}, Ops: schedule.Sequence{{Kind: schedule.ForwardAll, Layer: 1}, {Kind: schedule.Backward, Layer: 1}}},
+			{First: 1, Last: 1, Devices: []int{0}, Ops: schedule.Sequence{{Kind: schedule.ForwardAll, Layer: 1}, {Kind: schedule.Backward, Layer: 1}},
+				LastOps: schedule.Sequence{{Kind: schedule.ForwardCheckpoint, Layer: 2}}},
 			{First: 2, Last: 2, Devices: []int{1, 0}}},
 		Tasks: []pipeline.Task{
 			{Kind: pipeline.F, Device: 1, Start: 0.25, Shift: -3, Duration: &two},
@@ -82,6 +84,7 @@ func TestBadPlans(t *testing.T) {
 		{`"devices":[0]`, `"devices":0`}:                             `stage 0: field "devices" is 0, which is not an array`,
 		{`"last_layer":1,`, ``}:                                      `stage 0: field "last_layer" is missing`,
 		{`forward_all`, `fly`}:                                       `stage 0: field "ops": op 0: unknown op "fly"`,
+		{`forward_checkpoint`, `walk`}:                               `stage 0: field "last_ops": op 0: unknown op "walk"`,
 		{`"weight_copies":[2,2.5]`, `"weight_copies":"two"`}:         `"weight_copies" is "two"`,
 		{`"weight_copies":[2,2.5]`, `"weight_copies":[2,-2]`}:        `"weight_copies[1]" is -2`,
 		{`[46,72]`, `[46,"x"]`}:                                      `"per_device_peak_bytes[1]" is "x"`,

@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -211,6 +212,11 @@ func TestUnusablePlans(t *testing.T) {
 		`"weight_copies" is missing`:               func(k *pipelinetest.Case) { k.Plan.Versions = pipeline.VerticalSync },
 		`"weight_copies" has 2 entries for 3`:      func(k *pipelinetest.Case) { k.Plan.WeightCopies = []float64{1, 2} },
 		`"weight_copies" is -1`:                    func(k *pipelinetest.Case) { k.Plan.WeightCopies = []float64{-1} },
+		"2 timings for 6 tasks":                    func(k *pipelinetest.Case) { k.Plan.Timings = make([]*pipeline.Timing, 2) },
+		"task 3 takes 1 s, of which 2 s before":    timed(pipeline.Timing{Length: 1, Early: 2}),
+		"task 3 takes NaN s":                       timed(pipeline.Timing{Length: math.NaN()}),
+		"task 3 takes +Inf s":                      timed(pipeline.Timing{Length: math.Inf(1)}),
+		"task 3 takes -1 s":                        timed(pipeline.Timing{Length: -1}),
 		`"devices" is 0`:                           func(k *pipelinetest.Case) { k.Platform.Devices = 0 },
 		`layer 1 (layer): field "forward_s" is -1`: func(k *pipelinetest.Case) { k.Chain.Layers[0].ForwardS = -1 },
 	} {
@@ -219,6 +225,14 @@ func TestUnusablePlans(t *testing.T) {
 		if r, err := pipeline.Check(k.Chain, k.Platform, k.Plan); err == nil || r != nil || errors.Is(err, pipeline.ErrInvalid) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, %v", says, r, err)
 		}
+	}
+}
+
+// timed gives one task a time of its own.
+func timed(x pipeline.Timing) func(k *pipelinetest.Case) {
+	return func(k *pipelinetest.Case) {
+		k.Plan.Timings = make([]*pipeline.Timing, len(k.Plan.Tasks))
+		k.Plan.Timings[3] = &x
 	}
 }
 

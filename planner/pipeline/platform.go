@@ -19,7 +19,8 @@ func Free() float64 { return math.Inf(1) }
 // exclusively, and pairs do not compete (thesis 6.1).
 //
 // Invariants (checked by Validate): 1 to MaxDevices devices; one memory for each, none negative; bandwidths at least 0
-// and not NaN; the links of bandwidth above 0 connect all devices; the levels multiply to the number of devices.
+// and not NaN, that to the host finite; the links of bandwidth above 0 connect all devices; the levels multiply to the number of
+// devices.
 type Platform struct {
 	Devices   int
 	Memory    []int64                    // bytes of each device, weights included; NoLimit for none
@@ -27,6 +28,7 @@ type Platform struct {
 	Pairs     map[[2]int]float64         // bytes/s of single links, by the two devices in ascending order
 	Duplex    bool                       // one link for each direction instead of one for both
 	NoBuffers bool                       // communication buffers are not counted (thesis, chapter 5)
+	Host      float64                    // bytes/s of the link between each device and its host; 0: not known
 	Levels    []Level                    // topology, innermost first; nil: all devices are alike
 	Extra     map[string]json.RawMessage // fields of the file that this package does not know
 }
@@ -160,6 +162,9 @@ func (p *Platform) validateLevels() error {
 func (p *Platform) validateLinks() error {
 	if !(p.Bandwidth >= 0) {
 		return fmt.Errorf("field \"bandwidth_bytes_per_s\" is %g, which is negative or not a number", p.Bandwidth)
+	}
+	if !(p.Host >= 0) || math.IsInf(p.Host, 1) {
+		return fmt.Errorf("field \"host_bandwidth_bytes_per_s\" is %g: give a finite number above 0, or leave it out", p.Host)
 	}
 	for pair, b := range p.Pairs {
 		x, y := pair[0], pair[1]

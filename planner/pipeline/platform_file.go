@@ -16,7 +16,8 @@ import (
 // ReadPlatform reads and validates a platform file:
 //
 //	{"devices":P, "memory_bytes":M | [M_0, ...] | null, "bandwidth_bytes_per_s":b | {"default":b,"0-1":b01, ...} | null,
-//	 "duplex":false, "communication_buffers":true, "levels":[{"devices":4,"bandwidth_bytes_per_s":b}, ...]}
+//	 "duplex":false, "communication_buffers":true, "levels":[{"devices":4,"bandwidth_bytes_per_s":b}, ...],
+//	 "host_bandwidth_bytes_per_s":b}
 //
 // A memory of null is no limit, a bandwidth of null takes no time. Levels, the innermost first, give the bandwidths of
 // the links that bandwidth_bytes_per_s does not. Errors name the file, the field and its value.
@@ -72,6 +73,7 @@ func (p *Platform) list() fields.List {
 	if len(p.Levels) > 0 {
 		out = append(out, fields.Field{Name: "levels", Value: lists(p.Levels, Level.list)})
 	}
+	out = fields.Unless(out, 0, "host_bandwidth_bytes_per_s", p.Host)
 	return out.With(p.Extra)
 }
 
@@ -141,6 +143,7 @@ func parsePlatform(data []byte) (*Platform, error) {
 		Devices:   int(o.Int("devices", 0)),
 		Duplex:    o.Bool("duplex", false),
 		NoBuffers: !o.Bool("communication_buffers", true),
+		Host:      o.NotNegative("host_bandwidth_bytes_per_s", 0),
 	}
 	memory, bandwidth, levels := o.Raw("memory_bytes"), o.Raw("bandwidth_bytes_per_s"), o.Array("levels")
 	p.Extra = o.Rest()

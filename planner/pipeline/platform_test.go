@@ -23,8 +23,8 @@ func platform(t testing.TB, doc string) *pipeline.Platform {
 
 func TestPlatformIsRead(t *testing.T) {
 	p := platform(t, `{"devices":3,"memory_bytes":[1,null,3e3],"bandwidth_bytes_per_s":{"default":2,"0-2":null,"1-2":0},
-		"duplex":true,"communication_buffers":false,"rack":7}`)
-	if !equal(p.Memory, []int64{1, pipeline.NoLimit, 3000}) || !p.Duplex || !p.NoBuffers || string(p.Extra["rack"]) != "7" {
+		"duplex":true,"communication_buffers":false,"host_bandwidth_bytes_per_s":6,"rack":7}`)
+	if !equal(p.Memory, []int64{1, pipeline.NoLimit, 3000}) || !p.Duplex || !p.NoBuffers || p.Host != 6 || string(p.Extra["rack"]) != "7" {
 		t.Errorf("%+v", p)
 	}
 	if p.Beta(1, 0) != 2 || !math.IsInf(p.Beta(2, 0), 1) || p.Beta(1, 2) != 0 {
@@ -37,7 +37,7 @@ func TestPlatformIsRead(t *testing.T) {
 		t.Error("what is alike")
 	}
 	p = platform(t, `{"devices":2}`)
-	if p.Smallest() != pipeline.NoLimit || p.Beta(0, 1) != pipeline.Free() || p.Duplex || p.NoBuffers {
+	if p.Smallest() != pipeline.NoLimit || p.Beta(0, 1) != pipeline.Free() || p.Duplex || p.NoBuffers || p.Host != 0 {
 		t.Errorf("defaults: %+v", p)
 	}
 }
@@ -59,7 +59,7 @@ func TestLevels(t *testing.T) {
 // A platform comes back from its file as it was; readers that know no levels find all bandwidths.
 func TestPlatformRoundTrip(t *testing.T) {
 	for _, doc := range []string{
-		`{"devices":3,"memory_bytes":[1,null,3000],"bandwidth_bytes_per_s":{"default":2,"0-2":null,"0-1":0},"duplex":true,"communication_buffers":false,"rack":{"a":[1]}}`,
+		`{"devices":3,"memory_bytes":[1,null,3000],"bandwidth_bytes_per_s":{"default":2,"0-2":null,"0-1":0},"duplex":true,"communication_buffers":false,"host_bandwidth_bytes_per_s":12500000000,"rack":{"a":[1]}}`,
 		`{"devices":1,"memory_bytes":null,"bandwidth_bytes_per_s":null}`,
 		`{"devices":4,"memory_bytes":7,"levels":[{"devices":2,"bandwidth_bytes_per_s":5},{"devices":2,"bandwidth_bytes_per_s":2.5}]}`,
 	} {
@@ -105,6 +105,7 @@ func TestBadPlatforms(t *testing.T) {
 		`{"devices":2,"bandwidth_bytes_per_s":{"default":1,"0-2":2}}`:            "the link 0-2",
 		`{"devices":2,"bandwidth_bytes_per_s":{"default":1,"0-01":2}}`:           `"0-01" is neither "default" nor two devices`,
 		`{"devices":2,"bandwidth_bytes_per_s":{"0-1":"fast"}}`:                   `"0-1" is "fast"`,
+		`{"devices":2,"host_bandwidth_bytes_per_s":-1}`:                          `"host_bandwidth_bytes_per_s" is -1`,
 		`{"devices":2,"duplex":1}`:                                               `"duplex" is 1`,
 		`{"devices":4,"levels":[{"devices":2,"bandwidth_bytes_per_s":1}]}`:       `"levels" multiplies to 2`,
 		`{"devices":2,"levels":[{"devices":2,"bandwidth_bytes_per_s":0}]}`:       "level 0 has the bandwidth 0",

@@ -38,7 +38,8 @@ type Span struct {
 }
 
 // Simulate runs a plan's tasks in the order that it gives to each device and each link, every task as soon as it can:
-// when the one before it on its resource and all that it needs have ended. Start times matter for that order only. So a
+// when the one before it on its resource and all that it needs have ended. A backward that recomputes first starts so that it
+// has done that when its gradient comes. Start times matter for that order only. So a
 // plan that Check accepts is, without noise, never later than its own times, and with any noise it needs no more memory.
 //
 // A periodic plan begins with minibatch 0 in an empty pipeline; its figures are those of the steady state. Errors:
@@ -81,9 +82,10 @@ type run struct {
 	planned    ticks // start
 	start, end float64
 	length     float64
-	waits      int    // runs that it needs and that have not ended
-	then       []*run // runs that need it
-	before     *run   // on its resource; nil for the first
+	early      float64 // how much before its gradient it may start
+	waits      int     // runs that it needs and that have not ended
+	then       []*run  // runs that need it
+	before     *run    // on its resource; nil for the first
 	done       bool
 }
 
@@ -120,7 +122,8 @@ func (s *simulation) instances() {
 	for _, j := range s.jobs {
 		length, planned := s.seconds(j.length), j.start
 		for i := range s.periods {
-			r := &run{job: j, turn: i, length: length * s.factor(j, i), planned: planned}
+			factor := s.factor(j, i)
+			r := &run{job: j, turn: i, length: length * factor, early: s.seconds(j.early) * factor, planned: planned}
 			s.by[j.task] = append(s.by[j.task], r)
 			s.runs = append(s.runs, r)
 			if s.period != nil {
@@ -208,7 +211,11 @@ func (s *simulation) run() error {
 		ready = ready[:len(ready)-1]
 		r.end, r.done = r.start+r.length, true
 		for _, y := range r.then {
-			y.start = max(y.start, r.end)
+			due := r.end
+			if brings(r.job, y.job) {
+				due -= y.early
+			}
+			y.start = max(y.start, due)
 			if y.waits--; y.waits == 0 {
 				ready = append(ready, y)
 			}

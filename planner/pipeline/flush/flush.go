@@ -18,6 +18,7 @@ func Strategies() []pipeline.Strategy {
 	for _, r := range recipes() {
 		out = append(out, r.strategy())
 	}
+	out = append(out, checkpointing())
 	for _, a := range streams() {
 		out = append(out, a.strategy())
 	}

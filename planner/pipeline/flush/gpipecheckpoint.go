@@ -1,59 +1,73 @@
 package flush
 
 import (
-	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
 
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/staged"
+	"plimsoll/planner/schedule"
 )
 
-// Checkpointed is gpipe whose devices keep only the input of their stage and run its forward again before its backward.
+// checkpointing: gpipe whose devices keep only the input of their stage and run its forward again before its backward. The last
+// microbatch keeps everything, its backward comes first; a device that waits for a gradient recomputes meanwhile.
 //
-// It is no pipeline.Plan: there all backwards of a stage take the same time, and here that of the last microbatch, which
-// is not checkpointed, is shorter.
-type Checkpointed struct {
-	Makespan      float64 // seconds
-	PerDevicePeak []int64 // bytes, as pipeline.Check counts them; a microbatch is whole while its backward runs
-	Spans         []Span  // in order of their start
-	Stages        []pipeline.Stage
-}
-
-// Span is the run of a task. Again marks a forward that runs for the second time.
-type Span struct {
-	pipeline.Task
-	Again bool
-	End   float64 // seconds
-}
-
-// GPipeCheckpointed schedules gpipe with checkpointing: the last microbatch keeps everything, its backward comes first;
-// all others recompute, and a device that waits for a gradient recomputes meanwhile.
-//
-// On equal stages without communication: makespan (m+P-1)(F+B) + (m-1)F; a device holds m inputs of its stage and,
-// once, the inputs of its other layers.
-//
-// Source: GPipe (Huang et al. 2019), section 2.3. Errors: those of the strategy gpipe.
-func GPipeCheckpointed(q pipeline.Request) (*Checkpointed, error) {
+// On equal stages without communication: makespan (m+P-1)(F+B) + (m-1)F. A device holds the inputs of its stage for m-1
+// microbatches, and everything of one more.
+func checkpointing() pipeline.Strategy {
 	r := gpipe()
-	r.name = checkpointing
-	if err := validate(q); err != nil {
-		return nil, fmt.Errorf("%s: %w", r.name, err)
+	r.name = "gpipe-checkpoint"
+	return pipeline.Strategy{
+		Name: r.name, Type: pipeline.Flushing,
+		Summary: "gpipe whose stages keep their inputs alone and recompute, but for the last microbatch",
+		Paper:   "GPipe (Huang et al. 2019)", Section: "section 2.3; torchgpipe (Kim et al. 2020), section 2.1",
+		Solve: func(ctx context.Context, q pipeline.Request) (*pipeline.Plan, error) {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			return r.recomputed(q)
+		},
 	}
-	p, err := r.place(q)
+}
+
+// recomputed is solve for stages that recompute.
+func (r *recipe) recomputed(q pipeline.Request) (*pipeline.Plan, error) {
+	p, err := r.prepare(q)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.usable(q, p); err != nil {
-		return nil, fmt.Errorf("%s: %w", r.name, err)
-	}
-	c := p.costs(false)
-	c.compute[again] = c.compute[pipeline.F]
+	c := p.recomputingCosts()
 	t := must(r.name, c, each(p.devices, func(d int) []op { return recomputing(d, p.micros) }), 0)
 	if math.IsInf(t.makespan, 0) {
 		return nil, fmt.Errorf("%s: %w: its schedule takes longer than a number can say", r.name, ErrOptions)
 	}
-	return p.checkpointed(q, c, t)
+	plan := p.plan(q, p.withRecomputation(c, t))
+	for s, st := range plan.Stages {
+		plan.Stages[s].Ops, plan.Stages[s].LastOps = checkpointed(st), stored(st)
+	}
+	return finishStaged(r.name, q, plan)
+}
+
+// checkpointed returns the ops of a stage that keeps its input, and makes everything again before the backwards.
+func checkpointed(st pipeline.Stage) schedule.Sequence {
+	ops := schedule.Sequence{{Kind: schedule.ForwardCheckpoint, Layer: st.First}}
+	for l := st.First + 1; l <= st.Last; l++ {
+		ops = append(ops, schedule.Op{Kind: schedule.ForwardDiscard, Layer: l})
+	}
+	return append(ops, stored(st)...)
+}
+
+// stored returns the ops of a stage that keeps everything.
+func stored(st pipeline.Stage) (ops schedule.Sequence) {
+	for l := st.First; l <= st.Last; l++ {
+		ops = append(ops, schedule.Op{Kind: schedule.ForwardAll, Layer: l})
+	}
+	for l := st.Last; l >= st.First; l-- {
+		ops = append(ops, schedule.Op{Kind: schedule.Backward, Layer: l})
+	}
+	return ops
 }
 
 // recomputing is the order of gpipe with a second forward before every backward but the first.
@@ -68,57 +82,52 @@ func recomputing(stage, m int) []op {
 	return out
 }
 
-// checkpointed writes a timetable down and measures its memory.
-func (p *placement) checkpointed(q pipeline.Request, c costs, t timetable) (*Checkpointed, error) {
-	out := &Checkpointed{Makespan: t.makespan, Stages: p.stages, PerDevicePeak: make([]int64, q.Platform.Devices)}
-	for rank, ops := range t.order {
+// recomputingCosts returns what the work of the stages takes: first forwards that save nothing, but for the last microbatch.
+func (p *placement) recomputingCosts() costs {
+	c := p.costs(false)
+	c.last, c.compute[again] = c.compute[pipeline.F], c.compute[pipeline.F]
+	c.compute[pipeline.F] = nil
+	for _, st := range p.stages {
+		sum := 0.0
+		for l := st.First; l <= st.Last; l++ {
+			sum += p.sums.Chain.Layer(l).DiscardSeconds()
+		}
+		c.compute[pipeline.F] = append(c.compute[pipeline.F], sum)
+	}
+	return c
+}
+
+// withRecomputation makes every second forward the beginning of the backward behind it, as late as possible, so that nothing
+// comes between them.
+func (p *placement) withRecomputation(c costs, t timetable) timetable {
+	t.starts = slices.Clone(t.starts)
+	t.order = slices.Clone(t.order)
+	for d, ops := range t.order {
+		t.order[d] = nil
 		for _, o := range ops {
-			out.Spans = append(out.Spans, p.span(o, t.starts[c.cell(o)], c.compute[o.kind][o.stage], rank))
-		}
-	}
-	for _, s := range t.sends {
-		out.Spans = append(out.Spans, p.span(s.op, s.start, p.message(s.kind, s.stage, s.from, s.to), s.from))
-	}
-	slices.SortStableFunc(out.Spans, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
-	for s, st := range p.stages {
-		out.PerDevicePeak[st.Devices[0]] = p.checkpointedPeak(q, s)
-	}
-	for d, need := range out.PerDevicePeak {
-		if need > q.Platform.Memory[d] {
-			return nil, &pipeline.InfeasibleError{
-				Strategy: checkpointing, Smallest: slices.Max(out.PerDevicePeak),
-				Reason: fmt.Sprintf("device %d needs %d bytes, it has %d", d, need, q.Platform.Memory[d]),
+			if o.kind != again {
+				t.order[d] = append(t.order[d], o)
+				continue
 			}
+			b := c.cell(op{pipeline.B, o.stage, o.micro})
+			t.starts[b] = max(t.starts[c.cell(o)], t.starts[b]-c.seconds(o))
 		}
 	}
-	return out, nil
+	return t
 }
 
-const checkpointing = "gpipe with checkpointing"
-
-// checkpointedPeak returns the memory of the device of a stage.
-func (p *placement) checkpointedPeak(q pipeline.Request, s int) int64 {
-	st, copies := p.stages[s], 2.0
-	if n := len(q.WeightCopies); n > 0 {
-		copies = q.WeightCopies[min(s, n-1)]
+// finishStaged is finish for plans whose stages have ops.
+func finishStaged(name string, q pipeline.Request, p *pipeline.Plan) (*pipeline.Plan, error) {
+	p.Chain, p.Strategy, p.Platform = q.Chain.Name, name, q.Platform
+	report, err := staged.Check(q.Chain, q.Platform, p)
+	if report != nil {
+		p.PerDevicePeak, p.Predicted.Makespan = report.PerDevicePeak, report.Makespan
 	}
-	need := int64(math.Ceil(copies*float64(p.sums.Weights(st.First, st.Last)))) + p.kept(st, q.Accounting)
-	if !q.Platform.NoBuffers {
-		need += p.sums.Buffers(st.First, st.Last)
+	if err == nil {
+		return p, nil
 	}
-	return need
-}
-
-// kept returns what the microbatches hold at the most: all their inputs, and one of them everything. The last microbatch
-// enters when all are there, and leaves before the first recomputation, so this is the peak at both times.
-func (p *placement) kept(st pipeline.Stage, a pipeline.Accounting) int64 {
-	return int64(p.micros-1)*p.sums.Chain.Activation(st.First-1) + p.sums.Held(st.First, st.Last, a)
-}
-
-func (p *placement) span(o op, start, length float64, rank int) Span {
-	s := Span{Task: pipeline.Task{Kind: o.kind, Stage: o.stage, Device: p.ranks[rank], Start: start, Shift: o.micro}, End: start + length}
-	if o.kind == again {
-		s.Kind, s.Again = pipeline.F, true
+	if e, ok := err.(*pipeline.InvalidError); ok && e.OnlyMemory() {
+		return nil, &pipeline.InfeasibleError{Strategy: name, Reason: e.Violations[0].Reason, Best: p, Smallest: slices.Max(p.PerDevicePeak)}
 	}
-	return s
+	return nil, fmt.Errorf("BUG: %s made a plan that cannot run: %w", name, err)
 }

@@ -10,6 +10,7 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/pipelinetest"
+	"plimsoll/planner/pipeline/staged"
 )
 
 // request returns a random request that every schedule could serve: an even number of devices, microbatches that are a
@@ -253,7 +254,7 @@ func TestDeterminism(t *testing.T) {
 func TestRegistry(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range Strategies() {
-		if s.Name == "" || s.Summary == "" || s.Paper == "" || s.Section == "" || seen[s.Name] || (s.Type == pipeline.Flushing) != (len(seen) < len(recipes())) {
+		if s.Name == "" || s.Summary == "" || s.Paper == "" || s.Section == "" || seen[s.Name] || (s.Type == pipeline.Flushing) != (len(seen) <= len(recipes())) {
 			t.Errorf("%+v", s)
 		}
 		seen[s.Name] = true
@@ -289,6 +290,11 @@ func FuzzSolve(f *testing.F) {
 			}
 			solveAny(t, r.strategy(), q)
 		}
+		if q.Stages != nil {
+			q = divided(rnd, gpipe(), q)
+			spoil(rnd, q.Chain, q.Stages)
+		}
+		solveAny(t, checkpointing(), q)
 		q.Active = int(micros) % 5
 		for _, a := range streams() {
 			solveAny(t, a.strategy(), q)
@@ -317,7 +323,7 @@ func solveAny(t *testing.T, s pipeline.Strategy, q pipeline.Request) {
 	t.Helper()
 	plan, err := s.Solve(context.Background(), q)
 	if err == nil {
-		if _, err := pipeline.Check(q.Chain, q.Platform, plan); err != nil {
+		if _, err := staged.Check(q.Chain, q.Platform, plan); err != nil {
 			t.Fatalf("%s: %v", s.Name, err)
 		}
 		return

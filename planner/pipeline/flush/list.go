@@ -44,6 +44,7 @@ type rank struct {
 type costs struct {
 	stages, micros int
 	compute        [again + 1][]float64 // by kind and stage; W nil: the backward is whole
+	last           []float64            // F of the last microbatch by stage; nil: as that of the others
 	// message returns the time of CF or CB of the boundary after a stage, between two ranks.
 	message func(kind pipeline.Kind, stage, from, to int) float64
 	duplex  bool
@@ -64,6 +65,14 @@ func unit(stages, micros int, split bool) costs {
 }
 
 func (c *costs) split() bool { return c.compute[pipeline.W] != nil }
+
+// seconds returns what an op takes.
+func (c *costs) seconds(o op) float64 {
+	if o.kind == pipeline.F && o.micro == c.micros-1 && c.last != nil {
+		return c.last[o.stage]
+	}
+	return c.compute[o.kind][o.stage]
+}
 
 // cell numbers ops.
 func (c *costs) cell(o op) int {
@@ -305,5 +314,5 @@ func (l *list) start(d, i int) {
 		r.live++
 	}
 	l.starts[l.cell(o)] = l.now
-	l.push(event{at: l.now + l.compute[o.kind][o.stage], op: o, rank: d})
+	l.push(event{at: l.now + l.seconds(o), op: o, rank: d})
 }

@@ -62,6 +62,19 @@ func (r *recipe) strategy() pipeline.Strategy {
 }
 
 func (r *recipe) solve(q pipeline.Request) (*pipeline.Plan, error) {
+	p, err := r.prepare(q)
+	if err != nil {
+		return nil, err
+	}
+	t := r.schedule(p)
+	if math.IsInf(t.makespan, 0) {
+		return nil, fmt.Errorf("%s: %w: its schedule takes longer than a number can say", r.name, ErrOptions)
+	}
+	return finish(r.name, q, p.plan(q, t))
+}
+
+// prepare places the stages of a request that the schedule knows.
+func (r *recipe) prepare(q pipeline.Request) (*placement, error) {
 	if err := validate(q); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.name, err)
 	}
@@ -72,11 +85,7 @@ func (r *recipe) solve(q pipeline.Request) (*pipeline.Plan, error) {
 	if err := r.usable(q, p); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.name, err)
 	}
-	t := r.schedule(p)
-	if math.IsInf(t.makespan, 0) {
-		return nil, fmt.Errorf("%s: %w: its schedule takes longer than a number can say", r.name, ErrOptions)
-	}
-	return finish(r.name, q, p.plan(q, t))
+	return p, nil
 }
 
 // finish is pipeline.Finish for schedules that do not depend on the memory: the smallest that works is their peak.
@@ -232,7 +241,7 @@ func (p *placement) given(q pipeline.Request) error {
 		if st.First != next || st.Last < st.First || st.Last > q.Chain.Len() {
 			return fmt.Errorf("stage %d holds layers %d to %d, it must start at layer %d and end at %d at most", s, st.First, st.Last, next, q.Chain.Len())
 		}
-		if len(st.Ops) > 0 {
+		if len(st.Ops) > 0 || len(st.LastOps) > 0 {
 			return fmt.Errorf("stage %d has its own ops, which flush schedules do not know", s)
 		}
 		next = st.Last + 1

@@ -27,12 +27,18 @@ func longChain(n int) *chain.Chain {
 }
 
 // BenchmarkLoadline: 8 devices, from memory with room to memory in which nearly everything is recomputed.
-func BenchmarkLoadline(b *testing.B) {
+func BenchmarkLoadline(b *testing.B) { benchmark(b, 0) }
+
+// BenchmarkOffload: the same with a link to the host.
+func BenchmarkOffload(b *testing.B) { benchmark(b, 12e9) }
+
+func benchmark(b *testing.B, host float64) {
 	for _, n := range []int{40, 100, 160} {
 		c := longChain(n)
 		k := pipeline.NewCosts(c)
 		for _, percent := range []int64{100, 40, 15} {
 			p := pipeline.NewPlatform(8, k.Held(1, n, pipeline.Saved)*percent/100, 12e9)
+			p.Host = host
 			b.Run(fmt.Sprintf("n=%d/memory=%d%%", n, percent), func(b *testing.B) {
 				for b.Loop() {
 					plan, err := recomputing(b.Context(), pipeline.Request{Chain: c, Platform: p, Options: pipeline.Options{Accounting: pipeline.Saved}})

@@ -24,6 +24,9 @@ func Check(c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) (*pipeline
 	if err != nil {
 		return nil, err
 	}
+	if err := transfers(hostOf(p), plan, costs); err != nil {
+		return nil, err
+	}
 	whole, merged := collapsed(c, plan, costs)
 	free := *p
 	free.Memory = slices.Clone(p.Memory)
@@ -36,15 +39,33 @@ func Check(c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) (*pipeline
 	if report == nil {
 		return nil, err
 	}
-	over := memory(p, plan, costs, report)
+	return report, join(err, memory(hostOf(p), p, plan, costs, report))
+}
+
+// join adds violations to those that an error lists.
+func join(err error, more []pipeline.Violation) error {
 	var invalid *pipeline.InvalidError
 	switch {
-	case len(over) == 0:
-		return report, err
+	case len(more) == 0:
+		return err
 	case errors.As(err, &invalid):
-		over = append(slices.Clone(invalid.Violations), over...)
+		more = append(slices.Clone(invalid.Violations), more...)
 	}
-	return report, &pipeline.InvalidError{Violations: over}
+	return &pipeline.InvalidError{Violations: more}
+}
+
+// transfers refuses transfers that cannot be judged.
+func transfers(h host, plan *pipeline.Plan, costs []Cost) error {
+	for s := range costs {
+		switch {
+		case len(costs[s].moves) == 0:
+		case h.bandwidth == 0:
+			return fmt.Errorf("%w: stage %d offloads, but field \"host_bandwidth_bytes_per_s\" does not say how fast", pipeline.ErrPlatform, s)
+		case plan.IsFlush() || plan.Repeats() != 1:
+			return fmt.Errorf("%w: stage %d offloads: that is for periodic plans with one minibatch a period", ErrOps, s)
+		}
+	}
+	return nil
 }
 
 // Collapse returns a chain with one layer for each stage that has ops, which takes what its ops take, and the plan for it: for
@@ -125,20 +146,45 @@ func collapsed(c *chain.Chain, plan *pipeline.Plan, costs []Cost) (*chain.Chain,
 	return &whole, &merged
 }
 
-// memory sets the peaks of devices whose stage has ops, and returns which are above what a device has.
-func memory(p *pipeline.Platform, plan *pipeline.Plan, costs []Cost, r *pipeline.Report) (over []pipeline.Violation) {
+// memory sets the peaks of devices whose stage has ops, and returns which are above what a device has, and which stages have
+// transfers that cannot run.
+func memory(h host, p *pipeline.Platform, plan *pipeline.Plan, costs []Cost, r *pipeline.Report) (broken []pipeline.Violation) {
 	for s, st := range plan.Stages {
 		if len(st.Ops) == 0 {
 			continue
 		}
-		d, held := st.Devices[0], costs[s].bytes(r.NCA[s])
+		d := st.Devices[0]
+		held, why := live(h, plan, s, &costs[s], r.NCA[s])
+		if why != nil {
+			broken = append(broken, pipeline.Violation{Rule: why.rule, Task: pipeline.None, Other: pipeline.None, Device: pipeline.None,
+				Reason: fmt.Sprintf("stage %d on device %d: %s", s, d, why.reason)})
+			continue
+		}
 		need := r.PerDeviceWeights[d] + r.PerDeviceBuffers[d] + held
 		r.PerDevicePeak[d] = need
 		if limit := p.Memory[d]; need > limit {
-			over = append(over, pipeline.Violation{Rule: pipeline.RuleMemory, Task: pipeline.None, Other: pipeline.None, Device: d, Needed: need, Limit: limit,
+			broken = append(broken, pipeline.Violation{Rule: pipeline.RuleMemory, Task: pipeline.None, Other: pipeline.None, Device: d, Needed: need, Limit: limit,
 				Reason: fmt.Sprintf("device %d needs %d bytes (weights %d, buffers %d, %d live minibatches of stage %d with its ops %d), it has %d",
 					d, need, r.PerDeviceWeights[d], r.PerDeviceBuffers[d], r.NCA[s], s, held, limit)})
 		}
 	}
-	return over
+	return broken
+}
+
+// live returns what the live minibatches of a stage hold at most.
+func live(h host, plan *pipeline.Plan, stage int, cost *Cost, g int) (int64, *misfit) {
+	if len(cost.moves) == 0 {
+		return cost.bytes(g), nil
+	}
+	var f, b pipeline.Task
+	for _, t := range plan.Tasks {
+		switch {
+		case t.Stage != stage:
+		case t.Kind == pipeline.F:
+			f = t
+		case t.Kind == pipeline.B:
+			b = t
+		}
+	}
+	return cost.held(h, rhythmOf(f, b, plan.Period), len(cost.moves))
 }

@@ -26,7 +26,10 @@ type cutter struct {
 	need  *periodic.Footprint
 	ways  *ways
 	least *least
-	next  [][]int // of each device: those that may have the stage after its own
+	host  host
+	rich  *ways            // of stages that offload; nil as long as none may
+	known map[[3]int]*Cost // of stages that offload everything, by first and last layer and label of rich
+	next  [][]int          // of each device: those that may have the stage after its own
 	// tables, by device and layer
 	delay, after [][]float64 // of the stage that begins with the layer; of what comes after the layer
 	choice       [][]choice  // what the delay comes from
@@ -37,6 +40,7 @@ type cutter struct {
 type choice struct {
 	last, next  int
 	live, label int // label: none without ops
+	moves       int // activations that are offloaded
 }
 
 const none = -1
@@ -48,7 +52,7 @@ func newCutter(ctx context.Context, r pipeline.Request) (*cutter, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
-	c := &cutter{Request: r, costs: pipeline.NewCosts(r.Chain), next: followers(r.Platform)}
+	c := &cutter{Request: r, costs: pipeline.NewCosts(r.Chain), next: followers(r.Platform), host: hostOf(r.Platform), known: map[[3]int]*Cost{}}
 	var err error
 	if c.need, err = periodic.NewFootprint(c.costs, r, 0); err != nil {
 		return nil, err
@@ -140,17 +144,34 @@ func (c *cutter) end(d, last int, period float64) {
 		if !ok {
 			return // and longer stages neither
 		}
-		live, label := periodic.Live(delay, period), none
-		if c.need.Bytes(0, first, last, live) > c.Platform.Memory[d] {
-			delay, live, label = c.recompute(d, first, last, period)
+		if delay >= c.delay[d][first] {
+			continue // and ops make it no shorter
+		}
+		way := choice{last: last, live: periodic.Live(delay, period), label: none}
+		if c.need.Bytes(0, first, last, way.live) > c.Platform.Memory[d] {
+			delay, way = c.squeeze(d, first, last, period)
 		}
 		if delay < c.delay[d][first] {
-			c.delay[d][first], c.choice[d][first] = delay, choice{last, c.follower[d][last], live, label}
+			way.next = c.follower[d][last]
+			c.delay[d][first], c.choice[d][first] = delay, way
 		}
 	}
 }
 
-// recompute returns the shortest delay of a stage with ops, +Inf when none fits.
+// squeeze returns the shortest delay of a stage with ops, +Inf when none fits.
+func (c *cutter) squeeze(d, first, last int, period float64) (delay float64, way choice) {
+	delay, live, label := c.recompute(d, first, last, period)
+	way = choice{last: last, live: live, label: label}
+	if c.rich == nil {
+		return delay, way
+	}
+	if shorter, with, ok := c.offload(d, first, last, period, min(delay, c.delay[d][first])); ok {
+		return shorter, with
+	}
+	return delay, way
+}
+
+// recompute returns the shortest delay of a stage with ops and without transfers, +Inf when none fits.
 func (c *cutter) recompute(d, first, last int, period float64) (delay float64, live, label int) {
 	delay = math.Inf(1)
 	shortest, _ := periodic.Around(c.after[d][last], c.costs.U(first, last), period)
@@ -169,7 +190,12 @@ func (c *cutter) recompute(d, first, last int, period float64) (delay float64, l
 
 // fixed returns what a stage with ops holds beside its labels: weights, buffers and the inputs of g minibatches.
 func (c *cutter) fixed(first, last, g int) int64 {
-	return c.need.Bytes(0, first, last, g) - int64(g)*c.need.Held(first, last) + int64(g)*c.Chain.Activation(first-1)
+	return c.static(first, last, g) + int64(g)*c.Chain.Activation(first-1)
+}
+
+// static returns the weights and buffers of a stage with g live minibatches.
+func (c *cutter) static(first, last, g int) int64 {
+	return c.need.Bytes(0, first, last, g) - int64(g)*c.need.Held(first, last)
 }
 
 // stages reads the choices, from a stage that begins with layer 1 on a device. Where all devices are alike, they are
@@ -183,7 +209,11 @@ func (c *cutter) stages(device int) []pipeline.Stage {
 	for first := 1; first <= c.costs.Len(); {
 		s := c.choice[device][first]
 		st := pipeline.Stage{First: first, Last: s.last, Devices: []int{device - shift}}
-		if s.label != none {
+		switch {
+		case s.moves > 0:
+			st.Ops = c.rich.ops(first, s.last, resident, s.label)
+			st.Ops = offloading(st, s.moves)
+		case s.label != none:
 			st.Ops = c.ways.ops(first, s.last, s.live, s.label)
 		}
 		all = append(all, st)
@@ -270,7 +300,8 @@ func (c *cutter) shortest() float64 {
 // instant is a period of a pipeline in which nothing takes time.
 const instant = 1e-9
 
-// infeasible returns the error for a memory that is too small for any stages.
+// infeasible returns the error for a memory that is too small for any stages. The smallest memory that it names is that without
+// transfers.
 func (c *cutter) infeasible() error {
 	e := &pipeline.InfeasibleError{Strategy: name, Smallest: c.smallest()}
 	e.Reason = fmt.Sprintf("no stages fit on %d devices, not even with one live minibatch each and everything recomputed", c.Platform.Devices)

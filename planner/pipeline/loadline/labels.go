@@ -239,22 +239,35 @@ func (f *front) beaten(y label) bool {
 
 // after returns the position behind all labels of no more worth.
 func (f *front) after(y label) int {
-	worth := y.worth(f.g)
-	at, _ := slices.BinarySearchFunc(f.labels, worth, func(l label, worth int64) int {
-		if l.worth(f.g) <= worth {
-			return -1
+	worth, low, high := y.worth(f.g), 0, len(f.labels)
+	for low < high {
+		if middle := (low + high) / 2; f.labels[middle].worth(f.g) <= worth {
+			low = middle + 1
+		} else {
+			high = middle
 		}
-		return 1
-	})
-	return at
+	}
+	return low
 }
 
 func (f *front) add(y label) {
 	if f.beaten(y) {
 		return
 	}
-	f.labels = slices.DeleteFunc(f.labels, func(x label) bool { return f.beats(y, x) })
-	f.labels = slices.Insert(f.labels, f.after(y), y)
+	if f.exact {
+		f.labels = slices.DeleteFunc(f.labels, func(x label) bool { return f.beats(y, x) })
+		f.labels = slices.Insert(f.labels, f.after(y), y)
+		return
+	}
+	begin := f.after(y)
+	end := begin
+	for end < len(f.labels) && f.labels[end].again >= y.again {
+		end++
+	}
+	if begin > 0 && f.labels[begin-1].worth(f.g) == y.worth(f.g) {
+		begin--
+	}
+	f.labels = slices.Replace(f.labels, begin, end, y)
 }
 
 // done returns the labels, worth rising, the last one the fastest: all of a short chain, else mostLabels at most, the first

@@ -1,6 +1,9 @@
 package loadline
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // least is the fewest bytes, beside their inputs, in which ranges of layers can run for one minibatch in flight: the labels'
 // recursion without times, where only the peak counts. O(n³).
@@ -40,6 +43,20 @@ func (m *least) fill(s, t int) {
 	}
 	m.inside[s][t] = inside
 	m.stage[s][t] = min(stage, max(need, m.w.forwardNeed(s, t), inside))
+}
+
+// hopeful reports whether there are stages that may fit when they offload: each as it is, or with no more than its weights, its
+// buffers, and what the backward of one layer needs.
+func (c *cutter) hopeful() bool {
+	work := make([]int64, c.costs.Len()+1)
+	for l := 1; l < len(work); l++ {
+		layer := c.Chain.Layer(l)
+		work[l] = c.Chain.Activation(l-1) + layer.SavedBytes + c.Chain.Gradient(l) + c.Chain.Gradient(l-1) + layer.BackwardOverheadBytes
+	}
+	return c.minimax(func(d, first, last int) int64 {
+		need := min(c.need.Bytes(0, first, last, 1), c.static(first, last, 1)+slices.Max(work[first:last+1]))
+		return max(0, need-c.Platform.Memory[d])
+	}) == 0
 }
 
 // smallest returns the smallest memory of each device at which some stages fit, with one live minibatch each.

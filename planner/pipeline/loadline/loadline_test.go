@@ -255,7 +255,7 @@ func TestMeasureErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"Fall2 Fall3 B3":       "backwards from 1 down to 1 are missing",
 		"Fall1 Fall3 B3 B1":    "op 0 (Fall1): the stage has layers 2 to 3",
-		"Fall2 O3 Fall3 B3 B2": "op 1 (O3): a stage of a pipeline has no transfers",
+		"Fall2 O3 Fall3 B3 B2": "activation 1 is not in device memory",
 		"Fall2 B2 Fall3 B3":    "δ_1 is not in memory",
 		"Fck2 F3 B3":           "is not in device memory",
 		"Fck2 F3 Fall2 B2":     "δ_1 is not in memory",

@@ -15,8 +15,20 @@ var ErrOps = errors.New("bad ops of a stage")
 // Cost is what the ops of a stage cost one minibatch.
 type Cost struct {
 	Forward, Backward float64 // seconds
-	Kept              int64   // K: bytes between the two parts, the input of the stage included
-	Peak              int64   // R: most bytes inside a part, the input included
+	Kept              int64   // K: bytes between the two parts, the input of the stage included, if nothing were offloaded
+	Peak              int64   // R: most bytes inside a part, the input included, if nothing were offloaded
+
+	changes []change // of memory, in the order of the ops, if nothing were offloaded
+	moves   []move   // what is offloaded and prefetched, in the order of the offloads
+	fetches []int    // the moves, in the order of the prefetches
+	floor   int64    // of sequences that are candidates: bytes that they need whatever the rhythm
+}
+
+// change is bytes that a minibatch takes, or frees if negative, so many seconds after its F or B has begun.
+type change struct {
+	at    float64
+	back  bool
+	bytes int64
 }
 
 // Measure replays the ops of a stage. Errors: ErrOps.
@@ -27,14 +39,17 @@ func Measure(c *chain.Chain, st pipeline.Stage) (Cost, error) {
 	}
 	m := &meter{c: c, holds: map[int]content{}}
 	m.put(st.First-1, content{bytes: c.Activation(st.First - 1)})
-	m.take(m.holds[st.First-1].bytes)
+	m.change(m.holds[st.First-1].bytes)
 	for p, op := range st.Ops {
 		if p == turn {
 			m.turn(st.Last)
 		}
-		m.run(op)
+		if err := m.run(p, op); err != nil {
+			return Cost{}, err
+		}
 	}
-	return Cost{Forward: m.forward, Backward: m.seconds, Kept: m.kept, Peak: m.peak}, nil
+	m.change(-m.used) // δ_{i-1}, and what nobody needs, go when B ends
+	return Cost{Forward: m.forward, Backward: m.seconds, Kept: m.kept, Peak: m.peak, changes: m.changes, moves: m.moves, fetches: m.fetched()}, nil
 }
 
 // legal verifies the ops as a sequence of the stage's layers and one layer more, which costs nothing and stands for the rest of
@@ -46,14 +61,11 @@ func legal(c *chain.Chain, st pipeline.Stage) (turn int, err error) {
 	seq := make(schedule.Sequence, 0, len(st.Ops)+2)
 	turn = -1
 	for p, op := range st.Ops {
-		if op.Kind.Transfer() {
-			return 0, fmt.Errorf("%w: op %d (%v): a stage of a pipeline has no transfers of its own", ErrOps, p, op)
-		}
 		if op.Layer < st.First || op.Layer > st.Last {
 			return 0, fmt.Errorf("%w: op %d (%v): the stage has layers %d to %d", ErrOps, p, op, st.First, st.Last)
 		}
 		seq = append(seq, schedule.Op{Kind: op.Kind, Layer: op.Layer - st.First + 1})
-		if op.Layer == st.Last && turn < 0 {
+		if op.Layer == st.Last && turn < 0 && !op.Kind.Transfer() {
 			turn = p + 1
 			seq = append(seq, schedule.Op{Kind: schedule.ForwardAll, Layer: rest}, schedule.Op{Kind: schedule.Backward, Layer: rest})
 		}
@@ -64,14 +76,17 @@ func legal(c *chain.Chain, st pipeline.Stage) (turn int, err error) {
 	return turn, nil
 }
 
-// meter is the memory of one minibatch in a stage while its ops run. The ops are legal.
+// meter is the memory of one minibatch in a stage while its ops run, as if nothing were offloaded. The ops are legal.
 type meter struct {
 	c          *chain.Chain
 	holds      map[int]content // by activation
 	used, peak int64
+	changes    []change
 	kept       int64
+	back       bool // B runs
 	forward    float64
 	seconds    float64 // of the part that runs
+	moves      []move
 }
 
 // content is a_i, or ā_i.
@@ -80,10 +95,13 @@ type content struct {
 	saved bool
 }
 
-// take adds bytes to what is used.
-func (m *meter) take(bytes int64) {
+// change adds bytes to what is used, now.
+func (m *meter) change(bytes int64) {
 	m.used += bytes
 	m.peak = max(m.peak, m.used)
+	if bytes != 0 {
+		m.changes = append(m.changes, change{m.seconds, m.back, bytes})
+	}
 }
 
 // put stores an activation whose bytes have been taken.
@@ -91,7 +109,7 @@ func (m *meter) put(i int, x content) { m.holds[i] = x }
 
 // drop frees an activation.
 func (m *meter) drop(i int) {
-	m.used -= m.holds[i].bytes
+	m.change(-m.holds[i].bytes)
 	delete(m.holds, i)
 }
 
@@ -100,29 +118,44 @@ func (m *meter) turn(last int) {
 	if !m.holds[last].saved {
 		m.drop(last)
 	}
-	m.kept, m.forward, m.seconds = m.used, m.seconds, 0
-	m.take(m.c.Gradient(last))
+	m.kept, m.forward, m.seconds, m.back = m.used, m.seconds, 0, true
+	m.change(m.c.Gradient(last))
 }
 
-func (m *meter) run(op schedule.Op) {
-	layer := m.c.Layer(op.Layer)
+func (m *meter) run(p int, op schedule.Op) error {
+	if op.Kind.Transfer() {
+		return m.transfer(p, op)
+	}
+	begin := m.seconds
 	if op.Kind == schedule.Backward {
 		m.backward(op.Layer)
-		return
+		m.read(op.Layer, begin)
+	} else {
+		if i, is := m.away(op); is {
+			return fmt.Errorf("%w: op %d (%v): it makes or drops activation %d, which is offloaded and has not been read again", ErrOps, p, op, i)
+		}
+		m.compute(op)
 	}
+	m.read(op.Layer-1, begin)
+	return nil
+}
+
+// compute runs a forward.
+func (m *meter) compute(op schedule.Op) {
+	layer := m.c.Layer(op.Layer)
 	made, overhead, seconds := content{bytes: layer.OutputBytes}, layer.DiscardOverhead(), layer.DiscardSeconds()
 	if op.Kind == schedule.ForwardAll {
 		made, overhead, seconds = content{layer.SavedBytes, true}, layer.ForwardOverheadBytes, layer.ForwardS
 	}
+	m.change(made.bytes + overhead)
 	m.seconds += seconds
-	m.take(made.bytes + overhead)
-	m.used -= overhead
+	m.change(-overhead)
 	if op.Kind == schedule.ForwardDiscard {
 		m.drop(op.Layer - 1)
 	}
 	have, there := m.holds[op.Layer]
 	if have.saved && !made.saved {
-		m.used -= made.bytes // it is there already
+		m.change(-made.bytes) // it is there already
 		return
 	}
 	if there {
@@ -133,9 +166,10 @@ func (m *meter) run(op schedule.Op) {
 
 func (m *meter) backward(l int) {
 	layer := m.c.Layer(l)
+	m.change(m.c.Gradient(l-1) + layer.BackwardOverheadBytes)
 	m.seconds += layer.BackwardS
-	m.take(m.c.Gradient(l-1) + layer.BackwardOverheadBytes)
-	m.used -= layer.BackwardOverheadBytes + m.c.Gradient(l)
+	m.change(-layer.BackwardOverheadBytes)
+	m.change(-m.c.Gradient(l))
 	m.drop(l)
 	if !m.holds[l-1].saved {
 		m.drop(l - 1)

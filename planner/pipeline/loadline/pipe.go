@@ -22,10 +22,7 @@ func (c *cutter) pipe(stages []pipeline.Stage) *pipe {
 	q := &pipe{c: c, stages: stages, v: c.costs.Virtuals(stages, c.Platform), costs: make([]Cost, len(stages))}
 	for i, v := range q.v {
 		if st := stages[v.Stage]; !v.Boundary && len(st.Ops) > 0 {
-			cost, err := Measure(c.Chain, st)
-			if err != nil {
-				panic("BUG: " + err.Error())
-			}
+			cost := mustMeasure(c.Chain, st)
 			q.v[i].Forward, q.v[i].Backward, q.costs[v.Stage] = cost.Forward, cost.Backward, cost
 		}
 	}
@@ -53,21 +50,48 @@ func (q *pipe) fits(period float64) bool {
 		return false
 	}
 	for x, v := range q.v {
-		if !v.Boundary && q.bytes(v.Stage, periodic.Live(delays[x], period)) > q.c.Platform.Memory[q.stages[v.Stage].Devices[0]] {
+		if !v.Boundary && !q.room(x, delays[x], period, len(q.costs[v.Stage].moves)) {
 			return false
 		}
 	}
 	return true
 }
 
-// bytes returns what a stage needs with g live minibatches.
+// room reports whether the stage of a virtual one fits when it makes the first n of its moves.
+func (q *pipe) room(x int, delay, period float64, n int) bool {
+	v, g := q.v[x], periodic.Live(delay, period)
+	limit := q.c.Platform.Memory[q.stages[v.Stage].Devices[0]]
+	if n == 0 {
+		return q.bytes(v.Stage, g) <= limit
+	}
+	st := q.stages[v.Stage]
+	f, b := q.turns(x, delay, period)
+	held, why := q.costs[v.Stage].held(q.c.host, rhythmOf(f, b, period), n)
+	return why == nil && q.c.static(st.First, st.Last, g)+held <= limit
+}
+
+// turns returns when a virtual stage runs minibatch 0: its forward and its backward, folded into a period.
+func (q *pipe) turns(x int, delay, period float64) (there, back pipeline.Task) {
+	v, forward, backward := q.v[x], pipeline.F, pipeline.B
+	d := q.stages[v.Stage].Devices[0]
+	to := d
+	if v.Boundary {
+		forward, backward, to = pipeline.CF, pipeline.CB, q.stages[v.Stage+1].Devices[0]
+	}
+	start := 0.0
+	for _, before := range q.v[:x] {
+		start += before.Forward
+	}
+	return task(forward, v.Stage, d, start, period), task(backward, v.Stage, to, start+delay-v.Backward, period)
+}
+
+// bytes returns what a stage without transfers needs with g live minibatches.
 func (q *pipe) bytes(stage, g int) int64 {
 	st := q.stages[stage]
 	if len(st.Ops) == 0 {
 		return q.c.need.Bytes(stage, st.First, st.Last, g)
 	}
-	in := q.c.Chain.Activation(st.First - 1)
-	return q.c.fixed(st.First, st.Last, g) - int64(g)*in + q.costs[stage].bytes(g)
+	return q.c.static(st.First, st.Last, g) + q.costs[stage].bytes(g)
 }
 
 // bytes returns what g live minibatches hold at most.
@@ -107,15 +131,9 @@ func (q *pipe) plan(period float64) *pipeline.Plan {
 	if !ok {
 		panic("BUG: a period that fits has no schedule")
 	}
-	start := 0.0
-	for x, v := range q.v {
-		forward, backward, to := pipeline.F, pipeline.B, q.stages[v.Stage].Devices[0]
-		if v.Boundary {
-			forward, backward, to = pipeline.CF, pipeline.CB, q.stages[v.Stage+1].Devices[0]
-		}
-		p.Tasks = append(p.Tasks, q.task(forward, v.Stage, q.stages[v.Stage].Devices[0], start, period),
-			q.task(backward, v.Stage, to, start+delays[x]-v.Backward, period))
-		start += v.Forward
+	for x := range q.v {
+		there, back := q.turns(x, delays[x], period)
+		p.Tasks = append(p.Tasks, there, back)
 	}
 	first := slices.IndexFunc(p.Tasks, func(t pipeline.Task) bool { return t.Kind == pipeline.B })
 	zero := p.Tasks[first].Shift
@@ -127,7 +145,7 @@ func (q *pipe) plan(period float64) *pipeline.Plan {
 }
 
 // task puts what runs at an absolute time for minibatch 0 into the period.
-func (q *pipe) task(kind pipeline.Kind, stage, device int, at, period float64) pipeline.Task {
+func task(kind pipeline.Kind, stage, device int, at, period float64) pipeline.Task {
 	turn := math.Floor(at / period)
 	start := at - turn*period
 	if start >= period*(1-1e-12) { // rounding: it starts with the next period

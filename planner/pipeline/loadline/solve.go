@@ -53,6 +53,9 @@ func recomputing(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error
 		return nil, err
 	}
 	best, period, err := c.best(ctx)
+	if err == nil && c.host.bandwidth > 0 {
+		best, period, err = c.offloaded(ctx, best, period)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/periodic"
@@ -71,25 +72,35 @@ func (a *allocator) search(ctx context.Context, r pipeline.Request, best *pipeli
 	if best != nil {
 		high = best.Period
 	}
-	var found []*label
-	for _, spare := range []int{1, 0} {
-		a.spare = spare
-		all, err := a.targets(ctx, high)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, all...)
+	found, err := a.both(ctx, high)
+	if err != nil {
+		return nil, err
 	}
 	if best == nil {
 		found = append(found, a.frugal())
 	}
-	var err error
 	for _, l := range found {
 		if best, err = a.better(ctx, r, l, best); err != nil {
 			return nil, err
 		}
 	}
 	return best, nil
+}
+
+// both returns the targets of both counts of memory, those of the smaller one first. They are found at the same time.
+func (a *allocator) both(ctx context.Context, high float64) ([]*label, error) {
+	var found [2][]*label
+	var err [2]error
+	var all sync.WaitGroup
+	for i := range found {
+		all.Go(func() {
+			one := *a
+			one.spare = 1 - i
+			found[i], err[i] = one.targets(ctx, high)
+		})
+	}
+	all.Wait()
+	return slices.Concat(found[:]...), cmp.Or(err[0], err[1])
 }
 
 // better schedules an allocation, and returns the better plan.
@@ -113,9 +124,10 @@ type allocator struct {
 	pipeline.Request
 	costs *pipeline.Costs
 	need  *periodic.Footprint
-	limit int64   // bytes of each device
-	beta  float64 // of each link
-	spare int     // live minibatches of a stage that the special device does not count: 1 or 0
+	limit int64     // bytes of each device
+	beta  float64   // of each link
+	links []float64 // C(l), the load of the boundary after each layer
+	spare int       // live minibatches of a stage that the special device does not count: 1 or 0
 }
 
 func newAllocator(ctx context.Context, r pipeline.Request) (*allocator, error) {
@@ -131,6 +143,9 @@ func newAllocator(ctx context.Context, r pipeline.Request) (*allocator, error) {
 			}
 		}
 	}
+	for l := range costs.Len() {
+		a.links = append(a.links, costs.C(l, a.beta))
+	}
 	a.need, err = periodic.NewFootprint(costs, r, 0)
 	return a, err
 }
@@ -139,7 +154,7 @@ func newAllocator(ctx context.Context, r pipeline.Request) (*allocator, error) {
 func (a *allocator) alone() float64 {
 	total := a.costs.U(1, a.costs.Len())
 	for l := 1; l < a.costs.Len(); l++ {
-		total += a.costs.C(l, a.beta)
+		total += a.links[l]
 	}
 	return max(total, periodic.Instant)
 }
@@ -220,12 +235,14 @@ type shelf struct {
 
 func (t *table) shelf(first, normal int) *shelf { return &t.at[first*t.Platform.Devices+normal] }
 
-// put keeps a label unless one in its cell is as good; labels whose other layers cannot fit into the period are dropped.
+// hopeful reports whether the layers before first can fit into the period, with so many normal devices used and this load of the
+// special one.
+func (t *table) hopeful(first, normal int, time float64) bool {
+	return first == 1 || t.costs.U(1, first-1)+time <= float64(t.Platform.Devices-normal)*t.period*(1+1e-12)
+}
+
+// put keeps a label unless one in its cell is as good.
 func (t *table) put(l label) {
-	devices := t.Platform.Devices
-	if rest := t.costs.U(1, max(l.first-1, 1)); l.first > 1 && rest+l.time > float64(devices-l.normal)*t.period*(1+1e-12) {
-		return
-	}
 	s, cell := t.shelf(l.first, l.normal), t.cell(&l)
 	if s.cells == nil {
 		s.cells = make([]*label, 2*(timeCells+2)*(memoryCells+2))
@@ -237,10 +254,21 @@ func (t *table) put(l label) {
 		}
 		old, t.room = &t.room[0], t.room[1:]
 		s.cells[cell], s.labels = old, append(s.labels, old)
-	} else if cmp.Or(cmp.Compare(l.delay, old.delay), cmp.Compare(l.time, old.time), cmp.Compare(l.memory, old.memory)) >= 0 {
+	} else if !l.better(old) {
 		return
 	}
 	*old = l // nothing refers to it before its shelf is extended
+}
+
+// better reports whether a label is to be kept instead of another one in its cell.
+func (l *label) better(old *label) bool {
+	switch {
+	case l.delay != old.delay:
+		return l.delay < old.delay
+	case l.time != old.time:
+		return l.time < old.time
+	}
+	return l.memory < old.memory
 }
 
 // cell returns the cell of the grid of t_P and m_P that a label falls into. A special device without stages has its own.
@@ -265,30 +293,33 @@ func (t *table) extend(l *label) {
 		if !ok {
 			return
 		}
-		live := periodic.Live(delay, t.period)
+		time := l.time + load
+		normal := l.normal+1 < t.Platform.Devices && t.hopeful(first, l.normal+1, l.time)
+		special := !l.special && time <= t.period*(1+1e-12) && t.hopeful(first, l.normal, time) // two stages in a row there are one
+		if !normal && !special {
+			continue
+		}
+		need, held := t.stage(first, last, periodic.Live(delay, t.period))
 		if delay, ok = t.boundary(delay, first-1, t.period); !ok {
 			continue
 		}
-		if l.normal+1 < t.Platform.Devices && t.need.Bytes(0, first, last, live) <= t.limit {
+		if normal && need <= t.limit {
 			t.put(label{first: first, normal: l.normal + 1, time: l.time, memory: l.memory, delay: delay, after: l})
 		}
-		if l.special { // two stages in a row there are one
-			continue
-		}
-		if time, memory := l.time+load, l.memory+t.special(first, last, live); time <= t.period*(1+1e-12) && memory <= t.limit {
+		if memory := l.memory + need - int64(t.spare)*held; special && memory <= t.limit {
 			t.put(label{first: first, normal: l.normal, special: true, time: time, memory: memory, delay: delay, after: l})
 		}
 	}
 }
 
-// special returns what a stage adds to the memory of the special device.
-func (a *allocator) special(first, last, live int) int64 {
-	return a.need.Bytes(0, first, last, live) - int64(a.spare)*a.need.Held(first, last)
+// stage returns what a stage needs on a device of its own, and what each live minibatch holds.
+func (a *allocator) stage(first, last, live int) (need, held int64) {
+	return a.need.Bytes(0, first, last, live), a.need.Held(first, last)
 }
 
 // boundary adds the boundary behind a layer to a delay.
 func (a *allocator) boundary(delay float64, l int, period float64) (float64, bool) {
-	if load := a.costs.C(l, a.beta); load > 0 {
+	if load := a.links[l]; load > 0 {
 		return periodic.Around(delay, load, period)
 	}
 	return delay, true

@@ -340,9 +340,9 @@ func (r *Run) repeated(back, from, k int) (period float64, ok bool) {
 }
 
 func (r *Run) pattern(from, k int, period float64) *pipeline.Plan {
-	p := r.problem.need.plan(r.problem.stages)
+	p := r.problem.need.Plan(r.problem.stages)
 	p.Period, p.MinibatchesPerPeriod = period, k
-	f := newFolder(p)
+	f := NewFolder(p)
 	for m := range k {
 		for x, step := range r.steps {
 			owner := r.problem.stages[step.stage]
@@ -352,9 +352,9 @@ func (r *Run) pattern(from, k int, period float64) *pipeline.Plan {
 			if step.kind.Communication() && step.seconds(from+m) == 0 {
 				continue
 			}
-			f.add(step.kind, step.stage, device(owner, from+m), r.start[x][from+m]-r.start[0][from], m)
+			f.Add(step.kind, step.stage, device(owner, from+m), r.start[x][from+m]-r.start[0][from], m)
 		}
 	}
-	f.finish()
+	f.Finish()
 	return p
 }

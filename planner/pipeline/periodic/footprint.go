@@ -91,7 +91,7 @@ func (f *Footprint) Bytes(stage, i, j, g int) int64 {
 	return bytes
 }
 
-// plan returns a plan without tasks and period that says what the footprint counted.
-func (f *Footprint) plan(stages []pipeline.Stage) *pipeline.Plan {
+// Plan returns a plan without tasks and period that says what the footprint counted.
+func (f *Footprint) Plan(stages []pipeline.Stage) *pipeline.Plan {
 	return &pipeline.Plan{Stages: stages, Versions: f.versions, WeightCopies: f.copies, Accounting: f.held}
 }

@@ -481,17 +481,17 @@ func (b *board) peak(holds []hold) (top int64) {
 
 // plan folds a board into a pattern.
 func (l *lister) plan(b *board) *pipeline.Plan {
-	p := l.need.plan(l.stages)
+	p := l.need.Plan(l.stages)
 	p.Period = b.period
-	f := newFolder(p)
+	f := NewFolder(p)
 	for x, s := range l.steps {
 		there, back, sender := pipeline.F, pipeline.B, l.stages[s.Stage].Devices[0]
 		if s.Boundary {
 			there, back, sender = pipeline.CF, pipeline.CB, l.stages[s.Stage+1].Devices[0]
 		}
-		f.add(there, s.Stage, l.stages[s.Stage].Devices[0], b.there[x], 0)
-		f.add(back, s.Stage, sender, b.back[x], 0)
+		f.Add(there, s.Stage, l.stages[s.Stage].Devices[0], b.there[x], 0)
+		f.Add(back, s.Stage, sender, b.back[x], 0)
 	}
-	f.finish()
+	f.Finish()
 	return p
 }

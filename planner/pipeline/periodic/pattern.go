@@ -1,7 +1,6 @@
 package periodic
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -200,23 +199,23 @@ func (q *pipe) smallest(live []int, fine func(live []int) bool) float64 {
 // plan folds the schedule with these delays into a pattern: minibatches enter a period apart, except every skip-th, which
 // is left out (0: none is). Forwards follow each other without idle time (Algorithm 6, phase 3).
 func (q *pipe) plan(period float64, delays []float64, skip int) *pipeline.Plan {
-	p := q.problem.need.plan(q.problem.stages)
+	p := q.problem.need.Plan(q.problem.stages)
 	pattern, enter := q.repeats, q.repeats
 	if skip > 0 {
 		pattern, enter = skip, skip-1
 	}
 	p.Period, p.MinibatchesPerPeriod = float64(pattern)*period, enter
-	f := newFolder(p)
+	f := NewFolder(p)
 	for m := range enter {
 		start := float64(m) * period
 		for x, v := range q.v {
 			end := start + delays[x]
-			f.add(q.kind(v, pipeline.F), v.Stage, q.on(v, m, false), start, m)
-			f.add(q.kind(v, pipeline.B), v.Stage, q.on(v, m, true), end-v.Backward, m)
+			f.Add(q.kind(v, pipeline.F), v.Stage, q.on(v, m, false), start, m)
+			f.Add(q.kind(v, pipeline.B), v.Stage, q.on(v, m, true), end-v.Backward, m)
 			start += v.Forward
 		}
 	}
-	f.finish()
+	f.Finish()
 	return p
 }
 
@@ -237,43 +236,4 @@ func (q *pipe) on(v virtual, m int, back bool) int {
 		return device(q.problem.stages[v.Stage+1], m)
 	}
 	return device(q.problem.stages[v.Stage], m)
-}
-
-// folder turns absolute times of minibatches 0..k-1 into the tasks of a pattern.
-type folder struct{ plan *pipeline.Plan }
-
-func newFolder(p *pipeline.Plan) *folder { return &folder{p} }
-
-// add puts a task that runs at an absolute time for minibatch m into the period: in period j it works on minibatch
-// j·k + shift at j·T + start.
-func (f *folder) add(kind pipeline.Kind, stage, device int, at float64, m int) {
-	t := f.plan.Period
-	turn := math.Floor(at / t)
-	start := at - turn*t
-	if start >= t*(1-slack) { // rounding: it starts with the next period
-		turn, start = turn+1, 0
-	}
-	f.plan.Tasks = append(f.plan.Tasks, pipeline.Task{
-		Kind: kind, Stage: stage, Device: device, Start: max(start, 0), Shift: m - int(turn)*f.plan.Repeats(),
-	})
-}
-
-// finish orders the tasks by stage and time, and counts shifts from the first backward of stage 0, as the thesis does.
-func (f *folder) finish() {
-	tasks := f.plan.Tasks
-	slices.SortStableFunc(tasks, func(a, b pipeline.Task) int {
-		return cmp.Or(a.Stage-b.Stage, boolean(a.Kind.Communication())-boolean(b.Kind.Communication()), cmp.Compare(a.Start, b.Start), int(a.Kind)-int(b.Kind), a.Shift-b.Shift)
-	})
-	first := slices.IndexFunc(tasks, func(t pipeline.Task) bool { return t.Kind == pipeline.B })
-	zero := tasks[first].Shift
-	for i := range tasks {
-		tasks[i].Shift -= zero
-	}
-}
-
-func boolean(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -1,0 +1,198 @@
+package loadline
+
+// Stages that offload: the same dynamic program over first layer and device, in which a stage that does not fit as it is may
+// also run a sequence of rotor's whose kept activations go to the host between F and B, the first ones first: they are the last
+// that B needs, and F makes them first. Transfers take no time of F and B, so that a stage that stores everything and offloads
+// has the shortest delay there is.
+//
+// What such a stage holds depends on when F and B of the minibatches in flight meet, which a longer period may make worse. So
+// the period is bisected for a better one than that without transfers, which stays the answer where none is found.
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sort"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/periodic"
+	"plimsoll/planner/schedule"
+)
+
+const (
+	// resident is for how many minibatches the sequences are chosen that are tried with transfers: those in flight are with the
+	// host for the most part.
+	resident = 2
+	// closeness is the relative distance of periods at which the bisection ends.
+	closeness = 1e-4
+)
+
+// offloaded returns the best stages, some of which offload, and their period: those given when there are no better ones. best is
+// nil, and high infinite, when nothing fits without transfers.
+func (c *cutter) offloaded(ctx context.Context, best *pipe, high float64) (*pipe, float64, error) {
+	if best == nil && !c.hopeful() {
+		return nil, 0, nil
+	}
+	c.rich = newWays(c.costs, math.MaxInt64)
+	low := c.shortest()
+	for period := low; best == nil && period <= c.longest(); period *= growth {
+		found, at, err := c.try(ctx, period)
+		if err != nil {
+			return nil, 0, err
+		}
+		if found == nil {
+			low = period
+		} else {
+			best, high = found, at
+		}
+	}
+	for best != nil && high-low > closeness*high {
+		middle := (low + high) / 2
+		found, at, err := c.try(ctx, middle)
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case found == nil:
+			low = middle
+		default:
+			best, high = found, at
+		}
+	}
+	if best != nil {
+		best.trim(high)
+	}
+	return best, high, nil
+}
+
+// try returns stages that fit with a period, and the smallest period that they are seen to fit with; nil when none are found.
+func (c *cutter) try(ctx context.Context, period float64) (*pipe, float64, error) {
+	stages, err := c.cut(ctx, period)
+	if err != nil || stages == nil {
+		return nil, 0, err
+	}
+	if q := c.pipe(stages); q.fits(period) {
+		return q, q.smallest(period), nil
+	}
+	return nil, 0, nil
+}
+
+// offload returns the stage with ops and transfers that has the shortest delay, if there is one with a delay below another one.
+func (c *cutter) offload(d, first, last int, period, below float64) (delay float64, way choice, ok bool) {
+	labels := c.rich.of(first, last, resident)
+	for i := len(labels) - 1; i >= 0; i-- {
+		delay, ok := periodic.Around(c.after[d][last], c.costs.U(first, last)+labels[i].again, period)
+		if !ok || delay >= below {
+			break
+		}
+		g := periodic.Live(delay, period)
+		cost := c.measured(first, last, i)
+		if n := cost.most(c.host, rhythm{period, delay - cost.Backward}, c.Platform.Memory[d]-c.static(first, last, g)); n > 0 {
+			return delay, choice{last: last, live: g, label: i, moves: n}, true
+		}
+	}
+	return 0, choice{}, false
+}
+
+// measured returns the costs of a sequence that offloads everything that it keeps; only the floor when that fits on no device.
+func (c *cutter) measured(first, last, label int) *Cost {
+	key := [3]int{first, last, label}
+	if have, ok := c.known[key]; ok {
+		return have
+	}
+	st := pipeline.Stage{First: first, Last: last, Ops: c.rich.ops(first, last, resident, label)}
+	st.Ops = offloading(st, st.Len())
+	cost := mustMeasure(c.Chain, st)
+	cost.floor = cost.alone(c.host)
+	if cost.floor+c.static(first, last, 1) > slices.Max(c.Platform.Memory) {
+		cost = Cost{floor: cost.floor}
+	}
+	c.known[key] = &cost
+	return &cost
+}
+
+// alone returns what one minibatch holds at most when nothing else is on the link and B begins long after F: no rhythm needs
+// less.
+func (c *Cost) alone(h host) int64 {
+	span := max(c.Forward+c.Backward, instant)
+	for _, v := range c.moves {
+		span += v.seconds(h)
+	}
+	held, why := c.held(h, rhythm{8 * span, 4 * span}, len(c.moves))
+	if why != nil {
+		panic("BUG: transfers that are alone find no time: " + why.reason)
+	}
+	return held
+}
+
+// mustMeasure measures ops that this package has made.
+func mustMeasure(c *chain.Chain, st pipeline.Stage) Cost {
+	cost, err := Measure(c, st)
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return cost
+}
+
+// most returns the largest number of first moves that the link has room for, if the live minibatches then hold no more than so
+// many bytes; else 0.
+func (c *Cost) most(h host, r rhythm, bytes int64) int {
+	if c.floor > bytes {
+		return 0
+	}
+	n := sort.Search(len(c.moves), func(n int) bool {
+		_, why := c.trips(h, r, n+1)
+		return why != nil
+	})
+	if n == 0 {
+		return 0
+	}
+	if held, why := c.held(h, r, n); why != nil || held > bytes {
+		return 0
+	}
+	return n
+}
+
+// offloading returns the ops of a stage, without transfers, with offloads of the first n activations that it keeps between F and
+// B and their prefetches, in the order in which B reads them.
+func offloading(st pipeline.Stage, n int) schedule.Sequence {
+	turn := slices.IndexFunc(st.Ops, func(op schedule.Op) bool { return op.Layer == st.Last }) + 1
+	var seq schedule.Sequence
+	gone := map[int]bool{}
+	for _, op := range st.Ops[:turn] {
+		if op.Kind != schedule.ForwardDiscard && len(gone) < n { // its input stays
+			gone[op.Layer-1] = true
+			seq = append(seq, schedule.Op{Kind: schedule.Offload, Layer: op.Layer})
+		}
+		seq = append(seq, op)
+	}
+	for _, op := range st.Ops[turn:] {
+		for _, i := range []int{op.Layer, op.Layer - 1} {
+			if gone[i] && (i < op.Layer || op.Kind == schedule.Backward) {
+				gone[i] = false
+				seq = append(seq, schedule.Op{Kind: schedule.Prefetch, Layer: i + 1})
+			}
+		}
+	}
+	return append(seq, st.Ops[turn:]...)
+}
+
+// staying returns ops without their transfers.
+func staying(ops schedule.Sequence) schedule.Sequence {
+	return slices.DeleteFunc(slices.Clone(ops), func(op schedule.Op) bool { return op.Kind.Transfer() })
+}
+
+// trim lets each stage offload no more than it must with a period.
+func (q *pipe) trim(period float64) {
+	delays, _ := q.delays(period)
+	for x, v := range q.v {
+		cost := &q.costs[v.Stage]
+		if v.Boundary || len(cost.moves) == 0 {
+			continue
+		}
+		n := 1 + sort.Search(len(cost.moves)-1, func(n int) bool { return q.room(x, delays[x], period, n+1) })
+		st := &q.stages[v.Stage]
+		st.Ops = offloading(pipeline.Stage{First: st.First, Last: st.Last, Ops: staying(st.Ops)}, n)
+		*cost = mustMeasure(q.c.Chain, *st)
+	}
+}

@@ -1,0 +1,253 @@
+package loadline
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/schedule"
+)
+
+// move is an activation that is offloaded in F and prefetched in B.
+type move struct {
+	index     int     // of the activation
+	bytes     int64   // of it, or of its saved set
+	out, back int     // positions of offload and prefetch; back is none as long as there is no prefetch
+	ready     float64 // of F: every op before the offload has ended
+	read      float64 // of F: the op that still reads it has ended
+	due       float64 // of B: the first op begins that reads it again; NaN as long as there is none
+}
+
+// transfer notes an offload or a prefetch.
+func (m *meter) transfer(p int, op schedule.Op) error {
+	i := op.Layer - 1
+	at := slices.IndexFunc(m.moves, func(v move) bool { return v.index == i })
+	reason := ""
+	switch {
+	case op.Kind == schedule.Offload && m.back:
+		reason = "a stage offloads before the op that ends F"
+	case op.Kind == schedule.Offload:
+		m.moves = append(m.moves, move{index: i, bytes: m.holds[i].bytes, out: p, back: none, ready: m.seconds, read: m.seconds, due: math.NaN()})
+	case !m.back:
+		reason = "a stage prefetches in B, behind the op that ends F"
+	case m.moves[at].back != none:
+		reason = "a stage prefetches an activation once"
+	default:
+		m.moves[at].back = p
+	}
+	if reason != "" {
+		return fmt.Errorf("%w: op %d (%v): %s", ErrOps, p, op, reason)
+	}
+	return nil
+}
+
+// away returns an activation that a forward would write or drop while it is offloaded, or before it has been read again.
+func (m *meter) away(op schedule.Op) (i int, is bool) {
+	for _, v := range m.moves {
+		if math.IsNaN(v.due) && (v.index == op.Layer || v.back == none && v.index == op.Layer-1 && op.Kind == schedule.ForwardDiscard) {
+			return v.index, true
+		}
+	}
+	return 0, false
+}
+
+// read notes that an op, which began at a time and has ended now, has read an activation.
+func (m *meter) read(i int, begin float64) {
+	for k := range m.moves {
+		switch v := &m.moves[k]; {
+		case v.index != i:
+		case v.back == none:
+			v.read = m.seconds
+		case math.IsNaN(v.due):
+			v.due = begin
+		}
+	}
+}
+
+// fetched returns the moves in the order of their prefetches. Every one has one, and a reader behind it: the backward of the
+// layer that reads the activation, if no other op.
+func (m *meter) fetched() []int {
+	order := make([]int, len(m.moves))
+	for k := range order {
+		order[k] = k
+	}
+	slices.SortFunc(order, func(x, y int) int { return cmp.Compare(m.moves[x].back, m.moves[y].back) })
+	return order
+}
+
+// host is the link between a device and its host.
+type host struct {
+	bandwidth float64 // bytes/s; 0: not known
+	duplex    bool    // one for each direction
+}
+
+func hostOf(p *pipeline.Platform) host { return host{p.Host, p.Duplex} }
+
+// rhythm is when a stage runs: each period one F and one B, that of the same minibatch so much later.
+type rhythm struct{ period, later float64 }
+
+// near is the share of a period by which times may differ from rounding.
+const near = 1e-9
+
+// rhythmOf returns the rhythm of a stage of a plan with one minibatch a period.
+func rhythmOf(f, b pipeline.Task, period float64) rhythm {
+	return rhythm{period, b.Start - f.Start + float64(f.Shift-b.Shift)*period}
+}
+
+// lane is when a link is busy, modulo the period.
+type lane struct {
+	period float64
+	busy   []span
+}
+
+type span struct{ at, seconds float64 }
+
+// around returns a time modulo a period.
+func around(t, period float64) float64 { return t - math.Floor(t/period)*period }
+
+// hit returns a span that is busy while a transfer would run, and how far its start is behind the transfer's: negative if it
+// began before.
+func (l *lane) hit(at, seconds float64) (s span, behind float64, is bool) {
+	slack := near * l.period
+	for _, s := range l.busy {
+		after := around(s.at-at, l.period)
+		switch {
+		case after < seconds-slack && s.seconds > slack:
+			return s, after, true
+		case l.period-after < s.seconds-slack && seconds > slack:
+			return s, after - l.period, true
+		}
+	}
+	return span{}, 0, false
+}
+
+// take books the first time, from a time on and within a period, at which the link is free for so long.
+func (l *lane) take(from, seconds float64) (at float64, ok bool) {
+	for at = from; at < from+l.period && seconds <= l.period*(1+near); {
+		s, behind, is := l.hit(at, seconds)
+		if !is {
+			l.busy = append(l.busy, span{at, seconds})
+			return at, true
+		}
+		at += behind + s.seconds
+	}
+	return 0, false
+}
+
+// takeBefore books the last time, up to a time and within a period, at which the link is free for so long.
+func (l *lane) takeBefore(end, seconds float64) (at float64, ok bool) {
+	for at = end - seconds; at > end-seconds-l.period && seconds <= l.period*(1+near); {
+		_, behind, is := l.hit(at, seconds)
+		if !is {
+			l.busy = append(l.busy, span{at, seconds})
+			return at, true
+		}
+		at += behind - seconds
+	}
+	return 0, false
+}
+
+// trip is when an activation is offloaded and prefetched: starts, counted from the start of F.
+type trip struct{ out, back float64 }
+
+// misfit says why the transfers of a stage cannot run.
+type misfit struct {
+	rule   pipeline.Rule
+	reason string
+}
+
+// trips places the first n moves on the link, as the package says; nil and why when that is not possible.
+func (c *Cost) trips(h host, r rhythm, n int) ([]trip, *misfit) {
+	all := make([]trip, n)
+	in := &lane{period: r.period}
+	end := math.Inf(1)
+	for _, k := range slices.Backward(c.fetches) {
+		if k >= n {
+			continue
+		}
+		v := &c.moves[k]
+		at, ok := in.takeBefore(min(end, r.later+v.due), v.seconds(h))
+		if !ok {
+			return nil, v.full(v.back, h, r)
+		}
+		all[k].back, end = at, at
+	}
+	out := in
+	if h.duplex {
+		out = &lane{period: r.period}
+	}
+	begin := math.Inf(-1)
+	for k := range all {
+		v := &c.moves[k]
+		at, ok := out.take(max(begin, v.ready), v.seconds(h))
+		if !ok {
+			return nil, v.full(v.out, h, r)
+		}
+		all[k].out, begin = at, at+v.seconds(h)
+		if begin > all[k].back+near*r.period {
+			return nil, &misfit{pipeline.RuleDependency, fmt.Sprintf("op %d prefetches activation %d at %g s after the start of F, its offload ends at %g s", v.back, v.index, all[k].back, begin)}
+		}
+	}
+	return all, nil
+}
+
+func (v *move) seconds(h host) float64 { return float64(v.bytes) / h.bandwidth }
+
+func (v *move) full(op int, h host, r rhythm) *misfit {
+	return &misfit{pipeline.RuleResource, fmt.Sprintf("op %d transfers activation %d in %g s: the link to the host has no room for it in a period of %g s", op, v.index, v.seconds(h), r.period)}
+}
+
+// moment is a change of the memory of a device at a time of the period.
+type moment struct {
+	at    float64
+	bytes int64
+}
+
+// held returns the most bytes that all live minibatches hold together at any instant when the first n moves are made. What ends
+// with F or B is free for what begins then.
+func (c *Cost) held(h host, r rhythm, n int) (int64, *misfit) {
+	trips, why := c.trips(h, r, n)
+	if why != nil {
+		return 0, why
+	}
+	all := make([]moment, 0, len(c.changes)+2*n)
+	level, slack := int64(0), near*r.period
+	put := func(at float64, bytes int64) {
+		turns := math.Floor(at / r.period)
+		level -= int64(turns) * bytes
+		all = append(all, moment{at - turns*r.period, bytes})
+	}
+	for _, x := range c.changes {
+		put(c.when(x, r, slack), x.bytes)
+	}
+	for k, t := range trips {
+		v := &c.moves[k]
+		free := max(t.out+v.seconds(h), v.read)
+		if free > v.ready+slack {
+			free -= slack
+		}
+		put(free, -v.bytes)
+		put(t.back, v.bytes)
+	}
+	slices.SortStableFunc(all, func(x, y moment) int { return cmp.Compare(x.at, y.at) })
+	top := level
+	for _, x := range all {
+		level += x.bytes
+		top = max(top, level)
+	}
+	return top, nil
+}
+
+// when returns the time of a change, from the start of F on; what happens when a part ends is a little earlier.
+func (c *Cost) when(x change, r rhythm, slack float64) float64 {
+	begin, seconds := 0.0, c.Forward
+	if x.back {
+		begin, seconds = r.later, c.Backward
+	}
+	if x.at >= seconds {
+		return begin + x.at - slack
+	}
+	return begin + x.at
+}

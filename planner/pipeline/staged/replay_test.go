@@ -1,0 +1,400 @@
+package staged
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/loadline"
+	"plimsoll/planner/pipeline/pipelinetest"
+	"plimsoll/planner/schedule"
+)
+
+// Random plans with a flush whose stages run random ops, and their memory summed tensor by tensor after every op: nothing of
+// the package is used for that but the plan.
+
+// writer writes random ops of a stage that are legal, by what is in memory.
+type writer struct {
+	rnd *rand.Rand
+	has map[int]rune // by activation: p plain, s saved
+	ops schedule.Sequence
+}
+
+func (w *writer) put(kind schedule.Kind, l int) {
+	w.ops = append(w.ops, schedule.Op{Kind: kind, Layer: l})
+	switch kind {
+	case schedule.ForwardAll:
+		w.has[l] = 's'
+	case schedule.ForwardDiscard:
+		delete(w.has, l-1)
+		w.keep(l)
+	case schedule.ForwardCheckpoint:
+		w.keep(l)
+	}
+}
+
+// keep notes a plain activation, which a saved set has in it.
+func (w *writer) keep(l int) {
+	if w.has[l] != 's' {
+		w.has[l] = 'p'
+	}
+}
+
+// forward computes layers from..to by random ops; what is in memory before from stays.
+func (w *writer) forward(from, to int, everything bool) {
+	for l := from; l <= to; l++ {
+		switch kind := w.rnd.IntN(3); {
+		case kind == 0 || everything && l == to:
+			w.put(schedule.ForwardAll, l)
+		case kind == 1 && l > from && w.has[l-1] == 'p':
+			w.put(schedule.ForwardDiscard, l)
+		default:
+			w.put(schedule.ForwardCheckpoint, l)
+		}
+	}
+}
+
+// random returns ops for layers first..last.
+func random(rnd *rand.Rand, first, last int) schedule.Sequence {
+	w := &writer{rnd: rnd, has: map[int]rune{first - 1: 'p'}}
+	w.forward(first, last, false)
+	if w.has[last] == 'p' {
+		delete(w.has, last) // it is sent
+	}
+	for l := last; l >= first; l-- {
+		from := l
+		for w.has[from-1] == 0 {
+			from--
+		}
+		for back := from; back > first; back-- { // sometimes from further back than necessary
+			if w.has[back-2] != 0 && rnd.IntN(4) == 0 {
+				from = back - 1
+			}
+		}
+		if w.has[l] != 's' || from < l {
+			w.forward(from, l, true)
+		}
+		w.put(schedule.Backward, l)
+		delete(w.has, l)
+		if w.has[l-1] == 'p' {
+			delete(w.has, l-1)
+		}
+	}
+	return w.ops
+}
+
+// tensor is something that a microbatch has in memory.
+type tensor struct {
+	kind  string // "a", "saved", "grad"
+	index int
+}
+
+type microbatch struct {
+	has  map[tensor]bool
+	next int // how far its ops are
+}
+
+func bytes(c *chain.Chain, all map[int]*microbatch) (sum int64) {
+	for _, m := range all {
+		for x := range m.has {
+			switch x.kind {
+			case "a":
+				sum += c.Activation(x.index)
+			case "saved":
+				sum += c.Saved(x.index)
+			default:
+				sum += c.Gradient(x.index)
+			}
+		}
+	}
+	return sum
+}
+
+// run runs an op: its output and its overhead come on top of all that is there, then what it frees goes.
+func run(c *chain.Chain, all map[int]*microbatch, m *microbatch, op schedule.Op) (peak int64) {
+	l := c.Layer(op.Layer)
+	in, out, set := tensor{"a", op.Layer - 1}, tensor{"a", op.Layer}, tensor{"saved", op.Layer}
+	before := bytes(c, all)
+	switch op.Kind {
+	case schedule.ForwardAll:
+		peak = before + l.SavedBytes + l.ForwardOverheadBytes
+		if !m.has[set] {
+			delete(m.has, out)
+		}
+		m.has[set] = true
+	case schedule.ForwardCheckpoint, schedule.ForwardDiscard:
+		peak = before + l.OutputBytes + l.DiscardOverhead()
+		if !m.has[set] {
+			m.has[out] = true
+		}
+		if op.Kind == schedule.ForwardDiscard {
+			delete(m.has, in)
+		}
+	case schedule.Backward:
+		peak = before + c.Gradient(op.Layer-1) + l.BackwardOverheadBytes
+		delete(m.has, set)
+		delete(m.has, in)
+		delete(m.has, tensor{"grad", op.Layer})
+		m.has[tensor{"grad", op.Layer - 1}] = true
+	}
+	return peak
+}
+
+// replayed returns the most bytes that the microbatches of a stage hold at any instant.
+func replayed(c *chain.Chain, plan *pipeline.Plan, s int, length func(i int) float64) (peak int64) {
+	st := plan.Stages[s]
+	var order []int
+	for i, t := range plan.Tasks {
+		if t.Stage == s && !t.Kind.Communication() {
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		a, b := plan.Tasks[i], plan.Tasks[j]
+		if math.Abs(a.Start-b.Start) > 1e-7 {
+			return cmp.Compare(a.Start, b.Start)
+		}
+		if (length(i) == 0) != (length(j) == 0) {
+			return cmp.Compare(length(i), length(j))
+		}
+		return cmp.Or(a.Shift-b.Shift, int(a.Kind)-int(b.Kind))
+	})
+	live := map[int]*microbatch{}
+	for _, i := range order {
+		t := plan.Tasks[i]
+		ops := st.Ops
+		if t.Shift == plan.Microbatches-1 && st.LastOps != nil {
+			ops = st.LastOps
+		}
+		if t.Kind == pipeline.F {
+			m := &microbatch{has: map[tensor]bool{{"a", st.First - 1}: true}}
+			live[t.Shift] = m
+			peak = max(peak, bytes(c, live))
+			for m.next < len(ops) {
+				op := ops[m.next]
+				m.next++
+				peak = max(peak, run(c, live, m, op))
+				if op.Layer == st.Last {
+					break
+				}
+			}
+			delete(m.has, tensor{"a", st.Last}) // it has been sent
+			continue
+		}
+		m := live[t.Shift]
+		m.has[tensor{"grad", st.Last}] = true
+		peak = max(peak, bytes(c, live))
+		for ; m.next < len(ops); m.next++ {
+			peak = max(peak, run(c, live, m, ops[m.next]))
+		}
+		delete(live, t.Shift)
+	}
+	return peak
+}
+
+// problem is a random plan without memory limits, all stages on devices of their own.
+type problem struct {
+	c    *chain.Chain
+	p    *pipeline.Platform
+	plan *pipeline.Plan
+}
+
+// generate returns a plan of all forwards and then all backwards, or of one forward and one backward in turn, each task as early
+// as the simulator can start it.
+func generate(t *testing.T, rnd *rand.Rand) problem {
+	t.Helper()
+	devices, m := 1+rnd.IntN(4), 1+rnd.IntN(5)
+	c := pipelinetest.Chain(rnd, devices+rnd.IntN(5), rnd.IntN(2) == 0)
+	for i := range c.Layers {
+		l := &c.Layers[i]
+		l.ForwardOverheadBytes, l.BackwardOverheadBytes = rnd.Int64N(5), rnd.Int64N(5)
+		if rnd.IntN(2) == 0 {
+			seconds, bytes := l.ForwardS/2, rnd.Int64N(5)
+			l.DiscardForwardS, l.DiscardOverheadBytes = &seconds, &bytes
+		}
+	}
+	p := pipelinetest.Platform(rnd, devices)
+	p.Duplex = true
+	plan := &pipeline.Plan{Chain: c.Name, Versions: pipeline.Flush, Microbatches: m}
+	ends := rnd.Perm(c.Len() - 1)[:devices-1]
+	slices.Sort(ends)
+	first := 1
+	for d, end := range append(ends, c.Len()-1) {
+		st := pipeline.Stage{First: first, Last: end + 1, Devices: []int{d}}
+		if rnd.IntN(4) > 0 {
+			st.Ops = random(rnd, st.First, st.Last)
+			if rnd.IntN(2) == 0 {
+				st.LastOps = random(rnd, st.First, st.Last)
+			}
+		}
+		plan.Stages = append(plan.Stages, st)
+		first = end + 2
+	}
+	order(plan, p, rnd.IntN(2) == 0)
+	_, flat, err := Flatten(c, plan)
+	if err != nil {
+		t.Fatalf("%v: %+v", err, plan.Stages)
+	}
+	o, err := pipeline.Simulate(c, p, flat, pipeline.Noise{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, span := range o.Spans {
+		plan.Tasks[span.Task].Start = span.Start
+	}
+	plan.Predicted.Makespan = o.Makespan
+	return problem{c, p, plan}
+}
+
+// order gives the tasks of a plan starts that only say which comes first on each device and link.
+func order(plan *pipeline.Plan, p *pipeline.Platform, turns bool) {
+	m, last := plan.Microbatches, len(plan.Stages)-1
+	add := func(kind pipeline.Kind, s, k int, at float64) {
+		plan.Tasks = append(plan.Tasks, pipeline.Task{Kind: kind, Stage: s, Device: s, Start: at, Shift: k})
+	}
+	for s := range plan.Stages {
+		for k := range m {
+			back := m + m - 1 - k
+			forward, backward := float64(k), float64(back)
+			if turns { // so many forwards as there are stages behind, then in turn
+				forward, backward = float64(2*k), float64(2*(k+last-s)+1)
+			}
+			add(pipeline.F, s, k, forward)
+			add(pipeline.B, s, k, backward)
+			if s < last && p.Beta(s, s+1) < pipeline.Free() {
+				add(pipeline.CF, s, k, forward)
+				add(pipeline.CB, s, k, backward)
+			}
+		}
+	}
+}
+
+// TestMemoryByReplay: the checker's peak of a device whose stage has ops is the sum of all tensors at the worst instant, to the
+// byte, and one byte less is refused; package loadline, where it knows the plan, never counts less.
+func TestMemoryByReplay(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(31, 1))
+	stages, last, compared, refused := 0, 0, 0, 0
+	for range 600 {
+		x := generate(t, rnd)
+		report, err := Check(x.c, x.p, x.plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(report.Makespan-x.plan.Predicted.Makespan) > 1e-9*report.Makespan || report.Warnings != nil {
+			t.Errorf("makespan %g, simulated %g; %v", report.Makespan, x.plan.Predicted.Makespan, report.Warnings)
+		}
+		_, flat, err := Flatten(x.c, x.plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for s, st := range x.plan.Stages {
+			if len(st.Ops) == 0 {
+				continue
+			}
+			stages++
+			last += min(len(st.LastOps), 1)
+			want := replayed(x.c, x.plan, s, func(i int) float64 { return flat.Timings[i].Length })
+			if got := report.PerDevicePeak[s] - report.PerDeviceWeights[s] - report.PerDeviceBuffers[s]; got != want {
+				t.Errorf("stage %d: %d bytes, by replay %d: %v, last %v", s, got, want, st.Ops, st.LastOps)
+			}
+			if refuses(t, x, s, report.PerDevicePeak[s]) {
+				refused++
+			}
+		}
+		if mine(x.plan) && !slices.ContainsFunc(x.plan.Stages, func(st pipeline.Stage) bool { return st.LastOps != nil }) {
+			old, err := loadline.Check(x.c, x.p, x.plan)
+			if err != nil {
+				continue // a backward begins before its gradient
+			}
+			compared++
+			for d := range old.PerDevicePeak {
+				if old.PerDevicePeak[d] < report.PerDevicePeak[d] {
+					t.Errorf("device %d: %d bytes, loadline counts %d", d, report.PerDevicePeak[d], old.PerDevicePeak[d])
+				}
+			}
+			if math.Abs(old.Makespan-report.Makespan) > 1e-9*report.Makespan {
+				t.Errorf("makespan %g, loadline says %g", report.Makespan, old.Makespan)
+			}
+		}
+	}
+	if stages < 800 || last < 300 || compared < 50 || refused < 800 {
+		t.Errorf("%d stages, %d with last ops, %d refused, %d plans compared", stages, last, refused, compared)
+	}
+}
+
+// refuses reports that a plan does not fit when one device has a byte less than it needs, and does when it has as much.
+func refuses(t *testing.T, x problem, d int, need int64) bool {
+	t.Helper()
+	if need == 0 {
+		return false
+	}
+	p := *x.p
+	p.Memory = slices.Clone(x.p.Memory)
+	p.Memory[d] = need
+	if _, err := Check(x.c, &p, x.plan); err != nil {
+		t.Errorf("%d bytes: %v", need, err)
+	}
+	p.Memory[d]--
+	_, err := Check(x.c, &p, x.plan)
+	e, ok := err.(*pipeline.InvalidError)
+	if !ok || len(e.Violations) != 1 || !e.OnlyMemory() || e.Violations[0].Device != d || e.Violations[0].Needed != need || e.Violations[0].Limit != need-1 {
+		t.Errorf("a byte less than %d: %v", need, err)
+	}
+	return true
+}
+
+// TestNoise: a simulated run with other durations starts every task exactly when it can: when what came before on its device or
+// link has ended, and what it needs; a backward that recomputes by what that takes in this run earlier than its gradient comes.
+func TestNoise(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(31, 2))
+	waited := 0
+	for range 150 {
+		x := generate(t, rnd)
+		_, flat, err := Flatten(x.c, x.plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if flat.Timings == nil {
+			continue // no stage has ops
+		}
+		o, err := pipeline.Simulate(x.c, x.p, flat, pipeline.Noise{Fraction: 0.4, Seed: rnd.Uint64()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start, end := map[[3]int]float64{}, map[[3]int]float64{}
+		for _, span := range o.Spans {
+			task := flat.Tasks[span.Task]
+			at := [3]int{int(task.Kind), task.Stage, task.Shift}
+			start[at], end[at] = span.Start, span.End
+		}
+		for _, span := range o.Spans {
+			task, timing := flat.Tasks[span.Task], flat.Timings[span.Task]
+			if task.Kind != pipeline.B || timing == nil || timing.Early == 0 || timing.Length == 0 {
+				continue
+			}
+			gradient, there := end[[3]int{int(pipeline.CB), task.Stage, task.Shift}]
+			if !there {
+				gradient = end[[3]int{int(pipeline.B), task.Stage + 1, task.Shift}]
+			}
+			earliest := gradient - timing.Early*(span.End-span.Start)/timing.Length
+			for at, begun := range start { // the device
+				if at[1] == task.Stage && at[0] <= int(pipeline.W) && begun < span.Start {
+					earliest = max(earliest, end[at])
+				}
+			}
+			if math.Abs(span.Start-max(earliest, 0)) > 1e-9*(1+o.Makespan) {
+				t.Fatalf("%v starts at %g s, it can at %g s", task, span.Start, earliest)
+			}
+			if span.Start < gradient-1e-9 {
+				waited++
+			}
+		}
+	}
+	if waited < 100 {
+		t.Errorf("only %d backwards begin before their gradient", waited)
+	}
+}
