@@ -1,0 +1,144 @@
+package pipeline
+
+import (
+	"context"
+
+	"plimsoll/kernels"
+	"plimsoll/planner/pipeline"
+)
+
+// backward issues B, or W: the minibatch gives back what it held when it was its last task.
+func (d *driver) backward(ctx context.Context, t *site, v visit) error {
+	f := t.find(v.minibatch)
+	sb := &t.slabs[f.slab]
+	at := frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, add: t.summing[v.kind] > 0}
+	var err error
+	if at.slot, err = t.shelf.see(v.minibatch); err != nil {
+		return err
+	}
+	if t.discrepancy.corrects() {
+		at.slot = t.estimate()
+	}
+	if v.kind == pipeline.B {
+		if d.waitsAtOnce(t, f) {
+			if err := d.delta(ctx, t, f); err != nil {
+				return err
+			}
+			at.gradOutput = f.delta
+		}
+		if err := d.target(t, f, &at); err != nil {
+			return err
+		}
+	}
+	t.summing[v.kind]++
+	if err := d.task(ctx, t, v, f, at); err != nil {
+		return err
+	}
+	if v.kind == pipeline.B {
+		if err := d.leaveBy(t, f); err != nil {
+			return err
+		}
+	}
+	if d.e.order.last(v.turn) || v.kind == pipeline.B && !d.e.order.late[t.stage] {
+		if err := d.spent(t, f); err != nil {
+			return err
+		}
+	}
+	if !d.e.order.last(v.turn) {
+		return nil
+	}
+	return d.end(ctx, t, f, sb)
+}
+
+// waitsAtOnce reports whether a backward begins with an op that reads δ of the stage's output. In simulated time it waits at
+// once, too.
+func (d *driver) waitsAtOnce(t *site, f *flight) bool {
+	if d.paced != nil {
+		return t.stage < len(d.sites)-1
+	}
+	return t.tape(f.minibatch).tasks[pipeline.B][0].gradOutput.in == atReturn
+}
+
+// delta finds δ of the stage's output, in a block of this device or in what arrives, when the first op reads it: what a
+// backward recomputes before need not wait for it.
+func (d *driver) delta(ctx context.Context, t *site, f *flight) (err error) {
+	if f.delta.Bytes > 0 {
+		return nil
+	}
+	from := d.e.order.on[t.stage+1][d.e.order.residue(f.minibatch)]
+	if from == d.device {
+		f.delta = t.returns[f.handed]
+		return nil
+	}
+	f.back = t.back[from]
+	if f.backBlock, err = f.back.take(ctx, f.minibatch); err != nil {
+		return err
+	}
+	f.delta = f.back.blocks[f.backBlock]
+	return d.compute.wait(f.back.arrived[f.backBlock])
+}
+
+// target finds where δ of the stage's input goes: to the stage before on this device, or to an exit.
+func (d *driver) target(t *site, f *flight, at *frame) error {
+	if t.stage == 0 {
+		return nil
+	}
+	if d.e.order.on[t.stage-1][d.e.order.residue(f.minibatch)] == d.device {
+		before := d.sites[t.stage-1]
+		g := before.find(f.minibatch)
+		g.handed = pop(&before.handed)
+		at.gradInput = before.returns[g.handed]
+		return nil
+	}
+	f.exit = pop(&t.spare)
+	at.gradInput = t.exits[f.exit].span
+	return d.compute.wait(t.exits[f.exit].sent)
+}
+
+// spent gives the block of δ of the output back.
+func (d *driver) spent(t *site, f *flight) error {
+	if f.handed != none {
+		t.handed = append(t.handed, f.handed)
+		f.handed = none
+	}
+	if f.back == nil {
+		return nil
+	}
+	back := f.back
+	f.back = nil
+	if err := d.compute.record(back.freed[f.backBlock]); err != nil {
+		return err
+	}
+	back.grant(f.backBlock)
+	return nil
+}
+
+// leaveBy says that δ of the input is ready to leave.
+func (d *driver) leaveBy(t *site, f *flight) error {
+	if f.exit == none {
+		return nil
+	}
+	t.leaving = append(t.leaving, leaving{f.minibatch, f.exit})
+	return d.compute.record(t.exits[f.exit].ready)
+}
+
+// end gives back what a minibatch held, and updates the weights when it was the last of its group.
+func (d *driver) end(ctx context.Context, t *site, f *flight, sb *slab) error {
+	if f.from != nil {
+		if err := d.compute.record(f.from.freed[f.block]); err != nil {
+			return err
+		}
+		f.from.grant(f.block)
+	}
+	if t.shelf.leave(f.minibatch) {
+		if err := d.compute.copy(t.scalars, sb.scalars.Part(kernels.ScalarsBytes, kernels.ScalarsBytes)); err != nil {
+			return err
+		}
+		d.due[t.stage] = true
+	}
+	d.leave(t, f)
+	if d.e.order.plan.IsFlush() {
+		return nil
+	}
+	return d.updates(ctx)
+}

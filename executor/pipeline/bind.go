@@ -1,0 +1,163 @@
+package pipeline
+
+import (
+	"fmt"
+
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/runtime"
+)
+
+// frame says where an op finds its blocks: the spans of one device's arena.
+type frame struct {
+	input, output, gradOutput, gradInput, scratch, kept runtime.Span
+	scalars, labels                                     runtime.Span
+	slot                                                int  // of the weights
+	add                                                 bool // gradients of parameters are added to those there
+	row                                                 int  // for statistics that are deferred
+}
+
+// key tells prepared ops apart. Blocks differ by where they begin.
+type key struct {
+	program                                                              *models.Program
+	input, output, gradOutput, gradInput, scratch, kept, scalars, labels int64
+	slot, row                                                            int
+	first, add                                                           bool
+}
+
+func keyOf(o *op, f *frame) key {
+	return key{
+		o.program, f.input.Offset, f.output.Offset, f.gradOutput.Offset, f.gradInput.Offset, f.scratch.Offset, f.kept.Offset,
+		f.scalars.Offset, f.labels.Offset, f.slot, f.row, o.first, f.add,
+	}
+}
+
+// binder prepares what a device launches, each thing once: a run chooses between few places, so after a rehearsal nothing
+// is left to prepare.
+type binder struct {
+	lib       kernels.Library
+	optimizer kernels.Update
+	ops       map[key][]runtime.Launch
+	updates   map[updateKey][]runtime.Launch
+	sums      map[sumKey]runtime.Launch
+}
+
+type updateKey struct {
+	site    *site
+	slot    int
+	scalars int64
+}
+
+func newBinder(lib kernels.Library, optimizer kernels.Update) *binder {
+	return &binder{lib: lib, optimizer: optimizer, ops: map[key][]runtime.Launch{}, updates: map[updateKey][]runtime.Launch{}, sums: map[sumKey]runtime.Launch{}}
+}
+
+// op returns the launches of an op.
+func (b *binder) op(s *site, o *op, f *frame) ([]runtime.Launch, error) {
+	k := keyOf(o, f)
+	if list, ok := b.ops[k]; ok {
+		return list, nil
+	}
+	list := make([]runtime.Launch, 0, len(o.program.Steps))
+	for _, step := range o.program.Steps {
+		call := step.Call
+		if f.add {
+			call = step.Accumulating()
+		}
+		call.UpdateStats = call.Train && o.first
+		operands := s.operands(o, f, step.Refs)
+		s.redirect(&call, &operands, f.row)
+		launch, err := b.lib.Prepare(call, operands)
+		if err != nil {
+			return nil, fmt.Errorf("layer %d, op %s: %w", o.layer, step.Name, err)
+		}
+		list = append(list, launch)
+	}
+	b.ops[k] = list
+	return list, nil
+}
+
+// operands resolves the blocks of a step to spans.
+func (s *site) operands(o *op, f *frame, r models.Refs) kernels.Operands {
+	at := func(ref models.Ref) runtime.Span { return s.resolve(o, f, ref) }
+	all := func(refs []models.Ref) []runtime.Span {
+		spans := make([]runtime.Span, len(refs))
+		for i, ref := range refs {
+			spans[i] = at(ref)
+		}
+		return spans
+	}
+	return kernels.Operands{
+		X: all(r.X), Y: at(r.Y), DX: all(r.DX), DY: at(r.DY), Saved: all(r.Saved),
+		Params: all(r.Params), DParams: all(r.DParams), Workspace: at(r.Workspace), Scalars: f.scalars,
+	}
+}
+
+func (s *site) resolve(o *op, f *frame, ref models.Ref) runtime.Span {
+	if ref.Bytes == 0 {
+		return runtime.Span{}
+	}
+	l := &s.layers[o.layer-s.spec.First]
+	var of runtime.Span
+	switch ref.Block {
+	case models.Input:
+		of = f.input
+	case models.Output:
+		of = f.output
+	case models.GradOutput:
+		of = f.gradOutput
+	case models.GradInput:
+		of = f.gradInput
+	case models.Scratch:
+		of = f.scratch
+	case models.Kept:
+		of = f.kept
+	case models.Params:
+		return s.value(l, f.slot, ref)
+	case models.Grads:
+		return s.grads.Part(l.at+ref.Offset, ref.Bytes)
+	case models.Labels:
+		of = f.labels
+	case models.Scalars:
+		of = f.scalars
+	}
+	if ref.Offset+ref.Bytes > of.Bytes {
+		panic(fmt.Sprintf("BUG: an op of layer %d refers to bytes %d to %d of block %d, which has %d", o.layer, ref.Offset, ref.Offset+ref.Bytes, ref.Block, of.Bytes))
+	}
+	return of.Part(ref.Offset, ref.Bytes)
+}
+
+// update returns the launches that update the weights in a slot.
+func (b *binder) update(s *site, slot int) ([]runtime.Launch, error) {
+	k := updateKey{s, slot, s.scalars.Offset}
+	if list, ok := b.updates[k]; ok {
+		return list, nil
+	}
+	var list []runtime.Launch
+	for i := range s.layers {
+		l := &s.layers[i]
+		for _, q := range l.params {
+			if !q.Trained {
+				continue
+			}
+			bytes := q.Desc.Bytes()
+			o := kernels.UpdateOperands{
+				Elements: q.Desc.Elements(), Scalars: s.scalars,
+				Param: s.weights[slot].Part(l.at+q.Grad.Offset, bytes), Grad: s.grads.Part(l.at+q.Grad.Offset, bytes),
+			}
+			for _, st := range s.states {
+				o.States = append(o.States, st.Part(l.at+q.Grad.Offset, bytes))
+			}
+			launch, err := b.lib.PrepareUpdate(b.optimizer, o)
+			if err != nil {
+				return nil, fmt.Errorf("update of %s: %w", q.Name, err)
+			}
+			list = append(list, launch)
+		}
+	}
+	b.updates[k] = list
+	return list, nil
+}
+
+// prepared returns how many things are prepared.
+func (b *binder) prepared() int { return len(b.ops) + len(b.updates) + len(b.sums) }

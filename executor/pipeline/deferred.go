@@ -1,0 +1,130 @@
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+)
+
+// deferral is a stage's part of deferred batch normalization (torchgpipe): the running statistics move once for each step,
+// by those of the whole minibatch. Until then the statistics of each microbatch wait in rows of their own (kernels.Moments),
+// behind the gradients: a replica leaves the rows of microbatches that it does not see as they are, so the sum of the
+// gradients brings those of all microbatches to all replicas.
+type deferral struct {
+	microbatches int          // of a step; 0: nothing is deferred
+	rows         runtime.Span // microbatches times as much as the buffers, in their order
+	moves        []runtime.Launch
+}
+
+// checkDeferral refuses, with ErrPlan, plans without steps.
+func (e *Executor) checkDeferral() error {
+	if e.opt.DeferredBatchNorm && !e.order.plan.IsFlush() {
+		return fmt.Errorf("%w: deferred batch normalization needs steps of several microbatches, and the plan's weight versions are %q",
+			ErrPlan, e.order.plan.Versions)
+	}
+	return nil
+}
+
+// deferred returns the deferral of a stage, without memory.
+func (e *Executor) deferred() (f deferral) {
+	if e.opt.DeferredBatchNorm {
+		f.microbatches = e.order.repeats
+	}
+	return f
+}
+
+// bytes returns what the rows of so many bytes of buffers take.
+func (f *deferral) bytes(buffers int64) int64 { return int64(f.microbatches) * buffers }
+
+// row returns which rows a minibatch, counted from the start of a run, has.
+func (f *deferral) row(minibatch int) int {
+	if f.microbatches == 0 {
+		return 0
+	}
+	return minibatch % f.microbatches
+}
+
+// bufferBytes returns the bytes of the running statistics of a stage.
+func bufferBytes(layers []*models.Layer) (bytes int64) {
+	for _, l := range layers {
+		for _, q := range l.Params() {
+			if !q.Trained {
+				bytes += kernels.Align(q.Desc.Bytes())
+			}
+		}
+	}
+	return bytes
+}
+
+// moments returns the moments of a BatchNorm, and where its rows lie: as far behind each other as the buffers of all
+// BatchNorms before it would.
+func (s *site) moments(c kernels.Call, o kernels.Operands) (m kernels.Moments, rows runtime.Span) {
+	x := c.In[0]
+	channels := x.Shape[len(x.Shape)-1]
+	m = kernels.Moments{
+		Momentum: c.Op.(kernels.BatchNorm).Momentum, Batches: s.deferred.microbatches,
+		Rows: x.Elements() / int64(channels), Channels: channels,
+	}
+	return m, s.deferred.rows.Part(s.deferred.bytes(o.Params[2].Offset-s.buffers.Offset), m.Bytes())
+}
+
+// redirect lets a BatchNorm that would move its running statistics write its own into the rows of a microbatch.
+func (s *site) redirect(c *kernels.Call, o *kernels.Operands, row int) {
+	op, norm := c.Op.(kernels.BatchNorm)
+	if !norm || !c.UpdateStats || s.deferred.microbatches == 0 {
+		return
+	}
+	m, rows := s.moments(*c, *o)
+	for i := range int64(2) {
+		o.Params[2+i] = rows.Part((2*int64(row)+i)*m.Row(), o.Params[2+i].Bytes)
+	}
+	op.Momentum = 1
+	c.Op = op
+}
+
+// moves returns the launches that move the running statistics of a stage at the end of a step.
+func (b *binder) moves(s *site) ([]runtime.Launch, error) {
+	if s.deferred.microbatches == 0 || s.deferred.moves != nil {
+		return s.deferred.moves, nil
+	}
+	list := []runtime.Launch{}
+	for i := range s.tapes[0].tasks[pipeline.F] {
+		o := &s.tapes[0].tasks[pipeline.F][i]
+		for _, step := range o.program.Steps {
+			if _, norm := step.Call.Op.(kernels.BatchNorm); !norm || !o.first {
+				continue
+			}
+			params := make([]runtime.Span, len(step.Refs.Params))
+			for k, ref := range step.Refs.Params {
+				params[k] = s.resolve(o, &frame{}, ref)
+			}
+			m, rows := s.moments(step.Call, kernels.Operands{Params: params})
+			launch, err := b.lib.PrepareMoments(m, kernels.MomentsOperands{Moments: rows, Mean: params[2], Variance: params[3]})
+			if err != nil {
+				return nil, fmt.Errorf("statistics of layer %d, op %s: %w", o.layer, step.Name, err)
+			}
+			list = append(list, launch)
+		}
+	}
+	s.deferred.moves = list
+	return list, nil
+}
+
+// freshen makes the rows what they are between steps.
+func (e *Executor) freshen() error {
+	for _, d := range e.drivers {
+		for _, t := range d.sites {
+			if t == nil || t.deferred.rows.Bytes == 0 {
+				continue
+			}
+			if err := d.write(t.deferred.rows, slices.Repeat([]float32{kernels.NoMoment}, int(t.deferred.rows.Bytes/4))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

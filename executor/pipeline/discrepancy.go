@@ -1,0 +1,139 @@
+package pipeline
+
+import (
+	"fmt"
+	"math"
+
+	"plimsoll/kernels"
+	"plimsoll/runtime"
+)
+
+// discrepancy is a stage's part of PipeMare's second technique, T2 (Yang et al. 2021, section 3.2). A backward uses not the
+// latest weights w but an estimate of those that its forward saw:
+//
+//	u = w - τ δ,  δ' = γ δ + (1-γ)(w' - w),  γ = D^{1/τ}
+//
+// with δ, the decaying mean of what updates change, from 0 in every run, and the forward's delay τ in updates, the backward's
+// being 0. A copy of the weights holds u; δ is (w-u)/τ. An update of w to w' makes of u, before and after,
+//
+//	v  = γ/τ (w-u) - (1-γ) w
+//	u' = w' - τ (v + (1-γ) w')
+//
+// each a sum of a multiple of the weights and one of u: what a step of plain SGD is.
+type discrepancy struct {
+	tau, decay float64 // τ and D; τ is 0 where nothing is corrected
+	scalars    [2]runtime.Span
+	steps      [2]runtime.Launch // before an update and after it
+}
+
+// newDiscrepancies says what is corrected in which stages. Errors: ErrPlan.
+func (e *Executor) newDiscrepancies() error {
+	e.discrepancies = make([]discrepancy, len(e.rules))
+	p := e.opt.PipeMare
+	if p == nil || p.Decay == 0 {
+		return nil
+	}
+	if !(p.Decay > 0 && p.Decay < 1) {
+		return fmt.Errorf("%w: PipeMare with Decay %v: want a number between 0 and 1, or 0 for no correction of the weights", ErrPlan, p.Decay)
+	}
+	for s, tau := range e.Delays() {
+		e.discrepancies[s] = discrepancy{tau: tau, decay: p.Decay}
+	}
+	return nil
+}
+
+// corrects reports whether backwards of the stage use other weights than the latest.
+func (c *discrepancy) corrects() bool { return c.tau > 0 }
+
+// copies returns how many copies of the weights it takes.
+func (c *discrepancy) copies() int {
+	if c.corrects() {
+		return 1
+	}
+	return 0
+}
+
+// lay places the scalars.
+func (c *discrepancy) lay(g *ground) {
+	for i := range c.scalars {
+		if c.corrects() {
+			c.scalars[i] = g.take(kernels.ScalarsBytes)
+		}
+	}
+}
+
+// rules returns the two steps, u -= scale w + decay u, as weight decays and scales.
+func (c *discrepancy) rules() (rules [2]kernels.SGD, scalars [2]kernels.Scalars) {
+	gamma := math.Pow(c.decay, 1/c.tau)
+	for i, x := range [2]struct{ scale, decay float64 }{
+		{1 - gamma - gamma/c.tau, 1 + gamma/c.tau},
+		{c.tau*(1-gamma) - 1, 1 + c.tau},
+	} {
+		rules[i] = kernels.SGD{WeightDecay: float32(x.decay)}
+		scalars[i] = kernels.Scalars{LR: 1, GradScale: float32(x.scale)}
+	}
+	return rules, scalars
+}
+
+// estimate returns the copy of the weights that backwards see.
+func (s *site) estimate() int { return len(s.weights) - 1 }
+
+// corrections returns the launches that correct the weights of a site around an update; none where it corrects nothing.
+func (b *binder) corrections(s *site) (steps [2]runtime.Launch, err error) {
+	c := &s.discrepancy
+	if !c.corrects() || c.steps[0] != nil || s.weights[0].Bytes == 0 {
+		return c.steps, nil
+	}
+	rules, _ := c.rules()
+	for i, rule := range rules {
+		steps[i], err = b.lib.PrepareUpdate(rule, kernels.UpdateOperands{
+			Elements: s.weights[0].Bytes / kernels.Float32.Size(), Param: s.weights[s.estimate()], Grad: s.weights[0], Scalars: c.scalars[i],
+		})
+		if err != nil {
+			return steps, fmt.Errorf("correction of the weights of stage %d: %w", s.stage, err)
+		}
+	}
+	c.steps = steps
+	return steps, nil
+}
+
+// correct runs one of the corrections, if there are any.
+func (d *driver) correct(step runtime.Launch) error {
+	if step == nil {
+		return nil
+	}
+	return d.compute.launch(step)
+}
+
+// forget begins a run: nothing has changed so far.
+func (d *driver) forget() error {
+	for _, t := range d.sites {
+		if t == nil || !t.discrepancy.corrects() {
+			continue
+		}
+		if err := d.compute.copy(t.weights[t.estimate()], t.weights[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeCorrections writes the scalars of all corrections.
+func (e *Executor) writeCorrections() error {
+	for _, d := range e.drivers {
+		for _, t := range d.sites {
+			if t == nil || !t.discrepancy.corrects() {
+				continue
+			}
+			_, scalars := t.discrepancy.rules()
+			for i, k := range scalars {
+				words := make([]float32, kernels.ScalarsBytes/4)
+				k.Put(asBytes(words))
+				if err := d.write(t.discrepancy.scalars[i], words); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

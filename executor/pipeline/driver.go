@@ -1,0 +1,207 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+)
+
+// driver issues the tasks of one device, in the plan's order.
+type driver struct {
+	e       *Executor
+	device  int
+	dev     runtime.Device
+	binder  *binder
+	sites   []*site // by stage; nil where the device has no part of it
+	working runtime.Span
+	compute queue
+	links   map[int]queue // by receiver
+
+	host      []porter // by stage
+	chunk     runtime.Span
+	rehearsal bool
+	flights   []*flight      // that are not in use
+	due       []bool         // by stage: an update
+	batons    map[int]*baton // by peer, of links that carry one message at a time
+	watch     *stopwatch
+	paced     map[moment]runtime.Launch // in place of kernels, in simulated time; nil else
+	trail     trail                     // of what it issued
+	post      post                      // what it issues
+}
+
+// open reserves the device's memory and makes streams and events.
+func (d *driver) open(limit int64, m Memory) (err error) {
+	if limit > 0 && m.Extent > limit {
+		return &LimitError{Device: d.device, Needed: m.Extent, Limit: limit, Static: m.Static}
+	}
+	host := d.layHost()
+	if err := d.dev.Reserve(max(limit, m.Extent), host); err != nil {
+		return err
+	}
+	if d.compute.s, err = d.dev.NewStream("compute"); err != nil {
+		return err
+	}
+	d.compute.off, d.links = &d.rehearsal, map[int]queue{}
+	if d.e.opt.Timed {
+		d.watch = &stopwatch{dev: d.dev}
+	}
+	if d.e.opt.Pace != nil {
+		d.paced = d.pauses(d.e.opt.Pace)
+	}
+	for _, l := range d.e.lanes {
+		if _, have := d.links[l.to]; l.from != d.device || have {
+			continue
+		}
+		s, err := d.dev.NewStream(fmt.Sprintf("to device %d", l.to))
+		if err != nil {
+			return err
+		}
+		d.links[l.to] = queue{s, &d.rehearsal}
+	}
+	return d.openEvents()
+}
+
+func (d *driver) openEvents() error {
+	if err := d.trail.open(d.dev); err != nil {
+		return err
+	}
+	var events []*runtime.Event
+	for s, t := range d.sites {
+		if t == nil {
+			continue
+		}
+		for i := range t.slabs {
+			events = append(events, &t.slabs[i].forward)
+		}
+		events = append(events, &t.summed)
+		for i := range t.exits {
+			events = append(events, &t.exits[i].ready, &t.exits[i].sent)
+		}
+		for i := range ahead {
+			events = append(events, &d.host[s].uploaded[i], &d.host[s].returned[i])
+		}
+	}
+	for _, ev := range events {
+		var err error
+		if *ev, err = d.dev.NewEvent(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin empties the books before a run.
+func (d *driver) begin(rehearsal bool) {
+	d.trail.begin()
+	d.rehearsal = rehearsal
+	for s, t := range d.sites {
+		if t == nil {
+			continue
+		}
+		t.shelf.begin()
+		t.rounds, d.due[s] = 0, false
+		clear(t.summing)
+		d.host[s].carried = 0
+		d.flights = append(d.flights, t.flights...)
+		t.flights = t.flights[:0]
+		t.free, t.handed, t.spare = numbers(t.free, len(t.slabs)), numbers(t.handed, len(t.returns)), numbers(t.spare, len(t.exits))
+	}
+}
+
+// numbers refills list with 0..n-1, the first to be taken last.
+func numbers(list []int, n int) []int {
+	list = list[:0]
+	for i := range n {
+		list = append(list, n-1-i)
+	}
+	return list
+}
+
+// pop takes the last entry of a list.
+func pop(list *[]int) int {
+	n := len(*list) - 1
+	i := (*list)[n]
+	*list = (*list)[:n]
+	return i
+}
+
+// run issues all tasks of n minibatches and waits for them.
+func (d *driver) run(ctx context.Context, n int) error {
+	if err := d.watch.begin(d.compute); err != nil {
+		return err
+	}
+	if err := d.forget(); err != nil {
+		return err
+	}
+	err := d.e.order.visits(d.device, n, func(v visit) error {
+		err := context.Cause(ctx)
+		if err == nil {
+			d.post.begin(v)
+			err = d.marked(ctx, v)
+			d.post.end()
+		}
+		if err != nil {
+			return d.failed(v, err)
+		}
+		return nil
+	}, func() error { return d.updates(ctx) })
+	if err != nil {
+		return err
+	}
+	return d.finish()
+}
+
+func (d *driver) failed(v visit, err error) error {
+	if te := (*TaskError)(nil); errors.As(err, &te) {
+		return err
+	}
+	return &TaskError{Device: d.device, Task: fmt.Sprintf("%v%d", v.kind, v.stage), Minibatch: d.e.done + v.minibatch, Err: err}
+}
+
+func (d *driver) issue(ctx context.Context, v visit) error {
+	switch v.kind {
+	case pipeline.F:
+		return d.forward(ctx, d.sites[v.stage], v)
+	case pipeline.CF:
+		t := d.sites[v.stage]
+		f := t.find(v.minibatch)
+		sb := &t.slabs[f.slab]
+		return d.message(ctx, t.out[v.to], v, sb.forward, sb.kept.Part(t.tape(v.minibatch).out.offset, t.out[v.to].bytes))
+	case pipeline.CB:
+		return d.sendBack(ctx, d.sites[v.stage+1], v)
+	}
+	return d.backward(ctx, d.sites[v.stage], v)
+}
+
+// finish waits for everything, hands on the last results and puts the latest weights into slot 0.
+func (d *driver) finish() error {
+	for s, t := range d.sites {
+		if t == nil {
+			continue
+		}
+		if err := d.settle(t); err != nil {
+			return err
+		}
+		p := &d.host[s]
+		for k := range ahead {
+			if err := d.tell(p, (p.carried+k)%ahead); err != nil {
+				return err
+			}
+		}
+	}
+	if d.rehearsal {
+		return nil
+	}
+	if err := d.compute.s.Synchronize(); err != nil {
+		return err
+	}
+	for _, q := range d.links {
+		if err := q.s.Synchronize(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

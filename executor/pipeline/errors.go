@@ -1,0 +1,42 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+)
+
+// none marks the absence of an index.
+const none = -1
+
+var (
+	// ErrPlan says that a plan cannot be run here; the message names what.
+	ErrPlan = errors.New("this plan cannot be run")
+	// ErrStopped is returned by every call after one that failed.
+	ErrStopped = errors.New("the pipeline has stopped after an error")
+)
+
+// TaskError says on which device, in which stage and for which minibatch a run failed.
+type TaskError struct {
+	Device    int
+	Task      string // "F2", "CB0": kind and stage
+	Minibatch int
+	Err       error
+}
+
+func (e *TaskError) Error() string {
+	return fmt.Sprintf("device %d, task %s of minibatch %d: %v", e.Device, e.Task, e.Minibatch, e.Err)
+}
+
+func (e *TaskError) Unwrap() error { return e.Err }
+
+// LimitError says that a device of the plan needs more memory than it may use.
+type LimitError struct {
+	Device        int
+	Needed, Limit int64 // bytes
+	Static        int64 // of what is needed: weights, gradients and optimizer state
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("device %d needs %d bytes (%d of them for weights, gradients and optimizer state), it may use %d",
+		e.Device, e.Needed, e.Static, e.Limit)
+}

@@ -1,0 +1,273 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"plimsoll/executor"
+	"plimsoll/kernels"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+	"plimsoll/runtime/host"
+)
+
+// tapped is a library in which something happens before a forward kernel runs.
+type tapped struct {
+	kernels.Library
+	before func(number int64)
+	ran    atomic.Int64
+}
+
+func (l *tapped) Prepare(c kernels.Call, o kernels.Operands) (runtime.Launch, error) {
+	launch, err := l.Library.Prepare(c, o)
+	if err != nil || c.Pass != kernels.Forward {
+		return launch, err
+	}
+	return tap{launch.(host.Launch), l}, nil
+}
+
+type tap struct {
+	host.Launch
+	of *tapped
+}
+
+func (t tap) Run() error {
+	t.of.before(t.of.ran.Add(1) - 1)
+	return t.Launch.Run()
+}
+
+// gpipe4 is a run of gpipe with 4 microbatches on 3 devices; change may replace the targets.
+func gpipe4(t *testing.T, w *Workload, config host.Config, opt Options, change func([]executor.Target)) (*Executor, *pipeline.Plan) {
+	t.Helper()
+	c := costs(w, 3, 1)
+	plan := planFor(t, "gpipe", c, pipeline.Options{Microbatches: 4})
+	on := targets(t, 3, config)
+	if change != nil {
+		change(on)
+	}
+	if opt.Feed == nil {
+		opt.Feed = random{w.Model.Classes}
+	}
+	opt.Seed, opt.Rate = 7, rate
+	e, err := New(w, on, c, plan, opt)
+	must(t, err)
+	return e, plan
+}
+
+// wantTask checks that an error names a task, and that the executor has stopped.
+func wantTask(t *testing.T, e *Executor, err error, device int, task string, minibatch int) {
+	t.Helper()
+	var got *TaskError
+	if !errors.As(err, &got) || got.Device != device || got.Task != task || got.Minibatch != minibatch {
+		t.Errorf("%v; want device %d, task %s of minibatch %d", err, device, task, minibatch)
+	}
+	if err := e.Run(t.Context(), 4); !errors.Is(err, ErrStopped) {
+		t.Errorf("after a failure: %v", err)
+	}
+}
+
+// Whoever notices first that a message failed, the error names the message; the first one of a run is known.
+func TestAFailingDeviceIsNamed(t *testing.T) {
+	w := workload(t, testModel(t))
+	broken := errors.New("broken")
+	for failing := range int64(6) {
+		var copies atomic.Int64
+		e, _ := gpipe4(t, w, host.Config{Fault: func(op string) error {
+			if op == "copy to peer" && copies.Add(1)-1 == failing {
+				return broken
+			}
+			return nil
+		}}, Options{First: 8}, nil)
+		err := e.Run(t.Context(), 8)
+		if !errors.Is(err, broken) {
+			t.Errorf("%v", err)
+		}
+		if failing == 0 {
+			wantTask(t, e, err, 0, "CF0", 8)
+			continue
+		}
+		var task *TaskError
+		if !errors.As(err, &task) || !strings.HasPrefix(task.Task, "C") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// forwards counts the kernels of a stage's forward.
+func forwards(w *Workload, st pipeline.Stage) (n int64) {
+	for l := st.First; l <= st.Last; l++ {
+		n += int64(len(w.Layers[l-1].Save.Steps))
+	}
+	return n
+}
+
+// A kernel that panics in the forward of a minibatch ends the run of all devices, and the error names that forward, although
+// later ones are issued already.
+func TestAPanicInAKernelIsNamed(t *testing.T) {
+	w := workload(t, testModel(t))
+	for minibatch := range 4 {
+		for device := range 3 {
+			var lib *tapped
+			e, plan := gpipe4(t, w, host.Config{}, Options{}, func(on []executor.Target) {
+				lib = &tapped{Library: on[device].Library}
+				on[device].Library = lib
+			})
+			at := int64(minibatch) * forwards(w, plan.Stages[device])
+			lib.before = func(number int64) {
+				if number == at {
+					panic("kernel")
+				}
+			}
+			err := e.Run(t.Context(), 4)
+			if err == nil || !strings.Contains(err.Error(), "panic: kernel") {
+				t.Errorf("%v", err)
+			}
+			wantTask(t, e, err, device, fmt.Sprintf("F%d", device), minibatch)
+		}
+	}
+}
+
+// bad is a feed with one bad minibatch.
+type bad struct {
+	random
+	at   int
+	what func() error
+}
+
+func (b bad) Images(m int, dst []float32) error {
+	if m == b.at {
+		return b.what()
+	}
+	return b.random.Images(m, dst)
+}
+
+func TestBadDataAndCtrlCStopAllDevices(t *testing.T) {
+	w := workload(t, testModel(t))
+	broken := errors.New("broken.jpg")
+	e, _ := gpipe4(t, w, host.Config{}, Options{Feed: bad{random{5}, 6, func() error { return broken }}}, nil)
+	err := e.Run(t.Context(), 8)
+	if !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+	wantTask(t, e, err, 0, "F0", 6)
+
+	e, _ = gpipe4(t, w, host.Config{}, Options{Feed: bad{random{5}, 5, func() error { panic("feed") }}}, nil)
+	err = e.Run(t.Context(), 8)
+	if err == nil || !strings.Contains(err.Error(), "BUG: panic: feed") {
+		t.Errorf("%v", err)
+	}
+	wantTask(t, e, err, 0, "F0", 5)
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("Ctrl-C")
+	e, _ = gpipe4(t, w, host.Config{}, Options{Feed: bad{random{5}, 7, func() error { cancel(stop); return nil }}}, nil)
+	if err := e.Run(ctx, 800); !errors.Is(err, stop) {
+		t.Errorf("%v", err)
+	}
+	if err := e.Run(t.Context(), 4); !errors.Is(err, ErrStopped) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A stream that is stuck ends the run with a text that says for every device what it issues, what that needs, and what its
+// streams wait for; patience alone ends nothing.
+func TestWatchdog(t *testing.T) {
+	w := workload(t, testModel(t))
+	release := make(chan struct{})
+	var lib *tapped
+	e, plan := gpipe4(t, w, host.Config{}, Options{Patience: 300 * time.Millisecond}, func(on []executor.Target) {
+		lib = &tapped{Library: on[1].Library}
+		on[1].Library = lib
+	})
+	t.Cleanup(func() { close(release) }) // before the devices are closed
+	at := 2 * forwards(w, plan.Stages[1])
+	lib.before = func(number int64) {
+		if number == at+1 {
+			<-release
+		}
+	}
+	err := e.Run(t.Context(), 8)
+	var stuck *StuckError
+	if !errors.As(err, &stuck) || len(stuck.Devices) != 3 {
+		t.Fatalf("%v", err)
+	}
+	for _, want := range []string{"device 0: ", "device 1: ", "device 2: ", "of minibatch ", "stream", ", now ", "wait for command"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %v", want, err)
+		}
+	}
+}
+
+// So does a stream that is stuck in an evaluation.
+func TestWatchdogOfAnEvaluation(t *testing.T) {
+	w := workload(t, testModel(t))
+	release, hold := make(chan struct{}), false
+	var lib *tapped
+	e, _ := gpipe4(t, w, host.Config{}, Options{Patience: 300 * time.Millisecond}, func(on []executor.Target) {
+		lib = &tapped{Library: on[2].Library}
+		on[2].Library = lib
+	})
+	t.Cleanup(func() { close(release) }) // before the devices are closed
+	lib.before = func(int64) {
+		if hold {
+			<-release
+		}
+	}
+	must(t, e.Evaluate(t.Context(), random{5}, 3, func(int, []float32) error { return nil }))
+	hold = true
+	err := e.Evaluate(t.Context(), random{5}, 3, func(int, []float32) error { return nil })
+	if !errors.As(err, new(*StuckError)) || !strings.Contains(err.Error(), "device 2") {
+		t.Errorf("%v", err)
+	}
+	if err := e.Run(t.Context(), 4); !errors.Is(err, ErrStopped) {
+		t.Errorf("after a stuck evaluation: %v", err)
+	}
+}
+
+// A run that goes on, however slowly, is not stuck.
+func TestPatienceIsForWhatStandsStill(t *testing.T) {
+	w := workload(t, testModel(t))
+	e, _ := gpipe4(t, w, host.Config{}, Options{Patience: 500 * time.Millisecond}, func(on []executor.Target) {
+		for i := range on {
+			on[i].Library = &tapped{Library: on[i].Library, before: func(int64) { time.Sleep(20 * time.Millisecond) }}
+		}
+	})
+	start := time.Now()
+	must(t, e.Run(t.Context(), 8))
+	if time.Since(start) < time.Second {
+		t.Errorf("the run took %v, less than twice the patience", time.Since(start))
+	}
+}
+
+// What a driver needs of others is said in the words of plans.
+func TestErrands(t *testing.T) {
+	w := workload(t, plainModel(t))
+	e, _ := gpipe4(t, w, host.Config{}, Options{}, nil)
+	d := e.drivers[1]
+	d.post.tasks.Store(0)
+	if got := d.errand(); got != "has issued no task" {
+		t.Errorf("%q", got)
+	}
+	for want, turn := range map[string]turn{
+		"issues F1 of minibatch 3, which needs CF0 from device 0":         {kind: pipeline.F, stage: 1},
+		"issues B1 of minibatch 3, which needs CB1 from device 2":         {kind: pipeline.B, stage: 1},
+		"issues CF1 of minibatch 3, which needs a free block of device 2": {kind: pipeline.CF, stage: 1},
+		"issues CB0 of minibatch 3, which needs a free block of device 0": {kind: pipeline.CB, stage: 0},
+		"issues F0 of minibatch 3":                                        {kind: pipeline.F, stage: 0},
+		"issues B2 of minibatch 3":                                        {kind: pipeline.B, stage: 2},
+	} {
+		d.post.begin(visit{turn, 3})
+		if got := d.errand(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	d.post.end()
+	if got := d.errand(); !strings.HasPrefix(got, "waits for its streams, the last task is ") {
+		t.Errorf("%q", got)
+	}
+}

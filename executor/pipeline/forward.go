@@ -1,0 +1,75 @@
+package pipeline
+
+import (
+	"context"
+	"slices"
+)
+
+// forward issues F: the minibatch takes a slab and a version of the weights, its input is there or arrives.
+func (d *driver) forward(ctx context.Context, t *site, v visit) error {
+	f := d.enter(t, v.minibatch)
+	sb := &t.slabs[f.slab]
+	if err := d.carry(t, f, sb); err != nil {
+		return err
+	}
+	if err := d.entry(ctx, t, f, sb); err != nil {
+		return err
+	}
+	slot, err := t.shelf.enter(v.minibatch)
+	if err != nil {
+		return err
+	}
+	at := frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, slot: slot, row: t.deferred.row(v.minibatch)}
+	if err := d.task(ctx, t, v, f, at); err != nil {
+		return err
+	}
+	if t.stage == len(d.sites)-1 {
+		return d.report(t, f, sb)
+	}
+	return d.compute.record(sb.forward)
+}
+
+// enter books a minibatch into a stage.
+func (d *driver) enter(t *site, m int) *flight {
+	if len(d.flights) == 0 {
+		d.flights = append(d.flights, new(flight))
+	}
+	f := d.flights[len(d.flights)-1]
+	d.flights = d.flights[:len(d.flights)-1]
+	*f = flight{minibatch: m, block: none, backBlock: none, exit: none, handed: none, slab: m % d.e.order.repeats}
+	if !d.e.order.plan.IsFlush() {
+		f.slab = pop(&t.free)
+	}
+	t.flights = append(t.flights, f)
+	return f
+}
+
+// leave books it out.
+func (d *driver) leave(t *site, f *flight) {
+	if !d.e.order.plan.IsFlush() {
+		t.free = append(t.free, f.slab)
+	}
+	t.flights = slices.DeleteFunc(t.flights, func(g *flight) bool { return g == f })
+	d.flights = append(d.flights, f)
+}
+
+// entry finds the input of a stage: the images, the output of the stage before on this device, or what arrives.
+func (d *driver) entry(ctx context.Context, t *site, f *flight, sb *slab) (err error) {
+	if t.stage == 0 {
+		f.entry = sb.images
+		return nil
+	}
+	from := d.e.order.on[t.stage-1][d.e.order.residue(f.minibatch)]
+	if from == d.device {
+		before := d.sites[t.stage-1]
+		out := before.tape(f.minibatch).out
+		f.entry = before.slabs[before.find(f.minibatch).slab].kept.Part(out.offset, out.bytes)
+		return nil
+	}
+	f.from = t.in[from]
+	if f.block, err = f.from.take(ctx, f.minibatch); err != nil {
+		return err
+	}
+	f.entry = f.from.blocks[f.block]
+	return d.compute.wait(f.from.arrived[f.block])
+}

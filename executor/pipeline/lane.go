@@ -1,0 +1,258 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+)
+
+// lane is the way of one kind of message, a_l or δ_l of a boundary, from one device to another. It ends in blocks of the
+// receiver's arena. The receiver grants its blocks one by one as they fall free, the sender says which minibatch has
+// arrived in which: the two drivers share nothing but these messages and the events in them.
+type lane struct {
+	kind     pipeline.Kind
+	boundary int // the stage before it
+	from, to int
+	bytes    int64
+	blocks   []runtime.Span // in the arena of the receiver
+
+	grants   chan int // numbers of blocks that are free behind their event freed
+	arrivals chan arrival
+	early    []arrival // that the receiver has taken and not yet used
+	asked    bool      // the receiver grants its blocks only when it asks for a message
+
+	arrived []runtime.Event // by block, of the sender
+	freed   []runtime.Event // by block, of the receiver
+}
+
+// newLane returns a lane with so many blocks, which have no place yet.
+func newLane(kind pipeline.Kind, boundary, from, to, blocks int) *lane {
+	l := &lane{kind: kind, boundary: boundary, from: from, to: to}
+	l.size(blocks)
+	return l
+}
+
+func (l *lane) size(blocks int) {
+	l.blocks = make([]runtime.Span, blocks)
+	l.grants, l.arrivals = make(chan int, blocks), make(chan arrival, blocks)
+	l.early = make([]arrival, 0, blocks)
+}
+
+// lay places the blocks in the receiver's arena.
+func (l *lane) lay(g *ground) {
+	for i := range l.blocks {
+		l.blocks[i] = g.take(l.bytes)
+	}
+}
+
+// arrival says that a minibatch's message is in a block behind its event arrived.
+type arrival struct{ minibatch, block int }
+
+// grant gives a block back to the sender.
+func (l *lane) grant(block int) { l.grants <- block }
+
+// granted returns a block to send to, when the receiver has granted one.
+func (l *lane) granted(ctx context.Context) (block int, err error) {
+	select {
+	case block = <-l.grants:
+		return block, nil
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
+	}
+}
+
+// take returns the block in which the message of a minibatch arrives, when the sender has issued it.
+func (l *lane) take(ctx context.Context, minibatch int) (block int, err error) {
+	for i, a := range l.early {
+		if a.minibatch == minibatch {
+			l.early = slices.Delete(l.early, i, i+1)
+			return a.block, nil
+		}
+	}
+	for {
+		select {
+		case a := <-l.arrivals:
+			if a.minibatch == minibatch {
+				return a.block, nil
+			}
+			l.early = append(l.early, a)
+		case <-ctx.Done():
+			return none, context.Cause(ctx)
+		}
+	}
+}
+
+// clock says when, by the plan, the tasks of the minibatch whose number is a residue start and end, in seconds.
+type clock struct {
+	period  float64 // 0 for a flush plan
+	eps     float64 // what rounding may change
+	repeats int
+	at      map[moment]pipeline.Span
+}
+
+type moment struct {
+	kind           pipeline.Kind
+	stage, residue int
+}
+
+// newClock reads the times of a plan without stages that have ops. Errors: those of pipeline.Planned.
+func newClock(c Costs, p *pipeline.Plan) (*clock, error) {
+	spans, err := pipeline.Planned(c.Chain, c.Platform, p, 1)
+	if err != nil {
+		return nil, err
+	}
+	k := &clock{repeats: p.Repeats(), at: map[moment]pipeline.Span{}}
+	if !p.IsFlush() {
+		k.period = p.Period
+	}
+	for _, s := range spans {
+		t := p.Tasks[s.Task]
+		k.at[moment{t.Kind, t.Stage, s.Minibatch}] = s
+		k.eps = max(k.eps, 1e-9*max(s.End, k.period))
+	}
+	return k, nil
+}
+
+// span returns the time of a task; communications that the plan leaves out take none, behind the task before them.
+func (k *clock) span(kind pipeline.Kind, stage, residue int) pipeline.Span {
+	if s, ok := k.at[moment{kind, stage, residue}]; ok {
+		return s
+	}
+	before := k.at[moment{pipeline.F, stage, residue}]
+	if kind == pipeline.CB {
+		before = k.at[moment{pipeline.B, stage + 1, residue}]
+	}
+	return pipeline.Span{Start: before.End, End: before.End}
+}
+
+// length returns how long a task takes, in seconds.
+func (k *clock) length(kind pipeline.Kind, stage, residue int) float64 {
+	s := k.span(kind, stage, residue)
+	return s.End - s.Start
+}
+
+// interval is a time during which a minibatch holds something.
+type interval struct{ from, to float64 }
+
+// most returns the largest number of intervals that hold at one instant, when they repeat with the period. An end counts
+// as before a start at the same time, up to rounding.
+func (k *clock) most(list []interval) int {
+	eps := k.eps
+	held := func(i interval, t float64) int {
+		if k.period == 0 {
+			if i.from <= t && t < i.to-eps || i.from == t {
+				return 1
+			}
+			return 0
+		}
+		n := math.Floor((t+eps-i.from)/k.period) - math.Floor((t+eps-i.to)/k.period)
+		return int(max(n, 0))
+	}
+	best := 0
+	for _, at := range list {
+		n := 0
+		for _, i := range list {
+			n += held(i, at.from)
+		}
+		best = max(best, n)
+	}
+	return max(best, min(1, len(list)))
+}
+
+// lanes returns the lanes of a plan, with as many blocks as the plan has messages at one time: from the start of the
+// communication until the receiver has done with them.
+func (o *order) lanes(k *clock) []*lane {
+	var all []*lane
+	for s := range len(o.on) - 1 {
+		for _, kind := range []pipeline.Kind{pipeline.CF, pipeline.CB} {
+			all = append(all, o.boundary(k, kind, s)...)
+		}
+	}
+	return all
+}
+
+func (o *order) boundary(k *clock, kind pipeline.Kind, s int) (all []*lane) {
+	times := map[[2]int][]interval{}
+	for r := range o.repeats {
+		from, to := o.ends(kind, s, r)
+		if from == to {
+			continue
+		}
+		end := k.span(o.reads(s), s, r).End
+		if kind == pipeline.CF {
+			end = k.span(o.leaves(s+1), s+1, r).End
+		}
+		pair := [2]int{from, to}
+		if times[pair] == nil {
+			all = append(all, newLane(kind, s, from, to, 0))
+		}
+		times[pair] = append(times[pair], interval{k.span(kind, s, r).Start, end})
+	}
+	for _, l := range all {
+		l.size(k.most(times[[2]int{l.from, l.to}]))
+	}
+	return all
+}
+
+// reads returns the kind of the last task of a stage that reads δ of its output.
+func (o *order) reads(s int) pipeline.Kind {
+	if o.late[s] {
+		return pipeline.W
+	}
+	return pipeline.B
+}
+
+// leaves returns the kind of the last task of a stage.
+func (o *order) leaves(s int) pipeline.Kind {
+	if o.split[s] {
+		return pipeline.W
+	}
+	return pipeline.B
+}
+
+// exits returns how many δ of the input of a stage a device holds at one time until they have left for other devices.
+func (o *order) exits(s, device int) int {
+	return o.most(device, func(v visit) int {
+		switch {
+		case v.kind == pipeline.B && v.stage == s && o.crosses(s-1, o.residue(v.minibatch)):
+			return 1
+		case v.kind == pipeline.CB && v.stage == s-1:
+			return -1
+		}
+		return 0
+	})
+}
+
+// hand returns how many δ of the output of a stage wait on a device for the backward of the stage, when they come from the
+// next stage on the same device.
+func (o *order) hand(s, device int) int {
+	return o.most(device, func(v visit) int {
+		switch {
+		case v.kind == pipeline.B && v.stage == s+1 && o.onDevice(s, v.minibatch, device):
+			return 1
+		case v.kind == o.reads(s) && v.stage == s && s+1 < len(o.on) && o.onDevice(s+1, v.minibatch, device):
+			return -1
+		}
+		return 0
+	})
+}
+
+// most returns the largest sum of changes in a run, turn by turn.
+func (o *order) most(device int, change func(visit) int) (most int) {
+	now := 0
+	_ = o.visits(device, o.long(), func(v visit) error {
+		now += change(v)
+		most = max(most, now)
+		return nil
+	}, func() error { return nil })
+	return most
+}
+
+// String names the lane in errors.
+func (l *lane) String() string {
+	return fmt.Sprintf("%v%d from device %d to %d", l.kind, l.boundary, l.from, l.to)
+}

@@ -1,0 +1,109 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+
+	"plimsoll/kernels"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+	"plimsoll/runtime/host"
+)
+
+// Every device writes up to the last byte of what the plan was said to need, and none beyond.
+func TestRunsTouchExactlyThePredictedMemory(t *testing.T) {
+	m := testModel(t)
+	w := workload(t, m)
+	const beyond = 1 << 16
+	devices := 0
+	for _, name := range []string{"1f1b-flush", "interleaved", "1f1b*", "list"} {
+		c := costs(w, 3, 5)
+		plan := planFor(t, name, c, pipeline.Options{Microbatches: 6})
+		needs, err := Needs(w, c, plan, Options{})
+		must(t, err)
+		on, opt := targets(t, 3, host.Config{}), Options{Feed: random{m.Classes}, Rate: rate}
+		for _, n := range needs {
+			opt.Limits = append(opt.Limits, n.Extent+beyond)
+		}
+		e, err := New(w, on, c, plan, opt)
+		must(t, err)
+		for _, d := range e.drivers {
+			static := e.memory[d.device].Static
+			must(t, on[d.device].Device.(runtime.Inspector).Fill(runtime.Span{Offset: static, Bytes: opt.Limits[d.device] - static}, 0xFF))
+		}
+		must(t, e.Run(context.Background(), 12))
+		for _, d := range e.drivers {
+			look := make([]byte, opt.Limits[d.device])
+			must(t, on[d.device].Device.(runtime.Inspector).Peek(runtime.Span{Bytes: int64(len(look))}, look))
+			end := int64(len(bytes.TrimRight(look, "\xff")))
+			if need := needs[d.device]; end > need.Extent || end <= need.Extent-2*kernels.Alignment || need.Peak > need.Extent {
+				t.Errorf("%s, device %d: wrote up to byte %d, predicted %+v", name, d.device, end, need)
+			}
+			devices++
+		}
+	}
+	if devices < 10 {
+		t.Errorf("looked at %d devices only", devices)
+	}
+}
+
+// The memory of a stage follows from the chain's sizes and the checker's count of live minibatches.
+func TestNeedsAreWhatTheCheckerCounts(t *testing.T) {
+	w := workload(t, testModel(t))
+	seen := 0
+	for seed := range uint64(20) {
+		devices := 2 + int(seed%3)
+		c := costs(w, devices, seed)
+		plan := planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash})
+		needs, err := Needs(w, c, plan, Options{})
+		must(t, err)
+		report, err := pipeline.Check(c.Chain, c.Platform, plan)
+		must(t, err)
+		for s, st := range plan.Stages {
+			var saved int64
+			for l := st.First; l <= st.Last; l++ {
+				saved += kernels.Align(c.Chain.Layer(l).SavedBytes)
+			}
+			saved += 2 * kernels.ScalarsBytes
+			if s == 0 {
+				saved += kernels.Align(w.InputBytes())
+			}
+			if s == len(plan.Stages)-1 {
+				saved += kernels.Align(w.Model.Labels.Bytes())
+			}
+			if got, want := needs[st.Devices[0]].InFlight, int64(report.NCA[s])*saved; got != want {
+				t.Errorf("seed %d, stage %d: %d bytes in flight, want %d minibatches of %d bytes", seed, s, got, report.NCA[s], saved)
+			}
+			if got, want := needs[st.Devices[0]].Weights, int64(report.NCA[s])*copyBytes(w, st); got != want {
+				t.Errorf("seed %d, stage %d: %d bytes of weights, want %d versions of %d bytes", seed, s, got, report.NCA[s], copyBytes(w, st))
+			}
+			seen++
+		}
+	}
+	if seen < 40 {
+		t.Errorf("%d stages only", seen)
+	}
+}
+
+// copyBytes returns the size of one copy of a stage's weights.
+func copyBytes(w *Workload, st pipeline.Stage) (bytes int64) {
+	for l := st.First; l <= st.Last; l++ {
+		bytes += kernels.Align(w.Layers[l-1].GradBytes)
+	}
+	return bytes
+}
+
+func TestADeviceThatIsTooSmallIsNamed(t *testing.T) {
+	w := workload(t, testModel(t))
+	c := costs(w, 2, 1)
+	plan := planFor(t, "1f1b*", c, pipeline.Options{})
+	needs, err := Needs(w, c, plan, Options{})
+	must(t, err)
+	_, err = New(w, targets(t, 2, host.Config{}), c, plan, Options{Feed: random{5}, Rate: rate, Limits: []int64{0, needs[1].Extent - 1}})
+	want := fmt.Sprintf("device 1 needs %d bytes (%d of them for weights, gradients and optimizer state), it may use %d", needs[1].Extent, needs[1].Static, needs[1].Extent-1)
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}

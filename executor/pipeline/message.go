@@ -1,0 +1,70 @@
+package pipeline
+
+import (
+	"context"
+	"slices"
+
+	"plimsoll/runtime"
+)
+
+// message issues a communication of the plan, in its turn on the link.
+func (d *driver) message(ctx context.Context, l *lane, v visit, ready runtime.Event, src runtime.Span) error {
+	q, b := d.links[l.to], d.batons[l.to]
+	if err := b.take(ctx, d.device, q); err != nil {
+		return err
+	}
+	if err := d.sendTimed(ctx, l, &v, v.minibatch, ready, src); err != nil {
+		return err
+	}
+	return b.give(d.device, q)
+}
+
+// send sends what is no task of the plan.
+func (d *driver) send(ctx context.Context, l *lane, number int, ready runtime.Event, src runtime.Span) error {
+	return d.sendTimed(ctx, l, nil, number, ready, src)
+}
+
+// sendTimed sends: the receiver grants a block, the copy waits for what it reads and for the block.
+func (d *driver) sendTimed(ctx context.Context, l *lane, v *visit, number int, ready runtime.Event, src runtime.Span) error {
+	block, err := l.granted(ctx)
+	if err != nil {
+		return err
+	}
+	q := d.links[l.to]
+	watch := d.watch
+	if v == nil {
+		watch = nil
+	}
+	if err := q.wait(ready); err != nil {
+		return err
+	}
+	if err := q.wait(l.freed[block]); err != nil {
+		return err
+	}
+	if err := watch.start(q, v); err != nil {
+		return err
+	}
+	if err := q.send(d.e.peer(l.to), l.blocks[block].Part(0, src.Bytes), src); err != nil {
+		return err
+	}
+	if err := watch.end(q); err != nil {
+		return err
+	}
+	if err := q.record(l.arrived[block]); err != nil {
+		return err
+	}
+	l.arrivals <- arrival{number, block}
+	return nil
+}
+
+// sendBack issues CB: δ of a stage's input leaves for the stage before it.
+func (d *driver) sendBack(ctx context.Context, t *site, v visit) error {
+	i := slices.IndexFunc(t.leaving, func(x leaving) bool { return x.minibatch == v.minibatch })
+	x := &t.exits[t.leaving[i].exit]
+	if err := d.message(ctx, t.away[v.to], v, x.ready, x.span); err != nil {
+		return err
+	}
+	t.spare = append(t.spare, t.leaving[i].exit)
+	t.leaving = slices.Delete(t.leaving, i, i+1)
+	return d.links[v.to].record(x.sent)
+}

@@ -1,0 +1,271 @@
+// Package pipeline runs pipeline plans: every stage on its device, each device with a driver of its own that issues the
+// device's tasks in the plan's order, on one stream for compute and one for every device that it sends to.
+//
+// Drivers share nothing but messages and events: a receiver grants a block of its arena, the sender copies into it and says
+// which minibatch has arrived. Streams wait for events alone. Nobody keeps time, and nobody polls.
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"plimsoll/executor"
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+)
+
+// Workload is a compiled model with its optimizer.
+type Workload = executor.Workload
+
+// Compile compiles a model for libraries that need the same workspaces as lib, which add gradients to others, too. Errors:
+// those of executor.Compile.
+func Compile(m *models.Model, lib kernels.Library, opt kernels.Update) (*Workload, error) {
+	return executor.Compile(m, models.Accumulation(lib), opt)
+}
+
+// Costs are what a plan was made with.
+type Costs struct {
+	Chain    *chain.Chain
+	Platform *pipeline.Platform
+}
+
+// Feed is where batches come from. Both functions give the same minibatch the same values whenever they are asked, and may be
+// called at the same time: the first stage and the last one ask for a minibatch at different times, and so do the devices of
+// one stage. Images fills float32 N,H,W,C, Labels int32 N. Of a flush plan a minibatch here is a microbatch, numbered through
+// all steps.
+type Feed interface {
+	Images(minibatch int, dst []float32) error
+	Labels(minibatch int, dst []int32) error
+}
+
+// Result is what one minibatch, or microbatch, gave.
+type Result struct {
+	Minibatch int
+	Loss      float64
+	Correct   int
+}
+
+// Options are how a plan is run.
+type Options struct {
+	Feed Feed
+	Seed uint64 // of the weights and of dropout
+	// First is how many minibatches were done before, by a run that this one goes on from.
+	First int
+	// Rate is the learning rate of update number update, from 0.
+	Rate func(update int) float32
+	// StageRate is, in place of Rate, that of an update of a stage, both from 0. May be nil.
+	StageRate func(stage, update int) float32
+	// PipeMare corrects weight versions "latest" for their delays; nil: no correction.
+	PipeMare *PipeMare
+	// DeferredBatchNorm lets BatchNorm's running statistics move once for each step of a plan that flushes, by the mean and
+	// the variance of the whole minibatch, rather than once for each microbatch.
+	DeferredBatchNorm bool
+	// Limits are the bytes of each device's arena; nil or 0: as much as the plan needs.
+	Limits []int64
+	// Group is how many minibatches make one update of a double buffered plan; 0: the plan's microbatches, or else as few
+	// as two versions allow.
+	Group int
+	// Done is called for every minibatch when its loss is known, one call at a time, in the order in which the last stage
+	// works, or each of its devices; it may be nil.
+	Done func(Result)
+	// Patience ends a run with a *StuckError when nothing has happened on any device for so long; 0: never. Of a device
+	// that does not tell what its streams do (Dump), only what is issued is seen.
+	Patience time.Duration
+	// Pace gives tasks fixed durations: simulated time. May be nil.
+	Pace Pace
+	// Timed records when every task ran (Timings).
+	Timed bool
+}
+
+// Executor trains with one plan.
+//
+// Invariants: memory is placed before the first minibatch; between runs the pipeline is empty, every stage has done the same
+// minibatches and its latest weights are in slot 0.
+type Executor struct {
+	*Workload
+	opt           Options
+	order         *order
+	rules         []rule        // by stage
+	discrepancies []discrepancy // by stage
+	reducers      []*reducer    // by stage; nil for those on one device
+	group         int
+	batons        map[[2]int]*baton // of the links, by their ends
+	lanes         []*lane
+	drivers       []*driver
+	memory        []Memory
+	done          int // minibatches
+	stopped       bool
+	telling       sync.Mutex // Options.Done
+	tensors       []placed
+	byName        map[name]int // of tensors
+	exams         []*exam
+}
+
+// New binds a plan to devices, which it reserves, and initializes the weights. Device d of the plan is on[d]. Errors: ErrPlan,
+// *LimitError, those of pipeline.Planned and of the devices.
+func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, opt Options) (*Executor, error) {
+	e := &Executor{Workload: w, opt: opt, done: opt.First}
+	if err := e.lay(costs, plan, len(on)); err != nil {
+		return nil, err
+	}
+	if opt.First < 0 || opt.First%e.group != 0 {
+		return nil, fmt.Errorf("%w: it goes on behind %d minibatches, %d make one update", ErrPlan, opt.First, e.group)
+	}
+	for _, d := range e.drivers {
+		d.dev, d.binder = on[d.device].Device, newBinder(on[d.device].Library, w.Optimizer)
+		if err := d.open(e.limit(d.device), e.memory[d.device]); err != nil {
+			return nil, err
+		}
+	}
+	if err := e.openLanes(); err != nil {
+		return nil, err
+	}
+	if err := e.rehearse(); err != nil {
+		return nil, err
+	}
+	return e, e.initialize()
+}
+
+// Needs returns what a plan needs on each device. Errors: those of New that do not come from devices.
+func Needs(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([]Memory, error) {
+	e := &Executor{Workload: w, opt: opt}
+	err := e.lay(costs, plan, costs.Platform.Devices)
+	return e.memory, err
+}
+
+// Memory returns what the plan needs on each device.
+func (e *Executor) Memory() []Memory { return slices.Clone(e.memory) }
+
+// Group returns how many minibatches make one update.
+func (e *Executor) Group() int { return e.group }
+
+// Done returns how many minibatches were done.
+func (e *Executor) Done() int { return e.done }
+
+// Run sends the next n minibatches through the pipeline, from empty to empty. n is a multiple of Group. When ctx ends, or a
+// device fails, all drivers stop and the executor with them. Errors: *TaskError, ErrPlan, ErrStopped, the context's.
+func (e *Executor) Run(ctx context.Context, n int) error {
+	if e.stopped {
+		return ErrStopped
+	}
+	if n < 1 || n%e.group != 0 {
+		return fmt.Errorf("%w: %d minibatches, %d make one update", ErrPlan, n, e.group)
+	}
+	e.stopped = true // unless all goes well
+	if err := e.pass(ctx, n, false); err != nil {
+		return err
+	}
+	e.done += n
+	e.stopped = false
+	return nil
+}
+
+// Rehearsals.
+const (
+	// rehearsed and mostRehearsed are for how many minibatches drivers rehearse: twice as many as long as that meets new
+	// combinations of places.
+	rehearsed, mostRehearsed = 128, 4096
+	// rehearsalPatience is how long no driver may go on before they are said to wait for each other.
+	rehearsalPatience = 20 * time.Second
+)
+
+// rehearse lets the drivers go through runs without issuing them, so that all they launch is prepared. A combination that no
+// rehearsal has met is prepared when a run meets it. Errors: ErrPlan when the drivers wait for each other.
+func (e *Executor) rehearse() error {
+	for n, before := max(rehearsed, e.order.long()), -1; n <= mostRehearsed; n *= 2 {
+		err := e.pass(context.Background(), (n+e.group-1)/e.group*e.group, true)
+		if stuck := (*StuckError)(nil); errors.As(err, &stuck) {
+			return fmt.Errorf("%w: its devices wait for each other: %w", ErrPlan, err)
+		}
+		if err != nil {
+			return err
+		}
+		prepared := 0
+		for _, d := range e.drivers {
+			prepared += d.binder.prepared()
+		}
+		if prepared == before {
+			break
+		}
+		before = prepared
+	}
+	return nil
+}
+
+// pass lets all drivers go through n minibatches.
+func (e *Executor) pass(ctx context.Context, n int, rehearsal bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for _, l := range e.lanes {
+		l.reset()
+	}
+	for _, b := range e.batons {
+		b.begin(e.order, n)
+	}
+	var all sync.WaitGroup
+	errs := make([]error, len(e.drivers))
+	for i, d := range e.drivers {
+		d.begin(rehearsal)
+		all.Go(func() {
+			if errs[i] = d.guarded(ctx, n); errs[i] != nil {
+				cancel(errs[i])
+			}
+		})
+	}
+	patience := e.opt.Patience
+	if rehearsal {
+		patience = rehearsalPatience
+	}
+	if err := e.await(&all, cancel, patience); err != nil {
+		return err
+	}
+	err := context.Cause(ctx) // also of who has seen a bad result behind the last task
+	if err == nil {
+		return errors.Join(errs...)
+	}
+	err = e.blame(err)
+	if !rehearsal {
+		e.halt()
+	}
+	return err
+}
+
+// halt waits until the streams have run what was issued before a failure: nothing goes on behind a run's back. Their errors
+// are known.
+func (e *Executor) halt() {
+	for _, d := range e.drivers {
+		_ = d.compute.s.Synchronize()
+		for _, q := range d.links {
+			_ = q.s.Synchronize()
+		}
+	}
+}
+
+// peer returns a device by its number.
+func (e *Executor) peer(device int) runtime.Device {
+	i := slices.IndexFunc(e.drivers, func(d *driver) bool { return d.device == device })
+	return e.drivers[i].dev
+}
+
+// reset empties a lane and grants all its blocks.
+func (l *lane) reset() {
+	for len(l.grants) > 0 {
+		<-l.grants
+	}
+	for len(l.arrivals) > 0 {
+		<-l.arrivals
+	}
+	l.early = l.early[:0]
+	for i := range l.blocks {
+		if !l.asked {
+			l.grants <- i
+		}
+	}
+}

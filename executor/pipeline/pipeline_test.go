@@ -1,0 +1,445 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"plimsoll/executor"
+	"plimsoll/executor/pipeline/pipelinetest"
+	"plimsoll/kernels"
+	"plimsoll/kernels/cpu"
+	"plimsoll/models"
+	"plimsoll/planner"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/schedule"
+	"plimsoll/runtime/host"
+)
+
+const testMemory = 64 << 20
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testModel has everything that a schedule could get wrong: residuals, dropout, BatchNorm.
+func testModel(t testing.TB) *models.Model { return builtModel(t, true) }
+
+// plainModel is testModel without BatchNorm, whose statistics know the order of the forwards.
+func plainModel(t testing.TB) *models.Model { return builtModel(t, false) }
+
+func builtModel(t testing.TB, norm bool) *models.Model {
+	b := models.NewBuilder("test", kernels.F32(4, 8, 8, 3), 5)
+	active := func(g *models.Graph, name string, x models.Value) models.Value {
+		if norm {
+			return g.BNReLU(name, x)
+		}
+		return g.ReLU(name, x)
+	}
+	b.Layer("stem", "stem", func(g *models.Graph, x models.Value) models.Value {
+		return active(g, "bn", g.Conv("conv", x, 8, 3, 1))
+	})
+	for i := range 6 {
+		name := fmt.Sprintf("block%d", i+1)
+		b.Layer(name, name, func(g *models.Graph, x models.Value) models.Value {
+			y := active(g, "bn1", g.Conv("conv1", x, 8, 3, 1))
+			if i%2 == 1 {
+				y = g.Dropout("drop", y, 0.3)
+			}
+			y = g.Conv("conv2", y, 8, 3, 1)
+			if norm {
+				return g.BNAddReLU("bn2", y, x)
+			}
+			return g.Add("add", y, x)
+		})
+	}
+	b.Layer("down", "down", func(g *models.Graph, x models.Value) models.Value {
+		return active(g, "bn", g.Conv("conv", x, 16, 3, 2))
+	})
+	b.Layer("head", "head", func(g *models.Graph, x models.Value) models.Value {
+		return g.Linear("fc", g.GlobalAvgPool("pool", x), 5)
+	})
+	m, err := b.Model()
+	must(t, err)
+	return m
+}
+
+// random serves seeded batches.
+type random struct{ classes int }
+
+func (r random) Images(m int, dst []float32) error {
+	g := rand.New(rand.NewPCG(uint64(m), 9))
+	for i := range dst {
+		dst[i] = g.Float32()*2 - 1
+	}
+	return nil
+}
+
+func (r random) Labels(m int, dst []int32) error {
+	g := rand.New(rand.NewPCG(uint64(m), 10))
+	for i := range dst {
+		dst[i] = int32(g.IntN(r.classes))
+	}
+	return nil
+}
+
+func (r random) batch(m int, images []float32, labels []int32) {
+	_ = r.Images(m, images) // these two never fail
+	_ = r.Labels(m, labels)
+}
+
+var optimizer = kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4}
+
+func rate(update int) float32 { return 0.01 / float32(1+update) }
+
+// targets returns n virtual CPU devices with their kernels.
+func targets(t testing.TB, n int, config host.Config) []executor.Target {
+	t.Helper()
+	config.Memory, config.HostMemory = int64(n)<<31, int64(n)<<31 // pages that nobody touches cost nothing
+	devices, err := host.Split(config, n)
+	must(t, err)
+	on := make([]executor.Target, n)
+	for i, d := range devices {
+		lib, err := cpu.New(d, cpu.Options{Threads: 1})
+		must(t, err)
+		on[i] = executor.Target{Device: d, Library: lib}
+		t.Cleanup(func() { must(t, d.Close()) })
+	}
+	return on
+}
+
+// workload compiles a model for the CPU.
+func workload(t testing.TB, m *models.Model) *Workload {
+	t.Helper()
+	dev, err := host.New(host.Config{Memory: 1, HostMemory: 1})
+	must(t, err)
+	lib, err := cpu.New(dev, cpu.Options{Threads: 1})
+	must(t, err)
+	w, err := Compile(m, lib, optimizer)
+	must(t, err)
+	must(t, dev.Close())
+	return w
+}
+
+// costs gives a workload's chain seeded times, and links between n devices.
+func costs(w *Workload, n int, seed uint64) Costs {
+	r := rand.New(rand.NewPCG(seed, 1))
+	c := w.Chain()
+	for i := range c.Layers {
+		l := &c.Layers[i]
+		l.ForwardS = 1e-3 * float64(1+r.IntN(20))
+		input, weight := 1e-3*float64(1+r.IntN(20)), 1e-3*float64(1+r.IntN(20))
+		l.BackwardS, l.BackwardInputS, l.BackwardWeightS = input+weight, &input, &weight
+	}
+	p := pipeline.NewPlatform(n, testMemory, 1e6*float64(1+r.IntN(20)))
+	return Costs{Chain: c, Platform: p}
+}
+
+// planFor returns a strategy's plan.
+func planFor(t testing.TB, name string, c Costs, o pipeline.Options) *pipeline.Plan {
+	t.Helper()
+	s, err := planner.LookupPipeline(name)
+	must(t, err)
+	p, err := s.Solve(context.Background(), pipeline.Request{Chain: c.Chain, Platform: c.Platform, Options: o})
+	must(t, err)
+	return p
+}
+
+// trained is a run of n minibatches.
+func trained(t testing.TB, w *Workload, c Costs, plan *pipeline.Plan, n int, config host.Config) (*Executor, *pipelinetest.Outcome) {
+	t.Helper()
+	return trainedWith(t, w, c, plan, n, config, Options{})
+}
+
+// trainedWith is trained with options of which it sets those that every test needs.
+func trainedWith(t testing.TB, w *Workload, c Costs, plan *pipeline.Plan, n int, config host.Config, opt Options) (*Executor, *pipelinetest.Outcome) {
+	t.Helper()
+	return trainedOn(t, targets(t, c.Platform.Devices, config), w, c, plan, n, opt)
+}
+
+// trainedOn is trainedWith on other devices.
+func trainedOn(t testing.TB, on []executor.Target, w *Workload, c Costs, plan *pipeline.Plan, n int, opt Options) (*Executor, *pipelinetest.Outcome) {
+	t.Helper()
+	out := &pipelinetest.Outcome{Losses: make([]float64, n), Correct: make([]int, n)}
+	opt.Feed, opt.Seed, opt.Rate = random{w.Model.Classes}, 7, rate
+	opt.Done = func(r Result) { out.Losses[r.Minibatch], out.Correct[r.Minibatch] = r.Loss, r.Correct }
+	e, err := New(w, on, c, plan, opt)
+	must(t, err)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), 10*time.Minute, fmt.Errorf("stuck"))
+	defer cancel()
+	must(t, e.Run(ctx, n))
+	return e, out
+}
+
+// tensors reads all tensors of an executor.
+func tensors(t testing.TB, e *Executor) (all []pipelinetest.Tensor) {
+	t.Helper()
+	for _, x := range e.Tensors() {
+		v := make([]float32, x.Desc.Elements())
+		must(t, e.Read(x, v))
+		all = append(all, pipelinetest.Tensor{Role: x.Role, Name: x.Name, Values: v})
+	}
+	return all
+}
+
+// reference runs a program on one device.
+func reference(t testing.TB, m *models.Model, plan *pipeline.Plan, p pipelinetest.Program, n int) *pipelinetest.Outcome {
+	t.Helper()
+	return referenceAt(t, m, plan, p, n, func(_, u int) float32 { return rate(u) })
+}
+
+// referenceAt is reference at the given learning rates of stages.
+func referenceAt(t testing.TB, m *models.Model, plan *pipeline.Plan, p pipelinetest.Program, n int, lr func(stage, update int) float32) *pipelinetest.Outcome {
+	t.Helper()
+	dev, err := host.New(host.Config{Memory: 1 << 30, HostMemory: 1 << 30})
+	must(t, err)
+	defer func() { must(t, dev.Close()) }()
+	lib, err := cpu.New(dev, cpu.Options{Threads: 1})
+	must(t, err)
+	return referenceOn(t, executor.Target{Device: dev, Library: lib}, m, plan, p, n, lr)
+}
+
+// referenceOn is referenceAt on another device.
+func referenceOn(t testing.TB, on executor.Target, m *models.Model, plan *pipeline.Plan, p pipelinetest.Program, n int, lr func(stage, update int) float32) *pipelinetest.Outcome {
+	t.Helper()
+	var stages []pipelinetest.Stage
+	for _, s := range plan.Stages {
+		stages = append(stages, pipelinetest.Stage{First: s.First, Last: s.Last})
+	}
+	r, err := pipelinetest.New(pipelinetest.Config{
+		Model: m, Device: on.Device, Library: on.Library, Optimizer: optimizer, Seed: 7, LR: lr, Stages: stages, Batch: random{m.Classes}.batch,
+	})
+	must(t, err)
+	out, err := r.Run(p, n)
+	must(t, err)
+	return out
+}
+
+func same(t testing.TB, want, got *pipelinetest.Outcome) {
+	t.Helper()
+	if d := want.FirstDifference(got); d != "" {
+		t.Fatal(d)
+	}
+}
+
+func TestFlushSchedulesAreGradientAccumulation(t *testing.T) {
+	reversed := map[string]bool{"gpipe": true, "looped-bfs": true}
+	for _, norm := range []bool{false, true} {
+		m := builtModel(t, norm)
+		w := workload(t, m)
+		for _, name := range []string{"gpipe", "1f1b-flush", "interleaved", "looped-bfs", "chimera", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v"} {
+			for _, devices := range []int{2, 4} {
+				t.Run(fmt.Sprintf("%s/%d/%v", name, devices, norm), func(t *testing.T) {
+					if norm && (reversed[name] || name == "chimera") {
+						t.Skip("BatchNorm's running statistics depend on the order of the forwards")
+					}
+					c := costs(w, devices, 1)
+					plan := planFor(t, name, c, pipeline.Options{Microbatches: 8})
+					e, out := trained(t, w, c, plan, 16, host.Config{})
+					out.Tensors = tensors(t, e)
+					p := pipelinetest.Flush(8)
+					p.Reversed, p.Replica = reversed[name], replicas(e, plan)
+					same(t, reference(t, m, plan, p, 16), out)
+				})
+			}
+		}
+	}
+}
+
+// replicas returns which of its devices, in the order of the plan, a stage has a minibatch on.
+func replicas(e *Executor, plan *pipeline.Plan) func(stage, minibatch int) int {
+	return func(s, m int) int { return slices.Index(plan.Stages[s].Devices, e.order.on[s][m%e.order.repeats]) }
+}
+
+// delays returns how many minibatches are in flight in each stage, without the one that enters.
+func delays(t testing.TB, c Costs, plan *pipeline.Plan) []int {
+	t.Helper()
+	report, err := pipeline.Check(c.Chain, c.Platform, plan)
+	must(t, err)
+	var all []int
+	for _, nca := range report.NCA {
+		all = append(all, nca-1)
+	}
+	return all
+}
+
+// program returns the equations of a plan with a period of one minibatch.
+func program(versions pipeline.Versions, delays []int, group int) pipelinetest.Program {
+	switch versions {
+	case pipeline.Stash:
+		return pipelinetest.Stashing(delays)
+	case pipeline.VerticalSync:
+		return pipelinetest.VerticalSync(delays)
+	case pipeline.Latest:
+		return pipelinetest.Latest(delays)
+	}
+	return pipelinetest.DoubleBuffered(group, slices.Repeat([]int{1}, len(delays)))
+}
+
+var asynchronous = []pipeline.Versions{pipeline.Stash, pipeline.VerticalSync, pipeline.DoubleBuffered, pipeline.Latest}
+
+func TestAsynchronousSchedulesFollowTheStalenessEquations(t *testing.T) {
+	m := testModel(t)
+	w := workload(t, m)
+	for _, name := range []string{"1f1b", "1f1b*", "contiguous", "madpipe", "list"} {
+		for _, devices := range []int{2, 3, 4} {
+			for _, versions := range asynchronous {
+				t.Run(fmt.Sprintf("%s/%d/%s", name, devices, versions), func(t *testing.T) {
+					c := costs(w, devices, uint64(devices))
+					plan := planFor(t, name, c, pipeline.Options{Versions: versions, WeightCopies: []float64{6}})
+					e, out := trained(t, w, c, plan, 12*groupOf(t, w, c, plan), host.Config{})
+					out.Tensors = tensors(t, e)
+					p := program(versions, delays(t, c, plan), e.Group())
+					same(t, reference(t, m, plan, p, len(out.Losses)), out)
+				})
+			}
+		}
+	}
+}
+
+// groupOf returns how many minibatches make an update.
+func groupOf(t testing.TB, w *Workload, c Costs, plan *pipeline.Plan) int {
+	t.Helper()
+	e := &Executor{Workload: w}
+	must(t, e.lay(c, plan, c.Platform.Devices))
+	return e.Group()
+}
+
+// replicated is a plan of PipeDream's kind: two devices take turns in the first stage.
+func replicated(t *testing.T, w *Workload, versions pipeline.Versions) (Costs, *pipeline.Plan) {
+	t.Helper()
+	c := costs(w, 3, 1)
+	n := len(c.Chain.Layers)
+	stages := []pipeline.Stage{{First: 1, Last: n - 4, Devices: []int{0, 1}}, {First: n - 3, Last: n, Devices: []int{2}}}
+	return c, planFor(t, "1f1b", c, pipeline.Options{Versions: versions, Stages: stages})
+}
+
+// With replicas the version that a minibatch sees is how often the stage's device has updated before, in the plan's order.
+func TestReplicasAddTheirGradients(t *testing.T) {
+	m := plainModel(t)
+	w := workload(t, m)
+	for _, versions := range []pipeline.Versions{pipeline.Stash, pipeline.DoubleBuffered, pipeline.Latest} {
+		t.Run(string(versions), func(t *testing.T) {
+			c, plan := replicated(t, w, versions)
+			group := groupOf(t, w, c, plan)
+			n := 6 * group
+			e, out := trained(t, w, c, plan, n, host.Config{Chaos: 3})
+			out.Tensors = tensors(t, e)
+			if versions == pipeline.DoubleBuffered {
+				p := pipelinetest.DoubleBuffered(group, []int{1, 1})
+				p.Replica = replicas(e, plan)
+				same(t, reference(t, m, plan, p, n), out)
+				return
+			}
+			again, chaos := trained(t, w, c, plan, n, host.Config{Chaos: 4})
+			chaos.Tensors = tensors(t, again)
+			same(t, out, chaos)
+		})
+	}
+}
+
+// After every update all replicas have the same weights, states and statistics.
+func TestReplicasAgree(t *testing.T) {
+	w := workload(t, testModel(t))
+	c, plan := replicated(t, w, pipeline.Stash)
+	e, _ := trained(t, w, c, plan, 8, host.Config{Chaos: 5})
+	compared := 0
+	for _, x := range e.tensors {
+		if len(x.at) < 2 {
+			continue
+		}
+		var first []float32
+		for _, at := range x.at {
+			one := &Executor{tensors: []placed{{x.Tensor, x.param, []place{at}}}, byName: map[name]int{{x.Role, x.Name}: 0}}
+			values := make([]float32, x.Desc.Elements())
+			must(t, one.Read(x.Tensor, values))
+			if first == nil {
+				first = values
+			}
+			if d := pipelinetest.FirstDifference([]pipelinetest.Tensor{{Role: x.Role, Name: x.Name, Values: first}}, []pipelinetest.Tensor{{Role: x.Role, Name: x.Name, Values: values}}); d != "" {
+				t.Error(d)
+			}
+		}
+		compared++
+	}
+	if compared < 10 {
+		t.Errorf("%d tensors have replicas, want 10", compared)
+	}
+}
+
+// Stages that recompute give the bits of stages that do not, in less memory.
+func TestStagesWithTheirOwnOps(t *testing.T) {
+	m := testModel(t)
+	w := workload(t, m)
+	for seed := range uint64(8) {
+		c := costs(w, 3, seed)
+		plan := planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash})
+		e, want := trained(t, w, c, plan, 10, host.Config{})
+		want.Tensors = tensors(t, e)
+		own := *plan
+		own.Stages = slices.Clone(plan.Stages)
+		r := rand.New(rand.NewPCG(seed, 2))
+		for s := range own.Stages {
+			own.Stages[s].Ops = again(own.Stages[s], r)
+		}
+		again, got := trained(t, w, c, &own, 10, host.Config{})
+		got.Tensors = tensors(t, again)
+		same(t, want, got)
+		for d, m := range e.Memory() {
+			if less := again.Memory()[d]; less.InFlight > m.InFlight {
+				t.Errorf("seed %d, device %d: %d bytes in flight with recomputation, %d without", seed, d, less.InFlight, m.InFlight)
+			}
+		}
+	}
+}
+
+// again returns a sequence of a stage whose first layers, up to a random one, run again in the backward.
+func again(st pipeline.Stage, r *rand.Rand) (seq schedule.Sequence) {
+	x := st.First - 1 + r.IntN(st.Len()+1)
+	put := func(k schedule.Kind, l int) { seq = append(seq, schedule.Op{Kind: k, Layer: l}) }
+	for l := st.First; l <= st.Last; l++ {
+		switch {
+		case l > x:
+			put(schedule.ForwardAll, l)
+		case l == st.First:
+			put(schedule.ForwardCheckpoint, l)
+		default:
+			put(schedule.ForwardDiscard, l)
+		}
+	}
+	for l := st.Last; l > x; l-- {
+		put(schedule.Backward, l)
+	}
+	for l := st.First; l <= x; l++ {
+		put(schedule.ForwardAll, l)
+	}
+	for l := x; l >= st.First; l-- {
+		put(schedule.Backward, l)
+	}
+	return seq
+}
+
+// Whatever streams are slow, the bits are the same.
+func TestChaosChangesNoBit(t *testing.T) {
+	m := plainModel(t)
+	w := workload(t, m)
+	for _, name := range []string{"1f1b-flush", "chimera", "1f1b*", "list"} {
+		t.Run(name, func(t *testing.T) {
+			c := costs(w, 4, 3)
+			plan := planFor(t, name, c, pipeline.Options{Microbatches: 8})
+			e, want := trained(t, w, c, plan, 16, host.Config{})
+			want.Tensors = tensors(t, e)
+			for seed := range uint64(3) {
+				e, out := trained(t, w, c, plan, 16, host.Config{Chaos: seed + 1})
+				out.Tensors = tensors(t, e)
+				same(t, want, out)
+			}
+		})
+	}
+}

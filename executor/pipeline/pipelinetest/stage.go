@@ -1,0 +1,212 @@
+package pipelinetest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"plimsoll/kernels"
+	"plimsoll/models"
+)
+
+// stage is a range of layers whose weights are updated together.
+type stage struct {
+	*Reference
+	index    int
+	layers   []*layer
+	trained  []*parameter
+	versions map[int]tensors // of the weights, by the number of updates that made them
+	updates  int             // so far: the number of the latest version
+	drift    drift           // for corrected backwards
+	estimate tensors         // their weights; nil until the first update
+	sums     map[int]tensors // of the gradients since the last update, by replica
+}
+
+// tensors are the values of all trained parameters of a stage, in the order of stage.trained.
+type tensors [][]float32
+
+// find collects the trained parameters of the layers.
+func (s *stage) find() {
+	for _, p := range s.params() {
+		if p.Trained {
+			s.trained = append(s.trained, p)
+		}
+	}
+}
+
+func (s *stage) params() (all []*parameter) {
+	for _, l := range s.layers {
+		all = append(all, l.params...)
+	}
+	return all
+}
+
+// reset gives the stage its initial weights, buffers and optimizer states.
+func (s *stage) reset() error {
+	s.updates, s.sums = 0, map[int]tensors{}
+	s.drift, s.estimate = nil, nil
+	s.versions = map[int]tensors{0: nil}
+	for _, p := range s.params() {
+		for _, state := range p.states {
+			if err := s.upload(state, make([]float32, p.elements())); err != nil {
+				return err
+			}
+		}
+		if p.Trained {
+			s.versions[0] = append(s.versions[0], p.start)
+		} else if err := s.upload(p.value, p.start); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// install puts a version of the weights where the launches read them.
+func (s *stage) install(version int) error {
+	weights, ok := s.versions[version]
+	if !ok {
+		return fmt.Errorf("BUG: stage %d has versions %v, not %d", s.index, slices.Sorted(maps.Keys(s.versions)), version)
+	}
+	return s.put(weights)
+}
+
+func (s *stage) put(weights tensors) error {
+	for i, p := range s.trained {
+		if err := s.upload(p.value, weights[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forward runs the layers with a version of the weights.
+func (s *stage) forward(version int) error {
+	if err := s.install(version); err != nil {
+		return err
+	}
+	for _, l := range s.layers {
+		if l.before != nil {
+			from := l.before.at(models.Output).Part(0, l.inputBytes)
+			if err := s.copy(l.at(models.Input).Part(0, l.inputBytes), from); err != nil {
+				return err
+			}
+		}
+		if err := s.run(l.forward); err != nil {
+			return fmt.Errorf("forward of layer %s: %w", l.name, err)
+		}
+	}
+	return nil
+}
+
+// backward runs the backward of the layers with a version of the weights, on what their forward has saved, and adds the
+// gradients to those that the replica has summed up since the last update.
+func (s *stage) backward(version, replica int) error {
+	if err := s.install(version); err != nil {
+		return err
+	}
+	if s.estimate != nil {
+		if err := s.put(s.estimate); err != nil {
+			return err
+		}
+	}
+	sum, add := s.sums[replica]
+	if add {
+		if err := s.setGradients(sum); err != nil {
+			return err
+		}
+	}
+	for _, l := range slices.Backward(s.layers) {
+		if l.after != nil {
+			from := l.after.at(models.GradInput).Part(0, l.after.inputBytes)
+			if err := s.copy(l.at(models.GradOutput).Part(0, l.after.inputBytes), from); err != nil {
+				return err
+			}
+		}
+		launches := l.writing
+		if add {
+			launches = l.adding
+		}
+		if err := s.run(launches); err != nil {
+			return fmt.Errorf("backward of layer %s: %w", l.name, err)
+		}
+	}
+	var err error
+	s.sums[replica], err = s.gradients()
+	return err
+}
+
+func (s *stage) setGradients(sum tensors) error {
+	for i, p := range s.trained {
+		if err := s.upload(p.grad, sum[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gradients reads those of all trained parameters.
+func (s *stage) gradients() (all tensors, err error) {
+	for _, p := range s.trained {
+		g := make([]float32, p.elements())
+		if err := s.download(g, p.grad); err != nil {
+			return nil, err
+		}
+		if err := finite("the gradient of "+p.Name, g); err != nil {
+			return nil, err
+		}
+		all = append(all, g)
+	}
+	return all, nil
+}
+
+// allReduce sums the gradients of the replicas, in the order of their numbers.
+func (s *stage) allReduce() tensors {
+	order := slices.Sorted(maps.Keys(s.sums))
+	total := s.sums[order[0]]
+	for _, r := range order[1:] {
+		for i, g := range s.sums[r] {
+			for k, x := range g {
+				total[i][k] += x
+			}
+		}
+	}
+	return total
+}
+
+// update makes the next version of the weights from the latest one and the gradients of a group of minibatches.
+func (s *stage) update(group int) error {
+	if err := s.install(s.updates); err != nil {
+		return err
+	}
+	if err := s.setGradients(s.allReduce()); err != nil {
+		return err
+	}
+	err := s.scalars(kernels.Scalars{
+		Seed: s.Seed, Step: uint64(s.updates), LR: s.LR(s.index, s.updates), GradScale: 1 / float32(group),
+	})
+	if err != nil {
+		return err
+	}
+	var next tensors
+	for _, p := range s.trained {
+		if err := s.run(p.update); err != nil {
+			return fmt.Errorf("update of %s: %w", p.Name, err)
+		}
+		w := make([]float32, p.elements())
+		if err := s.download(w, p.value); err != nil {
+			return err
+		}
+		next = append(next, w)
+	}
+	if s.Corrected != nil && s.Corrected.Delays[s.index] > 0 {
+		s.estimate = s.Corrected.follow(s.index, &s.drift, s.versions[s.updates], next)
+	}
+	s.updates++
+	s.versions[s.updates], s.sums = next, map[int]tensors{}
+	return nil
+}
+
+// forget drops the versions that no minibatch after m uses, but not the latest.
+func (s *stage) forget(last map[int]int, m int) {
+	maps.DeleteFunc(s.versions, func(version int, _ tensors) bool { return version != s.updates && last[version] <= m })
+}

@@ -1,0 +1,88 @@
+package pipeline
+
+import (
+	"fmt"
+	"math"
+
+	"plimsoll/planner/pipeline"
+)
+
+// PipeMare corrects training with `latest` weights for its delays (Yang et al. 2021), by its two techniques: learning rates
+// that are rescheduled (Rescheduled), and weights that are corrected for the backward (discrepancy).
+type PipeMare struct {
+	// Anneal is K, the number of updates over which T1 is phased out; 0: without it.
+	Anneal int
+	// Decay is D, what is left of a change in T2's mean after as many updates as the delay; 0: without T2. The paper's is
+	// 0.135.
+	Decay float64
+}
+
+// Rescheduled returns the learning rates of T1 (ibid., section 3.1): for update k of stage s
+//
+//	α_{k,s} = α_k / τ_s^{p_k},  p_k = 1 - min(k/K, 1)
+//
+// with the base rate α_k and the delay τ_s of the stage's forward, in updates. A delay below one update leaves the rate as
+// it is. Computed in float64 and rounded once.
+func (p PipeMare) Rescheduled(base func(update int) float32, delays []float64) func(stage, update int) float32 {
+	return func(s, k int) float32 {
+		power := 1 - min(float64(k)/float64(p.Anneal), 1)
+		return float32(float64(base(k)) / math.Pow(max(delays[s], 1), power))
+	}
+}
+
+// newRates says which learning rates the stages have. Errors: ErrPlan.
+func (e *Executor) newRates() error {
+	p := e.opt.PipeMare
+	switch {
+	case e.opt.StageRate != nil && p != nil:
+		return fmt.Errorf("%w: StageRate and PipeMare both say the learning rates of stages: give one of them", ErrPlan)
+	case p == nil:
+		return nil
+	case p.Anneal < 0 || p.Anneal == 0 && p.Decay == 0:
+		return fmt.Errorf("%w: PipeMare with Anneal %d and Decay %v: want at least 1 update, or a decay", ErrPlan, p.Anneal, p.Decay)
+	case e.order.plan.IsFlush() || e.order.plan.Versions != pipeline.Latest:
+		return fmt.Errorf("%w: PipeMare corrects weight versions %q, the plan's are %q", ErrPlan, pipeline.Latest, e.order.plan.Versions)
+	}
+	if p.Anneal == 0 {
+		return nil
+	}
+	e.opt.StageRate = p.Rescheduled(e.opt.Rate, e.Delays())
+	return nil
+}
+
+// rate returns the learning rate of an update of a stage.
+func (e *Executor) rate(stage, update int) float32 {
+	if e.opt.StageRate != nil {
+		return e.opt.StageRate(stage, update)
+	}
+	return e.opt.Rate(update)
+}
+
+// Delays returns, for every stage, how many of its updates a minibatch's forward misses: those that the stage makes between
+// the forward and the update with the minibatch's gradients. The pipeline is full; it is the mean over minibatches. With
+// 1F1B, stage s of n, from 0, and an update for each minibatch: n-1-s.
+func (e *Executor) Delays() []float64 {
+	missed, seen := make([]float64, len(e.rules)), make([]float64, len(e.rules))
+	n := 2 * e.order.long() * e.order.repeats * e.group // in the second half: whole periods, and whole updates everywhere
+	for d := range e.order.turns {
+		done, begun := map[int]int{}, map[[2]int]int{} // backwards of a stage here; of them, those before a forward
+		_ = e.order.visits(d, n, func(v visit) error {
+			key, local := [2]int{v.stage, v.minibatch}, e.rules[v.stage].local
+			switch {
+			case v.kind == pipeline.F:
+				begun[key] = done[v.stage]
+			case e.order.last(v.turn):
+				if v.minibatch >= n/2 {
+					missed[v.stage] += float64(done[v.stage]/local - begun[key]/local)
+					seen[v.stage]++
+				}
+				done[v.stage]++
+			}
+			return nil
+		}, func() error { return nil })
+	}
+	for s := range missed {
+		missed[s] /= seen[s]
+	}
+	return missed
+}

@@ -1,0 +1,95 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"plimsoll/executor/pipeline/pipelinetest"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime/host"
+)
+
+// T1 against the sequential program with PipeMare's rates, at the delays that the checker counts.
+func TestPipeMareReschedulesTheLearningRates(t *testing.T) {
+	const anneal = 7
+	m := testModel(t)
+	w := workload(t, m)
+	cases, longest := 0, 0.0
+	for _, name := range []string{"1f1b*", "pipemare", "contiguous"} {
+		for _, devices := range []int{2, 4} {
+			t.Run(fmt.Sprintf("%s/%d", name, devices), func(t *testing.T) {
+				c := costs(w, devices, uint64(devices))
+				plan := planFor(t, name, c, pipeline.Options{Versions: pipeline.Latest, WeightCopies: []float64{6}})
+				const n = 12 // updates, more than are annealed
+				e, out := trainedWith(t, w, c, plan, n, host.Config{}, Options{PipeMare: &PipeMare{Anneal: anneal}})
+				out.Tensors = tensors(t, e)
+				missed := delays(t, c, plan)
+				tau := make([]float64, len(missed))
+				for s, d := range missed {
+					tau[s] = max(float64(d), 1)
+					if got := e.Delays()[s]; got != float64(d) {
+						t.Errorf("stage %d has a delay of %g updates, want %d", s, got, d)
+					}
+					longest = max(longest, tau[s])
+				}
+				p := pipelinetest.Latest(missed)
+				same(t, referenceAt(t, m, plan, p, n, pipelinetest.Rescheduled(rate, tau, anneal)), out)
+				if d := reference(t, m, plan, p, n).FirstDifference(out); tau[0] > 1 && d == "" {
+					t.Error("the correction changes nothing")
+				}
+				cases++
+			})
+		}
+	}
+	if cases != 6 || longest < 3 {
+		t.Errorf("%d cases with a delay of at most %g updates, want 6 and 3", cases, longest)
+	}
+}
+
+// Two devices take turns: each has every other minibatch, and a backward behind the forward of one that is `apart` later.
+func TestDelaysAreCountedInUpdates(t *testing.T) {
+	for _, x := range []struct {
+		apart, local int // local: backwards of an update, on each of the two
+		want         float64
+	}{{0, 1, 0}, {1, 1, 1}, {2, 1, 2}, {1, 2, 0.5}, {2, 2, 1}, {3, 2, 1.5}, {1, 4, 0.25}} {
+		o := &order{plan: &pipeline.Plan{}, repeats: 2, split: []bool{false}}
+		for d := range 2 {
+			o.turns = append(o.turns, []turn{{kind: pipeline.F, shift: d + 2*x.apart}, {kind: pipeline.B, shift: d}})
+		}
+		e := &Executor{order: o, group: 2 * x.local, rules: []rule{{mode: pipeline.Latest, group: 2 * x.local, local: x.local}}}
+		if got := e.Delays(); len(got) != 1 || got[0] != x.want {
+			t.Errorf("%+v: delays %v", x, got)
+		}
+	}
+}
+
+func TestStageRatesAreUsed(t *testing.T) {
+	m := testModel(t)
+	w := workload(t, m)
+	c := costs(w, 3, 1)
+	plan := planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash})
+	lr := func(s, u int) float32 { return rate(u) / float32(1+s) }
+	e, out := trainedWith(t, w, c, plan, 6, host.Config{}, Options{StageRate: lr})
+	out.Tensors = tensors(t, e)
+	same(t, referenceAt(t, m, plan, pipelinetest.Stashing(delays(t, c, plan)), 6, lr), out)
+}
+
+func TestPipeMareIsRefusedWhereItCorrectsNothing(t *testing.T) {
+	w := workload(t, testModel(t))
+	c := costs(w, 2, 1)
+	for _, x := range []struct {
+		name string
+		opt  Options
+		plan pipeline.Options
+	}{
+		{"1f1b*", Options{PipeMare: &PipeMare{Anneal: 5}}, pipeline.Options{Versions: pipeline.Stash}},
+		{"1f1b-flush", Options{PipeMare: &PipeMare{Anneal: 5}}, pipeline.Options{Microbatches: 4}},
+		{"ampnet", Options{PipeMare: &PipeMare{}}, pipeline.Options{}},
+		{"ampnet", Options{PipeMare: &PipeMare{Anneal: 5}, StageRate: func(int, int) float32 { return 1 }}, pipeline.Options{}},
+	} {
+		if _, err := Needs(w, c, planFor(t, x.name, c, x.plan), x.opt); !errors.Is(err, ErrPlan) {
+			t.Errorf("%s with %+v: error %v, want ErrPlan", x.name, x.opt, err)
+		}
+	}
+}

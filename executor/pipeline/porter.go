@@ -1,0 +1,176 @@
+package pipeline
+
+import (
+	"unsafe"
+
+	"plimsoll/kernels"
+	"plimsoll/runtime"
+)
+
+// ahead is how many forwards of a stage a driver issues before the first of them has its data: as many batches are in
+// page-locked memory.
+const ahead = 4
+
+// porter carries data between page-locked memory and a stage's slabs, in rings of ahead places.
+type porter struct {
+	images, labels, scalars, results [ahead]runtime.Span
+	uploaded                         [ahead]runtime.Event
+	returned                         [ahead]runtime.Event
+	carried                          int            // forwards of this run
+	pending                          [ahead]waiting // results on their way
+}
+
+// waiting is a result that may not have arrived yet.
+type waiting struct {
+	minibatch int
+	on        bool
+}
+
+// lossBytes is what the loss leaves at the beginning of its output: the loss and the number of correct predictions, float32.
+const lossBytes = 8
+
+// chunkBytes is the size of the transfer buffer for weights.
+const chunkBytes = 1 << 20
+
+// layHost lays out the page-locked memory and returns its size.
+func (d *driver) layHost() int64 {
+	g := &ground{space: runtime.Host}
+	d.host = make([]porter, len(d.sites))
+	for s, t := range d.sites {
+		if t == nil {
+			continue
+		}
+		p := &d.host[s]
+		for i := range ahead {
+			p.scalars[i] = g.take(2 * kernels.ScalarsBytes)
+			if s == 0 {
+				p.images[i] = g.take(d.e.Model.Input.Bytes())
+			}
+			if s == len(d.sites)-1 {
+				p.labels[i], p.results[i] = g.take(d.e.Model.Labels.Bytes()), g.take(lossBytes)
+			}
+		}
+	}
+	d.chunk = g.take(chunkBytes)
+	return g.end
+}
+
+// carry brings a batch and its scalars to the device.
+func (d *driver) carry(t *site, f *flight, sb *slab) error {
+	p := &d.host[t.stage]
+	i := p.carried % ahead
+	p.carried++
+	if d.rehearsal {
+		return nil
+	}
+	if err := p.uploaded[i].Synchronize(); err != nil {
+		return err
+	}
+	if err := d.fill(t, p, i, f.minibatch); err != nil {
+		return err
+	}
+	if err := d.compute.copy(sb.scalars, p.scalars[i]); err != nil {
+		return err
+	}
+	if t.stage == 0 {
+		if err := d.compute.copy(sb.images.Part(0, p.images[i].Bytes), p.images[i]); err != nil {
+			return err
+		}
+	}
+	if t.stage == len(d.sites)-1 {
+		if err := d.compute.copy(sb.labels, p.labels[i]); err != nil {
+			return err
+		}
+	}
+	return d.compute.record(p.uploaded[i])
+}
+
+// fill puts a batch and its scalars into page-locked memory.
+func (d *driver) fill(t *site, p *porter, i, minibatch int) error {
+	b, err := d.dev.HostBytes(p.scalars[i])
+	if err != nil {
+		return err
+	}
+	d.e.scalars(minibatch).Put(b)
+	d.e.updateScalars(t, minibatch).Put(b[kernels.ScalarsBytes:])
+	m := d.e.done + minibatch
+	if t.stage == 0 {
+		images, err := d.dev.HostBytes(p.images[i])
+		if err != nil {
+			return err
+		}
+		if err := d.e.opt.Feed.Images(m, unsafe.Slice((*float32)(unsafe.Pointer(&images[0])), len(images)/4)); err != nil {
+			return err
+		}
+	}
+	if t.stage == len(d.sites)-1 {
+		labels, err := d.dev.HostBytes(p.labels[i])
+		if err != nil {
+			return err
+		}
+		return d.e.opt.Feed.Labels(m, unsafe.Slice((*int32)(unsafe.Pointer(&labels[0])), len(labels)/4))
+	}
+	return nil
+}
+
+// scalars returns those of a minibatch of this run, which tell dropouts apart. A flush plan counts steps, and microbatches
+// within them.
+func (e *Executor) scalars(minibatch int) kernels.Scalars {
+	m := e.done + minibatch
+	k := kernels.Scalars{Seed: e.opt.Seed, Step: uint64(m)}
+	if e.order.plan.IsFlush() {
+		k.Step, k.Microbatch = uint64(m/e.group), uint64(m%e.group)
+	}
+	return k
+}
+
+// updateScalars returns those of the update of a stage that a minibatch belongs to.
+func (e *Executor) updateScalars(t *site, minibatch int) kernels.Scalars {
+	group := t.shelf.group
+	number := (e.done + minibatch) / group
+	return kernels.Scalars{Seed: e.opt.Seed, Step: uint64(number), LR: e.rate(t.stage, number), GradScale: 1 / float32(group)}
+}
+
+// report copies the loss of a minibatch to page-locked memory, and tells that of an earlier one.
+func (d *driver) report(t *site, f *flight, sb *slab) error {
+	p := &d.host[t.stage]
+	i := (p.carried - 1) % ahead
+	if d.rehearsal {
+		return nil
+	}
+	if err := d.tell(p, i); err != nil {
+		return err
+	}
+	p.pending[i] = waiting{f.minibatch, true}
+	if err := d.compute.copy(p.results[i], sb.kept.Part(t.tape(f.minibatch).out.offset, lossBytes)); err != nil {
+		return err
+	}
+	return d.compute.record(p.returned[i])
+}
+
+// tell waits for the result in place i of the ring, if one is on its way, and hands it on.
+func (d *driver) tell(p *porter, i int) error {
+	if !p.pending[i].on {
+		return nil
+	}
+	p.pending[i].on = false
+	if err := p.returned[i].Synchronize(); err != nil {
+		return err
+	}
+	b, err := d.dev.HostBytes(p.results[i])
+	if err != nil {
+		return err
+	}
+	values := unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4)
+	d.e.tell(Result{Minibatch: d.e.done + p.pending[i].minibatch, Loss: float64(values[0]), Correct: int(values[1])})
+	return nil
+}
+
+func (e *Executor) tell(r Result) {
+	if e.opt.Done == nil {
+		return
+	}
+	e.telling.Lock()
+	defer e.telling.Unlock()
+	e.opt.Done(r)
+}

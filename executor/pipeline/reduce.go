@@ -1,0 +1,186 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"plimsoll/kernels"
+	"plimsoll/runtime"
+)
+
+// reducer adds up the gradients of a stage that has several devices. The sum goes from replica to replica, in the order of
+// the plan's list of devices, slice by slice, and back from the last one to all: every replica updates its weights with the
+// same bits. The plan has no time for this (thesis and PIPELINE rules alike leave it out).
+type reducer struct {
+	hosts  []int
+	slice  int64   // bytes
+	slices int     // of the gradients of a stage
+	up     []*lane // from replica i to the next one
+	down   []*lane // from the last replica to replica i
+	stats  []*lane // from the first replica to replica i+1: BatchNorm's statistics
+}
+
+// longestSlice bounds the memory of a sum on its way, in bytes.
+const longestSlice = 4 << 20
+
+// newReducer returns the reducer of a stage whose gradients take so many bytes; nil for a stage on one device.
+func newReducer(hosts []int, bytes int64) *reducer {
+	if len(hosts) < 2 || bytes == 0 {
+		return nil
+	}
+	r := &reducer{hosts: hosts, slice: min(bytes, longestSlice)}
+	r.slices = int((bytes + r.slice - 1) / r.slice)
+	last := hosts[len(hosts)-1]
+	for i, from := range hosts[:len(hosts)-1] {
+		r.up = append(r.up, newLane(0, none, from, hosts[i+1], 2))
+		r.down = append(r.down, newLane(0, none, last, from, 1))
+		r.stats = append(r.stats, newLane(0, none, hosts[0], hosts[i+1], 1))
+		r.up[i].bytes, r.down[i].bytes, r.stats[i].asked = r.slice, bytes, true
+	}
+	return r
+}
+
+// lanes returns all lanes of a reducer.
+func (r *reducer) lanes() []*lane {
+	if r == nil {
+		return nil
+	}
+	return slices.Concat(r.up, r.down, r.stats)
+}
+
+// lay places what a replica receives.
+func (r *reducer) lay(t *site, g *ground) {
+	if r == nil {
+		return
+	}
+	i := slices.Index(r.hosts, t.device)
+	if i > 0 {
+		r.up[i-1].lay(g)
+		r.stats[i-1].blocks[0] = t.buffers
+	}
+	if i < len(r.hosts)-1 {
+		r.down[i].blocks[0] = t.grads
+	}
+}
+
+// reduce makes the gradients of a site the sum of those of all replicas, and the statistics those of the first replica, as
+// PyTorch's DistributedDataParallel does.
+func (d *driver) reduce(ctx context.Context, t *site) error {
+	r := d.e.reducers[t.stage]
+	if r == nil {
+		return nil
+	}
+	i, last := slices.Index(r.hosts, d.device), len(r.hosts)-1
+	for k := range r.slices {
+		at := t.grads.Part(int64(k)*r.slice, min(r.slice, t.grads.Bytes-int64(k)*r.slice))
+		if err := d.pass(ctx, t, r, i, t.rounds*r.slices+k, at); err != nil {
+			return err
+		}
+	}
+	t.rounds++
+	if err := d.share(ctx, t, r, i); err != nil {
+		return err
+	}
+	if i < last {
+		return d.receive(ctx, r.down[i], t.rounds)
+	}
+	return d.tellAll(ctx, t, r.down, t.grads)
+}
+
+// pass adds a slice to what arrives from the replica before, and sends it on to the next one.
+func (d *driver) pass(ctx context.Context, t *site, r *reducer, i, number int, at runtime.Span) error {
+	if i > 0 {
+		l := r.up[i-1]
+		block, err := l.take(ctx, number)
+		if err != nil {
+			return err
+		}
+		add, err := d.binder.add(at, l.blocks[block].Part(0, at.Bytes))
+		if err != nil {
+			return err
+		}
+		for _, step := range []error{d.compute.wait(l.arrived[block]), d.compute.launch(add), d.compute.record(l.freed[block])} {
+			if step != nil {
+				return step
+			}
+		}
+		l.grant(block)
+	}
+	if i == len(r.hosts)-1 {
+		return nil
+	}
+	if err := d.compute.record(t.summed); err != nil {
+		return err
+	}
+	return d.send(ctx, r.up[i], number, t.summed, at)
+}
+
+// share sends the statistics of the first replica to the others, behind what they have issued so far.
+func (d *driver) share(ctx context.Context, t *site, r *reducer, i int) error {
+	if t.buffers.Bytes == 0 {
+		return nil
+	}
+	if i > 0 {
+		l := r.stats[i-1]
+		if err := d.compute.record(l.freed[0]); err != nil {
+			return err
+		}
+		l.grant(0)
+		block, err := l.take(ctx, t.rounds)
+		if err != nil {
+			return err
+		}
+		return d.compute.wait(l.arrived[block])
+	}
+	return d.tellAll(ctx, t, r.stats, t.buffers)
+}
+
+// tellAll sends what is ready on the compute stream to other replicas. What follows on that stream may write it again.
+func (d *driver) tellAll(ctx context.Context, t *site, to []*lane, src runtime.Span) error {
+	if err := d.compute.record(t.summed); err != nil {
+		return err
+	}
+	for _, l := range to {
+		if err := d.send(ctx, l, t.rounds, t.summed, src); err != nil {
+			return err
+		}
+	}
+	for _, l := range to {
+		if err := d.compute.wait(l.arrived[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receive waits for the sum of all. It cannot arrive before this replica's part has left, which it contains.
+func (d *driver) receive(ctx context.Context, l *lane, number int) error {
+	block, err := l.take(ctx, number)
+	if err != nil {
+		return err
+	}
+	l.grant(block)
+	return d.compute.wait(l.arrived[block])
+}
+
+// sumKey tells sums apart.
+type sumKey struct{ to, from, bytes int64 }
+
+// add returns the launch that adds float32 numbers to others.
+func (b *binder) add(to, from runtime.Span) (runtime.Launch, error) {
+	k := sumKey{to.Offset, from.Offset, to.Bytes}
+	if l, ok := b.sums[k]; ok {
+		return l, nil
+	}
+	d := kernels.F32(int(to.Bytes / kernels.Float32.Size()))
+	l, err := b.lib.Prepare(
+		kernels.Call{Op: kernels.Add{}, Pass: kernels.Forward, In: []kernels.Desc{d, d}, Train: true},
+		kernels.Operands{X: []runtime.Span{to, from}, Y: to},
+	)
+	if err != nil {
+		return nil, fmt.Errorf("sum of gradients: %w", err)
+	}
+	b.sums[k] = l
+	return l, nil
+}

@@ -1,0 +1,163 @@
+package pipeline
+
+import (
+	"fmt"
+	"unsafe"
+
+	"plimsoll/executor"
+	"plimsoll/models"
+	"plimsoll/runtime"
+)
+
+// placed is a tensor and where it lies: on every device of its stage.
+type placed struct {
+	executor.Tensor
+	param models.Parameter
+	at    []place
+}
+
+// place is a span of a device.
+type place struct {
+	driver *driver
+	span   runtime.Span
+}
+
+// name tells tensors apart.
+type name struct{ role, name string }
+
+// Tensors lists weights, buffers and optimizer states in the order of the layers, as they are between runs.
+func (e *Executor) Tensors() []executor.Tensor {
+	all := make([]executor.Tensor, len(e.tensors))
+	for i := range e.tensors {
+		all[i] = e.tensors[i].Tensor
+	}
+	return all
+}
+
+// list lists the tensors of all stages.
+func (e *Executor) list() {
+	e.byName = map[name]int{}
+	for s := range e.order.on {
+		for _, d := range e.drivers {
+			if t := d.sites[s]; t != nil {
+				t.list(d, e.add)
+			}
+		}
+	}
+}
+
+// add adds a tensor, or another place of one that is there.
+func (e *Executor) add(t placed) {
+	key := name{t.Role, t.Name}
+	i, have := e.byName[key]
+	if have {
+		e.tensors[i].at = append(e.tensors[i].at, t.at...)
+		return
+	}
+	e.byName[key] = len(e.tensors)
+	e.tensors = append(e.tensors, t)
+}
+
+// list calls add for the tensors of a site.
+func (s *site) list(d *driver, add func(placed)) {
+	for i := range s.layers {
+		l := &s.layers[i]
+		for _, q := range l.params {
+			put := func(role string, span runtime.Span) {
+				add(placed{executor.Tensor{Name: q.Name, Role: role, Desc: q.Desc, Layer: l.number}, q, []place{{d, span}}})
+			}
+			if !q.Trained {
+				put("buffer", s.value(l, 0, q.Value))
+				continue
+			}
+			put("weight", s.value(l, 0, q.Value))
+			for k, st := range s.states {
+				put(fmt.Sprintf("state%d", k), st.Part(l.at+q.Grad.Offset, q.Desc.Bytes()))
+			}
+		}
+	}
+}
+
+// find returns a tensor by name and role.
+func (e *Executor) find(t executor.Tensor) (*placed, error) {
+	i, ok := e.byName[name{t.Role, t.Name}]
+	if !ok {
+		return nil, fmt.Errorf("no stage has the %s of %s", t.Role, t.Name)
+	}
+	return &e.tensors[i], nil
+}
+
+// Read copies a tensor into dst, which has its number of elements, from the first device that has it.
+func (e *Executor) Read(t executor.Tensor, dst []float32) error {
+	p, err := e.find(t)
+	if err != nil {
+		return err
+	}
+	return p.at[0].driver.read(p.at[0].span, asBytes(dst))
+}
+
+// Write copies src to a tensor, on all devices that have it.
+func (e *Executor) Write(t executor.Tensor, src []float32) error {
+	p, err := e.find(t)
+	if err != nil {
+		return err
+	}
+	for _, x := range p.at {
+		if err := x.driver.write(x.span, src); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *driver) write(to runtime.Span, src []float32) error {
+	return d.chunks(to, func(dev, host runtime.Span, at int64) error {
+		b, err := d.dev.HostBytes(host)
+		if err != nil {
+			return err
+		}
+		copy(b, asBytes(src)[at:])
+		if err := d.compute.s.Copy(dev, host); err != nil {
+			return err
+		}
+		return d.compute.s.Synchronize()
+	})
+}
+
+// chunks calls move for the pieces of a device span, each with a piece of the chunk buffer as long.
+func (d *driver) chunks(span runtime.Span, move func(dev, host runtime.Span, at int64) error) error {
+	for at := int64(0); at < span.Bytes; at += chunkBytes {
+		n := min(chunkBytes, span.Bytes-at)
+		if err := move(span.Part(at, n), d.chunk.Part(0, n), at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// initialize writes the initial weights, seeded, and zeroes the optimizer's state.
+func (e *Executor) initialize() error {
+	var values []float32
+	e.list()
+	for _, t := range e.tensors {
+		if n := int(t.Desc.Elements()); cap(values) < n {
+			values = make([]float32, n)
+		}
+		values = values[:t.Desc.Elements()]
+		clear(values)
+		if t.Role == "weight" || t.Role == "buffer" {
+			models.Init(t.param, e.opt.Seed, values)
+		}
+		if err := e.Write(t.Tensor, values); err != nil {
+			return err
+		}
+	}
+	if err := e.writeCorrections(); err != nil {
+		return err
+	}
+	return e.freshen()
+}
+
+func asBytes(f []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(f))), len(f)*4)
+}

@@ -1,0 +1,45 @@
+package pipeline
+
+import (
+	"context"
+	"runtime"
+	"testing"
+
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime/host"
+)
+
+// A run allocates when it begins and when it ends; a minibatch allocates nothing.
+func TestMinibatchesAllocateNothing(t *testing.T) {
+	w := workload(t, testModel(t))
+	for _, name := range []string{"1f1b*", "zb-h1"} {
+		c := costs(w, 3, 1)
+		e, _ := trained(t, w, c, planFor(t, name, c, pipeline.Options{Microbatches: 4}), 8*groupFor(t, w, c, name), host.Config{})
+		e.opt.Done, e.opt.Feed = nil, still{}
+		mallocs := func(n int) uint64 {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			must(t, e.Run(context.Background(), n))
+			runtime.ReadMemStats(&after)
+			return after.Mallocs - before.Mallocs
+		}
+		g := e.Group()
+		mallocs(40 * g)
+		short, long := mallocs(40*g), mallocs(400*g)
+		if per := (float64(long) - float64(short)) / float64(360*g); per > 0.25 { // the runtime itself allocates now and then
+			t.Errorf("%s: %.2f allocations for each minibatch (%d in a short run, %d in a long one)", name, per, short, long)
+		}
+	}
+}
+
+// groupFor returns how many minibatches make an update of a strategy's plan.
+func groupFor(t testing.TB, w *Workload, c Costs, name string) int {
+	t.Helper()
+	return groupOf(t, w, c, planFor(t, name, c, pipeline.Options{Microbatches: 4}))
+}
+
+// still is a feed that leaves the buffers as they are.
+type still struct{}
+
+func (still) Images(int, []float32) error { return nil }
+func (still) Labels(int, []int32) error   { return nil }

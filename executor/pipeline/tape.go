@@ -1,0 +1,329 @@
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+
+	"plimsoll/executor/internal/pack"
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/schedule"
+)
+
+// where says which memory a block of an op lies in.
+type where uint8
+
+const (
+	inNothing where = iota
+	atEntry         // the input of the stage
+	atExit          // δ of the input of the stage, which leaves it
+	atReturn        // δ of the output of the stage, which comes back
+	inKept          // of the minibatch, from its forward to its backward
+	inWorking       // of the device, while a task runs
+)
+
+// block is a piece of memory of an op: bytes at an offset of the memory that it lies in.
+type block struct {
+	in     where
+	offset int64
+	bytes  int64
+}
+
+// op is one program of a layer within a task.
+type op struct {
+	layer   int // counted from 1, in the whole model
+	program *models.Program
+	// first says that the layer's statistics move: it is the minibatch's first forward of the layer.
+	first                                               bool
+	input, output, gradOutput, gradInput, scratch, kept block
+	// gradients says that the op writes those of parameters.
+	gradients bool
+}
+
+// tape is what one minibatch does in a stage: the ops of each task, with their memory. The input of the stage, δ of its output
+// and δ of its input are blocks of their own, because they may come from or go to another device.
+type tape struct {
+	tasks        map[pipeline.Kind][]op
+	keptBytes    int64 // what a minibatch keeps between its tasks, beside the stage's input
+	workingBytes int64 // what a task needs while it runs
+	out          block // a_j, the stage's output, when the forward has ended
+}
+
+// taper records a tape. Items of memory live from one op to another; those that live in two tasks are kept, the others
+// share the memory that tasks work in.
+type taper struct {
+	*tape
+	layers []*models.Programs // of the whole model
+	st     pipeline.Stage
+	seq    schedule.Sequence
+	cut    int  // the first op of the backward
+	half   int  // the first op of its second half, behind all others
+	params []op // the second half, where there is one
+	now    int
+	items  []pack.Item
+	refs   []ref
+	act    map[int]held // by layer: what is stored of its output
+	grad   map[int]int  // by layer: the item of δ of its output
+	exit   int          // the item of the stage's output
+	seen   map[int]bool
+}
+
+// ref binds a block of an op to an item until the items have places.
+type ref struct {
+	to   *block
+	item int
+}
+
+// held is a stored activation: an item, or the stage's input.
+type held struct {
+	item  int
+	saved bool
+}
+
+// storeAll returns the sequence of a stage that recomputes nothing.
+func storeAll(st pipeline.Stage) (seq schedule.Sequence) {
+	for l := st.First; l <= st.Last; l++ {
+		seq = append(seq, schedule.Op{Kind: schedule.ForwardAll, Layer: l})
+	}
+	for l := st.Last; l >= st.First; l-- {
+		seq = append(seq, schedule.Op{Kind: schedule.Backward, Layer: l})
+	}
+	return seq
+}
+
+// newTape lays out what a minibatch does in a stage. Its own ops, where it has any, must be those of a plan that was checked.
+// In two halves, a backward keeps for the second one what the first has spared (models.Programs). Errors: ErrPlan.
+func newTape(layers []*models.Programs, st pipeline.Stage, split bool, inputBytes int64) (*tape, error) {
+	t := &taper{
+		tape: &tape{tasks: map[pipeline.Kind][]op{}}, layers: layers, st: st, seq: st.Ops,
+		act: map[int]held{}, grad: map[int]int{}, seen: map[int]bool{},
+	}
+	if split && len(t.seq) > 0 {
+		return nil, fmt.Errorf("%w: stage of layers %d to %d has ops of its own and a backward in two halves", ErrPlan, st.First, st.Last)
+	}
+	if len(t.seq) == 0 {
+		t.seq = storeAll(st)
+	}
+	t.half = len(t.seq)
+	if split {
+		t.params = make([]op, st.Len())
+	}
+	if err := t.findCut(); err != nil {
+		return nil, err
+	}
+	ops := make([]op, len(t.seq))
+	t.act[st.First-1] = held{item: none}
+	for i, o := range t.seq {
+		t.now = i
+		if err := t.apply(o, &ops[i], inputBytes); err != nil {
+			return nil, fmt.Errorf("%w: stage of layers %d to %d, op %d, %v: %w", ErrPlan, st.First, st.Last, i, o, err)
+		}
+	}
+	t.tasks[pipeline.F], t.tasks[pipeline.B], t.tasks[pipeline.W] = ops[:t.cut], ops[t.cut:], t.params
+	t.place()
+	return t.tape, nil
+}
+
+// findCut finds where the backward of a stage begins: behind the op that computes its output for the first time.
+func (t *taper) findCut() error {
+	t.cut = slices.IndexFunc(t.seq, func(o schedule.Op) bool {
+		return o.Layer == t.st.Last && o.Kind != schedule.Offload && o.Kind != schedule.Prefetch
+	})
+	if t.cut < 0 || t.seq[t.cut].Kind == schedule.Backward {
+		return fmt.Errorf("%w: stage of layers %d to %d: its ops do not compute layer %d", ErrPlan, t.st.First, t.st.Last, t.st.Last)
+	}
+	t.cut++
+	return nil
+}
+
+func (t *taper) apply(o schedule.Op, out *op, inputBytes int64) error {
+	if o.Layer < t.st.First || o.Layer > t.st.Last || o.Kind.Transfer() {
+		return fmt.Errorf("stages run their own layers, without transfers")
+	}
+	p := t.layers[o.Layer-1]
+	*out = op{layer: o.Layer}
+	if err := t.read(o.Layer-1, &out.input); err != nil {
+		return err
+	}
+	switch o.Kind {
+	case schedule.Backward:
+		out.program, out.gradients = &p.Back, p.GradBytes > 0
+		if len(t.params) > 0 {
+			out.program = &p.BackInput
+		}
+		if err := t.backward(o.Layer, out, inputBytes); err != nil {
+			return err
+		}
+	case schedule.ForwardAll:
+		out.program = &p.Save
+		t.store(o.Layer, p.SavedBytes, true, &out.output)
+	default:
+		out.program = &p.Forget
+		t.store(o.Layer, p.OutputBytes, false, &out.output)
+		if o.Kind == schedule.ForwardDiscard && !t.act[o.Layer-1].saved {
+			t.drop(o.Layer - 1)
+		}
+	}
+	if o.Kind != schedule.Backward {
+		out.first, t.seen[o.Layer] = !t.seen[o.Layer], true
+	}
+	if n := out.program.Scratch; n > 0 {
+		t.close(t.open(n, &out.scratch))
+	}
+	return nil
+}
+
+// read binds a block to the stored activation of layer l.
+func (t *taper) read(l int, to *block) error {
+	if l == t.st.First-1 {
+		to.in = atEntry
+		return nil
+	}
+	a, ok := t.act[l]
+	if !ok {
+		return fmt.Errorf("the output of layer %d is not stored", l)
+	}
+	t.refs = append(t.refs, ref{to, a.item})
+	t.items[a.item].Last = t.now
+	return nil
+}
+
+// store opens the block that a forward of layer l writes; ā_l takes the place of a plain a_l.
+func (t *taper) store(l int, bytes int64, saved bool, to *block) {
+	item := t.open(bytes, to)
+	if t.now == t.cut-1 {
+		t.exit = item
+	}
+	if old, ok := t.act[l]; ok && (old.saved || !saved) {
+		t.close(item) // a redundant result
+		return
+	}
+	t.drop(l)
+	t.act[l] = held{item, saved}
+}
+
+func (t *taper) backward(l int, out *op, inputBytes int64) error {
+	if a := t.act[l]; !a.saved {
+		return fmt.Errorf("layer %d was not saved", l)
+	}
+	if err := t.read(l, &out.output); err != nil {
+		return err
+	}
+	switch {
+	case l < t.st.Last:
+		t.refs = append(t.refs, ref{&out.gradOutput, t.grad[l]})
+		t.close(t.grad[l])
+	case l < len(t.layers):
+		out.gradOutput.in = atReturn
+	}
+	switch {
+	case l > t.st.First:
+		t.grad[l-1] = t.open(t.layers[l-2].GradientBytes, &out.gradInput)
+	case l > 1:
+		out.gradInput.in = atExit
+	default: // δ_0, which nobody reads
+		t.close(t.open(inputBytes, &out.gradInput))
+	}
+	if len(t.params) > 0 {
+		return t.second(l, out)
+	}
+	t.drop(l)
+	if l > t.st.First && !t.act[l-1].saved {
+		t.drop(l - 1)
+	}
+	return nil
+}
+
+// second records the second half of a layer's backward. What a minibatch has saved stays until its end, as the plan counts
+// it; so do gradients that the second half reads.
+func (t *taper) second(l int, first *op) error {
+	p, at := t.layers[l-1], t.st.Last-l
+	w := &t.params[at]
+	*w = op{layer: l, program: &p.BackParams, gradients: p.GradBytes > 0}
+	if err := t.read(l-1, &w.input); err != nil {
+		return err
+	}
+	if err := t.read(l, &w.output); err != nil {
+		return err
+	}
+	for _, item := range []int{t.act[l].item, t.act[l-1].item} {
+		if item != none {
+			t.items[item].Last = t.half + len(t.params) - 1
+		}
+	}
+	if n := p.BackParams.Scratch; n > 0 {
+		item := &t.items[t.open(n, &w.scratch)]
+		item.First, item.Last = t.half+at, t.half+at
+	}
+	if p.KeptBytes > 0 {
+		item := t.open(p.KeptBytes, &first.kept)
+		t.refs = append(t.refs, ref{&w.kept, item})
+		t.items[item].Last = t.half + at
+	}
+	if !p.BackParams.Uses(models.GradOutput) {
+		return nil
+	}
+	if l == t.st.Last {
+		w.gradOutput.in = atReturn
+		return nil
+	}
+	t.refs = append(t.refs, ref{&w.gradOutput, t.grad[l]})
+	t.items[t.grad[l]].Last = t.half + at
+	return nil
+}
+
+// drop ends the life of what is stored of layer l with the current op.
+func (t *taper) drop(l int) {
+	if a, ok := t.act[l]; ok && a.item != none {
+		t.close(a.item)
+		delete(t.act, l)
+	}
+}
+
+func (t *taper) open(bytes int64, to *block) int {
+	t.items = append(t.items, pack.Item{Bytes: kernels.Align(bytes), First: t.now, Last: len(t.seq) - 1})
+	t.refs = append(t.refs, ref{to, len(t.items) - 1})
+	return len(t.items) - 1
+}
+
+func (t *taper) close(item int) { t.items[item].Last = t.now }
+
+// place gives the items their offsets and tells the blocks.
+func (t *taper) place() {
+	var stay, pass []pack.Item
+	index := make([]int, len(t.items))
+	for i, it := range t.items {
+		if t.stays(i) {
+			index[i] = len(stay)
+			stay = append(stay, it)
+		} else {
+			index[i] = len(pass)
+			pass = append(pass, it)
+		}
+	}
+	moments := t.half + len(t.params)
+	t.keptBytes, t.workingBytes = pack.Pack(stay, moments), pack.Pack(pass, moments)
+	for _, r := range t.refs {
+		it := t.items[r.item]
+		r.to.bytes = it.Bytes
+		if t.stays(r.item) {
+			r.to.in, r.to.offset = inKept, stay[index[r.item]].Offset
+		} else {
+			r.to.in, r.to.offset = inWorking, pass[index[r.item]].Offset
+		}
+	}
+	t.out = t.tasks[pipeline.F][t.cut-1].output
+}
+
+// stays reports whether an item outlives its task. The output of the stage does: it may be on its way to another device.
+func (t *taper) stays(item int) bool {
+	it := &t.items[item]
+	crosses := func(cut int) bool { return it.First < cut && it.Last >= cut }
+	return crosses(t.cut) || crosses(t.half) || item == t.exit
+}
+
+// late reports whether the second half of a stage's backward reads δ of the stage's output.
+func late(layers []*models.Programs, st pipeline.Stage, split bool) bool {
+	return split && st.Last < len(layers) && layers[st.Last-1].BackParams.Uses(models.GradOutput)
+}

@@ -1,0 +1,79 @@
+package pipeline
+
+import (
+	"context"
+
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+)
+
+func (d *driver) launch(list []runtime.Launch) error {
+	for _, l := range list {
+		if err := d.compute.launch(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// task issues a task.
+func (d *driver) task(ctx context.Context, t *site, v visit, f *flight, at frame) error {
+	if err := d.watch.start(d.compute, &v); err != nil {
+		return err
+	}
+	if d.paced != nil {
+		if err := d.compute.launch(d.paced[moment{v.kind, v.stage, 0}]); err != nil {
+			return err
+		}
+	} else if err := d.ops(ctx, t, v.kind, f, at); err != nil {
+		return err
+	}
+	return d.watch.end(d.compute)
+}
+
+// ops issues the ops of a task.
+func (d *driver) ops(ctx context.Context, t *site, kind pipeline.Kind, f *flight, at frame) error {
+	sb := &t.slabs[f.slab]
+	list := t.tape(f.minibatch).tasks[kind]
+	for i := range list {
+		o := &list[i]
+		if o.gradOutput.in == atReturn {
+			if err := d.delta(ctx, t, f); err != nil {
+				return err
+			}
+			at.gradOutput = f.delta
+		}
+		fr := frame{scalars: at.scalars, labels: at.labels, slot: at.slot, add: at.add && o.gradients, row: at.row}
+		for _, b := range []struct {
+			to   *runtime.Span
+			from *block
+		}{{&fr.input, &o.input}, {&fr.output, &o.output}, {&fr.gradOutput, &o.gradOutput}, {&fr.gradInput, &o.gradInput}, {&fr.scratch, &o.scratch}, {&fr.kept, &o.kept}} {
+			*b.to = d.span(b.from, sb, &at)
+		}
+		launches, err := d.binder.op(t, o, &fr)
+		if err != nil {
+			return err
+		}
+		if err := d.launch(launches); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// span returns where a block of an op lies for a minibatch.
+func (d *driver) span(b *block, sb *slab, at *frame) runtime.Span {
+	switch b.in {
+	case atEntry:
+		return at.input
+	case atExit:
+		return at.gradInput
+	case atReturn:
+		return at.gradOutput
+	case inKept:
+		return sb.kept.Part(b.offset, b.bytes)
+	case inWorking:
+		return d.working.Part(b.offset, b.bytes)
+	}
+	return runtime.Span{}
+}

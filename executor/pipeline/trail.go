@@ -1,0 +1,103 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"plimsoll/runtime"
+)
+
+// trailed is how many of its latest tasks a driver can tell apart after a failure; more are never unfinished, as it issues few
+// minibatches ahead of the device.
+const trailed = 256
+
+// trail remembers the latest tasks of a driver with an event behind each. Work fails long after it was issued, and perhaps
+// another device is the first to notice: the events tell which task it was.
+type trail struct {
+	marks []mark
+	next  int // of the ring
+}
+
+// mark is a task and the event behind it.
+type mark struct {
+	visit
+	set    bool
+	issued bool // all of it; else its device failed before
+	end    runtime.Event
+}
+
+func (m *mark) failed() bool { return m.set && (!m.issued || m.end.Synchronize() != nil) }
+
+// open makes the events.
+func (t *trail) open(dev runtime.Device) (err error) {
+	t.marks = make([]mark, trailed)
+	for i := range t.marks {
+		if t.marks[i].end, err = dev.NewEvent(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin forgets the tasks of the run before.
+func (t *trail) begin() {
+	for i := range t.marks {
+		t.marks[i].set = false
+	}
+}
+
+// marked issues a task and puts an event behind it.
+func (d *driver) marked(ctx context.Context, v visit) error {
+	if d.rehearsal {
+		return d.issue(ctx, v)
+	}
+	m := &d.trail.marks[d.trail.next%trailed]
+	m.visit, m.set, m.issued = v, true, false
+	d.trail.next++
+	if err := d.issue(ctx, v); err != nil {
+		return err
+	}
+	q := d.compute
+	if v.kind.Communication() {
+		q = d.links[v.to]
+	}
+	if err := q.record(m.end); err != nil {
+		return err
+	}
+	m.issued = true
+	return nil
+}
+
+// first returns the earliest task whose work did not end.
+func (t *trail) first() (visit, bool) {
+	for i := range t.marks {
+		m := &t.marks[(t.next+i)%trailed]
+		if m.failed() {
+			return m.visit, true
+		}
+	}
+	return visit{}, false
+}
+
+// blame names the task whose work failed, when that is not the one that noticed. All drivers have ended.
+func (e *Executor) blame(err error) error {
+	var failed *runtime.StreamError
+	if !errors.As(err, &failed) {
+		return err
+	}
+	for inner := failed; errors.As(inner.Err, &inner); {
+		failed = inner
+	}
+	for _, d := range e.drivers {
+		if d.dev.Info().Name != failed.Device {
+			continue
+		}
+		t := &TaskError{Device: d.device, Task: "an update", Minibatch: e.done, Err: failed}
+		if v, ok := d.trail.first(); ok {
+			t.Task, t.Minibatch = fmt.Sprintf("%v%d", v.kind, v.stage), e.done+v.minibatch
+		}
+		return t
+	}
+	return err
+}

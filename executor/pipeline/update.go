@@ -1,0 +1,73 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// updates makes the updates that are due: at once, or at the end of a step, in the order of the stages, so that replicas that
+// share several stages do not wait for each other's sums in a circle.
+func (d *driver) updates(ctx context.Context) error {
+	for s, t := range d.sites {
+		if !d.due[s] {
+			continue
+		}
+		d.due[s] = false
+		if err := d.reduce(ctx, t); err != nil {
+			return err
+		}
+		if err := d.update(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// update makes the next version of the weights.
+func (d *driver) update(t *site) error {
+	m := t.shelf.update()
+	clear(t.summing)
+	if m.to >= len(t.weights) {
+		return fmt.Errorf("%w: stage %d needs %d versions of its weights at one time, planned are %d", ErrPlan, t.stage, m.to+1, len(t.weights))
+	}
+	list, err := d.binder.update(t, m.to)
+	if err != nil {
+		return err
+	}
+	if m.to != m.from {
+		if err := d.compute.copy(t.weights[m.to], t.weights[m.from]); err != nil {
+			return err
+		}
+	}
+	around, err := d.binder.corrections(t)
+	if err != nil {
+		return err
+	}
+	for _, step := range []func() error{
+		func() error { return d.correct(around[0]) },
+		func() error { return d.launch(list) },
+		func() error { return d.correct(around[1]) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	moves, err := d.binder.moves(t)
+	if err != nil {
+		return err
+	}
+	return d.launch(moves)
+}
+
+// settle moves the latest weights to slot 0, where every run begins.
+func (d *driver) settle(t *site) error {
+	from := slices.Index(t.shelf.slots, t.shelf.latest)
+	if from > 0 {
+		if err := d.compute.copy(t.weights[0], t.weights[from]); err != nil {
+			return err
+		}
+	}
+	t.shelf.home()
+	return nil
+}

@@ -1,0 +1,150 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"plimsoll/planner/pipeline"
+)
+
+// StuckError says that no task has ended for so long, and on each device what is issued and waits.
+type StuckError struct {
+	Patience time.Duration
+	Devices  []string // a text for each, of one line or more
+}
+
+func (e *StuckError) Error() string {
+	return fmt.Sprintf("the pipeline is stuck: no task has ended for %v\n%s", e.Patience, strings.Join(e.Devices, "\n"))
+}
+
+// post is where a driver says what it issues, for whoever watches.
+type post struct {
+	visit   atomic.Uint64 // packed
+	tasks   atomic.Int64  // issued so far
+	waiting atomic.Bool   // it issues the task now; else it has gone on to wait for its streams
+}
+
+// Widths of what is packed into one word: a minibatch above, a stage, a kind below.
+const (
+	kindBits  = 8
+	stageBits = 16
+)
+
+func (p *post) begin(v visit) {
+	p.visit.Store(uint64(v.minibatch)<<(kindBits+stageBits) | uint64(v.stage)<<kindBits | uint64(v.kind))
+	p.tasks.Add(1)
+	p.waiting.Store(true)
+}
+
+func (p *post) end() { p.waiting.Store(false) }
+
+// latest returns the task that was issued last.
+func (p *post) latest() (kind pipeline.Kind, stage, minibatch int) {
+	v := p.visit.Load()
+	return pipeline.Kind(v & (1<<kindBits - 1)), int(v >> kindBits & (1<<stageBits - 1)), int(v >> (kindBits + stageBits))
+}
+
+// dumper is a device that tells what its streams do.
+type dumper interface{ Dump() string }
+
+// guarded runs a driver. A panic becomes an error, so that the other devices stop, too.
+func (d *driver) guarded(ctx context.Context, n int) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			kind, stage, minibatch := d.post.latest()
+			err = d.failed(visit{turn{kind: kind, stage: stage}, minibatch}, panicked(v))
+		}
+	}()
+	return d.run(ctx, n)
+}
+
+func panicked(v any) error { return fmt.Errorf("BUG: panic: %v\n%s", v, debug.Stack()) }
+
+// await waits until all that issue have ended. With patience it ends with a *StuckError when nothing happens for that long: then
+// drivers may still wait for their streams, and nothing of the executor may be used any more.
+func (e *Executor) await(all *sync.WaitGroup, stop context.CancelCauseFunc, patience time.Duration) error {
+	if patience <= 0 {
+		all.Wait()
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(done)
+	}()
+	for last := e.look(); ; {
+		select {
+		case <-done:
+			return nil
+		case <-time.After(patience):
+		}
+		now := e.look()
+		if now != last {
+			last = now
+			continue
+		}
+		err := &StuckError{Patience: patience, Devices: e.report()}
+		stop(err)
+		return err
+	}
+}
+
+// look returns a text that changes when anything happens.
+func (e *Executor) look() string {
+	var b strings.Builder
+	for _, d := range e.drivers {
+		fmt.Fprintln(&b, d.post.tasks.Load(), d.post.waiting.Load())
+		if dev, ok := d.dev.(dumper); ok {
+			b.WriteString(dev.Dump())
+		}
+	}
+	return b.String()
+}
+
+// report says for each device what it issues, what that needs, and what its streams do.
+func (e *Executor) report() (all []string) {
+	for _, d := range e.drivers {
+		text := fmt.Sprintf("device %d: %s", d.device, d.errand())
+		if dev, ok := d.dev.(dumper); ok {
+			text += "\n  " + strings.ReplaceAll(strings.TrimSpace(dev.Dump()), "\n", "\n  ")
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// errand says what a driver is at.
+func (d *driver) errand() string {
+	if d.post.tasks.Load() == 0 {
+		return "has issued no task"
+	}
+	kind, stage, minibatch := d.post.latest()
+	task := fmt.Sprintf("%v%d of minibatch %d", kind, stage, d.e.done+minibatch)
+	if !d.post.waiting.Load() {
+		return "waits for its streams, the last task is " + task
+	}
+	if need := d.need(kind, stage, minibatch); need != "" {
+		return "issues " + task + ", which needs " + need
+	}
+	return "issues " + task
+}
+
+// need says what a task takes from another device; "" when nothing.
+func (d *driver) need(kind pipeline.Kind, stage, minibatch int) string {
+	o, r := d.e.order, d.e.order.residue(minibatch)
+	switch {
+	case kind == pipeline.F && o.crosses(stage-1, r):
+		return fmt.Sprintf("CF%d from device %d", stage-1, o.on[stage-1][r])
+	case kind == pipeline.B && o.crosses(stage, r):
+		return fmt.Sprintf("CB%d from device %d", stage, o.on[stage+1][r])
+	case kind.Communication():
+		_, to := o.ends(kind, stage, r)
+		return fmt.Sprintf("a free block of device %d", to)
+	}
+	return ""
+}
