@@ -9,7 +9,7 @@ import (
 
 // activation copies the first len(dst) elements of a tensor of type t at the start of a block to dst, as float32.
 func (e *Executor) activation(block runtime.Span, t kernels.DType, dst []float32) error {
-	src := part(block, 0, int64(len(dst))*t.Size())
+	src := block.Part(0, int64(len(dst))*t.Size())
 	if t != kernels.BFloat16 {
 		return e.download(src, dst)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/executor/internal/pack"
 	"plimsoll/runtime"
 )
 
@@ -35,7 +36,7 @@ type ground struct {
 	name   string
 	dev    runtime.Inspector
 	memory runtime.Span // of the items alone
-	items  []item
+	items  []pack.Item
 	look   []byte // a window's bytes
 	born   [][]int
 	dying  [][]int
@@ -56,14 +57,14 @@ func newAuditor(b *bound, inputs int, dev runtime.Device, arena int64, copies ru
 	}, nil
 }
 
-func newGround(name string, dev runtime.Inspector, memory runtime.Span, items []item, moments int) ground {
+func newGround(name string, dev runtime.Inspector, memory runtime.Span, items []pack.Item, moments int) ground {
 	g := ground{
 		name: name, dev: dev, memory: memory, items: items, look: make([]byte, min(window, memory.Bytes)),
 		born: make([][]int, moments), dying: make([][]int, moments),
 	}
 	for i, it := range items {
-		g.born[it.first] = append(g.born[it.first], i)
-		g.dying[it.last] = append(g.dying[it.last], i)
+		g.born[it.First] = append(g.born[it.First], i)
+		g.dying[it.Last] = append(g.dying[it.Last], i)
 	}
 	return g
 }
@@ -98,11 +99,11 @@ func (a *auditor) begin() {
 		g.live, g.extent = 0, 0
 	}
 	inputs := slices.Clone(a.tape.items[:a.inputs])
-	slices.SortFunc(inputs, func(a, b item) int { return cmp.Compare(a.offset, b.offset) })
+	slices.SortFunc(inputs, func(a, b pack.Item) int { return cmp.Compare(a.Offset, b.Offset) })
 	end := int64(0)
 	for _, in := range inputs {
-		a.fail(a.arena.fill(end, in.offset-end))
-		end = in.offset + in.bytes
+		a.fail(a.arena.fill(end, in.Offset-end))
+		end = in.Offset + in.Bytes
 	}
 	a.fail(a.arena.fill(end, a.arena.memory.Bytes-end))
 	a.fail(a.host.fill(0, a.host.memory.Bytes))
@@ -120,9 +121,9 @@ func (a *auditor) before(m int) {
 	for _, g := range []*ground{&a.arena, &a.host} {
 		for _, k := range g.born[m] {
 			it := &g.items[k]
-			g.live += it.bytes
+			g.live += it.Bytes
 			if g != &a.arena || k >= a.inputs {
-				a.check(g, m, it.offset, it.bytes)
+				a.check(g, m, it.Offset, it.Bytes)
 			}
 		}
 	}
@@ -136,11 +137,11 @@ func (a *auditor) after(m int) {
 	for _, g := range []*ground{&a.arena, &a.host} {
 		for _, k := range g.dying[m] {
 			it := &g.items[k]
-			g.live -= it.bytes
-			end, err := g.touched(it.offset, it.bytes)
+			g.live -= it.Bytes
+			end, err := g.touched(it.Offset, it.Bytes)
 			a.fail(err)
-			g.extent = max(g.extent, it.offset+end)
-			a.fail(g.fill(it.offset, it.bytes))
+			g.extent = max(g.extent, it.Offset+end)
+			a.fail(g.fill(it.Offset, it.Bytes))
 		}
 	}
 }

@@ -3,6 +3,7 @@ package executor
 import (
 	"fmt"
 
+	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/schedule"
@@ -75,7 +76,7 @@ func (w *Workload) pack(seq schedule.Sequence, limit int64, sim Sim) (*bound, er
 func newBound(t *tape, base int64) *bound {
 	return &bound{
 		tape: t, base: base, lane: make([]int, len(t.seq)),
-		peak: base + livePeak(t.items, len(t.seq)), extent: base + pack(t.items, len(t.seq)), copies: pack(t.host, len(t.seq)),
+		peak: base + pack.Live(t.items, len(t.seq)), extent: base + pack.Pack(t.items, len(t.seq)), copies: pack.Pack(t.host, len(t.seq)),
 	}
 }
 
@@ -171,28 +172,28 @@ func (w *Workload) resolve(b *bound, i, layer int, ref models.Ref) runtime.Span 
 	case models.Params:
 		return w.static.operand(layer, b.visits.slot[i], ref)
 	case models.Grads:
-		return part(st.grads, ref.Offset, ref.Bytes)
+		return st.grads.Part(ref.Offset, ref.Bytes)
 	case models.Labels:
-		return part(w.static.labels, ref.Offset, ref.Bytes)
+		return w.static.labels.Part(ref.Offset, ref.Bytes)
 	case models.Scalars:
-		return part(w.static.scalars, ref.Offset, ref.Bytes)
+		return w.static.scalars.Part(ref.Offset, ref.Bytes)
 	}
 	if block == none {
 		panic(fmt.Sprintf("BUG: op %d of layer %d refers to block %d, which it does not have", i, layer, ref.Block))
 	}
-	return part(b.span(block), ref.Offset, ref.Bytes)
+	return b.span(block).Part(ref.Offset, ref.Bytes)
 }
 
 // span returns where an item of the tape lies.
 func (b *bound) span(block int) runtime.Span {
 	it := &b.tape.items[block]
-	return runtime.Span{Offset: b.base + it.offset, Bytes: it.bytes}
+	return runtime.Span{Offset: b.base + it.Offset, Bytes: it.Bytes}
 }
 
 // copySpan returns where a copy lies in the host slab.
 func (b *bound) copySpan(block int) runtime.Span {
 	it := &b.tape.host[block]
-	return runtime.Span{Space: runtime.Host, Offset: b.slab + it.offset, Bytes: it.bytes}
+	return runtime.Span{Space: runtime.Host, Offset: b.slab + it.Offset, Bytes: it.Bytes}
 }
 
 // transfer returns what transfer p copies.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/executor/internal/pack"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
@@ -42,9 +43,9 @@ type tape struct {
 	*timeline
 	seq   schedule.Sequence
 	ops   []opBlocks
-	items []item // of the arena; the first are the inputs, a_0
-	host  []item // copies in the host slab
-	first []bool // whether an op is the first forward of its layer
+	items []pack.Item // of the arena; the first are the inputs, a_0
+	host  []pack.Item // copies in the host slab
+	first []bool      // whether an op is the first forward of its layer
 }
 
 // stored is what a memory holds of one activation.
@@ -84,7 +85,7 @@ func record(wiring chain.Wiring, layers []*models.Programs, input int64, seq sch
 		r.act[i], r.leaving[i], r.away[i] = nowhere, nowhere, nowhere
 	}
 	for k := range wiring.Inputs() {
-		r.items = append(r.items, item{bytes: input, last: len(seq) - 1})
+		r.items = append(r.items, pack.Item{Bytes: input, Last: len(seq) - 1})
 		r.act[wiring.Input(k)].block = k
 	}
 	for p, op := range seq {
@@ -150,7 +151,7 @@ func (r *recorder) compute(op schedule.Op, blocks *opBlocks) (err error) {
 func (r *recorder) offload(i int, blocks *opBlocks) {
 	from := r.act[i]
 	blocks.input, blocks.host = from.block, len(r.host)
-	r.host = append(r.host, item{bytes: r.items[from.block].bytes, first: r.start[r.now], last: r.end[r.now]})
+	r.host = append(r.host, pack.Item{Bytes: r.items[from.block].Bytes, First: r.start[r.now], Last: r.end[r.now]})
 	r.close(from.block)
 	r.leaving[i], r.away[i], r.act[i] = from, stored{blocks.host, from.saved}, nowhere
 }
@@ -158,8 +159,8 @@ func (r *recorder) offload(i int, blocks *opBlocks) {
 func (r *recorder) prefetch(i int, blocks *opBlocks) {
 	from := r.away[i]
 	copied := &r.host[from.block]
-	copied.last = max(copied.last, r.end[r.now])
-	blocks.host, blocks.output = from.block, r.open(copied.bytes)
+	copied.Last = max(copied.Last, r.end[r.now])
+	blocks.host, blocks.output = from.block, r.open(copied.Bytes)
 	r.act[i] = stored{blocks.output, from.saved}
 }
 
@@ -173,7 +174,7 @@ func (r *recorder) read(i int) int {
 		panic("BUG: a sequence that was not verified reached the executor")
 	}
 	it := &r.items[block]
-	it.last = max(it.last, r.end[r.now])
+	it.Last = max(it.Last, r.end[r.now])
 	return block
 }
 
@@ -198,7 +199,7 @@ func (r *recorder) openGradient(i int) int {
 		r.grad[i] = r.open(r.layers[i-1].GradientBytes)
 		return r.grad[i]
 	}
-	block := r.open(r.items[0].bytes)
+	block := r.open(r.items[0].Bytes)
 	if r.Joins() {
 		r.close(block)
 	}
@@ -214,8 +215,8 @@ func (r *recorder) store(l int, bytes int64, saved bool) (int, error) {
 		r.act[l] = stored{block, saved}
 	case saved && !old.saved:
 		r.close(old.block)
-		if it := &r.items[old.block]; it.last < it.first {
-			return none, &UnusedPrefetchError{Prefetch: r.order[it.first], Index: r.now, Op: r.seq[r.now]}
+		if it := &r.items[old.block]; it.Last < it.First {
+			return none, &UnusedPrefetchError{Prefetch: r.order[it.First], Index: r.now, Op: r.seq[r.now]}
 		}
 		r.act[l] = stored{block, saved}
 	default:
@@ -231,14 +232,14 @@ func (r *recorder) drop(i int) {
 
 // open begins the life of a block at the start of the current op.
 func (r *recorder) open(bytes int64) int {
-	r.items = append(r.items, item{bytes: bytes, first: r.start[r.now], last: len(r.seq) - 1})
+	r.items = append(r.items, pack.Item{Bytes: bytes, First: r.start[r.now], Last: len(r.seq) - 1})
 	return len(r.items) - 1
 }
 
 // close ends the life of a block with the current op.
 func (r *recorder) close(block int) {
 	if block != none {
-		r.items[block].last = r.end[r.now]
+		r.items[block].Last = r.end[r.now]
 	}
 }
 

@@ -50,16 +50,16 @@ func (o *observer) after(i int) error {
 		o.opt.Observe(Observation{i, op, layer.Name, what, o.see})
 		return nil
 	}
-	if err := see("random state", part(o.static.scalars, 0, kernels.ScalarsBytes)); err != nil {
+	if err := see("random state", o.static.scalars.Part(0, kernels.ScalarsBytes)); err != nil {
 		return err
 	}
 	if op.Kind != schedule.Backward {
-		if err := see("output", part(o.step.span(blocks.output), 0, layer.Desc(layer.Output()).Bytes())); err != nil {
+		if err := see("output", o.step.span(blocks.output).Part(0, layer.Desc(layer.Output()).Bytes())); err != nil {
 			return err
 		}
 	} else if o.Model.InputGradient || !o.Model.Wiring().Begins(op.Layer) {
 		for k := range 1 + len(blocks.joined) {
-			if err := see("gradient of the input", part(o.step.span(blocks.end(k).gradInput), 0, layer.Desc(models.InputOf(k)).Bytes())); err != nil {
+			if err := see("gradient of the input", o.step.span(blocks.end(k).gradInput).Part(0, layer.Desc(models.InputOf(k)).Bytes())); err != nil {
 				return err
 			}
 		}
@@ -74,7 +74,7 @@ func (o *observer) parameters(op schedule.Op, see func(string, runtime.Span) err
 		var err error
 		switch backward := op.Kind == schedule.Backward; {
 		case backward && q.Trained:
-			err = see(fmt.Sprintf("gradient of %s", q.Name), part(st.grads, q.Grad.Offset, q.Desc.Bytes()))
+			err = see(fmt.Sprintf("gradient of %s", q.Name), st.grads.Part(q.Grad.Offset, q.Desc.Bytes()))
 		case !backward && !q.Trained:
 			err = see(fmt.Sprintf("statistic %s", q.Name), o.static.value(op.Layer, q))
 		}

@@ -6,6 +6,7 @@
 package executor
 
 import (
+	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
@@ -68,7 +69,7 @@ func (w *Workload) PeakBytes(seq schedule.Sequence) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return w.StaticBytes() + livePeak(t.items, len(seq)), nil
+	return w.StaticBytes() + pack.Live(t.items, len(seq)), nil
 }
 
 // record verifies a sequence and lays out the life of its blocks in an arena of limit bytes.

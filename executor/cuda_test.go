@@ -63,6 +63,7 @@ func TestGPUTrainsAsTheCPU(t *testing.T) {
 		}},
 		{"siamese", models.Config{Batch: 8, Image: 16, Classes: 2}, map[string]executor.Options{"multi-empty": {}}},
 		{"densenet121", models.Config{Batch: 2, Image: 64, Classes: 5}, map[string]executor.Options{"rotor": {}}},
+		{"unet-1-4", models.Config{Batch: 2, Image: 64, Classes: 5}, map[string]executor.Options{"rotor": {}, "offload-greedy": {}}},
 	} {
 		if testing.Short() && c.name == "densenet121" {
 			continue

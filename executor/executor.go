@@ -32,6 +32,8 @@ type Options struct {
 	Observe func(Observation)
 	// NoGraph issues every step call by call, also on a device that could repeat it as one launch (runtime.Grapher).
 	NoGraph bool
+
+	halves bool // the workload's backwards are in halves (Workload.halved), and the time between them is wanted
 }
 
 // Executor runs training steps of one sequence on one device.
@@ -192,7 +194,7 @@ func (e *Executor) images(b *bound) []upload {
 	all := make([]upload, e.Model.Wiring().Inputs())
 	for k := range all {
 		bytes := e.Model.Input.Bytes()
-		all[k] = upload{part(b.span(k), 0, bytes), part(e.host.images, int64(k)*bytes, bytes)}
+		all[k] = upload{b.span(k).Part(0, bytes), e.host.images.Part(int64(k)*bytes, bytes)}
 	}
 	return all
 }
@@ -202,7 +204,7 @@ func (e *Executor) findLoss() {
 	for i, op := range e.step.tape.seq {
 		if op.Layer == len(e.Layers) && op.Kind != schedule.Backward && !op.Kind.Transfer() {
 			e.loss = i
-			e.lossSpan = part(e.step.span(e.step.tape.ops[i].output), 0, lossBytes)
+			e.lossSpan = e.step.span(e.step.tape.ops[i].output).Part(0, lossBytes)
 			return
 		}
 	}
@@ -227,12 +229,12 @@ func (e *Executor) prepareUpdates() error {
 			bytes := q.Desc.Bytes()
 			o := kernels.UpdateOperands{
 				Elements: q.Desc.Elements(),
-				Param:    part(st.params, q.Value.Offset, bytes),
-				Grad:     part(st.grads, q.Grad.Offset, bytes),
+				Param:    st.params.Part(q.Value.Offset, bytes),
+				Grad:     st.grads.Part(q.Grad.Offset, bytes),
 				Scalars:  e.static.scalars,
 			}
 			for _, s := range st.states {
-				o.States = append(o.States, part(s, q.Grad.Offset, bytes))
+				o.States = append(o.States, s.Part(q.Grad.Offset, bytes))
 			}
 			launch, err := e.lib.PrepareUpdate(e.Optimizer, o)
 			if err != nil {
@@ -247,7 +249,7 @@ func (e *Executor) prepareUpdates() error {
 // prepareGuard puts a guard before the updates.
 func (e *Executor) prepareGuard() error {
 	o := kernels.GuardOperands{
-		Partials: e.static.partials, Norm: part(e.static.result, normAt, normBytes), Scalars: e.static.scalars,
+		Partials: e.static.partials, Norm: e.static.result.Part(normAt, normBytes), Scalars: e.static.scalars,
 	}
 	for _, t := range e.Tensors() {
 		if t.Role == "gradient" {

@@ -23,6 +23,14 @@ import (
 
 const testMemory = 64 << 20
 
+// count is 1 for true.
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -202,7 +210,7 @@ func TestPlansGiveTheBitsOfStoreAllAtThePredictedPeak(t *testing.T) {
 				t.Errorf("%s at %d %%: wrote byte %d beyond the limit %d", s.Name, percent, e.result.ExtentBytes, limit)
 			}
 			ran++
-			moved := b2i(transfers(plan.Ops))
+			moved := count(transfers(plan.Ops))
 			offloaded += moved
 			if moved == 0 && len(plan.Ops) > 2*len(r.Layers) {
 				recomputed++

@@ -171,13 +171,13 @@ type place struct {
 func (h *home) layer(i int, p *models.Programs, params []models.Parameter, take func(int64) runtime.Span) staticLayer {
 	var l staticLayer
 	for _, region := range h.states {
-		l.states = append(l.states, part(region, h.at[i], p.GradBytes))
+		l.states = append(l.states, region.Part(h.at[i], p.GradBytes))
 	}
 	if h.mode != OffloadWeights {
 		l.params, l.grads = take(p.ParamBytes), take(p.GradBytes)
 		return l
 	}
-	l.grads, l.places = part(h.grads, 0, p.GradBytes), map[int64]place{}
+	l.grads, l.places = h.grads.Part(0, p.GradBytes), map[int64]place{}
 	var buffers int64
 	for _, q := range params {
 		l.places[q.Value.Offset] = place{q.Trained, q.Grad.Offset}
@@ -196,11 +196,11 @@ func (s *static) value(layer int, q models.Parameter) runtime.Span {
 	at, moved := l.places[q.Value.Offset]
 	switch {
 	case !moved:
-		return part(l.params, q.Value.Offset, q.Desc.Bytes())
+		return l.params.Part(q.Value.Offset, q.Desc.Bytes())
 	case at.trained:
-		return part(s.home.weights, s.home.at[layer-1]+at.offset, q.Desc.Bytes())
+		return s.home.weights.Part(s.home.at[layer-1]+at.offset, q.Desc.Bytes())
 	}
-	return part(l.params, at.offset, q.Desc.Bytes())
+	return l.params.Part(at.offset, q.Desc.Bytes())
 }
 
 // operand returns where the ops of a layer find a parameter, when its weights are in a slot.
@@ -209,9 +209,9 @@ func (s *static) operand(layer, slot int, ref models.Ref) runtime.Span {
 	at, moved := l.places[ref.Offset]
 	switch {
 	case !moved:
-		return part(l.params, ref.Offset, ref.Bytes)
+		return l.params.Part(ref.Offset, ref.Bytes)
 	case at.trained:
-		return part(s.home.loaded[slot], at.offset, ref.Bytes)
+		return s.home.loaded[slot].Part(at.offset, ref.Bytes)
 	}
-	return part(l.params, at.offset, ref.Bytes)
+	return l.params.Part(at.offset, ref.Bytes)
 }

@@ -402,7 +402,7 @@ func TestOffloadedStateOfTwins(t *testing.T) {
 		got[i] = train(t, r.storeAll(t), 2)
 		var shared int64 // twins have no parameters of their own
 		for _, q := range m.Params() {
-			shared += int64(b2i(q.Trained)) * q.Desc.Storage()
+			shared += int64(count(q.Trained)) * q.Desc.Storage()
 		}
 		if mode == OffloadOptimizer && r.HomeBytes() != 2*shared {
 			t.Errorf("%d bytes of host memory for two moments of %d bytes", r.HomeBytes(), shared)

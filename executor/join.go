@@ -17,8 +17,8 @@ func (e *Executor) sumTwins() error {
 		}
 		for _, q := range e.Model.Layers[twin.Twin-1].Params() {
 			bytes := q.Desc.Bytes()
-			sum := part(e.static.layers[twin.Twin-1].grads, q.Grad.Offset, bytes)
-			more := part(e.static.layers[l].grads, q.Grad.Offset, bytes)
+			sum := e.static.layers[twin.Twin-1].grads.Part(q.Grad.Offset, bytes)
+			more := e.static.layers[l].grads.Part(q.Grad.Offset, bytes)
 			call := kernels.Call{Op: kernels.Add{}, In: []kernels.Desc{q.Desc, q.Desc}, Train: true}
 			o := kernels.Operands{X: []runtime.Span{sum, more}, Y: sum, Scalars: e.static.scalars}
 			launch, err := e.lib.Prepare(call, o)

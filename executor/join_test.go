@@ -74,7 +74,7 @@ func TestJoinsGiveTheBitsOfStoreAllAtThePredictedPeak(t *testing.T) {
 				t.Errorf("%s, %s: peak %d, predicted %d; extent %d of %d", name, x.Strategy, e.result.PeakBytes, predicted, e.result.ExtentBytes, x.Limits.Memory)
 			}
 			ran++
-			recomputed += b2i(len(x.Ops) > 2*len(r.Layers))
+			recomputed += count(len(x.Ops) > 2*len(r.Layers))
 		}
 	}
 	t.Logf("%d plans ran, %d of them recompute", ran, recomputed)

@@ -115,7 +115,7 @@ func (e *Executor) newProber() (*prober, error) {
 	for i, name := range []string{"probe to host", "probe to device"} {
 		d := &m.direction[i]
 		dev := runtime.Span{Offset: e.opt.Limit - int64(i+1)*probeBytes, Bytes: probeBytes}
-		host := part(e.host.probe, int64(i)*probeBytes, probeBytes)
+		host := e.host.probe.Part(int64(i)*probeBytes, probeBytes)
 		if d.dst, d.src = host, dev; i == 1 {
 			d.dst, d.src = dev, host
 		}

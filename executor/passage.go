@@ -79,8 +79,8 @@ func (e *Executor) prepareSlices(p int, at, bytes int64) error {
 	for _, c := range h.cut(at, bytes) {
 		x := passage{slot: len(e.pass.list) % stateSlots}
 		for k, region := range h.states {
-			x.at = append(x.at, part(h.window[x.slot][k], 0, c.bytes))
-			x.home = append(x.home, part(region, c.at, c.bytes))
+			x.at = append(x.at, h.window[x.slot][k].Part(0, c.bytes))
+			x.home = append(x.home, region.Part(c.at, c.bytes))
 		}
 		if err := e.prepareSlice(&x, p, c); err != nil {
 			return err
@@ -115,12 +115,12 @@ func (e *Executor) prepareUpdate(x *passage, p, layer int, q models.Parameter, o
 	}
 	o := kernels.UpdateOperands{
 		Elements: bytes / kernels.Float32.Size(),
-		Param:    part(e.static.operand(layer, slot, q.Value), offset, bytes),
-		Grad:     part(e.static.layers[layer-1].grads, q.Grad.Offset+offset, bytes),
+		Param:    e.static.operand(layer, slot, q.Value).Part(offset, bytes),
+		Grad:     e.static.layers[layer-1].grads.Part(q.Grad.Offset+offset, bytes),
 		Scalars:  e.static.scalars,
 	}
 	for _, s := range x.at {
-		o.States = append(o.States, part(s, within, bytes))
+		o.States = append(o.States, s.Part(within, bytes))
 	}
 	launch, err := e.lib.PrepareUpdate(e.Optimizer, o)
 	if err != nil {
@@ -141,16 +141,16 @@ func updateUse(name string, o kernels.UpdateOperands) use {
 // gradients are not finite, in the order of the backwards, nothing is updated.
 func (e *Executor) prepareLayerGuard(layer int) (runtime.Launch, use, error) {
 	o := kernels.GuardOperands{
-		Norm: part(e.static.result, layerNormAt(layer), normBytes), Scalars: e.static.scalars,
+		Norm: e.static.result.Part(layerNormAt(layer), normBytes), Scalars: e.static.scalars,
 	}
 	partials := int64(0)
 	for _, q := range e.Model.Layers[layer-1].Params() {
 		if q.Trained {
-			o.Grads = append(o.Grads, part(e.static.layers[layer-1].grads, q.Grad.Offset, q.Desc.Bytes()))
+			o.Grads = append(o.Grads, e.static.layers[layer-1].grads.Part(q.Grad.Offset, q.Desc.Bytes()))
 			partials += 8 * kernels.GuardPartials(q.Desc.Elements())
 		}
 	}
-	o.Partials = part(e.static.partials, 0, partials)
+	o.Partials = e.static.partials.Part(0, partials)
 	guard, err := e.lib.PrepareGuard(kernels.Guard{}, o)
 	return guard, use{name: "guard", reads: o.Grads, writes: []runtime.Span{o.Partials, o.Norm, o.Scalars}}, err
 }

@@ -21,9 +21,12 @@ const KernelsField = "kernels"
 
 // ProfileOptions are how a model is measured.
 type ProfileOptions struct {
-	Warmup   int // steps of each sequence before the measured ones
-	Repeats  int // measured steps of each sequence
-	Seed     uint64
+	Warmup  int // steps of each sequence before the measured ones
+	Repeats int // measured steps of each sequence
+	Seed    uint64
+	// Halves measures the two halves of every backward as well, along one more sequence: the chain then has the fields
+	// backward_input_s and backward_weight_s.
+	Halves   bool
 	Progress func(done, total int) // called after every step; may be nil
 }
 
@@ -34,6 +37,9 @@ func Profile(ctx context.Context, w *Workload, open func() (Target, error), limi
 	p := &profile{Workload: w, open: open, limit: limit, fill: fill, opt: opt, samples: w.NewSamples()}
 	seqs := w.ProfileSequences()
 	p.steps = len(seqs)*(opt.Warmup+opt.Repeats) + linkSteps
+	if opt.Halves {
+		p.steps += opt.Warmup + opt.Repeats
+	}
 	for _, seq := range seqs {
 		if err := p.measure(ctx, seq); err != nil {
 			return nil, fmt.Errorf("profile: %w", err)
@@ -42,6 +48,11 @@ func Profile(ctx context.Context, w *Workload, open func() (Target, error), limi
 	c, err := p.samples.Chain()
 	if err != nil {
 		return nil, err
+	}
+	if opt.Halves {
+		if err := p.halves(ctx, c); err != nil {
+			return nil, fmt.Errorf("profile of the halves of backward: %w", err)
+		}
 	}
 	link, err := p.link(ctx)
 	if err != nil {
@@ -90,46 +101,58 @@ func (p *profile) step() {
 }
 
 func (p *profile) measure(ctx context.Context, seq schedule.Sequence) error {
-	return p.with(seq, p.limit, 0, func(e *Executor) error {
-		for i := range p.opt.Warmup + p.opt.Repeats {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			// A learning rate of 0 keeps the values, and so the times, those of a fresh model.
-			r, err := e.Step(uint64(i), 0)
-			if err != nil {
-				return err
-			}
-			if i >= p.opt.Warmup {
-				p.samples.Add(seq, r)
-			}
-			p.step()
-		}
+	return p.with(p.Workload, seq, p.options(p.limit), 0, func(e *Executor) error {
+		err := p.train(ctx, e, func(r *Result) error { p.samples.Add(seq, r); return nil })
 		if lib, ok := e.lib.(kernels.Chooser); ok {
 			p.samples.chosen = lib.Chosen()
 		}
-		return nil
+		return err
 	})
+}
+
+// train trains a few steps and hands the results of those behind the warmup to add.
+func (p *profile) train(ctx context.Context, e *Executor, add func(*Result) error) error {
+	for i := range p.opt.Warmup + p.opt.Repeats {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		// A learning rate of 0 keeps the values, and so the times, those of a fresh model.
+		r, err := e.Step(uint64(i), 0)
+		if err != nil {
+			return err
+		}
+		if i >= p.opt.Warmup {
+			if err := add(r); err != nil {
+				return err
+			}
+		}
+		p.step()
+	}
+	return nil
 }
 
 // link measures the link, with buffers behind the blocks of store-all.
 func (p *profile) link(ctx context.Context) (link LinkProfile, err error) {
 	const buffers = 2 * probeBytes
-	err = p.with(p.StoreAll(), p.limit+buffers, buffers, func(e *Executor) error {
+	err = p.with(p.Workload, p.StoreAll(), p.options(p.limit+buffers), buffers, func(e *Executor) error {
 		link, err = e.measureLink(ctx, p.step)
 		return err
 	})
 	return link, err
 }
 
+func (p *profile) options(limit int64) Options {
+	return Options{Limit: limit, Seed: p.opt.Seed, Timed: true}
+}
+
 // with runs do with an executor of a fresh target.
-func (p *profile) with(seq schedule.Sequence, limit, probe int64, do func(*Executor) error) (err error) {
+func (p *profile) with(w *Workload, seq schedule.Sequence, opt Options, probe int64, do func(*Executor) error) (err error) {
 	target, err := p.open()
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, target.Device.Close()) }()
-	e, err := newExecutor(p.Workload, target, seq, Options{Limit: limit, Seed: p.opt.Seed, Timed: true}, probe)
+	e, err := newExecutor(w, target, seq, opt, probe)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package executor
 import (
 	"fmt"
 
+	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
 )
 
@@ -34,6 +35,7 @@ type script struct {
 	events int
 	mark   []int // per op: the event of its end; none where nobody looks
 	from   []int // per op: the event of its start; none where it is that of the end of the compute op before it
+	middle []int // per op: the event between the halves of a backward; none where nobody looks
 
 	timed     bool             // whether moments are marked
 	leaving   [weightSlots]int // by slot, 1 + the latest backward behind which weights went home from it; 0: none did
@@ -101,7 +103,7 @@ func (s *script) check() error {
 func (e *Executor) numberEvents() {
 	s, n := &e.script, len(e.step.tape.seq)
 	e.waits = e.step.waits()
-	s.events, s.mark, s.from = eventOps, make([]int, n), make([]int, n)
+	s.events, s.mark, s.from, s.middle = eventOps, make([]int, n), make([]int, n), make([]int, n)
 	awaited := make([]bool, n)
 	for _, list := range e.waits {
 		for _, q := range list {
@@ -118,6 +120,7 @@ func (e *Executor) numberEvents() {
 	for p, op := range e.step.tape.seq {
 		s.mark[p] = number(e.opt.Timed || awaited[p])
 		s.from[p] = number(e.opt.Timed && (op.Kind.Transfer() || len(e.waits[p]) > 0 || e.Offloading() == OffloadWeights))
+		s.middle[p] = number(e.opt.halves && op.Kind == schedule.Backward)
 	}
 	e.numberState(s)
 }
@@ -151,17 +154,26 @@ func (e *Executor) writeOp(s *script, p int) {
 		dst, src := b.transfer(p)
 		s.copy(stream, fmt.Sprintf("%v (op %d)", op, p), dst, src)
 	}
-	for i := b.start[p]; i < b.start[p+1]; i++ {
-		s.launch(stream, b.launches[i], b.uses[i])
+	half := b.start[p] + e.firstHalf(p)
+	e.writeLaunches(s, stream, b.start[p], half)
+	if s.middle[p] != none {
+		s.record(stream, s.middle[p])
 	}
+	e.writeLaunches(s, stream, half, b.start[p+1])
 	if p == e.loss {
-		s.copy(streamCompute, "copy of the loss", part(e.static.result, lossAt, lossBytes), e.lossSpan)
+		s.copy(streamCompute, "copy of the loss", e.static.result.Part(lossAt, lossBytes), e.lossSpan)
 	}
 	if s.mark[p] != none {
 		s.record(stream, s.mark[p])
 	}
 	e.writeAtOnce(s, p)
 	e.writeNext(s, b.visits, p)
+}
+
+func (e *Executor) writeLaunches(s *script, stream, from, to int) {
+	for i := from; i < to; i++ {
+		s.launch(stream, e.step.launches[i], e.step.uses[i])
+	}
 }
 
 // writeEnd updates the weights and copies the result to the host.

@@ -35,10 +35,10 @@ func (w *Workload) Tensors() []Tensor {
 			}
 			add("weight", w.static.value(l+1, q))
 			if w.Offloading() != OffloadWeights {
-				add("gradient", part(st.grads, q.Grad.Offset, q.Desc.Bytes()))
+				add("gradient", st.grads.Part(q.Grad.Offset, q.Desc.Bytes()))
 			}
 			for k, s := range st.states {
-				add("state"+string(rune('0'+k)), part(s, q.Grad.Offset, q.Desc.Bytes()))
+				add("state"+string(rune('0'+k)), s.Part(q.Grad.Offset, q.Desc.Bytes()))
 			}
 		}
 	}
@@ -123,7 +123,7 @@ func (e *Executor) upload(dst runtime.Span, src []float32) error {
 func (e *Executor) chunks(span runtime.Span, move func(dev, host runtime.Span, at int64) error) error {
 	for at := int64(0); at < span.Bytes; at += chunkBytes {
 		n := min(chunkBytes, span.Bytes-at)
-		if err := move(part(span, at, n), part(e.host.chunk, 0, n), at); err != nil {
+		if err := move(span.Part(at, n), e.host.chunk.Part(0, n), at); err != nil {
 			return err
 		}
 	}

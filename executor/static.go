@@ -80,8 +80,3 @@ func partials(m *models.Model) int64 {
 	}
 	return n
 }
-
-// part returns the span of bytes [offset, offset+bytes) of s.
-func part(s runtime.Span, offset, bytes int64) runtime.Span {
-	return runtime.Span{Space: s.Space, Offset: s.Offset + offset, Bytes: bytes}
-}

@@ -117,11 +117,11 @@ func TestRandomTransfersGiveTheBitsOfStoreAllAtTheSimulatedPeak(t *testing.T) {
 			t.Fatalf("case %d: with chaos %s differs from store-all's (%v)", k, d, x.seq)
 		}
 		for p, op := range x.seq {
-			moved += b2i(op.Kind.Transfer())
+			moved += count(op.Kind.Transfer())
 			waited += len(e.waits[p])
 		}
 		ran++
-		duplex += b2i(x.sim.Limits.Link.Duplex)
+		duplex += count(x.sim.Limits.Link.Duplex)
 	}
 	t.Logf("%d cases ran, %d of them duplex, with %d transfers and %d waits", ran, duplex, moved, waited)
 	if ran < cases*9/10 || duplex < cases/4 || moved < 10*ran || waited < 10*ran {
@@ -216,15 +216,15 @@ func TestIntervalsKeepTheRules(t *testing.T) {
 				compute = at.End
 				continue
 			}
-			lane := b2i(duplex && op.Kind == schedule.Prefetch)
+			lane := count(duplex && op.Kind == schedule.Prefetch)
 			_, src := e.step.transfer(p)
 			if at.Start < compute || at.Start < link[lane] || at.End-at.Start < 0.99*float64(src.Bytes)/bandwidth {
 				t.Errorf("op %d (%v) of %d bytes ran in %v; compute ended at %v, the transfer before at %v", p, op, src.Bytes, at, compute, link[lane])
 			}
 			link[lane] = at.End
 		}
-		if b1 := res.Intervals[len(seq)-1]; b1.Start < link[b2i(duplex)] {
-			t.Errorf("the last backward started at %v, before its prefetch ended at %v", b1.Start, link[b2i(duplex)])
+		if b1 := res.Intervals[len(seq)-1]; b1.Start < link[count(duplex)] {
+			t.Errorf("the last backward started at %v, before its prefetch ended at %v", b1.Start, link[count(duplex)])
 		}
 		if res.Sequence < compute || res.CopiesBytes == 0 || res.HostBytes < res.CopiesBytes {
 			t.Errorf("sequence %v, last op %v, %d bytes for copies of %d", res.Sequence, compute, res.CopiesBytes, res.HostBytes)

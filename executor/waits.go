@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"plimsoll/executor/internal/pack"
 	"plimsoll/planner/schedule"
 )
 
@@ -141,8 +142,8 @@ func (w *waiter) operands(p int) {
 			}
 		}
 	}
-	if block := t.ops[p].host; block != none && t.host[block].first < t.start[p] {
-		w.require(t.order[t.host[block].first])
+	if block := t.ops[p].host; block != none && t.host[block].First < t.start[p] {
+		w.require(t.order[t.host[block].First])
 	}
 }
 
@@ -150,7 +151,7 @@ func (w *waiter) operands(p int) {
 // saved set that it consumes. (An offload of that set directly before the backward is of no use, but it is allowed.)
 func (w *waiter) writes(p, block int) bool {
 	t := w.tape
-	return t.items[block].first == t.start[p] && block != 0 || t.seq[p].Kind == schedule.Backward && t.ops[p].output == block
+	return t.items[block].First == t.start[p] && block != 0 || t.seq[p].Kind == schedule.Backward && t.ops[p].output == block
 }
 
 // memory requires the users of what lay where op p's new blocks lie. Compute ops follow each other anyway: they look
@@ -159,7 +160,7 @@ func (w *waiter) memory(p int) {
 	t := w.tape
 	now := t.start[p]
 	for _, block := range t.ops[p].arena() {
-		if block == none || block == 0 || t.items[block].first != now {
+		if block == none || block == 0 || t.items[block].First != now {
 			continue
 		}
 		if w.lane[p] == streamCompute {
@@ -172,7 +173,7 @@ func (w *waiter) memory(p int) {
 			w.inherit(t.items, w.users, old, block)
 		}
 	}
-	if block := t.ops[p].host; block != none && t.host[block].first == now {
+	if block := t.ops[p].host; block != none && t.host[block].First == now {
 		for old := range t.host {
 			w.inherit(t.host, w.copies, old, block)
 		}
@@ -180,9 +181,9 @@ func (w *waiter) memory(p int) {
 }
 
 // inherit requires the users of an old item if a new one lies on it.
-func (w *waiter) inherit(items []item, users [][]int, old, block int) {
+func (w *waiter) inherit(items []pack.Item, users [][]int, old, block int) {
 	a, b := &items[old], &items[block]
-	if a.last < b.first && a.offset < b.offset+b.bytes && b.offset < a.offset+a.bytes {
+	if a.Last < b.First && a.Offset < b.Offset+b.Bytes && b.Offset < a.Offset+a.Bytes {
 		for _, q := range users[old] {
 			w.require(q)
 		}

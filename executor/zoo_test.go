@@ -17,16 +17,17 @@ import (
 // used: the bits of store-all, at the predicted peak, with delays.
 func TestTransfersOfRealModels(t *testing.T) {
 	ran, moved := 0, 0
-	zoo := []string{"resnet20", "densenet121"}
+	zoo := []zooModel{{"resnet20", []int64{65, 85}}, {"densenet121", []int64{65}}, {"unet-1-4", []int64{65, 85}}, {"amoebanet-3-8", []int64{85}}}
 	if testing.Short() {
 		zoo = zoo[:1]
 	}
-	for k, name := range zoo {
+	for k, z := range zoo {
+		name := z.name
 		m, err := models.New(name, models.Config{Batch: 2, Image: 32, Classes: 5})
 		must(t, err)
 		r := newRig(t, m, host.Config{Memory: 1 << 30, HostMemory: 1 << 30}, nil)
 		want := train(t, r.executor(t, r.StoreAll(), Options{Seed: 7, Limit: 1 << 29}), 1)
-		for _, x := range zooCases(t, r.Workload, uint64(k)) {
+		for _, x := range zooCases(t, r.Workload, z.percents, uint64(k)) {
 			r := newRig(t, m, host.Config{Memory: 1 << 30, HostMemory: 1 << 30, Chaos: uint64(ran + 1)}, nil)
 			opt := Options{Seed: 7, Limit: x.limit, Sim: x.sim, Audit: true}
 			e := r.executor(t, x.seq, opt)
@@ -37,7 +38,7 @@ func TestTransfersOfRealModels(t *testing.T) {
 				t.Errorf("%s, %v: peak %d, predicted %d; extent %d of %d", name, x.seq, e.result.PeakBytes, want, e.result.ExtentBytes, x.limit)
 			}
 			ran++
-			moved += b2i(transfers(x.seq))
+			moved += count(transfers(x.seq))
 		}
 	}
 	t.Logf("%d plans ran, %d with transfers", ran, moved)
@@ -46,13 +47,19 @@ func TestTransfersOfRealModels(t *testing.T) {
 	}
 }
 
+// zooModel is a model and the limits of its cases, in percent of what the step of store-all takes.
+type zooModel struct {
+	name     string
+	percents []int64
+}
+
 // zooCase is a sequence with the arena that it gets.
 type zooCase struct {
 	randomCase
 	limit int64
 }
 
-func zooCases(t *testing.T, w *Workload, seed uint64) (cases []zooCase) {
+func zooCases(t *testing.T, w *Workload, percents []int64, seed uint64) (cases []zooCase) {
 	t.Helper()
 	c := costs(w.Chain())
 	c.Bandwidth = float64(c.Saved(2))
@@ -63,7 +70,7 @@ func zooCases(t *testing.T, w *Workload, seed uint64) (cases []zooCase) {
 		if !slices.Contains([]string{"rotor", "offload-greedy", "offload-dynprog", "autoswap", "pofo"}, s.Name) {
 			continue // others take long, or make the same sequences
 		}
-		for _, percent := range []int64{65, 85}[:2-seed] {
+		for _, percent := range percents {
 			limit := w.StaticBytes() + (all-w.StaticBytes())*percent/100
 			plan, err := Plan(t.Context(), w, c, s, limit, strategy.Options{})
 			if small := (*TooSmallError)(nil); errors.As(err, &small) {
@@ -86,4 +93,39 @@ func zooCases(t *testing.T, w *Workload, seed uint64) (cases []zooCase) {
 		}
 	}
 	return cases
+}
+
+// A model whose weights outweigh its activations, of blocks with branches: the bits of store-all under a plan that
+// recomputes and one that offloads, each within its limit at the predicted peak.
+func TestWideModel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("24 million parameters")
+	}
+	config := host.Config{Memory: 1 << 30, HostMemory: 1 << 30}
+	m, err := models.New("inception_v3", models.Config{Batch: 4, Image: 75, Classes: 5})
+	must(t, err)
+	r := newRig(t, m, config, nil)
+	want := train(t, r.executor(t, r.StoreAll(), Options{Seed: 7, Limit: 1 << 30}), 1)
+	all, err := r.PeakBytes(r.StoreAll())
+	must(t, err)
+	for _, name := range []string{"rotor", "offload-greedy"} {
+		s, err := planner.Lookup(name)
+		must(t, err)
+		c := costs(r.Chain())
+		c.Bandwidth = float64(c.Saved(2))
+		limit := r.StaticBytes() + (all-r.StaticBytes())*85/100
+		plan, err := Plan(t.Context(), r.Workload, c, s, limit, strategy.Options{})
+		must(t, err)
+		sim := Following(c, plan)
+		res, err := schedule.Simulate(c, plan.Ops, sim.Limits)
+		must(t, err)
+		r := newRig(t, m, config, nil)
+		e := r.executor(t, plan.Ops, Options{Seed: 7, Limit: limit, Sim: sim, Audit: true})
+		if d := firstDifference(want, train(t, e, 1)); d != "" {
+			t.Errorf("%s, %v: %s differs from store-all's", name, plan.Ops, d)
+		}
+		if want := r.StaticBytes() + res.Peak; e.result.PeakBytes != want || e.result.PeakBytes >= all || e.result.ExtentBytes > limit {
+			t.Errorf("%s: peak %d, predicted %d, of store-all %d; extent %d of %d", name, e.result.PeakBytes, want, all, e.result.ExtentBytes, limit)
+		}
+	}
 }

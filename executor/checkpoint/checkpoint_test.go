@@ -80,7 +80,7 @@ func little(seed uint64) *memory {
 
 // zoo is a model of the zoo as an executor has its tensors, without values.
 func zoo(t testing.TB, name string, classes int) *memory {
-	built, err := models.New(name, models.Config{Batch: 1, Image: 32, Classes: classes})
+	built, err := models.New(name, models.Config{Batch: 1, Image: 75, Classes: classes})
 	must(t, err)
 	m := &memory{}
 	for _, p := range built.Params() {

@@ -50,7 +50,7 @@ func (e *TensorsError) compare(f *safetensors.File, name string, t executor.Tens
 }
 
 // unexpected lists the tensors of a file that nothing was loaded from, without those that files may have beside a
-// model's: counts of batches, the checksum, and optimizer states when no state is kept.
+// model's: counts of batches, the checksum, an auxiliary classifier, and optimizer states when no state is kept.
 func unexpected(f *safetensors.File, names map[string]string, used []executor.Tensor, kept roles) []string {
 	known := map[string]bool{sumName: true}
 	for _, t := range used {
@@ -61,7 +61,8 @@ func unexpected(f *safetensors.File, names map[string]string, used []executor.Te
 		state := strings.HasPrefix(ours, statePrefix) && !kept("state0")
 		info, _ := f.Tensor(name)
 		count := strings.HasSuffix(ours, countSuffix) && info.DType == safetensors.I64 && len(info.Shape) == 0
-		if !known[ours] && !state && !count {
+		auxiliary := strings.HasPrefix(ours, auxPrefix)
+		if !known[ours] && !state && !count && !auxiliary {
 			list = append(list, name)
 		}
 	}

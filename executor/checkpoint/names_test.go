@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -105,6 +106,78 @@ func torchDenseNet(growth, width, classes int, blocks ...int) stateDict {
 	return d
 }
 
+// torchVGG16 is torchvision's VGG with configuration D: features counts convolutions, norms, ReLUs and pools, classifier
+// linear layers, ReLUs and dropouts.
+func torchVGG16(norm bool, classes int) stateDict {
+	var d stateDict
+	in, at := 3, 0
+	for _, width := range []int{64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0} {
+		if width == 0 { // a pool
+			at++
+			continue
+		}
+		d.conv(fmt.Sprintf("features.%d", at), width, in, 3)
+		d.put(fmt.Sprintf("features.%d.bias", at), safetensors.F32, width)
+		at += 2
+		if norm {
+			d.norm(fmt.Sprintf("features.%d", at-1), width)
+			at++
+		}
+		in = width
+	}
+	d.linear("classifier.0", 4096, 512*7*7)
+	d.linear("classifier.3", 4096, 4096)
+	d.linear("classifier.6", classes, 4096)
+	return d
+}
+
+// torchInception3 is torchvision's Inception v3 without auxiliary classifier: every unit a convolution without bias and
+// a norm, written as name, outputs, inputs, height and width.
+func torchInception3(classes int) stateDict {
+	var d stateDict
+	prefix := ""
+	units := func(text string) {
+		fields := strings.Fields(text)
+		for ; len(fields) >= 5; fields = fields[5:] {
+			var n [4]int
+			for i := range n {
+				n[i], _ = strconv.Atoi(fields[i+1])
+			}
+			d.put(prefix+fields[0]+".conv.weight", safetensors.F32, n[:]...)
+			d.norm(prefix+fields[0]+".bn", n[0])
+		}
+	}
+	units(`Conv2d_1a_3x3 32 3 3 3  Conv2d_2a_3x3 32 32 3 3  Conv2d_2b_3x3 64 32 3 3  Conv2d_3b_1x1 80 64 1 1
+		Conv2d_4a_3x3 192 80 3 3`)
+	for _, a := range []struct {
+		block      string
+		in, pooled int
+	}{{"5b", 192, 32}, {"5c", 256, 64}, {"5d", 288, 64}} {
+		prefix = "Mixed_" + a.block + "."
+		units(fmt.Sprintf(`branch1x1 64 %[1]d 1 1  branch5x5_1 48 %[1]d 1 1  branch5x5_2 64 48 5 5  branch3x3dbl_1 64 %[1]d 1 1
+			branch3x3dbl_2 96 64 3 3  branch3x3dbl_3 96 96 3 3  branch_pool %[2]d %[1]d 1 1`, a.in, a.pooled))
+	}
+	prefix = "Mixed_6a."
+	units(`branch3x3 384 288 3 3  branch3x3dbl_1 64 288 1 1  branch3x3dbl_2 96 64 3 3  branch3x3dbl_3 96 96 3 3`)
+	for i, c := range []int{128, 160, 160, 192} {
+		prefix = fmt.Sprintf("Mixed_6%c.", 'b'+i)
+		units(fmt.Sprintf(`branch1x1 192 768 1 1  branch7x7_1 %[1]d 768 1 1  branch7x7_2 %[1]d %[1]d 1 7  branch7x7_3 192 %[1]d 7 1
+			branch7x7dbl_1 %[1]d 768 1 1  branch7x7dbl_2 %[1]d %[1]d 7 1  branch7x7dbl_3 %[1]d %[1]d 1 7
+			branch7x7dbl_4 %[1]d %[1]d 7 1  branch7x7dbl_5 192 %[1]d 1 7  branch_pool 192 768 1 1`, c))
+	}
+	prefix = "Mixed_7a."
+	units(`branch3x3_1 192 768 1 1  branch3x3_2 320 192 3 3  branch7x7x3_1 192 768 1 1  branch7x7x3_2 192 192 1 7
+		branch7x7x3_3 192 192 7 1  branch7x7x3_4 192 192 3 3`)
+	for i, in := range []int{1280, 2048} {
+		prefix = fmt.Sprintf("Mixed_7%c.", 'b'+i)
+		units(fmt.Sprintf(`branch1x1 320 %[1]d 1 1  branch3x3_1 384 %[1]d 1 1  branch3x3_2a 384 384 1 3  branch3x3_2b 384 384 3 1
+			branch3x3dbl_1 448 %[1]d 1 1  branch3x3dbl_2 384 448 3 3  branch3x3dbl_3a 384 384 1 3  branch3x3dbl_3b 384 384 3 1
+			branch_pool 192 %[1]d 1 1`, in))
+	}
+	d.linear("fc", classes, 2048)
+	return d
+}
+
 // elements counts the trained ones.
 func (d stateDict) elements() int {
 	sum := 0
@@ -134,6 +207,9 @@ func TestTorchvisionNames(t *testing.T) {
 		{"densenet161", torchDenseNet(48, 96, 1000, 6, 12, 36, 24), 967, 28_681_000},
 		{"densenet169", torchDenseNet(32, 64, 1000, 6, 12, 32, 32), 1015, 14_149_480},
 		{"densenet201", torchDenseNet(32, 64, 1000, 6, 12, 48, 32), 1207, 20_013_928},
+		{"vgg16", torchVGG16(false, 1000), 32, 138_357_544},
+		{"vgg16_bn", torchVGG16(true, 1000), 97, 138_365_992},
+		{"inception_v3", torchInception3(1000), 566, 23_834_568},
 	}
 	for _, c := range cases {
 		if len(c.want) != c.tensors || c.want.elements() != c.elements {
@@ -297,6 +373,7 @@ func TestImportErrors(t *testing.T) {
 	}{
 		{func(d stateDict) stateDict { return d[:len(d)-2] }, "2 missing: fc.weight, fc.bias"},
 		{func(d stateDict) stateDict { d.put("fc2.bias", safetensors.F32, 3); return d }, "1 unexpected: fc2.bias"},
+		{func(d stateDict) stateDict { d.put("AuxLogits.fc.bias", safetensors.F32, 3); return d }, ""},
 		{func(d stateDict) stateDict { d.put("optimizer.x", safetensors.F32, 3); return d }, ""},
 		{func(d stateDict) stateDict { d.put("x.num_batches_tracked", safetensors.I64); return d }, ""},
 		{func(d stateDict) stateDict { d.put("x.num_batches_tracked", safetensors.F32); return d }, "1 unexpected: x.num_batches_tracked"},

@@ -9,10 +9,12 @@ import (
 	"plimsoll/executor/checkpoint/safetensors"
 )
 
-// Names that a file has beside those of weights and buffers: "optimizer.state0." and the weight's name for a state, and
-// the count of batches that PyTorch keeps beside the running statistics of every BatchNorm.
+// Names that a file has beside those of weights and buffers: "optimizer.state0." and the weight's name for a state, the
+// count of batches that PyTorch keeps beside the running statistics of every BatchNorm, and "AuxLogits." before those of
+// the auxiliary classifier in torchvision's file of Inception v3, which ours has not.
 const (
 	statePrefix = "optimizer."
+	auxPrefix   = "AuxLogits."
 	countSuffix = ".num_batches_tracked"
 	varSuffix   = ".running_var"
 )

@@ -4,17 +4,21 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"unsafe"
+
+	"plimsoll/executor/checkpoint"
 )
 
 // Hash returns the SHA-256 of all weights and buffers in order, so that two runs can be compared by one word.
-func (r *Runner) Hash() (string, error) {
+func (r *Runner) Hash() (string, error) { return hash(r) }
+
+func hash(m checkpoint.Model) (string, error) {
 	h := sha256.New()
-	for _, t := range r.Tensors() {
+	for _, t := range m.Tensors() {
 		if t.Role != "weight" && t.Role != "buffer" {
 			continue
 		}
 		values := make([]float32, t.Desc.Elements())
-		if err := r.Read(t, values); err != nil {
+		if err := m.Read(t, values); err != nil {
 			return "", err
 		}
 		h.Write(Bytes(values))

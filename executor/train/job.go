@@ -25,8 +25,11 @@ type Spec struct {
 	Data    string        // name of a data set: "digits", "folder:/data/flowers"
 	Seed    uint64        // of weights, dropout, order and augmentation of the samples
 	Devices string        // as the user writes it: "cpu"
-	Open    open.Options
-	Threads int // of the kernels; 0 for every core
+	// Microbatches, when not 0, makes the job one for a pipeline, on all of the devices: so many make a step. The Config's
+	// Batch is a step's images when the job is opened and a microbatch's from then on.
+	Microbatches int
+	Open         open.Options
+	Threads      int // of the kernels; 0 for every core
 	// Reference computes with the reference kernels, slow and in every element type, in place of the device's own.
 	Reference bool
 	// NoGraph issues every step call by call, also on a device that could repeat it as one graph.
@@ -59,13 +62,29 @@ var ErrSpec = errors.New("bad job")
 // Open builds the model and opens the data set. Errors name the field and list what is known.
 func Open(s Spec) (*Job, error) {
 	j := &Job{Spec: s}
-	for _, part := range []func() error{j.openData, j.compile, j.makeRoom} {
+	for _, part := range []func() error{j.divide, j.openData, j.compile, j.makeRoom} {
 		if err := part(); err != nil {
 			return nil, err
 		}
 	}
 	return j, nil
 }
+
+// divide makes the batch that of a microbatch.
+func (j *Job) divide() error {
+	m, batch := max(j.Microbatches, 1), j.Config.Batch
+	if batch%m != 0 {
+		return fmt.Errorf("%w: --batch is %d and --microbatches %d: a step's batch is divided into equal microbatches, give a multiple", ErrSpec, batch, m)
+	}
+	if j.Microbatches > 0 && models.OfPairs(j.Model) {
+		return fmt.Errorf("%w: --devices %s: %s has branches, and pipelines are for single chains: train it on one device", ErrSpec, j.Devices, j.Model)
+	}
+	j.Config.Batch = batch / m
+	return nil
+}
+
+// Images returns how many images a step has.
+func (j *Job) Images() int { return j.Config.Batch * max(j.Microbatches, 1) }
 
 func (j *Job) openData() (err error) {
 	c := &j.Config

@@ -11,13 +11,20 @@ import (
 	"plimsoll/models/data"
 )
 
+// trained is what a loop trains: it is saved, and evaluated.
+type trained interface {
+	checkpoint.Model
+	Evaluate(ctx context.Context) (Score, error)
+}
+
 // loop is a run while it runs.
 //
 // Invariants: weights, optimizer state and history are those after step steps, whenever a method returns; a
 // checkpoint is saved between steps only, before the evaluation that is due.
 type loop struct {
 	*Run
-	e       *Runner
+	e       *Runner // on one device
+	m       trained
 	out     *Outcome
 	batches *data.Loader
 	step    int // steps done, which is the number of the next one
@@ -51,7 +58,7 @@ func (l *loop) run(ctx context.Context) (err error) {
 		if err := l.one(); err != nil {
 			return err
 		}
-		if l.Saves.Every > 0 && (l.step%l.Saves.Every == 0 || l.step == l.Steps) {
+		if l.SavesAfter(l.step) {
 			l.save()
 		}
 	}
@@ -118,12 +125,12 @@ func (l *loop) diverged(res *executor.Result) error {
 // evaluateIfDue evaluates after every EvalEvery steps and at the end, unless the history has it already.
 func (l *loop) evaluateIfDue(ctx context.Context) error {
 	last := l.step >= l.Steps
-	due := last || l.EvalEvery > 0 && l.step > 0 && l.step%l.EvalEvery == 0
+	due := last || l.crossed(l.step, l.EvalEvery)
 	if !due || l.out.History.Eval(l.step) != nil {
 		return nil
 	}
 	start := time.Now()
-	score, err := l.e.Evaluate(ctx)
+	score, err := l.m.Evaluate(ctx)
 	if ctx.Err() != nil {
 		return l.interrupt()
 	}
@@ -164,7 +171,7 @@ func (l *loop) keep() error {
 
 // save saves a checkpoint. The run goes on when it cannot, and an earlier one is untouched.
 func (l *loop) save() {
-	err := l.Saves.Dir.Save(l.e, l.meta(int64(l.step)))
+	err := l.Saves.Dir.Save(l.m, l.meta(int64(l.step)))
 	if l.failure = err; err == nil || errors.Is(err, checkpoint.ErrNotRemoved) {
 		l.out.Checkpoints++
 		l.saved, l.failure = l.step, nil
@@ -190,7 +197,7 @@ func (l *loop) finish() {
 	o.BadSamples = data.Skipped(l.Job.Set)
 	o.MeasuredS, o.StateWaitS = Median(l.times), Median(l.waits)
 	if l.busy > 0 {
-		o.ImagesPerS = float64(len(l.times)*l.Job.Config.Batch) / l.busy.Seconds()
+		o.ImagesPerS = float64(len(l.times)*l.Job.Images()) / l.busy.Seconds()
 		o.DataWaitShare = l.waited.Seconds() / l.busy.Seconds()
 	}
 	l.keepWeights()
@@ -202,7 +209,7 @@ func (l *loop) keepWeights() {
 	if l.Saves.Final == "" {
 		return
 	}
-	if err := checkpoint.Export(l.Saves.Final, l.e, int64(l.step)); err != nil {
+	if err := checkpoint.Export(l.Saves.Final, l.m, int64(l.step)); err != nil {
 		l.out.Unsaved = errors.Join(l.out.Unsaved, fmt.Errorf("the trained weights are not saved: %w", err))
 	}
 }

@@ -19,6 +19,7 @@ import (
 // Measure says how a job's chain is measured.
 type Measure struct {
 	Warmup, Repeats int
+	Halves          bool                  // also of the two halves of every backward: see executor.ProfileOptions
 	Progress        func(done, total int) // may be nil
 }
 
@@ -47,7 +48,7 @@ func (j *Job) Profile(ctx context.Context, m Measure) (*chain.Chain, error) {
 	}
 	load := func(e *executor.Executor) error { return j.load(e, 0) }
 	c, err := executor.Profile(ctx, j.Work, j.Target, limit, load, executor.ProfileOptions{
-		Warmup: m.Warmup, Repeats: m.Repeats, Seed: j.Seed, Progress: m.Progress,
+		Warmup: m.Warmup, Repeats: m.Repeats, Halves: m.Halves, Seed: j.Seed, Progress: m.Progress,
 	})
 	if err != nil {
 		return nil, err
@@ -142,10 +143,11 @@ func (j *Job) cacheKey(m Measure) (string, error) {
 		Threads, Cores  int
 		Bandwidth       float64
 		Warmup, Repeats int
+		Halves          bool
 		Program         string
 	}{
 		j.Model, j.Config, fmt.Sprintf("%T%+v", j.Update, j.Update), j.Offload.String(), j.Device.Model, j.library,
-		j.Threads, runtime.GOMAXPROCS(0), j.Open.Bandwidth, m.Warmup, m.Repeats, program,
+		j.Threads, runtime.GOMAXPROCS(0), j.Open.Bandwidth, m.Warmup, m.Repeats, m.Halves, program,
 	}
 	text, err := json.Marshal(key)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"plimsoll/executor/checkpoint"
+	"plimsoll/planner/pipeline"
 )
 
 // ErrOtherRun says that a checkpoint is not of the run that is to go on from it.
@@ -19,10 +20,17 @@ var ErrOtherRun = errors.New("the checkpoint is of another run")
 // meta is what the next step depends on besides the tensors.
 func (r *Run) meta(step int64) checkpoint.Meta {
 	m := r.Job.meta()
-	m.Step, m.Position = step, step*int64(r.Job.Config.Batch)
+	m.Step, m.Position = step, step*int64(r.Job.Images())
 	m.Plan, m.Schedule = r.planHash(), r.Rate.String()
 	m.Extra["clip_norm"] = fmt.Sprint(r.MaxNorm)
 	m.Extra["skip_not_finite"] = strconv.FormatBool(r.SkipNotFinite)
+	m.Extra[microbatchesField], m.Extra[versionsField] = strconv.Itoa(max(r.Job.Microbatches, 1)), string(r.Pipe.versions())
+	var also Corrections
+	if r.Pipe != nil {
+		also = r.Pipe.Corrections
+	}
+	m.Extra[pipemareField], m.Extra[decayField] = strconv.Itoa(also.PipeMare), fmt.Sprint(also.PipeMareDecay)
+	m.Extra[deferredField] = strconv.FormatBool(also.DeferredBatchNorm)
 	return m
 }
 
@@ -37,7 +45,7 @@ func (j *Job) meta() checkpoint.Meta {
 	return checkpoint.Meta{
 		Seed: j.Seed, Model: j.Model, Update: j.Update, Library: j.library, Threads: threads,
 		Extra: map[string]string{
-			"data": kind, "data_path": path, "batch": strconv.Itoa(c.Batch), "image": strconv.Itoa(c.Image),
+			"data": kind, "data_path": path, "batch": strconv.Itoa(j.Images()), "image": strconv.Itoa(c.Image),
 			"channels": strconv.Itoa(c.Channels), "classes": strconv.Itoa(c.Classes), "dtype": c.DType.String(),
 		},
 	}
@@ -45,7 +53,11 @@ func (j *Job) meta() checkpoint.Meta {
 
 // planHash is the SHA-256 of the plan's file.
 func (r *Run) planHash() string {
-	text, err := json.Marshal(r.Plan)
+	plan := any(r.Plan)
+	if r.Pipe != nil {
+		plan = r.Pipe.Plan
+	}
+	text, err := json.Marshal(plan)
 	if err != nil {
 		panic("BUG: a plan that ran has no JSON: " + err.Error())
 	}
@@ -57,7 +69,18 @@ func (r *Run) planHash() string {
 // compute, or may change it, but makes sense.
 var mayChange = map[string]bool{
 	"schedule": true, "clip_norm": true, "skip_not_finite": true, "library": true, "threads": true, "data_path": true,
+	microbatchesField: true, versionsField: true, pipemareField: true, decayField: true, deferredField: true,
 }
+
+// Fields of a checkpoint that say how a pipeline trained; one without them is of a single device, where a step is one batch and
+// its update follows it.
+const (
+	microbatchesField = "microbatches"
+	versionsField     = "weight_versions"
+	pipemareField     = "pipemare"
+	decayField        = "pipemare_decay"
+	deferredField     = "deferred_batchnorm"
+)
 
 // Resume makes the run go on from a checkpoint. notes says what is not as it was when it was saved. Errors: ErrOtherRun,
 // with what differs.
@@ -66,6 +89,14 @@ func (r *Run) Resume(from *checkpoint.Checkpoint) (notes []string, err error) {
 		return nil, fmt.Errorf("%w: %s is of step %d, and --steps is %d: give more", ErrOtherRun, from.Name(), from.Step, r.Steps)
 	}
 	want := r.meta(from.Step)
+	for field, value := range map[string]string{microbatchesField: "1", versionsField: string(pipeline.Flush), pipemareField: "0", decayField: "0", deferredField: "false"} {
+		if _, have := from.Extra[field]; !have {
+			if from.Extra == nil {
+				from.Extra = map[string]string{}
+			}
+			from.Extra[field] = value
+		}
+	}
 	list, err := from.Differences(&want)
 	if err != nil {
 		return nil, err

@@ -12,12 +12,13 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// Run is a planned job.
+// Run is a planned job: on one device along Plan, or on several along Pipe.
 type Run struct {
 	Job   *Job
 	Chain *chain.Chain
 	Plan  *schedule.Plan
-	Limit int64 // bytes of the arena
+	Pipe  *Pipe // nil on one device
+	Limit int64 // bytes of the arena, of each device
 	// HostLimit bounds the page-locked host memory, in bytes; 0: no limit.
 	HostLimit int64
 	Steps     int
@@ -64,8 +65,10 @@ type Summary struct {
 	PredictedS         float64 `json:"predicted_s_per_step"`
 	MeasuredS          float64 `json:"measured_s_per_step"`
 	PredictedPeakBytes int64   `json:"predicted_peak_bytes"`
-	MeasuredPeakBytes  int64   `json:"measured_peak_bytes"`
+	MeasuredPeakBytes  int64   `json:"measured_peak_bytes,omitempty"` // not of pipelines
 	ExtentBytes        int64   `json:"extent_bytes"`
+	// Pipe is how a pipeline used its devices. Peak and extent above are then those of the device that needs most.
+	Pipe *PipeSummary `json:"pipeline,omitempty"`
 	// State is what offloaded state costs beside the predicted time, and StateWaitS for how long a step waited for it.
 	State             *executor.StateCost `json:"state,omitempty"`
 	StateWaitS        float64             `json:"state_wait_s_per_step,omitempty"`
@@ -122,6 +125,9 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
+	if r.Pipe != nil {
+		return r.doPipe(ctx)
+	}
 	opt := executor.Options{Limit: r.Limit, HostLimit: r.HostLimit, Sim: executor.Following(r.Chain, r.Plan)}
 	audit, err := r.Job.Audit(r.Plan.Ops, opt)
 	if err != nil {
@@ -142,7 +148,7 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 	if err := r.begin(e, out); err != nil {
 		return nil, err
 	}
-	l := &loop{Run: r, e: e, out: out, step: out.ResumedFrom, saved: -1}
+	l := &loop{Run: r, e: e, m: e, out: out, step: out.ResumedFrom, saved: -1}
 	if err := l.run(ctx); err != nil {
 		return nil, err
 	}
@@ -155,7 +161,9 @@ func (r *Run) Check() error {
 	if err := r.Job.Work.CheckHost(r.HostLimit); err != nil {
 		return err
 	}
-
+	if r.Job.Microbatches > 0 {
+		return r.checkPipe()
+	}
 	if r.Job.Offload != executor.OffloadWeights {
 		return nil
 	}
@@ -168,8 +176,18 @@ func (r *Run) Check() error {
 	return nil
 }
 
+// SavesAfter reports whether a checkpoint follows after some steps.
+func (r *Run) SavesAfter(steps int) bool {
+	return r.Saves.Every > 0 && (r.crossed(steps, r.Saves.Every) || steps == r.Steps)
+}
+
+// crossed reports whether the last steps that were run together reached a multiple of every; 0 has none.
+func (r *Run) crossed(steps, every int) bool {
+	return every > 0 && steps > 0 && steps/every > max(steps-r.Pipe.unit(), 0)/every
+}
+
 // begin puts the weights to start from in place.
-func (r *Run) begin(e *Runner, out *Outcome) error {
+func (r *Run) begin(e checkpoint.Model, out *Outcome) error {
 	switch {
 	case r.From != nil:
 		out.ResumedFrom = int(r.From.Step)

@@ -11,33 +11,44 @@ import (
 	"plimsoll/runtime/open"
 )
 
-// Target opens a fresh device with its kernel library. A job runs on one device.
+// Target opens a fresh device with its kernel library: of a pipeline's devices, the first.
 func (s *Spec) Target() (executor.Target, error) {
-	dev, err := s.device()
+	all, err := s.Targets()
 	if err != nil {
 		return executor.Target{}, err
 	}
-	lib, err := library.Library(dev, library.Options{
-		Threads: s.Threads, Reference: s.Reference, Vendor: s.Vendor, VendorPath: s.VendorPath,
-	})
-	if err != nil {
-		return executor.Target{}, errors.Join(fmt.Errorf("%w: --devices %s: %w", ErrSpec, s.Devices, err), dev.Close())
+	if s.Microbatches == 0 && len(all) > 1 {
+		return executor.Target{}, errors.Join(fmt.Errorf("%w: --devices %s is %d devices, and a job runs on one", ErrSpec, s.Devices, len(all)), closeTargets(all))
 	}
-	return executor.Target{Device: dev, Library: lib}, nil
+	return all[0], closeTargets(all[1:])
 }
 
-func (s *Spec) device() (runtime.Device, error) {
+// Targets opens all devices afresh, each with its kernel library.
+func (s *Spec) Targets() (all []executor.Target, err error) {
 	devices, err := open.Devices(s.Devices, s.Open)
 	if err != nil {
 		return nil, err
 	}
-	if len(devices) == 1 {
-		return devices[0], nil
+	for _, dev := range devices {
+		lib, failure := library.Library(dev, library.Options{
+			Threads: s.Threads, Reference: s.Reference, Vendor: s.Vendor, VendorPath: s.VendorPath,
+		})
+		if failure != nil && err == nil {
+			err = fmt.Errorf("%w: --devices %s: %w", ErrSpec, s.Devices, failure)
+		}
+		all = append(all, executor.Target{Device: dev, Library: lib})
 	}
-	for _, d := range devices {
-		err = errors.Join(err, d.Close())
+	if err != nil {
+		return nil, errors.Join(err, closeTargets(all))
 	}
-	return nil, errors.Join(fmt.Errorf("%w: --devices %s is %d devices, and a job runs on one", ErrSpec, s.Devices, len(devices)), err)
+	return all, nil
+}
+
+func closeTargets(all []executor.Target) (err error) {
+	for _, t := range all {
+		err = errors.Join(err, t.Device.Close())
+	}
+	return err
 }
 
 // Runner is an executor with the device that it owns.

@@ -1,0 +1,106 @@
+package train
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"plimsoll/models/data"
+)
+
+// feed hands a loader's batches to the two ends of a pipeline, which ask for the images and the labels of a batch at
+// different times, and in another order when several devices share a stage.
+//
+// Invariant: the batches from the loader that have been asked for once, for images or for labels, are held; those of which
+// both were taken are not.
+type feed struct {
+	mu    sync.Mutex
+	from  *data.Loader
+	next  int // the batch that the loader gives next
+	held  map[int]*held
+	spare []*held
+	fresh func() *held
+}
+
+// held is a batch that waits to be asked for.
+type held struct {
+	images      []float32
+	labels      []int32
+	shown, told bool // its images, its labels were asked for
+}
+
+// newFeed serves the training batches of a job from batch number first on.
+func (j *Job) newFeed(ctx context.Context, from *data.Batcher, first int) (*feed, error) {
+	l, err := data.NewLoader(ctx, from, int64(first), 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	s := j.Set.Shape()
+	pixels := s[0] * s[1] * s[2] * j.Config.Batch
+	return &feed{from: l, next: first, held: map[int]*held{}, fresh: func() *held {
+		return &held{images: make([]float32, pixels), labels: make([]int32, j.Config.Batch)}
+	}}, nil
+}
+
+// Images implements pipeline.Feed.
+func (f *feed) Images(batch int, dst []float32) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h, err := f.get(batch)
+	if err != nil {
+		return err
+	}
+	copy(dst, h.images)
+	h.shown = true
+	f.settle(batch, h)
+	return nil
+}
+
+// Labels implements pipeline.Feed.
+func (f *feed) Labels(batch int, dst []int32) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h, err := f.get(batch)
+	if err != nil {
+		return err
+	}
+	copy(dst, h.labels)
+	h.told = true
+	f.settle(batch, h)
+	return nil
+}
+
+// get returns a batch, reading on to it.
+func (f *feed) get(batch int) (*held, error) {
+	for f.next <= batch {
+		h := f.room()
+		if _, err := f.from.Next(h.images, h.labels); err != nil {
+			return nil, fmt.Errorf("data of batch %d: %w", f.next, err)
+		}
+		f.held[f.next] = h
+		f.next++
+	}
+	h, ok := f.held[batch]
+	if !ok {
+		panic(fmt.Sprintf("BUG: batch %d is asked for again, or before the first", batch))
+	}
+	return h, nil
+}
+
+func (f *feed) room() *held {
+	if n := len(f.spare); n > 0 {
+		h := f.spare[n-1]
+		f.spare = f.spare[:n-1]
+		h.shown, h.told = false, false
+		return h
+	}
+	return f.fresh()
+}
+
+// settle takes a batch back when both ends have had it.
+func (f *feed) settle(batch int, h *held) {
+	if h.shown && h.told {
+		delete(f.held, batch)
+		f.spare = append(f.spare, h)
+	}
+}

@@ -1,0 +1,286 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"plimsoll/executor"
+	pipe "plimsoll/executor/pipeline"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+)
+
+// Pipe is a plan for several devices and what it takes of them.
+type Pipe struct {
+	Plan  *pipeline.Plan
+	Costs pipe.Costs // what it was made with
+	Limit int64      // bytes of each device's arena
+	Needs []pipe.Memory
+	Group int // minibatches, or microbatches, of one update
+	Corrections
+	// Patience ends a run in which nothing happens for so long; 0: never.
+	Patience time.Duration
+}
+
+// Corrections are how a pipeline trains otherwise than its plan alone says.
+type Corrections struct {
+	// PipeMare is over how many updates its rescheduling of learning rates is phased out; 0: without.
+	PipeMare int `json:"pipemare,omitempty"`
+	// PipeMareDecay is the decay with which PipeMare corrects the weights of backwards; 0: without.
+	PipeMareDecay float64 `json:"pipemare_decay,omitempty"`
+	// DeferredBatchNorm: the running statistics move once for a step, not once for each of its microbatches.
+	DeferredBatchNorm bool `json:"deferred_batchnorm,omitempty"`
+}
+
+func (c Corrections) options() pipe.Options {
+	o := pipe.Options{DeferredBatchNorm: c.DeferredBatchNorm}
+	if c.PipeMare > 0 || c.PipeMareDecay > 0 {
+		o.PipeMare = &pipe.PipeMare{Anneal: c.PipeMare, Decay: c.PipeMareDecay}
+	}
+	return o
+}
+
+// unit returns how many steps of a run come together: the minibatches of an update of an asynchronous plan, else 1.
+func (p *Pipe) unit() int {
+	if p == nil || p.Plan.IsFlush() {
+		return 1
+	}
+	return p.Group
+}
+
+// versions returns the weight versions of a plan; those of a single device are as with a flush.
+func (p *Pipe) versions() pipeline.Versions {
+	switch {
+	case p == nil:
+		return pipeline.Flush
+	case p.Plan.Versions == "":
+		return pipeline.DoubleBuffered
+	}
+	return p.Plan.Versions
+}
+
+// PredictedSeconds returns the time of a step by the plan, the update's aside: the makespan of a flush plan's minibatch, or
+// the period over its minibatches.
+func (p *Pipe) PredictedSeconds() float64 {
+	if p.Plan.IsFlush() {
+		return p.Plan.Predicted.Makespan
+	}
+	return p.Plan.SecondsPerMinibatch()
+}
+
+// PredictedPeak returns the peak of the device that needs most.
+func (p *Pipe) PredictedPeak() int64 {
+	most, _ := largest(p.Needs, func(m pipe.Memory) int64 { return m.Peak })
+	return most
+}
+
+// PipeRequest says how a job is planned for its devices.
+type PipeRequest struct {
+	Strategy pipeline.Strategy
+	Platform *pipeline.Platform // its memory is not looked at
+	Options  pipeline.Options
+	Corrections
+	// Limit returns the bytes that the arena of each device may have, given what the device that needs most needs of a plan
+	// without limit.
+	Limit func(most int64) int64
+}
+
+// PipeMemoryError says that no plan of a strategy fits in the arenas.
+type PipeMemoryError struct {
+	Strategy string
+	Limit    int64 // bytes of each arena asked for
+	Smallest int64 // the smallest known to work with this strategy
+	Device   int   // that needs it
+	Static   int64 // of which weights, gradients and optimizer state
+}
+
+func (e *PipeMemoryError) Error() string {
+	return fmt.Sprintf("%s: a limit of %d bytes on each device is too small: the smallest that works is %d bytes (%d of them static), needed by device %d",
+		e.Strategy, e.Limit, e.Smallest, e.Static, e.Device)
+}
+
+// PlanPipe plans a pipeline of a measured chain such that what the executor lays out fits in each device's arena, to the
+// byte. Planners count memory by rules of their own: where a device needs more than its limit, the strategy is asked again
+// for so much less. Errors: *PipeMemoryError, those of the strategy and of pipeline.Needs.
+func (j *Job) PlanPipe(ctx context.Context, c *chain.Chain, q PipeRequest) (*Pipe, error) {
+	costs := *c
+	costs.Bandwidth = 0 // stages do not offload
+	p := pipePlanner{work: j.Work, chain: &costs, q: q}
+	free, err := p.plan(ctx, pipeline.NoLimit)
+	if err != nil {
+		return nil, err
+	}
+	most, _ := free.extent()
+	limit := q.Limit(most)
+	found, err := p.within(ctx, free, limit)
+	if err != nil {
+		return nil, err
+	}
+	found.Limit = limit
+	return found, found.note()
+}
+
+// pipePlanner plans one pipeline.
+type pipePlanner struct {
+	work  *executor.Workload
+	chain *chain.Chain
+	q     PipeRequest
+}
+
+// plan returns the strategy's plan for so much memory of each device, by its own account.
+func (p *pipePlanner) plan(ctx context.Context, memory int64) (*Pipe, error) {
+	platform := p.q.Platform.WithMemory(memory)
+	plan, err := p.q.Strategy.Solve(ctx, pipeline.Request{Chain: p.chain, Platform: platform, Options: p.q.Options})
+	if late := (*pipeline.UnfinishedError)(nil); errors.As(err, &late) && late.Best != nil {
+		plan, err = late.Best, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := &Pipe{Plan: plan, Costs: pipe.Costs{Chain: p.chain, Platform: platform}, Corrections: p.q.Corrections}
+	if out.Needs, err = pipe.Needs(p.work, out.Costs, plan, out.options()); err != nil {
+		return nil, err
+	}
+	out.Group, err = pipe.Grouping(p.work, out.Costs, plan, pipe.Options{})
+	return out, err
+}
+
+// replans bounds how often a strategy is asked for less memory before it is asked for the smallest.
+const replans = 40
+
+// within returns a plan whose arenas fit.
+func (p *pipePlanner) within(ctx context.Context, free *Pipe, limit int64) (*Pipe, error) {
+	if most, _ := free.extent(); most <= limit {
+		return free, nil
+	}
+	memory := limit
+	for range replans {
+		found, err := p.plan(ctx, max(memory, 0))
+		if inf := (*pipeline.InfeasibleError)(nil); errors.As(err, &inf) {
+			return p.smallest(ctx, limit, inf.Smallest, free)
+		}
+		if err != nil {
+			return nil, err
+		}
+		most, _ := found.extent()
+		if most <= limit {
+			return found, nil
+		}
+		memory = min(memory, mostOf(found.Plan.PerDevicePeak)) - (most - limit)
+		free = found
+	}
+	return p.smallest(ctx, limit, 0, free)
+}
+
+// mostOf returns the largest of a plan's peaks; no bound when it does not say.
+func mostOf(peaks []int64) int64 {
+	if len(peaks) == 0 {
+		return pipeline.NoLimit
+	}
+	most := peaks[0]
+	for _, b := range peaks {
+		most = max(most, b)
+	}
+	return most
+}
+
+// smallest tries the smallest memory at which the strategy has a plan; 0: it is not known, and the latest plan counts.
+func (p *pipePlanner) smallest(ctx context.Context, limit, memory int64, latest *Pipe) (*Pipe, error) {
+	if memory > 0 {
+		var err error
+		if latest, err = p.plan(ctx, memory); err != nil {
+			return nil, fmt.Errorf("%s at its smallest limit: %w", p.q.Strategy.Name, err)
+		}
+	}
+	most, device := latest.extent()
+	if most <= limit {
+		return latest, nil
+	}
+	return nil, &PipeMemoryError{Strategy: p.q.Strategy.Name, Limit: limit, Smallest: most, Device: device, Static: latest.Needs[device].Static}
+}
+
+// extent returns the largest arena and whose it is.
+func (p *Pipe) extent() (bytes int64, device int) {
+	return largest(p.Needs, func(m pipe.Memory) int64 { return m.Extent })
+}
+
+func largest(all []pipe.Memory, of func(pipe.Memory) int64) (bytes int64, device int) {
+	for d, m := range all {
+		if b := of(m); b > bytes {
+			bytes, device = b, d
+		}
+	}
+	return bytes, device
+}
+
+// Extra fields of the plan of a pipeline that is trained, bytes of each device.
+const extentsField = "per_device_extent_bytes"
+
+// note writes into the plan what the executor lays out.
+func (p *Pipe) note() error {
+	extents := make([]int64, len(p.Needs))
+	for d, m := range p.Needs {
+		extents[d] = m.Extent
+	}
+	raw, err := json.Marshal(extents)
+	if err != nil {
+		return err
+	}
+	limit := fmt.Append(nil, p.Limit)
+	if p.Plan.Extra == nil {
+		p.Plan.Extra = map[string]json.RawMessage{}
+	}
+	p.Plan.Extra[extentsField], p.Plan.Extra[executor.ArenaField] = raw, limit
+	return nil
+}
+
+// ReadPipe returns the pipeline of a plan file and the chain that it was made with, for a run that goes on. Errors: ErrSpec
+// when the plan does not say what it was made for or does not fit in its limit any more; those of reading the plan and of
+// pipeline.Needs.
+func (j *Job) ReadPipe(path string, c *chain.Chain, also Corrections) (*Pipe, error) {
+	plan, err := pipeline.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	costs := *c
+	costs.Bandwidth = 0
+	p := &Pipe{Plan: plan, Costs: pipe.Costs{Chain: &costs, Platform: plan.Platform}, Corrections: also}
+	if plan.Platform == nil || json.Unmarshal(plan.Extra[executor.ArenaField], &p.Limit) != nil {
+		return nil, fmt.Errorf("%w: %s does not say for which devices it was made", ErrSpec, path)
+	}
+	if p.Needs, err = pipe.Needs(j.Work, p.Costs, plan, p.options()); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if most, _ := p.extent(); most > p.Limit {
+		return nil, fmt.Errorf("%w: %s needs %d bytes of a device, its limit is %d", ErrSpec, path, most, p.Limit)
+	}
+	p.Group, err = pipe.Grouping(j.Work, p.Costs, plan, pipe.Options{})
+	return p, err
+}
+
+// Whole makes the steps of a run a multiple of those that the plan's updates take.
+func (r *Run) Whole() {
+	unit := r.Pipe.unit()
+	r.Steps = (r.Steps + unit - 1) / unit * unit
+}
+
+// checkPipe refuses what pipelines do not do. Errors: ErrSpec.
+func (r *Run) checkPipe() error {
+	for _, c := range []struct {
+		wrong bool
+		what  string
+	}{
+		{r.MaxNorm > 0, fmt.Sprintf("--clip-norm %v needs the gradients of all devices together", r.MaxNorm)},
+		{r.SkipNotFinite, "--on-nan skip needs the gradients of all devices before any is used"},
+		{r.Job.Offload != executor.OffloadNothing, fmt.Sprintf("--offload-state %v", r.Job.Offload)},
+		{r.HostLimit > 0, "--host-memory limits what plans offload, and those of pipelines offload nothing"},
+	} {
+		if c.wrong {
+			return fmt.Errorf("%w: --devices %s: %s: leave it out, or train on one device", ErrSpec, r.Job.Devices, c.what)
+		}
+	}
+	return nil
+}

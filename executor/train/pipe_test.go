@@ -1,0 +1,396 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"plimsoll/executor/checkpoint"
+	pipe "plimsoll/executor/pipeline"
+	"plimsoll/models/data"
+	"plimsoll/planner"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+)
+
+// piped is the job of tiny on some devices.
+func piped(t testing.TB, devices, microbatches, batch int) *Job {
+	t.Helper()
+	s := tiny(batch)
+	s.Devices, s.Microbatches, s.Threads = fmt.Sprintf("cpu*%d", devices), microbatches, 1
+	return opened(t, s)
+}
+
+// timed gives a job's chain times that do not depend on the machine.
+func timed(j *Job) *chain.Chain {
+	c := j.Work.Chain()
+	for i := range c.Layers {
+		l := &c.Layers[i]
+		l.ForwardS, l.BackwardS = 1e-3*float64(1+i%3), 2e-3*float64(1+(i+1)%3)
+	}
+	return c
+}
+
+// request asks for a plan without limit.
+func request(t testing.TB, strategy string, devices int) PipeRequest {
+	t.Helper()
+	s, err := planner.LookupPipeline(strategy)
+	must(t, err)
+	return PipeRequest{
+		Strategy: s, Platform: pipeline.NewPlatform(devices, pipeline.NoLimit, 1e9),
+		Options: pipeline.Options{Accounting: pipeline.Saved}, Limit: func(most int64) int64 { return most },
+	}
+}
+
+// convoyRun returns a run of a strategy on some devices.
+func convoyRun(t testing.TB, j *Job, strategy string, devices, steps int) *Run {
+	t.Helper()
+	q := request(t, strategy, devices)
+	if q.Strategy.Type == pipeline.Flushing {
+		q.Options.Microbatches = j.Microbatches
+	}
+	c := timed(j)
+	p, err := j.PlanPipe(t.Context(), c, q)
+	must(t, err)
+	r := &Run{Job: j, Chain: c, Pipe: p, Limit: p.Limit, Steps: steps, Rate: Rate{Peak: 0.05, Warmup: 3}}
+	r.Whole()
+	return r
+}
+
+func done(t testing.TB, r *Run) *Outcome {
+	t.Helper()
+	out, err := r.Do(t.Context())
+	must(t, err)
+	return out
+}
+
+// A plan with a flush gives the same bits on any number of devices; with one microbatch they are those of the step that
+// knows nothing of pipelines. Losses and evaluations are the same, too.
+func TestFlushIsTheSameOnAnyNumberOfDevices(t *testing.T) {
+	const steps = 5
+	alone := planned(t, opened(t, tiny(8)), steps)
+	alone.Rate, alone.EvalEvery = Rate{Peak: 0.05, Warmup: 3}, 2
+	for _, microbatches := range []int{1, 4} {
+		for _, strategy := range []string{"gpipe", "1f1b-flush"} {
+			var want *Outcome
+			if microbatches == 1 {
+				want = done(t, alone)
+			}
+			for _, devices := range []int{1, 2, 4} {
+				r := convoyRun(t, piped(t, devices, microbatches, 8), strategy, devices, steps)
+				r.EvalEvery = 2
+				got := done(t, r)
+				if want == nil {
+					want = got
+				}
+				if got.WeightsSHA256 != want.WeightsSHA256 || len(got.History.Steps) != steps || len(got.History.Evals) != 3 {
+					t.Errorf("%s, %d microbatches on %d devices: weights %s, want %s; %d steps and %d evaluations", strategy, microbatches, devices,
+						got.WeightsSHA256, want.WeightsSHA256, len(got.History.Steps), len(got.History.Evals))
+				}
+				wantHistory(t, got, want)
+			}
+		}
+	}
+}
+
+// wantHistory compares what was computed in two runs.
+func wantHistory(t *testing.T, got, want *Outcome) {
+	t.Helper()
+	for i, g := range got.History.Steps {
+		if w := want.History.Steps[i]; g.Step != w.Step || g.Loss != w.Loss || g.Accuracy != w.Accuracy || g.Rate != w.Rate {
+			t.Errorf("step %+v, want %+v", g, w)
+		}
+	}
+	for i, g := range got.History.Evals {
+		if w := want.History.Evals[i]; g.Done != w.Done || g.Loss != w.Loss || g.Correct != w.Correct || g.Samples != w.Samples {
+			t.Errorf("evaluation %+v, want %+v", g, w)
+		}
+	}
+}
+
+// An asynchronous run that ends after some checkpoint, and goes on from it, ends as one that was left alone with as many
+// checkpoints. What it leaves at a checkpoint is where any other plan goes on.
+func TestAsynchronousRunsGoOn(t *testing.T) {
+	for _, strategy := range []string{"1f1b*", "madpipe", "contiguous"} {
+		run := func(steps int) *Run {
+			r := convoyRun(t, piped(t, 3, 1, 8), strategy, 3, steps)
+			r.EvalEvery, r.Saves = 7, Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: 4}
+			return r
+		}
+		want := done(t, run(18))
+		r := run(18)
+		unit := r.Pipe.unit()
+		ctx, cancel := context.WithCancel(t.Context())
+		var log bytes.Buffer
+		r.Record = func(rec Record) error {
+			if rec.Step == 10 {
+				cancel()
+			}
+			return appendLine(&log, rec)
+		}
+		r.Evaluated = func(e Evaluation) error { return appendLine(&log, e) }
+		_, err := r.Do(ctx)
+		safe := (8 + unit - 1) / unit * unit
+		if !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), fmt.Sprintf("the checkpoint of step %d stands", safe)) {
+			t.Fatalf("%s: %v", strategy, err)
+		}
+		resumeLatest(t, r, int64(safe))
+		past, err := ReadHistory(&log, safe)
+		must(t, err)
+		r.Past, r.Record, r.Evaluated = *past, nil, nil
+		got := done(t, r)
+		if got.WeightsSHA256 != want.WeightsSHA256 || got.ResumedFrom != safe || len(got.History.Steps) != len(want.History.Steps) {
+			t.Errorf("%s: weights %s from step %d, want %s", strategy, got.WeightsSHA256, got.ResumedFrom, want.WeightsSHA256)
+		}
+		wantHistory(t, got, want)
+	}
+}
+
+// A run goes on with another plan on another number of devices, and on one without a pipeline; with a flush it ends with the
+// same bits.
+func TestResumeOnOtherDevices(t *testing.T) {
+	const steps = 7
+	want := done(t, convoyRun(t, piped(t, 2, 4, 8), "1f1b-flush", 2, steps))
+	first := convoyRun(t, piped(t, 4, 4, 8), "1f1b-flush", 4, 3)
+	first.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: 3}
+	done(t, first)
+	for _, devices := range []int{1, 3} {
+		r := convoyRun(t, piped(t, devices, 4, 8), "1f1b-flush", devices, steps)
+		r.Saves = first.Saves
+		resumeLatest(t, r, 3)
+		r.Saves = Saves{}
+		if got := done(t, r); got.WeightsSHA256 != want.WeightsSHA256 || got.ResumedFrom != 3 {
+			t.Errorf("%d devices: weights %s, want %s", devices, got.WeightsSHA256, want.WeightsSHA256)
+		}
+	}
+	for name, r := range map[string]*Run{
+		`microbatches is "4" in the checkpoint and "1" here`: planned(t, opened(t, tiny(8)), steps),
+		`microbatches is "4" in the checkpoint and "2" here`: convoyRun(t, piped(t, 2, 2, 8), "gpipe", 2, steps),
+		`weight_versions is "flush" in the checkpoint and`:   convoyRun(t, piped(t, 2, 1, 8), "1f1b*", 2, steps),
+	} {
+		c, _, err := first.Saves.Dir.Latest()
+		must(t, err)
+		r.Rate = first.Rate
+		r.Job.Threads = 1
+		notes, err := r.Resume(c)
+		must(t, err)
+		if !slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, name) }) {
+			t.Errorf("notes %v, want %q", notes, name)
+		}
+		if got := done(t, r); got.ResumedFrom != 3 || got.Steps < steps {
+			t.Errorf("%q: %+v", name, got.Summary)
+		}
+		must(t, c.Close())
+	}
+}
+
+// Ctrl-C finishes the step of a plan with a flush and saves it.
+func TestAFlushIsInterruptedBetweenSteps(t *testing.T) {
+	want := done(t, convoyRun(t, piped(t, 2, 4, 8), "gpipe", 2, 6))
+	r := convoyRun(t, piped(t, 2, 4, 8), "gpipe", 2, 6)
+	r.Saves.Dir = checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	r.Record = func(rec Record) error {
+		if rec.Step == 3 {
+			cancel()
+		}
+		return nil
+	}
+	if _, err := r.Do(ctx); !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), "after 4 of 6 steps; they are saved") {
+		t.Fatal(err)
+	}
+	resumeLatest(t, r, 4)
+	r.Record = nil
+	if got := done(t, r); got.WeightsSHA256 != want.WeightsSHA256 {
+		t.Errorf("weights %s, want %s", got.WeightsSHA256, want.WeightsSHA256)
+	}
+}
+
+// The limit is kept to the byte, whatever the strategy's own account of memory; one that is too small is refused with one that
+// works.
+func TestLimitsOfPipelines(t *testing.T) {
+	kept := 0
+	for _, strategy := range []string{"gpipe", "1f1b-flush", "1f1b*", "contiguous", "madpipe", "loadline"} {
+		j := piped(t, 3, 1, 8)
+		q := request(t, strategy, 3)
+		if q.Strategy.Type == pipeline.Flushing {
+			j = piped(t, 3, 4, 8)
+			q.Options.Microbatches = 4
+		}
+		var most int64
+		for _, share := range []float64{1, 0.9, 0.8, 0.7, 0.5, 0} {
+			q.Limit = func(b int64) int64 { most = b; return int64(share * float64(b)) }
+			p, err := j.PlanPipe(t.Context(), timed(j), q)
+			var small *PipeMemoryError
+			switch {
+			case errors.As(err, &small):
+				if small.Smallest <= small.Limit || share == 1 {
+					t.Errorf("%s: %v", strategy, err)
+				}
+				q.Limit = func(int64) int64 { return small.Smallest }
+				if p, err = j.PlanPipe(t.Context(), timed(j), q); err != nil {
+					t.Fatalf("%s at its smallest: %v", strategy, err)
+				}
+			case err != nil:
+				t.Fatalf("%s at %v: %v", strategy, share, err)
+			default:
+				kept++
+			}
+			if got, _ := p.extent(); got > p.Limit || got > most {
+				t.Errorf("%s at %v: %d bytes of %d", strategy, share, got, p.Limit)
+			}
+		}
+		q.Limit = func(int64) int64 { return 0 }
+		if _, err := j.PlanPipe(t.Context(), timed(j), q); !errors.As(err, new(*PipeMemoryError)) {
+			t.Errorf("%s without memory: %v", strategy, err)
+		}
+	}
+	if kept < 10 {
+		t.Errorf("%d plans within a limit", kept)
+	}
+}
+
+// A loss that is not finite names the task; the checkpoint before it stands and is finite.
+func TestAPipelineThatDiverges(t *testing.T) {
+	for _, strategy := range []string{"gpipe", "madpipe"} {
+		parts := map[string]int{"gpipe": 4, "madpipe": 1}[strategy]
+		j := piped(t, 2, parts, 8)
+		r := convoyRun(t, j, strategy, 2, 40)
+		unit := r.Pipe.unit()
+		bad := int64(8 * (5*unit + 1))
+		var err error
+		j.train, err = data.NewBatcher(endless{spoilt{j.Set, bad, infinite}}, data.Train, j.Config.Batch, j.Seed)
+		must(t, err)
+		r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: unit}
+		_, err = r.Do(t.Context())
+		var task *pipe.TaskError
+		last := fmt.Sprintf("F%d", len(r.Pipe.Plan.Stages)-1)
+		if !errors.Is(err, ErrDiverged) || !errors.As(err, &task) || task.Task != last || !strings.Contains(err.Error(), "stands") {
+			t.Errorf("%s: %v", strategy, err)
+		}
+		c, bads, err := r.Saves.Dir.Latest()
+		must(t, err)
+		if len(bads) > 0 || int(c.Step) < 4*unit || int(c.Step) > 6*unit {
+			t.Errorf("%s: the last checkpoint is of step %d; bad are %v", strategy, c.Step, bads)
+		}
+		must(t, c.Close())
+	}
+}
+
+// Weights that are no longer finite are not saved, although the loss before them was.
+func TestAPipelineSavesWhatIsFinite(t *testing.T) {
+	r := convoyRun(t, piped(t, 2, 4, 8), "gpipe", 2, 9)
+	r.Rate = Rate{Peak: math.Inf(1)}
+	r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: 1}
+	refused := 0
+	r.Saved = func(_ int, err error) {
+		if errors.Is(err, ErrDiverged) {
+			refused++
+		}
+	}
+	_, err := r.Do(t.Context())
+	_, _, none := r.Saves.Dir.Latest()
+	if !errors.Is(err, ErrDiverged) || refused != 1 || !errors.Is(none, checkpoint.ErrNone) {
+		t.Errorf("%v; %d checkpoints refused; %v", err, refused, none)
+	}
+}
+
+// A sample that cannot be read stops all devices, and the run goes on from the checkpoint when it can be.
+func TestABadSampleInAPipeline(t *testing.T) {
+	j := piped(t, 2, 4, 8)
+	r := convoyRun(t, j, "gpipe", 2, 8)
+	spoil(t, j, 0, func([]float32) error { return nil })
+	want := done(t, r)
+	broken := errors.New("broken.jpg")
+	spoil(t, j, 8*5+3, func([]float32) error { return broken })
+	r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 3), Every: 2}
+	var task *pipe.TaskError
+	if _, err := r.Do(t.Context()); !errors.Is(err, broken) || !errors.As(err, &task) || task.Device != 0 || task.Task != "F0" || task.Minibatch != 4*5+1 {
+		t.Errorf("%v", err)
+	}
+	spoil(t, j, 0, func([]float32) error { return nil })
+	resumeLatest(t, r, 4)
+	if got := done(t, r); got.WeightsSHA256 != want.WeightsSHA256 {
+		t.Errorf("weights %s, want %s", got.WeightsSHA256, want.WeightsSHA256)
+	}
+}
+
+// What a run's functions say ends it.
+func TestARecordThatFails(t *testing.T) {
+	full := errors.New("full")
+	for _, strategy := range []string{"gpipe", "1f1b*"} {
+		r := convoyRun(t, piped(t, 2, 1, 8), strategy, 2, 30)
+		r.Record = func(rec Record) error {
+			if rec.Step == 5 {
+				return full
+			}
+			return nil
+		}
+		if _, err := r.Do(t.Context()); !errors.Is(err, full) {
+			t.Errorf("%s: %v", strategy, err)
+		}
+	}
+}
+
+// The two ends of a pipeline ask in any order for what the loader gives in its own.
+func TestFeed(t *testing.T) {
+	j := piped(t, 2, 2, 4)
+	f, err := j.newFeed(t.Context(), j.train, 3)
+	must(t, err)
+	defer f.from.Close()
+	s := j.Set.Shape()
+	pixels := j.Config.Batch * s[0] * s[1] * s[2]
+	asked := 0
+	for _, ask := range []struct {
+		batch  int
+		labels bool
+	}{{4, false}, {3, true}, {5, true}, {3, false}, {4, true}, {5, false}, {7, true}, {6, false}, {6, true}, {7, false}} {
+		wantImages, wantLabels := make([]float32, pixels), make([]int32, j.Config.Batch)
+		_, err := j.train.Fill(int64(ask.batch), wantImages, wantLabels)
+		must(t, err)
+		images, labels := make([]float32, pixels), make([]int32, j.Config.Batch)
+		if ask.labels {
+			must(t, f.Labels(ask.batch, labels))
+		} else {
+			must(t, f.Images(ask.batch, images))
+		}
+		if ask.labels && !slices.Equal(labels, wantLabels) || !ask.labels && !slices.Equal(images, wantImages) {
+			t.Errorf("batch %d, labels %v: another batch's", ask.batch, ask.labels)
+		}
+		asked++
+	}
+	if asked != 10 || len(f.held) != 0 || len(f.spare) > 3 {
+		t.Errorf("%d batches are held, %d buffers", len(f.held), len(f.spare))
+	}
+}
+
+func TestPipelinesThatCannotBe(t *testing.T) {
+	for want, change := range map[string]func(*Spec){
+		"--batch is 6 and --microbatches 4": func(s *Spec) { s.Config.Batch, s.Microbatches = 6, 4 },
+		"siamese has branches":              func(s *Spec) { s.Model, s.Microbatches = "siamese", 2 },
+	} {
+		s := tiny(4)
+		s.Devices = "cpu*2"
+		change(&s)
+		if _, err := Open(s); !errors.Is(err, ErrSpec) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	for want, change := range map[string]func(*Run){
+		"--clip-norm 3":  func(r *Run) { r.MaxNorm = 3 },
+		"--on-nan skip":  func(r *Run) { r.SkipNotFinite = true },
+		"--host-memory ": func(r *Run) { r.HostLimit = 1 << 40 },
+	} {
+		r := convoyRun(t, piped(t, 2, 2, 4), "gpipe", 2, 2)
+		change(r)
+		if _, err := r.Do(t.Context()); !errors.Is(err, ErrSpec) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
