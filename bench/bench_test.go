@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"hash/maphash"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"plimsoll/models"
 	"plimsoll/planner"
 	"plimsoll/planner/schedule"
+	"plimsoll/runtime/open"
 )
 
 func must(t testing.TB, err error) {
@@ -323,5 +325,21 @@ func TestReceiptsAddUpOnADevice(t *testing.T) {
 	}
 	if got := len(r.Receipts().Rows); got != len(r.Rows) {
 		t.Errorf("a table of %d rows", got)
+	}
+}
+
+// Copies between devices are as fast as their link was made, or take no time.
+func TestPeerBandwidth(t *testing.T) {
+	for _, stated := range []float64{0, 3e6, 5e11} {
+		devices, err := open.Devices("null*2", open.Options{PeerBandwidth: stated})
+		must(t, err)
+		for _, d := range devices {
+			must(t, d.Reserve(CopyBytes, 0))
+		}
+		got, err := PeerBandwidth(devices[0], devices[1])
+		must(t, err)
+		if stated == 0 && !math.IsInf(got, 1) || stated > 0 && math.Abs(got-stated) > 1e-3*stated {
+			t.Errorf("%g bytes per second, the link has %g", got, stated)
+		}
 	}
 }

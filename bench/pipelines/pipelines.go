@@ -9,10 +9,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/loadline"
+	"plimsoll/planner/pipeline/staged"
 )
 
 // Grid is what is swept.
@@ -22,6 +23,7 @@ type Grid struct {
 	Memories   []int64   // bytes of each device
 	Bandwidths []float64 // bytes/s between two devices
 	Strategies []pipeline.Strategy
+	Host       float64 // bytes/s between each device and its host, for strategies of Offloading; 0: not known
 	Options    pipeline.Options
 	Progress   func(done, total int) // may be nil
 }
@@ -44,6 +46,15 @@ type Point struct {
 	Reason    string  `json:"reason,omitempty"`
 }
 
+// offloading ends the names of strategies that are told of the link to the host.
+const offloading = "+host"
+
+// Offloading returns a strategy under another name, under which a sweep tells it of the link between each device and its host.
+func Offloading(s pipeline.Strategy) pipeline.Strategy {
+	s.Name += offloading
+	return s
+}
+
 // Run solves every point. A strategy that cannot plan says why in its point. Errors: the context's and those of plans that break
 // a rule, with the points so far.
 func (g *Grid) Run(ctx context.Context) ([]Point, error) {
@@ -53,8 +64,11 @@ func (g *Grid) Run(ctx context.Context) ([]Point, error) {
 		for _, devices := range g.Devices {
 			for _, bandwidth := range g.Bandwidths {
 				for _, memory := range g.Memories {
-					platform := pipeline.NewPlatform(devices, memory, bandwidth)
 					for _, s := range g.Strategies {
+						platform := pipeline.NewPlatform(devices, memory, bandwidth)
+						if strings.HasSuffix(s.Name, offloading) {
+							platform.Host = g.Host
+						}
 						p := Point{Chain: c.Name, Devices: devices, MemoryBytes: memory, Bandwidth: bandwidth, Strategy: s.Name}
 						if err := g.solve(ctx, &p, c, platform, s); err != nil {
 							return points, fmt.Errorf("%s, %d devices of %d bytes, %s: %w", c.Name, devices, memory, s.Name, err)
@@ -80,7 +94,7 @@ func (g *Grid) solve(ctx context.Context, p *Point, c *chain.Chain, platform *pi
 		p.refused(err)
 		return ctx.Err()
 	}
-	report, err := loadline.Check(c, platform, plan)
+	report, err := staged.Check(c, platform, plan)
 	if err != nil {
 		return err
 	}

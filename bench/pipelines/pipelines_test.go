@@ -66,6 +66,27 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestOffloading: only the strategy of that name is told of the link to the host.
+func TestOffloading(t *testing.T) {
+	told := map[string]float64{}
+	listening := func(name string) pipeline.Strategy {
+		s := fixed(name, nil)
+		solve := s.Solve
+		s.Solve = func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+			told[name] = r.Platform.Host
+			return solve(ctx, r)
+		}
+		return s
+	}
+	with := Offloading(listening("b"))
+	g := grid(listening("a"), with)
+	g.Host = 7
+	points, err := g.Run(t.Context())
+	if err != nil || len(points) != 2 || points[1].Strategy != "b+host" || told["a"] != 0 || told["b"] != 7 {
+		t.Errorf("%+v, %v, told %v", points, err, told)
+	}
+}
+
 // TestCompare: by hand.
 func TestCompare(t *testing.T) {
 	at := func(memory int64, strategy string, seconds float64) Point {

@@ -1,0 +1,189 @@
+package pipelined
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"plimsoll/executor"
+	pipe "plimsoll/executor/pipeline"
+	"plimsoll/executor/train"
+	"plimsoll/planner"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime/open"
+)
+
+// sums is the order in which the stages of a plan with a flush add up the gradients of a step's microbatches: sums of floats
+// differ with their order.
+type sums string
+
+const (
+	noSums     sums = ""           // not the same in all stages, or shared by devices
+	ascending  sums = "1f1b-flush" // also the strategy that adds up so on one device
+	descending sums = "gpipe"
+)
+
+// sumsOf returns the order of a plan. Forwards must be in ascending order in every stage: BatchNorm's running statistics
+// follow them.
+func sumsOf(p *pipeline.Plan) sums {
+	if !p.IsFlush() {
+		return noSums
+	}
+	found, split := noSums, p.Split()
+	for s, st := range p.Stages {
+		last := pipeline.B
+		if split[s] {
+			last = pipeline.W
+		}
+		back := microbatches(p, last, s)
+		order := noSums
+		switch {
+		case len(st.Devices) > 1 || !slices.IsSorted(microbatches(p, pipeline.F, s)):
+		case slices.IsSorted(back):
+			order = ascending
+		case slices.IsSortedFunc(back, func(a, b int) int { return b - a }):
+			order = descending
+		}
+		if order == noSums || s > 0 && order != found {
+			return noSums
+		}
+		found = order
+	}
+	return found
+}
+
+// microbatches lists the microbatches of a stage's tasks of a kind, by their start.
+func microbatches(p *pipeline.Plan, kind pipeline.Kind, stage int) (all []int) {
+	var tasks []pipeline.Task
+	for _, t := range p.Tasks {
+		if t.Kind == kind && t.Stage == stage {
+			tasks = append(tasks, t)
+		}
+	}
+	slices.SortStableFunc(tasks, func(a, b pipeline.Task) int { return cmp.Compare(a.Start, b.Start) })
+	for _, t := range tasks {
+		all = append(all, t.Shift)
+	}
+	return all
+}
+
+// contents is what a run leaves, by role and name of the tensor.
+type contents map[[2]string][]float32
+
+func contentsOf(x *pipe.Executor) (contents, error) {
+	all := contents{}
+	for _, t := range x.Tensors() {
+		if t.Role == "gradient" {
+			continue
+		}
+		values := make([]float32, t.Desc.Elements())
+		if err := x.Read(t, values); err != nil {
+			return nil, err
+		}
+		all[[2]string{t.Role, t.Name}] = values
+	}
+	return all, nil
+}
+
+// difference names the first tensor whose bytes are not those of want, "" when there is none.
+func (c contents) difference(want contents, order []executor.Tensor) string {
+	if len(c) != len(want) {
+		return fmt.Sprintf("%d tensors, one device has %d", len(c), len(want))
+	}
+	for _, t := range order {
+		x, ok := want[[2]string{t.Role, t.Name}]
+		if got := c[[2]string{t.Role, t.Name}]; !ok || !bytes.Equal(train.Bytes(got), train.Bytes(x)) {
+			return fmt.Sprintf("%s of %s", t.Role, t.Name)
+		}
+	}
+	return ""
+}
+
+// references are what runs on one device leave, made when they are first asked for.
+type references struct {
+	grid *Grid
+	from *Case
+	feed *album
+	runs map[sums]contents
+}
+
+func newReferences(g *Grid, c *Case) (*references, error) {
+	feed, err := newAlbum(c.Job)
+	return &references{grid: g, from: c, feed: feed, runs: map[sums]contents{}}, err
+}
+
+// compare says whether a row's run left what one device does.
+func (k *references) compare(ctx context.Context, row *Row, x *pipe.Executor) error {
+	order := sumsOf(row.pipe.Plan)
+	if order == noSums {
+		return nil
+	}
+	want, err := k.get(ctx, order)
+	if err != nil {
+		return fmt.Errorf("%s on one device: %w", order, err)
+	}
+	got, err := contentsOf(x)
+	if err != nil {
+		return err
+	}
+	row.Difference = got.difference(want, x.Tensors())
+	same := row.Difference == ""
+	row.Identical = &same
+	return nil
+}
+
+// get returns what the steps on one device leave.
+func (k *references) get(ctx context.Context, order sums) (found contents, err error) {
+	if found, ok := k.runs[order]; ok {
+		return found, nil
+	}
+	j := k.from.Job
+	s, err := planner.LookupPipeline(string(order))
+	if err != nil {
+		return nil, err
+	}
+	p, err := j.PlanPipe(ctx, k.from.Chain, train.PipeRequest{
+		Strategy: s, Platform: pipeline.NewPlatform(1, pipeline.NoLimit, pipeline.Free()),
+		Options: pipeline.Options{Microbatches: j.Microbatches, Accounting: pipeline.Saved},
+		Limit:   func(int64) int64 { return math.MaxInt64 },
+	})
+	if err != nil {
+		return nil, err
+	}
+	spec := j.Spec
+	if spec.Devices, err = single(spec.Devices); err != nil {
+		return nil, err
+	}
+	err = onDevices(&spec, func(on []executor.Target) error {
+		x, err := pipe.New(j.Work, on, p.Costs, p.Plan, k.grid.options(j, k.feed))
+		if err != nil {
+			return err
+		}
+		for range k.grid.Steps {
+			if err := x.Run(ctx, j.Microbatches); err != nil {
+				return err
+			}
+		}
+		found, err = contentsOf(x)
+		return err
+	})
+	k.runs[order] = found
+	return found, err
+}
+
+// single names one device of a spec: a whole one where it names parts.
+func single(devices string) (string, error) {
+	items, err := open.Parse(devices)
+	if err != nil {
+		return "", err
+	}
+	if len(items) == 0 {
+		return "", errors.New("BUG: a spec without devices")
+	}
+	items[0].Parts = 0
+	return items[0].String(), nil
+}

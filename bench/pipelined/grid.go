@@ -1,0 +1,174 @@
+package pipelined
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"plimsoll/executor/train"
+	"plimsoll/internal/units"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/staged"
+)
+
+// ErrDurations is returned for a plan whose tasks do not take the same time for every minibatch: simulated time gives a task
+// one duration.
+var ErrDurations = errors.New("tasks of one stage take different times, which simulated time does not know")
+
+// Run plans and measures the grid. Errors: those of running. A strategy that has no plan is none, but an entry of Skipped,
+// unless no strategy has one: then the first of them.
+func (g *Grid) Run(ctx context.Context) (*Report, error) {
+	r := g.report()
+	if err := g.plan(ctx, r); err != nil {
+		return nil, err
+	}
+	if len(r.Rows) == 0 {
+		return nil, r.nothing()
+	}
+	known := map[*train.Job]*references{}
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		if known[row.from.Job] == nil {
+			var err error
+			if known[row.from.Job], err = newReferences(g, row.from); err != nil {
+				return nil, err
+			}
+		}
+		if err := g.measure(ctx, row, known[row.from.Job]); err != nil {
+			return nil, fmt.Errorf("%s on %s: %w", row.Strategy, row.Devices, err)
+		}
+		if g.Progress != nil {
+			g.Progress(i+1, len(r.Rows))
+		}
+	}
+	r.conclude()
+	return r, nil
+}
+
+// report returns the report without rows.
+func (g *Grid) report() *Report {
+	j := g.Cases[0].Job
+	r := &Report{
+		Title: fmt.Sprintf("%s on %s: pipelines, predicted and measured", j.Model, j.Data), Simulated: g.Simulated,
+		Model: j.Model, Images: j.Images(), Image: j.Config.Image, Data: j.Data, Device: j.Device.Model, Seed: j.Seed,
+		Note: updateNote, Rows: []Row{}, Skipped: []Skip{}, Duels: []Duel{},
+	}
+	switch {
+	case g.Simulated:
+		r.Title, r.Note = r.Title+" (simulated time)", simulatedNote
+	case j.Device.Kind == "host":
+		r.Note = sharedNote + " " + updateNote
+	}
+	return r
+}
+
+// plan makes a row of every strategy that has a plan.
+func (g *Grid) plan(ctx context.Context, r *Report) error {
+	for i := range g.Cases {
+		c := &g.Cases[i]
+		for _, limit := range g.Limits {
+			for _, s := range c.Strategies {
+				row, err := g.planOne(ctx, c, s, limit)
+				switch {
+				case ctx.Err() != nil:
+					return ctx.Err()
+				case err != nil && strings.HasPrefix(err.Error(), "BUG"):
+					return err
+				case err != nil:
+					r.Skipped = append(r.Skipped, Skip{Strategy: s.Name, Devices: c.Job.Devices, Limit: limit.String(), Draw: c.Draw, Reason: err.Error(), err: err})
+				default:
+					r.Rows = append(r.Rows, *row)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (g *Grid) planOne(ctx context.Context, c *Case, s pipeline.Strategy, limit units.Size) (*Row, error) {
+	options := pipeline.Options{Accounting: pipeline.Saved}
+	if s.Type == pipeline.Flushing {
+		options.Microbatches = c.Job.Microbatches
+	} else {
+		options.Versions = g.Versions
+	}
+	p, err := c.Job.PlanPipe(ctx, c.Chain, train.PipeRequest{Strategy: s, Platform: c.Platform, Options: options, Limit: limit.Of})
+	if err != nil {
+		return nil, err
+	}
+	row := &Row{
+		Strategy: s.Name, Devices: c.Job.Devices, Limit: limit.String(), LimitBytes: p.Limit, Draw: c.Draw,
+		Kind: "periodic", Versions: cmp.Or(p.Plan.Versions, pipeline.DoubleBuffered), Stages: len(p.Plan.Stages),
+		Minibatches: p.Plan.Repeats(), PredictedS: p.Plan.Period, simulated: g.Simulated, from: c, pipe: p,
+	}
+	if p.Plan.IsFlush() {
+		row.Kind, row.PredictedS = "flush", p.Plan.Predicted.Makespan
+	}
+	if row.flat, err = newFlat(p); err != nil {
+		return nil, err
+	}
+	if g.Simulated && !row.flat.even() {
+		return nil, fmt.Errorf("%s: %w", s.Name, ErrDurations)
+	}
+	return row, row.foresee()
+}
+
+// foresee fills in what the plan says about each device.
+func (r *Row) foresee() error {
+	judged, err := staged.Check(r.pipe.Costs.Chain, r.pipe.Costs.Platform, r.pipe.Plan)
+	if err != nil {
+		return fmt.Errorf("BUG: %s made a plan that breaks a rule: %w", r.Strategy, err)
+	}
+	r.PlannedBubble = judged.Bubble
+	for d, m := range r.pipe.Needs {
+		r.PerDevice = append(r.PerDevice, Device{
+			PredictedIdle: judged.PerDeviceBubble[d], PredictedPeakBytes: m.Peak, ExtentBytes: m.Extent,
+		})
+	}
+	return nil
+}
+
+// nothing is the error of a grid in which no strategy has a plan.
+func (r *Report) nothing() error {
+	if len(r.Skipped) == 0 {
+		return errors.New("BUG: a grid without strategies")
+	}
+	s := r.Skipped[0]
+	return fmt.Errorf("no strategy has a plan; %s on %s: %w", s.Strategy, s.Devices, s.err)
+}
+
+// conclude compares the rows.
+func (r *Report) conclude() {
+	var errs []float64
+	for i := range r.Rows {
+		errs = append(errs, math.Abs(r.Rows[i].PredictedS/r.Rows[i].MeasuredS-1))
+	}
+	r.MedianError, r.WorstError = train.Median(errs), slices.Max(errs)
+	if r.Simulated { // else the devices slow each other down
+		r.Duels = append(r.Duels, duels(r.Rows)...)
+	}
+}
+
+// Failures names the rows that broke a promise about bits or bytes; empty when all kept them.
+func (r *Report) Failures() (all []string) {
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		var broken []string
+		if row.Identical != nil && !*row.Identical {
+			broken = append(broken, "differs from one device: "+row.Difference)
+		}
+		for d := range row.PerDevice {
+			if x := &row.PerDevice[d]; x.TouchedBytes > 0 && !x.Exact() {
+				broken = append(broken, fmt.Sprintf("%s was written up to byte %d, predicted %d", x.Name, x.TouchedBytes, x.ExtentBytes))
+			}
+		}
+		if len(broken) > 0 {
+			all = append(all, fmt.Sprintf("%s on %s at %s: %s", row.Strategy, row.Devices, row.Limit, strings.Join(broken, ", ")))
+		}
+	}
+	return all
+}

@@ -1,0 +1,242 @@
+package pipelined
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"plimsoll/bench/report"
+	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/units"
+	"plimsoll/planner/pipeline"
+)
+
+// unknown is a cell of what does not apply.
+const unknown = "-"
+
+// Table returns the rows for people: times, idle shares, bits.
+func (r *Report) Table() *report.Table {
+	t := &report.Table{Columns: []report.Column{
+		{Name: "strategy"}, {Name: "devices"}, {Name: "limit", Right: true}, {Name: "draw", Right: true}, {Name: "weights"},
+		{Name: "time of"}, {Name: "predicted", Right: true}, {Name: "measured", Right: true}, {Name: "ratio", Right: true},
+		{Name: "predicted bubble", Right: true}, {Name: "measured bubble", Right: true}, {Name: "peaks to the byte"}, {Name: "identical"},
+	}}
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		t.Rows = append(t.Rows, []string{
+			row.Strategy, row.Devices, row.Limit, row.draw(), string(row.Versions), row.unit(),
+			units.Seconds(row.PredictedS), units.Seconds(row.MeasuredS), fmt.Sprintf("%.3f", row.Ratio),
+			percent(row.PlannedBubble), percent(row.MeasuredBubble), row.exact(), row.identical(),
+		})
+	}
+	return t
+}
+
+// DeviceTable returns memory and idle time of every device of every row.
+func (r *Report) DeviceTable() *report.Table {
+	t := &report.Table{Columns: []report.Column{
+		{Name: "strategy"}, {Name: "limit", Right: true}, {Name: "draw", Right: true}, {Name: "device"},
+		{Name: "predicted peak", Right: true}, {Name: "laid out", Right: true}, {Name: "written up to", Right: true},
+		{Name: "predicted idle", Right: true}, {Name: "measured idle", Right: true},
+	}}
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		for i, d := range row.PerDevice {
+			if !row.holds(i) {
+				continue
+			}
+			touched := unknown
+			if d.TouchedBytes > 0 {
+				touched = units.ExactBytes(d.TouchedBytes)
+			}
+			t.Rows = append(t.Rows, []string{
+				row.Strategy, row.Limit, row.draw(), d.Name, units.ExactBytes(d.PredictedPeakBytes), units.ExactBytes(d.ExtentBytes), touched,
+				percent(d.PredictedIdle), percent(d.MeasuredIdle),
+			})
+		}
+	}
+	return t
+}
+
+// percent prints a share, of which rounding may have made less than nothing.
+func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*max(share, 0)) }
+
+func (r *Row) draw() string {
+	if r.Draw == 0 {
+		return unknown
+	}
+	return strconv.FormatUint(r.Draw, 10)
+}
+
+// unit says of what the times are.
+func (r *Row) unit() string {
+	switch {
+	case r.pipe.Plan.IsFlush():
+		return fmt.Sprintf("step of %d microbatches", r.Minibatches)
+	case r.Minibatches == 1:
+		return "period"
+	}
+	return fmt.Sprintf("period of %d", r.Minibatches)
+}
+
+func (r *Row) identical() string {
+	switch {
+	case r.Identical == nil:
+		return unknown
+	case *r.Identical:
+		return "yes"
+	}
+	return "no: " + r.Difference
+}
+
+// count counts the devices that could be looked at, and those that were written up to where the last tensor was predicted to
+// end.
+func (r *Row) count() (exact, seen int) {
+	for i := range r.PerDevice {
+		if d := &r.PerDevice[i]; d.TouchedBytes > 0 {
+			seen++
+			if d.Exact() {
+				exact++
+			}
+		}
+	}
+	return exact, seen
+}
+
+func (r *Row) exact() string {
+	exact, seen := r.count()
+	if seen == 0 {
+		return unknown
+	}
+	return fmt.Sprintf("%d of %d", exact, seen)
+}
+
+// Text prints the report for people.
+func (r *Report) Text(w io.Writer) error {
+	fmt.Fprintf(w, "%s\n%s\n\n", r.Title, r.Note)
+	if err := r.Table().Text(w); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	if err := r.DeviceTable().Text(w); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\n%s\n", strings.Join(r.conclusions(), "\n"))
+	return nil
+}
+
+// Markdown prints the report for a document, without its devices.
+func (r *Report) Markdown(w io.Writer) error {
+	fmt.Fprintf(w, "%s\n\n", r.Note)
+	if err := r.Table().Markdown(w); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\n- %s\n", strings.Join(r.conclusions(), "\n- "))
+	return nil
+}
+
+// conclusions are the sentences under the tables.
+func (r *Report) conclusions() (all []string) {
+	exact, seen, same, compared := 0, 0, 0, 0
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		if row.Identical != nil {
+			compared++
+			if *row.Identical {
+				same++
+			}
+		}
+		e, n := row.count()
+		exact, seen = exact+e, seen+n
+	}
+	all = append(all, fmt.Sprintf("%d plans ran; the median error of the predicted time is %.1f%%, the worst %.1f%%", len(r.Rows), 100*r.MedianError, 100*r.WorstError))
+	if seen > 0 {
+		all = append(all, fmt.Sprintf("%d of %d devices were written up to the predicted byte, %d of %d steps with a flush are one device's bit for bit", exact, seen, same, compared))
+	}
+	for _, d := range r.Duels {
+		all = append(all, d.String())
+	}
+	for _, s := range r.Skipped {
+		all = append(all, fmt.Sprintf("no plan: %s on %s at %s: %s", s.Strategy, s.Devices, s.Limit, s.Reason))
+	}
+	return all
+}
+
+// Page returns the report as a page, with a picture of every plan and of its run.
+func (r *Report) Page() (*report.Page, error) {
+	p := &report.Page{
+		Title: r.Title, Summary: r.Note,
+		Environment: []report.Fact{
+			{Name: "device", Value: r.Device}, {Name: "model", Value: fmt.Sprintf("%s, %d images of %dx%d a step", r.Model, r.Images, r.Image, r.Image)},
+			{Name: "seed", Value: fmt.Sprint(r.Seed)},
+		},
+		Sections: []report.Section{
+			{Title: "Predicted and measured", Table: r.Table()},
+			{Title: "Devices", Note: "Written up to: the end of the highest byte that the run changed.", Table: r.DeviceTable()},
+		},
+		Notes: r.conclusions(),
+	}
+	for i := range r.Rows {
+		pair, err := r.Rows[i].images()
+		if err != nil {
+			return nil, err
+		}
+		p.Images = append(p.Images, pair...)
+	}
+	return p, nil
+}
+
+// images draws a row's plan and its run.
+func (r *Row) images() (pair []report.Image, err error) {
+	for _, x := range []struct {
+		mark string
+		draw func() (*pipeline.Timeline, error)
+	}{{"planned", r.Planned}, {"measured", r.Run}} {
+		t, err := x.draw()
+		if err != nil {
+			return nil, err
+		}
+		var svg strings.Builder
+		if err := t.SVG(&svg); err != nil {
+			return nil, err
+		}
+		pair = append(pair, report.Image{
+			Title: fmt.Sprintf("%s on %s at %s", r.Strategy, r.Devices, r.Limit), Note: t.Title, Mark: x.mark, SVG: []byte(svg.String()),
+		})
+	}
+	return pair, nil
+}
+
+// WriteFolder writes the report to a folder: its figures as validate.json, tables.md, index.html, and trace.json, the first
+// row as planned and as measured. No file is ever partial.
+func (r *Report) WriteFolder(folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	page, err := r.Page()
+	if err != nil {
+		return err
+	}
+	if err := page.WriteFile(filepath.Join(folder, "index.html")); err != nil {
+		return err
+	}
+	t, err := r.Rows[0].Trace()
+	if err != nil {
+		return err
+	}
+	if err := t.WriteFile(filepath.Join(folder, "trace.json")); err != nil {
+		return err
+	}
+	if err := atomicfile.WriteFile(filepath.Join(folder, "tables.md"), r.Markdown); err != nil {
+		return err
+	}
+	return atomicfile.WriteFile(filepath.Join(folder, "validate.json"), func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	})
+}

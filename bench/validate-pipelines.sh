@@ -1,0 +1,70 @@
+#!/bin/sh
+# Runs pipeline plans on virtual devices of the processor, and writes a page with what was planned and what was measured.
+#
+# 1. Simulated time: every task takes just the time that it is planned to take, drawn at random, and links are slowed down.
+#    Streams, events, messages and drivers are real. That shows how closely the drivers keep to a plan.
+# 2. Kernels: every byte of memory and every bit of a step with a flush. The devices share the cores, so their times say
+#    nothing about devices of their own.
+#
+# Takes less than five minutes on two cores. Times want a quiet machine.
+#
+#   bench/validate-pipelines.sh PLIMSOLL FOLDER PAGE [quick]
+#
+# FOLDER gets tables, pages and traces, PAGE (Markdown) the tables, and PAGE's name with .svg a picture of a run. With quick
+# both grids have one small point: it shows that they work.
+set -eu
+plimsoll=$1 out=$2 page=$3 quick=${4-}
+picture=${page%.md}.svg
+devices="cpu*2;cpu*4" draws=3 minibatches=40
+simulated="1f1b*,madpipe,eager,contiguous"
+flush=gpipe,1f1b-flush,interleaved,looped-bfs,zb-h1,zb-h2,zb-v,chimera
+asynchronous="1f1b*,madpipe,contiguous,eager"
+if [ -n "$quick" ]; then
+    devices="cpu*2" draws=1 minibatches=4 simulated="1f1b*,eager" flush=gpipe asynchronous="1f1b*"
+fi
+mkdir -p "$out"
+status=0
+
+# one NAME FLAG...: a grid with its folder.
+one() {
+    name=$1
+    shift
+    echo "== $name"
+    "$plimsoll" validate -m resnet20 --image 16 --data digits --seed 1 --quiet "$@" --out "$out/$name" >"$out/$name.txt" || status=1
+    grep -E 'median error|devices were written|beside' "$out/$name.txt" || true
+}
+
+one simulated --devices "$devices" --batch 4 --strategy "$simulated" --versions stash --simulated --draws $draws --peer-bandwidth 10MB/s \
+    --minibatches $minibatches
+one picture --devices "cpu*4" --batch 4 --strategy "1f1b*" --versions stash --simulated --draws 1 --peer-bandwidth 10MB/s --minibatches 8 --svg "$picture"
+one kernels --devices "$devices" --batch 32 --microbatches 8 --strategy "$flush,$asynchronous" --threads 1 --steps 2 --minibatches 12
+
+{
+    cat <<END
+# Pipelines that ran: predicted beside measured
+
+    make validate-pipelines     # at commit $(git rev-parse --short HEAD)
+
+\`cpu*4\` is four virtual devices on one processor. The pages and traces of these grids are in out/validate-pipelines.
+
+## Simulated time
+
+ResNet-20 with times drawn at random (forward 1 to 8 ms a layer, backward 2 to 16 ms; a draw is a chain), stashed weights, 10 MB/s between
+devices.
+
+END
+    cat "$out/simulated/tables.md"
+    cat <<END
+
+![A run in simulated time]($(basename "$picture"))
+
+## Kernels
+
+ResNet-20, 16 x 16 pixels, batch 32, of steps with a flush in 8 microbatches. Compared are the highest byte that each device wrote with the
+predicted one, and all weights, buffers and optimizer states after steps with a flush with those of the same schedule on one device.
+
+END
+    cat "$out/kernels/tables.md"
+} >"$page.part"
+mv "$page.part" "$page"
+exit $status
