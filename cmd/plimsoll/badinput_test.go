@@ -114,6 +114,39 @@ func badChecks(t *testing.T) []badCase {
 	}
 }
 
+func badNoises() []badCase {
+	table := tables + "gpipe_4ranks_1stages_8mb.csv"
+	sequence := []string{"check", "-c", five, "--text", "Fall1 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 B2 B1", "--noise", "10%"}
+	return []badCase{
+		{"noise: too much", []string{"check", "-p", table, "--noise", "101%"}, 2, []string{"--noise", `"101%"`, `"10%"`}},
+		{"noise: more than all", []string{"check", "-p", table, "--noise", "10"}, 2, []string{"--noise", `"10"`, "0.1"}},
+		{"noise: none", []string{"check", "-p", table, "--noise", "0"}, 2, []string{"--noise", `"0"`}},
+		{"noise: 0%", []string{"check", "-p", table, "--noise", "0%"}, 2, []string{"--noise", `"0%"`}},
+		{"noise: negative", []string{"check", "-p", table, "--noise=-0.1"}, 2, []string{"--noise", `"-0.1"`}},
+		{"noise: no number", []string{"check", "-p", table, "--noise", "NaN"}, 2, []string{"--noise", `"NaN"`}},
+		{"noise: text", []string{"check", "-p", table, "--noise", "much"}, 2, []string{"--noise", `"much"`}},
+		{"noise: runs", []string{"check", "-p", table, "--noise", "10%", "--runs", "0"}, 2, []string{"--runs is 0"}},
+		{"noise: too many runs", []string{"check", "-p", table, "--noise", "10%", "--runs", "1000001"}, 2, []string{"--runs is 1000001"}},
+		{"noise: runs alone", []string{"check", "-p", table, "--runs", "5"}, 2, []string{"--runs", "--noise 10%"}},
+		{"noise: seed alone", []string{"check", "-p", table, "--seed", "5"}, 2, []string{"--seed", "--noise 10%"}},
+		{"noise: seed", []string{"check", "-p", table, "--noise", "10%", "--seed", "-1"}, 2, []string{"--seed", `"-1"`}},
+		{"noise: one device", sequence, 2, []string{"--text", "--noise is for pipelines"}},
+	}
+}
+
+func badDevices() []badCase {
+	return []badCase{
+		{"devices: kind", []string{"devices", "--devices", "tpu"}, 2, []string{`"tpu"`, "cpu"}},
+		{"devices: spec", []string{"devices", "--devices", "cpu*0"}, 2, []string{"cpu*0"}},
+		{"devices: bandwidth", []string{"devices", "--peer-bandwidth", "0"}, 2, []string{"--peer-bandwidth", "12GB/s"}},
+		{"devices: memory", []string{"devices", "--devices", "null*2", "-o", "OUT", "--memory", "much"}, 2, []string{"--memory", `"much"`}},
+		{"devices: memory 0", []string{"devices", "--devices", "null*2", "-o", "OUT", "--memory", "0"}, 2, []string{"--memory is 0", "512MiB"}},
+		{"devices: memory of no file", []string{"devices", "--devices", "null*2", "--memory", "1GiB"}, 2, []string{"--memory", "-o platform.json"}},
+		{"devices: kinds", []string{"devices", "--devices", "null*2,cpu", "-o", "OUT"}, 2, []string{"null*2/0 and cpu", "one kind"}},
+		{"devices: folder", []string{"devices", "--devices", "null*2", "-o", "none/p.json"}, 2, []string{"none/p.json", "no folder"}},
+	}
+}
+
 func badFrontiers(t *testing.T) []badCase {
 	return []badCase{
 		{"frontier: no chain", []string{"frontier"}, 2, []string{"--chain is missing"}},
@@ -200,7 +233,7 @@ func badValidates() []badCase {
 // Every mistake ends with its exit code, one line that names the thing and says what to do, nothing on standard
 // output, and no file.
 func TestBadInput(t *testing.T) {
-	cases := slices.Concat(badCommands(), badPlans(t), badChecks(t), badFrontiers(t), badProfiles(), badTrains(), badValidates())
+	cases := slices.Concat(badCommands(), badPlans(t), badChecks(t), badNoises(), badDevices(), badFrontiers(t), badProfiles(), badTrains(), badConvoys(t), badValidates())
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run")

@@ -13,6 +13,7 @@ import (
 
 	"plimsoll/bench/pipelines"
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
 )
@@ -24,6 +25,7 @@ type benchPipelineFlags struct {
 	memory     sizes
 	bandwidths bandwidths
 	strategies []string
+	host       units.Bandwidth
 	accounting string
 	out        string
 }
@@ -39,6 +41,7 @@ and simulated; nothing runs. The folder of --out gets points.csv and tables.md.`
 	s.Var(&f.memory, "memory", "memories of a device, separated by commas, as in 4GiB,8GiB")
 	s.Var(&f.bandwidths, "bandwidths", "bandwidths between devices, separated by commas, as in 12GB/s,24GB/s")
 	s.StringSliceVar(&f.strategies, "strategy", []string{"pipedream", "contiguous", "madpipe", "loadline"}, "strategies, separated by commas")
+	s.Var(&f.host, "host-bandwidth", "bandwidth between each device and its host: loadline is planned with it too, as loadline+host")
 	s.StringVar(&f.accounting, "accounting", "", "what a minibatch holds in a stage: inputs (thesis) or saved (default: inputs)")
 	s.StringVar(&f.out, "out", "out/pipelines", "folder for the results")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runBenchPipelines(cmd.Context(), f) }
@@ -81,6 +84,9 @@ func (f *benchPipelineFlags) grid() (*pipelines.Grid, error) {
 			return nil, err
 		}
 		g.Strategies = append(g.Strategies, s)
+		if g.Host = float64(f.host); s.Name == "loadline" && g.Host > 0 {
+			g.Strategies = append(g.Strategies, pipelines.Offloading(s))
+		}
 	}
 	return g, f.once(g)
 }

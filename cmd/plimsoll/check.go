@@ -27,6 +27,7 @@ type checkFlags struct {
 	bandwidth units.Bandwidth
 	duplex    bool
 	platform  string
+	noise     noiseFlags
 }
 
 func (a *app) check() *cobra.Command {
@@ -37,10 +38,14 @@ The plan is a plan file, or the text form of a sequence (Fck1 F2 Fall3 B3 ...) i
 reads standard input. A plan with stages is a pipeline, judged on its own platform or that of --platform. So is a table of
 PyTorch's pipeline schedules, a CSV with a row for each rank; without a chain a forward takes 1 s, a backward 2 s and
 communication no time. The printed actions of checkpoint_schedules are a sequence too. A plan that breaks a rule ends with
-exit code 2 and names the op; one that does not fit in the limit (--memory, or else the plan's own) ends with 3.`, nil)
+exit code 2 and names the op; one that does not fit in the limit (--memory, or else the plan's own) ends with 3.
+
+--noise asks how robust a pipeline is: its tasks run in the planned order, each as soon as it can, many times over, with every
+duration multiplied by a factor of its own, drawn evenly from 1 minus to 1 plus the noise. All of that is simulated.`, nil)
 	cmd.Example = `  plimsoll check -c c.json -p p.json --memory 4GiB
   plimsoll check -c c.json --text "Fall1 Fall2 B2 B1"
   plimsoll check -c c.json -p pipeline.json --platform platform.json
+  plimsoll check -c c.json -p pipeline.json --noise 10% --runs 1000
   plimsoll check -p schedule.csv`
 	s := cmd.Flags()
 	s.StringVarP(&f.chain, "chain", "c", "", "chain file, or a graph.txt of PipeDream")
@@ -50,22 +55,29 @@ exit code 2 and names the op; one that does not fit in the limit (--memory, or e
 	s.Var(&f.bandwidth, "bandwidth", "bandwidth of the link to host memory, of a pipeline that between devices (default: the plan's)")
 	s.StringVar(&f.platform, "platform", "", "platform file, for pipelines (default: the plan's)")
 	s.BoolVar(&f.duplex, "duplex", false, "the link has a queue for each direction (default: as the plan says)")
+	f.noise.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runCheck(cmd.Context(), f) }
 	return cmd
 }
 
-func (a *app) runCheck(_ context.Context, f *checkFlags) error {
-	if f.chain == "" && !strings.HasSuffix(f.plan, ".csv") {
-		return required("--chain", f.chain, "-c c.json")
+func (a *app) runCheck(ctx context.Context, f *checkFlags) error {
+	if err := f.noise.check(); err != nil {
+		return err
 	}
 	text, err := f.readText(a.in)
 	switch {
-	case err != nil:
+	case strings.HasSuffix(f.plan, ".csv") && err != nil:
 		return err
 	case strings.HasSuffix(f.plan, ".csv") || interop.LooksLikeSchedule(text):
-		return a.checkSchedule(f, text)
+		return a.checkSchedule(ctx, f, text)
+	case f.chain == "":
+		return required("--chain", f.chain, "-c c.json")
+	case err != nil:
+		return err
 	case isPipeline(text):
-		return a.checkPipeline(f, text)
+		return a.checkPipeline(ctx, f, text)
+	case f.noise.wanted():
+		return usage(fmt.Errorf("%s: --noise is for pipelines: the plan is for one device", f.source()))
 	}
 	return a.checkSequence(f, text)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +11,7 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/interop"
-	"plimsoll/planner/pipeline/loadline"
+	"plimsoll/planner/pipeline/staged"
 )
 
 // noFit is an error of a plan that would run with more memory.
@@ -56,6 +57,8 @@ type pipelineFigures struct {
 	PeakLive []int `json:"peak_live_activations,omitempty"`
 	// Of plan: where the stages are.
 	Placed []placedStage `json:"placed,omitempty"`
+	// Of check --noise: how robust the plan is.
+	Noise *noiseFigures `json:"noise,omitempty"`
 }
 
 // addRun adds what a run of a table found; it may not have come to its end.
@@ -105,6 +108,9 @@ func (p *pipelineFigures) write(w io.Writer) {
 	if p.Valid {
 		fmt.Fprintln(w, "the plan keeps every rule")
 	}
+	if p.Noise != nil {
+		p.Noise.write(w)
+	}
 }
 
 // isPipeline reports whether a text is a plan with stages.
@@ -115,7 +121,7 @@ func isPipeline(text string) bool {
 }
 
 // checkPipeline judges a pipeline plan.
-func (a *app) checkPipeline(f *checkFlags, text string) error {
+func (a *app) checkPipeline(ctx context.Context, f *checkFlags, text string) error {
 	c, err := readChain(f.chain)
 	if err != nil {
 		return err
@@ -134,7 +140,7 @@ func (a *app) checkPipeline(f *checkFlags, text string) error {
 	if p == nil {
 		return usage(fmt.Errorf("%s: the pipeline plan does not say its platform: give it, as in --platform p.json", f.source()))
 	}
-	return a.judge(f, c, p, plan, &pipelineFigures{}, func() {})
+	return a.judge(ctx, f, c, p, plan, &pipelineFigures{}, func() {})
 }
 
 // devices returns the platform of --platform, or else the plan's (nil when it has none), with what other flags say about it.
@@ -163,8 +169,8 @@ func (f *checkFlags) devices(p *pipeline.Platform) (*pipeline.Platform, error) {
 }
 
 // judge checks a plan, prints what was found, which more may add to, and returns the first violation.
-func (a *app) judge(f *checkFlags, c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan, figures *pipelineFigures, more func()) error {
-	report, err := loadline.Check(c, p, plan)
+func (a *app) judge(ctx context.Context, f *checkFlags, c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan, figures *pipelineFigures, more func()) error {
+	report, err := staged.Check(c, p, plan)
 	var invalid *pipeline.InvalidError
 	if err != nil && !errors.As(err, &invalid) {
 		return usage(fmt.Errorf("%s: %w", f.source(), err))
@@ -172,6 +178,11 @@ func (a *app) judge(f *checkFlags, c *chain.Chain, p *pipeline.Platform, plan *p
 	figures.Devices, figures.Valid = p.Devices, err == nil
 	figures.add(plan, report)
 	more()
+	if invalid == nil && f.noise.wanted() {
+		if figures.Noise, err = f.noise.run(ctx, c, p, plan, report); err != nil {
+			return fmt.Errorf("%s: --noise %v: %w", f.source(), &f.noise.fraction, err)
+		}
+	}
 	if invalid != nil {
 		for _, v := range invalid.Violations {
 			figures.Violations = append(figures.Violations, v.Reason)
@@ -193,7 +204,7 @@ func (a *app) judge(f *checkFlags, c *chain.Chain, p *pipeline.Platform, plan *p
 
 // checkSchedule judges PyTorch's table of pipeline ops: on a chain when there is one, else with F = I = W = 1 s, B = 2 s and no
 // time for communication.
-func (a *app) checkSchedule(f *checkFlags, text string) error {
+func (a *app) checkSchedule(ctx context.Context, f *checkFlags, text string) error {
 	s, err := interop.ParseSchedule(f.source(), []byte(text))
 	if err != nil {
 		return usage(err)
@@ -221,7 +232,7 @@ func (a *app) checkSchedule(f *checkFlags, text string) error {
 	if err != nil {
 		return a.refuseSchedule(f, s, run, figures)
 	}
-	return a.judge(f, c, p, plan, figures, func() { figures.addRun(s, run) })
+	return a.judge(ctx, f, c, p, plan, figures, func() { figures.addRun(s, run) })
 }
 
 // refuseSchedule prints how far a table that is no plan runs, and returns why it is none: the op that cannot run first.

@@ -62,6 +62,28 @@ func TestCheckAllSchedules(t *testing.T) {
 	}
 }
 
+// A table on standard input is read as its file is, without a chain; a plan there still asks for one.
+func TestCheckScheduleOnStandardInput(t *testing.T) {
+	for _, name := range []string{"gpipe_4ranks_1stages_8mb.csv", "zbvzerobubble_4ranks_2stages_8mb.comms.csv", "1f1b_2ranks_1stages_2mb.csv"} {
+		file := plimsoll(t, "check", "-p", tables+name, "--json")
+		in := plimsollIn(t.Context(), t, read(t, tables+name), "check", "-p", "-", "--json")
+		called := `"strategy": "` + strings.TrimSuffix(name, ".csv") + `"`
+		if !strings.Contains(file.out, `"strategy": `) || in.code != file.code {
+			t.Errorf("%s: exit code %d, of its file %d: %s", name, in.code, file.code, in.err)
+		}
+		if want := strings.Replace(file.out, called, `"strategy": "standard input"`, 1); in.out != want {
+			t.Errorf("%s: standard input gives\n%s, the file\n%s", name, in.out, want)
+		}
+	}
+	// What is called a table is read as one.
+	if r := plimsoll(t, "check", "-p", write(t, filepath.Join(t.TempDir(), "junk.csv"), "forward,backward\n")); r.code != exitUsage || !strings.Contains(r.err, "junk.csv") {
+		t.Errorf("exit code %d, %s", r.code, r.err)
+	}
+	if r := plimsollIn(t.Context(), t, twoStages, "check", "-p", "-"); r.code != exitUsage || !strings.Contains(r.err, "--chain is missing") {
+		t.Errorf("exit code %d, %s", r.code, r.err)
+	}
+}
+
 // TestCheckIllegalSchedule: PyTorch's printed 1F1B cannot run; the answer is printed, the first op that waits is the error.
 func TestCheckIllegalSchedule(t *testing.T) {
 	r := plimsoll(t, "check", "-p", tables+"1f1b_2ranks_1stages_2mb.csv", "--json")

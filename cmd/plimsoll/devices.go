@@ -2,29 +2,27 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	goruntime "runtime"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"plimsoll/bench"
 	"plimsoll/internal/units"
-	"plimsoll/kernels/cpu"
-	"plimsoll/runtime/open"
+	"plimsoll/planner/pipeline"
 )
 
 // deviceFigures describes a device: bytes and bytes per second.
 type deviceFigures struct {
-	Name        string  `json:"name"`
-	Kind        string  `json:"kind"`
-	Model       string  `json:"model"`
-	Cores       int     `json:"cores"`
-	Library     string  `json:"library"`
-	MemoryBytes int64   `json:"memory_bytes"`
-	ToDevice    float64 `json:"to_device_bytes_per_s"`
-	ToHost      float64 `json:"to_host_bytes_per_s"`
+	Name        string `json:"name"`
+	Kind        string `json:"kind"`
+	Model       string `json:"model"`
+	Cores       int    `json:"cores,omitempty"`   // of the CPU
+	Library     string `json:"library,omitempty"` // likewise
+	MemoryBytes int64  `json:"memory_bytes"`
+	ToDevice    rate   `json:"to_device_bytes_per_s"`
+	ToHost      rate   `json:"to_host_bytes_per_s"`
 }
 
 // gpuList is what is known about the GPUs. Status is how they are reached, or why there are none.
@@ -60,33 +58,95 @@ type nvlinkFigure struct {
 	Links int    `json:"links"`
 }
 
-func (a *app) devices() *cobra.Command {
-	return command("devices", "Show the devices, their memory and their copy bandwidths", `Show the devices of this machine: the memory that an arena can have, the kernels' instruction set, and the measured
-bandwidth of copies between the arena and host memory. For GPUs also clocks, power and links, or why there is none.`, a.runDevices)
+// devicesFlags are the flags of plimsoll devices.
+type devicesFlags struct {
+	spec          string
+	bandwidth     units.Bandwidth
+	peerBandwidth units.Bandwidth
+	memory        units.Size
+	memoryGiven   bool
+	out           string
 }
 
-func (a *app) runDevices(context.Context) error {
-	list := struct {
-		Devices []deviceFigures `json:"devices"`
-		gpuList
-	}{gpuList: gpuFigures()}
-	device, err := cpuFigures()
+func (a *app) devices() *cobra.Command {
+	f := &devicesFlags{}
+	cmd := command("devices", "Show the devices, their memory and their copy bandwidths", `Show the devices of this machine: the memory that an arena can have, the kernels' instruction set, and the measured
+bandwidth of copies between the arena and host memory, and between devices. For GPUs also clocks, power and links, or why
+there is none. cpu*4 is four virtual devices that share the processor and its memory.
+
+With --output what was measured becomes a platform file, on which plan --platform plans a pipeline. A link has the bandwidth
+of its slower direction.`, nil)
+	cmd.Example = `  plimsoll devices --devices "cpu*4" --peer-bandwidth 1GB/s --memory 512MiB -o platform.json
+  plimsoll plan -c c.json --platform platform.json --strategy loadline -o p.json`
+	s := cmd.Flags()
+	s.StringVar(&f.spec, "devices", "cpu", `devices to measure, as in "cpu*4" or cuda:0,cuda:1`)
+	s.Var(&f.bandwidth, "bandwidth", "slow the cpu's link to host memory down to this, as in 1GB/s (default: as fast as memory)")
+	s.Var(&f.peerBandwidth, "peer-bandwidth", "likewise the links between the parts of the cpu")
+	s.Var(&f.memory, "memory", "memory of each device in the platform file, as in 512MiB, or a share of what it can have (default: all of that)")
+	s.StringVarP(&f.out, "output", "o", "", "write the platform file here")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		f.memoryGiven = cmd.Flags().Changed("memory")
+		return a.runDevices(cmd.Context(), f)
+	}
+	return cmd
+}
+
+// deviceList is what the command prints.
+type deviceList struct {
+	Devices []deviceFigures `json:"devices"`
+	Peers   []peerFigure    `json:"peers,omitempty"`
+	gpuList
+}
+
+func (a *app) runDevices(ctx context.Context, f *devicesFlags) error {
+	switch {
+	case f.memoryGiven && f.out == "":
+		return usage(errors.New("--memory is for the platform file: give --output too, as in -o platform.json"))
+	case f.memoryGiven && f.memory.IsZero():
+		return usage(errors.New("--memory is 0: give what each device has, as in --memory 512MiB, or leave it out"))
+	}
+	if err := writable("--output", f.out); err != nil {
+		return err
+	}
+	found, err := f.inspect(ctx)
 	if err != nil {
 		return err
 	}
-	list.Devices = append(list.Devices, *device)
+	list := deviceList{Devices: found.figures, Peers: found.peers, gpuList: gpuFigures()}
+	if f.out != "" {
+		p, err := found.platform(f.memory)
+		if err != nil {
+			return usage(fmt.Errorf("--devices %s: %w", f.spec, err))
+		}
+		if err := p.Write(f.out); err != nil {
+			return err
+		}
+	}
 	return a.print(list, func(out io.Writer) {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		for _, d := range list.Devices {
-			fmt.Fprintf(w, "%s\t%s\n", d.Name, d.Model)
-			fmt.Fprintf(w, "\tcores\t%d\n", d.Cores)
-			fmt.Fprintf(w, "\tkernels\t%s\n", d.Library)
-			fmt.Fprintf(w, "\tarena\tup to %s\n", units.Bytes(d.MemoryBytes))
-			fmt.Fprintf(w, "\tcopies\t%s to the arena, %s to the host\n", units.Rate(d.ToDevice, "B"), units.Rate(d.ToHost, "B"))
+		for i := range list.Devices {
+			list.Devices[i].write(w)
+		}
+		for _, p := range list.Peers {
+			fmt.Fprintf(w, "%s - %s\tcopies\t%v\n", p.Between[0], p.Between[1], p.Rate)
 		}
 		list.writeGPUs(w)
 		_ = w.Flush() // of a buffer
 	})
+}
+
+func (d *deviceFigures) write(w io.Writer) {
+	fmt.Fprintf(w, "%s\t%s\n", d.Name, d.Model)
+	if d.Library != "" {
+		fmt.Fprintf(w, "\tcores\t%d\n", d.Cores)
+		fmt.Fprintf(w, "\tkernels\t%s\n", d.Library)
+	}
+	if d.MemoryBytes == pipeline.NoLimit {
+		fmt.Fprintf(w, "\tarena\twithout limit\n")
+	} else {
+		fmt.Fprintf(w, "\tarena\tup to %s\n", units.Bytes(d.MemoryBytes))
+	}
+	fmt.Fprintf(w, "\tcopies\t%v to the arena, %v to the host\n", d.ToDevice, d.ToHost)
 }
 
 // writeGPUs prints them as rows of a table.
@@ -126,25 +186,3 @@ func (g *gpuFigure) write(w io.Writer) {
 }
 
 func hertz(n int64) string { return fmt.Sprintf("%d MHz", n/1e6) }
-
-// cpuFigures measures the CPU device.
-func cpuFigures() (*deviceFigures, error) {
-	devices, err := open.Devices("cpu", open.Options{})
-	if err != nil {
-		return nil, err
-	}
-	d := devices[0]
-	info := d.Info()
-	lib, err := cpu.New(nil, cpu.Options{})
-	if err != nil {
-		return nil, firstOf(err, d.Close())
-	}
-	toDevice, toHost, err := bench.CopyBandwidth(d)
-	if err := firstOf(err, d.Close()); err != nil {
-		return nil, err
-	}
-	return &deviceFigures{
-		Name: info.Name, Kind: info.Kind, Model: info.Model, Cores: goruntime.GOMAXPROCS(0), Library: lib.Name(),
-		MemoryBytes: info.Memory, ToDevice: toDevice, ToHost: toHost,
-	}, nil
-}

@@ -10,6 +10,7 @@ import (
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	"plimsoll/executor/checkpoint/safetensors"
+	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
@@ -22,6 +23,8 @@ import (
 	"plimsoll/planner/offload"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/flush"
+	"plimsoll/planner/pipeline/ilp"
+	"plimsoll/planner/pipeline/interop"
 	"plimsoll/planner/pipeline/loadline"
 	"plimsoll/planner/pipeline/periodic"
 	"plimsoll/planner/pofo"
@@ -60,7 +63,7 @@ var badInput = []error{
 	data.ErrUnknown, data.ErrOption, data.ErrUnreadable, data.ErrNoImages, data.ErrEmptyClass, data.ErrCorrupt, data.ErrTruncated,
 	data.ErrTooLarge, data.ErrLabel, open.ErrSpec, open.ErrUnknown, train.ErrSpec, train.ErrOtherModel, train.ErrOtherRun,
 	train.ErrLog, safetensors.ErrFormat,
-	pipeline.ErrPlatform, pipeline.ErrBranches, periodic.ErrOptions, periodic.ErrStages, periodic.ErrNoPattern, flush.ErrOptions, flush.ErrHalves, loadline.ErrOps,
+	interop.ErrTable, interop.ErrIllegal, interop.ErrChain, pipeline.ErrPlatform, pipeline.ErrBranches, periodic.ErrOptions, periodic.ErrStages, periodic.ErrNoPattern, flush.ErrOptions, flush.ErrHalves, ilp.ErrTooLarge, loadline.ErrOps, pipe.ErrPlan,
 }
 
 // exitCode says how the program ends after an error.
@@ -68,7 +71,7 @@ func exitCode(err error) int {
 	switch {
 	case is[*executor.TooSmallError](err), is[*executor.LimitError](err), is[*executor.LayoutError](err), is[*executor.HostLimitError](err),
 		is[*strategy.InfeasibleError](err), is[*schedule.MemoryError](err), is[*runtime.OutOfMemoryError](err),
-		is[noFit](err), is[*pipeline.InfeasibleError](err), errors.Is(err, errNothingFits):
+		is[noFit](err), is[*pipeline.InfeasibleError](err), is[*train.PipeMemoryError](err), is[*pipe.LimitError](err), errors.Is(err, errNothingFits):
 		return exitNoFit
 	case is[usageError](err), is[*checkpoint.TensorsError](err), is[*schedule.RuleError](err), is[*executor.UnusedPrefetchError](err), is[*schedule.ParseError](err), is[*kernels.OpError](err):
 		return exitUsage
@@ -87,6 +90,7 @@ func explain(err error) string {
 	var infeasible *strategy.InfeasibleError
 	var host *executor.HostLimitError
 	var noPipeline *pipeline.InfeasibleError
+	var arenas *train.PipeMemoryError
 	switch {
 	case errors.Is(err, context.Canceled):
 		return "interrupted"
@@ -95,6 +99,9 @@ func explain(err error) string {
 	case errors.As(err, &small):
 		return tooSmall(small.Strategy, small.Limit, small.Smallest, small.Op, small.LayerName) +
 			fmt.Sprintf("; %s of it are weights, gradients and optimizer: a smaller --batch lowers the rest", units.Bytes(small.Static))
+	case errors.As(err, &arenas):
+		return fmt.Sprintf("%s: a limit of %s on each device is too small: the smallest that works is %s (--memory %d), needed by device %d; %s of it are weights, gradients and optimizer",
+			arenas.Strategy, units.Bytes(arenas.Limit), units.Bytes(arenas.Smallest), arenas.Smallest, arenas.Device, units.Bytes(arenas.Static))
 	case errors.As(err, &noPipeline):
 		return explainPipeline(noPipeline)
 	case errors.As(err, &host):

@@ -24,25 +24,27 @@ import (
 
 // jobFlags are the flags that say what is trained and where.
 type jobFlags struct {
-	model       string
-	config      models.Config
-	data        string
-	seed        uint64
-	devices     string
-	dtype       string
-	threads     int
-	bandwidth   units.Bandwidth
-	chaos       uint64
-	reference   bool
-	vendor      string
-	vendorPath  string
-	noGraph     bool
-	optimizer   string
-	momentum    float64
-	weightDecay float64
-	offload     string
-	skipBad     bool
-	onSkip      func(error) // is told of every bad sample that is passed over
+	model         string
+	config        models.Config
+	data          string
+	seed          uint64
+	devices       string
+	dtype         string
+	threads       int
+	bandwidth     units.Bandwidth
+	chaos         uint64
+	reference     bool
+	vendor        string
+	vendorPath    string
+	noGraph       bool
+	optimizer     string
+	momentum      float64
+	weightDecay   float64
+	offload       string
+	skipBad       bool
+	microbatches  int             // of a pipeline's step; 0: the job is for one device
+	peerBandwidth units.Bandwidth // of its links
+	onSkip        func(error)     // is told of every bad sample that is passed over
 }
 
 func (f *jobFlags) register(cmd *cobra.Command) {
@@ -102,7 +104,8 @@ func (f *jobFlags) open() (*train.Job, error) {
 	return train.Open(train.Spec{
 		Model: f.model, Config: f.config, Data: f.data, Seed: f.seed, Devices: f.devices, Threads: f.threads, Update: update,
 		Reference: f.reference, NoGraph: f.noGraph, Vendor: f.vendor, VendorPath: f.vendorPath,
-		Open: open.Options{Bandwidth: float64(f.bandwidth), Chaos: f.chaos}, SkipBad: f.skipBad, OnSkip: f.onSkip,
+		Microbatches: f.microbatches,
+		Open:         open.Options{Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos}, SkipBad: f.skipBad, OnSkip: f.onSkip,
 		Offload: offload,
 	})
 }

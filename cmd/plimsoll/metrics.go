@@ -46,7 +46,7 @@ func listen(address string) (net.Listener, error) {
 
 // newMetrics makes the metrics of a run that has not begun.
 func newMetrics(r *train.Run) *metrics {
-	m := &metrics{registry: prometheus.NewRegistry(), batch: r.Job.Config.Batch}
+	m := &metrics{registry: prometheus.NewRegistry(), batch: r.Job.Images()}
 	m.step = m.gauge("step", "Steps done.")
 	m.steps = m.gauge("steps", "Steps of the whole run.")
 	m.loss = m.gauge("loss", "Loss of the latest step.")
@@ -66,7 +66,10 @@ func newMetrics(r *train.Run) *metrics {
 	m.failed = m.counter("checkpoints_failed_total", "Checkpoints that could not be saved.")
 	m.steps.Set(float64(r.Steps))
 	m.limit.Set(float64(r.Limit))
-	m.predictedSeconds.Set(train.PredictedSeconds(r.Chain, r.Plan))
+	m.predictedSeconds.Set(predictedSeconds(r))
+	if r.Pipe != nil {
+		m.devices(r.Pipe)
+	}
 	if r.From != nil {
 		m.step.Set(float64(r.From.Step))
 	}
@@ -74,6 +77,21 @@ func newMetrics(r *train.Run) *metrics {
 }
 
 const namespace = "plimsoll"
+
+// devices sets the memory of each device of a pipeline.
+func (m *metrics) devices(p *train.Pipe) {
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, []string{"device"})
+		m.registry.MustRegister(g)
+		return g
+	}
+	peak := gauge("device_peak_bytes", "Predicted peak memory of each device, weights included.")
+	extent := gauge("device_extent_bytes", "Memory of each device that is laid out, with what lies between blocks.")
+	for d, need := range p.Needs {
+		peak.WithLabelValues(strconv.Itoa(d)).Set(float64(need.Peak))
+		extent.WithLabelValues(strconv.Itoa(d)).Set(float64(need.Extent))
+	}
+}
 
 func (m *metrics) gauge(name, help string) prometheus.Gauge {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})

@@ -14,7 +14,7 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/loadline"
+	"plimsoll/planner/pipeline/staged"
 )
 
 // pipelineFlags are the flags of plimsoll plan for several devices.
@@ -39,7 +39,7 @@ func (f *pipelineFlags) register(cmd *cobra.Command) {
 	s.IntVar(&f.perPeriod, "per-period", 0, "pipeline: minibatches of a period, of k-periodic schedules (default: 1)")
 	s.StringVar(&f.versions, "versions", "", "pipeline: weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
 	s.StringVar(&f.accounting, "accounting", "", "pipeline: what a minibatch holds in a stage, inputs (thesis) or saved (default: inputs)")
-	s.DurationVar(&f.timeLimit, "time-limit", 0, "pipeline: end the search of milp after this time, with the best plan so far (default: none)")
+	s.DurationVar(&f.timeLimit, "time-limit", 0, "pipeline: end the search of milp or ilp after this time, with the best plan so far (default: none, ilp 1m)")
 	s.StringVar(&f.svg, "svg", "", "pipeline: draw the timeline here")
 	s.StringVar(&f.trace, "trace", "", "pipeline: write the timeline for Perfetto here")
 }
@@ -84,8 +84,8 @@ func (f *pipelineFlags) fit(s pipeline.Strategy) error {
 		return usage(fmt.Errorf("--chunks is for interleaved schedules: %s is none", s.Name))
 	case f.perPeriod != 0 && s.Name != "k-periodic":
 		return usage(fmt.Errorf("--per-period is for k-periodic: %s has a period of its own", s.Name))
-	case f.timeLimit != 0 && s.Name != "milp":
-		return usage(fmt.Errorf("--time-limit is for milp, which searches: %s does not", s.Name))
+	case f.timeLimit != 0 && s.Name != "milp" && s.Name != "ilp":
+		return usage(fmt.Errorf("--time-limit is for milp and ilp, which search: %s does not", s.Name))
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ func (a *app) runPipeline(ctx context.Context, f *planFlags) error {
 	if err != nil {
 		return err
 	}
-	report, err := loadline.Check(c, r.Platform, p)
+	report, err := staged.Check(c, r.Platform, p)
 	if err != nil {
 		return fmt.Errorf("BUG: %s made a plan that breaks a rule: %w", s.Name, err)
 	}
@@ -190,12 +190,13 @@ type placedStage struct {
 	FirstLayer int    `json:"first_layer"`
 	LastLayer  int    `json:"last_layer"`
 	Devices    []int  `json:"devices"`
-	Sequence   string `json:"sequence,omitempty"` // of a stage that recomputes
+	Sequence   string `json:"sequence,omitempty"`      // of a stage that recomputes
+	Last       string `json:"last_sequence,omitempty"` // of its last microbatch, where that differs
 }
 
 func placed(p *pipeline.Plan) (all []placedStage) {
 	for _, s := range p.Stages {
-		all = append(all, placedStage{s.First, s.Last, s.Devices, s.Ops.String()})
+		all = append(all, placedStage{s.First, s.Last, s.Devices, s.Ops.String(), s.LastOps.String()})
 	}
 	return all
 }
@@ -212,6 +213,9 @@ func writeStages(w io.Writer, p *pipeline.Plan) {
 		}
 		if len(s.Ops) > 0 {
 			fmt.Fprintf(w, ": %v", s.Ops)
+		}
+		if len(s.LastOps) > 0 {
+			fmt.Fprintf(w, "; last microbatch: %v", s.LastOps)
 		}
 		fmt.Fprintln(w)
 	}
@@ -230,11 +234,9 @@ func (f *planFlags) writePipeline(c *chain.Chain, platform *pipeline.Platform, p
 	if f.pipe.svg == "" && f.pipe.trace == "" {
 		return nil
 	}
-	if loadline.HasOps(p) { // drawn with each stage's sequence as one forward and one backward
-		var err error
-		if c, p, err = loadline.Collapse(c, p); err != nil {
-			return err
-		}
+	c, p, err := staged.Flatten(c, p) // each stage's sequence is drawn as one forward and one backward
+	if err != nil {
+		return err
 	}
 	spans, err := pipeline.Planned(c, platform, p, shownPeriods)
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 func TestPlanPipeline(t *testing.T) {
 	graph, planned := profiles+"resnet50.graph.txt", 0
 	for _, s := range planner.Pipelines() {
-		if s.Name == "milp" {
+		if s.Name == "milp" || s.Name == "ilp" {
 			continue // searches for long
 		}
 		file := filepath.Join(t.TempDir(), "p.json")
@@ -124,5 +125,46 @@ func TestBenchPipelines(t *testing.T) {
 	}
 	if r := plimsoll(t, "bench", "pipelines", "-c", "x.json"); r.code != exitUsage {
 		t.Errorf("exit code %d without memory", r.code)
+	}
+}
+
+// GPipe with recomputation: plan and check print the same figures, the timeline is drawn, noise is simulated, and a file whose
+// last microbatch recomputes too, or not at all, is another plan.
+func TestPlanCheckpointed(t *testing.T) {
+	dir := t.TempDir()
+	file, svg := filepath.Join(dir, "p.json"), filepath.Join(dir, "p.svg")
+	made := object(t, "plan", "-c", five, "--devices", "2", "--bandwidth", "100B/s", "--strategy", "gpipe-checkpoint", "--microbatches", "3", "-o", file, "--svg", svg)
+	all := object(t, "plan", "-c", five, "--devices", "2", "--bandwidth", "100B/s", "--strategy", "gpipe", "--microbatches", "3", "--accounting", "saved")
+	if made["makespan_s"].(float64) <= all["makespan_s"].(float64) || !strings.Contains(read(t, svg), "B1(2)") {
+		t.Errorf("%v, gpipe %v", made, all)
+	}
+	for d, peak := range made["per_device_peak_bytes"].([]any) {
+		if peak.(float64) >= all["per_device_peak_bytes"].([]any)[d].(float64) {
+			t.Errorf("device %d: %v bytes, gpipe %v", d, peak, all["per_device_peak_bytes"])
+		}
+	}
+	found := object(t, "check", "-c", five, "-p", file, "--noise", "5%", "--runs", "3")
+	for _, field := range []string{"makespan_s", "per_device_peak_bytes", "per_device_busy_s", "bubble_fraction"} {
+		if !reflect.DeepEqual(made[field], found[field]) {
+			t.Errorf("%s: plan says %v, check %v", field, made[field], found[field])
+		}
+	}
+	if r := found["noise"].(map[string]any)["without_noise"].(map[string]any)["ratio_to_plan"].(float64); r > 1+1e-9 || r < 0.99 {
+		t.Errorf("without noise %g of the plan", r)
+	}
+	stage := made["placed"].([]any)[0].(map[string]any)
+	if stage["sequence"] == "" || stage["last_sequence"] == "" || stage["sequence"] == stage["last_sequence"] {
+		t.Errorf("%v", stage)
+	}
+	text := read(t, file)
+	without := strings.ReplaceAll(text, `"last_ops"`, `"kept_ops"`)
+	if without == text {
+		t.Fatal("no last_ops in the file")
+	}
+	if r := plimsoll(t, "check", "-c", five, "-p", write(t, file, without)); r.code != exitUsage || !strings.Contains(r.err, "it waits for") {
+		t.Errorf("exit code %d, %s", r.code, r.err)
+	}
+	if r := plimsoll(t, "check", "-c", five, "-p", write(t, file, strings.ReplaceAll(text, `"ops":`, `"no_ops":`))); r.code != exitUsage || !strings.Contains(r.err, `"last_ops" without "ops"`) {
+		t.Errorf("exit code %d, %s", r.code, r.err)
 	}
 }

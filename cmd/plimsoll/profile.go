@@ -15,7 +15,10 @@ import (
 )
 
 // measureFlags say how a chain is measured.
-type measureFlags struct{ warmup, repeats int }
+type measureFlags struct {
+	warmup, repeats int
+	halves          bool
+}
 
 func (f *measureFlags) register(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.warmup, "profile-warmup", 1, "steps before the measured ones")
@@ -26,7 +29,7 @@ func (f *measureFlags) measure(progress func(done, total int)) (train.Measure, e
 	if f.warmup < 0 || f.repeats < 1 {
 		return train.Measure{}, usage(fmt.Errorf("--profile-warmup is %d and --profile-steps %d: give at least 0 and 1", f.warmup, f.repeats))
 	}
-	return train.Measure{Warmup: f.warmup, Repeats: f.repeats, Progress: progress}, nil
+	return train.Measure{Warmup: f.warmup, Repeats: f.repeats, Halves: f.halves, Progress: progress}, nil
 }
 
 func (a *app) profile() *cobra.Command {
@@ -40,6 +43,7 @@ model's graph and are exact. The chain file is what plan takes.`, nil)
 	job.registerOffload(cmd)
 	how.register(cmd)
 	cmd.Flags().StringVarP(&out, "output", "o", "", "write the chain file here")
+	cmd.Flags().BoolVar(&how.halves, "halves", false, "measure the two halves of every backward as well, for schedules that split it")
 	cmd.Flags().BoolVar(&layers, "layers", false, "print a table of the layers")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runProfile(cmd.Context(), job, how, out, layers) }
 	return cmd

@@ -74,11 +74,6 @@ func (f *keepFlags) saves() train.Saves {
 	return train.Saves{Dir: checkpoint.NewDir(f.path(checkpoints), f.keep), Every: f.every, Final: f.path(finalFile)}
 }
 
-// due says whether a checkpoint follows after some steps.
-func (f *keepFlags) due(done, steps int) bool {
-	return f.every > 0 && (done%f.every == 0 || done == steps)
-}
-
 // resume makes the run go on from the newest good checkpoint in its folder, if there is any.
 func (a *app) resume(f keepFlags, r *train.Run) error {
 	if !f.resume {
@@ -138,7 +133,7 @@ func (a *app) openRun(f keepFlags, r *train.Run) (*runLog, error) {
 	if err := r.Chain.Write(f.path("chain.json")); err != nil {
 		return nil, err
 	}
-	if err := r.Plan.Write(f.path("plan.json")); err != nil {
+	if err := writePlan(r, f.path("plan.json")); err != nil {
 		return nil, err
 	}
 	file, err := os.OpenFile(f.path(logFile), os.O_WRONLY|os.O_APPEND, 0)

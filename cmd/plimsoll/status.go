@@ -30,7 +30,7 @@ const refresh = 100 * time.Millisecond
 
 func (a *app) newStatus(r *train.Run) *status {
 	return &status{
-		app: a, steps: r.Steps, batch: r.Job.Config.Batch, limit: r.Limit, live: a.terminal() && !a.quiet,
+		app: a, steps: r.Steps, batch: r.Job.Images(), limit: r.Limit, live: a.terminal() && !a.quiet,
 		every: max(r.Steps/10, 1), seen: -1,
 	}
 }

@@ -80,8 +80,10 @@ func logged(out string) int {
 // until waits for n lines in the log of a run that goes on.
 func (p *process) until(out string, n int) {
 	p.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); logged(out) < n; time.Sleep(200 * time.Microsecond) {
+	for deadline := time.Now().Add(2 * time.Minute); logged(out) < n; time.Sleep(200 * time.Microsecond) {
 		if time.Now().After(deadline) {
+			_ = p.Process.Kill() // then nobody writes what is printed
+			p.end()
 			p.t.Fatalf("no line %d in the log: %s", n, p.err.String())
 		}
 	}

@@ -38,6 +38,7 @@ type trainFlags struct {
 	onNaN    string
 	init     string
 	metrics  string
+	convoy   convoyFlags
 }
 
 // cacheFlags say where the measured chain is from.
@@ -90,9 +91,15 @@ trace.json. A run that was interrupted or killed goes on from its last checkpoin
 also under another limit or strategy. Ctrl-C finishes the step and saves a checkpoint; a second one exits at once.
 
 A model whose optimizer state, or whose weights, do not fit beside the activations keeps them in page-locked host memory with
---offload-state: they pass through a window of the arena, and the bits stay the same.`, nil)
+--offload-state: they pass through a window of the arena, and the bits stay the same.
+
+Several --devices train as a pipeline: the limit is that of each device's arena, and a share is one of what the device that
+needs most needs of a plan without a limit. With a flush (--strategy gpipe, 1f1b-flush, ...) --batch is divided into
+--microbatches, and the weights are the same bits on any number of devices. Otherwise every batch is a step of its own whose
+weights may be older: the pipeline empties at checkpoints and evaluations, and how often it does is part of what is trained.`, nil)
 	cmd.Example = `  plimsoll train -m resnet32 --data digits --memory 40% --steps 600 --out runs/a
-  plimsoll train -m resnet20 --data glyphs --batch 64 --memory 200MiB --strategy rotor --steps 1000`
+  plimsoll train -m resnet20 --data glyphs --batch 64 --memory 200MiB --strategy rotor --steps 1000
+  plimsoll train -m resnet20 --data glyphs --devices "cpu*4" --batch 64 --strategy 1f1b-flush --microbatches 8 --steps 1000`
 	f.job.register(cmd)
 	f.job.registerOffload(cmd)
 	f.rate.register(cmd)
@@ -111,8 +118,9 @@ A model whose optimizer state, or whose weights, do not fit beside the activatio
 	s.StringVar(&f.init, "init", "", "safetensors file with torchvision's names: weights to begin with")
 	s.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at this address, as in 127.0.0.1:9090")
 	f.keep.register(cmd)
+	f.convoy.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := f.options.check(cmd.Flags()); err != nil {
+		if err := firstOf(f.options.check(cmd.Flags()), f.prepare(cmd)); err != nil {
 			return err
 		}
 		return a.runTrain(cmd.Context(), f)
@@ -159,7 +167,7 @@ func (a *app) trainAndWrite(ctx context.Context, f *trainFlags, r *train.Run, m 
 	r.Record = func(rec train.Record) error {
 		m.record(rec)
 		s.step(rec)
-		return log.add(rec, f.keep.due(rec.Step+1, r.Steps))
+		return log.add(rec, r.SavesAfter(rec.Step+1))
 	}
 	r.Evaluated = func(e train.Evaluation) error {
 		m.eval(e)
@@ -173,6 +181,13 @@ func (a *app) trainAndWrite(ctx context.Context, f *trainFlags, r *train.Run, m 
 	out, err := r.Do(ctx)
 	if err := firstOf(err, log.close()); err != nil {
 		return err
+	}
+	if r.Pipe != nil {
+		if err := writeConvoy(f.keep, r, out); err != nil {
+			return firstOf(out.Unsaved, err)
+		}
+		err = a.print(&out.Summary, func(w io.Writer) { writeConvoySummary(w, r, &out.Summary) })
+		return firstOf(out.Unsaved, err)
 	}
 	if err := writeRun(f.keep.out, r, out); err != nil {
 		return firstOf(out.Unsaved, err)
@@ -193,9 +208,12 @@ func (a *app) trainAndWrite(ctx context.Context, f *trainFlags, r *train.Run, m 
 
 // planRun checks the flags, finds what to go on from, measures and plans.
 func (a *app) planRun(ctx context.Context, f *trainFlags) (*train.Run, error) {
-	s, err := choose(f.strategy, auto.Options{})
-	if err != nil {
-		return nil, err
+	var s *choice
+	var err error
+	if f.convoy.devices == 0 {
+		if s, err = choose(f.strategy, auto.Options{}); err != nil {
+			return nil, err
+		}
 	}
 	rate, err := f.rate.rate(f.job.optimizer, f.steps)
 	if err != nil {
@@ -205,9 +223,11 @@ func (a *app) planRun(ctx context.Context, f *trainFlags) (*train.Run, error) {
 	if err != nil {
 		return nil, err
 	}
+	measure.Halves = f.convoy.halves()
 	if err := f.check(); err != nil {
 		return nil, err
 	}
+	f.job.microbatches, f.job.peerBandwidth = f.convoy.parts(), f.convoy.peerBandwidth
 	f.job.onSkip = func(err error) { a.note("passed over: %v", err) }
 	job, err := f.job.open()
 	if err != nil {
@@ -220,12 +240,7 @@ func (a *app) planRun(ctx context.Context, f *trainFlags) (*train.Run, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	if err := a.resume(f.keep, r); err != nil {
-		return nil, err
-	}
-	if r.Chain, err = a.chain(ctx, job, f.cache, f.link, measure); err == nil {
-		err = a.planStep(ctx, r, s, f)
-	}
+	err = a.planRest(ctx, f, s, r, measure)
 	if err != nil && r.From != nil {
 		err = errors.Join(err, r.From.Close())
 	}

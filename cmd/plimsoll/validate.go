@@ -32,6 +32,7 @@ type validateFlags struct {
 	steps      int
 	audit      bool
 	out        string
+	fleet      fleetFlags
 }
 
 func (a *app) validate() *cobra.Command {
@@ -41,9 +42,17 @@ measured time and peak. Losses are compared with store-all's after every step, a
 states after the last one, byte for byte. With --audit the outputs, gradients, BatchNorm statistics and random state that every single op
 leaves are compared too, and the first layer that differs is named.
 
-The exit code is 1 when a row differs from store-all, or its peak from the predicted one.`, nil)
+Several --devices compare pipelines: the period of a plan, or the makespan of its step, the highest byte of every device and how
+long it idles, each beside the prediction; the weights after steps with a flush beside those of one device. The devices of
+cpu*4 share the cores of one machine, so kernels are slower than planned: with --simulated every task takes just the time that
+it is planned to take, and periods can be compared. A share of --memory is one of what the device that needs most needs of a
+plan without a limit.
+
+The exit code is 1 when a row differs from store-all, or from one device, or its peak from the predicted one.`, nil)
 	cmd.Example = `  plimsoll validate -m resnet20 --batch 16 --memory 100%,75%,50% --strategy rotor,rotor-exact --steps 3
-  plimsoll validate -m densenet121 --image 64 --batch 4 --memory 60% --audit`
+  plimsoll validate -m densenet121 --image 64 --batch 4 --memory 60% --audit
+  plimsoll validate -m resnet20 --image 16 --batch 16 --devices "cpu*2;cpu*4" --strategy gpipe,1f1b-flush,zb-h1 --out out/pipelines
+  plimsoll validate -m resnet20 --image 16 --batch 4 --devices "cpu*4" --strategy "1f1b*,madpipe,eager" --simulated --draws 3 --peer-bandwidth 10MB/s --svg run.svg`
 	f.job.register(cmd)
 	f.rate.register(cmd)
 	f.how.register(cmd)
@@ -51,14 +60,18 @@ The exit code is 1 when a row differs from store-all, or its peak from the predi
 	f.link.register(cmd)
 	f.cache.register(cmd)
 	s := cmd.Flags()
-	s.Var(&f.memory, "memory", "memory limits of the arena, separated by commas")
+	s.Var(&f.memory, "memory", "memory limits of the arena, separated by commas; of pipelines 100%")
 	s.StringVar(&f.strategies, "strategy", "all", "strategies, separated by commas; all is every one")
 	s.IntVar(&f.steps, "steps", 3, "training steps of each row")
 	s.BoolVar(&f.audit, "audit", false, "compare what every op leaves, too")
-	s.StringVar(&f.out, "out", "", "folder for validate.json, index.html and trace.json")
+	s.StringVar(&f.out, "out", "", "folder for validate.json, index.html and trace.json, of pipelines also tables.md")
+	f.fleet.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := f.options.check(cmd.Flags()); err != nil {
+		if err := firstOf(f.options.check(cmd.Flags()), f.prepare(cmd)); err != nil {
 			return err
+		}
+		if f.fleet.specs != nil {
+			return a.validatePipelines(cmd.Context(), f)
 		}
 		return a.runValidate(cmd.Context(), f)
 	}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	goruntime "runtime"
+
+	"plimsoll/bench"
+	"plimsoll/internal/units"
+	"plimsoll/kernels/cpu"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+	"plimsoll/runtime/open"
+)
+
+// rate is bytes per second, +Inf where copies take no time: null in JSON.
+type rate float64
+
+// MarshalJSON implements json.Marshaler.
+func (r rate) MarshalJSON() ([]byte, error) {
+	if math.IsInf(float64(r), 1) {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(r))
+}
+
+func (r rate) String() string {
+	if math.IsInf(float64(r), 1) {
+		return "in no time"
+	}
+	return units.Rate(float64(r), "B")
+}
+
+// peerFigure is the link between two devices or, where one is split, between any two parts of it.
+type peerFigure struct {
+	Between [2]string `json:"between"` // as the user wrote them: "cpu*4"
+	Rate    rate      `json:"bytes_per_s"`
+}
+
+// inventory is devices that are open, and what was measured on them. The parts of one device are alike: what is measured on
+// the first of them, or between the first two, holds for all.
+type inventory struct {
+	items   []open.Item
+	devices []runtime.Device
+	of      []int // of each device: its item
+	figures []deviceFigures
+	peers   []peerFigure
+	links   map[[2]int]float64 // by two items in ascending order, the same one for parts: bytes/s
+}
+
+// inspect opens and measures the devices.
+func (f *devicesFlags) inspect(ctx context.Context) (v *inventory, err error) {
+	v = &inventory{links: map[[2]int]float64{}}
+	if v.items, err = open.Parse(f.spec); err != nil {
+		return nil, err
+	}
+	v.devices, err = open.Devices(f.spec, open.Options{Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth)})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		for _, d := range v.devices {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	for i, item := range v.items {
+		for range max(item.Parts, 1) {
+			v.of = append(v.of, i)
+		}
+	}
+	if len(v.of) != len(v.devices) {
+		return nil, fmt.Errorf("BUG: %s opens %d devices, expected %d", f.spec, len(v.devices), len(v.of))
+	}
+	if err := v.measure(ctx); err != nil {
+		return nil, err
+	}
+	return v, v.measurePeers(ctx)
+}
+
+// part returns the k-th device of an item.
+func (v *inventory) part(item, k int) runtime.Device {
+	for i, of := range v.of {
+		if of == item {
+			return v.devices[i+k]
+		}
+	}
+	panic(fmt.Sprintf("BUG: no device of item %d", item))
+}
+
+// measure fills in the figures of every device.
+func (v *inventory) measure(ctx context.Context) error {
+	speeds := make([][2]float64, len(v.items))
+	for i := range v.items {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var err error
+		if speeds[i][0], speeds[i][1], err = bench.CopyBandwidth(v.part(i, 0)); err != nil {
+			return err
+		}
+	}
+	for i, d := range v.devices {
+		info, speed := d.Info(), speeds[v.of[i]]
+		figures := deviceFigures{
+			Name: info.Name, Kind: info.Kind, Model: info.Model, MemoryBytes: info.Memory,
+			ToDevice: rate(speed[0]), ToHost: rate(speed[1]),
+		}
+		if info.Kind == "host" {
+			lib, err := cpu.New(nil, cpu.Options{})
+			if err != nil {
+				return err
+			}
+			figures.Cores, figures.Library = goruntime.GOMAXPROCS(0), lib.Name()
+		}
+		v.figures = append(v.figures, figures)
+	}
+	return nil
+}
+
+// measurePeers fills in the links between devices of one kind: between two items, and between the parts of one.
+func (v *inventory) measurePeers(ctx context.Context) error {
+	for i, item := range v.items {
+		if item.Parts > 1 {
+			if err := v.part(i, 1).Reserve(bench.CopyBytes, 0); err != nil {
+				return err
+			}
+			if err := v.peer(ctx, i, i, v.part(i, 1)); err != nil {
+				return err
+			}
+		}
+		for j := range i {
+			if err := v.peer(ctx, j, i, v.part(i, 0)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// peer measures the link from the first part of an item to a device of another one, or of the same: its slower direction.
+// Devices of different kinds have none.
+func (v *inventory) peer(ctx context.Context, from, to int, peer runtime.Device) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	first := v.part(from, 0)
+	if first.Info().Kind != peer.Info().Kind {
+		return nil
+	}
+	there, err := bench.PeerBandwidth(first, peer)
+	if err != nil {
+		return err
+	}
+	back, err := bench.PeerBandwidth(peer, first)
+	if err != nil {
+		return err
+	}
+	speed := max(1, math.Round(min(there, back)))
+	v.links[[2]int{from, to}] = speed
+	v.peers = append(v.peers, peerFigure{[2]string{v.items[from].String(), v.items[to].String()}, rate(speed)})
+	return nil
+}
+
+// platform returns the devices as a platform of pipelines. The zero memory is what each can have.
+func (v *inventory) platform(memory units.Size) (*pipeline.Platform, error) {
+	if n := len(v.devices); n > pipeline.MaxDevices {
+		return nil, fmt.Errorf("%d devices: a platform has at most %d", n, pipeline.MaxDevices)
+	}
+	p := &pipeline.Platform{Devices: len(v.devices), Bandwidth: pipeline.Free()}
+	for _, d := range v.devices {
+		bytes := d.Info().Memory
+		if !memory.IsZero() {
+			bytes = memory.Of(bytes)
+		}
+		p.Memory = append(p.Memory, bytes)
+	}
+	for y := range v.devices {
+		for x := range y {
+			speed, joined := v.links[[2]int{v.of[x], v.of[y]}]
+			if !joined {
+				return nil, fmt.Errorf("%s and %s are of different kinds, between which nothing is copied: give devices of one kind",
+					v.figures[x].Name, v.figures[y].Name)
+			}
+			p.Bandwidth = min(p.Bandwidth, speed)
+		}
+	}
+	p.Pairs, p.Host = v.pairs(p.Bandwidth), v.host()
+	return p, nil
+}
+
+// host returns the bandwidth of the slowest link to host memory, in its slower direction; 0 where copies take no time.
+func (v *inventory) host() float64 {
+	slowest := math.Inf(1)
+	for _, f := range v.figures {
+		slowest = min(slowest, float64(f.ToDevice), float64(f.ToHost))
+	}
+	if math.IsInf(slowest, 1) {
+		return 0
+	}
+	return max(1, math.Round(slowest))
+}
+
+// pairs returns the links that are faster than the slowest one; nil when none is.
+func (v *inventory) pairs(slowest float64) map[[2]int]float64 {
+	var pairs map[[2]int]float64
+	for y := range v.devices {
+		for x := range y {
+			if speed := v.links[[2]int{v.of[x], v.of[y]}]; speed > slowest {
+				if pairs == nil {
+					pairs = map[[2]int]float64{}
+				}
+				pairs[[2]int{x, y}] = speed
+			}
+		}
+	}
+	return pairs
+}

@@ -1,0 +1,360 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/bench"
+	"plimsoll/bench/report"
+	pipe "plimsoll/executor/pipeline"
+	"plimsoll/executor/train"
+	"plimsoll/internal/units"
+	"plimsoll/planner"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/loadline"
+	"plimsoll/runtime/open"
+)
+
+// convoyFlags are the flags of plimsoll train for several devices.
+type convoyFlags struct {
+	microbatches  int
+	versions      string
+	peerBandwidth units.Bandwidth
+	platform      string
+	patience      time.Duration
+	train.Corrections
+
+	devices    int                 // that --devices names; 0: the run is on one device
+	strategies []pipeline.Strategy // in the order in which they are tried
+}
+
+// pipelineOnly are the flags that mean nothing on one device.
+var pipelineOnly = []string{"versions", "peer-bandwidth", "platform", "patience", "pipemare", "pipemare-decay", "deferred-batchnorm"}
+
+func (f *convoyFlags) register(cmd *cobra.Command) {
+	s := cmd.Flags()
+	s.IntVar(&f.microbatches, "microbatches", 0, "pipeline: microbatches of a step, of schedules with a flush (default: two for each device)")
+	s.StringVar(&f.versions, "versions", "", "pipeline: weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
+	s.Var(&f.peerBandwidth, "peer-bandwidth", "pipeline: slow the links between the parts of the cpu down to this, and plan with it (default: not slowed; messages are planned to take no time)")
+	s.StringVar(&f.platform, "platform", "", "pipeline: platform file with the links between the devices, as plimsoll devices -o writes it")
+	s.DurationVar(&f.patience, "patience", 5*time.Minute, "pipeline: end the run when nothing has happened for so long; 0: never")
+	s.IntVar(&f.PipeMare, "pipemare", 0, "pipeline: PipeMare's learning rates by stage for weight versions latest, phased out over so many updates; 0: without")
+	s.Float64Var(&f.PipeMareDecay, "pipemare-decay", 0, "pipeline: PipeMare's decay, 0.135 in its paper, with which backwards estimate the weights of their forward, for weight versions latest; 0: they use the latest")
+	s.BoolVar(&f.DeferredBatchNorm, "deferred-batchnorm", false, "pipeline: BatchNorm's running statistics move once for a step, of schedules with a flush, not once for each microbatch")
+	s.Lookup("devices").Usage = `device, or several for a pipeline: cpu, "cpu*4", cuda:0,cuda:1`
+}
+
+// prepare decides whether the run is a pipeline, and checks what that means for the flags.
+func (f *trainFlags) prepare(cmd *cobra.Command) error {
+	items, err := open.Parse(f.job.devices)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for _, item := range items {
+		n += max(item.Parts, 1)
+	}
+	strategy := ""
+	if cmd.Flags().Changed("strategy") {
+		strategy = f.strategy
+	}
+	if n == 1 && f.convoy.microbatches == 0 && !onlyPipeline(strategy) {
+		return refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, pipelineOnly...)
+	}
+	f.convoy.devices = n
+	if err := refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "segments", "no-graph"); err != nil {
+		return err
+	}
+	return f.convoy.check(strategy)
+}
+
+// onlyPipeline reports whether a strategy is one of several devices alone.
+func onlyPipeline(name string) bool {
+	_, err := planner.LookupPipeline(name)
+	_, single := planner.Lookup(name)
+	return err == nil && single != nil
+}
+
+// defaultConvoy are the strategies when --strategy does not say: the first whose plan can be run.
+var defaultConvoy = []string{defaultPipeline, "madpipe", "contiguous"}
+
+func (f *convoyFlags) check(strategy string) error {
+	names := defaultConvoy
+	if strategy != "" {
+		names = []string{strategy}
+	}
+	for _, name := range names {
+		s, err := planner.LookupPipeline(name)
+		if err != nil {
+			return err
+		}
+		f.strategies = append(f.strategies, s)
+	}
+	first := f.strategies[0]
+	switch {
+	case f.microbatches < 0:
+		return usage(fmt.Errorf("--microbatches is %d: give a number from 1", f.microbatches))
+	case f.microbatches > 0 && first.Type != pipeline.Flushing:
+		return usage(fmt.Errorf("--microbatches is for schedules with a flush: %s has none; give one, as in --strategy 1f1b-flush", first.Name))
+	case f.PipeMare < 0:
+		return usage(fmt.Errorf("--pipemare is %d: give a number of updates from 1", f.PipeMare))
+	case !(f.PipeMareDecay >= 0 && f.PipeMareDecay < 1):
+		return usage(fmt.Errorf("--pipemare-decay is %v: give a number between 0 and 1", f.PipeMareDecay))
+	case (f.PipeMare > 0 || f.PipeMareDecay > 0) && first.Type == pipeline.Flushing:
+		return usage(fmt.Errorf("--pipemare and --pipemare-decay are for weight versions latest: with %s no weights are stale; give a schedule without a flush, as in --strategy ampnet", first.Name))
+	case f.DeferredBatchNorm && first.Type != pipeline.Flushing:
+		return usage(fmt.Errorf("--deferred-batchnorm is for schedules with a flush: %s has none; give one, as in --strategy 1f1b-flush", first.Name))
+	case f.patience < 0:
+		return usage(fmt.Errorf("--patience is %v: give a time, as in 5m, or 0 to wait for ever", f.patience))
+	case f.platform != "" && f.peerBandwidth > 0:
+		return usage(errors.New("--peer-bandwidth and --platform both say how fast the links are: give one of them"))
+	}
+	return nil
+}
+
+// parts returns the microbatches of a step: 1 of an asynchronous plan, whose every minibatch is a step, and 0 on one device.
+func (f *convoyFlags) parts() int {
+	switch {
+	case f.devices == 0:
+		return 0
+	case f.strategies[0].Type != pipeline.Flushing:
+		return 1
+	}
+	return cmp.Or(f.microbatches, f.strategies[0].Microbatches, 2*f.devices)
+}
+
+// halves reports whether the schedule may split backwards, so that the chain must say what the halves take.
+func (f *convoyFlags) halves() bool {
+	return f.devices > 0 && f.strategies[0].Type == pipeline.Flushing
+}
+
+// links returns the devices as a platform, whose memory does not count yet.
+func (f *convoyFlags) links(duplex bool) (*pipeline.Platform, error) {
+	bandwidth := pipeline.Free()
+	if f.peerBandwidth > 0 {
+		bandwidth = float64(f.peerBandwidth)
+	}
+	p := pipeline.NewPlatform(f.devices, pipeline.NoLimit, bandwidth)
+	if f.platform != "" {
+		var err error
+		if p, err = pipeline.ReadPlatform(f.platform); err != nil {
+			return nil, usage(err)
+		}
+		if p.Devices != f.devices {
+			return nil, usage(fmt.Errorf("--platform %s has %d devices, --devices names %d", f.platform, p.Devices, f.devices))
+		}
+		q := *p
+		q.Host, p = 0, &q // stages do not offload
+	}
+	p.Duplex = p.Duplex || duplex
+	return p, nil
+}
+
+// requestField is the extra field of a run's plan with the flags that it was made for.
+const requestField = "request"
+
+// wish is everything that a run's plan depends on besides the measured chain.
+func (f *trainFlags) wish(platform *pipeline.Platform) (json.RawMessage, error) {
+	return json.Marshal(struct {
+		Strategy     string             `json:"strategy"`
+		Devices      string             `json:"devices"`
+		Memory       string             `json:"memory"`
+		Batch        int                `json:"batch"`
+		Microbatches int                `json:"microbatches"`
+		Versions     string             `json:"weight_versions,omitempty"`
+		Platform     *pipeline.Platform `json:"platform"`
+		train.Corrections
+	}{
+		f.strategy, f.job.devices, f.memory.String(), f.job.config.Batch, f.convoy.parts(), f.convoy.versions, platform, f.convoy.Corrections,
+	})
+}
+
+// planConvoy plans a run on several devices. One that goes on has the plan and the chain in its folder if they were made for
+// the same flags: with asynchronous weights another plan would train something else.
+func (a *app) planConvoy(ctx context.Context, r *train.Run, f *trainFlags, m train.Measure) error {
+	platform, err := f.convoy.links(f.link.duplex)
+	if err != nil {
+		return err
+	}
+	wish, err := f.wish(platform)
+	if err != nil {
+		return err
+	}
+	if f.keep.resume {
+		a.savedConvoy(r, f, wish)
+	}
+	if r.Pipe == nil {
+		if r.Chain, err = a.measured(ctx, r.Job, f.cache, m); err != nil {
+			return err
+		}
+		if r.Pipe, err = a.newConvoy(ctx, r, f, platform); err != nil {
+			return err
+		}
+		r.Pipe.Plan.Extra[requestField] = wish
+	}
+	r.Limit, r.Pipe.Patience = r.Pipe.Limit, f.convoy.patience
+	steps := r.Steps
+	if r.Whole(); r.Steps != steps {
+		a.note("%d steps in place of %d: an update takes %d minibatches (double buffered weights)", r.Steps, steps, r.Pipe.Group)
+	}
+	return nil
+}
+
+// savedConvoy takes the plan in the run's folder if it is for the same flags.
+func (a *app) savedConvoy(r *train.Run, f *trainFlags, wish json.RawMessage) {
+	path := f.keep.path("plan.json")
+	plan, err := pipeline.Read(path)
+	if err != nil {
+		return // there is none yet, or it is one for a single device
+	}
+	if was := plan.Extra[requestField]; !sameJSON(was, wish) {
+		a.note("planned anew: %s was made for %s", path, was)
+		return
+	}
+	c, err := r.Job.ReadChain(f.keep.path("chain.json"))
+	if err == nil {
+		r.Pipe, err = r.Job.ReadPipe(path, c, f.convoy.Corrections)
+	}
+	if err != nil {
+		a.note("planned anew: %v", err)
+		r.Pipe = nil
+		return
+	}
+	r.Chain = c
+}
+
+// sameJSON compares two values whatever the blanks between their parts.
+func sameJSON(x, y json.RawMessage) bool {
+	var a, b any
+	return json.Unmarshal(x, &a) == nil && json.Unmarshal(y, &b) == nil && fmt.Sprint(a) == fmt.Sprint(b)
+}
+
+// newConvoy plans with the first strategy whose plan can be run.
+func (a *app) newConvoy(ctx context.Context, r *train.Run, f *trainFlags, platform *pipeline.Platform) (p *train.Pipe, err error) {
+	for i, s := range f.convoy.strategies {
+		p, err = r.Job.PlanPipe(ctx, r.Chain, train.PipeRequest{
+			Strategy: s, Platform: platform, Limit: f.memory.Of, Corrections: f.convoy.Corrections,
+			Options: pipeline.Options{
+				Microbatches: microbatchesOf(s, f.convoy.parts()), Versions: pipeline.Versions(f.convoy.versions), Accounting: pipeline.Saved,
+			},
+		})
+		if !errors.Is(err, pipe.ErrPlan) || i == len(f.convoy.strategies)-1 {
+			return p, err
+		}
+		a.note("%v: trying %s", err, f.convoy.strategies[i+1].Name)
+	}
+	return p, err
+}
+
+// microbatchesOf returns the option of a strategy: those without a flush have none.
+func microbatchesOf(s pipeline.Strategy, parts int) int {
+	if s.Type != pipeline.Flushing {
+		return 0
+	}
+	return parts
+}
+
+// planRest measures and plans what planRun has opened, on one device or several.
+func (a *app) planRest(ctx context.Context, f *trainFlags, s *choice, r *train.Run, m train.Measure) (err error) {
+	if f.convoy.devices == 0 {
+		if err := a.resume(f.keep, r); err != nil {
+			return err
+		}
+		if r.Chain, err = a.chain(ctx, r.Job, f.cache, f.link, m); err != nil {
+			return err
+		}
+		return a.planStep(ctx, r, s, f)
+	}
+	if err := a.planConvoy(ctx, r, f, m); err != nil {
+		return err
+	}
+	return a.resume(f.keep, r)
+}
+
+// writeConvoy writes the report and the trace of a finished pipeline: its plan's timeline.
+func writeConvoy(f keepFlags, r *train.Run, o *train.Outcome) error {
+	if f.out == "" {
+		return nil
+	}
+	c, plan := r.Pipe.Costs.Chain, r.Pipe.Plan
+	if loadline.HasOps(plan) { // drawn with each stage's sequence as one forward and one backward
+		var err error
+		if c, plan, err = loadline.Collapse(c, plan); err != nil {
+			return err
+		}
+	}
+	spans, err := pipeline.Planned(c, r.Pipe.Costs.Platform, plan, shownPeriods)
+	if err != nil {
+		return err
+	}
+	t, err := pipeline.NewTimeline(c, r.Pipe.Costs.Platform, plan, spans)
+	if err != nil {
+		return err
+	}
+	var svg strings.Builder
+	if err := t.SVG(&svg); err != nil {
+		return err
+	}
+	page := &report.Page{
+		Title: fmt.Sprintf("%s on %s, %s", r.Job.Model, r.Job.Data, r.Job.Devices),
+		Summary: fmt.Sprintf("%d steps of %d images; %.2f%% of %d held-out samples are recognized.",
+			o.Steps, r.Job.Images(), 100*o.Accuracy, o.TestSamples),
+		Environment: []report.Fact{{Name: "device", Value: r.Job.Device.Model}, {Name: "seed", Value: fmt.Sprint(r.Job.Seed)}},
+		Batch:       r.Job.Images(),
+		Charts:      bench.HistoryCharts(&o.History)[:3], // without the norm, which is not known
+		Images:      []report.Image{{Title: "The plan", Note: "as it was planned", Mark: o.Strategy, SVG: []byte(svg.String())}},
+	}
+	if err := page.WriteFile(f.path("report.html")); err != nil {
+		return err
+	}
+	return bench.PipelineTrace(t).WriteFile(f.path("trace.json"))
+}
+
+// writeConvoySummary prints a run on several devices for people.
+func writeConvoySummary(out io.Writer, r *train.Run, s *train.Summary) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	p := s.Pipe
+	fmt.Fprintf(w, "trained\t%s on %s, %d steps of %d images, %s\n", r.Job.Model, r.Job.Data, s.Steps, r.Job.Images(), units.Rate(s.ImagesPerS, "images"))
+	fmt.Fprintf(w, "loss\t%.4f in the last step\n", s.Loss)
+	fmt.Fprintf(w, "accuracy\t%.2f%% of %d held-out samples\n", 100*s.Accuracy, s.TestSamples)
+	fmt.Fprintf(w, "pipeline\t%s, weights %s, %d devices with at most %s each\n", s.Strategy, p.Versions, len(p.Devices), units.Bytes(s.LimitBytes))
+	if p.Microbatches > 1 {
+		fmt.Fprintf(w, "\t%d microbatches of %d images a step\n", p.Microbatches, r.Job.Config.Batch)
+	}
+	if p.UpdateSteps > 1 {
+		fmt.Fprintf(w, "\tan update takes %d steps\n", p.UpdateSteps)
+	}
+	for _, d := range p.Devices {
+		fmt.Fprintf(w, "%s\tstages %v: peak %s, %s laid out\n", d.Name, d.Stages, units.ExactBytes(d.PeakBytes), units.ExactBytes(d.ExtentBytes))
+	}
+	fmt.Fprintf(w, "step\tpredicted %s, measured %s\n", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS))
+	fmt.Fprintf(w, "data\tsteps waited for it %s of their time\n", share(s.DataWaitShare, 1))
+	writeIncidents(w, s)
+	fmt.Fprintf(w, "weights\tsha256 %s\n", s.WeightsSHA256)
+	_ = w.Flush() // of a buffer
+}
+
+// writePlan writes the plan of a run, whichever kind it is.
+func writePlan(r *train.Run, path string) error {
+	if r.Pipe != nil {
+		return r.Pipe.Plan.Write(path)
+	}
+	return r.Plan.Write(path)
+}
+
+// predictedSeconds returns the predicted time of a run's step.
+func predictedSeconds(r *train.Run) float64 {
+	if r.Pipe != nil {
+		return r.Pipe.PredictedSeconds()
+	}
+	return train.PredictedSeconds(r.Chain, r.Plan)
+}

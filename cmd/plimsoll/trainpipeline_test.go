@@ -1,0 +1,299 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	pipe "plimsoll/executor/pipeline"
+	"plimsoll/executor/train"
+	"plimsoll/planner/pipeline"
+)
+
+// convoy is a run of a small residual network on several devices, as arguments.
+func convoy(devices int, strategy string, steps int, args ...string) []string {
+	return append([]string{
+		"train", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", fmt.Sprintf("cpu*%d", devices), "--strategy", strategy,
+		"--steps", strconv.Itoa(steps), "--lr-schedule", "cosine", "--warmup", "3", "--profile-steps", "1", "--json", "-q",
+	}, args...)
+}
+
+func badConvoys(t *testing.T) []badCase {
+	train := func(args ...string) []string {
+		return append([]string{"train", "-m", "tiny", "--image", "16", "--batch", "8", "--profile-steps", "1"}, args...)
+	}
+	two := write(t, filepath.Join(t.TempDir(), "p.json"), `{"devices":2,"memory_bytes":null,"bandwidth_bytes_per_s":1e9}`)
+	on := func(args ...string) []string { return train(append([]string{"--devices", "cpu*2"}, args...)...) }
+	return []badCase{
+		{"convoy: strategy of one device", on("--strategy", "rotor"), 2, []string{`"rotor" for several devices`, "madpipe", "1f1b-flush"}},
+		{"convoy: devices twice", train("--devices", "cpu,cpu"), 2, []string{"cpu is named twice", "cpu*2"}},
+		{"convoy: batch", on("--strategy", "gpipe", "--microbatches", "3"), 2, []string{"--batch is 8", "--microbatches 3"}},
+		{"convoy: default microbatches", train("--devices", "cpu*3", "--strategy", "gpipe"), 2, []string{"--batch is 8", "--microbatches 6"}},
+		{"convoy: microbatches", on("--strategy", "gpipe", "--microbatches", "-1"), 2, []string{"--microbatches is -1"}},
+		{"convoy: microbatches without a flush", on("--strategy", "1f1b*", "--microbatches", "2"), 2, []string{"--microbatches", "1f1b* has none", "1f1b-flush"}},
+		{"convoy: microbatches by default", on("--microbatches", "2"), 2, []string{"--microbatches", "loadline has none", "1f1b-flush"}},
+		{"convoy: versions", on("--strategy", "1f1b*", "--versions", "old"), 2, []string{`"old"`, "stash"}},
+		{"convoy: versions of a flush", on("--strategy", "gpipe", "--versions", "stash"), 2, []string{`"stash"`, `"flush"`}},
+		{"convoy: versions alone", train("--versions", "stash"), 2, []string{"--versions is for pipelines", "cpu*4"}},
+		{"convoy: peers alone", train("--peer-bandwidth", "1GB/s"), 2, []string{"--peer-bandwidth is for pipelines"}},
+		{"convoy: patience", on("--patience", "-3s"), 2, []string{"--patience is -3s", "5m"}},
+		{"convoy: pipemare", on("--pipemare", "-3"), 2, []string{"--pipemare is -3"}},
+		{"convoy: pipemare's decay", on("--pipemare-decay", "1"), 2, []string{"--pipemare-decay is 1"}},
+		{"convoy: pipemare of a flush", on("--strategy", "gpipe", "--pipemare", "9"), 2, []string{"--pipemare", "gpipe", "ampnet"}},
+		{"convoy: pipemare of a stash", on("--strategy", "1f1b*", "--versions", "stash", "--pipemare", "9"), 2, []string{`PipeMare corrects weight versions "latest"`, `"stash"`}},
+		{"convoy: pipemare alone", train("--pipemare", "9"), 2, []string{"--pipemare is for pipelines"}},
+		{"convoy: deferred without a flush", on("--strategy", "1f1b*", "--deferred-batchnorm"), 2, []string{"--deferred-batchnorm", "1f1b* has none", "1f1b-flush"}},
+		{"convoy: slots", on("--slots", "9"), 2, []string{"--slots is for one device"}},
+		{"convoy: two links", on("--platform", two, "--peer-bandwidth", "1GB/s"), 2, []string{"--peer-bandwidth and --platform"}},
+		{"convoy: another platform", train("--devices", "cpu*3", "--platform", two), 2, []string{"2 devices", "--devices names 3"}},
+		{"convoy: no platform", on("--platform", "none.json"), 2, []string{"none.json"}},
+		{"convoy: clip", on("--clip-norm", "1"), 2, []string{"--clip-norm 1", "train on one device"}},
+		{"convoy: skip", on("--on-nan", "skip"), 2, []string{"--on-nan skip", "one device"}},
+		{"convoy: offload", on("--offload-state", "optimizer"), 2, []string{"--offload-state optimizer"}},
+		{"convoy: host memory", on("--host-memory", "4GiB"), 2, []string{"--host-memory"}},
+		{"convoy: branches", []string{"train", "-m", "siamese", "--image", "8", "--devices", "cpu*2"}, 2, []string{"siamese has branches"}},
+		{"convoy: too many devices", train("--devices", "cpu*9", "--strategy", "gpipe", "--microbatches", "2"), 3, []string{"gpipe", "works with"}},
+		{"convoy: memory", on("--strategy", "gpipe", "--memory", "10%"), 3, []string{"gpipe: a limit of", "the smallest that works is", "(--memory ", "device"}},
+		{"convoy: memory of a periodic plan", on("--strategy", "1f1b*", "--memory", "1KiB"), 3, []string{"1f1b*: a limit of", "the smallest that works is"}},
+		{"convoy: table", on("--strategy", write(t, filepath.Join(t.TempDir(), "late.csv"), "0B0,0F0\n1F0,1B0\n")), 2, []string{"late.csv", "illegal schedule"}},
+		{"convoy: no table", on("--strategy", "none.csv"), 2, []string{"none.csv"}},
+	}
+}
+
+// A run on several devices: its summary and its folder. An update of 2 devices takes up to 4 minibatches, which divide 12 steps.
+func TestTrainOnDevices(t *testing.T) {
+	for _, strategy := range []string{"gpipe", "1f1b-flush", "zb-h1", "1f1b*", "madpipe"} {
+		out := filepath.Join(t.TempDir(), "run")
+		args := convoy(2, strategy, 12, "--out", out, "--checkpoint-every", "4", "--eval-every", "6", "--peer-bandwidth", "2GB/s")
+		var o train.Summary
+		if err := json.Unmarshal([]byte(works(t, args...).out), &o); err != nil {
+			t.Fatal(err)
+		}
+		if o.Steps != 12 || o.Strategy != strategy || o.Pipe == nil || len(o.Pipe.Devices) != 2 || o.PredictedS <= 0 || o.MeasuredS <= 0 || o.TestSamples != 360 || o.ImagesPerS <= 0 {
+			t.Fatalf("%s: %+v", strategy, o)
+		}
+		most := int64(0)
+		for i, d := range o.Pipe.Devices {
+			if d.Name != fmt.Sprintf("cpu*2/%d", i) || len(d.Stages) == 0 || d.StaticBytes <= 0 || d.PeakBytes > d.ExtentBytes || d.ExtentBytes > o.LimitBytes ||
+				d.StaticBytes+d.MessagesBytes+d.WorkingBytes+d.InFlightBytes != d.PeakBytes {
+				t.Errorf("%s: %+v", strategy, d)
+			}
+			most = max(most, d.PeakBytes)
+		}
+		if most != o.PredictedPeakBytes {
+			t.Errorf("%s: peak %d, of the devices %d", strategy, o.PredictedPeakBytes, most)
+		}
+		plan, err := pipeline.Read(filepath.Join(out, "plan.json"))
+		if err != nil || plan.Strategy != strategy || plan.Platform.Beta(0, 1) != 2e9 {
+			t.Errorf("%s: %v", strategy, err)
+		}
+		for _, file := range []string{"chain.json", "final.safetensors", "report.html", "trace.json", "checkpoints/step-12.safetensors"} {
+			if !slices.Contains(tree(t, out), file) {
+				t.Errorf("%s: no %s", strategy, file)
+			}
+		}
+		wantConvoyLog(t, out, 12)
+	}
+}
+
+// wantConvoyLog checks that a log has each step once, in order.
+func wantConvoyLog(t *testing.T, out string, steps int) {
+	t.Helper()
+	h, err := train.ReadHistory(strings.NewReader(read(t, filepath.Join(out, logFile))), steps)
+	if err != nil || len(h.Steps) != steps || h.Eval(steps) == nil {
+		t.Errorf("%d steps, %v", len(h.Steps), err)
+		return
+	}
+	for i, r := range h.Steps {
+		if r.Step != i || !(r.Loss > 0) || r.Seconds <= 0 || r.PeakBytes <= 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// People get what they need: devices with their stages, and the note on updates that take several steps.
+func TestTrainOnDevicesForPeople(t *testing.T) {
+	args := slices.DeleteFunc(convoy(2, "madpipe", 7), func(s string) bool { return s == "--json" || s == "-q" })
+	r := works(t, args...)
+	for _, want := range []string{"pipeline  madpipe, weights double_buffered, 2 devices with at most ", "cpu*2/0   stages [", "an update takes ", "weights   sha256 "} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("no %q in\n%s", want, r.out)
+		}
+	}
+	if !strings.Contains(r.err, "steps in place of 7: an update takes ") {
+		t.Errorf("notes: %s", r.err)
+	}
+	// Without --strategy a plan is found that can be run.
+	r = works(t, "train", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", "cpu*2", "--steps", "3", "--profile-steps", "1")
+	if !strings.Contains(r.out, "pipeline  ") {
+		t.Errorf("%s", r.out)
+	}
+}
+
+// The smallest limit that is said works.
+func TestSmallestLimitOfDevices(t *testing.T) {
+	for _, strategy := range []string{"gpipe", "1f1b*", "madpipe"} {
+		r := plimsoll(t, convoy(2, strategy, 3, "--memory", "64KiB")...)
+		_, rest, _ := strings.Cut(r.err, "(--memory ")
+		smallest, _, _ := strings.Cut(rest, ")")
+		if r.code != exitNoFit {
+			t.Fatalf("%s: exit code %d: %s", strategy, r.code, r.err)
+		}
+		var o train.Summary
+		if err := json.Unmarshal([]byte(works(t, convoy(2, strategy, 3, "--memory", smallest)...).out), &o); err != nil || strconv.FormatInt(o.LimitBytes, 10) != smallest {
+			t.Errorf("%s: a limit of %d, want %s: %v", strategy, o.LimitBytes, smallest, err)
+		}
+	}
+}
+
+// killedEnv, when set, is the number of kills of TestKilledConvoysEndTheSame: more than everyday tests have time for.
+const killedEnv = "PLIMSOLL_KILLS"
+
+// Runs on 4 devices that are killed at any instant and resumed end with the weights of one that was left alone, bit for bit.
+func TestKilledConvoysEndTheSame(t *testing.T) {
+	const steps, evaluations = 240, 3
+	kills := 4
+	if text := os.Getenv(killedEnv); text != "" {
+		var err error
+		if kills, err = strconv.Atoi(text); err != nil {
+			t.Fatalf("%s is %q: give a number", killedEnv, text)
+		}
+	}
+	r := rand.New(rand.NewPCG(9, 1))
+	killed, midway := 0, 0
+	for round := 0; killed < kills; round++ {
+		strategy := []string{"1f1b-flush", "1f1b*", "gpipe", "madpipe"}[round%4]
+		args := convoy(4, strategy, steps, "--checkpoint-every", "12", "--eval-every", "100")
+		alone := filepath.Join(t.TempDir(), "alone")
+		want := weights(t, works(t, append(slices.Clone(args), "--out", alone)...).out)
+		out := filepath.Join(t.TempDir(), "run")
+		copyPlan(t, alone, out) // as measured times would give another
+		line := append(slices.Clone(args), "--out", out, "--resume")
+		for done := false; !done; {
+			p := start(t, line...)
+			if at := logged(out) + 1 + r.IntN(steps/4); killed < kills && at < steps {
+				p.untilOrEnd(out, at)
+				time.Sleep(time.Duration(r.IntN(8000)) * time.Microsecond)
+				_ = p.Process.Kill() // it may have ended
+			}
+			switch code := p.end(); code {
+			case exitOK:
+				done = true
+				if got := weights(t, p.out.String()); got != want {
+					t.Errorf("%s: weights %s, left alone %s", strategy, got, want)
+				}
+				wantConvoyLog(t, out, logged(alone)-evaluations)
+			case -1:
+				killed++
+				if n := logged(out); n > 0 && n < steps {
+					midway++
+				}
+			default:
+				t.Fatalf("%s: exit code %d: %s", strategy, code, p.err.String())
+			}
+		}
+		if a, b := read(t, filepath.Join(out, finalFile)), read(t, filepath.Join(alone, finalFile)); a != b {
+			t.Errorf("%s: %s differs", strategy, finalFile)
+		}
+	}
+	t.Logf("%d kills, %d of them between the first step and the last", killed, midway)
+	if midway*2 < kills {
+		t.Errorf("only %d of %d kills hit a run midway", midway, killed)
+	}
+}
+
+// copyPlan gives a run's folder the chain and the plan of another one.
+func copyPlan(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"chain.json", "plan.json"} {
+		write(t, filepath.Join(to, name), read(t, filepath.Join(from, name)))
+	}
+}
+
+// untilOrEnd waits for n lines in the log of a run, or until it does not get more of them.
+func (p *process) untilOrEnd(out string, n int) {
+	p.t.Helper()
+	ended := func() bool {
+		_, err := os.Stat(filepath.Join(out, finalFile))
+		return err == nil
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for logged(out) < n && time.Now().Before(deadline) && !ended() {
+		time.Sleep(500 * time.Microsecond)
+	}
+}
+
+// An asynchronous run goes on along the plan in its folder, whatever was measured since; with other flags it is planned anew
+// and says so.
+func TestResumedConvoysKeepTheirPlan(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	args := slices.DeleteFunc(convoy(3, "1f1b*", 6, "--no-cache", "--out", out, "--checkpoint-every", "3"), func(s string) bool { return s == "-q" })
+	works(t, args...)
+	plan := read(t, filepath.Join(out, "plan.json"))
+	more := slices.Clone(args)
+	more[slices.Index(more, "--steps")+1] = "12"
+	if r := works(t, append(slices.Clone(more), "--resume")...); strings.Contains(r.err, "measuring") || read(t, filepath.Join(out, "plan.json")) != plan {
+		t.Errorf("planned anew: %s", r.err)
+	}
+	more[slices.Index(more, "--devices")+1] = "cpu*2"
+	more[slices.Index(more, "--steps")+1] = "16"
+	r := works(t, append(more, "--resume")...)
+	if !strings.Contains(r.err, "planned anew") || !strings.Contains(r.out, `"resumed_from": 1`) {
+		t.Errorf("%s%s", r.err, r.out)
+	}
+}
+
+// Ctrl-C finishes a step that has a flush; an asynchronous run falls back to where its pipeline was empty. Both say how to go
+// on.
+func TestInterruptedConvoys(t *testing.T) {
+	for strategy, want := range map[string]string{"1f1b-flush": "they are saved", "1f1b*": "stands: the same command with --resume goes on from there"} {
+		out := filepath.Join(t.TempDir(), "run")
+		args := convoy(2, strategy, 4000, "--out", out, "--checkpoint-every", "10", "--keep", "9")
+		p := start(t, args...)
+		p.until(out, 25)
+		if err := p.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		if code := p.end(); code != exitFailed || !strings.Contains(p.err.String(), want) || !strings.Contains(p.err.String(), "interrupted after") || p.out.Len() > 0 {
+			t.Fatalf("%s: exit code %d: %s", strategy, code, p.err.String())
+		}
+		if !bytes.Contains(p.err.Bytes(), []byte("--resume")) {
+			t.Errorf("%s: %s", strategy, p.err.String())
+		}
+	}
+}
+
+// The metrics have each device's memory.
+func TestMetricsOfDevices(t *testing.T) {
+	r := &train.Run{Job: &train.Job{}, Pipe: &train.Pipe{Plan: &pipeline.Plan{}, Needs: []pipe.Memory{{Peak: 10}, {Peak: 20}}}, Steps: 5}
+	families, err := newMetrics(r).registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, f := range families {
+		if f.GetName() != "plimsoll_device_peak_bytes" {
+			continue
+		}
+		for i, m := range f.GetMetric() {
+			if m.GetLabel()[0].GetValue() == strconv.Itoa(i) && m.GetGauge().GetValue() == float64(10*(i+1)) {
+				found++
+			}
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d devices have their peak", found)
+	}
+}

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/bench/pipelined"
+	"plimsoll/executor/train"
+	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/units"
+	"plimsoll/planner"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime/open"
+)
+
+// fleetFlags are the flags of plimsoll validate for several devices.
+type fleetFlags struct {
+	microbatches  int
+	minibatches   int
+	versions      string
+	peerBandwidth units.Bandwidth
+	simulated     bool
+	draws         int
+	svg           string
+
+	specs      []string // of --devices, for pipelines; nil: one device
+	counts     []int    // devices of each
+	strategies []pipeline.Strategy
+}
+
+// fleetOnly are the flags that mean nothing on one device.
+var fleetOnly = []string{"microbatches", "minibatches", "versions", "peer-bandwidth", "simulated", "draws", "svg"}
+
+func (f *fleetFlags) register(cmd *cobra.Command) {
+	s := cmd.Flags()
+	s.IntVar(&f.microbatches, "microbatches", 0, "pipeline: microbatches of a step, of schedules with a flush (default: two for each device)")
+	s.IntVar(&f.minibatches, "minibatches", 24, "pipeline: minibatches in the steady state of each schedule without a flush")
+	s.StringVar(&f.versions, "versions", "", "pipeline: weight versions of schedules without a flush, double_buffered, stash, vertical_sync or latest (default: the strategy's)")
+	s.Var(&f.peerBandwidth, "peer-bandwidth", "pipeline: slow the links between the parts of the cpu down to this, and plan with it (default: not slowed; messages are planned to take no time)")
+	s.BoolVar(&f.simulated, "simulated", false, "pipeline: simulated time, tasks take just the time that they are planned to take; cpu only")
+	s.IntVar(&f.draws, "draws", 0, "pipeline: with --simulated, so many chains whose times are drawn at random in place of the measured one")
+	s.StringVar(&f.svg, "svg", "", "pipeline: draw the run of the first row here")
+	s.Lookup("devices").Usage = `device, or several for a pipeline: cpu, "cpu*4", or lists of them in turn: "cpu*2;cpu*4"`
+}
+
+// defaultFleet are the strategies for several devices when --strategy does not say.
+const defaultFleet = "1f1b*,madpipe,eager,gpipe,1f1b-flush,interleaved,zb-h1"
+
+// prepare decides whether the grid is one of pipelines, and checks what that means for the flags.
+func (f *validateFlags) prepare(cmd *cobra.Command) error {
+	p := &f.fleet
+	several, onCPU := false, true
+	for spec := range strings.SplitSeq(f.job.devices, ";") {
+		items, err := open.Parse(spec)
+		if err != nil {
+			return err
+		}
+		n := 0
+		for _, item := range items {
+			n += max(item.Parts, 1)
+			onCPU = onCPU && item.Kind == "cpu"
+		}
+		p.specs, p.counts = append(p.specs, strings.TrimSpace(spec)), append(p.counts, n)
+		several = several || n > 1 || len(p.specs) > 1
+	}
+	if !several {
+		p.specs = nil
+		return refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, fleetOnly...)
+	}
+	if !cmd.Flags().Changed("memory") {
+		f.memory = sizes{{Share: 1}}
+	}
+	if !cmd.Flags().Changed("strategy") {
+		f.strategies = defaultFleet
+	}
+	return firstOf(refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "segments", "no-graph", "audit", "host-memory"),
+		p.check(onCPU), p.name(f.strategies), writable("--svg", p.svg))
+}
+
+func (f *fleetFlags) check(onCPU bool) error {
+	switch {
+	case f.microbatches < 0:
+		return usage(fmt.Errorf("--microbatches is %d: give a number from 1", f.microbatches))
+	case f.minibatches < 2:
+		return usage(fmt.Errorf("--minibatches is %d: a period is the time between two of them, give 2 or more", f.minibatches))
+	case f.draws < 0:
+		return usage(fmt.Errorf("--draws is %d: give a number from 1", f.draws))
+	case f.draws > 0 && !f.simulated:
+		return usage(errors.New("--draws is for simulated time: kernels take the time that they take; give --simulated too"))
+	case f.simulated && !onCPU:
+		return usage(errors.New(`--simulated is for cpu, as in --devices "cpu*4": other devices cannot wait for a given time`))
+	case f.versions != "" && (!slices.Contains(pipeline.AllVersions(), pipeline.Versions(f.versions)) || f.versions == string(pipeline.Flush)):
+		return usage(fmt.Errorf("--versions is %q: give double_buffered, stash, vertical_sync or latest", f.versions))
+	}
+	return nil
+}
+
+// name looks up the strategies.
+func (f *fleetFlags) name(list string) error {
+	if list == "all" {
+		f.strategies = planner.Pipelines()
+		return nil
+	}
+	for name := range strings.SplitSeq(list, ",") {
+		s, err := planner.LookupPipeline(strings.TrimSpace(name))
+		if err != nil {
+			return err
+		}
+		f.strategies = append(f.strategies, s)
+	}
+	return nil
+}
+
+// split returns the strategies with and without a flush.
+func (f *fleetFlags) split() (flushing, others []pipeline.Strategy) {
+	for _, s := range f.strategies {
+		if s.Type == pipeline.Flushing {
+			flushing = append(flushing, s)
+		} else {
+			others = append(others, s)
+		}
+	}
+	return flushing, others
+}
+
+// validatePipelines measures a grid of pipelines.
+func (a *app) validatePipelines(ctx context.Context, f *validateFlags) error {
+	g, err := a.fleet(ctx, f)
+	if err != nil {
+		return err
+	}
+	r, err := g.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if f.out != "" {
+		if err := folder("--out", f.out); err != nil {
+			return err
+		}
+		if err := r.WriteFolder(f.out); err != nil {
+			return err
+		}
+	}
+	if f.fleet.svg != "" {
+		t, err := r.Rows[0].Run()
+		if err != nil {
+			return err
+		}
+		if err := atomicfile.WriteFile(f.fleet.svg, t.SVG); err != nil {
+			return err
+		}
+	}
+	if err := a.print(r, func(w io.Writer) { _ = r.Text(w) }); err != nil { // as all that is printed, it is not worth failing for
+		return err
+	}
+	if failures := r.Failures(); len(failures) > 0 {
+		return fmt.Errorf("%d of %d rows broke a promise: %s", len(failures), len(r.Rows), strings.Join(failures, "; "))
+	}
+	return nil
+}
+
+// fleet checks the flags, opens the jobs and measures their chains.
+func (a *app) fleet(ctx context.Context, f *validateFlags) (*pipelined.Grid, error) {
+	rate, err := f.rate.rate(f.job.optimizer, f.steps)
+	if err != nil {
+		return nil, err
+	}
+	measure, err := f.how.measure(a.progress("profile"))
+	if err != nil {
+		return nil, err
+	}
+	for _, limit := range f.memory {
+		if limit.IsZero() {
+			return nil, usage(fmt.Errorf("--memory %s: a limit is 0", f.memory.String()))
+		}
+	}
+	if err := makeable(f.out); err != nil {
+		return nil, err
+	}
+	flushing, others := f.fleet.split()
+	measure.Halves = len(flushing) > 0
+	k := &fleetChains{a: a, f: f, measure: measure, measured: map[string]*chain.Chain{}}
+	for i, spec := range f.fleet.specs {
+		for _, part := range []struct {
+			strategies   []pipeline.Strategy
+			microbatches int
+		}{{others, 1}, {flushing, cmp.Or(f.fleet.microbatches, 2*f.fleet.counts[i])}} {
+			if len(part.strategies) == 0 {
+				continue
+			}
+			if err := k.add(ctx, spec, f.fleet.counts[i], part.microbatches, part.strategies); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &pipelined.Grid{
+		Cases: k.cases, Limits: f.memory, Versions: pipeline.Versions(f.fleet.versions), Simulated: f.fleet.simulated,
+		Steps: f.steps, Minibatches: f.fleet.minibatches, Rate: rate, Progress: a.progress("validate"),
+	}, nil
+}
+
+// fleetChains makes the cases of a grid. Jobs of the same batch on the same kind of device share a measured chain.
+type fleetChains struct {
+	a        *app
+	f        *validateFlags
+	measure  train.Measure
+	measured map[string]*chain.Chain
+	cases    []pipelined.Case
+}
+
+// add opens a job and adds its cases: one, or one for each draw.
+func (k *fleetChains) add(ctx context.Context, spec string, devices, microbatches int, strategies []pipeline.Strategy) error {
+	flags := k.f.job
+	flags.devices, flags.microbatches, flags.peerBandwidth = spec, microbatches, k.f.fleet.peerBandwidth
+	job, err := flags.open()
+	if err != nil {
+		return err
+	}
+	bandwidth := pipeline.Free()
+	if flags.peerBandwidth > 0 {
+		bandwidth = float64(flags.peerBandwidth)
+	}
+	c := pipelined.Case{Job: job, Platform: pipeline.NewPlatform(devices, pipeline.NoLimit, bandwidth), Strategies: strategies}
+	c.Platform.Duplex = k.f.link.duplex
+	for draw := range k.f.fleet.draws {
+		c.Draw = uint64(draw + 1)
+		c.Chain = pipelined.Drawn(job.Work.Chain(), c.Draw)
+		k.cases = append(k.cases, c)
+	}
+	if k.f.fleet.draws > 0 {
+		return nil
+	}
+	key := fmt.Sprint(job.Device.Model, job.Config.Batch)
+	if k.measured[key] == nil {
+		if k.measured[key], err = k.a.measured(ctx, job, k.f.cache, k.measure); err != nil {
+			return err
+		}
+	}
+	c.Chain = k.measured[key]
+	k.cases = append(k.cases, c)
+	return nil
+}
