@@ -9,7 +9,7 @@ PYTHON  ?= python3
 # and an empty libcuda.a (see runtime/cuda/driver). TAGS= leaves the backend out.
 PLATFORM := $(shell go env GOOS)/$(shell go env GOARCH)
 TAGS     := $(if $(filter linux/amd64,$(PLATFORM)),cuda)
-# HiGHS, which checkmate and milp need, is linked where a C++ compiler and zlib's development files are.
+# HiGHS, which checkmate, milp and ilp need, is linked where a C++ compiler and zlib's development files are.
 HIGHS    := $(shell printf '\043include <zlib.h>\nint main() {}' | $(CXX) -x c++ - -lz -o /dev/null 2>/dev/null && echo highs)
 CUDA     := $(CURDIR)/runtime/cuda
 EMULATOR := $(CURDIR)/out/emulator
@@ -27,7 +27,7 @@ PIPELINE_CHAINS = $(foreach model,resnet50 resnext50 vgg16 gnmt densenet121,plan
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test test-cuda test-gpu race demo validate-offload paper-pipeline bench bench-peers lint fuzz clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test test-cuda test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines paper-pipeline bench bench-peers lint fuzz clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ build: ## build bin/plimsoll
 test: ## vet and run every test
 	go vet ./...
 	go test -count=1 -timeout 9m ./...
-	$(if $(HIGHS),go test -count=1 -tags highs -run 'Knapsack|Refusals|Solver|Checkmate|MILP' ./planner/milp ./planner/remat ./planner/pipeline/periodic)
+	$(if $(HIGHS),go test -count=1 -tags highs -run 'Knapsack|Refusals|Solver|Checkmate|ILP' ./planner/milp ./planner/remat ./planner/pipeline/periodic ./planner/pipeline/ilp)
 
 emulator: ## build the emulated driver into out/emulator
 	runtime/cuda/emulator/build.sh $(EMULATOR) $(CUDA_KERNELS)
@@ -59,8 +59,14 @@ gpu-suite: ## fill out/gpu-suite, which checks and measures any machine with a G
 check-cuda-header: ## compare our cuda.h with NVIDIA's of CUDA 12.6: make check-cuda-header HEADER=.../cuda.h
 	$(CUDA)/include/check.sh $(HEADER)
 
+test-pipelines: ## run every pipeline strategy on ResNet-50, DenseNet-121 and U-Net, bit for bit (slow)
+	PLIMSOLL_ZOO=1 go test -count=1 -timeout 60m -run EveryStrategy ./executor/pipeline
+
 race: ## run every package under the race detector
 	go test -race -short -count=1 -timeout 30m ./...
+
+test-kills: ## kill runs on several devices 20 times at random instants, and resume them
+	PLIMSOLL_KILLS=20 go test -count=1 -timeout 20m -run Killed ./cmd/plimsoll
 
 demo: build ## train a ResNet under five limits, predicted beside measured, into out/demo
 	bin/plimsoll demo --out out/demo
@@ -68,9 +74,18 @@ demo: build ## train a ResNet under five limits, predicted beside measured, into
 validate-offload: build ## run every kind of plan on ResNet-101 and DenseNet-121, predicted beside measured, into out/validate-offload
 	bench/validate-offload.sh bin/plimsoll out/validate-offload
 
+pipeline-versions: build ## train with every kind of weight versions, three seeds each: accuracy and time to it, into out/pipeline-versions
+	bench/pipeline-versions.sh bin/plimsoll out/pipeline-versions
+
+validate-pipelines: build ## run pipelines on virtual devices, predicted beside measured, into bench/results/validate-pipelines.md
+	bench/validate-pipelines.sh bin/plimsoll out/validate-pipelines bench/results/validate-pipelines.md
+
 paper-pipeline: build ## compare the pipeline strategies of the thesis and MadPipe on PipeDream's profiles (simulated), into out/pipelines
 	bin/plimsoll bench pipelines -c $(subst $(space),$(comma),$(PIPELINE_CHAINS)) --devices 2,4,8 --memory 3GiB,4GiB,6GiB,8GiB,10GiB,16GiB \
 		--bandwidths 12GB/s,24GB/s --strategy pipedream,contiguous,madpipe,loadline --out out/pipelines
+
+paper-torchgpipe: ## remake torchgpipe's tables and ablation with our plans (simulated), into bench/results/torchgpipe.md
+	go run ./bench/torchgpipe -chains bench/results/chains -out bench/results/torchgpipe
 
 bench: ## run the Go benchmarks
 	go test -run '^$$' -bench . -benchmem -timeout 30m ./...
