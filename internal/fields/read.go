@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
+	"os"
 	"strconv"
 )
 
@@ -22,6 +24,38 @@ func (e *Error) Error() string {
 		return fmt.Sprintf("field %q %s", e.Field, e.Reason)
 	}
 	return fmt.Sprintf("field %q is %s, which %s", e.Field, e.Value, e.Reason)
+}
+
+// file is what is read from JSON.
+type file[T any] interface {
+	*T
+	json.Unmarshaler
+}
+
+// ReadFile reads what a file holds. Errors name the file.
+func ReadFile[T any, P file[T]](path string) (*T, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	out := new(T)
+	if err := P(out).UnmarshalJSON(data); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return out, nil
+}
+
+// Decode reads what one JSON value says; nothing but white space may follow it.
+func Decode[T any, P file[T]](r io.Reader) (*T, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	out := new(T)
+	if err := P(out).UnmarshalJSON(data); err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // Object is a JSON object whose fields are taken one by one. The first error stays; later calls return defaults.

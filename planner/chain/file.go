@@ -3,37 +3,16 @@ package chain
 import (
 	"fmt"
 	"io"
-	"os"
 
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/fields"
 )
 
 // Read reads and validates a chain file. Errors name the file, the layer, the field and its value.
-func Read(path string) (*Chain, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	c := new(Chain)
-	if err := c.UnmarshalJSON(data); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return c, nil
-}
+func Read(path string) (*Chain, error) { return fields.ReadFile[Chain](path) }
 
 // Decode reads and validates one chain; nothing but white space may follow it.
-func Decode(r io.Reader) (*Chain, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
-	}
-	c := new(Chain)
-	if err := c.UnmarshalJSON(data); err != nil {
-		return nil, err
-	}
-	return c, nil
-}
+func Decode(r io.Reader) (*Chain, error) { return fields.Decode[Chain](r) }
 
 // Write validates the chain and writes it to a file, whole or not at all.
 func (c *Chain) Write(path string) error {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/fields"
@@ -13,30 +12,10 @@ import (
 
 // Read reads a pipeline plan file. Whether it can run only Check tells. Errors name the file, the stage or task, the field
 // and its value; ErrNotPipeline for a plan without stages.
-func Read(path string) (*Plan, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	p := new(Plan)
-	if err := p.UnmarshalJSON(data); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return p, nil
-}
+func Read(path string) (*Plan, error) { return fields.ReadFile[Plan](path) }
 
 // Decode reads one plan; nothing but white space may follow it.
-func Decode(r io.Reader) (*Plan, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
-	}
-	p := new(Plan)
-	if err := p.UnmarshalJSON(data); err != nil {
-		return nil, err
-	}
-	return p, nil
-}
+func Decode(r io.Reader) (*Plan, error) { return fields.Decode[Plan](r) }
 
 // Write writes the plan to a file, whole or not at all.
 func (p *Plan) Write(path string) error { return atomicfile.WriteFile(path, p.Encode) }

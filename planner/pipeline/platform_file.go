@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"math"
-	"os"
 	"slices"
 
 	"plimsoll/internal/atomicfile"
@@ -21,30 +20,10 @@ import (
 //
 // A memory of null is no limit, a bandwidth of null takes no time. Levels, the innermost first, give the bandwidths of
 // the links that bandwidth_bytes_per_s does not. Errors name the file, the field and its value.
-func ReadPlatform(path string) (*Platform, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	p := new(Platform)
-	if err := p.UnmarshalJSON(data); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return p, nil
-}
+func ReadPlatform(path string) (*Platform, error) { return fields.ReadFile[Platform](path) }
 
 // DecodePlatform reads and validates one platform; nothing but white space may follow it.
-func DecodePlatform(r io.Reader) (*Platform, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
-	}
-	p := new(Platform)
-	if err := p.UnmarshalJSON(data); err != nil {
-		return nil, err
-	}
-	return p, nil
-}
+func DecodePlatform(r io.Reader) (*Platform, error) { return fields.Decode[Platform](r) }
 
 // Write validates the platform and writes it to a file, whole or not at all.
 func (p *Platform) Write(path string) error {

@@ -23,6 +23,7 @@ import (
 	"slices"
 
 	"plimsoll/planner/improve"
+	"plimsoll/planner/internal/parallel"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
@@ -112,7 +113,7 @@ func (s *pofo) solve(ctx context.Context, cells, states int) error {
 	runs := []*contest{nil, nil}
 	errs := make([]error, len(runs))
 	longest := s.must(1, s.n) + s.excess()
-	err := parallel(ctx, len(runs), func(_ *struct{}, i int) {
+	err := parallel.For(ctx, len(runs), func(_ *struct{}, i int) {
 		f := &forward{costs: s.costs, segments: g, limit: g.limit, longest: longest, cells: cells, most: states, whole: i == 0}
 		runs[i], errs[i] = s.follow(ctx, f)
 	})

@@ -5,6 +5,8 @@ import (
 	"context"
 	"math"
 	"slices"
+
+	"plimsoll/planner/internal/parallel"
 )
 
 // segments answers C_Δ(s, t, A, Δ) of section 4.2.3: the shortest way to run B_t..B_s from the input of s and δ_t alone,
@@ -38,7 +40,7 @@ func (g *segments) at(s, t int) []part { return g.table[g.place(s, t)] }
 func (g *segments) solve(ctx context.Context) error {
 	g.table = make([][]part, g.n*(g.n+1)/2)
 	for d := range g.n - 1 {
-		err := parallel(ctx, g.n-1-d, func(f *front, i int) {
+		err := parallel.For(ctx, g.n-1-d, func(f *front, i int) {
 			g.table[g.place(i+1, i+1+d)] = g.entry(f, i+1, i+1+d)
 		})
 		if err != nil {

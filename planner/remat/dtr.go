@@ -31,7 +31,7 @@ func solveDTR(ctx context.Context, p strategy.Problem) (schedule.Sequence, error
 	if err != nil {
 		return nil, err
 	}
-	var fastest, smallest candidate
+	var tried trials
 	for k := range int64(dtrBudgets) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -45,18 +45,9 @@ func solveDTR(ctx context.Context, p strategy.Problem) (schedule.Sequence, error
 		if err != nil {
 			return nil, err
 		}
-		now := candidate{seq, r.Makespan, r.Peak}
-		if now.peak <= p.Memory && now.faster(fastest) {
-			fastest = now
-		}
-		if smallest.seq == nil || now.peak < smallest.peak {
-			smallest = now
-		}
+		tried.add(candidate{seq, r.Makespan, r.Peak}, p.Memory)
 	}
-	if fastest.seq == nil {
-		return nil, infeasible("dtr", p.Chain, p.Memory, smallest.peak, smallest.seq)
-	}
-	return fastest.seq, nil
+	return tried.best("dtr", p)
 }
 
 // evictor is the simulated runtime.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"plimsoll/planner/internal/parallel"
 	"plimsoll/planner/schedule"
 )
 
@@ -39,7 +40,7 @@ func (p *floating) solve(ctx context.Context) error {
 		for s := 1; s+d <= p.n; s++ {
 			p.table[p.place(s, s+d)] = make([]curve, d+1)
 		}
-		err := parallel(ctx, (p.n-d)*(d+1), func(env *envelope, i int) {
+		err := parallel.For(ctx, (p.n-d)*(d+1), func(env *envelope, i int) {
 			s, l := i/(d+1)+1, i/(d+1)+1+i%(d+1)
 			p.table[p.place(s, s+d)][l-s] = p.entry(env, s, s+d, l)
 		})

@@ -68,7 +68,7 @@ func bestPeriodic(p strategy.Problem) (schedule.Sequence, error) {
 	if err != nil {
 		return nil, err
 	}
-	var fastest, smallest candidate
+	var tried trials
 	for n := 1; n <= max(1, p.Chain.Len()-1); n++ {
 		seq, err := Periodic(p.Chain, n)
 		if err != nil {
@@ -78,27 +78,7 @@ func bestPeriodic(p strategy.Problem) (schedule.Sequence, error) {
 		if err != nil {
 			return nil, err
 		}
-		now := candidate{seq, r.Makespan, r.Peak}
-		if now.peak <= p.Memory && now.faster(fastest) {
-			fastest = now
-		}
-		if smallest.seq == nil || now.peak < smallest.peak {
-			smallest = now
-		}
+		tried.add(candidate{seq, r.Makespan, r.Peak}, p.Memory)
 	}
-	if fastest.seq == nil {
-		return nil, infeasible("periodic", p.Chain, p.Memory, smallest.peak, smallest.seq)
-	}
-	return fastest.seq, nil
-}
-
-// candidate is a simulated sequence; the zero value is none.
-type candidate struct {
-	seq      schedule.Sequence
-	makespan float64
-	peak     int64
-}
-
-func (x candidate) faster(than candidate) bool {
-	return than.seq == nil || x.makespan < than.makespan || x.makespan == than.makespan && x.peak < than.peak
+	return tried.best("periodic", p)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"plimsoll/planner/internal/parallel"
 	"plimsoll/planner/schedule"
 )
 
@@ -36,7 +37,7 @@ func (p *persistent) solve(ctx context.Context) error {
 	p.table = make([]curve, p.n*(p.n+1)/2)
 	steps := 0
 	for d := range p.n {
-		err := parallel(ctx, p.n-d, func(env *envelope, i int) {
+		err := parallel.For(ctx, p.n-d, func(env *envelope, i int) {
 			p.table[p.place(i+1, i+1+d)] = p.entry(env, i+1, i+1+d)
 		})
 		if err != nil {

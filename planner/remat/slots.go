@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"plimsoll/planner/internal/parallel"
 	"plimsoll/planner/schedule"
 )
 
@@ -101,7 +102,7 @@ const (
 func (p *slotted) solve(ctx context.Context) error {
 	tiles := (p.n + edge - 1) / edge
 	for d := range tiles {
-		err := parallel(ctx, tiles-d, func(_ *struct{}, i int) {
+		err := parallel.For(ctx, tiles-d, func(_ *struct{}, i int) {
 			p.tile(edge*i+1, min(edge*(i+1), p.n), edge*(i+d)+1, min(edge*(i+d+1), p.n))
 		})
 		if err != nil {

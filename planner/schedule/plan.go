@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/fields"
@@ -59,30 +58,10 @@ func (p *Plan) For(c *chain.Chain) error {
 
 // Read reads a plan file. Whether it keeps the rules only its chain can tell: see For. Errors name the file, the
 // op, the field and its value; ErrPipeline for a plan with stages.
-func Read(path string) (*Plan, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	p := new(Plan)
-	if err := p.UnmarshalJSON(data); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return p, nil
-}
+func Read(path string) (*Plan, error) { return fields.ReadFile[Plan](path) }
 
 // Decode reads one plan; nothing but white space may follow it.
-func Decode(r io.Reader) (*Plan, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
-	}
-	p := new(Plan)
-	if err := p.UnmarshalJSON(data); err != nil {
-		return nil, err
-	}
-	return p, nil
-}
+func Decode(r io.Reader) (*Plan, error) { return fields.Decode[Plan](r) }
 
 // Write writes the plan to a file, whole or not at all.
 func (p *Plan) Write(path string) error { return atomicfile.WriteFile(path, p.Encode) }
