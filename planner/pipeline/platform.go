@@ -197,3 +197,18 @@ func (p *Platform) connected() error {
 	}
 	return nil
 }
+
+// Followers returns which devices may have the stage after that of each device, where every device has one: the next one
+// where all are alike, else any later one that it has a link to.
+func (p *Platform) Followers() [][]int {
+	next := make([][]int, p.Devices)
+	uniform := p.Uniform()
+	for d := range next {
+		for e := d + 1; e < p.Devices && (e == d+1 || !uniform); e++ {
+			if p.Beta(d, e) > 0 {
+				next[d] = append(next[d], e)
+			}
+		}
+	}
+	return next
+}

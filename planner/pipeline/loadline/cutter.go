@@ -52,7 +52,7 @@ func newCutter(ctx context.Context, r pipeline.Request) (*cutter, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
-	c := &cutter{Request: r, costs: pipeline.NewCosts(r.Chain), next: followers(r.Platform), host: hostOf(r.Platform), known: map[[3]int]*Cost{}}
+	c := &cutter{Request: r, costs: pipeline.NewCosts(r.Chain), next: r.Platform.Followers(), host: hostOf(r.Platform), known: map[[3]int]*Cost{}}
 	var err error
 	if c.need, err = periodic.NewFootprint(c.costs, r, 0); err != nil {
 		return nil, err
@@ -69,21 +69,6 @@ func newCutter(ctx context.Context, r pipeline.Request) (*cutter, error) {
 		c.choice, c.follower = append(c.choice, make([]choice, n+2)), append(c.follower, make([]int, n+2))
 	}
 	return c, nil
-}
-
-// followers returns which devices may have the stage after that of each device: the next one where all are alike, else any
-// later one that it has a link to.
-func followers(p *pipeline.Platform) [][]int {
-	next := make([][]int, p.Devices)
-	uniform := p.Uniform()
-	for d := range next {
-		for e := d + 1; e < p.Devices && (e == d+1 || !uniform); e++ {
-			if p.Beta(d, e) > 0 {
-				next[d] = append(next[d], e)
-			}
-		}
-	}
-	return next
 }
 
 // cut returns stages that 1F1B* runs with this period within the memory; nil when there are none.

@@ -56,7 +56,7 @@ func newCutter(ctx context.Context, r pipeline.Request) (*cutter, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cutter{Request: r, costs: costs, next: followers(r.Platform)}
+	c := &cutter{Request: r, costs: costs, next: r.Platform.Followers()}
 	if c.need, err = periodic.NewFootprint(costs, r, 0); err != nil {
 		return nil, err
 	}
@@ -66,21 +66,6 @@ func newCutter(ctx context.Context, r pipeline.Request) (*cutter, error) {
 		c.choice, c.follower = append(c.choice, make([]stage, n+2)), append(c.follower, make([]int, n+2))
 	}
 	return c, nil
-}
-
-// followers returns which devices may have the stage after that of each device: the next one where all are alike, else any
-// later one that it has a link to.
-func followers(p *pipeline.Platform) [][]int {
-	next := make([][]int, p.Devices)
-	uniform := p.Uniform()
-	for d := range next {
-		for e := d + 1; e < p.Devices; e++ {
-			if p.Beta(d, e) > 0 && (e == d+1 || !uniform) {
-				next[d] = append(next[d], e)
-			}
-		}
-	}
-	return next
 }
 
 // best returns the stages with the smallest period; nil when none fit.
