@@ -179,6 +179,29 @@ func TestDifferFindsOneBit(t *testing.T) {
 	}
 }
 
+// A row whose losses are right and whose weights are not is seen in the last step.
+func TestRowsAreComparedInFullAtTheEnd(t *testing.T) {
+	g := grid(t, 1)
+	g.Strategies = g.Strategies[:1]
+	rep, err := g.plan(t.Context())
+	must(t, err)
+	r := &rounds{grid: g, samples: g.Job.Work.NewSamples()}
+	must(t, r.open(rep.Rows[:1]))
+	defer func() { must(t, r.close()) }()
+	var spoiled string
+	must(t, r.run(t.Context(), func(int) {
+		if row := r.rows[0]; spoiled == "" { // behind the first step; the loss of the second one does not see the state
+			all := row.Tensors()
+			x := all[slices.IndexFunc(all, func(x executor.Tensor) bool { return x.Role == "state0" })]
+			must(t, row.Write(x, make([]float32, x.Desc.Elements())))
+			spoiled = x.Name
+		}
+	}))
+	if d := rep.Rows[0].Difference; !strings.Contains(d, "step 1") || !strings.Contains(d, spoiled) {
+		t.Errorf("%s was spoiled: %q", spoiled, d)
+	}
+}
+
 // Side by side, a plan with recomputation leaves what store-all leaves, at every op.
 func TestSideBySide(t *testing.T) {
 	g := grid(t, 0.85)
