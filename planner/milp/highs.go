@@ -4,6 +4,7 @@ package milp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -13,8 +14,8 @@ import (
 // Built reports whether this build has a solver.
 const Built = true
 
-// Solve finds the least cost, on one thread and with a fixed seed. The context is looked at before the solver starts.
-// Errors: the context's, ErrInfeasible, ErrStopped.
+// Solve finds the least cost, on one thread and with a fixed seed. When the context is cancelled, it returns at once; HiGHS
+// cannot be stopped from outside and goes on in the background up to its limit. Errors: the context's, ErrInfeasible, ErrStopped.
 func (p *Program) Solve(ctx context.Context, o Options) (*Solution, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -22,11 +23,34 @@ func (p *Program) Solve(ctx context.Context, o Options) (*Solution, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	s, err := p.model(o.Relax).Solve(options(o)...)
-	if err != nil {
-		return nil, fmt.Errorf("%w: HiGHS: %w", ErrStopped, err)
+	found := make(chan result, 1)
+	model := p.model(o.Relax)
+	go func() {
+		s, err := model.Solve(options(o)...)
+		found <- result{s, err}
+	}()
+	select {
+	case r := <-found:
+		return p.read(r.solution, r.err)
+	case <-ctx.Done():
 	}
+	if o.Seconds > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) { // its own time ends, too, with what it has found
+		r := <-found
+		return p.read(r.solution, r.err)
+	}
+	return nil, ctx.Err()
+}
+
+// result is what HiGHS returns.
+type result struct {
+	solution *highs.Solution
+	err      error
+}
+
+func (p *Program) read(s *highs.Solution, err error) (*Solution, error) {
 	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: HiGHS: %w", ErrStopped, err)
 	case s.IsInfeasible():
 		return nil, ErrInfeasible
 	case !s.HasSolution() || math.IsInf(s.Objective, 0) || len(s.ColValues) != p.Vars():

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 )
 
 // A build without a solver says what to do; one with it does not claim to have none.
@@ -77,6 +78,32 @@ func TestRefusals(t *testing.T) {
 	p.Equal(1, Term{x + 1, 1})
 	if _, err := p.Solve(context.Background(), Options{}); err == nil {
 		t.Error("a row with an unknown variable was taken")
+	}
+}
+
+// A program that HiGHS does not finish (a market split: Cornuéjols and Dawande, 1998) is left when the context is cancelled.
+func TestSolverIsLeftWhenTheContextIsCancelled(t *testing.T) {
+	need(t)
+	var p Program
+	rng := rand.New(rand.NewPCG(1, 1))
+	vars := make([]Var, 60)
+	for i := range vars {
+		vars[i] = p.Binary(0)
+	}
+	for range 7 {
+		var row []Term
+		sum := 0
+		for _, x := range vars {
+			c := rng.IntN(100)
+			sum += c
+			row = append(row, Term{x, float64(c)})
+		}
+		p.Equal(float64(sum/2), row...)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	if _, err := p.Solve(ctx, Options{Seconds: 30}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
 	}
 }
 
