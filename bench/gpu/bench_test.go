@@ -135,6 +135,8 @@ func TestRun(t *testing.T) {
 		{red, "no device", []string{"-part", "validate", "run", "sh", "-c", "echo no device >&2; exit 3"}},
 		{green, "2 plans: 1 bit-identical to store-all, 1 at the predicted peak", []string{"-part", "validate", "run", "echo",
 			`{"rows":[{"identical":true,"predicted_peak_bytes":5,"measured_peak_bytes":6},{"predicted_peak_bytes":7,"measured_peak_bytes":7}]}`}},
+		{green, "2 pipelines: 1 of 1 with a flush bit-identical to one device, median error of the time 25.0 %", []string{"-part", "pipelines", "run", "echo",
+			`{"median_error":0.25,"rows":[{"identical":true,"per_device":[{}]},{"identical":null,"per_device":[{}]}]}`}},
 		{stopped, "stopped after 200ms", []string{"-part", "ops", "-limit", "200ms", "run", "sh", "-c", "sleep 60 & wait"}},
 		{skipped, "it is not here", []string{"-part", "sanitizer", "-missing", "it is not here", "run"}},
 	} {
@@ -153,17 +155,17 @@ func TestRun(t *testing.T) {
 	for _, p := range r.Parts {
 		names = append(names, p.Part+" "+p.State)
 	}
-	if got := strings.Join(names, ", "); got != "kernels green, executor red, validate green, sanitizer skipped, ops stopped" {
+	if got := strings.Join(names, ", "); got != "kernels green, executor red, validate green, pipelines green, sanitizer skipped, ops stopped" {
 		t.Errorf("the results are %s", got)
 	}
 	log, err := os.ReadFile(filepath.Join(folder, "log.txt"))
 	must(t, err)
-	if !strings.Contains(string(log), "no device") || strings.Count(string(log), "==> ") != 8 {
+	if !strings.Contains(string(log), "no device") || strings.Count(string(log), "==> ") != 9 {
 		t.Errorf("the log is %s", log)
 	}
 	var table bytes.Buffer
 	must(t, run(t.Context(), []string{"-out", folder, "summary"}, &table))
-	if strings.Count(table.String(), "\n") != 5 {
+	if strings.Count(table.String(), "\n") != 6 {
 		t.Errorf("the summary is %s", table.String())
 	}
 }

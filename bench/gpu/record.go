@@ -144,26 +144,39 @@ func names(pattern *regexp.Regexp, output []byte) []string {
 	return all
 }
 
-// plansSummary describes the report of plimsoll validate --json, the only command with a report of its own.
+// plansSummary describes the report of plimsoll validate --json, the only command with a report of its own: of plans for one
+// device, or of pipelines.
 func plansSummary(raw []byte) string {
 	var report struct {
-		Rows []struct {
-			Identical bool  `json:"identical"`
-			Predicted int64 `json:"predicted_peak_bytes"`
-			Measured  int64 `json:"measured_peak_bytes"`
+		MedianError float64 `json:"median_error"`
+		Rows        []struct {
+			Identical *bool           `json:"identical"` // of pipelines null where nothing can be compared
+			Predicted int64           `json:"predicted_peak_bytes"`
+			Measured  int64           `json:"measured_peak_bytes"`
+			Devices   json.RawMessage `json:"per_device"`
 		} `json:"rows"`
 	}
 	if json.Unmarshal(raw, &report) != nil || len(report.Rows) == 0 {
 		return ""
 	}
-	same, exact := 0, 0
+	same, compared, exact, pipelines := 0, 0, 0, 0
 	for _, r := range report.Rows {
-		if r.Identical {
-			same++
+		if r.Identical != nil {
+			compared++
+			if *r.Identical {
+				same++
+			}
 		}
 		if r.Predicted == r.Measured {
 			exact++
 		}
+		if r.Devices != nil {
+			pipelines++
+		}
+	}
+	if pipelines > 0 {
+		return fmt.Sprintf("%d pipelines: %d of %d with a flush bit-identical to one device, median error of the time %.1f %%",
+			pipelines, same, compared, 100*report.MedianError)
 	}
 	return fmt.Sprintf("%d plans: %d bit-identical to store-all, %d at the predicted peak", len(report.Rows), same, exact)
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks and measures the CUDA backend on the machine's GPU, in at most nine minutes; see README.md.
 #
-#   run.sh [PART...]      all parts: runtime kernels executor steps validate sanitizer copies ops throughput rotor
+#   run.sh [PART...]      all parts: runtime kernels executor steps validate drivers pipelines sanitizer copies ops throughput rotor
 #
 # OUT      folder for results.json, results.md and log.txt (./out); a part that runs again replaces its old result
 # DEVICE   the device (cuda:0)
@@ -9,7 +9,7 @@
 # SECONDS_IN_ALL  time for everything (530; TINY: 2000, and four times as much for each part)
 # TINY     1: tiny shapes, which try the suite and measure nothing
 #
-# The exit status is 0 when every part of the first six that ran is green: correctness. It touches no setting of the GPU.
+# The exit status is 0 when every part of the first eight that ran is green: correctness. It touches no setting of the GPU.
 set -u
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -69,6 +69,15 @@ validate() {
 	record validate 45 run "$work/plimsoll" validate "$@" --devices "$device" --strategy rotor,periodic --steps 3 --no-cache --json
 }
 
+# pipelines: virtual devices share the GPU, so bits are judged, and times are shown.
+pipelines() {
+	unpack plimsoll || return
+	set -- -m resnet50 --image 64 --batch 32 --minibatches 16
+	[ -z "$tiny" ] || set -- -m resnet20 --image 8 --batch 8 --minibatches 6
+	record pipelines 40 run "$work/plimsoll" validate "$@" --devices "$device*2;$device*4" \
+		--strategy "1f1b*,gpipe,1f1b-flush,interleaved,zb-h1,zb-v" --microbatches 8 --steps 2 --no-cache --json
+}
+
 sanitizer() {
 	tool=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 	if [ -z "$tool" ]; then
@@ -89,7 +98,7 @@ peer() {
 
 correct() { "$@" || bad=1; }
 
-[ $# -gt 0 ] || set -- runtime kernels executor steps validate sanitizer copies ops throughput rotor
+[ $# -gt 0 ] || set -- runtime kernels executor steps validate drivers pipelines sanitizer copies ops throughput rotor
 case " $* " in *" ops "* | *" throughput "*) mapfile -t peers < <(peer) ;; *) peers=() ;; esac
 for wanted in "$@"; do
 	case $wanted in
@@ -98,13 +107,15 @@ for wanted in "$@"; do
 	executor) correct tests executor 60 -test.run GPU ;; # the others need none
 	steps) correct measured steps 60 ;;
 	validate) correct validate ;;
+	drivers) correct tests drivers 40 -test.run GPUs ;;
+	pipelines) correct pipelines ;;
 	sanitizer) correct sanitizer ;;
 	copies) measured copies 20 ;;
 	ops) measured ops 60 "${peers[@]}" ;;
 	throughput) measured throughput 150 "${peers[@]}" ;;
 	rotor) measured rotor 60 ;;
 	*)
-		echo "run.sh: unknown part $wanted: known are runtime kernels executor steps validate sanitizer copies ops throughput rotor" >&2
+		echo "run.sh: unknown part $wanted: known are runtime kernels executor steps validate drivers pipelines sanitizer copies ops throughput rotor" >&2
 		exit 2
 		;;
 	esac
