@@ -260,5 +260,5 @@ func (k *check) idle(busy ticks, devices int) float64 {
 	}
 	all := new(big.Int).Mul(k.span, big.NewInt(int64(devices)))
 	fraction, _ := new(big.Rat).SetFrac(sub(all, busy), all).Float64()
-	return max(fraction, 0) // a period that is rounded may be a hair too short
+	return fraction
 }
