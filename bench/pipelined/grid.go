@@ -126,7 +126,8 @@ func (r *Row) foresee() error {
 	r.PlannedBubble = judged.Bubble
 	for d, m := range r.pipe.Needs {
 		r.PerDevice = append(r.PerDevice, Device{
-			PredictedIdle: judged.PerDeviceBubble[d], PredictedPeakBytes: m.Peak, ExtentBytes: m.Extent,
+			PredictedIdle:      max(0, judged.PerDeviceBubble[d]), // of a period that is rounded
+			PredictedPeakBytes: m.Peak, ExtentBytes: m.Extent,
 		})
 	}
 	return nil
