@@ -128,15 +128,15 @@ func pop(list *[]int) int {
 	return i
 }
 
-// run issues all tasks of n minibatches and waits for them.
-func (d *driver) run(ctx context.Context, n int) error {
+// run issues all tasks of a run's minibatches and waits for them.
+func (d *driver) run(ctx context.Context, run *bound) error {
 	if err := d.watch.begin(d.compute); err != nil {
 		return err
 	}
 	if err := d.forget(); err != nil {
 		return err
 	}
-	err := d.e.order.visits(d.device, n, func(v visit) error {
+	err := d.e.order.within(d.device, run, func(v visit) error {
 		err := context.Cause(ctx)
 		if err == nil {
 			d.post.begin(v)

@@ -12,12 +12,11 @@ import (
 // one that the plan has before it, also when that goes the other way.
 type baton struct {
 	ends   [2]int
+	order  *order
 	turns  []turn // of the link, in the order of the plan, for one period
+	run    *bound
 	passed [2]chan struct{}
 	event  [2]runtime.Event // by end: its latest message before it passed the baton
-	need   [2][]bool        // by end, for each of its messages of a run: the one before is the other's
-	pass   [2][]bool        // likewise: the one behind is the other's
-	next   [2]int           // by end: its next message
 }
 
 // newBatons returns those of the links that carry messages both ways, by the two ends in ascending order.
@@ -33,7 +32,7 @@ func newBatons(o *order, p *pipeline.Platform) map[[2]int]*baton {
 			}
 			ends := [2]int{min(from, t.to), max(from, t.to)}
 			if all[ends] == nil {
-				all[ends] = &baton{ends: ends, passed: [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}}
+				all[ends] = &baton{ends: ends, order: o, passed: [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}}
 			}
 			all[ends].turns = append(all[ends].turns, t)
 		}
@@ -47,52 +46,54 @@ func newBatons(o *order, p *pipeline.Platform) map[[2]int]*baton {
 // end returns the index of a device.
 func (b *baton) end(device int) int { return slices.Index(b.ends[:], device) }
 
-// begin finds, for a run of n minibatches, where the link changes its direction.
-func (b *baton) begin(o *order, n int) {
-	var from []int // the ends that send, message by message
-	_ = o.every(b.turns, n, func(v visit) error {
-		from = append(from, 1-b.end(v.to))
-		return nil
-	}, func() error { return nil })
+// begin takes the baton back before a run.
+func (b *baton) begin(run *bound) {
+	b.run = run
 	for e := range b.ends {
-		b.need[e], b.pass[e], b.next[e] = b.need[e][:0], b.pass[e][:0], 0
 		for len(b.passed[e]) > 0 {
 			<-b.passed[e]
 		}
 	}
-	for i, e := range from {
-		b.need[e] = append(b.need[e], i > 0 && from[i-1] != e)
-		b.pass[e] = append(b.pass[e], i+1 < len(from) && from[i+1] != e)
+}
+
+// changes reports whether the link changes its direction between a message and the one before it (step -1) or behind it (step 1)
+// in this run.
+func (b *baton) changes(v visit, step int) bool {
+	n, r := len(b.turns), b.order.repeats
+	least, most := shifts(b.turns)
+	at := slices.Index(b.turns, v.turn)
+	for i := floorDiv(v.minibatch-v.shift, r)*n + at + step; ; i += step {
+		j := floorDiv(i, n)
+		if j*r+most < 0 || j*r+least >= b.run.end() {
+			return false
+		}
+		t := b.turns[i-j*n]
+		if m := j*r + t.shift; m >= 0 && b.run.in(m) {
+			return t.to != v.to
+		}
 	}
 }
 
-// take waits for the baton, if the next message of a device needs it.
-func (b *baton) take(ctx context.Context, device int, q queue) error {
-	if b == nil {
+// take waits for the baton, if a message needs it.
+func (b *baton) take(ctx context.Context, v visit, q queue) error {
+	if b == nil || !b.changes(v, -1) {
 		return nil
 	}
-	e := b.end(device)
-	if !b.need[e][b.next[e]] {
-		return nil
-	}
+	other := b.end(v.to)
 	select {
-	case <-b.passed[1-e]:
-		return q.wait(b.event[1-e])
+	case <-b.passed[other]:
+		return q.wait(b.event[other])
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
 // give passes the baton behind a message, if the next one is the other's.
-func (b *baton) give(device int, q queue) error {
-	if b == nil {
+func (b *baton) give(v visit, q queue) error {
+	if b == nil || !b.changes(v, 1) {
 		return nil
 	}
-	e := b.end(device)
-	b.next[e]++
-	if !b.pass[e][b.next[e]-1] {
-		return nil
-	}
+	e := 1 - b.end(v.to)
 	if err := q.record(b.event[e]); err != nil {
 		return err
 	}

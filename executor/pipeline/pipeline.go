@@ -151,7 +151,12 @@ func (e *Executor) Done() int { return e.done }
 
 // Run sends the next n minibatches through the pipeline, from empty to empty. n is a multiple of Group. When ctx ends, or a
 // device fails, all drivers stop and the executor with them. Errors: *TaskError, ErrPlan, ErrStopped, the context's.
-func (e *Executor) Run(ctx context.Context, n int) error {
+func (e *Executor) Run(ctx context.Context, n int) error { return e.RunUntil(ctx, nil, n) }
+
+// RunUntil is Run that ends early once enough is closed: then no minibatch enters but those that complete the update of the
+// last one that is on its way, and the pipeline empties. Done tells how many were done, a multiple of Group; what they leave is
+// what Run leaves with as many.
+func (e *Executor) RunUntil(ctx context.Context, enough <-chan struct{}, n int) error {
 	if e.stopped {
 		return ErrStopped
 	}
@@ -159,10 +164,19 @@ func (e *Executor) Run(ctx context.Context, n int) error {
 		return fmt.Errorf("%w: %d minibatches, %d make one update", ErrPlan, n, e.group)
 	}
 	e.stopped = true // unless all goes well
-	if err := e.pass(ctx, n, false); err != nil {
+	run, over := &bound{n: n}, make(chan struct{})
+	defer close(over)
+	go func() {
+		select {
+		case <-enough:
+			run.lower(e.group)
+		case <-over:
+		}
+	}()
+	if err := e.pass(ctx, run, false); err != nil {
 		return err
 	}
-	e.done += n
+	e.done += run.end()
 	e.stopped = false
 	return nil
 }
@@ -180,7 +194,7 @@ const (
 // rehearsal has met is prepared when a run meets it. Errors: ErrPlan when the drivers wait for each other.
 func (e *Executor) rehearse() error {
 	for n, before := max(rehearsed, e.order.long()), -1; n <= mostRehearsed; n *= 2 {
-		err := e.pass(context.Background(), (n+e.group-1)/e.group*e.group, true)
+		err := e.pass(context.Background(), &bound{n: (n + e.group - 1) / e.group * e.group}, true)
 		if stuck := (*StuckError)(nil); errors.As(err, &stuck) {
 			return fmt.Errorf("%w: its devices wait for each other: %w", ErrPlan, err)
 		}
@@ -199,22 +213,22 @@ func (e *Executor) rehearse() error {
 	return nil
 }
 
-// pass lets all drivers go through n minibatches.
-func (e *Executor) pass(ctx context.Context, n int, rehearsal bool) error {
+// pass lets all drivers go through a run.
+func (e *Executor) pass(ctx context.Context, run *bound, rehearsal bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	for _, l := range e.lanes {
 		l.reset()
 	}
 	for _, b := range e.batons {
-		b.begin(e.order, n)
+		b.begin(run)
 	}
 	var all sync.WaitGroup
 	errs := make([]error, len(e.drivers))
 	for i, d := range e.drivers {
 		d.begin(rehearsal)
 		all.Go(func() {
-			if errs[i] = d.guarded(ctx, n); errs[i] != nil {
+			if errs[i] = d.guarded(ctx, run); errs[i] != nil {
 				cancel(errs[i])
 			}
 		})

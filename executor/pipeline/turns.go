@@ -163,22 +163,17 @@ type visit struct {
 // visits calls do for every turn of a device, in order, when minibatches 0 to n-1 pass through an empty pipeline; period
 // is called behind each period. They stop at the first error.
 func (o *order) visits(device, n int, do func(visit) error, period func() error) error {
-	return o.every(o.turns[device], n, do, period)
+	return o.within(device, &bound{n: n}, do, period)
 }
 
-// every is visits for any turns that are in the order of their start.
-func (o *order) every(turns []turn, n int, do func(visit) error, period func() error) error {
-	if len(turns) == 0 || n == 0 {
-		return nil
-	}
-	least, most := turns[0].shift, turns[0].shift
-	for _, t := range turns {
-		least, most = min(least, t.shift), max(most, t.shift)
-	}
-	for j := floorDiv(-most, o.repeats); j <= floorDiv(n-1-least, o.repeats); j++ {
+// within is visits of a run whose bound may be lowered meanwhile.
+func (o *order) within(device int, run *bound, do func(visit) error, period func() error) error {
+	turns := o.turns[device]
+	least, most := shifts(turns)
+	for j := floorDiv(-most, o.repeats); len(turns) > 0 && j*o.repeats+least < run.end(); j++ {
 		for _, t := range turns {
 			m := j*o.repeats + t.shift
-			if m < 0 || m >= n {
+			if m < 0 || !run.in(m) {
 				continue
 			}
 			if err := do(visit{t, m}); err != nil {
@@ -190,6 +185,17 @@ func (o *order) every(turns []turn, n int, do func(visit) error, period func() e
 		}
 	}
 	return nil
+}
+
+// shifts returns the least and the largest shift of some turns.
+func shifts(turns []turn) (least, most int) {
+	for i, t := range turns {
+		if i == 0 {
+			least, most = t.shift, t.shift
+		}
+		least, most = min(least, t.shift), max(most, t.shift)
+	}
+	return least, most
 }
 
 func floorDiv(a, b int) int {

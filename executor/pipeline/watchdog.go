@@ -53,14 +53,14 @@ func (p *post) latest() (kind pipeline.Kind, stage, minibatch int) {
 type dumper interface{ Dump() string }
 
 // guarded runs a driver. A panic becomes an error, so that the other devices stop, too.
-func (d *driver) guarded(ctx context.Context, n int) (err error) {
+func (d *driver) guarded(ctx context.Context, run *bound) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			kind, stage, minibatch := d.post.latest()
 			err = d.failed(visit{turn{kind: kind, stage: stage}, minibatch}, panicked(v))
 		}
 	}()
-	return d.run(ctx, n)
+	return d.run(ctx, run)
 }
 
 func panicked(v any) error { return fmt.Errorf("BUG: panic: %v\n%s", v, debug.Stack()) }

@@ -37,7 +37,8 @@ type DeviceSummary struct {
 }
 
 // convoy is the loop of a pipeline: between its steps the pipeline is empty. Of a flush plan that is after every step. An
-// asynchronous plan empties only where it must, at checkpoints and evaluations: how often that is, is part of what is trained.
+// asynchronous plan empties only where it must, at checkpoints and evaluations, and when the run is interrupted: how often that
+// is, is part of what is trained.
 //
 // Invariants: as of loop, with steps counted when their loss is known; the pipeline's weights are those after step steps
 // whenever pass returns without an error.
@@ -73,7 +74,7 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	if r.From != nil {
 		c.next = int(r.From.Step) * c.parts
 	}
-	// A flush plan's step that runs when ctx ends is finished, and needs its data.
+	// What is on its way when ctx ends is finished, and needs its data.
 	if c.feed, err = r.Job.newFeed(context.WithoutCancel(ctx), r.Job.train, c.next); err != nil {
 		return nil, err
 	}
@@ -143,10 +144,11 @@ func (c *convoy) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return c.interrupt()
 		}
+		before := c.step
 		if err := c.pass(ctx, c.segment()); err != nil {
-			return c.broken(ctx, err)
+			return c.broken(err)
 		}
-		if c.SavesAfter(c.step) {
+		if c.step > before && c.SavesAfter(c.step) {
 			c.save()
 		}
 	}
@@ -167,17 +169,15 @@ func (c *convoy) segment() int {
 	return (end - c.step + unit - 1) / unit * unit
 }
 
-// pass sends so many steps through the pipeline. A flush plan's step is finished when ctx ends; the minibatches of an
-// asynchronous one are given up.
+// pass sends so many steps through the pipeline; fewer when ctx ends meanwhile: those that have begun, and what their updates
+// take.
 func (c *convoy) pass(ctx context.Context, steps int) error {
-	if c.Pipe.Plan.IsFlush() {
-		ctx = context.WithoutCancel(ctx)
-	}
-	ctx, c.stop = context.WithCancelCause(ctx)
+	enough := ctx.Done()
+	ctx, c.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer c.stop(nil)
 	start := time.Now()
 	c.since, c.idle = start, c.feed.from.Waited()
-	err := c.x.Run(ctx, steps*c.parts)
+	err := c.x.RunUntil(ctx, enough, steps*c.parts)
 	c.busy += time.Since(start)
 	return err
 }
@@ -248,16 +248,9 @@ func (c *convoy) notFinite(r pipe.Result) error {
 }
 
 // broken says what stands after a pass that failed.
-func (c *convoy) broken(ctx context.Context, err error) error {
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		err = fmt.Errorf("%w after %d of %d steps", ErrInterrupted, c.step, c.Steps)
-	}
-	safe, dir := c.safe()
-	switch {
-	case dir && safe > 0:
+func (c *convoy) broken(err error) error {
+	if safe, dir := c.safe(); dir && safe > 0 {
 		return fmt.Errorf("%w; the checkpoint of step %d stands: the same command with --resume goes on from there", err, safe)
-	case errors.Is(err, ErrInterrupted):
-		return fmt.Errorf("%w; nothing is saved: an asynchronous pipeline is saved where it is empty, with --checkpoint-every and --out", err)
 	}
 	return err
 }

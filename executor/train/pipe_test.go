@@ -114,7 +114,7 @@ func wantHistory(t *testing.T, got, want *Outcome) {
 	}
 }
 
-// An asynchronous run that ends after some checkpoint, and goes on from it, ends as one that was left alone with as many
+// An asynchronous run that fails after some checkpoint, and goes on from it, ends as one that was left alone with as many
 // checkpoints. What it leaves at a checkpoint is where any other plan goes on.
 func TestAsynchronousRunsGoOn(t *testing.T) {
 	for _, strategy := range []string{"1f1b*", "madpipe", "contiguous"} {
@@ -126,18 +126,18 @@ func TestAsynchronousRunsGoOn(t *testing.T) {
 		want := done(t, run(18))
 		r := run(18)
 		unit := r.Pipe.unit()
-		ctx, cancel := context.WithCancel(t.Context())
 		var log bytes.Buffer
+		full := errors.New("full")
 		r.Record = func(rec Record) error {
 			if rec.Step == 10 {
-				cancel()
+				return full
 			}
 			return appendLine(&log, rec)
 		}
 		r.Evaluated = func(e Evaluation) error { return appendLine(&log, e) }
-		_, err := r.Do(ctx)
+		_, err := r.Do(t.Context())
 		safe := (8 + unit - 1) / unit * unit
-		if !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), fmt.Sprintf("the checkpoint of step %d stands", safe)) {
+		if !errors.Is(err, full) || !strings.Contains(err.Error(), fmt.Sprintf("the checkpoint of step %d stands", safe)) {
 			t.Fatalf("%s: %v", strategy, err)
 		}
 		resumeLatest(t, r, int64(safe))
@@ -149,6 +149,63 @@ func TestAsynchronousRunsGoOn(t *testing.T) {
 			t.Errorf("%s: weights %s from step %d, want %s", strategy, got.WeightsSHA256, got.ResumedFrom, want.WeightsSHA256)
 		}
 		wantHistory(t, got, want)
+	}
+}
+
+// Ctrl-C lets the pipeline of an asynchronous run empty, and saves where it did. A run that goes on from there ends as one that was left
+// alone and whose checkpoints come just then.
+func TestAsynchronousRunsAreInterruptedWhereTheyEmpty(t *testing.T) {
+	const steps = 48
+	early := 0
+	for i, strategy := range []string{"1f1b*", "madpipe", "list", "1f1b*", "madpipe"} {
+		run := func(every int) *Run {
+			r := convoyRun(t, piped(t, 3, 1, 8), strategy, 3, steps)
+			r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: every}
+			return r
+		}
+		r := run(0)
+		ctx, cancel := context.WithCancel(t.Context())
+		r.Record = func(rec Record) error {
+			if rec.Step == steps/2+i {
+				cancel()
+			}
+			return nil
+		}
+		_, err := r.Do(ctx)
+		c, _, none := r.Saves.Dir.Latest()
+		must(t, none)
+		at := int(c.Step)
+		must(t, c.Close())
+		if want := fmt.Sprintf("after %d of %d steps; they are saved", at, r.Steps); !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), want) {
+			t.Fatalf("%s: %v", strategy, err)
+		}
+		if at%r.Pipe.unit() != 0 || at <= steps/2+i {
+			t.Errorf("%s: interrupted in step %d, saved after %d", strategy, steps/2+i, at)
+		}
+		if at < r.Steps {
+			early++
+		}
+		want := done(t, run(at))
+		resumeLatest(t, r, int64(at))
+		r.Record = nil
+		if got := done(t, r); got.WeightsSHA256 != want.WeightsSHA256 || got.ResumedFrom != at {
+			t.Errorf("%s: weights %s from step %d, want %s", strategy, got.WeightsSHA256, got.ResumedFrom, want.WeightsSHA256)
+		}
+	}
+	if early == 0 {
+		t.Error("no run ended early")
+	}
+}
+
+// Interrupted before its first step, a run has nothing to save.
+func TestAPipelineInterruptedAtOnce(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, strategy := range []string{"1f1b*", "gpipe"} {
+		r := convoyRun(t, piped(t, 2, 1, 8), strategy, 2, 6)
+		if _, err := r.Do(ctx); !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), "after 0 of 6 steps; nothing is saved without --out") {
+			t.Errorf("%s: %v", strategy, err)
+		}
 	}
 }
 
