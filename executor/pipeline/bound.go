@@ -1,6 +1,6 @@
 package pipeline
 
-import "sync"
+import "sync/atomic"
 
 // bound is how many minibatches a run has. It can be lowered while the run goes on, so that the pipeline empties early, but never
 // below what somebody has relied on.
@@ -8,32 +8,53 @@ import "sync"
 // Invariant: whether a minibatch is in the run has one answer, whoever asks, and whenever. So a run whose bound was lowered is,
 // task by task, the run that had the last bound from its beginning.
 type bound struct {
-	mu    sync.Mutex
-	n     int // minibatches
-	known int // those below it were said to be in
+	// how many minibatches there are, above boundBits, and below it how many of them were said to be in. Both change together.
+	state atomic.Uint64
+}
+
+// boundBits is half of a bound's state: no run has as many minibatches.
+const boundBits = 32
+
+func newBound(n int) *bound {
+	b := new(bound)
+	b.state.Store(uint64(n) << boundBits)
+	return b
+}
+
+func (b *bound) look() (state uint64, n, known int) {
+	state = b.state.Load()
+	return state, int(state >> boundBits), int(state & (1<<boundBits - 1))
+}
+
+func (b *bound) change(state uint64, n, known int) bool {
+	return b.state.CompareAndSwap(state, uint64(n)<<boundBits|uint64(known))
 }
 
 // in reports whether a minibatch, counted from 0, is in the run. From then on it stays so.
 func (b *bound) in(minibatch int) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if minibatch >= b.n {
-		return false
+	for {
+		state, n, known := b.look()
+		if minibatch < known || minibatch >= n {
+			return minibatch < known
+		}
+		if b.change(state, n, minibatch+1) {
+			return true
+		}
 	}
-	b.known = max(b.known, minibatch+1)
-	return true
 }
 
 // end returns how many minibatches the run has, as of now.
 func (b *bound) end() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.n
+	_, n, _ := b.look()
+	return n
 }
 
 // lower lets no minibatch in but those that complete the group of the last one that is known to be.
 func (b *bound) lower(group int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.n = min(b.n, (b.known+group-1)/group*group)
+	for {
+		state, n, known := b.look()
+		if b.change(state, min(n, (known+group-1)/group*group), known) {
+			return
+		}
+	}
 }

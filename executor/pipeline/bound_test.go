@@ -21,7 +21,7 @@ func TestBound(t *testing.T) {
 	for _, x := range []struct{ n, group, known, want int }{
 		{12, 1, 0, 0}, {12, 4, 0, 0}, {12, 1, 5, 5}, {12, 4, 1, 4}, {12, 4, 4, 4}, {12, 4, 5, 8}, {12, 4, 11, 12}, {12, 4, 12, 12}, {12, 12, 1, 12},
 	} {
-		b := &bound{n: x.n}
+		b := newBound(x.n)
 		for m := range x.known {
 			if !b.in(m) {
 				t.Errorf("%+v: minibatch %d is out", x, m)
@@ -40,7 +40,7 @@ func TestBound(t *testing.T) {
 // Nobody is told otherwise than the last bound says, however many ask while it falls.
 func TestBoundHasOneAnswer(t *testing.T) {
 	for seed := range uint64(200) {
-		b := &bound{n: 60}
+		b := newBound(60)
 		var all sync.WaitGroup
 		answers := make([][]bool, 4)
 		for i := range answers {
@@ -75,7 +75,7 @@ type followed struct {
 // follow lets the drivers of a plan take their turns in a random order, and lowers the bound at a random instant. It returns what each
 // did, and the last bound.
 func follow(o *order, batons map[[2]int]*baton, n, group, at int, r *rand.Rand) (all [][]followed, end int) {
-	run := &bound{n: n}
+	run := newBound(n)
 	for _, b := range batons {
 		b.begin(run)
 	}

@@ -164,7 +164,7 @@ func (e *Executor) RunUntil(ctx context.Context, enough <-chan struct{}, n int) 
 		return fmt.Errorf("%w: %d minibatches, %d make one update", ErrPlan, n, e.group)
 	}
 	e.stopped = true // unless all goes well
-	run, over := &bound{n: n}, make(chan struct{})
+	run, over := newBound(n), make(chan struct{})
 	defer close(over)
 	go func() {
 		select {
@@ -194,7 +194,7 @@ const (
 // rehearsal has met is prepared when a run meets it. Errors: ErrPlan when the drivers wait for each other.
 func (e *Executor) rehearse() error {
 	for n, before := max(rehearsed, e.order.long()), -1; n <= mostRehearsed; n *= 2 {
-		err := e.pass(context.Background(), &bound{n: (n + e.group - 1) / e.group * e.group}, true)
+		err := e.pass(context.Background(), newBound((n + e.group - 1) / e.group * e.group), true)
 		if stuck := (*StuckError)(nil); errors.As(err, &stuck) {
 			return fmt.Errorf("%w: its devices wait for each other: %w", ErrPlan, err)
 		}

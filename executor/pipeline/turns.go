@@ -163,7 +163,7 @@ type visit struct {
 // visits calls do for every turn of a device, in order, when minibatches 0 to n-1 pass through an empty pipeline; period
 // is called behind each period. They stop at the first error.
 func (o *order) visits(device, n int, do func(visit) error, period func() error) error {
-	return o.within(device, &bound{n: n}, do, period)
+	return o.within(device, newBound(n), do, period)
 }
 
 // within is visits of a run whose bound may be lowered meanwhile.
