@@ -27,7 +27,7 @@ PIPELINE_CHAINS = $(foreach model,resnet50 resnext50 vgg16 gnmt densenet121,plan
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test test-cuda test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines paper-pipeline bench bench-peers lint fuzz clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test test-cuda test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines test-pipelines-cuda paper-pipeline bench bench-peers lint fuzz clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,7 +60,10 @@ check-cuda-header: ## compare our cuda.h with NVIDIA's of CUDA 12.6: make check-
 	$(CUDA)/include/check.sh $(HEADER)
 
 test-pipelines: ## run every pipeline strategy on ResNet-50, DenseNet-121 and U-Net, bit for bit (slow)
-	PLIMSOLL_ZOO=1 go test -count=1 -timeout 60m -run EveryStrategy ./executor/pipeline
+	PLIMSOLL_ZOO=1 go test -tags "$(HIGHS)" -v -count=1 -timeout 2h -run EveryStrategy ./executor/pipeline
+
+test-pipelines-cuda: emulator ## the same on the emulated driver, on 2, 4 and 8 devices (hours; bench/results/pipelines-emulated.md)
+	PLIMSOLL_ZOO=1 LD_LIBRARY_PATH=$(EMULATOR) go test -tags "cuda $(HIGHS)" -v -count=1 -timeout 6h -run GPUsTrainTheZoo ./executor/pipeline
 
 race: ## run every package under the race detector
 	go test -race -short -count=1 -timeout 30m ./...
