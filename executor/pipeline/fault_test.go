@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"plimsoll/executor"
@@ -175,73 +176,80 @@ func TestBadDataAndCtrlCStopAllDevices(t *testing.T) {
 }
 
 // A stream that is stuck ends the run with a text that says for every device what it issues, what that needs, and what its
-// streams wait for; patience alone ends nothing.
+// streams wait for; patience alone ends nothing. In these tests the clock stands still while anything goes on.
 func TestWatchdog(t *testing.T) {
-	w := workload(t, testModel(t))
-	release := make(chan struct{})
-	var lib *tapped
-	e, plan := gpipe4(t, w, host.Config{}, Options{Patience: 300 * time.Millisecond}, func(on []executor.Target) {
-		lib = &tapped{Library: on[1].Library}
-		on[1].Library = lib
+	synctest.Test(t, func(t *testing.T) {
+		w := workload(t, testModel(t))
+		release := make(chan struct{})
+		var lib *tapped
+		e, plan := gpipe4(t, w, host.Config{}, Options{Patience: time.Minute}, func(on []executor.Target) {
+			lib = &tapped{Library: on[1].Library}
+			on[1].Library = lib
+		})
+		t.Cleanup(func() { close(release) }) // before the devices are closed
+		at := 2 * forwards(w, plan.Stages[1])
+		lib.before = func(number int64) {
+			if number == at+1 {
+				<-release
+			}
+		}
+		err := e.Run(t.Context(), 8)
+		var stuck *StuckError
+		if !errors.As(err, &stuck) || len(stuck.Devices) != 3 {
+			t.Fatalf("%v", err)
+		}
+		for _, want := range []string{"device 0: ", "device 1: ", "device 2: ", "of minibatch ", "stream", ", now ", "wait for command"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("no %q in %v", want, err)
+			}
+		}
 	})
-	t.Cleanup(func() { close(release) }) // before the devices are closed
-	at := 2 * forwards(w, plan.Stages[1])
-	lib.before = func(number int64) {
-		if number == at+1 {
-			<-release
-		}
-	}
-	err := e.Run(t.Context(), 8)
-	var stuck *StuckError
-	if !errors.As(err, &stuck) || len(stuck.Devices) != 3 {
-		t.Fatalf("%v", err)
-	}
-	for _, want := range []string{"device 0: ", "device 1: ", "device 2: ", "of minibatch ", "stream", ", now ", "wait for command"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("no %q in %v", want, err)
-		}
-	}
 }
 
 // So does a stream that is stuck in an evaluation.
 func TestWatchdogOfAnEvaluation(t *testing.T) {
-	w := workload(t, testModel(t))
-	release, hold := make(chan struct{}), false
-	var lib *tapped
-	e, _ := gpipe4(t, w, host.Config{}, Options{Patience: 300 * time.Millisecond}, func(on []executor.Target) {
-		lib = &tapped{Library: on[2].Library}
-		on[2].Library = lib
-	})
-	t.Cleanup(func() { close(release) }) // before the devices are closed
-	lib.before = func(int64) {
-		if hold {
-			<-release
+	synctest.Test(t, func(t *testing.T) {
+		w := workload(t, testModel(t))
+		release, hold := make(chan struct{}), false
+		var lib *tapped
+		e, _ := gpipe4(t, w, host.Config{}, Options{Patience: time.Minute}, func(on []executor.Target) {
+			lib = &tapped{Library: on[2].Library}
+			on[2].Library = lib
+		})
+		t.Cleanup(func() { close(release) }) // before the devices are closed
+		lib.before = func(int64) {
+			if hold {
+				<-release
+			}
 		}
-	}
-	must(t, e.Evaluate(t.Context(), random{5}, 3, func(int, []float32) error { return nil }))
-	hold = true
-	err := e.Evaluate(t.Context(), random{5}, 3, func(int, []float32) error { return nil })
-	if !errors.As(err, new(*StuckError)) || !strings.Contains(err.Error(), "device 2") {
-		t.Errorf("%v", err)
-	}
-	if err := e.Run(t.Context(), 4); !errors.Is(err, ErrStopped) {
-		t.Errorf("after a stuck evaluation: %v", err)
-	}
+		must(t, e.Evaluate(t.Context(), random{5}, 3, func(int, []float32) error { return nil }))
+		hold = true
+		err := e.Evaluate(t.Context(), random{5}, 3, func(int, []float32) error { return nil })
+		if !errors.As(err, new(*StuckError)) || !strings.Contains(err.Error(), "device 2") {
+			t.Errorf("%v", err)
+		}
+		if err := e.Run(t.Context(), 4); !errors.Is(err, ErrStopped) {
+			t.Errorf("after a stuck evaluation: %v", err)
+		}
+	})
 }
 
 // A run that goes on, however slowly, is not stuck.
 func TestPatienceIsForWhatStandsStill(t *testing.T) {
-	w := workload(t, testModel(t))
-	e, _ := gpipe4(t, w, host.Config{}, Options{Patience: 500 * time.Millisecond}, func(on []executor.Target) {
-		for i := range on {
-			on[i].Library = &tapped{Library: on[i].Library, before: func(int64) { time.Sleep(20 * time.Millisecond) }}
+	synctest.Test(t, func(t *testing.T) {
+		w := workload(t, testModel(t))
+		const patience, kernel = time.Minute, 50 * time.Second
+		e, _ := gpipe4(t, w, host.Config{}, Options{Patience: patience}, func(on []executor.Target) {
+			for i := range on {
+				on[i].Library = &tapped{Library: on[i].Library, before: func(int64) { time.Sleep(kernel) }}
+			}
+		})
+		start := time.Now()
+		must(t, e.Run(t.Context(), 8))
+		if took := time.Since(start); took < 10*patience {
+			t.Errorf("the run took %v, less than ten times the patience", took)
 		}
 	})
-	start := time.Now()
-	must(t, e.Run(t.Context(), 8))
-	if time.Since(start) < time.Second {
-		t.Errorf("the run took %v, less than twice the patience", time.Since(start))
-	}
 }
 
 // What a driver needs of others is said in the words of plans.

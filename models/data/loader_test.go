@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -123,44 +124,51 @@ func TestLoaderErrors(t *testing.T) {
 
 // A loader makes as many batches ahead as it has room for, and no more.
 func TestLoaderIsBounded(t *testing.T) {
-	set := faulty{ledger: ledger{test: 1}, gate: make(chan struct{})}
-	l := loader(t, newBatcher(t, set, Train, 4, 1), 0, 3, 2)
-	images, labels := make([]float32, 8), make([]int32, 4)
-	sent := 0
-	for taken := range 5 {
-		for ; sent < 4*(2+taken); sent++ {
-			set.gate <- struct{}{}
+	synctest.Test(t, func(t *testing.T) {
+		set := faulty{ledger: ledger{test: 1}, gate: make(chan struct{})}
+		l := loader(t, newBatcher(t, set, Train, 4, 1), 0, 3, 2)
+		images, labels := make([]float32, 8), make([]int32, 4)
+		sent := 0
+		for taken := range 5 {
+			for ; sent < 4*(2+taken); sent++ {
+				set.gate <- struct{}{}
+			}
+			synctest.Wait()
+			select {
+			case set.gate <- struct{}{}:
+				t.Fatalf("with %d batches taken, more than %d samples are made", taken, sent)
+			default:
+			}
+			_, err := l.Next(images, labels)
+			must(t, err)
 		}
-		select {
-		case set.gate <- struct{}{}:
-			t.Fatalf("with %d batches taken, more than %d samples are made", taken, sent)
-		case <-time.After(5 * time.Millisecond): // more time could only find more
-		}
-		_, err := l.Next(images, labels)
-		must(t, err)
-	}
-	close(set.gate)
+		close(set.gate)
+	})
 }
 
-// The time that Next waits is counted, and only that.
+// The time that Next waits is counted, and only that. The clock is one that passes while everything waits.
 func TestLoaderWaited(t *testing.T) {
-	const pause = 20 * time.Millisecond
-	set := faulty{ledger: ledger{test: 1}, gate: make(chan struct{})}
-	l := loader(t, newBatcher(t, set, Train, 4, 1), 0, 1, 1)
-	images, labels := make([]float32, 8), make([]int32, 4)
-	if l.Waited() != 0 {
-		t.Errorf("%v before the first batch", l.Waited())
-	}
-	start := time.Now()
-	go func() {
-		time.Sleep(pause)
-		close(set.gate)
-	}()
-	_, err := l.Next(images, labels)
-	must(t, err)
-	if w := l.Waited(); w < pause/2 || w > time.Since(start) {
-		t.Errorf("%v of %v", w, time.Since(start))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const pause, work = 20 * time.Millisecond, time.Second
+		set := faulty{ledger: ledger{test: 1}, gate: make(chan struct{})}
+		l := loader(t, newBatcher(t, set, Train, 4, 1), 0, 1, 1)
+		images, labels := make([]float32, 8), make([]int32, 4)
+		if l.Waited() != 0 {
+			t.Errorf("%v before the first batch", l.Waited())
+		}
+		go func() {
+			time.Sleep(pause)
+			close(set.gate)
+		}()
+		for range 3 {
+			_, err := l.Next(images, labels)
+			must(t, err)
+			time.Sleep(work) // meanwhile the next batch is made
+		}
+		if l.Waited() != pause {
+			t.Errorf("%v, want %v", l.Waited(), pause)
+		}
+	})
 }
 
 // The end of the context and Close both end a Next that waits, with their reason, and every worker.
