@@ -155,7 +155,7 @@ func TestSmallestLimitOfDevices(t *testing.T) {
 	}
 }
 
-// killedEnv, when set, is the number of kills of TestKilledConvoysEndTheSame: more than everyday tests have time for.
+// killedEnv, when set, is the number of kills midway of TestKilledConvoysEndTheSame: more than everyday tests have time for.
 const killedEnv = "PLIMSOLL_KILLS"
 
 // Runs on 4 devices that are killed at any instant and resumed end with the weights of one that was left alone, bit for bit.
@@ -170,7 +170,7 @@ func TestKilledConvoysEndTheSame(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(9, 1))
 	killed, midway := 0, 0
-	for round := 0; killed < kills; round++ {
+	for round := 0; midway < kills; round++ {
 		strategy := []string{"1f1b-flush", "1f1b*", "gpipe", "madpipe"}[round%4]
 		args := convoy(4, strategy, steps, "--checkpoint-every", "12", "--eval-every", "100")
 		alone := filepath.Join(t.TempDir(), "alone")
@@ -180,8 +180,8 @@ func TestKilledConvoysEndTheSame(t *testing.T) {
 		line := append(slices.Clone(args), "--out", out, "--resume")
 		for done := false; !done; {
 			p := start(t, line...)
-			if at := logged(out) + 1 + r.IntN(steps/4); killed < kills && at < steps {
-				p.untilOrEnd(out, at)
+			if at := logged(out) + 1 + r.IntN(steps/4); midway < kills && at < steps {
+				p.reaches(out, at)
 				time.Sleep(time.Duration(r.IntN(8000)) * time.Microsecond)
 				_ = p.Process.Kill() // it may have ended
 			}
@@ -206,9 +206,6 @@ func TestKilledConvoysEndTheSame(t *testing.T) {
 		}
 	}
 	t.Logf("%d kills, %d of them between the first step and the last", killed, midway)
-	if midway*2 < kills {
-		t.Errorf("only %d of %d kills hit a run midway", midway, killed)
-	}
 }
 
 // copyPlan gives a run's folder the chain and the plan of another one.
@@ -219,19 +216,6 @@ func copyPlan(t *testing.T, from, to string) {
 	}
 	for _, name := range []string{"chain.json", "plan.json"} {
 		write(t, filepath.Join(to, name), read(t, filepath.Join(from, name)))
-	}
-}
-
-// untilOrEnd waits for n lines in the log of a run, or until it does not get more of them.
-func (p *process) untilOrEnd(out string, n int) {
-	p.t.Helper()
-	ended := func() bool {
-		_, err := os.Stat(filepath.Join(out, finalFile))
-		return err == nil
-	}
-	deadline := time.Now().Add(5 * time.Second)
-	for logged(out) < n && time.Now().Before(deadline) && !ended() {
-		time.Sleep(500 * time.Microsecond)
 	}
 }
 
@@ -260,7 +244,7 @@ func TestResumedConvoysKeepTheirPlan(t *testing.T) {
 func TestInterruptedConvoys(t *testing.T) {
 	for strategy, want := range map[string]string{"1f1b-flush": "they are saved", "1f1b*": "stands: the same command with --resume goes on from there"} {
 		out := filepath.Join(t.TempDir(), "run")
-		args := convoy(2, strategy, 4000, "--out", out, "--checkpoint-every", "10", "--keep", "9")
+		args := convoy(2, strategy, 1_000_000, "--out", out, "--checkpoint-every", "10", "--keep", "9")
 		p := start(t, args...)
 		p.until(out, 25)
 		if err := p.Process.Signal(syscall.SIGINT); err != nil {
