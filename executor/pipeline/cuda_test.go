@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 // gpus opens n virtual GPUs of the first one.
-func gpus(t *testing.T, n int) []executor.Target {
+func gpus(t testing.TB, n int) []executor.Target {
 	t.Helper()
 	list, err := devices.Devices(fmt.Sprintf("cuda:0*%d", n), devices.Options{Memory: int64(n) << 30, HostMemory: int64(n) << 28})
 	must(t, err)
@@ -141,7 +141,7 @@ func TestGPUsTrainTheZoo(t *testing.T) {
 	if os.Getenv("PLIMSOLL_ZOO") == "" {
 		t.Skip("slow: set PLIMSOLL_ZOO=1")
 	}
-	on := bed{gpus(t, 1)[0].Library, func(n int) []executor.Target { return gpus(t, n) }}
+	on := bed{gpus(t, 1)[0].Library, gpus}
 	on.train(t, []sample{
 		{"unet-3-4", models.Config{Batch: 2, Image: 32, Classes: 5}}, {"densenet121", models.Config{Batch: 1, Image: 64, Classes: 5}}, {"resnet50", models.Config{Batch: 1, Image: 33, Classes: 5}},
 	}, []int{2, 4, 8})

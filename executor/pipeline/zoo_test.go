@@ -73,13 +73,13 @@ var (
 // bed is where a zoo is trained.
 type bed struct {
 	compiling kernels.Library
-	open      func(n int) []executor.Target
+	open      func(t testing.TB, n int) []executor.Target
 }
 
 // Every strategy's plan trains models of the zoo with the bits that it must: those of its own tasks on one device when it
 // flushes, those of the sequential program of its weight versions when it does not.
 func TestEveryStrategyTrainsTheZoo(t *testing.T) {
-	on := bed{targets(t, 1, host.Config{})[0].Library, func(n int) []executor.Target { return targets(t, n, host.Config{}) }}
+	on := bed{targets(t, 1, host.Config{})[0].Library, func(t testing.TB, n int) []executor.Target { return targets(t, n, host.Config{}) }}
 	if os.Getenv("PLIMSOLL_ZOO") == "" {
 		on.train(t, quickZoo, []int{3})
 		return
@@ -185,19 +185,19 @@ func (b bed) check(t *testing.T, m *models.Model, w *Workload, c Costs, plan *pi
 		n = group * max(4, (c.Platform.Devices+1+group)/group) // until the pipeline is full, and some more
 	}
 	row.stages, row.minibatches = len(plan.Stages), n
-	e, out := trainedOn(t, b.open(c.Platform.Devices), w, c, plan, n, Options{})
+	e, out := trainedOn(t, b.open(t, c.Platform.Devices), w, c, plan, n, Options{})
 	out.Tensors = tensors(t, e)
 	if plan.IsFlush() && !replicates(plan) {
 		row.with = "the same tasks on one device"
 		single := Costs{Chain: c.Chain, Platform: pipeline.NewPlatform(1, pipeline.NoLimit, 1)}
-		one, want := trainedOn(t, b.open(1), w, single, alone(plan), n, Options{})
+		one, want := trainedOn(t, b.open(t, 1), w, single, alone(plan), n, Options{})
 		want.Tensors = tensors(t, one)
 		same(t, want, out)
 		return
 	}
 	p := truth(e, plan, n)
 	row.with = "sequential program: " + p.Name
-	want := referenceOn(t, b.open(1)[0], m, plan, p, n, func(_, u int) float32 { return rate(u) })
+	want := referenceOn(t, b.open(t, 1)[0], m, plan, p, n, func(_, u int) float32 { return rate(u) })
 	if replicates(plan) {
 		row.with += " of replicas, without buffers" // which are the first replica's
 		want, out = withoutBuffers(want), withoutBuffers(out)
