@@ -75,23 +75,35 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// auto says what each of its members found, and a budget only ever makes the plan better.
+// auto says what each of its members found, and is never slower than any of them.
 func TestPlanAuto(t *testing.T) {
 	golden(t, "plan-auto.txt", works(t, "plan", "-c", five, "--memory", "55%", "--bandwidth", "80B/s").out)
 	o := object(t, "plan", "-c", five, "--memory", "55%", "--bandwidth", "80B/s")
-	report := o["auto"].(map[string]any)
-	if n := len(report["candidates"].([]any)); n != len(planner.Strategies())-1 {
+	noneIsFaster(t, o)
+	// How far it comes within a budget depends on the machine; perhaps not even to a first plan.
+	r := plimsoll(t, "plan", "-c", five, "--memory", "55%", "--bandwidth", "80B/s", "--budget", "300ms", "--json")
+	if r.code == exitUsage && strings.Contains(r.err, "--budget 300ms is too little for a first plan") {
+		return
+	}
+	var longer map[string]any
+	if err := json.Unmarshal([]byte(r.out), &longer); err != nil || longer["lower_bound_s"] != o["lower_bound_s"] {
+		t.Fatalf("with a budget: %v: %+v", err, r)
+	}
+	noneIsFaster(t, longer)
+}
+
+// noneIsFaster checks what a plan of auto says of its members.
+func noneIsFaster(t *testing.T, o map[string]any) {
+	t.Helper()
+	candidates := o["auto"].(map[string]any)["candidates"].([]any)
+	if n := len(candidates); n != len(planner.Strategies())-1 {
 		t.Errorf("%d candidates", n)
 	}
-	for _, x := range report["candidates"].([]any) {
+	for _, x := range candidates {
 		c := x.(map[string]any)
 		if m, ok := c["makespan_s"].(float64); ok && m < o["makespan_s"].(float64) || !ok && c["reason"] == nil {
 			t.Errorf("candidate %v beside %v", c, o["makespan_s"])
 		}
-	}
-	longer := object(t, "plan", "-c", five, "--memory", "55%", "--bandwidth", "80B/s", "--budget", "300ms")
-	if longer["makespan_s"].(float64) > o["makespan_s"].(float64) || longer["lower_bound_s"] != o["lower_bound_s"] {
-		t.Errorf("with a budget %v, without %v", longer["makespan_s"], o["makespan_s"])
 	}
 }
 

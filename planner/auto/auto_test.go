@@ -251,10 +251,12 @@ func TestContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	r, err := Plan(ctx, p, Options{Steps: math.MaxInt})
-	if err != nil {
+	switch {
+	case err == nil:
+		(&judge{t: t}).judge(p, r)
+	case !errors.Is(err, context.DeadlineExceeded): // a busy machine may have no plan by then
 		t.Fatal(err)
 	}
-	(&judge{t: t}).judge(p, r)
 	past, end := context.WithDeadline(context.Background(), time.Unix(1, 0))
 	defer end()
 	if r, err = Plan(past, p, Options{}); err != nil && !errors.Is(err, context.DeadlineExceeded) {
