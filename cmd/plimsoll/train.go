@@ -39,6 +39,8 @@ type trainFlags struct {
 	init     string
 	metrics  string
 	convoy   convoyFlags
+
+	memoryGiven bool // --memory is not the default
 }
 
 // cacheFlags say where the measured chain is from.
@@ -64,6 +66,9 @@ func (a *app) chain(ctx context.Context, job *train.Job, f cacheFlags, link link
 func (a *app) measured(ctx context.Context, job *train.Job, f cacheFlags, m train.Measure) (*chain.Chain, error) {
 	if f.file != "" {
 		c, err := job.ReadChain(f.file)
+		if errors.Is(err, train.ErrOtherModel) && job.Microbatches > 1 {
+			err = fmt.Errorf("%w; --batch %d is divided into %d microbatches: the chain is that of %d images", err, job.Images(), job.Microbatches, job.Config.Batch)
+		}
 		return c, input(err)
 	}
 	cache, err := os.UserCacheDir()
@@ -96,10 +101,12 @@ A model whose optimizer state, or whose weights, do not fit beside the activatio
 Several --devices train as a pipeline: the limit is that of each device's arena, and a share is one of what the device that
 needs most needs of a plan without a limit. With a flush (--strategy gpipe, 1f1b-flush, ...) --batch is divided into
 --microbatches, and the weights are the same bits on any number of devices. Otherwise every batch is a step of its own whose
-weights may be older: the pipeline empties at checkpoints and evaluations, and how often it does is part of what is trained.`, nil)
+weights may be older: the pipeline empties at checkpoints, evaluations and Ctrl-C, and where it does is part of what is trained.
+--plan runs a plan of plimsoll plan, or anybody's, as it is, when it keeps the rules that plimsoll check knows.`, nil)
 	cmd.Example = `  plimsoll train -m resnet32 --data digits --memory 40% --steps 600 --out runs/a
   plimsoll train -m resnet20 --data glyphs --batch 64 --memory 200MiB --strategy rotor --steps 1000
-  plimsoll train -m resnet20 --data glyphs --devices "cpu*4" --batch 64 --strategy 1f1b-flush --microbatches 8 --steps 1000`
+  plimsoll train -m resnet20 --data glyphs --devices "cpu*4" --batch 64 --strategy 1f1b-flush --microbatches 8 --steps 1000
+  plimsoll train -m resnet20 --data glyphs --devices "cpu*4" --batch 64 --plan p.json --profile c.json --steps 1000`
 	f.job.register(cmd)
 	f.job.registerOffload(cmd)
 	f.rate.register(cmd)
@@ -178,7 +185,9 @@ func (a *app) trainAndWrite(ctx context.Context, f *trainFlags, r *train.Run, m 
 		m.saved(step, err)
 		s.saved(step, err)
 	}
+	noted := context.AfterFunc(ctx, func() { a.note("interrupted: what has begun is finished first; a second signal ends the run at once") })
 	out, err := r.Do(ctx)
+	noted()
 	if err := firstOf(err, log.close()); err != nil {
 		return err
 	}
@@ -227,7 +236,7 @@ func (a *app) planRun(ctx context.Context, f *trainFlags) (*train.Run, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	f.job.microbatches, f.job.peerBandwidth = f.convoy.parts(), f.convoy.peerBandwidth
+	f.job.microbatches, f.job.peerBandwidth = f.convoy.parts(), f.convoy.links.peerBandwidth
 	f.job.onSkip = func(err error) { a.note("passed over: %v", err) }
 	job, err := f.job.open()
 	if err != nil {

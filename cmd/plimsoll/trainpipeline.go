@@ -21,16 +21,17 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/loadline"
+	"plimsoll/planner/pipeline/staged"
 	"plimsoll/runtime/open"
 )
 
 // convoyFlags are the flags of plimsoll train for several devices.
 type convoyFlags struct {
-	microbatches  int
-	versions      string
-	peerBandwidth units.Bandwidth
-	platform      string
-	patience      time.Duration
+	microbatches int
+	versions     string
+	links        platformFlags
+	given        givenFlags
+	patience     time.Duration
 	train.Corrections
 
 	devices    int                 // that --devices names; 0: the run is on one device
@@ -38,14 +39,14 @@ type convoyFlags struct {
 }
 
 // pipelineOnly are the flags that mean nothing on one device.
-var pipelineOnly = []string{"versions", "peer-bandwidth", "platform", "patience", "pipemare", "pipemare-decay", "deferred-batchnorm"}
+var pipelineOnly = []string{"plan", "versions", "peer-bandwidth", "platform", "patience", "pipemare", "pipemare-decay", "deferred-batchnorm"}
 
 func (f *convoyFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.IntVar(&f.microbatches, "microbatches", 0, "pipeline: microbatches of a step, of schedules with a flush (default: two for each device)")
 	s.StringVar(&f.versions, "versions", "", "pipeline: weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
-	s.Var(&f.peerBandwidth, "peer-bandwidth", "pipeline: slow the links between the parts of the cpu down to this, and plan with it (default: not slowed; messages are planned to take no time)")
-	s.StringVar(&f.platform, "platform", "", "pipeline: platform file with the links between the devices, as plimsoll devices -o writes it")
+	f.links.register(cmd)
+	f.given.register(cmd)
 	s.DurationVar(&f.patience, "patience", 5*time.Minute, "pipeline: end the run when nothing has happened for so long; 0: never")
 	s.IntVar(&f.PipeMare, "pipemare", 0, "pipeline: PipeMare's learning rates by stage for weight versions latest, phased out over so many updates; 0: without")
 	s.Float64Var(&f.PipeMareDecay, "pipemare-decay", 0, "pipeline: PipeMare's decay, 0.135 in its paper, with which backwards estimate the weights of their forward, for weight versions latest; 0: they use the latest")
@@ -63,14 +64,17 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 	for _, item := range items {
 		n += max(item.Parts, 1)
 	}
+	if err := f.convoy.given.read(cmd); err != nil {
+		return err
+	}
 	strategy := ""
 	if cmd.Flags().Changed("strategy") {
 		strategy = f.strategy
 	}
-	if n == 1 && f.convoy.microbatches == 0 && !onlyPipeline(strategy) {
+	if n == 1 && f.convoy.microbatches == 0 && f.convoy.given.plan == nil && !onlyPipeline(strategy) {
 		return refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, pipelineOnly...)
 	}
-	f.convoy.devices = n
+	f.convoy.devices, f.memoryGiven = n, cmd.Flags().Changed("memory")
 	if err := refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "segments", "no-graph"); err != nil {
 		return err
 	}
@@ -87,7 +91,12 @@ func onlyPipeline(name string) bool {
 // defaultConvoy are the strategies when --strategy does not say: the first whose plan can be run.
 var defaultConvoy = []string{defaultPipeline, "madpipe", "contiguous"}
 
-func (f *convoyFlags) check(strategy string) error {
+// name finds the strategies: a plan that is given is one.
+func (f *convoyFlags) name(strategy string) error {
+	if f.given.plan != nil {
+		f.strategies = []pipeline.Strategy{staged.Given(f.given.plan)}
+		return nil
+	}
 	names := defaultConvoy
 	if strategy != "" {
 		names = []string{strategy}
@@ -98,6 +107,13 @@ func (f *convoyFlags) check(strategy string) error {
 			return err
 		}
 		f.strategies = append(f.strategies, s)
+	}
+	return nil
+}
+
+func (f *convoyFlags) check(strategy string) error {
+	if err := f.name(strategy); err != nil {
+		return err
 	}
 	first := f.strategies[0]
 	switch {
@@ -115,10 +131,8 @@ func (f *convoyFlags) check(strategy string) error {
 		return usage(fmt.Errorf("--deferred-batchnorm is for schedules with a flush: %s has none; give one, as in --strategy 1f1b-flush", first.Name))
 	case f.patience < 0:
 		return usage(fmt.Errorf("--patience is %v: give a time, as in 5m, or 0 to wait for ever", f.patience))
-	case f.platform != "" && f.peerBandwidth > 0:
-		return usage(errors.New("--peer-bandwidth and --platform both say how fast the links are: give one of them"))
 	}
-	return nil
+	return f.links.check()
 }
 
 // parts returns the microbatches of a step: 1 of an asynchronous plan, whose every minibatch is a step, and 0 on one device.
@@ -137,28 +151,6 @@ func (f *convoyFlags) halves() bool {
 	return f.devices > 0 && f.strategies[0].Type == pipeline.Flushing
 }
 
-// links returns the devices as a platform, whose memory does not count yet.
-func (f *convoyFlags) links(duplex bool) (*pipeline.Platform, error) {
-	bandwidth := pipeline.Free()
-	if f.peerBandwidth > 0 {
-		bandwidth = float64(f.peerBandwidth)
-	}
-	p := pipeline.NewPlatform(f.devices, pipeline.NoLimit, bandwidth)
-	if f.platform != "" {
-		var err error
-		if p, err = pipeline.ReadPlatform(f.platform); err != nil {
-			return nil, usage(err)
-		}
-		if p.Devices != f.devices {
-			return nil, usage(fmt.Errorf("--platform %s has %d devices, --devices names %d", f.platform, p.Devices, f.devices))
-		}
-		q := *p
-		q.Host, p = 0, &q // stages do not offload
-	}
-	p.Duplex = p.Duplex || duplex
-	return p, nil
-}
-
 // requestField is the extra field of a run's plan with the flags that it was made for.
 const requestField = "request"
 
@@ -172,16 +164,17 @@ func (f *trainFlags) wish(platform *pipeline.Platform) (json.RawMessage, error) 
 		Microbatches int                `json:"microbatches"`
 		Versions     string             `json:"weight_versions,omitempty"`
 		Platform     *pipeline.Platform `json:"platform"`
+		Plan         string             `json:"plan_sha256,omitempty"`
 		train.Corrections
 	}{
-		f.strategy, f.job.devices, f.memory.String(), f.job.config.Batch, f.convoy.parts(), f.convoy.versions, platform, f.convoy.Corrections,
+		f.strategy, f.job.devices, f.memory.String(), f.job.config.Batch, f.convoy.parts(), f.convoy.versions, platform, f.convoy.given.hash(), f.convoy.Corrections,
 	})
 }
 
 // planConvoy plans a run on several devices. One that goes on has the plan and the chain in its folder if they were made for
 // the same flags: with asynchronous weights another plan would train something else.
 func (a *app) planConvoy(ctx context.Context, r *train.Run, f *trainFlags, m train.Measure) error {
-	platform, err := f.convoy.links(f.link.duplex)
+	platform, err := f.convoy.links.platform(f.convoy.devices, f.link.duplex, &f.convoy.given)
 	if err != nil {
 		return err
 	}
@@ -194,6 +187,9 @@ func (a *app) planConvoy(ctx context.Context, r *train.Run, f *trainFlags, m tra
 	}
 	if r.Pipe == nil {
 		if r.Chain, err = a.measured(ctx, r.Job, f.cache, m); err != nil {
+			return err
+		}
+		if err := a.examine(&f.convoy.given, r.Chain, platform, f.cache.file == "", f.memoryGiven); err != nil {
 			return err
 		}
 		if r.Pipe, err = a.newConvoy(ctx, r, f, platform); err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -239,22 +238,29 @@ func TestResumedConvoysKeepTheirPlan(t *testing.T) {
 	}
 }
 
-// Ctrl-C finishes a step that has a flush; an asynchronous run falls back to where its pipeline was empty. Both say how to go
-// on.
+// Ctrl-C finishes a step that has a flush, and lets the pipeline of an asynchronous run empty. Both save where they stopped, say so, and
+// go on from there.
 func TestInterruptedConvoys(t *testing.T) {
-	for strategy, want := range map[string]string{"1f1b-flush": "they are saved", "1f1b*": "stands: the same command with --resume goes on from there"} {
+	for i, strategy := range []string{"1f1b-flush", "1f1b*", "madpipe"} {
 		out := filepath.Join(t.TempDir(), "run")
-		args := convoy(2, strategy, 1_000_000, "--out", out, "--checkpoint-every", "10", "--keep", "9")
+		args := slices.DeleteFunc(convoy(2, strategy, 1_000_000, "--out", out), func(s string) bool { return s == "-q" })
 		p := start(t, args...)
 		p.until(out, 25)
-		if err := p.Process.Signal(syscall.SIGINT); err != nil {
+		if err := p.Process.Signal([]os.Signal{syscall.SIGINT, syscall.SIGTERM}[i%2]); err != nil {
 			t.Fatal(err)
 		}
-		if code := p.end(); code != exitFailed || !strings.Contains(p.err.String(), want) || !strings.Contains(p.err.String(), "interrupted after") || p.out.Len() > 0 {
-			t.Fatalf("%s: exit code %d: %s", strategy, code, p.err.String())
+		code, text := p.end(), p.err.String()
+		done := logged(out)
+		if want := fmt.Sprintf("interrupted after %d of 1000000 steps; they are saved: the same command with --resume", done); code != exitFailed || !strings.Contains(text, want) || p.out.Len() > 0 {
+			t.Fatalf("%s: exit code %d: %s; want %s", strategy, code, text, want)
 		}
-		if !bytes.Contains(p.err.Bytes(), []byte("--resume")) {
-			t.Errorf("%s: %s", strategy, p.err.String())
+		if !strings.Contains(text, "what has begun is finished first; a second signal ends the run at once") {
+			t.Errorf("%s: %s", strategy, text)
+		}
+		args[slices.Index(args, "--steps")+1] = strconv.Itoa(done + 4)
+		r := works(t, append(slices.DeleteFunc(args, func(s string) bool { return s == "--lr-schedule" || s == "cosine" }), "--resume")...)
+		if !strings.Contains(r.out, fmt.Sprintf(`"resumed_from": %d`, done)) || !strings.Contains(r.err, fmt.Sprintf("%d of %d steps are done", done, done+4)) {
+			t.Errorf("%s: %s%s", strategy, r.err, r.out)
 		}
 	}
 }

@@ -33,6 +33,8 @@ type validateFlags struct {
 	audit      bool
 	out        string
 	fleet      fleetFlags
+
+	memoryGiven bool // --memory is not the default
 }
 
 func (a *app) validate() *cobra.Command {
@@ -46,7 +48,7 @@ Several --devices compare pipelines: the period of a plan, or the makespan of it
 long it idles, each beside the prediction; the weights after steps with a flush beside those of one device. The devices of
 cpu*4 share the cores of one machine, so kernels are slower than planned: with --simulated every task takes just the time that
 it is planned to take, and periods can be compared. A share of --memory is one of what the device that needs most needs of a
-plan without a limit.
+plan without a limit. --plan measures one plan, ours or not, as train runs it.
 
 The exit code is 1 when a row differs from store-all, or from one device, or its peak from the predicted one.`, nil)
 	cmd.Example = `  plimsoll validate -m resnet20 --batch 16 --memory 100%,75%,50% --strategy rotor,rotor-exact --steps 3

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -18,18 +19,20 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/staged"
 	"plimsoll/runtime/open"
 )
 
 // fleetFlags are the flags of plimsoll validate for several devices.
 type fleetFlags struct {
-	microbatches  int
-	minibatches   int
-	versions      string
-	peerBandwidth units.Bandwidth
-	simulated     bool
-	draws         int
-	svg           string
+	microbatches int
+	minibatches  int
+	versions     string
+	links        platformFlags
+	given        givenFlags
+	simulated    bool
+	draws        int
+	svg          string
 
 	specs      []string // of --devices, for pipelines; nil: one device
 	counts     []int    // devices of each
@@ -37,14 +40,15 @@ type fleetFlags struct {
 }
 
 // fleetOnly are the flags that mean nothing on one device.
-var fleetOnly = []string{"microbatches", "minibatches", "versions", "peer-bandwidth", "simulated", "draws", "svg"}
+var fleetOnly = []string{"plan", "microbatches", "minibatches", "versions", "peer-bandwidth", "platform", "simulated", "draws", "svg"}
 
 func (f *fleetFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.IntVar(&f.microbatches, "microbatches", 0, "pipeline: microbatches of a step, of schedules with a flush (default: two for each device)")
 	s.IntVar(&f.minibatches, "minibatches", 24, "pipeline: minibatches in the steady state of each schedule without a flush")
 	s.StringVar(&f.versions, "versions", "", "pipeline: weight versions of schedules without a flush, double_buffered, stash, vertical_sync or latest (default: the strategy's)")
-	s.Var(&f.peerBandwidth, "peer-bandwidth", "pipeline: slow the links between the parts of the cpu down to this, and plan with it (default: not slowed; messages are planned to take no time)")
+	f.links.register(cmd)
+	f.given.register(cmd)
 	s.BoolVar(&f.simulated, "simulated", false, "pipeline: simulated time, tasks take just the time that they are planned to take; cpu only")
 	s.IntVar(&f.draws, "draws", 0, "pipeline: with --simulated, so many chains whose times are drawn at random in place of the measured one")
 	s.StringVar(&f.svg, "svg", "", "pipeline: draw the run of the first row here")
@@ -71,11 +75,14 @@ func (f *validateFlags) prepare(cmd *cobra.Command) error {
 		p.specs, p.counts = append(p.specs, strings.TrimSpace(spec)), append(p.counts, n)
 		several = several || n > 1 || len(p.specs) > 1
 	}
-	if !several {
+	if err := p.given.read(cmd); err != nil {
+		return err
+	}
+	if !several && p.given.plan == nil {
 		p.specs = nil
 		return refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, fleetOnly...)
 	}
-	if !cmd.Flags().Changed("memory") {
+	if f.memoryGiven = cmd.Flags().Changed("memory"); !f.memoryGiven {
 		f.memory = sizes{{Share: 1}}
 	}
 	if !cmd.Flags().Changed("strategy") {
@@ -93,6 +100,8 @@ func (f *fleetFlags) check(onCPU bool) error {
 		return usage(fmt.Errorf("--minibatches is %d: a period is the time between two of them, give 2 or more", f.minibatches))
 	case f.draws < 0:
 		return usage(fmt.Errorf("--draws is %d: give a number from 1", f.draws))
+	case f.draws > 0 && f.given.plan != nil:
+		return usage(errors.New("--draws and --plan do not go together: the plan is for one chain's times"))
 	case f.draws > 0 && !f.simulated:
 		return usage(errors.New("--draws is for simulated time: kernels take the time that they take; give --simulated too"))
 	case f.simulated && !onCPU:
@@ -100,11 +109,15 @@ func (f *fleetFlags) check(onCPU bool) error {
 	case f.versions != "" && (!slices.Contains(pipeline.AllVersions(), pipeline.Versions(f.versions)) || f.versions == string(pipeline.Flush)):
 		return usage(fmt.Errorf("--versions is %q: give double_buffered, stash, vertical_sync or latest", f.versions))
 	}
-	return nil
+	return f.links.check()
 }
 
-// name looks up the strategies.
+// name looks up the strategies: a plan that is given is one.
 func (f *fleetFlags) name(list string) error {
+	if f.given.plan != nil {
+		f.strategies = []pipeline.Strategy{staged.Given(f.given.plan)}
+		return nil
+	}
 	if list == "all" {
 		f.strategies = planner.Pipelines()
 		return nil
@@ -119,16 +132,30 @@ func (f *fleetFlags) name(list string) error {
 	return nil
 }
 
-// split returns the strategies with and without a flush.
-func (f *fleetFlags) split() (flushing, others []pipeline.Strategy) {
-	for _, s := range f.strategies {
-		if s.Type == pipeline.Flushing {
-			flushing = append(flushing, s)
-		} else {
-			others = append(others, s)
-		}
+// parts returns the microbatches of a step of a strategy on so many devices: 1 without a flush, where every minibatch is a step.
+func (f *fleetFlags) parts(s pipeline.Strategy, devices int) int {
+	if s.Type != pipeline.Flushing {
+		return 1
 	}
-	return flushing, others
+	return cmp.Or(f.microbatches, s.Microbatches, 2*devices)
+}
+
+// halves reports whether a schedule may split backwards, so that the chain must say what the halves take.
+func (f *fleetFlags) halves() bool {
+	return slices.ContainsFunc(f.strategies, func(s pipeline.Strategy) bool { return s.Type == pipeline.Flushing })
+}
+
+// split groups the strategies by the microbatches of their steps, those without a flush first.
+func (f *fleetFlags) split(devices int) (groups [][]pipeline.Strategy) {
+	by := map[int][]pipeline.Strategy{}
+	for _, s := range f.strategies {
+		n := f.parts(s, devices)
+		by[n] = append(by[n], s)
+	}
+	for _, n := range slices.Sorted(maps.Keys(by)) {
+		groups = append(groups, by[n])
+	}
+	return groups
 }
 
 // validatePipelines measures a grid of pipelines.
@@ -185,18 +212,11 @@ func (a *app) fleet(ctx context.Context, f *validateFlags) (*pipelined.Grid, err
 	if err := makeable(f.out); err != nil {
 		return nil, err
 	}
-	flushing, others := f.fleet.split()
-	measure.Halves = len(flushing) > 0
+	measure.Halves = f.fleet.halves()
 	k := &fleetChains{a: a, f: f, measure: measure, measured: map[string]*chain.Chain{}}
 	for i, spec := range f.fleet.specs {
-		for _, part := range []struct {
-			strategies   []pipeline.Strategy
-			microbatches int
-		}{{others, 1}, {flushing, cmp.Or(f.fleet.microbatches, 2*f.fleet.counts[i])}} {
-			if len(part.strategies) == 0 {
-				continue
-			}
-			if err := k.add(ctx, spec, f.fleet.counts[i], part.microbatches, part.strategies); err != nil {
+		for _, strategies := range f.fleet.split(f.fleet.counts[i]) {
+			if err := k.add(ctx, spec, f.fleet.counts[i], strategies); err != nil {
 				return nil, err
 			}
 		}
@@ -216,20 +236,23 @@ type fleetChains struct {
 	cases    []pipelined.Case
 }
 
-// add opens a job and adds its cases: one, or one for each draw.
-func (k *fleetChains) add(ctx context.Context, spec string, devices, microbatches int, strategies []pipeline.Strategy) error {
+// add opens a job for strategies whose steps have as many microbatches, and adds its cases: one, or one for each draw.
+func (k *fleetChains) add(ctx context.Context, spec string, devices int, strategies []pipeline.Strategy) error {
+	fleet := &k.f.fleet
+	platform, err := fleet.links.platform(devices, k.f.link.duplex, &fleet.given)
+	if err != nil {
+		return err
+	}
 	flags := k.f.job
-	flags.devices, flags.microbatches, flags.peerBandwidth = spec, microbatches, k.f.fleet.peerBandwidth
+	flags.devices, flags.microbatches = spec, fleet.parts(strategies[0], devices)
+	if flags.peerBandwidth, err = fleet.slowed(platform); err != nil {
+		return err
+	}
 	job, err := flags.open()
 	if err != nil {
 		return err
 	}
-	bandwidth := pipeline.Free()
-	if flags.peerBandwidth > 0 {
-		bandwidth = float64(flags.peerBandwidth)
-	}
-	c := pipelined.Case{Job: job, Platform: pipeline.NewPlatform(devices, pipeline.NoLimit, bandwidth), Strategies: strategies}
-	c.Platform.Duplex = k.f.link.duplex
+	c := pipelined.Case{Job: job, Platform: platform, Strategies: strategies}
 	for draw := range k.f.fleet.draws {
 		c.Draw = uint64(draw + 1)
 		c.Chain = pipelined.Drawn(job.Work.Chain(), c.Draw)
@@ -246,5 +269,22 @@ func (k *fleetChains) add(ctx context.Context, spec string, devices, microbatche
 	}
 	c.Chain = k.measured[key]
 	k.cases = append(k.cases, c)
-	return nil
+	return k.a.examine(&fleet.given, c.Chain, platform, k.f.cache.file == "", k.f.memoryGiven)
+}
+
+// slowed returns the bandwidth to which the links of the cpu are slowed down, 0 where they are not: to what --peer-bandwidth says and,
+// in simulated time, to what the platform says.
+func (f *fleetFlags) slowed(p *pipeline.Platform) (units.Bandwidth, error) {
+	if !f.simulated || p.Devices < 2 || p.Beta(0, 1) == pipeline.Free() {
+		return f.links.peerBandwidth, nil
+	}
+	for x := range p.Devices {
+		for y := range x {
+			if p.Beta(x, y) != p.Beta(0, 1) {
+				return 0, usage(fmt.Errorf("--simulated: the links of the cpu all have one bandwidth, those of the platform are %s between devices 0 and 1 and %s between %d and %d: leave --simulated out, or give a platform whose links are alike",
+					units.Rate(p.Beta(0, 1), "B"), units.Rate(p.Beta(x, y), "B"), y, x))
+			}
+		}
+	}
+	return units.Bandwidth(p.Beta(0, 1)), nil
 }

@@ -225,45 +225,46 @@ func drained(t *testing.T, e *Executor, s *stopper, r *rand.Rand, runs int) (len
 // Runs that were told to end at any instant leave, bit for bit, what runs of the same lengths leave; every minibatch below the
 // end has a result, and no other. So a run that goes on behind one is the run that emptied its pipeline there.
 func TestRunsThatEndEarly(t *testing.T) {
-	const rounds, runs = 2, 8
+	runs := 12
+	if testing.Short() {
+		runs = 4
+	}
 	m := smallModel(t)
 	w := workload(t, m)
 	early, all := 0, 0
-	for _, x := range []struct {
+	for i, x := range []struct {
 		name     string
 		versions pipeline.Versions
 	}{
 		{"gpipe", ""}, {"1f1b-flush", ""}, {"chimera", ""}, {"zb-h1", ""},
 		{"1f1b*", pipeline.Stash}, {"1f1b*", pipeline.VerticalSync}, {"madpipe", pipeline.DoubleBuffered}, {"list", pipeline.Latest}, {"eager", pipeline.Stash}, {"replicated", pipeline.DoubleBuffered},
 	} {
-		for round := range rounds {
-			c := costs(w, 4, uint64(round))
-			var plan *pipeline.Plan
-			if x.name == "replicated" {
-				c, plan = replicated(t, w, x.versions)
-			} else {
-				plan = planFor(t, x.name, c, pipeline.Options{Microbatches: 4, Versions: x.versions, WeightCopies: []float64{9}})
+		c := costs(w, 4, uint64(i))
+		var plan *pipeline.Plan
+		if x.name == "replicated" {
+			c, plan = replicated(t, w, x.versions)
+		} else {
+			plan = planFor(t, x.name, c, pipeline.Options{Microbatches: 4, Versions: x.versions, WeightCopies: []float64{9}})
+		}
+		r := rand.New(rand.NewPCG(uint64(i), 11))
+		s := &stopper{random: random{w.Model.Classes}, losses: map[int]float64{}, pauses: rand.New(rand.NewPCG(r.Uint64(), 1))}
+		e, err := New(w, targets(t, c.Platform.Devices, host.Config{}), c, plan, Options{Feed: s, Seed: 7, Rate: rate, Done: s.done})
+		must(t, err)
+		lengths, n := drained(t, e, s, r, runs)
+		early, all = early+n, all+runs
+		plain := &stopper{random: s.random, losses: map[int]float64{}, pauses: s.pauses}
+		want, err := New(w, targets(t, c.Platform.Devices, host.Config{}), c, plan, Options{Feed: plain, Seed: 7, Rate: rate, Done: plain.done})
+		must(t, err)
+		for _, n := range lengths {
+			if n > 0 {
+				must(t, want.Run(t.Context(), n))
 			}
-			r := rand.New(rand.NewPCG(uint64(round), 11))
-			s := &stopper{random: random{w.Model.Classes}, losses: map[int]float64{}, pauses: rand.New(rand.NewPCG(r.Uint64(), 1))}
-			e, err := New(w, targets(t, c.Platform.Devices, host.Config{}), c, plan, Options{Feed: s, Seed: 7, Rate: rate, Done: s.done, Patience: time.Minute})
-			must(t, err)
-			lengths, n := drained(t, e, s, r, runs)
-			early, all = early+n, all+runs
-			plain := &stopper{random: s.random, losses: map[int]float64{}, pauses: s.pauses}
-			want, err := New(w, targets(t, c.Platform.Devices, host.Config{}), c, plan, Options{Feed: plain, Seed: 7, Rate: rate, Done: plain.done})
-			must(t, err)
-			for _, n := range lengths {
-				if n > 0 {
-					must(t, want.Run(t.Context(), n))
-				}
-			}
-			if len(s.losses) != e.Done() || !maps.Equal(s.losses, plain.losses) {
-				t.Errorf("%s, runs of %v minibatches: other losses", x.name, lengths)
-			}
-			if d := pipelinetest.FirstDifference(tensors(t, want), tensors(t, e)); d != "" {
-				t.Errorf("%s, runs of %v minibatches: %s", x.name, lengths, d)
-			}
+		}
+		if len(s.losses) != e.Done() || !maps.Equal(s.losses, plain.losses) {
+			t.Errorf("%s, runs of %v minibatches: other losses", x.name, lengths)
+		}
+		if d := pipelinetest.FirstDifference(tensors(t, want), tensors(t, e)); d != "" {
+			t.Errorf("%s, runs of %v minibatches: %s", x.name, lengths, d)
 		}
 	}
 	t.Logf("%d of %d runs ended early", early, all)

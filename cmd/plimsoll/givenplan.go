@@ -1,0 +1,174 @@
+package main
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/internal/units"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/interop"
+	"plimsoll/planner/pipeline/staged"
+)
+
+// givenFlags name a pipeline plan that is run as it is.
+type givenFlags struct {
+	path string
+	plan *pipeline.Plan // nil without the flag
+}
+
+func (f *givenFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&f.path, "plan", "p", "", "pipeline: plan file that is run as it is, ours or not, in place of --strategy")
+}
+
+// saidByPlan are flags whose values a plan has.
+var saidByPlan = []string{"strategy", "microbatches", "versions"}
+
+// read reads the plan and refuses flags that would say otherwise than it does.
+func (f *givenFlags) read(cmd *cobra.Command) (err error) {
+	switch {
+	case f.path == "":
+		return nil
+	case interop.IsTable(f.path):
+		return usage(fmt.Errorf("--plan %s is a table, which is a strategy: give it as --strategy %s", f.path, f.path))
+	}
+	if err := refuse(cmd, "and --plan do not go together: the plan says it", saidByPlan...); err != nil {
+		return err
+	}
+	f.plan, err = pipeline.Read(f.path)
+	if errors.Is(err, pipeline.ErrNotPipeline) {
+		err = fmt.Errorf("%w: --plan is for several devices", err)
+	}
+	if err != nil {
+		return usage(fmt.Errorf("--plan: %w", err))
+	}
+	if f.plan.IsFlush() && f.plan.Microbatches == 0 {
+		return usage(fmt.Errorf("--plan: %s: field \"microbatches\" is missing: a plan with a flush says how many a step has", f.path))
+	}
+	return nil
+}
+
+// hash tells plans apart; "" without one.
+func (f *givenFlags) hash() string {
+	if f.plan == nil {
+		return ""
+	}
+	text, err := json.Marshal(f.plan)
+	if err != nil {
+		panic("BUG: a plan that was read has no JSON: " + err.Error())
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// devices returns how many devices the plan is for: as many as its platform has or, on another one, as its stages name.
+func (f *givenFlags) devices(elsewhere bool) (n int) {
+	if f.plan.Platform != nil && !elsewhere {
+		return f.plan.Platform.Devices
+	}
+	for _, st := range f.plan.Stages {
+		for _, d := range st.Devices {
+			n = max(n, d+1)
+		}
+	}
+	return n
+}
+
+// platformFlags say what links a pipeline's devices.
+type platformFlags struct {
+	file          string
+	peerBandwidth units.Bandwidth
+}
+
+func (f *platformFlags) register(cmd *cobra.Command) {
+	s := cmd.Flags()
+	s.Var(&f.peerBandwidth, "peer-bandwidth", "pipeline: slow the links between the parts of the cpu down to this, and plan with it (default: not slowed; messages are planned to take no time)")
+	s.StringVar(&f.file, "platform", "", "pipeline: platform file with the links between the devices, as plimsoll devices -o writes it (default: the one in --plan)")
+}
+
+func (f *platformFlags) check() error {
+	if f.file != "" && f.peerBandwidth > 0 {
+		return usage(errors.New("--peer-bandwidth and --platform both say how fast the links are: give one of them"))
+	}
+	return nil
+}
+
+// platform returns so many devices, that --devices names, as the platform to plan with: that of the file, or else of the plan, or
+// else alike and linked at --peer-bandwidth.
+func (f *platformFlags) platform(devices int, duplex bool, given *givenFlags) (p *pipeline.Platform, err error) {
+	bandwidth := pipeline.Free()
+	if f.peerBandwidth > 0 {
+		bandwidth = float64(f.peerBandwidth)
+	}
+	switch {
+	case f.file != "":
+		if p, err = pipeline.ReadPlatform(f.file); err != nil {
+			return nil, usage(err)
+		}
+		if p.Devices != devices {
+			return nil, usage(fmt.Errorf("--platform %s has %d devices, --devices names %d", f.file, p.Devices, devices))
+		}
+	case given.plan != nil && given.plan.Platform == nil:
+		return nil, usage(fmt.Errorf("--plan %s does not say its platform: give it, as in --platform platform.json", given.path))
+	case given.plan != nil:
+		p = given.plan.Platform
+	default:
+		p = pipeline.NewPlatform(devices, pipeline.NoLimit, bandwidth)
+	}
+	if given.plan != nil {
+		if n := given.devices(f.file != ""); n > devices || n < devices && f.file == "" {
+			return nil, usage(fmt.Errorf("--plan %s is for %d devices, --devices names %d: give as many, as in --devices \"cpu*%d\"", given.path, n, devices, n))
+		}
+	}
+	q := *p
+	if f.peerBandwidth > 0 {
+		q.Bandwidth, q.Levels, q.Pairs = bandwidth, nil, nil
+	}
+	if given.plan == nil {
+		q.Host = 0 // stages do not offload
+	}
+	q.Duplex = q.Duplex || duplex
+	return &q, nil
+}
+
+// examine refuses a plan that is given and breaks a rule on a chain and a platform, as check does: it says every violation. Measured
+// means that the chain is not from a file; anyMemory, that the platform's memory does not count.
+func (a *app) examine(f *givenFlags, c *chain.Chain, p *pipeline.Platform, measured, anyMemory bool) error {
+	if f.plan == nil {
+		return nil
+	}
+	if name := f.plan.Chain; name != "" && name != c.Name {
+		return usage(fmt.Errorf("--plan %s: field \"chain\" is %q, the chain's name %q: the plan is for another chain", f.path, name, c.Name))
+	}
+	if n := len(f.plan.Stages); n > 0 && f.plan.Stages[n-1].Last != c.Len() {
+		return usage(fmt.Errorf("--plan %s: its stages end with layer %d, %s has %d layers: the plan is for another chain", f.path, f.plan.Stages[n-1].Last, cmp.Or(c.Name, "the chain"), c.Len()))
+	}
+	if anyMemory {
+		p = p.WithMemory(pipeline.NoLimit)
+	}
+	_, err := staged.Check(c, p, f.plan)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("--plan %s: %w", f.path, err)
+	var invalid *pipeline.InvalidError
+	if !errors.As(err, &invalid) {
+		return usage(err)
+	}
+	for _, v := range invalid.Violations {
+		a.note("%s", v.Reason)
+	}
+	switch {
+	case invalid.OnlyMemory():
+		return noFit{err}
+	case measured:
+		return usage(fmt.Errorf("%w; the times are those that were measured here: give the chain that the plan was made with, as in --profile c.json", err))
+	}
+	return usage(err)
+}
