@@ -35,7 +35,7 @@ func (d *driver) backward(ctx context.Context, t *site, v visit) error {
 		return err
 	}
 	if v.kind == pipeline.B {
-		if err := d.leaveBy(t, f); err != nil {
+		if err := t.deltas.seal(d.compute, f.minibatch); err != nil {
 			return err
 		}
 	}
@@ -78,7 +78,7 @@ func (d *driver) delta(ctx context.Context, t *site, f *flight) (err error) {
 	return d.compute.wait(f.back.arrived[f.backBlock])
 }
 
-// target finds where δ of the stage's input goes: to the stage before on this device, or to an exit.
+// target finds where δ of the stage's input goes: to the stage before on this device, or to the outbox.
 func (d *driver) target(t *site, f *flight, at *frame) error {
 	if t.stage == 0 {
 		return nil
@@ -90,9 +90,9 @@ func (d *driver) target(t *site, f *flight, at *frame) error {
 		at.gradInput = before.returns[g.handed]
 		return nil
 	}
-	f.exit = pop(&t.spare)
-	at.gradInput = t.exits[f.exit].span
-	return d.compute.wait(t.exits[f.exit].sent)
+	var err error
+	at.gradInput, err = t.deltas.take(d.compute, f.minibatch)
+	return err
 }
 
 // spent gives the block of δ of the output back.
@@ -111,15 +111,6 @@ func (d *driver) spent(t *site, f *flight) error {
 	}
 	back.grant(f.backBlock)
 	return nil
-}
-
-// leaveBy says that δ of the input is ready to leave.
-func (d *driver) leaveBy(t *site, f *flight) error {
-	if f.exit == none {
-		return nil
-	}
-	t.leaving = append(t.leaving, leaving{f.minibatch, f.exit})
-	return d.compute.record(t.exits[f.exit].ready)
 }
 
 // end gives back what a minibatch held, and updates the weights when it was the last of its group.

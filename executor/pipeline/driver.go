@@ -16,7 +16,6 @@ type driver struct {
 	dev     runtime.Device
 	binder  *binder
 	sites   []*site // by stage; nil where the device has no part of it
-	working runtime.Span
 	compute queue
 	links   map[int]queue // by receiver
 
@@ -77,8 +76,10 @@ func (d *driver) openEvents() error {
 			events = append(events, &t.slabs[i].forward)
 		}
 		events = append(events, &t.summed)
-		for i := range t.exits {
-			events = append(events, &t.exits[i].ready, &t.exits[i].sent)
+		for _, b := range []*outbox{&t.outputs, &t.deltas} {
+			for i := range b.exits {
+				events = append(events, &b.exits[i].ready, &b.exits[i].sent)
+			}
 		}
 		for i := range ahead {
 			events = append(events, &d.host[s].uploaded[i], &d.host[s].returned[i])
@@ -107,7 +108,9 @@ func (d *driver) begin(rehearsal bool) {
 		d.host[s].carried = 0
 		d.flights = append(d.flights, t.flights...)
 		t.flights = t.flights[:0]
-		t.free, t.handed, t.spare = numbers(t.free, len(t.slabs)), numbers(t.handed, len(t.returns)), numbers(t.spare, len(t.exits))
+		t.free, t.handed = numbers(t.free, len(t.slabs)), numbers(t.handed, len(t.returns))
+		t.outputs.begin()
+		t.deltas.begin()
 	}
 }
 
@@ -166,12 +169,10 @@ func (d *driver) issue(ctx context.Context, v visit) error {
 	case pipeline.F:
 		return d.forward(ctx, d.sites[v.stage], v)
 	case pipeline.CF:
-		t := d.sites[v.stage]
-		f := t.find(v.minibatch)
-		sb := &t.slabs[f.slab]
-		return d.message(ctx, t.out[v.to], v, sb.forward, sb.kept.Part(t.tape(v.minibatch).out.offset, t.out[v.to].bytes))
+		return d.sendOutput(ctx, d.sites[v.stage], v)
 	case pipeline.CB:
-		return d.sendBack(ctx, d.sites[v.stage+1], v)
+		t := d.sites[v.stage+1]
+		return d.sendFrom(ctx, &t.deltas, t.away[v.to], v)
 	}
 	return d.backward(ctx, d.sites[v.stage], v)
 }

@@ -20,11 +20,19 @@ func (d *driver) forward(ctx context.Context, t *site, v visit) error {
 		return err
 	}
 	at := frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, slot: slot, row: t.deferred.row(v.minibatch)}
+	if t.tape(v.minibatch).out.in == atDoor {
+		if at.output, err = t.outputs.take(d.compute, v.minibatch); err != nil {
+			return err
+		}
+	}
 	if err := d.task(ctx, t, v, f, at); err != nil {
 		return err
 	}
 	if t.stage == len(d.sites)-1 {
 		return d.report(t, f, sb)
+	}
+	if err := t.outputs.seal(d.compute, v.minibatch); err != nil {
+		return err
 	}
 	return d.compute.record(sb.forward)
 }
@@ -36,7 +44,7 @@ func (d *driver) enter(t *site, m int) *flight {
 	}
 	f := d.flights[len(d.flights)-1]
 	d.flights = d.flights[:len(d.flights)-1]
-	*f = flight{minibatch: m, block: none, backBlock: none, exit: none, handed: none, slab: m % d.e.order.repeats}
+	*f = flight{minibatch: m, block: none, backBlock: none, handed: none, slab: m % d.e.order.repeats}
 	if !d.e.order.plan.IsFlush() {
 		f.slab = pop(&t.free)
 	}

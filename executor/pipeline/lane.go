@@ -214,17 +214,49 @@ func (o *order) leaves(s int) pipeline.Kind {
 	return pipeline.B
 }
 
-// exits returns how many δ of the input of a stage a device holds at one time until they have left for other devices.
-func (o *order) exits(s, device int) int {
-	return o.most(device, func(v visit) int {
+// exits returns how many exits a device needs for what the tasks of a kind, F or B, of a stage send to other devices: as many as
+// its driver fills before it issues their communications, and as the plan has at one time from the start of the task until the
+// communication has ended, so that no task waits for one.
+func (o *order) exits(k *clock, kind pipeline.Kind, s, device int) int {
+	carries, boundary := pipeline.CF, s
+	if kind == pipeline.B {
+		carries, boundary = pipeline.CB, s-1
+	}
+	var times []interval
+	for r := range o.repeats {
+		if o.onDevice(s, r, device) && o.crosses(boundary, r) {
+			times = append(times, interval{k.span(kind, s, r).Start, k.span(carries, boundary, r).End})
+		}
+	}
+	return max(k.most(times), o.most(device, func(v visit) int {
 		switch {
-		case v.kind == pipeline.B && v.stage == s && o.crosses(s-1, o.residue(v.minibatch)):
+		case v.kind == kind && v.stage == s && o.crosses(boundary, o.residue(v.minibatch)):
 			return 1
-		case v.kind == pipeline.CB && v.stage == s-1:
+		case v.kind == carries && v.stage == boundary:
 			return -1
 		}
 		return 0
-	})
+	}))
+}
+
+// departs reports whether the output of a stage leaves a device for every minibatch.
+func (o *order) departs(s, device int) bool {
+	for r := range o.repeats {
+		if o.onDevice(s, r, device) && !o.crosses(s, r) {
+			return false
+		}
+	}
+	return s+1 < len(o.on)
+}
+
+// lingers reports whether the second half of a backward reads the output of the stage before it on the same device.
+func (o *order) lingers(s, device int) bool {
+	for r := range o.repeats {
+		if o.onDevice(s, r, device) && s+1 < len(o.on) && o.split[s+1] && !o.crosses(s, r) {
+			return true
+		}
+	}
+	return false
 }
 
 // hand returns how many δ of the output of a stage wait on a device for the backward of the stage, when they come from the

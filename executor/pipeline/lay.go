@@ -56,7 +56,7 @@ func (e *Executor) lay(costs Costs, plan *pipeline.Plan, devices int) (err error
 		if len(e.order.turns[d]) == 0 {
 			continue
 		}
-		if err := e.layDevice(d); err != nil {
+		if err := e.layDevice(k, d); err != nil {
 			return fmt.Errorf("device %d: %w", d, err)
 		}
 	}
@@ -79,7 +79,7 @@ func (e *Executor) newReducers() {
 }
 
 // layDevice places the sites of a device.
-func (e *Executor) layDevice(device int) error {
+func (e *Executor) layDevice(k *clock, device int) error {
 	d := &driver{e: e, device: device, sites: make([]*site, len(e.order.on)), due: make([]bool, len(e.order.on))}
 	g, m := &ground{}, &e.memory[device]
 	var sites []*site
@@ -102,24 +102,19 @@ func (e *Executor) layDevice(device int) error {
 	}
 	start := g.end
 	for _, t := range sites {
-		e.layMessages(t, g)
+		e.layMessages(k, t, g)
 		e.reducers[t.stage].lay(t, g)
 	}
 	m.Messages = g.end - start
-	for _, t := range sites {
-		m.Working = max(m.Working, t.tapes[0].workingBytes, t.tapes[1].workingBytes)
-	}
-	d.working = g.take(m.Working)
-	m.Working = g.end - d.working.Offset
 	fixed := g.end
 	laySlabs(e.order, e.Workload, device, sites, g, m)
-	m.Peak, m.Extent = fixed+m.InFlight, max(g.end, e.layExams(d, m))
+	m.Peak, m.Extent = fixed+m.Working+m.InFlight, max(g.end, e.layExams(d, m))
 	e.drivers = append(e.drivers, d)
 	return nil
 }
 
 // layMessages places the blocks in which a site receives, and those in which δ waits to leave it.
-func (e *Executor) layMessages(t *site, g *ground) {
+func (e *Executor) layMessages(k *clock, t *site, g *ground) {
 	for _, l := range e.lanes {
 		switch {
 		case l.kind == pipeline.CF && l.boundary == t.stage-1 && l.to == t.device:
@@ -137,8 +132,11 @@ func (e *Executor) layMessages(t *site, g *ground) {
 	for range e.order.hand(t.stage, t.device) {
 		t.returns = append(t.returns, g.take(e.Layers[t.spec.Last-1].GradientBytes))
 	}
-	for range e.order.exits(t.stage, t.device) {
-		t.exits = append(t.exits, exit{span: g.take(e.Layers[t.spec.First-2].GradientBytes)})
+	if t.spec.First > 1 {
+		t.deltas.lay(g, e.order.exits(k, pipeline.B, t.stage, t.device), e.Layers[t.spec.First-2].GradientBytes)
+	}
+	if t.tapes[0].out.in == atDoor || t.tapes[1].out.in == atDoor {
+		t.outputs.lay(g, e.order.exits(k, pipeline.F, t.stage, t.device), e.Layers[t.spec.Last-1].OutputBytes)
 	}
 }
 

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"slices"
 
 	"plimsoll/runtime"
 )
@@ -57,14 +56,12 @@ func (d *driver) sendTimed(ctx context.Context, l *lane, v *visit, number int, r
 	return nil
 }
 
-// sendBack issues CB: δ of a stage's input leaves for the stage before it.
-func (d *driver) sendBack(ctx context.Context, t *site, v visit) error {
-	i := slices.IndexFunc(t.leaving, func(x leaving) bool { return x.minibatch == v.minibatch })
-	x := &t.exits[t.leaving[i].exit]
-	if err := d.message(ctx, t.away[v.to], v, x.ready, x.span); err != nil {
-		return err
+// sendOutput issues CF: the output of a stage leaves for the stage behind it.
+func (d *driver) sendOutput(ctx context.Context, t *site, v visit) error {
+	l, out := t.out[v.to], t.tape(v.minibatch).out
+	if out.in == atDoor {
+		return d.sendFrom(ctx, &t.outputs, l, v)
 	}
-	t.spare = append(t.spare, t.leaving[i].exit)
-	t.leaving = slices.Delete(t.leaving, i, i+1)
-	return d.links[v.to].record(x.sent)
+	sb := &t.slabs[t.find(v.minibatch).slab]
+	return d.message(ctx, l, v, sb.forward, sb.kept.Part(out.offset, l.bytes))
 }

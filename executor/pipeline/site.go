@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/pipeline"
@@ -34,12 +33,11 @@ type site struct {
 	slabs   []slab
 	free    []int // slabs that no minibatch holds
 	returns []runtime.Span
-	handed  []int // returns that no minibatch holds, of those for δ from the same device
-	exits   []exit
-	spare   []int // exits that hold nothing
+	handed  []int  // returns that no minibatch holds, of those for δ from the same device
+	outputs outbox // of the stage, where nothing else keeps them
+	deltas  outbox // δ of the input
 
 	flights     []*flight
-	leaving     []leaving
 	deferred    deferral
 	discrepancy discrepancy
 	summing     map[pipeline.Kind]int // tasks of each kind since the last update: the first writes gradients, the others add
@@ -59,21 +57,6 @@ type siteLayer struct {
 	number  int                // of the layer, from 1
 }
 
-// slab is what a minibatch holds of a stage's device while it is in flight there.
-type slab struct {
-	kept, scalars, labels, images runtime.Span
-	forward                       runtime.Event // the forward has ended
-}
-
-// exit is a block for δ on its way to another device.
-type exit struct {
-	span        runtime.Span
-	ready, sent runtime.Event // the backward has written it; it has been copied
-}
-
-// leaving is δ in an exit, until its communication is issued.
-type leaving struct{ minibatch, exit int }
-
 // flight is a minibatch in a stage, from its forward to the end of its last task.
 type flight struct {
 	minibatch int
@@ -81,7 +64,6 @@ type flight struct {
 	entry     runtime.Span // the stage's input
 	from      *lane        // that brought it, and in which block; nil from the same device
 	block     int
-	exit      int          // that δ of the input leaves by
 	handed    int          // the return that δ of the output lies in, from the same device
 	delta     runtime.Span // δ of the output
 	back      *lane        // that brought it, and in which block; nil from the same device, and when it is given back
@@ -140,7 +122,8 @@ func (g *ground) take(bytes int64) runtime.Span {
 // record records what minibatches do in the stage.
 func (s *site) record(layers []*models.Programs, o *order, inputBytes int64) (err error) {
 	s.repeats = o.repeats
-	if s.tapes[1], err = newTape(layers, s.spec, o.split[s.stage], inputBytes); err != nil {
+	c := course{inputBytes: inputBytes, split: o.split[s.stage], departs: o.departs(s.stage, s.device), lingers: o.lingers(s.stage, s.device)}
+	if s.tapes[1], err = newTape(layers, s.spec, c); err != nil {
 		return err
 	}
 	s.tapes[0] = s.tapes[1]
@@ -149,7 +132,7 @@ func (s *site) record(layers []*models.Programs, o *order, inputBytes int64) (er
 	}
 	last := s.spec
 	last.Ops = s.spec.LastOps
-	s.tapes[0], err = newTape(layers, last, o.split[s.stage], inputBytes)
+	s.tapes[0], err = newTape(layers, last, c)
 	return err
 }
 
@@ -159,28 +142,6 @@ func (s *site) tape(minibatch int) *tape {
 		return s.tapes[0]
 	}
 	return s.tapes[1]
-}
-
-// slabBytes returns the size of a slab and where its parts lie in it.
-func (s *site) slabBytes(w *Workload, stages, minibatch int) (bytes int64, parts slab) {
-	g := &ground{}
-	parts.kept = g.take(s.tape(minibatch).keptBytes)
-	parts.scalars = g.take(2 * kernels.ScalarsBytes) // of the minibatch, and of its update
-	if s.stage == stages-1 {
-		parts.labels = g.take(w.Model.Labels.Bytes())
-	}
-	if s.stage == 0 {
-		parts.images = g.take(w.Model.Input.Storage())
-	}
-	return g.end, parts
-}
-
-// at moves the parts of a slab to where the slab lies.
-func (p slab) at(offset int64) slab {
-	for _, s := range []*runtime.Span{&p.kept, &p.scalars, &p.labels, &p.images} {
-		s.Offset += offset
-	}
-	return p
 }
 
 // layStatic places what lives throughout.
@@ -200,74 +161,6 @@ func (s *site) layStatic(w *Workload, copies int, g *ground, m *Memory) {
 	m.Static += g.end - start
 }
 
-// stay is how long a slab is held, in turns of the device.
-type stay struct {
-	site        *site
-	minibatch   int
-	first, last int
-}
-
-// laySlabs places the slabs of a device's sites. In a flush plan each microbatch has its own, and slabs that are not held at
-// the same time may share memory; in a periodic plan there are as many as minibatches in flight.
-func laySlabs(o *order, w *Workload, device int, sites []*site, g *ground, m *Memory) {
-	stays := o.stays(device, sites)
-	if !o.plan.IsFlush() {
-		for _, s := range sites {
-			bytes, parts := s.slabBytes(w, len(o.on), 0)
-			for range mostAtOnce(stays, s) {
-				s.slabs = append(s.slabs, parts.at(g.take(bytes).Offset))
-				m.InFlight += kernels.Align(bytes)
-			}
-		}
-		return
-	}
-	items := make([]pack.Item, len(stays))
-	last := 0
-	for i, t := range stays {
-		bytes, _ := t.site.slabBytes(w, len(o.on), t.minibatch)
-		items[i] = pack.Item{Bytes: kernels.Align(bytes), First: t.first, Last: t.last}
-		last = max(last, t.last)
-	}
-	m.InFlight = pack.Live(items, last+1)
-	base := g.take(pack.Pack(items, last+1)).Offset
-	for i, t := range stays {
-		_, parts := t.site.slabBytes(w, len(o.on), t.minibatch)
-		for len(t.site.slabs) <= t.minibatch {
-			t.site.slabs = append(t.site.slabs, slab{})
-		}
-		t.site.slabs[t.minibatch] = parts.at(base + items[i].Offset)
-	}
-}
-
-// stays returns when slabs are held in one step of a flush plan or, for long enough to see the most at once, in a run of
-// a periodic one.
-func (o *order) stays(device int, sites []*site) (all []stay) {
-	bySite := map[int]*site{}
-	for _, s := range sites {
-		bySite[s.stage] = s
-	}
-	now, open := 0, map[[2]int]int{}
-	_ = o.visits(device, o.long(), func(v visit) error {
-		key := [2]int{v.stage, v.minibatch}
-		switch {
-		case v.kind == pipeline.F:
-			open[key] = len(all)
-			all = append(all, stay{bySite[v.stage], v.minibatch, now, now})
-		case o.last(v.turn):
-			all[open[key]].last = max(all[open[key]].last, now)
-			// The stage before on this device holds the input of this one, which a second half may read after that of the stage
-			// before has run.
-			if o.onDevice(v.stage-1, v.minibatch, device) {
-				before := open[[2]int{v.stage - 1, v.minibatch}]
-				all[before].last = max(all[before].last, now)
-			}
-		}
-		now++
-		return nil
-	}, func() error { return nil })
-	return all
-}
-
 // onDevice reports whether a stage works on a minibatch on a device.
 func (o *order) onDevice(stage, minibatch, device int) bool {
 	return stage >= 0 && o.on[stage][o.residue(minibatch)] == device
@@ -285,20 +178,6 @@ func (o *order) long() int {
 		}
 	}
 	return 4*(most-least) + 8*o.repeats
-}
-
-// mostAtOnce returns the most slabs of a site that are held at one turn.
-func mostAtOnce(stays []stay, s *site) (most int) {
-	for _, a := range stays {
-		n := 0
-		for _, b := range stays {
-			if a.site == s && b.site == s && b.first <= a.first && a.first <= b.last {
-				n++
-			}
-		}
-		most = max(most, n)
-	}
-	return most
 }
 
 // copies returns how many versions of a site's weights are kept at one time, by going through a run.

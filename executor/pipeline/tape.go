@@ -18,9 +18,10 @@ const (
 	inNothing where = iota
 	atEntry         // the input of the stage
 	atExit          // δ of the input of the stage, which leaves it
+	atDoor          // the output of the stage, which leaves it and is not kept
 	atReturn        // δ of the output of the stage, which comes back
-	inKept          // of the minibatch, from its forward to its backward
-	inWorking       // of the device, while a task runs
+	inSlab          // of the minibatch, from its forward to its last task
+	inWorking       // of one task
 )
 
 // block is a piece of memory of an op: bytes at an offset of the memory that it lies in.
@@ -42,18 +43,28 @@ type op struct {
 }
 
 // tape is what one minibatch does in a stage: the ops of each task, with their memory. The input of the stage, δ of its output
-// and δ of its input are blocks of their own, because they may come from or go to another device.
+// and δ of its input are blocks of their own, because they may come from or go to another device; so is an output that only
+// another device reads.
 type tape struct {
-	tasks        map[pipeline.Kind][]op
-	keptBytes    int64 // what a minibatch keeps between its tasks, beside the stage's input
-	workingBytes int64 // what a task needs while it runs
-	out          block // a_j, the stage's output, when the forward has ended
+	tasks     map[pipeline.Kind][]op
+	keptBytes int64                   // what a minibatch keeps between its tasks, beside the stage's input
+	working   map[pipeline.Kind]int64 // what a task needs beyond the parts of that which its ops have not filled, or have left
+	out       block                   // a_j, the stage's output, when the forward has ended
+}
+
+// course is what surrounds a stage.
+type course struct {
+	inputBytes int64 // of the model
+	split      bool  // the backward is B and W
+	departs    bool  // the output goes to another device, for every minibatch
+	lingers    bool  // the stage behind reads the output when the backward of this one may have ended
 }
 
 // taper records a tape. Items of memory live from one op to another; those that live in two tasks are kept, the others
-// share the memory that tasks work in.
+// are what tasks work in.
 type taper struct {
 	*tape
+	course
 	layers []*models.Programs // of the whole model
 	st     pipeline.Stage
 	seq    schedule.Sequence
@@ -65,7 +76,7 @@ type taper struct {
 	refs   []ref
 	act    map[int]held // by layer: what is stored of its output
 	grad   map[int]int  // by layer: the item of δ of its output
-	exit   int          // the item of the stage's output
+	exit   int          // the item of the stage's output; none when it leaves at once
 	seen   map[int]bool
 }
 
@@ -94,19 +105,19 @@ func storeAll(st pipeline.Stage) (seq schedule.Sequence) {
 
 // newTape lays out what a minibatch does in a stage. Its own ops, where it has any, must be those of a plan that was checked.
 // In two halves, a backward keeps for the second one what the first has spared (models.Programs). Errors: ErrPlan.
-func newTape(layers []*models.Programs, st pipeline.Stage, split bool, inputBytes int64) (*tape, error) {
+func newTape(layers []*models.Programs, st pipeline.Stage, c course) (*tape, error) {
 	t := &taper{
-		tape: &tape{tasks: map[pipeline.Kind][]op{}}, layers: layers, st: st, seq: st.Ops,
-		act: map[int]held{}, grad: map[int]int{}, seen: map[int]bool{},
+		tape: &tape{tasks: map[pipeline.Kind][]op{}, working: map[pipeline.Kind]int64{}}, course: c, layers: layers, st: st, seq: st.Ops,
+		exit: none, act: map[int]held{}, grad: map[int]int{}, seen: map[int]bool{},
 	}
-	if split && len(t.seq) > 0 {
+	if c.split && len(t.seq) > 0 {
 		return nil, fmt.Errorf("%w: stage of layers %d to %d has ops of its own and a backward in two halves", ErrPlan, st.First, st.Last)
 	}
 	if len(t.seq) == 0 {
 		t.seq = storeAll(st)
 	}
 	t.half = len(t.seq)
-	if split {
+	if c.split {
 		t.params = make([]op, st.Len())
 	}
 	if err := t.findCut(); err != nil {
@@ -116,11 +127,12 @@ func newTape(layers []*models.Programs, st pipeline.Stage, split bool, inputByte
 	t.act[st.First-1] = held{item: none}
 	for i, o := range t.seq {
 		t.now = i
-		if err := t.apply(o, &ops[i], inputBytes); err != nil {
+		if err := t.apply(o, &ops[i]); err != nil {
 			return nil, fmt.Errorf("%w: stage of layers %d to %d, op %d, %v: %w", ErrPlan, st.First, st.Last, i, o, err)
 		}
 	}
 	t.tasks[pipeline.F], t.tasks[pipeline.B], t.tasks[pipeline.W] = ops[:t.cut], ops[t.cut:], t.params
+	t.holdOutput()
 	t.place()
 	return t.tape, nil
 }
@@ -137,7 +149,7 @@ func (t *taper) findCut() error {
 	return nil
 }
 
-func (t *taper) apply(o schedule.Op, out *op, inputBytes int64) error {
+func (t *taper) apply(o schedule.Op, out *op) error {
 	if o.Layer < t.st.First || o.Layer > t.st.Last || o.Kind.Transfer() {
 		return fmt.Errorf("stages run their own layers, without transfers")
 	}
@@ -152,7 +164,7 @@ func (t *taper) apply(o schedule.Op, out *op, inputBytes int64) error {
 		if len(t.params) > 0 {
 			out.program = &p.BackInput
 		}
-		if err := t.backward(o.Layer, out, inputBytes); err != nil {
+		if err := t.backward(o.Layer, out); err != nil {
 			return err
 		}
 	case schedule.ForwardAll:
@@ -160,7 +172,11 @@ func (t *taper) apply(o schedule.Op, out *op, inputBytes int64) error {
 		t.store(o.Layer, p.SavedBytes, true, &out.output)
 	default:
 		out.program = &p.Forget
-		t.store(o.Layer, p.OutputBytes, false, &out.output)
+		if t.now == t.cut-1 && t.departs {
+			out.output = block{in: atDoor, bytes: p.OutputBytes}
+		} else {
+			t.store(o.Layer, p.OutputBytes, false, &out.output)
+		}
 		if o.Kind == schedule.ForwardDiscard && !t.act[o.Layer-1].saved {
 			t.drop(o.Layer - 1)
 		}
@@ -203,7 +219,7 @@ func (t *taper) store(l int, bytes int64, saved bool, to *block) {
 	t.act[l] = held{item, saved}
 }
 
-func (t *taper) backward(l int, out *op, inputBytes int64) error {
+func (t *taper) backward(l int, out *op) error {
 	if a := t.act[l]; !a.saved {
 		return fmt.Errorf("layer %d was not saved", l)
 	}
@@ -223,7 +239,7 @@ func (t *taper) backward(l int, out *op, inputBytes int64) error {
 	case l > 1:
 		out.gradInput.in = atExit
 	default: // δ_0, which nobody reads
-		t.close(t.open(inputBytes, &out.gradInput))
+		t.close(t.open(t.inputBytes, &out.gradInput))
 	}
 	if len(t.params) > 0 {
 		return t.second(l, out)
@@ -289,31 +305,64 @@ func (t *taper) open(bytes int64, to *block) int {
 
 func (t *taper) close(item int) { t.items[item].Last = t.now }
 
-// place gives the items their offsets and tells the blocks.
+// holdOutput keeps the output of the stage for as long as others may read it. What goes to another device has been copied when
+// the first op that reads δ of the output begins, because that δ has been computed from it.
+func (t *taper) holdOutput() {
+	if t.exit == none {
+		return
+	}
+	out := &t.items[t.exit]
+	if t.lingers {
+		out.Last = t.moments() - 1
+	}
+	if at := slices.IndexFunc(t.tasks[pipeline.B], func(o op) bool { return o.gradOutput.in == atReturn }); at >= 0 {
+		out.Last = max(out.Last, t.cut+at)
+	}
+}
+
+// moments returns how many ops all tasks have.
+func (t *taper) moments() int { return t.half + len(t.params) }
+
+// place gives the items their offsets and tells the blocks. What is kept lies packed in the slab of a minibatch. What a task
+// works in lies in those parts of the slab that its ops have not filled yet, or have left, and what does not fit there in
+// memory that the task has for itself.
 func (t *taper) place() {
-	var stay, pass []pack.Item
-	index := make([]int, len(t.items))
-	for i, it := range t.items {
-		if t.stays(i) {
-			index[i] = len(stay)
-			stay = append(stay, it)
-		} else {
-			index[i] = len(pass)
-			pass = append(pass, it)
+	places := make([]block, len(t.items))
+	kept, index := t.those(0, t.moments(), true)
+	t.keptBytes = pack.Pack(kept, t.moments())
+	for k, i := range index {
+		places[i] = block{inSlab, kept[k].Offset, kept[k].Bytes}
+	}
+	fence := pack.Item{Offset: t.keptBytes, Bytes: kernels.Alignment, Last: t.moments() - 1} // between slab and task
+	taken := append(kept, fence)
+	for _, task := range []struct {
+		kind       pipeline.Kind
+		begin, end int
+	}{{pipeline.F, 0, t.cut}, {pipeline.B, t.cut, t.half}, {pipeline.W, t.half, t.moments()}} {
+		passing, index := t.those(task.begin, task.end, false)
+		own := fence.Offset + fence.Bytes
+		t.working[task.kind] = pack.Around(taken, passing, t.moments()) - own
+		for k, i := range index {
+			places[i] = block{inSlab, passing[k].Offset, passing[k].Bytes}
+			if passing[k].Offset >= own {
+				places[i] = block{inWorking, passing[k].Offset - own, passing[k].Bytes}
+			}
 		}
 	}
-	moments := t.half + len(t.params)
-	t.keptBytes, t.workingBytes = pack.Pack(stay, moments), pack.Pack(pass, moments)
 	for _, r := range t.refs {
-		it := t.items[r.item]
-		r.to.bytes = it.Bytes
-		if t.stays(r.item) {
-			r.to.in, r.to.offset = inKept, stay[index[r.item]].Offset
-		} else {
-			r.to.in, r.to.offset = inWorking, pass[index[r.item]].Offset
-		}
+		*r.to = places[r.item]
 	}
 	t.out = t.tasks[pipeline.F][t.cut-1].output
+}
+
+// those returns the items that begin at the moments from begin to end and stay, or do not, and which they are.
+func (t *taper) those(begin, end int, stay bool) (items []pack.Item, index []int) {
+	for i, it := range t.items {
+		if it.First >= begin && it.First < end && t.stays(i) == stay {
+			items, index = append(items, it), append(index, i)
+		}
+	}
+	return items, index
 }
 
 // stays reports whether an item outlives its task. The output of the stage does: it may be on its way to another device.

@@ -48,7 +48,7 @@ func (d *driver) ops(ctx context.Context, t *site, kind pipeline.Kind, f *flight
 			to   *runtime.Span
 			from *block
 		}{{&fr.input, &o.input}, {&fr.output, &o.output}, {&fr.gradOutput, &o.gradOutput}, {&fr.gradInput, &o.gradInput}, {&fr.scratch, &o.scratch}, {&fr.kept, &o.kept}} {
-			*b.to = d.span(b.from, sb, &at)
+			*b.to = span(b.from, kind, sb, &at)
 		}
 		launches, err := d.binder.op(t, o, &fr)
 		if err != nil {
@@ -61,19 +61,21 @@ func (d *driver) ops(ctx context.Context, t *site, kind pipeline.Kind, f *flight
 	return nil
 }
 
-// span returns where a block of an op lies for a minibatch.
-func (d *driver) span(b *block, sb *slab, at *frame) runtime.Span {
+// span returns where a block of an op of a task lies for a minibatch.
+func span(b *block, kind pipeline.Kind, sb *slab, at *frame) runtime.Span {
 	switch b.in {
 	case atEntry:
 		return at.input
 	case atExit:
 		return at.gradInput
+	case atDoor:
+		return at.output
 	case atReturn:
 		return at.gradOutput
-	case inKept:
+	case inSlab:
 		return sb.kept.Part(b.offset, b.bytes)
 	case inWorking:
-		return d.working.Part(b.offset, b.bytes)
+		return sb.working[kind].Part(b.offset, b.bytes)
 	}
 	return runtime.Span{}
 }

@@ -35,9 +35,12 @@ const packRounds = 60
 // Pack gives every item an offset such that items that live together do not overlap, and returns the extent: the
 // end of the highest one. Optimal packing is NP-hard (dynamic storage allocation); Pack tries several orders of
 // greedy placement, repairs each by placing first what stuck out, and stops when the extent reaches the live peak.
-func Pack(items []Item, ops int) int64 {
-	floor := Live(items, ops)
-	p := newPacker(items)
+func Pack(items []Item, ops int) int64 { return Around(nil, items, ops) }
+
+// Around is Pack for memory in which fixed items have their places already, in the gaps that these leave and above them.
+func Around(fixed, items []Item, ops int) int64 {
+	p := newPacker(slices.Concat(fixed, items), len(fixed))
+	floor := max(Live(p.items, ops), p.ground)
 	best := int64(-1)
 	offsets := make([]int64, len(items))
 	for _, less := range packOrders {
@@ -47,7 +50,7 @@ func Pack(items []Item, ops int) int64 {
 			if best < 0 || extent < best {
 				best = extent
 				for i := range items {
-					offsets[i] = items[i].Offset
+					offsets[i] = p.items[p.fixed+i].Offset
 				}
 			}
 			if best == floor || !p.promote(order, floor) {
@@ -81,14 +84,19 @@ var packOrders = []func(a, b *Item) int{
 
 // packer holds, for every item, the items that live together with it.
 type packer struct {
-	items []Item
-	meet  [][]int32
-	done  []bool
-	gaps  []*Item
+	items  []Item
+	fixed  int   // so many of the items, the first ones, have their places
+	ground int64 // the end of the highest of these
+	meet   [][]int32
+	done   []bool
+	gaps   []*Item
 }
 
-func newPacker(items []Item) *packer {
-	p := &packer{items: items, meet: make([][]int32, len(items)), done: make([]bool, len(items))}
+func newPacker(items []Item, fixed int) *packer {
+	p := &packer{items: items, fixed: fixed, meet: make([][]int32, len(items)), done: make([]bool, len(items))}
+	for _, it := range items[:fixed] {
+		p.ground = max(p.ground, it.Offset+it.Bytes)
+	}
 	byFirst := make([]int, len(items))
 	for i := range byFirst {
 		byFirst[i] = i
@@ -107,9 +115,9 @@ func newPacker(items []Item) *packer {
 }
 
 func (p *packer) sorted(less func(a, b *Item) int) []int {
-	order := make([]int, len(p.items))
+	order := make([]int, len(p.items)-p.fixed)
 	for i := range order {
-		order[i] = i
+		order[i] = p.fixed + i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return less(&p.items[a], &p.items[b]) })
 	return order
@@ -117,7 +125,10 @@ func (p *packer) sorted(less func(a, b *Item) int) []int {
 
 // place puts the items, in order, each at the lowest offset that is free while it lives.
 func (p *packer) place(order []int) (extent int64) {
-	clear(p.done)
+	for i := range p.done {
+		p.done[i] = i < p.fixed
+	}
+	extent = p.ground
 	for _, i := range order {
 		p.items[i].Offset = p.lowest(i)
 		p.done[i] = true
