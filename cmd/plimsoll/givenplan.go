@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -78,6 +79,18 @@ func (f *givenFlags) devices(elsewhere bool) (n int) {
 		}
 	}
 	return n
+}
+
+// knownVersions reports whether --versions is one that a strategy without a flush can plan with, or not given.
+func knownVersions(versions string) bool {
+	return slices.Contains([]pipeline.Versions{"", pipeline.DoubleBuffered, pipeline.Stash, pipeline.Latest}, pipeline.Versions(versions))
+}
+
+func unknownVersions(versions, known string) error {
+	if versions == string(pipeline.VerticalSync) {
+		return usage(fmt.Errorf("--versions is %q: how many copies of the weights it keeps does not follow from a strategy: give %s, or a plan with field \"weight_copies\" as --plan", versions, known))
+	}
+	return usage(fmt.Errorf("--versions is %q: give %s", versions, known))
 }
 
 // platformFlags say what links a pipeline's devices.

@@ -121,6 +121,8 @@ func (f *convoyFlags) check(strategy string) error {
 		return usage(fmt.Errorf("--microbatches is %d: give a number from 1", f.microbatches))
 	case f.microbatches > 0 && first.Type != pipeline.Flushing:
 		return usage(fmt.Errorf("--microbatches is for schedules with a flush: %s has none; give one, as in --strategy 1f1b-flush", first.Name))
+	case f.versions != string(pipeline.Flush) && !knownVersions(f.versions):
+		return unknownVersions(f.versions, "double_buffered, stash, latest or flush")
 	case f.PipeMare < 0:
 		return usage(fmt.Errorf("--pipemare is %d: give a number of updates from 1", f.PipeMare))
 	case !(f.PipeMareDecay >= 0 && f.PipeMareDecay < 1):
@@ -198,11 +200,15 @@ func (a *app) planConvoy(ctx context.Context, r *train.Run, f *trainFlags, m tra
 		r.Pipe.Plan.Extra[requestField] = wish
 	}
 	r.Limit, r.Pipe.Patience = r.Pipe.Limit, f.convoy.patience
+	return nil
+}
+
+// whole lets a run end with an update, and says so where that is not as it was asked for.
+func (a *app) whole(r *train.Run) {
 	steps := r.Steps
-	if r.Whole(); r.Steps != steps {
+	if r.Whole(); r.Steps > steps {
 		a.note("%d steps in place of %d: an update takes %d minibatches (double buffered weights)", r.Steps, steps, r.Pipe.Group)
 	}
-	return nil
 }
 
 // savedConvoy takes the plan in the run's folder if it is for the same flags.
@@ -273,7 +279,11 @@ func (a *app) planRest(ctx context.Context, f *trainFlags, s *choice, r *train.R
 	if err := a.planConvoy(ctx, r, f, m); err != nil {
 		return err
 	}
-	return a.resume(f.keep, r)
+	if err := a.resume(f.keep, r); err != nil {
+		return err
+	}
+	a.whole(r)
+	return nil
 }
 
 // writeConvoy writes the report and the trace of a finished pipeline: its plan's timeline.

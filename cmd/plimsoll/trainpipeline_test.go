@@ -41,6 +41,7 @@ func badConvoys(t *testing.T) []badCase {
 		{"convoy: microbatches without a flush", on("--strategy", "1f1b*", "--microbatches", "2"), 2, []string{"--microbatches", "1f1b* has none", "1f1b-flush"}},
 		{"convoy: microbatches by default", on("--microbatches", "2"), 2, []string{"--microbatches", "loadline has none", "1f1b-flush"}},
 		{"convoy: versions", on("--strategy", "1f1b*", "--versions", "old"), 2, []string{`"old"`, "stash"}},
+		{"convoy: vertical sync", on("--strategy", "1f1b*", "--versions", "vertical_sync"), 2, []string{`--versions is "vertical_sync"`, `"weight_copies"`, "--plan"}},
 		{"convoy: versions of a flush", on("--strategy", "gpipe", "--versions", "stash"), 2, []string{`"stash"`, `"flush"`}},
 		{"convoy: versions alone", train("--versions", "stash"), 2, []string{"--versions is for pipelines", "cpu*4"}},
 		{"convoy: peers alone", train("--peer-bandwidth", "1GB/s"), 2, []string{"--peer-bandwidth is for pipelines"}},
@@ -218,6 +219,25 @@ func copyPlan(t *testing.T, from, to string) {
 	}
 }
 
+// A run goes on under a plan whose updates take several steps, wherever it was interrupted.
+func TestResumeWhereUpdatesTakeSteps(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	works(t, convoy(2, "1f1b*", 7, "--versions", "stash", "--lr-schedule", "constant", "--checkpoint-every", "7", "--out", out)...)
+	for i, strategy := range []string{"madpipe", "contiguous"} {
+		steps := 13 + 27*i
+		args := slices.DeleteFunc(convoy(4, strategy, steps, "--lr-schedule", "constant", "--checkpoint-every", "50", "--out", out, "--resume"), func(s string) bool { return s == "-q" })
+		r := works(t, args...)
+		var o train.Summary
+		if err := json.Unmarshal([]byte(r.out), &o); err != nil || o.ResumedFrom < 7 || o.Steps < steps || (o.Steps-o.ResumedFrom)%o.Pipe.UpdateSteps != 0 || o.HostBytes == 0 {
+			t.Errorf("%s: %v\n%s%s", strategy, err, r.err, r.out)
+		}
+		if o.Steps > steps && !strings.Contains(r.err, fmt.Sprintf("%d steps in place of %d", o.Steps, steps)) {
+			t.Errorf("%s: %s", strategy, r.err)
+		}
+		wantConvoyLog(t, out, o.Steps)
+	}
+}
+
 // An asynchronous run goes on along the plan in its folder, whatever was measured since; with other flags it is planned anew
 // and says so.
 func TestResumedConvoysKeepTheirPlan(t *testing.T) {
@@ -243,7 +263,7 @@ func TestResumedConvoysKeepTheirPlan(t *testing.T) {
 func TestInterruptedConvoys(t *testing.T) {
 	for i, strategy := range []string{"1f1b-flush", "1f1b*", "madpipe"} {
 		out := filepath.Join(t.TempDir(), "run")
-		args := slices.DeleteFunc(convoy(2, strategy, 1_000_000, "--out", out), func(s string) bool { return s == "-q" })
+		args := slices.DeleteFunc(convoy(2, strategy, 1_200_000, "--out", out), func(s string) bool { return s == "-q" })
 		p := start(t, args...)
 		p.until(out, 25)
 		if err := p.Process.Signal([]os.Signal{syscall.SIGINT, syscall.SIGTERM}[i%2]); err != nil {
@@ -251,7 +271,7 @@ func TestInterruptedConvoys(t *testing.T) {
 		}
 		code, text := p.end(), p.err.String()
 		done := logged(out)
-		if want := fmt.Sprintf("interrupted after %d of 1000000 steps; they are saved: the same command with --resume", done); code != exitFailed || !strings.Contains(text, want) || p.out.Len() > 0 {
+		if want := fmt.Sprintf("interrupted after %d of 1200000 steps; they are saved: the same command with --resume", done); code != exitFailed || !strings.Contains(text, want) || p.out.Len() > 0 {
 			t.Fatalf("%s: exit code %d: %s; want %s", strategy, code, text, want)
 		}
 		if !strings.Contains(text, "what has begun is finished first; a second signal ends the run at once") {

@@ -46,7 +46,7 @@ func (f *fleetFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.IntVar(&f.microbatches, "microbatches", 0, "pipeline: microbatches of a step, of schedules with a flush (default: two for each device)")
 	s.IntVar(&f.minibatches, "minibatches", 24, "pipeline: minibatches in the steady state of each schedule without a flush")
-	s.StringVar(&f.versions, "versions", "", "pipeline: weight versions of schedules without a flush, double_buffered, stash, vertical_sync or latest (default: the strategy's)")
+	s.StringVar(&f.versions, "versions", "", "pipeline: weight versions of schedules without a flush, double_buffered, stash or latest (default: the strategy's)")
 	f.links.register(cmd)
 	f.given.register(cmd)
 	s.BoolVar(&f.simulated, "simulated", false, "pipeline: simulated time, tasks take just the time that they are planned to take; cpu only")
@@ -106,8 +106,8 @@ func (f *fleetFlags) check(onCPU bool) error {
 		return usage(errors.New("--draws is for simulated time: kernels take the time that they take; give --simulated too"))
 	case f.simulated && !onCPU:
 		return usage(errors.New(`--simulated is for cpu, as in --devices "cpu*4": other devices cannot wait for a given time`))
-	case f.versions != "" && (!slices.Contains(pipeline.AllVersions(), pipeline.Versions(f.versions)) || f.versions == string(pipeline.Flush)):
-		return usage(fmt.Errorf("--versions is %q: give double_buffered, stash, vertical_sync or latest", f.versions))
+	case !knownVersions(f.versions):
+		return unknownVersions(f.versions, "double_buffered, stash or latest")
 	}
 	return f.links.check()
 }

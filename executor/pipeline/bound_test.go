@@ -222,6 +222,39 @@ func drained(t *testing.T, e *Executor, s *stopper, r *rand.Rand, runs int) (len
 	return lengths, early
 }
 
+// The updates of a run that goes on behind any number of minibatches are counted from there: all minibatches of one have its learning
+// rate.
+func TestUpdatesBehindAnyRun(t *testing.T) {
+	w := workload(t, smallModel(t))
+	c := costs(w, 3, 1)
+	plan := planFor(t, "madpipe", c, pipeline.Options{Versions: pipeline.DoubleBuffered})
+	group := groupOf(t, w, c, plan)
+	if group < 2 {
+		t.Fatalf("%d minibatches to an update", group)
+	}
+	for first := range 2 * group {
+		var mu sync.Mutex
+		asked := map[int]int{}
+		e, err := New(w, targets(t, 3, host.Config{}), c, plan, Options{Feed: random{w.Model.Classes}, Seed: 7, First: first, Rate: func(update int) float32 {
+			mu.Lock()
+			defer mu.Unlock()
+			asked[update]++
+			return rate(update)
+		}})
+		must(t, err)
+		for range 2 {
+			must(t, e.Run(t.Context(), 2*group))
+		}
+		want := map[int]int{}
+		for i := range 4 {
+			want[first/group+i] = group * len(plan.Stages)
+		}
+		if !maps.Equal(asked, want) || e.Done() != first+4*group {
+			t.Errorf("behind %d minibatches: asked for the rates of updates %v, want %v", first, asked, want)
+		}
+	}
+}
+
 // Runs that were told to end at any instant leave, bit for bit, what runs of the same lengths leave; every minibatch below the
 // end has a result, and no other. So a run that goes on behind one is the run that emptied its pipeline there.
 func TestRunsThatEndEarly(t *testing.T) {

@@ -20,6 +20,7 @@ type driver struct {
 	links   map[int]queue // by receiver
 
 	host      []porter // by stage
+	hostBytes int64    // of page-locked memory
 	chunk     runtime.Span
 	rehearsal bool
 	flights   []*flight      // that are not in use
@@ -36,8 +37,8 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	if limit > 0 && m.Extent > limit {
 		return &LimitError{Device: d.device, Needed: m.Extent, Limit: limit, Static: m.Static}
 	}
-	host := d.layHost()
-	if err := d.dev.Reserve(max(limit, m.Extent), host); err != nil {
+	d.hostBytes = d.layHost()
+	if err := d.dev.Reserve(max(limit, m.Extent), d.hostBytes); err != nil {
 		return err
 	}
 	if d.compute.s, err = d.dev.NewStream("compute"); err != nil {

@@ -56,7 +56,8 @@ type Result struct {
 type Options struct {
 	Feed Feed
 	Seed uint64 // of the weights and of dropout
-	// First is how many minibatches were done before, by a run that this one goes on from.
+	// First is how many minibatches were done before, by a run that this one goes on from: of a plan with a flush whole steps, else
+	// any number, whatever plan they had.
 	First int
 	// Rate is the learning rate of update number update, from 0.
 	Rate func(update int) float32
@@ -115,8 +116,8 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 	if err := e.lay(costs, plan, len(on)); err != nil {
 		return nil, err
 	}
-	if opt.First < 0 || opt.First%e.group != 0 {
-		return nil, fmt.Errorf("%w: it goes on behind %d minibatches, %d make one update", ErrPlan, opt.First, e.group)
+	if opt.First < 0 || plan.IsFlush() && opt.First%e.group != 0 {
+		return nil, fmt.Errorf("%w: it goes on behind %d microbatches, %d make a step", ErrPlan, opt.First, e.group)
 	}
 	for _, d := range e.drivers {
 		d.dev, d.binder = on[d.device].Device, newBinder(on[d.device].Library, w.Optimizer)
@@ -145,6 +146,14 @@ func (e *Executor) Memory() []Memory { return slices.Clone(e.memory) }
 
 // Group returns how many minibatches make one update.
 func (e *Executor) Group() int { return e.group }
+
+// HostBytes returns how much page-locked memory the devices have together.
+func (e *Executor) HostBytes() (bytes int64) {
+	for _, d := range e.drivers {
+		bytes += d.hostBytes
+	}
+	return bytes
+}
 
 // Done returns how many minibatches were done.
 func (e *Executor) Done() int { return e.done }
@@ -194,7 +203,7 @@ const (
 // rehearsal has met is prepared when a run meets it. Errors: ErrPlan when the drivers wait for each other.
 func (e *Executor) rehearse() error {
 	for n, before := max(rehearsed, e.order.long()), -1; n <= mostRehearsed; n *= 2 {
-		err := e.pass(context.Background(), newBound((n + e.group - 1) / e.group * e.group), true)
+		err := e.pass(context.Background(), newBound((n+e.group-1)/e.group*e.group), true)
 		if stuck := (*StuckError)(nil); errors.As(err, &stuck) {
 			return fmt.Errorf("%w: its devices wait for each other: %w", ErrPlan, err)
 		}

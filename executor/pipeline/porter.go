@@ -124,10 +124,11 @@ func (e *Executor) scalars(minibatch int) kernels.Scalars {
 	return k
 }
 
-// updateScalars returns those of the update of a stage that a minibatch belongs to.
+// updateScalars returns those of the update of a stage that a minibatch belongs to. The first group begins where the run that this one
+// goes on from has ended, which may have had another plan.
 func (e *Executor) updateScalars(t *site, minibatch int) kernels.Scalars {
 	group := t.shelf.group
-	number := (e.done + minibatch) / group
+	number := e.opt.First/group + (e.done-e.opt.First+minibatch)/group
 	return kernels.Scalars{Seed: e.opt.Seed, Step: uint64(number), LR: e.rate(t.stage, number), GradScale: 1 / float32(group)}
 }
 

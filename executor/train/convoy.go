@@ -96,6 +96,7 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	for i := range on {
 		out.Pipe.Devices[i].Name = on[i].Device.Info().Name
 	}
+	out.HostBytes = c.x.HostBytes()
 	c.loop = &loop{Run: r, m: c, out: out, step: out.ResumedFrom, saved: -1}
 	if err := c.run(ctx); err != nil {
 		return nil, err
@@ -106,6 +107,16 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 
 // updateRate returns the learning rate of an update.
 func (r *Run) updateRate(update int) float32 { return r.Rate.At(update * r.Pipe.unit()) }
+
+// updateOf returns the update that a step is part of: groups begin where the run has gone on from, whatever plan it had before.
+func (r *Run) updateOf(step int) int {
+	begun := 0
+	if r.From != nil {
+		begun = int(r.From.Step)
+	}
+	unit := r.Pipe.unit()
+	return begun/unit + (step-begun)/unit
+}
 
 // pipeSummary is what is known of a pipeline before it runs.
 func (r *Run) pipeSummary() Summary {
@@ -220,7 +231,7 @@ func (c *convoy) add(sum pipe.Result) error {
 	seconds, waited := now.Sub(c.since).Seconds(), idle-c.idle
 	rec := Record{
 		Step: c.step, Loss: Number(sum.Loss), Accuracy: float64(sum.Correct) / float64(c.Job.Images()),
-		Rate: float64(c.updateRate(c.step / c.Pipe.unit())), Norm: Number(math.NaN()), Seconds: seconds,
+		Rate: float64(c.updateRate(c.updateOf(c.step))), Norm: Number(math.NaN()), Seconds: seconds,
 		DataWaitS: waited.Seconds(), PeakBytes: c.Pipe.PredictedPeak(),
 	}
 	c.since, c.idle = now, idle

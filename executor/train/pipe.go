@@ -261,10 +261,13 @@ func (j *Job) ReadPipe(path string, c *chain.Chain, also Corrections) (*Pipe, er
 	return p, err
 }
 
-// Whole makes the steps of a run a multiple of those that the plan's updates take.
+// Whole makes the steps that a run has to do a multiple of those that the plan's updates take.
 func (r *Run) Whole() {
-	unit := r.Pipe.unit()
-	r.Steps = (r.Steps + unit - 1) / unit * unit
+	begun, unit := 0, r.Pipe.unit()
+	if r.From != nil {
+		begun = int(r.From.Step)
+	}
+	r.Steps = begun + (r.Steps-begun+unit-1)/unit*unit
 }
 
 // checkPipe refuses what pipelines do not do. Errors: ErrSpec.

@@ -209,6 +209,61 @@ func TestAPipelineInterruptedAtOnce(t *testing.T) {
 	}
 }
 
+// An update that takes several steps begins wherever the run goes on, though the plan before was another; a run that is cut once more
+// ends the same, at the same learning rates.
+func TestUpdatesBeginWhereARunGoesOn(t *testing.T) {
+	before := convoyRun(t, piped(t, 2, 1, 8), "gpipe", 2, 7)
+	before.Rate = Rate{Peak: 0.05, Warmup: 30}
+	before.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: 7}
+	done(t, before)
+	unit := 0
+	run := func() *Run {
+		r := convoyRun(t, piped(t, 3, 1, 8), "madpipe", 3, 1)
+		r.Rate, r.Saves = before.Rate, before.Saves
+		unit = r.Pipe.unit()
+		r.Steps = 6 + 4*unit
+		c, _, err := r.Saves.Dir.Latest()
+		must(t, err)
+		t.Cleanup(func() { must(t, c.Close()) })
+		_, err = r.Resume(c)
+		must(t, err)
+		if r.Whole(); r.Steps != 7+4*unit || unit < 2 || 7%unit == 0 {
+			t.Fatalf("%d steps, of which an update takes %d", r.Steps, unit)
+		}
+		r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: unit}
+		return r
+	}
+	want := done(t, run())
+	for i, s := range want.History.Steps {
+		if first := want.History.Steps[i/unit*unit]; s.Step != 7+i || s.Rate != first.Rate || i >= unit && s.Rate <= want.History.Steps[i/unit*unit-1].Rate {
+			t.Errorf("step %d: the learning rate is %v", s.Step, s.Rate)
+		}
+	}
+	r, full := run(), errors.New("full")
+	r.Record = func(rec Record) error {
+		if rec.Step == 7+3*unit-1 {
+			return full
+		}
+		return nil
+	}
+	if _, err := r.Do(t.Context()); !errors.Is(err, full) {
+		t.Fatal(err)
+	}
+	resumeLatest(t, r, int64(7+2*unit))
+	r.Record = nil
+	got := done(t, r)
+	if got.WeightsSHA256 != want.WeightsSHA256 || !slices.EqualFunc(got.History.Steps, want.History.Steps[2*unit:], func(a, b Record) bool { return a.Rate == b.Rate && a.Loss == b.Loss }) {
+		t.Errorf("weights %s, want %s", got.WeightsSHA256, want.WeightsSHA256)
+	}
+	// A run that has ended is resumed to no end, also when fewer steps were asked for than its last update took.
+	end := convoyRun(t, piped(t, 3, 1, 8), "madpipe", 3, 1)
+	end.Rate, end.Saves, end.Steps = r.Rate, r.Saves, 6+4*unit
+	resumeLatest(t, end, int64(7+4*unit))
+	if end.Whole(); end.Steps != 7+4*unit {
+		t.Errorf("%d steps", end.Steps)
+	}
+}
+
 // A run goes on with another plan on another number of devices, and on one without a pipeline; with a flush it ends with the
 // same bits.
 func TestResumeOnOtherDevices(t *testing.T) {

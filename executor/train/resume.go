@@ -85,7 +85,7 @@ const (
 // Resume makes the run go on from a checkpoint. notes says what is not as it was when it was saved. Errors: ErrOtherRun,
 // with what differs.
 func (r *Run) Resume(from *checkpoint.Checkpoint) (notes []string, err error) {
-	if from.Step > int64(r.Steps) {
+	if from.Step >= int64(r.Steps+r.Pipe.unit()) { // the last update may have taken more steps than there were left
 		return nil, fmt.Errorf("%w: %s is of step %d, and --steps is %d: give more", ErrOtherRun, from.Name(), from.Step, r.Steps)
 	}
 	want := r.meta(from.Step)
