@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,7 +70,7 @@ func (p *pipelineFigures) addRun(s *interop.Schedule, r *interop.Run) {
 }
 
 func (p *pipelineFigures) add(plan *pipeline.Plan, r *pipeline.Report) {
-	p.Chain, p.Strategy, p.Stages, p.Microbatches, p.Kind = plan.Chain, plan.Strategy, len(plan.Stages), plan.Microbatches, "periodic"
+	p.Chain, p.Strategy, p.Stages, p.Microbatches, p.Kind = plan.Chain, cmp.Or(plan.Strategy, "given"), len(plan.Stages), plan.Microbatches, "periodic"
 	if plan.IsFlush() {
 		p.Kind = "flush"
 	}
