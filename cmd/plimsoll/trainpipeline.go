@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -218,8 +220,8 @@ func (a *app) savedConvoy(r *train.Run, f *trainFlags, wish json.RawMessage) {
 	if err != nil {
 		return // there is none yet, or it is one for a single device
 	}
-	if was := plan.Extra[requestField]; !sameJSON(was, wish) {
-		a.note("planned anew: %s was made for %s", path, was)
+	if other := otherwise(plan.Extra[requestField], wish); other != "" {
+		a.note("planned anew, not as %s: %s", path, other)
 		return
 	}
 	c, err := r.Job.ReadChain(f.keep.path("chain.json"))
@@ -234,10 +236,29 @@ func (a *app) savedConvoy(r *train.Run, f *trainFlags, wish json.RawMessage) {
 	r.Chain = c
 }
 
-// sameJSON compares two values whatever the blanks between their parts.
-func sameJSON(x, y json.RawMessage) bool {
-	var a, b any
-	return json.Unmarshal(x, &a) == nil && json.Unmarshal(y, &b) == nil && fmt.Sprint(a) == fmt.Sprint(b)
+// otherwise says in what two objects differ, whatever the blanks between their parts; "" when in nothing.
+func otherwise(was, now json.RawMessage) string {
+	var a, b map[string]any
+	if json.Unmarshal(was, &a) != nil || json.Unmarshal(now, &b) != nil {
+		return "it is not known what it was made for"
+	}
+	text := func(of map[string]any, name string) string {
+		value, ok := of[name]
+		if !ok {
+			return "not given"
+		}
+		b, _ := json.Marshal(value) // it was JSON
+		return string(b)
+	}
+	var all []string
+	both := maps.Clone(a)
+	maps.Copy(both, b)
+	for _, name := range slices.Sorted(maps.Keys(both)) {
+		if x, y := text(a, name), text(b, name); x != y {
+			all = append(all, fmt.Sprintf("%s was %s and is %s", name, x, y))
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // newConvoy plans with the first strategy whose plan can be run.
