@@ -221,7 +221,8 @@ func TestInterruptedRunsGoOn(t *testing.T) {
 }
 
 // A second signal ends the program at once, whatever it does after the first: here it waits to say that it was interrupted, on a
-// pipe that nobody reads. When it has noticed the first signal nobody outside knows, so signals come until it ends.
+// pipe that nobody reads. When it has noticed the first signal nobody outside knows, so signals come until it ends. Shells
+// start what is in the background with SIGINT ignored, SIGTERM is not.
 func TestSecondInterrupt(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
 	p := program(t, nil, small(t, 1_000_000, "--out", out)...)
@@ -229,7 +230,7 @@ func TestSecondInterrupt(t *testing.T) {
 	p.start()
 	p.until(out, 1)
 	for ended := false; !ended; {
-		if err := p.Process.Signal(syscall.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		if err := p.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			t.Fatal(err)
 		}
 		select {
@@ -239,7 +240,7 @@ func TestSecondInterrupt(t *testing.T) {
 		}
 	}
 	code := p.end()
-	if status, ok := p.ProcessState.Sys().(syscall.WaitStatus); !ok || !status.Signaled() || status.Signal() != syscall.SIGINT {
+	if status, ok := p.ProcessState.Sys().(syscall.WaitStatus); !ok || !status.Signaled() || status.Signal() != syscall.SIGTERM {
 		t.Errorf("no second signal ended the program: exit code %d", code)
 	}
 }
