@@ -400,8 +400,12 @@ func TestStagesWithTheirOwnOps(t *testing.T) {
 }
 
 // again returns a sequence of a stage whose first layers, up to a random one, run again in the backward.
-func again(st pipeline.Stage, r *rand.Rand) (seq schedule.Sequence) {
-	x := st.First - 1 + r.IntN(st.Len()+1)
+func again(st pipeline.Stage, r *rand.Rand) schedule.Sequence {
+	return againUpTo(st, st.First-1+r.IntN(st.Len()+1))
+}
+
+// againUpTo is again up to layer x.
+func againUpTo(st pipeline.Stage, x int) (seq schedule.Sequence) {
 	put := func(k schedule.Kind, l int) { seq = append(seq, schedule.Op{Kind: k, Layer: l}) }
 	for l := st.First; l <= st.Last; l++ {
 		switch {

@@ -132,7 +132,9 @@ func newTape(layers []*models.Programs, st pipeline.Stage, c course) (*tape, err
 		}
 	}
 	t.tasks[pipeline.F], t.tasks[pipeline.B], t.tasks[pipeline.W] = ops[:t.cut], ops[t.cut:], t.params
-	t.holdOutput()
+	if t.exit != none && t.lingers {
+		t.items[t.exit].Last = t.moments() - 1
+	}
 	t.place()
 	return t.tape, nil
 }
@@ -304,21 +306,6 @@ func (t *taper) open(bytes int64, to *block) int {
 }
 
 func (t *taper) close(item int) { t.items[item].Last = t.now }
-
-// holdOutput keeps the output of the stage for as long as others may read it. What goes to another device has been copied when
-// the first op that reads δ of the output begins, because that δ has been computed from it.
-func (t *taper) holdOutput() {
-	if t.exit == none {
-		return
-	}
-	out := &t.items[t.exit]
-	if t.lingers {
-		out.Last = t.moments() - 1
-	}
-	if at := slices.IndexFunc(t.tasks[pipeline.B], func(o op) bool { return o.gradOutput.in == atReturn }); at >= 0 {
-		out.Last = max(out.Last, t.cut+at)
-	}
-}
 
 // moments returns how many ops all tasks have.
 func (t *taper) moments() int { return t.half + len(t.params) }

@@ -2,6 +2,7 @@ package pack
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -57,6 +58,35 @@ func TestPackNeverOverlapsAndStaysNearTheLivePeak(t *testing.T) {
 	// Random lifetimes are much harder than those of chains; a packer that ignored lifetimes would need 2 to 10 times.
 	if mean := excess / cases; mean > 0.05 {
 		t.Errorf("the mean excess over the live peak is %.1f %%, want at most 5 %%", 100*mean)
+	}
+}
+
+// Around leaves fixed items where they are and places others beside them.
+func TestAroundFixedItems(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	filled := 0
+	for range 300 {
+		ops := 2 + r.IntN(20)
+		fixed := randomItems(r, 1+r.IntN(10), ops)
+		ground := Pack(fixed, ops)
+		before := slices.Clone(fixed)
+		items := randomItems(r, 1+r.IntN(30), ops)
+		extent := Around(fixed, items, ops)
+		if !slices.Equal(fixed, before) {
+			t.Fatalf("fixed items %v have moved to %v", before, fixed)
+		}
+		if got := checkPacking(t, slices.Concat(fixed, items)); max(got, ground) != extent {
+			t.Fatalf("it says %d bytes, the items end at %d", extent, got)
+		}
+		if slices.ContainsFunc(items, func(it Item) bool { return it.Bytes > 0 && it.Offset < ground }) {
+			filled++
+		}
+	}
+	if filled < 200 {
+		t.Errorf("gaps between fixed items are filled in %d cases only", filled)
+	}
+	if got := Around([]Item{{Bytes: 5, Offset: 3}}, nil, 1); got != 8 {
+		t.Errorf("extent %d of one item that ends at 8", got)
 	}
 }
 
