@@ -95,7 +95,7 @@ func TestTrainOnDevices(t *testing.T) {
 		if err != nil || plan.Strategy != strategy || plan.Platform.Beta(0, 1) != 2e9 {
 			t.Errorf("%s: %v", strategy, err)
 		}
-		for _, file := range []string{"chain.json", "final.safetensors", "report.html", "trace.json", "checkpoints/step-12.safetensors"} {
+		for _, file := range []string{"chain.json", "final.safetensors", "report.html", "trace.json", "checkpoints/step-12/stage-0.safetensors", "checkpoints/step-12/stage-1.safetensors"} {
 			if !slices.Contains(tree(t, out), file) {
 				t.Errorf("%s: no %s", strategy, file)
 			}
