@@ -406,7 +406,7 @@ func TestAShardThatIsNotSaved(t *testing.T) {
 		d := NewDir(t.TempDir(), 1)
 		must(t, sharded(t, d, 1, 3))
 		d.fs = &f
-		err := sharded(t, d, 2, 3)
+		err := inTurn(d, 2, 3)
 		if e := (*SaveError)(nil); !errors.As(err, &e) || e.Last != d.Folder(1) || e.Path != d.Folder(2) {
 			t.Errorf("%v", err)
 		}

@@ -39,10 +39,7 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	if limit > 0 && m.Extent > limit {
 		return &LimitError{Device: d.device, Needed: m.Extent, Limit: limit, Static: m.Static}
 	}
-	host, err := d.layHost()
-	if err != nil {
-		return err
-	}
+	host := d.layHost()
 	if err := d.dev.Reserve(max(limit, m.Extent), host); err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ const lossBytes = 8
 const chunkBytes = 1 << 20
 
 // layHost lays out the page-locked memory and returns its size.
-func (d *driver) layHost() (bytes int64, err error) {
+func (d *driver) layHost() int64 {
 	g := &ground{space: runtime.Host}
 	d.host = make([]porter, len(d.sites))
 	for s, t := range d.sites {
@@ -52,8 +52,8 @@ func (d *driver) layHost() (bytes int64, err error) {
 		}
 	}
 	d.chunk = g.take(chunkBytes)
-	d.saver, err = d.newSaver(g)
-	return g.end, err
+	d.saver = d.newSaver(g)
+	return g.end
 }
 
 // carry brings a batch and its scalars to the device.

@@ -45,9 +45,9 @@ func (s *site) stateBytes() (bytes int64) {
 }
 
 // newSaver lays out the copies of the stages that a device saves; nil when nothing is saved.
-func (d *driver) newSaver(g *ground) (*saver, error) {
+func (d *driver) newSaver(g *ground) *saver {
 	if d.e.opt.Save == nil {
-		return nil, nil
+		return nil
 	}
 	v := &saver{driver: d, idle: make(chan struct{}, 1)}
 	for s, t := range d.sites {
@@ -60,14 +60,12 @@ func (d *driver) newSaver(g *ground) (*saver, error) {
 		}
 		t.list(d, func(p placed) { x.tensors = append(x.tensors, p) })
 		for i := range x.tensors {
-			if err := x.move(&x.tensors[i]); err != nil {
-				return nil, err
-			}
+			x.move(&x.tensors[i])
 		}
 		v.snapshots = append(v.snapshots, x)
 	}
 	v.idle <- struct{}{}
-	return v, nil
+	return v
 }
 
 // firstWith returns the first driver that has a stage.
@@ -77,15 +75,15 @@ func (e *Executor) firstWith(s int) *driver {
 }
 
 // move says where the copy of a tensor lies.
-func (x *Snapshot) move(t *placed) error {
+func (x *Snapshot) move(t *placed) {
 	span := &t.at[0].span
 	for _, r := range x.regions {
 		if at := span.Offset - r.dev.Offset; at >= 0 && at+span.Bytes <= r.dev.Bytes {
 			*span = r.host.Part(at, span.Bytes)
-			return nil
+			return
 		}
 	}
-	return fmt.Errorf("BUG: the %s of %s is in no part of the state of stage %d", t.Role, t.Name, x.Stage)
+	panic(fmt.Sprintf("BUG: the %s of %s is in no part of the state of stage %d", t.Role, t.Name, x.Stage))
 }
 
 func (v *saver) open() (err error) {

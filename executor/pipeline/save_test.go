@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -73,7 +74,7 @@ func TestSegmentsAreRuns(t *testing.T) {
 			run := func(config host.Config, save func(*Snapshot)) (*Executor, map[int]float64) {
 				losses := map[int]float64{}
 				e, err := New(w, targets(t, c.Platform.Devices, config), c, plan, Options{
-					Feed: random{w.Model.Classes}, Seed: 7, Rate: rate, Save: save, Patience: 5 * time.Minute,
+					Feed: random{w.Model.Classes}, Seed: 7, Rate: rate, Save: save,
 					Done: func(r Result) { losses[r.Minibatch] = r.Loss },
 				})
 				must(t, err)
@@ -123,15 +124,77 @@ func TestSegmentsAreRuns(t *testing.T) {
 	}
 }
 
+// A run in segments that is told to end at any instant has the segments before that, saved, and the one that it was in up to
+// where it emptied; none behind it is begun.
+func TestSegmentsThatEndEarly(t *testing.T) {
+	const runs = 6
+	w := workload(t, smallModel(t))
+	early := 0
+	for i, x := range []struct {
+		name     string
+		versions pipeline.Versions
+	}{{"1f1b-flush", ""}, {"chimera", ""}, {"1f1b*", pipeline.Stash}, {"madpipe", pipeline.DoubleBuffered}, {"replicated", pipeline.DoubleBuffered}} {
+		c := costs(w, 4, uint64(i))
+		var plan *pipeline.Plan
+		if x.name == "replicated" {
+			c, plan = replicated(t, w, x.versions)
+		} else {
+			plan = planFor(t, x.name, c, pipeline.Options{Microbatches: 4, Versions: x.versions, WeightCopies: []float64{9}})
+		}
+		r := rand.New(rand.NewPCG(uint64(i), 12))
+		s := &stopper{random: random{w.Model.Classes}, losses: map[int]float64{}, pauses: rand.New(rand.NewPCG(r.Uint64(), 1))}
+		book := &album{all: map[[2]int][]pipelinetest.Tensor{}}
+		e, err := New(w, targets(t, c.Platform.Devices, host.Config{}), c, plan, Options{Feed: s, Seed: 7, Rate: rate, Done: s.done, Save: book.save})
+		must(t, err)
+		want, err := New(w, targets(t, c.Platform.Devices, host.Config{}), c, plan, Options{Feed: s.random, Seed: 7, Rate: rate})
+		must(t, err)
+		for range runs {
+			before, g := e.Done(), e.Group()
+			lengths := []int{g * (1 + r.IntN(6)), g * (1 + r.IntN(6)), g * (1 + r.IntN(6)), g * (1 + r.IntN(6))}
+			n := lengths[0] + lengths[1] + lengths[2] + lengths[3]
+			s.at, s.result, s.enough = before+r.IntN(n), r.IntN(2) == 0, make(chan struct{})
+			var segments []Segment
+			for _, l := range lengths {
+				segments = append(segments, Segment{l, true})
+			}
+			clear(book.all)
+			must(t, e.RunUntil(t.Context(), s.enough, segments...))
+			e.Saved()
+			must(t, book.err)
+			ends := 0
+			for _, l := range lengths {
+				if l = min(l, e.Done()-want.Done()); l == 0 {
+					break
+				}
+				must(t, want.Run(t.Context(), l))
+				ends++
+				if d := pipelinetest.FirstDifference(tensors(t, want), book.state(len(plan.Stages), want.Done())); d != "" {
+					t.Fatalf("%s, segments of %v minibatches that end after %d, behind %d: %s", x.name, lengths, e.Done()-before, want.Done()-before, d)
+				}
+			}
+			if want.Done() != e.Done() || len(book.all) != ends*len(plan.Stages) || (e.Done()-before)%g != 0 {
+				t.Errorf("%s: %d minibatches, want %d; %d stages saved behind %d segments", x.name, e.Done(), want.Done(), len(book.all), ends)
+			}
+			if e.Done()-before < n {
+				early++
+			}
+		}
+		if d := pipelinetest.FirstDifference(tensors(t, want), tensors(t, e)); d != "" || len(s.losses) != e.Done() {
+			t.Errorf("%s: %s; %d losses of %d minibatches", x.name, d, len(s.losses), e.Done())
+		}
+	}
+	t.Logf("%d of %d runs ended early", early, 5*runs)
+	if early == 0 {
+		t.Error("no run ended early")
+	}
+}
+
 // segmented is a run of 1f1b* on 3 devices whose states save takes.
 func segmented(t *testing.T, config host.Config, opt Options) *Executor {
 	t.Helper()
 	w := workload(t, plainModel(t))
 	c := costs(w, 3, 1)
 	opt.Feed, opt.Rate = random{w.Model.Classes}, rate
-	if opt.Patience == 0 {
-		opt.Patience = 5 * time.Minute
-	}
 	e, err := New(w, targets(t, 3, config), c, planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash}), opt)
 	must(t, err)
 	return e
@@ -200,12 +263,14 @@ func TestDevicesDoNotWaitForEachOthersSaving(t *testing.T) {
 // Whoever saves is waited for, and a run that is stopped while a device waits for it ends.
 func TestSavingWhenDevicesFail(t *testing.T) {
 	broken := errors.New("broken")
-	var at int
-	feeding := make(chan struct{})
+	failed := make(chan struct{})
+	var begun sync.WaitGroup
+	begun.Add(3)
 	var mu sync.Mutex
 	whole := 0
 	e := segmented(t, host.Config{}, Options{Save: func(x *Snapshot) {
-		<-feeding
+		begun.Done()
+		<-failed
 		list, err := snapped(x)
 		mu.Lock()
 		defer mu.Unlock()
@@ -214,10 +279,11 @@ func TestSavingWhenDevicesFail(t *testing.T) {
 		}
 		whole++
 	}})
-	e.opt.Feed = bad{random{5}, 12, func() error { at++; close(feeding); return broken }}
-	if err := e.RunUntil(t.Context(), nil, Segment{8, true}, Segment{8, true}); !errors.Is(err, broken) || at != 1 {
+	e.opt.Feed = bad{random{5}, 12, func() error { begun.Wait(); return broken }}
+	if err := e.RunUntil(t.Context(), nil, Segment{8, true}, Segment{8, true}); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
+	close(failed)
 	e.Saved()
 	if whole != 3 {
 		t.Errorf("%d stages were saved", whole)
@@ -240,7 +306,7 @@ func TestSavingWhenDevicesFail(t *testing.T) {
 	close(release)
 	e.Saved()
 
-	failed := 0
+	unread := 0
 	var copies func(op string) error
 	e = segmented(t, host.Config{Fault: func(op string) error {
 		if copies == nil {
@@ -252,7 +318,7 @@ func TestSavingWhenDevicesFail(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if stream := (*runtime.StreamError)(nil); errors.As(err, &stream) {
-			failed++
+			unread++
 		}
 	}})
 	must(t, e.Run(t.Context(), 8))
@@ -264,8 +330,8 @@ func TestSavingWhenDevicesFail(t *testing.T) {
 	}
 	must(t, e.Save(t.Context()))
 	e.Saved()
-	if failed != 3 {
-		t.Errorf("%d stages could not be read", failed)
+	if unread != 3 {
+		t.Errorf("%d stages could not be read", unread)
 	}
 }
 
