@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -83,8 +84,10 @@ func (a *app) resume(f keepFlags, r *train.Run) error {
 	for _, b := range bad {
 		a.warn("not used: %v", b)
 	}
+	// What was killed while it saved its first checkpoint has lost nothing by beginning anew.
+	damaged := slices.ContainsFunc(bad, func(b error) bool { return !errors.Is(b, checkpoint.ErrIncomplete) })
 	switch {
-	case errors.Is(err, checkpoint.ErrNone) && len(bad) == 0:
+	case errors.Is(err, checkpoint.ErrNone) && !damaged:
 		a.note("no checkpoint in %s: the run begins", f.out)
 		return nil
 	case errors.Is(err, checkpoint.ErrNone):

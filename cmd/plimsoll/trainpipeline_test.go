@@ -96,7 +96,7 @@ func TestTrainOnDevices(t *testing.T) {
 		if err != nil || plan.Strategy != strategy || plan.Platform.Beta(0, 1) != 2e9 {
 			t.Errorf("%s: %v", strategy, err)
 		}
-		for _, file := range []string{"chain.json", "final.safetensors", "report.html", "trace.json", "checkpoints/step-12.safetensors"} {
+		for _, file := range []string{"chain.json", "final.safetensors", "report.html", "trace.json", "checkpoints/step-12/stage-0.safetensors", "checkpoints/step-12/stage-1.safetensors"} {
 			if !slices.Contains(tree(t, out), file) {
 				t.Errorf("%s: no %s", strategy, file)
 			}
@@ -305,5 +305,32 @@ func TestMetricsOfDevices(t *testing.T) {
 	}
 	if found != 2 {
 		t.Errorf("%d devices have their peak", found)
+	}
+}
+
+// A run on several devices goes on from the newest checkpoint of which every stage's file is there, on other devices too, and names
+// those that it passes over; where none was ever complete it begins anew.
+func TestResumedFromShards(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	args := slices.DeleteFunc(convoy(2, "gpipe", 8, "--out", out, "--checkpoint-every", "4", "--microbatches", "4"), func(s string) bool { return s == "-q" })
+	want := weights(t, works(t, args...).out)
+	shard := func(step int) string { return filepath.Join(out, checkpoints, fmt.Sprintf("step-%d", step), "stage-1.safetensors") }
+	if err := os.Remove(shard(8)); err != nil {
+		t.Fatal(err)
+	}
+	on4 := append(slices.Clone(args), "--resume")
+	on4[slices.Index(on4, "--devices")+1] = "cpu*4"
+	r := works(t, on4...)
+	if weights(t, r.out) != want || !strings.Contains(r.out, `"resumed_from": 4`) || !strings.Contains(r.err, "step-8: the checkpoint is incomplete: of 2 shards it has not stage-1.safetensors") {
+		t.Errorf("%s%s", r.err, r.out)
+	}
+	for _, step := range []int{4, 8} {
+		if err := os.Remove(shard(step)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r = works(t, append(args, "--resume")...)
+	if weights(t, r.out) != want || !strings.Contains(r.out, `"resumed_from": 0`) || !strings.Contains(r.err, "the run begins") {
+		t.Errorf("%s%s", r.err, r.out)
 	}
 }

@@ -5,6 +5,9 @@
 // a run is a function of (seed, step, samples drawn) is counted, not saved: there is no generator whose state could be
 // lost. Nothing in a file depends on the plan, the limit or the layout of the arena, so a run goes on under another one.
 //
+// Or it is a folder of such files, shards, one for each stage of a pipeline, that are saved without waiting for each other
+// (PipeDream, section 4). Where tensors belong is told by their names: shards of any plan are what one file is.
+//
 // The package decides nothing about when to save or what to do after a failure.
 package checkpoint
 
@@ -14,6 +17,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"plimsoll/executor"
@@ -21,10 +26,15 @@ import (
 	"plimsoll/internal/atomicfile"
 )
 
-// Model is the state that is saved and loaded; *executor.Executor is one.
-type Model interface {
+// Source is the state that is saved.
+type Source interface {
 	Tensors() []executor.Tensor
 	Read(t executor.Tensor, dst []float32) error
+}
+
+// Model is the state that is saved and loaded; *executor.Executor is one.
+type Model interface {
+	Source
 	Write(t executor.Tensor, src []float32) error
 }
 
@@ -32,7 +42,7 @@ type Model interface {
 const sumName = "checkpoint.sha256"
 
 // Encode writes a checkpoint of a model to w. It holds one tensor at a time.
-func Encode(w io.Writer, from Model, m Meta) error {
+func Encode(w io.Writer, from Source, m Meta) error {
 	metadata, err := m.encode()
 	if err != nil {
 		return err
@@ -47,7 +57,7 @@ func Encode(w io.Writer, from Model, m Meta) error {
 
 // Export writes a model's weights and buffers to path: with the names, shapes and metadata that PyTorch expects of them.
 // steps is how often the running statistics moved.
-func Export(path string, from Model, steps int64) error {
+func Export(path string, from Source, steps int64) error {
 	return atomicfile.WriteFile(path, func(w io.Writer) error {
 		return safetensors.Write(w, map[string]string{"format": "pt"}, collect(from, inference, steps))
 	})
@@ -55,29 +65,65 @@ func Export(path string, from Model, steps int64) error {
 
 // Import loads weights and buffers from a file with torchvision's names: one that Export or PyTorch wrote, or a
 // checkpoint, whose other tensors it leaves. Before anything is loaded every name and shape is checked. Errors:
-// *TensorsError, those of package safetensors.
+// *TensorsError, those of package safetensors and, for a checkpoint in shards, of Open.
 func Import(path string, into Model) (err error) {
-	f, err := safetensors.Open(path)
+	files, err := openFiles(path)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return load(f, into, inference)
+	defer func() { err = errors.Join(err, closeFiles(files)) }()
+	return load(path, files, into, inference)
 }
 
-// Checkpoint is an open file that has been verified to the last byte.
+// openFiles opens a file, or the shards in a folder.
+func openFiles(path string) ([]*safetensors.File, error) {
+	if isFolder(path) {
+		c, err := openShards(path)
+		if err != nil {
+			return nil, err
+		}
+		return c.files, nil
+	}
+	f, err := safetensors.Open(path)
+	return []*safetensors.File{f}, err
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// Checkpoint is an open file, or an open folder of shards, that has been verified to the last byte.
 type Checkpoint struct {
 	Meta
-	file *safetensors.File
+	name  string
+	files []*safetensors.File
 }
 
-// Open opens a checkpoint and verifies it. Errors: ErrDamaged, ErrFormat, safetensors.ErrFormat.
+// Open opens a checkpoint, a file or a folder of shards, and verifies it. Errors: ErrDamaged, ErrFormat, ErrIncomplete,
+// safetensors.ErrFormat.
 func Open(path string) (*Checkpoint, error) {
+	if isFolder(path) {
+		return openShards(path)
+	}
+	c, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if k, shard := c.Extra[shardField]; shard {
+		err := fmt.Errorf("%s: %w: it is shard %s of %s: give its folder, %s", path, ErrFormat, k, c.Extra[shardsField], filepath.Dir(path))
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// openFile opens and verifies one file; the fields of a shard stay among the extra ones.
+func openFile(path string) (*Checkpoint, error) {
 	f, err := safetensors.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	c := &Checkpoint{file: f}
+	c := &Checkpoint{name: path, files: []*safetensors.File{f}}
 	if c.Meta, err = decodeMeta(f.Metadata()); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
@@ -89,13 +135,26 @@ func Open(path string) (*Checkpoint, error) {
 
 // Restore loads everything that was saved; the tensors must be the model's, one to one. Before anything is loaded every
 // name and shape is checked. Errors: *TensorsError, those of package safetensors.
-func (c *Checkpoint) Restore(into Model) error { return load(c.file, into, training) }
+func (c *Checkpoint) Restore(into Model) error {
+	err := load(c.name, c.files, into, training)
+	if errors.As(err, new(*TensorsError)) || errors.As(err, new(*safetensors.Error)) {
+		return fmt.Errorf("%w: remove %s to go on from an earlier checkpoint", err, c.name)
+	}
+	return err
+}
 
-// Name returns the file's path.
-func (c *Checkpoint) Name() string { return c.file.Name() }
+// Name returns the path of the file, or of the folder.
+func (c *Checkpoint) Name() string { return c.name }
 
-// Close closes the file.
-func (c *Checkpoint) Close() error { return c.file.Close() }
+// Close closes the files.
+func (c *Checkpoint) Close() error { return closeFiles(c.files) }
+
+func closeFiles(files []*safetensors.File) (err error) {
+	for _, f := range files {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
 
 // verify compares a file with its checksum.
 func verify(f *safetensors.File) error {

@@ -314,7 +314,7 @@ func TestForeignFiles(t *testing.T) {
 	err = c.Restore(into)
 	must(t, c.Close())
 	want := fmt.Sprintf("%s: its tensors are not the model's: 1 missing: optimizer.state0.head.bias; 1 unexpected: bn.running_var; "+
-		"1 of another shape: conv.weight is [3 4 2 2], the model's is [3 4 3 3]", c.Name())
+		"1 of another shape: conv.weight is [3 4 2 2], the model's is [3 4 3 3]: remove %[1]s to go on from an earlier checkpoint", c.Name())
 	if bad := (*TensorsError)(nil); !errors.As(err, &bad) || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	if !ok {
 		os.Exit(m.Run())
 	}
-	err := map[string]func(string) error{"save": saveForever, "fill": fillDisk}[what](folder)
+	err := map[string]func(string) error{"save": saveForever, "shards": saveShardsForever, "fill": fillDisk}[what](folder)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -50,6 +50,24 @@ func start(t *testing.T, what, folder string, attr *syscall.SysProcAttr) (*exec.
 
 // saveForever saves steps one after the other and prints each that is saved.
 func saveForever(folder string) error {
+	return forever(folder, func(d *Dir, step int64) error { return d.Save(little(uint64(step)), someMeta(step)) })
+}
+
+// saveShardsForever saves each step in three shards at the same time.
+func saveShardsForever(folder string) error {
+	return forever(folder, func(d *Dir, step int64) error {
+		s, results := d.Shards(someMeta(step), 3), make(chan error, 3)
+		for k, part := range split(little(uint64(step)), 3, uint64(step)) {
+			go func() {
+				_, err := s.Save(k, part)
+				results <- err
+			}()
+		}
+		return errors.Join(<-results, <-results, <-results)
+	})
+}
+
+func forever(folder string, save func(d *Dir, step int64) error) error {
 	d := NewDir(folder, 2)
 	next := int64(1)
 	c, _, err := d.Latest()
@@ -61,7 +79,7 @@ func saveForever(folder string) error {
 		err = nil
 	}
 	for step := next; err == nil; step++ {
-		if err = d.Save(little(uint64(step)), someMeta(step)); err == nil {
+		if err = save(d, step); err == nil {
 			_, err = fmt.Println(step)
 		}
 	}
@@ -69,14 +87,22 @@ func saveForever(folder string) error {
 }
 
 // TestKilled: a process that is killed at any instant while it saves leaves the last checkpoint that it said was saved,
-// or the one after it, whole; and none of the files that have a checkpoint's name is broken.
+// or the one after it, whole; and none of the files that have a checkpoint's name is broken. Of shards there may be some of
+// one more.
 func TestKilled(t *testing.T) {
+	for what, most := range map[string]int{"save": 0, "shards": 1} {
+		t.Run(what, func(t *testing.T) { killed(t, what, most) })
+	}
+}
+
+// killed kills a process that saves again and again; at most so many newer checkpoints are not whole then.
+func killed(t *testing.T, what string, most int) {
 	const kills = 20
 	d := NewDir(t.TempDir(), 2)
 	r := rand.New(rand.NewPCG(1, 1))
 	last, saves := int64(0), 0
 	for range kills {
-		cmd, out := start(t, "save", d.path, nil)
+		cmd, out := start(t, what, d.path, nil)
 		lines := bufio.NewScanner(out)
 		for wait := 1 + r.IntN(5); wait > 0 && lines.Scan(); wait-- {
 			last, saves = number(t, lines.Text()), saves+1
@@ -91,11 +117,16 @@ func TestKilled(t *testing.T) {
 		}
 		c, bad, err := d.Latest()
 		must(t, err)
-		if got := c.Step; got != last && got != last+1 || len(bad) > 0 {
+		if got := c.Step; got != last && got != last+1 || len(bad) > most {
 			t.Fatalf("the process saved step %d, the newest checkpoint is of %d; bad are %v", last, got, bad)
 		}
+		for _, b := range bad {
+			if !errors.Is(b, ErrIncomplete) {
+				t.Error(b)
+			}
+		}
 		must(t, c.Close())
-		wantLatest(t, d, c.Step, 0)
+		wantLatest(t, d, c.Step, len(bad))
 	}
 	if saves < kills {
 		t.Errorf("%d checkpoints were saved", saves)

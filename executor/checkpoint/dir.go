@@ -14,10 +14,11 @@ import (
 	"plimsoll/internal/atomicfile"
 )
 
-// Dir is a folder of checkpoints step-N.safetensors of one run, which one process writes at a time. Who starts a run anew
-// makes sure that Steps is empty: later steps of an old run would be the latest.
+// Dir is a folder of checkpoints of one run, which one process writes at a time: files step-N.safetensors, and folders step-N
+// of shards. Who starts a run anew makes sure that Steps is empty: later steps of an old run would be the latest.
 //
-// Invariants: a file of that name was complete when it got it; nothing is removed before a newer checkpoint is durable.
+// Invariants: a file of that name, and a shard, was complete when it got its name; nothing is removed before a newer
+// checkpoint is durable.
 type Dir struct {
 	path string
 	keep int
@@ -30,7 +31,7 @@ func NewDir(path string, keep int) *Dir {
 }
 
 var (
-	checkpointName = regexp.MustCompile(`^step-(0|[1-9][0-9]{0,17})\.safetensors$`)
+	checkpointName = regexp.MustCompile(`^step-(0|[1-9][0-9]{0,17})(\.safetensors)?$`)
 	unfinishedName = regexp.MustCompile(`^\.step-[0-9]+\.safetensors\.tmp-`)
 )
 
@@ -38,6 +39,9 @@ var (
 func (d *Dir) Path(step int64) string {
 	return filepath.Join(d.path, fmt.Sprintf("step-%d.safetensors", step))
 }
+
+// Folder returns the path of the checkpoint in shards after step steps.
+func (d *Dir) Folder(step int64) string { return filepath.Join(d.path, fmt.Sprintf("step-%d", step)) }
 
 // Steps lists the checkpoints that are there, good or not, oldest first.
 func (d *Dir) Steps() ([]int64, error) {
@@ -47,7 +51,7 @@ func (d *Dir) Steps() ([]int64, error) {
 	}
 	var steps []int64
 	for _, e := range entries {
-		if m := checkpointName.FindStringSubmatch(e.Name()); m != nil {
+		if m := checkpointName.FindStringSubmatch(e.Name()); m != nil && (m[2] != "" || e.IsDir()) {
 			step, err := strconv.ParseInt(m[1], 10, 64)
 			if err != nil {
 				return nil, err
@@ -56,13 +60,13 @@ func (d *Dir) Steps() ([]int64, error) {
 		}
 	}
 	slices.Sort(steps)
-	return steps, nil
+	return slices.Compact(steps), nil
 }
 
 // Save writes a checkpoint, makes it durable, and then removes those of earlier steps beyond the number that is kept.
 // Errors: *SaveError when it is not (or, where the folder cannot be synced, perhaps not) saved, and every earlier one is
 // untouched; ErrNotRemoved.
-func (d *Dir) Save(from Model, m Meta) error {
+func (d *Dir) Save(from Source, m Meta) error {
 	path := d.Path(m.Step)
 	before, err := d.Steps()
 	if err == nil {
@@ -94,17 +98,44 @@ func (d *Dir) prepare() error {
 	return err
 }
 
-// prune removes the oldest checkpoints before step, which is durable.
+// prune removes the oldest checkpoints before step, which is durable, and shards without the rest that are older than all
+// that is kept.
 func (d *Dir) prune(step int64) error {
 	steps, err := d.Steps()
-	earlier, _ := slices.BinarySearch(steps, step)
-	for _, old := range steps[:max(0, earlier+1-d.keep)] {
-		err = errors.Join(err, d.fs.Remove(d.Path(old)))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotRemoved, err)
+	}
+	kept := 0
+	for _, old := range slices.Backward(steps) {
+		switch {
+		case old > step:
+		case kept == d.keep:
+			err = errors.Join(err, d.remove(old))
+		case d.stands(old):
+			kept++
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotRemoved, err)
 	}
 	return nil
+}
+
+// stands reports whether all files of a checkpoint are there, whatever is in them.
+func (d *Dir) stands(step int64) bool {
+	_, err := os.Lstat(d.Path(step))
+	return err == nil || haveShards(d.Folder(step))
+}
+
+// remove removes a checkpoint in either form.
+func (d *Dir) remove(step int64) (err error) {
+	if _, none := os.Lstat(d.Path(step)); none == nil {
+		err = d.fs.Remove(d.Path(step))
+	}
+	if folder := d.Folder(step); isFolder(folder) {
+		err = errors.Join(err, d.empty(folder), d.fs.Remove(folder))
+	}
+	return err
 }
 
 // lastGood returns the path of the newest good checkpoint among some steps, "" if there is none.
@@ -133,14 +164,21 @@ func (d *Dir) Latest() (c *Checkpoint, bad []error, err error) {
 	return nil, bad, fmt.Errorf("%w in %s", ErrNone, d.path)
 }
 
-// open opens the checkpoint after step steps. Errors: those of Open; ErrFormat when its name is another's.
-func (d *Dir) open(step int64) (*Checkpoint, error) {
-	c, err := Open(d.Path(step))
-	if err != nil {
-		return nil, err
+// open opens the checkpoint after step steps, the file or, where that is not good, the folder of shards. Errors: those of
+// Open; ErrFormat when its name is another's.
+func (d *Dir) open(step int64) (c *Checkpoint, err error) {
+	var bad error
+	for _, path := range []string{d.Path(step), d.Folder(step)} {
+		if _, none := os.Lstat(path); errors.Is(none, fs.ErrNotExist) {
+			continue
+		}
+		if c, err = Open(path); err == nil && c.Step != step {
+			err = errors.Join(fmt.Errorf("%s: %w: metadata field \"step\" is %d", c.Name(), ErrFormat, c.Step), c.Close())
+		}
+		if err == nil {
+			return c, nil
+		}
+		bad = errors.Join(bad, err)
 	}
-	if c.Step != step {
-		return nil, errors.Join(fmt.Errorf("%s: %w: metadata field \"step\" is %d", c.Name(), ErrFormat, c.Step), c.Close())
-	}
-	return c, nil
+	return nil, bad
 }

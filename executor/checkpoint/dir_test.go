@@ -107,7 +107,7 @@ func TestLatestPassesOverBad(t *testing.T) {
 	c, bad, err := d.Latest()
 	must(t, err)
 	must(t, c.Close())
-	wants := []string{"step-8.safetensors: is a directory", "step-7.safetensors: the checkpoint is damaged", `step-6.safetensors: not a checkpoint: metadata field "step" is 4`, "step-5.safetensors: not a valid safetensors file: it has 0 bytes", "step-4.safetensors: not a valid safetensors file: it is truncated"}
+	wants := []string{"step-8.safetensors: the checkpoint is incomplete: it has no shard", "step-7.safetensors: the checkpoint is damaged", `step-6.safetensors: not a checkpoint: metadata field "step" is 4`, "step-5.safetensors: not a valid safetensors file: it has 0 bytes", "step-4.safetensors: not a valid safetensors file: it is truncated"}
 	for i, want := range wants {
 		if len(bad) != len(wants) || !strings.Contains(bad[i].Error(), want) {
 			t.Fatalf("bad are %q, want %q", bad, wants)

@@ -11,6 +11,8 @@ var (
 	ErrFormat = errors.New("not a checkpoint")
 	// ErrDamaged: a checkpoint's bytes are not those that were saved.
 	ErrDamaged = errors.New("the checkpoint is damaged")
+	// ErrIncomplete: not all shards of a checkpoint are there.
+	ErrIncomplete = errors.New("the checkpoint is incomplete")
 	// ErrNone: a folder holds no checkpoint that can be used.
 	ErrNone = errors.New("no good checkpoint")
 	// ErrNotRemoved: a checkpoint was saved, but an older one could not be removed.

@@ -10,32 +10,45 @@ import (
 	"plimsoll/executor/checkpoint/safetensors"
 )
 
-// load copies the tensors of the kept roles from a file; nothing before all names and shapes are checked.
-func load(f *safetensors.File, into Model, kept roles) error {
-	names, err := modelNames(f)
+// stored is a tensor of a file.
+type stored struct {
+	file *safetensors.File
+	name string
+}
+
+func (s stored) info() safetensors.Info {
+	info, _ := s.file.Tensor(s.name)
+	return info
+}
+
+// load copies the tensors of the kept roles from the files of what is called name; nothing before all names and shapes are
+// checked.
+func load(name string, files []*safetensors.File, into Model, kept roles) error {
+	names, err := modelNames(files)
 	if err != nil {
 		return err
 	}
-	bad := &TensorsError{File: f.Name()}
+	bad := &TensorsError{File: name}
 	var tensors []executor.Tensor
 	for _, t := range into.Tensors() {
 		if !kept(t.Role) {
 			continue
 		}
 		tensors = append(tensors, t)
-		if name, ok := names[fileName(t)]; ok {
-			bad.compare(f, name, t)
+		if have, ok := names[fileName(t)]; ok {
+			bad.compare(have, t)
 		} else {
 			bad.Missing = append(bad.Missing, fileName(t))
 		}
 	}
-	bad.Unexpected = unexpected(f, names, tensors, kept)
+	bad.Unexpected = unexpected(names, tensors, kept)
 	if len(bad.Missing)+len(bad.Unexpected)+len(bad.Shapes) > 0 {
 		return bad
 	}
 	var c copier
 	for _, t := range tensors {
-		if err := c.load(f, names[fileName(t)], into, t); err != nil {
+		from := names[fileName(t)]
+		if err := c.load(from.file, from.name, into, t); err != nil {
 			return err
 		}
 	}
@@ -43,45 +56,58 @@ func load(f *safetensors.File, into Model, kept roles) error {
 }
 
 // compare notes a difference between a tensor in a file and in the model.
-func (e *TensorsError) compare(f *safetensors.File, name string, t executor.Tensor) {
-	if have, _ := f.Tensor(name); !slices.Equal(have.Shape, fileShape(t)) {
-		e.Shapes = append(e.Shapes, ShapeError{Tensor: name, File: have.Shape, Model: fileShape(t)})
+func (e *TensorsError) compare(have stored, t executor.Tensor) {
+	if shape := have.info().Shape; !slices.Equal(shape, fileShape(t)) {
+		e.Shapes = append(e.Shapes, ShapeError{Tensor: have.name, File: shape, Model: fileShape(t)})
 	}
 }
 
-// unexpected lists the tensors of a file that nothing was loaded from, without those that files may have beside a
-// model's: counts of batches, the checksum, an auxiliary classifier, and optimizer states when no state is kept.
-func unexpected(f *safetensors.File, names map[string]string, used []executor.Tensor, kept roles) []string {
-	known := map[string]bool{sumName: true}
+// unexpected lists the tensors of files that nothing was loaded from, without those that files may have beside a
+// model's: counts of batches, an auxiliary classifier, and optimizer states when no state is kept.
+func unexpected(names map[string]stored, used []executor.Tensor, kept roles) []string {
+	known := map[string]bool{}
 	for _, t := range used {
 		known[fileName(t)] = true
 	}
 	var list []string
-	for ours, name := range names {
+	for ours, have := range names {
 		state := strings.HasPrefix(ours, statePrefix) && !kept("state0")
-		info, _ := f.Tensor(name)
+		info := have.info()
 		count := strings.HasSuffix(ours, countSuffix) && info.DType == safetensors.I64 && len(info.Shape) == 0
 		auxiliary := strings.HasPrefix(ours, auxPrefix)
 		if !known[ours] && !state && !count && !auxiliary {
-			list = append(list, name)
+			list = append(list, have.name)
 		}
 	}
 	slices.Sort(list)
 	return list
 }
 
-// modelNames maps the names that the model has to those in a file. Errors: *safetensors.Error when two names of a file mean
-// the same tensor.
-func modelNames(f *safetensors.File) (map[string]string, error) {
-	names := map[string]string{}
-	for _, t := range f.Tensors() {
-		ours := modelName(t.Name)
-		if twin, ok := names[ours]; ok {
-			return nil, &safetensors.Error{File: f.Name(), Tensor: t.Name, Err: fmt.Errorf("it means %q, as %q does", ours, twin)}
+// modelNames maps the names that the model has to the tensors of files, without their checksums. Errors: *safetensors.Error
+// when two of them mean the same tensor.
+func modelNames(files []*safetensors.File) (map[string]stored, error) {
+	names := map[string]stored{}
+	for _, f := range files {
+		for _, t := range f.Tensors() {
+			if t.Name == sumName {
+				continue
+			}
+			ours := modelName(t.Name)
+			if twin, ok := names[ours]; ok {
+				return nil, &safetensors.Error{File: f.Name(), Tensor: t.Name, Err: twin.same(f, ours)}
+			}
+			names[ours] = stored{f, t.Name}
 		}
-		names[ours] = t.Name
 	}
 	return names, nil
+}
+
+// same says that a tensor of a file means what this one does.
+func (s stored) same(f *safetensors.File, ours string) error {
+	if f == s.file {
+		return fmt.Errorf("it means %q, as %q does", ours, s.name)
+	}
+	return fmt.Errorf("it means %q, as %q of %s does", ours, s.name, s.file.Name())
 }
 
 // denseLayer matches the names that DenseNets had before PyTorch 0.4: "denselayer1.norm.1.weight" for "norm1.weight".

@@ -38,7 +38,7 @@ func fileShape(t executor.Tensor) []int {
 }
 
 // collect describes the tensors of a model as a file has them; steps is the count of batches.
-func collect(from Model, kept roles, steps int64) []safetensors.Tensor {
+func collect(from Source, kept roles, steps int64) []safetensors.Tensor {
 	var all []safetensors.Tensor
 	c := &copier{}
 	for _, t := range from.Tensors() {
@@ -77,7 +77,7 @@ func (c *copier) fit(t executor.Tensor) (model, file []float32) {
 	return c.model[:n], c.file[:n]
 }
 
-func (c *copier) save(w io.Writer, from Model, t executor.Tensor) error {
+func (c *copier) save(w io.Writer, from Source, t executor.Tensor) error {
 	model, file := c.fit(t)
 	if err := from.Read(t, model); err != nil {
 		return err

@@ -76,9 +76,6 @@ type followed struct {
 // did, and the last bound.
 func follow(o *order, batons map[[2]int]*baton, n, group, at int, r *rand.Rand) (all [][]followed, end int) {
 	run := newBound(n)
-	for _, b := range batons {
-		b.begin(run)
-	}
 	queues := make([][]visit, len(o.turns)) // of the run that nobody ends
 	left := 0
 	for d := range queues {
@@ -105,7 +102,7 @@ func follow(o *order, batons map[[2]int]*baton, n, group, at int, r *rand.Rand) 
 		}
 		x := followed{visit: v}
 		if b := batons[[2]int{min(d, v.to), max(d, v.to)}]; b != nil && v.kind.Communication() {
-			x.need, x.pass = b.changes(v, -1), b.changes(v, 1)
+			x.need, x.pass = b.changes(run, v, -1), b.changes(run, v, 1)
 		}
 		all[d] = append(all[d], x)
 	}
@@ -210,7 +207,7 @@ func drained(t *testing.T, e *Executor, s *stopper, r *rand.Rand, runs int) (len
 		n := e.Group() * (20 + r.IntN(20))
 		s.at, s.result, s.enough = before+r.IntN(n), r.IntN(2) == 0, make(chan struct{})
 		s.pause = time.Duration(r.IntN(2)*r.IntN(300)) * time.Microsecond
-		must(t, e.RunUntil(t.Context(), s.enough, n))
+		must(t, e.RunUntil(t.Context(), s.enough, Segment{Minibatches: n}))
 		l := e.Done() - before
 		if lengths = append(lengths, l); l%e.Group() != 0 || l > n {
 			t.Fatalf("a run of %d minibatches ended after %d, %d make one update", n, l, e.Group())

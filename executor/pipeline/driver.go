@@ -28,6 +28,9 @@ type driver struct {
 	batons    map[int]*baton // by peer, of links that carry one message at a time
 	watch     *stopwatch
 	paced     map[moment]runtime.Launch // in place of kernels, in simulated time; nil else
+	done      int                       // minibatches of all runs and segments before the one that it is in
+	bound     *bound                    // of the segment that it is in
+	saver     *saver                    // nil when nothing is saved
 	trail     trail                     // of what it issued
 	post      post                      // what it issues
 }
@@ -60,6 +63,9 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 			return err
 		}
 		d.links[l.to] = queue{s, &d.rehearsal}
+	}
+	if err := d.saver.open(); err != nil {
+		return err
 	}
 	return d.openEvents()
 }
@@ -95,18 +101,31 @@ func (d *driver) openEvents() error {
 	return nil
 }
 
-// begin empties the books before a run.
+// begin opens the books before a run.
 func (d *driver) begin(rehearsal bool) {
 	d.trail.begin()
 	d.rehearsal = rehearsal
+	for s, t := range d.sites {
+		if t != nil {
+			t.rounds, d.host[s].carried = 0, 0
+		}
+	}
+	d.clear(d.e.done)
+}
+
+// clear empties the books before a segment, behind so many minibatches. What other drivers see stays as it is: they may
+// be in the segment before, or in this one already.
+func (d *driver) clear(done int) {
+	d.done = done
+	d.post.done.Store(int64(done))
+	d.watch.shift(done - d.e.done)
 	for s, t := range d.sites {
 		if t == nil {
 			continue
 		}
 		t.shelf.begin()
-		t.rounds, d.due[s] = 0, false
+		d.due[s] = false
 		clear(t.summing)
-		d.host[s].carried = 0
 		d.flights = append(d.flights, t.flights...)
 		t.flights = t.flights[:0]
 		t.free, t.handed = numbers(t.free, len(t.slabs)), numbers(t.handed, len(t.returns))
@@ -132,15 +151,36 @@ func pop(list *[]int) int {
 	return i
 }
 
-// run issues all tasks of a run's minibatches and waits for them.
-func (d *driver) run(ctx context.Context, run *bound) error {
+// run issues all tasks of some segments and waits for them.
+func (d *driver) run(ctx context.Context, legs []leg) error {
 	if err := d.watch.begin(d.compute); err != nil {
 		return err
 	}
+	for i, l := range legs {
+		if !l.in(0) {
+			break
+		}
+		if i > 0 {
+			d.clear(d.done + legs[i-1].end())
+		}
+		if err := d.segment(ctx, l); err != nil {
+			return err
+		}
+	}
+	return d.finish()
+}
+
+// segment issues all tasks of a segment, and what saves its end.
+//
+// It cannot happen that two drivers in different segments wait for each other. All tasks of a segment can be issued before any
+// of the next one is: what a driver sends and grants in a segment comes after all that it sends and grants in the segment
+// before.
+func (d *driver) segment(ctx context.Context, l leg) error {
+	d.bound = l.bound
 	if err := d.forget(); err != nil {
 		return err
 	}
-	err := d.e.order.within(d.device, run, func(v visit) error {
+	err := d.e.order.within(d.device, l.bound, func(v visit) error {
 		err := context.Cause(ctx)
 		if err == nil {
 			d.post.begin(v)
@@ -155,14 +195,17 @@ func (d *driver) run(ctx context.Context, run *bound) error {
 	if err != nil {
 		return err
 	}
-	return d.finish()
+	if err := d.settled(); err != nil || !l.save || d.rehearsal {
+		return err
+	}
+	return d.save(ctx, d.done+l.end())
 }
 
 func (d *driver) failed(v visit, err error) error {
 	if te := (*TaskError)(nil); errors.As(err, &te) {
 		return err
 	}
-	return &TaskError{Device: d.device, Task: fmt.Sprintf("%v%d", v.kind, v.stage), Minibatch: d.e.done + v.minibatch, Err: err}
+	return &TaskError{Device: d.device, Task: fmt.Sprintf("%v%d", v.kind, v.stage), Minibatch: d.done + v.minibatch, Err: err}
 }
 
 func (d *driver) issue(ctx context.Context, v visit) error {
@@ -178,8 +221,8 @@ func (d *driver) issue(ctx context.Context, v visit) error {
 	return d.backward(ctx, d.sites[v.stage], v)
 }
 
-// finish waits for everything, hands on the last results and puts the latest weights into slot 0.
-func (d *driver) finish() error {
+// settled hands on the last results of a segment and puts the latest weights into slot 0.
+func (d *driver) settled() error {
 	for s, t := range d.sites {
 		if t == nil {
 			continue
@@ -194,6 +237,11 @@ func (d *driver) finish() error {
 			}
 		}
 	}
+	return nil
+}
+
+// finish waits for everything.
+func (d *driver) finish() error {
 	if d.rehearsal {
 		return nil
 	}

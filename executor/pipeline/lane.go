@@ -65,7 +65,8 @@ func (l *lane) granted(ctx context.Context) (block int, err error) {
 	}
 }
 
-// take returns the block in which the message of a minibatch arrives, when the sender has issued it.
+// take returns the block in which the message of a minibatch arrives, when the sender has issued it. Of two minibatches with one
+// number, in segments that follow each other, it is the earlier one's: messages arrive in the order in which they are sent.
 func (l *lane) take(ctx context.Context, minibatch int) (block int, err error) {
 	for i, a := range l.early {
 		if a.minibatch == minibatch {

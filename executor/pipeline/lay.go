@@ -97,6 +97,9 @@ func (e *Executor) layDevice(k *clock, device int) error {
 		}
 		t.layStatic(e.Workload, copies, g, m)
 		t.shelf = newShelf(e.rules[s], copies)
+		if !e.placedBefore(s) {
+			m.Snapshot += t.stateBytes()
+		}
 		d.sites[s] = t
 		sites = append(sites, t)
 	}

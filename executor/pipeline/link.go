@@ -14,7 +14,6 @@ type baton struct {
 	ends   [2]int
 	order  *order
 	turns  []turn // of the link, in the order of the plan, for one period
-	run    *bound
 	passed [2]chan struct{}
 	event  [2]runtime.Event // by end: its latest message before it passed the baton
 }
@@ -46,9 +45,8 @@ func newBatons(o *order, p *pipeline.Platform) map[[2]int]*baton {
 // end returns the index of a device.
 func (b *baton) end(device int) int { return slices.Index(b.ends[:], device) }
 
-// begin takes the baton back before a run.
-func (b *baton) begin(run *bound) {
-	b.run = run
+// reset takes the baton back before a run.
+func (b *baton) reset() {
 	for e := range b.ends {
 		for len(b.passed[e]) > 0 {
 			<-b.passed[e]
@@ -57,26 +55,27 @@ func (b *baton) begin(run *bound) {
 }
 
 // changes reports whether the link changes its direction between a message and the one before it (step -1) or behind it (step 1)
-// in this run.
-func (b *baton) changes(v visit, step int) bool {
+// in a segment. The other end may be in another segment: it has then sent all that this one takes in the segment before, and the
+// baton is where it is at the beginning of a run.
+func (b *baton) changes(in *bound, v visit, step int) bool {
 	n, r := len(b.turns), b.order.repeats
 	least, most := shifts(b.turns)
 	at := slices.Index(b.turns, v.turn)
 	for i := floorDiv(v.minibatch-v.shift, r)*n + at + step; ; i += step {
 		j := floorDiv(i, n)
-		if j*r+most < 0 || j*r+least >= b.run.end() {
+		if j*r+most < 0 || j*r+least >= in.end() {
 			return false
 		}
 		t := b.turns[i-j*n]
-		if m := j*r + t.shift; m >= 0 && b.run.in(m) {
+		if m := j*r + t.shift; m >= 0 && in.in(m) {
 			return t.to != v.to
 		}
 	}
 }
 
 // take waits for the baton, if a message needs it.
-func (b *baton) take(ctx context.Context, v visit, q queue) error {
-	if b == nil || !b.changes(v, -1) {
+func (b *baton) take(ctx context.Context, in *bound, v visit, q queue) error {
+	if b == nil || !b.changes(in, v, -1) {
 		return nil
 	}
 	other := b.end(v.to)
@@ -89,8 +88,8 @@ func (b *baton) take(ctx context.Context, v visit, q queue) error {
 }
 
 // give passes the baton behind a message, if the next one is the other's.
-func (b *baton) give(v visit, q queue) error {
-	if b == nil || !b.changes(v, 1) {
+func (b *baton) give(in *bound, v visit, q queue) error {
+	if b == nil || !b.changes(in, v, 1) {
 		return nil
 	}
 	e := 1 - b.end(v.to)

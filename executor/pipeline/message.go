@@ -9,13 +9,13 @@ import (
 // message issues a communication of the plan, in its turn on the link.
 func (d *driver) message(ctx context.Context, l *lane, v visit, ready runtime.Event, src runtime.Span) error {
 	q, b := d.links[l.to], d.batons[l.to]
-	if err := b.take(ctx, v, q); err != nil {
+	if err := b.take(ctx, d.bound, v, q); err != nil {
 		return err
 	}
 	if err := d.sendTimed(ctx, l, &v, v.minibatch, ready, src); err != nil {
 		return err
 	}
-	return b.give(v, q)
+	return b.give(d.bound, v, q)
 }
 
 // send sends what is no task of the plan.

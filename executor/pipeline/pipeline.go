@@ -73,6 +73,10 @@ type Options struct {
 	// Group is how many minibatches make one update of a double buffered plan; 0: the plan's microbatches, or else as few
 	// as two versions allow.
 	Group int
+	// Save takes what a device has of the state behind a segment that says so (Segment.Save), stage by stage, on a goroutine
+	// of the device while training goes on. A device has page-locked memory for one state: where its next one comes before
+	// Save is done with it, the device waits. It may be nil.
+	Save func(*Snapshot)
 	// Done is called for every minibatch when its loss is known, one call at a time, in the order in which the last stage
 	// works, or each of its devices; it may be nil.
 	Done func(Result)
@@ -104,6 +108,7 @@ type Executor struct {
 	done          int // minibatches
 	stopped       bool
 	telling       sync.Mutex // Options.Done
+	saving        sync.WaitGroup
 	tensors       []placed
 	byName        map[name]int // of tensors
 	exams         []*exam
@@ -158,34 +163,68 @@ func (e *Executor) HostBytes() (bytes int64) {
 // Done returns how many minibatches were done.
 func (e *Executor) Done() int { return e.done }
 
+// Segment is a part of a run, from an empty pipeline to an empty one.
+type Segment struct {
+	Minibatches int  // a multiple of Group
+	Save        bool // Options.Save takes the state behind it
+}
+
+// leg is a segment while it runs.
+type leg struct {
+	*bound
+	save bool
+}
+
+func newLegs(segments []Segment) (legs []leg) {
+	for _, s := range segments {
+		legs = append(legs, leg{newBound(s.Minibatches), s.Save})
+	}
+	return legs
+}
+
+// lower ends a run early. Whoever has begun a segment has relied on all of those before, so that only the last one that was begun
+// can become shorter; those behind it, which go first, become empty.
+func lower(legs []leg, group int) {
+	for _, l := range slices.Backward(legs) {
+		l.lower(group)
+	}
+}
+
 // Run sends the next n minibatches through the pipeline, from empty to empty. n is a multiple of Group. When ctx ends, or a
 // device fails, all drivers stop and the executor with them. Errors: *TaskError, ErrPlan, ErrStopped, the context's.
-func (e *Executor) Run(ctx context.Context, n int) error { return e.RunUntil(ctx, nil, n) }
+func (e *Executor) Run(ctx context.Context, n int) error {
+	return e.RunUntil(ctx, nil, Segment{Minibatches: n})
+}
 
-// RunUntil is Run that ends early once enough is closed: then no minibatch enters but those that complete the update of the
-// last one that is on its way, and the pipeline empties. Done tells how many were done, a multiple of Group; what they leave is
-// what Run leaves with as many.
-func (e *Executor) RunUntil(ctx context.Context, enough <-chan struct{}, n int) error {
+// RunUntil is Run for one segment after the other, to the last bit. But devices do not wait for each other in between: each
+// begins a segment as soon as its own part of the one before is done. Once enough is closed it ends early: then no minibatch
+// enters but those that complete the update of the last one that is on its way, and the pipeline empties. Done tells how many
+// were done, a multiple of Group; what they leave is what Run leaves with as many. Errors: those of Run.
+func (e *Executor) RunUntil(ctx context.Context, enough <-chan struct{}, segments ...Segment) error {
 	if e.stopped {
 		return ErrStopped
 	}
-	if n < 1 || n%e.group != 0 {
-		return fmt.Errorf("%w: %d minibatches, %d make one update", ErrPlan, n, e.group)
+	for _, s := range segments {
+		if s.Minibatches < 1 || s.Minibatches%e.group != 0 {
+			return fmt.Errorf("%w: %d minibatches, %d make one update", ErrPlan, s.Minibatches, e.group)
+		}
 	}
 	e.stopped = true // unless all goes well
-	run, over := newBound(n), make(chan struct{})
+	legs, over := newLegs(segments), make(chan struct{})
 	defer close(over)
 	go func() {
 		select {
 		case <-enough:
-			run.lower(e.group)
+			lower(legs, e.group)
 		case <-over:
 		}
 	}()
-	if err := e.pass(ctx, run, false); err != nil {
+	if err := e.pass(ctx, legs, false); err != nil {
 		return err
 	}
-	e.done += run.end()
+	for _, l := range legs {
+		e.done += l.end()
+	}
 	e.stopped = false
 	return nil
 }
@@ -203,7 +242,8 @@ const (
 // rehearsal has met is prepared when a run meets it. Errors: ErrPlan when the drivers wait for each other.
 func (e *Executor) rehearse() error {
 	for n, before := max(rehearsed, e.order.long()), -1; n <= mostRehearsed; n *= 2 {
-		err := e.pass(context.Background(), newBound((n+e.group-1)/e.group*e.group), true)
+		s := Segment{Minibatches: (n + e.group - 1) / e.group * e.group}
+		err := e.pass(context.Background(), newLegs([]Segment{s, s}), true)
 		if stuck := (*StuckError)(nil); errors.As(err, &stuck) {
 			return fmt.Errorf("%w: its devices wait for each other: %w", ErrPlan, err)
 		}
@@ -222,22 +262,22 @@ func (e *Executor) rehearse() error {
 	return nil
 }
 
-// pass lets all drivers go through a run.
-func (e *Executor) pass(ctx context.Context, run *bound, rehearsal bool) error {
+// pass lets all drivers go through some segments.
+func (e *Executor) pass(ctx context.Context, legs []leg, rehearsal bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	for _, l := range e.lanes {
 		l.reset()
 	}
 	for _, b := range e.batons {
-		b.begin(run)
+		b.reset()
 	}
 	var all sync.WaitGroup
 	errs := make([]error, len(e.drivers))
 	for i, d := range e.drivers {
 		d.begin(rehearsal)
 		all.Go(func() {
-			if errs[i] = d.guarded(ctx, run); errs[i] != nil {
+			if errs[i] = d.guarded(ctx, legs); errs[i] != nil {
 				cancel(errs[i])
 			}
 		})

@@ -52,6 +52,7 @@ func (d *driver) layHost() int64 {
 		}
 	}
 	d.chunk = g.take(chunkBytes)
+	d.saver = d.newSaver(g)
 	return g.end
 }
 
@@ -91,9 +92,9 @@ func (d *driver) fill(t *site, p *porter, i, minibatch int) error {
 	if err != nil {
 		return err
 	}
-	d.e.scalars(minibatch).Put(b)
-	d.e.updateScalars(t, minibatch).Put(b[kernels.ScalarsBytes:])
-	m := d.e.done + minibatch
+	m := d.done + minibatch
+	d.e.scalars(m).Put(b)
+	d.e.updateScalars(t, m).Put(b[kernels.ScalarsBytes:])
 	if t.stage == 0 {
 		images, err := d.dev.HostBytes(p.images[i])
 		if err != nil {
@@ -113,10 +114,9 @@ func (d *driver) fill(t *site, p *porter, i, minibatch int) error {
 	return nil
 }
 
-// scalars returns those of a minibatch of this run, which tell dropouts apart. A flush plan counts steps, and microbatches
-// within them.
-func (e *Executor) scalars(minibatch int) kernels.Scalars {
-	m := e.done + minibatch
+// scalars returns those of a minibatch, counted through all runs, which tell dropouts apart. A flush plan counts steps, and
+// microbatches within them.
+func (e *Executor) scalars(m int) kernels.Scalars {
 	k := kernels.Scalars{Seed: e.opt.Seed, Step: uint64(m)}
 	if e.order.plan.IsFlush() {
 		k.Step, k.Microbatch = uint64(m/e.group), uint64(m%e.group)
@@ -124,11 +124,11 @@ func (e *Executor) scalars(minibatch int) kernels.Scalars {
 	return k
 }
 
-// updateScalars returns those of the update of a stage that a minibatch belongs to. The first group begins where the run that this one
-// goes on from has ended, which may have had another plan.
-func (e *Executor) updateScalars(t *site, minibatch int) kernels.Scalars {
-	group := t.shelf.group
-	number := e.opt.First/group + (e.done-e.opt.First+minibatch)/group
+// updateScalars returns those of the update of a stage that a minibatch, counted through all runs, belongs to. The first group
+// begins where the run that this one goes on from has ended, which may have had another plan.
+func (e *Executor) updateScalars(t *site, m int) kernels.Scalars {
+	group, first := t.shelf.group, e.opt.First
+	number := first/group + (m-first)/group
 	return kernels.Scalars{Seed: e.opt.Seed, Step: uint64(number), LR: e.rate(t.stage, number), GradScale: 1 / float32(group)}
 }
 
@@ -163,7 +163,7 @@ func (d *driver) tell(p *porter, i int) error {
 		return err
 	}
 	values := unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4)
-	d.e.tell(Result{Minibatch: d.e.done + p.pending[i].minibatch, Loss: float64(values[0]), Correct: int(values[1])})
+	d.e.tell(Result{Minibatch: d.done + p.pending[i].minibatch, Loss: float64(values[0]), Correct: int(values[1])})
 	return nil
 }
 

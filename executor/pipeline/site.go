@@ -104,6 +104,7 @@ type Memory struct {
 	Working         int64 // of one task while it runs
 	InFlight        int64 // the most that minibatches in flight hold at one time
 	Peak            int64 // all of it
+	Snapshot        int64 // beside the arena: the page-locked memory that Options.Save takes
 	Extent          int64 // the arena that it takes, with fragmentation
 }
 

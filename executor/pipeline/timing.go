@@ -38,6 +38,14 @@ type stopwatch struct {
 	list   []stamp
 	events []runtime.Event // of earlier runs
 	used   int
+	before int // minibatches of the run before the segment
+}
+
+// shift says how many minibatches of the run come before those that are counted from now on.
+func (w *stopwatch) shift(before int) {
+	if w != nil {
+		w.before = before
+	}
 }
 
 func (w *stopwatch) event() (ev runtime.Event, err error) {
@@ -72,6 +80,7 @@ func (w *stopwatch) start(q queue, v *visit) error {
 		return nil
 	}
 	s := stamp{visit: *v}
+	s.minibatch += w.before
 	for _, ev := range []*runtime.Event{&s.start, &s.end} {
 		var err error
 		if *ev, err = w.event(); err != nil {

@@ -19,7 +19,7 @@ type trail struct {
 	next  int // of the ring
 }
 
-// mark is a task and the event behind it.
+// mark is a task, of a minibatch counted through all runs, and the event behind it.
 type mark struct {
 	visit
 	set    bool
@@ -54,6 +54,7 @@ func (d *driver) marked(ctx context.Context, v visit) error {
 	}
 	m := &d.trail.marks[d.trail.next%trailed]
 	m.visit, m.set, m.issued = v, true, false
+	m.minibatch += d.done
 	d.trail.next++
 	if err := d.issue(ctx, v); err != nil {
 		return err
@@ -95,7 +96,7 @@ func (e *Executor) blame(err error) error {
 		}
 		t := &TaskError{Device: d.device, Task: "an update", Minibatch: e.done, Err: failed}
 		if v, ok := d.trail.first(); ok {
-			t.Task, t.Minibatch = fmt.Sprintf("%v%d", v.kind, v.stage), e.done+v.minibatch
+			t.Task, t.Minibatch = fmt.Sprintf("%v%d", v.kind, v.stage), v.minibatch
 		}
 		return t
 	}

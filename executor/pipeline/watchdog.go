@@ -27,6 +27,8 @@ type post struct {
 	visit   atomic.Uint64 // packed
 	tasks   atomic.Int64  // issued so far
 	waiting atomic.Bool   // it issues the task now; else it has gone on to wait for its streams
+	done    atomic.Int64  // minibatches before those of the segment
+	saving  atomic.Bool   // it waits until the state before is saved
 }
 
 // Widths of what is packed into one word: a minibatch above, a stage, a kind below.
@@ -53,14 +55,14 @@ func (p *post) latest() (kind pipeline.Kind, stage, minibatch int) {
 type dumper interface{ Dump() string }
 
 // guarded runs a driver. A panic becomes an error, so that the other devices stop, too.
-func (d *driver) guarded(ctx context.Context, run *bound) (err error) {
+func (d *driver) guarded(ctx context.Context, legs []leg) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			kind, stage, minibatch := d.post.latest()
 			err = d.failed(visit{turn{kind: kind, stage: stage}, minibatch}, panicked(v))
 		}
 	}()
-	return d.run(ctx, run)
+	return d.run(ctx, legs)
 }
 
 func panicked(v any) error { return fmt.Errorf("BUG: panic: %v\n%s", v, debug.Stack()) }
@@ -124,7 +126,10 @@ func (d *driver) errand() string {
 		return "has issued no task"
 	}
 	kind, stage, minibatch := d.post.latest()
-	task := fmt.Sprintf("%v%d of minibatch %d", kind, stage, d.e.done+minibatch)
+	task := fmt.Sprintf("%v%d of minibatch %d", kind, stage, int(d.post.done.Load())+minibatch)
+	if d.post.saving.Load() {
+		return "waits until an earlier state is saved, the last task is " + task
+	}
 	if !d.post.waiting.Load() {
 		return "waits for its streams, the last task is " + task
 	}

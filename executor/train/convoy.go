@@ -34,19 +34,22 @@ type DeviceSummary struct {
 	MessagesBytes int64  `json:"messages_bytes"`
 	WorkingBytes  int64  `json:"working_bytes"`
 	InFlightBytes int64  `json:"in_flight_bytes"`
+	// SnapshotBytes of page-locked memory, beside the arena, hold a state while it is saved.
+	SnapshotBytes int64 `json:"snapshot_bytes"`
 }
 
 // convoy is the loop of a pipeline: between its steps the pipeline is empty. Of a flush plan that is after every step. An
 // asynchronous plan empties only where it must, at checkpoints and evaluations, and when the run is interrupted: how often that
-// is, is part of what is trained.
+// is, is part of what is trained. Checkpoints are saved in shards while the run goes on (states).
 //
 // Invariants: as of loop, with steps counted when their loss is known; the pipeline's weights are those after step steps
 // whenever pass returns without an error.
 type convoy struct {
 	*loop
-	x     *pipe.Executor
-	feed  *feed
-	parts int // microbatches of a step
+	x      *pipe.Executor
+	feed   *feed
+	parts  int // microbatches of a step
+	states *states
 
 	// Of the pass that runs, under the lock of the executor's Done.
 	stop   context.CancelCauseFunc
@@ -64,16 +67,22 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if !errors.As(err, new(*pipe.StuckError)) { // a stream that is stuck would hold Close, too
-			err = errors.Join(err, closeTargets(on))
-		}
-	}()
 	out = &Outcome{History: r.Past, Summary: r.pipeSummary()}
 	c := &convoy{parts: r.Job.Microbatches, early: map[int]pipe.Result{}}
+	defer func() {
+		if errors.As(err, new(*pipe.StuckError)) { // a stream that is stuck would hold Close, too
+			return
+		}
+		if c.x != nil {
+			c.states.end()
+			c.x.Saved()
+		}
+		err = errors.Join(err, closeTargets(on))
+	}()
 	if r.From != nil {
 		c.next = int(r.From.Step) * c.parts
 	}
+	c.states = newStates(r, c.parts, c.next/c.parts)
 	// What is on its way when ctx ends is finished, and needs its data.
 	if c.feed, err = r.Job.newFeed(context.WithoutCancel(ctx), r.Job.train, c.next); err != nil {
 		return nil, err
@@ -85,7 +94,10 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	}
 	o := r.Pipe.options()
 	o.Feed, o.Seed, o.Rate, o.Limits = c.feed, r.Job.Seed, r.updateRate, limits
-	o.Done, o.First, o.Patience = c.told, c.next, r.Pipe.Patience
+	o.Done, o.First, o.Patience = c.result, c.next, r.Pipe.Patience
+	if r.Saves.Dir != nil {
+		o.Save = c.states.save
+	}
 	c.x, err = pipe.New(r.Job.Work, on, r.Pipe.Costs, r.Pipe.Plan, o)
 	if err != nil {
 		return nil, err
@@ -98,6 +110,7 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	}
 	out.HostBytes = c.x.HostBytes()
 	c.loop = &loop{Run: r, m: c, out: out, step: out.ResumedFrom, saved: -1}
+	c.save = c.saveShards
 	if err := c.run(ctx); err != nil {
 		return nil, err
 	}
@@ -132,6 +145,9 @@ func (r *Run) pipeSummary() Summary {
 			Stages: []int{}, PeakBytes: m.Peak, ExtentBytes: m.Extent, StaticBytes: m.Static, WeightsBytes: m.Weights,
 			MessagesBytes: m.Messages, WorkingBytes: m.Working, InFlightBytes: m.InFlight,
 		}
+		if r.Saves.Dir != nil {
+			at.SnapshotBytes = m.Snapshot
+		}
 		for i, st := range p.Plan.Stages {
 			if slices.Contains(st.Devices, d) {
 				at.Stages = append(at.Stages, i)
@@ -149,55 +165,91 @@ func (c *convoy) run(ctx context.Context) error {
 			return err
 		}
 		if c.step >= c.Steps {
+			c.settle()
 			c.finish()
 			return nil
 		}
 		if ctx.Err() != nil {
 			return c.interrupt()
 		}
-		before := c.step
-		if err := c.pass(ctx, c.segment()); err != nil {
+		if err := c.pass(ctx, c.segments()); err != nil {
 			return c.broken(err)
 		}
-		if c.step > before && c.SavesAfter(c.step) {
-			c.save()
+		c.told()
+	}
+}
+
+// segments returns what goes through the pipeline in one run. Of a flush plan that is a step, which is logged, and can be
+// interrupted, before the next one begins; of an asynchronous one all until it is evaluated, from checkpoint to checkpoint.
+func (c *convoy) segments() (all []pipe.Segment) {
+	flush := c.Pipe.Plan.IsFlush()
+	for step := c.step; ; {
+		n := c.Pipe.unit()
+		if !flush {
+			n = c.segment(step)
+		}
+		step += n
+		all = append(all, pipe.Segment{Minibatches: n * c.parts, Save: c.Saves.Dir != nil && c.SavesAfter(step)})
+		if flush || step >= c.Steps || c.crossed(step, c.EvalEvery) {
+			return all
 		}
 	}
 }
 
-// segment returns how many steps go through the pipeline from empty to empty.
-func (c *convoy) segment() int {
-	unit := c.Pipe.unit()
-	if c.Pipe.Plan.IsFlush() {
-		return unit
-	}
-	end := c.Steps
+// segment returns how many steps go through the pipeline from empty to empty, behind so many.
+func (c *convoy) segment(done int) int {
+	unit, end := c.Pipe.unit(), c.Steps
 	for _, every := range []int{c.Saves.Every, c.EvalEvery} {
 		if every > 0 {
-			end = min(end, (c.step/every+1)*every)
+			end = min(end, (done/every+1)*every)
 		}
 	}
-	return (end - c.step + unit - 1) / unit * unit
+	return (end - done + unit - 1) / unit * unit
 }
 
-// pass sends so many steps through the pipeline; fewer when ctx ends meanwhile: those that have begun, and what their updates
+// told tells what became of checkpoints.
+func (c *convoy) told() {
+	for _, a := range c.states.take() {
+		c.attempted(a.step, a.err)
+	}
+}
+
+// settle waits for the checkpoints that are being saved.
+func (c *convoy) settle() {
+	c.x.Saved()
+	c.told()
+}
+
+// saveShards saves the state of an empty pipeline, unless that is done.
+func (c *convoy) saveShards() {
+	if c.settle(); c.saved == c.step {
+		return
+	}
+	if err := c.x.Save(context.Background()); err != nil {
+		c.attempted(c.step, err)
+	}
+	c.settle()
+}
+
+// pass sends segments through the pipeline; fewer steps when ctx ends meanwhile: those that have begun, and what their updates
 // take.
-func (c *convoy) pass(ctx context.Context, steps int) error {
+func (c *convoy) pass(ctx context.Context, segments []pipe.Segment) error {
 	enough := ctx.Done()
 	ctx, c.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer c.stop(nil)
 	start := time.Now()
 	c.since, c.idle = start, c.feed.from.Waited()
-	err := c.x.RunUntil(ctx, enough, steps*c.parts)
+	err := c.x.RunUntil(ctx, enough, segments...)
 	c.busy += time.Since(start)
 	return err
 }
 
-// told takes the result of a microbatch; those of several devices may come in another order than they count.
-func (c *convoy) told(r pipe.Result) {
+// result takes the result of a microbatch; those of several devices may come in another order than they count.
+func (c *convoy) result(r pipe.Result) {
 	if c.failed {
 		return
 	}
+	c.told()
 	c.early[r.Minibatch] = r
 	for r, ok := c.early[c.next]; ok; r, ok = c.early[c.next] {
 		delete(c.early, c.next)
@@ -239,10 +291,13 @@ func (c *convoy) add(sum pipe.Result) error {
 	c.step++
 	c.times = append(c.times, seconds)
 	c.out.History.Steps = append(c.out.History.Steps, rec)
-	if c.Record == nil {
-		return nil
+	if c.Record != nil {
+		if err := c.Record(rec); err != nil {
+			return err
+		}
 	}
-	return c.Record(rec)
+	c.states.count(c.step)
+	return nil
 }
 
 // notFinite says where a loss is not finite.
@@ -260,6 +315,10 @@ func (c *convoy) notFinite(r pipe.Result) error {
 
 // broken says what stands after a pass that failed.
 func (c *convoy) broken(err error) error {
+	c.states.end()
+	if !errors.As(err, new(*pipe.StuckError)) {
+		c.settle()
+	}
 	if safe, dir := c.safe(); dir && safe > 0 {
 		return fmt.Errorf("%w; the checkpoint of step %d stands: the same command with --resume goes on from there", err, safe)
 	}
@@ -277,17 +336,8 @@ func (c *convoy) safe() (steps int, dir bool) {
 // Tensors implements trained.
 func (c *convoy) Tensors() []executor.Tensor { return c.x.Tensors() }
 
-// Read implements trained. What is not finite is not read, and so not saved: the norm of the gradients, which would have told,
-// is not known where they are on several devices.
-func (c *convoy) Read(t executor.Tensor, dst []float32) error {
-	if err := c.x.Read(t, dst); err != nil {
-		return err
-	}
-	if i := slices.IndexFunc(dst, func(v float32) bool { return !finite(float64(v)) }); i >= 0 {
-		return fmt.Errorf("%w: element %d of the %s of %s is %v", ErrDiverged, i, t.Role, t.Name, dst[i])
-	}
-	return nil
-}
+// Read implements trained. What is not finite is not read, and so not saved.
+func (c *convoy) Read(t executor.Tensor, dst []float32) error { return finiteSource{c.x}.Read(t, dst) }
 
 // Write implements trained.
 func (c *convoy) Write(t executor.Tensor, src []float32) error { return c.x.Write(t, src) }

@@ -25,6 +25,7 @@ type loop struct {
 	*Run
 	e       *Runner // on one device
 	m       trained
+	save    func() // a checkpoint of the steps done
 	out     *Outcome
 	batches *data.Loader
 	step    int // steps done, which is the number of the next one
@@ -169,17 +170,19 @@ func (l *loop) keep() error {
 	return l.failure
 }
 
-// save saves a checkpoint. The run goes on when it cannot, and an earlier one is untouched.
-func (l *loop) save() {
-	err := l.Saves.Dir.Save(l.m, l.meta(int64(l.step)))
+// saveWhole saves a checkpoint in one file.
+func (l *loop) saveWhole() { l.attempted(l.step, l.Saves.Dir.Save(l.m, l.meta(int64(l.step)))) }
+
+// attempted counts a checkpoint. The run goes on when it could not be saved, and an earlier one is untouched.
+func (l *loop) attempted(step int, err error) {
 	if l.failure = err; err == nil || errors.Is(err, checkpoint.ErrNotRemoved) {
 		l.out.Checkpoints++
-		l.saved, l.failure = l.step, nil
+		l.saved, l.failure = step, nil
 	} else {
 		l.out.CheckpointsFailed++
 	}
 	if l.Saved != nil {
-		l.Saved(l.step, err)
+		l.Saved(step, err)
 	}
 }
 

@@ -149,6 +149,7 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 		return nil, err
 	}
 	l := &loop{Run: r, e: e, m: e, out: out, step: out.ResumedFrom, saved: -1}
+	l.save = l.saveWhole
 	if err := l.run(ctx); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,243 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+
+	"plimsoll/executor/checkpoint/safetensors"
+	"plimsoll/internal/atomicfile"
+)
+
+// Metadata fields of a shard: its number from 0, and how many there are. The other fields are those of the checkpoint, the
+// same in each of its shards.
+const (
+	shardField  = "shard"
+	shardsField = "shards"
+)
+
+var (
+	shardName       = regexp.MustCompile(`^stage-(0|[1-9][0-9]{0,8})\.safetensors$`)
+	unfinishedShard = regexp.MustCompile(`^\.stage-[0-9]+\.safetensors\.tmp-`)
+)
+
+func shardPath(folder string, k int) string {
+	return filepath.Join(folder, fmt.Sprintf("stage-%d.safetensors", k))
+}
+
+// Shards is a checkpoint that is saved in parts, each by whoever has it, at the same time and in any order. Nobody waits
+// for another, and nothing says that the checkpoint is complete but its shards, which readers count.
+type Shards struct {
+	dir     *Dir
+	meta    Meta
+	of      int
+	begun   sync.Once
+	before  []int64 // checkpoints that were there
+	unready error
+
+	mu      sync.Mutex
+	left    int
+	failure error
+}
+
+// Shards begins a checkpoint of so many shards (at least 1). It touches no file.
+func (d *Dir) Shards(m Meta, of int) *Shards { return &Shards{dir: d, meta: m, of: of, left: of} }
+
+// Save writes shard k, once for each from 0, and makes it durable. With the last one the result is known: then it removes
+// checkpoints of earlier steps beyond the number that is kept. Errors, of the last one: *SaveError when not all shards are
+// saved, and every earlier checkpoint is untouched; ErrNotRemoved.
+func (s *Shards) Save(k int, from Source) (last bool, err error) {
+	s.begun.Do(func() { s.before, s.unready = s.dir.prepareShards(s.meta.Step) })
+	err = s.unready
+	if err == nil {
+		path := shardPath(s.dir.Folder(s.meta.Step), k)
+		err = atomicfile.Write(s.dir.fs, path, func(w io.Writer) error { return encodeShard(w, from, s.meta, k, s.of) })
+	}
+	return s.end(err)
+}
+
+// end counts a shard that was saved, or not.
+func (s *Shards) end(err error) (last bool, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left--; err != nil && s.failure == nil {
+		s.failure = err
+	}
+	switch {
+	case s.left > 0:
+		return false, nil
+	case s.failure != nil:
+		return true, &SaveError{Path: s.dir.Folder(s.meta.Step), Last: s.dir.lastGood(s.before), Err: s.failure}
+	}
+	return true, s.dir.prune(s.meta.Step)
+}
+
+// encodeShard writes one of so many shards.
+func encodeShard(w io.Writer, from Source, m Meta, k, of int) error {
+	extra := maps.Clone(m.Extra)
+	if extra == nil {
+		extra = map[string]string{}
+	}
+	for field, n := range map[string]int{shardField: k, shardsField: of} {
+		if _, taken := extra[field]; taken {
+			return fmt.Errorf("checkpoint: the extra field %q has the name of one of a checkpoint's own", field)
+		}
+		extra[field] = strconv.Itoa(n)
+	}
+	m.Extra = extra
+	return Encode(w, from, m)
+}
+
+// prepareShards makes the folder of a checkpoint, empties it of what an earlier attempt has left, whose shards must not meet
+// new ones, and lists the other checkpoints.
+func (d *Dir) prepareShards(step int64) (others []int64, err error) {
+	all, err := d.Steps()
+	if err != nil {
+		return nil, err
+	}
+	others = slices.DeleteFunc(all, func(s int64) bool { return s == step })
+	if err := d.prepare(); err != nil {
+		return others, err
+	}
+	folder := d.Folder(step)
+	err = os.Mkdir(folder, 0o777)
+	switch {
+	case err == nil:
+		return others, atomicfile.SyncDir(d.fs, d.path)
+	case errors.Is(err, fs.ErrExist):
+		return others, errors.Join(d.empty(folder), atomicfile.SyncDir(d.fs, folder))
+	}
+	return others, err
+}
+
+// empty removes the shards in a folder, whole or unfinished.
+func (d *Dir) empty(folder string) error {
+	entries, err := os.ReadDir(folder)
+	for _, e := range entries {
+		if name := e.Name(); shardName.MatchString(name) || unfinishedShard.MatchString(name) {
+			err = errors.Join(err, d.fs.Remove(filepath.Join(folder, name)))
+		}
+	}
+	return err
+}
+
+// shardNumbers lists the shards in a folder, in order.
+func shardNumbers(folder string) (all []int, err error) {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if m := shardName.FindStringSubmatch(e.Name()); m != nil {
+			k, err := strconv.Atoi(m[1])
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, k)
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// haveShards reports whether a folder has as many shards as its first one says.
+func haveShards(folder string) bool {
+	numbers, err := shardNumbers(folder)
+	if err != nil || len(numbers) == 0 {
+		return false
+	}
+	f, err := safetensors.Open(shardPath(folder, numbers[0]))
+	if err != nil {
+		return false
+	}
+	of := f.Metadata()[shardsField]
+	return f.Close() == nil && of == strconv.Itoa(len(numbers)) && numbers[len(numbers)-1] == len(numbers)-1
+}
+
+// openShards opens and verifies all shards in a folder.
+func openShards(folder string) (c *Checkpoint, err error) {
+	numbers, err := shardNumbers(folder)
+	if err != nil {
+		return nil, err
+	}
+	c = &Checkpoint{name: folder}
+	defer func() {
+		if err != nil {
+			c, err = nil, errors.Join(err, c.Close())
+		}
+	}()
+	of := 0
+	for _, k := range numbers {
+		if of, err = c.addShard(k); err != nil {
+			return c, err
+		}
+	}
+	return c, complete(folder, numbers, of)
+}
+
+// addShard opens and verifies a shard, and compares it with the first one. It returns how many shards there are.
+func (c *Checkpoint) addShard(k int) (of int, err error) {
+	one, err := openFile(shardPath(c.name, k))
+	if err != nil {
+		return 0, err
+	}
+	c.files = append(c.files, one.files...)
+	if got := one.Extra[shardField]; got != strconv.Itoa(k) {
+		return 0, fmt.Errorf("%s: %w: metadata field %q is %q, want %q", one.name, ErrFormat, shardField, got, strconv.Itoa(k))
+	}
+	text := one.Extra[shardsField]
+	if of, err = strconv.Atoi(text); err != nil || of < 1 {
+		return 0, fmt.Errorf("%s: %w: metadata field %q is %q, want a number of shards", one.name, ErrFormat, shardsField, text)
+	}
+	if err := together(c.files[0], one.files[0]); err != nil {
+		return 0, err
+	}
+	delete(one.Extra, shardField)
+	delete(one.Extra, shardsField)
+	if len(one.Extra) == 0 {
+		one.Extra = nil
+	}
+	c.Meta = one.Meta
+	return of, nil
+}
+
+// together compares the metadata of two shards of a checkpoint. Errors: ErrFormat, with the first field that differs.
+func together(first, other *safetensors.File) error {
+	a, b := first.Metadata(), other.Metadata()
+	fields := slices.Concat(slices.Collect(maps.Keys(a)), slices.Collect(maps.Keys(b)))
+	slices.Sort(fields)
+	for _, field := range fields {
+		if field != shardField && a[field] != b[field] {
+			return fmt.Errorf("%s: %w: metadata field %q is %q, and %q in %s: they are shards of two checkpoints",
+				other.Name(), ErrFormat, field, b[field], a[field], first.Name())
+		}
+	}
+	return nil
+}
+
+// complete reports, with ErrIncomplete, which of so many shards are missing.
+func complete(folder string, numbers []int, of int) error {
+	var missing []string
+	for k := range of {
+		if _, found := slices.BinarySearch(numbers, k); !found {
+			missing = append(missing, fmt.Sprintf("stage-%d.safetensors", k))
+		}
+	}
+	switch {
+	case len(numbers) == 0:
+		return fmt.Errorf("%s: %w: it has no shard", folder, ErrIncomplete)
+	case len(missing) > 0:
+		return fmt.Errorf("%s: %w: of %d shards it has not %s", folder, ErrIncomplete, of, brief(missing))
+	case len(numbers) > of:
+		return fmt.Errorf("%s: %w: it has shard %d, of %d from 0", folder, ErrFormat, numbers[len(numbers)-1], of)
+	}
+	return nil
+}

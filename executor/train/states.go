@@ -1,0 +1,109 @@
+package train
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"plimsoll/executor"
+	"plimsoll/executor/checkpoint"
+	pipe "plimsoll/executor/pipeline"
+)
+
+// states saves the states of a pipeline in shards while it trains: on a goroutine of each device, none of which waits for
+// another.
+//
+// Invariant: a step is counted, and so in the log, before a shard of the state behind it is on the disk.
+type states struct {
+	run   *Run
+	parts int // microbatches of a step
+
+	mu      sync.Mutex
+	moved   *sync.Cond                 // counted or over
+	counted int                        // steps
+	over    bool                       // none will be counted any more
+	open    map[int]*checkpoint.Shards // by step
+	results []attempt                  // that nobody has taken yet
+}
+
+// attempt is a checkpoint that was saved, or not.
+type attempt struct {
+	step int
+	err  error
+}
+
+func newStates(r *Run, parts, done int) *states {
+	s := &states{run: r, parts: parts, counted: done, open: map[int]*checkpoint.Shards{}}
+	s.moved = sync.NewCond(&s.mu)
+	return s
+}
+
+// count says that so many steps are counted.
+func (s *states) count(steps int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counted = steps
+	s.moved.Broadcast()
+}
+
+// end says that no step will be counted any more.
+func (s *states) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	s.moved.Broadcast()
+}
+
+// save saves a stage. A state behind a step that failed is passed over.
+func (s *states) save(x *pipe.Snapshot) {
+	step := x.Done / s.parts
+	shards := s.shards(step)
+	if shards == nil {
+		return
+	}
+	if last, err := shards.Save(x.Stage, finiteSource{x}); last {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.open, step)
+		s.results = append(s.results, attempt{step, err})
+	}
+}
+
+// shards returns the checkpoint of a step when it is counted; nil when it never is.
+func (s *states) shards(step int) *checkpoint.Shards {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.counted < step && !s.over {
+		s.moved.Wait()
+	}
+	if s.counted < step {
+		return nil
+	}
+	if s.open[step] == nil {
+		s.open[step] = s.run.Saves.Dir.Shards(s.run.meta(int64(step)), len(s.run.Pipe.Plan.Stages))
+	}
+	return s.open[step]
+}
+
+// take returns what became of checkpoints since it was called last, in the order of their steps.
+func (s *states) take() (all []attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all, s.results = s.results, nil
+	return all
+}
+
+// finiteSource reads what is finite, and nothing else: the norm of the gradients, which would have told, is not known where they
+// are on several devices.
+type finiteSource struct{ checkpoint.Source }
+
+// Read implements checkpoint.Source.
+func (f finiteSource) Read(t executor.Tensor, dst []float32) error {
+	if err := f.Source.Read(t, dst); err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(dst, func(v float32) bool { return !finite(float64(v)) }); i >= 0 {
+		return fmt.Errorf("%w: element %d of the %s of %s is %v", ErrDiverged, i, t.Role, t.Name, dst[i])
+	}
+	return nil
+}
