@@ -65,7 +65,7 @@ func (r *results) giantTables(p *page, c *collection) {
 		}
 		p.row(cells...)
 	}
-	p.printf("\nThe models of the paper's rows, each with that row's devices and microbatches. Memory: of all devices, in brackets the fullest one, and that one\nas the planner counts it: what a task works with and what waits for later tasks have places of their own in the arena, also where they\nare never there together.\n")
+	p.printf("\nThe models of the paper's rows, each with that row's devices and microbatches. Memory: of all devices, in brackets the fullest one, and that one\nas the planner counts it: the arena has blocks for all messages that the plan has on their way at one time, the planner counts one of a kind.\n")
 	p.printf("The largest layer is what it takes in weights, gradients and optimizer: layers are not divided.\n\n")
 	p.head(append([]string{"setting", "model", "parameters: theirs", "ours", "largest layer", "memory: theirs"}, cells[3:]...)...)
 	for _, at := range c.rows {

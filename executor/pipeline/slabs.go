@@ -47,8 +47,8 @@ type stay struct {
 }
 
 // laySlabs places what minibatches in flight and their tasks hold of a device. In a flush plan everything has its own place,
-// which it shares with what is not held in the same turns: a step is known to the last turn, and all turns of a device are on
-// one stream. A periodic plan has a slab of each stage for as many minibatches as are in flight, and memory for the task that
+// which it shares with what is not held in the same turns: a step is known to the last turn, all turns of a device are on
+// one stream, and no copy reads or writes a slab that has been left. A periodic plan has a slab of each stage for as many minibatches as are in flight, and memory for the task that
 // takes most.
 func laySlabs(o *order, w *Workload, device int, sites []*site, g *ground, m *Memory) {
 	stays := o.stays(w, device, sites)

@@ -312,7 +312,8 @@ func (t *taper) moments() int { return t.half + len(t.params) }
 
 // place gives the items their offsets and tells the blocks. What is kept lies packed in the slab of a minibatch. What a task
 // works in lies in those parts of the slab that its ops have not filled yet, or have left, and what does not fit there in
-// memory that the task has for itself.
+// memory that the task has for itself. A saved output that goes to another device lives until the first op that reads its δ,
+// which has been computed from it: the copy has ended by then, and what takes its place needs no event.
 func (t *taper) place() {
 	places := make([]block, len(t.items))
 	kept, index := t.those(0, t.moments(), true)
