@@ -133,7 +133,7 @@ func (p *problem) solve(ctx context.Context, h holder, limit int64) (answer, err
 	copies, _ := h.versions.Copies(0)
 	opt := pipeline.Options{Versions: h.versions, WeightCopies: []float64{copies + float64(p.state)}}
 	told, out := limit, answer{}
-	for range 24 { // as arenas hold more than the planner counts, it is told of less memory until they fit
+	for range 8 { // as arenas hold more than the planner counts, it is told of less memory until they fit
 		if out, err = p.ask(ctx, s, opt, told, limit); err != nil || out.plan == nil || out.Fits {
 			break
 		}
