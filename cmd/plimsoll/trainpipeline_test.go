@@ -314,7 +314,9 @@ func TestResumedFromShards(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
 	args := slices.DeleteFunc(convoy(2, "gpipe", 8, "--out", out, "--checkpoint-every", "4", "--microbatches", "4"), func(s string) bool { return s == "-q" })
 	want := weights(t, works(t, args...).out)
-	shard := func(step int) string { return filepath.Join(out, checkpoints, fmt.Sprintf("step-%d", step), "stage-1.safetensors") }
+	shard := func(step int) string {
+		return filepath.Join(out, checkpoints, fmt.Sprintf("step-%d", step), "stage-1.safetensors")
+	}
 	if err := os.Remove(shard(8)); err != nil {
 		t.Fatal(err)
 	}
