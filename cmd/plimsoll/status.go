@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -96,6 +97,21 @@ func (a *app) draw(line string) {
 func (a *app) note(format string, args ...any) {
 	if !a.quiet {
 		a.warn(format, args...)
+	}
+}
+
+// noteWhenEnded notes something when the context ends. What it returns is called at the end of what the context is for, and waits
+// for a note that has begun.
+func (a *app) noteWhenEnded(ctx context.Context, text string) (done func()) {
+	said := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(said)
+		a.note("%s", text)
+	})
+	return func() {
+		if !stop() {
+			<-said
+		}
 	}
 }
 

@@ -185,7 +185,7 @@ func (a *app) trainAndWrite(ctx context.Context, f *trainFlags, r *train.Run, m 
 		m.saved(step, err)
 		s.saved(step, err)
 	}
-	noted := context.AfterFunc(ctx, func() { a.note("interrupted: what has begun is finished first; a second signal ends the run at once") })
+	noted := a.noteWhenEnded(ctx, "interrupted: what has begun is finished first; a second signal ends the run at once")
 	out, err := r.Do(ctx)
 	noted()
 	if err := firstOf(err, log.close()); err != nil {
