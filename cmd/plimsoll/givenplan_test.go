@@ -82,7 +82,7 @@ func TestTrainAlongAPlan(t *testing.T) {
 
 // A plan that breaks rules is refused with every violation, as check says them.
 func TestViolationsOfAPlan(t *testing.T) {
-	chain, bad := tinyChain(t, 8), tinyByHand(t, `"start_s":15`, `"start_s":10`)
+	chain, bad := tinyChain(t, 8), tinyByHand(t, `"start_s":150`, `"start_s":100`)
 	checked := plimsoll(t, "check", "-c", chain, "-p", bad)
 	for _, command := range []string{"train", "validate"} {
 		r := plimsoll(t, command, "-m", "tiny", "--batch", "8", "--image", "16", "--devices", "cpu*2", "--plan", bad, "--profile", chain)
@@ -101,14 +101,14 @@ func TestViolationsOfAPlan(t *testing.T) {
 	}
 }
 
-// byHand is a plan with round times, which hold for any chain whose tasks take less than 5 s: F0 F1 B1 B0, and a minibatch enters when
+// byHand is a plan with round times, which hold for any chain whose tasks take less than 50 s: F0 F1 B1 B0, and a minibatch enters when
 // the one before has left device 1.
-const byHand = `{"format":"plimsoll.plan/v1","weight_versions":"stash","period_s":20,
+const byHand = `{"format":"plimsoll.plan/v1","weight_versions":"stash","period_s":200,
  "platform":{"devices":2,"memory_bytes":null,"bandwidth_bytes_per_s":1e9},
  "stages":[{"first_layer":1,"last_layer":2,"devices":[0]},{"first_layer":3,"last_layer":LAST,"devices":[1]}],
- "tasks":[{"kind":"F","stage":0,"device":0,"start_s":0,"shift":1},{"kind":"CF","stage":0,"start_s":5,"shift":1},
-  {"kind":"F","stage":1,"device":1,"start_s":10,"shift":1},{"kind":"B","stage":1,"device":1,"start_s":15,"shift":1},
-  {"kind":"CB","stage":0,"start_s":0,"shift":0},{"kind":"B","stage":0,"device":0,"start_s":5,"shift":0}]}`
+ "tasks":[{"kind":"F","stage":0,"device":0,"start_s":0,"shift":1},{"kind":"CF","stage":0,"start_s":50,"shift":1},
+  {"kind":"F","stage":1,"device":1,"start_s":100,"shift":1},{"kind":"B","stage":1,"device":1,"start_s":150,"shift":1},
+  {"kind":"CB","stage":0,"start_s":0,"shift":0},{"kind":"B","stage":0,"device":0,"start_s":50,"shift":0}]}`
 
 // tinyByHand is byHand for the model of convoy, changed.
 func tinyByHand(t *testing.T, changes ...string) string {
@@ -121,7 +121,7 @@ func tinyByHand(t *testing.T, changes ...string) string {
 // A plan that somebody wrote needs no chain file where its times leave room for those that are measured.
 func TestTrainAlongAPlanByHand(t *testing.T) {
 	o := trainedAlong(t, along(tinyByHand(t), "-q")...)
-	if o.Strategy != "given" || o.PredictedS != 20 || o.Pipe.Versions != pipeline.Stash || len(o.Pipe.Devices) != 2 {
+	if o.Strategy != "given" || o.PredictedS != 200 || o.Pipe.Versions != pipeline.Stash || len(o.Pipe.Devices) != 2 {
 		t.Errorf("%+v", o)
 	}
 	noPlatform := tinyByHand(t, `"platform":{"devices":2,"memory_bytes":null,"bandwidth_bytes_per_s":1e9},`, "")
@@ -154,9 +154,9 @@ func badGiven(t *testing.T) []badCase {
 		{"no platform", append(on("cpu*2"), tinyByHand(t, `"platform":{"devices":2,"memory_bytes":null,"bandwidth_bytes_per_s":1e9},`, "")), 2, []string{"does not say its platform", "--platform platform.json"}},
 		{"another chain", append(on("cpu*2"), tinyByHand(t, `"weight_versions"`, `"chain":"resnet20","weight_versions"`)), 2, []string{`field "chain" is "resnet20"`, `"tiny"`}},
 		{"fewer layers", append(on("cpu*2"), tinyByHand(t, "LAST", "5")), 2, []string{"end with layer 5, tiny has 6 layers"}},
-		{"a violation", append(on("cpu*2"), tinyByHand(t, `"start_s":15`, `"start_s":10`)), 2, []string{"task 3, B1(1) starts at -10", "it waits for task 2, F1(1)", "(and 1 more)", "--profile c.json"}},
+		{"a violation", append(on("cpu*2"), tinyByHand(t, `"start_s":150`, `"start_s":100`)), 2, []string{"task 3, B1(1) starts at -100", "it waits for task 2, F1(1)", "(and 1 more)", "--profile c.json"}},
 		{"memory", append(on("cpu*2"), tinyByHand(t, `"memory_bytes":null`, `"memory_bytes":1000`)), 3, []string{"device 0 needs", "it has 1000"}},
-		{"slow links", append(on("cpu*2"), own, "--peer-bandwidth", "1KB/s"), 2, []string{"it waits for task 1, CF0(1)"}},
+		{"slow links", append(on("cpu*2"), own, "--peer-bandwidth", "100B/s"), 2, []string{"it waits for task 1, CF0(1)"}},
 		{"for one device", append(on("cpu*2"), flat), 2, []string{"flat.json", "no stages", "--plan is for several devices"}},
 		{"table", append(on("cpu*2"), "own.csv"), 2, []string{"--strategy own.csv"}},
 		{"no file", append(on("cpu*2"), "none.json"), 2, []string{"none.json"}},

@@ -28,11 +28,20 @@ func TestValidatePipelines(t *testing.T) {
 		if row["strategy"] == "1f1b*" && row["weight_versions"] != "stash" || row["measured_s"].(float64) <= 0 {
 			t.Errorf("row %v", row)
 		}
+		looked := 0
 		for _, x := range row["per_device"].([]any) {
 			d := x.(map[string]any)
-			if touched, extent := d["measured_extent_bytes"].(float64), d["predicted_extent_bytes"].(float64); touched > extent || touched <= extent-128 {
+			touched, holds := d["measured_extent_bytes"].(float64)
+			if !holds { // no stage: a plan by measured times may leave a device out
+				continue
+			}
+			if extent := d["predicted_extent_bytes"].(float64); touched > extent || touched <= extent-128 {
 				t.Errorf("%v: %v", row["strategy"], d)
 			}
+			looked++
+		}
+		if looked == 0 {
+			t.Errorf("%v: no device was looked at", row["strategy"])
 		}
 	}
 	if identical != 2 {
@@ -41,7 +50,7 @@ func TestValidatePipelines(t *testing.T) {
 	if files := tree(t, out); !slices.Equal(files, []string{"index.html", "tables.md", "trace.json", "validate.json"}) {
 		t.Errorf("files %v", files)
 	}
-	if picture := read(t, svg); !strings.Contains(picture, "<svg") || !strings.Contains(picture, "cpu*2, measured") || strings.Count(picture, "<rect") < 6 {
+	if picture := read(t, svg); !strings.Contains(picture, "<svg") || !strings.Contains(picture, "cpu*2, measured") || strings.Count(picture, "<rect") < 2 { // a stalled device may show one task alone
 		t.Errorf("picture %s", picture)
 	}
 	var trace map[string]any
