@@ -42,6 +42,9 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	}
 	d.hostBytes = d.layHost()
 	if err := d.dev.Reserve(max(limit, m.Extent), d.hostBytes); err != nil {
+		if d.saver != nil {
+			err = fmt.Errorf("%w; %d bytes of host memory are for its state while that is saved", err, m.Snapshot)
+		}
 		return err
 	}
 	if d.compute.s, err = d.dev.NewStream("compute"); err != nil {

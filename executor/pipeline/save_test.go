@@ -384,3 +384,22 @@ func TestTimingsOfSegments(t *testing.T) {
 		}
 	}
 }
+
+// A device whose host memory is too small for its state says what the state takes.
+func TestNoHostMemoryForAState(t *testing.T) {
+	w := workload(t, plainModel(t))
+	c := costs(w, 2, 1)
+	plan := planFor(t, "1f1b*", c, pipeline.Options{})
+	on := targets(t, 2, host.Config{})
+	needs, err := Needs(w, c, plan, Options{})
+	must(t, err)
+	small, err := host.New(host.Config{Memory: 1 << 30, HostMemory: chunkBytes})
+	must(t, err)
+	t.Cleanup(func() { must(t, small.Close()) })
+	on[0].Device = small
+	_, err = New(w, on, c, plan, Options{Feed: random{5}, Rate: rate, Save: func(*Snapshot) {}})
+	want := fmt.Sprintf("; %d bytes of host memory are for its state while that is saved", needs[0].Snapshot)
+	if full := (*runtime.OutOfMemoryError)(nil); !errors.As(err, &full) || !strings.HasSuffix(err.Error(), want) || needs[0].Snapshot == 0 {
+		t.Errorf("%v, want %q", err, want)
+	}
+}

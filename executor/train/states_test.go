@@ -124,3 +124,25 @@ func TestShardsThatAreNotSaved(t *testing.T) {
 		}
 	}
 }
+
+// A step is in the log before a shard of the state behind it is on the disk, so that a run goes on with a log that has all of its
+// steps.
+func TestTheLogIsAheadOfShards(t *testing.T) {
+	for _, strategy := range []string{"1f1b-flush", "1f1b*", "madpipe"} {
+		parts := map[bool]int{true: 4, false: 1}[strategy == "1f1b-flush"]
+		r := convoyRun(t, piped(t, 3, parts, 8), strategy, 3, 24)
+		r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 99), Every: r.Pipe.unit()}
+		looked := 0
+		r.Record = func(rec Record) error {
+			steps, err := r.Saves.Dir.Steps()
+			if n := len(steps); n > 0 && steps[n-1] > int64(rec.Step) {
+				t.Errorf("%s: step %d is logged behind the checkpoint of %d steps", strategy, rec.Step, steps[n-1])
+			}
+			looked++
+			return err
+		}
+		if out := done(t, r); looked != r.Steps || out.Checkpoints != r.Steps/r.Pipe.unit() {
+			t.Errorf("%s: %d steps, %d checkpoints of %d", strategy, looked, out.Checkpoints, r.Steps/r.Pipe.unit())
+		}
+	}
+}
