@@ -11,7 +11,7 @@ func (l *Layer) compile(lib kernels.Library, inputGradient, late bool) (*Program
 	want := l.wanted(inputGradient)
 	saved := l.saves(want)
 	p := &Programs{
-		OutputBytes: l.Desc(l.Output()).Storage(), SavedBytes: saved.bytes, GradientBytes: l.gradientBytes(),
+		OutputBytes: l.outputBytes(), SavedBytes: saved.bytes, GradientBytes: l.gradientBytes(),
 		ParamBytes: l.paramBytes, GradBytes: l.gradBytes,
 	}
 	into := []*Program{&p.Save, &p.Forget, &p.Eval, &p.Back}
@@ -36,7 +36,7 @@ type unplaced struct {
 
 // routines returns forward_all, the forward that forgets, that of evaluation, and backward.
 func (l *Layer) routines(want *gradients, saved savedSet) []unplaced {
-	output := []region{{Output, l.Desc(l.Output()).Storage()}}
+	output := []region{{Output, l.outputBytes()}}
 	return []unplaced{
 		{"forward_all", l.forward(saving, saved), []region{{Output, saved.bytes}}},
 		{"forward_checkpoint", l.forward(forgetting, saved), output},
@@ -48,16 +48,31 @@ func (l *Layer) routines(want *gradients, saved savedSet) []unplaced {
 // backwardSpare returns the blocks whose free parts a backward may use.
 func (l *Layer) backwardSpare(saved savedSet) []region {
 	spare := []region{{GradOutput, l.gradientBytes()}, {Output, saved.bytes}}
-	if len(l.joined) == 0 { // otherwise GradInput is several blocks, and small
-		spare = append(spare, region{GradInput, l.Input().Storage()})
+	if len(l.joined) == 0 || l.entries != nil { // otherwise GradInput is several blocks, and small
+		spare = append(spare, region{GradInput, l.inputBytes()})
 	}
 	return spare
 }
 
-// gradientBytes returns δ_ℓ; the loss has none.
-func (l *Layer) gradientBytes() int64 {
-	if l.loss() {
-		return 0
+// inputBytes returns the storage of the inputs in the first block of the Input.
+func (l *Layer) inputBytes() (bytes int64) {
+	if l.entries == nil {
+		return l.Input().Storage()
 	}
-	return l.Desc(l.Output()).Storage()
+	for k, r := range l.entries {
+		if r.Branch == 0 {
+			bytes += l.Desc(InputOf(k)).Storage()
+		}
+	}
+	return bytes
+}
+
+// gradientBytes returns δ_ℓ without what comes by portals; the loss has none.
+func (l *Layer) gradientBytes() (bytes int64) {
+	for _, x := range l.outputs() {
+		if !l.loss() && x.branch == 0 {
+			bytes += l.Desc(x.value).Storage()
+		}
+	}
+	return bytes
 }

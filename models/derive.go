@@ -65,10 +65,14 @@ func (l *Layer) derive(g *gradients, saved savedSet, out, params *routine) *deri
 		d.saved[v] = fixed(ref, true, false)
 	}
 	for k, v := range l.inputValues() {
-		d.ends[v] = fixed(Ref{Block: GradInput, Bytes: l.Desc(v).Bytes(), Branch: k}, false, true)
+		end := l.input(k)
+		end.Block = GradInput
+		d.ends[v] = fixed(end, false, true)
 	}
-	if !l.loss() {
-		d.grad[l.Output()] = fixed(Ref{Block: GradOutput, Bytes: l.Desc(l.Output()).Bytes()}, true, false)
+	for _, x := range l.outputs() {
+		if !l.loss() {
+			d.grad[x.value] = fixed(Ref{Block: GradOutput, Offset: x.offset, Bytes: l.Desc(x.value).Bytes(), Branch: x.branch}, true, false)
+		}
 	}
 	for i := len(l.Nodes) - 1; i >= 0; i-- {
 		if g.active[i] {

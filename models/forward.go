@@ -1,6 +1,10 @@
 package models
 
-import "plimsoll/kernels"
+import (
+	"slices"
+
+	"plimsoll/kernels"
+)
 
 // purpose is what a forward is for.
 type purpose uint8
@@ -22,7 +26,9 @@ type savedSet struct {
 // saves returns the minimal saved set: what the backward of the active nodes needs.
 func (l *Layer) saves(g *gradients) savedSet {
 	s := savedSet{values: map[Value]Ref{}, extras: map[int][]Ref{}}
-	s.value(l, l.Output())
+	for _, x := range l.outputs() {
+		s.value(l, x.value)
+	}
 	for i := range l.Nodes {
 		if !g.active[i] {
 			continue
@@ -52,11 +58,11 @@ func (s *savedSet) value(l *Layer, v Value) {
 
 // forward returns the routine that computes the layer's output.
 func (l *Layer) forward(p purpose, saved savedSet) *routine {
-	values := l.given()
-	r := &routine{}
+	values, r := l.given(), &routine{}
+	output := func(v Value) bool { return slices.ContainsFunc(l.outputs(), func(x exit) bool { return x.value == v }) }
 	for i := range l.Nodes {
 		n, v := &l.Nodes[i], Value(i+1)
-		if ref, ok := saved.values[v]; ok && (p == saving || v == l.Output()) {
+		if ref, ok := saved.values[v]; ok && (p == saving || output(v)) {
 			values[v] = fixed(ref, false, true)
 		} else {
 			values[v] = temporary(l.Desc(v))
@@ -81,7 +87,7 @@ func (l *Layer) forward(p purpose, saved savedSet) *routine {
 func (l *Layer) given() map[Value]*buffer {
 	values := map[Value]*buffer{GraphLabels: fixed(Ref{Block: Labels, Bytes: l.labels.Bytes()}, true, true)}
 	for k, v := range l.inputValues() {
-		values[v] = fixed(Ref{Block: Input, Bytes: l.Desc(v).Bytes(), Branch: k}, true, true)
+		values[v] = fixed(l.input(k), true, true)
 	}
 	return values
 }

@@ -25,10 +25,12 @@ type halves struct {
 func (l *Layer) halved(want *gradients, saved savedSet, late, gradOutput bool) *halves {
 	h := &halves{input: &routine{}, params: &routine{}, saved: saved, gradOutput: gradOutput}
 	d := l.derive(want, saved, h.input, h.params)
-	if late {
-		output := d.saved[l.Output()]
-		output.liveOut = true
-		h.input.spared, h.params.spared = []*buffer{output}, []*buffer{output}
+	for _, x := range l.outputs() {
+		if late {
+			output := d.saved[x.value]
+			output.liveOut = true
+			h.input.spared, h.params.spared = append(h.input.spared, output), append(h.params.spared, output)
+		}
 	}
 	for _, b := range h.keepers() {
 		if b.fixed {

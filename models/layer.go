@@ -57,7 +57,10 @@ type Layer struct {
 	// Twin is the layer whose parameters this one shares; 0: it has its own.
 	Twin int
 
-	descs      []kernels.Desc // by value
+	descs []kernels.Desc // by value
+	// Of a layer beside a cut of a model with portals: where its inputs lie, by InputOf, and its outputs. Otherwise nil.
+	entries    []Ref
+	exits      []exit
 	joined     []kernels.Desc // the inputs from the ends of branches 1 and up
 	labels     kernels.Desc
 	paramBytes int64
@@ -87,8 +90,45 @@ func (l *Layer) inputValues() []Value {
 	return all
 }
 
-// Output returns the value that is the layer's output.
-func (l *Layer) Output() Value { return Value(len(l.Nodes)) }
+// exit is one of several outputs of a layer, and where its gradient lies in GradOutput. In the Output block they lie one
+// behind the other.
+type exit struct {
+	value  Value
+	branch int
+	offset int64
+}
+
+// Output returns the value that is the layer's output, or of several the first.
+func (l *Layer) Output() Value {
+	if len(l.exits) > 0 {
+		return l.exits[0].value
+	}
+	return Value(len(l.Nodes))
+}
+
+// outputs returns all outputs.
+func (l *Layer) outputs() []exit {
+	if l.exits != nil {
+		return l.exits
+	}
+	return []exit{{value: l.Output()}}
+}
+
+// outputBytes returns the storage of all outputs.
+func (l *Layer) outputBytes() (bytes int64) {
+	for _, x := range l.outputs() {
+		bytes += l.Desc(x.value).Storage()
+	}
+	return bytes
+}
+
+// input returns where an input lies.
+func (l *Layer) input(k int) Ref {
+	if l.entries != nil {
+		return l.entries[k]
+	}
+	return Ref{Block: Input, Bytes: l.Desc(InputOf(k)).Bytes(), Branch: k}
+}
 
 // Params returns the layer's parameters and buffers in the order in which they lie in its Params block; a twin has none
 // of its own.

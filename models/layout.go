@@ -49,7 +49,7 @@ func layoutOf(r *routine, spare []region, overflow Block, chosen func(*buffer) b
 			if chosen(b) {
 				l.temporaries = append(l.temporaries, b)
 			}
-		case slices.ContainsFunc(l.regions, func(g region) bool { return g.block == b.ref.Block }):
+		case slices.ContainsFunc(l.regions, func(g region) bool { return g.block == b.ref.Block && b.ref.Branch == 0 }):
 			l.fixed = append(l.fixed, b)
 		}
 	}

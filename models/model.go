@@ -31,6 +31,10 @@ type Model struct {
 	// Branches are the layers of each branch of a model whose branches meet, nil for a chain. Layers lists the branches one
 	// after the other, then those behind them. Every branch has an input of its own, all like Input.
 	Branches []int
+	// Lasts and Portals say for which stages a model is, one whose skips go straight past stages (Straight): the last
+	// layers of all stages but the last, and the ways of the skips. Only a pipeline of these stages can run it.
+	Lasts   []int
+	Portals []Portal
 }
 
 // Parameter is a trained parameter or a buffer (running statistics) of a model.
@@ -99,6 +103,11 @@ func (m *Model) readLate() []bool {
 		if l.readsLate(l.wanted(m.differentiatesInput(i + 1))) {
 			for _, a := range wiring.Reads(i + 1) {
 				late[a] = true
+			}
+			for _, p := range m.Portals {
+				if m.Lasts[p.To-1] == i {
+					late[m.Lasts[p.From]] = true
+				}
 			}
 		}
 	}

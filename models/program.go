@@ -39,7 +39,9 @@ type Ref struct {
 	Block  Block
 	Offset int64
 	Bytes  int64
-	Branch int // of Input and GradInput, in a layer that joins branches: whose end it is
+	// Branch is of Input and GradInput, in a layer that joins branches: whose end it is. In a model with portals Input, GradInput
+	// and GradOutput have a block for each Portal.Entry and Portal.Exit, besides that of the stage next to it, 0.
+	Branch int
 }
 
 // Step is one kernel call of a program with its operands placed.
@@ -104,9 +106,9 @@ type Programs struct {
 	// BackInput and BackParams are the two halves of Back.
 	BackInput, BackParams Program
 
-	OutputBytes   int64 // a_ℓ
+	OutputBytes   int64 // a_ℓ, with what leaves by portals
 	SavedBytes    int64 // ā_ℓ, the extent of the Output block after Save
-	GradientBytes int64 // δ_ℓ; 0 for the loss
+	GradientBytes int64 // δ_ℓ, without what comes back by portals, and so what of a_ℓ the next layer reads; 0 for the loss
 	ParamBytes    int64 // extent of the Params block
 	GradBytes     int64 // extent of the Grads block
 	KeptBytes     int64 // extent of the Kept block
