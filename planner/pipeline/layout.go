@@ -15,6 +15,7 @@ type job struct {
 	task     int // position in the plan
 	kind     Kind
 	stage    int
+	far      int   // the other stage of a communication through a portal; 0: the next one
 	residue  int   // shift modulo R: which of the R minibatches of a period, or the microbatch
 	start    ticks // for the minibatch whose number is residue
 	length   ticks
@@ -42,7 +43,8 @@ type layout struct {
 	period   ticks    // nil for a flush plan
 	split    []bool   // stages with W tasks
 	at       map[place]*job
-	jobs     []*job // in the order of the plan's tasks
+	gates    map[gate]*job // communications through portals
+	jobs     []*job        // in the order of the plan's tasks
 	broken   violations
 	lengths  map[place]ticks // durations by kind and stage
 }
@@ -58,12 +60,12 @@ func arrange(c *chain.Chain, p *Platform, plan *Plan) (*layout, error) {
 	l := &layout{
 		chain: c, platform: p, plan: plan,
 		repeats: plan.Repeats(), split: plan.Split(),
-		at: map[place]*job{}, lengths: map[place]ticks{},
+		at: map[place]*job{}, gates: map[gate]*job{}, lengths: map[place]ticks{},
 	}
 	if err := l.usable(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
-	for _, step := range []func(){l.stages, l.halves, l.measure, l.tasks, l.complete, l.replicas, l.boundaries} {
+	for _, step := range []func(){l.stages, l.passages, l.halves, l.measure, l.tasks, l.complete, l.replicas, l.boundaries} {
 		if step(); len(l.broken) > 0 {
 			return nil, l.broken.err()
 		}
@@ -189,9 +191,9 @@ func (l *layout) measure() {
 	l.unit = new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(places)), nil)
 	l.unit.Mul(l.unit, tolerance)
 	seen := map[float64]bool{}
-	for s := range len(l.plan.Stages) - 1 {
-		for _, x := range l.plan.Stages[s].Devices {
-			for _, y := range l.plan.Stages[s+1].Devices {
+	for _, ends := range l.joined() {
+		for _, x := range l.plan.Stages[ends[0]].Devices {
+			for _, y := range l.plan.Stages[ends[1]].Devices {
 				if beta := l.platform.Beta(x, y); x != y && !seen[beta] && beta > 0 && !math.IsInf(beta, 1) {
 					seen[beta] = true
 					l.unit.Mul(l.unit, exact(beta).Num())
@@ -229,12 +231,10 @@ func (l *layout) tasks() {
 			continue
 		}
 		j := l.job(i, t)
-		at := place{j.kind, j.stage, j.residue}
-		if first, twice := l.at[at]; twice {
+		if first := l.put(j); first != nil {
 			l.broken.add(RuleOnce, i, first.task, "task %d, %v: a second one for %s %d, after task %d", i, t, l.word(), j.residue, first.task)
 			continue
 		}
-		l.at[at] = j
 		l.jobs = append(l.jobs, j)
 	}
 }
@@ -245,6 +245,8 @@ func (l *layout) misplaced(t *Task) (reason string) {
 		return "no such kind"
 	case t.Stage < 0 || t.Stage >= len(l.plan.Stages):
 		return fmt.Sprintf("no such stage, there are 0 to %d", len(l.plan.Stages)-1)
+	case t.To != 0 && !l.hasPortal(t):
+		return fmt.Sprintf("the plan has no portal from stage %d to stage %d", t.Stage, t.To)
 	case !(math.Abs(t.Start) <= math.MaxFloat64):
 		return fmt.Sprintf("starts at %g", t.Start)
 	case t.Start < 0:
@@ -264,7 +266,7 @@ func (l *layout) misplaced(t *Task) (reason string) {
 }
 
 func (l *layout) job(i int, t *Task) *job {
-	j := &job{task: i, kind: t.Kind, stage: t.Stage, residue: t.Shift, start: l.ticks(t.Start), device: t.Device, early: new(big.Int)}
+	j := &job{task: i, kind: t.Kind, stage: t.Stage, far: t.To, residue: t.Shift, start: l.ticks(t.Start), device: t.Device, early: new(big.Int)}
 	if l.period != nil {
 		j.residue = t.Shift % l.repeats
 		if j.residue < 0 {
@@ -353,14 +355,23 @@ func (l *layout) boundaries() {
 		last := l.plan.Stages[s].Last
 		for r := range l.repeats {
 			x, y := l.at[place{F, s, r}].device, l.at[place{F, s + 1, r}].device
-			l.boundary(place{CF, s, r}, x, y, l.chain.Activation(last))
-			l.boundary(place{CB, s, r}, y, x, l.chain.Gradient(last))
+			passing := l.passing(s)
+			l.boundary(l.at[place{CF, s, r}], gate{CF, s, s + 1, r}, x, y, l.chain.Activation(last)-passing)
+			l.boundary(l.at[place{CB, s, r}], gate{CB, s, s + 1, r}, y, x, l.chain.Gradient(last)-passing)
+		}
+	}
+	for _, p := range l.plan.Portals {
+		for r := range l.repeats {
+			x, y := l.at[place{F, p.From, r}].device, l.at[place{F, p.To, r}].device
+			forward, backward := gate{CF, p.From, p.To, r}, gate{CB, p.From, p.To, r}
+			l.boundary(l.gates[forward], forward, x, y, p.Bytes)
+			l.boundary(l.gates[backward], backward, y, x, p.Bytes)
 		}
 	}
 }
 
-func (l *layout) boundary(at place, from, to int, bytes int64) {
-	j := l.at[at]
+// boundary measures a communication between two stages, or refuses that it is there or missing.
+func (l *layout) boundary(j *job, at gate, from, to int, bytes int64) {
 	if from == to {
 		if j != nil {
 			l.broken.add(RuleBoundary, j.task, None, "%s: both stages are on device %d", l.name(j), from)
@@ -369,13 +380,16 @@ func (l *layout) boundary(at place, from, to int, bytes int64) {
 	}
 	beta := l.platform.Beta(from, to)
 	if beta == 0 {
-		l.broken.add(RuleBoundary, None, None, "stages %d and %d are on devices %d and %d, which no link joins", at.stage, at.stage+1, min(from, to), max(from, to))
+		l.broken.add(RuleBoundary, None, None, "stages %d and %d are on devices %d and %d, which no link joins", at.from, at.to, min(from, to), max(from, to))
 		return
 	}
 	length := l.message(bytes, beta)
 	if j == nil {
-		if length.Sign() > 0 {
-			l.broken.add(RuleOnce, None, None, "%v of stage %d is missing for %s %d", at.kind, at.stage, l.word(), at.residue)
+		switch portal := at.to > at.from+1; {
+		case portal:
+			l.broken.add(RuleOnce, None, None, "%v of the portal from stage %d to stage %d is missing for %s %d", at.kind, at.from, at.to, l.word(), at.residue)
+		case length.Sign() > 0:
+			l.broken.add(RuleOnce, None, None, "%v of stage %d is missing for %s %d", at.kind, at.from, l.word(), at.residue)
 		}
 		return
 	}
@@ -412,7 +426,8 @@ func (l *layout) word() string {
 func (l *layout) name(j *job) string { return fmt.Sprintf("task %d, %v", j.task, l.plan.Tasks[j.task]) }
 
 // before calls do for every pair of jobs of which the second needs the first, minibatch by minibatch:
-// F_s -> CF_s -> F_{s+1}; F_last -> B_last; B_{s+1} -> CB_s -> B_s; F_s -> B_s; B_s -> W_s.
+// F_s -> CF_s -> F_{s+1}; F_last -> B_last; B_{s+1} -> CB_s -> B_s; F_s -> B_s; B_s -> W_s; and through a portal from s to u
+// F_s -> CF -> F_u, B_u -> CB -> B_s.
 func (l *layout) before(do func(x, y *job)) {
 	for r := range l.repeats {
 		for s := range l.plan.Stages {
@@ -425,6 +440,10 @@ func (l *layout) before(do func(x, y *job)) {
 			if w != nil {
 				do(b, w)
 			}
+		}
+		for _, p := range l.plan.Portals {
+			through(do, l.at[place{F, p.From, r}], l.gates[gate{CF, p.From, p.To, r}], l.at[place{F, p.To, r}])
+			through(do, l.at[place{B, p.To, r}], l.gates[gate{CB, p.From, p.To, r}], l.at[place{B, p.From, r}])
 		}
 	}
 }

@@ -75,8 +75,8 @@ func (l *layout) copies(s, live int) float64 {
 	return said[s]
 }
 
-// buffers returns the bytes of the buffers of a stage on a device: a and δ of each of its boundaries that leaves the
-// device for some minibatch (thesis, assumption 5).
+// buffers returns the bytes of the buffers of a stage on a device: a and δ of each of its boundaries, and what passes each
+// of its portals, that leaves the device for some minibatch (thesis, assumption 5).
 func (l *layout) buffers(costs *Costs, s, d int) (bytes int64) {
 	if l.platform.NoBuffers {
 		return 0
@@ -87,7 +87,16 @@ func (l *layout) buffers(costs *Costs, s, d int) (bytes int64) {
 		}
 		for r := range l.repeats {
 			if l.crosses(boundary, r) && l.at[place{F, s, r}].device == d {
-				bytes += costs.Boundary(l.plan.Stages[boundary].Last)
+				bytes += costs.Boundary(l.plan.Stages[boundary].Last) - 2*l.passing(boundary)
+				break
+			}
+		}
+	}
+	for _, p := range l.plan.Portals {
+		for r := range l.repeats {
+			x, y := l.at[place{F, p.From, r}].device, l.at[place{F, p.To, r}].device
+			if x != y && (p.From == s && x == d || p.To == s && y == d) {
+				bytes += 2 * p.Bytes
 				break
 			}
 		}
@@ -114,14 +123,14 @@ type stay struct {
 func (k *check) stays(costs *Costs) [][]stay {
 	all := make([][]stay, k.platform.Devices)
 	for s, st := range k.plan.Stages {
-		bytes := costs.Held(st.First, st.Last, k.plan.Accounting)
+		bytes := k.held(costs, s)
 		for r := range k.repeats {
 			f, b := k.at[place{F, s, r}], k.at[place{B, s, r}]
 			on := &all[f.device]
 			*on = append(*on, k.live(f, k.leaves(s, r), bytes))
 			if s+1 < len(k.plan.Stages) && !k.crosses(s, r) {
-				k.waits(on, f, k.at[place{F, s + 1, r}], k.chain.Activation(st.Last))
-				k.waits(on, k.at[place{B, s + 1, r}], b, k.chain.Gradient(st.Last))
+				k.waits(on, f, k.at[place{F, s + 1, r}], k.chain.Activation(st.Last)-k.passing(s))
+				k.waits(on, k.at[place{B, s + 1, r}], b, k.chain.Gradient(st.Last)-k.passing(s))
 			}
 		}
 	}

@@ -55,13 +55,21 @@ type Task struct {
 	Device int     // counted from 0
 	Start  float64 // seconds: in [0, period) of a periodic plan, from the start of the minibatch of a flush plan
 	Shift  int     // the minibatch within period 0, of a periodic plan; the microbatch, of a flush plan
+	// To is the other stage of a communication through a portal: CF goes there from Stage, CB comes from there; 0: the
+	// next stage.
+	To int
 	// Duration is what the file says; it must agree with the chain. nil: not said.
 	Duration *float64
 	Extra    map[string]json.RawMessage
 }
 
-// String returns the task in short: "F2(5)" is the forward of stage 2 for shift 5.
-func (t Task) String() string { return fmt.Sprintf("%v%d(%d)", t.Kind, t.Stage, t.Shift) }
+// String returns the task in short: "F2(5)" is the forward of stage 2 for shift 5, "CF0-3(5)" goes through a portal.
+func (t Task) String() string {
+	if t.To > 0 {
+		return fmt.Sprintf("%v%d-%d(%d)", t.Kind, t.Stage, t.To, t.Shift)
+	}
+	return fmt.Sprintf("%v%d(%d)", t.Kind, t.Stage, t.Shift)
+}
 
 // Stage is consecutive layers placed together. On several devices each minibatch is worked on by one of them, the
 // one its tasks name (replicas, bidirectional pipelines).
@@ -123,6 +131,9 @@ type Plan struct {
 	Strategy string
 	Platform *Platform // what it was made for; nil when the file does not say
 	Stages   []Stage   // in the order of the chain
+	// Portals are the ways of skips straight from one stage to another. The chain's activations count skips wherever they
+	// would pass: the messages of the boundaries between are so much shorter. Each portal has communications of its own.
+	Portals  []Portal
 	Versions Versions
 	// WeightCopies are the copies of the weights, gradient included, for all stages (one entry) or each stage; nil: the
 	// copies of Versions.

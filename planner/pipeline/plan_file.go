@@ -54,6 +54,9 @@ func (p *Plan) list() fields.List {
 	if p.PerDevicePeak != nil {
 		out = append(out, fields.Field{Name: "per_device_peak_bytes", Value: p.PerDevicePeak})
 	}
+	if len(p.Portals) > 0 {
+		out = append(out, fields.Field{Name: "portals", Value: lists(p.Portals, Portal.list)})
+	}
 	return append(out,
 		fields.Field{Name: "stages", Value: lists(p.Stages, Stage.list)},
 		fields.Field{Name: "tasks", Value: lists(p.Tasks, Task.list)}).With(p.Extra)
@@ -84,6 +87,7 @@ func (s Stage) list() fields.List {
 
 func (t Task) list() fields.List {
 	out := fields.List{{Name: "kind", Value: t.Kind.String()}, {Name: "stage", Value: t.Stage}}
+	out = fields.Unless(out, 0, "to_stage", t.To)
 	out = fields.Unless(out, NoDevice, "device", t.Device)
 	out = append(out, fields.Field{Name: "start_s", Value: t.Start}, fields.Field{Name: "shift", Value: t.Shift})
 	return fields.Optional(out, "duration_s", t.Duration).With(t.Extra)
@@ -102,7 +106,7 @@ func (p *Plan) UnmarshalJSON(data []byte) error {
 	o.Require("stages", "tasks")
 	var read Plan
 	read.takeHead(o)
-	stages, tasks := o.Array("stages"), o.Array("tasks")
+	stages, tasks, portals := o.Array("stages"), o.Array("tasks"), o.Array("portals")
 	if err := o.Err(); err != nil {
 		return err
 	}
@@ -111,6 +115,11 @@ func (p *Plan) UnmarshalJSON(data []byte) error {
 	}
 	if read.Tasks, err = objects("task", tasks, takeTask); err != nil {
 		return err
+	}
+	if len(portals) > 0 {
+		if read.Portals, err = objects("portal", portals, takePortal); err != nil {
+			return err
+		}
 	}
 	if err := read.takeParts(o); err != nil {
 		return err
@@ -234,6 +243,7 @@ func takeTask(o *fields.Object) (t Task, err error) {
 	o.Require("kind", "stage", "start_s", "shift")
 	name := o.String("kind", "F")
 	t.Stage = int(o.Int("stage", 0))
+	t.To = int(o.Size("to_stage", 0))
 	t.Device = int(o.Size("device", NoDevice))
 	t.Start = o.Float("start_s", 0)
 	t.Shift = int(o.Int("shift", 0))

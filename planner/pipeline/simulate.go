@@ -359,11 +359,11 @@ func (s *simulation) edges(costs *Costs) [][]edge[float64] {
 	for n, st := range s.plan.Stages {
 		for r := range s.repeats {
 			f, b := s.at[place{F, n, r}], s.at[place{B, n, r}]
-			stay(f, n, costs.Held(st.First, st.Last, s.plan.Accounting), start(f), end(s.leaves(n, r)))
+			stay(f, n, s.held(costs, n), start(f), end(s.leaves(n, r)))
 			if n+1 < len(s.plan.Stages) && !s.crosses(n, r) {
 				next, after := s.at[place{F, n + 1, r}], s.at[place{B, n + 1, r}]
-				stay(f, None, s.chain.Activation(st.Last), end(f), start(next))
-				stay(after, None, s.chain.Gradient(st.Last), end(after), start(b))
+				stay(f, None, s.chain.Activation(st.Last)-s.passing(n), end(f), start(next))
+				stay(after, None, s.chain.Gradient(st.Last)-s.passing(n), end(after), start(b))
 			}
 		}
 	}

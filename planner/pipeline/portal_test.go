@@ -1,0 +1,246 @@
+package pipeline_test
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/pipelinetest"
+)
+
+// skipped is three stages on three devices, one microbatch, at 1 byte/s: F = 1, B = 1, a = δ = 3 bytes, of which 2 pass the
+// stage in the middle.
+//
+//	F0 0-1, CF0 1-2, F1 2-3, CF1 3-4, F2 4-5, B2 5-6, CB1 6-7, B1 7-8, CB0 8-9, B0 9-10
+//	portal: CF 2-4, CB 7-9
+func skipped(t *testing.T) pipelinetest.Case {
+	t.Helper()
+	c := &chain.Chain{Name: "skip", InputBytes: 1, Layers: []chain.Layer{layer(1, 1, 3, 5), layer(1, 1, 3, 5), layer(1, 1, 3, 5)}}
+	p := pipeline.NewPlatform(3, pipeline.NoLimit, 1)
+	plan := &pipeline.Plan{
+		Chain: "skip", Versions: pipeline.Flush, Microbatches: 1,
+		Stages: []pipeline.Stage{{First: 1, Last: 1, Devices: []int{0}}, {First: 2, Last: 2, Devices: []int{1}}, {First: 3, Last: 3, Devices: []int{2}}},
+		Tasks: []pipeline.Task{
+			{Kind: F, Stage: 0, Device: 0}, {Kind: CF, Stage: 0, Device: 0, Start: 1}, {Kind: F, Stage: 1, Device: 1, Start: 2}, {Kind: CF, Stage: 1, Device: 1, Start: 3},
+			{Kind: F, Stage: 2, Device: 2, Start: 4}, {Kind: B, Stage: 2, Device: 2, Start: 5}, {Kind: CB, Stage: 1, Device: 2, Start: 6}, {Kind: B, Stage: 1, Device: 1, Start: 7},
+			{Kind: CB, Stage: 0, Device: 1, Start: 8}, {Kind: B, Stage: 0, Device: 0, Start: 9},
+		},
+	}
+	out, err := pipeline.WithPortals(c, p, plan, []pipeline.Portal{{From: 0, To: 2, Bytes: 2}}, pipeline.Late)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pipelinetest.Case{Chain: c, Platform: p, Plan: out}
+}
+
+func TestPortalsOfASmallPlan(t *testing.T) {
+	x := skipped(t)
+	report, err := pipeline.Check(x.Chain, x.Platform, x.Plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := len(x.Plan.Tasks)
+	want := []pipeline.Task{{Kind: CF, Stage: 0, To: 2, Device: 0, Start: 2}, {Kind: CB, Stage: 0, To: 2, Device: 2, Start: 7}}
+	if got := x.Plan.Tasks[n-2:]; got[0].String() != "CF0-2(0)" || got[0].Start != want[0].Start || got[1].String() != "CB0-2(0)" || got[1].Start != want[1].Start || got[1].Device != 2 {
+		t.Errorf("messages %+v, want %+v", got, want)
+	}
+	// Weights 2*5 each. Buffers: stage 0 sends 1 and 2 bytes, stage 1 has 1 on each side, stage 2 gets 1 and 2; twice each, for
+	// δ. Live: inputs of 1, 3 - 2 and 3 bytes.
+	if peaks := []int64{10 + 6 + 1, 10 + 4 + 1, 10 + 6 + 3}; !slices.Equal(report.PerDevicePeak, peaks) || report.Makespan != 10 {
+		t.Errorf("peaks %v, makespan %v, want %v and 10", report.PerDevicePeak, report.Makespan, peaks)
+	}
+	soon, err := pipeline.WithPortals(x.Chain, x.Platform, &pipeline.Plan{
+		Chain: "skip", Versions: pipeline.Flush, Microbatches: 1, Stages: x.Plan.Stages, Tasks: x.Plan.Tasks[:n-2],
+	}, x.Plan.Portals, pipeline.Soon)
+	if err != nil || soon.Tasks[n-1].Start != 6 || soon.Tasks[n-2].Start != 2 {
+		t.Errorf("gradients that go back soon: %v, %v", soon.Tasks[n-2:], err)
+	}
+}
+
+func TestPlansWithPortalsThatCannotRun(t *testing.T) {
+	for says, spoil := range map[string]func(p *pipeline.Plan){
+		"CF of the portal from stage 0 to stage 2 is missing":          func(p *pipeline.Plan) { p.Tasks = slices.Delete(p.Tasks, 10, 11) },
+		"CF0-2(0): a second one":                                       func(p *pipeline.Plan) { p.Tasks = append(p.Tasks, p.Tasks[10]) },
+		"starts at 0.5 s for microbatch 0: it waits for task 0, F0(0)": func(p *pipeline.Plan) { p.Tasks[10].Start = 0.5 },
+		"it waits for task 10, CF0-2(0), which ends at 4.5 s":          func(p *pipeline.Plan) { p.Tasks[10].Start = 2.5 },
+		"it waits for task 11, CB0-2(0), which ends at 9.5 s":          func(p *pipeline.Plan) { p.Tasks[11].Start = 7.5 },
+		"no portal from stage 1 to stage 2":                            func(p *pipeline.Plan) { p.Tasks[10].Stage = 1 },
+		"it must pass a stage":                                         func(p *pipeline.Plan) { p.Portals[0].From = 1 },
+		"to stage 3 of 3":                                              func(p *pipeline.Plan) { p.Portals[0].To = 3 },
+		"a second one from stage 0 to stage 2":                         func(p *pipeline.Plan) { p.Portals = append(p.Portals, p.Portals[0]) },
+		"carries 0 bytes":                                              func(p *pipeline.Plan) { p.Portals[0].Bytes = 0 },
+		"whose message has 3":                                          func(p *pipeline.Plan) { p.Portals[0].Bytes = 4 },
+	} {
+		x := skipped(t)
+		x.Plan.Portals = slices.Clone(x.Plan.Portals)
+		spoil(x.Plan)
+		if _, err := pipeline.Check(x.Chain, x.Platform, x.Plan); !errors.Is(err, pipeline.ErrInvalid) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+	x := skipped(t)
+	x.Plan.Platform = nil
+	x.Platform.Pairs = map[[2]int]float64{{0, 2}: 0}
+	if _, err := pipeline.Check(x.Chain, x.Platform, x.Plan); err == nil || !strings.Contains(err.Error(), "stages 0 and 2 are on devices 0 and 2, which no link joins") {
+		t.Errorf("a portal without a link: %v", err)
+	}
+}
+
+// Portals of random plans: what WithPortals returns keeps all rules, as the checker says and as the times of some periods
+// say, laid out one beside the other.
+func TestRandomPlansWithPortals(t *testing.T) {
+	placed, late := 0, 0
+	for seed := range uint64(1500) {
+		rnd := rand.New(rand.NewPCG(seed, 11))
+		c := pipelinetest.Chain(rnd, 3+rnd.IntN(5), rnd.IntN(2) == 0)
+		for i := range c.Layers {
+			c.Layers[i].OutputBytes, c.Layers[i].GradientBytes, c.Layers[i].SavedBytes = 40, 40, 50
+		}
+		p := pipelinetest.Platform(rnd, 1+rnd.IntN(4))
+		plan := pipelinetest.Plan(rnd, c, p)
+		var portals []pipeline.Portal
+		for i := range len(plan.Stages) {
+			for j := i + 2; j < len(plan.Stages); j++ {
+				if rnd.IntN(2) == 0 && len(portals) < 5 {
+					portals = append(portals, pipeline.Portal{From: i, To: j, Bytes: 1 + rnd.Int64N(8)})
+				}
+			}
+		}
+		if len(portals) == 0 {
+			continue
+		}
+		out, err := pipeline.WithPortals(c, p, plan, portals, pipeline.Return(rnd.IntN(2)))
+		if errors.Is(err, pipeline.ErrNoRoom) {
+			continue
+		}
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		placed++
+		if _, err := pipeline.Check(c, p, out); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if dumb := collision(c, p, out); dumb != "" {
+			t.Fatalf("seed %d: %s", seed, dumb)
+		}
+		if out.IsFlush() && !slices.EqualFunc(plan.Tasks, out.Tasks[:len(plan.Tasks)], func(a, b pipeline.Task) bool { return a.Start == b.Start }) {
+			late++
+		}
+		checkFile(t, c, p, out)
+	}
+	if placed < 300 || late == 0 {
+		t.Errorf("%d plans have portals, %d of them other times", placed, late)
+	}
+}
+
+// checkFile writes and reads a plan, and judges it again.
+func checkFile(t *testing.T, c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) {
+	t.Helper()
+	var file bytes.Buffer
+	if err := plan.Encode(&file); err != nil {
+		t.Fatal(err)
+	}
+	back, err := pipeline.Decode(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(plan.Portals, back.Portals) {
+		t.Errorf("portals %v come back as %v", plan.Portals, back.Portals)
+	}
+	if _, err := pipeline.Check(c, p, back); err != nil {
+		t.Errorf("read again: %v", err)
+	}
+}
+
+// collision returns two messages that are on a link at one time, or one that is not between the tasks that it joins.
+func collision(c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) string {
+	type use struct {
+		name     string
+		from, to float64
+	}
+	const eps = 1e-6
+	device, start, end := map[[3]int]int{}, map[[3]int]float64{}, map[[3]int]float64{}
+	absolute := func(t pipeline.Task) (int, float64) {
+		if plan.IsFlush() {
+			return t.Shift, t.Start
+		}
+		r := ((t.Shift % plan.Repeats()) + plan.Repeats()) % plan.Repeats()
+		return r, t.Start + float64((r-t.Shift)/plan.Repeats())*plan.Period
+	}
+	for _, t := range plan.Tasks {
+		if t.Kind == F || t.Kind == B {
+			r, at := absolute(t)
+			length := 0.0
+			for l := plan.Stages[t.Stage].First; l <= plan.Stages[t.Stage].Last; l++ {
+				switch {
+				case t.Kind == F:
+					length += c.Layer(l).ForwardS
+				case plan.Split()[t.Stage]:
+					length += *c.Layer(l).BackwardInputS
+				default:
+					length += c.Layer(l).BackwardS
+				}
+			}
+			key := [3]int{int(t.Kind), t.Stage, r}
+			device[key], start[key], end[key] = t.Device, at, at+length
+		}
+	}
+	links := map[[2]int][]use{}
+	for _, t := range plan.Tasks {
+		if !t.Kind.Communication() {
+			continue
+		}
+		r, at := absolute(t)
+		far, bytes := t.To, int64(0)
+		if far == 0 {
+			far, bytes = t.Stage+1, 40
+			for _, q := range plan.Portals {
+				if q.From <= t.Stage && t.Stage < q.To {
+					bytes -= q.Bytes
+				}
+			}
+		}
+		for _, q := range plan.Portals {
+			if t.To > 0 && q.From == t.Stage && q.To == t.To {
+				bytes = q.Bytes
+			}
+		}
+		x, y := [3]int{int(F), t.Stage, r}, [3]int{int(F), far, r}
+		if t.Kind == CB {
+			x, y = [3]int{int(B), far, r}, [3]int{int(B), t.Stage, r}
+		}
+		length := p.Seconds(bytes, device[x], device[y])
+		if at < end[x]-eps || at+length > start[y]+eps {
+			return t.String() + " is not between its tasks"
+		}
+		link := [2]int{device[x], device[y]}
+		if !p.Duplex {
+			link = [2]int{min(link[0], link[1]), max(link[0], link[1])}
+		}
+		for k := range 2 { // two periods, the first moved to begin at 0
+			from := at
+			if !plan.IsFlush() {
+				from = math.Mod(math.Mod(at, plan.Period)+plan.Period, plan.Period) + float64(k)*plan.Period
+			}
+			if length > 0 && (k == 0 || !plan.IsFlush()) {
+				links[link] = append(links[link], use{t.String(), from, from + length})
+			}
+		}
+	}
+	for _, all := range links {
+		for i, a := range all {
+			for _, b := range all[:i] {
+				if a.from < b.to-eps && b.from < a.to-eps {
+					return a.name + " and " + b.name + " are on a link at one time"
+				}
+			}
+		}
+	}
+	return ""
+}
