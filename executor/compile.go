@@ -20,7 +20,9 @@ type Workload struct {
 	Model     *models.Model
 	Optimizer kernels.Update
 	Layers    []*models.Programs // the loss last
-	static    static
+	// Carried are the programs of the model without portals, where Model has some: what a pipeline evaluates with.
+	Carried []*models.Programs
+	static  static
 }
 
 // Target is a device and the kernel library that works on its memory.

@@ -38,6 +38,9 @@ func (d *driver) backward(ctx context.Context, t *site, v visit) error {
 		if err := t.deltas.seal(d.compute, f.minibatch); err != nil {
 			return err
 		}
+		if err := d.leaveByPortals(t, f); err != nil {
+			return err
+		}
 	}
 	if d.e.order.last(v.turn) || v.kind == pipeline.B && !d.e.order.late[t.stage] {
 		if err := d.spent(t, f); err != nil {
@@ -65,6 +68,9 @@ func (d *driver) delta(ctx context.Context, t *site, f *flight) (err error) {
 	if f.delta.Bytes > 0 {
 		return nil
 	}
+	if err := d.deltas(ctx, t, f); err != nil {
+		return err
+	}
 	from := d.e.order.on[t.stage+1][d.e.order.residue(f.minibatch)]
 	if from == d.device {
 		f.delta = t.returns[f.handed]
@@ -83,6 +89,9 @@ func (d *driver) target(t *site, f *flight, at *frame) error {
 	if t.stage == 0 {
 		return nil
 	}
+	if err := d.targets(t, f); err != nil {
+		return err
+	}
 	if d.e.order.on[t.stage-1][d.e.order.residue(f.minibatch)] == d.device {
 		before := d.sites[t.stage-1]
 		g := before.find(f.minibatch)
@@ -97,6 +106,9 @@ func (d *driver) target(t *site, f *flight, at *frame) error {
 
 // spent gives the block of δ of the output back.
 func (d *driver) spent(t *site, f *flight) error {
+	if err := d.spentSkips(t, f); err != nil {
+		return err
+	}
 	if f.handed != none {
 		t.handed = append(t.handed, f.handed)
 		f.handed = none
@@ -115,6 +127,9 @@ func (d *driver) spent(t *site, f *flight) error {
 
 // end gives back what a minibatch held, and updates the weights when it was the last of its group.
 func (d *driver) end(ctx context.Context, t *site, f *flight, sb *slab) error {
+	if err := d.release(f.skips); err != nil {
+		return err
+	}
 	if f.from != nil {
 		if err := d.compute.record(f.from.freed[f.block]); err != nil {
 			return err

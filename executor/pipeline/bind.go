@@ -15,20 +15,22 @@ type frame struct {
 	slot                                                int  // of the weights
 	add                                                 bool // gradients of parameters are added to those there
 	row                                                 int  // for statistics that are deferred
+	skips, deltas                                       []parcel
+	portals                                             int // tells the places of those apart
 }
 
 // key tells prepared ops apart. Blocks differ by where they begin.
 type key struct {
 	program                                                              *models.Program
 	input, output, gradOutput, gradInput, scratch, kept, scalars, labels int64
-	slot, row                                                            int
+	slot, row, portals                                                   int
 	first, add                                                           bool
 }
 
 func keyOf(o *op, f *frame) key {
 	return key{
 		o.program, f.input.Offset, f.output.Offset, f.gradOutput.Offset, f.gradInput.Offset, f.scratch.Offset, f.kept.Offset,
-		f.scalars.Offset, f.labels.Offset, f.slot, f.row, o.first, f.add,
+		f.scalars.Offset, f.labels.Offset, f.slot, f.row, f.portals, o.first, f.add,
 	}
 }
 
@@ -40,6 +42,7 @@ type binder struct {
 	ops       map[key][]runtime.Launch
 	updates   map[updateKey][]runtime.Launch
 	sums      map[sumKey]runtime.Launch
+	folds     map[fold]int // of the places of portals
 }
 
 type updateKey struct {
@@ -49,7 +52,7 @@ type updateKey struct {
 }
 
 func newBinder(lib kernels.Library, optimizer kernels.Update) *binder {
-	return &binder{lib: lib, optimizer: optimizer, ops: map[key][]runtime.Launch{}, updates: map[updateKey][]runtime.Launch{}, sums: map[sumKey]runtime.Launch{}}
+	return &binder{lib: lib, optimizer: optimizer, ops: map[key][]runtime.Launch{}, updates: map[updateKey][]runtime.Launch{}, sums: map[sumKey]runtime.Launch{}, folds: map[fold]int{}}
 }
 
 // op returns the launches of an op.
@@ -101,13 +104,19 @@ func (s *site) resolve(o *op, f *frame, ref models.Ref) runtime.Span {
 	var of runtime.Span
 	switch ref.Block {
 	case models.Input:
-		of = f.input
+		if of = f.input; ref.Branch > 0 {
+			of = f.skips[ref.Branch-1].span
+		}
 	case models.Output:
 		of = f.output
 	case models.GradOutput:
-		of = f.gradOutput
+		if of = f.gradOutput; ref.Branch > 0 {
+			of = f.deltas[ref.Branch-1].span
+		}
 	case models.GradInput:
-		of = f.gradInput
+		if of = f.gradInput; ref.Branch > 0 {
+			of = f.skips[ref.Branch-1].target
+		}
 	case models.Scratch:
 		of = f.scratch
 	case models.Kept:

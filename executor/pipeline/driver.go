@@ -86,7 +86,7 @@ func (d *driver) openEvents() error {
 			events = append(events, &t.slabs[i].forward)
 		}
 		events = append(events, &t.summed)
-		for _, b := range []*outbox{&t.outputs, &t.deltas} {
+		for _, b := range t.outboxes() {
 			for i := range b.exits {
 				events = append(events, &b.exits[i].ready, &b.exits[i].sent)
 			}
@@ -134,6 +134,7 @@ func (d *driver) clear(done int) {
 		t.free, t.handed = numbers(t.free, len(t.slabs)), numbers(t.handed, len(t.returns))
 		t.outputs.begin()
 		t.deltas.begin()
+		t.beginPortals()
 	}
 }
 
@@ -212,6 +213,9 @@ func (d *driver) failed(v visit, err error) error {
 }
 
 func (d *driver) issue(ctx context.Context, v visit) error {
+	if v.far > 0 {
+		return d.sendThrough(ctx, v)
+	}
 	switch v.kind {
 	case pipeline.F:
 		return d.forward(ctx, d.sites[v.stage], v)

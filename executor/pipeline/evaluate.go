@@ -41,7 +41,7 @@ func (d *driver) newExam(t *site) *exam {
 	x := &exam{site: t, driver: d}
 	var items []pack.Item
 	for l := t.spec.First; l <= last; l++ {
-		p, i := d.e.Layers[l-1], l-t.spec.First
+		p, i := d.e.carried()[l-1], l-t.spec.First
 		x.ops = append(x.ops, op{layer: l, program: &p.Eval})
 		items = append(items, pack.Item{Bytes: kernels.Align(p.OutputBytes), First: i, Last: i + 1},
 			pack.Item{Bytes: kernels.Align(p.Eval.Scratch), First: i, Last: i})
@@ -106,7 +106,7 @@ func (e *Executor) examOf(s int) *exam {
 // entryBytes returns the size of the input of a stage.
 func (e *Executor) entryBytes(s int) int64 {
 	if first := e.order.plan.Stages[s].First; first > 1 {
-		return e.Layers[first-2].OutputBytes
+		return e.carried()[first-2].OutputBytes
 	}
 	return e.InputBytes()
 }

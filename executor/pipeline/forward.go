@@ -15,6 +15,9 @@ func (d *driver) forward(ctx context.Context, t *site, v visit) error {
 	if err := d.entry(ctx, t, f, sb); err != nil {
 		return err
 	}
+	if err := d.skips(ctx, t, f); err != nil {
+		return err
+	}
 	slot, err := t.shelf.enter(v.minibatch)
 	if err != nil {
 		return err
@@ -44,7 +47,10 @@ func (d *driver) enter(t *site, m int) *flight {
 	}
 	f := d.flights[len(d.flights)-1]
 	d.flights = d.flights[:len(d.flights)-1]
-	*f = flight{minibatch: m, block: none, backBlock: none, handed: none, slab: m % d.e.order.repeats}
+	*f = flight{minibatch: m, block: none, backBlock: none, handed: none, slab: m % d.e.order.repeats, skips: f.skips[:0], deltas: f.deltas[:0]}
+	for range t.outlets {
+		f.deltas = append(f.deltas, parcel{block: none, handed: none})
+	}
 	if !d.e.order.plan.IsFlush() {
 		f.slab = pop(&t.free)
 	}

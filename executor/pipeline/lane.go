@@ -16,6 +16,7 @@ import (
 type lane struct {
 	kind     pipeline.Kind
 	boundary int // the stage before it
+	far      int // the stage at the other end of a portal; 0: the next one
 	from, to int
 	bytes    int64
 	blocks   []runtime.Span // in the arena of the receiver
@@ -93,6 +94,8 @@ type clock struct {
 	eps     float64 // what rounding may change
 	repeats int
 	at      map[moment]pipeline.Span
+	gates   map[gate]pipeline.Span
+	early   map[moment]float64 // by how much a backward starts before it needs its gradient
 }
 
 type moment struct {
@@ -106,13 +109,20 @@ func newClock(c Costs, p *pipeline.Plan) (*clock, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &clock{repeats: p.Repeats(), at: map[moment]pipeline.Span{}}
+	k := &clock{repeats: p.Repeats(), at: map[moment]pipeline.Span{}, gates: map[gate]pipeline.Span{}, early: map[moment]float64{}}
 	if !p.IsFlush() {
 		k.period = p.Period
 	}
 	for _, s := range spans {
 		t := p.Tasks[s.Task]
-		k.at[moment{t.Kind, t.Stage, s.Minibatch}] = s
+		if t.To > 0 {
+			k.gates[gate{t.Kind, t.Stage, t.To, s.Minibatch}] = s
+		} else {
+			k.at[moment{t.Kind, t.Stage, s.Minibatch}] = s
+		}
+		if p.Timings != nil && p.Timings[s.Task] != nil {
+			k.early[moment{t.Kind, t.Stage, s.Minibatch}] = p.Timings[s.Task].Early
+		}
 		k.eps = max(k.eps, 1e-9*max(s.End, k.period))
 	}
 	return k, nil
@@ -171,6 +181,11 @@ func (o *order) lanes(k *clock) []*lane {
 	for s := range len(o.on) - 1 {
 		for _, kind := range []pipeline.Kind{pipeline.CF, pipeline.CB} {
 			all = append(all, o.boundary(k, kind, s)...)
+		}
+	}
+	for _, p := range o.plan.Portals {
+		for _, kind := range []pipeline.Kind{pipeline.CF, pipeline.CB} {
+			all = append(all, o.passages(k, kind, p)...)
 		}
 	}
 	return all
@@ -233,28 +248,34 @@ func (o *order) exits(k *clock, kind pipeline.Kind, s, device int) int {
 		switch {
 		case v.kind == kind && v.stage == s && o.crosses(boundary, o.residue(v.minibatch)):
 			return 1
-		case v.kind == carries && v.stage == boundary:
+		case v.kind == carries && v.stage == boundary && v.far == 0:
 			return -1
 		}
 		return 0
 	}))
 }
 
-// departs reports whether the output of a stage leaves a device for every minibatch.
+// departs reports whether the output of a stage leaves a device for every minibatch, and at once: skips may leave later.
 func (o *order) departs(s, device int) bool {
 	for r := range o.repeats {
 		if o.onDevice(s, r, device) && !o.crosses(s, r) {
 			return false
 		}
 	}
-	return s+1 < len(o.on)
+	makesSkips := slices.ContainsFunc(o.plan.Portals, func(p pipeline.Portal) bool { return p.From == s })
+	return s+1 < len(o.on) && !makesSkips
 }
 
-// lingers reports whether the second half of a backward reads the output of the stage before it on the same device.
+// lingers reports whether the second half of a backward reads the output of an earlier stage on the same device.
 func (o *order) lingers(s, device int) bool {
 	for r := range o.repeats {
 		if o.onDevice(s, r, device) && s+1 < len(o.on) && o.split[s+1] && !o.crosses(s, r) {
 			return true
+		}
+		for _, p := range o.plan.Portals {
+			if p.From == s && o.split[p.To] && o.onDevice(s, r, device) && o.onDevice(p.To, r, device) {
+				return true
+			}
 		}
 	}
 	return false
@@ -287,5 +308,8 @@ func (o *order) most(device int, change func(visit) int) (most int) {
 
 // String names the lane in errors.
 func (l *lane) String() string {
+	if l.far > 0 {
+		return fmt.Sprintf("%v%d-%d from device %d to %d", l.kind, l.boundary, l.far, l.from, l.to)
+	}
 	return fmt.Sprintf("%v%d from device %d to %d", l.kind, l.boundary, l.from, l.to)
 }

@@ -36,6 +36,9 @@ func (e *Executor) lay(costs Costs, plan *pipeline.Plan, devices int) (err error
 	for s, st := range plan.Stages {
 		e.order.late = append(e.order.late, late(e.Layers, st, e.order.split[s]))
 	}
+	if err := e.checkPortals(); err != nil {
+		return err
+	}
 	if err := e.newRules(plan); err != nil {
 		return err
 	}
@@ -106,6 +109,7 @@ func (e *Executor) layDevice(k *clock, device int) error {
 	start := g.end
 	for _, t := range sites {
 		e.layMessages(k, t, g)
+		e.layPortals(k, t, g)
 		e.reducers[t.stage].lay(t, g)
 	}
 	m.Messages = g.end - start
@@ -120,8 +124,9 @@ func (e *Executor) layDevice(k *clock, device int) error {
 func (e *Executor) layMessages(k *clock, t *site, g *ground) {
 	for _, l := range e.lanes {
 		switch {
+		case l.far > 0:
 		case l.kind == pipeline.CF && l.boundary == t.stage-1 && l.to == t.device:
-			l.bytes, t.in[l.from] = e.Layers[t.spec.First-2].OutputBytes, l
+			l.bytes, t.in[l.from] = e.Layers[t.spec.First-2].GradientBytes, l
 			l.lay(g)
 		case l.kind == pipeline.CB && l.boundary == t.stage && l.to == t.device:
 			l.bytes, t.back[l.from] = e.Layers[t.spec.Last-1].GradientBytes, l

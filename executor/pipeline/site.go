@@ -45,6 +45,8 @@ type site struct {
 	in, out map[int]*lane // of a_l into the stage and out of it, by the other device
 	back    map[int]*lane // of δ_j into the stage
 	away    map[int]*lane // of δ_{i-1} out of it
+	inlets  []inlet       // of portals, by Branch-1
+	outlets []outlet
 }
 
 // siteLayer says where the parameters of a layer lie: trained ones at an offset of a copy of the weights, of the gradients
@@ -68,6 +70,8 @@ type flight struct {
 	delta     runtime.Span // δ of the output
 	back      *lane        // that brought it, and in which block; nil from the same device, and when it is given back
 	backBlock int
+	skips     []parcel // by inlet
+	deltas    []parcel // by outlet
 }
 
 // layLayers lays out the parameters of a site's layers, and returns the bytes of a copy of the weights and of the buffers.

@@ -131,6 +131,11 @@ func (o *order) stays(w *Workload, device int, sites []*site) (all []stay) {
 				before := open[[2]int{v.stage - 1, v.minibatch}]
 				all[before].last = max(all[before].last, now)
 			}
+			for _, p := range o.plan.Portals { // and so does a stage that makes a skip
+				if maker, here := open[[2]int{p.From, v.minibatch}]; here && p.To == v.stage {
+					all[maker].last = max(all[maker].last, now)
+				}
+			}
 		}
 		now++
 		return nil

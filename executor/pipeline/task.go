@@ -50,6 +50,7 @@ func (d *driver) ops(ctx context.Context, t *site, kind pipeline.Kind, f *flight
 		}{{&fr.input, &o.input}, {&fr.output, &o.output}, {&fr.gradOutput, &o.gradOutput}, {&fr.gradInput, &o.gradInput}, {&fr.scratch, &o.scratch}, {&fr.kept, &o.kept}} {
 			*b.to = span(b.from, kind, sb, &at)
 		}
+		d.gates(t, o, f, &fr)
 		launches, err := d.binder.op(t, o, &fr)
 		if err != nil {
 			return err

@@ -21,6 +21,7 @@ type Timing struct {
 	Device     int
 	Kind       pipeline.Kind
 	Stage      int
+	To         int // the other stage of a communication through a portal; 0: the next one
 	Minibatch  int
 	Start, End float64
 }
@@ -105,7 +106,7 @@ func (e *Executor) Timings() (all []Timing, err error) {
 			continue
 		}
 		for _, s := range d.watch.list {
-			t := Timing{Device: d.device, Kind: s.kind, Stage: s.stage, Minibatch: s.minibatch}
+			t := Timing{Device: d.device, Kind: s.kind, Stage: s.stage, To: s.far, Minibatch: s.minibatch}
 			for _, x := range []struct {
 				to *float64
 				ev runtime.Event

@@ -15,17 +15,19 @@ type turn struct {
 	shift int
 	// to is the device that receives, of a communication.
 	to    int
+	far   int     // the other stage of a communication through a portal; 0: the next one
 	start float64 // seconds, within the period
 	// instant says that it takes no time.
 	instant bool
 	// at orders turns: the start, a moment earlier for those that take no time, so that they come before what starts when they
-	// do, whatever was rounded.
+	// do, whatever was rounded. A backward that recomputes stands where it needs its gradient: its driver waits for that, and
+	// messages that start before it may be what others wait for until they send it.
 	at float64
 }
 
 // String returns the turn in the notation of plans.
 func (t turn) String() string {
-	return pipeline.Task{Kind: t.kind, Stage: t.stage, Shift: t.shift}.String()
+	return pipeline.Task{Kind: t.kind, Stage: t.stage, To: t.far, Shift: t.shift}.String()
 }
 
 // order is what every device does in one period, in the order of the plan. A flush plan is a pattern of one step.
@@ -59,7 +61,7 @@ func newOrder(p *pipeline.Plan, devices int, k *clock) (*order, error) {
 	for d := range o.turns {
 		for i := range o.turns[d] {
 			t := &o.turns[d][i]
-			if t.at = t.start; t.instant {
+			if t.at = t.start + k.early[moment{t.kind, t.stage, o.residue(t.shift)}]; t.instant {
 				t.at -= k.eps
 			}
 		}
@@ -98,10 +100,14 @@ func (o *order) assign(k *clock) {
 	said := map[moment]bool{}
 	for _, t := range o.plan.Tasks {
 		r := o.residue(t.Shift)
-		of := turn{kind: t.Kind, stage: t.Stage, shift: t.Shift, start: t.Start, to: none}
+		of := turn{kind: t.Kind, stage: t.Stage, shift: t.Shift, start: t.Start, to: none, far: t.To}
 		of.instant = k.length(t.Kind, t.Stage, r) <= k.eps
 		device := t.Device
-		if t.Kind.Communication() {
+		if t.To > 0 {
+			g := gate{t.Kind, t.Stage, t.To, r}
+			of.instant = k.gates[g].End-k.gates[g].Start <= k.eps
+			device, of.to = o.through(g)
+		} else if t.Kind.Communication() {
 			said[moment{t.Kind, t.Stage, r}] = true
 			device, of.to = o.ends(t.Kind, t.Stage, r)
 		}
