@@ -159,7 +159,7 @@ func (k *references) get(ctx context.Context, order sums) (found contents, err e
 		return nil, err
 	}
 	err = onDevices(&spec, func(on []executor.Target) error {
-		x, err := pipe.New(j.Work, on, p.Costs, p.Plan, k.grid.options(j, k.feed))
+		x, err := pipe.New(p.Work, on, p.Costs, p.Plan, k.grid.options(j, k.feed))
 		if err != nil {
 			return err
 		}

@@ -96,7 +96,7 @@ func (g *Grid) planOne(ctx context.Context, c *Case, s pipeline.Strategy, limit 
 	} else {
 		options.Versions = g.Versions
 	}
-	p, err := c.Job.PlanPipe(ctx, c.Chain, train.PipeRequest{Strategy: s, Platform: c.Platform, Options: options, Limit: limit.Of})
+	p, err := c.Job.PlanPipe(ctx, c.Chain, train.PipeRequest{Strategy: s, Platform: c.Platform, Options: options, Portals: g.Portals, Limit: limit.Of})
 	if err != nil {
 		return nil, err
 	}

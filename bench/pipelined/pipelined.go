@@ -30,6 +30,7 @@ type Grid struct {
 	Limits      []units.Size // of each device's arena; shares are of what a plan without a limit needs
 	Versions    pipeline.Versions
 	Simulated   bool // tasks take the chain's times; the devices are the processor's
+	Portals     bool // as in train.PipeRequest
 	Steps       int  // of each plan with a flush
 	Minibatches int  // of each other plan, in the steady state
 	Rate        train.Rate

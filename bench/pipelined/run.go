@@ -81,7 +81,7 @@ func (g *Grid) measure(ctx context.Context, row *Row, known *references) error {
 func (g *Grid) simulate(ctx context.Context, row *Row, on []executor.Target, feed *album) error {
 	opt := g.options(row.from.Job, feed)
 	opt.Timed, opt.Pace = true, row.flat.pace
-	x, err := pipe.New(row.from.Job.Work, on, row.pipe.Costs, row.pipe.Plan, opt)
+	x, err := pipe.New(row.pipe.Work, on, row.pipe.Costs, row.pipe.Plan, opt)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (g *Grid) compute(ctx context.Context, row *Row, on []executor.Target, know
 	for _, m := range row.pipe.Needs {
 		opt.Limits = append(opt.Limits, m.Extent+beyond)
 	}
-	x, err := pipe.New(row.from.Job.Work, on, row.pipe.Costs, row.pipe.Plan, opt)
+	x, err := pipe.New(row.pipe.Work, on, row.pipe.Costs, row.pipe.Plan, opt)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func (f *givenFlags) register(cmd *cobra.Command) {
 }
 
 // saidByPlan are flags whose values a plan has.
-var saidByPlan = []string{"strategy", "microbatches", "versions"}
+var saidByPlan = []string{"strategy", "microbatches", "versions", "portals"}
 
 // read reads the plan and refuses flags that would say otherwise than it does.
 func (f *givenFlags) read(cmd *cobra.Command) (err error) {

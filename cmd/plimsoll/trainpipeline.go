@@ -34,14 +34,17 @@ type convoyFlags struct {
 	links        platformFlags
 	given        givenFlags
 	patience     time.Duration
+	portals      bool
 	train.Corrections
 
 	devices    int                 // that --devices names; 0: the run is on one device
 	strategies []pipeline.Strategy // in the order in which they are tried
 }
 
+const portalsUsage = "pipeline: let skips that pass whole stages go straight to the stage that reads them, where that costs neither time nor memory; false: they are carried from stage to stage"
+
 // pipelineOnly are the flags that mean nothing on one device.
-var pipelineOnly = []string{"plan", "versions", "peer-bandwidth", "platform", "patience", "pipemare", "pipemare-decay", "deferred-batchnorm"}
+var pipelineOnly = []string{"plan", "versions", "peer-bandwidth", "platform", "patience", "pipemare", "pipemare-decay", "deferred-batchnorm", "portals"}
 
 func (f *convoyFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
@@ -49,6 +52,7 @@ func (f *convoyFlags) register(cmd *cobra.Command) {
 	s.StringVar(&f.versions, "versions", "", "pipeline: weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
 	f.links.register(cmd)
 	f.given.register(cmd)
+	s.BoolVar(&f.portals, "portals", true, portalsUsage)
 	s.DurationVar(&f.patience, "patience", 5*time.Minute, "pipeline: end the run when nothing has happened for so long; 0: never")
 	s.IntVar(&f.PipeMare, "pipemare", 0, "pipeline: PipeMare's learning rates by stage for weight versions latest, phased out over so many updates; 0: without")
 	s.Float64Var(&f.PipeMareDecay, "pipemare-decay", 0, "pipeline: PipeMare's decay, 0.135 in its paper, with which backwards estimate the weights of their forward, for weight versions latest; 0: they use the latest")
@@ -169,9 +173,10 @@ func (f *trainFlags) wish(platform *pipeline.Platform) (json.RawMessage, error) 
 		Versions     string             `json:"weight_versions,omitempty"`
 		Platform     *pipeline.Platform `json:"platform"`
 		Plan         string             `json:"plan_sha256,omitempty"`
+		Carried      bool               `json:"carried,omitempty"`
 		train.Corrections
 	}{
-		f.strategy, f.job.devices, f.memory.String(), f.job.config.Batch, f.convoy.parts(), f.convoy.versions, platform, f.convoy.given.hash(), f.convoy.Corrections,
+		f.strategy, f.job.devices, f.memory.String(), f.job.config.Batch, f.convoy.parts(), f.convoy.versions, platform, f.convoy.given.hash(), !f.convoy.portals, f.convoy.Corrections,
 	})
 }
 
@@ -265,7 +270,7 @@ func otherwise(was, now json.RawMessage) string {
 func (a *app) newConvoy(ctx context.Context, r *train.Run, f *trainFlags, platform *pipeline.Platform) (p *train.Pipe, err error) {
 	for i, s := range f.convoy.strategies {
 		p, err = r.Job.PlanPipe(ctx, r.Chain, train.PipeRequest{
-			Strategy: s, Platform: platform, Limit: f.memory.Of, Corrections: f.convoy.Corrections,
+			Strategy: s, Platform: platform, Limit: f.memory.Of, Portals: f.convoy.portals && f.convoy.given.plan == nil, Corrections: f.convoy.Corrections,
 			Options: pipeline.Options{
 				Microbatches: microbatchesOf(s, f.convoy.parts()), Versions: pipeline.Versions(f.convoy.versions), Accounting: pipeline.Saved,
 			},

@@ -33,6 +33,7 @@ type fleetFlags struct {
 	simulated    bool
 	draws        int
 	svg          string
+	portals      bool
 
 	specs      []string // of --devices, for pipelines; nil: one device
 	counts     []int    // devices of each
@@ -40,7 +41,7 @@ type fleetFlags struct {
 }
 
 // fleetOnly are the flags that mean nothing on one device.
-var fleetOnly = []string{"plan", "microbatches", "minibatches", "versions", "peer-bandwidth", "platform", "simulated", "draws", "svg"}
+var fleetOnly = []string{"plan", "microbatches", "minibatches", "versions", "peer-bandwidth", "platform", "simulated", "draws", "svg", "portals"}
 
 func (f *fleetFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
@@ -49,6 +50,7 @@ func (f *fleetFlags) register(cmd *cobra.Command) {
 	s.StringVar(&f.versions, "versions", "", "pipeline: weight versions of schedules without a flush, double_buffered, stash or latest (default: the strategy's)")
 	f.links.register(cmd)
 	f.given.register(cmd)
+	s.BoolVar(&f.portals, "portals", true, portalsUsage)
 	s.BoolVar(&f.simulated, "simulated", false, "pipeline: simulated time, tasks take just the time that they are planned to take; cpu only")
 	s.IntVar(&f.draws, "draws", 0, "pipeline: with --simulated, so many chains whose times are drawn at random in place of the measured one")
 	s.StringVar(&f.svg, "svg", "", "pipeline: draw the run of the first row here")
@@ -222,7 +224,7 @@ func (a *app) fleet(ctx context.Context, f *validateFlags) (*pipelined.Grid, err
 		}
 	}
 	return &pipelined.Grid{
-		Cases: k.cases, Limits: f.memory, Versions: pipeline.Versions(f.fleet.versions), Simulated: f.fleet.simulated,
+		Cases: k.cases, Limits: f.memory, Versions: pipeline.Versions(f.fleet.versions), Simulated: f.fleet.simulated, Portals: f.fleet.portals && f.fleet.given.plan == nil,
 		Steps: f.steps, Minibatches: f.fleet.minibatches, Rate: rate, Progress: a.progress("validate"),
 	}, nil
 }

@@ -98,7 +98,7 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	if r.Saves.Dir != nil {
 		o.Save = c.states.save
 	}
-	c.x, err = pipe.New(r.Job.Work, on, r.Pipe.Costs, r.Pipe.Plan, o)
+	c.x, err = pipe.New(r.Pipe.Work, on, r.Pipe.Costs, r.Pipe.Plan, o)
 	if err != nil {
 		return nil, err
 	}

@@ -54,6 +54,8 @@ type Job struct {
 	train   *data.Batcher
 	test    *data.Batcher
 	pairs   []float32 // room for the images of a batch of pairs; nil for models of one branch
+	// straights are the workloads for plans with portals, by the last layers of their stages.
+	straights map[string]*executor.Workload
 }
 
 // ErrSpec says that the parts of a spec do not go together; the message names them.

@@ -16,8 +16,9 @@ import (
 // Pipe is a plan for several devices and what it takes of them.
 type Pipe struct {
 	Plan  *pipeline.Plan
-	Costs pipe.Costs // what it was made with
-	Limit int64      // bytes of each device's arena
+	Work  *executor.Workload // the job's, or that for the plan's portals
+	Costs pipe.Costs         // what it was made with
+	Limit int64              // bytes of each device's arena
 	Needs []pipe.Memory
 	Group int // minibatches, or microbatches, of one update
 	Corrections
@@ -82,6 +83,9 @@ type PipeRequest struct {
 	Strategy pipeline.Strategy
 	Platform *pipeline.Platform // its memory is not looked at
 	Options  pipeline.Options
+	// Portals lets skips go straight from the stage that makes them to the one that reads them, where that makes the plan no
+	// slower and no device's arena larger than the largest is without.
+	Portals bool
 	Corrections
 	// Limit returns the bytes that the arena of each device may have, given what the device that needs most needs of a plan
 	// without limit.
@@ -108,7 +112,7 @@ func (e *PipeMemoryError) Error() string {
 func (j *Job) PlanPipe(ctx context.Context, c *chain.Chain, q PipeRequest) (*Pipe, error) {
 	costs := *c
 	costs.Bandwidth = 0 // stages do not offload
-	p := pipePlanner{work: j.Work, chain: &costs, q: q}
+	p := pipePlanner{job: j, chain: &costs, q: q}
 	free, err := p.plan(ctx, pipeline.NoLimit)
 	if err != nil {
 		return nil, err
@@ -125,7 +129,7 @@ func (j *Job) PlanPipe(ctx context.Context, c *chain.Chain, q PipeRequest) (*Pip
 
 // pipePlanner plans one pipeline.
 type pipePlanner struct {
-	work  *executor.Workload
+	job   *Job
 	chain *chain.Chain
 	q     PipeRequest
 }
@@ -133,18 +137,36 @@ type pipePlanner struct {
 // plan returns the strategy's plan for so much memory of each device, by its own account.
 func (p *pipePlanner) plan(ctx context.Context, memory int64) (*Pipe, error) {
 	platform := p.q.Platform.WithMemory(memory)
-	plan, err := p.q.Strategy.Solve(ctx, pipeline.Request{Chain: p.chain, Platform: platform, Options: p.q.Options})
-	if late := (*pipeline.UnfinishedError)(nil); errors.As(err, &late) && late.Best != nil {
-		plan, err = late.Best, nil
-	}
+	plan, err := p.solve(ctx, p.chain, platform, p.q.Options)
 	if err != nil {
 		return nil, err
 	}
-	out := &Pipe{Plan: plan, Costs: pipe.Costs{Chain: p.chain, Platform: platform}, Corrections: p.q.Corrections}
-	if out.Needs, err = pipe.Needs(p.work, out.Costs, plan, out.options()); err != nil {
+	out, err := p.measured(platform, plan)
+	if err != nil || !p.q.Portals {
+		return out, err
+	}
+	return p.straight(ctx, platform, out)
+}
+
+// solve asks the strategy; a search that has not ended gives its best plan.
+func (p *pipePlanner) solve(ctx context.Context, c *chain.Chain, platform *pipeline.Platform, o pipeline.Options) (*pipeline.Plan, error) {
+	plan, err := p.q.Strategy.Solve(ctx, pipeline.Request{Chain: c, Platform: platform, Options: o})
+	if late := (*pipeline.UnfinishedError)(nil); errors.As(err, &late) && late.Best != nil {
+		plan, err = late.Best, nil
+	}
+	return plan, err
+}
+
+// measured returns a plan with what it takes.
+func (p *pipePlanner) measured(platform *pipeline.Platform, plan *pipeline.Plan) (out *Pipe, err error) {
+	out = &Pipe{Plan: plan, Costs: pipe.Costs{Chain: p.chain, Platform: platform}, Corrections: p.q.Corrections}
+	if out.Work, err = p.job.straight(plan); err != nil {
 		return nil, err
 	}
-	out.Group, err = pipe.Grouping(p.work, out.Costs, plan, pipe.Options{})
+	if out.Needs, err = pipe.Needs(out.Work, out.Costs, plan, out.options()); err != nil {
+		return nil, err
+	}
+	out.Group, err = pipe.Grouping(out.Work, out.Costs, plan, pipe.Options{})
 	return out, err
 }
 
@@ -251,13 +273,16 @@ func (j *Job) ReadPipe(path string, c *chain.Chain, also Corrections) (*Pipe, er
 	if plan.Platform == nil || json.Unmarshal(plan.Extra[executor.ArenaField], &p.Limit) != nil {
 		return nil, fmt.Errorf("%w: %s does not say for which devices it was made", ErrSpec, path)
 	}
-	if p.Needs, err = pipe.Needs(j.Work, p.Costs, plan, p.options()); err != nil {
+	if p.Work, err = j.straight(plan); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if p.Needs, err = pipe.Needs(p.Work, p.Costs, plan, p.options()); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if most, _ := p.extent(); most > p.Limit {
 		return nil, fmt.Errorf("%w: %s needs %d bytes of a device, its limit is %d", ErrSpec, path, most, p.Limit)
 	}
-	p.Group, err = pipe.Grouping(j.Work, p.Costs, plan, pipe.Options{})
+	p.Group, err = pipe.Grouping(p.Work, p.Costs, plan, pipe.Options{})
 	return p, err
 }
 
