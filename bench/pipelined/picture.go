@@ -54,15 +54,15 @@ func (r *Row) timeline(spans []pipeline.Span, what string) (*pipeline.Timeline, 
 func (r *Row) spans() (all []pipeline.Span) {
 	type key struct {
 		work
-		residue int
+		to, residue int
 	}
 	repeats := r.Minibatches
 	index := map[key]int{}
 	for i, t := range r.flat.plan.Tasks {
-		index[key{work{t.Kind, t.Stage}, (t.Shift%repeats + repeats) % repeats}] = i
+		index[key{work{t.Kind, t.Stage}, t.To, (t.Shift%repeats + repeats) % repeats}] = i
 	}
 	for _, t := range r.span.tasks {
-		if i, ok := index[key{work{t.Kind, t.Stage}, t.Minibatch % repeats}]; ok {
+		if i, ok := index[key{work{t.Kind, t.Stage}, t.To, t.Minibatch % repeats}]; ok {
 			all = append(all, pipeline.Span{Task: i, Minibatch: t.Minibatch, Start: t.Start, End: t.End})
 		}
 	}

@@ -209,7 +209,7 @@ func (d *driver) failed(v visit, err error) error {
 	if te := (*TaskError)(nil); errors.As(err, &te) {
 		return err
 	}
-	return &TaskError{Device: d.device, Task: fmt.Sprintf("%v%d", v.kind, v.stage), Minibatch: d.done + v.minibatch, Err: err}
+	return &TaskError{Device: d.device, Task: v.task(), Minibatch: d.done + v.minibatch, Err: err}
 }
 
 func (d *driver) issue(ctx context.Context, v visit) error {

@@ -87,6 +87,28 @@ func (o *order) through(g gate) (from, to int) {
 	return from, to
 }
 
+// brings names what a task takes from other devices through portals.
+func (o *order) brings(v visit) (all []string) {
+	r := o.residue(v.minibatch)
+	for _, p := range o.plan.Portals {
+		for _, g := range []gate{{pipeline.CF, p.From, p.To, r}, {pipeline.CB, p.From, p.To, r}} {
+			forward, back := v.kind == pipeline.F && v.stage == p.To, v.kind == pipeline.B && v.stage == p.From
+			if from, to := o.through(g); from != to && (g.kind == pipeline.CF && forward || g.kind == pipeline.CB && back) {
+				all = append(all, fmt.Sprintf("%v%d-%d from device %d", g.kind, p.From, p.To, from))
+			}
+		}
+	}
+	return all
+}
+
+// task names the kind of a turn with its stage, and its portal.
+func (t turn) task() string {
+	if t.far > 0 {
+		return fmt.Sprintf("%v%d-%d", t.kind, t.stage, t.far)
+	}
+	return fmt.Sprintf("%v%d", t.kind, t.stage)
+}
+
 // passages returns the lanes of a portal, with as many blocks as the plan has messages in them at one time.
 func (o *order) passages(k *clock, kind pipeline.Kind, p pipeline.Portal) (all []*lane) {
 	times := map[[2]int][]interval{}

@@ -43,7 +43,7 @@ func straightened(t testing.TB, w *Workload, lib kernels.Library, c Costs, plan 
 	return straight, s
 }
 
-func library(t testing.TB) kernels.Library { return targets(t, 1, host.Config{})[0].Library }
+func onlyLibrary(t testing.TB) kernels.Library { return targets(t, 1, host.Config{})[0].Library }
 
 // passing are strategies whose stages skips of a U-Net pass.
 var passing = []struct {
@@ -66,7 +66,7 @@ func shown(t testing.TB, w *Workload, c Costs, plan *pipeline.Plan) int {
 
 // Skips that go straight are the same numbers, whatever streams are slow.
 func TestPortalsChangeNoBit(t *testing.T) {
-	w, lib := workload(t, skipping(t)), library(t)
+	w, lib := workload(t, skipping(t)), onlyLibrary(t)
 	for i, x := range passing {
 		t.Run(fmt.Sprintf("%s/%d/%s", x.name, x.devices, x.versions), func(t *testing.T) {
 			c := costs(w, x.devices, uint64(x.devices))
@@ -166,7 +166,7 @@ func (r *wiring) model(layers int) (*models.Model, error) {
 
 // Any model, cut anywhere, is trained to the same bits with portals.
 func TestPortalsOfAnyModel(t *testing.T) {
-	lib, straights := library(t), 0
+	lib, straights := onlyLibrary(t), 0
 	rapid.Check(t, func(r *rapid.T) {
 		m, err := (&wiring{T: r, width: rapid.IntRange(1, 3).Draw(r, "width")}).model(rapid.IntRange(4, 8).Draw(r, "layers"))
 		must(t, err)
@@ -205,7 +205,7 @@ func TestPortalsOfAnyModel(t *testing.T) {
 
 // Events order everything with portals, too.
 func TestEventsOrderPortals(t *testing.T) {
-	w, lib := workload(t, skipping(t)), library(t)
+	w, lib := workload(t, skipping(t)), onlyLibrary(t)
 	seen := 0
 	for _, x := range passing {
 		c := costs(w, x.devices, 2)
@@ -232,7 +232,7 @@ func TestEventsOrderPortals(t *testing.T) {
 
 // The links carry each skip once, there and back.
 func TestPortalsCarrySkipsOnce(t *testing.T) {
-	w, lib := workload(t, skipping(t)), library(t)
+	w, lib := workload(t, skipping(t)), onlyLibrary(t)
 	checked := 0
 	for _, x := range passing {
 		if x.name == "chimera" { // its replicas send gradients, too
@@ -286,7 +286,7 @@ func TestPortalsCarrySkipsOnce(t *testing.T) {
 // With portals every device writes up to the last byte that it was said to need, and none beyond; and stages that skips pass
 // need less.
 func TestMemoryWithPortals(t *testing.T) {
-	w, lib := workload(t, skipping(t)), library(t)
+	w, lib := workload(t, skipping(t)), onlyLibrary(t)
 	for _, x := range passing {
 		t.Run(fmt.Sprintf("%s/%d/%s", x.name, x.devices, x.versions), func(t *testing.T) {
 			c := costs(w, x.devices, uint64(x.devices))
@@ -337,7 +337,7 @@ func touches(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, n int) {
 }
 
 func TestAWorkloadMustBeForThePortals(t *testing.T) {
-	w, lib := workload(t, skipping(t)), library(t)
+	w, lib := workload(t, skipping(t)), onlyLibrary(t)
 	c := costs(w, 4, 4)
 	plan := planFor(t, "1f1b-flush", c, pipeline.Options{Microbatches: 4})
 	straight, s := straightened(t, w, lib, c, plan, pipeline.Late)
@@ -351,7 +351,7 @@ func TestAWorkloadMustBeForThePortals(t *testing.T) {
 
 // Drivers with portals never wait for each other in a circle, whatever the times are.
 func TestPortalsNeverStick(t *testing.T) {
-	w, lib, tried := workload(t, skipping(t)), library(t), 0
+	w, lib, tried := workload(t, skipping(t)), onlyLibrary(t), 0
 	for seed := range uint64(3) {
 		for _, x := range passing {
 			r := rand.New(rand.NewPCG(seed, 3))

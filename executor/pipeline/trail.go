@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"plimsoll/runtime"
 )
@@ -96,7 +95,7 @@ func (e *Executor) blame(err error) error {
 		}
 		t := &TaskError{Device: d.device, Task: "an update", Minibatch: e.done, Err: failed}
 		if v, ok := d.trail.first(); ok {
-			t.Task, t.Minibatch = fmt.Sprintf("%v%d", v.kind, v.stage), v.minibatch
+			t.Task, t.Minibatch = v.task(), v.minibatch
 		}
 		return t
 	}

@@ -20,8 +20,7 @@ type turn struct {
 	// instant says that it takes no time.
 	instant bool
 	// at orders turns: the start, a moment earlier for those that take no time, so that they come before what starts when they
-	// do, whatever was rounded. A backward that recomputes stands where it needs its gradient: its driver waits for that, and
-	// messages that start before it may be what others wait for until they send it.
+	// do, whatever was rounded.
 	at float64
 }
 
@@ -61,11 +60,12 @@ func newOrder(p *pipeline.Plan, devices int, k *clock) (*order, error) {
 	for d := range o.turns {
 		for i := range o.turns[d] {
 			t := &o.turns[d][i]
-			if t.at = t.start + k.early[moment{t.kind, t.stage, o.residue(t.shift)}]; t.instant {
+			if t.at = t.start; t.instant {
 				t.at -= k.eps
 			}
 		}
 		o.sort(o.turns[d])
+		o.yield(o.turns[d], k)
 	}
 	return o, nil
 }
@@ -75,6 +75,23 @@ func (o *order) sort(turns []turn) {
 	slices.SortStableFunc(turns, func(a, b turn) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.rank(len(o.on)), b.rank(len(o.on))))
 	})
+}
+
+// yield lets messages that start before a backward needs its gradient go before it, when it recomputes until then: its driver
+// waits for the gradient, and others may wait for the messages until they send it.
+func (o *order) yield(turns []turn, k *clock) {
+	for i := len(turns) - 1; i >= 0; i-- {
+		b := turns[i]
+		needs := b.start + k.early[moment{b.kind, b.stage, o.residue(b.shift)}]
+		for j := i + 1; j < len(turns); j++ {
+			m := &turns[j]
+			own := m.kind == pipeline.CB && m.shift == b.shift && (m.stage == b.stage-1 || m.far == b.stage)
+			if !m.kind.Communication() || own || m.start >= needs {
+				break
+			}
+			turns[j-1], turns[j] = turns[j], turns[j-1]
+		}
+	}
 }
 
 // residue returns which of the R minibatches of a period a shift is about.

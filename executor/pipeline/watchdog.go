@@ -31,14 +31,14 @@ type post struct {
 	saving  atomic.Bool   // it waits until the state before is saved
 }
 
-// Widths of what is packed into one word: a minibatch above, a stage, a kind below.
+// Widths of what is packed into one word: a minibatch above, the other stage of a portal, a stage, a kind below.
 const (
-	kindBits  = 8
-	stageBits = 16
+	kindBits  = 4
+	stageBits = 14
 )
 
 func (p *post) begin(v visit) {
-	p.visit.Store(uint64(v.minibatch)<<(kindBits+stageBits) | uint64(v.stage)<<kindBits | uint64(v.kind))
+	p.visit.Store((uint64(v.minibatch)<<stageBits|uint64(v.far))<<(kindBits+stageBits) | uint64(v.stage)<<kindBits | uint64(v.kind))
 	p.tasks.Add(1)
 	p.waiting.Store(true)
 }
@@ -46,9 +46,16 @@ func (p *post) begin(v visit) {
 func (p *post) end() { p.waiting.Store(false) }
 
 // latest returns the task that was issued last.
-func (p *post) latest() (kind pipeline.Kind, stage, minibatch int) {
-	v := p.visit.Load()
-	return pipeline.Kind(v & (1<<kindBits - 1)), int(v >> kindBits & (1<<stageBits - 1)), int(v >> (kindBits + stageBits))
+func (p *post) latest() (v visit) {
+	word := p.visit.Load()
+	take := func(bits int) int {
+		x := word & (1<<bits - 1)
+		word >>= bits
+		return int(x)
+	}
+	v.kind, v.stage, v.far = pipeline.Kind(take(kindBits)), take(stageBits), take(stageBits)
+	v.minibatch = int(word)
+	return v
 }
 
 // dumper is a device that tells what its streams do.
@@ -58,8 +65,7 @@ type dumper interface{ Dump() string }
 func (d *driver) guarded(ctx context.Context, legs []leg) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			kind, stage, minibatch := d.post.latest()
-			err = d.failed(visit{turn{kind: kind, stage: stage}, minibatch}, panicked(v))
+			err = d.failed(d.post.latest(), panicked(v))
 		}
 	}()
 	return d.run(ctx, legs)
@@ -125,31 +131,35 @@ func (d *driver) errand() string {
 	if d.post.tasks.Load() == 0 {
 		return "has issued no task"
 	}
-	kind, stage, minibatch := d.post.latest()
-	task := fmt.Sprintf("%v%d of minibatch %d", kind, stage, int(d.post.done.Load())+minibatch)
+	v := d.post.latest()
+	task := fmt.Sprintf("%s of minibatch %d", v.task(), int(d.post.done.Load())+v.minibatch)
 	if d.post.saving.Load() {
 		return "waits until an earlier state is saved, the last task is " + task
 	}
 	if !d.post.waiting.Load() {
 		return "waits for its streams, the last task is " + task
 	}
-	if need := d.need(kind, stage, minibatch); need != "" {
+	if need := d.need(v); need != "" {
 		return "issues " + task + ", which needs " + need
 	}
 	return "issues " + task
 }
 
-// need says what a task takes from another device; "" when nothing.
-func (d *driver) need(kind pipeline.Kind, stage, minibatch int) string {
-	o, r := d.e.order, d.e.order.residue(minibatch)
+// need says what a task takes from other devices; "" when nothing.
+func (d *driver) need(v visit) string {
+	o, r := d.e.order, d.e.order.residue(v.minibatch)
+	var all []string
 	switch {
-	case kind == pipeline.F && o.crosses(stage-1, r):
-		return fmt.Sprintf("CF%d from device %d", stage-1, o.on[stage-1][r])
-	case kind == pipeline.B && o.crosses(stage, r):
-		return fmt.Sprintf("CB%d from device %d", stage, o.on[stage+1][r])
-	case kind.Communication():
-		_, to := o.ends(kind, stage, r)
+	case v.kind == pipeline.F && o.crosses(v.stage-1, r):
+		all = append(all, fmt.Sprintf("CF%d from device %d", v.stage-1, o.on[v.stage-1][r]))
+	case v.kind == pipeline.B && o.crosses(v.stage, r):
+		all = append(all, fmt.Sprintf("CB%d from device %d", v.stage, o.on[v.stage+1][r]))
+	case v.far > 0:
+		_, to := o.through(gate{v.kind, v.stage, v.far, r})
+		return fmt.Sprintf("a free block of device %d", to)
+	case v.kind.Communication():
+		_, to := o.ends(v.kind, v.stage, r)
 		return fmt.Sprintf("a free block of device %d", to)
 	}
-	return ""
+	return strings.Join(append(all, o.brings(v)...), " and ")
 }

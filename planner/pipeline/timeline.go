@@ -32,10 +32,13 @@ type Slice struct {
 	Span
 	Kind  Kind
 	Stage int
+	To    int // as in Task
 }
 
 // Name names the task for its minibatch: "F2(5)".
-func (s Slice) Name() string { return Task{Kind: s.Kind, Stage: s.Stage, Shift: s.Minibatch}.String() }
+func (s Slice) Name() string {
+	return Task{Kind: s.Kind, Stage: s.Stage, To: s.To, Shift: s.Minibatch}.String()
+}
 
 // Planned returns a plan's own times as spans: of all its microbatches or, for a periodic plan, of so many periods of the
 // pattern, from the start of the first task of the first. Errors: those of Check up to RuleBoundary.
@@ -90,7 +93,7 @@ func NewTimeline(c *chain.Chain, p *Platform, plan *Plan, spans []Span) (*Timeli
 	for _, s := range slices.SortedStableFunc(slices.Values(spans), byTime) {
 		j := on[s.Task]
 		at := &t.Lanes[lane[l.resource(j)]]
-		at.Slices = append(at.Slices, Slice{s, j.kind, j.stage})
+		at.Slices = append(at.Slices, Slice{s, j.kind, j.stage, j.far})
 		t.End = max(t.End, s.End)
 	}
 	return t, nil
