@@ -87,9 +87,7 @@ func (d *driver) openEvents() error {
 		}
 		events = append(events, &t.summed)
 		for _, b := range t.outboxes() {
-			for i := range b.exits {
-				events = append(events, &b.exits[i].ready, &b.exits[i].sent)
-			}
+			events = append(events, b.events()...)
 		}
 		for i := range ahead {
 			events = append(events, &d.host[s].uploaded[i], &d.host[s].returned[i])
@@ -223,7 +221,7 @@ func (d *driver) issue(ctx context.Context, v visit) error {
 		return d.sendOutput(ctx, d.sites[v.stage], v)
 	case pipeline.CB:
 		t := d.sites[v.stage+1]
-		return d.sendFrom(ctx, &t.deltas, t.away[v.to], v)
+		return d.sendFrom(ctx, &t.deltas, t.away[v.to], v, 0, 0)
 	}
 	return d.backward(ctx, d.sites[v.stage], v)
 }

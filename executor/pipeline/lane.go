@@ -234,36 +234,57 @@ func (o *order) leaves(s int) pipeline.Kind {
 // its driver fills before it issues their communications, and as the plan has at one time from the start of the task until the
 // communication has ended, so that no task waits for one.
 func (o *order) exits(k *clock, kind pipeline.Kind, s, device int) int {
-	carries, boundary := pipeline.CF, s
+	carries, boundary, skips := pipeline.CF, s, o.leavingBy(s)
 	if kind == pipeline.B {
-		carries, boundary = pipeline.CB, s-1
+		carries, boundary, skips = pipeline.CB, s-1, nil
 	}
 	var times []interval
 	for r := range o.repeats {
 		if o.onDevice(s, r, device) && o.crosses(boundary, r) {
-			times = append(times, interval{k.span(kind, s, r).Start, k.span(carries, boundary, r).End})
+			end := k.span(carries, boundary, r).End
+			for _, p := range skips {
+				end = max(end, k.gates[gate{carries, p.From, p.To, r}].End)
+			}
+			times = append(times, interval{k.span(kind, s, r).Start, end})
 		}
 	}
+	left := map[int]int{} // messages, by minibatch
 	return max(k.most(times), o.most(device, func(v visit) int {
 		switch {
 		case v.kind == kind && v.stage == s && o.crosses(boundary, o.residue(v.minibatch)):
+			left[v.minibatch] = 1 + len(skips)
 			return 1
-		case v.kind == carries && v.stage == boundary && v.far == 0:
-			return -1
+		case v.kind == carries && v.stage == boundary && (v.far == 0 || len(skips) > 0):
+			if left[v.minibatch]--; left[v.minibatch] == 0 {
+				return -1
+			}
 		}
 		return 0
 	}))
 }
 
-// departs reports whether the output of a stage leaves a device for every minibatch, and at once: skips may leave later.
+// leavingBy returns the portals by which skips leave a stage.
+func (o *order) leavingBy(s int) (all []pipeline.Portal) {
+	for _, p := range o.plan.Portals {
+		if p.From == s {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// departs reports whether the output of a stage, skips and all, leaves a device for every minibatch.
 func (o *order) departs(s, device int) bool {
 	for r := range o.repeats {
-		if o.onDevice(s, r, device) && !o.crosses(s, r) {
+		if !o.onDevice(s, r, device) {
+			continue
+		}
+		stays := slices.ContainsFunc(o.leavingBy(s), func(p pipeline.Portal) bool { return o.onDevice(p.To, r, device) })
+		if stays || !o.crosses(s, r) {
 			return false
 		}
 	}
-	makesSkips := slices.ContainsFunc(o.plan.Portals, func(p pipeline.Portal) bool { return p.From == s })
-	return s+1 < len(o.on) && !makesSkips
+	return s+1 < len(o.on)
 }
 
 // lingers reports whether the second half of a backward reads the output of an earlier stage on the same device.

@@ -141,10 +141,10 @@ func (e *Executor) layMessages(k *clock, t *site, g *ground) {
 		t.returns = append(t.returns, g.take(e.Layers[t.spec.Last-1].GradientBytes))
 	}
 	if t.spec.First > 1 {
-		t.deltas.lay(g, e.order.exits(k, pipeline.B, t.stage, t.device), e.Layers[t.spec.First-2].GradientBytes)
+		t.deltas.lay(g, e.order.exits(k, pipeline.B, t.stage, t.device), e.Layers[t.spec.First-2].GradientBytes, 1)
 	}
 	if t.tapes[0].out.in == atDoor || t.tapes[1].out.in == atDoor {
-		t.outputs.lay(g, e.order.exits(k, pipeline.F, t.stage, t.device), e.Layers[t.spec.Last-1].OutputBytes)
+		t.outputs.lay(g, e.order.exits(k, pipeline.F, t.stage, t.device), e.Layers[t.spec.Last-1].OutputBytes, 1+len(e.order.leavingBy(t.stage)))
 	}
 }
 

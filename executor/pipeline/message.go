@@ -60,7 +60,7 @@ func (d *driver) sendTimed(ctx context.Context, l *lane, v *visit, number int, r
 func (d *driver) sendOutput(ctx context.Context, t *site, v visit) error {
 	l, out := t.out[v.to], t.tape(v.minibatch).out
 	if out.in == atDoor {
-		return d.sendFrom(ctx, &t.outputs, l, v)
+		return d.sendFrom(ctx, &t.outputs, l, v, 0, 0)
 	}
 	sb := &t.slabs[t.find(v.minibatch).slab]
 	return d.message(ctx, l, v, sb.forward, sb.kept.Part(out.offset, l.bytes))

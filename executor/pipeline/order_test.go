@@ -323,7 +323,7 @@ func TestEveryKindOfEventIsNeeded(t *testing.T) {
 		}
 	}
 	outputs, deltas := func(t *site) *outbox { return &t.outputs }, func(t *site) *outbox { return &t.deltas }
-	ready, sent := func(x *exit) runtime.Event { return x.ready }, func(x *exit) runtime.Event { return x.sent }
+	ready, sent := func(x *exit) runtime.Event { return x.ready }, func(x *exit) runtime.Event { return x.sent[0] }
 	lanes := func(kind pipeline.Kind, events func(*lane) []runtime.Event) func(*Executor) []runtime.Event {
 		return func(e *Executor) (all []runtime.Event) {
 			for _, l := range e.lanes {

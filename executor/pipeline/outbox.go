@@ -15,20 +15,33 @@ type outbox struct {
 	leaving []leaving
 }
 
-// exit is a block for one tensor on its way to another device.
+// exit is a block for what is on its way to other devices, in one message or in several.
 type exit struct {
-	span        runtime.Span
-	ready, sent runtime.Event // it has been written; it has been copied
+	span  runtime.Span
+	ready runtime.Event   // it has been written
+	sent  []runtime.Event // by message: it has been copied
 }
 
-// leaving is what lies in an exit, until its communication is issued.
-type leaving struct{ minibatch, exit int }
+// leaving is what lies in an exit, until its communications are issued: how many are left.
+type leaving struct{ minibatch, exit, left int }
 
-// lay places n exits.
-func (b *outbox) lay(g *ground, n int, bytes int64) {
+// lay places n exits, each for so many messages.
+func (b *outbox) lay(g *ground, n int, bytes int64, messages int) {
 	for range n {
-		b.exits = append(b.exits, exit{span: g.take(bytes)})
+		b.exits = append(b.exits, exit{span: g.take(bytes), sent: make([]runtime.Event, messages)})
 	}
+}
+
+// events returns where the events of all exits go.
+func (b *outbox) events() (all []*runtime.Event) {
+	for i := range b.exits {
+		x := &b.exits[i]
+		all = append(all, &x.ready)
+		for j := range x.sent {
+			all = append(all, &x.sent[j])
+		}
+	}
+	return all
 }
 
 // begin empties it.
@@ -37,8 +50,14 @@ func (b *outbox) begin() { b.spare, b.leaving = numbers(b.spare, len(b.exits)), 
 // take returns an exit for a minibatch; q waits until it may be written.
 func (b *outbox) take(q queue, minibatch int) (runtime.Span, error) {
 	i := pop(&b.spare)
-	b.leaving = append(b.leaving, leaving{minibatch, i})
-	return b.exits[i].span, q.wait(b.exits[i].sent)
+	x := &b.exits[i]
+	b.leaving = append(b.leaving, leaving{minibatch, i, len(x.sent)})
+	for _, ev := range x.sent {
+		if err := q.wait(ev); err != nil {
+			return x.span, err
+		}
+	}
+	return x.span, nil
 }
 
 // find returns the position of a minibatch among those that leave; none: it does not.
@@ -54,14 +73,16 @@ func (b *outbox) seal(q queue, minibatch int) error {
 	return nil
 }
 
-// sendFrom issues the communication of what lies in an outbox.
-func (d *driver) sendFrom(ctx context.Context, b *outbox, l *lane, v visit) error {
+// sendFrom issues a communication of what lies in an outbox, one of the messages of its exits: what is from an offset on.
+func (d *driver) sendFrom(ctx context.Context, b *outbox, l *lane, v visit, message int, offset int64) error {
 	i := b.find(v.minibatch)
 	n := b.leaving[i].exit
 	x := &b.exits[n]
-	if err := d.message(ctx, l, v, x.ready, x.span); err != nil {
+	if err := d.message(ctx, l, v, x.ready, x.span.Part(offset, l.bytes)); err != nil {
 		return err
 	}
-	b.spare, b.leaving = append(b.spare, n), slices.Delete(b.leaving, i, i+1)
-	return d.links[v.to].record(x.sent)
+	if b.leaving[i].left--; b.leaving[i].left == 0 {
+		b.spare, b.leaving = append(b.spare, n), slices.Delete(b.leaving, i, i+1)
+	}
+	return d.links[v.to].record(x.sent[message])
 }

@@ -181,7 +181,7 @@ func (e *Executor) layPortals(k *clock, t *site, g *ground) {
 		}
 		switch t.stage {
 		case p.To:
-			in.deltas.lay(g, e.order.waiting(k, p, t.device), p.Bytes)
+			in.deltas.lay(g, e.order.waiting(k, p, t.device), p.Bytes, 1)
 			t.inlets = append(t.inlets, in) // portals are in the order of their branches
 		case p.From:
 			for range e.order.returning(p, t.device) {
@@ -351,11 +351,14 @@ func (d *driver) sendThrough(ctx context.Context, v visit) error {
 		t := d.sites[v.stage]
 		i := slices.IndexFunc(t.outlets, func(x outlet) bool { return x.To == v.far })
 		x := &t.outlets[i]
+		if t.tape(v.minibatch).out.in == atDoor {
+			return d.sendFrom(ctx, &t.outputs, x.out[v.to], v, 1+i, x.Offset)
+		}
 		return d.message(ctx, x.out[v.to], v, t.slabs[t.find(v.minibatch).slab].forward, t.skip(&x.Portal, v.minibatch))
 	}
 	t := d.sites[v.far]
 	x := &t.inlets[slices.IndexFunc(t.inlets, func(x inlet) bool { return x.From == v.stage })]
-	return d.sendFrom(ctx, &x.deltas, x.away[v.to], v)
+	return d.sendFrom(ctx, &x.deltas, x.away[v.to], v, 0, 0)
 }
 
 // fold is a number for several places and one more.
