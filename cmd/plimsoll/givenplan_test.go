@@ -31,7 +31,7 @@ func plannedFor(t *testing.T, chain string, args ...string) string {
 
 // along is a run of a plan, as arguments.
 func along(plan string, args ...string) []string {
-	base := []string{"train", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", "cpu*2", "--plan", plan, "--steps", "12", "--profile-steps", "1", "--json"}
+	base := []string{"train", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", "cpu*2", "--plan", plan, "--steps", "12", "--profile-steps", "9", "--json"}
 	return append(base, args...)
 }
 
@@ -144,7 +144,7 @@ func badGiven(t *testing.T) []badCase {
 	flat := write(t, filepath.Join(t.TempDir(), "flat.json"), `{"format":"plimsoll.plan/v1","chain":"tiny","strategy":"x","ops":[]}`)
 	two := write(t, filepath.Join(t.TempDir(), "two.json"), `{"devices":2,"memory_bytes":null,"bandwidth_bytes_per_s":1e9}`)
 	on := func(devices string) []string {
-		return []string{"train", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", devices, "--profile-steps", "1", "--plan"}
+		return []string{"train", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", devices, "--profile-steps", "9", "--plan"}
 	}
 	var all []badCase
 	for _, c := range []badCase{
@@ -230,7 +230,7 @@ func TestValidateOnAPlatform(t *testing.T) {
 func TestValidateTables(t *testing.T) {
 	two := write(t, filepath.Join(t.TempDir(), "two.csv"), "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
 	one := write(t, filepath.Join(t.TempDir(), "one.csv"), "0F0,0B0\n1F0,1B0\n")
-	o := object(t, "validate", "-m", "tiny", "--image", "16", "--batch", "8", "--devices", "cpu*2", "--strategy", two+","+one+",gpipe", "--steps", "1", "--profile-steps", "1", "-q")
+	o := object(t, "validate", "-m", "tiny", "--image", "16", "--batch", "8", "--devices", "cpu*2", "--strategy", two+","+one+",gpipe", "--steps", "1", "--profile-steps", "9", "-q")
 	rows := o["rows"].([]any)
 	if len(rows) != 3 || len(o["skipped"].([]any)) > 0 {
 		t.Errorf("%d rows, skipped %v", len(rows), o["skipped"])
