@@ -133,7 +133,7 @@ func Straight(c *chain.Chain, stages []Stage, portals []Portal) *chain.Chain {
 	return &out
 }
 
-// ErrNoRoom says that the messages of portals do not fit between the others of a plan.
+// ErrNoRoom says that the messages of portals do not fit between the others of a plan, even if its period were twice as long.
 var ErrNoRoom = errors.New("the links have no time left for portals")
 
 // Return says when gradients go back through portals.
@@ -149,9 +149,35 @@ const (
 // WithPortals returns a plan with portals. All other tasks stay where they are; a message through a portal gets a time at
 // which its link is free: skips, which their stage keeps anyway, the latest, their gradients the latest or the first. In a plan
 // with a flush that has no such times, all tasks start as soon as an order allows in which each message is sent when it is
-// ready. The plan has no portals yet, and may have been made for the Straight chain; its stages have no ops (for those, and
-// for the figures of the plan, package staged has WithPortals). Errors: ErrNoRoom; those of Check up to RuleBoundary.
+// ready; a period that has none is stretched, with everything in it, until it has. The plan has no portals yet, and may have
+// been made for the Straight chain; its stages have no ops (for those, and for the figures of the plan, package staged has
+// WithPortals). Errors: ErrNoRoom; those of Check up to RuleBoundary.
 func WithPortals(c *chain.Chain, p *Platform, plan *Plan, portals []Portal, back Return) (*Plan, error) {
+	out, err := withPortals(c, p, plan, portals, back)
+	for longer := stretch; errors.Is(err, ErrNoRoom) && longer <= mostStretch; longer *= stretch {
+		out, err = withPortals(c, p, plan.stretched(longer), portals, back)
+	}
+	return out, err
+}
+
+const (
+	stretch     = 1.01 // from one period that is tried to the next
+	mostStretch = 2
+)
+
+// stretched returns a periodic plan with all starts and the period so many times as long. Whatever ended before something else
+// began still does.
+func (p *Plan) stretched(longer float64) *Plan {
+	out := *p
+	out.Period *= longer
+	out.Tasks = slices.Clone(p.Tasks)
+	for i := range out.Tasks {
+		out.Tasks[i].Start *= longer
+	}
+	return &out
+}
+
+func withPortals(c *chain.Chain, p *Platform, plan *Plan, portals []Portal, back Return) (*Plan, error) {
 	l, err := arrange(Straight(c, plan.Stages, portals), p, plan)
 	if err != nil {
 		return nil, err

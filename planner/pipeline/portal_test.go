@@ -95,7 +95,7 @@ func TestPlansWithPortalsThatCannotRun(t *testing.T) {
 // Portals of random plans: what WithPortals returns keeps all rules, as the checker says and as the times of some periods
 // say, laid out one beside the other.
 func TestRandomPlansWithPortals(t *testing.T) {
-	placed, late := 0, 0
+	placed, late, stretched := 0, 0, 0
 	for seed := range uint64(1500) {
 		rnd := rand.New(rand.NewPCG(seed, 11))
 		c := pipelinetest.Chain(rnd, 3+rnd.IntN(5), rnd.IntN(2) == 0)
@@ -129,13 +129,19 @@ func TestRandomPlansWithPortals(t *testing.T) {
 		if dumb := collision(c, p, out); dumb != "" {
 			t.Fatalf("seed %d: %s", seed, dumb)
 		}
+		if out.Period < plan.Period || out.Period > 2.02*plan.Period {
+			t.Fatalf("seed %d: period %g, was %g", seed, out.Period, plan.Period)
+		}
+		if out.Period > plan.Period {
+			stretched++
+		}
 		if out.IsFlush() && !slices.EqualFunc(plan.Tasks, out.Tasks[:len(plan.Tasks)], func(a, b pipeline.Task) bool { return a.Start == b.Start }) {
 			late++
 		}
 		checkFile(t, c, p, out)
 	}
-	if placed < 300 || late == 0 {
-		t.Errorf("%d plans have portals, %d of them other times", placed, late)
+	if placed < 300 || late == 0 || stretched == 0 {
+		t.Errorf("%d plans have portals, %d of them other times, %d a longer period", placed, late, stretched)
 	}
 }
 

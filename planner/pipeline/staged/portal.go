@@ -17,7 +17,7 @@ func WithPortals(c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan, port
 		return nil, err
 	}
 	out := *plan
-	out.Portals, out.Tasks, out.PerDevicePeak, out.Predicted.Makespan = portals, timed.Tasks, nil, 0
+	out.Portals, out.Tasks, out.Period, out.PerDevicePeak, out.Predicted.Makespan = portals, timed.Tasks, timed.Period, nil, 0
 	report, err := Check(c, p, &out)
 	if report != nil {
 		out.PerDevicePeak, out.Predicted.Makespan = report.PerDevicePeak, report.Makespan
