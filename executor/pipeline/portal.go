@@ -226,28 +226,28 @@ func (o *order) returning(p models.Portal, device int) int {
 }
 
 // beginPortals empties the books before a run.
-func (t *site) beginPortals() {
-	for i := range t.inlets {
-		t.inlets[i].deltas.begin()
+func (s *site) beginPortals() {
+	for i := range s.inlets {
+		s.inlets[i].deltas.begin()
 	}
-	for i := range t.outlets {
-		t.outlets[i].handed = numbers(t.outlets[i].handed, len(t.outlets[i].returns))
+	for i := range s.outlets {
+		s.outlets[i].handed = numbers(s.outlets[i].handed, len(s.outlets[i].returns))
 	}
 }
 
 // outboxes returns all of a site.
-func (t *site) outboxes() []*outbox {
-	all := []*outbox{&t.outputs, &t.deltas}
-	for i := range t.inlets {
-		all = append(all, &t.inlets[i].deltas)
+func (s *site) outboxes() []*outbox {
+	all := []*outbox{&s.outputs, &s.deltas}
+	for i := range s.inlets {
+		all = append(all, &s.inlets[i].deltas)
 	}
 	return all
 }
 
 // skip returns where the skips of a portal lie in the slab of a minibatch in the stage that makes them.
-func (t *site) skip(p *models.Portal, minibatch int) runtime.Span {
-	kept := t.slabs[t.find(minibatch).slab].kept
-	return kept.Part(t.tape(minibatch).out.offset+p.Offset, p.Bytes)
+func (s *site) skip(p *models.Portal, minibatch int) runtime.Span {
+	kept := s.slabs[s.find(minibatch).slab].kept
+	return kept.Part(s.tape(minibatch).out.offset+p.Offset, p.Bytes)
 }
 
 // skips finds what portals bring into a stage: on this device in the slab of the stage that has made it, or in what arrives.
