@@ -1,0 +1,77 @@
+package train
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"plimsoll/planner/pipeline"
+)
+
+// skippingJob is a job of a U-Net.
+func skippingJob(t testing.TB, microbatches, batch int) *Job {
+	t.Helper()
+	s := tiny(batch)
+	s.Model, s.Config.Image, s.Devices, s.Microbatches, s.Threads = "unet-1-4", 32, "cpu*4", microbatches, 1
+	return opened(t, s)
+}
+
+// Skips go straight where that makes no plan slower and no arena larger, and their runs train the same weights. (Without a
+// flush, weights are those of the schedule, and shorter messages make another one.)
+func TestPortalsThatCostNothing(t *testing.T) {
+	taken := 0
+	for _, strategy := range []string{"gpipe", "gpipe-checkpoint", "1f1b-flush", "interleaved", "zb-h1", "1f1b*", "madpipe"} {
+		microbatches := 1
+		q := request(t, strategy, 4)
+		if q.Platform = pipeline.NewPlatform(4, pipeline.NoLimit, 1e7); q.Strategy.Type == pipeline.Flushing {
+			microbatches = 4
+			q.Options.Microbatches = microbatches
+		}
+		j := skippingJob(t, microbatches, 8)
+		c := timed(j)
+		for i := range c.Layers {
+			half := c.Layers[i].BackwardS / 2
+			c.Layers[i].BackwardInputS, c.Layers[i].BackwardWeightS = &half, &half
+		}
+		plain, err := j.PlanPipe(t.Context(), c, q)
+		must(t, err)
+		q.Portals = true
+		straight, err := j.PlanPipe(t.Context(), c, q)
+		must(t, err)
+		if len(plain.Plan.Portals) > 0 || plain.Work != j.Work {
+			t.Errorf("%s: portals that nobody asked for: %v", strategy, plain.Plan.Portals)
+		}
+		a, _ := plain.extent()
+		b, _ := straight.extent()
+		if b > a || straight.PredictedSeconds() > plain.PredictedSeconds()*(1+1e-9) {
+			t.Errorf("%s: %d bytes and %v s with portals, %d and %v without", strategy, b, straight.PredictedSeconds(), a, plain.PredictedSeconds())
+		}
+		if len(straight.Plan.Portals) == 0 {
+			continue
+		}
+		taken++
+		path := filepath.Join(t.TempDir(), "plan.json")
+		must(t, straight.Plan.Write(path))
+		again, err := j.ReadPipe(path, c, Corrections{})
+		must(t, err)
+		if again.Work != straight.Work || !slices.Equal(again.Needs, straight.Needs) {
+			t.Errorf("%s: the plan of the file takes %v, want %v", strategy, again.Needs, straight.Needs)
+		}
+		var want *Outcome
+		for _, p := range []*Pipe{plain, straight, again} {
+			r := &Run{Job: j, Chain: c, Pipe: p, Limit: p.Limit, Steps: 2, Rate: Rate{Peak: 0.01}}
+			r.Whole()
+			got := done(t, r)
+			if want == nil || p == straight && !p.Plan.IsFlush() {
+				want = got
+			}
+			if got.WeightsSHA256 != want.WeightsSHA256 {
+				t.Errorf("%s: weights %s with portals, %s without", strategy, got.WeightsSHA256, want.WeightsSHA256)
+			}
+			wantHistory(t, got, want)
+		}
+	}
+	if taken < 5 {
+		t.Errorf("%d strategies have portals", taken)
+	}
+}
