@@ -40,7 +40,11 @@ func Pack(items []Item, ops int) int64 { return Around(nil, items, ops) }
 // Around is Pack for memory in which fixed items have their places already, in the gaps that these leave and above them.
 func Around(fixed, items []Item, ops int) int64 {
 	p := newPacker(slices.Concat(fixed, items), len(fixed))
-	floor := max(Live(p.items, ops), p.ground)
+	return p.best(items, max(Live(p.items, ops), p.ground))
+}
+
+// best places the items that are not fixed, tries to reach the floor, and returns the extent.
+func (p *packer) best(items []Item, floor int64) int64 {
 	best := int64(-1)
 	offsets := make([]int64, len(items))
 	for _, less := range packOrders {
