@@ -176,15 +176,5 @@ func live(h host, plan *pipeline.Plan, stage int, cost *Cost, g int) (int64, *mi
 	if len(cost.moves) == 0 {
 		return cost.bytes(g), nil
 	}
-	var f, b pipeline.Task
-	for _, t := range plan.Tasks {
-		switch {
-		case t.Stage != stage:
-		case t.Kind == pipeline.F:
-			f = t
-		case t.Kind == pipeline.B:
-			b = t
-		}
-	}
-	return cost.held(h, rhythmOf(f, b, plan.Period), len(cost.moves))
+	return cost.held(h, rhythmIn(plan, stage), len(cost.moves))
 }
