@@ -9,12 +9,24 @@ import (
 
 // backward issues B, or W: the minibatch gives back what it held when it was its last task.
 func (d *driver) backward(ctx context.Context, t *site, v visit) error {
+	f, err := d.beginBackward(ctx, t, v)
+	if err != nil {
+		return err
+	}
+	if err := d.task(ctx, t, v, f); err != nil {
+		return err
+	}
+	return d.endBackward(ctx, t, v, f)
+}
+
+// beginBackward does what B, or W, does before its ops.
+func (d *driver) beginBackward(ctx context.Context, t *site, v visit) (*flight, error) {
 	f := t.find(v.minibatch)
 	sb := &t.slabs[f.slab]
 	at := frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, add: t.summing[v.kind] > 0}
 	var err error
 	if at.slot, err = t.shelf.see(v.minibatch); err != nil {
-		return err
+		return nil, err
 	}
 	if t.discrepancy.corrects() {
 		at.slot = t.estimate()
@@ -22,18 +34,21 @@ func (d *driver) backward(ctx context.Context, t *site, v visit) error {
 	if v.kind == pipeline.B {
 		if d.waitsAtOnce(t, f) {
 			if err := d.delta(ctx, t, f); err != nil {
-				return err
+				return nil, err
 			}
 			at.gradOutput = f.delta
 		}
 		if err := d.target(t, f, &at); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	t.summing[v.kind]++
-	if err := d.task(ctx, t, v, f, at); err != nil {
-		return err
-	}
+	f.at = at
+	return f, nil
+}
+
+// endBackward does what B, or W, does behind its ops.
+func (d *driver) endBackward(ctx context.Context, t *site, v visit, f *flight) error {
 	if v.kind == pipeline.B {
 		if err := t.deltas.seal(d.compute, f.minibatch); err != nil {
 			return err
@@ -50,7 +65,7 @@ func (d *driver) backward(ctx context.Context, t *site, v visit) error {
 	if !d.e.order.last(v.turn) {
 		return nil
 	}
-	return d.end(ctx, t, f, sb)
+	return d.end(ctx, t, f, &t.slabs[f.slab])
 }
 
 // waitsAtOnce reports whether a backward begins with an op that reads δ of the stage's output. In simulated time it waits at

@@ -19,6 +19,8 @@ type driver struct {
 	compute queue
 	links   map[int]queue // by receiver
 
+	toHost, fromHost queue // of a stage with transfers
+
 	host      []porter // by stage
 	hostBytes int64    // of page-locked memory
 	chunk     runtime.Span
@@ -69,6 +71,14 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	}
 	if err := d.saver.open(); err != nil {
 		return err
+	}
+	if t := d.ringed(); t != nil {
+		if err := d.openTransfers(t); err != nil {
+			return err
+		}
+		if err := t.ring.open(d.dev); err != nil {
+			return err
+		}
 	}
 	return d.openEvents()
 }
@@ -182,7 +192,21 @@ func (d *driver) segment(ctx context.Context, l leg) error {
 	if err := d.forget(); err != nil {
 		return err
 	}
-	err := d.e.order.within(d.device, l.bound, func(v visit) error {
+	if err := d.tasks(ctx, l.bound); err != nil {
+		return err
+	}
+	if err := d.settled(); err != nil || !l.save || d.rehearsal {
+		return err
+	}
+	return d.save(ctx, d.done+l.end())
+}
+
+// tasks issues all tasks of the minibatches in a bound.
+func (d *driver) tasks(ctx context.Context, run *bound) error {
+	if t := d.ringed(); t != nil {
+		return d.round(ctx, t, run)
+	}
+	return d.e.order.within(d.device, run, func(v visit) error {
 		err := context.Cause(ctx)
 		if err == nil {
 			d.post.begin(v)
@@ -194,13 +218,16 @@ func (d *driver) segment(ctx context.Context, l leg) error {
 		}
 		return nil
 	}, func() error { return d.updates(ctx) })
-	if err != nil {
-		return err
+}
+
+// ringed returns the stage of the device that has a ring, which is then its only one; nil: none has.
+func (d *driver) ringed() *site {
+	for _, t := range d.sites {
+		if t != nil && t.ring != nil {
+			return t
+		}
 	}
-	if err := d.settled(); err != nil || !l.save || d.rehearsal {
-		return err
-	}
-	return d.save(ctx, d.done+l.end())
+	return nil
 }
 
 func (d *driver) failed(v visit, err error) error {
@@ -250,13 +277,24 @@ func (d *driver) finish() error {
 	if d.rehearsal {
 		return nil
 	}
-	if err := d.compute.s.Synchronize(); err != nil {
-		return err
-	}
-	for _, q := range d.links {
+	for _, q := range d.queues() {
 		if err := q.s.Synchronize(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// queues returns all streams, the one of compute first.
+func (d *driver) queues() []queue {
+	all := []queue{d.compute}
+	for _, q := range d.links {
+		all = append(all, q)
+	}
+	for _, q := range []queue{d.toHost, d.fromHost} {
+		if q.s != nil {
+			all = append(all, q)
+		}
+	}
+	return all
 }

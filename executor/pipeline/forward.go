@@ -7,34 +7,47 @@ import (
 
 // forward issues F: the minibatch takes a slab and a version of the weights, its input is there or arrives.
 func (d *driver) forward(ctx context.Context, t *site, v visit) error {
-	f := d.enter(t, v.minibatch)
-	sb := &t.slabs[f.slab]
-	if err := d.carry(t, f, sb); err != nil {
-		return err
-	}
-	if err := d.entry(ctx, t, f, sb); err != nil {
-		return err
-	}
-	if err := d.skips(ctx, t, f); err != nil {
-		return err
-	}
-	slot, err := t.shelf.enter(v.minibatch)
+	f, err := d.beginForward(ctx, t, v)
 	if err != nil {
 		return err
 	}
-	at := frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, slot: slot, row: t.deferred.row(v.minibatch)}
-	if t.tape(v.minibatch).out.in == atDoor {
-		if at.output, err = t.outputs.take(d.compute, v.minibatch); err != nil {
-			return err
-		}
-	}
-	if err := d.task(ctx, t, v, f, at); err != nil {
+	if err := d.task(ctx, t, v, f); err != nil {
 		return err
 	}
-	if t.stage == len(d.sites)-1 {
-		return d.report(t, f, sb)
+	return d.endForward(t, f)
+}
+
+// beginForward does what F does before its ops.
+func (d *driver) beginForward(ctx context.Context, t *site, v visit) (*flight, error) {
+	f := d.enter(t, v.minibatch)
+	sb := &t.slabs[f.slab]
+	if err := d.carry(t, f, sb); err != nil {
+		return nil, err
 	}
-	if err := t.outputs.seal(d.compute, v.minibatch); err != nil {
+	if err := d.entry(ctx, t, f, sb); err != nil {
+		return nil, err
+	}
+	if err := d.skips(ctx, t, f); err != nil {
+		return nil, err
+	}
+	slot, err := t.shelf.enter(v.minibatch)
+	if err != nil {
+		return nil, err
+	}
+	f.at = frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, slot: slot, row: t.deferred.row(v.minibatch)}
+	if t.tape(v.minibatch).out.in == atDoor {
+		f.at.output, err = t.outputs.take(d.compute, v.minibatch)
+	}
+	return f, err
+}
+
+// endForward does what F does behind its ops.
+func (d *driver) endForward(t *site, f *flight) error {
+	sb := &t.slabs[f.slab]
+	if t.stage == len(d.sites)-1 {
+		return d.report(t, f)
+	}
+	if err := t.outputs.seal(d.compute, f.minibatch); err != nil {
 		return err
 	}
 	return d.compute.record(sb.forward)
@@ -51,7 +64,10 @@ func (d *driver) enter(t *site, m int) *flight {
 	for range t.outlets {
 		f.deltas = append(f.deltas, parcel{block: none, handed: none})
 	}
-	if !d.e.order.plan.IsFlush() {
+	switch {
+	case t.ring != nil:
+		f.slab = t.ring.slot(m)
+	case !d.e.order.plan.IsFlush():
 		f.slab = pop(&t.free)
 	}
 	t.flights = append(t.flights, f)
@@ -60,7 +76,7 @@ func (d *driver) enter(t *site, m int) *flight {
 
 // leave books it out.
 func (d *driver) leave(t *site, f *flight) {
-	if !d.e.order.plan.IsFlush() {
+	if !d.e.order.plan.IsFlush() && t.ring == nil {
 		t.free = append(t.free, f.slab)
 	}
 	t.flights = slices.DeleteFunc(t.flights, func(g *flight) bool { return g == f })
@@ -76,8 +92,7 @@ func (d *driver) entry(ctx context.Context, t *site, f *flight, sb *slab) (err e
 	from := d.e.order.on[t.stage-1][d.e.order.residue(f.minibatch)]
 	if from == d.device {
 		before := d.sites[t.stage-1]
-		out := before.tape(f.minibatch).out
-		f.entry = before.slabs[before.find(f.minibatch).slab].kept.Part(out.offset, out.bytes)
+		f.entry = before.output(before.find(f.minibatch))
 		return nil
 	}
 	f.from = t.in[from]

@@ -28,6 +28,7 @@ type lane struct {
 
 	arrived []runtime.Event // by block, of the sender
 	freed   []runtime.Event // by block, of the receiver
+	copied  []runtime.Event // likewise, when it has copied the block to the host; nil: it does not
 }
 
 // newLane returns a lane with so many blocks, which have no place yet.
@@ -201,6 +202,9 @@ func (o *order) boundary(k *clock, kind pipeline.Kind, s int) (all []*lane) {
 		end := k.span(o.reads(s), s, r).End
 		if kind == pipeline.CF {
 			end = k.span(o.leaves(s+1), s+1, r).End
+			if held := o.held[s+1]; held > 0 {
+				end = k.span(pipeline.F, s+1, r).Start + held
+			}
 		}
 		pair := [2]int{from, to}
 		if times[pair] == nil {

@@ -33,6 +33,9 @@ func (e *Executor) lay(costs Costs, plan *pipeline.Plan, devices int) (err error
 	if plan.Platform != nil && plan.Platform.Devices > devices {
 		return fmt.Errorf("%w: it is for %d devices, there are %d", ErrPlan, plan.Platform.Devices, devices)
 	}
+	if err := e.schedule(costs, plan); err != nil {
+		return err
+	}
 	for s, st := range plan.Stages {
 		e.order.late = append(e.order.late, late(e.Layers, st, e.order.split[s]))
 	}
@@ -59,7 +62,7 @@ func (e *Executor) lay(costs Costs, plan *pipeline.Plan, devices int) (err error
 		if len(e.order.turns[d]) == 0 {
 			continue
 		}
-		if err := e.layDevice(k, d); err != nil {
+		if err := e.layDevice(costs, k, d); err != nil {
 			return fmt.Errorf("device %d: %w", d, err)
 		}
 	}
@@ -82,7 +85,7 @@ func (e *Executor) newReducers() {
 }
 
 // layDevice places the sites of a device.
-func (e *Executor) layDevice(k *clock, device int) error {
+func (e *Executor) layDevice(costs Costs, k *clock, device int) error {
 	d := &driver{e: e, device: device, sites: make([]*site, len(e.order.on)), due: make([]bool, len(e.order.on))}
 	g, m := &ground{}, &e.memory[device]
 	var sites []*site
@@ -114,7 +117,13 @@ func (e *Executor) layDevice(k *clock, device int) error {
 	}
 	m.Messages = g.end - start
 	fixed := g.end
-	laySlabs(e.order, e.Workload, device, sites, g, m)
+	if e.order.rings(sites[0].stage) { // it has the device for itself
+		if err := e.layRing(sites[0], costs, k, g, m); err != nil {
+			return err
+		}
+	} else {
+		laySlabs(e.order, e.Workload, device, sites, g, m)
+	}
 	m.Peak, m.Extent = fixed+m.Working+m.InFlight, max(g.end, e.layExams(d, m))
 	e.drivers = append(e.drivers, d)
 	return nil
@@ -173,6 +182,15 @@ func (e *Executor) openLanes() (err error) {
 				return err
 			}
 			if l.freed[i], err = by[l.to].dev.NewEvent(); err != nil {
+				return err
+			}
+		}
+		if l.kind != pipeline.CF || e.order.held[l.boundary+1] == 0 {
+			continue
+		}
+		l.copied = make([]runtime.Event, len(l.blocks))
+		for i := range l.blocks {
+			if l.copied[i], err = by[l.to].dev.NewEvent(); err != nil {
 				return err
 			}
 		}

@@ -40,6 +40,11 @@ func (d *driver) sendTimed(ctx context.Context, l *lane, v *visit, number int, r
 	if err := q.wait(l.freed[block]); err != nil {
 		return err
 	}
+	if l.copied != nil {
+		if err := q.wait(l.copied[block]); err != nil {
+			return err
+		}
+	}
 	if err := watch.start(q, v); err != nil {
 		return err
 	}
@@ -62,6 +67,6 @@ func (d *driver) sendOutput(ctx context.Context, t *site, v visit) error {
 	if out.in == atDoor {
 		return d.sendFrom(ctx, &t.outputs, l, v, 0, 0)
 	}
-	sb := &t.slabs[t.find(v.minibatch).slab]
-	return d.message(ctx, l, v, sb.forward, sb.kept.Part(out.offset, l.bytes))
+	f := t.find(v.minibatch)
+	return d.message(ctx, l, v, t.slabs[f.slab].forward, t.output(f).Part(0, l.bytes))
 }

@@ -18,6 +18,7 @@ import (
 	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/loadline"
 	"plimsoll/runtime"
 )
 
@@ -102,6 +103,7 @@ type Executor struct {
 	reducers      []*reducer    // by stage; nil for those on one device
 	group         int
 	batons        map[[2]int]*baton // of the links, by their ends
+	planned       [][]loadline.Trip // by stage: of its transfers
 	lanes         []*lane
 	drivers       []*driver
 	memory        []Memory
@@ -304,8 +306,7 @@ func (e *Executor) pass(ctx context.Context, legs []leg, rehearsal bool) error {
 // are known.
 func (e *Executor) halt() {
 	for _, d := range e.drivers {
-		_ = d.compute.s.Synchronize()
-		for _, q := range d.links {
+		for _, q := range d.queues() {
 			_ = q.s.Synchronize()
 		}
 	}

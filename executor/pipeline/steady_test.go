@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"runtime"
+	"strings"
 	"testing"
 
 	"plimsoll/planner/pipeline"
@@ -12,9 +13,14 @@ import (
 // A run allocates when it begins and when it ends; a minibatch allocates nothing.
 func TestMinibatchesAllocateNothing(t *testing.T) {
 	w := workload(t, testModel(t))
-	for _, name := range []string{"1f1b*", "zb-h1"} {
+	for _, name := range []string{"1f1b*", "zb-h1", "1f1b* that offloads"} {
 		c := costs(w, 3, 1)
-		e, _ := trained(t, w, c, planFor(t, name, c, pipeline.Options{Microbatches: 4}), 8*groupFor(t, w, c, name), host.Config{})
+		strategy, _, offloads := strings.Cut(name, " ")
+		plan := planFor(t, strategy, c, pipeline.Options{Microbatches: 4})
+		if offloads {
+			c, plan = offloading(t, c, plan, 1)
+		}
+		e, _ := trained(t, w, c, plan, 8*groupOf(t, w, c, plan), host.Config{})
 		e.opt.Done, e.opt.Feed = nil, still{}
 		mallocs := func(n int) uint64 {
 			var before, after runtime.MemStats
@@ -30,12 +36,6 @@ func TestMinibatchesAllocateNothing(t *testing.T) {
 			t.Errorf("%s: %.2f allocations for each minibatch (%d in a short run, %d in a long one)", name, per, short, long)
 		}
 	}
-}
-
-// groupFor returns how many minibatches make an update of a strategy's plan.
-func groupFor(t testing.TB, w *Workload, c Costs, name string) int {
-	t.Helper()
-	return groupOf(t, w, c, planFor(t, name, c, pipeline.Options{Microbatches: 4}))
 }
 
 // still is a feed that leaves the buffers as they are.

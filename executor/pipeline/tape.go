@@ -22,6 +22,7 @@ const (
 	atReturn        // δ of the output of the stage, which comes back
 	inSlab          // of the minibatch, from its forward to its last task
 	inWorking       // of one task
+	inRing          // of the minibatch, from one op to another: an item of a ring
 )
 
 // block is a piece of memory of an op: bytes at an offset of the memory that it lies in.
@@ -29,11 +30,13 @@ type block struct {
 	in     where
 	offset int64
 	bytes  int64
+	item   int // of a ring
 }
 
 // op is one program of a layer within a task.
 type op struct {
 	layer   int // counted from 1, in the whole model
+	at      int // in the sequence of the stage
 	program *models.Program
 	// first says that the layer's statistics move: it is the minibatch's first forward of the layer.
 	first                                               bool
@@ -50,12 +53,16 @@ type tape struct {
 	keptBytes int64                   // what a minibatch keeps between its tasks, beside the stage's input
 	working   map[pipeline.Kind]int64 // what a task needs beyond the parts of that which its ops have not filled, or have left
 	out       block                   // a_j, the stage's output, when the forward has ended
+	exit      int                     // the item of it; none when it leaves at once
+	items     []pack.Item             // what lives from one op of the sequence to another
+	trips     []trip                  // what goes to the host and comes back
 }
 
 // course is what surrounds a stage.
 type course struct {
 	inputBytes int64 // of the model
 	split      bool  // the backward is B and W
+	rings      bool  // the stage has a ring, which finds the places of the items
 	departs    bool  // the output goes to another device, for every minibatch
 	lingers    bool  // the stage behind reads the output when the backward of this one may have ended
 }
@@ -72,11 +79,10 @@ type taper struct {
 	half   int  // the first op of its second half, behind all others
 	params []op // the second half, where there is one
 	now    int
-	items  []pack.Item
 	refs   []ref
 	act    map[int]held // by layer: what is stored of its output
 	grad   map[int]int  // by layer: the item of δ of its output
-	exit   int          // the item of the stage's output; none when it leaves at once
+	entry  int64        // bytes of the stage's input
 	seen   map[int]bool
 }
 
@@ -107,8 +113,11 @@ func storeAll(st pipeline.Stage) (seq schedule.Sequence) {
 // In two halves, a backward keeps for the second one what the first has spared (models.Programs). Errors: ErrPlan.
 func newTape(layers []*models.Programs, st pipeline.Stage, c course) (*tape, error) {
 	t := &taper{
-		tape: &tape{tasks: map[pipeline.Kind][]op{}, working: map[pipeline.Kind]int64{}}, course: c, layers: layers, st: st, seq: st.Ops,
-		exit: none, act: map[int]held{}, grad: map[int]int{}, seen: map[int]bool{},
+		tape: &tape{tasks: map[pipeline.Kind][]op{}, working: map[pipeline.Kind]int64{}, exit: none}, course: c, layers: layers, st: st, seq: st.Ops,
+		entry: c.inputBytes, act: map[int]held{}, grad: map[int]int{}, seen: map[int]bool{},
+	}
+	if st.First > 1 {
+		t.entry = layers[st.First-2].GradientBytes
 	}
 	if c.split && len(t.seq) > 0 {
 		return nil, fmt.Errorf("%w: stage of layers %d to %d has ops of its own and a backward in two halves", ErrPlan, st.First, st.Last)
@@ -131,11 +140,16 @@ func newTape(layers []*models.Programs, st pipeline.Stage, c course) (*tape, err
 			return nil, fmt.Errorf("%w: stage of layers %d to %d, op %d, %v: %w", ErrPlan, st.First, st.Last, i, o, err)
 		}
 	}
-	t.tasks[pipeline.F], t.tasks[pipeline.B], t.tasks[pipeline.W] = ops[:t.cut], ops[t.cut:], t.params
 	if t.exit != none && t.lingers {
 		t.items[t.exit].Last = t.moments() - 1
 	}
-	t.place()
+	if t.rings {
+		t.bind()
+	} else {
+		t.place()
+	}
+	t.out = ops[t.cut-1].output
+	t.tasks[pipeline.F], t.tasks[pipeline.B], t.tasks[pipeline.W] = computing(ops[:t.cut]), computing(ops[t.cut:]), t.params
 	return t.tape, nil
 }
 
@@ -152,11 +166,14 @@ func (t *taper) findCut() error {
 }
 
 func (t *taper) apply(o schedule.Op, out *op) error {
-	if o.Layer < t.st.First || o.Layer > t.st.Last || o.Kind.Transfer() {
-		return fmt.Errorf("stages run their own layers, without transfers")
+	if o.Layer < t.st.First || o.Layer > t.st.Last {
+		return fmt.Errorf("stages run their own layers")
+	}
+	if o.Kind.Transfer() {
+		return t.transfer(o)
 	}
 	p := t.layers[o.Layer-1]
-	*out = op{layer: o.Layer}
+	*out = op{layer: o.Layer, at: t.now}
 	if err := t.read(o.Layer-1, &out.input); err != nil {
 		return err
 	}
@@ -194,13 +211,13 @@ func (t *taper) apply(o schedule.Op, out *op) error {
 
 // read binds a block to the stored activation of layer l.
 func (t *taper) read(l int, to *block) error {
-	if l == t.st.First-1 {
-		to.in = atEntry
-		return nil
-	}
 	a, ok := t.act[l]
 	if !ok {
 		return fmt.Errorf("the output of layer %d is not stored", l)
+	}
+	if a.item == none {
+		to.in = atEntry
+		return nil
 	}
 	t.refs = append(t.refs, ref{to, a.item})
 	t.items[a.item].Last = t.now
@@ -319,7 +336,7 @@ func (t *taper) place() {
 	kept, index := t.those(0, t.moments(), true)
 	t.keptBytes = pack.Pack(kept, t.moments())
 	for k, i := range index {
-		places[i] = block{inSlab, kept[k].Offset, kept[k].Bytes}
+		places[i] = block{in: inSlab, offset: kept[k].Offset, bytes: kept[k].Bytes}
 	}
 	fence := pack.Item{Offset: t.keptBytes, Bytes: kernels.Alignment, Last: t.moments() - 1} // between slab and task
 	taken := append(kept, fence)
@@ -331,16 +348,15 @@ func (t *taper) place() {
 		own := fence.Offset + fence.Bytes
 		t.working[task.kind] = pack.Around(taken, passing, t.moments()) - own
 		for k, i := range index {
-			places[i] = block{inSlab, passing[k].Offset, passing[k].Bytes}
+			places[i] = block{in: inSlab, offset: passing[k].Offset, bytes: passing[k].Bytes}
 			if passing[k].Offset >= own {
-				places[i] = block{inWorking, passing[k].Offset - own, passing[k].Bytes}
+				places[i] = block{in: inWorking, offset: passing[k].Offset - own, bytes: passing[k].Bytes}
 			}
 		}
 	}
 	for _, r := range t.refs {
 		*r.to = places[r.item]
 	}
-	t.out = t.tasks[pipeline.F][t.cut-1].output
 }
 
 // those returns the items that begin at the moments from begin to end and stay, or do not, and which they are.

@@ -17,7 +17,7 @@ func (d *driver) launch(list []runtime.Launch) error {
 }
 
 // task issues a task.
-func (d *driver) task(ctx context.Context, t *site, v visit, f *flight, at frame) error {
+func (d *driver) task(ctx context.Context, t *site, v visit, f *flight) error {
 	if err := d.watch.start(d.compute, &v); err != nil {
 		return err
 	}
@@ -25,41 +25,45 @@ func (d *driver) task(ctx context.Context, t *site, v visit, f *flight, at frame
 		if err := d.compute.launch(d.paced[moment{v.kind, v.stage, 0}]); err != nil {
 			return err
 		}
-	} else if err := d.ops(ctx, t, v.kind, f, at); err != nil {
+	} else if err := d.ops(ctx, t, v.kind, f); err != nil {
 		return err
 	}
 	return d.watch.end(d.compute)
 }
 
 // ops issues the ops of a task.
-func (d *driver) ops(ctx context.Context, t *site, kind pipeline.Kind, f *flight, at frame) error {
-	sb := &t.slabs[f.slab]
+func (d *driver) ops(ctx context.Context, t *site, kind pipeline.Kind, f *flight) error {
 	list := t.tape(f.minibatch).tasks[kind]
 	for i := range list {
-		o := &list[i]
-		if o.gradOutput.in == atReturn {
-			if err := d.delta(ctx, t, f); err != nil {
-				return err
-			}
-			at.gradOutput = f.delta
-		}
-		fr := frame{scalars: at.scalars, labels: at.labels, slot: at.slot, add: at.add && o.gradients, row: at.row}
-		for _, b := range []struct {
-			to   *runtime.Span
-			from *block
-		}{{&fr.input, &o.input}, {&fr.output, &o.output}, {&fr.gradOutput, &o.gradOutput}, {&fr.gradInput, &o.gradInput}, {&fr.scratch, &o.scratch}, {&fr.kept, &o.kept}} {
-			*b.to = span(b.from, kind, sb, &at)
-		}
-		d.gates(t, o, f, &fr)
-		launches, err := d.binder.op(t, o, &fr)
-		if err != nil {
-			return err
-		}
-		if err := d.launch(launches); err != nil {
+		if err := d.op(ctx, t, kind, &list[i], f); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// op issues an op of a minibatch's task.
+func (d *driver) op(ctx context.Context, t *site, kind pipeline.Kind, o *op, f *flight) error {
+	sb, at := &t.slabs[f.slab], &f.at
+	if o.gradOutput.in == atReturn {
+		if err := d.delta(ctx, t, f); err != nil {
+			return err
+		}
+		at.gradOutput = f.delta
+	}
+	fr := frame{scalars: at.scalars, labels: at.labels, slot: at.slot, add: at.add && o.gradients, row: at.row}
+	for _, b := range []struct {
+		to   *runtime.Span
+		from *block
+	}{{&fr.input, &o.input}, {&fr.output, &o.output}, {&fr.gradOutput, &o.gradOutput}, {&fr.gradInput, &o.gradInput}, {&fr.scratch, &o.scratch}, {&fr.kept, &o.kept}} {
+		*b.to = span(b.from, kind, sb, at)
+	}
+	d.gates(t, o, f, &fr)
+	launches, err := d.binder.op(t, o, &fr)
+	if err != nil {
+		return err
+	}
+	return d.launch(launches)
 }
 
 // span returns where a block of an op of a task lies for a minibatch.
@@ -77,6 +81,8 @@ func span(b *block, kind pipeline.Kind, sb *slab, at *frame) runtime.Span {
 		return sb.kept.Part(b.offset, b.bytes)
 	case inWorking:
 		return sb.working[kind].Part(b.offset, b.bytes)
+	case inRing:
+		return sb.ring[b.item]
 	}
 	return runtime.Span{}
 }

@@ -135,6 +135,9 @@ func (d *driver) pauses(p Pace) map[moment]runtime.Launch {
 			if t != nil {
 				all[moment{kind, s, 0}] = host.Pause(fmt.Sprintf("simulated %v%d", kind, s), p(kind, s))
 			}
+			if t != nil && t.ring != nil {
+				t.ring.pauses(all, kind, p(kind, s))
+			}
 		}
 	}
 	return all

@@ -15,7 +15,9 @@ const trailed = 256
 // another device is the first to notice: the events tell which task it was.
 type trail struct {
 	marks []mark
-	next  int // of the ring
+	next  int    // of the ring
+	begun *visit // a task that is being issued step by step; nil: none is
+	task  visit  // of begun
 }
 
 // mark is a task, of a minibatch counted through all runs, and the event behind it.
@@ -41,9 +43,35 @@ func (t *trail) open(dev runtime.Device) (err error) {
 
 // begin forgets the tasks of the run before.
 func (t *trail) begin() {
+	t.begun = nil
 	for i := range t.marks {
 		t.marks[i].set = false
 	}
+}
+
+// start notes a task that is issued step by step, which is added when it ends: what fails before may be a transfer between.
+func (t *trail) start(v visit, done int) {
+	t.task = v
+	t.task.minibatch += done
+	t.begun = &t.task
+}
+
+// add adds a task that is about to be issued, of a minibatch behind so many others.
+func (t *trail) add(v visit, done int) *mark {
+	m := &t.marks[t.next%trailed]
+	m.visit, m.set, m.issued = v, true, false
+	m.minibatch += done
+	t.next++
+	return m
+}
+
+// close puts the event behind a task.
+func (m *mark) close(q queue) error {
+	if err := q.record(m.end); err != nil {
+		return err
+	}
+	m.issued = true
+	return nil
 }
 
 // marked issues a task and puts an event behind it.
@@ -51,10 +79,7 @@ func (d *driver) marked(ctx context.Context, v visit) error {
 	if d.rehearsal {
 		return d.issue(ctx, v)
 	}
-	m := &d.trail.marks[d.trail.next%trailed]
-	m.visit, m.set, m.issued = v, true, false
-	m.minibatch += d.done
-	d.trail.next++
+	m := d.trail.add(v, d.done)
 	if err := d.issue(ctx, v); err != nil {
 		return err
 	}
@@ -62,11 +87,7 @@ func (d *driver) marked(ctx context.Context, v visit) error {
 	if v.kind.Communication() {
 		q = d.links[v.to]
 	}
-	if err := q.record(m.end); err != nil {
-		return err
-	}
-	m.issued = true
-	return nil
+	return m.close(q)
 }
 
 // first returns the earliest task whose work did not end.
@@ -76,6 +97,9 @@ func (t *trail) first() (visit, bool) {
 		if m.failed() {
 			return m.visit, true
 		}
+	}
+	if t.begun != nil {
+		return *t.begun, true
 	}
 	return visit{}, false
 }

@@ -16,6 +16,7 @@ type turn struct {
 	// to is the device that receives, of a communication.
 	to    int
 	far   int     // the other stage of a communication through a portal; 0: the next one
+	layer int     // of a transfer: O of a forward, P of a backward; 0: it is none
 	start float64 // seconds, within the period
 	// instant says that it takes no time.
 	instant bool
@@ -37,6 +38,9 @@ type order struct {
 	on      [][]int  // on[s][r]: the device of stage s for minibatches of residue r
 	turns   [][]turn // by device
 	late    []bool   // by stage: the last task of a minibatch reads δ of the output
+	// held is, by stage, for how many seconds a minibatch holds the input of the stage when that goes to the host; 0: until its
+	// last task.
+	held []float64
 }
 
 // newOrder sorts a plan's tasks by device. Of tasks that start at one instant those that take no time come first, and then

@@ -20,7 +20,7 @@ type Trip struct {
 // those of Check that are about them.
 func Trips(c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) ([][]Trip, error) {
 	all := make([][]Trip, len(plan.Stages))
-	if !slices.ContainsFunc(plan.Stages, transfersIn) {
+	if !Offloads(plan) {
 		return all, nil
 	}
 	costs, err := measure(c, plan)
@@ -48,8 +48,10 @@ func Trips(c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) ([][]Trip,
 	return all, nil
 }
 
-// transfersIn reports whether a stage has transfers.
-func transfersIn(st pipeline.Stage) bool { return len(staying(st.Ops)) < len(st.Ops) }
+// Offloads reports whether stages of a plan have transfers.
+func Offloads(plan *pipeline.Plan) bool {
+	return slices.ContainsFunc(plan.Stages, func(st pipeline.Stage) bool { return len(staying(st.Ops)) < len(st.Ops) })
+}
 
 // rhythmIn returns the rhythm of a stage of a plan with one minibatch a period.
 func rhythmIn(plan *pipeline.Plan, stage int) rhythm {

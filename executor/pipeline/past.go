@@ -1,0 +1,115 @@
+package pipeline
+
+import (
+	"plimsoll/runtime"
+)
+
+// point is the end of a step of a slot's minibatch.
+type point struct{ step, slot int }
+
+// touch is a use of bytes.
+type touch struct {
+	span  runtime.Span
+	write bool
+}
+
+// depend finds what each step of each slot waits for.
+func (r *ringer) depend() {
+	touched := make([][][]touch, len(r.steps)) // by step and slot
+	for i := range r.steps {
+		s := &r.steps[i]
+		s.waits, s.ends = make([][]point, r.slots), make([]runtime.Event, r.slots)
+		for slot := range r.slots {
+			touched[i] = append(touched[i], r.touches(s, slot))
+		}
+	}
+	const rounds = 6 // when the first have passed, every round is like the one before
+	var h past
+	for j := range rounds * r.slots {
+		for i := range r.steps {
+			s := &r.steps[i]
+			slot := mod(j+s.shift, r.slots)
+			s.waits[slot] = h.add(point{i, slot}, s.on, touched)
+		}
+	}
+}
+
+// past is what has been issued, and which of it each stream is known to be behind of. Steps of a stream are numbered from 1.
+type past struct {
+	steps [streams][]point
+	known [streams]heads
+	after [streams][]heads // by step: what is known to have ended when it has
+}
+
+// heads are the numbers of the latest steps of all streams.
+type heads [streams]int
+
+func (n *heads) join(m *heads) {
+	for s := range n {
+		n[s] = max(n[s], m[s])
+	}
+}
+
+// add adds a step and returns what it waits for: the latest step of each other stream that it conflicts with, unless that has
+// ended when another one has.
+func (p *past) add(at point, on stream, touched [][][]touch) (waits []point) {
+	known := &p.known[on]
+	var needs heads
+	for other := range p.steps {
+		if stream(other) != on {
+			needs[other] = latest(p.steps[other], known[other], touched, touched[at.step][at.slot])
+		}
+	}
+	for other, k := range needs {
+		if k > 0 && !p.implied(other, &needs) {
+			waits = append(waits, p.steps[other][k-1])
+		}
+	}
+	for other, k := range needs {
+		if k > 0 {
+			known.join(&p.after[other][k-1])
+		}
+	}
+	p.steps[on] = append(p.steps[on], at)
+	known[on] = len(p.steps[on])
+	p.after[on] = append(p.after[on], *known)
+	return waits
+}
+
+// implied reports whether what a step needs of a stream has ended when it has what it needs of another one.
+func (p *past) implied(of int, needs *heads) bool {
+	for other, k := range needs {
+		if other != of && k > 0 && p.after[other][k-1][of] >= needs[of] {
+			return true
+		}
+	}
+	return false
+}
+
+// latest returns the number of the latest step, behind one, that some bytes must wait for; 0: there is none.
+func latest(steps []point, behind int, touched [][][]touch, bytes []touch) int {
+	for k := len(steps); k > behind; k-- {
+		for _, x := range touched[steps[k-1].step][steps[k-1].slot] {
+			for _, y := range bytes {
+				if (x.write || y.write) && x.span.Overlaps(y.span) {
+					return k
+				}
+			}
+		}
+	}
+	return 0
+}
+
+// touches returns the bytes that a step of a slot uses, from the bases of the ring on.
+func (r *ringer) touches(s *step, slot int) (all []touch) {
+	for _, u := range r.uses(s) {
+		span := runtime.Span{Space: runtime.Host}
+		if u.item != none {
+			span = runtime.Span{Offset: r.places[slot][u.item], Bytes: r.items[u.item]}
+		} else {
+			span.Offset, span.Bytes = r.homes[slot][u.home], r.tape.trips[u.home].bytes
+		}
+		all = append(all, touch{span, u.write})
+	}
+	return all
+}

@@ -1,0 +1,163 @@
+package pipeline
+
+import (
+	"fmt"
+	"time"
+
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/loadline"
+	"plimsoll/runtime"
+	"plimsoll/runtime/host"
+)
+
+// ring is a stage with ops of its own, in a plan that repeats a period, on its device: what is issued in a period, one step after
+// the other, and memory in which minibatches follow each other round and round.
+//
+// A step belongs to one minibatch and one stream. Each step of each minibatch has a position in the order in which all of them
+// are issued, and what a minibatch holds lives from the position of the first step that touches it up to that of the first one
+// that the plan has behind the end of all that do. Minibatch m has the memory of slot m mod slots: lifetimes repeat every slots
+// periods, and are packed around that circle, in the arena and, what is offloaded, in page-locked memory.
+//
+// Invariants: two blocks that share bytes are never alive at one position; a step waits, for each other stream, for the latest
+// step there that touches bytes of its own, of which one of the two writes. So the plan's times decide how long streams wait for
+// each other, and whether the plan's count of bytes is reached, but never what is computed.
+type ring struct {
+	slots       int
+	steps       []step
+	items       []int64 // bytes, of what a minibatch holds in the arena
+	labels      int     // items behind those of the tape; none where the stage has none
+	images      int
+	leaves      int   // the last op of the forward that reads the input of the stage, where that goes to the host; else none
+	live, bytes int64 // the most that lives at one position; the extent of what is packed
+	locked      int64 // page-locked bytes for what is offloaded
+	duplex      bool
+
+	period int // that is issued next, through all segments of a run
+	before int // minibatches before those of the segment, those that were none included
+
+	places [][]int64 // by slot and item: offset behind the ring's base
+	homes  [][]int64 // by slot and trip: offset in page-locked memory behind its base
+}
+
+// step is what is issued at once.
+type step struct {
+	turn
+	on     stream
+	begin  bool      // the task begins
+	op     int       // of the task; none
+	last   bool      // the task ends
+	trip   int       // a transfer of it; none
+	start  float64   // seconds, from the beginning of the period on, by the plan
+	length float64   // likewise, what it takes
+	waits  [][]point // by slot
+	ends   []runtime.Event
+}
+
+// stream is one of those that a ring's steps are issued to.
+type stream int
+
+const (
+	onCompute stream = iota
+	onLink
+	toHost
+	fromHost
+	streams
+)
+
+// schedule finds when the plan has its transfers. Errors: those of loadline.Trips, ErrPlan.
+func (e *Executor) schedule(costs Costs, plan *pipeline.Plan) (err error) {
+	if len(plan.Portals) > 0 && loadline.Offloads(plan) {
+		return fmt.Errorf("%w: its stages offload, and it has portals: in such a plan skips are carried, leave out \"portals\"", ErrPlan)
+	}
+	if e.planned, err = loadline.Trips(costs.Chain, costs.Platform, plan); err != nil {
+		return err
+	}
+	e.order.held = make([]float64, len(plan.Stages))
+	for s, st := range plan.Stages {
+		for _, t := range e.planned[s] {
+			if t.Activation == st.First-1 {
+				e.order.held[s] = max(t.Out+t.Seconds, reading(costs.Chain, st))
+			}
+		}
+	}
+	return nil
+}
+
+// rings reports whether a stage has a ring: it has ops of its own, and with them its device for itself. In a plan with portals none
+// has.
+func (o *order) rings(s int) bool {
+	return len(o.plan.Stages[s].Ops) > 0 && !o.plan.IsFlush() && o.repeats == 1 && len(o.plan.Portals) == 0
+}
+
+// layRing places what the minibatches in flight hold of a stage with a ring.
+func (e *Executor) layRing(t *site, costs Costs, k *clock, g *ground, m *Memory) (err error) {
+	if t.ring, err = newRing(e, t, costs, k); err != nil {
+		return err
+	}
+	t.slabs = t.ring.slabs(t, g.take(t.ring.extent()).Offset)
+	m.InFlight, m.Offloaded = t.ring.live, t.ring.locked
+	return nil
+}
+
+// slabs returns the memory of the minibatches of each slot, in an arena and in page-locked memory from two offsets on.
+func (r *ring) slabs(t *site, base int64) (all []slab) {
+	for slot := range r.slots {
+		at := func(item int) runtime.Span {
+			if item == none {
+				return runtime.Span{}
+			}
+			return runtime.Span{Offset: base + r.places[slot][item], Bytes: r.items[item]}
+		}
+		p := slab{labels: at(r.labels), images: at(r.images)}
+		p.scalars = runtime.Span{Offset: base + r.bytes + int64(slot)*scalarsBytes, Bytes: scalarsBytes}
+		for i := range r.items {
+			p.ring = append(p.ring, at(i))
+		}
+		for k := range t.tapes[1].trips {
+			p.homes = append(p.homes, runtime.Span{Space: runtime.Host, Offset: r.homes[slot][k], Bytes: t.tapes[1].trips[k].bytes})
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// slot returns that of a minibatch of the segment.
+func (r *ring) slot(minibatch int) int { return mod(r.before+minibatch, r.slots) }
+
+// extent returns the bytes of a ring: behind what is packed each slot has its scalars, which only compute touches.
+func (r *ring) extent() int64 { return r.bytes + int64(r.slots)*scalarsBytes }
+
+// open makes the events that steps wait for.
+func (r *ring) open(dev runtime.Device) (err error) {
+	for i := range r.steps {
+		for _, waits := range r.steps[i].waits {
+			for _, p := range waits {
+				if ev := &r.steps[p.step].ends[p.slot]; *ev == nil {
+					if *ev, err = dev.NewEvent(); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// pauses adds the launches that stand for the ops of a task which takes so long, in simulated time: each takes its planned share.
+func (r *ring) pauses(all map[moment]runtime.Launch, kind pipeline.Kind, length time.Duration) {
+	var ops []*step
+	whole := 0.0
+	for i := range r.steps {
+		if s := &r.steps[i]; s.kind == kind && s.op != none {
+			ops = append(ops, s)
+			whole += s.length
+		}
+	}
+	for _, s := range ops {
+		share := 1 / float64(len(ops))
+		if whole > 0 {
+			share = s.length / whole
+		}
+		all[moment{kind, s.stage, s.op}] = host.Pause(fmt.Sprintf("simulated part %d of %v%d", s.op, kind, s.stage), time.Duration(share*float64(length)))
+	}
+}

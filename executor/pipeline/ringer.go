@@ -1,0 +1,370 @@
+package pipeline
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"plimsoll/executor/internal/pack"
+	"plimsoll/kernels"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/loadline"
+	"plimsoll/planner/schedule"
+)
+
+// ringer lays out a ring.
+type ringer struct {
+	*ring
+	t       *site
+	tape    *tape
+	planned []loadline.Trip
+	clock   *clock
+	comp    []step    // of compute, in order; those of the ring in the making
+	times   []float64 // when steps start, in the order in which they are issued
+	flight  arc       // of minibatch 0
+	lives   []arc     // of its items
+	homing  []arc     // of what it has with the host
+}
+
+// arc is the positions of a lifetime: from the first up to the one behind the last.
+type arc struct{ from, to int }
+
+// newRing lays out a site whose stage has transfers.
+func newRing(e *Executor, t *site, costs Costs, k *clock) (*ring, error) {
+	r := &ringer{ring: &ring{labels: none, images: none, duplex: costs.Platform.Duplex}, t: t, tape: t.tapes[1], planned: e.planned[t.stage], clock: k}
+	r.list(e)
+	r.leaves = r.lastReader()
+	r.compute(e.order, costs.Chain)
+	if err := r.assemble(e.order.turns[t.device]); err != nil {
+		return nil, err
+	}
+	r.lifetimes()
+	r.pack()
+	r.depend()
+	return r.ring, nil
+}
+
+// reading returns when the last op of the forward that reads the input of a stage ends, in seconds from its start. Ops behind the
+// first prefetch read what has come back.
+func reading(c *chain.Chain, st pipeline.Stage) (last float64) {
+	now := 0.0
+	for _, o := range st.Ops {
+		switch o.Kind {
+		case schedule.Prefetch, schedule.Backward:
+			return last
+		case schedule.Offload:
+			continue
+		}
+		if now += seconds(c, o); o.Layer == st.First {
+			last = now
+		}
+	}
+	return last
+}
+
+// list lists the items: those of the tape, and what a minibatch has beside them.
+func (r *ringer) list(e *Executor) {
+	for _, it := range r.tape.items {
+		r.items = append(r.items, it.Bytes)
+	}
+	add := func(bytes int64) int {
+		r.items = append(r.items, bytes)
+		return len(r.items) - 1
+	}
+	if r.t.stage == len(e.order.on)-1 {
+		r.labels = add(e.Model.Labels.Bytes())
+	}
+	if r.t.stage == 0 {
+		r.images = add(e.Model.Input.Storage())
+	}
+}
+
+// lastReader returns the last op of the forward that reads the input of the stage, if that goes to the host; else none.
+func (r *ringer) lastReader() int {
+	last := none
+	if slices.ContainsFunc(r.tape.trips, func(m trip) bool { return m.layer == r.t.spec.First }) {
+		for i, o := range r.tape.tasks[pipeline.F] {
+			if o.input.in == atEntry {
+				last = i
+			}
+		}
+	}
+	return last
+}
+
+// compute lists the steps of compute in a period, in the order of the device's tasks.
+func (r *ringer) compute(o *order, c *chain.Chain) {
+	for _, t := range o.turns[r.t.device] {
+		if t.kind.Communication() {
+			continue
+		}
+		at := t.start
+		r.comp = append(r.comp, step{turn: t, begin: true, op: none, trip: none, start: at})
+		ops := r.tape.tasks[t.kind]
+		for i := range ops {
+			length := seconds(c, r.t.spec.Ops[ops[i].at])
+			r.comp = append(r.comp, step{turn: t, op: i, last: i == len(ops)-1, trip: none, start: at, length: length})
+			at += length
+		}
+	}
+}
+
+// seconds returns the planned time of an op that computes.
+func seconds(c *chain.Chain, o schedule.Op) float64 {
+	l := c.Layer(o.Layer)
+	switch o.Kind {
+	case schedule.Backward:
+		return l.BackwardS
+	case schedule.ForwardAll:
+		return l.ForwardS
+	}
+	return l.DiscardSeconds()
+}
+
+// Ordinals number the steps of compute of all minibatches: those of minibatch 0's period come from 0 on.
+
+// startOf returns when the step of an ordinal starts.
+func (r *ringer) startOf(ordinal int) float64 {
+	n := len(r.comp)
+	j := floorDiv(ordinal, n)
+	return float64(j)*r.clock.period + r.comp[ordinal-j*n].start
+}
+
+// behind returns the first ordinal whose step starts at a time, or later.
+func (r *ringer) behind(at float64) int {
+	ordinal := (int(math.Floor(at/r.clock.period)) - 2) * len(r.comp)
+	for r.startOf(ordinal) < at-r.clock.eps {
+		ordinal++
+	}
+	return ordinal
+}
+
+// ordinal returns that of the first step of minibatch 0 that is one of those.
+func (r *ringer) ordinal(is func(*step) bool) int {
+	i := slices.IndexFunc(r.comp, func(s step) bool { return is(&s) })
+	return i - r.comp[i].shift*len(r.comp)
+}
+
+// entered returns when minibatch 0 begins its forward.
+func (r *ringer) entered() float64 {
+	return r.startOf(r.ordinal(func(s *step) bool { return s.begin && s.kind == pipeline.F }))
+}
+
+// transfers returns those that are issued before each step of compute, and behind the last of the period: before the first one that
+// the plan has behind their start, but behind the op that they follow, and before the one that they are for.
+func (r *ringer) transfers() (before [][]step, err error) {
+	before = make([][]step, len(r.comp)+1)
+	back := fromHost
+	if !r.duplex {
+		back = toHost
+	}
+	start := r.entered()
+	for k := range r.tape.trips {
+		p := &r.planned[k]
+		ready, due := r.bounds(&r.tape.trips[k])
+		out, home := max(r.behind(start+p.Out), ready+1), min(r.behind(start+p.Back), due)
+		if home < out {
+			return nil, fmt.Errorf("%w: stage %d: activation %d is prefetched before it is offloaded", ErrPlan, r.t.stage, p.Activation)
+		}
+		for _, s := range []struct {
+			kind    pipeline.Kind
+			on      stream
+			at      float64
+			ordinal int
+		}{{pipeline.F, toHost, p.Out, out}, {pipeline.B, back, p.Back, home}} {
+			j := floorDiv(s.ordinal, len(r.comp))
+			i := s.ordinal - j*len(r.comp)
+			at := start + s.at
+			if at < float64(j)*r.clock.period { // behind what comes last in the period before
+				i, j = len(r.comp), j-1
+			}
+			before[i] = append(before[i], step{
+				turn: turn{kind: s.kind, stage: r.t.stage, shift: -j, to: none, layer: p.Activation + 1}, on: s.on, op: none, trip: k,
+				start: at - float64(j)*r.clock.period, length: p.Seconds,
+			})
+		}
+	}
+	for _, list := range before {
+		slices.SortStableFunc(list, func(a, b step) int { return cmp.Compare(a.start, b.start) })
+	}
+	return before, nil
+}
+
+// bounds returns the ordinals of the step that a trip of minibatch 0 follows, and of the one that it is for.
+func (r *ringer) bounds(m *trip) (ready, due int) {
+	ready = r.ordinal(func(s *step) bool { return s.begin && s.kind == pipeline.F })
+	for _, o := range r.tape.tasks[pipeline.F] {
+		if o.at < m.out {
+			ready++
+		}
+	}
+	return ready, r.ordinal(func(s *step) bool {
+		return s.kind == pipeline.B && slices.ContainsFunc(r.uses(s), func(u usage) bool { return u.item == m.to })
+	})
+}
+
+// assemble puts transfers and messages between the steps of compute.
+func (r *ringer) assemble(turns []turn) error {
+	before, err := r.transfers()
+	if err != nil {
+		return err
+	}
+	i := 0
+	// until appends the transfers before the next step of compute that start before a time.
+	until := func(at float64) {
+		for len(before[i]) > 0 && before[i][0].start < at {
+			r.steps, before[i] = append(r.steps, before[i][0]), before[i][1:]
+		}
+	}
+	for _, t := range turns {
+		if t.kind.Communication() {
+			until(t.start)
+			r.steps = append(r.steps, step{turn: t, on: onLink, op: none, trip: none, start: t.start, length: r.clock.length(t.kind, t.stage, 0)})
+			continue
+		}
+		for ; i < len(r.comp) && r.comp[i].turn == t; i++ {
+			until(math.Inf(1))
+			r.steps = append(r.steps, r.comp[i])
+		}
+	}
+	until(math.Inf(1))
+	last := math.Inf(-1)
+	for i := range r.steps {
+		last = max(last, r.steps[i].start)
+		r.times = append(r.times, last)
+	}
+	return nil
+}
+
+// usage is that of an item, or of the home of a trip.
+type usage struct {
+	item, home int
+	write      bool
+}
+
+// uses returns what a step uses of its minibatch. The images of the first stage, and the labels of the last, come with the
+// beginning of the forward.
+func (r *ringer) uses(s *step) (all []usage) {
+	item := func(i int, write bool) {
+		if i != none {
+			all = append(all, usage{i, none, write})
+		}
+	}
+	switch {
+	case s.trip != none:
+		m := &r.tape.trips[s.trip]
+		from, out := m.from, s.kind == pipeline.F
+		if from == none {
+			from = r.images
+		}
+		if !out {
+			from = m.to
+		}
+		item(from, !out)
+		return append(all, usage{none, s.trip, out})
+	case s.kind == pipeline.CF:
+		item(r.tape.exit, false)
+	case s.kind.Communication():
+	case s.begin && s.kind == pipeline.F:
+		for _, i := range []int{r.labels, r.images} {
+			item(i, true)
+		}
+	case s.op != none:
+		item(r.labels, false)
+		o := &r.tape.tasks[s.kind][s.op]
+		if o.input.in == atEntry {
+			item(r.images, false)
+		}
+		for _, b := range []*block{&o.input, &o.output, &o.gradOutput, &o.gradInput, &o.scratch, &o.kept} {
+			if b.in == inRing {
+				item(b.item, b != &o.input)
+			}
+		}
+	}
+	return all
+}
+
+// lifetimes finds the lifetimes of what minibatch 0 holds.
+func (r *ringer) lifetimes() {
+	r.lives, r.homing = make([]arc, len(r.items)), make([]arc, len(r.tape.trips))
+	for i := range r.steps {
+		s := &r.steps[i]
+		at := i - s.shift*len(r.steps)
+		end := max(at+1, r.until(s))
+		if s.on == onCompute {
+			grow(&r.flight, at, end)
+		}
+		for _, u := range r.uses(s) {
+			a := &r.lives
+			i := u.item
+			if i == none {
+				a, i = &r.homing, u.home
+			}
+			grow(&(*a)[i], at, end)
+		}
+	}
+}
+
+// until returns the position up to which a step holds what it uses: that of the first step that the plan has behind its end.
+func (r *ringer) until(s *step) int {
+	end := s.start + s.length - float64(s.shift)*r.clock.period
+	n := len(r.steps)
+	at := (int(math.Floor(end/r.clock.period)) - 2) * n
+	for {
+		j := floorDiv(at, n)
+		if float64(j)*r.clock.period+r.times[at-j*n] >= end-r.clock.eps {
+			return at
+		}
+		at++
+	}
+}
+
+// grow makes a lifetime include another.
+func grow(a *arc, from, to int) {
+	if a.to == a.from {
+		*a = arc{from, to}
+		return
+	}
+	a.from, a.to = min(a.from, from), max(a.to, to)
+}
+
+// pack finds how many minibatches have memory of their own, and where.
+func (r *ringer) pack() {
+	n := len(r.steps)
+	for _, a := range slices.Concat(r.lives, r.homing, []arc{r.flight}) {
+		r.slots = max(r.slots, (a.to-a.from+n-1)/n)
+	}
+	r.places, r.live, r.bytes = r.around(r.lives, r.items)
+	r.live += int64(r.slots) * scalarsBytes
+	sizes := make([]int64, len(r.homing))
+	for k := range sizes {
+		sizes[k] = r.tape.trips[k].bytes
+	}
+	r.homes, _, r.locked = r.around(r.homing, sizes)
+}
+
+// around packs the lifetimes of all slots around the circle.
+func (r *ringer) around(arcs []arc, sizes []int64) (places [][]int64, live, extent int64) {
+	n := len(r.steps)
+	var items []pack.Item
+	for slot := range r.slots {
+		for i, a := range arcs {
+			first := mod(a.from+slot*n, r.slots*n)
+			items = append(items, pack.Item{Bytes: kernels.Align(sizes[i]), First: first, Last: first + a.to - a.from - 1})
+		}
+	}
+	live, extent = pack.LiveCircle(items, r.slots*n), pack.Circle(items, r.slots*n)
+	for slot := range r.slots {
+		at := make([]int64, len(arcs))
+		for i := range arcs {
+			at[i] = items[slot*len(arcs)+i].Offset
+		}
+		places = append(places, at)
+	}
+	return places, live, extent
+}
+
+// mod returns a remainder that is not negative.
+func mod(a, b int) int { return ((a % b) + b) % b }

@@ -1,0 +1,249 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"plimsoll/executor/internal/pack"
+	"plimsoll/kernels"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/schedule"
+	"plimsoll/runtime"
+)
+
+// trip is an activation of a stage that goes to the host and comes back.
+type trip struct {
+	layer     int   // of the ops O and P
+	out, back int   // where these stand in the sequence
+	from, to  int   // items: what goes, none for the input of the stage, and what comes back
+	bytes     int64 // of either
+}
+
+// transfer records O or P. What comes back is an item of its own.
+func (t *taper) transfer(o schedule.Op) error {
+	a, ok := t.act[o.Layer-1]
+	if !ok {
+		return fmt.Errorf("the output of layer %d is not stored", o.Layer-1)
+	}
+	if o.Kind == schedule.Offload {
+		m := trip{layer: o.Layer, out: t.now, from: a.item, bytes: t.entry}
+		if a.item != none {
+			m.bytes = t.items[a.item].Bytes
+		}
+		t.trips = append(t.trips, m)
+		return nil
+	}
+	i := slices.IndexFunc(t.trips, func(m trip) bool { return m.layer == o.Layer })
+	if i < 0 {
+		return fmt.Errorf("the output of layer %d is not with the host", o.Layer-1)
+	}
+	m := &t.trips[i]
+	m.back, m.to = t.now, len(t.items)
+	t.items = append(t.items, pack.Item{Bytes: kernels.Align(m.bytes), First: t.now, Last: len(t.seq) - 1})
+	t.act[o.Layer-1] = held{m.to, a.saved}
+	return nil
+}
+
+// bind tells the blocks which items they are.
+func (t *taper) bind() {
+	for _, r := range t.refs {
+		*r.to = block{in: inRing, item: r.item, bytes: t.items[r.item].Bytes}
+	}
+}
+
+// computing returns the ops that are no transfers.
+func computing(ops []op) []op {
+	return slices.DeleteFunc(ops, func(o op) bool { return o.program == nil })
+}
+
+// openTransfers makes the streams of a stage to host memory and back, one for both where the plan's link does one thing at a time.
+func (d *driver) openTransfers(t *site) (err error) {
+	if len(t.tapes[1].trips) == 0 {
+		return nil
+	}
+	if d.toHost.s, err = d.dev.NewStream("to the host"); err != nil {
+		return err
+	}
+	d.toHost.off = &d.rehearsal
+	d.fromHost = d.toHost
+	if t.ring.duplex {
+		d.fromHost.s, err = d.dev.NewStream("from the host")
+	}
+	return err
+}
+
+// round issues the steps of a ring for the minibatches in a bound. What belongs to no minibatch of the run does nothing, but waits and is waited
+// for like all others: then what a step waits for stands for all that is before it on its stream, as in the middle of a run.
+// Periods go on where those of the segment before have ended, so that it is as if there were no segments.
+func (d *driver) round(ctx context.Context, t *site, run *bound) error {
+	r := t.ring
+	least, most := r.steps[0].shift, r.steps[0].shift
+	for i := range r.steps {
+		least, most = min(least, r.steps[i].shift), max(most, r.steps[i].shift)
+	}
+	r.before = r.period + most
+	for j := -most; j+least < run.end(); j++ {
+		for i := range r.steps {
+			s := &r.steps[i]
+			if err := d.step(ctx, t, s, j+s.shift, run); err != nil {
+				return err
+			}
+		}
+		r.period++
+	}
+	return nil
+}
+
+// step issues a step of a minibatch.
+func (d *driver) step(ctx context.Context, t *site, s *step, m int, run *bound) error {
+	q, slot := d.queueOf(s), t.ring.slot(m)
+	v := visit{s.turn, m}
+	for _, p := range s.waits[slot] {
+		if err := q.wait(t.ring.steps[p.step].ends[p.slot]); err != nil {
+			return d.failed(v, err)
+		}
+	}
+	if m >= 0 && run.in(m) {
+		err := context.Cause(ctx)
+		if err == nil {
+			d.post.begin(v)
+			err = d.does(ctx, t, s, v)
+			d.post.end()
+		}
+		if err != nil {
+			return d.failed(v, err)
+		}
+	}
+	if ev := s.ends[slot]; ev != nil {
+		return q.record(ev)
+	}
+	return nil
+}
+
+func (d *driver) queueOf(s *step) queue {
+	switch s.on {
+	case toHost:
+		return d.toHost
+	case fromHost:
+		return d.fromHost
+	case onLink:
+		return d.links[s.to]
+	}
+	return d.compute
+}
+
+// does issues what a step is.
+func (d *driver) does(ctx context.Context, t *site, s *step, v visit) error {
+	switch {
+	case s.trip != none:
+		return d.carries(t, s, v)
+	case s.on == onLink:
+		return d.marked(ctx, v)
+	case s.begin:
+		d.trail.start(v, d.done)
+		return d.begins(ctx, t, v)
+	}
+	f := t.find(v.minibatch)
+	if err := d.part(ctx, t, s, f); err != nil || !s.last {
+		return err
+	}
+	if err := d.ends(ctx, t, v, f); err != nil {
+		return err
+	}
+	d.trail.begun = nil
+	return d.trail.add(v, d.done).close(d.compute)
+}
+
+// begins begins a task.
+func (d *driver) begins(ctx context.Context, t *site, v visit) (err error) {
+	if v.kind == pipeline.F {
+		_, err = d.beginForward(ctx, t, v)
+	} else {
+		_, err = d.beginBackward(ctx, t, v)
+	}
+	if err != nil {
+		return err
+	}
+	return d.watch.start(d.compute, &v)
+}
+
+// part issues an op of a task, or in simulated time its part of it.
+func (d *driver) part(ctx context.Context, t *site, s *step, f *flight) error {
+	o := &t.tapes[1].tasks[s.kind][s.op]
+	if d.paced != nil {
+		if err := d.compute.launch(d.paced[moment{s.kind, s.stage, s.op}]); err != nil {
+			return err
+		}
+	} else if err := d.op(ctx, t, s.kind, o, f); err != nil {
+		return err
+	}
+	if s.kind != pipeline.F || s.op != t.ring.leaves || f.from == nil {
+		return nil
+	}
+	if err := d.compute.record(f.from.freed[f.block]); err != nil {
+		return err
+	}
+	f.release()
+	return nil
+}
+
+// carries issues a transfer.
+func (d *driver) carries(t *site, s *step, v visit) error {
+	f := t.find(v.minibatch)
+	sb, m, q := &t.slabs[f.slab], &t.tapes[1].trips[s.trip], d.queueOf(s)
+	mark := d.trail.add(v, d.done)
+	var err error
+	switch {
+	case s.kind == pipeline.B:
+		err = q.copy(sb.ring[m.to].Part(0, m.bytes), sb.homes[s.trip])
+	case m.from == none:
+		err = d.entryGoes(f, q, sb.homes[s.trip])
+	default:
+		err = q.copy(sb.homes[s.trip], sb.ring[m.from].Part(0, m.bytes))
+	}
+	if err != nil {
+		return err
+	}
+	return mark.close(q)
+}
+
+// entryGoes copies the input of a stage to the host. The block in which it has come is free when that is done, and the last op
+// of the forward that reads it: its sender waits for both.
+func (d *driver) entryGoes(f *flight, q queue, home runtime.Span) error {
+	if f.from == nil { // the images, which are in the ring
+		return q.copy(home, f.entry.Part(0, home.Bytes))
+	}
+	if err := q.wait(f.from.arrived[f.block]); err != nil {
+		return err
+	}
+	if err := q.copy(home, f.entry.Part(0, home.Bytes)); err != nil {
+		return err
+	}
+	if err := q.record(f.from.copied[f.block]); err != nil {
+		return err
+	}
+	f.release()
+	return nil
+}
+
+// release counts what is done with the input of a stage whose input goes to the host: copied, and read for the last time. Then the
+// sender may have its block.
+func (f *flight) release() {
+	if f.left = !f.left; f.left {
+		return
+	}
+	f.from.grant(f.block)
+	f.from = nil
+}
+
+// ends ends a task.
+func (d *driver) ends(ctx context.Context, t *site, v visit, f *flight) error {
+	if err := d.watch.end(d.compute); err != nil {
+		return err
+	}
+	if v.kind == pipeline.F {
+		return d.endForward(t, f)
+	}
+	return d.endBackward(ctx, t, v, f)
+}
