@@ -113,8 +113,9 @@ func (f *platformFlags) check() error {
 }
 
 // platform returns so many devices, that --devices names, as the platform to plan with: that of the file, or else of the plan, or
-// else alike and linked at --peer-bandwidth.
-func (f *platformFlags) platform(devices int, duplex bool, given *givenFlags) (p *pipeline.Platform, err error) {
+// else alike and linked at --peer-bandwidth. Stages offload where it says how fast, or a bandwidth to the host does, which is 0
+// when it is not given.
+func (f *platformFlags) platform(devices int, host units.Bandwidth, duplex bool, given *givenFlags) (p *pipeline.Platform, err error) {
 	bandwidth := pipeline.Free()
 	if f.peerBandwidth > 0 {
 		bandwidth = float64(f.peerBandwidth)
@@ -143,8 +144,11 @@ func (f *platformFlags) platform(devices int, duplex bool, given *givenFlags) (p
 	if f.peerBandwidth > 0 {
 		q.Bandwidth, q.Levels, q.Pairs = bandwidth, nil, nil
 	}
-	if given.plan == nil {
-		q.Host = 0 // stages do not offload
+	if host > 0 {
+		if f.file != "" && q.Host > 0 {
+			return nil, usage(fmt.Errorf("--bandwidth and field \"host_bandwidth_bytes_per_s\" of --platform %s both say how fast the links to host memory are: give one of them", f.file))
+		}
+		q.Host = float64(host)
 	}
 	q.Duplex = q.Duplex || duplex
 	return &q, nil

@@ -58,7 +58,11 @@ func (f *convoyFlags) register(cmd *cobra.Command) {
 	s.Float64Var(&f.PipeMareDecay, "pipemare-decay", 0, "pipeline: PipeMare's decay, 0.135 in its paper, with which backwards estimate the weights of their forward, for weight versions latest; 0: they use the latest")
 	s.BoolVar(&f.DeferredBatchNorm, "deferred-batchnorm", false, "pipeline: BatchNorm's running statistics move once for a step, of schedules with a flush, not once for each microbatch")
 	s.Lookup("devices").Usage = `device, or several for a pipeline: cpu, "cpu*4", cuda:0,cuda:1`
+	s.Lookup("bandwidth").Usage += offloads
 }
+
+// offloads is what the bandwidth to host memory means for pipelines.
+const offloads = "; pipeline: lets stages offload, at this bandwidth"
 
 // prepare decides whether the run is a pipeline, and checks what that means for the flags.
 func (f *trainFlags) prepare(cmd *cobra.Command) error {
@@ -183,7 +187,7 @@ func (f *trainFlags) wish(platform *pipeline.Platform) (json.RawMessage, error) 
 // planConvoy plans a run on several devices. One that goes on has the plan and the chain in its folder if they were made for
 // the same flags: with asynchronous weights another plan would train something else.
 func (a *app) planConvoy(ctx context.Context, r *train.Run, f *trainFlags, m train.Measure) error {
-	platform, err := f.convoy.links.platform(f.convoy.devices, f.link.duplex, &f.convoy.given)
+	platform, err := f.convoy.links.platform(f.convoy.devices, f.job.bandwidth, f.link.duplex, &f.convoy.given)
 	if err != nil {
 		return err
 	}
@@ -366,7 +370,11 @@ func writeConvoySummary(out io.Writer, r *train.Run, s *train.Summary) {
 		fmt.Fprintf(w, "\tan update takes %d steps\n", p.UpdateSteps)
 	}
 	for _, d := range p.Devices {
-		fmt.Fprintf(w, "%s\tstages %v: peak %s, %s laid out\n", d.Name, d.Stages, units.ExactBytes(d.PeakBytes), units.ExactBytes(d.ExtentBytes))
+		fmt.Fprintf(w, "%s\tstages %v: peak %s, %s laid out", d.Name, d.Stages, units.ExactBytes(d.PeakBytes), units.ExactBytes(d.ExtentBytes))
+		if d.OffloadedBytes > 0 {
+			fmt.Fprintf(w, ", %s of page-locked host memory for what it offloads", units.ExactBytes(d.OffloadedBytes))
+		}
+		fmt.Fprintln(w)
 	}
 	fmt.Fprintf(w, "step\tpredicted %s, measured %s\n", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS))
 	fmt.Fprintf(w, "data\tsteps waited for it %s of their time\n", share(s.DataWaitShare, 1))

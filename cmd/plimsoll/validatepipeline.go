@@ -55,6 +55,7 @@ func (f *fleetFlags) register(cmd *cobra.Command) {
 	s.IntVar(&f.draws, "draws", 0, "pipeline: with --simulated, so many chains whose times are drawn at random in place of the measured one")
 	s.StringVar(&f.svg, "svg", "", "pipeline: draw the run of the first row here")
 	s.Lookup("devices").Usage = `device, or several for a pipeline: cpu, "cpu*4", or lists of them in turn: "cpu*2;cpu*4"`
+	s.Lookup("bandwidth").Usage += offloads
 }
 
 // defaultFleet are the strategies for several devices when --strategy does not say.
@@ -241,7 +242,7 @@ type fleetChains struct {
 // add opens a job for strategies whose steps have as many microbatches, and adds its cases: one, or one for each draw.
 func (k *fleetChains) add(ctx context.Context, spec string, devices int, strategies []pipeline.Strategy) error {
 	fleet := &k.f.fleet
-	platform, err := fleet.links.platform(devices, k.f.link.duplex, &fleet.given)
+	platform, err := fleet.links.platform(devices, k.f.job.bandwidth, k.f.link.duplex, &fleet.given)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,8 @@ type DeviceSummary struct {
 	InFlightBytes int64  `json:"in_flight_bytes"`
 	// SnapshotBytes of page-locked memory, beside the arena, hold a state while it is saved.
 	SnapshotBytes int64 `json:"snapshot_bytes"`
+	// OffloadedBytes of page-locked memory hold what the stage offloads.
+	OffloadedBytes int64 `json:"offloaded_bytes"`
 }
 
 // convoy is the loop of a pipeline: between its steps the pipeline is empty. Of a flush plan that is after every step. An
@@ -144,6 +146,7 @@ func (r *Run) pipeSummary() Summary {
 		at := DeviceSummary{
 			Stages: []int{}, PeakBytes: m.Peak, ExtentBytes: m.Extent, StaticBytes: m.Static, WeightsBytes: m.Weights,
 			MessagesBytes: m.Messages, WorkingBytes: m.Working, InFlightBytes: m.InFlight,
+			OffloadedBytes: m.Offloaded,
 		}
 		if r.Saves.Dir != nil {
 			at.SnapshotBytes = m.Snapshot

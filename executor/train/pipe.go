@@ -111,7 +111,7 @@ func (e *PipeMemoryError) Error() string {
 // for so much less. Errors: *PipeMemoryError, those of the strategy and of pipeline.Needs.
 func (j *Job) PlanPipe(ctx context.Context, c *chain.Chain, q PipeRequest) (*Pipe, error) {
 	costs := *c
-	costs.Bandwidth = 0 // stages do not offload
+	costs.Bandwidth = 0 // stages offload at that of the platform
 	p := pipePlanner{job: j, chain: &costs, q: q}
 	free, err := p.plan(ctx, pipeline.NoLimit)
 	if err != nil {
@@ -119,12 +119,32 @@ func (j *Job) PlanPipe(ctx context.Context, c *chain.Chain, q PipeRequest) (*Pip
 	}
 	most, _ := free.extent()
 	limit := q.Limit(most)
-	found, err := p.within(ctx, free, limit)
+	found, err := p.best(ctx, free, limit)
 	if err != nil {
 		return nil, err
 	}
 	found.Limit = limit
 	return found, found.note()
+}
+
+// best returns the faster of the plans with and without the links to host memory, if there are any: which of them fits may depend
+// on bytes that only the layout knows.
+func (p *pipePlanner) best(ctx context.Context, free *Pipe, limit int64) (*Pipe, error) {
+	found, err := p.within(ctx, free, limit)
+	if p.q.Platform.Host == 0 || err != nil && !errors.As(err, new(*PipeMemoryError)) {
+		return found, err
+	}
+	alone, q := *p, *p.q.Platform
+	q.Host = 0
+	alone.q.Platform = &q
+	kept, failure := alone.within(ctx, free, limit)
+	switch {
+	case failure != nil && !errors.As(failure, new(*PipeMemoryError)):
+		return nil, failure
+	case err != nil || failure == nil && kept.PredictedSeconds() <= found.PredictedSeconds():
+		return kept, failure
+	}
+	return found, nil
 }
 
 // pipePlanner plans one pipeline.
@@ -304,7 +324,7 @@ func (r *Run) checkPipe() error {
 		{r.MaxNorm > 0, fmt.Sprintf("--clip-norm %v needs the gradients of all devices together", r.MaxNorm)},
 		{r.SkipNotFinite, "--on-nan skip needs the gradients of all devices before any is used"},
 		{r.Job.Offload != executor.OffloadNothing, fmt.Sprintf("--offload-state %v", r.Job.Offload)},
-		{r.HostLimit > 0, "--host-memory limits what plans offload, and those of pipelines offload nothing"},
+		{r.HostLimit > 0, "--host-memory limits what the plan of one device offloads"},
 	} {
 		if c.wrong {
 			return fmt.Errorf("%w: --devices %s: %s: leave it out, or train on one device", ErrSpec, r.Job.Devices, c.what)

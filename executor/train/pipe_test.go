@@ -506,3 +506,48 @@ func TestPipelinesThatCannotBe(t *testing.T) {
 		}
 	}
 }
+
+// Where the platform says how fast its devices talk to their host, a plan that must do with little memory offloads, and is faster
+// than the one that must not. The summary counts the host's memory, and a run that goes on finds the same plan.
+func TestPipelinesOffload(t *testing.T) {
+	const devices, steps = 3, 6
+	j := piped(t, devices, 1, 16)
+	c := timed(j)
+	run := func(host float64, share float64) *Run {
+		q := request(t, "loadline", devices)
+		q.Options.Versions = pipeline.Stash
+		q.Platform.Host = host
+		q.Limit = func(most int64) int64 { return int64(share * float64(most)) }
+		p, err := j.PlanPipe(t.Context(), c, q)
+		must(t, err)
+		return &Run{Job: j, Chain: c, Pipe: p, Limit: p.Limit, Steps: steps, Rate: Rate{Peak: 0.05, Warmup: 3}}
+	}
+	found := false
+	for share := 0.9; share > 0.4 && !found; share -= 0.1 {
+		with, without := run(1e8, share), run(0, share)
+		if with.Pipe.PredictedSeconds() > without.Pipe.PredictedSeconds() {
+			t.Errorf("at %v of the memory a step takes %v s, without offloads %v s", share, with.Pipe.PredictedSeconds(), without.Pipe.PredictedSeconds())
+		}
+		if found = with.Pipe.PredictedSeconds() < without.Pipe.PredictedSeconds(); !found {
+			continue
+		}
+		got := done(t, with)
+		offloaded := int64(0)
+		for _, d := range got.Pipe.Devices {
+			offloaded += d.OffloadedBytes
+		}
+		if offloaded == 0 || got.HostBytes <= offloaded {
+			t.Errorf("%d bytes of host memory, %d of them for what is offloaded", got.HostBytes, offloaded)
+		}
+		path := filepath.Join(t.TempDir(), "plan.json")
+		must(t, with.Pipe.Plan.Write(path))
+		again, err := j.ReadPipe(path, c, Corrections{})
+		must(t, err)
+		if !slices.Equal(again.Needs, with.Pipe.Needs) {
+			t.Errorf("the plan that was written needs %+v, it was %+v", again.Needs, with.Pipe.Needs)
+		}
+	}
+	if !found {
+		t.Error("no limit makes a plan offload")
+	}
+}

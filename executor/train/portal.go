@@ -9,6 +9,7 @@ import (
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/loadline"
 	"plimsoll/planner/pipeline/staged"
 )
 
@@ -61,8 +62,12 @@ func (p *pipePlanner) straight(ctx context.Context, platform *pipeline.Platform,
 	return best, ctx.Err()
 }
 
-// routed returns a plan with portals and what it takes; nil where the links have no time for them, or a device no memory.
+// routed returns a plan with portals and what it takes; nil where the links have no time for them, or a device no memory, and for
+// plans that offload, which carry skips.
 func (p *pipePlanner) routed(platform *pipeline.Platform, plan *pipeline.Plan, portals []pipeline.Portal, back pipeline.Return) (*Pipe, error) {
+	if loadline.Offloads(plan) {
+		return nil, nil
+	}
 	plan, err := staged.WithPortals(p.chain, platform, plan, portals, back)
 	if invalid := (*pipeline.InvalidError)(nil); errors.Is(err, pipeline.ErrNoRoom) || errors.As(err, &invalid) {
 		return nil, nil
