@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
@@ -16,16 +17,19 @@ func (d *driver) backward(ctx context.Context, t *site, v visit) error {
 	if err := d.task(ctx, t, v, f); err != nil {
 		return err
 	}
-	return d.endBackward(ctx, t, v, f)
+	return d.endBackward(t, v, f)
 }
 
 // beginBackward does what B, or W, does before its ops.
 func (d *driver) beginBackward(ctx context.Context, t *site, v visit) (*flight, error) {
 	f := t.find(v.minibatch)
 	sb := &t.slabs[f.slab]
-	at := frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, add: t.summing[v.kind] > 0}
+	at := frame{input: f.entry, scalars: sb.scalars, labels: sb.labels}
 	var err error
 	if at.slot, err = t.shelf.see(v.minibatch); err != nil {
+		return nil, err
+	}
+	if err := d.sum(t, v, sb, &at); err != nil {
 		return nil, err
 	}
 	if t.discrepancy.corrects() {
@@ -42,13 +46,12 @@ func (d *driver) beginBackward(ctx context.Context, t *site, v visit) (*flight, 
 			return nil, err
 		}
 	}
-	t.summing[v.kind]++
 	f.at = at
 	return f, nil
 }
 
 // endBackward does what B, or W, does behind its ops.
-func (d *driver) endBackward(ctx context.Context, t *site, v visit, f *flight) error {
+func (d *driver) endBackward(t *site, v visit, f *flight) error {
 	if v.kind == pipeline.B {
 		if err := t.deltas.seal(d.compute, f.minibatch); err != nil {
 			return err
@@ -65,7 +68,23 @@ func (d *driver) endBackward(ctx context.Context, t *site, v visit, f *flight) e
 	if !d.e.order.last(v.turn) {
 		return nil
 	}
-	return d.end(ctx, t, f, &t.slabs[f.slab])
+	return d.end(t, f)
+}
+
+// sum finds where the gradients of a task are summed. The first task of an update brings its scalars.
+func (d *driver) sum(t *site, v visit, sb *slab, at *frame) error {
+	if !t.tape(v.minibatch).writes(v.kind) {
+		return nil
+	}
+	slot, fresh := t.shelf.sum(v.minibatch / t.shelf.group)
+	if slot >= len(t.grads) {
+		return fmt.Errorf("%w: stage %d needs %d sums of gradients at one time, planned are %d", ErrPlan, t.stage, slot+1, len(t.grads))
+	}
+	at.sum, at.add = slot, t.shelf.sums[slot].adds(v.kind)
+	if !fresh {
+		return nil
+	}
+	return d.compute.copy(t.scalars[slot], sb.scalars.Part(kernels.ScalarsBytes, kernels.ScalarsBytes))
 }
 
 // waitsAtOnce reports whether a backward begins with an op that reads δ of the stage's output. In simulated time it waits at
@@ -140,8 +159,8 @@ func (d *driver) spent(t *site, f *flight) error {
 	return nil
 }
 
-// end gives back what a minibatch held, and updates the weights when it was the last of its group.
-func (d *driver) end(ctx context.Context, t *site, f *flight, sb *slab) error {
+// end gives back what a minibatch held.
+func (d *driver) end(t *site, f *flight) error {
 	if err := d.release(f.skips); err != nil {
 		return err
 	}
@@ -151,15 +170,7 @@ func (d *driver) end(ctx context.Context, t *site, f *flight, sb *slab) error {
 		}
 		f.from.grant(f.block)
 	}
-	if t.shelf.leave(f.minibatch) {
-		if err := d.compute.copy(t.scalars, sb.scalars.Part(kernels.ScalarsBytes, kernels.ScalarsBytes)); err != nil {
-			return err
-		}
-		d.due[t.stage] = true
-	}
+	t.shelf.leave(f.minibatch)
 	d.leave(t, f)
-	if d.e.order.plan.IsFlush() {
-		return nil
-	}
-	return d.updates(ctx)
+	return nil
 }

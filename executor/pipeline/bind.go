@@ -13,6 +13,7 @@ type frame struct {
 	input, output, gradOutput, gradInput, scratch, kept runtime.Span
 	scalars, labels                                     runtime.Span
 	slot                                                int  // of the weights
+	sum                                                 int  // slot of the gradients
 	add                                                 bool // gradients of parameters are added to those there
 	row                                                 int  // for statistics that are deferred
 	skips, deltas                                       []parcel
@@ -23,14 +24,14 @@ type frame struct {
 type key struct {
 	program                                                              *models.Program
 	input, output, gradOutput, gradInput, scratch, kept, scalars, labels int64
-	slot, row, portals                                                   int
+	slot, sum, row, portals                                              int
 	first, add                                                           bool
 }
 
 func keyOf(o *op, f *frame) key {
 	return key{
 		o.program, f.input.Offset, f.output.Offset, f.gradOutput.Offset, f.gradInput.Offset, f.scratch.Offset, f.kept.Offset,
-		f.scalars.Offset, f.labels.Offset, f.slot, f.row, f.portals, o.first, f.add,
+		f.scalars.Offset, f.labels.Offset, f.slot, f.sum, f.row, f.portals, o.first, f.add,
 	}
 }
 
@@ -46,9 +47,8 @@ type binder struct {
 }
 
 type updateKey struct {
-	site    *site
-	slot    int
-	scalars int64
+	site      *site
+	slot, sum int
 }
 
 func newBinder(lib kernels.Library, optimizer kernels.Update) *binder {
@@ -124,7 +124,7 @@ func (s *site) resolve(o *op, f *frame, ref models.Ref) runtime.Span {
 	case models.Params:
 		return s.value(l, f.slot, ref)
 	case models.Grads:
-		return s.grads.Part(l.at+ref.Offset, ref.Bytes)
+		return s.grads[f.sum].Part(l.at+ref.Offset, ref.Bytes)
 	case models.Labels:
 		of = f.labels
 	case models.Scalars:
@@ -136,9 +136,9 @@ func (s *site) resolve(o *op, f *frame, ref models.Ref) runtime.Span {
 	return of.Part(ref.Offset, ref.Bytes)
 }
 
-// update returns the launches that update the weights in a slot.
-func (b *binder) update(s *site, slot int) ([]runtime.Launch, error) {
-	k := updateKey{s, slot, s.scalars.Offset}
+// update returns the launches that update the weights in a slot by the gradients in one of theirs.
+func (b *binder) update(s *site, slot, sum int) ([]runtime.Launch, error) {
+	k := updateKey{s, slot, sum}
 	if list, ok := b.updates[k]; ok {
 		return list, nil
 	}
@@ -151,8 +151,8 @@ func (b *binder) update(s *site, slot int) ([]runtime.Launch, error) {
 			}
 			bytes := q.Desc.Bytes()
 			o := kernels.UpdateOperands{
-				Elements: q.Desc.Elements(), Scalars: s.scalars,
-				Param: s.weights[slot].Part(l.at+q.Grad.Offset, bytes), Grad: s.grads.Part(l.at+q.Grad.Offset, bytes),
+				Elements: q.Desc.Elements(), Scalars: s.scalars[sum],
+				Param: s.weights[slot].Part(l.at+q.Grad.Offset, bytes), Grad: s.grads[sum].Part(l.at+q.Grad.Offset, bytes),
 			}
 			for _, st := range s.states {
 				o.States = append(o.States, st.Part(l.at+q.Grad.Offset, bytes))

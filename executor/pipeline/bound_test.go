@@ -83,7 +83,7 @@ func follow(o *order, batons map[[2]int]*baton, n, group, at int, r *rand.Rand) 
 			queues[d] = append(queues[d], v)
 			left++
 			return nil
-		}, func() error { return nil })
+		})
 	}
 	all = make([][]followed, len(queues))
 	for step := 0; left > 0; step++ {

@@ -26,7 +26,6 @@ type driver struct {
 	chunk     runtime.Span
 	rehearsal bool
 	flights   []*flight      // that are not in use
-	due       []bool         // by stage: an update
 	batons    map[int]*baton // by peer, of links that carry one message at a time
 	watch     *stopwatch
 	paced     map[moment]runtime.Launch // in place of kernels, in simulated time; nil else
@@ -112,8 +111,8 @@ func (d *driver) openEvents() error {
 	return nil
 }
 
-// begin opens the books before a run.
-func (d *driver) begin(rehearsal bool) {
+// begin opens the books before a run of some segments.
+func (d *driver) begin(legs []leg, rehearsal bool) {
 	d.trail.begin()
 	d.rehearsal = rehearsal
 	for s, t := range d.sites {
@@ -121,22 +120,20 @@ func (d *driver) begin(rehearsal bool) {
 			t.rounds, d.host[s].carried = 0, 0
 		}
 	}
-	d.clear(d.e.done)
+	d.clear(d.e.done, legs[0].bound)
 }
 
-// clear empties the books before a segment, behind so many minibatches. What other drivers see stays as it is: they may
+// clear empties the books before a segment, in a bound, behind so many minibatches. What other drivers see stays as it is: they may
 // be in the segment before, or in this one already.
-func (d *driver) clear(done int) {
+func (d *driver) clear(done int, in *bound) {
 	d.done = done
 	d.post.done.Store(int64(done))
 	d.watch.shift(done - d.e.done)
-	for s, t := range d.sites {
+	for _, t := range d.sites {
 		if t == nil {
 			continue
 		}
-		t.shelf.begin()
-		d.due[s] = false
-		clear(t.summing)
+		t.shelf.begin(in)
 		d.flights = append(d.flights, t.flights...)
 		t.flights = t.flights[:0]
 		t.free, t.handed = numbers(t.free, len(t.slabs)), numbers(t.handed, len(t.returns))
@@ -173,7 +170,7 @@ func (d *driver) run(ctx context.Context, legs []leg) error {
 			break
 		}
 		if i > 0 {
-			d.clear(d.done + legs[i-1].end())
+			d.clear(d.done+legs[i-1].end(), l.bound)
 		}
 		if err := d.segment(ctx, l); err != nil {
 			return err
@@ -206,7 +203,7 @@ func (d *driver) tasks(ctx context.Context, run *bound) error {
 	if t := d.ringed(); t != nil {
 		return d.round(ctx, t, run)
 	}
-	return d.e.order.within(d.device, run, func(v visit) error {
+	return d.e.order.within(d.e.order.turns[d.device], run, func(v visit) error {
 		err := context.Cause(ctx)
 		if err == nil {
 			d.post.begin(v)
@@ -217,7 +214,7 @@ func (d *driver) tasks(ctx context.Context, run *bound) error {
 			return d.failed(v, err)
 		}
 		return nil
-	}, func() error { return d.updates(ctx) })
+	})
 }
 
 // ringed returns the stage of the device that has a ring, which is then its only one; nil: none has.
@@ -234,7 +231,7 @@ func (d *driver) failed(v visit, err error) error {
 	if te := (*TaskError)(nil); errors.As(err, &te) {
 		return err
 	}
-	return &TaskError{Device: d.device, Task: v.task(), Minibatch: d.done + v.minibatch, Err: err}
+	return &TaskError{Device: d.device, Task: v.name(), Minibatch: d.done + v.minibatch, Err: err}
 }
 
 func (d *driver) issue(ctx context.Context, v visit) error {
@@ -249,6 +246,8 @@ func (d *driver) issue(ctx context.Context, v visit) error {
 	case pipeline.CB:
 		t := d.sites[v.stage+1]
 		return d.sendFrom(ctx, &t.deltas, t.away[v.to], v, 0, 0)
+	case ended:
+		return d.updates(ctx, d.sites[v.stage], v.minibatch)
 	}
 	return d.backward(ctx, d.sites[v.stage], v)
 }

@@ -18,7 +18,7 @@ var (
 // TaskError says on which device, in which stage and for which minibatch a run failed.
 type TaskError struct {
 	Device    int
-	Task      string // "F2", "CB0": kind and stage
+	Task      string // "F2", "CB0", "update 2": kind and stage
 	Minibatch int
 	Err       error
 }

@@ -269,6 +269,7 @@ func TestErrands(t *testing.T) {
 		"issues CB0 of minibatch 3, which needs a free block of device 0": {kind: pipeline.CB, stage: 0},
 		"issues F0 of minibatch 3":                                        {kind: pipeline.F, stage: 0},
 		"issues B2 of minibatch 3":                                        {kind: pipeline.B, stage: 2},
+		"issues update 1 of minibatch 3":                                  {kind: ended, stage: 1},
 	} {
 		d.post.begin(visit{turn, 3})
 		if got := d.errand(); got != want {

@@ -60,7 +60,7 @@ func (d *driver) enter(t *site, m int) *flight {
 	}
 	f := d.flights[len(d.flights)-1]
 	d.flights = d.flights[:len(d.flights)-1]
-	*f = flight{minibatch: m, block: none, backBlock: none, handed: none, slab: m % d.e.order.repeats, skips: f.skips[:0], deltas: f.deltas[:0]}
+	*f = flight{minibatch: m, lent: none, block: none, backBlock: none, handed: none, slab: m % d.e.order.repeats, skips: f.skips[:0], deltas: f.deltas[:0]}
 	for range t.outlets {
 		f.deltas = append(f.deltas, parcel{block: none, handed: none})
 	}
@@ -74,13 +74,34 @@ func (d *driver) enter(t *site, m int) *flight {
 	return f
 }
 
-// leave books it out.
+// leave books it out. Its slab is free, unless the second half of the next stage's backward still reads its output there.
 func (d *driver) leave(t *site, f *flight) {
+	if f.lent != none {
+		before := d.sites[t.stage-1]
+		before.free = append(before.free, f.lent)
+	}
 	if !d.e.order.plan.IsFlush() && t.ring == nil {
-		t.free = append(t.free, f.slab)
+		if next := d.reader(t, f.minibatch); next != nil {
+			next.lent = f.slab
+		} else {
+			t.free = append(t.free, f.slab)
+		}
 	}
 	t.flights = slices.DeleteFunc(t.flights, func(g *flight) bool { return g == f })
 	d.flights = append(d.flights, f)
+}
+
+// reader returns the flight of a minibatch in the next stage when that is on this device, too; nil when it has left.
+func (d *driver) reader(t *site, minibatch int) *flight {
+	if t.stage+1 == len(d.sites) || d.sites[t.stage+1] == nil {
+		return nil
+	}
+	next := d.sites[t.stage+1]
+	i := slices.IndexFunc(next.flights, func(f *flight) bool { return f.minibatch == minibatch })
+	if i < 0 {
+		return nil
+	}
+	return next.flights[i]
 }
 
 // entry finds the input of a stage: the images, the output of the stage before on this device, or what arrives.

@@ -25,6 +25,7 @@ type lane struct {
 	arrivals chan arrival
 	early    []arrival // that the receiver has taken and not yet used
 	asked    bool      // the receiver grants its blocks only when it asks for a message
+	latest   int       // the block that the sender has sent to last
 
 	arrived []runtime.Event // by block, of the sender
 	freed   []runtime.Event // by block, of the receiver
@@ -58,14 +59,7 @@ type arrival struct{ minibatch, block int }
 func (l *lane) grant(block int) { l.grants <- block }
 
 // granted returns a block to send to, when the receiver has granted one.
-func (l *lane) granted(ctx context.Context) (block int, err error) {
-	select {
-	case block = <-l.grants:
-		return block, nil
-	case <-ctx.Done():
-		return none, context.Cause(ctx)
-	}
-}
+func (l *lane) granted(ctx context.Context) (block int, err error) { return receive(ctx, l.grants) }
 
 // take returns the block in which the message of a minibatch arrives, when the sender has issued it. Of two minibatches with one
 // number, in segments that follow each other, it is the earlier one's: messages arrive in the order in which they are sent.
@@ -77,15 +71,14 @@ func (l *lane) take(ctx context.Context, minibatch int) (block int, err error) {
 		}
 	}
 	for {
-		select {
-		case a := <-l.arrivals:
-			if a.minibatch == minibatch {
-				return a.block, nil
-			}
-			l.early = append(l.early, a)
-		case <-ctx.Done():
-			return none, context.Cause(ctx)
+		a, err := receive(ctx, l.arrivals)
+		if err != nil {
+			return none, err
 		}
+		if a.minibatch == minibatch {
+			return a.block, nil
+		}
+		l.early = append(l.early, a)
 	}
 }
 
@@ -327,7 +320,7 @@ func (o *order) most(device int, change func(visit) int) (most int) {
 		now += change(v)
 		most = max(most, now)
 		return nil
-	}, func() error { return nil })
+	})
 	return most
 }
 

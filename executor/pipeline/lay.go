@@ -86,23 +86,23 @@ func (e *Executor) newReducers() {
 
 // layDevice places the sites of a device.
 func (e *Executor) layDevice(costs Costs, k *clock, device int) error {
-	d := &driver{e: e, device: device, sites: make([]*site, len(e.order.on)), due: make([]bool, len(e.order.on))}
+	d := &driver{e: e, device: device, sites: make([]*site, len(e.order.on))}
 	g, m := &ground{}, &e.memory[device]
 	var sites []*site
 	for s, st := range e.order.plan.Stages {
 		if !slices.Contains(e.order.on[s], device) {
 			continue
 		}
-		t := &site{deferred: e.deferred(), discrepancy: e.discrepancies[s], summing: map[pipeline.Kind]int{}, stage: s, device: device, spec: st, in: map[int]*lane{}, out: map[int]*lane{}, back: map[int]*lane{}, away: map[int]*lane{}}
+		t := &site{deferred: e.deferred(), discrepancy: e.discrepancies[s], stage: s, device: device, spec: st, in: map[int]*lane{}, out: map[int]*lane{}, back: map[int]*lane{}, away: map[int]*lane{}}
 		if err := t.record(e.Layers, e.order, e.InputBytes()); err != nil {
 			return err
 		}
-		copies, err := t.copies(e.order, e.rules[s])
+		copies, sums, err := t.copies(e.order, e.rules[s])
 		if err != nil {
 			return err
 		}
-		t.layStatic(e.Workload, copies, g, m)
-		t.shelf = newShelf(e.rules[s], copies)
+		t.layStatic(e.Workload, copies, sums, g, m)
+		t.shelf = newShelf(e.rules[s], e.order.here(s, device), copies, sums)
 		if !e.placedBefore(s) {
 			m.Snapshot += t.stateBytes()
 		}

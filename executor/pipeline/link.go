@@ -79,12 +79,10 @@ func (b *baton) take(ctx context.Context, in *bound, v visit, q queue) error {
 		return nil
 	}
 	other := b.end(v.to)
-	select {
-	case <-b.passed[other]:
-		return q.wait(b.event[other])
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if _, err := receive(ctx, b.passed[other]); err != nil {
+		return err
 	}
+	return q.wait(b.event[other])
 }
 
 // give passes the baton behind a message, if the next one is the other's.

@@ -57,6 +57,7 @@ func (d *driver) sendTimed(ctx context.Context, l *lane, v *visit, number int, r
 	if err := q.record(l.arrived[block]); err != nil {
 		return err
 	}
+	l.latest = block
 	l.arrivals <- arrival{number, block}
 	return nil
 }

@@ -221,7 +221,7 @@ func (e *Executor) RunUntil(ctx context.Context, enough <-chan struct{}, segment
 		case <-over:
 		}
 	}()
-	if err := e.pass(ctx, legs, false); err != nil {
+	if err := e.pass(ctx, legs); err != nil {
 		return err
 	}
 	for _, l := range legs {
@@ -231,64 +231,34 @@ func (e *Executor) RunUntil(ctx context.Context, enough <-chan struct{}, segment
 	return nil
 }
 
-// Rehearsals.
-const (
-	// rehearsed and mostRehearsed are for how many minibatches drivers rehearse: twice as many as long as that meets new
-	// combinations of places.
-	rehearsed, mostRehearsed = 128, 4096
-	// rehearsalPatience is how long no driver may go on before they are said to wait for each other.
-	rehearsalPatience = 20 * time.Second
-)
-
-// rehearse lets the drivers go through runs without issuing them, so that all they launch is prepared. A combination that no
-// rehearsal has met is prepared when a run meets it. Errors: ErrPlan when the drivers wait for each other.
-func (e *Executor) rehearse() error {
-	for n, before := max(rehearsed, e.order.long()), -1; n <= mostRehearsed; n *= 2 {
-		s := Segment{Minibatches: (n + e.group - 1) / e.group * e.group}
-		err := e.pass(context.Background(), newLegs([]Segment{s, s}), true)
-		if stuck := (*StuckError)(nil); errors.As(err, &stuck) {
-			return fmt.Errorf("%w: its devices wait for each other: %w", ErrPlan, err)
-		}
-		if err != nil {
-			return err
-		}
-		prepared := 0
-		for _, d := range e.drivers {
-			prepared += d.binder.prepared()
-		}
-		if prepared == before {
-			break
-		}
-		before = prepared
-	}
-	return nil
-}
-
-// pass lets all drivers go through some segments.
-func (e *Executor) pass(ctx context.Context, legs []leg, rehearsal bool) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+// begin opens the books of all drivers before a run of some segments.
+func (e *Executor) begin(legs []leg, rehearsal bool) {
 	for _, l := range e.lanes {
 		l.reset()
 	}
 	for _, b := range e.batons {
 		b.reset()
 	}
+	for _, d := range e.drivers {
+		d.begin(legs, rehearsal)
+	}
+}
+
+// pass lets all drivers go through some segments.
+func (e *Executor) pass(ctx context.Context, legs []leg) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	e.begin(legs, false)
 	var all sync.WaitGroup
 	errs := make([]error, len(e.drivers))
 	for i, d := range e.drivers {
-		d.begin(rehearsal)
 		all.Go(func() {
 			if errs[i] = d.guarded(ctx, legs); errs[i] != nil {
 				cancel(errs[i])
 			}
 		})
 	}
-	patience := e.opt.Patience
-	if rehearsal {
-		patience = rehearsalPatience
-	}
-	if err := e.await(&all, cancel, patience); err != nil {
+	if err := e.await(&all, cancel, e.opt.Patience); err != nil {
 		return err
 	}
 	err := context.Cause(ctx) // also of who has seen a bad result behind the last task
@@ -296,9 +266,7 @@ func (e *Executor) pass(ctx context.Context, legs []leg, rehearsal bool) error {
 		return errors.Join(errs...)
 	}
 	err = e.blame(err)
-	if !rehearsal {
-		e.halt()
-	}
+	e.halt()
 	return err
 }
 

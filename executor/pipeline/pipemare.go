@@ -62,27 +62,14 @@ func (e *Executor) rate(stage, update int) float32 {
 // the forward and the update with the minibatch's gradients. The pipeline is full; it is the mean over minibatches. With
 // 1F1B, stage s of n, from 0, and an update for each minibatch: n-1-s.
 func (e *Executor) Delays() []float64 {
-	missed, seen := make([]float64, len(e.rules)), make([]float64, len(e.rules))
+	missed := make([]float64, len(e.rules))
 	n := 2 * e.order.long() * e.order.repeats * e.group // in the second half: whole periods, and whole updates everywhere
-	for d := range e.order.turns {
-		done, begun := map[int]int{}, map[[2]int]int{} // backwards of a stage here; of them, those before a forward
-		_ = e.order.visits(d, n, func(v visit) error {
-			key, local := [2]int{v.stage, v.minibatch}, e.rules[v.stage].local
-			switch {
-			case v.kind == pipeline.F:
-				begun[key] = done[v.stage]
-			case e.order.last(v.turn):
-				if v.minibatch >= n/2 {
-					missed[v.stage] += float64(done[v.stage]/local - begun[key]/local)
-					seen[v.stage]++
-				}
-				done[v.stage]++
-			}
-			return nil
-		}, func() error { return nil })
-	}
-	for s := range missed {
-		missed[s] /= seen[s]
+	for s, r := range e.rules {
+		at := e.order.made(r, s, n)
+		for m := n / 2; m < n; m++ {
+			missed[s] += float64(m/r.group - at[m])
+		}
+		missed[s] /= float64(n - n/2)
 	}
 	return missed
 }

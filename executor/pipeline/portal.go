@@ -101,19 +101,6 @@ func (o *order) brings(v visit) (all []string) {
 	return all
 }
 
-// task names the kind of a turn with its stage, and its portal; a transfer as in sequences.
-func (t turn) task() string {
-	switch {
-	case t.layer > 0 && t.kind == pipeline.F:
-		return fmt.Sprintf("O%d of stage %d", t.layer, t.stage)
-	case t.layer > 0:
-		return fmt.Sprintf("P%d of stage %d", t.layer, t.stage)
-	case t.far > 0:
-		return fmt.Sprintf("%v%d-%d", t.kind, t.stage, t.far)
-	}
-	return fmt.Sprintf("%v%d", t.kind, t.stage)
-}
-
 // passages returns the lanes of a portal, with as many blocks as the plan has messages in them at one time.
 func (o *order) passages(k *clock, kind pipeline.Kind, p pipeline.Portal) (all []*lane) {
 	times := map[[2]int][]interval{}

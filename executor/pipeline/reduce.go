@@ -36,7 +36,8 @@ func newReducer(hosts []int, bytes int64) *reducer {
 		r.up = append(r.up, newLane(0, none, from, hosts[i+1], 2))
 		r.down = append(r.down, newLane(0, none, last, from, 1))
 		r.stats = append(r.stats, newLane(0, none, hosts[0], hosts[i+1], 1))
-		r.up[i].bytes, r.down[i].bytes, r.stats[i].asked = r.slice, bytes, true
+		r.up[i].bytes, r.down[i].bytes = r.slice, bytes
+		r.down[i].asked, r.stats[i].asked = true, true
 	}
 	return r
 }
@@ -60,20 +61,21 @@ func (r *reducer) lay(t *site, g *ground) {
 		r.stats[i-1].blocks[0] = t.buffers
 	}
 	if i < len(r.hosts)-1 {
-		r.down[i].blocks[0] = t.grads
+		r.down[i].size(len(t.grads))
+		copy(r.down[i].blocks, t.grads)
 	}
 }
 
-// reduce makes the gradients of a site the sum of those of all replicas, and the statistics those of the first replica, as
-// PyTorch's DistributedDataParallel does.
-func (d *driver) reduce(ctx context.Context, t *site) error {
+// reduce makes the gradients in a slot of a site the sum of those of all replicas, and the statistics those of the first
+// replica, as PyTorch's DistributedDataParallel does.
+func (d *driver) reduce(ctx context.Context, t *site, slot int) error {
 	r := d.e.reducers[t.stage]
 	if r == nil {
 		return nil
 	}
-	i, last := slices.Index(r.hosts, d.device), len(r.hosts)-1
+	i, last, grads := slices.Index(r.hosts, d.device), len(r.hosts)-1, t.grads[slot]
 	for k := range r.slices {
-		at := t.grads.Part(int64(k)*r.slice, min(r.slice, t.grads.Bytes-int64(k)*r.slice))
+		at := grads.Part(int64(k)*r.slice, min(r.slice, grads.Bytes-int64(k)*r.slice))
 		if err := d.pass(ctx, t, r, i, t.rounds*r.slices+k, at); err != nil {
 			return err
 		}
@@ -83,9 +85,9 @@ func (d *driver) reduce(ctx context.Context, t *site) error {
 		return err
 	}
 	if i < last {
-		return d.receive(ctx, r.down[i], t.rounds)
+		return d.receive(ctx, r.down[i], slot, t.rounds)
 	}
-	return d.tellAll(ctx, t, r.down, t.grads)
+	return d.tellAll(ctx, t, r.down, grads)
 }
 
 // pass adds a slice to what arrives from the replica before, and sends it on to the next one.
@@ -122,16 +124,7 @@ func (d *driver) share(ctx context.Context, t *site, r *reducer, i int) error {
 		return nil
 	}
 	if i > 0 {
-		l := r.stats[i-1]
-		if err := d.compute.record(l.freed[0]); err != nil {
-			return err
-		}
-		l.grant(0)
-		block, err := l.take(ctx, t.rounds)
-		if err != nil {
-			return err
-		}
-		return d.compute.wait(l.arrived[block])
+		return d.receive(ctx, r.stats[i-1], 0, t.rounds)
 	}
 	return d.tellAll(ctx, t, r.stats, t.buffers)
 }
@@ -147,20 +140,22 @@ func (d *driver) tellAll(ctx context.Context, t *site, to []*lane, src runtime.S
 		}
 	}
 	for _, l := range to {
-		if err := d.compute.wait(l.arrived[0]); err != nil {
+		if err := d.compute.wait(l.arrived[l.latest]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// receive waits for the sum of all. It cannot arrive before this replica's part has left, which it contains.
-func (d *driver) receive(ctx context.Context, l *lane, number int) error {
-	block, err := l.take(ctx, number)
-	if err != nil {
+// receive asks for what arrives in a block, which this replica has no use for until then, and waits for it.
+func (d *driver) receive(ctx context.Context, l *lane, block, number int) error {
+	if err := d.compute.record(l.freed[block]); err != nil {
 		return err
 	}
 	l.grant(block)
+	if _, err := l.take(ctx, number); err != nil {
+		return err
+	}
 	return d.compute.wait(l.arrived[block])
 }
 

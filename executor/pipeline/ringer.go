@@ -101,7 +101,7 @@ func (r *ringer) compute(o *order, c *chain.Chain) {
 			continue
 		}
 		at := t.start
-		r.comp = append(r.comp, step{turn: t, begin: true, op: none, trip: none, start: at})
+		r.comp = append(r.comp, step{turn: t, begin: t.kind != ended, op: none, trip: none, start: at})
 		ops := r.tape.tasks[t.kind]
 		for i := range ops {
 			length := seconds(c, r.t.spec.Ops[ops[i].at])
@@ -293,7 +293,7 @@ func (r *ringer) lifetimes() {
 		s := &r.steps[i]
 		at := i - s.shift*len(r.steps)
 		end := max(at+1, r.until(s))
-		if s.on == onCompute {
+		if s.on == onCompute && s.kind != ended {
 			grow(&r.flight, at, end)
 		}
 		for _, u := range r.uses(s) {

@@ -22,14 +22,37 @@ func (e *Executor) newRules(plan *pipeline.Plan) error {
 	return nil
 }
 
-// round returns the least common multiple of the numbers of devices of all stages: how many minibatches give every device as many.
+// round returns the least common multiple of the spreads of all stages: how many minibatches give every device some.
 func (o *order) round() int {
 	n := 1
 	for s := range o.on {
-		hosts := len(o.hosts(s))
-		n = n / gcd(n, hosts) * hosts
+		n = n / gcd(n, o.spread(s)) * o.spread(s)
 	}
 	return n
+}
+
+// spread returns the least number of minibatches such that, counted off from the first one on, so many always give every device
+// of a stage one at least: the number of its devices, where they take turns.
+func (o *order) spread(s int) int {
+	n := len(o.hosts(s))
+	for !o.everyone(s, n) {
+		n++
+	}
+	return n
+}
+
+func (o *order) everyone(s, n int) bool {
+	if o.repeats%n != 0 {
+		return false
+	}
+	for some := range slices.Chunk(o.on[s], n) {
+		for _, d := range o.hosts(s) {
+			if !slices.Contains(some, d) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func gcd(a, b int) int {
@@ -41,33 +64,22 @@ func gcd(a, b int) int {
 
 // newRule returns the rule of a stage of a plan with so many minibatches in flight at most.
 func (e *Executor) newRule(plan *pipeline.Plan, s, depth int) (rule, error) {
-	hosts := len(e.order.hosts(s))
-	r := rule{mode: plan.Versions, group: hosts, local: 1}
+	r := rule{mode: plan.Versions, group: e.order.spread(s)}
 	if r.mode == "" {
 		r.mode = pipeline.DoubleBuffered
 	}
-	if r.mode != pipeline.Flush && e.order.split[s] {
-		return r, fmt.Errorf("its backward is split, and the plan does not flush: gradients of two updates would mix")
-	}
-	if r.mode != pipeline.Flush && !e.order.takesTurns(s) {
-		return r, fmt.Errorf("its %d devices do not take turns: minibatches go to %v", hosts, e.order.on[s])
-	}
 	switch r.mode {
 	case pipeline.Flush:
-		r.group, r.local = plan.Microbatches, plan.Microbatches/hosts
-		if !e.order.shares(s) {
-			return r, fmt.Errorf("its %d devices do not share the microbatches evenly: they go to %v", hosts, e.order.on[s])
-		}
+		r.group = plan.Microbatches
 	case pipeline.DoubleBuffered:
 		r.group = max(e.opt.Group, plan.Microbatches)
 		if round := e.order.round(); r.group < depth || r.group%round != 0 {
 			if e.opt.Group > 0 || plan.Microbatches > 1 {
-				return r, fmt.Errorf("double buffered weights with %d minibatches to an update: it must be a multiple of %d, so that all devices of a stage have as many, and at least the %d minibatches that are in flight at one time",
+				return r, fmt.Errorf("double buffered weights with %d minibatches to an update: it must be a multiple of %d, so that all devices of a stage have some, and at least the %d minibatches that are in flight in a stage at one time",
 					r.group, round, depth)
 			}
 			r.group = (depth + round - 1) / round * round
 		}
-		r.local = r.group / hosts
 	case pipeline.VerticalSync:
 		if e.order.round() > 1 {
 			return r, fmt.Errorf("vertical_sync counts the updates of the first stage, and with several devices for a stage the stages have different numbers of them")
@@ -77,48 +89,31 @@ func (e *Executor) newRule(plan *pipeline.Plan, s, depth int) (rule, error) {
 	return r, nil
 }
 
-// takesTurns reports whether consecutive minibatches go to the devices of a stage in turn.
-func (o *order) takesTurns(s int) bool {
-	hosts := o.hosts(s)
-	if o.repeats%len(hosts) != 0 {
-		return false
+// here reports which minibatches, by residue, a stage has on a device.
+func (o *order) here(s, device int) []bool {
+	here := make([]bool, o.repeats)
+	for r, d := range o.on[s] {
+		here[r] = d == device
 	}
-	for r := range o.repeats {
-		if o.on[s][r] != o.on[s][r%len(hosts)] || slices.Index(o.on[s], o.on[s][r]) != r%len(hosts) {
-			return false
-		}
-	}
-	return true
+	return here
 }
 
-// shares reports whether the devices of a stage have as many microbatches each.
-func (o *order) shares(s int) bool {
-	count := map[int]int{}
-	for _, d := range o.on[s] {
-		count[d]++
-	}
-	for _, d := range o.hosts(s) {
-		if count[d]*len(o.hosts(s)) != o.repeats {
-			return false
-		}
-	}
-	return true
-}
-
-// depth returns the most minibatches that are in flight in one stage.
+// depth returns how far, at most, a minibatch that enters a stage is ahead of the oldest one that has not ended there, on all its
+// devices, both counted: as many as are in flight where none overtakes another.
 func (o *order) depth() (most int) {
-	for d := range o.turns {
-		live := map[int]int{}
-		_ = o.visits(d, o.long(), func(v visit) error {
-			switch {
-			case v.kind == pipeline.F:
-				live[v.stage]++
-				most = max(most, live[v.stage])
-			case o.last(v.turn):
-				live[v.stage]--
+	for s := range o.on {
+		oldest, early := 0, map[int]bool{}
+		_ = o.within(o.ofStage(s), newBound(o.long()), func(v visit) error {
+			switch v.kind {
+			case pipeline.F:
+				most = max(most, v.minibatch-oldest+1)
+			case ended:
+				for early[v.minibatch] = true; early[oldest]; oldest++ {
+					delete(early, oldest)
+				}
 			}
 			return nil
-		}, func() error { return nil })
+		})
 	}
 	return most
 }
@@ -126,30 +121,32 @@ func (o *order) depth() (most int) {
 // entered returns how many updates the first stage has done when a minibatch enters. In a run it is at first 0 and then a
 // fixed number of minibatches behind.
 func (o *order) entered() func(m int) int {
-	var at []int
-	updates := 0
-	for d := range o.turns {
-		_ = o.visits(d, o.long(), func(v visit) error {
-			switch {
-			case v.stage != 0 || v.kind.Communication():
-			case v.kind == pipeline.F:
-				for len(at) <= v.minibatch {
-					at = append(at, 0)
-				}
-				at[v.minibatch] = updates
-			case o.last(v.turn):
-				updates++
-			}
-			return nil
-		}, func() error { return nil })
-	}
+	at := o.made(rule{group: 1}, 0, o.long())
+	// The pattern repeats every R minibatches.
+	steady := len(at)/2 - len(at)/2%o.repeats
 	return func(m int) int {
 		if m < len(at)/2 {
 			return at[m]
 		}
-		// The pattern repeats every R minibatches.
-		steady := len(at)/2 - len(at)/2%o.repeats
 		back := (m - steady) / o.repeats * o.repeats
 		return at[m-back] + back
 	}
+}
+
+// made returns how many updates a stage has made by the time that each of minibatches 0 to n-1 enters it.
+func (o *order) made(r rule, s, n int) []int {
+	at, k := make([]int, n), newShelf(r, make([]bool, o.repeats), 1, 1)
+	k.begin(newBound(0))
+	_ = o.within(o.ofStage(s), newBound(n), func(v visit) error {
+		switch v.kind {
+		case pipeline.F:
+			at[v.minibatch] = k.latest
+		case ended:
+			for k.end(v.minibatch); k.due(); {
+				k.update()
+			}
+		}
+		return nil
+	})
+	return at
 }

@@ -23,10 +23,10 @@ type site struct {
 
 	weights []runtime.Span // by slot: one copy of the trained parameters of all layers
 	buffers runtime.Span   // BatchNorm's statistics, of which there is one copy
-	grads   runtime.Span   // and what else replicas add up
-	scalars runtime.Span   // of the update
+	grads   []runtime.Span // by slot: a sum of gradients, and what else replicas add up
+	scalars []runtime.Span // of the update, likewise
 	summed  runtime.Event  // gradients are ready to leave for another replica
-	rounds  int            // sums of gradients in this run
+	rounds  int            // sums over replicas in this run
 	states  []runtime.Span // the optimizer's, each laid out like the weights
 	layers  []siteLayer
 
@@ -41,7 +41,6 @@ type site struct {
 	flights     []*flight
 	deferred    deferral
 	discrepancy discrepancy
-	summing     map[pipeline.Kind]int // tasks of each kind since the last update: the first writes gradients, the others add
 
 	in, out map[int]*lane // of a_l into the stage and out of it, by the other device
 	back    map[int]*lane // of δ_j into the stage
@@ -64,6 +63,7 @@ type siteLayer struct {
 type flight struct {
 	minibatch int
 	slab      int
+	lent      int          // the slab of the stage before, on the same device, in which the stage's input lies; none: that stage has it
 	entry     runtime.Span // the stage's input
 	from      *lane        // that brought it, and in which block; nil from the same device
 	block     int
@@ -155,17 +155,20 @@ func (s *site) tape(minibatch int) *tape {
 	return s.tapes[1]
 }
 
-// layStatic places what lives throughout.
-func (s *site) layStatic(w *Workload, copies int, g *ground, m *Memory) {
+// layStatic places what lives throughout, with so many copies of the weights and so many sums of gradients.
+func (s *site) layStatic(w *Workload, copies, sums int, g *ground, m *Memory) {
 	start := g.end
 	weights, buffers := s.layLayers(w.Model, w.Layers)
 	for range copies + s.discrepancy.copies() {
 		s.weights = append(s.weights, g.take(weights))
 	}
 	m.Weights += g.end - start
-	s.buffers, s.grads, s.scalars = g.take(buffers), g.take(weights+s.deferred.bytes(buffers)), g.take(kernels.ScalarsBytes)
+	s.buffers = g.take(buffers)
+	for range sums {
+		s.grads, s.scalars = append(s.grads, g.take(weights+s.deferred.bytes(buffers))), append(s.scalars, g.take(kernels.ScalarsBytes))
+	}
 	s.discrepancy.lay(g)
-	s.deferred.rows = s.grads.Part(weights, s.deferred.bytes(buffers))
+	s.deferred.rows = s.grads[0].Part(weights, s.deferred.bytes(buffers))
 	for range w.Optimizer.States() {
 		s.states = append(s.states, g.take(weights))
 	}
@@ -182,43 +185,55 @@ func (o *order) long() int {
 	if o.plan.IsFlush() {
 		return o.repeats
 	}
-	least, most := 0, 0
-	for _, turns := range o.turns {
-		for _, t := range turns {
-			least, most = min(least, t.shift), max(most, t.shift)
-		}
-	}
-	return 4*(most-least) + 8*o.repeats
+	return 4*o.filling() + 8*o.repeats
 }
 
-// copies returns how many versions of a site's weights are kept at one time, by going through a run.
-func (s *site) copies(o *order, r rule) (int, error) {
-	if len(s.layers) > 0 {
-		return 0, fmt.Errorf("BUG: stage %d is laid out twice", s.stage)
+// filling returns how many minibatches enter the pipeline before the first has left it, or a few more; 0 with a flush.
+func (o *order) filling() int {
+	if o.plan.IsFlush() {
+		return 0
 	}
-	k, most := newShelf(r, 1), 1
+	var all []turn
+	for _, turns := range o.turns {
+		all = append(all, turns...)
+	}
+	least, most := shifts(all)
+	return most - least
+}
+
+// copies returns how many versions of a site's weights are kept at one time, and how many sums of gradients grow, by going
+// through a run.
+func (s *site) copies(o *order, r rule) (weights, sums int, err error) {
+	if len(s.layers) > 0 {
+		return 0, 0, fmt.Errorf("BUG: stage %d is laid out twice", s.stage)
+	}
+	k := newShelf(r, o.here(s.stage, s.device), 1, 1)
 	n := (o.long() + r.group - 1) / r.group * r.group
-	err := o.visits(s.device, n, func(v visit) error {
+	k.begin(newBound(n))
+	err = o.visits(s.device, n, func(v visit) error {
 		if v.stage != s.stage || v.kind.Communication() {
 			return nil
 		}
-		if v.kind == pipeline.F {
+		switch v.kind {
+		case pipeline.F:
 			_, err := k.enter(v.minibatch)
 			return err
+		case ended:
+			for k.end(v.minibatch); k.due(); {
+				k.update()
+			}
+			return nil
 		}
-		if r.group > 1 && o.last(v.turn) && v.minibatch/r.group != k.latest {
-			return fmt.Errorf("%w: stage %d ends minibatch %d before all of update %d have ended there: gradients of two updates would mix", ErrPlan, s.stage, v.minibatch, k.latest)
+		if s.tape(v.minibatch).writes(v.kind) {
+			k.sum(v.minibatch / r.group)
 		}
-		if _, err := k.see(v.minibatch); err != nil {
-			return err
+		_, err := k.see(v.minibatch)
+		if o.last(v.turn) {
+			k.leave(v.minibatch)
 		}
-		if o.last(v.turn) && k.leave(v.minibatch) {
-			k.update()
-		}
-		most = max(most, len(k.slots))
-		return nil
-	}, func() error { return nil })
-	return most, err
+		return err
+	})
+	return len(k.slots), len(k.sums), err
 }
 
 // output returns where a minibatch has the output of the stage.

@@ -124,7 +124,7 @@ func (o *order) stays(w *Workload, device int, sites []*site) (all []stay) {
 			open[key] = len(all)
 			all = append(all, stay{site: s, minibatch: v.minibatch, bytes: bytes, first: now, last: now})
 		}
-		if !v.kind.Communication() {
+		if !v.kind.Communication() && v.kind != ended {
 			all = append(all, stay{site: s, minibatch: v.minibatch, task: v.kind, bytes: s.tape(v.minibatch).working[v.kind], first: now, last: now})
 		}
 		if o.last(v.turn) {
@@ -143,7 +143,7 @@ func (o *order) stays(w *Workload, device int, sites []*site) (all []stay) {
 		}
 		now++
 		return nil
-	}, func() error { return nil })
+	})
 	return all
 }
 

@@ -179,10 +179,11 @@ func (t *taper) apply(o schedule.Op, out *op) error {
 	}
 	switch o.Kind {
 	case schedule.Backward:
-		out.program, out.gradients = &p.Back, p.GradBytes > 0
+		out.program = &p.Back
 		if len(t.params) > 0 {
 			out.program = &p.BackInput
 		}
+		out.gradients = out.program.Uses(models.Grads)
 		if err := t.backward(o.Layer, out); err != nil {
 			return err
 		}
@@ -275,7 +276,7 @@ func (t *taper) backward(l int, out *op) error {
 func (t *taper) second(l int, first *op) error {
 	p, at := t.layers[l-1], t.st.Last-l
 	w := &t.params[at]
-	*w = op{layer: l, program: &p.BackParams, gradients: p.GradBytes > 0}
+	*w = op{layer: l, program: &p.BackParams, gradients: p.BackParams.Uses(models.Grads)}
 	if err := t.read(l-1, &w.input); err != nil {
 		return err
 	}
@@ -374,6 +375,11 @@ func (t *taper) stays(item int) bool {
 	it := &t.items[item]
 	crosses := func(cut int) bool { return it.First < cut && it.Last >= cut }
 	return crosses(t.cut) || crosses(t.half) || item == t.exit
+}
+
+// writes reports whether a task writes gradients of parameters.
+func (t *tape) writes(kind pipeline.Kind) bool {
+	return slices.ContainsFunc(t.tasks[kind], func(o op) bool { return o.gradients })
 }
 
 // late reports whether the second half of a stage's backward reads δ of the stage's output.

@@ -51,7 +51,7 @@ func (d *driver) op(ctx context.Context, t *site, kind pipeline.Kind, o *op, f *
 		}
 		at.gradOutput = f.delta
 	}
-	fr := frame{scalars: at.scalars, labels: at.labels, slot: at.slot, add: at.add && o.gradients, row: at.row}
+	fr := frame{scalars: at.scalars, labels: at.labels, slot: at.slot, sum: at.sum, add: at.add && o.gradients, row: at.row}
 	for _, b := range []struct {
 		to   *runtime.Span
 		from *block

@@ -119,7 +119,7 @@ func (e *Executor) blame(err error) error {
 		}
 		t := &TaskError{Device: d.device, Task: "an update", Minibatch: e.done, Err: failed}
 		if v, ok := d.trail.first(); ok {
-			t.Task, t.Minibatch = v.task(), v.minibatch
+			t.Task, t.Minibatch = v.name(), v.minibatch
 		}
 		return t
 	}

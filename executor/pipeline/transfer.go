@@ -138,7 +138,7 @@ func (d *driver) does(ctx context.Context, t *site, s *step, v visit) error {
 	switch {
 	case s.trip != none:
 		return d.carries(t, s, v)
-	case s.on == onLink:
+	case s.on == onLink || s.kind == ended:
 		return d.marked(ctx, v)
 	case s.begin:
 		d.trail.start(v, d.done)
@@ -245,5 +245,5 @@ func (d *driver) ends(ctx context.Context, t *site, v visit, f *flight) error {
 	if v.kind == pipeline.F {
 		return d.endForward(t, f)
 	}
-	return d.endBackward(ctx, t, v, f)
+	return d.endBackward(t, v, f)
 }

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"plimsoll/planner/pipeline"
@@ -22,12 +23,37 @@ type turn struct {
 	instant bool
 	// at orders turns: the start, a moment earlier for those that take no time, so that they come before what starts when they
 	// do, whatever was rounded.
-	at float64
+	at   float64
+	rank int // of those at one instant
 }
 
-// String returns the turn in the notation of plans.
+// ended is the kind of turns that are no tasks of the plan: a minibatch has ended in a stage, and the updates that are due then
+// follow. It stands where the last task of the minibatch ends; with a flush at the end of the step, where the last minibatch
+// speaks for all.
+//
+// All devices of a stage have these turns, at one place in one order of all turns of all devices. In this order each turn waits
+// for earlier ones alone, and replicas meet in the sum of their gradients: drivers, each in its part of the order, do not wait
+// for each other in a circle.
+const ended pipeline.Kind = pipeline.CB + 1
+
+// name returns what the turn does, in the notation of plans, without the minibatch; of a transfer as in sequences.
+func (t turn) name() string {
+	switch {
+	case t.kind == ended:
+		return fmt.Sprintf("update %d", t.stage)
+	case t.layer > 0 && t.kind == pipeline.F:
+		return fmt.Sprintf("O%d of stage %d", t.layer, t.stage)
+	case t.layer > 0:
+		return fmt.Sprintf("P%d of stage %d", t.layer, t.stage)
+	case t.far > 0:
+		return fmt.Sprintf("%v%d-%d", t.kind, t.stage, t.far)
+	}
+	return fmt.Sprintf("%v%d", t.kind, t.stage)
+}
+
+// String returns the turn in the notation of plans, with its shift.
 func (t turn) String() string {
-	return pipeline.Task{Kind: t.kind, Stage: t.stage, To: t.far, Shift: t.shift}.String()
+	return fmt.Sprintf("%s(%d)", t.name(), t.shift)
 }
 
 // order is what every device does in one period, in the order of the plan. A flush plan is a pattern of one step.
@@ -67,17 +93,74 @@ func newOrder(p *pipeline.Plan, devices int, k *clock) (*order, error) {
 			if t.at = t.start; t.instant {
 				t.at -= k.eps
 			}
+			t.rank = o.rank(t)
 		}
 		o.sort(o.turns[d])
+	}
+	o.addEndings(k)
+	for d := range o.turns {
 		o.yield(o.turns[d], k)
 	}
 	return o, nil
 }
 
+// addEndings gives every stage's devices the turns behind its minibatches.
+func (o *order) addEndings(k *clock) {
+	var all []turn
+	for d := range o.turns {
+		for i, t := range o.turns[d] {
+			if !o.plan.IsFlush() && o.last(t) {
+				all = append(all, o.ending(k, d, i))
+			}
+		}
+	}
+	for s := range o.on {
+		if o.plan.IsFlush() {
+			all = append(all, turn{kind: ended, stage: s, shift: o.repeats - 1, to: none, at: math.Inf(1), rank: s})
+		}
+		for _, d := range o.hosts(s) {
+			for _, t := range all {
+				if t.stage == s {
+					o.turns[d] = append(o.turns[d], t)
+				}
+			}
+		}
+	}
+	for d := range o.turns {
+		o.sort(o.turns[d])
+	}
+}
+
+// ending returns the turn behind a last task, number i of a device: when it ends, and before the next task of the device.
+func (o *order) ending(k *clock, device, i int) turn {
+	behind := o.turns[device][i]
+	t := turn{kind: ended, stage: behind.stage, shift: behind.shift, to: none, rank: o.rank(&turn{kind: ended})}
+	t.start = behind.start + k.length(behind.kind, behind.stage, o.residue(behind.shift))
+	next, periods := o.after(device, i)
+	if next.at+float64(periods)*k.period <= t.start-k.eps {
+		t.start, t.at, t.rank, t.shift = next.start, next.at, next.rank-1, t.shift-periods*o.repeats
+		if periods == 0 && next.at == behind.at {
+			t.rank = max(behind.rank, t.rank)
+		}
+		return t
+	}
+	o.wrap(k, &t)
+	t.at = t.start - k.eps
+	return t
+}
+
+// after returns the next turn of a device that is a task for its kernels, and how many periods later that is.
+func (o *order) after(device, i int) (next turn, periods int) {
+	turns := o.turns[device]
+	for i++; turns[i%len(turns)].kind.Communication(); i++ {
+	}
+	return turns[i%len(turns)], i / len(turns)
+}
+
 // sort puts turns in the order in which they begin.
 func (o *order) sort(turns []turn) {
 	slices.SortStableFunc(turns, func(a, b turn) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.rank(len(o.on)), b.rank(len(o.on))))
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.rank, b.rank))
 	})
 }
 
@@ -101,19 +184,22 @@ func (o *order) yield(turns []turn, k *clock) {
 // residue returns which of the R minibatches of a period a shift is about.
 func (o *order) residue(shift int) int { return ((shift % o.repeats) + o.repeats) % o.repeats }
 
-// rank orders what happens at one instant: forwards down the chain, then backwards up.
-func (t turn) rank(stages int) int {
+// rank orders what happens at one instant: forwards down the chain, then backwards up. The next rank is two more.
+func (o *order) rank(t *turn) int {
+	stages := 2 * len(o.on)
 	switch t.kind {
 	case pipeline.F:
-		return 2 * t.stage
+		return 4 * t.stage
 	case pipeline.CF:
-		return 2*t.stage + 1
+		return 4*t.stage + 2
 	case pipeline.B:
-		return 2*stages + 2*(stages-t.stage)
+		return 2*stages + 2*stages - 4*t.stage
 	case pipeline.CB: // from the stage behind the boundary
-		return 2*stages + 2*(stages-t.stage) - 1
+		return 2*stages + 2*stages - 4*t.stage - 2
+	case pipeline.W:
+		return 5 * stages
 	}
-	return 5 * stages
+	return 6 * stages
 }
 
 // assign gives every task to the device that issues it, with the communications that the plan leaves out.
@@ -149,15 +235,20 @@ func (o *order) assign(k *clock) {
 	}
 }
 
-// leftOut returns the communication of no length behind a task. At the end of the period it belongs to the next one.
+// leftOut returns the communication of no length behind a task.
 func (o *order) leftOut(k *clock, behind turn, kind pipeline.Kind, boundary int) turn {
 	r := o.residue(behind.shift)
 	t := turn{kind: kind, stage: boundary, shift: behind.shift, start: behind.start + k.length(behind.kind, behind.stage, r), instant: true}
 	_, t.to = o.ends(kind, boundary, r)
+	o.wrap(k, &t)
+	return t
+}
+
+// wrap lets a turn at the end of the period, or behind it, belong to the next one.
+func (o *order) wrap(k *clock, t *turn) {
 	if k.period > 0 && t.start >= k.period*(1-1e-12) {
 		t.start, t.shift = max(0, t.start-k.period), t.shift-o.repeats
 	}
-	return t
 }
 
 // ends returns the devices that send and receive over the boundary behind a stage.
@@ -178,8 +269,15 @@ func (o *order) last(t turn) bool {
 	return t.kind == pipeline.W || t.kind == pipeline.B && !o.split[t.stage]
 }
 
-// hosts returns the devices of a stage in the order of the plan.
-func (o *order) hosts(s int) []int { return o.plan.Stages[s].Devices }
+// hosts returns the devices of a stage that work, in the order of the plan.
+func (o *order) hosts(s int) (all []int) {
+	for _, d := range o.plan.Stages[s].Devices {
+		if slices.Contains(o.on[s], d) {
+			all = append(all, d)
+		}
+	}
+	return all
+}
 
 // visit is a turn in one period.
 type visit struct {
@@ -187,15 +285,27 @@ type visit struct {
 	minibatch int // counted from 0
 }
 
-// visits calls do for every turn of a device, in order, when minibatches 0 to n-1 pass through an empty pipeline; period
-// is called behind each period. They stop at the first error.
-func (o *order) visits(device, n int, do func(visit) error, period func() error) error {
-	return o.within(device, newBound(n), do, period)
+// visits calls do for every turn of a device, in order, when minibatches 0 to n-1 pass through an empty pipeline. It stops at
+// the first error.
+func (o *order) visits(device, n int, do func(visit) error) error {
+	return o.within(o.turns[device], newBound(n), do)
 }
 
-// within is visits of a run whose bound may be lowered meanwhile.
-func (o *order) within(device int, run *bound, do func(visit) error, period func() error) error {
-	turns := o.turns[device]
+// ofStage returns the turns of a stage on all its devices, in order, the endings once.
+func (o *order) ofStage(s int) (all []turn) {
+	for d, turns := range o.turns {
+		for _, t := range turns {
+			if t.stage == s && !t.kind.Communication() && (t.kind != ended || d == o.on[s][0]) {
+				all = append(all, t)
+			}
+		}
+	}
+	o.sort(all)
+	return all
+}
+
+// within is visits for any turns that are in order, in a run whose bound may be lowered meanwhile.
+func (o *order) within(turns []turn, run *bound, do func(visit) error) error {
 	least, most := shifts(turns)
 	for j := floorDiv(-most, o.repeats); len(turns) > 0 && j*o.repeats+least < run.end(); j++ {
 		for _, t := range turns {
@@ -206,9 +316,6 @@ func (o *order) within(device int, run *bound, do func(visit) error, period func
 			if err := do(visit{t, m}); err != nil {
 				return err
 			}
-		}
-		if err := period(); err != nil {
-			return err
 		}
 	}
 	return nil

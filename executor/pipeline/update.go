@@ -6,32 +6,26 @@ import (
 	"slices"
 )
 
-// updates makes the updates that are due: at once, or at the end of a step, in the order of the stages, so that replicas that
-// share several stages do not wait for each other's sums in a circle.
-func (d *driver) updates(ctx context.Context) error {
-	for s, t := range d.sites {
-		if !d.due[s] {
-			continue
-		}
-		d.due[s] = false
-		if err := d.reduce(ctx, t); err != nil {
-			return err
-		}
-		if err := d.update(t); err != nil {
+// updates makes the updates of a stage that are due when a minibatch has ended there.
+func (d *driver) updates(ctx context.Context, t *site, minibatch int) error {
+	for t.shelf.end(minibatch); t.shelf.due(); {
+		if err := d.update(ctx, t); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// update makes the next version of the weights.
-func (d *driver) update(t *site) error {
+// update makes the next version of the weights, by the gradients of all replicas.
+func (d *driver) update(ctx context.Context, t *site) error {
 	m := t.shelf.update()
-	clear(t.summing)
+	if err := d.reduce(ctx, t, m.sum); err != nil {
+		return err
+	}
 	if m.to >= len(t.weights) {
 		return fmt.Errorf("%w: stage %d needs %d versions of its weights at one time, planned are %d", ErrPlan, t.stage, m.to+1, len(t.weights))
 	}
-	list, err := d.binder.update(t, m.to)
+	list, err := d.binder.update(t, m.to, m.sum)
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,7 @@ import (
 // have made of the initial ones.
 type rule struct {
 	mode  pipeline.Versions
-	group int // minibatches whose gradients make one update: M of a flush plan, G of 2BW, else 1 for each device of the stage
-	local int // of these, on one device
+	group int // minibatches whose gradients make one update: M of a flush plan, G of 2BW, else as few as give every device of the stage one
 	// entered says, with vertical_sync, how many updates the first stage has done when minibatch m enters.
 	entered func(m int) int
 }
@@ -33,32 +32,50 @@ func (r rule) version(m, base, latest int) int {
 	return latest
 }
 
-// shelf keeps the versions of a stage's weights that somebody may still need, each in a slot.
+// shelf keeps the versions of a stage's weights that somebody may still need, each in a slot, and the sums of gradients that
+// grow, each in a slot of its own: minibatches of one update may begin their backward before all of the update before have
+// ended theirs.
 //
 // Invariants: the latest version has a slot; so has every version that a minibatch in flight sees, or one to come may see.
+// Updates are made in the order of their numbers, each when all its minibatches have ended, on whatever device.
 type shelf struct {
 	rule
 	base   int // the latest version when the run began
 	latest int
 	slots  []int // by slot: its version; none: free
 	flying []sight
-	next   int // minibatches below it have entered
-	summed int // minibatches whose gradients are summed since the latest update
+	here   []bool // by residue: its minibatches are on this device
+	run    *bound
+	next   int   // the first of them here that has not entered
+	early  []int // others behind it that have
+	ended  []int // by update, the next one first: its minibatches that have ended
+	sums   []sum // by slot
+}
+
+// sum is the sum of the gradients of an update on this device.
+type sum struct {
+	update int                  // counted from the start of the run; none: free
+	tasks  [pipeline.W + 1]bool // by kind: one has written gradients, the others add
 }
 
 // sight is what a minibatch in flight sees.
 type sight struct{ minibatch, version int }
 
-// newShelf returns a shelf of so many slots, of which the first holds version 0.
-func newShelf(r rule, slots int) *shelf {
-	s := &shelf{rule: r, slots: slices.Repeat([]int{none}, slots), flying: make([]sight, 0, 64)}
+// newShelf returns a shelf of so many slots, of which the first holds version 0, and of so many for sums, for the minibatches
+// that are here.
+func newShelf(r rule, here []bool, slots, sums int) *shelf {
+	s := &shelf{rule: r, here: here, slots: slices.Repeat([]int{none}, slots), sums: slices.Repeat([]sum{{update: none}}, sums), flying: make([]sight, 0, 64)}
 	s.slots[0] = 0
 	return s
 }
 
 // begin starts a run with an empty pipeline; the latest version is in slot 0.
-func (s *shelf) begin() {
-	s.base, s.next, s.summed, s.flying = s.latest, 0, 0, s.flying[:0]
+func (s *shelf) begin(run *bound) {
+	s.base, s.run, s.next = s.latest, run, slices.Index(s.here, true)
+	s.early, s.ended, s.flying = s.early[:0], s.ended[:0], s.flying[:0]
+	for i := range s.sums {
+		s.sums[i].update = none
+	}
 	s.home()
 }
 
@@ -74,8 +91,24 @@ func (s *shelf) home() {
 func (s *shelf) enter(m int) (slot int, err error) {
 	v := s.version(m, s.base, s.latest)
 	s.flying = append(s.flying, sight{m, v})
-	s.next = max(s.next, m+s.group/s.local)
+	s.early = append(s.early, m)
+	for s.passes(s.next) {
+		s.next++
+	}
 	return s.slot(m, v)
+}
+
+// passes reports whether minibatch m is not to come: it has entered, which is forgotten, or it is on another device.
+func (s *shelf) passes(m int) bool {
+	if !s.here[m%len(s.here)] {
+		return true
+	}
+	i := slices.Index(s.early, m)
+	if i < 0 {
+		return false
+	}
+	s.early = slices.Delete(s.early, i, i+1)
+	return true
 }
 
 // see returns the slot of the weights that the backward of minibatch m sees.
@@ -91,35 +124,68 @@ func (s *shelf) slot(m, version int) (int, error) {
 	if i := slices.Index(s.slots, version); i >= 0 {
 		return i, nil
 	}
-	return none, fmt.Errorf("%w: minibatch %d needs version %d of the weights, which is gone: the latest is %d", ErrPlan, m, version, s.latest)
+	return none, fmt.Errorf("%w: minibatch %d needs version %d of the weights, which is not there: the latest is %d", ErrPlan, m, version, s.latest)
 }
 
-// move is an update: the weights of slot from become a new version in slot to.
-type move struct{ from, to int }
+// move is an update: the weights of slot from become a new version in slot to, by the gradients in a slot of the sums.
+type move struct{ from, to, sum int }
 
-// leave counts the gradients of minibatch m, which has done its backward. due says that an update follows.
-func (s *shelf) leave(m int) (due bool) {
+// leave says that minibatch m has done its last task on this device.
+func (s *shelf) leave(m int) {
 	s.flying = slices.DeleteFunc(s.flying, func(f sight) bool { return f.minibatch == m })
-	s.summed++
-	return s.summed == s.local
 }
+
+// sum returns the slot in which the gradients of an update are summed. It is len(sums)-1 and new when all were in use; fresh
+// says that nothing has been summed.
+func (s *shelf) sum(update int) (slot int, fresh bool) {
+	free := none
+	for i := range s.sums {
+		switch s.sums[i].update {
+		case update:
+			return i, false
+		case none:
+			free = i
+		}
+	}
+	if free == none {
+		free = len(s.sums)
+		s.sums = append(s.sums, sum{})
+	}
+	s.sums[free] = sum{update: update}
+	return free, true
+}
+
+// adds reports whether the gradients of a task are added to those of an earlier one of its kind. The first one writes.
+func (s *sum) adds(kind pipeline.Kind) bool {
+	add := s.tasks[kind]
+	s.tasks[kind] = true
+	return add
+}
+
+// end counts minibatch m, which has ended in the stage on whatever device; with a flush the last one speaks for its step.
+func (s *shelf) end(m int) {
+	n, ahead := 1, m/s.group-(s.latest-s.base)
+	if s.mode == pipeline.Flush {
+		n = s.group
+	}
+	for len(s.ended) <= ahead {
+		s.ended = append(s.ended, 0)
+	}
+	s.ended[ahead] += n
+}
+
+// due reports whether all minibatches of the next update have ended.
+func (s *shelf) due() bool { return len(s.ended) > 0 && s.ended[0] == s.group }
 
 // update makes room for the next version. A slot whose version nobody will see is used again, the latest one's itself if
 // possible; to is len(slots) when there is none.
 func (s *shelf) update() move {
 	from := slices.Index(s.slots, s.latest)
-	s.summed = 0
+	sum, _ := s.sum(s.latest - s.base)
+	s.sums[sum].update = none
+	s.ended = slices.Delete(s.ended, 0, 1)
 	s.latest++
-	oldest := s.version(s.next, s.base, s.latest)
-	if s.mode == pipeline.Latest {
-		oldest = s.latest
-	}
-	for _, f := range s.flying {
-		if s.mode != pipeline.Latest {
-			oldest = min(oldest, f.version)
-		}
-	}
-	to := none
+	oldest, to := s.oldest(), none
 	for i, v := range s.slots {
 		if v < oldest || s.unseen(v) {
 			s.slots[i] = none
@@ -133,7 +199,23 @@ func (s *shelf) update() move {
 		s.slots = append(s.slots, none)
 	}
 	s.slots[to] = s.latest
-	return move{from, to}
+	return move{from, to, sum}
+}
+
+// oldest returns the oldest version that a minibatch in flight sees, or one to come may see. Of these one out of R in a row
+// sees it: another one as many behind sees no older one.
+func (s *shelf) oldest() int {
+	oldest := s.latest
+	if s.mode == pipeline.Latest {
+		return oldest
+	}
+	for m := s.next; m < min(s.next+len(s.here), s.run.end()); m++ {
+		oldest = min(oldest, s.version(m, s.base, s.latest))
+	}
+	for _, f := range s.flying {
+		oldest = min(oldest, f.version)
+	}
+	return oldest
 }
 
 // unseen reports whether no minibatch, in flight or to come, sees a version.

@@ -132,7 +132,7 @@ func (d *driver) errand() string {
 		return "has issued no task"
 	}
 	v := d.post.latest()
-	task := fmt.Sprintf("%s of minibatch %d", v.task(), int(d.post.done.Load())+v.minibatch)
+	task := fmt.Sprintf("%s of minibatch %d", v.name(), int(d.post.done.Load())+v.minibatch)
 	if d.post.saving.Load() {
 		return "waits until an earlier state is saved, the last task is " + task
 	}
@@ -154,6 +154,8 @@ func (d *driver) need(v visit) string {
 		all = append(all, fmt.Sprintf("CF%d from device %d", v.stage-1, o.on[v.stage-1][r]))
 	case v.kind == pipeline.B && o.crosses(v.stage, r):
 		all = append(all, fmt.Sprintf("CB%d from device %d", v.stage, o.on[v.stage+1][r]))
+	case v.kind == ended && len(o.hosts(v.stage)) > 1:
+		return fmt.Sprintf("the gradients of devices %v", o.hosts(v.stage))
 	case v.far > 0:
 		_, to := o.through(gate{v.kind, v.stage, v.far, r})
 		return fmt.Sprintf("a free block of device %d", to)

@@ -53,7 +53,7 @@ func observed(o *order, n int) (forward, backward pipelinetest.Versions) {
 				done[v.stage]++
 			}
 			return nil
-		}, func() error { return nil })
+		})
 	}
 	return func(s, m int) int { return entered[at{s, m}] }, func(s, m int) int { return returned[at{s, m}] }
 }

@@ -18,6 +18,8 @@ type Versions func(stage, minibatch int) int
 type Program struct {
 	Name  string
 	Group int // minibatches of an update
+	// Groups are those of each stage, where they differ; nil: Group.
+	Groups []int
 	// Forward and Backward are the versions that the two halves of a minibatch use. The backward works on the activations
 	// that the forward has saved, and needs the version itself where a derivative reads weights.
 	Forward, Backward Versions
@@ -156,12 +158,23 @@ func (p *Program) replica(stage, m int) int {
 	return p.Replica(stage, m)
 }
 
+// group returns how many minibatches make an update of a stage.
+func (p *Program) group(stage int) int {
+	if p.Groups == nil {
+		return p.Group
+	}
+	return p.Groups[stage]
+}
+
 func (p *Program) check(stages, minibatches int) error {
 	if p.delays != nil && len(p.delays) != stages {
 		return fmt.Errorf("%w: %s: delays %v, want one for each of the %d stages", ErrProgram, p.Name, p.delays, stages)
 	}
 	if p.Group < 1 || p.Forward == nil || p.Backward == nil {
 		return fmt.Errorf("%w: %q has groups of %d minibatches and needs Forward and Backward", ErrProgram, p.Name, p.Group)
+	}
+	if p.Groups != nil && (len(p.Groups) != stages || slices.ContainsFunc(p.Groups, func(g int) bool { return g < 1 || p.Group%g != 0 })) {
+		return fmt.Errorf("%w: %s: groups %v, want one for each of the %d stages that divides the group of %d", ErrProgram, p.Name, p.Groups, stages, p.Group)
 	}
 	if minibatches < 1 || minibatches%p.Group != 0 {
 		return fmt.Errorf("%w: %s: %d minibatches, want a multiple of the group of %d", ErrProgram, p.Name, minibatches, p.Group)
@@ -186,8 +199,8 @@ func (p *Program) lastUses(stages, minibatches int) ([]map[int]int, error) {
 		last[s] = map[int]int{}
 		for m := range minibatches {
 			for _, v := range []int{p.Forward(s, m), p.Backward(s, m)} {
-				if v < 0 || v > m/p.Group {
-					return nil, fmt.Errorf("%w: %s: minibatch %d uses version %d in stage %d, which has versions 0 to %d", ErrProgram, p.Name, m, v, s, m/p.Group)
+				if latest := m / p.group(s); v < 0 || v > latest {
+					return nil, fmt.Errorf("%w: %s: minibatch %d uses version %d in stage %d, which has versions 0 to %d", ErrProgram, p.Name, m, v, s, latest)
 				}
 				last[s][v] = m
 			}

@@ -116,7 +116,7 @@ func (r *Reference) Run(p Program, minibatches int) (*Outcome, error) {
 	}
 	for i := range minibatches {
 		m := p.turn(i)
-		if err := r.train(p, m, (i+1)%p.Group == 0, out); err != nil {
+		if err := r.train(p, m, i+1, out); err != nil {
 			return nil, fmt.Errorf("%s, minibatch %d: %w", p.Name, m, err)
 		}
 		for s, st := range r.stages {
@@ -127,8 +127,8 @@ func (r *Reference) Run(p Program, minibatches int) (*Outcome, error) {
 	return out, r.collect(out)
 }
 
-// train runs one minibatch through all stages and back, and the updates if they are due.
-func (r *Reference) train(p Program, m int, due bool, out *Outcome) error {
+// train runs one minibatch through all stages and back, and the updates that are due when so many are done.
+func (r *Reference) train(p Program, m, done int, out *Outcome) error {
 	if err := r.feed(p, m); err != nil {
 		return err
 	}
@@ -145,11 +145,11 @@ func (r *Reference) train(p Program, m int, due bool, out *Outcome) error {
 			return err
 		}
 	}
-	if !due {
-		return nil
-	}
-	for _, st := range r.stages {
-		if err := st.update(p.Group); err != nil {
+	for i, st := range r.stages {
+		if done%p.group(i) != 0 {
+			continue
+		}
+		if err := st.update(p.group(i)); err != nil {
 			return err
 		}
 	}

@@ -367,6 +367,9 @@ func TestBadProgramsAreRefused(t *testing.T) {
 		"empty before minibatches [2 2], want ascending":                    Flush(1).Emptied(2, 2),
 		"delays [2 1 0], want one for each of the 2 stages":                 VerticalSync(Depths(3)),
 		"want ascending multiples of the group of 3":                        Flush(3).Emptied(1),
+		"groups [2 1], want one for each of the 2 stages":                   {Group: 3, Groups: []int{2, 1}, Forward: minibatch, Backward: minibatch},
+		"groups [3], want one for each of the 2 stages":                     {Group: 3, Groups: []int{3}, Forward: minibatch, Backward: minibatch},
+		"minibatch 1 uses version 1 in stage 1, which has versions 0 to 0":  {Name: "late", Group: 3, Groups: []int{1, 3}, Forward: minibatch, Backward: minibatch},
 	} {
 		if _, err := r.Run(p, 3); !errors.Is(err, ErrProgram) || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not say %q", err, want)

@@ -1,0 +1,269 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"plimsoll/executor"
+	sequential "plimsoll/executor/pipeline/pipelinetest"
+	"plimsoll/kernels"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/pipelinetest"
+	"plimsoll/runtime/host"
+)
+
+// randomPlan is a legal plan of any kind for a workload: several stages a device, replicas that need not take turns, several
+// minibatches a period, backwards in two halves, minibatches that overtake others. A task of each layer takes at least so
+// many units of time.
+func randomPlan(w *Workload, seed uint64, least int) (Costs, *pipeline.Plan) {
+	r := rand.New(rand.NewPCG(seed, 11))
+	c := Costs{Chain: w.Chain(), Platform: pipelinetest.Platform(r, 1+r.IntN(4))}
+	unit := []float64{1, 0.1, 1.0 / 3}[r.IntN(3)]
+	length := func(n int) float64 { return unit * float64(least+r.IntN(n)) }
+	for i := range c.Chain.Layers {
+		l := &c.Chain.Layers[i]
+		input, weight := length(5), length(4)
+		l.ForwardS, l.BackwardS, l.BackwardInputS, l.BackwardWeightS = length(5), input+weight, &input, &weight
+	}
+	c.Chain.Layers[0].ForwardS += unit
+	scale := float64(c.Chain.Activation(1)) / unit
+	c.Platform.Bandwidth *= scale
+	for ends := range c.Platform.Pairs {
+		c.Platform.Pairs[ends] *= scale
+	}
+	return c, pipelinetest.Plan(r, c.Chain, c.Platform)
+}
+
+func hasReplicas(plan *pipeline.Plan) bool {
+	return slices.ContainsFunc(plan.Stages, func(s pipeline.Stage) bool { return len(s.Devices) > 1 })
+}
+
+// idleBind is idleNew for plans that may be refused.
+func idleBind(w *Workload, lib kernels.Library, c Costs, plan *pipeline.Plan, h *history) (*Executor, error) {
+	var on []executor.Target
+	for d := range c.Platform.Devices {
+		dev := &idle{history: h, number: d}
+		on = append(on, executor.Target{Device: dev, Library: idleLibrary{lib, dev}})
+	}
+	return New(w, on, c, plan, Options{Feed: still{}, Rate: rate})
+}
+
+// The drivers of no legal plan wait for each other, and events order all they do. Refused are only plans with vertical_sync:
+// whose stages count updates differently, or whose first stage updates before another one has the version.
+func TestNoLegalPlanIsStuck(t *testing.T) {
+	w := workload(t, plainModel(t))
+	lib := targets(t, 1, host.Config{})[0].Library
+	ran, refused, enough := map[string]int{}, 0, make(chan struct{})
+	close(enough)
+	for seed := range uint64(160) {
+		c, plan := randomPlan(w, seed, 0)
+		h := &history{drop: none}
+		e, err := idleBind(w, lib, c, plan, h)
+		if errors.Is(err, ErrPlan) && plan.Versions == pipeline.VerticalSync && !strings.Contains(err.Error(), "wait for each other") {
+			refused++
+			continue
+		}
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		ran[fmt.Sprintf("flush %v, replicas %v, split %v", plan.IsFlush(), hasReplicas(plan), slices.Contains(e.order.split, true))]++
+		if e.order.repeats == 1 { // no minibatch overtakes another
+			nothingNew(t, e)
+		}
+		if seed%8 != 0 {
+			continue
+		}
+		h.deeds = h.deeds[:0]
+		must(t, e.Run(context.Background(), (12+e.group-1)/e.group*e.group))
+		if race := h.race(); race != "" {
+			t.Errorf("seed %d: nothing orders %s", seed, race)
+		}
+		must(t, e.RunUntil(context.Background(), enough, Segment{Minibatches: 100 * e.group}))
+		if e.Done()%e.group != 0 {
+			t.Errorf("seed %d: %d minibatches done, %d make an update", seed, e.Done(), e.group)
+		}
+	}
+	t.Log(ran, refused)
+	if len(ran) != 8 || refused > 20 {
+		t.Errorf("ran %v, refused %d: want all kinds, and few refused", ran, refused)
+	}
+	for kind, n := range ran {
+		if n < 3 {
+			t.Errorf("%d plans with %s", n, kind)
+		}
+	}
+}
+
+// nothingNew goes through runs of several lengths, which must not meet what the rehearsals have not.
+func nothingNew(t *testing.T, e *Executor) {
+	t.Helper()
+	prepared := e.prepared()
+	for _, k := range []int{1, 2, 5, 31, 300} {
+		must(t, e.readThrough(k*e.group))
+	}
+	if now := e.prepared(); now != prepared {
+		t.Errorf("%d things are prepared after the rehearsals, behind %d", now-prepared, prepared)
+	}
+}
+
+// instants are when the tasks of a plan run, by its times.
+type instants struct {
+	plan    *pipeline.Plan
+	repeats int
+	split   []bool
+	at      map[moment]pipeline.Task
+	k       *clock
+}
+
+func newInstants(t *testing.T, c Costs, plan *pipeline.Plan) *instants {
+	t.Helper()
+	k, err := newClock(c, plan)
+	must(t, err)
+	x := &instants{plan: plan, repeats: plan.Repeats(), split: plan.Split(), at: map[moment]pipeline.Task{}, k: k}
+	for _, task := range plan.Tasks {
+		x.at[moment{task.Kind, task.Stage, (task.Shift%x.repeats + x.repeats) % x.repeats}] = task
+	}
+	return x
+}
+
+// start returns when a task of minibatch m starts, in seconds.
+func (x *instants) start(kind pipeline.Kind, s, m int) float64 {
+	task := x.at[moment{kind, s, m % x.repeats}]
+	if x.plan.IsFlush() {
+		return task.Start
+	}
+	return task.Start + float64((m-task.Shift)/x.repeats)*x.plan.Period
+}
+
+// ends returns when the last task of minibatch m ends in stage s.
+func (x *instants) ends(s, m int) float64 {
+	kind := pipeline.B
+	if x.split[s] {
+		kind = pipeline.W
+	}
+	return x.start(kind, s, m) + x.k.length(kind, s, m%x.repeats)
+}
+
+// program returns the sequential program of a plan of n minibatches whose stages make an update of so many: a task sees the
+// updates whose minibatches have all ended, in all updates before, too, when it starts.
+func (x *instants) program(groups []int, n int) sequential.Program {
+	all := 1
+	updates := make([][]float64, len(groups)) // by stage: when they are made
+	for s, g := range groups {
+		all = all / gcd(all, g) * g
+		now := math.Inf(-1)
+		for m := range n {
+			if now = max(now, x.ends(s, m)); (m+1)%g == 0 {
+				updates[s] = append(updates[s], now)
+			}
+		}
+	}
+	seen := func(kind pipeline.Kind) sequential.Versions {
+		return func(s, m int) int {
+			start := x.start(kind, s, m) + x.k.eps
+			return len(updates[s]) - len(slices.DeleteFunc(slices.Clone(updates[s]), func(u float64) bool { return u <= start }))
+		}
+	}
+	p := sequential.Delayed("by the clock", seen(pipeline.F))
+	if x.plan.Versions == pipeline.Latest {
+		p.Backward = seen(pipeline.B)
+	}
+	p.Group, p.Groups = all, groups
+	return p
+}
+
+// ascending reports whether every device has the minibatches of an update in the order of their numbers, so that their
+// gradients are added in that order.
+func (x *instants) ascending(e *Executor, n int) bool {
+	for d := range e.order.turns {
+		latest := map[moment]int{}
+		err := e.order.visits(d, n, func(v visit) error {
+			key := moment{v.kind, v.stage, v.minibatch / e.rules[v.stage].group}
+			if v.kind == pipeline.F && x.plan.Versions != pipeline.Flush || v.kind == ended || v.kind.Communication() {
+				return nil
+			}
+			if v.minibatch < latest[key] {
+				return errors.New("overtaken")
+			}
+			latest[key] = v.minibatch
+			return nil
+		})
+		if err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Random plans with replicas or split backwards train with the bits of the sequential program whose versions follow from the
+// times of the plan.
+func TestRandomPlansFollowTheClock(t *testing.T) {
+	m := plainModel(t)
+	w := workload(t, m)
+	ran := map[string]int{}
+	for seed := uint64(0); seed < 4000 && len(ran) < 100; seed++ {
+		c, plan := randomPlan(w, seed, 1)
+		split := slices.Contains(plan.Split(), true)
+		kind := fmt.Sprintf("%s, replicas %v, split %v", plan.Versions, hasReplicas(plan), split)
+		if plan.Versions == pipeline.VerticalSync || !hasReplicas(plan) && !split || ran[kind] >= 2 {
+			continue
+		}
+		e := &Executor{Workload: w}
+		must(t, e.lay(c, plan, c.Platform.Devices))
+		n := max(3, 12/e.group) * e.group
+		x := newInstants(t, c, plan)
+		if !x.ascending(e, n) {
+			continue
+		}
+		ran[kind]++
+		var groups []int
+		for _, r := range e.rules {
+			groups = append(groups, r.group)
+		}
+		var p sequential.Program
+		switch plan.Versions {
+		case pipeline.Flush:
+			p = sequential.Flush(e.group)
+		case pipeline.DoubleBuffered:
+			p = sequential.DoubleBuffered(e.group, slices.Repeat([]int{1}, len(groups)))
+		default:
+			p = x.program(groups, n)
+		}
+		p.Replica = func(s, m int) int { return slices.Index(e.order.hosts(s), e.order.on[s][m%e.order.repeats]) }
+		run, out := trained(t, w, c, plan, n, host.Config{Chaos: seed})
+		out.Tensors = tensors(t, run)
+		if d := reference(t, m, plan, p, n).FirstDifference(out); d != "" {
+			t.Errorf("seed %d, %s: %s", seed, kind, d)
+		}
+	}
+	t.Log(ran)
+	if len(ran) != 12 {
+		t.Errorf("ran %v: want 4 versions, with and without replicas and split backwards", ran)
+	}
+}
+
+// A circle is found, and named, without waiting.
+func TestDriversThatWaitForEachOtherAreRefused(t *testing.T) {
+	w := workload(t, plainModel(t))
+	lib := targets(t, 1, host.Config{})[0].Library
+	c := costs(w, 2, 1)
+	e := idleNew(t, w, lib, c, planFor(t, "gpipe", c, pipeline.Options{Microbatches: 1}), &history{drop: none})
+	must(t, e.readThrough(1))
+	turns := e.order.turns[0] // F0 CF0 B0
+	turns[1], turns[2] = turns[2], turns[1]
+	err := e.readThrough(1)
+	if !errors.Is(err, ErrPlan) {
+		t.Fatalf("%v", err)
+	}
+	for _, want := range []string{"wait for each other", "device 0: issues B0 of minibatch 0, which needs CB0 from device 1", "device 1: issues F1 of minibatch 0, which needs CF0 from device 0"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %v", want, err)
+		}
+	}
+}

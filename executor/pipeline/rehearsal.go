@@ -1,0 +1,138 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+)
+
+// Rehearsals.
+const (
+	// rehearsed and mostRehearsed are for how many minibatches drivers rehearse: twice as many as long as that meets new
+	// combinations of places.
+	rehearsed, mostRehearsed = 128, 4096
+)
+
+// rehearse lets the drivers go through runs without issuing them, so that all they launch is prepared: runs too short to fill
+// the pipeline, and long ones. Where minibatches of a period do not follow each other alike it matters with which of them a run
+// ends, so it takes one run for each. A combination that no rehearsal has met is prepared when a run meets it: later segments of a
+// run may begin with any blocks free. Errors: ErrPlan when the drivers wait for each other.
+func (e *Executor) rehearse() error {
+	for n := e.group; n < e.order.filling(); n += e.group {
+		if err := e.readThrough(n, n); err != nil {
+			return err
+		}
+	}
+	for n, before := max(rehearsed, e.order.long()), -1; n <= mostRehearsed; n *= 2 {
+		for i := range e.order.repeats / gcd(e.order.repeats, e.group) {
+			length := ((n+e.group-1)/e.group + i) * e.group
+			if err := e.readThrough(length, length); err != nil {
+				return err
+			}
+		}
+		if e.prepared() == before {
+			break
+		}
+		before = e.prepared()
+	}
+	return nil
+}
+
+// prepared returns how many things are prepared on all devices.
+func (e *Executor) prepared() (n int) {
+	for _, d := range e.drivers {
+		n += d.binder.prepared()
+	}
+	return n
+}
+
+// readThrough is a run, in segments of so many minibatches, of which nothing is issued. One driver goes on at a time, until it
+// needs what another one has not sent yet; when none can go on they wait for each other.
+//
+// This is exact, and no time is involved. What a driver does depends on what others send it, and not on when: each way between
+// two drivers has one who sends and one who receives, and who receives waits for one thing at a time (a Kahn process network).
+// So a run does the same in whatever order its drivers go on. Streams cannot be stuck then: a wait is issued behind the record
+// that it waits for, whose driver has said so.
+func (e *Executor) readThrough(lengths ...int) error {
+	var segments []Segment
+	for _, n := range lengths {
+		segments = append(segments, Segment{Minibatches: n})
+	}
+	legs := newLegs(segments)
+	e.begin(legs, true)
+	var parts []*part
+	for _, d := range e.drivers {
+		p := &part{driver: d}
+		p.next, p.stop = iter.Pull(p.read(legs))
+		defer p.stop()
+		parts = append(parts, p)
+	}
+	for len(parts) > 0 {
+		moved := false
+		for _, p := range parts {
+			before := p.moves
+			_, p.on = p.next()
+			if p.err != nil {
+				return p.err
+			}
+			moved = moved || !p.on || p.moves > before
+		}
+		if !moved {
+			return fmt.Errorf("%w: its devices wait for each other:\n%s", ErrPlan, errands(parts))
+		}
+		parts = slices.DeleteFunc(parts, func(p *part) bool { return !p.on })
+	}
+	return nil
+}
+
+// part is a driver in a rehearsal.
+type part struct {
+	*driver
+	next  func() (struct{}, bool)
+	stop  func()
+	pause func() bool // lets others go on; false when the rehearsal is over
+	moves int         // it has begun, or received something
+	on    bool        // it has not ended
+	err   error
+}
+
+// read is what a driver does in a run. It yields where it waits.
+func (p *part) read(legs []leg) iter.Seq[struct{}] {
+	return func(yield func(struct{}) bool) {
+		p.pause = func() bool { return yield(struct{}{}) }
+		p.moves++
+		p.err = p.guarded(context.WithValue(context.Background(), rehearsing{}, p), legs)
+	}
+}
+
+// errands says what drivers are at.
+func errands(parts []*part) string {
+	var all []string
+	for _, p := range parts {
+		all = append(all, fmt.Sprintf("device %d: %s", p.device, p.errand()))
+	}
+	return strings.Join(all, "\n")
+}
+
+// rehearsing is the key of the part of a driver in the context of its rehearsal.
+type rehearsing struct{}
+
+// receive takes what another driver sends. Errors: the context's.
+func receive[T any](ctx context.Context, from <-chan T) (v T, err error) {
+	if p, ok := ctx.Value(rehearsing{}).(*part); ok {
+		for len(from) == 0 {
+			if !p.pause() {
+				return v, ErrStopped
+			}
+		}
+		p.moves++
+	}
+	select {
+	case v = <-from:
+		return v, nil
+	case <-ctx.Done():
+		return v, context.Cause(ctx)
+	}
+}
