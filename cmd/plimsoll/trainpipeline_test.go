@@ -32,6 +32,7 @@ func badConvoys(t *testing.T) []badCase {
 		return append([]string{"train", "-m", "tiny", "--image", "16", "--batch", "8", "--profile-steps", "9"}, args...)
 	}
 	two := write(t, filepath.Join(t.TempDir(), "p.json"), `{"devices":2,"memory_bytes":null,"bandwidth_bytes_per_s":1e9}`)
+	hosted := write(t, filepath.Join(t.TempDir(), "p.json"), `{"devices":2,"memory_bytes":null,"host_bandwidth_bytes_per_s":1e9}`)
 	on := func(args ...string) []string { return train(append([]string{"--devices", "cpu*2"}, args...)...) }
 	return []badCase{
 		{"convoy: strategy of one device", on("--strategy", "rotor"), 2, []string{`"rotor" for several devices`, "madpipe", "1f1b-flush"}},
@@ -55,6 +56,7 @@ func badConvoys(t *testing.T) []badCase {
 		{"convoy: deferred without a flush", on("--strategy", "1f1b*", "--deferred-batchnorm"), 2, []string{"--deferred-batchnorm", "1f1b* has none", "1f1b-flush"}},
 		{"convoy: slots", on("--slots", "9"), 2, []string{"--slots is for one device"}},
 		{"convoy: two links", on("--platform", two, "--peer-bandwidth", "1GB/s"), 2, []string{"--peer-bandwidth and --platform"}},
+		{"convoy: two links to the host", on("--platform", hosted, "--bandwidth", "1GB/s"), 2, []string{"--bandwidth and field", "host_bandwidth_bytes_per_s"}},
 		{"convoy: another platform", train("--devices", "cpu*3", "--platform", two), 2, []string{"2 devices", "--devices names 3"}},
 		{"convoy: no platform", on("--platform", "none.json"), 2, []string{"none.json"}},
 		{"convoy: clip", on("--clip-norm", "1"), 2, []string{"--clip-norm 1", "train on one device"}},
