@@ -11,6 +11,7 @@ import (
 	"fmt"
 
 	"plimsoll/executor"
+	pipe "plimsoll/executor/pipeline"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/models/data"
@@ -128,7 +129,11 @@ func (j *Job) compile() error {
 		return err
 	}
 	j.Device, j.library = target.Device.Info(), target.Library.Name()
-	j.Work, err = executor.Compile(m, target.Library, j.Update)
+	compile := executor.Compile
+	if j.Microbatches > 0 {
+		compile = pipe.Compile
+	}
+	j.Work, err = compile(m, target.Library, j.Update)
 	if errors.Is(err, kernels.ErrType) {
 		err = fmt.Errorf("%w: --dtype %v: the kernels of --devices %s, %s, do not compute in it: use --dtype float32, or --reference, which is slow",
 			ErrSpec, j.Config.DType, j.Devices, j.library)
