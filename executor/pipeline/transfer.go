@@ -148,7 +148,7 @@ func (d *driver) does(ctx context.Context, t *site, s *step, v visit) error {
 	if err := d.part(ctx, t, s, f); err != nil || !s.last {
 		return err
 	}
-	if err := d.ends(ctx, t, v, f); err != nil {
+	if err := d.ends(t, v, f); err != nil {
 		return err
 	}
 	d.trail.begun = nil
@@ -238,7 +238,7 @@ func (f *flight) release() {
 }
 
 // ends ends a task.
-func (d *driver) ends(ctx context.Context, t *site, v visit, f *flight) error {
+func (d *driver) ends(t *site, v visit, f *flight) error {
 	if err := d.watch.end(d.compute); err != nil {
 		return err
 	}
