@@ -267,3 +267,40 @@ func TestDriversThatWaitForEachOtherAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// Skips that go straight are the same numbers where backwards are split and minibatches overlap: a second half may read a skip when
+// the minibatch has left the stage that made it.
+func TestPortalsOfRandomPlans(t *testing.T) {
+	lib, tried := onlyLibrary(t), 0
+	for seed := uint64(0); seed < 4000 && tried < 12; seed++ {
+		r := rand.New(rand.NewPCG(seed, 12))
+		m, err := (&wiring{Rand: r, width: 1 + r.IntN(3)}).model(6 + r.IntN(6))
+		must(t, err)
+		w := workload(t, m)
+		c, plan := randomPlan(w, seed, 1)
+		if plan.IsFlush() || plan.Versions == pipeline.VerticalSync || !slices.Contains(plan.Split(), true) {
+			continue
+		}
+		straight, s := straightened(t, w, lib, c, plan, pipeline.Late)
+		if straight == nil || !slices.ContainsFunc(straight.Portals, func(p pipeline.Portal) bool { return sharesADevice(plan, p) }) {
+			continue
+		}
+		n := shown(t, w, c, plan)
+		e, want := trained(t, w, c, plan, n, host.Config{})
+		want.Tensors = tensors(t, e)
+		f, got := trained(t, s, c, straight, n, host.Config{})
+		got.Tensors = tensors(t, f)
+		if d := want.FirstDifference(got); d != "" {
+			t.Errorf("seed %d, %v: %s", seed, straight.Portals, d)
+		}
+		tried++
+	}
+	if tried < 12 {
+		t.Errorf("%d plans have portals", tried)
+	}
+}
+
+// sharesADevice reports whether a stage that makes a skip has a device with the one that reads it.
+func sharesADevice(plan *pipeline.Plan, p pipeline.Portal) bool {
+	return slices.ContainsFunc(plan.Stages[p.From].Devices, func(d int) bool { return slices.Contains(plan.Stages[p.To].Devices, d) })
+}
