@@ -60,7 +60,7 @@ func (d *driver) enter(t *site, m int) *flight {
 	}
 	f := d.flights[len(d.flights)-1]
 	d.flights = d.flights[:len(d.flights)-1]
-	*f = flight{minibatch: m, lent: none, block: none, backBlock: none, handed: none, slab: m % d.e.order.repeats, skips: f.skips[:0], deltas: f.deltas[:0]}
+	*f = flight{minibatch: m, lent: f.lent[:0], block: none, backBlock: none, handed: none, slab: m % d.e.order.repeats, skips: f.skips[:0], deltas: f.deltas[:0]}
 	for range t.outlets {
 		f.deltas = append(f.deltas, parcel{block: none, handed: none})
 	}
@@ -74,34 +74,51 @@ func (d *driver) enter(t *site, m int) *flight {
 	return f
 }
 
-// leave books it out. Its slab is free, unless the second half of the next stage's backward still reads its output there.
+// leave books it out.
 func (d *driver) leave(t *site, f *flight) {
-	if f.lent != none {
-		before := d.sites[t.stage-1]
-		before.free = append(before.free, f.lent)
-	}
-	if !d.e.order.plan.IsFlush() && t.ring == nil {
-		if next := d.reader(t, f.minibatch); next != nil {
-			next.lent = f.slab
-		} else {
-			t.free = append(t.free, f.slab)
-		}
-	}
 	t.flights = slices.DeleteFunc(t.flights, func(g *flight) bool { return g == f })
 	d.flights = append(d.flights, f)
+	if d.e.order.plan.IsFlush() || t.ring != nil {
+		return
+	}
+	d.vacate(loan{t, f.slab}, f.minibatch)
+	for _, l := range f.lent {
+		d.vacate(l, f.minibatch)
+	}
 }
 
-// reader returns the flight of a minibatch in the next stage when that is on this device, too; nil when it has left.
-func (d *driver) reader(t *site, minibatch int) *flight {
-	if t.stage+1 == len(d.sites) || d.sites[t.stage+1] == nil {
-		return nil
+// loan is a slab whose minibatch has left its stage.
+type loan struct {
+	of   *site
+	slab int
+}
+
+// vacate frees a slab, unless the second half of another stage's backward on this device still reads an output there: then it is
+// lent to that.
+func (d *driver) vacate(l loan, minibatch int) {
+	for _, s := range d.e.order.readers(l.of.stage) {
+		if d.sites[s] == nil {
+			continue
+		}
+		if f := d.sites[s].flying(minibatch); f != nil {
+			f.lent = append(f.lent, l)
+			return
+		}
 	}
-	next := d.sites[t.stage+1]
-	i := slices.IndexFunc(next.flights, func(f *flight) bool { return f.minibatch == minibatch })
-	if i < 0 {
-		return nil
+	l.of.free = append(l.of.free, l.slab)
+}
+
+// readers returns the stages that read what a stage makes: the next one, and those that its skips go to.
+func (o *order) readers(s int) (all []int) {
+	if s+1 < len(o.on) {
+		all = append(all, s+1)
 	}
-	return next.flights[i]
+	for _, p := range o.plan.Portals {
+		if p.From == s {
+			all = append(all, p.To)
+		}
+	}
+	return all
 }
 
 // entry finds the input of a stage: the images, the output of the stage before on this device, or what arrives.

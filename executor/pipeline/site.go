@@ -63,7 +63,7 @@ type siteLayer struct {
 type flight struct {
 	minibatch int
 	slab      int
-	lent      int          // the slab of the stage before, on the same device, in which the stage's input lies; none: that stage has it
+	lent      []loan       // slabs of other stages on the same device, whose outputs this one reads
 	entry     runtime.Span // the stage's input
 	from      *lane        // that brought it, and in which block; nil from the same device
 	block     int
@@ -243,6 +243,14 @@ func (s *site) output(f *flight) runtime.Span {
 		return s.slabs[f.slab].ring[out.item]
 	}
 	return s.slabs[f.slab].kept.Part(out.offset, out.bytes)
+}
+
+// flying returns the flight of a minibatch; nil when it is not in the stage.
+func (s *site) flying(minibatch int) *flight {
+	if i := slices.IndexFunc(s.flights, func(f *flight) bool { return f.minibatch == minibatch }); i >= 0 {
+		return s.flights[i]
+	}
+	return nil
 }
 
 // find returns the flight of a minibatch.
