@@ -17,6 +17,9 @@ func (e *Executor) limit(device int) int64 {
 	return 0
 }
 
+// mostMinibatches is how long a run may take until it repeats itself: laying it out walks through all of them.
+const mostMinibatches = 1 << 12
+
 // lay places everything on so many devices.
 func (e *Executor) lay(costs Costs, plan *pipeline.Plan, devices int) (err error) {
 	whole, timed, err := staged.Flatten(costs.Chain, plan)
@@ -38,6 +41,9 @@ func (e *Executor) lay(costs Costs, plan *pipeline.Plan, devices int) (err error
 	}
 	for s, st := range plan.Stages {
 		e.order.late = append(e.order.late, late(e.Layers, st, e.order.split[s]))
+	}
+	if n := e.order.long(); n > mostMinibatches && !plan.IsFlush() {
+		return fmt.Errorf("%w: %d minibatches pass before it repeats itself, %d may: give its tasks smaller shifts", ErrPlan, n, mostMinibatches)
 	}
 	if err := e.checkPortals(); err != nil {
 		return err

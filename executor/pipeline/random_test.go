@@ -268,6 +268,21 @@ func TestDriversThatWaitForEachOtherAreRefused(t *testing.T) {
 	}
 }
 
+// A plan that takes too many minibatches to repeat itself is refused before anybody walks through them.
+func TestHugeShiftsAreRefused(t *testing.T) {
+	w := workload(t, plainModel(t))
+	c := costs(w, 2, 1)
+	plan := planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash})
+	for i := range plan.Tasks {
+		if t := &plan.Tasks[i]; t.Kind == pipeline.F {
+			t.Shift += 1_000_000
+		}
+	}
+	if _, err := Needs(w, c, plan, Options{}); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), "smaller shifts") {
+		t.Errorf("%v", err)
+	}
+}
+
 // Skips that go straight are the same numbers where backwards are split and minibatches overlap: a second half may read a skip when
 // the minibatch has left the stage that made it.
 func TestPortalsOfRandomPlans(t *testing.T) {

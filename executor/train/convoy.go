@@ -156,6 +156,7 @@ func (r *Run) pipeSummary() Summary {
 				at.Stages = append(at.Stages, i)
 			}
 		}
+		s.CopiesBytes += m.Offloaded
 		s.Pipe.Devices = append(s.Pipe.Devices, at)
 	}
 	return s
