@@ -167,7 +167,10 @@ func trainedWith(t testing.TB, w *Workload, c Costs, plan *pipeline.Plan, n int,
 func trainedOn(t testing.TB, on []executor.Target, w *Workload, c Costs, plan *pipeline.Plan, n int, opt Options) (*Executor, *pipelinetest.Outcome) {
 	t.Helper()
 	out := &pipelinetest.Outcome{Losses: make([]float64, n), Correct: make([]int, n)}
-	opt.Feed, opt.Seed, opt.Rate = random{w.Model.Classes}, 7, rate
+	opt.Feed, opt.Seed = random{w.Model.Classes}, 7
+	if opt.Rate == nil {
+		opt.Rate = rate
+	}
 	opt.Done = func(r Result) { out.Losses[r.Minibatch], out.Correct[r.Minibatch] = r.Loss, r.Correct }
 	e, err := New(w, on, c, plan, opt)
 	must(t, err)

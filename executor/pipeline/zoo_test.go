@@ -185,7 +185,11 @@ func (b bed) check(t *testing.T, m *models.Model, w *Workload, c Costs, plan *pi
 		n = group * max(4, (c.Platform.Devices+1+group)/group) // until the pipeline is full, and some more
 	}
 	row.stages, row.minibatches = len(plan.Stages), n
-	e, out := trainedOn(t, b.open(t, c.Platform.Devices), w, c, plan, n, Options{})
+	at := rate
+	if plan.Versions == pipeline.Latest {
+		at = gently
+	}
+	e, out := trainedOn(t, b.open(t, c.Platform.Devices), w, c, plan, n, Options{Rate: at})
 	out.Tensors = tensors(t, e)
 	if plan.IsFlush() && !replicates(plan) {
 		row.with = "the same tasks on one device"
@@ -197,13 +201,17 @@ func (b bed) check(t *testing.T, m *models.Model, w *Workload, c Costs, plan *pi
 	}
 	p := truth(e, plan, n)
 	row.with = "sequential program: " + p.Name
-	want := referenceOn(t, b.open(t, 1)[0], m, plan, p, n, func(_, u int) float32 { return rate(u) })
+	want := referenceOn(t, b.open(t, 1)[0], m, plan, p, n, func(_, u int) float32 { return at(u) })
 	if replicates(plan) {
 		row.with += " of replicas, without buffers" // which are the first replica's
 		want, out = withoutBuffers(want), withoutBuffers(out)
 	}
 	same(t, want, out)
 }
+
+// gently is the learning rate for latest weights: a backward whose weights are far from those of its forward, behind BatchNorms of
+// few values, grows beyond all numbers.
+func gently(update int) float32 { return rate(update) / 100 }
 
 // truth returns the sequential program of a plan.
 func truth(e *Executor, plan *pipeline.Plan, n int) (p pipelinetest.Program) {
