@@ -114,7 +114,7 @@ func TestEverythingInside(t *testing.T) {
 			}
 		}
 	})
-	if coordinates < 1000 {
+	if coordinates < 100 {
 		t.Errorf("only %d coordinates were looked at", coordinates)
 	}
 }

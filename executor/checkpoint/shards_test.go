@@ -273,8 +273,8 @@ func TestAnySubsetOfShards(t *testing.T) {
 		}
 		restored++
 	})
-	if restored < 20 {
-		t.Errorf("%d were restored, %d had none", restored, none)
+	if restored == 0 { // of 20 tries at least, one in ten of which has none
+		t.Errorf("none was restored, %d had none", none)
 	}
 }
 
