@@ -96,7 +96,7 @@ type loan struct {
 // vacate frees a slab, unless the second half of another stage's backward on this device still reads an output there: then it is
 // lent to that.
 func (d *driver) vacate(l loan, minibatch int) {
-	for _, s := range d.e.order.readers(l.of.stage) {
+	for _, s := range d.e.order.readers[l.of.stage] {
 		if d.sites[s] == nil {
 			continue
 		}
@@ -106,19 +106,6 @@ func (d *driver) vacate(l loan, minibatch int) {
 		}
 	}
 	l.of.free = append(l.of.free, l.slab)
-}
-
-// readers returns the stages that read what a stage makes: the next one, and those that its skips go to.
-func (o *order) readers(s int) (all []int) {
-	if s+1 < len(o.on) {
-		all = append(all, s+1)
-	}
-	for _, p := range o.plan.Portals {
-		if p.From == s {
-			all = append(all, p.To)
-		}
-	}
-	return all
 }
 
 // entry finds the input of a stage: the images, the output of the stage before on this device, or what arrives.

@@ -64,6 +64,7 @@ type order struct {
 	on      [][]int  // on[s][r]: the device of stage s for minibatches of residue r
 	turns   [][]turn // by device
 	late    []bool   // by stage: the last task of a minibatch reads δ of the output
+	readers [][]int  // by stage: those that read what it makes, the next one and those that its skips go to
 	// held is, by stage, for how many seconds a minibatch holds the input of the stage when that goes to the host; 0: until its
 	// last task.
 	held []float64
@@ -86,6 +87,7 @@ func newOrder(p *pipeline.Plan, devices int, k *clock) (*order, error) {
 			o.on[t.Stage][o.residue(t.Shift)] = t.Device
 		}
 	}
+	o.findReaders()
 	o.assign(k)
 	for d := range o.turns {
 		for i := range o.turns[d] {
@@ -102,6 +104,17 @@ func newOrder(p *pipeline.Plan, devices int, k *clock) (*order, error) {
 		o.yield(o.turns[d], k)
 	}
 	return o, nil
+}
+
+// findReaders finds the stages that read what others make.
+func (o *order) findReaders() {
+	o.readers = make([][]int, len(o.on))
+	for s := range len(o.on) - 1 {
+		o.readers[s] = []int{s + 1}
+	}
+	for _, p := range o.plan.Portals {
+		o.readers[p.From] = append(o.readers[p.From], p.To)
+	}
 }
 
 // addEndings gives every stage's devices the turns behind its minibatches.
