@@ -100,7 +100,7 @@ func (d *driver) vacate(l loan, minibatch int) {
 		if d.sites[s] == nil {
 			continue
 		}
-		if f := d.sites[s].flying(minibatch); f != nil {
+		if f := d.sites[s].find(minibatch); f != nil {
 			f.lent = append(f.lent, l)
 			return
 		}

@@ -245,16 +245,10 @@ func (s *site) output(f *flight) runtime.Span {
 	return s.slabs[f.slab].kept.Part(out.offset, out.bytes)
 }
 
-// flying returns the flight of a minibatch; nil when it is not in the stage.
-func (s *site) flying(minibatch int) *flight {
+// find returns the flight of a minibatch; nil when it is not in the stage.
+func (s *site) find(minibatch int) *flight {
 	if i := slices.IndexFunc(s.flights, func(f *flight) bool { return f.minibatch == minibatch }); i >= 0 {
 		return s.flights[i]
 	}
 	return nil
-}
-
-// find returns the flight of a minibatch.
-func (s *site) find(minibatch int) *flight {
-	i := slices.IndexFunc(s.flights, func(f *flight) bool { return f.minibatch == minibatch })
-	return s.flights[i]
 }

@@ -166,11 +166,6 @@ func checkFile(t *testing.T, c *chain.Chain, p *pipeline.Platform, plan *pipelin
 
 // collision returns two messages that are on a link at one time, or one that is not between the tasks that it joins.
 func collision(c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) string {
-	type use struct {
-		name     string
-		from, to float64
-	}
-	const eps = 1e-6
 	device, start, end := map[[3]int]int{}, map[[3]int]float64{}, map[[3]int]float64{}
 	absolute := func(t pipeline.Task) (int, float64) {
 		if plan.IsFlush() {
@@ -182,19 +177,8 @@ func collision(c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) string
 	for _, t := range plan.Tasks {
 		if t.Kind == F || t.Kind == B {
 			r, at := absolute(t)
-			length := 0.0
-			for l := plan.Stages[t.Stage].First; l <= plan.Stages[t.Stage].Last; l++ {
-				switch {
-				case t.Kind == F:
-					length += c.Layer(l).ForwardS
-				case plan.Split()[t.Stage]:
-					length += *c.Layer(l).BackwardInputS
-				default:
-					length += c.Layer(l).BackwardS
-				}
-			}
 			key := [3]int{int(t.Kind), t.Stage, r}
-			device[key], start[key], end[key] = t.Device, at, at+length
+			device[key], start[key], end[key] = t.Device, at, at+seconds(c, plan, t)
 		}
 	}
 	links := map[[2]int][]use{}
@@ -203,20 +187,7 @@ func collision(c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) string
 			continue
 		}
 		r, at := absolute(t)
-		far, bytes := t.To, int64(0)
-		if far == 0 {
-			far, bytes = t.Stage+1, 40
-			for _, q := range plan.Portals {
-				if q.From <= t.Stage && t.Stage < q.To {
-					bytes -= q.Bytes
-				}
-			}
-		}
-		for _, q := range plan.Portals {
-			if t.To > 0 && q.From == t.Stage && q.To == t.To {
-				bytes = q.Bytes
-			}
-		}
+		far, bytes := carried(plan, t)
 		x, y := [3]int{int(F), t.Stage, r}, [3]int{int(F), far, r}
 		if t.Kind == CB {
 			x, y = [3]int{int(B), far, r}, [3]int{int(B), t.Stage, r}
@@ -240,13 +211,63 @@ func collision(c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) string
 		}
 	}
 	for _, all := range links {
-		for i, a := range all {
-			for _, b := range all[:i] {
-				if a.from < b.to-eps && b.from < a.to-eps {
-					return a.name + " and " + b.name + " are on a link at one time"
-				}
+		if text := together(all); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+const eps = 1e-6 // seconds, for rounding
+
+// use is when a message is on a link.
+type use struct {
+	name     string
+	from, to float64
+}
+
+// together names two messages that are on a link at one time.
+func together(all []use) string {
+	for i, a := range all {
+		for _, b := range all[:i] {
+			if a.from < b.to-eps && b.from < a.to-eps {
+				return a.name + " and " + b.name + " are on a link at one time"
 			}
 		}
 	}
 	return ""
+}
+
+// seconds returns how long a forward or a backward takes.
+func seconds(c *chain.Chain, plan *pipeline.Plan, t pipeline.Task) (length float64) {
+	for l := plan.Stages[t.Stage].First; l <= plan.Stages[t.Stage].Last; l++ {
+		switch {
+		case t.Kind == F:
+			length += c.Layer(l).ForwardS
+		case plan.Split()[t.Stage]:
+			length += *c.Layer(l).BackwardInputS
+		default:
+			length += c.Layer(l).BackwardS
+		}
+	}
+	return length
+}
+
+// carried returns the other stage of a message and its bytes: 40 between neighbours, less what goes through portals.
+func carried(plan *pipeline.Plan, t pipeline.Task) (far int, bytes int64) {
+	if t.To == 0 {
+		far, bytes = t.Stage+1, 40
+		for _, q := range plan.Portals {
+			if q.From <= t.Stage && t.Stage < q.To {
+				bytes -= q.Bytes
+			}
+		}
+		return far, bytes
+	}
+	for _, q := range plan.Portals {
+		if q.From == t.Stage && q.To == t.To {
+			bytes = q.Bytes
+		}
+	}
+	return t.To, bytes
 }
