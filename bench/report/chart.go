@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"html/template"
+	"io"
 	"math"
 	"strings"
 )
@@ -68,11 +69,31 @@ func (c *Chart) frame() frame {
 	return frame{width: 520, height: 270, left: 52, right: 508, top: 30, bottom: 226}
 }
 
-// SVG draws the chart, deterministically. A chart without any point says so.
+// SVG draws the chart for a page, deterministically. A chart without any point says so.
 func (c *Chart) SVG() template.HTML {
 	f := c.frame()
+	return template.HTML(c.draw(fmt.Sprintf(`<svg viewBox="0 0 %g %g"`, f.width, f.height))) //nolint:gosec // every text in it went through escape
+}
+
+// WriteSVG writes the chart as a picture of its own: with its title, and the colors of a page, which are light or dark as
+// the viewer's.
+func (c *Chart) WriteSVG(w io.Writer) error {
+	const above = 24 // room for the title
+	f := c.frame()
+	chart := c.draw(fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 %d %g %g"`, -above, f.width, f.height+above))
+	_, err := fmt.Fprintf(w, `%s<text x="%g" y="-4" class="title">%s</text><style>%s</style></svg>`+"\n",
+		strings.TrimSuffix(chart, "</svg>"), f.left, escape(c.Title), escape(pageCSS+pictureCSS))
+	return err
+}
+
+// pictureCSS is what a picture needs beside the page's style.
+const pictureCSS = "svg{margin:0;background:var(--card);font-family:system-ui,sans-serif}.title{fill:var(--ink);font-size:14px;font-weight:600}"
+
+// draw draws the chart into an element that the text begins.
+func (c *Chart) draw(begin string) string {
+	f := c.frame()
 	d := &drawing{Chart: c, frame: f}
-	d.printf(`<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`, f.width, f.height, escape(c.Title))
+	d.printf(`%s role="img" aria-label="%s">`, begin, escape(c.Title))
 	if lo, hi, any := c.bounds(); any {
 		d.x = c.X.fit(lo.X, hi.X, f.left, f.right, c.margin(), int(f.right-f.left)/80)
 		d.y = c.Y.fit(lo.Y, hi.Y, f.bottom, f.top, 0.08, int(f.bottom-f.top)/38)
@@ -87,7 +108,7 @@ func (c *Chart) SVG() template.HTML {
 		d.text((f.left+f.right)/2, (f.top+f.bottom)/2, "middle", "tick", "no data")
 	}
 	d.printf(`</svg>`)
-	return template.HTML(d.b.String()) //nolint:gosec // every text in it went through escape
+	return d.b.String()
 }
 
 // margin is the share of the width kept free beside dots.

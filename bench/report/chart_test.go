@@ -230,6 +230,24 @@ func TestValueAt(t *testing.T) {
 	}
 }
 
+// A picture of its own is XML with the title, and a style that nothing is missing from.
+func TestPicture(t *testing.T) {
+	c := Chart{Title: "<a title>", Wide: true, Series: []Series{{Name: "s", Shape: Dots, Dashed: true, Points: []Point{{0, 1}, {1, 2}}}}}
+	var b strings.Builder
+	if err := c.WriteSVG(&b); err != nil {
+		t.Fatal(err)
+	}
+	elements, text := parse(t, b.String())
+	if elements[0].name != "svg" || !strings.Contains(b.String(), `<svg xmlns="http://www.w3.org/2000/svg" `) || elements[0].attrs["viewBox"] != "0 -24 1080 404" {
+		t.Errorf("the picture begins with %+v", elements[0])
+	}
+	for _, want := range []string{"<a title>", ".dashed{", "--card:", "prefers-color-scheme:dark"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the picture does not have %q", want)
+		}
+	}
+}
+
 func TestHostileText(t *testing.T) {
 	const evil = `<script>alert("x")</script>&'`
 	c := Chart{

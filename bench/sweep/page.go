@@ -9,7 +9,7 @@ import (
 	"plimsoll/internal/units"
 )
 
-// WriteFolder writes points.csv, every figure as SVG and PNG, and index.html, which holds all of it. Figures of an
+// WriteFolder writes points.csv, every figure as SVG, and index.html, which holds all of it. Figures of an
 // earlier state of the points are overwritten.
 func WriteFolder(folder string, points []Point, found []Claim) ([]Figure, error) {
 	if err := WriteCSV(filepath.Join(folder, "points.csv"), points); err != nil {
@@ -29,14 +29,10 @@ func WriteFolder(folder string, points []Point, found []Claim) ([]Figure, error)
 		},
 	}
 	for i := range figures {
-		if err := figures[i].Write(filepath.Join(folder, "figures")); err != nil {
+		if err := figures[i].write(filepath.Join(folder, "figures")); err != nil {
 			return nil, err
 		}
-		svg, err := figures[i].Encode("svg")
-		if err != nil {
-			return nil, err
-		}
-		page.Images = append(page.Images, report.Image{Title: figures[i].Title, Note: figures[i].Note, Mark: string(figures[i].Source), SVG: svg})
+		page.Charts = append(page.Charts, *figures[i].chart())
 	}
 	return figures, page.WriteFile(filepath.Join(folder, "index.html"))
 }

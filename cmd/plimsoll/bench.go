@@ -37,7 +37,7 @@ A model (-m) is measured: its steps run on the device, whose link is slowed down
 simulated; limits are between the least memory in which the chain can be trained and store-all's peak. Simulated
 and measured points look different in every picture.
 
-The folder of --out gets points.jsonl, points.csv, index.html and figures as SVG and PNG, named after the figures of
+The folder of --out gets points.jsonl, points.csv, index.html and figures as SVG, named after the figures of
 A. Shilova's thesis that they correspond to. A sweep that was interrupted goes on with the same command; what is in
 points.jsonl is not done again.`, nil)
 	cmd.Example = `  plimsoll bench -c resnet50.json,vgg16.json --bandwidths 6GB/s,12GB/s --out out/bench

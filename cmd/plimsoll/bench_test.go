@@ -29,7 +29,7 @@ func TestBench(t *testing.T) {
 		t.Errorf("points: %v", sources)
 	}
 	files := tree(t, out)
-	for _, want := range []string{"index.html", "points.csv", "points.jsonl", "figures/fig4.2-tiny-20.0MBps-measured.svg", "figures/fig4.3-five-simulated.png"} {
+	for _, want := range []string{"index.html", "points.csv", "points.jsonl", "figures/fig4.2-tiny-20.0MBps-measured.svg", "figures/fig4.3-five-simulated.svg"} {
 		if !slices.Contains(files, want) {
 			t.Errorf("%s is not among %v", want, files)
 		}
