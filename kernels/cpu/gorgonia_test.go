@@ -1,3 +1,7 @@
+//go:build !cuda
+
+// Gorgonia's own CUDA support, which the tag cuda turns on too, needs NVIDIA's headers.
+
 package cpu
 
 import (
