@@ -234,15 +234,7 @@ func (f *planFlags) writePipeline(c *chain.Chain, platform *pipeline.Platform, p
 	if f.pipe.svg == "" && f.pipe.trace == "" {
 		return nil
 	}
-	c, p, err := staged.Flatten(c, p) // each stage's sequence is drawn as one forward and one backward
-	if err != nil {
-		return err
-	}
-	spans, err := pipeline.Planned(c, platform, p, shownPeriods)
-	if err != nil {
-		return err
-	}
-	t, err := pipeline.NewTimeline(c, platform, p, spans)
+	t, err := planned(c, platform, p)
 	if err != nil {
 		return err
 	}
@@ -255,6 +247,20 @@ func (f *planFlags) writePipeline(c *chain.Chain, platform *pipeline.Platform, p
 		return bench.PipelineTrace(t).WriteFile(f.pipe.trace)
 	}
 	return nil
+}
+
+// planned returns the timeline of a plan by its own times: the step, or a few periods. Each stage's sequence is drawn as one
+// forward and one backward.
+func planned(c *chain.Chain, platform *pipeline.Platform, p *pipeline.Plan) (*pipeline.Timeline, error) {
+	c, p, err := staged.Flatten(c, p)
+	if err != nil {
+		return nil, err
+	}
+	spans, err := pipeline.Planned(c, platform, p, shownPeriods)
+	if err != nil {
+		return nil, err
+	}
+	return pipeline.NewTimeline(c, platform, p, spans)
 }
 
 // defaultPipeline is the strategy for several devices when --strategy does not say.

@@ -22,7 +22,6 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/loadline"
 	"plimsoll/planner/pipeline/staged"
 	"plimsoll/runtime/open"
 )
@@ -321,18 +320,7 @@ func writeConvoy(f keepFlags, r *train.Run, o *train.Outcome) error {
 	if f.out == "" {
 		return nil
 	}
-	c, plan := r.Pipe.Costs.Chain, r.Pipe.Plan
-	if loadline.HasOps(plan) { // drawn with each stage's sequence as one forward and one backward
-		var err error
-		if c, plan, err = loadline.Collapse(c, plan); err != nil {
-			return err
-		}
-	}
-	spans, err := pipeline.Planned(c, r.Pipe.Costs.Platform, plan, shownPeriods)
-	if err != nil {
-		return err
-	}
-	t, err := pipeline.NewTimeline(c, r.Pipe.Costs.Platform, plan, spans)
+	t, err := planned(r.Pipe.Costs.Chain, r.Pipe.Costs.Platform, r.Pipe.Plan)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,8 @@ import (
 
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
+	"plimsoll/planner"
+	"plimsoll/planner/milp"
 	"plimsoll/planner/pipeline"
 )
 
@@ -105,6 +107,30 @@ func TestTrainOnDevices(t *testing.T) {
 			}
 		}
 		wantConvoyLog(t, out, 12)
+	}
+}
+
+// Runs of all strategies leave a trace that a viewer can show, also of stages that recompute before their gradient is there.
+func TestTrainTracesEveryPipeline(t *testing.T) {
+	ran := 0
+	for _, s := range planner.Pipelines() {
+		out := filepath.Join(t.TempDir(), "run")
+		r := plimsoll(t, convoy(2, s.Name, 3, "--out", out)...)
+		if !milp.Built && strings.Contains(r.err, "HiGHS") {
+			continue
+		}
+		if r.code != exitOK {
+			t.Errorf("%s: exit code %d\n%s", s.Name, r.code, r.err)
+			continue
+		}
+		ran++
+		var trace struct{ TraceEvents []map[string]any }
+		if err := json.Unmarshal([]byte(read(t, filepath.Join(out, "trace.json"))), &trace); err != nil || len(trace.TraceEvents) == 0 {
+			t.Errorf("%s: %d events, %v", s.Name, len(trace.TraceEvents), err)
+		}
+	}
+	if want := len(planner.Pipelines()) - 2; ran < want {
+		t.Errorf("%d strategies ran, want at least %d", ran, want)
 	}
 }
 
