@@ -27,7 +27,7 @@ PIPELINE_CHAINS = $(foreach model,resnet50 resnext50 vgg16 gnmt densenet121,plan
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test test-cuda test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines test-pipelines-cuda paper-pipeline bench bench-peers lint fuzz clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test test-nocgo test-cuda test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines test-pipelines-cuda paper-pipeline bench bench-peers lint fuzz clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,11 @@ test: ## vet and run every test
 	go vet ./...
 	go test -count=1 -timeout 9m ./...
 	$(if $(HIGHS),go test -count=1 -tags highs -run 'Knapsack|Refusals|Solver|Checkmate|ILP' ./planner/milp ./planner/remat ./planner/pipeline/periodic ./planner/pipeline/ilp)
+
+test-nocgo: ## build everything without a C compiler, where only the planner is complete, and try the program
+	CGO_ENABLED=0 go build ./...
+	CGO_ENABLED=0 go test -count=1 ./planner ./planner/chain ./planner/schedule ./kernels/open
+	CGO_ENABLED=0 go test -count=1 -run WithoutCgo ./cmd/plimsoll
 
 emulator: ## build the emulated driver into out/emulator
 	runtime/cuda/emulator/build.sh $(EMULATOR) $(CUDA_KERNELS)

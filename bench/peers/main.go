@@ -1,3 +1,5 @@
+//go:build cgo
+
 // Command peers times our CPU kernels beside OpenBLAS, oneDNN and PyTorch, in turns, in one run, and prints one
 // markdown table of medians and ratios. The peers are separate processes; nothing of them is linked.
 //

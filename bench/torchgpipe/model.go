@@ -5,7 +5,7 @@ import (
 
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/kernels"
-	"plimsoll/kernels/cpu"
+	library "plimsoll/kernels/open"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/runtime/host"
@@ -31,7 +31,7 @@ func compiled(x wanted) (*pipe.Workload, error) {
 		return nil, err
 	}
 	defer dev.Close() //nolint:errcheck // it has run nothing
-	lib, err := cpu.New(dev, cpu.Options{Threads: 1})
+	lib, err := library.Library(dev, library.Options{Threads: 1})
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 
 	"plimsoll/bench"
 	"plimsoll/internal/units"
-	"plimsoll/kernels/cpu"
+	library "plimsoll/kernels/open"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 	"plimsoll/runtime/open"
@@ -103,21 +103,32 @@ func (v *inventory) measure(ctx context.Context) error {
 		}
 	}
 	for i, d := range v.devices {
+		var err error
 		info, speed := d.Info(), speeds[v.of[i]]
 		figures := deviceFigures{
 			Name: info.Name, Kind: info.Kind, Model: info.Model, MemoryBytes: info.Memory,
 			ToDevice: rate(speed[0]), ToHost: rate(speed[1]),
 		}
 		if info.Kind == "host" {
-			lib, err := cpu.New(nil, cpu.Options{})
-			if err != nil {
+			if figures.Cores, figures.Library, err = processor(d); err != nil {
 				return err
 			}
-			figures.Cores, figures.Library = goruntime.GOMAXPROCS(0), lib.Name()
 		}
 		v.figures = append(v.figures, figures)
 	}
 	return nil
+}
+
+// processor says with how many cores and which kernels the CPU computes, or why it has no kernels.
+func processor(d runtime.Device) (cores int, kernels string, err error) {
+	lib, err := library.Library(d, library.Options{})
+	if errors.Is(err, library.ErrNone) {
+		return goruntime.GOMAXPROCS(0), oneLine(err), nil // which says why, and what to do
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	return goruntime.GOMAXPROCS(0), lib.Name(), nil
 }
 
 // measurePeers fills in the links between devices of one kind: between two items, and between the parts of one.

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"plimsoll/kernels"
-	"plimsoll/kernels/cpu"
 	"plimsoll/kernels/ref"
 	"plimsoll/runtime"
 )
@@ -74,13 +73,4 @@ func kinds() []string {
 		all = append(all, b.Kind)
 	}
 	return all
-}
-
-// openCPU asks for a device whose memory can be read in place.
-func openCPU(dev runtime.Device, o Options) (kernels.Library, error) {
-	memory, ok := dev.(cpu.Memory)
-	if !ok {
-		return nil, fmt.Errorf("BUG: host device %s gives no access to its memory", dev.Info().Name)
-	}
-	return cpu.New(memory, cpu.Options{Threads: o.Threads})
 }

@@ -23,6 +23,9 @@ func device(t *testing.T, spec string) runtime.Device {
 
 func TestTheCPUHasALibrary(t *testing.T) {
 	lib, err := open.Library(device(t, "cpu"), open.Options{Threads: 1})
+	if errors.Is(err, open.ErrNone) && strings.Contains(err.Error(), "built without cgo") {
+		t.Skip(err)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,20 @@
+//go:build cgo
+
+package open
+
+import (
+	"fmt"
+
+	"plimsoll/kernels"
+	"plimsoll/kernels/cpu"
+	"plimsoll/runtime"
+)
+
+// openCPU asks for a device whose memory can be read in place.
+func openCPU(dev runtime.Device, o Options) (kernels.Library, error) {
+	memory, ok := dev.(cpu.Memory)
+	if !ok {
+		return nil, fmt.Errorf("BUG: host device %s gives no access to its memory", dev.Info().Name)
+	}
+	return cpu.New(memory, cpu.Options{Threads: o.Threads})
+}

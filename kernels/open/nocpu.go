@@ -1,0 +1,16 @@
+//go:build !cgo
+
+package open
+
+import (
+	"fmt"
+
+	"plimsoll/kernels"
+	"plimsoll/runtime"
+)
+
+// openCPU has nothing to open: the kernels are C.
+func openCPU(dev runtime.Device, _ Options) (kernels.Library, error) {
+	return nil, fmt.Errorf("%w: %s: those of the cpu are in C, and this program was built without cgo; build it with a C compiler and CGO_ENABLED=1, or use the reference kernels (--reference), which are slow",
+		ErrNone, dev.Info().Name)
+}
