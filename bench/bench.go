@@ -14,6 +14,7 @@ import (
 	"slices"
 
 	"plimsoll/bench/receipt"
+	"plimsoll/bench/report"
 	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/planner/chain"
@@ -50,6 +51,7 @@ type Grid struct {
 // Row is one plan: predicted beside measured. Times are of one training step with its update, in seconds.
 type Row struct {
 	Strategy           string  `json:"strategy"`
+	Winner             string  `json:"winner,omitempty"` // as in schedule.Plan
 	Limit              string  `json:"limit"`
 	LimitBytes         int64   `json:"limit_bytes"`
 	PredictedPeakBytes int64   `json:"predicted_peak_bytes"`
@@ -57,19 +59,19 @@ type Row struct {
 	ExtentBytes        int64   `json:"extent_bytes"` // the end of the highest byte written
 	PredictedS         float64 `json:"predicted_s"`  // by the costs of ops measured in turns with this row
 	PlannedS           float64 `json:"planned_s"`    // by the costs that the plan was made with
-	MeasuredS          float64 `json:"measured_s"`
-	StoreAllS          float64 `json:"store_all_s"` // measured in turns with this row
+	MeasuredS          float64 `json:"measured_s"`   // of the step in the middle
+	Error              float64 `json:"error"`        // report.TimeError of the two
+	StoreAllS          float64 `json:"store_all_s"`  // measured in turns with this row
 	Identical          bool    `json:"identical"`
 	Difference         string  `json:"difference,omitempty"` // the first, when not identical
 	Ops                int     `json:"ops"`
 	Forwards           int     `json:"forwards"` // forward ops in a step; those beyond the layers are recomputations
 
-	// Receipt attributes the gap between PredictedS and the step whose time is in the middle to causes.
+	// Receipt attributes the gap between PredictedS and MeasuredS to causes.
 	Receipt *receipt.Receipt `json:"receipt"`
 
 	Plan     *schedule.Plan `json:"-"`
-	Measured train.Measured `json:"-"` // of the step in the middle, which took
-	middleS  float64
+	Measured train.Measured `json:"-"` // of the step in the middle
 }
 
 // Skip is a strategy that does not fit in a limit.
@@ -143,8 +145,9 @@ func (g *Grid) predict(r *Report, samples *executor.Samples) error {
 			return err
 		}
 		row.PredictedS = sim.Makespan + executor.UpdateSeconds(g.Latest)
-		errs = append(errs, math.Abs(row.PredictedS/row.MeasuredS-1))
-		planned = append(planned, math.Abs(row.PlannedS/row.MeasuredS-1))
+		row.Error = report.TimeError(row.PredictedS, row.MeasuredS)
+		errs = append(errs, math.Abs(row.Error))
+		planned = append(planned, math.Abs(report.TimeError(row.PlannedS, row.MeasuredS)))
 	}
 	r.MedianError, r.MedianPlannedError, r.WorstError = train.Median(errs), train.Median(planned), slices.Max(errs)
 	return g.addReceipts(r)
@@ -184,7 +187,7 @@ func (g *Grid) planOne(ctx context.Context, r *Report, limit Limit, s strategy.S
 		return err
 	}
 	row := Row{
-		Strategy: s.Name, Limit: limit.Name, LimitBytes: limit.Bytes, Plan: p, Ops: len(p.Ops),
+		Strategy: s.Name, Winner: p.Winner, Limit: limit.Name, LimitBytes: limit.Bytes, Plan: p, Ops: len(p.Ops),
 		PredictedPeakBytes: g.Job.PredictedPeak(p), PlannedS: train.PredictedSeconds(g.Chain, p),
 	}
 	for _, op := range p.Ops {

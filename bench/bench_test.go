@@ -53,6 +53,7 @@ func grid(t testing.TB, shares ...float64) *Grid {
 
 func TestGrid(t *testing.T) {
 	g := grid(t, 1, 0.85, 0.1)
+	g.Steps = 3 // of which two count: their median is none of them
 	g.Audit = true
 	done := 0
 	g.Progress = func(d, total int) {
@@ -81,7 +82,8 @@ func TestGrid(t *testing.T) {
 	checkTable(t, g, r)
 }
 
-// Both memory curves of a row reach exactly its peak, and the trace is valid.
+// Both memory curves of a row reach exactly its peak, and the trace is valid. The step that was measured takes one time
+// everywhere: in the figures, in the receipt, on the page and in the trace.
 func checkCurves(t *testing.T, g *Grid, r *Report) {
 	for i := range r.Rows {
 		line := g.timeline(&r.Rows[i])
@@ -99,9 +101,22 @@ func checkCurves(t *testing.T, g *Grid, r *Report) {
 		tr, err := line.Trace("cpu")
 		must(t, err)
 		must(t, tr.Validate())
-		n := 0
+		n, end := 0, 0.0
 		for _, track := range tr.Processes[1].Tracks {
 			n += len(track.Slices)
+			end = max(end, track.Slices[len(track.Slices)-1].End)
+		}
+		shown, err := g.row(r, &r.Rows[i])
+		must(t, err)
+		row := &r.Rows[i]
+		want := duration(row.MeasuredS)
+		for what, s := range map[string]float64{
+			"page": shown.MeasuredSeconds, "curve": measured[len(measured)-1].X, "trace": end, "receipt": row.Receipt.Measured.Seconds(),
+			"error": row.PredictedS / (1 - row.Error), "gap": row.PredictedS + row.Receipt.Gap().Seconds(),
+		} {
+			if (duration(s) - want).Abs() > 2 {
+				t.Errorf("%s: measured %v, %s has %v", row.Strategy, want, what, duration(s))
+			}
 		}
 		if n != len(r.Rows[i].Plan.Ops)+1 {
 			t.Errorf("%d slices for %d ops and the update", n, len(r.Rows[i].Plan.Ops))
@@ -336,7 +351,7 @@ func TestReceiptsAddUpOnADevice(t *testing.T) {
 		for _, d := range row.Receipt.By {
 			sum += d
 		}
-		if p := row.Receipt; sum != p.Gap() || p.Measured != duration(row.middleS) || (p.Predicted-duration(row.PredictedS)).Abs() > 2 {
+		if p := row.Receipt; sum != p.Gap() || p.Measured != duration(row.MeasuredS) || (p.Predicted-duration(row.PredictedS)).Abs() > 2 {
 			t.Errorf("%s: %v of causes, a gap of %v; measured %v, predicted %v", row.Strategy, sum, p.Gap(), row.MeasuredS, row.PredictedS)
 		}
 		if slices.ContainsFunc(row.Plan.Ops, func(op schedule.Op) bool { return op.Kind.Transfer() }) {

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,12 +53,9 @@ const profileEvery = 6
 // timed is a runner with the times of its steps.
 type timed struct {
 	*train.Runner
-	seq    schedule.Sequence
-	row    *Row // nil for the profile and the reference
-	steps  []float64
-	update []float64
-	starts [][]float64
-	ends   [][]float64
+	seq   schedule.Sequence
+	row   *Row // nil for the profile and the reference
+	steps train.Recent
 }
 
 // measureTimes measures the rows in groups whose arenas fit in the device together.
@@ -125,7 +121,7 @@ func (g *Grid) start(seq schedule.Sequence, opt executor.Options, row *Row) (*ti
 	if err != nil {
 		return nil, err
 	}
-	return &timed{Runner: e, seq: seq, row: row, starts: make([][]float64, len(seq)), ends: make([][]float64, len(seq))}, nil
+	return &timed{Runner: e, seq: seq, row: row}, nil
 }
 
 func (r *rounds) close() error {
@@ -159,7 +155,7 @@ func (r *rounds) run(ctx context.Context, done func(steps int)) error {
 		}
 	}
 	for _, t := range r.rows {
-		t.finish(train.Median(r.reference.steps))
+		t.finish(r.reference.steps.Middle().Whole)
 	}
 	return nil
 }
@@ -195,7 +191,7 @@ func (r *rounds) step(ctx context.Context, t *timed, step int) error {
 		return err
 	}
 	if r.counts(step) {
-		t.add(res)
+		t.steps.Add(res)
 	}
 	if t.row == nil || t.row.Difference != "" {
 		return nil
@@ -204,33 +200,10 @@ func (r *rounds) step(ctx context.Context, t *timed, step int) error {
 	return err
 }
 
-func (t *timed) add(r *executor.Result) {
-	t.steps = append(t.steps, r.Sequence+r.Update)
-	t.update = append(t.update, r.Update)
-	for i, at := range r.Intervals {
-		t.starts[i], t.ends[i] = append(t.starts[i], at.Start), append(t.ends[i], at.End)
-	}
-}
-
-// finish fills in what the row measured: its median time, and the ops of the step in the middle.
+// finish fills in what the row measured: the step in the middle.
 func (t *timed) finish(storeAll float64) {
-	m := &t.row.Measured
-	t.row.Identical = t.row.Difference == ""
-	t.row.StoreAllS, t.row.MeasuredS = storeAll, train.Median(t.steps)
-	k := middle(t.steps)
-	m.Update, t.row.middleS = t.update[k], t.steps[k]
-	for i := range t.starts {
-		at := executor.Interval{Start: t.starts[i][k], End: t.ends[i][k]}
-		m.Intervals, m.Ops = append(m.Intervals, at), append(m.Ops, at.End-at.Start)
-	}
-}
-
-// middle returns the position of the median, of two the smaller one.
-func middle(v []float64) int {
-	order := make([]int, len(v))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(v[i], v[j]) })
-	return order[(len(order)-1)/2]
+	row, live := t.row, t.row.Measured.Live
+	row.Measured = t.steps.Middle()
+	row.Measured.Live, row.MeasuredS, row.StoreAllS = live, row.Measured.Whole, storeAll
+	row.Identical = row.Difference == ""
 }

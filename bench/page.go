@@ -58,7 +58,7 @@ func share(part, whole int64) float64 { return float64(part) / float64(whole) }
 
 func (g *Grid) row(r *Report, row *Row) (report.Row, error) {
 	out := report.Row{
-		Strategy: row.Strategy, Limit: row.LimitBytes, Share: share(row.LimitBytes, r.StoreAllBytes),
+		Strategy: row.Strategy, Name: row.Plan.Name(), Limit: row.LimitBytes, Share: share(row.LimitBytes, r.StoreAllBytes),
 		PredictedPeak: row.PredictedPeakBytes, MeasuredPeak: row.MeasuredPeakBytes,
 		PredictedSeconds: row.PredictedS, MeasuredSeconds: row.MeasuredS,
 		Identical: &row.Identical, Plan: row.Plan.Ops.String(),

@@ -11,15 +11,15 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// Receipt attributes the gap between the predicted and the measured time of the step, whole seconds. It is nil when no
-// step was measured. Errors: those of receipt.New.
-func (t *Timeline) Receipt(whole float64) (*receipt.Receipt, error) {
+// Receipt attributes the gap between the predicted and the measured time of the step. It is nil when no step was measured.
+// Errors: those of receipt.New.
+func (t *Timeline) Receipt() (*receipt.Receipt, error) {
 	if len(t.Measured.Intervals) == 0 {
 		return nil, nil
 	}
 	s := receipt.Step{
 		Chain: t.Chain, Ops: t.Plan.Ops, Limits: t.Plan.Limits,
-		Update: duration(t.Measured.Update), UpdatePredicted: duration(t.UpdateS), Whole: duration(whole),
+		Update: duration(t.Measured.Update), UpdatePredicted: duration(t.UpdateS), Whole: duration(t.Measured.Whole),
 		State: duration(t.Measured.StateWait),
 	}
 	if s.State > 0 {
@@ -33,26 +33,21 @@ func (t *Timeline) Receipt(whole float64) (*receipt.Receipt, error) {
 
 func duration(seconds float64) time.Duration { return time.Duration(math.Round(seconds * 1e9)) }
 
-// RunReceipt returns the receipt of the last step of a finished run, nil when it had no step left to run.
+// RunReceipt returns the receipt of a finished run, of the step in the middle; nil when it had no step left to run.
 func RunReceipt(r *train.Run, o *train.Outcome) (*receipt.Receipt, error) {
-	n := len(o.History.Steps)
-	if n == 0 {
-		return nil, nil
-	}
-	last := o.History.Steps[n-1]
-	return RunTimeline(r, o).Receipt(last.SequenceS + last.UpdateS)
+	return RunTimeline(r, o).Receipt()
 }
 
 // RunReceiptTable returns the receipt of a run as a table.
 func RunReceiptTable(r *receipt.Receipt) *report.Table {
-	return receipt.Table([]string{"step"}, []*receipt.Receipt{r}, func(int) []string { return []string{"last"} })
+	return receipt.Table([]string{"step"}, []*receipt.Receipt{r}, func(int) []string { return []string{"in the middle"} })
 }
 
 // addReceipts makes the receipts of all rows; the prediction is by the costs measured in turns with them.
 func (g *Grid) addReceipts(r *Report) (err error) {
 	for i := range r.Rows {
 		row := &r.Rows[i]
-		if row.Receipt, err = g.timeline(row).Receipt(row.middleS); err != nil {
+		if row.Receipt, err = g.timeline(row).Receipt(); err != nil {
 			return fmt.Errorf("receipt of %s at %s: %w", row.Strategy, row.Limit, err)
 		}
 	}
@@ -65,7 +60,7 @@ func (r *Report) Receipts() *report.Table {
 	for i := range r.Rows {
 		all = append(all, r.Rows[i].Receipt)
 	}
-	return receipt.Table([]string{"strategy", "limit"}, all, func(i int) []string { return []string{r.Rows[i].Strategy, r.Rows[i].Limit} })
+	return receipt.Table([]string{"strategy", "limit"}, all, func(i int) []string { return []string{r.Rows[i].Plan.Name(), r.Rows[i].Limit} })
 }
 
 // receiptSection is the table of receipts on a page.

@@ -24,7 +24,7 @@ func RunPage(r *train.Run, o *train.Outcome) (*report.Page, error) {
 		return nil, err
 	}
 	row := report.Row{
-		Strategy: o.Strategy, Limit: o.LimitBytes, Share: share(o.LimitBytes, all), PredictedPeak: o.PredictedPeakBytes,
+		Strategy: o.Strategy, Name: r.Plan.Name(), Limit: o.LimitBytes, Share: share(o.LimitBytes, all), PredictedPeak: o.PredictedPeakBytes,
 		MeasuredPeak: o.MeasuredPeakBytes, PredictedSeconds: o.PredictedS, MeasuredSeconds: o.MeasuredS, Plan: r.Plan.Ops.String(),
 	}
 	if row.Predicted, row.Measured, err = RunTimeline(r, o).Curves(); err != nil {

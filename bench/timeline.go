@@ -43,7 +43,7 @@ func (t *Timeline) Curves() (predicted, measured []report.Point, err error) {
 	}
 	last := func(at float64) report.Point { return report.Point{X: at, Y: predicted[len(predicted)-1].Y} }
 	if len(measured) > 0 {
-		measured = append(measured, last(end), last(end+t.Measured.Update))
+		measured = append(measured, last(end), last(t.Measured.Whole))
 	}
 	return append(predicted, last(r.Makespan+t.UpdateS)), measured, nil
 }
@@ -78,13 +78,16 @@ func (t *Timeline) Trace(device string) (*trace.Trace, error) {
 	for i := range intervals {
 		intervals[i] = executor.Interval{Start: r.Start[i], End: r.End[i]}
 	}
-	processes := []trace.Process{t.process(device+" predicted", intervals, t.UpdateS, predicted)}
+	processes := []trace.Process{t.process(device+" predicted", intervals, t.UpdateS, r.Makespan+t.UpdateS, predicted)}
 	if len(t.Measured.Intervals) > 0 {
-		processes = append(processes, t.process(device+" measured", t.Measured.Intervals, t.Measured.Update, measured))
+		processes = append(processes, t.process(device+" measured", t.Measured.Intervals, t.Measured.Update, t.Measured.Whole, measured))
 	}
 	return &trace.Trace{
 		Processes: processes,
-		Meta:      map[string]string{"chain": t.Chain.Name, "strategy": t.Plan.Strategy, "plan": t.Plan.Ops.String()},
+		Meta: map[string]string{
+			"chain": t.Chain.Name, "strategy": t.Plan.Name(), "plan": t.Plan.Ops.String(),
+			"predicted_s": fmt.Sprint(r.Makespan + t.UpdateS), "measured_s": fmt.Sprint(t.Measured.Whole),
+		},
 	}, nil
 }
 
@@ -95,9 +98,9 @@ func (t *Timeline) slice(op schedule.Op, start, end float64) trace.Slice {
 	}
 }
 
-// process makes a process of when each op ran, with a track per stream. One link runs transfers of both directions, so
-// a track of each is enough for every link.
-func (t *Timeline) process(name string, at []executor.Interval, updateS float64, memory []report.Point) trace.Process {
+// process makes a process of when each op ran, and the update at the end of the whole step, with a track per stream. One link
+// runs transfers of both directions, so a track of each is enough for every link.
+func (t *Timeline) process(name string, at []executor.Interval, updateS, whole float64, memory []report.Point) trace.Process {
 	tracks := []trace.Track{{Name: "compute"}, {Name: "device to host"}, {Name: "host to device"}}
 	end := 0.0
 	for i, op := range t.Plan.Ops {
@@ -112,7 +115,7 @@ func (t *Timeline) process(name string, at []executor.Interval, updateS float64,
 		}
 		track.Slices = append(track.Slices, t.slice(op, at[i].Start, at[i].End))
 	}
-	tracks[0].Slices = append(tracks[0].Slices, trace.Slice{Name: "update", Category: "update", Start: end, End: end + updateS})
+	tracks[0].Slices = append(tracks[0].Slices, trace.Slice{Name: "update", Category: "update", Start: max(end, whole-updateS), End: max(end, whole)})
 	tracks = slices.DeleteFunc(tracks, func(t trace.Track) bool { return len(t.Slices) == 0 })
 	counter := trace.Counter{Name: "memory", Unit: "bytes"}
 	for _, p := range memory {

@@ -75,10 +75,14 @@ type drafter struct {
 	limit int64
 	opt   strategy.Options
 	link  schedule.Link
+
+	winner string // of the latest solution, as in schedule.Plan
 }
 
 func (p *drafter) solve(ctx context.Context, memory int64) (schedule.Sequence, error) {
-	return p.s.Solve(ctx, strategy.Problem{Chain: p.c, Memory: memory, Link: p.link, Options: p.opt})
+	return p.s.Solve(ctx, strategy.Problem{
+		Chain: p.c, Memory: memory, Link: p.link, Options: p.opt, Chosen: func(name string) { p.winner = name },
+	})
 }
 
 // smallest returns the plan for the smallest memory that the strategy works at, if its layout fits.
@@ -111,7 +115,7 @@ func (p *drafter) plan(seq schedule.Sequence, memory int64) (*schedule.Plan, int
 	if err != nil {
 		return nil, 0, err
 	}
-	plan.Extra = map[string]json.RawMessage{}
+	plan.Winner, plan.Extra = p.winner, map[string]json.RawMessage{}
 	for field, bytes := range map[string]int64{
 		ArenaField: p.limit, StaticField: p.w.StaticBytes(), ExtentField: at.Extent, CopiesField: at.Copies,
 	} {

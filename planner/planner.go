@@ -68,6 +68,8 @@ func Solve(ctx context.Context, s strategy.Strategy, p strategy.Problem) (*sched
 	if err := multichain.Accepts(p.Chain, s.Name); err != nil {
 		return nil, err
 	}
+	winner := ""
+	p.Chosen = func(name string) { winner = name }
 	seq, err := s.Solve(ctx, p)
 	if err != nil {
 		return nil, err
@@ -76,5 +78,6 @@ func Solve(ctx context.Context, s strategy.Strategy, p strategy.Problem) (*sched
 	if err != nil {
 		return nil, fmt.Errorf("BUG: %s returned a sequence that cannot run: %w", s.Name, err)
 	}
+	plan.Winner = winner
 	return plan, nil
 }

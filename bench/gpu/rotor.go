@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"plimsoll/bench/report"
 	"plimsoll/executor"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
@@ -123,7 +124,7 @@ func (p *part) addRotor(f *rotorFigures, row rotorRow) error {
 		return p.save(f)
 	}
 	p.printf("| %.0f %% | %s | %s | %+.1f %% | %s | %s | %s | %.1f | %d | %v |\n", 100*row.Share, units.Seconds(row.Predicted), units.Seconds(row.Measured),
-		100*(row.Predicted/row.Measured-1), units.Bytes(row.PlanBytes), units.Bytes(row.PeakBytes), units.Bytes(row.Extent), row.Images, row.Forwards, row.Same)
+		100*report.TimeError(row.Predicted, row.Measured), units.Bytes(row.PlanBytes), units.Bytes(row.PeakBytes), units.Bytes(row.Extent), row.Images, row.Forwards, row.Same)
 	return p.save(f)
 }
 
@@ -135,7 +136,7 @@ func (p *part) judge(f *rotorFigures) error {
 		if row.Refused != "" {
 			continue
 		}
-		errs = append(errs, math.Abs(row.Predicted/row.Measured-1))
+		errs = append(errs, math.Abs(report.TimeError(row.Predicted, row.Measured)))
 		if !row.Same || row.PeakBytes != row.PlanBytes {
 			other++
 		}

@@ -1,7 +1,6 @@
 package pipelined
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -16,6 +15,8 @@ type stretch struct {
 	from, to float64 // seconds
 	pictured float64 // seconds of a picture of the steady state
 }
+
+func (s stretch) seconds() float64 { return s.to - s.from }
 
 // ends returns for each of n periods when the last task of its minibatches ended. Period i has the minibatches from i*repeats on.
 func ends(tasks []pipe.Timing, repeats, n int) []float64 {
@@ -72,21 +73,12 @@ func (r *Row) steady(tasks []pipe.Timing, periods int) {
 // steps fills in the figures of a plan with a flush, from the tasks of each step: those of the step in the middle.
 func (r *Row) steps(all [][]pipe.Timing) {
 	var done []stretch
-	var seconds []float64
 	for _, tasks := range all {
 		from, to := makespan(tasks)
 		done = append(done, stretch{tasks: tasks, from: from, to: to})
-		seconds = append(seconds, to-from)
 	}
-	order := make([]int, len(all))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Compare(seconds[a], seconds[b])
-	})
-	middle := order[(len(order)-1)/2]
-	r.MeasuredS, r.Samples, r.span = train.Median(seconds), len(all), done[middle]
+	r.span = done[train.Middle(done, stretch.seconds)]
+	r.MeasuredS, r.Samples = r.span.seconds(), len(all)
 	r.observe()
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"plimsoll/bench/report"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
@@ -146,7 +147,7 @@ func (r *Report) nothing() error {
 func (r *Report) conclude() {
 	var errs []float64
 	for i := range r.Rows {
-		errs = append(errs, math.Abs(r.Rows[i].PredictedS/r.Rows[i].MeasuredS-1))
+		errs = append(errs, math.Abs(report.TimeError(r.Rows[i].PredictedS, r.Rows[i].MeasuredS)))
 	}
 	r.MedianError, r.WorstError = train.Median(errs), slices.Max(errs)
 	if r.Simulated { // else the devices slow each other down

@@ -51,7 +51,7 @@ type Row struct {
 	PredictedS     float64           `json:"predicted_s"` // a period, or the makespan of a step
 	MeasuredS      float64           `json:"measured_s"`
 	Ratio          float64           `json:"measured_to_predicted"`
-	Samples        int               `json:"samples"` // periods or steps of which MeasuredS is the median
+	Samples        int               `json:"samples"` // periods of which MeasuredS is the median; steps of which it is the one in the middle
 	PlannedBubble  float64           `json:"predicted_bubble"`
 	MeasuredBubble float64           `json:"measured_bubble"`
 	PerDevice      []Device          `json:"per_device"`

@@ -60,20 +60,24 @@ type Row struct {
 	// Refused says why the strategy has no plan under the limit; then the figures above are 0.
 	Refused string `json:"refused,omitempty"`
 
+	Name      string  `json:"-"` // for people, where it says more than Strategy
 	Share     float64 `json:"-"` // the limit as a fraction of store-all's peak; 0: not shown
 	Plan      string  `json:"-"` // the sequence as text
 	Predicted []Point `json:"-"` // the memory curves: seconds from the start of the step, bytes
 	Measured  []Point `json:"-"`
 }
 
-// TimeError is the relative error of the predicted time, (predicted - measured) / measured; NaN when nothing was
-// measured.
-func (r *Row) TimeError() float64 {
-	if !(r.MeasuredSeconds > 0) {
+// TimeError is the error of a predicted time: the gap, measured less predicted, as a share of the measured time. Like the gap
+// it is above 0 when the step is slower than predicted; NaN when nothing was measured.
+func TimeError(predicted, measured float64) float64 {
+	if !(measured > 0) {
 		return math.NaN()
 	}
-	return (r.PredictedSeconds - r.MeasuredSeconds) / r.MeasuredSeconds
+	return (measured - predicted) / measured
 }
+
+// TimeError is that of the row.
+func (r *Row) TimeError() float64 { return TimeError(r.PredictedSeconds, r.MeasuredSeconds) }
 
 // MedianTimeError is the median of the absolute time errors of the rows that ran, NaN when none did.
 func (p *Page) MedianTimeError() float64 {

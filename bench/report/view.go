@@ -150,14 +150,16 @@ func (p *Page) cells(r *Row) []string {
 		share = percent(r.Share)
 	}
 	if r.Refused != "" {
-		return []string{r.Strategy, share, limit, "does not fit"}
+		return []string{r.name(), share, limit, "does not fit"}
 	}
 	return []string{
-		r.Strategy, share, limit, size(r.PredictedPeak), size(r.MeasuredPeak),
+		r.name(), share, limit, size(r.PredictedPeak), size(r.MeasuredPeak),
 		duration(r.PredictedSeconds), duration(r.MeasuredSeconds), signedPercent(r.TimeError()),
 		rate(p.perStep(), r.MeasuredSeconds), verdict(r.Identical),
 	}
 }
+
+func (r *Row) name() string { return cmp.Or(r.Name, r.Strategy) }
 
 // size and duration print a figure, or a dash where there is none.
 func size(n int64) string {
@@ -245,9 +247,9 @@ func good(ok bool) string {
 
 // chart draws the memory curves of a row, the measured one over the predicted one.
 func (r *Row) chart() *Chart {
-	title := r.Strategy + " in " + units.Bytes(r.Limit)
+	title := r.name() + " in " + units.Bytes(r.Limit)
 	if r.Share > 0 {
-		title = r.Strategy + " at " + percent(r.Share)
+		title = r.name() + " at " + percent(r.Share)
 	}
 	c := &Chart{
 		Title: title,

@@ -47,6 +47,7 @@ type autoFigures struct {
 	Winner     string            `json:"winner"`
 	Improved   string            `json:"improved,omitempty"` // the strategy whose result the local moves made better
 	Moves      int               `json:"local_moves_tried"`
+	Passed     *passedFigure     `json:"passed_over,omitempty"`
 	Candidates []candidateFigure `json:"candidates"`
 }
 
@@ -59,6 +60,14 @@ type candidateFigure struct {
 	Reason    string  `json:"reason,omitempty"`
 }
 
+// passedFigure is the fastest plan, when another one was taken that is hardly slower and has less to transfer.
+type passedFigure struct {
+	Strategy  string  `json:"strategy"`
+	MakespanS float64 `json:"makespan_s"`
+	TransferS float64 `json:"transfer_s"`
+	Tolerance float64 `json:"tolerance"`
+}
+
 // figures returns the report for printing, nil of other strategies than auto.
 func (c *choice) figures() *autoFigures {
 	r := c.report
@@ -66,6 +75,9 @@ func (c *choice) figures() *autoFigures {
 		return nil
 	}
 	f := &autoFigures{Why: r.Why(), Winner: r.Winner, Improved: r.Start, Moves: r.Steps}
+	if p := r.Passed; p != nil {
+		f.Passed = &passedFigure{p.Strategy, p.Makespan, p.Transfer, r.Tolerance}
+	}
 	for _, x := range r.Candidates {
 		f.Candidates = append(f.Candidates, figureOf(x, r.Bound))
 	}

@@ -63,10 +63,14 @@ func TestBenchRefuses(t *testing.T) {
 	}
 }
 
-// train prints where the gap of its last step comes from, as text and as JSON.
+// train prints where the gap of the step in the middle comes from, as text and as JSON; it is the step whose time is printed.
 func TestTrainPrintsAReceipt(t *testing.T) {
 	args := []string{"train", "-m", "tiny", "--batch", "8", "--steps", "2", "--memory", "90%", "--strategy", "rotor", "--profile-steps", "1"}
-	paid := object(t, args...)["receipt"].(map[string]any)
+	o := object(t, args...)
+	paid := o["receipt"].(map[string]any)
+	if off := o["measured_s_per_step"].(float64) - paid["measured_s"].(float64); off > 2e-9 || off < -2e-9 {
+		t.Errorf("measured %v, the receipt's step took %v", o["measured_s_per_step"], paid["measured_s"])
+	}
 	sum := -paid["gap_s"].(float64)
 	for _, c := range paid["causes"].([]any) {
 		sum += c.(map[string]any)["seconds"].(float64)

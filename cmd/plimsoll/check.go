@@ -107,6 +107,7 @@ func (a *app) checkSequence(f *checkFlags, text string) error {
 	if err != nil {
 		return err
 	}
+	figures.Winner = p.Winner
 	a.noteUnfetched(p.Ops)
 	return a.print(figures, func(w io.Writer) {
 		figures.write(w)

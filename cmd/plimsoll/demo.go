@@ -9,6 +9,8 @@ import (
 	"plimsoll/bench"
 	"plimsoll/executor/train"
 	"plimsoll/planner"
+	"plimsoll/planner/auto"
+	"plimsoll/planner/strategy"
 )
 
 func (a *app) demo() *cobra.Command {
@@ -59,7 +61,7 @@ func (a *app) runDemo(ctx context.Context, flags *jobFlags, steps int, out strin
 	if err != nil {
 		return err
 	}
-	g := &bench.Grid{Job: job, Chain: c, Limits: limits, Steps: steps, Rate: rate, Progress: a.progress("demo")}
+	g := &bench.Grid{Job: job, Chain: c, Limits: limits, Options: strategy.Options{Tolerance: auto.DefaultTolerance}, Steps: steps, Rate: rate, Progress: a.progress("demo")}
 	for _, name := range demoStrategies {
 		s, err := planner.Lookup(name)
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"plimsoll/models"
 	"plimsoll/models/data"
 	"plimsoll/planner"
+	"plimsoll/planner/auto"
 	"plimsoll/planner/strategy"
 	"plimsoll/runtime/open"
 )
@@ -203,6 +204,30 @@ func (f *strategyFlags) register(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.Slots, "slots", 0, "rotor, offload-dynprog: memory slots (default 500)")
 	cmd.Flags().IntVar(&f.Segments, "segments", 0, "periodic: segments (default: the best number)")
 }
+
+// registerTolerance registers the flag of commands that plan for one limit.
+func (f *strategyFlags) registerTolerance(cmd *cobra.Command) {
+	f.Tolerance = auto.DefaultTolerance
+	cmd.Flags().Var((*tolerance)(&f.Tolerance), "tolerance", "auto: take the plan with the least to transfer of those that are at most so much slower than the fastest; 0: the fastest")
+}
+
+// tolerance is a flag with a part of something, from 0 to 1: "1%" or "0.01".
+type tolerance float64
+
+// String prints it as a percentage.
+func (t *tolerance) String() string { return units.Percent(float64(*t)) }
+
+// Set implements pflag.Value.
+func (t *tolerance) Set(text string) error {
+	if text == "0" || text == "0%" {
+		*t = 0
+		return nil
+	}
+	return (*portion)(t).Set(text)
+}
+
+// Type implements pflag.Value.
+func (t *tolerance) Type() string { return "portion" }
 
 func (f *strategyFlags) check(flags *pflag.FlagSet) error {
 	for _, o := range []struct {

@@ -86,6 +86,7 @@ each device and counts weights too, and --bandwidth is that of the links between
 	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy; --list shows them (default of a pipeline: "+defaultPipeline+")")
 	f.link.register(cmd)
 	f.options.register(cmd)
+	f.options.registerTolerance(cmd)
 	f.pipe.register(cmd)
 	s.DurationVar(&f.budget, "budget", 0, "auto: improve its plan until so much time has passed, as in 10s; the plan then depends on the machine's speed")
 	s.StringVarP(&f.out, "output", "o", "", "write the plan file here")
@@ -161,6 +162,7 @@ func (s *listed) write(w io.Writer) {
 type planFigures struct {
 	Chain       string  `json:"chain"`
 	Strategy    string  `json:"strategy"`
+	Winner      string  `json:"winner,omitempty"`       // as in schedule.Plan
 	MemoryBytes int64   `json:"memory_bytes,omitempty"` // 0 when there is no limit
 	MakespanS   float64 `json:"makespan_s"`
 	PeakBytes   int64   `json:"peak_bytes"`
@@ -206,7 +208,7 @@ func (a *app) runPlan(ctx context.Context, f *planFlags) error {
 	if err != nil {
 		return err
 	}
-	figures.Auto = choice.figures()
+	figures.Auto, figures.Winner = choice.figures(), p.Winner
 	return a.print(figures, func(w io.Writer) {
 		if f.text {
 			fmt.Fprintln(w, p.Ops)
@@ -307,7 +309,7 @@ func (f *planFigures) addBounds(c *chain.Chain, l schedule.Limits) error {
 func (f *planFigures) write(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "chain\t%s, %d layers\n", f.Chain, f.Layers)
-	fmt.Fprintf(w, "strategy\t%s\n", f.Strategy)
+	fmt.Fprintf(w, "strategy\t%s\n", schedule.Name(f.Strategy, f.Winner))
 	if f.MemoryBytes > 0 {
 		fmt.Fprintf(w, "limit\t%s, %s of store-all's peak\n", units.Bytes(f.MemoryBytes), share(float64(f.MemoryBytes), float64(f.StoreAllBytes)))
 	}

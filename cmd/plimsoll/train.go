@@ -19,6 +19,7 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/planner/auto"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
 )
 
 // trainFlags are the flags of plimsoll train.
@@ -112,6 +113,7 @@ weights may be older: the pipeline empties at checkpoints, evaluations and Ctrl-
 	f.rate.register(cmd)
 	f.how.register(cmd)
 	f.options.register(cmd)
+	f.options.registerTolerance(cmd)
 	f.link.register(cmd)
 	f.cache.register(cmd)
 	s := cmd.Flags()
@@ -161,7 +163,7 @@ func (a *app) runTrain(ctx context.Context, f *trainFlags) error {
 // trainFigures is what train prints as JSON.
 type trainFigures struct {
 	train.Summary
-	Receipt *receipt.Receipt `json:"receipt,omitempty"` // of the last step
+	Receipt *receipt.Receipt `json:"receipt,omitempty"` // of the step in the middle
 }
 
 // trainAndWrite trains, writes the run's folder and prints the summary.
@@ -208,7 +210,7 @@ func (a *app) trainAndWrite(ctx context.Context, f *trainFlags, r *train.Run, m 
 	err = a.print(trainFigures{out.Summary, paid}, func(w io.Writer) {
 		writeSummary(w, r, &out.Summary)
 		if paid != nil {
-			fmt.Fprintln(w, "\nwhere the gap between the predicted and the measured time of the last step comes from:")
+			fmt.Fprintln(w, "\nwhere the gap between the predicted and the measured time of the step in the middle comes from:")
 			_ = bench.RunReceiptTable(paid).Text(w) // as all that is printed
 		}
 	})
@@ -310,11 +312,11 @@ func writeSummary(out io.Writer, r *train.Run, s *train.Summary) {
 func writeStep(w io.Writer, s *train.Summary) {
 	x := s.State
 	if x == nil {
-		fmt.Fprintf(w, "step\tpredicted %s, measured %s (%s)\n", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS), s.Strategy)
+		fmt.Fprintf(w, "step\tpredicted %s, measured %s (%s)\n", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS), schedule.Name(s.Strategy, s.Winner))
 		return
 	}
 	fmt.Fprintf(w, "step\tpredicted %s without the state's transfers, %s to %s with them, measured %s (%s)\n", units.Seconds(s.PredictedS),
-		units.Seconds(x.LeastS), units.Seconds(x.MostS), units.Seconds(s.MeasuredS), s.Strategy)
+		units.Seconds(x.LeastS), units.Seconds(x.MostS), units.Seconds(s.MeasuredS), schedule.Name(s.Strategy, s.Winner))
 	fmt.Fprintf(w, "state\t%s: %s in host memory, a window of %s in the arena\n", offloadedText[x.Offloading], units.Bytes(x.HostBytes), units.Bytes(x.WindowBytes))
 	fmt.Fprintf(w, "\t%s to the device and %s back a step, %s of the link; the step waited %s for it\n", units.Bytes(x.ToDeviceBytes),
 		units.Bytes(x.ToHostBytes), units.Seconds(x.TransferS), units.Seconds(s.StateWaitS))

@@ -59,6 +59,7 @@ The exit code is 1 when a row differs from store-all, or from one device, or its
 	f.rate.register(cmd)
 	f.how.register(cmd)
 	f.options.register(cmd)
+	f.options.registerTolerance(cmd)
 	f.link.register(cmd)
 	f.cache.register(cmd)
 	s := cmd.Flags()

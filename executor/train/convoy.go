@@ -293,7 +293,8 @@ func (c *convoy) add(sum pipe.Result) error {
 	c.since, c.idle = now, idle
 	c.waited += waited
 	c.step++
-	c.times = append(c.times, seconds)
+	c.ran++
+	c.recent.next().Whole = seconds
 	c.out.History.Steps = append(c.out.History.Steps, rec)
 	if c.Record != nil {
 		if err := c.Record(rec); err != nil {

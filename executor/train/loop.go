@@ -32,8 +32,8 @@ type loop struct {
 	saved   int // steps of the latest checkpoint of this run, -1 before the first
 	failure error
 
-	times        []float64 // of the sequence and the update of each step, seconds
-	waits        []float64 // of each step for offloaded state, seconds
+	recent       Recent
+	ran          int // steps
 	busy, waited time.Duration
 }
 
@@ -92,11 +92,8 @@ func (l *loop) one() error {
 // add counts a step.
 func (l *loop) add(rec Record, res *executor.Result) error {
 	l.step++
-	l.times = append(l.times, res.Sequence+res.Update)
-	l.waits = append(l.waits, res.StateWait)
-	m := &l.out.Measured
-	m.Ops, m.Intervals, m.Update = res.Ops, res.Intervals, res.Update
-	m.UpdateKernels, m.StateWait = res.UpdateKernels, res.StateWait
+	l.ran++
+	l.recent.Add(res)
 	l.out.History.Steps = append(l.out.History.Steps, rec)
 	if l.Record == nil {
 		return nil
@@ -198,9 +195,11 @@ func (l *loop) finish() {
 		}
 	}
 	o.BadSamples = data.Skipped(l.Job.Set)
-	o.MeasuredS, o.StateWaitS = Median(l.times), Median(l.waits)
+	live := o.Measured.Live
+	o.Measured = l.recent.Middle()
+	o.Measured.Live, o.MeasuredS, o.StateWaitS = live, o.Measured.Whole, o.Measured.StateWait
 	if l.busy > 0 {
-		o.ImagesPerS = float64(len(l.times)*l.Job.Images()) / l.busy.Seconds()
+		o.ImagesPerS = float64(l.ran*l.Job.Images()) / l.busy.Seconds()
 		o.DataWaitShare = l.waited.Seconds() / l.busy.Seconds()
 	}
 	l.keepWeights()

@@ -38,8 +38,8 @@ func TestSiameseLearns(t *testing.T) {
 		return out
 	}
 	out := do(j.Work.StaticBytes() + (all-j.Work.StaticBytes())*6/10)
-	if len(out.Measured.Ops) <= 2*c.Len() {
-		t.Errorf("%d ops recompute nothing", len(out.Measured.Ops))
+	if len(out.Measured.Intervals) <= 2*c.Len() {
+		t.Errorf("%d ops recompute nothing", len(out.Measured.Intervals))
 	}
 	if out.Accuracy < accuracy || out.TestSamples != 360 {
 		t.Errorf("accuracy %v of %d pairs after %d steps", out.Accuracy, out.TestSamples, steps)

@@ -61,6 +61,7 @@ type Summary struct {
 	TestCorrect        int     `json:"test_correct"`
 	TestSamples        int     `json:"test_samples"`
 	Strategy           string  `json:"strategy"`
+	Winner             string  `json:"winner,omitempty"` // as in schedule.Plan
 	LimitBytes         int64   `json:"limit_bytes"`
 	PredictedS         float64 `json:"predicted_s_per_step"`
 	MeasuredS          float64 `json:"measured_s_per_step"`
@@ -86,20 +87,10 @@ type Summary struct {
 // Outcome is a finished run.
 type Outcome struct {
 	Summary
-	Measured Measured
+	Measured Measured // the step in the middle of the latest ones, which MeasuredS is the time of
 	History  History
 	// Unsaved is why the trained state is not on disk as it should be; nil when it is.
 	Unsaved error
-}
-
-// Measured is what the steps along a plan took, op by op.
-type Measured struct {
-	Ops       []float64           // seconds of every op, of one step; empty when no step was left to run
-	Intervals []executor.Interval // when each op ran
-	Update    float64             // seconds
-	// UpdateKernels is the time of the update's kernels, StateWait what the step waited for offloaded state, in seconds.
-	UpdateKernels, StateWait float64
-	Live                     []int64 // bytes of the arena that were owned when each op started
 }
 
 var (
@@ -140,7 +131,7 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
 	out = &Outcome{Measured: Measured{Live: audit.Live}, History: r.Past, Summary: Summary{
-		Steps: r.Steps, Strategy: r.Plan.Strategy, LimitBytes: r.Limit,
+		Steps: r.Steps, Strategy: r.Plan.Strategy, Winner: r.Plan.Winner, LimitBytes: r.Limit,
 		PredictedS: PredictedSeconds(r.Chain, r.Plan), PredictedPeakBytes: r.Job.PredictedPeak(r.Plan),
 		MeasuredPeakBytes: audit.PeakBytes, ExtentBytes: audit.ExtentBytes,
 		HostBytes: audit.HostBytes, CopiesBytes: audit.CopiesBytes, State: r.Job.Work.StateCost(r.Chain, r.Plan),

@@ -169,7 +169,7 @@ func TestRun(t *testing.T) {
 	if out.MeasuredPeakBytes != out.PredictedPeakBytes || out.ExtentBytes > r.Limit {
 		t.Errorf("peak %d, predicted %d, extent %d of %d", out.MeasuredPeakBytes, out.PredictedPeakBytes, out.ExtentBytes, r.Limit)
 	}
-	if len(out.Measured.Ops) != len(r.Plan.Ops) || len(out.Measured.Live) != len(r.Plan.Ops) || out.MeasuredS <= 0 || out.ImagesPerS <= 0 {
+	if len(out.Measured.Intervals) != len(r.Plan.Ops) || out.Measured.Whole != out.MeasuredS || len(out.Measured.Live) != len(r.Plan.Ops) || out.MeasuredS <= 0 || out.ImagesPerS <= 0 {
 		t.Errorf("measured %+v", out.Measured)
 	}
 	again, err := r.Do(t.Context())

@@ -2,8 +2,8 @@
 //
 // The members of the portfolio are the strategies of remat and, where there is a link, those of offload and pofo. Each
 // result is judged by simulation under the true rules, and the best few are improved by local moves (package improve). So
-// auto is never slower than any member that it runs. It has no clock: the same problem gives the same report, unless
-// the context ends first.
+// auto is never slower than any member that it runs, or by no more than Problem.Tolerance where that saves transfers. It has
+// no clock: the same problem gives the same report, unless the context ends first.
 package auto
 
 import (
@@ -25,6 +25,9 @@ import (
 
 // Name is the name of the strategy.
 const Name = "auto"
+
+// DefaultTolerance is what commands give as strategy.Options.Tolerance: repeated runs of one plan differ by more.
+const DefaultTolerance = 0.01
 
 // Strategy returns the registry entry.
 func Strategy() strategy.Strategy {
@@ -100,7 +103,11 @@ func Plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error)
 	if len(a.ranking()) == 0 {
 		return nil, a.refusal(ctx)
 	}
-	return a.report(ctx, opt)
+	r, err := a.report(ctx, opt)
+	if err == nil && p.Chosen != nil {
+		p.Chosen(r.Made())
+	}
+	return r, err
 }
 
 // portfolio is one run.

@@ -42,6 +42,14 @@ func (a *portfolio) report(ctx context.Context, opt Options) (*Report, error) {
 			r.Start = best.Strategy
 		}
 	}
+	quiet, err := a.quieter(best, ranking)
+	if err != nil {
+		return nil, err
+	}
+	if quiet != best {
+		r.Winner, r.Start, r.Passed, r.Tolerance, best = quiet.Strategy, "", best, a.Tolerance, quiet
+	}
+	r.Transfer = best.Transfer
 	r.Sequence, r.Makespan, r.Peak = best.Sequence, best.Makespan, best.Peak
 	return r, nil
 }
@@ -150,7 +158,9 @@ func (m *improver) descend(ctx context.Context, c *Candidate) (*Candidate, int, 
 	if err != nil {
 		return nil, 0, err
 	}
-	return &Candidate{Strategy: c.Strategy, Sequence: seq, Makespan: r.Makespan, Peak: r.Peak}, search.Steps(), nil
+	better := &Candidate{Strategy: c.Strategy, Sequence: seq}
+	better.take(r)
+	return better, search.Steps(), nil
 }
 
 // swallows reports whether a forward_all replaces a plain activation that was prefetched and that nothing has read.

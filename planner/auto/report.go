@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/internal/units"
 	"plimsoll/planner/bound"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -16,6 +17,7 @@ type Candidate struct {
 	Sequence schedule.Sequence // nil when it has none
 	Makespan float64           // seconds, by simulation
 	Peak     int64             // bytes
+	Transfer float64           // seconds in which the link is busy, offloads and prefetches added up
 	Reason   string            // why it has no sequence
 }
 
@@ -32,7 +34,15 @@ type Report struct {
 	Makespan float64           // seconds
 	Peak     int64             // bytes
 	Bound    float64           // seconds: no sequence is faster (package bound)
+	Transfer float64           // as in Candidate
+	// Passed is the fastest sequence, when another one was taken that is at most Tolerance slower, a share, and has less to
+	// transfer.
+	Passed    *Candidate
+	Tolerance float64
 }
+
+// Made is the member that the sequence was made from.
+func (r *Report) Made() string { return cmp.Or(r.Start, r.Winner) }
 
 // Why says on one line why the sequence was chosen.
 func (r *Report) Why() string {
@@ -41,6 +51,10 @@ func (r *Report) Why() string {
 		if c.Sequence != nil {
 			ran++
 		}
+	}
+	if p := r.Passed; p != nil {
+		return fmt.Sprintf("%s is chosen of %d, with transfers of %s: the fastest plan, of %s, is %.2f%% faster, which is within the tolerance of %s, with transfers of %s",
+			r.Winner, ran, units.Seconds(r.Transfer), p.Strategy, 100*(r.Makespan/p.Makespan-1), units.Percent(r.Tolerance), units.Seconds(p.Transfer))
 	}
 	why := fmt.Sprintf("%s is the best of %d", r.Winner, ran)
 	if gap := bound.Gap(r.Makespan, r.Bound); gap == 0 {
@@ -57,7 +71,8 @@ func (e *entry) judge(p strategy.Problem, seq schedule.Sequence) error {
 	if err != nil {
 		return fmt.Errorf("BUG: its sequence cannot run: %w", err)
 	}
-	e.Sequence, e.Makespan, e.Peak = seq, r.Makespan, r.Peak
+	e.Sequence = seq
+	e.take(r)
 	return nil
 }
 

@@ -17,6 +17,7 @@ const Format = "plimsoll.plan/v1"
 type Plan struct {
 	Chain     string // name of the chain
 	Strategy  string
+	Winner    string // of a strategy that chooses among others: the one whose plan it is; else ""
 	Limits    Limits
 	Predicted Predicted
 	Ops       Sequence
@@ -46,6 +47,17 @@ func NewPlan(c *chain.Chain, strategy string, seq Sequence, limits Limits) (*Pla
 		Predicted: Predicted{Makespan: r.Makespan, Peak: r.Peak, Idle: r.Idle},
 		Ops:       seq,
 	}, nil
+}
+
+// Name is the strategy for people, with the one that it chose: "auto (rotor-exact)".
+func (p *Plan) Name() string { return Name(p.Strategy, p.Winner) }
+
+// Name is Plan.Name of a strategy and a winner, which may be "".
+func Name(strategy, winner string) string {
+	if winner == "" {
+		return strategy
+	}
+	return strategy + " (" + winner + ")"
 }
 
 // For refuses a chain that the plan was not made for. Errors: ErrOtherChain, *RuleError.
@@ -78,6 +90,7 @@ func (p *Plan) list() fields.List {
 		{Name: "chain", Value: p.Chain},
 		{Name: "strategy", Value: p.Strategy},
 	}
+	out = fields.Unless(out, "", "winner", p.Winner)
 	out = fields.Unless(out, NoLimit, "memory_bytes", p.Limits.Memory)
 	out = fields.Unless(out, 0, "bandwidth_bytes_per_s", p.Limits.Link.Bandwidth)
 	out = fields.Unless(out, false, "duplex", p.Limits.Link.Duplex)
@@ -110,6 +123,7 @@ func (p *Plan) UnmarshalJSON(data []byte) error {
 	read := Plan{
 		Chain:    o.String("chain", ""),
 		Strategy: o.String("strategy", ""),
+		Winner:   o.String("winner", ""),
 		Limits:   takeLimits(o),
 	}
 	predicted := o.Object("predicted")

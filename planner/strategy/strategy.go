@@ -16,6 +16,8 @@ type Problem struct {
 	Memory int64         // M, bytes; includes the input a_0
 	Link   schedule.Link // bandwidth 0: no transfers allowed
 	Options
+	// Chosen is told by a strategy that chooses among others whose plan it returns; may be nil.
+	Chosen func(name string)
 }
 
 // Options are the parameters of strategies; zero values mean the documented default.
@@ -24,6 +26,9 @@ type Options struct {
 	Segments int // periodic: number of segments (default: the best by simulation)
 	// HighMemory is capper's M', bytes: the limit of the rematerialization that is then offloaded (default: store-all's peak).
 	HighMemory int64
+	// Tolerance is auto's: by which part of the least makespan a plan may be slower that needs no transfers (default: 0, the
+	// fastest plan).
+	Tolerance float64
 }
 
 // Strategy is one algorithm. The same problem gives the same sequence, byte for byte.

@@ -1,0 +1,113 @@
+package auto
+
+import (
+	"cmp"
+	"slices"
+
+	"plimsoll/planner/schedule"
+)
+
+// quieter returns, of the plans that take at most Tolerance longer than the best one, the one whose transfers take least time;
+// of equal ones the fastest. Predicted times are as good as the machine is steady, and transfers are what they know least of:
+// copies share the memory with the kernels, and on a CPU the cores too. So a gain below the noise is not worth a transfer.
+func (a *portfolio) quieter(best *Candidate, ranking []*Candidate) (*Candidate, error) {
+	if a.Tolerance <= 0 || best.transfers() == 0 {
+		return best, nil
+	}
+	q := quieting{most: best.Makespan * (1 + a.Tolerance), limits: schedule.Limits{Memory: a.Memory, Link: a.Link}}
+	var err error
+	if q.sim, err = schedule.NewSimulator(a.Chain); err != nil {
+		return nil, err
+	}
+	chosen := best
+	for _, c := range append([]*Candidate{best}, distinct(ranking)...) {
+		if c.Makespan > q.most {
+			continue
+		}
+		if c, err = q.without(c); err != nil {
+			return nil, err
+		}
+		if cmp.Or(cmp.Compare(c.Transfer, chosen.Transfer), c.compare(chosen)) < 0 {
+			chosen = c
+		}
+	}
+	return chosen, nil
+}
+
+func (c *Candidate) transfers() (n int) {
+	for _, op := range c.Sequence {
+		if op.Kind.Transfer() {
+			n++
+		}
+	}
+	return n
+}
+
+// take keeps the figures of the candidate's sequence.
+func (c *Candidate) take(r *schedule.Result) {
+	c.Makespan, c.Peak, c.Transfer = r.Makespan, r.Peak, 0
+	for p, op := range c.Sequence {
+		if op.Kind.Transfer() {
+			c.Transfer += r.End[p] - r.Start[p]
+		}
+	}
+}
+
+// quieting leaves out transfers.
+type quieting struct {
+	sim    *schedule.Simulator
+	limits schedule.Limits
+	most   float64 // seconds that a plan may take
+}
+
+// without returns a candidate without the offloads that it can do without, each tried once, the longest first: the activation
+// stays on the device, and the prefetches of its copy go too.
+func (q *quieting) without(c *Candidate) (*Candidate, error) {
+	r, err := q.sim.Run(c.Sequence, q.limits)
+	if err != nil {
+		return nil, err
+	}
+	out, gone := *c, make([]bool, len(c.Sequence))
+	out.take(r)
+	for _, at := range offloads(c.Sequence, r) {
+		toggle(c.Sequence, gone, at)
+		next := Candidate{Strategy: c.Strategy, Sequence: kept(c.Sequence, gone)}
+		if r, err = q.sim.Run(next.Sequence, q.limits); err != nil || r.Makespan > q.most || swallows(next.Sequence) {
+			toggle(c.Sequence, gone, at) // it is needed
+			continue
+		}
+		next.take(r)
+		out = next
+	}
+	return &out, nil
+}
+
+// offloads returns the positions of the offloads, the longest first.
+func offloads(seq schedule.Sequence, r *schedule.Result) (all []int) {
+	for p, op := range seq {
+		if op.Kind == schedule.Offload {
+			all = append(all, p)
+		}
+	}
+	slices.SortStableFunc(all, func(p, o int) int { return cmp.Compare(r.End[o]-r.Start[o], r.End[p]-r.Start[p]) })
+	return all
+}
+
+// toggle leaves an offload and the prefetches of its copy out, or takes them in again.
+func toggle(seq schedule.Sequence, gone []bool, offload int) {
+	gone[offload] = !gone[offload]
+	for p := offload + 1; p < len(seq) && seq[p] != seq[offload]; p++ {
+		if seq[p].Kind == schedule.Prefetch && seq[p].Layer == seq[offload].Layer {
+			gone[p] = !gone[p]
+		}
+	}
+}
+
+func kept(seq schedule.Sequence, gone []bool) (out schedule.Sequence) {
+	for p, op := range seq {
+		if !gone[p] {
+			out = append(out, op)
+		}
+	}
+	return out
+}

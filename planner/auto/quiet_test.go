@@ -1,0 +1,77 @@
+package auto
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"plimsoll/planner/plantest"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// Within a tolerance a plan is slower by no more than that, has less to transfer or is the fastest, keeps the rules, and is
+// said to be what it is.
+func TestWhatIsBelowTheToleranceIsNotWorthATransfer(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(21, 22))
+	passed, none, fewer := 0, 0, 0
+	for range 60 {
+		c := plantest.Chain(rnd, 2+rnd.IntN(8))
+		p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c) * int64(6+rnd.IntN(4)) / 10, Link: schedule.Link{Bandwidth: 1 + 8*rnd.Float64(), Duplex: rnd.IntN(2) == 0}}
+		told := ""
+		p.Chosen = func(name string) { told = name }
+		exact := (&judge{t: t}).plan(p)
+		if exact == nil {
+			continue
+		}
+		if told != exact.Made() || exact.Passed != nil {
+			t.Fatalf("told %q of %+v", told, exact)
+		}
+		p.Tolerance = []float64{0.01, 0.1, 0.5}[rnd.IntN(3)]
+		r, err := Plan(context.Background(), p, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := schedule.Simulate(c, r.Sequence, schedule.Limits{Memory: p.Memory, Link: p.Link})
+		if err != nil || got.Makespan != r.Makespan || got.Peak != r.Peak || swallows(r.Sequence) || told != r.Made() {
+			t.Fatalf("%v: %+v beside %+v", err, r, got)
+		}
+		if r.Passed == nil {
+			if !slices.Equal(r.Sequence, exact.Sequence) {
+				t.Errorf("another sequence without a reason: %v, %v", r.Sequence, exact.Sequence)
+			}
+			continue
+		}
+		passed++
+		if r.Makespan > exact.Makespan*(1+p.Tolerance) || r.Transfer > exact.Transfer || r.Passed.Makespan != exact.Makespan {
+			t.Errorf("tolerance %v: %v with %v of transfers beside %v with %v", p.Tolerance, r.Makespan, r.Transfer, exact.Makespan, exact.Transfer)
+		}
+		if n := (&Candidate{Sequence: r.Sequence}).transfers(); n == 0 {
+			none++
+		} else if r.Transfer < exact.Transfer {
+			fewer++
+		}
+		if why := r.Why(); !strings.Contains(why, r.Winner+" is chosen") || !strings.Contains(why, "the tolerance of") || !strings.Contains(why, r.Passed.Strategy) {
+			t.Errorf("why: %s", why)
+		}
+	}
+	if passed < 25 || none < 5 || fewer < 5 {
+		t.Errorf("%d plans were passed over, %d for one without transfers, %d for one with fewer", passed, none, fewer)
+	}
+}
+
+// Twelve layers of which a single one needs to leave: the strategies that move all they can are thinned out.
+func TestTransfersThatNothingNeedsAreLeftOut(t *testing.T) {
+	c := plantest.Chain(rand.New(rand.NewPCG(23, 24)), 12)
+	p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c) - 1, Link: schedule.Link{Bandwidth: 1e3}}
+	p.Tolerance = DefaultTolerance
+	r, err := Plan(context.Background(), p, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := (&Candidate{Sequence: r.Sequence}).transfers(); n > 2 {
+		t.Errorf("one byte less than store-all: %d transfers in %v", n, r.Sequence)
+	}
+}
