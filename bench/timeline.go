@@ -79,16 +79,14 @@ func (t *Timeline) Trace(device string) (*trace.Trace, error) {
 		intervals[i] = executor.Interval{Start: r.Start[i], End: r.End[i]}
 	}
 	processes := []trace.Process{t.process(device+" predicted", intervals, t.UpdateS, r.Makespan+t.UpdateS, predicted)}
+	meta := map[string]string{
+		"chain": t.Chain.Name, "strategy": t.Plan.Name(), "plan": t.Plan.Ops.String(), "predicted_s": fmt.Sprint(r.Makespan + t.UpdateS),
+	}
 	if len(t.Measured.Intervals) > 0 {
 		processes = append(processes, t.process(device+" measured", t.Measured.Intervals, t.Measured.Update, t.Measured.Whole, measured))
+		meta["measured_s"] = fmt.Sprint(t.Measured.Whole)
 	}
-	return &trace.Trace{
-		Processes: processes,
-		Meta: map[string]string{
-			"chain": t.Chain.Name, "strategy": t.Plan.Name(), "plan": t.Plan.Ops.String(),
-			"predicted_s": fmt.Sprint(r.Makespan + t.UpdateS), "measured_s": fmt.Sprint(t.Measured.Whole),
-		},
-	}, nil
+	return &trace.Trace{Processes: processes, Meta: meta}, nil
 }
 
 func (t *Timeline) slice(op schedule.Op, start, end float64) trace.Slice {
