@@ -3,7 +3,7 @@
 //
 // Nothing is simulated or assumed: a peak is measured by a step that checks every byte of the arena, a time is the
 // median of whole steps, and "identical" means that the loss was compared with store-all's after every step, and every
-// weight, buffer, gradient and optimizer state after the last one, byte for byte.
+// weight, buffer, gradient and optimizer state after the last one, by the SHA-256 of its bytes.
 package bench
 
 import (
@@ -45,7 +45,8 @@ type Grid struct {
 	// Latest is Chain measured again by Run, in turns with the rows.
 	Latest *chain.Chain
 
-	initial executor.Initial // every row starts from it
+	initial   executor.Initial // every row starts from it
+	reference string           // whose bits the rows were compared with
 }
 
 // Row is one plan: predicted beside measured. Times are of one training step with its update, in seconds.
@@ -61,7 +62,7 @@ type Row struct {
 	PlannedS           float64 `json:"planned_s"`    // by the costs that the plan was made with
 	MeasuredS          float64 `json:"measured_s"`   // of the step in the middle
 	Error              float64 `json:"error"`        // report.TimeError of the two
-	StoreAllS          float64 `json:"store_all_s"`  // measured in turns with this row
+	StoreAllS          float64 `json:"store_all_s"`  // measured in turns with this row, or before it; 0 where it has no room
 	Identical          bool    `json:"identical"`
 	Difference         string  `json:"difference,omitempty"` // the first, when not identical
 	Ops                int     `json:"ops"`
@@ -86,15 +87,19 @@ type Skip struct {
 
 // Report is a measured grid.
 type Report struct {
-	Model              string  `json:"model"`
-	Batch              int     `json:"batch"`
-	Image              int     `json:"image"`
-	Data               string  `json:"data"`
-	Device             string  `json:"device"`
-	Steps              int     `json:"steps"`
-	Seed               uint64  `json:"seed"`
-	StoreAllBytes      int64   `json:"store_all_bytes"` // what the limits are shares of
-	StaticBytes        int64   `json:"static_bytes"`
+	Model         string `json:"model"`
+	Batch         int    `json:"batch"`
+	Image         int    `json:"image"`
+	Data          string `json:"data"`
+	Device        string `json:"device"`
+	Steps         int    `json:"steps"`
+	Seed          uint64 `json:"seed"`
+	StoreAllBytes int64  `json:"store_all_bytes"` // what the limits are shares of
+	StaticBytes   int64  `json:"static_bytes"`
+	DeviceBytes   int64  `json:"device_bytes"` // of its memory
+	// Reference is whose bits the rows were compared with: store-all, on a larger device where the job's has no room for it, or
+	// the first row where no device has.
+	Reference          string  `json:"reference"`
 	MedianError        float64 `json:"median_error"` // of the predicted times, a share
 	MedianPlannedError float64 `json:"median_planned_error"`
 	WorstError         float64 `json:"worst_error"`
@@ -125,6 +130,7 @@ func (g *Grid) Run(ctx context.Context) (*Report, error) {
 	if err := g.measureTimes(ctx, r.Rows, samples, progress); err != nil {
 		return nil, err
 	}
+	r.Reference = g.reference
 	return r, g.predict(r, samples)
 }
 
@@ -162,7 +168,7 @@ func (g *Grid) plan(ctx context.Context) (*Report, error) {
 	r := &Report{
 		Model: g.Job.Model, Batch: g.Job.Config.Batch, Image: g.Job.Config.Image, Data: g.Job.Data,
 		Device: g.Job.Device.Model, Steps: g.Steps, Seed: g.Job.Seed,
-		StoreAllBytes: all, StaticBytes: g.Job.Work.StaticBytes(), Rows: []Row{}, Skipped: []Skip{},
+		StoreAllBytes: all, StaticBytes: g.Job.Work.StaticBytes(), DeviceBytes: g.Job.Device.Memory, Rows: []Row{}, Skipped: []Skip{},
 	}
 	for _, limit := range g.Limits {
 		for _, s := range g.Strategies {

@@ -43,7 +43,7 @@ func grid(t testing.TB, shares ...float64) *Grid {
 	var err error
 	g.Chain, err = g.Job.Profile(t.Context(), train.Measure{Repeats: 2})
 	must(t, err)
-	all, err := g.Job.ProfileBytes()
+	all, err := g.Job.StoreAllExtent()
 	must(t, err)
 	for _, s := range shares {
 		g.Limits = append(g.Limits, Limit{"limit", int64(s * float64(all))})
@@ -137,11 +137,13 @@ func checkTable(t *testing.T, g *Grid, r *Report) {
 // Where the device cannot hold all arenas at once the rows run in groups, and nothing else changes.
 func TestRowsRunInGroups(t *testing.T) {
 	g := grid(t, 1, 0.9)
-	g.Job.Device.Memory = 0
+	all, err := g.exercises(math.MaxInt64)
+	must(t, err)
+	g.Job.Device.Memory = all[0].Extent*2 + all[1].Extent + g.Limits[0].Bytes
 	r, err := g.Run(t.Context())
 	must(t, err)
-	if f := r.Failures(); len(f) > 0 || len(r.Rows) < 4 {
-		t.Errorf("%d rows, failures: %v", len(r.Rows), f)
+	if f := r.Failures(); len(f) > 0 || len(r.Rows) < 4 || r.Reference != storeAll {
+		t.Errorf("%d rows, compared with %s, failures: %v", len(r.Rows), r.Reference, f)
 	}
 	for _, row := range r.Rows {
 		if row.MeasuredS <= 0 {
@@ -150,10 +152,60 @@ func TestRowsRunInGroups(t *testing.T) {
 	}
 }
 
+// On a device that has no room for store-all, rows are compared with store-all on a larger one.
+func TestADeviceSmallerThanStoreAll(t *testing.T) {
+	g := grid(t, 0.8)
+	small := g.Limits[0].Bytes
+	spec := g.Job.Spec
+	spec.Open.Memory = small
+	var err error
+	g.Job, err = train.Open(spec)
+	must(t, err)
+	if g.Job.Device.Memory != small {
+		t.Fatalf("the device has %d bytes, not %d", g.Job.Device.Memory, small)
+	}
+	g.Chain, err = g.Job.Profile(t.Context(), train.Measure{Repeats: 1})
+	must(t, err)
+	g.Audit = true
+	r, err := g.Run(t.Context())
+	must(t, err)
+	if f := r.Failures(); len(f) > 0 || len(r.Rows) < 3 || r.Reference != "store-all on a larger device" || r.DeviceBytes != small {
+		t.Errorf("%d rows, compared with %s on %d bytes, failures: %v", len(r.Rows), r.Reference, r.DeviceBytes, f)
+	}
+	for _, row := range r.Rows {
+		if !(row.MeasuredS > 0 && row.PredictedS > 0 && row.StoreAllS > 0) {
+			t.Errorf("%s: measured %v s, predicted %v s, store-all %v s", row.Strategy, row.MeasuredS, row.PredictedS, row.StoreAllS)
+		}
+	}
+}
+
+// Where no device has room for store-all, the first row is the reference: others differ from it when they do.
+func TestTheFirstRowIsTheReference(t *testing.T) {
+	g := grid(t, 0.8)
+	r, err := g.plan(t.Context())
+	must(t, err)
+	rows := r.Rows[:2]
+	b := &bits{}
+	for i := range rows {
+		one := &rounds{grid: g, samples: g.Job.Work.NewSamples(), bits: b}
+		x, err := g.start(g.Job, rows[i].Plan.Ops, g.options(&rows[i]), &rows[i])
+		must(t, err)
+		one.rows = []*timed{x}
+		must(t, errors.Join(one.run(t.Context(), func(int) {}), one.close()))
+		if len(b.losses) != g.Steps || len(b.tensors) == 0 {
+			t.Fatalf("%d losses and %d tensors are remembered", len(b.losses), len(b.tensors))
+		}
+		if b.of = rows[0].Strategy; !rows[i].Identical {
+			t.Errorf("%s: %s", rows[i].Strategy, rows[i].Difference)
+		}
+
+	}
+}
+
 func start(t *testing.T, j *train.Job, opt executor.Options) *train.Runner {
 	t.Helper()
 	var err error
-	opt.Limit, err = j.ProfileBytes()
+	opt.Limit, err = j.StoreAllExtent()
 	must(t, err)
 	r, err := j.Start(j.Work.StoreAll(), opt)
 	must(t, err)
@@ -169,7 +221,9 @@ func TestDifferFindsOneBit(t *testing.T) {
 		_, err := r.Train(0, 0.1)
 		must(t, err)
 	}
-	if d, err := differ(0, true, a, b); d != "" || err != nil {
+	left := &bits{}
+	must(t, left.remember(true, a))
+	if d, err := left.compare(0, true, b); d != "" || err != nil {
 		t.Fatalf("equal runs differ: %q, %v", d, err)
 	}
 	roles := map[string]int{}
@@ -179,8 +233,8 @@ func TestDifferFindsOneBit(t *testing.T) {
 		last := train.Bytes(v)[len(v)*4-1:]
 		last[0] ^= 1
 		must(t, b.Write(x, v))
-		d, err := differ(7, true, a, b)
-		if err != nil || !strings.Contains(d, "step 7, layer") || !strings.HasSuffix(d, x.Role+" "+x.Name) {
+		d, err := left.compare(0, true, b)
+		if err != nil || !strings.Contains(d, "step 0, layer") || !strings.HasSuffix(d, x.Role+" "+x.Name) {
 			t.Errorf("a bit of %s %s: %q, %v", x.Role, x.Name, d, err)
 		}
 		last[0] ^= 1
@@ -200,7 +254,7 @@ func TestRowsAreComparedInFullAtTheEnd(t *testing.T) {
 	g.Strategies = g.Strategies[:1]
 	rep, err := g.plan(t.Context())
 	must(t, err)
-	r := &rounds{grid: g, samples: g.Job.Work.NewSamples()}
+	r := &rounds{grid: g, samples: g.Job.Work.NewSamples(), bits: &bits{of: storeAll}}
 	must(t, r.open(rep.Rows[:1]))
 	defer func() { must(t, r.close()) }()
 	var spoiled string
@@ -227,7 +281,7 @@ func TestSideBySide(t *testing.T) {
 	if len(p.Ops) == 2*len(g.Job.Work.Layers) {
 		t.Fatalf("the plan recomputes nothing: %v", p.Ops)
 	}
-	if first, err := SideBySide(t.Context(), g.Job, p.Ops, executor.Options{Limit: g.Limits[0].Bytes}, 2, g.Rate); first != "" || err != nil {
+	if first, err := g.sideBySide(t.Context(), p.Ops, executor.Options{Limit: g.Limits[0].Bytes}, 2); first != "" || err != nil {
 		t.Errorf("%q, %v", first, err)
 	}
 }

@@ -1,8 +1,8 @@
 package bench
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -12,61 +12,103 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// differ names the first thing in which two runners differ after a step, "" if every bit is the same: the loss and, in
-// full, every weight, buffer, gradient and optimizer state in the order of the chain. What differs after a step shows in
-// the losses and weights of later ones, so that a run needs only its last step compared in full.
-func differ(step int, full bool, all, plan *train.Runner) (string, error) {
-	if a, b := all.Last(), plan.Last(); a.Loss != b.Loss || a.Correct != b.Correct {
-		return fmt.Sprintf("step %d, loss: %v, store-all's is %v", step, b.Loss, a.Loss), nil
+// bits is what a run leaves: the loss after every step and, after the last one, hashes of every weight, buffer, gradient and
+// optimizer state in the order of the chain. What differs after a step shows in the losses and weights of later ones, so that a
+// run needs only its last step compared in full.
+type bits struct {
+	of      string // whose they are
+	losses  []loss
+	tensors [][sha256.Size]byte
+}
+
+type loss struct {
+	value   float64
+	correct int
+}
+
+// remember adds what a step has left, in full the tensors, too.
+func (b *bits) remember(full bool, r *train.Runner) error {
+	b.losses = append(b.losses, loss{r.Last().Loss, r.Last().Correct})
+	if !full {
+		return nil
+	}
+	return b.each(r, func(_ int, _ executor.Tensor, sum [sha256.Size]byte) bool {
+		b.tensors = append(b.tensors, sum)
+		return true
+	})
+}
+
+// each calls do for every tensor, until it says that it has seen enough.
+func (b *bits) each(r *train.Runner, do func(i int, t executor.Tensor, sum [sha256.Size]byte) bool) error {
+	for i, t := range r.Tensors() {
+		values := make([]float32, t.Desc.Elements())
+		if err := r.Read(t, values); err != nil {
+			return err
+		}
+		if !do(i, t, sha256.Sum256(train.Bytes(values))) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// compare names the first thing in which a runner differs after a step, "" if every bit is the same.
+func (b *bits) compare(step int, full bool, r *train.Runner) (first string, err error) {
+	if want, got := b.losses[step], (loss{r.Last().Loss, r.Last().Correct}); got != want {
+		return fmt.Sprintf("step %d, loss: %v, that of %s is %v", step, got.value, b.of, want.value), nil
 	}
 	if !full {
 		return "", nil
 	}
-	for _, t := range all.Tensors() {
-		want, got := make([]float32, t.Desc.Elements()), make([]float32, t.Desc.Elements())
-		if err := errors.Join(all.Read(t, want), plan.Read(t, got)); err != nil {
-			return "", err
+	err = b.each(r, func(i int, t executor.Tensor, sum [sha256.Size]byte) bool {
+		if sum != b.tensors[i] {
+			first = fmt.Sprintf("step %d, layer %d (%s): %s %s", step, t.Layer, r.Model.Layers[t.Layer-1].Name, t.Role, t.Name)
 		}
-		if !bytes.Equal(train.Bytes(want), train.Bytes(got)) {
-			return fmt.Sprintf("step %d, layer %d (%s): %s %s", step, t.Layer, all.Model.Layers[t.Layer-1].Name, t.Role, t.Name), nil
-		}
-	}
-	return "", nil
+		return first == ""
+	})
+	return first, err
 }
 
-// SideBySide trains along a plan and along store-all from the same start, looks at what every op leaves, and names the
+// sideBySide trains along a row's plan and along store-all from the same start, looks at what every op leaves, and names the
 // first op whose output, gradient, BatchNorm statistic or random state is not, to the bit, what store-all's was; ""
 // if there is none.
-func SideBySide(ctx context.Context, job *train.Job, seq schedule.Sequence, opt executor.Options, steps int, rate train.Rate) (first string, err error) {
-	c := &comparison{seed: maphash.MakeSeed(), known: map[place]uint64{}}
-	extent, err := job.ProfileBytes()
+func (g *Grid) sideBySide(ctx context.Context, seq schedule.Sequence, opt executor.Options, steps int) (first string, err error) {
+	job, extent, err := g.large()
+	if err == nil && job == nil {
+		err = fmt.Errorf("--audit compares with store-all op by op, and no device here has room for it: leave it out")
+	}
 	if err != nil {
 		return "", err
 	}
+	c := &comparison{seed: maphash.MakeSeed(), known: map[place]uint64{}}
 	all, err := job.Start(job.Work.StoreAll(), executor.Options{Limit: extent, Observe: c.remember, Initial: opt.Initial})
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, all.Close()) }()
 	opt.Observe = c.compare
-	plan, err := job.Start(seq, opt)
+	plan, err := g.Job.Start(seq, opt)
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, plan.Close()) }()
+	left := &bits{of: storeAll}
 	for step := range steps {
 		for _, r := range []*train.Runner{all, plan} {
 			if err := ctx.Err(); err != nil {
 				return "", err
 			}
-			if _, err := r.Train(step, rate.At(step)); err != nil {
+			if _, err := r.Train(step, g.Rate.At(step)); err != nil {
 				return "", err
 			}
 		}
 		if c.first != "" {
 			return fmt.Sprintf("step %d, %s", step, c.first), nil
 		}
-		if first, err := differ(step, step == steps-1, all, plan); first != "" || err != nil {
+		if err := left.remember(step == steps-1, all); err != nil {
+			return "", err
+		}
+		if first, err := left.compare(step, step == steps-1, plan); first != "" || err != nil {
 			return first, err
 		}
 	}

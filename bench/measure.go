@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
-	"slices"
 
 	"plimsoll/executor"
 	"plimsoll/executor/train"
@@ -23,7 +23,7 @@ func (g *Grid) measureMemory(ctx context.Context, row *Row) error {
 	}
 	row.MeasuredPeakBytes, row.ExtentBytes, row.Measured.Live = audit.PeakBytes, audit.ExtentBytes, audit.Live
 	if g.Audit {
-		row.Difference, err = SideBySide(ctx, g.Job, row.Plan.Ops, g.options(row), min(g.Steps, auditedSteps), g.Rate)
+		row.Difference, err = g.sideBySide(ctx, row.Plan.Ops, g.options(row), min(g.Steps, auditedSteps))
 	}
 	return err
 }
@@ -38,34 +38,48 @@ func (g *Grid) options(row *Row) executor.Options {
 
 // rounds runs steps in turns: each round a step of store-all, the reference of the bits, then one of every row, and
 // between them, again and again, steps of a profile. Machines drift, and so what is compared has to run at the same
-// time.
+// time. Where the arenas have no room beside each other, rounds are of one runner alone.
 type rounds struct {
 	grid      *Grid
-	reference *timed
-	profile   []*timed // along executor.ProfileSequences
+	reference *timed   // nil where it ran before
+	profile   []*drill // none where it runs behind
 	rows      []*timed
 	samples   *executor.Samples
+	bits      *bits // of the reference
+	storeAllS float64
 }
 
-// profileEvery is the number of rows between two steps of each sequence of the profile.
+// profileEvery is the number of rows between two steps of each exercise of the profile.
 const profileEvery = 6
 
 // timed is a runner with the times of its steps.
 type timed struct {
 	*train.Runner
 	seq   schedule.Sequence
-	row   *Row // nil for the profile and the reference
+	row   *Row // nil for the reference
 	steps train.Recent
 }
 
-// measureTimes measures the rows in groups whose arenas fit in the device together.
+// drill is an exercise of the profile on a device of its own.
+type drill struct {
+	*executor.Executor
+	exercise *executor.Exercise
+	close    func() error
+}
+
+// measureTimes measures the rows in groups whose arenas fit in the device together, beside the reference and the profile, or one
+// after the other where a single row has no such room.
 func (g *Grid) measureTimes(ctx context.Context, rows []Row, samples *executor.Samples, done func(steps int)) error {
+	g.reference = storeAll
 	for len(rows) > 0 {
 		n, err := g.together(rows)
 		if err != nil {
 			return err
 		}
-		r := &rounds{grid: g, samples: samples}
+		if n == 0 {
+			return g.measureAlone(ctx, rows, samples, done)
+		}
+		r := &rounds{grid: g, samples: samples, bits: &bits{of: storeAll}}
 		err = r.open(rows[:n])
 		if err == nil {
 			err = r.run(ctx, done)
@@ -78,35 +92,147 @@ func (g *Grid) measureTimes(ctx context.Context, rows []Row, samples *executor.S
 	return nil
 }
 
-// together returns how many of the rows can have their arenas at the same time, at least one.
-func (g *Grid) together(rows []Row) (int, error) {
-	extent, err := g.Job.ProfileBytes()
-	free := g.Job.Device.Memory - 3*extent
-	for i := range rows {
-		if free -= rows[i].LimitBytes; free < 0 && i > 0 {
-			return i, err
-		}
+// together returns how many of the rows can have their arenas at the same time.
+func (g *Grid) together(rows []Row) (n int, err error) {
+	all, err := g.exercises(math.MaxInt64)
+	if err != nil {
+		return 0, err
 	}
-	return len(rows), err
+	free := g.Job.Device.Memory - all[0].Extent
+	for _, x := range all {
+		free -= x.Extent
+	}
+	for n < len(rows) && free >= rows[n].LimitBytes {
+		free -= rows[n].LimitBytes
+		n++
+	}
+	return n, nil
 }
 
-func (r *rounds) open(rows []Row) error {
-	limit, err := r.grid.Job.ProfileBytes()
+// exercises returns those of a profile within a limit.
+func (g *Grid) exercises(limit int64) ([]*executor.Exercise, error) {
+	target, err := g.Job.Target()
+	if err != nil {
+		return nil, err
+	}
+	all, err := g.Job.Work.Exercises(target.Library, limit, false)
+	return all, errors.Join(err, target.Device.Close())
+}
+
+// measureAlone measures store-all, where any device has room for it, and then row by row, and behind each a profile.
+func (g *Grid) measureAlone(ctx context.Context, rows []Row, samples *executor.Samples, done func(steps int)) error {
+	all, err := g.exercises(g.Job.Device.Memory)
 	if err != nil {
 		return err
 	}
-	if r.reference, err = r.grid.start(r.grid.Job.Work.StoreAll(), executor.Options{Limit: limit}, nil); err != nil {
+	r := &rounds{grid: g, samples: samples, bits: &bits{}}
+	if err := r.first(ctx); err != nil {
 		return err
 	}
-	for _, seq := range r.grid.Job.Work.ProfileSequences() {
-		t, err := r.grid.start(seq, executor.Options{Limit: limit}, nil)
+	defer func() { g.reference = r.bits.of }()
+	for i := range rows {
+		one := &rounds{grid: g, samples: samples, bits: r.bits, storeAllS: r.storeAllS}
+		t, err := g.start(g.Job, rows[i].Plan.Ops, g.options(&rows[i]), &rows[i])
+		if err != nil {
+			return fmt.Errorf("%s at %s: %w", rows[i].Strategy, rows[i].Limit, err)
+		}
+		one.rows = []*timed{t}
+		if err := errors.Join(one.run(ctx, done), one.close()); err != nil {
+			return err
+		}
+		if r.bits.of == "" {
+			r.bits.of = fmt.Sprintf("%s at %s", rows[i].Strategy, rows[i].Limit)
+		}
+		if err := g.sampleAlone(ctx, all, samples); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// first runs the reference alone, if it has room: on the job's device, or on the machine's whole memory when the device is
+// smaller by the user's wish. Otherwise the first row is the reference.
+func (r *rounds) first(ctx context.Context) error {
+	job, limit, err := r.grid.large()
+	if err != nil || job == nil {
+		return err
+	}
+	r.bits.of = storeAll
+	if job != r.grid.Job {
+		r.bits.of = storeAll + " on a larger device"
+	}
+	if r.reference, err = r.grid.start(job, job.Work.StoreAll(), executor.Options{Limit: limit}, nil); err != nil {
+		return err
+	}
+	err = r.run(ctx, func(int) {})
+	r.storeAllS = r.reference.steps.Middle().Whole
+	return errors.Join(err, r.close())
+}
+
+// storeAll is what most references are.
+const storeAll = "store-all"
+
+// large returns a job whose device has room for store-all, and the arena for it; nil when there is none.
+func (g *Grid) large() (*train.Job, int64, error) {
+	limit, err := g.Job.StoreAllExtent()
+	if err != nil || limit <= g.Job.Device.Memory {
+		return g.Job, limit, err
+	}
+	job, err := g.Job.Unbounded()
+	if err != nil || limit > job.Device.Memory {
+		return nil, 0, err
+	}
+	return job, limit, nil
+}
+
+// sampleAlone runs the exercises of a profile one after the other. The first step of each touches its memory and does not count.
+func (g *Grid) sampleAlone(ctx context.Context, all []*executor.Exercise, samples *executor.Samples) error {
+	for _, x := range all {
+		r := &rounds{grid: g, samples: samples}
+		d, err := g.drill(x)
 		if err != nil {
 			return err
 		}
-		r.profile = append(r.profile, t)
+		r.profile = []*drill{d}
+		for step := 0; step < 2 && err == nil; step++ {
+			err = r.sample(ctx, step)
+		}
+		if err := errors.Join(err, r.close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *Grid) drill(x *executor.Exercise) (*drill, error) {
+	target, err := g.Job.Target()
+	if err != nil {
+		return nil, err
+	}
+	e, err := x.Start(target, executor.Options{Seed: g.Job.Seed, Initial: &g.initial}, g.Job.LoadFirst)
+	if err != nil {
+		return nil, errors.Join(err, target.Device.Close())
+	}
+	return &drill{e, x, target.Device.Close}, nil
+}
+
+func (r *rounds) open(rows []Row) error {
+	all, err := r.grid.exercises(math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	if r.reference, err = r.grid.start(r.grid.Job, all[0].Seq, executor.Options{Limit: all[0].Extent}, nil); err != nil {
+		return err
+	}
+	for _, x := range all {
+		d, err := r.grid.drill(x)
+		if err != nil {
+			return err
+		}
+		r.profile = append(r.profile, d)
 	}
 	for i := range rows {
-		t, err := r.grid.start(rows[i].Plan.Ops, r.grid.options(&rows[i]), &rows[i])
+		t, err := r.grid.start(r.grid.Job, rows[i].Plan.Ops, r.grid.options(&rows[i]), &rows[i])
 		if err != nil {
 			return fmt.Errorf("%s at %s: %w", rows[i].Strategy, rows[i].Limit, err)
 		}
@@ -115,9 +241,9 @@ func (r *rounds) open(rows []Row) error {
 	return nil
 }
 
-func (g *Grid) start(seq schedule.Sequence, opt executor.Options, row *Row) (*timed, error) {
+func (g *Grid) start(job *train.Job, seq schedule.Sequence, opt executor.Options, row *Row) (*timed, error) {
 	opt.Timed, opt.Initial = true, &g.initial
-	e, err := g.Job.Start(seq, opt)
+	e, err := job.Start(seq, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -126,18 +252,23 @@ func (g *Grid) start(seq schedule.Sequence, opt executor.Options, row *Row) (*ti
 
 func (r *rounds) close() error {
 	var all error
-	for _, t := range slices.Concat([]*timed{r.reference}, r.profile, r.rows) {
+	for _, t := range append([]*timed{r.reference}, r.rows...) {
 		if t != nil {
 			all = errors.Join(all, t.Close())
 		}
+	}
+	for _, d := range r.profile {
+		all = errors.Join(all, d.close())
 	}
 	return all
 }
 
 func (r *rounds) run(ctx context.Context, done func(steps int)) error {
 	for step := range r.grid.Steps {
-		if err := r.step(ctx, r.reference, step); err != nil {
-			return err
+		if r.reference != nil {
+			if err := r.step(ctx, r.reference, step); err != nil {
+				return err
+			}
 		}
 		// Another order each time: what else the machine does may have a rhythm.
 		order := rand.New(rand.NewPCG(r.grid.Job.Seed, uint64(step))).Perm(len(r.rows))
@@ -154,24 +285,27 @@ func (r *rounds) run(ctx context.Context, done func(steps int)) error {
 			done(1)
 		}
 	}
+	if r.reference != nil {
+		r.storeAllS = r.reference.steps.Middle().Whole
+	}
 	for _, t := range r.rows {
-		t.finish(r.reference.steps.Middle().Whole)
+		t.finish(r.storeAllS)
 	}
 	return nil
 }
 
-// sample runs a step of each sequence of the profile, at a learning rate of 0.
+// sample runs a step of each exercise of the profile, at a learning rate of 0.
 func (r *rounds) sample(ctx context.Context, step int) error {
-	for _, t := range r.profile {
+	for _, d := range r.profile {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		res, err := t.Train(step, 0)
+		res, err := d.Step(uint64(step), 0)
 		if err != nil {
 			return err
 		}
 		if r.counts(step) {
-			r.samples.Add(t.seq, res)
+			r.samples.Add(d.exercise, res)
 		}
 	}
 	return nil
@@ -193,10 +327,13 @@ func (r *rounds) step(ctx context.Context, t *timed, step int) error {
 	if r.counts(step) {
 		t.steps.Add(res)
 	}
-	if t.row == nil || t.row.Difference != "" {
-		return nil
+	last := step == r.grid.Steps-1
+	if t.row == nil || r.bits.of == "" {
+		return r.bits.remember(last, t.Runner)
 	}
-	t.row.Difference, err = differ(step, step == r.grid.Steps-1, r.reference.Runner, t.Runner)
+	if t.row.Difference == "" {
+		t.row.Difference, err = r.bits.compare(step, last, t.Runner)
+	}
 	return err
 }
 

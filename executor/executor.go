@@ -33,7 +33,9 @@ type Options struct {
 	// NoGraph issues every step call by call, also on a device that could repeat it as one launch (runtime.Grapher).
 	NoGraph bool
 
-	halves bool // the workload's backwards are in halves (Workload.halved), and the time between them is wanted
+	halves bool  // the workload's backwards are in halves (Workload.halved), and the time between them is wanted
+	tiled  bool  // the input is a piece of it, repeated
+	probe  int64 // bytes of host memory for a measurement of the link
 }
 
 // Executor runs training steps of one sequence on one device.
@@ -107,6 +109,8 @@ type Result struct {
 	// the highest byte that was written. Both are measured when Options.Audit is set, else the bound step's.
 	PeakBytes, ExtentBytes int64
 	Live                   []int64 // when audited: bytes owned when each op started, static memory included
+
+	firstHalves []float64 // of backwards in halves: seconds of the first one
 	// HostBytes is the page-locked memory of the executor, of which CopiesBytes are for what is offloaded.
 	HostBytes, CopiesBytes int64
 }
@@ -115,11 +119,6 @@ type Result struct {
 // *LayoutError, *HostLimitError and those of schedule.Simulate when it does not fit, *schedule.RuleError when the
 // sequence breaks a rule, *UnusedPrefetchError, ErrAtOnce, those of the device.
 func New(w *Workload, on Target, seq schedule.Sequence, opt Options) (*Executor, error) {
-	return newExecutor(w, on, seq, opt, 0)
-}
-
-// newExecutor is New with so many bytes of host memory for a measurement of the link.
-func newExecutor(w *Workload, on Target, seq schedule.Sequence, opt Options, probe int64) (*Executor, error) {
 	e := &Executor{Workload: w, opt: opt, dev: on.Device, lib: on.Library}
 	if opt.MaxNorm > 0 && w.Offloading() == OffloadWeights {
 		return nil, fmt.Errorf("%w, and clipping to a norm of %v needs the gradients of all: leave it out, or offload the optimizer's state alone", ErrAtOnce, opt.MaxNorm)
@@ -131,7 +130,7 @@ func newExecutor(w *Workload, on Target, seq schedule.Sequence, opt Options, pro
 	if e.eval, err = w.layoutEval(opt.Limit); err != nil {
 		return nil, err
 	}
-	e.placeHost(probe)
+	e.placeHost()
 	if opt.HostLimit > 0 && e.host.bytes > opt.HostLimit {
 		return nil, &HostLimitError{Limit: opt.HostLimit, Needed: e.host.bytes, Copies: e.step.copies, State: w.static.home.bytes}
 	}
@@ -146,32 +145,36 @@ func newExecutor(w *Workload, on Target, seq schedule.Sequence, opt Options, pro
 	return e, nil
 }
 
-func (e *Executor) placeHost(probe int64) {
-	e.host = e.hostSlab(e.step.copies, probe)
+func (e *Executor) placeHost() {
+	e.host = e.hostSlab(e.step.copies, e.opt)
 	e.step.slab = e.host.copies.Offset
 }
 
 // hostSlab lays out the page-locked memory: offloaded state first, where the static memory expects it.
-func (w *Workload) hostSlab(copies, probe int64) hostSlab {
+func (w *Workload) hostSlab(copies int64, opt Options) hostSlab {
 	h := hostSlab{bytes: w.static.home.bytes}
 	take := func(bytes int64) runtime.Span {
 		span := runtime.Span{Space: runtime.Host, Offset: h.bytes, Bytes: bytes}
 		h.bytes += kernels.Align(bytes)
 		return span
 	}
-	h.images = take(w.Model.Input.Bytes() * int64(w.Model.Wiring().Inputs()))
+	images := w.Model.Input.Bytes() * int64(w.Model.Wiring().Inputs())
+	if opt.tiled {
+		images = min(images, tileBytes)
+	}
+	h.images = take(images)
 	h.labels = take(w.static.labels.Bytes)
 	h.scalars = take(kernels.ScalarsBytes)
 	h.result = take(w.static.result.Bytes)
 	h.chunk = take(chunkBytes)
 	h.copies = take(copies)
-	h.probe = take(probe)
+	h.probe = take(opt.probe)
 	return h
 }
 
 // CheckHost refuses a limit of host memory, 0 for none, that no plan of the workload can keep. Error: *HostLimitError.
 func (w *Workload) CheckHost(limit int64) error {
-	if least := w.hostSlab(0, 0).bytes; limit > 0 && least > limit {
+	if least := w.hostSlab(0, Options{}).bytes; limit > 0 && least > limit {
 		return &HostLimitError{Limit: limit, Needed: least, State: w.static.home.bytes, Unplanned: true}
 	}
 	return nil
@@ -190,11 +193,17 @@ func (e *Executor) prepareAll() error {
 }
 
 // images returns the copies of a batch to where a sequence reads its inputs.
-func (e *Executor) images(b *bound) []upload {
-	all := make([]upload, e.Model.Wiring().Inputs())
-	for k := range all {
-		bytes := e.Model.Input.Bytes()
-		all[k] = upload{b.span(k).Part(0, bytes), e.host.images.Part(int64(k)*bytes, bytes)}
+func (e *Executor) images(b *bound) (all []upload) {
+	bytes := e.Model.Input.Bytes()
+	if e.opt.tiled {
+		for at := int64(0); at < bytes; at += tileBytes {
+			n := min(tileBytes, bytes-at)
+			all = append(all, upload{b.span(0).Part(at, n), e.host.images.Part(0, n)})
+		}
+		return all
+	}
+	for k := range e.Model.Wiring().Inputs() {
+		all = append(all, upload{b.span(k).Part(0, bytes), e.host.images.Part(int64(k)*bytes, bytes)})
 	}
 	return all
 }
@@ -256,6 +265,9 @@ func (e *Executor) prepareGuard() error {
 			o.Grads = append(o.Grads, t.span)
 		}
 	}
+	if len(o.Grads) == 0 { // of a window
+		return nil
+	}
 	guard, err := e.lib.PrepareGuard(kernels.Guard{MaxNorm: e.opt.MaxNorm}, o)
 	e.update(guard, use{name: "guard", reads: o.Grads, writes: []runtime.Span{o.Partials, o.Norm, o.Scalars}})
 	return err
@@ -286,6 +298,7 @@ func (e *Executor) open() (err error) {
 	if e.opt.Timed {
 		e.result.Ops = make([]float64, len(e.step.tape.seq))
 		e.result.Intervals = make([]Interval, len(e.step.tape.seq))
+		e.result.firstHalves = make([]float64, len(e.step.tape.seq))
 	}
 	if e.opt.Audit {
 		if e.auditor, err = newAuditor(e.step, e.Model.Wiring().Inputs(), e.dev, e.opt.Limit, e.host.copies); err != nil {
@@ -414,6 +427,13 @@ func (e *Executor) collectOps() (err error) {
 			return err
 		}
 		e.result.Ops[p] = at.End - at.Start
+		if middle := e.script.middle[p]; middle != none {
+			half, err := e.seconds(middle, eventBegin)
+			if err != nil {
+				return err
+			}
+			e.result.firstHalves[p] = half - at.Start
+		}
 		if !op.Kind.Transfer() {
 			last = at.End
 		}

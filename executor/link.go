@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
+	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
@@ -23,8 +26,8 @@ type LinkProfile struct {
 	ToDevice         float64 `json:"to_device_bytes_per_s"`
 	ToHostTogether   float64 `json:"to_host_together_bytes_per_s"`
 	ToDeviceTogether float64 `json:"to_device_together_bytes_per_s"`
-	// Slowdown is the time of store-all's sequence while both directions copy without pause, divided by its time without
-	// copies.
+	// Slowdown is the time of a sequence, of store-all's where that has room, while both directions copy without pause,
+	// divided by its time without copies.
 	Slowdown float64 `json:"compute_slowdown"`
 	// Duplex lets plans use both directions at once.
 	Duplex bool `json:"duplex"`
@@ -59,7 +62,7 @@ func WithLink(c *chain.Chain, link schedule.Link) (*chain.Chain, error) {
 	return &out, err
 }
 
-// Size of a measurement: so many bytes back and forth, again and again, for so long.
+// Size of a measurement: at most so many bytes back and forth, again and again, for so long.
 const (
 	probeBytes = 4 << 20
 	probeFor   = 60 * time.Millisecond
@@ -67,9 +70,40 @@ const (
 	linkSteps  = 2 * probeSteps
 )
 
+// link measures the link.
+func (p *profile) link(ctx context.Context, exercises []*Exercise) (link LinkProfile, err error) {
+	x, probe, err := p.beside(exercises)
+	if err != nil {
+		return link, err
+	}
+	opt := Options{Limit: x.Extent + 2*probe, probe: 2 * probe}
+	err = p.with(x, opt, func(e *Executor) error {
+		link, err = e.measureLink(ctx, p.step)
+		return err
+	})
+	return link, err
+}
+
+// beside returns the exercise beside which the link is measured, and the size of a buffer of each direction, which lie behind
+// its blocks: the longest that leaves them room, or, with what room there is, the smallest.
+func (p *profile) beside(exercises []*Exercise) (*Exercise, int64, error) {
+	byExtent := func(a, b *Exercise) int { return cmp.Compare(a.Extent, b.Extent) }
+	all, err := p.Exercises(p.lib, p.limit-2*probeBytes, false)
+	if err == nil {
+		return slices.MaxFunc(all, byExtent), probeBytes, nil
+	}
+	x := slices.MinFunc(exercises, byExtent)
+	room := (p.limit - x.Extent) / 2 / kernels.Alignment * kernels.Alignment
+	if !errors.As(err, new(*WindowError)) || room <= 0 {
+		return nil, 0, err
+	}
+	return x, min(room, probeBytes), nil
+}
+
 // prober measures the link of an executor's device. A direction's copies are between buffers of their own.
 type prober struct {
 	*Executor
+	bytes     int64    // of a buffer
 	direction [2]probe // to the host, to the device
 }
 
@@ -111,11 +145,11 @@ func (e *Executor) measureLink(ctx context.Context, step func()) (p LinkProfile,
 }
 
 func (e *Executor) newProber() (*prober, error) {
-	m := &prober{Executor: e}
+	m := &prober{Executor: e, bytes: e.opt.probe / 2}
 	for i, name := range []string{"probe to host", "probe to device"} {
 		d := &m.direction[i]
-		dev := runtime.Span{Offset: e.opt.Limit - int64(i+1)*probeBytes, Bytes: probeBytes}
-		host := e.host.probe.Part(int64(i)*probeBytes, probeBytes)
+		dev := runtime.Span{Offset: e.opt.Limit - int64(i+1)*m.bytes, Bytes: m.bytes}
+		host := e.host.probe.Part(int64(i)*m.bytes, m.bytes)
 		if d.dst, d.src = host, dev; i == 1 {
 			d.dst, d.src = dev, host
 		}
@@ -145,7 +179,7 @@ func (m *prober) bandwidth(directions []int, bytesPerSec []*float64) error {
 			if err != nil {
 				return err
 			}
-			*bytesPerSec[k] = float64(copies) * probeBytes / max(took.Seconds(), 1e-9)
+			*bytesPerSec[k] = float64(copies) * float64(m.bytes) / max(took.Seconds(), 1e-9)
 		}
 		if shortest >= probeFor {
 			return nil

@@ -16,9 +16,7 @@ import (
 func TestTheLinkIsMeasuredAsStated(t *testing.T) {
 	const stated = 200e6
 	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: stated}, nil)
-	opt := Options{Limit: testMemory, Timed: true}
-	e, err := newExecutor(r.Workload, r.on, r.StoreAll(), opt, 2*probeBytes)
-	must(t, err)
+	e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: 2 * probeBytes})
 	fillBatch(t, e, 1)
 	steps := 0
 	p, err := e.measureLink(t.Context(), func() { steps++ })

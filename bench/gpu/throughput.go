@@ -217,19 +217,11 @@ func (p *part) plan(ctx context.Context, w *executor.Workload, limit int64) (*sc
 
 // profile measures a model's chain on the device.
 func (p *part) profile(ctx context.Context, w *executor.Workload) (*chain.Chain, error) {
-	var most int64
-	for _, seq := range w.ProfileSequences() {
-		extent, err := w.Extent(seq)
-		if err != nil {
-			return nil, err
-		}
-		most = max(most, extent)
-	}
 	warmup, steps := 2, 5
 	if p.tiny {
 		warmup, steps = 0, 1
 	}
-	return executor.Profile(ctx, w, p.target, most, fill, executor.ProfileOptions{Warmup: warmup, Repeats: steps, Seed: 1})
+	return executor.Profile(ctx, w, p.target, 0, fill, executor.ProfileOptions{Warmup: warmup, Repeats: steps, Seed: 1})
 }
 
 // add appends a row, shows it, and keeps what there is.

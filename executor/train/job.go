@@ -151,6 +151,9 @@ func (j *Job) compile() error {
 // are shares of.
 func (j *Job) StoreAllBytes() (int64, error) { return j.Work.PeakBytes(j.Work.StoreAll()) }
 
+// StoreAllExtent returns the arena in which that step has room, with fragmentation.
+func (j *Job) StoreAllExtent() (int64, error) { return j.Work.Extent(j.Work.StoreAll()) }
+
 // load puts a training batch into the executor's page-locked buffers.
 func (j *Job) load(e *executor.Executor, step int) error {
 	images, err := e.Images()

@@ -19,6 +19,7 @@ import (
 // Measure says how a job's chain is measured.
 type Measure struct {
 	Warmup, Repeats int
+	Limit           int64                 // bytes of arena that it may take; 0: what the device has
 	Halves          bool                  // also of the two halves of every backward: see executor.ProfileOptions
 	Progress        func(done, total int) // may be nil
 }
@@ -26,28 +27,9 @@ type Measure struct {
 // ErrOtherModel says that a chain file was measured on another model, batch or image size than the job's.
 var ErrOtherModel = errors.New("the chain is of another model")
 
-// ProfileBytes returns an arena in which every sequence of a profile has room. Pages that nothing touches cost
-// nothing.
-func (j *Job) ProfileBytes() (int64, error) {
-	var most int64
-	for _, seq := range j.Work.ProfileSequences() {
-		extent, err := j.Work.Extent(seq)
-		if err != nil {
-			return 0, err
-		}
-		most = max(most, extent)
-	}
-	return most, nil
-}
-
-// Profile measures the job's chain on its device.
+// Profile measures the job's chain on its device, within the measure's limit.
 func (j *Job) Profile(ctx context.Context, m Measure) (*chain.Chain, error) {
-	limit, err := j.ProfileBytes()
-	if err != nil {
-		return nil, err
-	}
-	load := func(e *executor.Executor) error { return j.load(e, 0) }
-	c, err := executor.Profile(ctx, j.Work, j.Target, limit, load, executor.ProfileOptions{
+	c, err := executor.Profile(ctx, j.Work, j.Target, m.Limit, j.LoadFirst, executor.ProfileOptions{
 		Warmup: m.Warmup, Repeats: m.Repeats, Halves: m.Halves, Seed: j.Seed, Progress: m.Progress,
 	})
 	if err != nil {
@@ -56,6 +38,9 @@ func (j *Job) Profile(ctx context.Context, m Measure) (*chain.Chain, error) {
 	c.Device = j.Device.Model
 	return c, nil
 }
+
+// LoadFirst puts the first training batch into an executor's buffers.
+func (j *Job) LoadFirst(e *executor.Executor) error { return j.load(e, 0) }
 
 // Cached returns the chain from the cache folder, or measures it and keeps it there. hit says which.
 func (j *Job) Cached(ctx context.Context, folder string, m Measure) (c *chain.Chain, hit bool, err error) {

@@ -23,6 +23,18 @@ func (s *Spec) Target() (executor.Target, error) {
 	return all[0], closeTargets(all[1:])
 }
 
+// Unbounded returns the job on a device as large as the machine has it, whatever size the spec gives the device.
+func (j *Job) Unbounded() (*Job, error) {
+	large := *j
+	large.Open.Memory = 0
+	target, err := large.Target()
+	if err != nil {
+		return nil, err
+	}
+	large.Device = target.Device.Info()
+	return &large, target.Device.Close()
+}
+
 // Targets opens all devices afresh, each with its kernel library.
 func (s *Spec) Targets() (all []executor.Target, err error) {
 	devices, err := open.Devices(s.Devices, s.Open)

@@ -45,8 +45,9 @@ func planned(t testing.TB, j *Job, steps int) *Run {
 	must(t, err)
 	s, err := planner.Lookup("revolve")
 	must(t, err)
-	limit, err := j.ProfileBytes()
+	limit, err := j.StoreAllExtent()
 	must(t, err)
+	limit += limit / 8 // recomputing everything takes a little more of small models
 	p, err := executor.Plan(t.Context(), j.Work, c, s, limit, strategy.Options{})
 	must(t, err)
 	return &Run{Job: j, Chain: c, Plan: p, Limit: limit, Steps: steps, Rate: Rate{Peak: 0.05}}
@@ -115,7 +116,7 @@ func TestEvaluationCountsEverySampleOnce(t *testing.T) {
 	want := -1
 	for _, batch := range []int{1, 7, 32, 500} {
 		j := opened(t, tiny(batch))
-		limit, err := j.ProfileBytes()
+		limit, err := j.StoreAllExtent()
 		must(t, err)
 		r, err := j.Start(j.Work.StoreAll(), executor.Options{Limit: limit})
 		must(t, err)

@@ -1,0 +1,196 @@
+package executor
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sort"
+
+	"plimsoll/kernels"
+	"plimsoll/planner/schedule"
+)
+
+// Exercise is a sequence that a profile trains along: of the whole model, or of a window of it, layers that are measured on
+// their own, with a made-up input where they begin behind layer 1, and a head that makes a loss of their output where they end
+// before the model's (models.Model.Window). A window takes the memory of its own layers alone, static memory included, so one
+// of a single layer needs no more than a plan of the model does.
+type Exercise struct {
+	*Workload
+	Seq    schedule.Sequence
+	Extent int64 // bytes of the arena that it takes
+
+	whole  *Workload
+	first  int  // layer of whole that the window begins with, from 0
+	count  int  // layers of whole that it has
+	halves bool // backwards run in halves
+}
+
+// WindowError says that a layer alone, or of a model of branches the model, is too large to be measured.
+type WindowError struct {
+	Limit  int64  // bytes of the arena
+	Needed int64  // static memory included
+	Name   string // of the layer, or the model
+}
+
+func (e *WindowError) Error() string {
+	return fmt.Sprintf("%s alone needs %d bytes to be measured, and the limit is %d", e.Name, e.Needed, e.Limit)
+}
+
+// Exercises returns what a profile within limit bytes of arena trains along: store-all and checkpoint-all of windows that are as
+// long as fits, of a single one where the whole model fits; with halves store-all again, whose backwards run in halves. Between
+// them they contain every op of every layer. lib is what the workload was compiled for. Error: *WindowError.
+func (w *Workload) Exercises(lib kernels.Library, limit int64, halves bool) (all []*Exercise, err error) {
+	c := cutter{w, lib, limit, halves}
+	for first := 0; first < len(w.Layers); {
+		longest, err := c.longest(first)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, longest...)
+		first += longest[0].count
+	}
+	return all, nil
+}
+
+// cutter cuts a model into windows.
+type cutter struct {
+	*Workload
+	lib    kernels.Library
+	limit  int64
+	halves bool
+}
+
+// longest returns the exercises of the longest window that begins with a layer: all that is left, or what a binary search finds.
+func (c *cutter) longest(first int) (best []*Exercise, err error) {
+	try := func(count int) bool {
+		found, failure := c.exercises(first, count)
+		if err = cmp.Or(err, failure); err != nil || extent(found) > c.limit {
+			return false
+		}
+		best = found
+		return true
+	}
+	rest := len(c.Layers) - first
+	if try(rest) || err != nil {
+		return best, err
+	}
+	if c.Model.Wiring().Joins() {
+		return c.checkpoints()
+	}
+	// best becomes that of the largest count that fits: a search ends beside it.
+	if sort.Search(rest-1, func(i int) bool { return !try(i + 1) }) == 0 && err == nil {
+		found, failure := c.exercises(first, 1)
+		layer := fmt.Sprintf("layer %d (%s)", first+1, c.Model.Layers[first].Name)
+		err = cmp.Or(failure, error(&WindowError{Limit: c.limit, Needed: extent(found), Name: layer}))
+	}
+	return best, err
+}
+
+// checkpoints is what remains of a model of branches that does not fit: it has no windows, but checkpoint-all contains every op.
+func (c *cutter) checkpoints() ([]*Exercise, error) {
+	x, err := c.exercise(c.Workload, 0, len(c.Layers), c.checkpointAll())
+	if err == nil && x.Extent > c.limit {
+		err = &WindowError{Limit: c.limit, Needed: x.Extent, Name: c.Model.Name}
+	}
+	return []*Exercise{x}, err
+}
+
+func extent(all []*Exercise) (most int64) {
+	for _, x := range all {
+		most = max(most, x.Extent)
+	}
+	return most
+}
+
+// exercises returns those of count layers from first on.
+func (c *cutter) exercises(first, count int) (all []*Exercise, err error) {
+	w := c.Workload
+	if count < len(c.Layers) {
+		if w, err = c.window(first, count); err != nil {
+			return nil, err
+		}
+	}
+	seqs := []schedule.Sequence{w.StoreAll()}
+	if len(w.Layers) > 1 {
+		seqs = append(seqs, w.checkpointAll())
+	}
+	for _, seq := range seqs {
+		x, err := c.exercise(w, first, count, seq)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, x)
+	}
+	if c.halves {
+		x, err := c.exercise(w.halved(), first, count, w.StoreAll())
+		if err != nil {
+			return nil, err
+		}
+		x.halves = true
+		all = append(all, x)
+	}
+	return all, nil
+}
+
+func (c *cutter) exercise(w *Workload, first, count int, seq schedule.Sequence) (x *Exercise, err error) {
+	x = &Exercise{Workload: w, Seq: seq, whole: c.Workload, first: first, count: count}
+	x.Extent, err = w.Extent(seq)
+	return x, err
+}
+
+// window returns the workload of count layers from first on.
+func (c *cutter) window(first, count int) (*Workload, error) {
+	m, layers, err := c.Model.Window(c.lib, c.Layers, first+1, first+count)
+	if err != nil {
+		return nil, err
+	}
+	return &Workload{Model: m, Optimizer: c.Optimizer, Layers: layers, static: placeStatic(m, layers, c.Optimizer, c.Offloading())}, nil
+}
+
+// Start binds the exercise to a device. load puts a batch of the model into an executor's buffers: a window takes of it what it
+// has, labels if it ends with the loss and images if it begins with layer 1.
+func (x *Exercise) Start(on Target, opt Options, load func(*Executor) error) (*Executor, error) {
+	opt.Limit, opt.Timed, opt.halves, opt.tiled = max(opt.Limit, x.Extent), true, x.halves, x.first > 0
+	e, err := New(x.Workload, on, x.Seq, opt)
+	if err != nil {
+		return nil, err
+	}
+	return e, x.load(e, load)
+}
+
+func (x *Exercise) load(e *Executor, load func(*Executor) error) error {
+	fill := load
+	if x.first > 0 {
+		fill = (*Executor).fillTile
+	}
+	if err := fill(e); err != nil || x.count == len(x.whole.Layers) {
+		return err
+	}
+	labels, err := e.Labels()
+	for i := range labels {
+		labels[i] = int32(i % e.Model.Classes)
+	}
+	return err
+}
+
+// tileBytes is the size of a made-up input, which is repeated.
+const tileBytes = chunkBytes
+
+// fillTile makes up an input: normal numbers, seeded.
+func (e *Executor) fillTile() error {
+	b, err := e.dev.HostBytes(e.host.images)
+	if err != nil {
+		return err
+	}
+	r := rand.New(rand.NewPCG(e.opt.Seed, 1))
+	for size := int(e.Model.Input.DType.Size()); len(b) >= size; b = b[size:] {
+		if x := float32(r.NormFloat64()); size == 2 {
+			binary.LittleEndian.PutUint16(b, kernels.ToBFloat16(x))
+		} else {
+			binary.LittleEndian.PutUint32(b, math.Float32bits(x))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package executor
+
+import (
+	"errors"
+	"testing"
+
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+	"plimsoll/runtime/host"
+)
+
+// profiled profiles a model within a limit on devices of their own.
+func profiled(t testing.TB, r rig, limit int64, opt ProfileOptions) (*chain.Chain, error) {
+	t.Helper()
+	open := func() (Target, error) {
+		fresh := openRig(t, testModel(t), host.Config{Memory: limit, HostMemory: testMemory}, nil)
+		return fresh.on, nil
+	}
+	return Profile(t.Context(), r.Workload, open, limit, func(e *Executor) error { fillBatch(t, e, 1); return nil }, opt)
+}
+
+// smallest returns an arena in which every layer can be measured, and not one byte less.
+func smallest(t testing.TB, w *Workload, lib kernels.Library, halves bool) int64 {
+	t.Helper()
+	low, high := int64(0), int64(testMemory)
+	for low+1 < high {
+		middle := (low + high) / 2
+		if _, err := w.Exercises(lib, middle, halves); err == nil {
+			high = middle
+		} else if small := (*WindowError)(nil); errors.As(err, &small) && small.Needed > middle && small.Limit == middle {
+			low = middle
+		} else {
+			t.Fatal(err)
+		}
+	}
+	return high
+}
+
+// Exercises contain every op of every layer, whatever the limit, which they keep; where all fits they are store-all and
+// checkpoint-all.
+func TestExercisesCoverTheChain(t *testing.T) {
+	r := newRig(t, testModel(t), host.Config{}, nil)
+	whole, err := r.Exercises(r.on.Library, testMemory, false)
+	must(t, err)
+	if len(whole) != 2 || whole[0].Workload != r.Workload || whole[0].Seq.String() != r.StoreAll().String() {
+		t.Errorf("%d exercises where all fits", len(whole))
+	}
+	least, windows := smallest(t, r.Workload, r.on.Library, false), 0
+	for limit := least; limit < whole[0].Extent; limit += whole[0].Extent / 16 {
+		all, err := r.Exercises(r.on.Library, limit, false)
+		must(t, err)
+		ops, next := map[schedule.Op]int{}, 0
+		for _, x := range all {
+			if x.Extent > limit {
+				t.Errorf("limit %d: an exercise of layer %d takes %d", limit, x.first, x.Extent)
+			}
+			for _, op := range x.Seq {
+				if op.Layer <= x.count {
+					ops[schedule.Op{Kind: op.Kind, Layer: op.Layer + x.first}]++
+				}
+			}
+			if x.first == next {
+				next, windows = x.first+x.count, windows+1
+			}
+		}
+		for l := 1; l <= len(r.Layers); l++ {
+			for _, kind := range []schedule.Kind{schedule.ForwardAll, schedule.ForwardCheckpoint, schedule.Backward} {
+				if n := ops[schedule.Op{Kind: kind, Layer: l}]; n == 0 && (l < len(r.Layers) || kind != schedule.ForwardCheckpoint) {
+					t.Errorf("limit %d: no %v of layer %d", limit, kind, l)
+				}
+			}
+		}
+	}
+	if windows < 15 {
+		t.Errorf("%d windows at all limits together", windows)
+	}
+}
+
+// A profile in the smallest arena, in which the model cannot be trained without recomputation, measures every field that one
+// in a large arena measures, and no device gives it a byte more.
+func TestAProfileKeepsItsLimit(t *testing.T) {
+	r := newRig(t, testModel(t), host.Config{}, nil)
+	for _, halves := range []bool{false, true} {
+		limit := smallest(t, r.Workload, r.on.Library, halves)
+		all, err := r.Extent(r.StoreAll())
+		must(t, err)
+		if limit > all*3/4 {
+			t.Fatalf("the smallest limit is %d, store-all's %d: a poor test", limit, all)
+		}
+		done := 0
+		c, err := profiled(t, r, limit, ProfileOptions{Warmup: 1, Repeats: 2, Halves: halves, Progress: func(d, total int) {
+			if done++; d != done || d > total {
+				t.Errorf("step %d is called %d of %d", done, d, total)
+			}
+		}})
+		must(t, err)
+		for i := range c.Layers {
+			l := &c.Layers[i]
+			if !(l.ForwardS > 0 && l.BackwardS > 0) || (l.DiscardForwardS == nil) != (i == len(c.Layers)-1) || (l.BackwardInputS != nil) != halves {
+				t.Errorf("layer %d (%s) is not measured: %+v", i+1, l.Name, l)
+			}
+		}
+		if !(UpdateSeconds(c) > 0 && c.Bandwidth > 0) {
+			t.Errorf("update %v s, link %v B/s", UpdateSeconds(c), c.Bandwidth)
+		}
+		_, err = profiled(t, r, limit-1, ProfileOptions{Repeats: 1, Halves: halves})
+		if small := (*WindowError)(nil); !errors.As(err, &small) || small.Needed != limit {
+			t.Errorf("one byte less: %v", err)
+		}
+	}
+}
+
+// Windows of every kind of activation have heads: packed ones of models with skips, flat ones, one pixel, one channel.
+func TestWindowsOfTheZoo(t *testing.T) {
+	steps := 0
+	for _, name := range []string{"unet", "densenet121", "vgg16", "inception_v3", "resnet20", "mlp", "tiny", "amoebanet"} {
+		c := models.Config{Batch: 4, Image: 32, Classes: 7}
+		if name == "inception_v3" {
+			c.Image = 75
+		}
+		m, err := models.New(name, c)
+		must(t, err)
+		r := newRig(t, m, host.Config{Memory: 1 << 30, HostMemory: 1 << 30}, nil)
+		c2 := cutter{r.Workload, r.on.Library, 0, false}
+		for first := 0; first < len(r.Layers); first += 1 + len(r.Layers)/6 {
+			all, err := c2.exercises(first, 1)
+			must(t, err)
+			dev := openRig(t, m, host.Config{Memory: 1 << 30, HostMemory: 1 << 30}, nil)
+			e, err := all[0].Start(dev.on, Options{Audit: true}, func(e *Executor) error { fillBatch(t, e, 1); return nil })
+			must(t, err)
+			res, err := e.Step(0, 0)
+			if must(t, err); !(res.Loss > 0) || !(res.Norm > 0 || r.Layers[first].GradBytes == 0) || res.PeakBytes != e.step.peak {
+				t.Errorf("%s, layer %d: loss %v, norm %v, peak %d of %d", name, first+1, res.Loss, res.Norm, res.PeakBytes, e.step.peak)
+			}
+			must(t, dev.dev.Close())
+			steps++
+		}
+	}
+	if steps < 36 {
+		t.Errorf("%d windows", steps)
+	}
+}
