@@ -54,7 +54,7 @@ func TestScalars(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := Scalars{
 			Seed: rapid.Uint64().Draw(t, "seed"), Step: rapid.Uint64().Draw(t, "step"), Microbatch: rapid.Uint64().Draw(t, "microbatch"),
-			LR: rapid.Float32().Draw(t, "lr"), GradScale: rapid.Float32().Draw(t, "scale"),
+			LR: rapid.Float32().Draw(t, "lr"), GradScale: rapid.Float32().Draw(t, "scale"), Skip: rapid.Uint32().Draw(t, "skip"), Update: rapid.Uint64().Draw(t, "update"),
 		}
 		b := make([]byte, ScalarsBytes)
 		want.Put(b)

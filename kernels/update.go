@@ -15,8 +15,8 @@ type Update interface {
 }
 
 // SGD is stochastic gradient descent with momentum, as PyTorch defines it:
-// g += WeightDecay*w; v = Momentum*v + (1-Dampening)*g (v = g at the first step); g = Nesterov ? g + Momentum*v : v; w -= lr*g.
-// State: v, when Momentum is not 0; it starts at zero, and v = g at the first step needs Dampening to be ignored then.
+// g += WeightDecay*w; v = Momentum*v + (1-Dampening)*g (v = g at the first update); g = Nesterov ? g + Momentum*v : v; w -= lr*g.
+// State: v, when Momentum is not 0; it starts at zero, and v = g at the first update needs Dampening to be ignored then.
 type SGD struct {
 	Momentum    float32
 	Dampening   float32
@@ -59,6 +59,8 @@ type UpdateOperands struct {
 	Grad     runtime.Span
 	States   []runtime.Span
 	Scalars  runtime.Span
+	// Earlier is how many updates the parameter has had before those that Scalars.Update counts.
+	Earlier uint64
 }
 
 // ScalarsBytes is the size of the memory that holds a step's Scalars.
@@ -68,14 +70,15 @@ const ScalarsBytes = Alignment
 // (or a captured graph of launches) can be repeated.
 type Scalars struct {
 	Seed       uint64
-	Step       uint64 // counts from 0
+	Step       uint64 // counts from 0; of dropout
 	Microbatch uint64
 	LR         float32
 	GradScale  float32 // gradients are multiplied by it before the update; 1 for none
 	Skip       uint32  // not 0: updates change nothing; a Guard sets it
+	Update     uint64  // updates made so far, which Adam's bias correction and SGD's first velocity depend on
 }
 
-// Put encodes the scalars, little endian in field order, into b (at least ScalarsBytes long).
+// Put encodes the scalars as C lays them out, little endian, into b (at least ScalarsBytes long).
 func (s Scalars) Put(b []byte) {
 	binary.LittleEndian.PutUint64(b[0:], s.Seed)
 	binary.LittleEndian.PutUint64(b[8:], s.Step)
@@ -83,6 +86,7 @@ func (s Scalars) Put(b []byte) {
 	binary.LittleEndian.PutUint32(b[24:], math.Float32bits(s.LR))
 	binary.LittleEndian.PutUint32(b[28:], math.Float32bits(s.GradScale))
 	binary.LittleEndian.PutUint32(b[32:], s.Skip)
+	binary.LittleEndian.PutUint64(b[40:], s.Update)
 }
 
 // GetScalars decodes what Put wrote.
@@ -94,5 +98,6 @@ func GetScalars(b []byte) Scalars {
 		LR:         math.Float32frombits(binary.LittleEndian.Uint32(b[24:])),
 		GradScale:  math.Float32frombits(binary.LittleEndian.Uint32(b[28:])),
 		Skip:       binary.LittleEndian.Uint32(b[32:]),
+		Update:     binary.LittleEndian.Uint64(b[40:]),
 	}
 }

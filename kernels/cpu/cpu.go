@@ -110,7 +110,7 @@ func (l *Library) PrepareUpdate(u kernels.Update, o kernels.UpdateOperands) (run
 		return nil, fmt.Errorf("%s: %w", u.Kind(), err)
 	}
 	b := l.newBuilder(uses)
-	b.update(u, o.Elements)
+	b.update(u, o)
 	return l.launch(u.Kind(), b, uses), nil
 }
 

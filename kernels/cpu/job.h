@@ -175,6 +175,7 @@ struct dropout_args {
 
 struct update_args {
 	uint64_t param, grad, state0, state1, scalars;
+	uint64_t earlier;             // updates before those that the scalars count
 	int64_t n, chunk;
 	double momentum, dampening, weight_decay, beta1, beta2, epsilon;
 	int64_t nesterov, decoupled;

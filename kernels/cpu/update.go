@@ -10,11 +10,11 @@ import (
 )
 
 // update is one optimizer step of one parameter.
-func (b *builder) update(u kernels.Update, n int64) {
+func (b *builder) update(u kernels.Update, o kernels.UpdateOperands) {
 	args := C.struct_update_args{
 		param: b.at(kernels.ParamRole, 0), grad: b.at(kernels.DParam, 0),
 		state0: b.at(kernels.Save, 0), state1: b.at(kernels.Save, 1), scalars: b.at(kernels.ScalarsRole, 0),
-		n: C.int64_t(n), chunk: grain,
+		earlier: C.uint64_t(o.Earlier), n: C.int64_t(o.Elements), chunk: grain,
 	}
 	kernel := int64(C.ADAM_UPDATE)
 	switch r := u.(type) {
@@ -28,7 +28,7 @@ func (b *builder) update(u kernels.Update, n int64) {
 		adam(&args, kernels.Adam(r))
 		args.decoupled = 1
 	}
-	addJob(b, kernel, ceil(n, grain), scratch{}, args)
+	addJob(b, kernel, ceil(o.Elements, grain), scratch{}, args)
 }
 
 func adam(args *C.struct_update_args, a kernels.Adam) {

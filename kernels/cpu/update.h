@@ -1,6 +1,6 @@
 // Optimizers, as PyTorch defines them. Constants of a step are formed in float64 and rounded once.
 
-struct step { uint64_t seed, count, microbatch; float lr, scale; uint32_t skip; };
+struct step { uint64_t seed, count, microbatch; float lr, scale; uint32_t skip; uint64_t update; };
 
 INLINE struct step step_of(uint64_t scalars) {
 	struct step s;
@@ -22,7 +22,7 @@ static void sgd_update(const struct job *job, int64_t task, char *scratch) {
 		for (int64_t i = from; i < to; i++) param[i] -= s.lr * (grad[i] * s.scale + decay * param[i]);
 		return;
 	}
-	int first = s.count == 0, nesterov = u->nesterov != 0;
+	int first = s.update + u->earlier == 0, nesterov = u->nesterov != 0;
 	for (int64_t i = from; i < to; i++) {
 		float g = grad[i] * s.scale + decay * param[i];
 		float v = first ? g : momentum * velocity[i] + fresh * g;
@@ -50,7 +50,7 @@ static void adam_update(const struct job *job, int64_t task, char *scratch) {
 	const struct update_args *u = &job->args.update;
 	struct step s = step_of(u->scalars);
 	if (s.skip) return;
-	double t = (double)s.count + 1, lr = s.lr;
+	double t = (double)(s.update + u->earlier) + 1, lr = s.lr;
 	struct adam a = {
 		.scale = s.scale,
 		.l2 = u->decoupled ? 0 : (float)u->weight_decay,

@@ -23,23 +23,23 @@ func (l *Library) PrepareUpdate(u kernels.Update, o kernels.UpdateOperands) (run
 		return nil, fmt.Errorf("%s: %w", u.Kind(), err)
 	}
 	b := &builder{lib: l, address: found}
-	b.update(u, o.Elements)
+	b.update(u, o)
 	if b.err != nil {
 		return nil, b.err
 	}
 	return l.launch(u.Kind(), b)
 }
 
-func (b *builder) update(u kernels.Update, n int64) {
+func (b *builder) update(u kernels.Update, o kernels.UpdateOperands) {
 	args := C.struct_update_args{
 		param: b.at(kernels.ParamRole, 0), grad: b.at(kernels.DParam, 0), state0: b.at(kernels.Save, 0), state1: b.at(kernels.Save, 1),
-		scalars: b.at(kernels.ScalarsRole, 0), n: C.i64(n),
+		scalars: b.at(kernels.ScalarsRole, 0), earlier: C.u64(o.Earlier), n: C.i64(o.Elements),
 	}
 	switch r := u.(type) {
 	case kernels.SGD:
 		args.momentum, args.dampening, args.weight_decay = decimal(r.Momentum), decimal(r.Dampening), decimal(r.WeightDecay)
 		args.nesterov = flag(r.Nesterov)
-		addStream(b, "update", "sgd_update", n, 4, args)
+		addStream(b, "update", "sgd_update", o.Elements, 4, args)
 	case kernels.Adam:
 		b.adam(args, r, false)
 	case kernels.AdamW:

@@ -51,7 +51,8 @@ func (o *optimizer) put(s runtime.Span, v []float32) { copy(floats(o.memory[s.Of
 
 func (o *optimizer) scalars(s kernels.Scalars) { s.Put(o.memory[o.operands.Scalars.Offset:]) }
 
-// TestUpdates: five steps of each rule follow the reference; a step that is skipped changes no bit.
+// TestUpdates: five updates of each rule follow the reference, also when a run begins with the fourth; a step that is skipped
+// changes no bit.
 func TestUpdates(t *testing.T) {
 	b := newBench(t)
 	l := libraries(t, b)[0]
@@ -59,19 +60,21 @@ func TestUpdates(t *testing.T) {
 	for i, u := range updates {
 		for _, n := range []int64{1, 5, 33, 17_000} {
 			o := newOptimizer(u, n, uint64(i))
-			launch, err := l.PrepareUpdate(u, o.operands)
-			if err != nil {
-				t.Fatal(err)
-			}
+			var launch runtime.Launch
 			for step := range 5 {
+				o.operands.Earlier = uint64(step / 3 * 3)
+				var err error
+				if launch, err = l.PrepareUpdate(u, o.operands); err != nil {
+					t.Fatal(err)
+				}
 				o.put(o.operands.Grad, random(rand.New(rand.NewPCG(6, uint64(step))), n))
-				o.scalars(kernels.Scalars{Step: uint64(step), LR: 0.1 / float32(step+1), GradScale: 0.5})
+				o.scalars(kernels.Scalars{Step: 7, Update: uint64(step % 3), LR: 0.1 / float32(step+1), GradScale: 0.5})
 				want := expected(t, u, o)
 				o.memory = b.run(t, o.memory, launch)
 				near(t, fmt.Sprintf("%+v, step %d of %d elements", u, step, n), o.memory, want)
 				steps++
 			}
-			o.scalars(kernels.Scalars{Step: 5, LR: 0.1, GradScale: 1, Skip: 1})
+			o.scalars(kernels.Scalars{Update: 5, LR: 0.1, GradScale: 1, Skip: 1})
 			if !bytes.Equal(b.run(t, o.memory, launch), o.memory) {
 				t.Errorf("%+v: a skipped step changes something", u)
 			}

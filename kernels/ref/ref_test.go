@@ -436,7 +436,7 @@ func TestUpdates(t *testing.T) {
 		}
 		for step, gradient := range []float32{2, -1} {
 			m.put(o.Grad, gradient)
-			kernels.Scalars{Step: uint64(step), LR: 0.1, GradScale: 0.5}.Put(m.bytes[o.Scalars.Offset:])
+			kernels.Scalars{Update: uint64(step), LR: 0.1, GradScale: 0.5}.Put(m.bytes[o.Scalars.Offset:])
 			if err := l.(interface{ Run() error }).Run(); err != nil {
 				t.Fatal(err)
 			}

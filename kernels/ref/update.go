@@ -32,11 +32,12 @@ type update struct {
 	w, g    []float32
 	states  [][]float32
 	scalars []byte
+	earlier uint64
 }
 
 // bindUpdate views the operands of a checked update.
 func (l *Library) bindUpdate(o kernels.UpdateOperands) (*update, error) {
-	s := &update{states: make([][]float32, len(o.States))}
+	s := &update{states: make([][]float32, len(o.States)), earlier: o.Earlier}
 	for _, u := range o.Uses() {
 		u.Span.Bytes = u.Bytes
 		b, err := l.memory.Bytes(u.Span)
@@ -66,7 +67,7 @@ func (s *update) sgd(u kernels.SGD) error {
 		g := float64(s.g[i])*float64(k.GradScale) + float64(u.WeightDecay)*float64(w)
 		if u.Momentum != 0 {
 			v := g
-			if k.Step > 0 {
+			if k.Update+s.earlier > 0 {
 				v = float64(u.Momentum)*float64(s.states[0][i]) + (1-float64(u.Dampening))*g
 			}
 			s.states[0][i] = float32(v)
@@ -88,7 +89,7 @@ func (s *update) adam(u kernels.Adam, coupled, decoupled float32) error {
 	if k.Skip != 0 {
 		return nil
 	}
-	step := float64(k.Step + 1)
+	t := float64(k.Update+s.earlier) + 1
 	lr, b1, b2 := float64(k.LR), float64(u.Beta1), float64(u.Beta2)
 	for i := range s.w {
 		w := float64(s.w[i])
@@ -96,7 +97,7 @@ func (s *update) adam(u kernels.Adam, coupled, decoupled float32) error {
 		m := b1*float64(s.states[0][i]) + (1-b1)*g
 		v := b2*float64(s.states[1][i]) + (1-b2)*g*g
 		s.states[0][i], s.states[1][i] = float32(m), float32(v)
-		m, v = m/(1-math.Pow(b1, step)), v/(1-math.Pow(b2, step))
+		m, v = m/(1-math.Pow(b1, t)), v/(1-math.Pow(b2, t))
 		s.w[i] = float32(w - lr*float64(decoupled)*w - lr*m/(math.Sqrt(v)+float64(u.Epsilon)))
 	}
 	return nil

@@ -72,6 +72,7 @@ struct loss_args {
 // update_args: one optimizer step of n float32.
 struct update_args {
 	u64 param, grad, state0, state1, scalars;
+	u64 earlier; // updates before those that the scalars count
 	i64 n;
 	double momentum, dampening, weight_decay, beta1, beta2, epsilon;
 	int nesterov, decoupled;

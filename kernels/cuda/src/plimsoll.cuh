@@ -126,6 +126,7 @@ struct scalars {
 	u64 seed, step, microbatch;
 	float lr, scale;
 	unsigned skip;
+	u64 update;
 };
 
 #define INSTANCES(name, args) \

@@ -7,16 +7,17 @@ KERNEL(sgd_update, struct update_args) {
 	const scalars s = *GLOBAL(const scalars, a.scalars);
 	if (s.skip) return;
 	float decay = (float)a.weight_decay, momentum = (float)a.momentum, fresh = (float)(1 - a.dampening);
+	bool first = s.update + a.earlier == 0;
 	stream<4>(a.n, [&](i64 i, i64 left) {
 		values<4> w, g, v = {{0, 0, 0, 0}};
 		load_some(w, GLOBAL(const float, a.param) + i, left);
 		load_some(g, GLOBAL(const float, a.grad) + i, left);
-		if (a.state0 && s.step > 0) load_some(v, GLOBAL(const float, a.state0) + i, left);
+		if (a.state0 && !first) load_some(v, GLOBAL(const float, a.state0) + i, left);
 #pragma unroll
 		for (int k = 0; k < 4; k++) {
 			float d = g.v[k] * s.scale + decay * w.v[k];
 			if (a.state0) {
-				v.v[k] = s.step == 0 ? d : momentum * v.v[k] + fresh * d;
+				v.v[k] = first ? d : momentum * v.v[k] + fresh * d;
 				d = a.nesterov ? d + momentum * v.v[k] : v.v[k];
 			}
 			w.v[k] -= s.lr * d;
@@ -26,13 +27,13 @@ KERNEL(sgd_update, struct update_args) {
 	});
 }
 
-// adam_update: see kernels.Adam; decoupled is AdamW. The first thread forms what the step's number decides.
+// adam_update: see kernels.Adam; decoupled is AdamW. The first thread forms what the update's number decides.
 KERNEL(adam_update, struct update_args) {
 	__shared__ float formed[3];
 	const scalars s = *GLOBAL(const scalars, a.scalars);
 	if (s.skip) return;
 	if (threadIdx.x == 0) {
-		double t = (double)s.step + 1;
+		double t = (double)(s.update + a.earlier) + 1;
 		formed[0] = (float)((double)s.lr / (1 - pow(a.beta1, t)));
 		formed[1] = (float)(1 / sqrt(1 - pow(a.beta2, t)));
 		formed[2] = a.decoupled ? (float)(1 - (double)s.lr * a.weight_decay) : 1.0f;
