@@ -20,6 +20,8 @@ type Options struct {
 	// Sim is what a sequence with transfers was simulated with; others need none.
 	Sim  Sim
 	Seed uint64 // of the weights and of dropout
+	// Updates are how often the weights of each layer were updated before; nil: never.
+	Updates []int64
 	// Initial keeps the initial weights for executors that start from the same ones; nil: each computes its own.
 	Initial *Initial
 	// MaxNorm clips the gradients to this norm, all of them together; 0: no clipping.
@@ -69,6 +71,7 @@ type Executor struct {
 	observer   *observer
 	result     Result
 	scalars    kernels.Scalars
+	updated    int64 // times; a step that is skipped updates nothing
 	stopped    bool
 	lossSpan   runtime.Span
 }
@@ -241,6 +244,7 @@ func (e *Executor) prepareUpdates() error {
 				Param:    st.params.Part(q.Value.Offset, bytes),
 				Grad:     st.grads.Part(q.Grad.Offset, bytes),
 				Scalars:  e.static.scalars,
+				Earlier:  e.earlier(l + 1),
 			}
 			for _, s := range st.states {
 				o.States = append(o.States, s.Part(q.Grad.Offset, bytes))
@@ -349,12 +353,30 @@ func (e *Executor) Step(step uint64, lr float32) (*Result, error) {
 	return &e.result, nil
 }
 
+// earlier returns how often the weights of a layer, from 1, were updated before.
+func (e *Executor) earlier(layer int) uint64 {
+	if e.opt.Updates == nil {
+		return 0
+	}
+	return uint64(e.opt.Updates[layer-1])
+}
+
+// Updates returns how often the weights of each layer were updated, those before the first step included. As in PyTorch, where
+// a step that a GradScaler skips is none of the optimizer's, a step that was skipped does not count.
+func (e *Executor) Updates() []int64 {
+	all := make([]int64, len(e.Model.Layers))
+	for i := range all {
+		all[i] = int64(e.earlier(i+1)) + e.updated
+	}
+	return all
+}
+
 func (e *Executor) run(step uint64, lr float32) error {
 	scalars, err := e.dev.HostBytes(e.host.scalars)
 	if err != nil {
 		return err
 	}
-	e.scalars = kernels.Scalars{Seed: e.opt.Seed, Step: step, LR: lr, GradScale: 1}
+	e.scalars = kernels.Scalars{Seed: e.opt.Seed, Step: step, LR: lr, GradScale: 1, Update: uint64(e.updated)}
 	e.scalars.Put(scalars)
 	if e.auditor != nil {
 		e.auditor.begin()
@@ -390,7 +412,9 @@ func (e *Executor) collect() (err error) {
 	r := &e.result
 	values := unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4)
 	r.Loss, r.Correct, r.Norm = float64(values[lossAt/4]), int(values[lossAt/4+1]), e.norm(values)
-	r.Skipped = math.IsNaN(r.Norm) || math.IsInf(r.Norm, 0)
+	if r.Skipped = math.IsNaN(r.Norm) || math.IsInf(r.Norm, 0); !r.Skipped {
+		e.updated++
+	}
 	r.PeakBytes, r.ExtentBytes = e.step.peak, e.step.extent
 	r.HostBytes, r.CopiesBytes = e.host.bytes, e.step.copies
 	if r.Sequence, err = e.seconds(eventSwept, eventBegin); err != nil {

@@ -118,6 +118,7 @@ func (e *Executor) prepareUpdate(x *passage, p, layer int, q models.Parameter, o
 		Param:    e.static.operand(layer, slot, q.Value).Part(offset, bytes),
 		Grad:     e.static.layers[layer-1].grads.Part(q.Grad.Offset+offset, bytes),
 		Scalars:  e.static.scalars,
+		Earlier:  e.earlier(layer),
 	}
 	for _, s := range x.at {
 		o.States = append(o.States, s.Part(within, bytes))

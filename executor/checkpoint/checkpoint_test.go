@@ -108,7 +108,7 @@ func differs(a, b *memory, kept roles) string {
 
 func someMeta(step int64) Meta {
 	return Meta{
-		Step: step, Seed: math.MaxUint64, Position: step * 64, Model: "little", Plan: "abc", Schedule: "cosine 0.1",
+		Step: step, Updates: []int64{step, step / 2}, Seed: math.MaxUint64, Position: step * 64, Model: "little", Plan: "abc", Schedule: "cosine 0.1",
 		Update: kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4}, Library: "cpu/avx2", Threads: 2, Extra: map[string]string{"data": "glyphs"},
 	}
 }
@@ -218,6 +218,8 @@ func TestMetaErrors(t *testing.T) {
 		{"step", "-1", `"step" is "-1": want a whole number from 0`}, {"step", "1.5", `"step" is "1.5"`},
 		{"position", "x", `"position" is "x"`}, {"seed", "18446744073709551616", `"seed" is "18446744073709551616"`},
 		{"threads", "", `"threads" is ""`},
+		{"updates", "", `"updates" is "": want a list of whole numbers from 0, one for each layer`}, {"updates", "3", `"updates" is "3"`},
+		{"updates", "null", `"updates" is "null"`}, {"updates", "[1,-1]", `"updates" is "[1,-1]"`}, {"updates", "[1.5]", `"updates" is "[1.5]"`},
 		{"optimizer", "lion", `"optimizer" is "lion": known are sgd, adam, adamw`},
 		{"optimizer_settings", "{", `"optimizer_settings" is "{"`}, {"optimizer_settings", "null", `"optimizer_settings" is "null"`},
 		{"optimizer_settings", `{"Momentum":"x"}`, "Momentum"}, {"optimizer_settings", `{"Beta1":1}`, "Beta1"},
@@ -234,8 +236,8 @@ func TestMetaErrors(t *testing.T) {
 		}
 	}
 	for field := range good {
-		if field == "data" {
-			continue // the caller's
+		if field == "data" || field == updatesField {
+			continue // the caller's, or not in older files
 		}
 		bad := map[string]string{"data": "glyphs"}
 		for other, value := range good {
@@ -247,7 +249,7 @@ func TestMetaErrors(t *testing.T) {
 			t.Errorf("without %s: %v", field, err)
 		}
 	}
-	if len(cases) != 13 || len(good) != 12 {
+	if len(cases) != 18 || len(good) != 13 {
 		t.Errorf("%d cases, %d fields", len(cases), len(good))
 	}
 }
@@ -325,13 +327,13 @@ func TestForeignFiles(t *testing.T) {
 
 // FuzzMeta: no metadata makes the reader panic, and what it takes is written as it was read.
 func FuzzMeta(f *testing.F) {
-	f.Add("plimsoll.checkpoint/v1", "3", "7", "192", "resnet18", "abc", "sgd", `{"Momentum":0.9}`, "cosine", "cpu/avx2", "2", "glyphs")
-	f.Add("plimsoll.checkpoint/v1", "0", "0", "0", "", "", "adamw", `{"Beta1":0.9,"Beta2":0.999}`, "", "", "1", "")
-	f.Add("pt", "x", "-1", "1e9", "", "", "adam", `[]`, "", "", "-2", "")
-	f.Fuzz(func(t *testing.T, format, step, seed, position, model, plan, optimizer, settings, schedule, library, threads, data string) {
+	f.Add("plimsoll.checkpoint/v1", "3", "7", "192", "resnet18", "abc", "sgd", `{"Momentum":0.9}`, "cosine", "cpu/avx2", "2", "glyphs", "[3,0]")
+	f.Add("plimsoll.checkpoint/v1", "0", "0", "0", "", "", "adamw", `{"Beta1":0.9,"Beta2":0.999}`, "", "", "1", "", "[]")
+	f.Add("pt", "x", "-1", "1e9", "", "", "adam", `[]`, "", "", "-2", "", "null")
+	f.Fuzz(func(t *testing.T, format, step, seed, position, model, plan, optimizer, settings, schedule, library, threads, data, updates string) {
 		in, err := decodeMeta(map[string]string{
 			"format": format, "step": step, "seed": seed, "position": position, "model": model, "plan": plan, "optimizer": optimizer,
-			"optimizer_settings": settings, "schedule": schedule, "library": library, "threads": threads, "data": data,
+			"optimizer_settings": settings, "schedule": schedule, "library": library, "threads": threads, "data": data, "updates": updates,
 		})
 		if err != nil {
 			if !errors.Is(err, ErrFormat) {

@@ -13,12 +13,17 @@ import (
 	"plimsoll/kernels"
 )
 
+// updatesField is the metadata field that older files do not have.
+const updatesField = "updates"
+
 // Format is the metadata field "format" of a checkpoint.
 const Format = "plimsoll.checkpoint/v1"
 
 // Meta is what the next step of a run depends on besides the tensors.
 type Meta struct {
-	Step     int64 // steps done, which is the number of the next one
+	Step int64 // steps done, which is the number of the next one
+	// Updates are how often the weights of each layer were updated; nil in a file that does not say.
+	Updates  []int64
 	Seed     uint64
 	Position int64 // samples drawn from the data
 	Model    string
@@ -56,6 +61,13 @@ func (m *Meta) encode() (map[string]string, error) {
 		"library":            m.Library,
 		"threads":            strconv.Itoa(m.Threads),
 	}
+	if m.Updates != nil {
+		text, err := json.Marshal(m.Updates)
+		if err != nil {
+			return nil, err
+		}
+		all[updatesField] = string(text)
+	}
 	for field, value := range m.Extra {
 		if _, taken := all[field]; taken {
 			return nil, fmt.Errorf("checkpoint: the extra field %q has the name of one of a checkpoint's own", field)
@@ -76,7 +88,7 @@ func decodeMeta(all map[string]string) (Meta, error) {
 		Model: r.text("model"), Plan: r.text("plan"), Schedule: r.text("schedule"),
 		Library: r.text("library"), Threads: int(r.count("threads")),
 	}
-	m.Update = r.update()
+	m.Update, m.Updates = r.update(), r.updates()
 	if len(r.left) > 0 {
 		m.Extra = r.left
 	}
@@ -120,6 +132,18 @@ func (r *metaReader) seed(field string) uint64 {
 		r.fail(field, text, "want a whole number from 0 to 2^64-1")
 	}
 	return n
+}
+
+// updates reads the counts of updates, if there are any.
+func (r *metaReader) updates() (all []int64) {
+	if _, there := r.left[updatesField]; !there {
+		return nil
+	}
+	text := r.text(updatesField)
+	if err := json.Unmarshal([]byte(text), &all); err != nil || all == nil || slices.ContainsFunc(all, func(n int64) bool { return n < 0 }) {
+		r.fail(updatesField, text, "want a list of whole numbers from 0, one for each layer")
+	}
+	return all
 }
 
 func (r *metaReader) update() kernels.Update {
@@ -169,7 +193,7 @@ func (d Difference) String() string {
 }
 
 // Differences lists what makes the run want another one than the one that was saved, in alphabetical order of the fields.
-// Step, position and plan may differ, as may fields that want does not have.
+// Step, updates, position and plan may differ, as may fields that want does not have.
 func (m *Meta) Differences(want *Meta) ([]Difference, error) {
 	saved, err := m.encode()
 	if err != nil {
@@ -179,7 +203,7 @@ func (m *Meta) Differences(want *Meta) ([]Difference, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, field := range []string{"step", "position", "plan"} {
+	for _, field := range []string{"step", updatesField, "position", "plan"} {
 		delete(wanted, field)
 	}
 	var list []Difference

@@ -151,7 +151,7 @@ func (b *binder) update(s *site, slot, sum int) ([]runtime.Launch, error) {
 			}
 			bytes := q.Desc.Bytes()
 			o := kernels.UpdateOperands{
-				Elements: q.Desc.Elements(), Scalars: s.scalars[sum],
+				Elements: q.Desc.Elements(), Scalars: s.scalars[sum], Earlier: l.earlier,
 				Param: s.weights[slot].Part(l.at+q.Grad.Offset, bytes), Grad: s.grads[sum].Part(l.at+q.Grad.Offset, bytes),
 			}
 			for _, st := range s.states {

@@ -219,8 +219,8 @@ func drained(t *testing.T, e *Executor, s *stopper, r *rand.Rand, runs int) (len
 	return lengths, early
 }
 
-// The updates of a run that goes on behind any number of minibatches are counted from there: all minibatches of one have its learning
-// rate.
+// The updates of a run that goes on behind any number of minibatches begin there: all minibatches of one have the learning rate of its
+// first.
 func TestUpdatesBehindAnyRun(t *testing.T) {
 	w := workload(t, smallModel(t))
 	c := costs(w, 3, 1)
@@ -232,11 +232,11 @@ func TestUpdatesBehindAnyRun(t *testing.T) {
 	for first := range 2 * group {
 		var mu sync.Mutex
 		asked := map[int]int{}
-		e, err := New(w, targets(t, 3, host.Config{}), c, plan, Options{Feed: random{w.Model.Classes}, Seed: 7, First: first, Rate: func(update int) float32 {
+		e, err := New(w, targets(t, 3, host.Config{}), c, plan, Options{Feed: random{w.Model.Classes}, Seed: 7, First: first, Rate: func(step int) float32 {
 			mu.Lock()
 			defer mu.Unlock()
-			asked[update]++
-			return rate(update)
+			asked[step]++
+			return rate(step)
 		}})
 		must(t, err)
 		for range 2 {
@@ -244,11 +244,34 @@ func TestUpdatesBehindAnyRun(t *testing.T) {
 		}
 		want := map[int]int{}
 		for i := range 4 {
-			want[first/group+i] = group * len(plan.Stages)
+			want[first+i*group] = group * len(plan.Stages)
 		}
 		if !maps.Equal(asked, want) || e.Done() != first+4*group {
-			t.Errorf("behind %d minibatches: asked for the rates of updates %v, want %v", first, asked, want)
+			t.Errorf("behind %d minibatches: asked for the rates of steps %v, want %v", first, asked, want)
 		}
+	}
+}
+
+// Where stages update their weights after different numbers of minibatches, each update has the rate of its own first one.
+func TestRatesOfStagesWithReplicas(t *testing.T) {
+	w := workload(t, smallModel(t))
+	c, plan := replicated(t, w, pipeline.Stash)
+	var mu sync.Mutex
+	asked, want := map[int]int{}, map[int]int{}
+	e, err := New(w, targets(t, 3, host.Config{}), c, plan, Options{Feed: random{w.Model.Classes}, Seed: 7, Rate: func(step int) float32 {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[step]++
+		return rate(step)
+	}})
+	must(t, err)
+	must(t, e.Run(t.Context(), 8))
+	for m := range 8 {
+		want[m]++
+		want[m/2*2]++
+	}
+	if !maps.Equal(asked, want) {
+		t.Errorf("asked for the rates of steps %v, want %v", asked, want)
 	}
 }
 

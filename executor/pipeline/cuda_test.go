@@ -123,7 +123,7 @@ func TestGPUsFollowTheStalenessEquations(t *testing.T) {
 			} else {
 				p = program(x.versions, delays(t, c, plan), e.Group())
 			}
-			same(t, referenceOn(t, gpus(t, 1)[0], m, plan, p, n, func(_, u int) float32 { return rate(u) }), out)
+			same(t, referenceOn(t, gpus(t, 1)[0], m, plan, p, n, p.Rate(rate)), out)
 			ran++
 		})
 	}

@@ -36,7 +36,7 @@ func (e *Executor) newDiscrepancies() error {
 	if !(p.Decay > 0 && p.Decay < 1) {
 		return fmt.Errorf("%w: PipeMare with Decay %v: want a number between 0 and 1, or 0 for no correction of the weights", ErrPlan, p.Decay)
 	}
-	for s, tau := range e.Delays() {
+	for s, tau := range e.delays {
 		e.discrepancies[s] = discrepancy{tau: tau, decay: p.Decay}
 	}
 	return nil

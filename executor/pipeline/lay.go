@@ -51,7 +51,7 @@ func (e *Executor) lay(costs Costs, plan *pipeline.Plan, devices int) (err error
 	if err := e.newRules(plan); err != nil {
 		return err
 	}
-	if err := e.newRates(); err != nil {
+	if err := e.checkPipeMare(); err != nil {
 		return err
 	}
 	if err := e.newDiscrepancies(); err != nil {
@@ -108,6 +108,9 @@ func (e *Executor) layDevice(costs Costs, k *clock, device int) error {
 			return err
 		}
 		t.layStatic(e.Workload, copies, sums, g, m)
+		for i := range t.layers {
+			t.layers[i].earlier = e.earlier(s, t.layers[i].number)
+		}
 		t.shelf = newShelf(e.rules[s], e.order.here(s, device), copies, sums)
 		if !e.placedBefore(s) {
 			m.Snapshot += t.stateBytes()

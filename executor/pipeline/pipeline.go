@@ -60,10 +60,11 @@ type Options struct {
 	// First is how many minibatches were done before, by a run that this one goes on from: of a plan with a flush whole steps, else
 	// any number, whatever plan they had.
 	First int
-	// Rate is the learning rate of update number update, from 0.
-	Rate func(update int) float32
-	// StageRate is, in place of Rate, that of an update of a stage, both from 0. May be nil.
-	StageRate func(stage, update int) float32
+	// Updates are how often the weights of each layer were updated before; nil: as often as this plan updates them in First
+	// minibatches.
+	Updates []int64
+	// Rate is the learning rate of a step, from 0: of a plan with a flush, or of the minibatch with which an update begins.
+	Rate func(step int) float32
 	// PipeMare corrects weight versions "latest" for their delays; nil: no correction.
 	PipeMare *PipeMare
 	// DeferredBatchNorm lets BatchNorm's running statistics move once for each step of a plan that flushes, by the mean and
@@ -99,6 +100,7 @@ type Executor struct {
 	opt           Options
 	order         *order
 	rules         []rule        // by stage
+	delays        []float64     // by stage, where PipeMare corrects them
 	discrepancies []discrepancy // by stage
 	reducers      []*reducer    // by stage; nil for those on one device
 	group         int

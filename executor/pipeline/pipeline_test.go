@@ -96,7 +96,7 @@ func (r random) batch(m int, images []float32, labels []int32) {
 
 var optimizer = kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4}
 
-func rate(update int) float32 { return 0.01 / float32(1+update) }
+func rate(step int) float32 { return 0.01 / float32(1+step) }
 
 // targets returns n virtual CPU devices with their kernels.
 func targets(t testing.TB, n int, config host.Config) []executor.Target {
@@ -194,7 +194,7 @@ func tensors(t testing.TB, e *Executor) (all []pipelinetest.Tensor) {
 // reference runs a program on one device.
 func reference(t testing.TB, m *models.Model, plan *pipeline.Plan, p pipelinetest.Program, n int) *pipelinetest.Outcome {
 	t.Helper()
-	return referenceAt(t, m, plan, p, n, func(_, u int) float32 { return rate(u) })
+	return referenceAt(t, m, plan, p, n, p.Rate(rate))
 }
 
 // referenceAt is reference at the given learning rates of stages.

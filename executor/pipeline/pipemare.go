@@ -17,25 +17,21 @@ type PipeMare struct {
 	Decay float64
 }
 
-// Rescheduled returns the learning rates of T1 (ibid., section 3.1): for update k of stage s
+// rescheduled returns the learning rate of T1 (ibid., section 3.1): for update k of stage s
 //
 //	α_{k,s} = α_k / τ_s^{p_k},  p_k = 1 - min(k/K, 1)
 //
 // with the base rate α_k and the delay τ_s of the stage's forward, in updates. A delay below one update leaves the rate as
 // it is. Computed in float64 and rounded once.
-func (p PipeMare) Rescheduled(base func(update int) float32, delays []float64) func(stage, update int) float32 {
-	return func(s, k int) float32 {
-		power := 1 - min(float64(k)/float64(p.Anneal), 1)
-		return float32(float64(base(k)) / math.Pow(max(delays[s], 1), power))
-	}
+func (p PipeMare) rescheduled(base float32, update int, delay float64) float32 {
+	power := 1 - min(float64(update)/float64(p.Anneal), 1)
+	return float32(float64(base) / math.Pow(max(delay, 1), power))
 }
 
-// newRates says which learning rates the stages have. Errors: ErrPlan.
-func (e *Executor) newRates() error {
+// checkPipeMare refuses corrections that mean nothing, and finds what they correct. Errors: ErrPlan.
+func (e *Executor) checkPipeMare() error {
 	p := e.opt.PipeMare
 	switch {
-	case e.opt.StageRate != nil && p != nil:
-		return fmt.Errorf("%w: StageRate and PipeMare both say the learning rates of stages: give one of them", ErrPlan)
 	case p == nil:
 		return nil
 	case p.Anneal < 0 || p.Anneal == 0 && p.Decay == 0:
@@ -43,19 +39,8 @@ func (e *Executor) newRates() error {
 	case e.order.plan.IsFlush() || e.order.plan.Versions != pipeline.Latest:
 		return fmt.Errorf("%w: PipeMare corrects weight versions %q, the plan's are %q", ErrPlan, pipeline.Latest, e.order.plan.Versions)
 	}
-	if p.Anneal == 0 {
-		return nil
-	}
-	e.opt.StageRate = p.Rescheduled(e.opt.Rate, e.Delays())
+	e.delays = e.Delays()
 	return nil
-}
-
-// rate returns the learning rate of an update of a stage.
-func (e *Executor) rate(stage, update int) float32 {
-	if e.opt.StageRate != nil {
-		return e.opt.StageRate(stage, update)
-	}
-	return e.opt.Rate(update)
 }
 
 // Delays returns, for every stage, how many of its updates a minibatch's forward misses: those that the stage makes between

@@ -67,17 +67,6 @@ func TestDelaysAreCountedInUpdates(t *testing.T) {
 	}
 }
 
-func TestStageRatesAreUsed(t *testing.T) {
-	m := testModel(t)
-	w := workload(t, m)
-	c := costs(w, 3, 1)
-	plan := planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash})
-	lr := func(s, u int) float32 { return rate(u) / float32(1+s) }
-	e, out := trainedWith(t, w, c, plan, 6, host.Config{}, Options{StageRate: lr})
-	out.Tensors = tensors(t, e)
-	same(t, referenceAt(t, m, plan, pipelinetest.Stashing(delays(t, c, plan)), 6, lr), out)
-}
-
 func TestPipeMareIsRefusedWhereItCorrectsNothing(t *testing.T) {
 	w := workload(t, testModel(t))
 	c := costs(w, 2, 1)
@@ -89,7 +78,6 @@ func TestPipeMareIsRefusedWhereItCorrectsNothing(t *testing.T) {
 		{"1f1b*", Options{PipeMare: &PipeMare{Anneal: 5}}, pipeline.Options{Versions: pipeline.Stash}},
 		{"1f1b-flush", Options{PipeMare: &PipeMare{Anneal: 5}}, pipeline.Options{Microbatches: 4}},
 		{"ampnet", Options{PipeMare: &PipeMare{}}, pipeline.Options{}},
-		{"ampnet", Options{PipeMare: &PipeMare{Anneal: 5}, StageRate: func(int, int) float32 { return 1 }}, pipeline.Options{}},
 	} {
 		if _, err := Needs(w, c, planFor(t, x.name, c, x.plan), x.opt); !errors.Is(err, ErrPlan) {
 			t.Errorf("%s with %+v: error %v, want ErrPlan", x.name, x.opt, err)

@@ -136,9 +136,39 @@ func (e *Executor) scalars(m int) kernels.Scalars {
 // updateScalars returns those of the update of a stage that a minibatch, counted through all runs, belongs to. The first group
 // begins where the run that this one goes on from has ended, which may have had another plan.
 func (e *Executor) updateScalars(t *site, m int) kernels.Scalars {
-	group, first := t.shelf.group, e.opt.First
-	number := first/group + (m-first)/group
-	return kernels.Scalars{Seed: e.opt.Seed, Step: uint64(number), LR: e.rate(t.stage, number), GradScale: 1 / float32(group)}
+	update := (m - e.opt.First) / t.shelf.group
+	return kernels.Scalars{Update: uint64(update), LR: e.rate(t, update), GradScale: 1 / float32(t.shelf.group)}
+}
+
+// rate returns the learning rate of an update of a stage, counted from the start of this run.
+func (e *Executor) rate(t *site, update int) float32 {
+	step := e.opt.First + update*t.shelf.group
+	if e.order.plan.IsFlush() {
+		step /= e.group
+	}
+	rate := e.opt.Rate(step)
+	if p := e.opt.PipeMare; p != nil && p.Anneal > 0 {
+		return p.rescheduled(rate, int(e.earlier(t.stage, t.spec.First))+update, e.delays[t.stage])
+	}
+	return rate
+}
+
+// earlier returns how often the weights of a layer, from 1, of a stage were updated before.
+func (e *Executor) earlier(stage, layer int) uint64 {
+	if e.opt.Updates == nil {
+		return uint64(e.opt.First / e.rules[stage].group)
+	}
+	return uint64(e.opt.Updates[layer-1])
+}
+
+// Updates returns how often the weights of each layer are updated when so many minibatches, of all runs, are done.
+func (e *Executor) Updates(done int) (all []int64) {
+	for s, st := range e.order.plan.Stages {
+		for l := st.First; l <= st.Last; l++ {
+			all = append(all, int64(e.earlier(s, l))+int64((done-e.opt.First)/e.rules[s].group))
+		}
+	}
+	return all
 }
 
 // report copies the loss of a minibatch to page-locked memory, and tells that of an earlier one.

@@ -147,6 +147,9 @@ func (e *Executor) Save(ctx context.Context) error {
 // Saved waits until Options.Save is done with all that it was given: before the devices are closed.
 func (e *Executor) Saved() { e.saving.Wait() }
 
+// Updates returns how often the weights of each layer of the model have been updated by then.
+func (x *Snapshot) Updates() []int64 { return x.of.driver.e.Updates(x.Done) }
+
 // Tensors lists the stage's tensors in the order of its layers.
 func (x *Snapshot) Tensors() []executor.Tensor {
 	all := make([]executor.Tensor, len(x.tensors))

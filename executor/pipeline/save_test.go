@@ -403,3 +403,43 @@ func TestNoHostMemoryForAState(t *testing.T) {
 		t.Errorf("%v, want %q", err, want)
 	}
 }
+
+// Stages whose updates take different numbers of minibatches count them apart, and a run goes on with their counts, to the bits of
+// one that has emptied its pipeline there.
+func TestStagesCountTheirUpdates(t *testing.T) {
+	m := plainModel(t)
+	w, err := Compile(m, targets(t, 1, host.Config{})[0].Library, kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8})
+	must(t, err)
+	c, plan := replicated(t, w, pipeline.Stash)
+	const first = 8
+	opt := Options{Feed: random{m.Classes}, Seed: 7, Rate: rate}
+	whole, err := New(w, targets(t, 3, host.Config{}), c, plan, opt)
+	must(t, err)
+	must(t, whole.Run(t.Context(), first))
+	var want []int64
+	for l := range m.Layers {
+		n := int64(first)
+		if l < plan.Stages[0].Last {
+			n /= 2
+		}
+		want = append(want, n)
+	}
+	updates := whole.Updates(first)
+	if !slices.Equal(updates, want) {
+		t.Errorf("updates %v, want %v", updates, want)
+	}
+	state := tensors(t, whole)
+	must(t, whole.Run(t.Context(), first))
+	for name, counts := range map[string][]int64{"the counts": updates, "none": make([]int64, len(updates))} {
+		opt.First, opt.Updates = first, counts
+		again, err := New(w, targets(t, 3, host.Config{}), c, plan, opt)
+		must(t, err)
+		for i, x := range again.Tensors() {
+			must(t, again.Write(x, state[i].Values))
+		}
+		must(t, again.Run(t.Context(), first))
+		if d := pipelinetest.FirstDifference(tensors(t, whole), tensors(t, again)); (d == "") != (name == "the counts") {
+			t.Errorf("%s: %q", name, d)
+		}
+	}
+}

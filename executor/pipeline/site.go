@@ -57,6 +57,7 @@ type siteLayer struct {
 	trained map[int64]int64    // likewise, the offset in the Grads block
 	params  []models.Parameter // with their places
 	number  int                // of the layer, from 1
+	earlier uint64             // updates before this run
 }
 
 // flight is a minibatch in a stage, from its forward to the end of its last task.

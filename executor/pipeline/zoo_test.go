@@ -201,7 +201,7 @@ func (b bed) check(t *testing.T, m *models.Model, w *Workload, c Costs, plan *pi
 	}
 	p := truth(e, plan, n)
 	row.with = "sequential program: " + p.Name
-	want := referenceOn(t, b.open(t, 1)[0], m, plan, p, n, func(_, u int) float32 { return at(u) })
+	want := referenceOn(t, b.open(t, 1)[0], m, plan, p, n, p.Rate(at))
 	if replicates(plan) {
 		row.with += " of replicas, without buffers" // which are the first replica's
 		want, out = withoutBuffers(want), withoutBuffers(out)

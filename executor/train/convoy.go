@@ -95,8 +95,8 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 		limits[i] = r.Pipe.Limit
 	}
 	o := r.Pipe.options()
-	o.Feed, o.Seed, o.Rate, o.Limits = c.feed, r.Job.Seed, r.updateRate, limits
-	o.Done, o.First, o.Patience = c.result, c.next, r.Pipe.Patience
+	o.Feed, o.Seed, o.Rate, o.Limits = c.feed, r.Job.Seed, r.Rate.At, limits
+	o.Done, o.First, o.Updates, o.Patience = c.result, c.next, r.updates(), r.Pipe.Patience
 	if r.Saves.Dir != nil {
 		o.Save = c.states.save
 	}
@@ -120,17 +120,14 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	return out, err
 }
 
-// updateRate returns the learning rate of an update.
-func (r *Run) updateRate(update int) float32 { return r.Rate.At(update * r.Pipe.unit()) }
-
-// updateOf returns the update that a step is part of: groups begin where the run has gone on from, whatever plan it had before.
-func (r *Run) updateOf(step int) int {
+// rateOf returns the learning rate of the update that a step is part of, which is that of the first of its steps: updates begin
+// where the run has gone on from, whatever plan it had before.
+func (r *Run) rateOf(step int) float32 {
 	begun := 0
 	if r.From != nil {
 		begun = int(r.From.Step)
 	}
-	unit := r.Pipe.unit()
-	return begun/unit + (step-begun)/unit
+	return r.Rate.At(step - (step-begun)%r.Pipe.unit())
 }
 
 // pipeSummary is what is known of a pipeline before it runs.
@@ -287,7 +284,7 @@ func (c *convoy) add(sum pipe.Result) error {
 	seconds, waited := now.Sub(c.since).Seconds(), idle-c.idle
 	rec := Record{
 		Step: c.step, Loss: Number(sum.Loss), Accuracy: float64(sum.Correct) / float64(c.Job.Images()),
-		Rate: float64(c.updateRate(c.updateOf(c.step))), Norm: Number(math.NaN()), Seconds: seconds,
+		Rate: float64(c.rateOf(c.step)), Norm: Number(math.NaN()), Seconds: seconds,
 		DataWaitS: waited.Seconds(), PeakBytes: c.Pipe.PredictedPeak(),
 	}
 	c.since, c.idle = now, idle

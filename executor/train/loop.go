@@ -168,7 +168,9 @@ func (l *loop) keep() error {
 }
 
 // saveWhole saves a checkpoint in one file.
-func (l *loop) saveWhole() { l.attempted(l.step, l.Saves.Dir.Save(l.m, l.meta(int64(l.step)))) }
+func (l *loop) saveWhole() {
+	l.attempted(l.step, l.Saves.Dir.Save(l.m, l.meta(int64(l.step), l.e.Updates())))
+}
 
 // attempted counts a checkpoint. The run goes on when it could not be saved, and an earlier one is untouched.
 func (l *loop) attempted(step int, err error) {

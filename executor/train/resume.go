@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,10 +18,10 @@ import (
 // ErrOtherRun says that a checkpoint is not of the run that is to go on from it.
 var ErrOtherRun = errors.New("the checkpoint is of another run")
 
-// meta is what the next step depends on besides the tensors.
-func (r *Run) meta(step int64) checkpoint.Meta {
+// meta is what the next step depends on besides the tensors, when each layer's weights were updated so often.
+func (r *Run) meta(step int64, updates []int64) checkpoint.Meta {
 	m := r.Job.meta()
-	m.Step, m.Position = step, step*int64(r.Job.Images())
+	m.Step, m.Updates, m.Position = step, updates, step*int64(r.Job.Images())
 	m.Plan, m.Schedule = r.planHash(), r.Rate.String()
 	m.Extra["clip_norm"] = fmt.Sprint(r.MaxNorm)
 	m.Extra["skip_not_finite"] = strconv.FormatBool(r.SkipNotFinite)
@@ -88,7 +89,10 @@ func (r *Run) Resume(from *checkpoint.Checkpoint) (notes []string, err error) {
 	if from.Step >= int64(r.Steps+r.Pipe.unit()) { // the last update may have taken more steps than there were left
 		return nil, fmt.Errorf("%w: %s is of step %d, and --steps is %d: give more", ErrOtherRun, from.Name(), from.Step, r.Steps)
 	}
-	want := r.meta(from.Step)
+	if n := len(r.Job.Work.Layers); from.Updates != nil && len(from.Updates) != n {
+		return nil, fmt.Errorf("%w: %s counts the updates of %d layers, the model has %d", ErrOtherRun, from.Name(), len(from.Updates), n)
+	}
+	want := r.meta(from.Step, nil)
 	for field, value := range map[string]string{microbatchesField: "1", versionsField: string(pipeline.Flush), pipemareField: "0", decayField: "0", deferredField: "false"} {
 		if _, have := from.Extra[field]; !have {
 			if from.Extra == nil {
@@ -114,4 +118,17 @@ func (r *Run) Resume(from *checkpoint.Checkpoint) (notes []string, err error) {
 	}
 	r.From = from
 	return notes, nil
+}
+
+// updates returns how often each layer's weights were updated before the run; nil: never, or on several devices as often as the run
+// itself would have updated them in the steps before. A checkpoint that does not say how often is read that way, on one device as
+// if every step had updated them.
+func (r *Run) updates() []int64 {
+	switch {
+	case r.From == nil:
+		return nil
+	case r.From.Updates == nil && r.Pipe == nil:
+		return slices.Repeat([]int64{r.From.Step}, len(r.Job.Work.Layers))
+	}
+	return r.From.Updates
 }

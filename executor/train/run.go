@@ -124,7 +124,7 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 	if err != nil {
 		return nil, err
 	}
-	opt.Timed, opt.MaxNorm = true, r.MaxNorm
+	opt.Timed, opt.MaxNorm, opt.Updates = true, r.MaxNorm, r.updates()
 	e, err := r.Job.Start(r.Plan.Ops, opt)
 	if err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ func (s *states) end() {
 // save saves a stage. A state behind a step that failed is passed over.
 func (s *states) save(x *pipe.Snapshot) {
 	step := x.Done / s.parts
-	shards := s.shards(step)
+	shards := s.shards(x, step)
 	if shards == nil {
 		return
 	}
@@ -70,7 +70,7 @@ func (s *states) save(x *pipe.Snapshot) {
 }
 
 // shards returns the checkpoint of a step when it is counted; nil when it never is.
-func (s *states) shards(step int) *checkpoint.Shards {
+func (s *states) shards(x *pipe.Snapshot, step int) *checkpoint.Shards {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.counted < step && !s.over {
@@ -80,7 +80,7 @@ func (s *states) shards(step int) *checkpoint.Shards {
 		return nil
 	}
 	if s.open[step] == nil {
-		s.open[step] = s.run.Saves.Dir.Shards(s.run.meta(int64(step)), len(s.run.Pipe.Plan.Stages))
+		s.open[step] = s.run.Saves.Dir.Shards(s.run.meta(int64(step), x.Updates()), len(s.run.Pipe.Plan.Stages))
 	}
 	return s.open[step]
 }

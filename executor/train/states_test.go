@@ -85,7 +85,7 @@ func restored(t *testing.T, r *Run, from *checkpoint.Checkpoint) *pipe.Executor 
 	must(t, err)
 	t.Cleanup(func() { must(t, closeTargets(on)) })
 	o := r.Pipe.options()
-	o.Rate = r.updateRate
+	o.Rate = r.Rate.At
 	x, err := pipe.New(r.Job.Work, on, r.Pipe.Costs, r.Pipe.Plan, o)
 	must(t, err)
 	must(t, from.Restore(x))

@@ -151,6 +151,17 @@ func (p *Program) key(m int) (step, microbatch uint64) {
 	return uint64(m), 0
 }
 
+// Rate returns, for Config.LR, the learning rates of a schedule that counts steps: minibatches, of which an update has the rate
+// of its first one, or what updates one by one in a program that flushes.
+func (p Program) Rate(schedule func(step int) float32) func(stage, update int) float32 {
+	return func(s, k int) float32 {
+		if p.Steps {
+			return schedule(k)
+		}
+		return schedule(k * p.group(s))
+	}
+}
+
 func (p *Program) replica(stage, m int) int {
 	if p.Replica == nil {
 		return 0

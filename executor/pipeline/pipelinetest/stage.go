@@ -182,7 +182,7 @@ func (s *stage) update(group int) error {
 		return err
 	}
 	err := s.scalars(kernels.Scalars{
-		Seed: s.Seed, Step: uint64(s.updates), LR: s.LR(s.index, s.updates), GradScale: 1 / float32(group),
+		LR: s.LR(s.index, s.updates), GradScale: 1 / float32(group), Update: uint64(s.updates),
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,156 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"plimsoll/executor/checkpoint"
+	"plimsoll/executor/checkpoint/safetensors"
+	"plimsoll/kernels"
+)
+
+// stateOf reads the tensors of the checkpoint of a step, a file or a folder of shards.
+func stateOf(t *testing.T, d *checkpoint.Dir, step int64) map[string][]float32 {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(d.Folder(step), "*.safetensors"))
+	must(t, err)
+	if len(files) == 0 {
+		files = []string{d.Path(step)}
+	}
+	all := map[string][]float32{}
+	for _, path := range files {
+		f, err := safetensors.Open(path)
+		must(t, err)
+		for _, x := range f.Tensors() {
+			if x.DType != safetensors.F32 {
+				continue
+			}
+			n := 1
+			for _, size := range x.Shape {
+				n *= size
+			}
+			all[x.Name] = make([]float32, n)
+			must(t, f.Float32(x.Name, all[x.Name]))
+		}
+		must(t, f.Close())
+	}
+	return all
+}
+
+// wantAdam checks that what one update has made of the weights is what Adam makes of them as its update number k, from 1, given
+// the moments behind it (Kingma and Ba 2015, algorithm 1).
+func wantAdam(t *testing.T, what string, a kernels.Adam, lr float64, k int, before, after map[string][]float32) {
+	t.Helper()
+	weights := 0
+	for name, m := range after {
+		name, moment := strings.CutPrefix(name, "optimizer.state0.")
+		if !moment {
+			continue
+		}
+		v := after["optimizer.state1."+name]
+		far, moved := 0.0, 0.0
+		for i, was := range before[name] {
+			first := float64(m[i]) / (1 - math.Pow(float64(a.Beta1), float64(k)))
+			second := float64(v[i]) / (1 - math.Pow(float64(a.Beta2), float64(k)))
+			by := lr * first / (math.Sqrt(second) + float64(a.Epsilon))
+			far, moved = max(far, math.Abs(float64(was)-float64(after[name][i])-by)), max(moved, math.Abs(by))
+		}
+		if weights++; !(far <= 1e-4*moved) || moved == 0 {
+			t.Errorf("%s: update %d of %s is off by %.2g of the largest, %g", what, k, name, far/moved, moved)
+		}
+	}
+	if weights < 5 {
+		t.Errorf("%s: %d weights", what, weights)
+	}
+}
+
+// Adam's bias correction counts updates, whatever number of steps each of them took: a run goes on from one device to groups of
+// minibatches, to other groups, and back.
+func TestAdamCountsUpdatesAcrossGroups(t *testing.T) {
+	adam := kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
+	saves := Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 99)}
+	step, updates, groups := 0, 0, map[int]bool{}
+	for _, devices := range []int{1, 4, 2, 1} {
+		s := tiny(8)
+		s.Update, s.Threads = adam, 1
+		if devices > 1 {
+			s.Devices, s.Microbatches = fmt.Sprintf("cpu*%d", devices), 1
+		}
+		for _, more := range []int{5, 1} { // updates, of which the last one is looked at
+			j, unit := opened(t, s), 1
+			var r *Run
+			if devices == 1 {
+				r = planned(t, j, 1)
+			} else {
+				r = convoyRun(t, j, "madpipe", devices, 1)
+				unit = r.Pipe.unit()
+			}
+			groups[unit] = true
+			r.Rate, r.Saves, r.Steps = Rate{Peak: 0.002}, saves, step+more*unit
+			r.Saves.Every = more * unit
+			if step > 0 {
+				c, _, err := saves.Dir.Latest()
+				must(t, err)
+				_, err = r.Resume(c)
+				must(t, err)
+				t.Cleanup(func() { must(t, c.Close()) })
+			}
+			done(t, r)
+			before := step
+			step, updates = step+more*unit, updates+more
+			if more == 1 {
+				what := fmt.Sprintf("%d devices, %d steps an update", devices, unit)
+				wantAdam(t, what, adam, r.Rate.Peak, updates, stateOf(t, saves.Dir, int64(before)), stateOf(t, saves.Dir, int64(step)))
+			}
+		}
+	}
+	if len(groups) < 3 {
+		t.Errorf("updates took %v steps, want three kinds", groups)
+	}
+}
+
+// A checkpoint that does not say how often weights were updated is read as if every step had updated them, or every group of the
+// steps that make an update where it goes on; one that counts other layers is refused.
+func TestCheckpointsWithoutCounts(t *testing.T) {
+	s := tiny(8)
+	s.Update, s.Threads = kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, 1
+	open := func(devices int) *Run {
+		if devices == 1 {
+			return planned(t, opened(t, s), 4)
+		}
+		s := s
+		s.Devices, s.Microbatches = fmt.Sprintf("cpu*%d", devices), 1
+		r := convoyRun(t, opened(t, s), "madpipe", devices, 1)
+		r.Steps = 4 * r.Pipe.unit()
+		return r
+	}
+	for _, devices := range []int{1, 3} {
+		first := open(devices)
+		unit := first.Pipe.unit()
+		first.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: 2 * unit}
+		want := done(t, first).WeightsSHA256
+		c, err := checkpoint.Open(first.Saves.Dir.Path(int64(2 * unit)))
+		if devices > 1 {
+			c, err = checkpoint.Open(first.Saves.Dir.Folder(int64(2 * unit)))
+		}
+		must(t, err)
+		t.Cleanup(func() { must(t, c.Close()) })
+		for what, counts := range map[string][]int64{"as saved": c.Updates, "none": nil} {
+			r := open(devices)
+			r.Rate, c.Updates = first.Rate, counts
+			_, err := r.Resume(c)
+			must(t, err)
+			if got := done(t, r).WeightsSHA256; got != want {
+				t.Errorf("%d devices, counts %s: weights %s, want %s", devices, what, got, want)
+			}
+		}
+		c.Updates = []int64{1, 2, 3}
+		if _, err := open(devices).Resume(c); !errors.Is(err, ErrOtherRun) || !strings.Contains(err.Error(), "updates of 3 layers") {
+			t.Errorf("%d devices: %v", devices, err)
+		}
+	}
+}
