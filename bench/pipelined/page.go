@@ -15,8 +15,11 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// unknown is a cell of what does not apply.
-const unknown = "-"
+// Cells without a figure.
+const (
+	notSeen     = "not looked at" // memory, in simulated time
+	notCompared = "not compared"
+)
 
 // Table returns the rows for people: times, idle shares, bits.
 func (r *Report) Table() *report.Table {
@@ -49,7 +52,7 @@ func (r *Report) DeviceTable() *report.Table {
 			if !row.holds(i) {
 				continue
 			}
-			touched := unknown
+			touched := notSeen
 			if d.TouchedBytes > 0 {
 				touched = units.ExactBytes(d.TouchedBytes)
 			}
@@ -67,7 +70,7 @@ func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*max(share
 
 func (r *Row) draw() string {
 	if r.Draw == 0 {
-		return unknown
+		return "none"
 	}
 	return strconv.FormatUint(r.Draw, 10)
 }
@@ -86,7 +89,7 @@ func (r *Row) unit() string {
 func (r *Row) identical() string {
 	switch {
 	case r.Identical == nil:
-		return unknown
+		return notCompared
 	case *r.Identical:
 		return "yes"
 	}
@@ -110,7 +113,7 @@ func (r *Row) count() (exact, seen int) {
 func (r *Row) exact() string {
 	exact, seen := r.count()
 	if seen == 0 {
-		return unknown
+		return notSeen
 	}
 	return fmt.Sprintf("%d of %d", exact, seen)
 }

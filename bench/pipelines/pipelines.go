@@ -44,6 +44,8 @@ type Point struct {
 	PeakBytes int64   `json:"peak_bytes,omitempty"`     // of the fullest device
 	Smallest  int64   `json:"smallest_bytes,omitempty"` // where it does not fit: the memory that works, if known
 	Reason    string  `json:"reason,omitempty"`
+
+	small bool // it does not fit
 }
 
 // offloading ends the names of strategies that are told of the link to the host.
@@ -109,7 +111,7 @@ func (g *Grid) solve(ctx context.Context, p *Point, c *chain.Chain, platform *pi
 func (p *Point) refused(err error) {
 	p.Reason = err.Error()
 	if small := (*pipeline.InfeasibleError)(nil); errors.As(err, &small) {
-		p.Smallest, p.Reason = small.Smallest, small.Reason
+		p.Smallest, p.Reason, p.small = small.Smallest, small.Reason, true
 	}
 }
 

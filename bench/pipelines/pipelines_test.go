@@ -44,7 +44,7 @@ func TestRun(t *testing.T) {
 	if p := points[0]; !p.Fits || p.PerMinibatchS != 5 || p.Speedup != 1 || p.Bubble != 0 || p.PeakBytes <= 0 {
 		t.Errorf("%+v", p)
 	}
-	if p := points[1]; p.Fits || p.Smallest != 77 || p.Reason != "layer 1 is too large" {
+	if p := points[1]; p.Fits || !p.small || points[3].small || p.Smallest != 77 || p.Reason != "layer 1 is too large" {
 		t.Errorf("%+v", p)
 	}
 	if points[2].Fits || points[2].Reason == "" || points[3].Reason != "odd" {
@@ -98,7 +98,12 @@ func TestCompare(t *testing.T) {
 		t.Errorf("%+v, want %+v and a ratio of 1", d, want)
 	}
 	var table strings.Builder
-	if err := WriteTables(&table, points[2:6]); err != nil || !strings.Contains(table.String(), "| memory | a | b |\n|---|---|---|\n| 2 B | 0.00 | - |\n") {
+	points[3].small = true
+	points = append(points, at(4, "c", 0)) // which has another reason
+	if err := WriteTables(&table, points[2:4]); err != nil || !strings.Contains(table.String(), "| memory | a | b |\n|---|---|---|\n| 2 B | 0.00 | no fit |\n") {
+		t.Errorf("%v\n%s", err, table.String())
+	}
+	if err := WriteTables(&table, points[9:]); err != nil || !strings.Contains(table.String(), "| 4 B | no plan |\n") {
 		t.Errorf("%v\n%s", err, table.String())
 	}
 }

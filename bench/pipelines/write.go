@@ -25,7 +25,7 @@ func WriteCSV(w io.Writer, points []Point) error {
 }
 
 // WriteTables writes a table of speed-ups in Markdown for each chain and bandwidth: rows are devices and memory, columns
-// strategies, "-" where a strategy has no plan.
+// strategies.
 func WriteTables(w io.Writer, points []Point) error {
 	var strategies []string
 	for _, p := range points {
@@ -45,10 +45,7 @@ func WriteTables(w io.Writer, points []Point) error {
 				return err
 			}
 		}
-		cell := " - |"
-		if p.Fits {
-			cell = fmt.Sprintf(" %.2f |", p.Speedup)
-		}
+		cell := " " + p.cell() + " |"
 		if p.Strategy == strategies[len(strategies)-1] {
 			cell += "\n"
 		}
@@ -58,6 +55,17 @@ func WriteTables(w io.Writer, points []Point) error {
 		last = p
 	}
 	return nil
+}
+
+// cell is the speed-up, or in words why there is none: not enough memory, or another reason, which points.csv has.
+func (p *Point) cell() string {
+	switch {
+	case p.Fits:
+		return fmt.Sprintf("%.2f", p.Speedup)
+	case p.small:
+		return "no fit"
+	}
+	return "no plan"
 }
 
 func writeHead(w io.Writer, p Point, strategies []string) error {

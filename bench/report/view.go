@@ -145,7 +145,7 @@ func (p *Page) Table() *Table {
 }
 
 func (p *Page) cells(r *Row) []string {
-	share, limit := "-", units.Bytes(r.Limit)
+	share, limit := "", units.Bytes(r.Limit)
 	if r.Share > 0 {
 		share = percent(r.Share)
 	}
@@ -161,17 +161,20 @@ func (p *Page) cells(r *Row) []string {
 
 func (r *Row) name() string { return cmp.Or(r.Name, r.Strategy) }
 
-// size and duration print a figure, or a dash where there is none.
+// notRun stands for figures of what was not measured. What does not fit says so in words of its own.
+const notRun = "not run"
+
+// size and duration print a figure, where there is one.
 func size(n int64) string {
 	if n == 0 {
-		return "-"
+		return notRun
 	}
 	return units.Bytes(n)
 }
 
 func duration(s float64) string {
 	if s == 0 {
-		return "-"
+		return notRun
 	}
 	return units.Seconds(s)
 }
@@ -188,7 +191,7 @@ func (p *Page) perStep() float64 { return float64(max(1, p.Batch)) }
 
 func rate(n, seconds float64) string {
 	if !(seconds > 0) {
-		return "-"
+		return notRun
 	}
 	if n /= seconds; n < 10 {
 		return strconv.FormatFloat(n, 'f', 3, 64)
@@ -200,7 +203,7 @@ func percent(share float64) string { return fmt.Sprintf("%.4g %%", share*100) }
 
 func signedPercent(x float64) string {
 	if math.IsNaN(x) {
-		return "-"
+		return notRun
 	}
 	return fmt.Sprintf("%+.1f %%", x*100)
 }
@@ -208,7 +211,7 @@ func signedPercent(x float64) string {
 func verdict(identical *bool) string {
 	switch {
 	case identical == nil:
-		return "-"
+		return "not compared"
 	case *identical:
 		return "yes"
 	}

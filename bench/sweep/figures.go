@@ -148,7 +148,7 @@ func (pan *panel) figure(name, link string, source Source, points []Point) []Fig
 		f.Note = fmt.Sprintf("As figure %s of the thesis. Measured: full marks and lines; hollow marks and dashed lines: the same plans simulated.", pan.number)
 	}
 	enough := false
-	for _, strategy := range pan.strategies {
+	for _, strategy := range slices.Concat(pan.strategies, strangers(points)) {
 		for _, c := range pan.curves(strategy, source, points) {
 			enough = enough || len(c.X) > 1
 			f.Curves = append(f.Curves, c)
@@ -158,6 +158,16 @@ func (pan *panel) figure(name, link string, source Source, points []Point) []Fig
 		return nil
 	}
 	return []Figure{f}
+}
+
+// strangers are the names of plans that are given, which every figure shows.
+func strangers(points []Point) (names []string) {
+	for _, p := range points {
+		if _, known := colors[p.Strategy]; !known && !slices.Contains(planner.Names(), p.Strategy) && !slices.Contains(names, p.Strategy) {
+			names = append(names, p.Strategy)
+		}
+	}
+	return names
 }
 
 // curves returns what a strategy shows: for measured points also the prediction, where the two differ.
@@ -176,7 +186,7 @@ func (pan *panel) curves(strategy string, source Source, points []Point) (all []
 			predicted.add(pan.at(p, p.PredictedS))
 		}
 	}
-	if pan.across && !planner.NeedsLink(strategy) && strategy != "auto" && source == Simulated {
+	if pan.across && source == Simulated && !slices.ContainsFunc(points, func(p Point) bool { return p.Strategy == strategy && p.Bandwidth > 0 }) {
 		measured.spread(bandwidths(points))
 	}
 	if len(measured.X) == 0 {

@@ -53,7 +53,7 @@ func pointTable(points []Point) *report.Table {
 	}}
 	for i := range points {
 		p := &points[i]
-		link := "-"
+		link := "none"
 		if p.Bandwidth > 0 {
 			link = units.Rate(p.Bandwidth, "B")
 		}
@@ -61,7 +61,7 @@ func pointTable(points []Point) *report.Table {
 		if p.Ran() {
 			row = append(row, units.Bytes(p.PeakBytes), units.Seconds(p.Seconds), fmt.Sprintf("%.3f", p.Seconds/p.StoreAllS), units.Bytes(p.MovedBytes))
 		} else {
-			row = append(row, "does not fit")
+			row = append(row, p.none())
 		}
 		t.Rows = append(t.Rows, row)
 	}

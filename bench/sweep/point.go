@@ -45,6 +45,7 @@ type Point struct {
 	SavedBytes    int64   `json:"saved_bytes"`     // all saved sets together, a_0 included
 	Exact         bool    `json:"exact"`           // measured: peak as predicted, result bit-identical to store-all's
 	Refused       string  `json:"refused,omitempty"`
+	NotRun        bool    `json:"not_run,omitempty"` // Refused is not for want of memory: the strategy does not plan such a chain
 }
 
 // Key names a point. Input is a digest of everything else that its figures depend on.
@@ -60,6 +61,16 @@ type Key struct {
 
 // Ran reports whether the strategy has a plan there.
 func (p *Point) Ran() bool { return p.Refused == "" }
+
+// none says in a table why there are no figures.
+func (p *Point) none() string {
+	if p.NotRun {
+		return notRun
+	}
+	return "does not fit"
+}
+
+const notRun = "not run"
 
 // Store is the file of the points that are known: a JSON object a line.
 type Store struct {

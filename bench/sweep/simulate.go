@@ -26,7 +26,47 @@ type Simulation struct {
 	Alphas     []float64
 	Links      []schedule.Link
 	Strategies []strategy.Strategy // those that can do nothing with a link run once
+	Given      []Given             // beside the strategies
 	Options    strategy.Options
+}
+
+// Given is a plan that somebody else made, under the name of its file.
+type Given struct {
+	Name string
+	Plan *schedule.Plan
+}
+
+// links are those that the plan runs with: any of all, or else its own, when it moves something.
+func (g *Given) links(all []schedule.Link) []schedule.Link {
+	switch {
+	case !slices.ContainsFunc(g.Plan.Ops, func(op schedule.Op) bool { return op.Kind.Transfer() }):
+		return []schedule.Link{{}}
+	case len(all) == 0 && g.Plan.Limits.Link.Bandwidth > 0:
+		return []schedule.Link{g.Plan.Limits.Link}
+	}
+	return all
+}
+
+// contender is who plans at every limit, with some links.
+type contender struct {
+	strategy.Strategy
+	links []schedule.Link
+	input string // as in Key
+}
+
+// contenders are the strategies and the plans that are given. What a plan's points depend on is the plan, too.
+func (s *Simulation) contenders(input string) (all []contender, err error) {
+	for _, one := range s.Strategies {
+		all = append(all, contender{one, s.links(one.Name), input})
+	}
+	for _, g := range s.Given {
+		its, err := Digest(input, g.Plan.Ops)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, contender{planner.Given(g.Name, g.Plan), g.links(s.Links), its})
+	}
+	return all, nil
 }
 
 // Run adds the points that the store does not know. progress, which may be nil, is called after each.
@@ -35,14 +75,19 @@ func (s *Simulation) Run(ctx context.Context, store *Store, progress func()) err
 	if err != nil {
 		return err
 	}
+	contenders, err := s.contenders(base.Input)
+	if err != nil {
+		return err
+	}
 	for _, alpha := range s.Alphas {
-		for _, one := range s.Strategies {
-			for _, link := range s.links(one.Name) {
+		for _, one := range contenders {
+			for _, link := range one.links {
 				p := base
+				p.Input = one.input
 				p.Strategy, p.Bandwidth, p.Duplex, p.Alpha = one.Name, link.Bandwidth, link.Duplex, alpha
 				p.MemoryBytes = p.LowBytes + int64(alpha*float64(p.StoreAllBytes-p.LowBytes))
 				if !store.Has(p.Key) {
-					if err := s.point(ctx, &p, one); err != nil {
+					if err := s.point(ctx, &p, one.Strategy); err != nil {
 						return fmt.Errorf("%s, %s with %d bytes: %w", s.Chain.Name, one.Name, p.MemoryBytes, err)
 					}
 					if err := store.Add(p); err != nil {
@@ -62,6 +107,9 @@ func (s *Simulation) Run(ctx context.Context, store *Store, progress func()) err
 func (s *Simulation) Count() (n int) {
 	for _, one := range s.Strategies {
 		n += len(s.Alphas) * len(s.links(one.Name))
+	}
+	for _, g := range s.Given {
+		n += len(s.Alphas) * len(g.links(s.Links))
 	}
 	return n
 }
@@ -112,7 +160,7 @@ func (s *Simulation) point(ctx context.Context, p *Point, one strategy.Strategy)
 	problem := strategy.Problem{Chain: s.Chain, Memory: p.MemoryBytes, Link: link, Options: s.Options}
 	plan, err := planner.Solve(ctx, one, problem)
 	if small := (*strategy.InfeasibleError)(nil); errors.As(err, &small) || errors.Is(err, remat.ErrTooLarge) {
-		p.Refused = err.Error()
+		p.Refused, p.NotRun = err.Error(), small == nil
 		return p.bounds(s.Chain, link)
 	}
 	if err != nil {
@@ -170,14 +218,14 @@ type Periodic struct {
 // Gain is by which part rotor's throughput is higher than that of the fastest periodic plan: 0.13 is 13 per cent.
 func (p *Periodic) Gain() float64 { return p.PeriodicS/p.RotorS - 1 }
 
-// ComparePeriodic compares plans of 2 to 2√n segments with rotor at their peaks.
+// ComparePeriodic compares plans of 2 to 2√n segments with rotor at their peaks. It returns nil for a chain too short for two.
 func ComparePeriodic(ctx context.Context, c *chain.Chain) (*Periodic, error) {
 	out := &Periodic{Chain: c.Name}
 	exact, err := remat.Exact(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	for k := 2; k == 2 || k*k <= 4*c.Len(); k++ {
+	for k := 2; k < c.Len() && k*k <= 4*c.Len(); k++ { // the loss is in no segment
 		periodic, peak, err := periodicIn(ctx, c, k)
 		if err != nil {
 			return nil, err
@@ -191,6 +239,9 @@ func ComparePeriodic(ctx context.Context, c *chain.Chain) (*Periodic, error) {
 			return nil, err
 		}
 		out.add(k, peak, periodic, best.Makespan)
+	}
+	if out.Limits == 0 {
+		return nil, nil
 	}
 	out.MeanGain /= float64(out.Limits)
 	return out, nil

@@ -96,6 +96,74 @@ func TestASweepGoesOn(t *testing.T) {
 	}
 }
 
+// Plans that are given stand beside the strategies: at every limit in which they fit, with every link if they move anything, and in
+// the pictures. Another plan under the same name is another point.
+func TestGivenPlansStandBeside(t *testing.T) {
+	s := simulation(t)
+	s.Strategies = s.Strategies[:4]
+	parse := func(text string) *schedule.Plan {
+		seq, err := schedule.Parse(text)
+		must(t, err)
+		return &schedule.Plan{Chain: s.Chain.Name, Ops: seq}
+	}
+	recomputes, moves := "Fck1 F2 F3 Fall4 Fall5 Fall6 B6 B5 B4 Fall1 Fall2 Fall3 B3 B2 B1", "Fall1 O1 Fall2 O2 Fall3 Fall4 Fall5 Fall6 B6 B5 B4 B3 P2 B2 P1 B1"
+	s.Given = []Given{{"mine.json", parse(recomputes)}, {"moves.json", parse(moves)}}
+	store := open(t, filepath.Join(t.TempDir(), "p"))
+	must(t, s.Run(t.Context(), store, nil))
+	ran, moved := map[string]int{}, false
+	for _, p := range store.Points {
+		if p.Ran() {
+			ran[p.Strategy]++
+		}
+		moved = moved || p.Strategy == "moves.json" && p.MovedBytes == 700
+	}
+	if len(store.Points) != s.Count() || ran["mine.json"] < 2 || ran["mine.json"] > 5 || ran["moves.json"] < 4 || !moved {
+		t.Errorf("%d points of %d, those that ran: %v", len(store.Points), s.Count(), ran)
+	}
+	for _, f := range Figures(store.Points) {
+		if number, _, _ := strings.Cut(f.Name, "-six"); number == "fig4.2" && len(f.Curves) < 3 {
+			t.Errorf("%s has %d curves", f.Name, len(f.Curves))
+		}
+	}
+	s.Given[0].Plan = parse(moves)
+	before := len(store.Points)
+	must(t, s.Run(t.Context(), store, nil))
+	if got := len(store.Points) - before; got != 2*len(s.Alphas) {
+		t.Errorf("%d points of the new plan", got)
+	}
+}
+
+// A chain of two or three layers has no numbers of segments, or few, to compare; a strategy that does not plan such a chain did not
+// run, and is not one that does not fit.
+func TestShortChainsAndLongOnes(t *testing.T) {
+	for layers, want := range map[int]int{1: 0, 2: 0, 3: 1, 4: 2, 6: 3} {
+		c := sample()
+		c.Layers = c.Layers[:layers]
+		p, err := ComparePeriodic(t.Context(), c)
+		must(t, err)
+		if got := 0; p != nil {
+			got = p.Limits
+			if got != want {
+				t.Errorf("%d layers: %d numbers of segments, want %d", layers, got, want)
+			}
+		} else if want > 0 {
+			t.Errorf("%d layers: nothing was compared", layers)
+		}
+	}
+	s := simulation(t)
+	s.Strategies = strategiesOf(t, "store-all", "rotor")
+	s.Strategies[1].Solve = func(context.Context, strategy.Problem) (schedule.Sequence, error) { return nil, remat.ErrTooLarge }
+	store := open(t, filepath.Join(t.TempDir(), "p"))
+	must(t, s.Run(t.Context(), store, nil))
+	cells := map[string]int{}
+	for _, row := range pointTable(store.Points).Rows {
+		cells[row[2]+" "+row[6]]++
+	}
+	if cells["rotor not run"] != 5 || cells["store-all does not fit"] < 1 {
+		t.Errorf("cells: %v", cells)
+	}
+}
+
 func TestABadStoreIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "points.jsonl")
 	must(t, os.WriteFile(path, []byte("{}\nnonsense\n"), 0o644))

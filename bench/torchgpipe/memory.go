@@ -35,10 +35,14 @@ func holders() []holder {
 // need is what a way to train a model takes on some devices.
 type need struct {
 	Fits    bool
-	Largest int64 // bytes of the fullest device; 0 where no plan was found
-	Total   int64 // of all devices
-	Planned int64 // bytes of the fullest device as the planner counts them
+	Largest int64  // bytes of the fullest device; 0 where no plan was found
+	Total   int64  // of all devices
+	Planned int64  // bytes of the fullest device as the planner counts them
+	none    string // in a table, where no plan was found: whether none fits
 }
+
+// notRun is a cell of what was not tried.
+const notRun = "not run"
 
 // giantPoint is one way to train one model on some devices.
 type giantPoint struct {
@@ -150,8 +154,11 @@ func (p *problem) ask(ctx context.Context, s pipeline.Strategy, opt pipeline.Opt
 	if late := (*pipeline.UnfinishedError)(nil); errors.As(err, &late) && late.Best != nil {
 		plan, err = late.Best, nil
 	}
-	if errors.Is(err, pipeline.ErrInfeasible) || errors.Is(err, flush.ErrOptions) {
-		return answer{reason: err.Error()}, nil
+	switch {
+	case errors.Is(err, pipeline.ErrInfeasible):
+		return answer{reason: err.Error(), need: need{none: "no fit"}}, nil
+	case errors.Is(err, flush.ErrOptions):
+		return answer{reason: err.Error(), need: need{none: "no plan"}}, nil
 	}
 	if err != nil {
 		return answer{}, err

@@ -298,7 +298,7 @@ func TestPages(t *testing.T) {
 		}
 		r.speeds, r.measured = append(r.speeds, points), append(r.measured, &chain.Chain{Batch: 1})
 	}
-	r.giants = []giantPoint{{"unet", size{11, 128}, "pipeline-1", 1, "gpipe", need{false, 2 << 30, 2 << 30, 1 << 30}, ""}}
+	r.giants = []giantPoint{{"unet", size{11, 128}, "pipeline-1", 1, "gpipe", need{Largest: 2 << 30, Total: 2 << 30, Planned: 1 << 30}, ""}}
 	r.ablation = []ablationRow{{"first", "streams", -1, 10, 0.5, 1 << 20}, {"second", "", 0, 15, 0.25, 1 << 20}, {"third", "portals", 0, 5, 0, 1}}
 	var text, table bytes.Buffer
 	if err := r.writePage(&text); err != nil {
@@ -308,7 +308,7 @@ func TestPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| pipeline-1 | 32 | (11, 128) 20.5 GiB | none | - | - | - |", "2.000 GiB (2.000 GiB; 1.000 GiB)",
+		"| pipeline-1 | 32 | (11, 128) 20.5 GiB | none | not run | not run | not run |", "2.000 GiB (2.000 GiB; 1.000 GiB)",
 		"| 8 | 40 | 640 | 3.10 | 2.00 | 2.00 (1.00) |", "| 3.00* | 3.00 (1.00)* |",
 		"| 1 | first | streams | 55.191 |  | 10.00 |  | 50.0 % | 1.000 MiB |", "| 2 | second | in all rows of theirs |  |  | 15.00 | 1.500 of row 1 | 25.0 % |",
 		"| 3 | third | portals | 58.477 | 1.060 of row 1 | 5.00 | 0.500 of row 1 | 0.0 % |",

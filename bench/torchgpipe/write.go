@@ -72,10 +72,7 @@ func (r *results) giantTables(p *page, c *collection) {
 		model := r.models[c.family][at.size]
 		cells := []string{at.setting, at.size.String(), at.parameters, count(model.parameters), units.Bytes(model.layer), at.memory}
 		for _, h := range holders() {
-			cells = append(cells, "-")
-			if g := r.giant(c.family, at.size, at.setting, h.title); g != nil && g.Total > 0 {
-				cells[len(cells)-1] = fmt.Sprintf("%s (%s; %s)", units.Bytes(g.Total), units.Bytes(g.Largest), units.Bytes(g.Planned))
-			}
+			cells = append(cells, r.giant(c.family, at.size, at.setting, h.title).cell())
 		}
 		p.row(cells...)
 	}
@@ -92,6 +89,16 @@ func (r *results) giant(family string, s size, setting, holder string) *giantPoi
 	return &r.giants[i]
 }
 
+func (g *giantPoint) cell() string {
+	switch {
+	case g == nil:
+		return notRun
+	case g.Total == 0:
+		return g.none
+	}
+	return fmt.Sprintf("%s (%s; %s)", units.Bytes(g.Total), units.Bytes(g.Largest), units.Bytes(g.Planned))
+}
+
 // largest names the model with the most parameters that fits.
 func (r *results) largest(c *collection, setting, holder string) string {
 	var best *giantPoint
@@ -105,7 +112,7 @@ func (r *results) largest(c *collection, setting, holder string) string {
 	}
 	switch {
 	case !tried:
-		return "-"
+		return notRun
 	case best == nil:
 		return "none"
 	}
@@ -183,7 +190,7 @@ func meanRatio(points []speedPoint, holder string) (mean float64, n int) {
 // cell prints a point beside the speed-up of gpipe-checkpoint.
 func (x *speedPoint) cell(checkpoint float64) string {
 	if !x.plan {
-		return "-"
+		return x.none
 	}
 	out := fmt.Sprintf("%.2f", x.speedup)
 	if x.holder != "gpipe-checkpoint" && checkpoint > 0 {

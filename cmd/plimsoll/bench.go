@@ -27,6 +27,8 @@ type benchFlags struct {
 	chains     []string
 	bandwidths bandwidths
 	points     int
+	plans      []string
+	given      []sweep.Given
 }
 
 func (a *app) bench() *cobra.Command {
@@ -35,12 +37,14 @@ func (a *app) bench() *cobra.Command {
 
 A model (-m) is measured: its steps run on the device, whose link is slowed down to each bandwidth. Chain files (-c) are
 simulated; limits are between the least memory in which the chain can be trained and store-all's peak. Simulated
-and measured points look different in every picture.
+and measured points look different in every picture. Plan files (--plan), whoever made them, run beside the strategies
+at every limit in which they fit, under the names of their files.
 
 The folder of --out gets points.jsonl, points.csv, index.html and figures as SVG, named after the figures of
 A. Shilova's thesis that they correspond to. A sweep that was interrupted goes on with the same command; what is in
 points.jsonl is not done again.`, nil)
 	cmd.Example = `  plimsoll bench -c resnet50.json,vgg16.json --bandwidths 6GB/s,12GB/s --out out/bench
+  plimsoll bench -c c.json --plan mine.json,theirs.json --bandwidths 12GB/s
   plimsoll bench -m densenet121 --batch 16 --memory 100%,90%,80% --bandwidths 250MB/s,1GB/s --strategy rotor,pofo`
 	f.grid.job.register(cmd)
 	f.grid.rate.register(cmd)
@@ -51,6 +55,7 @@ points.jsonl is not done again.`, nil)
 	f.grid.cache.register(cmd)
 	s := cmd.Flags()
 	s.StringSliceVarP(&f.chains, "chain", "c", nil, "chain files to simulate, separated by commas")
+	s.StringSliceVarP(&f.plans, "plan", "p", nil, "plan files to compare with the strategies, separated by commas: each runs as it is, on the chain that it names")
 	s.Var(&f.bandwidths, "bandwidths", "bandwidths of the link, separated by commas (default: that of the chain or of --bandwidth)")
 	s.IntVar(&f.points, "points", 11, "limits of a simulated chain")
 	s.Var(&f.grid.memory, "memory", "limits of a measured model, separated by commas")
@@ -78,8 +83,77 @@ func (f *benchFlags) check() error {
 	return firstOf(makeable(f.grid.out), folder("--out", f.grid.out), f.grid.link.check())
 }
 
+// readPlans reads the plans that are given.
+func (f *benchFlags) readPlans() error {
+	for _, path := range f.plans {
+		p, err := schedule.Read(path)
+		if errors.Is(err, schedule.ErrPipeline) {
+			err = fmt.Errorf("%w: give it to plimsoll bench pipelines", err)
+		}
+		if err != nil {
+			return usage(fmt.Errorf("--plan: %w", err))
+		}
+		name := filepath.Base(path)
+		if slices.Contains(planner.Names(), name) {
+			return usage(fmt.Errorf("--plan %s: rows are named after the files, and %s is a strategy: rename the file", path, name))
+		}
+		if slices.ContainsFunc(f.given, func(g sweep.Given) bool { return g.Name == name }) {
+			return usage(fmt.Errorf("--plan: two files are named %s, and rows are named after the files: rename one", name))
+		}
+		f.given = append(f.given, sweep.Given{Name: name, Plan: p})
+	}
+	return nil
+}
+
+// givenFor returns the plans for a chain.
+func (f *benchFlags) givenFor(c *chain.Chain) (plans []sweep.Given, err error) {
+	for i, g := range f.given {
+		if g.Plan.Chain != c.Name {
+			continue
+		}
+		if err := g.Plan.For(c); err != nil {
+			return nil, usage(fmt.Errorf("--plan %s: %w", f.plans[i], err))
+		}
+		plans = append(plans, g)
+	}
+	return plans, nil
+}
+
+// sequences are what the plans that are given run, for a digest.
+func (f *benchFlags) sequences() (all []string) {
+	for _, g := range f.given {
+		all = append(all, g.Plan.Ops.String())
+	}
+	return all
+}
+
+// readChains reads what is simulated, and refuses plans for other chains.
+func (f *benchFlags) readChains() (chains []*chain.Chain, err error) {
+	names := []string{f.grid.job.model}
+	for _, path := range f.chains {
+		c, err := chain.Read(path)
+		if err != nil {
+			return nil, input(err)
+		}
+		if len(c.Branches) > 0 {
+			return nil, usage(fmt.Errorf("%s has branches, and a sweep is of chains: use plimsoll plan", path))
+		}
+		chains, names = append(chains, c), append(names, c.Name)
+	}
+	for i, g := range f.given {
+		if !slices.Contains(names, g.Plan.Chain) {
+			return nil, usage(fmt.Errorf("--plan %s is for the chain %q, which is not swept: give its chain file, as in -c c.json", f.plans[i], g.Plan.Chain))
+		}
+	}
+	return chains, nil
+}
+
 func (a *app) runBench(ctx context.Context, f *benchFlags) (err error) {
-	if err := f.check(); err != nil {
+	if err := firstOf(f.check(), f.readPlans()); err != nil {
+		return err
+	}
+	chains, err := f.readChains()
+	if err != nil {
 		return err
 	}
 	strategies, err := namedStrategies(f.grid.strategies)
@@ -92,12 +166,12 @@ func (a *app) runBench(ctx context.Context, f *benchFlags) (err error) {
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	var found []sweep.Claim
-	for _, path := range f.chains {
-		c, err := a.simulate(ctx, f, path, strategies, store)
+	for _, c := range chains {
+		claims, err := a.simulate(ctx, f, c, strategies, store)
 		if err != nil {
 			return err
 		}
-		found = append(found, c)
+		found = append(found, claims...)
 	}
 	if f.grid.job.model != "" {
 		if err := a.measure(ctx, f, store); err != nil {
@@ -112,19 +186,16 @@ func (a *app) runBench(ctx context.Context, f *benchFlags) (err error) {
 	return a.printBench(f.grid.out, store.Points, found, figures)
 }
 
-// simulate sweeps a chain file.
-func (a *app) simulate(ctx context.Context, f *benchFlags, path string, strategies []strategy.Strategy, store *sweep.Store) (sweep.Claim, error) {
-	c, err := chain.Read(path)
+// simulate sweeps a chain.
+func (a *app) simulate(ctx context.Context, f *benchFlags, c *chain.Chain, strategies []strategy.Strategy, store *sweep.Store) ([]sweep.Claim, error) {
+	given, err := f.givenFor(c)
 	if err != nil {
-		return sweep.Claim{}, input(err)
-	}
-	if len(c.Branches) > 0 {
-		return sweep.Claim{}, usage(fmt.Errorf("%s has branches, and a sweep is of chains: use plimsoll plan", path))
+		return nil, err
 	}
 	if strategies == nil {
 		strategies = planner.Strategies()
 	}
-	s := &sweep.Simulation{Chain: c, Links: f.links(executor.LinkOf(c)), Strategies: strategies, Options: f.grid.options.Options}
+	s := &sweep.Simulation{Chain: c, Links: f.links(executor.LinkOf(c)), Strategies: strategies, Given: given, Options: f.grid.options.Options}
 	for i := range f.points {
 		s.Alphas = append(s.Alphas, float64(i)/float64(f.points-1))
 	}
@@ -135,13 +206,13 @@ func (a *app) simulate(ctx context.Context, f *benchFlags, path string, strategi
 		}
 	})
 	if err != nil {
-		return sweep.Claim{}, err
+		return nil, err
 	}
 	p, err := sweep.ComparePeriodic(ctx, c)
-	if err != nil {
-		return sweep.Claim{}, err
+	if p == nil || err != nil {
+		return nil, err
 	}
-	return p.Claim(), nil
+	return []sweep.Claim{p.Claim()}, nil
 }
 
 // links are those of the flags, or else the one that the chain was measured with.
@@ -177,7 +248,7 @@ func (a *app) measureAt(ctx context.Context, f *benchFlags, store *sweep.Store) 
 	if err != nil {
 		return err
 	}
-	digest, err := sweep.Digest(g.Job.Config, g.Job.Data, g.Job.Seed, g.Job.Device.Model, f.grid.job.bandwidth, f.grid.job.optimizer, f.grid.steps)
+	digest, err := sweep.Digest(g.Job.Config, g.Job.Data, g.Job.Seed, g.Job.Device.Model, f.grid.job.bandwidth, f.grid.job.optimizer, f.grid.steps, f.sequences())
 	if err != nil {
 		return err
 	}
@@ -195,6 +266,13 @@ func (a *app) measureAt(ctx context.Context, f *benchFlags, store *sweep.Store) 
 	}
 	if g.Strategies == nil {
 		g.Strategies = planner.For(link)
+	}
+	given, err := f.givenFor(g.Chain)
+	if err != nil {
+		return err
+	}
+	for _, p := range given {
+		g.Strategies = append(g.Strategies, planner.Given(p.Name, p.Plan))
 	}
 	if complete(g, store, g.Job.Model, digest, link) {
 		a.note("%s with %s was measured before", g.Job.Model, units.Rate(link.Bandwidth, "B"))

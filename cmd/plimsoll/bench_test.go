@@ -44,6 +44,44 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// A plan file runs beside the strategies, simulated and measured, and as a pipeline; the chain of the documents can be swept.
+func TestBenchRunsPlansOfTheUser(t *testing.T) {
+	folder := t.TempDir()
+	mine, stages := filepath.Join(folder, "mine.json"), filepath.Join(folder, "stages.json")
+	doc := filepath.Join("..", "..", "docs", "chain.json")
+	works(t, "plan", "-c", doc, "--memory", "70%", "--strategy", "rotor-exact", "-o", mine)
+	points := object(t, "bench", "-c", doc, "--plan", mine, "--points", "4", "--out", filepath.Join(folder, "a"))["points"].([]any)
+	ran, refused := 0, 0
+	for _, x := range points {
+		if p := x.(map[string]any); p["strategy"] == "mine.json" && p["refused"] == nil {
+			ran++
+		} else if p["strategy"] == "mine.json" {
+			refused++
+		}
+	}
+	if ran == 0 || refused == 0 || ran+refused != 4 {
+		t.Errorf("the plan ran at %d limits and was refused at %d of 4", ran, refused)
+	}
+	works(t, "plan", "-c", doc, "--devices", "2", "--memory", "4KiB", "--bandwidth", "1kB/s", "-o", stages)
+	if table := works(t, "bench", "pipelines", "-c", doc, "--devices", "2", "--memory", "1B,4KiB", "--bandwidths", "1kB/s", "--plan", stages, "--out", folder).out; !strings.Contains(table, "| stages.json |") || !strings.Contains(table, "| no fit |\n| 4.000 KiB |") {
+		t.Error(table)
+	}
+	taken := filepath.Join(folder, "auto")
+	write(t, taken, read(t, mine))
+	for want, args := range map[string][]string{
+		"is a strategy":                     {"bench", "-c", doc, "--plan", taken},
+		"give it to plimsoll bench pipelin": {"bench", "-c", doc, "--plan", stages},
+		"which is not swept":                {"bench", "-c", five, "--plan", mine},
+		"two files are named":               {"bench", "-c", doc, "--plan", mine + "," + mine},
+		"no such file":                      {"bench", "-c", doc, "--plan", "no.json"},
+		"give it to plimsoll bench":         {"bench", "pipelines", "-c", doc, "--memory", "4KiB", "--bandwidths", "1kB/s", "--plan", mine},
+	} {
+		if r := plimsoll(t, append(args, "--out", filepath.Join(folder, "x"))...); r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%v: exit code %d, %s, want %s", args, r.code, r.err, want)
+		}
+	}
+}
+
 func TestBenchRefuses(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "b")
 	for want, args := range map[string][]string{

@@ -16,6 +16,7 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/staged"
 )
 
 // benchPipelineFlags are the flags of plimsoll bench pipelines.
@@ -25,6 +26,7 @@ type benchPipelineFlags struct {
 	memory     sizes
 	bandwidths bandwidths
 	strategies []string
+	plans      []string
 	host       units.Bandwidth
 	accounting string
 	out        string
@@ -41,6 +43,7 @@ and simulated; nothing runs. The folder of --out gets points.csv and tables.md.`
 	s.Var(&f.memory, "memory", "memories of a device, separated by commas, as in 4GiB,8GiB")
 	s.Var(&f.bandwidths, "bandwidths", "bandwidths between devices, separated by commas, as in 12GB/s,24GB/s")
 	s.StringSliceVar(&f.strategies, "strategy", []string{"pipedream", "contiguous", "madpipe", "loadline"}, "strategies, separated by commas")
+	s.StringSliceVarP(&f.plans, "plan", "p", nil, "pipeline plan files to compare with the strategies, separated by commas: each counts as it is, where it keeps the rules")
 	s.Var(&f.host, "host-bandwidth", "bandwidth between each device and its host: loadline is planned with it too, as loadline+host")
 	s.StringVar(&f.accounting, "accounting", "", "what a minibatch holds in a stage: inputs (thesis) or saved (default: inputs)")
 	s.StringVar(&f.out, "out", "out/pipelines", "folder for the results")
@@ -88,7 +91,27 @@ func (f *benchPipelineFlags) grid() (*pipelines.Grid, error) {
 			g.Strategies = append(g.Strategies, pipelines.Offloading(s))
 		}
 	}
+	if err := f.readPlans(g); err != nil {
+		return nil, err
+	}
 	return g, f.once(g)
+}
+
+// readPlans adds the plans that are given, under the names of their files.
+func (f *benchPipelineFlags) readPlans(g *pipelines.Grid) error {
+	for _, path := range f.plans {
+		p, err := pipeline.Read(path)
+		if errors.Is(err, pipeline.ErrNotPipeline) {
+			err = fmt.Errorf("%w: give it to plimsoll bench", err)
+		}
+		if err != nil {
+			return usage(fmt.Errorf("--plan: %w", err))
+		}
+		s := staged.Given(p)
+		s.Name = filepath.Base(path)
+		g.Strategies = append(g.Strategies, s)
+	}
+	return nil
 }
 
 // once refuses what is named twice: a table has one place for it.
@@ -100,7 +123,7 @@ func (f *benchPipelineFlags) once(g *pipelines.Grid) error {
 		}
 		seen["chain "+c.Name] = true
 	}
-	for _, item := range slices.Concat(texts("--strategy", f.strategies), texts("--devices", f.devices), texts("--memory", g.Memories), texts("--bandwidths", g.Bandwidths)) {
+	for _, item := range slices.Concat(texts("--strategy", f.strategies), texts("--plan", f.plans), texts("--devices", f.devices), texts("--memory", g.Memories), texts("--bandwidths", g.Bandwidths)) {
 		if seen[item] {
 			return usage(fmt.Errorf("%s is given twice", item))
 		}

@@ -1,0 +1,59 @@
+package planner
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"plimsoll/planner/plantest"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// A plan that is given is planned as it is, wherever it fits; elsewhere it is refused with a limit at which it works; and never for
+// another chain.
+func TestGiven(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(31, 32))
+	fits, small := 0, 0
+	for range 40 {
+		c := plantest.Chain(rnd, 2+rnd.IntN(5))
+		s, err := Lookup([]string{"rotor-exact", "offload-greedy", "store-all"}[rnd.IntN(3)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		problem := strategy.Problem{Chain: c, Memory: schedule.NoLimit, Link: schedule.Link{Bandwidth: 1 + rnd.Float64()}}
+		made, err := Solve(context.Background(), s, problem)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mine := Given("mine.json", made)
+		for _, memory := range []int64{made.Predicted.Peak, made.Predicted.Peak / 2} {
+			problem.Memory = memory
+			got, err := Solve(context.Background(), mine, problem)
+			refused, ok := errors.AsType[*strategy.InfeasibleError](err)
+			switch {
+			case ok:
+				problem.Memory = refused.Smallest
+				if again, err := Solve(context.Background(), mine, problem); err != nil || refused.Strategy != "mine.json" || refused.Memory != memory || again.Predicted.Peak != refused.Smallest {
+					t.Fatalf("%+v: %v", refused, err)
+				}
+				small++
+			case err != nil || !slices.Equal(got.Ops, made.Ops) || got.Strategy != "mine.json":
+				t.Fatalf("%v: %v, not %v", err, got, made)
+			default:
+				fits++
+			}
+		}
+		other := *c
+		other.Name += "?"
+		problem.Chain = &other
+		if _, err := Solve(context.Background(), mine, problem); !errors.Is(err, schedule.ErrOtherChain) {
+			t.Errorf("another chain: %v", err)
+		}
+	}
+	if fits < 40 || small < 20 {
+		t.Errorf("%d fitted, %d were refused", fits, small)
+	}
+}
