@@ -2,6 +2,7 @@ package data
 
 import (
 	"fmt"
+	"image"
 	"math/rand/v2"
 
 	"golang.org/x/image/draw"
@@ -99,6 +100,10 @@ func (f *folder) show(s *scratch, path string, split Split, index int64, dst []f
 		window = randomCrop(&r, img.Bounds())
 	}
 	s.scaled = fit(s.scaled, f.options.Image, f.options.Image)
+	if ycc, ok := img.(*image.YCbCr); ok {
+		s.native = rgb(s.native, ycc, window)
+		img = s.native
+	}
 	draw.CatmullRom.Scale(s.scaled, s.scaled.Rect, img, window, draw.Src, nil)
 	f.palette.paint(dst, s.scaled, mirror)
 	return nil

@@ -5,7 +5,7 @@ import "image"
 // scratch is the memory that one sample needs while it is made.
 type scratch struct {
 	file   []byte      // the bytes of a picture
-	native *image.RGBA // a stored image before it is scaled
+	native *image.RGBA // an image before it is scaled
 	scaled *image.RGBA
 }
 
