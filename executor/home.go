@@ -1,10 +1,11 @@
 package executor
 
 import (
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
+	"plimsoll/internal/names"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/runtime"
@@ -30,12 +31,15 @@ var offloadings = []string{"none", "optimizer", "weights"}
 // String returns the name in flags and files.
 func (o Offloading) String() string { return offloadings[o] }
 
+// OffloadingNames are the names that ParseOffloading knows.
+func OffloadingNames() []string { return slices.Clone(offloadings) }
+
 // ParseOffloading is the inverse of String.
 func ParseOffloading(name string) (Offloading, error) {
 	if i := slices.Index(offloadings, name); i >= 0 {
 		return Offloading(i), nil
 	}
-	return 0, fmt.Errorf("unknown %q: known are %s", name, strings.Join(offloadings, ", "))
+	return 0, names.Unknown(errors.New("unknown"), name, offloadings)
 }
 
 // Slots of the windows.

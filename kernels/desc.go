@@ -1,6 +1,11 @@
 package kernels
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+
+	"plimsoll/internal/names"
+)
 
 // Alignment is the granule of every tensor's storage in bytes: one cache line, and enough for any vector load.
 // A tensor's size in footprints is its bytes rounded up to it, so that alignment never costs unplanned memory.
@@ -52,8 +57,11 @@ func ParseFloat(name string) (DType, error) {
 	case "bfloat16", "bf16":
 		return BFloat16, nil
 	}
-	return 0, fmt.Errorf("unknown element type %q: known are float32 and bfloat16 (bf16)", name)
+	return 0, names.Unknown(errors.New("unknown element type"), name, FloatNames())
 }
+
+// FloatNames are the names that ParseFloat knows.
+func FloatNames() []string { return []string{"float32", "bfloat16", "bf16"} }
 
 // Shape is a tensor's extents, outermost first. Images are channels last: N, H, W, C; vectors N, C.
 type Shape []int

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"plimsoll/internal/names"
 	"plimsoll/kernels"
 )
 
@@ -22,34 +23,41 @@ type Config struct {
 type Known struct {
 	Name    string
 	Summary string
+	Source  string // the paper that describes it; "" for our own
+	Image   int    // the height and width of the images that it is meant for, in pixels
+	Classes int    // likewise
 	build   func(name string, c Config) (*Model, error)
 }
 
+// Config is what the model is meant for, with a batch of one image.
+func (k Known) Config() Config { return Config{Batch: 1, Image: k.Image, Classes: k.Classes} }
+
 // Zoo returns the known models.
 func Zoo() []Known {
+	const residual, small32, dense2017 = "He et al. 2015, table 1", "He et al. 2015, section 4.2", "Huang et al. 2017, table 1"
 	return []Known{
-		{"resnet18", "ResNet-18 (He et al. 2015, table 1), as torchvision", imageNet(basicBlock, 2, 2, 2, 2)},
-		{"resnet34", "ResNet-34 (He et al. 2015, table 1), as torchvision", imageNet(basicBlock, 3, 4, 6, 3)},
-		{"resnet50", "ResNet-50 (He et al. 2015, table 1), as torchvision", imageNet(bottleneck, 3, 4, 6, 3)},
-		{"resnet101", "ResNet-101 (He et al. 2015, table 1), as torchvision", imageNet(bottleneck, 3, 4, 23, 3)},
-		{"resnet152", "ResNet-152 (He et al. 2015, table 1), as torchvision", imageNet(bottleneck, 3, 8, 36, 3)},
-		{"resnet20", "ResNet-20 for small images (He et al. 2015, section 4.2)", small(20)},
-		{"resnet32", "ResNet-32 for small images (He et al. 2015, section 4.2)", small(32)},
-		{"resnet56", "ResNet-56 for small images (He et al. 2015, section 4.2)", small(56)},
-		{"resnet110", "ResNet-110 for small images (He et al. 2015, section 4.2)", small(110)},
-		{"resnet164", "pre-activation ResNet-164 for small images (He et al. 2016)", preActivation(164)},
-		{"resnet1001", "pre-activation ResNet-1001 for small images (He et al. 2016)", preActivation(1001)},
-		{"densenet121", "DenseNet-121 (Huang et al. 2017, table 1), as torchvision", dense(32, 64, 6, 12, 24, 16)},
-		{"densenet161", "DenseNet-161 (Huang et al. 2017), as torchvision", dense(48, 96, 6, 12, 36, 24)},
-		{"densenet169", "DenseNet-169 (Huang et al. 2017, table 1), as torchvision", dense(32, 64, 6, 12, 32, 32)},
-		{"densenet201", "DenseNet-201 (Huang et al. 2017, table 1), as torchvision", dense(32, 64, 6, 12, 48, 32)},
-		{"vgg16", "VGG-16 (Simonyan and Zisserman 2015, table 1, column D), as torchvision", vgg16(false)},
-		{"vgg16_bn", "VGG-16 with BatchNorm, as torchvision", vgg16(true)},
-		{"inception_v3", "Inception v3 (Szegedy et al. 2016, table 1), as torchvision without the auxiliary classifier", inception3},
-		{"unet", "U-Net (B, C), default (2, 16), others are unet-B-C (Kim et al. 2020, torchgpipe, section 4.2.2)", unet(2, 16)},
-		{"amoebanet", "AmoebaNet-D (L, F), default (3, 32), others are amoebanet-L-F (Real et al. 2018; GPipe, table 1)", amoebaNet(3, 32)},
-		{"mlp", "four linear layers with ReLU and dropout", mlp},
-		{"tiny", "five small layers that use most ops", tiny},
+		{"resnet18", "ResNet-18, as torchvision", residual, 224, 1000, imageNet(basicBlock, 2, 2, 2, 2)},
+		{"resnet34", "ResNet-34, as torchvision", residual, 224, 1000, imageNet(basicBlock, 3, 4, 6, 3)},
+		{"resnet50", "ResNet-50, as torchvision", residual, 224, 1000, imageNet(bottleneck, 3, 4, 6, 3)},
+		{"resnet101", "ResNet-101, as torchvision", residual, 224, 1000, imageNet(bottleneck, 3, 4, 23, 3)},
+		{"resnet152", "ResNet-152, as torchvision", residual, 224, 1000, imageNet(bottleneck, 3, 8, 36, 3)},
+		{"resnet20", "ResNet-20 for small images", small32, 32, 10, small(20)},
+		{"resnet32", "ResNet-32 for small images", small32, 32, 10, small(32)},
+		{"resnet56", "ResNet-56 for small images", small32, 32, 10, small(56)},
+		{"resnet110", "ResNet-110 for small images", small32, 32, 10, small(110)},
+		{"resnet164", "pre-activation ResNet-164 for small images", "He et al. 2016", 32, 10, preActivation(164)},
+		{"resnet1001", "pre-activation ResNet-1001 for small images", "He et al. 2016", 32, 10, preActivation(1001)},
+		{"densenet121", "DenseNet-121, as torchvision", dense2017, 224, 1000, dense(32, 64, 6, 12, 24, 16)},
+		{"densenet161", "DenseNet-161, as torchvision", "Huang et al. 2017", 224, 1000, dense(48, 96, 6, 12, 36, 24)},
+		{"densenet169", "DenseNet-169, as torchvision", dense2017, 224, 1000, dense(32, 64, 6, 12, 32, 32)},
+		{"densenet201", "DenseNet-201, as torchvision", dense2017, 224, 1000, dense(32, 64, 6, 12, 48, 32)},
+		{"vgg16", "VGG-16, as torchvision", "Simonyan and Zisserman 2015, table 1, column D", 224, 1000, vgg16(false)},
+		{"vgg16_bn", "VGG-16 with BatchNorm, as torchvision", "Simonyan and Zisserman 2015, table 1, column D", 224, 1000, vgg16(true)},
+		{"inception_v3", "Inception v3, as torchvision without the auxiliary classifier", "Szegedy et al. 2016, table 1", 299, 1000, inception3},
+		{"unet", "U-Net (2, 16); others are unet-B-C", "Kim et al. 2020, torchgpipe, section 4.2.2", 192, 10, unet(2, 16)},
+		{"amoebanet", "AmoebaNet-D (3, 32); others are amoebanet-L-F", "Real et al. 2018; GPipe, table 1", 224, 1000, amoebaNet(3, 32)},
+		{"mlp", "four linear layers with ReLU and dropout", "", 32, 10, mlp},
+		{"tiny", "five small layers that use most ops", "", 32, 10, tiny},
 	}
 }
 
@@ -77,7 +85,7 @@ func scaled(name string) func(string, Config) (*Model, error) {
 // Pairs returns the known models of pairs of images: two branches, which meet in one loss.
 func Pairs() []Known {
 	return []Known{
-		{"siamese", "two branches of nine convolutions with the same weights (Han et al. 2015, figure 1b)", siamese(3, 3, 3)},
+		{"siamese", "two branches of nine convolutions with the same weights", "Han et al. 2015, figure 1b", 32, 2, siamese(3, 3, 3)},
 	}
 }
 
@@ -86,22 +94,29 @@ func OfPairs(name string) bool {
 	return slices.ContainsFunc(Pairs(), func(k Known) bool { return k.Name == name })
 }
 
-// New builds a model of the zoo, or of pairs.
+// Names lists what New knows; unet-B-C and amoebanet-L-F stand for all models of their families.
+func Names() (all []string) {
+	for _, k := range append(Zoo(), Pairs()...) {
+		all = append(all, k.Name)
+	}
+	return append(all, "unet-B-C", "amoebanet-L-F")
+}
+
+// New builds a model of the zoo, or of pairs. Errors: ErrUnknown, ErrConfig.
 func New(name string, c Config) (*Model, error) {
-	build, names := scaled(name), []string{"unet-B-C", "amoebanet-L-F"}
+	build := scaled(name)
 	for _, k := range append(Zoo(), Pairs()...) {
 		if k.Name == name {
 			build = k.build
 		}
-		names = append(names, k.Name)
 	}
-	if build != nil {
-		if err := c.complete(); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		return build(name, c)
+	if build == nil {
+		return nil, names.Unknown(ErrUnknown, name, Names())
 	}
-	return nil, fmt.Errorf("%w %q: known are %s", ErrUnknown, name, strings.Join(names, ", "))
+	if err := c.complete(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return build(name, c)
 }
 
 func (c *Config) complete() error {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"plimsoll/internal/names"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/flush"
 	"plimsoll/planner/pipeline/ilp"
@@ -26,13 +27,15 @@ func LookupPipeline(name string) (pipeline.Strategy, error) {
 	if interop.IsTable(name) {
 		return interop.Strategy(name)
 	}
-	all := Pipelines()
-	names := make([]string, len(all))
-	for i, s := range all {
+	var known []string
+	for _, s := range Pipelines() {
 		if s.Name == name {
 			return s, nil
 		}
-		names[i] = s.Name
+		known = append(known, s.Name)
 	}
-	return pipeline.Strategy{}, fmt.Errorf("%w %q for several devices: known are %s", ErrUnknownStrategy, name, strings.Join(names, ", "))
+	if slices.Contains(Names(), name) {
+		return pipeline.Strategy{}, fmt.Errorf("%w for several devices: %s plans for one; known are %s", ErrUnknownStrategy, name, strings.Join(known, ", "))
+	}
+	return pipeline.Strategy{}, fmt.Errorf("for several devices: %w", names.Unknown(ErrUnknownStrategy, name, known))
 }

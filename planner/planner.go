@@ -9,12 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
+	"plimsoll/internal/names"
 	"plimsoll/planner/auto"
 	"plimsoll/planner/milp"
 	"plimsoll/planner/multichain"
 	"plimsoll/planner/offload"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
@@ -42,11 +43,11 @@ func NeedsLink(name string) bool {
 // Names returns the names of all strategies.
 func Names() []string {
 	all := Strategies()
-	names := make([]string, len(all))
+	list := make([]string, len(all))
 	for i, s := range all {
-		names[i] = s.Name
+		list[i] = s.Name
 	}
-	return names
+	return list
 }
 
 // Lookup returns the strategy of that name. Errors: ErrUnknownStrategy, milp.ErrNoSolver.
@@ -59,7 +60,10 @@ func Lookup(name string) (strategy.Strategy, error) {
 	if name == remat.Checkmate {
 		return strategy.Strategy{}, fmt.Errorf("%s: %w", name, milp.ErrNoSolver)
 	}
-	return strategy.Strategy{}, fmt.Errorf("%w %q: known are %s", ErrUnknownStrategy, name, strings.Join(Names(), ", "))
+	if slices.ContainsFunc(Pipelines(), func(s pipeline.Strategy) bool { return s.Name == name }) {
+		return strategy.Strategy{}, fmt.Errorf("%w for one device: %s plans for several, give them with --devices", ErrUnknownStrategy, name)
+	}
+	return strategy.Strategy{}, names.Unknown(ErrUnknownStrategy, name, Names())
 }
 
 // Solve runs a strategy and simulates what it returns, so that no plan leaves the planner unchecked.

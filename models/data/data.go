@@ -11,6 +11,8 @@ package data
 import (
 	"fmt"
 	"strings"
+
+	"plimsoll/internal/names"
 )
 
 // Split names one of the two disjoint parts of a data set.
@@ -132,15 +134,15 @@ func lookup(name string) (info Info, path string, err error) {
 			return Info{}, "", fmt.Errorf("%w: data set %s is in files; say where: %s", ErrOption, kind, info.Name)
 		}
 	}
-	return Info{}, "", fmt.Errorf("%w %q; there are %s", ErrUnknown, name, names())
+	return Info{}, "", names.Unknown(ErrUnknown, name, Names())
 }
 
-func names() string {
-	var all []string
+// Names lists what Open knows.
+func Names() (all []string) {
 	for _, info := range append(Known(), Files()...) {
 		all = append(all, info.Name)
 	}
-	return strings.Join(all, ", ")
+	return all
 }
 
 // maxImage keeps fixed-point coordinates far from their ends.

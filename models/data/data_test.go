@@ -312,8 +312,8 @@ func TestOpenErrors(t *testing.T) {
 		err  error
 		text string
 	}{
-		{"mnist", Options{Image: 32}, ErrUnknown, `unknown data set "mnist"; there are digits, glyphs`},
-		{"", Options{Image: 32}, ErrUnknown, "there are digits, glyphs"},
+		{"mnist", Options{Image: 32}, ErrUnknown, `unknown data set "mnist": known are digits, glyphs`},
+		{"", Options{Image: 32}, ErrUnknown, "known are digits, glyphs"},
 		{"digits", Options{}, ErrOption, "data set digits with images of 0 pixels a side; 8 to 4096 work"},
 		{"glyphs", Options{Image: 8}, ErrOption, "16 to 4096 work"},
 		{"glyphs", Options{Image: 1 << 20}, ErrOption, "16 to 4096 work"},

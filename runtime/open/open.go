@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"plimsoll/internal/names"
 	"plimsoll/runtime"
 )
 
@@ -83,7 +84,7 @@ func open(item Item, o Options) ([]runtime.Device, error) {
 			return b.Open(item, o)
 		}
 	}
-	return nil, fmt.Errorf("%w %q: known are %s", ErrUnknown, item, strings.Join(names(), ", "))
+	return nil, names.Unknown(ErrUnknown, item.String(), known())
 }
 
 func closeAll(devices []runtime.Device) error {
@@ -96,7 +97,7 @@ func closeAll(devices []runtime.Device) error {
 
 // Register makes a backend known; call it from an init function. A name that is taken is our own bug.
 func Register(b Backend) {
-	if slices.Contains(names(), b.Name) {
+	if slices.Contains(known(), b.Name) {
 		panic("BUG: two backends are called " + b.Name)
 	}
 	backends = append(backends, b)
@@ -105,7 +106,7 @@ func Register(b Backend) {
 // Backends returns those known.
 func Backends() []Backend { return slices.Clone(backends) }
 
-func names() []string {
+func known() []string {
 	var all []string
 	for _, b := range backends {
 		all = append(all, b.Name)
