@@ -22,7 +22,7 @@ func Pipelines() []pipeline.Strategy {
 }
 
 // LookupPipeline returns the strategy for several devices of that name, or the schedule table of that file. Errors:
-// ErrUnknownStrategy, those of interop.Strategy.
+// ErrUnknownStrategy, ErrOtherDevices, those of interop.Strategy.
 func LookupPipeline(name string) (pipeline.Strategy, error) {
 	if interop.IsTable(name) {
 		return interop.Strategy(name)
@@ -35,7 +35,7 @@ func LookupPipeline(name string) (pipeline.Strategy, error) {
 		known = append(known, s.Name)
 	}
 	if slices.Contains(Names(), name) {
-		return pipeline.Strategy{}, fmt.Errorf("%w for several devices: %s plans for one; known are %s", ErrUnknownStrategy, name, strings.Join(known, ", "))
+		return pipeline.Strategy{}, fmt.Errorf("%w: %s plans for one device: for several there are %s", ErrOtherDevices, name, strings.Join(known, ", "))
 	}
-	return pipeline.Strategy{}, fmt.Errorf("for several devices: %w", names.Unknown(ErrUnknownStrategy, name, known))
+	return pipeline.Strategy{}, names.Unknown(ErrUnknownStrategy, name, known)
 }

@@ -25,6 +25,9 @@ import (
 // ErrUnknownStrategy means that no strategy has the name that was asked for; the message lists those that exist.
 var ErrUnknownStrategy = errors.New("unknown strategy")
 
+// ErrOtherDevices means that a strategy for several devices was asked to plan for one, or the other way round.
+var ErrOtherDevices = errors.New("wrong strategy")
+
 // Strategies returns all strategies of chains, in the order in which they are shown. Those of offload and pofo need a link:
 // see For. Those of multichain, which plan branches that meet, are not among them.
 func Strategies() []strategy.Strategy {
@@ -50,7 +53,7 @@ func Names() []string {
 	return list
 }
 
-// Lookup returns the strategy of that name. Errors: ErrUnknownStrategy, milp.ErrNoSolver.
+// Lookup returns the strategy of that name. Errors: ErrUnknownStrategy, ErrOtherDevices, milp.ErrNoSolver.
 func Lookup(name string) (strategy.Strategy, error) {
 	for _, s := range slices.Concat(Strategies(), multichain.Strategies()) {
 		if s.Name == name {
@@ -61,7 +64,7 @@ func Lookup(name string) (strategy.Strategy, error) {
 		return strategy.Strategy{}, fmt.Errorf("%s: %w", name, milp.ErrNoSolver)
 	}
 	if slices.ContainsFunc(Pipelines(), func(s pipeline.Strategy) bool { return s.Name == name }) {
-		return strategy.Strategy{}, fmt.Errorf("%w for one device: %s plans for several, give them with --devices", ErrUnknownStrategy, name)
+		return strategy.Strategy{}, fmt.Errorf("%w: %s plans for several devices: give --devices", ErrOtherDevices, name)
 	}
 	return strategy.Strategy{}, names.Unknown(ErrUnknownStrategy, name, Names())
 }

@@ -8,12 +8,15 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"plimsoll/internal/names"
 )
 
 // app is what all commands share: where they read and write, and the flags that every command takes.
@@ -47,8 +50,13 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintf(errs, "%s: %s\n", cmd.CommandPath(), explain(err))
-	return exitCode(err)
+	failure := failureOf(cmd.CommandPath(), err)
+	if a.json || slices.Contains(args, "--json") { // which may stand behind the flag that is wrong
+		failure.writeJSON(errs)
+	} else {
+		fmt.Fprintf(errs, "%s: %s\n", failure.Command, failure.Error)
+	}
+	return failure.ExitCode
 }
 
 func (a *app) root() *cobra.Command {
@@ -63,17 +71,23 @@ Exit codes: 0 done, 1 the run failed, 2 bad usage or input, 3 it does not fit.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          unknownCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	version := root.Flags().Bool("version", false, "print the version, as the command version does")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *version {
+			return a.printVersion()
+		}
+		return cmd.Help()
 	}
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage(fmt.Errorf("%w (%s --help lists the flags)", err, cmd.CommandPath()))
-	})
+	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print one JSON object, in SI base units")
 	root.PersistentFlags().BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no notes")
-	root.AddCommand(a.devices(), a.profile(), a.plan(), a.frontier(), a.check(), a.train(), a.validate(), a.bench(), a.trace(), a.demo(), a.version())
+	root.AddCommand(a.devices(), a.profile(), a.plan(), a.frontier(), a.check(), a.train(), a.validate(), a.bench(), a.trace(), a.demo(), a.models(), a.version())
+	setHelp(root)
+	completeValues(root)
 	return root
 }
 
@@ -81,13 +95,13 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	var names []string
+	var known []string
 	for _, c := range cmd.Commands() {
 		if c.IsAvailableCommand() {
-			names = append(names, c.Name())
+			known = append(known, c.Name())
 		}
 	}
-	return usage(fmt.Errorf("unknown command %q: known are %s", args[0], strings.Join(names, ", ")))
+	return usage(names.Unknown(errCommand, args[0], known))
 }
 
 // command returns a command without arguments, whose run gets the context.

@@ -51,7 +51,12 @@ type badCase struct {
 func badCommands() []badCase {
 	return []badCase{
 		{"no such command", []string{"fly"}, 2, []string{`unknown command "fly"`, "train", "validate"}},
+		{"a command misspelt", []string{"trian"}, 2, []string{`unknown command "trian"`, "did you mean train?"}},
 		{"no such flag", []string{"plan", "--fast"}, 2, []string{"--fast", "--help"}},
+		{"a flag misspelt", []string{"train", "--memroy", "40%"}, 2, []string{"unknown flag --memroy", "did you mean --memory?", "plimsoll train --help"}},
+		{"a flag of one letter", []string{"plan", "-x"}, 2, []string{"unknown shorthand flag", "-x"}},
+		{"no number", []string{"train", "--steps", "many"}, 2, []string{`--steps is "many": give a whole number`}},
+		{"no time", []string{"plan", "--budget", "10"}, 2, []string{`--budget is "10": give a time, as in 10s`}},
 		{"an argument", []string{"plan", "c.json"}, 2, []string{`"c.json"`}},
 		{"flag without value", []string{"plan", "--memory"}, 2, []string{"--memory"}},
 	}
@@ -63,6 +68,12 @@ func badPlans(t *testing.T) []badCase {
 		{"plan: no memory", []string{"plan", "-c", five}, 2, []string{"--memory is missing", "40%"}},
 		{"plan: memory 0", []string{"plan", "-c", five, "--memory", "0"}, 2, []string{"--memory"}},
 		{"plan: bad memory", []string{"plan", "-c", five, "--memory", "4GX"}, 2, []string{`"4GX"`, "4GiB"}},
+		{"plan: memory of a fraction", []string{"plan", "-c", five, "--memory", "0.4"}, 2, []string{"--memory: ", `"0.4"`, "no unit", `a share as "40%"`}},
+		{"plan: memory of a size and a share", []string{"plan", "-c", five, "--memory", "40GB%"}, 2, []string{"--memory: ", "both a size and a share", `"40GB" or "40%"`}},
+		{"plan: strategy of several devices", []string{"plan", "-c", five, "--memory", "1GiB", "--strategy", "gpipe"}, 2, []string{"gpipe plans for several devices", "give --devices"}},
+		{"plan: a strategy misspelt", []string{"plan", "-c", five, "--memory", "1GiB", "--strategy", "rotr"}, 2, []string{"did you mean rotor?"}},
+		{"plan: a pipeline misspelt", []string{"plan", "-c", five, "--devices", "2", "--bandwidth", "1GB/s", "--strategy", "madpip"}, 2, []string{"did you mean madpipe?"}},
+		{"plan: accounting", []string{"plan", "-c", five, "--devices", "2", "--bandwidth", "1GB/s", "--accounting", "save"}, 2, []string{"--accounting: ", "did you mean saved?"}},
 		{"plan: negative memory", []string{"plan", "-c", five, "--memory", "-5"}, 2, []string{"-5"}},
 		{"plan: bad bandwidth", []string{"plan", "-c", five, "--memory", "1GiB", "--bandwidth", "fast"}, 2, []string{`"fast"`, "12GB/s"}},
 		{"plan: bandwidth 0", []string{"plan", "-c", five, "--memory", "1GiB", "--bandwidth", "0"}, 2, []string{"--bandwidth", "zero", "12GB/s"}},
@@ -162,7 +173,7 @@ func badFrontiers(t *testing.T) []badCase {
 func badProfiles() []badCase {
 	return []badCase{
 		{"profile: no model", []string{"profile"}, 2, []string{"--model", "-m resnet20"}},
-		{"profile: model", []string{"profile", "-m", "resnet51"}, 2, []string{`"resnet51"`, "resnet50", "densenet121"}},
+		{"profile: model", []string{"profile", "-m", "resnet51"}, 2, []string{`"resnet51"`, "did you mean resnet50 or resnet56?", "densenet121"}},
 		{"profile: device", []string{"profile", "-m", "tiny", "--devices", "tpu"}, 2, []string{`"tpu"`, "cpu"}},
 		{"profile: device spec", []string{"profile", "-m", "tiny", "--devices", "cpu*"}, 2, []string{`"cpu*"`}},
 		{"profile: two devices", []string{"profile", "-m", "tiny", "--devices", "cpu*2"}, 2, []string{"cpu*2", "one"}},
@@ -185,6 +196,8 @@ func badProfiles() []badCase {
 func badTrains() []badCase {
 	return []badCase{
 		{"train: optimizer", []string{"train", "-m", "tiny", "--optimizer", "lion"}, 2, []string{`"lion"`, "adamw"}},
+		{"train: data misspelt", []string{"train", "-m", "tiny", "--data", "glyph"}, 2, []string{"did you mean glyphs?"}},
+		{"train: device misspelt", []string{"train", "-m", "tiny", "--devices", "cpi"}, 2, []string{"did you mean cpu?"}},
 		{"train: momentum", []string{"train", "-m", "tiny", "--momentum", "1"}, 2, []string{"--momentum is 1"}},
 		{"train: weight decay", []string{"train", "-m", "tiny", "--weight-decay", "NaN"}, 2, []string{"--weight-decay"}},
 		{"train: rate", []string{"train", "-m", "tiny", "--lr", "-1"}, 2, []string{"--lr is -1"}},
@@ -194,7 +207,7 @@ func badTrains() []badCase {
 		{"train: lr-step missing", []string{"train", "-m", "tiny", "--lr-schedule", "step"}, 2, []string{"--lr-step is 0", "--lr-step 500"}},
 		{"train: lr-step without schedule", []string{"train", "-m", "tiny", "--lr-step", "5"}, 2, []string{"--lr-step", "--lr-schedule step", "constant"}},
 		{"train: lr-gamma", []string{"train", "-m", "tiny", "--lr-schedule", "step", "--lr-step", "5", "--lr-gamma", "1.5"}, 2, []string{"--lr-gamma is 1.5"}},
-		{"train: offload-state", []string{"train", "-m", "tiny", "--offload-state", "all"}, 2, []string{`--offload-state: unknown "all"`, "none, optimizer, weights"}},
+		{"train: offload-state", []string{"train", "-m", "tiny", "--offload-state", "all"}, 2, []string{`--offload-state: unknown value "all"`, "none, optimizer, weights"}},
 		{"train: no state", []string{"train", "-m", "tiny", "--offload-state", "optimizer", "--momentum", "0"}, 2, []string{"--offload-state optimizer", "sgd without momentum"}},
 		{"train: clipped weights", []string{"train", "-m", "tiny", "--offload-state", "weights", "--clip-norm", "1"}, 2, []string{"--clip-norm 1", "--offload-state optimizer"}},
 		{"train: skipped weights", []string{"train", "-m", "tiny", "--offload-state", "weights", "--on-nan", "skip"}, 2, []string{"--on-nan skip", "--on-nan stop"}},

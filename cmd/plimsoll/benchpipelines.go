@@ -45,7 +45,7 @@ and simulated; nothing runs. The folder of --out gets points.csv and tables.md.`
 	s.StringSliceVar(&f.strategies, "strategy", []string{"pipedream", "contiguous", "madpipe", "loadline"}, "strategies, separated by commas")
 	s.StringSliceVarP(&f.plans, "plan", "p", nil, "pipeline plan files to compare with the strategies, separated by commas: each counts as it is, where it keeps the rules")
 	s.Var(&f.host, "host-bandwidth", "bandwidth between each device and its host: loadline is planned with it too, as loadline+host")
-	s.StringVar(&f.accounting, "accounting", "", "what a minibatch holds in a stage: inputs (thesis) or saved (default: inputs)")
+	s.Var(&oneOf{&f.accounting, []string{string(pipeline.Inputs), string(pipeline.Saved)}}, "accounting", "what a minibatch holds in a stage: inputs (thesis) or saved (default: inputs)")
 	s.StringVar(&f.out, "out", "out/pipelines", "folder for the results")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runBenchPipelines(cmd.Context(), f) }
 	return cmd

@@ -99,7 +99,7 @@ func (a *app) checkSequence(f *checkFlags, text string) error {
 	limits := f.limits(p, all.Peak)
 	r, err := schedule.Simulate(c, p.Ops, limits)
 	if err != nil {
-		return fmt.Errorf("%s: %w%s", f.source(), err, enough(c, p.Ops, limits, err))
+		return fmt.Errorf("%s: %w", f.source(), enough(c, p.Ops, limits, err))
 	}
 	a.comparePredicted(p, r)
 	predicted := schedule.Predicted{Makespan: r.Makespan, Peak: r.Peak, Idle: r.Idle}
@@ -119,22 +119,38 @@ func (a *app) checkSequence(f *checkFlags, text string) error {
 	})
 }
 
-// enough says which limit a sequence over its limit works at, and which op needs it, and what to give when the link is
-// missing; "" for other errors. A sequence that never waits for memory runs at its peak without a limit.
-func enough(c *chain.Chain, seq schedule.Sequence, l schedule.Limits, err error) string {
+// sequenceError is that of a sequence over its limit, with the limit at which it works.
+type sequenceError struct {
+	error
+	limit, peak int64 // bytes
+	index       int
+	op          schedule.Op
+	layer       string
+}
+
+func (e *sequenceError) Error() string {
+	return fmt.Sprintf("%v; without waiting it needs %s, at op %d, %v (%s)", e.error, units.Precise(e.peak), e.index, e.op, e.layer)
+}
+
+func (e *sequenceError) Unwrap() error { return e.error }
+
+// enough adds to the error of a sequence over its limit which limit it works at, and which op needs it, and to that of a missing
+// link what to give. A sequence that never waits for memory runs at its peak without a limit.
+func enough(c *chain.Chain, seq schedule.Sequence, l schedule.Limits, err error) error {
 	if errors.Is(err, schedule.ErrNoLink) {
-		return ": give that of the link, as in --bandwidth 12GB/s"
+		return fmt.Errorf("%w: give that of the link, as in --bandwidth 12GB/s", err)
 	}
-	if over := (*schedule.MemoryError)(nil); !errors.As(err, &over) {
-		return ""
+	if !is[*schedule.MemoryError](err) {
+		return err
 	}
+	limit := l.Memory
 	l.Memory = schedule.NoLimit
-	r, err := schedule.Simulate(c, seq, l)
-	if err != nil || r.PeakOp < 0 {
-		return ""
+	r, failed := schedule.Simulate(c, seq, l)
+	if failed != nil || r.PeakOp < 0 {
+		return err
 	}
 	op := seq[r.PeakOp]
-	return fmt.Sprintf("; without waiting it needs %d bytes, at op %d, %v (%s)", r.Peak, r.PeakOp, op, c.Layer(op.Layer).Name)
+	return &sequenceError{err, limit, r.Peak, r.PeakOp, op, c.Layer(op.Layer).Name}
 }
 
 // read reads the plan from its text; it must be for the chain.

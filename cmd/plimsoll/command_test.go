@@ -18,15 +18,17 @@ import (
 
 func TestHelp(t *testing.T) {
 	golden(t, "help.txt", works(t, "--help").out)
-	for _, name := range []string{"devices", "profile", "plan", "frontier", "check", "train", "validate", "bench", "trace", "demo", "version"} {
+	for _, name := range []string{"devices", "profile", "plan", "frontier", "check", "train", "validate", "bench", "trace", "demo", "models", "version"} {
 		golden(t, "help-"+name+".txt", works(t, name, "--help").out)
 	}
 	golden(t, "help-bench-pipelines.txt", works(t, "bench", "pipelines", "--help").out)
 }
 
 func TestVersion(t *testing.T) {
-	if v := object(t, "version")["version"]; v != version {
-		t.Errorf("version %v", v)
+	for _, arg := range []string{"version", "--version"} {
+		if v := object(t, arg)["version"]; v != version {
+			t.Errorf("version %v", v)
+		}
 	}
 }
 

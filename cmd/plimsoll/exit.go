@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"plimsoll/executor"
@@ -30,8 +33,6 @@ import (
 	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
-	"plimsoll/planner/strategy"
-	"plimsoll/runtime"
 	"plimsoll/runtime/open"
 )
 
@@ -58,7 +59,7 @@ func usage(err error) error {
 // badInput lists the errors of other packages that only what the user wrote can cause.
 var badInput = []error{
 	units.ErrSyntax, chain.ErrFormat, chain.ErrFactor, schedule.ErrUnknownOp, schedule.ErrNoLink, schedule.ErrEndless, schedule.ErrPipeline,
-	schedule.ErrOtherChain, planner.ErrUnknownStrategy, remat.ErrOptions, remat.ErrTooLarge, offload.ErrLink, offload.ErrOptions, pofo.ErrOptions, pofo.ErrTooLarge, milp.ErrNoSolver, multichain.ErrStrategy, multichain.ErrTooLarge,
+	schedule.ErrOtherChain, planner.ErrUnknownStrategy, planner.ErrOtherDevices, remat.ErrOptions, remat.ErrTooLarge, offload.ErrLink, offload.ErrOptions, pofo.ErrOptions, pofo.ErrTooLarge, milp.ErrNoSolver, multichain.ErrStrategy, multichain.ErrTooLarge,
 	models.ErrUnknown, models.ErrConfig,
 	data.ErrUnknown, data.ErrOption, data.ErrUnreadable, data.ErrNoImages, data.ErrEmptyClass, data.ErrCorrupt, data.ErrTruncated,
 	data.ErrTooLarge, data.ErrLabel, open.ErrSpec, open.ErrUnknown, train.ErrSpec, train.ErrOtherModel, train.ErrOtherRun,
@@ -66,62 +67,61 @@ var badInput = []error{
 	interop.ErrTable, interop.ErrIllegal, interop.ErrChain, pipeline.ErrPlatform, pipeline.ErrBranches, periodic.ErrOptions, periodic.ErrStages, periodic.ErrNoPattern, flush.ErrOptions, flush.ErrHalves, ilp.ErrTooLarge, loadline.ErrOps, pipe.ErrPlan,
 }
 
-// exitCode says how the program ends after an error.
-func exitCode(err error) int {
-	switch {
-	case is[*executor.TooSmallError](err), is[*executor.LimitError](err), is[*executor.LayoutError](err), is[*executor.HostLimitError](err),
-		is[*strategy.InfeasibleError](err), is[*schedule.MemoryError](err), is[*runtime.OutOfMemoryError](err),
-		is[noFit](err), is[*pipeline.InfeasibleError](err), is[*train.PipeMemoryError](err), is[*pipe.LimitError](err), errors.Is(err, errNothingFits):
-		return exitNoFit
-	case is[usageError](err), is[*checkpoint.TensorsError](err), is[*schedule.RuleError](err), is[*executor.UnusedPrefetchError](err), is[*schedule.ParseError](err), is[*kernels.OpError](err):
-		return exitUsage
-	}
-	for _, known := range badInput {
-		if errors.Is(err, known) {
-			return exitUsage
-		}
-	}
-	return exitFailed
+// failure is how a command line ended without success: a line for people, or an object with --json.
+type failure struct {
+	Command  string `json:"command"`
+	Error    string `json:"error"` // what happened and what to do, on one line
+	Kind     kind   `json:"kind"`
+	ExitCode int    `json:"exit_code"`
+	*refusal
 }
 
-// explain says on one line what happened and what to do.
-func explain(err error) string {
-	var small *executor.TooSmallError
-	var infeasible *strategy.InfeasibleError
-	var host *executor.HostLimitError
-	var noPipeline *pipeline.InfeasibleError
-	var arenas *train.PipeMemoryError
-	switch {
+// kind tells failures apart for programs.
+type kind string
+
+const (
+	kindUsage       kind = "bad_input" // flags, names, files, plans: exit code 2
+	kindNoFit       kind = "does_not_fit"
+	kindInterrupted kind = "interrupted"
+	kindFailed      kind = "failed"
+	kindBug         kind = "bug"
+)
+
+// failureOf says what an error means.
+func failureOf(command string, err error) *failure {
+	f := &failure{Command: command, Error: oneLine(err), Kind: kindFailed, ExitCode: exitFailed}
+	switch f.refusal = refusalOf(err); {
 	case errors.Is(err, context.Canceled):
-		return "interrupted"
-	case errors.Is(err, data.ErrCorrupt) || errors.Is(err, data.ErrTruncated):
-		return oneLine(err) + ": repair or remove it, or pass over such samples with --skip-bad"
-	case errors.As(err, &small):
-		return tooSmall(small.Strategy, small.Limit, small.Smallest, small.Op, small.LayerName) +
-			fmt.Sprintf("; %s of it are weights, gradients and optimizer: a smaller --batch lowers the rest", units.Bytes(small.Static))
-	case errors.As(err, &arenas):
-		return fmt.Sprintf("%s: a limit of %s on each device is too small: the smallest that works is %s (--memory %d), needed by device %d; %s of it are weights, gradients and optimizer",
-			arenas.Strategy, units.Bytes(arenas.Limit), units.Bytes(arenas.Smallest), arenas.Smallest, arenas.Device, units.Bytes(arenas.Static))
-	case errors.As(err, &noPipeline):
-		return explainPipeline(noPipeline)
-	case errors.As(err, &host):
-		if host.Unplanned {
-			return oneLine(err) + fmt.Sprintf(": give at least --host-memory %d", host.Needed)
-		}
-		return oneLine(err) + fmt.Sprintf(": --host-memory %d does", host.Needed)
-	case errors.As(err, &infeasible):
-		return tooSmall(infeasible.Strategy, infeasible.Memory, infeasible.Smallest, infeasible.Op, infeasible.LayerName)
+		f.Kind, f.Error = kindInterrupted, "interrupted"
+	case f.refusal != nil || is[noFit](err):
+		f.Kind, f.ExitCode, f.Error = kindNoFit, exitNoFit, f.explain(err)
+	case isInput(err):
+		f.Kind, f.ExitCode = kindUsage, exitUsage
 	}
-	return oneLine(err)
+	if errors.Is(err, data.ErrCorrupt) || errors.Is(err, data.ErrTruncated) {
+		f.Error += ": repair or remove it, or pass over such samples with --skip-bad"
+	}
+	return f
+}
+
+// writeJSON writes the failure on a line of its own.
+func (f *failure) writeJSON(w io.Writer) {
+	text, err := json.Marshal(f)
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	fmt.Fprintf(w, "%s\n", text)
+}
+
+// isInput reports whether what the user wrote is wrong.
+func isInput(err error) bool {
+	return is[usageError](err) || is[*checkpoint.TensorsError](err) || is[*schedule.RuleError](err) || is[*executor.UnusedPrefetchError](err) ||
+		is[*schedule.ParseError](err) || is[*kernels.OpError](err) ||
+		slices.ContainsFunc(badInput, func(known error) bool { return errors.Is(err, known) })
 }
 
 func oneLine(err error) string {
 	return strings.Join(strings.Split(strings.TrimSpace(err.Error()), "\n"), "; ")
-}
-
-func tooSmall(strategy string, limit, smallest int64, op schedule.Op, layer string) string {
-	return fmt.Sprintf("%s: a limit of %s is too small: the smallest that works is %s (--memory %d), needed by %v, layer %d (%s)",
-		strategy, units.Bytes(limit), units.Bytes(smallest), smallest, op, op.Layer, layer)
 }
 
 func is[E error](err error) bool {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,7 +13,6 @@ import (
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
-	library "plimsoll/kernels/open"
 	"plimsoll/models"
 	"plimsoll/models/data"
 	"plimsoll/planner"
@@ -55,8 +53,8 @@ func (f *jobFlags) register(cmd *cobra.Command) {
 	s.IntVar(&f.config.Batch, "batch", 32, "images of a step")
 	s.IntVar(&f.config.Channels, "channels", 3, "channels of the images")
 	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")
-	s.StringVar(&f.dtype, "dtype", "float32", "type of the activations: float32 or bf16; weights and sums are float32")
-	s.StringVar(&f.data, "data", "digits", "data set: "+strings.Join(dataSets(), ", "))
+	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "type of the activations: float32 or bf16; weights and sums are float32")
+	s.StringVar(&f.data, "data", "digits", "data set: "+strings.Join(data.Names(), ", "))
 	s.BoolVar(&f.skipBad, "skip-bad", false, "pass over samples whose files are corrupt, and count them")
 	s.Uint64Var(&f.seed, "seed", 1, "seed of weights, dropout and data")
 	s.StringVar(&f.devices, "devices", "cpu", "device: cpu")
@@ -65,16 +63,16 @@ func (f *jobFlags) register(cmd *cobra.Command) {
 	s.IntVar(&f.threads, "threads", 0, "threads of the kernels (default: every core)")
 	s.BoolVar(&f.noGraph, "no-graph", false, "issue every step call by call, also on a device that could repeat it as one graph")
 	s.BoolVar(&f.reference, "reference", false, "compute with the reference kernels: every type, in plain Go, slow; cpu only")
-	s.StringVar(&f.vendor, "vendor", "prefer", "NVIDIA's cuDNN and cuBLAS on a GPU: refuse, prefer or require")
+	s.Var(newOneOf(&f.vendor, "prefer", "refuse", "require"), "vendor", "NVIDIA's cuDNN and cuBLAS on a GPU: refuse, prefer or require")
 	s.StringVar(&f.vendorPath, "vendor-path", "", "folders where those are looked for first (default: $PLIMSOLL_CUDA_LIBRARIES)")
-	s.StringVar(&f.optimizer, "optimizer", "sgd", "sgd, adam or adamw")
+	s.Var(newOneOf(&f.optimizer, "sgd", "adam", "adamw"), "optimizer", "sgd, adam or adamw")
 	s.Float64Var(&f.momentum, "momentum", 0.9, "momentum of sgd")
 	s.Float64Var(&f.weightDecay, "weight-decay", 1e-4, "weight decay")
 }
 
 // registerOffload registers the flag of commands that can keep state in host memory.
 func (f *jobFlags) registerOffload(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.offload, "offload-state", executor.OffloadNothing.String(), "keep state in page-locked host memory: none, optimizer (the optimizer's state) or weights (weights too)")
+	cmd.Flags().Var(newOneOf(&f.offload, executor.OffloadingNames()...), "offload-state", "keep state in page-locked host memory: none, optimizer (the optimizer's state) or weights (weights too)")
 }
 
 // open checks the flags and opens the job.
@@ -84,9 +82,6 @@ func (f *jobFlags) open() (*train.Job, error) {
 	}
 	if f.threads < 0 {
 		return nil, usage(fmt.Errorf("--threads is %d: give a number from 1, or 0 for every core", f.threads))
-	}
-	if !slices.Contains(library.Vendors, f.vendor) {
-		return nil, usage(fmt.Errorf("--vendor is %q: give refuse, prefer or require", f.vendor))
 	}
 	if f.config.Channels < 1 || f.config.Classes < 0 {
 		return nil, usage(fmt.Errorf("--channels is %d and --classes %d: both are positive numbers", f.config.Channels, f.config.Classes))
@@ -111,14 +106,6 @@ func (f *jobFlags) open() (*train.Job, error) {
 	})
 }
 
-// dataSets lists what --data knows.
-func dataSets() (names []string) {
-	for _, info := range append(data.Known(), data.Files()...) {
-		names = append(names, info.Name)
-	}
-	return names
-}
-
 // update returns the optimizer; Adam's moments and epsilon are those of its paper.
 func (f *jobFlags) update() (kernels.Update, error) {
 	if !(f.momentum >= 0 && f.momentum < 1) {
@@ -133,10 +120,8 @@ func (f *jobFlags) update() (kernels.Update, error) {
 		return kernels.SGD{Momentum: float32(f.momentum), WeightDecay: decay}, nil
 	case "adam":
 		return kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: decay}, nil
-	case "adamw":
-		return kernels.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: decay}, nil
 	}
-	return nil, fmt.Errorf("unknown --optimizer %q: known are sgd, adam, adamw", f.optimizer)
+	return kernels.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: decay}, nil
 }
 
 // rateFlags are the flags of the learning rate.
@@ -151,7 +136,7 @@ type rateFlags struct {
 func (f *rateFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.Float64Var(&f.lr, "lr", 0, "learning rate (default: 0.1 for sgd, 0.001 for adam and adamw)")
-	s.StringVar(&f.schedule, "lr-schedule", "constant", "constant, step or cosine")
+	s.Var(newOneOf(&f.schedule, "constant", "step", "cosine"), "lr-schedule", "constant, step or cosine")
 	s.IntVar(&f.warmup, "warmup", 0, "steps in which the learning rate rises to --lr")
 	s.IntVar(&f.every, "lr-step", 0, "of the schedule step: steps between two falls")
 	s.Float64Var(&f.gamma, "lr-gamma", 0.1, "of the schedule step: factor of each fall")
@@ -161,7 +146,7 @@ func (f *rateFlags) register(cmd *cobra.Command) {
 var decays = map[string]train.Decay{"constant": train.Constant, "step": train.Step, "cosine": train.Cosine}
 
 func (f *rateFlags) rate(optimizer string, steps int) (train.Rate, error) {
-	decay, known := decays[f.schedule]
+	decay := decays[f.schedule]
 	r := train.Rate{Peak: f.lr, Warmup: f.warmup, Decay: decay, Every: f.every, Gamma: f.gamma, Steps: steps}
 	if r.Peak == 0 {
 		r.Peak = 0.001
@@ -174,8 +159,6 @@ func (f *rateFlags) rate(optimizer string, steps int) (train.Rate, error) {
 		return r, usage(fmt.Errorf("--steps is %d: give a number from 1", steps))
 	case !(r.Peak > 0 && r.Peak <= math.MaxFloat32):
 		return r, usage(fmt.Errorf("--lr is %v: it is a positive number", f.lr))
-	case !known:
-		return r, usage(fmt.Errorf("unknown --lr-schedule %q: known are constant, step, cosine", f.schedule))
 	case f.warmup < 0 || f.warmup > steps:
 		return r, usage(fmt.Errorf("--warmup is %d: it is from 0 to --steps, %d", f.warmup, steps))
 	}

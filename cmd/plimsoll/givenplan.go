@@ -25,7 +25,7 @@ type givenFlags struct {
 }
 
 func (f *givenFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&f.path, "plan", "p", "", "pipeline: plan file that is run as it is, ours or not, in place of --strategy")
+	cmd.Flags().StringVarP(&f.path, "plan", "p", "", "plan file that is run as it is, ours or not, in place of --strategy")
 }
 
 // saidByPlan are flags whose values a plan has.
@@ -101,8 +101,8 @@ type platformFlags struct {
 
 func (f *platformFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.Var(&f.peerBandwidth, "peer-bandwidth", "pipeline: slow the links between the parts of the cpu down to this, and plan with it (default: not slowed; messages are planned to take no time)")
-	s.StringVar(&f.file, "platform", "", "pipeline: platform file with the links between the devices, as plimsoll devices -o writes it (default: the one in --plan)")
+	s.Var(&f.peerBandwidth, "peer-bandwidth", "slow the links between the parts of the cpu down to this, and plan with it (default: not slowed; messages are planned to take no time)")
+	s.StringVar(&f.file, "platform", "", "platform file with the links between the devices, as plimsoll devices -o writes it (default: the one in --plan)")
 }
 
 func (f *platformFlags) check() error {

@@ -32,14 +32,14 @@ type pipelineFlags struct {
 
 func (f *pipelineFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.IntVar(&f.devices, "devices", 0, "pipeline: number of equal devices, each with --memory, linked at --bandwidth")
-	s.StringVar(&f.platform, "platform", "", "pipeline: platform file, instead of --devices")
-	s.IntVar(&f.microbatches, "microbatches", 0, "pipeline: microbatches of a schedule with a flush (default: the strategy's)")
-	s.IntVar(&f.chunks, "chunks", 0, "pipeline: stages of each device, of interleaved schedules (default: 2)")
-	s.IntVar(&f.perPeriod, "per-period", 0, "pipeline: minibatches of a period, of k-periodic schedules (default: 1)")
-	s.StringVar(&f.versions, "versions", "", "pipeline: weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
-	s.StringVar(&f.accounting, "accounting", "", "pipeline: what a minibatch holds in a stage, inputs (thesis) or saved (default: inputs)")
-	s.DurationVar(&f.timeLimit, "time-limit", 0, "pipeline: end the search of milp or ilp after this time, with the best plan so far (default: none, ilp 1m)")
+	s.IntVar(&f.devices, "devices", 0, "number of equal devices, each with --memory, linked at --bandwidth")
+	s.StringVar(&f.platform, "platform", "", "platform file, instead of --devices")
+	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a schedule with a flush (default: the strategy's)")
+	s.IntVar(&f.chunks, "chunks", 0, "stages of each device, of interleaved schedules (default: 2)")
+	s.IntVar(&f.perPeriod, "per-period", 0, "minibatches of a period, of k-periodic schedules (default: 1)")
+	s.StringVar(&f.versions, "versions", "", "weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
+	s.Var(&oneOf{&f.accounting, []string{string(pipeline.Inputs), string(pipeline.Saved)}}, "accounting", "what a minibatch holds in a stage, inputs (thesis) or saved (default: inputs)")
+	s.DurationVar(&f.timeLimit, "time-limit", 0, "end the search of milp or ilp after this time, with the best plan so far (default: none, ilp 1m)")
 	s.StringVar(&f.svg, "svg", "", "pipeline: draw the timeline here")
 	s.StringVar(&f.trace, "trace", "", "pipeline: write the timeline for Perfetto here")
 }
@@ -265,11 +265,3 @@ func planned(c *chain.Chain, platform *pipeline.Platform, p *pipeline.Plan) (*pi
 
 // defaultPipeline is the strategy for several devices when --strategy does not say.
 const defaultPipeline = "loadline"
-
-// explainPipeline says what does not fit, and what would.
-func explainPipeline(e *pipeline.InfeasibleError) string {
-	if e.Smallest > 0 {
-		return fmt.Sprintf("%s (--memory %d)", oneLine(e), e.Smallest)
-	}
-	return oneLine(e)
-}

@@ -72,7 +72,7 @@ func TestPlanPipelineRefuses(t *testing.T) {
 		{"--devices is -1", []string{"--devices", "-1"}},
 		{"give one of them", []string{"--devices", "2", "--platform", "p.json"}},
 		{"--memory is 50%", []string{"--devices", "2", "--bandwidth", "1GB/s", "--memory", "50%"}},
-		{`unknown strategy "rotor" for several devices`, []string{"--devices", "2", "--bandwidth", "1GB/s", "--strategy", "rotor"}},
+		{"rotor plans for one device: for several there are", []string{"--devices", "2", "--bandwidth", "1GB/s", "--strategy", "rotor"}},
 		{"--svg is for pipelines", []string{"--svg", "p.svg"}},
 		{"nowhere.json", []string{"--platform", "nowhere.json"}},
 	} {

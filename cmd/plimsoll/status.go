@@ -73,7 +73,7 @@ func (s *status) eval(e train.Evaluation) {
 // saved shows an attempt to save a checkpoint. One that failed is said even with --quiet.
 func (s *status) saved(step int, err error) {
 	if err != nil {
-		s.app.warn("after step %d: %s", step, explain(err))
+		s.app.warn("after step %d: %s", step, failureOf("", err).Error)
 	}
 }
 

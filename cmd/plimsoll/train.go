@@ -123,7 +123,7 @@ weights may be older: the pipeline empties at checkpoints, evaluations and Ctrl-
 	s.IntVar(&f.steps, "steps", 100, "training steps")
 	s.Float64Var(&f.clip, "clip-norm", 0, "clip the gradients to this norm, all of them together (default: no clipping)")
 	s.IntVar(&f.eval, "eval-every", 0, "steps between evaluations on held-out samples (default: at the end alone)")
-	s.StringVar(&f.onNaN, "on-nan", "stop", "when a step is not finite: stop, or skip it")
+	s.Var(newOneOf(&f.onNaN, "stop", "skip"), "on-nan", "when a step is not finite: stop, or skip it")
 	s.StringVar(&f.init, "init", "", "safetensors file with torchvision's names: weights to begin with")
 	s.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at this address, as in 127.0.0.1:9090")
 	f.keep.register(cmd)
@@ -267,8 +267,6 @@ func (f *trainFlags) check() error {
 		return usage(fmt.Errorf("--clip-norm is %v: give a positive number, or 0 for no clipping", f.clip))
 	case f.eval < 0:
 		return usage(fmt.Errorf("--eval-every is %d: give a number of steps, or 0 for the end alone", f.eval))
-	case f.onNaN != "stop" && f.onNaN != "skip":
-		return usage(fmt.Errorf("unknown --on-nan %q: known are stop, skip", f.onNaN))
 	case f.init != "":
 		if _, err := os.Stat(f.init); err != nil {
 			return usage(fmt.Errorf("--init: %w", err))

@@ -40,22 +40,22 @@ type convoyFlags struct {
 	strategies []pipeline.Strategy // in the order in which they are tried
 }
 
-const portalsUsage = "pipeline: let skips that pass whole stages go straight to the stage that reads them, where that costs neither time nor memory; false: they are carried from stage to stage"
+const portalsUsage = "let skips that pass whole stages go straight to the stage that reads them, where that costs neither time nor memory; false: they are carried from stage to stage"
 
 // pipelineOnly are the flags that mean nothing on one device.
 var pipelineOnly = []string{"plan", "versions", "peer-bandwidth", "platform", "patience", "pipemare", "pipemare-decay", "deferred-batchnorm", "portals"}
 
 func (f *convoyFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.IntVar(&f.microbatches, "microbatches", 0, "pipeline: microbatches of a step, of schedules with a flush (default: two for each device)")
-	s.StringVar(&f.versions, "versions", "", "pipeline: weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
+	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a step, of schedules with a flush (default: two for each device)")
+	s.StringVar(&f.versions, "versions", "", "weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
 	f.links.register(cmd)
 	f.given.register(cmd)
 	s.BoolVar(&f.portals, "portals", true, portalsUsage)
-	s.DurationVar(&f.patience, "patience", 5*time.Minute, "pipeline: end the run when nothing has happened for so long; 0: never")
-	s.IntVar(&f.PipeMare, "pipemare", 0, "pipeline: PipeMare's learning rates by stage for weight versions latest, phased out over so many updates; 0: without")
-	s.Float64Var(&f.PipeMareDecay, "pipemare-decay", 0, "pipeline: PipeMare's decay, 0.135 in its paper, with which backwards estimate the weights of their forward, for weight versions latest; 0: they use the latest")
-	s.BoolVar(&f.DeferredBatchNorm, "deferred-batchnorm", false, "pipeline: BatchNorm's running statistics move once for a step, of schedules with a flush, not once for each microbatch")
+	s.DurationVar(&f.patience, "patience", 5*time.Minute, "end the run when nothing has happened for so long; 0: never")
+	s.IntVar(&f.PipeMare, "pipemare", 0, "PipeMare's learning rates by stage for weight versions latest, phased out over so many updates; 0: without")
+	s.Float64Var(&f.PipeMareDecay, "pipemare-decay", 0, "PipeMare's decay, 0.135 in its paper, with which backwards estimate the weights of their forward, for weight versions latest; 0: they use the latest")
+	s.BoolVar(&f.DeferredBatchNorm, "deferred-batchnorm", false, "BatchNorm's running statistics move once for a step, of schedules with a flush, not once for each microbatch")
 	s.Lookup("devices").Usage = `device, or several for a pipeline: cpu, "cpu*4", cuda:0,cuda:1`
 	s.Lookup("bandwidth").Usage += offloads
 }

@@ -37,7 +37,7 @@ func badConvoys(t *testing.T) []badCase {
 	hosted := write(t, filepath.Join(t.TempDir(), "p.json"), `{"devices":2,"memory_bytes":null,"host_bandwidth_bytes_per_s":1e9}`)
 	on := func(args ...string) []string { return train(append([]string{"--devices", "cpu*2"}, args...)...) }
 	return []badCase{
-		{"convoy: strategy of one device", on("--strategy", "rotor"), 2, []string{`"rotor" for several devices`, "madpipe", "1f1b-flush"}},
+		{"convoy: strategy of one device", on("--strategy", "rotor"), 2, []string{"rotor plans for one device", "madpipe", "1f1b-flush"}},
 		{"convoy: devices twice", train("--devices", "cpu,cpu"), 2, []string{"cpu is named twice", "cpu*2"}},
 		{"convoy: batch", on("--strategy", "gpipe", "--microbatches", "3"), 2, []string{"--batch is 8", "--microbatches 3"}},
 		{"convoy: default microbatches", train("--devices", "cpu*3", "--strategy", "gpipe"), 2, []string{"--batch is 8", "--microbatches 6"}},

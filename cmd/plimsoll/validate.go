@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -191,11 +190,13 @@ func writeGrid(w io.Writer, page *report.Page, r *bench.Report) {
 	}
 }
 
-// errNothingFits is returned for a grid of which no plan fits.
-var errNothingFits = errors.New("no strategy fits in any of the limits")
+// nothingFitsError is returned for a grid of which no plan fits: the one that comes closest.
+type nothingFitsError struct{ bench.Skip }
 
 func nothingFits(r *bench.Report) error {
-	best := slices.MinFunc(r.Skipped, func(a, b bench.Skip) int { return cmp.Compare(a.SmallestBytes, b.SmallestBytes) })
-	return fmt.Errorf("%w: the smallest that works is %s (--memory %d --strategy %s), needed by %s",
-		errNothingFits, units.Bytes(best.SmallestBytes), best.SmallestBytes, best.Strategy, best.NeededBy)
+	return &nothingFitsError{slices.MinFunc(r.Skipped, func(a, b bench.Skip) int { return cmp.Compare(a.SmallestBytes, b.SmallestBytes) })}
+}
+
+func (e *nothingFitsError) Error() string {
+	return fmt.Sprintf("no strategy fits in any of the limits: the smallest that works is %s, of %s, needed by %s", units.Bytes(e.SmallestBytes), e.Strategy, e.NeededBy)
 }

@@ -45,14 +45,14 @@ var fleetOnly = []string{"plan", "microbatches", "minibatches", "versions", "pee
 
 func (f *fleetFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.IntVar(&f.microbatches, "microbatches", 0, "pipeline: microbatches of a step, of schedules with a flush (default: two for each device)")
-	s.IntVar(&f.minibatches, "minibatches", 24, "pipeline: minibatches in the steady state of each schedule without a flush")
-	s.StringVar(&f.versions, "versions", "", "pipeline: weight versions of schedules without a flush, double_buffered, stash or latest (default: the strategy's)")
+	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a step, of schedules with a flush (default: two for each device)")
+	s.IntVar(&f.minibatches, "minibatches", 24, "minibatches in the steady state of each schedule without a flush")
+	s.StringVar(&f.versions, "versions", "", "weight versions of schedules without a flush, double_buffered, stash or latest (default: the strategy's)")
 	f.links.register(cmd)
 	f.given.register(cmd)
 	s.BoolVar(&f.portals, "portals", true, portalsUsage)
-	s.BoolVar(&f.simulated, "simulated", false, "pipeline: simulated time, tasks take just the time that they are planned to take; cpu only")
-	s.IntVar(&f.draws, "draws", 0, "pipeline: with --simulated, so many chains whose times are drawn at random in place of the measured one")
+	s.BoolVar(&f.simulated, "simulated", false, "simulated time, tasks take just the time that they are planned to take; cpu only")
+	s.IntVar(&f.draws, "draws", 0, "with --simulated, so many chains whose times are drawn at random in place of the measured one")
 	s.StringVar(&f.svg, "svg", "", "pipeline: draw the run of the first row here")
 	s.Lookup("devices").Usage = `device, or several for a pipeline: cpu, "cpu*4", or lists of them in turn: "cpu*2;cpu*4"`
 	s.Lookup("bandwidth").Usage += offloads

@@ -13,14 +13,16 @@ import (
 var version = "dev"
 
 func (a *app) version() *cobra.Command {
-	return command("version", "Print the version", "", func(context.Context) error {
-		v := struct {
-			Version  string `json:"version"`
-			Go       string `json:"go"`
-			Platform string `json:"platform"`
-		}{version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-		return a.print(v, func(w io.Writer) {
-			fmt.Fprintf(w, "plimsoll %s (%s, %s)\n", v.Version, v.Go, v.Platform)
-		})
+	return command("version", "Print the version", "", func(context.Context) error { return a.printVersion() })
+}
+
+func (a *app) printVersion() error {
+	v := struct {
+		Version  string `json:"version"`
+		Go       string `json:"go"`
+		Platform string `json:"platform"`
+	}{version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+	return a.print(v, func(w io.Writer) {
+		fmt.Fprintf(w, "plimsoll %s (%s, %s)\n", v.Version, v.Go, v.Platform)
 	})
 }

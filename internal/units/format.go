@@ -27,6 +27,14 @@ func magnitude(n uint64) string {
 // ExactBytes prints a size to the byte, digits grouped: "1,610,612,736 B".
 func ExactBytes(n int64) string { return humanize.Comma(n) + " B" }
 
+// Precise prints a size with four digits and to the byte: "1.500 GiB (1,610,612,736 B)", "512 B".
+func Precise(n int64) string {
+	if n > -1<<10 && n < 1<<10 {
+		return Bytes(n)
+	}
+	return Bytes(n) + " (" + ExactBytes(n) + ")"
+}
+
 // Percent prints a fraction with exactly the digits it has: "40%", "12.5%". ParsePercent reads it back.
 func Percent(fraction float64) string {
 	if !finite(fraction) {

@@ -16,9 +16,15 @@ type Size struct {
 
 // ParseSize reads a size ("4GiB") or a share ("40%").
 func ParseSize(text string) (Size, error) {
-	if strings.HasSuffix(strings.TrimSpace(text), "%") {
-		share, err := ParsePercent(text)
-		return Size{Share: share}, err
+	digits, unit, _ := split(text)
+	of, share := strings.CutSuffix(unit, "%")
+	_, sized := sizeFactor(of)
+	switch {
+	case share && of == "":
+		fraction, err := ParsePercent(text)
+		return Size{Share: fraction}, err
+	case share && sized:
+		return Size{}, bad(text, "it is both a size and a share", fmt.Sprintf("write one of them: %q or %q", digits+of, digits+"%"))
 	}
 	bytes, err := ParseBytes(text)
 	if err != nil {

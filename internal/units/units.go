@@ -64,6 +64,11 @@ func prefixFactor(name string) (factor int64, ok bool) {
 	return factor, ok && name != "e"
 }
 
+// sizeFactor returns the bytes of a unit of size.
+func sizeFactor(unit string) (factor int64, ok bool) {
+	return prefixFactor(strings.TrimSuffix(strings.TrimSuffix(unit, "B"), "b"))
+}
+
 // ParseBytes reads a size in bytes: "4GiB", "512 MB", "4G", "1.5e9", "123". Case does not matter. A fraction of a
 // byte is rounded to the nearest whole one. Sizes that do not fit in an int64 are errors.
 func ParseBytes(text string) (int64, error) {
@@ -71,7 +76,7 @@ func ParseBytes(text string) (int64, error) {
 	if reason != "" {
 		return 0, bad(text, reason, sizeExamples)
 	}
-	factor, ok := prefixFactor(strings.TrimSuffix(strings.TrimSuffix(unit, "B"), "b"))
+	factor, ok := sizeFactor(unit)
 	if !ok {
 		return 0, bad(text, fmt.Sprintf("%q is not a unit of size", unit), sizeExamples)
 	}
@@ -79,6 +84,9 @@ func ParseBytes(text string) (int64, error) {
 		return n * factor, nil
 	}
 	x, err := strconv.ParseFloat(digits, 64)
+	if unit == "" && x != math.Trunc(x) {
+		return 0, bad(text, "it has no unit and is no whole number of bytes", sizeExamples)
+	}
 	if bytes := math.Round(x * float64(factor)); err == nil && bytes < 1<<63 {
 		return int64(bytes), nil
 	}

@@ -84,10 +84,16 @@ func TestRefused(t *testing.T) {
 }
 
 func TestErrorText(t *testing.T) {
-	_, err := ParseSize("4GX")
-	want := `bad value "4GX": "GX" is not a unit of size; write bytes as "4GiB", "512MB", "1.5GiB" or "123", or a share as "40%"`
-	if err == nil || err.Error() != want {
-		t.Errorf("got  %v\nwant %s", err, want)
+	for text, want := range map[string]string{
+		"4GX":   `bad value "4GX": "GX" is not a unit of size; write bytes as "4GiB", "512MB", "1.5GiB" or "123", or a share as "40%"`,
+		"0.4":   `bad value "0.4": it has no unit and is no whole number of bytes; write bytes as "4GiB", "512MB", "1.5GiB" or "123", or a share as "40%"`,
+		"40GB%": `bad value "40GB%": it is both a size and a share; write one of them: "40GB" or "40%"`,
+		"4X%":   `bad value "4X%": "X%" is not a unit of size; write bytes as "4GiB", "512MB", "1.5GiB" or "123", or a share as "40%"`,
+		"40%%":  `bad value "40%%": "%%" is not a unit of size; write bytes as "4GiB", "512MB", "1.5GiB" or "123", or a share as "40%"`,
+	} {
+		if _, err := ParseSize(text); err == nil || err.Error() != want {
+			t.Errorf("%s:\ngot  %v\nwant %s", text, err, want)
+		}
 	}
 }
 
@@ -95,6 +101,7 @@ func TestFormat(t *testing.T) {
 	for want, got := range map[string]string{
 		"0 B": Bytes(0), "1023 B": Bytes(1023), "1.000 KiB": Bytes(1024), "1.500 GiB": Bytes(3 << 29), "-2.000 KiB": Bytes(-2048),
 		"8.000 EiB": Bytes(math.MaxInt64), "-8.000 EiB": Bytes(math.MinInt64), "1,610,612,736 B": ExactBytes(3 << 29),
+		"1.500 GiB (1,610,612,736 B)": Precise(3 << 29), "1022 B": Precise(1022), "1.000 KiB (1,024 B)": Precise(1024), "-1.000 KiB (-1,024 B)": Precise(-1024),
 		"40%": Percent(0.4), "7%": Percent(0.07), "12.5%": Percent(0.125), "0.1%": Percent(0.001), "250%": Percent(2.5),
 		"0%": Percent(0), "-3%": Percent(-0.03), "NaN%": Percent(math.NaN()),
 		"0 s": Seconds(0), "1.00 s": Seconds(1), "4.56 ms": Seconds(0.004561), "1.00 ms": Seconds(0.00099996), "999 µs": Seconds(0.000999),

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// groups are the headings of a long list of flags, and what stands under each.
+var groups = []struct {
+	title string
+	flags []string
+}{
+	{"Model and data", []string{"model", "image", "batch", "channels", "classes", "dtype", "data", "skip-bad", "seed", "init"}},
+	{"Training", []string{"steps", "optimizer", "lr", "lr-schedule", "lr-step", "lr-gamma", "warmup", "momentum", "weight-decay", "clip-norm", "on-nan", "eval-every"}},
+	{"Plan", []string{"chain", "memory", "strategy", "list", "tolerance", "budget", "slots", "segments", "duplex", "host-memory", "offload-state", "bandwidths", "points"}},
+	{"Several devices", []string{
+		"plan", "platform", "peer-bandwidth", "microbatches", "minibatches", "versions", "chunks", "per-period", "accounting", "portals", "deferred-batchnorm",
+		"pipemare", "pipemare-decay", "time-limit", "patience", "simulated", "draws",
+	}},
+	{"Device", []string{"devices", "bandwidth", "threads", "reference", "vendor", "vendor-path", "no-graph", "chaos"}},
+	{"Measuring the model", []string{"profile", "no-cache", "profile-steps", "profile-warmup", "halves", "layers", "audit"}},
+	{"Output", []string{"out", "output", "text", "svg", "trace", "checkpoint-every", "keep", "resume", "metrics", "help"}},
+}
+
+// longList is the number of flags from which a list has headings.
+const longList = 15
+
+// sections prints the flags of a command, under headings where they are many.
+func sections(cmd *cobra.Command) string {
+	left := cmd.LocalFlags()
+	if len(flagNames(cmd)) < longList {
+		return "\n\nFlags:\n" + strings.TrimRight(left.FlagUsages(), "\n")
+	}
+	var b strings.Builder
+	for _, g := range groups {
+		set := pflag.NewFlagSet(g.title, pflag.ContinueOnError)
+		set.SortFlags = false
+		for _, name := range g.flags {
+			if f := left.Lookup(name); f != nil {
+				set.AddFlag(f)
+			}
+		}
+		if set.HasAvailableFlags() {
+			b.WriteString("\n\n" + g.title + ":\n" + strings.TrimRight(set.FlagUsages(), "\n"))
+		}
+	}
+	return b.String()
+}
+
+// setHelp gives all commands their help texts' form.
+func setHelp(root *cobra.Command) {
+	const flags = "\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
+	template := root.UsageTemplate()
+	if !strings.Contains(template, flags) {
+		panic("BUG: the library's help texts have another form")
+	}
+	cobra.AddTemplateFunc("sections", sections)
+	root.SetUsageTemplate(strings.Replace(template, flags, "{{sections .}}", 1))
+}

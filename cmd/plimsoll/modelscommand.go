@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"plimsoll/models"
+)
+
+// modelFigure is a model of the zoo, in JSON.
+type modelFigure struct {
+	Name       string `json:"name"`
+	Summary    string `json:"summary"`
+	Source     string `json:"source,omitempty"`
+	Parameters int64  `json:"parameters"`
+	Layers     int    `json:"layers"` // with the loss
+	Image      int    `json:"image"`
+	Classes    int    `json:"classes"`
+	Pairs      bool   `json:"pairs,omitempty"`
+}
+
+func (a *app) models() *cobra.Command {
+	cmd := command("models", "List the models", `List the models that -m knows. Layers are those of the chain, the loss included; parameters, for images of the size and as many
+classes as shown, which are those that a model is meant for. Any others are given with --image, --channels and --classes.
+
+Families: unet-B-C is the U-Net of B convolutions a level and C channels, amoebanet-L-F the AmoebaNet-D of L cells and F filters.`, nil)
+	cmd.Example = `  plimsoll models
+  plimsoll train -m resnet50 --image 224 --batch 8 --data folder:PATH`
+	cmd.RunE = func(*cobra.Command, []string) error { return a.listModels() }
+	return cmd
+}
+
+func (a *app) listModels() error {
+	list := struct {
+		Models []modelFigure `json:"models"`
+	}{}
+	for _, k := range append(models.Zoo(), models.Pairs()...) {
+		m, err := models.New(k.Name, k.Config())
+		if err != nil {
+			return err
+		}
+		list.Models = append(list.Models, modelFigure{
+			k.Name, k.Summary, k.Source, m.ParamCount(), len(m.Layers), k.Image, k.Classes, models.OfPairs(k.Name),
+		})
+	}
+	return a.print(list, func(out io.Writer) {
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "model\tparameters\tlayers\timage\tclasses\twhat\tsource")
+		for _, m := range list.Models {
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", m.Name, humanize.Comma(m.Parameters), m.Layers, m.Image, m.Classes, m.Summary, m.Source)
+		}
+		_ = w.Flush() // of a buffer
+	})
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"plimsoll/executor"
+	pipe "plimsoll/executor/pipeline"
+	"plimsoll/executor/train"
+	"plimsoll/internal/units"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+	"plimsoll/runtime"
+)
+
+// refusal is what does not fit, and what would: bytes. What is not known is left out.
+type refusal struct {
+	Strategy      string `json:"strategy,omitempty"`
+	LimitBytes    int64  `json:"limit_bytes,omitempty"`
+	SmallestBytes int64  `json:"smallest_bytes,omitempty"` // the smallest limit that is known to work
+	StaticBytes   int64  `json:"static_bytes,omitempty"`   // of which weights, gradients and optimizer state
+	Host          bool   `json:"host_memory,omitempty"`    // the limit is that of host memory
+	Op            string `json:"op,omitempty"`             // that needs it: "B4"
+	Layer         int    `json:"layer,omitempty"`
+	LayerName     string `json:"layer_name,omitempty"`
+	Device        *int   `json:"device,omitempty"`  // that needs it, from 0; each device has the limit
+	Devices       int    `json:"devices,omitempty"` // it works with so many, in the limit
+}
+
+// refusalOf returns what an error says does not fit, nil when it is of another kind.
+func refusalOf(err error) *refusal {
+	if e, ok := errors.AsType[*executor.TooSmallError](err); ok {
+		return neededBy(e.Op, e.LayerName, refusal{Strategy: e.Strategy, LimitBytes: e.Limit, SmallestBytes: e.Smallest, StaticBytes: e.Static})
+	}
+	if e, ok := errors.AsType[*train.PipeMemoryError](err); ok {
+		return &refusal{Strategy: e.Strategy, LimitBytes: e.Limit, SmallestBytes: e.Smallest, StaticBytes: e.Static, Device: &e.Device}
+	}
+	if e, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
+		return &refusal{Strategy: e.Strategy, SmallestBytes: e.Smallest, Devices: e.Devices}
+	}
+	if e, ok := errors.AsType[*executor.HostLimitError](err); ok {
+		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Needed, StaticBytes: e.State, Host: true}
+	}
+	if e, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+		return neededBy(e.Op, e.LayerName, refusal{Strategy: e.Strategy, LimitBytes: e.Memory, SmallestBytes: e.Smallest})
+	}
+	if e, ok := errors.AsType[*nothingFitsError](err); ok {
+		return &refusal{Strategy: e.Strategy, LimitBytes: e.LimitBytes, SmallestBytes: e.SmallestBytes}
+	}
+	if e, ok := errors.AsType[*sequenceError](err); ok {
+		return neededBy(e.op, e.layer, refusal{LimitBytes: e.limit, SmallestBytes: e.peak})
+	}
+	return plainRefusalOf(err)
+}
+
+// plainRefusalOf returns the refusals that do not know what would fit.
+func plainRefusalOf(err error) *refusal {
+	if e, ok := errors.AsType[*executor.LayoutError](err); ok {
+		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Extent}
+	}
+	if e, ok := errors.AsType[*executor.LimitError](err); ok {
+		return &refusal{LimitBytes: e.Limit, StaticBytes: e.Static}
+	}
+	if e, ok := errors.AsType[*pipe.LimitError](err); ok {
+		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Needed, StaticBytes: e.Static, Device: &e.Device}
+	}
+	if e, ok := errors.AsType[*schedule.MemoryError](err); ok {
+		return neededBy(e.Op, "", refusal{LimitBytes: e.Limit})
+	}
+	if e, ok := errors.AsType[*runtime.OutOfMemoryError](err); ok {
+		return &refusal{LimitBytes: e.Limit, Host: e.Space == runtime.Host}
+	}
+	return nil
+}
+
+// neededBy adds the op that needs so much; the zero op is the chain's input.
+func neededBy(op schedule.Op, layer string, r refusal) *refusal {
+	if op.Layer > 0 {
+		r.Op, r.Layer, r.LayerName = op.String(), op.Layer, layer
+	}
+	return &r
+}
+
+// explain says on one line what does not fit, and what to give.
+func (r *refusal) explain(err error) string {
+	switch {
+	case r == nil || r.SmallestBytes == 0:
+		return oneLine(err)
+	case r.Host && is[*executor.HostLimitError](err):
+		return oneLine(err) + fmt.Sprintf(": give at least --host-memory %d", r.SmallestBytes)
+	case r.Strategy != "" && r.Op != "":
+		return r.tooSmall("", fmt.Sprintf("%s, layer %d (%s)", r.Op, r.Layer, r.LayerName))
+	case r.Strategy != "" && r.Device != nil:
+		return r.tooSmall(" on each device", fmt.Sprintf("device %d", *r.Device))
+	case r.Strategy != "":
+		return oneLine(err) + fmt.Sprintf(" (--memory %d)", r.SmallestBytes)
+	}
+	return oneLine(err)
+}
+
+func (r *refusal) tooSmall(where, by string) string {
+	text := fmt.Sprintf("%s: a limit of %s%s is too small: the smallest that works is %s (--memory %d), needed by %s",
+		r.Strategy, units.Bytes(r.LimitBytes), where, units.Bytes(r.SmallestBytes), r.SmallestBytes, by)
+	if r.StaticBytes > 0 {
+		text += fmt.Sprintf("; %s of it are weights, gradients and optimizer: a smaller --batch lowers the rest", units.Bytes(r.StaticBytes))
+	}
+	return text
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"plimsoll/internal/names"
+)
+
+// oneOf is a flag that takes one of a few names.
+type oneOf struct {
+	value *string
+	known []string
+}
+
+// newOneOf returns the flag; the first name is the default.
+func newOneOf(value *string, known ...string) *oneOf {
+	*value = known[0]
+	return &oneOf{value, known}
+}
+
+// String implements pflag.Value.
+func (o *oneOf) String() string { return *o.value }
+
+// Set implements pflag.Value.
+func (o *oneOf) Set(text string) error {
+	*o.value = text
+	return names.In(errValue, text, o.known)
+}
+
+// Type implements pflag.Value; help texts show it.
+func (o *oneOf) Type() string { return "name" }
+
+var (
+	errValue   = errors.New("unknown value")
+	errCommand = errors.New("unknown command")
+)
+
+// numbers say what flags of pflag's own types take.
+var numbers = map[string]string{
+	"int": "a whole number", "uint64": "a whole number from 0", "float64": "a number", "duration": `a time, as in 10s or 5m`,
+	"bool": "true or false", "intSlice": "whole numbers, separated by commas",
+}
+
+// flagError says what is wrong about a flag of a command, and what may be meant.
+func flagError(cmd *cobra.Command, err error) error {
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && unknown.GetSpecifiedShortnames() == "" {
+		name := unknown.GetSpecifiedName()
+		err = fmt.Errorf("unknown flag --%s: %s%s --help lists the flags", name, names.Hint(names.Closest(name, flagNames(cmd)), "--"), cmd.CommandPath())
+	}
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		f := bad.GetFlag()
+		if err = fmt.Errorf("--%s: %w", f.Name, bad.Unwrap()); numbers[f.Value.Type()] != "" {
+			err = fmt.Errorf("--%s is %q: give %s", f.Name, bad.GetValue(), numbers[f.Value.Type()])
+		}
+	}
+	return usage(err)
+}
+
+// flagNames lists the flags of a command.
+func flagNames(cmd *cobra.Command) (all []string) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			all = append(all, f.Name)
+		}
+	})
+	return all
+}
