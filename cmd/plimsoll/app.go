@@ -39,8 +39,12 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	context.AfterFunc(ctx, stop)
 	defer func() {
 		if p := recover(); p != nil {
-			fmt.Fprintf(errs, "BUG: %v\n%s", strings.TrimPrefix(fmt.Sprint(p), "BUG: "), debug.Stack())
-			code = exitFailed
+			text := strings.TrimPrefix(fmt.Sprint(p), "BUG: ")
+			fmt.Fprintf(errs, "BUG: %s\n%s", text, debug.Stack())
+			bug := &failure{Command: "plimsoll", Error: text, Kind: kindBug, ExitCode: exitFailed}
+			if code = bug.ExitCode; slices.Contains(args, "--json") {
+				bug.writeJSON(errs)
+			}
 		}
 	}()
 	a := &app{in: in, out: out, err: errs}

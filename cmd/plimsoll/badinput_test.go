@@ -350,4 +350,9 @@ func TestOurOwnBugsSaySo(t *testing.T) {
 	if code != exitFailed || !strings.HasPrefix(errs.String(), "BUG: no input\n") {
 		t.Errorf("exit code %d: %s", code, errs.String())
 	}
+	errs.Reset()
+	run(context.Background(), []string{"check", "-c", five, "-p", "-", "--json"}, panicking{}, &out, &errs)
+	if last := `{"command":"plimsoll","error":"no input","kind":"bug","exit_code":1}` + "\n"; !strings.HasSuffix(errs.String(), last) {
+		t.Errorf("with --json the end is not %s: %s", last, errs.String())
+	}
 }

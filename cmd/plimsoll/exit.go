@@ -93,6 +93,8 @@ func failureOf(command string, err error) *failure {
 	switch f.refusal = refusalOf(err); {
 	case errors.Is(err, context.Canceled):
 		f.Kind, f.Error = kindInterrupted, "interrupted"
+	case errors.Is(err, train.ErrInterrupted):
+		f.Kind = kindInterrupted
 	case f.refusal != nil || is[noFit](err):
 		f.Kind, f.ExitCode, f.Error = kindNoFit, exitNoFit, f.explain(err)
 	case isInput(err):

@@ -300,7 +300,7 @@ func TestFoldersAreNotMixed(t *testing.T) {
 	for want, more := range map[string][]string{
 		"go on with it with --resume": {},
 		"seed":                        {"--resume", "--seed", "9"},
-		"data is \"digits\" in the checkpoint and": {"--resume", "--data", "glyphs"},
+		`data is \"digits\" in the checkpoint and`: {"--resume", "--data", "glyphs"},
 		"optimizer":               {"--resume", "--optimizer", "sgd", "--momentum", "0.5"},
 		"--steps is 3: give more": {"--resume", "--steps", "3"},
 	} {
