@@ -5,25 +5,22 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"plimsoll/internal/names"
+	"plimsoll/internal/visible"
 )
 
 // app is what all commands share: where they read and write, and the flags that every command takes.
 type app struct {
 	in    io.Reader
-	out   io.Writer // results alone
-	err   io.Writer // progress, notes and errors
+	out   io.Writer // results alone, without control characters
+	err   *stream   // progress, notes and errors
 	json  bool
 	quiet bool
 
@@ -32,33 +29,33 @@ type app struct {
 }
 
 // run executes one command line and returns the exit code: 0, 1 for a failed run, 2 for bad usage or input, 3 for
-// "does not fit". SIGINT and SIGTERM end the context; a second one ends the program.
+// "does not fit". A signal ends the context: see untilSignal.
 func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) (code int) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, hangUp, stop := untilSignal(ctx)
 	defer stop()
-	context.AfterFunc(ctx, stop)
+	results := &stream{Writer: out}
+	a := &app{in: in, out: visible.Writer{W: results}, err: &stream{Writer: errs, failed: hangUp}}
 	defer func() {
 		if p := recover(); p != nil {
 			text := strings.TrimPrefix(fmt.Sprint(p), "BUG: ")
-			fmt.Fprintf(errs, "BUG: %s\n%s", text, debug.Stack())
+			a.warn("BUG: %s\n%s", text, debug.Stack())
 			bug := &failure{Command: "plimsoll", Error: text, Kind: kindBug, ExitCode: exitFailed}
 			if code = bug.ExitCode; slices.Contains(args, "--json") {
-				bug.writeJSON(errs)
+				bug.writeJSON(visible.Writer{W: a.err})
 			}
 		}
 	}()
-	a := &app{in: in, out: out, err: errs}
 	root := a.root()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
+	if err = firstOf(err, results.lost()); err == nil {
 		return exitOK
 	}
 	failure := failureOf(cmd.CommandPath(), err)
 	if a.json || slices.Contains(args, "--json") { // which may stand behind the flag that is wrong
-		failure.writeJSON(errs)
+		failure.writeJSON(visible.Writer{W: a.err})
 	} else {
-		fmt.Fprintf(errs, "%s: %s\n", failure.Command, failure.Error)
+		a.warn("%s: %s", failure.Command, failure.Error)
 	}
 	return failure.ExitCode
 }
@@ -132,12 +129,6 @@ func (a *app) print(object any, text func(io.Writer)) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.out, "%s\n", b)
-	return err
-}
-
-// terminal reports whether standard error is one.
-func (a *app) terminal() bool {
-	f, ok := a.err.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	fmt.Fprintf(a.out, "%s\n", b)
+	return nil
 }

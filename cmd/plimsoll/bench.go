@@ -61,7 +61,7 @@ points.jsonl is not done again.`, nil)
 	s.Var(&f.grid.memory, "memory", "limits of a measured model, separated by commas")
 	s.StringVar(&f.grid.strategies, "strategy", "all", "strategies, separated by commas; all is every one")
 	s.IntVar(&f.grid.steps, "steps", 3, "training steps of each measured point")
-	s.StringVar(&f.grid.out, "out", "out/bench", "folder for the results")
+	f.grid.out.register(cmd, "out/bench", "folder for the results")
 	cmd.AddCommand(a.benchPipelines())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.grid.options.check(cmd.Flags()); err != nil {
@@ -80,7 +80,7 @@ func (f *benchFlags) check() error {
 	case f.points < 2:
 		return usage(fmt.Errorf("--points is %d: give a number from 2", f.points))
 	}
-	return firstOf(makeable(f.grid.out), folder("--out", f.grid.out), f.grid.link.check())
+	return f.grid.link.check()
 }
 
 // readPlans reads the plans that are given.
@@ -133,7 +133,7 @@ func (f *benchFlags) readChains() (chains []*chain.Chain, err error) {
 	for _, path := range f.chains {
 		c, err := chain.Read(path)
 		if err != nil {
-			return nil, input(err)
+			return nil, usage(err)
 		}
 		if len(c.Branches) > 0 {
 			return nil, usage(fmt.Errorf("%s has branches, and a sweep is of chains: use plimsoll plan", path))
@@ -160,7 +160,12 @@ func (a *app) runBench(ctx context.Context, f *benchFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	store, err := sweep.Open(filepath.Join(f.grid.out, "points.jsonl"))
+	out, err := f.grid.out.open(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	store, err := sweep.Open(out.Path("points.jsonl"))
 	if err != nil {
 		return err
 	}
@@ -179,11 +184,11 @@ func (a *app) runBench(ctx context.Context, f *benchFlags) (err error) {
 		}
 	}
 	found = append(found, sweep.Claims(store.Points)...)
-	figures, err := sweep.WriteFolder(f.grid.out, store.Points, found)
+	figures, err := sweep.WriteFolder(f.grid.out.path, store.Points, found)
 	if err != nil {
 		return err
 	}
-	return a.printBench(f.grid.out, store.Points, found, figures)
+	return a.printBench(f.grid.out.path, store.Points, found, figures)
 }
 
 // simulate sweeps a chain.

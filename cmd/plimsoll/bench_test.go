@@ -133,7 +133,7 @@ func TestTrace(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"--plan is missing": {"-c", five},
-		"not a directory":   {"-c", five, "-p", plan, "-o", filepath.Join(plan, "t.json")},
+		"is not a folder":   {"-c", five, "-p", plan, "-o", filepath.Join(plan, "t.json")},
 		"no such file":      {"-c", five, "-p", filepath.Join(folder, "q.json")},
 	} {
 		if r := plimsoll(t, append([]string{"trace"}, args...)...); r.code != exitUsage || !strings.Contains(r.err, want) {

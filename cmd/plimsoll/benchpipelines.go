@@ -29,7 +29,7 @@ type benchPipelineFlags struct {
 	plans      []string
 	host       units.Bandwidth
 	accounting string
-	out        string
+	out        outFlags
 }
 
 func (a *app) benchPipelines() *cobra.Command {
@@ -46,7 +46,7 @@ and simulated; nothing runs. The folder of --out gets points.csv and tables.md.`
 	s.StringSliceVarP(&f.plans, "plan", "p", nil, "pipeline plan files to compare with the strategies, separated by commas: each counts as it is, where it keeps the rules")
 	s.Var(&f.host, "host-bandwidth", "bandwidth between each device and its host: loadline is planned with it too, as loadline+host")
 	s.Var(&oneOf{&f.accounting, []string{string(pipeline.Inputs), string(pipeline.Saved)}}, "accounting", "what a minibatch holds in a stage: inputs (thesis) or saved (default: inputs)")
-	s.StringVar(&f.out, "out", "out/pipelines", "folder for the results")
+	f.out.register(cmd, "out/pipelines", "folder for the results")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runBenchPipelines(cmd.Context(), f) }
 	return cmd
 }
@@ -139,14 +139,16 @@ func texts[T any](flag string, values []T) (all []string) {
 	return all
 }
 
-func (a *app) runBenchPipelines(ctx context.Context, f *benchPipelineFlags) error {
+func (a *app) runBenchPipelines(ctx context.Context, f *benchPipelineFlags) (err error) {
 	g, err := f.grid()
 	if err != nil {
 		return err
 	}
-	if err := firstOf(makeable(f.out), folder("--out", f.out)); err != nil {
+	out, err := f.out.open(ctx, a)
+	if err != nil {
 		return err
 	}
+	defer func() { err = firstOf(err, out.Close()) }()
 	g.Progress = a.progress("planning")
 	points, stopped := g.Run(ctx)
 	var duels []string
@@ -161,14 +163,14 @@ func (a *app) runBenchPipelines(ctx context.Context, f *benchPipelineFlags) erro
 		_, err := fmt.Fprintf(w, "\n%s\n", strings.Join(duels, "\n"))
 		return err
 	}
-	if err := atomicfile.WriteFile(filepath.Join(f.out, "points.csv"), func(w io.Writer) error { return pipelines.WriteCSV(w, points) }); err != nil {
+	if err := atomicfile.WriteFile(out.Path("points.csv"), func(w io.Writer) error { return pipelines.WriteCSV(w, points) }); err != nil {
 		return err
 	}
-	if err := atomicfile.WriteFile(filepath.Join(f.out, "tables.md"), write); err != nil {
+	if err := atomicfile.WriteFile(out.Path("tables.md"), write); err != nil {
 		return err
 	}
 	if stopped != nil {
-		return fmt.Errorf("stopped after %d points, which are in %s: %w", len(points), f.out, stopped)
+		return fmt.Errorf("stopped after %d points, which are in %s: %w", len(points), f.out.path, stopped)
 	}
 	return a.print(struct {
 		Points []pipelines.Point `json:"points"`

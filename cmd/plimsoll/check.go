@@ -232,7 +232,7 @@ func (f *checkFlags) readText(stdin io.Reader) (string, error) {
 	default:
 		text, err = os.ReadFile(f.plan)
 	}
-	return string(text), input(err)
+	return string(text), usage(err)
 }
 
 // source says where the plan is from, for errors.

@@ -24,7 +24,7 @@ func (e noFit) Unwrap() error { return e.error }
 func readChain(path string) (*chain.Chain, error) {
 	if !strings.HasSuffix(path, "graph.txt") {
 		c, err := chain.Read(path)
-		return c, input(err)
+		return c, usage(err)
 	}
 	g, err := interop.ReadGraph(path)
 	if err != nil {

@@ -312,7 +312,7 @@ func TestTrainWithEveryOptimizerAndDataSet(t *testing.T) {
 func TestTrainWritesItsFolder(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "deep", "run")
 	trainTiny(t, "--memory", "85%", "--out", out, "--eval-every", "2")
-	want := []string{"chain.json", "final.safetensors", "log.jsonl", "plan.json", "report.html", "trace.json"}
+	want := []string{"chain.json", "final.safetensors", "log.jsonl", "plan.json", "report.html", "run.json", "trace.json"}
 	if files := tree(t, out); !slices.Equal(files, want) {
 		t.Fatalf("files %v, want %v", files, want)
 	}

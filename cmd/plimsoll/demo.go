@@ -15,7 +15,7 @@ import (
 
 func (a *app) demo() *cobra.Command {
 	job := &jobFlags{}
-	var out string
+	var out outFlags
 	var steps int
 	cmd := command("demo", "Show the main job: a ResNet under five limits", `Measure a ResNet on handwritten digits, plan it with every strategy for 100, 75, 50, 35 and 25 % of the memory that it
 takes, train along each plan, and compare: predicted and measured time and peak, and every bit of the result.
@@ -30,7 +30,7 @@ The folder of --out gets demo.json, index.html and trace.json.`, nil)
 		}
 		s.Lookup(name).DefValue = value
 	}
-	s.StringVar(&out, "out", "out/demo", "folder for demo.json, index.html and trace.json")
+	out.register(cmd, "out/demo", "folder for demo.json, index.html and trace.json")
 	s.IntVar(&steps, "steps", 8, "training steps of each row")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runDemo(cmd.Context(), job, steps, out) }
 	return cmd
@@ -40,14 +40,16 @@ The folder of --out gets demo.json, index.html and trace.json.`, nil)
 // offloading, both together, and what the user gets who does not choose. validate runs all.
 var demoStrategies = []string{"store-all", "periodic", "rotor-exact", "offload-dynprog", "pofo", "auto"}
 
-func (a *app) runDemo(ctx context.Context, flags *jobFlags, steps int, out string) error {
+func (a *app) runDemo(ctx context.Context, flags *jobFlags, steps int, out outFlags) (err error) {
 	rate, err := (&rateFlags{lr: 0.01, schedule: "constant"}).rate(flags.optimizer, steps)
 	if err != nil {
 		return err
 	}
-	if err := makeable(out); err != nil {
+	place, err := out.open(ctx, a)
+	if err != nil {
 		return err
 	}
+	defer func() { err = firstOf(err, place.Close()) }()
 	job, err := flags.open()
 	if err != nil {
 		return err
@@ -69,11 +71,11 @@ func (a *app) runDemo(ctx context.Context, flags *jobFlags, steps int, out strin
 		}
 		g.Strategies = append(g.Strategies, s)
 	}
-	if err := a.runGrid(ctx, g, out, "demo"); err != nil {
+	if err := a.runGrid(ctx, g, place, "demo"); err != nil {
 		return err
 	}
 	if !a.json {
-		fmt.Fprintf(a.out, "written: %s/index.html, %s/trace.json (open it in https://ui.perfetto.dev), %s/demo.json\n", out, out, out)
+		fmt.Fprintf(a.out, "written: %s/index.html, %s/trace.json (open it in https://ui.perfetto.dev), %s/demo.json\n", out.path, out.path, out.path)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func TestTrainInBFloat16(t *testing.T) {
 		t.Errorf("the chain file is %+v, %v", c, err)
 	}
 	r := plimsoll(t, "train", "-m", "tiny", "--image", "16", "--batch", "16", "--steps", "3", "--resume", "--out", out, "--reference")
-	if r.code != 2 || !strings.Contains(r.err, `dtype is "bfloat16" in the checkpoint and "float32" here`) {
+	if r.code != 2 || !strings.Contains(r.err, `dtype was "bfloat16" and is "float32" here`) {
 		t.Errorf("going on in float32 ends with %d: %s", r.code, r.err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 	"strings"
 
@@ -48,7 +47,7 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// usage marks an error as one of what the user wrote.
+// usage marks an error as one of what the user wrote: on the command line, or in a file that it names.
 func usage(err error) error {
 	if err == nil {
 		return nil
@@ -129,12 +128,4 @@ func oneLine(err error) string {
 func is[E error](err error) bool {
 	var e E
 	return errors.As(err, &e)
-}
-
-// input marks the errors of reading a file that the user named.
-func input(err error) error {
-	if is[*fs.PathError](err) {
-		return usage(err)
-	}
-	return err
 }

@@ -1,9 +1,15 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/internal/folder"
 )
 
 // writable refuses a file whose folder is missing, before any work is done for it.
@@ -25,38 +31,46 @@ func writable(flag, path string) error {
 	return nil
 }
 
-// makeable refuses an --out folder that cannot be made, because a file is in the way or nothing can be written there, before
-// any work is done for it.
-func makeable(path string) error {
-	for dir := path; dir != ""; dir = filepath.Dir(dir) {
-		info, err := os.Stat(dir)
-		switch {
-		case err == nil && !info.IsDir():
-			return usage(fmt.Errorf("--out %s: %s is a file", path, dir))
-		case err == nil:
-			return takesEntries(path, dir)
-		case dir == filepath.Dir(dir):
-			return nil
-		}
-	}
-	return nil
+// outFlags say where results go.
+type outFlags struct {
+	path string
+	wait bool
 }
 
-// takesEntries tries whether a folder takes a new entry; what it tried with is gone again.
-func takesEntries(path, dir string) error {
-	probe, err := os.MkdirTemp(dir, ".plimsoll-")
-	if err != nil {
-		return usage(fmt.Errorf("--out %s: %w", path, err))
-	}
-	return os.Remove(probe)
+func (f *outFlags) register(cmd *cobra.Command, path, usage string) {
+	cmd.Flags().StringVar(&f.path, "out", path, usage)
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait while another process writes into --out, instead of refusing")
 }
 
-// folder makes the folder for results.
-func folder(flag, path string) error {
-	if err := os.MkdirAll(path, 0o755); err != nil {
-		return usage(fmt.Errorf("%s %s: %w", flag, path, err))
+// open makes the folder of --out, which is this program's alone until it is closed; nil without --out.
+func (f *outFlags) open(ctx context.Context, a *app) (*folder.Folder, error) {
+	if f.path == "" {
+		return nil, nil
 	}
-	return nil
+	out, err := f.take(ctx, a)
+	if busy := (*folder.BusyError)(nil); errors.As(err, &busy) {
+		return nil, usage(fmt.Errorf("--out %w: give another folder, or wait for it with --wait", err))
+	}
+	switch {
+	case err != nil && ctx.Err() == nil:
+		return nil, usage(fmt.Errorf("--out %s: %w", f.path, err))
+	case err != nil:
+		return nil, err
+	case out.Unlocked:
+		a.note("--out %s: its file system has no locks: nothing keeps a second process out", f.path)
+	case out.Left != nil && out.Left.Here():
+		a.note("--out %s was left by %v, which has ended: taken over", f.path, out.Left)
+	case out.Left != nil:
+		a.note("--out %s was left by %v: taken over; on a network file system whose locks are local, make sure that it has ended", f.path, out.Left)
+	}
+	return out, nil
+}
+
+func (f *outFlags) take(ctx context.Context, a *app) (*folder.Folder, error) {
+	if !f.wait {
+		return folder.Open(f.path)
+	}
+	return folder.Wait(ctx, f.path, func(by folder.Holder) { a.note("--out %s is used by %v: waiting", f.path, by) })
 }
 
 // required refuses an empty flag.

@@ -134,7 +134,7 @@ func (f *frontierFlags) read() (s strategy.Strategy, c *chain.Chain, err error) 
 	if c, err = chain.Read(f.chain); err == nil && len(c.Branches) > 0 {
 		return s, c, usage(fmt.Errorf("%s has branches, and a frontier is that of a chain: use plimsoll plan", f.chain))
 	}
-	return s, c, input(err)
+	return s, c, usage(err)
 }
 
 // unitOf returns the largest power of two, up to 1 GiB, of which the curve spans a few.

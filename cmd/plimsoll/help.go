@@ -21,7 +21,7 @@ var groups = []struct {
 	}},
 	{"Device", []string{"devices", "bandwidth", "threads", "reference", "vendor", "vendor-path", "no-graph", "chaos"}},
 	{"Measuring the model", []string{"profile", "no-cache", "profile-steps", "profile-warmup", "halves", "layers", "audit"}},
-	{"Output", []string{"out", "output", "text", "svg", "trace", "checkpoint-every", "keep", "resume", "metrics", "help"}},
+	{"Output", []string{"out", "wait", "output", "text", "svg", "trace", "checkpoint-every", "keep", "resume", "force", "metrics", "help"}},
 }
 
 // longList is the number of flags from which a list has headings.

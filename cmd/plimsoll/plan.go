@@ -255,7 +255,7 @@ func (f *planFlags) read() (*chain.Chain, *choice, error) {
 		return nil, s, err
 	}
 	c, err := chain.Read(f.chain)
-	return c, s, input(err)
+	return c, s, usage(err)
 }
 
 // storeAll simulates the step that recomputes nothing.

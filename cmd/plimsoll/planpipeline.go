@@ -226,27 +226,22 @@ const shownPeriods = 4
 
 // writePipeline writes the files that the flags name.
 func (f *planFlags) writePipeline(c *chain.Chain, platform *pipeline.Platform, p *pipeline.Plan) error {
-	if f.out != "" {
-		if err := p.Write(f.out); err != nil {
-			return err
+	var all []atomicfile.Output
+	add := func(path string, write func(io.Writer) error) {
+		if path != "" {
+			all = append(all, atomicfile.Output{Path: path, Write: write})
 		}
 	}
-	if f.pipe.svg == "" && f.pipe.trace == "" {
-		return nil
-	}
-	t, err := planned(c, platform, p)
-	if err != nil {
-		return err
-	}
-	if f.pipe.svg != "" {
-		if err := atomicfile.WriteFile(f.pipe.svg, t.SVG); err != nil {
+	add(f.out, p.Encode)
+	if f.pipe.svg != "" || f.pipe.trace != "" {
+		t, err := planned(c, platform, p)
+		if err != nil {
 			return err
 		}
+		add(f.pipe.svg, t.SVG)
+		add(f.pipe.trace, bench.PipelineTrace(t).Write)
 	}
-	if f.pipe.trace != "" {
-		return bench.PipelineTrace(t).WriteFile(f.pipe.trace)
-	}
-	return nil
+	return atomicfile.WriteAll(atomicfile.OS{}, all...)
 }
 
 // planned returns the timeline of a plan by its own times: the step, or a few periods. Each stage's sequence is drawn as one

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -166,5 +167,29 @@ func TestPlanCheckpointed(t *testing.T) {
 	}
 	if r := plimsoll(t, "check", "-c", five, "-p", write(t, file, strings.ReplaceAll(text, `"ops":`, `"no_ops":`))); r.code != exitUsage || !strings.Contains(r.err, `"last_ops" without "ops"`) {
 		t.Errorf("exit code %d, %s", r.code, r.err)
+	}
+}
+
+// A plan whose picture or timeline cannot be written leaves none of its files.
+func TestPicturesThatFailLeaveNothing(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip(err)
+	}
+	for _, full := range []string{"-o", "--svg", "--trace"} {
+		folder := t.TempDir()
+		args := []string{"plan", "-c", five, "--devices", "2", "--bandwidth", "1kB/s"}
+		for _, flag := range []string{"-o", "--svg", "--trace"} {
+			path := filepath.Join(folder, strings.Trim(flag, "-"))
+			if flag == full {
+				path = "/dev/full"
+			}
+			args = append(args, flag, path)
+		}
+		if r := plimsoll(t, args...); r.code != exitFailed || !strings.Contains(r.err, "/dev/full") {
+			t.Errorf("%s: exit code %d: %s", full, r.code, r.err)
+		}
+		if files := tree(t, folder); len(files) > 0 {
+			t.Errorf("%s: %v", full, files)
+		}
 	}
 }

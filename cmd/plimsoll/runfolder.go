@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,96 +17,264 @@ import (
 	"plimsoll/executor/checkpoint"
 	"plimsoll/executor/train"
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/folder"
+	"plimsoll/internal/lockfile"
 )
 
 // keepFlags say what a run keeps on disk.
 type keepFlags struct {
-	out    string
+	out    outFlags
 	every  int
 	keep   int
 	resume bool
+	force  bool
 }
 
 func (f *keepFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.StringVar(&f.out, "out", "", "folder for the run's files")
+	f.out.register(cmd, "", "folder for the run's files")
 	s.IntVar(&f.every, "checkpoint-every", 0, "steps between checkpoints in --out (default: only when interrupted)")
 	s.IntVar(&f.keep, "keep", 3, "checkpoints that are kept, the newest")
-	s.BoolVar(&f.resume, "resume", false, "go on from the newest checkpoint in --out, or begin when there is none")
+	s.BoolVar(&f.resume, "resume", false, "go on from the newest checkpoint in --out, or begin when there is none; a run that has ended is shown again")
+	s.BoolVar(&f.force, "force", false, "begin anew, whatever run is in --out: its files are removed")
 }
 
-// Names in a run's folder.
-const (
-	logFile     = "log.jsonl"
-	checkpoints = "checkpoints"
-	finalFile   = "final.safetensors"
-)
-
-// runFiles are all of them.
-var runFiles = []string{"chain.json", "plan.json", logFile, checkpoints, finalFile, "report.html", "trace.json"}
-
-// check refuses flags that do not go together, and a folder with another run in it.
+// check refuses flags that do not go together.
 func (f *keepFlags) check() error {
 	switch {
 	case f.every < 0:
 		return usage(fmt.Errorf("--checkpoint-every is %d: give a number of steps, or 0 for none", f.every))
 	case f.keep < 1:
 		return usage(fmt.Errorf("--keep is %d: at least 1 checkpoint is kept", f.keep))
-	case f.out == "" && (f.every > 0 || f.resume):
-		return usage(errors.New("--out is missing: --checkpoint-every and --resume need a folder, as in --out runs/a"))
-	case f.out == "":
-		return nil
-	}
-	if err := makeable(f.out); err != nil || f.resume {
-		return err
-	}
-	for _, name := range runFiles {
-		if _, err := os.Lstat(filepath.Join(f.out, name)); err == nil {
-			return usage(fmt.Errorf("--out %s holds a run (%s): go on with it with --resume, or give another folder", f.out, name))
-		}
+	case f.out.path == "" && (f.every > 0 || f.resume || f.force || f.out.wait):
+		return usage(errors.New("--out is missing: --checkpoint-every, --resume, --force and --wait need a folder, as in --out runs/a"))
+	case f.resume && f.force:
+		return usage(errors.New("--resume goes on with the run in --out, --force removes it: give one of them"))
 	}
 	return nil
 }
 
-func (f *keepFlags) path(name string) string { return filepath.Join(f.out, name) }
+// Names in a run's folder.
+const (
+	runFile     = "run.json"
+	logFile     = "log.jsonl"
+	checkpoints = "checkpoints"
+	finalFile   = "final.safetensors"
+)
 
-// saves returns what the run itself writes.
-func (f *keepFlags) saves() train.Saves {
-	if f.out == "" {
-		return train.Saves{}
-	}
-	return train.Saves{Dir: checkpoint.NewDir(f.path(checkpoints), f.keep), Every: f.every, Final: f.path(finalFile)}
+// trained are what training leaves besides checkpoints, runFiles everything.
+var (
+	trained  = []string{logFile, finalFile, "report.html", "trace.json"}
+	runFiles = append([]string{runFile, "chain.json", "plan.json", checkpoints}, trained...)
+)
+
+// runFolder is the folder of a run, which may have one in it already. Without --out it is nil, and does nothing.
+type runFolder struct {
+	*folder.Folder
+	app   *app
+	flags *keepFlags
+	steps int // that are asked for
+	saves *checkpoint.Dir
+	was   *train.RunFile // of the run that is in it; nil when there is none, or nothing says which
 }
 
-// resume makes the run go on from the newest good checkpoint in its folder, if there is any.
-func (a *app) resume(f keepFlags, r *train.Run) error {
-	if !f.resume {
-		return nil
+// openFolder opens the folder of a run, and refuses one with another run in it.
+func (a *app) openFolder(ctx context.Context, flags *keepFlags, steps int) (f *runFolder, err error) {
+	out, err := flags.out.open(ctx, a)
+	if out == nil {
+		return nil, err
 	}
-	c, bad, err := r.Saves.Dir.Latest()
-	for _, b := range bad {
-		a.warn("not used: %v", b)
+	f = &runFolder{Folder: out, app: a, flags: flags, steps: steps}
+	f.saves = checkpoint.NewDir(f.Path(checkpoints), flags.keep).While(f.Check)
+	if err := f.look(); err != nil {
+		return nil, firstOf(err, f.Close())
 	}
-	// What was killed while it saved its first checkpoint has lost nothing by beginning anew.
-	damaged := slices.ContainsFunc(bad, func(b error) bool { return !errors.Is(b, checkpoint.ErrIncomplete) })
+	return f, nil
+}
+
+// look finds out what is in the folder.
+func (f *runFolder) look() (err error) {
+	found := ""
+	for _, name := range runFiles {
+		info, err := os.Stat(f.Path(name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return usage(err)
+		case info.IsDir() && name != checkpoints:
+			return usage(fmt.Errorf("--out %s: %s is a folder, where a run has a file: give another --out", f.flags.out.path, name))
+		case name != checkpoints && !info.Mode().IsRegular(), name == checkpoints && !info.IsDir():
+			return usage(fmt.Errorf("--out %s: %s is not what a run has there: give another --out", f.flags.out.path, name))
+		}
+		found = cmp.Or(found, name)
+	}
 	switch {
-	case errors.Is(err, checkpoint.ErrNone) && !damaged:
-		a.note("no checkpoint in %s: the run begins", f.out)
+	case found == "" || f.flags.force:
 		return nil
-	case errors.Is(err, checkpoint.ErrNone):
-		return usage(fmt.Errorf("--resume: %w: remove the folder to begin anew", err))
+	case !f.flags.resume:
+		return usage(fmt.Errorf("--out %s holds a run (%s): go on with it with --resume, begin anew with --force, or give another folder", f.flags.out.path, found))
+	}
+	if f.was, err = train.ReadRunFile(f.Path(runFile)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return usage(err)
+}
+
+// Close gives the folder back.
+func (f *runFolder) Close() error {
+	if f == nil {
+		return nil
+	}
+	return f.Folder.Close()
+}
+
+// keep says what the run itself writes.
+func (f *runFolder) keep() train.Saves {
+	if f == nil {
+		return train.Saves{}
+	}
+	return train.Saves{Dir: f.saves, Every: f.flags.every, Final: f.Path(finalFile)}
+}
+
+// ended returns the file of a run that has ended, nil when that which is asked for is not in the folder or has not. Errors:
+// train.ErrOtherRun.
+func (f *runFolder) ended(r *train.Run) (*train.RunFile, error) {
+	if f == nil || f.was == nil {
+		return nil, nil
+	}
+	notes, err := f.was.Compare(f.Path(runFile), r)
+	switch {
 	case err != nil:
-		return input(err)
+		return nil, fmt.Errorf("%w: give another folder, or begin anew with --force", err)
+	case f.was.Summary == nil || f.was.Steps < f.steps || !f.has(finalFile):
+		return nil, nil
+	case f.was.Steps > f.steps:
+		return nil, fmt.Errorf("%w: %s is of %d steps, and --steps is %d: give more", train.ErrOtherRun, f.Path(runFile), f.was.Steps, f.steps)
+	}
+	for _, n := range notes {
+		f.app.note("trained otherwise than asked for: %s", n)
+	}
+	f.app.note("%s: the run has ended, all %d steps are done; more --steps go on from a checkpoint, --force begins anew", f.flags.out.path, f.was.Steps)
+	return f.was, nil
+}
+
+func (f *runFolder) has(name string) bool {
+	_, err := os.Lstat(f.Path(name))
+	return err == nil
+}
+
+// resume makes the run go on from the newest good checkpoint in the folder, if there is any. Without one it begins anew, unless
+// that would cost what it cannot make again.
+func (f *runFolder) resume(r *train.Run) error {
+	if f == nil || !f.flags.resume {
+		return nil
+	}
+	c, bad, err := f.saves.Latest()
+	for _, b := range bad {
+		f.app.warn("not used: %v", b)
+	}
+	if errors.Is(err, checkpoint.ErrNone) {
+		return f.anew(err, bad)
+	}
+	if err != nil {
+		return usage(err)
 	}
 	notes, err := r.Resume(c)
 	if err != nil {
 		return errors.Join(err, c.Close())
 	}
 	for _, n := range notes {
-		a.note("resumed otherwise than it was saved: %s", n)
+		f.app.note("resumed otherwise than it was saved: %s", n)
 	}
-	a.note("resumed from %s: %d of %d steps are done", c.Name(), c.Step, r.Steps)
+	f.app.note("resumed from %s: %d of %d steps are done", c.Name(), c.Step, r.Steps)
 	return nil
+}
+
+// anew reports why a run without a good checkpoint cannot simply begin; nil when it can.
+func (f *runFolder) anew(none error, bad []error) error {
+	const how = "begin anew with --force, or give another folder"
+	out := f.flags.out.path
+	// What was killed while it saved its first checkpoint has lost nothing by beginning anew.
+	if slices.ContainsFunc(bad, func(b error) bool { return !errors.Is(b, checkpoint.ErrIncomplete) }) {
+		return usage(fmt.Errorf("--resume: %w: %s", none, how))
+	}
+	if f.was != nil && f.was.Summary != nil {
+		return usage(fmt.Errorf("--resume: the run in %s has ended after %d steps and left no checkpoint to go on from: %s", out, f.was.Steps, how))
+	}
+	if i := slices.IndexFunc(trained, f.has); f.was == nil && i >= 0 {
+		return usage(fmt.Errorf("--resume: %s in %s is of a run that nothing is known of, without %s and without a checkpoint: %s", trained[i], out, runFile, how))
+	}
+	f.app.note("no checkpoint in %s: the run begins", out)
+	return nil
+}
+
+// begin writes which run the folder is of, with its chain and its plan, and begins or goes on with the log, which then has each step
+// that is done once. A run that begins anew removes what another has left.
+func (f *runFolder) begin(r *train.Run) (*runLog, error) {
+	if f == nil {
+		return &runLog{}, nil
+	}
+	if err := f.write(r, nil, ""); err != nil {
+		return nil, err
+	}
+	if r.From == nil {
+		if err := f.clear(); err != nil {
+			return nil, err
+		}
+	}
+	if err := f.app.cutLog(f.Path(logFile), r); err != nil {
+		return nil, err
+	}
+	if err := r.Chain.Write(f.Path("chain.json")); err != nil {
+		return nil, err
+	}
+	if err := writePlan(r, f.Path("plan.json")); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(f.Path(logFile), os.O_WRONLY|os.O_APPEND, 0)
+	return &runLog{app: f.app, file: file}, err
+}
+
+// clear removes what another run has left.
+func (f *runFolder) clear() error {
+	for _, name := range trained {
+		if err := os.Remove(f.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return f.saves.Clear()
+}
+
+// write writes which run the folder is of and, at its end, what it gave.
+func (f *runFolder) write(r *train.Run, summary json.RawMessage, text string) error {
+	now := r.File()
+	now.Steps, now.Summary, now.Text = f.steps, summary, text
+	return now.Write(f.Path(runFile))
+}
+
+// end writes what a run gave: its report, its trace and, last, its summary.
+func (f *runFolder) end(r *train.Run, o *train.Outcome, figures *trainFigures) error {
+	if f == nil {
+		return nil
+	}
+	if err := f.Check(); err != nil {
+		return err
+	}
+	write := f.writeRun
+	if r.Pipe != nil {
+		write = f.writeConvoy
+	}
+	if err := firstOf(write(r, o), o.Unsaved); err != nil {
+		return err
+	}
+	summary, err := json.Marshal(figures)
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	figures.write(&text, r)
+	return f.write(r, summary, text.String())
 }
 
 // runLog is log.jsonl of a run.
@@ -114,33 +285,6 @@ type runLog struct {
 	file    *os.File // nil without --out
 	pending []byte
 	failed  bool // and said so
-}
-
-// openRun makes the folder of a run, with its chain and its plan, and begins or goes on with the log, which then has each
-// step that is done once. The results of an earlier end are removed: they would not belong to the rest.
-func (a *app) openRun(f keepFlags, r *train.Run) (*runLog, error) {
-	if f.out == "" {
-		return &runLog{}, nil
-	}
-	if err := folder("--out", f.out); err != nil {
-		return nil, err
-	}
-	if err := a.cutLog(f.path(logFile), r); err != nil {
-		return nil, err
-	}
-	for _, name := range []string{finalFile, "report.html", "trace.json"} {
-		if err := os.RemoveAll(f.path(name)); err != nil {
-			return nil, err
-		}
-	}
-	if err := r.Chain.Write(f.path("chain.json")); err != nil {
-		return nil, err
-	}
-	if err := writePlan(r, f.path("plan.json")); err != nil {
-		return nil, err
-	}
-	file, err := os.OpenFile(f.path(logFile), os.O_WRONLY|os.O_APPEND, 0)
-	return &runLog{app: a, file: file}, err
 }
 
 // cutLog reads the log of the steps that are done and leaves nothing else in it.
@@ -196,24 +340,25 @@ func (l *runLog) close() error {
 	if l.file == nil {
 		return nil
 	}
-	return errors.Join(l.flush(true), l.file.Close())
+	err := l.flush(true)
+	if err == nil && !lockfile.Names(l.file.Name(), l.file) {
+		err = fmt.Errorf("%s was removed or replaced meanwhile: what was logged is lost", l.file.Name())
+	}
+	return errors.Join(err, l.file.Close())
 }
 
 // writeRun writes the report and the trace of a finished run.
-func writeRun(out string, r *train.Run, o *train.Outcome) error {
-	if out == "" {
-		return nil
-	}
+func (f *runFolder) writeRun(r *train.Run, o *train.Outcome) error {
 	page, err := bench.RunPage(r, o)
 	if err != nil {
 		return err
 	}
-	if err := page.WriteFile(filepath.Join(out, "report.html")); err != nil {
+	if err := page.WriteFile(f.Path("report.html")); err != nil {
 		return err
 	}
 	t, err := bench.RunTimeline(r, o).Trace(r.Job.Device.Name)
 	if err != nil {
 		return err
 	}
-	return t.WriteFile(filepath.Join(out, "trace.json"))
+	return t.WriteFile(f.Path("trace.json"))
 }

@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
-	"golang.org/x/term"
-
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
+	"plimsoll/internal/visible"
 )
 
 // status shows how far a run is: one line that is rewritten on a terminal, a line now and then elsewhere.
@@ -31,7 +29,7 @@ const refresh = 100 * time.Millisecond
 
 func (a *app) newStatus(r *train.Run) *status {
 	return &status{
-		app: a, steps: r.Steps, batch: r.Job.Images(), limit: r.Limit, live: a.terminal() && !a.quiet,
+		app: a, steps: r.Steps, batch: r.Job.Images(), limit: r.Limit, live: a.err.terminal() && !a.quiet,
 		every: max(r.Steps/10, 1), seen: -1,
 	}
 }
@@ -84,10 +82,9 @@ const erase = "\r\x1b[K"
 func (a *app) draw(line string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if f, ok := a.err.(*os.File); ok {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 1 { // some say 0
-			line = string([]rune(line)[:min(len([]rune(line)), width-1)])
-		}
+	line = visible.Text(line)
+	if width := a.err.width(); width > 1 { // some say 0
+		line = string([]rune(line)[:min(len([]rune(line)), width-1)])
 	}
 	fmt.Fprint(a.err, erase+line)
 	a.drawn = true
@@ -119,7 +116,7 @@ func (a *app) noteWhenEnded(ctx context.Context, text string) (done func()) {
 func (a *app) warn(format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	line := fmt.Sprintf(format, args...)
+	line := visible.Lines(fmt.Sprintf(format, args...))
 	if a.drawn {
 		line, a.drawn = erase+line, false
 	}

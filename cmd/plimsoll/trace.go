@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -35,16 +34,16 @@ by train --out and validate --out.`, nil)
 }
 
 func (a *app) runTrace(_ context.Context, f *traceFlags) error {
-	if err := firstOf(required("--chain", f.chain, "-c c.json"), required("--plan", f.plan, "-p p.json"), folder("--output", filepath.Dir(f.out))); err != nil {
+	if err := firstOf(required("--chain", f.chain, "-c c.json"), required("--plan", f.plan, "-p p.json"), writable("--output", f.out)); err != nil {
 		return err
 	}
 	c, err := chain.Read(f.chain)
 	if err != nil {
-		return input(err)
+		return usage(err)
 	}
 	p, err := schedule.Read(f.plan)
 	if err != nil {
-		return input(err)
+		return usage(err)
 	}
 	if err := p.For(c); err != nil {
 		return fmt.Errorf("%s: %w", f.plan, err)

@@ -70,7 +70,7 @@ func (a *app) measured(ctx context.Context, job *train.Job, f cacheFlags, m trai
 		if errors.Is(err, train.ErrOtherModel) && job.Microbatches > 1 {
 			err = fmt.Errorf("%w; --batch %d is divided into %d microbatches: the chain is that of %d images", err, job.Images(), job.Microbatches, job.Config.Batch)
 		}
-		return c, input(err)
+		return c, usage(err)
 	}
 	cache, err := os.UserCacheDir()
 	if f.none || err != nil { // a user without a home has no cache
@@ -80,6 +80,10 @@ func (a *app) measured(ctx context.Context, job *train.Job, f cacheFlags, m trai
 	c, hit, err := job.Cached(ctx, filepath.Join(cache, "plimsoll", "profiles"), m)
 	if hit {
 		a.note("measured before: %s (--no-cache measures again)", job.Model)
+	}
+	if errors.Is(err, train.ErrNotKept) {
+		a.note("%v", err)
+		err = nil
 	}
 	return c, err
 }
@@ -137,7 +141,7 @@ weights may be older: the pipeline empties at checkpoints, evaluations and Ctrl-
 	return cmd
 }
 
-func (a *app) runTrain(ctx context.Context, f *trainFlags) error {
+func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
 	listener, err := listen(f.metrics)
 	if err != nil {
 		return err
@@ -145,30 +149,54 @@ func (a *app) runTrain(ctx context.Context, f *trainFlags) error {
 	if listener != nil {
 		defer func() { _ = listener.Close() }() // once more, when it served
 	}
-	r, err := a.planRun(ctx, f)
+	p, err := f.begin(a)
 	if err != nil {
 		return err
 	}
-	if r.From != nil {
-		defer func() { _ = r.From.Close() }() // of a file that was read
+	place, err := a.openFolder(ctx, &f.keep, f.steps)
+	if err != nil {
+		return err
 	}
+	defer func() { err = firstOf(err, place.Close()) }()
+	r, err := f.open(a, place, p)
+	if err != nil {
+		return err
+	}
+	was, err := place.ended(r)
+	if err != nil {
+		return err
+	}
+	if was != nil {
+		return a.print(was.Summary, func(w io.Writer) { fmt.Fprint(w, was.Text) })
+	}
+	if err := a.planRest(ctx, f, place, r, p); err != nil {
+		return firstOf(err, closeFrom(r))
+	}
+	defer func() { _ = closeFrom(r) }() // of a file that was read
 	m := newMetrics(r)
 	if listener != nil {
 		defer m.serve(listener)()
 		a.note("metrics at http://%s/metrics", listener.Addr())
 	}
-	return a.trainAndWrite(ctx, f, r, m)
+	return a.trainAndWrite(ctx, place, r, m)
+}
+
+func closeFrom(r *train.Run) error {
+	if r.From == nil {
+		return nil
+	}
+	return r.From.Close()
 }
 
 // trainFigures is what train prints as JSON.
 type trainFigures struct {
 	train.Summary
-	Receipt *receipt.Receipt `json:"receipt,omitempty"` // of the step in the middle
+	Receipt *receipt.Receipt `json:"receipt,omitempty"` // of the step in the middle, on one device
 }
 
 // trainAndWrite trains, writes the run's folder and prints the summary.
-func (a *app) trainAndWrite(ctx context.Context, f *trainFlags, r *train.Run, m *metrics) error {
-	log, err := a.openRun(f.keep, r)
+func (a *app) trainAndWrite(ctx context.Context, place *runFolder, r *train.Run, m *metrics) error {
+	log, err := place.begin(r)
 	if err != nil {
 		return err
 	}
@@ -193,51 +221,57 @@ func (a *app) trainAndWrite(ctx context.Context, f *trainFlags, r *train.Run, m 
 	if err := firstOf(err, log.close()); err != nil {
 		return err
 	}
-	if r.Pipe != nil {
-		if err := writeConvoy(f.keep, r, out); err != nil {
+	figures := &trainFigures{Summary: out.Summary}
+	if r.Pipe == nil {
+		if figures.Receipt, err = bench.RunReceipt(r, out); err != nil {
 			return firstOf(out.Unsaved, err)
 		}
-		err = a.print(&out.Summary, func(w io.Writer) { writeConvoySummary(w, r, &out.Summary) })
-		return firstOf(out.Unsaved, err)
 	}
-	if err := writeRun(f.keep.out, r, out); err != nil {
-		return firstOf(out.Unsaved, err)
-	}
-	paid, err := bench.RunReceipt(r, out)
-	if err != nil {
-		return firstOf(out.Unsaved, err)
-	}
-	err = a.print(trainFigures{out.Summary, paid}, func(w io.Writer) {
-		writeSummary(w, r, &out.Summary)
-		if paid != nil {
-			fmt.Fprintln(w, "\nwhere the gap between the predicted and the measured time of the step in the middle comes from:")
-			_ = bench.RunReceiptTable(paid).Text(w) // as all that is printed
-		}
-	})
-	return firstOf(out.Unsaved, err)
+	// What could not be written does not keep what was trained from being shown.
+	failure := place.end(r, out, figures)
+	return firstOf(out.Unsaved, failure, a.print(figures, func(w io.Writer) { figures.write(w, r) }))
 }
 
-// planRun checks the flags, finds what to go on from, measures and plans.
-func (a *app) planRun(ctx context.Context, f *trainFlags) (*train.Run, error) {
-	var s *choice
-	var err error
+// write prints a run for people.
+func (t *trainFigures) write(w io.Writer, r *train.Run) {
+	if t.Pipe != nil {
+		writeConvoySummary(w, r, &t.Summary)
+		return
+	}
+	writeSummary(w, r, &t.Summary)
+	if t.Receipt != nil {
+		fmt.Fprintln(w, "\nwhere the gap between the predicted and the measured time of the step in the middle comes from:")
+		_ = bench.RunReceiptTable(t.Receipt).Text(w) // as all that is printed
+	}
+}
+
+// planning is how a run is measured and planned.
+type planning struct {
+	choice  *choice // on one device
+	rate    train.Rate
+	measure train.Measure
+}
+
+// begin checks the flags.
+func (f *trainFlags) begin(a *app) (p *planning, err error) {
+	p = &planning{}
 	if f.convoy.devices == 0 {
-		if s, err = choose(f.strategy, auto.Options{}); err != nil {
+		if p.choice, err = choose(f.strategy, auto.Options{}); err != nil {
 			return nil, err
 		}
 	}
-	rate, err := f.rate.rate(f.job.optimizer, f.steps)
-	if err != nil {
+	if p.rate, err = f.rate.rate(f.job.optimizer, f.steps); err != nil {
 		return nil, err
 	}
-	measure, err := f.how.measure(a.progress("profile"))
-	if err != nil {
+	if p.measure, err = f.how.measure(a.progress("profile")); err != nil {
 		return nil, err
 	}
-	measure.Halves = f.convoy.halves()
-	if err := f.check(); err != nil {
-		return nil, err
-	}
+	p.measure.Halves = f.convoy.halves()
+	return p, f.check()
+}
+
+// open opens what is trained.
+func (f *trainFlags) open(a *app, place *runFolder, p *planning) (*train.Run, error) {
 	f.job.microbatches, f.job.peerBandwidth = f.convoy.parts(), f.convoy.links.peerBandwidth
 	f.job.onSkip = func(err error) { a.note("passed over: %v", err) }
 	job, err := f.job.open()
@@ -245,17 +279,10 @@ func (a *app) planRun(ctx context.Context, f *trainFlags) (*train.Run, error) {
 		return nil, err
 	}
 	r := &train.Run{
-		Job: job, Steps: f.steps, Rate: rate, MaxNorm: float32(f.clip), SkipNotFinite: f.onNaN == "skip", EvalEvery: f.eval,
-		Init: f.init, Saves: f.keep.saves(), HostLimit: f.link.memory.Bytes,
+		Job: job, Steps: f.steps, Rate: p.rate, MaxNorm: float32(f.clip), SkipNotFinite: f.onNaN == "skip", EvalEvery: f.eval,
+		Init: f.init, Saves: place.keep(), HostLimit: f.link.memory.Bytes,
 	}
-	if err := r.Check(); err != nil {
-		return nil, err
-	}
-	err = a.planRest(ctx, f, s, r, measure)
-	if err != nil && r.From != nil {
-		err = errors.Join(err, r.From.Close())
-	}
-	return r, err
+	return r, r.Check()
 }
 
 // check refuses what no run can do.

@@ -185,7 +185,7 @@ func (f *trainFlags) wish(platform *pipeline.Platform) (json.RawMessage, error) 
 
 // planConvoy plans a run on several devices. One that goes on has the plan and the chain in its folder if they were made for
 // the same flags: with asynchronous weights another plan would train something else.
-func (a *app) planConvoy(ctx context.Context, r *train.Run, f *trainFlags, m train.Measure) error {
+func (a *app) planConvoy(ctx context.Context, r *train.Run, f *trainFlags, place *runFolder, m train.Measure) error {
 	platform, err := f.convoy.links.platform(f.convoy.devices, f.job.bandwidth, f.link.duplex, &f.convoy.given)
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func (a *app) planConvoy(ctx context.Context, r *train.Run, f *trainFlags, m tra
 		return err
 	}
 	if f.keep.resume {
-		a.savedConvoy(r, f, wish)
+		a.savedConvoy(r, f, place, wish)
 	}
 	if r.Pipe == nil {
 		if r.Chain, err = a.measured(ctx, r.Job, f.cache, m); err != nil {
@@ -222,8 +222,8 @@ func (a *app) whole(r *train.Run) {
 }
 
 // savedConvoy takes the plan in the run's folder if it is for the same flags.
-func (a *app) savedConvoy(r *train.Run, f *trainFlags, wish json.RawMessage) {
-	path := f.keep.path("plan.json")
+func (a *app) savedConvoy(r *train.Run, f *trainFlags, place *runFolder, wish json.RawMessage) {
+	path := place.Path("plan.json")
 	plan, err := pipeline.Read(path)
 	if err != nil {
 		return // there is none yet, or it is one for a single device
@@ -232,7 +232,7 @@ func (a *app) savedConvoy(r *train.Run, f *trainFlags, wish json.RawMessage) {
 		a.note("planned anew, not as %s: %s", path, other)
 		return
 	}
-	c, err := r.Job.ReadChain(f.keep.path("chain.json"))
+	c, err := r.Job.ReadChain(place.Path("chain.json"))
 	if err == nil {
 		r.Pipe, err = r.Job.ReadPipe(path, c, f.convoy.Corrections)
 	}
@@ -295,20 +295,20 @@ func microbatchesOf(s pipeline.Strategy, parts int) int {
 }
 
 // planRest measures and plans what planRun has opened, on one device or several.
-func (a *app) planRest(ctx context.Context, f *trainFlags, s *choice, r *train.Run, m train.Measure) (err error) {
+func (a *app) planRest(ctx context.Context, f *trainFlags, place *runFolder, r *train.Run, p *planning) (err error) {
 	if f.convoy.devices == 0 {
-		if err := a.resume(f.keep, r); err != nil {
+		if err := place.resume(r); err != nil {
 			return err
 		}
-		if r.Chain, err = a.chain(ctx, r.Job, f.cache, f.link, m); err != nil {
+		if r.Chain, err = a.chain(ctx, r.Job, f.cache, f.link, p.measure); err != nil {
 			return err
 		}
-		return a.planStep(ctx, r, s, f)
+		return a.planStep(ctx, r, p.choice, f)
 	}
-	if err := a.planConvoy(ctx, r, f, m); err != nil {
+	if err := a.planConvoy(ctx, r, f, place, p.measure); err != nil {
 		return err
 	}
-	if err := a.resume(f.keep, r); err != nil {
+	if err := place.resume(r); err != nil {
 		return err
 	}
 	a.whole(r)
@@ -316,10 +316,7 @@ func (a *app) planRest(ctx context.Context, f *trainFlags, s *choice, r *train.R
 }
 
 // writeConvoy writes the report and the trace of a finished pipeline: its plan's timeline.
-func writeConvoy(f keepFlags, r *train.Run, o *train.Outcome) error {
-	if f.out == "" {
-		return nil
-	}
+func (f *runFolder) writeConvoy(r *train.Run, o *train.Outcome) error {
 	t, err := planned(r.Pipe.Costs.Chain, r.Pipe.Costs.Platform, r.Pipe.Plan)
 	if err != nil {
 		return err
@@ -337,10 +334,10 @@ func writeConvoy(f keepFlags, r *train.Run, o *train.Outcome) error {
 		Charts:      bench.HistoryCharts(&o.History)[:3], // without the norm, which is not known
 		Images:      []report.Image{{Title: "The plan", Note: "as it was planned", Mark: o.Strategy, SVG: []byte(svg.String())}},
 	}
-	if err := page.WriteFile(f.path("report.html")); err != nil {
+	if err := page.WriteFile(f.Path("report.html")); err != nil {
 		return err
 	}
-	return bench.PipelineTrace(t).WriteFile(f.path("trace.json"))
+	return bench.PipelineTrace(t).WriteFile(f.Path("trace.json"))
 }
 
 // writeConvoySummary prints a run on several devices for people.

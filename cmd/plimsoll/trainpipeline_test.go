@@ -346,6 +346,7 @@ func TestResumedFromShards(t *testing.T) {
 	shard := func(step int) string {
 		return filepath.Join(out, checkpoints, fmt.Sprintf("step-%d", step), "stage-1.safetensors")
 	}
+	unfinish(t, out)
 	if err := os.Remove(shard(8)); err != nil {
 		t.Fatal(err)
 	}
@@ -355,13 +356,17 @@ func TestResumedFromShards(t *testing.T) {
 	if weights(t, r.out) != want || !strings.Contains(r.out, `"resumed_from": 4`) || !strings.Contains(r.err, "step-8: the checkpoint is incomplete: of 2 shards it has not stage-1.safetensors") {
 		t.Errorf("%s%s", r.err, r.out)
 	}
+	unfinish(t, out)
 	for _, step := range []int{4, 8} {
 		if err := os.Remove(shard(step)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r = works(t, append(args, "--resume")...)
-	if weights(t, r.out) != want || !strings.Contains(r.out, `"resumed_from": 0`) || !strings.Contains(r.err, "the run begins") {
+	if r := plimsoll(t, append(slices.Clone(args), "--resume")...); r.code != exitUsage || !strings.Contains(r.err, "left no checkpoint to go on from") {
+		t.Errorf("exit code %d: %s", r.code, r.err)
+	}
+	r = works(t, append(args, "--force")...)
+	if weights(t, r.out) != want || !strings.Contains(r.out, `"resumed_from": 0`) {
 		t.Errorf("%s%s", r.err, r.out)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"plimsoll/bench/report"
 	"plimsoll/executor"
 	"plimsoll/executor/train"
+	"plimsoll/internal/folder"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 )
@@ -30,7 +31,7 @@ type validateFlags struct {
 	strategies string
 	steps      int
 	audit      bool
-	out        string
+	out        outFlags
 	fleet      fleetFlags
 
 	memoryGiven bool // --memory is not the default
@@ -66,7 +67,7 @@ The exit code is 1 when a row differs from store-all, or from one device, or its
 	s.StringVar(&f.strategies, "strategy", "all", "strategies, separated by commas; all is every one")
 	s.IntVar(&f.steps, "steps", 3, "training steps of each row")
 	s.BoolVar(&f.audit, "audit", false, "compare what every op leaves, too")
-	s.StringVar(&f.out, "out", "", "folder for validate.json, index.html and trace.json, of pipelines also tables.md")
+	f.out.register(cmd, "", "folder for validate.json, index.html and trace.json, of pipelines also tables.md")
 	f.fleet.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := firstOf(f.options.check(cmd.Flags()), f.prepare(cmd)); err != nil {
@@ -80,14 +81,16 @@ The exit code is 1 when a row differs from store-all, or from one device, or its
 	return cmd
 }
 
-func (a *app) runValidate(ctx context.Context, f *validateFlags) error {
+func (a *app) runValidate(ctx context.Context, f *validateFlags) (err error) {
 	g, err := a.grid(f)
 	if err != nil {
 		return err
 	}
-	if err := makeable(f.out); err != nil {
+	place, err := f.out.open(ctx, a)
+	if err != nil {
 		return err
 	}
+	defer func() { err = firstOf(err, place.Close()) }()
 	measure, err := f.how.measure(a.progress("profile"))
 	if err != nil {
 		return err
@@ -98,7 +101,7 @@ func (a *app) runValidate(ctx context.Context, f *validateFlags) error {
 	if g.Strategies == nil {
 		g.Strategies = planner.For(executor.LinkOf(g.Chain))
 	}
-	return a.runGrid(ctx, g, f.out, "validate")
+	return a.runGrid(ctx, g, place, "validate")
 }
 
 // grid checks the flags and opens the job.
@@ -144,7 +147,7 @@ func limitsOf(job *train.Job, list sizes) ([]bench.Limit, error) {
 }
 
 // runGrid measures a grid, writes its folder, prints its table, and fails when a row broke a promise.
-func (a *app) runGrid(ctx context.Context, g *bench.Grid, out, name string) error {
+func (a *app) runGrid(ctx context.Context, g *bench.Grid, place *folder.Folder, name string) error {
 	r, err := g.Run(ctx)
 	if err != nil {
 		return err
@@ -152,11 +155,11 @@ func (a *app) runGrid(ctx context.Context, g *bench.Grid, out, name string) erro
 	if len(r.Rows) == 0 {
 		return nothingFits(r)
 	}
-	if out != "" {
-		if err := folder("--out", out); err != nil {
+	if place != nil {
+		if err := place.Check(); err != nil {
 			return err
 		}
-		if err := g.WriteFolder(out, name, r); err != nil {
+		if err := g.WriteFolder(place.Path(""), name, r); err != nil {
 			return err
 		}
 	}

@@ -162,7 +162,12 @@ func (f *fleetFlags) split(devices int) (groups [][]pipeline.Strategy) {
 }
 
 // validatePipelines measures a grid of pipelines.
-func (a *app) validatePipelines(ctx context.Context, f *validateFlags) error {
+func (a *app) validatePipelines(ctx context.Context, f *validateFlags) (err error) {
+	place, err := f.out.open(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer func() { err = firstOf(err, place.Close()) }()
 	g, err := a.fleet(ctx, f)
 	if err != nil {
 		return err
@@ -171,11 +176,11 @@ func (a *app) validatePipelines(ctx context.Context, f *validateFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.out != "" {
-		if err := folder("--out", f.out); err != nil {
+	if place != nil {
+		if err := place.Check(); err != nil {
 			return err
 		}
-		if err := r.WriteFolder(f.out); err != nil {
+		if err := r.WriteFolder(place.Path("")); err != nil {
 			return err
 		}
 	}
@@ -211,9 +216,6 @@ func (a *app) fleet(ctx context.Context, f *validateFlags) (*pipelined.Grid, err
 		if limit.IsZero() {
 			return nil, usage(fmt.Errorf("--memory %s: a limit is 0", f.memory.String()))
 		}
-	}
-	if err := makeable(f.out); err != nil {
-		return nil, err
 	}
 	measure.Halves = f.fleet.halves()
 	k := &fleetChains{a: a, f: f, measure: measure, measured: map[string]*chain.Chain{}}

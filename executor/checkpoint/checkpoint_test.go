@@ -279,10 +279,10 @@ func TestDifferences(t *testing.T) {
 	for _, c := range []struct {
 		want *Meta
 		list string
-	}{{&same, "[]"}, {&other, `[data is "glyphs" in the checkpoint and "digits" here ` +
-		`optimizer_settings is "{\"Momentum\":0.9,\"Dampening\":0,\"WeightDecay\":0.0001,\"Nesterov\":false}" in the checkpoint and ` +
+	}{{&same, "[]"}, {&other, `[data was "glyphs" and is "digits" here ` +
+		`optimizer_settings was "{\"Momentum\":0.9,\"Dampening\":0,\"WeightDecay\":0.0001,\"Nesterov\":false}" and is ` +
 		`"{\"Momentum\":0.8,\"Dampening\":0,\"WeightDecay\":0.0001,\"Nesterov\":false}" here ` +
-		`seed is "18446744073709551615" in the checkpoint and "7" here threads is "2" in the checkpoint and "1" here]`}} {
+		`seed was "18446744073709551615" and is "7" here threads was "2" and is "1" here]`}} {
 		list, err := saved.Differences(c.want)
 		if got := fmt.Sprint(list); err != nil || got != c.list {
 			t.Errorf("%s, %v; want %s", got, err, c.list)

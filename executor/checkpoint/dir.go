@@ -20,9 +20,10 @@ import (
 // Invariants: a file of that name, and a shard, was complete when it got its name; nothing is removed before a newer
 // checkpoint is durable.
 type Dir struct {
-	path string
-	keep int
-	fs   atomicfile.FS
+	path  string
+	keep  int
+	fs    atomicfile.FS
+	still func() error // nil, or why nothing may be saved any more
 }
 
 // NewDir returns the folder at path, which need not exist; Save keeps the newest keep checkpoints (at least 1).
@@ -30,10 +31,21 @@ func NewDir(path string, keep int) *Dir {
 	return &Dir{path: path, keep: max(keep, 1), fs: atomicfile.OS{}}
 }
 
-var (
-	checkpointName = regexp.MustCompile(`^step-(0|[1-9][0-9]{0,17})(\.safetensors)?$`)
-	unfinishedName = regexp.MustCompile(`^\.step-[0-9]+\.safetensors\.tmp-`)
-)
+// While makes everything that is saved fail from when still returns an error: the folder may be another run's by then.
+func (d *Dir) While(still func() error) *Dir {
+	d.still = still
+	return d
+}
+
+// Check returns why nothing may be saved any more; nil of no folder.
+func (d *Dir) Check() error {
+	if d == nil || d.still == nil {
+		return nil
+	}
+	return d.still()
+}
+
+var checkpointName = regexp.MustCompile(`^step-(0|[1-9][0-9]{0,17})(\.safetensors)?$`)
 
 // Path returns the path of the checkpoint after step steps.
 func (d *Dir) Path(step int64) string {
@@ -83,17 +95,20 @@ func (d *Dir) Save(from Source, m Meta) error {
 
 // prepare makes the folder and removes what a killed process left unfinished.
 func (d *Dir) prepare() error {
-	entries, err := os.ReadDir(d.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := os.MkdirAll(d.path, 0o777); err != nil {
-			return err
-		}
-		return atomicfile.SyncDir(d.fs, filepath.Dir(d.path))
+	if err := d.Check(); err != nil {
+		return err
 	}
-	for _, e := range entries {
-		if unfinishedName.MatchString(e.Name()) {
-			err = errors.Join(err, d.fs.Remove(filepath.Join(d.path, e.Name())))
-		}
+	if _, err := atomicfile.MkdirAll(d.fs, d.path); err != nil {
+		return err
+	}
+	return atomicfile.Tidy(d.fs, d.path)
+}
+
+// Clear removes all checkpoints, good or not.
+func (d *Dir) Clear() error {
+	steps, err := d.Steps()
+	for _, step := range steps {
+		err = errors.Join(err, d.remove(step))
 	}
 	return err
 }

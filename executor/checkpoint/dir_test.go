@@ -295,3 +295,33 @@ func TestLeftovers(t *testing.T) {
 	saved(t, d, 2)
 	wantFiles(t, d, "step-2.safetensors")
 }
+
+// TestAFolderThatIsAnothersGetsNothing: from when the folder may not be written any more, every save fails and leaves it as it is.
+func TestAFolderThatIsAnothersGetsNothing(t *testing.T) {
+	gone := errors.New("gone")
+	var now error
+	path := t.TempDir()
+	d := NewDir(path, 1).While(func() error { return now })
+	saved(t, d, 1)
+	now = gone
+	var unsaved *SaveError
+	if err := d.Save(little(2), someMeta(2)); !errors.Is(err, gone) || !errors.As(err, &unsaved) || unsaved.Last != d.Path(1) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := d.Shards(someMeta(3), 1).Save(0, little(3)); !errors.Is(err, gone) {
+		t.Errorf("error %v", err)
+	}
+	if steps, err := d.Steps(); err != nil || len(steps) != 1 {
+		t.Errorf("checkpoints %v, %v", steps, err)
+	}
+	now = nil
+	if err := d.Clear(); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(path); err != nil || len(entries) > 0 {
+		t.Errorf("the cleared folder holds %v, %v", entries, err)
+	}
+	if (*Dir)(nil).Check() != nil {
+		t.Error("no folder is gone")
+	}
+}

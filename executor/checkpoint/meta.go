@@ -95,6 +95,28 @@ func decodeMeta(all map[string]string) (Meta, error) {
 	return m, r.err
 }
 
+// MarshalJSON writes the metadata as a checkpoint has it: an object of strings.
+func (m Meta) MarshalJSON() ([]byte, error) {
+	all, err := m.encode()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes. Errors: ErrFormat, with field and value.
+func (m *Meta) UnmarshalJSON(text []byte) error {
+	var all map[string]string
+	if err := json.Unmarshal(text, &all); err != nil {
+		return fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	read, err := decodeMeta(all)
+	if err == nil {
+		*m = read
+	}
+	return err
+}
+
 // metaReader takes metadata field by field; the first error stays.
 type metaReader struct {
 	left map[string]string
@@ -189,7 +211,7 @@ type Difference struct {
 }
 
 func (d Difference) String() string {
-	return fmt.Sprintf("%s is %q in the checkpoint and %q here", d.Field, d.Saved, d.Wanted)
+	return fmt.Sprintf("%s was %q and is %q here", d.Field, d.Saved, d.Wanted)
 }
 
 // Differences lists what makes the run want another one than the one that was saved, in alphabetical order of the fields.

@@ -24,10 +24,7 @@ const (
 	shardsField = "shards"
 )
 
-var (
-	shardName       = regexp.MustCompile(`^stage-(0|[1-9][0-9]{0,8})\.safetensors$`)
-	unfinishedShard = regexp.MustCompile(`^\.stage-[0-9]+\.safetensors\.tmp-`)
-)
+var shardName = regexp.MustCompile(`^stage-(0|[1-9][0-9]{0,8})\.safetensors$`)
 
 func shardPath(folder string, k int) string {
 	return filepath.Join(folder, fmt.Sprintf("stage-%d.safetensors", k))
@@ -120,10 +117,12 @@ func (d *Dir) prepareShards(step int64) (others []int64, err error) {
 
 // empty removes the shards in a folder, whole or unfinished.
 func (d *Dir) empty(folder string) error {
-	entries, err := os.ReadDir(folder)
+	err := atomicfile.Tidy(d.fs, folder)
+	entries, failure := os.ReadDir(folder)
+	err = errors.Join(err, failure)
 	for _, e := range entries {
-		if name := e.Name(); shardName.MatchString(name) || unfinishedShard.MatchString(name) {
-			err = errors.Join(err, d.fs.Remove(filepath.Join(folder, name)))
+		if shardName.MatchString(e.Name()) {
+			err = errors.Join(err, d.fs.Remove(filepath.Join(folder, e.Name())))
 		}
 	}
 	return err

@@ -63,7 +63,7 @@ func TestDeferredBatchNormOnAnyNumberOfDevices(t *testing.T) {
 	defer func() { must(t, c.Close()) }()
 	notes, err := run(2, Corrections{}).Resume(c)
 	must(t, err)
-	if !slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, `deferred_batchnorm is "true"`) }) {
+	if !slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, `deferred_batchnorm was "true"`) }) {
 		t.Errorf("notes %v", notes)
 	}
 }

@@ -213,7 +213,11 @@ func (l *loop) keepWeights() {
 	if l.Saves.Final == "" {
 		return
 	}
-	if err := checkpoint.Export(l.Saves.Final, l.m, int64(l.step)); err != nil {
+	err := l.Saves.Dir.Check()
+	if err == nil {
+		err = checkpoint.Export(l.Saves.Final, l.m, int64(l.step))
+	}
+	if err != nil {
 		l.out.Unsaved = errors.Join(l.out.Unsaved, fmt.Errorf("the trained weights are not saved: %w", err))
 	}
 }

@@ -282,9 +282,9 @@ func TestResumeOnOtherDevices(t *testing.T) {
 		}
 	}
 	for name, r := range map[string]*Run{
-		`microbatches is "4" in the checkpoint and "1" here`: planned(t, opened(t, tiny(8)), steps),
-		`microbatches is "4" in the checkpoint and "2" here`: convoyRun(t, piped(t, 2, 2, 8), "gpipe", 2, steps),
-		`weight_versions is "flush" in the checkpoint and`:   convoyRun(t, piped(t, 2, 1, 8), "1f1b*", 2, steps),
+		`microbatches was "4" and is "1" here`: planned(t, opened(t, tiny(8)), steps),
+		`microbatches was "4" and is "2" here`: convoyRun(t, piped(t, 2, 2, 8), "gpipe", 2, steps),
+		`weight_versions was "flush" and is`:   convoyRun(t, piped(t, 2, 1, 8), "1f1b*", 2, steps),
 	} {
 		c, _, err := first.Saves.Dir.Latest()
 		must(t, err)

@@ -13,6 +13,7 @@ import (
 	"runtime"
 
 	"plimsoll/executor"
+	"plimsoll/internal/atomicfile"
 	"plimsoll/planner/chain"
 )
 
@@ -42,7 +43,11 @@ func (j *Job) Profile(ctx context.Context, m Measure) (*chain.Chain, error) {
 // LoadFirst puts the first training batch into an executor's buffers.
 func (j *Job) LoadFirst(e *executor.Executor) error { return j.load(e, 0) }
 
-// Cached returns the chain from the cache folder, or measures it and keeps it there. hit says which.
+// ErrNotKept says that a measurement is there, but not in the cache.
+var ErrNotKept = errors.New("the measurement is not kept")
+
+// Cached returns the chain from the cache folder, or measures it and keeps it there. hit says which. Errors: ErrNotKept, which comes
+// with the chain, those of Profile.
 func (j *Job) Cached(ctx context.Context, folder string, m Measure) (c *chain.Chain, hit bool, err error) {
 	key, err := j.cacheKey(m)
 	if err != nil {
@@ -56,10 +61,13 @@ func (j *Job) Cached(ctx context.Context, folder string, m Measure) (c *chain.Ch
 	if c, err = j.Profile(ctx, m); err != nil {
 		return nil, false, err
 	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return nil, false, err
+	if _, err = atomicfile.MkdirAll(atomicfile.OS{}, folder); err == nil {
+		err = errors.Join(c.Write(path), atomicfile.Tidy(atomicfile.OS{}, folder))
 	}
-	return c, false, c.Write(path)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrNotKept, err)
+	}
+	return c, false, err
 }
 
 // ReadChain reads a chain file and refuses one whose layers or sizes are not this job's. Errors: ErrOtherModel, those

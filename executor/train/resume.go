@@ -15,23 +15,30 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// ErrOtherRun says that a checkpoint is not of the run that is to go on from it.
-var ErrOtherRun = errors.New("the checkpoint is of another run")
+// ErrOtherRun says that a checkpoint, or a folder, is not of the run that is to go on from it.
+var ErrOtherRun = errors.New("it is of another run")
 
 // meta is what the next step depends on besides the tensors, when each layer's weights were updated so often.
 func (r *Run) meta(step int64, updates []int64) checkpoint.Meta {
-	m := r.Job.meta()
-	m.Step, m.Updates, m.Position = step, updates, step*int64(r.Job.Images())
-	m.Plan, m.Schedule = r.planHash(), r.Rate.String()
-	m.Extra["clip_norm"] = fmt.Sprint(r.MaxNorm)
-	m.Extra["skip_not_finite"] = strconv.FormatBool(r.SkipNotFinite)
-	m.Extra[microbatchesField], m.Extra[versionsField] = strconv.Itoa(max(r.Job.Microbatches, 1)), string(r.Pipe.versions())
+	m := r.settings()
+	m.Step, m.Updates, m.Position, m.Plan = step, updates, step*int64(r.Job.Images()), r.planHash()
+	m.Extra[versionsField] = string(r.Pipe.versions())
 	var also Corrections
 	if r.Pipe != nil {
 		also = r.Pipe.Corrections
 	}
 	m.Extra[pipemareField], m.Extra[decayField] = strconv.Itoa(also.PipeMare), fmt.Sprint(also.PipeMareDecay)
 	m.Extra[deferredField] = strconv.FormatBool(also.DeferredBatchNorm)
+	return m
+}
+
+// settings are what tells a run from others before it is planned.
+func (r *Run) settings() checkpoint.Meta {
+	m := r.Job.meta()
+	m.Schedule = r.Rate.String()
+	m.Extra["clip_norm"] = fmt.Sprint(r.MaxNorm)
+	m.Extra["skip_not_finite"] = strconv.FormatBool(r.SkipNotFinite)
+	m.Extra[microbatchesField] = strconv.Itoa(max(r.Job.Microbatches, 1))
 	return m
 }
 
@@ -101,7 +108,16 @@ func (r *Run) Resume(from *checkpoint.Checkpoint) (notes []string, err error) {
 			from.Extra[field] = value
 		}
 	}
-	list, err := from.Differences(&want)
+	if notes, err = differences(from.Name(), &from.Meta, &want); err == nil {
+		r.From = from
+	}
+	return notes, err
+}
+
+// differences compares what was saved with what is asked for. notes says where a run may go on otherwise. Errors: ErrOtherRun, with
+// the rest.
+func differences(path string, saved, want *checkpoint.Meta) (notes []string, err error) {
+	list, err := saved.Differences(want)
 	if err != nil {
 		return nil, err
 	}
@@ -114,9 +130,8 @@ func (r *Run) Resume(from *checkpoint.Checkpoint) (notes []string, err error) {
 		}
 	}
 	if len(refused) > 0 {
-		return nil, fmt.Errorf("%w: %s: %s", ErrOtherRun, from.Name(), strings.Join(refused, ", "))
+		return nil, fmt.Errorf("%w: %s: %s", ErrOtherRun, path, strings.Join(refused, ", "))
 	}
-	r.From = from
 	return notes, nil
 }
 

@@ -9,7 +9,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"syscall"
+
+	"plimsoll/internal/lockfile"
 )
 
 // FS is the file system that a file is written to. Tests make its operations fail.
@@ -23,6 +26,7 @@ type FS interface {
 // File is an open file of an FS; *os.File is one.
 type File interface {
 	io.WriteCloser
+	lockfile.File
 	Name() string
 	Chmod(fs.FileMode) error
 	Sync() error
@@ -52,64 +56,181 @@ func WriteFile(path string, write func(io.Writer) error) error { return Write(OS
 
 // Write is WriteFile on a file system.
 func Write(on FS, path string, write func(io.Writer) error) error {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return replace(on, path, 0, write)
-	case err != nil:
-		return err
-	case info.IsDir():
-		return fmt.Errorf("write %s: is a directory", path)
-	case !info.Mode().IsRegular():
-		return writeDirectly(on, path, write)
-	}
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return err
-	}
-	return replace(on, path, info.Mode().Perm(), write)
+	return WriteAll(on, Output{path, write})
 }
 
-// replace writes a sibling of path and renames it; perm 0 leaves the permissions to the umask.
-func replace(on FS, path string, perm fs.FileMode, write func(io.Writer) error) (err error) {
-	f, err := createSibling(on, path)
-	if err != nil {
-		return err
-	}
+// Output is a file to be written and what produces it.
+type Output struct {
+	Path  string
+	Write func(io.Writer) error
+}
+
+// WriteAll is Write for files that belong together: none is replaced before all of them are durable under temporary names.
+func WriteAll(on FS, all ...Output) (err error) {
+	var ready []*replacement
 	defer func() {
-		if f != nil { // not renamed: an error or a panic of write
-			err = errors.Join(err, f.Close(), on.Remove(f.Name()))
+		for _, r := range ready {
+			err = errors.Join(err, r.drop())
 		}
 	}()
-	if perm != 0 {
-		if err := f.Chmod(perm); err != nil {
+	for _, o := range all {
+		r := &replacement{on: on}
+		ready = append(ready, r)
+		if err := r.prepare(o); err != nil {
 			return err
 		}
 	}
-	if err := fill(f, write); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := on.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	err = f.Close()
-	f = nil
-	return errors.Join(err, SyncDir(on, filepath.Dir(path)))
-}
-
-// createSibling creates a new hidden file beside path. It is not os.CreateTemp because that ignores the umask
-// and makes files that only their owner can read.
-func createSibling(on FS, path string) (File, error) {
-	dir, base := filepath.Split(path)
-	for i := 0; ; i++ {
-		name := filepath.Join(dir, fmt.Sprintf(".%s.tmp-%d-%d", base, os.Getpid(), i))
-		f, err := on.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-		if !errors.Is(err, fs.ErrExist) {
-			return f, err
+	for _, r := range ready {
+		if err := r.commit(); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// replacement is a file under its temporary name.
+type replacement struct {
+	on   FS
+	path string
+	f    File // nil when there is none, or none any more
+}
+
+// prepare writes the file; a path that is no regular file is written directly, and then there is nothing to commit.
+func (r *replacement) prepare(o Output) error {
+	info, err := os.Stat(o.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return r.fill(o.Path, 0, o.Write)
+	case err != nil:
+		return err
+	case info.IsDir():
+		return fmt.Errorf("write %s: is a directory", o.Path)
+	case !info.Mode().IsRegular():
+		return writeDirectly(r.on, o.Path, o.Write)
+	}
+	path, err := filepath.EvalSymlinks(o.Path)
+	if err != nil {
+		return err
+	}
+	return r.fill(path, info.Mode().Perm(), o.Write)
+}
+
+// fill writes a sibling of path and makes it durable; perm 0 leaves the permissions to the umask.
+func (r *replacement) fill(path string, perm fs.FileMode, write func(io.Writer) error) (err error) {
+	r.path = path
+	if r.f, err = createSibling(r.on, path); err != nil {
+		return err
+	}
+	if perm != 0 {
+		if err := r.f.Chmod(perm); err != nil {
+			return err
+		}
+	}
+	if err := fill(r.f, write); err != nil {
+		return err
+	}
+	return r.f.Sync()
+}
+
+// commit gives the file its name.
+func (r *replacement) commit() error {
+	if r.f == nil {
+		return nil
+	}
+	if err := r.on.Rename(r.f.Name(), r.path); err != nil {
+		return err
+	}
+	err := r.f.Close()
+	r.f = nil
+	return errors.Join(err, SyncDir(r.on, filepath.Dir(r.path)))
+}
+
+// drop removes what was not renamed, after an error or a panic.
+func (r *replacement) drop() error {
+	if r.f == nil {
+		return nil
+	}
+	return errors.Join(r.f.Close(), r.on.Remove(r.f.Name()))
+}
+
+// createSibling creates a new hidden file beside path, locked until it is closed: see Tidy. It is not os.CreateTemp because that
+// ignores the umask and makes files that only their owner can read.
+func createSibling(on FS, path string) (f File, err error) {
+	dir, base := filepath.Split(path)
+	for i := range 1000 {
+		name := filepath.Join(dir, fmt.Sprintf(".%s.tmp-%d-%d", base, os.Getpid(), i))
+		f, err = on.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err = lockfile.Try(f); !errors.Is(err, lockfile.ErrHeld) && lockfile.Names(name, f) {
+			return f, nil
+		}
+		_ = f.Close() // a Tidy that came between takes it for one that was left, and removes it
+	}
+	return nil, fmt.Errorf("write %s: no name for a temporary file is free: %w", path, err)
+}
+
+// unfinishedName matches the names that createSibling gives.
+var unfinishedName = regexp.MustCompile(`^\..+\.tmp-[0-9]+-[0-9]+$`)
+
+// Tidy removes what processes that ended while they wrote files have left in a folder: the temporary files that nobody has
+// locked. Where the file system has no locks it removes nothing.
+func Tidy(on FS, dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if unfinishedName.MatchString(e.Name()) && e.Type().IsRegular() {
+			err = errors.Join(err, removeLeft(on, filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}
+
+// removeLeft removes a temporary file unless its writer lives.
+func removeLeft(on FS, path string) error {
+	f, err := on.OpenFile(path, os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) { // renamed meanwhile
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if lockfile.Try(f) == nil && lockfile.Names(path, f) {
+		err = on.Remove(path)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// MkdirAll makes a folder and those above it, each of them durable. made says whether the folder itself is new.
+func MkdirAll(on FS, path string) (made bool, err error) {
+	above := filepath.Dir(path)
+	err = mkdir(path)
+	if (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)) && above != path {
+		if _, err = MkdirAll(on, above); err == nil {
+			err = mkdir(path)
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return true, SyncDir(on, above)
+}
+
+// mkdir makes a folder; where there is one it returns fs.ErrExist.
+func mkdir(path string) error {
+	err := os.Mkdir(path, 0o777)
+	if info, there := os.Stat(path); err != nil && there == nil {
+		if err = fs.ErrExist; !info.IsDir() {
+			err = fmt.Errorf("%s is a file", path)
+		}
+	}
+	return err
 }
 
 func writeDirectly(on FS, path string, write func(io.Writer) error) error {

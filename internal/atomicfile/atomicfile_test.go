@@ -5,7 +5,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -156,4 +159,117 @@ func TestPipesAreWrittenDirectly(t *testing.T) {
 	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeNamedPipe {
 		t.Errorf("%v, %v", info, err)
 	}
+}
+
+// TestTidyLeavesTheLiving: temporary files that nobody writes any more are removed, others and those that are being written stay.
+func TestTidyLeavesTheLiving(t *testing.T) {
+	dir := t.TempDir()
+	left := []string{".a.json.tmp-123-0", ".step-7.safetensors.tmp-99999999-12"}
+	strangers := []string{".a.json.tmp-x", ".tmp-1-1", "a.json.tmp-1-1", "b"}
+	for _, name := range slices.Concat(left, strangers) {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := WriteFile(filepath.Join(dir, "a.json"), func(w io.Writer) error {
+		if err := Tidy(OS{}, dir); err != nil {
+			t.Error(err)
+		}
+		_, err := io.WriteString(w, "new")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, dir, "", append(slices.Clone(strangers[:2]), "a.json", strangers[2], strangers[3])...)
+	if data, err := os.ReadFile(filepath.Join(dir, "a.json")); err != nil || string(data) != "new" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if err := Tidy(OS{}, filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a folder that is not there: %v", err)
+	}
+}
+
+// TestTidyAndWritersMeet: whatever Tidy removes of files that are just made, every write succeeds.
+func TestTidyAndWritersMeet(t *testing.T) {
+	dir := t.TempDir()
+	stop := make(chan struct{})
+	var tidy sync.WaitGroup
+	tidy.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := Tidy(OS{}, dir); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for i := range 50 {
+		if err := WriteFile(filepath.Join(dir, "a.json"), write(strconv.Itoa(i))); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	tidy.Wait()
+	want(t, dir, "49", "a.json")
+}
+
+// syncs counts which folders are synced.
+type syncs struct {
+	OS
+	opened []string
+}
+
+func (s *syncs) OpenFile(name string, flag int, perm os.FileMode) (File, error) {
+	s.opened = append(s.opened, name)
+	return s.OS.OpenFile(name, flag, perm)
+}
+
+// TestMkdirAllIsDurable: every folder that got an entry is synced, the highest first, and none that was there already.
+func TestMkdirAllIsDurable(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a", "b", "c")
+	s := &syncs{}
+	if made, err := MkdirAll(s, path); err != nil || !made {
+		t.Errorf("%v, %v", made, err)
+	}
+	if want := []string{dir, filepath.Join(dir, "a"), filepath.Join(dir, "a", "b")}; !slices.Equal(s.opened, want) {
+		t.Errorf("synced %q, want %q", s.opened, want)
+	}
+	s.opened = nil
+	if made, err := MkdirAll(s, path); err != nil || made || len(s.opened) > 0 {
+		t.Errorf("once more: %v, %v, synced %q", made, err, s.opened)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, filepath.Join(file, "x", "y")} {
+		if made, err := MkdirAll(s, path); err == nil || made {
+			t.Errorf("%s: %v, %v", path, made, err)
+		}
+	}
+}
+
+// TestFilesThatBelongTogether: of several files all are replaced or none.
+func TestFilesThatBelongTogether(t *testing.T) {
+	dir := t.TempDir()
+	broken := errors.New("broken")
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	if err := os.WriteFile(a, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := WriteAll(OS{}, Output{a, write("new")}, Output{b, write("new")}, Output{filepath.Join(dir, "c"), func(io.Writer) error { return broken }})
+	if !errors.Is(err, broken) {
+		t.Errorf("error %v", err)
+	}
+	want(t, dir, "old", "a")
+	if err := WriteAll(OS{}, Output{a, write("new")}, Output{b, write("newer")}); err != nil {
+		t.Error(err)
+	}
+	want(t, dir, "new", "a", "b")
 }

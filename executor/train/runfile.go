@@ -1,0 +1,70 @@
+package train
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"plimsoll/executor/checkpoint"
+	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/fields"
+)
+
+// RunFormat is the field "format" of run.json.
+const RunFormat = "plimsoll.run/v1"
+
+// ErrRunFile says that a run.json cannot be used.
+var ErrRunFile = errors.New("bad run file")
+
+// RunFile is run.json in a run's folder: whose files are in it, and what came out.
+type RunFile struct {
+	Settings checkpoint.Meta // of the run, as its checkpoints have them; nothing of a step or a plan
+	Steps    int             // that were asked for
+	Summary  json.RawMessage // what the program gave at the end; nil before
+	Text     string          // the same for people
+}
+
+// File returns what is known of a run before it begins.
+func (r *Run) File() *RunFile { return &RunFile{Settings: r.settings(), Steps: r.Steps} }
+
+// ReadRunFile reads a run.json. Errors: ErrRunFile, those of the operating system.
+func ReadRunFile(path string) (*RunFile, error) { return fields.ReadFile[RunFile](path) }
+
+// Write writes a run.json.
+func (f *RunFile) Write(path string) error {
+	return atomicfile.WriteFile(path, func(w io.Writer) error {
+		list := fields.List{{Name: "format", Value: RunFormat}, {Name: "settings", Value: f.Settings}, {Name: "steps", Value: f.Steps}}
+		if f.Summary != nil {
+			list = append(list, fields.Field{Name: "summary", Value: f.Summary}, fields.Field{Name: "text", Value: f.Text})
+		}
+		return list.WriteLines(w)
+	})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (f *RunFile) UnmarshalJSON(text []byte) error {
+	o, err := fields.Parse(text)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrRunFile, err)
+	}
+	o.Format(RunFormat)
+	o.Require("settings", "steps")
+	read := RunFile{Steps: int(o.Size("steps", 0)), Summary: o.Raw("summary"), Text: o.String("text", "")}
+	settings := o.Raw("settings")
+	if err := o.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrRunFile, err)
+	}
+	if err := json.Unmarshal(settings, &read.Settings); err != nil {
+		return fmt.Errorf("%w: %w", ErrRunFile, err)
+	}
+	*f = read
+	return nil
+}
+
+// Compare says in what a run that is asked for differs from that of the file at path, where it may. Errors: ErrOtherRun, with what
+// else differs.
+func (f *RunFile) Compare(path string, r *Run) (notes []string, err error) {
+	want := r.settings()
+	return differences(path, &f.Settings, &want)
+}

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package lockfile
+
+func try(uintptr) error { return ErrUnsupported }

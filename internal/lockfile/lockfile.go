@@ -1,0 +1,35 @@
+// Package lockfile takes advisory locks on open files. A lock is held until its file is closed, by whatever ends the process,
+// and keeps out only those who ask for it.
+package lockfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+)
+
+var (
+	// ErrHeld says that another open file has the lock.
+	ErrHeld = errors.New("locked")
+	// ErrUnsupported says that the file system, or the operating system, has no locks.
+	ErrUnsupported = errors.New("the file system has no locks")
+)
+
+// File is an open file; *os.File is one.
+type File interface {
+	Fd() uintptr
+	Stat() (fs.FileInfo, error)
+}
+
+// Try locks a file and does not wait. Errors: ErrHeld, ErrUnsupported, those of the operating system.
+func Try(f File) error { return try(f.Fd()) }
+
+// Names reports whether a path still names an open file: what was removed, or replaced, can be locked, too.
+func Names(path string, f File) bool {
+	open, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Lstat(path)
+	return err == nil && os.SameFile(open, there)
+}
