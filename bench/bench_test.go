@@ -349,7 +349,7 @@ func TestFailuresNameTheRow(t *testing.T) {
 	r.Rows[2].MeasuredPeakBytes = 89
 	r.Rows[3].ExtentBytes = 101
 	f := r.Failures()
-	for i, want := range []string{"weight conv1", "measured peak 89, predicted 90", "used 101 bytes of a limit of 100"} {
+	for i, want := range []string{"weight conv1", "measured peak 89 B, predicted 90 B", "used 101 B of a limit of 100 B"} {
 		if len(f) != 3 || !strings.Contains(f[i], "rotor at 50%") || !strings.Contains(f[i], want) {
 			t.Fatalf("failures %q, want %q", f, want)
 		}

@@ -127,10 +127,10 @@ func (r *Report) Failures() []string {
 			broken = append(broken, "differs from store-all: "+row.Difference)
 		}
 		if row.MeasuredPeakBytes != row.PredictedPeakBytes {
-			broken = append(broken, fmt.Sprintf("measured peak %d, predicted %d bytes", row.MeasuredPeakBytes, row.PredictedPeakBytes))
+			broken = append(broken, fmt.Sprintf("measured peak %s, predicted %s", units.Precise(row.MeasuredPeakBytes), units.Precise(row.PredictedPeakBytes)))
 		}
 		if max(row.MeasuredPeakBytes, row.ExtentBytes) > row.LimitBytes {
-			broken = append(broken, fmt.Sprintf("used %d bytes of a limit of %d", max(row.MeasuredPeakBytes, row.ExtentBytes), row.LimitBytes))
+			broken = append(broken, fmt.Sprintf("used %s of a limit of %s", units.Precise(max(row.MeasuredPeakBytes, row.ExtentBytes)), units.Precise(row.LimitBytes)))
 		}
 		if len(broken) > 0 {
 			all = append(all, fmt.Sprintf("%s at %s: %s", row.Strategy, row.Limit, strings.Join(broken, ", ")))

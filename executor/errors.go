@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"plimsoll/internal/units"
 )
 
 var (
@@ -25,8 +27,8 @@ type LayoutError struct {
 }
 
 func (e *LayoutError) Error() string {
-	return fmt.Sprintf("the plan's peak is %d bytes, but its best layout needs %d and the limit is %d: plan for %d bytes less",
-		e.Peak, e.Extent, e.Limit, e.Extent-e.Limit)
+	return fmt.Sprintf("the plan's peak is %s, but its best layout needs %s and the limit is %s: plan for %s less",
+		units.Bytes(e.Peak), units.Precise(e.Extent), units.Precise(e.Limit), units.Bytes(e.Extent-e.Limit))
 }
 
 // HostLimitError says that a plan needs more page-locked host memory than it may have.
@@ -42,13 +44,13 @@ type HostLimitError struct {
 func (e *HostLimitError) Error() string {
 	state := ""
 	if e.State > 0 {
-		state = fmt.Sprintf(" and %d for the state that --offload-state keeps there", e.State)
+		state = fmt.Sprintf(" and %s for the state that --offload-state keeps there", units.Bytes(e.State))
 	}
 	if e.Unplanned {
-		return fmt.Sprintf("a limit of %d bytes of host memory is too small: before anything is offloaded by a plan, %d bytes are needed%s", e.Limit, e.Needed, strings.Replace(state, " and ", ", ", 1))
+		return fmt.Sprintf("a limit of %s of host memory is too small: before anything is offloaded by a plan, %s are needed%s", units.Precise(e.Limit), units.Precise(e.Needed), strings.Replace(state, " and ", ", ", 1))
 	}
-	return fmt.Sprintf("a limit of %d bytes of host memory is too small: the smallest that works for this plan is %d bytes, %d of them for what it offloads%s",
-		e.Limit, e.Needed, e.Copies, state)
+	return fmt.Sprintf("a limit of %s of host memory is too small: the smallest that works for this plan is %s, %s of it for what it offloads%s",
+		units.Precise(e.Limit), units.Precise(e.Needed), units.Bytes(e.Copies), state)
 }
 
 // LimitError says that not even the static memory fits.
@@ -57,5 +59,5 @@ type LimitError struct {
 }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("a limit of %d bytes is too small: weights, gradients and optimizer state alone take %d", e.Limit, e.Static)
+	return fmt.Sprintf("a limit of %s is too small: weights, gradients and optimizer state alone take %s", units.Precise(e.Limit), units.Precise(e.Static))
 }

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
+	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner"
@@ -240,7 +240,7 @@ func TestHostLimitCountsOffloadedState(t *testing.T) {
 	for _, p := range r.Layers {
 		weights += kernels.Align(p.GradBytes)
 	}
-	if refused.State != 3*weights || refused.Needed <= refused.State || !strings.Contains(refused.Error(), fmt.Sprint(3*weights)) {
+	if refused.State != 3*weights || refused.Needed <= refused.State || !strings.Contains(refused.Error(), units.Bytes(3*weights)) {
 		t.Errorf("%v, want %d bytes of state: the weights and two moments", refused, 3*weights)
 	}
 	opt.HostLimit = refused.Needed - 1

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/multichain"
 	"plimsoll/planner/schedule"
@@ -36,8 +37,8 @@ type TooSmallError struct {
 }
 
 func (e *TooSmallError) Error() string {
-	return fmt.Sprintf("%s: a limit of %d bytes is too small: the smallest that works is %d bytes (%d of them static), needed by %v (%s)",
-		e.Strategy, e.Limit, e.Smallest, e.Static, e.Op, e.LayerName)
+	return fmt.Sprintf("%s: a limit of %s is too small: the smallest that works is %s, of which %s are static, needed by %v (%s)",
+		e.Strategy, units.Precise(e.Limit), units.Precise(e.Smallest), units.Bytes(e.Static), e.Op, e.LayerName)
 }
 
 // Plan plans a training step of a measured chain for an arena of limit bytes, static memory included, such that the

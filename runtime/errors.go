@@ -3,6 +3,8 @@ package runtime
 import (
 	"errors"
 	"fmt"
+
+	"plimsoll/internal/units"
 )
 
 var (
@@ -35,7 +37,7 @@ type OutOfMemoryError struct {
 }
 
 func (e *OutOfMemoryError) Error() string {
-	s := fmt.Sprintf("%s: out of memory (%v): asked for %d bytes, the device has %d", e.Device, e.Space, e.Asked, e.Limit)
+	s := fmt.Sprintf("%s: out of memory (%v): asked for %s, the device has %s", e.Device, e.Space, units.Precise(e.Asked), units.Precise(e.Limit))
 	if e.Detail != "" {
 		s += "; " + e.Detail
 	}

@@ -55,7 +55,7 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 	x := runtime.Extent{Device: "cpu", Arena: 100, Host: 10}
 	arena, host := runtime.Span{Bytes: 100}, runtime.Span{Space: runtime.Host, Bytes: 10}
 	for want, err := range map[string]error{
-		"cpu: out of memory (host): asked for 2 bytes, the device has 1": &runtime.OutOfMemoryError{
+		"cpu: out of memory (host): asked for 2 B, the device has 1 B": &runtime.OutOfMemoryError{
 			Device: "cpu", Space: runtime.Host, Asked: 2, Limit: 1},
 		"cpu: stream s: conv: boom": &runtime.StreamError{Device: "cpu", Stream: "s", Op: "conv", Err: cause},
 		"cpu: read: arena[90:110]: out of bounds: 100 bytes of it are reserved": x.Check("read", runtime.Span{Offset: 90, Bytes: 20}),

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/staged"
@@ -73,7 +74,7 @@ func (g *Grid) Run(ctx context.Context) ([]Point, error) {
 						}
 						p := Point{Chain: c.Name, Devices: devices, MemoryBytes: memory, Bandwidth: bandwidth, Strategy: s.Name}
 						if err := g.solve(ctx, &p, c, platform, s); err != nil {
-							return points, fmt.Errorf("%s, %d devices of %d bytes, %s: %w", c.Name, devices, memory, s.Name, err)
+							return points, fmt.Errorf("%s, %d devices of %s, %s: %w", c.Name, devices, units.Precise(memory), s.Name, err)
 						}
 						points = append(points, p)
 						if g.Progress != nil {

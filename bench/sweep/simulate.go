@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/auto"
 	"plimsoll/planner/bound"
@@ -88,7 +89,7 @@ func (s *Simulation) Run(ctx context.Context, store *Store, progress func()) err
 				p.MemoryBytes = p.LowBytes + int64(alpha*float64(p.StoreAllBytes-p.LowBytes))
 				if !store.Has(p.Key) {
 					if err := s.point(ctx, &p, one.Strategy); err != nil {
-						return fmt.Errorf("%s, %s with %d bytes: %w", s.Chain.Name, one.Name, p.MemoryBytes, err)
+						return fmt.Errorf("%s, %s with %s: %w", s.Chain.Name, one.Name, units.Precise(p.MemoryBytes), err)
 					}
 					if err := store.Add(p); err != nil {
 						return err

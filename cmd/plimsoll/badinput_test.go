@@ -211,7 +211,7 @@ func badTrains() []badCase {
 		{"train: no state", []string{"train", "-m", "tiny", "--offload-state", "optimizer", "--momentum", "0"}, 2, []string{"--offload-state optimizer", "sgd without momentum"}},
 		{"train: clipped weights", []string{"train", "-m", "tiny", "--offload-state", "weights", "--clip-norm", "1"}, 2, []string{"--clip-norm 1", "--offload-state optimizer"}},
 		{"train: skipped weights", []string{"train", "-m", "tiny", "--offload-state", "weights", "--on-nan", "skip"}, 2, []string{"--on-nan skip", "--on-nan stop"}},
-		{"train: host memory", []string{"train", "-m", "tiny", "--offload-state", "weights", "--host-memory", "1MiB"}, 3, []string{"1048576", "for the state", "--host-memory "}},
+		{"train: host memory", []string{"train", "-m", "tiny", "--offload-state", "weights", "--host-memory", "1MiB"}, 3, []string{"1,048,576 B", "for the state", "--host-memory "}},
 		{"train: clip", []string{"train", "-m", "tiny", "--clip-norm", "NaN"}, 2, []string{"--clip-norm is NaN"}},
 		{"train: eval", []string{"train", "-m", "tiny", "--eval-every", "-1"}, 2, []string{"--eval-every is -1"}},
 		{"train: on-nan", []string{"train", "-m", "tiny", "--on-nan", "panic"}, 2, []string{`"panic"`, "stop, skip"}},

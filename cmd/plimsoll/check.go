@@ -261,7 +261,7 @@ func (f *checkFlags) limits(p *schedule.Plan, storeAll int64) schedule.Limits {
 // comparePredicted notes where a plan file promises something else than its simulation gives.
 func (a *app) comparePredicted(p *schedule.Plan, r *schedule.Result) {
 	if p.Predicted.Peak != 0 && p.Predicted.Peak != r.Peak {
-		a.note("note: the plan predicts a peak of %d bytes, its simulation gives %d", p.Predicted.Peak, r.Peak)
+		a.note("note: the plan predicts a peak of %s, its simulation gives %s", units.Precise(p.Predicted.Peak), units.Precise(r.Peak))
 	}
 	if m := p.Predicted.Makespan; m != 0 && math.Abs(m-r.Makespan) > 1e-9*r.Makespan {
 		a.note("note: the plan predicts a makespan of %v s, its simulation gives %v s", m, r.Makespan)

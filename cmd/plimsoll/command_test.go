@@ -204,7 +204,7 @@ func TestCheckOfAStrangersPlan(t *testing.T) {
 	plan = strings.Replace(plan, `{"op":"forward_all","layer":1}`, planOps(
 		"forward_all:1 forward_all:2 forward_all:3 forward_all:4 forward_all:5 backward:5 backward:4 backward:3 backward:2 backward:1"), 1)
 	r := works(t, "check", "-c", five, "-p", write(t, filepath.Join(t.TempDir(), "p.json"), plan))
-	if !strings.Contains(r.err, "peak of 7 bytes") || !strings.Contains(r.err, "makespan of 1 s") {
+	if !strings.Contains(r.err, "peak of 7 B") || !strings.Contains(r.err, "makespan of 1 s") {
 		t.Errorf("what the plan promised in vain is not noted: %s", r.err)
 	}
 }

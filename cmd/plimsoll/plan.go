@@ -313,7 +313,7 @@ func (f *planFigures) write(out io.Writer) {
 	if f.MemoryBytes > 0 {
 		fmt.Fprintf(w, "limit\t%s, %s of store-all's peak\n", units.Bytes(f.MemoryBytes), share(float64(f.MemoryBytes), float64(f.StoreAllBytes)))
 	}
-	fmt.Fprintf(w, "peak\t%s (%s)\n", units.Bytes(f.PeakBytes), units.ExactBytes(f.PeakBytes))
+	fmt.Fprintf(w, "peak\t%s\n", units.Precise(f.PeakBytes))
 	fmt.Fprintf(w, "makespan\t%s, %s of store-all's %s\n", units.Seconds(f.MakespanS), share(f.MakespanS, f.StoreAllS), units.Seconds(f.StoreAllS))
 	if f.LowerBoundS > 0 {
 		fmt.Fprintf(w, "bound\t%s: no plan is faster, the gap is %s\n", units.Seconds(f.LowerBoundS), percent(f.Gap))

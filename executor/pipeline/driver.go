@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
@@ -44,7 +45,7 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	d.hostBytes = d.layHost()
 	if err := d.dev.Reserve(max(limit, m.Extent), d.hostBytes); err != nil {
 		if d.saver != nil {
-			err = fmt.Errorf("%w; %d bytes of host memory are for its state while that is saved", err, m.Snapshot)
+			err = fmt.Errorf("%w; %s of host memory are for its state while that is saved", err, units.Bytes(m.Snapshot))
 		}
 		return err
 	}

@@ -3,6 +3,8 @@ package pipeline
 import (
 	"errors"
 	"fmt"
+
+	"plimsoll/internal/units"
 )
 
 // none marks the absence of an index.
@@ -37,6 +39,6 @@ type LimitError struct {
 }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("device %d needs %d bytes (%d of them for weights, gradients and optimizer state), it may use %d",
-		e.Device, e.Needed, e.Static, e.Limit)
+	return fmt.Sprintf("device %d needs %s (%s of it for weights, gradients and optimizer state), it may use %s",
+		e.Device, units.Precise(e.Needed), units.Bytes(e.Static), units.Precise(e.Limit))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
@@ -102,7 +103,8 @@ func TestADeviceThatIsTooSmallIsNamed(t *testing.T) {
 	needs, err := Needs(w, c, plan, Options{})
 	must(t, err)
 	_, err = New(w, targets(t, 2, host.Config{}), c, plan, Options{Feed: random{5}, Rate: rate, Limits: []int64{0, needs[1].Extent - 1}})
-	want := fmt.Sprintf("device 1 needs %d bytes (%d of them for weights, gradients and optimizer state), it may use %d", needs[1].Extent, needs[1].Static, needs[1].Extent-1)
+	want := fmt.Sprintf("device 1 needs %s (%s of it for weights, gradients and optimizer state), it may use %s",
+		units.Precise(needs[1].Extent), units.Bytes(needs[1].Static), units.Precise(needs[1].Extent-1))
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

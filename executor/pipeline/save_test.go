@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"plimsoll/executor/pipeline/pipelinetest"
+	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
@@ -398,7 +399,7 @@ func TestNoHostMemoryForAState(t *testing.T) {
 	t.Cleanup(func() { must(t, small.Close()) })
 	on[0].Device = small
 	_, err = New(w, on, c, plan, Options{Feed: random{5}, Rate: rate, Save: func(*Snapshot) {}})
-	want := fmt.Sprintf("; %d bytes of host memory are for its state while that is saved", needs[0].Snapshot)
+	want := fmt.Sprintf("; %s of host memory are for its state while that is saved", units.Bytes(needs[0].Snapshot))
 	if full := (*runtime.OutOfMemoryError)(nil); !errors.As(err, &full) || !strings.HasSuffix(err.Error(), want) || needs[0].Snapshot == 0 {
 		t.Errorf("%v, want %q", err, want)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
+	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 )
@@ -102,8 +103,8 @@ type PipeMemoryError struct {
 }
 
 func (e *PipeMemoryError) Error() string {
-	return fmt.Sprintf("%s: a limit of %d bytes on each device is too small: the smallest that works is %d bytes (%d of them static), needed by device %d",
-		e.Strategy, e.Limit, e.Smallest, e.Static, e.Device)
+	return fmt.Sprintf("%s: a limit of %s on each device is too small: the smallest that works is %s, of which %s are static, needed by device %d",
+		e.Strategy, units.Precise(e.Limit), units.Precise(e.Smallest), units.Bytes(e.Static), e.Device)
 }
 
 // PlanPipe plans a pipeline of a measured chain such that what the executor lays out fits in each device's arena, to the
@@ -300,7 +301,7 @@ func (j *Job) ReadPipe(path string, c *chain.Chain, also Corrections) (*Pipe, er
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if most, _ := p.extent(); most > p.Limit {
-		return nil, fmt.Errorf("%w: %s needs %d bytes of a device, its limit is %d", ErrSpec, path, most, p.Limit)
+		return nil, fmt.Errorf("%w: %s needs %s of a device, its limit is %s", ErrSpec, path, units.Precise(most), units.Precise(p.Limit))
 	}
 	p.Group, err = pipe.Grouping(p.Work, p.Costs, plan, pipe.Options{})
 	return p, err

@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"plimsoll/internal/units"
 )
 
 var idxInfo = Info{
@@ -225,7 +227,7 @@ func parseIDX(r io.Reader, dims int) (*idx, error) {
 		content.dims[i] = int64(binary.BigEndian.Uint32(header[4+4*i:]))
 		// The product so far is at most 2^32 and a dimension is less, so that 64 bits hold both together.
 		if uint64(size)*uint64(content.dims[i]) > maxIDXBytes {
-			return nil, fmt.Errorf("%w: dimensions %v; at most %d bytes are read", ErrTooLarge, content.dims, int64(maxIDXBytes))
+			return nil, fmt.Errorf("%w: dimensions %v; at most %s are read", ErrTooLarge, content.dims, units.Bytes(maxIDXBytes))
 		}
 		size *= content.dims[i]
 	}

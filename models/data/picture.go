@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"slices"
+
+	"plimsoll/internal/units"
 )
 
 // Limits of one picture. A file may state any size in a few bytes: what it states is checked before it is decoded.
@@ -31,7 +33,7 @@ func readFile(buf []byte, path string, limit int64) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return buf, fmt.Errorf("%w: %s is not a regular file", ErrUnreadable, path)
 	case size > limit:
-		return buf, fmt.Errorf("%s: %w: %d bytes; at most %d are read", path, ErrTooLarge, size, limit)
+		return buf, fmt.Errorf("%s: %w: %s; at most %s are read", path, ErrTooLarge, units.Bytes(size), units.Bytes(limit))
 	case size == 0:
 		return buf, fmt.Errorf("%s: %w: it is empty", path, ErrTruncated)
 	}

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"sync"
 
+	"plimsoll/internal/units"
 	"plimsoll/planner/bound"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/pofo"
@@ -176,7 +177,7 @@ func (e *entry) run(ctx context.Context, p strategy.Problem) {
 // reason says why a member has no sequence.
 func reason(err error) string {
 	if small, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
-		return fmt.Sprintf("does not fit: it needs %d bytes", small.Smallest)
+		return fmt.Sprintf("does not fit: it needs %s", units.Bytes(small.Smallest))
 	}
 	return err.Error()
 }

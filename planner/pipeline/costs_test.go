@@ -117,7 +117,7 @@ func TestFinish(t *testing.T) {
 	}
 	var infeasible *pipeline.InfeasibleError
 	_, err = pipeline.Finish("gpipe", pipeline.Request{Chain: k.Chain, Platform: k.Platform.WithMemory(3)}, k.Plan)
-	if !errors.As(err, &infeasible) || !errors.Is(err, pipeline.ErrInfeasible) || infeasible.Best != k.Plan || !strings.Contains(err.Error(), "device 0 needs 4 bytes") {
+	if !errors.As(err, &infeasible) || !errors.Is(err, pipeline.ErrInfeasible) || infeasible.Best != k.Plan || !strings.Contains(err.Error(), "device 0 needs 4 B") {
 		t.Errorf("%v", err)
 	}
 	k.Plan.Tasks[0].Start = 0.5

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
+
+	"plimsoll/internal/units"
 )
 
 // memory fills in the peaks of all devices and refuses those that have less: copies of the weights, buffers of
@@ -57,8 +59,8 @@ func (k *check) fits(d int, r *Report, task int) {
 	}
 	k.broken.put(Violation{
 		Rule: RuleMemory, Task: task, Other: None, Device: d, Needed: needed, Limit: limit,
-		Reason: fmt.Sprintf("device %d needs %d bytes%s (weights %d, buffers %d), it has %d",
-			d, needed, at, r.PerDeviceWeights[d], r.PerDeviceBuffers[d], limit),
+		Reason: fmt.Sprintf("device %d needs %s%s (weights %s, buffers %s), it has %s",
+			d, units.Precise(needed), at, units.Bytes(r.PerDeviceWeights[d]), units.Bytes(r.PerDeviceBuffers[d]), units.Precise(limit)),
 	})
 }
 

@@ -177,7 +177,7 @@ func TestPlantedViolations(t *testing.T) {
 			k.Plan.Tasks[4].Start, k.Plan.Tasks[4].Shift, k.Plan.Tasks[5].Shift = 3, -1, -1
 		}, pipeline.RuleResource, 4, 1, "link 0-1: task 4, CB0(-1) starts at 3 s, before task 1, CF0(0) ends at 4 s"},
 		"interruption": {instant, func(k *plan) { k.Plan.Tasks[0].Start, k.Plan.Tasks[0].Shift = 1, 1 }, pipeline.RuleResource, 0, 1, "task 0, F0(1), of no duration, interrupts task 1, B0(0)"},
-		"memory":       {messages, func(k *plan) { k.Platform.Memory[1] = 71 }, pipeline.RuleMemory, 2, none, "device 1 needs 72 bytes at task 2, F1(0) (weights 60, buffers 8), it has 71"},
+		"memory":       {messages, func(k *plan) { k.Platform.Memory[1] = 71 }, pipeline.RuleMemory, 2, none, "device 1 needs 72 B at task 2, F1(0) (weights 60 B, buffers 8 B), it has 71 B"},
 	} {
 		k := x.of()
 		x.change(&k)

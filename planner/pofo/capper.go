@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 
+	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/improve"
 	"plimsoll/planner/remat"
@@ -31,7 +32,7 @@ func solveCapper(ctx context.Context, p strategy.Problem) (schedule.Sequence, er
 		high = p.HighMemory
 	}
 	if high < p.Memory && p.HighMemory != 0 {
-		return nil, fmt.Errorf("%w: a higher limit of %d bytes: capper takes one of at least the limit, %d bytes", ErrOptions, high, p.Memory)
+		return nil, fmt.Errorf("%w: a higher limit of %s: capper takes one of at least the limit, %s", ErrOptions, units.Precise(high), units.Precise(p.Memory))
 	}
 	f, err := remat.Exact(ctx, p.Chain)
 	if err != nil {

@@ -3,6 +3,8 @@ package schedule
 import (
 	"errors"
 	"fmt"
+
+	"plimsoll/internal/units"
 )
 
 var (
@@ -52,8 +54,8 @@ type MemoryError struct {
 
 func (e *MemoryError) Error() string {
 	if e.Index < 0 {
-		return fmt.Sprintf("the input of the chain, %d bytes, is over the limit of %d bytes", e.Needed, e.Limit)
+		return fmt.Sprintf("the input of the chain, %s, is over the limit of %s", units.Precise(e.Needed), units.Precise(e.Limit))
 	}
-	return fmt.Sprintf("op %d (%s %d) can never start: it needs %d bytes with %d in use, %d together, and the limit is %d bytes",
-		e.Index, e.Op.Kind, e.Op.Layer, e.Needed-e.InUse, e.InUse, e.Needed, e.Limit)
+	return fmt.Sprintf("op %d (%s %d) can never start: it needs %s with %s in use, %s together, and the limit is %s",
+		e.Index, e.Op.Kind, e.Op.Layer, units.Bytes(e.Needed-e.InUse), units.Bytes(e.InUse), units.Precise(e.Needed), units.Precise(e.Limit))
 }

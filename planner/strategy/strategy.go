@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 )
@@ -52,6 +53,6 @@ type InfeasibleError struct {
 }
 
 func (e *InfeasibleError) Error() string {
-	return fmt.Sprintf("%s: a limit of %d bytes is too small: the smallest that works is %d bytes, needed by %v (%s)",
-		e.Strategy, e.Memory, e.Smallest, e.Op, e.LayerName)
+	return fmt.Sprintf("%s: a limit of %s is too small: the smallest that works is %s, needed by %v (%s)",
+		e.Strategy, units.Precise(e.Memory), units.Precise(e.Smallest), e.Op, e.LayerName)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/klauspost/cpuid/v2"
 
+	"plimsoll/internal/units"
 	"plimsoll/runtime"
 )
 
@@ -102,7 +103,7 @@ func (d *Device) Reserve(arena, host int64) error {
 
 func (d *Device) admit(space runtime.Space, asked, limit int64) error {
 	if asked < 0 {
-		return d.wrap("reserve", fmt.Errorf("%v of %d bytes", space, asked))
+		return d.wrap("reserve", fmt.Errorf("%v of %s", space, units.Bytes(asked)))
 	}
 	if asked > limit {
 		return &runtime.OutOfMemoryError{Device: d.config.Name, Space: space, Asked: asked, Limit: limit}
@@ -252,10 +253,10 @@ func newMemory(device string, arena, host int64) (memory, error) {
 	m := memory{Extent: runtime.Extent{Device: device, Arena: arena, Host: host}}
 	var err error
 	if m.arena, err = mapBytes(arena); err != nil {
-		return memory{}, fmt.Errorf("arena of %d bytes: %w", arena, err)
+		return memory{}, fmt.Errorf("arena of %s: %w", units.Bytes(arena), err)
 	}
 	if m.host, err = mapBytes(host); err != nil {
-		return memory{}, errors.Join(fmt.Errorf("host space of %d bytes: %w", host, err), unmapBytes(m.arena))
+		return memory{}, errors.Join(fmt.Errorf("host space of %s: %w", units.Bytes(host), err), unmapBytes(m.arena))
 	}
 	return m, nil
 }

@@ -12,8 +12,8 @@ import (
 func TestReserveSaysWhatTheSystemRefused(t *testing.T) {
 	const huge = 1 << 60
 	d := device(t, host.Config{Memory: huge, HostMemory: huge})
-	wantText(t, d.Reserve(huge, 8), "cpu: reserve: arena of 1152921504606846976 bytes: ")
-	wantText(t, d.Reserve(8, huge), "cpu: reserve: host space of 1152921504606846976 bytes: ")
+	wantText(t, d.Reserve(huge, 8), "cpu: reserve: arena of 1.000 EiB: ")
+	wantText(t, d.Reserve(8, huge), "cpu: reserve: host space of 1.000 EiB: ")
 	must(t, d.Reserve(8, 8))
 	must(t, d.Close())
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 )
@@ -164,8 +165,8 @@ func memory(h host, p *pipeline.Platform, plan *pipeline.Plan, costs []Cost, r *
 		r.PerDevicePeak[d] = need
 		if limit := p.Memory[d]; need > limit {
 			broken = append(broken, pipeline.Violation{Rule: pipeline.RuleMemory, Task: pipeline.None, Other: pipeline.None, Device: d, Needed: need, Limit: limit,
-				Reason: fmt.Sprintf("device %d needs %d bytes (weights %d, buffers %d, %d live minibatches of stage %d with its ops %d), it has %d",
-					d, need, r.PerDeviceWeights[d], r.PerDeviceBuffers[d], r.NCA[s], s, held, limit)})
+				Reason: fmt.Sprintf("device %d needs %s (weights %s, buffers %s, %d live minibatches of stage %d with its ops %s), it has %s",
+					d, units.Precise(need), units.Bytes(r.PerDeviceWeights[d]), units.Bytes(r.PerDeviceBuffers[d]), r.NCA[s], s, units.Bytes(held), units.Precise(limit))})
 		}
 	}
 	return broken

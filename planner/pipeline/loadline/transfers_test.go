@@ -433,7 +433,7 @@ func TestTransfersRefused(t *testing.T) {
 	}
 	count := 0
 	for want, change := range map[string]func(*pipeline.Platform, *pipeline.Plan){
-		"device 0 needs 44 bytes":                                   func(p *pipeline.Platform, _ *pipeline.Plan) { p.Memory[0] = 43 },
+		"device 0 needs 44 B": func(p *pipeline.Platform, _ *pipeline.Plan) { p.Memory[0] = 43 },
 		"stage 0 on device 0: op 1 transfers activation 1 in 2.5 s": func(p *pipeline.Platform, _ *pipeline.Plan) { p.Host = 4 },
 		"its offload ends at 6.5 s": func(p *pipeline.Platform, x *pipeline.Plan) {
 			p.Host, x.Period, x.Tasks[3] = 4, 9, pipeline.Task{Kind: pipeline.B, Start: 4}

@@ -16,6 +16,7 @@ import (
 	"math"
 	"slices"
 
+	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/periodic"
 )
@@ -233,7 +234,7 @@ func (c *cutter) tooLarge() string {
 		// Buffers of a stage may exceed those of the layer or not: without them the figure holds for every stage.
 		need := c.need.Bytes(0, l, l, 1) - c.need.Boundary(l-1) - c.need.Boundary(l)
 		if need > most {
-			return fmt.Sprintf("layer %d (%s) needs %d bytes on every device, the largest has %d", l, c.Chain.Layer(l).Name, need, most)
+			return fmt.Sprintf("layer %d (%s) needs %s on every device, the largest has %s", l, c.Chain.Layer(l).Name, units.Precise(need), units.Precise(most))
 		}
 	}
 	return ""

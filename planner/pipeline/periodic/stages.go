@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 )
 
@@ -136,8 +137,8 @@ func (p *problem) infeasible(live []int, best *pipeline.Plan) error {
 	for s, g := range live {
 		need := p.bytes(s, g)
 		if need > p.memory(s) && e.Reason == "" {
-			e.Reason = fmt.Sprintf("stage %d (layers %d to %d) needs %d bytes with %d live minibatches, its device has %d",
-				s, p.stages[s].First, p.stages[s].Last, need, g, p.memory(s))
+			e.Reason = fmt.Sprintf("stage %d (layers %d to %d) needs %s with %d live minibatches, its device has %s",
+				s, p.stages[s].First, p.stages[s].Last, units.Precise(need), g, units.Precise(p.memory(s)))
 		}
 		e.Smallest = max(e.Smallest, need)
 	}

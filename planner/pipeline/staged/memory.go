@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 )
 
@@ -21,8 +22,8 @@ func memory(p *pipeline.Platform, plan *pipeline.Plan, all []*costs, r *pipeline
 		r.PerDevicePeak[d] = need
 		if limit := p.Memory[d]; need > limit {
 			over = append(over, pipeline.Violation{Rule: pipeline.RuleMemory, Task: at, Other: pipeline.None, Device: d, Needed: need, Limit: limit,
-				Reason: fmt.Sprintf("device %d needs %d bytes at task %d, %v (weights %d, buffers %d, microbatches of stage %d with its ops %d), it has %d",
-					d, need, at, plan.Tasks[at], r.PerDeviceWeights[d], r.PerDeviceBuffers[d], s, held, limit)})
+				Reason: fmt.Sprintf("device %d needs %s at task %d, %v (weights %s, buffers %s, microbatches of stage %d with its ops %s), it has %s",
+					d, units.Precise(need), at, plan.Tasks[at], units.Bytes(r.PerDeviceWeights[d]), units.Bytes(r.PerDeviceBuffers[d]), s, units.Bytes(held), units.Precise(limit))})
 		}
 	}
 	return over
