@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"plimsoll/internal/units"
+	"plimsoll/internal/visible"
 	"plimsoll/planner"
 )
 
@@ -139,7 +140,7 @@ func nearest(points []Point) (kept []Point) {
 // figure makes one figure, or none without at least one curve with two points.
 func (pan *panel) figure(name, link string, source Source, points []Point) []Figure {
 	f := Figure{
-		Name:   strings.Join(slices.DeleteFunc([]string{"fig" + pan.number, name, strings.NewReplacer(" ", "", "/s", "ps").Replace(link), string(source)}, func(s string) bool { return s == "" }), "-"),
+		Name:   strings.Join(slices.DeleteFunc([]string{"fig" + pan.number, visible.FileName(name), strings.NewReplacer(" ", "", "/s", "ps").Replace(link), string(source)}, func(s string) bool { return s == "" }), "-"),
 		Title:  strings.TrimSuffix(fmt.Sprintf("%s: %s, %s", name, pan.title, link), ", "),
 		Note:   fmt.Sprintf("As figure %s of the thesis. Simulated from the costs of the chain: hollow marks, dashed lines.", pan.number),
 		Source: source, X: pan.x, Y: pan.y,

@@ -13,6 +13,7 @@ import (
 	"strconv"
 
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/bounded"
 )
 
 // Source says where the times of a point are from.
@@ -83,7 +84,7 @@ type Store struct {
 // program ended is dropped. Errors name the line.
 func Open(path string) (*Store, error) {
 	s := &Store{known: map[Key]bool{}}
-	data, err := os.ReadFile(path)
+	data, err := bounded.ReadFile(path)
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}

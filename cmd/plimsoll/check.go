@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"plimsoll/internal/bounded"
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline/interop"
@@ -228,9 +228,9 @@ func (f *checkFlags) readText(stdin io.Reader) (string, error) {
 	case f.text != "":
 		return f.text, nil
 	case f.plan == "-":
-		text, err = io.ReadAll(stdin)
+		text, err = bounded.ReadAll(stdin, "standard input")
 	default:
-		text, err = os.ReadFile(f.plan)
+		text, err = bounded.ReadFile(f.plan)
 	}
 	return string(text), usage(err)
 }

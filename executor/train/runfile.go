@@ -50,7 +50,7 @@ func (f *RunFile) UnmarshalJSON(text []byte) error {
 	}
 	o.Format(RunFormat)
 	o.Require("settings", "steps")
-	read := RunFile{Steps: int(o.Size("steps", 0)), Summary: o.Raw("summary"), Text: o.String("text", "")}
+	read := RunFile{Steps: int(o.Size("steps", 0)), Summary: o.Raw("summary"), Text: o.Text("text", "")}
 	settings := o.Raw("settings")
 	if err := o.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrRunFile, err)

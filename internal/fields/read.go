@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strconv"
+
+	"plimsoll/internal/bounded"
+	"plimsoll/internal/visible"
 )
 
 // Error says which field of an object cannot be used and why.
@@ -34,7 +36,7 @@ type file[T any] interface {
 
 // ReadFile reads what a file holds. Errors name the file.
 func ReadFile[T any, P file[T]](path string) (*T, error) {
-	data, err := os.ReadFile(path)
+	data, err := bounded.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +49,7 @@ func ReadFile[T any, P file[T]](path string) (*T, error) {
 
 // Decode reads what one JSON value says; nothing but white space may follow it.
 func Decode[T any, P file[T]](r io.Reader) (*T, error) {
-	data, err := io.ReadAll(r)
+	data, err := bounded.ReadAll(r, "the input")
 	if err != nil {
 		return nil, err
 	}
@@ -145,8 +147,11 @@ func (o *Object) Require(names ...string) {
 	}
 }
 
-// String takes a string.
-func (o *Object) String(name, missing string) string {
+// String takes a string that may be shown: what would control a terminal or a page is written out in it (visible.Text).
+func (o *Object) String(name, missing string) string { return visible.Text(o.Text(name, missing)) }
+
+// Text takes a string as it is.
+func (o *Object) Text(name, missing string) string {
 	return take(o, name, missing, func(raw json.RawMessage) (s string, reason string) {
 		if json.Unmarshal(raw, &s) != nil {
 			return "", "is not a string"

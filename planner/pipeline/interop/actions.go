@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"os"
 	"strconv"
 	"strings"
+
+	"plimsoll/internal/bounded"
 )
 
 // Storage is where checkpoint_schedules keeps data.
@@ -50,7 +51,7 @@ type Actions struct {
 
 // ReadActions reads a list of actions. Errors: *Error, those of the file system.
 func ReadActions(path string) (*Actions, error) {
-	data, err := os.ReadFile(path)
+	data, err := bounded.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
+
+	"plimsoll/internal/bounded"
 )
 
 // Action is what an op of a schedule does. The set is closed.
@@ -89,7 +90,7 @@ func LooksLikeSchedule(text string) bool {
 
 // ReadSchedule reads a table. Errors: *Error, those of the file system.
 func ReadSchedule(path string) (*Schedule, error) {
-	data, err := os.ReadFile(path)
+	data, err := bounded.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -3,10 +3,12 @@ package interop
 import (
 	"bytes"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
+
+	"plimsoll/internal/bounded"
+	"plimsoll/internal/visible"
 )
 
 // Graph is PipeDream's profile of a model: operators and what each needs.
@@ -31,7 +33,7 @@ type Node struct {
 
 // ReadGraph reads a graph.txt. Errors: *Error, those of the file system.
 func ReadGraph(path string) (*Graph, error) {
-	data, err := os.ReadFile(path)
+	data, err := bounded.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +48,7 @@ func ParseGraph(file string, data []byte) (*Graph, error) {
 	p := &graphParser{file: file, at: map[string]int{}}
 	for i, line := range bytes.Split(data, []byte("\n")) {
 		p.line = i + 1
-		if err := p.take(strings.TrimRight(string(line), "\r ")); err != nil {
+		if err := p.take(visible.Lines(strings.TrimRight(string(line), "\r "))); err != nil {
 			return nil, err
 		}
 	}
@@ -60,9 +62,9 @@ func ParseGraph(file string, data []byte) (*Graph, error) {
 	return &Graph{Name: baseName(file, ".graph.txt", ".txt"), Nodes: nodes}, nil
 }
 
-// baseName returns the name of a file without folder and the first of the endings that it has.
+// baseName returns the name of a file, as it may be shown, without folder and the first of the endings that it has.
 func baseName(file string, endings ...string) string {
-	name := file[strings.LastIndexAny(file, `/\`)+1:]
+	name := visible.Text(file[strings.LastIndexAny(file, `/\`)+1:])
 	for _, e := range endings {
 		if cut, ok := strings.CutSuffix(name, e); ok {
 			return cut

@@ -241,3 +241,15 @@ func FuzzGraph(f *testing.F) {
 		}
 	})
 }
+
+// TestNamesAreShown: what would control a terminal is written out in the names of a graph and its operators.
+func TestNamesAreShown(t *testing.T) {
+	const profile = "forward_compute_time=1.0, backward_compute_time=1.0, activation_size=4.0, parameter_size=4.0"
+	g, err := ParseGraph("models/\x1b[2Jnet.graph.txt", []byte("node1 -- Input\x07 -- "+profile+"\nnode2 -- Linear\x1b]0;x\u202e -- "+profile+"\n\tnode1 -- node2\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.Name != `\u001b[2Jnet` || g.Nodes[1].Op != `Linear\u001b]0;x\u202e` {
+		t.Errorf("%q, %q", g.Name, g.Nodes[1].Op)
+	}
+}

@@ -1,0 +1,57 @@
+// Package bounded reads what others wrote without taking more memory for it than it may be worth.
+package bounded
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Most is how many bytes a text may have that is read whole: a chain, a plan, a schedule. Plans of millions of ops have fewer.
+const Most = 128 << 20
+
+// SizeError says that something is too large to be what it was taken for.
+type SizeError struct {
+	Name string
+	Most int64 // bytes
+}
+
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("%s is too large: it may have %d MiB", e.Name, e.Most>>20)
+}
+
+// ReadFile reads a file of at most Most bytes; a device or a pipe that gives more is not read further. Errors: *SizeError, those of
+// the operating system.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // of a file that was read
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > Most {
+		return nil, &SizeError{path, Most}
+	}
+	return readAll(f, path, max(info.Size(), 0))
+}
+
+// ReadAll reads at most Most bytes to their end. Errors: *SizeError with the name, those of the reader.
+func ReadAll(r io.Reader, name string) ([]byte, error) { return readAll(r, name, 0) }
+
+// readAll is ReadAll of about so many bytes.
+func readAll(r io.Reader, name string, size int64) ([]byte, error) {
+	var b bytes.Buffer
+	b.Grow(int(size) + bytes.MinRead)
+	n, err := b.ReadFrom(io.LimitReader(r, Most+1))
+	if err != nil {
+		return nil, err
+	}
+	if n > Most {
+		return nil, &SizeError{name, Most}
+	}
+	return b.Bytes(), nil
+}
