@@ -88,7 +88,7 @@ func knownVersions(versions string) bool {
 
 func unknownVersions(versions, known string) error {
 	if versions == string(pipeline.VerticalSync) {
-		return usage(fmt.Errorf("--versions is %q: how many copies of the weights it keeps does not follow from a strategy: give %s, or a plan with field \"weight_copies\" as --plan", versions, known))
+		return usage(fmt.Errorf("--versions is %q: how many copies of the weights a stage keeps depends on the other stages, and strategies choose one by one: give %s, or a plan with these versions as --plan", versions, known))
 	}
 	return usage(fmt.Errorf("--versions is %q: give %s", versions, known))
 }

@@ -45,7 +45,7 @@ func badConvoys(t *testing.T) []badCase {
 		{"convoy: microbatches without a flush", on("--strategy", "1f1b*", "--microbatches", "2"), 2, []string{"--microbatches", "1f1b* has none", "1f1b-flush"}},
 		{"convoy: microbatches by default", on("--microbatches", "2"), 2, []string{"--microbatches", "loadline has none", "1f1b-flush"}},
 		{"convoy: versions", on("--strategy", "1f1b*", "--versions", "old"), 2, []string{`"old"`, "stash"}},
-		{"convoy: vertical sync", on("--strategy", "1f1b*", "--versions", "vertical_sync"), 2, []string{`--versions is "vertical_sync"`, `"weight_copies"`, "--plan"}},
+		{"convoy: vertical sync", on("--strategy", "1f1b*", "--versions", "vertical_sync"), 2, []string{`--versions is "vertical_sync"`, "depends on the other stages", "--plan"}},
 		{"convoy: versions of a flush", on("--strategy", "gpipe", "--versions", "stash"), 2, []string{`"stash"`, `"flush"`}},
 		{"convoy: versions alone", train("--versions", "stash"), 2, []string{"--versions is for pipelines", "cpu*4"}},
 		{"convoy: peers alone", train("--peer-bandwidth", "1GB/s"), 2, []string{"--peer-bandwidth is for pipelines"}},

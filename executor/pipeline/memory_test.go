@@ -109,3 +109,37 @@ func TestADeviceThatIsTooSmallIsNamed(t *testing.T) {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
+
+// With vertical_sync no stage keeps more versions than the first one stashes, which is what plans count that do not say, and some
+// need them all.
+func TestVerticalSyncKeepsTheFirstStagesVersions(t *testing.T) {
+	w := workload(t, smallModel(t))
+	plans, all := 0, 0
+	for _, name := range []string{"1f1b", "1f1b*", "k-periodic", "eager"} {
+		for seed := range uint64(8) {
+			c := costs(w, 4, seed)
+			plan := planFor(t, name, c, pipeline.Options{Versions: pipeline.Stash})
+			plan.Versions = pipeline.VerticalSync
+			report, err := pipeline.Check(c.Chain, c.Platform, plan)
+			must(t, err)
+			e := &Executor{Workload: w, opt: Options{}}
+			must(t, e.lay(c, plan, 4))
+			plans++
+			for _, d := range e.drivers {
+				for s, site := range d.sites {
+					if site == nil {
+						continue
+					}
+					if n := len(site.weights); n > report.NCA[0] {
+						t.Errorf("%s, seed %d: stage %d keeps %d versions of its weights, %d minibatches are live in the first", name, seed, s, n, report.NCA[0])
+					} else if n == report.NCA[0] && s > 0 {
+						all++
+					}
+				}
+			}
+		}
+	}
+	if plans != 32 || all == 0 {
+		t.Errorf("%d plans; %d later stages need all versions", plans, all)
+	}
+}

@@ -104,15 +104,12 @@ func (l *layout) timings() error {
 	return nil
 }
 
-// versions refuses weight versions that are not known, and copies that are missing or too many.
+// versions refuses weight versions that are not known, and copies that cannot be.
 func (l *layout) versions() error {
 	p := l.plan
-	_, known := p.Versions.Copies(0)
 	switch n := len(p.WeightCopies); {
-	case !known && p.Versions != VerticalSync:
+	case p.Versions != "" && !slices.Contains(AllVersions(), p.Versions):
 		return fmt.Errorf("field \"weight_versions\" is %q, which is none of %v", p.Versions, AllVersions())
-	case n == 0 && !known:
-		return fmt.Errorf("field \"weight_copies\" is missing: the copies of %s depend on the plan", p.Versions)
 	case n > 1 && n != len(p.Stages):
 		return fmt.Errorf("field \"weight_copies\" has %d entries for %d stages", n, len(p.Stages))
 	}

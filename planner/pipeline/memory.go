@@ -12,28 +12,38 @@ import (
 // boundaries to other devices, and what live minibatches hold.
 func (k *check) memory(r *Report) {
 	n := k.platform.Devices
-	r.NCA = make([]int, len(k.plan.Stages))
 	r.PerDevicePeak, r.PerDeviceWeights, r.PerDeviceBuffers = make([]int64, n), make([]int64, n), make([]int64, n)
 	costs := NewCosts(k.chain)
-	stays := k.stays(costs)
-	for d := range n {
-		peak := highest(stays[d], k.period, len(k.plan.Stages))
-		for s := range r.NCA {
-			r.NCA[s] = max(r.NCA[s], peak.live[s])
-		}
-		weights, buffers := k.static(costs, d, peak.live)
+	var peaks []*peak
+	for _, stays := range k.stays(costs) {
+		peaks = append(peaks, highest(stays, k.period, len(k.plan.Stages)))
+	}
+	r.NCA = k.nca(peaks)
+	for d, peak := range peaks {
+		weights, buffers := k.static(costs, d, peak.live, r.NCA[0])
 		r.PerDevicePeak[d], r.PerDeviceWeights[d], r.PerDeviceBuffers[d] = total(weights, buffers, peak), ceil(weights), buffers
 		k.fits(d, r, peak.task)
 	}
 }
 
+// nca returns, for every stage, the most live minibatches on one of its devices.
+func (l *layout) nca(peaks []*peak) []int {
+	nca := make([]int, len(l.plan.Stages))
+	for _, p := range peaks {
+		for s, live := range p.live {
+			nca[s] = max(nca[s], live)
+		}
+	}
+	return nca
+}
+
 // static returns what is on a device throughout: the copies of the weights of its stages, which may depend on how many
-// minibatches are live in them, and the buffers.
-func (l *layout) static(costs *Costs, d int, live []int) (weights *big.Rat, buffers int64) {
+// minibatches are live in them or in the first stage, and the buffers.
+func (l *layout) static(costs *Costs, d int, live []int, first int) (weights *big.Rat, buffers int64) {
 	weights = new(big.Rat)
 	for s, st := range l.plan.Stages {
 		if slices.Contains(st.Devices, d) {
-			weights.Add(weights, times(l.copies(s, live[s]), costs.Weights(st.First, st.Last)))
+			weights.Add(weights, times(l.copies(s, live[s], first), costs.Weights(st.First, st.Last)))
 			buffers += l.buffers(costs, s, d)
 		}
 	}
@@ -64,12 +74,16 @@ func (k *check) fits(d int, r *Report, task int) {
 	})
 }
 
-// copies returns the copies of the weights of a stage on a device where so many minibatches are live.
-func (l *layout) copies(s, live int) float64 {
+// copies returns the copies of the weights of a stage on a device where so many minibatches are live, and so many in the first
+// stage: with vertical_sync all stages keep the versions that those see.
+func (l *layout) copies(s, live, first int) float64 {
 	said := l.plan.WeightCopies
 	switch len(said) {
 	case 0:
-		n, _ := l.plan.Versions.Copies(live)
+		n, ok := l.plan.Versions.Copies(live)
+		if !ok {
+			n, _ = Stash.Copies(first)
+		}
 		return n
 	case 1:
 		return said[0]

@@ -102,8 +102,8 @@ const (
 func AllVersions() []Versions { return []Versions{Latest, Stash, VerticalSync, DoubleBuffered, Flush} }
 
 // Copies returns how many times a stage's weights are in memory, the gradient included: 3 double buffered (thesis
-// 6.3.3), nca+1 stashed (PipeDream 3.3), 2 latest and flush. The copies of vertical_sync depend on the whole pipeline: a
-// plan must give them; ok is false. No versions at all means double buffered.
+// 6.3.3), nca+1 stashed (PipeDream 3.3), 2 latest and flush. With vertical_sync every stage has as many as the first one stashed,
+// which its own nca does not tell: ok is false. No versions at all means double buffered.
 func (v Versions) Copies(nca int) (copies float64, ok bool) {
 	switch v {
 	case DoubleBuffered, "":

@@ -209,7 +209,6 @@ func TestUnusablePlans(t *testing.T) {
 		`"period_s" is 0`:                          func(k *pipelinetest.Case) { k.Plan.Period = 0 },
 		`"minibatches_per_period" is -1`:           func(k *pipelinetest.Case) { k.Plan.MinibatchesPerPeriod = -1 },
 		`"weight_versions" is "odd"`:               func(k *pipelinetest.Case) { k.Plan.Versions = "odd" },
-		`"weight_copies" is missing`:               func(k *pipelinetest.Case) { k.Plan.Versions = pipeline.VerticalSync },
 		`"weight_copies" has 2 entries for 3`:      func(k *pipelinetest.Case) { k.Plan.WeightCopies = []float64{1, 2} },
 		`"weight_copies" is -1`:                    func(k *pipelinetest.Case) { k.Plan.WeightCopies = []float64{-1} },
 		"2 timings for 6 tasks":                    func(k *pipelinetest.Case) { k.Plan.Timings = make([]*pipeline.Timing, 2) },
@@ -250,7 +249,8 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// Versions and accounting: what they add to the peak of the first stage of the staircase, whose live minibatches are 3.
+// Versions and accounting: what they add to the peak of the first stage of the staircase, whose live minibatches are 3. With
+// vertical_sync the second stage, which has 2, keeps the versions that the first one needs.
 func TestVersionsAndAccounting(t *testing.T) {
 	for want, change := range map[int64]func(p *pipelinetest.Case){
 		3 + 3: func(k *pipelinetest.Case) {},
@@ -267,6 +267,11 @@ func TestVersionsAndAccounting(t *testing.T) {
 		if r, err := pipeline.Check(k.Chain, k.Platform, k.Plan); err != nil || r.PerDevicePeak[0] != want {
 			t.Errorf("peak %v, want %d; %v", r, want, err)
 		}
+	}
+	k := staircase()
+	k.Plan.Versions = pipeline.VerticalSync
+	if r, err := pipeline.Check(k.Chain, k.Platform, k.Plan); err != nil || !equal(r.PerDeviceWeights, []int64{4, 4, 4}) {
+		t.Errorf("vertical_sync: weights %v, want 3 versions and a gradient on each device; %v", r, err)
 	}
 }
 

@@ -334,10 +334,13 @@ func (s *simulation) bubble(from, to float64) float64 {
 func (s *simulation) peaks() []int64 {
 	costs := NewCosts(s.chain)
 	edges := s.edges(costs)
-	out := make([]int64, s.platform.Devices)
-	for d := range out {
-		top := climb(newLevel(len(s.plan.Stages)), sorted(edges[d], cmp.Compare[float64]))
-		weights, buffers := s.static(costs, d, top.live)
+	var tops []*peak
+	for d := range s.platform.Devices {
+		tops = append(tops, climb(newLevel(len(s.plan.Stages)), sorted(edges[d], cmp.Compare[float64])))
+	}
+	out := make([]int64, len(tops))
+	for d, top := range tops {
+		weights, buffers := s.static(costs, d, top.live, s.nca(tops)[0])
 		out[d] = total(weights, buffers, top)
 	}
 	return out
