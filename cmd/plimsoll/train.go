@@ -282,7 +282,10 @@ func (f *trainFlags) open(a *app, place *runFolder, p *planning) (*train.Run, er
 		Job: job, Steps: f.steps, Rate: p.rate, MaxNorm: float32(f.clip), SkipNotFinite: f.onNaN == "skip", EvalEvery: f.eval,
 		Init: f.init, Saves: place.keep(), HostLimit: f.link.memory.Bytes,
 	}
-	return r, r.Check()
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
+	return r, a.fits(r)
 }
 
 // check refuses what no run can do.

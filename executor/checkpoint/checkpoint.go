@@ -48,7 +48,7 @@ func Encode(w io.Writer, from Source, m Meta) error {
 		return err
 	}
 	h := sha256.New()
-	tensors := append(collect(from, training, m.Step), safetensors.Tensor{
+	tensors := append(collect(from, training, m.Batches), safetensors.Tensor{
 		Info: safetensors.Info{Name: sumName, DType: safetensors.U8, Shape: []int{sha256.Size}},
 		Data: func(w io.Writer) error { _, err := w.Write(h.Sum(nil)); return err },
 	})
@@ -56,23 +56,42 @@ func Encode(w io.Writer, from Source, m Meta) error {
 }
 
 // Export writes a model's weights and buffers to path: with the names, shapes and metadata that PyTorch expects of them.
-// steps is how often the running statistics moved.
-func Export(path string, from Source, steps int64) error {
+func Export(path string, from Source, batches Batches) error {
 	return atomicfile.WriteFile(path, func(w io.Writer) error {
-		return safetensors.Write(w, map[string]string{"format": "pt"}, collect(from, inference, steps))
+		return safetensors.Write(w, map[string]string{"format": "pt"}, collect(from, inference, batches))
 	})
 }
 
 // Import loads weights and buffers from a file with torchvision's names: one that Export or PyTorch wrote, or a
-// checkpoint, whose other tensors it leaves. Before anything is loaded every name and shape is checked. Errors:
-// *TensorsError, those of package safetensors and, for a checkpoint in shards, of Open.
-func Import(path string, into Model) (err error) {
+// checkpoint, whose other tensors it leaves. Before anything is loaded every name and shape is checked. batches are those that it
+// counts (Batches.Before). Errors: *TensorsError, those of package safetensors and, for a checkpoint in shards, of Open.
+func Import(path string, into Model) (batches map[string]int64, err error) {
 	files, err := openFiles(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, closeFiles(files)) }()
-	return load(path, files, into, inference)
+	if err := load(path, files, into, inference); err != nil {
+		return nil, err
+	}
+	return counted(files)
+}
+
+// Fits reports what Import would refuse to load into a model, and how many tensors of the file it would leave out: those of an
+// auxiliary classifier, which torchvision's Inception v3 has for training. Errors: those of Import.
+func Fits(path string, model []executor.Tensor) (auxiliary int, err error) {
+	files, err := openFiles(path)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, closeFiles(files)) }()
+	names, err := match(path, files, model, inference)
+	for name := range names {
+		if strings.HasPrefix(name, auxPrefix) {
+			auxiliary++
+		}
+	}
+	return auxiliary, err
 }
 
 // openFiles opens a file, or the shards in a folder.
@@ -142,6 +161,9 @@ func (c *Checkpoint) Restore(into Model) error {
 	}
 	return err
 }
+
+// Batches returns how many batches each BatchNorm had seen (Batches.Before). Errors: *safetensors.Error.
+func (c *Checkpoint) Batches() (map[string]int64, error) { return counted(c.files) }
 
 // Name returns the path of the file, or of the folder.
 func (c *Checkpoint) Name() string { return c.name }

@@ -294,7 +294,7 @@ func TestDifferences(t *testing.T) {
 func TestForeignFiles(t *testing.T) {
 	from := little(1)
 	path := filepath.Join(t.TempDir(), "final.safetensors")
-	must(t, Export(path, from, 5))
+	must(t, Export(path, from, Batches{}))
 	if _, err := Open(path); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), `"format" is "pt"`) {
 		t.Errorf("an exported file as checkpoint: %v", err)
 	}
@@ -302,7 +302,7 @@ func TestForeignFiles(t *testing.T) {
 	metadata, err := m.encode()
 	must(t, err)
 	var b bytes.Buffer
-	must(t, safetensors.Write(&b, metadata, collect(from, training, 3)))
+	must(t, safetensors.Write(&b, metadata, collect(from, training, Batches{})))
 	if _, err := Open(save(t, b.Bytes())); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), sumName) {
 		t.Errorf("without a checksum: %v", err)
 	}

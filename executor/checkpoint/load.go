@@ -21,38 +21,77 @@ func (s stored) info() safetensors.Info {
 	return info
 }
 
+// counts reports whether a tensor, by its name in the model, is the count of batches of a module, and which one's.
+func (s stored) counts(name string) (module string, ok bool) {
+	module, ok = strings.CutSuffix(name, countSuffix)
+	info := s.info()
+	return module, ok && info.DType == safetensors.I64 && len(info.Shape) == 0
+}
+
+// counted returns the counts of batches in files, by module.
+func counted(files []*safetensors.File) (map[string]int64, error) {
+	names, err := modelNames(files)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]int64{}
+	for name, have := range names {
+		module, ok := have.counts(name)
+		if !ok {
+			continue
+		}
+		if all[module], err = have.file.Int64(have.name); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 // load copies the tensors of the kept roles from the files of what is called name; nothing before all names and shapes are
 // checked.
 func load(name string, files []*safetensors.File, into Model, kept roles) error {
-	names, err := modelNames(files)
+	names, err := match(name, files, into.Tensors(), kept)
 	if err != nil {
 		return err
 	}
-	bad := &TensorsError{File: name}
-	var tensors []executor.Tensor
+	var c copier
 	for _, t := range into.Tensors() {
+		from, ok := names[fileName(t)]
+		if !ok || !kept(t.Role) {
+			continue
+		}
+		if err := c.load(from.file, from.name, into, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// match returns the tensors of files by their names in a model, when those of the kept roles are the model's. Errors: *TensorsError,
+// *safetensors.Error.
+func match(name string, files []*safetensors.File, model []executor.Tensor, kept roles) (map[string]stored, error) {
+	names, err := modelNames(files)
+	if err != nil {
+		return nil, err
+	}
+	bad := &TensorsError{File: name}
+	known := map[string]bool{}
+	for _, t := range model {
 		if !kept(t.Role) {
 			continue
 		}
-		tensors = append(tensors, t)
+		known[fileName(t)] = true
 		if have, ok := names[fileName(t)]; ok {
 			bad.compare(have, t)
 		} else {
 			bad.Missing = append(bad.Missing, fileName(t))
 		}
 	}
-	bad.Unexpected = unexpected(names, tensors, kept)
+	bad.Unexpected = unexpected(names, known, kept)
 	if len(bad.Missing)+len(bad.Unexpected)+len(bad.Shapes) > 0 {
-		return bad
+		return nil, bad
 	}
-	var c copier
-	for _, t := range tensors {
-		from := names[fileName(t)]
-		if err := c.load(from.file, from.name, into, t); err != nil {
-			return err
-		}
-	}
-	return nil
+	return names, nil
 }
 
 // compare notes a difference between a tensor in a file and in the model.
@@ -62,18 +101,13 @@ func (e *TensorsError) compare(have stored, t executor.Tensor) {
 	}
 }
 
-// unexpected lists the tensors of files that nothing was loaded from, without those that files may have beside a
-// model's: counts of batches, an auxiliary classifier, and optimizer states when no state is kept.
-func unexpected(names map[string]stored, used []executor.Tensor, kept roles) []string {
-	known := map[string]bool{}
-	for _, t := range used {
-		known[fileName(t)] = true
-	}
+// unexpected lists the tensors of files that a model does not know, without those that files may have beside a model's:
+// counts of batches, an auxiliary classifier, and optimizer states when no state is kept.
+func unexpected(names map[string]stored, known map[string]bool, kept roles) []string {
 	var list []string
 	for ours, have := range names {
 		state := strings.HasPrefix(ours, statePrefix) && !kept("state0")
-		info := have.info()
-		count := strings.HasSuffix(ours, countSuffix) && info.DType == safetensors.I64 && len(info.Shape) == 0
+		_, count := have.counts(ours)
 		auxiliary := strings.HasPrefix(ours, auxPrefix)
 		if !known[ours] && !state && !count && !auxiliary {
 			list = append(list, have.name)

@@ -24,6 +24,7 @@ type Meta struct {
 	Step int64 // steps done, which is the number of the next one
 	// Updates are how often the weights of each layer were updated; nil in a file that does not say.
 	Updates  []int64
+	Batches  Batches // kept as tensors: Checkpoint.Batches reads them
 	Seed     uint64
 	Position int64 // samples drawn from the data
 	Model    string

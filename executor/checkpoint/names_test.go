@@ -217,7 +217,7 @@ func TestTorchvisionNames(t *testing.T) {
 				c.model, len(c.want), c.want.elements(), c.tensors, c.elements)
 		}
 		var got stateDict
-		for _, x := range collect(zoo(t, c.model, 1000), inference, 0) {
+		for _, x := range collect(zoo(t, c.model, 1000), inference, Batches{}) {
 			got = append(got, x.Info)
 		}
 		byName := func(a, b safetensors.Info) int { return cmp.Compare(a.Name, b.Name) }
@@ -260,6 +260,14 @@ func torchFile(t testing.TB, d stateDict, value func(k, i int) float32) string {
 	return path
 }
 
+// imported is Import where nothing may go wrong.
+func imported(t testing.TB, path string, into Model) map[string]int64 {
+	t.Helper()
+	seen, err := Import(path, into)
+	must(t, err)
+	return seen
+}
+
 func mixed(k, i int) float32 { return float32(k*31+i%8191) + 0.5 }
 
 // TestTorchvisionFiles: files with torchvision's names load into our models, every element at its place, and what is
@@ -281,30 +289,31 @@ func TestTorchvisionFiles(t *testing.T) {
 			}
 			m := zoo(t, c.model, 10)
 			m.values = map[string][]float32{}
-			must(t, Import(torchFile(t, theirs, mixed), m))
+			seen := imported(t, torchFile(t, theirs, mixed), m)
 			compareAll(t, m, c.dict)
 
 			path := filepath.Join(t.TempDir(), "final.safetensors")
-			must(t, Export(path, m, 77))
+			must(t, Export(path, m, Batches{Before: seen, Since: 77}))
 			f, err := safetensors.Open(path)
 			must(t, err)
 			defer func() { must(t, f.Close()) }()
 			if !maps.Equal(f.Metadata(), map[string]string{"format": "pt"}) || len(f.Tensors()) != len(c.dict) {
 				t.Errorf("exported: %v, %d tensors", f.Metadata(), len(f.Tensors()))
 			}
-			for _, x := range c.dict {
-				info, _ := f.Tensor(x.Name)
-				var count [1]float32
-				if x.DType == safetensors.I64 {
-					must(t, f.Float32(x.Name, count[:]))
+			for k, x := range c.dict {
+				if info, _ := f.Tensor(x.Name); info.DType != x.DType || !slices.Equal(info.Shape, x.Shape) {
+					t.Fatalf("exported: %v, want %v", info, x)
 				}
-				if info.DType != x.DType || !slices.Equal(info.Shape, x.Shape) || x.DType == safetensors.I64 && count[0] != 77 {
-					t.Fatalf("exported: %v of %v batches, want %v", info, count, x)
+				if x.DType != safetensors.I64 {
+					continue
+				}
+				if n, err := f.Int64(x.Name); n != int64(k)+77 || err != nil { // what torchFile has counted, and 77 more
+					t.Fatalf("exported: %s is %d, %v, want %d", x.Name, n, err, k+77)
 				}
 			}
 			again := zoo(t, c.model, 10)
 			again.values = map[string][]float32{}
-			must(t, Import(path, again))
+			imported(t, path, again)
 			if name := differs(m, again, inference); name != "" {
 				t.Errorf("%s changed on its way out and in", name)
 			}
@@ -352,7 +361,7 @@ func compareAll(t *testing.T, m *memory, d stateDict) {
 // TestImportCheckpoint: the weights of a checkpoint are a file of weights; its states are left.
 func TestImportCheckpoint(t *testing.T) {
 	from, into := little(1), little(2)
-	must(t, Import(save(t, encode(t, from, someMeta(3))), into))
+	imported(t, save(t, encode(t, from, someMeta(3))), into)
 	if name := differs(from, into, inference); name != "" {
 		t.Errorf("%s was not loaded", name)
 	}
@@ -390,7 +399,17 @@ func TestImportErrors(t *testing.T) {
 		m.values = map[string][]float32{}
 		changed := c.change(slices.Clone(dict))
 		path := torchFile(t, changed, nil)
-		err := Import(path, m)
+		_, err := Import(path, m)
+		auxiliary, unfit := Fits(path, m.tensors)
+		left := 0
+		for _, x := range changed {
+			if strings.HasPrefix(x.Name, auxPrefix) {
+				left++
+			}
+		}
+		if fmt.Sprint(unfit) != fmt.Sprint(err) || auxiliary != left && err == nil {
+			t.Errorf("it fits with %d auxiliary tensors, %v; want %d, %v", auxiliary, unfit, left, err)
+		}
 		if c.want == "" {
 			if err != nil || len(m.values) != 102 {
 				t.Errorf("%d tensors were loaded, %v", len(m.values), err)
@@ -420,7 +439,7 @@ func TestImportConverts(t *testing.T) {
 		Info: safetensors.Info{Name: "fc.weight", DType: safetensors.F16, Shape: []int{2, 2}},
 		Data: binaryOf([]uint16{0x3C00, 0xC000, 0x3555, 0x0001}),
 	}}))
-	must(t, Import(save(t, b.Bytes()), m))
+	imported(t, save(t, b.Bytes()), m)
 	if got := m.values["weight of fc.weight"]; !slices.Equal(got, []float32{1, -2, 0.333251953125, 0x1p-24}) {
 		t.Errorf("%v", got)
 	}

@@ -144,7 +144,7 @@ func TestExportedModelPredictsTheSame(t *testing.T) {
 	trained := newRun(t, kernels.SGD{}, arena, storeAll, nil)
 	trained.steps(0, 3)
 	path := filepath.Join(t.TempDir(), "final.safetensors")
-	must(t, Export(path, trained, 3))
+	must(t, Export(path, trained, Batches{}))
 	fresh := newRun(t, kernels.SGD{}, arena, storeAll, nil)
 	predict := func(r run) []float32 {
 		images, err := r.Images()
@@ -160,7 +160,7 @@ func TestExportedModelPredictsTheSame(t *testing.T) {
 	if slices.Equal(predict(fresh), want) {
 		t.Fatal("training changed nothing")
 	}
-	must(t, Import(path, fresh))
+	imported(t, path, fresh)
 	if got := predict(fresh); !slices.Equal(got, want) {
 		t.Errorf("the logits are %v, want %v", got, want)
 	}

@@ -102,7 +102,7 @@ func TestShardsAreOneCheckpoint(t *testing.T) {
 		}
 		must(t, c.Close())
 		into := little(9)
-		must(t, Import(d.Folder(2), into))
+		imported(t, d.Folder(2), into)
 		if name := differs(little(2), into, inference); name != "" {
 			t.Errorf("%s differs", name)
 		}
@@ -460,7 +460,7 @@ func TestBothForms(t *testing.T) {
 		t.Errorf("%v", bad)
 	}
 	var missing *safetensors.Error
-	if err := Import(filepath.Join(d.path, "none"), little(1)); errors.As(err, &missing) || !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Import(filepath.Join(d.path, "none"), little(1)); errors.As(err, &missing) || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
 }

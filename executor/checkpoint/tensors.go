@@ -37,8 +37,15 @@ func fileShape(t executor.Tensor) []int {
 	return append([]int{}, s...)
 }
 
-// collect describes the tensors of a model as a file has them; steps is the count of batches.
-func collect(from Source, kept roles, steps int64) []safetensors.Tensor {
+// Batches are how many batches the running statistics of each BatchNorm have seen, which PyTorch counts beside them: by the name of
+// its module as many as were counted when a run began, and as many as all have seen since.
+type Batches struct {
+	Before map[string]int64
+	Since  int64
+}
+
+// collect describes the tensors of a model as a file has them.
+func collect(from Source, kept roles, batches Batches) []safetensors.Tensor {
 	var all []safetensors.Tensor
 	c := &copier{}
 	for _, t := range from.Tensors() {
@@ -52,7 +59,9 @@ func collect(from Source, kept roles, steps int64) []safetensors.Tensor {
 		if module, ok := strings.CutSuffix(t.Name, varSuffix); ok && t.Role == "buffer" {
 			all = append(all, safetensors.Tensor{
 				Info: safetensors.Info{Name: module + countSuffix, DType: safetensors.I64},
-				Data: func(w io.Writer) error { return binary.Write(w, binary.LittleEndian, steps) },
+				Data: func(w io.Writer) error {
+					return binary.Write(w, binary.LittleEndian, batches.Before[module]+batches.Since)
+				},
 			})
 		}
 	}

@@ -81,9 +81,7 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 		}
 		err = errors.Join(err, closeTargets(on))
 	}()
-	if r.From != nil {
-		c.next = int(r.From.Step) * c.parts
-	}
+	c.next = r.begun() * c.parts
 	c.states = newStates(r, c.parts, c.next/c.parts)
 	// What is on its way when ctx ends is finished, and needs its data.
 	if c.feed, err = r.Job.newFeed(context.WithoutCancel(ctx), r.Job.train, c.next); err != nil {
@@ -122,13 +120,7 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 
 // rateOf returns the learning rate of the update that a step is part of, which is that of the first of its steps: updates begin
 // where the run has gone on from, whatever plan it had before.
-func (r *Run) rateOf(step int) float32 {
-	begun := 0
-	if r.From != nil {
-		begun = int(r.From.Step)
-	}
-	return r.Rate.At(step - (step-begun)%r.Pipe.unit())
-}
+func (r *Run) rateOf(step int) float32 { return r.Rate.At(step - (step-r.begun())%r.Pipe.unit()) }
 
 // pipeSummary is what is known of a pipeline before it runs.
 func (r *Run) pipeSummary() Summary {
@@ -328,12 +320,7 @@ func (c *convoy) broken(err error) error {
 }
 
 // safe returns the steps of the latest checkpoint, and whether the run has a folder for them.
-func (c *convoy) safe() (steps int, dir bool) {
-	if c.From != nil {
-		steps = int(c.From.Step)
-	}
-	return max(c.saved, steps), c.Saves.Dir != nil
-}
+func (c *convoy) safe() (steps int, dir bool) { return max(c.saved, c.begun()), c.Saves.Dir != nil }
 
 // Tensors implements trained.
 func (c *convoy) Tensors() []executor.Tensor { return c.x.Tensors() }

@@ -101,7 +101,7 @@ func (j *Job) openData() (err error) {
 		j.Set = data.Pairs(j.Set, j.Seed)
 	}
 	if c.Classes = cmp.Or(c.Classes, j.Set.Classes()); c.Classes < j.Set.Classes() {
-		return fmt.Errorf("%w: --classes is %d, but data set %s has %d", ErrSpec, c.Classes, j.Set.Name(), j.Set.Classes())
+		return fmt.Errorf("%w: --classes is %d, but data set %s has %d: give no fewer, or leave it out", ErrSpec, c.Classes, j.Set.Name(), j.Set.Classes())
 	}
 	if j.train, err = data.NewBatcher(j.Set, data.Train, c.Batch, j.Seed); err != nil {
 		return err

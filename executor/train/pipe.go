@@ -309,10 +309,7 @@ func (j *Job) ReadPipe(path string, c *chain.Chain, also Corrections) (*Pipe, er
 
 // Whole makes the steps that a run has to do a multiple of those that the plan's updates take.
 func (r *Run) Whole() {
-	begun, unit := 0, r.Pipe.unit()
-	if r.From != nil {
-		begun = int(r.From.Step)
-	}
+	begun, unit := r.begun(), r.Pipe.unit()
 	r.Steps = begun + (r.Steps-begun+unit-1)/unit*unit
 }
 

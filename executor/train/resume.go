@@ -21,7 +21,7 @@ var ErrOtherRun = errors.New("it is of another run")
 // meta is what the next step depends on besides the tensors, when each layer's weights were updated so often.
 func (r *Run) meta(step int64, updates []int64) checkpoint.Meta {
 	m := r.settings()
-	m.Step, m.Updates, m.Position, m.Plan = step, updates, step*int64(r.Job.Images()), r.planHash()
+	m.Step, m.Updates, m.Batches, m.Position, m.Plan = step, updates, r.seen(int(step)), step*int64(r.Job.Images()), r.planHash()
 	m.Extra[versionsField] = string(r.Pipe.versions())
 	var also Corrections
 	if r.Pipe != nil {
@@ -133,6 +133,23 @@ func differences(path string, saved, want *checkpoint.Meta) (notes []string, err
 		return nil, fmt.Errorf("%w: %s: %s", ErrOtherRun, path, strings.Join(refused, ", "))
 	}
 	return notes, nil
+}
+
+// begun returns how many steps were done before the run.
+func (r *Run) begun() int {
+	if r.From == nil {
+		return 0
+	}
+	return int(r.From.Step)
+}
+
+// seen returns how many batches BatchNorms have seen after some steps: each microbatch is one, unless statistics are deferred.
+func (r *Run) seen(steps int) checkpoint.Batches {
+	each := max(r.Job.Microbatches, 1)
+	if r.Pipe != nil && r.Pipe.DeferredBatchNorm {
+		each = 1
+	}
+	return checkpoint.Batches{Before: r.batches, Since: int64((steps - r.begun()) * each)}
 }
 
 // updates returns how often each layer's weights were updated before the run; nil: never, or on several devices as often as the run

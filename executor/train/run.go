@@ -37,6 +37,8 @@ type Run struct {
 	// Past is what was logged of the steps before From.
 	Past History
 
+	batches map[string]int64 // that BatchNorms had seen when the run began
+
 	// What follows a run; any may be nil. Record and Evaluated are called after every step and evaluation: an error
 	// ends the run. Saved is called after every attempt to save a checkpoint.
 	Record    func(Record) error
@@ -179,15 +181,18 @@ func (r *Run) crossed(steps, every int) bool {
 }
 
 // begin puts the weights to start from in place.
-func (r *Run) begin(e checkpoint.Model, out *Outcome) error {
+func (r *Run) begin(e checkpoint.Model, out *Outcome) (err error) {
 	switch {
 	case r.From != nil:
-		out.ResumedFrom = int(r.From.Step)
-		return r.From.Restore(e)
+		out.ResumedFrom = r.begun()
+		if err := r.From.Restore(e); err != nil {
+			return err
+		}
+		r.batches, err = r.From.Batches()
 	case r.Init != "":
-		return checkpoint.Import(r.Init, e)
+		r.batches, err = checkpoint.Import(r.Init, e)
 	}
-	return nil
+	return err
 }
 
 // Audited is the memory of one step, measured: each op's bytes are checked against what its tensors own.

@@ -159,7 +159,7 @@ func (l *layout) halves() {
 	for s, st := range l.plan.Stages {
 		for i := st.First; l.split[s] && i <= st.Last; i++ {
 			if layer := l.chain.Layer(i); layer.BackwardInputS == nil || layer.BackwardWeightS == nil {
-				l.broken.stage("stage %d splits its backward, but layer %d (%s) of the chain lacks backward_input_s or backward_weight_s", s, i, layer.Name)
+				l.broken.stage("stage %d splits its backward, but layer %d (%s) of the chain lacks backward_input_s or backward_weight_s (plimsoll profile --halves measures both)", s, i, layer.Name)
 				break
 			}
 		}

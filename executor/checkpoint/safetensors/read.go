@@ -54,6 +54,10 @@ func New(name string, from io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
+// torchSave says what to do with what torch.save has written, which no other program than Python should read.
+const torchSave = "it is a file of torch.save, which runs code when it is read: convert it, as with " +
+	`python -c "import torch, safetensors.torch as s; s.save_file(torch.load('FILE.pth', map_location='cpu', weights_only=True), 'FILE.safetensors')"`
+
 func (f *File) readHeader(size int64) error {
 	if size < 8 {
 		return whole("it has %d bytes, too few for the length of a header", size)
@@ -63,10 +67,13 @@ func (f *File) readHeader(size int64) error {
 		return err
 	}
 	n := binary.LittleEndian.Uint64(length[:])
+	bad := n > MaxHeader || n > uint64(size-8)
 	switch {
+	case bad && (string(length[:4]) == "PK\x03\x04" || string(length[:2]) == "\x80\x02"): // a zip archive, or pickled by PyTorch before 1.6
+		return whole("%s", torchSave)
 	case n > MaxHeader:
 		return whole("the header's length is %d, more than %d", n, MaxHeader)
-	case n > uint64(size-8):
+	case bad:
 		return whole("it is truncated: the header's length is %d, and %d bytes follow", n, size-8)
 	}
 	text := make([]byte, n)
@@ -161,6 +168,22 @@ func (f *File) Float32(name string, dst []float32) error {
 		done += len(part)
 	}
 	return nil
+}
+
+// Int64 reads the one element of an I64 tensor without axes. Errors: *Error.
+func (f *File) Int64(name string) (int64, error) {
+	e, ok := f.byName[name]
+	if !ok {
+		return 0, &Error{File: f.name, Tensor: name, Err: ErrNoTensor}
+	}
+	if e.DType != I64 || len(e.Shape) > 0 {
+		return 0, &Error{File: f.name, Tensor: name, Err: fmt.Errorf("it is %v of shape %v, not one I64", e.DType, e.Shape)}
+	}
+	var b [8]byte
+	if err := f.readAt(b[:], f.data+e.begin); err != nil {
+		return 0, &Error{File: f.name, Tensor: name, Err: err}
+	}
+	return int64(binary.LittleEndian.Uint64(b[:])), nil
 }
 
 // ErrNoTensor: a file has no tensor of that name.

@@ -137,7 +137,7 @@ func (r *recipe) usable(q pipeline.Request, p *placement) error {
 		return fmt.Errorf("%w: %d microbatches of %d stages are more than %d forwards: give at most %d microbatches", ErrOptions, p.micros, len(p.stages), MostWork, MostWork/len(p.stages))
 	}
 	if l := p.sums.CanSplit(); r.split && l > 0 {
-		return fmt.Errorf("%w: layer %d (%s) lacks backward_input_s or backward_weight_s: this schedule runs the two halves of the backward apart, give both for every layer", ErrHalves, l, q.Chain.Layer(l).Name)
+		return fmt.Errorf("%w: layer %d (%s) lacks backward_input_s or backward_weight_s: this schedule runs the two halves of the backward apart, give both for every layer, as plimsoll profile --halves does", ErrHalves, l, q.Chain.Layer(l).Name)
 	}
 	return p.joined(q.Platform)
 }
