@@ -2,14 +2,9 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"net"
-	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"plimsoll/executor/checkpoint"
 	"plimsoll/executor/train"
@@ -23,25 +18,6 @@ type metrics struct {
 	step, steps, loss, accuracy, rate, norm, stepSeconds  prometheus.Gauge
 	peak, limit, predictedSeconds, testLoss, testAccuracy prometheus.Gauge
 	images, dataWait, skipped, checkpoints, failed        prometheus.Counter
-}
-
-// listen checks the address of --metrics and takes it; "" is none.
-func listen(address string) (net.Listener, error) {
-	if address == "" {
-		return nil, nil
-	}
-	_, port, err := net.SplitHostPort(address)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
-	}
-	if err != nil {
-		return nil, usage(fmt.Errorf("--metrics %s: give an address and a port, as in 127.0.0.1:9090: %w", address, err))
-	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, usage(fmt.Errorf("--metrics: %w: give another address or port, as in 127.0.0.1:0", err))
-	}
-	return l, nil
 }
 
 // newMetrics makes the metrics of a run that has not begun.
@@ -130,21 +106,5 @@ func (m *metrics) saved(_ int, err error) {
 		m.checkpoints.Inc()
 	} else {
 		m.failed.Inc()
-	}
-}
-
-// serve answers under /metrics until stop is called.
-func (m *metrics) serve(l net.Listener) (stop func()) {
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(l) // it ends with Close; metrics that cannot be served are no reason to end a run
-	}()
-	return func() {
-		_ = server.Close() // of a listener that is given up
-		<-done
 	}
 }

@@ -175,8 +175,8 @@ func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
 	defer func() { _ = closeFrom(r) }() // of a file that was read
 	m := newMetrics(r)
 	if listener != nil {
-		defer m.serve(listener)()
-		a.note("metrics at http://%s/metrics", listener.Addr())
+		defer m.serve(listener, patience)()
+		a.noteMetrics(listener.Addr())
 	}
 	return a.trainAndWrite(ctx, place, r, m)
 }

@@ -80,7 +80,8 @@ func (d *Dir) Steps() ([]int64, error) {
 // untouched; ErrNotRemoved.
 func (d *Dir) Save(from Source, m Meta) error {
 	path := d.Path(m.Step)
-	before, err := d.Steps()
+	before, unlisted := d.Steps()
+	err := unlisted
 	if err == nil {
 		err = d.prepare()
 	}
@@ -88,7 +89,7 @@ func (d *Dir) Save(from Source, m Meta) error {
 		err = atomicfile.Write(d.fs, path, func(w io.Writer) error { return Encode(w, from, m) })
 	}
 	if err != nil {
-		return &SaveError{Path: path, Last: d.lastGood(before), Err: err}
+		return d.unsaved(path, before, unlisted, err)
 	}
 	return d.prune(m.Step)
 }
@@ -153,14 +154,22 @@ func (d *Dir) remove(step int64) (err error) {
 	return err
 }
 
-// lastGood returns the path of the newest good checkpoint among some steps, "" if there is none.
-func (d *Dir) lastGood(steps []int64) string {
-	for _, step := range slices.Backward(steps) {
-		if c, err := d.open(step); err == nil && c.Close() == nil {
-			return c.Name()
+// unsaved says why a checkpoint is not saved and which of those that were there before, unless they could not be listed, is the
+// newest good one.
+func (d *Dir) unsaved(path string, before []int64, unlisted, err error) *SaveError {
+	e := &SaveError{Path: path, Err: err, Unknown: unlisted}
+	for _, step := range slices.Backward(before) {
+		c, err := d.open(step)
+		if err == nil {
+			e.Last = c.Name()
+			_ = c.Close() // of a file that was read
+			return e
+		}
+		if e.Unknown == nil && !isBad(err) {
+			e.Unknown = err
 		}
 	}
-	return ""
+	return e
 }
 
 // Latest opens the newest good checkpoint. bad says what is wrong with each newer file. The caller closes the

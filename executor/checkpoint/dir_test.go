@@ -325,3 +325,36 @@ func TestAFolderThatIsAnothersGetsNothing(t *testing.T) {
 		t.Error("no folder is gone")
 	}
 }
+
+// TestNoDescriptors: a process that may open no more files says so, and not that there is no good checkpoint.
+func TestNoDescriptors(t *testing.T) {
+	d := NewDir(t.TempDir(), 3)
+	saved(t, d, 1)
+	for name, save := range map[string]func() error{
+		"whole":  func() error { return d.Save(little(2), someMeta(2)) },
+		"shards": func() error { _, err := d.Shards(someMeta(2), 1).Save(0, little(2)); return err },
+	} {
+		var err error
+		withoutDescriptors(t, func() { err = save() })
+		var e *SaveError
+		if !errors.As(err, &e) || !errors.Is(err, syscall.EMFILE) || e.Unknown == nil || strings.Contains(err.Error(), "there is no earlier") {
+			t.Errorf("%s: %v", name, err)
+		}
+		wantLatest(t, d, 1, 0)
+	}
+}
+
+// withoutDescriptors runs something while the process has no file descriptor left.
+func withoutDescriptors(t *testing.T, do func()) {
+	t.Helper()
+	next, err := os.Open(os.DevNull)
+	must(t, err)
+	var was syscall.Rlimit
+	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was))
+	none := was
+	none.Cur = uint64(next.Fd())
+	must(t, next.Close())
+	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none))
+	defer func() { must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was)) }()
+	do()
+}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"plimsoll/executor/checkpoint/safetensors"
 )
 
 var (
@@ -18,6 +20,11 @@ var (
 	// ErrNotRemoved: a checkpoint was saved, but an older one could not be removed.
 	ErrNotRemoved = errors.New("the checkpoint is saved, but an older one cannot be removed")
 )
+
+// isBad reports whether an error tells of a checkpoint's bytes, not of a system that cannot read them now.
+func isBad(err error) bool {
+	return errors.Is(err, ErrFormat) || errors.Is(err, ErrDamaged) || errors.Is(err, ErrIncomplete) || errors.Is(err, safetensors.ErrFormat)
+}
 
 // ShapeError is a tensor that has another shape in a file than in the model, both as in files.
 type ShapeError struct {
@@ -68,15 +75,19 @@ func brief(words []string) string {
 
 // SaveError says that a checkpoint was not saved and which one to go on from.
 type SaveError struct {
-	Path string
-	Last string // path of the newest good checkpoint; empty when there is none
-	Err  error
+	Path    string
+	Last    string // path of the newest good checkpoint; empty when none is known
+	Unknown error  // why a newer one, or any, may be there that cannot be read now; nil: there is none
+	Err     error
 }
 
 func (e *SaveError) Error() string {
 	last := "there is no earlier good one"
-	if e.Last != "" {
+	switch {
+	case e.Last != "":
 		last = "the last good one is " + e.Last
+	case e.Unknown != nil:
+		last = fmt.Sprintf("whether there is an earlier good one cannot be told now: %v", e.Unknown)
 	}
 	return fmt.Sprintf("checkpoint %s is not saved: %v; %s", e.Path, e.Err, last)
 }

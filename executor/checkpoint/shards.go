@@ -37,7 +37,8 @@ type Shards struct {
 	meta    Meta
 	of      int
 	begun   sync.Once
-	before  []int64 // checkpoints that were there
+	before  []int64 // checkpoints that were there, unless
+	hidden  error   // they could not be listed
 	unready error
 
 	mu      sync.Mutex
@@ -52,7 +53,7 @@ func (d *Dir) Shards(m Meta, of int) *Shards { return &Shards{dir: d, meta: m, o
 // checkpoints of earlier steps beyond the number that is kept. Errors, of the last one: *SaveError when not all shards are
 // saved, and every earlier checkpoint is untouched; ErrNotRemoved.
 func (s *Shards) Save(k int, from Source) (last bool, err error) {
-	s.begun.Do(func() { s.before, s.unready = s.dir.prepareShards(s.meta.Step) })
+	s.begun.Do(func() { s.prepare() })
 	err = s.unready
 	if err == nil {
 		path := shardPath(s.dir.Folder(s.meta.Step), k)
@@ -72,7 +73,7 @@ func (s *Shards) end(err error) (last bool, _ error) {
 	case s.left > 0:
 		return false, nil
 	case s.failure != nil:
-		return true, &SaveError{Path: s.dir.Folder(s.meta.Step), Last: s.dir.lastGood(s.before), Err: s.failure}
+		return true, s.dir.unsaved(s.dir.Folder(s.meta.Step), s.before, s.hidden, s.failure)
 	}
 	return true, s.dir.prune(s.meta.Step)
 }
@@ -93,26 +94,30 @@ func encodeShard(w io.Writer, from Source, m Meta, k, of int) error {
 	return Encode(w, from, m)
 }
 
-// prepareShards makes the folder of a checkpoint, empties it of what an earlier attempt has left, whose shards must not meet
-// new ones, and lists the other checkpoints.
-func (d *Dir) prepareShards(step int64) (others []int64, err error) {
-	all, err := d.Steps()
-	if err != nil {
-		return nil, err
+// prepare lists the other checkpoints and makes the folder of this one.
+func (s *Shards) prepare() {
+	all, err := s.dir.Steps()
+	s.before, s.hidden = slices.DeleteFunc(all, func(step int64) bool { return step == s.meta.Step }), err
+	if s.unready = err; err == nil {
+		s.unready = s.dir.prepareShards(s.meta.Step)
 	}
-	others = slices.DeleteFunc(all, func(s int64) bool { return s == step })
+}
+
+// prepareShards makes the folder of a checkpoint and empties it of what an earlier attempt has left, whose shards must not meet new
+// ones.
+func (d *Dir) prepareShards(step int64) error {
 	if err := d.prepare(); err != nil {
-		return others, err
+		return err
 	}
 	folder := d.Folder(step)
-	err = os.Mkdir(folder, 0o777)
+	err := os.Mkdir(folder, 0o777)
 	switch {
 	case err == nil:
-		return others, atomicfile.SyncDir(d.fs, d.path)
+		return atomicfile.SyncDir(d.fs, d.path)
 	case errors.Is(err, fs.ErrExist):
-		return others, errors.Join(d.empty(folder), atomicfile.SyncDir(d.fs, folder))
+		return errors.Join(d.empty(folder), atomicfile.SyncDir(d.fs, folder))
 	}
-	return others, err
+	return err
 }
 
 // empty removes the shards in a folder, whole or unfinished.
