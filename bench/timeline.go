@@ -9,6 +9,7 @@ import (
 	"plimsoll/bench/trace"
 	"plimsoll/executor"
 	"plimsoll/executor/train"
+	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 )
@@ -46,6 +47,26 @@ func (t *Timeline) Curves() (predicted, measured []report.Point, err error) {
 		measured = append(measured, last(end), last(t.Measured.Whole))
 	}
 	return append(predicted, last(r.Makespan+t.UpdateS)), measured, nil
+}
+
+// Chart draws the memory over the step, and the limit.
+func (t *Timeline) Chart() (*report.Chart, error) {
+	predicted, measured, err := t.Curves()
+	if err != nil {
+		return nil, err
+	}
+	c := &report.Chart{
+		Title: t.Chain.Name + ", " + t.Plan.Name(), Wide: true,
+		X: report.Axis{Label: "time", Unit: report.Seconds}, Y: report.Axis{Label: "memory", Unit: report.Bytes},
+		Series: []report.Series{{Name: "predicted", Shape: report.Step, Broad: len(measured) > 0, Points: predicted}},
+	}
+	if len(measured) > 0 {
+		c.Series = append(c.Series, report.Series{Name: "measured", Shape: report.Step, Color: 1, Points: measured})
+	}
+	if limit := t.Plan.Limits.Memory; limit != schedule.NoLimit {
+		c.Marks = []report.Mark{{Name: "limit " + units.Bytes(t.Static+limit), Y: float64(t.Static + limit)}}
+	}
+	return c, nil
 }
 
 // byStart returns the positions of the measured ops in the order of their starts.

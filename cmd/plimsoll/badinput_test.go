@@ -88,7 +88,7 @@ func badPlans(t *testing.T) []badCase {
 		{"plan: slots", []string{"plan", "-c", five, "--memory", "1GiB", "--strategy", "rotor", "--slots", "0"}, 2, []string{"--slots is 0"}},
 		{"plan: segments", []string{"plan", "-c", five, "--memory", "1GiB", "--strategy", "periodic", "--segments", "-1"}, 2, []string{"--segments is -1"}},
 		{"plan: missing file", []string{"plan", "-c", "none.json", "--memory", "1GiB"}, 2, []string{"none.json"}},
-		{"plan: not JSON", []string{"plan", "-c", "main.go", "--memory", "1GiB"}, 2, []string{"main.go", "bad chain"}},
+		{"plan: not JSON", []string{"plan", "-c", "main.go", "--memory", "1GiB"}, 2, []string{"main.go", "no chain"}},
 		{"plan: format", []string{"plan", "-c", badChain(t, "chain/v1", "chain/v9"), "--memory", "1GiB"}, 2, []string{"bad.json", "format", "v9"}},
 		{"plan: negative time", []string{"plan", "-c", badChain(t, `"forward_s":2`, `"forward_s":-2`), "--memory", "1GiB"}, 2,
 			[]string{"bad.json", "layer 2 (block1)", "forward_s", "-2"}},

@@ -131,12 +131,9 @@ func (f *benchFlags) sequences() (all []string) {
 func (f *benchFlags) readChains() (chains []*chain.Chain, err error) {
 	names := []string{f.grid.job.model}
 	for _, path := range f.chains {
-		c, err := chain.Read(path)
+		c, err := readPlainChain(path, "a sweep")
 		if err != nil {
-			return nil, usage(err)
-		}
-		if len(c.Branches) > 0 {
-			return nil, usage(fmt.Errorf("%s has branches, and a sweep is of chains: use plimsoll plan", path))
+			return nil, err
 		}
 		chains, names = append(chains, c), append(names, c.Name)
 	}

@@ -128,13 +128,14 @@ func TestTrace(t *testing.T) {
 	works(t, "plan", "-c", five, "--memory", "80%", "--strategy", "offload-dynprog", "--bandwidth", "1000B/s", "-o", plan)
 	o := object(t, "trace", "-c", five, "-p", plan, "-o", out)
 	text := read(t, out)
-	if o["tracks"] != 3.0 || !strings.Contains(text, `"device to host"`) || !strings.Contains(text, `"B5"`) {
+	if o["ops"] != 14.0 || o["file"] != out || strings.Count(text, `"thread_name"`) != 3 || !strings.Contains(text, `"device to host"`) || !strings.Contains(text, `"B5"`) {
 		t.Errorf("%v\n%s", o, text)
 	}
 	for want, args := range map[string][]string{
-		"--plan is missing": {"-c", five},
-		"is not a folder":   {"-c", five, "-p", plan, "-o", filepath.Join(plan, "t.json")},
-		"no such file":      {"-c", five, "-p", filepath.Join(folder, "q.json")},
+		"give either a plan": {"-c", five},
+		"--chain is missing": {"-p", plan},
+		"is not a folder":    {"-c", five, "-p", plan, "-o", filepath.Join(plan, "t.json")},
+		"no such file":       {"-c", five, "-p", filepath.Join(folder, "q.json")},
 	} {
 		if r := plimsoll(t, append([]string{"trace"}, args...)...); r.code != exitUsage || !strings.Contains(r.err, want) {
 			t.Errorf("%v: exit code %d, %s", args, r.code, r.err)

@@ -7,11 +7,9 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"plimsoll/internal/bounded"
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline/interop"
@@ -21,8 +19,7 @@ import (
 // checkFlags are the flags of plimsoll check.
 type checkFlags struct {
 	chain     string
-	plan      string
-	text      string
+	plan      planInput
 	memory    units.Size
 	bandwidth units.Bandwidth
 	duplex    bool
@@ -48,9 +45,8 @@ duration multiplied by a factor of its own, drawn evenly from 1 minus to 1 plus 
   plimsoll check -c c.json -p pipeline.json --noise 10% --runs 1000
   plimsoll check -p schedule.csv`
 	s := cmd.Flags()
-	s.StringVarP(&f.chain, "chain", "c", "", "chain file, or a graph.txt of PipeDream")
-	s.StringVarP(&f.plan, "plan", "p", "", "plan file, or a file with a sequence in text form; - is standard input")
-	s.StringVar(&f.text, "text", "", "a sequence in text form")
+	s.StringVarP(&f.chain, "chain", "c", "", "chain file, or what plimsoll import reads")
+	f.plan.register(cmd)
 	s.Var(&f.memory, "memory", "memory limit (default: the plan's)")
 	s.Var(&f.bandwidth, "bandwidth", "bandwidth of the link to host memory, of a pipeline that between devices (default: the plan's)")
 	s.StringVar(&f.platform, "platform", "", "platform file, for pipelines (default: the plan's)")
@@ -64,20 +60,18 @@ func (a *app) runCheck(ctx context.Context, f *checkFlags) error {
 	if err := f.noise.check(); err != nil {
 		return err
 	}
-	text, err := f.readText(a.in)
+	text, err := f.plan.read(a.in)
 	switch {
-	case strings.HasSuffix(f.plan, ".csv") && err != nil:
-		return err
-	case strings.HasSuffix(f.plan, ".csv") || interop.LooksLikeSchedule(text):
+	case err == nil && f.plan.isTable(text):
 		return a.checkSchedule(ctx, f, text)
-	case f.chain == "":
+	case f.chain == "" && !interop.IsTable(f.plan.path):
 		return required("--chain", f.chain, "-c c.json")
 	case err != nil:
 		return err
 	case isPipeline(text):
 		return a.checkPipeline(ctx, f, text)
 	case f.noise.wanted():
-		return usage(fmt.Errorf("%s: --noise is for pipelines: the plan is for one device", f.source()))
+		return usage(fmt.Errorf("%s: --noise is for pipelines: the plan is for one device", &f.plan))
 	}
 	return a.checkSequence(f, text)
 }
@@ -88,7 +82,7 @@ func (a *app) checkSequence(f *checkFlags, text string) error {
 	if err != nil {
 		return err
 	}
-	p, err := f.read(text, c)
+	p, err := f.plan.sequence(text, c)
 	if err != nil {
 		return err
 	}
@@ -99,7 +93,7 @@ func (a *app) checkSequence(f *checkFlags, text string) error {
 	limits := f.limits(p, all.Peak)
 	r, err := schedule.Simulate(c, p.Ops, limits)
 	if err != nil {
-		return fmt.Errorf("%s: %w", f.source(), enough(c, p.Ops, limits, err))
+		return fmt.Errorf("%s: %w", &f.plan, enough(c, p.Ops, limits, err))
 	}
 	a.comparePredicted(p, r)
 	predicted := schedule.Predicted{Makespan: r.Makespan, Peak: r.Peak, Idle: r.Idle}
@@ -153,30 +147,6 @@ func enough(c *chain.Chain, seq schedule.Sequence, l schedule.Limits, err error)
 	return &sequenceError{err, limit, r.Peak, r.PeakOp, op, c.Layer(op.Layer).Name}
 }
 
-// read reads the plan from its text; it must be for the chain.
-func (f *checkFlags) read(text string, c *chain.Chain) (*schedule.Plan, error) {
-	var err error
-	p := &schedule.Plan{Chain: c.Name, Strategy: "given", Limits: schedule.Limits{Memory: schedule.NoLimit}}
-	switch {
-	case strings.HasPrefix(strings.TrimSpace(text), "{"):
-		err = p.UnmarshalJSON([]byte(text))
-	case interop.LooksLikeActions(text):
-		var actions *interop.Actions
-		if actions, err = interop.ParseActions(f.source(), []byte(text)); err == nil {
-			p.Ops, err = actions.Sequence(c.Len())
-		}
-	default:
-		p.Ops, err = schedule.Parse(text)
-	}
-	if err == nil {
-		err = p.For(c)
-	}
-	if err != nil {
-		return nil, usage(fmt.Errorf("%s: %w%s", f.source(), err, missingPrefetch(p.Ops, err)))
-	}
-	return p, nil
-}
-
 // missingPrefetch says what to add when an op lacks what an offload before it took away; "" for other errors.
 func missingPrefetch(seq schedule.Sequence, err error) string {
 	var broken *schedule.RuleError
@@ -217,33 +187,6 @@ func (a *app) noteUnfetched(seq schedule.Sequence) {
 			a.note("note: %v at op %d is never prefetched: nothing reads what it moves, and a forward_discard frees it without a transfer", op, at)
 		}
 	}
-}
-
-func (f *checkFlags) readText(stdin io.Reader) (string, error) {
-	var text []byte
-	var err error
-	switch {
-	case (f.plan == "") == (f.text == ""):
-		return "", usage(errors.New("give either a plan, -p p.json, or a sequence, --text \"Fall1 B1\""))
-	case f.text != "":
-		return f.text, nil
-	case f.plan == "-":
-		text, err = bounded.ReadAll(stdin, "standard input")
-	default:
-		text, err = bounded.ReadFile(f.plan)
-	}
-	return string(text), usage(err)
-}
-
-// source says where the plan is from, for errors.
-func (f *checkFlags) source() string {
-	switch f.plan {
-	case "":
-		return "--text"
-	case "-":
-		return "standard input"
-	}
-	return f.plan
 }
 
 func (f *checkFlags) limits(p *schedule.Plan, storeAll int64) schedule.Limits {

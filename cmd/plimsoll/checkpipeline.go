@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
@@ -19,20 +18,6 @@ import (
 type noFit struct{ error }
 
 func (e noFit) Unwrap() error { return e.error }
-
-// readChain reads a chain file, or PipeDream's graph.txt as a chain.
-func readChain(path string) (*chain.Chain, error) {
-	if !strings.HasSuffix(path, "graph.txt") {
-		c, err := chain.Read(path)
-		return c, usage(err)
-	}
-	g, err := interop.ReadGraph(path)
-	if err != nil {
-		return nil, usage(err)
-	}
-	c, err := g.Chain()
-	return c, usage(err)
-}
 
 // pipelineFigures is what check finds about a pipeline: with --json SI base units.
 type pipelineFigures struct {
@@ -114,47 +99,28 @@ func (p *pipelineFigures) write(w io.Writer) {
 	}
 }
 
-// isPipeline reports whether a text is a plan with stages.
-func isPipeline(text string) bool {
-	_, err := pipeline.Decode(strings.NewReader(text))
-	return strings.HasPrefix(strings.TrimSpace(text), "{") && !errors.Is(err, pipeline.ErrNotPipeline) &&
-		(err == nil || strings.Contains(text, `"stages"`))
-}
-
 // checkPipeline judges a pipeline plan.
 func (a *app) checkPipeline(ctx context.Context, f *checkFlags, text string) error {
 	c, err := readChain(f.chain)
 	if err != nil {
 		return err
 	}
-	plan, err := pipeline.Decode(strings.NewReader(text))
-	if err != nil {
-		return usage(fmt.Errorf("%s: pipeline plan: %w", f.source(), err))
-	}
-	if plan.Chain != "" && plan.Chain != c.Name {
-		return usage(fmt.Errorf("%s: field \"chain\" is %q, the chain's name %q: the pipeline plan is for another chain", f.source(), plan.Chain, c.Name))
-	}
-	p, err := f.devices(plan.Platform)
+	plan, err := f.plan.pipeline(text, c)
 	if err != nil {
 		return err
 	}
-	if p == nil {
-		return usage(fmt.Errorf("%s: the pipeline plan does not say its platform: give it, as in --platform p.json", f.source()))
+	p, err := f.plan.platformOf(plan, f.platform)
+	if err != nil {
+		return err
+	}
+	if p, err = f.devices(p); err != nil {
+		return err
 	}
 	return a.judge(ctx, f, c, p, plan, &pipelineFigures{}, func() {})
 }
 
-// devices returns the platform of --platform, or else the plan's (nil when it has none), with what other flags say about it.
+// devices returns a platform with what the flags say about it.
 func (f *checkFlags) devices(p *pipeline.Platform) (*pipeline.Platform, error) {
-	if f.platform != "" {
-		var err error
-		if p, err = pipeline.ReadPlatform(f.platform); err != nil {
-			return nil, usage(err)
-		}
-	}
-	if p == nil {
-		return nil, nil
-	}
 	q := *p
 	if f.bandwidth > 0 {
 		q.Bandwidth, q.Levels, q.Pairs = float64(f.bandwidth), nil, nil
@@ -174,14 +140,14 @@ func (a *app) judge(ctx context.Context, f *checkFlags, c *chain.Chain, p *pipel
 	report, err := staged.Check(c, p, plan)
 	var invalid *pipeline.InvalidError
 	if err != nil && !errors.As(err, &invalid) {
-		return usage(fmt.Errorf("%s: %w", f.source(), err))
+		return usage(fmt.Errorf("%s: %w", &f.plan, err))
 	}
 	figures.Devices, figures.Valid = p.Devices, err == nil
 	figures.add(plan, report)
 	more()
 	if invalid == nil && f.noise.wanted() {
 		if figures.Noise, err = f.noise.run(ctx, c, p, plan, report); err != nil {
-			return fmt.Errorf("%s: --noise %v: %w", f.source(), &f.noise.fraction, err)
+			return fmt.Errorf("%s: --noise %v: %w", &f.plan, &f.noise.fraction, err)
 		}
 	}
 	if invalid != nil {
@@ -198,42 +164,31 @@ func (a *app) judge(ctx context.Context, f *checkFlags, c *chain.Chain, p *pipel
 	case invalid == nil:
 		return nil
 	case invalid.OnlyMemory():
-		return noFit{fmt.Errorf("%s: %w", f.source(), err)}
+		return noFit{fmt.Errorf("%s: %w", &f.plan, err)}
 	}
-	return usage(fmt.Errorf("%s: %w", f.source(), err))
+	return usage(fmt.Errorf("%s: %w", &f.plan, err))
 }
 
-// checkSchedule judges PyTorch's table of pipeline ops: on a chain when there is one, else with F = I = W = 1 s, B = 2 s and no
-// time for communication.
+// checkSchedule judges PyTorch's table of pipeline ops.
 func (a *app) checkSchedule(ctx context.Context, f *checkFlags, text string) error {
-	s, err := interop.ParseSchedule(f.source(), []byte(text))
-	if err != nil {
-		return usage(err)
-	}
-	c := interop.UnitChain(s.Stages)
-	if f.chain != "" {
-		if c, err = readChain(f.chain); err != nil {
-			return err
+	placed, run, err := f.plan.place(text, f.chain, func(p *pipeline.Platform) (*pipeline.Platform, error) {
+		if f.platform != "" {
+			var err error
+			if p, err = pipeline.ReadPlatform(f.platform); err != nil {
+				return nil, usage(err)
+			}
 		}
-	}
-	p, err := f.devices(pipeline.NewPlatform(len(s.Rows), pipeline.NoLimit, pipeline.Free()))
+		return f.devices(p)
+	})
 	if err != nil {
 		return err
-	}
-	placed, err := s.Place(c, p)
-	if err != nil {
-		return usage(fmt.Errorf("%s: %w", f.source(), err))
-	}
-	run, err := placed.Run()
-	if err != nil {
-		return usage(fmt.Errorf("%s: %w", f.source(), err))
 	}
 	figures := &pipelineFigures{}
 	plan, err := placed.Plan(run)
 	if err != nil {
-		return a.refuseSchedule(f, s, run, figures)
+		return a.refuseSchedule(f, placed.Schedule, run, figures)
 	}
-	return a.judge(ctx, f, c, p, plan, figures, func() { figures.addRun(s, run) })
+	return a.judge(ctx, f, placed.Chain, placed.Platform, plan, figures, func() { figures.addRun(placed.Schedule, run) })
 }
 
 // refuseSchedule prints how far a table that is no plan runs, and returns why it is none: the op that cannot run first.
@@ -252,5 +207,5 @@ func (a *app) refuseSchedule(f *checkFlags, s *interop.Schedule, r *interop.Run,
 	if err := a.print(figures, figures.write); err != nil {
 		return err
 	}
-	return usage(fmt.Errorf("%s: %w: %s", f.source(), interop.ErrIllegal, why))
+	return usage(fmt.Errorf("%s: %w: %s", &f.plan, interop.ErrIllegal, why))
 }

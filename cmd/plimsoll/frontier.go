@@ -131,10 +131,8 @@ func (f *frontierFlags) read() (s strategy.Strategy, c *chain.Chain, err error) 
 	if err := writable("--output", f.out); err != nil {
 		return s, nil, err
 	}
-	if c, err = chain.Read(f.chain); err == nil && len(c.Branches) > 0 {
-		return s, c, usage(fmt.Errorf("%s has branches, and a frontier is that of a chain: use plimsoll plan", f.chain))
-	}
-	return s, c, usage(err)
+	c, err = readPlainChain(f.chain, "a frontier")
+	return s, c, err
 }
 
 // unitOf returns the largest power of two, up to 1 GiB, of which the curve spans a few.

@@ -199,10 +199,8 @@ func (a *app) runPlan(ctx context.Context, f *planFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.out != "" {
-		if err := p.Write(f.out); err != nil {
-			return err
-		}
+	if err := (&anyPlan{chain: c, one: p}).write(planFiles{f.out, f.pipe.svg, f.pipe.trace}); err != nil {
+		return err
 	}
 	figures, err := figuresOf(c, p.Strategy, p.Ops, p.Limits, p.Predicted, all)
 	if err != nil {
@@ -251,11 +249,11 @@ func (f *planFlags) read() (*chain.Chain, *choice, error) {
 	case f.budget < 0 || f.budget > 0 && f.strategy != auto.Name:
 		return nil, s, usage(fmt.Errorf("--budget is %v with --strategy %s: give a time, as in 10s, and only with auto", f.budget, f.strategy))
 	}
-	if err := writable("--output", f.out); err != nil {
+	if err := (planFiles{f.out, f.pipe.svg, f.pipe.trace}).writable(); err != nil {
 		return nil, s, err
 	}
-	c, err := chain.Read(f.chain)
-	return c, s, usage(err)
+	c, err := readChain(f.chain)
+	return c, s, err
 }
 
 // storeAll simulates the step that recomputes nothing.

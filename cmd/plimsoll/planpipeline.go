@@ -9,8 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"plimsoll/bench"
-	"plimsoll/internal/atomicfile"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
@@ -40,8 +38,8 @@ func (f *pipelineFlags) register(cmd *cobra.Command) {
 	s.StringVar(&f.versions, "versions", "", "weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
 	s.Var(&oneOf{&f.accounting, []string{string(pipeline.Inputs), string(pipeline.Saved)}}, "accounting", "what a minibatch holds in a stage, inputs (thesis) or saved (default: inputs)")
 	s.DurationVar(&f.timeLimit, "time-limit", 0, "end the search of milp or ilp after this time, with the best plan so far (default: none, ilp 1m)")
-	s.StringVar(&f.svg, "svg", "", "pipeline: draw the timeline here")
-	s.StringVar(&f.trace, "trace", "", "pipeline: write the timeline for Perfetto here")
+	s.StringVar(&f.svg, "svg", "", "draw the plan here: the memory over time, of a pipeline the timeline")
+	s.StringVar(&f.trace, "trace", "", "write the timeline for Perfetto here")
 }
 
 // wanted reports whether the plan is for several devices.
@@ -62,7 +60,7 @@ func (f *pipelineFlags) check(cmd *cobra.Command) error {
 		return refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "segments", "budget", "text")
 	}
 	return refuse(cmd, "is for pipelines: give --devices 4 or --platform platform.json too",
-		"devices", "microbatches", "chunks", "per-period", "versions", "accounting", "time-limit", "svg", "trace")
+		"devices", "microbatches", "chunks", "per-period", "versions", "accounting", "time-limit")
 }
 
 // refuse returns an error for the first of the flags that was given.
@@ -146,7 +144,7 @@ func (a *app) runPipeline(ctx context.Context, f *planFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := firstOf(required("--chain", f.chain, "-c c.json"), writable("--output", f.out), writable("--svg", f.pipe.svg), writable("--trace", f.pipe.trace)); err != nil {
+	if err := firstOf(required("--chain", f.chain, "-c c.json"), planFiles{f.out, f.pipe.svg, f.pipe.trace}.writable()); err != nil {
 		return err
 	}
 	if err := f.pipe.fit(s); err != nil {
@@ -173,7 +171,7 @@ func (a *app) runPipeline(ctx context.Context, f *planFlags) error {
 	if err != nil {
 		return fmt.Errorf("BUG: %s made a plan that breaks a rule: %w", s.Name, err)
 	}
-	if err := f.writePipeline(c, r.Platform, p); err != nil {
+	if err := (&anyPlan{chain: c, several: p, platform: r.Platform}).write(planFiles{f.out, f.pipe.svg, f.pipe.trace}); err != nil {
 		return err
 	}
 	figures := &pipelineFigures{Devices: r.Platform.Devices, Valid: true}
@@ -223,26 +221,6 @@ func writeStages(w io.Writer, p *pipeline.Plan) {
 
 // shownPeriods is how many periods of a periodic plan its timeline shows.
 const shownPeriods = 4
-
-// writePipeline writes the files that the flags name.
-func (f *planFlags) writePipeline(c *chain.Chain, platform *pipeline.Platform, p *pipeline.Plan) error {
-	var all []atomicfile.Output
-	add := func(path string, write func(io.Writer) error) {
-		if path != "" {
-			all = append(all, atomicfile.Output{Path: path, Write: write})
-		}
-	}
-	add(f.out, p.Encode)
-	if f.pipe.svg != "" || f.pipe.trace != "" {
-		t, err := planned(c, platform, p)
-		if err != nil {
-			return err
-		}
-		add(f.pipe.svg, t.SVG)
-		add(f.pipe.trace, bench.PipelineTrace(t).Write)
-	}
-	return atomicfile.WriteAll(atomicfile.OS{}, all...)
-}
 
 // planned returns the timeline of a plan by its own times: the step, or a few periods. Each stage's sequence is drawn as one
 // forward and one backward.

@@ -74,7 +74,7 @@ func TestPlanPipelineRefuses(t *testing.T) {
 		{"give one of them", []string{"--devices", "2", "--platform", "p.json"}},
 		{"--memory is 50%", []string{"--devices", "2", "--bandwidth", "1GB/s", "--memory", "50%"}},
 		{"rotor plans for one device: for several there are", []string{"--devices", "2", "--bandwidth", "1GB/s", "--strategy", "rotor"}},
-		{"--svg is for pipelines", []string{"--svg", "p.svg"}},
+		{"--chunks is for pipelines", []string{"--chunks", "2"}},
 		{"nowhere.json", []string{"--platform", "nowhere.json"}},
 	} {
 		if r := plimsoll(t, append([]string{"plan", "-c", graph}, c.args...)...); r.code != exitUsage || !strings.Contains(r.err, c.want) {

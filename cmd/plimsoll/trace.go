@@ -1,72 +1,67 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
-	"plimsoll/bench"
 	"plimsoll/internal/units"
-	"plimsoll/planner/chain"
-	"plimsoll/planner/schedule"
 )
 
 // traceFlags are the flags of plimsoll trace.
 type traceFlags struct {
-	chain, plan, out string
+	plan     planInput
+	of       planFor
+	out, svg string
 }
 
 func (a *app) trace() *cobra.Command {
 	f := &traceFlags{}
-	cmd := command("trace", "Write the timeline of a plan", `Write the step of a plan, as predicted, as a timeline: a track for each stream, and the memory over time.
+	cmd := command("trace", "Write and draw the timeline of a plan", `Write the step of a plan, as predicted, as a timeline: a track for each stream, and the memory over time, of a pipeline a process for
+each device and link. It opens in Perfetto (https://ui.perfetto.dev). With --svg the plan is drawn, too: the memory over time, of a
+pipeline the timeline.
 
-It opens in Perfetto (https://ui.perfetto.dev). The timelines of steps that ran, measured beside predicted, are written
-by train --out and validate --out.`, nil)
-	cmd.Example = `  plimsoll trace -c c.json -p p.json -o trace.json`
+The plan is whatever plimsoll check reads. The timelines of steps that ran, measured beside predicted, are written by train --out and
+validate --out.`, nil)
+	cmd.Example = `  plimsoll trace -c c.json -p p.json -o trace.json
+  plimsoll trace -c c.json --text "Fall1 Fall2 B2 B1" --svg memory.svg`
+	f.plan.register(cmd)
+	f.of.register(cmd)
 	s := cmd.Flags()
-	s.StringVarP(&f.chain, "chain", "c", "", "chain file")
-	s.StringVarP(&f.plan, "plan", "p", "", "plan file")
-	s.StringVarP(&f.out, "output", "o", "trace.json", "write the timeline here")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runTrace(cmd.Context(), f) }
+	s.StringVarP(&f.out, "output", "o", "", "write the timeline here (default: trace.json, without --svg)")
+	s.StringVar(&f.svg, "svg", "", "draw the plan here")
+	cmd.RunE = func(*cobra.Command, []string) error { return a.runTrace(f) }
 	return cmd
 }
 
-func (a *app) runTrace(_ context.Context, f *traceFlags) error {
-	if err := firstOf(required("--chain", f.chain, "-c c.json"), required("--plan", f.plan, "-p p.json"), writable("--output", f.out)); err != nil {
+func (a *app) runTrace(f *traceFlags) error {
+	if f.svg == "" {
+		f.out = cmp.Or(f.out, "trace.json")
+	}
+	if err := (planFiles{svg: f.svg, trace: f.out}).writable(); err != nil {
 		return err
 	}
-	c, err := chain.Read(f.chain)
+	p, err := f.plan.plan(a.in, &f.of)
 	if err != nil {
-		return usage(err)
-	}
-	p, err := schedule.Read(f.plan)
-	if err != nil {
-		return usage(err)
-	}
-	if err := p.For(c); err != nil {
-		return fmt.Errorf("%s: %w", f.plan, err)
-	}
-	r, err := schedule.Simulate(c, p.Ops, p.Limits)
-	if err != nil {
-		return fmt.Errorf("%s: %w", f.plan, err)
-	}
-	t, err := (&bench.Timeline{Chain: c, Plan: p}).Trace(c.Name)
-	if err != nil {
-		return fmt.Errorf("%s: %w", f.plan, err)
-	}
-	if err := t.WriteFile(f.out); err != nil {
 		return err
 	}
-	tracks := len(t.Processes[0].Tracks)
+	if err := p.write(planFiles{svg: f.svg, trace: f.out}); err != nil {
+		return usage(fmt.Errorf("%s: %w", &f.plan, err))
+	}
 	figures := struct {
-		File      string  `json:"file"`
-		Ops       int     `json:"ops"`
-		Tracks    int     `json:"tracks"`
+		File      string  `json:"file,omitempty"`
+		Picture   string  `json:"picture,omitempty"`
+		Ops       int     `json:"ops"` // of a pipeline, tasks
 		MakespanS float64 `json:"makespan_s"`
-	}{f.out, len(p.Ops), tracks, r.Makespan}
+	}{File: f.out, Picture: f.svg}
+	figures.Ops, figures.MakespanS = p.size()
 	return a.print(figures, func(w io.Writer) {
-		fmt.Fprintf(w, "%s: %d ops on %d tracks, %s\n", f.out, figures.Ops, tracks, units.Seconds(figures.MakespanS))
+		for _, file := range []string{f.out, f.svg} {
+			if file != "" {
+				fmt.Fprintf(w, "%s: %d ops, %s\n", file, figures.Ops, units.Seconds(figures.MakespanS))
+			}
+		}
 	})
 }

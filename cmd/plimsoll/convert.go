@@ -1,0 +1,77 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/internal/atomicfile"
+)
+
+// convertFlags are the flags of plimsoll convert.
+type convertFlags struct {
+	plan planInput
+	of   planFor
+	out  string
+}
+
+func (a *app) convert() *cobra.Command {
+	f := &convertFlags{}
+	cmd := command("convert", "Turn a sequence into a plan file, and back", `Read a plan in whatever form plimsoll check reads, and write it as a plan file (-o with the ending .json) or as the text form of its
+sequence, one token an op (any other ending, or standard output). What a plan file says beside the sequence, its time and its peak,
+is simulated. A table of PyTorch's pipeline schedules becomes a plan file for several devices, which has no text form.`, nil)
+	cmd.Example = `  plimsoll convert -c c.json --text "Fall1 Fall2 B2 B1" -o p.json
+  plimsoll convert -c c.json -p p.json
+  plimsoll convert -p schedule.csv -o p.json`
+	f.plan.register(cmd)
+	f.of.register(cmd)
+	cmd.Flags().StringVarP(&f.out, "output", "o", "", "write it here: a plan file with the ending .json, else the text form (default: the text form, on standard output)")
+	cmd.RunE = func(*cobra.Command, []string) error { return a.runConvert(f) }
+	return cmd
+}
+
+// errNoText is that of a pipeline, which is no sequence.
+var errNoText = errors.New("a plan for several devices is no sequence and has no text form: give a file for the plan, as in -o p.json")
+
+func (a *app) runConvert(f *convertFlags) error {
+	if err := writable("--output", f.out); err != nil {
+		return err
+	}
+	p, err := f.plan.plan(a.in, &f.of)
+	if err != nil {
+		return err
+	}
+	figures := struct {
+		File     string `json:"file,omitempty"`
+		Ops      int    `json:"ops"` // of a pipeline, tasks
+		Sequence string `json:"sequence,omitempty"`
+	}{File: f.out}
+	figures.Ops, _ = p.size()
+	switch text := p.one != nil; {
+	case strings.HasSuffix(f.out, ".json"):
+		err = p.write(planFiles{plan: f.out})
+	case !text:
+		return usage(fmt.Errorf("%s: %w", &f.plan, errNoText))
+	case f.out != "":
+		err = atomicfile.WriteFile(f.out, func(w io.Writer) error {
+			_, err := fmt.Fprintln(w, p.one.Ops)
+			return err
+		})
+	}
+	if err != nil {
+		return err
+	}
+	if p.one != nil {
+		figures.Sequence = p.one.Ops.String()
+	}
+	return a.print(figures, func(w io.Writer) {
+		if f.out == "" {
+			fmt.Fprintln(w, p.one.Ops)
+			return
+		}
+		fmt.Fprintf(w, "%s: %d ops\n", f.out, figures.Ops)
+	})
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/internal/units"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline/interop"
+)
+
+// readChain reads a chain in whatever form it is: a chain file, PipeDream's graph.txt, a table of layers.
+func readChain(path string) (*chain.Chain, error) {
+	c, err := interop.ReadChain(path)
+	return c, usage(err)
+}
+
+// readPlainChain reads a chain without branches, which what cannot do.
+func readPlainChain(path, what string) (*chain.Chain, error) {
+	c, err := readChain(path)
+	if err == nil && len(c.Branches) > 0 {
+		return nil, usage(fmt.Errorf("%s has branches, and %s is of a chain: use plimsoll plan", path, what))
+	}
+	return c, err
+}
+
+// importFlags are the flags of plimsoll import.
+type importFlags struct {
+	name      string
+	bandwidth units.Bandwidth
+	batch     int
+	out       string
+	layers    bool
+}
+
+func (a *app) importing() *cobra.Command {
+	f := &importFlags{}
+	cmd := command("import FILE", "Turn measurements of other programs into a chain file", `Read a chain in any form that is known, and write it as a chain file. Every command that takes a chain (-c) reads these forms by
+itself; import shows what becomes of them, and adds what they do not say.
+
+PipeDream's graph.txt: operators with times, sizes and what each needs; what runs beside something else becomes one layer.
+A table of layers, CSV: a row for each layer, columns called name and, with a unit, as the fields of a chain file: forward_ms,
+backward_ms, output_bytes, saved_mib, weight_bytes, ... A first row called input has the size of the input, a last row called
+loss is the loss; else one that costs nothing is added.`, nil)
+	cmd.Example = `  plimsoll import graph.txt -o c.json
+  plimsoll import layers.csv --bandwidth 12GB/s --layers`
+	s := cmd.Flags()
+	s.StringVar(&f.name, "name", "", "name of the chain (default: that in the file, or the file's)")
+	s.Var(&f.bandwidth, "bandwidth", "bandwidth of the link to host memory, as in 12GB/s (default: that in the file)")
+	s.IntVar(&f.batch, "batch", 0, "images of a step (default: as in the file)")
+	s.StringVarP(&f.out, "output", "o", "", "write the chain file here")
+	s.BoolVar(&f.layers, "layers", false, "print a table of the layers")
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usage(errors.New("give one file, as in plimsoll import graph.txt -o c.json"))
+		}
+		return nil
+	}
+	cmd.RunE = func(_ *cobra.Command, args []string) error { return a.runImport(f, args[0]) }
+	return cmd
+}
+
+// chainFigures is what import prints: seconds and bytes.
+type chainFigures struct {
+	Chain         string  `json:"chain"`
+	Layers        int     `json:"layers"` // with the loss
+	ForwardS      float64 `json:"forward_s"`
+	BackwardS     float64 `json:"backward_s"`
+	InputBytes    int64   `json:"input_bytes"`
+	WeightBytes   int64   `json:"weight_bytes"`
+	StoreAllBytes int64   `json:"store_all_peak_bytes"`
+	Bandwidth     float64 `json:"bandwidth_bytes_per_s,omitempty"`
+}
+
+func (a *app) runImport(f *importFlags, path string) error {
+	if f.batch < 0 {
+		return usage(fmt.Errorf("--batch is %d: give a number from 1", f.batch))
+	}
+	if err := writable("--output", f.out); err != nil {
+		return err
+	}
+	c, err := readChain(path)
+	if err != nil {
+		return err
+	}
+	f.complete(c)
+	figures := &chainFigures{Chain: c.Name, Layers: c.Len(), InputBytes: c.InputBytes, Bandwidth: c.Bandwidth}
+	for i := range c.Layers {
+		l := &c.Layers[i]
+		figures.ForwardS, figures.BackwardS, figures.WeightBytes = figures.ForwardS+l.ForwardS, figures.BackwardS+l.BackwardS, figures.WeightBytes+l.WeightBytes
+	}
+	if len(c.Branches) == 0 {
+		all, err := storeAll(c)
+		if err != nil {
+			return err
+		}
+		figures.StoreAllBytes = all.Peak
+	}
+	if f.out != "" {
+		if err := c.Write(f.out); err != nil {
+			return err
+		}
+	}
+	return a.print(figures, func(w io.Writer) {
+		if f.layers {
+			writeLayers(w, c)
+		}
+		figures.write(w)
+	})
+}
+
+// complete adds what the flags say.
+func (f *importFlags) complete(c *chain.Chain) {
+	if f.name != "" {
+		c.Name = f.name
+	}
+	if f.bandwidth > 0 {
+		c.Bandwidth = float64(f.bandwidth)
+	}
+	if f.batch > 0 {
+		c.Batch = f.batch
+	}
+}
+
+func (f *chainFigures) write(out io.Writer) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "chain\t%s, %d layers\n", f.Chain, f.Layers)
+	fmt.Fprintf(w, "step\t%s: forward %s, backward %s\n", units.Seconds(f.ForwardS+f.BackwardS), units.Seconds(f.ForwardS), units.Seconds(f.BackwardS))
+	if f.StoreAllBytes > 0 {
+		fmt.Fprintf(w, "memory\t%s when nothing is recomputed, the input of %s included\n", units.Bytes(f.StoreAllBytes), units.Bytes(f.InputBytes))
+	}
+	fmt.Fprintf(w, "weights\t%s\n", units.Bytes(f.WeightBytes))
+	if f.Bandwidth > 0 {
+		fmt.Fprintf(w, "link\t%s\n", units.Rate(f.Bandwidth, "B"))
+	}
+	_ = w.Flush() // of a buffer
+}

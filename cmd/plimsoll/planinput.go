@@ -1,0 +1,295 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/bench"
+	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/bounded"
+	"plimsoll/internal/units"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/interop"
+	"plimsoll/planner/schedule"
+)
+
+// planInput says where a plan is, ours or not: a plan file, or a sequence as text, or a table of a pipeline.
+type planInput struct {
+	path string // "-" is standard input
+	text string // in place of a file
+}
+
+func (f *planInput) register(cmd *cobra.Command) {
+	s := cmd.Flags()
+	s.StringVarP(&f.path, "plan", "p", "", "plan file, or a file with a sequence in text form; - is standard input")
+	s.StringVar(&f.text, "text", "", "a sequence in text form")
+}
+
+// String says where the plan is from, for errors.
+func (f *planInput) String() string {
+	switch f.path {
+	case "":
+		return "--text"
+	case "-":
+		return "standard input"
+	}
+	return f.path
+}
+
+// read returns the text of the plan.
+func (f *planInput) read(stdin io.Reader) (string, error) {
+	var text []byte
+	var err error
+	switch {
+	case (f.path == "") == (f.text == ""):
+		return "", usage(errors.New("give either a plan, -p p.json, or a sequence, --text \"Fall1 B1\""))
+	case f.text != "":
+		return f.text, nil
+	case f.path == "-":
+		text, err = bounded.ReadAll(stdin, "standard input")
+	default:
+		text, err = bounded.ReadFile(f.path)
+	}
+	return string(text), usage(err)
+}
+
+// isTable reports whether a text is PyTorch's table of pipeline ops, which says so or is called so.
+func (f *planInput) isTable(text string) bool {
+	return interop.IsTable(f.path) || interop.LooksLikeSchedule(text)
+}
+
+// isPipeline reports whether a text is a plan with stages.
+func isPipeline(text string) bool {
+	_, err := pipeline.Decode(strings.NewReader(text))
+	return strings.HasPrefix(strings.TrimSpace(text), "{") && !errors.Is(err, pipeline.ErrNotPipeline) &&
+		(err == nil || strings.Contains(text, `"stages"`))
+}
+
+// sequence reads a plan for one device from its text; it must be for the chain.
+func (f *planInput) sequence(text string, c *chain.Chain) (*schedule.Plan, error) {
+	var err error
+	p := &schedule.Plan{Chain: c.Name, Strategy: "given", Limits: schedule.Limits{Memory: schedule.NoLimit}}
+	switch {
+	case strings.HasPrefix(strings.TrimSpace(text), "{"):
+		err = p.UnmarshalJSON([]byte(text))
+	case interop.LooksLikeActions(text):
+		var actions *interop.Actions
+		if actions, err = interop.ParseActions(f.String(), []byte(text)); err == nil {
+			p.Ops, err = actions.Sequence(c.Len())
+		}
+	default:
+		p.Ops, err = schedule.Parse(text)
+	}
+	if err == nil {
+		err = p.For(c)
+	}
+	if err != nil {
+		return nil, usage(fmt.Errorf("%s: %w%s", f, err, missingPrefetch(p.Ops, err)))
+	}
+	return p, nil
+}
+
+// pipeline reads a pipeline plan from its text; it must be for the chain.
+func (f *planInput) pipeline(text string, c *chain.Chain) (*pipeline.Plan, error) {
+	plan, err := pipeline.Decode(strings.NewReader(text))
+	if err != nil {
+		return nil, usage(fmt.Errorf("%s: pipeline plan: %w", f, err))
+	}
+	if plan.Chain != "" && plan.Chain != c.Name {
+		return nil, usage(fmt.Errorf("%s: field \"chain\" is %q, the chain's name %q: the pipeline plan is for another chain", f, plan.Chain, c.Name))
+	}
+	return plan, nil
+}
+
+// platformOf returns the platform of a file, or else the plan's.
+func (f *planInput) platformOf(plan *pipeline.Plan, file string) (*pipeline.Platform, error) {
+	switch {
+	case file != "":
+		p, err := pipeline.ReadPlatform(file)
+		return p, usage(err)
+	case plan.Platform == nil:
+		return nil, usage(fmt.Errorf("%s: the pipeline plan does not say its platform: give it, as in --platform p.json", f))
+	}
+	return plan.Platform, nil
+}
+
+// place puts PyTorch's table of pipeline ops on the chain of a file, or else on one with F = I = W = 1 s, B = 2 s and no sizes, and
+// on a platform of as many devices as it has ranks, which devices may change, and runs it. It may not come to its end.
+func (f *planInput) place(text, chainFile string, devices func(*pipeline.Platform) (*pipeline.Platform, error)) (*interop.Placed, *interop.Run, error) {
+	s, err := interop.ParseSchedule(f.String(), []byte(text))
+	if err != nil {
+		return nil, nil, usage(err)
+	}
+	c := interop.UnitChain(s.Stages)
+	if chainFile != "" {
+		if c, err = readChain(chainFile); err != nil {
+			return nil, nil, err
+		}
+	}
+	p, err := devices(pipeline.NewPlatform(len(s.Rows), pipeline.NoLimit, pipeline.Free()))
+	if err != nil {
+		return nil, nil, err
+	}
+	placed, err := s.Place(c, p)
+	if err != nil {
+		return nil, nil, usage(fmt.Errorf("%s: %w", f, err))
+	}
+	run, err := placed.Run()
+	if err != nil {
+		return nil, nil, usage(fmt.Errorf("%s: %w", f, err))
+	}
+	return placed, run, nil
+}
+
+// anyPlan is a plan for one device or for several, with what it is for.
+type anyPlan struct {
+	chain    *chain.Chain
+	one      *schedule.Plan // nil: of several devices
+	several  *pipeline.Plan
+	platform *pipeline.Platform
+}
+
+// planFor says what a plan of others lacks: a plan file has it all.
+type planFor struct {
+	chain     string
+	platform  string
+	bandwidth units.Bandwidth
+	duplex    bool
+}
+
+func (f *planFor) register(cmd *cobra.Command) {
+	s := cmd.Flags()
+	s.StringVarP(&f.chain, "chain", "c", "", "chain file, or what plimsoll import reads")
+	s.StringVar(&f.platform, "platform", "", "platform file, for pipelines (default: the plan's)")
+	s.Var(&f.bandwidth, "bandwidth", "bandwidth of the link to host memory (default: the plan's)")
+	s.BoolVar(&f.duplex, "duplex", false, "the link has a queue for each direction (default: as the plan says)")
+}
+
+// plan reads the plan in whatever form it is, and simulates that of one device.
+func (f *planInput) plan(stdin io.Reader, of *planFor) (*anyPlan, error) {
+	text, err := f.read(stdin)
+	if err != nil {
+		return nil, err
+	}
+	if f.isTable(text) {
+		return f.tablePlan(text, of)
+	}
+	if err := required("--chain", of.chain, "-c c.json"); err != nil {
+		return nil, err
+	}
+	c, err := readChain(of.chain)
+	if err != nil {
+		return nil, err
+	}
+	if isPipeline(text) {
+		several, err := f.pipeline(text, c)
+		if err != nil {
+			return nil, err
+		}
+		platform, err := f.platformOf(several, of.platform)
+		return &anyPlan{chain: c, several: several, platform: platform}, err
+	}
+	one, err := f.sequence(text, c)
+	if err != nil {
+		return nil, err
+	}
+	if of.bandwidth > 0 {
+		one.Limits.Link.Bandwidth = float64(of.bandwidth)
+	}
+	one.Limits.Link.Duplex = one.Limits.Link.Duplex || of.duplex
+	r, err := schedule.Simulate(c, one.Ops, one.Limits)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f, enough(c, one.Ops, one.Limits, err))
+	}
+	one.Predicted = schedule.Predicted{Makespan: r.Makespan, Peak: r.Peak, Idle: r.Idle}
+	return &anyPlan{chain: c, one: one}, nil
+}
+
+// tablePlan makes a plan of a table of pipeline ops.
+func (f *planInput) tablePlan(text string, of *planFor) (*anyPlan, error) {
+	placed, run, err := f.place(text, of.chain, func(p *pipeline.Platform) (*pipeline.Platform, error) {
+		if of.platform == "" {
+			return p, nil
+		}
+		return pipeline.ReadPlatform(of.platform)
+	})
+	if err != nil {
+		return nil, usage(err)
+	}
+	plan, err := placed.Plan(run)
+	if err != nil {
+		return nil, usage(fmt.Errorf("%s: %w", f, err))
+	}
+	return &anyPlan{chain: placed.Chain, several: plan, platform: placed.Platform}, nil
+}
+
+// planFiles are the files that a plan can be written to; "" is none.
+type planFiles struct{ plan, svg, trace string }
+
+// writable refuses files whose folders are missing.
+func (f planFiles) writable() error {
+	return firstOf(writable("--output", f.plan), writable("--svg", f.svg), writable("--trace", f.trace))
+}
+
+// write writes the plan, its drawing and its timeline, as predicted: all files or none.
+func (p *anyPlan) write(files planFiles) error {
+	var all []atomicfile.Output
+	add := func(path string, write func(io.Writer) error) {
+		if path != "" {
+			all = append(all, atomicfile.Output{Path: path, Write: write})
+		}
+	}
+	add(files.plan, p.encode)
+	if files.svg != "" || files.trace != "" {
+		svg, trace, err := p.pictures()
+		if err != nil {
+			return err
+		}
+		add(files.svg, svg)
+		add(files.trace, trace)
+	}
+	return atomicfile.WriteAll(atomicfile.OS{}, all...)
+}
+
+// encode writes the plan file.
+func (p *anyPlan) encode(w io.Writer) error {
+	if p.one != nil {
+		return p.one.Encode(w)
+	}
+	return p.several.Encode(w)
+}
+
+// pictures returns what draws a plan, the memory over time or a pipeline's timeline, and what writes its timeline for Perfetto.
+func (p *anyPlan) pictures() (svg, trace func(io.Writer) error, err error) {
+	if p.several != nil {
+		t, err := planned(p.chain, p.platform, p.several)
+		if err != nil {
+			return nil, nil, err
+		}
+		return t.SVG, bench.PipelineTrace(t).Write, nil
+	}
+	t := &bench.Timeline{Chain: p.chain, Plan: p.one}
+	chart, err := t.Chart()
+	if err != nil {
+		return nil, nil, err
+	}
+	steps, err := t.Trace(p.chain.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return chart.WriteSVG, steps.Write, nil
+}
+
+// size returns how many ops, or tasks, a plan has, and how long its step or its period takes.
+func (p *anyPlan) size() (ops int, seconds float64) {
+	if p.one != nil {
+		return len(p.one.Ops), p.one.Predicted.Makespan
+	}
+	return len(p.several.Tasks), cmp.Or(p.several.Period, p.several.Predicted.Makespan)
+}
