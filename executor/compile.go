@@ -51,6 +51,22 @@ func (w *Workload) InputBytes() int64 { return w.Model.Input.Storage() }
 // Chain returns the chain of the model with exact sizes and with all times 0.
 func (w *Workload) Chain() *chain.Chain { return w.Model.Footprints(w.Layers) }
 
+// Unmeasured returns the chain with times that are made up, in proportion to the bytes that an op reads and writes, and a link: for
+// questions whose answers depend on sizes alone.
+func (w *Workload) Unmeasured() *chain.Chain {
+	const bytesPerS = 1e10
+	c := w.Chain()
+	c.Bandwidth = bytesPerS
+	in := c.InputBytes
+	for i := range c.Layers {
+		l := &c.Layers[i]
+		l.ForwardS = float64(in+l.SavedBytes+l.WeightBytes) / bytesPerS
+		l.BackwardS = 2 * l.ForwardS
+		in = l.OutputBytes
+	}
+	return c
+}
+
 // StoreAll returns the sequence that recomputes nothing: every forward_all, then every backward.
 func (w *Workload) StoreAll() schedule.Sequence {
 	n := len(w.Layers)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
@@ -23,7 +24,9 @@ const KernelsField = "kernels"
 type ProfileOptions struct {
 	Warmup  int // steps of each exercise before the measured ones
 	Repeats int // measured steps of each exercise
-	Seed    uint64
+	// Enough ends the repeats of an exercise whose measured steps have taken so long together; 0: never. Long steps vary less.
+	Enough time.Duration
+	Seed   uint64
 	// Halves measures the two halves of every backward as well: the chain then has the fields backward_input_s and
 	// backward_weight_s.
 	Halves   bool
@@ -108,7 +111,12 @@ func (p *profile) step() {
 // measure trains a few steps along an exercise.
 func (p *profile) measure(ctx context.Context, x *Exercise) error {
 	return p.with(x, Options{}, func(e *Executor) error {
+		measured := 0.0
 		for i := range p.opt.Warmup + p.opt.Repeats {
+			if p.opt.Enough > 0 && measured >= p.opt.Enough.Seconds() {
+				p.step()
+				continue
+			}
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -119,6 +127,7 @@ func (p *profile) measure(ctx context.Context, x *Exercise) error {
 			}
 			if i >= p.opt.Warmup {
 				p.samples.Add(x, r)
+				measured += r.Seconds
 			}
 			p.step()
 		}

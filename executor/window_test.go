@@ -89,13 +89,17 @@ func TestAProfileKeepsItsLimit(t *testing.T) {
 		if limit > all*3/4 {
 			t.Fatalf("the smallest limit is %d, store-all's %d: a poor test", limit, all)
 		}
-		done := 0
-		c, err := profiled(t, r, limit, ProfileOptions{Warmup: 1, Repeats: 2, Halves: halves, Progress: func(d, total int) {
-			if done++; d != done || d > total {
+		done, want := 0, 0
+		c, err := profiled(t, r, limit, ProfileOptions{Warmup: 1, Repeats: 2, Halves: halves, Enough: 1, Progress: func(d, total int) {
+			if done++; d != done {
 				t.Errorf("step %d is called %d of %d", done, d, total)
 			}
+			want = total
 		}})
 		must(t, err)
+		if done != want {
+			t.Errorf("progress ends at %d of %d", done, want)
+		}
 		for i := range c.Layers {
 			l := &c.Layers[i]
 			if !(l.ForwardS > 0 && l.BackwardS > 0) || (l.DiscardForwardS == nil) != (i == len(c.Layers)-1) || (l.BackwardInputS != nil) != halves {

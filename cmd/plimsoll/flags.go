@@ -28,6 +28,7 @@ type jobFlags struct {
 	data          string
 	seed          uint64
 	devices       string
+	deviceMemory  units.Size
 	dtype         string
 	threads       int
 	bandwidth     units.Bandwidth
@@ -58,6 +59,7 @@ func (f *jobFlags) register(cmd *cobra.Command) {
 	s.BoolVar(&f.skipBad, "skip-bad", false, "pass over samples whose files are corrupt, and count them")
 	s.Uint64Var(&f.seed, "seed", 1, "seed of weights, dropout and data")
 	s.StringVar(&f.devices, "devices", "cpu", "device: cpu")
+	s.Var(&f.deviceMemory, "device-memory", "memory of the device, of parts together: what does not fit is as on a device of this size, as in 8GiB (default: what there is)")
 	s.Var(&f.bandwidth, "bandwidth", "slow the cpu's link to host memory down to this, as in 1GB/s (default: as fast as memory)")
 	s.Uint64Var(&f.chaos, "chaos", 0, "delay the cpu's streams at random, by this seed: times change, bits must not (default: off)")
 	s.IntVar(&f.threads, "threads", 0, "threads of the kernels (default: every core)")
@@ -86,6 +88,9 @@ func (f *jobFlags) open() (*train.Job, error) {
 	if f.config.Channels < 1 || f.config.Classes < 0 {
 		return nil, usage(fmt.Errorf("--channels is %d and --classes %d: both are positive numbers", f.config.Channels, f.config.Classes))
 	}
+	if f.deviceMemory.Share > 0 {
+		return nil, usage(fmt.Errorf("--device-memory is %v: give a size, as in 8GiB", f.deviceMemory))
+	}
 	update, err := f.update()
 	if err != nil {
 		return nil, usage(err)
@@ -101,8 +106,10 @@ func (f *jobFlags) open() (*train.Job, error) {
 		Model: f.model, Config: f.config, Data: f.data, Seed: f.seed, Devices: f.devices, Threads: f.threads, Update: update,
 		Reference: f.reference, NoGraph: f.noGraph, Vendor: f.vendor, VendorPath: f.vendorPath,
 		Microbatches: f.microbatches,
-		Open:         open.Options{Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos}, SkipBad: f.skipBad, OnSkip: f.onSkip,
-		Offload: offload,
+		Open: open.Options{
+			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos,
+		},
+		SkipBad: f.skipBad, OnSkip: f.onSkip, Offload: offload,
 	})
 }
 

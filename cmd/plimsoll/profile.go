@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,14 +23,18 @@ type measureFlags struct {
 
 func (f *measureFlags) register(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.warmup, "profile-warmup", 1, "steps before the measured ones")
-	cmd.Flags().IntVar(&f.repeats, "profile-steps", 5, "measured steps; the medians count")
+	cmd.Flags().IntVar(&f.repeats, "profile-steps", 0, "measured steps of each sequence; the medians count (default: 5, fewer of those that take over 10 s together)")
 }
 
 func (f *measureFlags) measure(progress func(done, total int)) (train.Measure, error) {
-	if f.warmup < 0 || f.repeats < 1 {
+	if f.warmup < 0 || f.repeats < 0 {
 		return train.Measure{}, usage(fmt.Errorf("--profile-warmup is %d and --profile-steps %d: give at least 0 and 1", f.warmup, f.repeats))
 	}
-	return train.Measure{Warmup: f.warmup, Repeats: f.repeats, Halves: f.halves, Progress: progress}, nil
+	enough := time.Duration(0)
+	if f.repeats == 0 {
+		f.repeats, enough = 5, 10*time.Second
+	}
+	return train.Measure{Warmup: f.warmup, Repeats: f.repeats, Enough: enough, Halves: f.halves, Progress: progress}, nil
 }
 
 func (a *app) profile() *cobra.Command {

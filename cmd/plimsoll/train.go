@@ -305,13 +305,25 @@ func (f *trainFlags) check() error {
 	return firstOf(f.keep.check(), f.link.check())
 }
 
-// planStep plans the step of a run, and notes what auto chose.
-func (a *app) planStep(ctx context.Context, r *train.Run, s *choice, f *trainFlags) error {
-	all, err := r.Job.StoreAllBytes()
+// limit returns the bytes of the arena: --memory, or without it what store-all takes, as far as the device has that.
+func (a *app) limit(f *trainFlags, job *train.Job) (int64, error) {
+	all, err := job.StoreAllBytes()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	r.Limit = f.memory.Of(all)
+	limit, has := f.memory.Of(all), job.Device.Memory
+	switch {
+	case limit <= has:
+		return limit, nil
+	case f.memoryGiven:
+		return 0, noFit{fmt.Errorf("--memory %v is %s, and %s has %s: give at most that, or leave it out to use all", &f.memory, units.Bytes(limit), job.Device.Name, units.Bytes(has))}
+	}
+	a.note("store-all takes %s and %s has %s: that is the limit", units.Bytes(all), job.Device.Name, units.Bytes(has))
+	return has, nil
+}
+
+// planStep plans the step of a run, and notes what auto chose.
+func (a *app) planStep(ctx context.Context, r *train.Run, s *choice, f *trainFlags) (err error) {
 	r.Plan, err = executor.Plan(ctx, r.Job.Work, r.Chain, s.Strategy, r.Limit, f.options.Options)
 	if s.report != nil && err == nil {
 		a.note("auto: %s", s.report.Why())

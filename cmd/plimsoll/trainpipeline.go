@@ -73,6 +73,7 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 	for _, item := range items {
 		n += max(item.Parts, 1)
 	}
+	f.memoryGiven = cmd.Flags().Changed("memory")
 	if err := f.convoy.given.read(cmd); err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 	if n == 1 && f.convoy.microbatches == 0 && f.convoy.given.plan == nil && !onlyPipeline(strategy) {
 		return refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, pipelineOnly...)
 	}
-	f.convoy.devices, f.memoryGiven = n, cmd.Flags().Changed("memory")
+	f.convoy.devices = n
 	if err := refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "segments", "no-graph"); err != nil {
 		return err
 	}
@@ -300,7 +301,12 @@ func (a *app) planRest(ctx context.Context, f *trainFlags, place *runFolder, r *
 		if err := place.resume(r); err != nil {
 			return err
 		}
-		if r.Chain, err = a.chain(ctx, r.Job, f.cache, f.link, p.measure); err != nil {
+		if r.Limit, err = a.limit(f, r.Job); err != nil {
+			return err
+		}
+		m, check := p.measure, func() error { return r.Job.Feasible(ctx, p.choice.Strategy, r.Limit, f.options.Options) }
+		m.Limit, m.Check = r.Limit, check
+		if r.Chain, err = a.chain(ctx, r.Job, f.cache, f.link, m); err != nil {
 			return err
 		}
 		return a.planStep(ctx, r, p.choice, f)

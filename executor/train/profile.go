@@ -11,16 +11,20 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"plimsoll/executor"
 	"plimsoll/internal/atomicfile"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/strategy"
 )
 
 // Measure says how a job's chain is measured.
 type Measure struct {
 	Warmup, Repeats int
+	Enough          time.Duration         // see executor.ProfileOptions
 	Limit           int64                 // bytes of arena that it may take; 0: what the device has
+	Check           func() error          // called before anything is measured, which an error prevents; may be nil
 	Halves          bool                  // also of the two halves of every backward: see executor.ProfileOptions
 	Progress        func(done, total int) // may be nil
 }
@@ -30,14 +34,30 @@ var ErrOtherModel = errors.New("the chain is of another model")
 
 // Profile measures the job's chain on its device, within the measure's limit.
 func (j *Job) Profile(ctx context.Context, m Measure) (*chain.Chain, error) {
+	if m.Check != nil {
+		if err := m.Check(); err != nil {
+			return nil, err
+		}
+	}
 	c, err := executor.Profile(ctx, j.Work, j.Target, m.Limit, j.LoadFirst, executor.ProfileOptions{
-		Warmup: m.Warmup, Repeats: m.Repeats, Halves: m.Halves, Seed: j.Seed, Progress: m.Progress,
+		Warmup: m.Warmup, Repeats: m.Repeats, Enough: m.Enough, Halves: m.Halves, Seed: j.Seed, Progress: m.Progress,
 	})
 	if err != nil {
 		return nil, err
 	}
 	c.Device = j.Device.Model
 	return c, nil
+}
+
+// Feasible asks a strategy, with times that are made up, whether it has a plan within a limit of the arena: whether there is one
+// depends on sizes alone. Error: *executor.TooSmallError.
+func (j *Job) Feasible(ctx context.Context, s strategy.Strategy, limit int64, opt strategy.Options) error {
+	extent, err := j.StoreAllExtent()
+	if err != nil || extent <= limit {
+		return err
+	}
+	_, err = executor.Plan(ctx, j.Work, j.Work.Unmeasured(), s, limit, opt)
+	return err
 }
 
 // LoadFirst puts the first training batch into an executor's buffers.
