@@ -80,7 +80,7 @@ type Skip struct {
 	Strategy      string `json:"strategy"`
 	Limit         string `json:"limit"`
 	LimitBytes    int64  `json:"limit_bytes"`
-	SmallestBytes int64  `json:"smallest_bytes"` // the smallest limit that works
+	SmallestBytes int64  `json:"smallest_bytes"` // the smallest limit that works; 0 where it is host memory that is too small
 	NeededBy      string `json:"needed_by"`      // the op that needs it
 	Reason        string `json:"reason"`
 }
@@ -187,6 +187,10 @@ func (g *Grid) planOne(ctx context.Context, r *Report, limit Limit, s strategy.S
 			Strategy: s.Name, Limit: limit.Name, LimitBytes: limit.Bytes, SmallestBytes: small.Smallest,
 			NeededBy: fmt.Sprintf("%v (%s)", small.Op, small.LayerName), Reason: small.Error(),
 		})
+		return nil
+	}
+	if host, ok := errors.AsType[*schedule.HostMemoryError](err); ok {
+		r.Skipped = append(r.Skipped, Skip{Strategy: s.Name, Limit: limit.Name, LimitBytes: limit.Bytes, Reason: host.Error()})
 		return nil
 	}
 	if err != nil {

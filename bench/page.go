@@ -46,12 +46,20 @@ func (g *Grid) Page(r *Report) (*report.Page, error) {
 			if s.LimitBytes == limit.Bytes {
 				p.Rows = append(p.Rows, report.Row{
 					Strategy: s.Strategy, Limit: s.LimitBytes, Share: share(s.LimitBytes, r.StoreAllBytes),
-					Refused: fmt.Sprintf("does not fit (smallest: %s)", units.Bytes(s.SmallestBytes)),
+					Refused: s.refused(),
 				})
 			}
 		}
 	}
 	return p, nil
+}
+
+// refused says for people what a row would need.
+func (s *Skip) refused() string {
+	if s.SmallestBytes == 0 {
+		return "does not fit: " + s.Reason
+	}
+	return fmt.Sprintf("does not fit (smallest: %s)", units.Bytes(s.SmallestBytes))
 }
 
 func share(part, whole int64) float64 { return float64(part) / float64(whole) }

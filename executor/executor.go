@@ -175,6 +175,14 @@ func (w *Workload) hostSlab(copies int64, opt Options) hostSlab {
 	return h
 }
 
+// HostRoom returns what a limit of host memory, 0 for none, leaves to the copies of a plan.
+func (w *Workload) HostRoom(limit int64) int64 {
+	if limit == 0 {
+		return 0
+	}
+	return max(limit-w.hostSlab(0, Options{}).bytes, 1)
+}
+
 // CheckHost refuses a limit of host memory, 0 for none, that no plan of the workload can keep. Error: *HostLimitError.
 func (w *Workload) CheckHost(limit int64) error {
 	if least := w.hostSlab(0, Options{}).bytes; limit > 0 && least > limit {

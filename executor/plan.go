@@ -44,7 +44,7 @@ func (e *TooSmallError) Error() string {
 // Plan plans a training step of a measured chain for an arena of limit bytes, static memory included, such that the
 // layout fits as well: where fragmentation makes a sequence stick out, the strategy is asked again for so much less.
 // Transfers use the chain's link (LinkOf). The plan's Memory is what the arena leaves to the chain, or with transfers,
-// whose timing depends on it, what the strategy was asked for at last. Errors: *TooSmallError,
+// whose timing depends on it, what the strategy was asked for at last. Errors: *TooSmallError, *schedule.HostMemoryError,
 // multichain.ErrStrategy, those of the strategy.
 func Plan(ctx context.Context, w *Workload, c *chain.Chain, s strategy.Strategy, limit int64, opt strategy.Options) (*schedule.Plan, error) {
 	if err := multichain.Accepts(c, s.Name); err != nil {
@@ -60,11 +60,19 @@ func Plan(ctx context.Context, w *Workload, c *chain.Chain, s strategy.Strategy,
 		if err != nil {
 			return nil, err
 		}
-		plan, extent, err := p.plan(seq, memory)
-		if err != nil || plan != nil {
-			return plan, err
+		plan, at, err := p.plan(seq, memory)
+		switch over := at.Copies - opt.HostMemory; {
+		case err != nil:
+			return nil, err
+		case plan == nil:
+			memory -= at.Extent - limit
+		case opt.HostMemory > 0 && over > 0:
+			if p.opt.HostMemory -= over; p.opt.HostMemory <= 0 {
+				return nil, &schedule.HostMemoryError{Needed: at.Copies, Limit: opt.HostMemory}
+			}
+		default:
+			return plan, nil
 		}
-		memory -= extent - limit
 	}
 }
 
@@ -81,7 +89,7 @@ type drafter struct {
 }
 
 func (p *drafter) solve(ctx context.Context, memory int64) (schedule.Sequence, error) {
-	return p.s.Solve(ctx, strategy.Problem{
+	return p.s.Within(ctx, strategy.Problem{
 		Chain: p.c, Memory: memory, Link: p.link, Options: p.opt, Chosen: func(name string) { p.winner = name },
 	})
 }
@@ -92,29 +100,29 @@ func (p *drafter) smallest(ctx context.Context, inf *strategy.InfeasibleError) (
 	if err != nil {
 		return nil, fmt.Errorf("%s at its smallest limit: %w", p.s.Name, err)
 	}
-	plan, extent, err := p.plan(seq, inf.Smallest)
+	plan, at, err := p.plan(seq, inf.Smallest)
 	if err != nil || plan != nil {
 		return plan, err
 	}
 	return nil, &TooSmallError{
-		Strategy: p.s.Name, Limit: p.limit, Smallest: extent, Static: p.w.StaticBytes(), Op: inf.Op, LayerName: inf.LayerName,
+		Strategy: p.s.Name, Limit: p.limit, Smallest: at.Extent, Static: p.w.StaticBytes(), Op: inf.Op, LayerName: inf.LayerName,
 	}
 }
 
-// plan makes a sequence a plan if its layout fits, and returns the extent that the layout needs. A sequence with
-// transfers is simulated, and laid out, with memory bytes.
-func (p *drafter) plan(seq schedule.Sequence, memory int64) (*schedule.Plan, int64, error) {
-	limits := schedule.Limits{Memory: p.limit - p.w.StaticBytes(), Link: p.link}
+// plan makes a sequence a plan if its layout fits in the arena, and returns the layout. A sequence with transfers is simulated,
+// and laid out, with memory bytes.
+func (p *drafter) plan(seq schedule.Sequence, memory int64) (*schedule.Plan, Layout, error) {
+	limits := schedule.Limits{Memory: p.limit - p.w.StaticBytes(), Link: p.link, Host: p.opt.HostMemory}
 	if transfers(seq) {
 		limits.Memory = memory
 	}
 	at, err := p.w.Layout(seq, p.w.StaticBytes()+limits.Memory, Sim{Chain: p.c, Limits: limits})
 	if err != nil || at.Extent > p.limit {
-		return nil, at.Extent, err
+		return nil, at, err
 	}
 	plan, err := schedule.NewPlan(p.c, p.s.Name, seq, limits)
 	if err != nil {
-		return nil, 0, err
+		return nil, at, err
 	}
 	plan.Winner, plan.Extra = p.winner, map[string]json.RawMessage{}
 	for field, bytes := range map[string]int64{
@@ -125,5 +133,5 @@ func (p *drafter) plan(seq schedule.Sequence, memory int64) (*schedule.Plan, int
 	if mode := p.w.Offloading(); mode != OffloadNothing {
 		plan.Extra[OffloadField] = strconv.AppendQuote(nil, mode.String())
 	}
-	return plan, at.Extent, nil
+	return plan, at, nil
 }

@@ -77,11 +77,11 @@ func Solve(ctx context.Context, s strategy.Strategy, p strategy.Problem) (*sched
 	}
 	winner := ""
 	p.Chosen = func(name string) { winner = name }
-	seq, err := s.Solve(ctx, p)
+	seq, err := s.Within(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	plan, err := schedule.NewPlan(p.Chain, s.Name, seq, schedule.Limits{Memory: p.Memory, Link: p.Link})
+	plan, err := schedule.NewPlan(p.Chain, s.Name, seq, p.Limits())
 	if err != nil {
 		return nil, fmt.Errorf("BUG: %s returned a sequence that cannot run: %w", s.Name, err)
 	}

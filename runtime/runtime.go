@@ -59,12 +59,14 @@ func (s Span) String() string {
 
 // Info describes a device.
 type Info struct {
-	Name      string  // as the user writes it: "cpu", "cpu*4/2" (the third of four), "cuda:0"
-	Kind      string  // "host", "null", "cuda"
-	Model     string  // "Intel Xeon ...", "NVIDIA H200"
-	Memory    int64   // bytes that Reserve can give at most
-	Bandwidth float64 // stated bandwidth of the host link, bytes/s each way; 0 when it is not throttled
-	Simulated bool    // true when launches do not really compute
+	Name   string // as the user writes it: "cpu", "cpu*4/2" (the third of four), "cuda:0"
+	Kind   string // "host", "null", "cuda"
+	Model  string // "Intel Xeon ...", "NVIDIA H200"
+	Memory int64  // bytes that Reserve can give at most
+	// HostMemory is the bytes of the host space that Reserve can give at most; 0: not known.
+	HostMemory int64
+	Bandwidth  float64 // stated bandwidth of the host link, bytes/s each way; 0 when it is not throttled
+	Simulated  bool    // true when launches do not really compute
 }
 
 // Launch is one prepared piece of work for a stream. It holds its operands; launching it again repeats it.

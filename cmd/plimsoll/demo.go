@@ -63,7 +63,8 @@ func (a *app) runDemo(ctx context.Context, flags *jobFlags, steps int, out outFl
 	if err != nil {
 		return err
 	}
-	g := &bench.Grid{Job: job, Chain: c, Limits: limits, Options: strategy.Options{Tolerance: auto.DefaultTolerance}, Steps: steps, Rate: rate, Progress: a.progress("demo")}
+	host := job.HostLimit(0)
+	g := &bench.Grid{Job: job, Chain: c, Limits: limits, HostLimit: host, Options: strategy.Options{Tolerance: auto.DefaultTolerance, HostMemory: job.Work.HostRoom(host)}, Steps: steps, Rate: rate, Progress: a.progress("demo")}
 	for _, name := range demoStrategies {
 		s, err := planner.Lookup(name)
 		if err != nil {

@@ -88,8 +88,8 @@ func (f *jobFlags) open() (*train.Job, error) {
 	if f.config.Channels < 1 || f.config.Classes < 0 {
 		return nil, usage(fmt.Errorf("--channels is %d and --classes %d: both are positive numbers", f.config.Channels, f.config.Classes))
 	}
-	if f.deviceMemory.Share > 0 {
-		return nil, usage(fmt.Errorf("--device-memory is %v: give a size, as in 8GiB", f.deviceMemory))
+	if err := noShare("--device-memory", f.deviceMemory); err != nil {
+		return nil, err
 	}
 	update, err := f.update()
 	if err != nil {

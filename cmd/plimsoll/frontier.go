@@ -89,6 +89,7 @@ func (a *app) runFrontier(ctx context.Context, f *frontierFlags) error {
 	if err != nil {
 		return err
 	}
+	f.options.HostMemory = f.link.host.Bytes
 	all, err := storeAll(c)
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ type linkFlags struct {
 func (f *linkFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.BoolVar(&f.duplex, "duplex", false, "plans may copy to host memory and back at the same time")
-	s.Var(&f.memory, "host-memory", "limit of page-locked host memory: 4GiB (default: none)")
+	s.Var(&f.memory, "host-memory", "limit of page-locked host memory: 4GiB (default: half of what is available)")
 }
 
 // chain returns the chain with the link that plans may use: the one that was measured.
@@ -32,10 +32,12 @@ func (f *linkFlags) chain(c *chain.Chain) (*chain.Chain, error) {
 	return executor.WithLink(c, link)
 }
 
-// check refuses a share: there is nothing that it could be one of.
-func (f *linkFlags) check() error {
-	if f.memory.Share > 0 {
-		return usage(fmt.Errorf("--host-memory is %v: give a size, as in 4GiB", f.memory))
+func (f *linkFlags) check() error { return noShare("--host-memory", f.memory) }
+
+// noShare refuses a share of nothing.
+func noShare(flag string, s units.Size) error {
+	if s.Share > 0 {
+		return usage(fmt.Errorf("%s is %v: give a size, as in 4GiB", flag, &s))
 	}
 	return nil
 }

@@ -45,10 +45,12 @@ type planFlags struct {
 type planLink struct {
 	bandwidth units.Bandwidth
 	duplex    bool
+	host      units.Size
 }
 
 func (f *planLink) register(cmd *cobra.Command) {
 	s := cmd.Flags()
+	s.Var(&f.host, "host-memory", "limit of the host memory for what leaves the device: 4GiB (default: none)")
 	s.Var(&f.bandwidth, "bandwidth", "bandwidth of the link to host memory: 12GB/s (default: that of the chain)")
 	s.BoolVar(&f.duplex, "duplex", false, "the link has a queue for each direction")
 }
@@ -56,6 +58,9 @@ func (f *planLink) register(cmd *cobra.Command) {
 // of returns the link of the flags, or else the one that the chain was measured with.
 func (f *planLink) of(c *chain.Chain) (schedule.Link, error) {
 	l := executor.LinkOf(c)
+	if err := noShare("--host-memory", f.host); err != nil {
+		return l, err
+	}
 	if f.bandwidth > 0 {
 		l.Bandwidth = float64(f.bandwidth)
 	}
@@ -195,6 +200,7 @@ func (a *app) runPlan(ctx context.Context, f *planFlags) error {
 	if problem.Link, err = f.link.of(c); err != nil {
 		return err
 	}
+	problem.HostMemory = f.link.host.Bytes
 	p, err := f.plan(ctx, choice, problem)
 	if err != nil {
 		return err

@@ -18,21 +18,23 @@ import (
 // measureFlags say how a chain is measured.
 type measureFlags struct {
 	warmup, repeats int
+	given           func() bool // whether the user said how many repeats
 	halves          bool
 }
 
 func (f *measureFlags) register(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.warmup, "profile-warmup", 1, "steps before the measured ones")
-	cmd.Flags().IntVar(&f.repeats, "profile-steps", 0, "measured steps of each sequence; the medians count (default: 5, fewer of those that take over 10 s together)")
+	cmd.Flags().IntVar(&f.repeats, "profile-steps", 5, "measured steps of each sequence; the medians count. Unless it is given, fewer of steps that take over 10 s together")
+	f.given = func() bool { return cmd.Flags().Changed("profile-steps") }
 }
 
 func (f *measureFlags) measure(progress func(done, total int)) (train.Measure, error) {
-	if f.warmup < 0 || f.repeats < 0 {
+	if f.warmup < 0 || f.repeats < 1 {
 		return train.Measure{}, usage(fmt.Errorf("--profile-warmup is %d and --profile-steps %d: give at least 0 and 1", f.warmup, f.repeats))
 	}
 	enough := time.Duration(0)
-	if f.repeats == 0 {
-		f.repeats, enough = 5, 10*time.Second
+	if !f.given() {
+		enough = 10 * time.Second
 	}
 	return train.Measure{Warmup: f.warmup, Repeats: f.repeats, Enough: enough, Halves: f.halves, Progress: progress}, nil
 }

@@ -68,6 +68,9 @@ func plainRefusalOf(err error) *refusal {
 	if e, ok := errors.AsType[*schedule.MemoryError](err); ok {
 		return neededBy(e.Op, "", refusal{LimitBytes: e.Limit})
 	}
+	if e, ok := errors.AsType[*schedule.HostMemoryError](err); ok {
+		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Needed, Host: true}
+	}
 	if e, ok := errors.AsType[*runtime.OutOfMemoryError](err); ok {
 		return &refusal{LimitBytes: e.Limit, Host: e.Space == runtime.Host}
 	}
@@ -87,7 +90,7 @@ func (r *refusal) explain(err error) string {
 	switch {
 	case r == nil || r.SmallestBytes == 0:
 		return oneLine(err)
-	case r.Host && is[*executor.HostLimitError](err):
+	case r.Host:
 		return oneLine(err) + fmt.Sprintf(": give at least --host-memory %d", r.SmallestBytes)
 	case r.Strategy != "" && r.Op != "":
 		return r.tooSmall("", fmt.Sprintf("%s, layer %d (%s)", r.Op, r.Layer, r.LayerName))

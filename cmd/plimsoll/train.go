@@ -282,6 +282,10 @@ func (f *trainFlags) open(a *app, place *runFolder, p *planning) (*train.Run, er
 		Job: job, Steps: f.steps, Rate: p.rate, MaxNorm: float32(f.clip), SkipNotFinite: f.onNaN == "skip", EvalEvery: f.eval,
 		Init: f.init, Saves: place.keep(), HostLimit: f.link.memory.Bytes,
 	}
+	if f.convoy.devices == 0 {
+		r.HostLimit = job.HostLimit(r.HostLimit)
+		f.options.HostMemory = job.Work.HostRoom(r.HostLimit)
+	}
 	if err := r.Check(); err != nil {
 		return nil, err
 	}

@@ -125,9 +125,11 @@ func (a *app) grid(f *validateFlags) (*bench.Grid, error) {
 	if err != nil {
 		return nil, err
 	}
+	host := job.HostLimit(f.link.memory.Bytes)
+	f.options.HostMemory = job.Work.HostRoom(host)
 	return &bench.Grid{
 		Job: job, Limits: limits, Strategies: strategies, Options: f.options.Options, Steps: f.steps, Rate: rate,
-		Audit: f.audit, HostLimit: f.link.memory.Bytes, Progress: a.progress("validate"),
+		Audit: f.audit, HostLimit: host, Progress: a.progress("validate"),
 	}, nil
 }
 
@@ -186,7 +188,11 @@ func writeGrid(w io.Writer, page *report.Page, r *bench.Report) {
 	_ = r.Receipts().Text(w)
 	seen := map[string]bool{}
 	for _, s := range r.Skipped {
-		if !seen[s.Strategy] {
+		switch {
+		case seen[s.Strategy]:
+		case s.SmallestBytes == 0:
+			fmt.Fprintf(w, "%s: %s\n", s.Strategy, s.Reason)
+		default:
 			fmt.Fprintf(w, "%s needs at least %s\n", s.Strategy, units.Bytes(s.SmallestBytes))
 		}
 		seen[s.Strategy] = true
@@ -197,7 +203,8 @@ func writeGrid(w io.Writer, page *report.Page, r *bench.Report) {
 type nothingFitsError struct{ bench.Skip }
 
 func nothingFits(r *bench.Report) error {
-	return &nothingFitsError{slices.MinFunc(r.Skipped, func(a, b bench.Skip) int { return cmp.Compare(a.SmallestBytes, b.SmallestBytes) })}
+	least := func(s bench.Skip) uint64 { return uint64(s.SmallestBytes) - 1 } // of what memory does not help, the most
+	return &nothingFitsError{slices.MinFunc(r.Skipped, func(a, b bench.Skip) int { return cmp.Compare(least(a), least(b)) })}
 }
 
 func (e *nothingFitsError) Error() string {

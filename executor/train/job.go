@@ -154,6 +154,15 @@ func (j *Job) StoreAllBytes() (int64, error) { return j.Work.PeakBytes(j.Work.St
 // StoreAllExtent returns the arena in which that step has room, with fragmentation.
 func (j *Job) StoreAllExtent() (int64, error) { return j.Work.Extent(j.Work.StoreAll()) }
 
+// HostLimit returns what a run on one device may take of host memory: what was asked for, 0 for nothing, as far as the device
+// gives it; 0: no limit is known.
+func (j *Job) HostLimit(asked int64) int64 {
+	if has := j.Device.HostMemory; has > 0 && (asked == 0 || asked > has) {
+		return has
+	}
+	return asked
+}
+
 // load puts a training batch into the executor's page-locked buffers.
 func (j *Job) load(e *executor.Executor, step int) error {
 	images, err := e.Images()

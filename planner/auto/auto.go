@@ -87,7 +87,7 @@ func Plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error)
 	if b := p.Link.Bandwidth; !(b >= 0) || math.IsInf(b, 1) {
 		return nil, fmt.Errorf("%w: the bandwidth is %v bytes/s: give that of the link, above 0, or 0 for no link", offload.ErrLink, b)
 	}
-	least, err := bound.Seconds(p.Chain, schedule.Limits{Memory: p.Memory, Link: p.Link})
+	least, err := bound.Seconds(p.Chain, p.Limits())
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func stageOf(name string) int {
 
 // run lets the member plan and judges what it returns.
 func (e *entry) run(ctx context.Context, p strategy.Problem) {
-	seq, err := e.member.Solve(ctx, p)
+	seq, err := e.member.Within(ctx, p)
 	if err == nil {
 		err = e.judge(p, seq)
 	}

@@ -100,7 +100,7 @@ func distinct(ranking []*Candidate) (out []*Candidate) {
 
 // kicked returns random changes of the best sequence.
 func (m *improver) kicked(round uint64) (out []*Candidate, err error) {
-	limits := schedule.Limits{Memory: m.Memory, Link: m.Link}
+	limits := m.Limits()
 	for i := range uint64(kicks) {
 		k, err := newKicker(m.Chain, limits, kicks*round+i)
 		if err != nil {
@@ -142,7 +142,7 @@ func (m *improver) together(ctx context.Context, from []*Candidate) error {
 
 // descend runs the local moves on one sequence. The result is nil when an executor could not run it.
 func (m *improver) descend(ctx context.Context, c *Candidate) (*Candidate, int, error) {
-	limits := schedule.Limits{Memory: m.Memory, Link: m.Link}
+	limits := m.Limits()
 	search, err := improve.New(m.Chain, limits, c.Sequence)
 	if err != nil {
 		return nil, 0, err

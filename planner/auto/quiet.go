@@ -14,7 +14,7 @@ func (a *portfolio) quieter(best *Candidate, ranking []*Candidate) (*Candidate, 
 	if a.Tolerance <= 0 || best.transfers() == 0 {
 		return best, nil
 	}
-	q := quieting{most: best.Makespan * (1 + a.Tolerance), limits: schedule.Limits{Memory: a.Memory, Link: a.Link}}
+	q := quieting{most: best.Makespan * (1 + a.Tolerance), limits: a.Limits()}
 	var err error
 	if q.sim, err = schedule.NewSimulator(a.Chain); err != nil {
 		return nil, err

@@ -67,7 +67,7 @@ func (r *Report) Why() string {
 
 // judge simulates the sequence of a member and keeps its figures.
 func (e *entry) judge(p strategy.Problem, seq schedule.Sequence) error {
-	r, err := schedule.Simulate(p.Chain, seq, schedule.Limits{Memory: p.Memory, Link: p.Link})
+	r, err := schedule.Simulate(p.Chain, seq, p.Limits())
 	if err != nil {
 		return fmt.Errorf("BUG: its sequence cannot run: %w", err)
 	}

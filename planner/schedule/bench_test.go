@@ -52,7 +52,7 @@ func BenchmarkSimulate(b *testing.B) {
 				}
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := s.Run(seq, Limits{NoLimit, link}); err != nil {
+					if _, err := s.Run(seq, Limits{Memory: NoLimit, Link: link}); err != nil {
 						b.Fatal(err)
 					}
 				}

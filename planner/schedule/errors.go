@@ -59,3 +59,12 @@ func (e *MemoryError) Error() string {
 	return fmt.Sprintf("op %d (%s %d) can never start: it needs %s with %s in use, %s together, and the limit is %s",
 		e.Index, e.Op.Kind, e.Op.Layer, units.Bytes(e.Needed-e.InUse), units.Bytes(e.InUse), units.Precise(e.Needed), units.Precise(e.Limit))
 }
+
+// HostMemoryError is a sequence whose copies do not fit in host memory.
+type HostMemoryError struct {
+	Needed, Limit int64 // bytes of copies at once
+}
+
+func (e *HostMemoryError) Error() string {
+	return fmt.Sprintf("the copies of what is offloaded take %s of host memory, and the limit is %s", units.Precise(e.Needed), units.Precise(e.Limit))
+}

@@ -66,7 +66,7 @@ func FuzzSimulate(f *testing.F) {
 			return
 		}
 		c := randomChain(rand.New(rand.NewPCG(seed, 0)))
-		checkAnything(t, c, seq, Limits{memory, Link{bandwidth, duplex}})
+		checkAnything(t, c, seq, Limits{Memory: memory, Link: Link{bandwidth, duplex}})
 	})
 }
 

@@ -143,18 +143,18 @@ func randomLimits(rng *rand.Rand, c *chain.Chain, seq Sequence) Limits {
 	if rng.IntN(15) == 0 {
 		link.Bandwidth = 0
 	}
-	r, err := Simulate(c, seq, Limits{NoLimit, link})
+	r, err := Simulate(c, seq, Limits{Memory: NoLimit, Link: link})
 	if err != nil || rng.IntN(4) == 0 {
-		return Limits{NoLimit, link}
+		return Limits{Memory: NoLimit, Link: link}
 	}
 	least := r.Peak
 	for least >= 0 && err == nil {
 		least -= max(1, r.Peak/100)
-		_, err = Simulate(c, seq, Limits{least, link})
+		_, err = Simulate(c, seq, Limits{Memory: least, Link: link})
 	}
 	memory := least + rng.Int64N(r.Peak-least+1)
 	if rng.IntN(2) == 0 {
 		memory = least + max(1, r.Peak/100) // the tightest limit that works makes ops wait most
 	}
-	return Limits{max(0, memory), link}
+	return Limits{Memory: max(0, memory), Link: link}
 }

@@ -187,7 +187,7 @@ func TestDuplexNeverSlower(t *testing.T) {
 	faster, oneWay := 0, 0
 	eachRandom(t, 1200, func(c *chain.Chain, seq Sequence, limits Limits, _ *Result) {
 		run := func(duplex bool) *Result {
-			r, err := Simulate(c, seq, Limits{NoLimit, Link{limits.Link.Bandwidth, duplex}})
+			r, err := Simulate(c, seq, Limits{Memory: NoLimit, Link: Link{limits.Link.Bandwidth, duplex}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -254,7 +254,7 @@ func TestHostCopyIsNotOverwrittenWhileRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Simulate(smallChain(), seq, Limits{NoLimit, Link{Bandwidth: 0.1, Duplex: true}})
+	r, err := Simulate(smallChain(), seq, Limits{Memory: NoLimit, Link: Link{Bandwidth: 0.1, Duplex: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -227,7 +227,7 @@ func TestOracleAgrees(t *testing.T) {
 
 // waited reports whether the limit made the sequence longer or moved an op.
 func waited(t *testing.T, k oracleCase, limited *Result) bool {
-	free, err := Simulate(k.Chain, k.Ops, Limits{NoLimit, k.limits().Link})
+	free, err := Simulate(k.Chain, k.Ops, Limits{Memory: NoLimit, Link: k.limits().Link})
 	if err != nil {
 		t.Fatal(err)
 	}

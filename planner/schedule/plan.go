@@ -94,6 +94,7 @@ func (p *Plan) list() fields.List {
 	out = fields.Unless(out, NoLimit, "memory_bytes", p.Limits.Memory)
 	out = fields.Unless(out, 0, "bandwidth_bytes_per_s", p.Limits.Link.Bandwidth)
 	out = fields.Unless(out, false, "duplex", p.Limits.Link.Duplex)
+	out = fields.Unless(out, 0, "host_memory_bytes", p.Limits.Host)
 	predicted := fields.List{
 		{Name: "makespan_s", Value: p.Predicted.Makespan},
 		{Name: "peak_bytes", Value: p.Predicted.Peak},
@@ -149,6 +150,7 @@ func takeLimits(o *fields.Object) Limits {
 			Bandwidth: o.NotNegative("bandwidth_bytes_per_s", 0),
 			Duplex:    o.Bool("duplex", false),
 		},
+		Host: o.Size("host_memory_bytes", 0),
 	}
 }
 

@@ -49,7 +49,7 @@ func TestPlanSurvivesRewriting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Limits{20, Link{2, true}}); p.Limits != want || p.Ops.String() != "O1 Fall1 Fall2 P1 B2 B1" || p.Predicted.Peak != 13 {
+	if want := (Limits{Memory: 20, Link: Link{2, true}}); p.Limits != want || p.Ops.String() != "O1 Fall1 Fall2 P1 B2 B1" || p.Predicted.Peak != 13 {
 		t.Errorf("read %+v", p)
 	}
 	if err := p.Write(path); err != nil {
@@ -162,7 +162,7 @@ func TestSimulateRefusesBadInput(t *testing.T) {
 	if _, err := Simulate(smallChain(), moving, Limits{Memory: NoLimit}); !errors.Is(err, ErrNoLink) {
 		t.Errorf("no link: %v", err)
 	}
-	if _, err := Simulate(smallChain(), moving, Limits{NoLimit, Link{Bandwidth: 5e-324}}); !errors.Is(err, ErrEndless) {
+	if _, err := Simulate(smallChain(), moving, Limits{Memory: NoLimit, Link: Link{Bandwidth: 5e-324}}); !errors.Is(err, ErrEndless) {
 		t.Errorf("endless transfer: %v", err)
 	}
 	var memory *MemoryError

@@ -13,6 +13,7 @@ const NoLimit = math.MaxInt64
 type Limits struct {
 	Memory int64 // M, bytes, a_0 included; NoLimit for none
 	Link   Link
+	Host   int64 // bytes of host memory for copies (HostBytes); 0: no limit
 }
 
 // Point is a step of the memory curve: from Time on, until the next point, Bytes are in use.
@@ -45,7 +46,7 @@ type Result struct {
 // that made the host copy, and an offload for a prefetch that still reads the host copy it will overwrite; on
 // one link the order of the queue says both.
 //
-// Time and memory are linear in the number of ops. Errors: *RuleError, *MemoryError, ErrNoLink, ErrEndless, and
+// Time and memory are linear in the number of ops. Errors: *RuleError, *MemoryError, *HostMemoryError, ErrNoLink, ErrEndless, and
 // those of chain.Validate.
 func Simulate(c *chain.Chain, seq Sequence, limits Limits) (*Result, error) {
 	s, err := NewSimulator(c)
@@ -95,6 +96,11 @@ func (s *Simulator) Run(seq Sequence, limits Limits) (*Result, error) {
 	}
 	if bytes := s.c.AllInputBytes(); bytes > limits.Memory {
 		return nil, &MemoryError{Index: none, Needed: bytes, Limit: limits.Memory}
+	}
+	if host := limits.Host; host > 0 {
+		if needed := s.hostBytes(seq); needed > host {
+			return nil, &HostMemoryError{needed, host}
+		}
 	}
 	s.begin(seq, limits)
 	for running := true; running; running = s.advance() {

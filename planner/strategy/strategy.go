@@ -21,12 +21,19 @@ type Problem struct {
 	Chosen func(name string)
 }
 
+// Limits returns what a sequence of the problem is simulated with.
+func (p *Problem) Limits() schedule.Limits {
+	return schedule.Limits{Memory: p.Memory, Link: p.Link, Host: p.HostMemory}
+}
+
 // Options are the parameters of strategies; zero values mean the documented default.
 type Options struct {
 	Slots    int // rotor and offload-dynprog: number of memory slots S, N (default 500); pofo: N (default 50)
 	Segments int // periodic: number of segments (default: the best by simulation)
 	// HighMemory is capper's M', bytes: the limit of the rematerialization that is then offloaded (default: store-all's peak).
 	HighMemory int64
+	// HostMemory bounds the copies of what leaves the device, bytes; 0: no limit. See Strategy.Within.
+	HostMemory int64
 	// Tolerance is auto's: by which part of the least makespan a plan may be slower that needs no transfers (default: 0, the
 	// fastest plan).
 	Tolerance float64
@@ -38,7 +45,7 @@ type Strategy struct {
 	Summary string // one line
 	Paper   string // "Shilova's thesis", ...
 	Section string // "Theorem 6, Algorithms 3 and 4"
-	// Solve returns a sequence whose simulated peak is at most p.Memory, or an *InfeasibleError.
+	// Solve returns a sequence whose simulated peak is at most p.Memory, or an *InfeasibleError. It need not know p.HostMemory.
 	Solve func(ctx context.Context, p Problem) (schedule.Sequence, error)
 }
 

@@ -65,7 +65,7 @@ func newDevice(g gpu, name string, limit, hostLimit int64) (*Device, error) {
 
 // Info describes the device.
 func (d *Device) Info() runtime.Info {
-	return runtime.Info{Name: d.name, Kind: "cuda", Model: d.model, Memory: d.limit}
+	return runtime.Info{Name: d.name, Kind: "cuda", Model: d.model, Memory: d.limit, HostMemory: d.hostLimit}
 }
 
 // Run calls f with the device's context current on f's thread.

@@ -8,6 +8,7 @@ import (
 
 	"gorgonia.org/cu"
 
+	"plimsoll/internal/ram"
 	"plimsoll/runtime"
 	"plimsoll/runtime/cuda/driver"
 )
@@ -84,7 +85,8 @@ type Config struct {
 	Parts int
 	// Memory limits the arenas, all together, in bytes. 0: what is free, less a part for code and libraries.
 	Memory int64
-	// HostMemory limits the host spaces likewise. 0: what the driver gives.
+	// HostMemory limits the host spaces likewise. 0: half of the RAM that is available, or, where that is not known, what the
+	// driver gives.
 	HostMemory int64
 }
 
@@ -113,6 +115,9 @@ func Open(c Config) ([]*Device, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.name(0), err)
+	}
+	if half, err := ram.HalfOfAvailable(); err == nil && c.HostMemory == 0 {
+		c.HostMemory = half
 	}
 	return c.split(g)
 }

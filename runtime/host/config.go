@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"plimsoll/internal/ram"
 	"plimsoll/runtime"
 )
 
@@ -46,7 +47,7 @@ func (c Config) complete() (Config, error) {
 	if c.Memory > 0 && c.HostMemory > 0 {
 		return c, nil
 	}
-	half, err := halfOfAvailable()
+	half, err := ram.HalfOfAvailable()
 	if err != nil {
 		return c, fmt.Errorf("%s: %w", c.Name, err)
 	}

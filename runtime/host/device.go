@@ -69,11 +69,8 @@ func (d *Device) Info() runtime.Info {
 		model = "CPU"
 	}
 	return runtime.Info{
-		Name:      d.config.Name,
-		Kind:      "host",
-		Model:     model,
-		Memory:    d.config.Memory,
-		Bandwidth: d.config.Bandwidth,
+		Name: d.config.Name, Kind: "host", Model: model,
+		Memory: d.config.Memory, HostMemory: d.config.HostMemory, Bandwidth: d.config.Bandwidth,
 	}
 }
 

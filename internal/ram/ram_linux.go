@@ -1,4 +1,5 @@
-package host
+// Package ram says how much memory of the machine programs can still take.
+package ram
 
 import (
 	"bytes"
@@ -7,9 +8,9 @@ import (
 	"strconv"
 )
 
-// halfOfAvailable returns half of the RAM that programs can still take, in bytes: of the machine or, when that is
+// HalfOfAvailable returns half of the RAM that programs can still take, in bytes: of the machine or, when that is
 // less, of the control group that this process runs in.
-func halfOfAvailable() (int64, error) {
+func HalfOfAvailable() (int64, error) {
 	table, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0, fmt.Errorf("available memory is not known (%w): state the memory limit", err)

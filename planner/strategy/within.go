@@ -1,0 +1,69 @@
+package strategy
+
+import (
+	"context"
+	"math"
+
+	"plimsoll/planner/schedule"
+)
+
+// How far Within slows a link down: to a share of 2^-slowest, and between the first share that does and the one before it in so
+// many steps.
+const (
+	slowest = 12
+	between = 4
+)
+
+// Within returns a sequence of the strategy whose copies fit in p.HostMemory. The literature's strategies know no such limit, but
+// the slower the link, the less is worth a transfer: where the copies do not fit, the strategy is asked again for slower links, and
+// for the fastest of them that does. Errors: those of Solve, *schedule.HostMemoryError.
+func (s Strategy) Within(ctx context.Context, p Problem) (schedule.Sequence, error) {
+	fast, full := 0.0, p.Link.Bandwidth // fast: of log2, how much slower the link was at the latest try that did not fit
+	best, least, err := s.ask(ctx, p)
+	if best != nil || err != nil {
+		return best, err
+	}
+	for slower := 1.0; slower <= slowest && best == nil; slower++ {
+		if best, least, err = s.slowed(ctx, p, full, slower, least); err != nil {
+			return nil, err
+		} else if best == nil {
+			fast = slower
+		}
+	}
+	if best == nil {
+		return nil, &schedule.HostMemoryError{Needed: least, Limit: p.HostMemory}
+	}
+	for slow, k := fast+1, 0; k < between; k++ {
+		middle := (fast + slow) / 2
+		seq, _, err := s.slowed(ctx, p, full, middle, least)
+		switch {
+		case err != nil:
+			return nil, err
+		case seq != nil:
+			best, slow = seq, middle
+		default:
+			fast = middle
+		}
+	}
+	return best, nil
+}
+
+// slowed asks for a link 2^slower times slower. least is the fewest bytes of copies so far.
+func (s Strategy) slowed(ctx context.Context, p Problem, full, slower float64, least int64) (schedule.Sequence, int64, error) {
+	p.Link.Bandwidth = full / math.Exp2(slower)
+	seq, needed, err := s.ask(ctx, p)
+	return seq, min(least, needed), err
+}
+
+// ask returns a sequence if its copies fit, and what they take.
+func (s Strategy) ask(ctx context.Context, p Problem) (schedule.Sequence, int64, error) {
+	seq, err := s.Solve(ctx, p)
+	if err != nil || p.HostMemory == 0 {
+		return seq, 0, err
+	}
+	needed, err := schedule.HostBytes(p.Chain, seq)
+	if err != nil || needed <= p.HostMemory {
+		return seq, needed, err
+	}
+	return nil, needed, nil
+}

@@ -1,0 +1,91 @@
+package strategy_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"plimsoll/planner"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/remat"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+func randomChain(rng *rand.Rand, layers int) *chain.Chain {
+	c := &chain.Chain{Name: "random", InputBytes: 1 + rng.Int64N(50), Layers: make([]chain.Layer, layers)}
+	for i := range c.Layers {
+		a := 1 + rng.Int64N(50)
+		c.Layers[i] = chain.Layer{
+			Name: "l", ForwardS: float64(1 + rng.IntN(9)), BackwardS: float64(1 + rng.IntN(18)),
+			OutputBytes: a, SavedBytes: a + rng.Int64N(80), GradientBytes: a,
+		}
+	}
+	return c
+}
+
+// Invariants: what Within returns keeps both limits; a limit that its own plan keeps changes no strategy's plan. Where nothing but
+// offloading makes a plan fit, it refuses.
+func TestWithinKeepsTheHostLimit(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	kept, refused, slowed := 0, 0, 0
+	for range 60 {
+		c := randomChain(rng, 3+rng.IntN(9))
+		all, err := schedule.Simulate(c, remat.StoreAll(c), schedule.Limits{Memory: schedule.NoLimit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"offload-greedy", "offload-dynprog", "pofo", "autocapper", "auto", "rotor-exact"} {
+			s, err := planner.Lookup(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := strategy.Problem{Chain: c, Memory: all.Peak * (4 + rng.Int64N(6)) / 10, Link: schedule.Link{Bandwidth: 5 + 20*rng.Float64()}}
+			free, err := s.Solve(t.Context(), p)
+			if errors.As(err, new(*strategy.InfeasibleError)) {
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			needed, err := schedule.HostBytes(c, free)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, share := range []int64{2, 5, 9, 10} {
+				p.HostMemory = max(1, needed*share/10)
+				seq, err := s.Within(t.Context(), p)
+				if host := (*schedule.HostMemoryError)(nil); errors.As(err, &host) {
+					if refused++; share == 10 || host.Needed <= host.Limit || host.Limit != p.HostMemory {
+						t.Errorf("%s: %v, its own plan takes %d", name, err, needed)
+					}
+					continue
+				}
+				if name == "auto" && errors.As(err, new(*strategy.InfeasibleError)) {
+					refused++
+					continue
+				}
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				got, err := schedule.HostBytes(c, seq)
+				if err != nil || got > p.HostMemory {
+					t.Errorf("%s: %d bytes of copies, the limit is %d (%v)", name, got, p.HostMemory, err)
+				}
+				if _, err := schedule.Simulate(c, seq, p.Limits()); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				if share == 10 && name != "auto" && !slices.Equal(seq, free) {
+					t.Errorf("%s: a limit that it keeps changes its plan", name)
+				}
+				if kept++; !slices.Equal(seq, free) {
+					slowed++
+				}
+			}
+		}
+	}
+	if kept < 500 || refused < 20 || slowed < 200 {
+		t.Errorf("%d plans, %d others than without a limit, %d refused", kept, slowed, refused)
+	}
+}
