@@ -25,6 +25,11 @@ func hugePNG(w, h uint32) []byte {
 	chunk = binary.BigEndian.AppendUint32(chunk, w)
 	chunk = binary.BigEndian.AppendUint32(chunk, h)
 	chunk = append(chunk, 8, 2, 0, 0, 0)
+	return headedPNG(chunk)
+}
+
+// headedPNG is a picture of a header alone.
+func headedPNG(chunk []byte) []byte {
 	b := []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\x0d")
 	return binary.BigEndian.AppendUint32(append(b, chunk...), crc32.ChecksumIEEE(chunk))
 }

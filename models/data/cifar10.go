@@ -57,7 +57,7 @@ func (s *stored) readCIFAR10(path string) error {
 	}
 	for split := range files {
 		for _, file := range files[split] {
-			records, err := readFile(nil, file, maxCIFARBytes)
+			records, err := readFile(file, maxCIFARBytes)
 			if err != nil {
 				return err
 			}

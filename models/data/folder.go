@@ -1,9 +1,12 @@
 package data
 
 import (
+	"context"
 	"fmt"
 	"image"
+	"io"
 	"math/rand/v2"
+	"slices"
 
 	"golang.org/x/image/draw"
 )
@@ -85,10 +88,23 @@ func (f *folder) Fill(split Split, index int64, dst []float32) (int, error) {
 
 // show decodes a picture and writes what sample index of a split shows of it.
 func (f *folder) show(s *scratch, path string, split Split, index int64, dst []float32) (err error) {
-	if s.file, err = readFile(s.file, path, maxPictureBytes); err != nil {
+	file, size, err := openFile(path, maxPictureBytes)
+	if err != nil {
 		return err
 	}
-	img, err := decodePicture(s.file)
+	defer func() { _ = file.Close() }() // of a file that was read
+	var stated statement
+	if err := reading(file, path, func(r io.Reader) error { stated, err = look(r); return err }); err != nil {
+		return err
+	}
+	_ = decoding.Acquire(context.Background(), size+stated.bytes) // which waits, and never fails
+	defer decoding.Release(size + stated.bytes)
+	defer s.shrink(stated.bytes)
+	s.file = slices.Grow(s.file[:0], int(size))[:size]
+	if _, err := file.ReadAt(s.file, 0); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)
+	}
+	img, err := stated.picture(s.file)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}

@@ -13,6 +13,15 @@ func explained(err error) bool {
 	return slices.ContainsFunc(skippable, func(kind error) bool { return errors.Is(err, kind) })
 }
 
+// decode decodes a picture as a folder does.
+func decode(file []byte) (image.Image, error) {
+	stated, err := look(bytes.NewReader(file))
+	if err != nil {
+		return nil, err
+	}
+	return stated.picture(file)
+}
+
 // Any bytes are a picture within the limits, or an error that says what is wrong.
 func FuzzPicture(f *testing.F) {
 	p, j := pngBytes(f, scene(1, 9, 7)), jpegBytes(f, scene(2, 9, 7))
@@ -25,7 +34,7 @@ func FuzzPicture(f *testing.F) {
 		if err == nil && !absurd && size.Width*size.Height > 1<<20 {
 			t.Skip("large and allowed: slow to decode")
 		}
-		img, err := decodePicture(file)
+		img, err := decode(file)
 		switch {
 		case err != nil && (img != nil || !explained(err)):
 			t.Fatalf("%v", err)
@@ -77,7 +86,7 @@ func FuzzIDX(f *testing.F) {
 	}
 	f.Add(idxBytes(running(5, 3), 5), uint8(1))
 	f.Fuzz(func(t *testing.T, file []byte, dims uint8) {
-		x, err := unpackIDX(file, int(dims%4)+1)
+		x, err := unpackIDX(bytes.NewReader(file), int64(len(file)), int(dims%4)+1)
 		if err != nil {
 			if x != nil || !explained(err) {
 				t.Fatalf("%v", err)

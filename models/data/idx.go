@@ -1,6 +1,7 @@
 package data
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
@@ -147,14 +148,13 @@ func (s *stored) size(split Split, images *idx) error {
 	return nil
 }
 
-// addPairs appends the images that are there and have a label in range.
+// addPairs takes the images that are there and have a label in range; the others are closed up over.
 func (s *stored) addPairs(split Split, images, labels *idx) error {
 	whole, err := s.whole(images, labels)
 	if err != nil {
 		return err
 	}
-	p := &s.parts[split]
-	size := s.width * s.height
+	kept, size := 0, s.width*s.height
 	for i := range int(whole) {
 		label := labels.payload[i]
 		if int(label) >= s.classes {
@@ -164,9 +164,13 @@ func (s *stored) addPairs(split Split, images, labels *idx) error {
 			}
 			continue
 		}
-		p.labels = append(p.labels, label)
-		p.pixels = append(p.pixels, images.payload[i*size:][:size]...)
+		if kept < i {
+			labels.payload[kept] = label
+			copy(images.payload[kept*size:], images.payload[i*size:][:size])
+		}
+		kept++
 	}
+	s.parts[split] = part{pixels: images.payload[:kept*size], labels: labels.payload[:kept]}
 	return nil
 }
 
@@ -185,34 +189,46 @@ func (s *stored) whole(images, labels *idx) (int64, error) {
 }
 
 // openIDXFile reads a file with a number of dimensions, unpacked if its first bytes are gzip's.
-func openIDXFile(file string, dims int) (*idx, error) {
-	raw, err := readFile(nil, file, maxIDXBytes)
+func openIDXFile(file string, dims int) (content *idx, err error) {
+	f, size, err := openFile(file, maxIDXBytes)
 	if err != nil {
 		return nil, err
 	}
-	content, err := unpackIDX(raw, dims)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+	defer func() { _ = f.Close() }() // of a file that was read
+	err = reading(f, file, func(r io.Reader) error {
+		content, err = unpackIDX(r, size, dims)
+		return err
+	})
+	if err == nil {
+		content.file = file
 	}
-	content.file = file
-	return content, nil
+	return content, err
 }
 
-func unpackIDX(raw []byte, dims int) (*idx, error) {
-	if !bytes.HasPrefix(raw, []byte("\x1f\x8b")) {
-		return parseIDX(bytes.NewReader(raw), dims)
+// A gzip file may unpack to so much, or to so many times its size: images pack to a tenth, zeros to a thousandth.
+const (
+	minUnpacked = 64 << 20
+	maxPacking  = 100
+)
+
+// unpackIDX reads a file of so many bytes.
+func unpackIDX(file io.Reader, size int64, dims int) (*idx, error) {
+	r := bufio.NewReader(file)
+	if first, _ := r.Peek(2); string(first) != "\x1f\x8b" {
+		return parseIDX(r, dims, maxIDXBytes, size)
 	}
-	r, err := gzip.NewReader(bytes.NewReader(raw))
+	unpacked, err := gzip.NewReader(r)
 	if err != nil {
 		return nil, decodeError(err)
 	}
-	return parseIDX(r, dims)
+	limit := min(max(minUnpacked, maxPacking*size), maxIDXBytes)
+	return parseIDX(unpacked, dims, limit, limit)
 }
 
 // parseIDX reads one file: two zero bytes, 8 for bytes, the number of dimensions, each of them as a big-endian 32-bit
 // number, then the elements, the last dimension running fastest. A file that ends before its last element is returned as
-// far as it goes. Errors: ErrCorrupt, ErrTooLarge, ErrTruncated in the header.
-func parseIDX(r io.Reader, dims int) (*idx, error) {
+// far as it goes. It may state limit bytes, and holds no more than there. Errors: ErrCorrupt, ErrTooLarge, ErrTruncated in the header.
+func parseIDX(r io.Reader, dims int, limit, there int64) (*idx, error) {
 	header := make([]byte, 4+4*dims)
 	n, err := io.ReadFull(r, header)
 	if n >= 4 && (!bytes.HasPrefix(header, idxMagic) || int(header[3]) != dims) {
@@ -226,25 +242,38 @@ func parseIDX(r io.Reader, dims int) (*idx, error) {
 	for i := range content.dims {
 		content.dims[i] = int64(binary.BigEndian.Uint32(header[4+4*i:]))
 		// The product so far is at most 2^32 and a dimension is less, so that 64 bits hold both together.
-		if uint64(size)*uint64(content.dims[i]) > maxIDXBytes {
-			return nil, fmt.Errorf("%w: dimensions %v; at most %s are read", ErrTooLarge, content.dims, units.Bytes(maxIDXBytes))
+		if uint64(size)*uint64(content.dims[i]) > uint64(limit) {
+			return nil, fmt.Errorf("%w: dimensions %v; at most %s are read of such a file", ErrTooLarge, content.dims, units.Bytes(limit))
 		}
 		size *= content.dims[i]
 	}
-	if err := content.read(r, size); err != nil {
+	if err := content.read(r, size, there); err != nil {
 		return nil, err
 	}
 	return content, nil
 }
 
-// read reads the payload. Memory grows with what the file holds, not with what it states.
-func (x *idx) read(r io.Reader, size int64) (err error) {
-	x.payload, err = io.ReadAll(io.LimitReader(r, size+1))
+// read reads a payload of so many bytes, of which no more than there can come.
+func (x *idx) read(r io.Reader, size, there int64) error {
+	x.payload = make([]byte, min(size, there))
+	n, err := io.ReadFull(r, x.payload)
 	switch {
-	case err != nil && (!errors.Is(err, io.ErrUnexpectedEOF) || int64(len(x.payload)) >= size):
+	case err == nil:
+		return x.atEnd(r, size)
+	case !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF):
 		return decodeError(err)
-	case int64(len(x.payload)) > size:
+	}
+	x.payload = x.payload[:n]
+	return nil
+}
+
+// atEnd refuses a file that goes on, or whose checksum does not follow.
+func (x *idx) atEnd(r io.Reader, size int64) error {
+	switch n, err := io.ReadFull(r, make([]byte, 1)); {
+	case n > 0:
 		return fmt.Errorf("%w: it goes on after its %d bytes in dimensions %v", ErrCorrupt, size, x.dims)
+	case !errors.Is(err, io.EOF):
+		return decodeError(err)
 	}
 	return nil
 }

@@ -1,12 +1,31 @@
 package data
 
-import "image"
+import (
+	"image"
+	"runtime"
+)
 
 // scratch is the memory that one sample needs while it is made.
 type scratch struct {
 	file   []byte      // the bytes of a picture
 	native *image.RGBA // an image before it is scaled
 	scaled *image.RGBA
+}
+
+// keptScratch is how many bytes of each kind wait for the next sample.
+const keptScratch = 32 << 20
+
+// shrink forgets what an unusually large picture took, decoded so many bytes.
+func (s *scratch) shrink(decoded int64) {
+	if decoded > 4*keptScratch {
+		defer runtime.GC() // or the garbage of one picture would lie beside the next
+	}
+	if cap(s.file) > keptScratch {
+		s.file = nil
+	}
+	if s.native != nil && cap(s.native.Pix) > keptScratch {
+		s.native = nil
+	}
 }
 
 // scratches keeps scratch memory for reuse: as much as was ever in use at one time, up to its capacity.

@@ -21,7 +21,7 @@ func TestColorsAreThoseOfLibjpeg(t *testing.T) {
 	for _, path := range files {
 		file, err := os.ReadFile(path)
 		must(t, err)
-		img, err := decodePicture(file)
+		img, err := decode(file)
 		must(t, err)
 		want, whole := decoded(t, strings.TrimSuffix(path, "jpg")+"png"), rgb(nil, img.(*image.YCbCr), img.Bounds())
 		for i, w := range want.Pix {
