@@ -27,7 +27,7 @@ PIPELINE_CHAINS = $(foreach model,resnet50 resnext50 vgg16 gnmt densenet121,plan
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test test-nocgo test-cuda test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines test-pipelines-cuda paper-pipeline bench bench-peers lint fuzz clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test test-nocgo test-cuda test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines test-pipelines-cuda paper-pipeline bench bench-peers notices lint fuzz clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,12 +105,18 @@ bench-peers: ## time our kernels beside OpenBLAS, oneDNN and PyTorch (see bench/
 	go build -o out/peers/peers ./bench/peers
 	out/peers/peers -onednn out/peers/onednn -sgemm out/peers/sgemm -python $(PYTHON) | tee out/peers/peers.md
 
-lint: ## check the format and lint
+notices: ## write the licenses of what is linked into THIRD_PARTY_NOTICES
+	@mkdir -p out
+	go run ./internal/notices >out/notices
+	mv out/notices THIRD_PARTY_NOTICES
+
+lint: ## check the format, lint, and look for known vulnerabilities
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt'd: $$unformatted"; exit 1; fi
 	go vet ./...
 	go run $(LINT) run ./...
 	$(if $(TAGS),go vet -tags "$(TAGS)" $(CUDA_TESTS) ./cmd/plimsoll)
 	$(if $(TAGS),go run $(LINT) run --build-tags "$(TAGS)" $(CUDA_TESTS) ./cmd/plimsoll)
+	.ci/vulnerabilities ./...
 
 fuzz: ## run every fuzz target for a while: make fuzz FUZZ=1m
 	@for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
