@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"plimsoll/bench/report"
@@ -14,17 +14,15 @@ import (
 	"plimsoll/internal/units"
 )
 
-// Page returns the report as a page with a table and the memory curves of every row.
-func (g *Grid) Page(r *Report) (*report.Page, error) {
+// Page returns the report as a page with a table and the memory curves of every row. The facts are those of its environment that
+// only the caller knows.
+func (g *Grid) Page(r *Report, facts ...report.Fact) (*report.Page, error) {
 	p := &report.Page{
 		Title: fmt.Sprintf("%s on %s: predicted and measured", r.Model, r.Data),
 		Summary: fmt.Sprintf("Every row trains %d steps of the same job along another plan, in turns with store-all. Limits are shares of "+
 			"store-all's peak, %s, weights and optimizer included.", r.Steps, units.Bytes(r.StoreAllBytes)),
-		Environment: []report.Fact{
-			{Name: "device", Value: r.Device}, {Name: "model", Value: fmt.Sprintf("%s, batch %d, image %dx%d", r.Model, r.Batch, r.Image, r.Image)},
-			{Name: "seed", Value: fmt.Sprint(r.Seed)},
-		},
-		Batch: r.Batch,
+		Environment: slices.Concat(facts, Environment(g.Job)),
+		Batch:       r.Batch,
 		Notes: []string{
 			"A peak is measured in a step that checks every byte of the arena after every op; a time is the median of whole steps.",
 			"Identical: the loss after every step, and every weight, buffer, gradient and optimizer state after the last one, equal store-all's byte for byte.",
@@ -72,7 +70,10 @@ func (g *Grid) row(r *Report, row *Row) (report.Row, error) {
 		Identical: &row.Identical, Plan: row.Plan.Ops.String(),
 	}
 	var err error
-	out.Predicted, out.Measured, err = g.timeline(row).Curves()
+	if out.Predicted, out.Measured, err = g.timeline(row).Curves(); err != nil {
+		return out, err
+	}
+	out.Peak, err = peakOf(g.Job.Work, g.Chain, row.Plan, row.LimitBytes)
 	return out, err
 }
 
@@ -83,17 +84,10 @@ func (g *Grid) timeline(row *Row) *Timeline {
 	}
 }
 
-// WriteFolder writes the measured grid to a folder: its figures as name.json, index.html, and trace.json, the step of the
-// row with the most forwards. No file is ever partial.
-func (g *Grid) WriteFolder(folder, name string, r *Report) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
-	page, err := g.Page(r)
-	if err != nil {
-		return err
-	}
-	if err := page.WriteFile(filepath.Join(folder, "index.html")); err != nil {
+// WriteFolder writes the measured grid to a folder: its figures as name.json, its page, and trace.json, the step of the row with
+// the most forwards. No file is ever partial.
+func (g *Grid) WriteFolder(folder, name string, r *Report, page *report.Page) error {
+	if err := page.WriteFolder(folder, "index.html"); err != nil {
 		return err
 	}
 	if err := g.writeTrace(filepath.Join(folder, "trace.json"), r); err != nil {

@@ -1,6 +1,9 @@
 package bench
 
 import (
+	"fmt"
+
+	"plimsoll/bench/report"
 	"plimsoll/bench/trace"
 	"plimsoll/planner/pipeline"
 )
@@ -34,4 +37,23 @@ func touching(start, end, next, all float64) float64 {
 		return max(start, next)
 	}
 	return end
+}
+
+// PipelinePanel returns the timeline of a pipeline for a picture.
+func PipelinePanel(name string, t *pipeline.Timeline) report.Panel {
+	p := report.Panel{Name: name}
+	for _, lane := range t.Lanes {
+		l := report.Lane{Name: lane.Name}
+		for _, s := range lane.Slices {
+			l.Bars = append(l.Bars, report.Bar{Kind: works[s.Kind], Start: s.Start, End: s.End, Label: fmt.Sprint(s.Minibatch), Name: s.Name()})
+		}
+		p.Lanes = append(p.Lanes, l)
+	}
+	return p
+}
+
+// works are the kinds of tasks as pictures have them.
+var works = [...]report.Work{
+	pipeline.F: report.Forward, pipeline.B: report.Backward, pipeline.W: report.BackwardWeights,
+	pipeline.CF: report.SendActivation, pipeline.CB: report.SendGradient,
 }

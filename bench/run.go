@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 
 	"plimsoll/bench/report"
 	"plimsoll/executor"
@@ -17,24 +18,32 @@ func RunTimeline(r *train.Run, o *train.Outcome) *Timeline {
 	}
 }
 
-// RunPage returns a finished run as a page: its figures, its loss and accuracy, its memory over a step.
-func RunPage(r *train.Run, o *train.Outcome) (*report.Page, error) {
+// RunPage returns a finished run as a page: its figures, its loss and accuracy, its memory over a step. The facts are those of its
+// environment that only the caller knows.
+func RunPage(r *train.Run, o *train.Outcome, facts ...report.Fact) (*report.Page, error) {
 	all, err := r.Job.StoreAllBytes()
 	if err != nil {
 		return nil, err
 	}
+	line := RunTimeline(r, o)
 	row := report.Row{
 		Strategy: o.Strategy, Name: r.Plan.Name(), Limit: o.LimitBytes, Share: share(o.LimitBytes, all), PredictedPeak: o.PredictedPeakBytes,
 		MeasuredPeak: o.MeasuredPeakBytes, PredictedSeconds: o.PredictedS, MeasuredSeconds: o.MeasuredS, Plan: r.Plan.Ops.String(),
 	}
-	if row.Predicted, row.Measured, err = RunTimeline(r, o).Curves(); err != nil {
+	if row.Predicted, row.Measured, err = line.Curves(); err != nil {
+		return nil, err
+	}
+	if row.Plain, err = line.storeAll(r.Job.Work.StoreAll()); err != nil {
+		return nil, err
+	}
+	if row.Peak, err = peakOf(r.Job.Work, r.Chain, r.Plan, r.Limit); err != nil {
 		return nil, err
 	}
 	page := &report.Page{
-		Title: fmt.Sprintf("%s on %s under %s", r.Job.Model, r.Job.Data, units.Bytes(r.Limit)),
-		Summary: fmt.Sprintf("%d steps of %d images; %.2f%% of %d held-out samples are recognized.",
-			o.Steps, r.Job.Config.Batch, 100*o.Accuracy, o.TestSamples),
-		Environment: []report.Fact{{Name: "device", Value: r.Job.Device.Model}, {Name: "seed", Value: fmt.Sprint(r.Job.Seed)}},
+		Title:       fmt.Sprintf("%s on %s under %s", r.Job.Model, r.Job.Data, units.Bytes(r.Limit)),
+		Summary:     RunSummary(r, o),
+		Environment: slices.Concat(facts, Environment(r.Job)),
+		Figures:     Figures(&o.Summary),
 		Batch:       r.Job.Config.Batch,
 		Rows:        []report.Row{row},
 		Charts:      HistoryCharts(&o.History),
@@ -44,6 +53,11 @@ func RunPage(r *train.Run, o *train.Outcome) (*report.Page, error) {
 		page.Sections = []report.Section{receiptSection(RunReceiptTable(paid))}
 	}
 	return page, err
+}
+
+// RunSummary is the sentence under a run's title.
+func RunSummary(r *train.Run, o *train.Outcome) string {
+	return fmt.Sprintf("%d steps of %d images; %.2f%% of %d held-out samples are recognized.", o.Steps, r.Job.Images(), 100*o.Accuracy, o.TestSamples)
 }
 
 // HistoryCharts draws loss, accuracy and learning rate over the steps of a run, on training batches and held-out samples.

@@ -69,6 +69,35 @@ func (t *Timeline) Chart() (*report.Chart, error) {
 	return c, nil
 }
 
+// storeAll returns the memory over the step that recomputes and moves nothing, as predicted by the same costs.
+func (t *Timeline) storeAll(seq schedule.Sequence) ([]report.Point, error) {
+	plain := *t
+	plain.Plan, plain.Measured = &schedule.Plan{Ops: seq, Limits: schedule.Limits{Memory: schedule.NoLimit}}, train.Measured{}
+	points, _, err := plain.Curves()
+	return points, err
+}
+
+// peakOf says what the arena holds when a plan needs most of it.
+func peakOf(w *executor.Workload, c *chain.Chain, p *schedule.Plan, limit int64) (*report.Peak, error) {
+	op, all, err := w.AtPeak(p.Ops, limit, executor.Following(c, p))
+	if err != nil {
+		return nil, err
+	}
+	name := func(layer int) string { return fmt.Sprintf("%d, %s", layer, c.Layer(layer).Name) }
+	peak := &report.Peak{At: fmt.Sprintf("op %d, %v (%s)", op, p.Ops[op], name(p.Ops[op].Layer))}
+	for _, h := range all {
+		part := report.Part{Role: string(h.Role), Bytes: h.Bytes}
+		switch {
+		case h.Layer > 0:
+			part.Layer = name(h.Layer)
+		case h.Role == executor.Activations || h.Role == executor.ActivationGrads:
+			part.Layer = "0, the input"
+		}
+		peak.Parts = append(peak.Parts, part)
+	}
+	return peak, nil
+}
+
 // byStart returns the positions of the measured ops in the order of their starts.
 func (t *Timeline) byStart() []int {
 	order := make([]int, len(t.Measured.Intervals))

@@ -13,7 +13,6 @@ import (
 type stretch struct {
 	tasks    []pipe.Timing
 	from, to float64 // seconds
-	pictured float64 // seconds of a picture of the steady state
 }
 
 func (s stretch) seconds() float64 { return s.to - s.from }
@@ -22,7 +21,7 @@ func (s stretch) seconds() float64 { return s.to - s.from }
 func ends(tasks []pipe.Timing, repeats, n int) []float64 {
 	all := make([]float64, n)
 	for _, t := range tasks {
-		if i := t.Minibatch / repeats; i < n {
+		if i := t.Minibatch / repeats; i < n && t.Kind != pipe.Updating {
 			all[i] = max(all[i], t.End)
 		}
 	}
@@ -41,11 +40,13 @@ func period(instants []float64) (seconds float64, samples int) {
 	return train.Median(slopes), len(slopes)
 }
 
-// makespan returns how long a step took.
+// makespan returns when the tasks of a step ran. Its updates follow.
 func makespan(tasks []pipe.Timing) (from, to float64) {
 	from = math.Inf(1)
 	for _, t := range tasks {
-		from, to = min(from, t.Start), max(to, t.End)
+		if t.Kind != pipe.Updating {
+			from, to = min(from, t.Start), max(to, t.End)
+		}
 	}
 	return from, to
 }
@@ -54,7 +55,7 @@ func makespan(tasks []pipe.Timing) (from, to float64) {
 func (s *stretch) idle(devices int) []float64 {
 	all := slices.Repeat([]float64{1}, devices)
 	for _, t := range s.tasks {
-		if !t.Kind.Communication() {
+		if !t.Kind.Communication() && t.Kind != pipe.Updating {
 			all[t.Device] -= max(0, min(t.End, s.to)-max(t.Start, s.from)) / (s.to - s.from)
 		}
 	}
@@ -66,7 +67,7 @@ func (r *Row) steady(tasks []pipe.Timing, periods int) {
 	depth := r.flat.depth
 	instants := ends(tasks, r.Minibatches, depth+periods)[depth-1:]
 	r.MeasuredS, r.Samples = period(instants)
-	r.span = stretch{tasks: tasks, from: instants[0], to: instants[len(instants)-1], pictured: instants[min(shownPeriods, len(instants)-1)] - instants[0]}
+	r.span = stretch{tasks: tasks, from: instants[0], to: instants[len(instants)-1]}
 	r.observe()
 }
 
@@ -95,14 +96,4 @@ func (r *Row) observe() {
 		r.MeasuredBubble += idle
 	}
 	r.MeasuredBubble /= float64(used)
-}
-
-// holds reports whether a device has a stage.
-func (r *Row) holds(device int) bool {
-	for _, st := range r.pipe.Plan.Stages {
-		if slices.Contains(st.Devices, device) {
-			return true
-		}
-	}
-	return false
 }

@@ -104,7 +104,7 @@ func (g *Grid) planOne(ctx context.Context, c *Case, s pipeline.Strategy, limit 
 	row := &Row{
 		Strategy: s.Name, Devices: c.Job.Devices, Limit: limit.String(), LimitBytes: p.Limit, Draw: c.Draw,
 		Kind: "periodic", Versions: cmp.Or(p.Plan.Versions, pipeline.DoubleBuffered), Stages: len(p.Plan.Stages),
-		Minibatches: p.Plan.Repeats(), PredictedS: p.Plan.Period, simulated: g.Simulated, from: c, pipe: p,
+		Minibatches: p.Plan.Repeats(), PredictedS: p.Plan.Period, course: course{pipe: p, simulated: g.Simulated}, from: c,
 	}
 	if p.Plan.IsFlush() {
 		row.Kind, row.PredictedS = "flush", p.Plan.Predicted.Makespan

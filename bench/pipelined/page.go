@@ -4,15 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"plimsoll/bench/report"
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/units"
-	"plimsoll/planner/pipeline"
 )
 
 // Cells without a figure.
@@ -169,14 +168,15 @@ func (r *Report) conclusions() (all []string) {
 	return all
 }
 
-// Page returns the report as a page, with a picture of every plan and of its run.
-func (r *Report) Page() (*report.Page, error) {
+// Page returns the report as a page, with a picture of every plan and of its run. The facts are those of its environment that
+// only the caller knows.
+func (r *Report) Page(facts ...report.Fact) (*report.Page, error) {
 	p := &report.Page{
 		Title: r.Title, Summary: r.Note,
-		Environment: []report.Fact{
-			{Name: "device", Value: r.Device}, {Name: "model", Value: fmt.Sprintf("%s, %d images of %dx%d a step", r.Model, r.Images, r.Image, r.Image)},
-			{Name: "seed", Value: fmt.Sprint(r.Seed)},
-		},
+		Environment: append(slices.Clip(facts), []report.Fact{
+			{Name: "model", Value: r.Model}, {Name: "batch", Value: fmt.Sprintf("%d images of %dx%d a step", r.Images, r.Image, r.Image)},
+			{Name: "data", Value: r.Data}, {Name: "device", Value: r.Device}, {Name: "seed", Value: fmt.Sprint(r.Seed)},
+		}...),
 		Sections: []report.Section{
 			{Title: "Predicted and measured", Table: r.Table()},
 			{Title: "Devices", Note: "Written up to: the end of the highest byte that the run changed.", Table: r.DeviceTable()},
@@ -184,53 +184,40 @@ func (r *Report) Page() (*report.Page, error) {
 		Notes: r.conclusions(),
 	}
 	for i := range r.Rows {
-		pair, err := r.Rows[i].images()
+		row := &r.Rows[i]
+		t, err := row.Picture(row.Title(), row.LimitBytes)
 		if err != nil {
 			return nil, err
 		}
-		p.Images = append(p.Images, pair...)
+		p.Timelines = append(p.Timelines, *t)
 	}
 	return p, nil
 }
 
-// images draws a row's plan and its run.
-func (r *Row) images() (pair []report.Image, err error) {
-	for _, x := range []struct {
-		mark string
-		draw func() (*pipeline.Timeline, error)
-	}{{"planned", r.Planned}, {"measured", r.Run}} {
-		t, err := x.draw()
-		if err != nil {
-			return nil, err
-		}
-		var svg strings.Builder
-		if err := t.SVG(&svg); err != nil {
-			return nil, err
-		}
-		pair = append(pair, report.Image{
-			Title: fmt.Sprintf("%s on %s at %s", r.Strategy, r.Devices, r.Limit), Note: t.Title, Mark: x.mark, SVG: []byte(svg.String()),
-		})
+// Title names the row in pictures.
+func (r *Row) Title() string {
+	title := fmt.Sprintf("%s on %s at %s", r.Strategy, r.Devices, r.Limit)
+	if r.Draw > 0 {
+		title += fmt.Sprintf(", draw %d", r.Draw)
 	}
-	return pair, nil
+	return title
 }
 
 // WriteFolder writes the report to a folder: its figures as validate.json, tables.md, index.html, and trace.json, the first
 // row as planned and as measured. No file is ever partial.
-func (r *Report) WriteFolder(folder string) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
-	page, err := r.Page()
+func (r *Report) WriteFolder(folder string, facts ...report.Fact) error {
+	page, err := r.Page(facts...)
 	if err != nil {
 		return err
 	}
-	if err := page.WriteFile(filepath.Join(folder, "index.html")); err != nil {
+	if err := page.WriteFolder(folder, "index.html"); err != nil {
 		return err
 	}
 	t, err := r.Rows[0].Trace()
 	if err != nil {
 		return err
 	}
+	t.Meta["limit"] = r.Rows[0].Limit
 	if err := t.WriteFile(filepath.Join(folder, "trace.json")); err != nil {
 		return err
 	}

@@ -60,11 +60,8 @@ type Row struct {
 	Identical  *bool  `json:"identical"`
 	Difference string `json:"difference,omitempty"` // the first, when not identical
 
-	simulated bool
-	from      *Case
-	pipe      *train.Pipe
-	flat      *flat
-	span      stretch // what is drawn of the run
+	course
+	from *Case
 }
 
 // Device is one device of a row. Idle shares are those of the steady state, or of a step.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/bench/report"
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
@@ -121,7 +122,7 @@ func TestFiguresAreTheSimulators(t *testing.T) {
 
 // The picture of a run that keeps to the plan's times is the picture of the plan.
 func TestPicturesOfAPerfectRunAreThePlans(t *testing.T) {
-	pictures, tasks := 0, 0
+	pictures, tasks, curves := 0, 0, 0
 	for _, devices := range []int{2, 4} {
 		c := testCase(t, devices, 2*devices, 2e6, "1f1b*", "madpipe", "gpipe", "zb-h1")
 		g := testGrid(c)
@@ -134,7 +135,6 @@ func TestPicturesOfAPerfectRunAreThePlans(t *testing.T) {
 				x := row.flat.plan.Tasks[s.Task]
 				row.span.tasks = append(row.span.tasks, pipe.Timing{Device: x.Device, Kind: x.Kind, Stage: x.Stage, Minibatch: s.Minibatch, Start: s.Start, End: s.End})
 			}
-			row.span.pictured = shownPeriods * row.PredictedS
 			want, err := row.Planned()
 			must(t, err)
 			got, err := row.Run()
@@ -156,12 +156,40 @@ func TestPicturesOfAPerfectRunAreThePlans(t *testing.T) {
 			if len(trace.Processes) != 2*len(want.Lanes) {
 				t.Errorf("%s: %d processes", s.Name, len(trace.Processes))
 			}
+			curves += checkMemories(t, row)
 			pictures++
 		}
 	}
-	if pictures != 8 || tasks < 200 {
-		t.Errorf("%d pictures with %d tasks", pictures, tasks)
+	if pictures != 8 || tasks < 200 || curves != 24 {
+		t.Errorf("%d pictures with %d tasks, %d curves", pictures, tasks, curves)
 	}
+}
+
+// checkMemories checks the memory of the devices in the picture of a run that keeps to its plan: planned and run are one curve, which
+// reaches the peak of a step to the byte, and is never above that of a period.
+func checkMemories(t *testing.T, row *Row) (curves int) {
+	t.Helper()
+	picture, err := row.Picture("<a picture>", row.LimitBytes)
+	must(t, err)
+	if len(picture.Panels) != 2 || picture.Panels[0].Name != "planned" || picture.Panels[1].Name != "measured" {
+		t.Errorf("panels %+v", picture.Panels)
+	}
+	for d, c := range picture.Charts {
+		planned, ran := c.Series[0].Points, c.Series[1].Points
+		if !slices.EqualFunc(planned, ran, func(a, b report.Point) bool { return math.Abs(a.X-b.X) < 1e-9 && a.Y == b.Y }) {
+			t.Errorf("%s, device %d: planned %v, ran %v", row.Strategy, d, planned, ran)
+		}
+		top, least := int64(0), int64(math.MaxInt64)
+		for _, p := range planned {
+			top, least = max(top, int64(p.Y)), min(least, int64(p.Y))
+		}
+		m := row.pipe.Needs[d]
+		if top > m.Peak || top != m.Peak && row.pipe.Plan.IsFlush() || least < m.Static+m.Messages || top == least {
+			t.Errorf("%s, device %d: from %d to %d bytes, the peak is %d, of which %d static", row.Strategy, d, least, top, m.Peak, m.Static)
+		}
+		curves++
+	}
+	return curves
 }
 
 func TestPeriodPassesOverStalls(t *testing.T) {
@@ -287,9 +315,10 @@ func TestSteadyState(t *testing.T) {
 		at += length
 	}
 	row.steady(tasks, 10)
-	if row.span.from != 300 || row.span.to != 310 || row.span.pictured != shownPeriods || row.MeasuredS != 1 || !near(row.MeasuredBubble, 0.5, 1e-9) || row.Samples != 6 {
+	_, shown := row.measured()
+	if row.span.from != 300 || row.span.to != 310 || shown.seconds != shownPeriods || row.MeasuredS != 1 || !near(row.MeasuredBubble, 0.5, 1e-9) || row.Samples != 6 {
 		t.Errorf("from %v to %v, %v in a picture; a period is %v of %d, bubble %v",
-			row.span.from, row.span.to, row.span.pictured, row.MeasuredS, row.Samples, row.MeasuredBubble)
+			row.span.from, row.span.to, shown.seconds, row.MeasuredS, row.Samples, row.MeasuredBubble)
 	}
 }
 

@@ -69,6 +69,7 @@ func (g *Grid) measure(ctx context.Context, row *Row, known *references) error {
 	return onDevices(&spec, func(on []executor.Target) error {
 		for d := range row.PerDevice {
 			row.PerDevice[d].Name = on[d].Device.Info().Name
+			row.names = append(row.names, row.PerDevice[d].Name)
 		}
 		if g.Simulated {
 			return g.simulate(ctx, row, on, known.feed)

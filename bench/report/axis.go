@@ -61,10 +61,10 @@ func (u Unit) format(x float64) string {
 
 // Axis describes one direction of a chart.
 type Axis struct {
-	Label string
-	Unit  Unit
+	Label string `json:"label,omitempty"`
+	Unit  Unit   `json:"unit"`
 	// Tight begins the axis at the smallest value rather than at zero.
-	Tight bool
+	Tight bool `json:"tight,omitempty"`
 }
 
 // axis is an Axis fitted to data: lo and hi in base units are at pixels from and to.

@@ -26,28 +26,29 @@ const (
 
 // Series is one curve of a chart, its points in the order of X. Points that are not numbers are left out.
 type Series struct {
-	Name   string
-	Shape  Shape
-	Color  int  // index into the palette of eight
-	Broad  bool // a broad pale stroke, on which a thin one can lie
-	Dashed bool
-	Points []Point
+	Name   string  `json:"name"`
+	Shape  Shape   `json:"shape"`
+	Color  int     `json:"color"`           // index into the palette of eight
+	Broad  bool    `json:"broad,omitempty"` // a broad pale stroke, on which a thin one can lie
+	Dashed bool    `json:"dashed,omitempty"`
+	Points []Point `json:"points"`
 }
 
 // Mark is a horizontal line with a name, a limit.
 type Mark struct {
-	Name string
-	Y    float64
+	Name string  `json:"name"`
+	Y    float64 `json:"y"`
 }
 
 // Chart is a picture of curves over one pair of axes.
 type Chart struct {
-	Title    string
-	Subtitle string
-	X, Y     Axis
-	Series   []Series
-	Marks    []Mark
-	Wide     bool // as wide as the page rather than a card
+	Title    string   `json:"title"`
+	Subtitle string   `json:"subtitle,omitempty"`
+	X        Axis     `json:"x"`
+	Y        Axis     `json:"y"`
+	Series   []Series `json:"series"`
+	Marks    []Mark   `json:"marks,omitempty"`
+	Wide     bool     `json:"wide,omitempty"` // as wide as the page rather than a card
 }
 
 // palette is the number of colors; the style sheet defines classes c0 to c7.
@@ -63,10 +64,35 @@ type frame struct {
 }
 
 func (c *Chart) frame() frame {
+	f := frame{width: 520, height: 270, left: 52, right: 508, top: 30, bottom: 226}
 	if c.Wide {
-		return frame{width: 1080, height: 380, left: 64, right: 1064, top: 34, bottom: 330}
+		f = frame{width: pageWidth, height: 380, left: 64, right: 1064, top: 34, bottom: 330}
 	}
-	return frame{width: 520, height: 270, left: 52, right: 508, top: 30, bottom: 226}
+	if places := c.legendPlaces(f.left, f.right); len(places) > 0 { // further lines of the legend push the plot down
+		more := places[len(places)-1].Y * legendLine
+		f.height, f.top, f.bottom = f.height+more, f.top+more, f.bottom+more
+	}
+	return f
+}
+
+// legendLine is the height of a line of the legend, in pixels.
+const legendLine = 17
+
+// legendPlaces returns where the names of the series go: X in pixels, Y in lines.
+func (c *Chart) legendPlaces(left, right float64) (places []Point) {
+	at := Point{left, 0}
+	for _, s := range c.Series {
+		width := 24 + digitWidth*float64(len([]rune(s.Name))) + 18
+		if s.Name == "" {
+			width = 0
+		}
+		if at.X > left && at.X+width > right+18 {
+			at = Point{left, at.Y + 1}
+		}
+		places = append(places, at)
+		at.X += width
+	}
+	return places
 }
 
 // SVG draws the chart for a page, deterministically. A chart without any point says so.
@@ -78,11 +104,16 @@ func (c *Chart) SVG() template.HTML {
 // WriteSVG writes the chart as a picture of its own: with its title, and the colors of a page, which are light or dark as
 // the viewer's.
 func (c *Chart) WriteSVG(w io.Writer) error {
-	const above = 24 // room for the title
 	f := c.frame()
-	chart := c.draw(fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 %d %g %g"`, -above, f.width, f.height+above))
+	return writePicture(w, c.Title, f.left, f.width, f.height, c.draw)
+}
+
+// writePicture writes what draw draws, of a width and a height, with a title above it that begins at left.
+func writePicture(w io.Writer, title string, left, width, height float64, draw func(begin string) string) error {
+	const above = 24 // room for the title
+	picture := draw(fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 %d %g %g"`, -above, width, height+above))
 	_, err := fmt.Fprintf(w, `%s<text x="%g" y="-4" class="title">%s</text><style>%s</style></svg>`+"\n",
-		strings.TrimSuffix(chart, "</svg>"), f.left, escape(c.Title), escape(pageCSS+pictureCSS))
+		strings.TrimSuffix(picture, "</svg>"), left, escape(title), escape(pageCSS+pictureCSS))
 	return err
 }
 
@@ -198,7 +229,7 @@ func (d *drawing) marks() {
 }
 
 func (s *Series) class() string {
-	class := fmt.Sprintf("curve c%d", s.Color%palette)
+	class := fmt.Sprintf("curve c%d", s.color())
 	if s.Broad {
 		class += " broad"
 	}
@@ -233,16 +264,36 @@ func (d *drawing) series(s *Series) {
 	}
 }
 
-// dots marks each point with a circle that tells its values to the pointer.
+// dots marks each point, and tells its values to the pointer.
 func (d *drawing) dots(s *Series) {
 	for _, p := range s.Points {
 		if p.valid() {
-			d.printf(`<circle class="dot c%d%s" cx="%.1f" cy="%.1f" r="4"><title>%s</title></circle>`, s.Color%palette,
-				map[bool]string{true: " hollow"}[s.Dashed], d.x.at(p.X), d.y.at(p.Y),
-				escape(fmt.Sprintf("%s: %s at %s", s.Name, d.y.Unit.format(p.Y), d.x.Unit.format(p.X))))
+			d.glyph(s, d.x.at(p.X), d.y.at(p.Y), fmt.Sprintf("%s: %s at %s", s.Name, d.y.Unit.format(p.Y), d.x.Unit.format(p.X)))
 		}
 	}
 }
+
+// glyph draws a mark of a series: a circle, and where the colors begin again a square, then a diamond.
+func (d *drawing) glyph(s *Series, x, y float64, title string) {
+	class := fmt.Sprintf("dot c%d", s.color())
+	if s.Dashed {
+		class += " hollow"
+	}
+	if title != "" {
+		title = "<title>" + escape(title) + "</title>"
+	}
+	switch s.Color / palette % 3 {
+	case 0:
+		d.printf(`<circle class="%s" cx="%.1f" cy="%.1f" r="4">%s</circle>`, class, x, y, title)
+	case 1:
+		d.printf(`<path class="%s" d="M%.1f %.1fh7v7h-7z">%s</path>`, class, x-3.5, y-3.5, title)
+	default:
+		d.printf(`<path class="%s" d="M%.1f %.1fl5 5l-5 5l-5 -5z">%s</path>`, class, x, y-5, title)
+	}
+}
+
+// color is the index of the color, also of a file's nonsense.
+func (s *Series) color() int { return (s.Color%palette + palette) % palette }
 
 // pixels returns the valid points of a series in pixels.
 func (d *drawing) pixels(s *Series) []Point {
@@ -280,17 +331,20 @@ func thin(points []Point) []Point {
 	return kept
 }
 
-// legend names the series above the plot, from the left.
+// legend names the series above the plot, from the left, in as many lines as it takes.
 func (d *drawing) legend() {
-	x := d.left
+	places := d.legendPlaces(d.left, d.right)
 	for i := range d.Series {
-		s := &d.Series[i]
+		s, at := &d.Series[i], places[i]
 		if s.Name == "" {
 			continue
 		}
-		d.printf(`<path class="%s" d="M%.1f %.1fh18"/>`, s.class(), x, d.top-16)
-		d.text(x+24, d.top-12, "start", "legend", s.Name)
-		x += 24 + 6.6*float64(len([]rune(s.Name))) + 18
+		y := d.top - 16 - legendLine*(places[len(places)-1].Y-at.Y)
+		d.printf(`<path class="%s" d="M%.1f %.1fh18"/>`, s.class(), at.X, y)
+		if s.Shape == Dots {
+			d.glyph(s, at.X+9, y, "")
+		}
+		d.text(at.X+24, y+4, "start", "legend", s.Name)
 	}
 }
 

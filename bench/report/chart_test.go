@@ -85,8 +85,8 @@ func TestEverythingInside(t *testing.T) {
 			X: Axis{Unit: Unit(rapid.IntRange(0, 3).Draw(rt, "xunit")), Tight: rapid.Bool().Draw(rt, "xtight")},
 			Y: Axis{Unit: Unit(rapid.IntRange(0, 3).Draw(rt, "yunit")), Tight: rapid.Bool().Draw(rt, "ytight")},
 		}
-		for i := range rapid.IntRange(0, 3).Draw(rt, "series") {
-			s := Series{Name: "s", Color: i * 5, Shape: Shape(rapid.IntRange(0, 2).Draw(rt, "shape"))}
+		for i := range rapid.IntRange(0, 20).Draw(rt, "series") {
+			s := Series{Name: rapid.SampledFrom([]string{"", "s", "offload-dynprog, simulated"}).Draw(rt, "name"), Color: i*5 - 3, Shape: Shape(rapid.IntRange(0, 2).Draw(rt, "shape"))}
 			for range rapid.IntRange(0, 20).Draw(rt, "points") {
 				s.Points = append(s.Points, Point{number.Draw(rt, "x"), number.Draw(rt, "y")})
 			}

@@ -5,7 +5,6 @@ package report
 
 import (
 	_ "embed" // for the page's template and style
-	"encoding/base64"
 	"html/template"
 	"io"
 	"math"
@@ -16,55 +15,58 @@ import (
 
 // Page is everything on a page. Every part but the title may be empty.
 type Page struct {
-	Title       string
-	Summary     string // a sentence or two under the title
-	Environment []Fact
-	Batch       int // images a step; throughput is in steps when 0
-	Rows        []Row
-	Charts      []Chart // drawn above the rows: loss, accuracy
-	Images      []Image // below the charts
-	Sections    []Section
-	Notes       []string
+	Title       string     `json:"title"`
+	Summary     string     `json:"summary,omitempty"` // a sentence or two under the title
+	Environment []Fact     `json:"environment,omitempty"`
+	Figures     []Figure   `json:"figures,omitempty"`
+	Batch       int        `json:"batch,omitempty"` // images a step; throughput is in steps when 0
+	Rows        []Row      `json:"rows,omitempty"`
+	Charts      []Chart    `json:"charts,omitempty"` // drawn above the rows: loss, accuracy
+	Timelines   []Timeline `json:"timelines,omitempty"`
+	Sections    []Section  `json:"sections,omitempty"`
+	Notes       []string   `json:"notes,omitempty"`
 }
 
 // Section is a further table with its heading, below the curves.
 type Section struct {
-	Title, Note string
-	Table       *Table
+	Title string `json:"title"`
+	Note  string `json:"note,omitempty"`
+	Table *Table `json:"table"`
 }
 
-// Image is a picture that was drawn elsewhere; Mark says briefly what kind it is.
-type Image struct {
-	Title, Note, Mark string
-	SVG               []byte
+// Fact is a line of the environment: "CPU", "model", "version".
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
-// URL returns the picture itself as an address, so that the page needs no other file.
-func (i Image) URL() template.URL {
-	return template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString(i.SVG)) //nolint:gosec // base64 has no markup
+// Figure is a number that a run ended with: "accuracy".
+type Figure struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  Unit    `json:"unit"`
 }
 
-// Fact is a line of the environment: "CPU", "model", "commit".
-type Fact struct{ Name, Value string }
-
-// Row is one strategy under one limit. Its JSON form is a row of demo.json.
+// Row is one strategy under one limit.
 type Row struct {
 	Strategy         string  `json:"strategy"`
+	Name             string  `json:"name,omitempty"` // for people, where it says more than Strategy
 	Limit            int64   `json:"limit_bytes"`
+	Share            float64 `json:"share,omitempty"` // the limit as a fraction of store-all's peak; 0: not shown
 	PredictedPeak    int64   `json:"predicted_peak_bytes"`
 	MeasuredPeak     int64   `json:"measured_peak_bytes"`
 	PredictedSeconds float64 `json:"predicted_s"` // of one step
 	MeasuredSeconds  float64 `json:"measured_s"`
 	// Identical says whether gradients and weights equal the reference's bit for bit; nil: not compared.
-	Identical *bool `json:"identical"`
+	Identical *bool `json:"identical,omitempty"`
 	// Refused says why the strategy has no plan under the limit; then the figures above are 0.
 	Refused string `json:"refused,omitempty"`
 
-	Name      string  `json:"-"` // for people, where it says more than Strategy
-	Share     float64 `json:"-"` // the limit as a fraction of store-all's peak; 0: not shown
-	Plan      string  `json:"-"` // the sequence as text
-	Predicted []Point `json:"-"` // the memory curves: seconds from the start of the step, bytes
-	Measured  []Point `json:"-"`
+	Plan      string  `json:"plan,omitempty"`             // the sequence as text
+	Predicted []Point `json:"predicted_memory,omitempty"` // the memory curves: seconds from the start of the step, bytes
+	Measured  []Point `json:"measured_memory,omitempty"`
+	Plain     []Point `json:"store_all_memory,omitempty"` // of the step that recomputes and moves nothing, as predicted
+	Peak      *Peak   `json:"peak,omitempty"`
 }
 
 // TimeError is the error of a predicted time: the gap, measured less predicted, as a share of the measured time. Like the gap

@@ -8,14 +8,14 @@ import (
 
 // Column is a heading; Right aligns its cells to the right, as numbers want.
 type Column struct {
-	Name  string
-	Right bool
+	Name  string `json:"name"`
+	Right bool   `json:"right,omitempty"`
 }
 
 // Table is text in columns. A row may be shorter than the header.
 type Table struct {
-	Columns []Column
-	Rows    [][]string
+	Columns []Column   `json:"columns"`
+	Rows    [][]string `json:"rows"`
 }
 
 // Text writes the table for a terminal: columns two spaces apart, a rule under the header.

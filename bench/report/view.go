@@ -17,9 +17,9 @@ type view struct {
 	Tiles  []tile
 	Table  *Table
 	Body   []line
-	Wide   []picture // charts over the whole width, then cards
-	Cards  []picture
-	Curves []picture
+	Wide   []*picture // charts over the whole width, then cards
+	Cards  []*picture
+	Curves []*picture
 	Style  template.CSS
 }
 
@@ -43,10 +43,11 @@ type cell struct {
 	Class       string
 }
 
-// picture is a chart with its caption and, folded away, the plan that it shows.
+// picture is a chart with its caption and, folded away, the plan that it shows and what its peak is made of.
 type picture struct {
 	*Chart
 	Plan string
+	Peak *Peak
 }
 
 func (p *Page) view() *view {
@@ -54,7 +55,7 @@ func (p *Page) view() *view {
 	for i := range p.Rows {
 		v.Body = append(v.Body, p.line(i, v.Table))
 		if r := &p.Rows[i]; len(r.Predicted)+len(r.Measured) > 0 {
-			v.Curves = append(v.Curves, picture{r.chart(), r.Plan})
+			v.Curves = append(v.Curves, &picture{r.chart(), r.Plan, r.Peak})
 		}
 	}
 	if len(v.Curves) == 1 {
@@ -69,11 +70,21 @@ func (p *Page) view() *view {
 	return v
 }
 
+// Text is the figure for people.
+func (f Figure) Text() string { return f.Unit.format(f.Value) }
+
+// Narrow is the chart for a narrow screen.
+func (p *picture) Narrow() template.HTML {
+	c := *p.Chart
+	c.Wide = false
+	return c.SVG()
+}
+
 func (v *view) add(c *Chart) {
 	if c.Wide {
-		v.Wide = append(v.Wide, picture{Chart: c})
+		v.Wide = append(v.Wide, &picture{Chart: c})
 	} else {
-		v.Cards = append(v.Cards, picture{Chart: c})
+		v.Cards = append(v.Cards, &picture{Chart: c})
 	}
 }
 
@@ -262,6 +273,9 @@ func (r *Row) chart() *Chart {
 	}
 	if r.Limit > 0 {
 		c.Marks = []Mark{{"limit " + units.Bytes(r.Limit), float64(r.Limit)}}
+	}
+	if len(r.Plain) > 0 {
+		c.Series = append(c.Series, Series{Name: "store-all, predicted", Shape: Step, Color: 7, Dashed: true, Points: r.Plain})
 	}
 	if len(r.Predicted) > 0 {
 		c.Series = append(c.Series, Series{Name: "predicted", Shape: Step, Color: 0, Broad: true, Points: until(r.Predicted, r.PredictedSeconds)})

@@ -11,7 +11,7 @@ import (
 
 // WriteFolder writes points.csv, every figure as SVG, and index.html, which holds all of it. Figures of an
 // earlier state of the points are overwritten.
-func WriteFolder(folder string, points []Point, found []Claim) ([]Figure, error) {
+func WriteFolder(folder string, points []Point, found []Claim, facts ...report.Fact) ([]Figure, error) {
 	if err := WriteCSV(filepath.Join(folder, "points.csv"), points); err != nil {
 		return nil, err
 	}
@@ -20,7 +20,7 @@ func WriteFolder(folder string, points []Point, found []Claim) ([]Figure, error)
 		return nil, err
 	}
 	page := &report.Page{
-		Title: "Throughput against memory",
+		Title: "Throughput against memory", Environment: facts,
 		Summary: fmt.Sprintf("%d points of %d strategies. Measured times are of whole training steps on a device; simulated ones follow from the "+
 			"costs of a chain and ran nowhere. In every picture measured marks are full and simulated ones hollow.", len(points), strategies(points)),
 		Sections: []report.Section{
@@ -34,7 +34,7 @@ func WriteFolder(folder string, points []Point, found []Claim) ([]Figure, error)
 		}
 		page.Charts = append(page.Charts, *figures[i].chart())
 	}
-	return figures, page.WriteFile(filepath.Join(folder, "index.html"))
+	return figures, page.WriteFolder(folder, "index.html")
 }
 
 func strategies(points []Point) int {

@@ -21,6 +21,7 @@ type app struct {
 	in    io.Reader
 	out   io.Writer // results alone, without control characters
 	err   *stream   // progress, notes and errors
+	args  []string  // the command line
 	json  bool
 	quiet bool
 
@@ -34,7 +35,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	ctx, hangUp, stop := untilSignal(ctx)
 	defer stop()
 	results := &stream{Writer: out}
-	a := &app{in: in, out: visible.Writer{W: results}, err: &stream{Writer: errs, failed: hangUp}}
+	a := &app{args: args, in: in, out: visible.Writer{W: results}, err: &stream{Writer: errs, failed: hangUp}}
 	defer func() {
 		if p := recover(); p != nil {
 			text := strings.TrimPrefix(fmt.Sprint(p), "BUG: ")

@@ -181,7 +181,7 @@ func (a *app) runBench(ctx context.Context, f *benchFlags) (err error) {
 		}
 	}
 	found = append(found, sweep.Claims(store.Points)...)
-	figures, err := sweep.WriteFolder(f.grid.out.path, store.Points, found)
+	figures, err := sweep.WriteFolder(f.grid.out.path, store.Points, found, a.facts()...)
 	if err != nil {
 		return err
 	}

@@ -312,11 +312,13 @@ func TestTrainWithEveryOptimizerAndDataSet(t *testing.T) {
 func TestTrainWritesItsFolder(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "deep", "run")
 	trainTiny(t, "--memory", "85%", "--out", out, "--eval-every", "2")
-	want := []string{"chain.json", "final.safetensors", "log.jsonl", "plan.json", "report.html", "run.json", "trace.json"}
+	want := []string{"chain.json", "final.safetensors", "log.jsonl", "plan.json", "report.html", "report.json", "run.json", "trace.json"}
 	if files := tree(t, out); !slices.Equal(files, want) {
 		t.Fatalf("files %v, want %v", files, want)
 	}
-	for _, curve := range []string{"Loss", "Accuracy", "Learning rate", "held out"} {
+	for _, curve := range []string{
+		"Loss", "Accuracy", "Learning rate", "held out", "store-all, predicted", "what the peak is made of", "saved set", "<dt>command</dt><dd>plimsoll train -m tiny", "<dt>version</dt>", "<dt>batch</dt>",
+	} {
 		if !strings.Contains(read(t, filepath.Join(out, "report.html")), curve) {
 			t.Errorf("the report has no curve %q", curve)
 		}
@@ -406,7 +408,7 @@ func TestValidate(t *testing.T) {
 			t.Errorf("skipped %v", s)
 		}
 	}
-	if files := tree(t, out); !slices.Equal(files, []string{"index.html", "trace.json", "validate.json"}) {
+	if files := tree(t, out); !slices.Equal(files, []string{"index.html", "report.json", "trace.json", "validate.json"}) {
 		t.Errorf("files %v", files)
 	}
 }
@@ -417,7 +419,7 @@ func TestDemo(t *testing.T) {
 	if !strings.Contains(r.out, "offload-dynprog") || !strings.Contains(r.out, "median error") {
 		t.Errorf("no table:\n%s", r.out)
 	}
-	if files := tree(t, out); !slices.Equal(files, []string{"demo.json", "index.html", "trace.json"}) {
+	if files := tree(t, out); !slices.Equal(files, []string{"demo.json", "index.html", "report.json", "trace.json"}) {
 		t.Errorf("files %v", files)
 	}
 	var o struct {

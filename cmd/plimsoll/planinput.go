@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"plimsoll/bench"
+	"plimsoll/bench/report"
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/bounded"
 	"plimsoll/internal/units"
@@ -272,7 +273,8 @@ func (p *anyPlan) pictures() (svg, trace func(io.Writer) error, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		return t.SVG, bench.PipelineTrace(t).Write, nil
+		picture := &report.Timeline{Title: t.Title, Panels: []report.Panel{bench.PipelinePanel("planned", t)}}
+		return picture.WriteSVG, bench.PipelineTrace(t).Write, nil
 	}
 	t := &bench.Timeline{Chain: p.chain, Plan: p.one}
 	chart, err := t.Chart()

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"plimsoll/bench"
+	"plimsoll/bench/report"
 	"plimsoll/executor/checkpoint"
 	"plimsoll/executor/train"
 	"plimsoll/internal/atomicfile"
@@ -60,11 +61,12 @@ const (
 	logFile     = "log.jsonl"
 	checkpoints = "checkpoints"
 	finalFile   = "final.safetensors"
+	reportFile  = "report.html"
 )
 
 // trained are what training leaves besides checkpoints, runFiles everything.
 var (
-	trained  = []string{logFile, finalFile, "report.html", "trace.json"}
+	trained  = []string{logFile, finalFile, reportFile, report.FileName, "trace.json"}
 	runFiles = append([]string{runFile, "chain.json", "plan.json", checkpoints}, trained...)
 )
 
@@ -349,11 +351,11 @@ func (l *runLog) close() error {
 
 // writeRun writes the report and the trace of a finished run.
 func (f *runFolder) writeRun(r *train.Run, o *train.Outcome) error {
-	page, err := bench.RunPage(r, o)
+	page, err := bench.RunPage(r, o, f.app.facts()...)
 	if err != nil {
 		return err
 	}
-	if err := page.WriteFile(f.Path("report.html")); err != nil {
+	if err := page.WriteFolder(f.Path(""), reportFile); err != nil {
 		return err
 	}
 	t, err := bench.RunTimeline(r, o).Trace(r.Job.Device.Name)

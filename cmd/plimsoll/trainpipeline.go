@@ -15,8 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"plimsoll/bench"
-	"plimsoll/bench/report"
+	"plimsoll/bench/pipelined"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
@@ -321,29 +320,20 @@ func (a *app) planRest(ctx context.Context, f *trainFlags, place *runFolder, r *
 	return nil
 }
 
-// writeConvoy writes the report and the trace of a finished pipeline: its plan's timeline.
+// writeConvoy writes the report and the trace of a finished pipeline.
 func (f *runFolder) writeConvoy(r *train.Run, o *train.Outcome) error {
-	t, err := planned(r.Pipe.Costs.Chain, r.Pipe.Costs.Platform, r.Pipe.Plan)
+	page, err := pipelined.RunPage(r, o, f.app.facts()...)
 	if err != nil {
 		return err
 	}
-	var svg strings.Builder
-	if err := t.SVG(&svg); err != nil {
+	if err := page.WriteFolder(f.Path(""), reportFile); err != nil {
 		return err
 	}
-	page := &report.Page{
-		Title: fmt.Sprintf("%s on %s, %s", r.Job.Model, r.Job.Data, r.Job.Devices),
-		Summary: fmt.Sprintf("%d steps of %d images; %.2f%% of %d held-out samples are recognized.",
-			o.Steps, r.Job.Images(), 100*o.Accuracy, o.TestSamples),
-		Environment: []report.Fact{{Name: "device", Value: r.Job.Device.Model}, {Name: "seed", Value: fmt.Sprint(r.Job.Seed)}},
-		Batch:       r.Job.Images(),
-		Charts:      bench.HistoryCharts(&o.History)[:3], // without the norm, which is not known
-		Images:      []report.Image{{Title: "The plan", Note: "as it was planned", Mark: o.Strategy, SVG: []byte(svg.String())}},
-	}
-	if err := page.WriteFile(f.Path("report.html")); err != nil {
+	t, err := pipelined.RunTrace(r, o)
+	if err != nil {
 		return err
 	}
-	return bench.PipelineTrace(t).WriteFile(f.Path("trace.json"))
+	return t.WriteFile(f.Path("trace.json"))
 }
 
 // writeConvoySummary prints a run on several devices for people.

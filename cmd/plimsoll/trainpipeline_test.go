@@ -110,7 +110,8 @@ func TestTrainOnDevices(t *testing.T) {
 	}
 }
 
-// Runs of all strategies leave a trace that a viewer can show, also of stages that recompute before their gradient is there.
+// Runs of all strategies leave a trace that a viewer can show, with measured tracks beside the planned ones, and a page with both on
+// one axis and the memory of the devices; also of stages that recompute before their gradient is there.
 func TestTrainTracesEveryPipeline(t *testing.T) {
 	ran := 0
 	for _, s := range planner.Pipelines() {
@@ -127,6 +128,25 @@ func TestTrainTracesEveryPipeline(t *testing.T) {
 		var trace struct{ TraceEvents []map[string]any }
 		if err := json.Unmarshal([]byte(read(t, filepath.Join(out, "trace.json"))), &trace); err != nil || len(trace.TraceEvents) == 0 {
 			t.Errorf("%s: %d events, %v", s.Name, len(trace.TraceEvents), err)
+		}
+		slices := map[string]int{} // by the process
+		names := map[any]string{}
+		for _, ev := range trace.TraceEvents {
+			if ev["name"] == "process_name" {
+				names[ev["pid"]] = ev["args"].(map[string]any)["name"].(string)
+			}
+			if ev["ph"] == "X" {
+				slices[names[ev["pid"]]]++
+			}
+		}
+		if slices["device 0 planned"] == 0 || slices["device 0 measured"] <= slices["device 0 planned"]/2 {
+			t.Errorf("%s: slices of the processes %v", s.Name, slices)
+		}
+		page := read(t, filepath.Join(out, reportFile))
+		for _, want := range []string{">planned<", ">measured<", "memory of device 0", "as it ran", "<dt>command</dt><dd>plimsoll train"} {
+			if !strings.Contains(page, want) {
+				t.Errorf("%s: the page has no %q", s.Name, want)
+			}
 		}
 	}
 	if want := len(planner.Pipelines()) - 2; ran < want {

@@ -157,17 +157,17 @@ func (a *app) runGrid(ctx context.Context, g *bench.Grid, place *folder.Folder, 
 	if len(r.Rows) == 0 {
 		return nothingFits(r)
 	}
+	page, err := g.Page(r, a.facts()...)
+	if err != nil {
+		return err
+	}
 	if place != nil {
 		if err := place.Check(); err != nil {
 			return err
 		}
-		if err := g.WriteFolder(place.Path(""), name, r); err != nil {
+		if err := g.WriteFolder(place.Path(""), name, r, page); err != nil {
 			return err
 		}
-	}
-	page, err := g.Page(r)
-	if err != nil {
-		return err
 	}
 	if err := a.print(r, func(w io.Writer) { writeGrid(w, page, r) }); err != nil {
 		return err

@@ -180,16 +180,17 @@ func (a *app) validatePipelines(ctx context.Context, f *validateFlags) (err erro
 		if err := place.Check(); err != nil {
 			return err
 		}
-		if err := r.WriteFolder(place.Path("")); err != nil {
+		if err := r.WriteFolder(place.Path(""), a.facts()...); err != nil {
 			return err
 		}
 	}
 	if f.fleet.svg != "" {
-		t, err := r.Rows[0].Run()
+		row := &r.Rows[0]
+		t, err := row.Picture(row.Title(), row.LimitBytes)
 		if err != nil {
 			return err
 		}
-		if err := atomicfile.WriteFile(f.fleet.svg, t.SVG); err != nil {
+		if err := atomicfile.WriteFile(f.fleet.svg, t.WriteSVG); err != nil {
 			return err
 		}
 	}

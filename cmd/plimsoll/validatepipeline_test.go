@@ -47,10 +47,10 @@ func TestValidatePipelines(t *testing.T) {
 	if identical != 2 {
 		t.Errorf("%d rows are bit-identical to one device", identical)
 	}
-	if files := tree(t, out); !slices.Equal(files, []string{"index.html", "tables.md", "trace.json", "validate.json"}) {
+	if files := tree(t, out); !slices.Equal(files, []string{"index.html", "report.json", "tables.md", "trace.json", "validate.json"}) {
 		t.Errorf("files %v", files)
 	}
-	if picture := read(t, svg); !strings.Contains(picture, "<svg") || !strings.Contains(picture, "cpu*2, measured") || strings.Count(picture, "<rect") < 2 { // a stalled device may show one task alone
+	if picture := read(t, svg); !strings.Contains(picture, "<svg") || !strings.Contains(picture, ">planned<") || !strings.Contains(picture, ">measured<") || strings.Count(picture, "bar w") < 4 { // a stalled device may show one task alone
 		t.Errorf("picture %s", picture)
 	}
 	var trace map[string]any

@@ -54,7 +54,7 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	}
 	d.compute.off, d.links = &d.rehearsal, map[int]queue{}
 	if d.e.opt.Timed {
-		d.watch = &stopwatch{dev: d.dev}
+		d.watch = &stopwatch{dev: d.dev, most: d.e.opt.TimedPeriods * 2 * len(d.e.order.plan.Tasks)}
 	}
 	if d.e.opt.Pace != nil {
 		d.paced = d.pauses(d.e.opt.Pace)

@@ -63,7 +63,7 @@ func (e *Executor) lay(costs Costs, plan *pipeline.Plan, devices int) (err error
 	e.lanes = e.order.lanes(k)
 	e.newReducers()
 	e.batons = newBatons(e.order, costs.Platform)
-	e.memory = make([]Memory, devices)
+	e.memory, e.stays = make([]Memory, devices), make([][]stay, devices)
 	for d := range devices {
 		if len(e.order.turns[d]) == 0 {
 			continue
@@ -131,7 +131,7 @@ func (e *Executor) layDevice(costs Costs, k *clock, device int) error {
 			return err
 		}
 	} else {
-		laySlabs(e.order, e.Workload, device, sites, g, m)
+		e.stays[device] = laySlabs(e.order, e.Workload, device, sites, g, m)
 	}
 	m.Peak, m.Extent = fixed+m.Working+m.InFlight, max(g.end, e.layExams(d, m))
 	e.drivers = append(e.drivers, d)

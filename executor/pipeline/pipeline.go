@@ -89,6 +89,8 @@ type Options struct {
 	Pace Pace
 	// Timed records when every task ran (Timings).
 	Timed bool
+	// TimedPeriods are how many periods of the plan these records go back, about; 0: to the beginning of the run.
+	TimedPeriods int
 }
 
 // Executor trains with one plan.
@@ -109,7 +111,8 @@ type Executor struct {
 	lanes         []*lane
 	drivers       []*driver
 	memory        []Memory
-	done          int // minibatches
+	stays         [][]stay // by device
+	done          int      // minibatches
 	stopped       bool
 	telling       sync.Mutex // Options.Done
 	saving        sync.WaitGroup

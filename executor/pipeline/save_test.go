@@ -444,3 +444,23 @@ func TestStagesCountTheirUpdates(t *testing.T) {
 		}
 	}
 }
+
+// Timings of so many periods are those of the latest tasks, and not of earlier ones.
+func TestTimingsGoBackSomePeriods(t *testing.T) {
+	all, some := segmented(t, host.Config{}, Options{Timed: true}), segmented(t, host.Config{}, Options{Timed: true, TimedPeriods: 2})
+	for range 2 { // the second run has the events of the first
+		var counts [2]map[int]int
+		for i, e := range []*Executor{all, some} {
+			must(t, e.Run(t.Context(), 20))
+			tasks, err := e.Timings()
+			must(t, err)
+			counts[i] = map[int]int{}
+			for _, x := range tasks {
+				counts[i][x.Minibatch]++
+			}
+		}
+		if len(counts[0]) != 20 || len(counts[1]) >= 12 || counts[1][19] != counts[0][19] || counts[1][18] != counts[0][18] {
+			t.Errorf("tasks by minibatch: of all %v, of some %v", counts[0], counts[1])
+		}
+	}
+}

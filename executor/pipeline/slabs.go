@@ -48,17 +48,47 @@ type stay struct {
 	task        pipeline.Kind // 0: the slab
 	bytes       int64
 	first, last int
+	until       visit // the task at whose end it is given back
 }
 
-// laySlabs places what minibatches in flight and their tasks hold of a device. In a flush plan everything has its own place,
+// Hold is a part of Memory's Working or InFlight, from the start of a task to the end of one.
+type Hold struct {
+	Stage     int
+	Minibatch int           // of a step, or of the first period: all that follow a period later hold the same
+	Task      pipeline.Kind // that works in it; 0: the minibatch keeps it while it is in flight, from its forward on
+	Bytes     int64
+	// It is given back at the end of the task Until of UntilStage.
+	Until      pipeline.Kind
+	UntilStage int
+}
+
+// Holds returns what minibatches, and their tasks, hold of each device; none of a stage with transfers, which has its memory for
+// itself throughout. Arguments and errors are those of Needs.
+func Holds(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([][]Hold, error) {
+	e := &Executor{Workload: w, opt: opt}
+	if err := e.lay(costs, plan, costs.Platform.Devices); err != nil {
+		return nil, err
+	}
+	all := make([][]Hold, len(e.stays))
+	for d, stays := range e.stays {
+		for _, t := range stays {
+			if t.minibatch < e.order.repeats {
+				all[d] = append(all[d], Hold{t.site.stage, t.minibatch, t.task, t.bytes, t.until.kind, t.until.stage})
+			}
+		}
+	}
+	return all, nil
+}
+
+// laySlabs places what minibatches in flight and their tasks hold of a device, and returns it. In a flush plan everything has its own place,
 // which it shares with what is not held in the same turns: a step is known to the last turn, all turns of a device are on
 // one stream, and no copy reads or writes a slab that has been left. A periodic plan has a slab of each stage for as many minibatches as are in flight, and memory for the task that
 // takes most.
-func laySlabs(o *order, w *Workload, device int, sites []*site, g *ground, m *Memory) {
+func laySlabs(o *order, w *Workload, device int, sites []*site, g *ground, m *Memory) []stay {
 	stays := o.stays(w, device, sites)
 	if o.plan.IsFlush() {
 		layStep(o, w, stays, g, m)
-		return
+		return stays
 	}
 	start := g.end
 	for _, s := range sites {
@@ -78,6 +108,7 @@ func laySlabs(o *order, w *Workload, device int, sites []*site, g *ground, m *Me
 		}
 	}
 	m.InFlight = g.end - start - m.Working
+	return stays
 }
 
 // layStep places the stays of one step, from the top: the first slab ends where the arena does. The last bytes of a slab are
@@ -116,7 +147,8 @@ func (o *order) stays(w *Workload, device int, sites []*site) (all []stay) {
 	for _, s := range sites {
 		bySite[s.stage] = s
 	}
-	now, open := 0, map[[2]int]int{}
+	now, open, latest := 0, map[[2]int]int{}, map[int]visit{}
+	hold := func(i, minibatch int) { all[i].last, all[i].until = now, latest[minibatch] }
 	_ = o.visits(device, o.long(), func(v visit) error {
 		s, key := bySite[v.stage], [2]int{v.stage, v.minibatch}
 		if v.kind == pipeline.F {
@@ -125,19 +157,19 @@ func (o *order) stays(w *Workload, device int, sites []*site) (all []stay) {
 			all = append(all, stay{site: s, minibatch: v.minibatch, bytes: bytes, first: now, last: now})
 		}
 		if !v.kind.Communication() && v.kind != ended {
-			all = append(all, stay{site: s, minibatch: v.minibatch, task: v.kind, bytes: s.tape(v.minibatch).working[v.kind], first: now, last: now})
+			all = append(all, stay{site: s, minibatch: v.minibatch, task: v.kind, bytes: s.tape(v.minibatch).working[v.kind], first: now, last: now, until: v})
+			latest[v.minibatch] = v
 		}
 		if o.last(v.turn) {
-			all[open[key]].last = now
+			hold(open[key], v.minibatch)
 			// The stage before on this device holds the input of this one, which a second half may read after that of the stage
 			// before has run.
 			if o.onDevice(v.stage-1, v.minibatch, device) {
-				before := open[[2]int{v.stage - 1, v.minibatch}]
-				all[before].last = max(all[before].last, now)
+				hold(open[[2]int{v.stage - 1, v.minibatch}], v.minibatch)
 			}
 			for _, p := range o.plan.Portals { // and so does a stage that makes a skip
 				if maker, here := open[[2]int{p.From, v.minibatch}]; here && p.To == v.stage {
-					all[maker].last = max(all[maker].last, now)
+					hold(maker, v.minibatch)
 				}
 			}
 		}

@@ -15,14 +15,17 @@ import (
 // copies are real. What is trained means nothing.
 type Pace func(kind pipeline.Kind, stage int) time.Duration
 
+// Updating is the kind of the Timing of an update of a stage's weights, which is no task of a plan.
+const Updating = ended
+
 // Timing is when a task ran, in seconds from the beginning of the run. Devices that can compare their events share a clock;
 // otherwise each has its own.
 type Timing struct {
 	Device     int
-	Kind       pipeline.Kind
+	Kind       pipeline.Kind // or Updating
 	Stage      int
 	To         int // the other stage of a communication through a portal; 0: the next one
-	Minibatch  int
+	Minibatch  int // of an update: with whose end it was due
 	Start, End float64
 }
 
@@ -32,14 +35,15 @@ type stamp struct {
 	start, end runtime.Event
 }
 
-// stopwatch records when the tasks of a device run; nil records nothing.
+// stopwatch records when the tasks of a device run; nil records nothing. It makes events until it has as many as it keeps.
 type stopwatch struct {
 	dev    runtime.Device
 	origin runtime.Event
-	list   []stamp
-	events []runtime.Event // of earlier runs
-	used   int
-	before int // minibatches of the run before the segment
+	most   int // stamps that are kept, the latest; 0: all of a run
+	stamps []stamp
+	used   int    // stamps of this run
+	open   *stamp // of the task that is being issued
+	before int    // minibatches of the run before the segment
 }
 
 // shift says how many minibatches of the run come before those that are counted from now on.
@@ -49,25 +53,16 @@ func (w *stopwatch) shift(before int) {
 	}
 }
 
-func (w *stopwatch) event() (ev runtime.Event, err error) {
-	if w.used == len(w.events) {
-		if ev, err = w.dev.NewEvent(); err != nil {
-			return nil, err
-		}
-		w.events = append(w.events, ev)
-	}
-	w.used++
-	return w.events[w.used-1], nil
-}
-
 // begin starts the clock.
 func (w *stopwatch) begin(q queue) (err error) {
 	if w == nil || *q.off {
 		return nil
 	}
-	w.list, w.used = w.list[:0], 0
-	if w.origin, err = w.event(); err != nil {
-		return err
+	w.used, w.open = 0, nil
+	if w.origin == nil {
+		if w.origin, err = w.dev.NewEvent(); err != nil {
+			return err
+		}
 	}
 	if err := q.record(w.origin); err != nil {
 		return err
@@ -75,37 +70,71 @@ func (w *stopwatch) begin(q queue) (err error) {
 	return w.origin.Synchronize()
 }
 
+// next returns where the next stamp is kept, with its events.
+func (w *stopwatch) next() (s *stamp, err error) {
+	i := w.used
+	if w.most > 0 {
+		i %= w.most
+	}
+	if i == len(w.stamps) {
+		w.stamps = append(w.stamps, stamp{})
+	}
+	s = &w.stamps[i]
+	for _, ev := range []*runtime.Event{&s.start, &s.end} {
+		if *ev == nil {
+			if *ev, err = w.dev.NewEvent(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	w.used++
+	return s, nil
+}
+
 // start stamps the start of a task, end its end.
-func (w *stopwatch) start(q queue, v *visit) error {
+func (w *stopwatch) start(q queue, v *visit) (err error) {
 	if w == nil || *q.off {
 		return nil
 	}
-	s := stamp{visit: *v}
-	s.minibatch += w.before
-	for _, ev := range []*runtime.Event{&s.start, &s.end} {
-		var err error
-		if *ev, err = w.event(); err != nil {
-			return err
-		}
+	if w.open, err = w.next(); err != nil {
+		return err
 	}
-	w.list = append(w.list, s)
-	return q.record(s.start)
+	w.open.visit = *v
+	w.open.minibatch += w.before
+	return q.record(w.open.start)
 }
 
 func (w *stopwatch) end(q queue) error {
 	if w == nil || *q.off {
 		return nil
 	}
-	return q.record(w.list[len(w.list)-1].end)
+	s := w.open
+	w.open = nil
+	return q.record(s.end)
 }
 
-// Timings returns when every task of the latest run ran, by start. There are none unless Options.Timed.
+// update stamps what an update issues, unless that is within a task.
+func (w *stopwatch) update(q queue, stage, minibatch int, issue func() error) error {
+	if w == nil || w.open != nil {
+		return issue()
+	}
+	if err := w.start(q, &visit{turn{kind: Updating, stage: stage}, minibatch}); err != nil {
+		return err
+	}
+	if err := issue(); err != nil {
+		return err
+	}
+	return w.end(q)
+}
+
+// Timings returns when every task and update of the latest run ran, by start, as far as they are kept. There are none unless
+// Options.Timed.
 func (e *Executor) Timings() (all []Timing, err error) {
 	for _, d := range e.drivers {
 		if d.watch == nil {
 			continue
 		}
-		for _, s := range d.watch.list {
+		for _, s := range d.watch.stamps[:min(d.watch.used, len(d.watch.stamps))] {
 			t := Timing{Device: d.device, Kind: s.kind, Stage: s.stage, To: s.far, Minibatch: s.minibatch}
 			for _, x := range []struct {
 				to *float64
@@ -124,6 +153,12 @@ func (e *Executor) Timings() (all []Timing, err error) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Timing) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Device, b.Device)) })
+	if len(all) > 0 { // a device may have begun before the first one did
+		before := min(0, all[0].Start)
+		for i := range all {
+			all[i].Start, all[i].End = all[i].Start-before, all[i].End-before
+		}
+	}
 	return all, nil
 }
 

@@ -9,7 +9,7 @@ import (
 // updates makes the updates of a stage that are due when a minibatch has ended there.
 func (d *driver) updates(ctx context.Context, t *site, minibatch int) error {
 	for t.shelf.end(minibatch); t.shelf.due(); {
-		if err := d.update(ctx, t); err != nil {
+		if err := d.watch.update(d.compute, t.stage, minibatch, func() error { return d.update(ctx, t) }); err != nil {
 			return err
 		}
 	}

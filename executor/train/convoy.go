@@ -61,7 +61,12 @@ type convoy struct {
 	since  time.Time
 	idle   time.Duration // that the feed had waited for data then
 	failed bool
+
+	timings [][]pipe.Timing // of the latest steps with a flush
 }
+
+// timedSteps is of how many steps with a flush it is kept when their tasks ran, the latest.
+const timedSteps = 15
 
 // doPipe is Do on several devices.
 func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
@@ -95,6 +100,7 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	o := r.Pipe.options()
 	o.Feed, o.Seed, o.Rate, o.Limits = c.feed, r.Job.Seed, r.Rate.At, limits
 	o.Done, o.First, o.Updates, o.Patience = c.result, c.next, r.updates(), r.Pipe.Patience
+	o.Timed, o.TimedPeriods = true, r.Pipe.timedPeriods()
 	if r.Saves.Dir != nil {
 		o.Save = c.states.save
 	}
@@ -160,7 +166,7 @@ func (c *convoy) run(ctx context.Context) error {
 		if c.step >= c.Steps {
 			c.settle()
 			c.finish()
-			return nil
+			return c.measured()
 		}
 		if ctx.Err() != nil {
 			return c.interrupt()
@@ -169,7 +175,43 @@ func (c *convoy) run(ctx context.Context) error {
 			return c.broken(err)
 		}
 		c.told()
+		if err := c.time(); err != nil {
+			return err
+		}
 	}
+}
+
+// time keeps when the tasks of the latest step ran.
+func (c *convoy) time() error {
+	if !c.Pipe.Plan.IsFlush() || c.Steps-c.step >= timedSteps {
+		return nil
+	}
+	tasks, err := c.x.Timings()
+	c.timings = append(c.timings, tasks)
+	return err
+}
+
+// measured fills in when tasks ran: those of the step in the middle, whose time is then the measured one, or without a flush
+// those of the end of the run.
+func (c *convoy) measured() (err error) {
+	switch {
+	case c.ran == 0:
+		return nil
+	case !c.Pipe.Plan.IsFlush():
+		c.out.Tasks, err = c.x.Timings()
+		return err
+	}
+	c.out.Tasks = c.timings[Middle(c.timings, lastEnd)]
+	c.out.MeasuredS = lastEnd(c.out.Tasks)
+	return nil
+}
+
+// lastEnd returns when the last task or update has ended.
+func lastEnd(tasks []pipe.Timing) (end float64) {
+	for _, t := range tasks {
+		end = max(end, t.End)
+	}
+	return end
 }
 
 // segments returns what goes through the pipeline in one run. Of a flush plan that is a step, which is logged, and can be

@@ -53,6 +53,20 @@ func (p *Pipe) unit() int {
 	return p.Group
 }
 
+// Holds returns what minibatches and tasks hold of each device.
+func (p *Pipe) Holds() ([][]pipe.Hold, error) {
+	return pipe.Holds(p.Work, p.Costs, p.Plan, p.options())
+}
+
+// timedPeriods returns how many periods are timed of a plan without a flush: those that fill and drain the pipeline and some
+// between; 0, all, of a step.
+func (p *Pipe) timedPeriods() int {
+	if p.Plan.IsFlush() {
+		return 0
+	}
+	return 8 + 4*len(p.Plan.Stages)
+}
+
 // versions returns the weight versions of a plan; those of a single device are as with a flush.
 func (p *Pipe) versions() pipeline.Versions {
 	switch {

@@ -551,3 +551,35 @@ func TestPipelinesOffload(t *testing.T) {
 		t.Error("no limit makes a plan offload")
 	}
 }
+
+// A run of a pipeline tells when its tasks ran: with a flush those of one step, with its updates, which took the measured time;
+// without one those of the last minibatches, and no more than so many.
+func TestARunTellsWhenItsTasksRan(t *testing.T) {
+	for _, x := range []struct {
+		strategy     string
+		microbatches int
+		steps        int
+	}{{"1f1b-flush", 4, 5}, {"gpipe", 4, 20}, {"1f1b*", 1, 90}} {
+		r := convoyRun(t, piped(t, 2, x.microbatches, 8), x.strategy, 2, x.steps)
+		out := done(t, r)
+		counts := map[pipeline.Kind]int{}
+		last := 0
+		for _, task := range out.Tasks {
+			counts[task.Kind]++
+			last = max(last, task.Minibatch)
+			if task.End < task.Start || task.Start < 0 {
+				t.Errorf("%s: %+v", x.strategy, task)
+			}
+		}
+		stages := len(r.Pipe.Plan.Stages)
+		if r.Pipe.Plan.IsFlush() {
+			if counts[pipeline.F] != 4*stages || counts[pipeline.B] != 4*stages || counts[pipe.Updating] != stages || out.MeasuredS != lastEnd(out.Tasks) || out.MeasuredS <= 0 {
+				t.Errorf("%s: tasks %v of %d stages, a step of %v, the last ends at %v", x.strategy, counts, stages, out.MeasuredS, lastEnd(out.Tasks))
+			}
+			continue
+		}
+		if most := r.Pipe.timedPeriods() * 2 * len(r.Pipe.Plan.Tasks) * 2; last != r.Steps-1 || counts[pipeline.F] < 8*stages || len(out.Tasks) > most || counts[pipeline.F] >= r.Steps*stages {
+			t.Errorf("%s: tasks %v up to minibatch %d, at most %d are kept", x.strategy, counts, last, most)
+		}
+	}
+}

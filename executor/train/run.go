@@ -8,6 +8,7 @@ import (
 
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
+	pipe "plimsoll/executor/pipeline"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 )
@@ -90,7 +91,10 @@ type Summary struct {
 type Outcome struct {
 	Summary
 	Measured Measured // the step in the middle of the latest ones, which MeasuredS is the time of
-	History  History
+	// Tasks says when the tasks of a pipeline ran: of the step in the middle of the latest ones, which took MeasuredS; without a
+	// flush of the last minibatches.
+	Tasks   []pipe.Timing
+	History History
 	// Unsaved is why the trained state is not on disk as it should be; nil when it is.
 	Unsaved error
 }

@@ -1,0 +1,54 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"plimsoll/bench/report"
+	"plimsoll/executor/train"
+)
+
+// Environment returns the facts of a job as a page states them.
+func Environment(j *train.Job) []report.Fact {
+	facts := []report.Fact{
+		{Name: "model", Value: fmt.Sprintf("%s, %d layers with the loss, %d parameters, %s activations", j.Model, len(j.Work.Layers), j.Work.Model.ParamCount(), j.Work.Model.DType())},
+		{Name: "batch", Value: batch(j)}, {Name: "data", Value: j.Data}, {Name: "optimizer", Value: strings.TrimPrefix(fmt.Sprintf("%T%+v", j.Update, j.Update), "kernels.")},
+		{Name: "device", Value: fmt.Sprintf("%s, %s", j.Devices, j.Device.Model)}, {Name: "seed", Value: fmt.Sprint(j.Seed)},
+	}
+	if j.Threads > 0 {
+		facts = append(facts, report.Fact{Name: "threads", Value: fmt.Sprint(j.Threads)})
+	}
+	return facts
+}
+
+// batch says what a step takes in.
+func batch(j *train.Job) string {
+	text := fmt.Sprintf("%d samples", j.Images())
+	if j.Microbatches > 1 {
+		text += fmt.Sprintf(" in %d microbatches", j.Microbatches)
+	}
+	if shape := j.Set.Shape(); len(shape) == 3 {
+		text += fmt.Sprintf(" of %dx%dx%d", shape[0], shape[1], shape[2])
+	}
+	return text
+}
+
+// Figures returns what a run ended with. What is no number is left out.
+func Figures(s *train.Summary) (all []report.Figure) {
+	for _, f := range []report.Figure{
+		{Name: "steps", Value: float64(s.Steps)}, {Name: "loss of the last step", Value: float64(s.Loss)},
+		{Name: "loss, held out", Value: float64(s.TestLoss)}, {Name: "accuracy, held out", Value: s.Accuracy, Unit: report.Share},
+		{Name: "step, predicted", Value: s.PredictedS, Unit: report.Seconds}, {Name: "step, measured", Value: s.MeasuredS, Unit: report.Seconds},
+		{Name: "error of the prediction", Value: report.TimeError(s.PredictedS, s.MeasuredS), Unit: report.Share},
+		{Name: "images per second", Value: s.ImagesPerS}, {Name: "waited for data", Value: s.DataWaitShare, Unit: report.Share},
+		{Name: "limit", Value: float64(s.LimitBytes), Unit: report.Bytes}, {Name: "peak, predicted", Value: float64(s.PredictedPeakBytes), Unit: report.Bytes},
+		{Name: "peak, measured", Value: float64(s.MeasuredPeakBytes), Unit: report.Bytes}, {Name: "arena, laid out", Value: float64(s.ExtentBytes), Unit: report.Bytes},
+		{Name: "host memory", Value: float64(s.HostBytes), Unit: report.Bytes},
+	} {
+		if !math.IsNaN(f.Value) && !math.IsInf(f.Value, 0) && !(f.Name == "peak, measured" && f.Value == 0) {
+			all = append(all, f)
+		}
+	}
+	return all
+}

@@ -1,0 +1,187 @@
+package report
+
+import (
+	"fmt"
+	"html/template"
+	"io"
+
+	"plimsoll/internal/units"
+)
+
+// Timeline shows what runs when, in panels one above the other on one axis: planned, and below it measured.
+type Timeline struct {
+	Title  string  `json:"title"`
+	Note   string  `json:"note,omitempty"`
+	Panels []Panel `json:"panels"`
+	Charts []Chart `json:"charts,omitempty"` // of the same time, below: the memory of every device
+}
+
+// Panel is one way in which the work ran or is to run.
+type Panel struct {
+	Name  string `json:"name"` // "planned"
+	Lanes []Lane `json:"lanes"`
+}
+
+// Lane is a device or a link. Its bars do not overlap.
+type Lane struct {
+	Name string `json:"name"`
+	Bars []Bar  `json:"bars"`
+}
+
+// Bar is a piece of work.
+type Bar struct {
+	Kind  Work    `json:"kind"`
+	Start float64 `json:"start_s"`
+	End   float64 `json:"end_s"`
+	Label string  `json:"label,omitempty"` // shown where there is room
+	Name  string  `json:"name"`            // told to the pointer, with the times
+}
+
+// Work is a kind of work: it has a color and a place in the legend.
+type Work uint8
+
+// The kinds of work.
+const (
+	Forward Work = iota
+	Backward
+	BackwardWeights
+	SendActivation
+	SendGradient
+	Update
+	works
+)
+
+var workNames = [works]string{"forward", "backward", "backward, weights", "activation sent", "gradient sent", "update"}
+
+// String returns the kind as the legend has it.
+func (w Work) String() string { return workNames[w] }
+
+// MarshalText implements encoding.TextMarshaler.
+func (w Work) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (w *Work) UnmarshalText(text []byte) error { return unmarshalNamed(w, text, workNames[:]) }
+
+// The geometry of a timeline, in pixels of the viewBox.
+const (
+	laneHeight = 24
+	panelHead  = 20 // the name of the panel
+	panelGap   = 10
+	legendRow  = 24
+	axisRow    = 40
+	laneLeft   = 104
+	laneRight  = 1064
+	pageWidth  = 1080
+	digitWidth = 6.6 // of a label's characters, about
+)
+
+// Pictures returns the charts as a page shows them.
+func (t *Timeline) Pictures() (all []*picture) {
+	for i := range t.Charts {
+		all = append(all, &picture{Chart: &t.Charts[i]})
+	}
+	return all
+}
+
+// SVG draws the timeline for a page, deterministically.
+func (t *Timeline) SVG() template.HTML {
+	return template.HTML(t.draw(fmt.Sprintf(`<svg viewBox="0 0 %d %d"`, pageWidth, t.height()))) //nolint:gosec // every text in it went through escape
+}
+
+// WriteSVG writes the timeline as a picture of its own.
+func (t *Timeline) WriteSVG(w io.Writer) error {
+	return writePicture(w, t.Title, laneLeft, pageWidth, float64(t.height()), t.draw)
+}
+
+func (t *Timeline) height() int {
+	h := legendRow + axisRow
+	for _, p := range t.Panels {
+		h += panelHead + len(p.Lanes)*laneHeight + panelGap
+	}
+	return h
+}
+
+// end returns the length of the axis, seconds.
+func (t *Timeline) end() (end float64) {
+	for _, p := range t.Panels {
+		for _, l := range p.Lanes {
+			for _, b := range l.Bars {
+				end = max(end, b.End)
+			}
+		}
+	}
+	return end
+}
+
+// draw draws the timeline into an element that the text begins.
+func (t *Timeline) draw(begin string) string {
+	f := frame{width: pageWidth, left: laneLeft, right: laneRight}
+	d := &drawing{Chart: &Chart{Title: t.Title}, frame: f}
+	d.x = Axis{Label: "time", Unit: Seconds}.fit(0, t.end(), f.left, f.right, 0, 12)
+	d.printf(`%s role="img" aria-label="%s">`, begin, escape(t.Title))
+	t.legend(d)
+	y := float64(legendRow)
+	for i := range t.Panels {
+		y = t.Panels[i].draw(d, y)
+	}
+	for _, at := range d.x.ticks {
+		d.printf(`<path class="axis" d="M%.1f %.1fv4"/>`, d.x.at(at), y)
+		d.text(d.x.at(at), y+17, "middle", "tick", d.x.tick(at))
+	}
+	d.printf(`<path class="axis" d="M%.1f %.1fH%.1f"/>`, f.left, y, f.right)
+	d.text((f.left+f.right)/2, y+34, "middle", "label", d.x.title())
+	d.printf(`</svg>`)
+	return d.b.String()
+}
+
+// legend names the kinds of work that the timeline has.
+func (t *Timeline) legend(d *drawing) {
+	var seen [works]bool
+	for _, p := range t.Panels {
+		for _, l := range p.Lanes {
+			for _, b := range l.Bars {
+				seen[b.Kind] = true
+			}
+		}
+	}
+	x := d.left
+	for k, has := range seen {
+		if !has {
+			continue
+		}
+		d.printf(`<rect class="w%d" x="%.1f" y="2" width="14" height="12" rx="2"/>`, k, x)
+		d.text(x+20, 12, "start", "legend", workNames[k])
+		x += 20 + digitWidth*float64(len(workNames[k])) + 18
+	}
+}
+
+// draw draws the panel from y on and returns where it ends.
+func (p *Panel) draw(d *drawing, y float64) float64 {
+	d.text(d.left, y+13, "start", "panel", p.Name)
+	y += panelHead
+	for _, at := range d.x.ticks {
+		d.printf(`<path class="rule" d="M%.1f %.1fv%d"/>`, d.x.at(at), y, laneHeight*len(p.Lanes))
+	}
+	for _, l := range p.Lanes {
+		d.text(d.left-8, y+laneHeight/2+4, "end", "tick", l.Name)
+		for i := range l.Bars {
+			l.Bars[i].draw(d, y, l.Name)
+		}
+		y += laneHeight
+	}
+	return y + panelGap
+}
+
+func (b *Bar) draw(d *drawing, y float64, lane string) {
+	from, to := d.x.at(b.Start), d.x.at(b.End)
+	if !(Point{b.Start, b.End}).valid() {
+		return
+	}
+	d.printf(`<g><title>%s</title><rect class="bar w%d" x="%.2f" y="%.1f" width="%.2f" height="%d"/>`,
+		escape(fmt.Sprintf("%s on %s: %s, from %s to %s", b.Name, lane, units.Seconds(b.End-b.Start), units.Seconds(b.Start), units.Seconds(b.End))),
+		b.Kind, from, y+2, max(to-from, 0.5), laneHeight-4)
+	if to-from > digitWidth*float64(len(b.Label))+2 && b.Label != "" {
+		d.text((from+to)/2, y+laneHeight/2+4, "middle", fmt.Sprintf("barlabel on%d", b.Kind), b.Label)
+	}
+	d.printf(`</g>`)
+}
