@@ -198,7 +198,6 @@ func TestTheFirstRowIsTheReference(t *testing.T) {
 		if b.of = rows[0].Strategy; !rows[i].Identical {
 			t.Errorf("%s: %s", rows[i].Strategy, rows[i].Difference)
 		}
-
 	}
 }
 

@@ -47,15 +47,15 @@ func (p *Peak) Roles() (all []Part) {
 }
 
 // Legend names the roles with their colors and shares.
-func (p *Peak) Legend() (all []legendEntry) {
+func (p *Peak) Legend() (all []LegendEntry) {
 	for i, r := range p.Roles() {
-		all = append(all, legendEntry{fmt.Sprintf("r%d", i%palette), fmt.Sprintf("%s %s", r.Role, units.Bytes(r.Bytes))})
+		all = append(all, LegendEntry{fmt.Sprintf("r%d", i%palette), fmt.Sprintf("%s %s", r.Role, units.Bytes(r.Bytes))})
 	}
 	return all
 }
 
-// legendEntry is a color and what it stands for.
-type legendEntry struct{ Class, Text string }
+// LegendEntry is a color, as a class of the style sheet, and what it stands for.
+type LegendEntry struct{ Class, Text string }
 
 // Table lists the largest parts, and how much the others are together.
 func (p *Peak) Table() *Table {

@@ -75,14 +75,6 @@ const (
 	digitWidth = 6.6 // of a label's characters, about
 )
 
-// Pictures returns the charts as a page shows them.
-func (t *Timeline) Pictures() (all []*picture) {
-	for i := range t.Charts {
-		all = append(all, &picture{Chart: &t.Charts[i]})
-	}
-	return all
-}
-
 // SVG draws the timeline for a page, deterministically.
 func (t *Timeline) SVG() template.HTML {
 	return template.HTML(t.draw(fmt.Sprintf(`<svg viewBox="0 0 %d %d"`, pageWidth, t.height()))) //nolint:gosec // every text in it went through escape

@@ -20,7 +20,14 @@ type view struct {
 	Wide   []*picture // charts over the whole width, then cards
 	Cards  []*picture
 	Curves []*picture
+	Drawn  []drawn
 	Style  template.CSS
+}
+
+// drawn is a timeline with the charts below it.
+type drawn struct {
+	*Timeline
+	Pictures []*picture
 }
 
 // tile is one figure at the top of the page.
@@ -63,6 +70,13 @@ func (p *Page) view() *view {
 	}
 	for i := range p.Charts {
 		v.add(&p.Charts[i])
+	}
+	for i := range p.Timelines {
+		t := drawn{Timeline: &p.Timelines[i]}
+		for k := range t.Charts {
+			t.Pictures = append(t.Pictures, &picture{Chart: &t.Charts[k]})
+		}
+		v.Drawn = append(v.Drawn, t)
 	}
 	if c := p.throughput(); c != nil {
 		v.add(c)
