@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
@@ -35,6 +36,7 @@ type pipelineFigures struct {
 	Bubble       float64   `json:"bubble_fraction"`
 	Busy         []float64 `json:"per_device_busy_s"`
 	NCA          []int     `json:"nca_per_stage,omitempty"`
+	Missed       [][2]int  `json:"missed_updates_per_stage,omitempty"` // fewest and most
 	Peak         []int64   `json:"per_device_peak_bytes,omitempty"`
 	Weights      []int64   `json:"per_device_weight_bytes,omitempty"`
 	Buffers      []int64   `json:"per_device_buffer_bytes,omitempty"`
@@ -45,6 +47,8 @@ type pipelineFigures struct {
 	Placed []placedStage `json:"placed,omitempty"`
 	// Of check --noise: how robust the plan is.
 	Noise *noiseFigures `json:"noise,omitempty"`
+
+	stale []string // for people: of stages with replicas
 }
 
 // addRun adds what a run of a table found; it may not have come to its end.
@@ -64,6 +68,28 @@ func (p *pipelineFigures) add(plan *pipeline.Plan, r *pipeline.Report) {
 	}
 	p.Period, p.Makespan, p.PerMinibatch, p.Bubble, p.Busy = r.Period, r.Makespan, r.PerMinibatch, r.Bubble, r.PerDeviceBusy
 	p.NCA, p.Peak, p.Weights, p.Buffers = r.NCA, r.PerDevicePeak, r.PerDeviceWeights, r.PerDeviceBuffers
+	if plan.Versions != pipeline.Stash && plan.Versions != pipeline.Latest {
+		return
+	}
+	p.Missed = r.Missed
+	for s, m := range r.Missed {
+		if n := len(plan.Stages[s].Devices); n > 1 {
+			p.stale = append(p.stale, fmt.Sprintf("stage %d, %d replicas: the weights of a forward miss %s", s, n, missed(m[0], m[1])))
+		}
+	}
+}
+
+// missed words how many updates are missed.
+func missed(least, most int) string {
+	switch {
+	case least < most:
+		return fmt.Sprintf("%d to %d updates", least, most)
+	case most == 0:
+		return "no update"
+	case most == 1:
+		return "1 update"
+	}
+	return fmt.Sprintf("%d updates", most)
 }
 
 func (p *pipelineFigures) write(w io.Writer) {
@@ -88,8 +114,8 @@ func (p *pipelineFigures) write(w io.Writer) {
 		}
 		fmt.Fprintln(w)
 	}
-	for _, v := range p.Violations {
-		fmt.Fprintln(w, v)
+	for _, line := range slices.Concat(p.stale, p.Violations) {
+		fmt.Fprintln(w, line)
 	}
 	if p.Valid {
 		fmt.Fprintln(w, "the plan keeps every rule")

@@ -445,3 +445,62 @@ func TestChaosChangesNoBit(t *testing.T) {
 		})
 	}
 }
+
+// Replicas that keep rounds are as stale as PipeDream's, bit for bit. One stage on all devices always does: data parallelism.
+func TestReplicasTrainInRounds(t *testing.T) {
+	m := plainModel(t)
+	w := workload(t, m)
+	ran, stale := 0, map[int]bool{}
+	for _, replicas := range [][]int{{4}, {2, 1}, {1, 2}, {2, 2}, {1, 3}, {3, 1}, {2, 1, 2}, {1, 2, 1}, {4, 2}} {
+		for _, name := range []string{"1f1b", "1f1b*"} {
+			for seed := range uint64(4) {
+				stages, devices := divided(len(m.Layers), replicas)
+				c := costs(w, devices, seed)
+				plan := planFor(t, name, c, pipeline.Options{Versions: pipeline.Stash, Stages: stages})
+				report, err := pipeline.Check(c.Chain, c.Platform, plan)
+				must(t, err)
+				if !inRounds(report) {
+					if len(replicas) == 1 {
+						t.Errorf("%s: %v updates are missed by data parallelism", name, report.Missed)
+					}
+					continue
+				}
+				p := pipelinetest.RoundRobin(replicas, report.NCA)
+				e, out := trained(t, w, c, plan, 2*p.Group*(1+report.NCA[0]), host.Config{})
+				out.Tensors = tensors(t, e)
+				if d := reference(t, m, plan, p, len(out.Losses)).FirstDifference(out); d != "" {
+					t.Errorf("%s, %v replicas, %v in flight, seed %d: %s", name, replicas, report.NCA, seed, d)
+				}
+				stale[report.NCA[0]] = true
+				ran++
+			}
+		}
+	}
+	t.Logf("%d plans, with %v minibatches in flight in the first stage", ran, stale)
+	if ran < 40 || len(stale) < 3 {
+		t.Errorf("%d plans, with %v minibatches in flight in the first stage", ran, stale)
+	}
+}
+
+// inRounds reports whether all minibatches of a stage miss the updates of the rounds in flight, and no other.
+func inRounds(r *pipeline.Report) bool {
+	for s, g := range r.NCA {
+		if r.Missed[s] != [2]int{g - 1, g - 1} {
+			return false
+		}
+	}
+	return true
+}
+
+// divided returns stages of as many layers each as the others, about, on so many devices of their own.
+func divided(layers int, replicas []int) (stages []pipeline.Stage, devices int) {
+	for s, r := range replicas {
+		st := pipeline.Stage{First: s*layers/len(replicas) + 1, Last: (s + 1) * layers / len(replicas)}
+		for range r {
+			st.Devices = append(st.Devices, devices)
+			devices++
+		}
+		stages = append(stages, st)
+	}
+	return stages, devices
+}

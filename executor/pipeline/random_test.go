@@ -319,3 +319,39 @@ func TestPortalsOfRandomPlans(t *testing.T) {
 func sharesADevice(plan *pipeline.Plan, p pipeline.Portal) bool {
 	return slices.ContainsFunc(plan.Stages[p.From].Devices, func(d int) bool { return slices.Contains(plan.Stages[p.To].Devices, d) })
 }
+
+// How many updates a minibatch misses, as the checker counts them in the plan's times, is how many it misses when it runs.
+func TestMissedUpdatesAreThoseThatArePlanned(t *testing.T) {
+	w := workload(t, plainModel(t))
+	plans, spread := 0, 0
+	for seed := range uint64(400) {
+		c, plan := randomPlan(w, seed, 1)
+		if plan.IsFlush() {
+			continue
+		}
+		plan.Versions = pipeline.Stash
+		report, err := pipeline.Check(c.Chain, c.Platform, plan)
+		must(t, err)
+		e := &Executor{Workload: w}
+		must(t, e.lay(c, plan, c.Platform.Devices))
+		for s, r := range e.rules {
+			n := 2 * e.order.long() * e.group
+			at := e.order.made(r, s, n)
+			got := [2]int{n, 0}
+			for m := n / 4; m < n/2; m++ { // the pipeline is full, and is not running empty
+				missed := m/r.group - at[m]
+				got = [2]int{min(got[0], missed), max(got[1], missed)}
+			}
+			if got != report.Missed[s] {
+				t.Errorf("seed %d: minibatches miss %v updates in stage %d, planned are %v", seed, got, s, report.Missed[s])
+			}
+			if got[0] < got[1] {
+				spread++
+			}
+		}
+		plans++
+	}
+	if plans < 100 || spread < 20 {
+		t.Errorf("%d plans; minibatches miss different numbers of updates in %d stages", plans, spread)
+	}
+}

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"fmt"
-	"slices"
 
 	"plimsoll/planner/pipeline"
 )
@@ -22,37 +21,14 @@ func (e *Executor) newRules(plan *pipeline.Plan) error {
 	return nil
 }
 
-// round returns the least common multiple of the spreads of all stages: how many minibatches give every device some.
+// round returns the least common multiple of the rounds of all stages: how many minibatches give every device some.
 func (o *order) round() int {
 	n := 1
 	for s := range o.on {
-		n = n / gcd(n, o.spread(s)) * o.spread(s)
+		round := o.plan.Round(s)
+		n = n / gcd(n, round) * round
 	}
 	return n
-}
-
-// spread returns the least number of minibatches such that, counted off from the first one on, so many always give every device
-// of a stage one at least: the number of its devices, where they take turns.
-func (o *order) spread(s int) int {
-	n := len(o.hosts(s))
-	for !o.everyone(s, n) {
-		n++
-	}
-	return n
-}
-
-func (o *order) everyone(s, n int) bool {
-	if o.repeats%n != 0 {
-		return false
-	}
-	for some := range slices.Chunk(o.on[s], n) {
-		for _, d := range o.hosts(s) {
-			if !slices.Contains(some, d) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 func gcd(a, b int) int {
@@ -64,7 +40,7 @@ func gcd(a, b int) int {
 
 // newRule returns the rule of a stage of a plan with so many minibatches in flight at most.
 func (e *Executor) newRule(plan *pipeline.Plan, s, depth int) (rule, error) {
-	r := rule{mode: plan.Versions, group: e.order.spread(s)}
+	r := rule{mode: plan.Versions, group: plan.Round(s)}
 	if r.mode == "" {
 		r.mode = pipeline.DoubleBuffered
 	}

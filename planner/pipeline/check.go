@@ -18,6 +18,9 @@ type Report struct {
 	// PerMinibatch is the time of one pass through the chain: the period over k, the makespan over the microbatches.
 	PerMinibatch float64
 	NCA          []int // of each stage: the most live minibatches on one of its devices
+	// Missed are, for each stage of a periodic plan, the fewest and the most updates that a minibatch misses when it enters, of rounds
+	// before its own (Plan.Round): how stale weights are that are stashed, or the latest.
+	Missed [][2]int
 
 	PerDevicePeak    []int64   // bytes
 	PerDeviceWeights []int64   // bytes of the peak that are weights, all copies
@@ -209,7 +212,7 @@ func (k *check) report() *Report {
 	if k.period == nil {
 		r.Makespan = k.seconds(k.span)
 	} else {
-		r.Period = k.plan.Period
+		r.Period, r.Missed = k.plan.Period, k.missed()
 	}
 	k.memory(r)
 	k.bubbles(r)

@@ -129,6 +129,24 @@ func (p Program) Emptied(begins ...int) Program {
 	return p
 }
 
+// RoundRobin is weight stashing where stages have replicas that take turns (1F1B-RR, Narayanan et al. 2019, section 3.2): a round is one
+// minibatch for each of the r_s replicas of stage s, and its update, with the mean of its gradients, is synchronized "across replicas
+// prior to being applied" (section 4), so that no replica begins a round before the round that its stage has ended for it. With n_s
+// minibatches in flight on each replica, counted as NOAM is, a stage is a stage of Stashing whose minibatches are rounds:
+//
+//	minibatch m sees W(max(0, floor(m/r_s) - (n_s-1)))
+//
+// One stage on all devices has n = 1: data parallelism with synchronous updates.
+func RoundRobin(replicas, flying []int) Program {
+	version := func(s, m int) int { return late(m/replicas[s], flying[s]-1) }
+	p := Program{Name: "round robin", Group: 1, Groups: replicas, Forward: version, Backward: version, delays: flying}
+	for _, r := range replicas {
+		p.Group *= r // a common multiple
+	}
+	p.Replica = func(s, m int) int { return m % replicas[s] }
+	return p
+}
+
 // Rescheduled returns the learning rates of PipeMare's first technique, T1 (Yang et al. 2021, section 3.1), for Config.LR:
 //
 //	α_{k,s} = α_k / τ_s^{p_k},  p_k = 1 - min(k/K, 1)

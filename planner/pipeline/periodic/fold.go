@@ -28,14 +28,20 @@ func (f *Folder) Add(kind pipeline.Kind, stage, device int, at float64, m int) {
 	})
 }
 
-// Finish orders the tasks by stage and time, and counts shifts from the first backward of stage 0, as the thesis does.
+// Finish orders the tasks by stage and time, and counts shifts from the first backward of stage 0, as the thesis does; where stages
+// have replicas, from the first minibatch of the round that it belongs to, so that rounds begin with minibatch 0.
 func (f *Folder) Finish() {
 	tasks := f.plan.Tasks
 	slices.SortStableFunc(tasks, func(a, b pipeline.Task) int {
 		return cmp.Or(a.Stage-b.Stage, boolean(a.Kind.Communication())-boolean(b.Kind.Communication()), cmp.Compare(a.Start, b.Start), int(a.Kind)-int(b.Kind), a.Shift-b.Shift)
 	})
 	first := slices.IndexFunc(tasks, func(t pipeline.Task) bool { return t.Kind == pipeline.B })
+	round := 1
+	for _, st := range f.plan.Stages {
+		round = lcm(round, len(st.Devices))
+	}
 	zero := tasks[first].Shift
+	zero -= (zero%round + round) % round
 	for i := range tasks {
 		tasks[i].Shift -= zero
 	}

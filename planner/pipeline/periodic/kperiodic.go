@@ -33,8 +33,8 @@ func solveKPeriodic(ctx context.Context, r pipeline.Request) (*pipeline.Plan, er
 		return nil, q.problem.infeasible(one, q.least())
 	}
 	period, skip := q.bestSkip(r.PerPeriod)
-	delays, _ := q.delays(period, nil)
-	return pipeline.Finish(name, r, q.plan(period, delays, skip))
+	all, _ := q.passages(period, demand{})
+	return pipeline.Finish(name, r, q.plan(period, all, skip))
 }
 
 // bestSkip returns the period of 1F1B* and which minibatches to leave out: every skip-th, none for 0. k is the number of
@@ -43,7 +43,7 @@ func (q *pipe) bestSkip(k int) (period float64, skip int) {
 	if k > 1 {
 		return q.skipping(k + 1), k + 1
 	}
-	period = q.smallest(nil, q.problem.fits)
+	period = q.smallest(demand{}, q.problem.fits)
 	if k == 1 { // leaving out every second one is 1-periodic, and so not better than 1F1B*
 		return period, 0
 	}
@@ -59,7 +59,7 @@ func (q *pipe) bestSkip(k int) (period float64, skip int) {
 
 // skipping returns the smallest period of 1F1B* that fits without every skip-th minibatch.
 func (q *pipe) skipping(skip int) float64 {
-	return q.smallest(nil, func(live []int) bool {
+	return q.smallest(demand{}, func(live []int) bool {
 		left := make([]int, len(live))
 		for s, g := range live {
 			left[s] = g - g/skip

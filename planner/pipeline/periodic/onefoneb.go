@@ -5,8 +5,8 @@ package periodic
 // PipeDream, section 3.2. Each replica of a stage starts with so many forwards and then alternates one backward and one
 // forward, so that exactly that many minibatches are live on it. The input stage starts with NOAM = ceil(workers /
 // replicas of the input stage); a later stage with what is still in flight when the earlier stages have theirs. Replicas
-// take turns (1F1B-RR). The period is the smallest at which this is possible, boundaries being virtual stages; memory
-// does not depend on it.
+// take turns (1F1B-RR), in rounds as in 1f1b*. The period is the smallest at which this is possible, boundaries being virtual
+// stages; memory does not depend on it.
 
 import (
 	"context"
@@ -31,9 +31,9 @@ func OneFOneB(ctx context.Context, strategy string, r pipeline.Request) (*pipeli
 		return nil, fmt.Errorf("%w: %d active minibatches: give at least 1, or 0 for PipeDream's number", ErrOptions, r.Active)
 	}
 	live := warmUps(q.problem.stages, r.Active)
-	period := q.smallest(live, func([]int) bool { return true })
-	delays, _ := q.delays(period, live)
-	plan := q.plan(period, delays, 0)
+	just := demand{least: live, most: live}
+	period := q.smallest(just, func([]int) bool { return true })
+	plan := q.plan(period, q.inRounds(period, just), 0)
 	if !q.problem.fits(live) {
 		return nil, q.problem.infeasible(live, named(q.problem, plan))
 	}

@@ -83,12 +83,17 @@ func newPipe(p *problem) *pipe {
 // device returns the replica that works on minibatch m, m >= 0: they take turns (1F1B-RR).
 func device(s pipeline.Stage, m int) int { return s.Devices[m%len(s.Devices)] }
 
+// gcd returns the greatest common divisor of numbers above 0.
+func gcd(x, y int) int {
+	for y != 0 {
+		x, y = y, x%y
+	}
+	return x
+}
+
 // lcm returns the least common multiple of numbers above 0; math.MaxInt for one beyond that.
 func lcm(x, y int) int {
-	g := x
-	for r := y; r != 0; {
-		g, r = r, g%r
-	}
+	g := gcd(x, y)
 	if x/g > math.MaxInt/y {
 		return math.MaxInt
 	}
@@ -112,38 +117,110 @@ func (q *pipe) bounded() error {
 		ErrStages, slices.Compact(replicas), mostTasks)
 }
 
-// delays returns for every virtual stage the time from the start of its forward to the end of its backward of the same
-// minibatch, when a minibatch enters each period; the shortest ones, and so the fewest live minibatches. false: there is
-// no such schedule.
+// passage is how minibatches pass a virtual stage.
+type passage struct {
+	delay   float64 // from the start of the forward to the end of the backward
+	abreast int     // so many minibatches in a row start their forwards, and end their backwards, together; the next ones as many periods later
+	flying  int     // rounds in flight, from their first forward to their last backward, where they matter; of a boundary 0
+}
+
+// demand is what is asked of passages.
+type demand struct {
+	least, most []int // live minibatches on each replica, by stage; nil: 1, and any number
+	// rounds asks for as few rounds in flight as there can be. Where they are no more than the live minibatches, replicas keep rounds,
+	// as PipeDream's do, whose gradients are synchronized: all start the next one when the last has ended one, and miss the same updates.
+	rounds bool
+}
+
+// lag returns how many periods minibatches that go x abreast must start ahead, so that none of them is late where they go y abreast.
+func lag(x, y int) int { return y - gcd(x, y) }
+
+// passages returns how minibatches pass every virtual stage when one enters each period, with the shortest delays, and so the fewest
+// live minibatches. false: there is no such schedule.
 //
 // It is Algorithm 6 of the thesis, and the ⊕ of its section 7.1.2: from the last virtual stage on, one joins the group of
 // its successor if its forward and backward fit, around what comes after it, into the same number of periods of its
-// resource; else it waits and begins a new group. With live given (one number for each stage), a stage has exactly that
-// many live minibatches on each replica: it starts a forward that much ahead.
-func (q *pipe) delays(period float64, live []int) ([]float64, bool) {
-	all, delay := make([]float64, len(q.v)), 0.0
+// resource; else it waits and begins a new group. A stage that must have so many live minibatches at least starts a forward
+// that much ahead.
+//
+// Replicas work one behind the other, a period apart, as minibatches come to them. Where rounds would then last too long for those
+// in flight, they may work abreast, all or some of them, and minibatches wait for each other before and behind them.
+func (q *pipe) passages(period float64, d demand) ([]passage, bool) {
+	all := make([]passage, len(q.v))
 	for x := len(q.v) - 1; x >= 0; x-- {
-		v, turn := q.v[x], float64(q.v[x].every)*period
-		group := 0
-		if live != nil && !v.Boundary {
-			group = live[v.Stage]
-			delay = max(delay, float64(group-1)*turn)
+		var next *passage
+		if x+1 < len(q.v) {
+			next = &all[x+1]
 		}
 		var ok bool
-		if delay, ok = Around(delay, v.U(), turn); !ok || group > 0 && Live(delay, turn) > group {
+		if all[x], ok = q.v[x].passage(next, period, d); !ok {
 			return nil, false
 		}
-		all[x] = delay
 	}
 	return all, true
 }
 
+// passage returns the best passage before the next one, nil behind the last: that with the fewest rounds in flight, where they matter,
+// and of those the shortest. A boundary goes with the stage behind it.
+func (v virtual) passage(next *passage, period float64, d demand) (best passage, ok bool) {
+	turn := float64(v.every) * period
+	least, most := d.bounds(v)
+	first, last := v.choices(next, d)
+	for abreast := first; abreast <= last; abreast++ {
+		if v.every%abreast != 0 {
+			continue
+		}
+		delay := float64(least-1) * turn
+		if next != nil {
+			delay = max(delay, next.delay+float64(lag(abreast, next.abreast)+lag(next.abreast, abreast))*period)
+		}
+		delay, fine := Around(delay, v.U(), turn)
+		p := passage{delay: delay, abreast: abreast}
+		if !v.Boundary && d.rounds {
+			p.flying = Live(delay+float64(v.every-abreast)*period, turn)
+		}
+		if !fine || Live(delay, turn) > most {
+			continue
+		}
+		if !ok || p.flying < best.flying || p.flying == best.flying && delay < best.delay {
+			best, ok = p, true
+		}
+	}
+	return best, ok
+}
+
+// choices returns between which numbers minibatches may go abreast: those of a boundary go as behind it.
+func (v virtual) choices(next *passage, d demand) (first, last int) {
+	switch {
+	case v.Boundary:
+		return next.abreast, next.abreast
+	case d.rounds:
+		return 1, v.every
+	}
+	return 1, 1
+}
+
+// bounds returns between which numbers of live minibatches a virtual stage must have.
+func (d demand) bounds(v virtual) (least, most int) {
+	least, most = 1, math.MaxInt
+	if v.Boundary {
+		return least, most
+	}
+	if d.least != nil {
+		least = d.least[v.Stage]
+	}
+	if d.most != nil {
+		most = d.most[v.Stage]
+	}
+	return least, most
+}
+
 // live returns NCA of each stage: how many minibatches are live on one of its replicas.
-func (q *pipe) live(delays []float64, period float64) []int {
+func (q *pipe) live(all []passage, period float64) []int {
 	live := make([]int, len(q.problem.stages))
 	for x, v := range q.v {
 		if !v.Boundary {
-			live[v.Stage] = Live(delays[x], float64(v.every)*period)
+			live[v.Stage] = Live(all[x].delay, float64(v.every)*period)
 		}
 	}
 	return live
@@ -178,10 +255,10 @@ func (q *pipe) periods() []float64 {
 
 // smallest returns the smallest period at which the numbers of live minibatches are fine; they must be at the largest
 // one. Without replicas more time never needs more live minibatches (thesis, 5.2.1), which allows bisection.
-func (q *pipe) smallest(live []int, fine func(live []int) bool) float64 {
+func (q *pipe) smallest(d demand, fine func(live []int) bool) float64 {
 	all := q.periods()
 	good := func(period float64) int {
-		if d, ok := q.delays(period, live); ok && fine(q.live(d, period)) {
+		if p, ok := q.passages(period, d); ok && fine(q.live(p, period)) {
 			return 0
 		}
 		return -1
@@ -196,9 +273,9 @@ func (q *pipe) smallest(live []int, fine func(live []int) bool) float64 {
 	return all[at]
 }
 
-// plan folds the schedule with these delays into a pattern: minibatches enter a period apart, except every skip-th, which
-// is left out (0: none is). Forwards follow each other without idle time (Algorithm 6, phase 3).
-func (q *pipe) plan(period float64, delays []float64, skip int) *pipeline.Plan {
+// plan folds the schedule with these passages into a pattern: minibatches enter a period apart, except every skip-th, which
+// is left out (0: none is). Forwards follow each other without idle time (Algorithm 6, phase 3), but for what replicas wait.
+func (q *pipe) plan(period float64, all []passage, skip int) *pipeline.Plan {
 	p := q.problem.need.Plan(q.problem.stages)
 	pattern, enter := q.repeats, q.repeats
 	if skip > 0 {
@@ -206,13 +283,15 @@ func (q *pipe) plan(period float64, delays []float64, skip int) *pipeline.Plan {
 	}
 	p.Period, p.MinibatchesPerPeriod = float64(pattern)*period, enter
 	f := NewFolder(p)
-	for m := range enter {
-		start := float64(m) * period
-		for x, v := range q.v {
-			end := start + delays[x]
+	first := 0.0 // when minibatch 0 starts
+	for x, v := range q.v {
+		if x > 0 {
+			first += q.v[x-1].Forward + float64(lag(all[x-1].abreast, all[x].abreast))*period
+		}
+		for m := range enter {
+			start := first + float64(m-m%all[x].abreast)*period
 			f.Add(q.kind(v, pipeline.F), v.Stage, q.on(v, m, false), start, m)
-			f.Add(q.kind(v, pipeline.B), v.Stage, q.on(v, m, true), end-v.Backward, m)
-			start += v.Forward
+			f.Add(q.kind(v, pipeline.B), v.Stage, q.on(v, m, true), start+all[x].delay-v.Backward, m)
 		}
 	}
 	f.Finish()

@@ -137,14 +137,14 @@ func TestSmallestPeriodWithReplicas(t *testing.T) {
 			continue
 		}
 		q := newPipe(p)
-		period := q.smallest(nil, p.fits)
+		period := q.smallest(demand{}, p.fits)
 		lowest := q.periods()[0]
 		if period > lowest*(1+1e-9) {
 			bound++
 		}
 		for i := range 3000 {
 			x := lowest + (period-lowest)*float64(i)/3000
-			if d, ok := q.delays(x, nil); ok && x < period*(1-1e-9) && p.fits(q.live(d, x)) {
+			if all, ok := q.passages(x, demand{}); ok && x < period*(1-1e-9) && p.fits(q.live(all, x)) {
 				t.Fatalf("period %v, but %v serves too: %+v", period, x, q.v)
 			}
 		}
@@ -291,4 +291,57 @@ func FuzzPlans(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Replicas keep rounds where that costs neither time nor memory: stages have the live minibatches that they have without. Those that keep
+// them miss the updates of just the rounds in flight, all alike, as PipeDream's do, whose updates are synchronized; one stage on all
+// devices misses none.
+func TestReplicasKeepRounds(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 9))
+	kept, not, fresher, staler := 0, 0, 0, 0
+	for range 1500 {
+		r := request(rng, true, false)
+		r.Platform = r.Platform.WithMemory(pipeline.NoLimit)
+		p, err := newProblem("test", r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := newPipe(p)
+		for _, d := range []demand{{}, {least: warmUps(p.stages, 0), most: warmUps(p.stages, 0)}} {
+			period := q.smallest(d, func([]int) bool { return true })
+			loose, _ := q.passages(period, d)
+			before, after := judged(t, q, period, loose), judged(t, q, period, q.inRounds(period, d))
+			if !slices.Equal(before.NCA, after.NCA) {
+				t.Fatalf("%v: %v live minibatches, %v without rounds", p.stages, after.NCA, before.NCA)
+			}
+			for s, st := range p.stages {
+				m := after.Missed[s]
+				switch g := after.NCA[s] - 1; {
+				case len(p.stages) == 1 && m != [2]int{}:
+					t.Fatalf("data parallelism misses %v updates", m)
+				case len(st.Devices) == 1 && m != [2]int{g, g}:
+					t.Fatalf("%v: stage %d misses %v updates, with %d live minibatches", p.stages, s, m, g+1)
+				case len(st.Devices) > 1 && m == [2]int{g, g}:
+					kept++
+				case len(st.Devices) > 1:
+					not++
+				}
+				fresher, staler = fresher+max(0, before.Missed[s][1]-m[1]), staler+max(0, m[1]-before.Missed[s][1])
+			}
+		}
+	}
+	t.Logf("%d stages keep rounds, %d do not; %d updates fewer are missed, %d more", kept, not, fresher, staler)
+	if kept < 3*not || fresher < 100 || staler*20 > fresher {
+		t.Errorf("%d stages keep rounds, %d do not; %d updates fewer are missed, %d more", kept, not, fresher, staler)
+	}
+}
+
+// judged is the report on a plan with some passages.
+func judged(t *testing.T, q *pipe, period float64, all []passage) *pipeline.Report {
+	t.Helper()
+	report, err := pipeline.Check(q.problem.Chain, q.problem.Platform, q.plan(period, all, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
 }

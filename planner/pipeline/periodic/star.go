@@ -6,7 +6,9 @@ package periodic
 // once (Theorem 15, which counts each boundary as a virtual stage of a half-duplex link). Algorithm 7 looks for the
 // smallest period at which that fits; here exactly, among all periods at which something changes, because its bisection
 // starts from bounds that can be wrong. With replicas each minibatch goes to one of them, in turn (PipeDream's 1F1B-RR),
-// and the period is that of one minibatch. With duplex links the schedule is valid but another one may be faster.
+// and the period is that of one minibatch. They keep rounds, as PipeDream's do, where that takes neither time nor memory;
+// else some minibatches start before a round has ended whose update PipeDream's would wait for. With duplex links the
+// schedule is valid but another one may be faster.
 // Time: O(P² log P) periods, O(P) for each that is looked at.
 
 import (
@@ -29,9 +31,18 @@ func Star(ctx context.Context, strategy string, r pipeline.Request) (*pipeline.P
 	if one := ones(len(q.problem.stages)); !q.problem.fits(one) {
 		return nil, q.problem.infeasible(one, q.least())
 	}
-	period := q.smallest(nil, q.problem.fits)
-	delays, _ := q.delays(period, nil)
-	return pipeline.Finish(strategy, r, q.plan(period, delays, 0))
+	period := q.smallest(demand{}, q.problem.fits)
+	return pipeline.Finish(strategy, r, q.plan(period, q.inRounds(period, demand{}), 0))
+}
+
+// inRounds returns the passages at a period: where no stage needs more live minibatches for it, with as few rounds in flight as there
+// can be.
+func (q *pipe) inRounds(period float64, d demand) []passage {
+	all, _ := q.passages(period, d)
+	if fewest, ok := q.passages(period, demand{least: d.least, most: q.live(all, period), rounds: true}); ok {
+		return fewest
+	}
+	return all
 }
 
 // contiguousPipe reads a request for contiguous stages.
@@ -52,10 +63,10 @@ func contiguousPipe(ctx context.Context, strategy string, r pipeline.Request) (*
 
 // least returns the plan with the smallest memory: one live minibatch everywhere. It may exceed the memory all the same.
 func (q *pipe) least() *pipeline.Plan {
-	all := q.periods()
-	period := all[len(all)-1]
-	delays, _ := q.delays(period, nil)
-	return named(q.problem, q.plan(period, delays, 0))
+	periods := q.periods()
+	period := periods[len(periods)-1]
+	all, _ := q.passages(period, demand{})
+	return named(q.problem, q.plan(period, all, 0))
 }
 
 // named returns a plan with what Finish says of one that exceeds the memory.
@@ -83,5 +94,5 @@ func Tightest(r pipeline.Request) (period float64, ok bool) {
 	if q.bounded() != nil {
 		return 0, false
 	}
-	return q.smallest(nil, p.fits), true
+	return q.smallest(demand{}, p.fits), true
 }

@@ -29,17 +29,17 @@ func TestTheorem15(t *testing.T) {
 		period := least + rng.IntN(2)
 		best, tried := bruteLive(loads, period)
 		q := pipeOf(t, c, n)
-		delays, ok := q.delays(float64(period), nil)
+		all, ok := q.passages(float64(period), demand{})
 		if !ok {
 			t.Fatalf("%v: period %d refused", loads, period)
 		}
-		live := q.live(delays, float64(period))
+		live := q.live(all, float64(period))
 		for s := range live {
 			if live[s] != best[s] {
 				t.Fatalf("%v, period %d: %v live minibatches, brute force %v", loads, period, live, best)
 			}
 		}
-		plan := q.plan(float64(period), delays, 0)
+		plan := q.plan(float64(period), all, 0)
 		report, err := pipeline.Check(c, q.problem.Platform, plan)
 		if err != nil {
 			t.Fatal(err)
