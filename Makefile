@@ -1,6 +1,5 @@
 # Plimsoll: the commands of everyday work. Needs Go and a C compiler.
 
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZ    ?= 10s
 PYTHON  ?= python3
@@ -27,13 +26,13 @@ PIPELINE_CHAINS = $(foreach model,resnet50 resnext50 vgg16 gnmt densenet121,plan
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test test-nocgo test-cuda test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines test-pipelines-cuda paper-pipeline bench bench-peers notices lint fuzz clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test test-nocgo test-cuda test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines test-pipelines-cuda paper-pipeline bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/plimsoll
-	go build -tags "$(TAGS) $(HIGHS)" -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/plimsoll ./cmd/plimsoll
+	go build -tags "$(TAGS) $(HIGHS)" -trimpath -buildvcs=auto -o bin/plimsoll ./cmd/plimsoll
 
 test: ## vet and run every test
 	go vet ./...
@@ -59,7 +58,7 @@ test-gpu: ## run the same tests on this machine's GPUs
 	go test -tags cuda -count=1 -timeout 20m $(CUDA_TESTS)
 
 gpu-suite: ## fill out/gpu-suite, which checks and measures any machine with a GPU (see bench/gpu/README.md)
-	bench/gpu/suite.sh out/gpu-suite $(VERSION)
+	bench/gpu/suite.sh out/gpu-suite $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 check-cuda-header: ## compare our cuda.h with NVIDIA's of CUDA 12.6: make check-cuda-header HEADER=.../cuda.h
 	$(CUDA)/include/check.sh $(HEADER)
@@ -125,6 +124,12 @@ fuzz: ## run every fuzz target for a while: make fuzz FUZZ=1m
 			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ) $$pkg || exit 1; \
 		done; \
 	done
+
+release: ## make what is published of this version into out/release: archives, checksums, notes
+	.ci/release out/release
+
+image: ## go through the steps of the Dockerfile without Docker, into out/image
+	.ci/image out/image
 
 clean: ## remove what make builds and writes
 	rm -rf bin out

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/internal/version"
 	"plimsoll/planner"
 	"plimsoll/planner/milp"
 	"plimsoll/planner/remat"
@@ -26,8 +27,8 @@ func TestHelp(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	for _, arg := range []string{"version", "--version"} {
-		if v := object(t, arg)["version"]; v != version {
-			t.Errorf("version %v", v)
+		if v := object(t, arg); v["version"] != version.Release || v["cuda"] != withCUDA || v["highs"] != milp.Built {
+			t.Errorf("%s: %v", arg, v)
 		}
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"plimsoll/runtime/cuda/monitor"
 )
 
+// withCUDA says whether CUDA devices are built in.
+const withCUDA = true
+
 // gpuFigures describes the GPUs, or says why there are none. What only NVML knows is left out where there is no NVML.
 func gpuFigures() gpuList {
 	status := driver.Load()

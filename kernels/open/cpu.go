@@ -10,6 +10,9 @@ import (
 	"plimsoll/runtime"
 )
 
+// Compiled says whether the kernels of the cpu, which are C, are in the program.
+const Compiled = true
+
 // openCPU asks for a device whose memory can be read in place.
 func openCPU(dev runtime.Device, o Options) (kernels.Library, error) {
 	memory, ok := dev.(cpu.Memory)
