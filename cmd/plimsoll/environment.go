@@ -6,13 +6,14 @@ import (
 	"strings"
 
 	"plimsoll/bench/report"
+	"plimsoll/internal/version"
 )
 
 // facts are what only the command line knows of a page's environment.
 func (a *app) facts() []report.Fact {
 	return []report.Fact{
 		{Name: "command", Value: commandLine(a.args)},
-		{Name: "version", Value: fmt.Sprintf("plimsoll %s, %s, %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)},
+		{Name: "version", Value: fmt.Sprintf("plimsoll %s, %s, %s/%s", version.String(), runtime.Version(), runtime.GOOS, runtime.GOARCH)},
 	}
 }
 
