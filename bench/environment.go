@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"plimsoll/bench/report"
@@ -20,6 +21,16 @@ func Environment(j *train.Job) []report.Fact {
 		facts = append(facts, report.Fact{Name: "threads", Value: fmt.Sprint(j.Threads)})
 	}
 	return facts
+}
+
+// weights is the fact of what a run has trained, to the bit.
+func weights(s *train.Summary) report.Fact {
+	return report.Fact{Name: "weights", Value: "sha256 " + s.WeightsSHA256}
+}
+
+// RunEnvironment returns the facts of a finished run: those that the caller knows, of its job, and what it has trained.
+func RunEnvironment(r *train.Run, o *train.Outcome, facts []report.Fact) []report.Fact {
+	return append(append(slices.Clip(facts), Environment(r.Job)...), weights(&o.Summary))
 }
 
 // batch says what a step takes in.

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"fmt"
-	"slices"
 
 	"plimsoll/bench/report"
 	"plimsoll/executor"
@@ -42,7 +41,7 @@ func RunPage(r *train.Run, o *train.Outcome, facts ...report.Fact) (*report.Page
 	page := &report.Page{
 		Title:       fmt.Sprintf("%s on %s under %s", r.Job.Model, r.Job.Data, units.Bytes(r.Limit)),
 		Summary:     RunSummary(r, o),
-		Environment: slices.Concat(facts, Environment(r.Job)),
+		Environment: RunEnvironment(r, o, facts),
 		Figures:     Figures(&o.Summary),
 		Batch:       r.Job.Config.Batch,
 		Rows:        []report.Row{row},

@@ -2,7 +2,6 @@ package pipelined
 
 import (
 	"fmt"
-	"slices"
 
 	"plimsoll/bench"
 	"plimsoll/bench/report"
@@ -39,7 +38,7 @@ func RunPage(r *train.Run, o *train.Outcome, facts ...report.Fact) (*report.Page
 	return &report.Page{
 		Title:       fmt.Sprintf("%s on %s, %s", r.Job.Model, r.Job.Data, r.Job.Devices),
 		Summary:     bench.RunSummary(r, o),
-		Environment: slices.Concat(facts, bench.Environment(r.Job)),
+		Environment: bench.RunEnvironment(r, o, facts),
 		Figures:     bench.Figures(&o.Summary),
 		Batch:       r.Job.Images(),
 		Charts:      bench.HistoryCharts(&o.History)[:3], // without the norm, which is not known

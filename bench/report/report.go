@@ -32,6 +32,7 @@ type Section struct {
 	Title string `json:"title"`
 	Note  string `json:"note,omitempty"`
 	Table *Table `json:"table"`
+	Wrap  bool   `json:"wrap,omitempty"` // cells hold text, which may take several lines
 }
 
 // Fact is a line of the environment: "CPU", "model", "version".

@@ -289,7 +289,7 @@ func (r *Row) chart() *Chart {
 		c.Marks = []Mark{{"limit " + units.Bytes(r.Limit), float64(r.Limit)}}
 	}
 	if len(r.Plain) > 0 {
-		c.Series = append(c.Series, Series{Name: "store-all, predicted", Shape: Step, Color: 7, Dashed: true, Points: r.Plain})
+		c.Series = append(c.Series, Series{Name: "store-all, predicted: " + units.Bytes(top(r.Plain)), Shape: Step, Color: 7, Dashed: true, Points: r.Plain})
 	}
 	if len(r.Predicted) > 0 {
 		c.Series = append(c.Series, Series{Name: "predicted", Shape: Step, Color: 0, Broad: true, Points: until(r.Predicted, r.PredictedSeconds)})
@@ -298,6 +298,16 @@ func (r *Row) chart() *Chart {
 		c.Series = append(c.Series, Series{Name: "measured", Shape: Step, Color: 1, Points: until(r.Measured, r.MeasuredSeconds)})
 	}
 	return c
+}
+
+// top returns the highest value of a curve of bytes.
+func top(curve []Point) (bytes int64) {
+	for _, p := range curve {
+		if p.valid() {
+			bytes = max(bytes, int64(p.Y))
+		}
+	}
+	return bytes
 }
 
 // until holds the last value of a curve to the end of the step.
@@ -309,8 +319,8 @@ func until(curve []Point, end float64) []Point {
 	return append(slices.Clip(curve), Point{end, last.Y})
 }
 
-// throughput draws images per second over the limit, a color for each strategy; nil when there are not two limits
-// to draw it over.
+// throughput draws images per second over the limit, a color for each strategy; nil when no strategy has two limits to draw it
+// over.
 func (p *Page) throughput() *Chart {
 	c := &Chart{
 		Title:    "Throughput under a memory limit",
@@ -322,7 +332,7 @@ func (p *Page) throughput() *Chart {
 			Series{Shape: Dots, Color: i, Dashed: true, Points: p.rates(name, func(r *Row) float64 { return r.PredictedSeconds })},
 			Series{Name: name, Shape: Dots, Color: i, Points: p.rates(name, func(r *Row) float64 { return r.MeasuredSeconds })})
 	}
-	if lo, hi, any := c.bounds(); !any || lo.X == hi.X {
+	if !slices.ContainsFunc(c.Series, func(s Series) bool { return len(s.Points) > 1 && s.Points[0].X < s.Points[len(s.Points)-1].X }) {
 		return nil
 	}
 	return c

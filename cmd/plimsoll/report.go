@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/bench/report"
+	"plimsoll/internal/atomicfile"
+)
+
+// reportFlags are the flags of plimsoll report.
+type reportFlags struct {
+	out, svg string
+}
+
+func (a *app) report() *cobra.Command {
+	f := &reportFlags{}
+	cmd := &cobra.Command{
+		Use:   "report FOLDER...",
+		Short: "Draw the page of a run again, or compare several in one",
+		Long: `Draw the page of a folder that train, validate, demo or bench wrote, from its report.json, or put several side by side: their
+figures and what differs, what differs in their environments, losses and memory on the same axes, pipelines on one.
+
+Differences are to the first one. Curves of the same title lie over each other, a color for each folder.`,
+		Example: `  plimsoll report runs/a --svg memory.svg
+  plimsoll report runs/a runs/b --out compared.html
+  plimsoll report before/demo after/demo --out demo.html`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage(errors.New("no folder: name one or several with a report.json, as in plimsoll report runs/a runs/b --out compared.html"))
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error { return a.runReport(f, args) },
+	}
+	s := cmd.Flags()
+	s.StringVarP(&f.out, "out", "o", "", "write the page here")
+	s.StringVar(&f.svg, "svg", "", "draw the memory over a step here: of the plan, as it ran, and of the step without a plan")
+	return cmd
+}
+
+func (a *app) runReport(f *reportFlags, paths []string) error {
+	if err := firstOf(writable("--out", f.out), writable("--svg", f.svg)); err != nil {
+		return err
+	}
+	names, pages, err := readPages(paths)
+	if err != nil {
+		return err
+	}
+	page := pages[0]
+	if len(pages) > 1 {
+		page = report.Compare(names, pages)
+	}
+	if err := f.write(page); err != nil {
+		return err
+	}
+	object := struct {
+		Reports []reportFigures `json:"reports"`
+	}{}
+	for i, p := range pages {
+		object.Reports = append(object.Reports, reportFigures{names[i], p.Title, p.Environment, p.Figures})
+	}
+	return a.print(object, func(w io.Writer) {
+		for i, p := range pages {
+			fmt.Fprintf(w, "%s: %s\n", names[i], p.Title)
+		}
+		if table := report.FigureTable(names, pages); len(table.Rows) > 0 {
+			fmt.Fprintln(w)
+			_ = table.Text(w) // as all that is printed, it is not worth failing for
+		}
+	})
+}
+
+// reportFigures is what plimsoll report prints of a page as JSON.
+type reportFigures struct {
+	Name        string          `json:"name"`
+	Title       string          `json:"title"`
+	Environment []report.Fact   `json:"environment"`
+	Figures     []report.Figure `json:"figures"`
+}
+
+// readPages reads the pages, whose names are their paths.
+func readPages(paths []string) (names []string, pages []*report.Page, err error) {
+	seen := map[string]bool{}
+	for _, path := range paths {
+		name := filepath.Clean(path)
+		if seen[name] {
+			return nil, nil, usage(fmt.Errorf("%s is given twice", path))
+		}
+		seen[name] = true
+		p, err := report.Read(path)
+		if err != nil {
+			return nil, nil, usage(fmt.Errorf("%w; train --out, validate --out, demo and bench write it", err))
+		}
+		names, pages = append(names, name), append(pages, p)
+	}
+	return names, pages, nil
+}
+
+// write writes the page and the picture that the flags name.
+func (f *reportFlags) write(page *report.Page) error {
+	var all []atomicfile.Output
+	if f.out != "" {
+		all = append(all, atomicfile.Output{Path: f.out, Write: page.Write})
+	}
+	if f.svg != "" {
+		memory := page.MemoryChart()
+		if memory == nil {
+			return usage(errors.New("--svg draws the memory over a step, and there is none in this report"))
+		}
+		all = append(all, atomicfile.Output{Path: f.svg, Write: memory.WriteSVG})
+	}
+	return atomicfile.WriteAll(atomicfile.OS{}, all...)
+}
