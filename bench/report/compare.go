@@ -173,24 +173,24 @@ func (c *comparison) charts(of func(*Page) []Chart) (all []Chart) {
 				k = len(all)
 				all = append(all, Chart{Title: chart.Title, X: chart.X, Y: chart.Y, Wide: chart.Wide})
 			}
-			all[k].add(c, i, &chart)
+			c.lay(&all[k], i, &chart)
 		}
 	}
 	return all
 }
 
-// add lays a chart of a page over this one.
-func (x *Chart) add(c *comparison, page int, chart *Chart) {
+// lay lays a chart of a page over another one.
+func (c *comparison) lay(onto *Chart, page int, chart *Chart) {
 	for _, s := range chart.Series {
 		s.Color = page
 		if s.Name != "" {
 			s.Name = c.of(page, s.Name)
 		}
-		x.Series = append(x.Series, s)
+		onto.Series = append(onto.Series, s)
 	}
 	for _, m := range chart.Marks {
-		if !slices.ContainsFunc(x.Marks, func(known Mark) bool { return known == m }) {
-			x.Marks = append(x.Marks, m)
+		if !slices.Contains(onto.Marks, m) {
+			onto.Marks = append(onto.Marks, m)
 		}
 	}
 }
@@ -207,7 +207,7 @@ func (c *comparison) memory() *Chart {
 		}
 		r := p.Rows[0]
 		r.Predicted, r.Plain = nil, nil
-		x.add(c, i, r.chart())
+		c.lay(x, i, r.chart())
 	}
 	return x
 }
