@@ -139,6 +139,11 @@ func texts[T any](flag string, values []T) (all []string) {
 	return all
 }
 
+// pipelineBenchFigures is what bench pipelines prints.
+type pipelineBenchFigures struct {
+	Points []pipelines.Point `json:"points"`
+}
+
 func (a *app) runBenchPipelines(ctx context.Context, f *benchPipelineFlags) (err error) {
 	g, err := f.grid()
 	if err != nil {
@@ -172,7 +177,5 @@ func (a *app) runBenchPipelines(ctx context.Context, f *benchPipelineFlags) (err
 	if stopped != nil {
 		return fmt.Errorf("stopped after %d points, which are in %s: %w", len(points), f.out.path, stopped)
 	}
-	return a.print(struct {
-		Points []pipelines.Point `json:"points"`
-	}{points}, func(w io.Writer) { _ = write(w) }) // of what was formatted for the file
+	return a.print(pipelineBenchFigures{points}, func(w io.Writer) { _ = write(w) }) // of what was formatted for the file
 }

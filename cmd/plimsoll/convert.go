@@ -36,6 +36,13 @@ is simulated. A table of PyTorch's pipeline schedules becomes a plan file for se
 // errNoText is that of a pipeline, which is no sequence.
 var errNoText = errors.New("a plan for several devices is no sequence and has no text form: give a file for the plan, as in -o p.json")
 
+// convertFigures is what convert prints.
+type convertFigures struct {
+	File     string `json:"file,omitempty"`
+	Ops      int    `json:"ops"` // of a pipeline, tasks
+	Sequence string `json:"sequence,omitempty"`
+}
+
 func (a *app) runConvert(f *convertFlags) error {
 	if err := writable("--output", f.out); err != nil {
 		return err
@@ -44,11 +51,7 @@ func (a *app) runConvert(f *convertFlags) error {
 	if err != nil {
 		return err
 	}
-	figures := struct {
-		File     string `json:"file,omitempty"`
-		Ops      int    `json:"ops"` // of a pipeline, tasks
-		Sequence string `json:"sequence,omitempty"`
-	}{File: f.out}
+	figures := convertFigures{File: f.out}
 	figures.Ops, _ = p.size()
 	switch text := p.one != nil; {
 	case strings.HasSuffix(f.out, ".json"):

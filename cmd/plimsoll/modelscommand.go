@@ -23,6 +23,11 @@ type modelFigure struct {
 	Pairs      bool   `json:"pairs,omitempty"`
 }
 
+// modelList is what models prints.
+type modelList struct {
+	Models []modelFigure `json:"models"`
+}
+
 func (a *app) models() *cobra.Command {
 	cmd := command("models", "List the models", `List the models that -m knows. Layers are those of the chain, the loss included; parameters, for images of the size and as many
 classes as shown, which are those that a model is meant for. Any others are given with --image, --channels and --classes.
@@ -35,9 +40,7 @@ Families: unet-B-C is the U-Net of B convolutions a level and C channels, amoeba
 }
 
 func (a *app) listModels() error {
-	list := struct {
-		Models []modelFigure `json:"models"`
-	}{}
+	list := modelList{}
 	for _, k := range append(models.Zoo(), models.Pairs()...) {
 		m, err := models.New(k.Name, k.Config())
 		if err != nil {

@@ -126,11 +126,14 @@ type listed struct {
 	Missing   string `json:"missing,omitempty"` // why this build does not have it
 }
 
+// strategyList is what plan --list prints.
+type strategyList struct {
+	Strategies []listed `json:"strategies"`
+	Pipelines  []listed `json:"pipelines"` // for several devices
+}
+
 func (a *app) listStrategies() error {
-	list := struct {
-		Strategies []listed `json:"strategies"`
-		Pipelines  []listed `json:"pipelines"` // for several devices
-	}{}
+	list := strategyList{}
 	for _, s := range slices.Concat(planner.Strategies(), multichain.Strategies()) {
 		list.Strategies = append(list.Strategies, listed{s.Name, s.Summary, s.Paper, s.Section, planner.NeedsLink(s.Name), ""})
 	}

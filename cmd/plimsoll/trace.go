@@ -36,6 +36,14 @@ validate --out.`, nil)
 	return cmd
 }
 
+// traceFigures is what trace prints.
+type traceFigures struct {
+	File      string  `json:"file,omitempty"`
+	Picture   string  `json:"picture,omitempty"`
+	Ops       int     `json:"ops"`        // of a pipeline, tasks
+	MakespanS float64 `json:"makespan_s"` // of a plan that repeats a period, that
+}
+
 func (a *app) runTrace(f *traceFlags) error {
 	if f.svg == "" {
 		f.out = cmp.Or(f.out, "trace.json")
@@ -50,12 +58,7 @@ func (a *app) runTrace(f *traceFlags) error {
 	if err := p.write(planFiles{svg: f.svg, trace: f.out}); err != nil {
 		return usage(fmt.Errorf("%s: %w", &f.plan, err))
 	}
-	figures := struct {
-		File      string  `json:"file,omitempty"`
-		Picture   string  `json:"picture,omitempty"`
-		Ops       int     `json:"ops"` // of a pipeline, tasks
-		MakespanS float64 `json:"makespan_s"`
-	}{File: f.out, Picture: f.svg}
+	figures := traceFigures{File: f.out, Picture: f.svg}
 	figures.Ops, figures.MakespanS = p.size()
 	return a.print(figures, func(w io.Writer) {
 		for _, file := range []string{f.out, f.svg} {

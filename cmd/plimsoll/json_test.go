@@ -1,0 +1,208 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/bench"
+	"plimsoll/bench/pipelined"
+)
+
+// jsonObject is what commands print with --json, under its heading in docs/json.md: the type, and command lines that print it.
+type jsonObject struct {
+	heading string
+	of      any
+	lines   [][]string
+}
+
+func jsonObjects(t *testing.T) []jsonObject {
+	t.Helper()
+	folder := t.TempDir()
+	at := func(name string) string { return filepath.Join(folder, name) }
+	works(t, "plan", "-c", five, "--memory", "70%", "-o", at("p.json"))
+	tiny := []string{"-m", "tiny", "--batch", "8", "--image", "16", "--steps", "2", "--profile-steps", "1", "-q"}
+	of := func(command string, more ...string) []string { return slices.Concat([]string{command}, tiny, more) }
+	table := tables + "gpipe_4ranks_1stages_8mb.csv"
+	return []jsonObject{
+		{"`plan` and `check`, one device", planFigures{}, [][]string{
+			{"plan", "-c", five, "--memory", "55%", "--bandwidth", "80B/s"}, {"check", "-c", five, "-p", at("p.json")},
+			{"plan", "-c", five, "--memory", "70%", "--strategy", "offload-dynprog", "--bandwidth", "1000B/s"},
+		}},
+		{"`plan` and `check`, several devices", pipelineFigures{}, [][]string{
+			{"plan", "-c", five, "--devices", "2", "--bandwidth", "1GB/s", "--strategy", "gpipe"}, {"plan", "-c", five, "--devices", "2", "--bandwidth", "1GB/s", "--memory", "900"},
+			{"check", "-p", table, "--noise", "10%", "--runs", "2"},
+		}},
+		{"`plan --list`", strategyList{}, [][]string{{"plan", "--list"}}},
+		{"`frontier`", frontierFigures{}, [][]string{{"frontier", "-c", five, "--points", "3"}}},
+		{"`profile`", profileFigures{}, [][]string{{"profile", "-m", "tiny", "--batch", "8", "--image", "16", "--profile-steps", "1", "--offload-state", "optimizer"}}},
+		{"`train`", trainFigures{}, [][]string{
+			of("train"), of("train", "--offload-state", "optimizer", "--bandwidth", "1GB/s"), of("train", "--devices", "cpu*2", "--strategy", "1f1b*"),
+		}},
+		{"`validate` and `demo`", bench.Report{}, [][]string{of("validate", "--memory", "100%,10%", "--strategy", "rotor"), {"demo", "-m", "tiny", "--batch", "8", "--image", "16", "--steps", "2", "--out", at("demo"), "-q"}}},
+		{"`validate`, several devices", pipelined.Report{}, [][]string{of("validate", "--devices", "cpu*2", "--strategy", "1f1b*,gpipe", "--simulated", "--draws", "1", "--minibatches", "8")}},
+		{"`bench`", benchFigures{}, [][]string{{"bench", "-c", five, "--points", "2", "--strategy", "rotor,pofo", "--out", at("bench")}}},
+		{"`bench pipelines`", pipelineBenchFigures{}, [][]string{{"bench", "pipelines", "-c", five, "--devices", "2", "--memory", "1kB,10B", "--bandwidths", "1GB/s", "--strategy", "contiguous,madpipe", "--out", at("pipelines")}}},
+		{"`trace`", traceFigures{}, [][]string{{"trace", "-c", five, "-p", at("p.json"), "-o", at("t.json"), "--svg", at("t.svg")}}},
+		{"`convert`", convertFigures{}, [][]string{{"convert", "-c", five, "-p", at("p.json"), "-o", at("p.txt")}}},
+		{"`import`", chainFigures{}, [][]string{{"import", five}}},
+		{"`models`", modelList{}, [][]string{{"models"}}},
+		{"`devices`", deviceList{}, [][]string{{"devices", "--devices", "cpu*2"}}},
+		{"`version`", versionFigures{}, [][]string{{"version"}, {"--version"}}},
+		{"Errors", failure{}, nil},
+	}
+}
+
+// docs/json.md lists what every command prints: each field of the types that are printed, and none else; and every command is there.
+func TestDocumentedJSON(t *testing.T) {
+	documented := documentedFields(t)
+	commands := map[string]bool{}
+	for _, o := range jsonObjects(t) {
+		fields := map[string]bool{}
+		typeFields(reflect.TypeOf(o.of), "", fields)
+		known := maps.Clone(fields)
+		for _, line := range o.lines {
+			cmd, _, err := (&app{}).root().Find(line)
+			if err != nil {
+				t.Fatal(err)
+			}
+			commands[cmd.CommandPath()] = true
+			printed := map[string]bool{}
+			printedFields(object(t, line...), "", printed)
+			for f := range printed {
+				if _, ok := fields[f]; !ok && !ownWriter(known, f) {
+					t.Errorf("%v prints %s, which its type has not", line, f)
+				}
+				fields[f] = true
+			}
+		}
+		for f := range fields {
+			if _, ok := documented[o.heading][f]; !ok {
+				t.Errorf("docs/json.md, %s: `%s` is missing", o.heading, f)
+			}
+		}
+		for f := range documented[o.heading] {
+			if _, ok := fields[f]; !ok {
+				t.Errorf("docs/json.md, %s: there is no `%s`", o.heading, f)
+			}
+		}
+		delete(documented, o.heading)
+	}
+	if len(documented) > 0 {
+		t.Errorf("docs/json.md: nothing prints %v", slices.Sorted(maps.Keys(documented)))
+	}
+	everyCommand(t, commands)
+}
+
+// everyCommand checks that all commands that print an object are among those that ran.
+func everyCommand(t *testing.T, ran map[string]bool) {
+	t.Helper()
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		if cmd.HasParent() && !ran[cmd.CommandPath()] {
+			t.Errorf("%s is not in docs/json.md and this test", cmd.CommandPath())
+		}
+		for _, c := range cmd.Commands() {
+			visit(c)
+		}
+	}
+	visit((&app{}).root())
+}
+
+// documentedFields returns the fields in the tables under each heading of docs/json.md.
+func documentedFields(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	all, heading := map[string]map[string]bool{}, ""
+	row := regexp.MustCompile("^\\| (`[^|]*`) \\| [^|]+ \\| [^|]+ \\|$")
+	name := regexp.MustCompile("`([^`]*)`")
+	for line := range strings.SplitSeq(read(t, "../../docs/json.md"), "\n") {
+		if after, ok := strings.CutPrefix(line, "## "); ok {
+			heading = after
+		}
+		m := row.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		if all[heading] == nil {
+			all[heading] = map[string]bool{}
+		}
+		for _, f := range name.FindAllStringSubmatch(m[1], -1) {
+			if all[heading][f[1]] {
+				t.Errorf("docs/json.md, %s: `%s` is there twice", heading, f[1])
+			}
+			all[heading][f[1]] = true
+		}
+	}
+	return all
+}
+
+var marshaler = reflect.TypeFor[json.Marshaler]()
+
+// typeFields collects the fields that a type is written with, "rows[].strategy", true where the fields in it follow from the type,
+// too, false where the type writes itself.
+func typeFields(of reflect.Type, path string, all map[string]bool) {
+	own := of.Implements(marshaler) || reflect.PointerTo(of).Implements(marshaler)
+	if path != "" {
+		all[path] = !own
+	}
+	if own {
+		return
+	}
+	switch of.Kind() {
+	case reflect.Pointer:
+		typeFields(of.Elem(), path, all)
+	case reflect.Slice, reflect.Array:
+		if e := of.Elem(); e.Kind() == reflect.Struct {
+			typeFields(e, path+"[]", all)
+			delete(all, path+"[]")
+		}
+	case reflect.Struct:
+		for i := range of.NumField() {
+			f := of.Field(i)
+			tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			switch {
+			case tag == "-" || !f.IsExported() && !f.Anonymous:
+			case f.Anonymous && tag == "":
+				typeFields(f.Type, path, all)
+			default:
+				typeFields(f.Type, strings.TrimPrefix(path+"."+cmp.Or(tag, f.Name), "."), all)
+			}
+		}
+	}
+}
+
+// ownWriter reports whether a field is in an object whose type writes itself.
+func ownWriter(known map[string]bool, field string) bool {
+	for i := len(field); i > 0; i = strings.LastIndexByte(field[:i], '.') {
+		if byType, ok := known[strings.TrimSuffix(field[:i], "[]")]; ok {
+			return !byType
+		}
+	}
+	return false
+}
+
+// printedFields collects the fields of an object likewise.
+func printedFields(value any, path string, all map[string]bool) {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, x := range v {
+			at := strings.TrimPrefix(path+"."+name, ".")
+			all[at] = true
+			printedFields(x, at, all)
+		}
+	case []any:
+		for _, x := range v {
+			if _, ok := x.(map[string]any); ok {
+				printedFields(x, path+"[]", all)
+			}
+		}
+	}
+}
