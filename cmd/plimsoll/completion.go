@@ -32,7 +32,7 @@ var values = map[string]func(*cobra.Command) []string{
 // files are the endings of the files that a flag names; none are all.
 var files = map[string][]string{
 	"chain": {"json", "txt", "csv"}, "profile": {"json", "txt", "csv"}, "plan": {"json", "csv", "txt"}, "platform": {"json"},
-	"init": {"safetensors"}, "output": {}, "svg": {"svg"}, "trace": {"json"},
+	"init": {"safetensors"}, "output": {}, "out": {}, "svg": {"svg"}, "trace": {"json"},
 }
 
 func modelValues() (all []string) {
@@ -78,7 +78,7 @@ func completeValues(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		var err error
 		switch endings, file := files[f.Name]; {
-		case f.Name == "out":
+		case f.Name == "out" && strings.Contains(f.Usage, "folder"):
 			err = cmd.MarkFlagDirname(f.Name)
 		case file && f.Value.Type() != "bool":
 			err = cmd.MarkFlagFilename(f.Name, endings...)

@@ -31,6 +31,7 @@ func jsonObjects(t *testing.T) []jsonObject {
 	works(t, "plan", "-c", five, "--memory", "70%", "-o", at("p.json"))
 	tiny := []string{"-m", "tiny", "--batch", "8", "--image", "16", "--steps", "2", "--profile-steps", "1", "-q"}
 	of := func(command string, more ...string) []string { return slices.Concat([]string{command}, tiny, more) }
+	works(t, of("train", "--out", at("run"))...)
 	table := tables + "gpipe_4ranks_1stages_8mb.csv"
 	return []jsonObject{
 		{"`plan` and `check`, one device", planFigures{}, [][]string{
@@ -52,6 +53,7 @@ func jsonObjects(t *testing.T) []jsonObject {
 		{"`bench`", benchFigures{}, [][]string{{"bench", "-c", five, "--points", "2", "--strategy", "rotor,pofo", "--out", at("bench")}}},
 		{"`bench pipelines`", pipelineBenchFigures{}, [][]string{{"bench", "pipelines", "-c", five, "--devices", "2", "--memory", "1kB,10B", "--bandwidths", "1GB/s", "--strategy", "contiguous,madpipe", "--out", at("pipelines")}}},
 		{"`trace`", traceFigures{}, [][]string{{"trace", "-c", five, "-p", at("p.json"), "-o", at("t.json"), "--svg", at("t.svg")}}},
+		{"`report`", reportList{}, [][]string{{"report", at("run")}}},
 		{"`convert`", convertFigures{}, [][]string{{"convert", "-c", five, "-p", at("p.json"), "-o", at("p.txt")}}},
 		{"`import`", chainFigures{}, [][]string{{"import", five}}},
 		{"`models`", modelList{}, [][]string{{"models"}}},

@@ -58,9 +58,7 @@ func (a *app) runReport(f *reportFlags, paths []string) error {
 	if err := f.write(page); err != nil {
 		return err
 	}
-	object := struct {
-		Reports []reportFigures `json:"reports"`
-	}{}
+	object := reportList{}
 	for i, p := range pages {
 		object.Reports = append(object.Reports, reportFigures{names[i], p.Title, p.Environment, p.Figures})
 	}
@@ -73,6 +71,11 @@ func (a *app) runReport(f *reportFlags, paths []string) error {
 			_ = table.Text(w) // as all that is printed, it is not worth failing for
 		}
 	})
+}
+
+// reportList is what plimsoll report prints.
+type reportList struct {
+	Reports []reportFigures `json:"reports"`
 }
 
 // reportFigures is what plimsoll report prints of a page as JSON.
