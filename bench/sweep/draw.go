@@ -14,14 +14,22 @@ var colors = map[string]int{
 	"opportunist": 2, "autocapper": 4, "pofo": 3, "auto": 7,
 }
 
+// ownMarks is the first color of those that have other marks than the strategies.
+const ownMarks = 8
+
 // chart draws the figure: full marks for what was measured, hollow ones and dashed lines for what was simulated.
 func (f *Figure) chart() *report.Chart {
 	c := &report.Chart{
 		Title: f.Title + " (" + string(f.Source) + ")", Subtitle: f.Note, Wide: true,
 		X: report.Axis{Label: f.X, Tight: true}, Y: report.Axis{Label: f.Y, Tight: true},
 	}
+	given := 0
 	for _, curve := range f.Curves {
-		s := report.Series{Name: curve.Strategy, Shape: report.Dots, Color: colors[curve.Strategy], Dashed: curve.Hollow}
+		color, known := colors[curve.Strategy]
+		if !known { // plans that are given have marks of their own
+			color, given = ownMarks+given, given+1
+		}
+		s := report.Series{Name: curve.Strategy, Shape: report.Dots, Color: color, Dashed: curve.Hollow}
 		if curve.Hollow && f.Source == Measured {
 			s.Name = "" // the measured one beside it has the name
 		}

@@ -124,6 +124,11 @@ func TestGivenPlansStandBeside(t *testing.T) {
 		if number, _, _ := strings.Cut(f.Name, "-six"); number == "fig4.2" && len(f.Curves) < 3 {
 			t.Errorf("%s has %d curves", f.Name, len(f.Curves))
 		}
+		for _, series := range f.chart().Series {
+			if own := series.Color >= ownMarks; own != strings.HasSuffix(series.Name, ".json") {
+				t.Errorf("%s: %s has color %d", f.Name, series.Name, series.Color)
+			}
+		}
 	}
 	s.Given[0].Plan = parse(moves)
 	before := len(store.Points)
