@@ -83,15 +83,15 @@ func peakOf(w *executor.Workload, c *chain.Chain, p *schedule.Plan, limit int64)
 	if err != nil {
 		return nil, err
 	}
-	name := func(layer int) string { return fmt.Sprintf("%d, %s", layer, c.Layer(layer).Name) }
-	peak := &report.Peak{At: fmt.Sprintf("op %d, %v (%s)", op, p.Ops[op], name(p.Ops[op].Layer))}
+	name := func(layer int) string { return fmt.Sprintf("layer %d, %s", layer, c.Layer(layer).Name) }
+	peak := &report.Peak{At: fmt.Sprintf("op %d, %v (%s)", op, p.Ops[op], c.Layer(p.Ops[op].Layer).Name)}
 	for _, h := range all {
 		part := report.Part{Role: string(h.Role), Bytes: h.Bytes}
 		switch {
 		case h.Layer > 0:
 			part.Layer = name(h.Layer)
 		case h.Role == executor.Activations || h.Role == executor.ActivationGrads:
-			part.Layer = "0, the input"
+			part.Layer = "the input"
 		}
 		peak.Parts = append(peak.Parts, part)
 	}

@@ -266,6 +266,7 @@ func (c *course) memories(limit int64) (all []report.Chart, err error) {
 			Subtitle: fmt.Sprintf("peak %s, laid out in %s; weights, gradients and optimizer %s, messages %s", units.Bytes(m.Peak), units.Bytes(m.Extent), units.Bytes(m.Static), units.Bytes(m.Messages)),
 			X:        report.Axis{Label: "time", Unit: report.Seconds}, Y: report.Axis{Label: "memory", Unit: report.Bytes},
 			Series: []report.Series{{Name: "planned", Shape: report.Step, Broad: true, Points: c.memory(d, holds[d], planned, before)}},
+			Peak:   c.peak(d, holds[d], planned),
 		}
 		if len(ran) > 0 {
 			chart.Series = append(chart.Series, report.Series{Name: "as it ran", Shape: report.Step, Color: 1, Points: c.memory(d, holds[d], ran, v)})
@@ -282,7 +283,7 @@ func (c *course) memories(limit int64) (all []report.Chart, err error) {
 // minibatches keep from their forward on, and what tasks work in. Tasks of a device run one after another, so their order says what
 // comes before what, whatever was rounded.
 func (c *course) memory(device int, holds []pipe.Hold, tasks []pipe.Timing, v view) []report.Point {
-	m, k, end := c.pipe.Needs[device], c.repeats(), v.seconds
+	m, end := c.pipe.Needs[device], v.seconds
 	for _, t := range tasks {
 		if v.seconds == 0 {
 			end = max(end, t.End-v.from)
@@ -291,21 +292,76 @@ func (c *course) memory(device int, holds []pipe.Hold, tasks []pipe.Timing, v vi
 	if len(holds) == 0 { // a stage with transfers has all of it throughout
 		return []report.Point{{X: 0, Y: float64(m.Peak)}, {X: end, Y: float64(m.Peak)}}
 	}
-	own, at := c.ownTasks(device, tasks)
+	own, pieces := c.pieces(device, holds, tasks)
 	change := make([]int64, 2*len(own)) // at the start of each task, and at its end
+	for _, p := range pieces {
+		change[2*p.from] += p.Bytes
+		if p.until < len(own) {
+			change[2*p.until+1] -= p.Bytes
+		}
+	}
+	return curve(m.Static+m.Messages, own, change, v, end)
+}
+
+// piece is a hold of one minibatch, from the start of one of the device's tasks to the end of one; behind the last it stays.
+type piece struct {
+	pipe.Hold
+	minibatch, from, until int
+}
+
+// pieces returns the computing tasks of a device in their order, and what is held while they run.
+func (c *course) pieces(device int, holds []pipe.Hold, tasks []pipe.Timing) (own []pipe.Timing, all []piece) {
+	own, at := c.ownTasks(device, tasks)
 	for _, h := range holds {
-		for n := h.Minibatch; ; n += k {
+		for n := h.Minibatch; ; n += c.repeats() {
 			from, begun := at[task{work{cmp.Or(h.Task, pipeline.F), h.Stage}, n}]
 			if !begun {
 				break
 			}
-			change[2*from] += h.Bytes
-			if until, ends := at[task{work{h.Until, h.UntilStage}, n}]; ends {
-				change[2*until+1] -= h.Bytes
+			until, ends := at[task{work{h.Until, h.UntilStage}, n}]
+			if !ends {
+				until = len(own)
 			}
+			all = append(all, piece{h, n, from, until})
 		}
 	}
-	return curve(m.Static+m.Messages, own, change, v, end)
+	return own, all
+}
+
+// peak says what a device holds when it holds most; nil of a stage with transfers, which has all of it throughout.
+func (c *course) peak(device int, holds []pipe.Hold, tasks []pipe.Timing) *report.Peak {
+	own, pieces := c.pieces(device, holds, tasks)
+	if len(pieces) == 0 {
+		return nil
+	}
+	most, at := int64(-1), 0
+	for i := range own {
+		sum := int64(0)
+		for _, p := range pieces {
+			if p.from <= i && i <= p.until {
+				sum += p.Bytes
+			}
+		}
+		if sum > most {
+			most, at = sum, i
+		}
+	}
+	m := c.pipe.Needs[device]
+	peak := &report.Peak{
+		At:    fmt.Sprintf("%v%d of minibatch %d", own[at].Kind, own[at].Stage, own[at].Minibatch),
+		Parts: []report.Part{{Role: "weights, gradients, optimizer", Bytes: m.Static}, {Role: "messages", Bytes: m.Messages}},
+	}
+	for _, p := range pieces {
+		if p.from > at || p.until < at {
+			continue
+		}
+		part := report.Part{Role: "minibatch in flight", Layer: fmt.Sprintf("stage %d, minibatch %d", p.Stage, p.minibatch), Bytes: p.Bytes}
+		if p.Task != 0 {
+			part.Role = "work of the task"
+		}
+		peak.Parts = append(peak.Parts, part)
+	}
+	return peak
 }
 
 // task is a task of a minibatch.

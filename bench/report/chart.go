@@ -49,6 +49,7 @@ type Chart struct {
 	Series   []Series `json:"series"`
 	Marks    []Mark   `json:"marks,omitempty"`
 	Wide     bool     `json:"wide,omitempty"` // as wide as the page rather than a card
+	Peak     *Peak    `json:"peak,omitempty"` // of memory: what the highest point is made of
 }
 
 // palette is the number of colors; the style sheet defines classes c0 to c7.

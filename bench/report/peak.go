@@ -17,8 +17,8 @@ type Peak struct {
 
 // Part is a tensor, or a block of them.
 type Part struct {
-	Role  string `json:"role"`  // "saved set"
-	Layer string `json:"layer"` // whose it is; "" of none
+	Role  string `json:"role"` // "saved set"
+	Layer string `json:"of"`   // whose it is: "layer 5, conv"; "" of none
 	Bytes int64  `json:"bytes"`
 }
 
@@ -59,7 +59,7 @@ type LegendEntry struct{ Class, Text string }
 
 // Table lists the largest parts, and how much the others are together.
 func (p *Peak) Table() *Table {
-	t := &Table{Columns: []Column{{"what", false}, {"layer", false}, {"size", true}, {"of the peak", true}}}
+	t := &Table{Columns: []Column{{"what", false}, {"whose", false}, {"size", true}, {"of the peak", true}}}
 	sorted, all := slices.Clone(p.Parts), p.Bytes()
 	slices.SortStableFunc(sorted, func(a, b Part) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	row := func(what, layer string, bytes int64) {
@@ -99,7 +99,7 @@ func (p *Peak) SVG() template.HTML {
 func (x *Part) text(all float64) string {
 	text := x.Role
 	if x.Layer != "" {
-		text += " of layer " + x.Layer
+		text += " of " + x.Layer
 	}
 	return fmt.Sprintf("%s: %s, %s", text, units.Bytes(x.Bytes), percent(float64(x.Bytes)/all))
 }

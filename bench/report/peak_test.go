@@ -33,7 +33,7 @@ func TestPeakPicture(t *testing.T) {
 		}
 		at = x + width
 	}
-	if parts != len(p.Parts) || math.Abs(at-pageWidth) > 0.1 || !strings.Contains(text, "weights of layer 2, <two>: 300 B, ") {
+	if parts != len(p.Parts) || math.Abs(at-pageWidth) > 0.1 || !strings.Contains(text, "weights of 2, <two>: 300 B, ") {
 		t.Errorf("%d parts up to %v:\n%s", parts, at, text)
 	}
 	rows, sum := p.Table().Rows, p.Bytes()

@@ -54,7 +54,6 @@ type cell struct {
 type picture struct {
 	*Chart
 	Plan string
-	Peak *Peak
 }
 
 func (p *Page) view() *view {
@@ -62,7 +61,7 @@ func (p *Page) view() *view {
 	for i := range p.Rows {
 		v.Body = append(v.Body, p.line(i, v.Table))
 		if r := &p.Rows[i]; len(r.Predicted)+len(r.Measured) > 0 {
-			v.Curves = append(v.Curves, &picture{r.chart(), r.Plan, r.Peak})
+			v.Curves = append(v.Curves, &picture{r.chart(), r.Plan})
 		}
 	}
 	if len(v.Curves) == 1 {
@@ -283,7 +282,7 @@ func (r *Row) chart() *Chart {
 		Title: title,
 		Subtitle: fmt.Sprintf("peak %s, predicted %s; step %s, predicted %s", size(r.MeasuredPeak), size(r.PredictedPeak),
 			duration(r.MeasuredSeconds), duration(r.PredictedSeconds)),
-		X: Axis{Label: "time", Unit: Seconds}, Y: Axis{Label: "memory", Unit: Bytes},
+		X: Axis{Label: "time", Unit: Seconds}, Y: Axis{Label: "memory", Unit: Bytes}, Peak: r.Peak,
 	}
 	if r.Limit > 0 {
 		c.Marks = []Mark{{"limit " + units.Bytes(r.Limit), float64(r.Limit)}}
