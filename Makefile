@@ -26,10 +26,10 @@ PIPELINE_CHAINS = $(foreach model,resnet50 resnext50 vgg16 gnmt densenet121,plan
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test test-nocgo test-cuda test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines test-pipelines-cuda paper-pipeline bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test test-nocgo test-cuda test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines test-pipelines-cuda paper-pipeline paper-torchgpipe bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/plimsoll
 	go build -tags "$(TAGS) $(HIGHS)" -trimpath -buildvcs=auto -o bin/plimsoll ./cmd/plimsoll

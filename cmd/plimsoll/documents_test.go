@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// What documents show in a block of ```console is what the program prints, line by line: its commands are run in order, in a folder
+// where docs, planner and bench are those of the repository. "..." stands for any lines. Commands: plimsoll, also with "; echo exit $?"
+// behind it; "cat FILE", which makes the file of what is shown; sed, for a file that is another one with a change; and make help.
+// -update rewrites the blocks.
+func TestDocumentsShowWhatIsPrinted(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, blocks := documents(t), 0
+	t.Chdir(t.TempDir())
+	for _, doc := range docs {
+		doc := filepath.Join(root, strings.TrimPrefix(doc, "../../"))
+		text := read(t, doc)
+		s := newSession(t, root)
+		now := consoleBlock.ReplaceAllStringFunc(text, func(block string) string {
+			blocks++
+			shown := consoleBlock.FindStringSubmatch(block)[1]
+			got := s.replay(t, shown)
+			if !agree(shown, got) {
+				t.Errorf("%s shows\n%s\nand the program prints\n%s", filepath.Base(doc), shown, got)
+			}
+			if agree(shown, got) { // "..." stays
+				return block
+			}
+			return "```console\n" + got + "```\n"
+		})
+		if *update && now != text {
+			write(t, doc, now)
+		}
+	}
+	if blocks < 10 {
+		t.Errorf("only %d blocks", blocks)
+	}
+}
+
+var consoleBlock = regexp.MustCompile("(?s)```console\n(.*?)```\n")
+
+// session is a shell that knows few commands.
+type session struct{ folder string }
+
+func newSession(t *testing.T, root string) *session {
+	t.Helper()
+	s := &session{t.TempDir()}
+	for _, name := range []string{"docs", "planner", "bench"} {
+		if err := os.Symlink(filepath.Join(root, name), filepath.Join(s.folder, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// replay runs the commands of a block and returns it with what they print.
+func (s *session) replay(t *testing.T, block string) string {
+	t.Helper()
+	t.Chdir(s.folder)
+	var b strings.Builder
+	for _, part := range strings.SplitAfter("\n"+block, "\n$ ")[1:] {
+		part = strings.TrimSuffix(part, "\n$ ")
+		if !strings.HasSuffix(part, "\n") {
+			part += "\n"
+		}
+		line, shown, _ := strings.Cut(part, "\n")
+		fmt.Fprintf(&b, "$ %s\n%s", line, s.run(t, line, shown))
+	}
+	return b.String()
+}
+
+func (s *session) run(t *testing.T, line, shown string) string {
+	t.Helper()
+	if file, ok := strings.CutPrefix(line, "cat "); ok {
+		write(t, filepath.Join(s.folder, file), shown)
+		return shown
+	}
+	if strings.HasPrefix(line, "sed ") || line == "make help" {
+		out, err := exec.Command("sh", "-c", strings.Replace(line, "make", "make -s -C docs/..", 1)).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		return string(out)
+	}
+	command, exit := strings.CutSuffix(line, "; echo exit $?")
+	args := words(command)
+	if args[0] != "plimsoll" {
+		t.Fatalf("a block of ```console has %q", line)
+	}
+	var out, errs strings.Builder
+	code := run(context.Background(), args[1:], strings.NewReader(""), &out, &errs)
+	text := out.String() + errs.String()
+	if exit {
+		text += fmt.Sprintf("exit %d\n", code)
+	}
+	return text
+}
+
+// words splits a command line; quotes keep blanks.
+func words(line string) (all []string) {
+	for _, m := range regexp.MustCompile(`"([^"]*)"|'([^']*)'|(\S+)`).FindAllStringSubmatch(line, -1) {
+		all = append(all, m[1]+m[2]+m[3])
+	}
+	return all
+}
+
+// agree compares what is shown with what is printed, where "..." on a line of its own stands for any lines.
+func agree(shown, got string) bool {
+	parts := strings.Split("\n"+shown, "\n...\n")
+	if len(parts) == 1 {
+		return shown == got
+	}
+	var pattern []string
+	for _, p := range parts {
+		pattern = append(pattern, regexp.QuoteMeta(p))
+	}
+	return regexp.MustCompile(`(?s)^` + strings.Join(pattern, `\n(?:.*\n)?`) + `$`).MatchString("\n" + got)
+}
