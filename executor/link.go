@@ -42,6 +42,16 @@ func LinkOf(c *chain.Chain) schedule.Link {
 	return schedule.Link{Bandwidth: c.Bandwidth, Duplex: p.Duplex}
 }
 
+// ContentionOf returns the seconds that computation loses for each second of a transfer, as the link of a chain was measured: with
+// copies in both directions a step took Slowdown times as long. 0 where that is not known.
+func ContentionOf(c *chain.Chain) float64 {
+	var p LinkProfile
+	if json.Unmarshal(c.Extra[LinkField], &p) != nil || !(p.Slowdown > 1) {
+		return 0
+	}
+	return (1 - 1/p.Slowdown) / 2
+}
+
 // WithLink returns the chain with another link.
 func WithLink(c *chain.Chain, link schedule.Link) (*chain.Chain, error) {
 	out := *c

@@ -43,7 +43,7 @@ func (e *TooSmallError) Error() string {
 
 // Plan plans a training step of a measured chain for an arena of limit bytes, static memory included, such that the
 // layout fits as well: where fragmentation makes a sequence stick out, the strategy is asked again for so much less.
-// Transfers use the chain's link (LinkOf). The plan's Memory is what the arena leaves to the chain, or with transfers,
+// Transfers use the chain's link (LinkOf); with a tolerance auto counts what they take from computation (ContentionOf). The plan's Memory is what the arena leaves to the chain, or with transfers,
 // whose timing depends on it, what the strategy was asked for at last. Errors: *TooSmallError, *schedule.HostMemoryError,
 // multichain.ErrStrategy, those of the strategy.
 func Plan(ctx context.Context, w *Workload, c *chain.Chain, s strategy.Strategy, limit int64, opt strategy.Options) (*schedule.Plan, error) {
@@ -51,6 +51,9 @@ func Plan(ctx context.Context, w *Workload, c *chain.Chain, s strategy.Strategy,
 		return nil, err
 	}
 	p := drafter{w: w, c: c, s: s, limit: limit, opt: opt, link: LinkOf(c)}
+	if opt.Tolerance > 0 { // else the fastest plan by simulation is wanted
+		p.opt.Contention = ContentionOf(c)
+	}
 	memory := limit - w.StaticBytes()
 	for {
 		seq, err := p.solve(ctx, max(memory, 0))

@@ -198,7 +198,7 @@ func (f *strategyFlags) register(cmd *cobra.Command) {
 // registerTolerance registers the flag of commands that plan for one limit.
 func (f *strategyFlags) registerTolerance(cmd *cobra.Command) {
 	f.Tolerance = auto.DefaultTolerance
-	cmd.Flags().Var((*tolerance)(&f.Tolerance), "tolerance", "auto: take the plan with the least to transfer of those that are at most so much slower than the fastest; 0: the fastest")
+	cmd.Flags().Var((*tolerance)(&f.Tolerance), "tolerance", "auto: take the plan with the least to transfer of those that are at most so much slower than the fastest, with what transfers take from computation; 0: the fastest by simulation alone")
 }
 
 // tolerance is a flag with a part of something, from 0 to 1: "1%" or "0.01".

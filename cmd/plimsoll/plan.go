@@ -203,6 +203,9 @@ func (a *app) runPlan(ctx context.Context, f *planFlags) error {
 	if problem.Link, err = f.link.of(c); err != nil {
 		return err
 	}
+	if problem.Tolerance > 0 && problem.Link == executor.LinkOf(c) { // as it was measured
+		problem.Contention = executor.ContentionOf(c)
+	}
 	problem.HostMemory = f.link.host.Bytes
 	p, err := f.plan(ctx, choice, problem)
 	if err != nil {

@@ -128,7 +128,7 @@ type entry struct {
 // stage runs the members of a stage, as many at a time as there are processors.
 func (a *portfolio) stage(ctx context.Context, k int) {
 	best := a.ranking()
-	done := len(best) > 0 && bound.Gap(best[0].Makespan, a.bound) == 0
+	done := len(best) > 0 && bound.Gap(best[0].Makespan, a.bound) == 0 && a.Contention*best[0].Transfer == 0
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var wg sync.WaitGroup
 	for _, e := range a.entries {

@@ -47,7 +47,8 @@ func (a *portfolio) report(ctx context.Context, opt Options) (*Report, error) {
 		return nil, err
 	}
 	if quiet != best {
-		r.Winner, r.Start, r.Passed, r.Tolerance, best = quiet.Strategy, "", best, a.Tolerance, quiet
+		r.Winner, r.Start, r.Passed, best = quiet.Strategy, "", best, quiet
+		r.Tolerance, r.Contention = a.Tolerance, a.Contention
 	}
 	r.Transfer = best.Transfer
 	r.Sequence, r.Makespan, r.Peak = best.Sequence, best.Makespan, best.Peak

@@ -7,32 +7,35 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// quieter returns, of the plans that take at most Tolerance longer than the best one, the one whose transfers take least time;
-// of equal ones the fastest. Predicted times are as good as the machine is steady, and transfers are what they know least of:
-// copies share the memory with the kernels, and on a CPU the cores too. So a gain below the noise is not worth a transfer.
+// quieter returns the plan that is expected to take least time, with what transfers take from computation beside them
+// (Contention); and of those that are expected to take at most Tolerance longer than that, the one whose transfers take least time,
+// of equal ones the fastest. Predicted times are as good as the machine is steady, and transfers are what they know least of. So a
+// gain below the noise is not worth a transfer.
 func (a *portfolio) quieter(best *Candidate, ranking []*Candidate) (*Candidate, error) {
-	if a.Tolerance <= 0 || best.transfers() == 0 {
+	if a.Tolerance <= 0 && a.Contention <= 0 || best.transfers() == 0 {
 		return best, nil
 	}
-	q := quieting{most: best.Makespan * (1 + a.Tolerance), limits: a.Limits()}
+	all := append([]*Candidate{best}, ranking...)
+	slices.SortStableFunc(all, func(x, y *Candidate) int { return cmp.Compare(a.cost(x), a.cost(y)) })
+	q := quieting{cost: a.cost, most: a.cost(all[0]) * (1 + a.Tolerance), limits: a.Limits()}
 	var err error
 	if q.sim, err = schedule.NewSimulator(a.Chain); err != nil {
 		return nil, err
 	}
-	chosen := best
-	for _, c := range append([]*Candidate{best}, distinct(ranking)...) {
-		if c.Makespan > q.most {
-			continue
-		}
-		if c, err = q.without(c); err != nil {
+	for _, c := range distinct(all) {
+		fewer, err := q.without(c)
+		if err != nil {
 			return nil, err
 		}
-		if cmp.Or(cmp.Compare(c.Transfer, chosen.Transfer), c.compare(chosen)) < 0 {
-			chosen = c
-		}
+		all = append(all, fewer)
+		q.most = min(q.most, a.cost(fewer)*(1+a.Tolerance))
 	}
-	return chosen, nil
+	all = slices.DeleteFunc(all, func(c *Candidate) bool { return a.cost(c) > q.most })
+	return slices.MinFunc(all, func(x, y *Candidate) int { return cmp.Or(cmp.Compare(x.Transfer, y.Transfer), x.compare(y)) }), nil
 }
+
+// cost is the time that a plan is expected to take.
+func (a *portfolio) cost(c *Candidate) float64 { return c.Makespan + a.Contention*c.Transfer }
 
 func (c *Candidate) transfers() (n int) {
 	for _, op := range c.Sequence {
@@ -57,7 +60,8 @@ func (c *Candidate) take(r *schedule.Result) {
 type quieting struct {
 	sim    *schedule.Simulator
 	limits schedule.Limits
-	most   float64 // seconds that a plan may take
+	cost   func(*Candidate) float64
+	most   float64 // that a plan may cost, if it does not cost less than before
 }
 
 // without returns a candidate without the offloads that it can do without, each tried once, the longest first: the activation
@@ -69,14 +73,17 @@ func (q *quieting) without(c *Candidate) (*Candidate, error) {
 	}
 	out, gone := *c, make([]bool, len(c.Sequence))
 	out.take(r)
-	for _, at := range offloads(c.Sequence, r) {
+	moved := offloads(c.Sequence, r)
+	for _, at := range moved[:min(len(moved), 1+work/len(c.Sequence))] {
 		toggle(c.Sequence, gone, at)
 		next := Candidate{Strategy: c.Strategy, Sequence: kept(c.Sequence, gone)}
-		if r, err = q.sim.Run(next.Sequence, q.limits); err != nil || r.Makespan > q.most || swallows(next.Sequence) {
+		if r, err = q.sim.Run(next.Sequence, q.limits); err == nil {
+			next.take(r)
+		}
+		if err != nil || q.cost(&next) > max(q.most, q.cost(&out)) || swallows(next.Sequence) {
 			toggle(c.Sequence, gone, at) // it is needed
 			continue
 		}
-		next.take(r)
 		out = next
 	}
 	return &out, nil

@@ -53,12 +53,51 @@ func TestWhatIsBelowTheToleranceIsNotWorthATransfer(t *testing.T) {
 		} else if r.Transfer < exact.Transfer {
 			fewer++
 		}
-		if why := r.Why(); !strings.Contains(why, r.Winner+" is chosen") || !strings.Contains(why, "the tolerance of") || !strings.Contains(why, r.Passed.Strategy) {
+		if why := r.Why(); !strings.Contains(why, r.Winner+" is chosen") || !strings.Contains(why, "the tolerance is") || !strings.Contains(why, r.Passed.Strategy) {
 			t.Errorf("why: %s", why)
 		}
 	}
 	if passed < 25 || none < 5 || fewer < 5 {
 		t.Errorf("%d plans were passed over, %d for one without transfers, %d for one with fewer", passed, none, fewer)
+	}
+}
+
+// Where transfers take time from computation, no plan is expected to take less, with that, than the one that is chosen; where they take
+// more than they can save, none is left if a plan without any fits.
+func TestContentionCounts(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(25, 26))
+	other, without := 0, 0
+	for range 40 {
+		c := plantest.Chain(rnd, 2+rnd.IntN(7))
+		p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c) * int64(5+rnd.IntN(5)) / 10, Link: schedule.Link{Bandwidth: 1 + 8*rnd.Float64()}}
+		p.Contention = []float64{0.1, 0.4, 100}[rnd.IntN(3)]
+		r, err := Plan(context.Background(), p, Options{})
+		if err != nil {
+			continue
+		}
+		cost := func(makespan, transfer float64) float64 { return makespan + p.Contention*transfer }
+		plain := false
+		for _, x := range r.Candidates {
+			plain = plain || x.Sequence != nil && x.Transfer == 0
+			if x.Sequence != nil && cost(x.Makespan, x.Transfer) < cost(r.Makespan, r.Transfer)*(1-1e-9) {
+				t.Errorf("contention %v: %s costs %v, the one that is chosen, of %s, %v", p.Contention, x.Strategy, cost(x.Makespan, x.Transfer), r.Winner, cost(r.Makespan, r.Transfer))
+			}
+		}
+		if r.Passed != nil {
+			other++
+			if !strings.Contains(r.Why(), "of their time from computation") {
+				t.Errorf("why: %s", r.Why())
+			}
+		}
+		if p.Contention == 100 && plain {
+			without++
+			if r.Transfer > 0 {
+				t.Errorf("transfers of %v s, which cost %v", r.Transfer, p.Contention*r.Transfer)
+			}
+		}
+	}
+	if other < 10 || without < 5 {
+		t.Errorf("%d plans were passed over, %d could do without", other, without)
 	}
 }
 

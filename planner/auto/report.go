@@ -3,6 +3,7 @@ package auto
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"plimsoll/internal/units"
@@ -35,10 +36,10 @@ type Report struct {
 	Peak     int64             // bytes
 	Bound    float64           // seconds: no sequence is faster (package bound)
 	Transfer float64           // as in Candidate
-	// Passed is the fastest sequence, when another one was taken that is at most Tolerance slower, a share, and has less to
-	// transfer.
-	Passed    *Candidate
-	Tolerance float64
+	// Passed is the fastest sequence, when another one was taken that has less to transfer, by Tolerance and Contention as the problem
+	// has them.
+	Passed                *Candidate
+	Tolerance, Contention float64
 }
 
 // Made is the member that the sequence was made from.
@@ -53,8 +54,12 @@ func (r *Report) Why() string {
 		}
 	}
 	if p := r.Passed; p != nil {
-		return fmt.Sprintf("%s is chosen of %d, with transfers of %s: the fastest plan, of %s, is %.2f%% faster, which is within the tolerance of %s, with transfers of %s",
-			r.Winner, ran, units.Seconds(r.Transfer), p.Strategy, 100*(r.Makespan/p.Makespan-1), units.Percent(r.Tolerance), units.Seconds(p.Transfer))
+		why := fmt.Sprintf("%s is chosen of %d, with transfers of %s: the fastest plan, of %s, is %.2f%% faster, with transfers of %s; the tolerance is %s",
+			r.Winner, ran, units.Seconds(r.Transfer), p.Strategy, 100*(r.Makespan/p.Makespan-1), units.Seconds(p.Transfer), units.Percent(r.Tolerance))
+		if r.Contention > 0 {
+			why += fmt.Sprintf(", and transfers take %s of their time from computation", units.Percent(math.Round(1000*r.Contention)/1000))
+		}
+		return why
 	}
 	why := fmt.Sprintf("%s is the best of %d", r.Winner, ran)
 	if gap := bound.Gap(r.Makespan, r.Bound); gap == 0 {

@@ -37,6 +37,9 @@ type Options struct {
 	// Tolerance is auto's: by which part of the least makespan a plan may be slower that needs no transfers (default: 0, the
 	// fastest plan).
 	Tolerance float64
+	// Contention is auto's: the seconds that computation loses for each second in which the link is busy, beyond what simulations
+	// know: copies share the memory with the kernels, and on a CPU the cores too (default: 0).
+	Contention float64
 }
 
 // Strategy is one algorithm. The same problem gives the same sequence, byte for byte.
