@@ -23,10 +23,12 @@ CUDA_KERNELS = $(wildcard runtime/cuda/cudatest/src kernels/cuda/src)
 
 # PipeDream's profiles of a V100, batch 128 (gnmt: 32).
 PIPELINE_CHAINS = $(foreach model,resnet50 resnext50 vgg16 gnmt densenet121,planner/pipeline/interop/testdata/pipedream/$(model).graph.txt)
+V100_CHAINS = docs/chains/resnet50.json,docs/chains/resnext50.json,docs/chains/vgg16.json,docs/chains/gnmt.json
+THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offload-greedy,vdnn,tflms,autoswap,opportunist,autocapper,pofo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test test-nocgo test-cuda test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines test-pipelines-cuda paper-pipeline paper-torchgpipe bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test test-nocgo test-cuda test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-torchgpipe bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +88,12 @@ pipeline-versions: build ## train with every kind of weight versions, three seed
 
 validate-pipelines: build ## run pipelines on virtual devices, predicted beside measured, into bench/results/validate-pipelines.md
 	bench/validate-pipelines.sh bin/plimsoll out/validate-pipelines bench/results/validate-pipelines.md
+
+paper-single: build ## compare the strategies of the thesis, chapters 2 to 4, on PipeDream's chains and ours (simulated), into out/v100 and out/own
+	bin/plimsoll bench -c $(V100_CHAINS) --points 11 --bandwidths 6GB/s,12GB/s,24GB/s --strategy $(THESIS),dtr --out out/v100
+	bin/plimsoll bench -c bench/results/chains/resnet101.json,bench/results/chains/densenet121.json --points 6 \
+		--bandwidths 100MB/s,200MB/s,400MB/s --strategy $(THESIS) --out out/own
+	for figure in docs/results/*.svg; do cp out/*/figures/$$(basename $$figure) docs/results/; done
 
 paper-pipeline: build ## compare the pipeline strategies of the thesis and MadPipe on PipeDream's profiles (simulated), into out/pipelines
 	bin/plimsoll bench pipelines -c $(subst $(space),$(comma),$(PIPELINE_CHAINS)) --devices 2,4,8 --memory 3GiB,4GiB,6GiB,8GiB,10GiB,16GiB \
