@@ -45,6 +45,7 @@ test-nocgo: ## build everything without a C compiler, where only the planner is 
 	CGO_ENABLED=0 go build ./...
 	CGO_ENABLED=0 go test -count=1 ./planner ./planner/chain ./planner/schedule ./kernels/open
 	CGO_ENABLED=0 go test -count=1 -run WithoutCgo ./cmd/plimsoll
+	for os in darwin windows; do CGO_ENABLED=0 GOOS=$$os go build -o /dev/null ./cmd/plimsoll || exit 1; done
 
 emulator: ## build the emulated driver into out/emulator
 	runtime/cuda/emulator/build.sh $(EMULATOR) $(CUDA_KERNELS)

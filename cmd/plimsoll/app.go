@@ -97,22 +97,27 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	var known []string
+	return usage(names.Unknown(errCommand, args[0], commandNames(cmd)))
+}
+
+// commandNames lists the commands under one.
+func commandNames(cmd *cobra.Command) (all []string) {
 	for _, c := range cmd.Commands() {
 		if c.IsAvailableCommand() {
-			known = append(known, c.Name())
+			all = append(all, c.Name())
 		}
 	}
-	return usage(names.Unknown(errCommand, args[0], known))
+	return all
 }
 
 // command returns a command without arguments, whose run gets the context.
 func command(use, short, long string, run func(context.Context) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Long: long,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage(fmt.Errorf("unexpected argument %q: everything is given by flags", args[0]))
+				meant := names.Hint(names.Closest(args[0], commandNames(cmd)), cmd.CommandPath()+" ")
+				return usage(fmt.Errorf("unexpected argument %q: %severything is given by flags", args[0], meant))
 			}
 			return nil
 		},

@@ -52,6 +52,8 @@ func badCommands() []badCase {
 	return []badCase{
 		{"no such command", []string{"fly"}, 2, []string{`unknown command "fly"`, "train", "validate"}},
 		{"a command misspelt", []string{"trian"}, 2, []string{`unknown command "trian"`, "did you mean train?"}},
+		{"a command of a command", []string{"bench", "pipeline"}, 2, []string{`"pipeline"`, "did you mean plimsoll bench pipelines?"}},
+		{"help for no command", []string{"help", "trian"}, 2, []string{`"trian"`, "did you mean train?"}},
 		{"no such flag", []string{"plan", "--fast"}, 2, []string{"--fast", "--help"}},
 		{"a flag misspelt", []string{"train", "--memroy", "40%"}, 2, []string{"unknown flag --memroy", "did you mean --memory?", "plimsoll train --help"}},
 		{"a flag of one letter", []string{"plan", "-x"}, 2, []string{"unknown shorthand flag", "-x"}},

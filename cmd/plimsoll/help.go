@@ -14,9 +14,9 @@ var groups = []struct {
 }{
 	{"Model and data", []string{"model", "image", "batch", "channels", "classes", "dtype", "data", "skip-bad", "seed", "init"}},
 	{"Training", []string{"steps", "optimizer", "lr", "lr-schedule", "lr-step", "lr-gamma", "warmup", "momentum", "weight-decay", "clip-norm", "on-nan", "eval-every"}},
-	{"Plan", []string{"chain", "memory", "strategy", "list", "tolerance", "budget", "slots", "segments", "duplex", "host-memory", "offload-state", "bandwidths", "points"}},
+	{"Plan", []string{"chain", "plan", "memory", "strategy", "list", "tolerance", "budget", "slots", "segments", "duplex", "host-memory", "offload-state", "bandwidths", "points"}},
 	{"Several devices", []string{
-		"plan", "platform", "peer-bandwidth", "microbatches", "minibatches", "versions", "chunks", "per-period", "accounting", "portals", "deferred-batchnorm",
+		"platform", "peer-bandwidth", "microbatches", "minibatches", "versions", "chunks", "per-period", "accounting", "portals", "deferred-batchnorm",
 		"pipemare", "pipemare-decay", "time-limit", "patience", "simulated", "draws",
 	}},
 	{"Device", []string{"devices", "device-memory", "bandwidth", "threads", "reference", "vendor", "vendor-path", "no-graph", "chaos"}},
@@ -55,6 +55,17 @@ func setHelp(root *cobra.Command) {
 	template := root.UsageTemplate()
 	if !strings.Contains(template, flags) {
 		panic("BUG: the library's help texts have another form")
+	}
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Args = func(_ *cobra.Command, args []string) error {
+				if found, _, err := root.Find(args); err != nil || found == root {
+					return unknownCommand(root, args)
+				}
+				return nil
+			}
+		}
 	}
 	cobra.AddTemplateFunc("sections", sections)
 	root.SetUsageTemplate(strings.Replace(template, flags, "{{sections .}}", 1))
