@@ -109,13 +109,13 @@ func checkCurves(t *testing.T, g *Grid, r *Report) {
 		shown, err := g.row(r, &r.Rows[i])
 		must(t, err)
 		row := &r.Rows[i]
-		want := duration(row.MeasuredS)
+		want := schedule.Duration(row.MeasuredS)
 		for what, s := range map[string]float64{
 			"page": shown.MeasuredSeconds, "curve": measured[len(measured)-1].X, "trace": end, "receipt": row.Receipt.Measured.Seconds(),
 			"error": row.PredictedS / (1 - row.Error), "gap": row.PredictedS + row.Receipt.Gap().Seconds(),
 		} {
-			if (duration(s) - want).Abs() > 2 {
-				t.Errorf("%s: measured %v, %s has %v", row.Strategy, want, what, duration(s))
+			if (schedule.Duration(s) - want).Abs() > 2 {
+				t.Errorf("%s: measured %v, %s has %v", row.Strategy, want, what, schedule.Duration(s))
 			}
 		}
 		if n != len(r.Rows[i].Plan.Ops)+1 {
@@ -404,7 +404,7 @@ func TestReceiptsAddUpOnADevice(t *testing.T) {
 		for _, d := range row.Receipt.By {
 			sum += d
 		}
-		if p := row.Receipt; sum != p.Gap() || p.Measured != duration(row.MeasuredS) || (p.Predicted-duration(row.PredictedS)).Abs() > 2 {
+		if p := row.Receipt; sum != p.Gap() || p.Measured != schedule.Duration(row.MeasuredS) || (p.Predicted-schedule.Duration(row.PredictedS)).Abs() > 2 {
 			t.Errorf("%s: %v of causes, a gap of %v; measured %v, predicted %v", row.Strategy, sum, p.Gap(), row.MeasuredS, row.PredictedS)
 		}
 		if slices.ContainsFunc(row.Plan.Ops, func(op schedule.Op) bool { return op.Kind.Transfer() }) {

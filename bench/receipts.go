@@ -2,8 +2,6 @@ package bench
 
 import (
 	"fmt"
-	"math"
-	"time"
 
 	"plimsoll/bench/receipt"
 	"plimsoll/bench/report"
@@ -19,19 +17,17 @@ func (t *Timeline) Receipt() (*receipt.Receipt, error) {
 	}
 	s := receipt.Step{
 		Chain: t.Chain, Ops: t.Plan.Ops, Limits: t.Plan.Limits,
-		Update: duration(t.Measured.Update), UpdatePredicted: duration(t.UpdateS), Whole: duration(t.Measured.Whole),
-		State: duration(t.Measured.StateWait),
+		Update: schedule.Duration(t.Measured.Update), UpdatePredicted: schedule.Duration(t.UpdateS), Whole: schedule.Duration(t.Measured.Whole),
+		State: schedule.Duration(t.Measured.StateWait),
 	}
 	if s.State > 0 {
-		s.Update = duration(t.Measured.UpdateKernels)
+		s.Update = schedule.Duration(t.Measured.UpdateKernels)
 	}
 	for _, at := range t.Measured.Intervals {
-		s.Spans = append(s.Spans, schedule.Span{Start: duration(at.Start), End: duration(at.End)})
+		s.Spans = append(s.Spans, schedule.Span{Start: schedule.Duration(at.Start), End: schedule.Duration(at.End)})
 	}
 	return receipt.New(s)
 }
-
-func duration(seconds float64) time.Duration { return time.Duration(math.Round(seconds * 1e9)) }
 
 // RunReceipt returns the receipt of a finished run, of the step in the middle; nil when it had no step left to run.
 func RunReceipt(r *train.Run, o *train.Outcome) (*receipt.Receipt, error) {

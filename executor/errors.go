@@ -13,6 +13,8 @@ var (
 	ErrStopped = errors.New("an earlier step failed; the executor is stopped")
 	// ErrNotInspectable is returned when an audit is asked for on a device that is no runtime.Inspector.
 	ErrNotInspectable = errors.New("audit needs a device whose memory the program can look at, such as cpu")
+	// ErrSlowLink is returned when the link to host memory is too slow to be measured.
+	ErrSlowLink = errors.New("the link to host memory is too slow to be measured")
 	// ErrNoState is returned when the state of an optimizer is to be offloaded that has none.
 	ErrNoState = errors.New("there is no optimizer state to offload")
 	// ErrAtOnce is returned when gradients are updated layer by layer and the step needs all of them together.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
@@ -72,12 +73,15 @@ func WithLink(c *chain.Chain, link schedule.Link) (*chain.Chain, error) {
 	return &out, err
 }
 
-// Size of a measurement: at most so many bytes back and forth, again and again, for so long.
+// Size of a measurement: more and more bytes back and forth, from few to so many, then again and again, until they take so long.
+// Copies that take longer than patience end it.
 const (
-	probeBytes = 4 << 20
-	probeFor   = 60 * time.Millisecond
-	probeSteps = 3
-	linkSteps  = 2 * probeSteps
+	firstProbe    = 4 << 10
+	probeBytes    = 4 << 20
+	probeFor      = 60 * time.Millisecond
+	probePatience = 10 * time.Second
+	probeSteps    = 3
+	linkSteps     = 2 * probeSteps
 )
 
 // link measures the link.
@@ -88,7 +92,7 @@ func (p *profile) link(ctx context.Context, exercises []*Exercise) (link LinkPro
 	}
 	opt := Options{Limit: x.Extent + 2*probe, probe: 2 * probe}
 	err = p.with(x, opt, func(e *Executor) error {
-		link, err = e.measureLink(ctx, p.step)
+		link, err = e.measureLink(ctx, probePatience, p.step)
 		return err
 	})
 	return link, err
@@ -115,22 +119,28 @@ type prober struct {
 	*Executor
 	bytes     int64    // of a buffer
 	direction [2]probe // to the host, to the device
+	patience  time.Duration
 }
 
 // probe is one direction of the link.
 type probe struct {
 	stream     runtime.Stream
 	start, end runtime.Event
-	dst, src   runtime.Span
+	dst, src   runtime.Span // the whole buffers
+	bytes      int64        // of them that are copied
 }
 
+// copy queues a copy.
+func (d *probe) copy() error { return d.stream.Copy(d.dst.Part(0, d.bytes), d.src.Part(0, d.bytes)) }
+
 // measureLink measures both directions, alone and together, and what copies do to a step. step is called after each of
-// linkSteps steps.
-func (e *Executor) measureLink(ctx context.Context, step func()) (p LinkProfile, err error) {
+// linkSteps steps. Errors: ErrSlowLink, when a few copies take longer than patience, of devices that can be abandoned.
+func (e *Executor) measureLink(ctx context.Context, patience time.Duration, step func()) (p LinkProfile, err error) {
 	m, err := e.newProber()
 	if err != nil {
 		return p, err
 	}
+	m.patience = patience
 	for _, of := range []struct {
 		directions  []int
 		bytesPerSec []*float64
@@ -139,7 +149,7 @@ func (e *Executor) measureLink(ctx context.Context, step func()) (p LinkProfile,
 		{[]int{1}, []*float64{&p.ToDevice}},
 		{[]int{0, 1}, []*float64{&p.ToHostTogether, &p.ToDeviceTogether}},
 	} {
-		if err := m.bandwidth(of.directions, of.bytesPerSec); err != nil {
+		if err := m.bandwidth(ctx, of.directions, of.bytesPerSec); err != nil {
 			return p, err
 		}
 	}
@@ -176,10 +186,13 @@ func (e *Executor) newProber() (*prober, error) {
 	return m, nil
 }
 
-// bandwidth measures directions that copy at the same time, with more and more copies until they take long enough.
-func (m *prober) bandwidth(directions []int, bytesPerSec []*float64) error {
-	for copies := 1; ; copies *= 2 {
-		shortest, err := m.copy(directions, copies)
+// bandwidth measures directions that copy at the same time, with larger and then with more copies until they take long enough.
+func (m *prober) bandwidth(ctx context.Context, directions []int, bytesPerSec []*float64) error {
+	for size, copies := min(firstProbe, m.bytes), 1; ; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		shortest, err := m.patiently(directions, size, copies)
 		if err != nil {
 			return err
 		}
@@ -189,21 +202,40 @@ func (m *prober) bandwidth(directions []int, bytesPerSec []*float64) error {
 			if err != nil {
 				return err
 			}
-			*bytesPerSec[k] = float64(copies) * float64(m.bytes) / max(took.Seconds(), 1e-9)
+			*bytesPerSec[k] = float64(copies) * float64(size) / max(took.Seconds(), 1e-9)
 		}
-		if shortest >= probeFor {
+		switch {
+		case shortest >= probeFor:
 			return nil
+		case size < m.bytes:
+			size = min(2*size, m.bytes)
+		default:
+			copies *= 2
 		}
 	}
 }
 
-// copy makes so many copies in each direction and returns the time of the faster one.
-func (m *prober) copy(directions []int, copies int) (shortest time.Duration, err error) {
+// patiently is copy, but gives the device up when that takes too long.
+func (m *prober) patiently(directions []int, size int64, copies int) (shortest time.Duration, err error) {
+	if dev, ok := m.dev.(runtime.Abandoner); ok {
+		defer time.AfterFunc(m.patience, dev.Abandon).Stop()
+	}
+	start := time.Now()
+	shortest, err = m.copy(directions, size, copies)
+	if errors.Is(err, runtime.ErrAbandoned) && time.Since(start) >= m.patience {
+		err = fmt.Errorf("%w: %s have not arrived in %v", ErrSlowLink, units.Bytes(size*int64(copies)), m.patience)
+	}
+	return shortest, err
+}
+
+// copy makes so many copies of a size in each direction and returns the time of the faster one.
+func (m *prober) copy(directions []int, size int64, copies int) (shortest time.Duration, err error) {
 	for _, i := range directions {
 		d := &m.direction[i]
+		d.bytes = size
 		err = cmp.Or(err, d.stream.Record(d.start))
 		for range copies {
-			err = cmp.Or(err, d.stream.Copy(d.dst, d.src))
+			err = cmp.Or(err, d.copy())
 		}
 		err = cmp.Or(err, d.stream.Record(d.end))
 	}
@@ -264,7 +296,7 @@ func (d *probe) keepCopying(stop <-chan struct{}) error {
 			return d.stream.Synchronize()
 		default:
 		}
-		err := cmp.Or(d.stream.Record(d.start), d.stream.Copy(d.dst, d.src), d.start.Synchronize())
+		err := cmp.Or(d.stream.Record(d.start), d.copy(), d.start.Synchronize())
 		if err != nil {
 			return err
 		}

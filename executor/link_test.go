@@ -1,13 +1,17 @@
 package executor
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"testing"
+	"time"
 
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
+	"plimsoll/runtime"
 	"plimsoll/runtime/host"
 )
 
@@ -19,7 +23,7 @@ func TestTheLinkIsMeasuredAsStated(t *testing.T) {
 	e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: 2 * probeBytes})
 	fillBatch(t, e, 1)
 	steps := 0
-	p, err := e.measureLink(t.Context(), func() { steps++ })
+	p, err := e.measureLink(t.Context(), time.Hour, func() { steps++ })
 	must(t, err)
 	for name, got := range map[string]float64{
 		"to host": p.ToHost, "to device": p.ToDevice, "to host, together": p.ToHostTogether, "to device, together": p.ToDeviceTogether,
@@ -31,6 +35,50 @@ func TestTheLinkIsMeasuredAsStated(t *testing.T) {
 	}
 	if steps != linkSteps || !(p.Slowdown > 0) || math.IsInf(p.Slowdown, 0) {
 		t.Errorf("%d steps of %d, slowdown %v", steps, linkSteps, p.Slowdown)
+	}
+}
+
+// A link on which nothing arrives is given up, when it has taken too long or when the measurement is no longer wanted, and the device
+// can be closed.
+func TestLinksThatAreTooSlow(t *testing.T) {
+	for _, stop := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: 1e6, Until: ctx}, nil)
+		e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: 2 * probeBytes})
+		m, err := e.newProber()
+		must(t, err)
+		m.patience = time.Hour
+		if stop {
+			time.AfterFunc(time.Millisecond, cancel) // whenever that is
+		} else {
+			m.patience = time.Millisecond
+		}
+		for err == nil { // a copy of a buffer takes 4 s
+			_, err = m.patiently([]int{0, 1}, m.bytes, 1)
+		}
+		if stop && !errors.Is(err, runtime.ErrAbandoned) || !stop && !errors.Is(err, ErrSlowLink) {
+			t.Errorf("stopped %v: %v", stop, err)
+		}
+		cancel()
+		var got float64
+		if err := m.bandwidth(ctx, []int{0}, []*float64{&got}); !errors.Is(err, context.Canceled) {
+			t.Errorf("stopped before: %v", err)
+		}
+	}
+}
+
+// A slow link is measured with as few bytes as it takes.
+func TestSlowLinksAreMeasuredWithFewBytes(t *testing.T) {
+	const stated = 64 << 10 // bytes/s: a whole buffer takes a minute
+	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: stated}, nil)
+	e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: 2 * probeBytes})
+	m, err := e.newProber()
+	must(t, err)
+	m.patience = time.Hour
+	var got float64
+	must(t, m.bandwidth(t.Context(), []int{0}, []*float64{&got}))
+	if m.direction[0].bytes > 4*firstProbe || got > 1.02*stated {
+		t.Errorf("%d bytes measured %v bytes/s, stated are %v", m.direction[0].bytes, got, float64(stated))
 	}
 }
 

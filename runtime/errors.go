@@ -10,6 +10,8 @@ import (
 var (
 	// ErrClosed is returned by every call after Close.
 	ErrClosed = errors.New("device is closed")
+	// ErrAbandoned is the error of work that was given up: see Abandoner.
+	ErrAbandoned = errors.New("the work was given up")
 	// ErrReserved is returned by a second Reserve.
 	ErrReserved = errors.New("device memory is reserved already")
 	// ErrNotReserved is returned by calls that need Reserve first.

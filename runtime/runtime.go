@@ -92,6 +92,13 @@ type Device interface {
 	Close() error
 }
 
+// Abandoner is a device that can give up.
+type Abandoner interface {
+	// Abandon makes what is queued and has not ended fail with ErrAbandoned, a copy that waits for its link among it. It does
+	// not wait. What comes after it, but Close, fails as well.
+	Abandon()
+}
+
 // Stream is an ordered queue of work on one device. Its methods return before the work has run (they may block
 // while the queue is full); an error of the work itself stops the stream and is reported by Synchronize (and by
 // later calls) as a *StreamError. Work behind the error does not run; events recorded behind it complete as failed,

@@ -8,6 +8,7 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/staged"
+	"plimsoll/planner/schedule"
 )
 
 // work is one task of a stage: what simulated time gives one duration.
@@ -63,5 +64,5 @@ func (f *flat) even() bool {
 
 // pace is the plan's durations as the executor takes them.
 func (f *flat) pace(kind pipeline.Kind, stage int) time.Duration {
-	return time.Duration(math.Round(f.seconds[work{kind, stage}] * 1e9))
+	return schedule.Duration(f.seconds[work{kind, stage}])
 }

@@ -3,10 +3,14 @@ package trace
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 )
 
-// maxTime is the largest time in seconds, about three years; the nanoseconds of all smaller ones fit in 57 bits.
-const maxTime = 1e8
+// maxTime is the largest time in seconds, 285 years; the nanoseconds of all smaller ones fit in 63 bits.
+const maxTime = 9e9
+
+// ErrTooLong is wrapped by the errors of traces with a time that no viewer has room for.
+var ErrTooLong = fmt.Errorf("a timeline shows at most %g s", maxTime)
 
 // Validate reports the first thing that no viewer could show: a time that is negative, too large or not a number,
 // slices out of order or overlapping, arguments that are not JSON, a missing name. Errors: ErrInvalid.
@@ -66,8 +70,11 @@ func (s *Slice) validate() error {
 	switch {
 	case s.Name == "":
 		return fmt.Errorf("it has no name")
-	case !(s.Start >= 0 && s.End >= s.Start && s.End <= maxTime):
+	case !(s.Start >= 0 && s.End >= s.Start && s.End <= math.MaxFloat64):
 		return fmt.Errorf("start %g s and end %g s are not times", s.Start, s.End)
+	}
+	if s.End > maxTime {
+		return fmt.Errorf("it ends at %g s: %w", s.End, ErrTooLong)
 	}
 	_, err := json.Marshal(s.Args)
 	return err
@@ -79,8 +86,11 @@ func (c *Counter) validate() error {
 	}
 	last := 0.0
 	for i, s := range c.Samples {
-		if !(s.Time >= last && s.Time <= maxTime) || s.Value-s.Value != 0 {
+		if !(s.Time >= last && s.Time <= math.MaxFloat64) || s.Value-s.Value != 0 {
 			return fmt.Errorf("sample %d, %g at %g s, is not a number at a time after the one before", i, s.Value, s.Time)
+		}
+		if s.Time > maxTime {
+			return fmt.Errorf("sample %d is at %g s: %w", i, s.Time, ErrTooLong)
 		}
 		last = s.Time
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"text/tabwriter"
 
+	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/auto"
@@ -53,11 +54,11 @@ type autoFigures struct {
 
 // candidateFigure is a member of the portfolio: with figures, or a reason why it has none.
 type candidateFigure struct {
-	Strategy  string  `json:"strategy"`
-	MakespanS float64 `json:"makespan_s,omitempty"`
-	PeakBytes int64   `json:"peak_bytes,omitempty"`
-	Gap       float64 `json:"gap,omitempty"`
-	Reason    string  `json:"reason,omitempty"`
+	Strategy  string       `json:"strategy"`
+	MakespanS float64      `json:"makespan_s,omitempty"`
+	PeakBytes int64        `json:"peak_bytes,omitempty"`
+	Gap       train.Number `json:"gap,omitempty"` // null where it is no number
+	Reason    string       `json:"reason,omitempty"`
 }
 
 // passedFigure is the fastest plan, when another one was taken that is hardly slower and has less to transfer.
@@ -88,7 +89,7 @@ func figureOf(x auto.Candidate, least float64) candidateFigure {
 	if x.Sequence == nil {
 		return candidateFigure{Strategy: x.Strategy, Reason: x.Reason}
 	}
-	return candidateFigure{Strategy: x.Strategy, MakespanS: x.Makespan, PeakBytes: x.Peak, Gap: bound.Gap(x.Makespan, least)}
+	return candidateFigure{Strategy: x.Strategy, MakespanS: x.Makespan, PeakBytes: x.Peak, Gap: train.Number(bound.Gap(x.Makespan, least))}
 }
 
 // write prints the candidates for people.
@@ -100,10 +101,21 @@ func (f *autoFigures) write(out io.Writer) {
 			fmt.Fprintf(w, "  %s\t%s\n", c.Strategy, c.Reason)
 			continue
 		}
-		fmt.Fprintf(w, "  %s\t%s, gap %s, peak %s\n", c.Strategy, units.Seconds(c.MakespanS), percent(c.Gap), units.Bytes(c.PeakBytes))
+		fmt.Fprintf(w, "  %s\t%s, gap %s, peak %s\n", c.Strategy, units.Seconds(c.MakespanS), percent(float64(c.Gap)), units.Bytes(c.PeakBytes))
 	}
 	_ = w.Flush() // of a buffer
 }
 
 // percent prints a fraction; what rounds to nothing has no sign.
-func percent(fraction float64) string { return fmt.Sprintf("%.1f%%", math.Round(1000*fraction)/10+0) }
+func percent(fraction float64) string {
+	if math.Abs(fraction) > beyond {
+		return beyondText
+	}
+	return fmt.Sprintf("%.1f%%", math.Round(1000*fraction)/10+0)
+}
+
+// Fractions beyond any sense are not written out.
+const (
+	beyond     = 1e7
+	beyondText = "over 1e9%"
+)

@@ -67,18 +67,22 @@ points.jsonl is not done again.`, nil)
 		if err := f.grid.options.check(cmd.Flags()); err != nil {
 			return err
 		}
+		f.grid.job.until = cmd.Context()
 		return a.runBench(cmd.Context(), f)
 	}
 	return cmd
 }
+
+// mostPoints is more than a picture can show.
+const mostPoints = 10_000
 
 // check refuses what cannot be swept.
 func (f *benchFlags) check() error {
 	switch {
 	case f.grid.job.model == "" && len(f.chains) == 0:
 		return usage(errors.New("nothing to sweep: give chain files to simulate, as in -c resnet50.json, or a model to measure, as in -m densenet121"))
-	case f.points < 2:
-		return usage(fmt.Errorf("--points is %d: give a number from 2", f.points))
+	case f.points < 2 || f.points > mostPoints:
+		return usage(fmt.Errorf("--points is %d: give a number from 2 to %d", f.points, mostPoints))
 	}
 	return f.grid.link.check()
 }

@@ -50,6 +50,7 @@ func (a *app) runDemo(ctx context.Context, flags *jobFlags, steps int, out outFl
 		return err
 	}
 	defer func() { err = firstOf(err, place.Close()) }()
+	flags.until = ctx
 	job, err := flags.open()
 	if err != nil {
 		return err

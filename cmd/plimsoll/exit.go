@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"plimsoll/bench/trace"
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	"plimsoll/executor/checkpoint/safetensors"
@@ -32,6 +33,7 @@ import (
 	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
+	"plimsoll/runtime"
 	"plimsoll/runtime/open"
 )
 
@@ -59,7 +61,7 @@ func usage(err error) error {
 var badInput = []error{
 	units.ErrSyntax, chain.ErrFormat, chain.ErrFactor, schedule.ErrUnknownOp, schedule.ErrNoLink, schedule.ErrEndless, schedule.ErrPipeline,
 	schedule.ErrOtherChain, planner.ErrUnknownStrategy, planner.ErrOtherDevices, remat.ErrOptions, remat.ErrTooLarge, offload.ErrLink, offload.ErrOptions, pofo.ErrOptions, pofo.ErrTooLarge, milp.ErrNoSolver, multichain.ErrStrategy, multichain.ErrTooLarge,
-	models.ErrUnknown, models.ErrConfig,
+	models.ErrUnknown, models.ErrConfig, executor.ErrSlowLink, trace.ErrTooLong,
 	data.ErrUnknown, data.ErrOption, data.ErrUnreadable, data.ErrNoImages, data.ErrEmptyClass, data.ErrCorrupt, data.ErrTruncated,
 	data.ErrTooLarge, data.ErrLabel, open.ErrSpec, open.ErrUnknown, train.ErrSpec, train.ErrOtherModel, train.ErrOtherRun,
 	train.ErrLog, safetensors.ErrFormat,
@@ -90,7 +92,7 @@ const (
 func failureOf(command string, err error) *failure {
 	f := &failure{Command: command, Error: oneLine(err), Kind: kindFailed, ExitCode: exitFailed}
 	switch f.refusal = refusalOf(err); {
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled) || errors.Is(err, runtime.ErrAbandoned):
 		f.Kind, f.Error = kindInterrupted, "interrupted"
 	case errors.Is(err, train.ErrInterrupted):
 		f.Kind = kindInterrupted

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"strings"
@@ -45,6 +46,7 @@ type jobFlags struct {
 	microbatches  int             // of a pipeline's step; 0: the job is for one device
 	peerBandwidth units.Bandwidth // of its links
 	onSkip        func(error)     // is told of every bad sample that is passed over
+	until         context.Context // whose end gives up what runs on the devices; nil: it is finished
 }
 
 func (f *jobFlags) register(cmd *cobra.Command) {
@@ -77,6 +79,9 @@ func (f *jobFlags) registerOffload(cmd *cobra.Command) {
 	cmd.Flags().Var(newOneOf(&f.offload, executor.OffloadingNames()...), "offload-state", "keep state in page-locked host memory: none, optimizer (the optimizer's state) or weights (weights too)")
 }
 
+// mostClasses bounds a slip of the finger: ImageNet has 21,841 classes.
+const mostClasses = 1 << 20
+
 // open checks the flags and opens the job.
 func (f *jobFlags) open() (*train.Job, error) {
 	if err := required("--model", f.model, "-m resnet20"); err != nil {
@@ -85,8 +90,8 @@ func (f *jobFlags) open() (*train.Job, error) {
 	if f.threads < 0 {
 		return nil, usage(fmt.Errorf("--threads is %d: give a number from 1, or 0 for every core", f.threads))
 	}
-	if f.config.Channels < 1 || f.config.Classes < 0 {
-		return nil, usage(fmt.Errorf("--channels is %d and --classes %d: both are positive numbers", f.config.Channels, f.config.Classes))
+	if f.config.Channels < 1 || f.config.Classes < 0 || f.config.Classes > mostClasses {
+		return nil, usage(fmt.Errorf("--channels is %d and --classes %d: both are positive numbers, and there are at most %d classes", f.config.Channels, f.config.Classes, mostClasses))
 	}
 	if err := noShare("--device-memory", f.deviceMemory); err != nil {
 		return nil, err
@@ -107,7 +112,7 @@ func (f *jobFlags) open() (*train.Job, error) {
 		Reference: f.reference, NoGraph: f.noGraph, Vendor: f.vendor, VendorPath: f.vendorPath,
 		Microbatches: f.microbatches,
 		Open: open.Options{
-			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos,
+			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos, Until: f.until,
 		},
 		SkipBad: f.skipBad, OnSkip: f.onSkip, Offload: offload,
 	})

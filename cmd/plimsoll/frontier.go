@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"plimsoll/executor/train"
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
@@ -71,13 +72,13 @@ type frontierFigures struct {
 
 // pointFigure is a plan of the frontier. It serves every limit from its memory up to the next point's.
 type pointFigure struct {
-	MemoryBytes int64   `json:"memory_bytes"`
-	MakespanS   float64 `json:"makespan_s"`
-	BoundS      float64 `json:"lower_bound_s"`
-	Gap         float64 `json:"gap"`
-	PerGiB      float64 `json:"saved_s_per_gib"` // on the way to the next point
-	UnitGain    float64 `json:"unit_gain"`       // part of the makespan that unit_bytes more save
-	By          string  `json:"by"`
+	MemoryBytes int64        `json:"memory_bytes"`
+	MakespanS   float64      `json:"makespan_s"`
+	BoundS      float64      `json:"lower_bound_s"`
+	Gap         train.Number `json:"gap"`             // null, as the others, where it is no number
+	PerGiB      train.Number `json:"saved_s_per_gib"` // on the way to the next point
+	UnitGain    train.Number `json:"unit_gain"`       // part of the makespan that unit_bytes more save
+	By          string       `json:"by"`
 }
 
 func (a *app) runFrontier(ctx context.Context, f *frontierFlags) error {
@@ -126,8 +127,8 @@ func (f *frontierFlags) read() (s strategy.Strategy, c *chain.Chain, err error) 
 	if err := required("--chain", f.chain, "-c c.json"); err != nil {
 		return s, nil, err
 	}
-	if f.points < 2 {
-		return s, nil, usage(fmt.Errorf("--points is %d: give a number from 2", f.points))
+	if f.points < 2 || f.points > mostPoints {
+		return s, nil, usage(fmt.Errorf("--points is %d: give a number from 2 to %d", f.points, mostPoints))
 	}
 	if err := writable("--output", f.out); err != nil {
 		return s, nil, err
@@ -153,8 +154,8 @@ func (f *frontierFigures) add(c *chain.Chain, link schedule.Link, curve []fronti
 			return err
 		}
 		f.Points = append(f.Points, pointFigure{
-			MemoryBytes: p.Memory, MakespanS: p.Makespan, BoundS: least, Gap: bound.Gap(p.Makespan, least),
-			PerGiB: frontier.Slope(curve, i) * (1 << 30), UnitGain: frontier.Gain(curve, p.Memory, f.UnitBytes), By: p.By,
+			MemoryBytes: p.Memory, MakespanS: p.Makespan, BoundS: least, Gap: train.Number(bound.Gap(p.Makespan, least)),
+			PerGiB: train.Number(frontier.Slope(curve, i) * (1 << 30)), UnitGain: train.Number(frontier.Gain(curve, p.Memory, f.UnitBytes)), By: p.By,
 		})
 	}
 	return nil
@@ -168,11 +169,11 @@ func (f *frontierFigures) write(out io.Writer) {
 	fmt.Fprintf(w, "memory\tof store-all\tmakespan\tof store-all\tgap\ts/GiB\tnext %s\tby\n", unit)
 	for _, p := range f.Points {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.3g\t%s\t%s\n", units.Bytes(p.MemoryBytes), share(float64(p.MemoryBytes), float64(f.StoreAllBytes)),
-			units.Seconds(p.MakespanS), share(p.MakespanS, f.StoreAllS), percent(p.Gap), p.PerGiB, percent(-p.UnitGain), p.By)
+			units.Seconds(p.MakespanS), share(p.MakespanS, f.StoreAllS), percent(float64(p.Gap)), p.PerGiB, percent(-float64(p.UnitGain)), p.By)
 	}
 	_ = w.Flush() // of a buffer
 	first := f.Points[0]
-	fmt.Fprintf(out, "the next %s above %s buys %s of the step's time\n", unit, units.Bytes(first.MemoryBytes), percent(first.UnitGain))
+	fmt.Fprintf(out, "the next %s above %s buys %s of the step's time\n", unit, units.Bytes(first.MemoryBytes), percent(float64(first.UnitGain)))
 	if !f.Exact {
 		fmt.Fprintln(out, "limits between the points were not planned: their plans may be faster than the point below; --points plans for more")
 	}
@@ -194,7 +195,7 @@ func (f *frontierFigures) csv(out io.Writer) error {
 	rows := [][]string{{"memory_bytes", "makespan_s", "lower_bound_s", "gap", "saved_s_per_gib", "unit_gain", "by"}}
 	for _, p := range f.Points {
 		row := []string{strconv.FormatInt(p.MemoryBytes, 10)}
-		for _, x := range []float64{p.MakespanS, p.BoundS, p.Gap, p.PerGiB, p.UnitGain} {
+		for _, x := range []float64{p.MakespanS, p.BoundS, float64(p.Gap), float64(p.PerGiB), float64(p.UnitGain)} {
 			row = append(row, strconv.FormatFloat(x, 'g', -1, 64))
 		}
 		rows = append(rows, append(row, p.By))

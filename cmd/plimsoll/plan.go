@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"plimsoll/executor"
+	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/auto"
@@ -168,15 +169,15 @@ func (s *listed) write(w io.Writer) {
 
 // planFigures is what plan and check print: seconds and bytes.
 type planFigures struct {
-	Chain       string  `json:"chain"`
-	Strategy    string  `json:"strategy"`
-	Winner      string  `json:"winner,omitempty"`       // as in schedule.Plan
-	MemoryBytes int64   `json:"memory_bytes,omitempty"` // 0 when there is no limit
-	MakespanS   float64 `json:"makespan_s"`
-	PeakBytes   int64   `json:"peak_bytes"`
-	IdleS       float64 `json:"idle_s"`
-	LowerBoundS float64 `json:"lower_bound_s"` // no sequence is faster; 0 when it does not hold for this one, see addBounds
-	Gap         float64 `json:"gap"`
+	Chain       string       `json:"chain"`
+	Strategy    string       `json:"strategy"`
+	Winner      string       `json:"winner,omitempty"`       // as in schedule.Plan
+	MemoryBytes int64        `json:"memory_bytes,omitempty"` // 0 when there is no limit
+	MakespanS   float64      `json:"makespan_s"`
+	PeakBytes   int64        `json:"peak_bytes"`
+	IdleS       float64      `json:"idle_s"`
+	LowerBoundS float64      `json:"lower_bound_s"` // no sequence is faster; 0 when it does not hold for this one, see addBounds
+	Gap         train.Number `json:"gap"`           // null where it is no number
 	// OffloadBoundS is the bound of sequences that recompute nothing, for such a one with transfers.
 	OffloadBoundS float64 `json:"offload_bound_s,omitempty"`
 	StoreAllS     float64 `json:"store_all_s"`
@@ -303,7 +304,7 @@ func (f *planFigures) addBounds(c *chain.Chain, l schedule.Limits) error {
 		return err
 	}
 	if least <= f.MakespanS*(1+1e-9) {
-		f.LowerBoundS, f.Gap = least, bound.Gap(f.MakespanS, least)
+		f.LowerBoundS, f.Gap = least, train.Number(bound.Gap(f.MakespanS, least))
 	}
 	if f.Transfers == 0 || f.Forwards > f.Layers {
 		return nil
@@ -326,7 +327,7 @@ func (f *planFigures) write(out io.Writer) {
 	fmt.Fprintf(w, "peak\t%s\n", units.Precise(f.PeakBytes))
 	fmt.Fprintf(w, "makespan\t%s, %s of store-all's %s\n", units.Seconds(f.MakespanS), share(f.MakespanS, f.StoreAllS), units.Seconds(f.StoreAllS))
 	if f.LowerBoundS > 0 {
-		fmt.Fprintf(w, "bound\t%s: no plan is faster, the gap is %s\n", units.Seconds(f.LowerBoundS), percent(f.Gap))
+		fmt.Fprintf(w, "bound\t%s: no plan is faster, the gap is %s\n", units.Seconds(f.LowerBoundS), percent(float64(f.Gap)))
 	}
 	if f.OffloadBoundS > 0 {
 		fmt.Fprintf(w, "\t%s when nothing is recomputed\n", units.Seconds(f.OffloadBoundS))
@@ -345,6 +346,9 @@ func (f *planFigures) write(out io.Writer) {
 func share(part, whole float64) string {
 	if whole == 0 {
 		return "-"
+	}
+	if part/whole > beyond {
+		return beyondText
 	}
 	return fmt.Sprintf("%.1f%%", 100*part/whole)
 }

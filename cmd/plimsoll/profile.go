@@ -28,9 +28,12 @@ func (f *measureFlags) register(cmd *cobra.Command) {
 	f.given = func() bool { return cmd.Flags().Changed("profile-steps") }
 }
 
+// mostProfileSteps is more than any median needs.
+const mostProfileSteps = 100_000
+
 func (f *measureFlags) measure(progress func(done, total int)) (train.Measure, error) {
-	if f.warmup < 0 || f.repeats < 1 {
-		return train.Measure{}, usage(fmt.Errorf("--profile-warmup is %d and --profile-steps %d: give at least 0 and 1", f.warmup, f.repeats))
+	if f.warmup < 0 || f.repeats < 1 || f.warmup > mostProfileSteps || f.repeats > mostProfileSteps {
+		return train.Measure{}, usage(fmt.Errorf("--profile-warmup is %d and --profile-steps %d: give at least 0 and 1, and at most %d", f.warmup, f.repeats, mostProfileSteps))
 	}
 	enough := time.Duration(0)
 	if !f.given() {
@@ -78,6 +81,7 @@ func (a *app) runProfile(ctx context.Context, flags *jobFlags, how *measureFlags
 	if err := writable("--output", out); err != nil {
 		return err
 	}
+	flags.until = ctx
 	job, err := flags.open()
 	if err != nil {
 		return err

@@ -59,6 +59,9 @@ func plainRefusalOf(err error) *refusal {
 	if e, ok := errors.AsType[*executor.LayoutError](err); ok {
 		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Extent}
 	}
+	if e, ok := errors.AsType[*executor.WindowError](err); ok {
+		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Needed}
+	}
 	if e, ok := errors.AsType[*executor.LimitError](err); ok {
 		return &refusal{LimitBytes: e.Limit, StaticBytes: e.Static}
 	}

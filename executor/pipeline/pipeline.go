@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"plimsoll/executor"
@@ -116,6 +117,7 @@ type Executor struct {
 	stopped       bool
 	telling       sync.Mutex // Options.Done
 	saving        sync.WaitGroup
+	writing       atomic.Int64 // of what saves, how many wait for a disk
 	tensors       []placed
 	byName        map[name]int // of tensors
 	exams         []*exam
@@ -130,6 +132,9 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 	}
 	if opt.First < 0 || plan.IsFlush() && opt.First%e.group != 0 {
 		return nil, fmt.Errorf("%w: it goes on behind %d microbatches, %d make a step", ErrPlan, opt.First, e.group)
+	}
+	if err := e.checkLinks(costs, plan); err != nil {
+		return nil, err
 	}
 	for _, d := range e.drivers {
 		d.dev, d.binder = on[d.device].Device, newBinder(on[d.device].Library, w.Optimizer)

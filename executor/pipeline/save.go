@@ -150,6 +150,15 @@ func (e *Executor) Saved() { e.saving.Wait() }
 // Updates returns how often the weights of each layer of the model have been updated by then.
 func (x *Snapshot) Updates() []int64 { return x.of.driver.e.Updates(x.Done) }
 
+// Write runs what writes the state to a disk, or wherever it goes: for as long as that takes, a device that waits for it is not
+// stuck.
+func (x *Snapshot) Write(do func()) {
+	writing := &x.of.driver.e.writing
+	writing.Add(1)
+	defer writing.Add(-1)
+	do()
+}
+
 // Tensors lists the stage's tensors in the order of its layers.
 func (x *Snapshot) Tensors() []executor.Tensor {
 	all := make([]executor.Tensor, len(x.tensors))

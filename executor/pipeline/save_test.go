@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"plimsoll/executor/pipeline/pipelinetest"
@@ -462,5 +463,27 @@ func TestTimingsGoBackSomePeriods(t *testing.T) {
 		if len(counts[0]) != 20 || len(counts[1]) >= 12 || counts[1][19] != counts[0][19] || counts[1][18] != counts[0][18] {
 			t.Errorf("tasks by minibatch: of all %v, of some %v", counts[0], counts[1])
 		}
+	}
+}
+
+// A disk that is slower than patience is not taken for a device that is stuck; who saves and waits for something else is.
+func TestSlowDisksAreNotStuckDevices(t *testing.T) {
+	const patience, disk = time.Minute, time.Hour
+	for _, writes := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			e := segmented(t, host.Config{}, Options{Patience: patience, Save: func(x *Snapshot) {
+				slow := func() { time.Sleep(disk) }
+				if writes {
+					x.Write(slow)
+				} else {
+					slow()
+				}
+			}})
+			err := e.RunUntil(t.Context(), nil, Segment{8, true}, Segment{8, true}, Segment{8, true}, Segment{8, false})
+			if stuck := errors.As(err, new(*StuckError)); stuck == writes || !stuck && err != nil {
+				t.Errorf("writes: %v: %v", writes, err)
+			}
+			e.Saved()
+		})
 	}
 }

@@ -3,12 +3,15 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 )
 
@@ -20,6 +23,24 @@ type StuckError struct {
 
 func (e *StuckError) Error() string {
 	return fmt.Sprintf("the pipeline is stuck: no task has ended for %v\n%s", e.Patience, strings.Join(e.Devices, "\n"))
+}
+
+// checkLinks refuses a plan of which a single message takes longer than a run waits for anything to happen.
+func (e *Executor) checkLinks(costs Costs, plan *pipeline.Plan) error {
+	for s := 1; s < len(plan.Stages) && e.opt.Patience > 0; s++ {
+		from, to := &plan.Stages[s-1], &plan.Stages[s]
+		l := costs.Chain.Layer(from.Last)
+		bytes := max(l.OutputBytes, l.GradientBytes)
+		for _, x := range from.Devices {
+			for _, y := range to.Devices {
+				if took := costs.Platform.Seconds(bytes, x, y); took > e.opt.Patience.Seconds() && !math.IsInf(took, 0) {
+					return fmt.Errorf("%w: between stages %d and %d, on devices %d and %d, a message of %s takes %s, and a run waits %v for anything to happen: give faster links, or more patience",
+						ErrPlan, s-1, s, x, y, units.Bytes(bytes), units.Seconds(took), e.opt.Patience)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // post is where a driver says what it issues, for whoever watches.
@@ -92,7 +113,7 @@ func (e *Executor) await(all *sync.WaitGroup, stop context.CancelCauseFunc, pati
 		case <-time.After(patience):
 		}
 		now := e.look()
-		if now != last {
+		if now != last || e.waitsForDisk() {
 			last = now
 			continue
 		}
@@ -100,6 +121,12 @@ func (e *Executor) await(all *sync.WaitGroup, stop context.CancelCauseFunc, pati
 		stop(err)
 		return err
 	}
+}
+
+// waitsForDisk reports whether a device waits until an earlier state is saved, and whoever saves one is slow: that is no fault of a
+// device, however long it takes.
+func (e *Executor) waitsForDisk() bool {
+	return e.writing.Load() > 0 && slices.ContainsFunc(e.drivers, func(d *driver) bool { return d.post.saving.Load() })
 }
 
 // look returns a text that changes when anything happens.

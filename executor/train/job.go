@@ -9,9 +9,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"time"
 
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
+	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/models/data"
@@ -65,7 +67,7 @@ var ErrSpec = errors.New("bad job")
 // Open builds the model and opens the data set. Errors name the field and list what is known.
 func Open(s Spec) (*Job, error) {
 	j := &Job{Spec: s}
-	for _, part := range []func() error{j.divide, j.openData, j.compile, j.makeRoom} {
+	for _, part := range []func() error{j.divide, j.openData, j.compile, j.checkLink, j.makeRoom} {
 		if err := part(); err != nil {
 			return nil, err
 		}
@@ -145,6 +147,19 @@ func (j *Job) compile() error {
 		err = fmt.Errorf("%w: --offload-state %v: %w", ErrSpec, j.Offload, err)
 	}
 	return err
+}
+
+// longestUpload is how long the weights may be on their way to the device before the first step.
+const longestUpload = 10 * time.Minute
+
+// checkLink refuses a link to host memory over which nothing would ever begin.
+func (j *Job) checkLink() error {
+	weights := 4 * j.Work.Model.ParamCount()
+	if took := float64(weights) / j.Open.Bandwidth; j.Open.Bandwidth > 0 && took > longestUpload.Seconds() {
+		return fmt.Errorf("%w: --bandwidth %s: the weights, %s, would take %s to reach the device: give more, as in --bandwidth 1GB/s",
+			ErrSpec, units.Rate(j.Open.Bandwidth, "B"), units.Bytes(weights), units.Seconds(took))
+	}
+	return nil
 }
 
 // StoreAllBytes returns the peak of the step that recomputes nothing, static memory included: what shares of memory

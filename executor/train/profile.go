@@ -39,9 +39,14 @@ func (j *Job) Profile(ctx context.Context, m Measure) (*chain.Chain, error) {
 			return nil, err
 		}
 	}
-	c, err := executor.Profile(ctx, j.Work, j.Target, m.Limit, j.LoadFirst, executor.ProfileOptions{
+	spec := j.Spec
+	spec.Open.Until = ctx
+	c, err := executor.Profile(ctx, j.Work, spec.Target, m.Limit, j.LoadFirst, executor.ProfileOptions{
 		Warmup: m.Warmup, Repeats: m.Repeats, Enough: m.Enough, Halves: m.Halves, Seed: j.Seed, Progress: m.Progress,
 	})
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		return nil, err
 	}

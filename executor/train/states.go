@@ -61,7 +61,10 @@ func (s *states) save(x *pipe.Snapshot) {
 	if shards == nil {
 		return
 	}
-	if last, err := shards.Save(x.Stage, finiteSource{x}); last {
+	var last bool
+	var err error
+	x.Write(func() { last, err = shards.Save(x.Stage, finiteSource{x}) })
+	if last {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.open, step)

@@ -110,9 +110,14 @@ func ParseBandwidth(text string) (float64, error) {
 		return 0, bad(text, "it is too large", bandwidthExamples)
 	case x == 0:
 		return 0, bad(text, "it is zero", bandwidthExamples)
+	case x < slowest:
+		return 0, bad(text, "it is next to nothing: times would be too long for numbers", bandwidthExamples)
 	}
 	return x, nil
 }
+
+// slowest is the least bandwidth, bytes/s, at which sums of the times of any transfers are numbers.
+const slowest = 1e-100
 
 // rateFactor returns the bytes per second of a unit.
 func rateFactor(unit string) (factor float64, reason string) {

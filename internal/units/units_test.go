@@ -59,7 +59,7 @@ func TestRefused(t *testing.T) {
 	}
 	own := map[string][]string{
 		"bytes":     {"9223372036854775808", "8EiB", "9.3EB", "1e19", "1e999", "40%", "12GB/s", "1e-5000%"},
-		"bandwidth": {"0", "0GB/s", "1e308GB/s", "1e999", "12Gb/s", "12gb/s", "12Gbps", "40%", "1e-400"},
+		"bandwidth": {"0", "0GB/s", "1e308GB/s", "1e999", "12Gb/s", "12gb/s", "12Gbps", "40%", "1e-400", "5e-324", "1e-101B/s"},
 		"percent":   {"40", "0%", "4GiB", "1e999%", "1e-400%", "1e99999999999999999999%"},
 		"size":      {"0%", "40%%", "8EiB", "12GB/s"},
 	}
@@ -78,7 +78,7 @@ func TestRefused(t *testing.T) {
 			}
 		}
 	}
-	if want := 4*len(everywhere) + 27; cases != want {
+	if want := 4*len(everywhere) + 29; cases != want {
 		t.Errorf("%d cases ran, want %d", cases, want)
 	}
 }

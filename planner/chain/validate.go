@@ -12,6 +12,9 @@ import (
 // exact. Sums of sizes that a planner makes stay far below the range of int64.
 const MaxBytes = 1 << 53
 
+// SlowestLink is the least bandwidth above 0, bytes/s: sums of the times of transfers, of up to MaxBytes, are numbers.
+const SlowestLink = 1e-100
+
 // Validate checks the invariants of the type. Errors name layer, field and value.
 func (c *Chain) Validate() error {
 	if err := c.validate(); err != nil {
@@ -27,6 +30,9 @@ func (c *Chain) validate() error {
 	var sum totals
 	sum.bytes("input_bytes", c.InputBytes)
 	sum.number("bandwidth_bytes_per_s", c.Bandwidth)
+	if sum.err == nil && c.Bandwidth > 0 && c.Bandwidth < SlowestLink {
+		sum.fail("bandwidth_bytes_per_s", strconv.FormatFloat(c.Bandwidth, 'g', -1, 64), "is next to nothing: times would be too long for numbers")
+	}
 	sum.number("batch", float64(c.Batch))
 	if sum.err != nil {
 		return sum.err

@@ -13,6 +13,7 @@ func TestValidateRefusesWhatNoFileCanSay(t *testing.T) {
 	for want, spoil := range map[string]func(c *Chain){
 		`layer 1 (conv): field "forward_s" is NaN`:                func(c *Chain) { c.Layers[0].ForwardS = nan },
 		`layer 2 (loss): field "backward_s" is +Inf`:              func(c *Chain) { c.Layers[1].BackwardS = inf },
+		`field "bandwidth_bytes_per_s" is 1e-101, which is next`:  func(c *Chain) { c.Bandwidth = 1e-101 },
 		`field "bandwidth_bytes_per_s" is +Inf`:                   func(c *Chain) { c.Bandwidth = inf },
 		`layer 1 (conv): field "backward_weight_s" is NaN`:        func(c *Chain) { c.Layers[0].BackwardWeightS = &nan },
 		`layer 2 (loss): field "backward_s" is 1e+308, which mak`: func(c *Chain) { c.Layers[0].ForwardS, c.Layers[1].BackwardS = 1e308, 1e308 },

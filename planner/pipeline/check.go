@@ -140,32 +140,33 @@ func (l *layout) turns() ([]resource, map[resource][]turn) {
 	return order, turns
 }
 
-// resources: a device or link does one thing at a time. A task of no duration may touch another one but not interrupt it.
+// resources: a device or link does one thing at a time. A task of no duration that could be told from none may touch another one
+// but not interrupt it.
 func (k *check) resources() {
 	order, turns := k.turns()
 	for _, r := range order {
 		var long, instant []turn
 		for _, t := range turns[r] {
-			if t.job.length.Sign() > 0 {
+			if less(k.eps, t.job.length) {
 				long = append(long, t)
 			} else {
 				instant = append(instant, t)
 			}
 		}
-		k.load(r, long)
+		k.load(r, turns[r])
 		k.overlaps(r, long)
 		k.interruptions(r, long, instant)
 	}
 }
 
 // load: what a resource does in a period fits in one.
-func (k *check) load(r resource, long []turn) {
+func (k *check) load(r resource, turns []turn) {
 	sum := new(big.Int)
-	for _, t := range long {
+	for _, t := range turns {
 		sum.Add(sum, t.job.length)
 	}
 	if k.period != nil && less(add(k.period, k.eps), sum) {
-		k.broken.add(RuleResource, long[len(long)-1].job.task, None, "%v is used for %g s in a period of %g s", r, k.seconds(sum), k.plan.Period)
+		k.broken.add(RuleResource, turns[len(turns)-1].job.task, None, "%v is used for %g s in a period of %g s", r, k.seconds(sum), k.plan.Period)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+
+	"plimsoll/planner/chain"
 )
 
 // NoLimit is the memory of a device without a limit.
@@ -19,8 +21,8 @@ func Free() float64 { return math.Inf(1) }
 // exclusively, and pairs do not compete (thesis 6.1).
 //
 // Invariants (checked by Validate): 1 to MaxDevices devices; one memory for each, none negative; bandwidths at least 0
-// and not NaN, that to the host finite; the links of bandwidth above 0 connect all devices; the levels multiply to the number of
-// devices.
+// and not NaN, that to the host finite, and not so small that the times of messages would be no numbers; the links of bandwidth above
+// 0 connect all devices; the levels multiply to the number of devices.
 type Platform struct {
 	Devices   int
 	Memory    []int64                    // bytes of each device, weights included; NoLimit for none
@@ -146,8 +148,8 @@ func (p *Platform) validateLevels() error {
 		if l.Devices < 1 || l.Devices > MaxDevices {
 			return fmt.Errorf("field \"levels\": level %d has %d devices, which is not between 1 and %d", i, l.Devices, MaxDevices)
 		}
-		if !(l.Bandwidth > 0) {
-			return fmt.Errorf("field \"levels\": level %d has the bandwidth %g, which is not above 0", i, l.Bandwidth)
+		if !(l.Bandwidth >= chain.SlowestLink) {
+			return fmt.Errorf("field \"levels\": level %d has the bandwidth %g, which is not above 0, or next to it", i, l.Bandwidth)
 		}
 		if product *= l.Devices; product > MaxDevices {
 			break
@@ -160,10 +162,10 @@ func (p *Platform) validateLevels() error {
 }
 
 func (p *Platform) validateLinks() error {
-	if !(p.Bandwidth >= 0) {
-		return fmt.Errorf("field \"bandwidth_bytes_per_s\" is %g, which is negative or not a number", p.Bandwidth)
+	if !sensible(p.Bandwidth) {
+		return fmt.Errorf("field \"bandwidth_bytes_per_s\" is %g, which is negative, next to nothing or not a number", p.Bandwidth)
 	}
-	if !(p.Host >= 0) || math.IsInf(p.Host, 1) {
+	if !sensible(p.Host) || math.IsInf(p.Host, 1) {
 		return fmt.Errorf("field \"host_bandwidth_bytes_per_s\" is %g: give a finite number above 0, or leave it out", p.Host)
 	}
 	for pair, b := range p.Pairs {
@@ -171,12 +173,14 @@ func (p *Platform) validateLinks() error {
 		if x < 0 || y >= p.Devices || x >= y {
 			return fmt.Errorf("field \"bandwidth_bytes_per_s\" names the link %d-%d: it must join two of the devices 0 to %d, the smaller first", x, y, p.Devices-1)
 		}
-		if !(b >= 0) {
-			return fmt.Errorf("field \"bandwidth_bytes_per_s\" is %g for the link %d-%d, which is negative or not a number", b, x, y)
+		if !sensible(b) {
+			return fmt.Errorf("field \"bandwidth_bytes_per_s\" is %g for the link %d-%d, which is negative, next to nothing or not a number", b, x, y)
 		}
 	}
 	return nil
 }
+
+func sensible(bandwidth float64) bool { return bandwidth == 0 || bandwidth >= chain.SlowestLink }
 
 // connected refuses a platform whose links do not join all devices; it names two that nothing joins.
 func (p *Platform) connected() error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -95,7 +96,7 @@ func TestCheckmateOnAProfile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	c, err := chain.Read(shared.Chains(t, "resnet50.json"))
+	c, err := chain.Read(shared.Path(t, filepath.Join("profiles", "resnet50.json")))
 	if err != nil {
 		t.Fatal(err)
 	}

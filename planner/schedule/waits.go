@@ -16,13 +16,16 @@ type Span struct{ Start, End time.Duration }
 func (r *Result) Spans() []Span {
 	spans := make([]Span, len(r.Start))
 	for p := range spans {
-		spans[p] = Span{nanoseconds(r.Start[p]), nanoseconds(r.End[p])}
+		spans[p] = Span{Duration(r.Start[p]), Duration(r.End[p])}
 	}
 	return spans
 }
 
-// nanoseconds rounds seconds; what begins when something else ends still does.
-func nanoseconds(seconds float64) time.Duration { return time.Duration(seconds*1e9 + 0.5) }
+// longest is what a longer time counts as, 104 days: sums of a thousand have room in a time.Duration.
+const longest = 1 << 53
+
+// Duration rounds seconds from 0 on to nanoseconds; what begins when something else ends still does.
+func Duration(seconds float64) time.Duration { return time.Duration(min(seconds*1e9+0.5, longest)) }
 
 // Wait is what a compute op waited for. The three together are the time from the end of the compute op before it, or from
 // 0, to its start.

@@ -3,6 +3,7 @@ package host
 import (
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 
 	"plimsoll/runtime"
 )
@@ -50,7 +51,10 @@ type command struct {
 	peer     *Device // the device of dst when it is another one; it is entered
 }
 
-func (c *command) run(config *Config) error {
+func (c *command) run(config *Config, abandoned *atomic.Bool) error {
+	if abandoned.Load() {
+		return runtime.ErrAbandoned
+	}
 	switch c.kind {
 	case launching:
 		return runGuarded(c.work)
@@ -58,7 +62,9 @@ func (c *command) run(config *Config) error {
 		if err := config.fault(c.copyKind()); err != nil {
 			return err
 		}
-		c.link.copy(c.dst, c.src)
+		if !c.link.copy(c.dst, c.src, abandoned) {
+			return runtime.ErrAbandoned
+		}
 	case waiting:
 		return c.point.await()
 	}

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"fmt"
 	"math"
 
@@ -26,6 +27,8 @@ type Config struct {
 	// Chaos, when not 0, seeds random delays before and after the commands of all streams. They change the order in
 	// which streams run, and with it every result that lacks an event.
 	Chaos uint64
+	// Until, when not nil, abandons the device when it ends.
+	Until context.Context
 	// Fault, when not nil, is asked before each "reserve", "copy" and "copy to peer", from many goroutines; the
 	// error that it returns is taken for the operation's own. For tests.
 	Fault func(op string) error

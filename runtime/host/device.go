@@ -6,9 +6,11 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/klauspost/cpuid/v2"
 
@@ -27,6 +29,9 @@ type Device struct {
 	toDevice *link
 	toHost   *link
 
+	abandoned atomic.Bool
+	forget    func() bool // that Config.Until abandons it
+
 	mu      sync.Mutex
 	state   state
 	memory  memory
@@ -44,7 +49,10 @@ const (
 	closed
 )
 
-var _ runtime.Device = (*Device)(nil)
+var (
+	_ runtime.Device    = (*Device)(nil)
+	_ runtime.Abandoner = (*Device)(nil)
+)
 
 // New returns a device, without memory until Reserve.
 func New(c Config) (*Device, error) {
@@ -59,8 +67,14 @@ func New(c Config) (*Device, error) {
 		peers:    map[*Device]*link{},
 	}
 	d.left = sync.NewCond(&d.mu)
+	if c.Until != nil {
+		d.forget = context.AfterFunc(c.Until, d.Abandon)
+	}
 	return d, nil
 }
+
+// Abandon implements runtime.Abandoner. A launch that runs is waited for.
+func (d *Device) Abandon() { d.abandoned.Store(true) }
 
 // Info describes the device.
 func (d *Device) Info() runtime.Info {
@@ -170,6 +184,9 @@ func (d *Device) Close() error {
 	d.state = closed
 	streams := d.streams
 	d.mu.Unlock()
+	if d.forget != nil {
+		d.forget()
+	}
 	for _, s := range streams {
 		s.close()
 	}

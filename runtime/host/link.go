@@ -3,6 +3,7 @@ package host
 import (
 	goruntime "runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,12 +23,13 @@ func newLink(bandwidth float64) *link {
 	return &link{bandwidth: bandwidth}
 }
 
-// copy copies src to dst and returns when a link of this bandwidth would have delivered the last byte. Lateness of
-// one chunk is made up by the next ones, so it does not add up. Where memory is slower than the link, memory counts.
-func (l *link) copy(dst, src []byte) {
+// copy copies src to dst and returns when a link of this bandwidth would have delivered the last byte; false when it is abandoned
+// before. Lateness of one chunk is made up by the next ones, so it does not add up. Where memory is slower than the link, memory
+// counts.
+func (l *link) copy(dst, src []byte, abandoned *atomic.Bool) bool {
 	if l == nil {
 		copy(dst, src)
-		return
+		return true
 	}
 	due := now()
 	for len(src) > 0 {
@@ -35,8 +37,11 @@ func (l *link) copy(dst, src []byte) {
 		due = l.reserve(due, n)
 		copy(dst[:n], src[:n])
 		dst, src = dst[n:], src[n:]
-		pauseUntil(due, len(src) == 0)
+		if !pauseUntil(due, len(src) == 0, abandoned) {
+			return false
+		}
 	}
+	return true
 }
 
 // chunk is about a millisecond's worth: short enough to share fairly, long enough to sleep through.
@@ -45,12 +50,15 @@ func (l *link) chunk() int {
 	return int(min(max(l.bandwidth/1000, shortest), longest))
 }
 
+// forever is when the slowest link is free again, in a hundred and fifty years.
+const forever = time.Duration(1 << 62)
+
 // reserve takes n bytes' time of the link, not before from, and returns the end of it.
 func (l *link) reserve(from time.Duration, n int) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	start := max(from, l.free)
-	l.free = start + time.Duration(float64(n)/l.bandwidth*float64(time.Second))
+	l.free = start + time.Duration(min(float64(n)/l.bandwidth*float64(time.Second), float64(forever-start)))
 	return l.free
 }
 
@@ -59,21 +67,25 @@ var epoch = time.Now()
 // now is the monotonic time that all host devices share.
 func now() time.Duration { return time.Since(epoch) }
 
-// pauseUntil sleeps until just before due; when exact, it yields in a loop for the rest (about 0.1 ms).
-func pauseUntil(due time.Duration, exact bool) {
+// pauseUntil sleeps until just before due; when exact, it yields in a loop for the rest (about 0.1 ms). It returns false, and not
+// long after, when it is abandoned.
+func pauseUntil(due time.Duration, exact bool, abandoned *atomic.Bool) bool {
 	const (
+		glance     = 50 * time.Millisecond   // between two looks at whether it is abandoned
 		sleepError = 1500 * time.Microsecond // time.Sleep wakes up late by up to a millisecond
 		napError   = 120 * time.Microsecond  // so does nap, by up to this
 	)
 	for {
 		left := due - now()
 		switch {
+		case abandoned.Load():
+			return false
 		case left > 2*sleepError:
-			time.Sleep(left - sleepError)
+			time.Sleep(min(left-sleepError, glance))
 		case left > napError:
 			nap(left - napError)
 		case left <= 0 || !exact:
-			return
+			return true
 		default:
 			goruntime.Gosched()
 		}

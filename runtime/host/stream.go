@@ -192,7 +192,7 @@ func (s *Stream) next() *command {
 }
 
 func (s *Stream) execute(c *command) error {
-	if err := c.run(&s.device.config); err != nil {
+	if err := c.run(&s.device.config, &s.device.abandoned); err != nil {
 		return &runtime.StreamError{Device: s.device.config.Name, Stream: s.name, Op: c.String(), Err: err}
 	}
 	return nil

@@ -21,7 +21,7 @@ func openCPU(item Item, o Options) ([]runtime.Device, error) {
 		Name:   item.Kind,
 		Memory: o.Memory, HostMemory: o.HostMemory,
 		Bandwidth: o.Bandwidth, PeerBandwidth: o.PeerBandwidth,
-		Chaos: o.Chaos,
+		Chaos: o.Chaos, Until: o.Until,
 	}
 	if item.Parts == 0 {
 		d, err := host.New(c)

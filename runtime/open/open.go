@@ -7,6 +7,7 @@
 package open
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,6 +25,8 @@ type Options struct {
 	Bandwidth     float64 // bytes/s of the host link, each way, where it can be throttled; 0: not throttled
 	PeerBandwidth float64 // likewise between devices
 	Chaos         uint64  // seed of random delays, where the device has them; 0: none
+	// Until abandons the devices that can be when it ends; nil: never.
+	Until context.Context
 }
 
 // Item is one device of a spec.

@@ -19,15 +19,18 @@ type File struct {
 	closer io.Closer
 }
 
-// Open reads and checks the header of the file at path. Errors: *Error, those of the operating system.
+// Open reads and checks the header of the regular file at path. Errors: *Error, those of the operating system.
 func Open(path string) (*File, error) {
-	f, err := os.Open(path)
+	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
-	info, err := f.Stat()
+	if !info.Mode().IsRegular() { // opening a pipe would wait for a writer
+		return nil, &Error{File: path, Err: fmt.Errorf("%w: it is not a regular file", ErrFormat)}
+	}
+	f, err := os.Open(path)
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, err
 	}
 	file, err := New(path, f, info.Size())
 	if err != nil {

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"plimsoll/planner"
+)
+
+// Chains whose times are next to nothing, next to nothing beside others, or centuries, on links of any speed: every strategy plans
+// them or says why not, as text and as JSON, and no command fails for it.
+func TestHostileChains(t *testing.T) {
+	chains, err := filepath.Glob("testdata/hostile/*.json")
+	if err != nil || len(chains) != 3 {
+		t.Fatalf("%v, %v", chains, err)
+	}
+	links := []string{"", "0.001B/s", "12GB/s", "1e300B/s", "1e-100B/s"}
+	h := &hostile{T: t}
+	for _, c := range chains {
+		for _, link := range links {
+			for _, s := range planner.Names() {
+				for _, memory := range []string{"1", "40%", "70%"} {
+					h.try(link, "plan", "-c", c, "--strategy", s, "--memory", memory)
+				}
+				if link == "" || link == "0.001B/s" {
+					h.try(link, "frontier", "-c", c, "--strategy", s, "--points", "3")
+				}
+			}
+			for _, s := range planner.Pipelines() {
+				if s.Name == "ilp" || s.Name == "milp" { // which search
+					continue
+				}
+				for _, devices := range []string{"1", "2", "3"} {
+					h.try(link, "plan", "-c", c, "--strategy", s.Name, "--devices", devices, "--memory", "60MB")
+				}
+			}
+		}
+		out := t.TempDir()
+		h.try("", "bench", "-c", c, "--points", "3", "--bandwidths", "0.001B/s,1B/s,12GB/s", "--out", out)
+		h.try("", "bench", "pipelines", "-c", c, "--memory", "60MB", "--bandwidths", "1B/s,12GB/s", "--devices", "2,3", "--out", out)
+	}
+	if h.tried < 1500 || h.planned < 400 {
+		t.Errorf("%d command lines were tried, %d of them planned", h.tried, h.planned)
+	}
+}
+
+// hostile tries command lines.
+type hostile struct {
+	*testing.T
+	tried, planned int
+}
+
+// try runs a command line, with a link if there is one, and reports a failure, or a result that is no JSON.
+func (h *hostile) try(link string, args ...string) {
+	h.Helper()
+	if link != "" {
+		args = append(args, "--bandwidth", link)
+	}
+	h.tried++
+	r := plimsoll(h.T, append(args, "--json")...)
+	switch {
+	case r.code != exitOK && r.code != exitUsage && r.code != exitNoFit || strings.Contains(r.err, "BUG"):
+		h.Errorf("%v: exit code %d: %s", args, r.code, r.err)
+	case r.code == exitOK:
+		h.planned++
+		if !json.Valid([]byte(r.out)) {
+			h.Errorf("%v prints no JSON: %s", args, r.out)
+		}
+	}
+}
