@@ -53,7 +53,7 @@ plan without a limit. --plan measures one plan, ours or not, as train runs it.
 The exit code is 1 when a row differs from store-all, or from one device, or its peak from the predicted one.`, nil)
 	cmd.Example = `  plimsoll validate -m resnet20 --batch 16 --memory 100%,75%,50% --strategy rotor,rotor-exact --steps 3
   plimsoll validate -m densenet121 --image 64 --batch 4 --memory 60% --audit
-  plimsoll validate -m resnet20 --image 16 --batch 16 --devices "cpu*2;cpu*4" --strategy gpipe,1f1b-flush,zb-h1 --out out/pipelines
+  plimsoll validate -m resnet20 --image 16 --batch 16 --devices "cpu*2;cpu*4" --strategy gpipe,1f1b-flush,zb-h1 --out out/validated
   plimsoll validate -m resnet20 --image 16 --batch 4 --devices "cpu*4" --strategy "1f1b*,madpipe,eager" --simulated --draws 3 --peer-bandwidth 10MB/s --svg run.svg`
 	f.job.register(cmd)
 	f.rate.register(cmd)

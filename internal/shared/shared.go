@@ -1,4 +1,4 @@
-// Package shared finds, for tests, the folder of oracles and known answers that lies beside the repository.
+// Package shared finds, for tests, files of the repository and the folder of oracles and known answers that lies beside it.
 package shared
 
 import (
@@ -19,6 +19,16 @@ func Path(t testing.TB, elem ...string) string {
 		t.Skipf("no shared folder beside the repository: %v", err)
 	}
 	return path
+}
+
+// Chains returns the folder of the chains that documents use, or of one of its files.
+func Chains(t testing.TB, elem ...string) string {
+	t.Helper()
+	root, err := repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(append([]string{root, "docs", "chains"}, elem...)...)
 }
 
 // repository returns the folder of go.mod above the working directory, which for a test is its package's.

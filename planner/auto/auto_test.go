@@ -98,7 +98,7 @@ func TestProfiles(t *testing.T) {
 	j := &judge{t: t}
 	points, planned := 0, 0
 	for _, k := range file.Cases {
-		c, err := chain.Read(shared.Path(t, "profiles", k.Name+".json"))
+		c, err := chain.Read(shared.Chains(t, k.Name+".json"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 // is 30 s on two cores. gap is the mean distance to the lower bound.
 func BenchmarkAuto(b *testing.B) {
 	for _, name := range []string{"resnet50", "vgg16", "resnext50", "gnmt"} {
-		c, err := chain.Read(shared.Path(b, "profiles", name+".json"))
+		c, err := chain.Read(shared.Chains(b, name+".json"))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -194,7 +194,7 @@ func TestBadChainIsNotWritten(t *testing.T) {
 
 // TestSharedChainsAreRead reads the profiles of real networks and every chain embedded in the known answers.
 func TestSharedChainsAreRead(t *testing.T) {
-	files, _ := filepath.Glob(filepath.Join(shared.Path(t, "profiles"), "*.json"))
+	files, _ := filepath.Glob(filepath.Join(shared.Chains(t), "*.json"))
 	vectors, _ := filepath.Glob(filepath.Join(shared.Path(t, "vectors"), "*.json"))
 	read := 0
 	for _, file := range append(files, vectors...) {

@@ -64,7 +64,7 @@ func BenchmarkHeuristics(b *testing.B) {
 // BenchmarkProfiles plans the real chains of the shared folder.
 func BenchmarkProfiles(b *testing.B) {
 	for _, name := range []string{"resnet50", "vgg16", "resnext50", "gnmt"} {
-		c, err := chain.Read(shared.Path(b, "profiles", name+".json"))
+		c, err := chain.Read(shared.Chains(b, name+".json"))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -28,7 +28,7 @@ func readJSON(t testing.TB, path string, into any) {
 
 func readChain(t testing.TB, name string) *chain.Chain {
 	t.Helper()
-	c, err := chain.Read(shared.Path(t, "profiles", name+".json"))
+	c, err := chain.Read(shared.Chains(t, name+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,11 +107,11 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// profiles returns the real chains of the shared folder.
+// profiles returns the chains of docs.
 func profiles(tb testing.TB) (chains []*chain.Chain) {
 	tb.Helper()
 	for _, name := range []string{"resnet50", "vgg16", "resnext50", "gnmt"} {
-		c, err := chain.Read(shared.Path(tb, "profiles", name+".json"))
+		c, err := chain.Read(shared.Chains(tb, name+".json"))
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -96,7 +95,7 @@ func TestCheckmateOnAProfile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	c, err := chain.Read(shared.Path(t, filepath.Join("profiles", "resnet50.json")))
+	c, err := chain.Read(shared.Chains(t, "resnet50.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
