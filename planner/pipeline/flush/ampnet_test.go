@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/pipelinetest"
 )
@@ -127,8 +128,9 @@ func TestBadAsynchronousRequests(t *testing.T) {
 		"works with 2 devices":        func(q *pipeline.Request) { q.Platform = free(3) },
 		"needs 4 B":                   func(q *pipeline.Request) { q.Platform = free(2).WithMemory(3) },
 		"its period is 0 s":           func(q *pipeline.Request) { q.Chain = uniform(2, 0, 0, 0) },
-		"a minibatch takes +Inf s": func(q *pipeline.Request) {
-			q.Chain, q.Platform = uniform(2, 1e307, 1, 0), pipeline.NewPlatform(2, 9, 1e-308)
+		"a minibatch takes +Inf s": func(q *pipeline.Request) { // B_1 has to wait for a whole period
+			q.Chain.Layers[0] = chain.Layer{Name: "long", ForwardS: 8e307, BackwardS: 9.5e307}
+			q.Chain.Layers[1] = chain.Layer{Name: "short", ForwardS: 1e300, BackwardS: 1e300}
 		},
 		"a chain and a platform": func(q *pipeline.Request) { q.Chain = nil },
 	} {
