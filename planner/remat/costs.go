@@ -118,12 +118,37 @@ func (k *costs) needFirst(s int) int64 { return k.a[s] + k.discardOver[s] }
 // needNext returns what F_h, saving nothing, needs beside a_{s-1} and δ_t when it follows F_s, s < h.
 func (k *costs) needNext(h int) int64 { return k.a[h-1] + k.a[h] + k.discardOver[h] }
 
+// needs returns, at place(s, x), what the forwards s..x need beside a_{s-1} and the gradient.
+func (k *costs) needs() []int64 {
+	needs := make([]int64, k.n*(k.n+1)/2)
+	for s := 1; s <= k.n; s++ {
+		need := k.needFirst(s)
+		for x := s; x <= k.n; x++ {
+			if x > s {
+				need = max(need, k.needNext(x))
+			}
+			needs[k.place(s, x)] = need
+		}
+	}
+	return needs
+}
+
 // beside returns the memory beside a_0 under a limit that includes it; -1 when a_0 alone is over the limit.
 func (k *costs) beside(limit int64) int64 {
 	if limit < k.a[0] {
 		return -1
 	}
 	return min(limit, 1<<62) - k.a[0] // the cap is far above every sum of sizes and leaves room to add to it
+}
+
+// most returns an amount beside a_0 from which on more memory gains nothing.
+func (k *costs) most() (bytes int64) {
+	var saved, other int64
+	for l := 1; l <= k.n; l++ {
+		saved += k.saved[l]
+		other = max(other, k.a[l]+k.grad[l]+k.grad[l-1]+k.forwardOver[l]+k.discardOver[l]+k.backwardOver[l])
+	}
+	return saved + other
 }
 
 // besideInput returns the part of limit, the memory beside a_0, that is left beside a_{s-1}: the input of the chain

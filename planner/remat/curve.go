@@ -29,23 +29,29 @@ func (c curve) at(m int64) (ticks int64, ok bool) {
 	return c[i].ticks, true
 }
 
-// envelope is the lower envelope of candidate curves, cut off above a memory limit. It is the inner loop of the
-// exact programs: candidates that never undercut it cost one scan of their steps and no writing.
+// envelope is the lower envelope of candidate curves, cut off above a memory limit and above an excess. It is the inner
+// loop of the exact programs: candidates that never undercut it cost one scan of their steps and no writing.
 type envelope struct {
-	limit int64
-	best  curve
-	spare curve // the next best, while it is written
+	limit, ceiling int64
+	best           curve // the first step, at 0 bytes, is the ceiling until a candidate is lower there
+	spare          curve // the next best, while it is written
 }
 
-// reset empties the envelope.
-func (e *envelope) reset(limit int64) { e.limit, e.best = limit, e.best[:0] }
+// reset empties the envelope: only steps of up to limit bytes and of less than ceiling ticks are wanted.
+func (e *envelope) reset(limit, ceiling int64) {
+	e.limit, e.ceiling, e.best = limit, ceiling, append(e.best[:0], step{0, ceiling})
+}
 
 // steps returns a copy of the envelope, of exact size.
 func (e *envelope) steps() curve {
-	if len(e.best) == 0 {
+	steps := e.best
+	if steps[0].ticks == e.ceiling {
+		steps = steps[1:]
+	}
+	if len(steps) == 0 {
 		return nil
 	}
-	return append(make(curve, 0, len(e.best)), e.best...)
+	return append(make(curve, 0, len(steps)), steps...)
 }
 
 // end returns the memory from which on a candidate of at least floor ticks is of no use: there the envelope is
@@ -72,11 +78,11 @@ func (e *envelope) sum(f, g curve, shift, need, plus int64) {
 	end := e.end(plus + f[len(f)-1].ticks + g[len(g)-1].ticks)
 	p := pair{f: f, g: g, shift: shift, plus: plus}
 	p.begin(max(need, f[0].bytes+shift, g[0].bytes))
-	for k := -1; p.bytes < end; p.next() {
+	for k := 0; p.bytes < end; p.next() {
 		for k+1 < len(e.best) && e.best[k+1].bytes <= p.bytes {
 			k++
 		}
-		if k < 0 || p.ticks() < e.best[k].ticks {
+		if p.ticks() < e.best[k].ticks {
 			e.merge(p, k+1, end)
 			return
 		}

@@ -21,6 +21,12 @@ type floating struct {
 	*costs
 	limit int64     // bytes beside a_0
 	table [][]curve // C(s, t, l) at [place(s, t)][l-s]
+	need  []int64   // as in type persistent
+	cut   int64     // sequences of more excess need not be found
+}
+
+func newFloating(k *costs, limit, cut int64) *floating {
+	return &floating{costs: k, limit: limit, cut: cut, need: k.needs()}
 }
 
 func (p *floating) at(s, t, l int) curve { return p.table[p.place(s, t)][l-s] }
@@ -61,23 +67,22 @@ func (p *floating) solve(ctx context.Context) error {
 }
 
 func (p *floating) entry(env *envelope, s, t, l int) curve {
-	env.reset(p.besideInput(s, p.limit))
+	ceiling := p.cut + 1
+	if t < p.n {
+		ceiling -= p.repeat(l, t) // they ran before B_n
+	}
+	env.reset(p.besideInput(s, p.limit), ceiling)
 	switch s {
 	case t:
 		env.add(free, 0, p.needAll(s, t), 0)
-		return env.steps()
 	case l:
 		env.add(p.at(s+1, t, s+1), p.saved[s], p.needAll(s, t), 0)
 	default:
 		env.add(p.at(s+1, t, l), p.a[s]-p.a[s-1], p.grad[t]+p.needFirst(s), p.repeat(s, s))
 	}
 	for next := l + 1; next <= t; next++ {
-		need := p.needFirst(s)
-		for x := s; x < next; x++ {
-			if x > s {
-				need = max(need, p.needNext(x))
-			}
-			env.sum(p.at(x+1, t, next), p.at(s, next-1, l), p.a[x], p.grad[t]+need, p.repeat(s, x))
+		for x := s; x < next && p.repeat(s, x) < ceiling; x++ {
+			env.sum(p.at(x+1, t, next), p.at(s, next-1, l), p.a[x], p.grad[t]+p.need[p.place(s, x)], p.repeat(s, x))
 		}
 	}
 	return env.steps()

@@ -81,57 +81,89 @@ func infeasible(name string, c *chain.Chain, memory, smallest int64, seq schedul
 	return e
 }
 
-// exact is an exact strategy: a name and the program that it makes of costs and a limit beside a_0.
+// exact is an exact strategy.
 type exact struct {
 	name string
-	make func(k *costs, limit int64) program
+	// make returns its program for costs and a limit beside a_0; sequences of more excess than cut need not be found.
+	make func(k *costs, limit, cut int64) program
+	// known returns the excess of a sequence that the program may find within a limit, infinite when none is known; nil: never is.
+	known func(x exact, ctx context.Context, k *costs, limit int64) (int64, error)
+	// least returns the smallest amount beside a_0 in which there is a sequence.
+	least func(ctx context.Context, k *costs) (int64, error)
 }
 
-// frontier runs the program up to the limit, a_0 included.
-// maxExact bounds the chains of the exact programs, which take minutes on a thousand layers.
+// maxExact bounds the chains of the exact programs.
 const maxExact = 1024
 
-func (x exact) frontier(ctx context.Context, c *chain.Chain, limit int64) (*Frontier, error) {
+func (x exact) costs(c *chain.Chain) (*costs, error) {
 	k, err := newCosts(c)
+	if err == nil && k.n > maxExact {
+		err = fmt.Errorf("%w: %d layers with the loss, the limit of %s is %d: use rotor, or group layers", ErrTooLarge, k.n, x.name, maxExact)
+	}
+	return k, err
+}
+
+// frontier runs the program for all limits.
+func (x exact) frontier(ctx context.Context, c *chain.Chain) (*Frontier, error) {
+	k, err := x.costs(c)
 	if err != nil {
 		return nil, err
 	}
-	if k.n > maxExact {
-		return nil, fmt.Errorf("%w: %d layers with the loss, the limit of %s is %d: use rotor, or group layers", ErrTooLarge, k.n, x.name, maxExact)
-	}
-	return x.run(ctx, c, k, limit)
+	p := x.make(k, k.most(), infinite)
+	return &Frontier{strategy: x.name, chain: c, costs: k, program: p}, p.solve(ctx)
 }
 
-func (x exact) run(ctx context.Context, c *chain.Chain, k *costs, limit int64) (*Frontier, error) {
-	p := x.make(k, k.beside(limit))
-	if err := p.solve(ctx); err != nil {
-		return nil, err
-	}
-	return &Frontier{strategy: x.name, chain: c, costs: k, program: p}, nil
-}
-
-// solve is strategy.Strategy's Solve: only steps up to the limit are computed.
+// solve is strategy.Strategy's Solve.
 func (x exact) solve(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
-	f, err := x.frontier(ctx, p.Chain, p.Memory)
+	k, err := x.costs(p.Chain)
 	if err != nil {
 		return nil, err
 	}
-	if len(f.program.root()) > 0 {
-		return f.Sequence(p.Memory)
+	best, err := x.within(ctx, k, min(k.beside(p.Memory), k.most()))
+	if err != nil {
+		return nil, err
 	}
-	return nil, x.infeasible(ctx, f, p.Memory)
+	if len(best.root()) == 0 {
+		return nil, x.refusal(ctx, k, p)
+	}
+	return (&Frontier{strategy: x.name, chain: p.Chain, costs: k, program: best}).Sequence(p.Memory)
 }
 
-// infeasible finds the smallest limit with a program that sees no times, whose curves have one step at most, and then
-// what the strategy does there.
-func (x exact) infeasible(ctx context.Context, f *Frontier, memory int64) error {
-	timeless, err := x.run(ctx, f.chain, f.costs.timeless(), schedule.NoLimit)
+// refusal returns the error of a limit that is too small.
+func (x exact) refusal(ctx context.Context, k *costs, p strategy.Problem) error {
+	smallest, err := x.least(ctx, k)
 	if err != nil {
 		return err
 	}
-	smallest, err := x.run(ctx, f.chain, f.costs, timeless.Steps()[0].Memory)
+	best, err := x.within(ctx, k, smallest)
 	if err != nil {
 		return err
 	}
-	return smallest.infeasible(memory)
+	return (&Frontier{strategy: x.name, chain: p.Chain, costs: k, program: best}).infeasible(p.Memory)
+}
+
+// within runs the program for one limit: the excess of a sequence that is known rules nearly everything out.
+func (x exact) within(ctx context.Context, k *costs, limit int64) (program, error) {
+	known := int64(infinite)
+	if x.known != nil && k.n >= fewest {
+		var err error
+		if known, err = x.known(x, ctx, k, limit); err != nil {
+			return nil, err
+		}
+	}
+	p := x.make(k, limit, known)
+	return p, p.solve(ctx)
+}
+
+// fewest is the number of layers below which nothing need be known.
+const fewest = 32
+
+// excess returns the least excess within a limit; infinite when nothing fits.
+func (x exact) excess(ctx context.Context, k *costs, limit int64) (int64, error) {
+	p, err := x.within(ctx, k, limit)
+	if err != nil || len(p.root()) == 0 {
+		return infinite, err
+	}
+	root := p.root()
+	return root[len(root)-1].ticks, nil
 }

@@ -21,7 +21,7 @@ func (k *costs) append(a, saved, grad, forwardOver, discardOver, backwardOver in
 }
 
 // group appends layers first..last to g as one. Its overheads are what its ops need at most, less what the formulas for
-// one layer count besides.
+// one layer count besides; sizes are never negative.
 func (k *costs) group(g *costs, first, last int) {
 	var saved, forward, backward int64
 	discard := k.needFirst(first)
@@ -33,5 +33,6 @@ func (k *costs) group(g *costs, first, last int) {
 			discard = max(discard, k.needNext(l))
 		}
 	}
-	g.append(k.a[last], saved, k.grad[last], forward-saved, discard-k.a[last], backward-saved-k.grad[last]-k.grad[first-1])
+	backward -= saved + k.grad[last] + k.grad[first-1]
+	g.append(k.a[last], saved, k.grad[last], max(0, forward-saved), max(0, discard-k.a[last]), max(0, backward))
 }

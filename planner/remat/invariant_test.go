@@ -135,6 +135,65 @@ func TestFrontierIsTheStrategy(t *testing.T) {
 	}
 }
 
+// What is known beforehand rules nothing out that is best: on chains that are long enough for it, at limits from the smallest to
+// store-all's peak, the strategies are as fast as their frontiers, for which nothing is known.
+func TestWhatIsKnownRulesOutNothingBest(t *testing.T) {
+	rng := rand.New(rand.NewPCG(17, 18))
+	planned := 0
+	for i := range 12 {
+		c := randomChain(rng, fewest+rng.IntN(20), i%2 == 1)
+		for name, of := range map[string]func(context.Context, *chain.Chain) (*Frontier, error){"rotor-exact": Exact, "revolve": Revolve} {
+			f, err := of(context.Background(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			steps := f.Steps()
+			for k := 0; k < len(steps); k += 1 + len(steps)/25 {
+				expectSame(t, f, name, strategy.Problem{Chain: c, Memory: steps[k].Memory})
+				planned++
+			}
+		}
+	}
+	if planned < 300 {
+		t.Errorf("only %d sequences", planned)
+	}
+}
+
+// A program that knows the best excess still finds it, at every step of a frontier; one that knows a smaller one finds nothing.
+func TestCeilingsLeaveTheBest(t *testing.T) {
+	rng := rand.New(rand.NewPCG(19, 20))
+	checked := 0
+	for range 60 {
+		k, err := newCosts(randomChain(rng, 1+rng.IntN(12), false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range []exact{rotorExact, rotorFloating, revolve} {
+			for _, s := range solved(t, x.make(k, k.most(), infinite)) {
+				best := solved(t, x.make(k, s.bytes, s.ticks))
+				if len(best) == 0 || best[len(best)-1] != s {
+					t.Errorf("%s in %d bytes: %v, want %v", x.name, s.bytes, best, s)
+				}
+				if none := solved(t, x.make(k, s.bytes, s.ticks-1)); len(none) > 0 {
+					t.Errorf("%s in %d bytes, less than %v: %v", x.name, s.bytes, s, none)
+				}
+				checked++
+			}
+		}
+	}
+	if checked < 1000 {
+		t.Errorf("only %d steps", checked)
+	}
+}
+
+func solved(t *testing.T, p program) curve {
+	t.Helper()
+	if err := p.solve(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return p.root()
+}
+
 func expectSame(t *testing.T, f *Frontier, name string, p strategy.Problem) {
 	t.Helper()
 	want, err := f.Sequence(p.Memory)
@@ -207,8 +266,8 @@ func TestGroupedIsABound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		grouped := &persistent{costs: k.grouped(2 + rng.IntN(3)), limit: 1 << 40}
-		whole := &persistent{costs: k, limit: 1 << 40}
+		grouped := newPersistent(k.grouped(2+rng.IntN(3)), 1<<40, infinite)
+		whole := newPersistent(k, 1<<40, infinite)
 		for _, p := range []*persistent{grouped, whole} {
 			if err := p.solve(context.Background()); err != nil {
 				t.Fatal(err)

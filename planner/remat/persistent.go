@@ -20,8 +20,15 @@ type persistent struct {
 	*costs
 	limit int64 // bytes beside a_0
 	// plain: activations are stored as a_i only, as in automatic differentiation; F^all_s comes just before B_s.
-	plain bool
-	table []curve // C(s, t) at place(s, t)
+	plain   bool
+	table   []curve // C(s, t) at place(s, t)
+	need    []int64 // need[place(s, x)]: what the forwards s..x need beside a_{s-1} and the gradient
+	ceiling []int64 // ceiling[place(s, t)]: the excess from which on C(s, t) is of no use
+}
+
+// newPersistent returns the program for a limit beside a_0. Sequences of more excess than cut need not be found.
+func newPersistent(k *costs, limit, cut int64) *persistent {
+	return &persistent{costs: k, limit: limit, need: k.needs(), ceiling: k.ceilings(limit, cut)}
 }
 
 // place returns the index of (s, t) in a triangular table in which a row s is contiguous.
@@ -55,19 +62,19 @@ func (p *persistent) solve(ctx context.Context) error {
 }
 
 func (p *persistent) entry(env *envelope, s, t int) curve {
-	env.reset(p.besideInput(s, p.limit))
+	ceiling := p.ceiling[p.place(s, t)]
+	if ceiling <= 0 {
+		return nil
+	}
+	env.reset(p.besideInput(s, p.limit), ceiling)
 	switch {
 	case s == t:
 		env.add(free, 0, p.needAll(s, t), 0)
 	case !p.plain:
 		env.add(p.at(s+1, t), p.saved[s], p.needAll(s, t), 0)
 	}
-	need := p.needFirst(s)
-	for x := s; x < t; x++ {
-		if x > s {
-			need = max(need, p.needNext(x))
-		}
-		env.sum(p.at(x+1, t), p.at(s, x), p.a[x], p.grad[t]+need, p.repeat(s, x))
+	for x := s; x < t && p.repeat(s, x) < ceiling; x++ {
+		env.sum(p.at(x+1, t), p.at(s, x), p.a[x], p.grad[t]+p.need[p.place(s, x)], p.repeat(s, x))
 	}
 	return env.steps()
 }
@@ -91,21 +98,17 @@ func (p *persistent) build(seq schedule.Sequence, s, t int, m int64) schedule.Se
 			return append(seq, backward(s))
 		}
 	}
-	x := p.split(s, t, now)
+	x := p.choice(s, t, now)
 	seq = p.build(run(seq, s, x), x+1, t, m-p.a[x])
 	return p.build(seq, s, x, m)
 }
 
-// split returns the first x whose split gives the step.
-func (p *persistent) split(s, t int, now step) int {
-	need := p.needFirst(s)
+// choice returns the first x whose split gives the step.
+func (p *persistent) choice(s, t int, now step) int {
 	for x := s; x < t; x++ {
-		if x > s {
-			need = max(need, p.needNext(x))
-		}
 		right, ok1 := p.at(x+1, t).at(now.bytes - p.a[x])
 		left, ok2 := p.at(s, x).at(now.bytes)
-		if ok1 && ok2 && now.bytes >= p.grad[t]+need && p.repeat(s, x)+right+left == now.ticks {
+		if ok1 && ok2 && now.bytes >= p.grad[t]+p.need[p.place(s, x)] && p.repeat(s, x)+right+left == now.ticks {
 			return x
 		}
 	}

@@ -14,14 +14,19 @@ import (
 	"context"
 
 	"plimsoll/planner/chain"
-	"plimsoll/planner/schedule"
 )
 
-var revolve = exact{"revolve", func(k *costs, limit int64) program {
-	return &persistent{costs: k, limit: limit, plain: true}
-}}
+var revolve = exact{
+	name: "revolve",
+	make: func(k *costs, limit, cut int64) program {
+		p := newPersistent(k, limit, cut)
+		p.plain = true
+		return p
+	},
+	least: func(_ context.Context, k *costs) (int64, error) { return k.least(true), nil },
+}
 
 // Revolve computes revolve's frontier. Errors: those of chain.Validate, ErrTooLarge, the context's.
 func Revolve(ctx context.Context, c *chain.Chain) (*Frontier, error) {
-	return revolve.frontier(ctx, c, schedule.NoLimit)
+	return revolve.frontier(ctx, c)
 }

@@ -8,11 +8,13 @@ package remat
 //
 // Complexity: O(n^3·S) additions at most, O(n^2·S) memory. Three things keep the additions far below that and change
 // no value that a best sequence is made of: rows are visited only where a split can still lower them (lower), what
-// costs more than a sequence already known counts as infeasible (prune), and tiles stay in the cache (tile).
+// costs more than a sequence already known, less what it must cost elsewhere, counts as infeasible (ceiling), and tiles
+// stay in the cache (tile).
 
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -33,17 +35,20 @@ func solveRotor(ctx context.Context, p strategy.Problem) (schedule.Sequence, err
 	if err != nil {
 		return nil, err
 	}
-	seq, err := rotor(ctx, k, p.Memory, slots)
-	if seq != nil || err != nil {
-		return seq, err
+	table, err := k.slotted(ctx, p.Memory, slots)
+	if err != nil {
+		return nil, err
+	}
+	if seq := table.sequence(); seq != nil {
+		return seq, nil
 	}
 	return nil, rotorInfeasible(ctx, k, p, slots)
 }
 
-// rotor returns nil when no sequence fits in slots.
-func rotor(ctx context.Context, k *costs, memory int64, slots int) (schedule.Sequence, error) {
+// slotted returns the table for a limit; it may be one in which nothing fits.
+func (k *costs) slotted(ctx context.Context, memory int64, slots int) (*slotted, error) {
 	if memory < k.a[0] {
-		return nil, nil
+		return &slotted{costs: k}, nil
 	}
 	k = k.inSlots(memory, slots)
 	if _, _, err := tableSize(k, slots); err != nil {
@@ -55,11 +60,7 @@ func rotor(ctx context.Context, k *costs, memory int64, slots int) (schedule.Seq
 	if err != nil {
 		return nil, err
 	}
-	table, err := solveSlotted(ctx, k, slots, coarse.excess())
-	if err != nil {
-		return nil, err
-	}
-	return table.sequence(), nil
+	return solveSlotted(ctx, k, slots, coarse.excess())
 }
 
 func solveSlotted(ctx context.Context, k *costs, slots int, cut int64) (*slotted, error) {
@@ -90,28 +91,32 @@ func rotorInfeasible(ctx context.Context, k *costs, p strategy.Problem, slots in
 			low = mid
 		}
 	}
-	seq, err := rotor(ctx, k, high, slots)
+	table, err := k.slotted(ctx, high, slots)
 	if err != nil {
 		return err
 	}
-	return infeasible("rotor", p.Chain, p.Memory, high, seq)
+	return infeasible("rotor", p.Chain, p.Memory, high, table.sequence())
 }
 
 // leastSlots returns the least number of slots, of memory/slots bytes each, in which a sequence fits.
 func (k *costs) leastSlots(memory int64, slots int) int64 {
 	r := k.inSlots(memory, slots)
-	return r.a[0] + r.least()
+	return r.a[0] + r.least(false)
 }
 
-// least returns the least memory beside a_0 in which a persistent sequence fits: Theorem 6 without times. O(n^3).
-func (k *costs) least() int64 {
+// least returns the least memory beside a_0 in which a persistent sequence fits, a plain one or any: Theorem 6 without times.
+// O(n^3).
+func (k *costs) least(plain bool) int64 {
 	table := make([]int64, k.n*(k.n+1)/2)
 	at := func(s, t int) int64 { return table[k.place(s, t)] }
 	for d := range k.n {
 		for s := 1; s+d <= k.n; s++ {
 			t := s + d
 			best := k.needAll(s, t)
-			if s < t {
+			switch {
+			case s < t && plain:
+				best = math.MaxInt64
+			case s < t:
 				best = max(best, k.saved[s]+at(s+1, t))
 			}
 			need := k.grad[t] + k.needFirst(s)

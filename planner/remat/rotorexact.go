@@ -12,14 +12,28 @@ import (
 	"context"
 
 	"plimsoll/planner/chain"
-	"plimsoll/planner/schedule"
 )
 
-var rotorExact = exact{"rotor-exact", func(k *costs, limit int64) program {
-	return &persistent{costs: k, limit: limit}
-}}
+var rotorExact = exact{
+	name:  "rotor-exact",
+	make:  func(k *costs, limit, cut int64) program { return newPersistent(k, limit, cut) },
+	known: exact.pairsOrSlots,
+	least: func(_ context.Context, k *costs) (int64, error) { return k.least(false), nil },
+}
+
+// pairsOrSlots returns the excess of the better one of rotor's sequence, in a table of limited size, and of the best one of the
+// chain with its layers in pairs.
+func (x exact) pairsOrSlots(ctx context.Context, k *costs, limit int64) (int64, error) {
+	const cells = 1 << 25
+	table, err := k.slotted(ctx, limit+k.a[0], min(DefaultSlots, cells/(k.n*(k.n+1)/2)))
+	if err != nil {
+		return 0, err
+	}
+	pairs, err := x.excess(ctx, k.grouped(2), limit)
+	return min(table.excess(), pairs), err
+}
 
 // Exact computes rotor-exact's frontier. Errors: those of chain.Validate, ErrTooLarge, the context's.
 func Exact(ctx context.Context, c *chain.Chain) (*Frontier, error) {
-	return rotorExact.frontier(ctx, c, schedule.NoLimit)
+	return rotorExact.frontier(ctx, c)
 }

@@ -13,14 +13,25 @@ import (
 	"context"
 
 	"plimsoll/planner/chain"
-	"plimsoll/planner/schedule"
 )
 
-var rotorFloating = exact{"rotor-floating", func(k *costs, limit int64) program {
-	return &floating{costs: k, limit: limit}
-}}
+var rotorFloating = exact{
+	name: "rotor-floating",
+	make: func(k *costs, limit, cut int64) program { return newFloating(k, limit, cut) },
+	known: func(_ exact, ctx context.Context, k *costs, limit int64) (int64, error) {
+		return rotorExact.excess(ctx, k, limit)
+	},
+	// A program that sees no times has curves of one step at most.
+	least: func(ctx context.Context, k *costs) (int64, error) {
+		p := newFloating(k.timeless(), k.most(), infinite)
+		if err := p.solve(ctx); err != nil {
+			return 0, err
+		}
+		return p.root()[0].bytes, nil
+	},
+}
 
 // Floating computes rotor-floating's frontier. Errors: those of chain.Validate, ErrTooLarge, the context's.
 func Floating(ctx context.Context, c *chain.Chain) (*Frontier, error) {
-	return rotorFloating.frontier(ctx, c, schedule.NoLimit)
+	return rotorFloating.frontier(ctx, c)
 }

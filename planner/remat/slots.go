@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
+	"sort"
 
 	"plimsoll/planner/internal/parallel"
 	"plimsoll/planner/schedule"
@@ -46,8 +47,10 @@ type slotted struct {
 	width int     // slots beside a_0, and one for m = 0
 	cut   int64   // an excess that some sequence has: what is above it cannot be part of a best one
 	table []int64 // C(s, t, m) at place(s, t)·width + m; rows never rise
-	first []int32 // first[place(s, t)]: the least feasible m, width if none
+	first []int32 // first[place(s, t)]: the least feasible m, width if none; below it the row means nothing
 	need  []int64 // need[place(s, x)]: what the forwards s..x need beside a_{s-1} and the gradient
+	// ceiling[place(s, t)] is the excess from which on C(s, t) is of no use.
+	ceiling []int64
 }
 
 // infinite is the excess of what does not fit: three of them can be added.
@@ -72,17 +75,9 @@ func newSlotted(k *costs, slots int, cut int64) (*slotted, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &slotted{costs: k, width: width, cut: cut}
-	p.table, p.first, p.need = make([]int64, pairs*width), make([]int32, pairs), make([]int64, pairs)
-	for s := 1; s <= k.n; s++ {
-		need := k.needFirst(s)
-		for x := s; x <= k.n; x++ {
-			if x > s {
-				need = max(need, k.needNext(x))
-			}
-			p.need[k.place(s, x)] = need
-		}
-	}
+	p := &slotted{costs: k, width: width}
+	p.table, p.first, p.need = make([]int64, pairs*width), make([]int32, pairs), k.needs()
+	p.ceiling = k.ceilings(int64(width)-1, cut)
 	return p, nil
 }
 
@@ -134,58 +129,61 @@ func (p *slotted) tile(s0, s1, t0, t1 int) {
 	}
 }
 
-// start makes the row infeasible everywhere.
+// start makes the row too expensive everywhere.
 func (p *slotted) start(s, t int) {
+	place := p.place(s, t)
+	p.first[place] = int32(p.width)
+	if p.ceiling[place] <= 0 {
+		return
+	}
 	row := p.row(s, t)
 	for m := range row {
-		row[m] = infinite
+		row[m] = p.ceiling[place]
 	}
 }
 
 // finish adds to C(s, t) the choices that depend on its own tile.
 func (p *slotted) finish(s, t, s1, t0 int) {
-	row := p.row(s, t)
-	for m := int(min(max(p.needAll(s, t), p.saved[s]), int64(p.width))); m < p.width; m++ {
-		if s == t {
-			row[m] = 0
-		} else {
-			row[m] = min(row[m], p.row(s+1, t)[m-int(p.saved[s])])
-		}
+	place := p.place(s, t)
+	if p.ceiling[place] <= 0 {
+		return
 	}
+	p.saves(s, t)
 	p.splits(s, t, s, min(s1, t))
 	p.splits(s, t, max(s1, t0), t)
-	p.first[p.place(s, t)] = int32(p.prune(row, s, t))
+	p.first[place] = int32(firstBelow(p.row(s, t), p.ceiling[place]))
 }
 
-// prune makes what no best sequence has a use for infeasible and returns the first feasible m. Unless t = n, C(s, t) is
-// the second part of a split, and the forwards s..t were run for its first part.
-func (p *slotted) prune(row []int64, s, t int) int {
-	cut := p.cut
-	if t < p.n {
-		cut -= p.repeat(s, t)
+// saves lowers C(s, t) by F^all_s.
+func (p *slotted) saves(s, t int) {
+	row, saved := p.row(s, t), int(p.saved[s])
+	begin := int(min(p.needAll(s, t), int64(p.width)))
+	if s == t {
+		clear(row[begin:])
+		return
 	}
-	first := firstBelow(row, min(cut+1, infinite))
-	for m := range first {
-		row[m] = infinite
+	begin = max(begin, int(p.first[p.place(s+1, t)])+saved)
+	rest := p.row(s+1, t)
+	for m := begin; m < p.width; m++ {
+		row[m] = min(row[m], rest[m-saved])
 	}
-	return first
 }
 
 // splits lowers C(s, t) by the splits at from <= x < to.
 func (p *slotted) splits(s, t, from, to int) {
-	row := p.row(s, t)
-	end := p.width
+	row, ceiling := p.row(s, t), p.ceiling[p.place(s, t)]
 	for x := from; x < to; x++ {
-		// The row never rises: from end on it is not above what the split repeats.
 		plus := p.repeat(s, x)
-		for end > 0 && row[end-1] <= plus {
-			end--
+		if plus >= ceiling {
+			return
 		}
 		f, g, shift := p.place(x+1, t), p.place(s, x), int(p.a[x])
 		begin := max(int(min(p.grad[t]+p.need[g], int64(p.width))), int(p.first[f])+shift, int(p.first[g]))
-		if begin < end {
-			lower(row[begin:end], p.row(x+1, t)[begin-shift:], p.row(s, x)[begin:], plus)
+		if begin >= p.width || row[begin] <= plus {
+			continue
 		}
+		end := firstBelow(row, plus+1) // the row never rises: from here on it is not above what the split repeats
+		lower(row[begin:end], p.row(x+1, t)[begin-shift:], p.row(s, x)[begin:], plus)
 	}
 }
 
@@ -219,12 +217,15 @@ func lowerBlock(dst, f, g *[16]int64, plus int64) {
 
 // firstBelow returns the first index of a row that never rises with a value below bound; its length if there is none.
 func firstBelow(row []int64, bound int64) int {
-	for i, x := range row {
-		if x < bound {
-			return i
-		}
+	return sort.Search(len(row), func(i int) bool { return row[i] < bound })
+}
+
+// at returns C(s, t, m), infinite when it is not feasible.
+func (p *slotted) at(s, t int, m int64) int64 {
+	if m < int64(p.first[p.place(s, t)]) {
+		return infinite
 	}
-	return len(row)
+	return p.row(s, t)[m]
 }
 
 // excess returns the least excess with all slots, infinite when nothing fits.
@@ -232,7 +233,7 @@ func (p *slotted) excess() int64 {
 	if p.width == 0 {
 		return infinite
 	}
-	return p.row(1, p.n)[p.width-1]
+	return p.at(1, p.n, int64(p.width)-1)
 }
 
 // sequence returns Algorithm 4's sequence for all slots, nil when nothing fits. Each part gets the fewest slots at
@@ -241,30 +242,28 @@ func (p *slotted) sequence() schedule.Sequence {
 	if p.excess() == infinite {
 		return nil
 	}
-	return p.build(nil, 1, p.n, p.width-1)
+	return p.build(nil, 1, p.n, int64(p.width)-1)
 }
 
-func (p *slotted) build(seq schedule.Sequence, s, t, m int) schedule.Sequence {
+func (p *slotted) build(seq schedule.Sequence, s, t int, m int64) schedule.Sequence {
 	if s == t {
 		return append(seq, all(s), backward(s))
 	}
-	row := p.row(s, t)
-	value := row[m]
-	m = firstBelow(row, value+1)
-	if saved := int(p.saved[s]); m >= saved && int64(m) >= p.needAll(s, t) && p.row(s+1, t)[m-saved] == value {
-		seq = p.build(append(seq, all(s)), s+1, t, m-saved)
+	value := p.at(s, t, m)
+	m = int64(firstBelow(p.row(s, t), value+1))
+	if m >= p.needAll(s, t) && p.at(s+1, t, m-p.saved[s]) == value {
+		seq = p.build(append(seq, all(s)), s+1, t, m-p.saved[s])
 		return append(seq, backward(s))
 	}
 	x := p.choice(s, t, m, value)
-	seq = p.build(run(seq, s, x), x+1, t, m-int(p.a[x]))
+	seq = p.build(run(seq, s, x), x+1, t, m-p.a[x])
 	return p.build(seq, s, x, m)
 }
 
 // choice returns the first x whose split gives the value.
-func (p *slotted) choice(s, t, m int, value int64) int {
+func (p *slotted) choice(s, t int, m, value int64) int {
 	for x := s; x < t; x++ {
-		if begin := max(p.grad[t]+p.need[p.place(s, x)], p.a[x]); int64(m) >= begin &&
-			p.repeat(s, x)+p.row(x+1, t)[m-int(p.a[x])]+p.row(s, x)[m] == value {
+		if m >= p.grad[t]+p.need[p.place(s, x)] && p.repeat(s, x)+p.at(x+1, t, m-p.a[x])+p.at(s, x, m) == value {
 			return x
 		}
 	}
