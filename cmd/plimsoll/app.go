@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +32,7 @@ type app struct {
 }
 
 // run executes one command line and returns the exit code: 0, 1 for a failed run, 2 for bad usage or input, 3 for
-// "does not fit". A signal ends the context: see untilSignal.
+// "does not fit", 141 when nobody reads what it writes. A signal ends the context: see untilSignal.
 func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) (code int) {
 	ctx, hangUp, stop := untilSignal(ctx)
 	defer stop()
@@ -51,6 +53,9 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	cmd, err := root.ExecuteContextC(ctx)
 	if err = firstOf(err, results.lost()); err == nil {
 		return exitOK
+	}
+	if errors.Is(err, syscall.EPIPE) { // plimsoll | head: whoever read has what they wanted
+		return exitUnread
 	}
 	failure := failureOf(cmd.CommandPath(), err)
 	if a.json || slices.Contains(args, "--json") { // which may stand behind the flag that is wrong

@@ -67,6 +67,9 @@ func badCommands() []badCase {
 func badPlans(t *testing.T) []badCase {
 	return []badCase{
 		{"plan: no chain", []string{"plan", "--memory", "4GiB"}, 2, []string{"--chain is missing", "-c c.json"}},
+		{"plan: one file for two things", []string{"plan", "-c", five, "--memory", "1GiB", "-o", "p.json", "--trace", "./p.json"}, 2, []string{"--trace ./p.json", "--output's file"}},
+		{"plan: the chain's file", []string{"plan", "-c", five, "--memory", "1GiB", "-o", "./" + five}, 2, []string{"--output", "--chain's file"}},
+		{"plan: a dash", []string{"plan", "-c", five, "--memory", "1GiB", "-o", "-"}, 2, []string{"--output -", "/dev/stdout"}},
 		{"plan: no memory", []string{"plan", "-c", five}, 2, []string{"--memory is missing", "40%"}},
 		{"plan: memory 0", []string{"plan", "-c", five, "--memory", "0"}, 2, []string{"--memory"}},
 		{"plan: bad memory", []string{"plan", "-c", five, "--memory", "4GX"}, 2, []string{`"4GX"`, "4GiB"}},

@@ -42,6 +42,7 @@ const (
 	exitFailed = 1
 	exitUsage  = 2
 	exitNoFit  = 3
+	exitUnread = 128 + 13 // what shells say of a program that SIGPIPE ended
 )
 
 // usageError is an error of what the user wrote.

@@ -14,8 +14,11 @@ import (
 
 // writable refuses a file whose folder is missing, before any work is done for it.
 func writable(flag, path string) error {
-	if path == "" {
+	switch path {
+	case "":
 		return nil
+	case "-":
+		return usage(fmt.Errorf("%s -: results are written to files: standard output is %s /dev/stdout", flag, flag))
 	}
 	dir := filepath.Dir(path)
 	info, err := os.Stat(dir)
@@ -27,6 +30,28 @@ func writable(flag, path string) error {
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return usage(fmt.Errorf("%s %s: it is a folder", flag, path))
+	}
+	return nil
+}
+
+// output is a file that a flag names; its path may be "".
+type output struct{ flag, path string }
+
+// allWritable is writable for the files of one command, which are not those that it reads and are not each other.
+func allWritable(chain string, outputs ...output) error {
+	named := map[string]string{filepath.Clean(chain): "--chain"}
+	for _, o := range outputs {
+		if o.path == "" {
+			continue
+		}
+		if err := writable(o.flag, o.path); err != nil {
+			return err
+		}
+		path := filepath.Clean(o.path)
+		if other := named[path]; other != "" {
+			return usage(fmt.Errorf("%s %s: that is %s's file, too: give another", o.flag, o.path, other))
+		}
+		named[path] = o.flag
 	}
 	return nil
 }

@@ -262,7 +262,7 @@ func (f *planFlags) read() (*chain.Chain, *choice, error) {
 	case f.budget < 0 || f.budget > 0 && f.strategy != auto.Name:
 		return nil, s, usage(fmt.Errorf("--budget is %v with --strategy %s: give a time, as in 10s, and only with auto", f.budget, f.strategy))
 	}
-	if err := (planFiles{f.out, f.pipe.svg, f.pipe.trace}).writable(); err != nil {
+	if err := (planFiles{f.out, f.pipe.svg, f.pipe.trace}).writable(f.chain); err != nil {
 		return nil, s, err
 	}
 	c, err := readChain(f.chain)

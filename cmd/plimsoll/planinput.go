@@ -233,9 +233,9 @@ func (f *planInput) tablePlan(text string, of *planFor) (*anyPlan, error) {
 // planFiles are the files that a plan can be written to; "" is none.
 type planFiles struct{ plan, svg, trace string }
 
-// writable refuses files whose folders are missing.
-func (f planFiles) writable() error {
-	return firstOf(writable("--output", f.plan), writable("--svg", f.svg), writable("--trace", f.trace))
+// writable refuses what allWritable does.
+func (f planFiles) writable(chain string) error {
+	return allWritable(chain, output{"--output", f.plan}, output{"--svg", f.svg}, output{"--trace", f.trace})
 }
 
 // write writes the plan, its drawing and its timeline, as predicted: all files or none.
@@ -250,7 +250,7 @@ func (p *anyPlan) write(files planFiles) error {
 	if files.svg != "" || files.trace != "" {
 		svg, trace, err := p.pictures()
 		if err != nil {
-			return err
+			return usage(err)
 		}
 		add(files.svg, svg)
 		add(files.trace, trace)

@@ -144,7 +144,7 @@ func (a *app) runPipeline(ctx context.Context, f *planFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := firstOf(required("--chain", f.chain, "-c c.json"), planFiles{f.out, f.pipe.svg, f.pipe.trace}.writable()); err != nil {
+	if err := firstOf(required("--chain", f.chain, "-c c.json"), planFiles{f.out, f.pipe.svg, f.pipe.trace}.writable(f.chain)); err != nil {
 		return err
 	}
 	if err := f.pipe.fit(s); err != nil {

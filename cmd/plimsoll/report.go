@@ -44,7 +44,7 @@ Differences are to the first one. Curves of the same title lie over each other, 
 }
 
 func (a *app) runReport(f *reportFlags, paths []string) error {
-	if err := firstOf(writable("--out", f.out), writable("--svg", f.svg)); err != nil {
+	if err := allWritable("", output{"--out", f.out}, output{"--svg", f.svg}); err != nil {
 		return err
 	}
 	names, pages, err := readPages(paths)

@@ -247,6 +247,7 @@ func TestRunsWhoseFolderGoes(t *testing.T) {
 		if code := p.end(); code != exitFailed || !strings.Contains(p.err.String(), "removed") {
 			t.Errorf("exit code %d: %s", code, p.err.String())
 		}
+		weights(t, p.out.String()) // what was trained is told
 		if entries, _ := os.ReadDir(out); len(entries) > 0 {
 			t.Errorf("it wrote into what is another's: %v", entries)
 		}
@@ -334,8 +335,8 @@ func steps(t *testing.T, out string) int {
 	return strings.Count(read(t, filepath.Join(out, logFile)), `{"step":`)
 }
 
-// Results that cannot be written to standard output are a failure, whatever the command; what was trained is in the folder all the
-// same.
+// Results that cannot be written to standard output are a failure, whatever the command, and nobody who reads them is none to speak
+// of (plimsoll | head); what was trained is in the folder all the same.
 func TestLostOutput(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -355,8 +356,9 @@ func TestLostOutput(t *testing.T) {
 			p := program(t, nil, line...)
 			p.Stdout = to
 			p.start()
-			if code := p.end(); code != exitFailed || !strings.Contains(p.err.String(), "standard output is lost") {
-				t.Errorf("%v: exit code %d: %s", line, code, p.err.String())
+			code, text := p.end(), p.err.String()
+			if to == full && (code != exitFailed || !strings.Contains(text, "standard output is lost")) || to != full && (code != exitUnread || text != "") {
+				t.Errorf("%v: exit code %d: %s", line, code, text)
 			}
 		}
 	}
@@ -415,5 +417,10 @@ func TestTraceOfBadPlans(t *testing.T) {
 	}
 	if _, err := os.Stat(out); err == nil {
 		t.Error("there is a trace")
+	}
+	// That the disk is full is not the plan's fault.
+	args := []string{"trace", "-c", five, "--text", "Fall1 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 B2 B1", "-o", "/dev/full"}
+	if r := plimsoll(t, args...); r.code != exitFailed || strings.Contains(r.err, "--text") {
+		t.Errorf("a full disk: exit code %d: %s", r.code, r.err)
 	}
 }

@@ -48,7 +48,7 @@ func (a *app) runTrace(f *traceFlags) error {
 	if f.svg == "" {
 		f.out = cmp.Or(f.out, "trace.json")
 	}
-	if err := (planFiles{svg: f.svg, trace: f.out}).writable(); err != nil {
+	if err := allWritable(f.of.chain, output{"--output", f.out}, output{"--svg", f.svg}); err != nil {
 		return err
 	}
 	p, err := f.plan.plan(a.in, &f.of)
@@ -56,7 +56,10 @@ func (a *app) runTrace(f *traceFlags) error {
 		return err
 	}
 	if err := p.write(planFiles{svg: f.svg, trace: f.out}); err != nil {
-		return usage(fmt.Errorf("%s: %w", &f.plan, err))
+		if isInput(err) {
+			err = fmt.Errorf("%s: %w", &f.plan, err)
+		}
+		return err
 	}
 	figures := traceFigures{File: f.out, Picture: f.svg}
 	figures.Ops, figures.MakespanS = p.size()

@@ -218,7 +218,8 @@ func (a *app) trainAndWrite(ctx context.Context, place *runFolder, r *train.Run,
 	noted := a.noteWhenEnded(ctx, "interrupted: what has begun is finished first; a second signal ends the run at once")
 	out, err := r.Do(ctx)
 	noted()
-	if err := firstOf(err, log.close()); err != nil {
+	lost := log.close()
+	if err != nil {
 		return err
 	}
 	figures := &trainFigures{Summary: out.Summary}
@@ -228,7 +229,7 @@ func (a *app) trainAndWrite(ctx context.Context, place *runFolder, r *train.Run,
 		}
 	}
 	// What could not be written does not keep what was trained from being shown.
-	failure := place.end(r, out, figures)
+	failure := firstOf(lost, place.end(r, out, figures))
 	return firstOf(out.Unsaved, failure, a.print(figures, func(w io.Writer) { figures.write(w, r) }))
 }
 
