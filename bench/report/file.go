@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/bounded"
 )
 
 // Format is the value of the "format" field of a report file.
@@ -53,7 +54,7 @@ func Read(path string) (*Page, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, FileName)
 	}
-	data, err := os.ReadFile(path)
+	data, err := bounded.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -112,6 +112,7 @@ func TestEndlessInputs(t *testing.T) {
 		for _, args := range [][]string{
 			{"plan", "-c", endless, "--memory", "80%"}, {"check", "-c", endless, "-p", plan}, {"check", "-c", five, "-p", endless},
 			{"trace", "-c", five, "-p", endless, "-o", filepath.Join(dir, "t.json")}, {"frontier", "-c", endless},
+			{"report", endless}, {"import", endless}, {"convert", "-c", five, "-p", endless}, {"bench", "-c", five, "-p", endless},
 			{"bench", "-c", endless, "--out", filepath.Join(dir, "bench")}, {"plan", "-c", five, "--platform", endless},
 			append([]string{"train", "--profile", endless}, tiny...), append([]string{"train", "--init", endless}, tiny...),
 			append([]string{"train", "--devices", "cpu*2", "--plan", endless}, tiny...),

@@ -238,14 +238,16 @@ func parseIDX(r io.Reader, dims int, limit, there int64) (*idx, error) {
 		return nil, fmt.Errorf("after %d of %d bytes of the header: %w", n, len(header), decodeError(err))
 	}
 	content := &idx{dims: make([]int64, dims)}
-	size := int64(1)
 	for i := range content.dims {
 		content.dims[i] = int64(binary.BigEndian.Uint32(header[4+4*i:]))
+	}
+	size := int64(1)
+	for _, n := range content.dims {
 		// The product so far is at most 2^32 and a dimension is less, so that 64 bits hold both together.
-		if uint64(size)*uint64(content.dims[i]) > uint64(limit) {
+		if uint64(size)*uint64(n) > uint64(limit) {
 			return nil, fmt.Errorf("%w: dimensions %v; at most %s are read of such a file", ErrTooLarge, content.dims, units.Bytes(limit))
 		}
-		size *= content.dims[i]
+		size *= n
 	}
 	if err := content.read(r, size, there); err != nil {
 		return nil, err
