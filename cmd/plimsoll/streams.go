@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/term"
 )
@@ -64,8 +65,11 @@ func (s *stream) width() int {
 	return width
 }
 
+// oneSignal is how long what comes again is the same signal: timeout(1) sends its signal to the process and at once to its group.
+const oneSignal = 500 * time.Millisecond
+
 // untilSignal returns a context that ends with the first SIGINT, SIGTERM or SIGHUP, or when hangUp is told that nobody reads
-// standard error. A second SIGINT or SIGTERM ends the program; SIGHUP comes twice when a terminal is closed, and under nohup it
+// standard error. A second SIGINT or SIGTERM after oneSignal ends the program; SIGHUP comes twice when a terminal is closed, and under nohup it
 // stays ignored. Writing to a closed pipe is an error like others, not a signal.
 func untilSignal(ctx context.Context) (_ context.Context, hangUp func(error), stop func()) {
 	signal.Ignore(syscall.SIGPIPE)
@@ -75,7 +79,10 @@ func untilSignal(ctx context.Context) (_ context.Context, hangUp func(error), st
 		ctx, stopHangUps = signal.NotifyContext(ctx, syscall.SIGHUP)
 	}
 	ctx, stopEnds := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stopEnds)
+	context.AfterFunc(ctx, func() {
+		time.Sleep(oneSignal)
+		stopEnds()
+	})
 	hangUp = func(err error) {
 		if errors.Is(err, syscall.EPIPE) {
 			cancel()
