@@ -72,12 +72,12 @@ func (a *app) measured(ctx context.Context, job *train.Job, f cacheFlags, m trai
 		}
 		return c, usage(err)
 	}
-	cache, err := os.UserCacheDir()
+	folder, err := profilesFolder()
 	if f.none || err != nil { // a user without a home has no cache
 		a.note("measuring %s", job.Model)
 		return job.Profile(ctx, m)
 	}
-	c, hit, err := job.Cached(ctx, filepath.Join(cache, "plimsoll", "profiles"), m)
+	c, hit, err := job.Cached(ctx, folder, m)
 	if hit {
 		a.note("measured before: %s (--no-cache measures again)", job.Model)
 	}
@@ -86,6 +86,12 @@ func (a *app) measured(ctx context.Context, job *train.Job, f cacheFlags, m trai
 		err = nil
 	}
 	return c, err
+}
+
+// profilesFolder is where measured chains are kept.
+func profilesFolder() (string, error) {
+	cache, err := os.UserCacheDir()
+	return filepath.Join(cache, "plimsoll", "profiles"), err
 }
 
 func (a *app) train() *cobra.Command {

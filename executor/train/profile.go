@@ -74,11 +74,10 @@ var ErrNotKept = errors.New("the measurement is not kept")
 // Cached returns the chain from the cache folder, or measures it and keeps it there. hit says which. Errors: ErrNotKept, which comes
 // with the chain, those of Profile.
 func (j *Job) Cached(ctx context.Context, folder string, m Measure) (c *chain.Chain, hit bool, err error) {
-	key, err := j.cacheKey(m)
+	path, err := j.cachePath(folder, m)
 	if err != nil {
 		return nil, false, err
 	}
-	path := filepath.Join(folder, key+".json")
 	// A cached file that cannot be read, or is not of this model, is measured again and replaced.
 	if c, err := j.ReadChain(path); err == nil {
 		return c, true, nil
@@ -93,6 +92,20 @@ func (j *Job) Cached(ctx context.Context, folder string, m Measure) (c *chain.Ch
 		err = fmt.Errorf("%w: %w", ErrNotKept, err)
 	}
 	return c, false, err
+}
+
+// Kept returns the chain that Cached has kept. Errors: fs.ErrNotExist, those of ReadChain.
+func (j *Job) Kept(folder string, m Measure) (*chain.Chain, error) {
+	path, err := j.cachePath(folder, m)
+	if err != nil {
+		return nil, err
+	}
+	return j.ReadChain(path)
+}
+
+func (j *Job) cachePath(folder string, m Measure) (string, error) {
+	key, err := j.cacheKey(m)
+	return filepath.Join(folder, key+".json"), err
 }
 
 // ReadChain reads a chain file and refuses one whose layers or sizes are not this job's. Errors: ErrOtherModel, those

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -82,6 +83,17 @@ func (k *costs) smallest() (bytes float64, layer int) {
 		}
 	}
 	return bytes, layer
+}
+
+// Smallest returns the smallest limit, in bytes with a_0, at which a chain has a sequence that offloads and recomputes nothing. It
+// does not depend on times or on the link's bandwidth. Errors: those of chain.Validate.
+func Smallest(c *chain.Chain) (int64, error) {
+	k, err := newCosts(strategy.Problem{Chain: c, Link: schedule.Link{Bandwidth: 1}})
+	if err != nil {
+		return 0, err
+	}
+	bytes, _ := k.smallest()
+	return int64(bytes), nil
 }
 
 // busy returns the time of all forwards and backwards, seconds.

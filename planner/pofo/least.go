@@ -1,52 +1,179 @@
 package pofo
 
-import "math"
+// least-memory: the sequence that needs the least memory of all that rematerialize and offload, whatever it takes.
+//
+// Paper: A. Shilova, thesis, Theorems 6 and 12 without their times: every input that leaves is offloaded, and waiting is always
+// possible, so neither times nor the bandwidth matter. Complexity: O(n^3) time, O(n^2) memory.
 
-// leastSegments returns, for each s <= t, the least memory beside the input of s in which B_t..B_s can be run from it:
-// Theorem 6 without times. O(n^3).
-func (k *costs) leastSegments() func(s, t int) float64 {
-	table := make([]float64, (k.n+1)*(k.n+1))
-	at := func(s, t int) *float64 { return &table[s*(k.n+1)+t] }
-	for d := range k.n {
-		for s := 1; s+d <= k.n; s++ {
+import (
+	"cmp"
+	"context"
+	"math"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// Smallest returns the smallest limits, in bytes with a_0, at which a chain has a sequence that recomputes and one that also
+// offloads. Errors: those of chain.Validate, ErrTooLarge.
+func Smallest(c *chain.Chain) (recompute, both int64, err error) {
+	k, err := newCosts(strategy.Problem{Chain: c, Link: schedule.Link{Bandwidth: 1}})
+	if err != nil {
+		return 0, 0, err
+	}
+	l := k.newLeast()
+	return int64(math.Ceil(k.input(1, false) + l.segment(1, k.n))), l.memory(), nil
+}
+
+func solveLeast(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
+	k, err := newCosts(p)
+	if err = cmp.Or(err, ctx.Err()); err != nil {
+		return nil, err
+	}
+	l := k.newLeast()
+	l.rest(1, false)
+	return l.seq, l.refuse("least-memory", p)
+}
+
+// refuse returns the error of a strategy that has a sequence wherever there is one, when the limit is below the smallest.
+func (l *least) refuse(name string, p strategy.Problem) error {
+	smallest := l.memory()
+	if p.Memory >= smallest {
+		return nil
+	}
+	if l.seq == nil {
+		l.rest(1, false)
+	}
+	return infeasible(name, p, smallest, l.seq)
+}
+
+// choice is what a table found best: bytes, and of the ways to go on, which.
+type choice struct {
+	bytes float64
+	way   int // the last layer of the run whose forward saves nothing; keep: the first layer is saved
+}
+
+// keep is the way that saves the first layer.
+const keep = 0
+
+// least are the tables of the least memory.
+type least struct {
+	*costs
+	segments []choice    // for s <= t: beside the input of s, to run B_t..B_s from it
+	rests    [2][]choice // of s..n when nothing else is stored, by what the input of s is: plain or saved
+	seq      schedule.Sequence
+}
+
+func (k *costs) newLeast() *least {
+	l := &least{costs: k, segments: make([]choice, (k.n+1)*(k.n+1))}
+	l.fillSegments()
+	l.fillRests()
+	return l
+}
+
+func (l *least) at(s, t int) *choice { return &l.segments[s*(l.n+1)+t] }
+
+// segment returns the least memory beside the input of s in which B_t..B_s can be run from it.
+func (l *least) segment(s, t int) float64 { return l.at(s, t).bytes }
+
+// memory returns the smallest limit.
+func (l *least) memory() int64 { return int64(math.Ceil(l.rests[0][1].bytes)) }
+
+// take takes a way that needs less.
+func (c *choice) take(bytes float64, way int) {
+	if bytes < c.bytes {
+		*c = choice{bytes, way}
+	}
+}
+
+func (l *least) fillSegments() {
+	for d := range l.n {
+		for s := 1; s+d <= l.n; s++ {
 			t := s + d
-			best := max(k.grad[t]+k.needAll[s], k.needBack[s])
+			best := choice{max(l.grad[t]+l.needAll[s], l.needBack[s]), keep}
 			if s < t {
-				best = max(best, k.saved[s]+*at(s+1, t))
+				best.bytes = max(best.bytes, l.saved[s]+l.segment(s+1, t))
 			}
 			need := 0.0
 			for x := s; x < t; x++ {
-				need = max(need, k.grad[t]+k.needForward(s, x))
-				best = min(best, max(need, *at(s, x), k.a[x]+*at(x+1, t)))
+				need = max(need, l.grad[t]+l.needForward(s, x))
+				best.take(max(need, l.segment(s, x), l.a[x]+l.segment(x+1, t)), x)
 			}
-			*at(s, t) = best
+			*l.at(s, t) = best
 		}
 	}
-	return func(s, t int) float64 { return *at(s, t) }
 }
 
-// least returns the smallest limit at which pofo has a solution: every input that leaves is offloaded, and waiting is
-// always possible, so neither times nor the bandwidth matter. O(n^3).
-func (k *costs) least() int64 {
-	segment := k.leastSegments()
-	var rest [2][]float64 // least memory of s..n when nothing else is stored, by what the input of s is
-	for x := range rest {
-		rest[x] = make([]float64, k.n+1)
-		rest[x][k.n] = k.input(k.n, x == 1) + max(k.needAll[k.n], k.needBack[k.n])
+func (l *least) fillRests() {
+	for x := range l.rests {
+		l.rests[x] = make([]choice, l.n+1)
+		l.rests[x][l.n] = choice{l.input(l.n, x == 1) + max(l.needAll[l.n], l.needBack[l.n]), keep}
 	}
-	for s := k.n - 1; s >= 1; s-- {
-		for x := range rest {
-			in := k.input(s, x == 1)
-			best := max(in+k.needAll[s], in+k.needBack[s], rest[1][s+1])
-			need := in + k.needForward(s, s)
-			for t := s; t < k.n; t++ {
+	for s := l.n - 1; s >= 1; s-- {
+		for x := range l.rests {
+			in := l.input(s, x == 1)
+			best := choice{max(in+l.needAll[s], in+l.needBack[s], l.rests[1][s+1].bytes), keep}
+			need := in + l.needForward(s, s)
+			for t := s; t < l.n; t++ {
 				if t > s {
-					need = max(need, k.needForward(s, t))
+					need = max(need, l.needForward(s, t))
 				}
-				best = min(best, max(need, in+segment(s, t), rest[0][t+1]))
+				best.take(max(need, in+l.segment(s, t), l.rests[0][t+1].bytes), t)
 			}
-			rest[x][s] = best
+			l.rests[x][s] = best
 		}
 	}
-	return int64(math.Ceil(rest[0][1]))
+}
+
+func (l *least) op(kind schedule.Kind, layer int) {
+	l.seq = append(l.seq, schedule.Op{Kind: kind, Layer: layer})
+}
+
+// rest appends the sequence of s..n, whose input leaves while the layers behind run.
+func (l *least) rest(s int, saved bool) {
+	x := 0
+	if saved {
+		x = 1
+	}
+	way := l.rests[x][s].way
+	if s < l.n {
+		l.op(schedule.Offload, s)
+	}
+	if way == keep {
+		l.op(schedule.ForwardAll, s)
+		if s < l.n {
+			l.rest(s+1, true)
+			l.op(schedule.Prefetch, s)
+		}
+		l.op(schedule.Backward, s)
+		return
+	}
+	l.forward(s, way)
+	l.rest(way+1, false)
+	l.op(schedule.Prefetch, s)
+	l.run(s, way)
+}
+
+// forward appends forwards s..t that save nothing but a_t; the input of s stays, or leaves.
+func (l *least) forward(s, t int) {
+	l.op(schedule.ForwardCheckpoint, s)
+	for h := s + 1; h <= t; h++ {
+		l.op(schedule.ForwardDiscard, h)
+	}
+}
+
+// run appends the sequence of a segment.
+func (l *least) run(s, t int) {
+	if way := l.at(s, t).way; way != keep {
+		l.forward(s, way)
+		l.run(way+1, t)
+		l.run(s, way)
+		return
+	}
+	l.op(schedule.ForwardAll, s)
+	if s < t {
+		l.run(s+1, t)
+	}
+	l.op(schedule.Backward, s)
 }

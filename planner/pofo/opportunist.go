@@ -74,7 +74,7 @@ func (o *opportunist) inputOf(first int) float64 {
 // smallest returns the smallest limit: that at which the first groups are offloaded and the rest fits, for the best
 // choice of the rest.
 func (o *opportunist) smallest() int64 {
-	segment := o.leastSegments()
+	segment := o.newLeast().segment
 	smallest, before := math.Inf(1), 0.0
 	for _, g := range o.groups {
 		smallest = min(smallest, max(before, o.rest(g.first)))

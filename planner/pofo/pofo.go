@@ -48,8 +48,8 @@ func solvePofo(ctx context.Context, p strategy.Problem) (schedule.Sequence, erro
 	if err != nil {
 		return nil, err
 	}
-	if smallest := s.least(); p.Memory < smallest {
-		return nil, s.refuse(ctx, smallest)
+	if err := s.newLeast().refuse("pofo", p); err != nil {
+		return nil, err
 	}
 	if err := s.propose(ctx); err != nil {
 		return nil, err
@@ -218,22 +218,4 @@ func distinct(all []candidate) []candidate {
 		}
 	}
 	return out
-}
-
-// refuse returns the error for a limit below the smallest.
-func (s *pofo) refuse(ctx context.Context, smallest int64) error {
-	at := s.Problem
-	at.Memory = smallest
-	t, err := newPofo(at)
-	if err != nil {
-		return err
-	}
-	if err := t.propose(ctx); err != nil {
-		return err
-	}
-	seq, err := t.winner("pofo")
-	if err != nil {
-		return err
-	}
-	return infeasible("pofo", s.Problem, smallest, seq)
 }

@@ -14,6 +14,12 @@ const thesis = `A. Shilova, "Memory saving strategies for deep neural network tr
 func Strategies() []strategy.Strategy {
 	return []strategy.Strategy{
 		{
+			Name:    "least-memory",
+			Summary: "the least memory that recomputing and offloading can do with, whatever it takes",
+			Paper:   thesis, Section: "Theorems 6 and 12, without times",
+			Solve: solveLeast,
+		},
+		{
 			Name:    "opportunist",
 			Summary: "keeps the link busy: offloads a layer whenever it is free, recomputes the layers between",
 			Paper:   thesis, Section: "4.3",

@@ -72,8 +72,8 @@ func expectProgram(t *testing.T, path string) (points int) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if feasible := l.Memory >= k.least(); feasible != (l.PofoCost != nil) {
-				t.Errorf("%s at %d: feasible is %v, least is %d", c.Name, l.Memory, feasible, k.least())
+			if feasible := l.Memory >= k.newLeast().memory(); feasible != (l.PofoCost != nil) {
+				t.Errorf("%s at %d: feasible is %v, least is %d", c.Name, l.Memory, feasible, k.newLeast().memory())
 			}
 			points++
 		}

@@ -52,6 +52,14 @@ type Strategy struct {
 	Solve func(ctx context.Context, p Problem) (schedule.Sequence, error)
 }
 
+// Kind is a way to need less memory: a strategy that stands for what a plan may do.
+type Kind struct {
+	Name string // "recompute and offload"
+	Strategy
+	// Smallest returns the smallest limit at which the kind has a sequence, in bytes with a_0: it depends on sizes alone.
+	Smallest func(*chain.Chain) (int64, error)
+}
+
 // InfeasibleError says that no sequence of this strategy fits.
 type InfeasibleError struct {
 	Strategy string

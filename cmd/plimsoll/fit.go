@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/executor/train"
+	"plimsoll/internal/units"
+	"plimsoll/planner"
+	"plimsoll/planner/chain"
+)
+
+// fitFlags are the flags of plimsoll fit.
+type fitFlags struct {
+	job    jobFlags
+	memory units.Size
+	link   linkFlags
+	how    measureFlags
+	file   string // --profile
+}
+
+func (a *app) fit() *cobra.Command {
+	f := &fitFlags{}
+	cmd := command("fit", "Say from a model's graph what memory it needs, and what fits", `Say what memory a model's training step needs with each kind of plan, and how large a batch and an image fit in a limit. The model's
+graph says so alone: nothing is measured, and no step runs. Where the model was measured before, what the limit costs in time is said
+too.
+
+Every kind has a strategy that stands for it: store-all recomputes and moves nothing; rotor-exact recomputes, offload-greedy
+offloads, and pofo does both. The smallest limit is that of the arena, with weights, gradients and optimizer state, as --memory of
+train takes it.`, nil)
+	cmd.Example = `  plimsoll fit -m resnet50 --image 224 --batch 256 --memory 8GiB
+  plimsoll fit -m densenet121 --image 224 --batch 64 --offload-state optimizer --json`
+	f.job.register(cmd)
+	f.job.registerOffload(cmd)
+	f.link.register(cmd)
+	f.how.register(cmd)
+	cmd.Flags().Var(&f.memory, "memory", "memory limit of the arena: 4GiB, 512MB, 123, or a share as 40% (default: what the device has)")
+	cmd.Flags().StringVar(&f.file, "profile", "", "chain file of this model, for the price in time (default: one that is kept from a measurement)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runFit(cmd.Context(), f) }
+	return cmd
+}
+
+func (a *app) runFit(ctx context.Context, f *fitFlags) error {
+	if err := f.link.check(); err != nil {
+		return err
+	}
+	job, err := f.job.open()
+	if err != nil {
+		return err
+	}
+	q := train.FitRequest{Kinds: planner.Kinds(), Limit: job.Device.Memory}
+	q.Options.HostMemory = job.Work.HostRoom(job.HostLimit(f.link.memory.Bytes))
+	if !f.memory.IsZero() {
+		all, err := job.StoreAllBytes()
+		if err != nil {
+			return err
+		}
+		q.Limit = f.memory.Of(all)
+	}
+	if q.Chain, err = f.chain(job); err != nil {
+		return err
+	}
+	fit, err := job.Fit(ctx, q)
+	if err != nil {
+		return err
+	}
+	return a.print(fit, func(w io.Writer) { writeFit(w, fit, q.Chain != nil) })
+}
+
+// chain returns the chain that the flags name, or one that is kept; nil when there is none.
+func (f *fitFlags) chain(job *train.Job) (c *chain.Chain, err error) {
+	if f.file != "" {
+		c, err = job.ReadChain(f.file)
+		err = usage(err)
+	} else if measure, failure := f.how.measure(nil); failure != nil {
+		return nil, failure
+	} else if folder, failure := profilesFolder(); failure == nil { // a user without a home keeps none
+		c, err = job.Kept(folder, measure)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, nil
+		}
+	}
+	if c == nil || err != nil {
+		return nil, err
+	}
+	return f.link.chain(c)
+}
+
+func writeFit(out io.Writer, f *train.Fit, measured bool) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "model\t%s, %d layers with the loss, %d parameters\n", f.Model, f.Layers, f.Parameters)
+	fmt.Fprintf(w, "step\t%d images of %dx%d\n", f.Batch, f.Image, f.Image)
+	fmt.Fprintf(w, "memory\t%s when nothing is recomputed, of which %s weights, gradients and optimizer\n", units.Bytes(f.StoreAllBytes), units.Bytes(f.StaticBytes))
+	fmt.Fprintf(w, "limit\t%s\n\n", units.Bytes(f.LimitBytes))
+	fmt.Fprintf(w, "plans that\tsmallest limit\tfits\tlargest batch\tlargest image")
+	if measured {
+		fmt.Fprintf(w, "\ttime of a step")
+	}
+	fmt.Fprintln(w)
+	for _, k := range f.Kinds {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s", k.Kind, units.Bytes(k.SmallestBytes), yesNo(k.SmallestBytes <= f.LimitBytes), orNone(k.LargestBatch), orNone(k.LargestImage))
+		if measured {
+			fmt.Fprintf(w, "\t%s", slowdown(k.Slowdown))
+		}
+		fmt.Fprintln(w)
+	}
+	_ = w.Flush() // of a buffer
+}
+
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
+}
+
+// orNone writes a size of which 0 means that none fits.
+func orNone(n int) string {
+	if n == 0 {
+		return "none"
+	}
+	return fmt.Sprint(n)
+}
+
+func slowdown(times float64) string {
+	if times == 0 {
+		return "does not fit"
+	}
+	return fmt.Sprintf("%+.1f%%", 100*(times-1))
+}

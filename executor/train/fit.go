@@ -1,0 +1,251 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sort"
+
+	"plimsoll/executor"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// Fit is what a model's graph alone says about memory: nothing is measured, and no step runs.
+type Fit struct {
+	Model         string    `json:"model"`
+	Batch         int       `json:"batch"`
+	Image         int       `json:"image"`
+	Layers        int       `json:"layers"` // with the loss
+	Parameters    int64     `json:"parameters"`
+	StaticBytes   int64     `json:"static_bytes"` // weights, gradients, optimizer state
+	LimitBytes    int64     `json:"limit_bytes"`
+	StoreAllBytes int64     `json:"store_all_bytes"` // the arena of the step that recomputes nothing
+	Kinds         []KindFit `json:"kinds"`
+}
+
+// KindFit is what plans of one kind can do.
+type KindFit struct {
+	Kind          string `json:"kind"`
+	Strategy      string `json:"strategy"`       // that stands for it
+	SmallestBytes int64  `json:"smallest_bytes"` // the smallest limit at which it has a plan, as far as it is known
+	NeededBy      string `json:"needed_by,omitempty"`
+	LargestBatch  int    `json:"largest_batch"` // within the limit, at the image's size; 0: not one image fits
+	LargestImage  int    `json:"largest_image"` // within the limit, at the batch, a multiple of ImageStep; 0: none fits
+	// Slowdown is the predicted time of a step within the limit over store-all's, where a measured chain is known and it fits.
+	Slowdown float64 `json:"slowdown,omitempty"`
+}
+
+// FitRequest says what is asked of a fit.
+type FitRequest struct {
+	Kinds   []strategy.Kind
+	Limit   int64 // bytes of the arena
+	Options strategy.Options
+	Chain   *chain.Chain // measured, for the slowdown; may be nil
+}
+
+// ImageStep is the step of sizes of images: deep models halve them several times.
+const ImageStep = 32
+
+// Fit asks how much memory the job's model needs with each kind of plan, and what the largest batch and image are within a limit.
+// Errors: those of compiling the model, the context's.
+func (j *Job) Fit(ctx context.Context, q FitRequest) (*Fit, error) {
+	f := newFitter(j, q)
+	extent, err := j.StoreAllExtent()
+	if err != nil {
+		return nil, err
+	}
+	out := &Fit{
+		Model: j.Model, Batch: j.Config.Batch, Image: j.Config.Image, Layers: len(j.Work.Layers), Parameters: j.Work.Model.ParamCount(),
+		StaticBytes: j.Work.StaticBytes(), LimitBytes: q.Limit, StoreAllBytes: extent,
+	}
+	for _, k := range q.Kinds {
+		fit, err := f.kind(ctx, k)
+		if err != nil {
+			return nil, err
+		}
+		out.Kinds = append(out.Kinds, fit)
+	}
+	return out, nil
+}
+
+// LargestBatch returns the largest batch with which a kind has a plan within the limit, 0 if there is none.
+func (j *Job) LargestBatch(ctx context.Context, q FitRequest, k strategy.Kind) (int, error) {
+	return newFitter(j, q).largest(ctx, k, j.Config.Batch, j.batch)
+}
+
+// batch is the size with so many images.
+func (j *Job) batch(n int) size { return size{n, j.Config.Image} }
+
+// fitter answers a request.
+type fitter struct {
+	*Job
+	FitRequest
+	sized map[size]*executor.Workload // nil where the model cannot be of that size
+}
+
+func newFitter(j *Job, q FitRequest) *fitter {
+	return &fitter{Job: j, FitRequest: q, sized: map[size]*executor.Workload{}}
+}
+
+// size is what of a model is varied.
+type size struct{ batch, image int }
+
+func (f *fitter) kind(ctx context.Context, k strategy.Kind) (fit KindFit, err error) {
+	fit = KindFit{Kind: k.Name, Strategy: k.Strategy.Name}
+	if fit.SmallestBytes, fit.NeededBy, err = f.smallest(ctx, f.Work, k); err != nil {
+		return fit, err
+	}
+	c := f.Config
+	byImage := func(n int) size { return size{c.Batch, n * ImageStep} }
+	if fit.LargestBatch, err = f.largest(ctx, k, c.Batch, f.batch); err != nil {
+		return fit, err
+	}
+	steps, err := f.largest(ctx, k, max(c.Image/ImageStep, 1), byImage)
+	if err != nil {
+		return fit, err
+	}
+	fit.LargestImage = steps * ImageStep
+	fit.Slowdown, err = f.slowdown(ctx, k)
+	return fit, err
+}
+
+// smallest returns the smallest limit of a kind at which its layout fits, too, and which op needs it.
+func (f *fitter) smallest(ctx context.Context, w *executor.Workload, k strategy.Kind) (int64, string, error) {
+	bytes, err := f.sum(w, k)
+	if err != nil {
+		return 0, "", err
+	}
+	_, err = executor.Plan(ctx, w, w.Unmeasured(), k.Strategy, bytes, f.Options)
+	if small := (*executor.TooSmallError)(nil); errors.As(err, &small) {
+		return small.Smallest, small.LayerName, nil
+	}
+	return bytes, "", err
+}
+
+// sum returns the smallest limit of a kind by the sum of what is alive at once: no layout needs less.
+func (f *fitter) sum(w *executor.Workload, k strategy.Kind) (int64, error) {
+	bytes, err := k.Smallest(w.Chain())
+	return bytes + w.StaticBytes(), err
+}
+
+// slowdown returns the predicted time of a step of a kind within the limit over store-all's; 0 where that is not known.
+func (f *fitter) slowdown(ctx context.Context, k strategy.Kind) (float64, error) {
+	if f.Chain == nil {
+		return 0, nil
+	}
+	p, err := executor.Plan(ctx, f.Work, f.Chain, k.Strategy, f.Limit, f.Options)
+	if refused(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	all, err := schedule.Simulate(f.Chain, f.Work.StoreAll(), schedule.Limits{Memory: schedule.NoLimit})
+	if err != nil {
+		return 0, err
+	}
+	update := executor.UpdateSeconds(f.Chain)
+	return (p.Predicted.Makespan + update) / (all.Makespan + update), nil
+}
+
+// refused reports whether a plan does not fit, in the arena or in host memory.
+func refused(err error) bool {
+	return errors.As(err, new(*executor.TooSmallError)) || errors.As(err, new(*schedule.HostMemoryError))
+}
+
+// largestOf bounds batches and steps of images.
+const largestOf = 1 << 24
+
+// largest returns the largest n at whose size a kind has a plan within the limit, 0 if there is none: it looks where sums of bytes
+// say, and then from there down until a layout fits as well.
+func (f *fitter) largest(ctx context.Context, k strategy.Kind, start int, at func(n int) size) (int, error) {
+	n, err := f.largestSum(ctx, k, start, at)
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	planned := func(n int) bool {
+		w := f.workload(at(n))
+		if w == nil || err != nil {
+			return false
+		}
+		_, failure := executor.Plan(ctx, w, w.Unmeasured(), k.Strategy, f.Limit, f.Options)
+		if failure != nil && !refused(failure) {
+			err = failure
+		}
+		return failure == nil
+	}
+	if planned(n) {
+		return n, err
+	}
+	first := sort.Search(n, func(i int) bool { return i > 0 && !planned(i) }) // the first of 1..n that does not fit
+	return first - 1, err
+}
+
+// largestSum is largest by sums of bytes. They grow nearly in proportion, so that most guesses between a size that fits and one that
+// does not are close; every other one halves what is left.
+func (f *fitter) largestSum(ctx context.Context, k strategy.Kind, start int, at func(n int) size) (int, error) {
+	need := func(n int) (int64, error) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		w := f.workload(at(n))
+		if w == nil { // too small for the model's layers, or too large for any memory
+			return map[bool]int64{true: 0, false: math.MaxInt64}[n < start], nil
+		}
+		return f.sum(w, k)
+	}
+	low, high := bracket{}, bracket{n: start}
+	for high.bytes <= f.Limit {
+		var err error
+		if high.bytes, err = need(high.n); err != nil || high.n >= largestOf {
+			return low.n, err
+		}
+		if high.bytes <= f.Limit {
+			low, high.n = high, 2*high.n
+		}
+	}
+	for guess := true; high.n-low.n > 1; guess = !guess {
+		n := (low.n + high.n) / 2
+		if guess {
+			n = low.towards(high, f.Limit)
+		}
+		bytes, err := need(n)
+		if err != nil {
+			return 0, err
+		}
+		if bytes <= f.Limit {
+			low = bracket{n, bytes}
+		} else {
+			high = bracket{n, bytes}
+		}
+	}
+	return low.n, nil
+}
+
+// bracket is an end of a search.
+type bracket struct {
+	n     int
+	bytes int64
+}
+
+// towards guesses between two ends where bytes are reached.
+func (b bracket) towards(high bracket, bytes int64) int {
+	share := float64(bytes-b.bytes) / float64(high.bytes-b.bytes)
+	return min(max(b.n+int(share*float64(high.n-b.n)), b.n+1), high.n-1)
+}
+
+// workload returns the model of another size; nil where there is none.
+func (f *fitter) workload(s size) *executor.Workload {
+	if w, known := f.sized[s]; known {
+		return w
+	}
+	j := *f.Job
+	j.Config.Batch, j.Config.Image = s.batch, s.image
+	if j.compile() != nil {
+		j.Work = nil
+	}
+	f.sized[s] = j.Work
+	return j.Work
+}
