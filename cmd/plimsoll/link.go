@@ -19,7 +19,7 @@ type linkFlags struct {
 func (f *linkFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.BoolVar(&f.duplex, "duplex", false, "plans may copy to host memory and back at the same time")
-	s.Var(&f.memory, "host-memory", "limit of page-locked host memory: 4GiB (default: half of what is available)")
+	s.Var(&f.memory, "host-memory", "limit of page-locked host memory: 4GiB (default: a part of what is available)")
 }
 
 // chain returns the chain with the link that plans may use: the one that was measured.

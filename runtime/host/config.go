@@ -13,8 +13,8 @@ import (
 type Config struct {
 	// Name is how errors and traces call the device; "cpu" when empty.
 	Name string
-	// Memory and HostMemory limit the arena and the host space, in bytes. Both are the machine's RAM: 0 means half
-	// of what is available when New is called (of the split, when it is Split).
+	// Memory and HostMemory limit the arena and the host space, in bytes. Both are the machine's RAM: 0 means half of what is
+	// available when New is called (of the split, when it is Split), and a quarter.
 	Memory     int64
 	HostMemory int64
 	// Bandwidth slows copies between arena and host down to so many bytes a second; each direction has that much,
@@ -58,7 +58,7 @@ func (c Config) complete() (Config, error) {
 		c.Memory = half
 	}
 	if c.HostMemory == 0 {
-		c.HostMemory = half
+		c.HostMemory = half / 2
 	}
 	return c, nil
 }
