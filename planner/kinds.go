@@ -1,9 +1,14 @@
 package planner
 
 import (
+	"context"
+	"errors"
+	"math"
 	"slices"
 
+	"plimsoll/planner/auto"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/multichain"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
@@ -11,8 +16,16 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// Kinds returns the ways to need less memory, the one that does nothing first.
-func Kinds() []strategy.Kind {
+// Kinds returns the ways in which a chain can need less memory, the one that does nothing first. Where branches meet, there is one.
+func Kinds(c *chain.Chain) []strategy.Kind {
+	if len(c.Branches) == 0 {
+		return kinds()
+	}
+	joins := multichain.Strategies()
+	return []strategy.Kind{{Name: "recompute", Strategies: joins, Fastest: joins[0], Smallest: smallestOf(joins)}}
+}
+
+func kinds() []strategy.Kind {
 	recompute := func(c *chain.Chain) (int64, error) {
 		bytes, _, err := pofo.Smallest(c)
 		return bytes, err
@@ -22,38 +35,64 @@ func Kinds() []strategy.Kind {
 		return bytes, err
 	}
 	return []strategy.Kind{
-		kind("store-all", "store-all", storeAllPeak),
-		kind("recompute", "rotor-exact", recompute),
-		kind("offload", "offload-greedy", offload.Smallest),
-		kind("recompute and offload", "pofo", both),
+		kind("store-all", storeAllPeak, "store-all", "store-all"),
+		kind("recompute", recompute, "rotor-exact", "rotor-exact"),
+		kind("offload", offload.Smallest, "offload-dynprog", "offload-greedy"),
+		kind("recompute and offload", both, auto.Name, "least-memory", "rotor-exact", "offload-greedy"),
 	}
 }
 
 // KindOf returns the kind that a strategy is of, with the strategy itself.
 func KindOf(s strategy.Strategy) strategy.Kind {
-	all := Kinds()
+	all := kinds()
 	kind := all[len(all)-1] // auto, and the strategies of pofo
 	is := func(list []strategy.Strategy) bool {
 		return slices.ContainsFunc(list, func(o strategy.Strategy) bool { return o.Name == s.Name })
 	}
 	switch {
-	case s.Name == all[0].Strategy.Name:
+	case is(multichain.Strategies()):
+		kind.Smallest = smallestOf([]strategy.Strategy{s})
+	case s.Name == all[0].Strategies[0].Name:
 		kind = all[0]
 	case is(remat.Strategies()):
 		kind = all[1]
 	case is(offload.Strategies()):
 		kind = all[2]
 	}
-	kind.Strategy = s
+	kind.Strategies, kind.Fastest = []strategy.Strategy{s}, s
 	return kind
 }
 
-func kind(name, of string, smallest func(*chain.Chain) (int64, error)) strategy.Kind {
-	s, err := Lookup(of)
+func kind(name string, smallest func(*chain.Chain) (int64, error), fastest string, by ...string) strategy.Kind {
+	k := strategy.Kind{Name: name, Smallest: smallest, Fastest: mustLookup(fastest)}
+	for _, of := range by {
+		k.Strategies = append(k.Strategies, mustLookup(of))
+	}
+	return k
+}
+
+func mustLookup(name string) strategy.Strategy {
+	s, err := Lookup(name)
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
-	return strategy.Kind{Name: name, Strategy: s, Smallest: smallest}
+	return s
+}
+
+// smallestOf asks strategies for the least that they refuse everything below.
+func smallestOf(list []strategy.Strategy) func(*chain.Chain) (int64, error) {
+	return func(c *chain.Chain) (int64, error) {
+		least := int64(math.MaxInt64)
+		for _, s := range list {
+			_, err := s.Solve(context.Background(), strategy.Problem{Chain: c})
+			small, ok := errors.AsType[*strategy.InfeasibleError](err)
+			if !ok {
+				return 0, err
+			}
+			least = min(least, small.Smallest)
+		}
+		return least, nil
+	}
 }
 
 func storeAllPeak(c *chain.Chain) (int64, error) {

@@ -31,9 +31,9 @@ func (a *app) fit() *cobra.Command {
 graph says so alone: nothing is measured, and no step runs. Where the model was measured before, what the limit costs in time is said
 too.
 
-Every kind has a strategy that stands for it: store-all recomputes and moves nothing; rotor-exact recomputes, offload-greedy
-offloads, and pofo does both. The smallest limit is that of the arena, with weights, gradients and optimizer state, as --memory of
-train takes it.`, nil)
+A plan that recomputes forgets activations and computes them again; one that offloads moves them to host memory and back. The smallest
+limit is that of the arena, with weights, gradients and optimizer state, as --memory of train takes it, and of plans that offload with
+as much host memory as they like; what is largest keeps within --host-memory. Images are tried in steps of 32 pixels, small ones of 4.`, nil)
 	cmd.Example = `  plimsoll fit -m resnet50 --image 224 --batch 256 --memory 8GiB
   plimsoll fit -m densenet121 --image 224 --batch 64 --offload-state optimizer --json`
 	f.job.register(cmd)
@@ -54,7 +54,7 @@ func (a *app) runFit(ctx context.Context, f *fitFlags) error {
 	if err != nil {
 		return err
 	}
-	q := train.FitRequest{Kinds: planner.Kinds(), Limit: job.Device.Memory}
+	q := train.FitRequest{Kinds: planner.Kinds(job.Work.Chain()), Limit: job.Device.Memory}
 	q.Options.HostMemory = job.Work.HostRoom(job.HostLimit(f.link.memory.Bytes))
 	if !f.memory.IsZero() {
 		all, err := job.StoreAllBytes()

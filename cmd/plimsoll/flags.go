@@ -3,8 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,6 +28,7 @@ import (
 type jobFlags struct {
 	model         string
 	config        models.Config
+	largest       bool // --batch max
 	data          string
 	seed          uint64
 	devices       string
@@ -53,7 +56,8 @@ func (f *jobFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.StringVarP(&f.model, "model", "m", "", "model of the zoo: resnet50, resnet20, densenet121, ...")
 	s.IntVar(&f.config.Image, "image", 32, "height and width of the images, pixels")
-	s.IntVar(&f.config.Batch, "batch", 32, "images of a step")
+	f.config.Batch = 32
+	s.Var(&batchFlag{&f.config.Batch, &f.largest}, "batch", "images of a step; train also takes max: as many as fit in the limit")
 	s.IntVar(&f.config.Channels, "channels", 3, "channels of the images")
 	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")
 	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "type of the activations: float32 or bf16; weights and sums are float32")
@@ -74,6 +78,34 @@ func (f *jobFlags) register(cmd *cobra.Command) {
 	s.Float64Var(&f.weightDecay, "weight-decay", 1e-4, "weight decay")
 }
 
+// batchFlag is a number of images, or max.
+type batchFlag struct {
+	images *int
+	max    *bool
+}
+
+func (f *batchFlag) String() string {
+	if f.images == nil {
+		return ""
+	}
+	return strconv.Itoa(*f.images)
+}
+
+// Set implements pflag.Value.
+func (f *batchFlag) Set(text string) (err error) {
+	if *f.max = text == "max"; *f.max {
+		*f.images = 1
+		return nil
+	}
+	if *f.images, err = strconv.Atoi(text); err != nil {
+		err = fmt.Errorf("give a number of images, or max with train")
+	}
+	return err
+}
+
+// Type implements pflag.Value.
+func (f *batchFlag) Type() string { return "images" }
+
 // registerOffload registers the flag of commands that can keep state in host memory.
 func (f *jobFlags) registerOffload(cmd *cobra.Command) {
 	cmd.Flags().Var(newOneOf(&f.offload, executor.OffloadingNames()...), "offload-state", "keep state in page-locked host memory: none, optimizer (the optimizer's state) or weights (weights too)")
@@ -86,6 +118,9 @@ const mostClasses = 1 << 20
 func (f *jobFlags) open() (*train.Job, error) {
 	if err := required("--model", f.model, "-m resnet20"); err != nil {
 		return nil, err
+	}
+	if f.largest {
+		return nil, usage(errors.New("--batch max is for train: give a number of images"))
 	}
 	if f.threads < 0 {
 		return nil, usage(fmt.Errorf("--threads is %d: give a number from 1, or 0 for every core", f.threads))

@@ -15,6 +15,7 @@ import (
 
 	"plimsoll/bench"
 	"plimsoll/bench/pipelined"
+	"plimsoll/executor/train"
 )
 
 // jsonObject is what commands print with --json, under its heading in docs/json.md: the type, and command lines that print it.
@@ -44,6 +45,7 @@ func jsonObjects(t *testing.T) []jsonObject {
 		}},
 		{"`plan --list`", strategyList{}, [][]string{{"plan", "--list"}}},
 		{"`frontier`", frontierFigures{}, [][]string{{"frontier", "-c", five, "--points", "3"}}},
+		{"`fit`", train.Fit{}, [][]string{{"fit", "-m", "tiny", "--batch", "8", "--image", "16", "--memory", "60%"}}},
 		{"`profile`", profileFigures{}, [][]string{{"profile", "-m", "tiny", "--batch", "8", "--image", "16", "--profile-steps", "1", "--offload-state", "optimizer"}}},
 		{"`train`", trainFigures{}, [][]string{
 			of("train"), of("train", "--offload-state", "optimizer", "--bandwidth", "1GB/s"), of("train", "--devices", "cpu*2", "--strategy", "1f1b*"),

@@ -17,6 +17,7 @@ import (
 	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
+	"plimsoll/planner"
 	"plimsoll/planner/auto"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
@@ -164,7 +165,7 @@ func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
 		return err
 	}
 	defer func() { err = firstOf(err, place.Close()) }()
-	r, err := f.open(a, place, p)
+	r, err := f.open(ctx, a, place, p)
 	if err != nil {
 		return err
 	}
@@ -278,9 +279,12 @@ func (f *trainFlags) begin(a *app) (p *planning, err error) {
 }
 
 // open opens what is trained.
-func (f *trainFlags) open(a *app, place *runFolder, p *planning) (*train.Run, error) {
+func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *planning) (*train.Run, error) {
 	f.job.microbatches, f.job.peerBandwidth = f.convoy.parts(), f.convoy.links.peerBandwidth
 	f.job.onSkip = func(err error) { a.note("passed over: %v", err) }
+	if err := f.findBatch(ctx, a, p); err != nil {
+		return nil, err
+	}
 	job, err := f.job.open()
 	if err != nil {
 		return nil, err
@@ -314,6 +318,47 @@ func (f *trainFlags) check() error {
 		}
 	}
 	return firstOf(f.keep.check(), f.link.check())
+}
+
+// findBatch replaces --batch max by a number.
+func (f *trainFlags) findBatch(ctx context.Context, a *app, p *planning) error {
+	if !f.job.largest {
+		return nil
+	}
+	switch {
+	case f.convoy.devices > 0:
+		return usage(errors.New("--batch max is for one device: give a number of images"))
+	case f.memoryGiven && f.memory.Share > 0:
+		return usage(fmt.Errorf("--batch max with --memory %v: what is it a share of? give bytes, as in 8GiB, or leave it out to use what the device has", &f.memory))
+	}
+	f.job.largest = false
+	job, err := f.job.open()
+	if err != nil {
+		return err
+	}
+	if !f.memoryGiven {
+		f.memory, f.memoryGiven = units.Size{Bytes: job.Device.Memory}, true
+	}
+	limit, err := a.limit(f, job)
+	if err != nil {
+		return err
+	}
+	q := train.FitRequest{Limit: limit, Options: f.options.Options}
+	q.Options.HostMemory = job.Work.HostRoom(job.HostLimit(f.link.memory.Bytes))
+	n, err := job.LargestBatch(ctx, q, planner.KindOf(p.choice.Strategy))
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return noFit{fmt.Errorf("--batch max: not one image of %d pixels fits in %s", f.job.config.Image, units.Bytes(limit))}
+	}
+	a.note("--batch max: %d images fit in %s (give --batch %d to train the same elsewhere)", n, units.Bytes(limit), n)
+	if all := job.Set.TrainLen(); int64(n) > all {
+		a.note("--batch max: all %d images of %s", all, job.Data)
+		n = int(all)
+	}
+	f.job.config.Batch = n
+	return nil
 }
 
 // limit returns the bytes of the arena: --memory, or without it what store-all takes, as far as the device has that.

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -21,6 +22,7 @@ type Fit struct {
 	Parameters    int64     `json:"parameters"`
 	StaticBytes   int64     `json:"static_bytes"` // weights, gradients, optimizer state
 	LimitBytes    int64     `json:"limit_bytes"`
+	ImageStep     int       `json:"image_step"` // images are tried in multiples of it, pixels
 	StoreAllBytes int64     `json:"store_all_bytes"` // the arena of the step that recomputes nothing
 	Kinds         []KindFit `json:"kinds"`
 }
@@ -32,7 +34,7 @@ type KindFit struct {
 	SmallestBytes int64  `json:"smallest_bytes"` // the smallest limit at which it has a plan, as far as it is known
 	NeededBy      string `json:"needed_by,omitempty"`
 	LargestBatch  int    `json:"largest_batch"` // within the limit, at the image's size; 0: not one image fits
-	LargestImage  int    `json:"largest_image"` // within the limit, at the batch, a multiple of ImageStep; 0: none fits
+	LargestImage  int    `json:"largest_image"` // within the limit, at the batch, a multiple of Fit.ImageStep; 0: none fits
 	// Slowdown is the predicted time of a step within the limit over store-all's, where a measured chain is known and it fits.
 	Slowdown float64 `json:"slowdown,omitempty"`
 }
@@ -45,8 +47,13 @@ type FitRequest struct {
 	Chain   *chain.Chain // measured, for the slowdown; may be nil
 }
 
-// ImageStep is the step of sizes of images: deep models halve them several times.
-const ImageStep = 32
+// imageStep returns the step in which sizes of images are tried: models of large images halve them several times.
+func imageStep(image int) int {
+	if image < 128 {
+		return 4
+	}
+	return 32
+}
 
 // Fit asks how much memory the job's model needs with each kind of plan, and what the largest batch and image are within a limit.
 // Errors: those of compiling the model, the context's.
@@ -59,6 +66,7 @@ func (j *Job) Fit(ctx context.Context, q FitRequest) (*Fit, error) {
 	out := &Fit{
 		Model: j.Model, Batch: j.Config.Batch, Image: j.Config.Image, Layers: len(j.Work.Layers), Parameters: j.Work.Model.ParamCount(),
 		StaticBytes: j.Work.StaticBytes(), LimitBytes: q.Limit, StoreAllBytes: extent,
+		ImageStep: imageStep(j.Config.Image),
 	}
 	for _, k := range q.Kinds {
 		fit, err := f.kind(ctx, k)
@@ -93,20 +101,20 @@ func newFitter(j *Job, q FitRequest) *fitter {
 type size struct{ batch, image int }
 
 func (f *fitter) kind(ctx context.Context, k strategy.Kind) (fit KindFit, err error) {
-	fit = KindFit{Kind: k.Name, Strategy: k.Strategy.Name}
+	fit = KindFit{Kind: k.Name, Strategy: k.Strategies[0].Name}
 	if fit.SmallestBytes, fit.NeededBy, err = f.smallest(ctx, f.Work, k); err != nil {
 		return fit, err
 	}
-	c := f.Config
-	byImage := func(n int) size { return size{c.Batch, n * ImageStep} }
-	if fit.LargestBatch, err = f.largest(ctx, k, c.Batch, f.batch); err != nil {
+	step := imageStep(f.Config.Image)
+	byImage := func(n int) size { return size{f.Config.Batch, n * step} }
+	if fit.LargestBatch, err = f.largest(ctx, k, f.Config.Batch, f.batch); err != nil {
 		return fit, err
 	}
-	steps, err := f.largest(ctx, k, max(c.Image/ImageStep, 1), byImage)
+	steps, err := f.largest(ctx, k, max(f.Config.Image/step, 1), byImage)
 	if err != nil {
 		return fit, err
 	}
-	fit.LargestImage = steps * ImageStep
+	fit.LargestImage = steps * step
 	fit.Slowdown, err = f.slowdown(ctx, k)
 	return fit, err
 }
@@ -117,11 +125,20 @@ func (f *fitter) smallest(ctx context.Context, w *executor.Workload, k strategy.
 	if err != nil {
 		return 0, "", err
 	}
-	_, err = executor.Plan(ctx, w, w.Unmeasured(), k.Strategy, bytes, f.Options)
-	if small := (*executor.TooSmallError)(nil); errors.As(err, &small) {
-		return small.Smallest, small.LayerName, nil
+	free := f.Options
+	free.HostMemory = 0 // is another question
+	least := &executor.TooSmallError{Smallest: math.MaxInt64}
+	for _, s := range k.Strategies {
+		_, err := executor.Plan(ctx, w, w.Unmeasured(), s, bytes, free)
+		small := (*executor.TooSmallError)(nil)
+		if !errors.As(err, &small) {
+			return bytes, "", err
+		}
+		if small.Smallest < least.Smallest {
+			least = small
+		}
 	}
-	return bytes, "", err
+	return least.Smallest, least.LayerName, nil
 }
 
 // sum returns the smallest limit of a kind by the sum of what is alive at once: no layout needs less.
@@ -135,11 +152,8 @@ func (f *fitter) slowdown(ctx context.Context, k strategy.Kind) (float64, error)
 	if f.Chain == nil {
 		return 0, nil
 	}
-	p, err := executor.Plan(ctx, f.Work, f.Chain, k.Strategy, f.Limit, f.Options)
-	if refused(err) {
-		return 0, nil
-	}
-	if err != nil {
+	p, err := f.plan(ctx, f.Work, f.Chain, k.Fastest)
+	if p == nil {
 		return 0, err
 	}
 	all, err := schedule.Simulate(f.Chain, f.Work.StoreAll(), schedule.Limits{Memory: schedule.NoLimit})
@@ -150,37 +164,41 @@ func (f *fitter) slowdown(ctx context.Context, k strategy.Kind) (float64, error)
 	return (p.Predicted.Makespan + update) / (all.Makespan + update), nil
 }
 
-// refused reports whether a plan does not fit, in the arena or in host memory.
-func refused(err error) bool {
-	return errors.As(err, new(*executor.TooSmallError)) || errors.As(err, new(*schedule.HostMemoryError))
+// plan returns the first plan of some strategies that fits in the limit and in host memory; nil when none does.
+func (f *fitter) plan(ctx context.Context, w *executor.Workload, c *chain.Chain, by ...strategy.Strategy) (*schedule.Plan, error) {
+	for _, s := range by {
+		p, err := executor.Plan(ctx, w, c, s, f.Limit, f.Options)
+		if err == nil {
+			return p, nil
+		}
+		if !errors.As(err, new(*executor.TooSmallError)) && !errors.As(err, new(*schedule.HostMemoryError)) {
+			return nil, err
+		}
+	}
+	return nil, nil
 }
 
 // largestOf bounds batches and steps of images.
 const largestOf = 1 << 24
 
-// largest returns the largest n at whose size a kind has a plan within the limit, 0 if there is none: it looks where sums of bytes
-// say, and then from there down until a layout fits as well.
+// largest returns the largest n at whose size a kind has a plan within the limit, 0 if there is none: it begins where sums of bytes
+// say, and goes down, in steps that double, until a layout fits as well.
 func (f *fitter) largest(ctx context.Context, k strategy.Kind, start int, at func(n int) size) (int, error) {
 	n, err := f.largestSum(ctx, k, start, at)
-	if err != nil || n == 0 {
-		return 0, err
-	}
 	planned := func(n int) bool {
 		w := f.workload(at(n))
 		if w == nil || err != nil {
 			return false
 		}
-		_, failure := executor.Plan(ctx, w, w.Unmeasured(), k.Strategy, f.Limit, f.Options)
-		if failure != nil && !refused(failure) {
-			err = failure
-		}
-		return failure == nil
+		p, failure := f.plan(ctx, w, w.Unmeasured(), k.Strategies...)
+		err = cmp.Or(err, failure)
+		return p != nil
 	}
-	if planned(n) {
-		return n, err
+	high := n + 1 // does not fit
+	for step := 1; n > 0 && !planned(n) && err == nil; step *= 2 {
+		high, n = n, max(n-step, 0)
 	}
-	first := sort.Search(n, func(i int) bool { return i > 0 && !planned(i) }) // the first of 1..n that does not fit
-	return first - 1, err
+	return n + sort.Search(high-n-1, func(i int) bool { return !planned(n + 1 + i) }), err
 }
 
 // largestSum is largest by sums of bytes. They grow nearly in proportion, so that most guesses between a size that fits and one that

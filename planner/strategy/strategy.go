@@ -52,10 +52,12 @@ type Strategy struct {
 	Solve func(ctx context.Context, p Problem) (schedule.Sequence, error)
 }
 
-// Kind is a way to need less memory: a strategy that stands for what a plan may do.
+// Kind is a way to need less memory: what a plan may do.
 type Kind struct {
 	Name string // "recompute and offload"
-	Strategy
+	// Strategies stand for it, the one that needs least memory first: where that needs too much host memory, another may do.
+	Strategies []Strategy
+	Fastest    Strategy // whose plan says what a limit costs in time
 	// Smallest returns the smallest limit at which the kind has a sequence, in bytes with a_0: it depends on sizes alone.
 	Smallest func(*chain.Chain) (int64, error)
 }

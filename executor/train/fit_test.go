@@ -1,0 +1,89 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"plimsoll/executor"
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/planner"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// fits reports whether one of a kind's strategies has a plan of the model at a size.
+func fits(t *testing.T, s Spec, k strategy.Kind, limit int64, opt strategy.Options) bool {
+	t.Helper()
+	j, err := Open(s)
+	if err != nil {
+		return false // no such model
+	}
+	for _, by := range k.Strategies {
+		_, err := executor.Plan(t.Context(), j.Work, j.Work.Unmeasured(), by, limit, opt)
+		if err == nil {
+			return true
+		}
+		if !errors.As(err, new(*executor.TooSmallError)) && !errors.As(err, new(*schedule.HostMemoryError)) {
+			t.Fatal(err)
+		}
+	}
+	return false
+}
+
+// What fit says is so: a plan exists at the smallest limit, at the largest batch and image, and at none beyond.
+func TestFit(t *testing.T) {
+	checked := 0
+	for _, c := range []struct {
+		model        string
+		image, batch int
+		share        int64 // of store-all's arena, in percent
+		offload      executor.Offloading
+		host         int64 // bytes; 0: no limit
+	}{
+		{"resnet20", 32, 16, 40, executor.OffloadNothing, 0},
+		{"resnet20", 32, 16, 150, executor.OffloadOptimizer, 0},
+		{"unet-2-4", 32, 8, 60, executor.OffloadNothing, 3 << 20},
+		{"resnet32", 16, 8, 80, executor.OffloadNothing, 1 << 20},
+		{"mlp", 32, 8, 90, executor.OffloadNothing, 0},
+		{"siamese", 32, 8, 70, executor.OffloadNothing, 0},
+	} {
+		t.Run(fmt.Sprintf("%s within %d%%", c.model, c.share), func(t *testing.T) {
+			s := Spec{
+				Model: c.model, Config: models.Config{Batch: c.batch, Image: c.image}, Data: "digits", Seed: 1, Devices: "cpu",
+				Update: kernels.SGD{Momentum: 0.9}, Offload: c.offload,
+			}
+			j := opened(t, s)
+			all, err := j.StoreAllExtent()
+			must(t, err)
+			q := FitRequest{Kinds: planner.Kinds(j.Work.Chain()), Limit: all * c.share / 100, Options: strategy.Options{HostMemory: c.host}}
+			f, err := j.Fit(t.Context(), q)
+			must(t, err)
+			if f.StoreAllBytes != all || f.LimitBytes != q.Limit || len(f.Kinds) != len(q.Kinds) {
+				t.Fatalf("%+v", f)
+			}
+			for i, k := range q.Kinds {
+				got, joins := f.Kinds[i], j.Work.Model.Branches != nil // whose search does not know its smallest limit for sure
+				if !fits(t, s, k, got.SmallestBytes, strategy.Options{}) || !joins && fits(t, s, k, got.SmallestBytes-kernels.Alignment, strategy.Options{}) {
+					t.Errorf("%s: %d bytes are not the smallest limit", k.Name, got.SmallestBytes)
+				}
+				at := func(batch, image int) bool {
+					sized := s
+					sized.Config.Batch, sized.Config.Image = batch, image
+					return fits(t, sized, k, q.Limit, q.Options)
+				}
+				if n := got.LargestBatch; n > 0 && !at(n, c.image) || at(n+1, c.image) {
+					t.Errorf("%s: %d is not the largest batch", k.Name, n)
+				}
+				if n := got.LargestImage; n > 0 && !at(c.batch, n) || at(c.batch, n+f.ImageStep) {
+					t.Errorf("%s: %d is not the largest image", k.Name, n)
+				}
+				checked++
+			}
+		})
+	}
+	if checked != 5*4+1 {
+		t.Errorf("%d kinds", checked)
+	}
+}
