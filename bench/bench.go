@@ -55,6 +55,7 @@ type Row struct {
 	Winner             string  `json:"winner,omitempty"` // as in schedule.Plan
 	Limit              string  `json:"limit"`
 	LimitBytes         int64   `json:"limit_bytes"`
+	DeviceBytes        int64   `json:"device_bytes,omitempty"` // of the device, where that is another one than the report's
 	PredictedPeakBytes int64   `json:"predicted_peak_bytes"`
 	MeasuredPeakBytes  int64   `json:"measured_peak_bytes"`
 	ExtentBytes        int64   `json:"extent_bytes"` // the end of the highest byte written
@@ -80,8 +81,9 @@ type Skip struct {
 	Strategy      string `json:"strategy"`
 	Limit         string `json:"limit"`
 	LimitBytes    int64  `json:"limit_bytes"`
-	SmallestBytes int64  `json:"smallest_bytes"` // the smallest limit that works; 0 where it is host memory that is too small
-	NeededBy      string `json:"needed_by"`      // the op that needs it
+	DeviceBytes   int64  `json:"device_bytes,omitempty"` // as of a row
+	SmallestBytes int64  `json:"smallest_bytes"`         // the smallest limit that works; 0 where it is host memory that is too small
+	NeededBy      string `json:"needed_by"`              // the op that needs it
 	Reason        string `json:"reason"`
 }
 
@@ -143,7 +145,6 @@ func (g *Grid) predict(r *Report, samples *executor.Samples) error {
 	if g.Latest, err = samples.Chain(); err != nil {
 		return err
 	}
-	var errs, planned []float64
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		sim, err := schedule.Simulate(g.Latest, row.Plan.Ops, row.Plan.Limits)
@@ -152,11 +153,33 @@ func (g *Grid) predict(r *Report, samples *executor.Samples) error {
 		}
 		row.PredictedS = sim.Makespan + executor.UpdateSeconds(g.Latest)
 		row.Error = report.TimeError(row.PredictedS, row.MeasuredS)
+	}
+	r.sumUp()
+	return g.addReceipts(r)
+}
+
+// sumUp finds the errors of all rows together.
+func (r *Report) sumUp() {
+	var errs, planned []float64
+	for i := range r.Rows {
+		row := &r.Rows[i]
 		errs = append(errs, math.Abs(row.Error))
 		planned = append(planned, math.Abs(report.TimeError(row.PlannedS, row.MeasuredS)))
 	}
 	r.MedianError, r.MedianPlannedError, r.WorstError = train.Median(errs), train.Median(planned), slices.Max(errs)
-	return g.addReceipts(r)
+}
+
+// Append adds the rows of a grid of the same job on a smaller device.
+func (r *Report) Append(small *Report) {
+	for _, row := range small.Rows {
+		row.DeviceBytes = small.DeviceBytes
+		r.Rows = append(r.Rows, row)
+	}
+	for _, s := range small.Skipped {
+		s.DeviceBytes = small.DeviceBytes
+		r.Skipped = append(r.Skipped, s)
+	}
+	r.sumUp()
 }
 
 // plan makes a row of every strategy at every limit that it fits in.

@@ -53,7 +53,8 @@ type Row struct {
 	Strategy         string  `json:"strategy"`
 	Name             string  `json:"name,omitempty"` // for people, where it says more than Strategy
 	Limit            int64   `json:"limit_bytes"`
-	Share            float64 `json:"share,omitempty"` // the limit as a fraction of store-all's peak; 0: not shown
+	Device           int64   `json:"device_bytes,omitempty"` // memory of the row's device, where that differs from the page's; 0: it does not
+	Share            float64 `json:"share,omitempty"`        // the limit as a fraction of store-all's peak; 0: not shown
 	PredictedPeak    int64   `json:"predicted_peak_bytes"`
 	MeasuredPeak     int64   `json:"measured_peak_bytes"`
 	PredictedSeconds float64 `json:"predicted_s"` // of one step
@@ -68,6 +69,14 @@ type Row struct {
 	Measured  []Point `json:"measured_memory,omitempty"`
 	Plain     []Point `json:"store_all_memory,omitempty"` // of the step that recomputes and moves nothing, as predicted
 	Peak      *Peak   `json:"peak,omitempty"`
+}
+
+// Append adds the rows of a page of the same job on a device with so many bytes.
+func (p *Page) Append(small *Page, device int64) {
+	for _, r := range small.Rows {
+		r.Device = device
+		p.Rows = append(p.Rows, r)
+	}
 }
 
 // TimeError is the error of a predicted time: the gap, measured less predicted, as a share of the measured time. Like the gap

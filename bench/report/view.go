@@ -173,6 +173,9 @@ func (p *Page) cells(r *Row) []string {
 	if r.Share > 0 {
 		share = percent(r.Share)
 	}
+	if r.Device > 0 {
+		limit = "device of " + units.Bytes(r.Device)
+	}
 	if r.Refused != "" {
 		return []string{r.name(), share, limit, "does not fit"}
 	}

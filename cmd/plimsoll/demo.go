@@ -8,6 +8,7 @@ import (
 
 	"plimsoll/bench"
 	"plimsoll/executor/train"
+	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/auto"
 	"plimsoll/planner/strategy"
@@ -18,7 +19,8 @@ func (a *app) demo() *cobra.Command {
 	var out outFlags
 	var steps int
 	cmd := command("demo", "Show the main job: a ResNet under five limits", `Measure a ResNet on handwritten digits, plan it with every strategy for 100, 75, 50, 35 and 25 % of the memory that it
-takes, train along each plan, and compare: predicted and measured time and peak, and every bit of the result.
+takes, train along each plan, and compare: predicted and measured time and peak, and every bit of the result. The last rows are on a
+device that has less than half of what the step takes without a plan: there it is measured, planned and trained as well.
 
 The folder of --out gets demo.json, index.html and trace.json.`, nil)
 	job.register(cmd)
@@ -40,6 +42,25 @@ The folder of --out gets demo.json, index.html and trace.json.`, nil)
 // offloading, both together, and what the user gets who does not choose. validate runs all.
 var demoStrategies = []string{"store-all", "periodic", "rotor-exact", "offload-dynprog", "pofo", "auto"}
 
+// smallStrategies run on a small device. smallKind is what it must at least have memory for.
+var smallStrategies = []string{"store-all", "rotor-exact", "auto"}
+
+const smallKind = "rotor-exact"
+
+// smallDevice returns the memory of a device of which store-all needs 2.1 times as much, or that barely fits a plan that recomputes.
+func smallDevice(ctx context.Context, job *train.Job) (int64, error) {
+	extent, err := job.StoreAllExtent()
+	if err != nil {
+		return 0, err
+	}
+	s, err := planner.Lookup(smallKind)
+	if err != nil {
+		return 0, err
+	}
+	smallest, err := job.Smallest(ctx, planner.KindOf(s))
+	return max(int64(float64(extent)/2.1), smallest+smallest/20), err
+}
+
 func (a *app) runDemo(ctx context.Context, flags *jobFlags, steps int, out outFlags) (err error) {
 	rate, err := (&rateFlags{lr: 0.01, schedule: "constant"}).rate(flags.optimizer, steps)
 	if err != nil {
@@ -51,33 +72,58 @@ func (a *app) runDemo(ctx context.Context, flags *jobFlags, steps int, out outFl
 	}
 	defer func() { err = firstOf(err, place.Close()) }()
 	flags.until = ctx
-	job, err := flags.open()
+	shares := sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}, {Share: 0.35}, {Share: 0.25}}
+	g, err := a.demoGrid(ctx, flags, shares, demoStrategies)
 	if err != nil {
 		return err
 	}
-	limits, err := limitsOf(job, sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}, {Share: 0.35}, {Share: 0.25}})
+	device, err := smallDevice(ctx, g.Job)
 	if err != nil {
 		return err
 	}
-	a.note("measuring %s on %s", job.Model, job.Device.Model)
-	c, err := job.Profile(ctx, train.Measure{Warmup: 1, Repeats: 3, Progress: a.progress("profile")})
+	flags.deviceMemory = units.Size{Bytes: device}
+	small, err := a.demoGrid(ctx, flags, sizes{flags.deviceMemory}, smallStrategies)
 	if err != nil {
 		return err
 	}
-	host := job.HostLimit(0)
-	g := &bench.Grid{Job: job, Chain: c, Limits: limits, HostLimit: host, Options: strategy.Options{Tolerance: auto.DefaultTolerance, HostMemory: job.Work.HostRoom(host)}, Steps: steps, Rate: rate, Progress: a.progress("demo")}
-	for _, name := range demoStrategies {
-		s, err := planner.Lookup(name)
-		if err != nil {
-			return err
-		}
-		g.Strategies = append(g.Strategies, s)
+	for _, grid := range []*bench.Grid{g, small} {
+		grid.Steps, grid.Rate = steps, rate
 	}
-	if err := a.runGrid(ctx, g, place, "demo"); err != nil {
+	if err := a.runGrid(ctx, g, small, place, "demo"); err != nil {
 		return err
 	}
 	if !a.json {
 		fmt.Fprintf(a.out, "written: %s/index.html, %s/trace.json (open it in https://ui.perfetto.dev), %s/demo.json\n", out.path, out.path, out.path)
 	}
 	return nil
+}
+
+// demoGrid measures the model of the flags, on their device, for a grid of strategies.
+func (a *app) demoGrid(ctx context.Context, flags *jobFlags, memory sizes, strategies []string) (*bench.Grid, error) {
+	job, err := flags.open()
+	if err != nil {
+		return nil, err
+	}
+	limits, err := limitsOf(job, memory)
+	if err != nil {
+		return nil, err
+	}
+	a.note("measuring %s on %s with %s", job.Model, job.Device.Model, units.Bytes(job.Device.Memory))
+	c, err := job.Profile(ctx, train.Measure{Warmup: 1, Repeats: 3, Progress: a.progress("profile")})
+	if err != nil {
+		return nil, err
+	}
+	host := job.HostLimit(0)
+	g := &bench.Grid{
+		Job: job, Chain: c, Limits: limits, HostLimit: host, Progress: a.progress("demo"),
+		Options: strategy.Options{Tolerance: auto.DefaultTolerance, HostMemory: job.Work.HostRoom(host)},
+	}
+	for _, name := range strategies {
+		s, err := planner.Lookup(name)
+		if err != nil {
+			return nil, err
+		}
+		g.Strategies = append(g.Strategies, s)
+	}
+	return g, nil
 }

@@ -102,7 +102,7 @@ func (a *app) runValidate(ctx context.Context, f *validateFlags) (err error) {
 	if g.Strategies == nil {
 		g.Strategies = planner.For(executor.LinkOf(g.Chain))
 	}
-	return a.runGrid(ctx, g, place, "validate")
+	return a.runGrid(ctx, g, nil, place, "validate")
 }
 
 // grid checks the flags and opens the job.
@@ -149,18 +149,32 @@ func limitsOf(job *train.Job, list sizes) ([]bench.Limit, error) {
 	return limits, nil
 }
 
-// runGrid measures a grid, writes its folder, prints its table, and fails when a row broke a promise.
-func (a *app) runGrid(ctx context.Context, g *bench.Grid, place *folder.Folder, name string) error {
-	r, err := g.Run(ctx)
-	if err != nil {
-		return err
+// measureGrid measures a grid.
+func (a *app) measureGrid(ctx context.Context, g *bench.Grid) (r *bench.Report, page *report.Page, err error) {
+	if r, err = g.Run(ctx); err != nil {
+		return nil, nil, err
 	}
 	if len(r.Rows) == 0 {
-		return nothingFits(r)
+		return nil, nil, nothingFits(r)
 	}
-	page, err := g.Page(r, a.facts()...)
+	page, err = g.Page(r, a.facts()...)
+	return r, page, err
+}
+
+// runGrid measures a grid, and perhaps one of the same job on a smaller device, writes the folder, prints the table, and fails when a
+// row broke a promise.
+func (a *app) runGrid(ctx context.Context, g, small *bench.Grid, place *folder.Folder, name string) error {
+	r, page, err := a.measureGrid(ctx, g)
 	if err != nil {
 		return err
+	}
+	if small != nil {
+		also, rows, err := a.measureGrid(ctx, small)
+		if err != nil {
+			return err
+		}
+		r.Append(also)
+		page.Append(rows, also.DeviceBytes)
 	}
 	if place != nil {
 		if err := place.Check(); err != nil {
@@ -184,6 +198,7 @@ func writeGrid(w io.Writer, page *report.Page, r *bench.Report) {
 	_ = page.Table().Text(w) // as all that is printed, it is not worth failing for
 	fmt.Fprintf(w, "\n%d plans ran; the median error of the predicted time is %.1f%% (%.1f%% by the costs measured before planning)\n",
 		len(r.Rows), 100*r.MedianError, 100*r.MedianPlannedError)
+	writeSmall(w, r)
 	fmt.Fprintf(w, "100%% is %s, of which %s weights, gradients and optimizer\n", units.Bytes(r.StoreAllBytes), units.Bytes(r.StaticBytes))
 	fmt.Fprintf(w, "the worst error is %.1f%%\n\nwhere the gap between the predicted and the measured time comes from (of the step in the middle):\n", 100*r.WorstError)
 	_ = r.Receipts().Text(w)
@@ -197,6 +212,22 @@ func writeGrid(w io.Writer, page *report.Page, r *bench.Report) {
 			fmt.Fprintf(w, "%s needs at least %s\n", s.Strategy, units.Bytes(s.SmallestBytes))
 		}
 		seen[s.Strategy] = true
+	}
+}
+
+// writeSmall says what the rows on a smaller device paid for it, against store-all's time on a larger one.
+func writeSmall(w io.Writer, r *bench.Report) {
+	var all []string
+	device := int64(0)
+	for i := range r.Rows {
+		if row := &r.Rows[i]; row.DeviceBytes > 0 && row.StoreAllS > 0 {
+			device = row.DeviceBytes
+			all = append(all, fmt.Sprintf("%+.1f%% by %s", 100*(row.MeasuredS/row.StoreAllS-1), row.Plan.Name()))
+		}
+	}
+	if device > 0 {
+		fmt.Fprintf(w, "on the device of %s, of which store-all needs %.1f times as much, a step takes longer by %s\n",
+			units.Bytes(device), float64(r.StoreAllBytes)/float64(device), strings.Join(all, ", "))
 	}
 }
 

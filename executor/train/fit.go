@@ -83,6 +83,12 @@ func (j *Job) LargestBatch(ctx context.Context, q FitRequest, k strategy.Kind) (
 	return newFitter(j, q).largest(ctx, k, j.Config.Batch, j.batch)
 }
 
+// Smallest returns the smallest limit of a kind at which its layout fits, too.
+func (j *Job) Smallest(ctx context.Context, k strategy.Kind) (int64, error) {
+	bytes, _, err := newFitter(j, FitRequest{}).smallest(ctx, j.Work, k)
+	return bytes, err
+}
+
 // batch is the size with so many images.
 func (j *Job) batch(n int) size { return size{n, j.Config.Image} }
 
