@@ -9,6 +9,7 @@ import (
 	"plimsoll/models"
 	"plimsoll/planner"
 	"plimsoll/planner/auto"
+	"plimsoll/planner/chain"
 	"plimsoll/planner/strategy"
 )
 
@@ -18,31 +19,46 @@ type smallCase struct {
 	image, batch int
 }
 
-// trainOn measures, plans and trains a model on a device of memory bytes, 0 for a large one with store-all.
-func trainOn(t *testing.T, devices string, c smallCase, memory int64) (*Run, *Outcome) {
+// open opens the case's job on a device of memory bytes, 0 for a large one.
+func (c smallCase) open(t *testing.T, devices string, memory int64) *Job {
 	t.Helper()
 	s := Spec{
 		Model: c.model, Config: models.Config{Batch: c.batch, Image: c.image}, Data: "digits", Seed: 5, Devices: devices,
 		Update: kernels.SGD{},
 	}
 	s.Open.Memory = memory
-	j := opened(t, s)
-	plan, limit := auto.Strategy(), memory
-	if memory == 0 {
-		var err error
-		plan, err = planner.Lookup("store-all")
-		must(t, err)
-		limit, err = j.StoreAllExtent()
-		must(t, err)
-	}
-	measured, err := j.Profile(t.Context(), Measure{Repeats: 1, Limit: limit, Check: func() error {
-		return j.Feasible(t.Context(), plan, limit, strategy.Options{})
+	return opened(t, s)
+}
+
+// trainLarge trains store-all on a large device.
+func (c smallCase) trainLarge(t *testing.T, devices string) (*Run, *Outcome) {
+	t.Helper()
+	j := c.open(t, devices, 0)
+	all, err := planner.Lookup("store-all")
+	must(t, err)
+	limit, err := j.StoreAllExtent()
+	must(t, err)
+	return run(t, j, j.Work.Unmeasured(), all, limit)
+}
+
+// trainSmall measures, plans and trains on a device of memory bytes.
+func (c smallCase) trainSmall(t *testing.T, devices string, memory int64) (*Run, *Outcome) {
+	t.Helper()
+	j := c.open(t, devices, memory)
+	measured, err := j.Profile(t.Context(), Measure{Repeats: 1, Limit: memory, Check: func() error {
+		return j.Feasible(t.Context(), auto.Strategy(), memory, strategy.Options{})
 	}})
 	must(t, err)
-	opt := strategy.Options{HostMemory: j.Work.HostRoom(j.HostLimit(0))}
-	p, err := executor.Plan(t.Context(), j.Work, measured, plan, limit, opt)
+	return run(t, j, measured, auto.Strategy(), memory)
+}
+
+// run trains two steps within a limit.
+func run(t *testing.T, j *Job, measured *chain.Chain, by strategy.Strategy, limit int64) (*Run, *Outcome) {
+	t.Helper()
+	host := j.HostLimit(0)
+	p, err := executor.Plan(t.Context(), j.Work, measured, by, limit, strategy.Options{HostMemory: j.Work.HostRoom(host)})
 	must(t, err)
-	r := &Run{Job: j, Chain: measured, Plan: p, Limit: limit, HostLimit: j.HostLimit(0), Steps: 2, Rate: Rate{Peak: 0.01}}
+	r := &Run{Job: j, Chain: measured, Plan: p, Limit: limit, HostLimit: host, Steps: 2, Rate: Rate{Peak: 0.01}}
 	out, err := r.Do(t.Context())
 	must(t, err)
 	return r, out
@@ -52,12 +68,12 @@ func trainOn(t *testing.T, devices string, c smallCase, memory int64) (*Run, *Ou
 // nothing beyond the device.
 func expectSmall(t *testing.T, devices string, c smallCase) {
 	t.Helper()
-	large, want := trainOn(t, devices, c, 0)
+	large, want := c.trainLarge(t, devices)
 	memory := large.Limit / 3
 	if _, err := large.Job.Start(large.Job.Work.StoreAll(), executor.Options{Limit: memory}); !errors.As(err, new(*executor.LayoutError)) {
 		t.Fatalf("%s: store-all on a third of its memory: %v", c.model, err)
 	}
-	small, got := trainOn(t, devices, c, memory)
+	small, got := c.trainSmall(t, devices, memory)
 	if small.Job.Device.Memory != memory || got.ExtentBytes > memory || got.MeasuredPeakBytes != got.PredictedPeakBytes {
 		t.Errorf("%s: %d bytes, predicted %d, extent %d, on a device of %d", c.model, got.MeasuredPeakBytes, got.PredictedPeakBytes, got.ExtentBytes, small.Job.Device.Memory)
 	}
@@ -74,7 +90,7 @@ func expectSmall(t *testing.T, devices string, c smallCase) {
 
 // Invariant 7: what is needed is what the smallest plan needs, also to measure, and a device smaller than store-all changes no bit.
 func TestDevicesSmallerThanStoreAll(t *testing.T) {
-	for _, c := range []smallCase{{"resnet50", 224, 16}, {"densenet121", 64, 24}, {"unet", 96, 8}} {
+	for _, c := range []smallCase{{"resnet50", 224, 16}, {"densenet121", 64, 24}, {"unet", 64, 32}} {
 		if testing.Short() && c.model == "resnet50" {
 			continue // one step takes a minute under the race detector
 		}
