@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"sort"
 
+	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/planner/schedule"
 )
@@ -35,7 +36,7 @@ type WindowError struct {
 }
 
 func (e *WindowError) Error() string {
-	return fmt.Sprintf("%s alone needs %d bytes to be measured, and the limit is %d", e.Name, e.Needed, e.Limit)
+	return fmt.Sprintf("%s alone needs %s to be measured, and the limit is %s", e.Name, units.Precise(e.Needed), units.Precise(e.Limit))
 }
 
 // Exercises returns what a profile within limit bytes of arena trains along: store-all and checkpoint-all of windows that are as

@@ -101,7 +101,7 @@ func badPlans(t *testing.T) []badCase {
 			[]string{"layer 1 (stem)", "saved_bytes", "3"}},
 		{"plan: missing field", []string{"plan", "-c", badChain(t, `"backward_s":2,`, ""), "--memory", "1GiB"}, 2, []string{"layer 1 (stem)", "backward_s"}},
 		{"plan: text for a number", []string{"plan", "-c", badChain(t, `"input_bytes":100`, `"input_bytes":"100"`), "--memory", "1GiB"}, 2, []string{"input_bytes"}},
-		{"plan: too small", []string{"plan", "-c", five, "--memory", "100"}, 3, []string{"100 B", "smallest", "700", "B4", "block3"}},
+		{"plan: too small", []string{"plan", "-c", five, "--memory", "100"}, 3, []string{"100 B", "smallest", "700", "B3", "block2"}},
 		{"plan: too small for store-all", []string{"plan", "-c", five, "--memory", "50%", "--strategy", "store-all"}, 3,
 			[]string{"store-all", "--memory 1700", "B4"}},
 	}
@@ -251,7 +251,7 @@ func badValidates() []badCase {
 // Every mistake ends with its exit code, one line that names the thing and says what to do, nothing on standard
 // output, and no file.
 func TestBadInput(t *testing.T) {
-	cases := slices.Concat(badCommands(), badPlans(t), badChecks(t), badNoises(), badDevices(), badFrontiers(t), badProfiles(), badTrains(), badConvoys(t), badGiven(t), badValidates())
+	cases := slices.Concat(badCommands(), badPlans(t), badChecks(t), badNoises(), badDevices(), badFrontiers(t), badProfiles(), badTrains(), badConvoys(t), badGiven(t), badValidates(), badFits())
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run")

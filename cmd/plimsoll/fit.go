@@ -23,6 +23,7 @@ type fitFlags struct {
 	link   linkFlags
 	how    measureFlags
 	file   string // --profile
+	parts  int    // --microbatches
 }
 
 func (a *app) fit() *cobra.Command {
@@ -33,16 +34,37 @@ too.
 
 A plan that recomputes forgets activations and computes them again; one that offloads moves them to host memory and back. The smallest
 limit is that of the arena, with weights, gradients and optimizer state, as --memory of train takes it, and of plans that offload with
-as much host memory as they like; what is largest keeps within --host-memory. Images are tried in steps of 32 pixels, small ones of 4.`, nil)
+as much host memory as they like; what is largest keeps within --host-memory. Images are tried in steps of 32 pixels, small ones of 4.
+
+Of several --devices the limit is that of each, and schedules of pipelines are asked; nothing is measured, so that stages are cut by
+the bytes that layers touch, and another cut can need less.`, nil)
 	cmd.Example = `  plimsoll fit -m resnet50 --image 224 --batch 256 --memory 8GiB
-  plimsoll fit -m densenet121 --image 224 --batch 64 --offload-state optimizer --json`
+  plimsoll fit -m densenet121 --image 224 --batch 64 --offload-state optimizer --json
+  plimsoll fit -m resnet101 --image 224 --batch 256 --devices "cpu*4" --memory 4GiB`
 	f.job.register(cmd)
 	f.job.registerOffload(cmd)
 	f.link.register(cmd)
 	f.how.register(cmd)
 	cmd.Flags().Var(&f.memory, "memory", "memory limit of the arena: 4GiB, 512MB, 123, or a share as 40% (default: what the device has)")
+	cmd.Flags().IntVar(&f.parts, "microbatches", 0, "microbatches of a step, of schedules with a flush (default: two for each device)")
+	cmd.Flags().Lookup("devices").Usage = `device, or several for a pipeline: cpu, "cpu*4", cuda:0,cuda:1`
 	cmd.Flags().StringVar(&f.file, "profile", "", "chain file of this model, for the price in time (default: one that is kept from a measurement)")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runFit(cmd.Context(), f) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		n, err := f.job.count()
+		if err != nil {
+			return err
+		}
+		if n > 1 {
+			if err := refuse(cmd, "is for one device", "profile", "offload-state", "host-memory", "bandwidth", "duplex"); err != nil {
+				return err
+			}
+			return a.runFitPipe(cmd.Context(), f, n)
+		}
+		if err := refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, "microbatches"); err != nil {
+			return err
+		}
+		return a.runFit(cmd.Context(), f)
+	}
 	return cmd
 }
 

@@ -114,6 +114,15 @@ func (f *jobFlags) registerOffload(cmd *cobra.Command) {
 // mostClasses bounds a slip of the finger: ImageNet has 21,841 classes.
 const mostClasses = 1 << 20
 
+// count returns how many devices --devices names.
+func (f *jobFlags) count() (n int, err error) {
+	items, err := open.Parse(f.devices)
+	for _, item := range items {
+		n += max(item.Parts, 1)
+	}
+	return n, err
+}
+
 // open checks the flags and opens the job.
 func (f *jobFlags) open() (*train.Job, error) {
 	if err := required("--model", f.model, "-m resnet20"); err != nil {

@@ -13,7 +13,7 @@ var groups = []struct {
 	flags []string
 }{
 	{"Model and data", []string{"model", "image", "batch", "channels", "classes", "dtype", "data", "skip-bad", "seed", "init"}},
-	{"Training", []string{"steps", "optimizer", "lr", "lr-schedule", "lr-step", "lr-gamma", "warmup", "momentum", "weight-decay", "clip-norm", "on-nan", "eval-every"}},
+	{"Training", []string{"steps", "optimizer", "lr", "lr-schedule", "lr-step", "lr-gamma", "warmup", "momentum", "weight-decay", "clip-norm", "accumulate", "on-nan", "eval-every"}},
 	{"Plan", []string{"chain", "plan", "memory", "strategy", "list", "tolerance", "budget", "slots", "segments", "duplex", "host-memory", "offload-state", "bandwidths", "points"}},
 	{"Several devices", []string{
 		"platform", "peer-bandwidth", "microbatches", "minibatches", "versions", "chunks", "per-period", "accounting", "portals", "deferred-batchnorm",

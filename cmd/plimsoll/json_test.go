@@ -46,6 +46,7 @@ func jsonObjects(t *testing.T) []jsonObject {
 		{"`plan --list`", strategyList{}, [][]string{{"plan", "--list"}}},
 		{"`frontier`", frontierFigures{}, [][]string{{"frontier", "-c", five, "--points", "3"}}},
 		{"`fit`", train.Fit{}, [][]string{{"fit", "-m", "tiny", "--batch", "8", "--image", "16", "--memory", "60%"}}},
+		{"`fit`, several devices", pipeFits{}, [][]string{{"fit", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", "cpu*2"}}},
 		{"`profile`", profileFigures{}, [][]string{{"profile", "-m", "tiny", "--batch", "8", "--image", "16", "--profile-steps", "1", "--offload-state", "optimizer"}}},
 		{"`train`", trainFigures{}, [][]string{
 			of("train"), of("train", "--offload-state", "optimizer", "--bandwidth", "1GB/s"), of("train", "--devices", "cpu*2", "--strategy", "1f1b*"),

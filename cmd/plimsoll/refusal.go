@@ -109,7 +109,11 @@ func (r *refusal) tooSmall(where, by string) string {
 	text := fmt.Sprintf("%s: a limit of %s%s is too small: the smallest that works is %s (--memory %d), needed by %s",
 		r.Strategy, units.Bytes(r.LimitBytes), where, units.Bytes(r.SmallestBytes), r.SmallestBytes, by)
 	if r.StaticBytes > 0 {
-		text += fmt.Sprintf("; %s of it are weights, gradients and optimizer: a smaller --batch lowers the rest", units.Bytes(r.StaticBytes))
+		less := "a smaller --batch, or train's --accumulate,"
+		if r.Device != nil {
+			less = "a smaller --batch, or more --microbatches,"
+		}
+		text += fmt.Sprintf("; %s of it are weights, gradients and optimizer: %s lowers the rest", units.Bytes(r.StaticBytes), less)
 	}
 	return text
 }

@@ -107,6 +107,10 @@ The folder of --out gets chain.json, plan.json, log.jsonl (a line a step), check
 trace.json. A run that was interrupted or killed goes on from its last checkpoint with --resume and ends with the same bits,
 also under another limit or strategy. Ctrl-C finishes the step and saves a checkpoint; a second one exits at once.
 
+On one device, --accumulate N is the alternative to a plan: it runs the batch in N parts and adds their gradients up. It takes the
+memory of a part's step, costs nothing where small batches are as fast as large ones, and is another computation: BatchNorm sees
+parts, where a plan's bits are those of the whole batch.
+
 A model whose optimizer state, or whose weights, do not fit beside the activations keeps them in page-locked host memory with
 --offload-state: they pass through a window of the arena, and the bits stay the same.
 
@@ -353,7 +357,7 @@ func (f *trainFlags) findBatch(ctx context.Context, a *app, p *planning) error {
 		return noFit{fmt.Errorf("--batch max: not one image of %d pixels fits in %s", f.job.config.Image, units.Bytes(limit))}
 	}
 	a.note("--batch max: %d images fit in %s (give --batch %d to train the same elsewhere)", n, units.Bytes(limit), n)
-	if all := job.Set.TrainLen(); int64(n) > all {
+	if all := job.Set.TrainLen(); all > 0 && int64(n) > all { // 0: they never end
 		a.note("--batch max: all %d images of %s", all, job.Data)
 		n = int(all)
 	}

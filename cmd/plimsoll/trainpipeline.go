@@ -22,12 +22,12 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/staged"
-	"plimsoll/runtime/open"
 )
 
 // convoyFlags are the flags of plimsoll train for several devices.
 type convoyFlags struct {
 	microbatches int
+	accumulate   int // microbatches by another name, on one device
 	versions     string
 	links        platformFlags
 	given        givenFlags
@@ -47,6 +47,7 @@ var pipelineOnly = []string{"plan", "versions", "peer-bandwidth", "platform", "p
 func (f *convoyFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a step, of schedules with a flush (default: two for each device)")
+	s.IntVar(&f.accumulate, "accumulate", 0, "on one device: run a step's --batch in so many equal parts and add their gradients up, so that a part's activations are in memory at once")
 	s.StringVar(&f.versions, "versions", "", "weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
 	f.links.register(cmd)
 	f.given.register(cmd)
@@ -64,13 +65,9 @@ const offloads = "; pipeline: lets stages offload, at this bandwidth"
 
 // prepare decides whether the run is a pipeline, and checks what that means for the flags.
 func (f *trainFlags) prepare(cmd *cobra.Command) error {
-	items, err := open.Parse(f.job.devices)
+	n, err := f.job.count()
 	if err != nil {
 		return err
-	}
-	n := 0
-	for _, item := range items {
-		n += max(item.Parts, 1)
 	}
 	f.memoryGiven = cmd.Flags().Changed("memory")
 	if err := f.convoy.given.read(cmd); err != nil {
@@ -80,6 +77,11 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("strategy") {
 		strategy = f.strategy
 	}
+	if cmd.Flags().Changed("accumulate") {
+		if strategy, err = f.convoy.add(cmd, n, strategy); err != nil {
+			return err
+		}
+	}
 	if n == 1 && f.convoy.microbatches == 0 && f.convoy.given.plan == nil && !onlyPipeline(strategy) {
 		return refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, pipelineOnly...)
 	}
@@ -88,6 +90,29 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 		return err
 	}
 	return f.convoy.check(strategy)
+}
+
+// accumulation is the strategy of --accumulate: a part's backwards free its activations before the next part begins.
+const accumulation = "1f1b-flush"
+
+// add makes the step one of accumulated gradients, on one device, and returns its strategy.
+func (f *convoyFlags) add(cmd *cobra.Command, devices int, strategy string) (string, error) {
+	switch {
+	case f.accumulate < 1:
+		return "", usage(fmt.Errorf("--accumulate is %d: give the number of parts of a step, from 1", f.accumulate))
+	case devices > 1:
+		return "", usage(fmt.Errorf("--accumulate is for one device: give --microbatches %d, into which pipelines divide a step", f.accumulate))
+	case strategy != "" && !flushes(strategy):
+		return "", usage(fmt.Errorf("--accumulate has a plan of its own, and --strategy %s plans a whole batch: give one of them", strategy))
+	}
+	f.microbatches = f.accumulate
+	return cmp.Or(strategy, accumulation), refuse(cmd, "and --accumulate are two names of one thing: give one of them", "microbatches")
+}
+
+// flushes reports whether a strategy is a schedule with a flush.
+func flushes(name string) bool {
+	s, err := planner.LookupPipeline(name)
+	return err == nil && s.Type == pipeline.Flushing
 }
 
 // onlyPipeline reports whether a strategy is one of several devices alone.
@@ -343,7 +368,11 @@ func writeConvoySummary(out io.Writer, r *train.Run, s *train.Summary) {
 	fmt.Fprintf(w, "trained\t%s on %s, %d steps of %d images, %s\n", r.Job.Model, r.Job.Data, s.Steps, r.Job.Images(), units.Rate(s.ImagesPerS, "images"))
 	fmt.Fprintf(w, "loss\t%.4f in the last step\n", s.Loss)
 	fmt.Fprintf(w, "accuracy\t%.2f%% of %d held-out samples\n", 100*s.Accuracy, s.TestSamples)
-	fmt.Fprintf(w, "pipeline\t%s, weights %s, %d devices with at most %s each\n", s.Strategy, p.Versions, len(p.Devices), units.Bytes(s.LimitBytes))
+	if len(p.Devices) > 1 {
+		fmt.Fprintf(w, "pipeline\t%s, weights %s, %d devices with at most %s each\n", s.Strategy, p.Versions, len(p.Devices), units.Bytes(s.LimitBytes))
+	} else {
+		fmt.Fprintf(w, "schedule\t%s, weights %s, on one device with at most %s\n", s.Strategy, p.Versions, units.Bytes(s.LimitBytes))
+	}
 	if p.Microbatches > 1 {
 		fmt.Fprintf(w, "\t%d microbatches of %d images a step\n", p.Microbatches, r.Job.Config.Batch)
 	}

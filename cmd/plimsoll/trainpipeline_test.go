@@ -39,8 +39,8 @@ func badConvoys(t *testing.T) []badCase {
 	return []badCase{
 		{"convoy: strategy of one device", on("--strategy", "rotor"), 2, []string{"rotor plans for one device", "madpipe", "1f1b-flush"}},
 		{"convoy: devices twice", train("--devices", "cpu,cpu"), 2, []string{"cpu is named twice", "cpu*2"}},
-		{"convoy: batch", on("--strategy", "gpipe", "--microbatches", "3"), 2, []string{"--batch is 8", "--microbatches 3"}},
-		{"convoy: default microbatches", train("--devices", "cpu*3", "--strategy", "gpipe"), 2, []string{"--batch is 8", "--microbatches 6"}},
+		{"convoy: batch", on("--strategy", "gpipe", "--microbatches", "3"), 2, []string{"--batch is 8", "3 microbatches"}},
+		{"convoy: default microbatches", train("--devices", "cpu*3", "--strategy", "gpipe"), 2, []string{"--batch is 8", "6 microbatches"}},
 		{"convoy: microbatches", on("--strategy", "gpipe", "--microbatches", "-1"), 2, []string{"--microbatches is -1"}},
 		{"convoy: microbatches without a flush", on("--strategy", "1f1b*", "--microbatches", "2"), 2, []string{"--microbatches", "1f1b* has none", "1f1b-flush"}},
 		{"convoy: microbatches by default", on("--microbatches", "2"), 2, []string{"--microbatches", "loadline has none", "1f1b-flush"}},
@@ -61,7 +61,7 @@ func badConvoys(t *testing.T) []badCase {
 		{"convoy: two links to the host", on("--platform", hosted, "--bandwidth", "1GB/s"), 2, []string{"--bandwidth and field", "host_bandwidth_bytes_per_s"}},
 		{"convoy: another platform", train("--devices", "cpu*3", "--platform", two), 2, []string{"2 devices", "--devices names 3"}},
 		{"convoy: no platform", on("--platform", "none.json"), 2, []string{"none.json"}},
-		{"convoy: clip", on("--clip-norm", "1"), 2, []string{"--clip-norm 1", "train on one device"}},
+		{"convoy: clip", on("--clip-norm", "1"), 2, []string{"--clip-norm 1", "one device"}},
 		{"convoy: skip", on("--on-nan", "skip"), 2, []string{"--on-nan skip", "one device"}},
 		{"convoy: offload", on("--offload-state", "optimizer"), 2, []string{"--offload-state optimizer"}},
 		{"convoy: host memory", on("--host-memory", "4GiB"), 2, []string{"--host-memory"}},
@@ -69,6 +69,12 @@ func badConvoys(t *testing.T) []badCase {
 		{"convoy: too many devices", train("--devices", "cpu*9", "--strategy", "gpipe", "--microbatches", "2"), 3, []string{"gpipe", "works with"}},
 		{"convoy: memory", on("--strategy", "gpipe", "--memory", "10%"), 3, []string{"gpipe: a limit of", "the smallest that works is", "(--memory ", "device"}},
 		{"convoy: memory of a periodic plan", on("--strategy", "1f1b*", "--memory", "1KiB"), 3, []string{"1f1b*: a limit of", "the smallest that works is"}},
+		{"accumulate: none", train("--accumulate", "0"), 2, []string{"--accumulate is 0", "from 1"}},
+		{"accumulate: on devices", on("--accumulate", "2"), 2, []string{"--accumulate is for one device", "--microbatches 2"}},
+		{"accumulate: a plan of a batch", train("--accumulate", "2", "--strategy", "rotor"), 2, []string{"--strategy rotor plans a whole batch"}},
+		{"accumulate: by two names", train("--accumulate", "2", "--microbatches", "2"), 2, []string{"--microbatches and --accumulate are two names"}},
+		{"accumulate: batch", train("--accumulate", "3"), 2, []string{"--batch is 8", "3 microbatches"}},
+		{"accumulate: memory", train("--accumulate", "2", "--memory", "1KiB"), 3, []string{"1f1b-flush: a limit of", "the smallest that works is"}},
 		{"convoy: table", on("--strategy", write(t, filepath.Join(t.TempDir(), "late.csv"), "0B0,0F0\n1F0,1B0\n")), 2, []string{"late.csv", "illegal schedule"}},
 		{"convoy: no table", on("--strategy", "none.csv"), 2, []string{"none.csv"}},
 	}
@@ -107,6 +113,31 @@ func TestTrainOnDevices(t *testing.T) {
 			}
 		}
 		wantConvoyLog(t, out, 12)
+	}
+}
+
+// Accumulated gradients take the memory of a part of the batch, and are those of a pipeline's flush.
+func TestTrainAccumulates(t *testing.T) {
+	alone := func(args ...string) (o train.Summary) {
+		t.Helper()
+		args = append([]string{"train", "-m", "tiny", "--batch", "8", "--image", "16", "--steps", "4", "--profile-steps", "3", "--json", "-q"}, args...)
+		if err := json.Unmarshal([]byte(works(t, args...).out), &o); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	whole, parts, flush := alone(), alone("--accumulate", "4"), train.Summary{}
+	if err := json.Unmarshal([]byte(works(t, convoy(2, "1f1b-flush", 4, "--microbatches", "4", "--lr-schedule", "constant", "--warmup", "0")...).out), &flush); err != nil {
+		t.Fatal(err)
+	}
+	if parts.MeasuredPeakBytes >= whole.MeasuredPeakBytes || parts.Pipe == nil || parts.Pipe.Microbatches != 4 || parts.WeightsSHA256 == whole.WeightsSHA256 {
+		t.Errorf("in parts %+v, whole %+v", parts, whole)
+	}
+	if parts.WeightsSHA256 != flush.WeightsSHA256 {
+		t.Errorf("%s, of a flush %s", parts.WeightsSHA256, flush.WeightsSHA256)
+	}
+	if text := works(t, "train", "-m", "tiny", "--accumulate", "4", "--batch", "8", "--image", "16", "--steps", "1", "--profile-steps", "3", "-q").out; !strings.Contains(text, "on one device") || !strings.Contains(text, "4 microbatches of 2 images") {
+		t.Errorf("%s", text)
 	}
 }
 

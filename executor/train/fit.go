@@ -22,7 +22,7 @@ type Fit struct {
 	Parameters    int64     `json:"parameters"`
 	StaticBytes   int64     `json:"static_bytes"` // weights, gradients, optimizer state
 	LimitBytes    int64     `json:"limit_bytes"`
-	ImageStep     int       `json:"image_step"` // images are tried in multiples of it, pixels
+	ImageStep     int       `json:"image_step"`      // images are tried in multiples of it, pixels
 	StoreAllBytes int64     `json:"store_all_bytes"` // the arena of the step that recomputes nothing
 	Kinds         []KindFit `json:"kinds"`
 }
@@ -207,39 +207,43 @@ func (f *fitter) largest(ctx context.Context, k strategy.Kind, start int, at fun
 	return n + sort.Search(high-n-1, func(i int) bool { return !planned(n + 1 + i) }), err
 }
 
-// largestSum is largest by sums of bytes. They grow nearly in proportion, so that most guesses between a size that fits and one that
-// does not are close; every other one halves what is left.
+// largestSum is largest by sums of bytes.
 func (f *fitter) largestSum(ctx context.Context, k strategy.Kind, start int, at func(n int) size) (int, error) {
-	need := func(n int) (int64, error) {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
+	return largestWithin(ctx, f.Limit, start, func(n int) (int64, error) {
 		w := f.workload(at(n))
 		if w == nil { // too small for the model's layers, or too large for any memory
 			return map[bool]int64{true: 0, false: math.MaxInt64}[n < start], nil
 		}
 		return f.sum(w, k)
-	}
+	})
+}
+
+// largestWithin returns the largest n that needs at most limit bytes, 0 if there is none. Needs grow nearly in proportion, so that most
+// guesses between a size that fits and one that does not are close; every other one halves what is left.
+func largestWithin(ctx context.Context, limit int64, start int, need func(n int) (int64, error)) (int, error) {
 	low, high := bracket{}, bracket{n: start}
-	for high.bytes <= f.Limit {
+	for high.bytes <= limit {
 		var err error
 		if high.bytes, err = need(high.n); err != nil || high.n >= largestOf {
 			return low.n, err
 		}
-		if high.bytes <= f.Limit {
+		if high.bytes <= limit {
 			low, high.n = high, 2*high.n
 		}
 	}
 	for guess := true; high.n-low.n > 1; guess = !guess {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
 		n := (low.n + high.n) / 2
 		if guess {
-			n = low.towards(high, f.Limit)
+			n = low.towards(high, limit)
 		}
 		bytes, err := need(n)
 		if err != nil {
 			return 0, err
 		}
-		if bytes <= f.Limit {
+		if bytes <= limit {
 			low = bracket{n, bytes}
 		} else {
 			high = bracket{n, bytes}

@@ -79,7 +79,7 @@ func Open(s Spec) (*Job, error) {
 func (j *Job) divide() error {
 	m, batch := max(j.Microbatches, 1), j.Config.Batch
 	if batch%m != 0 {
-		return fmt.Errorf("%w: --batch is %d and --microbatches %d: a step's batch is divided into equal microbatches, give a multiple", ErrSpec, batch, m)
+		return fmt.Errorf("%w: --batch is %d, of %d microbatches: a step's batch is divided into equal microbatches, give a multiple", ErrSpec, batch, m)
 	}
 	if j.Microbatches > 0 && models.OfPairs(j.Model) {
 		return fmt.Errorf("%w: --devices %s: %s has branches, and pipelines are for single chains: train it on one device", ErrSpec, j.Devices, j.Model)

@@ -339,7 +339,7 @@ func (r *Run) checkPipe() error {
 		{r.HostLimit > 0, "--host-memory limits what the plan of one device offloads"},
 	} {
 		if c.wrong {
-			return fmt.Errorf("%w: --devices %s: %s: leave it out, or train on one device", ErrSpec, r.Job.Devices, c.what)
+			return fmt.Errorf("%w: --devices %s: %s: leave it out, or train whole batches on one device", ErrSpec, r.Job.Devices, c.what)
 		}
 	}
 	return nil

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+
+	"plimsoll/executor/train"
+)
+
+// fit says what trains: the smallest limit and the largest batch of a kind are those that train accepts.
+func TestFitAgreesWithTrain(t *testing.T) {
+	run := func(args ...string) result {
+		return plimsoll(t, append([]string{"train", "-m", "tiny", "--image", "16", "--data", "glyphs", "--steps", "1", "--profile-steps", "1", "--json"}, args...)...)
+	}
+	var fit train.Fit
+	if err := json.Unmarshal([]byte(works(t, "fit", "-m", "tiny", "--image", "16", "--data", "glyphs", "--batch", "8", "--memory", "1MiB", "--json").out), &fit); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range fit.Kinds {
+		limit := strconv.FormatInt(k.SmallestBytes, 10)
+		if r := run("--batch", "8", "--strategy", k.Strategy, "--memory", limit); r.code != exitOK {
+			t.Errorf("%s in %s B: %s", k.Kind, limit, r.err)
+		}
+		less := strconv.FormatInt(k.SmallestBytes-1, 10)
+		if r := run("--batch", "8", "--strategy", k.Strategy, "--memory", less); r.code != exitNoFit {
+			t.Errorf("%s in %s B: exit code %d", k.Kind, less, r.code)
+		}
+	}
+	best := fit.Kinds[len(fit.Kinds)-1]
+	r := run("--batch", "max", "--memory", "1MiB")
+	if want := "--batch max: " + strconv.Itoa(best.LargestBatch) + " images fit in 1.000 MiB"; r.code != exitOK || !strings.Contains(r.err, want) {
+		t.Errorf("want %q\n%s", want, r.err)
+	}
+	if r := run("--batch", strconv.Itoa(best.LargestBatch+1), "--memory", "1MiB"); r.code != exitNoFit {
+		t.Errorf("an image more: exit code %d", r.code)
+	}
+}
+
+// A table says what does not fit, and of several devices what schedules need.
+func TestFitForPeople(t *testing.T) {
+	text := works(t, "fit", "-m", "tiny", "--image", "16", "--batch", "8", "--memory", "10KiB").out
+	for _, want := range []string{"8 images of 16x16", "smallest limit", "recompute and offload", "no", "none"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	var fits pipeFits
+	if err := json.Unmarshal([]byte(works(t, "fit", "-m", "tiny", "--image", "16", "--data", "glyphs", "--batch", "8", "--devices", "cpu*2", "--memory", "400KiB", "--json").out), &fits); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range fits.Schedules {
+		args := []string{"train", "-m", "tiny", "--image", "16", "--data", "glyphs", "--devices", "cpu*2", "--steps", "2", "--profile-steps", "1", "--memory", "400KiB", "--strategy", s.Strategy, "--json"}
+		if s.Microbatches > 1 {
+			args = append(args, "--microbatches", strconv.Itoa(s.Microbatches))
+		}
+		if s.SmallestBytes <= 0 || s.LargestBatch%s.Microbatches != 0 {
+			t.Fatalf("%+v", s)
+		}
+		if s.Microbatches == 1 || s.LargestBatch == 0 {
+			continue // whose cut is by measured times, or nothing fits
+		}
+		if r := plimsoll(t, append(args, "--batch", strconv.Itoa(s.LargestBatch))...); r.code != exitOK {
+			t.Errorf("%s with %d images: %s", s.Strategy, s.LargestBatch, r.err)
+		}
+	}
+}
+
+func badFits() []badCase {
+	fit := func(args ...string) []string { return append([]string{"fit", "-m", "tiny"}, args...) }
+	return []badCase{
+		{"fit: model", []string{"fit", "-m", "tinny"}, 2, []string{"tinny", "did you mean tiny"}},
+		{"fit: profile of another model", fit("--profile", five), 2, []string{"5 layers", "tiny has 6"}},
+		{"fit: microbatches alone", fit("--microbatches", "2"), 2, []string{"--microbatches is for pipelines"}},
+		{"fit: microbatches", fit("--devices", "cpu*2", "--microbatches", "-2"), 2, []string{"--microbatches is -2"}},
+		{"fit: share of devices", fit("--devices", "cpu*2", "--memory", "50%"), 2, []string{"--memory 50%", "8GiB"}},
+		{"fit: offload on devices", fit("--devices", "cpu*2", "--offload-state", "optimizer"), 2, []string{"--offload-state is for one device"}},
+		{"fit: batch", fit("--devices", "cpu*2", "--batch", "9"), 2, []string{"--batch is 9", "4 microbatches"}},
+		{"train: largest of a share", []string{"train", "-m", "tiny", "--batch", "max", "--memory", "50%"}, 2, []string{"--batch max with --memory 50%"}},
+		{"train: largest on devices", []string{"train", "-m", "tiny", "--batch", "max", "--devices", "cpu*2"}, 2, []string{"--batch max is for one device"}},
+		{"train: not one image", []string{"train", "-m", "tiny", "--image", "16", "--batch", "max", "--memory", "1KiB"}, 3, []string{"not one image of 16 pixels fits"}},
+	}
+}
