@@ -96,7 +96,7 @@ func TestValidatePipelinesRefuses(t *testing.T) {
 		{"host memory", append(slices.Clone(four), "--host-memory", "1GiB"), 2, []string{"--host-memory is for one device"}},
 		{"strategy", append(slices.Clone(four), "--strategy", "rotor"), 2, []string{"rotor plans for one device", "for several", "1f1b-flush"}},
 		{"microbatches", append(slices.Clone(four), "--microbatches", "-1"), 2, []string{"--microbatches is -1"}},
-		{"uneven", append(slices.Clone(four), "--strategy", "gpipe", "--microbatches", "3"), 2, []string{"--batch is 8", "--microbatches 3"}},
+		{"uneven", append(slices.Clone(four), "--strategy", "gpipe", "--microbatches", "3"), 2, []string{"--batch is 8", "3 microbatches"}},
 		{"minibatches", append(slices.Clone(four), "--minibatches", "1"), 2, []string{"--minibatches is 1", "2 or more"}},
 		{"draws", append(slices.Clone(four), "--draws", "2"), 2, []string{"--draws", "--simulated"}},
 		{"negative draws", append(slices.Clone(four), "--simulated", "--draws", "-2"), 2, []string{"--draws is -2"}},
