@@ -65,7 +65,7 @@ func parseMetadata(o *fields.Object) (map[string]string, error) {
 	metadata := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(inner.Rest())) {
 		inner.Require(name) // null is no string
-		metadata[name] = inner.String(name, "")
+		metadata[name] = inner.Text(name, "")
 	}
 	if err := inner.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", metadataName, err)
