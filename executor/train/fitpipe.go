@@ -21,10 +21,11 @@ type PipeFit struct {
 // divided into its Microbatches, and the platform has its devices. Errors: those of the strategy, the context's.
 func (j *Job) FitPipe(ctx context.Context, s pipeline.Strategy, platform *pipeline.Platform, limit int64) (PipeFit, error) {
 	parts, start := j.Microbatches, j.Config.Batch
+	models := newFitter(j, FitRequest{})
 	need := func(batch int) (int64, error) {
 		sized := *j
-		sized.Config.Batch = batch
-		if sized.compile() != nil { // too large for any memory
+		sized.Config.Batch, sized.Work = batch, models.workload(j.batch(batch))
+		if sized.Work == nil { // too large for any memory
 			return math.MaxInt64, nil
 		}
 		return sized.smallestPipe(ctx, s, platform)

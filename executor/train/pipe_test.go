@@ -485,7 +485,7 @@ func TestFeed(t *testing.T) {
 func TestPipelinesThatCannotBe(t *testing.T) {
 	for want, change := range map[string]func(*Spec){
 		"--batch is 6, of 4 microbatches": func(s *Spec) { s.Config.Batch, s.Microbatches = 6, 4 },
-		"siamese has branches":              func(s *Spec) { s.Model, s.Microbatches = "siamese", 2 },
+		"siamese has branches":            func(s *Spec) { s.Model, s.Microbatches = "siamese", 2 },
 	} {
 		s := tiny(4)
 		s.Devices = "cpu*2"
