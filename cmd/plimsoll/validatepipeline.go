@@ -91,7 +91,7 @@ func (f *validateFlags) prepare(cmd *cobra.Command) error {
 	if !cmd.Flags().Changed("strategy") {
 		f.strategies = defaultFleet
 	}
-	return firstOf(refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "segments", "no-graph", "audit", "host-memory"),
+	return firstOf(refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "segments", "no-graph", "audit", "host-memory"),
 		p.check(onCPU), p.name(f.strategies), writable("--svg", p.svg))
 }
 

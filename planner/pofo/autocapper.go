@@ -22,30 +22,38 @@ func solveAutocapper(ctx context.Context, p strategy.Problem) (schedule.Sequence
 	if err := check(p); err != nil {
 		return nil, err
 	}
-	f, err := remat.Exact(ctx, p.Chain)
-	if err != nil {
-		return nil, err
-	}
-	high, err := storeAllPeak(p.Chain)
-	if err != nil {
-		return nil, err
-	}
 	c, err := newContest(p, 1)
 	if err != nil {
 		return nil, err
 	}
-	for i := range cappers {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if seq, err := f.Sequence(capperLimit(p.Memory, high, i)); err == nil {
-			c.cap(seq)
-		}
+	if err := c.capAll(ctx); err != nil {
+		return nil, err
 	}
 	if len(c.best) > 0 {
 		return c.winner("autocapper")
 	}
-	return nil, refuseAutocapper(f, p, high)
+	return nil, refuseAutocapper(ctx, p)
+}
+
+// capAll enters the sequences of all 40 limits.
+func (c *contest) capAll(ctx context.Context) error {
+	f, err := remat.ExactFrom(ctx, c.Chain, c.Memory)
+	if err != nil {
+		return err
+	}
+	high, err := storeAllPeak(c.Chain)
+	if err != nil {
+		return err
+	}
+	for i := range cappers {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if seq, err := f.Sequence(capperLimit(c.Memory, high, i)); err == nil {
+			c.cap(seq)
+		}
+	}
+	return nil
 }
 
 // capperLimit returns the i-th M' for a limit.
@@ -58,7 +66,15 @@ func capperLimit(memory, high int64, i int) int64 {
 
 // refuseAutocapper finds the smallest limit: for every sequence of the frontier, the smallest limit in which it can be
 // capped and whose M' include one that asks for it.
-func refuseAutocapper(f *remat.Frontier, p strategy.Problem, high int64) error {
+func refuseAutocapper(ctx context.Context, p strategy.Problem) error {
+	f, err := remat.Exact(ctx, p.Chain)
+	if err != nil {
+		return err
+	}
+	high, err := storeAllPeak(p.Chain)
+	if err != nil {
+		return err
+	}
 	steps := f.Steps()
 	smallest := int64(math.MaxInt64)
 	var best schedule.Sequence

@@ -65,7 +65,7 @@ func bench(b *testing.B, solve func(context.Context, strategy.Problem) (schedule
 		b.Fatal(err)
 	}
 	p := problem(c, high*percent/100, bandwidth)
-	p.Slots = cells
+	p.PofoSlots = cells
 	b.ReportAllocs()
 	begin := processorTime(b)
 	for b.Loop() {

@@ -34,7 +34,7 @@ func solveCapper(ctx context.Context, p strategy.Problem) (schedule.Sequence, er
 	if high < p.Memory && p.HighMemory != 0 {
 		return nil, fmt.Errorf("%w: a higher limit of %s: capper takes one of at least the limit, %s", ErrOptions, units.Precise(high), units.Precise(p.Memory))
 	}
-	f, err := remat.Exact(ctx, p.Chain)
+	f, err := remat.ExactFrom(ctx, p.Chain, max(high, p.Memory))
 	if err != nil {
 		return nil, err
 	}

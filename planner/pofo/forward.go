@@ -24,6 +24,7 @@ type forward struct {
 	cells    int     // of A, Δ_F and Δ_B, for a layer with too many states
 	most     int     // states that a layer may keep
 	whole    bool    // memory is free when a whole activation has been moved; else piece by piece (OR.5)
+	rests    []rest  // what the layers from s on run again
 	states   [2][][]state
 
 	// of the state that is followed now
@@ -58,6 +59,7 @@ type ending struct {
 
 // solve returns the endings, cheapest first.
 func (g *forward) solve(ctx context.Context) ([]ending, error) {
+	g.rests = g.costs.rests(g.limit)
 	for x := range g.states {
 		g.states[x] = make([][]state, g.n+1)
 	}
@@ -108,7 +110,9 @@ func (g *forward) offer(s int, saved bool, st state) {
 	if g.duplex {
 		left = max(0, st.f-g.restFirst[s])
 	}
-	if st.t+g.must(s, g.n)+left > g.longest || st.a > g.limit {
+	must := st.t + g.must(s, g.n)
+	if must+left > g.longest || st.a > g.limit ||
+		must+g.rests[s].least(st.a+st.f+g.input(s, saved), g.longest-st.t-g.restBack[s]) > g.longest {
 		return
 	}
 	x := 0
@@ -249,38 +253,56 @@ func (g *forward) thin(all []state) []state {
 	return all
 }
 
-// cell is a place on the grid of A, Δ_F, Δ_B.
-type cell struct{ a, f, b int32 }
-
-// perCell keeps the fastest state of each cell and the one with the smallest A.
+// perCell keeps the fastest state of each cell of A, Δ_F and Δ_B and the one with the smallest A.
 func (g *forward) perCell(all []state, cells int) []state {
 	side := max(g.limit/float64(cells), 1)
-	fastest, smallest := map[cell]int{}, map[cell]int{}
-	for i, st := range all {
-		c := cell{int32(st.a / side), int32(st.f / side), int32(st.b / side)}
-		if j, ok := fastest[c]; !ok || all[i].compare(&all[j]) < 0 {
-			fastest[c] = i
+	type kept struct{ fastest, smallest int }
+	best := make(map[uint64]kept, len(all)/2)
+	for i := range all {
+		st := &all[i]
+		cell := index(st.a/side)<<42 | index(st.f/side)<<21 | index(st.b/side)
+		k, ok := best[cell]
+		if !ok {
+			best[cell] = kept{i, i}
+			continue
 		}
-		if j, ok := smallest[c]; !ok || cmp.Or(cmp.Compare(st.a, all[j].a), st.compare(&all[j])) < 0 {
-			smallest[c] = i
+		faster := st.compare(&all[k.fastest])
+		if faster < 0 {
+			k.fastest = i
 		}
+		if least := all[k.smallest].a; st.a < least || st.a == least && st.compare(&all[k.smallest]) < 0 {
+			k.smallest = i
+		} else if faster >= 0 {
+			continue
+		}
+		best[cell] = k
 	}
-	kept := make([]int, 0, 2*len(fastest))
-	for c, i := range fastest {
-		kept = append(kept, i, smallest[c])
+	keep := make([]bool, len(all))
+	for _, k := range best {
+		keep[k.fastest], keep[k.smallest] = true, true
 	}
-	slices.Sort(kept)
-	kept = slices.Compact(kept)
-	out := make([]state, len(kept))
-	for k, i := range kept {
-		out[k] = all[i]
+	out := make([]state, 0, 2*len(best))
+	for i, k := range keep {
+		if k {
+			out = append(out, all[i])
+		}
 	}
 	return out
 }
 
-// compare orders states by the time after which nothing is left to move; ties by everything else.
+// index returns the cell of a size counted in sides of cells, in 21 bits.
+func index(size float64) uint64 { return uint64(min(size, 1<<21-1)) }
+
+// compare orders states by the time after which nothing is left to move; ties by everything else. Mostly
+// the first comparison decides.
 func (p *state) compare(q *state) int {
-	return cmp.Or(cmp.Compare(p.t+p.f+p.b, q.t+q.f+q.b), cmp.Compare(p.t, q.t), cmp.Compare(p.a, q.a), cmp.Compare(p.moved, q.moved), cmp.Compare(p.f, q.f), p.from.compare(&q.from))
+	switch x, y := p.t+p.f+p.b, q.t+q.f+q.b; {
+	case x < y:
+		return -1
+	case x > y:
+		return 1
+	}
+	return cmp.Or(cmp.Compare(p.t, q.t), cmp.Compare(p.a, q.a), cmp.Compare(p.moved, q.moved), cmp.Compare(p.f, q.f), p.from.compare(&q.from))
 }
 
 // compare makes the order of states total, so that it does not depend on the order in which they came.

@@ -144,10 +144,10 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%s with an ended context: %v", s.Name, err)
 		}
 	}
-	for _, p := range []strategy.Problem{{Options: strategy.Options{Slots: -1}}, {Options: strategy.Options{Slots: maxCells + 1}}} {
+	for _, p := range []strategy.Problem{{Options: strategy.Options{PofoSlots: -1}}, {Options: strategy.Options{PofoSlots: maxCells + 1}}} {
 		p.Chain, p.Memory, p.Link = c, 1<<40, schedule.Link{Bandwidth: 1}
 		if _, err := solvePofo(context.Background(), p); !errors.Is(err, ErrOptions) {
-			t.Errorf("%d slots: %v", p.Slots, err)
+			t.Errorf("%d slots: %v", p.PofoSlots, err)
 		}
 	}
 	low := problem(c, 1<<30, 1)
@@ -167,7 +167,7 @@ func TestFewCells(t *testing.T) {
 	j := &judge{t: t}
 	for _, cells := range []int{1, 3, 50, 200} {
 		p := problem(c, high/4, 1e9)
-		p.Slots = cells
+		p.PofoSlots = cells
 		t.Logf("N = %d: %v", cells, j.makespan(named(t, Strategies(), "pofo"), p))
 	}
 	j.oracle()

@@ -13,7 +13,7 @@ package pofo
 // the best of each are improved by local moves (package improve). So pofo is never slower than these.
 //
 // Complexity: O(n^3·N^2) for the segments, O(n^2·S·N) for the forward phase with S states a layer. What cannot beat the
-// best sequence known so far is cut off, which in real chains is nearly everything.
+// best sequence known so far, with what must be run again elsewhere, is cut off, which in real chains is nearly everything.
 
 import (
 	"context"
@@ -40,7 +40,7 @@ const (
 	maxEndings = 300     // solutions of one run that are simulated
 	finalists  = 3       // sequences of one run that are improved
 	maxSteps   = 3000    // simulations to improve one
-	maxWork    = 1 << 23 // ops in all of these simulations
+	maxWork    = 1 << 19 // ops in all of these simulations
 )
 
 func solvePofo(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
@@ -54,9 +54,6 @@ func solvePofo(ctx context.Context, p strategy.Problem) (schedule.Sequence, erro
 	if err := s.propose(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.improve(ctx); err != nil {
-		return nil, err
-	}
 	return s.winner("pofo")
 }
 
@@ -64,9 +61,8 @@ func solvePofo(ctx context.Context, p strategy.Problem) (schedule.Sequence, erro
 type pofo struct {
 	*costs
 	*contest
-	cells int // N
-	// runs are the contests of the runs of the program; they meet in contest.
-	runs []*contest
+	cells    int                 // N
+	improved []schedule.Sequence // from which local moves have begun
 }
 
 func newPofo(p strategy.Problem) (*pofo, error) {
@@ -74,12 +70,12 @@ func newPofo(p strategy.Problem) (*pofo, error) {
 	if err != nil {
 		return nil, err
 	}
-	cells := p.Slots
+	cells := p.PofoSlots
 	if cells == 0 {
 		cells = DefaultCells
 	}
 	if cells < 1 || cells > maxCells {
-		return nil, fmt.Errorf("%w: %d slots: pofo takes 1 to %d", ErrOptions, p.Slots, maxCells)
+		return nil, fmt.Errorf("%w: %d slots: pofo takes 1 to %d", ErrOptions, p.PofoSlots, maxCells)
 	}
 	c, err := newContest(p, finalists)
 	if err != nil {
@@ -93,19 +89,23 @@ func (s *pofo) propose(ctx context.Context) error {
 	if err := s.others(ctx); err != nil {
 		return err
 	}
+	if err := s.improve(ctx, slices.Clone(s.best)); err != nil {
+		return err
+	}
 	for coarse := coarsest; coarse >= 1; coarse /= 4 {
-		if err := s.solve(ctx, max(s.cells/coarse, 1), maxStates/coarse); err != nil {
+		if err := s.solve(ctx, coarse); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// solve enters what both runs of the program propose when they keep so many alternatives.
-func (s *pofo) solve(ctx context.Context, cells, states int) error {
+// solve enters what both runs of the program propose when they keep so many times fewer alternatives, and improves it.
+func (s *pofo) solve(ctx context.Context, coarse int) error {
 	if s.excess() == 0 {
 		return nil
 	}
+	cells, states := max(s.cells/coarse, 1), maxStates/coarse
 	g := &segments{costs: s.costs, limit: float64(s.Memory), excess: s.excess(), cells: cells}
 	if err := g.solve(ctx); err != nil {
 		return err
@@ -120,13 +120,14 @@ func (s *pofo) solve(ctx context.Context, cells, states int) error {
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
-	s.runs = append(s.runs, runs...)
+	var starts []candidate
 	for _, run := range runs {
 		for _, c := range run.best {
 			s.enter(c.seq)
+			starts = append(starts, c)
 		}
 	}
-	return nil
+	return s.improve(ctx, starts)
 }
 
 // follow runs the program once and returns a contest of the sequences of its cheapest solutions.
@@ -155,8 +156,8 @@ const maxCapped = 128
 // others enters what rotor-exact, offload-dynprog and, unless the chain is long, autocapper find. A limit or a chain that
 // is not for them is no error.
 func (s *pofo) others(ctx context.Context) error {
-	for _, other := range slices.Concat(remat.Strategies(), offload.Strategies(), []strategy.Strategy{{Name: "autocapper", Solve: solveAutocapper}}) {
-		if !slices.Contains([]string{"rotor-exact", "offload-dynprog", "autocapper"}, other.Name) || other.Name == "autocapper" && s.n > maxCapped {
+	for _, other := range slices.Concat(remat.Strategies(), offload.Strategies()) {
+		if !slices.Contains([]string{"rotor-exact", "offload-dynprog"}, other.Name) {
 			continue
 		}
 		seq, err := other.Solve(ctx, s.Problem)
@@ -168,7 +169,10 @@ func (s *pofo) others(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	if s.n > maxCapped {
+		return nil
+	}
+	return s.capAll(ctx)
 }
 
 // excess returns by how much a candidate may take longer than what no sequence avoids, in bytes; a little more than the
@@ -185,37 +189,25 @@ func (s *pofo) excess() float64 {
 	return excess + 1e-9*must
 }
 
-// improve enters what local moves make of the best candidates of each run.
-func (s *pofo) improve(ctx context.Context) error {
-	starts := slices.Clone(s.best)
-	for _, run := range slices.Backward(s.runs) {
-		starts = append(starts, run.best...)
-	}
-	starts = distinct(starts)
+// improve enters what local moves make of candidates, once of each.
+func (s *pofo) improve(ctx context.Context, starts []candidate) error {
 	for _, start := range starts {
 		if s.excess() == 0 {
 			return nil
 		}
+		if slices.ContainsFunc(s.improved, func(have schedule.Sequence) bool { return slices.Equal(have, start.seq) }) {
+			continue
+		}
+		s.improved = append(s.improved, start.seq)
 		search, err := improve.New(s.Chain, s.limits(), start.seq)
 		if err != nil {
 			return err
 		}
-		if err := search.Run(ctx, min(maxSteps, maxWork/len(starts)/len(start.seq))); err != nil {
+		if err := search.Run(ctx, min(maxSteps, maxWork/len(start.seq))); err != nil {
 			return err
 		}
 		seq, _ := search.Best()
 		s.enter(seq)
 	}
 	return nil
-}
-
-// distinct leaves out sequences that came before.
-func distinct(all []candidate) []candidate {
-	var out []candidate
-	for _, c := range all {
-		if !slices.ContainsFunc(out, func(have candidate) bool { return slices.Equal(have.seq, c.seq) }) {
-			out = append(out, c)
-		}
-	}
-	return out
 }

@@ -18,11 +18,12 @@ import (
 // numbers, and an entry of the table is the set of those that no other beats in all three. (Times are bytes; see costs.)
 type segments struct {
 	*costs
-	limit  float64 // M
-	excess float64 // whole plans that take longer than must by more are of no use
-	reach  []int   // reach[s] is the last layer of segments from s that matter; nil: all
-	cells  int     // an entry keeps at most three sequences for each of so many cells of memory
-	table  [][]part
+	limit   float64   // M
+	excess  float64   // whole plans that take longer than must by more are of no use
+	reach   []int     // reach[s] is the last layer of segments from s that matter; nil: all
+	cells   int       // an entry keeps at most three sequences for each of so many cells of memory
+	ceiling []float64 // see ceilings
+	table   [][]part
 }
 
 // part is a way to run a segment.
@@ -38,7 +39,7 @@ func (g *segments) at(s, t int) []part { return g.table[g.place(s, t)] }
 
 // solve fills the table for segments that end before the loss, diagonal by diagonal.
 func (g *segments) solve(ctx context.Context) error {
-	g.table = make([][]part, g.n*(g.n+1)/2)
+	g.table, g.ceiling = make([][]part, g.n*(g.n+1)/2), g.ceilings()
 	for d := range g.n - 1 {
 		err := parallel.For(ctx, g.n-1-d, func(f *front, i int) {
 			g.table[g.place(i+1, i+1+d)] = g.entry(f, i+1, i+1+d)
@@ -51,11 +52,11 @@ func (g *segments) solve(ctx context.Context) error {
 }
 
 func (g *segments) entry(f *front, s, t int) []part {
-	if g.again[t]-g.again[s-1] > g.excess || g.reach != nil && t > g.reach[s] {
+	ceiling := g.ceiling[g.place(s, t)]
+	if ceiling < 0 || g.reach != nil && t > g.reach[s] {
 		return nil
 	}
-	// Before the loss F_s..F_t ran without saving; that counts as excess, too.
-	f.reset(g.cells, g.limit-g.a[s-1], g.must(s, t)+g.excess-(g.again[t]-g.again[s-1]))
+	f.reset(g.cells, g.limit-g.a[s-1], g.must(s, t)+ceiling)
 	g.startAll(f, s, t)
 	need := math.Inf(-1) // of F_s..F_x, less what the link moves after them
 	most := 0.0
@@ -90,22 +91,39 @@ func (g *segments) startAll(f *front, s, t int) {
 }
 
 // split adds those that begin with F_s..F_x, need most bytes there, and keep a_x. need is what they need less what the
-// link moves until the last of them has ended.
+// link moves until the last of them has ended. Of the parts that do not raise the peak of one that they join only those matter
+// that no other of them beats in u and w.
 func (g *segments) split(f *front, s, x, t int, most, need float64) {
 	begin := g.again[x] - g.again[s-1]
-	left := g.at(s, x)
-	for i, r := range g.at(x+1, t) {
-		peak := max(most, g.a[x]+r.peak)
-		if peak > f.limit || begin+r.u > f.longest {
-			continue
+	left, right := g.at(s, x), g.at(x+1, t)
+	join := func(i, j int) {
+		r, l := &right[i], &left[j]
+		u := begin + r.u + l.u
+		w := u + max(l.w-l.u, g.a[x]+r.w-r.u-l.u, need-r.u-l.u)
+		f.add(part{max(most, g.a[x]+r.peak, l.peak), u, w, int32(x), int32(i), int32(j)})
+	}
+	f.joined = f.joined[:0]
+	for i, j := 0, 0; i < len(right); i++ {
+		for ; j < len(left) && left[j].peak <= max(most, g.a[x]+right[i].peak); j++ {
+			f.joined.add(left[j].u, left[j].w, j)
 		}
-		for j, l := range left {
-			u := begin + r.u + l.u
-			if u > f.longest {
-				continue
+		for _, l := range f.joined {
+			if begin+right[i].u+l.u > f.longest {
+				break
 			}
-			w := u + max(l.w-l.u, g.a[x]+r.w-r.u-l.u, need-r.u-l.u)
-			f.add(part{max(peak, l.peak), u, w, int32(x), int32(i), int32(j)})
+			join(i, l.index)
+		}
+	}
+	f.joined = f.joined[:0]
+	for i, j := 0, 0; j < len(left); j++ {
+		for ; i < len(right) && max(most, g.a[x]+right[i].peak) < left[j].peak; i++ {
+			f.joined.add(right[i].u, right[i].w, i)
+		}
+		for _, r := range f.joined {
+			if begin+r.u+left[j].u > f.longest {
+				break
+			}
+			join(r.index, j)
 		}
 	}
 }
@@ -136,6 +154,8 @@ type front struct {
 	sorted         int     // the first so many parts are a front, in order of peak
 	guard          []guard // by cell of peak: a part that beats most others of higher cells
 	least, width   float64
+	stairs         staircase // of tidy
+	joined         staircase // of split
 }
 
 type guard struct{ u, w float64 }
@@ -169,16 +189,24 @@ func (f *front) cell(peak float64) int {
 	return max(0, min(f.cells-1, int((peak-f.least)/f.width)))
 }
 
+// compare orders parts by what they cost, then by how they were made. Mostly the first comparison decides.
+func (p part) compare(q part) int {
+	switch {
+	case p.peak < q.peak:
+		return -1
+	case p.peak > q.peak:
+		return 1
+	}
+	return cmp.Or(cmp.Compare(p.u, q.u), cmp.Compare(p.w, q.w), cmp.Compare(p.x, q.x), cmp.Compare(p.right, q.right), cmp.Compare(p.left, q.left))
+}
+
 // tidy sorts and drops what another part beats.
 func (f *front) tidy() {
-	slices.SortFunc(f.parts, func(a, b part) int {
-		return cmp.Or(cmp.Compare(a.peak, b.peak), cmp.Compare(a.u, b.u), cmp.Compare(a.w, b.w),
-			cmp.Compare(a.x, b.x), cmp.Compare(a.right, b.right), cmp.Compare(a.left, b.left))
-	})
-	var stairs staircase
+	slices.SortFunc(f.parts, part.compare)
+	f.stairs = f.stairs[:0]
 	keep := f.parts[:0]
-	for _, p := range f.parts {
-		if stairs.add(p.u, p.w) {
+	for i, p := range f.parts {
+		if f.stairs.add(p.u, p.w, i) {
 			keep = append(keep, p)
 		}
 	}
@@ -242,19 +270,23 @@ func (f *front) thin() {
 }
 
 // staircase holds pairs of which none is at most another in both numbers: first rising, second falling.
-type staircase struct{ u, w []float64 }
+type staircase []stair
+
+type stair struct {
+	u, w  float64
+	index int
+}
 
 // add reports whether no pair was at most (u, w), and then puts it in.
-func (s *staircase) add(u, w float64) bool {
-	i, found := slices.BinarySearch(s.u, u)
-	if found && s.w[i] <= w || i > 0 && s.w[i-1] <= w {
+func (s *staircase) add(u, w float64, index int) bool {
+	i, found := slices.BinarySearchFunc(*s, u, func(at stair, u float64) int { return cmp.Compare(at.u, u) })
+	if found && (*s)[i].w <= w || i > 0 && (*s)[i-1].w <= w {
 		return false
 	}
 	end := i
-	for end < len(s.w) && s.w[end] >= w {
+	for end < len(*s) && (*s)[end].w >= w {
 		end++
 	}
-	s.u = slices.Replace(s.u, i, end, u)
-	s.w = slices.Replace(s.w, i, end, w)
+	*s = slices.Replace(*s, i, end, stair{u, w, index})
 	return true
 }

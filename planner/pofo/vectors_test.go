@@ -34,18 +34,35 @@ func orInfinite(x *float64) float64 {
 	return *x
 }
 
-// program returns the value of the dynamic program, seconds; infinite when nothing fits.
+// program returns the value of the dynamic program, seconds; infinite when nothing fits. That the value is known changes nothing,
+// and below it nothing is found.
 func program(t testing.TB, p strategy.Problem, whole bool) float64 {
 	t.Helper()
 	k, err := newCosts(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &segments{costs: k, limit: float64(p.Memory), excess: math.Inf(1), cells: DefaultCells}
+	best := within(t, k, p.Memory, math.Inf(1), whole)
+	if math.IsInf(best, 1) {
+		return best
+	}
+	if again := within(t, k, p.Memory, best*(1+1e-9), whole); again != best {
+		t.Errorf("%d bytes, %g bytes/s: %v when %v is known", p.Memory, k.bandwidth, again, best)
+	}
+	if less := within(t, k, p.Memory, best*(1-1e-9), whole); !math.IsInf(less, 1) {
+		t.Errorf("%d bytes, %g bytes/s: %v, the best is %v", p.Memory, k.bandwidth, less, best)
+	}
+	return k.seconds(best)
+}
+
+// within returns the value of the program in bytes when plans that take more than longest are of no use.
+func within(t testing.TB, k *costs, memory int64, longest float64, whole bool) float64 {
+	t.Helper()
+	g := &segments{costs: k, limit: float64(memory), excess: longest - k.must(1, k.n), cells: DefaultCells}
 	if err := g.solve(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	f := &forward{costs: k, segments: g, limit: g.limit, longest: math.Inf(1), cells: DefaultCells, most: maxStates, whole: whole}
+	f := &forward{costs: k, segments: g, limit: g.limit, longest: longest, cells: DefaultCells, most: maxStates, whole: whole}
 	ends, err := f.solve(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +70,7 @@ func program(t testing.TB, p strategy.Problem, whole bool) float64 {
 	if len(ends) == 0 {
 		return math.Inf(1)
 	}
-	return k.seconds(ends[0].cost)
+	return ends[0].cost
 }
 
 // expectProgram compares every value of a file with the program's, and its smallest limit with where it begins to be

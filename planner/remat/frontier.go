@@ -113,6 +113,20 @@ func (x exact) frontier(ctx context.Context, c *chain.Chain) (*Frontier, error) 
 	return &Frontier{strategy: x.name, chain: c, costs: k, program: p}, p.solve(ctx)
 }
 
+// from runs the program for all limits from one on, a_0 included; below it, and where nothing fits, the frontier has no steps.
+func (x exact) from(ctx context.Context, c *chain.Chain, memory int64) (*Frontier, error) {
+	k, err := x.costs(c)
+	if err != nil {
+		return nil, err
+	}
+	slowest, err := x.excess(ctx, k, min(k.beside(memory), k.most()))
+	if err != nil {
+		return nil, err
+	}
+	p := x.make(k, k.most(), slowest)
+	return &Frontier{strategy: x.name, chain: c, costs: k, program: p}, p.solve(ctx)
+}
+
 // solve is strategy.Strategy's Solve.
 func (x exact) solve(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
 	k, err := x.costs(p.Chain)

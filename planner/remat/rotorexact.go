@@ -37,3 +37,9 @@ func (x exact) pairsOrSlots(ctx context.Context, k *costs, limit int64) (int64, 
 func Exact(ctx context.Context, c *chain.Chain) (*Frontier, error) {
 	return rotorExact.frontier(ctx, c)
 }
+
+// ExactFrom computes the part of rotor-exact's frontier that begins at a limit at which a sequence exists: what is slower than there
+// is left out. Errors: those of Exact.
+func ExactFrom(ctx context.Context, c *chain.Chain, memory int64) (*Frontier, error) {
+	return rotorExact.from(ctx, c, memory)
+}

@@ -45,7 +45,6 @@ func slotsOf(size, memory int64, slots int) int64 {
 type slotted struct {
 	*costs
 	width int     // slots beside a_0, and one for m = 0
-	cut   int64   // an excess that some sequence has: what is above it cannot be part of a best one
 	table []int64 // C(s, t, m) at place(s, t)·width + m; rows never rise
 	first []int32 // first[place(s, t)]: the least feasible m, width if none; below it the row means nothing
 	need  []int64 // need[place(s, x)]: what the forwards s..x need beside a_{s-1} and the gradient

@@ -28,8 +28,9 @@ func (p *Problem) Limits() schedule.Limits {
 
 // Options are the parameters of strategies; zero values mean the documented default.
 type Options struct {
-	Slots    int // rotor and offload-dynprog: number of memory slots S, N (default 500); pofo: N (default 50)
-	Segments int // periodic: number of segments (default: the best by simulation)
+	Slots     int // rotor and offload-dynprog: number of memory slots S, N (default 500)
+	PofoSlots int // pofo: N, which bounds the alternatives that are kept (default 50)
+	Segments  int // periodic: number of segments (default: the best by simulation)
 	// HighMemory is capper's M', bytes: the limit of the rematerialization that is then offloaded (default: store-all's peak).
 	HighMemory int64
 	// HostMemory bounds the copies of what leaves the device, bytes; 0: no limit. See Strategy.Within.
