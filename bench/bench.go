@@ -169,8 +169,9 @@ func (r *Report) sumUp() {
 	r.MedianError, r.MedianPlannedError, r.WorstError = train.Median(errs), train.Median(planned), slices.Max(errs)
 }
 
-// Append adds the rows of a grid of the same job on a smaller device.
-func (r *Report) Append(small *Report) {
+// Append adds the rows of a grid of the same job on a smaller device, to the report and to its page.
+func (r *Report) Append(page *report.Page, small *Report, rows *report.Page) {
+	page.Append(rows, small.DeviceBytes)
 	for _, row := range small.Rows {
 		row.DeviceBytes = small.DeviceBytes
 		r.Rows = append(r.Rows, row)
@@ -180,6 +181,7 @@ func (r *Report) Append(small *Report) {
 		r.Skipped = append(r.Skipped, s)
 	}
 	r.sumUp()
+	page.Sections[0] = receiptSection(r.Receipts())
 }
 
 // plan makes a row of every strategy at every limit that it fits in.

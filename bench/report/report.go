@@ -5,12 +5,14 @@ package report
 
 import (
 	_ "embed" // for the page's template and style
+	"fmt"
 	"html/template"
 	"io"
 	"math"
 	"slices"
 
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/units"
 )
 
 // Page is everything on a page. Every part but the title may be empty.
@@ -71,8 +73,10 @@ type Row struct {
 	Peak      *Peak   `json:"peak,omitempty"`
 }
 
-// Append adds the rows of a page of the same job on a device with so many bytes.
+// Append adds the rows of a page of the same job on a device with so many bytes, which is all that its memory limit is.
 func (p *Page) Append(small *Page, device int64) {
+	p.Notes = append(p.Notes, fmt.Sprintf("The rows of share \"device\" ran on a device of %s, where the model was measured and planned as well; "+
+		"the bits are compared with store-all's on a larger one.", units.Bytes(device)))
 	for _, r := range small.Rows {
 		r.Device = device
 		p.Rows = append(p.Rows, r)

@@ -174,7 +174,7 @@ func (p *Page) cells(r *Row) []string {
 		share = percent(r.Share)
 	}
 	if r.Device > 0 {
-		limit = "device of " + units.Bytes(r.Device)
+		share = "device"
 	}
 	if r.Refused != "" {
 		return []string{r.name(), share, limit, "does not fit"}
@@ -353,7 +353,7 @@ func (p *Page) strategies() (names []string) {
 // rates returns the throughput of a strategy over the limit, where the time of a step is known.
 func (p *Page) rates(strategy string, seconds func(*Row) float64) (points []Point) {
 	for i := range p.Rows {
-		if r := &p.Rows[i]; r.Strategy == strategy && seconds(r) > 0 {
+		if r := &p.Rows[i]; r.Strategy == strategy && r.Device == 0 && seconds(r) > 0 {
 			points = append(points, Point{float64(r.Limit), p.perStep() / seconds(r)})
 		}
 	}

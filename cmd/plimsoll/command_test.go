@@ -425,6 +425,7 @@ func TestDemo(t *testing.T) {
 	}
 	var o struct {
 		Rows []map[string]any `json:"rows"`
+		All  float64          `json:"store_all_bytes"`
 	}
 	if err := json.Unmarshal([]byte(read(t, filepath.Join(out, "demo.json"))), &o); err != nil || len(o.Rows) == 0 {
 		t.Fatalf("%d rows, %v", len(o.Rows), err)
@@ -433,6 +434,14 @@ func TestDemo(t *testing.T) {
 		if _, ok := o.Rows[0][field]; !ok {
 			t.Errorf("rows lack %s", field)
 		}
+	}
+	small := o.Rows[len(o.Rows)-1]
+	device, ok := small["device_bytes"].(float64)
+	if !ok || device >= o.All || small["extent_bytes"].(float64) > device || small["identical"] != true {
+		t.Errorf("the last row is not on a device smaller than %v: %v", o.All, small)
+	}
+	if !strings.Contains(r.out, "of which store-all needs") || !strings.Contains(read(t, filepath.Join(out, "index.html")), "ran on a device of") {
+		t.Errorf("nothing is said of the small device:\n%s", r.out)
 	}
 }
 

@@ -86,6 +86,7 @@ func (a *app) runDemo(ctx context.Context, flags *jobFlags, steps int, out outFl
 	if err != nil {
 		return err
 	}
+	small.Limits[0].Name = "device"
 	for _, grid := range []*bench.Grid{g, small} {
 		grid.Steps, grid.Rate = steps, rate
 	}

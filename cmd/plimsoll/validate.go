@@ -173,8 +173,7 @@ func (a *app) runGrid(ctx context.Context, g, small *bench.Grid, place *folder.F
 		if err != nil {
 			return err
 		}
-		r.Append(also)
-		page.Append(rows, also.DeviceBytes)
+		r.Append(page, also, rows)
 	}
 	if place != nil {
 		if err := place.Check(); err != nil {
