@@ -22,12 +22,14 @@ type Options struct {
 	Vendor        nvidia.Mode // of NVIDIA's libraries; "": nvidia.Refuse
 	Search        nvidia.Search
 	fakes         bool // the vendor's libraries are made for emulated GPUs
+	tile          tile // of every product, for tests; the zero tile: each product chooses
 }
 
 // Library implements kernels.Library on one device.
 type Library struct {
 	device  *cuda.Device
 	tensor  bool // products of bfloat16 run on tensor cores
+	tile    tile // of every product; the zero tile: each product chooses
 	vendors *vendors
 }
 
@@ -49,7 +51,7 @@ func New(device *cuda.Device, o Options) (*Library, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", device.Info().Name, err)
 	}
-	return &Library{device: device, tensor: major >= tensorCapability && !o.NoTensorCores, vendors: v}, nil
+	return &Library{device: device, tensor: major >= tensorCapability && !o.NoTensorCores, tile: o.tile, vendors: v}, nil
 }
 
 // Name implements kernels.Library: "cuda/tensor" where bfloat16 runs on tensor cores, else "cuda", and behind that the

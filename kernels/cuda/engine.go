@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 
 	"plimsoll/kernels"
 )
@@ -46,6 +47,9 @@ func (l *Library) engine(d kernels.DType, counts int64) engine {
 		e = tensors
 	case d == kernels.BFloat16: // for GPUs before tensor cores: one size will do
 		e.tiles = e.tiles[2:]
+	}
+	if slices.Contains(e.tiles, l.tile) {
+		e.tiles = []tile{l.tile}
 	}
 	e.dtype = d
 	if counts%e.vector != 0 {

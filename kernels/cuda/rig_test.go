@@ -5,10 +5,12 @@ package cuda
 import (
 	"bytes"
 	"encoding/binary"
+	goflag "flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -18,17 +20,38 @@ import (
 	"plimsoll/kernels/ref"
 	"plimsoll/runtime"
 	"plimsoll/runtime/cuda"
+	"plimsoll/runtime/cuda/cudatest"
 	"plimsoll/runtime/cuda/driver"
 )
 
 var skipped atomic.Int32
 
-// TestMain prints how many tests had no GPU.
+// TestMain prints how many tests had no GPU, and fails when a kernel of the PTX was launched by none of all tests.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	_ = os.RemoveAll(fakes.folder)
 	fmt.Printf("%d tests skipped for want of a GPU\n", skipped.Load())
+	filter := goflag.Lookup("test.run").Value.String() + goflag.Lookup("test.skip").Value.String()
+	if code == 0 && filter == "" && !testing.Short() && cudatest.Emulated() {
+		for _, name := range neverLaunched() {
+			fmt.Printf("no test launches the kernel %s\n", name)
+			code = 1
+		}
+	}
 	os.Exit(code)
+}
+
+// neverLaunched returns the kernels of the PTX that this process has not launched.
+func neverLaunched() (names []string) {
+	for _, image := range images {
+		for _, entry := range regexp.MustCompile(`(?m)^\.visible \.entry (\w+)`).FindAllSubmatch(image, -1) {
+			if name := string(entry[1]); cudatest.Launches(name) == 0 {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // bench is a device with memory for one call at a time.

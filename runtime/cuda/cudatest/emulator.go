@@ -43,6 +43,13 @@ func Count(t testing.TB, name string) int {
 	return int(C.count(symbol(t, "plimsollEmulatorCount"), text))
 }
 
+// Launches returns how often a kernel was launched or captured in this process, on the emulated driver.
+func Launches(kernel string) int {
+	text := C.CString("kernel " + kernel)
+	defer C.free(unsafe.Pointer(text))
+	return int(C.count(driver.Symbol("plimsollEmulatorCount"), text))
+}
+
 // Findings returns what the emulated driver has found wrong so far, and forgets it.
 func Findings(t testing.TB) []string {
 	t.Helper()

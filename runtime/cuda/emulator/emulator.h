@@ -33,7 +33,8 @@ int plimsollEmulatorFail(const char *faults);
 // Forgets all failures that have not happened.
 void plimsollEmulatorFailClear(void);
 
-// How often the function was called, or work of the kind was issued (see above), since the process started.
+// How often the function was called, or work of the kind was issued (see above), since the process started; with the
+// name "kernel NAME", how often that kernel was launched or captured.
 uint64_t plimsollEmulatorCount(const char *name);
 
 // The findings so far, a line each; empty when there is none. Copies at most bytes-1 of them and a zero into text

@@ -66,6 +66,7 @@ CUresult launch(Issue &i, const Function &function, const Shape &shape, size_t d
     const char *bytes = static_cast<const char *>(argument);
     launch->argument.assign(bytes, bytes + function.kernel->argument);
     if (const CUresult refused = launch->check(function, i.stream->context().device)) return refused;
+    driver().faults.note(std::string("kernel ") + function.kernel->name);
     Task task;
     task.kind = Task::launch;
     task.what = std::string("kernel ") + function.kernel->name;

@@ -17,6 +17,7 @@ public:
     bool plan(const std::string &text);
     CUresult ofCall(const std::string &name);
     CUresult ofTask(Task::Kind kind);
+    void note(const std::string &name) { ++counts_[name]; }
     uint64_t count(const std::string &name) const;
     void clear() { planned_.clear(); }
 

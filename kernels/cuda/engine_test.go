@@ -1,0 +1,109 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"plimsoll/kernels"
+)
+
+// tiledCalls have several tiles of every size in both directions, with edges; wide loads and others; one split and more.
+var tiledCalls = []struct {
+	op    kernels.Op
+	shape []int
+}{
+	{kernels.Conv2D{Out: 136, KernelH: 3, KernelW: 2, PadH: 1, Bias: true}, []int{1, 12, 13, 24}},
+	{kernels.Conv2D{Out: 131, KernelH: 2, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1}, []int{1, 23, 26, 35}},
+	{kernels.Conv2D{Out: 272, KernelH: 2, KernelW: 1, Groups: 2}, []int{1, 13, 12, 272}},
+	{kernels.Linear{Out: 140, Bias: true}, []int{130, 520}},
+	{kernels.Linear{Out: 133}, []int{131, 519}},
+}
+
+// withTile returns the libraries whose products all have tiles of a size: on tensor cores, and in registers.
+func withTile(t testing.TB, b *bench, size tile) (all []*Library) {
+	t.Helper()
+	for _, plain := range libraries(t, b) {
+		l := *plain
+		l.tile = size
+		all = append(all, &l)
+	}
+	return all
+}
+
+// productKernels returns the product kernels of a call.
+func productKernels(t testing.TB, l *Library, c kernels.Call) (names []string) {
+	t.Helper()
+	b, err := l.build(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range b.steps {
+		if strings.Contains(s.function, "window_") || strings.Contains(s.function, "pixel_") {
+			names = append(names, s.function)
+		}
+	}
+	return names
+}
+
+// TestEveryTile: both kinds of products, in every size of tile, family and width of loads, against the reference. The
+// shapes of tests are too small to choose most of them.
+func TestEveryTile(t *testing.T) {
+	b := newBench(t)
+	ran := map[string]int{} // by kernel: the call that it last ran in
+	for i, c := range tiledCalls {
+		for _, d := range types {
+			r := rand.New(rand.NewPCG(uint64(d), uint64(i)))
+			forward, backward := randomCalls(r, c.op, []kernels.Desc{typed(d, c.shape...)})
+			for j := range backward {
+				backward[j].SkipDX = nil
+			}
+			inputs := randomInputs(r, forward)
+			for _, size := range registers.tiles {
+				for _, l := range withTile(t, b, size) {
+					names := slices.Concat(productKernels(t, l, forward), productKernels(t, l, backward[0]), productKernels(t, l, backward[1]))
+					if ran[names[0]] == i+1 {
+						continue // the library without tensor cores has the same for float32, or no tile of this size
+					}
+					check(t, b, l, forward, backward, inputs)
+					for _, name := range names {
+						ran[name] = i + 1
+					}
+				}
+			}
+		}
+	}
+	if want := 2 * 2 * (2*len(registers.tiles) + 1); len(ran) != want { // kinds, widths, families: registers have one tile of bfloat16
+		t.Errorf("ran %d kernels, want %d: %v", len(ran), want, ran)
+	}
+}
+
+// TestFullGrids: calls that fill a large GPU choose the largest tile by themselves.
+func TestFullGrids(t *testing.T) {
+	b := newBench(t)
+	for _, full := range []struct {
+		op     kernels.Op
+		shape  []int
+		passes []kernels.Pass
+	}{
+		{kernels.Conv2D{Out: 256, KernelH: 1, KernelW: 1}, []int{1, 130, 130, 16}, []kernels.Pass{kernels.Forward}},
+		{kernels.Conv2D{Out: 16, KernelH: 1, KernelW: 1}, []int{1, 130, 130, 250}, []kernels.Pass{kernels.BackwardInput}},
+		{kernels.Linear{Out: 2050}, []int{3, 2100}, []kernels.Pass{kernels.BackwardParams}},
+	} {
+		for _, d := range types {
+			l := libraries(t, b)[0]
+			for _, pass := range full.passes {
+				c := kernels.Call{Op: full.op, Pass: pass, In: []kernels.Desc{typed(d, full.shape...)}, Train: true}
+				name := productKernels(t, l, c)[0]
+				if !strings.Contains(name, "_128x128_") {
+					t.Errorf("%+v chooses %s", c, name)
+				}
+				in := randomInputs(rand.New(rand.NewPCG(3, 5)), c)
+				compare(t, c, d, newRig(c, 0, nil).types, compute(t, b, l, c, in, nil), reference(t, c, in))
+			}
+		}
+	}
+}
