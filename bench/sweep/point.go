@@ -77,13 +77,14 @@ const notRun = "not run"
 type Store struct {
 	Points []Point
 	known  map[Key]bool
+	inputs map[Key]string // by keys without input and memory, the input that was asked for last
 	file   *os.File
 }
 
 // Open reads the points of a file, which may not exist yet, and appends to it. A last line that was cut off when the
 // program ended is dropped. Errors name the line.
 func Open(path string) (*Store, error) {
-	s := &Store{known: map[Key]bool{}}
+	s := &Store{known: map[Key]bool{}, inputs: map[Key]string{}}
 	data, err := bounded.ReadFile(path)
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err
@@ -112,14 +113,34 @@ func Open(path string) (*Store, error) {
 
 // keep remembers a point; one that is known already stays.
 func (s *Store) keep(p Point) {
+	s.inputs[p.curve()] = p.Input
 	if !s.known[p.Key] {
 		s.known[p.Key] = true
 		s.Points = append(s.Points, p)
 	}
 }
 
-// Has reports whether a point is known.
-func (s *Store) Has(k Key) bool { return s.known[k] }
+// curve names the points that differ in their limits alone.
+func (k Key) curve() Key {
+	k.Input, k.MemoryBytes = "", 0
+	return k
+}
+
+// Has reports whether a point is known, and makes its input the one that Current goes by.
+func (s *Store) Has(k Key) bool {
+	s.inputs[k.curve()] = k.Input
+	return s.known[k]
+}
+
+// Current returns the points without those that another input has taken the place of: of a chain that was measured again, say.
+func (s *Store) Current() (points []Point) {
+	for _, p := range s.Points {
+		if s.inputs[p.curve()] == p.Input {
+			points = append(points, p)
+		}
+	}
+	return points
+}
 
 // Add writes a point.
 func (s *Store) Add(p Point) error {

@@ -96,6 +96,31 @@ func TestASweepGoesOn(t *testing.T) {
 	}
 }
 
+// A chain that was measured again takes the place of what it was, in either order; what nobody asks for again stays.
+func TestAnotherInputTakesThePlace(t *testing.T) {
+	store := open(t, filepath.Join(t.TempDir(), "points.jsonl"))
+	first, second := simulation(t), simulation(t)
+	second.Chain.Layer(1).ForwardS *= 2
+	second.Strategies = second.Strategies[:len(second.Strategies)-1]
+	for _, s := range []*Simulation{first, second, first} {
+		must(t, s.Run(t.Context(), store, nil))
+		base, err := s.base(t.Context())
+		must(t, err)
+		own, all := 0, store.Current()
+		for _, p := range all {
+			if p.Input == base.Input {
+				own++
+			}
+		}
+		if own != s.Count() || len(all) != first.Count() {
+			t.Errorf("%d points of %d, %d in all, want %d", own, s.Count(), len(all), first.Count())
+		}
+	}
+	if want := first.Count() + second.Count(); len(store.Points) != want {
+		t.Errorf("%d points are kept, want %d", len(store.Points), want)
+	}
+}
+
 // Plans that are given stand beside the strategies: at every limit in which they fit, with every link if they move anything, and in
 // the pictures. Another plan under the same name is another point.
 func TestGivenPlansStandBeside(t *testing.T) {

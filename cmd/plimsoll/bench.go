@@ -42,7 +42,7 @@ at every limit in which they fit, under the names of their files.
 
 The folder of --out gets points.jsonl, points.csv, index.html and figures as SVG, named after the figures of
 A. Shilova's thesis that they correspond to. A sweep that was interrupted goes on with the same command; what is in
-points.jsonl is not done again.`, nil)
+points.jsonl is not done again. Points of a chain that has changed since stay there and are not shown.`, nil)
 	cmd.Example = `  plimsoll bench -c resnet50.json,vgg16.json --bandwidths 6GB/s,12GB/s --out out/bench
   plimsoll bench -c c.json --plan mine.json,theirs.json --bandwidths 12GB/s
   plimsoll bench -m densenet121 --batch 16 --memory 100%,90%,80% --bandwidths 250MB/s,1GB/s --strategy rotor,pofo`
@@ -184,12 +184,13 @@ func (a *app) runBench(ctx context.Context, f *benchFlags) (err error) {
 			return err
 		}
 	}
-	found = append(found, sweep.Claims(store.Points)...)
-	figures, err := sweep.WriteFolder(f.grid.out.path, store.Points, found, a.facts()...)
+	points := store.Current()
+	found = append(found, sweep.Claims(points)...)
+	figures, err := sweep.WriteFolder(f.grid.out.path, points, found, a.facts()...)
 	if err != nil {
 		return err
 	}
-	return a.printBench(f.grid.out.path, store.Points, found, figures)
+	return a.printBench(f.grid.out.path, points, found, figures)
 }
 
 // simulate sweeps a chain.
