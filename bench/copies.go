@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"time"
+
 	"plimsoll/executor/train"
 	"plimsoll/runtime"
 )
@@ -8,8 +10,15 @@ import (
 // CopyBytes is the arena, and the host space, that measuring copies reserves.
 const CopyBytes = 64 << 20
 
-// CopyBandwidth measures copies between a fresh device's arena and host memory, in bytes per second: the medians of
-// a few copies of 64 MiB, after one that touches the pages.
+// Copies grow from FirstCopy bytes until one takes copyFor, and then a few are timed, unless one took longer than slowCopy.
+const (
+	FirstCopy = 4 << 10
+	copyFor   = 10 * time.Millisecond
+	slowCopy  = 200 * time.Millisecond
+)
+
+// CopyBandwidth measures copies between a fresh device's arena and host memory, in bytes per second: the medians of a few, each long
+// enough to be timed and short enough for a slow link.
 func CopyBandwidth(d runtime.Device) (toDevice, toHost float64, err error) {
 	if err := d.Reserve(CopyBytes, CopyBytes); err != nil {
 		return 0, 0, err
@@ -19,50 +28,49 @@ func CopyBandwidth(d runtime.Device) (toDevice, toHost float64, err error) {
 		return 0, 0, err
 	}
 	arena, host := runtime.Span{Bytes: CopyBytes}, runtime.Span{Space: runtime.Host, Bytes: CopyBytes}
-	if toDevice, err = copySpeed(d, s, CopyBytes, func() error { return s.Copy(arena, host) }); err != nil {
+	toDevice, err = copySpeed(d, s, func(n int64) error { return s.Copy(arena.Part(0, n), host.Part(0, n)) })
+	if err != nil {
 		return 0, 0, err
 	}
-	toHost, err = copySpeed(d, s, CopyBytes, func() error { return s.Copy(host, arena) })
+	toHost, err = copySpeed(d, s, func(n int64) error { return s.Copy(host.Part(0, n), arena.Part(0, n)) })
 	return toDevice, toHost, err
 }
 
-// PeerBandwidth measures copies from the arena of a device to that of a peer, in bytes per second: the median of a few,
-// each long enough to be timed and short enough for a slow link. Both arenas have CopyBytes reserved. It is +Inf where
-// copies take no time.
+// PeerBandwidth likewise measures copies from the arena of a device to that of a peer. Both arenas have CopyBytes reserved. It is +Inf
+// where copies take no time.
 func PeerBandwidth(d, peer runtime.Device) (float64, error) {
 	s, err := d.NewStream("copies to a peer")
 	if err != nil {
 		return 0, err
 	}
-	speed := func(bytes int64) (float64, error) {
-		span := runtime.Span{Bytes: bytes}
-		return copySpeed(d, s, bytes, func() error { return s.CopyPeer(peer, span, span) })
-	}
-	const probe, aim = 1 << 20, 0.01 // bytes, seconds
-	rough, err := speed(probe)
-	if err != nil || rough*aim <= probe {
-		return rough, err
-	}
-	return speed(int64(min(rough*aim, CopyBytes)))
+	return copySpeed(d, s, func(n int64) error { return s.CopyPeer(peer, runtime.Span{Bytes: n}, runtime.Span{Bytes: n}) })
 }
 
-// copySpeed times a copy of so many bytes, which the stream is given each time, once for warming up and then a few times.
-func copySpeed(d runtime.Device, s runtime.Stream, bytes int64, copying func() error) (float64, error) {
+// copySpeed times copies that the stream is given, of a number of bytes.
+func copySpeed(d runtime.Device, s runtime.Stream, copying func(bytes int64) error) (float64, error) {
+	bytes := int64(FirstCopy)
+	took, err := copyTime(d, s, bytes, copying)
+	for err == nil && took < copyFor && bytes < CopyBytes {
+		bytes *= 2
+		took, err = copyTime(d, s, bytes, copying)
+	}
+	if err != nil || took > slowCopy {
+		return float64(bytes) / took.Seconds(), err
+	}
 	const repeats = 5
-	var speeds []float64
-	for i := range repeats + 1 {
-		seconds, err := copySeconds(d, s, copying)
+	var speeds []float64 // without the first one, which touched the pages
+	for range repeats {
+		took, err := copyTime(d, s, bytes, copying)
 		if err != nil {
 			return 0, err
 		}
-		if i > 0 {
-			speeds = append(speeds, float64(bytes)/seconds)
-		}
+		speeds = append(speeds, float64(bytes)/took.Seconds())
 	}
 	return train.Median(speeds), nil
 }
 
-func copySeconds(d runtime.Device, s runtime.Stream, copying func() error) (float64, error) {
+// copyTime is how long a stream takes for a copy of so many bytes.
+func copyTime(d runtime.Device, s runtime.Stream, bytes int64, copying func(int64) error) (time.Duration, error) {
 	var events [2]runtime.Event
 	for i := range events {
 		var err error
@@ -73,7 +81,7 @@ func copySeconds(d runtime.Device, s runtime.Stream, copying func() error) (floa
 	if err := s.Record(events[0]); err != nil {
 		return 0, err
 	}
-	if err := copying(); err != nil {
+	if err := copying(bytes); err != nil {
 		return 0, err
 	}
 	if err := s.Record(events[1]); err != nil {
@@ -82,6 +90,5 @@ func copySeconds(d runtime.Device, s runtime.Stream, copying func() error) (floa
 	if err := s.Synchronize(); err != nil {
 		return 0, err
 	}
-	took, err := events[1].Since(events[0])
-	return took.Seconds(), err
+	return events[1].Since(events[0])
 }

@@ -332,6 +332,7 @@ func TestInterruption(t *testing.T) {
 		{"profile", "-m", "tiny", "--batch", "4", "-o", filepath.Join(folder, "c.json")},
 		{"train", "-m", "tiny", "--batch", "4", "--no-cache", "--out", filepath.Join(folder, "run")},
 		{"validate", "-m", "tiny", "--batch", "4", "--no-cache"},
+		{"devices", "-o", filepath.Join(folder, "platform.json")},
 		{"demo", "-m", "tiny", "--batch", "4", "--out", filepath.Join(folder, "demo")},
 	} {
 		r := plimsollIn(ctx, t, "", args...)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"plimsoll/bench"
 	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 )
@@ -98,6 +99,15 @@ type deviceList struct {
 	gpuList
 }
 
+// answers refuses a link over which the shortest copy takes longer than anybody waits for a measurement.
+func answers(flag string, b units.Bandwidth) error {
+	const most = 10 // seconds
+	if took := bench.FirstCopy / float64(b); b > 0 && took > most {
+		return usage(fmt.Errorf("%s %v: a copy of %s would take %s: give more, as in %s 1GB/s", flag, &b, units.Bytes(bench.FirstCopy), units.Seconds(took), flag))
+	}
+	return nil
+}
+
 func (a *app) runDevices(ctx context.Context, f *devicesFlags) error {
 	switch {
 	case f.memoryGiven && f.out == "":
@@ -105,7 +115,8 @@ func (a *app) runDevices(ctx context.Context, f *devicesFlags) error {
 	case f.memoryGiven && f.memory.IsZero():
 		return usage(errors.New("--memory is 0: give what each device has, as in --memory 512MiB, or leave it out"))
 	}
-	if err := writable("--output", f.out); err != nil {
+	err := firstOf(writable("--output", f.out), answers("--bandwidth", f.bandwidth), answers("--peer-bandwidth", f.peerBandwidth))
+	if err != nil {
 		return err
 	}
 	found, err := f.inspect(ctx)

@@ -37,6 +37,8 @@ func TestLinksThatNeverDeliver(t *testing.T) {
 			refused("to reach the device: give more", append(args, "--bandwidth", slow)...)
 		}
 		refused("to reach the device: give more", append(with("bench", "--steps", "1"), "--bandwidths", slow)...)
+		refused("would take", "devices", "--bandwidth", slow)
+		refused("would take", "devices", "--devices", "cpu*2", "--peer-bandwidth", slow)
 		refused("a run waits", append(with("train", pipeline...), "--peer-bandwidth", slow)...)
 		refused("a run waits", append(with("train", "--devices", "cpu*2", "--strategy", "ampnet", "--steps", "2", "--profile-steps", "1"), "--peer-bandwidth", slow)...)
 		refused("a run waits", append(with("validate", pipeline...), "--peer-bandwidth", slow)...)

@@ -57,7 +57,7 @@ func (f *devicesFlags) inspect(ctx context.Context) (v *inventory, err error) {
 	if v.items, err = open.Parse(f.spec); err != nil {
 		return nil, err
 	}
-	v.devices, err = open.Devices(f.spec, open.Options{Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth)})
+	v.devices, err = open.Devices(f.spec, open.Options{Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Until: ctx})
 	if err != nil {
 		return nil, err
 	}
@@ -72,10 +72,10 @@ func (f *devicesFlags) inspect(ctx context.Context) (v *inventory, err error) {
 		}
 	}
 	if len(v.of) != len(v.devices) {
-		return nil, fmt.Errorf("BUG: %s opens %d devices, expected %d", f.spec, len(v.devices), len(v.of))
+		return v, fmt.Errorf("BUG: %s opens %d devices, expected %d", f.spec, len(v.devices), len(v.of))
 	}
 	if err := v.measure(ctx); err != nil {
-		return nil, err
+		return v, err
 	}
 	return v, v.measurePeers(ctx)
 }

@@ -72,7 +72,7 @@ func TestReserveThatFailsLeavesNothingBehind(t *testing.T) {
 			t.Errorf("%s fails: Reserve = %v", call, err)
 		}
 		if space == runtime.Arena {
-			wantText(t, err, "are free now", "8388608")
+			wantText(t, err, "are free now", "8,388,608 B")
 		} else if n := cudatest.Count(t, "cuMemFree") - freed; n != 1 {
 			t.Errorf("the arena was freed %d times", n)
 		}
