@@ -37,8 +37,8 @@ func measureAll(t *testing.T, device string) map[string]*outcome {
 		}
 		all[name] = o
 	}
-	if len(all) != 5 {
-		t.Errorf("measured %d parts, want 5", len(all))
+	if len(all) != len(parts) {
+		t.Errorf("measured %d parts, want %d", len(all), len(parts))
 	}
 	return all
 }
@@ -87,6 +87,50 @@ func checkFigures(t *testing.T, all map[string]*outcome, types int) {
 		t.Errorf("the speeds are %+v", speeds)
 	}
 	checkRotor(t, figures[rotorFigures](t, all["rotor"]))
+	vendors := figures[vendorFigures](t, all["vendors"])
+	for _, row := range vendors.Rows {
+		if row.Ours <= 0 || row.Chosen <= 0 || row.Count < 1 {
+			t.Errorf("%+v", row)
+		}
+	}
+	if len(vendors.Rows) < types*6 {
+		t.Errorf("%d products were compared", len(vendors.Rows))
+	}
+	checkOffload(t, figures[offloadFigures](t, all["offload"]))
+	checkBeyond(t, figures[beyondFigures](t, all["beyond"]))
+}
+
+// checkOffload: plans with transfers ran, with the bits of store-all.
+func checkOffload(t *testing.T, f offloadFigures) {
+	t.Helper()
+	moved := 0
+	for _, row := range f.Rows {
+		if row.Refused != "" {
+			continue
+		}
+		if row.Copies > 0 {
+			moved++
+		}
+		if !row.Same || row.Measured <= 0 || row.Compute <= 0 || row.Hidden < 0 || row.Hidden > 1 || row.Extent < row.PlanBytes {
+			t.Errorf("%+v", row)
+		}
+	}
+	if len(f.Rows) != 8 || moved < 2 {
+		t.Errorf("%d rows, %d with transfers", len(f.Rows), moved)
+	}
+}
+
+// checkBeyond: what is larger than the device trained within it.
+func checkBeyond(t *testing.T, f beyondFigures) {
+	t.Helper()
+	if f.StoreAll <= f.Device || len(f.Rows) != len(beyondStrategies) {
+		t.Fatalf("%+v", f)
+	}
+	for _, row := range f.Rows {
+		if row.Error != "" || row.Images <= 0 || row.Predicted <= 0 || row.PeakBytes > f.Device || row.PlanBytes > row.PeakBytes {
+			t.Errorf("%+v", row)
+		}
+	}
 }
 
 func checkRotor(t *testing.T, f rotorFigures) {
@@ -103,6 +147,9 @@ func checkRotor(t *testing.T, f rotorFigures) {
 		if !row.Same || row.PeakBytes != row.PlanBytes || row.Extent > row.Limit || row.Measured <= 0 || row.Predicted <= 0 {
 			t.Errorf("%+v", row)
 		}
+	}
+	if a := f.Audit; a == nil || a.PeakBytes != a.PlanBytes || a.Extent > a.Limit {
+		t.Errorf("the audit is %+v", a)
 	}
 	if len(f.Rows) != len(shares) || ran < 3 || recomputed < 2 {
 		t.Errorf("%d limits, %d plans ran, %d of them with recomputation", len(f.Rows), ran, recomputed)

@@ -11,6 +11,18 @@ import (
 	"plimsoll/runtime/cuda/monitor"
 )
 
+// used returns the bytes in use of the GPU at a place on the bus, by everybody; 0 where NVML does not say.
+func used(bus string) int64 {
+	report, err := monitor.Read()
+	if err != nil {
+		return 0
+	}
+	if g := report.Of(bus); g != nil {
+		return g.Used
+	}
+	return 0
+}
+
 // ask adds what the driver and NVML know about a GPU.
 func (e *environment) ask(dev runtime.Device) {
 	d, ok := dev.(*cuda.Device)

@@ -1,7 +1,7 @@
 // Command gpu measures the CUDA backend on one device and writes what it found as JSON and as markdown. It is the
 // measuring half of the suite that make gpu-suite prepares; run.sh calls it and README.md says what each part asks.
 //
-//	gpu [flags] steps|copies|ops|throughput|rotor      measure a part
+//	gpu [flags] steps|copies|ops|vendors|throughput|rotor|offload|beyond      measure a part
 //	gpu -part NAME [-tests] [-result FILE] -out DIR run COMMAND...      run a part and add what it gave to the results
 //	gpu -out DIR summary                               print the results as a short table
 //
@@ -54,6 +54,7 @@ func (o *options) register(f *flag.FlagSet) {
 // parts are those that this program measures itself.
 var parts = map[string]func(context.Context, *part) error{
 	"steps": measureSteps, "copies": measureCopies, "ops": measureOps, "throughput": measureThroughput, "rotor": measureRotor,
+	"vendors": measureVendors, "offload": measureOffload, "beyond": measureBeyond,
 }
 
 func main() {
@@ -82,7 +83,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	measure, known := parts[name]
 	if !known {
-		return fmt.Errorf("unknown part %q: known are steps, copies, ops, throughput, rotor, run, summary", name)
+		return fmt.Errorf("unknown part %q: known are steps, copies, ops, vendors, throughput, rotor, offload, beyond, run, summary", name)
 	}
 	if f.NArg() > 1 {
 		return fmt.Errorf("unexpected %s: flags stand before the part", strings.Join(f.Args()[1:], " "))

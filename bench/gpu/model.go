@@ -33,7 +33,7 @@ type runner struct {
 
 // start binds a sequence to a fresh device and puts a random batch in place.
 func (p *part) start(w *executor.Workload, device string, seq schedule.Sequence, opt executor.Options) (*runner, error) {
-	on, err := target(device)
+	on, err := p.open(device)
 	if err != nil {
 		return nil, err
 	}
@@ -82,9 +82,11 @@ func (r *runner) step() (*executor.Result, error) {
 
 // timing is the medians of some steps.
 type timing struct {
-	Wall   float64 `json:"step_s"`        // as the caller sees a step, the batch's upload included
-	Device float64 `json:"device_step_s"` // of the sequence and the update, by the device's events
-	Loss   float64 `json:"loss"`          // of the last step
+	Wall         float64 `json:"step_s"`               // as the caller sees a step, the batch's upload included
+	Device       float64 `json:"device_step_s"`        // of the sequence and the update, by the device's events
+	Loss         float64 `json:"loss"`                 // of the last step
+	NVML         int64   `json:"nvml_bytes,omitempty"` // by which the memory in use rose
+	Peak, Extent int64   `json:"-"`                    // as they are laid out, weights included
 }
 
 // time runs so many steps that do not count, then some that do.

@@ -195,18 +195,6 @@ func (r *rig) timeOps(ctx context.Context, p *part, s opSizes, d kernels.DType, 
 }
 
 func (r *rig) timeOp(c *call, s opSizes, d kernels.DType, top *ceilings) (row opRow, err error) {
-	need, err := placeBytes(r.Library, c.Call)
-	if err != nil {
-		return row, err
-	}
-	flush := [2]runtime.Span{{Offset: s.most - 2*s.flush, Bytes: s.flush}, {Offset: s.most - s.flush, Bytes: s.flush}}
-	if need > flush[0].Offset {
-		return row, fmt.Errorf("it takes %s", units.Bytes(need))
-	}
-	op, err := r.place(c.Call, runtime.Span{Bytes: need})
-	if err != nil {
-		return row, err
-	}
 	row = opRow{DType: d.String(), Op: c.Op.Kind(), Pass: c.Pass.String(), Shape: shape(c), Count: c.count, Bound: "memory"}
 	if row.Bytes, row.Operations, err = cuda.Cost(c.Call); err != nil {
 		return row, err
@@ -215,7 +203,7 @@ func (r *rig) timeOp(c *call, s opSizes, d kernels.DType, top *ceilings) (row op
 	if rate := top.Rate[d.String()]; rate > 0 && float64(row.Operations)/rate > row.Floor {
 		row.Floor, row.Bound = float64(row.Operations)/rate, "arithmetic"
 	}
-	row.Seconds, err = r.time(func() error { return r.stream.Copy(flush[0], flush[1]) }, op.issue)
+	row.Seconds, err = r.timeCall(c, s)
 	return row, err
 }
 
@@ -249,8 +237,5 @@ func (p *part) printOps(d kernels.DType, rows []opRow) {
 		p.printf("| %s | %s | %s | %d | %s | %s | %s | %.0f %% |\n", row.Op, row.Pass, row.Shape, row.Count,
 			units.Seconds(row.Seconds), units.Seconds(row.Floor), row.Bound, 100*row.Floor/row.Seconds)
 	}
-	if p.Summary != "" {
-		p.Summary += "; "
-	}
-	p.Summary += fmt.Sprintf("%v ops at %.0f %% of their floors", d, 100*floor/took)
+	p.sumUp("%v ops at %.0f %% of their floors", d, 100*floor/took)
 }

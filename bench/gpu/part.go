@@ -40,6 +40,8 @@ type outcome struct {
 type part struct {
 	options
 	outcome
+	vendor   string          // as kernels/open means it
+	memory   int64           // of the device; 0: what it has
 	text     strings.Builder // markdown so far
 	progress io.Writer
 }
@@ -70,10 +72,11 @@ func (p *part) describe() error {
 }
 
 // target opens the device with its kernels.
-func (p *part) target() (executor.Target, error) { return target(p.device) }
+func (p *part) target() (executor.Target, error) { return p.open(p.device) }
 
-func target(device string) (executor.Target, error) {
-	return (&train.Spec{Devices: device, Open: open.Options{}}).Target()
+// open opens a device with its kernels.
+func (p *part) open(device string) (executor.Target, error) {
+	return (&train.Spec{Devices: device, Vendor: p.vendor, Open: open.Options{Memory: p.memory}}).Target()
 }
 
 // printf adds to the markdown, and shows it.

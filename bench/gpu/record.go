@@ -29,7 +29,7 @@ func runPart(ctx context.Context, o *options, command []string, out io.Writer) e
 		return err
 	}
 	p := &outcome{Part: o.part, State: skipped, Summary: o.missing, Started: time.Now().UTC().Truncate(time.Second), Environment: environment{Commit: o.commit}}
-	if t, err := target(o.device); err == nil {
+	if t, err := (&part{options: *o}).target(); err == nil {
 		p.Environment = describe(t, o.commit)
 		if err := t.Device.Close(); err != nil {
 			return err

@@ -22,9 +22,10 @@ type rotorRow struct {
 	Share     float64 `json:"share"` // of what store-all takes beside weights, gradients and optimizer
 	Predicted float64 `json:"predicted_s"`
 	Measured  float64 `json:"measured_s"` // on the device, a step with its update
-	PeakBytes int64   `json:"peak_bytes"` // of the bound step
+	PeakBytes int64   `json:"peak_bytes"` // as it is laid out
 	PlanBytes int64   `json:"predicted_peak_bytes"`
 	Extent    int64   `json:"extent_bytes"`
+	NVML      int64   `json:"nvml_bytes,omitempty"` // by which the memory in use rose
 	Images    float64 `json:"images_per_s"`
 	Forwards  int     `json:"forwards"`
 	Loss      float64 `json:"loss"`
@@ -41,6 +42,16 @@ type rotorFigures struct {
 	Peak     int64      `json:"store_all_peak_bytes"`
 	Error    float64    `json:"median_error"` // of the predicted times, a share
 	Rows     []rotorRow `json:"rows"`
+	Audit    *audited   `json:"audit,omitempty"`
+}
+
+// audited is a step of a smaller input that checked after every op what it wrote.
+type audited struct {
+	Image     int   `json:"image"`
+	Limit     int64 `json:"limit_bytes"`
+	PlanBytes int64 `json:"predicted_peak_bytes"`
+	PeakBytes int64 `json:"peak_bytes"` // measured
+	Extent    int64 `json:"extent_bytes"`
 }
 
 var shares = []float64{1, 0.85, 0.7, 0.6, 0.5, 0.4}
@@ -66,14 +77,53 @@ func measureRotor(ctx context.Context, p *part) error {
 	}
 	p.printf("%s, %v; store-all takes %s and %s, of which %s weights, gradients and optimizer; limits are shares of the rest.\n\n",
 		describeRun(j.model, j.image, j.batch), d, units.Seconds(f.StoreAll.Device), units.Bytes(f.Peak), units.Bytes(w.StaticBytes()))
-	p.printf("| limit | predicted | measured | error | predicted peak | peak | extent | images/s | forwards | loss as store-all's |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	p.printf("| limit | predicted | measured | error | predicted peak | peak | extent | NVML | images/s | forwards | loss as store-all's |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, share := range shares {
 		if err := p.rotorAt(ctx, w, c, f, share); err != nil {
 			return fmt.Errorf("at %.0f %%: %w", 100*share, err)
 		}
 	}
+	if err := p.auditRotor(ctx, f, d); err != nil {
+		return err
+	}
 	return p.judge(f)
 }
+
+// auditRotor measures a peak byte by byte: at 224 pixels, as every op's memory is read back.
+func (p *part) auditRotor(ctx context.Context, f *rotorFigures, d kernels.DType) error {
+	a := &audited{Image: min(f.Image, 224)}
+	w, err := p.compile(p.device, f.Model, models.Config{Batch: f.Batch, Image: a.Image, Classes: classes, DType: d})
+	if err != nil {
+		return err
+	}
+	peak, err := w.PeakBytes(w.StoreAll())
+	if err != nil {
+		return err
+	}
+	a.Limit = w.StaticBytes() + (peak-w.StaticBytes())*6/10
+	plan, c, err := p.plan(ctx, w, a.Limit)
+	if err != nil {
+		return err
+	}
+	e, err := p.start(w, p.device, plan.Ops, executor.Options{Limit: a.Limit, Sim: executor.Following(c, plan), Audit: true})
+	if err != nil {
+		return err
+	}
+	res, err := e.step()
+	if err := errors.Join(err, e.close()); err != nil {
+		return err
+	}
+	a.PlanBytes, a.PeakBytes, a.Extent = plan.Predicted.Peak+w.StaticBytes(), res.PeakBytes, res.ExtentBytes
+	f.Audit = a
+	p.printf("\nAn audited step at %d pixels within %s: planned peak %s, measured %s, highest byte written %s.\n", a.Image,
+		units.Bytes(a.Limit), units.ExactBytes(a.PlanBytes), units.ExactBytes(a.PeakBytes), units.ExactBytes(a.Extent))
+	if a.PeakBytes != a.PlanBytes || a.Extent > a.Limit {
+		return errOtherPeak
+	}
+	return nil
+}
+
+var errOtherPeak = errors.New("the audited step has another peak than planned, or left its limit")
 
 func (p *part) storeAll(w *executor.Workload, f *rotorFigures) (err error) {
 	if f.Peak, err = w.PeakBytes(w.StoreAll()); err != nil {
@@ -83,7 +133,7 @@ func (p *part) storeAll(w *executor.Workload, f *rotorFigures) (err error) {
 	if err != nil {
 		return err
 	}
-	f.StoreAll, _, err = p.timeSteps(w, w.StoreAll(), executor.Options{Limit: limit})
+	f.StoreAll, err = p.timeSteps(w, w.StoreAll(), executor.Options{Limit: limit})
 	return err
 }
 
@@ -102,15 +152,11 @@ func (p *part) rotorAt(ctx context.Context, w *executor.Workload, c *chain.Chain
 	if err != nil {
 		return err
 	}
-	e, err := p.start(w, p.device, plan.Ops, executor.Options{Limit: row.Limit, Sim: executor.Following(c, plan)})
+	t, err := p.timeSteps(w, plan.Ops, executor.Options{Limit: row.Limit, Sim: executor.Following(c, plan)})
 	if err != nil {
 		return err
 	}
-	row.PeakBytes, row.Extent = e.Peak()
-	t, err := e.time(p.steps())
-	if err := errors.Join(err, e.close()); err != nil {
-		return err
-	}
+	row.PeakBytes, row.Extent, row.NVML = t.Peak, t.Extent, t.NVML
 	row.Predicted, row.PlanBytes = plan.Predicted.Makespan+executor.UpdateSeconds(c), plan.Predicted.Peak+static
 	row.Measured, row.Images, row.Loss, row.Same = t.Device, float64(f.Batch)/t.Wall, t.Loss, t.Loss == f.StoreAll.Loss
 	row.Forwards = len(plan.Ops) - len(w.Layers)
@@ -120,11 +166,11 @@ func (p *part) rotorAt(ctx context.Context, w *executor.Workload, c *chain.Chain
 func (p *part) addRotor(f *rotorFigures, row rotorRow) error {
 	f.Rows = append(f.Rows, row)
 	if row.Refused != "" {
-		p.printf("| %.0f %% | %s | | | | | | | | |\n", 100*row.Share, row.Refused)
+		p.printf("| %.0f %% | %s | | | | | | | | | |\n", 100*row.Share, row.Refused)
 		return p.save(f)
 	}
-	p.printf("| %.0f %% | %s | %s | %+.1f %% | %s | %s | %s | %.1f | %d | %v |\n", 100*row.Share, units.Seconds(row.Predicted), units.Seconds(row.Measured),
-		100*report.TimeError(row.Predicted, row.Measured), units.Bytes(row.PlanBytes), units.Bytes(row.PeakBytes), units.Bytes(row.Extent), row.Images, row.Forwards, row.Same)
+	p.printf("| %.0f %% | %s | %s | %+.1f %% | %s | %s | %s | %s | %.1f | %d | %v |\n", 100*row.Share, units.Seconds(row.Predicted), units.Seconds(row.Measured),
+		100*report.TimeError(row.Predicted, row.Measured), units.Bytes(row.PlanBytes), units.Bytes(row.PeakBytes), units.Bytes(row.Extent), byNVML(row.NVML), row.Images, row.Forwards, row.Same)
 	return p.save(f)
 }
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Checks and measures the CUDA backend on the machine's GPU, in at most nine minutes; see README.md.
+# Checks and measures the CUDA backend on the machine's GPU, in at most nine minutes a call; see README.md.
 #
-#   run.sh [PART...]      all parts: runtime kernels executor steps validate drivers pipelines sanitizer copies ops throughput rotor
+#   run.sh [PART...]      runtime kernels executor steps validate drivers pipelines sanitizer copies ops vendors rotor offload
+#                         throughput beyond; none: the first eight, which are those of correctness
 #
 # OUT      folder for results.json, results.md and log.txt (./out); a part that runs again replaces its old result
 # DEVICE   the device (cuda:0)
 # PYTHON   Python with PyTorch and torchvision, for the peers (python3); without it there are no peers
+# LIMIT    seconds that a part may take, of all parts (LIMIT=300) or by part (LIMIT="throughput=300 beyond=200")
 # SECONDS_IN_ALL  time for everything (530; TINY: 2000, and four times as much for each part)
 # TINY     1: tiny shapes, which try the suite and measure nothing
 #
@@ -31,12 +33,25 @@ record() {
 	name=$1 limit=$2 left=$((whole - SECONDS))
 	shift 2
 	[ -z "$tiny" ] || limit=$((4 * limit))
+	limit=$(limit_of "$name" "$limit")
 	if [ "$left" -lt 5 ]; then
 		"$here/gpubench" -part "$name" -out "$out" -device "$device" -missing "no time was left" run
 		return 1
 	fi
 	[ "$limit" -le "$left" ] || limit=$left
 	"$here/gpubench" -part "$name" -out "$out" -device "$device" -limit "${limit}s" "$@"
+}
+
+# limit_of NAME DEFAULT: what LIMIT says of a part.
+limit_of() {
+	for said in ${LIMIT:-}; do
+		case $said in
+		"$1="*) echo "${said#*=}" && return ;;
+		*=*) ;;
+		*) echo "$said" && return ;;
+		esac
+	done
+	echo "$2"
 }
 
 missing() { "$here/gpubench" -part "$1" -out "$out" -device "$device" -missing "$2" run; }
@@ -98,8 +113,9 @@ peer() {
 
 correct() { "$@" || bad=1; }
 
-[ $# -gt 0 ] || set -- runtime kernels executor steps validate drivers pipelines sanitizer copies ops throughput rotor
-case " $* " in *" ops "* | *" throughput "*) mapfile -t peers < <(peer) ;; *) peers=() ;; esac
+case ${LIMIT:-} in *[!a-z0-9=\ ]*) echo "run.sh: LIMIT is \"$LIMIT\": give seconds, as in 300 or throughput=300" >&2 && exit 2 ;; esac
+[ $# -gt 0 ] || set -- runtime kernels executor steps validate drivers pipelines sanitizer
+case " $* " in *" ops "* | *" throughput "* | *" beyond "*) mapfile -t peers < <(peer) ;; *) peers=() ;; esac
 for wanted in "$@"; do
 	case $wanted in
 	runtime) correct tests runtime 45 ;;
@@ -111,11 +127,14 @@ for wanted in "$@"; do
 	pipelines) correct pipelines ;;
 	sanitizer) correct sanitizer ;;
 	copies) measured copies 20 ;;
-	ops) measured ops 60 "${peers[@]}" ;;
-	throughput) measured throughput 150 "${peers[@]}" ;;
-	rotor) measured rotor 60 ;;
+	ops) measured ops 90 "${peers[@]}" ;;
+	vendors) measured vendors 90 ;;
+	rotor) measured rotor 120 ;;
+	offload) measured offload 120 ;;
+	throughput) measured throughput 280 "${peers[@]}" ;;
+	beyond) measured beyond 240 "${peers[@]}" ;;
 	*)
-		echo "run.sh: unknown part $wanted: known are runtime kernels executor steps validate drivers pipelines sanitizer copies ops throughput rotor" >&2
+		echo "run.sh: unknown part $wanted: known are runtime kernels executor steps validate drivers pipelines sanitizer copies ops vendors rotor offload throughput beyond" >&2
 		exit 2
 		;;
 	esac

@@ -120,7 +120,7 @@ func (p *part) compile(device, name string, config models.Config) (*executor.Wor
 	if err != nil {
 		return nil, err
 	}
-	on, err := target(device)
+	on, err := p.open(device)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,9 @@ func (p *part) jobs() []job {
 	case p.tiny: // the smallest that PyTorch has too
 		return []job{{"resnet18", 32, 2}}
 	}
-	return []job{{"resnet50", 224, 64}, {"resnet101", 224, 64}, {"resnet50", 1000, 8}, {"resnet101", 1000, 8}}
+	return []job{ // what is asked most first: time may run out
+		{"resnet50", 224, 256}, {"resnet101", 1000, 8}, {"resnet50", 224, 128}, {"resnet50", 224, 64}, {"resnet101", 224, 64}, {"resnet50", 1000, 8},
+	}
 }
 
 // ours is our name in tables.
@@ -73,9 +75,9 @@ func measureThroughput(ctx context.Context, p *part) error {
 	}
 	p.printf("Ours is float32 without TF32, or bfloat16; the ratio is to PyTorch eager in TF32, or bfloat16. Our step includes the upload of the batch, PyTorch's does not.\n\n")
 	p.printf("| system | model | image | batch | precision | mode | images/s | ratio to eager | peak | step on the device |\n|---|---|---|---|---|---|---|---|---|---|\n")
-	r.peers(ctx, r.eagerJobs())
-	for _, j := range p.jobs() {
-		for _, d := range floats {
+	for _, d := range []kernels.DType{kernels.BFloat16, kernels.Float32} {
+		r.peers(ctx, r.eagerJobs(beside[d]))
+		for _, j := range p.jobs() {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -84,24 +86,27 @@ func measureThroughput(ctx context.Context, p *part) error {
 			}
 		}
 	}
-	r.peers(ctx, r.compileJobs())
+	r.peers(ctx, r.slowJobs())
 	return p.save(r.rows)
 }
 
-// eagerJobs are the peers' that are quick to start. The checkpointed ones give our rotor its limit.
-func (r *race) eagerJobs() (all []string) {
-	for _, j := range r.jobs() {
-		all = append(all, j.peer("tf32", "eager"), j.peer("bf16", "eager"))
+// eagerJobs are the peers' in a precision that are quick to start. The checkpointed ones give our rotor its limit.
+func (r *race) eagerJobs(precision string) (all []string) {
+	for i, j := range r.jobs() {
+		if all = append(all, j.peer(precision, "eager")); i < checkpointed {
+			all = append(all, j.peer(precision, "checkpoint"))
+		}
 	}
-	all = append(all, r.jobs()[0].peer("fp32", "eager"))
-	last := r.jobs()[len(r.jobs())-1]
-	return append(all, last.peer("tf32", "checkpoint"), last.peer("bf16", "checkpoint"))
+	return all
 }
 
-// compileJobs come last: compilation takes long.
-func (r *race) compileJobs() []string {
+// checkpointed is the number of jobs, the first ones, whose peer recomputes, too.
+const checkpointed = 2
+
+// slowJobs come last: compilation takes long, and float32 without tensor cores.
+func (r *race) slowJobs() []string {
 	first := r.jobs()[0]
-	return []string{first.peer("bf16", "compile"), first.peer("tf32", "compile")}
+	return []string{first.peer("bf16", "compile"), first.peer("tf32", "compile"), first.peer("fp32", "eager")}
 }
 
 // peers adds a row for each job, or says why there is none.
@@ -171,11 +176,11 @@ func (r *race) ours(ctx context.Context, j job, d kernels.DType) error {
 
 // timed runs a sequence and adds its row.
 func (r *race) timed(row speedRow, w *executor.Workload, seq schedule.Sequence, opt executor.Options, eager string) error {
-	t, extent, err := r.timeSteps(w, seq, opt)
+	t, err := r.timeSteps(w, seq, opt)
 	if err != nil {
 		return err
 	}
-	row.StepS, row.DeviceS, row.Images, row.PeakBytes = t.Wall, t.Device, float64(row.Batch)/t.Wall, extent
+	row.StepS, row.DeviceS, row.Images, row.PeakBytes = t.Wall, t.Device, float64(row.Batch)/t.Wall, t.Extent
 	if theirs := r.eager[eager]; theirs > 0 {
 		row.Ratio = row.Images / theirs
 	}
@@ -183,14 +188,16 @@ func (r *race) timed(row speedRow, w *executor.Workload, seq schedule.Sequence, 
 }
 
 // timeSteps runs a sequence on a fresh device.
-func (p *part) timeSteps(w *executor.Workload, seq schedule.Sequence, opt executor.Options) (t timing, extent int64, err error) {
+func (p *part) timeSteps(w *executor.Workload, seq schedule.Sequence, opt executor.Options) (t timing, err error) {
+	stop := p.watch()
+	defer func() { t.NVML = stop() }()
 	e, err := p.start(w, p.device, seq, opt)
 	if err != nil {
-		return t, 0, err
+		return t, err
 	}
-	_, extent = e.Peak()
 	t, err = e.time(p.steps())
-	return t, extent, cmp.Or(err, e.close())
+	t.Peak, t.Extent = e.Peak()
+	return t, cmp.Or(err, e.close())
 }
 
 // steps says how many do not count, and how many do.

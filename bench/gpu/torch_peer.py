@@ -1,16 +1,18 @@
 """Times PyTorch on one device and prints a JSON object, on a line of its own, for every job.
 
-    torch_peer.py [--device cuda] [--steps 20] [--warmup 5] JOB...
+    torch_peer.py [--device cuda] [--steps 20] [--warmup 5] [--memory BYTES] JOB...
 
     JOB = MODEL:IMAGE:BATCH:PRECISION:MODE[:SEGMENTS]      resnet50:224:64:tf32:eager, resnet101:1000:8:bf16:checkpoint:4
           matmul:N:1:PRECISION:eager                       a product of two N x N matrices
 
 precision  fp32, tf32 or bf16 (models: autocast, float32 weights and bfloat16 activations)
-mode       eager, compile (torch.compile) or checkpoint (checkpoint_sequential over the model's blocks)
+mode       eager, compile (torch.compile), checkpoint (checkpoint_sequential over the model's blocks) or save_on_cpu (what the
+           backward reads goes to page-locked host memory: torch.autograd.graph.save_on_cpu)
 
 A step is zero_grad, forward, cross entropy, backward and SGD with momentum; tensors are channels last. The batch is on
 the device already. Times are medians of steps, by CUDA events; peak_bytes is what the allocator held at most during a
-step. A job that fails gives an object with "error". --device cpu checks the script.
+step. --memory is the most that the allocator may take. A job that fails gives an object with "error". --device cpu checks the
+script.
 """
 import argparse
 import contextlib
@@ -24,6 +26,7 @@ import torchvision
 from torch.utils.checkpoint import checkpoint_sequential
 
 CLASSES = 1000
+MODES = ("eager", "compile", "checkpoint", "save_on_cpu")
 
 
 def arguments():
@@ -32,6 +35,7 @@ def arguments():
     p.add_argument("--steps", type=int, default=20)
     p.add_argument("--warmup", type=int, default=5)
     p.add_argument("--device", default="cuda")
+    p.add_argument("--memory", type=int, default=0)
     return p.parse_args()
 
 
@@ -46,8 +50,8 @@ class Job:
         self.model, self.image, self.batch = parts[0], int(parts[1]), int(parts[2])
         self.precision, self.mode = parts[3], parts[4]
         self.segments = int(parts[5]) if len(parts) == 6 else 4
-        if self.precision not in ("fp32", "tf32", "bf16") or self.mode not in ("eager", "compile", "checkpoint"):
-            raise argparse.ArgumentTypeError(f"{text}: precision is fp32, tf32 or bf16, mode eager, compile or checkpoint")
+        if self.precision not in ("fp32", "tf32", "bf16") or self.mode not in MODES:
+            raise argparse.ArgumentTypeError(f"{text}: precision is fp32, tf32 or bf16, mode one of {', '.join(MODES)}")
 
 
 class Device:
@@ -59,6 +63,12 @@ class Device:
         self.model = torch.cuda.get_device_name(name) if self.cuda else "cpu"
         if self.cuda:
             torch.cuda.set_device(name)
+
+    def limit(self, memory):
+        """Lets the allocator have no more than so many bytes."""
+        if self.cuda and memory:
+            whole = torch.cuda.get_device_properties(self.name).total_memory
+            torch.cuda.set_per_process_memory_fraction(min(memory / whole, 1.0), self.name)
 
     def mark(self):
         if not self.cuda:
@@ -126,9 +136,14 @@ def training(job, device):
 
     bf16 = job.precision == "bf16"
 
+    def saving():
+        if job.mode == "save_on_cpu":
+            return torch.autograd.graph.save_on_cpu(pin_memory=device.cuda)
+        return contextlib.nullcontext()
+
     def step():
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(device.kind, dtype=torch.bfloat16) if bf16 else contextlib.nullcontext():
+        with saving(), torch.autocast(device.kind, dtype=torch.bfloat16) if bf16 else contextlib.nullcontext():
             loss = loss_of(forward(x), y)
         loss.backward()
         optimizer.step()
@@ -162,6 +177,7 @@ def run(job, device, warmup, steps):
 def main():
     o = arguments()
     device = Device(o.device)
+    device.limit(o.memory)
     for job in o.jobs:
         row = {"job": job.text, "system": f"PyTorch {torch.__version__}", "device": device.model}
         try:
