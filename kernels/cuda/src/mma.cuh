@@ -1,5 +1,5 @@
-// Tensor cores, matrix loads and asynchronous copies: inline PTX, and for the emulated GPU the same in plain C++, by the
-// fragment layouts of the PTX ISA (sections on mma.m16n8k16 and ldmatrix).
+// Tensor cores, matrix loads and asynchronous copies: inline PTX, with the fragment layouts of the PTX ISA (sections on
+// mma.m16n8k16 and ldmatrix).
 #ifndef PLIMSOLL_MMA_CUH
 #define PLIMSOLL_MMA_CUH
 
@@ -13,29 +13,27 @@ struct fragment {
 	unsigned r[4];
 };
 
-#ifndef PLIMSOLL_EMULATED
-
 // multiply_add: c += a*b for A 16x16 and B 16x8.
 INLINE void multiply_add(float (&c)[4], const fragment &a, unsigned b0, unsigned b1) {
-	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-		: "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b0), "r"(b1));
+	INSTRUCTION("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};",
+		(OPERAND("+f", c[0]), OPERAND("+f", c[1]), OPERAND("+f", c[2]), OPERAND("+f", c[3])),
+		(OPERAND("r", a.r[0]), OPERAND("r", a.r[1]), OPERAND("r", a.r[2]), OPERAND("r", a.r[3]), OPERAND("r", b0), OPERAND("r", b1)));
 }
+
+#define FOUR(f) (OPERAND("=r", f.r[0]), OPERAND("=r", f.r[1]), OPERAND("=r", f.r[2]), OPERAND("=r", f.r[3]))
 
 // load_matrices loads four 8x8 matrices; lanes 8j to 8j+7 give the addresses of the rows of matrix j. A lane gets of each
 // matrix row lane/4, elements 2(lane%4) and the next; transposed, of the transposed matrix.
 INLINE fragment load_matrices(const bf16 *row) {
 	fragment f;
 	unsigned at = (unsigned)__cvta_generic_to_shared(row);
-	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-		: "=r"(f.r[0]), "=r"(f.r[1]), "=r"(f.r[2]), "=r"(f.r[3]) : "r"(at) : "memory");
+	INSTRUCTION("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];", FOUR(f), (OPERAND("r", at)), "memory");
 	return f;
 }
 INLINE fragment load_transposed(const bf16 *row) {
 	fragment f;
 	unsigned at = (unsigned)__cvta_generic_to_shared(row);
-	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-		: "=r"(f.r[0]), "=r"(f.r[1]), "=r"(f.r[2]), "=r"(f.r[3]) : "r"(at) : "memory");
+	INSTRUCTION("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];", FOUR(f), (OPERAND("r", at)), "memory");
 	return f;
 }
 
@@ -43,57 +41,14 @@ INLINE fragment load_transposed(const bf16 *row) {
 INLINE void copy_async(bf16 *to, const bf16 *from, bool zero) {
 	unsigned at = (unsigned)__cvta_generic_to_shared(to);
 	int bytes = zero ? 0 : 16;
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(at), "l"(from), "r"(bytes) : "memory");
+	INSTRUCTION("cp.async.cg.shared.global [%0], [%1], 16, %2;", (), (OPERAND("r", at), OPERAND("l", from), OPERAND("r", bytes)), "memory");
 }
 
 // end_group makes a group of the thread's copies so far; wait_groups waits until at most N groups are under way.
-INLINE void end_group() { asm volatile("cp.async.commit_group;" : : : "memory"); }
-template <int N> INLINE void wait_groups() { asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory"); }
-
-#else
-
-INLINE int lane_id() { return (threadIdx.x + threadIdx.y * blockDim.x) % 32; }
-
-// products of the two halves, added.
-INLINE float products(unsigned x, unsigned y) { return low_half(x) * low_half(y) + high_half(x) * high_half(y); }
-
-INLINE void multiply_add(float (&c)[4], const fragment &a, unsigned b0, unsigned b1) {
-	int lane = lane_id(), group = lane / 4, t = lane % 4;
-	u64 upper = (u64)a.r[0] | (u64)a.r[2] << 32, lower = (u64)a.r[1] | (u64)a.r[3] << 32, right = (u64)b0 | (u64)b1 << 32;
-	for (int s = 0; s < 4; s++) {
-		u64 rows[2] = {__shfl_sync(0xffffffffu, upper, group * 4 + s), __shfl_sync(0xffffffffu, lower, group * 4 + s)};
-		u64 columns[2] = {__shfl_sync(0xffffffffu, right, 8 * t + s), __shfl_sync(0xffffffffu, right, 8 * t + 4 + s)};
-		for (int i = 0; i < 4; i++) {
-			u64 x = rows[i / 2], y = columns[i % 2];
-			c[i] += products((unsigned)x, (unsigned)y) + products((unsigned)(x >> 32), (unsigned)(y >> 32));
-		}
-	}
+INLINE void end_group() { INSTRUCTION("cp.async.commit_group;", (), (), "memory"); }
+template <int N> INLINE void wait_groups() {
+	constexpr int n = N;
+	INSTRUCTION("cp.async.wait_group %0;", (), (OPERAND("n", n)), "memory");
 }
 
-INLINE const bf16 *row_of(const bf16 *mine, int lane) { return (const bf16 *)__shfl_sync(0xffffffffu, (u64)mine, lane); }
-
-INLINE fragment load_matrices(const bf16 *row) {
-	int lane = lane_id();
-	fragment f;
-	for (int j = 0; j < 4; j++) {
-		const bf16 *from = row_of(row, 8 * j + lane / 4) + 2 * (lane % 4);
-		f.r[j] = from[0].bits | (unsigned)from[1].bits << 16;
-	}
-	return f;
-}
-INLINE fragment load_transposed(const bf16 *row) {
-	int lane = lane_id();
-	fragment f;
-	for (int j = 0; j < 4; j++) {
-		const bf16 *first = row_of(row, 8 * j + 2 * (lane % 4)), *second = row_of(row, 8 * j + 2 * (lane % 4) + 1);
-		f.r[j] = first[lane / 4].bits | (unsigned)second[lane / 4].bits << 16;
-	}
-	return f;
-}
-
-INLINE void copy_async(bf16 *to, const bf16 *from, bool zero) { *(uint4 *)to = zero ? make_uint4(0, 0, 0, 0) : *(const uint4 *)from; }
-INLINE void end_group() {}
-template <int N> INLINE void wait_groups() {}
-
-#endif
 #endif

@@ -9,6 +9,10 @@
 #define KERNEL_BOUNDS(name, args, threads, blocks) \
 	extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ args a)
 #define DYNAMIC_SHARED(type, name) extern __shared__ __align__(16) type name[]
+// INSTRUCTION(text, outputs, inputs, clobbers...): inline PTX. The lists are in parentheses, of OPERAND(constraint, variable).
+#define LIST(...) __VA_ARGS__
+#define OPERAND(constraint, x) constraint(x)
+#define INSTRUCTION(text, outputs, inputs, ...) asm volatile(text : LIST outputs : LIST inputs : __VA_ARGS__)
 // The compiler may take it for granted that the address is one of global memory. Do not move such a pointer in a loop, move
 // an offset: NVRTC 12.6 never ends on a pointer that a loop carries.
 #define GLOBAL(type, address) ((type *)__cvta_global_to_generic(address))

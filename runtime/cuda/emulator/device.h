@@ -16,6 +16,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <initializer_list>
+
 // Vector types, with CUDA's sizes and alignments.
 #define PLIMSOLL_VECTORS(T, base, align2, align4)                                                                      \
     struct alignas(align2) base##2 { T x, y; };                                                                        \
@@ -132,6 +134,33 @@ static inline T plimsollShuffled(unsigned mask, T value, PlimsollMove move, int 
 #define __shfl_up_sync(mask, value, ...) PLIMSOLL_SHUFFLE(up, mask, value, __VA_ARGS__)
 #define __shfl_down_sync(mask, value, ...) PLIMSOLL_SHUFFLE(down, mask, value, __VA_ARGS__)
 #define __shfl_xor_sync(mask, value, ...) PLIMSOLL_SHUFFLE(bits, mask, value, __VA_ARGS__)
+
+// INSTRUCTION(text, outputs, inputs, clobbers...) is inline PTX; outputs and inputs are lists in parentheses of
+// OPERAND(constraint, variable). It is the text that is executed, by a model of the instruction (see src/instruction.cc),
+// so that registers in the wrong place compute here what they do on a GPU.
+struct PlimsollOperand {
+    const char *constraint;
+    void *at;
+};
+struct PlimsollInstruction {
+    explicit PlimsollInstruction(const char *text);
+    void run(std::initializer_list<PlimsollOperand> outputs, std::initializer_list<PlimsollOperand> inputs,
+             const char *file, int line) const;
+    const void *const parsed;
+};
+#define PLIMSOLL_LIST(...) {__VA_ARGS__}
+#define OPERAND(constraint, x)                                                                                         \
+    PlimsollOperand { constraint, const_cast<void *>(static_cast<const volatile void *>(&(x))) }
+#define INSTRUCTION(text, outputs, inputs, ...)                                                                        \
+    do {                                                                                                               \
+        static const PlimsollInstruction instruction(text);                                                            \
+        instruction.run(PLIMSOLL_LIST outputs, PLIMSOLL_LIST inputs, __FILE__, __LINE__);                              \
+    } while (0)
+
+// An address of dynamic shared memory as instructions take it.
+static inline size_t __cvta_generic_to_shared(const void *p) {
+    return static_cast<size_t>(static_cast<const char *>(p) - static_cast<const char *>(plimsollHere.shared));
+}
 
 // Atomics: real ones, as blocks of a launch and streams run at the same time.
 template <class T> static inline T plimsollBits(const void *p) {

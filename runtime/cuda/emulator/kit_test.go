@@ -29,9 +29,11 @@ const (
 	illegalState   = 401
 	notFound       = 500
 	notReady       = 600
+	invalidPTX     = 218
 	illegalAddress = 700
 	outOfResources = 701
 	launchTimeout  = 702
+	misaligned     = 716
 	launchFailed   = 719
 	notSupported   = 801
 	unsupported    = 900

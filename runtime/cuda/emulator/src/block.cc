@@ -1,5 +1,7 @@
 #include "block.h"
 
+#include <cstring>
+
 #include "checks.h"
 #include "findings.h"
 
@@ -14,8 +16,8 @@ thread_local Block *current = nullptr;
 } // namespace
 
 Block::Block()
-    : stacks_(maxThreads), fibers_(maxThreads), threads_(maxThreads), warps_(maxThreads / warpLanes),
-      ready_(maxThreads) {
+    : copies_(maxThreads), stacks_(maxThreads), fibers_(maxThreads), threads_(maxThreads),
+      warps_(maxThreads / warpLanes), ready_(maxThreads) {
     shared_.resize(maxDynamic + 1024);
 }
 
@@ -30,7 +32,7 @@ Block &Block::ofThisThread() {
 }
 
 Failure Block::run(const Kernel &kernel, const void *argument, const Shape &shape, uint64_t index, size_t dynamic) {
-    kernel_ = &kernel, argument_ = argument;
+    kernel_ = &kernel, argument_ = argument, dynamic_ = dynamic;
     setShape(shape);
     reset();
     plimsollHere.block = {static_cast<unsigned>(index % shape.blocks.x),
@@ -59,7 +61,7 @@ void Block::setShape(const Shape &shape) {
 
 void Block::reset() {
     const int count = shape_.threadCount();
-    for (int t = 0; t < count; t++) threads_[t] = Thread();
+    for (int t = 0; t < count; t++) threads_[t] = Thread(), copies_[t].clear();
     for (int w = 0; w * warpLanes < count; w++) {
         Warp &warp = warps_[w];
         warp.arrived = 0, warp.epoch = 0;
@@ -176,6 +178,7 @@ unsigned Block::joinWarp(unsigned mask, uint64_t value, const char *file, int li
         return slot;
     }
     warp.arrived = 0;
+    warp.last = thread_;
     warp.round++;
     if (memory) warp.epoch++;
     release(State::waitsForWarp, first, first + warp.lanes);
@@ -197,6 +200,48 @@ unsigned Block::ballot(unsigned mask, bool predicate, const char *file, int line
     unsigned bits = 0;
     for (int lane = 0; lane < warp.lanes; lane++) bits |= static_cast<unsigned>(warp.values[slot][lane]) << lane;
     return bits;
+}
+
+// Lanes that waited go on when this one waits or ends, so it has their operands for itself until then.
+const Operands *const *Block::gather(const Operands &operands, const char *file, int line) {
+    const unsigned slot = joinWarp(~0u, reinterpret_cast<uint64_t>(&operands), file, line, false);
+    const Warp &warp = warps_[thread_ / warpLanes];
+    if (warp.lanes < warpLanes) fail(CUDA_ERROR_NOT_SUPPORTED, Finding::barrier, "an instruction wants whole warps");
+    return warp.last == thread_ ? reinterpret_cast<const Operands *const *>(warp.values[slot]) : nullptr;
+}
+
+void Block::touchShared(uint32_t offset, unsigned bytes, bool write, const std::string &what) {
+    if (offset % bytes != 0)
+        fail(CUDA_ERROR_MISALIGNED_ADDRESS, Finding::bounds, what + " at byte " + std::to_string(offset) + " of shared memory");
+    if (offset + uint64_t{bytes} > dynamic_)
+        fail(CUDA_ERROR_ILLEGAL_ADDRESS, Finding::bounds,
+             what + " touches byte " + std::to_string(offset) + " of " + std::to_string(dynamic_) + " bytes of dynamic shared memory");
+    checks::accessHere(reinterpret_cast<uint64_t>(plimsollHere.shared) + offset, bytes, write);
+}
+
+void Block::copyAsync(uint32_t to, uint64_t from, int64_t bytes, const std::string &what) {
+    touchShared(to, 16, true, what);
+    if (from % 16 != 0 || bytes < 0 || bytes > 16)
+        fail(CUDA_ERROR_MISALIGNED_ADDRESS, Finding::bounds, what + " of " + std::to_string(bytes) + " bytes, not from a multiple of 16");
+    if (bytes > 0) checks::accessHere(from, static_cast<unsigned>(bytes), false);
+    copies_[thread_].add({static_cast<char *>(plimsollHere.shared) + to, reinterpret_cast<const char *>(from), static_cast<int>(bytes)});
+}
+
+template <class F> void Copies::await(size_t left, F make) {
+    if (groups_.size() <= left) return;
+    const size_t done = groups_.size() - left, end = groups_[done - 1];
+    for (size_t i = 0; i < end; i++) make(pending_[i]);
+    pending_.erase(pending_.begin(), pending_.begin() + end);
+    groups_.erase(groups_.begin(), groups_.begin() + done);
+    for (size_t &group : groups_) group -= end;
+}
+
+void Block::awaitCopies(int64_t left) {
+    copies_[thread_].await(static_cast<size_t>(left), [](const Copies::Copy &c) {
+        checks::accessHere(reinterpret_cast<uint64_t>(c.to), 16, true);
+        if (c.bytes > 0) memcpy(c.to, c.from, c.bytes);
+        memset(c.to + c.bytes, 0, 16 - c.bytes);
+    });
 }
 
 void Block::trap(const char *file, int line) { 

@@ -31,6 +31,33 @@ struct Failure {
     std::string text;
 };
 
+// Operands are those of one thread's inline PTX, by their numbers.
+struct Operands {
+    static constexpr int most = 16;
+    const char *constraints[most];
+    void *at[most];
+    int count = 0;
+};
+
+// Copies are the asynchronous copies of a thread. They are made when it waits for them, which is as late as a GPU may.
+class Copies {
+public:
+    struct Copy {
+        char *to;
+        const char *from;
+        int bytes; // of 16; the others become zeros
+    };
+    void clear() { pending_.clear(), groups_.clear(); }
+    void add(const Copy &copy) { pending_.push_back(copy); }
+    void commit() { groups_.push_back(pending_.size()); }
+    // Hands make the copies of all groups but the latest so many.
+    template <class F> void await(size_t left, F make);
+
+private:
+    std::vector<Copy> pending_;
+    std::vector<size_t> groups_; // where each ends
+};
+
 // Block runs one block after the other. Each thread of the host has its own; it keeps its stacks.
 //
 // A fiber runs thread after thread of the block until one has to wait; only then it is that thread's own and another
@@ -59,6 +86,15 @@ public:
     uint64_t exchange(unsigned mask, uint64_t value, int source, const char *file, int line);
     unsigned ballot(unsigned mask, bool predicate, const char *file, int line);
     void trap(const char *file, int line);
+
+    // What instructions need (see instruction.cc). gather waits for the warp and gives the lane that comes last the
+    // operands of all, while the others wait; they get null.
+    const Operands *const *gather(const Operands &operands, const char *file, int line);
+    // The running thread touches bytes at once, at an offset of dynamic shared memory.
+    void touchShared(uint32_t offset, unsigned bytes, bool write, const std::string &what);
+    void copyAsync(uint32_t to, uint64_t from, int64_t bytes, const std::string &what);
+    void commitCopies() { copies_[thread_].commit(); }
+    void awaitCopies(int64_t left);
 
     // Ends the block: the running thread never continues.
     void fail(CUresult error, const char *kind, const std::string &what);
@@ -94,7 +130,8 @@ private:
         int arrived = 0, lanes = 0;
         unsigned round = 0;
         uint32_t epoch = 0;
-        Place first; // of the lane that came first
+        int last = -1; // thread that came last to the latest exchange
+        Place first;   // of the lane that came first
     };
 
     static void runThreads(void *self);
@@ -115,6 +152,8 @@ private:
     Shape shape_{};
     std::vector<uint3> coordinates_; // of the threads
     std::vector<char> shared_;       // dynamic shared memory
+    size_t dynamic_ = 0;             // bytes of it that this launch has
+    std::vector<Copies> copies_;     // of the threads
 
     Stacks stacks_;
     Fiber host_; // the thread that calls run

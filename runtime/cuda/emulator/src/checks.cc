@@ -42,6 +42,10 @@ void access(uint64_t address, uint64_t bytes, bool write) {
     if (const Space *space = driver().space(address)) accessOf(*space, address, bytes, write);
 }
 
+void accessHere(uint64_t address, unsigned bytes, bool write) {
+    if (enabled) Watch::ofThisThread().access(address, bytes, write, false);
+}
+
 void accessOf(const Space &space, uint64_t address, uint64_t bytes, bool write) {
     shadowOf(space).order.access(address, bytes, write, currentWork.operation);
 }

@@ -20,6 +20,9 @@ uint32_t operation(const std::string &what, const std::string &stream, int party
 // A copy or fill reads or writes bytes of an emulated space (others are ignored) in the running task.
 void access(uint64_t address, uint64_t bytes, bool write);
 
+// The running thread of a block touches memory, of any kind.
+void accessHere(uint64_t address, unsigned bytes, bool write);
+
 // Memory is released: what was known of its accesses is not any more.
 void forget(uint64_t address, uint64_t bytes);
 

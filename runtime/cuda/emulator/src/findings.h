@@ -13,6 +13,7 @@ constexpr const char *bounds = "out of bounds";
 constexpr const char *order = "unordered accesses";
 constexpr const char *race = "race in a block";
 constexpr const char *barrier = "barrier";
+constexpr const char *instruction = "instruction";
 constexpr const char *ignored = "ignored error";
 constexpr const char *leak = "leak";
 constexpr const char *handle = "dead handle";

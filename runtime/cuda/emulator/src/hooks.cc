@@ -71,6 +71,7 @@ void __tsan_write_range(void *p, size_t bytes) { touchRange(p, bytes, true); }
         touch(p, sizeof(T), true, true);                                                                               \
         return __atomic_compare_exchange_n(p, expect, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                   \
     }
+ATOMIC(8, uint8_t)
 ATOMIC(32, uint32_t)
 ATOMIC(64, uint64_t)
 

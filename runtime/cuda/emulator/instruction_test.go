@@ -1,0 +1,99 @@
+//go:build cuda
+
+package emulator
+
+import (
+	"math"
+	"slices"
+	"testing"
+)
+
+var warp = shape{1, 32, 512}
+
+// product is C = A*B of the first 16x16 and the next 16x8 values.
+func product(v []float32) []float32 {
+	c := make([]float32, 16*8)
+	for i := range c {
+		for k := range 16 {
+			c[i] += v[i/8*16+k] * v[256+k*8+i%8]
+		}
+	}
+	return c
+}
+
+func TestMultiplyIsTheProduct(t *testing.T) {
+	values := make([]float32, 256+128)
+	for i := range values {
+		values[i] = float32(i*i%17 - 8)
+	}
+	g := start(t, false)
+	from, to := g.alloc(4*len(values)), g.alloc(4*128)
+	g.upload(from, values)
+	for _, swapped := range []float32{0, 1} {
+		g.launch(0, "multiply", warp, scaleArgs{to, from, 1, swapped, 0}.bytes())
+		if got := g.download(to, 128); slices.Equal(got, product(values)) != (swapped == 0) {
+			t.Errorf("swapped %v: %v", swapped, got)
+		}
+	}
+}
+
+// The element e of row r of matrix m holds 64*m + 8*r + e.
+func TestMatricesAreLoadedAsTheISASays(t *testing.T) {
+	halves := make([]uint16, 256)
+	for i := range halves {
+		halves[i] = uint16(i)
+	}
+	values := make([]float32, 128)
+	for i := range values {
+		values[i] = math.Float32frombits(uint32(halves[2*i]) | uint32(halves[2*i+1])<<16)
+	}
+	g := start(t, false)
+	from, to := g.alloc(512), g.alloc(512)
+	g.upload(from, values)
+	load := func(how float32) []float32 {
+		g.launch(0, "matrices", warp, scaleArgs{to, from, 1, how, 0}.bytes())
+		return g.download(to, 128)
+	}
+	if missing := load(1); math.Float32bits(missing[1]) == 64|65<<16 {
+		t.Error("copies arrive without a wait")
+	}
+	for how, step := range map[float32][2]int{0: {8, 1}, 2: {1, 8}} { // of lane/4, and of an element
+		for i, v := range load(how) {
+			lane, matrix := i/4, i%4
+			first := 64*matrix + lane/4*step[0] + lane%4*2*step[1]
+			if want := uint32(first) | uint32(first+step[1])<<16; math.Float32bits(v) != want {
+				t.Fatalf("transposed %v: lane %d gets %08x of matrix %d, want %08x", how == 2, lane, math.Float32bits(v), matrix, want)
+			}
+		}
+	}
+	g.wantNoFinding()
+}
+
+func TestInstructionsAreChecked(t *testing.T) {
+	for name, c := range map[string]struct {
+		kernel string
+		s      shape
+		add    float32
+		result int
+		text   string
+	}{
+		"memory for a number":  {"malformed", warp, 0, invalidPTX, `"cp.async.wait_group [%0];" is no instruction`},
+		"no model":             {"malformed", warp, 1, invalidPTX, `"wgmma.fence.sync.aligned;" is no instruction`},
+		"no such operand":      {"malformed", warp, 2, invalidPTX, "%1 is no operand"},
+		"an output that reads": {"malformed", warp, 3, invalidPTX, `%0 is "=r"`},
+		"too little memory":    {"matrices", shape{1, 32, 496}, 0, illegalAddress, "touches byte 496 of 496 bytes of dynamic shared memory"},
+		"misaligned":           {"matrices", warp, 0, misaligned, "not from a multiple of 16"},
+		"half a warp":          {"multiply", shape{1, 16, 0}, 0, notSupported, "whole warps"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := start(t, false)
+			from, to := g.alloc(2048), g.alloc(2048)
+			if c.result == misaligned {
+				from += 4
+			}
+			g.launch(0, c.kernel, c.s, scaleArgs{to, from, 1, c.add, 0}.bytes())
+			g.want(c.result, "cuCtxSynchronize")
+			g.wantFinding(c.text)
+		})
+	}
+}

@@ -1,0 +1,256 @@
+#include "instruction.h"
+
+#include <cctype>
+#include <cstdlib>
+#include <cstring>
+
+#include "checks.h"
+#include "findings.h"
+
+namespace emulator {
+
+namespace {
+
+typedef float Row __attribute__((vector_size(32))); // eight columns
+
+float low(uint32_t pair) {
+    const uint32_t bits = pair << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+float high(uint32_t pair) { return low(pair >> 16); }
+
+template <class T> T read(const Operands &operands, const Parameter &p) {
+    T value;
+    memcpy(&value, operands.at[p.operand], sizeof value);
+    return value;
+}
+
+template <class T> void write(const Operands &operands, const Parameter &p, T value) {
+    memcpy(operands.at[p.operand], &value, sizeof value);
+}
+
+// mma.m16n8k16, section "Matrix Fragments for mma.m16n8k16 with floating point type": with group = lane/4 and t = lane%4,
+// register i of A holds row group + 8*(i%2), columns 2t + 8*(i/2) and the next; of B rows 2t + 8*i and the next of column
+// group; element i of C and D row group + 8*(i/2), column 2t + i%2.
+void multiply(const Instruction &m, const Operands *const *lanes) {
+    const auto &d = m.lists[0], &a = m.lists[1], &b = m.lists[2], &c = m.lists[3];
+    float left[16][16];
+    union { float at[16][8]; Row row[16]; } right, sum;
+    for (int lane = 0; lane < warpLanes; lane++) {
+        const Operands &o = *lanes[lane];
+        const int group = lane / 4, t = lane % 4 * 2;
+        for (int i = 0; i < 4; i++) {
+            const uint32_t pair = read<uint32_t>(o, a[i]);
+            left[group + i % 2 * 8][t + i / 2 * 8] = low(pair), left[group + i % 2 * 8][t + i / 2 * 8 + 1] = high(pair);
+            sum.at[group + i / 2 * 8][t + i % 2] = read<float>(o, c[i]);
+        }
+        for (int i = 0; i < 2; i++) {
+            const uint32_t pair = read<uint32_t>(o, b[i]);
+            right.at[t + i * 8][group] = low(pair), right.at[t + i * 8 + 1][group] = high(pair);
+        }
+    }
+    for (int row = 0; row < 16; row++)
+        for (int k = 0; k < 16; k++) sum.row[row] += left[row][k] * right.row[k];
+    for (int lane = 0; lane < warpLanes; lane++)
+        for (int i = 0; i < 4; i++) write(*lanes[lane], d[i], sum.at[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2]);
+}
+
+// ldmatrix.m8n8.x4: lanes 8j to 8j+7 give the rows of matrix j, 16 bytes each. A lane gets of each matrix elements
+// 2*(lane%4) and the next of row lane/4, or of the column of that number.
+template <bool transposed> void loadMatrices(const Instruction &m, const Operands *const *lanes) {
+    const char *rows[warpLanes];
+    for (int lane = 0; lane < warpLanes; lane++)
+        rows[lane] = static_cast<const char *>(plimsollHere.shared) + read<uint32_t>(*lanes[lane], m.lists[1][0]);
+    for (int lane = 0; lane < warpLanes; lane++)
+        for (int j = 0; j < 4; j++) {
+            uint16_t pair[2];
+            for (int k = 0; k < 2; k++) {
+                const int row = transposed ? lane % 4 * 2 + k : lane / 4, column = transposed ? lane / 4 : lane % 4 * 2 + k;
+                memcpy(&pair[k], rows[8 * j + row] + 2 * column, 2);
+            }
+            write(*lanes[lane], m.lists[0][j], pair[0] | static_cast<uint32_t>(pair[1]) << 16);
+        }
+}
+
+void runMultiply(const Instruction &m, Block &block, const Operands &operands, const char *file, int line) {
+    if (const Operands *const *lanes = block.gather(operands, file, line)) multiply(m, lanes);
+}
+
+template <bool transposed>
+void runLoad(const Instruction &m, Block &block, const Operands &operands, const char *file, int line) {
+    block.touchShared(read<uint32_t>(operands, m.lists[1][0]), 16, false, m.opcode);
+    if (const Operands *const *lanes = block.gather(operands, file, line)) loadMatrices<transposed>(m, lanes);
+}
+
+void runCopy(const Instruction &m, Block &block, const Operands &operands, const char *, int) {
+    const Parameter &size = m.lists[3][0];
+    const int64_t bytes = size.operand < 0 ? size.immediate : read<int32_t>(operands, size);
+    block.copyAsync(read<uint32_t>(operands, m.lists[0][0]), read<uint64_t>(operands, m.lists[1][0]), bytes, m.opcode);
+}
+
+void runCommit(const Instruction &, Block &block, const Operands &, const char *, int) { block.commitCopies(); }
+
+void runWait(const Instruction &m, Block &block, const Operands &operands, const char *, int) {
+    const Parameter &count = m.lists[0][0];
+    block.awaitCopies(count.operand < 0 ? count.immediate : read<int32_t>(operands, count));
+}
+
+// Kinds of parameters: d, a float that is written, and may be read; f, one that is read; w, 32 bits that are written; r,
+// 32 bits that are read; s, an address of shared memory; g, one of global memory; 16, that number; n, a number.
+struct Model {
+    const char *opcode;
+    const char *lists; // "dddd rrrr"
+    void (*execute)(const Instruction &, Block &, const Operands &, const char *, int);
+};
+
+constexpr Model models[] = {
+    {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "dddd rrrr rr ffff", runMultiply},
+    {"ldmatrix.sync.aligned.m8n8.x4.shared.b16", "wwww s", runLoad<false>},
+    {"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", "wwww s", runLoad<true>},
+    {"cp.async.cg.shared.global", "s g 16 n", runCopy},
+    {"cp.async.commit_group", "", runCommit},
+    {"cp.async.wait_group", "n", runWait},
+};
+
+// Text is what is left to parse.
+struct Text {
+    const char *at;
+
+    bool take(char c) {
+        while (isspace(static_cast<unsigned char>(*at))) at++;
+        return *at == c && at++;
+    }
+    bool number(int64_t *value) {
+        char *end;
+        *value = strtoll(at, &end, 10);
+        const bool any = end != at;
+        at = end;
+        return any;
+    }
+    bool parameter(Parameter *p) {
+        p->memory = take('[');
+        int64_t value = 0;
+        const bool operand = take('%');
+        if (!number(&value) || (p->memory && !take(']'))) return false;
+        if (operand)
+            p->operand = static_cast<int>(value);
+        else
+            p->immediate = value;
+        return true;
+    }
+    bool list(std::vector<Parameter> *list) {
+        const bool braces = take('{');
+        do {
+            list->emplace_back();
+            if (!parameter(&list->back())) return false;
+        } while (braces && take(','));
+        return !braces || take('}');
+    }
+};
+
+bool fits(const std::string &kinds, const std::vector<Parameter> &list) {
+    if (kinds == "16") return list.size() == 1 && list[0] == Parameter{-1, 16, false};
+    if (kinds.size() != list.size()) return false;
+    for (size_t i = 0; i < kinds.size(); i++) {
+        const bool memory = kinds[i] == 's' || kinds[i] == 'g';
+        if (list[i].memory != memory || (list[i].operand < 0 && kinds[i] != 'n')) return false;
+    }
+    return true;
+}
+
+// Compares the constraint of an operand with what the instruction does with it.
+bool allows(const std::string &constraint, char kind, const Parameter &p) {
+    if (p.operand < 0) return true;
+    const bool written = constraint[0] == '=' || constraint[0] == '+', read = constraint[0] != '=';
+    const char type = constraint.back();
+    switch (kind) {
+    case 'd': return written && type == 'f';
+    case 'f': return read && type == 'f';
+    case 'w': return written && type == 'r';
+    case 'g': return read && type == 'l';
+    case 'n': return read && (type == 'r' || type == 'n');
+    }
+    return read && type == 'r';
+}
+
+std::vector<std::string> words(const std::string &text) {
+    std::vector<std::string> all;
+    for (size_t at = 0; at < text.size();) {
+        const size_t end = std::min(text.find(' ', at), text.size());
+        all.push_back(text.substr(at, end - at));
+        at = end + 1;
+    }
+    return all;
+}
+
+const Model *modelOf(const std::string &opcode) {
+    for (const Model &m : models)
+        if (opcode == m.opcode) return &m;
+    return nullptr;
+}
+
+// Says what is wrong with the operands of an instruction; empty when nothing is.
+std::string misfit(const Instruction &m, const Operands &operands) {
+    const std::vector<std::string> kinds = words(modelOf(m.opcode)->lists);
+    for (size_t i = 0; i < m.lists.size(); i++)
+        for (size_t j = 0; j < m.lists[i].size(); j++) {
+            const Parameter &p = m.lists[i][j];
+            if (p.operand >= operands.count) return "%" + std::to_string(p.operand) + " is no operand";
+            if (kinds[i] != "16" && !allows(p.operand < 0 ? "n" : operands.constraints[p.operand], kinds[i][j], p))
+                return "%" + std::to_string(p.operand) + " is \"" + operands.constraints[p.operand] + "\"";
+        }
+    return "";
+}
+
+} // namespace
+
+Instruction::Instruction(const std::string &text) {
+    Text rest{text.c_str()};
+    while (*rest.at && !isspace(static_cast<unsigned char>(*rest.at)) && *rest.at != ';') opcode += *rest.at++;
+    const Model *model = modelOf(opcode);
+    bool good = model != nullptr;
+    if (good && !rest.take(';')) {
+        do {
+            lists.emplace_back();
+            good = rest.list(&lists.back());
+        } while (good && rest.take(','));
+        good = good && rest.take(';');
+    }
+    const std::vector<std::string> kinds = words(good ? model->lists : "");
+    good = good && kinds.size() == lists.size();
+    for (size_t i = 0; good && i < kinds.size(); i++) good = fits(kinds[i], lists[i]);
+    if (good)
+        execute = model->execute;
+    else
+        error = "\"" + text + "\" is no instruction that is emulated";
+}
+
+} // namespace emulator
+
+using emulator::Block;
+namespace Finding = emulator::Finding;
+using emulator::Instruction;
+
+PlimsollInstruction::PlimsollInstruction(const char *text) : parsed(new Instruction(text)) {}
+
+void PlimsollInstruction::run(std::initializer_list<PlimsollOperand> outputs, std::initializer_list<PlimsollOperand> inputs,
+                              const char *file, int line) const {
+    const Instruction &m = *static_cast<const Instruction *>(parsed);
+    Block &block = *Block::running();
+    emulator::Operands operands;
+    for (const auto *list : {&outputs, &inputs})
+        for (const PlimsollOperand &o : *list) {
+            if (operands.count == emulator::Operands::most) abort();
+            operands.constraints[operands.count] = o.constraint;
+            operands.at[operands.count++] = o.at;
+        }
+    if (!m.error.empty()) block.fail(CUDA_ERROR_INVALID_PTX, Finding::instruction, m.error);
+    if (block.thread() % emulator::warpLanes == 0) { // all lanes come with the same
+        const std::string wrong = emulator::misfit(m, operands);
+        if (!wrong.empty()) block.fail(CUDA_ERROR_INVALID_PTX, Finding::instruction, m.opcode + ": " + wrong);
+    }
+    m.execute(m, block, operands, file, line);
+}
