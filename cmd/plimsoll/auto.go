@@ -57,7 +57,8 @@ type candidateFigure struct {
 	Strategy  string       `json:"strategy"`
 	MakespanS float64      `json:"makespan_s,omitempty"`
 	PeakBytes int64        `json:"peak_bytes,omitempty"`
-	Gap       train.Number `json:"gap,omitempty"` // null where it is no number
+	Gap       train.Number `json:"gap,omitempty"`   // null where it is no number
+	Group     int          `json:"group,omitempty"` // layers that were planned as one, when that is more than one
 	Reason    string       `json:"reason,omitempty"`
 }
 
@@ -89,7 +90,11 @@ func figureOf(x auto.Candidate, least float64) candidateFigure {
 	if x.Sequence == nil {
 		return candidateFigure{Strategy: x.Strategy, Reason: x.Reason}
 	}
-	return candidateFigure{Strategy: x.Strategy, MakespanS: x.Makespan, PeakBytes: x.Peak, Gap: train.Number(bound.Gap(x.Makespan, least))}
+	f := candidateFigure{Strategy: x.Strategy, MakespanS: x.Makespan, PeakBytes: x.Peak, Gap: train.Number(bound.Gap(x.Makespan, least))}
+	if x.Group > 1 {
+		f.Group = x.Group
+	}
+	return f
 }
 
 // write prints the candidates for people.
@@ -101,7 +106,11 @@ func (f *autoFigures) write(out io.Writer) {
 			fmt.Fprintf(w, "  %s\t%s\n", c.Strategy, c.Reason)
 			continue
 		}
-		fmt.Fprintf(w, "  %s\t%s, gap %s, peak %s\n", c.Strategy, units.Seconds(c.MakespanS), percent(float64(c.Gap)), units.Bytes(c.PeakBytes))
+		groups := ""
+		if c.Group > 1 {
+			groups = fmt.Sprintf(", %d layers as one", c.Group)
+		}
+		fmt.Fprintf(w, "  %s\t%s, gap %s, peak %s%s\n", c.Strategy, units.Seconds(c.MakespanS), percent(float64(c.Gap)), units.Bytes(c.PeakBytes), groups)
 	}
 	_ = w.Flush() // of a buffer
 }

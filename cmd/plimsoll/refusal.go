@@ -19,6 +19,7 @@ type refusal struct {
 	Strategy      string `json:"strategy,omitempty"`
 	LimitBytes    int64  `json:"limit_bytes,omitempty"`
 	SmallestBytes int64  `json:"smallest_bytes,omitempty"` // the smallest limit that is known to work
+	Found         bool   `json:"smallest_found,omitempty"` // a smaller one may work
 	StaticBytes   int64  `json:"static_bytes,omitempty"`   // of which weights, gradients and optimizer state
 	Host          bool   `json:"host_memory,omitempty"`    // the limit is that of host memory
 	Op            string `json:"op,omitempty"`             // that needs it: "B4"
@@ -43,7 +44,7 @@ func refusalOf(err error) *refusal {
 		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Needed, StaticBytes: e.State, Host: true}
 	}
 	if e, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
-		return neededBy(e.Op, e.LayerName, refusal{Strategy: e.Strategy, LimitBytes: e.Memory, SmallestBytes: e.Smallest})
+		return neededBy(e.Op, e.LayerName, refusal{Strategy: e.Strategy, LimitBytes: e.Memory, SmallestBytes: e.Smallest, Found: e.Found})
 	}
 	if e, ok := errors.AsType[*nothingFitsError](err); ok {
 		return &refusal{Strategy: e.Strategy, LimitBytes: e.LimitBytes, SmallestBytes: e.SmallestBytes}
@@ -106,8 +107,12 @@ func (r *refusal) explain(err error) string {
 }
 
 func (r *refusal) tooSmall(where, by string) string {
-	text := fmt.Sprintf("%s: a limit of %s%s is too small: the smallest that works is %s (--memory %d), needed by %s",
-		r.Strategy, units.Bytes(r.LimitBytes), where, units.Bytes(r.SmallestBytes), r.SmallestBytes, by)
+	smallest := "that works"
+	if r.Found {
+		smallest = "found"
+	}
+	text := fmt.Sprintf("%s: a limit of %s%s is too small: the smallest %s is %s (--memory %d), needed by %s",
+		r.Strategy, units.Bytes(r.LimitBytes), where, smallest, units.Bytes(r.SmallestBytes), r.SmallestBytes, by)
 	if r.StaticBytes > 0 {
 		less := "a smaller --batch, or train's --accumulate,"
 		if r.Device != nil {

@@ -17,6 +17,7 @@ import (
 
 	"plimsoll/internal/units"
 	"plimsoll/planner/bound"
+	"plimsoll/planner/chain"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
@@ -62,11 +63,24 @@ type Options struct {
 	Steps int
 }
 
-// longest is the longest chain, with the loss, for which a member runs. On longer ones it takes more than ten seconds or so on two
-// cores. rotor-floating and pofo have limits of their own, too, which they name themselves.
-var longest = map[string]int{
-	"rotor-exact": 120, "rotor-floating": 40, "revolve": 120, "dtr": 400, "capper": 120, "autocapper": 120, "offload-dynprog": 120,
-	"pofo": 120, "opportunist": 120, "tflms": 200, "vdnn": 400, "autoswap": 400, remat.Checkmate: 24,
+// reach is how long a chain may be for a member, with the loss: the longest that it plans as it is, which takes ten seconds or so of one
+// core if the chain is a hard one, and the most groups of layers that it plans of a longer one.
+type reach struct{ whole, groups int }
+
+var reaches = map[string]reach{
+	"periodic": {5000, 5000}, "revolve": {120, 90}, "rotor": {1600, 1200}, "rotor-exact": {502, 502}, "rotor-floating": {40, 40},
+	"dtr": {2000, 2000}, remat.Checkmate: {24, 16}, "offload-dynprog": {800, 500}, "vdnn": {5000, 5000}, "tflms": {200, 120},
+	"autoswap": {2000, 2000}, "opportunist": {120, 80}, "capper": {1000, 600}, "autocapper": {180, 108}, "pofo": {180, 108},
+	"least-memory": {1000, 1000},
+}
+
+// group returns how many of n layers a member plans as one.
+func group(name string, n int) int {
+	r, limited := reaches[name]
+	if !limited || n <= r.whole {
+		return 1
+	}
+	return (n + r.groups - 3) / (r.groups - 1) // the loss is a group of its own
 }
 
 // stages are run one after another, the members of one together. When a member of a stage reaches the lower bound,
@@ -132,13 +146,10 @@ func (a *portfolio) stage(ctx context.Context, k int) {
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var wg sync.WaitGroup
 	for _, e := range a.entries {
-		n := a.Chain.Len()
-		switch most, limited := longest[e.Strategy]; {
+		switch {
 		case stageOf(e.Strategy) != k:
 		case done:
 			e.Reason = fmt.Sprintf("not run: %s has reached the lower bound", best[0].Strategy)
-		case limited && n > most:
-			e.Reason = fmt.Sprintf("left out: it takes long on more than %d layers, and these are %d", most, n)
 		default:
 			wg.Go(func() {
 				slots <- struct{}{}
@@ -161,7 +172,8 @@ func stageOf(name string) int {
 
 // run lets the member plan and judges what it returns.
 func (e *entry) run(ctx context.Context, p strategy.Problem) {
-	seq, err := e.member.Within(ctx, p)
+	e.Group = group(e.Strategy, p.Chain.Len())
+	seq, err := e.plan(ctx, p)
 	if err == nil {
 		err = e.judge(p, seq)
 	}
@@ -172,6 +184,20 @@ func (e *entry) run(ctx context.Context, p strategy.Problem) {
 	case err != nil:
 		e.Reason = reason(err)
 	}
+}
+
+// plan asks the member, about groups of layers if the chain is long.
+func (e *entry) plan(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
+	if e.Group == 1 {
+		return e.member.Within(ctx, p)
+	}
+	whole := p.Chain
+	var err error
+	if p.Chain, err = chain.GroupEvery(whole, e.Group); err != nil {
+		return nil, err
+	}
+	seq, err := e.member.Within(ctx, p)
+	return schedule.Ungroup(seq, whole.LastsOfEvery(e.Group)), err
 }
 
 // reason says why a member has no sequence.
@@ -201,7 +227,7 @@ func (a *portfolio) refusal(ctx context.Context) error {
 		return other
 	}
 	refusal := *least
-	refusal.Strategy = Name
+	refusal.Strategy, refusal.Found = Name, true // of all sequences there are, members return a few
 	return &refusal
 }
 

@@ -196,7 +196,7 @@ func expectRefusal(t *testing.T, p strategy.Problem, least int64) {
 	t.Helper()
 	_, err := Strategy().Solve(context.Background(), p)
 	refusal, ok := errors.AsType[*strategy.InfeasibleError](err)
-	if !ok || refusal.Smallest != least {
+	if !ok || refusal.Smallest != least || !refusal.Found {
 		t.Fatalf("refusal %v, the smallest limit of any member is %d", err, least)
 	}
 	p.Memory = least
@@ -209,7 +209,7 @@ func expectRefusal(t *testing.T, p strategy.Problem, least int64) {
 	}
 }
 
-// A chain that is too long for some members is planned by the others, and the report names those left out.
+// A chain that is too long for some members is planned by all of them, groups of layers by these; and at its smallest limit, too.
 func TestLongChain(t *testing.T) {
 	c := plantest.Chain(rand.New(rand.NewPCG(3, 4)), 201)
 	p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c) / 2, Link: schedule.Link{Bandwidth: 0.05}}
@@ -217,17 +217,47 @@ func TestLongChain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left := 0
+	grouped, planned := 0, 0
 	for _, x := range r.Candidates {
-		if most, limited := longest[x.Strategy]; limited && most < 201 {
-			left++
-			if x.Sequence != nil || !strings.Contains(x.Reason, "201") {
-				t.Errorf("%s ran, although it is for %d layers: %q", x.Strategy, most, x.Reason)
+		if want := (201 + reaches[x.Strategy].groups - 3) / max(1, reaches[x.Strategy].groups-1); x.Group > 1 {
+			grouped++
+			if x.Group != want || reaches[x.Strategy].whole >= 201 {
+				t.Errorf("%s planned %d layers as one, want %d", x.Strategy, x.Group, want)
 			}
 		}
+		if x.Sequence != nil {
+			planned++
+		} else if !strings.Contains(x.Reason, "does not fit") {
+			t.Errorf("%s: %s", x.Strategy, x.Reason)
+		}
 	}
-	if left < 9 || r.Makespan < r.Bound || r.Steps != 0 {
-		t.Errorf("%d left out, report %s", left, r.Why())
+	if grouped < 4 || planned < 10 || r.Makespan < r.Bound || r.Steps != 0 {
+		t.Errorf("%d of %d planned groups, report %s", grouped, planned, r.Why())
+	}
+	if testing.Short() {
+		return
+	}
+	p.Memory = 1
+	_, err = Plan(context.Background(), p, Options{Steps: -1})
+	small, ok := errors.AsType[*strategy.InfeasibleError](err)
+	if !ok {
+		t.Fatal(err)
+	}
+	p.Memory = small.Smallest
+	if _, err := Plan(context.Background(), p, Options{Steps: -1}); err != nil {
+		t.Errorf("at its smallest limit: %v", err)
+	}
+}
+
+// Up to 5,000 layers every member has as few groups as it is for, and no group is larger than need be.
+func TestGroups(t *testing.T) {
+	for name, r := range reaches {
+		for n := 1; n <= 5000; n++ {
+			k := group(name, n)
+			if groups := (n-1+k-1)/k + 1; groups > max(r.whole, r.groups) || k > 1 && groups > r.groups || k > 1 && (n-1+k-2)/(k-1)+1 <= r.groups {
+				t.Fatalf("%s: %d layers in groups of %d", name, n, k)
+			}
+		}
 	}
 }
 

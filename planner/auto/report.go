@@ -19,6 +19,7 @@ type Candidate struct {
 	Makespan float64           // seconds, by simulation
 	Peak     int64             // bytes
 	Transfer float64           // seconds in which the link is busy, offloads and prefetches added up
+	Group    int               // layers that the member planned as one; 0 when it did not run
 	Reason   string            // why it has no sequence
 }
 

@@ -48,11 +48,15 @@ func GroupEvery(c *Chain, k int) (*Chain, error) {
 	if k < 1 {
 		return nil, fmt.Errorf("%w: %d layers in each", ErrGroups, k)
 	}
-	var lasts []int
+	return Group(c, c.LastsOfEvery(k))
+}
+
+// LastsOfEvery returns the last layers of the groups of GroupEvery; k is at least 1.
+func (c *Chain) LastsOfEvery(k int) (lasts []int) {
 	for first := 1; first < c.Len(); first += min(k, c.Len()-first) {
 		lasts = append(lasts, min(first+k-1, c.Len()-1))
 	}
-	return Group(c, append(lasts, c.Len()))
+	return append(lasts, c.Len())
 }
 
 // merged returns the layer that stands for layers first..last.

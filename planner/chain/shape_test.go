@@ -152,27 +152,6 @@ func randomPlan(rng *rand.Rand, n int, discard bool) (seq schedule.Sequence) {
 	return seq
 }
 
-// expand writes a sequence for the grouped chain as one for its members.
-func expand(seq schedule.Sequence, lasts []int) (out schedule.Sequence) {
-	for _, op := range seq {
-		first, last := 1, lasts[op.Layer-1]
-		if op.Layer > 1 {
-			first = lasts[op.Layer-2] + 1
-		}
-		for l := first; l <= last; l++ {
-			member := schedule.Op{Kind: op.Kind, Layer: l}
-			switch {
-			case op.Kind == schedule.Backward:
-				member.Layer = first + last - l
-			case op.Kind == schedule.ForwardCheckpoint && l > first:
-				member.Kind = schedule.ForwardDiscard
-			}
-			out = append(out, member)
-		}
-	}
-	return out
-}
-
 // TestGroupedPlansCanBeCarriedOut runs random plans of grouped chains on the grouped chain and, member by member,
 // on the original: same makespan, never a higher peak.
 func TestGroupedPlansCanBeCarriedOut(t *testing.T) {
@@ -190,7 +169,7 @@ func TestGroupedPlansCanBeCarriedOut(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", seq, err)
 		}
-		members := expand(seq, lasts)
+		members := schedule.Ungroup(seq, lasts)
 		real, err := schedule.Simulate(c, members, schedule.Limits{Memory: schedule.NoLimit})
 		if err != nil {
 			t.Fatalf("%s as %s: %v", seq, members, err)
@@ -226,7 +205,7 @@ func TestForwardsOfGroupsAreTight(t *testing.T) {
 				{Kind: schedule.ForwardAll, Layer: 1}, {Kind: schedule.ForwardAll, Layer: 2}, {Kind: schedule.ForwardAll, Layer: 3},
 				{Kind: schedule.Backward, Layer: 3}, {Kind: schedule.Backward, Layer: 2}, {Kind: schedule.Backward, Layer: 1},
 			}[map[bool]int{true: 1, false: 0}[first == schedule.ForwardAll]:]...)
-			if promised, real := topOfFirst(t, g, seq, 1), topOfFirst(t, c, expand(seq, lasts), 3); promised != real {
+			if promised, real := topOfFirst(t, g, seq, 1), topOfFirst(t, c, schedule.Ungroup(seq, lasts), 3); promised != real {
 				t.Fatalf("%s: the first op peaks at %d, its members at %d", seq, promised, real)
 			}
 		}

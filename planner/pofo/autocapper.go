@@ -8,6 +8,7 @@ package pofo
 
 import (
 	"context"
+	"errors"
 	"math"
 
 	"plimsoll/planner/remat"
@@ -64,9 +65,20 @@ func capperLimit(memory, high int64, i int) int64 {
 	return memory + int64(float64(high-memory)*float64(i)/(cappers-1))
 }
 
+// longestRefusal is the longest chain for which the smallest limit is looked for in the whole frontier.
+const longestRefusal = 64
+
 // refuseAutocapper finds the smallest limit: for every sequence of the frontier, the smallest limit in which it can be
 // capped and whose M' include one that asks for it.
 func refuseAutocapper(ctx context.Context, p strategy.Problem) error {
+	if p.Chain.Len() > longestRefusal {
+		seq := remat.StoreAll(p.Chain) // what capper makes of it is among the 40
+		err := refuseCap("autocapper", p, seq, newCap(p.Chain, seq, 0).peak)
+		if small, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+			small.Found = true
+		}
+		return err
+	}
 	f, err := remat.Exact(ctx, p.Chain)
 	if err != nil {
 		return err

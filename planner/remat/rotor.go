@@ -20,13 +20,17 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// DefaultSlots is S of the thesis.
+// DefaultSlots is S of the thesis; chains for which that makes too large a table get fewer, down to fewestSlots.
 const DefaultSlots = 500
+
+const fewestSlots = 50
+
+func defaultSlots(n int) int { return max(fewestSlots, min(DefaultSlots, maxCells/(n*(n+1)/2)-1)) }
 
 func solveRotor(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
 	slots := p.Slots
 	if slots == 0 {
-		slots = DefaultSlots
+		slots = defaultSlots(p.Chain.Len())
 	}
 	if slots < 0 || slots > maxCells {
 		return nil, fmt.Errorf("%w: %d slots: rotor takes 1 to %d", ErrOptions, slots, maxCells)

@@ -68,12 +68,21 @@ type InfeasibleError struct {
 	Strategy string
 	Memory   int64 // the limit asked for
 	Smallest int64 // the smallest limit at which this strategy has a sequence
+	Found    bool  // Smallest is the smallest limit that was found; a smaller one may work
 	// Op is the op that binds: in the sequence for Smallest, the one with the highest memory.
 	Op        schedule.Op
 	LayerName string
 }
 
 func (e *InfeasibleError) Error() string {
-	return fmt.Sprintf("%s: a limit of %s is too small: the smallest that works is %s, needed by %v (%s)",
-		e.Strategy, units.Precise(e.Memory), units.Precise(e.Smallest), e.Op, e.LayerName)
+	return fmt.Sprintf("%s: a limit of %s is too small: the smallest %s is %s, needed by %v (%s)",
+		e.Strategy, units.Precise(e.Memory), e.That(), units.Precise(e.Smallest), e.Op, e.LayerName)
+}
+
+// That says what is known of Smallest: "that works" or "found".
+func (e *InfeasibleError) That() string {
+	if e.Found {
+		return "found"
+	}
+	return "that works"
 }
