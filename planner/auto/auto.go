@@ -227,7 +227,9 @@ func (a *portfolio) refusal(ctx context.Context) error {
 		return other
 	}
 	refusal := *least
-	refusal.Strategy, refusal.Found = Name, true // of all sequences there are, members return a few
+	refusal.Strategy = Name
+	// Of all sequences there are, members return a few.
+	refusal.Found = refusal.Smallest > bound.Memory(a.Chain, a.Link.Bandwidth > 0)
 	return &refusal
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"plimsoll/internal/shared"
+	"plimsoll/planner/bound"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/plantest"
@@ -41,6 +42,7 @@ func expectCombined(t *testing.T, path string, want int) {
 	readJSON(t, path, &file)
 	j := &judge{t: t}
 	points, feasible, planned, optimal, ratios := 0, 0, 0, 0, 0.0
+	unknown := 0
 	for _, c := range file.Cases {
 		for _, l := range c.Limits {
 			points++
@@ -48,8 +50,17 @@ func expectCombined(t *testing.T, path string, want int) {
 			if !math.IsInf(best, 1) {
 				feasible++
 			}
-			r := j.plan(strategy.Problem{Chain: c.Chain, Memory: l.Memory, Link: schedule.Link{Bandwidth: l.Bandwidth}})
+			p := strategy.Problem{Chain: c.Chain, Memory: l.Memory, Link: schedule.Link{Bandwidth: l.Bandwidth}}
+			r := j.plan(p)
 			if r == nil {
+				_, err := Plan(context.Background(), p, Options{})
+				refusal, ok := errors.AsType[*strategy.InfeasibleError](err)
+				if !ok || !math.IsInf(best, 1) && !refusal.Found {
+					t.Errorf("%s at %d, %g: %v, but there is a sequence of %v", c.Name, l.Memory, l.Bandwidth, err, best)
+				}
+				if !math.IsInf(best, 1) {
+					unknown++
+				}
 				continue
 			}
 			planned++
@@ -61,6 +72,9 @@ func expectCombined(t *testing.T, path string, want int) {
 				optimal++
 			}
 		}
+	}
+	if feasible-planned != unknown {
+		t.Errorf("%d refusals of feasible limits, %d of them say that a smaller one may work", feasible-planned, unknown)
 	}
 	t.Logf("%d points, %d feasible: %d planned, %d optimal, mean ratio %.4f", points, feasible, planned, optimal, ratios/float64(planned))
 	if points < want || 10*optimal < 9*feasible || ratios > 1.05*float64(planned) {
@@ -196,7 +210,7 @@ func expectRefusal(t *testing.T, p strategy.Problem, least int64) {
 	t.Helper()
 	_, err := Strategy().Solve(context.Background(), p)
 	refusal, ok := errors.AsType[*strategy.InfeasibleError](err)
-	if !ok || refusal.Smallest != least || !refusal.Found {
+	if !ok || refusal.Smallest != least || refusal.Found != (least > bound.Memory(p.Chain, p.Link.Bandwidth > 0)) {
 		t.Fatalf("refusal %v, the smallest limit of any member is %d", err, least)
 	}
 	p.Memory = least
