@@ -71,6 +71,7 @@ func badPlans(t *testing.T) []badCase {
 		{"plan: the chain's file", []string{"plan", "-c", five, "--memory", "1GiB", "-o", "./" + five}, 2, []string{"--output", "--chain's file"}},
 		{"plan: a dash", []string{"plan", "-c", five, "--memory", "1GiB", "-o", "-"}, 2, []string{"--output -", "/dev/stdout"}},
 		{"plan: no memory", []string{"plan", "-c", five}, 2, []string{"--memory is missing", "40%"}},
+		{"fit: memory 0", []string{"fit", "-m", "tiny", "--memory", "0"}, 2, []string{"--memory is 0"}},
 		{"plan: memory 0", []string{"plan", "-c", five, "--memory", "0"}, 2, []string{"--memory"}},
 		{"plan: bad memory", []string{"plan", "-c", five, "--memory", "4GX"}, 2, []string{`"4GX"`, "4GiB"}},
 		{"plan: memory of a fraction", []string{"plan", "-c", five, "--memory", "0.4"}, 2, []string{"--memory: ", `"0.4"`, "no unit", `a share as "40%"`}},

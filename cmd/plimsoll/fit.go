@@ -50,6 +50,9 @@ the bytes that layers touch, and another cut can need less.`, nil)
 	cmd.Flags().Lookup("devices").Usage = `device, or several for a pipeline: cpu, "cpu*4", cuda:0,cuda:1`
 	cmd.Flags().StringVar(&f.file, "profile", "", "chain file of this model, for the price in time (default: one that is kept from a measurement)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("memory") && f.memory.IsZero() {
+			return usage(errors.New("--memory is 0: give it, as in --memory 4GiB or --memory 40%"))
+		}
 		n, err := f.job.count()
 		if err != nil {
 			return err

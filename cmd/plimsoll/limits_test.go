@@ -141,6 +141,9 @@ func TestEndlessInputs(t *testing.T) {
 // Times of centuries are planned, simulated and drawn like others; a timeline that no viewer has room for is refused and leaves
 // nothing.
 func TestTimesOfCenturies(t *testing.T) {
+	if got := share(1e308, 1e308); got != "100.0%" {
+		t.Errorf("all of it is %s", got)
+	}
 	for _, seconds := range []string{"1e10", "1e300"} {
 		dir := t.TempDir()
 		at := func(name string) string { return filepath.Join(dir, name) }

@@ -350,5 +350,5 @@ func share(part, whole float64) string {
 	if part/whole > beyond {
 		return beyondText
 	}
-	return fmt.Sprintf("%.1f%%", 100*part/whole)
+	return fmt.Sprintf("%.1f%%", 100*(part/whole))
 }
