@@ -122,7 +122,7 @@ func TestEndlessInputs(t *testing.T) {
 		} {
 			var r result
 			took := allocated(func() { r = plimsoll(t, args...) })
-			if r.code != exitUsage || took > 1<<30 {
+			if r.code != exitUsage || took > 1<<28 {
 				t.Errorf("%v: exit code %d, %d MB: %s", args, r.code, took>>20, r.err)
 			}
 		}

@@ -3,6 +3,7 @@ package bounded
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -42,16 +43,24 @@ func ReadFile(path string) ([]byte, error) {
 // ReadAll reads at most Most bytes to their end. Errors: *SizeError with the name, those of the reader.
 func ReadAll(r io.Reader, name string) ([]byte, error) { return readAll(r, name, 0) }
 
-// readAll is ReadAll of about so many bytes.
+// readAll is ReadAll of about so many bytes. Beyond them it takes memory in pieces: no more than there is to read, and once as much for
+// the whole.
 func readAll(r io.Reader, name string, size int64) ([]byte, error) {
-	var b bytes.Buffer
-	b.Grow(int(size) + bytes.MinRead)
-	n, err := b.ReadFrom(io.LimitReader(r, Most+1))
-	if err != nil {
-		return nil, err
+	var pieces [][]byte
+	read := int64(0)
+	for next := max(size+1, 4<<10); ; next = 1 << 20 {
+		piece := make([]byte, next)
+		n, err := io.ReadFull(r, piece)
+		pieces, read = append(pieces, piece[:n]), read+int64(n)
+		switch {
+		case read > Most:
+			return nil, &SizeError{name, Most}
+		case err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
+			return nil, err
+		case err != nil && len(pieces) == 1:
+			return pieces[0], nil
+		case err != nil:
+			return bytes.Join(pieces, nil), nil
+		}
 	}
-	if n > Most {
-		return nil, &SizeError{name, Most}
-	}
-	return b.Bytes(), nil
 }
