@@ -30,6 +30,7 @@ type TooSmallError struct {
 	Strategy string
 	Limit    int64 // bytes of the arena asked for
 	Smallest int64 // the smallest arena known to work with this strategy
+	Found    bool  // as in strategy.InfeasibleError
 	Static   int64 // of which weights, gradients and optimizer state
 	// Op is the op with the highest memory in the plan for Smallest, of layer LayerName.
 	Op        schedule.Op
@@ -37,8 +38,9 @@ type TooSmallError struct {
 }
 
 func (e *TooSmallError) Error() string {
-	return fmt.Sprintf("%s: a limit of %s is too small: the smallest that works is %s, of which %s are static, needed by %v (%s)",
-		e.Strategy, units.Precise(e.Limit), units.Precise(e.Smallest), units.Bytes(e.Static), e.Op, e.LayerName)
+	that := (&strategy.InfeasibleError{Found: e.Found}).That()
+	return fmt.Sprintf("%s: a limit of %s is too small: the smallest %s is %s, of which %s are static, needed by %v (%s)",
+		e.Strategy, units.Precise(e.Limit), that, units.Precise(e.Smallest), units.Bytes(e.Static), e.Op, e.LayerName)
 }
 
 // Plan plans a training step of a measured chain for an arena of limit bytes, static memory included, such that the
@@ -108,7 +110,7 @@ func (p *drafter) smallest(ctx context.Context, inf *strategy.InfeasibleError) (
 		return plan, err
 	}
 	return nil, &TooSmallError{
-		Strategy: p.s.Name, Limit: p.limit, Smallest: at.Extent, Static: p.w.StaticBytes(), Op: inf.Op, LayerName: inf.LayerName,
+		Strategy: p.s.Name, Limit: p.limit, Smallest: at.Extent, Found: inf.Found, Static: p.w.StaticBytes(), Op: inf.Op, LayerName: inf.LayerName,
 	}
 }
 

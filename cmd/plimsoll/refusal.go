@@ -32,7 +32,7 @@ type refusal struct {
 // refusalOf returns what an error says does not fit, nil when it is of another kind.
 func refusalOf(err error) *refusal {
 	if e, ok := errors.AsType[*executor.TooSmallError](err); ok {
-		return neededBy(e.Op, e.LayerName, refusal{Strategy: e.Strategy, LimitBytes: e.Limit, SmallestBytes: e.Smallest, StaticBytes: e.Static})
+		return neededBy(e.Op, e.LayerName, refusal{Strategy: e.Strategy, LimitBytes: e.Limit, SmallestBytes: e.Smallest, Found: e.Found, StaticBytes: e.Static})
 	}
 	if e, ok := errors.AsType[*train.PipeMemoryError](err); ok {
 		return &refusal{Strategy: e.Strategy, LimitBytes: e.Limit, SmallestBytes: e.Smallest, StaticBytes: e.Static, Device: &e.Device}

@@ -17,7 +17,7 @@ func Strategies() []strategy.Strategy {
 	if milp.Built {
 		return append(always(), strategy.Strategy{
 			Name:    Checkmate,
-			Summary: "an integer program up to 8 layers, its relaxation with two-phase rounding beyond",
+			Summary: "an integer program up to 8 layers; beyond, its relaxation rounded: a weak peer, not the hour-long solver's optimum",
 			Paper:   `P. Jain et al., "Checkmate: breaking the memory wall with optimal tensor rematerialization", MLSys, 2020`, Section: "4 and 5",
 			Solve: solveCheckmate,
 		})
