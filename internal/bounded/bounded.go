@@ -55,12 +55,13 @@ func readAll(r io.Reader, name string, size int64) ([]byte, error) {
 		switch {
 		case read > Most:
 			return nil, &SizeError{name, Most}
-		case err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
-			return nil, err
-		case err != nil && len(pieces) == 1:
-			return pieces[0], nil
-		case err != nil:
+		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF): // the piece is not full
+			if len(pieces) == 1 {
+				return piece[:n], nil
+			}
 			return bytes.Join(pieces, nil), nil
+		case err != nil:
+			return nil, err
 		}
 	}
 }
