@@ -185,6 +185,9 @@ func (g *Grid) large() (*train.Job, int64, error) {
 	return job, limit, nil
 }
 
+// sampledAlone is how many steps of an exercise run behind a row that has the device alone: fewer would be a matter of chance.
+const sampledAlone = 4
+
 // sampleAlone runs the exercises of a profile one after the other. The first step of each touches its memory and does not count.
 func (g *Grid) sampleAlone(ctx context.Context, all []*executor.Exercise, samples *executor.Samples) error {
 	for _, x := range all {
@@ -194,7 +197,7 @@ func (g *Grid) sampleAlone(ctx context.Context, all []*executor.Exercise, sample
 			return err
 		}
 		r.profile = []*drill{d}
-		for step := 0; step < 2 && err == nil; step++ {
+		for step := 0; step < sampledAlone && err == nil; step++ {
 			err = r.sample(ctx, step)
 		}
 		if err := errors.Join(err, r.close()); err != nil {

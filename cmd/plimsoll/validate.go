@@ -214,14 +214,14 @@ func writeGrid(w io.Writer, page *report.Page, r *bench.Report) {
 	}
 }
 
-// writeSmall says what the rows on a smaller device paid for it, against store-all's time on a larger one.
+// writeSmall says what the rows on a smaller device paid for it, against store-all's time among the rows above.
 func writeSmall(w io.Writer, r *bench.Report) {
 	var all []string
 	device := int64(0)
 	for i := range r.Rows {
-		if row := &r.Rows[i]; row.DeviceBytes > 0 && row.StoreAllS > 0 {
+		if row := &r.Rows[i]; row.DeviceBytes > 0 && r.Rows[0].StoreAllS > 0 {
 			device = row.DeviceBytes
-			all = append(all, fmt.Sprintf("%+.1f%% by %s", 100*(row.MeasuredS/row.StoreAllS-1), row.Plan.Name()))
+			all = append(all, fmt.Sprintf("%+.1f%% by %s", 100*(row.MeasuredS/r.Rows[0].StoreAllS-1), row.Plan.Name()))
 		}
 	}
 	if device > 0 {
