@@ -46,7 +46,7 @@ points.jsonl is not done again. Points of a chain that has changed since stay th
 	cmd.Example = `  plimsoll bench -c resnet50.json,vgg16.json --bandwidths 6GB/s,12GB/s --out out/bench
   plimsoll bench -c c.json --plan mine.json,theirs.json --bandwidths 12GB/s
   plimsoll bench -m densenet121 --batch 16 --memory 100%,90%,80% --bandwidths 250MB/s,1GB/s --strategy rotor,pofo`
-	f.grid.job.register(cmd)
+	f.grid.job.register(a, cmd)
 	f.grid.rate.register(cmd)
 	f.grid.how.register(cmd)
 	f.grid.options.register(cmd)

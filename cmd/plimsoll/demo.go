@@ -23,7 +23,7 @@ takes, train along each plan, and compare: predicted and measured time and peak,
 device that has less than half of what the step takes without a plan: there it is measured, planned and trained as well.
 
 The folder of --out gets demo.json, index.html and trace.json.`, nil)
-	job.register(cmd)
+	job.register(a, cmd)
 	s := cmd.Flags()
 	for name, value := range map[string]string{"model": "resnet56", "batch": "16"} {
 		// The flags exist and their defaults parse: an error would be our own bug, and shows in every test.

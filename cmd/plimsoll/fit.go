@@ -41,7 +41,7 @@ the bytes that layers touch, and another cut can need less.`, nil)
 	cmd.Example = `  plimsoll fit -m resnet50 --image 224 --batch 256 --memory 8GiB
   plimsoll fit -m densenet121 --image 224 --batch 64 --offload-state optimizer --json
   plimsoll fit -m resnet101 --image 224 --batch 256 --devices "cpu*4" --memory 4GiB`
-	f.job.register(cmd)
+	f.job.register(a, cmd)
 	f.job.registerOffload(cmd)
 	f.link.register(cmd)
 	f.how.register(cmd)

@@ -46,13 +46,15 @@ type jobFlags struct {
 	weightDecay   float64
 	offload       string
 	skipBad       bool
-	microbatches  int             // of a pipeline's step; 0: the job is for one device
-	peerBandwidth units.Bandwidth // of its links
-	onSkip        func(error)     // is told of every bad sample that is passed over
-	until         context.Context // whose end gives up what runs on the devices; nil: it is finished
+	microbatches  int               // of a pipeline's step; 0: the job is for one device
+	peerBandwidth units.Bandwidth   // of its links
+	onSkip        func(error)       // is told of every bad sample that is passed over
+	note          func(text string) // is told of kernels that are not used
+	until         context.Context   // whose end gives up what runs on the devices; nil: it is finished
 }
 
-func (f *jobFlags) register(cmd *cobra.Command) {
+func (f *jobFlags) register(a *app, cmd *cobra.Command) {
+	f.note = func(text string) { a.note("%s", text) }
 	s := cmd.Flags()
 	s.StringVarP(&f.model, "model", "m", "", "model of the zoo: resnet50, resnet20, densenet121, ...")
 	s.IntVar(&f.config.Image, "image", 32, "height and width of the images, pixels")
@@ -153,7 +155,7 @@ func (f *jobFlags) open() (*train.Job, error) {
 	}
 	return train.Open(train.Spec{
 		Model: f.model, Config: f.config, Data: f.data, Seed: f.seed, Devices: f.devices, Threads: f.threads, Update: update,
-		Reference: f.reference, NoGraph: f.noGraph, Vendor: f.vendor, VendorPath: f.vendorPath,
+		Reference: f.reference, NoGraph: f.noGraph, Vendor: f.vendor, VendorPath: f.vendorPath, Note: f.note,
 		Microbatches: f.microbatches,
 		Open: open.Options{
 			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos, Until: f.until,

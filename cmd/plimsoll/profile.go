@@ -49,7 +49,7 @@ func (a *app) profile() *cobra.Command {
 	cmd := command("profile", "Measure a model on a device, as a chain file", `Measure a model on a device: a few training steps, of which every op's median time counts. Byte counts come from the
 model's graph and are exact. The chain file is what plan takes.`, nil)
 	cmd.Example = `  plimsoll profile -m resnet50 --image 224 --batch 8 -o c.json`
-	job.register(cmd)
+	job.register(a, cmd)
 	job.registerOffload(cmd)
 	how.register(cmd)
 	cmd.Flags().StringVarP(&out, "output", "o", "", "write the chain file here")

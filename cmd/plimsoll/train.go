@@ -123,7 +123,7 @@ weights may be older: the pipeline empties at checkpoints, evaluations and Ctrl-
   plimsoll train -m resnet20 --data glyphs --batch 64 --memory 200MiB --strategy rotor --steps 1000
   plimsoll train -m resnet20 --data glyphs --devices "cpu*4" --batch 64 --strategy 1f1b-flush --microbatches 8 --steps 1000
   plimsoll train -m resnet20 --data glyphs --devices "cpu*4" --batch 64 --plan p.json --profile c.json --steps 1000`
-	f.job.register(cmd)
+	f.job.register(a, cmd)
 	f.job.registerOffload(cmd)
 	f.rate.register(cmd)
 	f.how.register(cmd)

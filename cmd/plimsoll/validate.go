@@ -55,7 +55,7 @@ The exit code is 1 when a row differs from store-all, or from one device, or its
   plimsoll validate -m densenet121 --image 64 --batch 4 --memory 60% --audit
   plimsoll validate -m resnet20 --image 16 --batch 16 --devices "cpu*2;cpu*4" --strategy gpipe,1f1b-flush,zb-h1 --out out/validated
   plimsoll validate -m resnet20 --image 16 --batch 4 --devices "cpu*4" --strategy "1f1b*,madpipe,eager" --simulated --draws 3 --peer-bandwidth 10MB/s --svg run.svg`
-	f.job.register(cmd)
+	f.job.register(a, cmd)
 	f.rate.register(cmd)
 	f.how.register(cmd)
 	f.options.register(cmd)

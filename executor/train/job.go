@@ -39,6 +39,7 @@ type Spec struct {
 	NoGraph bool
 	// Vendor and VendorPath are those of the kernels' library; see kernels/open.
 	Vendor, VendorPath string
+	Note               func(text string) // is told of kernels that are not used; may be nil
 	Update             kernels.Update
 	// Offload says what of the static memory lives in host memory.
 	Offload executor.Offloading

@@ -43,7 +43,7 @@ func (s *Spec) Targets() (all []executor.Target, err error) {
 	}
 	for _, dev := range devices {
 		lib, failure := library.Library(dev, library.Options{
-			Threads: s.Threads, Reference: s.Reference, Vendor: s.Vendor, VendorPath: s.VendorPath,
+			Threads: s.Threads, Reference: s.Reference, Vendor: s.Vendor, VendorPath: s.VendorPath, Note: s.Note,
 		})
 		if failure != nil && err == nil {
 			err = fmt.Errorf("%w: --devices %s: %w", ErrSpec, s.Devices, failure)

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,13 +23,14 @@ import (
 type algorithm uint8
 
 const (
-	measured algorithm = iota // whichever was the fastest
+	measured algorithm = iota // whichever was the fastest of those that compute rightly
 	ours
 	cublas
 	cudnn
+	naive // the slow reference that judges the others: where none of them computes rightly
 )
 
-var algorithms = [...]string{ours: "ours", cublas: "cublas", cudnn: "cudnn"}
+var algorithms = [...]string{ours: "ours", cublas: "cublas", cudnn: "cudnn", naive: "naive"}
 
 func (a algorithm) String() string { return algorithms[a] }
 
@@ -40,12 +42,17 @@ type Choice struct {
 	Pass      string `json:"pass"`
 	Shapes    string `json:"shapes"` // of the inputs
 	Add       bool   `json:"add,omitempty"`
-	Algorithm string `json:"algorithm"` // "ours", "cublas", "cudnn"
+	Algorithm string `json:"algorithm"` // "ours", "cublas", "cudnn", "naive"
 	Workspace int64  `json:"workspace"` // bytes
-	// Microseconds of each algorithm that ran: the fastest of some runs on zeros.
+	// Microseconds of each algorithm that ran: the fastest of some runs on random data.
 	Microseconds map[string]float64 `json:"microseconds,omitempty"`
-	Failed       []string           `json:"failed,omitempty"` // algorithms that did not run, and why
+	Failed       []string           `json:"failed,omitempty"`  // algorithms that did not run, and why
+	Refused      []string           `json:"refused,omitempty"` // algorithms that computed wrongly, and what
+	proven       bool               // in this process
 }
+
+// notable reports whether there was anything to choose.
+func (c Choice) notable() bool { return len(c.Microseconds)+len(c.Failed)+len(c.Refused) > 0 }
 
 // key is what a choice depends on.
 func (c Choice) key() string {
@@ -66,18 +73,34 @@ type choices struct {
 // remembered are the choices of all libraries of this process, so that profile, plan and run agree.
 var remembered = &choices{file: os.Getenv(ChoicesVariable)}
 
-// get returns the choice with the key of c, and lets decide make it when there is none.
-func (m *choices) get(c Choice, decide func(Choice) Choice) (Choice, error) {
+// get returns the choice with the key of c: that of this process, that of the file where holds says that it holds here, or
+// else what decide makes of c.
+func (m *choices) get(c Choice, holds func(Choice) (bool, error), decide func(Choice) Choice) (Choice, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.open(); err != nil {
 		return c, err
 	}
-	if found, ok := m.all[c.key()]; ok {
+	found, ok := m.all[c.key()]
+	if ok && found.proven {
 		return found, nil
 	}
+	if ok {
+		ok, err := holds(found)
+		if err != nil {
+			return c, err
+		}
+		if found.proven = ok; ok {
+			m.all[c.key()] = found
+			return found, nil
+		}
+	}
 	c = decide(c)
+	c.proven = true
 	m.all[c.key()] = c
+	if !c.notable() {
+		return c, nil
+	}
 	return c, m.save()
 }
 
@@ -112,7 +135,7 @@ func (m *choices) save() error {
 	if m.file == "" {
 		return nil
 	}
-	text, err := json.MarshalIndent(m.list(func(Choice) bool { return true }), "", "  ")
+	text, err := json.MarshalIndent(m.list(Choice.notable), "", "  ")
 	if err == nil {
 		err = os.WriteFile(m.file+".new", append(text, '\n'), 0o666)
 	}
@@ -136,12 +159,12 @@ func (m *choices) list(wanted func(Choice) bool) []Choice {
 	return list
 }
 
-// Choices lists who computes which call on this GPU, as far as it was asked.
+// Choices lists who computes which call on this GPU, as far as it was asked and there was a choice.
 func (l *Library) Choices() []Choice {
 	m := l.vendors.choices
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.list(func(c Choice) bool { return c.GPU == l.device.Info().Model && c.Library == l.Name() })
+	return m.list(func(c Choice) bool { return c.notable() && c.GPU == l.device.Info().Model && c.Library == l.Name() })
 }
 
 // Chosen implements kernels.Chooser.
@@ -152,91 +175,89 @@ func (l *Library) Chosen() any {
 	return nil
 }
 
-// choose returns who computes a call: the fastest of those that can. It is measured once.
+// choose returns who computes a call: the fastest of those that can, and that compute it rightly. It is measured once, and
+// proven once in each process.
 func (l *Library) choose(call kernels.Call, c convolution) (algorithm, error) {
-	if !l.vendors.any() {
-		return ours, nil
-	}
 	candidates := l.candidates(call, c)
-	if len(candidates) == 1 {
-		return ours, nil
-	}
 	asked := Choice{
 		GPU: l.device.Info().Model, Library: l.Name(), Op: fmt.Sprintf("%s%+v", call.Op.Kind(), call.Op), Pass: call.Pass.String(),
 		Shapes: fmt.Sprint(call.In), Add: call.Pass == kernels.BackwardInput && call.Adds(0) || call.Pass == kernels.BackwardParams && call.AddParams,
 	}
-	made, err := l.vendors.choices.get(asked, func(c Choice) Choice { return l.decide(c, call, candidates) })
+	made, err := l.vendors.choices.get(asked, func(c Choice) (bool, error) { return l.holds(c, call, candidates) }, func(c Choice) Choice {
+		return l.decide(c, call, candidates)
+	})
 	if err != nil {
 		return ours, err
 	}
-	chosen := algorithm(slices.Index(algorithms[:], made.Algorithm))
-	if !slices.Contains(candidates, chosen) {
-		return ours, fmt.Errorf("%s: it says that %s computes %s %s of %s, which it cannot here: delete the file", ChoicesVariable, chosen, made.Op, made.Pass, made.Shapes)
-	}
-	return chosen, nil
+	return made.algorithm(), nil
 }
 
-// decide measures the candidates. Ours is taken when nothing could be measured.
+func (c Choice) algorithm() algorithm { return algorithm(slices.Index(algorithms[:], c.Algorithm)) }
+
+// holds reports whether what another process has chosen computes rightly in this one.
+func (l *Library) holds(made Choice, call kernels.Call, candidates []algorithm) (bool, error) {
+	a := made.algorithm()
+	if a == naive { // all others were wrong: they may have been mended
+		return false, nil
+	}
+	if !slices.Contains(candidates, a) {
+		return false, fmt.Errorf("%s: it says that %s computes %s %s of %s, which it cannot here: delete the file", ChoicesVariable, a, made.Op, made.Pass, made.Shapes)
+	}
+	return !errors.Is(l.prove(call, a), ErrWrong), nil
+}
+
+// decide takes the fastest of the candidates that computes rightly. Ours is also taken when it could not be tried, for want of
+// memory beside the arena, and nothing else could; the naive kernel when ours is wrong as well.
 func (l *Library) decide(c Choice, call kernels.Call, candidates []algorithm) Choice {
-	c.Algorithm, c.Microseconds = ours.String(), map[string]float64{}
-	best := 0.0
-	for _, a := range candidates {
-		t, workspace, err := l.trial(call, a)
-		if err != nil {
-			c.Failed = append(c.Failed, fmt.Sprintf("%s: %v", a, err))
-			continue
+	for _, a := range l.ranked(&c, call, candidates) {
+		err := l.prove(call, a)
+		switch {
+		case errors.Is(err, ErrWrong):
+			c.Refused = append(c.Refused, fmt.Sprintf("%s: %v", a, err))
+			l.note(fmt.Sprintf("%s: %s is not used for %s %s of %s: %v", c.GPU, a, c.Op, c.Pass, c.Shapes, err))
+			candidates = slices.DeleteFunc(slices.Clone(candidates), func(other algorithm) bool { return other == a })
+		case err != nil:
+			c.Failed = append(c.Failed, fmt.Sprintf("%s: it could not be tried: %v", a, err))
+		default:
+			return l.take(c, call, a)
 		}
-		c.Microseconds[a.String()] = t
-		if best == 0 || t < best {
-			best, c.Algorithm, c.Workspace = t, a.String(), workspace
-		}
+	}
+	if slices.Contains(candidates, ours) {
+		return l.take(c, call, ours)
+	}
+	return l.take(c, call, naive)
+}
+
+func (l *Library) take(c Choice, call kernels.Call, a algorithm) Choice {
+	c.Algorithm = a.String()
+	if b, err := l.buildAs(call, nil, a); err == nil {
+		c.Workspace = b.used
 	}
 	return c
 }
 
-// trial runs a call on memory of its own, which holds zeros, and returns microseconds and bytes of workspace.
-func (l *Library) trial(call kernels.Call, a algorithm) (microseconds float64, workspace int64, err error) {
-	b, err := l.buildAs(call, nil, a)
-	if err != nil {
-		return 0, 0, err
+// ranked measures the candidates, where there are several, and returns those that ran, the fastest first.
+func (l *Library) ranked(c *Choice, call kernels.Call, candidates []algorithm) (ran []algorithm) {
+	if len(candidates) == 1 {
+		return candidates
 	}
-	err = l.device.Run(func() error {
-		at, free, err := scratch(call.Uses(kernels.Operands{}, b.used))
-		if err != nil {
-			return err
-		}
-		bound, err := l.buildAs(call, at, a)
-		if err == nil {
-			var launch cuda.Launch
-			if launch, err = l.launch(call.Op.Kind(), bound); err == nil {
-				microseconds, err = l.vendors.time(a, launch)
+	c.Microseconds = map[string]float64{}
+	for _, a := range candidates {
+		err := l.try(call, a, func(t *trial) error {
+			us, err := l.vendors.time(a, t.launch)
+			if err == nil {
+				c.Microseconds[a.String()] = us
 			}
+			return err
+		})
+		if err != nil {
+			c.Failed = append(c.Failed, fmt.Sprintf("%s: %v", a, err))
+			continue
 		}
-		return errors.Join(err, free())
-	})
-	return microseconds, b.used, err
-}
-
-// scratch allocates operands. The context is current.
-func scratch(uses []kernels.Use) (at addresses, free func() error, err error) {
-	const apart = 256 // as cuMemAlloc aligns
-	at, total := addresses{}, int64(0)
-	for _, u := range uses {
-		at[u.Operand] = deviceAddress(total)
-		total += ceil(u.Bytes, apart) * apart
+		ran = append(ran, a)
 	}
-	base, err := cu.MemAlloc(total)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%d bytes to measure in: %w", total, err)
-	}
-	for o := range at {
-		at[o] += deviceAddress(base)
-	}
-	free = func() error { return cu.MemFree(base) }
-	if err := errors.Join(cu.MemsetD8(base, 0, total), cu.Synchronize()); err != nil {
-		return nil, nil, errors.Join(err, free())
-	}
-	return at, free, nil
+	slices.SortStableFunc(ran, func(a, b algorithm) int { return cmp.Compare(c.Microseconds[a.String()], c.Microseconds[b.String()]) })
+	return ran
 }
 
 // Runs of a trial; the first, which loads code, does not count.

@@ -22,22 +22,25 @@ type convolution struct {
 	dtype                    kernels.DType
 }
 
-func newConvolution(c kernels.Conv2D, x kernels.Desc) convolution {
+func newConvolution(c kernels.Conv2D, x kernels.Desc) convolution { return windowed(c, x).simplified() }
+
+func newLinear(l kernels.Linear, x kernels.Desc) convolution { return dense(l, x).simplified() }
+
+// windowed and dense say what ops mean, as they are given.
+func windowed(c kernels.Conv2D, x kernels.Desc) convolution {
 	y, _ := c.Infer([]kernels.Desc{x})
 	e := func(i int) int64 { return int64(i) }
-	v := convolution{
+	return convolution{
 		n: e(x.Shape[0]), channels: e(x.Shape[3]), out: e(c.Out), groups: e(c.Groups), dtype: x.DType,
 		h: axis{e(x.Shape[1]), e(y.Shape[1]), e(c.KernelH), e(c.StrideH), e(c.PadH), e(c.DilationH)},
 		w: axis{e(x.Shape[2]), e(y.Shape[2]), e(c.KernelW), e(c.StrideW), e(c.PadW), e(c.DilationW)},
 	}
-	return v.simplified()
 }
 
-func newLinear(l kernels.Linear, x kernels.Desc) convolution {
+func dense(l kernels.Linear, x kernels.Desc) convolution {
 	n := int64(x.Shape[0])
 	one := axis{in: 1, out: 1, kernel: 1, stride: 1, dilation: 1}
-	v := convolution{n: n, channels: x.Elements() / n, out: int64(l.Out), groups: 1, h: one, w: one, dtype: x.DType}
-	return v.simplified()
+	return convolution{n: n, channels: x.Elements() / n, out: int64(l.Out), groups: 1, h: one, w: one, dtype: x.DType}
 }
 
 // simplified drops strides that never step, and takes the pixels of a matrix product as one row, so that walking over them
@@ -93,7 +96,11 @@ func (b *builder) conv(c convolution) {
 			return
 		}
 	}
-	if b.algorithm != ours {
+	switch b.algorithm {
+	case naive:
+		b.naive()
+		return
+	case cublas, cudnn:
 		b.vendorConv(c, b.algorithm)
 		return
 	}

@@ -8,6 +8,7 @@ import "C"
 
 import (
 	"fmt"
+	"strings"
 	"unsafe"
 
 	"plimsoll/kernels"
@@ -21,8 +22,10 @@ type Options struct {
 	NoTensorCores bool        // compute bfloat16 products without tensor cores
 	Vendor        nvidia.Mode // of NVIDIA's libraries; "": nvidia.Refuse
 	Search        nvidia.Search
-	fakes         bool // the vendor's libraries are made for emulated GPUs
-	tile          tile // of every product, for tests; the zero tile: each product chooses
+	// Note, when not nil, is told in one line of each algorithm that computed wrongly and is not used.
+	Note  func(string)
+	fakes bool // the vendor's libraries are made for emulated GPUs
+	tile  tile // of every product, for tests; the zero tile: each product chooses
 }
 
 // Library implements kernels.Library on one device.
@@ -31,6 +34,9 @@ type Library struct {
 	tensor  bool // products of bfloat16 run on tensor cores
 	tile    tile // of every product; the zero tile: each product chooses
 	vendors *vendors
+	note    func(string)
+	prove   func(kernels.Call, algorithm) error // see proof.go
+	terms   int64                               // that a proof adds up at most
 }
 
 var (
@@ -51,8 +57,19 @@ func New(device *cuda.Device, o Options) (*Library, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", device.Info().Name, err)
 	}
-	return &Library{device: device, tensor: major >= tensorCapability && !o.NoTensorCores, tile: o.tile, vendors: v}, nil
+	l := &Library{device: device, tensor: major >= tensorCapability && !o.NoTensorCores, tile: o.tile, vendors: v, note: o.Note, terms: proofTerms}
+	if emulated(device) {
+		l.terms = emulatedProofTerms
+	}
+	if l.note == nil {
+		l.note = func(string) {}
+	}
+	l.prove = l.proof
+	return l, nil
 }
+
+// emulated reports whether the GPU is the emulated driver's.
+func emulated(device *cuda.Device) bool { return strings.Contains(device.Info().Model, "emulated") }
 
 // Name implements kernels.Library: "cuda/tensor" where bfloat16 runs on tensor cores, else "cuda", and behind that the
 // vendors' libraries.

@@ -8,6 +8,7 @@
 // Convolutions and linear layers are implicit matrix products (src/conv.cuh): in registers for float32 (src/conv.cu), on
 // tensor cores for bfloat16 where the GPU has them (src/mma.cu). Images are N,H,W,C throughout.
 // Where a machine has cuDNN or cuBLAS (package nvidia), the fastest of them and ours is taken, by measuring (choice.go).
+// Whatever is taken first proves that it computes what naive sums do (proof.go, src/proof.cu).
 //
 // Everything but this file and the check of ptx/ has the build tag cuda.
 package cuda

@@ -8,7 +8,6 @@ import "C"
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"gorgonia.org/cu"
@@ -58,7 +57,7 @@ func newVendors(device *cuda.Device, o Options) (*vendors, error) {
 	if mode == "" {
 		mode = nvidia.Refuse
 	}
-	if emulated := strings.Contains(device.Info().Model, "emulated"); emulated && !o.fakes && mode != nvidia.Refuse {
+	if emulated(device) && !o.fakes && mode != nvidia.Refuse {
 		v.loaded.Missing = []error{errors.New("NVIDIA's libraries cannot use an emulated GPU: run without --vendor require")}
 		if mode == nvidia.Require {
 			return nil, v.loaded.Missing[0]

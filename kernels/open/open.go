@@ -18,6 +18,8 @@ type Options struct {
 	// Vendor says whether vendors' GPU libraries are used: one of Vendors; "": prefer.
 	Vendor     string
 	VendorPath string // folders with vendors' libraries, as in PATH; "": as the library's documentation says
+	// Note, when not nil, is told in one line what a library does not use and why.
+	Note func(string)
 	// Reference asks for kernels/ref in place of the device's own library: every element type, in plain Go, slow. Only
 	// for devices whose memory can be read in place.
 	Reference bool

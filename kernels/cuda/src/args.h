@@ -135,4 +135,28 @@ struct sum_args {
 	int splits, columns, add;
 };
 
+// proof_args: outputs by the definition, from image (X), weight and gradient (DY); g has the op's own numbers, nothing
+// joined or cut. Terms of an output: taps and channels, or pixels.
+struct proof_args {
+	u64 image, weight, gradient, bias, out;
+	u64 at;           // which outputs, samples i64
+	i64 samples;      // or how many outputs there are
+	i64 terms, slice; // of an output; of a thread
+	int pass;         // 0 forward, 1 the input's gradient, 2 the weight's
+	int add, halve;   // to what out holds; weights rounded to bf16
+	struct geometry g;
+};
+
+// sample_args: out[i] = in[at[i]], n of them.
+struct sample_args {
+	u64 in, at, out;
+	i64 n;
+};
+
+// draw_args: n random elements at in, or what has changed of those from first on.
+struct draw_args {
+	u64 in, seed, changed;
+	i64 first, n;
+};
+
 #endif

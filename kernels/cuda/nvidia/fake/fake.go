@@ -1,7 +1,8 @@
 // Package fake builds libraries for tests that stand for cuDNN and cuBLAS on the emulated GPU. They check what they are
 // given, and compute with plain loops.
 //
-// The environment variable FAKE_FAIL=CALL=STATUS makes a call fail.
+// The environment variable FAKE_FAIL=CALL=STATUS makes a call fail, FAKE_WRONG=MISTAKE makes results wrong: see Mistakes in
+// src/fake.h.
 package fake
 
 import (

@@ -40,20 +40,24 @@ EXPORT int cublasGemmEx(Handle *h, int ta, int tb, int m, int n, int k, const fl
     if (int status = asked("cublasGemmEx")) return status;
     if (h->math != no_reduced_precision || compute != compute_32f || algorithm != -1 || *alpha != 1 || (*beta != 0 && *beta != 1)) return bad;
     if (!h->space || atype != btype || (atype != f32 && atype != bf16) || (ctype != f32 && (ctype != bf16 || atype != bf16))) return bad;
-    if (ta < 0 || ta > 1 || tb < 0 || tb > 1 || m < 1 || n < 1 || k < 1 || lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc < m) return bad;
+    if (ta < 0 || ta > 1 || tb < 0 || tb > 1 || m < 1 || n < 1 || k < 1 || lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc != m) return bad;
     if (!aligned(a, 16) || !aligned(b, 16) || !aligned(c, 16)) return bad;
     float old = *beta;
     void *space = h->space;
     size_t bytes = h->bytes;
+    Mistakes wrong;
     bool issued = launch(h->stream, [=] {
         memset(space, 0xff, bytes);
+        double *all = new double[(int64_t)m * n];
         for (int64_t j = 0; j < n; j++)
             for (int64_t i = 0; i < m; i++) {
                 double sum = 0;
                 for (int64_t l = 0; l < k; l++)
-                    sum += (double)read(a, atype == bf16, ta ? l + i * lda : i + l * lda) * read(b, btype == bf16, tb ? j + l * ldb : l + j * ldb);
-                settle(c, ctype == bf16, i + j * ldc, sum, old);
+                    sum += factor(wrong, a, atype == bf16, ta ? l + i * lda : i + l * lda) * factor(wrong, b, btype == bf16, tb ? j + l * ldb : l + j * ldb);
+                all[i + j * ldc] = sum;
             }
+        finish(wrong, c, ctype == bf16, (int64_t)m * n, all, old, (void *)b);
+        delete[] all;
     });
     return issued ? ok : failed;
 }

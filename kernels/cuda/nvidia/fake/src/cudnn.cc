@@ -54,16 +54,17 @@ int run(Handle *handle, int pass, const float *alpha, const float *beta, Tensor 
     if (!aligned(px, 16) || !aligned(pw, 16) || !aligned(py, 16)) return bad;
     float b = *beta;
     bool half = x.type == bf16;
+    Mistakes m;
     bool issued = launch(handle->stream, [=] {
         if (bytes > 0) memset(space, 0xff, bytes);
         int64_t size = pass == FORWARD ? (int64_t)y.n * y.h * y.w * y.c : pass == DATA ? (int64_t)x.n * x.h * x.w * x.c : (int64_t)w.o * w.h * w.w * w.c;
         double *sum = new double[size]();
         each(x, w, v, y, [&](int64_t i, int64_t j, int64_t k) {
-            if (pass == FORWARD) sum[k] += (double)read(px, half, i) * read(pw, half, j);
-            else if (pass == DATA) sum[i] += (double)read(py, half, k) * read(pw, half, j);
-            else sum[j] += (double)read(px, half, i) * read(py, half, k);
+            if (pass == FORWARD) sum[k] += factor(m, px, half, i) * factor(m, pw, half, j);
+            else if (pass == DATA) sum[i] += factor(m, py, half, k) * factor(m, pw, half, j);
+            else sum[j] += factor(m, px, half, i) * factor(m, py, half, k);
         });
-        for (int64_t i = 0; i < size; i++) settle(pass == FORWARD ? py : pass == DATA ? px : pw, half, i, sum[i], b);
+        finish(m, pass == FORWARD ? py : pass == DATA ? px : pw, half, size, sum, b, pass == FORWARD ? px : py);
         delete[] sum;
     });
     return issued ? ok : failed;

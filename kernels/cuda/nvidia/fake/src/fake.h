@@ -25,10 +25,34 @@ template <typename F> bool launch(void *stream, const F &work) {
     return call(stream, [](void *p) { (*(F *)p)(); }, new F(work)) == 0;
 }
 
+// Mistakes are what FAKE_WRONG asks for.
+struct Mistakes {
+    bool tf32 = asked("tf32");     // factors are cut to TF32
+    bool scaled = asked("scaled"); // results are 1 % too large
+    bool last = asked("last");     // the last result is not written
+    bool beyond = asked("beyond"); // one more than all results is written
+    bool input = asked("input");   // an operand is overwritten
+    static bool asked(const char *mistake) {
+        const char *text = getenv("FAKE_WRONG");
+        return text && strcmp(text, mistake) == 0;
+    }
+};
+
 inline float read(const void *p, bool half, int64_t i) {
     if (!half) return ((const float *)p)[i];
     uint32_t bits = (uint32_t)((const uint16_t *)p)[i] << 16;
     float v;
+    memcpy(&v, &bits, 4);
+    return v;
+}
+
+// factor is what a product is made of.
+inline double factor(const Mistakes &m, const void *p, bool half, int64_t i) {
+    float v = read(p, half, i);
+    if (!m.tf32) return v;
+    uint32_t bits;
+    memcpy(&bits, &v, 4);
+    bits &= 0xffffe000;
     memcpy(&v, &bits, 4);
     return v;
 }
@@ -48,6 +72,13 @@ inline void write(void *p, bool half, int64_t i, double v) {
 // settle is result + beta old, without a look at old where beta is 0.
 inline void settle(void *p, bool half, int64_t i, double v, float beta) {
     write(p, half, i, beta == 0 ? v : v + beta * read(p, half, i));
+}
+
+// finish settles results, and makes the mistakes that are no factors'; input is an operand that should only be read.
+inline void finish(const Mistakes &m, void *p, bool half, int64_t n, const double *sum, float beta, void *input) {
+    for (int64_t i = 0; i < n - m.last; i++) settle(p, half, i, m.scaled ? sum[i] * 1.01 : sum[i], beta);
+    if (m.beyond) write(p, half, n, 1);
+    if (m.input) write(input, false, 0, 1);
 }
 
 inline bool aligned(const void *p, uintptr_t to) { return p && (uintptr_t)p % to == 0; }

@@ -1,0 +1,409 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+// #include "args.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"plimsoll/kernels"
+	"plimsoll/runtime/cuda"
+)
+
+// ErrWrong is returned for an algorithm that does not compute what the op's definition says.
+var ErrWrong = errors.New("it computes wrongly")
+
+// A proof adds up so many terms at most, on a GPU and on the emulated one, of so many outputs at least and at most. A
+// thread adds up one slice.
+const (
+	proofTerms         = 1 << 30
+	emulatedProofTerms = 1 << 18
+	leastSamples       = 64
+	mostSamples        = 1 << 16
+	proofSlice         = 1 << 12
+)
+
+// definition is a convolution or linear layer as its op defines it.
+func definition(call kernels.Call) convolution {
+	if op, ok := call.Op.(kernels.Linear); ok {
+		return dense(op, call.In[0])
+	}
+	return windowed(call.Op.(kernels.Conv2D).Defaults(), call.In[0])
+}
+
+// result is the operand that an algorithm writes, how many elements it has, and the terms of each.
+func (c convolution) result(p kernels.Pass) (o kernels.Operand, n, terms int64) {
+	taps := c.h.kernel * c.w.kernel
+	switch p {
+	case kernels.Forward:
+		return kernels.Operand{Role: kernels.Y}, c.outputPixels() * c.out, taps * c.depth()
+	case kernels.BackwardInput:
+		return kernels.Operand{Role: kernels.DX}, c.n * c.h.in * c.w.in * c.channels, taps * c.width()
+	}
+	return kernels.Operand{Role: kernels.DParam}, c.weights(), c.outputPixels()
+}
+
+// definitionArgs are those of the naive kernels of src/proof.cu.
+func (b *builder) definitionArgs() (args C.struct_proof_args, out kernels.Operand) {
+	c := definition(b.call)
+	out, n, terms := c.result(b.call.Pass)
+	args = C.struct_proof_args{
+		image: b.at(kernels.X, 0), weight: b.at(kernels.ParamRole, 0), gradient: b.at(kernels.DY, 0), out: b.address[out],
+		samples: C.i64(n), terms: C.i64(terms), add: flag(b.adds()), halve: flag(c.dtype == kernels.BFloat16), g: c.geometry(),
+	}
+	switch b.call.Pass {
+	case kernels.Forward:
+		args.bias = b.at(kernels.ParamRole, 1)
+	case kernels.BackwardInput:
+		args.pass = 1
+	case kernels.BackwardParams:
+		args.pass = 2
+	}
+	return args, out
+}
+
+// typeOf is that of an operand's elements.
+func typeOf(call kernels.Call, o kernels.Operand) kernels.DType {
+	switch o.Role {
+	case kernels.X, kernels.Y, kernels.DX, kernels.DY:
+		return call.In[0].DType
+	}
+	return kernels.Float32
+}
+
+// addEach appends a kernel with one thread for each of n elements, and y rows of them.
+func addEach[T any](b *builder, function string, n, y int64, args T) {
+	addStep(b, "proof", function, dim{ceil(n, streamThreads), y, 1}, dim{streamThreads, 1, 1}, 0, args)
+}
+
+// naive computes a convolution or linear layer by the naive kernel: slowly, and without a workspace.
+func (b *builder) naive() {
+	args, out := b.definitionArgs()
+	n := int64(args.samples)
+	addEach(b, "naive"+suffix(typeOf(b.call, kernels.Operand{Role: kernels.X}))+suffix(typeOf(b.call, out)), n, 1, args)
+	if b.call.Pass == kernels.BackwardParams {
+		b.convBias(definition(b.call))
+	}
+}
+
+// proof compares what an algorithm computes from random data with the naive sums: of all outputs, or, where that
+// would take more than the library's terms, of a sample from all over the result, its first and its last element included.
+// Operands that the algorithm only reads, and what lies between operands, must be what they were. Errors: ErrWrong with
+// what differs; others say why the algorithm could not be tried.
+func (l *Library) proof(call kernels.Call, a algorithm) error {
+	return l.try(call, a, func(t *trial) error {
+		e, err := t.expect()
+		if err != nil {
+			return err
+		}
+		if err := t.issue(t.launch); err != nil {
+			return err
+		}
+		if err := t.compare(e); err != nil {
+			return err
+		}
+		return t.kept()
+	})
+}
+
+// sampled returns which of n outputs are looked at: one somewhere in each of equal parts, the first and the last.
+func sampled(n, terms, most int64) []int64 {
+	count := min(n, max(leastSamples, min(mostSamples, most/terms)))
+	at := make([]int64, count)
+	r := rand.New(rand.NewPCG(uint64(n), uint64(terms)))
+	for i := range count {
+		from, to := i*n/count, (i+1)*n/count // no overflow: 2^16 samples of less than 2^47 outputs
+		at[i] = from + r.Int64N(to-from)
+	}
+	at[0], at[count-1] = 0, n-1
+	return at
+}
+
+// expectation is what outputs should be.
+type expectation struct {
+	at        []int64
+	positions deviceAddress // at, on the device
+	want      []float64
+	allowed   []float64 // how far off they may be
+	values    deviceAddress
+}
+
+// expect computes what the outputs should be, from what the operands hold now.
+func (t *trial) expect() (*expectation, error) {
+	args, out := t.bound.definitionArgs()
+	terms := int64(args.terms)
+	e := &expectation{at: sampled(int64(args.samples), terms, t.lib.terms)}
+	n := int64(len(e.at))
+	slice := max(proofSlice, ceil(terms, maxGrid[1]))
+	slices := ceil(terms, slice)
+	base, err := t.allocate(8 * n * (2 + 2*slices))
+	if err != nil {
+		return nil, err
+	}
+	e.positions, e.values = base, base+deviceAddress(8*n)
+	if err := upload(e.positions, e.at); err != nil {
+		return nil, err
+	}
+	old := make([]float64, n)
+	if args.add != 0 {
+		if old, err = t.values(e); err != nil {
+			return nil, err
+		}
+	}
+	args.at, args.samples, args.slice, args.out = e.positions, C.i64(n), C.i64(slice), e.values+deviceAddress(8*n)
+	sums := make([]float64, 2*n*slices)
+	if err := t.run(func(b *builder) { addEach(b, "proof_sums"+suffix(t.call.In[0].DType), n, slices, args) }); err != nil {
+		return nil, err
+	}
+	if err := download(sums, args.out); err != nil {
+		return nil, err
+	}
+	for i, sum := range old {
+		squares := sum * sum
+		for s := range slices {
+			at := 2 * (s*n + int64(i))
+			sum, squares = sum+sums[at], squares+sums[at+1]
+		}
+		e.want = append(e.want, sum)
+		e.allowed = append(e.allowed, allowed(sum, math.Sqrt(squares), float64(terms), t.call.In[0].DType, typeOf(t.call, out)))
+	}
+	return e, nil
+}
+
+// allowed is how far a result of type out may be from the exact sum of so many terms, which are products of type in and have
+// the norm given. Terms of random signs add up to about their norm, and so do partial sums; float32 rounds each of
+// them to 2^-24 of itself, whatever the order, and the errors have random signs, too. Tensor cores cut off rather than round, at every
+// 8th term at least. A result in bfloat16 is rounded once more. TF32, which keeps 11 bits of the factors of every product, is
+// outside for sums of up to some 100,000 terms.
+func allowed(sum, norm, terms float64, in, out kernels.DType) float64 {
+	roundings := 16 * math.Sqrt(terms)
+	if in == kernels.BFloat16 {
+		roundings += terms / 8
+	}
+	far := 0x1p-24 * roundings * norm
+	if out == kernels.BFloat16 {
+		far += 0x1p-8 * math.Abs(sum)
+	}
+	return far
+}
+
+// values returns what the looked-at outputs hold.
+func (t *trial) values(e *expectation) ([]float64, error) {
+	_, out := t.bound.definitionArgs()
+	args := C.struct_sample_args{in: t.bound.address[out], at: e.positions, out: e.values, n: C.i64(len(e.at))}
+	if err := t.run(func(b *builder) {
+		addEach(b, "proof_values"+suffix(typeOf(t.call, out)), int64(len(e.at)), 1, args)
+	}); err != nil {
+		return nil, err
+	}
+	got := make([]float64, len(e.at))
+	return got, download(got, e.values)
+}
+
+// compare looks at the outputs. The error names the one that is furthest off.
+func (t *trial) compare(e *expectation) error {
+	got, err := t.values(e)
+	if err != nil {
+		return err
+	}
+	wrong, worst, most := 0, 0, 0.0
+	for i, want := range e.want {
+		off := math.Abs(got[i]-want) / e.allowed[i]
+		if got[i] == want || off <= 1 {
+			continue
+		}
+		wrong++
+		if math.IsNaN(off) {
+			off = math.Inf(1)
+		}
+		if off > most {
+			worst, most = i, off
+		}
+	}
+	if wrong == 0 {
+		return nil
+	}
+	_, out := t.bound.definitionArgs()
+	return fmt.Errorf("%w: %d of %d outputs differ, %v[%d] is %.9g instead of %.9g", ErrWrong, wrong, len(e.at), out, e.at[worst], got[worst], e.want[worst])
+}
+
+// kept makes sure that the algorithm wrote its outputs and workspace and nothing else.
+func (t *trial) kept() error {
+	count, err := t.allocate(4)
+	if err != nil {
+		return err
+	}
+	for i, p := range t.places {
+		args := C.struct_draw_args{in: p.at, seed: C.u64(i), changed: count, n: C.i64(p.elements())}
+		if p.use.Write {
+			args.first = C.i64(p.use.Bytes / p.dtype.Size())
+		}
+		if err := upload(count, []int32{0}); err != nil {
+			return err
+		}
+		if err := t.run(func(b *builder) { addEach(b, "proof_kept"+suffix(p.dtype), int64(args.n-args.first), 1, args) }); err != nil {
+			return err
+		}
+		changed := make([]int32, 1)
+		if err := download(changed, count); err != nil {
+			return err
+		}
+		if changed[0] == 0 {
+			continue
+		}
+		if p.use.Write {
+			return fmt.Errorf("%w: it writes behind %v", ErrWrong, p.use.Operand)
+		}
+		return fmt.Errorf("%w: it changes %v, which it should only read, or what lies behind it", ErrWrong, p.use.Operand)
+	}
+	return nil
+}
+
+// place is an operand of a trial in memory, with a fence behind it.
+type place struct {
+	use   kernels.Use
+	dtype kernels.DType
+	at    deviceAddress
+	bytes int64 // with the fence
+}
+
+func (p place) elements() int64 { return p.bytes / p.dtype.Size() }
+
+// trial is one algorithm on memory of its own, beside the arena, aligned as the driver aligns.
+type trial struct {
+	lib    *Library
+	call   kernels.Call
+	bound  *builder
+	launch cuda.Launch
+	stream cu.Stream
+	places []place
+	owned  []cu.DevicePtr
+}
+
+// try binds a call by an algorithm to memory full of random data, with NaNs where it writes without reading, and lets f run
+// it. The context is current in f.
+func (l *Library) try(call kernels.Call, a algorithm, f func(*trial) error) error {
+	b, err := l.buildAs(call, nil, a)
+	if err != nil {
+		return err
+	}
+	return l.device.Run(func() (err error) {
+		t := &trial{lib: l, call: call}
+		defer func() { err = errors.Join(err, t.free()) }()
+		if t.stream, err = cu.MakeStream(cu.NonBlocking); err != nil {
+			return err
+		}
+		if err := t.place(call.Uses(kernels.Operands{}, b.used)); err != nil {
+			return err
+		}
+		if t.bound, err = l.buildAs(call, t.addresses(), a); err != nil {
+			return err
+		}
+		if t.launch, err = l.launch(call.Op.Kind(), t.bound); err != nil {
+			return err
+		}
+		return f(t)
+	})
+}
+
+// apart is how cuMemAlloc aligns, in bytes, and how wide a fence is at least.
+const apart = 256
+
+// place allocates and fills operands.
+func (t *trial) place(uses []kernels.Use) error {
+	total := int64(0)
+	for _, u := range uses {
+		p := place{use: u, dtype: typeOf(t.call, u.Operand), at: deviceAddress(total), bytes: (ceil(u.Bytes, apart) + 1) * apart}
+		t.places = append(t.places, p)
+		total += p.bytes
+	}
+	base, err := t.allocate(total)
+	if err != nil {
+		return err
+	}
+	for i := range t.places {
+		t.places[i].at += base
+	}
+	if err := t.run(t.fill); err != nil {
+		return err
+	}
+	for _, p := range t.places {
+		if p.use.Write && !p.use.Read && p.use.Bytes > 0 {
+			if err := cu.MemsetD8(cu.DevicePtr(p.at), 0xff, p.use.Bytes); err != nil {
+				return err
+			}
+		}
+	}
+	return cu.Synchronize()
+}
+
+func (t *trial) fill(b *builder) {
+	for i, p := range t.places {
+		addEach(b, "proof_fill"+suffix(p.dtype), p.elements(), 1, C.struct_draw_args{in: p.at, seed: C.u64(i), n: C.i64(p.elements())})
+	}
+}
+
+func (t *trial) addresses() addresses {
+	all := addresses{}
+	for _, p := range t.places {
+		all[p.use.Operand] = p.at
+	}
+	return all
+}
+
+// allocate returns memory that free gives back.
+func (t *trial) allocate(bytes int64) (deviceAddress, error) {
+	p, err := cu.MemAlloc(bytes)
+	if err != nil {
+		return 0, fmt.Errorf("%d bytes to try it in: %w", bytes, err)
+	}
+	t.owned = append(t.owned, p)
+	return deviceAddress(p), nil
+}
+
+func (t *trial) free() (err error) {
+	for _, p := range t.owned {
+		err = errors.Join(err, cu.MemFree(p))
+	}
+	if t.stream != (cu.Stream{}) {
+		err = errors.Join(err, t.stream.Destroy())
+	}
+	return err
+}
+
+// run runs kernels to their end.
+func (t *trial) run(add func(*builder)) error {
+	b := &builder{lib: t.lib, call: t.call}
+	add(b)
+	if b.err != nil {
+		return b.err
+	}
+	launch, err := t.lib.launch("proof", b)
+	if err != nil {
+		return err
+	}
+	return t.issue(launch)
+}
+
+// issue runs a launch to its end.
+func (t *trial) issue(l cuda.Launch) error {
+	return errors.Join(l.Issue(t.stream), t.stream.Synchronize())
+}
+
+// upload and download copy between the host and the device, and wait.
+func upload[T any](to deviceAddress, from []T) error {
+	bytes := int64(len(from)) * int64(unsafe.Sizeof(from[0]))
+	return errors.Join(cu.MemcpyHtoD(cu.DevicePtr(to), unsafe.Pointer(unsafe.SliceData(from)), bytes), cu.Synchronize())
+}
+
+func download[T any](to []T, from deviceAddress) error {
+	return cu.MemcpyDtoH(unsafe.Pointer(unsafe.SliceData(to)), cu.DevicePtr(from), int64(len(to))*int64(unsafe.Sizeof(to[0])))
+}
