@@ -53,9 +53,11 @@ func (w *Workload) Chain() *chain.Chain { return w.Model.Footprints(w.Layers) }
 
 // Unmeasured returns the chain with times that are made up, in proportion to the bytes that an op reads and writes, and a link: for
 // questions whose answers depend on sizes alone.
-func (w *Workload) Unmeasured() *chain.Chain {
+func (w *Workload) Unmeasured() *chain.Chain { return bySizes(w.Chain()) }
+
+// bySizes replaces the times of a chain, and its link.
+func bySizes(c *chain.Chain) *chain.Chain {
 	const bytesPerS = 1e10
-	c := w.Chain()
 	c.Bandwidth = bytesPerS
 	in := c.InputBytes
 	for i := range c.Layers {

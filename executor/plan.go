@@ -23,6 +23,9 @@ const (
 	CopiesField = "host_copies_bytes"
 	// OffloadField says what of the static memory lives in host memory: "optimizer" or "weights"; absent when nothing does.
 	OffloadField = "offload_state"
+	// OrderField is "sizes" where the step is issued in the order of times in proportion to bytes (Workload.Unmeasured), whose layout fits;
+	// absent where it is that of the measured times.
+	OrderField = "issue_order"
 )
 
 // TooSmallError says that no plan of a strategy fits in an arena.
@@ -52,10 +55,16 @@ func Plan(ctx context.Context, w *Workload, c *chain.Chain, s strategy.Strategy,
 	if err := multichain.Accepts(c, s.Name); err != nil {
 		return nil, err
 	}
-	p := drafter{w: w, c: c, s: s, limit: limit, opt: opt, link: LinkOf(c)}
+	p := &drafter{w: w, c: c, s: s, limit: limit, opt: opt, link: LinkOf(c)}
 	if opt.Tolerance > 0 { // else the fastest plan by simulation is wanted
 		p.opt.Contention = ContentionOf(c)
 	}
+	return p.draft(ctx)
+}
+
+// draft makes the plan.
+func (p *drafter) draft(ctx context.Context) (*schedule.Plan, error) {
+	w, limit, opt := p.w, p.limit, p.opt
 	memory := limit - w.StaticBytes()
 	for {
 		seq, err := p.solve(ctx, max(memory, 0))
@@ -91,6 +100,7 @@ type drafter struct {
 	link  schedule.Link
 
 	winner string // of the latest solution, as in schedule.Plan
+	sized  bool   // the chain's times are those of bySizes
 }
 
 func (p *drafter) solve(ctx context.Context, memory int64) (schedule.Sequence, error) {
@@ -109,9 +119,37 @@ func (p *drafter) smallest(ctx context.Context, inf *strategy.InfeasibleError) (
 	if err != nil || plan != nil {
 		return plan, err
 	}
+	if !p.sized && transfers(seq) {
+		if plan := p.bySizes(ctx); plan != nil {
+			return plan, nil
+		}
+	}
 	return nil, &TooSmallError{
 		Strategy: p.s.Name, Limit: p.limit, Smallest: at.Extent, Found: inf.Found, Static: p.w.StaticBytes(), Op: inf.Op, LayerName: inf.LayerName,
 	}
+}
+
+// bySizes plans as if times were in proportion to bytes. Where the holes of a layout are depends on when transfers end, so that the
+// least memory changes with the times by a few percent; this plan is the one that a limit was promised for before anything was
+// measured. nil when it does not fit either.
+func (p *drafter) bySizes(ctx context.Context) *schedule.Plan {
+	sized := *p
+	sized.c, sized.sized = p.w.Unmeasured(), true
+	sized.link = schedule.Link{Bandwidth: sized.c.Bandwidth, Duplex: p.link.Duplex}
+	found, err := sized.draft(ctx)
+	if err != nil {
+		return nil
+	}
+	limits := found.Limits
+	limits.Link = p.link
+	plan, err := schedule.NewPlan(p.c, p.s.Name, found.Ops, limits)
+	if err != nil {
+		return nil
+	}
+	plan.Predicted.Peak = found.Predicted.Peak // that of the order in which it runs
+	plan.Winner, plan.Extra = found.Winner, found.Extra
+	plan.Extra[OrderField] = json.RawMessage(`"sizes"`)
+	return plan
 }
 
 // plan makes a sequence a plan if its layout fits in the arena, and returns the layout. A sequence with transfers is simulated,

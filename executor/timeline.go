@@ -18,7 +18,16 @@ type Sim struct {
 }
 
 // Following returns what a plan of a chain was simulated with.
-func Following(c *chain.Chain, p *schedule.Plan) Sim { return Sim{Chain: c, Limits: p.Limits} }
+func Following(c *chain.Chain, p *schedule.Plan) Sim {
+	s := Sim{Chain: c, Limits: p.Limits}
+	if _, ok := p.Extra[OrderField]; ok {
+		sized := *c
+		sized.Layers = slices.Clone(c.Layers)
+		s.Chain = bySizes(&sized)
+		s.Limits.Link.Bandwidth = s.Chain.Bandwidth
+	}
+	return s
+}
 
 // timeline is the order in which the ops of a sequence are issued. A moment is the start of an op: memory is taken at
 // moments only, so the most that lives at one of them is the peak.
