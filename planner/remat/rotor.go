@@ -12,6 +12,7 @@ package remat
 // stay in the cache (tile).
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -28,17 +29,14 @@ const fewestSlots = 50
 func defaultSlots(n int) int { return max(fewestSlots, min(DefaultSlots, maxCells/(n*(n+1)/2)-1)) }
 
 func solveRotor(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
-	slots := p.Slots
-	if slots == 0 {
-		slots = defaultSlots(p.Chain.Len())
-	}
-	if slots < 0 || slots > maxCells {
-		return nil, fmt.Errorf("%w: %d slots: rotor takes 1 to %d", ErrOptions, slots, maxCells)
+	if p.Slots < 0 || p.Slots > maxCells {
+		return nil, fmt.Errorf("%w: %d slots: rotor takes 1 to %d", ErrOptions, p.Slots, maxCells)
 	}
 	k, err := newCosts(p.Chain)
 	if err != nil {
 		return nil, err
 	}
+	slots := cmp.Or(p.Slots, defaultSlots(k.n))
 	table, err := k.slotted(ctx, p.Memory, slots)
 	if err != nil {
 		return nil, err
