@@ -58,7 +58,7 @@ test-cuda: emulator ## run the CUDA backend on the emulated driver
 	LD_LIBRARY_PATH=$(EMULATOR) go test -tags cuda -count=1 -timeout 20m $(CUDA_TESTS)
 
 test-gpu: ## run the same tests on this machine's GPUs
-	go test -tags cuda -count=1 -timeout 20m $(CUDA_TESTS)
+	go test -tags cuda -count=1 -p 1 -timeout 20m $(CUDA_TESTS)
 
 gpu-suite: ## fill out/gpu-suite, which checks and measures any machine with a GPU (see bench/gpu/README.md)
 	bench/gpu/suite.sh out/gpu-suite $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)

@@ -38,7 +38,7 @@ func NewSearch(path string) Search {
 }
 
 // sitePackages lists the folders where the Python installations of this process's environment keep packages: the virtual
-// environment, conda's, the user's own, those of every python3 in PATH, the system's.
+// environment, conda's, the user's own, those of every python3 in PATH and what it is a link to, the system's.
 func sitePackages(getenv func(string) string) []string {
 	var roots []string
 	for _, name := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
@@ -48,8 +48,12 @@ func sitePackages(getenv func(string) string) []string {
 		roots = append(roots, filepath.Join(home, ".local"))
 	}
 	for _, folder := range filepath.SplitList(getenv("PATH")) {
-		if _, err := os.Stat(filepath.Join(folder, "python3")); err == nil {
+		python := filepath.Join(folder, "python3")
+		if _, err := os.Stat(python); err == nil {
 			roots = append(roots, filepath.Dir(folder))
+		}
+		if real, err := filepath.EvalSymlinks(python); err == nil { // /usr/local/bin/python3 -> /opt/python/bin/python3.12
+			roots = append(roots, filepath.Dir(filepath.Dir(real)))
 		}
 	}
 	var all []string

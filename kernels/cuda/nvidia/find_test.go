@@ -65,12 +65,19 @@ func TestSitePackages(t *testing.T) {
 	touch(t, root, "opt", "lib", "python3.10", "site-packages", "x")
 	touch(t, root, "opt", "bin", "python3")
 	touch(t, root, "venv", "bin", "python3")
+	touch(t, root, "far", "lib", "python3.13", "site-packages", "x")
+	if err := os.MkdirAll(filepath.Join(root, "links", "bin"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(touch(t, root, "far", "bin", "python3.13"), filepath.Join(root, "links", "bin", "python3")); err != nil {
+		t.Fatal(err)
+	}
 	touch(t, root, "empty", "bin", "python2")
 	touch(t, root, "empty", "lib", "python3.9", "site-packages", "x")
 	bin := func(name string) string { return filepath.Join(root, name, "bin") }
 	environment := map[string]string{
 		"VIRTUAL_ENV": filepath.Join(root, "venv"), "HOME": filepath.Join(root, "home"),
-		"PATH": strings.Join([]string{bin("empty"), bin("venv"), bin("opt")}, string(filepath.ListSeparator)),
+		"PATH": strings.Join([]string{bin("empty"), bin("venv"), bin("opt"), bin("links")}, string(filepath.ListSeparator)),
 	}
 	var got []string
 	for _, folder := range sitePackages(func(name string) string { return environment[name] }) {
@@ -78,7 +85,8 @@ func TestSitePackages(t *testing.T) {
 			got = append(got, strings.TrimPrefix(folder, root))
 		}
 	}
-	want := []string{"/venv/lib/python3.12/site-packages", "/home/.local/lib/python3.11/site-packages", "/opt/lib/python3.10/site-packages"}
+	want := []string{"/venv/lib/python3.12/site-packages", "/home/.local/lib/python3.11/site-packages", "/opt/lib/python3.10/site-packages",
+		"/far/lib/python3.13/site-packages"}
 	if !slices.Equal(got, want) {
 		t.Errorf("site-packages are %q, want %q", got, want)
 	}
