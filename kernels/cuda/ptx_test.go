@@ -33,6 +33,9 @@ func TestPTXIsFresh(t *testing.T) {
 		if !strings.Contains(string(text), target) {
 			t.Errorf("%s.ptx is not for %s", name, target)
 		}
+		if !strings.HasPrefix(string(text), ".version "+sources.PTXVersion+"\n") || strings.Contains(string(text), "used_bytes_mask") {
+			t.Errorf("%s.ptx is not for drivers of CUDA 12.0", name)
+		}
 		if n := len(regexp.MustCompile(`(?m)^\.visible \.entry `).FindAll(text, -1)); n == 0 {
 			t.Errorf("%s.ptx has no kernels", name)
 		}

@@ -8,13 +8,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"plimsoll/kernels/cuda/nvrtc"
 	"plimsoll/kernels/cuda/sources"
 )
 
-// newest is the last version whose PTX drivers of CUDA 12.6 accept.
+// newest is the last version whose output was tried as PTX of an older one; see relabel.
 var newest = [2]int{12, 6}
 
 func main() {
@@ -34,7 +35,7 @@ func generate(library, source, out string) error {
 		return err
 	}
 	if c.Major > newest[0] || c.Major == newest[0] && c.Minor > newest[1] {
-		return fmt.Errorf("%s is NVRTC %d.%d; take %d.%d or older, so that older drivers accept its PTX", library, c.Major, c.Minor, newest[0], newest[1])
+		return fmt.Errorf("%s is NVRTC %d.%d; take %d.%d or older, whose PTX older drivers are known to accept", library, c.Major, c.Minor, newest[0], newest[1])
 	}
 	all, err := sources.Read(os.DirFS(source))
 	if err != nil {
@@ -45,11 +46,18 @@ func generate(library, source, out string) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(out, name+".ptx"), tidy(ptx), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(out, name+".ptx"), relabel(tidy(ptx)), 0o644); err != nil {
 			return err
 		}
 	}
 	return os.WriteFile(filepath.Join(out, sources.HashFile), []byte(all.Hash()+"\n"), 0o644)
+}
+
+// relabel makes PTX 8.0 of it, which drivers of CUDA 12.0 take: all that newer compilers put into it is a pragma that says
+// which bytes of a load are used. ptxas of CUDA 12.0 takes it, and would refuse an instruction that 8.0 lacks.
+func relabel(ptx []byte) []byte {
+	ptx = regexp.MustCompile(`(?m)^\s*\.pragma "used_bytes_mask \d+";\n`).ReplaceAll(ptx, nil)
+	return regexp.MustCompile(`(?m)^\.version \d+\.\d+$`).ReplaceAll(ptx, []byte(".version "+sources.PTXVersion))
 }
 
 // tidy drops blank lines and comments, which are most of what changes from one compiler to the next.

@@ -18,6 +18,9 @@ type Set map[string]string
 // HashFile is the file beside the PTX that has the hash of the sources that it was compiled from.
 const HashFile = "sources.sha256"
 
+// PTXVersion is that of the PTX: what drivers of CUDA 12.0 accept.
+const PTXVersion = "8.0"
+
 // Read reads all sources of a folder.
 func Read(from fs.FS) (Set, error) {
 	s := Set{}

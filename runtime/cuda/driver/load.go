@@ -22,8 +22,8 @@ const Library = "libcuda.so.1"
 // LibraryVariable is the environment variable that names another file.
 const LibraryVariable = "PLIMSOLL_LIBCUDA"
 
-// OldestVersion is the oldest interface of the driver that is enough: CUDA 12.5, the first that takes our kernels (PTX 8.5).
-const OldestVersion = 12050
+// OldestVersion is the oldest interface of the driver that is enough: CUDA 12.0, the first that takes our kernels (PTX 8.0).
+const OldestVersion = 12000
 
 var (
 	// ErrNoDriver is Status.Err when there is no libcuda.so.1, or one that cannot be loaded.

@@ -169,7 +169,7 @@ func TestAnOldDriverIsRefused(t *testing.T) {
 	if !errors.Is(s.Err, driver.ErrOldDriver) || s.Devices != 0 || s.Missing == 0 {
 		t.Errorf("%+v", s)
 	}
-	for _, part := range []string{"11.4", "12.5", "update"} {
+	for _, part := range []string{"11.4", "12.0", "update"} {
 		if !strings.Contains(s.Err.Error(), part) {
 			t.Errorf("%q does not say %q", s.Err, part)
 		}
