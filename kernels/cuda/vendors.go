@@ -69,11 +69,14 @@ func newVendors(device *cuda.Device, o Options) (*vendors, error) {
 		return nil, err
 	}
 	opened := device.Run(v.open)
+	if err := device.OnClose(v.close); err != nil {
+		return nil, errors.Join(opened, err, device.Run(v.close))
+	}
 	if opened == nil {
 		return v, nil
 	}
 	if mode == nvidia.Require {
-		return nil, errors.Join(opened, device.Run(v.close))
+		return nil, opened
 	}
 	v.loaded.Missing = append(v.loaded.Missing, opened)
 	return v, nil
@@ -95,6 +98,7 @@ func (v *vendors) open() (err error) {
 	return errors.Join(first, second)
 }
 
+// close destroys the handles, when the device closes and launches have run. The context is current.
 func (v *vendors) close() (err error) {
 	if v.convolver != nil {
 		err = v.convolver.Close()
@@ -105,10 +109,6 @@ func (v *vendors) close() (err error) {
 	v.convolver, v.multiplier = nil, nil
 	return err
 }
-
-// Close destroys the handles of the vendors' libraries, before the device closes; launches must have run. A library that
-// is not closed keeps them for as long as the program runs.
-func (l *Library) Close() error { return l.device.Run(l.vendors.close) }
 
 // name lists what is used: "+cublas-12.6.4+cudnn-9.10.2".
 func (v *vendors) name() string {

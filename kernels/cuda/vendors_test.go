@@ -30,11 +30,6 @@ func newFaked(t testing.TB, b *bench, folder string, fastest algorithm) *Library
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	l.vendors.choices, l.vendors.workspace = &choices{}, 1<<16
 	if fastest != measured {
 		l.vendors.time = func(a algorithm, l cuda.Launch) (float64, error) {
@@ -312,17 +307,17 @@ func TestHandles(t *testing.T) {
 			t.Errorf("%s: uses %v without %v", call, files, missing)
 		}
 		t.Setenv("FAKE_FAIL", "")
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
 	}
 	for _, call := range []string{"cudnnDestroy", "cublasDestroy"} {
-		l, err := New(b.device, Options{Vendor: nvidia.Require, Search: s, fakes: true})
+		devices, err := cuda.Open(cuda.Config{Memory: benchBytes})
 		if err != nil {
 			t.Fatal(err)
 		}
+		if _, err := New(devices[0], Options{Vendor: nvidia.Require, Search: s, fakes: true}); err != nil {
+			t.Error(err)
+		}
 		t.Setenv("FAKE_FAIL", call+"=4")
-		if err := l.Close(); err == nil || !strings.Contains(err.Error(), call) {
+		if err := devices[0].Close(); err == nil || !strings.Contains(err.Error(), call) {
 			t.Errorf("%s: %v", call, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	goruntime "runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -38,6 +39,7 @@ type Device struct {
 	modules  map[string]*Module
 	kernels  []*Kernel
 	graphs   []*Graph
+	closers  []func() error
 	reached  map[cu.CUContext]bool // contexts of peers, once peer access was asked for
 	visitors map[*Stream]bool      // streams of peers that have copied into this arena
 	visiting int                   // peers that are issuing such a copy now
@@ -49,18 +51,27 @@ var (
 	_ runtime.Grapher = (*Device)(nil)
 )
 
-func newDevice(g gpu, name string, limit, hostLimit int64) (*Device, error) {
-	context, err := g.device.RetainPrimaryCtx()
-	if err != nil {
+func newDevice(g gpu, name string, limit, hostLimit int64) (d *Device, err error) {
+	if g.context, err = contexts.enter(g.device); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, callError("cuDevicePrimaryCtxRetain", err))
 	}
-	g.context = context
-	d := &Device{
+	d = &Device{
 		gpu: g, name: name, limit: limit, hostLimit: hostLimit,
 		modules: map[string]*Module{}, reached: map[cu.CUContext]bool{}, visitors: map[*Stream]bool{},
 	}
 	d.left = sync.NewCond(&d.mu)
 	return d, nil
+}
+
+// OnClose has Close call f, once, with the context current, when all streams are done and before anything is given back: how
+// libraries that work in the context end before it. Functions are called in the reverse order.
+func (d *Device) OnClose(f func() error) error {
+	return d.use("on close", func() error {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.closers = append(d.closers, f)
+		return nil
+	})
 }
 
 // Info describes the device.
@@ -162,10 +173,12 @@ func (d *Device) Close() error {
 	d.lifetime.Lock()
 	defer d.lifetime.Unlock()
 	err := d.Run(d.release)
-	if errors.Is(err, ErrLost) {
-		err = nil // the streams have reported it; the driver frees the memory with the context
+	lost := errors.Is(err, ErrLost)
+	contexts.leave(d.device, lost)
+	if lost {
+		return nil // the streams have reported it; the driver frees the memory with the context
 	}
-	return d.wrap("close", errors.Join(err, callError("cuDevicePrimaryCtxRelease", d.device.ReleasePrimaryCtx())))
+	return d.wrap("close", err)
 }
 
 // users returns the streams that may still use the memory, once no peer is about to issue a copy.
@@ -190,6 +203,9 @@ func (d *Device) release() error {
 	note := func(call string, err error) { all = errors.Join(all, callError(call, err)) }
 	for _, s := range d.streams {
 		_ = s.stream.Synchronize() // reported by Stream.Synchronize
+	}
+	for _, f := range slices.Backward(d.closers) {
+		all = errors.Join(all, f())
 	}
 	for _, g := range d.graphs {
 		note("cuGraphExecDestroy", g.destroy())

@@ -33,6 +33,11 @@ func Open(t testing.TB, c cuda.Config) []*cuda.Device {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, d := range devices {
+		if err := warm(d); err != nil {
+			t.Fatal(err)
+		}
+	}
 	t.Cleanup(func() {
 		for _, d := range devices {
 			if err := d.Close(); err != nil && !errors.Is(err, runtime.ErrClosed) {
@@ -53,10 +58,35 @@ func Mix(d runtime.Device, dst, src runtime.Span) runtime.Launch {
 	return k
 }
 
+// warm loads the test kernel and launches it once: the driver may wait for the whole context when it loads one, which never
+// ends behind a Gate.
+func warm(d *cuda.Device) error {
+	k, err := kernel(d, 0, 0, 0)
+	if err != nil {
+		return err
+	}
+	return d.Run(func() error {
+		s, err := cu.MakeStream(cu.NonBlocking)
+		if err != nil {
+			return err
+		}
+		return errors.Join(k.Issue(s), s.Synchronize(), s.Destroy())
+	})
+}
+
 // Module loads the test kernels.
 func Module(d *cuda.Device) (*cuda.Module, error) { return d.Module("cudatest", mixPTX) }
 
 func mix(d *cuda.Device, dst, src runtime.Span) (runtime.Launch, error) {
+	to, errTo := d.Address(dst)
+	from, errFrom := d.Address(src)
+	if err := errors.Join(errTo, errFrom); err != nil {
+		return nil, err
+	}
+	return kernel(d, to, from, dst.Bytes)
+}
+
+func kernel(d *cuda.Device, to, from cu.DevicePtr, bytes int64) (*cuda.Kernel, error) {
 	m, err := Module(d)
 	if err != nil {
 		return nil, err
@@ -65,13 +95,8 @@ func mix(d *cuda.Device, dst, src runtime.Span) (runtime.Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	to, errTo := d.Address(dst)
-	from, errFrom := d.Address(src)
-	if err := errors.Join(errTo, errFrom); err != nil {
-		return nil, err
-	}
-	args := struct{ dst, src, bytes uint64 }{uint64(to), uint64(from), uint64(dst.Bytes)}
-	blocks := uint32((dst.Bytes + 127) / 128)
+	args := struct{ dst, src, bytes uint64 }{uint64(to), uint64(from), uint64(bytes)}
+	blocks := uint32(max(bytes+127, 128) / 128)
 	return d.NewKernel("cudatest_mix", f, [3]uint32{blocks, 1, 1}, [3]uint32{128, 1, 1}, 0, unsafe.Pointer(&args), unsafe.Sizeof(args))
 }
 

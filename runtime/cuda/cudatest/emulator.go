@@ -62,6 +62,12 @@ func Findings(t testing.TB) []string {
 	return strings.FieldsFunc(C.GoString(text), func(r rune) bool { return r == '\n' })
 }
 
+// Finish has the emulated driver look for what is left in contexts that are never destroyed; Findings has it then.
+func Finish(t testing.TB) {
+	t.Helper()
+	C.call(symbol(t, "plimsollEmulatorFinish"))
+}
+
 func symbol(t testing.TB, name string) unsafe.Pointer {
 	t.Helper()
 	p := driver.Symbol(name)

@@ -102,13 +102,17 @@ API(cuModuleUnload, CUmodule handle) {
     });
 }
 
+// The first call for a function loads it, which may wait for the whole context: here it always does.
 API(cuModuleGetFunction, CUfunction *handle, CUmodule module, const char *name) {
-    return call(__func__, Needs::context, [&](Call &) {
+    return call(__func__, Needs::context, [&](Call &c) {
         const auto m = driver().modules.find(module);
         if (!m) return CUDA_ERROR_INVALID_HANDLE;
         const auto function = m->functions.find(name);
         if (function == m->functions.end()) return CUDA_ERROR_NOT_FOUND;
-        *handle = reinterpret_cast<CUfunction>(function->second.get());
+        Function *found = function->second.get();
+        if (!found->loaded) m->context->synchronize(c.lock);
+        found->loaded = true;
+        *handle = reinterpret_cast<CUfunction>(found);
         return CUDA_SUCCESS;
     });
 }

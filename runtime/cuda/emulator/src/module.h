@@ -15,6 +15,7 @@ class Context;
 struct Function {
     Context *context;
     const Kernel *kernel;
+    bool loaded = false;              // cuModuleGetFunction has been asked for it
     unsigned dynamicLimit = 48 << 10; // bytes of dynamic shared memory that a launch may ask for
 };
 
