@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"plimsoll/internal/names"
+	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/flush"
 	"plimsoll/planner/pipeline/ilp"
@@ -19,6 +20,15 @@ import (
 // first, then the schedules.
 func Pipelines() []pipeline.Strategy {
 	return slices.Concat(partition.Strategies(), ilp.Strategies(), loadline.Strategies(), periodic.Strategies(), flush.Strategies())
+}
+
+// ChainFor returns the chain on which a strategy for several devices plans: that of the source, but for pipedream and an operator
+// graph that of partition.PipeDreamChain. So a plan's chain follows from the graph and the plan. Errors: those of PipeDreamChain.
+func ChainFor(s *interop.Source, strategy string, p *pipeline.Platform) (*chain.Chain, error) {
+	if s.Graph == nil || p == nil || strategy != partition.PipeDream {
+		return s.Chain, nil
+	}
+	return partition.PipeDreamChain(s.Graph, p)
 }
 
 // LookupPipeline returns the strategy for several devices of that name, or the schedule table of that file. Errors:

@@ -12,14 +12,15 @@ import (
 	"strings"
 
 	"plimsoll/internal/units"
-	"plimsoll/planner/chain"
+	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/interop"
 	"plimsoll/planner/pipeline/staged"
 )
 
 // Grid is what is swept.
 type Grid struct {
-	Chains     []*chain.Chain
+	Chains     []*interop.Source
 	Devices    []int
 	Memories   []int64   // bytes of each device
 	Bandwidths []float64 // bytes/s between two devices
@@ -63,7 +64,7 @@ func Offloading(s pipeline.Strategy) pipeline.Strategy {
 func (g *Grid) Run(ctx context.Context) ([]Point, error) {
 	var points []Point
 	total := len(g.Chains) * len(g.Devices) * len(g.Memories) * len(g.Bandwidths) * len(g.Strategies)
-	for _, c := range g.Chains {
+	for _, source := range g.Chains {
 		for _, devices := range g.Devices {
 			for _, bandwidth := range g.Bandwidths {
 				for _, memory := range g.Memories {
@@ -72,9 +73,9 @@ func (g *Grid) Run(ctx context.Context) ([]Point, error) {
 						if strings.HasSuffix(s.Name, offloading) {
 							platform.Host = g.Host
 						}
-						p := Point{Chain: c.Name, Devices: devices, MemoryBytes: memory, Bandwidth: bandwidth, Strategy: s.Name}
-						if err := g.solve(ctx, &p, c, platform, s); err != nil {
-							return points, fmt.Errorf("%s, %d devices of %s, %s: %w", c.Name, devices, units.Precise(memory), s.Name, err)
+						p := Point{Chain: source.Chain.Name, Devices: devices, MemoryBytes: memory, Bandwidth: bandwidth, Strategy: s.Name}
+						if err := g.solve(ctx, &p, source, platform, s); err != nil {
+							return points, fmt.Errorf("%s, %d devices of %s, %s: %w", source.Chain.Name, devices, units.Precise(memory), s.Name, err)
 						}
 						points = append(points, p)
 						if g.Progress != nil {
@@ -88,7 +89,11 @@ func (g *Grid) Run(ctx context.Context) ([]Point, error) {
 	return points, nil
 }
 
-func (g *Grid) solve(ctx context.Context, p *Point, c *chain.Chain, platform *pipeline.Platform, s pipeline.Strategy) error {
+func (g *Grid) solve(ctx context.Context, p *Point, source *interop.Source, platform *pipeline.Platform, s pipeline.Strategy) error {
+	c, err := planner.ChainFor(source, s.Name, platform)
+	if err != nil {
+		return err
+	}
 	plan, err := s.Solve(ctx, pipeline.Request{Chain: c, Platform: platform, Options: g.Options})
 	if late := (*pipeline.UnfinishedError)(nil); errors.As(err, &late) && late.Best != nil {
 		plan, err = late.Best, nil

@@ -9,6 +9,7 @@ import (
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/interop"
 )
 
 // fixed is a strategy whose plan is one stage on one device, or the error.
@@ -31,7 +32,7 @@ func grid(strategies ...pipeline.Strategy) *Grid {
 	c := &chain.Chain{Name: "two", InputBytes: 8, Layers: []chain.Layer{
 		{Name: "a", ForwardS: 1, BackwardS: 2, OutputBytes: 8, SavedBytes: 8, GradientBytes: 8}, {Name: "loss", ForwardS: 1, BackwardS: 1},
 	}}
-	return &Grid{Chains: []*chain.Chain{c}, Devices: []int{2}, Memories: []int64{1 << 20}, Bandwidths: []float64{1e9}, Strategies: strategies}
+	return &Grid{Chains: []*interop.Source{{Chain: c}}, Devices: []int{2}, Memories: []int64{1 << 20}, Bandwidths: []float64{1e9}, Strategies: strategies}
 }
 
 // TestRun: a plan is checked and measured, a refusal is a point with its reason, and a plan that breaks a rule ends the sweep.

@@ -16,6 +16,7 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/interop"
 	"plimsoll/planner/pipeline/staged"
 )
 
@@ -61,11 +62,11 @@ func (f *benchPipelineFlags) grid() (*pipelines.Grid, error) {
 	}
 	g := &pipelines.Grid{Devices: f.devices, Options: pipeline.Options{Accounting: pipeline.Accounting(f.accounting)}}
 	for _, path := range f.chains {
-		c, err := readChain(path)
+		source, err := interop.ReadSource(path)
 		if err != nil {
-			return nil, err
+			return nil, usage(err)
 		}
-		g.Chains = append(g.Chains, c)
+		g.Chains = append(g.Chains, source)
 	}
 	for _, d := range f.devices {
 		if d < 1 || d > pipeline.MaxDevices {
@@ -117,11 +118,12 @@ func (f *benchPipelineFlags) readPlans(g *pipelines.Grid) error {
 // once refuses what is named twice: a table has one place for it.
 func (f *benchPipelineFlags) once(g *pipelines.Grid) error {
 	seen := map[string]bool{}
-	for _, c := range g.Chains {
-		if at := "chain " + c.Name; seen[at] {
-			return usage(fmt.Errorf("--chain: two files hold a chain of the name %q: give each once", c.Name))
+	for _, source := range g.Chains {
+		at := "chain " + source.Chain.Name
+		if seen[at] {
+			return usage(fmt.Errorf("--chain: two files hold a chain of the name %q: give each once", source.Chain.Name))
 		}
-		seen["chain "+c.Name] = true
+		seen[at] = true
 	}
 	for _, item := range slices.Concat(texts("--strategy", f.strategies), texts("--plan", f.plans), texts("--devices", f.devices), texts("--memory", g.Memories), texts("--bandwidths", g.Bandwidths)) {
 		if seen[item] {

@@ -127,11 +127,11 @@ func (p *pipelineFigures) write(w io.Writer) {
 
 // checkPipeline judges a pipeline plan.
 func (a *app) checkPipeline(ctx context.Context, f *checkFlags, text string) error {
-	c, err := readChain(f.chain)
+	source, err := interop.ReadSource(f.chain)
 	if err != nil {
-		return err
+		return usage(err)
 	}
-	plan, err := f.plan.pipeline(text, c)
+	plan, c, err := f.plan.pipeline(text, source)
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,11 @@ import (
 
 // readChain reads a chain in whatever form it is: a chain file, PipeDream's graph.txt, a table of layers.
 func readChain(path string) (*chain.Chain, error) {
-	c, err := interop.ReadChain(path)
-	return c, usage(err)
+	s, err := interop.ReadSource(path)
+	if err != nil {
+		return nil, usage(err)
+	}
+	return s.Chain, nil
 }
 
 // readPlainChain reads a chain without branches, which what cannot do.

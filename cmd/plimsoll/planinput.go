@@ -14,6 +14,7 @@ import (
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/bounded"
 	"plimsoll/internal/units"
+	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/interop"
@@ -97,15 +98,19 @@ func (f *planInput) sequence(text string, c *chain.Chain) (*schedule.Plan, error
 }
 
 // pipeline reads a pipeline plan from its text; it must be for the chain.
-func (f *planInput) pipeline(text string, c *chain.Chain) (*pipeline.Plan, error) {
+func (f *planInput) pipeline(text string, source *interop.Source) (*pipeline.Plan, *chain.Chain, error) {
 	plan, err := pipeline.Decode(strings.NewReader(text))
 	if err != nil {
-		return nil, usage(fmt.Errorf("%s: pipeline plan: %w", f, err))
+		return nil, nil, usage(fmt.Errorf("%s: pipeline plan: %w", f, err))
+	}
+	c, err := planner.ChainFor(source, plan.Strategy, plan.Platform)
+	if err != nil {
+		return nil, nil, usage(fmt.Errorf("%s: %w", f, err))
 	}
 	if plan.Chain != "" && plan.Chain != c.Name {
-		return nil, usage(fmt.Errorf("%s: field \"chain\" is %q, the chain's name %q: the pipeline plan is for another chain", f, plan.Chain, c.Name))
+		return nil, nil, usage(fmt.Errorf("%s: field \"chain\" is %q, the chain's name %q: the pipeline plan is for another chain", f, plan.Chain, c.Name))
 	}
-	return plan, nil
+	return plan, c, nil
 }
 
 // platformOf returns the platform of a file, or else the plan's.
@@ -184,12 +189,13 @@ func (f *planInput) plan(stdin io.Reader, of *planFor) (*anyPlan, error) {
 	if err := required("--chain", of.chain, "-c c.json"); err != nil {
 		return nil, err
 	}
-	c, err := readChain(of.chain)
+	source, err := interop.ReadSource(of.chain)
 	if err != nil {
-		return nil, err
+		return nil, usage(err)
 	}
+	c := source.Chain
 	if isPipeline(text) {
-		several, err := f.pipeline(text, c)
+		several, c, err := f.pipeline(text, source)
 		if err != nil {
 			return nil, err
 		}

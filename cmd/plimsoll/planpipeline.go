@@ -12,6 +12,7 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/interop"
 	"plimsoll/planner/pipeline/staged"
 )
 
@@ -150,13 +151,16 @@ func (a *app) runPipeline(ctx context.Context, f *planFlags) error {
 	if err := f.pipe.fit(s); err != nil {
 		return err
 	}
-	c, err := readChain(f.chain)
+	source, err := interop.ReadSource(f.chain)
+	if err != nil {
+		return usage(err)
+	}
+	r, err := f.request(source.Chain)
 	if err != nil {
 		return err
 	}
-	r, err := f.request(c)
-	if err != nil {
-		return err
+	if r.Chain, err = planner.ChainFor(source, s.Name, r.Platform); err != nil {
+		return usage(err)
 	}
 	p, err := s.Solve(ctx, r)
 	var late *pipeline.UnfinishedError
@@ -167,11 +171,11 @@ func (a *app) runPipeline(ctx context.Context, f *planFlags) error {
 	if err != nil {
 		return err
 	}
-	report, err := staged.Check(c, r.Platform, p)
+	report, err := staged.Check(r.Chain, r.Platform, p)
 	if err != nil {
 		return fmt.Errorf("BUG: %s made a plan that breaks a rule: %w", s.Name, err)
 	}
-	if err := (&anyPlan{chain: c, several: p, platform: r.Platform}).write(planFiles{f.out, f.pipe.svg, f.pipe.trace}); err != nil {
+	if err := (&anyPlan{chain: r.Chain, several: p, platform: r.Platform}).write(planFiles{f.out, f.pipe.svg, f.pipe.trace}); err != nil {
 		return err
 	}
 	figures := &pipelineFigures{Devices: r.Platform.Devices, Valid: true}

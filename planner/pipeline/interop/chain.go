@@ -12,34 +12,43 @@ import (
 // ErrNoChain is returned for a file that is no chain in any form that is known.
 var ErrNoChain = errors.New("no chain")
 
-// ReadChain reads a chain in whatever form it is. Errors: those of ParseChain, with the file's name, and of the file system.
-func ReadChain(path string) (*chain.Chain, error) {
+// Source is what a file holds of a chain.
+type Source struct {
+	Chain *chain.Chain
+	Graph *Graph // what the chain was linearized from; nil for a file of layers
+}
+
+// ReadSource reads a chain in whatever form it is. Errors: those of ParseSource, with the file's name, and of the file system.
+func ReadSource(path string) (*Source, error) {
 	data, err := bounded.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	return ParseChain(path, data)
+	return ParseSource(path, data)
 }
 
-// ParseChain reads a chain file, PipeDream's graph.txt or a table of layers; file is its name in errors and, where the form has
+// ParseSource reads a chain file, PipeDream's graph.txt or a table of layers; file is its name in errors and, where the form has
 // none, the chain's. Errors: ErrNoChain, those of package chain, *Error.
-func ParseChain(file string, data []byte) (*chain.Chain, error) {
+func ParseSource(file string, data []byte) (*Source, error) {
+	var s Source
+	var err error
 	switch text := bytes.TrimSpace(data); {
 	case bytes.HasPrefix(text, []byte("{")):
-		c, err := chain.Decode(bytes.NewReader(data))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+		if s.Chain, err = chain.Decode(bytes.NewReader(data)); err != nil {
+			err = fmt.Errorf("%s: %w", file, err)
 		}
-		return c, nil
 	case bytes.Contains(text, []byte("forward_compute_time=")):
-		g, err := ParseGraph(file, data)
-		if err != nil {
-			return nil, err
+		if s.Graph, err = ParseGraph(file, data); err == nil {
+			s.Chain, err = s.Graph.Chain()
 		}
-		return g.Chain()
 	case looksLikeTable(text):
-		return ParseTable(file, data)
+		s.Chain, err = ParseTable(file, data)
+	default:
+		err = fmt.Errorf("%s: %w: a chain file is JSON, PipeDream's graph.txt has \"forward_compute_time=\" in the line of an operator, and a table of layers begins with the names of its columns, as in \"name,forward_ms,backward_ms,output_bytes\"",
+			file, ErrNoChain)
 	}
-	return nil, fmt.Errorf("%s: %w: a chain file is JSON, PipeDream's graph.txt has \"forward_compute_time=\" in the line of an operator, and a table of layers begins with the names of its columns, as in \"name,forward_ms,backward_ms,output_bytes\"",
-		file, ErrNoChain)
+	if err != nil {
+		return nil, err
+	}
+	return &s, nil
 }

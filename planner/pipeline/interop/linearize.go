@@ -2,6 +2,7 @@ package interop
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -25,17 +26,24 @@ import (
 // chain.Validate, and an *Error for a graph of inputs only.
 func (g *Graph) Chain() (*chain.Chain, error) {
 	nodes, input := g.operators()
+	return g.linearized(nodes, input, nil)
+}
+
+// linearized makes layers that end with separators and with the nodes at the cuts, rising positions.
+func (g *Graph) linearized(nodes []Node, input int64, cuts []int) (*chain.Chain, error) {
 	if len(nodes) == 0 {
 		return nil, &Error{File: g.Name, Field: "node", Reason: "is missing: the graph holds inputs only"}
 	}
 	c := &chain.Chain{Name: g.Name, InputBytes: input}
-	before := input
-	for first := 0; first < len(nodes); {
-		last := separator(nodes, first)
-		part := part{nodes: nodes, first: first, last: last, input: before}
+	part := part{nodes: nodes, input: input}
+	for part.first < len(nodes) {
+		part.last = separator(nodes, part.first)
+		if at, _ := slices.BinarySearch(cuts, part.first); at < len(cuts) {
+			part.last = min(part.last, cuts[at])
+		}
+		part.passes()
 		c.Layers = append(c.Layers, part.layer(len(c.Layers)+1))
-		before = nodes[last].Activation
-		first = last + 1
+		part.first, part.input = part.last+1, part.output
 	}
 	c.Layers = append(c.Layers, chain.Layer{Name: "loss"})
 	return c, c.Validate()
@@ -118,16 +126,37 @@ func separator(nodes []Node, first int) int {
 	return len(nodes) - 1
 }
 
-// part is the nodes first..last, whose input is the node before first, of so many bytes.
+// part is the nodes first..last. Its input and output are what passes its boundaries, bytes: of a separator, its output.
 type part struct {
-	nodes       []Node
-	first, last int
-	input       int64
+	nodes         []Node
+	first, last   int
+	input, output int64
+	through       int64        // of the output, what is the input's
+	out           map[int]bool // nodes of the part whose output is read behind it; the last one in any case
+}
+
+// passes finds what passes the end of the part.
+func (p *part) passes() {
+	p.out, p.output, p.through = map[int]bool{p.last: true}, p.nodes[p.last].Activation, 0
+	read := map[int]bool{p.last: true}
+	for _, n := range p.nodes[p.last+1:] {
+		for _, u := range n.Needs {
+			if u > p.last || read[u] {
+				continue
+			}
+			read[u] = true
+			p.output += p.nodes[u].Activation
+			if u < p.first {
+				p.through += p.nodes[u].Activation
+			} else {
+				p.out[u] = true
+			}
+		}
+	}
 }
 
 func (p part) layer(number int) chain.Layer {
-	out := &p.nodes[p.last]
-	l := chain.Layer{Name: p.name(number), OutputBytes: out.Activation, GradientBytes: out.Activation}
+	l := chain.Layer{Name: p.name(number), OutputBytes: p.output, GradientBytes: p.output, SavedBytes: p.through}
 	for i := p.first; i <= p.last; i++ {
 		n := &p.nodes[i]
 		l.ForwardS += n.Forward
@@ -166,10 +195,11 @@ func (p part) discardOverhead() int64 {
 			}
 		}
 	}
-	return peak - p.nodes[p.last].Activation
+	return peak + p.through - p.output
 }
 
-// lastReaders returns for each node of the part the last one of the part that needs it: itself when none does.
+// lastReaders returns for each node of the part the last one of the part that needs it: itself when none does, the last one when
+// something behind the part does.
 func (p part) lastReaders() []int {
 	last := make([]int, p.last-p.first+1)
 	for v := p.first; v <= p.last; v++ {
@@ -180,17 +210,21 @@ func (p part) lastReaders() []int {
 			}
 		}
 	}
+	for u := range p.out {
+		last[u-p.first] = p.last
+	}
 	return last
 }
 
 // backwardOverhead returns what the backward needs beside the saved sets and the gradients of input and output. The
 // gradients of nodes that nothing reads do not exist.
 func (p part) backwardOverhead(saved int64) (overhead int64) {
-	beside := saved + p.nodes[p.last].Activation + p.input
-	live := saved + p.nodes[p.last].Activation // saved sets and gradients
-	exists := map[int]bool{p.last: true}
+	beside := saved + p.output + p.input
+	live := saved + p.output // saved sets and gradients
+	exists := maps.Clone(p.out)
 	for v := p.last; v >= p.first; v-- {
 		for _, u := range p.inputs(v) {
+			u = max(u, p.first-1) // the input as a whole
 			if !exists[u] {
 				exists[u] = true
 				live += p.gradient(u)

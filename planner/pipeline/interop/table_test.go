@@ -65,7 +65,7 @@ func TestTablesRefused(t *testing.T) {
 }
 
 // Each form of a chain is read as what it is, whatever the file is called, and anything else says what there is.
-func TestReadChain(t *testing.T) {
+func TestReadSource(t *testing.T) {
 	folder := t.TempDir()
 	write := func(text string) string {
 		path := filepath.Join(folder, "file")
@@ -82,13 +82,13 @@ func TestReadChain(t *testing.T) {
 		string(graph): 40, someTable: 3,
 		`{"format":"plimsoll.chain/v1","input_bytes":1,"layers":[{"forward_s":1,"backward_s":1,"output_bytes":1}]}`: 1,
 	} {
-		c, err := ReadChain(write(text))
-		if err != nil || c.Len() != layers {
+		s, err := ReadSource(write(text))
+		if err != nil || s.Chain.Len() != layers {
 			t.Errorf("%.40s: %v, want %d layers", text, err, layers)
 		}
 	}
 	for text, want := range map[string]error{"0F0,0B0": ErrNoChain, "": ErrNoChain, `{"format":"plimsoll.plan/v1"}`: chain.ErrFormat} {
-		if _, err := ReadChain(write(text)); !errors.Is(err, want) || !strings.Contains(err.Error(), "file") {
+		if _, err := ReadSource(write(text)); !errors.Is(err, want) || !strings.Contains(err.Error(), "file") {
 			t.Errorf("%q: %v, want %v", text, err, want)
 		}
 	}
@@ -99,11 +99,11 @@ func FuzzChain(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := ParseChain("file", data)
+		s, err := ParseSource("file", data)
 		if err != nil {
 			return
 		}
-		if err := c.Validate(); err != nil {
+		if err := s.Chain.Validate(); err != nil {
 			t.Errorf("a chain that was read is bad: %v", err)
 		}
 	})

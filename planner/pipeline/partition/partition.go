@@ -15,6 +15,9 @@ const (
 	gpipe     = `C. Kim et al., "torchgpipe: on-the-fly pipeline parallelism for training giant models", 2020`
 )
 
+// PipeDream is the name of the strategy that knows operator graphs; see PipeDreamChain.
+const PipeDream = "pipedream"
+
 // Strategies returns the registry entries of this package.
 func Strategies() []pipeline.Strategy {
 	return []pipeline.Strategy{
@@ -25,7 +28,7 @@ func Strategies() []pipeline.Strategy {
 			Solve: solveBalance,
 		},
 		{
-			Name: "pipedream", Type: pipeline.Partitioner,
+			Name: PipeDream, Type: pipeline.Partitioner,
 			Summary: "PipeDream's optimizer: stages and replicas level by level of the topology, all-reduce included, as its program computes it",
 			Paper:   pipedream, Section: "3.1 and the authors' optimizer",
 			Solve: solvePipeDream,

@@ -72,13 +72,19 @@ func newHierarchy(costs *pipeline.Costs, p *pipeline.Platform, memory float64) *
 		h.parameters = append(h.parameters, float64(costs.Weights(1, l)))
 		h.output = append(h.output, out)
 	}
-	for _, l := range p.Levels {
-		h.levels = append(h.levels, machines{l.Devices, l.Bandwidth})
-	}
-	if len(h.levels) == 0 {
-		h.levels = []machines{{p.Devices, slowest(p)}}
-	}
+	h.levels = levels(p)
 	return h
+}
+
+// levels returns a platform's topology; one level at its slowest link where it has none.
+func levels(p *pipeline.Platform) (all []machines) {
+	for _, l := range p.Levels {
+		all = append(all, machines{l.Devices, l.Bandwidth})
+	}
+	if len(all) == 0 {
+		all = []machines{{p.Devices, slowest(p)}}
+	}
+	return all
 }
 
 // slowest returns the least bandwidth between two devices that have a link.
@@ -98,15 +104,15 @@ func slowest(p *pipeline.Platform) float64 {
 func scheduled(ctx context.Context, r pipeline.Request, h *hierarchy) (*pipeline.Plan, error) {
 	seconds := h.solve()
 	if math.IsInf(seconds, 1) {
-		return nil, &pipeline.InfeasibleError{Strategy: "pipedream", Reason: "its optimizer has no partition for this memory"}
+		return nil, &pipeline.InfeasibleError{Strategy: PipeDream, Reason: "its optimizer has no partition for this memory"}
 	}
 	r.Stages = h.stages()
 	var plan *pipeline.Plan
 	var err error
 	if r.Active > 0 {
-		plan, err = periodic.OneFOneB(ctx, "pipedream", r)
+		plan, err = periodic.OneFOneB(ctx, PipeDream, r)
 	} else {
-		plan, err = periodic.Star(ctx, "pipedream", r)
+		plan, err = periodic.Star(ctx, PipeDream, r)
 	}
 	if err != nil {
 		return nil, err

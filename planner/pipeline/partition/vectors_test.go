@@ -4,13 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"plimsoll/internal/shared"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/interop"
 	"plimsoll/planner/pipeline/pipelinetest"
 )
 
@@ -300,6 +303,51 @@ func ancestors(t *testing.T, n int, direct []json.RawMessage) func(k, j int) boo
 		}
 	}
 	return func(k, j int) bool { return reach[j][k] }
+}
+
+// pipedream on the chain that is made of a graph takes no longer than the authors' program says of the graph, whose states are
+// among ours.
+func TestPipeDreamChain(t *testing.T) {
+	var v pipedreams
+	read(t, &v, "pipedream_partitions.json")
+	done := 0
+	for _, p := range v.Profiles {
+		g, err := interop.ReadGraph(filepath.Join("..", "interop", "testdata", "pipedream", p.Profile+".graph.txt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours := map[string]bool{}
+		for _, s := range g.States(mostStates) {
+			ours[fmt.Sprintf("%.6f %d", s.Compute, s.Weights)] = true
+		}
+		for i, s := range p.States {
+			if !ours[fmt.Sprintf("%.6f %.0f", s[0], s[2])] {
+				t.Errorf("%s: state %d, %v, is none of ours", p.Profile, i, s)
+			}
+		}
+		for _, r := range p.Results {
+			flat := len(r.Config.Machines) == 1
+			if r.Config.Straight || r.Config.Ratio == nil || r.Config.Memory != nil || !flat && len(p.States) > 100 {
+				continue
+			}
+			var topology []pipeline.Level
+			for x, m := range r.Config.Machines {
+				topology = append(topology, pipeline.Level{Devices: m, Bandwidth: r.Config.Bandwidth[x]})
+			}
+			on := pipeline.WithLevels(pipeline.NoLimit, topology...)
+			c, err := PipeDreamChain(g, on)
+			if err != nil {
+				t.Fatalf("%s, %s: %v", p.Profile, r.Name, err)
+			}
+			if got := newHierarchy(pipeline.NewCosts(c), on, math.Inf(1)).solve(); got > r.Time*(1+1e-9) {
+				t.Errorf("%s, %s: %v, the authors' program says %v", p.Profile, r.Name, got, r.Time)
+			}
+			done++
+		}
+	}
+	if done != 24 {
+		t.Errorf("%d results", done)
+	}
 }
 
 // Small random chains on one and two levels, against exhaustive search of the program's objective.
