@@ -26,9 +26,10 @@ import (
 
 var skipped atomic.Int32
 
-// TestMain prints how many tests had no GPU, and fails when a kernel of the PTX was launched by none of all tests.
+// TestMain prints how many tests had no GPU, and fails when the emulated driver has found something, or a kernel of the
+// PTX was launched by none of all tests.
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := cudatest.Judge(m.Run())
 	_ = os.RemoveAll(fakes.folder)
 	fmt.Printf("%d tests skipped for want of a GPU\n", skipped.Load())
 	filter := goflag.Lookup("test.run").Value.String() + goflag.Lookup("test.skip").Value.String()
@@ -121,8 +122,9 @@ type data map[kernels.Operand][]byte
 func operand(r kernels.Role, i int) kernels.Operand { return kernels.Operand{Role: r, Index: i} }
 
 const (
-	fence  = 0xA5A5A5A5 // fills everything that is no operand
-	poison = 0x7FC1DEAD // a NaN, in either half, that fills outputs and workspace before a call
+	// NaNs, each half as bfloat16 too, so that what reads too much computes no number.
+	fence  = 0x7FC1FFC2 // fills everything that is no operand
+	poison = 0x7FC3FFC4 // fills outputs and workspace before a call
 )
 
 // rig is a call placed in memory, each operand between fences.

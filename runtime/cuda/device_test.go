@@ -3,11 +3,16 @@
 package cuda_test
 
 import (
+	"errors"
 	"testing"
+	"unsafe"
+
+	"gorgonia.org/cu"
 
 	"plimsoll/runtime"
 	"plimsoll/runtime/cuda"
 	"plimsoll/runtime/cuda/cudatest"
+	"plimsoll/runtime/cuda/driver"
 	"plimsoll/runtime/devicetest"
 )
 
@@ -55,6 +60,27 @@ func TestConformance(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Page-locked memory serves the copies of every GPU, whichever was current when it was allocated.
+func TestHostMemoryIsForEveryGPU(t *testing.T) {
+	needGPUs(t, 2)
+	devices := openGPUs(t, 2, false)
+	first, second := devices[0].(*cuda.Device), devices[1].(*cuda.Device)
+	const bytes = 4096
+	var host unsafe.Pointer
+	must(t, first.Run(func() (err error) {
+		host, err = driver.AllocHost(bytes)
+		return err
+	}))
+	must(t, second.Run(func() error {
+		s, err := cu.MakeStream(cu.NonBlocking)
+		must(t, err)
+		at, err := cu.MemAlloc(bytes)
+		must(t, err)
+		return errors.Join(cu.MemcpyHtoDAsync(at, host, bytes, s), s.Synchronize(), cu.MemFree(at), s.Destroy())
+	}))
+	must(t, first.Run(func() error { return cu.MemFreeHost(host) }))
 }
 
 func TestInspector(t *testing.T) {

@@ -8,20 +8,21 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"plimsoll/runtime/cuda/cudatest"
 	"plimsoll/runtime/cuda/driver"
 )
 
 var skipped atomic.Int32
 
 // TestMain gives the emulated driver two devices, delays and memory full of NaNs, unless the environment says otherwise,
-// and counts what is skipped.
+// counts what is skipped, and fails when that driver has found something.
 func TestMain(m *testing.M) {
 	for name, value := range map[string]string{"DEVICES": "2", "CHAOS": "1", "POISON": "1"} {
 		if name = "PLIMSOLL_EMULATOR_" + name; os.Getenv(name) == "" {
 			_ = os.Setenv(name, value)
 		}
 	}
-	code := m.Run()
+	code := cudatest.Judge(m.Run())
 	fmt.Printf("%d tests skipped for want of GPUs\n", skipped.Load())
 	os.Exit(code)
 }

@@ -120,6 +120,32 @@ func TestPlantedIgnoredError(t *testing.T) {
 	}
 }
 
+// The host frees what a copy may still read, although the driver would wait.
+func TestPlantedEarlyRelease(t *testing.T) {
+	planted(t, func(g *gpu, fault bool) {
+		s := g.stream()
+		_, host := pinned[float32](g, planes)
+		g.ok("cuMemcpyHtoDAsync_v2", g.alloc(4*planes), host, 4*planes, s)
+		if !fault {
+			g.ok("cuStreamSynchronize", s)
+		}
+		g.ok("cuMemFreeHost", host)
+	}, "early release", "cuMemFreeHost of allocation 0 (2048 bytes) of pinned host memory", "copy of 2048 bytes")
+}
+
+func TestPlantedMemoryOfAnotherContext(t *testing.T) {
+	planted(t, func(g *gpu, fault bool) {
+		portable := uint64(1)
+		if fault {
+			portable = 0
+		}
+		host := g.create("cuMemHostAlloc", 4*planes, portable)
+		g.create("cuCtxCreate_v2", 0, 0)
+		g.ok("cuMemcpyHtoDAsync_v2", g.alloc(4*planes), host, 4*planes, g.stream())
+		g.ok("cuCtxSynchronize")
+	}, "foreign memory", "allocation 0 (2048 bytes) of pinned host memory is of another context")
+}
+
 func TestPlantedLeak(t *testing.T) {
 	what := map[string]func(g *gpu){
 		"of emulated device 0 was never freed": func(g *gpu) { g.ok("cuMemFree_v2", g.allocated[0]) },

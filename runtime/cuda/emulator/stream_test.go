@@ -72,6 +72,17 @@ func TestChaosKeepsTheOrderOfEvents(t *testing.T) {
 	}
 }
 
+func TestPeerCopiesNameTheContextsOfTheirAddresses(t *testing.T) {
+	g := start(t, false, "DEVICES=2")
+	first := g.alloc(64)
+	other := g.create("cuCtxCreate_v2", 0, 1)
+	second := g.alloc(64)
+	g.ok("cuMemcpyPeerAsync", second, other, first, g.context, 64, g.stream())
+	g.want(invalidValue, "cuMemcpyPeerAsync", second, g.context, first, other, 64, g.stream())
+	g.want(invalidValue, "cuMemcpyPeer", second, 0, first, 0, 64)
+	g.ok("cuCtxSynchronize")
+}
+
 // Blocking streams and the default stream wait for each other, the others do not.
 func TestDefaultStreamBlocks(t *testing.T) {
 	g := start(t, true, "CHAOS=5")

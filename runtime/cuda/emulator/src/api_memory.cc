@@ -38,16 +38,32 @@ struct Copy {
     bool pageableTarget() const { return !driver().space(to); }
     bool onDevices() const { return isDevice(driver().space(to)) && isDevice(driver().space(from)); }
     Task task() const;
-    CUresult check(const std::string &call) const {
-        return valid(call, to, bytes, toSide) && valid(call, from, bytes, fromSide) ? CUDA_SUCCESS
-                                                                                    : CUDA_ERROR_INVALID_VALUE;
+    CUresult check(const std::string &call, const Context &context) const {
+        if (!valid(call, to, bytes, toSide) || !valid(call, from, bytes, fromSide)) return CUDA_ERROR_INVALID_VALUE;
+        for (const uint64_t address : {to, from}) checkOwner(call, address, context);
+        return CUDA_SUCCESS;
     }
+    static void checkOwner(const std::string &call, uint64_t address, const Context &context);
 };
+
+// Page-locked memory is that for the context that allocated it, and for others if it is portable.
+void Copy::checkOwner(const std::string &call, uint64_t address, const Context &context) {
+    Allocation a;
+    if (!driver().pinned.find(address, &a) || context.memory.count(a.address) || driver().portable.count(a.address)) return;
+    findings().add(Finding::foreign, call + ": " + a.name(driver().pinned.name()) + " is of another context, and not portable");
+}
+
+// The addresses of a peer copy lie on the devices of the contexts that are named with them.
+bool onDevice(CUcontext handle, CUdeviceptr address) {
+    Context *context = reinterpret_cast<Context *>(handle);
+    return driver().contexts.count(context) && context->device.memory.contains(address);
+}
 
 Task Copy::task() const {
     Task task;
     task.kind = Task::copy;
     task.what = "copy of " + std::to_string(bytes) + " bytes";
+    task.touches = {to, from};
     task.run = [copy = *this] {
         checks::access(copy.from, copy.bytes, false);
         checks::access(copy.to, copy.bytes, true);
@@ -71,7 +87,7 @@ void stage(Copy &copy, Task &task) {
 
 CUresult issueCopy(Issue &i, Copy copy, bool synchronous) {
     if (copy.bytes == 0) return CUDA_SUCCESS;
-    if (const CUresult refused = copy.check(i.call.name)) return refused;
+    if (const CUresult refused = copy.check(i.call.name, i.stream->context())) return refused;
     if (synchronous)
         if (const CUresult refused = i.call.unsafe()) return refused;
     const bool captured = i.stream->capture != nullptr;
@@ -131,18 +147,22 @@ CUresult release(Call &c, uint64_t address, bool device) {
         findings().add(Finding::handle, c.name + " of " + (space ? space->describe(address) : "a foreign address"));
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (!device && !c.context->dead()) driver().checkUnused(a, c.name);
     for (Context *context : std::set<Context *>(driver().contexts)) context->synchronize(c.lock);
+    driver().portable.erase(address);
     for (Context *context : driver().contexts) context->memory.erase(address);
     checks::forget(address, a.bytes);
     space->release(address);
     return CUDA_SUCCESS;
 }
 
-CUresult allocateHost(const char *name, void **address, size_t bytes) {
+CUresult allocateHost(const char *name, void **address, size_t bytes, unsigned flags) {
     return call(name, Needs::context, [&](Call &c) {
         uint64_t at = 0;
         const CUresult result = allocate(c, driver().pinned, bytes, &at);
-        if (result == CUDA_SUCCESS) *address = reinterpret_cast<void *>(at);
+        if (result != CUDA_SUCCESS) return result;
+        *address = reinterpret_cast<void *>(at);
+        if (flags & CU_MEMHOSTALLOC_PORTABLE) driver().portable.insert(at);
         return result;
     });
 }
@@ -170,9 +190,9 @@ API(cuMemFree, CUdeviceptr address) {
     return call(__func__, Needs::release, [&](Call &c) { return release(c, address, true); });
 }
 
-API(cuMemAllocHost, void **address, size_t bytes) { return allocateHost(__func__, address, bytes); }
+API(cuMemAllocHost, void **address, size_t bytes) { return allocateHost(__func__, address, bytes, 0); }
 
-API(cuMemHostAlloc, void **address, size_t bytes, unsigned) { return allocateHost(__func__, address, bytes); }
+API(cuMemHostAlloc, void **address, size_t bytes, unsigned flags) { return allocateHost(__func__, address, bytes, flags); }
 
 API(cuMemFreeHost, void *address) {
     return call(__func__, Needs::release, [&](Call &c) { return release(c, addressOf(address), false); });
@@ -237,11 +257,17 @@ API(cuMemcpyDtoD, CUdeviceptr to, CUdeviceptr from, size_t bytes) {
 API(cuMemcpyDtoDAsync, CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
     return copyLater(__func__, {to, from, bytes, Side::device, Side::device}, stream);
 }
-API(cuMemcpyPeer, CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t bytes) {
-    return copyNow(__func__, {to, from, bytes, Side::device, Side::device});
+API(cuMemcpyPeer, CUdeviceptr to, CUcontext toContext, CUdeviceptr from, CUcontext fromContext, size_t bytes) {
+    return issue(__func__, nullptr, [&](Issue &i) {
+        if (!onDevice(toContext, to) || !onDevice(fromContext, from)) return CUDA_ERROR_INVALID_VALUE;
+        return issueCopy(i, {to, from, bytes, Side::device, Side::device}, true);
+    });
 }
-API(cuMemcpyPeerAsync, CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t bytes, CUstream stream) {
-    return copyLater(__func__, {to, from, bytes, Side::device, Side::device}, stream);
+API(cuMemcpyPeerAsync, CUdeviceptr to, CUcontext toContext, CUdeviceptr from, CUcontext fromContext, size_t bytes, CUstream stream) {
+    return issue(__func__, stream, [&](Issue &i) {
+        if (!onDevice(toContext, to) || !onDevice(fromContext, from)) return CUDA_ERROR_INVALID_VALUE;
+        return issueCopy(i, {to, from, bytes, Side::device, Side::device}, false);
+    });
 }
 
 API(cuMemsetD8, CUdeviceptr address, unsigned char value, size_t count) {

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "config.h"
+#include "findings.h"
 
 namespace emulator {
 
@@ -18,6 +19,19 @@ void Driver::await(std::unique_lock<std::mutex> &lock, const RecordPtr &record) 
     if (!record) return;
     record->changed.wait(lock, [&] { return record->done; });
     learn(record);
+}
+
+void Driver::touch(uint64_t address, int party, const Task &task) {
+    Allocation a;
+    if (pinned.find(address, &a)) uses_[a.address][party] = {task.what, task.record};
+}
+
+void Driver::checkUnused(const Allocation &allocation, const std::string &call) {
+    for (const auto &[party, use] : uses_[allocation.address])
+        if (known.at(party) < use.record->clock->at(party))
+            findings().add(Finding::early, call + " of " + allocation.name(pinned.name()) + ", which a " + use.what +
+                                               " uses: nobody has waited for that");
+    uses_.erase(allocation.address);
 }
 
 Space *Driver::space(uint64_t address) {

@@ -1,6 +1,7 @@
 // The driver: what the process has one of.
 #pragma once
 #include <cuda.h>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -27,6 +28,7 @@ struct Driver {
     bool initialized = false;
     std::vector<std::unique_ptr<Device>> devices;
     Space pinned;
+    std::set<uint64_t> portable; // addresses of pinned allocations that are meant for all contexts
     Clock known; // what the host knows to be complete
     Faults faults;
     std::set<Context *> contexts;
@@ -43,9 +45,19 @@ struct Driver {
     void learn(const RecordPtr &record);
     // Blocks until it is, and learns that.
     void await(std::unique_lock<std::mutex> &lock, const RecordPtr &record);
+    // A task of a party touches pinned memory. Releasing that before the host knows that the task is complete is a finding.
+    void touch(uint64_t address, int party, const Task &task);
+    void checkUnused(const Allocation &allocation, const std::string &call);
     // The space that holds the address; null when it is no memory of the emulator.
     Space *space(uint64_t address);
     Device *device(CUdevice ordinal);
+
+private:
+    struct Use {
+        std::string what;
+        RecordPtr record;
+    };
+    std::map<uint64_t, std::map<int, Use>> uses_; // of pinned allocations, by party: the latest
 };
 
 Driver &driver();

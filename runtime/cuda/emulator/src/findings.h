@@ -17,6 +17,8 @@ constexpr const char *instruction = "instruction";
 constexpr const char *ignored = "ignored error";
 constexpr const char *leak = "leak";
 constexpr const char *handle = "dead handle";
+constexpr const char *early = "early release";
+constexpr const char *foreign = "foreign memory";
 } // namespace Finding
 
 // Findings collects them; the same text counts once.

@@ -28,6 +28,7 @@ RecordPtr Stream::push(Task task) {
     for (const RecordPtr &wait : task.waits) party_.join(*wait->clock);
     task.record = std::make_shared<Record>();
     task.record->clock = party_.advance();
+    for (const uint64_t address : task.touches) driver().touch(address, party_.id(), task);
     task.injected = driver().faults.ofTask(task.kind);
     tail_ = task.record;
     queue_.push_back(std::move(task));

@@ -35,6 +35,7 @@ struct Task {
     std::string what;
     std::function<CUresult()> run; // without the lock; empty when the task only orders
     std::vector<RecordPtr> waits;
+    std::vector<uint64_t> touches; // addresses of the memory that a copy reads and writes
     CUresult injected = CUDA_SUCCESS; // the error it ends with instead of running
     RecordPtr record;
 };
