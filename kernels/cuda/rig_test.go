@@ -29,6 +29,9 @@ var skipped atomic.Int32
 // TestMain prints how many tests had no GPU, and fails when the emulated driver has found something, or a kernel of the
 // PTX was launched by none of all tests.
 func TestMain(m *testing.M) {
+	if name := "PLIMSOLL_EMULATOR_MEMORY"; os.Getenv(name) == "" {
+		_ = os.Setenv(name, fmt.Sprint(16<<30)) // for TestOffsetsBeyond32Bits, which uses little of it
+	}
 	code := cudatest.Judge(m.Run())
 	_ = os.RemoveAll(fakes.folder)
 	fmt.Printf("%d tests skipped for want of a GPU\n", skipped.Load())

@@ -8,6 +8,8 @@ package cudatest
 //
 // static int fail(void *f, const char *faults) { return ((int (*)(const char *))f)(faults); }
 // static void call(void *f) { ((void (*)(void))f)(); }
+// static void last_blocks(void *f, uint64_t n) { ((void (*)(uint64_t))f)(n); }
+// static int checked(void *f) { return ((int (*)(void))f)(); }
 // static uint64_t count(void *f, const char *name) { return ((uint64_t (*)(const char *))f)(name); }
 // static size_t findings(void *f, char *text, size_t bytes) { return ((size_t (*)(char *, size_t))f)(text, bytes); }
 import "C"
@@ -48,6 +50,18 @@ func Launches(kernel string) int {
 	text := C.CString("kernel " + kernel)
 	defer C.free(unsafe.Pointer(text))
 	return int(C.count(driver.Symbol("plimsollEmulatorCount"), text))
+}
+
+// Checked reports whether the driver is the emulated one that watches every access, which takes much memory.
+func Checked() bool { return Emulated() && C.checked(driver.Symbol("plimsollEmulatorChecked")) != 0 }
+
+// LastBlocks makes launches of more than n blocks run their last ones only, until the test ends. A real GPU runs them all.
+func LastBlocks(t testing.TB, n uint64) {
+	t.Helper()
+	if f := driver.Symbol("plimsollEmulatorLastBlocks"); f != nil {
+		C.last_blocks(f, C.uint64_t(n))
+		t.Cleanup(func() { C.last_blocks(f, 0) })
+	}
 }
 
 // Judge returns the exit code of a package's tests: 1 instead of 0 when the emulated driver has found something wrong,

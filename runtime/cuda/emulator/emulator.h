@@ -48,6 +48,10 @@ void plimsollEmulatorFindingsClear(void);
 // contexts; a Go program ends without running anything here by itself.
 void plimsollEmulatorFinish(void);
 
+// From now on launches of more than so many blocks run their last ones only, so that tensors can be tested whose size no
+// emulation could compute; 0: launches run as they are.
+void plimsollEmulatorLastBlocks(uint64_t blocks);
+
 // 1 when this is the checked build, which watches the accesses of kernels.
 int plimsollEmulatorChecked(void);
 

@@ -7,6 +7,7 @@
 #include "checks.h"
 #include "driver.h"
 #include "findings.h"
+#include "launch.h"
 
 using namespace emulator;
 
@@ -43,5 +44,7 @@ EXPORT void plimsollEmulatorFinish(void) {
     std::unique_lock<std::mutex> lock(driver().mutex);
     for (Context *context : std::set<Context *>(driver().contexts)) context->finish(lock);
 }
+
+EXPORT void plimsollEmulatorLastBlocks(uint64_t blocks) { lastBlocks = blocks; }
 
 EXPORT int plimsollEmulatorChecked(void) { return checks::enabled; }

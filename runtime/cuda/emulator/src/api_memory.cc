@@ -118,7 +118,10 @@ template <class T> CUresult fill(const char *name, uint64_t address, T value, si
         task.what = "fill of " + std::to_string(bytes) + " bytes";
         task.run = [=] {
             checks::access(address, bytes, true);
-            std::fill_n(reinterpret_cast<T *>(address), count, value);
+            if (value == 0)
+                Space::clear(address, bytes);
+            else
+                std::fill_n(reinterpret_cast<T *>(address), count, value);
             return CUDA_SUCCESS;
         };
         return i.push(std::move(task), CU_GRAPH_NODE_TYPE_MEMSET);

@@ -10,6 +10,8 @@
 
 namespace emulator {
 
+std::atomic<uint64_t> lastBlocks{0};
+
 CUresult Launch::check(const Function &function, const Device &device) const {
     const auto within = [&](unsigned n, CUdevice_attribute most) {
         return n > 0 && n <= static_cast<unsigned>(device.attribute(most));
@@ -30,7 +32,7 @@ namespace {
 struct Run {
     const Launch &launch;
     const Work work;
-    std::atomic<uint64_t> next{0};
+    std::atomic<uint64_t> next; // the first block that nobody has taken
     std::atomic<CUresult> error{CUDA_SUCCESS};
 
     void takeBlocks();
@@ -59,8 +61,9 @@ void Run::runBlock(uint64_t index) {
 } // namespace
 
 CUresult Launch::run() const {
-    Run run{*this, currentWork};
-    if (shape.blockCount() == 1)
+    const uint64_t count = shape.blockCount(), last = lastBlocks;
+    Run run{*this, currentWork, {last > 0 && last < count ? count - last : 0}};
+    if (count == 1)
         run.takeBlocks();
     else
         processors().runOnAll([&] { run.takeBlocks(); });

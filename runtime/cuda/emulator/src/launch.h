@@ -1,5 +1,6 @@
 // Launches: a kernel with its geometry and argument.
 #pragma once
+#include <atomic>
 #include <cuda.h>
 #include <string>
 #include <vector>
@@ -10,6 +11,9 @@
 namespace emulator {
 
 struct Function;
+
+// Launches of more blocks run only their last ones; 0: all blocks run. See plimsollEmulatorLastBlocks.
+extern std::atomic<uint64_t> lastBlocks;
 
 // Launch is one prepared launch; it may run many times (in a graph).
 struct Launch {

@@ -62,6 +62,13 @@ uint64_t Space::allocate(uint64_t bytes) {
     return at;
 }
 
+void Space::clear(uint64_t address, uint64_t bytes) {
+    const uint64_t end = address + bytes, first = std::min(up(address, page), end), last = std::max(end / page * page, first);
+    memset(pointer(address), 0, first - address);
+    if (last > first && madvise(pointer(first), last - first, MADV_DONTNEED) != 0) memset(pointer(first), 0, last - first);
+    memset(pointer(last), 0, end - last);
+}
+
 bool Space::release(uint64_t address) {
     const std::lock_guard<std::mutex> guard(mutex_);
     const auto it = live_.find(address);

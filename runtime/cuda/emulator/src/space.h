@@ -37,6 +37,9 @@ public:
     uint64_t allocate(uint64_t bytes);
     bool release(uint64_t address);
 
+    // Fills bytes of an allocation with zeros. Whole pages are given back, so that large memory costs what is used of it.
+    static void clear(uint64_t address, uint64_t bytes);
+
     // The live allocation that holds the address; false when none does.
     bool find(uint64_t address, Allocation *found) const;
     // What to say of an address: "byte 8 of allocation 3 (64 bytes) of device 0's memory, released".
