@@ -12,6 +12,8 @@ TAGS     := $(if $(filter linux/amd64,$(PLATFORM)),cuda)
 HIGHS    := $(shell printf '\043include <zlib.h>\nint main() {}' | $(CXX) -x c++ - -lz -o /dev/null 2>/dev/null && echo highs)
 CUDA     := $(CURDIR)/runtime/cuda
 EMULATOR := $(CURDIR)/out/emulator
+STRICT   := $(CURDIR)/out/emulator-strict
+PTXAS    := $(CURDIR)/out/ptxas/nvidia/cuda_nvcc/bin/ptxas
 
 export CGO_ENABLED = 1
 export CGO_CFLAGS  = -O2 -g -Wno-deprecated-declarations -I$(CUDA)/include
@@ -28,7 +30,7 @@ THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offlo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test test-nocgo test-cuda test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-torchgpipe bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-torchgpipe bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,7 +57,19 @@ kernels: ## compile kernels/cuda/src to PTX: make kernels NVRTC=.../libnvrtc.so.
 
 test-cuda: emulator ## run the CUDA backend on the emulated driver
 	go vet -tags cuda $(CUDA_TESTS) ./cmd/plimsoll
-	LD_LIBRARY_PATH=$(EMULATOR) go test -tags cuda -count=1 -timeout 20m $(CUDA_TESTS)
+	LD_LIBRARY_PATH=$(EMULATOR) PLIMSOLL_EMULATOR_STRICT=1 go test -tags cuda -count=1 -timeout 20m $(CUDA_TESTS)
+
+test-cuda-strict: ## run the device and the kernels on the emulated driver that watches every access
+	runtime/cuda/emulator/build.sh $(STRICT) --checked $(CUDA_KERNELS)
+	LD_LIBRARY_PATH=$(STRICT) go test -tags cuda -short -count=1 -timeout 20m ./runtime/cuda ./kernels/cuda
+
+test-cuda-faults: ## plant faults in the CUDA backend, each must be found, into bench/results/cuda-faults.md (slow)
+	go run ./kernels/cuda/faults -out bench/results/cuda-faults.md
+
+test-ptxas: ## assemble the PTX for sm_75 to sm_100 with NVIDIA's ptxas, where PyPI can be reached
+	@[ -x $(PTXAS) ] || { $(PYTHON) -m pip download -q --no-deps --disable-pip-version-check -d out/ptxas nvidia-cuda-nvcc-cu12==12.9.86 && \
+		$(PYTHON) -m zipfile -e out/ptxas/*.whl out/ptxas && chmod +x $(PTXAS); } || echo "no ptxas from PyPI: the PTX is not assembled"
+	PLIMSOLL_PTXAS=$$([ -x $(PTXAS) ] && echo $(PTXAS)) go test -count=1 -v -run PTXAssembles ./kernels/cuda
 
 test-gpu: ## run the same tests on this machine's GPUs
 	go test -tags cuda -count=1 -p 1 -timeout 20m $(CUDA_TESTS)

@@ -54,7 +54,11 @@ func productKernels(t testing.TB, l *Library, c kernels.Call) (names []string) {
 func TestEveryTile(t *testing.T) {
 	b := newBench(t)
 	ran := map[string]int{} // by kernel: the call that it last ran in
-	for i, c := range tiledCalls {
+	calls := tiledCalls
+	if testing.Short() {
+		calls = calls[:2]
+	}
+	for i, c := range calls {
 		for _, d := range types {
 			r := rand.New(rand.NewPCG(uint64(d), uint64(i)))
 			forward, backward := randomCalls(r, c.op, []kernels.Desc{typed(d, c.shape...)})
@@ -94,6 +98,9 @@ func TestFullGrids(t *testing.T) {
 		{kernels.Linear{Out: 2050}, []int{3, 2100}, []kernels.Pass{kernels.BackwardParams}},
 	} {
 		for _, d := range types {
+			if testing.Short() && d == kernels.Float32 {
+				continue
+			}
 			l := libraries(t, b)[0]
 			for _, pass := range full.passes {
 				c := kernels.Call{Op: full.op, Pass: pass, In: []kernels.Desc{typed(d, full.shape...)}, Train: true}

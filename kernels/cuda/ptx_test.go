@@ -2,8 +2,10 @@ package cuda
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -40,4 +42,62 @@ func TestPTXIsFresh(t *testing.T) {
 			t.Errorf("%s.ptx has no kernels", name)
 		}
 	}
+}
+
+// architectures are those that the PTX is assembled for: one of each generation since Turing.
+var architectures = []string{"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100"}
+
+// TestPTXAssembles: NVIDIA's assembler takes every kernel for every GPU since the oldest, and none spills registers or
+// has more shared memory than a block may declare. `make test-ptxas` fetches the assembler.
+func TestPTXAssembles(t *testing.T) {
+	ptxas := os.Getenv("PLIMSOLL_PTXAS")
+	if ptxas == "" {
+		ptxas = "ptxas"
+	}
+	if _, err := exec.LookPath(ptxas); err != nil {
+		t.Skipf("needs NVIDIA's ptxas (in PATH, or named by PLIMSOLL_PTXAS): %v", err)
+	}
+	all, err := sources.Read(os.DirFS("src"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	assembled := 0
+	for _, module := range all.Modules() {
+		for _, arch := range architectures {
+			if arch == "sm_75" && sources.Architecture(module) != "compute_75" {
+				continue
+			}
+			report, err := exec.Command(ptxas, "-v", "-arch", arch, "-o", os.DevNull, filepath.Join("ptx", module+".ptx")).CombinedOutput()
+			if err != nil {
+				t.Errorf("%s for %s: %v: %s", module, arch, err, report)
+			}
+			assembled += checkAssembly(t, module+" for "+arch, string(report))
+		}
+	}
+	t.Logf("%d kernels assembled", assembled)
+	if least := 80 * len(architectures); assembled < least {
+		t.Errorf("%d kernels assembled, want at least %d", assembled, least)
+	}
+}
+
+// mostStatic is the shared memory that a block may declare, in bytes.
+const mostStatic = 48 << 10
+
+// checkAssembly reads what ptxas says of each kernel, and returns how many there are.
+func checkAssembly(t *testing.T, what, report string) int {
+	t.Helper()
+	kernels := regexp.MustCompile(`Function properties for (\w+)\n\s*(.*)\n.*Used \d+ registers(.*)`).FindAllStringSubmatch(report, -1)
+	for _, k := range kernels {
+		if k[2] != "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" {
+			t.Errorf("%s: %s has %s", what, k[1], k[2])
+		}
+		smem := regexp.MustCompile(`(\d+) bytes smem`).FindStringSubmatch(k[3])
+		if smem == nil {
+			continue
+		}
+		if bytes, err := strconv.Atoi(smem[1]); err != nil || bytes > mostStatic {
+			t.Errorf("%s: %s has %s bytes of shared memory, a block may declare %d", what, k[1], smem[1], mostStatic)
+		}
+	}
+	return len(kernels)
 }

@@ -1,0 +1,151 @@
+package main
+
+import "path/filepath"
+
+// fault is a change that tests must find.
+type fault struct {
+	what  string // is wrong then
+	suite        // whose
+	tests string // find it: a regular expression
+	edits []edit
+}
+
+// suite is the tests of a folder, on the emulated driver; strict: on the build that watches every access.
+type suite struct {
+	folder string
+	strict bool
+}
+
+var (
+	calls         = suite{folder: "kernels/cuda"}
+	watchedCalls  = suite{folder: "kernels/cuda", strict: true}
+	device        = suite{folder: "runtime/cuda"}
+	watchedDevice = suite{folder: "runtime/cuda", strict: true}
+)
+
+// edit replaces a text that a file has once.
+type edit struct{ file, old, new string }
+
+// inKernels reports whether the fault is in the sources of kernels.
+func (f fault) inKernels() bool {
+	switch filepath.Ext(f.edits[0].file) {
+	case ".cu", ".cuh", ".h":
+		return true
+	}
+	return false
+}
+
+var faults = []fault{
+	{"asynchronous copies are not waited for", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", `		wait_groups<STAGES - 2>();
+`, ""}}},
+	{"asynchronous copies are waited for one slab late", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", "wait_groups<STAGES - 2>()", "wait_groups<STAGES - 1>()"}}},
+	{"a group of asynchronous copies is not closed", calls, "RandomCalls|LargeCalls", []edit{{"kernels/cuda/src/mma.cu", `		if (s.first + k < s.end) fetch(s.first + k, k);
+		end_group();
+`, `		if (s.first + k < s.end) fetch(s.first + k, k);
+`}}},
+	{"asynchronous copies of what is outside bring values, not zeros", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cuh", "int bytes = zero ? 0 : 16;", "int bytes = 16;"}}},
+	{"two registers of A are swapped in mma", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cuh", "{%4,%5,%6,%7}", "{%4,%6,%5,%7}"}}},
+	{"the registers of B are swapped in mma", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cuh", "{%8,%9}", "{%9,%8}"}}},
+	{"the sums of two rows are swapped in mma", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cuh", "{%8,%9}, {%0,%1,%2,%3}", "{%8,%9}, {%2,%3,%0,%1}"}}},
+	{"two registers are swapped in ldmatrix", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cuh", "x4.shared.b16 {%0,%1,%2,%3}", "x4.shared.b16 {%0,%2,%1,%3}"}}},
+	{"two registers are swapped in the transposed ldmatrix", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cuh", "trans.shared.b16 {%0,%1,%2,%3}", "trans.shared.b16 {%0,%2,%1,%3}"}}},
+	{"ldmatrix does not transpose", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cuh", "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", "ldmatrix.sync.aligned.m8n8.x4.shared.b16"}}},
+	{"an instruction gets a generic address for one of shared memory", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cuh", "unsigned at = (unsigned)__cvta_generic_to_shared(to);", "unsigned at = (unsigned)(u64)to;"}}},
+	{"mma adds to registers that are only written", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cuh", `OPERAND("+f", c[0])`, `OPERAND("=f", c[0])`}}},
+	{"shared memory of window products is one stage short", calls, "RandomCalls", []edit{{"kernels/cuda/engine.go", "return stages * (t.m + t.n) *", "return (stages - 1) * (t.m + t.n) *"}}},
+	{"shared memory of pixel products is one stage short", calls, "RandomCalls", []edit{{"kernels/cuda/engine.go", "return stages * e.slab *", "return (stages - 1) * e.slab *"}}},
+	{"more than 48 KiB of shared memory are not asked for", calls, "EveryTile", []edit{{"runtime/cuda/kernel.go", `	return callError("cuFuncSetAttribute", driver.SetDynamicShared(k.function, int(k.shared)))`, `	return callError("cuFuncSetAttribute", driver.SetDynamicShared(k.function, 0))`}}},
+	{"no barrier between a slab's arrival and its product", watchedCalls, "EveryTile", []edit{{"kernels/cuda/src/mma.cu", `wait_groups<STAGES - 2>();
+		__syncthreads();`, "wait_groups<STAGES - 2>();"}}},
+	{"no barrier between slabs of window products in registers", watchedCalls, "RandomCalls", []edit{{"kernels/cuda/src/conv.cu", `			left.keep(p.a[now]);
+			right.keep(p.b[now]);
+		}
+		__syncthreads();
+	}
+	i64 base = (i64)v.group`, `			left.keep(p.a[now]);
+			right.keep(p.b[now]);
+		}
+	}
+	i64 base = (i64)v.group`}}},
+	{"no barrier before the moments of a chunk are merged", watchedCalls, "RandomCalls", []edit{{"kernels/cuda/src/norm.cu", `		squares[threadIdx.y * width + threadIdx.x * V + k] = square[k];
+	}
+	__syncthreads();`, `		squares[threadIdx.y * width + threadIdx.x * V + k] = square[k];
+	}`}}},
+	{"no barrier in the halving of a sum of squares", watchedCalls, "Guard", []edit{{"kernels/cuda/src/update.cu", `sums[threadIdx.x + half];
+		__syncthreads();`, "sums[threadIdx.x + half];"}}},
+	{"a pair of columns is stored where it is not aligned", watchedCalls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", "if (n >= 2 && at % 2 == 0)", "if (n >= 2)"}}},
+	{"wide loads where the channels of a tap are no whole vectors", calls, "RandomCalls", []edit{{"kernels/cuda/conv.go", "b.lib.engine(c.dtype, p.image|p.inner)", "b.lib.engine(c.dtype, 0)"}}},
+	{"one channel too many is read", calls, "RandomCalls", []edit{{"kernels/cuda/src/conv.cuh", "bool seen = e < v.inner &&", "bool seen = e <= v.inner &&"}}},
+	{"one output channel too many is read", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", "o + k < width && p", "o + k <= width && p"}}},
+	{"32 bits for the offset of an image that is read", calls, "Beyond32", []edit{{"kernels/cuda/src/conv.cuh", "(i64)n * v.height * v.width * v.pixel", "(i64)(n * v.height * v.width * v.pixel)"}}},
+	{"32 bits for the offset of an image of a weight gradient", calls, "Beyond32", []edit{{"kernels/cuda/src/conv.cuh", "return walker{(i64)n * g.h * g.w * g.c", "return walker{(i64)(n * g.h * g.w * g.c)"}}},
+	{"32 bits for the offset of an image that is written", calls, "Beyond32", []edit{{"kernels/cuda/src/conv.cuh", "return (((i64)n * g.h + y * v.h.spread + v.h.rest) * g.w + x * v.w.spread + v.w.rest) * v.channels", "return (i64)(((n * g.h + y * v.h.spread + v.h.rest) * g.w + x * v.w.spread + v.w.rest) * v.channels)"}}},
+	{"rows above an image are read", calls, "RandomCalls", []edit{{"kernels/cuda/src/conv.cuh", "bool seen = e < v.inner && y >= 0 &&", "bool seen = e < v.inner &&"}}},
+	{"dilation is ignored forward", calls, "RandomCalls", []edit{{"kernels/cuda/src/conv.cuh", "return axis{out, in, stride, -pad, dilation, kernel", "return axis{out, in, stride, -pad, 1, kernel"}}},
+	{"a class of strides begins at the wrong tap", calls, "RandomCalls", []edit{{"kernels/cuda/src/conv.cuh", "x.off = (rest + pad - x.first * dilation) / stride", "x.off = (rest + pad - t * dilation) / stride"}}},
+	{"splits overlap by a slab", calls, "LargeCalls", []edit{{"kernels/cuda/src/conv.cuh", "(int)((i64)slabs * (split + 1) / splits)", "(int)((i64)slabs * (split + 1) / splits) + (split + 1 < splits)"}}},
+	{"partial results: the last one is left out", calls, "LargeCalls", []edit{{"kernels/cuda/src/pack.cu", "for (int s = 1; s < a.splits; s++)", "for (int s = 1; s + 1 < a.splits; s++)"}}},
+	{"a row behind the end of a tile is written", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", `		if (row >= rows) continue;
+`, ""}}},
+	{"the second group gets the first one's columns", calls, "RandomCalls", []edit{{"kernels/cuda/src/conv.cuh", "v.group = v.panel % g.groups", "v.group = 0"}}},
+	{"a grid of tiles is rounded down", calls, "EveryTile", []edit{{"kernels/cuda/engine.go", "return dim{ceil(rows, t.m), ceil(columns, t.n), z}", "return dim{max(rows/t.m, 1), ceil(columns, t.n), z}"}}},
+	{"partial results share their memory with packed weights", calls, "LargeCalls", []edit{{"kernels/cuda/cuda.go", `	at := b.used
+`, `	at := int64(0)
+`}}},
+	{"bfloat16: ties are rounded up", calls, "Rounding", []edit{{"kernels/cuda/src/plimsoll.cuh", "(u + 0x7fffu + ((u >> 16) & 1u)) >> 16", "(u + 0x8000u) >> 16"}}},
+	{"bfloat16: a NaN may become infinity", calls, "Rounding", []edit{{"kernels/cuda/src/plimsoll.cuh", `	if ((u & 0x7fffffffu) > 0x7f800000u) return (u >> 16) | 0x40u;
+`, ""}}},
+	{"a gradient overwrites where it should add", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", "if (a.add) v[k].v[0] +=", "if (false) v[k].v[0] +="}}},
+	{"every column of a pair gets the first one's bias", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", "GLOBAL(const float, a.bias)[column + k]", "GLOBAL(const float, a.bias)[column]"}}},
+	{"running variance divides by n", calls, "RandomCalls", []edit{{"kernels/cuda/src/norm.cu", "double rest = m.n > 1 ? m.n - 1 : 1;", "double rest = m.n;"}}},
+	{"Adam's bias correction is a step late", calls, "Updates", []edit{{"kernels/cuda/src/update.cu", "(double)(s.update + a.earlier) + 1;", "(double)(s.update + a.earlier) + 2;"}}},
+	{"a label out of range counts as a right one", calls, "BadLabel", []edit{{"kernels/cuda/src/loss.cu", `(double)__uint_as_float(0x7fc00000u);
+		}`, `0.0;
+		}`}}},
+	{"page-locked memory is freed before the streams are drained", device, "Conformance", []edit{{"runtime/cuda/device.go", `	streams, visitors := d.users()
+	for _, s := range streams {
+		s.drain()
+	}
+	for _, s := range visitors {
+		s.drain()
+	}
+`, `	_, _ = d.users()
+`}, {"runtime/cuda/device.go", `	for _, s := range d.streams {
+		_ = s.stream.Synchronize() // reported by Stream.Synchronize
+	}
+`, `	note("cuMemFree", d.memory.free())
+`}}},
+	{"the contexts of a peer copy are swapped", device, "Conformance", []edit{{"runtime/cuda/stream.go", "cu.MemcpyPeerAsync(to, p.context, from, d.context,", "cu.MemcpyPeerAsync(to, d.context, from, p.context,"}}},
+	{"page-locked memory is of one context alone", device, "HostMemoryIsForEveryGPU", []edit{{"runtime/cuda/driver/calls.go", "C.size_t(bytes), C.CU_MEMHOSTALLOC_PORTABLE)", "C.size_t(bytes), 0)"}}},
+	{"a graph does not wait for a record outside", device, "AGraphWaitsForRecordsOutside", []edit{{"runtime/cuda/graph.go", `	return callError("cuStreamWaitEvent", s.stream.Wait(e.event, driver.WaitExternal))
+`, `	return nil
+`}}},
+	{"a stream does not wait for an event", device, "Conformance", []edit{{"runtime/cuda/stream.go", `	if err == nil && recorded {`, `	if err == nil && recorded && false {`}}},
+	{"a graph does not wait for its streams", device, "AGraph", []edit{{"runtime/cuda/graph.go", `		if err := order(g.before[i], t.stream, s); err != nil {
+			return err
+		}
+	}
+	if err := g.exec`, `		_ = i
+	}
+	if err := g.exec`}}},
+	{"streams do not wait for a graph", device, "AGraph", []edit{{"runtime/cuda/graph.go", `		if t.stream == s {
+			continue
+		}`, `		if true {
+			continue
+		}`}}},
+	{"the arena is not cleared", device, "Conformance", []edit{{"runtime/cuda/memory.go", "cu.MemsetD8(m.arena, 0, arena)", "cu.MemsetD8(m.arena, 0, 1)"}}},
+	{"nobody waits for the clearing of the arena", watchedDevice, "Conformance", []edit{{"runtime/cuda/memory.go", `		if err := cu.Synchronize(); err != nil {
+			return m, d.wrap("reserve", callError("cuCtxSynchronize", err))
+		}
+`, ""}}},
+	{"calls do not make the device's context current", device, "Conformance", []edit{{"runtime/cuda/device.go", `	if err := cu.SetCurrentContext(d.context); err != nil {
+		return d.wrap("", callError("cuCtxSetCurrent", err))
+	}
+	return f()`, `	return f()`}}},
+	{"a device closes while peers copy into its arena", watchedDevice, "Conformance", []edit{{"runtime/cuda/device.go", `	for _, s := range visitors {
+		s.drain()
+	}
+`, `	_ = visitors
+`}}},
+	{"the PTX is of other sources", calls, "PTXIsFresh", []edit{{"kernels/cuda/src/mma.cu", "STAGES = 3", "STAGES = 4"}}},
+}
