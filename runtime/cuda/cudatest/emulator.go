@@ -16,6 +16,7 @@ import "C"
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -71,15 +72,28 @@ func Judge(code int) int {
 	if f == nil {
 		return code
 	}
+	text := found(f)
+	fmt.Print(text)
+	if text != "" && code == 0 {
+		code = 1
+	}
+	return code
+}
+
+// Findings returns what the emulated driver has found wrong so far, a line each, and forgets it.
+func Findings(t testing.TB) []string {
+	t.Helper()
+	text := found(symbol(t, "plimsollEmulatorFindings"))
+	C.call(symbol(t, "plimsollEmulatorFindingsClear"))
+	return strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
+}
+
+func found(f unsafe.Pointer) string {
 	n := C.findings(f, nil, 0)
 	text := (*C.char)(C.calloc(1, n+1))
 	defer C.free(unsafe.Pointer(text))
 	C.findings(f, text, n+1)
-	fmt.Print(C.GoString(text))
-	if n > 0 && code == 0 {
-		code = 1
-	}
-	return code
+	return C.GoString(text)
 }
 
 // Finish has the emulated driver look for what is left in contexts that are never destroyed; Findings has it then.
