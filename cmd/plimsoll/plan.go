@@ -94,7 +94,7 @@ each device and counts weights too, and --bandwidth is that of the links between
 	f.options.register(cmd)
 	f.options.registerTolerance(cmd)
 	f.pipe.register(cmd)
-	s.DurationVar(&f.budget, "budget", 0, "auto: improve its plan until so much time has passed, as in 10s; the plan then depends on the machine's speed")
+	s.DurationVar(&f.budget, "budget", 0, "auto: improve its plan, or search for one where there is none, until so much time has passed, as in 10s; the plan then depends on the machine's speed")
 	s.StringVarP(&f.out, "output", "o", "", "write the plan file here")
 	s.BoolVar(&f.text, "text", false, "print the sequence in its text form, one token an op")
 	s.BoolVar(&f.list, "list", false, "list the strategies with their papers")
@@ -239,6 +239,9 @@ func (f *planFlags) plan(ctx context.Context, choice *choice, problem strategy.P
 	p, err := planner.Solve(ctx, choice.Strategy, problem)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = usage(fmt.Errorf("--budget %v is too little for a first plan: give more, or --strategy rotor", f.budget))
+	}
+	if refusal, ok := errors.AsType[*strategy.InfeasibleError](err); ok && refusal.Tried > 0 {
+		err = fmt.Errorf("%w in %v", err, f.budget)
 	}
 	return p, err
 }

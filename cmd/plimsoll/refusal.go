@@ -18,11 +18,12 @@ import (
 type refusal struct {
 	Strategy      string `json:"strategy,omitempty"`
 	LimitBytes    int64  `json:"limit_bytes,omitempty"`
-	SmallestBytes int64  `json:"smallest_bytes,omitempty"` // the smallest limit that is known to work
-	Found         bool   `json:"smallest_found,omitempty"` // a smaller one may work
-	StaticBytes   int64  `json:"static_bytes,omitempty"`   // of which weights, gradients and optimizer state
-	Host          bool   `json:"host_memory,omitempty"`    // the limit is that of host memory
-	Op            string `json:"op,omitempty"`             // that needs it: "B4"
+	SmallestBytes int64  `json:"smallest_bytes,omitempty"`  // the smallest limit that is known to work
+	Found         bool   `json:"smallest_found,omitempty"`  // a smaller one may work
+	Tried         int    `json:"sequences_tried,omitempty"` // by a search for less
+	StaticBytes   int64  `json:"static_bytes,omitempty"`    // of which weights, gradients and optimizer state
+	Host          bool   `json:"host_memory,omitempty"`     // the limit is that of host memory
+	Op            string `json:"op,omitempty"`              // that needs it: "B4"
 	Layer         int    `json:"layer,omitempty"`
 	LayerName     string `json:"layer_name,omitempty"`
 	Device        *int   `json:"device,omitempty"`  // that needs it, from 0; each device has the limit
@@ -44,7 +45,7 @@ func refusalOf(err error) *refusal {
 		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Needed, StaticBytes: e.State, Host: true}
 	}
 	if e, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
-		return neededBy(e.Op, e.LayerName, refusal{Strategy: e.Strategy, LimitBytes: e.Memory, SmallestBytes: e.Smallest, Found: e.Found})
+		return neededBy(e.Op, e.LayerName, refusal{Strategy: e.Strategy, LimitBytes: e.Memory, SmallestBytes: e.Smallest, Found: e.Found, Tried: e.Tried})
 	}
 	if e, ok := errors.AsType[*nothingFitsError](err); ok {
 		return &refusal{Strategy: e.Strategy, LimitBytes: e.LimitBytes, SmallestBytes: e.SmallestBytes}

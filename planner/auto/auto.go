@@ -59,7 +59,8 @@ func Members(link schedule.Link) []strategy.Strategy {
 // Options say how much auto does beyond its members.
 type Options struct {
 	// Steps is the number of simulations in which each of the best results is improved, and half of those after which the
-	// search ends; 0 means as many as take about a second, and an earlier end when nothing helps; a negative number, none.
+	// search ends; 0 means as many as take about a second, and an earlier end when nothing helps; a negative number, none. With a
+	// positive number a limit that all members refuse is searched, too, for so many simulations.
 	Steps int
 }
 
@@ -116,7 +117,16 @@ func Plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error)
 		return nil, err
 	}
 	if len(a.ranking()) == 0 {
-		return nil, a.refusal(ctx)
+		if err := a.refusal(ctx); opt.Steps <= 0 || !errors.As(err, new(*strategy.InfeasibleError)) {
+			return nil, err
+		}
+		tried, lowest, err := a.search(ctx, opt.Steps)
+		if err != nil {
+			return nil, err
+		}
+		if len(a.ranking()) == 0 {
+			return nil, a.searched(tried, lowest)
+		}
 	}
 	r, err := a.report(ctx, opt)
 	if err == nil && p.Chosen != nil {
@@ -231,6 +241,16 @@ func (a *portfolio) refusal(ctx context.Context) error {
 	// Of all sequences there are, members return a few.
 	refusal.Found = refusal.Smallest > bound.Memory(a.Chain, a.Link.Bandwidth > 0)
 	return &refusal
+}
+
+// searched is the refusal after a search.
+func (a *portfolio) searched(tried int, lowest *walk) error {
+	refusal, _ := errors.AsType[*strategy.InfeasibleError](a.refusal(context.Background()))
+	refusal.Tried = tried
+	if lowest != nil && lowest.peak < refusal.Smallest {
+		refusal.Smallest, refusal.Op, refusal.LayerName = lowest.peak, lowest.bind, a.Chain.Layer(lowest.bind.Layer).Name
+	}
+	return refusal
 }
 
 func firstOf(first, second error) error {

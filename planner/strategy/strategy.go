@@ -69,14 +69,19 @@ type InfeasibleError struct {
 	Memory   int64 // the limit asked for
 	Smallest int64 // the smallest limit at which this strategy has a sequence
 	Found    bool  // Smallest is the smallest limit that was found; a smaller one may work
+	Tried    int   // sequences that a search has tried for one that fits; 0: there was none
 	// Op is the op that binds: in the sequence for Smallest, the one with the highest memory.
 	Op        schedule.Op
 	LayerName string
 }
 
 func (e *InfeasibleError) Error() string {
-	return fmt.Sprintf("%s: a limit of %s is too small: the smallest %s is %s, needed by %v (%s)",
-		e.Strategy, units.Precise(e.Memory), e.That(), units.Precise(e.Smallest), e.Op, e.LayerName)
+	searched := ""
+	if e.Tried > 0 {
+		searched = fmt.Sprintf("; %d sequences were tried for less", e.Tried)
+	}
+	return fmt.Sprintf("%s: a limit of %s is too small: the smallest %s is %s, needed by %v (%s)%s",
+		e.Strategy, units.Precise(e.Memory), e.That(), units.Precise(e.Smallest), e.Op, e.LayerName, searched)
 }
 
 // That says what is known of Smallest: "that works" or "found".
