@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -106,8 +105,7 @@ func (f *fitFlags) chain(job *train.Job) (c *chain.Chain, err error) {
 	} else if measure, failure := f.how.measure(nil); failure != nil {
 		return nil, failure
 	} else if folder, failure := profilesFolder(); failure == nil { // a user without a home keeps none
-		c, err = job.Kept(folder, measure)
-		if errors.Is(err, os.ErrNotExist) {
+		if c, failure = job.Kept(folder, measure); failure != nil { // there is none, or it is damaged: the graph says the rest
 			return nil, nil
 		}
 	}

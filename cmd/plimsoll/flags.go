@@ -95,8 +95,7 @@ func (f *batchFlag) String() string {
 
 // Set implements pflag.Value.
 func (f *batchFlag) Set(text string) (err error) {
-	if *f.max = text == "max"; *f.max {
-		*f.images = 1
+	if *f.max = text == "max"; *f.max { // the search begins at the default
 		return nil
 	}
 	if *f.images, err = strconv.Atoi(text); err != nil {

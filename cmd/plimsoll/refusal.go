@@ -117,7 +117,7 @@ func (r *refusal) tooSmall(where, by string) string {
 	if r.StaticBytes > 0 {
 		less := "a smaller --batch, or train's --accumulate,"
 		if r.Device != nil {
-			less = "a smaller --batch, or more --microbatches,"
+			less = "a smaller --batch, or more parts (--microbatches, or --accumulate on one device),"
 		}
 		text += fmt.Sprintf("; %s of it are weights, gradients and optimizer: %s lowers the rest", units.Bytes(r.StaticBytes), less)
 	}

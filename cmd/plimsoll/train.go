@@ -331,7 +331,7 @@ func (f *trainFlags) findBatch(ctx context.Context, a *app, p *planning) error {
 	}
 	switch {
 	case f.convoy.devices > 0:
-		return usage(errors.New("--batch max is for one device: give a number of images"))
+		return usage(errors.New("--batch max is for one device and whole batches: give a number of images"))
 	case f.memoryGiven && f.memory.Share > 0:
 		return usage(fmt.Errorf("--batch max with --memory %v: what is it a share of? give bytes, as in 8GiB, or leave it out to use what the device has", &f.memory))
 	}

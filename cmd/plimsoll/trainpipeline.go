@@ -103,7 +103,7 @@ func (f *convoyFlags) add(cmd *cobra.Command, devices int, strategy string) (str
 	case devices > 1:
 		return "", usage(fmt.Errorf("--accumulate is for one device: give --microbatches %d, into which pipelines divide a step", f.accumulate))
 	case strategy != "" && !flushes(strategy):
-		return "", usage(fmt.Errorf("--accumulate has a plan of its own, and --strategy %s plans a whole batch: give one of them", strategy))
+		return "", usage(fmt.Errorf("--accumulate goes with schedules with a flush, and --strategy %s is none: leave one of them out, or give 1f1b-flush", strategy))
 	}
 	f.microbatches = f.accumulate
 	return cmp.Or(strategy, accumulation), refuse(cmd, "and --accumulate are two names of one thing: give one of them", "microbatches")

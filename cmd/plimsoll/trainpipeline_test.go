@@ -71,7 +71,7 @@ func badConvoys(t *testing.T) []badCase {
 		{"convoy: memory of a periodic plan", on("--strategy", "1f1b*", "--memory", "1KiB"), 3, []string{"1f1b*: a limit of", "the smallest that works is"}},
 		{"accumulate: none", train("--accumulate", "0"), 2, []string{"--accumulate is 0", "from 1"}},
 		{"accumulate: on devices", on("--accumulate", "2"), 2, []string{"--accumulate is for one device", "--microbatches 2"}},
-		{"accumulate: a plan of a batch", train("--accumulate", "2", "--strategy", "rotor"), 2, []string{"--strategy rotor plans a whole batch"}},
+		{"accumulate: a plan of a batch", train("--accumulate", "2", "--strategy", "rotor"), 2, []string{"--strategy rotor is none", "1f1b-flush"}},
 		{"accumulate: by two names", train("--accumulate", "2", "--microbatches", "2"), 2, []string{"--microbatches and --accumulate are two names"}},
 		{"accumulate: batch", train("--accumulate", "3"), 2, []string{"--batch is 8", "3 microbatches"}},
 		{"accumulate: memory", train("--accumulate", "2", "--memory", "1KiB"), 3, []string{"1f1b-flush: a limit of", "the smallest that works is"}},

@@ -47,13 +47,30 @@ type FitRequest struct {
 	Chain   *chain.Chain // measured, for the slowdown; may be nil
 }
 
-// imageStep returns the step in which sizes of images are tried: models of large images halve them several times.
-func imageStep(image int) int {
-	if image < 128 {
-		return 4
+// imageSteps are those in which sizes of images are tried: models of large images halve them several times.
+var imageSteps = []int{4, 8, 16, 32}
+
+// imageStep returns the first of these of which the multiples next to the job's image, and above, are sizes that the model can have.
+func (f *fitter) imageStep() int {
+	steps := imageSteps
+	if f.Config.Image >= 128 {
+		steps = steps[len(steps)-1:]
 	}
-	return 32
+	for _, step := range steps {
+		first := firstMultiple(f.Config.Image, step)
+		fits := true
+		for k := range 5 {
+			fits = fits && f.workload(size{f.Config.Batch, (first + k) * step}) != nil
+		}
+		if fits {
+			return step
+		}
+	}
+	return steps[len(steps)-1]
 }
+
+// firstMultiple returns the smallest n of which n steps are not below an image.
+func firstMultiple(image, step int) int { return (image + step - 1) / step }
 
 // Fit asks how much memory the job's model needs with each kind of plan, and what the largest batch and image are within a limit.
 // Errors: those of compiling the model, the context's.
@@ -66,7 +83,7 @@ func (j *Job) Fit(ctx context.Context, q FitRequest) (*Fit, error) {
 	out := &Fit{
 		Model: j.Model, Batch: j.Config.Batch, Image: j.Config.Image, Layers: len(j.Work.Layers), Parameters: j.Work.Model.ParamCount(),
 		StaticBytes: j.Work.StaticBytes(), LimitBytes: q.Limit, StoreAllBytes: extent,
-		ImageStep: imageStep(j.Config.Image),
+		ImageStep: f.imageStep(),
 	}
 	for _, k := range q.Kinds {
 		fit, err := f.kind(ctx, k)
@@ -111,12 +128,12 @@ func (f *fitter) kind(ctx context.Context, k strategy.Kind) (fit KindFit, err er
 	if fit.SmallestBytes, fit.NeededBy, err = f.smallest(ctx, f.Work, k); err != nil {
 		return fit, err
 	}
-	step := imageStep(f.Config.Image)
+	step := f.imageStep()
 	byImage := func(n int) size { return size{f.Config.Batch, n * step} }
 	if fit.LargestBatch, err = f.largest(ctx, k, f.Config.Batch, f.batch); err != nil {
 		return fit, err
 	}
-	steps, err := f.largest(ctx, k, max(f.Config.Image/step, 1), byImage)
+	steps, err := f.largest(ctx, k, firstMultiple(f.Config.Image, step), byImage)
 	if err != nil {
 		return fit, err
 	}

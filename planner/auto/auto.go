@@ -72,7 +72,7 @@ var reaches = map[string]reach{
 	"periodic": {5000, 5000}, "revolve": {120, 90}, "rotor": {1600, 1200}, "rotor-exact": {502, 502}, "rotor-floating": {40, 40},
 	"dtr": {2000, 2000}, remat.Checkmate: {24, 16}, "offload-dynprog": {800, 500}, "vdnn": {5000, 5000}, "tflms": {200, 120},
 	"autoswap": {2000, 2000}, "opportunist": {120, 80}, "capper": {1000, 600}, "autocapper": {180, 108}, "pofo": {180, 108},
-	"least-memory": {1000, 1000},
+	"least-memory": {1024, 1000},
 }
 
 // group returns how many of n layers a member plans as one.
