@@ -28,6 +28,7 @@ func TestPlantedMissingEvent(t *testing.T) {
 		_, host := pinned[float32](g, planes)
 		in, out := g.alloc(4*planes), g.alloc(4*planes)
 		scale := scaleArgs{out, in, 2, 0, planes}.bytes()
+		g.function("scale") // whose first loading waits for the context
 		g.ok("cuMemcpyHtoDAsync_v2", in, host, 4*planes, copies)
 		g.ok("cuEventRecord", ready, copies)
 		if !fault {
