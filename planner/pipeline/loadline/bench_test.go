@@ -33,10 +33,10 @@ func BenchmarkLoadline(b *testing.B) { benchmark(b, 0) }
 func BenchmarkOffload(b *testing.B) { benchmark(b, 12e9) }
 
 func benchmark(b *testing.B, host float64) {
-	for _, n := range []int{40, 100, 160} {
+	for _, n := range []int{40, 100, 170} {
 		c := longChain(n)
 		k := pipeline.NewCosts(c)
-		for _, percent := range []int64{100, 40, 15} {
+		for _, percent := range []int64{100, 40, 15, 6} {
 			p := pipeline.NewPlatform(8, k.Held(1, n, pipeline.Saved)*percent/100, 12e9)
 			p.Host = host
 			b.Run(fmt.Sprintf("n=%d/memory=%d%%", n, percent), func(b *testing.B) {

@@ -3,6 +3,7 @@ package loadline
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
@@ -104,15 +105,29 @@ func (w *ways) split(f *front, s, x int, need, keeps int64, rest []label) {
 	if len(redo) == 0 {
 		return
 	}
+	before := w.c.Activation(x)
 	for i, r := range rest {
-		peak, again := max(need, w.c.Activation(x)+r.peak), repeat+r.again
+		peak, again := max(need, before+r.peak), repeat+r.again
 		if f.beaten(label{kept: keeps + r.kept, peak: peak, again: again + redo[len(redo)-1].again}) {
 			continue
 		}
-		for j, l := range redo {
+		// Of what runs again, peaks rise and seconds fall: of those within peak the last one is the best, and those above the next
+		// rest's peak are better with that, if it keeps no more.
+		first, end := within(redo, peak), len(redo)
+		if i+1 < len(rest) && rest[i+1].kept <= r.kept && rest[i+1].again < r.again {
+			end = within(redo, max(need, before+rest[i+1].peak)) + 1
+		}
+		for j := first; j < end; j++ {
+			l := redo[j]
 			f.add(label{kept: keeps + r.kept, peak: max(peak, l.peak), again: again + l.again, x: int32(x), rest: int32(i), redo: int32(j)})
 		}
 	}
+}
+
+// within returns the last position of a label with a peak of no more bytes, 0 when there is none.
+func within(labels []label, bytes int64) int {
+	at := sort.Search(len(labels), func(i int) bool { return labels[i].peak > bytes })
+	return max(0, at-1)
 }
 
 // of returns the labels of a stage s..j with g minibatches in flight, worth rising and again falling or, of short chains, in
@@ -239,9 +254,11 @@ func (f *front) beaten(y label) bool {
 
 // after returns the position behind all labels of no more worth.
 func (f *front) after(y label) int {
+	others := int64(f.g - 1)
 	worth, low, high := y.worth(f.g), 0, len(f.labels)
 	for low < high {
-		if middle := (low + high) / 2; f.labels[middle].worth(f.g) <= worth {
+		middle := int(uint(low+high) / 2)
+		if l := &f.labels[middle]; others*l.kept+l.peak <= worth { // worth, without copying the label
 			low = middle + 1
 		} else {
 			high = middle
@@ -251,15 +268,18 @@ func (f *front) after(y label) int {
 }
 
 func (f *front) add(y label) {
-	if f.beaten(y) {
-		return
-	}
 	if f.exact {
+		if f.beaten(y) {
+			return
+		}
 		f.labels = slices.DeleteFunc(f.labels, func(x label) bool { return f.beats(y, x) })
 		f.labels = slices.Insert(f.labels, f.after(y), y)
 		return
 	}
 	begin := f.after(y)
+	if y.worth(f.g) > f.limit || begin > 0 && f.labels[begin-1].again <= y.again {
+		return // beaten
+	}
 	end := begin
 	for end < len(f.labels) && f.labels[end].again >= y.again {
 		end++
