@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -82,6 +83,32 @@ func TestEveryTile(t *testing.T) {
 	}
 	if want := 2 * 2 * (2*len(registers.tiles) + 1); len(ran) != want { // kinds, widths, families: registers have one tile of bfloat16
 		t.Errorf("ran %d kernels, want %d: %v", len(ran), want, ran)
+	}
+}
+
+// TestNaNsStayInTheirWindows: a NaN reaches the results whose windows show it, and no other: what lies behind the channels of
+// a window is not read, although packed weights are zero there.
+func TestNaNsStayInTheirWindows(t *testing.T) {
+	b := newBench(t)
+	for i, c := range tiledCalls[:3] {
+		for _, d := range types {
+			r := rand.New(rand.NewPCG(uint64(d), uint64(i)))
+			forward, backward := randomCalls(r, c.op, []kernels.Desc{typed(d, c.shape...)})
+			backward[0].SkipDX, backward[0].AddDX = nil, nil
+			for _, call := range []kernels.Call{forward, backward[0]} {
+				in := randomInputs(r, call)
+				nan := encode(d, []float32{float32(math.NaN())})
+				for _, bytes := range [][]byte{in[operand(kernels.X, 0)], in[operand(kernels.DY, 0)]} {
+					for range 8 {
+						copy(bytes[r.IntN(len(bytes)/len(nan))*len(nan):], nan)
+					}
+				}
+				want := reference(t, call, in)
+				for _, l := range libraries(t, b) {
+					compare(t, call, d, newRig(call, 0, nil).types, compute(t, b, l, call, in, nil), want)
+				}
+			}
+		}
 	}
 }
 

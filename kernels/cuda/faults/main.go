@@ -195,7 +195,7 @@ func (b *bench) test(f fault, driver string) (string, error) {
 	if text, err := b.command(b.tree(), "go", "test", "-trimpath", "-tags", "cuda", "-c", "-o", program, "./"+f.folder).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("the tests do not compile: %w\n%s", err, text)
 	}
-	c := b.command(filepath.Join(b.tree(), f.folder), program, "-test.run", f.tests, "-test.timeout", "5m")
+	c := b.command(filepath.Join(b.tree(), f.folder), program, "-test.run", f.tests, "-test.timeout", "30m")
 	c.Env = append(c.Env, "LD_LIBRARY_PATH="+driver)
 	text, err := c.CombinedOutput()
 	var exit *exec.ExitError
