@@ -29,7 +29,7 @@ func Commit() string {
 	return commit + changed
 }
 
-// String is both, for people: "0.1.0 (67ebf97c0a12)".
+// String is both, for people: "0.1.0 (0697380072c9)".
 func String() string {
 	if c := Commit(); c != "" {
 		return Release + " (" + c + ")"
