@@ -13,10 +13,7 @@ import (
 	"strings"
 	"sync"
 
-	"gorgonia.org/cu"
-
 	"plimsoll/kernels"
-	"plimsoll/runtime/cuda"
 )
 
 // algorithm says who computes a convolution or a linear layer. All of them give the same bits every time.
@@ -44,7 +41,7 @@ type Choice struct {
 	Add       bool   `json:"add,omitempty"`
 	Algorithm string `json:"algorithm"` // "ours", "cublas", "cudnn", "naive"
 	Workspace int64  `json:"workspace"` // bytes
-	// Microseconds of each algorithm that ran: the fastest of some runs on random data.
+	// Microseconds of each algorithm that ran, on random data; see clock.
 	Microseconds map[string]float64 `json:"microseconds,omitempty"`
 	Failed       []string           `json:"failed,omitempty"`  // algorithms that did not run, and why
 	Refused      []string           `json:"refused,omitempty"` // algorithms that computed wrongly, and what
@@ -258,48 +255,4 @@ func (l *Library) ranked(c *Choice, call kernels.Call, candidates []algorithm) (
 	}
 	slices.SortStableFunc(ran, func(a, b algorithm) int { return cmp.Compare(c.Microseconds[a.String()], c.Microseconds[b.String()]) })
 	return ran
-}
-
-// Runs of a trial; the first, which loads code, does not count.
-const trials = 6
-
-// clock returns the microseconds of the fastest run of a launch. The context is current.
-func clock(_ algorithm, launch cuda.Launch) (best float64, err error) {
-	stream, err := cu.MakeStream(cu.NonBlocking)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, stream.Destroy()) }()
-	var ends [2]cu.Event
-	for i := range ends {
-		if ends[i], err = cu.MakeEvent(cu.DefaultEvent); err != nil {
-			return 0, err
-		}
-		defer func() { err = errors.Join(err, cu.DestroyEvent(&ends[i])) }()
-	}
-	for run := range trials {
-		ms, err := lap(stream, ends, launch)
-		if err != nil {
-			return 0, err
-		}
-		if t := 1000 * ms; run == 1 || run > 1 && t < best {
-			best = t
-		}
-	}
-	return best, nil
-}
-
-// lap returns the milliseconds of one run.
-func lap(stream cu.Stream, ends [2]cu.Event, launch cuda.Launch) (float64, error) {
-	for _, f := range []func() error{
-		func() error { return ends[0].Record(stream) },
-		func() error { return launch.Issue(stream) },
-		func() error { return ends[1].Record(stream) },
-		stream.Synchronize,
-	} {
-		if err := f(); err != nil {
-			return 0, errors.Join(err, stream.Synchronize())
-		}
-	}
-	return ends[0].Elapsed(ends[1])
 }

@@ -5,6 +5,7 @@ package cuda
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	goflag "flag"
 	"fmt"
 	"math"
@@ -98,20 +99,32 @@ func newBench(t testing.TB) *bench {
 // run puts memory into the arena, launches, and returns what the arena holds then.
 func (b *bench) run(t testing.TB, memory []byte, l runtime.Launch) []byte {
 	t.Helper()
-	copy(b.host, memory)
-	arena := runtime.Span{Bytes: int64(len(memory))}
-	host := runtime.Span{Space: runtime.Host, Bytes: arena.Bytes}
-	for _, f := range []func() error{
-		func() error { return b.stream.Copy(arena, host) },
-		func() error { return b.stream.Launch(l) },
-		func() error { return b.stream.Copy(host, arena) },
-		b.stream.Synchronize,
-	} {
-		if err := f(); err != nil {
-			t.Fatalf("%s: %v", l.Kernel(), err)
-		}
+	b.load(t, memory)
+	if err := b.stream.Launch(l); err != nil {
+		t.Fatalf("%s: %v", l.Kernel(), err)
 	}
-	return slices.Clone(b.host[:len(memory)])
+	return b.unload(t, len(memory))
+}
+
+// load puts memory into the arena, unload returns what the arena holds.
+func (b *bench) load(t testing.TB, memory []byte) {
+	t.Helper()
+	copy(b.host, memory)
+	b.move(t, runtime.Arena, runtime.Host, len(memory))
+}
+
+func (b *bench) unload(t testing.TB, bytes int) []byte {
+	t.Helper()
+	b.move(t, runtime.Host, runtime.Arena, bytes)
+	return slices.Clone(b.host[:bytes])
+}
+
+func (b *bench) move(t testing.TB, to, from runtime.Space, bytes int) {
+	t.Helper()
+	err := b.stream.Copy(runtime.Span{Space: to, Bytes: int64(bytes)}, runtime.Span{Space: from, Bytes: int64(bytes)})
+	if err = errors.Join(err, b.stream.Synchronize()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // plain is memory for the reference.
