@@ -184,16 +184,14 @@ func (b *builder) window(c convolution, image, out, bias C.u64, add bool) {
 	}
 	e := b.lib.engine(c.dtype, p.image|p.inner)
 	panels := p.classes * c.groups
-	t := e.tile(p.rows, p.columns, panels)
 	g := c.geometry()
 	padded := ceil(p.inner, e.slab) * e.slab
 	slabs := p.taps * (padded / e.slab)
+	t, splits := e.cut(p.rows, p.columns, slabs*e.slab, panels, p.classes == 1)
 	g.backward, g.joined, g.inner, g.padded = flag(backward), flag(p.joined), C.int(p.inner), C.int(padded)
 	g.columns, g.rows, g.slabs = C.int(ceil(p.columns, t.n)*t.n), C.int(p.rows), C.int(slabs)
+	g.splits = C.int(splits)
 	size := p.rows * p.columns * c.groups
-	if p.classes == 1 {
-		g.splits = C.int(splits(t.blocks(p.rows, p.columns)*panels, slabs*e.slab, 4*size))
-	}
 	packed := b.pack(e, g, panels)
 	args := C.struct_conv_args{image: image, other: packed, bias: bias, out: out, add: flag(add), g: g}
 	if g.splits > 1 {
@@ -227,11 +225,11 @@ func (b *builder) pack(e engine, g C.struct_geometry, panels int64) C.u64 {
 func (b *builder) convParams(c convolution) {
 	rows, columns := c.width(), c.h.kernel*c.w.kernel*c.depth()
 	e := b.lib.engine(c.dtype, c.width()|c.depth())
-	t := e.tile(rows, columns, c.groups)
-	g := c.geometry()
 	pixels := c.outputPixels()
+	t, splits := e.cut(rows, columns, pixels, c.groups, true)
+	g := c.geometry()
 	g.rows, g.slabs = C.int(pixels), C.int(ceil(pixels, e.slab))
-	g.splits = C.int(splits(t.blocks(rows, columns)*c.groups, pixels, 4*c.weights()))
+	g.splits = C.int(splits)
 	gradient, add := b.at(kernels.DParam, 0), flag(b.call.AddParams)
 	args := C.struct_conv_args{image: b.at(kernels.X, 0), other: b.at(kernels.DY, 0), out: gradient, add: add, g: g}
 	if g.splits > 1 {
@@ -252,17 +250,3 @@ func (b *builder) convBias(c convolution) {
 		b.columns(b.at(kernels.DY, 0), b.at(kernels.DParam, 1), c.dtype, c.outputPixels(), c.out, b.call.AddParams)
 	}
 }
-
-const (
-	fullGrid   = 264      // blocks that fill a large GPU, two for each multiprocessor
-	leastInner = 256      // inner indices that are worth a split
-	maxPartial = 64 << 20 // bytes of partial results
-)
-
-// splits returns into how many parts the inner dimension is cut when there are too few blocks. It depends on the shape
-// alone, so that any GPU gives the same bits.
-func splits(blocks, inner, bytes int64) int64 {
-	return max(min(fullGrid/blocks, inner/leastInner, maxPartial/bytes, maxSplits), 1)
-}
-
-const maxSplits = 256

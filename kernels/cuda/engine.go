@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"plimsoll/kernels"
@@ -21,6 +22,14 @@ func (t tile) blocks(rows, columns int64) int64 { return ceil(rows, t.m) * ceil(
 
 func (t tile) grid(rows, columns, z int64) dim { return dim{ceil(rows, t.m), ceil(columns, t.n), z} }
 
+// together is how many blocks of a tile a multiprocessor has room for: the bounds of the kernels in src.
+func (t tile) together() int64 {
+	if t.m*t.n < maxTile*maxTile {
+		return 2
+	}
+	return 1
+}
+
 // engine is a family of product kernels: one source, one type, one width of loads.
 type engine struct {
 	module string
@@ -29,13 +38,14 @@ type engine struct {
 	packed kernels.DType // of packed weights
 	slab   int64         // inner indices at a time
 	vector int64         // of loads
+	rate   float64       // multiplications and additions of a multiprocessor in a clock
 	tiles  []tile        // largest first
 }
 
 // Families: in registers, and tensor cores (src/mma.cu).
 var (
-	registers = engine{module: "conv", packed: kernels.Float32, slab: 8, vector: 4, tiles: []tile{{128, 128}, {128, 64}, {64, 64}}}
-	tensors   = engine{module: "mma", prefix: "mma_", packed: kernels.BFloat16, slab: 32, vector: 8, tiles: registers.tiles}
+	registers = engine{module: "conv", packed: kernels.Float32, slab: 8, vector: 4, rate: 128, tiles: []tile{{128, 128}, {128, 64}, {64, 64}}}
+	tensors   = engine{module: "mma", prefix: "mma_", packed: kernels.BFloat16, slab: 32, vector: 8, rate: 1024, tiles: registers.tiles}
 )
 
 // engine chooses the family for activations of a type. Wide loads need all that counts to be whole vectors: counts is the
@@ -58,14 +68,47 @@ func (l *Library) engine(d kernels.DType, counts int64) engine {
 	return e
 }
 
-// tile takes the largest that leaves no multiprocessor without work, and that columns fill.
-func (e engine) tile(rows, columns, panels int64) tile {
+// What cut takes a GPU to be, whatever GPU there is, so that any gives the same bits.
+const (
+	multiprocessors = 132
+	loadRate        = 64   // bytes that a multiprocessor loads in a clock
+	startClocks     = 1000 // before a block's first product
+	sumClocks       = 3000 // to begin to add up splits
+	leastInner      = 256  // inner indices that are worth a split
+	maxPartial      = 16 << 20
+	maxSplits       = 256
+)
+
+// cut chooses, together, the tile of a product and into how many parts its inner dimension is cut, by what the shape lets one
+// expect of each pair: few large tiles load least for each product, and leave multiprocessors idle unless they are
+// cut; small ones and many parts are the reverse. Splits take a workspace of maxPartial bytes at most, and are 1 unless divisible.
+func (e engine) cut(rows, columns, inner, panels int64, divisible bool) (best tile, splits int64) {
+	most := int64(1)
+	if divisible {
+		most = max(min(inner/leastInner, maxPartial/(4*rows*columns*panels), maxSplits), 1)
+	}
+	least := math.Inf(1)
 	for _, t := range e.tiles {
-		if (t.n <= maxTile/2 || columns > maxTile/2) && t.blocks(rows, columns)*panels >= fullGrid {
-			return t
+		for n := int64(1); n <= most; n++ {
+			if clocks := e.clocks(t, n, rows, columns, inner, panels); clocks < least {
+				best, splits, least = t, n, clocks
+			}
 		}
 	}
-	return e.tiles[len(e.tiles)-1]
+	return best, splits
+}
+
+// clocks estimates a product in n splits: blocks run in waves, those of a multiprocessor share what it loads and multiplies.
+func (e engine) clocks(t tile, n, rows, columns, inner, panels int64) float64 {
+	blocks := t.blocks(rows, columns) * panels * n
+	waves := ceil(blocks, multiprocessors*t.together())
+	beside := min(ceil(blocks, multiprocessors), t.together())
+	step := max(float64((t.m+t.n)*e.packed.Size())/loadRate, float64(t.m*t.n)/e.rate)
+	total := float64(waves*beside) * (float64(ceil(inner, n))*step + startClocks)
+	if n > 1 {
+		total += sumClocks + float64((2*n+1)*rows*columns*panels*4)/(loadRate*multiprocessors)
+	}
+	return total
 }
 
 // name is that of the kernel: "window_f32_128x64_v4".

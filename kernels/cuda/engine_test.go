@@ -141,3 +141,42 @@ func TestFullGrids(t *testing.T) {
 		}
 	}
 }
+
+// TestCut: tiles and splits of weight gradients are chosen together. Of ResNet-50's at batch 64, large tiles multiply where splits
+// keep the GPU busy; none leaves a multiprocessor idle that its inner dimension could feed, or takes more workspace than it may.
+func TestCut(t *testing.T) {
+	type shape struct{ rows, columns, inner int64 }
+	shapes := []shape{{64, 7 * 7 * 3, 64 * 112 * 112}}
+	for i, blocks := range []int64{3, 4, 6, 3} {
+		width, pixels := int64(64)<<i, int64(64*56*56)>>(2*i)
+		for k := range blocks {
+			in, first := 4*width, pixels
+			if k == 0 {
+				in = max(width*2, 64)
+				shapes = append(shapes, shape{4 * width, in, pixels})
+				first = min(4*pixels, 64*56*56)
+			}
+			shapes = append(shapes, shape{width, in, first}, shape{width, 9 * width, pixels}, shape{4 * width, width, pixels})
+		}
+	}
+	for _, e := range []engine{registers, tensors} {
+		tiles := map[tile]int{}
+		for _, s := range shapes {
+			size, splits := e.cut(s.rows, s.columns, s.inner, 1, true)
+			tiles[size]++
+			blocks, bytes := size.blocks(s.rows, s.columns)*splits, 4*splits*s.rows*s.columns
+			if splits < 1 || splits > max(s.inner/leastInner, 1) || splits > 1 && bytes > maxPartial {
+				t.Errorf("%+v: %d splits of %v take %d bytes", s, splits, size, bytes)
+			}
+			if more := min(s.inner/leastInner, maxPartial/(4*s.rows*s.columns)); blocks < multiprocessors*2/3 && splits < more {
+				t.Errorf("%+v: %d blocks of %v, and %d splits would be allowed", s, blocks, size, more)
+			}
+			if one, whole := e.cut(s.rows, s.columns, s.inner, 1, false); whole != 1 || one.m == 0 {
+				t.Errorf("%+v is cut into %d splits of %v, and may not be", s, whole, one)
+			}
+		}
+		if large := len(shapes) - tiles[tile{64, 64}]; len(shapes) != 53 || large < 15 {
+			t.Errorf("%s: %d of %d weight gradients have large tiles: %v", e.module, large, len(shapes), tiles)
+		}
+	}
+}
