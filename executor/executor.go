@@ -36,7 +36,7 @@ type Options struct {
 	NoGraph bool
 
 	halves bool  // the workload's backwards are in halves (Workload.halved), and the time between them is wanted
-	tiled  bool  // the input is a piece of it, repeated
+	madeUp bool  // the input is a piece of one, repeated
 	probe  int64 // bytes of host memory for a measurement of the link
 }
 
@@ -162,8 +162,8 @@ func (w *Workload) hostSlab(copies int64, opt Options) hostSlab {
 		return span
 	}
 	images := w.Model.Input.Bytes() * int64(w.Model.Wiring().Inputs())
-	if opt.tiled {
-		images = min(images, tileBytes)
+	if opt.madeUp {
+		images = min(images, inputPiece)
 	}
 	h.images = take(images)
 	h.labels = take(w.static.labels.Bytes)
@@ -206,9 +206,9 @@ func (e *Executor) prepareAll() error {
 // images returns the copies of a batch to where a sequence reads its inputs.
 func (e *Executor) images(b *bound) (all []upload) {
 	bytes := e.Model.Input.Bytes()
-	if e.opt.tiled {
-		for at := int64(0); at < bytes; at += tileBytes {
-			n := min(tileBytes, bytes-at)
+	if e.opt.madeUp {
+		for at := int64(0); at < bytes; at += inputPiece {
+			n := min(inputPiece, bytes-at)
 			all = append(all, upload{b.span(0).Part(at, n), e.host.images.Part(0, n)})
 		}
 		return all

@@ -14,9 +14,9 @@ import (
 )
 
 // Exercise is a sequence that a profile trains along: of the whole model, or of a window of it, layers that are measured on
-// their own, with a made-up input where they begin behind layer 1, and a head that makes a loss of their output where they end
-// before the model's (models.Model.Window). A window takes the memory of its own layers alone, static memory included, so one
-// of a single layer needs no more than a plan of the model does.
+// their own, with a made-up input, and a head that makes a loss of their output where they end before the model's
+// (models.Model.Window). A window takes the memory of its own layers alone, static memory included, so one of a single layer
+// needs no more than a plan of the model does. Where twins share weights, each window has and updates its own.
 type Exercise struct {
 	*Workload
 	Seq    schedule.Sequence
@@ -28,11 +28,11 @@ type Exercise struct {
 	halves bool // backwards run in halves
 }
 
-// WindowError says that a layer alone, or of a model of branches the model, is too large to be measured.
+// WindowError says that a layer alone is too large to be measured.
 type WindowError struct {
 	Limit  int64  // bytes of the arena
 	Needed int64  // static memory included
-	Name   string // of the layer, or the model
+	Name   string // of the layer
 }
 
 func (e *WindowError) Error() string {
@@ -63,7 +63,8 @@ type cutter struct {
 	halves bool
 }
 
-// longest returns the exercises of the longest window that begins with a layer: all that is left, or what a binary search finds.
+// longest returns the exercises of the longest window that begins with a layer: of the whole model, or what a binary search
+// finds.
 func (c *cutter) longest(first int) (best []*Exercise, err error) {
 	try := func(count int) bool {
 		found, failure := c.exercises(first, count)
@@ -73,29 +74,17 @@ func (c *cutter) longest(first int) (best []*Exercise, err error) {
 		best = found
 		return true
 	}
-	rest := len(c.Layers) - first
-	if try(rest) || err != nil {
+	if first == 0 && try(len(c.Layers)) || err != nil {
 		return best, err
 	}
-	if c.Model.Wiring().Joins() {
-		return c.checkpoints()
-	}
 	// best becomes that of the largest count that fits: a search ends beside it.
-	if sort.Search(rest-1, func(i int) bool { return !try(i + 1) }) == 0 && err == nil {
+	rest := c.Model.WindowEnd(first+1) - first
+	if sort.Search(rest, func(i int) bool { return !try(i + 1) }) == 0 && err == nil {
 		found, failure := c.exercises(first, 1)
 		layer := fmt.Sprintf("layer %d (%s)", first+1, c.Model.Layers[first].Name)
 		err = cmp.Or(failure, error(&WindowError{Limit: c.limit, Needed: extent(found), Name: layer}))
 	}
 	return best, err
-}
-
-// checkpoints is what remains of a model of branches that does not fit: it has no windows, but checkpoint-all contains every op.
-func (c *cutter) checkpoints() ([]*Exercise, error) {
-	x, err := c.exercise(c.Workload, 0, len(c.Layers), c.checkpointAll())
-	if err == nil && x.Extent > c.limit {
-		err = &WindowError{Limit: c.limit, Needed: x.Extent, Name: c.Model.Name}
-	}
-	return []*Exercise{x}, err
 }
 
 func extent(all []*Exercise) (most int64) {
@@ -153,7 +142,7 @@ func (c *cutter) window(first, count int) (*Workload, error) {
 // Start binds the exercise to a device. load puts a batch of the model into an executor's buffers: a window takes of it what it
 // has, labels if it ends with the loss and images if it begins with layer 1.
 func (x *Exercise) Start(on Target, opt Options, load func(*Executor) error) (*Executor, error) {
-	opt.Limit, opt.Timed, opt.halves, opt.tiled = max(opt.Limit, x.Extent), true, x.halves, x.first > 0
+	opt.Limit, opt.Timed, opt.halves, opt.madeUp = max(opt.Limit, x.Extent), true, x.halves, x.madeUp()
 	e, err := New(x.Workload, on, x.Seq, opt)
 	if err != nil {
 		return nil, err
@@ -161,10 +150,16 @@ func (x *Exercise) Start(on Target, opt Options, load func(*Executor) error) (*E
 	return e, x.load(e, load)
 }
 
+// madeUp reports whether the input is: that of a window behind layer 1, and, as data sets have inputs of all branches at once,
+// of one branch.
+func (x *Exercise) madeUp() bool {
+	return x.first > 0 || x.count < len(x.whole.Layers) && x.whole.Model.Wiring().Joins()
+}
+
 func (x *Exercise) load(e *Executor, load func(*Executor) error) error {
 	fill := load
-	if x.first > 0 {
-		fill = (*Executor).fillTile
+	if x.madeUp() {
+		fill = (*Executor).fillInput
 	}
 	if err := fill(e); err != nil || x.count == len(x.whole.Layers) {
 		return err
@@ -176,11 +171,11 @@ func (x *Exercise) load(e *Executor, load func(*Executor) error) error {
 	return err
 }
 
-// tileBytes is the size of a made-up input, which is repeated.
-const tileBytes = chunkBytes
+// inputPiece is how many bytes of an input are made up, and repeated.
+const inputPiece = chunkBytes
 
-// fillTile makes up an input: normal numbers, seeded.
-func (e *Executor) fillTile() error {
+// fillInput makes up an input: normal numbers, seeded.
+func (e *Executor) fillInput() error {
 	b, err := e.dev.HostBytes(e.host.images)
 	if err != nil {
 		return err

@@ -119,16 +119,19 @@ func TestAProfileKeepsItsLimit(t *testing.T) {
 // Windows of every kind of activation have heads: packed ones of models with skips, flat ones, one pixel, one channel.
 func TestWindowsOfTheZoo(t *testing.T) {
 	steps := 0
-	for _, name := range []string{"unet", "densenet121", "vgg16", "inception_v3", "resnet20", "mlp", "tiny", "amoebanet"} {
+	for _, name := range []string{"unet", "densenet121", "vgg16", "inception_v3", "resnet20", "mlp", "tiny", "amoebanet", "siamese"} {
 		c := models.Config{Batch: 4, Image: 32, Classes: 7}
-		if name == "inception_v3" {
+		switch name {
+		case "inception_v3":
 			c.Image = 75
+		case "siamese":
+			c.Classes = 2
 		}
 		m, err := models.New(name, c)
 		must(t, err)
 		r := newRig(t, m, host.Config{Memory: 1 << 30, HostMemory: 1 << 30}, nil)
 		c2 := cutter{r.Workload, r.on.Library, 0, false}
-		for first := 0; first < len(r.Layers); first += 1 + len(r.Layers)/6 {
+		for first := 0; first < len(r.Layers); first += 1 + len(r.Layers)/8 { // 18 of siamese joins its branches
 			all, err := c2.exercises(first, 1)
 			must(t, err)
 			dev := openRig(t, m, host.Config{Memory: 1 << 30, HostMemory: 1 << 30}, nil)
@@ -142,7 +145,7 @@ func TestWindowsOfTheZoo(t *testing.T) {
 			steps++
 		}
 	}
-	if steps < 36 {
+	if steps < 55 {
 		t.Errorf("%d windows", steps)
 	}
 }

@@ -10,19 +10,30 @@ import (
 // headRow is the number of elements of which the head of a window looks at two, in an activation that is no image.
 const headRow = 8
 
-// Window returns layers from..to of a chain, ℓ from 1, as a model of its own whose input is a_{from-1}, and its compiled
+// Window returns layers from..to, ℓ from 1, as a model of its own whose input is what layer from reads, and its compiled
 // programs: what is measured where the whole model has no room. all are the model's programs, for lib. A window that ends
-// before the loss has a head behind it, two layers that make a loss of a_to and so a gradient for its backwards.
-// Errors: ErrGraph for a model of branches.
+// before the loss has a head behind it, two layers that make a loss of a_to and so a gradient for its backwards. A window is
+// a chain: where branches join, their ends are one input, one behind the other; a twin has parameters of its own.
+// Errors: ErrGraph for layers beyond WindowEnd, and for a model with portals.
 func (m *Model) Window(lib kernels.Library, all []*Programs, from, to int) (*Model, []*Programs, error) {
-	if m.Branches != nil || len(m.Portals) > 0 {
-		return nil, nil, fmt.Errorf("%w: %s: only a chain has windows", ErrGraph, m.Name)
+	if to > m.WindowEnd(from) || len(m.Portals) > 0 {
+		return nil, nil, fmt.Errorf("%w: %s: layers %d to %d are no chain", ErrGraph, m.Name, from, to)
 	}
 	w := &Model{
 		Name: m.Name, Input: m.Layers[from-1].Input(), Labels: m.Labels, Classes: m.Classes,
-		Layers: slices.Clone(m.Layers[from-1 : to]), InputGradient: m.InputGradient || from > 1,
+		Layers: slices.Clone(m.Layers[from-1 : to]), InputGradient: m.InputGradient || !m.Wiring().Begins(from),
 	}
 	programs := slices.Clone(all[from-1 : to])
+	for i, l := range w.Layers {
+		w.Layers[i] = l.alone()
+	}
+	if first := w.Layers[0]; len(first.joined) > 0 {
+		var err error
+		w.Layers[0], w.Input = first.oneInput()
+		if programs[0], err = w.Layers[0].compile(lib, true, m.readLate()[from]); err != nil {
+			return nil, nil, err
+		}
+	}
 	if to == len(m.Layers) {
 		return w, programs, nil
 	}
@@ -37,6 +48,41 @@ func (m *Model) Window(lib kernels.Library, all []*Programs, from, to int) (*Mod
 	}
 	w.Classes, w.Layers = head.Classes, append(w.Layers, head.Layers...)
 	return w, append(programs, compiled...), nil
+}
+
+// WindowEnd returns the last layer of the longest window that begins with a layer: that of its branch, or the model's.
+func (m *Model) WindowEnd(from int) int {
+	end := 0
+	for _, n := range m.Branches {
+		if end += n; from <= end {
+			return end
+		}
+	}
+	return len(m.Layers)
+}
+
+// alone returns a layer that shares its parameters with none.
+func (l *Layer) alone() *Layer {
+	if l.Twin == 0 {
+		return l
+	}
+	own := *l
+	own.Twin = 0
+	return &own
+}
+
+// oneInput returns the layer that joins branches as one that finds their ends one behind the other in one input.
+func (l *Layer) oneInput() (*Layer, kernels.Desc) {
+	one, in, bytes := *l, l.Input(), int64(0)
+	for _, v := range l.inputValues() {
+		d := l.Desc(v)
+		one.entries = append(one.entries, Ref{Block: Input, Offset: bytes, Bytes: d.Bytes()})
+		bytes += d.Storage()
+	}
+	batch := in.Shape[0]
+	sample := in.DType.Size() * int64(batch)
+	in.Shape = kernels.Shape{batch, int((bytes + sample - 1) / sample)}
+	return &one, in
 }
 
 // head is a model that makes a loss of any activation, with few bytes of its own: of images it classifies the means of the

@@ -1,0 +1,94 @@
+package train
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"plimsoll/executor"
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/planner"
+	"plimsoll/planner/chain"
+)
+
+// windowSpec is a small job of a model.
+func windowSpec(model string, offload executor.Offloading) Spec {
+	s := Spec{
+		Model: model, Config: models.Config{Batch: 4, Image: 32}, Data: "digits", Seed: 1, Devices: "cpu",
+		Update: kernels.SGD{Momentum: 0.9}, Offload: offload,
+	}
+	if model == "inception_v3" { // which takes no smaller images
+		s.Config.Image = 75
+	}
+	return s
+}
+
+// smallestPlan returns the smallest limit of any kind of plan, as fit says it.
+func smallestPlan(t *testing.T, j *Job) int64 {
+	t.Helper()
+	least := int64(math.MaxInt64)
+	for _, k := range planner.Kinds(j.Work.Chain()) {
+		bytes, err := j.Smallest(t.Context(), k)
+		must(t, err)
+		least = min(least, bytes)
+	}
+	return least
+}
+
+// offloadings are those that are tried of a model: all of a few.
+func offloadings(model string) []executor.Offloading {
+	switch model {
+	case "resnet20", "unet", "tiny", "vgg16":
+		return []executor.Offloading{executor.OffloadNothing, executor.OffloadOptimizer, executor.OffloadWeights}
+	case "siamese": // whose twins cannot offload their weights
+		return []executor.Offloading{executor.OffloadNothing, executor.OffloadOptimizer}
+	}
+	return []executor.Offloading{executor.OffloadNothing}
+}
+
+// Where a plan fits, every op can be measured: nothing that a profile runs needs more than the smallest plan of any kind.
+func TestMeasuringNeedsNoMoreThanTheSmallestPlan(t *testing.T) {
+	exercises := 0
+	sizes := strings.NewReplacer("-B-C", "-1-4", "-L-F", "-3-16") // of names that stand for many
+	for _, model := range models.Names() {
+		model = sizes.Replace(model)
+		for _, offload := range offloadings(model) {
+			j := opened(t, windowSpec(model, offload))
+			least := smallestPlan(t, j)
+			target, err := j.Target()
+			must(t, err)
+			all, err := j.Work.Exercises(target.Library, least, false)
+			if err != nil {
+				t.Errorf("%s, offloading %v: %v", model, offload, err)
+			}
+			for _, x := range all {
+				if x.Extent > least {
+					t.Errorf("%s, offloading %v: an exercise takes %d, the smallest plan %d", model, offload, x.Extent, least)
+				}
+			}
+			exercises += len(all)
+			must(t, target.Device.Close())
+		}
+	}
+	if exercises < 100 {
+		t.Errorf("%d exercises", exercises)
+	}
+}
+
+// A model of branches is measured in the memory of its smallest plan, link included, and every op of every layer has a time.
+func TestBranchesAreMeasuredInTheSmallestMemory(t *testing.T) {
+	j := opened(t, windowSpec("siamese", executor.OffloadNothing))
+	c, err := j.Profile(t.Context(), Measure{Repeats: 1, Limit: smallestPlan(t, j)})
+	must(t, err)
+	must(t, sameSizes(c, j.Work.Chain()))
+	untimed := func(l chain.Layer) bool { return !(l.ForwardS > 0 && l.BackwardS > 0) }
+	for i, l := range c.Layers {
+		if untimed(l) || (l.DiscardForwardS == nil) != (i == c.Len()-1) {
+			t.Errorf("layer %d (%s) is not measured: %+v", i+1, l.Name, l)
+		}
+	}
+	if !(executor.UpdateSeconds(c) > 0 && c.Bandwidth > 0) {
+		t.Errorf("update %v s, link %v B/s", executor.UpdateSeconds(c), c.Bandwidth)
+	}
+}
