@@ -119,37 +119,45 @@ func (p *drafter) smallest(ctx context.Context, inf *strategy.InfeasibleError) (
 	if err != nil || plan != nil {
 		return plan, err
 	}
-	if !p.sized && transfers(seq) {
-		if plan := p.bySizes(ctx); plan != nil {
-			return plan, nil
-		}
-	}
-	return nil, &TooSmallError{
+	small := &TooSmallError{
 		Strategy: p.s.Name, Limit: p.limit, Smallest: at.Extent, Found: inf.Found, Static: p.w.StaticBytes(), Op: inf.Op, LayerName: inf.LayerName,
 	}
+	if p.sized || !transfers(seq) && !p.w.Model.Wiring().Joins() {
+		return nil, small
+	}
+	plan, err = p.bySizes(ctx)
+	if less, ok := errors.AsType[*TooSmallError](err); ok && less.Smallest < small.Smallest {
+		small = less
+	}
+	if err != nil {
+		return nil, small
+	}
+	return plan, nil
 }
 
-// bySizes plans as if times were in proportion to bytes. Where the holes of a layout are depends on when transfers end, so that the
-// least memory changes with the times by a few percent; this plan is the one that a limit was promised for before anything was
-// measured. nil when it does not fit either.
-func (p *drafter) bySizes(ctx context.Context) *schedule.Plan {
+// bySizes plans as if times were in proportion to bytes. Where the holes of a layout are depends on when transfers end, and which
+// layers of branches are recomputed on what they take, so that the least memory changes with the times by a few percent; this plan is
+// the one that a limit was promised for before anything was measured.
+func (p *drafter) bySizes(ctx context.Context) (*schedule.Plan, error) {
 	sized := *p
 	sized.c, sized.sized = p.w.Unmeasured(), true
 	sized.link = schedule.Link{Bandwidth: sized.c.Bandwidth, Duplex: p.link.Duplex}
 	found, err := sized.draft(ctx)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	limits := found.Limits
 	limits.Link = p.link
 	plan, err := schedule.NewPlan(p.c, p.s.Name, found.Ops, limits)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	plan.Predicted.Peak = found.Predicted.Peak // that of the order in which it runs
 	plan.Winner, plan.Extra = found.Winner, found.Extra
-	plan.Extra[OrderField] = json.RawMessage(`"sizes"`)
-	return plan
+	if transfers(found.Ops) {
+		plan.Extra[OrderField] = json.RawMessage(`"sizes"`)
+	}
+	return plan, nil
 }
 
 // plan makes a sequence a plan if its layout fits in the arena, and returns the layout. A sequence with transfers is simulated,

@@ -11,6 +11,7 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/auto"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/multichain"
 	"plimsoll/planner/strategy"
 )
 
@@ -134,5 +135,31 @@ func TestLimitsHoldWhateverTheTimes(t *testing.T) {
 	}
 	if bySizes == 0 {
 		t.Error("every order by measured times had a layout: the test proves nothing")
+	}
+}
+
+// So it is with branches, where times say which layers are computed again.
+func TestLimitsOfBranchesHoldWhateverTheTimes(t *testing.T) {
+	j := smallCase{"siamese", 32, 16, 0}.open(t, "cpu", 0)
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, s := range multichain.Strategies() {
+		limit, err := j.Smallest(t.Context(), planner.KindOf(s))
+		must(t, err)
+		for range 20 {
+			times := j.Work.Unmeasured()
+			for l := range times.Layers {
+				times.Layers[l].ForwardS, times.Layers[l].BackwardS = 0.001+0.003*random.Float64(), 0.002+0.006*random.Float64()
+			}
+			p, err := executor.Plan(t.Context(), j.Work, times, s, limit, strategy.Options{})
+			must(t, err)
+			extent, err := j.Work.Extent(p.Ops)
+			if must(t, err); extent > limit {
+				t.Errorf("%s: %d bytes within %d", s.Name, extent, limit)
+			}
+			small := (*executor.TooSmallError)(nil)
+			if _, err := executor.Plan(t.Context(), j.Work, times, s, 1, strategy.Options{}); !errors.As(err, &small) || small.Smallest > limit {
+				t.Errorf("%s: %v, but %d bytes work", s.Name, err, limit)
+			}
+		}
 	}
 }
