@@ -41,12 +41,12 @@ func Profile(ctx context.Context, w *Workload, open func() (Target, error), limi
 	p := &profile{Workload: w, open: open, limit: limit, load: load, opt: opt, samples: w.NewSamples()}
 	exercises, err := p.plan()
 	if err != nil {
-		return nil, fmt.Errorf("profile: %w", err)
+		return nil, err
 	}
 	p.steps = len(exercises)*(opt.Warmup+opt.Repeats) + linkSteps
 	for _, x := range exercises {
 		if err := p.measure(ctx, x); err != nil {
-			return nil, fmt.Errorf("profile: %w", err)
+			return nil, fmt.Errorf("measuring: %w", err)
 		}
 	}
 	c, err := p.samples.Chain()
@@ -55,7 +55,7 @@ func Profile(ctx context.Context, w *Workload, open func() (Target, error), limi
 	}
 	link, err := p.link(ctx, exercises)
 	if err != nil {
-		return nil, fmt.Errorf("profile of the link: %w", err)
+		return nil, fmt.Errorf("measuring the link: %w", err)
 	}
 	c.Bandwidth = min(link.ToHost, link.ToDevice)
 	c.Extra[LinkField], err = json.Marshal(link)

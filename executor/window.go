@@ -55,6 +55,13 @@ func (w *Workload) Exercises(lib kernels.Library, limit int64, halves bool) (all
 	return all, nil
 }
 
+// InWindows reports whether a profile within limit bytes of arena measures the model in windows, as it has no room as a whole.
+func (w *Workload) InWindows(limit int64, halves bool) (bool, error) {
+	c := cutter{Workload: w, limit: limit, halves: halves}
+	all, err := c.exercises(0, len(w.Layers))
+	return extent(all) > limit, err
+}
+
 // cutter cuts a model into windows.
 type cutter struct {
 	*Workload

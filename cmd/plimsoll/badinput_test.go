@@ -190,6 +190,8 @@ func badProfiles() []badCase {
 		{"profile: batch", []string{"profile", "-m", "tiny", "--batch", "0"}, 2, []string{"batch 0"}},
 		{"profile: image", []string{"profile", "-m", "tiny", "--image", "-3"}, 2, []string{"-3"}},
 		{"profile: vendor", []string{"profile", "-m", "tiny", "--vendor", "maybe"}, 2, []string{"--vendor", "maybe", "require"}},
+		{"profile: memory", []string{"profile", "-m", "tiny", "--image", "16", "--batch", "64", "--device-memory", "600KiB"}, 3,
+			[]string{"plimsoll profile: layer 1 (stem) alone needs 2.254 MiB", "600.0 KiB"}},
 		{"profile: threads", []string{"profile", "-m", "tiny", "--threads", "-1"}, 2, []string{"--threads"}},
 		{"profile: steps", []string{"profile", "-m", "tiny", "--profile-steps", "0"}, 2, []string{"--profile-steps"}},
 		{"profile: folder", []string{"profile", "-m", "tiny", "-o", "none/c.json"}, 2, []string{"none/c.json", "no folder"}},

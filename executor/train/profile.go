@@ -74,19 +74,19 @@ var ErrNotKept = errors.New("the measurement is not kept")
 // Cached returns the chain from the cache folder, or measures it and keeps it there. hit says which. Errors: ErrNotKept, which comes
 // with the chain, those of Profile.
 func (j *Job) Cached(ctx context.Context, folder string, m Measure) (c *chain.Chain, hit bool, err error) {
-	path, err := j.cachePath(folder, m)
+	// A cached file that cannot be read, or is not of this model, is measured again and replaced.
+	if c, err := j.Kept(folder, m); err == nil {
+		return c, true, nil
+	}
+	paths, err := j.cachePaths(folder, m)
 	if err != nil {
 		return nil, false, err
-	}
-	// A cached file that cannot be read, or is not of this model, is measured again and replaced.
-	if c, err := j.ReadChain(path); err == nil {
-		return c, true, nil
 	}
 	if c, err = j.Profile(ctx, m); err != nil {
 		return nil, false, err
 	}
 	if _, err = atomicfile.MkdirAll(atomicfile.OS{}, folder); err == nil {
-		err = errors.Join(c.Write(path), atomicfile.Tidy(atomicfile.OS{}, folder))
+		err = errors.Join(c.Write(paths[len(paths)-1]), atomicfile.Tidy(atomicfile.OS{}, folder))
 	}
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrNotKept, err)
@@ -95,17 +95,38 @@ func (j *Job) Cached(ctx context.Context, folder string, m Measure) (c *chain.Ch
 }
 
 // Kept returns the chain that Cached has kept. Errors: fs.ErrNotExist, those of ReadChain.
-func (j *Job) Kept(folder string, m Measure) (*chain.Chain, error) {
-	path, err := j.cachePath(folder, m)
+func (j *Job) Kept(folder string, m Measure) (c *chain.Chain, err error) {
+	paths, err := j.cachePaths(folder, m)
+	for _, path := range paths {
+		if c, err = j.ReadChain(path); err == nil {
+			break
+		}
+	}
+	return c, err
+}
+
+// cachePaths returns where a measurement can be kept: of the model as a whole, and, where that has no room, in windows, which is
+// where one that is made now goes.
+func (j *Job) cachePaths(folder string, m Measure) (paths []string, err error) {
+	limit := j.Device.Memory
+	if m.Limit > 0 {
+		limit = min(limit, m.Limit)
+	}
+	windows, err := j.Work.InWindows(limit, m.Halves)
 	if err != nil {
 		return nil, err
 	}
-	return j.ReadChain(path)
-}
-
-func (j *Job) cachePath(folder string, m Measure) (string, error) {
-	key, err := j.cacheKey(m)
-	return filepath.Join(folder, key+".json"), err
+	for _, inWindows := range []bool{false, true} {
+		if inWindows && !windows {
+			break
+		}
+		key, err := j.cacheKey(m, inWindows)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, filepath.Join(folder, key+".json"))
+	}
+	return paths, nil
 }
 
 // ReadChain reads a chain file and refuses one whose layers or sizes are not this job's. Errors: ErrOtherModel, those
@@ -159,7 +180,7 @@ func sameLayer(got, want *chain.Layer) error {
 
 // cacheKey names everything that a measured time depends on: the model and its sizes, the optimizer, the device, the
 // threads, the way of measuring, and this very program.
-func (j *Job) cacheKey(m Measure) (string, error) {
+func (j *Job) cacheKey(m Measure, inWindows bool) (string, error) {
 	program, err := programHash()
 	if err != nil {
 		return "", err
@@ -174,11 +195,12 @@ func (j *Job) cacheKey(m Measure) (string, error) {
 		Threads, Cores  int
 		Bandwidth       float64
 		Warmup, Repeats int
-		Halves          bool
+		Enough          time.Duration
+		Halves, Windows bool
 		Program         string
 	}{
 		j.Model, j.Config, fmt.Sprintf("%T%+v", j.Update, j.Update), j.Offload.String(), j.Device.Model, j.library,
-		j.Threads, runtime.GOMAXPROCS(0), j.Open.Bandwidth, m.Warmup, m.Repeats, m.Halves, program,
+		j.Threads, runtime.GOMAXPROCS(0), j.Open.Bandwidth, m.Warmup, m.Repeats, m.Enough, m.Halves, inWindows, program,
 	}
 	text, err := json.Marshal(key)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"plimsoll/executor"
 	"plimsoll/kernels"
@@ -225,6 +226,7 @@ func TestCache(t *testing.T) {
 		"optimizer": func(s *Spec, _ *Measure) { s.Update = kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8} },
 		"threads":   func(s *Spec, _ *Measure) { s.Threads = 1 },
 		"repeats":   func(_ *Spec, m *Measure) { m.Repeats = 2 },
+		"end":       func(_ *Spec, m *Measure) { m.Enough = time.Minute },
 	} {
 		s, m := tiny(4), m
 		change(&s, &m)
@@ -242,6 +244,33 @@ func TestCache(t *testing.T) {
 	}
 	if _, hit := ask(tiny(4), m); !hit {
 		t.Error("a damaged file is not replaced")
+	}
+}
+
+// A measurement in windows is not taken where the whole model has room, but one of the whole model is everywhere.
+func TestCacheOfWindows(t *testing.T) {
+	s := tiny(4)
+	extent, err := opened(t, s).StoreAllExtent()
+	must(t, err)
+	ask := func(folder string, memory int64) bool {
+		t.Helper()
+		s.Open.Memory = memory
+		j := opened(t, s)
+		_, hit, err := j.Cached(t.Context(), folder, Measure{Repeats: 1})
+		must(t, err)
+		if _, err := j.Kept(folder, Measure{Repeats: 1}); err != nil {
+			t.Errorf("with %d bytes: %v", memory, err)
+		}
+		return hit
+	}
+	small, large := extent-1, extent+1<<20
+	folder := t.TempDir()
+	if first, again, whole, third := ask(folder, small), ask(folder, small), ask(folder, large), ask(folder, large); first || !again || whole || !third {
+		t.Errorf("in windows %v, again %v; whole %v, again %v", first, again, whole, third)
+	}
+	folder = t.TempDir()
+	if first, again := ask(folder, large), ask(folder, small); first || !again {
+		t.Errorf("whole %v, in less memory %v", first, again)
 	}
 }
 
