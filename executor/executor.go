@@ -240,6 +240,7 @@ func (e *Executor) prepareUpdates() error {
 	if err := e.prepareGuard(); err != nil {
 		return err
 	}
+	var all []kernels.UpdateOperands
 	for l, layer := range e.Model.Layers {
 		st := &e.static.layers[l]
 		for _, q := range layer.Params() {
@@ -257,14 +258,28 @@ func (e *Executor) prepareUpdates() error {
 			for _, s := range st.states {
 				o.States = append(o.States, s.Part(q.Grad.Offset, bytes))
 			}
-			launch, err := e.lib.PrepareUpdate(e.Optimizer, o)
-			if err != nil {
-				return fmt.Errorf("update of %s: %w", q.Name, err)
-			}
-			e.update(launch, updateUse(q.Name, o))
+			all = append(all, o)
 		}
 	}
-	return nil
+	launch, u, err := e.updateAll(all)
+	if err == nil && launch != nil {
+		e.update(launch, u)
+	}
+	return err
+}
+
+// updateAll prepares an update of all of some parameters; nil of none.
+func (e *Executor) updateAll(all []kernels.UpdateOperands) (runtime.Launch, use, error) {
+	u := use{name: "update"}
+	if len(all) == 0 {
+		return nil, u, nil
+	}
+	for _, o := range all {
+		u.reads, u.writes = append(u.reads, o.Grad), append(append(u.writes, o.Param), o.States...)
+	}
+	u.reads = append(u.reads, all[0].Scalars)
+	launch, err := e.lib.PrepareUpdate(e.Optimizer, all...)
+	return launch, u, err
 }
 
 // prepareGuard puts a guard before the updates.

@@ -2,7 +2,6 @@ package executor
 
 import (
 	"errors"
-	"fmt"
 	"math"
 
 	"plimsoll/kernels"
@@ -90,25 +89,27 @@ func (e *Executor) prepareSlices(p int, at, bytes int64) error {
 	return nil
 }
 
-// prepareSlice prepares the updates of the parameters, or parts of them, whose state is in a slice.
+// prepareSlice prepares the update of the parameters, or parts of them, whose state is in a slice.
 func (e *Executor) prepareSlice(x *passage, p int, c piece) error {
+	var all []kernels.UpdateOperands
 	for l, layer := range e.Model.Layers {
 		for _, q := range layer.Params() {
 			at := e.static.home.at[l] + q.Grad.Offset
 			from, to := max(at, c.at), min(at+q.Desc.Bytes(), c.at+c.bytes)
-			if !q.Trained || from >= to {
-				continue
-			}
-			if err := e.prepareUpdate(x, p, l+1, q, from-at, to-from, from-c.at); err != nil {
-				return err
+			if q.Trained && from < to {
+				all = append(all, e.sliceUpdate(x, p, l+1, q, from-at, to-from, from-c.at))
 			}
 		}
 	}
-	return nil
+	launch, u, err := e.updateAll(all)
+	if err == nil && launch != nil {
+		x.launches, x.uses = append(x.launches, launch), append(x.uses, u)
+	}
+	return err
 }
 
-// prepareUpdate prepares the update of bytes of a parameter from offset on, whose state begins at within the slice.
-func (e *Executor) prepareUpdate(x *passage, p, layer int, q models.Parameter, offset, bytes, within int64) error {
+// sliceUpdate updates bytes of a parameter from offset on, whose state begins at within the slice.
+func (e *Executor) sliceUpdate(x *passage, p, layer int, q models.Parameter, offset, bytes, within int64) kernels.UpdateOperands {
 	slot := none
 	if p != none {
 		slot = e.step.visits.slot[p]
@@ -123,19 +124,7 @@ func (e *Executor) prepareUpdate(x *passage, p, layer int, q models.Parameter, o
 	for _, s := range x.at {
 		o.States = append(o.States, s.Part(within, bytes))
 	}
-	launch, err := e.lib.PrepareUpdate(e.Optimizer, o)
-	if err != nil {
-		return fmt.Errorf("update of %s: %w", q.Name, err)
-	}
-	x.launches = append(x.launches, launch)
-	x.uses = append(x.uses, updateUse(q.Name, o))
-	return nil
-}
-
-func updateUse(name string, o kernels.UpdateOperands) use {
-	return use{
-		name: "update of " + name, reads: []runtime.Span{o.Grad, o.Scalars}, writes: append([]runtime.Span{o.Param}, o.States...),
-	}
+	return o
 }
 
 // prepareLayerGuard measures the norm of one layer's gradients behind its backward. From the first layer on whose

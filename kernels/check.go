@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -222,16 +223,37 @@ func (o UpdateOperands) Check(u Update) error {
 	return checkUses(kind, o.Uses())
 }
 
-// checkUses refuses operands that are too short, misplaced or overlap.
-func checkUses(kind string, uses []Use) error {
-	for i, use := range uses {
-		if err := use.check(kind); err != nil {
+// CheckUpdates refuses, with an *OpError, what no library can update at once: bad operands, none, with different scalars or
+// overlapping.
+func CheckUpdates(u Update, all []UpdateOperands) error {
+	var apart []Use
+	for i, o := range all {
+		if err := o.Check(u); err != nil {
 			return err
 		}
-		for _, v := range uses[:i] {
-			if use.touched().Overlaps(v.touched()) {
-				return bad(kind, use.Operand.String(), "%v overlaps %v", use, v)
-			}
+		if o.Scalars != all[0].Scalars {
+			return bad(u.Kind(), "Scalars", "those of parameter %d are at %v, of the first at %v", i, o.Scalars, all[0].Scalars)
+		}
+		apart = append(apart, o.tensors()...)
+	}
+	if len(all) == 0 {
+		return bad("update", "UpdateOperands", "there are none")
+	}
+	return checkUses(u.Kind(), apart)
+}
+
+// checkUses refuses operands that are too short, misplaced or overlap.
+func checkUses(kind string, uses []Use) error {
+	for _, u := range uses {
+		if err := u.check(kind); err != nil {
+			return err
+		}
+	}
+	placed := slices.DeleteFunc(slices.Clone(uses), func(u Use) bool { return u.Bytes == 0 })
+	slices.SortStableFunc(placed, func(u, v Use) int { return cmp.Compare(u.Span.Offset, v.Span.Offset) })
+	for i := 1; i < len(placed); i++ {
+		if u, v := placed[i], placed[i-1]; u.touched().Overlaps(v.touched()) {
+			return bad(kind, u.Operand.String(), "%v overlaps %v", u, v)
 		}
 	}
 	return nil
@@ -239,14 +261,19 @@ func checkUses(kind string, uses []Use) error {
 
 // Uses lists the operands: the parameter as ParamRole, its gradient as DParam, the states as Save.
 func (o UpdateOperands) Uses() []Use {
-	var l uses
+	l := o.tensors()
+	l.add(ScalarsRole, 0, o.Scalars, ScalarsBytes, true, false)
+	return l
+}
+
+// tensors lists the operands that no other update may touch.
+func (o UpdateOperands) tensors() (l uses) {
 	bytes := o.Elements * Float32.Size()
 	l.add(ParamRole, 0, o.Param, bytes, true, true)
 	l.add(DParam, 0, o.Grad, bytes, true, false)
 	for i, s := range o.States {
 		l.add(Save, i, s, bytes, true, true)
 	}
-	l.add(ScalarsRole, 0, o.Scalars, ScalarsBytes, true, false)
 	return l
 }
 

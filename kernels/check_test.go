@@ -224,6 +224,27 @@ func TestBadCalls(t *testing.T) {
 	}
 }
 
+// TestBadUpdatesAtOnce: parameters that are updated at once are apart, and have the same scalars.
+func TestBadUpdatesAtOnce(t *testing.T) {
+	span := func(i int) runtime.Span { return runtime.Span{Offset: int64(i) * 64, Bytes: 64} }
+	one := UpdateOperands{Elements: 16, Param: span(0), Grad: span(1), Scalars: span(2)}
+	other, same, apart := one, one, one
+	other.Param, other.Grad, other.Scalars = span(3), span(4), span(5)
+	same.Param = span(3)
+	apart.Param, apart.Grad = span(3), span(4)
+	if err := CheckUpdates(SGD{}, []UpdateOperands{one, apart}); err != nil {
+		t.Error(err)
+	}
+	for field, all := range map[string][]UpdateOperands{
+		"UpdateOperands": nil, "Scalars": {one, other}, "DParams[0]": {one, same}, "Elements": {one, {}},
+	} {
+		var e *OpError
+		if err := CheckUpdates(SGD{}, all); !errors.As(err, &e) || e.Field != field {
+			t.Errorf("%+v: %v, want an OpError about %s", all, err, field)
+		}
+	}
+}
+
 // TestBadUpdates: rules and operands that cannot be are refused by field.
 func TestBadUpdates(t *testing.T) {
 	nan := float32(math.NaN())

@@ -156,8 +156,8 @@ type Library interface {
 	Workspace(c Call) (int64, error)
 	// Prepare binds a call to memory of the device. Preparing may allocate; launching does not.
 	Prepare(c Call, o Operands) (runtime.Launch, error)
-	// PrepareUpdate binds one optimizer update of one parameter to memory.
-	PrepareUpdate(u Update, o UpdateOperands) (runtime.Launch, error)
+	// PrepareUpdate binds one optimizer update of parameters, with the same scalars, to memory.
+	PrepareUpdate(u Update, all ...UpdateOperands) (runtime.Launch, error)
 	// PrepareGuard binds what measures, clips and checks all gradients before the updates.
 	PrepareGuard(g Guard, o GuardOperands) (runtime.Launch, error)
 	// PrepareMoments binds what moves a BatchNorm's running statistics once for several batches.

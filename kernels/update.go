@@ -52,7 +52,7 @@ func (Adam) States() int { return 2 }
 // States implements Update.
 func (AdamW) States() int { return 2 }
 
-// UpdateOperands binds an update to memory. All tensors are float32 with Elements elements.
+// UpdateOperands binds an update of one parameter to memory. All tensors are float32 with Elements elements.
 type UpdateOperands struct {
 	Elements int64
 	Param    runtime.Span

@@ -41,7 +41,7 @@ type binder struct {
 	lib       kernels.Library
 	optimizer kernels.Update
 	ops       map[key][]runtime.Launch
-	updates   map[updateKey][]runtime.Launch
+	updates   map[updateKey]runtime.Launch
 	sums      map[sumKey]runtime.Launch
 	folds     map[fold]int // of the places of portals
 }
@@ -52,7 +52,7 @@ type updateKey struct {
 }
 
 func newBinder(lib kernels.Library, optimizer kernels.Update) *binder {
-	return &binder{lib: lib, optimizer: optimizer, ops: map[key][]runtime.Launch{}, updates: map[updateKey][]runtime.Launch{}, sums: map[sumKey]runtime.Launch{}, folds: map[fold]int{}}
+	return &binder{lib: lib, optimizer: optimizer, ops: map[key][]runtime.Launch{}, updates: map[updateKey]runtime.Launch{}, sums: map[sumKey]runtime.Launch{}, folds: map[fold]int{}}
 }
 
 // op returns the launches of an op.
@@ -136,13 +136,13 @@ func (s *site) resolve(o *op, f *frame, ref models.Ref) runtime.Span {
 	return of.Part(ref.Offset, ref.Bytes)
 }
 
-// update returns the launches that update the weights in a slot by the gradients in one of theirs.
-func (b *binder) update(s *site, slot, sum int) ([]runtime.Launch, error) {
+// update returns the launch that updates the weights in a slot by the gradients in one of theirs; nil where nothing is trained.
+func (b *binder) update(s *site, slot, sum int) (runtime.Launch, error) {
 	k := updateKey{s, slot, sum}
-	if list, ok := b.updates[k]; ok {
-		return list, nil
+	if launch, ok := b.updates[k]; ok {
+		return launch, nil
 	}
-	var list []runtime.Launch
+	var all []kernels.UpdateOperands
 	for i := range s.layers {
 		l := &s.layers[i]
 		for _, q := range l.params {
@@ -157,15 +157,14 @@ func (b *binder) update(s *site, slot, sum int) ([]runtime.Launch, error) {
 			for _, st := range s.states {
 				o.States = append(o.States, st.Part(l.at+q.Grad.Offset, bytes))
 			}
-			launch, err := b.lib.PrepareUpdate(b.optimizer, o)
-			if err != nil {
-				return nil, fmt.Errorf("update of %s: %w", q.Name, err)
-			}
-			list = append(list, launch)
+			all = append(all, o)
 		}
 	}
-	b.updates[k] = list
-	return list, nil
+	var err error
+	if b.updates[k] = nil; len(all) > 0 {
+		b.updates[k], err = b.lib.PrepareUpdate(b.optimizer, all...)
+	}
+	return b.updates[k], err
 }
 
 // prepared returns how many things are prepared.

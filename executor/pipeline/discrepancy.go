@@ -97,8 +97,8 @@ func (b *binder) corrections(s *site) (steps [2]runtime.Launch, err error) {
 	return steps, nil
 }
 
-// correct runs one of the corrections, if there are any.
-func (d *driver) correct(step runtime.Launch) error {
+// perform launches what there is to do, if there is anything.
+func (d *driver) perform(step runtime.Launch) error {
 	if step == nil {
 		return nil
 	}

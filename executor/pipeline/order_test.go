@@ -196,8 +196,12 @@ func (l idleLibrary) Prepare(c kernels.Call, o kernels.Operands) (runtime.Launch
 	return l.launch(c.Op.Kind()+" "+c.Pass.String(), c.Uses(o, n)), err
 }
 
-func (l idleLibrary) PrepareUpdate(_ kernels.Update, o kernels.UpdateOperands) (runtime.Launch, error) {
-	return l.launch("update", o.Uses()), nil
+func (l idleLibrary) PrepareUpdate(_ kernels.Update, all ...kernels.UpdateOperands) (runtime.Launch, error) {
+	var uses []kernels.Use
+	for _, o := range all {
+		uses = append(uses, o.Uses()...)
+	}
+	return l.launch("update", uses), nil
 }
 
 // idleNew binds a plan to idle devices.

@@ -25,7 +25,7 @@ func (d *driver) update(ctx context.Context, t *site) error {
 	if m.to >= len(t.weights) {
 		return fmt.Errorf("%w: stage %d needs %d versions of its weights at one time, planned are %d", ErrPlan, t.stage, m.to+1, len(t.weights))
 	}
-	list, err := d.binder.update(t, m.to, m.sum)
+	update, err := d.binder.update(t, m.to, m.sum)
 	if err != nil {
 		return err
 	}
@@ -39,9 +39,9 @@ func (d *driver) update(ctx context.Context, t *site) error {
 		return err
 	}
 	for _, step := range []func() error{
-		func() error { return d.correct(around[0]) },
-		func() error { return d.launch(list) },
-		func() error { return d.correct(around[1]) },
+		func() error { return d.perform(around[0]) },
+		func() error { return d.perform(update) },
+		func() error { return d.perform(around[1]) },
 	} {
 		if err := step(); err != nil {
 			return err

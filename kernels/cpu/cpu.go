@@ -101,17 +101,21 @@ func (l *Library) Prepare(c kernels.Call, o kernels.Operands) (runtime.Launch, e
 }
 
 // PrepareUpdate implements kernels.Library.
-func (l *Library) PrepareUpdate(u kernels.Update, o kernels.UpdateOperands) (runtime.Launch, error) {
-	if err := o.Check(u); err != nil {
+func (l *Library) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands) (runtime.Launch, error) {
+	if err := kernels.CheckUpdates(u, all); err != nil {
 		return nil, err
 	}
-	uses, err := l.resolve(o.Uses())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", u.Kind(), err)
+	whole, used := &builder{}, []access(nil)
+	for _, o := range all {
+		uses, err := l.resolve(o.Uses())
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", u.Kind(), err)
+		}
+		b := l.newBuilder(uses)
+		b.update(u, o)
+		whole.jobs, used = append(whole.jobs, b.jobs...), append(used, uses...)
 	}
-	b := l.newBuilder(uses)
-	b.update(u, o)
-	return l.launch(u.Kind(), b, uses), nil
+	return l.launch(u.Kind(), whole, used), nil
 }
 
 func (l *Library) launch(name string, b *builder, uses []access) *launch {

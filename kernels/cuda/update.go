@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"plimsoll/kernels"
@@ -14,46 +15,63 @@ import (
 )
 
 // PrepareUpdate implements kernels.Library.
-func (l *Library) PrepareUpdate(u kernels.Update, o kernels.UpdateOperands) (runtime.Launch, error) {
-	if err := o.Check(u); err != nil {
+func (l *Library) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands) (runtime.Launch, error) {
+	if err := kernels.CheckUpdates(u, all); err != nil {
 		return nil, err
 	}
-	found, err := l.resolve(o.Uses())
-	if err != nil {
+	b := &builder{lib: l}
+	if err := b.update(u, all); err != nil {
 		return nil, fmt.Errorf("%s: %w", u.Kind(), err)
 	}
-	b := &builder{lib: l, address: found}
-	b.update(u, o)
 	if b.err != nil {
 		return nil, b.err
 	}
 	return l.launch(u.Kind(), b)
 }
 
-func (b *builder) update(u kernels.Update, o kernels.UpdateOperands) {
-	args := C.struct_update_args{
-		param: b.at(kernels.ParamRole, 0), grad: b.at(kernels.DParam, 0), state0: b.at(kernels.Save, 0), state1: b.at(kernels.Save, 1),
-		scalars: b.at(kernels.ScalarsRole, 0), earlier: C.u64(o.Earlier), n: C.i64(o.Elements),
+// update updates as many parameters at a time as a kernel's argument has room for: most are too small for a launch of their own.
+func (b *builder) update(u kernels.Update, all []kernels.UpdateOperands) error {
+	for list := range slices.Chunk(all, C.UPDATE_TENSORS) {
+		function, args := rule(u)
+		for i, o := range list {
+			at, err := b.lib.resolve(o.Uses())
+			if err != nil {
+				return err
+			}
+			b.address = at
+			args.scalars = b.at(kernels.ScalarsRole, 0)
+			args.param[i], args.grad[i] = b.at(kernels.ParamRole, 0), b.at(kernels.DParam, 0)
+			args.state0[i], args.state1[i] = b.at(kernels.Save, 0), b.at(kernels.Save, 1)
+			args.earlier[i], args.n[i] = C.u64(o.Earlier), C.i64(o.Elements)
+			args.first[i+1] = args.first[i] + C.int(streamGrid(o.Elements, 4)[0])
+			args.count++
+		}
+		addStep(b, "update", function, dim{int64(args.first[args.count]), 1, 1}, dim{streamThreads, 1, 1}, 0, args)
 	}
+	return nil
+}
+
+// rule returns an update's kernel, and its argument without tensors.
+func rule(u kernels.Update) (function string, args C.struct_update_args) {
 	switch r := u.(type) {
 	case kernels.SGD:
 		args.momentum, args.dampening, args.weight_decay = decimal(r.Momentum), decimal(r.Dampening), decimal(r.WeightDecay)
 		args.nesterov = flag(r.Nesterov)
-		addStream(b, "update", "sgd_update", o.Elements, 4, args)
+		return "sgd_update", args
 	case kernels.Adam:
-		b.adam(args, r, false)
+		return "adam_update", adam(r)
 	case kernels.AdamW:
-		b.adam(args, kernels.Adam(r), true)
-	default:
-		panic(fmt.Sprintf("BUG: no kernel for %T", u))
+		args = adam(kernels.Adam(r))
+		args.decoupled = 1
+		return "adam_update", args
 	}
+	panic(fmt.Sprintf("BUG: no kernel for %T", u))
 }
 
-func (b *builder) adam(args C.struct_update_args, r kernels.Adam, decoupled bool) {
-	args.beta1, args.beta2 = decimal(r.Beta1), decimal(r.Beta2)
-	args.epsilon, args.weight_decay = decimal(r.Epsilon), decimal(r.WeightDecay)
-	args.decoupled = flag(decoupled)
-	addStream(b, "update", "adam_update", int64(args.n), 4, args)
+func adam(r kernels.Adam) C.struct_update_args {
+	return C.struct_update_args{
+		beta1: decimal(r.Beta1), beta2: decimal(r.Beta2), epsilon: decimal(r.Epsilon), weight_decay: decimal(r.WeightDecay),
+	}
 }
 
 // decimal is the float64 that the user wrote: 0.999 stays 0.999, so that 1-0.999 is 0.001 to float32's precision.

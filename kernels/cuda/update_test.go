@@ -13,6 +13,7 @@ import (
 	"plimsoll/kernels"
 	"plimsoll/kernels/ref"
 	"plimsoll/runtime"
+	"plimsoll/runtime/cuda/cudatest"
 )
 
 var updates = []kernels.Update{
@@ -51,6 +52,18 @@ func (o *optimizer) put(s runtime.Span, v []float32) { copy(floats(o.memory[s.Of
 
 func (o *optimizer) scalars(s kernels.Scalars) { s.Put(o.memory[o.operands.Scalars.Offset:]) }
 
+// behind returns the operands of a parameter that lies behind so many bytes, the first of which are the scalars.
+func (o *optimizer) behind(bytes int64, earlier uint64) kernels.UpdateOperands {
+	p := o.operands
+	p.Earlier, p.Scalars, p.States = earlier, runtime.Span{Bytes: kernels.ScalarsBytes}, slices.Clone(p.States)
+	p.Param.Offset += bytes
+	p.Grad.Offset += bytes
+	for i := range p.States {
+		p.States[i].Offset += bytes
+	}
+	return p
+}
+
 // TestUpdates: five updates of each rule follow the reference, also when a run begins with the fourth; a step that is skipped
 // changes no bit.
 func TestUpdates(t *testing.T) {
@@ -82,6 +95,45 @@ func TestUpdates(t *testing.T) {
 	}
 	if want := len(updates) * 4 * 5; steps != want {
 		t.Errorf("ran %d steps, want %d", steps, want)
+	}
+}
+
+// TestUpdatesAtOnce: parameters of all sizes, more than a launch has room for, are updated as each by itself, in as few launches
+// as they need; each counts its own earlier updates.
+func TestUpdatesAtOnce(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	const parameters = 161 // ResNet-50's
+	for i, u := range []kernels.Update{updates[0], updates[4], updates[7]} {
+		r := rand.New(rand.NewPCG(11, uint64(i)))
+		whole, all := make([]byte, kernels.ScalarsBytes), []kernels.UpdateOperands(nil)
+		kernels.Scalars{LR: 0.1, GradScale: 0.5}.Put(whole)
+		for k := range parameters {
+			o := newOptimizer(u, []int64{1, 3, 64, 257, 5000}[k%5]+int64(k), r.Uint64())
+			o.put(o.operands.Grad, random(r, o.operands.Elements))
+			all = append(all, o.behind(int64(len(whole)), uint64(k%3)))
+			whole = append(whole, o.memory...)
+		}
+		want := whole
+		for _, o := range all {
+			launch, err := l.PrepareUpdate(u, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = b.run(t, want, launch)
+		}
+		launches := func() int { return cudatest.Launches("sgd_update") + cudatest.Launches("adam_update") }
+		before := launches()
+		launch, err := l.PrepareUpdate(u, all...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := b.run(t, whole, launch); !bytes.Equal(got, want) || bytes.Equal(got, whole) {
+			t.Errorf("%+v: parameters that are updated at once have other bits", u)
+		}
+		if n := launches() - before; cudatest.Emulated() && n != 3 {
+			t.Errorf("%+v: %d parameters take %d launches, want 3", u, parameters, n)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package ref
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -9,23 +10,37 @@ import (
 )
 
 // PrepareUpdate implements kernels.Library.
-func (l *Library) PrepareUpdate(u kernels.Update, o kernels.UpdateOperands) (runtime.Launch, error) {
-	if err := o.Check(u); err != nil {
+func (l *Library) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands) (runtime.Launch, error) {
+	if err := kernels.CheckUpdates(u, all); err != nil {
 		return nil, fmt.Errorf("ref: %w", err)
 	}
-	s, err := l.bindUpdate(o)
-	if err != nil {
-		return nil, fmt.Errorf("ref: %s: %w", u.Kind(), err)
+	var each []*update
+	for _, o := range all {
+		s, err := l.bindUpdate(o)
+		if err != nil {
+			return nil, fmt.Errorf("ref: %s: %w", u.Kind(), err)
+		}
+		each = append(each, s)
 	}
+	return launch{u.Kind(), func() (err error) {
+		for _, s := range each {
+			err = errors.Join(err, s.make(u))
+		}
+		return err
+	}}, nil
+}
+
+// make makes the update by a rule.
+func (s *update) make(u kernels.Update) error {
 	switch u := u.(type) {
 	case kernels.SGD:
-		return launch{u.Kind(), func() error { return s.sgd(u) }}, nil
+		return s.sgd(u)
 	case kernels.Adam:
-		return launch{u.Kind(), func() error { return s.adam(u, u.WeightDecay, 0) }}, nil
+		return s.adam(u, u.WeightDecay, 0)
 	case kernels.AdamW:
-		return launch{u.Kind(), func() error { return s.adam(kernels.Adam(u), 0, u.WeightDecay) }}, nil
+		return s.adam(kernels.Adam(u), 0, u.WeightDecay)
 	}
-	return nil, fmt.Errorf("ref: there is no update %q", u.Kind())
+	return fmt.Errorf("ref: there is no update %q", u.Kind())
 }
 
 type update struct {

@@ -69,13 +69,19 @@ struct loss_args {
 	int rows, classes, add;
 };
 
-// update_args: one optimizer step of n float32.
+// Tensors that one launch of an update can change: its argument must stay under 4 KiB.
+enum { UPDATE_TENSORS = 72 };
+
+// update_args: one optimizer step of count tensors of n float32 each. Blocks of tensor i begin at first[i]; first[count] is the
+// end.
 struct update_args {
-	u64 param, grad, state0, state1, scalars;
-	u64 earlier; // updates before those that the scalars count
-	i64 n;
+	u64 scalars;
 	double momentum, dampening, weight_decay, beta1, beta2, epsilon;
-	int nesterov, decoupled;
+	int nesterov, decoupled, count;
+	int first[UPDATE_TENSORS + 1];
+	u64 param[UPDATE_TENSORS], grad[UPDATE_TENSORS], state0[UPDATE_TENSORS], state1[UPDATE_TENSORS];
+	u64 earlier[UPDATE_TENSORS]; // updates before those that the scalars count
+	i64 n[UPDATE_TENSORS];
 };
 
 // Gradients that one launch of guard_squares can measure: its argument must stay under 4 KiB.

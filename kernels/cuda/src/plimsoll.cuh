@@ -116,14 +116,16 @@ template <typename T> struct wide {
 // Kernels that stream through memory: STREAM_THREADS threads take STREAM_VECTORS times 16 bytes each.
 enum { STREAM_THREADS = 256, STREAM_VECTORS = 4 };
 
-template <int V, typename F> INLINE void stream(i64 n, F f) {
-	i64 first = ((i64)blockIdx.x * STREAM_VECTORS * STREAM_THREADS + threadIdx.x) * V;
+// stream calls f for the vectors of a block, of those that work on n elements.
+template <int V, typename F> INLINE void stream(i64 block, i64 n, F f) {
+	i64 first = (block * STREAM_VECTORS * STREAM_THREADS + threadIdx.x) * V;
 #pragma unroll
 	for (int k = 0; k < STREAM_VECTORS; k++) {
 		i64 i = first + (i64)k * STREAM_THREADS * V;
 		if (i < n) f(i, n - i);
 	}
 }
+template <int V, typename F> INLINE void stream(i64 n, F f) { stream<V>(blockIdx.x, n, f); }
 
 // The scalars of a step; kernels.Scalars.Put is their layout.
 struct scalars {

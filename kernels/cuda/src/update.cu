@@ -2,52 +2,65 @@
 // once. Everything here is float32: master weights.
 #include "plimsoll.cuh"
 
+// part_of returns which of count tensors the block works on: the last whose blocks begin at or before it.
+template <int N> INLINE int part_of(const int (&first)[N], int count) {
+	int low = 0;
+	for (int high = count; high - low > 1;) {
+		int middle = (low + high) / 2;
+		if (first[middle] <= (int)blockIdx.x) low = middle;
+		else high = middle;
+	}
+	return low;
+}
+
 // sgd_update: see kernels.SGD. Without state0 there is no momentum.
 KERNEL(sgd_update, struct update_args) {
 	const scalars s = *GLOBAL(const scalars, a.scalars);
 	if (s.skip) return;
 	float decay = (float)a.weight_decay, momentum = (float)a.momentum, fresh = (float)(1 - a.dampening);
-	bool first = s.update + a.earlier == 0;
-	stream<4>(a.n, [&](i64 i, i64 left) {
+	int t = part_of(a.first, a.count);
+	bool first = s.update + a.earlier[t] == 0, moves = a.state0[t] != 0;
+	stream<4>(blockIdx.x - a.first[t], a.n[t], [&](i64 i, i64 left) {
 		values<4> w, g, v = {{0, 0, 0, 0}};
-		load_some(w, GLOBAL(const float, a.param) + i, left);
-		load_some(g, GLOBAL(const float, a.grad) + i, left);
-		if (a.state0 && !first) load_some(v, GLOBAL(const float, a.state0) + i, left);
+		load_some(w, GLOBAL(const float, a.param[t]) + i, left);
+		load_some(g, GLOBAL(const float, a.grad[t]) + i, left);
+		if (moves && !first) load_some(v, GLOBAL(const float, a.state0[t]) + i, left);
 #pragma unroll
 		for (int k = 0; k < 4; k++) {
 			float d = g.v[k] * s.scale + decay * w.v[k];
-			if (a.state0) {
+			if (moves) {
 				v.v[k] = first ? d : momentum * v.v[k] + fresh * d;
 				d = a.nesterov ? d + momentum * v.v[k] : v.v[k];
 			}
 			w.v[k] -= s.lr * d;
 		}
-		if (a.state0) store_some(GLOBAL(float, a.state0) + i, v, left);
-		store_some(GLOBAL(float, a.param) + i, w, left);
+		if (moves) store_some(GLOBAL(float, a.state0[t]) + i, v, left);
+		store_some(GLOBAL(float, a.param[t]) + i, w, left);
 	});
 }
 
 // adam_update: see kernels.Adam; decoupled is AdamW. The first thread forms what the update's number decides.
 KERNEL(adam_update, struct update_args) {
 	__shared__ float formed[3];
+	int t = part_of(a.first, a.count);
 	const scalars s = *GLOBAL(const scalars, a.scalars);
 	if (s.skip) return;
 	if (threadIdx.x == 0) {
-		double t = (double)(s.update + a.earlier) + 1;
-		formed[0] = (float)((double)s.lr / (1 - pow(a.beta1, t)));
-		formed[1] = (float)(1 / sqrt(1 - pow(a.beta2, t)));
+		double number = (double)(s.update + a.earlier[t]) + 1;
+		formed[0] = (float)((double)s.lr / (1 - pow(a.beta1, number)));
+		formed[1] = (float)(1 / sqrt(1 - pow(a.beta2, number)));
 		formed[2] = a.decoupled ? (float)(1 - (double)s.lr * a.weight_decay) : 1.0f;
 	}
 	__syncthreads();
 	float size = formed[0], root = formed[1], shrink = formed[2];
 	float l2 = a.decoupled ? 0 : (float)a.weight_decay, beta2 = (float)a.beta2, epsilon = (float)a.epsilon;
 	float fresh1 = (float)(1 - a.beta1), fresh2 = (float)(1 - a.beta2);
-	stream<4>(a.n, [&](i64 i, i64 left) {
+	stream<4>(blockIdx.x - a.first[t], a.n[t], [&](i64 i, i64 left) {
 		values<4> w, g, m, v;
-		load_some(w, GLOBAL(const float, a.param) + i, left);
-		load_some(g, GLOBAL(const float, a.grad) + i, left);
-		load_some(m, GLOBAL(const float, a.state0) + i, left);
-		load_some(v, GLOBAL(const float, a.state1) + i, left);
+		load_some(w, GLOBAL(const float, a.param[t]) + i, left);
+		load_some(g, GLOBAL(const float, a.grad[t]) + i, left);
+		load_some(m, GLOBAL(const float, a.state0[t]) + i, left);
+		load_some(v, GLOBAL(const float, a.state1[t]) + i, left);
 #pragma unroll
 		for (int k = 0; k < 4; k++) {
 			float d = g.v[k] * s.scale + w.v[k] * l2;
@@ -55,9 +68,9 @@ KERNEL(adam_update, struct update_args) {
 			v.v[k] = v.v[k] * beta2 + d * d * fresh2;
 			w.v[k] = w.v[k] * shrink - size * (m.v[k] / (sqrtf(v.v[k]) * root + epsilon));
 		}
-		store_some(GLOBAL(float, a.state0) + i, m, left);
-		store_some(GLOBAL(float, a.state1) + i, v, left);
-		store_some(GLOBAL(float, a.param) + i, w, left);
+		store_some(GLOBAL(float, a.state0[t]) + i, m, left);
+		store_some(GLOBAL(float, a.state1[t]) + i, v, left);
+		store_some(GLOBAL(float, a.param[t]) + i, w, left);
 	});
 }
 
@@ -77,14 +90,9 @@ INLINE double block_sum(double mine) {
 
 // guard_squares: a block measures one chunk of one gradient.
 KERNEL(guard_squares, struct guard_args) {
-	int block = blockIdx.x, low = 0, high = a.count;
-	while (high - low > 1) { // the last gradient whose chunks begin at or before the block
-		int middle = (low + high) / 2;
-		if (a.first[middle] <= block) low = middle;
-		else high = middle;
-	}
-	i64 from = (i64)(block - a.first[low]) * a.chunk, left = a.n[low] - from;
-	const float *grad = GLOBAL(const float, a.grad[low]) + from;
+	int t = part_of(a.first, a.count);
+	i64 from = (i64)(blockIdx.x - a.first[t]) * a.chunk, left = a.n[t] - from;
+	const float *grad = GLOBAL(const float, a.grad[t]) + from;
 	if (left > a.chunk) left = a.chunk;
 	double sum = 0;
 	for (i64 i = threadIdx.x * 4; i < left; i += GUARD_THREADS * 4) {
@@ -94,7 +102,7 @@ KERNEL(guard_squares, struct guard_args) {
 		for (int k = 0; k < 4; k++) sum += (double)g.v[k] * g.v[k];
 	}
 	sum = block_sum(sum);
-	if (threadIdx.x == 0) GLOBAL(double, a.partials)[block] = sum;
+	if (threadIdx.x == 0) GLOBAL(double, a.partials)[blockIdx.x] = sum;
 }
 
 // guard_verdict writes the norm and judges it; one block.
