@@ -182,11 +182,13 @@ func activations(c kernels.Call) kernels.DType {
 	return c.In[0].DType
 }
 
-// libraries returns those to test: with tensor cores where there are any, and without.
+// libraries returns those to test: with tensor cores where there are any, and without. It is an error when a kernel is not used
+// because it computes wrongly: the naive one would hide that.
 func libraries(t testing.TB, b *bench) []*Library {
 	t.Helper()
 	var all []*Library
 	for _, o := range []Options{{}, {NoTensorCores: true}} {
+		o.Note = func(line string) { t.Error(line) }
 		l, err := New(b.device, o)
 		if err != nil {
 			t.Fatal(err)
