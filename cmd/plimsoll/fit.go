@@ -105,9 +105,7 @@ func (f *fitFlags) chain(job *train.Job) (c *chain.Chain, err error) {
 	} else if measure, failure := f.how.measure(nil); failure != nil {
 		return nil, failure
 	} else if folder, failure := profilesFolder(); failure == nil { // a user without a home keeps none
-		if c, failure = job.Kept(folder, measure); failure != nil { // there is none, or it is damaged: the graph says the rest
-			return nil, nil
-		}
+		c, _ = job.Kept(folder, measure) // where there is none, or a damaged one, the graph says the rest
 	}
 	if c == nil || err != nil {
 		return nil, err

@@ -54,7 +54,9 @@ RaceShadow &raceOf(const Space &space) { return shadowOf(space).race; }
 
 void forget(uint64_t address, uint64_t bytes) {
     if (!enabled) return;
-    shadowOf(*driver().space(address)).order.forget(address, bytes);
+    Shadow &shadow = shadowOf(*driver().space(address));
+    shadow.order.forget(address, bytes);
+    shadow.race.forget(address, bytes);
 }
 
 void beginBlock(void *shared, size_t dynamic, uint64_t index) {

@@ -68,10 +68,8 @@ void OrderShadow::compare(const Access &old, uint64_t first, uint64_t mask, bool
 }
 
 void OrderShadow::forget(uint64_t address, uint64_t bytes) {
-    for (uint64_t at = address; at < address + bytes; at += granule) {
-        Cell &c = cell(at);
-        for (Access &e : c.entries) e = {0, 0, 0};
-    }
+    const Cell *first = &cell(address), *end = &cell(address + bytes - 1) + 1;
+    Space::clear(reinterpret_cast<uint64_t>(first), static_cast<uint64_t>(end - first) * sizeof(Cell));
 }
 
 } // namespace emulator

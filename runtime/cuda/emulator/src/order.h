@@ -20,6 +20,7 @@ public:
 
     // The operation accesses the bytes.
     void access(uint64_t address, uint64_t bytes, bool write, uint32_t operation);
+    // Of an allocation that is released, which shares no granule with another.
     void forget(uint64_t address, uint64_t bytes);
 
 private:

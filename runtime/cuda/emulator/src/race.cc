@@ -5,6 +5,7 @@
 #include <new>
 
 #include "block.h"
+#include "space.h"
 
 namespace emulator {
 
@@ -29,6 +30,11 @@ RaceShadow::Conflict RaceShadow::access(uint64_t address, unsigned bytes, bool w
         address = stop;
     }
     return conflict;
+}
+
+void RaceShadow::forget(uint64_t address, uint64_t bytes) {
+    const Cell *first = &cells_[(address - base_) / 8], *end = &cells_[(address + bytes - 1 - base_) / 8] + 1;
+    Space::clear(reinterpret_cast<uint64_t>(first), static_cast<uint64_t>(end - first) * sizeof(Cell));
 }
 
 // An access of another launch, or of another block to the same shared memory, is a matter of the past.

@@ -32,6 +32,8 @@ public:
     };
     // The thread accesses the bytes, which may not be more than 16. It returns the access that this one races with.
     Conflict access(uint64_t address, unsigned bytes, bool write, bool atomic, const Actor &actor);
+    // Of an allocation that is released, nothing is kept, nor memory for it.
+    void forget(uint64_t address, uint64_t bytes);
 
 private:
     enum : uint8_t { isWrite = 1, isAtomic = 2 };
