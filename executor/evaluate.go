@@ -56,7 +56,7 @@ func (e *Executor) Predict(logits []float32) error {
 // feed copies the images to where a forward reads its input.
 func (e *Executor) feed(b *bound) error {
 	for _, u := range e.images(b) {
-		if err := e.compute.Copy(u.dst, u.src); err != nil {
+		if err := e.compute.Copy(u.dst, e.batch(u.src)); err != nil {
 			return err
 		}
 	}

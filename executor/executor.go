@@ -53,7 +53,8 @@ type Executor struct {
 	eval *bound
 
 	script  script
-	waits   [][]int // per op, the ops of other streams that it waits for
+	heads   [2][]command // of the script, for each of the two batches
+	waits   [][]int      // per op, the ops of other streams that it waits for
 	streams [allStreams]runtime.Stream
 	events  []runtime.Event
 	compute runtime.Stream // one of the streams
@@ -70,6 +71,8 @@ type Executor struct {
 	auditor    *auditor
 	observer   *observer
 	result     Result
+	turn       int // 0 or 1: which of the two batches in the host slab is the next one
+	begun      time.Time
 	scalars    kernels.Scalars
 	updated    int64 // times; a step that is skipped updates nothing
 	stopped    bool
@@ -79,9 +82,11 @@ type Executor struct {
 // upload is one copy of a step's input from the host slab.
 type upload struct{ dst, src runtime.Span }
 
-// hostSlab says where the executor's page-locked memory is used for what.
+// hostSlab says where the executor's page-locked memory is used for what. There are two batches, as many bytes apart as other says:
+// one can be filled while a step uses the other.
 type hostSlab struct {
 	images, labels, scalars, result, chunk runtime.Span
+	other                                  int64
 	copies                                 runtime.Span // of what is offloaded
 	probe                                  runtime.Span // of a measurement of the link
 	bytes                                  int64
@@ -100,14 +105,17 @@ type Result struct {
 	Norm    float64 // of all gradients together, before clipping
 	// Skipped says that the norm was not finite, and that the weights and the optimizer's state are as before.
 	Skipped bool
-	// Sequence is the time of the sequence, Update that of the optimizer's update, both on the device, in seconds.
-	Sequence, Update float64
+	// Sequence is the time of the sequence, Update that of the optimizer's update, Upload that of the batch's copy before them, Device
+	// that of everything, all on the device, in seconds.
+	Sequence, Update, Upload, Device float64
 	// UpdateKernels is the time of the update without what it waited for offloaded state; StateWait is for how long the
 	// step waited for such state. When Timed, in seconds.
 	UpdateKernels, StateWait float64
-	Seconds                  float64    // wall time of the whole step as the caller sees it
-	Ops                      []float64  // when Timed: seconds of every op, without what it waited
-	Intervals                []Interval // when Timed: start and end of every op, transfers included
+	// Busy is how long the step's ops and the update's kernels ran, without what they waited. When Timed, in seconds.
+	Busy      float64
+	Seconds   float64    // wall time of the whole step as the caller sees it
+	Ops       []float64  // when Timed: seconds of every op, without what it waited
+	Intervals []Interval // when Timed: start and end of every op, transfers included
 	// PeakBytes is the most memory that was owned while an op ran, static memory included; ExtentBytes the end of
 	// the highest byte that was written. Both are measured when Options.Audit is set, else the bound step's.
 	PeakBytes, ExtentBytes int64
@@ -167,6 +175,10 @@ func (w *Workload) hostSlab(copies int64, opt Options) hostSlab {
 	}
 	h.images = take(images)
 	h.labels = take(w.static.labels.Bytes)
+	if !opt.madeUp {
+		h.other = take(images).Offset - h.images.Offset
+		take(w.static.labels.Bytes)
+	}
 	h.scalars = take(kernels.ScalarsBytes)
 	h.result = take(w.static.result.Bytes)
 	h.chunk = take(chunkBytes)
@@ -203,7 +215,13 @@ func (e *Executor) prepareAll() error {
 	return e.prepareUpdates()
 }
 
-// images returns the copies of a batch to where a sequence reads its inputs.
+// batch returns where a span of the first batch of the host slab is in the one whose turn it is.
+func (e *Executor) batch(s runtime.Span) runtime.Span {
+	s.Offset += int64(e.turn) * e.host.other
+	return s
+}
+
+// images returns the copies of the first batch to where a sequence reads its inputs.
 func (e *Executor) images(b *bound) (all []upload) {
 	bytes := e.Model.Input.Bytes()
 	if e.opt.madeUp {
@@ -342,10 +360,10 @@ func (e *Executor) open() (err error) {
 // static memory, in bytes.
 func (e *Executor) Peak() (peak, extent int64) { return e.step.peak, e.step.extent }
 
-// Images returns the page-locked buffer that the next step reads its images from: float32, N,H,W,C, those of one branch
-// after those of the other.
+// Images returns the page-locked buffer that the next step or prediction reads its images from: float32, N,H,W,C, those of one
+// branch after those of the other.
 func (e *Executor) Images() ([]float32, error) {
-	b, err := e.dev.HostBytes(e.host.images)
+	b, err := e.dev.HostBytes(e.batch(e.host.images))
 	if err != nil {
 		return nil, err
 	}
@@ -354,26 +372,53 @@ func (e *Executor) Images() ([]float32, error) {
 
 // Labels returns the page-locked buffer that the next step reads its labels from: int32, N.
 func (e *Executor) Labels() ([]int32, error) {
-	b, err := e.dev.HostBytes(e.host.labels)
+	b, err := e.dev.HostBytes(e.batch(e.host.labels))
 	if err != nil {
 		return nil, err
 	}
 	return unsafe.Slice((*int32)(unsafe.Pointer(&b[0])), len(b)/4), nil
 }
 
+// Swap makes Images and Labels those of the other one of two batches: while a step runs, of one that it does not use.
+func (e *Executor) Swap() { e.turn ^= 1 }
+
 // Step runs one training step on the batch in Images and Labels, with step number step (from 0) and learning rate lr.
 func (e *Executor) Step(step uint64, lr float32) (*Result, error) {
-	if e.stopped {
-		return nil, ErrStopped
+	if err := e.Begin(step, lr); err != nil {
+		return nil, err
 	}
-	start := time.Now()
-	e.stopped = true // unless all goes well
-	if err := e.run(step, lr); err != nil {
-		return nil, fmt.Errorf("step %d: %w", step, err)
+	return e.End()
+}
+
+// Begin starts a step. Until End, which must follow, Swap and what fills a batch are the only calls.
+func (e *Executor) Begin(step uint64, lr float32) error {
+	if e.stopped {
+		return ErrStopped
+	}
+	e.begun = time.Now()
+	e.stopped = true // until all has gone well
+	return e.failed(step, e.start(step, lr))
+}
+
+// End waits for the step that Begin started.
+func (e *Executor) End() (*Result, error) {
+	err := e.wait()
+	if err == nil {
+		err = e.collect()
+	}
+	if err != nil {
+		return nil, e.failed(e.scalars.Step, err)
 	}
 	e.stopped = false
-	e.result.Seconds = time.Since(start).Seconds()
+	e.result.Seconds = time.Since(e.begun).Seconds()
 	return &e.result, nil
+}
+
+func (e *Executor) failed(step uint64, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("step %d: %w", step, err)
 }
 
 // earlier returns how often the weights of a layer, from 1, were updated before.
@@ -394,7 +439,7 @@ func (e *Executor) Updates() []int64 {
 	return all
 }
 
-func (e *Executor) run(step uint64, lr float32) error {
+func (e *Executor) start(step uint64, lr float32) error {
 	scalars, err := e.dev.HostBytes(e.host.scalars)
 	if err != nil {
 		return err
@@ -404,13 +449,7 @@ func (e *Executor) run(step uint64, lr float32) error {
 	if e.auditor != nil {
 		e.auditor.begin()
 	}
-	if err := e.issue(); err != nil {
-		return err
-	}
-	if err := e.wait(); err != nil {
-		return err
-	}
-	return e.collect()
+	return e.issue()
 }
 
 // wait blocks until the step has ended.
@@ -446,6 +485,12 @@ func (e *Executor) collect() (err error) {
 	if r.Update, err = e.seconds(eventUpdated, eventSwept); err != nil {
 		return err
 	}
+	if r.Upload, err = e.seconds(eventBegin, eventFork); err != nil {
+		return err
+	}
+	if r.Device, err = e.seconds(eventReturned, eventFork); err != nil {
+		return err
+	}
 	if err := errors.Join(e.collectState(), e.collectOps()); err != nil {
 		return err
 	}
@@ -462,6 +507,7 @@ func (e *Executor) collectOps() (err error) {
 		return nil
 	}
 	last := 0.0
+	e.result.Busy = e.result.UpdateKernels
 	for p, op := range e.step.tape.seq {
 		at := &e.result.Intervals[p]
 		at.Start = last
@@ -483,6 +529,7 @@ func (e *Executor) collectOps() (err error) {
 		}
 		if !op.Kind.Transfer() {
 			last = at.End
+			e.result.Busy += e.result.Ops[p]
 		}
 	}
 	return nil

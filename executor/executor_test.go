@@ -139,13 +139,19 @@ func train(t testing.TB, e *Executor, steps int) outcome {
 		must(t, err)
 		o.losses = append(o.losses, r.Loss)
 	}
+	o.read(t, e)
+	return o
+}
+
+// read adds what an executor holds.
+func (o *outcome) read(t testing.TB, e *Executor) {
+	t.Helper()
 	for _, x := range e.Tensors() {
 		v := make([]float32, x.Desc.Elements())
 		must(t, e.Read(x, v))
 		o.names = append(o.names, x.Role+" of "+x.Name)
 		o.bits = append(o.bits, append([]byte(nil), asBytes(v)...))
 	}
-	return o
 }
 
 // firstDifference names the first thing in which two outcomes differ, "" if they are the same bits.

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"fmt"
+	"slices"
 
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
@@ -31,6 +32,7 @@ type command struct {
 // streams fork from the compute stream when the step begins, and join it before it ends.
 type script struct {
 	list   []command
+	head   int // commands that bring the batch to the device: part of no graph, for batches lie in two places
 	part   []int
 	events int
 	mark   []int // per op: the event of its end; none where nobody looks
@@ -84,15 +86,34 @@ func (e *Executor) write() error {
 	}
 	s.part = append(s.part, len(s.list))
 	e.writeEnd(s)
-	return s.check()
+	e.heads[0], e.heads[1] = s.list[:s.head], e.otherHead(s.list[:s.head])
+	return s.check(e.heads[:]...)
 }
 
-// check checks the order of two rounds.
-func (s *script) check() error {
+// otherHead returns the commands that bring the second batch in place of the first.
+func (e *Executor) otherHead(first []command) []command {
+	second := slices.Clone(first)
+	for i := range second {
+		c := &second[i]
+		if c.src.Space != runtime.Host || c.src.Offset >= e.host.images.Offset+e.host.other {
+			continue
+		}
+		c.src.Offset += e.host.other
+		c.reads = []runtime.Span{c.src}
+	}
+	return second
+}
+
+// check checks the order of two rounds, that begin with the heads if there are any.
+func (s *script) check(heads ...[]command) error {
 	var twice []action
-	for range 2 {
-		for i := range s.list {
-			twice = append(twice, s.list[i].action)
+	for round := range 2 {
+		list := s.list
+		if heads != nil {
+			list = append(slices.Clone(heads[round]), s.list[s.head:]...)
+		}
+		for i := range list {
+			twice = append(twice, list[i].action)
 		}
 	}
 	return checkOrder(twice, allStreams, s.events)
@@ -132,6 +153,7 @@ func (e *Executor) writeBegin(s *script) {
 		s.copy(streamToDevice, "upload", u.dst, u.src)
 	}
 	s.signal(streamToDevice, eventReady, streamCompute)
+	s.head = len(s.list)
 	s.record(streamCompute, eventBegin)
 	if transfers(e.step.tape.seq) {
 		s.wait(streamToDevice, eventBegin)
@@ -187,13 +209,13 @@ func (e *Executor) writeEnd(s *script) {
 	s.signal(streamToHost, eventReturned, streamCompute)
 }
 
-// capture keeps the step as one launch where the device can do that, and nobody has to look between its ops.
+// capture keeps the step, but for its head, as one launch where the device can do that, and nobody has to look between its ops.
 func (e *Executor) capture() (err error) {
 	device, able := e.dev.(runtime.Grapher)
 	if !able || e.opt.NoGraph || e.watched() {
 		return nil
 	}
-	e.graph, err = device.Capture(e.compute, func() error { return e.put(e.script.list) })
+	e.graph, err = device.Capture(e.compute, func() error { return e.put(e.script.list[e.script.head:]) })
 	return err
 }
 
@@ -201,13 +223,16 @@ func (e *Executor) watched() bool { return e.auditor != nil || e.observer != nil
 
 // issue puts one step on the streams.
 func (e *Executor) issue() error {
+	if err := e.put(e.heads[e.turn]); err != nil {
+		return err
+	}
 	switch {
 	case e.graph != nil:
 		return e.compute.Launch(e.graph)
 	case e.watched():
 		return e.issueWatched()
 	}
-	return e.put(e.script.list)
+	return e.put(e.script.list[e.script.head:])
 }
 
 // put issues commands. It allocates nothing.
@@ -236,7 +261,7 @@ func (e *Executor) put(list []command) error {
 // issueWatched issues a step and stops around every op, for the auditor and the observer.
 func (e *Executor) issueWatched() error {
 	list, part := e.script.list, e.script.part
-	if err := e.put(list[:part[0]]); err != nil {
+	if err := e.put(list[e.script.head:part[0]]); err != nil {
 		return err
 	}
 	for m, p := range e.step.tape.order {

@@ -183,7 +183,7 @@ const inputPiece = chunkBytes
 
 // fillInput makes up an input: normal numbers, seeded.
 func (e *Executor) fillInput() error {
-	b, err := e.dev.HostBytes(e.host.images)
+	b, err := e.dev.HostBytes(e.batch(e.host.images))
 	if err != nil {
 		return err
 	}

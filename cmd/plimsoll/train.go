@@ -402,6 +402,10 @@ func writeSummary(out io.Writer, r *train.Run, s *train.Summary) {
 	fmt.Fprintf(w, "peak\tpredicted %s, measured %s\n", units.ExactBytes(s.PredictedPeakBytes), units.ExactBytes(s.MeasuredPeakBytes))
 	writeStep(w, s)
 	fmt.Fprintf(w, "data\tsteps waited for it %s of their time\n", share(s.DataWaitShare, 1))
+	if i := s.Idle; i != nil {
+		fmt.Fprintf(w, "idle\tthe device computed nothing in %s of it: data %s, copies of batches %s, of offloaded bytes %s, the host %s\n",
+			share(i.Share, 1), share(i.Data, 1), share(i.Batch, 1), share(i.Copies, 1), share(i.Host, 1))
+	}
 	writeIncidents(w, s)
 	fmt.Fprintf(w, "weights\tsha256 %s\n", s.WeightsSHA256)
 	_ = w.Flush() // of a buffer

@@ -30,6 +30,8 @@ func (r *Runner) Evaluate(ctx context.Context) (Score, error) {
 		return s, err
 	}
 	defer batches.Close()
+	r.Swap() // the other batch may be that of the next step
+	defer r.Swap()
 	classes := r.job.Config.Classes
 	logits := make([]float32, r.job.Config.Batch*classes)
 	for {

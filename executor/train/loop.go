@@ -27,7 +27,7 @@ type loop struct {
 	m       trained
 	save    func() // a checkpoint of the steps done
 	out     *Outcome
-	batches *data.Loader
+	batches *fetcher
 	step    int // steps done, which is the number of the next one
 	saved   int // steps of the latest checkpoint of this run, -1 before the first
 	failure error
@@ -35,16 +35,18 @@ type loop struct {
 	recent       Recent
 	ran          int // steps
 	busy, waited time.Duration
+	idle         idleness
 }
 
 // run trains to the last step and evaluates.
-func (l *loop) run(ctx context.Context) (err error) {
+func (l *loop) run(ctx context.Context) error {
 	// Making batches goes on when ctx ends: the step that runs is finished, and may still need one.
-	l.batches, err = data.NewLoader(context.WithoutCancel(ctx), l.Job.train, int64(l.step), 0, 0)
+	batches, err := data.NewLoader(context.WithoutCancel(ctx), l.Job.train, int64(l.step), 0, 0)
 	if err != nil {
 		return err
 	}
-	defer l.batches.Close()
+	defer batches.Close()
+	l.batches = &fetcher{to: l.e, from: batches}
 	for {
 		if err := l.evaluateIfDue(ctx); err != nil {
 			return err
@@ -65,26 +67,29 @@ func (l *loop) run(ctx context.Context) (err error) {
 	}
 }
 
-// one runs a step. After an error of the data the state is that of the steps before, which is saved.
+// one runs a step, and fetches the batch of the next one beside it. After an error of the data the state is that of the steps
+// before, which is saved.
 func (l *loop) one() error {
-	start, waited := time.Now(), l.batches.Waited()
-	if _, _, err := l.e.next(l.batches); err != nil {
+	start := time.Now()
+	waited, err := l.batches.get()
+	if err != nil {
 		return errors.Join(fmt.Errorf("batch of step %d: %w", l.step, err), l.keep())
 	}
-	waited = l.batches.Waited() - waited
 	rate := l.Rate.At(l.step)
-	res, err := l.e.Step(uint64(l.step), rate)
+	res, late, err := l.batches.step(uint64(l.step), rate, l.step+1 < l.Steps)
 	if err != nil {
 		return err
 	}
+	waited += late
 	l.busy += time.Since(start)
 	l.waited += waited
+	l.idle.add(res, waited)
 	if bad := res.Skipped || !finite(res.Loss); bad && !l.SkipNotFinite {
 		return l.diverged(res)
 	}
 	return l.add(Record{
 		Step: l.step, Loss: Number(res.Loss), Accuracy: float64(res.Correct) / float64(l.Job.Config.Batch), Rate: float64(rate),
-		Norm: Number(res.Norm), Skipped: res.Skipped, Seconds: res.Seconds, DataWaitS: waited.Seconds(),
+		Norm: Number(res.Norm), Skipped: res.Skipped, Seconds: res.Seconds - late.Seconds(), DataWaitS: waited.Seconds(),
 		SequenceS: res.Sequence, UpdateS: res.Update, PeakBytes: res.PeakBytes,
 	}, res)
 }
@@ -105,6 +110,7 @@ func (l *loop) add(rec Record, res *executor.Result) error {
 // skipped unless the loss alone is not finite. Where weights are kept in host memory, each layer is updated before the gradients
 // of those below it are known, and some weights are already the next step's.
 func (l *loop) diverged(res *executor.Result) error {
+	l.e.Swap() // back to the batch of this step
 	layer, err := l.e.FirstNotFinite()
 	where := fmt.Sprintf("layer %q is the first whose output is not finite", layer)
 	if layer == "" {
@@ -203,6 +209,7 @@ func (l *loop) finish() {
 	if l.busy > 0 {
 		o.ImagesPerS = float64(l.ran*l.Job.Images()) / l.busy.Seconds()
 		o.DataWaitShare = l.waited.Seconds() / l.busy.Seconds()
+		o.Idle = l.idle.shares(l.busy.Seconds())
 	}
 	l.keepWeights()
 }

@@ -74,17 +74,19 @@ type Summary struct {
 	// Pipe is how a pipeline used its devices. Peak and extent above are then those of the device that needs most.
 	Pipe *PipeSummary `json:"pipeline,omitempty"`
 	// State is what offloaded state costs beside the predicted time, and StateWaitS for how long a step waited for it.
-	State             *executor.StateCost `json:"state,omitempty"`
-	StateWaitS        float64             `json:"state_wait_s_per_step,omitempty"`
-	HostBytes         int64               `json:"host_bytes"`        // of page-locked memory
-	CopiesBytes       int64               `json:"host_copies_bytes"` // of which for what is offloaded
-	ImagesPerS        float64             `json:"images_per_s"`      // without evaluations and checkpoints
-	DataWaitShare     float64             `json:"data_wait_share"`   // of the time of the steps, that they waited for data
-	Skipped           int                 `json:"skipped"`           // steps whose gradients were not finite
-	BadSamples        int64               `json:"bad_samples"`       // that were passed over
-	Checkpoints       int                 `json:"checkpoints"`       // saved
-	CheckpointsFailed int                 `json:"checkpoints_failed"`
-	WeightsSHA256     string              `json:"weights_sha256"`
+	State         *executor.StateCost `json:"state,omitempty"`
+	StateWaitS    float64             `json:"state_wait_s_per_step,omitempty"`
+	HostBytes     int64               `json:"host_bytes"`        // of page-locked memory
+	CopiesBytes   int64               `json:"host_copies_bytes"` // of which for what is offloaded
+	ImagesPerS    float64             `json:"images_per_s"`      // without evaluations and checkpoints
+	DataWaitShare float64             `json:"data_wait_share"`   // of the time of the steps, that they waited for data
+	// Idle is how long the device computed nothing; not of pipelines, whose devices wait for each other, too.
+	Idle              *Idle  `json:"idle,omitempty"`
+	Skipped           int    `json:"skipped"`     // steps whose gradients were not finite
+	BadSamples        int64  `json:"bad_samples"` // that were passed over
+	Checkpoints       int    `json:"checkpoints"` // saved
+	CheckpointsFailed int    `json:"checkpoints_failed"`
+	WeightsSHA256     string `json:"weights_sha256"`
 }
 
 // Outcome is a finished run.
