@@ -43,6 +43,38 @@ func LinkOf(c *chain.Chain) schedule.Link {
 	return schedule.Link{Bandwidth: c.Bandwidth, Duplex: p.Duplex}
 }
 
+// duplexGain is how many times the bytes of one direction alone both together must move for a link to count as duplex.
+const duplexGain = 1.5
+
+// MeasuredLink returns the link of a chain as it was measured: duplex where both directions together are at least 1.5 times as fast
+// as one, and otherwise, or without a measurement, LinkOf.
+func MeasuredLink(c *chain.Chain) schedule.Link {
+	if together := togetherOf(c); together > 0 && 2*together >= duplexGain*c.Bandwidth {
+		return DuplexLink(c)
+	}
+	return LinkOf(c)
+}
+
+// DuplexLink returns the link of a chain for both directions at once, at the rate of the slower one then, as far as that was measured.
+func DuplexLink(c *chain.Chain) schedule.Link {
+	link := LinkOf(c)
+	if together := togetherOf(c); together > 0 && !link.Duplex {
+		link.Bandwidth = min(link.Bandwidth, together)
+	}
+	link.Duplex = true
+	return link
+}
+
+// togetherOf returns bytes per second of the slower direction of a chain's link while the other one copies, too; 0 where that is not
+// known.
+func togetherOf(c *chain.Chain) float64 {
+	var p LinkProfile
+	if json.Unmarshal(c.Extra[LinkField], &p) != nil {
+		return 0
+	}
+	return min(p.ToHostTogether, p.ToDeviceTogether)
+}
+
 // ContentionOf returns the seconds that computation loses for each second of a transfer, as the link of a chain was measured: with
 // copies in both directions a step took Slowdown times as long. 0 where that is not known.
 func ContentionOf(c *chain.Chain) float64 {

@@ -107,6 +107,32 @@ func TestWithLink(t *testing.T) {
 	}
 }
 
+// A link counts as duplex by default where both directions together move half as much again as one alone, and plans may then count
+// on what the slower one moves beside the other.
+func TestLinksAreDuplexAsMeasured(t *testing.T) {
+	for _, c := range []struct {
+		profile string
+		want    schedule.Link
+		asked   schedule.Link // with --duplex
+	}{
+		{`{"to_host_together_bytes_per_s":9,"to_device_together_bytes_per_s":8}`, schedule.Link{Bandwidth: 8, Duplex: true}, schedule.Link{Bandwidth: 8, Duplex: true}},
+		{`{"to_host_together_bytes_per_s":12,"to_device_together_bytes_per_s":11}`, schedule.Link{Bandwidth: 10, Duplex: true}, schedule.Link{Bandwidth: 10, Duplex: true}},
+		{`{"to_host_together_bytes_per_s":7.5,"to_device_together_bytes_per_s":7.5}`, schedule.Link{Bandwidth: 7.5, Duplex: true}, schedule.Link{Bandwidth: 7.5, Duplex: true}},
+		{`{"to_host_together_bytes_per_s":9,"to_device_together_bytes_per_s":5}`, schedule.Link{Bandwidth: 10}, schedule.Link{Bandwidth: 5, Duplex: true}},
+		{`{"to_host_together_bytes_per_s":9}`, schedule.Link{Bandwidth: 10}, schedule.Link{Bandwidth: 10, Duplex: true}},
+		{`{"duplex":true}`, schedule.Link{Bandwidth: 10, Duplex: true}, schedule.Link{Bandwidth: 10, Duplex: true}},
+		{`7`, schedule.Link{Bandwidth: 10}, schedule.Link{Bandwidth: 10, Duplex: true}},
+	} {
+		of := &chain.Chain{Bandwidth: 10, Extra: map[string]json.RawMessage{LinkField: json.RawMessage(c.profile)}}
+		if got := MeasuredLink(of); got != c.want {
+			t.Errorf("%s: the link is %+v, want %+v", c.profile, got, c.want)
+		}
+		if got := DuplexLink(of); got != c.asked {
+			t.Errorf("%s: the duplex link is %+v, want %+v", c.profile, got, c.asked)
+		}
+	}
+}
+
 // chooser is a library that says what it chose.
 type chooser struct{ kernels.Library }
 

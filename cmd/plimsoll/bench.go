@@ -51,7 +51,7 @@ points.jsonl is not done again. Points of a chain that has changed since stay th
 	f.grid.how.register(cmd)
 	f.grid.options.register(cmd)
 	f.grid.options.registerTolerance(cmd)
-	f.grid.link.register(cmd)
+	f.grid.link.registerHalf(cmd)
 	f.grid.cache.register(cmd)
 	s := cmd.Flags()
 	s.StringSliceVarP(&f.chains, "chain", "c", nil, "chain files to simulate, separated by commas")

@@ -14,21 +14,40 @@ import (
 type linkFlags struct {
 	duplex bool
 	memory units.Size
+	given  func() bool // whether the command line says --duplex or --duplex=false
+	// half makes the link half duplex unless that is asked for, whatever was measured.
+	half bool
 }
 
 func (f *linkFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.BoolVar(&f.duplex, "duplex", false, "plans may copy to host memory and back at the same time")
+	s.BoolVar(&f.duplex, "duplex", false, "plans may copy to host memory and back at the same time (default: where the measured link can)")
+	f.given = func() bool { return s.Changed("duplex") }
 	s.Var(&f.memory, "host-memory", "limit of page-locked host memory: 4GiB (default: a part of what is available)")
 }
 
-// chain returns the chain with the link that plans may use: the one that was measured.
+// registerHalf registers the flags of a command whose results are named after what was asked for, and not after what was measured.
+func (f *linkFlags) registerHalf(cmd *cobra.Command) {
+	f.register(cmd)
+	f.half = true
+	cmd.Flags().Lookup("duplex").Usage = "plans may copy to host memory and back at the same time"
+}
+
+// chain returns the chain with the link that plans may use: the one that was measured, as the flags say.
 func (f *linkFlags) chain(c *chain.Chain) (*chain.Chain, error) {
-	link := executor.LinkOf(c)
-	if link.Duplex || !f.duplex {
+	own := executor.LinkOf(c)
+	link := own
+	switch {
+	case f.duplex:
+		link = executor.DuplexLink(c)
+	case f.given():
+		link.Duplex = false
+	case !f.half:
+		link = executor.MeasuredLink(c)
+	}
+	if link == own {
 		return c, nil
 	}
-	link.Duplex = true
 	return executor.WithLink(c, link)
 }
 

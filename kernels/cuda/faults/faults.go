@@ -98,7 +98,9 @@ var faults = []fault{
 	{"a gradient overwrites where it should add", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", "if (a.add) v[k].v[0] +=", "if (false) v[k].v[0] +="}}},
 	{"every column of a pair gets the first one's bias", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", "GLOBAL(const float, a.bias)[column + k]", "GLOBAL(const float, a.bias)[column]"}}},
 	{"running variance divides by n", calls, "RandomCalls", []edit{{"kernels/cuda/src/norm.cu", "double rest = m.n > 1 ? m.n - 1 : 1;", "double rest = m.n;"}}},
-	{"Adam's bias correction is a step late", calls, "Updates", []edit{{"kernels/cuda/src/update.cu", "(double)(s.update + a.earlier) + 1;", "(double)(s.update + a.earlier) + 2;"}}},
+	{"of the parameters that are updated at once the last one of a launch is left out", calls, "Updates", []edit{{"kernels/cuda/update.go", "dim{int64(args.first[args.count]), 1, 1}", "dim{int64(max(args.first[args.count-1], 1)), 1, 1}"}}},
+	{"blocks of an update begin one parameter late", calls, "Updates", []edit{{"kernels/cuda/src/update.cu", "if (first[middle] <= (int)blockIdx.x) low = middle;", "if (first[middle] < (int)blockIdx.x) low = middle;"}}},
+	{"Adam's bias correction is a step late", calls, "Updates", []edit{{"kernels/cuda/src/update.cu", "(double)(s.update + a.earlier[t]) + 1;", "(double)(s.update + a.earlier[t]) + 2;"}}},
 	{"a label out of range counts as a right one", calls, "BadLabel", []edit{{"kernels/cuda/src/loss.cu", `(double)__uint_as_float(0x7fc00000u);
 		}`, `0.0;
 		}`}}},
