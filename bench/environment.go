@@ -47,7 +47,7 @@ func batch(j *train.Job) string {
 
 // Figures returns what a run ended with. What is no number is left out.
 func Figures(s *train.Summary) (all []report.Figure) {
-	for _, f := range []report.Figure{
+	for _, f := range append([]report.Figure{
 		{Name: "steps", Value: float64(s.Steps)}, {Name: "loss of the last step", Value: float64(s.Loss)},
 		{Name: "loss, held out", Value: float64(s.TestLoss)}, {Name: "accuracy, held out", Value: s.Accuracy, Unit: report.Share},
 		{Name: "step, predicted", Value: s.PredictedS, Unit: report.Seconds}, {Name: "step, measured", Value: s.MeasuredS, Unit: report.Seconds},
@@ -56,10 +56,24 @@ func Figures(s *train.Summary) (all []report.Figure) {
 		{Name: "limit", Value: float64(s.LimitBytes), Unit: report.Bytes}, {Name: "peak, predicted", Value: float64(s.PredictedPeakBytes), Unit: report.Bytes},
 		{Name: "peak, measured", Value: float64(s.MeasuredPeakBytes), Unit: report.Bytes}, {Name: "arena, laid out", Value: float64(s.ExtentBytes), Unit: report.Bytes},
 		{Name: "host memory", Value: float64(s.HostBytes), Unit: report.Bytes},
-	} {
+	}, idle(s.Idle)...) {
 		if !math.IsNaN(f.Value) && !math.IsInf(f.Value, 0) && !(f.Name == "peak, measured" && f.Value == 0) {
 			all = append(all, f)
 		}
 	}
 	return all
+}
+
+// idle returns the share of the steps in which the device computed nothing, and why; nothing where that is not known.
+func idle(i *train.Idle) []report.Figure {
+	if i == nil {
+		return nil
+	}
+	return []report.Figure{
+		{Name: "device idle", Value: i.Share, Unit: report.Share},
+		{Name: "idle: no data yet", Value: i.Data, Unit: report.Share},
+		{Name: "idle: batch copied", Value: i.Batch, Unit: report.Share},
+		{Name: "idle: offloaded bytes", Value: i.Copies, Unit: report.Share},
+		{Name: "idle: host", Value: i.Host, Unit: report.Share},
+	}
 }

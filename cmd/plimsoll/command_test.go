@@ -318,7 +318,7 @@ func TestTrainWritesItsFolder(t *testing.T) {
 		t.Fatalf("files %v, want %v", files, want)
 	}
 	for _, curve := range []string{
-		"Loss", "Accuracy", "Learning rate", "held out", "store-all, predicted", "what the peak is made of", "saved set", "<dt>command</dt><dd>plimsoll train -m tiny", "<dt>version</dt>", "<dt>batch</dt>",
+		"Loss", "Accuracy", "Learning rate", "held out", "device idle", "idle: host", "store-all, predicted", "what the peak is made of", "saved set", "<dt>command</dt><dd>plimsoll train -m tiny", "<dt>version</dt>", "<dt>batch</dt>",
 	} {
 		if !strings.Contains(read(t, filepath.Join(out, "report.html")), curve) {
 			t.Errorf("the report has no curve %q", curve)
