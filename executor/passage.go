@@ -15,8 +15,8 @@ import (
 type passage struct {
 	slot     int
 	at, home []runtime.Span // per state tensor, in the arena and in host memory
-	launches []runtime.Launch
-	uses     []use
+	update   runtime.Launch // nil where the slice has no parameters
+	use      use
 }
 
 // passages are all of a step, in order, and what belongs to them.
@@ -90,7 +90,7 @@ func (e *Executor) prepareSlices(p int, at, bytes int64) error {
 }
 
 // prepareSlice prepares the update of the parameters, or parts of them, whose state is in a slice.
-func (e *Executor) prepareSlice(x *passage, p int, c piece) error {
+func (e *Executor) prepareSlice(x *passage, p int, c piece) (err error) {
 	var all []kernels.UpdateOperands
 	for l, layer := range e.Model.Layers {
 		for _, q := range layer.Params() {
@@ -101,10 +101,7 @@ func (e *Executor) prepareSlice(x *passage, p int, c piece) error {
 			}
 		}
 	}
-	launch, u, err := e.updateAll(all)
-	if err == nil && launch != nil {
-		x.launches, x.uses = append(x.launches, launch), append(x.uses, u)
-	}
+	x.update, x.use, err = e.updateAll(all)
 	return err
 }
 

@@ -100,8 +100,8 @@ func (e *Executor) writeArrival(s *script, i int) {
 func (e *Executor) writePassage(s *script, i int) {
 	x := &e.pass.list[i]
 	since := e.meet(s, e.pass.arrived[x.slot])
-	for k, l := range x.launches {
-		s.launch(streamCompute, l, x.uses[k])
+	if x.update != nil {
+		s.launch(streamCompute, x.update, x.use)
 	}
 	e.ran(s, since)
 	s.signal(streamCompute, e.pass.updated[x.slot], streamStateOut)
