@@ -3,6 +3,7 @@ package executor
 import (
 	"fmt"
 
+	"plimsoll/executor/internal/hazard"
 	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -27,8 +28,8 @@ type bound struct {
 
 // use is what one launch touches.
 type use struct {
-	name          string
-	reads, writes []runtime.Span
+	name     text
+	accesses []hazard.Access
 }
 
 // program chooses what an op of a sequence runs.
@@ -131,7 +132,7 @@ func (w *Workload) prepareStep(b *bound, lib kernels.Library, i int, step models
 		return err
 	}
 	b.launches = append(b.launches, launch)
-	b.uses = append(b.uses, useOf(fmt.Sprintf("%v %s", op, step.Name), call, o))
+	b.uses = append(b.uses, useOf(fmt.Sprintf("%v %s", op, step.Name), call.Uses(o, o.Workspace.Bytes)))
 	return nil
 }
 
@@ -205,30 +206,5 @@ func (b *bound) transfer(p int) (dst, src runtime.Span) {
 	return b.span(blocks.output), b.copySpan(blocks.host)
 }
 
-// useOf lists what a call reads and writes.
-func useOf(name string, c kernels.Call, o kernels.Operands) use {
-	u := use{name: name, writes: []runtime.Span{o.Workspace}}
-	u.reads = append(append(u.reads, o.X...), o.Scalars)
-	u.reads = append(u.reads, o.Params...)
-	if c.Pass == kernels.Forward {
-		u.writes = append(append(u.writes, o.Y), o.Saved...)
-		if c.UpdateStats {
-			u.writes = append(u.writes, buffers(c, o.Params)...)
-		}
-		return u
-	}
-	u.reads = append(append(u.reads, o.Y, o.DY), o.Saved...)
-	u.writes = append(append(u.writes, o.DX...), o.DParams...)
-	return u
-}
-
-// buffers returns the spans of the parameters that a forward itself moves.
-func buffers(c kernels.Call, params []runtime.Span) []runtime.Span {
-	var spans []runtime.Span
-	for k, p := range c.Op.Params(c.In) {
-		if !p.Trained && k < len(params) {
-			spans = append(spans, params[k])
-		}
-	}
-	return spans
-}
+// useOf names what a launch touches.
+func useOf(name string, uses []kernels.Use) use { return use{text(name), hazard.Uses(0, uses)} }

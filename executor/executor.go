@@ -43,7 +43,7 @@ type Options struct {
 // Executor runs training steps of one sequence on one device.
 //
 // Invariants: after New a step allocates nothing, neither on the device nor pinned nor on the Go heap; every wait
-// is an event; memory is reused only after its last reader (checkOrder proves it before New returns).
+// is an event; memory is reused only after its last reader (hazard.Check proves it before New returns).
 type Executor struct {
 	*Workload
 	opt  Options
@@ -288,16 +288,15 @@ func (e *Executor) prepareUpdates() error {
 
 // updateAll prepares an update of all of some parameters; nil of none.
 func (e *Executor) updateAll(all []kernels.UpdateOperands) (runtime.Launch, use, error) {
-	u := use{name: "update"}
 	if len(all) == 0 {
-		return nil, u, nil
+		return nil, use{}, nil
 	}
+	var uses []kernels.Use
 	for _, o := range all {
-		u.reads, u.writes = append(u.reads, o.Grad), append(append(u.writes, o.Param), o.States...)
+		uses = append(uses, o.Uses()...)
 	}
-	u.reads = append(u.reads, all[0].Scalars)
 	launch, err := e.lib.PrepareUpdate(e.Optimizer, all...)
-	return launch, u, err
+	return launch, useOf("update", uses), err
 }
 
 // prepareGuard puts a guard before the updates.
@@ -314,7 +313,7 @@ func (e *Executor) prepareGuard() error {
 		return nil
 	}
 	guard, err := e.lib.PrepareGuard(kernels.Guard{MaxNorm: e.opt.MaxNorm}, o)
-	e.update(guard, use{name: "guard", reads: o.Grads, writes: []runtime.Span{o.Partials, o.Norm, o.Scalars}})
+	e.update(guard, useOf("guard", o.Uses()))
 	return err
 }
 

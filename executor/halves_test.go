@@ -65,7 +65,7 @@ func TestMiddleOfABackward(t *testing.T) {
 		for _, c := range e.script.list[e.script.part[m]:e.script.part[m+1]] {
 			if c.launch != nil {
 				calls[half]++
-			} else if c.record == e.script.middle[p] {
+			} else if c.Record == e.script.middle[p] {
 				half++
 			}
 		}

@@ -191,14 +191,14 @@ func TestEveryWaitForStateIsNeeded(t *testing.T) {
 		missed := 0
 		for _, s := range []*script{&e.script, &e.evalScript} {
 			for i, c := range s.list {
-				if c.wait < e.pass.arrived[0] || c.wait > e.pass.returned {
+				if c.Wait < e.pass.arrived[0] || c.Wait > e.pass.returned {
 					continue
 				}
-				s.list[i].wait = none
+				s.list[i].Wait = none
 				if s.check() == nil {
-					t.Errorf("%v offloaded: a wait of stream %d (command %d of %d, event %d) orders nothing", mode, c.stream, i, len(s.list), c.wait)
+					t.Errorf("%v offloaded: a wait of stream %d (command %d of %d, event %d) orders nothing", mode, c.Stream, i, len(s.list), c.Wait)
 				}
-				s.list[i].wait = c.wait
+				s.list[i].Wait = c.Wait
 				missed++
 			}
 		}
@@ -368,7 +368,7 @@ func TestStateCostCountsTheCopies(t *testing.T) {
 			e := r.executor(t, r.checkpointAll(), Options{Seed: 7})
 			var moved [allStreams]int64
 			for _, c := range e.script.list {
-				moved[c.stream] += c.dst.Bytes
+				moved[c.Stream] += c.dst.Bytes
 			}
 			c := costs(r.Chain())
 			c.Bandwidth = 1000

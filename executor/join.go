@@ -25,7 +25,7 @@ func (e *Executor) sumTwins() error {
 			if err != nil {
 				return fmt.Errorf("sum of the gradients of %s: %w", q.Name, err)
 			}
-			e.update(launch, useOf("sum of the gradients of "+q.Name, call, o))
+			e.update(launch, useOf("sum of the gradients of "+q.Name, call.Uses(o, 0)))
 		}
 	}
 	return nil

@@ -139,7 +139,7 @@ func (e *Executor) prepareLayerGuard(layer int) (runtime.Launch, use, error) {
 	}
 	o.Partials = e.static.partials.Part(0, partials)
 	guard, err := e.lib.PrepareGuard(kernels.Guard{}, o)
-	return guard, use{name: "guard", reads: o.Grads, writes: []runtime.Span{o.Partials, o.Norm, o.Scalars}}, err
+	return guard, useOf("guard", o.Uses()), err
 }
 
 // layerNormAt is where a step's result holds the norm of the gradients of a layer, from 1, when each has one.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/executor/internal/hazard"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
 )
@@ -23,10 +24,15 @@ const (
 
 // command is one thing that a step issues: a launch, a copy, or a wait or record alone.
 type command struct {
-	action
+	hazard.Action
 	launch   runtime.Launch
 	dst, src runtime.Span // of a copy
 }
+
+// text is the name of a command.
+type text string
+
+func (t text) String() string { return string(t) }
 
 // script is everything that a step issues, in issue order: commands of op order[m] are list[part[m]:part[m+1]]. All
 // streams fork from the compute stream when the step begins, and join it before it ends.
@@ -48,22 +54,27 @@ type script struct {
 func (s *script) add(c command) { s.list = append(s.list, c) }
 
 func (s *script) launch(stream int, l runtime.Launch, u use) {
-	s.add(command{action: action{name: u.name, stream: stream, reads: u.reads, writes: u.writes, record: none, wait: none}, launch: l})
+	s.add(command{Action: hazard.Action{Name: u.name, Stream: stream, Accesses: u.accesses, Record: none, Wait: none}, launch: l})
 }
 
 func (s *script) copy(stream int, name string, dst, src runtime.Span) {
 	s.add(command{
-		action: action{name: name, stream: stream, reads: []runtime.Span{src}, writes: []runtime.Span{dst}, record: none, wait: none},
+		Action: hazard.Action{Name: text(name), Stream: stream, Accesses: moved(dst, src), Record: none, Wait: none},
 		dst:    dst, src: src,
 	})
 }
 
+// moved is what a copy does to memory.
+func moved(dst, src runtime.Span) []hazard.Access {
+	return []hazard.Access{{Span: src}, {Span: dst, Write: true}}
+}
+
 func (s *script) record(stream, event int) {
-	s.add(command{action: action{name: "record", stream: stream, record: event, wait: none}})
+	s.add(command{Action: hazard.Action{Name: text("record"), Stream: stream, Record: event, Wait: none}})
 }
 
 func (s *script) wait(stream, event int) {
-	s.add(command{action: action{name: "wait", stream: stream, record: none, wait: event}})
+	s.add(command{Action: hazard.Action{Name: text("wait"), Stream: stream, Record: none, Wait: event}})
 }
 
 // signal lets stream to wait for all that was issued to stream from.
@@ -99,24 +110,24 @@ func (e *Executor) otherHead(first []command) []command {
 			continue
 		}
 		c.src.Offset += e.host.other
-		c.reads = []runtime.Span{c.src}
+		c.Accesses = moved(c.dst, c.src)
 	}
 	return second
 }
 
 // check checks the order of two rounds, that begin with the heads if there are any.
 func (s *script) check(heads ...[]command) error {
-	var twice []action
+	var twice []hazard.Action
 	for round := range 2 {
 		list := s.list
 		if heads != nil {
 			list = append(slices.Clone(heads[round]), s.list[s.head:]...)
 		}
 		for i := range list {
-			twice = append(twice, list[i].action)
+			twice = append(twice, list[i].Action)
 		}
 	}
-	return checkOrder(twice, allStreams, s.events)
+	return hazard.Check(twice, allStreams, s.events)
 }
 
 // numberEvents gives events to the ends of ops that others wait for, or that are timed, and to the starts of timed ops
@@ -239,15 +250,15 @@ func (e *Executor) issue() error {
 func (e *Executor) put(list []command) error {
 	for i := range list {
 		c := &list[i]
-		s := e.streams[c.stream]
+		s := e.streams[c.Stream]
 		var err error
 		switch {
 		case c.launch != nil:
 			err = s.Launch(c.launch)
-		case c.wait != none:
-			err = s.Wait(e.events[c.wait])
-		case c.record != none:
-			err = s.Record(e.events[c.record])
+		case c.Wait != none:
+			err = s.Wait(e.events[c.Wait])
+		case c.Record != none:
+			err = s.Record(e.events[c.Record])
 		default:
 			err = s.Copy(c.dst, c.src)
 		}

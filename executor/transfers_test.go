@@ -152,18 +152,18 @@ func TestEveryWaitIsNeeded(t *testing.T) {
 		must(t, err)
 		must(t, e.script.check())
 		for i, c := range e.script.list {
-			if c.wait < eventOps {
+			if c.Wait < eventOps {
 				continue
 			}
-			e.script.list[i].wait = none
+			e.script.list[i].Wait = none
 			if e.script.check() != nil {
 				missed++
 			} else if e.isRule(c) {
 				rules++
 			} else {
-				t.Errorf("a wait of stream %d (command %d) orders nothing (%v)", c.stream, i, x.seq)
+				t.Errorf("a wait of stream %d (command %d) orders nothing (%v)", c.Stream, i, x.seq)
 			}
-			e.script.list[i].wait = c.wait
+			e.script.list[i].Wait = c.Wait
 		}
 	}
 	if missed < 300 || rules < 10 {
@@ -177,7 +177,7 @@ func (e *Executor) isRule(c command) bool {
 	t := e.step.tape
 	for p, op := range t.seq {
 		for _, q := range e.waits[p] {
-			if e.step.lane[p] != c.stream || e.script.mark[q] != c.wait {
+			if e.step.lane[p] != c.Stream || e.script.mark[q] != c.Wait {
 				continue
 			}
 			if op.Kind.Transfer() && q < p && !transfers(t.seq[q:q+1]) && !slices.ContainsFunc(t.seq[q+1:p], func(o schedule.Op) bool { return !o.Kind.Transfer() }) {

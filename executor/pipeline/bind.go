@@ -3,6 +3,7 @@ package pipeline
 import (
 	"fmt"
 
+	"plimsoll/executor/internal/hazard"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/runtime"
@@ -40,9 +41,10 @@ func keyOf(o *op, f *frame) key {
 type binder struct {
 	lib       kernels.Library
 	optimizer kernels.Update
-	ops       map[key][]runtime.Launch
-	updates   map[updateKey]runtime.Launch
-	sums      map[sumKey]runtime.Launch
+	device    int
+	ops       map[key][]prepared
+	updates   map[updateKey]prepared
+	sums      map[sumKey]prepared
 	folds     map[fold]int // of the places of portals
 }
 
@@ -51,17 +53,23 @@ type updateKey struct {
 	slot, sum int
 }
 
-func newBinder(lib kernels.Library, optimizer kernels.Update) *binder {
-	return &binder{lib: lib, optimizer: optimizer, ops: map[key][]runtime.Launch{}, updates: map[updateKey]runtime.Launch{}, sums: map[sumKey]runtime.Launch{}, folds: map[fold]int{}}
+func newBinder(device int, lib kernels.Library, optimizer kernels.Update) *binder {
+	return &binder{device: device, lib: lib, optimizer: optimizer, ops: map[key][]prepared{}, updates: map[updateKey]prepared{}, sums: map[sumKey]prepared{}, folds: map[fold]int{}}
+}
+
+// call prepares a call.
+func (b *binder) call(c kernels.Call, o kernels.Operands) (prepared, error) {
+	launch, err := b.lib.Prepare(c, o)
+	return prepared{launch, hazard.Uses(b.device, c.Uses(o, o.Workspace.Bytes))}, err
 }
 
 // op returns the launches of an op.
-func (b *binder) op(s *site, o *op, f *frame) ([]runtime.Launch, error) {
+func (b *binder) op(s *site, o *op, f *frame) ([]prepared, error) {
 	k := keyOf(o, f)
 	if list, ok := b.ops[k]; ok {
 		return list, nil
 	}
-	list := make([]runtime.Launch, 0, len(o.program.Steps))
+	list := make([]prepared, 0, len(o.program.Steps))
 	for _, step := range o.program.Steps {
 		call := step.Call
 		if f.add {
@@ -70,7 +78,7 @@ func (b *binder) op(s *site, o *op, f *frame) ([]runtime.Launch, error) {
 		call.UpdateStats = call.Train && o.first
 		operands := s.operands(o, f, step.Refs)
 		s.redirect(&call, &operands, f.row)
-		launch, err := b.lib.Prepare(call, operands)
+		launch, err := b.call(call, operands)
 		if err != nil {
 			return nil, fmt.Errorf("layer %d, op %s: %w", o.layer, step.Name, err)
 		}
@@ -136,8 +144,8 @@ func (s *site) resolve(o *op, f *frame, ref models.Ref) runtime.Span {
 	return of.Part(ref.Offset, ref.Bytes)
 }
 
-// update returns the launch that updates the weights in a slot by the gradients in one of theirs; nil where nothing is trained.
-func (b *binder) update(s *site, slot, sum int) (runtime.Launch, error) {
+// update returns the launch that updates the weights in a slot by the gradients in one of theirs; nothing where nothing is trained.
+func (b *binder) update(s *site, slot, sum int) (prepared, error) {
 	k := updateKey{s, slot, sum}
 	if launch, ok := b.updates[k]; ok {
 		return launch, nil
@@ -160,11 +168,23 @@ func (b *binder) update(s *site, slot, sum int) (runtime.Launch, error) {
 			all = append(all, o)
 		}
 	}
+	var u prepared
 	var err error
-	if b.updates[k] = nil; len(all) > 0 {
-		b.updates[k], err = b.lib.PrepareUpdate(b.optimizer, all...)
+	if len(all) > 0 {
+		u, err = b.change(b.optimizer, all...)
 	}
-	return b.updates[k], err
+	b.updates[k] = u
+	return u, err
+}
+
+// change prepares an update by a rule.
+func (b *binder) change(rule kernels.Update, all ...kernels.UpdateOperands) (prepared, error) {
+	launch, err := b.lib.PrepareUpdate(rule, all...)
+	var uses []kernels.Use
+	for _, o := range all {
+		uses = append(uses, o.Uses()...)
+	}
+	return prepared{launch, hazard.Uses(b.device, uses)}, err
 }
 
 // prepared returns how many things are prepared.

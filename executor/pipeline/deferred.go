@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/executor/internal/hazard"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/pipeline"
@@ -17,7 +18,7 @@ import (
 type deferral struct {
 	microbatches int          // of a step; 0: nothing is deferred
 	rows         runtime.Span // microbatches times as much as the buffers, in their order
-	moves        []runtime.Launch
+	moves        []prepared
 }
 
 // checkDeferral refuses, with ErrPlan, plans without steps.
@@ -87,11 +88,11 @@ func (s *site) redirect(c *kernels.Call, o *kernels.Operands, row int) {
 }
 
 // moves returns the launches that move the running statistics of a stage at the end of a step.
-func (b *binder) moves(s *site) ([]runtime.Launch, error) {
+func (b *binder) moves(s *site) ([]prepared, error) {
 	if s.deferred.microbatches == 0 || s.deferred.moves != nil {
 		return s.deferred.moves, nil
 	}
-	list := []runtime.Launch{}
+	list := []prepared{}
 	for i := range s.tapes[0].tasks[pipeline.F] {
 		o := &s.tapes[0].tasks[pipeline.F][i]
 		for _, step := range o.program.Steps {
@@ -103,11 +104,12 @@ func (b *binder) moves(s *site) ([]runtime.Launch, error) {
 				params[k] = s.resolve(o, &frame{}, ref)
 			}
 			m, rows := s.moments(step.Call, kernels.Operands{Params: params})
-			launch, err := b.lib.PrepareMoments(m, kernels.MomentsOperands{Moments: rows, Mean: params[2], Variance: params[3]})
+			at := kernels.MomentsOperands{Moments: rows, Mean: params[2], Variance: params[3]}
+			launch, err := b.lib.PrepareMoments(m, at)
 			if err != nil {
 				return nil, fmt.Errorf("statistics of layer %d, op %s: %w", o.layer, step.Name, err)
 			}
-			list = append(list, launch)
+			list = append(list, prepared{launch, hazard.Uses(b.device, at.Uses(m))})
 		}
 	}
 	s.deferred.moves = list

@@ -23,7 +23,7 @@ import (
 type discrepancy struct {
 	tau, decay float64 // τ and D; τ is 0 where nothing is corrected
 	scalars    [2]runtime.Span
-	steps      [2]runtime.Launch // before an update and after it
+	steps      [2]prepared // before an update and after it
 }
 
 // newDiscrepancies says what is corrected in which stages. Errors: ErrPlan.
@@ -79,14 +79,14 @@ func (c *discrepancy) rules() (rules [2]kernels.SGD, scalars [2]kernels.Scalars)
 func (s *site) estimate() int { return len(s.weights) - 1 }
 
 // corrections returns the launches that correct the weights of a site around an update; none where it corrects nothing.
-func (b *binder) corrections(s *site) (steps [2]runtime.Launch, err error) {
+func (b *binder) corrections(s *site) (steps [2]prepared, err error) {
 	c := &s.discrepancy
-	if !c.corrects() || c.steps[0] != nil || s.weights[0].Bytes == 0 {
+	if !c.corrects() || c.steps[0].Launch != nil || s.weights[0].Bytes == 0 {
 		return c.steps, nil
 	}
 	rules, _ := c.rules()
 	for i, rule := range rules {
-		steps[i], err = b.lib.PrepareUpdate(rule, kernels.UpdateOperands{
+		steps[i], err = b.change(rule, kernels.UpdateOperands{
 			Elements: s.weights[0].Bytes / kernels.Float32.Size(), Param: s.weights[s.estimate()], Grad: s.weights[0], Scalars: c.scalars[i],
 		})
 		if err != nil {
@@ -98,8 +98,8 @@ func (b *binder) corrections(s *site) (steps [2]runtime.Launch, err error) {
 }
 
 // perform launches what there is to do, if there is anything.
-func (d *driver) perform(step runtime.Launch) error {
-	if step == nil {
+func (d *driver) perform(step prepared) error {
+	if step.Launch == nil {
 		return nil
 	}
 	return d.compute.launch(step)

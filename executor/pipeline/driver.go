@@ -49,10 +49,10 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 		}
 		return err
 	}
-	if d.compute.s, err = d.dev.NewStream("compute"); err != nil {
+	if d.compute, err = d.newQueue("compute"); err != nil {
 		return err
 	}
-	d.compute.off, d.links = &d.rehearsal, map[int]queue{}
+	d.links = map[int]queue{}
 	if d.e.opt.Timed {
 		d.watch = &stopwatch{dev: d.dev, most: d.e.opt.TimedPeriods * 2 * len(d.e.order.plan.Tasks)}
 	}
@@ -63,11 +63,9 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 		if _, have := d.links[l.to]; l.from != d.device || have {
 			continue
 		}
-		s, err := d.dev.NewStream(fmt.Sprintf("to device %d", l.to))
-		if err != nil {
+		if d.links[l.to], err = d.newQueue(fmt.Sprintf("to device %d", l.to)); err != nil {
 			return err
 		}
-		d.links[l.to] = queue{s, &d.rehearsal}
 	}
 	if err := d.saver.open(); err != nil {
 		return err

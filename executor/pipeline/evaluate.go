@@ -242,7 +242,7 @@ func (r *round) issue(x *exam, batch int) error {
 			return err
 		}
 		for _, l := range list {
-			if err := x.driver.compute.s.Launch(l); err != nil {
+			if err := x.driver.compute.s.Launch(l.Launch); err != nil {
 				return err
 			}
 		}

@@ -48,7 +48,7 @@ func (d *driver) sendTimed(ctx context.Context, l *lane, v *visit, number int, r
 	if err := watch.start(q, v); err != nil {
 		return err
 	}
-	if err := q.send(d.e.peer(l.to), l.blocks[block].Part(0, src.Bytes), src); err != nil {
+	if err := q.send(d.e.driver(l.to), l.blocks[block].Part(0, src.Bytes), src); err != nil {
 		return err
 	}
 	if err := watch.end(q); err != nil {

@@ -20,7 +20,6 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/loadline"
-	"plimsoll/runtime"
 )
 
 // Workload is a compiled model with its optimizer.
@@ -111,6 +110,8 @@ type Executor struct {
 	planned       [][]loadline.Trip // by stage: of its transfers
 	lanes         []*lane
 	drivers       []*driver
+	streams       int     // of all drivers
+	script        *script // where a rehearsal notes what it would issue; nil: nowhere
 	memory        []Memory
 	stays         [][]stay // by device
 	done          int      // minibatches
@@ -137,7 +138,7 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 		return nil, err
 	}
 	for _, d := range e.drivers {
-		d.dev, d.binder = on[d.device].Device, newBinder(on[d.device].Library, w.Optimizer)
+		d.dev, d.binder = on[d.device].Device, newBinder(d.device, on[d.device].Library, w.Optimizer)
 		if err := d.open(e.limit(d.device), e.memory[d.device]); err != nil {
 			return nil, err
 		}
@@ -146,6 +147,9 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 		return nil, err
 	}
 	if err := e.rehearse(); err != nil {
+		return nil, err
+	}
+	if err := e.prove(); err != nil {
 		return nil, err
 	}
 	return e, e.initialize()
@@ -290,10 +294,9 @@ func (e *Executor) halt() {
 	}
 }
 
-// peer returns a device by its number.
-func (e *Executor) peer(device int) runtime.Device {
-	i := slices.IndexFunc(e.drivers, func(d *driver) bool { return d.device == device })
-	return e.drivers[i].dev
+// driver returns that of a device.
+func (e *Executor) driver(device int) *driver {
+	return e.drivers[slices.IndexFunc(e.drivers, func(d *driver) bool { return d.device == device })]
 }
 
 // reset empties a lane and grants all its blocks.

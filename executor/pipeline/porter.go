@@ -70,14 +70,13 @@ func (d *driver) carry(t *site, f *flight, sb *slab) error {
 	p := &d.host[t.stage]
 	i := p.carried % ahead
 	p.carried++
-	if d.rehearsal {
-		return nil
-	}
-	if err := p.uploaded[i].Synchronize(); err != nil {
-		return err
-	}
-	if err := d.fill(t, p, i, f.minibatch); err != nil {
-		return err
+	if !d.rehearsal {
+		if err := p.uploaded[i].Synchronize(); err != nil {
+			return err
+		}
+		if err := d.fill(t, p, i, f.minibatch); err != nil {
+			return err
+		}
 	}
 	if err := d.compute.copy(sb.scalars, p.scalars[i]); err != nil {
 		return err
@@ -175,13 +174,10 @@ func (e *Executor) Updates(done int) (all []int64) {
 func (d *driver) report(t *site, f *flight) error {
 	p := &d.host[t.stage]
 	i := (p.carried - 1) % ahead
-	if d.rehearsal {
-		return nil
-	}
 	if err := d.tell(p, i); err != nil {
 		return err
 	}
-	p.pending[i] = waiting{f.minibatch, true}
+	p.pending[i] = waiting{f.minibatch, !d.rehearsal}
 	if err := d.compute.copy(p.results[i], t.output(f).Part(0, lossBytes)); err != nil {
 		return err
 	}

@@ -1,45 +1,67 @@
 package pipeline
 
 import (
+	"plimsoll/executor/internal/hazard"
 	"plimsoll/runtime"
 )
 
-// queue is a stream, of which a rehearsal issues nothing.
+// queue is a stream of a driver, with a number among those of all devices. In a rehearsal nothing is issued; what would be is noted
+// when the order is proved.
 type queue struct {
-	s   runtime.Stream
-	off *bool
+	s      runtime.Stream
+	of     *driver
+	number int
 }
 
-func (q queue) launch(l runtime.Launch) error {
-	if *q.off {
+// newQueue makes a stream.
+func (d *driver) newQueue(name string) (q queue, err error) {
+	q = queue{of: d, number: d.e.streams}
+	d.e.streams++
+	q.s, err = d.dev.NewStream(name)
+	return q, err
+}
+
+// prepared is a launch that is ready, and what it does to memory.
+type prepared struct {
+	runtime.Launch
+	accesses []hazard.Access
+}
+
+func (q queue) launch(l prepared) error {
+	if q.of.rehearsal {
+		q.note(l.Launch, l.accesses, nil, nil)
 		return nil
 	}
-	return q.s.Launch(l)
+	return q.s.Launch(l.Launch)
 }
 
 func (q queue) copy(dst, src runtime.Span) error {
-	if *q.off {
+	if q.of.rehearsal {
+		q.noteCopy(q.of, dst, src)
 		return nil
 	}
 	return q.s.Copy(dst, src)
 }
 
-func (q queue) send(peer runtime.Device, dst, src runtime.Span) error {
-	if *q.off {
+func (q queue) send(to *driver, dst, src runtime.Span) error {
+	if q.of.rehearsal {
+		q.noteCopy(to, dst, src)
 		return nil
 	}
-	return q.s.CopyPeer(peer, dst, src)
+	return q.s.CopyPeer(to.dev, dst, src)
 }
 
 func (q queue) record(ev runtime.Event) error {
-	if *q.off {
+	if q.of.rehearsal {
+		q.note(nil, nil, nil, ev)
 		return nil
 	}
 	return q.s.Record(ev)
 }
 
 func (q queue) wait(ev runtime.Event) error {
-	if *q.off {
+	if q.of.rehearsal {
+		q.note(nil, nil, ev, nil)
 		return nil
 	}
 	return q.s.Wait(ev)

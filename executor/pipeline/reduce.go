@@ -163,18 +163,18 @@ func (d *driver) receive(ctx context.Context, l *lane, block, number int) error 
 type sumKey struct{ to, from, bytes int64 }
 
 // add returns the launch that adds float32 numbers to others.
-func (b *binder) add(to, from runtime.Span) (runtime.Launch, error) {
+func (b *binder) add(to, from runtime.Span) (prepared, error) {
 	k := sumKey{to.Offset, from.Offset, to.Bytes}
 	if l, ok := b.sums[k]; ok {
 		return l, nil
 	}
 	d := kernels.F32(int(to.Bytes / kernels.Float32.Size()))
-	l, err := b.lib.Prepare(
+	l, err := b.call(
 		kernels.Call{Op: kernels.Add{}, Pass: kernels.Forward, In: []kernels.Desc{d, d}, Train: true},
 		kernels.Operands{X: []runtime.Span{to, from}, Y: to},
 	)
 	if err != nil {
-		return nil, fmt.Errorf("sum of gradients: %w", err)
+		return prepared{}, fmt.Errorf("sum of gradients: %w", err)
 	}
 	b.sums[k] = l
 	return l, nil

@@ -7,7 +7,7 @@ import (
 	"plimsoll/runtime"
 )
 
-func (d *driver) launch(list []runtime.Launch) error {
+func (d *driver) launch(list []prepared) error {
 	for _, l := range list {
 		if err := d.compute.launch(l); err != nil {
 			return err
@@ -22,7 +22,7 @@ func (d *driver) task(ctx context.Context, t *site, v visit, f *flight) error {
 		return err
 	}
 	if d.paced != nil {
-		if err := d.compute.launch(d.paced[moment{v.kind, v.stage, 0}]); err != nil {
+		if err := d.compute.launch(prepared{Launch: d.paced[moment{v.kind, v.stage, 0}]}); err != nil {
 			return err
 		}
 	} else if err := d.ops(ctx, t, v.kind, f); err != nil {

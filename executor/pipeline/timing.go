@@ -55,7 +55,7 @@ func (w *stopwatch) shift(before int) {
 
 // begin starts the clock.
 func (w *stopwatch) begin(q queue) (err error) {
-	if w == nil || *q.off {
+	if w == nil || q.of.rehearsal {
 		return nil
 	}
 	w.used, w.open = 0, nil
@@ -93,7 +93,7 @@ func (w *stopwatch) next() (s *stamp, err error) {
 
 // start stamps the start of a task, end its end.
 func (w *stopwatch) start(q queue, v *visit) (err error) {
-	if w == nil || *q.off {
+	if w == nil || q.of.rehearsal {
 		return nil
 	}
 	if w.open, err = w.next(); err != nil {
@@ -105,7 +105,7 @@ func (w *stopwatch) start(q queue, v *visit) (err error) {
 }
 
 func (w *stopwatch) end(q queue) error {
-	if w == nil || *q.off {
+	if w == nil || q.of.rehearsal {
 		return nil
 	}
 	s := w.open

@@ -62,13 +62,12 @@ func (d *driver) openTransfers(t *site) (err error) {
 	if len(t.tapes[1].trips) == 0 {
 		return nil
 	}
-	if d.toHost.s, err = d.dev.NewStream("to the host"); err != nil {
+	if d.toHost, err = d.newQueue("to the host"); err != nil {
 		return err
 	}
-	d.toHost.off = &d.rehearsal
 	d.fromHost = d.toHost
 	if t.ring.duplex {
-		d.fromHost.s, err = d.dev.NewStream("from the host")
+		d.fromHost, err = d.newQueue("from the host")
 	}
 	return err
 }
@@ -172,7 +171,7 @@ func (d *driver) begins(ctx context.Context, t *site, v visit) (err error) {
 func (d *driver) part(ctx context.Context, t *site, s *step, f *flight) error {
 	o := &t.tapes[1].tasks[s.kind][s.op]
 	if d.paced != nil {
-		if err := d.compute.launch(d.paced[moment{s.kind, s.stage, s.op}]); err != nil {
+		if err := d.compute.launch(prepared{Launch: d.paced[moment{s.kind, s.stage, s.op}]}); err != nil {
 			return err
 		}
 	} else if err := d.op(ctx, t, s.kind, o, f); err != nil {

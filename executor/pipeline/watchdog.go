@@ -67,8 +67,9 @@ func (p *post) begin(v visit) {
 func (p *post) end() { p.waiting.Store(false) }
 
 // latest returns the task that was issued last.
-func (p *post) latest() (v visit) {
-	word := p.visit.Load()
+func (p *post) latest() visit { return unpack(p.visit.Load()) }
+
+func unpack(word uint64) (v visit) {
 	take := func(bits int) int {
 		x := word & (1<<bits - 1)
 		word >>= bits
