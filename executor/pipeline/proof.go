@@ -26,14 +26,14 @@ func (s *script) number(ev runtime.Event) int {
 	return n
 }
 
-// deed names an action: what a driver did, for which of its tasks.
-type deed struct {
+// issue names an action: what a driver did, for which of its tasks.
+type issue struct {
 	d    *driver
 	task uint64 // as post has it
 	what runtime.Launch
 }
 
-func (x deed) String() string {
+func (x issue) String() string {
 	v, what := unpack(x.task), "a copy"
 	if x.what != nil {
 		what = x.what.Kernel()
@@ -48,7 +48,7 @@ func (q queue) note(what runtime.Launch, accesses []hazard.Access, wait, record 
 		return
 	}
 	s.actions = append(s.actions, hazard.Action{
-		Name: deed{q.of, q.of.post.visit.Load(), what}, Stream: q.number, Accesses: accesses, Wait: s.number(wait), Record: s.number(record),
+		Name: issue{q.of, q.of.post.visit.Load(), what}, Stream: q.number, Accesses: accesses, Wait: s.number(wait), Record: s.number(record),
 	})
 }
 

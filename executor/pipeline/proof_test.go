@@ -1,0 +1,133 @@
+package pipeline
+
+import (
+	"errors"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"testing"
+
+	"plimsoll/executor"
+	"plimsoll/executor/internal/hazard"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime/host"
+)
+
+// party is how an action is named: what it is, in which task of which minibatch, on which device and stream.
+var party = regexp.MustCompile(`^.+ in (F|B|W|CF|CB|update |O|P)[0-9].* of minibatch \d+ on device \d+ \(stream \d+\)$`)
+
+// mutate changes one action of a script as a slip would, and reports whether it found something to change.
+var mutations = []struct {
+	name   string
+	mutate func(list []hazard.Action, i int) bool
+}{
+	{"a wait is dropped", func(list []hazard.Action, i int) bool {
+		waits := list[i].Wait != hazard.None
+		list[i].Wait = hazard.None
+		return waits
+	}},
+	{"a wait comes behind what it is for", func(list []hazard.Action, i int) bool {
+		for k := i + 1; k < len(list) && list[i].Wait != hazard.None; k++ {
+			if list[k].Stream == list[i].Stream && len(list[k].Accesses) > 0 {
+				list[i], list[k] = list[k], list[i]
+				return true
+			}
+		}
+		return false
+	}},
+	{"a record comes before what it is of", func(list []hazard.Action, i int) bool {
+		for k := i - 1; k >= 0 && list[i].Record != hazard.None; k-- {
+			if list[k].Stream == list[i].Stream && len(list[k].Accesses) > 0 {
+				list[i], list[k] = list[k], list[i]
+				return true
+			}
+		}
+		return false
+	}},
+	{"a message arrives in another buffer", func(list []hazard.Action, i int) bool {
+		if x := list[i].Accesses; len(x) != 2 || x[0].Device == x[1].Device {
+			return false
+		}
+		for k := range list {
+			if x := list[k].Accesses; len(x) == 2 && x[0].Device != x[1].Device && x[1].Device == list[i].Accesses[1].Device && x[1].Span.Offset != list[i].Accesses[1].Span.Offset {
+				list[i].Accesses = []hazard.Access{list[i].Accesses[0], x[1]}
+				return true
+			}
+		}
+		return false
+	}},
+	{"a version of the weights replaces one that is in use elsewhere", func(list []hazard.Action, i int) bool {
+		if x := list[i].Accesses; len(x) != 2 || x[0].Device != x[1].Device || x[0].Span.Space != x[1].Span.Space {
+			return false
+		}
+		for k := range list { // in place of a buffer that another stream reads
+			if x := list[k].Accesses; len(x) == 2 && x[0].Device != x[1].Device && x[0].Device == list[i].Accesses[0].Device {
+				list[i].Accesses = []hazard.Access{list[i].Accesses[0], {Device: x[0].Device, Span: x[0].Span, Write: true}}
+				return true
+			}
+		}
+		return false
+	}},
+}
+
+// New proves the order of every plan; a script with a slip in it is refused, and both parties are named with device, task and
+// minibatch. Not every event is needed by itself: streams and other events may order the same.
+func TestSlipsInScriptsAreFound(t *testing.T) {
+	w := workload(t, plainModel(t))
+	const tries = 12
+	tried, found := map[string]int{}, map[string]int{}
+	for _, x := range []struct {
+		name     string
+		versions pipeline.Versions
+		devices  int
+	}{
+		{"gpipe", "", 3}, {"1f1b-flush", "", 3}, {"interleaved", "", 2}, {"chimera", "", 4}, {"zb-h1", "", 3}, {"own", pipeline.Stash, 3},
+		{"1f1b*", pipeline.Stash, 3}, {"list", pipeline.DoubleBuffered, 3}, {"offload", pipeline.Stash, 2},
+	} {
+		c := costs(w, x.devices, 2)
+		var plan *pipeline.Plan
+		switch x.name {
+		case "own":
+			plan = recomputing(planFor(t, "1f1b*", c, pipeline.Options{Versions: x.versions}))
+		case "offload":
+			c, plan = offloading(t, c, planFor(t, "1f1b*", c, pipeline.Options{Versions: x.versions}), 1)
+		default:
+			plan = planFor(t, x.name, c, pipeline.Options{Microbatches: 4, Versions: x.versions})
+		}
+		e, err := New(w, targets(t, x.devices, host.Config{}), c, plan, Options{Feed: still{}, Rate: rate})
+		must(t, err)
+		s, err := e.write()
+		must(t, err)
+		must(t, hazard.Check(s.actions, e.streams, len(s.events)))
+		r := rand.New(rand.NewPCG(7, uint64(x.devices)))
+		for _, m := range mutations {
+			for n := 0; n < tries; {
+				list := slices.Clone(s.actions)
+				i := r.IntN(len(list))
+				for k := 0; k < len(list) && !m.mutate(list, (i+k)%len(list)); k++ {
+					copy(list, s.actions)
+				}
+				n++
+				tried[m.name]++
+				err := hazard.Check(list, e.streams, len(s.events))
+				var race *executor.OrderError
+				if err != nil && !errors.As(err, &race) {
+					t.Fatal(err)
+				}
+				if err == nil {
+					continue
+				}
+				found[m.name]++
+				if !party.MatchString(race.First) || !party.MatchString(race.Second) {
+					t.Errorf("%s: %s: %v", x.name, m.name, race)
+				}
+			}
+		}
+	}
+	t.Logf("found %v of %v", found, tried)
+	for _, m := range mutations {
+		if found[m.name] < 12 {
+			t.Errorf("%s: %d of %d were found", m.name, found[m.name], tried[m.name])
+		}
+	}
+}
