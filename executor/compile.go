@@ -34,7 +34,16 @@ type Target struct {
 // Compile compiles a model for libraries that need the same workspaces as lib. Errors: those of the model's ops and
 // of the library.
 func Compile(m *models.Model, lib kernels.Library, opt kernels.Update) (*Workload, error) {
-	layers, err := m.Compile(lib)
+	return workload(m, lib, opt, m.Compile)
+}
+
+// CompileUnsplit is Compile without the halves of backwards, which take long to lay out: for questions about sizes.
+func CompileUnsplit(m *models.Model, lib kernels.Library, opt kernels.Update) (*Workload, error) {
+	return workload(m, lib, opt, m.CompileUnsplit)
+}
+
+func workload(m *models.Model, lib kernels.Library, opt kernels.Update, compile func(kernels.Library) ([]*models.Programs, error)) (*Workload, error) {
+	layers, err := compile(lib)
 	if err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func (p *drafter) draft(ctx context.Context) (*schedule.Plan, error) {
 		case err != nil:
 			return nil, err
 		case plan == nil:
-			memory -= at.Extent - limit
+			memory = p.less(memory, seq, at)
 		case opt.HostMemory > 0 && over > 0:
 			if p.opt.HostMemory -= over; p.opt.HostMemory <= 0 {
 				return nil, &schedule.HostMemoryError{Needed: at.Copies, Limit: opt.HostMemory}
@@ -88,6 +88,16 @@ func (p *drafter) draft(ctx context.Context) (*schedule.Plan, error) {
 			return plan, nil
 		}
 	}
+}
+
+// less returns the memory to ask for next, when a sequence for so much sticks out: less by as much, and so often that the sequence, which
+// is the answer wherever it fits, is none any more.
+func (p *drafter) less(memory int64, seq schedule.Sequence, at Layout) int64 {
+	over, times := at.Extent-p.limit, int64(1)
+	if spare := memory - (at.Peak - p.w.StaticBytes()); !transfers(seq) && spare > 0 {
+		times += spare / over
+	}
+	return memory - times*over
 }
 
 // drafter plans one training step.

@@ -6,8 +6,8 @@ import (
 	"plimsoll/kernels"
 )
 
-// compile derives the layer's programs and lays out their memory. late says that a BackParams of another layer reads a_ℓ.
-func (l *Layer) compile(lib kernels.Library, inputGradient, late bool) (*Programs, error) {
+// compile derives the layer's programs, without the halves of its backward, and lays out their memory.
+func (l *Layer) compile(lib kernels.Library, inputGradient bool) (*Programs, error) {
 	want := l.wanted(inputGradient)
 	saved := l.saves(want)
 	p := &Programs{
@@ -20,9 +20,6 @@ func (l *Layer) compile(lib kernels.Library, inputGradient, late bool) (*Program
 			return nil, fmt.Errorf("%s: %w", u.name, err)
 		}
 		*into[i] = u.routine.program(newLayout(u.routine, u.spare).place())
-	}
-	if err := l.compileHalves(p, lib, want, saved, late); err != nil {
-		return nil, fmt.Errorf("backward in halves: %w", err)
 	}
 	return p, nil
 }

@@ -2,6 +2,7 @@ package models
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"plimsoll/kernels"
@@ -137,11 +138,12 @@ func (l *Layer) bestHalves(lib kernels.Library, want *gradients, saved savedSet,
 	return best, best.params.workspaces(lib)
 }
 
-// compileHalves adds the programs of the two halves.
-func (l *Layer) compileHalves(p *Programs, lib kernels.Library, want *gradients, saved savedSet, late bool) error {
-	h, err := l.bestHalves(lib, want, saved, late)
+// compileHalves adds the programs of the two halves. late says that a BackParams of another layer reads a_ℓ.
+func (l *Layer) compileHalves(p *Programs, lib kernels.Library, inputGradient, late bool) error {
+	want := l.wanted(inputGradient)
+	h, err := l.bestHalves(lib, want, l.saves(want), late)
 	if err != nil {
-		return err
+		return fmt.Errorf("backward in halves: %w", err)
 	}
 	p.KeptBytes = h.kept
 	p.BackInput = h.input.program(h.scratch)

@@ -81,15 +81,35 @@ func (m *Model) ParamCount() int64 {
 
 // Compile returns the programs of every layer, the loss included, for one kernel library.
 func (m *Model) Compile(lib kernels.Library) ([]*Programs, error) {
-	all, late := make([]*Programs, len(m.Layers)), m.readLate()
+	all, err := m.CompileUnsplit(lib)
+	if err != nil {
+		return nil, err
+	}
+	late := m.readLate()
 	for i, l := range m.Layers {
-		p, err := l.compile(lib, m.differentiatesInput(i+1), late[i+1])
+		if err := l.compileHalves(all[i], lib, m.differentiatesInput(i+1), late[i+1]); err != nil {
+			return nil, m.at(i, err)
+		}
+	}
+	return all, nil
+}
+
+// CompileUnsplit is Compile without BackInput and BackParams.
+func (m *Model) CompileUnsplit(lib kernels.Library) ([]*Programs, error) {
+	all := make([]*Programs, len(m.Layers))
+	for i, l := range m.Layers {
+		p, err := l.compile(lib, m.differentiatesInput(i+1))
 		if err != nil {
-			return nil, fmt.Errorf("%s: layer %d (%s): %w", m.Name, i+1, l.Name, err)
+			return nil, m.at(i, err)
 		}
 		all[i] = p
 	}
 	return all, nil
+}
+
+// at says in which layer an error arose.
+func (m *Model) at(i int, err error) error {
+	return fmt.Errorf("%s: layer %d (%s): %w", m.Name, i+1, m.Layers[i].Name, err)
 }
 
 // differentiatesInput reports whether the backward of layer ℓ computes the gradient of its input.

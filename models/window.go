@@ -28,11 +28,15 @@ func (m *Model) Window(lib kernels.Library, all []*Programs, from, to int) (*Mod
 		w.Layers[i] = l.alone()
 	}
 	if first := w.Layers[0]; len(first.joined) > 0 {
-		var err error
-		w.Layers[0], w.Input = first.oneInput()
-		if programs[0], err = w.Layers[0].compile(lib, true, m.readLate()[from]); err != nil {
+		first, w.Input = first.oneInput()
+		p, err := first.compile(lib, true)
+		if err == nil {
+			err = first.compileHalves(p, lib, true, m.readLate()[from])
+		}
+		if err != nil {
 			return nil, nil, err
 		}
+		w.Layers[0], programs[0] = first, p
 	}
 	if to == len(m.Layers) {
 		return w, programs, nil

@@ -33,7 +33,8 @@ too.
 
 A plan that recomputes forgets activations and computes them again; one that offloads moves them to host memory and back. The smallest
 limit is that of the arena, with weights, gradients and optimizer state, as --memory of train takes it, and of plans that offload with
-as much host memory as they like; what is largest keeps within --host-memory. Images are tried in steps of 32 pixels, small ones of 4.
+as much host memory as they like; what is largest keeps within --host-memory, and is found to 2% where a model has more than 40 layers.
+Images are tried in steps of 32 pixels, small ones of 4.
 
 Of several --devices the limit is that of each, and schedules of pipelines are asked; nothing is measured, so that stages are cut by
 the bytes that layers touch, and another cut can need less.`, nil)

@@ -1,13 +1,14 @@
 package train
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math"
 	"sort"
 
 	"plimsoll/executor"
+	"plimsoll/models"
+	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -50,23 +51,27 @@ type FitRequest struct {
 // imageSteps are those in which sizes of images are tried: models of large images halve them several times.
 var imageSteps = []int{4, 8, 16, 32}
 
-// imageStep returns the first of these of which the multiples next to the job's image, and above, are sizes that the model can have.
+// imageStep returns the first of these of which the multiples next to the job's image, and above, are sizes that the model can have;
+// of large images the last.
 func (f *fitter) imageStep() int {
-	steps := imageSteps
+	last := len(imageSteps) - 1
 	if f.Config.Image >= 128 {
-		steps = steps[len(steps)-1:]
+		return imageSteps[last]
 	}
-	for _, step := range steps {
+	for _, step := range imageSteps[:last] {
 		first := firstMultiple(f.Config.Image, step)
 		fits := true
 		for k := range 5 {
-			fits = fits && f.workload(size{f.Config.Batch, (first + k) * step}) != nil
+			c := f.Config
+			c.Image = (first + k) * step
+			_, err := models.New(f.Model, c)
+			fits = fits && err == nil
 		}
 		if fits {
 			return step
 		}
 	}
-	return steps[len(steps)-1]
+	return imageSteps[last]
 }
 
 // firstMultiple returns the smallest n of which n steps are not below an image.
@@ -86,7 +91,7 @@ func (j *Job) Fit(ctx context.Context, q FitRequest) (*Fit, error) {
 		ImageStep: f.imageStep(),
 	}
 	for _, k := range q.Kinds {
-		fit, err := f.kind(ctx, k)
+		fit, err := f.kind(ctx, k, out.ImageStep)
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +102,7 @@ func (j *Job) Fit(ctx context.Context, q FitRequest) (*Fit, error) {
 
 // LargestBatch returns the largest batch with which a kind has a plan within the limit, 0 if there is none.
 func (j *Job) LargestBatch(ctx context.Context, q FitRequest, k strategy.Kind) (int, error) {
-	return newFitter(j, q).largest(ctx, k, j.Config.Batch, j.batch)
+	return newFitter(j, q).largest(ctx, k, j.batches())
 }
 
 // Smallest returns the smallest limit of a kind at which its layout fits, too.
@@ -109,31 +114,42 @@ func (j *Job) Smallest(ctx context.Context, k strategy.Kind) (int64, error) {
 // batch is the size with so many images.
 func (j *Job) batch(n int) size { return size{n, j.Config.Image} }
 
+// batches are the sizes of all batches.
+func (j *Job) batches() dimension { return dimension{"batch", j.Config.Batch, 1, j.batch} }
+
 // fitter answers a request.
 type fitter struct {
 	*Job
 	FitRequest
 	sized map[size]*executor.Workload // nil where the model cannot be of that size
+	most  map[[2]string]int           // by strategy and dimension, what is largest
 }
 
 func newFitter(j *Job, q FitRequest) *fitter {
-	return &fitter{Job: j, FitRequest: q, sized: map[size]*executor.Workload{}}
+	return &fitter{Job: j, FitRequest: q, sized: map[size]*executor.Workload{}, most: map[[2]string]int{}}
 }
 
 // size is what of a model is varied.
 type size struct{ batch, image int }
 
-func (f *fitter) kind(ctx context.Context, k strategy.Kind) (fit KindFit, err error) {
+// dimension is a way to vary it: by a number, which is start of the job, and in proportion to a power of which bytes grow.
+type dimension struct {
+	name  string
+	start int
+	power float64
+	at    func(n int) size
+}
+
+func (f *fitter) kind(ctx context.Context, k strategy.Kind, step int) (fit KindFit, err error) {
 	fit = KindFit{Kind: k.Name, Strategy: k.Strategies[0].Name}
 	if fit.SmallestBytes, fit.NeededBy, err = f.smallest(ctx, f.Work, k); err != nil {
 		return fit, err
 	}
-	step := f.imageStep()
-	byImage := func(n int) size { return size{f.Config.Batch, n * step} }
-	if fit.LargestBatch, err = f.largest(ctx, k, f.Config.Batch, f.batch); err != nil {
+	if fit.LargestBatch, err = f.largest(ctx, k, f.batches()); err != nil {
 		return fit, err
 	}
-	steps, err := f.largest(ctx, k, firstMultiple(f.Config.Image, step), byImage)
+	byImage := func(n int) size { return size{f.Config.Batch, n * step} }
+	steps, err := f.largest(ctx, k, dimension{"image", firstMultiple(f.Config.Image, step), 2, byImage})
 	if err != nil {
 		return fit, err
 	}
@@ -175,8 +191,11 @@ func (f *fitter) slowdown(ctx context.Context, k strategy.Kind) (float64, error)
 	if f.Chain == nil {
 		return 0, nil
 	}
-	p, err := f.plan(ctx, f.Work, f.Chain, k.Fastest)
-	if p == nil {
+	p, err := executor.Plan(ctx, f.Work, f.Chain, k.Fastest, f.Limit, f.Options)
+	if errors.As(err, new(*executor.TooSmallError)) || errors.As(err, new(*schedule.HostMemoryError)) {
+		return 0, nil
+	}
+	if err != nil {
 		return 0, err
 	}
 	all, err := schedule.Simulate(f.Chain, f.Work.StoreAll(), schedule.Limits{Memory: schedule.NoLimit})
@@ -187,83 +206,107 @@ func (f *fitter) slowdown(ctx context.Context, k strategy.Kind) (float64, error)
 	return (p.Predicted.Makespan + update) / (all.Makespan + update), nil
 }
 
-// plan returns the first plan of some strategies that fits in the limit and in host memory; nil when none does.
-func (f *fitter) plan(ctx context.Context, w *executor.Workload, c *chain.Chain, by ...strategy.Strategy) (*schedule.Plan, error) {
-	for _, s := range by {
-		p, err := executor.Plan(ctx, w, c, s, f.Limit, f.Options)
-		if err == nil {
-			return p, nil
-		}
-		if !errors.As(err, new(*executor.TooSmallError)) && !errors.As(err, new(*schedule.HostMemoryError)) {
-			return nil, err
-		}
-	}
-	return nil, nil
-}
-
 // largestOf bounds batches and steps of images.
 const largestOf = 1 << 24
 
-// largest returns the largest n at whose size a kind has a plan within the limit, 0 if there is none: it begins where sums of bytes
-// say, and goes down, in steps that double, until a layout fits as well.
-func (f *fitter) largest(ctx context.Context, k strategy.Kind, start int, at func(n int) size) (int, error) {
-	n, err := f.largestSum(ctx, k, start, at)
-	planned := func(n int) bool {
-		w := f.workload(at(n))
-		if w == nil || err != nil {
-			return false
+// largest returns the largest n at whose size a strategy of a kind has a plan within the limit, 0 if there is none.
+func (f *fitter) largest(ctx context.Context, k strategy.Kind, d dimension) (most int, err error) {
+	for _, s := range k.Strategies {
+		key := [2]string{s.Name, d.name}
+		n, known := f.most[key]
+		if !known {
+			if n, err = f.largestBy(ctx, s, d); err != nil {
+				return 0, err
+			}
+			f.most[key] = n
 		}
-		p, failure := f.plan(ctx, w, w.Unmeasured(), k.Strategies...)
-		err = cmp.Or(err, failure)
-		return p != nil
+		most = max(most, n)
+	}
+	return most, nil
+}
+
+// exactLayers is the length of chains up to which the largest is found to the last image; of longer ones, whose plans take long to
+// make, to one in roughly.
+const exactLayers, roughly = 40, 50
+
+// largestBy is largest of one strategy: it begins where sums of bytes say, and goes down, by as much as the plan at a size is too large
+// and in steps that double, until a layout fits as well.
+func (f *fitter) largestBy(ctx context.Context, s strategy.Strategy, d dimension) (int, error) {
+	n, err := f.largestSum(ctx, planner.KindOf(s), d)
+	over := func(n int) (times float64) {
+		if w := f.workload(d.at(n)); w != nil && err == nil {
+			times, err = f.over(ctx, w, s)
+			return times
+		}
+		return 1 + 1e-9 // no such size
 	}
 	high := n + 1 // does not fit
-	for step := 1; n > 0 && !planned(n) && err == nil; step *= 2 {
-		high, n = n, max(n-step, 0)
+	for step := 1; n > 0 && err == nil; step *= 2 {
+		times := over(n)
+		if times <= 1 {
+			break
+		}
+		high, n = n, max(min(n-step, int(float64(n)*math.Pow(times, -1/d.power))), 0)
 	}
-	return n + sort.Search(high-n-1, func(i int) bool { return !planned(n + 1 + i) }), err
+	exact := 1
+	if len(f.Work.Layers) > exactLayers {
+		exact = max(n/roughly, 1)
+	}
+	steps := (high - n - 1) / exact
+	return n + exact*sort.Search(steps, func(i int) bool { return over(n+exact*(1+i)) > 1 }), err
+}
+
+// over returns how many times the memory that there is a strategy needs, of the device or of the host; 1 where it has a plan.
+func (f *fitter) over(ctx context.Context, w *executor.Workload, s strategy.Strategy) (float64, error) {
+	_, err := executor.Plan(ctx, w, w.Unmeasured(), s, f.Limit, f.Options)
+	if small, ok := errors.AsType[*executor.TooSmallError](err); ok {
+		return float64(small.Smallest) / float64(f.Limit), nil
+	}
+	if small, ok := errors.AsType[*schedule.HostMemoryError](err); ok {
+		return float64(small.Needed) / float64(small.Limit), nil
+	}
+	return 1, err
 }
 
 // largestSum is largest by sums of bytes.
-func (f *fitter) largestSum(ctx context.Context, k strategy.Kind, start int, at func(n int) size) (int, error) {
-	return largestWithin(ctx, f.Limit, start, func(n int) (int64, error) {
-		w := f.workload(at(n))
+func (f *fitter) largestSum(ctx context.Context, k strategy.Kind, d dimension) (int, error) {
+	return largestWithin(ctx, f.Limit, d.start, d.power, func(n int) (int64, error) {
+		w := f.workload(d.at(n))
 		if w == nil { // too small for the model's layers, or too large for any memory
-			return map[bool]int64{true: 0, false: math.MaxInt64}[n < start], nil
+			return map[bool]int64{true: 0, false: math.MaxInt64}[n < d.start], nil
 		}
 		return f.sum(w, k)
 	})
 }
 
-// largestWithin returns the largest n that needs at most limit bytes, 0 if there is none. Needs grow nearly in proportion, so that most
-// guesses between a size that fits and one that does not are close; every other one halves what is left.
-func largestWithin(ctx context.Context, limit int64, start int, need func(n int) (int64, error)) (int, error) {
+// largestWithin returns the largest n that needs at most limit bytes, 0 if there is none. Needs grow nearly in proportion to a power of
+// n: each guess is on the line through two sizes, but between one that fits and one that does not every third halves what is left.
+func largestWithin(ctx context.Context, limit int64, start int, power float64, need func(n int) (int64, error)) (int, error) {
 	low, high := bracket{}, bracket{n: start}
-	for high.bytes <= limit {
-		var err error
-		if high.bytes, err = need(high.n); err != nil || high.n >= largestOf {
-			return low.n, err
-		}
-		if high.bytes <= limit {
-			low, high.n = high, 2*high.n
-		}
-	}
-	for guess := true; high.n-low.n > 1; guess = !guess {
+	for tried := 0; high.bytes == 0 || high.n-low.n > 1; tried++ {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
-		n := (low.n + high.n) / 2
-		if guess {
-			n = low.towards(high, limit)
+		n := high.n
+		switch {
+		case high.bytes == 0: // not tried yet
+		case high.bytes == math.MaxInt64 || tried%3 == 2:
+			n = (low.n + high.n) / 2
+		default:
+			n = min(low.towards(high, limit, power), high.n-1)
 		}
 		bytes, err := need(n)
-		if err != nil {
-			return 0, err
+		if err != nil || bytes <= limit && n >= largestOf {
+			return n, err
 		}
-		if bytes <= limit {
-			low = bracket{n, bytes}
-		} else {
-			high = bracket{n, bytes}
+		here := bracket{n, bytes}
+		switch {
+		case bytes > limit:
+			high = here
+		case high.bytes == 0:
+			low, high = here, bracket{n: min(max(low.towards(here, limit, power), n+1<<tried), largestOf)}
+		default:
+			low = here
 		}
 	}
 	return low.n, nil
@@ -275,10 +318,11 @@ type bracket struct {
 	bytes int64
 }
 
-// towards guesses between two ends where bytes are reached.
-func (b bracket) towards(high bracket, bytes int64) int {
-	share := float64(bytes-b.bytes) / float64(high.bytes-b.bytes)
-	return min(max(b.n+int(share*float64(high.n-b.n)), b.n+1), high.n-1)
+// towards guesses, by two sizes, where bytes are reached; above the smaller one.
+func (b bracket) towards(high bracket, bytes int64, power float64) int {
+	share := float64(bytes-b.bytes) / float64(max(high.bytes-b.bytes, 1))
+	from, to := math.Pow(float64(b.n), power), math.Pow(float64(high.n), power)
+	return max(int(min(math.Pow(from+share*(to-from), 1/power), largestOf)), b.n+1)
 }
 
 // workload returns the model of another size; nil where there is none.
@@ -287,6 +331,7 @@ func (f *fitter) workload(s size) *executor.Workload {
 		return w
 	}
 	j := *f.Job
+	j.unsplit = j.Microbatches == 0
 	j.Config.Batch, j.Config.Image = s.batch, s.image
 	if j.compile() != nil {
 		j.Work = nil

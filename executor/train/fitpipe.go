@@ -36,7 +36,7 @@ func (j *Job) FitPipe(ctx context.Context, s pipeline.Strategy, platform *pipeli
 		out.SmallestBytes = 0
 		return out, err
 	}
-	out.LargestBatch, err = largestWithin(ctx, limit, start, need)
+	out.LargestBatch, err = largestWithin(ctx, limit, start, 1, need)
 	out.LargestBatch *= parts
 	return out, err
 }

@@ -55,6 +55,7 @@ type Job struct {
 	Set     data.Dataset
 	Device  runtime.Info
 	library string
+	unsplit bool // for sizes alone
 	train   *data.Batcher
 	test    *data.Batcher
 	pairs   []float32 // room for the images of a batch of pairs; nil for models of one branch
@@ -133,8 +134,11 @@ func (j *Job) compile() error {
 	}
 	j.Device, j.library = target.Device.Info(), target.Library.Name()
 	compile := executor.Compile
-	if j.Microbatches > 0 {
+	switch {
+	case j.Microbatches > 0:
 		compile = pipe.Compile
+	case j.unsplit:
+		compile = executor.CompileUnsplit
 	}
 	j.Work, err = compile(m, target.Library, j.Update)
 	if errors.Is(err, kernels.ErrType) {
