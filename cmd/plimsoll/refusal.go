@@ -28,6 +28,7 @@ type refusal struct {
 	LayerName     string `json:"layer_name,omitempty"`
 	Device        *int   `json:"device,omitempty"`  // that needs it, from 0; each device has the limit
 	Devices       int    `json:"devices,omitempty"` // it works with so many, in the limit
+	alone         bool   // Device is the only one
 }
 
 // refusalOf returns what an error says does not fit, nil when it is of another kind.
@@ -36,7 +37,7 @@ func refusalOf(err error) *refusal {
 		return neededBy(e.Op, e.LayerName, refusal{Strategy: e.Strategy, LimitBytes: e.Limit, SmallestBytes: e.Smallest, Found: e.Found, StaticBytes: e.Static})
 	}
 	if e, ok := errors.AsType[*train.PipeMemoryError](err); ok {
-		return &refusal{Strategy: e.Strategy, LimitBytes: e.Limit, SmallestBytes: e.Smallest, StaticBytes: e.Static, Device: &e.Device}
+		return &refusal{Strategy: e.Strategy, LimitBytes: e.Limit, SmallestBytes: e.Smallest, StaticBytes: e.Static, Device: &e.Device, alone: e.Devices == 1}
 	}
 	if e, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
 		return &refusal{Strategy: e.Strategy, SmallestBytes: e.Smallest, Devices: e.Devices}
@@ -98,9 +99,11 @@ func (r *refusal) explain(err error) string {
 	case r.Host:
 		return oneLine(err) + fmt.Sprintf(": give at least --host-memory %d", r.SmallestBytes)
 	case r.Strategy != "" && r.Op != "":
-		return r.tooSmall("", fmt.Sprintf("%s, layer %d (%s)", r.Op, r.Layer, r.LayerName))
+		return r.tooSmall("", fmt.Sprintf(", needed by %s, layer %d (%s)", r.Op, r.Layer, r.LayerName))
+	case r.alone:
+		return r.tooSmall("", "")
 	case r.Strategy != "" && r.Device != nil:
-		return r.tooSmall(" on each device", fmt.Sprintf("device %d", *r.Device))
+		return r.tooSmall(" on each device", fmt.Sprintf(", needed by device %d", *r.Device))
 	case r.Strategy != "":
 		return oneLine(err) + fmt.Sprintf(" (--memory %d)", r.SmallestBytes)
 	}
@@ -112,12 +115,15 @@ func (r *refusal) tooSmall(where, by string) string {
 	if r.Found {
 		smallest = "found"
 	}
-	text := fmt.Sprintf("%s: a limit of %s%s is too small: the smallest %s is %s (--memory %d), needed by %s",
+	text := fmt.Sprintf("%s: a limit of %s%s is too small: the smallest %s is %s (--memory %d)%s",
 		r.Strategy, units.Bytes(r.LimitBytes), where, smallest, units.Bytes(r.SmallestBytes), r.SmallestBytes, by)
 	if r.StaticBytes > 0 {
 		less := "a smaller --batch, or train's --accumulate,"
-		if r.Device != nil {
-			less = "a smaller --batch, or more parts (--microbatches, or --accumulate on one device),"
+		switch {
+		case r.alone:
+			less = "a smaller --batch, or more parts (--accumulate),"
+		case r.Device != nil:
+			less = "a smaller --batch, or more parts (--microbatches),"
 		}
 		text += fmt.Sprintf("; %s of it are weights, gradients and optimizer: %s lowers the rest", units.Bytes(r.StaticBytes), less)
 	}

@@ -395,7 +395,7 @@ func (a *app) planStep(ctx context.Context, r *train.Run, s *choice, f *trainFla
 func writeSummary(out io.Writer, r *train.Run, s *train.Summary) {
 	all, _ := r.Job.StoreAllBytes() // it was planned with
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "trained\t%s on %s, %d steps of %d images, %s\n", r.Job.Model, r.Job.Data, s.Steps, r.Job.Config.Batch, units.Rate(s.ImagesPerS, "images"))
+	fmt.Fprintf(w, "trained\t%s on %s, %s of %d images, %s\n", r.Job.Model, r.Job.Data, units.Count(s.Steps, "step"), r.Job.Config.Batch, units.Rate(s.ImagesPerS, "images"))
 	fmt.Fprintf(w, "loss\t%.4f in the last step\n", s.Loss)
 	fmt.Fprintf(w, "accuracy\t%.2f%% of %d held-out samples\n", 100*s.Accuracy, s.TestSamples)
 	fmt.Fprintf(w, "limit\t%s, %s of store-all's %s\n", units.Bytes(s.LimitBytes), share(float64(s.LimitBytes), float64(all)), units.Bytes(all))
@@ -436,15 +436,16 @@ func writeIncidents(w io.Writer, s *train.Summary) {
 	for _, line := range []struct {
 		what string
 		n    int
+		of   string
 	}{
-		{"resumed\tafter %d steps\n", s.ResumedFrom},
-		{"skipped\t%d steps, whose gradients were not finite\n", s.Skipped},
-		{"bad data\t%d samples, passed over\n", int(s.BadSamples)},
-		{"saved\t%d checkpoints\n", s.Checkpoints},
-		{"not saved\t%d checkpoints\n", s.CheckpointsFailed},
+		{"resumed\tafter %s\n", s.ResumedFrom, "step"},
+		{"skipped\t%s, whose gradients were not finite\n", s.Skipped, "step"},
+		{"bad data\t%s, passed over\n", int(s.BadSamples), "sample"},
+		{"saved\t%s\n", s.Checkpoints, "checkpoint"},
+		{"not saved\t%s\n", s.CheckpointsFailed, "checkpoint"},
 	} {
 		if line.n > 0 {
-			fmt.Fprintf(w, line.what, line.n)
+			fmt.Fprintf(w, line.what, units.Count(line.n, line.of))
 		}
 	}
 }

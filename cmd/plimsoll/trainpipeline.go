@@ -86,7 +86,11 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 		return refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, pipelineOnly...)
 	}
 	f.convoy.devices = n
-	if err := refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "segments", "no-graph"); err != nil {
+	why := "is for one device: a pipeline has no such choice"
+	if cmd.Flags().Changed("accumulate") {
+		why = "is for steps of whole batches: leave it or --accumulate out"
+	}
+	if err := refuse(cmd, why, "slots", "pofo-slots", "segments", "no-graph"); err != nil {
 		return err
 	}
 	return f.convoy.check(strategy)
@@ -102,6 +106,8 @@ func (f *convoyFlags) add(cmd *cobra.Command, devices int, strategy string) (str
 		return "", usage(fmt.Errorf("--accumulate is %d: give the number of parts of a step, from 1", f.accumulate))
 	case devices > 1:
 		return "", usage(fmt.Errorf("--accumulate is for one device: give --microbatches %d, into which pipelines divide a step", f.accumulate))
+	case strategy != "" && unknown(strategy):
+		return "", f.name(strategy)
 	case strategy != "" && !flushes(strategy):
 		return "", usage(fmt.Errorf("--accumulate goes with schedules with a flush, and --strategy %s is none: leave one of them out, or give 1f1b-flush", strategy))
 	}
@@ -113,6 +119,13 @@ func (f *convoyFlags) add(cmd *cobra.Command, devices int, strategy string) (str
 func flushes(name string) bool {
 	s, err := planner.LookupPipeline(name)
 	return err == nil && s.Type == pipeline.Flushing
+}
+
+// unknown reports whether there is no strategy of a name, of one device or of several.
+func unknown(name string) bool {
+	_, several := planner.LookupPipeline(name)
+	_, single := planner.Lookup(name)
+	return several != nil && single != nil
 }
 
 // onlyPipeline reports whether a strategy is one of several devices alone.
@@ -365,7 +378,7 @@ func (f *runFolder) writeConvoy(r *train.Run, o *train.Outcome) error {
 func writeConvoySummary(out io.Writer, r *train.Run, s *train.Summary) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	p := s.Pipe
-	fmt.Fprintf(w, "trained\t%s on %s, %d steps of %d images, %s\n", r.Job.Model, r.Job.Data, s.Steps, r.Job.Images(), units.Rate(s.ImagesPerS, "images"))
+	fmt.Fprintf(w, "trained\t%s on %s, %s of %d images, %s\n", r.Job.Model, r.Job.Data, units.Count(s.Steps, "step"), r.Job.Images(), units.Rate(s.ImagesPerS, "images"))
 	fmt.Fprintf(w, "loss\t%.4f in the last step\n", s.Loss)
 	fmt.Fprintf(w, "accuracy\t%.2f%% of %d held-out samples\n", 100*s.Accuracy, s.TestSamples)
 	if len(p.Devices) > 1 {

@@ -73,8 +73,11 @@ func badConvoys(t *testing.T) []badCase {
 		{"accumulate: on devices", on("--accumulate", "2"), 2, []string{"--accumulate is for one device", "--microbatches 2"}},
 		{"accumulate: a plan of a batch", train("--accumulate", "2", "--strategy", "rotor"), 2, []string{"--strategy rotor is none", "1f1b-flush"}},
 		{"accumulate: by two names", train("--accumulate", "2", "--microbatches", "2"), 2, []string{"--microbatches and --accumulate are two names"}},
-		{"accumulate: batch", train("--accumulate", "3"), 2, []string{"--batch is 8", "3 microbatches"}},
-		{"accumulate: memory", train("--accumulate", "2", "--memory", "1KiB"), 3, []string{"1f1b-flush: a limit of", "the smallest that works is"}},
+		{"accumulate: batch", train("--accumulate", "3"), 2, []string{"--batch is 8", "3 parts (--accumulate)"}},
+		{"accumulate: memory", train("--accumulate", "2", "--memory", "1KiB"), 3, []string{"1f1b-flush: a limit of 1.000 KiB is too small", "the smallest that works is", "more parts (--accumulate), lowers"}},
+		{"accumulate: strategy", train("--accumulate", "2", "--strategy", "gpip"), 2, []string{`"gpip"`, "did you mean gpipe"}},
+		{"accumulate: slots", train("--accumulate", "2", "--slots", "9"), 2, []string{"--slots is for steps of whole batches", "--accumulate out"}},
+		{"accumulate: branches", []string{"train", "-m", "siamese", "--image", "8", "--accumulate", "2"}, 2, []string{"--accumulate: siamese has branches"}},
 		{"convoy: table", on("--strategy", write(t, filepath.Join(t.TempDir(), "late.csv"), "0B0,0F0\n1F0,1B0\n")), 2, []string{"late.csv", "illegal schedule"}},
 		{"convoy: no table", on("--strategy", "none.csv"), 2, []string{"none.csv"}},
 	}

@@ -221,13 +221,21 @@ func writeSmall(w io.Writer, r *bench.Report) {
 	for i := range r.Rows {
 		if row := &r.Rows[i]; row.DeviceBytes > 0 && r.Rows[0].StoreAllS > 0 {
 			device = row.DeviceBytes
-			all = append(all, fmt.Sprintf("%+.1f%% by %s", 100*(row.MeasuredS/r.Rows[0].StoreAllS-1), row.Plan.Name()))
+			all = append(all, fmt.Sprintf("%s with %s", longer(row.MeasuredS/r.Rows[0].StoreAllS), row.Plan.Name()))
 		}
 	}
 	if device > 0 {
-		fmt.Fprintf(w, "on the device of %s, of which store-all needs %.1f times as much, a step takes longer by %s\n",
+		fmt.Fprintf(w, "on the device of %s, of which store-all needs %.1f times as much, a step takes %s\n",
 			units.Bytes(device), float64(r.StoreAllBytes)/float64(device), strings.Join(all, ", "))
 	}
+}
+
+// longer says how much more time something takes.
+func longer(times float64) string {
+	if times < 1 {
+		return fmt.Sprintf("%.1f%% less time", 100*(1-times))
+	}
+	return fmt.Sprintf("%.1f%% longer", 100*(times-1))
 }
 
 // nothingFitsError is returned for a grid of which no plan fits: the one that comes closest.

@@ -81,13 +81,26 @@ func Open(s Spec) (*Job, error) {
 func (j *Job) divide() error {
 	m, batch := max(j.Microbatches, 1), j.Config.Batch
 	if batch%m != 0 {
-		return fmt.Errorf("%w: --batch is %d, of %d microbatches: a step's batch is divided into equal microbatches, give a multiple", ErrSpec, batch, m)
+		parts := "microbatches"
+		if j.alone() {
+			parts = "parts (--accumulate)"
+		}
+		return fmt.Errorf("%w: --batch is %d, of %d %s: a step's batch is divided into equal ones, give a multiple", ErrSpec, batch, m, parts)
 	}
 	if j.Microbatches > 0 && models.OfPairs(j.Model) {
+		if j.alone() {
+			return fmt.Errorf("%w: --accumulate: %s has branches, and parts of a step are for single chains: leave it out, and give --memory", ErrSpec, j.Model)
+		}
 		return fmt.Errorf("%w: --devices %s: %s has branches, and pipelines are for single chains: train it on one device", ErrSpec, j.Devices, j.Model)
 	}
 	j.Config.Batch = batch / m
 	return nil
+}
+
+// alone reports whether the job is for one device.
+func (j *Job) alone() bool {
+	items, err := open.Parse(j.Devices)
+	return err == nil && len(items) == 1 && items[0].Parts <= 1
 }
 
 // Images returns how many images a step has.

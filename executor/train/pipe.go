@@ -113,12 +113,17 @@ type PipeMemoryError struct {
 	Limit    int64 // bytes of each arena asked for
 	Smallest int64 // the smallest known to work with this strategy
 	Device   int   // that needs it
+	Devices  int   // there are
 	Static   int64 // of which weights, gradients and optimizer state
 }
 
 func (e *PipeMemoryError) Error() string {
-	return fmt.Sprintf("%s: a limit of %s on each device is too small: the smallest that works is %s, of which %s are static, needed by device %d",
-		e.Strategy, units.Precise(e.Limit), units.Precise(e.Smallest), units.Bytes(e.Static), e.Device)
+	each, by := " on each device", fmt.Sprintf(", needed by device %d", e.Device)
+	if e.Devices == 1 {
+		each, by = "", ""
+	}
+	return fmt.Sprintf("%s: a limit of %s%s is too small: the smallest that works is %s, of which %s are static%s",
+		e.Strategy, units.Precise(e.Limit), each, units.Precise(e.Smallest), units.Bytes(e.Static), by)
 }
 
 // PlanPipe plans a pipeline of a measured chain such that what the executor lays out fits in each device's arena, to the
@@ -256,7 +261,7 @@ func (p *pipePlanner) smallest(ctx context.Context, limit, memory int64, latest 
 	if most <= limit {
 		return latest, nil
 	}
-	return nil, &PipeMemoryError{Strategy: p.q.Strategy.Name, Limit: limit, Smallest: most, Device: device, Static: latest.Needs[device].Static}
+	return nil, &PipeMemoryError{Strategy: p.q.Strategy.Name, Limit: limit, Smallest: most, Device: device, Devices: p.q.Platform.Devices, Static: latest.Needs[device].Static}
 }
 
 // extent returns the largest arena and whose it is.

@@ -27,6 +27,14 @@ func magnitude(n uint64) string {
 // ExactBytes prints a size to the byte, digits grouped: "1,610,612,736 B".
 func ExactBytes(n int64) string { return humanize.Comma(n) + " B" }
 
+// Count writes how many there are of what takes an s in the plural: "1 step", "250 steps".
+func Count(n int, of string) string {
+	if n != 1 {
+		of += "s"
+	}
+	return fmt.Sprintf("%d %s", n, of)
+}
+
 // Precise prints a size with four digits and to the byte: "1.500 GiB (1,610,612,736 B)", "512 B".
 func Precise(n int64) string {
 	if n > -1<<10 && n < 1<<10 {

@@ -195,3 +195,11 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestCount(t *testing.T) {
+	for n, want := range map[int]string{0: "0 steps", 1: "1 step", 2: "2 steps"} {
+		if got := Count(n, "step"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
