@@ -254,7 +254,7 @@ func badValidates() []badCase {
 // Every mistake ends with its exit code, one line that names the thing and says what to do, nothing on standard
 // output, and no file.
 func TestBadInput(t *testing.T) {
-	cases := slices.Concat(badCommands(), badPlans(t), badChecks(t), badNoises(), badDevices(), badFrontiers(t), badProfiles(), badTrains(), badConvoys(t), badGiven(t), badValidates(), badFits())
+	cases := slices.Concat(badCommands(), badPlans(t), badChecks(t), badNoises(), badDevices(), badFrontiers(t), badProfiles(), badTrains(), badTrainPipes(t), badGiven(t), badValidates(), badFits())
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run")

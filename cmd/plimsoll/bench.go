@@ -259,27 +259,9 @@ func (a *app) measureAt(ctx context.Context, f *benchFlags, store *sweep.Store) 
 	if err != nil {
 		return err
 	}
-	measure, err := f.grid.how.measure(a.progress("profile"))
+	link, err := a.fill(ctx, f, g)
 	if err != nil {
 		return err
-	}
-	if g.Chain, err = a.chain(ctx, g.Job, f.grid.cache, f.grid.link, measure); err != nil {
-		return err
-	}
-	// What was measured of the link differs from time to time: points are named after what was asked for.
-	link := executor.LinkOf(g.Chain)
-	if f.grid.job.bandwidth > 0 {
-		link.Bandwidth = float64(f.grid.job.bandwidth)
-	}
-	if g.Strategies == nil {
-		g.Strategies = planner.For(link)
-	}
-	given, err := f.givenFor(g.Chain)
-	if err != nil {
-		return err
-	}
-	for _, p := range given {
-		g.Strategies = append(g.Strategies, planner.Given(p.Name, p.Plan))
 	}
 	if complete(g, store, g.Job.Model, digest, link) {
 		a.note("%s with %s was measured before", g.Job.Model, units.Rate(link.Bandwidth, "B"))
@@ -303,6 +285,30 @@ func (a *app) measureAt(ctx context.Context, f *benchFlags, store *sweep.Store) 
 		return fmt.Errorf("%d of %d points broke a promise: %s", len(failures), len(r.Rows), strings.Join(failures, "; "))
 	}
 	return nil
+}
+
+// fill measures the grid's chain and finds its strategies; it returns the link that points are named after.
+func (a *app) fill(ctx context.Context, f *benchFlags, g *bench.Grid) (link schedule.Link, err error) {
+	measure, err := f.grid.how.measure(a.progress("profile"))
+	if err != nil {
+		return link, err
+	}
+	if g.Chain, err = a.chain(ctx, g.Job, f.grid.cache, f.grid.link, measure); err != nil {
+		return link, err
+	}
+	// What was measured of the link differs from time to time: points are named after what was asked for.
+	link = executor.LinkOf(g.Chain)
+	if f.grid.job.bandwidth > 0 {
+		link.Bandwidth = float64(f.grid.job.bandwidth)
+	}
+	if g.Strategies == nil {
+		g.Strategies = planner.For(link)
+	}
+	given, err := f.givenFor(g.Chain)
+	for _, p := range given {
+		g.Strategies = append(g.Strategies, planner.Given(p.Name, p.Plan))
+	}
+	return link, err
 }
 
 // complete reports whether every point of a grid is known.

@@ -13,7 +13,7 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// tinyChain profiles the model of convoy with a batch of so many images.
+// tinyChain profiles the model of onDevices with a batch of so many images.
 func tinyChain(t *testing.T, batch int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "c.json")
@@ -110,7 +110,7 @@ const byHand = `{"format":"plimsoll.plan/v1","weight_versions":"stash","period_s
   {"kind":"F","stage":1,"device":1,"start_s":100,"shift":1},{"kind":"B","stage":1,"device":1,"start_s":150,"shift":1},
   {"kind":"CB","stage":0,"start_s":0,"shift":0},{"kind":"B","stage":0,"device":0,"start_s":50,"shift":0}]}`
 
-// tinyByHand is byHand for the model of convoy, changed.
+// tinyByHand is byHand for the model of onDevices, changed.
 func tinyByHand(t *testing.T, changes ...string) string {
 	t.Helper()
 	changes = append(changes, "LAST", "6")

@@ -265,7 +265,7 @@ func (f *runFolder) end(r *train.Run, o *train.Outcome, figures *trainFigures) e
 	}
 	write := f.writeRun
 	if r.Pipe != nil {
-		write = f.writeConvoy
+		write = f.writePipe
 	}
 	if err := firstOf(write(r, o), o.Unsaved); err != nil {
 		return err

@@ -45,7 +45,7 @@ func TestAFinishedRunIsFinished(t *testing.T) {
 	for name, args := range map[string][]string{
 		"plain":       small(t, 4, "--memory", "90%"),
 		"checkpoints": small(t, 4, "--checkpoint-every", "2"),
-		"pipeline":    convoy(2, "gpipe", 4, "--microbatches", "4"),
+		"pipeline":    onDevices(2, "gpipe", 4, "--microbatches", "4"),
 	} {
 		out := filepath.Join(t.TempDir(), "run")
 		args = append(args, "--out", out)

@@ -40,7 +40,7 @@ type trainFlags struct {
 	onNaN    string
 	init     string
 	metrics  string
-	convoy   convoyFlags
+	pipe     trainPipeFlags
 
 	memoryGiven bool // --memory is not the default
 }
@@ -123,6 +123,17 @@ weights may be older: the pipeline empties at checkpoints, evaluations and Ctrl-
   plimsoll train -m resnet20 --data glyphs --batch 64 --memory 200MiB --strategy rotor --steps 1000
   plimsoll train -m resnet20 --data glyphs --devices "cpu*4" --batch 64 --strategy 1f1b-flush --microbatches 8 --steps 1000
   plimsoll train -m resnet20 --data glyphs --devices "cpu*4" --batch 64 --plan p.json --profile c.json --steps 1000`
+	f.register(a, cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := firstOf(f.options.check(cmd.Flags()), f.prepare(cmd)); err != nil {
+			return err
+		}
+		return a.runTrain(cmd.Context(), f)
+	}
+	return cmd
+}
+
+func (f *trainFlags) register(a *app, cmd *cobra.Command) {
 	f.job.register(a, cmd)
 	f.job.registerOffload(cmd)
 	f.rate.register(cmd)
@@ -142,14 +153,7 @@ weights may be older: the pipeline empties at checkpoints, evaluations and Ctrl-
 	s.StringVar(&f.init, "init", "", "safetensors file with torchvision's names: weights to begin with")
 	s.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at this address, as in 127.0.0.1:9090")
 	f.keep.register(cmd)
-	f.convoy.register(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := firstOf(f.options.check(cmd.Flags()), f.prepare(cmd)); err != nil {
-			return err
-		}
-		return a.runTrain(cmd.Context(), f)
-	}
-	return cmd
+	f.pipe.register(cmd)
 }
 
 func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
@@ -247,7 +251,7 @@ func (a *app) trainAndWrite(ctx context.Context, place *runFolder, r *train.Run,
 // write prints a run for people.
 func (t *trainFigures) write(w io.Writer, r *train.Run) {
 	if t.Pipe != nil {
-		writeConvoySummary(w, r, &t.Summary)
+		writePipeSummary(w, r, &t.Summary)
 		return
 	}
 	writeSummary(w, r, &t.Summary)
@@ -267,7 +271,7 @@ type planning struct {
 // begin checks the flags.
 func (f *trainFlags) begin(a *app) (p *planning, err error) {
 	p = &planning{}
-	if f.convoy.devices == 0 {
+	if f.pipe.devices == 0 {
 		if p.choice, err = choose(f.strategy, auto.Options{}); err != nil {
 			return nil, err
 		}
@@ -278,13 +282,13 @@ func (f *trainFlags) begin(a *app) (p *planning, err error) {
 	if p.measure, err = f.how.measure(a.progress("profile")); err != nil {
 		return nil, err
 	}
-	p.measure.Halves = f.convoy.halves()
+	p.measure.Halves = f.pipe.halves()
 	return p, f.check()
 }
 
 // open opens what is trained.
 func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *planning) (*train.Run, error) {
-	f.job.microbatches, f.job.peerBandwidth = f.convoy.parts(), f.convoy.links.peerBandwidth
+	f.job.microbatches, f.job.peerBandwidth = f.pipe.parts(), f.pipe.links.peerBandwidth
 	f.job.onSkip = func(err error) { a.note("passed over: %v", err) }
 	if err := f.findBatch(ctx, a, p); err != nil {
 		return nil, err
@@ -297,7 +301,7 @@ func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *plan
 		Job: job, Steps: f.steps, Rate: p.rate, MaxNorm: float32(f.clip), SkipNotFinite: f.onNaN == "skip", EvalEvery: f.eval,
 		Init: f.init, Saves: place.keep(), HostLimit: f.link.memory.Bytes,
 	}
-	if f.convoy.devices == 0 {
+	if f.pipe.devices == 0 {
 		r.HostLimit = job.HostLimit(r.HostLimit)
 		f.options.HostMemory = job.Work.HostRoom(r.HostLimit)
 	}
@@ -330,7 +334,7 @@ func (f *trainFlags) findBatch(ctx context.Context, a *app, p *planning) error {
 		return nil
 	}
 	switch {
-	case f.convoy.devices > 0:
+	case f.pipe.devices > 0:
 		return usage(errors.New("--batch max is for one device and whole batches: give a number of images"))
 	case f.memoryGiven && f.memory.Share > 0:
 		return usage(fmt.Errorf("--batch max with --memory %v: what is it a share of? give bytes, as in 8GiB, or leave it out to use what the device has", &f.memory))

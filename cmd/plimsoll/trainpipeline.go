@@ -24,8 +24,8 @@ import (
 	"plimsoll/planner/pipeline/staged"
 )
 
-// convoyFlags are the flags of plimsoll train for several devices.
-type convoyFlags struct {
+// trainPipeFlags are the flags of plimsoll train for several devices.
+type trainPipeFlags struct {
 	microbatches int
 	accumulate   int // microbatches by another name, on one device
 	versions     string
@@ -44,7 +44,7 @@ const portalsUsage = "let skips that pass whole stages go straight to the stage 
 // pipelineOnly are the flags that mean nothing on one device.
 var pipelineOnly = []string{"plan", "versions", "peer-bandwidth", "platform", "patience", "pipemare", "pipemare-decay", "deferred-batchnorm", "portals"}
 
-func (f *convoyFlags) register(cmd *cobra.Command) {
+func (f *trainPipeFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a step, of schedules with a flush (default: two for each device)")
 	s.IntVar(&f.accumulate, "accumulate", 0, "on one device: run a step's --batch in so many equal parts and add their gradients up, so that a part's activations are in memory at once")
@@ -70,7 +70,7 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 		return err
 	}
 	f.memoryGiven = cmd.Flags().Changed("memory")
-	if err := f.convoy.given.read(cmd); err != nil {
+	if err := f.pipe.given.read(cmd); err != nil {
 		return err
 	}
 	strategy := ""
@@ -78,14 +78,14 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 		strategy = f.strategy
 	}
 	if cmd.Flags().Changed("accumulate") {
-		if strategy, err = f.convoy.add(cmd, n, strategy); err != nil {
+		if strategy, err = f.pipe.add(cmd, n, strategy); err != nil {
 			return err
 		}
 	}
-	if n == 1 && f.convoy.microbatches == 0 && f.convoy.given.plan == nil && !onlyPipeline(strategy) {
+	if n == 1 && f.pipe.microbatches == 0 && f.pipe.given.plan == nil && !onlyPipeline(strategy) {
 		return refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, pipelineOnly...)
 	}
-	f.convoy.devices = n
+	f.pipe.devices = n
 	why := "is for one device: a pipeline has no such choice"
 	if cmd.Flags().Changed("accumulate") {
 		why = "is for steps of whole batches: leave it or --accumulate out"
@@ -93,14 +93,14 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 	if err := refuse(cmd, why, "slots", "pofo-slots", "segments", "no-graph"); err != nil {
 		return err
 	}
-	return f.convoy.check(strategy)
+	return f.pipe.check(strategy)
 }
 
 // accumulation is the strategy of --accumulate: a part's backwards free its activations before the next part begins.
 const accumulation = "1f1b-flush"
 
 // add makes the step one of accumulated gradients, on one device, and returns its strategy.
-func (f *convoyFlags) add(cmd *cobra.Command, devices int, strategy string) (string, error) {
+func (f *trainPipeFlags) add(cmd *cobra.Command, devices int, strategy string) (string, error) {
 	switch {
 	case f.accumulate < 1:
 		return "", usage(fmt.Errorf("--accumulate is %d: give the number of parts of a step, from 1", f.accumulate))
@@ -135,16 +135,16 @@ func onlyPipeline(name string) bool {
 	return err == nil && single != nil
 }
 
-// defaultConvoy are the strategies when --strategy does not say: the first whose plan can be run.
-var defaultConvoy = []string{defaultPipeline, "madpipe", "contiguous"}
+// defaultPipes are the strategies when --strategy does not say: the first whose plan can be run.
+var defaultPipes = []string{defaultPipeline, "madpipe", "contiguous"}
 
 // name finds the strategies: a plan that is given is one.
-func (f *convoyFlags) name(strategy string) error {
+func (f *trainPipeFlags) name(strategy string) error {
 	if f.given.plan != nil {
 		f.strategies = []pipeline.Strategy{staged.Given(f.given.plan)}
 		return nil
 	}
-	names := defaultConvoy
+	names := defaultPipes
 	if strategy != "" {
 		names = []string{strategy}
 	}
@@ -158,7 +158,7 @@ func (f *convoyFlags) name(strategy string) error {
 	return nil
 }
 
-func (f *convoyFlags) check(strategy string) error {
+func (f *trainPipeFlags) check(strategy string) error {
 	if err := f.name(strategy); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (f *convoyFlags) check(strategy string) error {
 }
 
 // parts returns the microbatches of a step: 1 of an asynchronous plan, whose every minibatch is a step, and 0 on one device.
-func (f *convoyFlags) parts() int {
+func (f *trainPipeFlags) parts() int {
 	switch {
 	case f.devices == 0:
 		return 0
@@ -196,15 +196,15 @@ func (f *convoyFlags) parts() int {
 }
 
 // halves reports whether the schedule may split backwards, so that the chain must say what the halves take.
-func (f *convoyFlags) halves() bool {
+func (f *trainPipeFlags) halves() bool {
 	return f.devices > 0 && f.strategies[0].Type == pipeline.Flushing
 }
 
 // requestField is the extra field of a run's plan with the flags that it was made for.
 const requestField = "request"
 
-// wish is everything that a run's plan depends on besides the measured chain.
-func (f *trainFlags) wish(platform *pipeline.Platform) (json.RawMessage, error) {
+// request is everything that a run's plan depends on besides the measured chain.
+func (f *trainFlags) request(platform *pipeline.Platform) (json.RawMessage, error) {
 	return json.Marshal(struct {
 		Strategy     string             `json:"strategy"`
 		Devices      string             `json:"devices"`
@@ -217,37 +217,37 @@ func (f *trainFlags) wish(platform *pipeline.Platform) (json.RawMessage, error) 
 		Carried      bool               `json:"carried,omitempty"`
 		train.Corrections
 	}{
-		f.strategy, f.job.devices, f.memory.String(), f.job.config.Batch, f.convoy.parts(), f.convoy.versions, platform, f.convoy.given.hash(), !f.convoy.portals, f.convoy.Corrections,
+		f.strategy, f.job.devices, f.memory.String(), f.job.config.Batch, f.pipe.parts(), f.pipe.versions, platform, f.pipe.given.hash(), !f.pipe.portals, f.pipe.Corrections,
 	})
 }
 
-// planConvoy plans a run on several devices. One that goes on has the plan and the chain in its folder if they were made for
+// planPipe plans a run on several devices. One that goes on has the plan and the chain in its folder if they were made for
 // the same flags: with asynchronous weights another plan would train something else.
-func (a *app) planConvoy(ctx context.Context, r *train.Run, f *trainFlags, place *runFolder, m train.Measure) error {
-	platform, err := f.convoy.links.platform(f.convoy.devices, f.job.bandwidth, f.link.duplex, &f.convoy.given)
+func (a *app) planPipe(ctx context.Context, r *train.Run, f *trainFlags, place *runFolder, m train.Measure) error {
+	platform, err := f.pipe.links.platform(f.pipe.devices, f.job.bandwidth, f.link.duplex, &f.pipe.given)
 	if err != nil {
 		return err
 	}
-	wish, err := f.wish(platform)
+	request, err := f.request(platform)
 	if err != nil {
 		return err
 	}
 	if f.keep.resume {
-		a.savedConvoy(r, f, place, wish)
+		a.savedPipe(r, f, place, request)
 	}
 	if r.Pipe == nil {
 		if r.Chain, err = a.measured(ctx, r.Job, f.cache, m); err != nil {
 			return err
 		}
-		if err := a.examine(&f.convoy.given, r.Chain, platform, f.cache.file == "", f.memoryGiven); err != nil {
+		if err := a.examine(&f.pipe.given, r.Chain, platform, f.cache.file == "", f.memoryGiven); err != nil {
 			return err
 		}
-		if r.Pipe, err = a.newConvoy(ctx, r, f, platform); err != nil {
+		if r.Pipe, err = a.newPipe(ctx, r, f, platform); err != nil {
 			return err
 		}
-		r.Pipe.Plan.Extra[requestField] = wish
+		r.Pipe.Plan.Extra[requestField] = request
 	}
-	r.Limit, r.Pipe.Patience = r.Pipe.Limit, f.convoy.patience
+	r.Limit, r.Pipe.Patience = r.Pipe.Limit, f.pipe.patience
 	return nil
 }
 
@@ -259,20 +259,20 @@ func (a *app) whole(r *train.Run) {
 	}
 }
 
-// savedConvoy takes the plan in the run's folder if it is for the same flags.
-func (a *app) savedConvoy(r *train.Run, f *trainFlags, place *runFolder, wish json.RawMessage) {
+// savedPipe takes the plan in the run's folder if it is for the same flags.
+func (a *app) savedPipe(r *train.Run, f *trainFlags, place *runFolder, request json.RawMessage) {
 	path := place.Path("plan.json")
 	plan, err := pipeline.Read(path)
 	if err != nil {
 		return // there is none yet, or it is one for a single device
 	}
-	if other := otherwise(plan.Extra[requestField], wish); other != "" {
+	if other := otherwise(plan.Extra[requestField], request); other != "" {
 		a.note("planned anew, not as %s: %s", path, other)
 		return
 	}
 	c, err := r.Job.ReadChain(place.Path("chain.json"))
 	if err == nil {
-		r.Pipe, err = r.Job.ReadPipe(path, c, f.convoy.Corrections)
+		r.Pipe, err = r.Job.ReadPipe(path, c, f.pipe.Corrections)
 	}
 	if err != nil {
 		a.note("planned anew: %v", err)
@@ -307,19 +307,19 @@ func otherwise(was, now json.RawMessage) string {
 	return strings.Join(all, ", ")
 }
 
-// newConvoy plans with the first strategy whose plan can be run.
-func (a *app) newConvoy(ctx context.Context, r *train.Run, f *trainFlags, platform *pipeline.Platform) (p *train.Pipe, err error) {
-	for i, s := range f.convoy.strategies {
+// newPipe plans with the first strategy whose plan can be run.
+func (a *app) newPipe(ctx context.Context, r *train.Run, f *trainFlags, platform *pipeline.Platform) (p *train.Pipe, err error) {
+	for i, s := range f.pipe.strategies {
 		p, err = r.Job.PlanPipe(ctx, r.Chain, train.PipeRequest{
-			Strategy: s, Platform: platform, Limit: f.memory.Of, Portals: f.convoy.portals && f.convoy.given.plan == nil, Corrections: f.convoy.Corrections,
+			Strategy: s, Platform: platform, Limit: f.memory.Of, Portals: f.pipe.portals && f.pipe.given.plan == nil, Corrections: f.pipe.Corrections,
 			Options: pipeline.Options{
-				Microbatches: microbatchesOf(s, f.convoy.parts()), Versions: pipeline.Versions(f.convoy.versions), Accounting: pipeline.Saved,
+				Microbatches: microbatchesOf(s, f.pipe.parts()), Versions: pipeline.Versions(f.pipe.versions), Accounting: pipeline.Saved,
 			},
 		})
-		if !errors.Is(err, pipe.ErrPlan) || i == len(f.convoy.strategies)-1 {
+		if !errors.Is(err, pipe.ErrPlan) || i == len(f.pipe.strategies)-1 {
 			return p, err
 		}
-		a.note("%v: trying %s", err, f.convoy.strategies[i+1].Name)
+		a.note("%v: trying %s", err, f.pipe.strategies[i+1].Name)
 	}
 	return p, err
 }
@@ -334,7 +334,7 @@ func microbatchesOf(s pipeline.Strategy, parts int) int {
 
 // planRest measures and plans what planRun has opened, on one device or several.
 func (a *app) planRest(ctx context.Context, f *trainFlags, place *runFolder, r *train.Run, p *planning) (err error) {
-	if f.convoy.devices == 0 {
+	if f.pipe.devices == 0 {
 		if err := place.resume(r); err != nil {
 			return err
 		}
@@ -348,7 +348,7 @@ func (a *app) planRest(ctx context.Context, f *trainFlags, place *runFolder, r *
 		}
 		return a.planStep(ctx, r, p.choice, f)
 	}
-	if err := a.planConvoy(ctx, r, f, place, p.measure); err != nil {
+	if err := a.planPipe(ctx, r, f, place, p.measure); err != nil {
 		return err
 	}
 	if err := place.resume(r); err != nil {
@@ -358,8 +358,8 @@ func (a *app) planRest(ctx context.Context, f *trainFlags, place *runFolder, r *
 	return nil
 }
 
-// writeConvoy writes the report and the trace of a finished pipeline.
-func (f *runFolder) writeConvoy(r *train.Run, o *train.Outcome) error {
+// writePipe writes the report and the trace of a finished pipeline.
+func (f *runFolder) writePipe(r *train.Run, o *train.Outcome) error {
 	page, err := pipelined.RunPage(r, o, f.app.facts()...)
 	if err != nil {
 		return err
@@ -374,8 +374,8 @@ func (f *runFolder) writeConvoy(r *train.Run, o *train.Outcome) error {
 	return t.WriteFile(f.Path("trace.json"))
 }
 
-// writeConvoySummary prints a run on several devices for people.
-func writeConvoySummary(out io.Writer, r *train.Run, s *train.Summary) {
+// writePipeSummary prints a run on several devices for people.
+func writePipeSummary(out io.Writer, r *train.Run, s *train.Summary) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	p := s.Pipe
 	fmt.Fprintf(w, "trained\t%s on %s, %s of %d images, %s\n", r.Job.Model, r.Job.Data, units.Count(s.Steps, "step"), r.Job.Images(), units.Rate(s.ImagesPerS, "images"))

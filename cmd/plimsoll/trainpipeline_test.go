@@ -20,16 +20,16 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// convoy is a run of a small residual network on several devices, as arguments. Its plan is by measured times: medians, so that a
+// onDevices is a run of a small residual network on several devices, as arguments. Its plan is by measured times: medians, so that a
 // stall of the machine does not leave a device without a stage.
-func convoy(devices int, strategy string, steps int, args ...string) []string {
+func onDevices(devices int, strategy string, steps int, args ...string) []string {
 	return append([]string{
 		"train", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", fmt.Sprintf("cpu*%d", devices), "--strategy", strategy,
 		"--steps", strconv.Itoa(steps), "--lr-schedule", "cosine", "--warmup", "3", "--profile-steps", "9", "--json", "-q",
 	}, args...)
 }
 
-func badConvoys(t *testing.T) []badCase {
+func badTrainPipes(t *testing.T) []badCase {
 	train := func(args ...string) []string {
 		return append([]string{"train", "-m", "tiny", "--image", "16", "--batch", "8", "--profile-steps", "9"}, args...)
 	}
@@ -37,38 +37,38 @@ func badConvoys(t *testing.T) []badCase {
 	hosted := write(t, filepath.Join(t.TempDir(), "p.json"), `{"devices":2,"memory_bytes":null,"host_bandwidth_bytes_per_s":1e9}`)
 	on := func(args ...string) []string { return train(append([]string{"--devices", "cpu*2"}, args...)...) }
 	return []badCase{
-		{"convoy: strategy of one device", on("--strategy", "rotor"), 2, []string{"rotor plans for one device", "madpipe", "1f1b-flush"}},
-		{"convoy: devices twice", train("--devices", "cpu,cpu"), 2, []string{"cpu is named twice", "cpu*2"}},
-		{"convoy: batch", on("--strategy", "gpipe", "--microbatches", "3"), 2, []string{"--batch is 8", "3 microbatches"}},
-		{"convoy: default microbatches", train("--devices", "cpu*3", "--strategy", "gpipe"), 2, []string{"--batch is 8", "6 microbatches"}},
-		{"convoy: microbatches", on("--strategy", "gpipe", "--microbatches", "-1"), 2, []string{"--microbatches is -1"}},
-		{"convoy: microbatches without a flush", on("--strategy", "1f1b*", "--microbatches", "2"), 2, []string{"--microbatches", "1f1b* has none", "1f1b-flush"}},
-		{"convoy: microbatches by default", on("--microbatches", "2"), 2, []string{"--microbatches", "loadline has none", "1f1b-flush"}},
-		{"convoy: versions", on("--strategy", "1f1b*", "--versions", "old"), 2, []string{`"old"`, "stash"}},
-		{"convoy: vertical sync", on("--strategy", "1f1b*", "--versions", "vertical_sync"), 2, []string{`--versions is "vertical_sync"`, "depends on the other stages", "--plan"}},
-		{"convoy: versions of a flush", on("--strategy", "gpipe", "--versions", "stash"), 2, []string{`"stash"`, `"flush"`}},
-		{"convoy: versions alone", train("--versions", "stash"), 2, []string{"--versions is for pipelines", "cpu*4"}},
-		{"convoy: peers alone", train("--peer-bandwidth", "1GB/s"), 2, []string{"--peer-bandwidth is for pipelines"}},
-		{"convoy: patience", on("--patience", "-3s"), 2, []string{"--patience is -3s", "5m"}},
-		{"convoy: pipemare", on("--pipemare", "-3"), 2, []string{"--pipemare is -3"}},
-		{"convoy: pipemare's decay", on("--pipemare-decay", "1"), 2, []string{"--pipemare-decay is 1"}},
-		{"convoy: pipemare of a flush", on("--strategy", "gpipe", "--pipemare", "9"), 2, []string{"--pipemare", "gpipe", "ampnet"}},
-		{"convoy: pipemare of a stash", on("--strategy", "1f1b*", "--versions", "stash", "--pipemare", "9"), 2, []string{`PipeMare corrects weight versions "latest"`, `"stash"`}},
-		{"convoy: pipemare alone", train("--pipemare", "9"), 2, []string{"--pipemare is for pipelines"}},
-		{"convoy: deferred without a flush", on("--strategy", "1f1b*", "--deferred-batchnorm"), 2, []string{"--deferred-batchnorm", "1f1b* has none", "1f1b-flush"}},
-		{"convoy: slots", on("--slots", "9"), 2, []string{"--slots is for one device"}},
-		{"convoy: two links", on("--platform", two, "--peer-bandwidth", "1GB/s"), 2, []string{"--peer-bandwidth and --platform"}},
-		{"convoy: two links to the host", on("--platform", hosted, "--bandwidth", "1GB/s"), 2, []string{"--bandwidth and field", "host_bandwidth_bytes_per_s"}},
-		{"convoy: another platform", train("--devices", "cpu*3", "--platform", two), 2, []string{"2 devices", "--devices names 3"}},
-		{"convoy: no platform", on("--platform", "none.json"), 2, []string{"none.json"}},
-		{"convoy: clip", on("--clip-norm", "1"), 2, []string{"--clip-norm 1", "one device"}},
-		{"convoy: skip", on("--on-nan", "skip"), 2, []string{"--on-nan skip", "one device"}},
-		{"convoy: offload", on("--offload-state", "optimizer"), 2, []string{"--offload-state optimizer"}},
-		{"convoy: host memory", on("--host-memory", "4GiB"), 2, []string{"--host-memory"}},
-		{"convoy: branches", []string{"train", "-m", "siamese", "--image", "8", "--devices", "cpu*2"}, 2, []string{"siamese has branches"}},
-		{"convoy: too many devices", train("--devices", "cpu*9", "--strategy", "gpipe", "--microbatches", "2"), 3, []string{"gpipe", "works with"}},
-		{"convoy: memory", on("--strategy", "gpipe", "--memory", "10%"), 3, []string{"gpipe: a limit of", "the smallest that works is", "(--memory ", "device"}},
-		{"convoy: memory of a periodic plan", on("--strategy", "1f1b*", "--memory", "1KiB"), 3, []string{"1f1b*: a limit of", "the smallest that works is"}},
+		{"train on devices: strategy of one device", on("--strategy", "rotor"), 2, []string{"rotor plans for one device", "madpipe", "1f1b-flush"}},
+		{"train on devices: devices twice", train("--devices", "cpu,cpu"), 2, []string{"cpu is named twice", "cpu*2"}},
+		{"train on devices: batch", on("--strategy", "gpipe", "--microbatches", "3"), 2, []string{"--batch is 8", "3 microbatches"}},
+		{"train on devices: default microbatches", train("--devices", "cpu*3", "--strategy", "gpipe"), 2, []string{"--batch is 8", "6 microbatches"}},
+		{"train on devices: microbatches", on("--strategy", "gpipe", "--microbatches", "-1"), 2, []string{"--microbatches is -1"}},
+		{"train on devices: microbatches without a flush", on("--strategy", "1f1b*", "--microbatches", "2"), 2, []string{"--microbatches", "1f1b* has none", "1f1b-flush"}},
+		{"train on devices: microbatches by default", on("--microbatches", "2"), 2, []string{"--microbatches", "loadline has none", "1f1b-flush"}},
+		{"train on devices: versions", on("--strategy", "1f1b*", "--versions", "old"), 2, []string{`"old"`, "stash"}},
+		{"train on devices: vertical sync", on("--strategy", "1f1b*", "--versions", "vertical_sync"), 2, []string{`--versions is "vertical_sync"`, "depends on the other stages", "--plan"}},
+		{"train on devices: versions of a flush", on("--strategy", "gpipe", "--versions", "stash"), 2, []string{`"stash"`, `"flush"`}},
+		{"train on devices: versions alone", train("--versions", "stash"), 2, []string{"--versions is for pipelines", "cpu*4"}},
+		{"train on devices: peers alone", train("--peer-bandwidth", "1GB/s"), 2, []string{"--peer-bandwidth is for pipelines"}},
+		{"train on devices: patience", on("--patience", "-3s"), 2, []string{"--patience is -3s", "5m"}},
+		{"train on devices: pipemare", on("--pipemare", "-3"), 2, []string{"--pipemare is -3"}},
+		{"train on devices: pipemare's decay", on("--pipemare-decay", "1"), 2, []string{"--pipemare-decay is 1"}},
+		{"train on devices: pipemare of a flush", on("--strategy", "gpipe", "--pipemare", "9"), 2, []string{"--pipemare", "gpipe", "ampnet"}},
+		{"train on devices: pipemare of a stash", on("--strategy", "1f1b*", "--versions", "stash", "--pipemare", "9"), 2, []string{`PipeMare corrects weight versions "latest"`, `"stash"`}},
+		{"train on devices: pipemare alone", train("--pipemare", "9"), 2, []string{"--pipemare is for pipelines"}},
+		{"train on devices: deferred without a flush", on("--strategy", "1f1b*", "--deferred-batchnorm"), 2, []string{"--deferred-batchnorm", "1f1b* has none", "1f1b-flush"}},
+		{"train on devices: slots", on("--slots", "9"), 2, []string{"--slots is for one device"}},
+		{"train on devices: two links", on("--platform", two, "--peer-bandwidth", "1GB/s"), 2, []string{"--peer-bandwidth and --platform"}},
+		{"train on devices: two links to the host", on("--platform", hosted, "--bandwidth", "1GB/s"), 2, []string{"--bandwidth and field", "host_bandwidth_bytes_per_s"}},
+		{"train on devices: another platform", train("--devices", "cpu*3", "--platform", two), 2, []string{"2 devices", "--devices names 3"}},
+		{"train on devices: no platform", on("--platform", "none.json"), 2, []string{"none.json"}},
+		{"train on devices: clip", on("--clip-norm", "1"), 2, []string{"--clip-norm 1", "one device"}},
+		{"train on devices: skip", on("--on-nan", "skip"), 2, []string{"--on-nan skip", "one device"}},
+		{"train on devices: offload", on("--offload-state", "optimizer"), 2, []string{"--offload-state optimizer"}},
+		{"train on devices: host memory", on("--host-memory", "4GiB"), 2, []string{"--host-memory"}},
+		{"train on devices: branches", []string{"train", "-m", "siamese", "--image", "8", "--devices", "cpu*2"}, 2, []string{"siamese has branches"}},
+		{"train on devices: too many devices", train("--devices", "cpu*9", "--strategy", "gpipe", "--microbatches", "2"), 3, []string{"gpipe", "works with"}},
+		{"train on devices: memory", on("--strategy", "gpipe", "--memory", "10%"), 3, []string{"gpipe: a limit of", "the smallest that works is", "(--memory ", "device"}},
+		{"train on devices: memory of a periodic plan", on("--strategy", "1f1b*", "--memory", "1KiB"), 3, []string{"1f1b*: a limit of", "the smallest that works is"}},
 		{"accumulate: none", train("--accumulate", "0"), 2, []string{"--accumulate is 0", "from 1"}},
 		{"accumulate: on devices", on("--accumulate", "2"), 2, []string{"--accumulate is for one device", "--microbatches 2"}},
 		{"accumulate: a plan of a batch", train("--accumulate", "2", "--strategy", "rotor"), 2, []string{"--strategy rotor is none", "1f1b-flush"}},
@@ -78,8 +78,8 @@ func badConvoys(t *testing.T) []badCase {
 		{"accumulate: strategy", train("--accumulate", "2", "--strategy", "gpip"), 2, []string{`"gpip"`, "did you mean gpipe"}},
 		{"accumulate: slots", train("--accumulate", "2", "--slots", "9"), 2, []string{"--slots is for steps of whole batches", "--accumulate out"}},
 		{"accumulate: branches", []string{"train", "-m", "siamese", "--image", "8", "--accumulate", "2"}, 2, []string{"--accumulate: siamese has branches"}},
-		{"convoy: table", on("--strategy", write(t, filepath.Join(t.TempDir(), "late.csv"), "0B0,0F0\n1F0,1B0\n")), 2, []string{"late.csv", "illegal schedule"}},
-		{"convoy: no table", on("--strategy", "none.csv"), 2, []string{"none.csv"}},
+		{"train on devices: table", on("--strategy", write(t, filepath.Join(t.TempDir(), "late.csv"), "0B0,0F0\n1F0,1B0\n")), 2, []string{"late.csv", "illegal schedule"}},
+		{"train on devices: no table", on("--strategy", "none.csv"), 2, []string{"none.csv"}},
 	}
 }
 
@@ -87,7 +87,7 @@ func badConvoys(t *testing.T) []badCase {
 func TestTrainOnDevices(t *testing.T) {
 	for _, strategy := range []string{"gpipe", "1f1b-flush", "zb-h1", "1f1b*", "madpipe"} {
 		out := filepath.Join(t.TempDir(), "run")
-		args := convoy(2, strategy, 12, "--out", out, "--checkpoint-every", "4", "--eval-every", "6", "--peer-bandwidth", "2GB/s")
+		args := onDevices(2, strategy, 12, "--out", out, "--checkpoint-every", "4", "--eval-every", "6", "--peer-bandwidth", "2GB/s")
 		var o train.Summary
 		if err := json.Unmarshal([]byte(works(t, args...).out), &o); err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func TestTrainOnDevices(t *testing.T) {
 				t.Errorf("%s: no %s", strategy, file)
 			}
 		}
-		wantConvoyLog(t, out, 12)
+		wantPipeLog(t, out, 12)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestTrainAccumulates(t *testing.T) {
 		return o
 	}
 	whole, parts, flush := alone(), alone("--accumulate", "4"), train.Summary{}
-	if err := json.Unmarshal([]byte(works(t, convoy(2, "1f1b-flush", 4, "--microbatches", "4", "--lr-schedule", "constant", "--warmup", "0")...).out), &flush); err != nil {
+	if err := json.Unmarshal([]byte(works(t, onDevices(2, "1f1b-flush", 4, "--microbatches", "4", "--lr-schedule", "constant", "--warmup", "0")...).out), &flush); err != nil {
 		t.Fatal(err)
 	}
 	if parts.MeasuredPeakBytes >= whole.MeasuredPeakBytes || parts.Pipe == nil || parts.Pipe.Microbatches != 4 || parts.WeightsSHA256 == whole.WeightsSHA256 {
@@ -150,7 +150,7 @@ func TestTrainTracesEveryPipeline(t *testing.T) {
 	ran := 0
 	for _, s := range planner.Pipelines() {
 		out := filepath.Join(t.TempDir(), "run")
-		r := plimsoll(t, convoy(2, s.Name, 3, "--out", out)...)
+		r := plimsoll(t, onDevices(2, s.Name, 3, "--out", out)...)
 		if !milp.Built && strings.Contains(r.err, "HiGHS") {
 			continue
 		}
@@ -188,8 +188,8 @@ func TestTrainTracesEveryPipeline(t *testing.T) {
 	}
 }
 
-// wantConvoyLog checks that a log has each step once, in order.
-func wantConvoyLog(t *testing.T, out string, steps int) {
+// wantPipeLog checks that a log has each step once, in order.
+func wantPipeLog(t *testing.T, out string, steps int) {
 	t.Helper()
 	h, err := train.ReadHistory(strings.NewReader(read(t, filepath.Join(out, logFile))), steps)
 	if err != nil || len(h.Steps) != steps || h.Eval(steps) == nil {
@@ -205,7 +205,7 @@ func wantConvoyLog(t *testing.T, out string, steps int) {
 
 // People get what they need: devices with their stages, and the note on updates that take several steps.
 func TestTrainOnDevicesForPeople(t *testing.T) {
-	args := slices.DeleteFunc(convoy(2, "madpipe", 7), func(s string) bool { return s == "--json" || s == "-q" })
+	args := slices.DeleteFunc(onDevices(2, "madpipe", 7), func(s string) bool { return s == "--json" || s == "-q" })
 	r := works(t, args...)
 	for _, want := range []string{"pipeline  madpipe, weights double_buffered, 2 devices with at most ", "cpu*2/0   stages [", "an update takes ", "weights   sha256 "} {
 		if !strings.Contains(r.out, want) {
@@ -225,24 +225,24 @@ func TestTrainOnDevicesForPeople(t *testing.T) {
 // The smallest limit that is said works.
 func TestSmallestLimitOfDevices(t *testing.T) {
 	for _, strategy := range []string{"gpipe", "1f1b*", "madpipe"} {
-		r := plimsoll(t, convoy(2, strategy, 3, "--memory", "64KiB")...)
+		r := plimsoll(t, onDevices(2, strategy, 3, "--memory", "64KiB")...)
 		_, rest, _ := strings.Cut(r.err, "(--memory ")
 		smallest, _, _ := strings.Cut(rest, ")")
 		if r.code != exitNoFit {
 			t.Fatalf("%s: exit code %d: %s", strategy, r.code, r.err)
 		}
 		var o train.Summary
-		if err := json.Unmarshal([]byte(works(t, convoy(2, strategy, 3, "--memory", smallest)...).out), &o); err != nil || strconv.FormatInt(o.LimitBytes, 10) != smallest {
+		if err := json.Unmarshal([]byte(works(t, onDevices(2, strategy, 3, "--memory", smallest)...).out), &o); err != nil || strconv.FormatInt(o.LimitBytes, 10) != smallest {
 			t.Errorf("%s: a limit of %d, want %s: %v", strategy, o.LimitBytes, smallest, err)
 		}
 	}
 }
 
-// killedEnv, when set, is the number of kills midway of TestKilledConvoysEndTheSame: more than everyday tests have time for.
+// killedEnv, when set, is the number of kills midway of TestKilledPipelinesEndTheSame: more than everyday tests have time for.
 const killedEnv = "PLIMSOLL_KILLS"
 
 // Runs on 4 devices that are killed at any instant and resumed end with the weights of one that was left alone, bit for bit.
-func TestKilledConvoysEndTheSame(t *testing.T) {
+func TestKilledPipelinesEndTheSame(t *testing.T) {
 	const steps, evaluations = 240, 3
 	kills := 4
 	if text := os.Getenv(killedEnv); text != "" {
@@ -255,7 +255,7 @@ func TestKilledConvoysEndTheSame(t *testing.T) {
 	killed, midway := 0, 0
 	for round := 0; midway < kills; round++ {
 		strategy := []string{"1f1b-flush", "1f1b*", "gpipe", "madpipe"}[round%4]
-		args := convoy(4, strategy, steps, "--checkpoint-every", "12", "--eval-every", "100")
+		args := onDevices(4, strategy, steps, "--checkpoint-every", "12", "--eval-every", "100")
 		alone := filepath.Join(t.TempDir(), "alone")
 		want := weights(t, works(t, append(slices.Clone(args), "--out", alone)...).out)
 		out := filepath.Join(t.TempDir(), "run")
@@ -274,7 +274,7 @@ func TestKilledConvoysEndTheSame(t *testing.T) {
 				if got := weights(t, p.out.String()); got != want {
 					t.Errorf("%s: weights %s, left alone %s", strategy, got, want)
 				}
-				wantConvoyLog(t, out, logged(alone)-evaluations)
+				wantPipeLog(t, out, logged(alone)-evaluations)
 			case -1:
 				killed++
 				if n := logged(out); n > 0 && n < steps {
@@ -305,10 +305,10 @@ func copyPlan(t *testing.T, from, to string) {
 // A run goes on under a plan whose updates take several steps, wherever it was interrupted.
 func TestResumeWhereUpdatesTakeSteps(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
-	works(t, convoy(2, "1f1b*", 7, "--versions", "stash", "--lr-schedule", "constant", "--checkpoint-every", "7", "--out", out)...)
+	works(t, onDevices(2, "1f1b*", 7, "--versions", "stash", "--lr-schedule", "constant", "--checkpoint-every", "7", "--out", out)...)
 	for i, strategy := range []string{"madpipe", "contiguous"} {
 		steps := 13 + 27*i
-		args := slices.DeleteFunc(convoy(4, strategy, steps, "--lr-schedule", "constant", "--checkpoint-every", "50", "--out", out, "--resume"), func(s string) bool { return s == "-q" })
+		args := slices.DeleteFunc(onDevices(4, strategy, steps, "--lr-schedule", "constant", "--checkpoint-every", "50", "--out", out, "--resume"), func(s string) bool { return s == "-q" })
 		r := works(t, args...)
 		var o train.Summary
 		if err := json.Unmarshal([]byte(r.out), &o); err != nil || o.ResumedFrom < 7 || o.Steps < steps || (o.Steps-o.ResumedFrom)%o.Pipe.UpdateSteps != 0 || o.HostBytes == 0 {
@@ -317,15 +317,15 @@ func TestResumeWhereUpdatesTakeSteps(t *testing.T) {
 		if o.Steps > steps && !strings.Contains(r.err, fmt.Sprintf("%d steps in place of %d", o.Steps, steps)) {
 			t.Errorf("%s: %s", strategy, r.err)
 		}
-		wantConvoyLog(t, out, o.Steps)
+		wantPipeLog(t, out, o.Steps)
 	}
 }
 
 // An asynchronous run goes on along the plan in its folder, whatever was measured since; with other flags it is planned anew
 // and says so.
-func TestResumedConvoysKeepTheirPlan(t *testing.T) {
+func TestResumedPipelinesKeepTheirPlan(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
-	args := slices.DeleteFunc(convoy(3, "1f1b*", 6, "--no-cache", "--out", out, "--checkpoint-every", "3"), func(s string) bool { return s == "-q" })
+	args := slices.DeleteFunc(onDevices(3, "1f1b*", 6, "--no-cache", "--out", out, "--checkpoint-every", "3"), func(s string) bool { return s == "-q" })
 	works(t, args...)
 	plan := read(t, filepath.Join(out, "plan.json"))
 	more := slices.Clone(args)
@@ -343,10 +343,10 @@ func TestResumedConvoysKeepTheirPlan(t *testing.T) {
 
 // Ctrl-C finishes a step that has a flush, and lets the pipeline of an asynchronous run empty. Both save where they stopped, say so, and
 // go on from there.
-func TestInterruptedConvoys(t *testing.T) {
+func TestInterruptedPipelines(t *testing.T) {
 	for i, strategy := range []string{"1f1b-flush", "1f1b*", "madpipe"} {
 		out := filepath.Join(t.TempDir(), "run")
-		args := slices.DeleteFunc(convoy(2, strategy, 1_200_000, "--out", out), func(s string) bool { return s == "-q" })
+		args := slices.DeleteFunc(onDevices(2, strategy, 1_200_000, "--out", out), func(s string) bool { return s == "-q" })
 		p := start(t, args...)
 		p.until(out, 25)
 		if err := p.Process.Signal([]os.Signal{syscall.SIGINT, syscall.SIGTERM}[i%2]); err != nil {
@@ -395,7 +395,7 @@ func TestMetricsOfDevices(t *testing.T) {
 // those that it passes over; where none was ever complete it begins anew.
 func TestResumedFromShards(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
-	args := slices.DeleteFunc(convoy(2, "gpipe", 8, "--out", out, "--checkpoint-every", "4", "--microbatches", "4"), func(s string) bool { return s == "-q" })
+	args := slices.DeleteFunc(onDevices(2, "gpipe", 8, "--out", out, "--checkpoint-every", "4", "--microbatches", "4"), func(s string) bool { return s == "-q" })
 	want := weights(t, works(t, args...).out)
 	shard := func(step int) string {
 		return filepath.Join(out, checkpoints, fmt.Sprintf("step-%d", step), "stage-1.safetensors")

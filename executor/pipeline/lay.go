@@ -45,20 +45,11 @@ func (e *Executor) lay(costs Costs, plan *pipeline.Plan, devices int) (err error
 	if n := e.order.long(); n > mostMinibatches && !plan.IsFlush() {
 		return fmt.Errorf("%w: %d minibatches pass before it repeats itself, %d may: give its tasks smaller shifts", ErrPlan, n, mostMinibatches)
 	}
-	if err := e.checkPortals(); err != nil {
-		return err
-	}
-	if err := e.newRules(plan); err != nil {
-		return err
-	}
-	if err := e.checkPipeMare(); err != nil {
-		return err
-	}
-	if err := e.newDiscrepancies(); err != nil {
-		return err
-	}
-	if err := e.checkDeferral(); err != nil {
-		return err
+	newRules := func() error { return e.newRules(plan) }
+	for _, part := range []func() error{e.checkPortals, newRules, e.checkPipeMare, e.newDiscrepancies, e.checkDeferral} {
+		if err := part(); err != nil {
+			return err
+		}
 	}
 	e.lanes = e.order.lanes(k)
 	e.newReducers()

@@ -132,7 +132,7 @@ func (g *ground) take(bytes int64) runtime.Span {
 // record records what minibatches do in the stage.
 func (s *site) record(layers []*models.Programs, o *order, inputBytes int64) (err error) {
 	s.repeats = o.repeats
-	c := course{
+	c := surroundings{
 		inputBytes: inputBytes, split: o.split[s.stage], rings: o.rings(s.stage), departs: o.departs(s.stage, s.device), lingers: o.lingers(s.stage, s.device),
 	}
 	if s.tapes[1], err = newTape(layers, s.spec, c); err != nil {

@@ -58,8 +58,8 @@ type tape struct {
 	trips     []trip                  // what goes to the host and comes back
 }
 
-// course is what surrounds a stage.
-type course struct {
+// surroundings is what surrounds a stage.
+type surroundings struct {
 	inputBytes int64 // of the model
 	split      bool  // the backward is B and W
 	rings      bool  // the stage has a ring, which finds the places of the items
@@ -71,7 +71,7 @@ type course struct {
 // are what tasks work in.
 type taper struct {
 	*tape
-	course
+	surroundings
 	layers []*models.Programs // of the whole model
 	st     pipeline.Stage
 	seq    schedule.Sequence
@@ -111,9 +111,9 @@ func storeAll(st pipeline.Stage) (seq schedule.Sequence) {
 
 // newTape lays out what a minibatch does in a stage. Its own ops, where it has any, must be those of a plan that was checked.
 // In two halves, a backward keeps for the second one what the first has spared (models.Programs). Errors: ErrPlan.
-func newTape(layers []*models.Programs, st pipeline.Stage, c course) (*tape, error) {
+func newTape(layers []*models.Programs, st pipeline.Stage, c surroundings) (*tape, error) {
 	t := &taper{
-		tape: &tape{tasks: map[pipeline.Kind][]op{}, working: map[pipeline.Kind]int64{}, exit: none}, course: c, layers: layers, st: st, seq: st.Ops,
+		tape: &tape{tasks: map[pipeline.Kind][]op{}, working: map[pipeline.Kind]int64{}, exit: none}, surroundings: c, layers: layers, st: st, seq: st.Ops,
 		entry: c.inputBytes, act: map[int]held{}, grad: map[int]int{}, seen: map[int]bool{},
 	}
 	if st.First > 1 {

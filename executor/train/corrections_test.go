@@ -10,7 +10,7 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// correctedRun is convoyRun with corrections.
+// correctedRun is pipeRun with corrections.
 func correctedRun(t *testing.T, strategy string, devices, microbatches, steps int, also Corrections, versions pipeline.Versions) *Run {
 	t.Helper()
 	j := piped(t, devices, microbatches, 8)

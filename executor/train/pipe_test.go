@@ -48,8 +48,8 @@ func request(t testing.TB, strategy string, devices int) PipeRequest {
 	}
 }
 
-// convoyRun returns a run of a strategy on some devices.
-func convoyRun(t testing.TB, j *Job, strategy string, devices, steps int) *Run {
+// pipeRun returns a run of a strategy on some devices.
+func pipeRun(t testing.TB, j *Job, strategy string, devices, steps int) *Run {
 	t.Helper()
 	q := request(t, strategy, devices)
 	if q.Strategy.Type == pipeline.Flushing {
@@ -83,7 +83,7 @@ func TestFlushIsTheSameOnAnyNumberOfDevices(t *testing.T) {
 				want = done(t, alone)
 			}
 			for _, devices := range []int{1, 2, 4} {
-				r := convoyRun(t, piped(t, devices, microbatches, 8), strategy, devices, steps)
+				r := pipeRun(t, piped(t, devices, microbatches, 8), strategy, devices, steps)
 				r.EvalEvery = 2
 				got := done(t, r)
 				if want == nil {
@@ -119,7 +119,7 @@ func wantHistory(t *testing.T, got, want *Outcome) {
 func TestAsynchronousRunsGoOn(t *testing.T) {
 	for _, strategy := range []string{"1f1b*", "madpipe", "contiguous"} {
 		run := func(steps int) *Run {
-			r := convoyRun(t, piped(t, 3, 1, 8), strategy, 3, steps)
+			r := pipeRun(t, piped(t, 3, 1, 8), strategy, 3, steps)
 			r.EvalEvery, r.Saves = 7, Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: 4}
 			return r
 		}
@@ -159,7 +159,7 @@ func TestAsynchronousRunsAreInterruptedWhereTheyEmpty(t *testing.T) {
 	early := 0
 	for i, strategy := range []string{"1f1b*", "madpipe", "list", "1f1b*", "madpipe"} {
 		run := func(every int) *Run {
-			r := convoyRun(t, piped(t, 3, 1, 8), strategy, 3, steps)
+			r := pipeRun(t, piped(t, 3, 1, 8), strategy, 3, steps)
 			r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: every}
 			return r
 		}
@@ -202,7 +202,7 @@ func TestAPipelineInterruptedAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, strategy := range []string{"1f1b*", "gpipe"} {
-		r := convoyRun(t, piped(t, 2, 1, 8), strategy, 2, 6)
+		r := pipeRun(t, piped(t, 2, 1, 8), strategy, 2, 6)
 		if _, err := r.Do(ctx); !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), "after 0 of 6 steps; nothing is saved without --out") {
 			t.Errorf("%s: %v", strategy, err)
 		}
@@ -212,13 +212,13 @@ func TestAPipelineInterruptedAtOnce(t *testing.T) {
 // An update that takes several steps begins wherever the run goes on, though the plan before was another; a run that is cut once more
 // ends the same, at the same learning rates.
 func TestUpdatesBeginWhereARunGoesOn(t *testing.T) {
-	before := convoyRun(t, piped(t, 2, 1, 8), "gpipe", 2, 7)
+	before := pipeRun(t, piped(t, 2, 1, 8), "gpipe", 2, 7)
 	before.Rate = Rate{Peak: 0.05, Warmup: 30}
 	before.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: 7}
 	done(t, before)
 	unit := 0
 	run := func() *Run {
-		r := convoyRun(t, piped(t, 3, 1, 8), "madpipe", 3, 1)
+		r := pipeRun(t, piped(t, 3, 1, 8), "madpipe", 3, 1)
 		r.Rate, r.Saves = before.Rate, before.Saves
 		unit = r.Pipe.unit()
 		r.Steps = 6 + 4*unit
@@ -256,7 +256,7 @@ func TestUpdatesBeginWhereARunGoesOn(t *testing.T) {
 		t.Errorf("weights %s, want %s", got.WeightsSHA256, want.WeightsSHA256)
 	}
 	// A run that has ended is resumed to no end, also when fewer steps were asked for than its last update took.
-	end := convoyRun(t, piped(t, 3, 1, 8), "madpipe", 3, 1)
+	end := pipeRun(t, piped(t, 3, 1, 8), "madpipe", 3, 1)
 	end.Rate, end.Saves, end.Steps = r.Rate, r.Saves, 6+4*unit
 	resumeLatest(t, end, int64(7+4*unit))
 	if end.Whole(); end.Steps != 7+4*unit {
@@ -268,12 +268,12 @@ func TestUpdatesBeginWhereARunGoesOn(t *testing.T) {
 // same bits.
 func TestResumeOnOtherDevices(t *testing.T) {
 	const steps = 7
-	want := done(t, convoyRun(t, piped(t, 2, 4, 8), "1f1b-flush", 2, steps))
-	first := convoyRun(t, piped(t, 4, 4, 8), "1f1b-flush", 4, 3)
+	want := done(t, pipeRun(t, piped(t, 2, 4, 8), "1f1b-flush", 2, steps))
+	first := pipeRun(t, piped(t, 4, 4, 8), "1f1b-flush", 4, 3)
 	first.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: 3}
 	done(t, first)
 	for _, devices := range []int{1, 3} {
-		r := convoyRun(t, piped(t, devices, 4, 8), "1f1b-flush", devices, steps)
+		r := pipeRun(t, piped(t, devices, 4, 8), "1f1b-flush", devices, steps)
 		r.Saves = first.Saves
 		resumeLatest(t, r, 3)
 		r.Saves = Saves{}
@@ -283,8 +283,8 @@ func TestResumeOnOtherDevices(t *testing.T) {
 	}
 	for name, r := range map[string]*Run{
 		`microbatches was "4" and is "1" here`: planned(t, opened(t, tiny(8)), steps),
-		`microbatches was "4" and is "2" here`: convoyRun(t, piped(t, 2, 2, 8), "gpipe", 2, steps),
-		`weight_versions was "flush" and is`:   convoyRun(t, piped(t, 2, 1, 8), "1f1b*", 2, steps),
+		`microbatches was "4" and is "2" here`: pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, steps),
+		`weight_versions was "flush" and is`:   pipeRun(t, piped(t, 2, 1, 8), "1f1b*", 2, steps),
 	} {
 		c, _, err := first.Saves.Dir.Latest()
 		must(t, err)
@@ -304,8 +304,8 @@ func TestResumeOnOtherDevices(t *testing.T) {
 
 // Ctrl-C finishes the step of a plan with a flush and saves it.
 func TestAFlushIsInterruptedBetweenSteps(t *testing.T) {
-	want := done(t, convoyRun(t, piped(t, 2, 4, 8), "gpipe", 2, 6))
-	r := convoyRun(t, piped(t, 2, 4, 8), "gpipe", 2, 6)
+	want := done(t, pipeRun(t, piped(t, 2, 4, 8), "gpipe", 2, 6))
+	r := pipeRun(t, piped(t, 2, 4, 8), "gpipe", 2, 6)
 	r.Saves.Dir = checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 3)
 	ctx, cancel := context.WithCancel(t.Context())
 	r.Record = func(rec Record) error {
@@ -373,7 +373,7 @@ func TestAPipelineThatDiverges(t *testing.T) {
 	for _, strategy := range []string{"gpipe", "madpipe"} {
 		parts := map[string]int{"gpipe": 4, "madpipe": 1}[strategy]
 		j := piped(t, 2, parts, 8)
-		r := convoyRun(t, j, strategy, 2, 40)
+		r := pipeRun(t, j, strategy, 2, 40)
 		unit := r.Pipe.unit()
 		bad := int64(8 * (5*unit + 1))
 		var err error
@@ -397,7 +397,7 @@ func TestAPipelineThatDiverges(t *testing.T) {
 
 // Weights that are no longer finite are not saved, although the loss before them was.
 func TestAPipelineSavesWhatIsFinite(t *testing.T) {
-	r := convoyRun(t, piped(t, 2, 4, 8), "gpipe", 2, 9)
+	r := pipeRun(t, piped(t, 2, 4, 8), "gpipe", 2, 9)
 	r.Rate = Rate{Peak: math.Inf(1)}
 	r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: 1}
 	refused := 0
@@ -416,7 +416,7 @@ func TestAPipelineSavesWhatIsFinite(t *testing.T) {
 // A sample that cannot be read stops all devices, and the run goes on from the checkpoint when it can be.
 func TestABadSampleInAPipeline(t *testing.T) {
 	j := piped(t, 2, 4, 8)
-	r := convoyRun(t, j, "gpipe", 2, 8)
+	r := pipeRun(t, j, "gpipe", 2, 8)
 	spoil(t, j, 0, func([]float32) error { return nil })
 	want := done(t, r)
 	broken := errors.New("broken.jpg")
@@ -437,7 +437,7 @@ func TestABadSampleInAPipeline(t *testing.T) {
 func TestARecordThatFails(t *testing.T) {
 	full := errors.New("full")
 	for _, strategy := range []string{"gpipe", "1f1b*"} {
-		r := convoyRun(t, piped(t, 2, 1, 8), strategy, 2, 30)
+		r := pipeRun(t, piped(t, 2, 1, 8), strategy, 2, 30)
 		r.Record = func(rec Record) error {
 			if rec.Step == 5 {
 				return full
@@ -499,7 +499,7 @@ func TestPipelinesThatCannotBe(t *testing.T) {
 		"--on-nan skip":  func(r *Run) { r.SkipNotFinite = true },
 		"--host-memory ": func(r *Run) { r.HostLimit = 1 << 40 },
 	} {
-		r := convoyRun(t, piped(t, 2, 2, 4), "gpipe", 2, 2)
+		r := pipeRun(t, piped(t, 2, 2, 4), "gpipe", 2, 2)
 		change(r)
 		if _, err := r.Do(t.Context()); !errors.Is(err, ErrSpec) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -560,7 +560,7 @@ func TestARunTellsWhenItsTasksRan(t *testing.T) {
 		microbatches int
 		steps        int
 	}{{"1f1b-flush", 4, 5}, {"gpipe", 4, 20}, {"1f1b*", 1, 90}} {
-		r := convoyRun(t, piped(t, 2, x.microbatches, 8), x.strategy, 2, x.steps)
+		r := pipeRun(t, piped(t, 2, x.microbatches, 8), x.strategy, 2, x.steps)
 		out := done(t, r)
 		counts := map[pipeline.Kind]int{}
 		last := 0

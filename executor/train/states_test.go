@@ -22,7 +22,7 @@ func shard(d *checkpoint.Dir, step int64, stage int) string {
 // devices, along any plan or none, and ends at the weights of one file with the same state; what is newer is named.
 func TestShardsGoOnAnywhere(t *testing.T) {
 	const steps = 12
-	first := convoyRun(t, piped(t, 4, 4, 8), "1f1b-flush", 4, 9)
+	first := pipeRun(t, piped(t, 4, 4, 8), "1f1b-flush", 4, 9)
 	first.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: 3}
 	reported := []int{}
 	first.Saved = func(step int, err error) {
@@ -41,15 +41,15 @@ func TestShardsGoOnAnywhere(t *testing.T) {
 	}
 	// The same state in one file, as a run on one device saves it.
 	one := checkpoint.NewDir(filepath.Join(t.TempDir(), "one"), 9)
-	alone := convoyRun(t, piped(t, 1, 4, 8), "1f1b-flush", 1, steps)
+	alone := pipeRun(t, piped(t, 1, 4, 8), "1f1b-flush", 1, steps)
 	must(t, one.Save(restored(t, alone, c), c.Meta))
 	must(t, c.Close())
 	ended := map[string]string{}
 	for name, run := range map[string]func() *Run{
-		"flush on 4": func() *Run { return convoyRun(t, piped(t, 4, 4, 8), "1f1b-flush", 4, steps) },
-		"flush on 2": func() *Run { return convoyRun(t, piped(t, 2, 4, 8), "1f1b-flush", 2, steps) },
-		"flush on 1": func() *Run { return convoyRun(t, piped(t, 1, 4, 8), "1f1b-flush", 1, steps) },
-		"1f1b*":      func() *Run { return convoyRun(t, piped(t, 2, 1, 8), "1f1b*", 2, steps) },
+		"flush on 4": func() *Run { return pipeRun(t, piped(t, 4, 4, 8), "1f1b-flush", 4, steps) },
+		"flush on 2": func() *Run { return pipeRun(t, piped(t, 2, 4, 8), "1f1b-flush", 2, steps) },
+		"flush on 1": func() *Run { return pipeRun(t, piped(t, 1, 4, 8), "1f1b-flush", 1, steps) },
+		"1f1b*":      func() *Run { return pipeRun(t, piped(t, 2, 1, 8), "1f1b*", 2, steps) },
 		"one device": func() *Run {
 			r := planned(t, opened(t, tiny(8)), steps)
 			r.Rate = first.Rate
@@ -73,7 +73,7 @@ func TestShardsGoOnAnywhere(t *testing.T) {
 	if ended["flush on 4"] != ended["flush on 1"] || ended["flush on 4"] != ended["flush on 2"] || len(ended) != 5 {
 		t.Errorf("%v", ended)
 	}
-	if ended["flush on 4"] != done(t, convoyRun(t, piped(t, 2, 4, 8), "1f1b-flush", 2, steps)).WeightsSHA256 {
+	if ended["flush on 4"] != done(t, pipeRun(t, piped(t, 2, 4, 8), "1f1b-flush", 2, steps)).WeightsSHA256 {
 		t.Error("a run that was left alone ends elsewhere")
 	}
 }
@@ -96,7 +96,7 @@ func restored(t *testing.T, r *Run, from *checkpoint.Checkpoint) *pipe.Executor 
 // said there. Training goes on to the weights of a run that saves nothing.
 func TestShardsThatAreNotSaved(t *testing.T) {
 	for _, strategy := range []string{"gpipe", "1f1b*"} {
-		r := convoyRun(t, piped(t, 2, 1, 8), strategy, 2, 12)
+		r := pipeRun(t, piped(t, 2, 1, 8), strategy, 2, 12)
 		folder := filepath.Join(t.TempDir(), "run")
 		r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(folder, "checkpoints"), 3), Every: 3}
 		want := done(t, r).WeightsSHA256
@@ -130,7 +130,7 @@ func TestShardsThatAreNotSaved(t *testing.T) {
 func TestTheLogIsAheadOfShards(t *testing.T) {
 	for _, strategy := range []string{"1f1b-flush", "1f1b*", "madpipe"} {
 		parts := map[bool]int{true: 4, false: 1}[strategy == "1f1b-flush"]
-		r := convoyRun(t, piped(t, 3, parts, 8), strategy, 3, 24)
+		r := pipeRun(t, piped(t, 3, parts, 8), strategy, 3, 24)
 		r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 99), Every: r.Pipe.unit()}
 		looked := 0
 		r.Record = func(rec Record) error {

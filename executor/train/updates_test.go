@@ -86,7 +86,7 @@ func TestAdamCountsUpdatesAcrossGroups(t *testing.T) {
 			if devices == 1 {
 				r = planned(t, j, 1)
 			} else {
-				r = convoyRun(t, j, "madpipe", devices, 1)
+				r = pipeRun(t, j, "madpipe", devices, 1)
 				unit = r.Pipe.unit()
 			}
 			groups[unit] = true
@@ -124,7 +124,7 @@ func TestCheckpointsWithoutCounts(t *testing.T) {
 		}
 		s := s
 		s.Devices, s.Microbatches = fmt.Sprintf("cpu*%d", devices), 1
-		r := convoyRun(t, opened(t, s), "madpipe", devices, 1)
+		r := pipeRun(t, opened(t, s), "madpipe", devices, 1)
 		r.Steps = 4 * r.Pipe.unit()
 		return r
 	}
@@ -165,7 +165,7 @@ func TestBatchesAreCounted(t *testing.T) {
 	wantBatches(t, first.Saves.Final, 3)
 	saves := Saves{Dir: checkpoint.NewDir(filepath.Join(folder, "checkpoints"), 9), Every: 1, Final: filepath.Join(folder, "final.safetensors")}
 	piped := func(deferred bool) *Run {
-		r := convoyRun(t, piped(t, 2, 4, 8), "gpipe", 2, 2)
+		r := pipeRun(t, piped(t, 2, 4, 8), "gpipe", 2, 2)
 		r.Init, r.Saves, r.Pipe.DeferredBatchNorm = first.Saves.Final, saves, deferred
 		r.Pipe.Limit *= 2 // deferred statistics take more
 		return r

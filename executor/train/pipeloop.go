@@ -40,13 +40,13 @@ type DeviceSummary struct {
 	OffloadedBytes int64 `json:"offloaded_bytes"`
 }
 
-// convoy is the loop of a pipeline: between its steps the pipeline is empty. Of a flush plan that is after every step. An
+// pipeLoop is the loop of a pipeline: between its steps the pipeline is empty. Of a flush plan that is after every step. An
 // asynchronous plan empties only where it must, at checkpoints and evaluations, and when the run is interrupted: how often that
 // is, is part of what is trained. Checkpoints are saved in shards while the run goes on (states).
 //
 // Invariants: as of loop, with steps counted when their loss is known; the pipeline's weights are those after step steps
 // whenever pass returns without an error.
-type convoy struct {
+type pipeLoop struct {
 	*loop
 	x      *pipe.Executor
 	feed   *feed
@@ -75,7 +75,7 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 		return nil, err
 	}
 	out = &Outcome{History: r.Past, Summary: r.pipeSummary()}
-	c := &convoy{parts: r.Job.Microbatches, early: map[int]pipe.Result{}}
+	c := &pipeLoop{parts: r.Job.Microbatches, early: map[int]pipe.Result{}}
 	defer func() {
 		if errors.As(err, new(*pipe.StuckError)) { // a stream that is stuck would hold Close, too
 			return
@@ -93,19 +93,7 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 		return nil, err
 	}
 	defer c.feed.from.Close()
-	limits := make([]int64, len(on))
-	for i := range limits {
-		limits[i] = r.Pipe.Limit
-	}
-	o := r.Pipe.options()
-	o.Feed, o.Seed, o.Rate, o.Limits = c.feed, r.Job.Seed, r.Rate.At, limits
-	o.Done, o.First, o.Updates, o.Patience = c.result, c.next, r.updates(), r.Pipe.Patience
-	o.Timed, o.TimedPeriods = true, r.Pipe.timedPeriods()
-	if r.Saves.Dir != nil {
-		o.Save = c.states.save
-	}
-	c.x, err = pipe.New(r.Pipe.Work, on, r.Pipe.Costs, r.Pipe.Plan, o)
-	if err != nil {
+	if c.x, err = pipe.New(r.Pipe.Work, on, r.Pipe.Costs, r.Pipe.Plan, c.options(r, len(on))); err != nil {
 		return nil, err
 	}
 	if err := r.begin(c.x, out); err != nil {
@@ -122,6 +110,18 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	}
 	out.WeightsSHA256, err = hash(c.x)
 	return out, err
+}
+
+// options are those of a run's executor.
+func (c *pipeLoop) options(r *Run, devices int) pipe.Options {
+	o := r.Pipe.options()
+	o.Feed, o.Seed, o.Rate, o.Limits = c.feed, r.Job.Seed, r.Rate.At, slices.Repeat([]int64{r.Pipe.Limit}, devices)
+	o.Done, o.First, o.Updates, o.Patience = c.result, c.next, r.updates(), r.Pipe.Patience
+	o.Timed, o.TimedPeriods = true, r.Pipe.timedPeriods()
+	if r.Saves.Dir != nil {
+		o.Save = c.states.save
+	}
+	return o
 }
 
 // rateOf returns the learning rate of the update that a step is part of, which is that of the first of its steps: updates begin
@@ -158,7 +158,7 @@ func (r *Run) pipeSummary() Summary {
 }
 
 // run trains to the last step and evaluates.
-func (c *convoy) run(ctx context.Context) error {
+func (c *pipeLoop) run(ctx context.Context) error {
 	for {
 		if err := c.evaluateIfDue(ctx); err != nil {
 			return err
@@ -182,7 +182,7 @@ func (c *convoy) run(ctx context.Context) error {
 }
 
 // time keeps when the tasks of the latest step ran.
-func (c *convoy) time() error {
+func (c *pipeLoop) time() error {
 	if !c.Pipe.Plan.IsFlush() || c.Steps-c.step >= timedSteps {
 		return nil
 	}
@@ -193,7 +193,7 @@ func (c *convoy) time() error {
 
 // measured fills in when tasks ran: those of the step in the middle, whose time is then the measured one, or without a flush
 // those of the end of the run.
-func (c *convoy) measured() (err error) {
+func (c *pipeLoop) measured() (err error) {
 	switch {
 	case c.ran == 0:
 		return nil
@@ -216,7 +216,7 @@ func lastEnd(tasks []pipe.Timing) (end float64) {
 
 // segments returns what goes through the pipeline in one run. Of a flush plan that is a step, which is logged, and can be
 // interrupted, before the next one begins; of an asynchronous one all until it is evaluated, from checkpoint to checkpoint.
-func (c *convoy) segments() (all []pipe.Segment) {
+func (c *pipeLoop) segments() (all []pipe.Segment) {
 	flush := c.Pipe.Plan.IsFlush()
 	for step := c.step; ; {
 		n := c.Pipe.unit()
@@ -232,7 +232,7 @@ func (c *convoy) segments() (all []pipe.Segment) {
 }
 
 // segment returns how many steps go through the pipeline from empty to empty, behind so many.
-func (c *convoy) segment(done int) int {
+func (c *pipeLoop) segment(done int) int {
 	unit, end := c.Pipe.unit(), c.Steps
 	for _, every := range []int{c.Saves.Every, c.EvalEvery} {
 		if every > 0 {
@@ -243,20 +243,20 @@ func (c *convoy) segment(done int) int {
 }
 
 // told tells what became of checkpoints.
-func (c *convoy) told() {
+func (c *pipeLoop) told() {
 	for _, a := range c.states.take() {
 		c.attempted(a.step, a.err)
 	}
 }
 
 // settle waits for the checkpoints that are being saved.
-func (c *convoy) settle() {
+func (c *pipeLoop) settle() {
 	c.x.Saved()
 	c.told()
 }
 
 // saveShards saves the state of an empty pipeline, unless that is done.
-func (c *convoy) saveShards() {
+func (c *pipeLoop) saveShards() {
 	if c.settle(); c.saved == c.step {
 		return
 	}
@@ -268,7 +268,7 @@ func (c *convoy) saveShards() {
 
 // pass sends segments through the pipeline; fewer steps when ctx ends meanwhile: those that have begun, and what their updates
 // take.
-func (c *convoy) pass(ctx context.Context, segments []pipe.Segment) error {
+func (c *pipeLoop) pass(ctx context.Context, segments []pipe.Segment) error {
 	enough := ctx.Done()
 	ctx, c.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer c.stop(nil)
@@ -280,7 +280,7 @@ func (c *convoy) pass(ctx context.Context, segments []pipe.Segment) error {
 }
 
 // result takes the result of a microbatch; those of several devices may come in another order than they count.
-func (c *convoy) result(r pipe.Result) {
+func (c *pipeLoop) result(r pipe.Result) {
 	if c.failed {
 		return
 	}
@@ -297,7 +297,7 @@ func (c *convoy) result(r pipe.Result) {
 }
 
 // count adds the next microbatch to its step.
-func (c *convoy) count(r pipe.Result) error {
+func (c *pipeLoop) count(r pipe.Result) error {
 	if !finite(r.Loss) {
 		return c.notFinite(r)
 	}
@@ -313,7 +313,7 @@ func (c *convoy) count(r pipe.Result) error {
 }
 
 // add counts a step.
-func (c *convoy) add(sum pipe.Result) error {
+func (c *pipeLoop) add(sum pipe.Result) error {
 	now, idle := time.Now(), c.feed.from.Waited()
 	seconds, waited := now.Sub(c.since).Seconds(), idle-c.idle
 	rec := Record{
@@ -337,7 +337,7 @@ func (c *convoy) add(sum pipe.Result) error {
 }
 
 // notFinite says where a loss is not finite.
-func (c *convoy) notFinite(r pipe.Result) error {
+func (c *pipeLoop) notFinite(r pipe.Result) error {
 	plan := c.Pipe.Plan
 	last, k := len(plan.Stages)-1, plan.Repeats()
 	i := slices.IndexFunc(plan.Tasks, func(t pipeline.Task) bool {
@@ -350,7 +350,7 @@ func (c *convoy) notFinite(r pipe.Result) error {
 }
 
 // broken says what stands after a pass that failed.
-func (c *convoy) broken(err error) error {
+func (c *pipeLoop) broken(err error) error {
 	c.states.end()
 	if !errors.As(err, new(*pipe.StuckError)) {
 		c.settle()
@@ -362,19 +362,21 @@ func (c *convoy) broken(err error) error {
 }
 
 // safe returns the steps of the latest checkpoint, and whether the run has a folder for them.
-func (c *convoy) safe() (steps int, dir bool) { return max(c.saved, c.begun()), c.Saves.Dir != nil }
+func (c *pipeLoop) safe() (steps int, dir bool) { return max(c.saved, c.begun()), c.Saves.Dir != nil }
 
 // Tensors implements trained.
-func (c *convoy) Tensors() []executor.Tensor { return c.x.Tensors() }
+func (c *pipeLoop) Tensors() []executor.Tensor { return c.x.Tensors() }
 
 // Read implements trained. What is not finite is not read, and so not saved.
-func (c *convoy) Read(t executor.Tensor, dst []float32) error { return finiteSource{c.x}.Read(t, dst) }
+func (c *pipeLoop) Read(t executor.Tensor, dst []float32) error {
+	return finiteSource{c.x}.Read(t, dst)
+}
 
 // Write implements trained.
-func (c *convoy) Write(t executor.Tensor, src []float32) error { return c.x.Write(t, src) }
+func (c *pipeLoop) Write(t executor.Tensor, src []float32) error { return c.x.Write(t, src) }
 
 // Evaluate implements trained: every test sample once.
-func (c *convoy) Evaluate(ctx context.Context) (Score, error) {
+func (c *pipeLoop) Evaluate(ctx context.Context) (Score, error) {
 	var s Score
 	batches, err := data.NewLoader(ctx, c.Job.test, 0, 0, 0)
 	if err != nil {
