@@ -162,7 +162,7 @@ func (c *cutter) recompute(d, first, last int, period float64) (delay float64, l
 	shortest, _ := periodic.Around(c.after[d][last], c.costs.U(first, last), period)
 	for g, least := periodic.Live(shortest, period), periodic.Live(shortest, period); g <= least+1; g++ {
 		bytes := c.Platform.Memory[d] - c.fixed(first, last, g)
-		if c.least.stage[first][last] > bytes {
+		if c.least.stage[first][last] > bytes && !c.ways.unpruned {
 			continue
 		}
 		at, ok := c.ways.fastest(first, last, g, bytes)

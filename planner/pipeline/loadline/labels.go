@@ -2,6 +2,7 @@ package loadline
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sort"
 
@@ -53,6 +54,8 @@ type ways struct {
 	again []float64 // of forwards 1..l that save nothing
 	redo  map[[2]int][]label
 	stage map[[3]int][]label // by s, j and g
+	// unpruned: every pair of labels is tried, of every stage: the reference of tests.
+	unpruned bool
 }
 
 func newWays(k *pipeline.Costs, limit int64) *ways {
@@ -108,18 +111,25 @@ func (w *ways) split(f *front, s, x int, need, keeps int64, rest []label) {
 	before := w.c.Activation(x)
 	for i, r := range rest {
 		peak, again := max(need, before+r.peak), repeat+r.again
-		if f.beaten(label{kept: keeps + r.kept, peak: peak, again: again + redo[len(redo)-1].again}) {
+		best := label{kept: keeps + r.kept, peak: peak, again: again + redo[len(redo)-1].again}
+		if _, beaten := f.beaten(best, best.worth(f.g)); !math.IsInf(beaten, 1) && !w.unpruned {
 			continue
 		}
 		// Of what runs again, peaks rise and seconds fall: of those within peak the last one is the best, and those above the next
 		// rest's peak are better with that, if it keeps no more.
 		first, end := within(redo, peak), len(redo)
-		if i+1 < len(rest) && rest[i+1].kept <= r.kept && rest[i+1].again < r.again {
+		if w.unpruned {
+			first = 0
+		} else if i+1 < len(rest) && rest[i+1].kept <= r.kept && rest[i+1].again < r.again {
 			end = within(redo, max(need, before+rest[i+1].peak)) + 1
 		}
 		for j := first; j < end; j++ {
 			l := redo[j]
-			f.add(label{kept: keeps + r.kept, peak: max(peak, l.peak), again: again + l.again, x: int32(x), rest: int32(i), redo: int32(j)})
+			beaten := f.add(label{kept: keeps + r.kept, peak: max(peak, l.peak), again: again + l.again, x: int32(x), rest: int32(i), redo: int32(j)})
+			// What beats it beats those behind it, too, that are not faster.
+			for !w.unpruned && j+1 < end && again+redo[j+1].again >= beaten {
+				j++
+			}
 		}
 	}
 }
@@ -226,39 +236,40 @@ type front struct {
 	limit  int64
 	exact  bool
 	labels []label
+	worths []int64 // of the labels; unless exact, rising
 }
 
 func (w *ways) front(g int) *front {
 	return &front{g: g, limit: w.limit, exact: w.n <= exactLayers}
 }
 
-// beats reports whether x is as good as y in everything.
-func (f *front) beats(x, y label) bool {
-	if f.exact {
-		return x.kept <= y.kept && x.peak <= y.peak && x.again <= y.again
-	}
-	return x.worth(f.g) <= y.worth(f.g) && x.again <= y.again
+// beats reports whether x is as good as y in everything, where all labels are kept.
+func (x label) beats(y label) bool {
+	return x.kept <= y.kept && x.peak <= y.peak && x.again <= y.again
 }
 
-func (f *front) beaten(y label) bool {
-	if y.worth(f.g) > f.limit {
-		return true
+// beaten returns the position behind all labels of no more worth, and the seconds of a label that is as good as y in everything:
+// +Inf when none is, -Inf above the limit.
+func (f *front) beaten(y label, worth int64) (at int, again float64) {
+	if worth > f.limit {
+		return 0, math.Inf(-1)
 	}
+	at = f.after(worth)
+	by := at - 1 // worth rises and again falls: the last one of no more worth is the best of these
 	if f.exact {
-		return slices.ContainsFunc(f.labels, func(x label) bool { return f.beats(x, y) })
+		by = slices.IndexFunc(f.labels, func(x label) bool { return x.beats(y) })
 	}
-	// Worth rises and again falls: the last one of no more worth is the best of these.
-	at := f.after(y)
-	return at > 0 && f.labels[at-1].again <= y.again
+	if by < 0 || f.labels[by].again > y.again {
+		return at, math.Inf(1)
+	}
+	return at, f.labels[by].again
 }
 
 // after returns the position behind all labels of no more worth.
-func (f *front) after(y label) int {
-	others := int64(f.g - 1)
-	worth, low, high := y.worth(f.g), 0, len(f.labels)
+func (f *front) after(worth int64) int {
+	low, high := 0, len(f.worths)
 	for low < high {
-		middle := int(uint(low+high) / 2)
-		if l := &f.labels[middle]; others*l.kept+l.peak <= worth { // worth, without copying the label
+		if middle := int(uint(low+high) / 2); f.worths[middle] <= worth {
 			low = middle + 1
 		} else {
 			high = middle
@@ -267,27 +278,44 @@ func (f *front) after(y label) int {
 	return low
 }
 
-func (f *front) add(y label) {
-	if f.exact {
-		if f.beaten(y) {
-			return
-		}
-		f.labels = slices.DeleteFunc(f.labels, func(x label) bool { return f.beats(y, x) })
-		f.labels = slices.Insert(f.labels, f.after(y), y)
-		return
+// add puts a label in unless one beats it, and returns what beaten does.
+func (f *front) add(y label) (again float64) {
+	worth := y.worth(f.g)
+	begin, again := f.beaten(y, worth)
+	if !math.IsInf(again, 1) {
+		return again
 	}
-	begin := f.after(y)
-	if y.worth(f.g) > f.limit || begin > 0 && f.labels[begin-1].again <= y.again {
-		return // beaten
+	if f.exact {
+		f.drop(y)
+		begin = f.after(worth)
+		f.replace(begin, begin, y, worth)
+		return again
 	}
 	end := begin
 	for end < len(f.labels) && f.labels[end].again >= y.again {
 		end++
 	}
-	if begin > 0 && f.labels[begin-1].worth(f.g) == y.worth(f.g) {
+	if begin > 0 && f.worths[begin-1] == worth {
 		begin--
 	}
-	f.labels = slices.Replace(f.labels, begin, end, y)
+	f.replace(begin, end, y, worth)
+	return again
+}
+
+// drop removes what a label beats.
+func (f *front) drop(y label) {
+	kept := 0
+	for i, x := range f.labels {
+		if !y.beats(x) {
+			f.labels[kept], f.worths[kept] = x, f.worths[i]
+			kept++
+		}
+	}
+	f.labels, f.worths = f.labels[:kept], f.worths[:kept]
+}
+
+func (f *front) replace(begin, end int, y label, worth int64) {
+	f.labels, f.worths = slices.Replace(f.labels, begin, end, y), slices.Replace(f.worths, begin, end, worth)
 }
 
 // done returns the labels, worth rising, the last one the fastest: all of a short chain, else mostLabels at most, the first
