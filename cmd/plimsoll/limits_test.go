@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -134,8 +133,20 @@ func TestEndlessInputs(t *testing.T) {
 	if r := plimsoll(t, append([]string{"train", "--init", fifo}, tiny...)...); r.code != exitUsage || !strings.Contains(r.err, "regular file") {
 		t.Errorf("--init of a pipe: exit code %d: %s", r.code, r.err)
 	}
-	go func() { _ = os.WriteFile(fifo, []byte(fmt.Sprint(read(t, five))), 0o600) }()
+	if r := plimsoll(t, "plan", "-c", fifo, "--memory", "80%"); r.code != exitUsage || !strings.Contains(r.err, "nothing is written") {
+		t.Errorf("a pipe without a writer: exit code %d: %s", r.code, r.err)
+	}
+	hold, err := os.OpenFile(fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0) // what is written stays until it is read
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(fifo, []byte(read(t, five)), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	works(t, "plan", "-c", fifo, "--memory", "80%")
+	if err := hold.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // Times of centuries are planned, simulated and drawn like others; a timeline that no viewer has room for is refused and leaves

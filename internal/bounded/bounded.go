@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"syscall"
 )
 
 // Most is how many bytes a text may have that is read whole: a chain, a plan, a schedule. Plans of millions of ops have fewer.
@@ -22,10 +24,13 @@ func (e *SizeError) Error() string {
 	return fmt.Sprintf("%s is too large: it may have %d MiB", e.Name, e.Most>>20)
 }
 
+// errNoWriter says that nothing can come from a pipe; to wait for it would end with a second interrupt only.
+var errNoWriter = errors.New("it is a pipe into which nothing is written: give a file, or start what writes into it first")
+
 // ReadFile reads a file of at most Most bytes; a device or a pipe that gives more is not read further. Errors: *SizeError, those of
-// the operating system.
+// the operating system, *fs.PathError for a pipe that nothing has opened to write.
 func ReadFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe is opened although nothing writes into it
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +42,11 @@ func ReadFile(path string) ([]byte, error) {
 	if info.Size() > Most {
 		return nil, &SizeError{path, Most}
 	}
-	return readAll(f, path, max(info.Size(), 0))
+	text, err := readAll(f, path, max(info.Size(), 0))
+	if err == nil && len(text) == 0 && info.Mode()&fs.ModeNamedPipe != 0 {
+		err = &fs.PathError{Op: "read", Path: path, Err: errNoWriter}
+	}
+	return text, err
 }
 
 // ReadAll reads at most Most bytes to their end. Errors: *SizeError with the name, those of the reader.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -47,5 +49,30 @@ func TestWhatIsReadIsBounded(t *testing.T) {
 	}
 	if _, err := ReadFile(dir); err == nil {
 		t.Error("a folder was read")
+	}
+}
+
+// A pipe is read like a file; one that nobody writes into is refused at once.
+func TestPipes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := exec.Command("mkfifo", path).Run(); err != nil {
+		t.Skip("no mkfifo: ", err)
+	}
+	var refused *fs.PathError
+	if _, err := ReadFile(path); !errors.As(err, &refused) || refused.Path != path || !errors.Is(err, errNoWriter) {
+		t.Errorf("%v", err)
+	}
+	hold, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // what is written stays until it is read
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := exec.Command("sh", "-c", "echo text >"+path).Run(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := ReadFile(path); err != nil || string(text) != "text\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if err := hold.Close(); err != nil {
+		t.Error(err)
 	}
 }
