@@ -116,6 +116,9 @@ func Plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error)
 	if err := ctx.Err(); errors.Is(err, context.Canceled) {
 		return nil, err
 	}
+	if len(a.ranking()) == 0 && p.Link.Bandwidth == 0 {
+		a.least(ctx)
+	}
 	if len(a.ranking()) == 0 {
 		if err := a.refusal(ctx); opt.Steps <= 0 || !errors.As(err, new(*strategy.InfeasibleError)) {
 			return nil, err
@@ -133,6 +136,15 @@ func Plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error)
 		p.Chosen(r.Made())
 	}
 	return r, err
+}
+
+// least adds least-memory, which is a member only of problems with a link: it knows the smallest limit of chains that rotor-exact plans
+// in groups.
+func (a *portfolio) least(ctx context.Context) {
+	s := pofo.Alone()
+	e := &entry{member: s, Candidate: Candidate{Strategy: s.Name}}
+	e.run(ctx, a.Problem)
+	a.entries = append(a.entries, e)
 }
 
 // portfolio is one run.

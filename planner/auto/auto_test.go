@@ -3,6 +3,7 @@ package auto
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/plantest"
+	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -391,4 +393,37 @@ func FuzzPlan(f *testing.F) {
 		link := schedule.Link{Bandwidth: float64(bandwidth) / 4, Duplex: duplex}
 		(&judge{t: t}).plan(strategy.Problem{Chain: c, Memory: int64(memory % 200), Link: link})
 	})
+}
+
+// Where rotor-exact plans groups of layers, and there is no link, a refusal still says the smallest limit of any strategy, and auto has a
+// plan there.
+func TestSmallestOfGroups(t *testing.T) {
+	defer maps.Copy(reaches, maps.Clone(reaches))
+	reaches["rotor-exact"], reaches["revolve"] = reach{12, 8}, reach{12, 8}
+	rnd := rand.New(rand.NewPCG(15, 16))
+	lower := 0
+	for range 20 {
+		c := plantest.Chain(rnd, 41) // too long for rotor-floating, which is no persistent strategy
+		want, _, err := pofo.Smallest(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := strategy.Problem{Chain: c, Memory: 1, Options: strategy.Options{Slots: 20}}
+		_, err = Plan(t.Context(), p, Options{Steps: -1})
+		small, ok := errors.AsType[*strategy.InfeasibleError](err)
+		if !ok || small.Smallest > want {
+			t.Fatalf("%v, the smallest is %d", err, want)
+		}
+		p.Memory = small.Smallest
+		r, err := Plan(t.Context(), p, Options{Steps: -1})
+		if err != nil {
+			t.Fatalf("at %d, the smallest limit: %v", p.Memory, err)
+		}
+		if r.Winner == "least-memory" {
+			lower++
+		}
+	}
+	if lower < 5 {
+		t.Errorf("least-memory alone plans at %d of 20", lower)
+	}
 }

@@ -23,16 +23,29 @@ func Smallest(c *chain.Chain) (recompute, both int64, err error) {
 		return 0, 0, err
 	}
 	l := k.newLeast()
-	return int64(math.Ceil(k.input(1, false) + l.segment(1, k.n))), l.memory(), nil
+	both = l.memory()
+	l.alone = true
+	return l.memory(), both, nil
 }
 
 func solveLeast(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
+	return leastOf(ctx, p, false)
+}
+
+// solveAlone is solveLeast without transfers, whatever the link.
+func solveAlone(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
+	p.Link = schedule.Link{Bandwidth: 1}
+	return leastOf(ctx, p, true)
+}
+
+func leastOf(ctx context.Context, p strategy.Problem, alone bool) (schedule.Sequence, error) {
 	k, err := newCosts(p)
 	if err = cmp.Or(err, ctx.Err()); err != nil {
 		return nil, err
 	}
 	l := k.newLeast()
-	l.rest(1, false)
+	l.alone = alone
+	l.sequence()
 	return l.seq, l.refuse("least-memory", p)
 }
 
@@ -43,7 +56,7 @@ func (l *least) refuse(name string, p strategy.Problem) error {
 		return nil
 	}
 	if l.seq == nil {
-		l.rest(1, false)
+		l.sequence()
 	}
 	return infeasible(name, p, smallest, l.seq)
 }
@@ -60,6 +73,7 @@ const keep = 0
 // least are the tables of the least memory.
 type least struct {
 	*costs
+	alone    bool        // nothing is offloaded
 	segments []choice    // for s <= t: beside the input of s, to run B_t..B_s from it
 	rests    [2][]choice // of s..n when nothing else is stored, by what the input of s is: plain or saved
 	seq      schedule.Sequence
@@ -78,7 +92,21 @@ func (l *least) at(s, t int) *choice { return &l.segments[s*(l.n+1)+t] }
 func (l *least) segment(s, t int) float64 { return l.at(s, t).bytes }
 
 // memory returns the smallest limit.
-func (l *least) memory() int64 { return int64(math.Ceil(l.rests[0][1].bytes)) }
+func (l *least) memory() int64 {
+	if l.alone {
+		return int64(math.Ceil(l.input(1, false) + l.segment(1, l.n)))
+	}
+	return int64(math.Ceil(l.rests[0][1].bytes))
+}
+
+// sequence makes the sequence of the smallest limit.
+func (l *least) sequence() {
+	if l.alone {
+		l.run(1, l.n)
+	} else {
+		l.rest(1, false)
+	}
+}
 
 // take takes a way that needs less.
 func (c *choice) take(bytes float64, way int) {

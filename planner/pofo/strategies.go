@@ -45,3 +45,11 @@ func Strategies() []strategy.Strategy {
 		},
 	}
 }
+
+// Alone is least-memory for problems without a link: it only recomputes. Up to 1,024 layers it has a sequence wherever a persistent
+// one fits.
+func Alone() strategy.Strategy {
+	s := Strategies()[0]
+	s.Solve = solveAlone
+	return s
+}

@@ -14,6 +14,7 @@ package remat
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -73,31 +74,52 @@ func solveSlotted(ctx context.Context, k *costs, slots int, cut int64) (*slotted
 	return table, table.solve(ctx)
 }
 
-// rotorInfeasible finds the smallest limit by bisection: with a larger limit no size takes more slots, so what fits
-// stays feasible.
+// rotorInfeasible finds the smallest limit by bisection, between that of rotor-exact and the first larger one that is found to work: with
+// a larger limit no size takes more slots, so what fits stays feasible. In long chains the bisection ends before the last byte.
 //
 // Errors: *strategy.InfeasibleError; ErrOptions when no limit helps.
 func rotorInfeasible(ctx context.Context, k *costs, p strategy.Problem, slots int) error {
-	fewest := k.leastSlots(1<<62, slots)
-	if fewest > int64(slots) {
+	if fewest := k.leastSlots(1<<62, slots); fewest > int64(slots) {
 		return fmt.Errorf("%w: %d slots are too few at any limit: the chain needs %d", ErrOptions, slots, fewest)
 	}
-	low, high := p.Memory, max(p.Memory, 1)
-	for k.leastSlots(high, slots) > int64(slots) {
-		low, high = high, 2*high
+	low := max(p.Memory, k.a[0]+k.least(false)-1)
+	high, exact := firstThat(low, slots, mostFills/(k.n*k.n*k.n), func(memory int64) bool {
+		return ctx.Err() != nil || k.leastSlots(memory, slots) <= int64(slots)
+	})
+	table, err := k.slotted(ctx, high, slots)
+	if err != nil {
+		return err
 	}
-	for high-low > 1 && ctx.Err() == nil {
-		if mid := low + (high-low)/2; k.leastSlots(mid, slots) <= int64(slots) {
+	err = infeasible("rotor", p.Chain, p.Memory, high, table.sequence())
+	if small, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+		small.Found = !exact
+	}
+	return err
+}
+
+// mostFills bounds the work of a refusal, in entries of tables that least fills times the layers of an entry; fewestFills are always made.
+const (
+	mostFills   = 1 << 34
+	fewestFills = 8
+)
+
+// firstThat returns the first number above low, which does not fit, that does, or one a little larger after so many calls. It looks in steps
+// that double, from a part of low on, then bisects.
+func firstThat(low int64, parts, calls int, fits func(int64) bool) (high int64, exact bool) {
+	calls = max(calls, fewestFills)
+	step := max(1, low/int64(parts))
+	for high = low + step; !fits(high); high = low + step {
+		low, step = high, 2*step
+		calls--
+	}
+	for ; high-low > 1 && calls > 0; calls-- {
+		if mid := low + (high-low)/2; fits(mid) {
 			high = mid
 		} else {
 			low = mid
 		}
 	}
-	table, err := k.slotted(ctx, high, slots)
-	if err != nil {
-		return err
-	}
-	return infeasible("rotor", p.Chain, p.Memory, high, table.sequence())
+	return high, high-low == 1
 }
 
 // leastSlots returns the least number of slots, of memory/slots bytes each, in which a sequence fits.
@@ -122,7 +144,7 @@ func (k *costs) least(plain bool) int64 {
 				best = max(best, k.saved[s]+at(s+1, t))
 			}
 			need := k.grad[t] + k.needFirst(s)
-			for x := s; x < t; x++ {
+			for x := s; x < t && need < best; x++ {
 				if x > s {
 					need = max(need, k.grad[t]+k.needNext(x))
 				}
