@@ -11,8 +11,8 @@ import (
 // the forward phase and the end of the backward phase cost together, by the state that they leave to the layers between.
 //
 // The states are exact: nothing is rounded up, so that a limit is feasible here if it is at all. Only where a layer has
-// more states than the program can follow are those that share a cell thinned: the fastest one stays, and the one
-// with the smallest A, without which small limits would be lost.
+// more states than the program can follow are those that share a cell thinned: the fastest one stays, the one with the lowest bound,
+// and the one with the smallest A, without which small limits would be lost.
 //
 // A state beats another when it has no larger A and is faster even after waiting until its Δ_F and Δ_B are as small:
 // one can always wait, and waiting moves as many bytes as it takes time.
@@ -24,7 +24,8 @@ type forward struct {
 	cells    int     // of A, Δ_F and Δ_B, for a layer with too many states
 	most     int     // states that a layer may keep
 	whole    bool    // memory is free when a whole activation has been moved; else piece by piece (OR.5)
-	rests    []rest  // what the layers from s on run again
+	tails    *tails  // what the layers from s on take beyond must; nil: only rests bound it, and do not choose which states are kept
+	rests    []rest  // what they run again
 	states   [2][][]state
 
 	// of the state that is followed now
@@ -35,6 +36,7 @@ type forward struct {
 // state is A_s, Δ_{F_s}, Δ_{B_s} and the time of F_1..F_{s-1} and B_{s-1}..B_1 so far. All are bytes; see costs.
 type state struct {
 	a, f, b, t float64
+	least      float64 // what everything takes at least
 	moved      float64 // bytes offloaded so far; of equal states the one with fewer is kept
 	from       origin
 }
@@ -59,7 +61,9 @@ type ending struct {
 
 // solve returns the endings, cheapest first.
 func (g *forward) solve(ctx context.Context) ([]ending, error) {
-	g.rests = g.costs.rests(g.limit)
+	if g.tails == nil {
+		g.rests = g.costs.rests(g.limit)
+	}
 	for x := range g.states {
 		g.states[x] = make([][]state, g.n+1)
 	}
@@ -110,9 +114,13 @@ func (g *forward) offer(s int, saved bool, st state) {
 	if g.duplex {
 		left = max(0, st.f-g.restFirst[s])
 	}
-	must := st.t + g.must(s, g.n)
-	if must+left > g.longest || st.a > g.limit ||
-		must+g.rests[s].least(st.a+st.f+g.input(s, saved), g.longest-st.t-g.restBack[s]) > g.longest {
+	must, stored := st.t+g.must(s, g.n), st.a+st.f+g.input(s, saved)
+	if g.tails != nil {
+		st.least = must + max(left, g.tails.least(s, stored))
+	} else {
+		st.least = must + max(left, g.rests[s].least(stored, g.longest-st.t-g.restBack[s]))
+	}
+	if st.least > g.longest || st.a > g.limit {
 		return
 	}
 	x := 0
@@ -241,9 +249,13 @@ func (g *forward) junction(f, b float64) float64 {
 	return f + b
 }
 
-// thin drops states that another beats, and, if too many are left, all but two of each cell.
+// thin drops states that another beats, and, if too many are left, all but two or three of each cell.
 func (g *forward) thin(all []state) []state {
-	for cells := 8 * g.cells; len(all) > 8*g.most && cells > 0; cells /= 2 {
+	crowd := 8 * g.most
+	if g.tails != nil {
+		crowd = 3 * g.most
+	}
+	for cells := 8 * g.cells; len(all) > crowd && cells > 0; cells /= 2 {
 		all = g.perCell(all, cells)
 	}
 	all = undominated(all)
@@ -253,33 +265,40 @@ func (g *forward) thin(all []state) []state {
 	return all
 }
 
-// perCell keeps the fastest state of each cell of A, Δ_F and Δ_B and the one with the smallest A.
+// perCell keeps of each cell of A, Δ_F and Δ_B the state that is first done, the one with the smallest A and, where tails tell, the one
+// with the lowest bound of everything.
 func (g *forward) perCell(all []state, cells int) []state {
 	side := max(g.limit/float64(cells), 1)
-	type kept struct{ fastest, smallest int }
+	type kept struct{ promising, fastest, smallest int }
 	best := make(map[uint64]kept, len(all)/2)
 	for i := range all {
 		st := &all[i]
 		cell := index(st.a/side)<<42 | index(st.f/side)<<21 | index(st.b/side)
 		k, ok := best[cell]
 		if !ok {
-			best[cell] = kept{i, i}
+			best[cell] = kept{i, i, i}
 			continue
 		}
-		faster := st.compare(&all[k.fastest])
-		if faster < 0 {
+		was := k
+		if st.compare(&all[k.fastest]) < 0 {
 			k.fastest = i
+		}
+		if least := all[k.promising].least; g.tails != nil && (st.least < least || st.least == least && st.compare(&all[k.promising]) < 0) {
+			k.promising = i
 		}
 		if least := all[k.smallest].a; st.a < least || st.a == least && st.compare(&all[k.smallest]) < 0 {
 			k.smallest = i
-		} else if faster >= 0 {
-			continue
 		}
-		best[cell] = k
+		if k != was {
+			best[cell] = k
+		}
 	}
 	keep := make([]bool, len(all))
 	for _, k := range best {
 		keep[k.fastest], keep[k.smallest] = true, true
+		if g.tails != nil {
+			keep[k.promising] = true
+		}
 	}
 	out := make([]state, 0, 2*len(best))
 	for i, k := range keep {

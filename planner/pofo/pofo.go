@@ -34,13 +34,15 @@ import (
 const DefaultCells = 50
 
 const (
-	maxCells   = 1000
-	maxStates  = 512     // S
-	coarsest   = 16      // the first runs keep so much less, to find how much of the rest can be cut off
-	maxEndings = 300     // solutions of one run that are simulated
-	finalists  = 3       // sequences of one run that are improved
-	maxSteps   = 3000    // simulations to improve one
-	maxWork    = 1 << 19 // ops in all of these simulations
+	maxCells    = 1000
+	maxStates   = 512     // S, of a layer
+	maxFollowed = 1 << 15 // states of all layers together that are followed by their bound
+	spread      = 64      // the longest chain whose coarse runs keep states all over, not by their bound
+	coarsest    = 16      // the first runs keep so much less, to find how much of the rest can be cut off
+	maxEndings  = 300     // solutions of one run that are simulated
+	finalists   = 3       // sequences of one run that are improved
+	maxSteps    = 3000    // simulations to improve one
+	maxWork     = 1 << 19 // ops in all of these simulations
 )
 
 func solvePofo(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
@@ -110,11 +112,15 @@ func (s *pofo) solve(ctx context.Context, coarse int) error {
 	if err := g.solve(ctx); err != nil {
 		return err
 	}
+	var tails *tails
+	if coarse == 1 || s.n > spread { // short chains have the time to look elsewhere, too, before they follow the bound
+		tails, states = g.tails(), min(2*maxStates, maxFollowed/s.n)/coarse
+	}
 	runs := []*contest{nil, nil}
 	errs := make([]error, len(runs))
 	longest := s.must(1, s.n) + s.excess()
 	err := parallel.For(ctx, len(runs), func(_ *struct{}, i int) {
-		f := &forward{costs: s.costs, segments: g, limit: g.limit, longest: longest, cells: cells, most: states, whole: i == 0}
+		f := &forward{costs: s.costs, segments: g, tails: tails, limit: g.limit, longest: longest, cells: cells, most: states, whole: i == 0}
 		runs[i], errs[i] = s.follow(ctx, f)
 	})
 	if err := errors.Join(append(errs, err)...); err != nil {

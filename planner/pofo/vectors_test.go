@@ -63,6 +63,9 @@ func within(t testing.TB, k *costs, memory int64, longest float64, whole bool) f
 		t.Fatal(err)
 	}
 	f := &forward{costs: k, segments: g, limit: g.limit, longest: longest, cells: DefaultCells, most: maxStates, whole: whole}
+	if !math.IsInf(longest, 1) {
+		f.tails = g.tails()
+	}
 	ends, err := f.solve(context.Background())
 	if err != nil {
 		t.Fatal(err)
