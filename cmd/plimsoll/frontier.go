@@ -168,8 +168,8 @@ func (f *frontierFigures) write(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "memory\tof store-all\tmakespan\tof store-all\tgap\ts/GiB\tnext %s\tby\n", unit)
 	for _, p := range f.Points {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.3g\t%s\t%s\n", units.Bytes(p.MemoryBytes), share(float64(p.MemoryBytes), float64(f.StoreAllBytes)),
-			units.Seconds(p.MakespanS), share(p.MakespanS, f.StoreAllS), percent(float64(p.Gap)), p.PerGiB, percent(-float64(p.UnitGain)), p.By)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", units.Bytes(p.MemoryBytes), share(float64(p.MemoryBytes), float64(f.StoreAllBytes)),
+			units.Seconds(p.MakespanS), share(p.MakespanS, f.StoreAllS), percent(float64(p.Gap)), slope(float64(p.PerGiB)), percent(-float64(p.UnitGain)), p.By)
 	}
 	_ = w.Flush() // of a buffer
 	first := f.Points[0]
@@ -177,6 +177,15 @@ func (f *frontierFigures) write(out io.Writer) {
 	if !f.Exact {
 		fmt.Fprintln(out, "limits between the points were not planned: their plans may be faster than the point below; --points plans for more")
 	}
+}
+
+// slope prints seconds saved per GiB; beyond any sense, where steps of a few bytes save centuries, only how many there are at least.
+func slope(perGiB float64) string {
+	const most = 1e12
+	if perGiB > most {
+		return fmt.Sprintf("over %g", most)
+	}
+	return fmt.Sprintf("%.3g", perGiB)
 }
 
 func (f *frontierFigures) linkText() string {

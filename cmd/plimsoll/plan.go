@@ -324,6 +324,9 @@ func (f *planFigures) write(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "chain\t%s, %d layers\n", f.Chain, f.Layers)
 	fmt.Fprintf(w, "strategy\t%s\n", schedule.Name(f.Strategy, f.Winner))
+	if f.Strategy == remat.Checkmate {
+		fmt.Fprintln(w, "\tits rounded relaxation is a weak peer beyond 8 layers; rotor-exact is what to compare with")
+	}
 	if f.MemoryBytes > 0 {
 		fmt.Fprintf(w, "limit\t%s, %s of store-all's peak\n", units.Bytes(f.MemoryBytes), share(float64(f.MemoryBytes), float64(f.StoreAllBytes)))
 	}
