@@ -244,8 +244,8 @@ func (w *ways) front(g int) *front {
 }
 
 // beats reports whether x is as good as y in everything, where all labels are kept.
-func (x label) beats(y label) bool {
-	return x.kept <= y.kept && x.peak <= y.peak && x.again <= y.again
+func (l label) beats(y label) bool {
+	return l.kept <= y.kept && l.peak <= y.peak && l.again <= y.again
 }
 
 // beaten returns the position behind all labels of no more worth, and the seconds of a label that is as good as y in everything:
