@@ -25,7 +25,8 @@ type Grid struct {
 	Memories   []int64   // bytes of each device
 	Bandwidths []float64 // bytes/s between two devices
 	Strategies []pipeline.Strategy
-	Host       float64 // bytes/s between each device and its host, for strategies of Offloading; 0: not known
+	Given      map[string]*pipeline.Plan // of strategies that are plans, by their names: each is for the chain that it was made for
+	Host       float64                   // bytes/s between each device and its host, for strategies of Offloading; 0: not known
 	Options    pipeline.Options
 	Progress   func(done, total int) // may be nil
 }
@@ -90,7 +91,11 @@ func (g *Grid) Run(ctx context.Context) ([]Point, error) {
 }
 
 func (g *Grid) solve(ctx context.Context, p *Point, source *interop.Source, platform *pipeline.Platform, s pipeline.Strategy) error {
-	c, err := planner.ChainFor(source, s.Name, platform)
+	maker, on := s.Name, platform
+	if plan := g.Given[s.Name]; plan != nil {
+		maker, on = plan.Strategy, plan.Platform
+	}
+	c, err := planner.ChainFor(source, maker, on)
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func (f *benchPipelineFlags) grid() (*pipelines.Grid, error) {
 	if len(f.strategies) == 0 || len(f.devices) == 0 {
 		return nil, usage(errors.New("--strategy and --devices must not be empty: give names and numbers, as in --strategy contiguous,madpipe --devices 2,4"))
 	}
-	g := &pipelines.Grid{Devices: f.devices, Options: pipeline.Options{Accounting: pipeline.Accounting(f.accounting)}}
+	g := &pipelines.Grid{Devices: f.devices, Given: map[string]*pipeline.Plan{}, Options: pipeline.Options{Accounting: pipeline.Accounting(f.accounting)}}
 	for _, path := range f.chains {
 		source, err := interop.ReadSource(path)
 		if err != nil {
@@ -110,7 +110,7 @@ func (f *benchPipelineFlags) readPlans(g *pipelines.Grid) error {
 		}
 		s := staged.Given(p)
 		s.Name = filepath.Base(path)
-		g.Strategies = append(g.Strategies, s)
+		g.Strategies, g.Given[s.Name] = append(g.Strategies, s), p
 	}
 	return nil
 }
