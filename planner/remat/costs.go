@@ -166,3 +166,15 @@ func (k *costs) timeless() *costs {
 	z.must, z.again = 0, make([]int64, k.n+1)
 	return &z
 }
+
+// longRefusal is the longest chain whose refusals name the op that binds in the fastest sequence of the smallest limit. To find that
+// takes longest of all limits; in longer chains it is the op that binds in any sequence that fits there.
+const longRefusal = 256
+
+// refused returns the costs with which the sequence of a refusal is made.
+func (k *costs) refused() *costs {
+	if k.n > longRefusal {
+		return k.timeless()
+	}
+	return k
+}

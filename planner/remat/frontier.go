@@ -149,7 +149,7 @@ func (x exact) refusal(ctx context.Context, k *costs, p strategy.Problem) error 
 	if err != nil {
 		return err
 	}
-	best, err := x.within(ctx, k, smallest)
+	best, err := x.within(ctx, k.refused(), smallest)
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,7 @@ func rotorInfeasible(ctx context.Context, k *costs, p strategy.Problem, slots in
 	high, exact := firstThat(low, slots, mostFills/(k.n*k.n*k.n), func(memory int64) bool {
 		return ctx.Err() != nil || k.leastSlots(memory, slots) <= int64(slots)
 	})
-	table, err := k.slotted(ctx, high, slots)
+	table, err := k.refused().slotted(ctx, high, slots)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func rotorInfeasible(ctx context.Context, k *costs, p strategy.Problem, slots in
 
 // mostFills bounds the work of a refusal, in entries of tables that least fills times the layers of an entry; fewestFills are always made.
 const (
-	mostFills   = 1 << 34
+	mostFills   = 1 << 33
 	fewestFills = 8
 )
 
@@ -131,27 +131,30 @@ func (k *costs) leastSlots(memory int64, slots int) int64 {
 // least returns the least memory beside a_0 in which a persistent sequence fits, a plain one or any: Theorem 6 without times.
 // O(n^3).
 func (k *costs) least(plain bool) int64 {
-	table := make([]int64, k.n*(k.n+1)/2)
-	at := func(s, t int) int64 { return table[k.place(s, t)] }
-	for d := range k.n {
-		for s := 1; s+d <= k.n; s++ {
-			t := s + d
+	// By last and by first layer: what a split reads lies side by side.
+	from, to := make([][]int64, k.n+1), make([][]int64, k.n+2)
+	for l := 1; l <= k.n; l++ {
+		from[l], to[l] = make([]int64, k.n+2), make([]int64, k.n+2)
+	}
+	for t := 1; t <= k.n; t++ {
+		for s := t; s >= 1; s-- {
+			parts, rests := from[s], to[t]
 			best := k.needAll(s, t)
 			switch {
 			case s < t && plain:
 				best = math.MaxInt64
 			case s < t:
-				best = max(best, k.saved[s]+at(s+1, t))
+				best = max(best, k.saved[s]+rests[s+1])
 			}
 			need := k.grad[t] + k.needFirst(s)
 			for x := s; x < t && need < best; x++ {
 				if x > s {
 					need = max(need, k.grad[t]+k.needNext(x))
 				}
-				best = min(best, max(need, at(s, x), k.a[x]+at(x+1, t)))
+				best = min(best, max(need, parts[x], k.a[x]+rests[x+1]))
 			}
-			table[k.place(s, t)] = best
+			parts[t], rests[s] = best, best
 		}
 	}
-	return table[k.place(1, k.n)]
+	return from[1][k.n]
 }

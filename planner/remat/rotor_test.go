@@ -46,3 +46,22 @@ func TestRotorsSmallestLimit(t *testing.T) {
 		}
 	}
 }
+
+// The refusal of a long chain names an op that binds in a sequence of the smallest limit, made without times.
+func TestRefusalOfLongChains(t *testing.T) {
+	c := deepChain(longRefusal + 2)
+	for _, s := range []strategy.Strategy{{Name: "rotor", Solve: solveRotor}, {Name: "rotor-exact", Solve: rotorExact.solve}} {
+		_, err := s.Solve(t.Context(), strategy.Problem{Chain: c, Memory: 1 << 20})
+		small, ok := errors.AsType[*strategy.InfeasibleError](err)
+		if !ok || small.Op.Layer == 0 || small.LayerName != c.Layer(small.Op.Layer).Name {
+			t.Fatalf("%s: %v", s.Name, err)
+		}
+		k, err := newCosts(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if least := k.a[0] + k.least(false); small.Smallest < least || s.Name == "rotor-exact" && small.Smallest != least || small.Smallest > least*21/20 {
+			t.Errorf("%s: %d is the smallest, of all %d", s.Name, small.Smallest, least)
+		}
+	}
+}
