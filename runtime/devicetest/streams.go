@@ -106,6 +106,7 @@ func closeWaits(k *kit) {
 	s := k.stream(d, "s")
 	held, open := k.gate(d)
 	k.must(s.Launch(held))
+	k.must(s.Copy(host(0, space), arena(0, space)))
 	k.wantAfter(open, d.Close)
 }
 

@@ -104,7 +104,7 @@ var faults = []fault{
 	{"a label out of range counts as a right one", calls, "BadLabel", []edit{{"kernels/cuda/src/loss.cu", `(double)__uint_as_float(0x7fc00000u);
 		}`, `0.0;
 		}`}}},
-	{"page-locked memory is freed before the streams are drained", device, "Conformance", []edit{{"runtime/cuda/device.go", `	streams, visitors := d.users()
+	{"memory is freed before the streams are drained", device, "Conformance", []edit{{"runtime/cuda/device.go", `	streams, visitors := d.users()
 	for _, s := range streams {
 		s.drain()
 	}

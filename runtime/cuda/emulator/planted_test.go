@@ -121,17 +121,22 @@ func TestPlantedIgnoredError(t *testing.T) {
 	}
 }
 
-// The host frees what a copy may still read, although the driver would wait.
+// The host frees what a copy may still read or write, although the driver would wait.
 func TestPlantedEarlyRelease(t *testing.T) {
-	planted(t, func(g *gpu, fault bool) {
-		s := g.stream()
-		_, host := pinned[float32](g, planes)
-		g.ok("cuMemcpyHtoDAsync_v2", g.alloc(4*planes), host, 4*planes, s)
-		if !fault {
-			g.ok("cuStreamSynchronize", s)
-		}
-		g.ok("cuMemFreeHost", host)
-	}, "early release", "cuMemFreeHost of allocation 0 (2048 bytes) of pinned host memory", "copy of 2048 bytes")
+	for call, memory := range map[string]string{"cuMemFreeHost": "pinned host memory", "cuMemFree_v2": "emulated device 0"} {
+		t.Run(call, func(t *testing.T) {
+			planted(t, func(g *gpu, fault bool) {
+				s := g.stream()
+				_, host := pinned[float32](g, planes)
+				arena := g.alloc(4 * planes)
+				g.ok("cuMemcpyHtoDAsync_v2", arena, host, 4*planes, s)
+				if !fault {
+					g.ok("cuStreamSynchronize", s)
+				}
+				g.ok(call, map[string]uint64{"cuMemFreeHost": host, "cuMemFree_v2": arena}[call])
+			}, "early release", "cuMemFree", "(2048 bytes) of "+memory, "copy of 2048 bytes")
+		})
+	}
 }
 
 func TestPlantedMemoryOfAnotherContext(t *testing.T) {

@@ -140,7 +140,8 @@ CUresult allocate(Call &c, Space &space, size_t bytes, uint64_t *address) {
     return CUDA_SUCCESS;
 }
 
-// CUDA waits for the device before it takes memory away.
+// CUDA waits for the device before it takes memory away. It promises that nowhere, so a program that counts on it is a
+// finding.
 CUresult release(Call &c, uint64_t address, bool device) {
     if (address == 0 && device) return CUDA_SUCCESS;
     if (const CUresult refused = c.unsafe()) return refused;
@@ -150,7 +151,7 @@ CUresult release(Call &c, uint64_t address, bool device) {
         findings().add(Finding::handle, c.name + " of " + (space ? space->describe(address) : "a foreign address"));
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!device && !c.context->dead()) driver().checkUnused(a, c.name);
+    if (!c.context->dead()) driver().checkUnused(a, *space, c.name);
     for (Context *context : std::set<Context *>(driver().contexts)) context->synchronize(c.lock);
     driver().portable.erase(address);
     for (Context *context : driver().contexts) context->memory.erase(address);

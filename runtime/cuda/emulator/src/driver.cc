@@ -23,15 +23,15 @@ void Driver::await(std::unique_lock<std::mutex> &lock, const RecordPtr &record) 
 
 void Driver::touch(uint64_t address, int party, const Task &task) {
     Allocation a;
-    if (pinned.find(address, &a)) uses_[a.address][party] = {task.what, task.record};
+    if (const Space *of = space(address); of && of->find(address, &a)) uses_[{a.address, a.number}][party] = {task.what, task.record};
 }
 
-void Driver::checkUnused(const Allocation &allocation, const std::string &call) {
-    for (const auto &[party, use] : uses_[allocation.address])
+void Driver::checkUnused(const Allocation &allocation, const Space &of, const std::string &call) {
+    for (const auto &[party, use] : uses_[{allocation.address, allocation.number}])
         if (known.at(party) < use.record->clock->at(party))
-            findings().add(Finding::early, call + " of " + allocation.name(pinned.name()) + ", which a " + use.what +
+            findings().add(Finding::early, call + " of " + allocation.name(of.name()) + ", which a " + use.what +
                                                " uses: nobody has waited for that");
-    uses_.erase(allocation.address);
+    uses_.erase({allocation.address, allocation.number});
 }
 
 Space *Driver::space(uint64_t address) {

@@ -45,9 +45,9 @@ struct Driver {
     void learn(const RecordPtr &record);
     // Blocks until it is, and learns that.
     void await(std::unique_lock<std::mutex> &lock, const RecordPtr &record);
-    // A task of a party touches pinned memory. Releasing that before the host knows that the task is complete is a finding.
+    // A task of a party touches memory. Releasing that before the host knows that the task is complete is a finding.
     void touch(uint64_t address, int party, const Task &task);
-    void checkUnused(const Allocation &allocation, const std::string &call);
+    void checkUnused(const Allocation &allocation, const Space &of, const std::string &call);
     // The space that holds the address; null when it is no memory of the emulator.
     Space *space(uint64_t address);
     Device *device(CUdevice ordinal);
@@ -57,7 +57,7 @@ private:
         std::string what;
         RecordPtr record;
     };
-    std::map<uint64_t, std::map<int, Use>> uses_; // of pinned allocations, by party: the latest
+    std::map<std::pair<uint64_t, uint64_t>, std::map<int, Use>> uses_; // of allocations (address, number), by party: the latest
 };
 
 Driver &driver();
