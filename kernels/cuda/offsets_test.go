@@ -26,7 +26,7 @@ type vast struct {
 }
 
 const (
-	vastImages    = 1<<17 + 2
+	vastImages    = 1<<17 + 1<<13 // see wantLateSplit
 	vastWidth     = 256
 	vastWorkspace = 64 << 20
 )
@@ -132,6 +132,16 @@ func (v *vast) compute(t *testing.T, l *Library, pass kernels.Pass, in data) dat
 	return out
 }
 
+// wantLateSplit: the last part of the weight's gradient begins at an image whose offset does not fit; the images behind it
+// are reached by adding to that one.
+func wantLateSplit(t *testing.T, l *Library) {
+	t.Helper()
+	_, splits := l.engine(kernels.BFloat16, vastWidth).cut(vastWidth, vastWidth, vastImages*8*8, 1, true)
+	if first := (splits - 1) * vastImages / splits; first*8*8*vastWidth <= math.MaxInt32 {
+		t.Fatalf("tensor cores %v: the last of %d splits begins at image %d: take more images", l.tensor, splits, first)
+	}
+}
+
 // TestOffsetsBeyond32Bits: products read and write images where offsets in elements do not fit into 32 bits.
 func TestOffsetsBeyond32Bits(t *testing.T) {
 	if cudatest.Checked() {
@@ -139,6 +149,7 @@ func TestOffsetsBeyond32Bits(t *testing.T) {
 	}
 	v := newVast(t)
 	for _, l := range libraries(t, v.bench) {
+		wantLateSplit(t, l)
 		for pass, last := range map[kernels.Pass]struct {
 			blocks uint64 // as many as pack has, or the last one of the gradient's tiles
 			row    int    // of the result, and
