@@ -20,16 +20,19 @@ const Alignment = 64
 // On BFloat16 an op computes what it computes on the same values in Float32, with sums in Float32 at least, and rounds
 // each element of Y or DX once, when it is complete. Conv2D and Linear round their weight, not their bias, before they
 // multiply, as tensor cores want it.
+//
+// TF32 is how a model in float32 multiplies. No tensor is of this type: see Stored, InTF32.
 type DType uint8
 
 const (
 	Float32 DType = iota
 	Int32
 	BFloat16 // the upper half of a float32: 8 bits of exponent, 7 of fraction
+	TF32     // float32 in memory, whose products keep 10 bits of fraction of their factors
 )
 
 // dtypes are the names of the types, by type.
-var dtypes = [...]string{Float32: "float32", Int32: "int32", BFloat16: "bfloat16"}
+var dtypes = [...]string{Float32: "float32", Int32: "int32", BFloat16: "bfloat16", TF32: "tf32"}
 
 // Size returns the bytes of one element.
 func (d DType) Size() int64 {
@@ -42,6 +45,14 @@ func (d DType) Size() int64 {
 // Float reports whether activations can be of this type.
 func (d DType) Float() bool { return d == Float32 || d == BFloat16 }
 
+// Stored returns the type of the tensors of a model in this type.
+func (d DType) Stored() DType {
+	if d == TF32 {
+		return Float32
+	}
+	return d
+}
+
 func (d DType) String() string {
 	if int(d) < len(dtypes) {
 		return dtypes[d]
@@ -49,11 +60,13 @@ func (d DType) String() string {
 	return fmt.Sprintf("dtype(%d)", uint8(d))
 }
 
-// ParseFloat returns the type of activations that a name stands for: float32, bfloat16 or, short, bf16.
+// ParseFloat returns the type of a model that a name stands for: float32, tf32, bfloat16 or, short, bf16.
 func ParseFloat(name string) (DType, error) {
 	switch name {
 	case "float32":
 		return Float32, nil
+	case "tf32":
+		return TF32, nil
 	case "bfloat16", "bf16":
 		return BFloat16, nil
 	}
@@ -61,7 +74,7 @@ func ParseFloat(name string) (DType, error) {
 }
 
 // FloatNames are the names that ParseFloat knows.
-func FloatNames() []string { return []string{"float32", "bfloat16", "bf16"} }
+func FloatNames() []string { return []string{"float32", "tf32", "bfloat16", "bf16"} }
 
 // Shape is a tensor's extents, outermost first. Images are channels last: N, H, W, C; vectors N, C.
 type Shape []int

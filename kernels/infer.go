@@ -19,6 +19,9 @@ func (c Conv2D) Infer(in []Desc) (Desc, error) {
 		return Desc{}, err
 	}
 	depth := in[0].Shape[3]
+	if err := products(c, in[0]); err != nil {
+		return Desc{}, err
+	}
 	switch {
 	case d.Out < 1 || d.Out > MaxExtent:
 		return Desc{}, bad(c.Kind(), "Out", "%d is not a number of output channels", d.Out)
@@ -159,6 +162,9 @@ func (l Linear) Infer(in []Desc) (Desc, error) {
 	if err := tensor(l.Kind(), 0, in[0]); err != nil {
 		return Desc{}, err
 	}
+	if err := products(l, in[0]); err != nil {
+		return Desc{}, err
+	}
 	if l.Out < 1 || l.Out > MaxExtent {
 		return Desc{}, bad(l.Kind(), "Out", "%d is not a number of output features", l.Out)
 	}
@@ -234,6 +240,14 @@ func window(kind, axis string, extent, kernel, stride, pad, dilation int) (int, 
 
 // maxAttribute bounds the attributes of windows.
 const maxAttribute = 1 << 24
+
+// products refuses TF32 where there is no float32 to round.
+func products(op Op, x Desc) error {
+	if UsesTF32(op) && x.DType != Float32 {
+		return bad(op.Kind(), "TF32", "input 0 is %v: TF32 is for float32", x)
+	}
+	return nil
+}
 
 // output describes an output, which must not be too large.
 func output(kind string, t DType, extents ...int) (Desc, error) {

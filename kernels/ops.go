@@ -10,6 +10,7 @@ type Conv2D struct {
 	DilationH, DilationW int
 	Groups               int
 	Bias                 bool
+	TF32                 bool // see InTF32
 }
 
 // BatchNorm normalizes each channel over N, H and W (or N), then scales and shifts; optionally it adds a residual
@@ -59,6 +60,7 @@ type AdaptiveAvgPool struct{ OutH, OutW int }
 type Linear struct {
 	Out  int
 	Bias bool
+	TF32 bool // see InTF32
 }
 
 // Dropout zeroes elements with probability P and scales the rest by 1/(1-P); the mask is a function of the

@@ -2,6 +2,7 @@ package models_test
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 
 	"plimsoll/kernels"
@@ -98,5 +99,41 @@ func TestTypeRefused(t *testing.T) {
 		if _, err := b.Model(); !errors.As(err, &op) || op.Kind != "cast" {
 			t.Errorf("a layer in %v: %v", d, err)
 		}
+	}
+}
+
+// In TF32 a model has the graph, the parameters and the bytes of one in float32; only its products, and so its chain's
+// name of the type, are others.
+func TestTF32IsFloat32(t *testing.T) {
+	products := 0
+	for _, k := range models.Zoo() {
+		if k.Name == "resnet1001" { // resnet164, longer
+			continue
+		}
+		config := models.Config{Batch: 2, Image: 96, Classes: 10}
+		wide := build(t, k.Name, config)
+		config.DType = kernels.TF32
+		rounds := build(t, k.Name, config)
+		if wide.DType() != kernels.Float32 || rounds.DType() != kernels.TF32 || rounds.Input.DType != kernels.Float32 {
+			t.Errorf("%s is in %v and in %v of %v", k.Name, wide.DType(), rounds.DType(), rounds.Input)
+		}
+		w, r := wide.Footprints(compiled(t, wide)), rounds.Footprints(compiled(t, rounds))
+		w.DType = "tf32"
+		if !reflect.DeepEqual(w, r) || !reflect.DeepEqual(wide.Params(), rounds.Params()) {
+			t.Errorf("%s in TF32 has other sizes or parameters", k.Name)
+		}
+		for i, l := range rounds.Layers {
+			for j, n := range l.Nodes {
+				if want := kernels.InTF32(wide.Layers[i].Nodes[j].Op); n.Op != want {
+					t.Errorf("%s %s: %s is %+v, want %+v", k.Name, l.Name, n.Name, n.Op, want)
+				}
+				if kernels.UsesTF32(n.Op) {
+					products++
+				}
+			}
+		}
+	}
+	if products < 500 {
+		t.Errorf("only %d ops round", products)
 	}
 }

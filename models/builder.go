@@ -15,8 +15,8 @@ type Builder struct {
 	// ConvStart, LinearStart and BiasStart say how the weights of convolutions, those of Linear and the biases of both
 	// start.
 	ConvStart, LinearStart, BiasStart Distribution
-	// DType is the type of the activations. When the input has another one, layer 1 begins with its Cast. It is to be
-	// set before the first layer.
+	// DType is the type of the activations, or TF32. When they are not stored in the type of the input, layer 1 begins with
+	// its Cast. It is to be set before the first layer.
 	DType kernels.DType
 
 	model *Model
@@ -48,8 +48,8 @@ func NewBuilder(name string, input kernels.Desc, classes int) *Builder {
 func (b *Builder) Layer(name, prefix string, graph func(g *Graph, x Value) Value) {
 	b.add(name, prefix, nil, func(g *Graph) Value {
 		x := GraphInput
-		if b.out.DType != b.DType {
-			x = g.Op("cast", kernels.Cast{To: b.DType}, x)
+		if t := b.DType.Stored(); b.out.DType != t {
+			x = g.Op("cast", kernels.Cast{To: t}, x)
 		}
 		return graph(g, x)
 	})
@@ -83,7 +83,7 @@ func (b *Builder) Model() (*Model, error) {
 		b.fail("nothing joins its %d branches", len(b.ends))
 	}
 	b.Layer("loss", "", func(g *Graph, x Value) Value {
-		if want := kernels.F32(b.model.Input.Shape[0], b.model.Classes).As(b.DType); !g.layer.Desc(x).Equal(want) {
+		if want := kernels.F32(b.model.Input.Shape[0], b.model.Classes).As(b.DType.Stored()); !g.layer.Desc(x).Equal(want) {
 			return g.fail("loss", fmt.Errorf("%w: the logits are %v, want %v", ErrGraph, g.layer.Desc(x), want))
 		}
 		return g.Op("loss", kernels.SoftmaxCrossEntropy{}, x, GraphLabels)
@@ -111,6 +111,9 @@ func (g *Graph) Channels(v Value) int {
 func (g *Graph) Op(name string, op kernels.Op, in ...Value) Value {
 	if g.b.err != nil {
 		return GraphInput
+	}
+	if g.b.DType == kernels.TF32 {
+		op = kernels.InTF32(op)
 	}
 	n := Node{Name: name, Op: op, In: in, Salt: salt(len(g.b.model.Layers)+1, len(g.layer.Nodes))}
 	for _, v := range in {

@@ -13,6 +13,7 @@ package models
 
 import (
 	"fmt"
+	"slices"
 
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
@@ -50,8 +51,13 @@ type Parameter struct {
 	FanIn, FanOut int
 }
 
-// DType returns the type of the activations: that of a_1.
+// DType returns the type of the activations, that of a_1; TF32 where products use it.
 func (m *Model) DType() kernels.DType {
+	for _, l := range m.Layers {
+		if slices.ContainsFunc(l.Nodes, func(n Node) bool { return kernels.UsesTF32(n.Op) }) {
+			return kernels.TF32
+		}
+	}
 	l := m.Layers[0]
 	return l.Desc(l.Output()).DType
 }

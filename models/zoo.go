@@ -16,7 +16,7 @@ type Config struct {
 	Image    int // height and width in pixels
 	Channels int // 0 means 3
 	Classes  int
-	DType    kernels.DType // of the activations: float32 or bfloat16; images and parameters are float32
+	DType    kernels.DType // of the activations: float32, its TF32, or bfloat16; images and parameters are float32
 }
 
 // Known is a model of the zoo.
@@ -131,8 +131,8 @@ func (c *Config) complete() error {
 			return fmt.Errorf("%w: %s is %d, want at least 1", ErrConfig, f.name, f.value)
 		}
 	}
-	if !c.DType.Float() {
-		return fmt.Errorf("%w: dtype is %v, want float32 or bfloat16", ErrConfig, c.DType)
+	if !c.DType.Stored().Float() {
+		return fmt.Errorf("%w: dtype is %v, want float32, tf32 or bfloat16", ErrConfig, c.DType)
 	}
 	return nil
 }

@@ -38,3 +38,36 @@ func TestTrainInBFloat16(t *testing.T) {
 		t.Errorf("going on in float32 ends with %d: %s", r.code, r.err)
 	}
 }
+
+// A training in TF32, on the CPU's own kernels, takes the memory of one in float32 and follows it, closely; under a limit it
+// gives the same bits.
+func TestTrainInTF32(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	train := func(args ...string) map[string]any {
+		t.Helper()
+		return trainTiny(t, append([]string{"--image", "16", "--batch", "16", "--profile-steps", "1", "--steps", "3"}, args...)...)
+	}
+	wide := train("--strategy", "store-all", "--memory", "2MiB")
+	want := train("--dtype", "tf32", "--strategy", "store-all", "--memory", "2MiB", "--out", out, "--checkpoint-every", "2")
+	less := train("--dtype", "tf32", "--memory", "92%", "--strategy", "rotor")
+	for _, field := range []string{"weights_sha256", "loss", "accuracy"} {
+		if less[field] != want[field] {
+			t.Errorf("%s is %v under a limit, %v without", field, less[field], want[field])
+		}
+	}
+	if less["measured_peak_bytes"] != less["predicted_peak_bytes"] || want["measured_peak_bytes"] != wide["measured_peak_bytes"] {
+		t.Errorf("measured peak %v, predicted %v; of store-all %v, in float32 %v", less["measured_peak_bytes"], less["predicted_peak_bytes"],
+			want["measured_peak_bytes"], wide["measured_peak_bytes"])
+	}
+	a, b := want["loss"].(float64), wide["loss"].(float64)
+	if want["weights_sha256"] == wide["weights_sha256"] || math.Abs(a-b) > 0.005*b {
+		t.Errorf("the loss is %v, in float32 %v", a, b)
+	}
+	if c, err := chain.Read(filepath.Join(out, "chain.json")); err != nil || c.DType != "tf32" {
+		t.Errorf("the chain file is %+v, %v", c, err)
+	}
+	r := plimsoll(t, "train", "-m", "tiny", "--image", "16", "--batch", "16", "--steps", "3", "--resume", "--out", out)
+	if r.code != 2 || !strings.Contains(r.err, `dtype was "tf32" and is "float32" here`) {
+		t.Errorf("going on in float32 ends with %d: %s", r.code, r.err)
+	}
+}

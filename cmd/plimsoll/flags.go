@@ -62,7 +62,7 @@ func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	s.Var(&batchFlag{&f.config.Batch, &f.largest}, "batch", "images of a step; train also takes max: as many as fit in the limit")
 	s.IntVar(&f.config.Channels, "channels", 3, "channels of the images")
 	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")
-	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "type of the activations: float32 or bf16; weights and sums are float32")
+	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "type of the activations: float32 or bf16; tf32 is float32 with rounded products; weights and sums are float32")
 	s.StringVar(&f.data, "data", "digits", "data set: "+strings.Join(data.Names(), ", "))
 	s.BoolVar(&f.skipBad, "skip-bad", false, "pass over samples whose files are corrupt, and count them")
 	s.Uint64Var(&f.seed, "seed", 1, "seed of weights, dropout and data")

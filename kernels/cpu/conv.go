@@ -12,13 +12,14 @@ type axis struct{ in, out, kernel, stride, pad, dilation int64 }
 type convolution struct {
 	n, channels, out, groups int64
 	h, w                     axis
+	tf32                     bool // factors are rounded to TF32
 }
 
 func newConvolution(c kernels.Conv2D, x kernels.Desc) convolution {
 	y, _ := c.Infer([]kernels.Desc{x})
 	e := func(i int) int64 { return int64(i) }
 	return convolution{
-		n: e(x.Shape[0]), channels: e(x.Shape[3]), out: e(c.Out), groups: e(c.Groups),
+		n: e(x.Shape[0]), channels: e(x.Shape[3]), out: e(c.Out), groups: e(c.Groups), tf32: c.TF32,
 		h: axis{e(x.Shape[1]), e(y.Shape[1]), e(c.KernelH), e(c.StrideH), e(c.PadH), e(c.DilationH)},
 		w: axis{e(x.Shape[2]), e(y.Shape[2]), e(c.KernelW), e(c.StrideW), e(c.PadW), e(c.DilationW)},
 	}
@@ -27,7 +28,7 @@ func newConvolution(c kernels.Conv2D, x kernels.Desc) convolution {
 func newLinear(l kernels.Linear, x kernels.Desc) convolution {
 	n := int64(x.Shape[0])
 	one := axis{in: 1, out: 1, kernel: 1, stride: 1, dilation: 1}
-	return convolution{n: n, channels: x.Elements() / n, out: int64(l.Out), groups: 1, h: one, w: one}
+	return convolution{n: n, channels: x.Elements() / n, out: int64(l.Out), groups: 1, h: one, w: one, tf32: l.TF32}
 }
 
 // depth and width are the input and output channels of a group.
@@ -180,7 +181,7 @@ func (b *builder) products(c convolution, all []product) {
 			for k0 := int64(0); k0 == 0 || k0 < p.depth(); k0 += depth {
 				part := part{first, min(columns, p.columns-first), k0, min(depth, p.depth()-k0)}
 				b.pack(c, p, packed, panel, part)
-				b.multiply(p, packed, panel, s, part)
+				b.multiply(c, p, packed, panel, s, part)
 			}
 		}
 	}
@@ -218,7 +219,7 @@ func (b *builder) pack(c convolution, p product, packed C.uint64_t, panel int64,
 		groups: C.int64_t(p.groups), out: C.int64_t(c.width()), kh: C.int64_t(c.h.kernel), kw: C.int64_t(c.w.kernel),
 		depth: C.int64_t(c.depth()), th: p.grid.th, tw: p.grid.tw, transposed: flag(p.transposed),
 		first: C.int64_t(t.first), columns: C.int64_t(t.columns), k0: C.int64_t(t.k0), k: C.int64_t(t.depth),
-		panels: C.int64_t(panels), group_size: C.int64_t(groupSize(panel, t.columns, t.depth)),
+		panels: C.int64_t(panels), group_size: C.int64_t(groupSize(panel, t.columns, t.depth)), tf32: flag(c.tf32),
 	})
 }
 
@@ -229,7 +230,7 @@ const (
 	enoughTasks  = 8
 )
 
-func (b *builder) multiply(p product, packed C.uint64_t, panel int64, s scratch, t part) {
+func (b *builder) multiply(c convolution, p product, packed C.uint64_t, panel int64, s scratch, t part) {
 	rows := ceil(p.pixels(), C.ROWS)
 	cols := max(ceil(t.columns, mostColumns), min(ceil(enoughTasks, rows*p.groups), ceil(t.columns, leastColumns)))
 	addJob(b, C.GEMM, p.groups*rows*cols, s, C.struct_gemm_args{
@@ -239,7 +240,7 @@ func (b *builder) multiply(p product, packed C.uint64_t, panel int64, s scratch,
 		first: C.int64_t(t.first), columns: C.int64_t(t.columns),
 		result: p.result, rows: C.int64_t(p.rows), cols: C.int64_t(p.cols), pixel: C.int64_t(p.pixel),
 		mul_h: C.int64_t(p.mulH), off_h: C.int64_t(p.offH), mul_w: C.int64_t(p.mulW), off_w: C.int64_t(p.offW),
-		accumulate: flag(p.accumulate || t.k0 > 0), row_blocks: C.int64_t(rows), column_blocks: C.int64_t(cols),
+		accumulate: flag(p.accumulate || t.k0 > 0), row_blocks: C.int64_t(rows), column_blocks: C.int64_t(cols), tf32: flag(c.tf32),
 	})
 }
 
@@ -257,7 +258,7 @@ func (b *builder) convParams(c convolution) {
 	args := C.struct_gradient_args{
 		grid: b.forwardGrid(c), window_step: C.int64_t(c.depth()), dy: b.at(kernels.DY, 0),
 		groups: C.int64_t(c.groups), out: C.int64_t(c.width()), columns: C.int64_t(columns),
-		part: b.at(kernels.DParam, 0), accumulate: flag(b.call.AddParams),
+		part: b.at(kernels.DParam, 0), accumulate: flag(b.call.AddParams), tf32: flag(c.tf32),
 		chunks: C.int64_t(chunks), row_blocks: C.int64_t(ceil(c.width(), C.GRAD_ROWS)), column_blocks: C.int64_t(ceil(columns, C.GRAD_COLS)),
 	}
 	if chunks > 1 {

@@ -185,6 +185,18 @@ static void gather(const struct grid *g, const struct place *places, int64_t row
 	}
 }
 
+// round_rows rounds rows of values, lead apart, to TF32 where they are: see kernels.RoundTF32.
+static void round_rows(float *values, int64_t rows, int64_t width, int64_t lead) {
+	typedef uint32_t __attribute__((may_alias)) word;
+	for (int64_t r = 0; r < rows; r++) {
+		word *v = (word *)(values + r * lead);
+		INDEPENDENT for (int64_t i = 0; i < width; i++) {
+			uint32_t nan = (v[i] & 0x7fffffff) > 0x7f800000;
+			v[i] = (nan ? v[i] | 0x400000 : v[i] + 0x1000) & ~0x1fffu;
+		}
+	}
+}
+
 // panel_width is the columns that a panel of so many columns takes: whole registers.
 INLINE int64_t panel_width(int64_t columns) { return columns > LANES ? PANEL : LANES; }
 
@@ -268,6 +280,7 @@ static void pack_weights(const struct job *job, int64_t task, char *scratch) {
 		pack_taps(p, weight + first, columns, width, dst);
 	else
 		pack_columns(weight + first * row + p->k0, row, p->k, columns, width, dst);
+	if (p->tf32) round_rows(dst, 1, p->k * width, 0);
 }
 
 // result_rows writes the address of each row's first channel.
@@ -302,7 +315,7 @@ static void gemm(const struct job *job, int64_t task, char *scratch) {
 	result_rows(g, start, r1 - r0, channel, out);
 	for (int64_t i = 0; g->bias && i < r1 - r0; i++) bias[i] = F(g->bias) + channel;
 	const float *const *base = g->accumulate ? (const float *const *)out : g->bias ? bias : 0;
-	int there = in_place(&g->grid);
+	int there = in_place(&g->grid) && !g->tf32;
 	int64_t k0 = 0, lead = there ? g->grid.pixel : LEAD;
 	do {
 		int64_t depth = least(g->k - k0, DEPTH);
@@ -310,6 +323,7 @@ static void gemm(const struct job *job, int64_t task, char *scratch) {
 			a = places->image + places->h * g->grid.width * g->grid.pixel + places->at + g->k0 + k0;
 		else
 			gather(&g->grid, places, r1 - r0, g->k0 + k0, g->k0 + k0 + depth, (float *)scratch, LEAD);
+		if (g->tf32) round_rows((float *)scratch, r1 - r0, depth, LEAD);
 		for (int64_t panel = p0; panel < p1; panel++) {
 			int64_t columns = least(g->columns - panel * PANEL, PANEL), width = panel_width(columns);
 			const float *b = F(g->packed) + group * g->group_size + panel * PANEL * g->k + k0 * width;
@@ -343,6 +357,10 @@ static void weight_gradient(const struct job *job, int64_t task, char *scratch) 
 		for (int64_t k = 0; k < depth; k++) copy_values(a + k * lead, dy + k * g->groups * g->out, r1 - r0);
 		locate(&g->grid, pixel_at(&g->grid, p0), depth, group * g->window_step, places);
 		gather(&g->grid, places, depth, c0, c1, b, bk);
+		if (g->tf32) {
+			round_rows(a, depth, r1 - r0, lead);
+			round_rows(b, depth, c1 - c0, bk);
+		}
 		for (int64_t c = 0; c < c1 - c0; c += PANEL)
 			strips(by_depth, r1 - r0, least(c1 - c0 - c, PANEL), 1, lead, bk, depth, a, b + c, b + c, out, c, base, c);
 		base = (const float *const *)out;

@@ -80,6 +80,7 @@ struct pack_args {
 	int64_t first, columns;             // columns of a group that are packed
 	int64_t k0, k;                      // values [k0, k0+k) of each
 	int64_t panels, group_size;         // panels of a group, floats of a group's panels
+	int64_t tf32;                       // what is packed is rounded to TF32
 };
 
 // gemm_args: result[pixel][column] (+)= window[pixel][k] * packed[k][column] (+ bias[column]).
@@ -96,6 +97,7 @@ struct gemm_args {
 	int64_t mul_h, off_h, mul_w, off_w; // grid (h, w) is result pixel (h*mul_h+off_h, w*mul_w+off_w)
 	int64_t accumulate;
 	int64_t row_blocks, column_blocks;
+	int64_t tf32;                 // windows are rounded to TF32
 };
 
 // gradient_args: part[chunk][group][o][tap, c] = sum over the chunk's pixels of dy[pixel][o] * window[pixel][tap, c].
@@ -107,6 +109,7 @@ struct gradient_args {
 	uint64_t part;
 	int64_t accumulate;           // adds to part; only with one chunk
 	int64_t chunks, row_blocks, column_blocks;
+	int64_t tf32;                 // dy and windows are rounded to TF32
 };
 
 // sum_args: out[i] (+)= part[0][i] + part[1][i] + ...

@@ -70,7 +70,7 @@ func reference(c kernels.Call, in data) wants {
 	case kernels.Linear:
 		n := c.In[0].Shape[0]
 		c.In = []kernels.Desc{kernels.F32(n, 1, 1, int(c.In[0].Elements())/n)}
-		referenceConv(kernels.Conv2D{Out: op.Out, KernelH: 1, KernelW: 1, Bias: op.Bias}.Defaults(), c, in, out)
+		referenceConv(kernels.Conv2D{Out: op.Out, KernelH: 1, KernelW: 1, Bias: op.Bias, TF32: op.TF32}.Defaults(), c, in, out)
 	case kernels.BatchNorm:
 		referenceNorm(op.Defaults(), c, in, out)
 	case kernels.ReLU:
@@ -122,7 +122,11 @@ func referenceConv(op kernels.Conv2D, c kernels.Call, in data, out wants) {
 	x := c.In[0].Shape
 	desc, _ := op.Infer(c.In)
 	y := desc.Shape
-	xs, ws, dy := in[opX], in[opW], in[opDY]
+	factors := in
+	if op.TF32 {
+		factors = in.rounded()
+	}
+	xs, ws, dy := factors[opX], factors[opW], factors[opDY]
 	depth := x[3] / op.Groups * op.KernelH * op.KernelW
 	switch c.Pass {
 	case kernels.Forward:

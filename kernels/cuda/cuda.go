@@ -86,6 +86,9 @@ func (l *Library) Workspace(c kernels.Call) (int64, error) {
 	if err := c.Check(); err != nil {
 		return 0, err
 	}
+	if kernels.UsesTF32(c.Op) {
+		return 0, fmt.Errorf("%w: %s does not multiply in tf32", kernels.ErrType, l.Name())
+	}
 	b, err := l.build(c, nil)
 	if err != nil {
 		return 0, err

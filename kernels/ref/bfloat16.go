@@ -7,12 +7,13 @@ import (
 )
 
 // stage is an operand that the call works on as a float32 copy: a tensor in bfloat16, whose every element is rounded
-// once, when the call has ended; or a weight, rounded as it is read.
+// once, when the call has ended; or a factor of products that round.
 type stage struct {
 	at          *[]float32
 	brain       []uint16
 	read, write bool
-	weight      []float32 // of Conv2D or Linear, in place of brain
+	factor      []float32 // of a product, in place of brain: rounded as it is read
+	round       func(float32) float32
 }
 
 // staged returns run between the reading of the staged operands and their writing.
@@ -33,9 +34,9 @@ func (t *tensors) staged(run func() error) func() error {
 }
 
 func (s stage) load() {
-	v := make([]float32, max(len(s.brain), len(s.weight)))
-	for i, w := range s.weight {
-		v[i] = kernels.RoundBFloat16(w)
+	v := make([]float32, max(len(s.brain), len(s.factor)))
+	for i, w := range s.factor {
+		v[i] = s.round(w)
 	}
 	if s.read {
 		for i, b := range s.brain {
@@ -65,9 +66,17 @@ func (t *tensors) dtype(o kernels.Operand) kernels.DType {
 	return kernels.Float32 // or int32 that is saved: as long
 }
 
-// rounded reports whether an operand is a weight that meets bfloat16 activations in a product.
-func (t *tensors) rounded(o kernels.Operand) bool {
-	return t.call.Op.Split() && t.in[0].DType == kernels.BFloat16 && o == kernels.Operand{Role: kernels.ParamRole}
+// rounding returns how products round an operand in float32 as they read it: a weight that meets bfloat16 activations, or
+// any factor in TF32; nil: not at all.
+func (t *tensors) rounding(o kernels.Operand) func(float32) float32 {
+	weight := o == kernels.Operand{Role: kernels.ParamRole}
+	switch {
+	case t.call.Op.Split() && t.in[0].DType == kernels.BFloat16 && weight:
+		return kernels.RoundBFloat16
+	case kernels.UsesTF32(t.call.Op) && (weight || o.Role == kernels.X || o.Role == kernels.DY):
+		return kernels.RoundTF32
+	}
+	return nil
 }
 
 func halves(b []byte) []uint16 {

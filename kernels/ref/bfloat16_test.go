@@ -19,11 +19,11 @@ type pair struct {
 func bindPair(t *testing.T, op kernels.Op, descs []kernels.Desc, seed uint64) pair {
 	t.Helper()
 	p := pair{bind(t, op, descs, seed), bind(t, op, in(descs, kernels.BFloat16), seed)}
-	p.wide.roundTensors(p.wide.o.DY, p.wide.o.Y)
-	p.wide.roundTensors(p.wide.o.DX...)
+	p.wide.roundTensors(kernels.RoundBFloat16, p.wide.o.DY, p.wide.o.Y)
+	p.wide.roundTensors(kernels.RoundBFloat16, p.wide.o.DX...)
 	for i, d := range descs {
 		if d.DType.Float() {
-			p.wide.roundTensors(p.wide.o.X[i])
+			p.wide.roundTensors(kernels.RoundBFloat16, p.wide.o.X[i])
 		} else {
 			p.wide.call.SkipDX, p.short.call.SkipDX = []bool{false, true}, []bool{false, true}
 		}
@@ -36,11 +36,11 @@ func bindPair(t *testing.T, op kernels.Op, descs []kernels.Desc, seed uint64) pa
 	return p
 }
 
-func (b *bound) roundTensors(spans ...runtime.Span) {
+func (b *bound) roundTensors(round func(float32) float32, spans ...runtime.Span) {
 	for _, s := range spans {
 		v := b.get(s)
 		for i := range v {
-			v[i] = kernels.RoundBFloat16(v[i])
+			v[i] = round(v[i])
 		}
 		b.put(s, v...)
 	}
@@ -95,8 +95,8 @@ func TestBFloat16(t *testing.T) {
 			train, add, exact := k&1 == 0, k&2 != 0, k&4 == 0
 			p := bindPair(t, c.op, c.in, uint64(i))
 			if c.op.Split() && exact {
-				p.wide.roundTensors(p.wide.o.Params[0])
-				p.short.roundTensors(p.short.o.Params[0])
+				p.wide.roundTensors(kernels.RoundBFloat16, p.wide.o.Params[0])
+				p.short.roundTensors(kernels.RoundBFloat16, p.short.o.Params[0])
 			}
 			check := func(what string, wide, short []float32, rounded bool) {
 				compared++

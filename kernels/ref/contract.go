@@ -63,7 +63,7 @@ func convParams(op kernels.Conv2D, t *tensors) {
 	convRuns(op, t, func(o, i, j, n int) { accumulate(sums[j:j+n], t.dy[o], t.x[0][i:i+n]) })
 	store(t.dparams[0], sums, t.call.AddParams)
 	if op.Bias {
-		store(t.dparams[1], columns(t.dy, op.Out), t.call.AddParams)
+		store(t.dparams[1], columns(t.terms(), op.Out), t.call.AddParams)
 	}
 }
 
@@ -120,8 +120,16 @@ func linearParams(t *tensors, rows, in, out int) {
 	}
 	store(t.dparams[0], sums, t.call.AddParams)
 	if len(t.dparams) > 1 {
-		store(t.dparams[1], columns(t.dy, out), t.call.AddParams)
+		store(t.dparams[1], columns(t.terms(), out), t.call.AddParams)
 	}
+}
+
+// terms are those of the bias's gradient.
+func (t *tensors) terms() []float32 {
+	if t.exact != nil {
+		return t.exact
+	}
+	return t.dy
 }
 
 // columns sums a matrix of n columns over its rows.

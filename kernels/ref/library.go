@@ -101,8 +101,8 @@ func kernel(op kernels.Op, t *tensors) (func() error, error) {
 	return nil, fmt.Errorf("there is no op %q", op.Kind())
 }
 
-// tensors are a call's operands as slices; those that it does not use are nil, and those in bfloat16 are there while
-// the call runs.
+// tensors are a call's operands as slices; those that it does not use are nil, and those in bfloat16 and rounded factors are
+// there while the call runs.
 type tensors struct {
 	call    kernels.Call
 	in      []kernels.Desc
@@ -116,6 +116,7 @@ type tensors struct {
 	dparams [][]float32
 	scalars []byte
 	stages  []stage
+	exact   []float32 // DY where products round it: the bias's gradient does not
 }
 
 // bind views the operands that a checked call uses.
@@ -145,10 +146,14 @@ func (t *tensors) view(u kernels.Use, b []byte) {
 		t.scalars = b
 	case t.dtype(u.Operand) == kernels.BFloat16:
 		t.stages = append(t.stages, stage{at: at, brain: halves(b), read: u.Read, write: u.Write})
-	case t.rounded(u.Operand):
-		t.stages = append(t.stages, stage{at: at, weight: floats(b)})
 	default:
 		*at = floats(b)
+		if round := t.rounding(u.Operand); round != nil {
+			t.stages = append(t.stages, stage{at: at, factor: *at, round: round})
+			if u.Role == kernels.DY {
+				t.exact = *at
+			}
+		}
 	}
 }
 

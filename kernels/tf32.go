@@ -1,0 +1,42 @@
+package kernels
+
+import "math"
+
+// RoundTF32 returns the number with 10 bits of fraction nearest to f, of two that are equally near the one further from
+// zero: what the PTX instruction cvt.rna.tf32.f32 makes of it. What lies beyond the largest one becomes infinite; a NaN
+// stays a NaN, quiet.
+func RoundTF32(f float32) float32 {
+	bits := math.Float32bits(f)
+	if f != f {
+		bits |= 1 << 22 // the payload's high bits alone could be those of an infinity
+	} else {
+		bits += 1 << 12
+	}
+	return math.Float32frombits(bits &^ (1<<13 - 1))
+}
+
+// InTF32 returns a Conv2D or Linear in float32 that rounds both factors of each product with RoundTF32: X and the weight,
+// the weight and DY, DY and X. Sums, among them the bias's gradient, are those of float32. Other ops are returned as they
+// are: they have no products of this kind.
+func InTF32(op Op) Op {
+	switch o := op.(type) {
+	case Conv2D:
+		o.TF32 = true
+		return o
+	case Linear:
+		o.TF32 = true
+		return o
+	}
+	return op
+}
+
+// UsesTF32 reports whether an op is one that InTF32 has changed.
+func UsesTF32(op Op) bool {
+	switch o := op.(type) {
+	case Conv2D:
+		return o.TF32
+	case Linear:
+		return o.TF32
+	}
+	return false
+}
