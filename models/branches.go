@@ -48,7 +48,7 @@ func (l *Layer) twin(name string, of, number int) *Layer {
 	t := *l
 	t.Name, t.Twin, t.Nodes = name, of, slices.Clone(l.Nodes)
 	for i := range t.Nodes {
-		t.Nodes[i].Salt = salt(number, i)
+		t.Nodes[i].Salt = salt(t.Nodes[i].Op, number, i)
 	}
 	return &t
 }
@@ -117,5 +117,10 @@ func (b *Builder) fail(format string, a ...any) {
 	}
 }
 
-// salt tells the random ops of a model apart.
-func salt(layer, node int) uint64 { return uint64(layer)<<32 | uint64(node) }
+// salt tells the random ops of a model apart; others have none, so that layers that repeat are alike.
+func salt(op kernels.Op, layer, node int) uint64 {
+	if _, random := op.(kernels.Dropout); !random {
+		return 0
+	}
+	return uint64(layer)<<32 | uint64(node)
+}

@@ -115,7 +115,7 @@ func (g *Graph) Op(name string, op kernels.Op, in ...Value) Value {
 	if g.b.DType == kernels.TF32 {
 		op = kernels.InTF32(op)
 	}
-	n := Node{Name: name, Op: op, In: in, Salt: salt(len(g.b.model.Layers)+1, len(g.layer.Nodes))}
+	n := Node{Name: name, Op: op, In: in, Salt: salt(op, len(g.b.model.Layers)+1, len(g.layer.Nodes))}
 	for _, v := range in {
 		if v.branch() > len(g.layer.joined) || v > g.layer.Output() {
 			return g.fail(name, fmt.Errorf("%w: input %d is of another layer", ErrGraph, v))

@@ -67,3 +67,8 @@ var Ln = ln
 
 // Joined returns the layer's inputs from the ends of branches 1 and up.
 func (l *Layer) Joined() []kernels.Desc { return l.joined }
+
+// CompileLayer compiles one layer, whatever the others are.
+func (m *Model) CompileLayer(i int, lib kernels.Library) (*Programs, error) {
+	return m.Layers[i].compile(lib, m.differentiatesInput(i+1))
+}

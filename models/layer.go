@@ -2,6 +2,8 @@ package models
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 
 	"plimsoll/kernels"
 )
@@ -41,7 +43,7 @@ type Node struct {
 	Op     kernels.Op
 	In     []Value
 	Params []Parameter // as Op.Params
-	Salt   uint64      // tells the random ops of a model apart
+	Salt   uint64      // tells the random ops of a model apart; 0 for others
 }
 
 // Layer is an indivisible block of a chain: a small graph of ops with one input and one output.
@@ -65,6 +67,23 @@ type Layer struct {
 	labels     kernels.Desc
 	paramBytes int64
 	gradBytes  int64
+}
+
+// like reports whether two layers compile to the same programs: deep models repeat a layer hundreds of times.
+func (l *Layer) like(o *Layer) bool {
+	return reflect.DeepEqual(l.descs, o.descs) && slices.EqualFunc(l.Nodes, o.Nodes, Node.like) && reflect.DeepEqual(l.ends(), o.ends())
+}
+
+// ends returns what a layer has of its neighbours' values.
+func (l *Layer) ends() []any { return []any{l.entries, l.exits, l.joined, l.labels} }
+
+// like reports whether two nodes differ in nothing but their parameters' names.
+func (n Node) like(o Node) bool {
+	return n.Name == o.Name && n.Salt == o.Salt && slices.Equal(n.In, o.In) && reflect.DeepEqual(n.Op, o.Op) &&
+		slices.EqualFunc(n.Params, o.Params, func(p, q Parameter) bool {
+			p.Name, q.Name, p.Layer = "", "", q.Layer
+			return reflect.DeepEqual(p, q)
+		})
 }
 
 // Desc returns the description of a value.

@@ -25,7 +25,7 @@ type layout struct {
 	fixed       []*buffer // those that lie in a region
 	regions     []region
 	overflow    Block
-	inPlace     map[[2]*buffer]bool // {output, input}
+	inPlace     [][][2]*buffer      // by step, each output with an input that it may lie on
 	moments     int                 // the steps, and the moment after the last one
 	homes       map[*buffer][]int64 // once computed: see home
 }
@@ -37,7 +37,7 @@ func newLayout(r *routine, spare []region) *layout {
 
 // layoutOf lays out the temporaries that are chosen, as if there were no others.
 func layoutOf(r *routine, spare []region, overflow Block, chosen func(*buffer) bool) *layout {
-	l := &layout{overflow: overflow, inPlace: map[[2]*buffer]bool{}, moments: len(r.steps) + 1, homes: map[*buffer][]int64{}}
+	l := &layout{overflow: overflow, inPlace: make([][][2]*buffer, len(r.steps)+1), moments: len(r.steps) + 1, homes: map[*buffer][]int64{}}
 	for _, g := range spare {
 		if g.bytes > 0 {
 			l.regions = append(l.regions, g)
@@ -66,15 +66,19 @@ func (l *layout) permit(t int, s *instruction) {
 		if out.buf.first != t || !s.writes(out.operand) {
 			continue
 		}
-		refused := map[*buffer]bool{}
 		for _, in := range s.args {
-			if in.buf.last == t && in.buf.first < t && !refused[in.buf] {
-				allowed := s.call.Op.Alias(s.call.Pass, out.operand, in.operand)
-				l.inPlace[[2]*buffer{out.buf, in.buf}] = allowed
-				refused[in.buf] = !allowed
+			if in.buf.last == t && in.buf.first < t && s.mayLieOn(out, in.buf) {
+				l.inPlace[t] = append(l.inPlace[t], [2]*buffer{out.buf, in.buf})
 			}
 		}
 	}
+}
+
+// mayLieOn reports whether an output may lie on a buffer in every role in which the step reads it.
+func (s *instruction) mayLieOn(out arg, in *buffer) bool {
+	return !slices.ContainsFunc(s.args, func(a arg) bool {
+		return a.buf == in && !s.call.Op.Alias(s.call.Pass, out.operand, a.operand)
+	})
 }
 
 // writes reports whether the operand is an output of the call.
@@ -247,13 +251,10 @@ func (l *layout) sharesFixed(b *buffer, t int) bool {
 
 // meet reports whether step t has an output that may lie on an input, of those that are asked for.
 func (l *layout) meet(t int, asked func(out, in *buffer) bool) bool {
-	for pair, allowed := range l.inPlace {
+	return slices.ContainsFunc(l.inPlace[t], func(pair [2]*buffer) bool {
 		out, in := pair[0], pair[1]
-		if allowed && out.first == t && in.bytes == out.bytes && asked(out, in) {
-			return true
-		}
-	}
-	return false
+		return in.bytes == out.bytes && asked(out, in)
+	})
 }
 
 // attempt is one first fit.
@@ -339,5 +340,8 @@ func (a *attempt) free(b *buffer, r Ref) bool {
 
 // together reports whether the two buffers may lie on exactly the same bytes although they meet in one step.
 func (l *layout) together(b, c *buffer) bool {
-	return b.bytes == c.bytes && (l.inPlace[[2]*buffer{b, c}] || l.inPlace[[2]*buffer{c, b}])
+	if b.first < c.first {
+		b, c = c, b
+	}
+	return b.bytes == c.bytes && slices.Contains(l.inPlace[b.first], [2]*buffer{b, c})
 }

@@ -103,12 +103,21 @@ func (m *Model) Compile(lib kernels.Library) ([]*Programs, error) {
 // CompileUnsplit is Compile without BackInput and BackParams.
 func (m *Model) CompileUnsplit(lib kernels.Library) ([]*Programs, error) {
 	all := make([]*Programs, len(m.Layers))
+	var unlike []int // layers of which each is unlike those before it
 	for i, l := range m.Layers {
+		same := slices.IndexFunc(unlike, func(j int) bool {
+			return m.differentiatesInput(i+1) == m.differentiatesInput(j+1) && l.like(m.Layers[j])
+		})
+		if same >= 0 {
+			p := *all[unlike[same]]
+			all[i] = &p
+			continue
+		}
 		p, err := l.compile(lib, m.differentiatesInput(i+1))
 		if err != nil {
 			return nil, m.at(i, err)
 		}
-		all[i] = p
+		all[i], unlike = p, append(unlike, i)
 	}
 	return all, nil
 }

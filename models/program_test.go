@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -312,16 +313,65 @@ func TestAliasInEveryRole(t *testing.T) {
 	}
 }
 
-// Two dropouts of a model never draw the same mask.
+// Two dropouts of a model never draw the same mask, twins neither; other ops know nothing of where they are.
 func TestSalts(t *testing.T) {
-	salts, nodes := map[uint64]bool{}, 0
-	for _, l := range build(t, "densenet121", models.Config{Batch: 2, Image: 32, Classes: 5}).Layers {
+	b := models.NewBuilder("dropouts", kernels.F32(2, 4, 4, 3), 2)
+	for _, name := range []string{"a", "b", "c"} {
+		b.Layer(name, name, func(g *models.Graph, x models.Value) models.Value {
+			return g.Dropout("second", g.Conv("conv", g.Dropout("first", x, 0.5), 4, 3, 1), 0.5)
+		})
+	}
+	b.Twins(2)
+	b.Join("join", "", func(g *models.Graph, ends []models.Value) models.Value {
+		return g.Linear("fc", g.Dropout("dropout", g.Concat("concat", ends...), 0.5), 2)
+	})
+	m, err := b.Model()
+	if err != nil {
+		t.Fatal(err)
+	}
+	salts, dropouts := map[uint64]bool{}, 0
+	for _, l := range m.Layers {
 		for _, n := range l.Nodes {
-			salts[n.Salt] = true
-			nodes++
+			if _, random := n.Op.(kernels.Dropout); random {
+				salts[n.Salt] = true
+				dropouts++
+			} else if n.Salt != 0 {
+				t.Errorf("%s of %s: salt %d", n.Name, l.Name, n.Salt)
+			}
 		}
 	}
-	if len(salts) != nodes || nodes < 300 {
-		t.Errorf("%d ops have %d salts", nodes, len(salts))
+	if len(salts) != dropouts || dropouts != 3*3*2+1 || salts[0] {
+		t.Errorf("%d dropouts have %d salts: %v", dropouts, len(salts), salts)
+	}
+}
+
+// asked counts what a library is asked for.
+type asked struct {
+	kernels.Library
+	workspaces int
+}
+
+func (a *asked) Workspace(c kernels.Call) (int64, error) {
+	a.workspaces++
+	return a.Library.Workspace(c)
+}
+
+// Layers that repeat are compiled once, and every layer's programs are those that it has alone.
+func TestLayersThatRepeat(t *testing.T) {
+	for name, most := range map[string]int{"resnet110": 150, "densenet121": 1400, "siamese": 150, "tiny": 120} {
+		m := build(t, name, models.Config{Batch: 2, Image: 32, Classes: 2})
+		lib := &asked{Library: reference(nil)}
+		all, err := m.CompileUnsplit(lib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lib.workspaces > most {
+			t.Errorf("%s: %d workspaces were asked for", name, lib.workspaces)
+		}
+		for i := range m.Layers {
+			if alone, err := m.CompileLayer(i, lib); err != nil || !reflect.DeepEqual(alone, all[i]) {
+				t.Errorf("%s: layer %d differs from itself alone (%v)", name, i+1, err)
+			}
+		}
 	}
 }

@@ -19,13 +19,18 @@ import (
 // Kinds returns the ways in which a chain can need less memory, the one that does nothing first. Where branches meet, there is one.
 func Kinds(c *chain.Chain) []strategy.Kind {
 	if len(c.Branches) == 0 {
-		return kinds()
+		return kinds(c.Len() <= ExactLayers)
 	}
 	joins := multichain.Strategies()
 	return []strategy.Kind{{Name: "recompute", Strategies: joins, Fastest: joins[0], Smallest: smallestOf(joins)}}
 }
 
-func kinds() []strategy.Kind {
+// ExactLayers is the length of chains up to which exact plans take no time to speak of.
+const ExactLayers = 40
+
+// kinds are those of chains without branches. Where a chain is short rotor-exact is asked beside the sequence of least memory: the
+// layout of another sequence can be the smaller one.
+func kinds(short bool) []strategy.Kind {
 	recompute := func(c *chain.Chain) (int64, error) {
 		bytes, _, err := pofo.Smallest(c)
 		return bytes, err
@@ -34,17 +39,21 @@ func kinds() []strategy.Kind {
 		_, bytes, err := pofo.Smallest(c)
 		return bytes, err
 	}
+	alone := []strategy.Strategy{pofo.Alone()}
+	if short {
+		alone = append(alone, mustLookup("rotor-exact"))
+	}
 	return []strategy.Kind{
-		kind("store-all", storeAllPeak, "store-all", "store-all"),
-		kind("recompute", recompute, "rotor-exact", "rotor-exact"),
-		kind("offload", offload.Smallest, "offload-dynprog", "offload-greedy"),
-		kind("recompute and offload", both, auto.Name, "least-memory", "rotor-exact", "offload-greedy"),
+		kind("store-all", storeAllPeak, "store-all", mustLookup("store-all")),
+		kind("recompute", recompute, "rotor-exact", alone...),
+		kind("offload", offload.Smallest, "offload-dynprog", mustLookup("offload-greedy")),
+		kind("recompute and offload", both, auto.Name, append(slices.Concat([]strategy.Strategy{mustLookup("least-memory")}, alone), mustLookup("offload-greedy"))...),
 	}
 }
 
 // KindOf returns the kind that a strategy is of, with the strategy itself.
 func KindOf(s strategy.Strategy) strategy.Kind {
-	all := kinds()
+	all := kinds(false)
 	kind := all[len(all)-1] // auto, and the strategies of pofo
 	is := func(list []strategy.Strategy) bool {
 		return slices.ContainsFunc(list, func(o strategy.Strategy) bool { return o.Name == s.Name })
@@ -63,12 +72,8 @@ func KindOf(s strategy.Strategy) strategy.Kind {
 	return kind
 }
 
-func kind(name string, smallest func(*chain.Chain) (int64, error), fastest string, by ...string) strategy.Kind {
-	k := strategy.Kind{Name: name, Smallest: smallest, Fastest: mustLookup(fastest)}
-	for _, of := range by {
-		k.Strategies = append(k.Strategies, mustLookup(of))
-	}
-	return k
+func kind(name string, smallest func(*chain.Chain) (int64, error), fastest string, by ...strategy.Strategy) strategy.Kind {
+	return strategy.Kind{Name: name, Strategies: by, Smallest: smallest, Fastest: mustLookup(fastest)}
 }
 
 func mustLookup(name string) strategy.Strategy {

@@ -122,7 +122,7 @@ type fitter struct {
 	*Job
 	FitRequest
 	sized map[size]*executor.Workload // nil where the model cannot be of that size
-	most  map[[2]string]int           // by strategy and dimension, what is largest
+	most  map[[2]string]int           // by summary of a strategy and dimension, what is largest
 }
 
 func newFitter(j *Job, q FitRequest) *fitter {
@@ -212,7 +212,7 @@ const largestOf = 1 << 24
 // largest returns the largest n at whose size a strategy of a kind has a plan within the limit, 0 if there is none.
 func (f *fitter) largest(ctx context.Context, k strategy.Kind, d dimension) (most int, err error) {
 	for _, s := range k.Strategies {
-		key := [2]string{s.Name, d.name}
+		key := [2]string{s.Summary, d.name}
 		n, known := f.most[key]
 		if !known {
 			if n, err = f.largestBy(ctx, s, d); err != nil {
@@ -225,9 +225,8 @@ func (f *fitter) largest(ctx context.Context, k strategy.Kind, d dimension) (mos
 	return most, nil
 }
 
-// exactLayers is the length of chains up to which the largest is found to the last image; of longer ones, whose plans take long to
-// make, to one in roughly.
-const exactLayers, roughly = 40, 50
+// roughly is one part of the largest, to which it is found where chains are longer than planner.ExactLayers and plans take long to make.
+const roughly = 50
 
 // largestBy is largest of one strategy: it begins where sums of bytes say, and goes down, by as much as the plan at a size is too large
 // and in steps that double, until a layout fits as well.
@@ -249,7 +248,7 @@ func (f *fitter) largestBy(ctx context.Context, s strategy.Strategy, d dimension
 		high, n = n, max(min(n-step, int(float64(n)*math.Pow(times, -1/d.power))), 0)
 	}
 	exact := 1
-	if len(f.Work.Layers) > exactLayers {
+	if len(f.Work.Layers) > planner.ExactLayers {
 		exact = max(n/roughly, 1)
 	}
 	steps := (high - n - 1) / exact

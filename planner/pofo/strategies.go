@@ -17,7 +17,7 @@ func Strategies() []strategy.Strategy {
 			Name:    "least-memory",
 			Summary: "the least memory that recomputing and offloading can do with, whatever it takes",
 			Paper:   thesis, Section: "Theorems 6 and 12, without times",
-			Solve: solveLeast,
+			Sizes: true, Solve: solveLeast,
 		},
 		{
 			Name:    "opportunist",
@@ -50,6 +50,6 @@ func Strategies() []strategy.Strategy {
 // one fits.
 func Alone() strategy.Strategy {
 	s := Strategies()[0]
-	s.Solve = solveAlone
+	s.Summary, s.Solve = "the least memory that recomputing can do with, whatever it takes", solveAlone
 	return s
 }

@@ -49,6 +49,7 @@ type Strategy struct {
 	Summary string // one line
 	Paper   string // "Shilova's thesis", ...
 	Section string // "Theorem 6, Algorithms 3 and 4"
+	Sizes   bool   // its sequences depend on sizes alone: neither times nor the link change them
 	// Solve returns a sequence whose simulated peak is at most p.Memory, or an *InfeasibleError. It need not know p.HostMemory.
 	Solve func(ctx context.Context, p Problem) (schedule.Sequence, error)
 }

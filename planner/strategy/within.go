@@ -23,7 +23,7 @@ func (s Strategy) Within(ctx context.Context, p Problem) (schedule.Sequence, err
 	if best != nil || err != nil {
 		return best, err
 	}
-	for slower := 1.0; slower <= slowest && best == nil; slower++ {
+	for slower := 1.0; slower <= slowest && best == nil && !s.Sizes; slower++ {
 		if best, least, err = s.slowed(ctx, p, full, slower, least); err != nil {
 			return nil, err
 		} else if best == nil {
