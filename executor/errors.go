@@ -5,8 +5,12 @@ import (
 	"fmt"
 	"strings"
 
+	"plimsoll/executor/internal/hazard"
 	"plimsoll/internal/units"
 )
+
+// OrderError says that two actions of a step may run at the same time on the same bytes.
+type OrderError = hazard.Error
 
 var (
 	// ErrStopped is returned by every step after one that failed.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/hazard"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
@@ -33,6 +34,7 @@ type deed struct {
 	stream        int
 	reads, writes []runtime.Span // of one memory for all devices
 	sees          int            // a deed; none
+	record        bool
 }
 
 func (h *history) add(d deed) int {
@@ -43,48 +45,26 @@ func (h *history) add(d deed) int {
 }
 
 // race returns the first two deeds on the same bytes, of which one writes, that nothing orders.
-func (h *history) race() string {
-	n := len(h.streams)
-	now := make([][]int, n) // by stream: how many deeds of each stream have ended before its next one
-	for s := range now {
-		now[s] = make([]int, n)
-	}
-	behind := make([][]int, len(h.deeds)) // likewise, when a deed has ended
-	issued := make([][]int, n)            // deeds of each stream
-	for i := range h.deeds {
-		d := &h.deeds[i]
-		if d.sees != none {
-			for s, k := range behind[d.sees] {
-				now[d.stream][s] = max(now[d.stream][s], k)
-			}
+func (h *history) race() error {
+	actions := make([]hazard.Action, len(h.deeds))
+	for i, d := range h.deeds {
+		actions[i] = hazard.Action{Name: label(d.name + " on " + h.streams[d.stream]), Stream: d.stream, Wait: d.sees, Record: hazard.None}
+		if d.record {
+			actions[i].Record = i // an event of its own: the next record of the same one is another
 		}
-		for s := range issued {
-			if s == d.stream {
-				continue
-			}
-			for _, j := range issued[s][now[d.stream][s]:] {
-				if e := &h.deeds[j]; clash(d.writes, e.writes) || clash(d.writes, e.reads) || clash(d.reads, e.writes) {
-					return fmt.Sprintf("%s (%s) and %s (%s)", e.name, h.streams[e.stream], d.name, h.streams[d.stream])
-				}
-			}
+		for _, s := range d.reads {
+			actions[i].Accesses = append(actions[i].Accesses, hazard.Access{Span: s})
 		}
-		issued[d.stream] = append(issued[d.stream], i)
-		now[d.stream][d.stream]++
-		behind[i] = append([]int(nil), now[d.stream]...)
+		for _, s := range d.writes {
+			actions[i].Accesses = append(actions[i].Accesses, hazard.Access{Span: s, Write: true})
+		}
 	}
-	return ""
+	return hazard.Check(actions, len(h.streams), len(actions))
 }
 
-func clash(a, b []runtime.Span) bool {
-	for _, x := range a {
-		for _, y := range b {
-			if x.Overlaps(y) {
-				return true
-			}
-		}
-	}
-	return false
-}
+type label string
+
+func (l label) String() string { return string(l) }
 
 // idle is a device of a history.
 type idle struct {
@@ -152,7 +132,7 @@ func (s *idleStream) CopyPeer(peer runtime.Device, dst, src runtime.Span) error 
 	return s.copyTo(peer.(*idle), dst, src)
 }
 func (s *idleStream) Record(ev runtime.Event) error {
-	n := s.dev.add(deed{name: "record", stream: s.number, sees: none})
+	n := s.dev.add(deed{name: "record", stream: s.number, sees: none, record: true})
 	s.dev.mu.Lock()
 	defer s.dev.mu.Unlock()
 	ev.(*idleEvent).record = n
@@ -273,12 +253,12 @@ func TestEventsOrderEverythingThatSharesMemory(t *testing.T) {
 			n = 6
 		}
 		h := idleRun(t, w, lib, c, plan, n, none)
-		if race := h.race(); race != "" {
-			t.Errorf("%s: nothing orders %s", x.name, race)
+		if race := h.race(); race != nil {
+			t.Errorf("%s: %v", x.name, race)
 		}
 		plans++
 		for drop := 0; drop < h.waits/2; drop += 1 + h.waits/16 {
-			if idleRun(t, w, lib, c, plan, n, drop).race() != "" {
+			if idleRun(t, w, lib, c, plan, n, drop).race() != nil {
 				seen++
 			}
 			dropped++
@@ -369,10 +349,10 @@ func TestEveryKindOfEventIsNeeded(t *testing.T) {
 		for i, plan := range x.plans {
 			n := 2 * groupOf(t, w, c, plan)
 			n = max(n, 24)
-			if race := idleRun(t, w, lib, c, plan, n, none).race(); race != "" {
-				t.Errorf("plan %d (%s): nothing orders %s", i, plan.Strategy, race)
+			if race := idleRun(t, w, lib, c, plan, n, none).race(); race != nil {
+				t.Errorf("plan %d (%s): %v", i, plan.Strategy, race)
 			}
-			if idleRunWithout(t, w, lib, c, plan, n, none, x.events).race() == "" {
+			if idleRunWithout(t, w, lib, c, plan, n, none, x.events).race() == nil {
 				t.Errorf("plan %d (%s) needs no event that says that %s", i, plan.Strategy, x.name)
 			}
 		}

@@ -216,11 +216,11 @@ func TestEventsOrderPortals(t *testing.T) {
 		}
 		n := shown(t, s, c, straight)
 		h := idleRun(t, s, lib, c, straight, n, none)
-		if race := h.race(); race != "" {
-			t.Errorf("%s: nothing orders %s", x.name, race)
+		if race := h.race(); race != nil {
+			t.Errorf("%s: %v", x.name, race)
 		}
 		for drop := 0; drop < h.waits/2; drop += 1 + h.waits/4 {
-			if idleRun(t, s, lib, c, straight, n, drop).race() != "" {
+			if idleRun(t, s, lib, c, straight, n, drop).race() != nil {
 				seen++
 			}
 		}

@@ -199,7 +199,7 @@ func racesWithout(t *testing.T, w *Workload, lib kernels.Library, c Costs, plan 
 	leaveOut(e, h)
 	h.deeds = h.deeds[:0]
 	must(t, e.RunUntil(t.Context(), nil, Segment{Minibatches: 7}, Segment{Minibatches: 5}))
-	return h.race() != ""
+	return h.race() != nil
 }
 
 // dropOne leaves out one of the waits of a plan's rings, in all periods.
