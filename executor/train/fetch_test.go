@@ -10,18 +10,25 @@ import (
 	"plimsoll/models/data"
 )
 
+// fetching brings batches of a job to a plan that is ready to run.
+func fetching(t *testing.T, j *Job) *fetcher {
+	t.Helper()
+	r := planned(t, j, 3)
+	e, err := j.Start(r.Plan.Ops, executor.Options{Limit: r.Limit, Sim: executor.Following(r.Chain, r.Plan), Timed: true})
+	must(t, err)
+	t.Cleanup(func() { must(t, e.Close()) })
+	from, err := data.NewLoader(t.Context(), j.train, 0, 0, 0)
+	must(t, err)
+	t.Cleanup(func() { from.Close() })
+	return &fetcher{to: e, from: from}
+}
+
 // While a step runs the next batch comes, to where the step does not read it; behind the last one none is asked for. An evaluation
 // between two steps leaves it there.
 func TestTheNextBatchComesBesideAStep(t *testing.T) {
 	j := opened(t, tiny(4))
-	r := planned(t, j, 3)
-	e, err := j.Start(r.Plan.Ops, executor.Options{Limit: r.Limit, Sim: executor.Following(r.Chain, r.Plan), Timed: true})
-	must(t, err)
-	defer func() { must(t, e.Close()) }()
-	from, err := data.NewLoader(t.Context(), j.train, 0, 0, 0)
-	must(t, err)
-	defer from.Close()
-	f := &fetcher{to: e, from: from}
+	f := fetching(t, j)
+	e := f.to
 	images, err := e.Images()
 	must(t, err)
 	want, labels := make([]float32, len(images)), make([]int32, j.Config.Batch)
@@ -48,17 +55,10 @@ func TestTheNextBatchComesBesideAStep(t *testing.T) {
 // A batch that cannot be made fails the step that needs it, not the one beside which it was asked for.
 func TestABatchThatFailsWaitsForItsStep(t *testing.T) {
 	j := opened(t, tiny(4))
-	r := planned(t, j, 2)
 	broken := errors.New("broken.jpg")
 	spoil(t, j, 4, func([]float32) error { return broken })
-	e, err := j.Start(r.Plan.Ops, executor.Options{Limit: r.Limit, Sim: executor.Following(r.Chain, r.Plan)})
-	must(t, err)
-	defer func() { must(t, e.Close()) }()
-	from, err := data.NewLoader(t.Context(), j.train, 0, 0, 0)
-	must(t, err)
-	defer from.Close()
-	f := &fetcher{to: e, from: from}
-	_, err = f.get()
+	f := fetching(t, j)
+	_, err := f.get()
 	must(t, err)
 	res, _, err := f.step(0, 0.1, true)
 	must(t, err)

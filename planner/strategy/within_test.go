@@ -1,6 +1,7 @@
 package strategy_test
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -87,5 +88,32 @@ func TestWithinKeepsTheHostLimit(t *testing.T) {
 	}
 	if kept < 500 || refused < 20 || slowed < 200 {
 		t.Errorf("%d plans, %d others than without a limit, %d refused", kept, slowed, refused)
+	}
+}
+
+// A strategy of sizes alone is asked once: a slower link would change nothing.
+func TestAStrategyOfSizesIsAskedOnce(t *testing.T) {
+	s, err := planner.Lookup("least-memory")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, solve := 0, s.Solve
+	s.Solve = func(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
+		asked++
+		return solve(ctx, p)
+	}
+	c := randomChain(rand.New(rand.NewPCG(1, 2)), 12)
+	p := strategy.Problem{Chain: c, Memory: 1 << 20, Link: schedule.Link{Bandwidth: 7}, Options: strategy.Options{HostMemory: 1}}
+	if _, err := s.Within(t.Context(), p); !errors.As(err, new(*schedule.HostMemoryError)) || asked != 1 {
+		t.Errorf("asked %d times: %v", asked, err)
+	}
+	slow := p
+	slow.HostMemory, slow.Link.Bandwidth = 0, 0.01
+	for i := range slow.Chain.Layers {
+		slow.Chain.Layers[i].ForwardS *= float64(1 + i)
+	}
+	free, err := solve(t.Context(), strategy.Problem{Chain: c, Memory: 1 << 20, Link: p.Link})
+	if other, failure := solve(t.Context(), slow); err != nil || failure != nil || !slices.Equal(free, other) {
+		t.Errorf("%v (%v) and %v (%v)", free, err, other, failure)
 	}
 }
