@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sort"
 
 	"plimsoll/planner/internal/parallel"
 )
@@ -189,15 +190,19 @@ func (f *front) cell(peak float64) int {
 	return max(0, min(f.cells-1, int((peak-f.least)/f.width)))
 }
 
-// compare orders parts by what they cost, then by how they were made. Mostly the first comparison decides.
+// compare orders parts by what they cost, then by how they were made. Mostly the first two comparisons decide.
 func (p part) compare(q part) int {
 	switch {
 	case p.peak < q.peak:
 		return -1
 	case p.peak > q.peak:
 		return 1
+	case p.u < q.u:
+		return -1
+	case p.u > q.u:
+		return 1
 	}
-	return cmp.Or(cmp.Compare(p.u, q.u), cmp.Compare(p.w, q.w), cmp.Compare(p.x, q.x), cmp.Compare(p.right, q.right), cmp.Compare(p.left, q.left))
+	return cmp.Or(cmp.Compare(p.w, q.w), cmp.Compare(p.x, q.x), cmp.Compare(p.right, q.right), cmp.Compare(p.left, q.left))
 }
 
 // tidy sorts and drops what another part beats.
@@ -279,8 +284,8 @@ type stair struct {
 
 // add reports whether no pair was at most (u, w), and then puts it in.
 func (s *staircase) add(u, w float64, index int) bool {
-	i, found := slices.BinarySearchFunc(*s, u, func(at stair, u float64) int { return cmp.Compare(at.u, u) })
-	if found && (*s)[i].w <= w || i > 0 && (*s)[i-1].w <= w {
+	i := sort.Search(len(*s), func(i int) bool { return (*s)[i].u >= u })
+	if i < len(*s) && (*s)[i].u == u && (*s)[i].w <= w || i > 0 && (*s)[i-1].w <= w {
 		return false
 	}
 	end := i
