@@ -30,7 +30,7 @@ THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offlo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-torchgpipe bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-torchgpipe bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ test-kills: ## kill runs on several devices 20 times at random instants, and res
 
 demo: build ## train a ResNet under five limits, predicted beside measured, into out/demo
 	bin/plimsoll demo --out out/demo
+
+same-weights: build ## train 69 ways with OLD=, an older bin/plimsoll, and with this one: the weights are the same bits
+	bench/same-weights.sh $(OLD) bin/plimsoll
 
 validate-offload: build ## run every kind of plan on ResNet-101 and DenseNet-121, predicted beside measured, into out/validate-offload
 	bench/validate-offload.sh bin/plimsoll out/validate-offload
