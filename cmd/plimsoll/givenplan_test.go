@@ -236,3 +236,32 @@ func TestValidateTables(t *testing.T) {
 		t.Errorf("%d rows, skipped %v", len(rows), o["skipped"])
 	}
 }
+
+// pipemare is ampnet with its paper's corrections, whether the run plans it itself or is given its plan; flags can leave them out.
+func TestPipeMareCorrects(t *testing.T) {
+	chain := tinyChain(t, 8)
+	plan := plannedFor(t, chain, "--strategy", "pipemare")
+	run := func(args ...string) string {
+		all := append(onDevices(2, "ampnet", 12, "--profile", chain, "--peer-bandwidth", "1GB/s"), args...)
+		return trainedAlong(t, all...).WeightsSHA256
+	}
+	plain, corrected := run(), run("--pipemare", "3", "--pipemare-decay", "0.135")
+	if plain == corrected {
+		t.Error("corrections change nothing")
+	}
+	for _, x := range []struct {
+		want string
+		args []string
+	}{
+		{corrected, []string{"--strategy", "pipemare"}},
+		{plain, []string{"--strategy", "pipemare", "--pipemare", "0", "--pipemare-decay", "0"}},
+	} {
+		if got := run(x.args...); got != x.want {
+			t.Errorf("%v: weights %s, want %s", x.args, got, x.want)
+		}
+	}
+	given := along(plan, "--profile", chain, "--lr-schedule", "cosine", "--warmup", "3", "-q")
+	if got := trainedAlong(t, given...).WeightsSHA256; got != corrected {
+		t.Errorf("its plan: weights %s, want %s", got, corrected)
+	}
+}

@@ -53,8 +53,8 @@ func (f *trainPipeFlags) register(cmd *cobra.Command) {
 	f.given.register(cmd)
 	s.BoolVar(&f.portals, "portals", true, portalsUsage)
 	s.DurationVar(&f.patience, "patience", 5*time.Minute, "end the run when nothing has happened for so long; 0: never")
-	s.IntVar(&f.PipeMare, "pipemare", 0, "PipeMare's learning rates by stage for weight versions latest, phased out over so many updates; 0: without")
-	s.Float64Var(&f.PipeMareDecay, "pipemare-decay", 0, "PipeMare's decay, 0.135 in its paper, with which backwards estimate the weights of their forward, for weight versions latest; 0: they use the latest")
+	s.IntVar(&f.PipeMare, "pipemare", 0, "PipeMare's learning rates by stage for weight versions latest, phased out over so many updates; 0: without (default of --strategy pipemare: a quarter of --lr-step or --steps)")
+	s.Float64Var(&f.PipeMareDecay, "pipemare-decay", 0, "PipeMare's decay, 0.135 in its paper, with which backwards estimate the weights of their forward, for weight versions latest; 0: they use the latest (default of --strategy pipemare: 0.135)")
 	s.BoolVar(&f.DeferredBatchNorm, "deferred-batchnorm", false, "BatchNorm's running statistics move once for a step, of schedules with a flush, not once for each microbatch")
 	s.Lookup("devices").Usage = `device, or several for a pipeline: cpu, "cpu*4", cuda:0,cuda:1`
 	s.Lookup("bandwidth").Usage += offloads
@@ -93,8 +93,33 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 	if err := refuse(cmd, why, "slots", "pofo-slots", "segments", "no-graph"); err != nil {
 		return err
 	}
-	return f.pipe.check(strategy)
+	if err := f.pipe.check(strategy); err != nil {
+		return err
+	}
+	f.pipe.correct(cmd, cmp.Or(f.rate.every, f.steps))
+	return nil
 }
+
+// correct makes a plan of pipemare what its paper trains, unless flags say otherwise: with its decay, and rates that are rescheduled
+// over a quarter of the steps before the learning rate first falls (Yang et al. 2021, section 4).
+func (f *trainPipeFlags) correct(cmd *cobra.Command, steady int) {
+	name := f.strategies[0].Name
+	if f.given.plan != nil {
+		name = f.given.plan.Strategy
+	}
+	if name != "pipemare" {
+		return
+	}
+	if !cmd.Flags().Changed("pipemare") {
+		f.PipeMare = max(steady/4, 1)
+	}
+	if !cmd.Flags().Changed("pipemare-decay") {
+		f.PipeMareDecay = pipeMareDecay
+	}
+}
+
+// pipeMareDecay is the paper's D.
+const pipeMareDecay = 0.135
 
 // accumulation is the strategy of --accumulate: a part's backwards free its activations before the next part begins.
 const accumulation = "1f1b-flush"

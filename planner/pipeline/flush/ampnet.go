@@ -2,7 +2,6 @@ package flush
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 
@@ -18,7 +17,6 @@ import (
 type asynchronous struct {
 	name, summary, paper, section string
 	copies                        []float64 // of the weights, where they are not those of the versions
-	correction                    string    // kept in the plan's file
 }
 
 func ampnet() asynchronous {
@@ -34,7 +32,7 @@ func pipemare() asynchronous {
 	a := ampnet()
 	a.name, a.summary = "pipemare", "ampnet whose weights are corrected for their delay: one more copy of them"
 	a.paper, a.section = "PipeMare (Yang et al. 2021)", "section 3.2"
-	a.copies, a.correction = []float64{3}, "pipemare"
+	a.copies = []float64{3}
 	return a
 }
 
@@ -58,11 +56,7 @@ func (a asynchronous) solve(ctx context.Context, q pipeline.Request) (*pipeline.
 	if _, end := s.starts(t); t == 0 || math.IsInf(end, 0) || math.IsNaN(end) {
 		return nil, fmt.Errorf("%s: %w: its period is %g s and a minibatch takes %g s, want times above 0 that a number can say", a.name, ErrOptions, t, end)
 	}
-	plan := s.plan(q, t)
-	if a.correction != "" {
-		plan.Extra = map[string]json.RawMessage{"correction": json.RawMessage(`"` + a.correction + `"`)}
-	}
-	return finish(a.name, q, plan)
+	return finish(a.name, q, s.plan(q, t))
 }
 
 // place lays the stages out, one on each device.

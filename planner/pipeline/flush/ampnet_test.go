@@ -110,9 +110,6 @@ func TestAsynchronousOfEqualStages(t *testing.T) {
 		if plan.Period != 3 || mare.Period != 3 || !near(alone.Period, 3*float64(P)) {
 			t.Errorf("%d devices: periods %g, %g and, one by one, %g", P, plan.Period, mare.Period, alone.Period)
 		}
-		if string(mare.Extra["correction"]) != `"pipemare"` || plan.Extra != nil {
-			t.Errorf("extra fields %v, %v", mare.Extra, plan.Extra)
-		}
 		for d, peak := range mare.PerDevicePeak {
 			if peak != plan.PerDevicePeak[d]+100 {
 				t.Errorf("device %d: %d bytes, without the correction %d", d, peak, plan.PerDevicePeak[d])
