@@ -9,7 +9,7 @@ import (
 )
 
 // backward issues B, or W: the minibatch gives back what it held when it was its last task.
-func (d *driver) backward(ctx context.Context, t *site, v visit) error {
+func (d *driver) backward(ctx context.Context, t *localStage, v instance) error {
 	f, err := d.beginBackward(ctx, t, v)
 	if err != nil {
 		return err
@@ -21,12 +21,12 @@ func (d *driver) backward(ctx context.Context, t *site, v visit) error {
 }
 
 // beginBackward does what B, or W, does before its ops.
-func (d *driver) beginBackward(ctx context.Context, t *site, v visit) (*flight, error) {
+func (d *driver) beginBackward(ctx context.Context, t *localStage, v instance) (*inFlight, error) {
 	f := t.find(v.minibatch)
 	sb := &t.slabs[f.slab]
 	at := frame{input: f.entry, scalars: sb.scalars, labels: sb.labels}
 	var err error
-	if at.slot, err = t.shelf.see(v.minibatch); err != nil {
+	if at.slot, err = t.stash.see(v.minibatch); err != nil {
 		return nil, err
 	}
 	if err := d.sum(t, v, sb, &at); err != nil {
@@ -51,7 +51,7 @@ func (d *driver) beginBackward(ctx context.Context, t *site, v visit) (*flight, 
 }
 
 // endBackward does what B, or W, does behind its ops.
-func (d *driver) endBackward(t *site, v visit, f *flight) error {
+func (d *driver) endBackward(t *localStage, v instance, f *inFlight) error {
 	if v.kind == pipeline.B {
 		if err := t.deltas.seal(d.compute, f.minibatch); err != nil {
 			return err
@@ -60,27 +60,27 @@ func (d *driver) endBackward(t *site, v visit, f *flight) error {
 			return err
 		}
 	}
-	if d.e.order.last(v.turn) || v.kind == pipeline.B && !d.e.order.late[t.stage] {
+	if d.e.order.last(v.instruction) || v.kind == pipeline.B && !d.e.order.late[t.stage] {
 		if err := d.spent(t, f); err != nil {
 			return err
 		}
 	}
-	if !d.e.order.last(v.turn) {
+	if !d.e.order.last(v.instruction) {
 		return nil
 	}
 	return d.end(t, f)
 }
 
 // sum finds where the gradients of a task are summed. The first task of an update brings its scalars.
-func (d *driver) sum(t *site, v visit, sb *slab, at *frame) error {
-	if !t.tape(v.minibatch).writes(v.kind) {
+func (d *driver) sum(t *localStage, v instance, sb *slab, at *frame) error {
+	if !t.opsOf(v.minibatch).writes(v.kind) {
 		return nil
 	}
-	slot, fresh := t.shelf.sum(v.minibatch / t.shelf.group)
+	slot, fresh := t.stash.sum(v.minibatch / t.stash.group)
 	if slot >= len(t.grads) {
 		return fmt.Errorf("%w: stage %d needs %d sums of gradients at one time, planned are %d", ErrPlan, t.stage, slot+1, len(t.grads))
 	}
-	at.sum, at.add = slot, t.shelf.sums[slot].adds(v.kind)
+	at.sum, at.add = slot, t.stash.sums[slot].adds(v.kind)
 	if !fresh {
 		return nil
 	}
@@ -89,16 +89,16 @@ func (d *driver) sum(t *site, v visit, sb *slab, at *frame) error {
 
 // waitsAtOnce reports whether a backward begins with an op that reads δ of the stage's output. In simulated time it waits at
 // once, too.
-func (d *driver) waitsAtOnce(t *site, f *flight) bool {
+func (d *driver) waitsAtOnce(t *localStage, f *inFlight) bool {
 	if d.paced != nil {
-		return t.stage < len(d.sites)-1
+		return t.stage < len(d.stages)-1
 	}
-	return t.tape(f.minibatch).tasks[pipeline.B][0].gradOutput.in == atReturn
+	return t.opsOf(f.minibatch).tasks[pipeline.B][0].gradOutput.in == inOutputGradient
 }
 
 // delta finds δ of the stage's output, in a block of this device or in what arrives, when the first op reads it: what a
 // backward recomputes before need not wait for it.
-func (d *driver) delta(ctx context.Context, t *site, f *flight) (err error) {
+func (d *driver) delta(ctx context.Context, t *localStage, f *inFlight) (err error) {
 	if f.delta.Bytes > 0 {
 		return nil
 	}
@@ -107,7 +107,7 @@ func (d *driver) delta(ctx context.Context, t *site, f *flight) (err error) {
 	}
 	from := d.e.order.on[t.stage+1][d.e.order.residue(f.minibatch)]
 	if from == d.device {
-		f.delta = t.returns[f.handed]
+		f.delta = t.returns[f.returned]
 		return nil
 	}
 	f.back = t.back[from]
@@ -118,8 +118,8 @@ func (d *driver) delta(ctx context.Context, t *site, f *flight) (err error) {
 	return d.compute.wait(f.back.arrived[f.backBlock])
 }
 
-// target finds where δ of the stage's input goes: to the stage before on this device, or to the outbox.
-func (d *driver) target(t *site, f *flight, at *frame) error {
+// target finds where δ of the stage's input goes: to the stage before on this device, or to the send buffer.
+func (d *driver) target(t *localStage, f *inFlight, at *frame) error {
 	if t.stage == 0 {
 		return nil
 	}
@@ -127,10 +127,10 @@ func (d *driver) target(t *site, f *flight, at *frame) error {
 		return err
 	}
 	if d.e.order.on[t.stage-1][d.e.order.residue(f.minibatch)] == d.device {
-		before := d.sites[t.stage-1]
+		before := d.stages[t.stage-1]
 		g := before.find(f.minibatch)
-		g.handed = pop(&before.handed)
-		at.gradInput = before.returns[g.handed]
+		g.returned = pop(&before.freeReturns)
+		at.gradInput = before.returns[g.returned]
 		return nil
 	}
 	var err error
@@ -139,13 +139,13 @@ func (d *driver) target(t *site, f *flight, at *frame) error {
 }
 
 // spent gives the block of δ of the output back.
-func (d *driver) spent(t *site, f *flight) error {
+func (d *driver) spent(t *localStage, f *inFlight) error {
 	if err := d.spentSkips(t, f); err != nil {
 		return err
 	}
-	if f.handed != none {
-		t.handed = append(t.handed, f.handed)
-		f.handed = none
+	if f.returned != none {
+		t.freeReturns = append(t.freeReturns, f.returned)
+		f.returned = none
 	}
 	if f.back == nil {
 		return nil
@@ -160,7 +160,7 @@ func (d *driver) spent(t *site, f *flight) error {
 }
 
 // end gives back what a minibatch held.
-func (d *driver) end(t *site, f *flight) error {
+func (d *driver) end(t *localStage, f *inFlight) error {
 	if err := d.release(f.skips); err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (d *driver) end(t *site, f *flight) error {
 		}
 		f.from.grant(f.block)
 	}
-	t.shelf.leave(f.minibatch)
+	t.stash.leave(f.minibatch)
 	d.leave(t, f)
 	return nil
 }

@@ -17,7 +17,7 @@ type frame struct {
 	sum                                                 int  // slot of the gradients
 	add                                                 bool // gradients of parameters are added to those there
 	row                                                 int  // for statistics that are deferred
-	skips, deltas                                       []parcel
+	skips, deltas                                       []skipTensor
 	portals                                             int // tells the places of those apart
 }
 
@@ -36,7 +36,7 @@ func keyOf(o *op, f *frame) key {
 	}
 }
 
-// binder prepares what a device launches, each thing once: a run chooses between few places, so after a rehearsal nothing
+// binder prepares what a device launches, each thing once: a run chooses between few places, so after a dry run nothing
 // is left to prepare.
 type binder struct {
 	lib       kernels.Library
@@ -49,7 +49,7 @@ type binder struct {
 }
 
 type updateKey struct {
-	site      *site
+	stage     *localStage
 	slot, sum int
 }
 
@@ -64,7 +64,7 @@ func (b *binder) call(c kernels.Call, o kernels.Operands) (prepared, error) {
 }
 
 // op returns the launches of an op.
-func (b *binder) op(s *site, o *op, f *frame) ([]prepared, error) {
+func (b *binder) op(s *localStage, o *op, f *frame) ([]prepared, error) {
 	k := keyOf(o, f)
 	if list, ok := b.ops[k]; ok {
 		return list, nil
@@ -89,7 +89,7 @@ func (b *binder) op(s *site, o *op, f *frame) ([]prepared, error) {
 }
 
 // operands resolves the blocks of a step to spans.
-func (s *site) operands(o *op, f *frame, r models.Refs) kernels.Operands {
+func (s *localStage) operands(o *op, f *frame, r models.Refs) kernels.Operands {
 	at := func(ref models.Ref) runtime.Span { return s.resolve(o, f, ref) }
 	all := func(refs []models.Ref) []runtime.Span {
 		spans := make([]runtime.Span, len(refs))
@@ -104,7 +104,7 @@ func (s *site) operands(o *op, f *frame, r models.Refs) kernels.Operands {
 	}
 }
 
-func (s *site) resolve(o *op, f *frame, ref models.Ref) runtime.Span {
+func (s *localStage) resolve(o *op, f *frame, ref models.Ref) runtime.Span {
 	if ref.Bytes == 0 {
 		return runtime.Span{}
 	}
@@ -145,7 +145,7 @@ func (s *site) resolve(o *op, f *frame, ref models.Ref) runtime.Span {
 }
 
 // update returns the launch that updates the weights in a slot by the gradients in one of theirs; nothing where nothing is trained.
-func (b *binder) update(s *site, slot, sum int) (prepared, error) {
+func (b *binder) update(s *localStage, slot, sum int) (prepared, error) {
 	k := updateKey{s, slot, sum}
 	if launch, ok := b.updates[k]; ok {
 		return launch, nil

@@ -66,20 +66,20 @@ func TestBoundHasOneAnswer(t *testing.T) {
 	}
 }
 
-// followed is what a device does in a run, and for its messages whether it needs the baton and whether it passes it on.
+// followed is what a device does in a run, and for its messages whether it acquires the link and whether it releases it.
 type followed struct {
-	visit
+	instance
 	need, pass bool
 }
 
-// follow lets the drivers of a plan take their turns in a random order, and lowers the bound at a random instant. It returns what each
-// did, and the last bound.
-func follow(o *order, batons map[[2]int]*baton, n, group, at int, r *rand.Rand) (all [][]followed, end int) {
+// follow lets the drivers of a plan take their turns in a random order, and lowers the bound at a random instant. It returns
+// what each did, and the last bound.
+func follow(o *order, halfDuplex map[[2]int]*halfDuplex, n, group, at int, r *rand.Rand) (all [][]followed, end int) {
 	run := newBound(n)
-	queues := make([][]visit, len(o.turns)) // of the run that nobody ends
+	queues := make([][]instance, len(o.instructions)) // of the run that nobody ends
 	left := 0
 	for d := range queues {
-		_ = o.visits(d, n, func(v visit) error {
+		_ = o.instances(d, n, func(v instance) error {
 			queues[d] = append(queues[d], v)
 			left++
 			return nil
@@ -100,8 +100,8 @@ func follow(o *order, batons map[[2]int]*baton, n, group, at int, r *rand.Rand) 
 		if !run.in(v.minibatch) {
 			continue
 		}
-		x := followed{visit: v}
-		if b := batons[[2]int{min(d, v.to), max(d, v.to)}]; b != nil && v.kind.Communication() {
+		x := followed{instance: v}
+		if b := halfDuplex[[2]int{min(d, v.to), max(d, v.to)}]; b != nil && v.kind.Communication() {
 			x.need, x.pass = b.changes(run, v, -1), b.changes(run, v, 1)
 		}
 		all[d] = append(all[d], x)
@@ -119,11 +119,11 @@ func TestALoweredBoundIsAShorterRun(t *testing.T) {
 		for seed := range uint64(4) {
 			c := costs(w, 4, seed)
 			e := &Executor{Workload: w}
-			must(t, e.lay(c, planFor(t, name, c, pipeline.Options{Microbatches: 4}), 4))
+			must(t, e.layOut(c, planFor(t, name, c, pipeline.Options{Microbatches: 4}), 4))
 			for range 100 {
 				n := e.group * (4 + r.IntN(6))
-				got, end := follow(e.order, e.batons, n, e.group, r.IntN(30*n), r)
-				want, _ := follow(e.order, e.batons, end, e.group, none, r)
+				got, end := follow(e.order, e.halfDuplex, n, e.group, r.IntN(30*n), r)
+				want, _ := follow(e.order, e.halfDuplex, end, e.group, none, r)
 				for d := range want {
 					if !slices.Equal(got[d], want[d]) {
 						t.Fatalf("%s, device %d: %v\nin a run of %d: %v", name, d, got[d], end, want[d])
@@ -219,8 +219,8 @@ func drained(t *testing.T, e *Executor, s *stopper, r *rand.Rand, runs int) (len
 	return lengths, early
 }
 
-// The updates of a run that goes on behind any number of minibatches begin there: all minibatches of one have the learning rate of its
-// first.
+// The updates of a run that goes on behind any number of minibatches begin there: all minibatches of one have the learning rate
+// of its first.
 func TestUpdatesBehindAnyRun(t *testing.T) {
 	w := workload(t, smallModel(t))
 	c := costs(w, 3, 1)

@@ -63,7 +63,7 @@ func bufferBytes(layers []*models.Layer) (bytes int64) {
 
 // moments returns the moments of a BatchNorm, and where its rows lie: as far behind each other as the buffers of all
 // BatchNorms before it would.
-func (s *site) moments(c kernels.Call, o kernels.Operands) (m kernels.Moments, rows runtime.Span) {
+func (s *localStage) moments(c kernels.Call, o kernels.Operands) (m kernels.Moments, rows runtime.Span) {
 	x := c.In[0]
 	channels := x.Shape[len(x.Shape)-1]
 	m = kernels.Moments{
@@ -74,7 +74,7 @@ func (s *site) moments(c kernels.Call, o kernels.Operands) (m kernels.Moments, r
 }
 
 // redirect lets a BatchNorm that would move its running statistics write its own into the rows of a microbatch.
-func (s *site) redirect(c *kernels.Call, o *kernels.Operands, row int) {
+func (s *localStage) redirect(c *kernels.Call, o *kernels.Operands, row int) {
 	op, norm := c.Op.(kernels.BatchNorm)
 	if !norm || !c.UpdateStats || s.deferred.microbatches == 0 {
 		return
@@ -88,13 +88,13 @@ func (s *site) redirect(c *kernels.Call, o *kernels.Operands, row int) {
 }
 
 // moves returns the launches that move the running statistics of a stage at the end of a step.
-func (b *binder) moves(s *site) ([]prepared, error) {
+func (b *binder) moves(s *localStage) ([]prepared, error) {
 	if s.deferred.microbatches == 0 || s.deferred.moves != nil {
 		return s.deferred.moves, nil
 	}
 	list := []prepared{}
-	for i := range s.tapes[0].tasks[pipeline.F] {
-		o := &s.tapes[0].tasks[pipeline.F][i]
+	for i := range s.ops[0].tasks[pipeline.F] {
+		o := &s.ops[0].tasks[pipeline.F][i]
 		for _, step := range o.program.Steps {
 			if _, norm := step.Call.Op.(kernels.BatchNorm); !norm || !o.first {
 				continue
@@ -119,7 +119,7 @@ func (b *binder) moves(s *site) ([]prepared, error) {
 // freshen makes the rows what they are between steps.
 func (e *Executor) freshen() error {
 	for _, d := range e.drivers {
-		for _, t := range d.sites {
+		for _, t := range d.stages {
 			if t == nil || t.deferred.rows.Bytes == 0 {
 				continue
 			}

@@ -54,10 +54,10 @@ func (c *discrepancy) copies() int {
 }
 
 // lay places the scalars.
-func (c *discrepancy) lay(g *ground) {
+func (c *discrepancy) lay(g *allocator) {
 	for i := range c.scalars {
 		if c.corrects() {
-			c.scalars[i] = g.take(kernels.ScalarsBytes)
+			c.scalars[i] = g.alloc(kernels.ScalarsBytes)
 		}
 	}
 }
@@ -76,10 +76,10 @@ func (c *discrepancy) rules() (rules [2]kernels.SGD, scalars [2]kernels.Scalars)
 }
 
 // estimate returns the copy of the weights that backwards see.
-func (s *site) estimate() int { return len(s.weights) - 1 }
+func (s *localStage) estimate() int { return len(s.weights) - 1 }
 
-// corrections returns the launches that correct the weights of a site around an update; none where it corrects nothing.
-func (b *binder) corrections(s *site) (steps [2]prepared, err error) {
+// corrections returns the launches that correct the weights of a stage around an update; none where it corrects nothing.
+func (b *binder) corrections(s *localStage) (steps [2]prepared, err error) {
 	c := &s.discrepancy
 	if !c.corrects() || c.steps[0].Launch != nil || s.weights[0].Bytes == 0 {
 		return c.steps, nil
@@ -107,7 +107,7 @@ func (d *driver) perform(step prepared) error {
 
 // forget begins a run: nothing has changed so far.
 func (d *driver) forget() error {
-	for _, t := range d.sites {
+	for _, t := range d.stages {
 		if t == nil || !t.discrepancy.corrects() {
 			continue
 		}
@@ -121,7 +121,7 @@ func (d *driver) forget() error {
 // writeCorrections writes the scalars of all corrections.
 func (e *Executor) writeCorrections() error {
 	for _, d := range e.drivers {
-		for _, t := range d.sites {
+		for _, t := range d.stages {
 			if t == nil || !t.discrepancy.corrects() {
 				continue
 			}

@@ -16,25 +16,25 @@ type driver struct {
 	device  int
 	dev     runtime.Device
 	binder  *binder
-	sites   []*site // by stage; nil where the device has no part of it
+	stages  []*localStage // by stage; nil where the device has no part of it
 	compute queue
 	links   map[int]queue // by receiver
 
 	toHost, fromHost queue // of a stage with transfers
 
-	host      []porter // by stage
-	hostBytes int64    // of page-locked memory
-	chunk     runtime.Span
-	rehearsal bool
-	flights   []*flight      // that are not in use
-	batons    map[int]*baton // by peer, of links that carry one message at a time
-	watch     *stopwatch
-	paced     map[moment]runtime.Launch // in place of kernels, in simulated time; nil else
-	done      int                       // minibatches of all runs and segments before the one that it is in
-	bound     *bound                    // of the segment that it is in
-	saver     *saver                    // nil when nothing is saved
-	trail     trail                     // of what it issued
-	post      post                      // what it issues
+	staging    []staging // by stage
+	hostBytes  int64     // of page-locked memory
+	chunk      runtime.Span
+	dryRun     bool
+	unused     []*inFlight         // that are not in use
+	halfDuplex map[int]*halfDuplex // by peer, of links that carry one message at a time
+	watch      *stopwatch
+	paced      map[taskKey]runtime.Launch // in place of kernels, in simulated time; nil else
+	done       int                        // minibatches of all runs and segments before the one that it is in
+	bound      *bound                     // of the segment that it is in
+	saver      *saver                     // nil when nothing is saved
+	recorder   recorder                   // of what it issued
+	progress   progress                   // what it issues
 }
 
 // open reserves the device's memory and makes streams and events.
@@ -59,7 +59,7 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	if d.e.opt.Pace != nil {
 		d.paced = d.pauses(d.e.opt.Pace)
 	}
-	for _, l := range d.e.lanes {
+	for _, l := range d.e.channels {
 		if _, have := d.links[l.to]; l.from != d.device || have {
 			continue
 		}
@@ -82,11 +82,11 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 }
 
 func (d *driver) openEvents() error {
-	if err := d.trail.open(d.dev); err != nil {
+	if err := d.recorder.open(d.dev); err != nil {
 		return err
 	}
 	var events []*runtime.Event
-	for s, t := range d.sites {
+	for s, t := range d.stages {
 		if t == nil {
 			continue
 		}
@@ -94,11 +94,11 @@ func (d *driver) openEvents() error {
 			events = append(events, &t.slabs[i].forward)
 		}
 		events = append(events, &t.summed)
-		for _, b := range t.outboxes() {
+		for _, b := range t.sendBuffers() {
 			events = append(events, b.events()...)
 		}
-		for i := range ahead {
-			events = append(events, &d.host[s].uploaded[i], &d.host[s].returned[i])
+		for i := range stagingSlots {
+			events = append(events, &d.staging[s].uploaded[i], &d.staging[s].returned[i])
 		}
 	}
 	for _, ev := range events {
@@ -111,31 +111,31 @@ func (d *driver) openEvents() error {
 }
 
 // begin opens the books before a run of some segments.
-func (d *driver) begin(legs []leg, rehearsal bool) {
-	d.trail.begin()
-	d.rehearsal = rehearsal
-	for s, t := range d.sites {
+func (d *driver) begin(running []runningSegment, dryRun bool) {
+	d.recorder.begin()
+	d.dryRun = dryRun
+	for s, t := range d.stages {
 		if t != nil {
-			t.rounds, d.host[s].carried = 0, 0
+			t.rounds, d.staging[s].uploads = 0, 0
 		}
 	}
-	d.clear(d.e.done, legs[0].bound)
+	d.clear(d.e.done, running[0].bound)
 }
 
 // clear empties the books before a segment, in a bound, behind so many minibatches. What other drivers see stays as it is: they may
 // be in the segment before, or in this one already.
 func (d *driver) clear(done int, in *bound) {
 	d.done = done
-	d.post.done.Store(int64(done))
+	d.progress.done.Store(int64(done))
 	d.watch.shift(done - d.e.done)
-	for _, t := range d.sites {
+	for _, t := range d.stages {
 		if t == nil {
 			continue
 		}
-		t.shelf.begin(in)
-		d.flights = append(d.flights, t.flights...)
-		t.flights = t.flights[:0]
-		t.free, t.handed = numbers(t.free, len(t.slabs)), numbers(t.handed, len(t.returns))
+		t.stash.begin(in)
+		d.unused = append(d.unused, t.inFlight...)
+		t.inFlight = t.inFlight[:0]
+		t.free, t.freeReturns = numbers(t.free, len(t.slabs)), numbers(t.freeReturns, len(t.returns))
 		t.outputs.begin()
 		t.deltas.begin()
 		t.beginPortals()
@@ -160,16 +160,16 @@ func pop(list *[]int) int {
 }
 
 // run issues all tasks of some segments and waits for them.
-func (d *driver) run(ctx context.Context, legs []leg) error {
+func (d *driver) run(ctx context.Context, running []runningSegment) error {
 	if err := d.watch.begin(d.compute); err != nil {
 		return err
 	}
-	for i, l := range legs {
+	for i, l := range running {
 		if !l.in(0) {
 			break
 		}
 		if i > 0 {
-			d.clear(d.done+legs[i-1].end(), l.bound)
+			d.clear(d.done+running[i-1].end(), l.bound)
 		}
 		if err := d.segment(ctx, l); err != nil {
 			return err
@@ -183,7 +183,7 @@ func (d *driver) run(ctx context.Context, legs []leg) error {
 // It cannot happen that two drivers in different segments wait for each other. All tasks of a segment can be issued before any
 // of the next one is: what a driver sends and grants in a segment comes after all that it sends and grants in the segment
 // before.
-func (d *driver) segment(ctx context.Context, l leg) error {
+func (d *driver) segment(ctx context.Context, l runningSegment) error {
 	d.bound = l.bound
 	if err := d.forget(); err != nil {
 		return err
@@ -191,7 +191,7 @@ func (d *driver) segment(ctx context.Context, l leg) error {
 	if err := d.tasks(ctx, l.bound); err != nil {
 		return err
 	}
-	if err := d.settled(); err != nil || !l.save || d.rehearsal {
+	if err := d.settled(); err != nil || !l.save || d.dryRun {
 		return err
 	}
 	return d.save(ctx, d.done+l.end())
@@ -202,12 +202,12 @@ func (d *driver) tasks(ctx context.Context, run *bound) error {
 	if t := d.ringed(); t != nil {
 		return d.round(ctx, t, run)
 	}
-	return d.e.order.within(d.e.order.turns[d.device], run, func(v visit) error {
+	return d.e.order.within(d.e.order.instructions[d.device], run, func(v instance) error {
 		err := context.Cause(ctx)
 		if err == nil {
-			d.post.begin(v)
-			err = d.marked(ctx, v)
-			d.post.end()
+			d.progress.begin(v)
+			err = d.issueRecorded(ctx, v)
+			d.progress.end()
 		}
 		if err != nil {
 			return d.failed(v, err)
@@ -217,8 +217,8 @@ func (d *driver) tasks(ctx context.Context, run *bound) error {
 }
 
 // ringed returns the stage of the device that has a ring, which is then its only one; nil: none has.
-func (d *driver) ringed() *site {
-	for _, t := range d.sites {
+func (d *driver) ringed() *localStage {
+	for _, t := range d.stages {
 		if t != nil && t.ring != nil {
 			return t
 		}
@@ -226,43 +226,43 @@ func (d *driver) ringed() *site {
 	return nil
 }
 
-func (d *driver) failed(v visit, err error) error {
+func (d *driver) failed(v instance, err error) error {
 	if te := (*TaskError)(nil); errors.As(err, &te) {
 		return err
 	}
 	return &TaskError{Device: d.device, Task: v.name(), Minibatch: d.done + v.minibatch, Err: err}
 }
 
-func (d *driver) issue(ctx context.Context, v visit) error {
+func (d *driver) issue(ctx context.Context, v instance) error {
 	if v.far > 0 {
 		return d.sendThrough(ctx, v)
 	}
 	switch v.kind {
 	case pipeline.F:
-		return d.forward(ctx, d.sites[v.stage], v)
+		return d.forward(ctx, d.stages[v.stage], v)
 	case pipeline.CF:
-		return d.sendOutput(ctx, d.sites[v.stage], v)
+		return d.sendOutput(ctx, d.stages[v.stage], v)
 	case pipeline.CB:
-		t := d.sites[v.stage+1]
+		t := d.stages[v.stage+1]
 		return d.sendFrom(ctx, &t.deltas, t.away[v.to], v, 0, 0)
-	case ended:
-		return d.updates(ctx, d.sites[v.stage], v.minibatch)
+	case minibatchEnd:
+		return d.updates(ctx, d.stages[v.stage], v.minibatch)
 	}
-	return d.backward(ctx, d.sites[v.stage], v)
+	return d.backward(ctx, d.stages[v.stage], v)
 }
 
 // settled hands on the last results of a segment and puts the latest weights into slot 0.
 func (d *driver) settled() error {
-	for s, t := range d.sites {
+	for s, t := range d.stages {
 		if t == nil {
 			continue
 		}
 		if err := d.settle(t); err != nil {
 			return err
 		}
-		p := &d.host[s]
-		for k := range ahead {
-			if err := d.tell(p, (p.carried+k)%ahead); err != nil {
+		p := &d.staging[s]
+		for k := range stagingSlots {
+			if err := d.tell(p, (p.uploads+k)%stagingSlots); err != nil {
 				return err
 			}
 		}
@@ -272,7 +272,7 @@ func (d *driver) settled() error {
 
 // finish waits for everything.
 func (d *driver) finish() error {
-	if d.rehearsal {
+	if d.dryRun {
 		return nil
 	}
 	for _, q := range d.queues() {

@@ -12,19 +12,19 @@ import (
 	"plimsoll/runtime"
 )
 
-// exam is the forward of a stage in evaluation mode, on the first device that has the stage: every layer but the loss, one
+// evaluation is the forward of a stage in evaluation mode, on the first device that has the stage: every layer but the loss, one
 // activation at a time. It works where minibatches in flight have their memory during training, since none is.
 //
 // Batches go through the stages as in a pipeline of F alone: in one round stage s works on batch t-s. A stage waits until its
 // output has left before it computes the next one, and a copy waits until the stage behind has used the one before.
-type exam struct {
-	site    *site
+type evaluation struct {
+	stage   *localStage
 	driver  *driver
 	ops     []op
 	frames  []frame
 	input   runtime.Span // a_{i-1}; the output of the stage before when that is on the same device
 	output  runtime.Span
-	next    *exam // nil for the last
+	next    *evaluation // nil for the last
 	link    runtime.Stream
 	done    runtime.Event // the ops of the latest batch
 	sent    runtime.Event // its output has left for the next stage, on another device
@@ -32,13 +32,13 @@ type exam struct {
 	bytes   int64         // of everything but the input
 }
 
-// newExam lays out the evaluation of a site; nil when the stage is the loss alone.
-func (d *driver) newExam(t *site) *exam {
+// newEvaluation lays out the evaluation of a stage; nil when the stage is the loss alone.
+func (d *driver) newEvaluation(t *localStage) *evaluation {
 	last := min(t.spec.Last, len(d.e.Layers)-1)
 	if last < t.spec.First {
 		return nil
 	}
-	x := &exam{site: t, driver: d}
+	x := &evaluation{stage: t, driver: d}
 	var items []pack.Item
 	for l := t.spec.First; l <= last; l++ {
 		p, i := d.e.carried()[l-1], l-t.spec.First
@@ -59,26 +59,26 @@ func (d *driver) newExam(t *site) *exam {
 
 func itemSpan(it pack.Item) runtime.Span { return runtime.Span{Offset: it.Offset, Bytes: it.Bytes} }
 
-// layExams lays out the evaluation of the stages whose first device this is, behind the static memory, and returns where it
+// layEvaluations lays out the evaluation of the stages whose first device this is, behind the static memory, and returns where it
 // ends.
-func (e *Executor) layExams(d *driver, m *Memory) int64 {
-	g := &ground{end: m.Static}
-	scalars := g.take(kernels.ScalarsBytes)
-	for s, t := range d.sites {
+func (e *Executor) layEvaluations(d *driver, m *Memory) int64 {
+	g := &allocator{end: m.Static}
+	scalars := g.alloc(kernels.ScalarsBytes)
+	for s, t := range d.stages {
 		if t == nil || e.placedBefore(s) {
 			continue
 		}
-		x := d.newExam(t)
+		x := d.newEvaluation(t)
 		if x == nil {
 			continue
 		}
-		if before := e.examOf(s - 1); s == 0 || before.driver != d {
-			x.input = g.take(e.entryBytes(s))
+		if before := e.evaluationOf(s - 1); s == 0 || before.driver != d {
+			x.input = g.alloc(e.entryBytes(s))
 		} else {
 			x.input = before.output
 		}
-		x.at(g.take(x.bytes).Offset, scalars)
-		e.exams = append(e.exams, x)
+		x.at(g.alloc(x.bytes).Offset, scalars)
+		e.evaluations = append(e.evaluations, x)
 	}
 	return g.end
 }
@@ -86,21 +86,21 @@ func (e *Executor) layExams(d *driver, m *Memory) int64 {
 // placedBefore reports whether an earlier device has the stage.
 func (e *Executor) placedBefore(s int) bool {
 	for _, d := range e.drivers {
-		if d.sites[s] != nil {
+		if d.stages[s] != nil {
 			return true
 		}
 	}
 	return false
 }
 
-// examOf returns the evaluation of a stage; an empty one when it is laid out later.
-func (e *Executor) examOf(s int) *exam {
-	for _, x := range e.exams {
-		if x.site.stage == s {
+// evaluationOf returns the evaluation of a stage; an empty one when it is laid out later.
+func (e *Executor) evaluationOf(s int) *evaluation {
+	for _, x := range e.evaluations {
+		if x.stage.stage == s {
 			return x
 		}
 	}
-	return &exam{}
+	return &evaluation{}
 }
 
 // entryBytes returns the size of the input of a stage.
@@ -112,7 +112,7 @@ func (e *Executor) entryBytes(s int) int64 {
 }
 
 // at moves the blocks of an evaluation to where they lie.
-func (x *exam) at(offset int64, scalars runtime.Span) {
+func (x *evaluation) at(offset int64, scalars runtime.Span) {
 	for i := range x.frames {
 		f := &x.frames[i]
 		f.output.Offset += offset
@@ -151,11 +151,11 @@ func (e *Executor) Evaluate(ctx context.Context, feed Feed, n int, each func(bat
 }
 
 func (e *Executor) evaluate(ctx context.Context, feed Feed, n int, each func(batch int, logits []float32) error) error {
-	all, err := e.openExams()
+	all, err := e.openEvaluations()
 	if err != nil {
 		return err
 	}
-	r := &round{e: e, exams: all, feed: feed, logits: make([]float32, e.Model.Input.Shape[0]*e.Model.Classes)}
+	r := &evaluator{e: e, stages: all, feed: feed, logits: make([]float32, e.Model.Input.Shape[0]*e.Model.Classes)}
 	for t := range n + len(all) - 1 {
 		if err := context.Cause(ctx); err != nil {
 			return r.drain(err)
@@ -182,11 +182,11 @@ func (e *Executor) evaluate(ctx context.Context, feed Feed, n int, each func(bat
 	return r.drain(nil)
 }
 
-// openExams returns the evaluations in the order of the stages, with streams and events.
-func (e *Executor) openExams() ([]*exam, error) {
-	var all []*exam
+// openEvaluations returns the evaluations in the order of the stages, with streams and events.
+func (e *Executor) openEvaluations() ([]*evaluation, error) {
+	var all []*evaluation
 	for s := range e.order.on {
-		if x := e.examOf(s); x.site != nil {
+		if x := e.evaluationOf(s); x.stage != nil {
 			all = append(all, x)
 		}
 	}
@@ -204,30 +204,30 @@ func (e *Executor) openExams() ([]*exam, error) {
 	return all, nil
 }
 
-func (x *exam) open() (err error) {
+func (x *evaluation) open() (err error) {
 	if x.sent, err = x.driver.dev.NewEvent(); err != nil {
 		return err
 	}
-	if x.link, err = x.driver.dev.NewStream("evaluation of stage " + fmt.Sprint(x.site.stage)); err != nil {
+	if x.link, err = x.driver.dev.NewStream("evaluation of stage " + fmt.Sprint(x.stage.stage)); err != nil {
 		return err
 	}
 	x.done, err = x.driver.dev.NewEvent()
 	return err
 }
 
-func (x *exam) String() string { return fmt.Sprintf("evaluation of stage %d", x.site.stage) }
+func (x *evaluation) String() string { return fmt.Sprintf("evaluation of stage %d", x.stage.stage) }
 
-// round issues evaluations.
-type round struct {
+// evaluator issues evaluations.
+type evaluator struct {
 	e      *Executor
-	exams  []*exam
+	stages []*evaluation
 	feed   Feed
 	logits []float32
 }
 
 // issue lets a stage work on a batch and send what it made.
-func (r *round) issue(x *exam, batch int) error {
-	x.driver.post.tasks.Add(1)
+func (r *evaluator) issue(x *evaluation, batch int) error {
+	x.driver.progress.tasks.Add(1)
 	if err := r.receive(x, batch); err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (r *round) issue(x *exam, batch int) error {
 		}
 	}
 	for i := range x.ops {
-		list, err := x.driver.binder.op(x.site, &x.ops[i], &x.frames[i])
+		list, err := x.driver.binder.op(x.stage, &x.ops[i], &x.frames[i])
 		if err != nil {
 			return err
 		}
@@ -254,15 +254,15 @@ func (r *round) issue(x *exam, batch int) error {
 }
 
 // receive brings the input of a stage: images from the feed, or what the stage before has sent.
-func (r *round) receive(x *exam, batch int) error {
+func (r *evaluator) receive(x *evaluation, batch int) error {
 	d := x.driver
-	if x.site.stage > 0 {
-		if before := r.e.examOf(x.site.stage - 1); before.crosses {
+	if x.stage.stage > 0 {
+		if before := r.e.evaluationOf(x.stage.stage - 1); before.crosses {
 			return d.compute.s.Wait(before.sent)
 		}
 		return nil
 	}
-	p, i := &d.host[0], batch%ahead
+	p, i := &d.staging[0], batch%stagingSlots
 	if err := p.uploaded[i].Synchronize(); err != nil {
 		return err
 	}
@@ -280,7 +280,7 @@ func (r *round) receive(x *exam, batch int) error {
 }
 
 // send copies the output of a stage to the next one, behind what that has done so far.
-func (x *exam) send() error {
+func (x *evaluation) send() error {
 	if err := x.link.Wait(x.done); err != nil {
 		return err
 	}
@@ -295,7 +295,7 @@ func (x *exam) send() error {
 }
 
 // read waits for the logits of the last stage's latest batch.
-func (r *round) read(x *exam) error {
+func (r *evaluator) read(x *evaluation) error {
 	dst := asBytes(r.logits)
 	if r.e.Model.DType() == kernels.BFloat16 {
 		dst = dst[len(dst)/2:]
@@ -327,8 +327,8 @@ func (d *driver) read(from runtime.Span, dst []byte) error {
 }
 
 // drain waits for what was issued, so that the next run has the memory to itself.
-func (r *round) drain(err error) error {
-	for _, x := range r.exams {
+func (r *evaluator) drain(err error) error {
+	for _, x := range r.stages {
 		for _, s := range []runtime.Stream{x.driver.compute.s, x.link} {
 			if failure := s.Synchronize(); failure != nil && err == nil {
 				return r.stop(x, r.e.done, failure)
@@ -338,7 +338,7 @@ func (r *round) drain(err error) error {
 	return err
 }
 
-func (r *round) stop(x *exam, batch int, err error) error {
+func (r *evaluator) stop(x *evaluation, batch int, err error) error {
 	r.e.stopped = true
 	return &TaskError{Device: x.driver.device, Task: x.String(), Minibatch: batch, Err: err}
 }

@@ -253,31 +253,31 @@ func TestPatienceIsForWhatStandsStill(t *testing.T) {
 }
 
 // What a driver needs of others is said in the words of plans.
-func TestErrands(t *testing.T) {
+func TestStatuses(t *testing.T) {
 	w := workload(t, plainModel(t))
 	e, _ := gpipe4(t, w, host.Config{}, Options{}, nil)
 	d := e.drivers[1]
-	d.post.tasks.Store(0)
-	d.post.done.Store(0) // as before the rehearsals
-	if got := d.errand(); got != "has issued no task" {
+	d.progress.tasks.Store(0)
+	d.progress.done.Store(0) // as before the dry run
+	if got := d.status(); got != "has issued no task" {
 		t.Errorf("%q", got)
 	}
-	for want, turn := range map[string]turn{
+	for want, instruction := range map[string]instruction{
 		"issues F1 of minibatch 3, which needs CF0 from device 0":         {kind: pipeline.F, stage: 1},
 		"issues B1 of minibatch 3, which needs CB1 from device 2":         {kind: pipeline.B, stage: 1},
 		"issues CF1 of minibatch 3, which needs a free block of device 2": {kind: pipeline.CF, stage: 1},
 		"issues CB0 of minibatch 3, which needs a free block of device 0": {kind: pipeline.CB, stage: 0},
 		"issues F0 of minibatch 3":                                        {kind: pipeline.F, stage: 0},
 		"issues B2 of minibatch 3":                                        {kind: pipeline.B, stage: 2},
-		"issues update 1 of minibatch 3":                                  {kind: ended, stage: 1},
+		"issues update 1 of minibatch 3":                                  {kind: minibatchEnd, stage: 1},
 	} {
-		d.post.begin(visit{turn, 3})
-		if got := d.errand(); got != want {
+		d.progress.begin(instance{instruction, 3})
+		if got := d.status(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	d.post.end()
-	if got := d.errand(); !strings.HasPrefix(got, "waits for its streams, the last task is ") {
+	d.progress.end()
+	if got := d.status(); !strings.HasPrefix(got, "waits for its streams, the last task is ") {
 		t.Errorf("%q", got)
 	}
 }

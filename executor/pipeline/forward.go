@@ -6,7 +6,7 @@ import (
 )
 
 // forward issues F: the minibatch takes a slab and a version of the weights, its input is there or arrives.
-func (d *driver) forward(ctx context.Context, t *site, v visit) error {
+func (d *driver) forward(ctx context.Context, t *localStage, v instance) error {
 	f, err := d.beginForward(ctx, t, v)
 	if err != nil {
 		return err
@@ -18,10 +18,10 @@ func (d *driver) forward(ctx context.Context, t *site, v visit) error {
 }
 
 // beginForward does what F does before its ops.
-func (d *driver) beginForward(ctx context.Context, t *site, v visit) (*flight, error) {
+func (d *driver) beginForward(ctx context.Context, t *localStage, v instance) (*inFlight, error) {
 	f := d.enter(t, v.minibatch)
 	sb := &t.slabs[f.slab]
-	if err := d.carry(t, f, sb); err != nil {
+	if err := d.upload(t, f, sb); err != nil {
 		return nil, err
 	}
 	if err := d.entry(ctx, t, f, sb); err != nil {
@@ -30,21 +30,21 @@ func (d *driver) beginForward(ctx context.Context, t *site, v visit) (*flight, e
 	if err := d.skips(ctx, t, f); err != nil {
 		return nil, err
 	}
-	slot, err := t.shelf.enter(v.minibatch)
+	slot, err := t.stash.enter(v.minibatch)
 	if err != nil {
 		return nil, err
 	}
 	f.at = frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, slot: slot, row: t.deferred.row(v.minibatch)}
-	if t.tape(v.minibatch).out.in == atDoor {
+	if t.opsOf(v.minibatch).out.in == inSentOutput {
 		f.at.output, err = t.outputs.take(d.compute, v.minibatch)
 	}
 	return f, err
 }
 
 // endForward does what F does behind its ops.
-func (d *driver) endForward(t *site, f *flight) error {
+func (d *driver) endForward(t *localStage, f *inFlight) error {
 	sb := &t.slabs[f.slab]
-	if t.stage == len(d.sites)-1 {
+	if t.stage == len(d.stages)-1 {
 		return d.report(t, f)
 	}
 	if err := t.outputs.seal(d.compute, f.minibatch); err != nil {
@@ -54,15 +54,15 @@ func (d *driver) endForward(t *site, f *flight) error {
 }
 
 // enter books a minibatch into a stage.
-func (d *driver) enter(t *site, m int) *flight {
-	if len(d.flights) == 0 {
-		d.flights = append(d.flights, new(flight))
+func (d *driver) enter(t *localStage, m int) *inFlight {
+	if len(d.unused) == 0 {
+		d.unused = append(d.unused, new(inFlight))
 	}
-	f := d.flights[len(d.flights)-1]
-	d.flights = d.flights[:len(d.flights)-1]
-	*f = flight{minibatch: m, lent: f.lent[:0], block: none, backBlock: none, handed: none, slab: m % d.e.order.repeats, skips: f.skips[:0], deltas: f.deltas[:0]}
-	for range t.outlets {
-		f.deltas = append(f.deltas, parcel{block: none, handed: none})
+	f := d.unused[len(d.unused)-1]
+	d.unused = d.unused[:len(d.unused)-1]
+	*f = inFlight{minibatch: m, lent: f.lent[:0], block: none, backBlock: none, returned: none, slab: m % d.e.order.repeats, skips: f.skips[:0], deltas: f.deltas[:0]}
+	for range t.portalOutputs {
+		f.deltas = append(f.deltas, skipTensor{block: none, returned: none})
 	}
 	switch {
 	case t.ring != nil:
@@ -70,14 +70,14 @@ func (d *driver) enter(t *site, m int) *flight {
 	case !d.e.order.plan.IsFlush():
 		f.slab = pop(&t.free)
 	}
-	t.flights = append(t.flights, f)
+	t.inFlight = append(t.inFlight, f)
 	return f
 }
 
 // leave books it out.
-func (d *driver) leave(t *site, f *flight) {
-	t.flights = slices.DeleteFunc(t.flights, func(g *flight) bool { return g == f })
-	d.flights = append(d.flights, f)
+func (d *driver) leave(t *localStage, f *inFlight) {
+	t.inFlight = slices.DeleteFunc(t.inFlight, func(g *inFlight) bool { return g == f })
+	d.unused = append(d.unused, f)
 	if d.e.order.plan.IsFlush() || t.ring != nil {
 		return
 	}
@@ -89,7 +89,7 @@ func (d *driver) leave(t *site, f *flight) {
 
 // loan is a slab whose minibatch has left its stage.
 type loan struct {
-	of   *site
+	of   *localStage
 	slab int
 }
 
@@ -97,10 +97,10 @@ type loan struct {
 // lent to that.
 func (d *driver) vacate(l loan, minibatch int) {
 	for _, s := range d.e.order.readers[l.of.stage] {
-		if d.sites[s] == nil {
+		if d.stages[s] == nil {
 			continue
 		}
-		if f := d.sites[s].find(minibatch); f != nil {
+		if f := d.stages[s].find(minibatch); f != nil {
 			f.lent = append(f.lent, l)
 			return
 		}
@@ -109,14 +109,14 @@ func (d *driver) vacate(l loan, minibatch int) {
 }
 
 // entry finds the input of a stage: the images, the output of the stage before on this device, or what arrives.
-func (d *driver) entry(ctx context.Context, t *site, f *flight, sb *slab) (err error) {
+func (d *driver) entry(ctx context.Context, t *localStage, f *inFlight, sb *slab) (err error) {
 	if t.stage == 0 {
 		f.entry = sb.images
 		return nil
 	}
 	from := d.e.order.on[t.stage-1][d.e.order.residue(f.minibatch)]
 	if from == d.device {
-		before := d.sites[t.stage-1]
+		before := d.stages[t.stage-1]
 		f.entry = before.output(before.find(f.minibatch))
 		return nil
 	}

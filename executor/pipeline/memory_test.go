@@ -123,14 +123,14 @@ func TestVerticalSyncKeepsTheFirstStagesVersions(t *testing.T) {
 			report, err := pipeline.Check(c.Chain, c.Platform, plan)
 			must(t, err)
 			e := &Executor{Workload: w, opt: Options{}}
-			must(t, e.lay(c, plan, 4))
+			must(t, e.layOut(c, plan, 4))
 			plans++
 			for _, d := range e.drivers {
-				for s, site := range d.sites {
-					if site == nil {
+				for s, stage := range d.stages {
+					if stage == nil {
 						continue
 					}
-					if n := len(site.weights); n > report.NCA[0] {
+					if n := len(stage.weights); n > report.NCA[0] {
 						t.Errorf("%s, seed %d: stage %d keeps %d versions of its weights, %d minibatches are live in the first", name, seed, s, n, report.NCA[0])
 					} else if n == report.NCA[0] && s > 0 {
 						all++

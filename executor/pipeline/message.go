@@ -7,24 +7,24 @@ import (
 )
 
 // message issues a communication of the plan, in its turn on the link.
-func (d *driver) message(ctx context.Context, l *lane, v visit, ready runtime.Event, src runtime.Span) error {
-	q, b := d.links[l.to], d.batons[l.to]
-	if err := b.take(ctx, d.bound, v, q); err != nil {
+func (d *driver) message(ctx context.Context, l *channel, v instance, ready runtime.Event, src runtime.Span) error {
+	q, b := d.links[l.to], d.halfDuplex[l.to]
+	if err := b.acquire(ctx, d.bound, v, q); err != nil {
 		return err
 	}
 	if err := d.sendTimed(ctx, l, &v, v.minibatch, ready, src); err != nil {
 		return err
 	}
-	return b.give(d.bound, v, q)
+	return b.release(d.bound, v, q)
 }
 
 // send sends what is no task of the plan.
-func (d *driver) send(ctx context.Context, l *lane, number int, ready runtime.Event, src runtime.Span) error {
+func (d *driver) send(ctx context.Context, l *channel, number int, ready runtime.Event, src runtime.Span) error {
 	return d.sendTimed(ctx, l, nil, number, ready, src)
 }
 
 // sendTimed sends: the receiver grants a block, the copy waits for what it reads and for the block.
-func (d *driver) sendTimed(ctx context.Context, l *lane, v *visit, number int, ready runtime.Event, src runtime.Span) error {
+func (d *driver) sendTimed(ctx context.Context, l *channel, v *instance, number int, ready runtime.Event, src runtime.Span) error {
 	block, err := l.granted(ctx)
 	if err != nil {
 		return err
@@ -63,9 +63,9 @@ func (d *driver) sendTimed(ctx context.Context, l *lane, v *visit, number int, r
 }
 
 // sendOutput issues CF: the output of a stage leaves for the stage behind it.
-func (d *driver) sendOutput(ctx context.Context, t *site, v visit) error {
-	l, out := t.out[v.to], t.tape(v.minibatch).out
-	if out.in == atDoor {
+func (d *driver) sendOutput(ctx context.Context, t *localStage, v instance) error {
+	l, out := t.out[v.to], t.opsOf(v.minibatch).out
+	if out.in == inSentOutput {
 		return d.sendFrom(ctx, &t.outputs, l, v, 0, 0)
 	}
 	f := t.find(v.minibatch)

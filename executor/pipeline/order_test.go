@@ -209,7 +209,7 @@ func idleRunWithout(t *testing.T, w *Workload, lib kernels.Library, c Costs, pla
 	h := &history{drop: none, deaf: map[runtime.Event]bool{}}
 	e := idleNew(t, w, lib, c, plan, h)
 	h.deeds, h.waits, h.drop = h.deeds[:0], 0, drop
-	for _, l := range e.lanes { // as if nothing had ever been recorded
+	for _, l := range e.channels { // as if nothing had ever been recorded
 		for i := range l.blocks {
 			l.arrived[i], l.freed[i] = &idleEvent{none}, &idleEvent{none}
 		}
@@ -287,30 +287,30 @@ func TestEveryKindOfEventIsNeeded(t *testing.T) {
 	w := workload(t, plainModel(t))
 	c := costs(w, 3, 2)
 	c.Platform = pipeline.NewPlatform(3, pipeline.NoLimit, 5e4) // messages take longer than tasks
-	sites := func(e *Executor, do func(*site)) {
+	stages := func(e *Executor, do func(*localStage)) {
 		for _, d := range e.drivers {
-			for _, t := range d.sites {
+			for _, t := range d.stages {
 				if t != nil {
 					do(t)
 				}
 			}
 		}
 	}
-	exits := func(box func(*site) *outbox, event func(*exit) runtime.Event) func(*Executor) []runtime.Event {
+	slots := func(box func(*localStage) *sendBuffer, event func(*sendSlot) runtime.Event) func(*Executor) []runtime.Event {
 		return func(e *Executor) (all []runtime.Event) {
-			sites(e, func(t *site) {
-				for i := range box(t).exits {
-					all = append(all, event(&box(t).exits[i]))
+			stages(e, func(t *localStage) {
+				for i := range box(t).slots {
+					all = append(all, event(&box(t).slots[i]))
 				}
 			})
 			return all
 		}
 	}
-	outputs, deltas := func(t *site) *outbox { return &t.outputs }, func(t *site) *outbox { return &t.deltas }
-	ready, sent := func(x *exit) runtime.Event { return x.ready }, func(x *exit) runtime.Event { return x.sent[0] }
-	lanes := func(kind pipeline.Kind, events func(*lane) []runtime.Event) func(*Executor) []runtime.Event {
+	outputs, deltas := func(t *localStage) *sendBuffer { return &t.outputs }, func(t *localStage) *sendBuffer { return &t.deltas }
+	ready, sent := func(x *sendSlot) runtime.Event { return x.ready }, func(x *sendSlot) runtime.Event { return x.sent[0] }
+	channels := func(kind pipeline.Kind, events func(*channel) []runtime.Event) func(*Executor) []runtime.Event {
 		return func(e *Executor) (all []runtime.Event) {
-			for _, l := range e.lanes {
+			for _, l := range e.channels {
 				if l.kind == kind {
 					all = append(all, events(l)...)
 				}
@@ -318,9 +318,9 @@ func TestEveryKindOfEventIsNeeded(t *testing.T) {
 			return all
 		}
 	}
-	arrived, freed := func(l *lane) []runtime.Event { return l.arrived }, func(l *lane) []runtime.Event { return l.freed }
+	arrived, freed := func(l *channel) []runtime.Event { return l.arrived }, func(l *channel) []runtime.Event { return l.freed }
 	forward := func(e *Executor) (all []runtime.Event) {
-		sites(e, func(t *site) {
+		stages(e, func(t *localStage) {
 			for i := range t.slabs {
 				all = append(all, t.slabs[i].forward)
 			}
@@ -335,16 +335,16 @@ func TestEveryKindOfEventIsNeeded(t *testing.T) {
 		events func(*Executor) []runtime.Event
 		plans  []*pipeline.Plan
 	}{
-		{"an output is ready", exits(outputs, ready), []*pipeline.Plan{again, recomputing(periodic)}},
-		{"an output has left", exits(outputs, sent), []*pipeline.Plan{again, recomputing(periodic)}},
-		{"δ is ready", exits(deltas, ready), []*pipeline.Plan{kept, again, periodic, recomputing(periodic)}},
-		{"δ has left", exits(deltas, sent), []*pipeline.Plan{kept, again, periodic, recomputing(periodic)}},
+		{"an output is ready", slots(outputs, ready), []*pipeline.Plan{again, recomputing(periodic)}},
+		{"an output has left", slots(outputs, sent), []*pipeline.Plan{again, recomputing(periodic)}},
+		{"δ is ready", slots(deltas, ready), []*pipeline.Plan{kept, again, periodic, recomputing(periodic)}},
+		{"δ has left", slots(deltas, sent), []*pipeline.Plan{kept, again, periodic, recomputing(periodic)}},
 		{"a forward has ended", forward, []*pipeline.Plan{kept, again, periodic}},
-		{"an input has arrived", lanes(pipeline.CF, arrived), []*pipeline.Plan{kept, again, periodic, recomputing(periodic)}},
-		{"δ has arrived", lanes(pipeline.CB, arrived), []*pipeline.Plan{kept, again, periodic, recomputing(periodic)}},
+		{"an input has arrived", channels(pipeline.CF, arrived), []*pipeline.Plan{kept, again, periodic, recomputing(periodic)}},
+		{"δ has arrived", channels(pipeline.CB, arrived), []*pipeline.Plan{kept, again, periodic, recomputing(periodic)}},
 		// With a flush a device has the δ of a minibatch back before it sends into the block of its output again.
-		{"an input is used", lanes(pipeline.CF, freed), []*pipeline.Plan{periodic, recomputing(periodic)}},
-		{"δ is used", lanes(pipeline.CB, freed), []*pipeline.Plan{kept, again, periodic, recomputing(periodic)}},
+		{"an input is used", channels(pipeline.CF, freed), []*pipeline.Plan{periodic, recomputing(periodic)}},
+		{"δ is used", channels(pipeline.CB, freed), []*pipeline.Plan{kept, again, periodic, recomputing(periodic)}},
 	} {
 		for i, plan := range x.plans {
 			n := 2 * groupOf(t, w, c, plan)

@@ -106,14 +106,14 @@ type Executor struct {
 	discrepancies []discrepancy // by stage
 	reducers      []*reducer    // by stage; nil for those on one device
 	group         int
-	batons        map[[2]int]*baton // of the links, by their ends
-	planned       [][]loadline.Trip // by stage: of its transfers
-	lanes         []*lane
+	halfDuplex    map[[2]int]*halfDuplex // of the links, by their ends
+	planned       [][]loadline.Trip      // by stage: of its transfers
+	channels      []*channel
 	drivers       []*driver
 	streams       int     // of all drivers
-	script        *script // where a rehearsal notes what it would issue; nil: nowhere
+	script        *script // where a dry run notes what it would issue; nil: nowhere
 	memory        []Memory
-	stays         [][]stay // by device
+	holds         [][]hold // by device
 	done          int      // minibatches
 	stopped       bool
 	telling       sync.Mutex // Options.Done
@@ -121,14 +121,14 @@ type Executor struct {
 	writing       atomic.Int64 // of what saves, how many wait for a disk
 	tensors       []placed
 	byName        map[name]int // of tensors
-	exams         []*exam
+	evaluations   []*evaluation
 }
 
 // New binds a plan to devices, which it reserves, and initializes the weights. Device d of the plan is on[d]. Errors: ErrPlan,
 // *LimitError, those of pipeline.Planned and of the devices.
 func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, opt Options) (*Executor, error) {
 	e := &Executor{Workload: w, opt: opt, done: opt.First}
-	if err := e.lay(costs, plan, len(on)); err != nil {
+	if err := e.layOut(costs, plan, len(on)); err != nil {
 		return nil, err
 	}
 	if opt.First < 0 || plan.IsFlush() && opt.First%e.group != 0 {
@@ -143,10 +143,10 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 			return nil, err
 		}
 	}
-	if err := e.openLanes(); err != nil {
+	if err := e.openChannels(); err != nil {
 		return nil, err
 	}
-	if err := e.rehearse(); err != nil {
+	if err := e.dryRuns(); err != nil {
 		return nil, err
 	}
 	if err := e.prove(); err != nil {
@@ -158,8 +158,16 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 // Needs returns what a plan needs on each device. Errors: those of New that do not come from devices.
 func Needs(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([]Memory, error) {
 	e := &Executor{Workload: w, opt: opt}
-	err := e.lay(costs, plan, costs.Platform.Devices)
+	err := e.layOut(costs, plan, costs.Platform.Devices)
 	return e.memory, err
+}
+
+// Grouping returns how many minibatches make one update of a plan, as Executor.Group does, without devices. Errors: those of
+// Needs.
+func Grouping(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) (int, error) {
+	e := &Executor{Workload: w, opt: opt}
+	err := e.layOut(costs, plan, costs.Platform.Devices)
+	return e.group, err
 }
 
 // Memory returns what the plan needs on each device.
@@ -185,23 +193,23 @@ type Segment struct {
 	Save        bool // Options.Save takes the state behind it
 }
 
-// leg is a segment while it runs.
-type leg struct {
+// runningSegment is a segment while it runs.
+type runningSegment struct {
 	*bound
 	save bool
 }
 
-func newLegs(segments []Segment) (legs []leg) {
+func start(segments []Segment) (running []runningSegment) {
 	for _, s := range segments {
-		legs = append(legs, leg{newBound(s.Minibatches), s.Save})
+		running = append(running, runningSegment{newBound(s.Minibatches), s.Save})
 	}
-	return legs
+	return running
 }
 
-// lower ends a run early. Whoever has begun a segment has relied on all of those before, so that only the last one that was begun
-// can become shorter; those behind it, which go first, become empty.
-func lower(legs []leg, group int) {
-	for _, l := range slices.Backward(legs) {
+// lowerBounds ends a run early. Whoever has begun a segment has relied on all of those before, so that only the last one that
+// was begun can become shorter; those behind it, which go first, become empty.
+func lowerBounds(running []runningSegment, group int) {
+	for _, l := range slices.Backward(running) {
 		l.lower(group)
 	}
 }
@@ -226,19 +234,19 @@ func (e *Executor) RunUntil(ctx context.Context, enough <-chan struct{}, segment
 		}
 	}
 	e.stopped = true // unless all goes well
-	legs, over := newLegs(segments), make(chan struct{})
+	running, over := start(segments), make(chan struct{})
 	defer close(over)
 	go func() {
 		select {
 		case <-enough:
-			lower(legs, e.group)
+			lowerBounds(running, e.group)
 		case <-over:
 		}
 	}()
-	if err := e.pass(ctx, legs); err != nil {
+	if err := e.pass(ctx, running); err != nil {
 		return err
 	}
-	for _, l := range legs {
+	for _, l := range running {
 		e.done += l.end()
 	}
 	e.stopped = false
@@ -246,28 +254,28 @@ func (e *Executor) RunUntil(ctx context.Context, enough <-chan struct{}, segment
 }
 
 // begin opens the books of all drivers before a run of some segments.
-func (e *Executor) begin(legs []leg, rehearsal bool) {
-	for _, l := range e.lanes {
+func (e *Executor) begin(running []runningSegment, dryRun bool) {
+	for _, l := range e.channels {
 		l.reset()
 	}
-	for _, b := range e.batons {
+	for _, b := range e.halfDuplex {
 		b.reset()
 	}
 	for _, d := range e.drivers {
-		d.begin(legs, rehearsal)
+		d.begin(running, dryRun)
 	}
 }
 
 // pass lets all drivers go through some segments.
-func (e *Executor) pass(ctx context.Context, legs []leg) error {
+func (e *Executor) pass(ctx context.Context, running []runningSegment) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	e.begin(legs, false)
+	e.begin(running, false)
 	var all sync.WaitGroup
 	errs := make([]error, len(e.drivers))
 	for i, d := range e.drivers {
 		all.Go(func() {
-			if errs[i] = d.guarded(ctx, legs); errs[i] != nil {
+			if errs[i] = d.guarded(ctx, running); errs[i] != nil {
 				cancel(errs[i])
 			}
 		})
@@ -299,8 +307,8 @@ func (e *Executor) driver(device int) *driver {
 	return e.drivers[slices.IndexFunc(e.drivers, func(d *driver) bool { return d.device == device })]
 }
 
-// reset empties a lane and grants all its blocks.
-func (l *lane) reset() {
+// reset empties a channel and grants all its blocks.
+func (l *channel) reset() {
 	for len(l.grants) > 0 {
 		<-l.grants
 	}

@@ -310,7 +310,7 @@ func TestAsynchronousSchedulesFollowTheStalenessEquations(t *testing.T) {
 func groupOf(t testing.TB, w *Workload, c Costs, plan *pipeline.Plan) int {
 	t.Helper()
 	e := &Executor{Workload: w}
-	must(t, e.lay(c, plan, c.Platform.Devices))
+	must(t, e.layOut(c, plan, c.Platform.Devices))
 	return e.Group()
 }
 

@@ -55,9 +55,9 @@ func TestDelaysAreCountedInUpdates(t *testing.T) {
 	}{{0, 1, 0}, {1, 1, 1}, {2, 1, 2}, {1, 2, 0.5}, {2, 2, 1}, {3, 2, 1.5}, {1, 4, 0.25}} {
 		o := &order{plan: &pipeline.Plan{}, repeats: 2, split: []bool{false}, on: [][]int{{0, 1}}}
 		for d := range 2 {
-			o.turns = append(o.turns, []turn{
+			o.instructions = append(o.instructions, []instruction{
 				{kind: pipeline.F, shift: d + 2*x.apart}, {kind: pipeline.B, shift: d, at: 1},
-				{kind: ended, shift: 0, at: 2}, {kind: ended, shift: 1, at: 2},
+				{kind: minibatchEnd, shift: 0, at: 2}, {kind: minibatchEnd, shift: 1, at: 2},
 			})
 		}
 		e := &Executor{order: o, group: 2 * x.local, rules: []rule{{mode: pipeline.Latest, group: 2 * x.local}}}

@@ -72,14 +72,14 @@ func (e *Executor) carried() []*models.Programs {
 	return e.Layers
 }
 
-// gate is a communication through a portal, for minibatches of a residue: from a stage to another, or back.
-type gate struct {
+// portalTask is a communication through a portal, for minibatches of a residue: from a stage to another, or back.
+type portalTask struct {
 	kind              pipeline.Kind
 	from, to, residue int
 }
 
 // through returns the devices that send and receive through a portal.
-func (o *order) through(g gate) (from, to int) {
+func (o *order) through(g portalTask) (from, to int) {
 	from, to = o.on[g.from][g.residue], o.on[g.to][g.residue]
 	if g.kind == pipeline.CB {
 		return to, from
@@ -88,10 +88,10 @@ func (o *order) through(g gate) (from, to int) {
 }
 
 // brings names what a task takes from other devices through portals.
-func (o *order) brings(v visit) (all []string) {
+func (o *order) brings(v instance) (all []string) {
 	r := o.residue(v.minibatch)
 	for _, p := range o.plan.Portals {
-		for _, g := range []gate{{pipeline.CF, p.From, p.To, r}, {pipeline.CB, p.From, p.To, r}} {
+		for _, g := range []portalTask{{pipeline.CF, p.From, p.To, r}, {pipeline.CB, p.From, p.To, r}} {
 			forward, back := v.kind == pipeline.F && v.stage == p.To, v.kind == pipeline.B && v.stage == p.From
 			if from, to := o.through(g); from != to && (g.kind == pipeline.CF && forward || g.kind == pipeline.CB && back) {
 				all = append(all, fmt.Sprintf("%v%d-%d from device %d", g.kind, p.From, p.To, from))
@@ -101,11 +101,11 @@ func (o *order) brings(v visit) (all []string) {
 	return all
 }
 
-// passages returns the lanes of a portal, with as many blocks as the plan has messages in them at one time.
-func (o *order) passages(k *clock, kind pipeline.Kind, p pipeline.Portal) (all []*lane) {
+// portalChannels returns the channels of a portal, with as many blocks as the plan has messages in them at one time.
+func (o *order) portalChannels(k *clock, kind pipeline.Kind, p pipeline.Portal) (all []*channel) {
 	times := map[[2]int][]interval{}
 	for r := range o.repeats {
-		g := gate{kind, p.From, p.To, r}
+		g := portalTask{kind, p.From, p.To, r}
 		from, to := o.through(g)
 		if from == to {
 			continue
@@ -116,11 +116,11 @@ func (o *order) passages(k *clock, kind pipeline.Kind, p pipeline.Portal) (all [
 		}
 		pair := [2]int{from, to}
 		if times[pair] == nil {
-			l := newLane(kind, p.From, from, to, 0)
+			l := newChannel(kind, p.From, from, to, 0)
 			l.far, l.bytes = p.To, p.Bytes
 			all = append(all, l)
 		}
-		times[pair] = append(times[pair], interval{k.gates[g].Start, end})
+		times[pair] = append(times[pair], interval{k.portals[g].Start, end})
 	}
 	for _, l := range all {
 		l.size(k.most(times[[2]int{l.from, l.to}]))
@@ -128,71 +128,71 @@ func (o *order) passages(k *clock, kind pipeline.Kind, p pipeline.Portal) (all [
 	return all
 }
 
-// inlet is where skips of a portal come into a stage, and δ of them leaves it.
-type inlet struct {
+// portalInput is where skips of a portal come into a stage, and δ of them leaves it.
+type portalInput struct {
 	models.Portal
-	in, away map[int]*lane // by the other device
-	deltas   outbox
+	in, away map[int]*channel // by the other device
+	deltas   sendBuffer
 }
 
-// outlet is where skips leave the stage that makes them, and δ of them comes back.
-type outlet struct {
+// portalOutput is where skips leave the stage that makes them, and δ of them comes back.
+type portalOutput struct {
 	models.Portal
-	out, back map[int]*lane // by the other device
-	returns   []runtime.Span
-	handed    []int // returns that no minibatch holds, of those for δ from the same device
+	out, back   map[int]*channel // by the other device
+	returns     []runtime.Span
+	freeReturns []int // returns that no minibatch holds, of those for δ from the same device
 }
 
-// parcel is what a minibatch has at an inlet or outlet.
-type parcel struct {
-	span   runtime.Span // the skips at an inlet, δ of them at an outlet
-	target runtime.Span // where an inlet's δ goes
-	from   *lane        // that brought span, and in which block; nil from the same device, and when it is given back
-	block  int
-	handed int // the return that span is, from the same device
+// skipTensor is what a minibatch has at a portal input or portal output.
+type skipTensor struct {
+	span     runtime.Span // the skips at a portal input, δ of them at a portal output
+	target   runtime.Span // where a portal input's δ goes
+	from     *channel     // that brought span, and in which block; nil from the same device, and when it is given back
+	block    int
+	returned int // the return that span is, from the same device
 }
 
-// layPortals places the blocks of a site's portals.
-func (e *Executor) layPortals(k *clock, t *site, g *ground) {
+// layPortals places the blocks of a stage's portals.
+func (e *Executor) layPortals(k *clock, t *localStage, g *allocator) {
 	for _, p := range e.Model.Portals {
-		in, out := inlet{Portal: p, in: map[int]*lane{}, away: map[int]*lane{}}, outlet{Portal: p, out: map[int]*lane{}, back: map[int]*lane{}}
-		for _, l := range e.lanes {
+		in, out := portalInput{Portal: p, in: map[int]*channel{}, away: map[int]*channel{}}, portalOutput{Portal: p, out: map[int]*channel{}, back: map[int]*channel{}}
+		for _, l := range e.channels {
 			switch here := l.far == p.To && l.boundary == p.From; {
 			case !here:
 			case p.To == t.stage && l.kind == pipeline.CF && l.to == t.device:
 				in.in[l.from] = l
-				l.lay(g)
+				l.layOut(g)
 			case p.To == t.stage && l.kind == pipeline.CB && l.from == t.device:
 				in.away[l.to] = l
 			case p.From == t.stage && l.kind == pipeline.CB && l.to == t.device:
 				out.back[l.from] = l
-				l.lay(g)
+				l.layOut(g)
 			case p.From == t.stage && l.kind == pipeline.CF && l.from == t.device:
 				out.out[l.to] = l
 			}
 		}
 		switch t.stage {
 		case p.To:
-			in.deltas.lay(g, e.order.waiting(k, p, t.device), p.Bytes, 1)
-			t.inlets = append(t.inlets, in) // portals are in the order of their branches
+			in.deltas.layOut(g, e.order.waiting(k, p, t.device), p.Bytes, 1)
+			t.portalInputs = append(t.portalInputs, in) // portals are in the order of their branches
 		case p.From:
 			for range e.order.returning(p, t.device) {
-				out.returns = append(out.returns, g.take(p.Bytes))
+				out.returns = append(out.returns, g.alloc(p.Bytes))
 			}
-			t.outlets = append(t.outlets, out)
+			t.portalOutputs = append(t.portalOutputs, out)
 		}
 	}
 }
 
-// waiting returns how many exits a device needs for δ of a portal's skips, as order.exits does.
+// waiting returns how many slots of a send buffer a device needs for δ of a portal's skips, as order.sendSlots does.
 func (o *order) waiting(k *clock, p models.Portal, device int) int {
 	var times []interval
 	for r := range o.repeats {
 		if o.onDevice(p.To, r, device) && !o.onDevice(p.From, r, device) {
-			times = append(times, interval{k.span(pipeline.B, p.To, r).Start, k.gates[gate{pipeline.CB, p.From, p.To, r}].End})
+			times = append(times, interval{k.span(pipeline.B, p.To, r).Start, k.portals[portalTask{pipeline.CB, p.From, p.To, r}].End})
 		}
 	}
-	return max(k.most(times), o.most(device, func(v visit) int {
+	return max(k.most(times), o.most(device, func(v instance) int {
 		switch {
 		case v.kind == pipeline.B && v.stage == p.To && !o.onDevice(p.From, v.minibatch, device):
 			return 1
@@ -206,7 +206,7 @@ func (o *order) waiting(k *clock, p models.Portal, device int) int {
 // returning returns how many δ of a portal's skips wait on a device for the backward of the stage that has made them, when they
 // come from a stage on the same device.
 func (o *order) returning(p models.Portal, device int) int {
-	return o.most(device, func(v visit) int {
+	return o.most(device, func(v instance) int {
 		switch {
 		case v.kind == pipeline.B && v.stage == p.To && o.onDevice(p.From, v.minibatch, device):
 			return 1
@@ -218,38 +218,38 @@ func (o *order) returning(p models.Portal, device int) int {
 }
 
 // beginPortals empties the books before a run.
-func (s *site) beginPortals() {
-	for i := range s.inlets {
-		s.inlets[i].deltas.begin()
+func (s *localStage) beginPortals() {
+	for i := range s.portalInputs {
+		s.portalInputs[i].deltas.begin()
 	}
-	for i := range s.outlets {
-		s.outlets[i].handed = numbers(s.outlets[i].handed, len(s.outlets[i].returns))
+	for i := range s.portalOutputs {
+		s.portalOutputs[i].freeReturns = numbers(s.portalOutputs[i].freeReturns, len(s.portalOutputs[i].returns))
 	}
 }
 
-// outboxes returns all of a site.
-func (s *site) outboxes() []*outbox {
-	all := []*outbox{&s.outputs, &s.deltas}
-	for i := range s.inlets {
-		all = append(all, &s.inlets[i].deltas)
+// sendBuffers returns all of a stage.
+func (s *localStage) sendBuffers() []*sendBuffer {
+	all := []*sendBuffer{&s.outputs, &s.deltas}
+	for i := range s.portalInputs {
+		all = append(all, &s.portalInputs[i].deltas)
 	}
 	return all
 }
 
 // skip returns where the skips of a portal lie in the slab of a minibatch in the stage that makes them.
-func (s *site) skip(p *models.Portal, minibatch int) runtime.Span {
+func (s *localStage) skip(p *models.Portal, minibatch int) runtime.Span {
 	kept := s.slabs[s.find(minibatch).slab].kept
-	return kept.Part(s.tape(minibatch).out.offset+p.Offset, p.Bytes)
+	return kept.Part(s.opsOf(minibatch).out.offset+p.Offset, p.Bytes)
 }
 
 // skips finds what portals bring into a stage: on this device in the slab of the stage that has made it, or in what arrives.
-func (d *driver) skips(ctx context.Context, t *site, f *flight) (err error) {
-	for i := range t.inlets {
-		x := &t.inlets[i]
-		p := parcel{block: none, handed: none}
+func (d *driver) skips(ctx context.Context, t *localStage, f *inFlight) (err error) {
+	for i := range t.portalInputs {
+		x := &t.portalInputs[i]
+		p := skipTensor{block: none, returned: none}
 		from := d.e.order.on[x.From][d.e.order.residue(f.minibatch)]
 		if from == d.device {
-			p.span = d.sites[x.From].skip(&x.Portal, f.minibatch)
+			p.span = d.stages[x.From].skip(&x.Portal, f.minibatch)
 		} else if err = d.fetch(ctx, x.in[from], f.minibatch, &p); err != nil {
 			return err
 		}
@@ -259,7 +259,7 @@ func (d *driver) skips(ctx context.Context, t *site, f *flight) (err error) {
 }
 
 // fetch takes what arrives through a portal.
-func (d *driver) fetch(ctx context.Context, l *lane, minibatch int, p *parcel) (err error) {
+func (d *driver) fetch(ctx context.Context, l *channel, minibatch int, p *skipTensor) (err error) {
 	if p.block, err = l.take(ctx, minibatch); err != nil {
 		return err
 	}
@@ -268,12 +268,12 @@ func (d *driver) fetch(ctx context.Context, l *lane, minibatch int, p *parcel) (
 }
 
 // deltas finds δ of what has left a stage by portals.
-func (d *driver) deltas(ctx context.Context, t *site, f *flight) error {
-	for i := range t.outlets {
-		x, p := &t.outlets[i], &f.deltas[i]
+func (d *driver) deltas(ctx context.Context, t *localStage, f *inFlight) error {
+	for i := range t.portalOutputs {
+		x, p := &t.portalOutputs[i], &f.deltas[i]
 		from := d.e.order.on[x.To][d.e.order.residue(f.minibatch)]
 		if from == d.device {
-			p.span = x.returns[p.handed]
+			p.span = x.returns[p.returned]
 		} else if err := d.fetch(ctx, x.back[from], f.minibatch, p); err != nil {
 			return err
 		}
@@ -281,16 +281,17 @@ func (d *driver) deltas(ctx context.Context, t *site, f *flight) error {
 	return nil
 }
 
-// targets finds where δ of what portals have brought goes: to the stage that made it on this device, or to an exit.
-func (d *driver) targets(t *site, f *flight) (err error) {
-	for i := range t.inlets {
-		x, p := &t.inlets[i], &f.skips[i]
+// targets finds where δ of what portals have brought goes: to the stage that made it on this device, or to a slot of the send
+// buffer.
+func (d *driver) targets(t *localStage, f *inFlight) (err error) {
+	for i := range t.portalInputs {
+		x, p := &t.portalInputs[i], &f.skips[i]
 		if d.e.order.onDevice(x.From, f.minibatch, d.device) {
-			maker := d.sites[x.From]
-			out := &maker.outlets[x.Exit-1]
-			handed := pop(&out.handed)
-			maker.find(f.minibatch).deltas[x.Exit-1].handed = handed
-			p.target = out.returns[handed]
+			maker := d.stages[x.From]
+			out := &maker.portalOutputs[x.Exit-1]
+			returned := pop(&out.freeReturns)
+			maker.find(f.minibatch).deltas[x.Exit-1].returned = returned
+			p.target = out.returns[returned]
 			continue
 		}
 		if p.target, err = x.deltas.take(d.compute, f.minibatch); err != nil {
@@ -301,9 +302,9 @@ func (d *driver) targets(t *site, f *flight) (err error) {
 }
 
 // leaveByPortals says that δ of what portals have brought is ready to leave.
-func (d *driver) leaveByPortals(t *site, f *flight) error {
-	for i := range t.inlets {
-		if err := t.inlets[i].deltas.seal(d.compute, f.minibatch); err != nil {
+func (d *driver) leaveByPortals(t *localStage, f *inFlight) error {
+	for i := range t.portalInputs {
+		if err := t.portalInputs[i].deltas.seal(d.compute, f.minibatch); err != nil {
 			return err
 		}
 	}
@@ -311,18 +312,18 @@ func (d *driver) leaveByPortals(t *site, f *flight) error {
 }
 
 // spentSkips gives the blocks of δ of what has left by portals back.
-func (d *driver) spentSkips(t *site, f *flight) error {
+func (d *driver) spentSkips(t *localStage, f *inFlight) error {
 	for i := range f.deltas {
-		if p := &f.deltas[i]; p.handed != none {
-			t.outlets[i].handed = append(t.outlets[i].handed, p.handed)
-			p.handed = none
+		if p := &f.deltas[i]; p.returned != none {
+			t.portalOutputs[i].freeReturns = append(t.portalOutputs[i].freeReturns, p.returned)
+			p.returned = none
 		}
 	}
 	return d.release(f.deltas)
 }
 
-// release grants the blocks of parcels again.
-func (d *driver) release(all []parcel) error {
+// release grants the blocks of skip tensors again.
+func (d *driver) release(all []skipTensor) error {
 	for i := range all {
 		p := &all[i]
 		if p.from == nil {
@@ -338,18 +339,18 @@ func (d *driver) release(all []parcel) error {
 }
 
 // sendThrough issues a communication through a portal.
-func (d *driver) sendThrough(ctx context.Context, v visit) error {
+func (d *driver) sendThrough(ctx context.Context, v instance) error {
 	if v.kind == pipeline.CF {
-		t := d.sites[v.stage]
-		i := slices.IndexFunc(t.outlets, func(x outlet) bool { return x.To == v.far })
-		x := &t.outlets[i]
-		if t.tape(v.minibatch).out.in == atDoor {
+		t := d.stages[v.stage]
+		i := slices.IndexFunc(t.portalOutputs, func(x portalOutput) bool { return x.To == v.far })
+		x := &t.portalOutputs[i]
+		if t.opsOf(v.minibatch).out.in == inSentOutput {
 			return d.sendFrom(ctx, &t.outputs, x.out[v.to], v, 1+i, x.Offset)
 		}
 		return d.message(ctx, x.out[v.to], v, t.slabs[t.find(v.minibatch).slab].forward, t.skip(&x.Portal, v.minibatch))
 	}
-	t := d.sites[v.far]
-	x := &t.inlets[slices.IndexFunc(t.inlets, func(x inlet) bool { return x.From == v.stage })]
+	t := d.stages[v.far]
+	x := &t.portalInputs[slices.IndexFunc(t.portalInputs, func(x portalInput) bool { return x.From == v.stage })]
 	return d.sendFrom(ctx, &x.deltas, x.away[v.to], v, 0, 0)
 }
 
@@ -370,15 +371,15 @@ func (b *binder) fold(places int, at int64) int {
 	return n
 }
 
-// gates lets an op that stands at portals find what goes through them.
-func (d *driver) gates(t *site, o *op, f *flight, at *frame) {
-	if o.layer == t.spec.First && len(t.inlets) > 0 {
+// bindPortals lets an op that stands at portals find what goes through them.
+func (d *driver) bindPortals(t *localStage, o *op, f *inFlight, at *frame) {
+	if o.layer == t.spec.First && len(t.portalInputs) > 0 {
 		at.skips = f.skips
 		for i := range f.skips {
 			at.portals = d.binder.fold(d.binder.fold(at.portals, f.skips[i].span.Offset), f.skips[i].target.Offset)
 		}
 	}
-	if o.layer == t.spec.Last && len(t.outlets) > 0 {
+	if o.layer == t.spec.Last && len(t.portalOutputs) > 0 {
 		at.deltas = f.deltas
 		for i := range f.deltas {
 			at.portals = d.binder.fold(at.portals, f.deltas[i].span.Offset)

@@ -29,7 +29,7 @@ func (s *script) number(ev runtime.Event) int {
 // issue names an action: what a driver did, for which of its tasks.
 type issue struct {
 	d    *driver
-	task uint64 // as post has it
+	task uint64 // as progress has it
 	what runtime.Launch
 }
 
@@ -41,14 +41,14 @@ func (x issue) String() string {
 	return fmt.Sprintf("%s in %s of minibatch %d on device %d", what, v.name(), v.minibatch, x.d.device)
 }
 
-// note notes an action of a rehearsal.
+// note notes an action of a dry run.
 func (q queue) note(what runtime.Launch, accesses []hazard.Access, wait, record runtime.Event) {
 	s := q.of.e.script
 	if s == nil {
 		return
 	}
 	s.actions = append(s.actions, hazard.Action{
-		Name: issue{q.of, q.of.post.visit.Load(), what}, Stream: q.number, Accesses: accesses, Wait: s.number(wait), Record: s.number(record),
+		Name: issue{q.of, q.of.progress.instance.Load(), what}, Stream: q.number, Accesses: accesses, Wait: s.number(wait), Record: s.number(record),
 	})
 }
 
@@ -65,7 +65,7 @@ func (e *Executor) write() (*script, error) {
 	e.script = s
 	defer func() { e.script = nil }()
 	n := (e.order.long() + e.group - 1) / e.group * e.group
-	return s, e.readThrough(n, n)
+	return s, e.dryRun(n, n)
 }
 
 // prove proves that memory, of whatever device, is reused only behind its last user. With Pace, kernels touch nothing. Errors:

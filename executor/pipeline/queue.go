@@ -5,7 +5,7 @@ import (
 	"plimsoll/runtime"
 )
 
-// queue is a stream of a driver, with a number among those of all devices. In a rehearsal nothing is issued; what would be is noted
+// queue is a stream of a driver, with a number among those of all devices. In a dry run nothing is issued; what would be is noted
 // when the order is proved.
 type queue struct {
 	s      runtime.Stream
@@ -28,7 +28,7 @@ type prepared struct {
 }
 
 func (q queue) launch(l prepared) error {
-	if q.of.rehearsal {
+	if q.of.dryRun {
 		q.note(l.Launch, l.accesses, nil, nil)
 		return nil
 	}
@@ -36,7 +36,7 @@ func (q queue) launch(l prepared) error {
 }
 
 func (q queue) copy(dst, src runtime.Span) error {
-	if q.of.rehearsal {
+	if q.of.dryRun {
 		q.noteCopy(q.of, dst, src)
 		return nil
 	}
@@ -44,7 +44,7 @@ func (q queue) copy(dst, src runtime.Span) error {
 }
 
 func (q queue) send(to *driver, dst, src runtime.Span) error {
-	if q.of.rehearsal {
+	if q.of.dryRun {
 		q.noteCopy(to, dst, src)
 		return nil
 	}
@@ -52,7 +52,7 @@ func (q queue) send(to *driver, dst, src runtime.Span) error {
 }
 
 func (q queue) record(ev runtime.Event) error {
-	if q.of.rehearsal {
+	if q.of.dryRun {
 		q.note(nil, nil, nil, ev)
 		return nil
 	}
@@ -60,7 +60,7 @@ func (q queue) record(ev runtime.Event) error {
 }
 
 func (q queue) wait(ev runtime.Event) error {
-	if q.of.rehearsal {
+	if q.of.dryRun {
 		q.note(nil, nil, ev, nil)
 		return nil
 	}

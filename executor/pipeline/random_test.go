@@ -100,15 +100,15 @@ func TestNoLegalPlanIsStuck(t *testing.T) {
 	}
 }
 
-// nothingNew goes through runs of several lengths, which must not meet what the rehearsals have not.
+// nothingNew goes through runs of several lengths, which must not meet what the dry runs have not.
 func nothingNew(t *testing.T, e *Executor) {
 	t.Helper()
 	prepared := e.prepared()
 	for _, k := range []int{1, 2, 5, 31, 300} {
-		must(t, e.readThrough(k*e.group))
+		must(t, e.dryRun(k*e.group))
 	}
 	if now := e.prepared(); now != prepared {
-		t.Errorf("%d things are prepared after the rehearsals, behind %d", now-prepared, prepared)
+		t.Errorf("%d things are prepared after the dry runs, behind %d", now-prepared, prepared)
 	}
 }
 
@@ -117,7 +117,7 @@ type instants struct {
 	plan    *pipeline.Plan
 	repeats int
 	split   []bool
-	at      map[moment]pipeline.Task
+	at      map[taskKey]pipeline.Task
 	k       *clock
 }
 
@@ -125,16 +125,16 @@ func newInstants(t *testing.T, c Costs, plan *pipeline.Plan) *instants {
 	t.Helper()
 	k, err := newClock(c, plan)
 	must(t, err)
-	x := &instants{plan: plan, repeats: plan.Repeats(), split: plan.Split(), at: map[moment]pipeline.Task{}, k: k}
+	x := &instants{plan: plan, repeats: plan.Repeats(), split: plan.Split(), at: map[taskKey]pipeline.Task{}, k: k}
 	for _, task := range plan.Tasks {
-		x.at[moment{task.Kind, task.Stage, (task.Shift%x.repeats + x.repeats) % x.repeats}] = task
+		x.at[taskKey{task.Kind, task.Stage, (task.Shift%x.repeats + x.repeats) % x.repeats}] = task
 	}
 	return x
 }
 
 // start returns when a task of minibatch m starts, in seconds.
 func (x *instants) start(kind pipeline.Kind, s, m int) float64 {
-	task := x.at[moment{kind, s, m % x.repeats}]
+	task := x.at[taskKey{kind, s, m % x.repeats}]
 	if x.plan.IsFlush() {
 		return task.Start
 	}
@@ -181,11 +181,11 @@ func (x *instants) program(groups []int, n int) sequential.Program {
 // ascending reports whether every device has the minibatches of an update in the order of their numbers, so that their
 // gradients are added in that order.
 func (x *instants) ascending(e *Executor, n int) bool {
-	for d := range e.order.turns {
-		latest := map[moment]int{}
-		err := e.order.visits(d, n, func(v visit) error {
-			key := moment{v.kind, v.stage, v.minibatch / e.rules[v.stage].group}
-			if v.kind == pipeline.F && x.plan.Versions != pipeline.Flush || v.kind == ended || v.kind.Communication() {
+	for d := range e.order.instructions {
+		latest := map[taskKey]int{}
+		err := e.order.instances(d, n, func(v instance) error {
+			key := taskKey{v.kind, v.stage, v.minibatch / e.rules[v.stage].group}
+			if v.kind == pipeline.F && x.plan.Versions != pipeline.Flush || v.kind == minibatchEnd || v.kind.Communication() {
 				return nil
 			}
 			if v.minibatch < latest[key] {
@@ -215,7 +215,7 @@ func TestRandomPlansFollowTheClock(t *testing.T) {
 			continue
 		}
 		e := &Executor{Workload: w}
-		must(t, e.lay(c, plan, c.Platform.Devices))
+		must(t, e.layOut(c, plan, c.Platform.Devices))
 		n := max(3, 12/e.group) * e.group
 		x := newInstants(t, c, plan)
 		if !x.ascending(e, n) {
@@ -254,10 +254,10 @@ func TestDriversThatWaitForEachOtherAreRefused(t *testing.T) {
 	lib := targets(t, 1, host.Config{})[0].Library
 	c := costs(w, 2, 1)
 	e := idleNew(t, w, lib, c, planFor(t, "gpipe", c, pipeline.Options{Microbatches: 1}), &history{drop: none})
-	must(t, e.readThrough(1))
-	turns := e.order.turns[0] // F0 CF0 B0
-	turns[1], turns[2] = turns[2], turns[1]
-	err := e.readThrough(1)
+	must(t, e.dryRun(1))
+	instructions := e.order.instructions[0] // F0 CF0 B0
+	instructions[1], instructions[2] = instructions[2], instructions[1]
+	err := e.dryRun(1)
 	if !errors.Is(err, ErrPlan) {
 		t.Fatalf("%v", err)
 	}
@@ -333,7 +333,7 @@ func TestMissedUpdatesAreThoseThatArePlanned(t *testing.T) {
 		report, err := pipeline.Check(c.Chain, c.Platform, plan)
 		must(t, err)
 		e := &Executor{Workload: w}
-		must(t, e.lay(c, plan, c.Platform.Devices))
+		must(t, e.layOut(c, plan, c.Platform.Devices))
 		for s, r := range e.rules {
 			n := 2 * e.order.long() * e.group
 			at := e.order.made(r, s, n)

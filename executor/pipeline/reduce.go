@@ -14,11 +14,11 @@ import (
 // same bits. The plan has no time for this (thesis and PIPELINE rules alike leave it out).
 type reducer struct {
 	hosts  []int
-	slice  int64   // bytes
-	slices int     // of the gradients of a stage
-	up     []*lane // from replica i to the next one
-	down   []*lane // from the last replica to replica i
-	stats  []*lane // from the first replica to replica i+1: BatchNorm's statistics
+	slice  int64      // bytes
+	slices int        // of the gradients of a stage
+	up     []*channel // from replica i to the next one
+	down   []*channel // from the last replica to replica i
+	stats  []*channel // from the first replica to replica i+1: BatchNorm's statistics
 }
 
 // longestSlice bounds the memory of a sum on its way, in bytes.
@@ -33,17 +33,17 @@ func newReducer(hosts []int, bytes int64) *reducer {
 	r.slices = int((bytes + r.slice - 1) / r.slice)
 	last := hosts[len(hosts)-1]
 	for i, from := range hosts[:len(hosts)-1] {
-		r.up = append(r.up, newLane(0, none, from, hosts[i+1], 2))
-		r.down = append(r.down, newLane(0, none, last, from, 1))
-		r.stats = append(r.stats, newLane(0, none, hosts[0], hosts[i+1], 1))
+		r.up = append(r.up, newChannel(0, none, from, hosts[i+1], 2))
+		r.down = append(r.down, newChannel(0, none, last, from, 1))
+		r.stats = append(r.stats, newChannel(0, none, hosts[0], hosts[i+1], 1))
 		r.up[i].bytes, r.down[i].bytes = r.slice, bytes
 		r.down[i].asked, r.stats[i].asked = true, true
 	}
 	return r
 }
 
-// lanes returns all lanes of a reducer.
-func (r *reducer) lanes() []*lane {
+// channels returns all channels of a reducer.
+func (r *reducer) channels() []*channel {
 	if r == nil {
 		return nil
 	}
@@ -51,13 +51,13 @@ func (r *reducer) lanes() []*lane {
 }
 
 // lay places what a replica receives.
-func (r *reducer) lay(t *site, g *ground) {
+func (r *reducer) lay(t *localStage, g *allocator) {
 	if r == nil {
 		return
 	}
 	i := slices.Index(r.hosts, t.device)
 	if i > 0 {
-		r.up[i-1].lay(g)
+		r.up[i-1].layOut(g)
 		r.stats[i-1].blocks[0] = t.buffers
 	}
 	if i < len(r.hosts)-1 {
@@ -66,9 +66,9 @@ func (r *reducer) lay(t *site, g *ground) {
 	}
 }
 
-// reduce makes the gradients in a slot of a site the sum of those of all replicas, and the statistics those of the first
+// reduce makes the gradients in a slot of a stage the sum of those of all replicas, and the statistics those of the first
 // replica, as PyTorch's DistributedDataParallel does.
-func (d *driver) reduce(ctx context.Context, t *site, slot int) error {
+func (d *driver) reduce(ctx context.Context, t *localStage, slot int) error {
 	r := d.e.reducers[t.stage]
 	if r == nil {
 		return nil
@@ -91,7 +91,7 @@ func (d *driver) reduce(ctx context.Context, t *site, slot int) error {
 }
 
 // pass adds a slice to what arrives from the replica before, and sends it on to the next one.
-func (d *driver) pass(ctx context.Context, t *site, r *reducer, i, number int, at runtime.Span) error {
+func (d *driver) pass(ctx context.Context, t *localStage, r *reducer, i, number int, at runtime.Span) error {
 	if i > 0 {
 		l := r.up[i-1]
 		block, err := l.take(ctx, number)
@@ -119,7 +119,7 @@ func (d *driver) pass(ctx context.Context, t *site, r *reducer, i, number int, a
 }
 
 // share sends the statistics of the first replica to the others, behind what they have issued so far.
-func (d *driver) share(ctx context.Context, t *site, r *reducer, i int) error {
+func (d *driver) share(ctx context.Context, t *localStage, r *reducer, i int) error {
 	if t.buffers.Bytes == 0 {
 		return nil
 	}
@@ -130,7 +130,7 @@ func (d *driver) share(ctx context.Context, t *site, r *reducer, i int) error {
 }
 
 // tellAll sends what is ready on the compute stream to other replicas. What follows on that stream may write it again.
-func (d *driver) tellAll(ctx context.Context, t *site, to []*lane, src runtime.Span) error {
+func (d *driver) tellAll(ctx context.Context, t *localStage, to []*channel, src runtime.Span) error {
 	if err := d.compute.record(t.summed); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (d *driver) tellAll(ctx context.Context, t *site, to []*lane, src runtime.S
 }
 
 // receive asks for what arrives in a block, which this replica has no use for until then, and waits for it.
-func (d *driver) receive(ctx context.Context, l *lane, block, number int) error {
+func (d *driver) receive(ctx context.Context, l *channel, block, number int) error {
 	if err := d.compute.record(l.freed[block]); err != nil {
 		return err
 	}

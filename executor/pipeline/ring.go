@@ -25,7 +25,7 @@ type ring struct {
 	slots       int
 	steps       []step
 	items       []int64 // bytes, of what a minibatch holds in the arena
-	labels      int     // items behind those of the tape; none where the stage has none
+	labels      int     // items behind those of its ops; none where the stage has none
 	images      int
 	leaves      int   // the last op of the forward that reads the input of the stage, where that goes to the host; else none
 	live, bytes int64 // the most that lives at one position; the extent of what is packed
@@ -35,22 +35,22 @@ type ring struct {
 	period int // that is issued next, through all segments of a run
 	before int // minibatches before those of the segment, those that were none included
 
-	places [][]int64 // by slot and item: offset behind the ring's base
-	homes  [][]int64 // by slot and trip: offset in page-locked memory behind its base
+	places     [][]int64 // by slot and item: offset behind the ring's base
+	hostCopies [][]int64 // by slot and offload: offset in page-locked memory behind its base
 }
 
 // step is what is issued at once.
 type step struct {
-	turn
-	on     stream
-	begin  bool      // the task begins
-	op     int       // of the task; none
-	last   bool      // the task ends
-	trip   int       // a transfer of it; none
-	start  float64   // seconds, from the beginning of the period on, by the plan
-	length float64   // likewise, what it takes
-	waits  [][]point // by slot
-	ends   []runtime.Event
+	instruction
+	on      stream
+	begin   bool        // the task begins
+	op      int         // of the task; none
+	last    bool        // the task ends
+	offload int         // a transfer of it; none
+	start   float64     // seconds, from the beginning of the period on, by the plan
+	length  float64     // likewise, what it takes
+	waits   [][]stepRef // by slot
+	ends    []runtime.Event
 }
 
 // stream is one of those that a ring's steps are issued to.
@@ -90,17 +90,17 @@ func (o *order) rings(s int) bool {
 }
 
 // layRing places what the minibatches in flight hold of a stage with a ring.
-func (e *Executor) layRing(t *site, costs Costs, k *clock, g *ground, m *Memory) (err error) {
+func (e *Executor) layRing(t *localStage, costs Costs, k *clock, g *allocator, m *Memory) (err error) {
 	if t.ring, err = newRing(e, t, costs, k); err != nil {
 		return err
 	}
-	t.slabs = t.ring.slabs(t, g.take(t.ring.extent()).Offset)
+	t.slabs = t.ring.slabs(t, g.alloc(t.ring.extent()).Offset)
 	m.InFlight, m.Offloaded = t.ring.live, t.ring.locked
 	return nil
 }
 
 // slabs returns the memory of the minibatches of each slot, in an arena and in page-locked memory from two offsets on.
-func (r *ring) slabs(t *site, base int64) (all []slab) {
+func (r *ring) slabs(t *localStage, base int64) (all []slab) {
 	for slot := range r.slots {
 		at := func(item int) runtime.Span {
 			if item == none {
@@ -113,8 +113,8 @@ func (r *ring) slabs(t *site, base int64) (all []slab) {
 		for i := range r.items {
 			p.ring = append(p.ring, at(i))
 		}
-		for k := range t.tapes[1].trips {
-			p.homes = append(p.homes, runtime.Span{Space: runtime.Host, Offset: r.homes[slot][k], Bytes: t.tapes[1].trips[k].bytes})
+		for k := range t.ops[1].offloads {
+			p.hostCopies = append(p.hostCopies, runtime.Span{Space: runtime.Host, Offset: r.hostCopies[slot][k], Bytes: t.ops[1].offloads[k].bytes})
 		}
 		all = append(all, p)
 	}
@@ -144,7 +144,7 @@ func (r *ring) open(dev runtime.Device) (err error) {
 }
 
 // pauses adds the launches that stand for the ops of a task which takes so long, in simulated time: each takes its planned share.
-func (r *ring) pauses(all map[moment]runtime.Launch, kind pipeline.Kind, length time.Duration) {
+func (r *ring) pauses(all map[taskKey]runtime.Launch, kind pipeline.Kind, length time.Duration) {
 	var ops []*step
 	whole := 0.0
 	for i := range r.steps {
@@ -158,6 +158,6 @@ func (r *ring) pauses(all map[moment]runtime.Launch, kind pipeline.Kind, length 
 		if whole > 0 {
 			share = s.length / whole
 		}
-		all[moment{kind, s.stage, s.op}] = host.Pause(fmt.Sprintf("simulated part %d of %v%d", s.op, kind, s.stage), time.Duration(share*float64(length)))
+		all[taskKey{kind, s.stage, s.op}] = host.Pause(fmt.Sprintf("simulated part %d of %v%d", s.op, kind, s.stage), time.Duration(share*float64(length)))
 	}
 }

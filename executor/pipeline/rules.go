@@ -79,11 +79,11 @@ func (o *order) here(s, device int) []bool {
 func (o *order) depth() (most int) {
 	for s := range o.on {
 		oldest, early := 0, map[int]bool{}
-		_ = o.within(o.ofStage(s), newBound(o.long()), func(v visit) error {
+		_ = o.within(o.ofStage(s), newBound(o.long()), func(v instance) error {
 			switch v.kind {
 			case pipeline.F:
 				most = max(most, v.minibatch-oldest+1)
-			case ended:
+			case minibatchEnd:
 				for early[v.minibatch] = true; early[oldest]; oldest++ {
 					delete(early, oldest)
 				}
@@ -111,13 +111,13 @@ func (o *order) entered() func(m int) int {
 
 // made returns how many updates a stage has made by the time that each of minibatches 0 to n-1 enters it.
 func (o *order) made(r rule, s, n int) []int {
-	at, k := make([]int, n), newShelf(r, make([]bool, o.repeats), 1, 1)
+	at, k := make([]int, n), newWeightStash(r, make([]bool, o.repeats), 1, 1)
 	k.begin(newBound(0))
-	_ = o.within(o.ofStage(s), newBound(n), func(v visit) error {
+	_ = o.within(o.ofStage(s), newBound(n), func(v instance) error {
 		switch v.kind {
 		case pipeline.F:
 			at[v.minibatch] = k.latest
-		case ended:
+		case minibatchEnd:
 			for k.end(v.minibatch); k.due(); {
 				k.update()
 			}

@@ -32,12 +32,12 @@ type saver struct {
 	idle      chan struct{} // holds a token while nothing is saved
 }
 
-// state lists what is saved of a site.
-func (s *site) state() []runtime.Span {
+// state lists what is saved of a stage.
+func (s *localStage) state() []runtime.Span {
 	return append([]runtime.Span{s.weights[0], s.buffers}, s.states...)
 }
 
-func (s *site) stateBytes() (bytes int64) {
+func (s *localStage) stateBytes() (bytes int64) {
 	for _, span := range s.state() {
 		bytes += span.Bytes
 	}
@@ -45,18 +45,18 @@ func (s *site) stateBytes() (bytes int64) {
 }
 
 // newSaver lays out the copies of the stages that a device saves; nil when nothing is saved.
-func (d *driver) newSaver(g *ground) *saver {
+func (d *driver) newSaver(g *allocator) *saver {
 	if d.e.opt.Save == nil {
 		return nil
 	}
 	v := &saver{driver: d, idle: make(chan struct{}, 1)}
-	for s, t := range d.sites {
+	for s, t := range d.stages {
 		if t == nil || d.e.firstWith(s) != d {
 			continue
 		}
 		x := &Snapshot{Stage: s, of: v}
 		for _, span := range t.state() {
-			x.regions = append(x.regions, region{span, g.take(span.Bytes)})
+			x.regions = append(x.regions, region{span, g.alloc(span.Bytes)})
 		}
 		t.list(d, func(p placed) { x.tensors = append(x.tensors, p) })
 		for i := range x.tensors {
@@ -70,7 +70,7 @@ func (d *driver) newSaver(g *ground) *saver {
 
 // firstWith returns the first driver that has a stage.
 func (e *Executor) firstWith(s int) *driver {
-	i := slices.IndexFunc(e.drivers, func(d *driver) bool { return d.sites[s] != nil })
+	i := slices.IndexFunc(e.drivers, func(d *driver) bool { return d.stages[s] != nil })
 	return e.drivers[i]
 }
 
@@ -100,8 +100,8 @@ func (d *driver) save(ctx context.Context, done int) error {
 	if v == nil || len(v.snapshots) == 0 {
 		return nil
 	}
-	d.post.saving.Store(true)
-	defer d.post.saving.Store(false)
+	d.progress.saving.Store(true)
+	defer d.progress.saving.Store(false)
 	select {
 	case <-v.idle:
 	case <-ctx.Done():
@@ -180,6 +180,6 @@ func (x *Snapshot) Read(t executor.Tensor, dst []float32) error {
 	}
 	b, err := x.of.driver.dev.HostBytes(x.tensors[i].at[0].span)
 	copy(asBytes(dst), b)
-	x.of.driver.post.tasks.Add(1) // somebody who watches sees that it goes on
+	x.of.driver.progress.tasks.Add(1) // somebody who watches sees that it goes on
 	return err
 }

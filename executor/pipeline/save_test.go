@@ -235,7 +235,7 @@ func TestTrainingGoesOnWhileAStateIsSaved(t *testing.T) {
 func TestDevicesDoNotWaitForEachOthersSaving(t *testing.T) {
 	var others sync.WaitGroup
 	others.Add(2)
-	saved, errands := 0, make(chan string, 1)
+	saved, statuses := 0, make(chan string, 1)
 	var e *Executor
 	e = segmented(t, host.Config{}, Options{Save: func(x *Snapshot) {
 		switch {
@@ -243,10 +243,10 @@ func TestDevicesDoNotWaitForEachOthersSaving(t *testing.T) {
 			others.Done()
 		case x.Stage == 0:
 			if others.Wait(); saved == 0 { // the device waits with its next state, or will
-				for !e.drivers[0].post.saving.Load() {
+				for !e.drivers[0].progress.saving.Load() {
 					time.Sleep(time.Millisecond)
 				}
-				errands <- e.drivers[0].errand()
+				statuses <- e.drivers[0].status()
 			}
 			saved++
 		}
@@ -256,7 +256,7 @@ func TestDevicesDoNotWaitForEachOthersSaving(t *testing.T) {
 	if saved != 2 {
 		t.Errorf("stage 0 was saved %d times", saved)
 	}
-	if got := <-errands; !strings.HasPrefix(got, "waits until an earlier state is saved, the last task is ") {
+	if got := <-statuses; !strings.HasPrefix(got, "waits until an earlier state is saved, the last task is ") {
 		t.Errorf("%q", got)
 	}
 }

@@ -75,7 +75,7 @@ type use struct {
 }
 
 // uses returns what an op of a task reads and writes in slabs and in the task's own memory.
-func (y *replay) uses(t *site, v visit, o *op) (reads, writes []use) {
+func (y *replay) uses(t *localStage, v instance, o *op) (reads, writes []use) {
 	sb := &t.slabs[v.minibatch%t.repeats]
 	on := func(b *block, what string, layer int) use {
 		return use{span(b, v.kind, sb, &frame{input: y.entry(t, v.minibatch)}), tensor{what, layer, v.minibatch}}
@@ -97,20 +97,20 @@ func (y *replay) uses(t *site, v visit, o *op) (reads, writes []use) {
 }
 
 // entry returns where the input of a stage lies when it is in a slab.
-func (y *replay) entry(t *site, minibatch int) runtime.Span {
+func (y *replay) entry(t *localStage, minibatch int) runtime.Span {
 	if t.stage == 0 {
 		return t.slabs[minibatch%t.repeats].images
 	}
-	if before := y.d.sites[t.stage-1]; before != nil && y.d.e.order.onDevice(t.stage-1, minibatch, t.device) {
-		out := before.tape(minibatch).out
+	if before := y.d.stages[t.stage-1]; before != nil && y.d.e.order.onDevice(t.stage-1, minibatch, t.device) {
+		out := before.opsOf(minibatch).out
 		return before.slabs[minibatch%t.repeats].kept.Part(out.offset, out.bytes)
 	}
 	return runtime.Span{}
 }
 
 // task runs a task: every op finds what it reads, also when it has written.
-func (y *replay) task(v visit) error {
-	t := y.d.sites[v.stage]
+func (y *replay) task(v instance) error {
+	t := y.d.stages[v.stage]
 	if sb := &t.slabs[v.minibatch%t.repeats]; v.kind == pipeline.F {
 		y.write(sb.scalars, tensor{"scalars", 0, v.minibatch})
 		y.write(sb.labels, tensor{"labels", 0, v.minibatch})
@@ -118,23 +118,23 @@ func (y *replay) task(v visit) error {
 			y.write(sb.images, tensor{"a", 0, v.minibatch})
 		}
 	}
-	list := t.tape(v.minibatch).tasks[v.kind]
+	list := t.opsOf(v.minibatch).tasks[v.kind]
 	for i := range list {
 		reads, writes := y.uses(t, v, &list[i])
 		for _, r := range reads {
 			if err := y.finds(r.at, r.tensor); err != nil {
-				return fmt.Errorf("%v of minibatch %d, op %d before: %w", v.turn, v.minibatch, i, err)
+				return fmt.Errorf("%v of minibatch %d, op %d before: %w", v.instruction, v.minibatch, i, err)
 			}
 		}
 		for _, w := range writes {
 			y.write(w.at, w.tensor)
 			if end := y.d.e.memory[t.device].Extent; w.at.End() > end {
-				return fmt.Errorf("%v of minibatch %d, op %d writes %v, the arena has %d bytes", v.turn, v.minibatch, i, w.at, end)
+				return fmt.Errorf("%v of minibatch %d, op %d writes %v, the arena has %d bytes", v.instruction, v.minibatch, i, w.at, end)
 			}
 		}
 		for _, r := range append(reads, writes...) {
 			if err := y.finds(r.at, r.tensor); err != nil {
-				return fmt.Errorf("%v of minibatch %d, op %d behind: %w", v.turn, v.minibatch, i, err)
+				return fmt.Errorf("%v of minibatch %d, op %d behind: %w", v.instruction, v.minibatch, i, err)
 			}
 		}
 	}
@@ -239,13 +239,13 @@ func TestNothingLiveOverlaps(t *testing.T) {
 func replayed(t rapid.TB, w *Workload, c Costs, plan *pipeline.Plan) (reads int) {
 	t.Helper()
 	e := &Executor{Workload: w}
-	if err := e.lay(c, plan, c.Platform.Devices); err != nil {
+	if err := e.layOut(c, plan, c.Platform.Devices); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range e.drivers {
 		y := &replay{d: d, holds: map[runtime.Span]tensor{}}
-		err := e.order.visits(d.device, 2*plan.Microbatches, func(v visit) error {
-			if v.kind.Communication() || v.kind == ended {
+		err := e.order.instances(d.device, 2*plan.Microbatches, func(v instance) error {
+			if v.kind.Communication() || v.kind == minibatchEnd {
 				return nil
 			}
 			return y.task(v)

@@ -39,7 +39,7 @@ func (e *Executor) list() {
 	e.byName = map[name]int{}
 	for s := range e.order.on {
 		for _, d := range e.drivers {
-			if t := d.sites[s]; t != nil {
+			if t := d.stages[s]; t != nil {
 				t.list(d, e.add)
 			}
 		}
@@ -58,8 +58,8 @@ func (e *Executor) add(t placed) {
 	e.tensors = append(e.tensors, t)
 }
 
-// list calls add for the tensors of a site.
-func (s *site) list(d *driver, add func(placed)) {
+// list calls add for the tensors of a stage.
+func (s *localStage) list(d *driver, add func(placed)) {
 	for i := range s.layers {
 		l := &s.layers[i]
 		for _, q := range l.params {

@@ -17,12 +17,12 @@ func (d *driver) launch(list []prepared) error {
 }
 
 // task issues a task.
-func (d *driver) task(ctx context.Context, t *site, v visit, f *flight) error {
+func (d *driver) task(ctx context.Context, t *localStage, v instance, f *inFlight) error {
 	if err := d.watch.start(d.compute, &v); err != nil {
 		return err
 	}
 	if d.paced != nil {
-		if err := d.compute.launch(prepared{Launch: d.paced[moment{v.kind, v.stage, 0}]}); err != nil {
+		if err := d.compute.launch(prepared{Launch: d.paced[taskKey{v.kind, v.stage, 0}]}); err != nil {
 			return err
 		}
 	} else if err := d.ops(ctx, t, v.kind, f); err != nil {
@@ -32,8 +32,8 @@ func (d *driver) task(ctx context.Context, t *site, v visit, f *flight) error {
 }
 
 // ops issues the ops of a task.
-func (d *driver) ops(ctx context.Context, t *site, kind pipeline.Kind, f *flight) error {
-	list := t.tape(f.minibatch).tasks[kind]
+func (d *driver) ops(ctx context.Context, t *localStage, kind pipeline.Kind, f *inFlight) error {
+	list := t.opsOf(f.minibatch).tasks[kind]
 	for i := range list {
 		if err := d.op(ctx, t, kind, &list[i], f); err != nil {
 			return err
@@ -43,9 +43,9 @@ func (d *driver) ops(ctx context.Context, t *site, kind pipeline.Kind, f *flight
 }
 
 // op issues an op of a minibatch's task.
-func (d *driver) op(ctx context.Context, t *site, kind pipeline.Kind, o *op, f *flight) error {
+func (d *driver) op(ctx context.Context, t *localStage, kind pipeline.Kind, o *op, f *inFlight) error {
 	sb, at := &t.slabs[f.slab], &f.at
-	if o.gradOutput.in == atReturn {
+	if o.gradOutput.in == inOutputGradient {
 		if err := d.delta(ctx, t, f); err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func (d *driver) op(ctx context.Context, t *site, kind pipeline.Kind, o *op, f *
 	}{{&fr.input, &o.input}, {&fr.output, &o.output}, {&fr.gradOutput, &o.gradOutput}, {&fr.gradInput, &o.gradInput}, {&fr.scratch, &o.scratch}, {&fr.kept, &o.kept}} {
 		*b.to = span(b.from, kind, sb, at)
 	}
-	d.gates(t, o, f, &fr)
+	d.bindPortals(t, o, f, &fr)
 	launches, err := d.binder.op(t, o, &fr)
 	if err != nil {
 		return err
@@ -69,13 +69,13 @@ func (d *driver) op(ctx context.Context, t *site, kind pipeline.Kind, o *op, f *
 // span returns where a block of an op of a task lies for a minibatch.
 func span(b *block, kind pipeline.Kind, sb *slab, at *frame) runtime.Span {
 	switch b.in {
-	case atEntry:
+	case inStageInput:
 		return at.input
-	case atExit:
+	case inInputGradient:
 		return at.gradInput
-	case atDoor:
+	case inSentOutput:
 		return at.output
-	case atReturn:
+	case inOutputGradient:
 		return at.gradOutput
 	case inSlab:
 		return sb.kept.Part(b.offset, b.bytes)

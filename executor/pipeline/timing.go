@@ -16,7 +16,7 @@ import (
 type Pace func(kind pipeline.Kind, stage int) time.Duration
 
 // Updating is the kind of the Timing of an update of a stage's weights, which is no task of a plan.
-const Updating = ended
+const Updating = minibatchEnd
 
 // Timing is when a task ran, in seconds from the beginning of the run. Devices that can compare their events share a clock;
 // otherwise each has its own.
@@ -31,7 +31,7 @@ type Timing struct {
 
 // stamp is a task between two events.
 type stamp struct {
-	visit
+	instance
 	start, end runtime.Event
 }
 
@@ -55,7 +55,7 @@ func (w *stopwatch) shift(before int) {
 
 // begin starts the clock.
 func (w *stopwatch) begin(q queue) (err error) {
-	if w == nil || q.of.rehearsal {
+	if w == nil || q.of.dryRun {
 		return nil
 	}
 	w.used, w.open = 0, nil
@@ -92,20 +92,20 @@ func (w *stopwatch) next() (s *stamp, err error) {
 }
 
 // start stamps the start of a task, end its end.
-func (w *stopwatch) start(q queue, v *visit) (err error) {
-	if w == nil || q.of.rehearsal {
+func (w *stopwatch) start(q queue, v *instance) (err error) {
+	if w == nil || q.of.dryRun {
 		return nil
 	}
 	if w.open, err = w.next(); err != nil {
 		return err
 	}
-	w.open.visit = *v
+	w.open.instance = *v
 	w.open.minibatch += w.before
 	return q.record(w.open.start)
 }
 
 func (w *stopwatch) end(q queue) error {
-	if w == nil || q.of.rehearsal {
+	if w == nil || q.of.dryRun {
 		return nil
 	}
 	s := w.open
@@ -118,7 +118,7 @@ func (w *stopwatch) update(q queue, stage, minibatch int, issue func() error) er
 	if w == nil || w.open != nil {
 		return issue()
 	}
-	if err := w.start(q, &visit{turn{kind: Updating, stage: stage}, minibatch}); err != nil {
+	if err := w.start(q, &instance{instruction{kind: Updating, stage: stage}, minibatch}); err != nil {
 		return err
 	}
 	if err := issue(); err != nil {
@@ -163,12 +163,12 @@ func (e *Executor) Timings() (all []Timing, err error) {
 }
 
 // pauses returns the launches that stand for the tasks of a device.
-func (d *driver) pauses(p Pace) map[moment]runtime.Launch {
-	all := map[moment]runtime.Launch{}
-	for s, t := range d.sites {
+func (d *driver) pauses(p Pace) map[taskKey]runtime.Launch {
+	all := map[taskKey]runtime.Launch{}
+	for s, t := range d.stages {
 		for _, kind := range []pipeline.Kind{pipeline.F, pipeline.B, pipeline.W} {
 			if t != nil {
-				all[moment{kind, s, 0}] = host.Pause(fmt.Sprintf("simulated %v%d", kind, s), p(kind, s))
+				all[taskKey{kind, s, 0}] = host.Pause(fmt.Sprintf("simulated %v%d", kind, s), p(kind, s))
 			}
 			if t != nil && t.ring != nil {
 				t.ring.pauses(all, kind, p(kind, s))

@@ -7,8 +7,8 @@ import (
 )
 
 // updates makes the updates of a stage that are due when a minibatch has ended there.
-func (d *driver) updates(ctx context.Context, t *site, minibatch int) error {
-	for t.shelf.end(minibatch); t.shelf.due(); {
+func (d *driver) updates(ctx context.Context, t *localStage, minibatch int) error {
+	for t.stash.end(minibatch); t.stash.due(); {
 		if err := d.watch.update(d.compute, t.stage, minibatch, func() error { return d.update(ctx, t) }); err != nil {
 			return err
 		}
@@ -17,8 +17,8 @@ func (d *driver) updates(ctx context.Context, t *site, minibatch int) error {
 }
 
 // update makes the next version of the weights, by the gradients of all replicas.
-func (d *driver) update(ctx context.Context, t *site) error {
-	m := t.shelf.update()
+func (d *driver) update(ctx context.Context, t *localStage) error {
+	m := t.stash.update()
 	if err := d.reduce(ctx, t, m.sum); err != nil {
 		return err
 	}
@@ -55,13 +55,13 @@ func (d *driver) update(ctx context.Context, t *site) error {
 }
 
 // settle moves the latest weights to slot 0, where every run begins.
-func (d *driver) settle(t *site) error {
-	from := slices.Index(t.shelf.slots, t.shelf.latest)
+func (d *driver) settle(t *localStage) error {
+	from := slices.Index(t.stash.slots, t.stash.latest)
 	if from > 0 {
 		if err := d.compute.copy(t.weights[0], t.weights[from]); err != nil {
 			return err
 		}
 	}
-	t.shelf.home()
+	t.stash.compact()
 	return nil
 }

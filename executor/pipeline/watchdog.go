@@ -43,13 +43,13 @@ func (e *Executor) checkLinks(costs Costs, plan *pipeline.Plan) error {
 	return nil
 }
 
-// post is where a driver says what it issues, for whoever watches.
-type post struct {
-	visit   atomic.Uint64 // packed
-	tasks   atomic.Int64  // issued so far
-	waiting atomic.Bool   // it issues the task now; else it has gone on to wait for its streams
-	done    atomic.Int64  // minibatches before those of the segment
-	saving  atomic.Bool   // it waits until the state before is saved
+// progress is where a driver says what it issues, for whoever watches.
+type progress struct {
+	instance atomic.Uint64 // packed
+	tasks    atomic.Int64  // issued so far
+	waiting  atomic.Bool   // it issues the task now; else it has gone on to wait for its streams
+	done     atomic.Int64  // minibatches before those of the segment
+	saving   atomic.Bool   // it waits until the state before is saved
 }
 
 // Widths of what is packed into one word: a minibatch above, the other stage of a portal, a stage, a kind below.
@@ -58,18 +58,18 @@ const (
 	stageBits = 14
 )
 
-func (p *post) begin(v visit) {
-	p.visit.Store((uint64(v.minibatch)<<stageBits|uint64(v.far))<<(kindBits+stageBits) | uint64(v.stage)<<kindBits | uint64(v.kind))
+func (p *progress) begin(v instance) {
+	p.instance.Store((uint64(v.minibatch)<<stageBits|uint64(v.far))<<(kindBits+stageBits) | uint64(v.stage)<<kindBits | uint64(v.kind))
 	p.tasks.Add(1)
 	p.waiting.Store(true)
 }
 
-func (p *post) end() { p.waiting.Store(false) }
+func (p *progress) end() { p.waiting.Store(false) }
 
 // latest returns the task that was issued last.
-func (p *post) latest() visit { return unpack(p.visit.Load()) }
+func (p *progress) latest() instance { return unpack(p.instance.Load()) }
 
-func unpack(word uint64) (v visit) {
+func unpack(word uint64) (v instance) {
 	take := func(bits int) int {
 		x := word & (1<<bits - 1)
 		word >>= bits
@@ -84,13 +84,13 @@ func unpack(word uint64) (v visit) {
 type dumper interface{ Dump() string }
 
 // guarded runs a driver. A panic becomes an error, so that the other devices stop, too.
-func (d *driver) guarded(ctx context.Context, legs []leg) (err error) {
+func (d *driver) guarded(ctx context.Context, running []runningSegment) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = d.failed(d.post.latest(), panicked(v))
+			err = d.failed(d.progress.latest(), panicked(v))
 		}
 	}()
-	return d.run(ctx, legs)
+	return d.run(ctx, running)
 }
 
 func panicked(v any) error { return fmt.Errorf("BUG: panic: %v\n%s", v, debug.Stack()) }
@@ -127,14 +127,14 @@ func (e *Executor) await(all *sync.WaitGroup, stop context.CancelCauseFunc, pati
 // waitsForDisk reports whether a device waits until an earlier state is saved, and whoever saves one is slow: that is no fault of a
 // device, however long it takes.
 func (e *Executor) waitsForDisk() bool {
-	return e.writing.Load() > 0 && slices.ContainsFunc(e.drivers, func(d *driver) bool { return d.post.saving.Load() })
+	return e.writing.Load() > 0 && slices.ContainsFunc(e.drivers, func(d *driver) bool { return d.progress.saving.Load() })
 }
 
 // look returns a text that changes when anything happens.
 func (e *Executor) look() string {
 	var b strings.Builder
 	for _, d := range e.drivers {
-		fmt.Fprintln(&b, d.post.tasks.Load(), d.post.waiting.Load())
+		fmt.Fprintln(&b, d.progress.tasks.Load(), d.progress.waiting.Load())
 		if dev, ok := d.dev.(dumper); ok {
 			b.WriteString(dev.Dump())
 		}
@@ -145,7 +145,7 @@ func (e *Executor) look() string {
 // report says for each device what it issues, what that needs, and what its streams do.
 func (e *Executor) report() (all []string) {
 	for _, d := range e.drivers {
-		text := fmt.Sprintf("device %d: %s", d.device, d.errand())
+		text := fmt.Sprintf("device %d: %s", d.device, d.status())
 		if dev, ok := d.dev.(dumper); ok {
 			text += "\n  " + strings.ReplaceAll(strings.TrimSpace(dev.Dump()), "\n", "\n  ")
 		}
@@ -154,17 +154,17 @@ func (e *Executor) report() (all []string) {
 	return all
 }
 
-// errand says what a driver is at.
-func (d *driver) errand() string {
-	if d.post.tasks.Load() == 0 {
+// status says what a driver is at.
+func (d *driver) status() string {
+	if d.progress.tasks.Load() == 0 {
 		return "has issued no task"
 	}
-	v := d.post.latest()
-	task := fmt.Sprintf("%s of minibatch %d", v.name(), int(d.post.done.Load())+v.minibatch)
-	if d.post.saving.Load() {
+	v := d.progress.latest()
+	task := fmt.Sprintf("%s of minibatch %d", v.name(), int(d.progress.done.Load())+v.minibatch)
+	if d.progress.saving.Load() {
 		return "waits until an earlier state is saved, the last task is " + task
 	}
-	if !d.post.waiting.Load() {
+	if !d.progress.waiting.Load() {
 		return "waits for its streams, the last task is " + task
 	}
 	if need := d.need(v); need != "" {
@@ -174,7 +174,7 @@ func (d *driver) errand() string {
 }
 
 // need says what a task takes from other devices; "" when nothing.
-func (d *driver) need(v visit) string {
+func (d *driver) need(v instance) string {
 	o, r := d.e.order, d.e.order.residue(v.minibatch)
 	var all []string
 	switch {
@@ -182,10 +182,10 @@ func (d *driver) need(v visit) string {
 		all = append(all, fmt.Sprintf("CF%d from device %d", v.stage-1, o.on[v.stage-1][r]))
 	case v.kind == pipeline.B && o.crosses(v.stage, r):
 		all = append(all, fmt.Sprintf("CB%d from device %d", v.stage, o.on[v.stage+1][r]))
-	case v.kind == ended && len(o.hosts(v.stage)) > 1:
+	case v.kind == minibatchEnd && len(o.hosts(v.stage)) > 1:
 		return fmt.Sprintf("the gradients of devices %v", o.hosts(v.stage))
 	case v.far > 0:
-		_, to := o.through(gate{v.kind, v.stage, v.far, r})
+		_, to := o.through(portalTask{v.kind, v.stage, v.far, r})
 		return fmt.Sprintf("a free block of device %d", to)
 	case v.kind.Communication():
 		_, to := o.ends(v.kind, v.stage, r)

@@ -41,15 +41,15 @@ func alone(plan *pipeline.Plan) *pipeline.Plan {
 func observed(o *order, n int) (forward, backward pipelinetest.Versions) {
 	type at struct{ stage, minibatch int }
 	entered, returned, done := map[at]int{}, map[at]int{}, map[int]int{}
-	for d := range o.turns {
-		_ = o.visits(d, n, func(v visit) error {
+	for d := range o.instructions {
+		_ = o.instances(d, n, func(v instance) error {
 			switch v.kind {
 			case pipeline.F:
 				entered[at{v.stage, v.minibatch}] = done[v.stage]
 			case pipeline.B:
 				returned[at{v.stage, v.minibatch}] = done[v.stage]
 			}
-			if o.last(v.turn) {
+			if o.last(v.instruction) {
 				done[v.stage]++
 			}
 			return nil

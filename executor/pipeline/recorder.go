@@ -7,32 +7,32 @@ import (
 	"plimsoll/runtime"
 )
 
-// trailed is how many of its latest tasks a driver can tell apart after a failure; more are never unfinished, as it issues few
+// recorded is how many of its latest tasks a driver can tell apart after a failure; more are never unfinished, as it issues few
 // minibatches ahead of the device.
-const trailed = 256
+const recorded = 256
 
-// trail remembers the latest tasks of a driver with an event behind each. Work fails long after it was issued, and perhaps
+// recorder remembers the latest tasks of a driver with an event behind each. Work fails long after it was issued, and perhaps
 // another device is the first to notice: the events tell which task it was.
-type trail struct {
-	marks []mark
-	next  int    // of the ring
-	begun *visit // a task that is being issued step by step; nil: none is
-	task  visit  // of begun
+type recorder struct {
+	marks []record
+	next  int       // of the ring
+	begun *instance // a task that is being issued step by step; nil: none is
+	task  instance  // of begun
 }
 
-// mark is a task, of a minibatch counted through all runs, and the event behind it.
-type mark struct {
-	visit
+// record is a task, of a minibatch counted through all runs, and the event behind it.
+type record struct {
+	instance
 	set    bool
 	issued bool // all of it; else its device failed before
 	end    runtime.Event
 }
 
-func (m *mark) failed() bool { return m.set && (!m.issued || m.end.Synchronize() != nil) }
+func (m *record) failed() bool { return m.set && (!m.issued || m.end.Synchronize() != nil) }
 
 // open makes the events.
-func (t *trail) open(dev runtime.Device) (err error) {
-	t.marks = make([]mark, trailed)
+func (t *recorder) open(dev runtime.Device) (err error) {
+	t.marks = make([]record, recorded)
 	for i := range t.marks {
 		if t.marks[i].end, err = dev.NewEvent(); err != nil {
 			return err
@@ -42,7 +42,7 @@ func (t *trail) open(dev runtime.Device) (err error) {
 }
 
 // begin forgets the tasks of the run before.
-func (t *trail) begin() {
+func (t *recorder) begin() {
 	t.begun = nil
 	for i := range t.marks {
 		t.marks[i].set = false
@@ -50,23 +50,23 @@ func (t *trail) begin() {
 }
 
 // start notes a task that is issued step by step, which is added when it ends: what fails before may be a transfer between.
-func (t *trail) start(v visit, done int) {
+func (t *recorder) start(v instance, done int) {
 	t.task = v
 	t.task.minibatch += done
 	t.begun = &t.task
 }
 
 // add adds a task that is about to be issued, of a minibatch behind so many others.
-func (t *trail) add(v visit, done int) *mark {
-	m := &t.marks[t.next%trailed]
-	m.visit, m.set, m.issued = v, true, false
+func (t *recorder) add(v instance, done int) *record {
+	m := &t.marks[t.next%recorded]
+	m.instance, m.set, m.issued = v, true, false
 	m.minibatch += done
 	t.next++
 	return m
 }
 
 // close puts the event behind a task.
-func (m *mark) close(q queue) error {
+func (m *record) close(q queue) error {
 	if err := q.record(m.end); err != nil {
 		return err
 	}
@@ -74,12 +74,12 @@ func (m *mark) close(q queue) error {
 	return nil
 }
 
-// marked issues a task and puts an event behind it.
-func (d *driver) marked(ctx context.Context, v visit) error {
-	if d.rehearsal {
+// issueRecorded issues a task and puts an event behind it.
+func (d *driver) issueRecorded(ctx context.Context, v instance) error {
+	if d.dryRun {
 		return d.issue(ctx, v)
 	}
-	m := d.trail.add(v, d.done)
+	m := d.recorder.add(v, d.done)
 	if err := d.issue(ctx, v); err != nil {
 		return err
 	}
@@ -91,17 +91,17 @@ func (d *driver) marked(ctx context.Context, v visit) error {
 }
 
 // first returns the earliest task whose work did not end.
-func (t *trail) first() (visit, bool) {
+func (t *recorder) first() (instance, bool) {
 	for i := range t.marks {
-		m := &t.marks[(t.next+i)%trailed]
+		m := &t.marks[(t.next+i)%recorded]
 		if m.failed() {
-			return m.visit, true
+			return m.instance, true
 		}
 	}
 	if t.begun != nil {
 		return *t.begun, true
 	}
-	return visit{}, false
+	return instance{}, false
 }
 
 // blame names the task whose work failed, when that is not the one that noticed. All drivers have ended.
@@ -118,7 +118,7 @@ func (e *Executor) blame(err error) error {
 			continue
 		}
 		t := &TaskError{Device: d.device, Task: "an update", Minibatch: e.done, Err: failed}
-		if v, ok := d.trail.first(); ok {
+		if v, ok := d.recorder.first(); ok {
 			t.Task, t.Minibatch = v.name(), v.minibatch
 		}
 		return t

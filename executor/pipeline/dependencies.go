@@ -4,47 +4,48 @@ import (
 	"plimsoll/runtime"
 )
 
-// point is the end of a step of a slot's minibatch.
-type point struct{ step, slot int }
+// stepRef is the end of a step of a slot's minibatch.
+type stepRef struct{ step, slot int }
 
-// touch is a use of bytes.
-type touch struct {
+// memoryAccess is a use of bytes.
+type memoryAccess struct {
 	span  runtime.Span
 	write bool
 }
 
 // depend finds what each step of each slot waits for.
-func (r *ringer) depend() {
-	touched := make([][][]touch, len(r.steps)) // by step and slot
+func (r *ringBuilder) depend() {
+	accessed := make([][][]memoryAccess, len(r.steps)) // by step and slot
 	for i := range r.steps {
 		s := &r.steps[i]
-		s.waits, s.ends = make([][]point, r.slots), make([]runtime.Event, r.slots)
+		s.waits, s.ends = make([][]stepRef, r.slots), make([]runtime.Event, r.slots)
 		for slot := range r.slots {
-			touched[i] = append(touched[i], r.touches(s, slot))
+			accessed[i] = append(accessed[i], r.accesses(s, slot))
 		}
 	}
 	const rounds = 6 // when the first have passed, every round is like the one before
-	var h past
+	var h dependencies
 	for j := range rounds * r.slots {
 		for i := range r.steps {
 			s := &r.steps[i]
 			slot := mod(j+s.shift, r.slots)
-			s.waits[slot] = h.add(point{i, slot}, s.on, touched)
+			s.waits[slot] = h.add(stepRef{i, slot}, s.on, accessed)
 		}
 	}
 }
 
-// past is what has been issued, and which of it each stream is known to be behind of. Steps of a stream are numbered from 1.
-type past struct {
-	steps [streams][]point
-	known [streams]heads
-	after [streams][]heads // by step: what is known to have ended when it has
+// dependencies is what has been issued, and which of it each stream is known to be behind of. Steps of a stream are numbered
+// from 1.
+type dependencies struct {
+	steps [streams][]stepRef
+	known [streams]vectorClock
+	after [streams][]vectorClock // by step: what is known to have ended when it has
 }
 
-// heads are the numbers of the latest steps of all streams.
-type heads [streams]int
+// vectorClock is the numbers of the latest steps of all streams.
+type vectorClock [streams]int
 
-func (n *heads) join(m *heads) {
+func (n *vectorClock) join(m *vectorClock) {
 	for s := range n {
 		n[s] = max(n[s], m[s])
 	}
@@ -52,12 +53,12 @@ func (n *heads) join(m *heads) {
 
 // add adds a step and returns what it waits for: the latest step of each other stream that it conflicts with, unless that has
 // ended when another one has.
-func (p *past) add(at point, on stream, touched [][][]touch) (waits []point) {
+func (p *dependencies) add(at stepRef, on stream, accessed [][][]memoryAccess) (waits []stepRef) {
 	known := &p.known[on]
-	var needs heads
+	var needs vectorClock
 	for other := range p.steps {
 		if stream(other) != on {
-			needs[other] = latest(p.steps[other], known[other], touched, touched[at.step][at.slot])
+			needs[other] = latest(p.steps[other], known[other], accessed, accessed[at.step][at.slot])
 		}
 	}
 	for other, k := range needs {
@@ -77,7 +78,7 @@ func (p *past) add(at point, on stream, touched [][][]touch) (waits []point) {
 }
 
 // implied reports whether what a step needs of a stream has ended when it has what it needs of another one.
-func (p *past) implied(of int, needs *heads) bool {
+func (p *dependencies) implied(of int, needs *vectorClock) bool {
 	for other, k := range needs {
 		if other != of && k > 0 && p.after[other][k-1][of] >= needs[of] {
 			return true
@@ -87,9 +88,9 @@ func (p *past) implied(of int, needs *heads) bool {
 }
 
 // latest returns the number of the latest step, behind one, that some bytes must wait for; 0: there is none.
-func latest(steps []point, behind int, touched [][][]touch, bytes []touch) int {
+func latest(steps []stepRef, behind int, accessed [][][]memoryAccess, bytes []memoryAccess) int {
 	for k := len(steps); k > behind; k-- {
-		for _, x := range touched[steps[k-1].step][steps[k-1].slot] {
+		for _, x := range accessed[steps[k-1].step][steps[k-1].slot] {
 			for _, y := range bytes {
 				if (x.write || y.write) && x.span.Overlaps(y.span) {
 					return k
@@ -100,16 +101,16 @@ func latest(steps []point, behind int, touched [][][]touch, bytes []touch) int {
 	return 0
 }
 
-// touches returns the bytes that a step of a slot uses, from the bases of the ring on.
-func (r *ringer) touches(s *step, slot int) (all []touch) {
+// accesses returns the bytes that a step of a slot uses, from the bases of the ring on.
+func (r *ringBuilder) accesses(s *step, slot int) (all []memoryAccess) {
 	for _, u := range r.uses(s) {
 		span := runtime.Span{Space: runtime.Host}
 		if u.item != none {
 			span = runtime.Span{Offset: r.places[slot][u.item], Bytes: r.items[u.item]}
 		} else {
-			span.Offset, span.Bytes = r.homes[slot][u.home], r.tape.trips[u.home].bytes
+			span.Offset, span.Bytes = r.hostCopies[slot][u.hostCopy], r.ops.offloads[u.hostCopy].bytes
 		}
-		all = append(all, touch{span, u.write})
+		all = append(all, memoryAccess{span, u.write})
 	}
 	return all
 }

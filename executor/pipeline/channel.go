@@ -3,17 +3,16 @@ package pipeline
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
 
-// lane is the way of one kind of message, a_l or δ_l of a boundary, from one device to another. It ends in blocks of the
+// channel is the way of one kind of message, a_l or δ_l of a boundary, from one device to another. It ends in blocks of the
 // receiver's arena. The receiver grants its blocks one by one as they fall free, the sender says which minibatch has
 // arrived in which: the two drivers share nothing but these messages and the events in them.
-type lane struct {
+type channel struct {
 	kind     pipeline.Kind
 	boundary int // the stage before it
 	far      int // the stage at the other end of a portal; 0: the next one
@@ -32,23 +31,23 @@ type lane struct {
 	copied  []runtime.Event // likewise, when it has copied the block to the host; nil: it does not
 }
 
-// newLane returns a lane with so many blocks, which have no place yet.
-func newLane(kind pipeline.Kind, boundary, from, to, blocks int) *lane {
-	l := &lane{kind: kind, boundary: boundary, from: from, to: to}
+// newChannel returns a channel with so many blocks, which have no place yet.
+func newChannel(kind pipeline.Kind, boundary, from, to, blocks int) *channel {
+	l := &channel{kind: kind, boundary: boundary, from: from, to: to}
 	l.size(blocks)
 	return l
 }
 
-func (l *lane) size(blocks int) {
+func (l *channel) size(blocks int) {
 	l.blocks = make([]runtime.Span, blocks)
 	l.grants, l.arrivals = make(chan int, blocks), make(chan arrival, blocks)
 	l.early = make([]arrival, 0, blocks)
 }
 
-// lay places the blocks in the receiver's arena.
-func (l *lane) lay(g *ground) {
+// layOut places the blocks in the receiver's arena.
+func (l *channel) layOut(g *allocator) {
 	for i := range l.blocks {
-		l.blocks[i] = g.take(l.bytes)
+		l.blocks[i] = g.alloc(l.bytes)
 	}
 }
 
@@ -56,14 +55,14 @@ func (l *lane) lay(g *ground) {
 type arrival struct{ minibatch, block int }
 
 // grant gives a block back to the sender.
-func (l *lane) grant(block int) { l.grants <- block }
+func (l *channel) grant(block int) { l.grants <- block }
 
 // granted returns a block to send to, when the receiver has granted one.
-func (l *lane) granted(ctx context.Context) (block int, err error) { return receive(ctx, l.grants) }
+func (l *channel) granted(ctx context.Context) (block int, err error) { return receive(ctx, l.grants) }
 
 // take returns the block in which the message of a minibatch arrives, when the sender has issued it. Of two minibatches with one
 // number, in segments that follow each other, it is the earlier one's: messages arrive in the order in which they are sent.
-func (l *lane) take(ctx context.Context, minibatch int) (block int, err error) {
+func (l *channel) take(ctx context.Context, minibatch int) (block int, err error) {
 	for i, a := range l.early {
 		if a.minibatch == minibatch {
 			l.early = slices.Delete(l.early, i, i+1)
@@ -82,110 +81,24 @@ func (l *lane) take(ctx context.Context, minibatch int) (block int, err error) {
 	}
 }
 
-// clock says when, by the plan, the tasks of the minibatch whose number is a residue start and end, in seconds.
-type clock struct {
-	period  float64 // 0 for a flush plan
-	eps     float64 // what rounding may change
-	repeats int
-	at      map[moment]pipeline.Span
-	gates   map[gate]pipeline.Span
-	early   map[moment]float64 // by how much a backward starts before it needs its gradient
-}
-
-type moment struct {
-	kind           pipeline.Kind
-	stage, residue int
-}
-
-// newClock reads the times of a plan without stages that have ops. Errors: those of pipeline.Planned.
-func newClock(c Costs, p *pipeline.Plan) (*clock, error) {
-	spans, err := pipeline.Planned(c.Chain, c.Platform, p, 1)
-	if err != nil {
-		return nil, err
-	}
-	k := &clock{repeats: p.Repeats(), at: map[moment]pipeline.Span{}, gates: map[gate]pipeline.Span{}, early: map[moment]float64{}}
-	if !p.IsFlush() {
-		k.period = p.Period
-	}
-	for _, s := range spans {
-		t := p.Tasks[s.Task]
-		if t.To > 0 {
-			k.gates[gate{t.Kind, t.Stage, t.To, s.Minibatch}] = s
-		} else {
-			k.at[moment{t.Kind, t.Stage, s.Minibatch}] = s
-		}
-		if p.Timings != nil && p.Timings[s.Task] != nil {
-			k.early[moment{t.Kind, t.Stage, s.Minibatch}] = p.Timings[s.Task].Early
-		}
-		k.eps = max(k.eps, 1e-9*max(s.End, k.period))
-	}
-	return k, nil
-}
-
-// span returns the time of a task; communications that the plan leaves out take none, behind the task before them.
-func (k *clock) span(kind pipeline.Kind, stage, residue int) pipeline.Span {
-	if s, ok := k.at[moment{kind, stage, residue}]; ok {
-		return s
-	}
-	before := k.at[moment{pipeline.F, stage, residue}]
-	if kind == pipeline.CB {
-		before = k.at[moment{pipeline.B, stage + 1, residue}]
-	}
-	return pipeline.Span{Start: before.End, End: before.End}
-}
-
-// length returns how long a task takes, in seconds.
-func (k *clock) length(kind pipeline.Kind, stage, residue int) float64 {
-	s := k.span(kind, stage, residue)
-	return s.End - s.Start
-}
-
-// interval is a time during which a minibatch holds something.
-type interval struct{ from, to float64 }
-
-// most returns the largest number of intervals that hold at one instant, when they repeat with the period. An end counts
-// as before a start at the same time, up to rounding.
-func (k *clock) most(list []interval) int {
-	eps := k.eps
-	held := func(i interval, t float64) int {
-		if k.period == 0 {
-			if i.from <= t && t < i.to-eps || i.from == t {
-				return 1
-			}
-			return 0
-		}
-		n := math.Floor((t+eps-i.from)/k.period) - math.Floor((t+eps-i.to)/k.period)
-		return int(max(n, 0))
-	}
-	best := 0
-	for _, at := range list {
-		n := 0
-		for _, i := range list {
-			n += held(i, at.from)
-		}
-		best = max(best, n)
-	}
-	return max(best, min(1, len(list)))
-}
-
-// lanes returns the lanes of a plan, with as many blocks as the plan has messages at one time: from the start of the
+// channels returns the channels of a plan, with as many blocks as the plan has messages at one time: from the start of the
 // communication until the receiver has done with them.
-func (o *order) lanes(k *clock) []*lane {
-	var all []*lane
+func (o *order) channels(k *clock) []*channel {
+	var all []*channel
 	for s := range len(o.on) - 1 {
 		for _, kind := range []pipeline.Kind{pipeline.CF, pipeline.CB} {
-			all = append(all, o.boundary(k, kind, s)...)
+			all = append(all, o.boundaryChannels(k, kind, s)...)
 		}
 	}
 	for _, p := range o.plan.Portals {
 		for _, kind := range []pipeline.Kind{pipeline.CF, pipeline.CB} {
-			all = append(all, o.passages(k, kind, p)...)
+			all = append(all, o.portalChannels(k, kind, p)...)
 		}
 	}
 	return all
 }
 
-func (o *order) boundary(k *clock, kind pipeline.Kind, s int) (all []*lane) {
+func (o *order) boundaryChannels(k *clock, kind pipeline.Kind, s int) (all []*channel) {
 	times := map[[2]int][]interval{}
 	for r := range o.repeats {
 		from, to := o.ends(kind, s, r)
@@ -201,7 +114,7 @@ func (o *order) boundary(k *clock, kind pipeline.Kind, s int) (all []*lane) {
 		}
 		pair := [2]int{from, to}
 		if times[pair] == nil {
-			all = append(all, newLane(kind, s, from, to, 0))
+			all = append(all, newChannel(kind, s, from, to, 0))
 		}
 		times[pair] = append(times[pair], interval{k.span(kind, s, r).Start, end})
 	}
@@ -227,10 +140,10 @@ func (o *order) leaves(s int) pipeline.Kind {
 	return pipeline.B
 }
 
-// exits returns how many exits a device needs for what the tasks of a kind, F or B, of a stage send to other devices: as many as
-// its driver fills before it issues their communications, and as the plan has at one time from the start of the task until the
-// communication has ended, so that no task waits for one.
-func (o *order) exits(k *clock, kind pipeline.Kind, s, device int) int {
+// sendSlots returns how many slots of a send buffer a device needs for what the tasks of a kind, F or B, of a stage send to
+// other devices: as many as its driver fills before it issues their communications, and as the plan has at one time from the
+// start of the task until the communication has ended, so that no task waits for one.
+func (o *order) sendSlots(k *clock, kind pipeline.Kind, s, device int) int {
 	carries, boundary, skips := pipeline.CF, s, o.leavingBy(s)
 	if kind == pipeline.B {
 		carries, boundary, skips = pipeline.CB, s-1, nil
@@ -240,13 +153,13 @@ func (o *order) exits(k *clock, kind pipeline.Kind, s, device int) int {
 		if o.onDevice(s, r, device) && o.crosses(boundary, r) {
 			end := k.span(carries, boundary, r).End
 			for _, p := range skips {
-				end = max(end, k.gates[gate{carries, p.From, p.To, r}].End)
+				end = max(end, k.portals[portalTask{carries, p.From, p.To, r}].End)
 			}
 			times = append(times, interval{k.span(kind, s, r).Start, end})
 		}
 	}
 	left := map[int]int{} // messages, by minibatch
-	return max(k.most(times), o.most(device, func(v visit) int {
+	return max(k.most(times), o.most(device, func(v instance) int {
 		switch {
 		case v.kind == kind && v.stage == s && o.crosses(boundary, o.residue(v.minibatch)):
 			left[v.minibatch] = 1 + len(skips)
@@ -299,10 +212,10 @@ func (o *order) lingers(s, device int) bool {
 	return false
 }
 
-// hand returns how many δ of the output of a stage wait on a device for the backward of the stage, when they come from the
+// localReturns returns how many δ of the output of a stage wait on a device for the backward of the stage, when they come from the
 // next stage on the same device.
-func (o *order) hand(s, device int) int {
-	return o.most(device, func(v visit) int {
+func (o *order) localReturns(s, device int) int {
+	return o.most(device, func(v instance) int {
 		switch {
 		case v.kind == pipeline.B && v.stage == s+1 && o.onDevice(s, v.minibatch, device):
 			return 1
@@ -313,10 +226,10 @@ func (o *order) hand(s, device int) int {
 	})
 }
 
-// most returns the largest sum of changes in a run, turn by turn.
-func (o *order) most(device int, change func(visit) int) (most int) {
+// most returns the largest sum of changes in a run, instruction by instruction.
+func (o *order) most(device int, change func(instance) int) (most int) {
 	now := 0
-	_ = o.visits(device, o.long(), func(v visit) error {
+	_ = o.instances(device, o.long(), func(v instance) error {
 		now += change(v)
 		most = max(most, now)
 		return nil
@@ -324,8 +237,8 @@ func (o *order) most(device int, change func(visit) int) (most int) {
 	return most
 }
 
-// String names the lane in errors.
-func (l *lane) String() string {
+// String names the channel in errors.
+func (l *channel) String() string {
 	if l.far > 0 {
 		return fmt.Sprintf("%v%d-%d from device %d to %d", l.kind, l.boundary, l.far, l.from, l.to)
 	}

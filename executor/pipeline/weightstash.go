@@ -32,18 +32,18 @@ func (r rule) version(m, base, latest int) int {
 	return latest
 }
 
-// shelf keeps the versions of a stage's weights that somebody may still need, each in a slot, and the sums of gradients that
+// weightStash keeps the versions of a stage's weights that somebody may still need, each in a slot, and the sums of gradients that
 // grow, each in a slot of its own: minibatches of one update may begin their backward before all of the update before have
 // ended theirs.
 //
 // Invariants: the latest version has a slot; so has every version that a minibatch in flight sees, or one to come may see.
 // Updates are made in the order of their numbers, each when all its minibatches have ended, on whatever device.
-type shelf struct {
+type weightStash struct {
 	rule
 	base   int // the latest version when the run began
 	latest int
 	slots  []int // by slot: its version; none: free
-	flying []sight
+	flying []stashedUse
 	here   []bool // by residue: its minibatches are on this device
 	run    *bound
 	next   int   // the first of them here that has not entered
@@ -58,29 +58,29 @@ type sum struct {
 	tasks  [pipeline.W + 1]bool // by kind: one has written gradients, the others add
 }
 
-// sight is what a minibatch in flight sees.
-type sight struct{ minibatch, version int }
+// stashedUse is what a minibatch in flight sees.
+type stashedUse struct{ minibatch, version int }
 
-// newShelf returns a shelf of so many slots, of which the first holds version 0, and of so many for sums, for the minibatches
-// that are here.
-func newShelf(r rule, here []bool, slots, sums int) *shelf {
-	s := &shelf{rule: r, here: here, slots: slices.Repeat([]int{none}, slots), sums: slices.Repeat([]sum{{update: none}}, sums), flying: make([]sight, 0, 64)}
+// newWeightStash returns a weight stash of so many slots, of which the first holds version 0, and of so many for sums, for the
+// minibatches that are here.
+func newWeightStash(r rule, here []bool, slots, sums int) *weightStash {
+	s := &weightStash{rule: r, here: here, slots: slices.Repeat([]int{none}, slots), sums: slices.Repeat([]sum{{update: none}}, sums), flying: make([]stashedUse, 0, 64)}
 	s.slots[0] = 0
 	return s
 }
 
 // begin starts a run with an empty pipeline; the latest version is in slot 0.
-func (s *shelf) begin(run *bound) {
+func (s *weightStash) begin(run *bound) {
 	s.base, s.run, s.next = s.latest, run, slices.Index(s.here, true)
 	s.early, s.ended, s.flying = s.early[:0], s.ended[:0], s.flying[:0]
 	for i := range s.sums {
 		s.sums[i].update = none
 	}
-	s.home()
+	s.compact()
 }
 
-// home says that the latest version is in slot 0 and no other is left.
-func (s *shelf) home() {
+// compact says that the latest version is in slot 0 and no other is left.
+func (s *weightStash) compact() {
 	for i := range s.slots {
 		s.slots[i] = none
 	}
@@ -88,9 +88,9 @@ func (s *shelf) home() {
 }
 
 // enter returns the slot of the weights that minibatch m sees. With latest a backward asks again (see).
-func (s *shelf) enter(m int) (slot int, err error) {
+func (s *weightStash) enter(m int) (slot int, err error) {
 	v := s.version(m, s.base, s.latest)
-	s.flying = append(s.flying, sight{m, v})
+	s.flying = append(s.flying, stashedUse{m, v})
 	s.early = append(s.early, m)
 	for s.passes(s.next) {
 		s.next++
@@ -99,7 +99,7 @@ func (s *shelf) enter(m int) (slot int, err error) {
 }
 
 // passes reports whether minibatch m is not to come: it has entered, which is forgotten, or it is on another device.
-func (s *shelf) passes(m int) bool {
+func (s *weightStash) passes(m int) bool {
 	if !s.here[m%len(s.here)] {
 		return true
 	}
@@ -112,15 +112,15 @@ func (s *shelf) passes(m int) bool {
 }
 
 // see returns the slot of the weights that the backward of minibatch m sees.
-func (s *shelf) see(m int) (slot int, err error) {
+func (s *weightStash) see(m int) (slot int, err error) {
 	if s.mode == pipeline.Latest {
 		return s.slot(m, s.latest)
 	}
-	i := slices.IndexFunc(s.flying, func(f sight) bool { return f.minibatch == m })
+	i := slices.IndexFunc(s.flying, func(f stashedUse) bool { return f.minibatch == m })
 	return s.slot(m, s.flying[i].version)
 }
 
-func (s *shelf) slot(m, version int) (int, error) {
+func (s *weightStash) slot(m, version int) (int, error) {
 	if i := slices.Index(s.slots, version); i >= 0 {
 		return i, nil
 	}
@@ -131,13 +131,13 @@ func (s *shelf) slot(m, version int) (int, error) {
 type move struct{ from, to, sum int }
 
 // leave says that minibatch m has done its last task on this device.
-func (s *shelf) leave(m int) {
-	s.flying = slices.DeleteFunc(s.flying, func(f sight) bool { return f.minibatch == m })
+func (s *weightStash) leave(m int) {
+	s.flying = slices.DeleteFunc(s.flying, func(f stashedUse) bool { return f.minibatch == m })
 }
 
 // sum returns the slot in which the gradients of an update are summed. It is len(sums)-1 and new when all were in use; fresh
 // says that nothing has been summed.
-func (s *shelf) sum(update int) (slot int, fresh bool) {
+func (s *weightStash) sum(update int) (slot int, fresh bool) {
 	free := none
 	for i := range s.sums {
 		switch s.sums[i].update {
@@ -163,7 +163,7 @@ func (s *sum) adds(kind pipeline.Kind) bool {
 }
 
 // end counts minibatch m, which has ended in the stage on whatever device; with a flush the last one speaks for its step.
-func (s *shelf) end(m int) {
+func (s *weightStash) end(m int) {
 	n, ahead := 1, m/s.group-(s.latest-s.base)
 	if s.mode == pipeline.Flush {
 		n = s.group
@@ -175,11 +175,11 @@ func (s *shelf) end(m int) {
 }
 
 // due reports whether all minibatches of the next update have ended.
-func (s *shelf) due() bool { return len(s.ended) > 0 && s.ended[0] == s.group }
+func (s *weightStash) due() bool { return len(s.ended) > 0 && s.ended[0] == s.group }
 
 // update makes room for the next version. A slot whose version nobody will see is used again, the latest one's itself if
 // possible; to is len(slots) when there is none.
-func (s *shelf) update() move {
+func (s *weightStash) update() move {
 	from := slices.Index(s.slots, s.latest)
 	sum, _ := s.sum(s.latest - s.base)
 	s.sums[sum].update = none
@@ -204,7 +204,7 @@ func (s *shelf) update() move {
 
 // oldest returns the oldest version that a minibatch in flight sees, or one to come may see. Of these one out of R in a row
 // sees it: another one as many behind sees no older one.
-func (s *shelf) oldest() int {
+func (s *weightStash) oldest() int {
 	oldest := s.latest
 	if s.mode == pipeline.Latest {
 		return oldest
@@ -219,10 +219,10 @@ func (s *shelf) oldest() int {
 }
 
 // unseen reports whether no minibatch, in flight or to come, sees a version.
-func (s *shelf) unseen(v int) bool {
+func (s *weightStash) unseen(v int) bool {
 	switch s.mode {
 	case pipeline.Stash:
-		return !slices.ContainsFunc(s.flying, func(f sight) bool { return f.version == v })
+		return !slices.ContainsFunc(s.flying, func(f stashedUse) bool { return f.version == v })
 	case pipeline.Latest, pipeline.Flush:
 		return true
 	}

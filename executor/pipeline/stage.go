@@ -10,16 +10,16 @@ import (
 	"plimsoll/runtime"
 )
 
-// site is a stage on one device: its memory there, and what its driver knows of the minibatches in flight.
+// localStage is a stage on one device: its memory there, and what its driver knows of the minibatches in flight.
 //
 // Invariant: all memory is placed before the first minibatch; a run only chooses between blocks.
-type site struct {
+type localStage struct {
 	stage   int
 	device  int
 	spec    pipeline.Stage
-	tapes   [2]*tape // of the last microbatch of a step, which may run other ops, and of all others
+	ops     [2]*stageOps // of the last microbatch of a step, which may run other ops, and of all others
 	repeats int
-	shelf   *shelf
+	stash   *weightStash
 
 	weights []runtime.Span // by slot: one copy of the trained parameters of all layers
 	buffers runtime.Span   // BatchNorm's statistics, of which there is one copy
@@ -28,30 +28,30 @@ type site struct {
 	summed  runtime.Event  // gradients are ready to leave for another replica
 	rounds  int            // sums over replicas in this run
 	states  []runtime.Span // the optimizer's, each laid out like the weights
-	layers  []siteLayer
+	layers  []stageLayer
 
-	slabs   []slab
-	ring    *ring // of a stage that has one, and its slabs are by its slots; else nil
-	free    []int // slabs that no minibatch holds
-	returns []runtime.Span
-	handed  []int  // returns that no minibatch holds, of those for δ from the same device
-	outputs outbox // of the stage, where nothing else keeps them
-	deltas  outbox // δ of the input
+	slabs       []slab
+	ring        *ring // of a stage that has one, and its slabs are by its slots; else nil
+	free        []int // slabs that no minibatch holds
+	returns     []runtime.Span
+	freeReturns []int      // returns that no minibatch holds, of those for δ from the same device
+	outputs     sendBuffer // of the stage, where nothing else keeps them
+	deltas      sendBuffer // δ of the input
 
-	flights     []*flight
+	inFlight    []*inFlight
 	deferred    deferral
 	discrepancy discrepancy
 
-	in, out map[int]*lane // of a_l into the stage and out of it, by the other device
-	back    map[int]*lane // of δ_j into the stage
-	away    map[int]*lane // of δ_{i-1} out of it
-	inlets  []inlet       // of portals, by Branch-1
-	outlets []outlet
+	in, out       map[int]*channel // of a_l into the stage and out of it, by the other device
+	back          map[int]*channel // of δ_j into the stage
+	away          map[int]*channel // of δ_{i-1} out of it
+	portalInputs  []portalInput    // of portals, by Branch-1
+	portalOutputs []portalOutput
 }
 
-// siteLayer says where the parameters of a layer lie: trained ones at an offset of a copy of the weights, of the gradients
+// stageLayer says where the parameters of a layer lie: trained ones at an offset of a copy of the weights, of the gradients
 // and of each state; buffers at an offset of theirs.
-type siteLayer struct {
+type stageLayer struct {
 	at      int64
 	buffers map[int64]int64    // by offset in the Params block
 	trained map[int64]int64    // likewise, the offset in the Grads block
@@ -60,28 +60,28 @@ type siteLayer struct {
 	earlier uint64             // updates before this run
 }
 
-// flight is a minibatch in a stage, from its forward to the end of its last task.
-type flight struct {
+// inFlight is a minibatch in a stage, from its forward to the end of its last task.
+type inFlight struct {
 	minibatch int
 	slab      int
 	lent      []loan       // slabs of other stages on the same device, whose outputs this one reads
 	entry     runtime.Span // the stage's input
-	from      *lane        // that brought it, and in which block; nil from the same device
+	from      *channel     // that brought it, and in which block; nil from the same device
 	block     int
-	handed    int          // the return that δ of the output lies in, from the same device
+	returned  int          // the return that δ of the output lies in, from the same device
 	delta     runtime.Span // δ of the output
-	back      *lane        // that brought it, and in which block; nil from the same device, and when it is given back
+	back      *channel     // that brought it, and in which block; nil from the same device, and when it is given back
 	backBlock int
-	skips     []parcel // by inlet
-	deltas    []parcel // by outlet
-	at        frame    // where its task finds what is not its own
-	left      bool     // of an input that goes to the host: it has been copied, or read for the last time, and the other is to come
+	skips     []skipTensor // by portal input
+	deltas    []skipTensor // by portal output
+	at        frame        // where its task finds what is not its own
+	left      bool         // of an input that goes to the host: it has been copied, or read for the last time, and the other is to come
 }
 
-// layLayers lays out the parameters of a site's layers, and returns the bytes of a copy of the weights and of the buffers.
-func (s *site) layLayers(m *models.Model, programs []*models.Programs) (weights, buffers int64) {
+// layLayers lays out the parameters of a stage's layers, and returns the bytes of a copy of the weights and of the buffers.
+func (s *localStage) layLayers(m *models.Model, programs []*models.Programs) (weights, buffers int64) {
 	for l := s.spec.First; l <= s.spec.Last; l++ {
-		layer := siteLayer{at: weights, number: l, buffers: map[int64]int64{}, trained: map[int64]int64{}, params: m.Layers[l-1].Params()}
+		layer := stageLayer{at: weights, number: l, buffers: map[int64]int64{}, trained: map[int64]int64{}, params: m.Layers[l-1].Params()}
 		for _, q := range layer.params {
 			if q.Trained {
 				layer.trained[q.Value.Offset] = q.Grad.Offset
@@ -97,7 +97,7 @@ func (s *site) layLayers(m *models.Model, programs []*models.Programs) (weights,
 }
 
 // value returns where a parameter of a layer lies, a trained one in a copy of the weights.
-func (s *site) value(l *siteLayer, slot int, ref models.Ref) runtime.Span {
+func (s *localStage) value(l *stageLayer, slot int, ref models.Ref) runtime.Span {
 	if at, ok := l.buffers[ref.Offset]; ok {
 		return s.buffers.Part(at, ref.Bytes)
 	}
@@ -117,61 +117,61 @@ type Memory struct {
 	Offloaded       int64 // likewise, page-locked memory for what the stage offloads
 }
 
-// ground hands out the memory of a device.
-type ground struct {
+// allocator hands out the memory of a device.
+type allocator struct {
 	end   int64
 	space runtime.Space
 }
 
-func (g *ground) take(bytes int64) runtime.Span {
+func (g *allocator) alloc(bytes int64) runtime.Span {
 	span := runtime.Span{Space: g.space, Offset: g.end, Bytes: bytes}
 	g.end += kernels.Align(bytes)
 	return span
 }
 
-// record records what minibatches do in the stage.
-func (s *site) record(layers []*models.Programs, o *order, inputBytes int64) (err error) {
+// compile records what minibatches do in the stage.
+func (s *localStage) compile(layers []*models.Programs, o *order, inputBytes int64) (err error) {
 	s.repeats = o.repeats
-	c := surroundings{
+	c := stageContext{
 		inputBytes: inputBytes, split: o.split[s.stage], rings: o.rings(s.stage), departs: o.departs(s.stage, s.device), lingers: o.lingers(s.stage, s.device),
 	}
-	if s.tapes[1], err = newTape(layers, s.spec, c); err != nil {
+	if s.ops[1], err = compileStage(layers, s.spec, c); err != nil {
 		return err
 	}
-	s.tapes[0] = s.tapes[1]
+	s.ops[0] = s.ops[1]
 	if len(s.spec.LastOps) == 0 {
 		return nil
 	}
 	last := s.spec
 	last.Ops = s.spec.LastOps
-	s.tapes[0], err = newTape(layers, last, c)
+	s.ops[0], err = compileStage(layers, last, c)
 	return err
 }
 
-// tape returns what a minibatch does in the stage. Only stages of flush plans have two tapes.
-func (s *site) tape(minibatch int) *tape {
+// opsOf returns what a minibatch does in the stage. Only stages of flush plans have two lists of ops.
+func (s *localStage) opsOf(minibatch int) *stageOps {
 	if minibatch%s.repeats == s.repeats-1 {
-		return s.tapes[0]
+		return s.ops[0]
 	}
-	return s.tapes[1]
+	return s.ops[1]
 }
 
 // layStatic places what lives throughout, with so many copies of the weights and so many sums of gradients.
-func (s *site) layStatic(w *Workload, copies, sums int, g *ground, m *Memory) {
+func (s *localStage) layStatic(w *Workload, copies, sums int, g *allocator, m *Memory) {
 	start := g.end
 	weights, buffers := s.layLayers(w.Model, w.Layers)
 	for range copies + s.discrepancy.copies() {
-		s.weights = append(s.weights, g.take(weights))
+		s.weights = append(s.weights, g.alloc(weights))
 	}
 	m.Weights += g.end - start
-	s.buffers = g.take(buffers)
+	s.buffers = g.alloc(buffers)
 	for range sums {
-		s.grads, s.scalars = append(s.grads, g.take(weights+s.deferred.bytes(buffers))), append(s.scalars, g.take(kernels.ScalarsBytes))
+		s.grads, s.scalars = append(s.grads, g.alloc(weights+s.deferred.bytes(buffers))), append(s.scalars, g.alloc(kernels.ScalarsBytes))
 	}
 	s.discrepancy.lay(g)
 	s.deferred.rows = s.grads[0].Part(weights, s.deferred.bytes(buffers))
 	for range w.Optimizer.States() {
-		s.states = append(s.states, g.take(weights))
+		s.states = append(s.states, g.alloc(weights))
 	}
 	m.Static += g.end - start
 }
@@ -194,24 +194,24 @@ func (o *order) filling() int {
 	if o.plan.IsFlush() {
 		return 0
 	}
-	var all []turn
-	for _, turns := range o.turns {
-		all = append(all, turns...)
+	var all []instruction
+	for _, instructions := range o.instructions {
+		all = append(all, instructions...)
 	}
 	least, most := shifts(all)
 	return most - least
 }
 
-// copies returns how many versions of a site's weights are kept at one time, and how many sums of gradients grow, by going
+// copies returns how many versions of a stage's weights are kept at one time, and how many sums of gradients grow, by going
 // through a run.
-func (s *site) copies(o *order, r rule) (weights, sums int, err error) {
+func (s *localStage) copies(o *order, r rule) (weights, sums int, err error) {
 	if len(s.layers) > 0 {
 		return 0, 0, fmt.Errorf("BUG: stage %d is laid out twice", s.stage)
 	}
-	k := newShelf(r, o.here(s.stage, s.device), 1, 1)
+	k := newWeightStash(r, o.here(s.stage, s.device), 1, 1)
 	n := (o.long() + r.group - 1) / r.group * r.group
 	k.begin(newBound(n))
-	err = o.visits(s.device, n, func(v visit) error {
+	err = o.instances(s.device, n, func(v instance) error {
 		if v.stage != s.stage || v.kind.Communication() {
 			return nil
 		}
@@ -219,17 +219,17 @@ func (s *site) copies(o *order, r rule) (weights, sums int, err error) {
 		case pipeline.F:
 			_, err := k.enter(v.minibatch)
 			return err
-		case ended:
+		case minibatchEnd:
 			for k.end(v.minibatch); k.due(); {
 				k.update()
 			}
 			return nil
 		}
-		if s.tape(v.minibatch).writes(v.kind) {
+		if s.opsOf(v.minibatch).writes(v.kind) {
 			k.sum(v.minibatch / r.group)
 		}
 		_, err := k.see(v.minibatch)
-		if o.last(v.turn) {
+		if o.last(v.instruction) {
 			k.leave(v.minibatch)
 		}
 		return err
@@ -238,18 +238,18 @@ func (s *site) copies(o *order, r rule) (weights, sums int, err error) {
 }
 
 // output returns where a minibatch has the output of the stage.
-func (s *site) output(f *flight) runtime.Span {
-	out := &s.tape(f.minibatch).out
+func (s *localStage) output(f *inFlight) runtime.Span {
+	out := &s.opsOf(f.minibatch).out
 	if out.in == inRing {
 		return s.slabs[f.slab].ring[out.item]
 	}
 	return s.slabs[f.slab].kept.Part(out.offset, out.bytes)
 }
 
-// find returns the flight of a minibatch; nil when it is not in the stage.
-func (s *site) find(minibatch int) *flight {
-	if i := slices.IndexFunc(s.flights, func(f *flight) bool { return f.minibatch == minibatch }); i >= 0 {
-		return s.flights[i]
+// find returns the record of a minibatch in flight; nil when it is not in the stage.
+func (s *localStage) find(minibatch int) *inFlight {
+	if i := slices.IndexFunc(s.inFlight, func(f *inFlight) bool { return f.minibatch == minibatch }); i >= 0 {
+		return s.inFlight[i]
 	}
 	return nil
 }

@@ -20,8 +20,8 @@ func (e *Executor) limit(device int) int64 {
 // mostMinibatches is how long a run may take until it repeats itself: laying it out walks through all of them.
 const mostMinibatches = 1 << 12
 
-// lay places everything on so many devices.
-func (e *Executor) lay(costs Costs, plan *pipeline.Plan, devices int) (err error) {
+// layOut places everything on so many devices.
+func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err error) {
 	whole, timed, err := staged.Flatten(costs.Chain, plan)
 	if err != nil {
 		return err
@@ -51,12 +51,12 @@ func (e *Executor) lay(costs Costs, plan *pipeline.Plan, devices int) (err error
 			return err
 		}
 	}
-	e.lanes = e.order.lanes(k)
+	e.channels = e.order.channels(k)
 	e.newReducers()
-	e.batons = newBatons(e.order, costs.Platform)
-	e.memory, e.stays = make([]Memory, devices), make([][]stay, devices)
+	e.halfDuplex = newHalfDuplex(e.order, costs.Platform)
+	e.memory, e.holds = make([]Memory, devices), make([][]hold, devices)
 	for d := range devices {
-		if len(e.order.turns[d]) == 0 {
+		if len(e.order.instructions[d]) == 0 {
 			continue
 		}
 		if err := e.layDevice(costs, k, d); err != nil {
@@ -77,21 +77,21 @@ func (e *Executor) newReducers() {
 		bytes += later.bytes(bufferBytes(e.Model.Layers[st.First-1 : st.Last]))
 		r := newReducer(e.order.hosts(s), bytes)
 		e.reducers = append(e.reducers, r)
-		e.lanes = append(e.lanes, r.lanes()...)
+		e.channels = append(e.channels, r.channels()...)
 	}
 }
 
-// layDevice places the sites of a device.
+// layDevice places the stages of a device.
 func (e *Executor) layDevice(costs Costs, k *clock, device int) error {
-	d := &driver{e: e, device: device, sites: make([]*site, len(e.order.on))}
-	g, m := &ground{}, &e.memory[device]
-	var sites []*site
+	d := &driver{e: e, device: device, stages: make([]*localStage, len(e.order.on))}
+	g, m := &allocator{}, &e.memory[device]
+	var stages []*localStage
 	for s, st := range e.order.plan.Stages {
 		if !slices.Contains(e.order.on[s], device) {
 			continue
 		}
-		t := &site{deferred: e.deferred(), discrepancy: e.discrepancies[s], stage: s, device: device, spec: st, in: map[int]*lane{}, out: map[int]*lane{}, back: map[int]*lane{}, away: map[int]*lane{}}
-		if err := t.record(e.Layers, e.order, e.InputBytes()); err != nil {
+		t := &localStage{deferred: e.deferred(), discrepancy: e.discrepancies[s], stage: s, device: device, spec: st, in: map[int]*channel{}, out: map[int]*channel{}, back: map[int]*channel{}, away: map[int]*channel{}}
+		if err := t.compile(e.Layers, e.order, e.InputBytes()); err != nil {
 			return err
 		}
 		copies, sums, err := t.copies(e.order, e.rules[s])
@@ -102,80 +102,80 @@ func (e *Executor) layDevice(costs Costs, k *clock, device int) error {
 		for i := range t.layers {
 			t.layers[i].earlier = e.earlier(s, t.layers[i].number)
 		}
-		t.shelf = newShelf(e.rules[s], e.order.here(s, device), copies, sums)
+		t.stash = newWeightStash(e.rules[s], e.order.here(s, device), copies, sums)
 		if !e.placedBefore(s) {
 			m.Snapshot += t.stateBytes()
 		}
-		d.sites[s] = t
-		sites = append(sites, t)
+		d.stages[s] = t
+		stages = append(stages, t)
 	}
 	start := g.end
-	for _, t := range sites {
+	for _, t := range stages {
 		e.layMessages(k, t, g)
 		e.layPortals(k, t, g)
 		e.reducers[t.stage].lay(t, g)
 	}
 	m.Messages = g.end - start
 	fixed := g.end
-	if e.order.rings(sites[0].stage) { // it has the device for itself
-		if err := e.layRing(sites[0], costs, k, g, m); err != nil {
+	if e.order.rings(stages[0].stage) { // it has the device for itself
+		if err := e.layRing(stages[0], costs, k, g, m); err != nil {
 			return err
 		}
 	} else {
-		e.stays[device] = laySlabs(e.order, e.Workload, device, sites, g, m)
+		e.holds[device] = laySlabs(e.order, e.Workload, device, stages, g, m)
 	}
-	m.Peak, m.Extent = fixed+m.Working+m.InFlight, max(g.end, e.layExams(d, m))
+	m.Peak, m.Extent = fixed+m.Working+m.InFlight, max(g.end, e.layEvaluations(d, m))
 	e.drivers = append(e.drivers, d)
 	return nil
 }
 
-// layMessages places the blocks in which a site receives, and those in which δ waits to leave it.
-func (e *Executor) layMessages(k *clock, t *site, g *ground) {
-	for _, l := range e.lanes {
+// layMessages places the blocks in which a stage receives, and those in which δ waits to leave it.
+func (e *Executor) layMessages(k *clock, t *localStage, g *allocator) {
+	for _, l := range e.channels {
 		switch {
 		case l.far > 0:
 		case l.kind == pipeline.CF && l.boundary == t.stage-1 && l.to == t.device:
 			l.bytes, t.in[l.from] = e.Layers[t.spec.First-2].GradientBytes, l
-			l.lay(g)
+			l.layOut(g)
 		case l.kind == pipeline.CB && l.boundary == t.stage && l.to == t.device:
 			l.bytes, t.back[l.from] = e.Layers[t.spec.Last-1].GradientBytes, l
-			l.lay(g)
+			l.layOut(g)
 		case l.kind == pipeline.CF && l.boundary == t.stage && l.from == t.device:
 			t.out[l.to] = l
 		case l.kind == pipeline.CB && l.boundary == t.stage-1 && l.from == t.device:
 			t.away[l.to] = l
 		}
 	}
-	for range e.order.hand(t.stage, t.device) {
-		t.returns = append(t.returns, g.take(e.Layers[t.spec.Last-1].GradientBytes))
+	for range e.order.localReturns(t.stage, t.device) {
+		t.returns = append(t.returns, g.alloc(e.Layers[t.spec.Last-1].GradientBytes))
 	}
 	if t.spec.First > 1 {
-		t.deltas.lay(g, e.order.exits(k, pipeline.B, t.stage, t.device), e.Layers[t.spec.First-2].GradientBytes, 1)
+		t.deltas.layOut(g, e.order.sendSlots(k, pipeline.B, t.stage, t.device), e.Layers[t.spec.First-2].GradientBytes, 1)
 	}
-	if t.tapes[0].out.in == atDoor || t.tapes[1].out.in == atDoor {
-		t.outputs.lay(g, e.order.exits(k, pipeline.F, t.stage, t.device), e.Layers[t.spec.Last-1].OutputBytes, 1+len(e.order.leavingBy(t.stage)))
+	if t.ops[0].out.in == inSentOutput || t.ops[1].out.in == inSentOutput {
+		t.outputs.layOut(g, e.order.sendSlots(k, pipeline.F, t.stage, t.device), e.Layers[t.spec.Last-1].OutputBytes, 1+len(e.order.leavingBy(t.stage)))
 	}
 }
 
-// openLanes makes the events of the lanes.
-func (e *Executor) openLanes() (err error) {
+// openChannels makes the events of the channels.
+func (e *Executor) openChannels() (err error) {
 	by := map[int]*driver{}
 	for _, d := range e.drivers {
 		by[d.device] = d
 	}
-	for ends, b := range e.batons {
+	for ends, b := range e.halfDuplex {
 		for i, device := range ends {
 			d := by[device]
-			if d.batons == nil {
-				d.batons = map[int]*baton{}
+			if d.halfDuplex == nil {
+				d.halfDuplex = map[int]*halfDuplex{}
 			}
-			d.batons[ends[1-i]] = b
+			d.halfDuplex[ends[1-i]] = b
 			if b.event[i], err = d.dev.NewEvent(); err != nil {
 				return err
 			}
 		}
 	}
-	for _, l := range e.lanes {
+	for _, l := range e.channels {
 		l.arrived, l.freed = make([]runtime.Event, len(l.blocks)), make([]runtime.Event, len(l.blocks))
 		for i := range l.blocks {
 			if l.arrived[i], err = by[l.from].dev.NewEvent(); err != nil {

@@ -12,8 +12,8 @@ import (
 	"plimsoll/runtime"
 )
 
-// trip is an activation of a stage that goes to the host and comes back.
-type trip struct {
+// offload is an activation of a stage that goes to the host and comes back.
+type offload struct {
 	layer     int   // of the ops O and P
 	out, back int   // where these stand in the sequence
 	from, to  int   // items: what goes, none for the input of the stage, and what comes back
@@ -21,32 +21,32 @@ type trip struct {
 }
 
 // transfer records O or P. What comes back is an item of its own.
-func (t *taper) transfer(o schedule.Op) error {
+func (t *stageCompiler) transfer(o schedule.Op) error {
 	a, ok := t.act[o.Layer-1]
 	if !ok {
 		return fmt.Errorf("the output of layer %d is not stored", o.Layer-1)
 	}
 	if o.Kind == schedule.Offload {
-		m := trip{layer: o.Layer, out: t.now, from: a.item, bytes: t.entry}
+		m := offload{layer: o.Layer, out: t.now, from: a.item, bytes: t.entry}
 		if a.item != none {
 			m.bytes = t.items[a.item].Bytes
 		}
-		t.trips = append(t.trips, m)
+		t.offloads = append(t.offloads, m)
 		return nil
 	}
-	i := slices.IndexFunc(t.trips, func(m trip) bool { return m.layer == o.Layer })
+	i := slices.IndexFunc(t.offloads, func(m offload) bool { return m.layer == o.Layer })
 	if i < 0 {
 		return fmt.Errorf("the output of layer %d is not with the host", o.Layer-1)
 	}
-	m := &t.trips[i]
+	m := &t.offloads[i]
 	m.back, m.to = t.now, len(t.items)
 	t.items = append(t.items, pack.Item{Bytes: kernels.Align(m.bytes), First: t.now, Last: len(t.seq) - 1})
-	t.act[o.Layer-1] = held{m.to, a.saved}
+	t.act[o.Layer-1] = storedActivation{m.to, a.saved}
 	return nil
 }
 
 // bind tells the blocks which items they are.
-func (t *taper) bind() {
+func (t *stageCompiler) bind() {
 	for _, r := range t.refs {
 		*r.to = block{in: inRing, item: r.item, bytes: t.items[r.item].Bytes}
 	}
@@ -58,8 +58,8 @@ func computing(ops []op) []op {
 }
 
 // openTransfers makes the streams of a stage to host memory and back, one for both where the plan's link does one thing at a time.
-func (d *driver) openTransfers(t *site) (err error) {
-	if len(t.tapes[1].trips) == 0 {
+func (d *driver) openTransfers(t *localStage) (err error) {
+	if len(t.ops[1].offloads) == 0 {
 		return nil
 	}
 	if d.toHost, err = d.newQueue("to the host"); err != nil {
@@ -72,10 +72,10 @@ func (d *driver) openTransfers(t *site) (err error) {
 	return err
 }
 
-// round issues the steps of a ring for the minibatches in a bound. What belongs to no minibatch of the run does nothing, but waits and is waited
-// for like all others: then what a step waits for stands for all that is before it on its stream, as in the middle of a run.
-// Periods go on where those of the segment before have ended, so that it is as if there were no segments.
-func (d *driver) round(ctx context.Context, t *site, run *bound) error {
+// round issues the steps of a ring for the minibatches in a bound. What belongs to no minibatch of the run does nothing, but
+// waits and is waited for like all others: then what a step waits for stands for all that is before it on its stream, as in the
+// middle of a run. Periods go on where those of the segment before have ended, so that it is as if there were no segments.
+func (d *driver) round(ctx context.Context, t *localStage, run *bound) error {
 	r := t.ring
 	least, most := r.steps[0].shift, r.steps[0].shift
 	for i := range r.steps {
@@ -95,9 +95,9 @@ func (d *driver) round(ctx context.Context, t *site, run *bound) error {
 }
 
 // step issues a step of a minibatch.
-func (d *driver) step(ctx context.Context, t *site, s *step, m int, run *bound) error {
+func (d *driver) step(ctx context.Context, t *localStage, s *step, m int, run *bound) error {
 	q, slot := d.queueOf(s), t.ring.slot(m)
-	v := visit{s.turn, m}
+	v := instance{s.instruction, m}
 	for _, p := range s.waits[slot] {
 		if err := q.wait(t.ring.steps[p.step].ends[p.slot]); err != nil {
 			return d.failed(v, err)
@@ -106,9 +106,9 @@ func (d *driver) step(ctx context.Context, t *site, s *step, m int, run *bound) 
 	if m >= 0 && run.in(m) {
 		err := context.Cause(ctx)
 		if err == nil {
-			d.post.begin(v)
+			d.progress.begin(v)
 			err = d.does(ctx, t, s, v)
-			d.post.end()
+			d.progress.end()
 		}
 		if err != nil {
 			return d.failed(v, err)
@@ -133,14 +133,14 @@ func (d *driver) queueOf(s *step) queue {
 }
 
 // does issues what a step is.
-func (d *driver) does(ctx context.Context, t *site, s *step, v visit) error {
+func (d *driver) does(ctx context.Context, t *localStage, s *step, v instance) error {
 	switch {
-	case s.trip != none:
+	case s.offload != none:
 		return d.carries(t, s, v)
-	case s.on == onLink || s.kind == ended:
-		return d.marked(ctx, v)
+	case s.on == onLink || s.kind == minibatchEnd:
+		return d.issueRecorded(ctx, v)
 	case s.begin:
-		d.trail.start(v, d.done)
+		d.recorder.start(v, d.done)
 		return d.begins(ctx, t, v)
 	}
 	f := t.find(v.minibatch)
@@ -150,12 +150,12 @@ func (d *driver) does(ctx context.Context, t *site, s *step, v visit) error {
 	if err := d.ends(t, v, f); err != nil {
 		return err
 	}
-	d.trail.begun = nil
-	return d.trail.add(v, d.done).close(d.compute)
+	d.recorder.begun = nil
+	return d.recorder.add(v, d.done).close(d.compute)
 }
 
 // begins begins a task.
-func (d *driver) begins(ctx context.Context, t *site, v visit) (err error) {
+func (d *driver) begins(ctx context.Context, t *localStage, v instance) (err error) {
 	if v.kind == pipeline.F {
 		_, err = d.beginForward(ctx, t, v)
 	} else {
@@ -168,10 +168,10 @@ func (d *driver) begins(ctx context.Context, t *site, v visit) (err error) {
 }
 
 // part issues an op of a task, or in simulated time its part of it.
-func (d *driver) part(ctx context.Context, t *site, s *step, f *flight) error {
-	o := &t.tapes[1].tasks[s.kind][s.op]
+func (d *driver) part(ctx context.Context, t *localStage, s *step, f *inFlight) error {
+	o := &t.ops[1].tasks[s.kind][s.op]
 	if d.paced != nil {
-		if err := d.compute.launch(prepared{Launch: d.paced[moment{s.kind, s.stage, s.op}]}); err != nil {
+		if err := d.compute.launch(prepared{Launch: d.paced[taskKey{s.kind, s.stage, s.op}]}); err != nil {
 			return err
 		}
 	} else if err := d.op(ctx, t, s.kind, o, f); err != nil {
@@ -188,35 +188,35 @@ func (d *driver) part(ctx context.Context, t *site, s *step, f *flight) error {
 }
 
 // carries issues a transfer.
-func (d *driver) carries(t *site, s *step, v visit) error {
+func (d *driver) carries(t *localStage, s *step, v instance) error {
 	f := t.find(v.minibatch)
-	sb, m, q := &t.slabs[f.slab], &t.tapes[1].trips[s.trip], d.queueOf(s)
-	mark := d.trail.add(v, d.done)
+	sb, m, q := &t.slabs[f.slab], &t.ops[1].offloads[s.offload], d.queueOf(s)
+	record := d.recorder.add(v, d.done)
 	var err error
 	switch {
 	case s.kind == pipeline.B:
-		err = q.copy(sb.ring[m.to].Part(0, m.bytes), sb.homes[s.trip])
+		err = q.copy(sb.ring[m.to].Part(0, m.bytes), sb.hostCopies[s.offload])
 	case m.from == none:
-		err = d.entryGoes(f, q, sb.homes[s.trip])
+		err = d.entryGoes(f, q, sb.hostCopies[s.offload])
 	default:
-		err = q.copy(sb.homes[s.trip], sb.ring[m.from].Part(0, m.bytes))
+		err = q.copy(sb.hostCopies[s.offload], sb.ring[m.from].Part(0, m.bytes))
 	}
 	if err != nil {
 		return err
 	}
-	return mark.close(q)
+	return record.close(q)
 }
 
 // entryGoes copies the input of a stage to the host. The block in which it has come is free when that is done, and the last op
 // of the forward that reads it: its sender waits for both.
-func (d *driver) entryGoes(f *flight, q queue, home runtime.Span) error {
+func (d *driver) entryGoes(f *inFlight, q queue, hostCopy runtime.Span) error {
 	if f.from == nil { // the images, which are in the ring
-		return q.copy(home, f.entry.Part(0, home.Bytes))
+		return q.copy(hostCopy, f.entry.Part(0, hostCopy.Bytes))
 	}
 	if err := q.wait(f.from.arrived[f.block]); err != nil {
 		return err
 	}
-	if err := q.copy(home, f.entry.Part(0, home.Bytes)); err != nil {
+	if err := q.copy(hostCopy, f.entry.Part(0, hostCopy.Bytes)); err != nil {
 		return err
 	}
 	if err := q.record(f.from.copied[f.block]); err != nil {
@@ -228,7 +228,7 @@ func (d *driver) entryGoes(f *flight, q queue, home runtime.Span) error {
 
 // release counts what is done with the input of a stage whose input goes to the host: copied, and read for the last time. Then the
 // sender may have its block.
-func (f *flight) release() {
+func (f *inFlight) release() {
 	if f.left = !f.left; f.left {
 		return
 	}
@@ -237,7 +237,7 @@ func (f *flight) release() {
 }
 
 // ends ends a task.
-func (d *driver) ends(t *site, v visit, f *flight) error {
+func (d *driver) ends(t *localStage, v instance, f *inFlight) error {
 	if err := d.watch.end(d.compute); err != nil {
 		return err
 	}

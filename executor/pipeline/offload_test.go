@@ -28,16 +28,16 @@ func carrying(st pipeline.Stage, take func() bool) (seq schedule.Sequence) {
 	if len(ops) == 0 {
 		ops = storeAll(st)
 	}
-	turn := slices.IndexFunc(ops, func(o schedule.Op) bool { return o.Layer == st.Last }) + 1
+	instruction := slices.IndexFunc(ops, func(o schedule.Op) bool { return o.Layer == st.Last }) + 1
 	gone := map[int]bool{}
-	for _, o := range ops[:turn] {
+	for _, o := range ops[:instruction] {
 		if o.Kind != schedule.ForwardDiscard && take() {
 			gone[o.Layer-1] = true
 			seq = append(seq, schedule.Op{Kind: schedule.Offload, Layer: o.Layer})
 		}
 		seq = append(seq, o)
 	}
-	for _, o := range ops[turn:] {
+	for _, o := range ops[instruction:] {
 		for _, i := range []int{o.Layer, o.Layer - 1} {
 			if gone[i] && (i < o.Layer || o.Kind == schedule.Backward) {
 				gone[i] = false
@@ -45,7 +45,7 @@ func carrying(st pipeline.Stage, take func() bool) (seq schedule.Sequence) {
 			}
 		}
 	}
-	return append(seq, ops[turn:]...)
+	return append(seq, ops[instruction:]...)
 }
 
 // offloading returns a plan whose stages send some of their activations to the host, at a bandwidth that leaves the links a
@@ -176,7 +176,7 @@ func TestEventsOrderTransfers(t *testing.T) {
 		}
 		if racesWithout(t, w, lib, c, plan, func(e *Executor, h *history) {
 			h.deaf = map[runtime.Event]bool{}
-			for _, l := range e.lanes {
+			for _, l := range e.channels {
 				for _, ev := range l.copied {
 					h.deaf[ev] = true
 				}
@@ -204,7 +204,7 @@ func racesWithout(t *testing.T, w *Workload, lib kernels.Library, c Costs, plan 
 
 // dropOne leaves out one of the waits of a plan's rings, in all periods.
 func dropOne(e *Executor, r *rand.Rand) {
-	var all []*[]point
+	var all []*[]stepRef
 	for _, d := range e.drivers {
 		s := d.ringed()
 		if s == nil {
@@ -338,7 +338,7 @@ func TestAFailingTransferIsNamed(t *testing.T) {
 // its planned time, and what comes from other devices is there in time. Transfers run as soon as they can.
 func lag(r *ring, period float64, periods int) (worst float64) {
 	var free [streams]float64
-	ends := map[point]float64{}
+	ends := map[stepRef]float64{}
 	for j := range periods {
 		for i := range r.steps {
 			s := &r.steps[i]
@@ -347,14 +347,14 @@ func lag(r *ring, period float64, periods int) (worst float64) {
 			for _, p := range s.waits[slot] {
 				start = max(start, ends[p])
 			}
-			if s.trip == none {
+			if s.offload == none {
 				start = max(start, due)
 			}
 			if s.on == onCompute {
 				worst = max(worst, start-due)
 			}
 			free[s.on] = start + s.length
-			ends[point{i, slot}] = free[s.on]
+			ends[stepRef{i, slot}] = free[s.on]
 		}
 	}
 	return worst
@@ -389,7 +389,7 @@ func TestRingsKeepThePlan(t *testing.T) {
 			report, err := loadline.Check(c.Chain, c.Platform, plan)
 			must(t, err)
 			e := &Executor{Workload: w}
-			must(t, e.lay(c, plan, c.Platform.Devices))
+			must(t, e.layOut(c, plan, c.Platform.Devices))
 			needs := e.Memory()
 			for _, d := range e.drivers {
 				if x := d.ringed(); x != nil {

@@ -11,23 +11,23 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// where says which memory a block of an op lies in.
-type where uint8
+// blockKind says which memory a block of an op lies in.
+type blockKind uint8
 
 const (
-	inNothing where = iota
-	atEntry         // the input of the stage
-	atExit          // δ of the input of the stage, which leaves it
-	atDoor          // the output of the stage, which leaves it and is not kept
-	atReturn        // δ of the output of the stage, which comes back
-	inSlab          // of the minibatch, from its forward to its last task
-	inWorking       // of one task
-	inRing          // of the minibatch, from one op to another: an item of a ring
+	inNothing        blockKind = iota
+	inStageInput               // the input of the stage
+	inInputGradient            // δ of the input of the stage, which leaves it
+	inSentOutput               // the output of the stage, which leaves it and is not kept
+	inOutputGradient           // δ of the output of the stage, which comes back
+	inSlab                     // of the minibatch, from its forward to its last task
+	inWorking                  // of one task
+	inRing                     // of the minibatch, from one op to another: an item of a ring
 )
 
 // block is a piece of memory of an op: bytes at an offset of the memory that it lies in.
 type block struct {
-	in     where
+	in     blockKind
 	offset int64
 	bytes  int64
 	item   int // of a ring
@@ -45,21 +45,21 @@ type op struct {
 	gradients bool
 }
 
-// tape is what one minibatch does in a stage: the ops of each task, with their memory. The input of the stage, δ of its output
+// stageOps is what one minibatch does in a stage: the ops of each task, with their memory. The input of the stage, δ of its output
 // and δ of its input are blocks of their own, because they may come from or go to another device; so is an output that only
 // another device reads.
-type tape struct {
+type stageOps struct {
 	tasks     map[pipeline.Kind][]op
 	keptBytes int64                   // what a minibatch keeps between its tasks, beside the stage's input
 	working   map[pipeline.Kind]int64 // what a task needs beyond the parts of that which its ops have not filled, or have left
 	out       block                   // a_j, the stage's output, when the forward has ended
-	exit      int                     // the item of it; none when it leaves at once
+	result    int                     // the item of it; none when it leaves at once
 	items     []pack.Item             // what lives from one op of the sequence to another
-	trips     []trip                  // what goes to the host and comes back
+	offloads  []offload               // what goes to the host and comes back
 }
 
-// surroundings is what surrounds a stage.
-type surroundings struct {
+// stageContext is what surrounds a stage.
+type stageContext struct {
 	inputBytes int64 // of the model
 	split      bool  // the backward is B and W
 	rings      bool  // the stage has a ring, which finds the places of the items
@@ -67,11 +67,11 @@ type surroundings struct {
 	lingers    bool  // the stage behind reads the output when the backward of this one may have ended
 }
 
-// taper records a tape. Items of memory live from one op to another; those that live in two tasks are kept, the others
-// are what tasks work in.
-type taper struct {
-	*tape
-	surroundings
+// stageCompiler compiles the sequence of a stage. Items of memory live from one op to another; those that live in two tasks are
+// kept, the others are what tasks work in.
+type stageCompiler struct {
+	*stageOps
+	stageContext
 	layers []*models.Programs // of the whole model
 	st     pipeline.Stage
 	seq    schedule.Sequence
@@ -80,9 +80,9 @@ type taper struct {
 	params []op // the second half, where there is one
 	now    int
 	refs   []ref
-	act    map[int]held // by layer: what is stored of its output
-	grad   map[int]int  // by layer: the item of δ of its output
-	entry  int64        // bytes of the stage's input
+	act    map[int]storedActivation // by layer: what is stored of its output
+	grad   map[int]int              // by layer: the item of δ of its output
+	entry  int64                    // bytes of the stage's input
 	seen   map[int]bool
 }
 
@@ -92,8 +92,8 @@ type ref struct {
 	item int
 }
 
-// held is a stored activation: an item, or the stage's input.
-type held struct {
+// storedActivation is a stored activation: an item, or the stage's input.
+type storedActivation struct {
 	item  int
 	saved bool
 }
@@ -109,12 +109,12 @@ func storeAll(st pipeline.Stage) (seq schedule.Sequence) {
 	return seq
 }
 
-// newTape lays out what a minibatch does in a stage. Its own ops, where it has any, must be those of a plan that was checked.
+// compileStage lays out what a minibatch does in a stage. Its own ops, where it has any, must be those of a plan that was checked.
 // In two halves, a backward keeps for the second one what the first has spared (models.Programs). Errors: ErrPlan.
-func newTape(layers []*models.Programs, st pipeline.Stage, c surroundings) (*tape, error) {
-	t := &taper{
-		tape: &tape{tasks: map[pipeline.Kind][]op{}, working: map[pipeline.Kind]int64{}, exit: none}, surroundings: c, layers: layers, st: st, seq: st.Ops,
-		entry: c.inputBytes, act: map[int]held{}, grad: map[int]int{}, seen: map[int]bool{},
+func compileStage(layers []*models.Programs, st pipeline.Stage, c stageContext) (*stageOps, error) {
+	t := &stageCompiler{
+		stageOps: &stageOps{tasks: map[pipeline.Kind][]op{}, working: map[pipeline.Kind]int64{}, result: none}, stageContext: c, layers: layers, st: st, seq: st.Ops,
+		entry: c.inputBytes, act: map[int]storedActivation{}, grad: map[int]int{}, seen: map[int]bool{},
 	}
 	if st.First > 1 {
 		t.entry = layers[st.First-2].GradientBytes
@@ -133,15 +133,15 @@ func newTape(layers []*models.Programs, st pipeline.Stage, c surroundings) (*tap
 		return nil, err
 	}
 	ops := make([]op, len(t.seq))
-	t.act[st.First-1] = held{item: none}
+	t.act[st.First-1] = storedActivation{item: none}
 	for i, o := range t.seq {
 		t.now = i
 		if err := t.apply(o, &ops[i]); err != nil {
 			return nil, fmt.Errorf("%w: stage of layers %d to %d, op %d, %v: %w", ErrPlan, st.First, st.Last, i, o, err)
 		}
 	}
-	if t.exit != none && t.lingers {
-		t.items[t.exit].Last = t.moments() - 1
+	if t.result != none && t.lingers {
+		t.items[t.result].Last = t.moments() - 1
 	}
 	if t.rings {
 		t.bind()
@@ -150,11 +150,11 @@ func newTape(layers []*models.Programs, st pipeline.Stage, c surroundings) (*tap
 	}
 	t.out = ops[t.cut-1].output
 	t.tasks[pipeline.F], t.tasks[pipeline.B], t.tasks[pipeline.W] = computing(ops[:t.cut]), computing(ops[t.cut:]), t.params
-	return t.tape, nil
+	return t.stageOps, nil
 }
 
 // findCut finds where the backward of a stage begins: behind the op that computes its output for the first time.
-func (t *taper) findCut() error {
+func (t *stageCompiler) findCut() error {
 	t.cut = slices.IndexFunc(t.seq, func(o schedule.Op) bool {
 		return o.Layer == t.st.Last && o.Kind != schedule.Offload && o.Kind != schedule.Prefetch
 	})
@@ -165,7 +165,7 @@ func (t *taper) findCut() error {
 	return nil
 }
 
-func (t *taper) apply(o schedule.Op, out *op) error {
+func (t *stageCompiler) apply(o schedule.Op, out *op) error {
 	if o.Layer < t.st.First || o.Layer > t.st.Last {
 		return fmt.Errorf("stages run their own layers")
 	}
@@ -193,7 +193,7 @@ func (t *taper) apply(o schedule.Op, out *op) error {
 	default:
 		out.program = &p.Forget
 		if t.now == t.cut-1 && t.departs {
-			out.output = block{in: atDoor, bytes: p.OutputBytes}
+			out.output = block{in: inSentOutput, bytes: p.OutputBytes}
 		} else {
 			t.store(o.Layer, p.OutputBytes, false, &out.output)
 		}
@@ -211,13 +211,13 @@ func (t *taper) apply(o schedule.Op, out *op) error {
 }
 
 // read binds a block to the stored activation of layer l.
-func (t *taper) read(l int, to *block) error {
+func (t *stageCompiler) read(l int, to *block) error {
 	a, ok := t.act[l]
 	if !ok {
 		return fmt.Errorf("the output of layer %d is not stored", l)
 	}
 	if a.item == none {
-		to.in = atEntry
+		to.in = inStageInput
 		return nil
 	}
 	t.refs = append(t.refs, ref{to, a.item})
@@ -226,20 +226,20 @@ func (t *taper) read(l int, to *block) error {
 }
 
 // store opens the block that a forward of layer l writes; ā_l takes the place of a plain a_l.
-func (t *taper) store(l int, bytes int64, saved bool, to *block) {
+func (t *stageCompiler) store(l int, bytes int64, saved bool, to *block) {
 	item := t.open(bytes, to)
 	if t.now == t.cut-1 {
-		t.exit = item
+		t.result = item
 	}
 	if old, ok := t.act[l]; ok && (old.saved || !saved) {
 		t.close(item) // a redundant result
 		return
 	}
 	t.drop(l)
-	t.act[l] = held{item, saved}
+	t.act[l] = storedActivation{item, saved}
 }
 
-func (t *taper) backward(l int, out *op) error {
+func (t *stageCompiler) backward(l int, out *op) error {
 	if a := t.act[l]; !a.saved {
 		return fmt.Errorf("layer %d was not saved", l)
 	}
@@ -251,13 +251,13 @@ func (t *taper) backward(l int, out *op) error {
 		t.refs = append(t.refs, ref{&out.gradOutput, t.grad[l]})
 		t.close(t.grad[l])
 	case l < len(t.layers):
-		out.gradOutput.in = atReturn
+		out.gradOutput.in = inOutputGradient
 	}
 	switch {
 	case l > t.st.First:
 		t.grad[l-1] = t.open(t.layers[l-2].GradientBytes, &out.gradInput)
 	case l > 1:
-		out.gradInput.in = atExit
+		out.gradInput.in = inInputGradient
 	default: // δ_0, which nobody reads
 		t.close(t.open(t.inputBytes, &out.gradInput))
 	}
@@ -273,7 +273,7 @@ func (t *taper) backward(l int, out *op) error {
 
 // second records the second half of a layer's backward. What a minibatch has saved stays until its end, as the plan counts
 // it; so do gradients that the second half reads.
-func (t *taper) second(l int, first *op) error {
+func (t *stageCompiler) second(l int, first *op) error {
 	p, at := t.layers[l-1], t.st.Last-l
 	w := &t.params[at]
 	*w = op{layer: l, program: &p.BackParams, gradients: p.BackParams.Uses(models.Grads)}
@@ -301,7 +301,7 @@ func (t *taper) second(l int, first *op) error {
 		return nil
 	}
 	if l == t.st.Last {
-		w.gradOutput.in = atReturn
+		w.gradOutput.in = inOutputGradient
 		return nil
 	}
 	t.refs = append(t.refs, ref{&w.gradOutput, t.grad[l]})
@@ -310,29 +310,29 @@ func (t *taper) second(l int, first *op) error {
 }
 
 // drop ends the life of what is stored of layer l with the current op.
-func (t *taper) drop(l int) {
+func (t *stageCompiler) drop(l int) {
 	if a, ok := t.act[l]; ok && a.item != none {
 		t.close(a.item)
 		delete(t.act, l)
 	}
 }
 
-func (t *taper) open(bytes int64, to *block) int {
+func (t *stageCompiler) open(bytes int64, to *block) int {
 	t.items = append(t.items, pack.Item{Bytes: kernels.Align(bytes), First: t.now, Last: len(t.seq) - 1})
 	t.refs = append(t.refs, ref{to, len(t.items) - 1})
 	return len(t.items) - 1
 }
 
-func (t *taper) close(item int) { t.items[item].Last = t.now }
+func (t *stageCompiler) close(item int) { t.items[item].Last = t.now }
 
 // moments returns how many ops all tasks have.
-func (t *taper) moments() int { return t.half + len(t.params) }
+func (t *stageCompiler) moments() int { return t.half + len(t.params) }
 
 // place gives the items their offsets and tells the blocks. What is kept lies packed in the slab of a minibatch. What a task
 // works in lies in those parts of the slab that its ops have not filled yet, or have left, and what does not fit there in
 // memory that the task has for itself. A saved output that goes to another device lives until the first op that reads its δ,
 // which has been computed from it: the copy has ended by then, and what takes its place needs no event.
-func (t *taper) place() {
+func (t *stageCompiler) place() {
 	places := make([]block, len(t.items))
 	kept, index := t.those(0, t.moments(), true)
 	t.keptBytes = pack.Pack(kept, t.moments())
@@ -361,7 +361,7 @@ func (t *taper) place() {
 }
 
 // those returns the items that begin at the moments from begin to end and stay, or do not, and which they are.
-func (t *taper) those(begin, end int, stay bool) (items []pack.Item, index []int) {
+func (t *stageCompiler) those(begin, end int, stay bool) (items []pack.Item, index []int) {
 	for i, it := range t.items {
 		if it.First >= begin && it.First < end && t.stays(i) == stay {
 			items, index = append(items, it), append(index, i)
@@ -371,14 +371,14 @@ func (t *taper) those(begin, end int, stay bool) (items []pack.Item, index []int
 }
 
 // stays reports whether an item outlives its task. The output of the stage does: it may be on its way to another device.
-func (t *taper) stays(item int) bool {
+func (t *stageCompiler) stays(item int) bool {
 	it := &t.items[item]
 	crosses := func(cut int) bool { return it.First < cut && it.Last >= cut }
-	return crosses(t.cut) || crosses(t.half) || item == t.exit
+	return crosses(t.cut) || crosses(t.half) || item == t.result
 }
 
 // writes reports whether a task writes gradients of parameters.
-func (t *tape) writes(kind pipeline.Kind) bool {
+func (t *stageOps) writes(kind pipeline.Kind) bool {
 	return slices.ContainsFunc(t.tasks[kind], func(o op) bool { return o.gradients })
 }
 

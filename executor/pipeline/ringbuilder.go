@@ -14,30 +14,30 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// ringer lays out a ring.
-type ringer struct {
+// ringBuilder lays out a ring.
+type ringBuilder struct {
 	*ring
-	t       *site
-	tape    *tape
-	planned []loadline.Trip
-	clock   *clock
-	comp    []step    // of compute, in order; those of the ring in the making
-	times   []float64 // when steps start, in the order in which they are issued
-	flight  arc       // of minibatch 0
-	lives   []arc     // of its items
-	homing  []arc     // of what it has with the host
+	t         *localStage
+	ops       *stageOps
+	planned   []loadline.Trip
+	clock     *clock
+	comp      []step     // of compute, in order; those of the ring in the making
+	times     []float64  // when steps start, in the order in which they are issued
+	inFlight  lifetime   // of minibatch 0
+	lives     []lifetime // of its items
+	hostLives []lifetime // of what it has with the host
 }
 
-// arc is the positions of a lifetime: from the first up to the one behind the last.
-type arc struct{ from, to int }
+// lifetime is the positions at which something lives: from the first up to the one behind the last.
+type lifetime struct{ from, to int }
 
-// newRing lays out a site whose stage has transfers.
-func newRing(e *Executor, t *site, costs Costs, k *clock) (*ring, error) {
-	r := &ringer{ring: &ring{labels: none, images: none, duplex: costs.Platform.Duplex}, t: t, tape: t.tapes[1], planned: e.planned[t.stage], clock: k}
+// newRing lays out a stage with transfers.
+func newRing(e *Executor, t *localStage, costs Costs, k *clock) (*ring, error) {
+	r := &ringBuilder{ring: &ring{labels: none, images: none, duplex: costs.Platform.Duplex}, t: t, ops: t.ops[1], planned: e.planned[t.stage], clock: k}
 	r.list(e)
 	r.leaves = r.lastReader()
 	r.compute(e.order, costs.Chain)
-	if err := r.assemble(e.order.turns[t.device]); err != nil {
+	if err := r.assemble(e.order.instructions[t.device]); err != nil {
 		return nil, err
 	}
 	r.lifetimes()
@@ -64,9 +64,9 @@ func reading(c *chain.Chain, st pipeline.Stage) (last float64) {
 	return last
 }
 
-// list lists the items: those of the tape, and what a minibatch has beside them.
-func (r *ringer) list(e *Executor) {
-	for _, it := range r.tape.items {
+// list lists the items: those of its ops, and what a minibatch has beside them.
+func (r *ringBuilder) list(e *Executor) {
+	for _, it := range r.ops.items {
 		r.items = append(r.items, it.Bytes)
 	}
 	add := func(bytes int64) int {
@@ -82,11 +82,11 @@ func (r *ringer) list(e *Executor) {
 }
 
 // lastReader returns the last op of the forward that reads the input of the stage, if that goes to the host; else none.
-func (r *ringer) lastReader() int {
+func (r *ringBuilder) lastReader() int {
 	last := none
-	if slices.ContainsFunc(r.tape.trips, func(m trip) bool { return m.layer == r.t.spec.First }) {
-		for i, o := range r.tape.tasks[pipeline.F] {
-			if o.input.in == atEntry {
+	if slices.ContainsFunc(r.ops.offloads, func(m offload) bool { return m.layer == r.t.spec.First }) {
+		for i, o := range r.ops.tasks[pipeline.F] {
+			if o.input.in == inStageInput {
 				last = i
 			}
 		}
@@ -95,17 +95,17 @@ func (r *ringer) lastReader() int {
 }
 
 // compute lists the steps of compute in a period, in the order of the device's tasks.
-func (r *ringer) compute(o *order, c *chain.Chain) {
-	for _, t := range o.turns[r.t.device] {
+func (r *ringBuilder) compute(o *order, c *chain.Chain) {
+	for _, t := range o.instructions[r.t.device] {
 		if t.kind.Communication() {
 			continue
 		}
 		at := t.start
-		r.comp = append(r.comp, step{turn: t, begin: t.kind != ended, op: none, trip: none, start: at})
-		ops := r.tape.tasks[t.kind]
+		r.comp = append(r.comp, step{instruction: t, begin: t.kind != minibatchEnd, op: none, offload: none, start: at})
+		ops := r.ops.tasks[t.kind]
 		for i := range ops {
 			length := seconds(c, r.t.spec.Ops[ops[i].at])
-			r.comp = append(r.comp, step{turn: t, op: i, last: i == len(ops)-1, trip: none, start: at, length: length})
+			r.comp = append(r.comp, step{instruction: t, op: i, last: i == len(ops)-1, offload: none, start: at, length: length})
 			at += length
 		}
 	}
@@ -126,14 +126,14 @@ func seconds(c *chain.Chain, o schedule.Op) float64 {
 // Ordinals number the steps of compute of all minibatches: those of minibatch 0's period come from 0 on.
 
 // startOf returns when the step of an ordinal starts.
-func (r *ringer) startOf(ordinal int) float64 {
+func (r *ringBuilder) startOf(ordinal int) float64 {
 	n := len(r.comp)
 	j := floorDiv(ordinal, n)
 	return float64(j)*r.clock.period + r.comp[ordinal-j*n].start
 }
 
 // behind returns the first ordinal whose step starts at a time, or later.
-func (r *ringer) behind(at float64) int {
+func (r *ringBuilder) behind(at float64) int {
 	ordinal := (int(math.Floor(at/r.clock.period)) - 2) * len(r.comp)
 	for r.startOf(ordinal) < at-r.clock.eps {
 		ordinal++
@@ -142,28 +142,28 @@ func (r *ringer) behind(at float64) int {
 }
 
 // ordinal returns that of the first step of minibatch 0 that is one of those.
-func (r *ringer) ordinal(is func(*step) bool) int {
+func (r *ringBuilder) ordinal(is func(*step) bool) int {
 	i := slices.IndexFunc(r.comp, func(s step) bool { return is(&s) })
 	return i - r.comp[i].shift*len(r.comp)
 }
 
 // entered returns when minibatch 0 begins its forward.
-func (r *ringer) entered() float64 {
+func (r *ringBuilder) entered() float64 {
 	return r.startOf(r.ordinal(func(s *step) bool { return s.begin && s.kind == pipeline.F }))
 }
 
 // transfers returns those that are issued before each step of compute, and behind the last of the period: before the first one that
 // the plan has behind their start, but behind the op that they follow, and before the one that they are for.
-func (r *ringer) transfers() (before [][]step, err error) {
+func (r *ringBuilder) transfers() (before [][]step, err error) {
 	before = make([][]step, len(r.comp)+1)
 	back := fromHost
 	if !r.duplex {
 		back = toHost
 	}
 	start := r.entered()
-	for k := range r.tape.trips {
+	for k := range r.ops.offloads {
 		p := &r.planned[k]
-		ready, due := r.bounds(&r.tape.trips[k])
+		ready, due := r.bounds(&r.ops.offloads[k])
 		out, home := max(r.behind(start+p.Out), ready+1), min(r.behind(start+p.Back), due)
 		if home < out {
 			return nil, fmt.Errorf("%w: stage %d: activation %d is prefetched before it is offloaded", ErrPlan, r.t.stage, p.Activation)
@@ -181,7 +181,7 @@ func (r *ringer) transfers() (before [][]step, err error) {
 				i, j = len(r.comp), j-1
 			}
 			before[i] = append(before[i], step{
-				turn: turn{kind: s.kind, stage: r.t.stage, shift: -j, to: none, layer: p.Activation + 1}, on: s.on, op: none, trip: k,
+				instruction: instruction{kind: s.kind, stage: r.t.stage, shift: -j, to: none, layer: p.Activation + 1}, on: s.on, op: none, offload: k,
 				start: at - float64(j)*r.clock.period, length: p.Seconds,
 			})
 		}
@@ -192,10 +192,10 @@ func (r *ringer) transfers() (before [][]step, err error) {
 	return before, nil
 }
 
-// bounds returns the ordinals of the step that a trip of minibatch 0 follows, and of the one that it is for.
-func (r *ringer) bounds(m *trip) (ready, due int) {
+// bounds returns the ordinals of the step that an offload of minibatch 0 follows, and of the one that it is for.
+func (r *ringBuilder) bounds(m *offload) (ready, due int) {
 	ready = r.ordinal(func(s *step) bool { return s.begin && s.kind == pipeline.F })
-	for _, o := range r.tape.tasks[pipeline.F] {
+	for _, o := range r.ops.tasks[pipeline.F] {
 		if o.at < m.out {
 			ready++
 		}
@@ -206,7 +206,7 @@ func (r *ringer) bounds(m *trip) (ready, due int) {
 }
 
 // assemble puts transfers and messages between the steps of compute.
-func (r *ringer) assemble(turns []turn) error {
+func (r *ringBuilder) assemble(instructions []instruction) error {
 	before, err := r.transfers()
 	if err != nil {
 		return err
@@ -218,13 +218,13 @@ func (r *ringer) assemble(turns []turn) error {
 			r.steps, before[i] = append(r.steps, before[i][0]), before[i][1:]
 		}
 	}
-	for _, t := range turns {
+	for _, t := range instructions {
 		if t.kind.Communication() {
 			until(t.start)
-			r.steps = append(r.steps, step{turn: t, on: onLink, op: none, trip: none, start: t.start, length: r.clock.length(t.kind, t.stage, 0)})
+			r.steps = append(r.steps, step{instruction: t, on: onLink, op: none, offload: none, start: t.start, length: r.clock.length(t.kind, t.stage, 0)})
 			continue
 		}
-		for ; i < len(r.comp) && r.comp[i].turn == t; i++ {
+		for ; i < len(r.comp) && r.comp[i].instruction == t; i++ {
 			until(math.Inf(1))
 			r.steps = append(r.steps, r.comp[i])
 		}
@@ -238,23 +238,23 @@ func (r *ringer) assemble(turns []turn) error {
 	return nil
 }
 
-// usage is that of an item, or of the home of a trip.
+// usage is that of an item, or of the host's copy of an offload.
 type usage struct {
-	item, home int
-	write      bool
+	item, hostCopy int
+	write          bool
 }
 
 // uses returns what a step uses of its minibatch. The images of the first stage, and the labels of the last, come with the
 // beginning of the forward.
-func (r *ringer) uses(s *step) (all []usage) {
+func (r *ringBuilder) uses(s *step) (all []usage) {
 	item := func(i int, write bool) {
 		if i != none {
 			all = append(all, usage{i, none, write})
 		}
 	}
 	switch {
-	case s.trip != none:
-		m := &r.tape.trips[s.trip]
+	case s.offload != none:
+		m := &r.ops.offloads[s.offload]
 		from, out := m.from, s.kind == pipeline.F
 		if from == none {
 			from = r.images
@@ -263,9 +263,9 @@ func (r *ringer) uses(s *step) (all []usage) {
 			from = m.to
 		}
 		item(from, !out)
-		return append(all, usage{none, s.trip, out})
+		return append(all, usage{none, s.offload, out})
 	case s.kind == pipeline.CF:
-		item(r.tape.exit, false)
+		item(r.ops.result, false)
 	case s.kind.Communication():
 	case s.begin && s.kind == pipeline.F:
 		for _, i := range []int{r.labels, r.images} {
@@ -273,8 +273,8 @@ func (r *ringer) uses(s *step) (all []usage) {
 		}
 	case s.op != none:
 		item(r.labels, false)
-		o := &r.tape.tasks[s.kind][s.op]
-		if o.input.in == atEntry {
+		o := &r.ops.tasks[s.kind][s.op]
+		if o.input.in == inStageInput {
 			item(r.images, false)
 		}
 		for _, b := range []*block{&o.input, &o.output, &o.gradOutput, &o.gradInput, &o.scratch, &o.kept} {
@@ -287,20 +287,20 @@ func (r *ringer) uses(s *step) (all []usage) {
 }
 
 // lifetimes finds the lifetimes of what minibatch 0 holds.
-func (r *ringer) lifetimes() {
-	r.lives, r.homing = make([]arc, len(r.items)), make([]arc, len(r.tape.trips))
+func (r *ringBuilder) lifetimes() {
+	r.lives, r.hostLives = make([]lifetime, len(r.items)), make([]lifetime, len(r.ops.offloads))
 	for i := range r.steps {
 		s := &r.steps[i]
 		at := i - s.shift*len(r.steps)
 		end := max(at+1, r.until(s))
-		if s.on == onCompute && s.kind != ended {
-			grow(&r.flight, at, end)
+		if s.on == onCompute && s.kind != minibatchEnd {
+			grow(&r.inFlight, at, end)
 		}
 		for _, u := range r.uses(s) {
 			a := &r.lives
 			i := u.item
 			if i == none {
-				a, i = &r.homing, u.home
+				a, i = &r.hostLives, u.hostCopy
 			}
 			grow(&(*a)[i], at, end)
 		}
@@ -308,7 +308,7 @@ func (r *ringer) lifetimes() {
 }
 
 // until returns the position up to which a step holds what it uses: that of the first step that the plan has behind its end.
-func (r *ringer) until(s *step) int {
+func (r *ringBuilder) until(s *step) int {
 	end := s.start + s.length - float64(s.shift)*r.clock.period
 	n := len(r.steps)
 	at := (int(math.Floor(end/r.clock.period)) - 2) * n
@@ -322,31 +322,31 @@ func (r *ringer) until(s *step) int {
 }
 
 // grow makes a lifetime include another.
-func grow(a *arc, from, to int) {
+func grow(a *lifetime, from, to int) {
 	if a.to == a.from {
-		*a = arc{from, to}
+		*a = lifetime{from, to}
 		return
 	}
 	a.from, a.to = min(a.from, from), max(a.to, to)
 }
 
 // pack finds how many minibatches have memory of their own, and where.
-func (r *ringer) pack() {
+func (r *ringBuilder) pack() {
 	n := len(r.steps)
-	for _, a := range slices.Concat(r.lives, r.homing, []arc{r.flight}) {
+	for _, a := range slices.Concat(r.lives, r.hostLives, []lifetime{r.inFlight}) {
 		r.slots = max(r.slots, (a.to-a.from+n-1)/n)
 	}
 	r.places, r.live, r.bytes = r.around(r.lives, r.items)
 	r.live += int64(r.slots) * scalarsBytes
-	sizes := make([]int64, len(r.homing))
+	sizes := make([]int64, len(r.hostLives))
 	for k := range sizes {
-		sizes[k] = r.tape.trips[k].bytes
+		sizes[k] = r.ops.offloads[k].bytes
 	}
-	r.homes, _, r.locked = r.around(r.homing, sizes)
+	r.hostCopies, _, r.locked = r.around(r.hostLives, sizes)
 }
 
 // around packs the lifetimes of all slots around the circle.
-func (r *ringer) around(arcs []arc, sizes []int64) (places [][]int64, live, extent int64) {
+func (r *ringBuilder) around(arcs []lifetime, sizes []int64) (places [][]int64, live, extent int64) {
 	n := len(r.steps)
 	var items []pack.Item
 	for slot := range r.slots {

@@ -7,21 +7,21 @@ import (
 	"plimsoll/runtime"
 )
 
-// ahead is how many forwards of a stage a driver issues before the first of them has its data: as many batches are in
+// stagingSlots is how many forwards of a stage a driver issues before the first of them has its data: as many batches are in
 // page-locked memory.
-const ahead = 4
+const stagingSlots = 4
 
-// porter carries data between page-locked memory and a stage's slabs, in rings of ahead places.
-type porter struct {
-	images, labels, scalars, results [ahead]runtime.Span
-	uploaded                         [ahead]runtime.Event
-	returned                         [ahead]runtime.Event
-	carried                          int            // forwards of this run
-	pending                          [ahead]waiting // results on their way
+// staging carries data between page-locked memory and a stage's slabs, in rings of stagingSlots places.
+type staging struct {
+	images, labels, scalars, results [stagingSlots]runtime.Span
+	uploaded                         [stagingSlots]runtime.Event
+	returned                         [stagingSlots]runtime.Event
+	uploads                          int                         // forwards of this run
+	pending                          [stagingSlots]pendingResult // results on their way
 }
 
-// waiting is a result that may not have arrived yet.
-type waiting struct {
+// pendingResult is a result that may not have arrived yet.
+type pendingResult struct {
 	minibatch int
 	on        bool
 }
@@ -33,44 +33,44 @@ const lossBytes = 8
 const chunkBytes = 1 << 20
 
 // layHost lays out the page-locked memory and returns its size: batches, results, states that are saved and, of a stage with
-// transfers, the homes of what goes to the host.
+// transfers, the copies of what goes to the host.
 func (d *driver) layHost() int64 {
-	g := &ground{space: runtime.Host}
-	d.host = make([]porter, len(d.sites))
-	for s, t := range d.sites {
+	g := &allocator{space: runtime.Host}
+	d.staging = make([]staging, len(d.stages))
+	for s, t := range d.stages {
 		if t == nil {
 			continue
 		}
-		p := &d.host[s]
-		for i := range ahead {
-			p.scalars[i] = g.take(2 * kernels.ScalarsBytes)
+		p := &d.staging[s]
+		for i := range stagingSlots {
+			p.scalars[i] = g.alloc(2 * kernels.ScalarsBytes)
 			if s == 0 {
-				p.images[i] = g.take(d.e.Model.Input.Bytes())
+				p.images[i] = g.alloc(d.e.Model.Input.Bytes())
 			}
-			if s == len(d.sites)-1 {
-				p.labels[i], p.results[i] = g.take(d.e.Model.Labels.Bytes()), g.take(lossBytes)
+			if s == len(d.stages)-1 {
+				p.labels[i], p.results[i] = g.alloc(d.e.Model.Labels.Bytes()), g.alloc(lossBytes)
 			}
 		}
 	}
-	d.chunk = g.take(chunkBytes)
+	d.chunk = g.alloc(chunkBytes)
 	d.saver = d.newSaver(g)
 	if t := d.ringed(); t != nil {
-		base := g.take(t.ring.locked).Offset
+		base := g.alloc(t.ring.locked).Offset
 		for i := range t.slabs {
-			for k := range t.slabs[i].homes {
-				t.slabs[i].homes[k].Offset += base
+			for k := range t.slabs[i].hostCopies {
+				t.slabs[i].hostCopies[k].Offset += base
 			}
 		}
 	}
 	return g.end
 }
 
-// carry brings a batch and its scalars to the device.
-func (d *driver) carry(t *site, f *flight, sb *slab) error {
-	p := &d.host[t.stage]
-	i := p.carried % ahead
-	p.carried++
-	if !d.rehearsal {
+// upload brings a batch and its scalars to the device.
+func (d *driver) upload(t *localStage, f *inFlight, sb *slab) error {
+	p := &d.staging[t.stage]
+	i := p.uploads % stagingSlots
+	p.uploads++
+	if !d.dryRun {
 		if err := p.uploaded[i].Synchronize(); err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (d *driver) carry(t *site, f *flight, sb *slab) error {
 			return err
 		}
 	}
-	if t.stage == len(d.sites)-1 {
+	if t.stage == len(d.stages)-1 {
 		if err := d.compute.copy(sb.labels, p.labels[i]); err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (d *driver) carry(t *site, f *flight, sb *slab) error {
 }
 
 // fill puts a batch and its scalars into page-locked memory.
-func (d *driver) fill(t *site, p *porter, i, minibatch int) error {
+func (d *driver) fill(t *localStage, p *staging, i, minibatch int) error {
 	b, err := d.dev.HostBytes(p.scalars[i])
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (d *driver) fill(t *site, p *porter, i, minibatch int) error {
 			return err
 		}
 	}
-	if t.stage == len(d.sites)-1 {
+	if t.stage == len(d.stages)-1 {
 		labels, err := d.dev.HostBytes(p.labels[i])
 		if err != nil {
 			return err
@@ -134,14 +134,14 @@ func (e *Executor) scalars(m int) kernels.Scalars {
 
 // updateScalars returns those of the update of a stage that a minibatch, counted through all runs, belongs to. The first group
 // begins where the run that this one goes on from has ended, which may have had another plan.
-func (e *Executor) updateScalars(t *site, m int) kernels.Scalars {
-	update := (m - e.opt.First) / t.shelf.group
-	return kernels.Scalars{Update: uint64(update), LR: e.rate(t, update), GradScale: 1 / float32(t.shelf.group)}
+func (e *Executor) updateScalars(t *localStage, m int) kernels.Scalars {
+	update := (m - e.opt.First) / t.stash.group
+	return kernels.Scalars{Update: uint64(update), LR: e.rate(t, update), GradScale: 1 / float32(t.stash.group)}
 }
 
 // rate returns the learning rate of an update of a stage, counted from the start of this run.
-func (e *Executor) rate(t *site, update int) float32 {
-	step := e.opt.First + update*t.shelf.group
+func (e *Executor) rate(t *localStage, update int) float32 {
+	step := e.opt.First + update*t.stash.group
 	if e.order.plan.IsFlush() {
 		step /= e.group
 	}
@@ -171,13 +171,13 @@ func (e *Executor) Updates(done int) (all []int64) {
 }
 
 // report copies the loss of a minibatch to page-locked memory, and tells that of an earlier one.
-func (d *driver) report(t *site, f *flight) error {
-	p := &d.host[t.stage]
-	i := (p.carried - 1) % ahead
+func (d *driver) report(t *localStage, f *inFlight) error {
+	p := &d.staging[t.stage]
+	i := (p.uploads - 1) % stagingSlots
 	if err := d.tell(p, i); err != nil {
 		return err
 	}
-	p.pending[i] = waiting{f.minibatch, !d.rehearsal}
+	p.pending[i] = pendingResult{f.minibatch, !d.dryRun}
 	if err := d.compute.copy(p.results[i], t.output(f).Part(0, lossBytes)); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (d *driver) report(t *site, f *flight) error {
 }
 
 // tell waits for the result in place i of the ring, if one is on its way, and hands it on.
-func (d *driver) tell(p *porter, i int) error {
+func (d *driver) tell(p *staging, i int) error {
 	if !p.pending[i].on {
 		return nil
 	}

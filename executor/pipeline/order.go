@@ -9,8 +9,8 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// turn is one task of a plan as the driver that issues it sees it. In period j it works on minibatch j*R + shift.
-type turn struct {
+// instruction is one task of a plan as the driver that issues it sees it. In period j it works on minibatch j*R + shift.
+type instruction struct {
 	kind  pipeline.Kind
 	stage int
 	shift int
@@ -21,25 +21,25 @@ type turn struct {
 	start float64 // seconds, within the period
 	// instant says that it takes no time.
 	instant bool
-	// at orders turns: the start, a moment earlier for those that take no time, so that they come before what starts when they
+	// at orders instructions: the start, a moment earlier for those that take no time, so that they come before what starts when they
 	// do, whatever was rounded.
 	at   float64
 	rank int // of those at one instant
 }
 
-// ended is the kind of turns that are no tasks of the plan: a minibatch has ended in a stage, and the updates that are due then
-// follow. It stands where the last task of the minibatch ends; with a flush at the end of the step, where the last minibatch
-// speaks for all.
+// minibatchEnd is the kind of instructions that are no tasks of the plan: a minibatch has ended in a stage, and the updates
+// that are due then follow. It stands where the last task of the minibatch ends; with a flush at the end of the step, where the
+// last minibatch speaks for all.
 //
-// All devices of a stage have these turns, at one place in one order of all turns of all devices. In this order each turn waits
-// for earlier ones alone, and replicas meet in the sum of their gradients: drivers, each in its part of the order, do not wait
-// for each other in a circle.
-const ended pipeline.Kind = pipeline.CB + 1
+// All devices of a stage have these instructions, at one place in one order of all instructions of all devices. In this order
+// each instruction waits for earlier ones alone, and replicas meet in the sum of their gradients: drivers, each in its part of
+// the order, do not wait for each other in a circle.
+const minibatchEnd pipeline.Kind = pipeline.CB + 1
 
-// name returns what the turn does, in the notation of plans, without the minibatch; of a transfer as in sequences.
-func (t turn) name() string {
+// name returns what the instruction does, in the notation of plans, without the minibatch; of a transfer as in sequences.
+func (t instruction) name() string {
 	switch {
-	case t.kind == ended:
+	case t.kind == minibatchEnd:
 		return fmt.Sprintf("update %d", t.stage)
 	case t.layer > 0 && t.kind == pipeline.F:
 		return fmt.Sprintf("O%d of stage %d", t.layer, t.stage)
@@ -51,20 +51,20 @@ func (t turn) name() string {
 	return fmt.Sprintf("%v%d", t.kind, t.stage)
 }
 
-// String returns the turn in the notation of plans, with its shift.
-func (t turn) String() string {
+// String returns the instruction in the notation of plans, with its shift.
+func (t instruction) String() string {
 	return fmt.Sprintf("%s(%d)", t.name(), t.shift)
 }
 
 // order is what every device does in one period, in the order of the plan. A flush plan is a pattern of one step.
 type order struct {
-	plan    *pipeline.Plan
-	repeats int      // R
-	split   []bool   // stages whose backward is B and W
-	on      [][]int  // on[s][r]: the device of stage s for minibatches of residue r
-	turns   [][]turn // by device
-	late    []bool   // by stage: the last task of a minibatch reads δ of the output
-	readers [][]int  // by stage: those that read what it makes, the next one and those that its skips go to
+	plan         *pipeline.Plan
+	repeats      int             // R
+	split        []bool          // stages whose backward is B and W
+	on           [][]int         // on[s][r]: the device of stage s for minibatches of residue r
+	instructions [][]instruction // by device
+	late         []bool          // by stage: the last task of a minibatch reads δ of the output
+	readers      [][]int         // by stage: those that read what it makes, the next one and those that its skips go to
 	// held is, by stage, for how many seconds a minibatch holds the input of the stage when that goes to the host; 0: until its
 	// last task.
 	held []float64
@@ -75,7 +75,7 @@ type order struct {
 // that the plan leaves out, stands at the end of the task whose result it carries. The plan is one that clock accepts. Errors:
 // ErrPlan.
 func newOrder(p *pipeline.Plan, devices int, k *clock) (*order, error) {
-	o := &order{plan: p, repeats: p.Repeats(), split: p.Split(), on: make([][]int, len(p.Stages)), turns: make([][]turn, devices)}
+	o := &order{plan: p, repeats: p.Repeats(), split: p.Split(), on: make([][]int, len(p.Stages)), instructions: make([][]instruction, devices)}
 	for s := range o.on {
 		o.on[s] = slices.Repeat([]int{none}, o.repeats)
 	}
@@ -89,19 +89,19 @@ func newOrder(p *pipeline.Plan, devices int, k *clock) (*order, error) {
 	}
 	o.findReaders()
 	o.assign(k)
-	for d := range o.turns {
-		for i := range o.turns[d] {
-			t := &o.turns[d][i]
+	for d := range o.instructions {
+		for i := range o.instructions[d] {
+			t := &o.instructions[d][i]
 			if t.at = t.start; t.instant {
 				t.at -= k.eps
 			}
 			t.rank = o.rank(t)
 		}
-		o.sort(o.turns[d])
+		o.sort(o.instructions[d])
 	}
-	o.addEndings(k)
-	for d := range o.turns {
-		o.yield(o.turns[d], k)
+	o.addMinibatchEnds(k)
+	for d := range o.instructions {
+		o.yield(o.instructions[d], k)
 	}
 	return o, nil
 }
@@ -117,37 +117,38 @@ func (o *order) findReaders() {
 	}
 }
 
-// addEndings gives every stage's devices the turns behind its minibatches.
-func (o *order) addEndings(k *clock) {
-	var all []turn
-	for d := range o.turns {
-		for i, t := range o.turns[d] {
+// addMinibatchEnds gives every stage's devices the instructions behind its minibatches.
+func (o *order) addMinibatchEnds(k *clock) {
+	var all []instruction
+	for d := range o.instructions {
+		for i, t := range o.instructions[d] {
 			if !o.plan.IsFlush() && o.last(t) {
-				all = append(all, o.ending(k, d, i))
+				all = append(all, o.minibatchEnd(k, d, i))
 			}
 		}
 	}
 	for s := range o.on {
 		if o.plan.IsFlush() {
-			all = append(all, turn{kind: ended, stage: s, shift: o.repeats - 1, to: none, at: math.Inf(1), rank: s})
+			all = append(all, instruction{kind: minibatchEnd, stage: s, shift: o.repeats - 1, to: none, at: math.Inf(1), rank: s})
 		}
 		for _, d := range o.hosts(s) {
 			for _, t := range all {
 				if t.stage == s {
-					o.turns[d] = append(o.turns[d], t)
+					o.instructions[d] = append(o.instructions[d], t)
 				}
 			}
 		}
 	}
-	for d := range o.turns {
-		o.sort(o.turns[d])
+	for d := range o.instructions {
+		o.sort(o.instructions[d])
 	}
 }
 
-// ending returns the turn behind a last task, number i of a device: when it ends, and before the next task of the device.
-func (o *order) ending(k *clock, device, i int) turn {
-	behind := o.turns[device][i]
-	t := turn{kind: ended, stage: behind.stage, shift: behind.shift, to: none, rank: o.rank(&turn{kind: ended})}
+// minibatchEnd returns the instruction behind a last task, number i of a device: when it ends, and before the next task of the
+// device.
+func (o *order) minibatchEnd(k *clock, device, i int) instruction {
+	behind := o.instructions[device][i]
+	t := instruction{kind: minibatchEnd, stage: behind.stage, shift: behind.shift, to: none, rank: o.rank(&instruction{kind: minibatchEnd})}
 	t.start = behind.start + k.length(behind.kind, behind.stage, o.residue(behind.shift))
 	next, periods := o.after(device, i)
 	if next.at+float64(periods)*k.period <= t.start-k.eps {
@@ -162,34 +163,34 @@ func (o *order) ending(k *clock, device, i int) turn {
 	return t
 }
 
-// after returns the next turn of a device that is a task for its kernels, and how many periods later that is.
-func (o *order) after(device, i int) (next turn, periods int) {
-	turns := o.turns[device]
-	for i++; turns[i%len(turns)].kind.Communication(); i++ {
+// after returns the next instruction of a device that is a task for its kernels, and how many periods later that is.
+func (o *order) after(device, i int) (next instruction, periods int) {
+	instructions := o.instructions[device]
+	for i++; instructions[i%len(instructions)].kind.Communication(); i++ {
 	}
-	return turns[i%len(turns)], i / len(turns)
+	return instructions[i%len(instructions)], i / len(instructions)
 }
 
-// sort puts turns in the order in which they begin.
-func (o *order) sort(turns []turn) {
-	slices.SortStableFunc(turns, func(a, b turn) int {
+// sort puts instructions in the order in which they begin.
+func (o *order) sort(instructions []instruction) {
+	slices.SortStableFunc(instructions, func(a, b instruction) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.rank, b.rank))
 	})
 }
 
 // yield lets messages that start before a backward needs its gradient go before it, when it recomputes until then: its driver
 // waits for the gradient, and others may wait for the messages until they send it.
-func (o *order) yield(turns []turn, k *clock) {
-	for i := len(turns) - 1; i >= 0; i-- {
-		b := turns[i]
-		needs := b.start + k.early[moment{b.kind, b.stage, o.residue(b.shift)}]
-		for j := i + 1; j < len(turns); j++ {
-			m := &turns[j]
+func (o *order) yield(instructions []instruction, k *clock) {
+	for i := len(instructions) - 1; i >= 0; i-- {
+		b := instructions[i]
+		needs := b.start + k.early[taskKey{b.kind, b.stage, o.residue(b.shift)}]
+		for j := i + 1; j < len(instructions); j++ {
+			m := &instructions[j]
 			own := m.kind == pipeline.CB && m.shift == b.shift && (m.stage == b.stage-1 || m.far == b.stage)
 			if !m.kind.Communication() || own || m.start >= needs {
 				break
 			}
-			turns[j-1], turns[j] = turns[j], turns[j-1]
+			instructions[j-1], instructions[j] = instructions[j], instructions[j-1]
 		}
 	}
 }
@@ -198,7 +199,7 @@ func (o *order) yield(turns []turn, k *clock) {
 func (o *order) residue(shift int) int { return ((shift % o.repeats) + o.repeats) % o.repeats }
 
 // rank orders what happens at one instant: forwards down the chain, then backwards up. The next rank is two more.
-func (o *order) rank(t *turn) int {
+func (o *order) rank(t *instruction) int {
 	stages := 2 * len(o.on)
 	switch t.kind {
 	case pipeline.F:
@@ -217,48 +218,48 @@ func (o *order) rank(t *turn) int {
 
 // assign gives every task to the device that issues it, with the communications that the plan leaves out.
 func (o *order) assign(k *clock) {
-	said := map[moment]bool{}
+	said := map[taskKey]bool{}
 	for _, t := range o.plan.Tasks {
 		r := o.residue(t.Shift)
-		of := turn{kind: t.Kind, stage: t.Stage, shift: t.Shift, start: t.Start, to: none, far: t.To}
+		of := instruction{kind: t.Kind, stage: t.Stage, shift: t.Shift, start: t.Start, to: none, far: t.To}
 		of.instant = k.length(t.Kind, t.Stage, r) <= k.eps
 		device := t.Device
 		if t.To > 0 {
-			g := gate{t.Kind, t.Stage, t.To, r}
-			of.instant = k.gates[g].End-k.gates[g].Start <= k.eps
+			g := portalTask{t.Kind, t.Stage, t.To, r}
+			of.instant = k.portals[g].End-k.portals[g].Start <= k.eps
 			device, of.to = o.through(g)
 		} else if t.Kind.Communication() {
-			said[moment{t.Kind, t.Stage, r}] = true
+			said[taskKey{t.Kind, t.Stage, r}] = true
 			device, of.to = o.ends(t.Kind, t.Stage, r)
 		}
-		o.turns[device] = append(o.turns[device], of)
+		o.instructions[device] = append(o.instructions[device], of)
 	}
-	for d := range o.turns {
-		for _, t := range slices.Clone(o.turns[d]) {
+	for d := range o.instructions {
+		for _, t := range slices.Clone(o.instructions[d]) {
 			kind, boundary := pipeline.CF, t.stage
 			if t.kind == pipeline.B {
 				kind, boundary = pipeline.CB, t.stage-1
 			}
 			r := o.residue(t.shift)
-			if t.kind.Communication() || t.kind == pipeline.W || !o.crosses(boundary, r) || said[moment{kind, boundary, r}] {
+			if t.kind.Communication() || t.kind == pipeline.W || !o.crosses(boundary, r) || said[taskKey{kind, boundary, r}] {
 				continue
 			}
-			o.turns[d] = append(o.turns[d], o.leftOut(k, t, kind, boundary))
+			o.instructions[d] = append(o.instructions[d], o.leftOut(k, t, kind, boundary))
 		}
 	}
 }
 
 // leftOut returns the communication of no length behind a task.
-func (o *order) leftOut(k *clock, behind turn, kind pipeline.Kind, boundary int) turn {
+func (o *order) leftOut(k *clock, behind instruction, kind pipeline.Kind, boundary int) instruction {
 	r := o.residue(behind.shift)
-	t := turn{kind: kind, stage: boundary, shift: behind.shift, start: behind.start + k.length(behind.kind, behind.stage, r), instant: true}
+	t := instruction{kind: kind, stage: boundary, shift: behind.shift, start: behind.start + k.length(behind.kind, behind.stage, r), instant: true}
 	_, t.to = o.ends(kind, boundary, r)
 	o.wrap(k, &t)
 	return t
 }
 
-// wrap lets a turn at the end of the period, or behind it, belong to the next one.
-func (o *order) wrap(k *clock, t *turn) {
+// wrap lets an instruction at the end of the period, or behind it, belong to the next one.
+func (o *order) wrap(k *clock, t *instruction) {
 	if k.period > 0 && t.start >= k.period*(1-1e-12) {
 		t.start, t.shift = max(0, t.start-k.period), t.shift-o.repeats
 	}
@@ -277,8 +278,8 @@ func (o *order) crosses(s, r int) bool {
 	return s >= 0 && s+1 < len(o.on) && o.on[s][r] != o.on[s+1][r]
 }
 
-// last reports whether a turn is the last one that a minibatch has in a stage.
-func (o *order) last(t turn) bool {
+// last reports whether an instruction is the last one that a minibatch has in a stage.
+func (o *order) last(t instruction) bool {
 	return t.kind == pipeline.W || t.kind == pipeline.B && !o.split[t.stage]
 }
 
@@ -292,23 +293,23 @@ func (o *order) hosts(s int) (all []int) {
 	return all
 }
 
-// visit is a turn in one period.
-type visit struct {
-	turn
+// instance is an instruction in one period.
+type instance struct {
+	instruction
 	minibatch int // counted from 0
 }
 
-// visits calls do for every turn of a device, in order, when minibatches 0 to n-1 pass through an empty pipeline. It stops at
-// the first error.
-func (o *order) visits(device, n int, do func(visit) error) error {
-	return o.within(o.turns[device], newBound(n), do)
+// instances calls do for every instruction of a device, in order, when minibatches 0 to n-1 pass through an empty pipeline. It
+// stops at the first error.
+func (o *order) instances(device, n int, do func(instance) error) error {
+	return o.within(o.instructions[device], newBound(n), do)
 }
 
-// ofStage returns the turns of a stage on all its devices, in order, the endings once.
-func (o *order) ofStage(s int) (all []turn) {
-	for d, turns := range o.turns {
-		for _, t := range turns {
-			if t.stage == s && !t.kind.Communication() && (t.kind != ended || d == o.on[s][0]) {
+// ofStage returns the instructions of a stage on all its devices, in order, the endings once.
+func (o *order) ofStage(s int) (all []instruction) {
+	for d, instructions := range o.instructions {
+		for _, t := range instructions {
+			if t.stage == s && !t.kind.Communication() && (t.kind != minibatchEnd || d == o.on[s][0]) {
 				all = append(all, t)
 			}
 		}
@@ -317,16 +318,16 @@ func (o *order) ofStage(s int) (all []turn) {
 	return all
 }
 
-// within is visits for any turns that are in order, in a run whose bound may be lowered meanwhile.
-func (o *order) within(turns []turn, run *bound, do func(visit) error) error {
-	least, most := shifts(turns)
-	for j := floorDiv(-most, o.repeats); len(turns) > 0 && j*o.repeats+least < run.end(); j++ {
-		for _, t := range turns {
+// within is instances for any instructions that are in order, in a run whose bound may be lowered meanwhile.
+func (o *order) within(instructions []instruction, run *bound, do func(instance) error) error {
+	least, most := shifts(instructions)
+	for j := floorDiv(-most, o.repeats); len(instructions) > 0 && j*o.repeats+least < run.end(); j++ {
+		for _, t := range instructions {
 			m := j*o.repeats + t.shift
 			if m < 0 || !run.in(m) {
 				continue
 			}
-			if err := do(visit{t, m}); err != nil {
+			if err := do(instance{t, m}); err != nil {
 				return err
 			}
 		}
@@ -334,9 +335,9 @@ func (o *order) within(turns []turn, run *bound, do func(visit) error) error {
 	return nil
 }
 
-// shifts returns the least and the largest shift of some turns.
-func shifts(turns []turn) (least, most int) {
-	for i, t := range turns {
+// shifts returns the least and the largest shift of some instructions.
+func shifts(instructions []instruction) (least, most int) {
+	for i, t := range instructions {
 		if i == 0 {
 			least, most = t.shift, t.shift
 		}

@@ -1,0 +1,99 @@
+package pipeline
+
+import (
+	"context"
+	"slices"
+
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+)
+
+// halfDuplex orders the messages of two devices whose link carries one at a time (thesis, section 6.1): a message waits for the
+// one that the plan has before it, also when that goes the other way.
+type halfDuplex struct {
+	ends         [2]int
+	order        *order
+	instructions []instruction // of the link, in the order of the plan, for one period
+	passed       [2]chan struct{}
+	event        [2]runtime.Event // by end: its latest message before it released the link
+}
+
+// newHalfDuplex returns those of the links that carry messages both ways, by the two ends in ascending order.
+func newHalfDuplex(o *order, p *pipeline.Platform) map[[2]int]*halfDuplex {
+	all := map[[2]int]*halfDuplex{}
+	if p.Duplex {
+		return all
+	}
+	for from, instructions := range o.instructions {
+		for _, t := range instructions {
+			if !t.kind.Communication() || p.Beta(from, t.to) == pipeline.Free() {
+				continue
+			}
+			ends := [2]int{min(from, t.to), max(from, t.to)}
+			if all[ends] == nil {
+				all[ends] = &halfDuplex{ends: ends, order: o, passed: [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}}
+			}
+			all[ends].instructions = append(all[ends].instructions, t)
+		}
+	}
+	for _, b := range all {
+		o.sort(b.instructions)
+	}
+	return all
+}
+
+// end returns the index of a device.
+func (b *halfDuplex) end(device int) int { return slices.Index(b.ends[:], device) }
+
+// reset frees the link before a run.
+func (b *halfDuplex) reset() {
+	for e := range b.ends {
+		for len(b.passed[e]) > 0 {
+			<-b.passed[e]
+		}
+	}
+}
+
+// changes reports whether the link changes its direction between a message and the one before it (step -1) or behind it (step 1)
+// in a segment. The other end may be in another segment: it has then sent all that this one takes in the segment before, and the
+// link is as free as at the beginning of a run.
+func (b *halfDuplex) changes(in *bound, v instance, step int) bool {
+	n, r := len(b.instructions), b.order.repeats
+	least, most := shifts(b.instructions)
+	at := slices.Index(b.instructions, v.instruction)
+	for i := floorDiv(v.minibatch-v.shift, r)*n + at + step; ; i += step {
+		j := floorDiv(i, n)
+		if j*r+most < 0 || j*r+least >= in.end() {
+			return false
+		}
+		t := b.instructions[i-j*n]
+		if m := j*r + t.shift; m >= 0 && in.in(m) {
+			return t.to != v.to
+		}
+	}
+}
+
+// acquire waits for the link, if a message needs it.
+func (b *halfDuplex) acquire(ctx context.Context, in *bound, v instance, q queue) error {
+	if b == nil || !b.changes(in, v, -1) {
+		return nil
+	}
+	other := b.end(v.to)
+	if _, err := receive(ctx, b.passed[other]); err != nil {
+		return err
+	}
+	return q.wait(b.event[other])
+}
+
+// release lets the other end have the link behind a message, if the next one is the other's.
+func (b *halfDuplex) release(in *bound, v instance, q queue) error {
+	if b == nil || !b.changes(in, v, 1) {
+		return nil
+	}
+	e := 1 - b.end(v.to)
+	if err := q.record(b.event[e]); err != nil {
+		return err
+	}
+	b.passed[e] <- struct{}{}
+	return nil
+}
