@@ -60,7 +60,7 @@ func usage(err error) error {
 
 // badInput lists the errors of other packages that only what the user wrote can cause.
 var badInput = []error{
-	units.ErrSyntax, chain.ErrFormat, chain.ErrFactor, schedule.ErrUnknownOp, schedule.ErrNoLink, schedule.ErrEndless, schedule.ErrPipeline,
+	units.ErrSyntax, chain.ErrFormat, schedule.ErrUnknownOp, schedule.ErrNoLink, schedule.ErrEndless, schedule.ErrPipeline,
 	schedule.ErrOtherChain, planner.ErrUnknownStrategy, planner.ErrOtherDevices, remat.ErrOptions, remat.ErrTooLarge, offload.ErrLink, offload.ErrOptions, pofo.ErrOptions, pofo.ErrTooLarge, milp.ErrNoSolver, multichain.ErrStrategy, multichain.ErrTooLarge,
 	models.ErrUnknown, models.ErrConfig, executor.ErrSlowLink, trace.ErrTooLong,
 	data.ErrUnknown, data.ErrOption, data.ErrUnreadable, data.ErrNoImages, data.ErrEmptyClass, data.ErrCorrupt, data.ErrTruncated,

@@ -390,7 +390,7 @@ func TestRingsKeepThePlan(t *testing.T) {
 			must(t, err)
 			e := &Executor{Workload: w}
 			must(t, e.layOut(c, plan, c.Platform.Devices))
-			needs := e.Memory()
+			needs := e.memory
 			for _, d := range e.drivers {
 				if x := d.ringed(); x != nil {
 					if worst := lag(x.ring, plan.Period, 20*x.ring.slots); worst > 1e-6*plan.Period {

@@ -170,9 +170,6 @@ func Grouping(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) (int, 
 	return e.group, err
 }
 
-// Memory returns what the plan needs on each device.
-func (e *Executor) Memory() []Memory { return slices.Clone(e.memory) }
-
 // Group returns how many minibatches make one update.
 func (e *Executor) Group() int { return e.group }
 

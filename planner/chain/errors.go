@@ -7,6 +7,4 @@ var (
 	ErrFormat = errors.New("bad chain")
 	// ErrGroups: the groups asked for are not consecutive ranges of all layers.
 	ErrGroups = errors.New("bad groups")
-	// ErrFactor: a chain is scaled by something that is not a positive finite number.
-	ErrFactor = errors.New("bad factor")
 )

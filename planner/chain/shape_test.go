@@ -231,32 +231,3 @@ func topOfFirst(t *testing.T, c *chain.Chain, seq schedule.Sequence, ops int) (t
 	}
 	return top
 }
-
-func TestScale(t *testing.T) {
-	c, err := chain.Scale(example(), 2, 1.5)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := c.Layer(1)
-	if c.InputBytes != 12 || a.ForwardS != 2 || a.BackwardS != 4 || a.OutputBytes != 15 || a.SavedBytes != 18 ||
-		a.GradientBytes != 14 || a.ForwardOverheadBytes != 45 || a.BackwardOverheadBytes != 8 || a.WeightBytes != 100 ||
-		*a.DiscardForwardS != 1 || *a.BackwardInputS != 3 || *a.BackwardWeightS != 1 || *c.Layer(2).DiscardOverheadBytes != 2 {
-		t.Errorf("scaled: %+v", c)
-	}
-	same, err := chain.Scale(example(), 1, 1)
-	got, _ := json.Marshal(same)
-	if want, _ := json.Marshal(example()); err != nil || string(got) != string(want) {
-		t.Errorf("scaled by 1: %s, %v", got, err)
-	}
-	for _, f := range []float64{0, -1, math.NaN(), math.Inf(1)} {
-		if _, err := chain.Scale(example(), f, 1); !errors.Is(err, chain.ErrFactor) {
-			t.Errorf("times by %g: %v", f, err)
-		}
-		if _, err := chain.Scale(example(), 1, f); !errors.Is(err, chain.ErrFactor) {
-			t.Errorf("sizes by %g: %v", f, err)
-		}
-	}
-	if _, err := chain.Scale(example(), 1, 1e30); !errors.Is(err, chain.ErrFormat) {
-		t.Errorf("sizes out of range: %v", err)
-	}
-}

@@ -76,9 +76,6 @@ func (s *Search) Best() (schedule.Sequence, float64) { return slices.Clone(s.bes
 // Steps returns the number of simulations so far.
 func (s *Search) Steps() int { return s.steps }
 
-// Done reports whether no move makes the best sequence better.
-func (s *Search) Done() bool { return s.done }
-
 // Run searches for at most so many simulations more. It returns the context's error when that ends first; the best
 // sequence so far is kept in any case.
 func (s *Search) Run(ctx context.Context, steps int) error {

@@ -55,7 +55,7 @@ func TestMoves(t *testing.T) {
 		if err := s.Run(context.Background(), 1000); err != nil {
 			t.Fatal(err)
 		}
-		if got, makespan := s.Best(); got.String() != k.to || !s.Done() {
+		if got, makespan := s.Best(); got.String() != k.to || !s.done {
 			t.Errorf("%s: %v takes %v after %d steps, want %s", k.name, got, makespan, s.Steps(), k.to)
 		}
 	}
@@ -164,7 +164,7 @@ func TestSearch(t *testing.T) {
 		}
 		_, first := s.Best()
 		last := first
-		for round := 0; round < 1000 && !s.Done(); round++ {
+		for round := 0; round < 1000 && !s.done; round++ {
 			before := s.Steps()
 			if err := s.Run(context.Background(), 37); err != nil {
 				t.Fatal(err)
@@ -203,7 +203,7 @@ func run(t *testing.T, c *chain.Chain, lim schedule.Limits, seq schedule.Sequenc
 	if err := s.Run(context.Background(), 5000); err != nil {
 		t.Fatal(err)
 	}
-	if !s.Done() {
+	if !s.done {
 		t.Errorf("not done after %d steps", s.Steps())
 	}
 	best, _ := s.Best()

@@ -53,7 +53,7 @@ func (p *Program) read(s *highs.Solution, err error) (*Solution, error) {
 		return nil, fmt.Errorf("%w: HiGHS: %w", ErrStopped, err)
 	case s.IsInfeasible():
 		return nil, ErrInfeasible
-	case !s.HasSolution() || math.IsInf(s.Objective, 0) || len(s.ColValues) != p.Vars():
+	case !s.HasSolution() || math.IsInf(s.Objective, 0) || len(s.ColValues) != len(p.cost):
 		return nil, fmt.Errorf("%w: HiGHS says %v", ErrStopped, s.Status)
 	}
 	return &Solution{Values: s.ColValues, Objective: s.Objective, Proved: s.IsOptimal()}, nil

@@ -76,12 +76,6 @@ func (p *Program) Equal(value float64, terms ...Term) {
 	p.rows = append(p.rows, row{value, value, terms})
 }
 
-// Vars returns the number of variables.
-func (p *Program) Vars() int { return len(p.cost) }
-
-// Rows returns the number of rows.
-func (p *Program) Rows() int { return len(p.rows) }
-
 // Options bound the work. Zero values are the solver's own defaults: no limit.
 type Options struct {
 	Relax      bool // ignore that variables are integer

@@ -24,16 +24,6 @@ type Join struct {
 	Forward, Backward, Loss float64
 }
 
-// MultiDelta returns the join of Multi-δ: every input gradient is kept.
-func MultiDelta(lengths ...int) Join {
-	return Join{Lengths: lengths, Keep: slices.Repeat([]bool{true}, len(lengths)), Forward: 1, Backward: 1, Loss: 1}
-}
-
-// MultiEmpty returns the join of Multi-∅: no gradient is kept.
-func MultiEmpty(lengths ...int) Join {
-	return Join{Lengths: lengths, Keep: make([]bool, len(lengths)), Forward: 1, Backward: 1, Loss: 1}
-}
-
 var (
 	// ErrJoin means that a join is not one: no branch, a negative length or time, keeps that do not match.
 	ErrJoin = errors.New("bad join")

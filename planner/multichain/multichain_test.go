@@ -16,7 +16,7 @@ func TestAgainstExhaustiveSearch(t *testing.T) {
 	solved, refused := 0, 0
 	for _, lengths := range [][]int{{1}, {4}, {6}, {0, 3}, {1, 1}, {1, 3}, {2, 2}, {2, 3}, {3, 3}, {2, 4}, {0, 0}, {1, 1, 2}, {2, 2, 2}, {0, 1, 3}} {
 		for keep := range 1 << len(lengths) {
-			j := MultiEmpty(lengths...)
+			j := multiEmpty(lengths...)
 			for i := range lengths {
 				j.Keep[i] = keep>>i&1 == 1
 			}
@@ -49,7 +49,7 @@ func TestAgainstExhaustiveSearch(t *testing.T) {
 // replayed returns the makespan of a schedule that keeps the rules within the slots.
 func replayed(t *testing.T, j Join, s Schedule, slots int) float64 {
 	t.Helper()
-	makespan, peak, err := Replay(j, s)
+	makespan, peak, err := replay(j, s)
 	if err != nil || peak > slots {
 		t.Fatalf("%+v with %d slots: %v: peak %d, %v", j, slots, s, peak, err)
 	}
@@ -64,7 +64,7 @@ func TestClosedForms(t *testing.T) {
 		for _, l := range lengths {
 			total += l
 		}
-		for _, j := range []Join{MultiDelta(lengths...), MultiEmpty(lengths...)} {
+		for _, j := range []Join{multiDelta(lengths...), multiEmpty(lengths...)} {
 			s, err := Solve(j, total+len(lengths))
 			if err != nil {
 				t.Fatal(err)
@@ -75,12 +75,12 @@ func TestClosedForms(t *testing.T) {
 		}
 	}
 	for l := 1; l <= 40; l++ {
-		s, err := Solve(MultiDelta(l), 3)
+		s, err := Solve(multiDelta(l), 3)
 		if err != nil {
 			t.Fatal(err)
 		}
 		// Theorem 1, equation 1.2, for l-1 layers.
-		if got, want := replayed(t, MultiDelta(l), s, 3), float64((l-1)*l/2+l+2); got != want {
+		if got, want := replayed(t, multiDelta(l), s, 3), float64((l-1)*l/2+l+2); got != want {
 			t.Errorf("%d layers in 3 slots: %v, want %v", l, got, want)
 		}
 	}
@@ -91,9 +91,9 @@ func TestMonotone(t *testing.T) {
 	cases := 0
 	for _, lengths := range [][]int{{5, 9}, {4, 10, 12}, {7, 7}} {
 		last := map[string]float64{"δ": math.Inf(1), "∅": math.Inf(1)}
-		for slots := MultiDelta(lengths...).Smallest(); slots < 16; slots++ {
+		for slots := multiDelta(lengths...).Smallest(); slots < 16; slots++ {
 			now := map[string]float64{}
-			for name, j := range map[string]Join{"δ": MultiDelta(lengths...), "∅": MultiEmpty(lengths...)} {
+			for name, j := range map[string]Join{"δ": multiDelta(lengths...), "∅": multiEmpty(lengths...)} {
 				s, err := Solve(j, slots)
 				if err != nil {
 					t.Fatal(err)
@@ -118,11 +118,11 @@ func TestBadJoins(t *testing.T) {
 		want error
 	}{
 		{Join{}, ErrJoin},
-		{MultiDelta(3, -1), ErrJoin},
+		{multiDelta(3, -1), ErrJoin},
 		{Join{Lengths: []int{1}, Keep: []bool{true, true}}, ErrJoin},
 		{Join{Lengths: []int{1}, Forward: math.NaN()}, ErrJoin},
-		{MultiDelta(1, 1, 1, 1, 1, 1, 1, 1, 1), ErrJoin},
-		{MultiDelta(500, 500, 500), ErrTooLarge},
+		{multiDelta(1, 1, 1, 1, 1, 1, 1, 1, 1), ErrJoin},
+		{multiDelta(500, 500, 500), ErrTooLarge},
 	} {
 		if _, err := Solve(k.join, 100); !errors.Is(err, k.want) {
 			t.Errorf("%+v: %v", k.join, err)
@@ -132,7 +132,7 @@ func TestBadJoins(t *testing.T) {
 
 // A schedule with any one step left out, or the wrong one in its place, is refused or does less.
 func TestReplayRefuses(t *testing.T) {
-	j := MultiDelta(2, 3)
+	j := multiDelta(2, 3)
 	s, err := Solve(j, 6)
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func TestReplayRefuses(t *testing.T) {
 	refused := 0
 	for i := range s {
 		short := append(append(Schedule{}, s[:i]...), s[i+1:]...)
-		if makespan, _, err := Replay(j, short); err != nil {
+		if makespan, _, err := replay(j, short); err != nil {
 			refused++
 		} else if makespan > whole {
 			t.Errorf("without step %d: %v", i, makespan)
@@ -151,7 +151,7 @@ func TestReplayRefuses(t *testing.T) {
 		t.Errorf("only %d of %d shortened schedules were refused", refused, len(s))
 	}
 	for _, bad := range []Step{{Forward, 5, 1}, {Kind(9), 0, 0}, {Backward, 0, 1}, {Drop, 0, 0}, {Forward, 0, 2}} {
-		if _, _, err := Replay(j, Schedule{bad}); err == nil {
+		if _, _, err := replay(j, Schedule{bad}); err == nil {
 			t.Errorf("%v was taken", bad.Branch)
 		}
 	}
@@ -287,7 +287,7 @@ func (q *nodes) Pop() any {
 }
 
 func ExampleSolve() {
-	s, err := Solve(MultiEmpty(1, 2), 5)
+	s, err := Solve(multiEmpty(1, 2), 5)
 	fmt.Println(s, err)
 	// Output: S0(0) F1(0) S0(1) F1(1) S1(1) F2(1) Loss B2(1) B1(1) D(1) B1(0) D(0) <nil>
 }

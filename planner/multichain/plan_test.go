@@ -123,12 +123,12 @@ func TestEqualLayersAreTheModelOfTheThesis(t *testing.T) {
 		}
 		last = r.Makespan
 		// A backward here does not work in place: it takes a saved set and a gradient more than in the model.
-		if j := MultiEmpty(6, 6); int(memory)-2 >= j.Smallest() {
+		if j := multiEmpty(6, 6); int(memory)-2 >= j.Smallest() {
 			steps, err := Solve(j, int(memory)-2)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want, _, err := Replay(j, steps); err != nil || r.Makespan > want {
+			if want, _, err := replay(j, steps); err != nil || r.Makespan > want {
 				t.Errorf("%d bytes: %v s, in %d slots of the model %v s, %v", memory, r.Makespan, memory-2, want, err)
 			}
 			cases++

@@ -105,9 +105,6 @@ func newDynprog(f *fractional) *dynprog {
 	return d
 }
 
-// seconds returns the least makespan found.
-func (d *dynprog) seconds() float64 { return d.fractional.seconds(d.found[0].idle) }
-
 // refine solves with ever finer cells; what one run finds bounds the next. When no selection can be cheaper than the
 // best one found, the finest cells are next: they show the most of those that are as good.
 func (d *dynprog) refine(ctx context.Context, cells int) error {

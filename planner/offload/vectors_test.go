@@ -145,7 +145,7 @@ func exactAlgorithm5(p strategy.Problem) (float64, error) {
 	if err := d.solve(context.Background(), 0); err != nil {
 		return 0, err
 	}
-	return d.seconds(), nil
+	return least(d), nil
 }
 
 func algorithm5(p strategy.Problem) (float64, error) {
@@ -157,7 +157,7 @@ func algorithm5(p strategy.Problem) (float64, error) {
 	if err := d.refine(context.Background(), DefaultCells); err != nil {
 		return 0, err
 	}
-	return d.seconds(), nil
+	return least(d), nil
 }
 
 type profileVectors struct {

@@ -109,30 +109,9 @@ func weightBytes(copies float64, size int64) int64 {
 	return ceil(times(copies, size))
 }
 
-// MostLive returns the largest g, at most limit, at which M(i,j,g) with these versions fits in a memory; -1 when not even
-// 0 does, or when the versions do not say their copies.
-func (k *Costs) MostLive(i, j int, memory int64, versions Versions, a Accounting, buffers bool, limit int) int {
-	if !buffers {
-		memory += min(k.Buffers(i, j), NoLimit-memory)
-	}
-	for g := range limit + 1 {
-		copies, ok := versions.Copies(g)
-		if !ok || k.Memory(i, j, g, copies, a) > memory {
-			return g - 1
-		}
-	}
-	return limit
-}
-
 // C returns C(l), the time of both communications of the boundary between layers l and l+1 over a link of bandwidth
 // beta; 0 at the ends of the chain.
 func (k *Costs) C(l int, beta float64) float64 { return float64(k.Boundary(l)) / beta }
-
-// CF returns the time of a_l over a link of bandwidth beta.
-func (k *Costs) CF(l int, beta float64) float64 { return float64(k.Chain.Activation(l)) / beta }
-
-// CB returns the time of δ_l over a link of bandwidth beta.
-func (k *Costs) CB(l int, beta float64) float64 { return float64(k.Chain.Gradient(l)) / beta }
 
 // Virtual is a stage or a boundary between two stages on different devices, as a half-duplex pipeline sees it: something
 // with a forward and a backward that one resource runs. 1F1B* on them is exact (thesis, section 5.2).

@@ -44,7 +44,7 @@ func TestCostsAreSums(t *testing.T) {
 		if k.Boundary(0) != 0 || k.Boundary(n) != 0 || k.CanSplit() != 0 {
 			t.Error("ends of the chain")
 		}
-		if n > 1 && (k.Boundary(1) != c.Activation(1)+c.Gradient(1) || !near(k.C(1, 4), float64(k.Boundary(1))/4) || !near(k.CF(1, 4)+k.CB(1, 4), k.C(1, 4)) || k.C(1, pipeline.Free()) != 0) {
+		if n > 1 && (k.Boundary(1) != c.Activation(1)+c.Gradient(1) || !near(k.C(1, 4), float64(k.Boundary(1))/4) || k.C(1, pipeline.Free()) != 0) {
 			t.Error("communication")
 		}
 		if c.Layers[n-1].BackwardInputS = nil; pipeline.NewCosts(c).CanSplit() != n {
@@ -53,43 +53,6 @@ func TestCostsAreSums(t *testing.T) {
 	}
 	if ranges < 100 {
 		t.Errorf("%d ranges", ranges)
-	}
-}
-
-// MostLive is the last g whose memory fits.
-func TestMostLive(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(5, 2))
-	seen := map[int]int{}
-	for range 2000 {
-		c := pipelinetest.Chain(rnd, 3, false)
-		c.InputBytes++ // so that g is bounded
-		k := pipeline.NewCosts(c)
-		versions := []pipeline.Versions{pipeline.Stash, pipeline.DoubleBuffered, pipeline.Flush}[rnd.IntN(3)]
-		buffers, memory := rnd.IntN(2) == 0, int64(rnd.IntN(120))
-		want := -1
-		for g := range 6 {
-			copies, _ := versions.Copies(g)
-			need := k.Memory(1, 2, g, copies, pipeline.Inputs)
-			if !buffers {
-				need -= k.Buffers(1, 2)
-			}
-			if need <= memory {
-				want = g
-			}
-		}
-		if got := k.MostLive(1, 2, memory, versions, pipeline.Inputs, buffers, 5); got != want {
-			t.Fatalf("%d, want %d", got, want)
-		}
-		seen[want]++
-	}
-	for g := -1; g <= 5; g++ {
-		if seen[g] == 0 {
-			t.Errorf("%d never occurred", g)
-		}
-	}
-	k := pipeline.NewCosts(staircase().Chain)
-	if k.MostLive(1, 1, 99, pipeline.VerticalSync, "", true, 5) != -1 || k.MostLive(1, 1, pipeline.NoLimit, pipeline.Latest, "", false, 5) != 5 {
-		t.Error("unknown copies, no limit")
 	}
 }
 

@@ -13,7 +13,7 @@
 //	pipeline/ilp           stages on any devices and their schedule at once, by integer programs
 //	pipeline/loadline      stages that recompute inside, chosen while the stages are
 //	pipeline/periodic      when tasks run, periodic: 1f1b, 1f1b*, k-periodic, list, milp, eager
-//	pipeline/flush         when tasks run, with a flush: gpipe, 1f1b-flush, interleaved, chimera, zero bubble, terapipe, ...;
+//	pipeline/flush         when tasks run, with a flush: gpipe, 1f1b-flush, interleaved, chimera, zero bubble, ...;
 //	                       and ampnet and pipemare, which never empty
 //	pipeline/staged        the judge of all plans, and of those with a flush whose stages recompute
 //	pipeline/interop       files of other tools

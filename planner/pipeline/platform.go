@@ -47,17 +47,6 @@ func NewPlatform(devices int, memory int64, bandwidth float64) *Platform {
 	return (&Platform{Devices: devices, Bandwidth: bandwidth}).WithMemory(memory)
 }
 
-// WithLevels returns devices of equal memory in a topology, the innermost level first.
-func WithLevels(memory int64, levels ...Level) *Platform {
-	devices := 1
-	for _, l := range levels {
-		devices *= l.Devices
-	}
-	p := NewPlatform(devices, memory, 0)
-	p.Levels = levels
-	return p
-}
-
 // WithMemory returns a copy of the platform whose devices all have this memory.
 func (p *Platform) WithMemory(bytes int64) *Platform {
 	q := *p

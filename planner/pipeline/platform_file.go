@@ -22,9 +22,6 @@ import (
 // the links that bandwidth_bytes_per_s does not. Errors name the file, the field and its value.
 func ReadPlatform(path string) (*Platform, error) { return fields.ReadFile[Platform](path) }
 
-// DecodePlatform reads and validates one platform; nothing but white space may follow it.
-func DecodePlatform(r io.Reader) (*Platform, error) { return fields.Decode[Platform](r) }
-
 // Write validates the platform and writes it to a file, whole or not at all.
 func (p *Platform) Write(path string) error {
 	if err := p.Validate(); err != nil {

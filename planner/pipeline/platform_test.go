@@ -9,12 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/internal/fields"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/pipelinetest"
 )
 
 func platform(t testing.TB, doc string) *pipeline.Platform {
 	t.Helper()
-	p, err := pipeline.DecodePlatform(strings.NewReader(doc))
+	p, err := fields.Decode[pipeline.Platform](strings.NewReader(doc))
 	if err != nil {
 		t.Fatalf("%s: %v", doc, err)
 	}
@@ -51,7 +53,7 @@ func TestLevels(t *testing.T) {
 			t.Errorf("%v: %g, want %g", pair, got, want)
 		}
 	}
-	if q := pipeline.WithLevels(9, p.Levels...); q.Devices != 8 || q.Beta(0, 7) != 10 || q.Validate() != nil {
+	if q := pipelinetest.WithLevels(9, p.Levels...); q.Devices != 8 || q.Beta(0, 7) != 10 || q.Validate() != nil {
 		t.Errorf("%+v", q)
 	}
 }
@@ -116,7 +118,7 @@ func TestBadPlatforms(t *testing.T) {
 		`{"devices":2,"levels":[{"devices":-2,"bandwidth_bytes_per_s":1}]}`:      "level 0 has -2 devices",
 		`{"devices":9,"levels":[{"devices":900},{"devices":900},{"devices":0}]}`: `"levels" multiplies to 810000`,
 	} {
-		p, err := pipeline.DecodePlatform(strings.NewReader(doc))
+		p, err := fields.Decode[pipeline.Platform](strings.NewReader(doc))
 		if !errors.Is(err, pipeline.ErrPlatform) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, %v, want %q", doc, p, err, says)
 		}
@@ -145,7 +147,7 @@ func FuzzPlatform(f *testing.F) {
 		if err := p.Encode(&b); err != nil {
 			t.Fatal(err)
 		}
-		q, err := pipeline.DecodePlatform(&b)
+		q, err := fields.Decode[pipeline.Platform](&b)
 		if err != nil {
 			t.Fatalf("%s: %v", data, err)
 		}

@@ -102,9 +102,6 @@ func (k *costs) needForward(s, h int) float64 {
 	return need
 }
 
-// seconds converts a time in bytes.
-func (k *costs) seconds(bytes float64) float64 { return bytes / k.bandwidth }
-
 // must returns the time of one F^all and one B of each of the layers s..t.
 func (k *costs) must(s, t int) float64 {
 	return k.restAll[s] - k.restAll[t+1] + k.restBack[s] - k.restBack[t+1]

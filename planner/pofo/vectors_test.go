@@ -52,7 +52,7 @@ func program(t testing.TB, p strategy.Problem, whole bool) float64 {
 	if less := within(t, k, p.Memory, best*(1-1e-9), whole); !math.IsInf(less, 1) {
 		t.Errorf("%d bytes, %g bytes/s: %v, the best is %v", p.Memory, k.bandwidth, less, best)
 	}
-	return k.seconds(best)
+	return best / k.bandwidth
 }
 
 // within returns the value of the program in bytes when plans that take more than longest are of no use.

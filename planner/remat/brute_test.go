@@ -178,7 +178,7 @@ func TestExactIsOptimal(t *testing.T) {
 		for memory := int64(0); memory <= storeAllPeak(t, c); memory++ {
 			for _, f := range []*Frontier{exact, floating} {
 				want := bruteForce(c, memory, f == floating)
-				got, err := f.Makespan(memory)
+				got, err := f.makespan(memory)
 				if want == nil != (err != nil) || want != nil && *want != got {
 					t.Fatalf("chain %d, %s at %d: %v (%v), want %v: %+v", i, f.strategy, memory, got, err, show(want), c)
 				}
@@ -191,7 +191,7 @@ func TestExactIsOptimal(t *testing.T) {
 		}
 		for _, f := range []*Frontier{exact, floating} {
 			for _, s := range f.Steps() {
-				best, err := floating.Makespan(s.Memory)
+				best, err := floating.makespan(s.Memory)
 				if err != nil || best > s.Makespan {
 					t.Fatalf("chain %d: floating is worse than %s at %v: %v (%v)", i, f.strategy, s, best, err)
 				}
@@ -219,4 +219,13 @@ func frontiers(t testing.TB, c *chain.Chain) (exact, floating *Frontier) {
 		t.Fatal(err)
 	}
 	return exact, floating
+}
+
+// makespan returns the best makespan, in seconds, within a limit that includes a_0. Errors: *strategy.InfeasibleError.
+func (f *Frontier) makespan(memory int64) (float64, error) {
+	ticks, ok := f.program.root().at(f.costs.beside(memory))
+	if !ok {
+		return 0, f.infeasible(memory)
+	}
+	return f.costs.seconds(ticks), nil
 }

@@ -42,15 +42,6 @@ func (f *Frontier) Steps() []Step {
 	return steps
 }
 
-// Makespan returns the best makespan, in seconds, within a limit that includes a_0. Errors: *strategy.InfeasibleError.
-func (f *Frontier) Makespan(memory int64) (float64, error) {
-	ticks, ok := f.program.root().at(f.costs.beside(memory))
-	if !ok {
-		return 0, f.infeasible(memory)
-	}
-	return f.costs.seconds(ticks), nil
-}
-
 // Sequence returns a fastest sequence within a limit that includes a_0; its peak is the least at which its makespan
 // is possible, Memory of the step that holds. Errors: *strategy.InfeasibleError.
 func (f *Frontier) Sequence(memory int64) (schedule.Sequence, error) {

@@ -128,7 +128,7 @@ func TestFrontierIsTheStrategy(t *testing.T) {
 		if _, err := f.Sequence(steps[0].Memory - 1); err == nil {
 			t.Errorf("%s: a sequence below the first step", name)
 		}
-		if _, err := f.Makespan(math.MinInt64); err == nil {
+		if _, err := f.makespan(math.MinInt64); err == nil {
 			t.Errorf("%s: a makespan without memory", name)
 		}
 		expectSame(t, f, name, strategy.Problem{Chain: c, Memory: schedule.NoLimit})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/internal/fields"
 	"plimsoll/planner/chain"
 )
 
@@ -31,7 +32,7 @@ func FuzzDecodePlan(f *testing.F) {
 	f.Add([]byte(`{"format":"plimsoll.plan/v1","chain":"","ops":[]}`))
 	f.Add([]byte(`{"format":"plimsoll.plan/v1","chain":"x","stages":[]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := Decode(bytes.NewReader(data))
+		p, err := fields.Decode[Plan](bytes.NewReader(data))
 		if err != nil {
 			return
 		}
@@ -39,7 +40,7 @@ func FuzzDecodePlan(f *testing.F) {
 		if err := p.Encode(&out); err != nil {
 			t.Fatal(err)
 		}
-		again, err := Decode(bytes.NewReader(out.Bytes()))
+		again, err := fields.Decode[Plan](bytes.NewReader(out.Bytes()))
 		if err != nil {
 			t.Fatalf("%v in what was written:\n%s", err, out.Bytes())
 		}

@@ -72,9 +72,6 @@ func (p *Plan) For(c *chain.Chain) error {
 // op, the field and its value; ErrPipeline for a plan with stages.
 func Read(path string) (*Plan, error) { return fields.ReadFile[Plan](path) }
 
-// Decode reads one plan; nothing but white space may follow it.
-func Decode(r io.Reader) (*Plan, error) { return fields.Decode[Plan](r) }
-
 // Write writes the plan to a file, whole or not at all.
 func (p *Plan) Write(path string) error { return atomicfile.WriteFile(path, p.Encode) }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/internal/fields"
 	"plimsoll/planner/chain"
 )
 
@@ -92,7 +93,7 @@ func TestNewPlanPredicts(t *testing.T) {
 }
 
 func TestPlanIsForOneChain(t *testing.T) {
-	p, err := Decode(strings.NewReader(smallPlan))
+	p, err := fields.Decode[Plan](strings.NewReader(smallPlan))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
@@ -158,69 +157,6 @@ func TestAsynchronousTouch(t *testing.T) {
 		report, err := pipeline.Check(q.Chain, q.Platform, plan)
 		if err != nil || report.NCA[0] != 1 || plan.Period != f {
 			t.Errorf("%g: %+v, %v", f, report, err)
-		}
-	}
-}
-
-// TeraPipe's division is as good as the best of all, and its latency that of slices that follow each other.
-func TestTeraPipe(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(9, 2))
-	unequal := 0
-	for range 300 {
-		n, devices := 1+rnd.IntN(10), 1+rnd.IntN(6)
-		start, each, context := float64(rnd.IntN(8)), float64(rnd.IntN(4)), float64(rnd.IntN(4))/2
-		cost := func(slice, before int) float64 {
-			return start + float64(slice)*(each+context*(float64(before)+float64(slice)/2))
-		}
-		cut, got, err := TeraPipe(n, devices, cost)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if best := bestDivision(nil, n, devices, cost); !near(got, best) || !near(got, flow(cut, devices, cost)) {
-			t.Fatalf("%d tokens on %d devices: %v takes %g, %g by its slices, the best is %g", n, devices, cut, got, flow(cut, devices, cost), best)
-		}
-		if slices.Min(cut) != slices.Max(cut) {
-			unequal++
-		}
-	}
-	if unequal < 50 {
-		t.Errorf("only %d divisions into unequal slices", unequal)
-	}
-}
-
-// flow returns when the last slice leaves the last device.
-func flow(cut []int, devices int, cost func(slice, before int) float64) float64 {
-	ends, before := make([]float64, devices), 0
-	for _, slice := range cut {
-		at := 0.0
-		for d := range ends {
-			at = max(at, ends[d]) + cost(slice, before)
-			ends[d] = at
-		}
-		before += slice
-	}
-	return ends[devices-1]
-}
-
-func bestDivision(cut []int, left, devices int, cost func(slice, before int) float64) float64 {
-	if left == 0 {
-		return flow(cut, devices, cost)
-	}
-	best := flow(append(slices.Clone(cut), left), devices, cost)
-	for slice := 1; slice < left; slice++ {
-		best = min(best, bestDivision(append(slices.Clone(cut), slice), left-slice, devices, cost))
-	}
-	return best
-}
-
-func TestTeraPipeRefuses(t *testing.T) {
-	one := func(int, int) float64 { return 1 }
-	for _, x := range []struct {
-		tokens, devices int
-		cost            func(int, int) float64
-	}{{0, 1, one}, {MostTokens + 1, 1, one}, {1, 0, one}, {2, 2, func(int, int) float64 { return -1 }}, {2, 2, func(int, int) float64 { return 1e308 }}} {
-		if _, _, err := TeraPipe(x.tokens, x.devices, x.cost); !errors.Is(err, ErrOptions) {
-			t.Errorf("%d tokens on %d devices: %v", x.tokens, x.devices, err)
 		}
 	}
 }

@@ -24,14 +24,3 @@ func BenchmarkSchedule(b *testing.B) {
 		})
 	}
 }
-
-// A sequence in 512 units.
-func BenchmarkTeraPipe(b *testing.B) {
-	for b.Loop() {
-		if _, _, err := TeraPipe(512, 16, func(slice, before int) float64 {
-			return 50 + float64(slice)*(1+0.001*(float64(before)+float64(slice)/2))
-		}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -6,8 +6,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-
-	"plimsoll/internal/bounded"
 )
 
 // Storage is where checkpoint_schedules keeps data.
@@ -47,15 +45,6 @@ const Unbounded = math.MaxInt32
 type Actions struct {
 	File  string
 	Steps []Instruction
-}
-
-// ReadActions reads a list of actions. Errors: *Error, those of the file system.
-func ReadActions(path string) (*Actions, error) {
-	data, err := bounded.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return ParseActions(path, data)
 }
 
 // LooksLikeActions reports whether a text begins as a list of actions does.

@@ -28,7 +28,7 @@ func TestActionsOfPackage(t *testing.T) {
 		t.Fatalf("%d files of 22, %v", len(files), err)
 	}
 	for _, file := range files {
-		a, err := ReadActions(file)
+		a, err := parseFile(t, file, ParseActions)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestActionsMemory(t *testing.T) {
 	for file, most := range map[string]int64{
 		"revolve_4_2": 2 + 4, "revolve_10_3": 3 + 4, "revolve_20_2": 2 + 4, "multistage_12_2_2": 2 + 4, "multistage_15_0_3": 0 + 4,
 	} {
-		a, err := ReadActions("testdata/checkpoint_schedules/" + file + ".txt")
+		a, err := parseFile(t, "testdata/checkpoint_schedules/"+file+".txt", ParseActions)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestActionsMemory(t *testing.T) {
 
 // TestActionsText: the guide's Revolve(4, 2), op by op.
 func TestActionsText(t *testing.T) {
-	a, err := ReadActions("testdata/checkpoint_schedules/revolve_4_2.txt")
+	a, err := parseFile(t, "testdata/checkpoint_schedules/revolve_4_2.txt", ParseActions)
 	if err != nil {
 		t.Fatal(err)
 	}

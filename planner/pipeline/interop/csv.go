@@ -369,12 +369,3 @@ type Costs struct {
 	// Forward and Backward are the communications of the boundary behind a stage: a_l and δ_l, l its last layer.
 	Forward, Backward []float64
 }
-
-// UnitCosts is F = I = W = 1 s, B = 2 s and no time for communication.
-func UnitCosts(stages int) *Costs {
-	c := &Costs{Forward: make([]float64, stages), Backward: make([]float64, stages)}
-	for a, seconds := range [...]float64{Forward: 1, Backward: 2, BackwardInput: 1, BackwardWeight: 1} {
-		c.Compute[a] = slices.Repeat([]float64{seconds}, stages)
-	}
-	return c
-}

@@ -58,7 +58,7 @@ func TestPyTorch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := s.Run(UnitCosts(s.Stages), false)
+		r, err := s.Run(unitCosts(s.Stages), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestIllegal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := s.Run(UnitCosts(s.Stages), false)
+		r, err := s.Run(unitCosts(s.Stages), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func TestStuck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := s.Run(UnitCosts(s.Stages), false)
+		r, err := s.Run(unitCosts(s.Stages), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +208,7 @@ func TestLowered(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := UnitCosts(2)
+		c := unitCosts(2)
 		c.Forward[0] = 4
 		r, err := s.Run(c, false)
 		if err != nil {
@@ -401,7 +401,7 @@ func FuzzSchedule(f *testing.F) {
 		if _, err := s.Place(UnitChain(s.Stages), nil); err != nil {
 			t.Fatal(err)
 		}
-		r, err := s.Run(UnitCosts(s.Stages), false)
+		r, err := s.Run(unitCosts(s.Stages), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -414,4 +414,13 @@ func FuzzSchedule(f *testing.F) {
 		}
 		comparePlan(t, s, r)
 	})
+}
+
+// unitCosts is F = I = W = 1 s, B = 2 s and no time for communication.
+func unitCosts(stages int) *Costs {
+	c := &Costs{Forward: make([]float64, stages), Backward: make([]float64, stages)}
+	for a, seconds := range [...]float64{Forward: 1, Backward: 2, BackwardInput: 1, BackwardWeight: 1} {
+		c.Compute[a] = slices.Repeat([]float64{seconds}, stages)
+	}
+	return c
 }

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"plimsoll/internal/bounded"
 	"plimsoll/internal/visible"
 )
 
@@ -29,15 +28,6 @@ type Node struct {
 	Activation int64   // bytes of all its outputs
 	Weights    int64   // bytes
 	Needs      []int   // positions of the nodes whose output it reads, rising
-}
-
-// ReadGraph reads a graph.txt. Errors: *Error, those of the file system.
-func ReadGraph(path string) (*Graph, error) {
-	data, err := bounded.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return ParseGraph(path, data)
 }
 
 // ParseGraph reads a graph; file is its name in errors, and, without folder and ".graph.txt", the graph's name.

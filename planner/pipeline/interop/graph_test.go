@@ -21,7 +21,7 @@ func TestPipeDream(t *testing.T) {
 		t.Fatalf("%d profiles of %d", len(files), len(layers))
 	}
 	for _, file := range files {
-		g, err := ReadGraph(file)
+		g, err := parseFile(t, file, ParseGraph)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestPipeDream(t *testing.T) {
 
 // TestVGG: a graph that is a chain gives a layer for each operator, with its own figures.
 func TestVGG(t *testing.T) {
-	g, err := ReadGraph("testdata/pipedream/vgg16.graph.txt")
+	g, err := parseFile(t, "testdata/pipedream/vgg16.graph.txt", ParseGraph)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestGraphErrors(t *testing.T) {
 func TestSeparators(t *testing.T) {
 	files, _ := filepath.Glob("testdata/pipedream/*.graph.txt")
 	for _, file := range files {
-		g, err := ReadGraph(file)
+		g, err := parseFile(t, file, ParseGraph)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,4 +254,14 @@ func TestNamesAreShown(t *testing.T) {
 	if g.Name != `\u001b[2Jnet` || g.Nodes[1].Op != `Linear\u001b]0;x\u202e` {
 		t.Errorf("%q, %q", g.Name, g.Nodes[1].Op)
 	}
+}
+
+// parseFile parses a file of the tests.
+func parseFile[T any](t testing.TB, path string, parse func(string, []byte) (T, error)) (T, error) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(path, data)
 }

@@ -8,6 +8,7 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/periodic"
+	"plimsoll/planner/pipeline/pipelinetest"
 )
 
 func star(r pipeline.Request) (*pipeline.Plan, error) {
@@ -53,7 +54,7 @@ func BenchmarkPipeDream(b *testing.B) {
 }
 
 func BenchmarkPipeDreamTwoLevels(b *testing.B) {
-	run(b, "pipedream", 110, pipeline.WithLevels(pipeline.NoLimit, pipeline.Level{Devices: 8, Bandwidth: 30e9}, pipeline.Level{Devices: 2, Bandwidth: 3.125e9}))
+	run(b, "pipedream", 110, pipelinetest.WithLevels(pipeline.NoLimit, pipeline.Level{Devices: 8, Bandwidth: 30e9}, pipeline.Level{Devices: 2, Bandwidth: 3.125e9}))
 }
 
 func BenchmarkMadPipe(b *testing.B) { run(b, "madpipe", 110, pipeline.NewPlatform(8, 4<<30, 12e9)) }

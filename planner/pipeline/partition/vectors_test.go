@@ -312,7 +312,12 @@ func TestPipeDreamChain(t *testing.T) {
 	read(t, &v, "pipedream_partitions.json")
 	done := 0
 	for _, p := range v.Profiles {
-		g, err := interop.ReadGraph(filepath.Join("..", "interop", "testdata", "pipedream", p.Profile+".graph.txt"))
+		file := filepath.Join("..", "interop", "testdata", "pipedream", p.Profile+".graph.txt")
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := interop.ParseGraph(file, data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -334,7 +339,7 @@ func TestPipeDreamChain(t *testing.T) {
 			for x, m := range r.Config.Machines {
 				topology = append(topology, pipeline.Level{Devices: m, Bandwidth: r.Config.Bandwidth[x]})
 			}
-			on := pipeline.WithLevels(pipeline.NoLimit, topology...)
+			on := pipelinetest.WithLevels(pipeline.NoLimit, topology...)
 			c, err := PipeDreamChain(g, on)
 			if err != nil {
 				t.Fatalf("%s, %s: %v", p.Profile, r.Name, err)

@@ -273,3 +273,14 @@ func (g *generator) repetitions(later float64) []float64 {
 	before := math.Floor(later/g.period) * g.period
 	return []float64{before, before + g.period}
 }
+
+// WithLevels returns devices of equal memory in a topology, the innermost level first.
+func WithLevels(memory int64, levels ...pipeline.Level) *pipeline.Platform {
+	devices := 1
+	for _, l := range levels {
+		devices *= l.Devices
+	}
+	p := pipeline.NewPlatform(devices, memory, 0)
+	p.Levels = levels
+	return p
+}
