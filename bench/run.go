@@ -12,7 +12,7 @@ import (
 // RunTimeline returns the step of a finished run.
 func RunTimeline(r *train.Run, o *train.Outcome) *Timeline {
 	return &Timeline{
-		Chain: r.Chain, Plan: r.Plan, Static: r.Job.Work.StaticBytes(),
+		Chain: r.Chain, Plan: r.Plan, Static: r.Job.Planned(r.Plan).Work.StaticBytes(),
 		UpdateS: executor.UpdateSeconds(r.Chain), Measured: o.Measured,
 	}
 }
@@ -35,7 +35,7 @@ func RunPage(r *train.Run, o *train.Outcome, facts ...report.Fact) (*report.Page
 	if row.Plain, err = line.storeAll(r.Job.Work.StoreAll()); err != nil {
 		return nil, err
 	}
-	if row.Peak, err = peakOf(r.Job.Work, r.Chain, r.Plan, r.Limit); err != nil {
+	if row.Peak, err = peakOf(r.Job.Planned(r.Plan).Work, r.Chain, r.Plan, r.Limit); err != nil {
 		return nil, err
 	}
 	page := &report.Page{

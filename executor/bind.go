@@ -23,7 +23,8 @@ type bound struct {
 	launches []runtime.Launch
 	uses     []use // what each launch reads and writes, for the order check
 	start    []int
-	visits   *visits // of the weights, where they are offloaded
+	take     []command // what it begins with where batches are staged
+	visits   *visits   // of the weights, where they are offloaded
 }
 
 // use is what one launch touches.
@@ -120,7 +121,7 @@ func (w *Workload) prepare(b *bound, lib kernels.Library, choose program) error 
 		}
 	}
 	b.start = append(b.start, len(b.launches))
-	return nil
+	return w.prepareTake(b, lib)
 }
 
 func (w *Workload) prepareStep(b *bound, lib kernels.Library, i int, step models.Step) error {

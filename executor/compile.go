@@ -47,11 +47,11 @@ func workload(m *models.Model, lib kernels.Library, opt kernels.Update, compile 
 	if err != nil {
 		return nil, err
 	}
-	return &Workload{Model: m, Optimizer: opt, Layers: layers, static: placeStatic(m, layers, opt, OffloadNothing)}, nil
+	return &Workload{Model: m, Optimizer: opt, Layers: layers, static: placeStatic(m, layers, opt, OffloadNothing, nil)}, nil
 }
 
 // StaticBytes returns what lies in the arena throughout: weights and buffers, their gradients, the optimizer's
-// state, or the windows through which pass what Offload keeps in host memory, and the batch's labels, scalars and result.
+// state, or the windows through which pass what Offload keeps in host memory, the batch's labels, scalars and result, and what Stage adds.
 func (w *Workload) StaticBytes() int64 { return w.static.bytes }
 
 // InputBytes returns the size of a_0 in the arena.

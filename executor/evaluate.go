@@ -53,8 +53,11 @@ func (e *Executor) Predict(logits []float32) error {
 	return e.activation(e.eval.span(e.eval.tape.ops[last].output), e.Model.DType(), logits)
 }
 
-// feed copies the images to where a forward reads its input.
+// feed brings the images to where a forward reads its input.
 func (e *Executor) feed(b *bound) error {
+	if e.StagedBytes() > 0 {
+		return e.take(b)
+	}
 	for _, u := range e.images(b) {
 		if err := e.compute.Copy(u.dst, e.batch(u.src)); err != nil {
 			return err

@@ -54,6 +54,7 @@ type Executor struct {
 
 	script  script
 	heads   [2][]command // of the script, for each of the two batches
+	stages  [2][]command // what copies each of them to the device ahead of its step
 	waits   [][]int      // per op, the ops of other streams that it waits for
 	streams [allStreams]runtime.Stream
 	events  []runtime.Event
@@ -72,6 +73,7 @@ type Executor struct {
 	observer   *observer
 	result     Result
 	turn       int // 0 or 1: which of the two batches in the host slab is the next one
+	staged     int // which of them is on its way to the device, or waits there; none
 	begun      time.Time
 	scalars    kernels.Scalars
 	updated    int64 // times; a step that is skipped updates nothing
@@ -130,7 +132,7 @@ type Result struct {
 // *LayoutError, *HostLimitError and those of schedule.Simulate when it does not fit, *schedule.RuleError when the
 // sequence breaks a rule, *UnusedPrefetchError, ErrAtOnce, those of the device.
 func New(w *Workload, on Target, seq schedule.Sequence, opt Options) (*Executor, error) {
-	e := &Executor{Workload: w, opt: opt, dev: on.Device, lib: on.Library}
+	e := &Executor{Workload: w, opt: opt, dev: on.Device, lib: on.Library, staged: none}
 	if opt.MaxNorm > 0 && w.Offloading() == OffloadWeights {
 		return nil, fmt.Errorf("%w, and clipping to a norm of %v needs the gradients of all: leave it out, or offload the optimizer's state alone", ErrAtOnce, opt.MaxNorm)
 	}
@@ -169,7 +171,7 @@ func (w *Workload) hostSlab(copies int64, opt Options) hostSlab {
 		h.bytes += kernels.Align(bytes)
 		return span
 	}
-	images := w.Model.Input.Bytes() * int64(w.Model.Wiring().Inputs())
+	images := w.hostImages() * int64(w.Model.Wiring().Inputs())
 	if opt.madeUp {
 		images = min(images, inputPiece)
 	}
@@ -210,7 +212,9 @@ func (e *Executor) prepareAll() error {
 	if err := e.prepare(e.eval, e.lib, evalProgram); err != nil {
 		return err
 	}
-	e.uploads = append(e.images(e.step), upload{e.static.labels, e.host.labels}, upload{e.static.scalars, e.host.scalars})
+	if e.StagedBytes() == 0 {
+		e.uploads = append(e.images(e.step), upload{e.static.labels, e.host.labels})
+	}
 	e.findLoss()
 	return e.prepareUpdates()
 }
@@ -324,9 +328,16 @@ func (e *Executor) update(l runtime.Launch, u use) {
 
 // open makes the streams and events.
 func (e *Executor) open() (err error) {
-	for i, name := range [allStreams]string{"compute", "host to device", "device to host", "state to device", "state to host"} {
-		if i >= streams && e.Offloading() == OffloadNothing {
-			break
+	for i, name := range [allStreams]string{"compute", "host to device", "device to host", "state to device", "state to host", "batch to device"} {
+		switch i {
+		case streamStateIn, streamStateOut:
+			if e.Offloading() == OffloadNothing {
+				continue
+			}
+		case streamBatch:
+			if e.StagedBytes() == 0 {
+				continue
+			}
 		}
 		if e.streams[i], err = e.dev.NewStream(name); err != nil {
 			return err
@@ -360,13 +371,24 @@ func (e *Executor) open() (err error) {
 func (e *Executor) Peak() (peak, extent int64) { return e.step.peak, e.step.extent }
 
 // Images returns the page-locked buffer that the next step or prediction reads its images from: float32, N,H,W,C, those of one
-// branch after those of the other.
+// branch after those of the other. Where batches are staged there is Pixels instead.
 func (e *Executor) Images() ([]float32, error) {
+	if e.StagedBytes() > 0 {
+		panic("BUG: images are bytes where batches are staged")
+	}
 	b, err := e.dev.HostBytes(e.batch(e.host.images))
 	if err != nil {
 		return nil, err
 	}
 	return unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4), nil
+}
+
+// Pixels returns what Images returns as the bytes that the palette of a staged batch is for.
+func (e *Executor) Pixels() ([]uint8, error) {
+	if e.StagedBytes() == 0 {
+		panic("BUG: images are numbers where no batch is staged")
+	}
+	return e.dev.HostBytes(e.batch(e.host.images))
 }
 
 // Labels returns the page-locked buffer that the next step reads its labels from: int32, N.
@@ -389,7 +411,7 @@ func (e *Executor) Step(step uint64, lr float32) (*Result, error) {
 	return e.End()
 }
 
-// Begin starts a step. Until End, which must follow, Swap and what fills a batch are the only calls.
+// Begin starts a step. Until End, which must follow, Swap, what fills a batch, and Stage are the only calls.
 func (e *Executor) Begin(step uint64, lr float32) error {
 	if e.stopped {
 		return ErrStopped
@@ -453,8 +475,8 @@ func (e *Executor) start(step uint64, lr float32) error {
 
 // wait blocks until the step has ended.
 func (e *Executor) wait() error {
-	for _, s := range e.streams {
-		if s == nil {
+	for i, s := range e.streams {
+		if s == nil || i == streamBatch { // which may be at the batch of the next step
 			continue
 		}
 		if err := s.Synchronize(); err != nil {

@@ -10,6 +10,7 @@ const (
 	Weights         Role = "weights"
 	WeightGrads     Role = "gradients of weights"
 	States          Role = "optimizer state"
+	NextBatch       Role = "the next batch, staged"
 	OtherStatic     Role = "labels, scalars, windows"
 	Activations     Role = "activation"
 	SavedSets       Role = "saved set"
@@ -112,6 +113,7 @@ func (w *Workload) heldStatic() (all []Held) {
 			add(States, i+1, s.Bytes)
 		}
 	}
+	add(NextBatch, 0, w.StagedBytes())
 	add(OtherStatic, 0, rest)
 	return all
 }

@@ -154,7 +154,7 @@ func (w *Workload) Offload(mode Offloading) (*Workload, error) {
 		return nil, fmt.Errorf("%w, and layer %s shares its weights with another: offload the optimizer's state alone", ErrAtOnce, w.Model.Layers[twin].Name)
 	}
 	out := *w
-	out.static = placeStatic(w.Model, w.Layers, w.Optimizer, mode)
+	out.static = placeStatic(w.Model, w.Layers, w.Optimizer, mode, w.static.staged.palette)
 	return &out, nil
 }
 

@@ -1,11 +1,15 @@
 package executor
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
-// Streams of the copies of offloaded state, beside those of a sequence.
+// Streams of other copies, of offloaded state first, beside those of a sequence.
 const (
 	streamStateIn = streams + iota
 	streamStateOut
+	streamBatch // of the batch of the next step
 	allStreams
 )
 
@@ -198,7 +202,7 @@ func (e *Executor) writeEval() error {
 		}
 		e.writeNext(s, v, p)
 	}
-	return s.check()
+	return ordered(slices.Repeat(slices.Concat(e.stages[0], e.eval.take, s.list), 2), s.events)
 }
 
 // bring copies the weights of op p to where a bound forward finds them, in the order of the compute stream.

@@ -170,6 +170,33 @@ func (p *drafter) bySizes(ctx context.Context) (*schedule.Plan, error) {
 	return plan, nil
 }
 
+// Staged returns a plan of a workload as one of the same workload with room for the next batch (Workload.Stage): the same
+// sequence, where its layout leaves that room and it is predicted to take no longer than with the copy of the batch ahead of it.
+// Otherwise it returns the plan as it is.
+func Staged(w *Workload, c *chain.Chain, p *schedule.Plan, limit int64) *schedule.Plan {
+	if _, sized := p.Extra[OrderField]; sized { // of a limit that has no room
+		return p
+	}
+	d := &drafter{
+		w: w, c: c, s: strategy.Strategy{Name: p.Strategy}, limit: limit, opt: strategy.Options{HostMemory: p.Limits.Host},
+		link: p.Limits.Link, winner: p.Winner,
+	}
+	staged, _, err := d.plan(p.Ops, min(p.Limits.Memory, limit-w.StaticBytes()))
+	if err != nil || staged == nil {
+		return p
+	}
+	if _, err := w.layoutEval(limit); err != nil {
+		return p
+	}
+	if c.Bandwidth > 0 {
+		hidden := float64(w.Model.Input.Bytes()*int64(w.Model.Wiring().Inputs())) / c.Bandwidth
+		if staged.Predicted.Makespan > p.Predicted.Makespan+hidden {
+			return p
+		}
+	}
+	return staged
+}
+
 // plan makes a sequence a plan if its layout fits in the arena, and returns the layout. A sequence with transfers is simulated,
 // and laid out, with memory bytes.
 func (p *drafter) plan(seq schedule.Sequence, memory int64) (*schedule.Plan, Layout, error) {
@@ -190,6 +217,9 @@ func (p *drafter) plan(seq schedule.Sequence, memory int64) (*schedule.Plan, Lay
 		ArenaField: p.limit, StaticField: p.w.StaticBytes(), ExtentField: at.Extent, CopiesField: at.Copies,
 	} {
 		plan.Extra[field] = fmt.Append(nil, bytes)
+	}
+	if staged := p.w.StagedBytes(); staged > 0 {
+		plan.Extra[StagedField] = fmt.Append(nil, staged)
 	}
 	if mode := p.w.Offloading(); mode != OffloadNothing {
 		plan.Extra[OffloadField] = strconv.AppendQuote(nil, mode.String())

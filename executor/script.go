@@ -13,6 +13,8 @@ import (
 const (
 	eventFork     = iota // the step begins
 	eventReady           // the batch is on the device
+	eventStaged          // the batch of the next step is
+	eventTaken           // it is where its step reads it
 	eventBegin           // the sequence begins
 	eventSwept           // its last compute op has ended
 	eventUpdated         // the weights are updated
@@ -97,37 +99,29 @@ func (e *Executor) write() error {
 	}
 	s.part = append(s.part, len(s.list))
 	e.writeEnd(s)
-	e.heads[0], e.heads[1] = s.list[:s.head], e.otherHead(s.list[:s.head])
-	return s.check(e.heads[:]...)
+	e.heads[0], e.heads[1] = s.list[:s.head], e.other(s.list[:s.head])
+	e.writeStages()
+	return ordered(e.rounds(), s.events)
 }
 
-// otherHead returns the commands that bring the second batch in place of the first.
-func (e *Executor) otherHead(first []command) []command {
-	second := slices.Clone(first)
-	for i := range second {
-		c := &second[i]
-		if c.src.Space != runtime.Host || c.src.Offset >= e.host.images.Offset+e.host.other {
-			continue
-		}
-		c.src.Offset += e.host.other
-		c.Accesses = moved(c.dst, c.src)
+// rounds are two steps, each on one of the two batches, and what is staged beside them.
+func (e *Executor) rounds() (all []command) {
+	for turn := range 2 {
+		all = slices.Concat(all, e.stages[turn], e.heads[turn], e.script.list[e.script.head:])
 	}
-	return second
+	return append(all, e.stages[0]...)
 }
 
-// check checks the order of two rounds, that begin with the heads if there are any.
-func (s *script) check(heads ...[]command) error {
-	var twice []hazard.Action
-	for round := range 2 {
-		list := s.list
-		if heads != nil {
-			list = append(slices.Clone(heads[round]), s.list[s.head:]...)
-		}
-		for i := range list {
-			twice = append(twice, list[i].Action)
-		}
+// check checks the order of two rounds.
+func (s *script) check() error { return ordered(slices.Repeat(s.list, 2), s.events) }
+
+// ordered checks the order of commands.
+func ordered(list []command, events int) error {
+	actions := make([]hazard.Action, len(list))
+	for i := range list {
+		actions[i] = list[i].Action
 	}
-	return hazard.Check(twice, allStreams, s.events)
+	return hazard.Check(actions, allStreams, events)
 }
 
 // numberEvents gives events to the ends of ops that others wait for, or that are timed, and to the starts of timed ops
@@ -157,13 +151,20 @@ func (e *Executor) numberEvents() {
 	e.numberState(s)
 }
 
-// writeBegin copies the batch to the device.
+// writeBegin copies the batch to the device, or takes it from where it waits there.
 func (e *Executor) writeBegin(s *script) {
-	s.signal(streamCompute, eventFork, streamToDevice)
-	for _, u := range e.uploads {
-		s.copy(streamToDevice, "upload", u.dst, u.src)
+	if e.StagedBytes() > 0 {
+		s.record(streamCompute, eventFork)
+		s.list = append(s.list, e.step.take...)
+		s.copy(streamCompute, "upload", e.static.scalars, e.host.scalars)
+	} else {
+		s.signal(streamCompute, eventFork, streamToDevice)
+		for _, u := range e.uploads {
+			s.copy(streamToDevice, "upload", u.dst, u.src)
+		}
+		s.copy(streamToDevice, "upload", e.static.scalars, e.host.scalars)
+		s.signal(streamToDevice, eventReady, streamCompute)
 	}
-	s.signal(streamToDevice, eventReady, streamCompute)
 	s.head = len(s.list)
 	s.record(streamCompute, eventBegin)
 	if transfers(e.step.tape.seq) {
@@ -234,6 +235,10 @@ func (e *Executor) watched() bool { return e.auditor != nil || e.observer != nil
 
 // issue puts one step on the streams.
 func (e *Executor) issue() error {
+	if err := e.Stage(); err != nil {
+		return err
+	}
+	e.staged = none
 	if err := e.put(e.heads[e.turn]); err != nil {
 		return err
 	}

@@ -81,6 +81,9 @@ func (e *Executor) initialize() error {
 			return err
 		}
 	}
+	if palette := e.static.staged.palette; palette != nil {
+		return e.upload(e.static.staged.table, palette)
+	}
 	return nil
 }
 

@@ -13,6 +13,7 @@ type static struct {
 	scalars  runtime.Span
 	partials runtime.Span // of the guard
 	result   runtime.Span // the loss at lossAt, the norm of the gradients at normAt
+	staged   staging      // of the batch of the next step
 	bytes    int64
 	home     home // what lives in host memory instead
 }
@@ -40,8 +41,8 @@ type staticLayer struct {
 	places        map[int64]place // of the parameters, by their offset in the Params block; none where that is params itself
 }
 
-func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update, mode Offloading) static {
-	s := static{home: newHome(m, layers, opt, mode)}
+func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update, mode Offloading, palette []float32) static {
+	s := static{home: newHome(m, layers, opt, mode), staged: staging{palette: palette}}
 	take := func(bytes int64) runtime.Span {
 		span := runtime.Span{Offset: s.bytes, Bytes: bytes}
 		s.bytes += kernels.Align(bytes)
@@ -67,6 +68,7 @@ func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update,
 	s.scalars = take(kernels.ScalarsBytes)
 	s.partials = take(8 * partials(m))
 	s.result = take(resultBytes(len(layers), mode))
+	s.staged.open(m.Input, m.Wiring().Inputs(), s.labels.Bytes, take)
 	return s
 }
 

@@ -160,6 +160,8 @@ type Library interface {
 	PrepareUpdate(u Update, all ...UpdateOperands) (runtime.Launch, error)
 	// PrepareGuard binds what measures, clips and checks all gradients before the updates.
 	PrepareGuard(g Guard, o GuardOperands) (runtime.Launch, error)
+	// PrepareLookup binds what normalizes images that travel as bytes.
+	PrepareLookup(l Lookup, o LookupOperands) (runtime.Launch, error)
 	// PrepareMoments binds what moves a BatchNorm's running statistics once for several batches.
 	PrepareMoments(m Moments, o MomentsOperands) (runtime.Launch, error)
 }

@@ -369,7 +369,7 @@ func (f *trainFlags) findBatch(ctx context.Context, a *app, p *planning) error {
 	return nil
 }
 
-// limit returns the bytes of the arena: --memory, or without it what store-all takes, as far as the device has that.
+// limit returns the bytes of the arena: --memory, or without it what store-all and the next batch take, as far as the device has that.
 func (a *app) limit(f *trainFlags, job *train.Job) (int64, error) {
 	all, err := job.StoreAllBytes()
 	if err != nil {
@@ -377,6 +377,8 @@ func (a *app) limit(f *trainFlags, job *train.Job) (int64, error) {
 	}
 	limit, has := f.memory.Of(all), job.Device.Memory
 	switch {
+	case !f.memoryGiven && limit <= has:
+		return min(limit+job.StagedBytes(), has), nil
 	case limit <= has:
 		return limit, nil
 	case f.memoryGiven:
@@ -388,7 +390,7 @@ func (a *app) limit(f *trainFlags, job *train.Job) (int64, error) {
 
 // planStep plans the step of a run, and notes what auto chose.
 func (a *app) planStep(ctx context.Context, r *train.Run, s *choice, f *trainFlags) (err error) {
-	r.Plan, err = executor.Plan(ctx, r.Job.Work, r.Chain, s.Strategy, r.Limit, f.options.Options)
+	r.Plan, err = r.Job.Plan(ctx, r.Chain, s.Strategy, r.Limit, f.options.Options)
 	if s.report != nil && err == nil {
 		a.note("auto: %s", s.report.Why())
 	}

@@ -25,7 +25,7 @@ func (s Score) MeanLoss() float64 { return s.Loss / float64(max(s.Samples, 1)) }
 // Evaluate predicts every test sample once; the last batch is filled up, and what fills it does not count.
 func (r *Runner) Evaluate(ctx context.Context) (Score, error) {
 	var s Score
-	batches, err := data.NewLoader(ctx, r.job.test, 0, 0, 0)
+	batches, err := r.loader(ctx, data.Test, 0)
 	if err != nil {
 		return s, err
 	}
@@ -35,7 +35,7 @@ func (r *Runner) Evaluate(ctx context.Context) (Score, error) {
 	classes := r.job.Config.Classes
 	logits := make([]float32, r.job.Config.Batch*classes)
 	for {
-		fresh, labels, err := r.next(batches)
+		fresh, labels, err := batches.next()
 		if errors.Is(err, io.EOF) {
 			return s, nil
 		}
@@ -49,20 +49,6 @@ func (r *Runner) Evaluate(ctx context.Context) (Score, error) {
 			s.add(logits[i*classes:(i+1)*classes], int(labels[i]))
 		}
 	}
-}
-
-// next puts a loader's next batch into the page-locked buffers and returns how many of its samples count, and all labels.
-func (r *Runner) next(from *data.Loader) (fresh int, labels []int32, err error) {
-	images, err := r.Images()
-	if err != nil {
-		return 0, nil, err
-	}
-	if labels, err = r.Labels(); err != nil {
-		return 0, nil, err
-	}
-	fresh, err = from.Next(images, labels)
-	r.job.separate(images)
-	return fresh, labels, err
 }
 
 // add counts one prediction.

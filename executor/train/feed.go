@@ -15,7 +15,7 @@ import (
 // both were taken are not.
 type feed struct {
 	mu    sync.Mutex
-	from  *data.Loader
+	from  *data.Loader[float32]
 	next  int // the batch that the loader gives next
 	held  map[int]*held
 	spare []*held
@@ -30,7 +30,7 @@ type held struct {
 }
 
 // newFeed serves the training batches of a job from batch number first on.
-func (j *Job) newFeed(ctx context.Context, from *data.Batcher, first int) (*feed, error) {
+func (j *Job) newFeed(ctx context.Context, from *data.Batcher[float32], first int) (*feed, error) {
 	l, err := data.NewLoader(ctx, from, int64(first), 0, 0)
 	if err != nil {
 		return nil, err

@@ -4,13 +4,13 @@ import (
 	"time"
 
 	"plimsoll/executor"
-	"plimsoll/models/data"
 )
 
-// fetcher brings the batches of a run to the page-locked memory of its executor: while a step runs, the batch of the next one.
+// fetcher brings the batches of a run to the page-locked memory of its executor, and where they are staged on to the device: while a
+// step runs, the batch of the next one.
 type fetcher struct {
 	to    *Runner
-	from  *data.Loader
+	from  loader
 	there bool // the batch of the next step is, or err in its place
 	err   error
 }
@@ -26,7 +26,9 @@ func (f *fetcher) get() (waited time.Duration, err error) {
 
 func (f *fetcher) fetch() time.Duration {
 	before := f.from.Waited()
-	_, _, f.err = f.to.next(f.from)
+	if _, _, f.err = f.from.next(); f.err == nil {
+		f.err = f.to.Stage()
+	}
 	f.there = true
 	return f.from.Waited() - before
 }
@@ -54,7 +56,7 @@ func (f *fetcher) step(number uint64, rate float32, more bool) (res *executor.Re
 type Idle struct {
 	Share  float64 `json:"share"`
 	Data   float64 `json:"data"`   // the batch was not made yet
-	Batch  float64 `json:"batch"`  // it was copied to the device
+	Batch  float64 `json:"batch"`  // it was brought to where the step reads it: copied to the device, or normalized there
 	Copies float64 `json:"copies"` // ops or updates waited for what is offloaded
 	Host   float64 `json:"host"`   // everything else: launches, the result's way back, what is logged
 }

@@ -17,7 +17,7 @@ func fetching(t *testing.T, j *Job) *fetcher {
 	e, err := j.Start(r.Plan.Ops, executor.Options{Limit: r.Limit, Sim: executor.Following(r.Chain, r.Plan), Timed: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, e.Close()) })
-	from, err := data.NewLoader(t.Context(), j.train, 0, 0, 0)
+	from, err := e.loader(t.Context(), data.Train, 0)
 	must(t, err)
 	t.Cleanup(func() { from.Close() })
 	return &fetcher{to: e, from: from}

@@ -51,14 +51,13 @@ type Spec struct {
 // Job is an opened spec: everything that is known before a plan is chosen.
 type Job struct {
 	Spec
-	Work    *executor.Workload
-	Set     data.Dataset
-	Device  runtime.Info
-	library string
-	unsplit bool // for sizes alone
-	train   *data.Batcher
-	test    *data.Batcher
-	pairs   []float32 // room for the images of a batch of pairs; nil for models of one branch
+	Work           *executor.Workload
+	Set            data.Dataset
+	Device         runtime.Info
+	library        string
+	unsplit        bool         // for sizes alone
+	feeds[float32]              // of the data set's values
+	raw            feeds[uint8] // and of its bytes, where it has a palette
 	// straights are the workloads for plans with portals, by the last layers of their stages.
 	straights map[string]*executor.Workload
 }
@@ -120,19 +119,7 @@ func (j *Job) openData() (err error) {
 	if c.Classes = cmp.Or(c.Classes, j.Set.Classes()); c.Classes < j.Set.Classes() {
 		return fmt.Errorf("%w: --classes is %d, but data set %s has %d: give no fewer, or leave it out", ErrSpec, c.Classes, j.Set.Name(), j.Set.Classes())
 	}
-	if j.train, err = data.NewBatcher(j.Set, data.Train, c.Batch, j.Seed); err != nil {
-		return err
-	}
-	j.test, err = data.NewBatcher(j.Set, data.Test, c.Batch, j.Seed)
-	return err
-}
-
-// makeRoom allocates what pairs are read into, for a batch that the model has accepted.
-func (j *Job) makeRoom() error {
-	if s := j.Set.Shape(); models.OfPairs(j.Model) {
-		j.pairs = make([]float32, j.Config.Batch*s[0]*s[1]*s[2])
-	}
-	return nil
+	return j.openBatches()
 }
 
 // compile builds the model and compiles it for the device's library, which a device that is never used tells.
@@ -194,29 +181,4 @@ func (j *Job) HostLimit(asked int64) int64 {
 		return has
 	}
 	return asked
-}
-
-// load puts a training batch into the executor's page-locked buffers.
-func (j *Job) load(e *executor.Executor, step int) error {
-	images, err := e.Images()
-	if err != nil {
-		return err
-	}
-	labels, err := e.Labels()
-	if err != nil {
-		return err
-	}
-	_, err = j.train.Fill(int64(step), images, labels)
-	j.separate(images)
-	return err
-}
-
-// separate turns a batch of pairs, each one image below the other, into the images of one branch and then those of the
-// other.
-func (j *Job) separate(images []float32) {
-	copy(j.pairs, images)
-	size := len(j.pairs) / max(2*j.Config.Batch, 1)
-	for i := range len(j.pairs) / max(size, 1) {
-		copy(images[(i/2+i%2*j.Config.Batch)*size:], j.pairs[i*size:(i+1)*size])
-	}
 }

@@ -41,7 +41,7 @@ type loop struct {
 // run trains to the last step and evaluates.
 func (l *loop) run(ctx context.Context) error {
 	// Making batches goes on when ctx ends: the step that runs is finished, and may still need one.
-	batches, err := data.NewLoader(context.WithoutCancel(ctx), l.Job.train, int64(l.step), 0, 0)
+	batches, err := l.e.loader(context.WithoutCancel(ctx), data.Train, l.step)
 	if err != nil {
 		return err
 	}

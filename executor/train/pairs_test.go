@@ -52,9 +52,9 @@ func TestSiameseLearns(t *testing.T) {
 
 // The images of a batch of pairs become those of the first branch, then those of the second.
 func TestSeparate(t *testing.T) {
-	j := &Job{Spec: Spec{Config: models.Config{Batch: 3}}, pairs: make([]float32, 12)}
+	f := feeds[float32]{pairs: make([]float32, 12)}
 	images := []float32{0, 1, 10, 11, 2, 3, 12, 13, 4, 5, 14, 15}
-	j.separate(images)
+	f.separate(images, 3)
 	for i, v := range images {
 		if want := float32(i%6 + i/6*10); v != want {
 			t.Fatalf("%v", images)

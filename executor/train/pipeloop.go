@@ -398,7 +398,7 @@ func (c *pipeLoop) Evaluate(ctx context.Context) (Score, error) {
 
 // examiner serves test batches, which come in order, and keeps their labels until the predictions are there.
 type examiner struct {
-	from   *data.Loader
+	from   *data.Loader[float32]
 	batch  int
 	sheets []sheet
 }

@@ -71,6 +71,7 @@ type Summary struct {
 	PredictedPeakBytes int64   `json:"predicted_peak_bytes"`
 	MeasuredPeakBytes  int64   `json:"measured_peak_bytes,omitempty"` // not of pipelines
 	ExtentBytes        int64   `json:"extent_bytes"`
+	StagedBytes        int64   `json:"staged_bytes,omitempty"` // of the arena, in which the next batch waits beside a step
 	// Pipe is how a pipeline used its devices. Peak and extent above are then those of the device that needs most.
 	Pipe *PipeSummary `json:"pipeline,omitempty"`
 	// State is what offloaded state costs beside the predicted time, and StateWaitS for how long a step waited for it.
@@ -109,7 +110,9 @@ var (
 )
 
 // PredictedPeak returns the peak of a plan in the arena: the plan counts activations, static memory comes on top.
-func (j *Job) PredictedPeak(p *schedule.Plan) int64 { return p.Predicted.Peak + j.Work.StaticBytes() }
+func (j *Job) PredictedPeak(p *schedule.Plan) int64 {
+	return p.Predicted.Peak + j.Planned(p).Work.StaticBytes()
+}
 
 // PredictedSeconds returns the time of a training step along a plan: its sequence and the update. What transfers of
 // offloaded state add is not in it (executor.StateCost).
@@ -128,12 +131,13 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 		return r.doPipe(ctx)
 	}
 	opt := executor.Options{Limit: r.Limit, HostLimit: r.HostLimit, Sim: executor.Following(r.Chain, r.Plan)}
-	audit, err := r.Job.Audit(r.Plan.Ops, opt)
+	job := r.Job.Planned(r.Plan)
+	audit, err := job.Audit(r.Plan.Ops, opt)
 	if err != nil {
 		return nil, err
 	}
 	opt.Timed, opt.MaxNorm, opt.Updates = true, r.MaxNorm, r.updates()
-	e, err := r.Job.Start(r.Plan.Ops, opt)
+	e, err := job.Start(r.Plan.Ops, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +146,7 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 		Steps: r.Steps, Strategy: r.Plan.Strategy, Winner: r.Plan.Winner, LimitBytes: r.Limit,
 		PredictedS: PredictedSeconds(r.Chain, r.Plan), PredictedPeakBytes: r.Job.PredictedPeak(r.Plan),
 		MeasuredPeakBytes: audit.PeakBytes, ExtentBytes: audit.ExtentBytes,
-		HostBytes: audit.HostBytes, CopiesBytes: audit.CopiesBytes, State: r.Job.Work.StateCost(r.Chain, r.Plan),
+		StagedBytes: job.Work.StagedBytes(), HostBytes: audit.HostBytes, CopiesBytes: audit.CopiesBytes, State: r.Job.Work.StateCost(r.Chain, r.Plan),
 	}}
 	if err := r.begin(e, out); err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ enum kernel {
 	RELU_FORWARD,
 	RELU_BACKWARD,
 	ADD_FORWARD,
+	LOOKUP,
 	COPY,
 	COPY_COLUMNS,
 	MAXPOOL_FORWARD,
@@ -148,6 +149,11 @@ struct map_args { // elementwise
 	int64_t n, chunk, accumulate;
 };
 
+struct lookup_args { // see kernels.Lookup
+	uint64_t x, table, y;
+	int64_t n, chunk, channels;
+};
+
 struct copy_args { // dst[r][0:width] (+)= src[r][0:width]; src 0: zeros
 	uint64_t src, dst;
 	int64_t rows, width, src_stride, dst_stride, accumulate;
@@ -207,6 +213,7 @@ struct job {
 		struct norm_args norm;
 		struct move_args move;
 		struct map_args map;
+		struct lookup_args lookup;
 		struct copy_args copy;
 		struct pool_args pool;
 		struct loss_args loss;

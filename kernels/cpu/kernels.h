@@ -25,6 +25,7 @@ static kernel_fn *const table[KERNELS] = {
 	[RELU_FORWARD] = relu_forward,
 	[RELU_BACKWARD] = relu_backward,
 	[ADD_FORWARD] = add_forward,
+	[LOOKUP] = lookup,
 	[COPY] = copy,
 	[COPY_COLUMNS] = copy_columns,
 	[MAXPOOL_FORWARD] = maxpool_forward,

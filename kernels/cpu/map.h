@@ -36,6 +36,19 @@ static void add_forward(const struct job *job, int64_t task, char *scratch) {
 	for (int64_t i = from; i < to; i++) y[i] = a[i] + b[i];
 }
 
+static void lookup(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct lookup_args *l = &job->args.lookup;
+	int64_t from = task * l->chunk, to = least(from + l->chunk, l->n), c = from % l->channels;
+	const uint8_t *restrict x = (const uint8_t *)(uintptr_t)l->x;
+	const float *restrict table = F(l->table);
+	float *restrict y = F(l->y);
+	for (int64_t i = from; i < to; i++) {
+		y[i] = table[256 * c + x[i]];
+		if (++c == l->channels) c = 0;
+	}
+}
+
 static void copy(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct map_args *m = &job->args.map;

@@ -2,13 +2,13 @@ package data
 
 import "fmt"
 
-// Batcher cuts a split into batches of a fixed size. Batch number step is a pure function of the data set, the
+// Batcher cuts a split into batches of a fixed size, of values or of bytes. Batch number step is a pure function of the data set, the
 // seed and step, so that a run resumes at any step. It is immutable and safe for concurrent use.
 //
 // Training batches follow a shuffled order, another one each epoch; one that reaches the end of an epoch goes on
 // with the next. Test batches follow the stored order.
-type Batcher struct {
-	set   Dataset
+type Batcher[T Element] struct {
+	make  func(split Split, index int64, dst []T) (label int, err error)
 	split Split
 	batch int
 	seed  uint64
@@ -17,11 +17,20 @@ type Batcher struct {
 }
 
 // NewBatcher returns the batches of a split; the seed orders the training samples. Errors: ErrOption.
-func NewBatcher(set Dataset, split Split, batch int, seed uint64) (*Batcher, error) {
+func NewBatcher(set Dataset, split Split, batch int, seed uint64) (*Batcher[float32], error) {
+	return batcherOf(set, set.Fill, split, batch, seed)
+}
+
+// NewByteBatcher is NewBatcher of what NewBatcher's batches are before they are normalized.
+func NewByteBatcher(set Pictures, split Split, batch int, seed uint64) (*Batcher[uint8], error) {
+	return batcherOf(set, set.FillBytes, split, batch, seed)
+}
+
+func batcherOf[T Element](set Dataset, fill func(Split, int64, []T) (int, error), split Split, batch int, seed uint64) (*Batcher[T], error) {
 	if batch < 1 {
 		return nil, fmt.Errorf("%w: batch %d of data set %s; a batch has at least 1 sample", ErrOption, batch, set.Name())
 	}
-	b := &Batcher{set: set, split: split, batch: batch, seed: seed, epoch: set.TestLen()}
+	b := &Batcher[T]{make: fill, split: split, batch: batch, seed: seed, epoch: set.TestLen()}
 	if split == Train {
 		b.epoch = set.TrainLen()
 	}
@@ -32,7 +41,7 @@ func NewBatcher(set Dataset, split Split, batch int, seed uint64) (*Batcher, err
 
 // Steps returns the number of batches that cover the split once, the last one perhaps in part; 0 when there is
 // no end of samples.
-func (b *Batcher) Steps() int64 {
+func (b *Batcher[T]) Steps() int64 {
 	return (b.epoch + int64(b.batch) - 1) / int64(b.batch)
 }
 
@@ -41,7 +50,7 @@ func (b *Batcher) Steps() int64 {
 //
 // It returns how many samples from the front count in a pass over the split: all of them, except in the last
 // test batch, which is filled up with samples from the start of the split.
-func (b *Batcher) Fill(step int64, images []float32, labels []int32) (fresh int, err error) {
+func (b *Batcher[T]) Fill(step int64, images []T, labels []int32) (fresh int, err error) {
 	b.check(step, images, labels)
 	for i := range labels {
 		if err := b.fill(step, i, images, labels); err != nil {
@@ -51,21 +60,21 @@ func (b *Batcher) Fill(step int64, images []float32, labels []int32) (fresh int,
 	return b.fresh(step), nil
 }
 
-func (b *Batcher) check(step int64, images []float32, labels []int32) {
+func (b *Batcher[T]) check(step int64, images []T, labels []int32) {
 	if len(images) != b.batch*b.pixel || len(labels) != b.batch || step < 0 {
 		panic(fmt.Sprintf("BUG: data: batch %d of %d samples into %d elements and %d labels", step, b.batch, len(images), len(labels)))
 	}
 }
 
 // fill writes one sample of a batch to its place.
-func (b *Batcher) fill(step int64, i int, images []float32, labels []int32) error {
-	label, err := b.set.Fill(b.split, b.index(step*int64(b.batch)+int64(i)), images[i*b.pixel:(i+1)*b.pixel])
+func (b *Batcher[T]) fill(step int64, i int, images []T, labels []int32) error {
+	label, err := b.make(b.split, b.index(step*int64(b.batch)+int64(i)), images[i*b.pixel:(i+1)*b.pixel])
 	labels[i] = int32(label)
 	return err
 }
 
 // fresh returns how many samples of a batch count.
-func (b *Batcher) fresh(step int64) int {
+func (b *Batcher[T]) fresh(step int64) int {
 	if b.split == Train {
 		return b.batch
 	}
@@ -73,7 +82,7 @@ func (b *Batcher) fresh(step int64) int {
 }
 
 // index returns the sample at a position of the order.
-func (b *Batcher) index(position int64) int64 {
+func (b *Batcher[T]) index(position int64) int64 {
 	if b.split == Test || b.epoch == 0 {
 		return position
 	}

@@ -27,7 +27,7 @@ func (l ledger) Fill(split Split, index int64, dst []float32) (int, error) {
 }
 
 // batch returns the sample indices of a batch, checking that images and labels belong together.
-func batch(t testing.TB, b *Batcher, step int64) (indices []int64, fresh int) {
+func batch(t testing.TB, b *Batcher[float32], step int64) (indices []int64, fresh int) {
 	t.Helper()
 	images, labels := make([]float32, 2*b.batch), make([]int32, b.batch)
 	fresh, err := b.Fill(step, images, labels)
@@ -43,7 +43,7 @@ func batch(t testing.TB, b *Batcher, step int64) (indices []int64, fresh int) {
 	return indices, fresh
 }
 
-func fillBatch(t testing.TB, b *Batcher, step int64, images []float32, labels []int32) {
+func fillBatch(t testing.TB, b *Batcher[float32], step int64, images []float32, labels []int32) {
 	t.Helper()
 	if _, err := b.Fill(step, images, labels); err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func fill(t testing.TB, set Dataset, split Split, index int64, dst []float32) in
 	return label
 }
 
-func newBatcher(t testing.TB, set Dataset, split Split, n int, seed uint64) *Batcher {
+func newBatcher(t testing.TB, set Dataset, split Split, n int, seed uint64) *Batcher[float32] {
 	t.Helper()
 	b, err := NewBatcher(set, split, n, seed)
 	if err != nil {

@@ -55,6 +55,27 @@ type Dataset interface {
 	Fill(split Split, index int64, dst []float32) (label int, err error)
 }
 
+// Element is what the numbers of an image are: normalized values, or the bytes that those are made of.
+type Element interface{ float32 | uint8 }
+
+// Pictures is a data set whose images are bytes until they are normalized.
+type Pictures interface {
+	Dataset
+	// Palette returns the normalized value of each byte in each channel: channels,256; nil where, as in pairs of other images,
+	// there are no bytes.
+	Palette() []float32
+	// FillBytes is Fill before the normalization: Fill gives the palette's value for each of its bytes.
+	FillBytes(split Split, index int64, dst []uint8) (label int, err error)
+}
+
+// Palette returns that of a data set of pictures; nil for others.
+func Palette(set Dataset) []float32 {
+	if p, ok := set.(Pictures); ok {
+		return p.Palette()
+	}
+	return nil
+}
+
 // Options are the choices that every data set understands.
 type Options struct {
 	Seed     uint64 // of everything random: augmentation, and the samples themselves where they are generated

@@ -29,10 +29,10 @@ var imagenet = tones{
 // folder is a data set of pictures that are read and decoded when they are asked for.
 type folder struct {
 	skips
+	palettes
 	name    string
 	options Options
 	listing
-	palette *palette
 	scratch scratches
 }
 
@@ -44,7 +44,7 @@ func openFolder(path string, o Options) (Dataset, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data set folder: %w", err)
 	}
-	f := &folder{name: "folder:" + path, options: o, listing: *l, palette: newPalette(imagenet, o.Channels, false), scratch: newScratches()}
+	f := &folder{name: "folder:" + path, options: o, listing: *l, palettes: newPalettes(imagenet, o.Channels, false), scratch: newScratches()}
 	f.skips.options = &f.options
 	return f, nil
 }
@@ -63,9 +63,19 @@ func (f *folder) Shape() [3]int   { return f.options.shape() }
 func (f *folder) TrainLen() int64 { return int64(len(f.splits[Train])) }
 func (f *folder) TestLen() int64  { return int64(len(f.splits[Test])) }
 
-// Fill implements Dataset. Where bad pictures are skipped, the next good one of the split takes the place of a bad one,
-// with its own label and the bad one's augmentation; in a test split it then counts twice.
+// Fill implements Dataset.
 func (f *folder) Fill(split Split, index int64, dst []float32) (int, error) {
+	return fillFolder(f, f.values, split, index, dst)
+}
+
+// FillBytes implements Pictures.
+func (f *folder) FillBytes(split Split, index int64, dst []uint8) (int, error) {
+	return fillFolder(f, f.raw, split, index, dst)
+}
+
+// fillFolder is Fill with a palette. Where bad pictures are skipped, the next good one of the split takes the place of a bad one,
+// with its own label and the bad one's augmentation; in a test split it then counts twice.
+func fillFolder[T Element](f *folder, with *palette[T], split Split, index int64, dst []T) (int, error) {
 	all := f.splits[split]
 	n := int64(len(all))
 	s := f.scratch.get()
@@ -75,7 +85,7 @@ func (f *folder) Fill(split Split, index int64, dst []float32) (int, error) {
 		if f.options.SkipBad && f.known(p.path) {
 			continue
 		}
-		err := f.show(s, p.path, split, index, dst)
+		err := showPicture(f, with, s, p.path, split, index, dst)
 		if err == nil {
 			return p.class, nil
 		}
@@ -86,8 +96,8 @@ func (f *folder) Fill(split Split, index int64, dst []float32) (int, error) {
 	return 0, fmt.Errorf("%w: every one of the %d %v pictures of %s is bad", ErrNoImages, n, split, f.name)
 }
 
-// show decodes a picture and writes what sample index of a split shows of it.
-func (f *folder) show(s *scratch, path string, split Split, index int64, dst []float32) (err error) {
+// showPicture decodes a picture and paints what sample index of a split shows of it.
+func showPicture[T Element](f *folder, with *palette[T], s *scratch, path string, split Split, index int64, dst []T) (err error) {
 	file, size, err := openFile(path, maxPictureBytes)
 	if err != nil {
 		return err
@@ -121,6 +131,6 @@ func (f *folder) show(s *scratch, path string, split Split, index int64, dst []f
 		img = s.native
 	}
 	draw.CatmullRom.Scale(s.scaled, s.scaled.Rect, img, window, draw.Src, nil)
-	f.palette.paint(dst, s.scaled, mirror)
+	with.paint(dst, s.scaled, mirror)
 	return nil
 }

@@ -17,9 +17,9 @@ import (
 //  1. head*batch <= next <= (head+depth)*batch: the samples handed out belong to the batches in the ring.
 //  2. slot step%depth belongs to batch step while head <= step < head+depth; its left counts the samples not yet made.
 //  3. Only Next advances head, after it has copied the batch.
-type Loader struct {
-	b     *Batcher
-	ring  []slot
+type Loader[T Element] struct {
+	b     *Batcher[T]
+	ring  []slot[T]
 	limit int64 // first batch that is not made; the end of a test pass
 
 	mu     sync.Mutex
@@ -35,8 +35,8 @@ type Loader struct {
 }
 
 // slot holds one batch while it is made.
-type slot struct {
-	images []float32
+type slot[T Element] struct {
+	images []T
 	labels []int32
 	left   int
 	failed int // the first sample with an error, when err is not nil
@@ -47,7 +47,7 @@ type slot struct {
 // means one worker for each processor, and 2 batches. It stops when ctx ends. The caller closes it. Errors: ErrOption.
 //
 // The ring takes depth times the memory of one batch; a worker takes a picture's.
-func NewLoader(ctx context.Context, b *Batcher, first int64, workers, depth int) (*Loader, error) {
+func NewLoader[T Element](ctx context.Context, b *Batcher[T], first int64, workers, depth int) (*Loader[T], error) {
 	if first < 0 || workers < 0 || depth < 0 || workers > maxScratches {
 		return nil, fmt.Errorf("%w: a loader from batch %d with %d workers and %d batches ahead; none may be negative, nor workers over %d",
 			ErrOption, first, workers, depth, maxScratches)
@@ -66,20 +66,20 @@ func NewLoader(ctx context.Context, b *Batcher, first int64, workers, depth int)
 	return l, nil
 }
 
-func newLoader(b *Batcher, first int64, depth int) *Loader {
-	l := &Loader{b: b, ring: make([]slot, depth), head: first, next: first * int64(b.batch), limit: 1 << 62 / int64(b.batch)}
+func newLoader[T Element](b *Batcher[T], first int64, depth int) *Loader[T] {
+	l := &Loader[T]{b: b, ring: make([]slot[T], depth), head: first, next: first * int64(b.batch), limit: 1 << 62 / int64(b.batch)}
 	if b.split == Test {
 		l.limit = b.Steps()
 	}
 	l.work.L, l.ready.L = &l.mu, &l.mu
 	for i := range l.ring {
-		l.ring[i] = slot{images: make([]float32, b.batch*b.pixel), labels: make([]int32, b.batch), left: b.batch}
+		l.ring[i] = slot[T]{images: make([]T, b.batch*b.pixel), labels: make([]int32, b.batch), left: b.batch}
 	}
 	return l
 }
 
 // run is a worker.
-func (l *Loader) run() {
+func (l *Loader[T]) run() {
 	for {
 		position, ok := l.take()
 		if !ok {
@@ -92,7 +92,7 @@ func (l *Loader) run() {
 }
 
 // take waits for room in the ring and hands out a sample; false at the end.
-func (l *Loader) take() (position int64, ok bool) {
+func (l *Loader[T]) take() (position int64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.end == nil && l.next >= min(l.head+int64(len(l.ring)), l.limit)*int64(l.b.batch) {
@@ -105,11 +105,11 @@ func (l *Loader) take() (position int64, ok bool) {
 	return l.next - 1, true
 }
 
-func (l *Loader) slot(step int64) *slot { return &l.ring[step%int64(len(l.ring))] }
+func (l *Loader[T]) slot(step int64) *slot[T] { return &l.ring[step%int64(len(l.ring))] }
 
 // done counts a sample that was made, or keeps its error. Of the errors of a batch the first sample's is kept, as if the
 // batch had been made in order.
-func (l *Loader) done(s *slot, i int, err error) {
+func (l *Loader[T]) done(s *slot[T], i int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil && (s.err == nil || i < s.failed) {
@@ -125,7 +125,7 @@ func (l *Loader) done(s *slot, i int, err error) {
 //
 // Errors: that of the batch's first bad sample, again at every further call; the cause of the context's end; ErrClosed;
 // io.EOF after the last batch of a test split.
-func (l *Loader) Next(images []float32, labels []int32) (fresh int, err error) {
+func (l *Loader[T]) Next(images []T, labels []int32) (fresh int, err error) {
 	l.b.check(l.head, images, labels)
 	s, err := l.wait()
 	if err != nil {
@@ -139,7 +139,7 @@ func (l *Loader) Next(images []float32, labels []int32) (fresh int, err error) {
 }
 
 // wait returns the complete batch at the head.
-func (l *Loader) wait() (*slot, error) {
+func (l *Loader[T]) wait() (*slot[T], error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.end == nil && l.head >= l.limit {
@@ -160,7 +160,7 @@ func (l *Loader) wait() (*slot, error) {
 }
 
 // release gives the slot of the head to the batch that follows the ring.
-func (l *Loader) release(s *slot) {
+func (l *Loader[T]) release(s *slot[T]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.left, s.err = l.b.batch, nil
@@ -169,21 +169,21 @@ func (l *Loader) release(s *slot) {
 }
 
 // Waited returns how long Next waited for batches so far, altogether: the time that making them cost the steps.
-func (l *Loader) Waited() time.Duration {
+func (l *Loader[T]) Waited() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.waited
 }
 
 // Close stops the workers and waits for them. It may be called twice, and while Next waits.
-func (l *Loader) Close() {
+func (l *Loader[T]) Close() {
 	l.stop()
 	l.finish(ErrClosed)
 	l.group.Wait()
 }
 
 // finish ends everything; the first reason stays.
-func (l *Loader) finish(reason error) {
+func (l *Loader[T]) finish(reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.end == nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // loader starts a loader that the test closes.
-func loader(t testing.TB, b *Batcher, first int64, workers, depth int) *Loader {
+func loader(t testing.TB, b *Batcher[float32], first int64, workers, depth int) *Loader[float32] {
 	t.Helper()
 	l, err := NewLoader(t.Context(), b, first, workers, depth)
 	must(t, err)
@@ -21,7 +21,7 @@ func loader(t testing.TB, b *Batcher, first int64, workers, depth int) *Loader {
 }
 
 // same compares n batches of a loader with those of its batcher.
-func same(t *testing.T, b *Batcher, first, n int64, workers, depth int) {
+func same(t *testing.T, b *Batcher[float32], first, n int64, workers, depth int) {
 	t.Helper()
 	l := loader(t, b, first, workers, depth)
 	images, want := make([]float32, b.batch*b.pixel), make([]float32, b.batch*b.pixel)
@@ -175,12 +175,12 @@ func TestLoaderWaited(t *testing.T) {
 func TestLoaderEnds(t *testing.T) {
 	reason := errors.New("enough")
 	for name, c := range map[string]struct {
-		end  func(l *Loader, cancel context.CancelCauseFunc)
+		end  func(l *Loader[float32], cancel context.CancelCauseFunc)
 		want error
 	}{
-		"cancel":       {func(_ *Loader, cancel context.CancelCauseFunc) { cancel(reason) }, reason},
-		"plain cancel": {func(_ *Loader, cancel context.CancelCauseFunc) { cancel(nil) }, context.Canceled},
-		"close":        {func(l *Loader, _ context.CancelCauseFunc) { l.finish(ErrClosed) }, ErrClosed},
+		"cancel":       {func(_ *Loader[float32], cancel context.CancelCauseFunc) { cancel(reason) }, reason},
+		"plain cancel": {func(_ *Loader[float32], cancel context.CancelCauseFunc) { cancel(nil) }, context.Canceled},
+		"close":        {func(l *Loader[float32], _ context.CancelCauseFunc) { l.finish(ErrClosed) }, ErrClosed},
 	} {
 		for range 20 {
 			ctx, cancel := context.WithCancelCause(t.Context())

@@ -27,17 +27,30 @@ func (p *pairs) Shape() [3]int {
 // Skipped implements Skipper.
 func (p *pairs) Skipped() int64 { return Skipped(p.Dataset) }
 
+// Palette implements Pictures.
+func (p *pairs) Palette() []float32 { return Palette(p.Dataset) }
+
 // Fill implements Dataset.
-func (p *pairs) Fill(split Split, index int64, dst []float32) (label int, err error) {
+func (p *pairs) Fill(split Split, index int64, dst []float32) (int, error) {
+	return fillPair(p, p.Dataset.Fill, split, index, dst)
+}
+
+// FillBytes implements Pictures, where the data set is one.
+func (p *pairs) FillBytes(split Split, index int64, dst []uint8) (int, error) {
+	return fillPair(p, p.Dataset.(Pictures).FillBytes, split, index, dst)
+}
+
+// fillPair fills a sample's halves.
+func fillPair[T Element](p *pairs, fill func(Split, int64, []T) (int, error), split Split, index int64, dst []T) (label int, err error) {
 	half := len(dst) / 2
-	first, err := p.Dataset.Fill(split, index, dst[:half])
+	first, err := fill(split, index, dst[:half])
 	if err != nil {
 		return 0, err
 	}
 	draw := hash(p.seed, pairKey, uint64(index)<<1|uint64(split))
 	want := int(draw & 1)
 	for try := range uint64(pairTries) {
-		second, err := p.Dataset.Fill(split, p.partner(split, index, mix(draw+try*golden)), dst[half:])
+		second, err := fill(split, p.partner(split, index, mix(draw+try*golden)), dst[half:])
 		if err != nil {
 			return 0, err
 		}

@@ -4,11 +4,29 @@ import (
 	"image"
 )
 
-// palette turns 8-bit pixels into normalized values: (v/255 - mean) / deviation, looked up.
-type palette struct {
+// palette turns 8-bit pixels into normalized values, (v/255 - mean) / deviation, looked up, or leaves them as they are.
+type palette[T Element] struct {
 	channels int
 	grey     bool
-	color    [3][256]float32 // one for each of R, G, B; only the first when grey
+	color    [3][256]T // one for each of R, G, B; only the first when grey
+}
+
+// palettes are what a data set of pictures paints with.
+type palettes struct {
+	values *palette[float32]
+	raw    *palette[uint8]
+}
+
+// Palette implements Pictures.
+func (p *palettes) Palette() []float32 {
+	all := make([]float32, 0, 256*p.values.channels)
+	for c := range p.values.channels {
+		if p.values.grey {
+			c = 0
+		}
+		all = append(all, p.values.color[c][:]...)
+	}
+	return all
 }
 
 // tones are the means and deviations of pixels from 0 to 1, for color and for luminance.
@@ -18,17 +36,19 @@ type tones struct {
 	greyDeviation   float64
 }
 
-// newPalette returns the palette of colors for three channels, and of luminance, repeated, for any other number.
-func newPalette(t tones, channels int, grey bool) *palette {
-	p := &palette{channels: channels, grey: grey || channels != 3}
-	if p.grey {
+// newPalettes returns the palettes of colors for three channels, and of luminance, repeated, for any other number.
+func newPalettes(t tones, channels int, grey bool) palettes {
+	grey = grey || channels != 3
+	p := palettes{&palette[float32]{channels: channels, grey: grey}, &palette[uint8]{channels: channels, grey: grey}}
+	if grey {
 		t.mean[0], t.deviation[0] = t.greyMean, t.greyDeviation
 	}
-	for c := range p.color {
-		for v := range p.color[c] {
-			p.color[c][v] = float32((float64(v)/255 - t.mean[c]) / t.deviation[c])
+	for c := range p.values.color {
+		for v := range 256 {
+			p.values.color[c][v] = float32((float64(v)/255 - t.mean[c]) / t.deviation[c])
+			p.raw.color[c][v] = uint8(v)
 		}
-		if p.grey {
+		if grey {
 			break
 		}
 	}
@@ -37,7 +57,7 @@ func newPalette(t tones, channels int, grey bool) *palette {
 
 // paint writes an image of the destination's size, mirrored from left to right if asked to. Images that are not opaque
 // are already laid over black.
-func (p *palette) paint(dst []float32, img *image.RGBA, mirror bool) {
+func (p *palette[T]) paint(dst []T, img *image.RGBA, mirror bool) {
 	w := img.Rect.Dx()
 	for y := range img.Rect.Dy() {
 		row := img.Pix[y*img.Stride:][:4*w]
@@ -52,7 +72,7 @@ func (p *palette) paint(dst []float32, img *image.RGBA, mirror bool) {
 	}
 }
 
-func (p *palette) pixel(dst []float32, rgba []uint8) {
+func (p *palette[T]) pixel(dst []T, rgba []uint8) {
 	if !p.grey {
 		dst[0], dst[1], dst[2] = p.color[0][rgba[0]], p.color[1][rgba[1]], p.color[2][rgba[2]]
 		return

@@ -17,6 +17,7 @@ type part struct {
 // stored is a data set of small images of one size, held in memory as the bytes of their files.
 type stored struct {
 	skips
+	palettes
 	name    string
 	options Options
 	classes int
@@ -24,16 +25,15 @@ type stored struct {
 	height  int
 	planes  int // 1 or 3
 	parts   [2]part
-	reach   int  // pixels that a training image moves at most, each way; what moves in is 0, black
-	mirrors bool // half of the training images are mirrored
-	palette *palette
+	reach   int         // pixels that a training image moves at most, each way; what moves in is 0, black
+	mirrors bool        // half of the training images are mirrored
 	scale   draw.Scaler // nil when the images have the wanted size
 	scratch scratches
 }
 
 // finish sets what follows from the options.
 func (s *stored) finish(o Options, t tones) {
-	s.palette = newPalette(t, o.Channels, s.planes == 1)
+	s.palettes = newPalettes(t, o.Channels, s.planes == 1)
 	s.scratch = newScratches()
 	if s.width != o.Image || s.height != o.Image {
 		s.scale = draw.CatmullRom.NewScaler(o.Image, o.Image, s.width, s.height)
@@ -67,6 +67,15 @@ func (s *stored) TestLen() int64  { return int64(len(s.parts[Test].labels)) }
 
 // Fill implements Dataset; it never fails.
 func (s *stored) Fill(split Split, index int64, dst []float32) (int, error) {
+	return fillStored(s, s.values, split, index, dst), nil
+}
+
+// FillBytes implements Pictures; it never fails.
+func (s *stored) FillBytes(split Split, index int64, dst []uint8) (int, error) {
+	return fillStored(s, s.raw, split, index, dst), nil
+}
+
+func fillStored[T Element](s *stored, with *palette[T], split Split, index int64, dst []T) (label int) {
 	p := &s.parts[split]
 	i := int(index % int64(len(p.labels)))
 	dx, dy, mirror := 0, 0, false
@@ -81,8 +90,8 @@ func (s *stored) Fill(split Split, index int64, dst []float32) (int, error) {
 	memory.native = fit(memory.native, s.width, s.height)
 	size := s.planes * s.width * s.height
 	s.show(memory.native, p.pixels[i*size:][:size], dx, dy)
-	s.palette.paint(dst, s.resized(memory), mirror)
-	return int(p.labels[i]), nil
+	with.paint(dst, s.resized(memory), mirror)
+	return int(p.labels[i])
 }
 
 // show unpacks an image, moved by (dx, dy), as a crop at (-dx, -dy) from one with a black border shows it.

@@ -15,6 +15,13 @@ struct map_args {
 	int add; // to what out holds
 };
 
+// lookup_args: y[i] = table[i % channels][x[i]] for n bytes. See kernels.Lookup.
+struct lookup_args {
+	u64 x, table, y;
+	i64 n;
+	int channels;
+};
+
 // strip_args: out[r*out_stride + c] (+)= in[r*in_stride + c] for r < rows, c < width; strides in elements. Without in:
 // zeros.
 struct strip_args {

@@ -64,6 +64,27 @@ template <typename From, typename To> INLINE void cast(const map_args &a) {
 KERNEL(cast_f32_bf16, struct map_args) { cast<float, bf16>(a); }
 KERNEL(cast_bf16_f32, struct map_args) { cast<bf16, float>(a); }
 
+// lookup: a thread takes 4 bytes at a time, one load.
+KERNEL(lookup, struct lookup_args) {
+	stream<4>(a.n, [&](i64 i, i64 left) {
+		const unsigned char *x = GLOBAL(const unsigned char, a.x) + i;
+		const float *table = GLOBAL(const float, a.table);
+		unsigned four = 0;
+		if (left >= 4)
+			four = *(const unsigned *)x;
+		else
+			for (int k = 0; k < left; k++) four |= (unsigned)x[k] << 8 * k;
+		int c = (int)(i % a.channels);
+		values<4> y;
+#pragma unroll
+		for (int k = 0; k < 4; k++) {
+			y.v[k] = __ldg(table + 256 * c + (four >> 8 * k & 255));
+			if (++c == a.channels) c = 0;
+		}
+		store_some(GLOBAL(float, a.y) + i, y, left);
+	});
+}
+
 // strip: a block takes channels of some rows; without an input it clears them.
 template <typename T, int V> INLINE void strip(const strip_args &a) {
 	int c = (blockIdx.x * blockDim.x + threadIdx.x) * V;
