@@ -123,6 +123,40 @@ func TestGPUTrainsWithOffloadedState(t *testing.T) {
 	}
 }
 
+// A GPU takes batches that wait in its memory as bytes, in a graph and call by call, with transfers and with branches: the bits of
+// images that travel as values, at the predicted peak.
+func TestGPUTrainsOnStagedBatches(t *testing.T) {
+	needGPU(t)
+	runs := 0
+	for name, plans := range map[string]map[string]executor.Options{
+		"resnet20": {"rotor": {}, "rotor timed": {Timed: true, NoGraph: true}, "rotor audited": {Audit: true}, "offload-greedy": {}},
+		"siamese":  {"multi-empty": {}},
+	} {
+		m, err := models.New(name, models.Config{Batch: 3, Image: 16, Classes: 2})
+		must(t, err)
+		want := trained(t, m, "cuda:0", nil, executor.Options{})
+		for plan, opt := range plans {
+			got := trainedAs(t, m, "cuda:0", planned(t, plan), opt, func(w *executor.Workload) (*executor.Workload, error) { return w.Stage(palette()), nil })
+			if at := firstDifference(got.state, want.state); at != "" || !slices.Equal(got.losses, want.losses) || got.peak != got.predicted {
+				t.Errorf("%s, %s: %s differs; losses %v, want %v; peak %d, predicted %d", name, plan, at, got.losses, want.losses, got.peak, got.predicted)
+			}
+			runs++
+		}
+	}
+	if runs != 5 {
+		t.Errorf("%d runs", runs)
+	}
+}
+
+// palette is one of three channels.
+func palette() []float32 {
+	p := make([]float32, 3*256)
+	for i := range p {
+		p[i] = (float32(i%256) - 100 - float32(i/256)) / 80
+	}
+	return p
+}
+
 func needGPU(t *testing.T) {
 	t.Helper()
 	if status := driver.Load(); status.Err != nil {
@@ -191,6 +225,12 @@ func trained(t *testing.T, m *models.Model, spec string, p plan, opt executor.Op
 // trainedWith is trained with state in host memory.
 func trainedWith(t *testing.T, m *models.Model, spec string, p plan, opt executor.Options, mode executor.Offloading) outcome {
 	t.Helper()
+	return trainedAs(t, m, spec, p, opt, func(w *executor.Workload) (*executor.Workload, error) { return w.Offload(mode) })
+}
+
+// trainedAs is trained with another kind of workload.
+func trainedAs(t *testing.T, m *models.Model, spec string, p plan, opt executor.Options, kind func(*executor.Workload) (*executor.Workload, error)) outcome {
+	t.Helper()
 	opened, err := devices.Devices(spec, devices.Options{Memory: gpuMemory, HostMemory: gpuMemory})
 	must(t, err)
 	dev := opened[0]
@@ -199,7 +239,7 @@ func trainedWith(t *testing.T, m *models.Model, spec string, p plan, opt executo
 	must(t, err)
 	w, err := executor.Compile(m, lib, kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4})
 	must(t, err)
-	w, err = w.Offload(mode)
+	w, err = kind(w)
 	must(t, err)
 	seq := w.StoreAll()
 	if p != nil {
@@ -216,6 +256,7 @@ func trainedWith(t *testing.T, m *models.Model, spec string, p plan, opt executo
 		if p != nil { // plans have their batches filled beside the step before
 			e.Swap()
 			batch(t, e, step+1)
+			must(t, e.Stage())
 		}
 		r, err := e.End()
 		must(t, err)
@@ -234,13 +275,21 @@ func trainedWith(t *testing.T, m *models.Model, spec string, p plan, opt executo
 
 func batch(t *testing.T, e *executor.Executor, step uint64) {
 	t.Helper()
-	images, err := e.Images()
-	must(t, err)
 	labels, err := e.Labels()
 	must(t, err)
-	r := rand.New(rand.NewPCG(step, 9))
-	for i := range images {
-		images[i] = r.Float32()*2 - 1
+	r, values := rand.New(rand.NewPCG(step, 9)), palette()
+	if e.StagedBytes() > 0 {
+		pixels, err := e.Pixels()
+		must(t, err)
+		for i := range pixels {
+			pixels[i] = byte(r.Uint32())
+		}
+	} else {
+		images, err := e.Images()
+		must(t, err)
+		for i := range images {
+			images[i] = values[i%3*256+int(byte(r.Uint32()))]
+		}
 	}
 	for i := range labels {
 		labels[i] = int32(r.IntN(e.Model.Classes))

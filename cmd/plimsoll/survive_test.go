@@ -525,6 +525,9 @@ func TestSkipBad(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
 	args := []string{"train", "-m", "tiny", "--batch", "4", "--image", "16", "--data", "folder:" + root, "--steps", "12", "--out", out}
 	good := object(t, append(slices.Clone(args[:len(args)-2]), "-q")...)
+	if staged, ok := good["staged_bytes"].(float64); !ok || staged < 4*16*16*3 {
+		t.Errorf("%v bytes of the next batch are staged", good["staged_bytes"])
+	}
 	// Whichever split it is in, both are read to the end.
 	for _, bad := range []string{"class0/3.png", "class1/7.png"} {
 		path := filepath.Join(root, bad)

@@ -406,6 +406,9 @@ func writeSummary(out io.Writer, r *train.Run, s *train.Summary) {
 	fmt.Fprintf(w, "accuracy\t%.2f%% of %d held-out samples\n", 100*s.Accuracy, s.TestSamples)
 	fmt.Fprintf(w, "limit\t%s, %s of store-all's %s\n", units.Bytes(s.LimitBytes), share(float64(s.LimitBytes), float64(all)), units.Bytes(all))
 	fmt.Fprintf(w, "peak\tpredicted %s, measured %s\n", units.ExactBytes(s.PredictedPeakBytes), units.ExactBytes(s.MeasuredPeakBytes))
+	if s.StagedBytes > 0 {
+		fmt.Fprintf(w, "batches\tas bytes, beside the step before, to %s of the arena\n", units.Bytes(s.StagedBytes))
+	}
 	writeStep(w, s)
 	fmt.Fprintf(w, "data\tsteps waited for it %s of their time\n", share(s.DataWaitShare, 1))
 	if i := s.Idle; i != nil {

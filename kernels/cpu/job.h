@@ -151,7 +151,7 @@ struct map_args { // elementwise
 
 struct lookup_args { // see kernels.Lookup
 	uint64_t x, table, y;
-	int64_t n, chunk, channels;
+	int64_t pixels, chunk, channels;
 };
 
 struct copy_args { // dst[r][0:width] (+)= src[r][0:width]; src 0: zeros

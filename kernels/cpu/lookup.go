@@ -20,9 +20,11 @@ func (l *Library) PrepareLookup(k kernels.Lookup, o kernels.LookupOperands) (run
 		return nil, fmt.Errorf("lookup: %w", err)
 	}
 	b := l.newBuilder(uses)
-	addJob(b, C.LOOKUP, ceil(k.Elements, grain), scratch{}, C.struct_lookup_args{
+	channels := int64(k.Channels)
+	pixels, chunk := k.Elements/channels, rowsPerTask(channels)
+	addJob(b, C.LOOKUP, ceil(pixels, chunk), scratch{}, C.struct_lookup_args{
 		x: b.at(kernels.X, 0), table: b.at(kernels.ParamRole, 0), y: b.at(kernels.Y, 0),
-		n: C.int64_t(k.Elements), chunk: grain, channels: C.int64_t(k.Channels),
+		pixels: C.int64_t(pixels), chunk: C.int64_t(chunk), channels: C.int64_t(channels),
 	})
 	return l.launch("lookup", b, uses), nil
 }

@@ -36,17 +36,23 @@ static void add_forward(const struct job *job, int64_t task, char *scratch) {
 	for (int64_t i = from; i < to; i++) y[i] = a[i] + b[i];
 }
 
+// looked_up looks up some pixels; a constant number of channels, where it is one, unrolls the inner loop.
+static inline void looked_up(const struct lookup_args *l, int64_t from, int64_t to, int64_t channels) {
+	const uint8_t *restrict x = (const uint8_t *)(uintptr_t)l->x + from * channels;
+	const float *restrict table = F(l->table);
+	float *restrict y = F(l->y) + from * channels;
+	for (int64_t i = from; i < to; i++, x += channels, y += channels)
+		for (int64_t c = 0; c < channels; c++) y[c] = table[256 * c + x[c]];
+}
+
 static void lookup(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct lookup_args *l = &job->args.lookup;
-	int64_t from = task * l->chunk, to = least(from + l->chunk, l->n), c = from % l->channels;
-	const uint8_t *restrict x = (const uint8_t *)(uintptr_t)l->x;
-	const float *restrict table = F(l->table);
-	float *restrict y = F(l->y);
-	for (int64_t i = from; i < to; i++) {
-		y[i] = table[256 * c + x[i]];
-		if (++c == l->channels) c = 0;
-	}
+	int64_t from = task * l->chunk, to = least(from + l->chunk, l->pixels);
+	if (l->channels == 3)
+		looked_up(l, from, to, 3);
+	else
+		looked_up(l, from, to, l->channels);
 }
 
 static void copy(const struct job *job, int64_t task, char *scratch) {
