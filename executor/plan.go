@@ -188,11 +188,12 @@ func Staged(w *Workload, c *chain.Chain, p *schedule.Plan, limit int64) *schedul
 	if _, err := w.layoutEval(limit); err != nil {
 		return p
 	}
+	hidden := 0.0
 	if c.Bandwidth > 0 {
-		hidden := float64(w.Model.Input.Bytes()*int64(w.Model.Wiring().Inputs())) / c.Bandwidth
-		if staged.Predicted.Makespan > p.Predicted.Makespan+hidden {
-			return p
-		}
+		hidden = float64(w.Model.Input.Bytes()*int64(w.Model.Wiring().Inputs())) / c.Bandwidth
+	}
+	if staged.Predicted.Makespan > p.Predicted.Makespan+hidden {
+		return p
 	}
 	return staged
 }

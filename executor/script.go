@@ -112,9 +112,6 @@ func (e *Executor) rounds() (all []command) {
 	return append(all, e.stages[0]...)
 }
 
-// check checks the order of two rounds.
-func (s *script) check() error { return ordered(slices.Repeat(s.list, 2), s.events) }
-
 // ordered checks the order of commands.
 func ordered(list []command, events int) error {
 	actions := make([]hazard.Action, len(list))

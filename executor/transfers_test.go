@@ -137,6 +137,9 @@ func (r rig) evalExtent(t testing.TB) int64 {
 	return b.extent
 }
 
+// check checks the order of two rounds of a script.
+func (s *script) check() error { return ordered(slices.Repeat(s.list, 2), s.events) }
+
 // The order check must miss every wait that memory needs, and no wait may be without a reason: what is not for memory is
 // the rule that a transfer follows the compute ops before it.
 func TestEveryWaitIsNeeded(t *testing.T) {
