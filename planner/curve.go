@@ -48,7 +48,7 @@ func steps(ctx context.Context, name string, of func(context.Context, *chain.Cha
 		return nil, err
 	}
 	var curve []frontier.Point
-	for _, step := range f.Steps() {
+	for _, step := range f.Breakpoints() {
 		seq, err := f.Sequence(step.Memory)
 		if err != nil {
 			return nil, err

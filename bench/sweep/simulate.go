@@ -140,7 +140,7 @@ func (s *Simulation) base(ctx context.Context) (Point, error) {
 	digest, err := Digest(c, s.Options)
 	p := Point{
 		Key: Key{Source: Simulated, Chain: c.Name, Input: digest}, Device: c.Device, Batch: c.Batch,
-		StoreAllS: all.Makespan, StoreAllBytes: all.Peak, LowBytes: exact.Steps()[0].Memory, SavedBytes: c.InputBytes,
+		StoreAllS: all.Makespan, StoreAllBytes: all.Peak, LowBytes: exact.Breakpoints()[0].Memory, SavedBytes: c.InputBytes,
 	}
 	for l := 1; l <= c.Len(); l++ {
 		p.SavedBytes += c.Saved(l)

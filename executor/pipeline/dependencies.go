@@ -108,7 +108,7 @@ func (r *ringBuilder) accesses(s *step, slot int) (all []memoryAccess) {
 		if u.item != none {
 			span = runtime.Span{Offset: r.places[slot][u.item], Bytes: r.items[u.item]}
 		} else {
-			span.Offset, span.Bytes = r.hostCopies[slot][u.hostCopy], r.ops.offloads[u.hostCopy].bytes
+			span.Offset, span.Bytes = r.hostCopies[slot][u.hostCopy], r.ops.swaps[u.hostCopy].bytes
 		}
 		all = append(all, memoryAccess{span, u.write})
 	}

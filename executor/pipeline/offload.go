@@ -12,8 +12,8 @@ import (
 	"plimsoll/runtime"
 )
 
-// offload is an activation of a stage that goes to the host and comes back.
-type offload struct {
+// swap is an activation of a stage that goes to the host and comes back.
+type swap struct {
 	layer     int   // of the ops O and P
 	out, back int   // where these stand in the sequence
 	from, to  int   // items: what goes, none for the input of the stage, and what comes back
@@ -27,18 +27,18 @@ func (t *stageCompiler) transfer(o schedule.Op) error {
 		return fmt.Errorf("the output of layer %d is not stored", o.Layer-1)
 	}
 	if o.Kind == schedule.Offload {
-		m := offload{layer: o.Layer, out: t.now, from: a.item, bytes: t.entry}
+		m := swap{layer: o.Layer, out: t.now, from: a.item, bytes: t.entry}
 		if a.item != none {
 			m.bytes = t.items[a.item].Bytes
 		}
-		t.offloads = append(t.offloads, m)
+		t.swaps = append(t.swaps, m)
 		return nil
 	}
-	i := slices.IndexFunc(t.offloads, func(m offload) bool { return m.layer == o.Layer })
+	i := slices.IndexFunc(t.swaps, func(m swap) bool { return m.layer == o.Layer })
 	if i < 0 {
 		return fmt.Errorf("the output of layer %d is not with the host", o.Layer-1)
 	}
-	m := &t.offloads[i]
+	m := &t.swaps[i]
 	m.back, m.to = t.now, len(t.items)
 	t.items = append(t.items, pack.Item{Bytes: kernels.Align(m.bytes), First: t.now, Last: len(t.seq) - 1})
 	t.act[o.Layer-1] = storedActivation{m.to, a.saved}
@@ -59,7 +59,7 @@ func computing(ops []op) []op {
 
 // openTransfers makes the streams of a stage to host memory and back, one for both where the plan's link does one thing at a time.
 func (d *driver) openTransfers(t *localStage) (err error) {
-	if len(t.ops[1].offloads) == 0 {
+	if len(t.ops[1].swaps) == 0 {
 		return nil
 	}
 	if d.toHost, err = d.newQueue("to the host"); err != nil {
@@ -135,7 +135,7 @@ func (d *driver) queueOf(s *step) queue {
 // does issues what a step is.
 func (d *driver) does(ctx context.Context, t *localStage, s *step, v instance) error {
 	switch {
-	case s.offload != none:
+	case s.swap != none:
 		return d.carries(t, s, v)
 	case s.on == onLink || s.kind == minibatchEnd:
 		return d.issueRecorded(ctx, v)
@@ -190,16 +190,16 @@ func (d *driver) part(ctx context.Context, t *localStage, s *step, f *inFlight) 
 // carries issues a transfer.
 func (d *driver) carries(t *localStage, s *step, v instance) error {
 	f := t.find(v.minibatch)
-	sb, m, q := &t.slabs[f.slab], &t.ops[1].offloads[s.offload], d.queueOf(s)
+	sb, m, q := &t.slabs[f.slab], &t.ops[1].swaps[s.swap], d.queueOf(s)
 	record := d.recorder.add(v, d.done)
 	var err error
 	switch {
 	case s.kind == pipeline.B:
-		err = q.copy(sb.ring[m.to].Part(0, m.bytes), sb.hostCopies[s.offload])
+		err = q.copy(sb.ring[m.to].Part(0, m.bytes), sb.hostCopies[s.swap])
 	case m.from == none:
-		err = d.entryGoes(f, q, sb.hostCopies[s.offload])
+		err = d.entryGoes(f, q, sb.hostCopies[s.swap])
 	default:
-		err = q.copy(sb.hostCopies[s.offload], sb.ring[m.from].Part(0, m.bytes))
+		err = q.copy(sb.hostCopies[s.swap], sb.ring[m.from].Part(0, m.bytes))
 	}
 	if err != nil {
 		return err

@@ -107,7 +107,7 @@ func TestStagesThatOffload(t *testing.T) {
 			c := costs(w, 2+int(seed)%3, seed)
 			plan := planFor(t, "1f1b*", c, pipeline.Options{Versions: versions, WeightCopies: []float64{6}})
 			c, own := offloading(t, c, plan, seed)
-			if _, err := loadline.Trips(c.Chain, c.Platform, own); err != nil {
+			if _, err := loadline.Swaps(c.Chain, c.Platform, own); err != nil {
 				t.Skip(err)
 			}
 			moved += transfers(own)
@@ -347,7 +347,7 @@ func lag(r *ring, period float64, periods int) (worst float64) {
 			for _, p := range s.waits[slot] {
 				start = max(start, ends[p])
 			}
-			if s.offload == none {
+			if s.swap == none {
 				start = max(start, due)
 			}
 			if s.on == onCompute {

@@ -107,7 +107,7 @@ type Executor struct {
 	reducers      []*reducer    // by stage; nil for those on one device
 	group         int
 	halfDuplex    map[[2]int]*halfDuplex // of the links, by their ends
-	planned       [][]loadline.Trip      // by stage: of its transfers
+	planned       [][]loadline.Swap      // by stage: of its transfers
 	channels      []*channel
 	drivers       []*driver
 	streams       int     // of all drivers

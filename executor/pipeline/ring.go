@@ -36,21 +36,21 @@ type ring struct {
 	before int // minibatches before those of the segment, those that were none included
 
 	places     [][]int64 // by slot and item: offset behind the ring's base
-	hostCopies [][]int64 // by slot and offload: offset in page-locked memory behind its base
+	hostCopies [][]int64 // by slot and swap: offset in page-locked memory behind its base
 }
 
 // step is what is issued at once.
 type step struct {
 	instruction
-	on      stream
-	begin   bool        // the task begins
-	op      int         // of the task; none
-	last    bool        // the task ends
-	offload int         // a transfer of it; none
-	start   float64     // seconds, from the beginning of the period on, by the plan
-	length  float64     // likewise, what it takes
-	waits   [][]stepRef // by slot
-	ends    []runtime.Event
+	on     stream
+	begin  bool        // the task begins
+	op     int         // of the task; none
+	last   bool        // the task ends
+	swap   int         // a transfer of it; none
+	start  float64     // seconds, from the beginning of the period on, by the plan
+	length float64     // likewise, what it takes
+	waits  [][]stepRef // by slot
+	ends   []runtime.Event
 }
 
 // stream is one of those that a ring's steps are issued to.
@@ -64,12 +64,12 @@ const (
 	streams
 )
 
-// schedule finds when the plan has its transfers. Errors: those of loadline.Trips, ErrPlan.
+// schedule finds when the plan has its transfers. Errors: those of loadline.Swaps, ErrPlan.
 func (e *Executor) schedule(costs Costs, plan *pipeline.Plan) (err error) {
 	if len(plan.Portals) > 0 && loadline.Offloads(plan) {
 		return fmt.Errorf("%w: its stages offload, and it has portals: in such a plan skips are carried, leave out \"portals\"", ErrPlan)
 	}
-	if e.planned, err = loadline.Trips(costs.Chain, costs.Platform, plan); err != nil {
+	if e.planned, err = loadline.Swaps(costs.Chain, costs.Platform, plan); err != nil {
 		return err
 	}
 	e.order.held = make([]float64, len(plan.Stages))
@@ -113,8 +113,8 @@ func (r *ring) slabs(t *localStage, base int64) (all []slab) {
 		for i := range r.items {
 			p.ring = append(p.ring, at(i))
 		}
-		for k := range t.ops[1].offloads {
-			p.hostCopies = append(p.hostCopies, runtime.Span{Space: runtime.Host, Offset: r.hostCopies[slot][k], Bytes: t.ops[1].offloads[k].bytes})
+		for k := range t.ops[1].swaps {
+			p.hostCopies = append(p.hostCopies, runtime.Span{Space: runtime.Host, Offset: r.hostCopies[slot][k], Bytes: t.ops[1].swaps[k].bytes})
 		}
 		all = append(all, p)
 	}

@@ -19,7 +19,7 @@ type ringBuilder struct {
 	*ring
 	t         *localStage
 	ops       *stageOps
-	planned   []loadline.Trip
+	planned   []loadline.Swap
 	clock     *clock
 	comp      []step     // of compute, in order; those of the ring in the making
 	times     []float64  // when steps start, in the order in which they are issued
@@ -84,7 +84,7 @@ func (r *ringBuilder) list(e *Executor) {
 // lastReader returns the last op of the forward that reads the input of the stage, if that goes to the host; else none.
 func (r *ringBuilder) lastReader() int {
 	last := none
-	if slices.ContainsFunc(r.ops.offloads, func(m offload) bool { return m.layer == r.t.spec.First }) {
+	if slices.ContainsFunc(r.ops.swaps, func(m swap) bool { return m.layer == r.t.spec.First }) {
 		for i, o := range r.ops.tasks[pipeline.F] {
 			if o.input.in == inStageInput {
 				last = i
@@ -101,11 +101,11 @@ func (r *ringBuilder) compute(o *order, c *chain.Chain) {
 			continue
 		}
 		at := t.start
-		r.comp = append(r.comp, step{instruction: t, begin: t.kind != minibatchEnd, op: none, offload: none, start: at})
+		r.comp = append(r.comp, step{instruction: t, begin: t.kind != minibatchEnd, op: none, swap: none, start: at})
 		ops := r.ops.tasks[t.kind]
 		for i := range ops {
 			length := seconds(c, r.t.spec.Ops[ops[i].at])
-			r.comp = append(r.comp, step{instruction: t, op: i, last: i == len(ops)-1, offload: none, start: at, length: length})
+			r.comp = append(r.comp, step{instruction: t, op: i, last: i == len(ops)-1, swap: none, start: at, length: length})
 			at += length
 		}
 	}
@@ -161,9 +161,9 @@ func (r *ringBuilder) transfers() (before [][]step, err error) {
 		back = toHost
 	}
 	start := r.entered()
-	for k := range r.ops.offloads {
+	for k := range r.ops.swaps {
 		p := &r.planned[k]
-		ready, due := r.bounds(&r.ops.offloads[k])
+		ready, due := r.bounds(&r.ops.swaps[k])
 		out, home := max(r.behind(start+p.Out), ready+1), min(r.behind(start+p.Back), due)
 		if home < out {
 			return nil, fmt.Errorf("%w: stage %d: activation %d is prefetched before it is offloaded", ErrPlan, r.t.stage, p.Activation)
@@ -181,7 +181,7 @@ func (r *ringBuilder) transfers() (before [][]step, err error) {
 				i, j = len(r.comp), j-1
 			}
 			before[i] = append(before[i], step{
-				instruction: instruction{kind: s.kind, stage: r.t.stage, shift: -j, to: none, layer: p.Activation + 1}, on: s.on, op: none, offload: k,
+				instruction: instruction{kind: s.kind, stage: r.t.stage, shift: -j, to: none, layer: p.Activation + 1}, on: s.on, op: none, swap: k,
 				start: at - float64(j)*r.clock.period, length: p.Seconds,
 			})
 		}
@@ -192,8 +192,8 @@ func (r *ringBuilder) transfers() (before [][]step, err error) {
 	return before, nil
 }
 
-// bounds returns the ordinals of the step that an offload of minibatch 0 follows, and of the one that it is for.
-func (r *ringBuilder) bounds(m *offload) (ready, due int) {
+// bounds returns the ordinals of the step that a swap of minibatch 0 follows, and of the one that it is for.
+func (r *ringBuilder) bounds(m *swap) (ready, due int) {
 	ready = r.ordinal(func(s *step) bool { return s.begin && s.kind == pipeline.F })
 	for _, o := range r.ops.tasks[pipeline.F] {
 		if o.at < m.out {
@@ -221,7 +221,7 @@ func (r *ringBuilder) assemble(instructions []instruction) error {
 	for _, t := range instructions {
 		if t.kind.Communication() {
 			until(t.start)
-			r.steps = append(r.steps, step{instruction: t, on: onLink, op: none, offload: none, start: t.start, length: r.clock.length(t.kind, t.stage, 0)})
+			r.steps = append(r.steps, step{instruction: t, on: onLink, op: none, swap: none, start: t.start, length: r.clock.length(t.kind, t.stage, 0)})
 			continue
 		}
 		for ; i < len(r.comp) && r.comp[i].instruction == t; i++ {
@@ -238,7 +238,7 @@ func (r *ringBuilder) assemble(instructions []instruction) error {
 	return nil
 }
 
-// usage is that of an item, or of the host's copy of an offload.
+// usage is that of an item, or of the host's copy of a swap.
 type usage struct {
 	item, hostCopy int
 	write          bool
@@ -253,8 +253,8 @@ func (r *ringBuilder) uses(s *step) (all []usage) {
 		}
 	}
 	switch {
-	case s.offload != none:
-		m := &r.ops.offloads[s.offload]
+	case s.swap != none:
+		m := &r.ops.swaps[s.swap]
 		from, out := m.from, s.kind == pipeline.F
 		if from == none {
 			from = r.images
@@ -263,7 +263,7 @@ func (r *ringBuilder) uses(s *step) (all []usage) {
 			from = m.to
 		}
 		item(from, !out)
-		return append(all, usage{none, s.offload, out})
+		return append(all, usage{none, s.swap, out})
 	case s.kind == pipeline.CF:
 		item(r.ops.result, false)
 	case s.kind.Communication():
@@ -288,7 +288,7 @@ func (r *ringBuilder) uses(s *step) (all []usage) {
 
 // lifetimes finds the lifetimes of what minibatch 0 holds.
 func (r *ringBuilder) lifetimes() {
-	r.lives, r.hostLives = make([]lifetime, len(r.items)), make([]lifetime, len(r.ops.offloads))
+	r.lives, r.hostLives = make([]lifetime, len(r.items)), make([]lifetime, len(r.ops.swaps))
 	for i := range r.steps {
 		s := &r.steps[i]
 		at := i - s.shift*len(r.steps)
@@ -340,7 +340,7 @@ func (r *ringBuilder) pack() {
 	r.live += int64(r.slots) * scalarsBytes
 	sizes := make([]int64, len(r.hostLives))
 	for k := range sizes {
-		sizes[k] = r.ops.offloads[k].bytes
+		sizes[k] = r.ops.swaps[k].bytes
 	}
 	r.hostCopies, _, r.locked = r.around(r.hostLives, sizes)
 }

@@ -11,7 +11,7 @@ import (
 type slab struct {
 	kept, scalars, labels, images runtime.Span
 	working                       map[pipeline.Kind]runtime.Span
-	ring, hostCopies              []runtime.Span // of a stage with a ring, in place of kept and working: its items; its offloads, with the host
+	ring, hostCopies              []runtime.Span // of a stage with a ring, in place of kept and working: its items; its swaps, with the host
 	forward                       runtime.Event  // the forward has ended
 }
 

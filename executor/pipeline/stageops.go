@@ -55,7 +55,7 @@ type stageOps struct {
 	out       block                   // a_j, the stage's output, when the forward has ended
 	result    int                     // the item of it; none when it leaves at once
 	items     []pack.Item             // what lives from one op of the sequence to another
-	offloads  []offload               // what goes to the host and comes back
+	swaps     []swap                  // what goes to the host and comes back
 }
 
 // stageContext is what surrounds a stage.

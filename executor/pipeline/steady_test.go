@@ -15,9 +15,9 @@ func TestMinibatchesAllocateNothing(t *testing.T) {
 	w := workload(t, testModel(t))
 	for _, name := range []string{"1f1b*", "zb-h1", "1f1b* that offloads"} {
 		c := costs(w, 3, 1)
-		strategy, _, offloads := strings.Cut(name, " ")
+		strategy, _, swaps := strings.Cut(name, " ")
 		plan := planFor(t, strategy, c, pipeline.Options{Microbatches: 4})
-		if offloads {
+		if swaps {
 			c, plan = offloading(t, c, plan, 1)
 		}
 		e, _ := trained(t, w, c, plan, 8*groupOf(t, w, c, plan), host.Config{})

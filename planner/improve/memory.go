@@ -5,30 +5,30 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// content is what the device holds of an activation.
-type content uint8
+// residency is what the device holds of an activation.
+type residency uint8
 
 const (
-	nothing content = iota
-	plain           // a_i
-	saved           // ā_i; ā_0 = a_0 is plain
+	nothing residency = iota
+	plain             // a_i
+	saved             // ā_i; ā_0 = a_0 is plain
 )
 
 // tracker follows what the device holds through a sequence of compute ops that keeps the rules.
 type tracker struct {
 	c     *chain.Chain
-	holds []content
+	holds []residency
 	grad  int
 	used  int64
 }
 
 func newTracker(c *chain.Chain) *tracker {
-	t := &tracker{c: c, holds: make([]content, c.Len()+1), grad: c.Len()}
+	t := &tracker{c: c, holds: make([]residency, c.Len()+1), grad: c.Len()}
 	t.set(0, plain)
 	return t
 }
 
-func (t *tracker) bytes(i int, what content) int64 {
+func (t *tracker) bytes(i int, what residency) int64 {
 	switch what {
 	case plain:
 		return t.c.Activation(i)
@@ -38,7 +38,7 @@ func (t *tracker) bytes(i int, what content) int64 {
 	return 0
 }
 
-func (t *tracker) set(i int, what content) {
+func (t *tracker) set(i int, what residency) {
 	t.used += t.bytes(i, what) - t.bytes(i, t.holds[i])
 	t.holds[i] = what
 }
@@ -86,7 +86,7 @@ func (t *tracker) backward(l int) {
 // their two ops and transfers take no time.
 func Memory(c *chain.Chain, compute schedule.Sequence, gaps []Gap) []int64 {
 	t, out := newTracker(c), make([]int64, len(compute))
-	away := make([]content, c.Len()+1)
+	away := make([]residency, c.Len()+1)
 	for i, op := range compute {
 		for _, g := range gaps {
 			if g.To == i {

@@ -163,9 +163,9 @@ func chainOf(s, t int) []schedule.Op {
 }
 
 // storedAt returns what the device holds before the op at p.
-func (s *Search) storedAt(p int) []content {
+func (s *Search) storedAt(p int) []residency {
 	t := newTracker(s.c)
-	host := make([]content, s.c.Len()+1)
+	host := make([]residency, s.c.Len()+1)
 	for _, op := range s.best[:p] {
 		switch i := op.Layer - 1; op.Kind {
 		case schedule.Offload:

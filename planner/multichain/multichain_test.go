@@ -150,7 +150,7 @@ func TestReplayRefuses(t *testing.T) {
 	if refused < len(s)/2 {
 		t.Errorf("only %d of %d shortened schedules were refused", refused, len(s))
 	}
-	for _, bad := range []Step{{Forward, 5, 1}, {Kind(9), 0, 0}, {Backward, 0, 1}, {Drop, 0, 0}, {Forward, 0, 2}} {
+	for _, bad := range []Op{{Forward, 5, 1}, {Kind(9), 0, 0}, {Backward, 0, 1}, {Drop, 0, 0}, {Forward, 0, 2}} {
 		if _, _, err := replay(j, Schedule{bad}); err == nil {
 			t.Errorf("%v was taken", bad.Branch)
 		}

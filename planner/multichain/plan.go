@@ -163,7 +163,7 @@ func (m measured) before() []int {
 }
 
 // stored returns the activation that a Store duplicates; l is the layer that made it.
-func (m measured) stored(s Step, l int) int {
+func (m measured) stored(s Op, l int) int {
 	if s.Layer == 0 {
 		return m.Input(s.Branch)
 	}

@@ -17,7 +17,7 @@ func multiEmpty(lengths ...int) Join {
 }
 
 // String writes the step as the thesis does, with the branch: "F3(1)".
-func (s Step) String() string {
+func (s Op) String() string {
 	name := [...]string{"S", "F", "B", "Loss", "D"}[s.Kind]
 	switch s.Kind {
 	case Loss:
@@ -74,7 +74,7 @@ func newMemory(j Join) *memory {
 }
 
 // run does a step; it returns why it cannot.
-func (m *memory) run(s Step) string {
+func (m *memory) run(s Op) string {
 	if s.Branch < 0 || s.Branch >= len(m.copies) {
 		return "there is no such branch"
 	}

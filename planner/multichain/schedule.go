@@ -11,12 +11,12 @@ const (
 	Drop                 // forget δ_0 of a branch that has run to its end
 )
 
-// Step is one operation. Branch counts from 0; Layer is l, 0 for Loss and Drop.
-type Step struct {
+// Op is one operation. Branch counts from 0; Layer is l, 0 for Loss and Drop.
+type Op struct {
 	Kind   Kind
 	Branch int
 	Layer  int
 }
 
 // Schedule is a valid order of steps.
-type Schedule []Step
+type Schedule []Op

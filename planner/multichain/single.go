@@ -29,17 +29,17 @@ func newSingle(j Join, slots, longest int) *single {
 // emit appends the steps of AdjChain on layers first+1..first+l+1 of a branch, with m slots for it.
 func (s *single) emit(out Schedule, branch, first, l, m int) Schedule {
 	if i := s.split[m][l]; i > 0 {
-		out = append(out, Step{Store, branch, first})
+		out = append(out, Op{Store, branch, first})
 		out = forwards(out, branch, first, i)
 		out = s.emit(out, branch, first+i, l-i, m-1)
 		return s.emit(out, branch, first, i-1, m)
 	}
 	for ; l >= 0; l-- {
 		if l > 0 {
-			out = append(out, Step{Store, branch, first})
+			out = append(out, Op{Store, branch, first})
 			out = forwards(out, branch, first, l)
 		}
-		out = append(out, Step{Backward, branch, first + l + 1})
+		out = append(out, Op{Backward, branch, first + l + 1})
 	}
 	return out
 }
@@ -47,7 +47,7 @@ func (s *single) emit(out Schedule, branch, first, l, m int) Schedule {
 // forwards appends F_{first+1}..F_{first+count}.
 func forwards(out Schedule, branch, first, count int) Schedule {
 	for i := 1; i <= count; i++ {
-		out = append(out, Step{Forward, branch, first + i})
+		out = append(out, Op{Forward, branch, first + i})
 	}
 	return out
 }

@@ -105,16 +105,16 @@ func (s *solver) smallest(at state) int {
 func (s *solver) emit(out Schedule, at state) Schedule {
 	c := s.best(at)
 	if c.count == 0 {
-		out = append(out, Step{Kind: Loss})
+		out = append(out, Op{Kind: Loss})
 		return s.drop(out, at)
 	}
 	first := s.join.Lengths[c.branch] - int(at.left[c.branch])
-	out = append(out, Step{Store, c.branch, first})
+	out = append(out, Op{Store, c.branch, first})
 	out = forwards(out, c.branch, first, c.count)
 	out = s.emit(out, at.after(c.branch, c.count))
 	out = s.single.emit(out, c.branch, first, c.count-1, s.behind(at, c.branch))
 	if at.keep>>c.branch&1 == 0 {
-		out = append(out, Step{Drop, c.branch, 0})
+		out = append(out, Op{Drop, c.branch, 0})
 	}
 	return out
 }
@@ -123,7 +123,7 @@ func (s *solver) emit(out Schedule, at state) Schedule {
 func (s *solver) drop(out Schedule, at state) Schedule {
 	for i := range s.join.Lengths {
 		if at.keep>>i&1 == 0 {
-			out = append(out, Step{Drop, i, 0})
+			out = append(out, Op{Drop, i, 0})
 		}
 	}
 	return out

@@ -65,7 +65,7 @@ func arrange(c *chain.Chain, p *Platform, plan *Plan) (*layout, error) {
 	if err := l.usable(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
-	for _, step := range []func(){l.stages, l.passages, l.halves, l.measure, l.tasks, l.complete, l.replicas, l.boundaries} {
+	for _, step := range []func(){l.stages, l.portals, l.halves, l.measure, l.tasks, l.complete, l.replicas, l.boundaries} {
 		if step(); len(l.broken) > 0 {
 			return nil, l.broken.err()
 		}

@@ -56,8 +56,8 @@ func (l *layout) hasPortal(t *Task) bool {
 	return t.Kind.Communication() && slices.ContainsFunc(l.plan.Portals, func(p Portal) bool { return p.From == t.Stage && p.To == t.To })
 }
 
-// passages: each portal passes a stage, there is one for two stages, and what passes a boundary is part of its activation.
-func (l *layout) passages() {
+// portals checks the portals: each passes a stage, there is one for two stages, and what passes a boundary is part of its activation.
+func (l *layout) portals() {
 	n := len(l.plan.Stages)
 	for i, p := range l.plan.Portals {
 		switch {
@@ -243,8 +243,8 @@ func (r *router) take(on resource, w window) {
 	}
 }
 
-// passage is a message through a portal: it may start when it is ready and must have ended when it is due.
-type passage struct {
+// portalMessage is a message through a portal: it may start when it is ready and must have ended when it is due.
+type portalMessage struct {
 	gate
 	on                 resource
 	source             int // device
@@ -252,7 +252,7 @@ type passage struct {
 }
 
 // messages lists the messages of portals: of one period, or one minibatch of a flush plan.
-func (r *router) messages(portals []Portal) (all []passage) {
+func (r *router) messages(portals []Portal) (all []portalMessage) {
 	for _, p := range portals {
 		for m := range r.repeats {
 			all = r.message(all, gate{CF, p.From, p.To, m}, r.at[place{F, p.From, m}], r.at[place{F, p.To, m}], p.Bytes)
@@ -263,18 +263,18 @@ func (r *router) messages(portals []Portal) (all []passage) {
 }
 
 // message adds the message between two tasks, unless they are on one device.
-func (r *router) message(all []passage, g gate, x, y *job, bytes int64) []passage {
+func (r *router) message(all []portalMessage, g gate, x, y *job, bytes int64) []portalMessage {
 	if x.device == y.device {
 		return all
 	}
-	return append(all, passage{
+	return append(all, portalMessage{
 		gate: g, source: x.device, on: r.resource(&job{kind: g.kind, from: x.device, to: y.device}),
 		length: r.platform.Seconds(bytes, x.device, y.device), ready: r.seconds(x.end()), due: r.seconds(y.start),
 	})
 }
 
 // place returns the starts of messages; fits is false when there is none for one of them.
-func (r *router) place(all []passage, back Return) (starts []float64, fits bool) {
+func (r *router) place(all []portalMessage, back Return) (starts []float64, fits bool) {
 	starts, order := make([]float64, len(all)), make([]int, len(all))
 	for i := range order {
 		order[i] = i
@@ -291,7 +291,7 @@ func (r *router) place(all []passage, back Return) (starts []float64, fits bool)
 }
 
 // find returns the last start of a message at which its link is free, or else the first.
-func (r *router) find(m *passage, late bool) (start float64, fits bool) {
+func (r *router) find(m *portalMessage, late bool) (start float64, fits bool) {
 	if start = m.ready; late {
 		start = m.due - m.length
 	}

@@ -87,7 +87,7 @@ func refuseAutocapper(ctx context.Context, p strategy.Problem) error {
 	if err != nil {
 		return err
 	}
-	steps := f.Steps()
+	steps := f.Breakpoints()
 	smallest := int64(math.MaxInt64)
 	var best schedule.Sequence
 	for k, step := range steps {

@@ -77,7 +77,7 @@ func BenchmarkFrontier(b *testing.B) {
 					f, err = k.of(context.Background(), c)
 					return err
 				})
-				b.ReportMetric(float64(len(f.Steps())), "steps")
+				b.ReportMetric(float64(len(f.Breakpoints())), "steps")
 			})
 		}
 	}

@@ -190,7 +190,7 @@ func TestExactIsOptimal(t *testing.T) {
 			}
 		}
 		for _, f := range []*Frontier{exact, floating} {
-			for _, s := range f.Steps() {
+			for _, s := range f.Breakpoints() {
 				best, err := floating.makespan(s.Memory)
 				if err != nil || best > s.Makespan {
 					t.Fatalf("chain %d: floating is worse than %s at %v: %v (%v)", i, f.strategy, s, best, err)

@@ -9,8 +9,8 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// Step is a memory limit at which the best makespan of a strategy changes.
-type Step struct {
+// Breakpoint is a memory limit at which the best makespan of a strategy changes.
+type Breakpoint struct {
 	Memory   int64   // bytes, a_0 included
 	Makespan float64 // seconds, from this limit up to the next step
 }
@@ -32,18 +32,18 @@ type program interface {
 	sequence(bytes int64) schedule.Sequence // of a feasible amount
 }
 
-// Steps returns the limits at which the makespan changes, memory rising, makespan falling. The last makespan is the
+// Breakpoints returns the limits at which the makespan changes, memory rising, makespan falling. The last makespan is the
 // strategy's best with any memory.
-func (f *Frontier) Steps() []Step {
-	steps := make([]Step, 0, len(f.program.root()))
+func (f *Frontier) Breakpoints() []Breakpoint {
+	all := make([]Breakpoint, 0, len(f.program.root()))
 	for _, s := range f.program.root() {
-		steps = append(steps, Step{s.bytes + f.costs.a[0], f.costs.seconds(s.ticks)})
+		all = append(all, Breakpoint{s.bytes + f.costs.a[0], f.costs.seconds(s.ticks)})
 	}
-	return steps
+	return all
 }
 
 // Sequence returns a fastest sequence within a limit that includes a_0; its peak is the least at which its makespan
-// is possible, Memory of the step that holds. Errors: *strategy.InfeasibleError.
+// is possible, Memory of the breakpoint that holds. Errors: *strategy.InfeasibleError.
 func (f *Frontier) Sequence(memory int64) (schedule.Sequence, error) {
 	root := f.program.root()
 	i := root.index(f.costs.beside(memory))

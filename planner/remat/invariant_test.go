@@ -112,7 +112,7 @@ func TestFrontierIsTheStrategy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		steps := f.Steps()
+		steps := f.Breakpoints()
 		if len(steps) < 10 {
 			t.Errorf("%s: only %d steps", name, len(steps))
 		}
@@ -147,7 +147,7 @@ func TestWhatIsKnownRulesOutNothingBest(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			steps := f.Steps()
+			steps := f.Breakpoints()
 			for k := 0; k < len(steps); k += 1 + len(steps)/25 {
 				expectSame(t, f, name, strategy.Problem{Chain: c, Memory: steps[k].Memory})
 				planned++
@@ -245,7 +245,7 @@ func TestRotorWithSlotsOfOneByte(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		steps := f.Steps()
+		steps := f.Breakpoints()
 		for i := 0; i < len(steps); i += 1 + len(steps)/10 {
 			p := strategy.Problem{Chain: c, Memory: steps[i].Memory, Options: strategy.Options{Slots: int(steps[i].Memory)}}
 			j := &judge{t: t}
@@ -292,7 +292,7 @@ func TestRevolveIsPlain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range f.Steps() {
+	for _, s := range f.Breakpoints() {
 		seq, err := f.Sequence(s.Memory)
 		if err != nil {
 			t.Fatal(err)
@@ -332,10 +332,10 @@ func TestTimesOfAllSizes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(f.Steps()) < len(reference.Steps()) {
-			t.Errorf("scale %v: %d steps, unscaled %d", scale, len(f.Steps()), len(reference.Steps()))
+		if len(f.Breakpoints()) < len(reference.Breakpoints()) {
+			t.Errorf("scale %v: %d steps, unscaled %d", scale, len(f.Breakpoints()), len(reference.Breakpoints()))
 		}
-		for _, s := range f.Steps() {
+		for _, s := range f.Breakpoints() {
 			(&judge{t: t}).expectStep(f, c, s)
 		}
 	}

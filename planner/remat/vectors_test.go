@@ -207,7 +207,7 @@ func (j *judge) expectSteps(c *chain.Chain, want [][2]float64) {
 		if err != nil {
 			j.t.Fatal(err)
 		}
-		got := f.Steps()
+		got := f.Breakpoints()
 		if len(got) != len(want) {
 			j.t.Errorf("%s %s: %d steps, want %d", c.Name, name, len(got), len(want))
 			continue
@@ -222,7 +222,7 @@ func (j *judge) expectSteps(c *chain.Chain, want [][2]float64) {
 }
 
 // expectStep runs a step's sequence: its peak is the step's memory to the byte, so no limit below it would do.
-func (j *judge) expectStep(f *Frontier, c *chain.Chain, s Step) {
+func (j *judge) expectStep(f *Frontier, c *chain.Chain, s Breakpoint) {
 	j.t.Helper()
 	seq, err := f.Sequence(s.Memory)
 	if err != nil {

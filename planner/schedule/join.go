@@ -15,7 +15,7 @@ import (
 type join struct {
 	chain.Wiring
 	c    *chain.Chain
-	act  []content
+	act  []residency
 	grad []bool
 }
 
@@ -23,7 +23,7 @@ type join struct {
 func (r *replay) judgeJoin(c *chain.Chain, seq Sequence) error {
 	r.reset(c, len(seq))
 	w := c.Wiring()
-	j := &join{Wiring: w, c: c, act: make([]content, w.Activations()), grad: make([]bool, w.Activations())}
+	j := &join{Wiring: w, c: c, act: make([]residency, w.Activations()), grad: make([]bool, w.Activations())}
 	for k := range w.Inputs() {
 		j.act[w.Input(k)] = plain
 	}
@@ -117,7 +117,7 @@ func (j *join) free(st *step, i int) {
 }
 
 // bytes returns the size of what is stored of activation i.
-func (j *join) bytes(i int, what content) int64 {
+func (j *join) bytes(i int, what residency) int64 {
 	switch {
 	case what == nothing:
 		return 0

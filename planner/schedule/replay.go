@@ -13,20 +13,20 @@ func Verify(c *chain.Chain, seq Sequence) error {
 	return r.judge(c, seq)
 }
 
-// content is what one memory holds of one activation.
-type content uint8
+// residency is what one memory holds of one activation.
+type residency uint8
 
 const (
-	nothing content = iota
-	plain           // a_i
-	saved           // ā_i, which contains a_i; ā_0 = a_0 is plain
+	nothing residency = iota
+	plain             // a_i
+	saved             // ā_i, which contains a_i; ā_0 = a_0 is plain
 )
 
 // slot follows activation i through the sequence.
 type slot struct {
-	device  content
-	leaving content // offloaded since the last compute op, which still may be read
-	host    content
+	device  residency
+	leaving residency // offloaded since the last compute op, which still may be read
+	host    residency
 	arrival int32 // the prefetch that brings the device (or leaving) copy, or none
 	fetched int32 // the last prefetch of the activation, or none
 	sent    int32 // its last offload, or none
@@ -199,7 +199,7 @@ func (r *replay) backward(st *step, l int) (reason string) {
 }
 
 // read makes activation i operand k of the op: the op waits for its prefetch, and holds it if it is leaving.
-func (r *replay) read(st *step, k, i int) (content, string) {
+func (r *replay) read(st *step, k, i int) (residency, string) {
 	s := &r.slots[i]
 	what := s.device
 	if what == nothing {
@@ -233,7 +233,7 @@ func (r *replay) cost(st *step, kind Kind, l int) {
 }
 
 // bytes returns the size of what a memory holds of activation i.
-func (r *replay) bytes(i int, what content) int64 {
+func (r *replay) bytes(i int, what residency) int64 {
 	switch what {
 	case plain:
 		return r.c.Activation(i)

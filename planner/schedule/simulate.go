@@ -60,19 +60,19 @@ func Simulate(c *chain.Chain, seq Sequence, limits Limits) (*Result, error) {
 // is longer than all before it, so that a search can call it in its inner loop.
 type Simulator struct {
 	replay
-	c      *chain.Chain
-	limits Limits
-	lanes  []lane
-	now    float64
-	used   int64
-	ended  int // compute ops that have ended
-	busy   float64
-	seq    Sequence
-	result Result
+	c       *chain.Chain
+	limits  Limits
+	streams []stream
+	now     float64
+	used    int64
+	ended   int // compute ops that have ended
+	busy    float64
+	seq     Sequence
+	result  Result
 }
 
-// lane is a queue of ops of which one runs at a time: the compute stream or a direction of the link.
-type lane struct {
+// stream is a queue of ops of which one runs at a time: the compute stream or a direction of the link.
+type stream struct {
 	next    int // position of the next op to start; len(seq) when there is none
 	running int // position of the op that runs, or none
 	end     float64
@@ -122,14 +122,14 @@ func (s *Simulator) begin(seq Sequence, limits Limits) {
 	r := &s.result
 	*r = Result{Peak: s.used, PeakOp: none, Start: resize(r.Start, len(seq)), End: resize(r.End, len(seq)), Order: r.Order[:0], Curve: r.Curve[:0]}
 	r.Curve = append(r.Curve, Point{0, s.used})
-	lanes := 2
+	streams := 2
 	if limits.Link.Duplex {
-		lanes = 3
+		streams = 3
 	}
-	s.lanes = s.lanes[:0]
-	for k := range lanes {
-		s.lanes = append(s.lanes, lane{running: none})
-		s.lanes[k].next = s.find(k, 0)
+	s.streams = s.streams[:0]
+	for k := range streams {
+		s.streams = append(s.streams, stream{running: none})
+		s.streams[k].next = s.find(k, 0)
 	}
 }
 
@@ -151,7 +151,7 @@ func (s *Simulator) laneOf(k Kind) int {
 	return 1
 }
 
-// find returns the first position from p on of an op of lane k.
+// find returns the first position from p on of an op of stream k.
 func (s *Simulator) find(k, p int) int {
 	for p < len(s.seq) && s.laneOf(s.seq[p].Kind) != k {
 		p++
@@ -161,8 +161,8 @@ func (s *Simulator) find(k, p int) int {
 
 // endAll ends every op whose time has come.
 func (s *Simulator) endAll() {
-	for k := range s.lanes {
-		if ln := &s.lanes[k]; ln.running != none && ln.end <= s.now {
+	for k := range s.streams {
+		if ln := &s.streams[k]; ln.running != none && ln.end <= s.now {
 			s.end(k, ln.running)
 			ln.running = none
 		}
@@ -198,12 +198,12 @@ func (s *Simulator) use(bytes int64) {
 	}
 }
 
-// startFirst starts, among the lanes' next ops, the first in the sequence that can start now.
+// startFirst starts, among the streams' next ops, the first in the sequence that can start now.
 func (s *Simulator) startFirst() bool {
 	best := none
-	for k := range s.lanes {
-		ln := &s.lanes[k]
-		if ln.running == none && ln.next < len(s.seq) && (best == none || ln.next < s.lanes[best].next) && s.ready(k, ln.next) {
+	for k := range s.streams {
+		ln := &s.streams[k]
+		if ln.running == none && ln.next < len(s.seq) && (best == none || ln.next < s.streams[best].next) && s.ready(k, ln.next) {
 			best = k
 		}
 	}
@@ -214,7 +214,7 @@ func (s *Simulator) startFirst() bool {
 	return true
 }
 
-// ready reports whether the op at position p of lane k can start now.
+// ready reports whether the op at position p of stream k can start now.
 func (s *Simulator) ready(k, p int) bool {
 	st := &s.steps[p]
 	if k != 0 && s.ended < int(st.before) {
@@ -229,7 +229,7 @@ func (s *Simulator) ready(k, p int) bool {
 }
 
 func (s *Simulator) start(k int) {
-	ln := &s.lanes[k]
+	ln := &s.streams[k]
 	p := ln.next
 	st := &s.steps[p]
 	seconds := st.seconds
@@ -251,8 +251,8 @@ func (s *Simulator) start(k int) {
 // when nothing runs.
 func (s *Simulator) advance() bool {
 	next, any := 0.0, false
-	for k := range s.lanes {
-		if ln := &s.lanes[k]; ln.running != none && (!any || ln.end < next) {
+	for k := range s.streams {
+		if ln := &s.streams[k]; ln.running != none && (!any || ln.end < next) {
 			next, any = ln.end, true
 		}
 	}
@@ -266,8 +266,8 @@ func (s *Simulator) advance() bool {
 // can only be waiting for memory.
 func (s *Simulator) waiting() int {
 	p := len(s.seq)
-	for k := range s.lanes {
-		p = min(p, s.lanes[k].next)
+	for k := range s.streams {
+		p = min(p, s.streams[k].next)
 	}
 	return p
 }

@@ -37,8 +37,8 @@ func Measure(c *chain.Chain, st pipeline.Stage) (Cost, error) {
 	if err != nil {
 		return Cost{}, err
 	}
-	m := &meter{c: c, holds: map[int]content{}}
-	m.put(st.First-1, content{bytes: c.Activation(st.First - 1)})
+	m := &meter{c: c, holds: map[int]activation{}}
+	m.put(st.First-1, activation{bytes: c.Activation(st.First - 1)})
 	m.change(m.holds[st.First-1].bytes)
 	for p, op := range st.Ops {
 		if p == turn {
@@ -79,7 +79,7 @@ func legal(c *chain.Chain, st pipeline.Stage) (turn int, err error) {
 // meter is the memory of one minibatch in a stage while its ops run, as if nothing were offloaded. The ops are legal.
 type meter struct {
 	c          *chain.Chain
-	holds      map[int]content // by activation
+	holds      map[int]activation // by activation
 	used, peak int64
 	changes    []change
 	kept       int64
@@ -89,8 +89,8 @@ type meter struct {
 	moves      []move
 }
 
-// content is a_i, or ā_i.
-type content struct {
+// activation is a_i, or ā_i.
+type activation struct {
 	bytes int64
 	saved bool
 }
@@ -105,7 +105,7 @@ func (m *meter) change(bytes int64) {
 }
 
 // put stores an activation whose bytes have been taken.
-func (m *meter) put(i int, x content) { m.holds[i] = x }
+func (m *meter) put(i int, x activation) { m.holds[i] = x }
 
 // drop frees an activation.
 func (m *meter) drop(i int) {
@@ -143,9 +143,9 @@ func (m *meter) run(p int, op schedule.Op) error {
 // compute runs a forward.
 func (m *meter) compute(op schedule.Op) {
 	layer := m.c.Layer(op.Layer)
-	made, overhead, seconds := content{bytes: layer.OutputBytes}, layer.DiscardOverhead(), layer.DiscardSeconds()
+	made, overhead, seconds := activation{bytes: layer.OutputBytes}, layer.DiscardOverhead(), layer.DiscardSeconds()
 	if op.Kind == schedule.ForwardAll {
-		made, overhead, seconds = content{layer.SavedBytes, true}, layer.ForwardOverheadBytes, layer.ForwardS
+		made, overhead, seconds = activation{layer.SavedBytes, true}, layer.ForwardOverheadBytes, layer.ForwardS
 	}
 	m.change(made.bytes + overhead)
 	m.seconds += seconds

@@ -141,7 +141,7 @@ func (c *Cost) most(h host, r rhythm, bytes int64) int {
 		return 0
 	}
 	n := sort.Search(len(c.moves), func(n int) bool {
-		_, why := c.trips(h, r, n+1)
+		_, why := c.swaps(h, r, n+1)
 		return why != nil
 	})
 	if n == 0 {

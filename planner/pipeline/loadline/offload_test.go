@@ -98,9 +98,9 @@ func byHand(t *testing.T) (*chain.Chain, pipeline.Stage) {
 	}}, pipeline.Stage{First: 1, Last: 2, Devices: []int{0}, Ops: ops}
 }
 
-// TestTripsByHand: F runs from 0 to 2, the offload could from 1 to 2; B begins later, and the prefetch ends there. One minibatch
+// TestSwapsByHand: F runs from 0 to 2, the offload could from 1 to 2; B begins later, and the prefetch ends there. One minibatch
 // holds 14, 20, 10 without ā_1, 24 while B2 runs, and 20 bytes.
-func TestTripsByHand(t *testing.T) {
+func TestSwapsByHand(t *testing.T) {
 	c, st := byHand(t)
 	cost := mustMeasure(c, st)
 	for _, x := range []struct {
@@ -128,23 +128,23 @@ func TestTripsByHand(t *testing.T) {
 			}
 			continue
 		}
-		trips, _ := cost.trips(h, r, 1)
-		if why != nil || held != x.held || trips[0] != (trip{x.out, x.back}) {
-			t.Errorf("%+v: %d bytes, %+v, %+v", x, held, trips, why)
+		swaps, _ := cost.swaps(h, r, 1)
+		if why != nil || held != x.held || swaps[0] != (swap{x.out, x.back}) {
+			t.Errorf("%+v: %d bytes, %+v, %+v", x, held, swaps, why)
 		}
 	}
 }
 
-// TestTripsInOrder: the prefetches are on the link from 0.5 to 1.8, so the first offload waits until then, and the second one behind
+// TestSwapsInOrder: the prefetches are on the link from 0.5 to 1.8, so the first offload waits until then, and the second one behind
 // it, though there would be room for it before.
-func TestTripsInOrder(t *testing.T) {
+func TestSwapsInOrder(t *testing.T) {
 	cost := Cost{Forward: 2, Backward: 2, moves: []move{{bytes: 10, due: 1.5}, {bytes: 3, due: 1.8}}, fetches: []int{0, 1}}
-	trips, why := cost.trips(host{bandwidth: 10}, rhythm{10, 20}, 2)
+	swaps, why := cost.swaps(host{bandwidth: 10}, rhythm{10, 20}, 2)
 	if why != nil {
 		t.Fatal(why)
 	}
-	for k, want := range []trip{{1.8, 20.5}, {2.8, 21.5}} {
-		if got := trips[k]; math.Abs(got.out-want.out)+math.Abs(got.back-want.back) > 1e-9 {
+	for k, want := range []swap{{1.8, 20.5}, {2.8, 21.5}} {
+		if got := swaps[k]; math.Abs(got.out-want.out)+math.Abs(got.back-want.back) > 1e-9 {
 			t.Errorf("move %d: %+v, want %+v", k, got, want)
 		}
 	}

@@ -96,8 +96,8 @@ func rhythmOf(f, b pipeline.Task, period float64) rhythm {
 	return rhythm{period, b.Start - f.Start + float64(f.Shift-b.Shift)*period}
 }
 
-// lane is when a link is busy, modulo the period.
-type lane struct {
+// reservations are the times at which a link is busy, modulo the period: a row of a modulo reservation table.
+type reservations struct {
 	period float64
 	busy   []span
 }
@@ -107,9 +107,9 @@ type span struct{ at, seconds float64 }
 // around returns a time modulo a period.
 func around(t, period float64) float64 { return t - math.Floor(t/period)*period }
 
-// hit returns a span that is busy while a transfer would run, and how far its start is behind the transfer's: negative if it
+// conflict returns a span that is busy while a transfer would run, and how far its start is behind the transfer's: negative if it
 // began before.
-func (l *lane) hit(at, seconds float64) (s span, behind float64, is bool) {
+func (l *reservations) conflict(at, seconds float64) (s span, behind float64, is bool) {
 	slack := near * l.period
 	for _, s := range l.busy {
 		after := around(s.at-at, l.period)
@@ -123,10 +123,10 @@ func (l *lane) hit(at, seconds float64) (s span, behind float64, is bool) {
 	return span{}, 0, false
 }
 
-// take books the first time, from a time on and within a period, at which the link is free for so long.
-func (l *lane) take(from, seconds float64) (at float64, ok bool) {
+// reserve books the first time, from a time on and within a period, at which the link is free for so long.
+func (l *reservations) reserve(from, seconds float64) (at float64, ok bool) {
 	for at = from; at < from+l.period && seconds <= l.period*(1+near); {
-		s, behind, is := l.hit(at, seconds)
+		s, behind, is := l.conflict(at, seconds)
 		if !is {
 			l.busy = append(l.busy, span{at, seconds})
 			return at, true
@@ -136,10 +136,10 @@ func (l *lane) take(from, seconds float64) (at float64, ok bool) {
 	return 0, false
 }
 
-// takeBefore books the last time, up to a time and within a period, at which the link is free for so long.
-func (l *lane) takeBefore(end, seconds float64) (at float64, ok bool) {
+// reserveBefore books the last time, up to a time and within a period, at which the link is free for so long.
+func (l *reservations) reserveBefore(end, seconds float64) (at float64, ok bool) {
 	for at = end - seconds; at > end-seconds-l.period && seconds <= l.period*(1+near); {
-		_, behind, is := l.hit(at, seconds)
+		_, behind, is := l.conflict(at, seconds)
 		if !is {
 			l.busy = append(l.busy, span{at, seconds})
 			return at, true
@@ -149,8 +149,8 @@ func (l *lane) takeBefore(end, seconds float64) (at float64, ok bool) {
 	return 0, false
 }
 
-// trip is when an activation is offloaded and prefetched: starts, counted from the start of F.
-type trip struct{ out, back float64 }
+// swap is when an activation is offloaded and prefetched: starts, counted from the start of F.
+type swap struct{ out, back float64 }
 
 // misfit says why the transfers of a stage cannot run.
 type misfit struct {
@@ -158,17 +158,17 @@ type misfit struct {
 	reason string
 }
 
-// trips places the first n moves on the link, as the package says; nil and why when that is not possible.
-func (c *Cost) trips(h host, r rhythm, n int) ([]trip, *misfit) {
-	all := make([]trip, n)
-	in := &lane{period: r.period}
+// swaps places the first n moves on the link, as the package says; nil and why when that is not possible.
+func (c *Cost) swaps(h host, r rhythm, n int) ([]swap, *misfit) {
+	all := make([]swap, n)
+	in := &reservations{period: r.period}
 	end := math.Inf(1)
 	for _, k := range slices.Backward(c.fetches) {
 		if k >= n {
 			continue
 		}
 		v := &c.moves[k]
-		at, ok := in.takeBefore(min(end, r.later+v.due), v.seconds(h))
+		at, ok := in.reserveBefore(min(end, r.later+v.due), v.seconds(h))
 		if !ok {
 			return nil, v.full(v.back, h, r)
 		}
@@ -176,12 +176,12 @@ func (c *Cost) trips(h host, r rhythm, n int) ([]trip, *misfit) {
 	}
 	out := in
 	if h.duplex {
-		out = &lane{period: r.period}
+		out = &reservations{period: r.period}
 	}
 	begin := math.Inf(-1)
 	for k := range all {
 		v := &c.moves[k]
-		at, ok := out.take(max(begin, v.ready), v.seconds(h))
+		at, ok := out.reserve(max(begin, v.ready), v.seconds(h))
 		if !ok {
 			return nil, v.full(v.out, h, r)
 		}
@@ -208,7 +208,7 @@ type moment struct {
 // held returns the most bytes that all live minibatches hold together at any instant when the first n moves are made. What ends
 // with F or B is free for what begins then.
 func (c *Cost) held(h host, r rhythm, n int) (int64, *misfit) {
-	trips, why := c.trips(h, r, n)
+	swaps, why := c.swaps(h, r, n)
 	if why != nil {
 		return 0, why
 	}
@@ -222,7 +222,7 @@ func (c *Cost) held(h host, r rhythm, n int) (int64, *misfit) {
 	for _, x := range c.changes {
 		put(c.when(x, r, slack), x.bytes)
 	}
-	for k, t := range trips {
+	for k, t := range swaps {
 		v := &c.moves[k]
 		free := max(t.out+v.seconds(h), v.read)
 		if free > v.ready+slack {

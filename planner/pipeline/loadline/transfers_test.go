@@ -33,7 +33,7 @@ type timed struct {
 type offloader struct {
 	c      *chain.Chain
 	st     pipeline.Stage
-	trips  []trip
+	swaps  []swap
 	beta   float64
 	turn   int
 	saved  map[int]bool // of the minibatch that is unrolled: activations whose saved set is there
@@ -62,7 +62,7 @@ func (o *offloader) unroll(number int, f, b float64) {
 		switch op.Kind {
 		case schedule.Offload:
 			o.host[i] = o.tensor(i)
-			x := timed{op: op, begin: f + o.trips[k].out, limit: now, reads: []tensor{o.host[i]}, frees: []tensor{o.host[i]}}
+			x := timed{op: op, begin: f + o.swaps[k].out, limit: now, reads: []tensor{o.host[i]}, frees: []tensor{o.host[i]}}
 			x.end = x.begin + float64(size(o.c, o.host[i]))/o.beta
 			if x.begin == x.end {
 				x.frees = nil // no bytes: the next op may still read it
@@ -71,7 +71,7 @@ func (o *offloader) unroll(number int, f, b float64) {
 			add(x)
 		case schedule.Prefetch:
 			out := slices.IndexFunc(o.offloads(), func(other schedule.Op) bool { return other.Layer == op.Layer })
-			x := timed{op: op, begin: f + o.trips[out].back, takes: []tensor{o.host[i]}}
+			x := timed{op: op, begin: f + o.swaps[out].back, takes: []tensor{o.host[i]}}
 			x.end = x.begin + float64(size(o.c, o.host[i]))/o.beta
 			o.coming[i] = len(o.events)
 			add(x)
@@ -244,15 +244,15 @@ func (m *onDevice) drop(number int, x tensor) {
 // links: transfers do not overlap on their link, and each prefetch begins when its offload has ended.
 func (o *offloader) links(t *testing.T, duplex bool, tolerance float64) {
 	t.Helper()
-	var lanes [2][]timed
+	var directions [2][]timed
 	ended := map[[2]int]float64{}
 	for _, x := range o.events {
 		switch {
 		case !x.op.Kind.Transfer() || x.end-x.begin < tolerance:
 		case duplex && x.op.Kind == schedule.Prefetch:
-			lanes[1] = append(lanes[1], x)
+			directions[1] = append(directions[1], x)
 		default:
-			lanes[0] = append(lanes[0], x)
+			directions[0] = append(directions[0], x)
 		}
 		key := [2]int{x.number, x.op.Layer}
 		if x.op.Kind == schedule.Offload {
@@ -261,7 +261,7 @@ func (o *offloader) links(t *testing.T, duplex bool, tolerance float64) {
 			t.Errorf("%v of minibatch %d begins at %v, the offload ends at %v", x.op, x.number, x.begin, ended[key])
 		}
 	}
-	for _, all := range lanes {
+	for _, all := range directions {
 		slices.SortFunc(all, func(x, y timed) int {
 			if x.begin < y.begin {
 				return -1
@@ -362,7 +362,7 @@ func TestTransfersByReplay(t *testing.T) {
 			d := st.Devices[0]
 			counted := report.PerDevicePeak[d] - report.PerDeviceWeights[d] - report.PerDeviceBuffers[d]
 			if peak := o.peak(t, tolerance); peak != counted {
-				t.Errorf("%v holds %d bytes, counted %d: period %v, %+v", st.Ops, peak, counted, plan.Period, o.trips)
+				t.Errorf("%v holds %d bytes, counted %d: period %v, %+v", st.Ops, peak, counted, plan.Period, o.swaps)
 			}
 			stages++
 			if report.NCA[s] > 1 {
@@ -392,11 +392,11 @@ func unrolled(t *testing.T, r pipeline.Request, plan *pipeline.Plan, s int, cost
 			b = task
 		}
 	}
-	trips, why := cost.trips(hostOf(r.Platform), rhythmOf(f, b, plan.Period), len(cost.moves))
+	swaps, why := cost.swaps(hostOf(r.Platform), rhythmOf(f, b, plan.Period), len(cost.moves))
 	if why != nil {
 		t.Fatal(why)
 	}
-	o := &offloader{c: r.Chain, st: st, trips: trips, beta: r.Platform.Host}
+	o := &offloader{c: r.Chain, st: st, swaps: swaps, beta: r.Platform.Host}
 	o.turn = 1 + slices.IndexFunc(st.Ops, func(op schedule.Op) bool { return op.Layer == st.Last && !op.Kind.Transfer() })
 	for number := range 40 {
 		at := func(x pipeline.Task) float64 { return x.Start + float64(number-x.Shift)*plan.Period }

@@ -198,19 +198,19 @@ func (a *allocator) targets(ctx context.Context, high float64) ([]*label, error)
 // none was found. Of several, the one with the shortest delay at the first layer.
 func (a *allocator) allocate(period float64) *label {
 	n, normal := a.costs.Len(), a.Platform.Devices-1
-	t := &table{allocator: a, period: period, at: make([]shelf, (n+1)*(normal+1))}
+	t := &table{allocator: a, period: period, at: make([]bucket, (n+1)*(normal+1))}
 	t.extend(&label{first: n + 1})
 	for first := n; first > 1; first-- {
 		for used := range normal + 1 {
-			for _, l := range t.shelf(first, used).labels {
+			for _, l := range t.bucket(first, used).labels {
 				t.extend(l)
 			}
-			t.shelf(first, used).cells = nil
+			t.bucket(first, used).cells = nil
 		}
 	}
 	var best *label
 	for used := range normal + 1 {
-		for _, l := range t.shelf(1, used).labels {
+		for _, l := range t.bucket(1, used).labels {
 			if best == nil || l.delay < best.delay {
 				best = l
 			}
@@ -223,17 +223,17 @@ func (a *allocator) allocate(period float64) *label {
 type table struct {
 	*allocator
 	period float64
-	at     []shelf
+	at     []bucket
 	room   []label // where new labels come from
 }
 
-// shelf is the labels with the same first layer and normal devices, in the order in which their cells were first met.
-type shelf struct {
+// bucket is the labels with the same first layer and normal devices, in the order in which their cells were first met.
+type bucket struct {
 	cells  []*label
 	labels []*label
 }
 
-func (t *table) shelf(first, normal int) *shelf { return &t.at[first*t.Platform.Devices+normal] }
+func (t *table) bucket(first, normal int) *bucket { return &t.at[first*t.Platform.Devices+normal] }
 
 // hopeful reports whether the layers before first can fit into the period, with so many normal devices used and this load of the
 // special one.
@@ -243,7 +243,7 @@ func (t *table) hopeful(first, normal int, time float64) bool {
 
 // put keeps a label unless one in its cell is as good.
 func (t *table) put(l label) {
-	s, cell := t.shelf(l.first, l.normal), t.cell(&l)
+	s, cell := t.bucket(l.first, l.normal), t.cell(&l)
 	if s.cells == nil {
 		s.cells = make([]*label, 2*(timeCells+2)*(memoryCells+2))
 	}
@@ -257,7 +257,7 @@ func (t *table) put(l label) {
 	} else if !l.better(old) {
 		return
 	}
-	*old = l // nothing refers to it before its shelf is extended
+	*old = l // nothing refers to it before its bucket is extended
 }
 
 // better reports whether a label is to be kept instead of another one in its cell.

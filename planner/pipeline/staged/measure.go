@@ -116,10 +116,10 @@ func replay(c *chain.Chain, st pipeline.Stage, ops schedule.Sequence) (*sequence
 	if err != nil {
 		return nil, err
 	}
-	m := &meter{c: c, holds: map[int]content{}}
+	m := &meter{c: c, holds: map[int]activation{}}
 	m.begin()
 	m.take(c.Activation(st.First - 1))
-	m.holds[st.First-1] = content{bytes: c.Activation(st.First - 1)}
+	m.holds[st.First-1] = activation{bytes: c.Activation(st.First - 1)}
 	for _, op := range ops[:turn] {
 		m.run(op)
 	}
@@ -179,13 +179,13 @@ func seconds(c *chain.Chain, op schedule.Op) float64 {
 // meter is the memory of one microbatch in a stage while its ops run. The ops are legal.
 type meter struct {
 	c     *chain.Chain
-	holds map[int]content // by activation
+	holds map[int]activation // by activation
 	used  int64
 	part  part
 }
 
-// content is a_i, or ā_i.
-type content struct {
+// activation is a_i, or ā_i.
+type activation struct {
 	bytes int64
 	saved bool
 }
@@ -212,9 +212,9 @@ func (m *meter) run(op schedule.Op) {
 		return
 	}
 	layer := m.c.Layer(op.Layer)
-	made, overhead := content{bytes: layer.OutputBytes}, layer.DiscardOverhead()
+	made, overhead := activation{bytes: layer.OutputBytes}, layer.DiscardOverhead()
 	if op.Kind == schedule.ForwardAll {
-		made, overhead = content{layer.SavedBytes, true}, layer.ForwardOverheadBytes
+		made, overhead = activation{layer.SavedBytes, true}, layer.ForwardOverheadBytes
 	}
 	m.take(made.bytes + overhead)
 	m.used -= overhead

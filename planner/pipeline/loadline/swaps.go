@@ -8,18 +8,18 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// Trip is an activation on its way to the host and back. Times are seconds from the start of the forward of its minibatch.
-type Trip struct {
+// Swap is an activation on its way to the host and back. Times are seconds from the start of the forward of its minibatch.
+type Swap struct {
 	Activation        int     // its index
 	Offload, Prefetch int     // positions of the two ops in the stage's ops
 	Seconds           float64 // of either transfer
 	Out, Back         float64 // when they start
 }
 
-// Trips returns when the transfers of each stage of a plan run, in the order of the offloads; none for a stage without. Errors:
+// Swaps returns when the transfers of each stage of a plan run, in the order of the offloads; none for a stage without. Errors:
 // those of Check that are about them.
-func Trips(c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) ([][]Trip, error) {
-	all := make([][]Trip, len(plan.Stages))
+func Swaps(c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) ([][]Swap, error) {
+	all := make([][]Swap, len(plan.Stages))
 	if !Offloads(plan) {
 		return all, nil
 	}
@@ -36,13 +36,13 @@ func Trips(c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) ([][]Trip,
 		if len(cost.moves) == 0 {
 			continue
 		}
-		trips, why := cost.trips(h, rhythmIn(plan, s), len(cost.moves))
+		swaps, why := cost.swaps(h, rhythmIn(plan, s), len(cost.moves))
 		if why != nil {
 			return nil, fmt.Errorf("%w: stage %d: %s", ErrOps, s, why.reason)
 		}
-		for k, t := range trips {
+		for k, t := range swaps {
 			v := &cost.moves[k]
-			all[s] = append(all[s], Trip{Activation: v.index, Offload: v.out, Prefetch: v.back, Seconds: v.seconds(h), Out: t.out, Back: t.back})
+			all[s] = append(all[s], Swap{Activation: v.index, Offload: v.out, Prefetch: v.back, Seconds: v.seconds(h), Out: t.out, Back: t.back})
 		}
 	}
 	return all, nil
