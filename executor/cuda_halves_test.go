@@ -12,7 +12,7 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// On a GPU too backwards in halves train to the bits of whole ones, in both types, in a graph and call by call.
+// On a GPU too backwards in halves train to the bits of whole ones, in every type, in a graph and call by call.
 func TestGPUTrainsInHalves(t *testing.T) {
 	needGPU(t)
 	halves := func(w *executor.Workload) (schedule.Sequence, executor.Sim) {
@@ -24,7 +24,7 @@ func TestGPUTrainsInHalves(t *testing.T) {
 		}
 		return w.StoreAll(), executor.Sim{}
 	}
-	for _, d := range []kernels.DType{kernels.Float32, kernels.BFloat16} {
+	for _, d := range []kernels.DType{kernels.Float32, kernels.BFloat16, kernels.TF32} {
 		m, err := models.New("tiny", models.Config{Batch: 2, Image: 16, Classes: 5, DType: d})
 		must(t, err)
 		want := trained(t, m, "cuda:0", nil, executor.Options{})

@@ -16,7 +16,7 @@ func TestPartsOnAGPU(t *testing.T) {
 	}
 	emulated := driver.Symbol("plimsollEmulatorCount") != nil
 	all := measureAll(t, "cuda:0")
-	checkFigures(t, all, 2)
+	checkFigures(t, all, 3)
 	for name, o := range all {
 		e := o.Environment
 		if e.Simulated != emulated || emulated != strings.Contains(e.Device, "emulated") || e.CUDA == "" || e.Units == 0 {

@@ -158,7 +158,7 @@ func checkRotor(t *testing.T, f rotorFigures) {
 
 func TestPartsOnTheCPU(t *testing.T) {
 	all := measureAll(t, "cpu")
-	checkFigures(t, all, 1)
+	checkFigures(t, all, 2)
 	for name, o := range all {
 		if o.Environment.Simulated {
 			t.Errorf("%s: the CPU is simulated", name)

@@ -43,7 +43,7 @@ var beyondStrategies = []string{"rotor", "auto"}
 // measureBeyond trains a batch that store-all does not fit in the whole device with: measured, planned and trained within it.
 func measureBeyond(ctx context.Context, p *part) error {
 	f := &beyondFigures{Model: "resnet101", Image: 1000, Rows: []beyondRow{}}
-	types := []kernels.DType{kernels.BFloat16, kernels.Float32}
+	types := []kernels.DType{kernels.BFloat16, kernels.TF32}
 	if p.tiny {
 		f.Model, f.Image, types = "resnet20", 12, types[1:]
 	}

@@ -108,8 +108,11 @@ func (r *runner) time(warmup, steps int) (t timing, err error) {
 
 // short names a type as PyTorch's peers do.
 func short(d kernels.DType) string {
-	if d == kernels.BFloat16 {
+	switch d {
+	case kernels.BFloat16:
 		return "bf16"
+	case kernels.TF32:
+		return "tf32"
 	}
 	return "fp32"
 }

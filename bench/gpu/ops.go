@@ -86,7 +86,7 @@ func measureOps(ctx context.Context, p *part) error {
 	return p.save(f)
 }
 
-var floats = []kernels.DType{kernels.Float32, kernels.BFloat16}
+var floats = []kernels.DType{kernels.Float32, kernels.TF32, kernels.BFloat16}
 
 // with opens a rig with the arena of the ops part for do.
 func (p *part) with(s opSizes, do func(*rig) error) error {
@@ -109,8 +109,8 @@ func (r *rig) ceilings(s opSizes, c *ceilings) error {
 	}
 	*c = ceilings{Bandwidth: 2 * float64(s.flush) / took, Rate: map[string]float64{}, By: map[string]string{}}
 	for _, d := range floats {
-		x := kernels.Desc{Shape: kernels.Shape{s.matrix, s.matrix}, DType: d}
-		op, err := r.place(kernels.Call{Op: kernels.Linear{Out: s.matrix}, In: []kernels.Desc{x}}, runtime.Span{Bytes: s.most})
+		x := kernels.Desc{Shape: kernels.Shape{s.matrix, s.matrix}, DType: d.Stored()}
+		op, err := r.place(kernels.Call{Op: kernels.Linear{Out: s.matrix, TF32: d == kernels.TF32}, In: []kernels.Desc{x}}, runtime.Span{Bytes: s.most})
 		if errors.Is(err, kernels.ErrType) {
 			continue
 		}
@@ -130,8 +130,7 @@ func (r *rig) ceilings(s opSizes, c *ceilings) error {
 // peerCeilings takes PyTorch's matrix products where they are faster.
 func (p *part) peerCeilings(ctx context.Context, n int, c *ceilings) {
 	for _, d := range floats {
-		precision := map[kernels.DType]string{kernels.Float32: "fp32", kernels.BFloat16: "bf16"}[d]
-		err := p.peerRows(ctx, []string{fmt.Sprintf("matmul:%d:1:%s:eager", n, precision)}, func(row peerRow) error {
+		err := p.peerRows(ctx, []string{fmt.Sprintf("matmul:%d:1:%s:eager", n, short(d))}, func(row peerRow) error {
 			if rate := row.Operations / row.StepS; rate > c.Rate[d.String()] {
 				c.Rate[d.String()], c.By[d.String()] = rate, row.System
 			}

@@ -28,8 +28,9 @@ type stepRow struct {
 // trainedSteps are enough to see gradients and an update: the second loss depends on all of them.
 const trainedSteps = 2
 
-// tolerances of a loss. In bfloat16 each activation is rounded, and a loss sums up the errors of some hundred layers.
-var tolerances = map[kernels.DType]float64{kernels.Float32: 1e-4, kernels.BFloat16: 3e-2}
+// tolerances of a loss. In bfloat16 each activation is rounded, in TF32 each factor, and a loss sums up the errors of some
+// hundred layers.
+var tolerances = map[kernels.DType]float64{kernels.Float32: 1e-4, kernels.TF32: 1e-2, kernels.BFloat16: 3e-2}
 
 var errWrong = errors.New("losses differ from the CPU's")
 

@@ -57,9 +57,6 @@ func (p *part) jobs() []job {
 // ours is our name in tables.
 const ours = "Plimsoll"
 
-// beside is the peer's precision that ours is compared with: both use what the GPU has for the type.
-var beside = map[kernels.DType]string{kernels.Float32: "tf32", kernels.BFloat16: "bf16"}
-
 // race holds what is compared.
 type race struct {
 	*part
@@ -73,11 +70,15 @@ func measureThroughput(ctx context.Context, p *part) error {
 	if p.python == "" {
 		p.printf("There is no peer: %v.\n\n", errNoPeer)
 	}
-	p.printf("Ours is float32 without TF32, or bfloat16; the ratio is to PyTorch eager in TF32, or bfloat16. Our step includes the upload of the batch, PyTorch's does not.\n\n")
+	p.printf("The ratio is to PyTorch eager in the same precision; fp32 is float32 without TF32. Our step includes the upload of the batch, PyTorch's does not.\n\n")
 	p.printf("| system | model | image | batch | precision | mode | images/s | ratio to eager | peak | step on the device |\n|---|---|---|---|---|---|---|---|---|---|\n")
-	for _, d := range []kernels.DType{kernels.BFloat16, kernels.Float32} {
-		r.peers(ctx, r.eagerJobs(beside[d]))
-		for _, j := range p.jobs() {
+	for _, d := range []kernels.DType{kernels.BFloat16, kernels.TF32, kernels.Float32} {
+		jobs := p.jobs()
+		if d == kernels.Float32 { // without tensor cores: slow
+			jobs = jobs[:1]
+		}
+		r.peers(ctx, eagerJobs(jobs, short(d)))
+		for _, j := range jobs {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -91,8 +92,8 @@ func measureThroughput(ctx context.Context, p *part) error {
 }
 
 // eagerJobs are the peers' in a precision that are quick to start. The checkpointed ones give our rotor its limit.
-func (r *race) eagerJobs(precision string) (all []string) {
-	for i, j := range r.jobs() {
+func eagerJobs(jobs []job, precision string) (all []string) {
+	for i, j := range jobs {
 		if all = append(all, j.peer(precision, "eager")); i < checkpointed {
 			all = append(all, j.peer(precision, "checkpoint"))
 		}
@@ -103,10 +104,10 @@ func (r *race) eagerJobs(precision string) (all []string) {
 // checkpointed is the number of jobs, the first ones, whose peer recomputes, too.
 const checkpointed = 2
 
-// slowJobs come last: compilation takes long, and float32 without tensor cores.
+// slowJobs come last: compilation takes long.
 func (r *race) slowJobs() []string {
 	first := r.jobs()[0]
-	return []string{first.peer("bf16", "compile"), first.peer("tf32", "compile"), first.peer("fp32", "eager")}
+	return []string{first.peer("bf16", "compile"), first.peer("tf32", "compile")}
 }
 
 // peers adds a row for each job, or says why there is none.
@@ -154,11 +155,11 @@ func (r *race) ours(ctx context.Context, j job, d kernels.DType) error {
 		return err
 	}
 	row := speedRow{System: ours, Model: j.model, Image: j.image, Batch: j.batch, Precision: short(d), Mode: "store-all"}
-	eager := j.peer(beside[d], "eager")
+	eager := j.peer(short(d), "eager")
 	if err := r.timed(row, w, w.StoreAll(), executor.Options{Limit: limit}, eager); err != nil {
 		return err
 	}
-	peak := r.peaks[j.peer(beside[d], "checkpoint")]
+	peak := r.peaks[j.peer(short(d), "checkpoint")]
 	if peak == 0 {
 		return nil
 	}

@@ -19,7 +19,7 @@ type axis struct{ in, out, kernel, stride, pad, dilation int64 }
 type convolution struct {
 	n, channels, out, groups int64
 	h, w                     axis
-	dtype                    kernels.DType
+	dtype                    kernels.DType // of factors
 }
 
 func newConvolution(c kernels.Conv2D, x kernels.Desc) convolution { return windowed(c, x).simplified() }
@@ -31,7 +31,7 @@ func windowed(c kernels.Conv2D, x kernels.Desc) convolution {
 	y, _ := c.Infer([]kernels.Desc{x})
 	e := func(i int) int64 { return int64(i) }
 	return convolution{
-		n: e(x.Shape[0]), channels: e(x.Shape[3]), out: e(c.Out), groups: e(c.Groups), dtype: x.DType,
+		n: e(x.Shape[0]), channels: e(x.Shape[3]), out: e(c.Out), groups: e(c.Groups), dtype: factors(c, x),
 		h: axis{e(x.Shape[1]), e(y.Shape[1]), e(c.KernelH), e(c.StrideH), e(c.PadH), e(c.DilationH)},
 		w: axis{e(x.Shape[2]), e(y.Shape[2]), e(c.KernelW), e(c.StrideW), e(c.PadW), e(c.DilationW)},
 	}
@@ -40,7 +40,15 @@ func windowed(c kernels.Conv2D, x kernels.Desc) convolution {
 func dense(l kernels.Linear, x kernels.Desc) convolution {
 	n := int64(x.Shape[0])
 	one := axis{in: 1, out: 1, kernel: 1, stride: 1, dilation: 1}
-	return convolution{n: n, channels: x.Elements() / n, out: int64(l.Out), groups: 1, h: one, w: one, dtype: x.DType}
+	return convolution{n: n, channels: x.Elements() / n, out: int64(l.Out), groups: 1, h: one, w: one, dtype: factors(l, x)}
+}
+
+// factors is the type that an op multiplies in.
+func factors(op kernels.Op, x kernels.Desc) kernels.DType {
+	if kernels.UsesTF32(op) {
+		return kernels.TF32
+	}
+	return x.DType
 }
 
 // simplified drops strides that never step, and takes the pixels of a matrix product as one row, so that walking over them
@@ -205,8 +213,14 @@ func (b *builder) window(c convolution, image, out, bias C.u64, add bool) {
 	}
 }
 
+// sumParts appends the kernel that adds up splits of a product of type d.
 func (b *builder) sumParts(d kernels.DType, args C.struct_sum_args) {
-	addStream(b, "pack", "sum_parts"+suffix(d), int64(args.n), 4, args)
+	addStream(b, "pack", "sum_parts"+suffix(d.Stored()), int64(args.n), 4, args)
+}
+
+// rounding says how kernels round the weights of products of a type.
+func rounding(d kernels.DType) C.int {
+	return C.int(map[kernels.DType]uint32{kernels.BFloat16: C.TO_BF16, kernels.TF32: C.TO_TF32}[d])
 }
 
 // maxSlabsAtOnce bounds the grid of pack along y.
@@ -217,7 +231,7 @@ func (b *builder) pack(e engine, g C.struct_geometry, panels int64) C.u64 {
 	slab := e.slab * int64(g.columns)
 	packed := b.reserve(panels * int64(g.slabs) * slab * e.packed.Size())
 	addStep(b, "pack", "pack"+suffix(e.packed), dim{ceil(slab, streamThreads), min(int64(g.slabs), maxSlabsAtOnce), panels}, dim{streamThreads, 1, 1}, 0,
-		C.struct_pack_args{weight: b.at(kernels.ParamRole, 0), packed: packed, g: g, depth: C.int(e.slab), round: flag(e.dtype == kernels.BFloat16)})
+		C.struct_pack_args{weight: b.at(kernels.ParamRole, 0), packed: packed, g: g, depth: C.int(e.slab), round: rounding(e.dtype)})
 	return packed
 }
 
@@ -247,6 +261,6 @@ func (b *builder) convParams(c convolution) {
 // convBias is the bias's gradient, where there is one.
 func (b *builder) convBias(c convolution) {
 	if len(b.call.Op.Params(b.call.In)) > 1 {
-		b.columns(b.at(kernels.DY, 0), b.at(kernels.DParam, 1), c.dtype, c.outputPixels(), c.out, b.call.AddParams)
+		b.columns(b.at(kernels.DY, 0), b.at(kernels.DParam, 1), c.dtype.Stored(), c.outputPixels(), c.out, b.call.AddParams)
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 // Options of a library. The zero value is the fastest that our kernels can do.
 type Options struct {
-	NoTensorCores bool        // compute bfloat16 products without tensor cores
+	NoTensorCores bool        // compute products of bfloat16 and TF32 without tensor cores
 	Vendor        nvidia.Mode // of NVIDIA's libraries; "": nvidia.Refuse
 	Search        nvidia.Search
 	// Note, when not nil, is told in one line of each algorithm that computed wrongly and is not used.
@@ -31,7 +31,7 @@ type Options struct {
 // Library implements kernels.Library on one device.
 type Library struct {
 	device  *cuda.Device
-	tensor  bool // products of bfloat16 run on tensor cores
+	tensor  bool // products of bfloat16 and TF32 run on tensor cores
 	tile    tile // of every product; the zero tile: each product chooses
 	vendors *vendors
 	note    func(string)
@@ -44,7 +44,7 @@ var (
 	_ kernels.Chooser = (*Library)(nil)
 )
 
-// tensorCapability is the first compute capability whose tensor cores multiply bfloat16.
+// tensorCapability is the first compute capability whose tensor cores multiply bfloat16 and TF32.
 const tensorCapability = 8
 
 // New returns the library for a device.
@@ -71,7 +71,7 @@ func New(device *cuda.Device, o Options) (*Library, error) {
 // emulated reports whether the GPU is the emulated driver's.
 func emulated(device *cuda.Device) bool { return strings.Contains(device.Info().Model, "emulated") }
 
-// Name implements kernels.Library: "cuda/tensor" where bfloat16 runs on tensor cores, else "cuda", and behind that the
+// Name implements kernels.Library: "cuda/tensor" where bfloat16 and TF32 run on tensor cores, else "cuda", and behind that the
 // vendors' libraries.
 func (l *Library) Name() string {
 	name := "cuda"
@@ -85,9 +85,6 @@ func (l *Library) Name() string {
 func (l *Library) Workspace(c kernels.Call) (int64, error) {
 	if err := c.Check(); err != nil {
 		return 0, err
-	}
-	if kernels.UsesTF32(c.Op) {
-		return 0, fmt.Errorf("%w: %s does not multiply in tf32", kernels.ErrType, l.Name())
 	}
 	b, err := l.build(c, nil)
 	if err != nil {
@@ -267,10 +264,13 @@ func addStep[T any](b *builder, module, function string, grid, block dim, shared
 	b.steps = append(b.steps, s)
 }
 
-// suffix is the part of a kernel's name that says the type of activations.
+// suffix is the part of a kernel's name that says the type of activations, or of factors.
 func suffix(d kernels.DType) string {
-	if d == kernels.BFloat16 {
+	switch d {
+	case kernels.BFloat16:
 		return "_bf16"
+	case kernels.TF32:
+		return "_tf32"
 	}
 	return "_f32"
 }

@@ -34,7 +34,7 @@ func (t tile) together() int64 {
 type engine struct {
 	module string
 	prefix string        // of the kernels' names
-	dtype  kernels.DType // of activations
+	dtype  kernels.DType // of activations, or TF32
 	packed kernels.DType // of packed weights
 	slab   int64         // inner indices at a time
 	vector int64         // of loads
@@ -46,6 +46,7 @@ type engine struct {
 var (
 	registers = engine{module: "conv", packed: kernels.Float32, slab: 8, vector: 4, rate: 128, tiles: []tile{{128, 128}, {128, 64}, {64, 64}}}
 	tensors   = engine{module: "mma", prefix: "mma_", packed: kernels.BFloat16, slab: 32, vector: 8, rate: 1024, tiles: registers.tiles}
+	tensors32 = engine{module: "mma", prefix: "mma_", packed: kernels.TF32, slab: 16, vector: 4, rate: 512, tiles: registers.tiles}
 )
 
 // engine chooses the family for activations of a type. Wide loads need all that counts to be whole vectors: counts is the
@@ -55,7 +56,9 @@ func (l *Library) engine(d kernels.DType, counts int64) engine {
 	switch {
 	case d == kernels.BFloat16 && l.tensor:
 		e = tensors
-	case d == kernels.BFloat16: // for GPUs before tensor cores: one size will do
+	case d == kernels.TF32 && l.tensor:
+		e = tensors32
+	case d != kernels.Float32: // for GPUs before tensor cores: one size will do
 		e.tiles = e.tiles[2:]
 	}
 	if slices.Contains(e.tiles, l.tile) {
@@ -118,7 +121,7 @@ func (e engine) name(product string, t tile) string {
 
 const (
 	stages = 3 // STAGES in src/mma.cu
-	pad    = 8 // PAD: values behind each row in shared memory
+	pad    = 8 // PAD: values behind each row of a pixel product in shared memory
 )
 
 // windowShared and pixelShared return the bytes of dynamic shared memory of a window or pixel product.
@@ -126,7 +129,7 @@ func (e engine) windowShared(t tile) int64 {
 	if e.module != tensors.module {
 		return 0
 	}
-	return stages * (t.m + t.n) * (e.slab + pad) * e.packed.Size()
+	return stages * (t.m + t.n) * (e.slab*e.packed.Size() + 16)
 }
 
 func (e engine) pixelShared(t tile) int64 {

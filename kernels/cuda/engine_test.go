@@ -60,9 +60,9 @@ func TestEveryTile(t *testing.T) {
 		calls = calls[:2]
 	}
 	for i, c := range calls {
-		for _, d := range types {
+		for _, d := range factorTypes {
 			r := rand.New(rand.NewPCG(uint64(d), uint64(i)))
-			forward, backward := randomCalls(r, c.op, []kernels.Desc{typed(d, c.shape...)})
+			forward, backward := randomCalls(r, as(d, c.op), []kernels.Desc{typed(d, c.shape...)})
 			for j := range backward {
 				backward[j].SkipDX = nil
 			}
@@ -81,7 +81,7 @@ func TestEveryTile(t *testing.T) {
 			}
 		}
 	}
-	if want := 2 * 2 * (2*len(registers.tiles) + 1); len(ran) != want { // kinds, widths, families: registers have one tile of bfloat16
+	if want := 2 * 2 * (3*len(registers.tiles) + 2); len(ran) != want { // kinds, widths, families: registers have one tile of bfloat16 and TF32
 		t.Errorf("ran %d kernels, want %d: %v", len(ran), want, ran)
 	}
 }
@@ -91,21 +91,21 @@ func TestEveryTile(t *testing.T) {
 func TestNaNsStayInTheirWindows(t *testing.T) {
 	b := newBench(t)
 	for i, c := range tiledCalls[:3] {
-		for _, d := range types {
+		for _, d := range factorTypes {
 			r := rand.New(rand.NewPCG(uint64(d), uint64(i)))
-			forward, backward := randomCalls(r, c.op, []kernels.Desc{typed(d, c.shape...)})
+			forward, backward := randomCalls(r, as(d, c.op), []kernels.Desc{typed(d, c.shape...)})
 			backward[0].SkipDX, backward[0].AddDX = nil, nil
 			for _, call := range []kernels.Call{forward, backward[0]} {
-				in := randomInputs(r, call)
+				inputs := randomInputs(r, call)
 				nan := encode(d, []float32{float32(math.NaN())})
-				for _, bytes := range [][]byte{in[operand(kernels.X, 0)], in[operand(kernels.DY, 0)]} {
+				for _, bytes := range [][]byte{inputs[operand(kernels.X, 0)], inputs[operand(kernels.DY, 0)]} {
 					for range 8 {
 						copy(bytes[r.IntN(len(bytes)/len(nan))*len(nan):], nan)
 					}
 				}
-				want := reference(t, call, in)
+				want := reference(t, call, inputs)
 				for _, l := range libraries(t, b) {
-					compare(t, call, d, newRig(call, 0, nil).types, compute(t, b, l, call, in, nil), want)
+					compare(t, call, d, newRig(call, 0, nil).types, compute(t, b, l, call, inputs, nil), want)
 				}
 			}
 		}
@@ -124,19 +124,19 @@ func TestFullGrids(t *testing.T) {
 		{kernels.Conv2D{Out: 16, KernelH: 1, KernelW: 1}, []int{1, 130, 130, 250}, []kernels.Pass{kernels.BackwardInput}},
 		{kernels.Linear{Out: 2050}, []int{3, 2100}, []kernels.Pass{kernels.BackwardParams}},
 	} {
-		for _, d := range types {
+		for _, d := range factorTypes {
 			if testing.Short() && d == kernels.Float32 {
 				continue
 			}
 			l := libraries(t, b)[0]
 			for _, pass := range full.passes {
-				c := kernels.Call{Op: full.op, Pass: pass, In: []kernels.Desc{typed(d, full.shape...)}, Train: true}
+				c := kernels.Call{Op: as(d, full.op), Pass: pass, In: []kernels.Desc{typed(d, full.shape...)}, Train: true}
 				name := productKernels(t, l, c)[0]
 				if !strings.Contains(name, "_128x128_") {
 					t.Errorf("%+v chooses %s", c, name)
 				}
-				in := randomInputs(rand.New(rand.NewPCG(3, 5)), c)
-				compare(t, c, d, newRig(c, 0, nil).types, compute(t, b, l, c, in, nil), reference(t, c, in))
+				inputs := randomInputs(rand.New(rand.NewPCG(3, 5)), c)
+				compare(t, c, d, newRig(c, 0, nil).types, compute(t, b, l, c, inputs, nil), reference(t, c, inputs))
 			}
 		}
 	}
@@ -159,7 +159,7 @@ func TestCut(t *testing.T) {
 			shapes = append(shapes, shape{width, in, first}, shape{width, 9 * width, pixels}, shape{4 * width, width, pixels})
 		}
 	}
-	for _, e := range []engine{registers, tensors} {
+	for _, e := range []engine{registers, tensors, tensors32} {
 		tiles := map[tile]int{}
 		for _, s := range shapes {
 			size, splits := e.cut(s.rows, s.columns, s.inner, 1, true)

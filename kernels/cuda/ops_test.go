@@ -6,16 +6,29 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"plimsoll/kernels"
 )
 
-var types = []kernels.DType{kernels.Float32, kernels.BFloat16}
+// types of activations, and of factors.
+var (
+	types       = []kernels.DType{kernels.Float32, kernels.BFloat16}
+	factorTypes = append(types, kernels.TF32)
+)
 
-// typed describes a tensor of type d.
+// typed describes a tensor of a model of type d.
 func typed(d kernels.DType, extents ...int) kernels.Desc {
-	return kernels.Desc{Shape: extents, DType: d}
+	return kernels.Desc{Shape: extents, DType: d.Stored()}
+}
+
+// as returns an op as models of type d have it.
+func as(d kernels.DType, op kernels.Op) kernels.Op {
+	if d == kernels.TF32 {
+		return kernels.InTF32(op)
+	}
+	return op
 }
 
 // kinds is how many kinds of ops randomOp draws from.
@@ -174,8 +187,11 @@ func check(t testing.TB, b *bench, l *Library, forward kernels.Call, backward []
 	return given, 1 + len(backward)
 }
 
-// activations is the least precise type of a call's activations.
+// activations is the least precise type of a call's activations, or factors.
 func activations(c kernels.Call) kernels.DType {
+	if kernels.UsesTF32(c.Op) {
+		return kernels.TF32
+	}
 	if y, _ := c.Op.Infer(c.In); y.DType == kernels.BFloat16 {
 		return y.DType
 	}
@@ -210,17 +226,21 @@ func TestRandomCalls(t *testing.T) {
 	}
 	ran, calls := map[string]int{}, 0
 	for round := range rounds {
-		for _, d := range types {
+		for _, d := range factorTypes {
 			r := rand.New(rand.NewPCG(uint64(d), uint64(round)))
-			op, in := randomOp(r, round, d)
-			forward, backward := randomCalls(r, op, in)
+			op, x := randomOp(r, round, d)
+			op = as(d, op)
+			if d == kernels.TF32 && !op.Split() {
+				continue
+			}
+			forward, backward := randomCalls(r, op, x)
 			_, n := check(t, b, libraries(t, b)[0], forward, backward, randomInputs(r, forward))
 			calls += n
 			ran[fmt.Sprint(op.Kind(), d)] += n
 		}
 	}
-	if len(ran) != 2*kinds || calls < 2*2*rounds {
-		t.Errorf("ran %d calls, %v: want %d ops and types", calls, ran, 2*kinds)
+	if len(ran) != 2*kinds+2 || calls < 2*2*rounds {
+		t.Errorf("ran %d calls, %v: want %d ops and types", calls, ran, 2*kinds+2)
 	}
 }
 
@@ -256,9 +276,12 @@ func TestLargeCalls(t *testing.T) {
 		if testing.Short() && i%3 != 0 {
 			continue
 		}
-		for _, d := range types {
+		for _, d := range factorTypes {
+			if d == kernels.TF32 && !large.op.Split() {
+				continue
+			}
 			r := rand.New(rand.NewPCG(14, uint64(i)))
-			forward, backward := randomCalls(r, large.op, []kernels.Desc{typed(d, large.shape...)})
+			forward, backward := randomCalls(r, as(d, large.op), []kernels.Desc{typed(d, large.shape...)})
 			forward.Train = true
 			for j := range backward {
 				backward[j].Train, backward[j].SkipDX = true, nil
@@ -285,7 +308,7 @@ func sums(t testing.TB, l *Library, calls []kernels.Call) (n int) {
 			t.Fatal(err)
 		}
 		for _, s := range b.steps {
-			if s.module == "pack" && s.function != "pack_f32" && s.function != "pack_bf16" {
+			if s.module == "pack" && strings.HasPrefix(s.function, "sum_") {
 				n++
 			}
 		}

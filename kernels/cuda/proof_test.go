@@ -34,12 +34,12 @@ func TestWrongIsRefused(t *testing.T) {
 			t.Setenv("FAKE_WRONG", mistake)
 			refused := 0
 			for i, v := range vendorCalls {
-				for _, d := range types {
+				for _, d := range factorTypes {
 					if (mistake == "tf32" || mistake == "beyond") && d != kernels.Float32 { // bf16 results may lie in the workspace
 						continue
 					}
 					r := rand.New(rand.NewPCG(7, uint64(i)))
-					forward, backward := randomCalls(r, v.op, []kernels.Desc{typed(d, v.shape...)})
+					forward, backward := randomCalls(r, as(d, v.op), []kernels.Desc{typed(d, v.shape...)})
 					check(t, b, l, forward, backward, randomInputs(r, forward))
 				}
 			}
@@ -58,6 +58,48 @@ func TestWrongIsRefused(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestVendorsMayRoundTF32: in TF32 a vendor's library may cut factors off rather than round them; ours may not.
+func TestVendorsMayRoundTF32(t *testing.T) {
+	b, folder := newFakedBench(t)
+	for _, fastest := range []algorithm{cublas, cudnn} {
+		t.Setenv("FAKE_WRONG", "tf32")
+		l := newFaked(t, b, folder, fastest)
+		taken := 0
+		for _, v := range vendorCalls {
+			for _, pass := range []kernels.Pass{kernels.Forward, kernels.BackwardInput, kernels.BackwardParams} {
+				if _, err := l.Workspace(kernels.Call{Op: as(kernels.TF32, v.op), In: []kernels.Desc{typed(kernels.TF32, v.shape...)}, Pass: pass}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for _, c := range l.Choices() {
+			if len(c.Refused) > 0 {
+				t.Errorf("%+v", c)
+			}
+			if c.Algorithm == fastest.String() {
+				taken++
+			}
+		}
+		if taken < 12 {
+			t.Errorf("%v computes %d calls", fastest, taken)
+		}
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	far := 0.0
+	for range 20 {
+		exact, squares, short := 0.0, 0.0, 0.0
+		for range 1000 {
+			a, b := r.Float32()*2-1, r.Float32()*2-1
+			p := float64(kernels.RoundTF32(a)) * float64(kernels.RoundTF32(b))
+			exact, squares, short = exact+p, squares+p*p, short+float64(cut(a))*float64(cut(b))
+		}
+		far = max(far, math.Abs(short-exact)/allowed(exact, math.Sqrt(squares), 1000, kernels.TF32, kernels.Float32))
+	}
+	if far < 2 {
+		t.Errorf("factors that are cut off are within %v of what ours may be off", far)
 	}
 }
 
@@ -97,13 +139,13 @@ func TestNaive(t *testing.T) {
 	l.vendors.choices = &choices{}
 	l.prove = func(kernels.Call, algorithm) error { return fmt.Errorf("%w: all of it", ErrWrong) }
 	for seed := range uint64(30) {
-		for _, d := range types {
+		for _, d := range factorTypes {
 			r := rand.New(rand.NewPCG(seed, uint64(d)))
-			op, in := randomConv(r, d)
+			op, x := randomConv(r, d)
 			if seed%6 == 0 {
-				op, in = kernels.Linear{Out: 7, Bias: true}, []kernels.Desc{typed(d, 5, 3, 2, 4)}
+				op, x = kernels.Linear{Out: 7, Bias: true}, []kernels.Desc{typed(d, 5, 3, 2, 4)}
 			}
-			forward, backward := randomCalls(r, op, in)
+			forward, backward := randomCalls(r, as(d, op), x)
 			check(t, b, l, forward, backward, randomInputs(r, forward))
 		}
 	}

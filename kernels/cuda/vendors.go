@@ -177,7 +177,7 @@ func (c convolution) shape() nvidia.Shape {
 	return nvidia.Shape{
 		N: c.n, H: c.h.in, W: c.w.in, C: c.channels, OH: c.h.out, OW: c.w.out, O: c.out, KH: c.h.kernel, KW: c.w.kernel,
 		SH: c.h.stride, SW: c.w.stride, PH: c.h.pad, PW: c.w.pad, DH: c.h.dilation, DW: c.w.dilation, Groups: c.groups,
-		BFloat16: c.dtype == kernels.BFloat16,
+		BFloat16: c.dtype == kernels.BFloat16, TF32: c.dtype == kernels.TF32,
 	}
 }
 
@@ -245,7 +245,7 @@ func (b *builder) issue(l cuda.Launch) { b.steps = append(b.steps, step{call: l}
 func (b *builder) matrix(c convolution, weight, out C.u64, wide bool) {
 	half := c.dtype == kernels.BFloat16
 	pixels := c.outputPixels()
-	p := nvidia.Product{M: pixels, N: c.out, K: c.channels, TransposeB: true, BFloat16: half, BFloat16Out: half && !wide}
+	p := nvidia.Product{M: pixels, N: c.out, K: c.channels, TransposeB: true, BFloat16: half, TF32: c.dtype == kernels.TF32, BFloat16Out: half && !wide}
 	left, right := b.at(kernels.X, 0), weight
 	switch b.call.Pass {
 	case kernels.BackwardInput:

@@ -90,10 +90,10 @@ func TestVendorCalls(t *testing.T) {
 	for _, fastest := range []algorithm{cublas, cudnn, ours} {
 		l := newFaked(t, b, folder, fastest)
 		for i, v := range vendorCalls {
-			for _, d := range types {
+			for _, d := range factorTypes {
 				for seed := range uint64(3) {
 					r := rand.New(rand.NewPCG(seed, uint64(i)))
-					forward, backward := randomCalls(r, v.op, []kernels.Desc{typed(d, v.shape...)})
+					forward, backward := randomCalls(r, as(d, v.op), []kernels.Desc{typed(d, v.shape...)})
 					check(t, b, l, forward, backward, randomInputs(r, forward))
 				}
 			}
@@ -128,6 +128,8 @@ func TestCandidates(t *testing.T) {
 		add  bool
 		want []algorithm
 	}{
+		{kernels.InTF32(window).(kernels.Conv2D), f32, kernels.BackwardParams, true, []algorithm{ours, cudnn}},
+		{kernels.InTF32(point).(kernels.Conv2D), f32, kernels.Forward, false, []algorithm{ours, cublas, cudnn}},
 		{window, f32, kernels.BackwardInput, true, []algorithm{ours, cudnn}},
 		{window, half, kernels.BackwardInput, false, []algorithm{ours, cudnn}},
 		{window, half, kernels.BackwardInput, true, []algorithm{ours}},

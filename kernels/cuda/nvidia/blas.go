@@ -18,6 +18,7 @@ type Product struct {
 	M, N, K                int64
 	TransposeA, TransposeB bool // A is stored k x m, B n x k
 	BFloat16               bool // A and B; sums are float32
+	TF32                   bool // the library may round A and B to TF32; or else it may not
 	BFloat16Out            bool // C
 }
 
@@ -49,7 +50,7 @@ func (m *Multiplier) Close() error {
 
 // product turns rows into cuBLAS's columns: C's transpose is op(B)' op(A)'.
 func (p Product) product() C.struct_product {
-	c := C.struct_product{m: C.int(p.N), n: C.int(p.M), k: C.int(p.K), lda: C.int(p.N), ldb: C.int(p.K), ldc: C.int(p.N)}
+	c := C.struct_product{compute: C.BLAS_COMPUTE_32F, m: C.int(p.N), n: C.int(p.M), k: C.int(p.K), lda: C.int(p.N), ldb: C.int(p.K), ldc: C.int(p.N)}
 	if p.TransposeB {
 		c.ta, c.lda = C.BLAS_T, C.int(p.K)
 	}
@@ -58,6 +59,9 @@ func (p Product) product() C.struct_product {
 	}
 	if p.BFloat16 {
 		c.in = C.BLAS_R_16BF
+	}
+	if p.TF32 {
+		c.compute = C.BLAS_COMPUTE_32F_FAST_TF32
 	}
 	if p.BFloat16Out {
 		c.out = C.BLAS_R_16BF

@@ -103,7 +103,7 @@ struct result nvidia_dnn_describe(const struct dnn *d, struct convolution *c) {
     CALL("cudnnSetConvolution2dDescriptor",
          d->set_convolution(c->window, c->ph, c->pw, c->sh, c->sw, c->dh, c->dw, DNN_CROSS_CORRELATION, DNN_FLOAT));
     CALL("cudnnSetConvolutionGroupCount", d->set_groups(c->window, c->groups));
-    CALL("cudnnSetConvolutionMathType", d->set_math(c->window, c->bfloat16 ? DNN_TENSOR_OP_MATH : DNN_FMA_MATH));
+    CALL("cudnnSetConvolutionMathType", d->set_math(c->window, c->bfloat16 || c->tf32 ? DNN_TENSOR_OP_MATH : DNN_FMA_MATH));
     return query(d, c);
 }
 
@@ -153,7 +153,7 @@ struct result nvidia_blas_run(const struct blas *b, handle h, const struct produ
     CALL("cublasSetStream", b->set_stream(h, stream));
     CALL("cublasSetWorkspace", b->set_workspace(h, at(workspace), bytes));
     CALL("cublasGemmEx", b->gemm(h, p->ta, p->tb, p->m, p->n, p->k, &one, at(a), p->in, p->lda, at(x), p->in, p->ldb, &beta, at(c), p->out,
-                                 p->ldc, BLAS_COMPUTE_32F, BLAS_ALGORITHM_DEFAULT));
+                                 p->ldc, p->compute, BLAS_ALGORITHM_DEFAULT));
     return (struct result){0, NULL};
 }
 

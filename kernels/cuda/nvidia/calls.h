@@ -10,7 +10,7 @@ enum {
     DNN_FLOAT = 0,             // data types
     DNN_BFLOAT16 = 9,
     DNN_CROSS_CORRELATION = 1, // convolution mode
-    DNN_TENSOR_OP_MATH = 1,    // math types: tensor cores, and float32 without TF32
+    DNN_TENSOR_OP_MATH = 1,    // math types: tensor cores, of float32 in TF32; and float32 without TF32
     DNN_FMA_MATH = 3,
     DNN_ALGORITHM = 1,         // forward IMPLICIT_PRECOMP_GEMM, backward data ALGO_1, backward filter ALGO_1
     DNN_NOT_SUPPORTED = 3000,  // to 3999
@@ -20,6 +20,7 @@ enum {
     BLAS_R_32F = 0, // data types
     BLAS_R_16BF = 14,
     BLAS_COMPUTE_32F = 68,
+    BLAS_COMPUTE_32F_FAST_TF32 = 77,
     BLAS_ALGORITHM_DEFAULT = -1,
     BLAS_NO_REDUCED_PRECISION = 16, // math mode: default, and sums of parts in float32
 };
@@ -53,7 +54,7 @@ struct blas {
 // convolution is one shape: sizes, then what describe makes of them.
 struct convolution {
     int n, h, w, c, oh, ow, o, kh, kw, sh, sw, ph, pw, dh, dw, groups;
-    int bfloat16;
+    int bfloat16, tf32;
     int pass; // FORWARD...
     handle library, x, filter, y, window;
     size_t workspace;
@@ -64,6 +65,7 @@ enum { FORWARD, BACKWARD_DATA, BACKWARD_FILTER };
 struct product {
     int ta, tb, m, n, k, lda, ldb, ldc;
     int in, out; // data types
+    int compute; // type
 };
 
 // Addresses are device addresses.

@@ -34,6 +34,7 @@ const (
 type Shape struct {
 	N, H, W, C, OH, OW, O, KH, KW, SH, SW, PH, PW, DH, DW, Groups int64
 	BFloat16                                                      bool // of all three, or else float32; sums are float32
+	TF32                                                          bool // factors in float32 may be rounded to TF32; or else not
 }
 
 // Convolver is a cuDNN handle on one device. It may be used by many goroutines.
@@ -83,9 +84,7 @@ func (c *Convolver) Convolution(s Shape, p Pass) (*Convolution, error) {
 		kh: C.int(s.KH), kw: C.int(s.KW), sh: C.int(s.SH), sw: C.int(s.SW), ph: C.int(s.PH), pw: C.int(s.PW),
 		dh: C.int(s.DH), dw: C.int(s.DW), groups: C.int(s.Groups), pass: C.int(p), library: c.handle,
 	}
-	if s.BFloat16 {
-		m.bfloat16 = 1
-	}
+	m.bfloat16, m.tf32 = flag(s.BFloat16), flag(s.TF32)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r := C.nvidia_dnn_describe(c.library.calls, m); r.status != 0 {

@@ -1,12 +1,16 @@
 // The argument of every kernel: plain C, read by cgo and by the kernels alike, so that there is one layout.
 //
 // Addresses are device addresses; 0 means that the operand is absent. Flags are 0 or 1. Wherever a kernel has
-// variants _f32 and _bf16, they say the type of activations and their gradients; everything else is float32.
+// variants _f32 and _bf16, they say the type of activations and their gradients; everything else is float32. Variants _tf32
+// of products have activations in float32 and round all factors to TF32.
 #ifndef PLIMSOLL_ARGS_H
 #define PLIMSOLL_ARGS_H
 
 typedef unsigned long long u64;
 typedef long long i64;
+
+// What the factors of a product are rounded to.
+enum rounding { EXACT, TO_BF16, TO_TF32 };
 
 // map_args: element by element. out (+)= f(a, b), n elements.
 struct map_args {
@@ -138,7 +142,7 @@ struct pack_args {
 	u64 weight, packed;
 	struct geometry g;
 	int depth; // values of a slab
-	int round; // to bf16, whatever the panels hold
+	int round; // enum rounding: weights, whatever the panels hold
 };
 
 // sum_args: out (+)= bias[i % columns] + the sum of splits partial results of n float32, in order.
@@ -156,7 +160,7 @@ struct proof_args {
 	i64 samples;      // or how many outputs there are
 	i64 terms, slice; // of an output; of a thread
 	int pass;         // 0 forward, 1 the input's gradient, 2 the weight's
-	int add, halve;   // to what out holds; weights rounded to bf16
+	int add, round;   // to what out holds; enum rounding: weights
 	struct geometry g;
 };
 

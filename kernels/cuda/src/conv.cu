@@ -152,7 +152,7 @@ template <typename T, int BM, int BN, int V> INLINE void window_product(const co
 	}
 	i64 base = (i64)v.group * v.columns;
 	if (g.splits == 1) {
-		write_tile<T, BM, BN>(a, acc, row0, rows, column0, v.columns, v.group, [&](int row) { return base + result_at(v, g, row); });
+		write_tile<typename stored<T>::type, BM, BN>(a, acc, row0, rows, column0, v.columns, v.group, [&](int row) { return base + result_at(v, g, row); });
 		return;
 	}
 	base += (i64)(blockIdx.z % g.splits) * rows * v.channels;
@@ -237,3 +237,5 @@ PRODUCT(f32, float, 64, 64, 4, 2)
 PRODUCT(f32, float, 64, 64, 1, 2)
 PRODUCT(bf16, bf16, 64, 64, 4, 2)
 PRODUCT(bf16, bf16, 64, 64, 1, 2)
+PRODUCT(tf32, tf32, 64, 64, 4, 2)
+PRODUCT(tf32, tf32, 64, 64, 1, 2)

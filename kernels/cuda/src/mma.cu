@@ -1,9 +1,14 @@
-// Convolutions of bf16 on tensor cores: 8 warps make a tile of the product from slabs in shared memory, of which STAGES are
+// Convolutions of bf16 and tf32 on tensor cores: 8 warps make a tile of the product from slabs in shared memory, of which STAGES are
 // there or on their way. Sums run in float32, in an order that the shape and the tile decide.
 #include "conv.cuh"
 #include "mma.cuh"
 
-enum { DEEP = 32, STAGES = 3, PAD = 8, WARPS = 8 }; // DEEP: inner indices of a slab; PAD keeps rows in different banks
+enum { STAGES = 3, PAD = 8, WARPS = 8 }; // PAD: values behind each row of a pixel product's slab, which keep rows in different banks
+
+// slabs have DEEP inner indices, 64 bytes; a window product's rows have 16 bytes more.
+template <typename E> struct slabs {
+	enum { VECTOR = wide<E>::elements, DEEP = 4 * VECTOR, WIDTH = DEEP + VECTOR };
+};
 
 // warps of a block are ROWS x COLUMNS; each computes M x N of the tile.
 template <int BM, int BN> struct warps {
@@ -20,12 +25,12 @@ template <int BM, int BN> struct sums {
 	float c[warps<BM, BN>::M / 16][warps<BM, BN>::N / 8][4];
 };
 
-// multiply adds the product of one slab; left(row, k) loads A's 16 x 16 from there, right(k, column) B's 16 x 16.
-template <int BM, int BN, typename L, typename R> INLINE void multiply(sums<BM, BN> &s, L left, R right) {
+// multiply adds the product of one slab; left(row, k) loads A's 16 rows from there, right(k, column) B's 16 columns.
+template <typename E, int BM, int BN, typename L, typename R> INLINE void multiply(sums<BM, BN> &s, L left, R right) {
 	typedef warps<BM, BN> W;
 #pragma unroll
-	for (int k = 0; k < DEEP; k += 16) {
-		fragment a[W::M / 16], b[W::N / 16];
+	for (int k = 0; k < slabs<E>::DEEP; k += 2 * slabs<E>::VECTOR) {
+		fragment<E> a[W::M / 16], b[W::N / 16];
 #pragma unroll
 		for (int i = 0; i < W::M / 16; i++) a[i] = left(i * 16, k);
 #pragma unroll
@@ -69,13 +74,13 @@ INLINE void write_tile(const conv_args &a, const sums<BM, BN> &s, int row0, int 
 	}
 }
 
-// bring puts 8 values into shared memory: offset(k) says where value k lies, or -1 for a zero. V = 8: together.
-template <int V, typename F> INLINE void bring(bf16 *to, const bf16 *from, F offset) {
-	if constexpr (V == 8) {
+// bring puts 16 bytes into shared memory: offset(k) says where value k lies, or -1 for a zero. V > 1: together.
+template <int V, typename E, typename F> INLINE void bring(E *to, const E *from, F offset) {
+	if constexpr (V > 1) {
 		i64 at = offset(0);
 		copy_async(to, from + (at < 0 ? 0 : at), at < 0);
 	} else {
-		for (int k = 0; k < 8; k++) {
+		for (int k = 0; k < wide<E>::elements; k++) {
 			i64 at = offset(k);
 			to[k].bits = at < 0 ? 0 : from[at].bits;
 		}
@@ -97,26 +102,28 @@ template <typename F, typename P> INLINE void run(share s, F fetch, P product) {
 	}
 }
 
-// window_product computes a tile of Y or DX. A stage has BM rows of windows, then BN columns of weights, DEEP values each.
-template <int BM, int BN, int V> INLINE void window_product(const conv_args &a) {
-	DYNAMIC_SHARED(bf16, stages);
-	enum { WIDTH = DEEP + PAD, LANES = DEEP / 8, STEP = CONV_THREADS / LANES, STAGE = (BM + BN) * WIDTH };
+// mma_window computes a tile of Y or DX. A stage has BM rows of windows, then BN columns of weights, DEEP values each.
+template <typename E, int BM, int BN, int V> INLINE void mma_window(const conv_args &a) {
+	DYNAMIC_SHARED(char, memory);
+	E *const stages = (E *)memory;
+	enum { VECTOR = slabs<E>::VECTOR, DEEP = slabs<E>::DEEP, WIDTH = slabs<E>::WIDTH };
+	enum { LANES = DEEP / VECTOR, STEP = CONV_THREADS / LANES, STAGE = (BM + BN) * WIDTH };
 	const geometry g = a.g;
 	const view v = view_of(g, blockIdx.z);
 	int rows = rows_of(g, v), row0 = blockIdx.x * BM, column0 = blockIdx.y * BN;
 	if (row0 >= rows) return;
 	share s = share_of(slabs_of(v, DEEP), g.splits, blockIdx.z % g.splits);
 	cursor c = cursor_at(v, s.first, DEEP);
-	int lane = threadIdx.x % LANES * 8, row = threadIdx.x / LANES;
+	int lane = threadIdx.x % LANES * VECTOR, row = threadIdx.x / LANES;
 	pixel at[BM / STEP];
 #pragma unroll
 	for (int i = 0; i < BM / STEP; i++) at[i] = pixel_of(v, row0 + row + i * STEP, rows);
-	const bf16 *image = GLOBAL(const bf16, a.image), *packed = GLOBAL(const bf16, a.other);
+	const E *image = GLOBAL(const E, a.image), *packed = GLOBAL(const E, a.other);
 	sums<BM, BN> sum = {};
 	warps<BM, BN> w;
 	bool idle = row0 + w.row >= rows || column0 + w.column >= v.columns;
 	run(s, [&](int slab, int stage) {
-		bf16 *to = stages + stage * STAGE + row * WIDTH + lane;
+		E *to = stages + stage * STAGE + row * WIDTH + lane;
 #pragma unroll
 		for (int i = 0; i < BM / STEP; i++)
 			bring<V>(to + i * STEP * WIDTH, image, [&](int k) { return seen_at(v, at[i], c, c.e + lane + k); });
@@ -126,44 +133,46 @@ template <int BM, int BN, int V> INLINE void window_product(const conv_args &a) 
 		advance(c, v, DEEP);
 	}, [&](int stage) {
 		if (idle) return;
-		const bf16 *left = stages + stage * STAGE + (w.row + w.lane % 16) * WIDTH + w.lane / 16 * 8;
-		const bf16 *right = stages + stage * STAGE + (BM + w.column + w.lane / 16 * 8 + w.lane % 8) * WIDTH + w.lane / 8 % 2 * 8;
-		multiply<BM, BN>(sum, [&](int r, int k) { return load_matrices(left + r * WIDTH + k); },
+		const E *left = stages + stage * STAGE + (w.row + w.lane % 16) * WIDTH + w.lane / 16 * VECTOR;
+		const E *right = stages + stage * STAGE + (BM + w.column + w.lane / 16 * 8 + w.lane % 8) * WIDTH + w.lane / 8 % 2 * VECTOR;
+		multiply<E, BM, BN>(sum, [&](int r, int k) { return round_factors(load_matrices(left + r * WIDTH + k)); },
 			[&](int k, int n) { return load_matrices(right + n * WIDTH + k); });
 	});
 	i64 base = (i64)v.group * v.columns;
 	if (g.splits == 1) {
-		write_tile<bf16, BM, BN>(a, sum, row0, rows, column0, v.columns, v.group, [&](int r) { return base + result_at(v, g, r); });
+		write_tile<typename stored<E>::type, BM, BN>(a, sum, row0, rows, column0, v.columns, v.group, [&](int r) { return base + result_at(v, g, r); });
 		return;
 	}
 	base += (i64)(blockIdx.z % g.splits) * rows * v.channels;
 	write_tile<float, BM, BN>(a, sum, row0, rows, column0, v.columns, v.group, [&](int r) { return base + (i64)r * v.channels; });
 }
 
-// pixel_product computes a tile of the weight's gradient, or a part of it. A stage has DEEP pixels of BM output channels,
+// mma_pixel computes a tile of the weight's gradient, or a part of it. A stage has DEEP pixels of BM output channels,
 // then DEEP pixels of BN taps and input channels.
-template <int BM, int BN, int V> INLINE void pixel_product(const conv_args &a) {
-	DYNAMIC_SHARED(bf16, stages);
+template <typename E, int BM, int BN, int V> INLINE void mma_pixel(const conv_args &a) {
+	DYNAMIC_SHARED(char, memory);
+	E *const stages = (E *)memory;
+	enum { VECTOR = slabs<E>::VECTOR, DEEP = slabs<E>::DEEP };
 	enum { LEFT = BM + PAD, RIGHT = BN + PAD, STAGE = DEEP * (LEFT + RIGHT) };
-	enum { LANES_M = BM / 8, STEP_M = CONV_THREADS / LANES_M, LANES_N = BN / 8, STEP_N = CONV_THREADS / LANES_N };
+	enum { LANES_M = BM / VECTOR, STEP_M = CONV_THREADS / LANES_M, LANES_N = BN / VECTOR, STEP_N = CONV_THREADS / LANES_N };
 	const geometry g = a.g;
 	int group = blockIdx.z / g.splits, width = g.o / g.groups, columns = g.kh * g.kw * (g.c / g.groups);
 	int row0 = blockIdx.x * BM, column0 = blockIdx.y * BN;
 	share s = share_of(g.slabs, g.splits, blockIdx.z % g.splits);
-	int lane_m = threadIdx.x % LANES_M * 8, row_m = threadIdx.x / LANES_M;
-	int lane_n = threadIdx.x % LANES_N * 8, row_n = threadIdx.x / LANES_N;
-	column seen[V == 8 ? 1 : 8];
+	int lane_m = threadIdx.x % LANES_M * VECTOR, row_m = threadIdx.x / LANES_M;
+	int lane_n = threadIdx.x % LANES_N * VECTOR, row_n = threadIdx.x / LANES_N;
+	column seen[V > 1 ? 1 : VECTOR];
 #pragma unroll
-	for (int k = 0; k < (V == 8 ? 1 : 8); k++) seen[k] = column_of(g, group, column0 + lane_n + k);
+	for (int k = 0; k < (V > 1 ? 1 : VECTOR); k++) seen[k] = column_of(g, group, column0 + lane_n + k);
 	walker at[DEEP / STEP_N];
 #pragma unroll
 	for (int i = 0; i < DEEP / STEP_N; i++) at[i] = walker_at(g, s.first * DEEP + row_n + i * STEP_N);
-	const bf16 *dy = GLOBAL(const bf16, a.other), *x = GLOBAL(const bf16, a.image);
+	const E *dy = GLOBAL(const E, a.other), *x = GLOBAL(const E, a.image);
 	sums<BM, BN> sum = {};
 	warps<BM, BN> w;
 	bool idle = row0 + w.row >= width || column0 + w.column >= columns;
 	run(s, [&](int slab, int stage) {
-		bf16 *to = stages + stage * STAGE;
+		E *to = stages + stage * STAGE;
 #pragma unroll
 		for (int i = 0; i < DEEP / STEP_M; i++) {
 			int p = slab * DEEP + row_m + i * STEP_M, o = row0 + lane_m;
@@ -177,22 +186,20 @@ template <int BM, int BN, int V> INLINE void pixel_product(const conv_args &a) {
 		}
 	}, [&](int stage) {
 		if (idle) return;
-		const bf16 *left = stages + stage * STAGE + (w.lane / 16 * 8 + w.lane % 8) * LEFT + w.row + w.lane / 8 % 2 * 8;
-		const bf16 *right = stages + stage * STAGE + DEEP * LEFT + (w.lane % 16) * RIGHT + w.column + w.lane / 16 * 8;
-		multiply<BM, BN>(sum, [&](int r, int k) { return load_transposed(left + k * LEFT + r); },
-			[&](int k, int n) { return load_transposed(right + k * RIGHT + n); });
+		const E *left = stages + stage * STAGE + w.row, *right = stages + stage * STAGE + DEEP * LEFT + w.column;
+		multiply<E, BM, BN>(sum, [&](int r, int k) { return left_across(left + k * LEFT + r, LEFT, w.lane); },
+			[&](int k, int n) { return right_across(right + k * RIGHT + n, RIGHT, w.lane); });
 	});
 	i64 base = ((i64)(blockIdx.z % g.splits) * g.o + group * width) * columns;
 	write_tile<float, BM, BN>(a, sum, row0, width, column0, columns, 0, [&](int r) { return base + (i64)r * columns; });
 }
 
-#define PRODUCT(BM, BN, V, blocks) \
-	KERNEL_BOUNDS(mma_window_bf16_##BM##x##BN##_v##V, struct conv_args, CONV_THREADS, blocks) { window_product<BM, BN, V>(a); } \
-	KERNEL_BOUNDS(mma_pixel_bf16_##BM##x##BN##_v##V, struct conv_args, CONV_THREADS, blocks) { pixel_product<BM, BN, V>(a); }
+#define PRODUCT(E, BM, BN, V, blocks) \
+	KERNEL_BOUNDS(mma_window_##E##_##BM##x##BN##_v##V, struct conv_args, CONV_THREADS, blocks) { mma_window<E, BM, BN, V>(a); } \
+	KERNEL_BOUNDS(mma_pixel_##E##_##BM##x##BN##_v##V, struct conv_args, CONV_THREADS, blocks) { mma_pixel<E, BM, BN, V>(a); }
+#define PRODUCTS(E, V) PRODUCT(E, 128, 128, V, 1) PRODUCT(E, 128, 64, V, 2) PRODUCT(E, 64, 64, V, 2)
 
-PRODUCT(128, 128, 8, 1)
-PRODUCT(128, 128, 1, 1)
-PRODUCT(128, 64, 8, 2)
-PRODUCT(128, 64, 1, 2)
-PRODUCT(64, 64, 8, 2)
-PRODUCT(64, 64, 1, 2)
+PRODUCTS(bf16, 8)
+PRODUCTS(bf16, 1)
+PRODUCTS(tf32, 4)
+PRODUCTS(tf32, 1)

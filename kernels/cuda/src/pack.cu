@@ -12,7 +12,7 @@ INLINE i64 weight_at(const geometry &g, const view &v, const cursor &c, int e, i
 	return (((i64)o * g.kh + th) * g.kw + tw) * depth + i;
 }
 
-// pack: by panel and slab; within a slab by inner index, then column (float32), or by column, then inner index (bf16).
+// pack: by panel and slab; within a slab by inner index, then column (f32), or by column, then inner index (for tensor cores).
 // grid: x elements of a slab, y slabs, z panels.
 template <typename T, bool INNER_FIRST> INLINE void pack(const pack_args &a) {
 	const geometry &g = a.g;
@@ -26,11 +26,12 @@ template <typename T, bool INNER_FIRST> INLINE void pack(const pack_args &a) {
 		i64 from = weight_at(g, v, c, c.e + e, column);
 		T *to = GLOBAL(T, a.packed) + ((i64)v.panel * g.slabs + slab) * a.depth * g.columns + at;
 		float w = from < 0 ? 0 : GLOBAL(const float, a.weight)[from];
-		put(to, a.round ? low_half(bf16_bits(w)) : w);
+		put(to, rounded(w, a.round));
 	}
 }
 KERNEL(pack_f32, struct pack_args) { pack<float, true>(a); }
 KERNEL(pack_bf16, struct pack_args) { pack<bf16, false>(a); }
+KERNEL(pack_tf32, struct pack_args) { pack<float, false>(a); }
 
 // sum_parts: out (+)= bias + the partial results, in order.
 template <typename T> INLINE void sum_parts(const sum_args &a) {

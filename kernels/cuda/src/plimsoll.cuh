@@ -27,7 +27,24 @@ struct bf16 {
 	unsigned short bits;
 };
 
+// tf32 is a float32 that is a factor of products in TF32: it is rounded as it is read.
+struct tf32 {
+	unsigned bits; // before
+};
+
+// stored is the type of a product's result.
+template <typename T> struct stored { typedef T type; };
+template <> struct stored<tf32> { typedef float type; };
+
+// Rounds to 10 bits of fraction, to nearest, ties away from zero, as cvt.rna.tf32.f32; a NaN stays one.
+INLINE float tf32_of(float v) {
+	unsigned u = __float_as_uint(v);
+	u = (u & 0x7fffffffu) > 0x7f800000u ? u | 0x400000u : u + 0x1000u;
+	return __uint_as_float(u & ~0x1fffu);
+}
+
 INLINE float to_float(float v) { return v; }
+INLINE float to_float(tf32 v) { return tf32_of(__uint_as_float(v.bits)); }
 INLINE float to_float(bf16 v) { return __uint_as_float((unsigned)v.bits << 16); }
 
 // Rounds to nearest, ties to even; a NaN stays one.
@@ -35,6 +52,14 @@ INLINE unsigned bf16_bits(float v) {
 	unsigned u = __float_as_uint(v);
 	if ((u & 0x7fffffffu) > 0x7f800000u) return (u >> 16) | 0x40u;
 	return (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+}
+
+INLINE float rounded(float v, int to) {
+	switch (to) {
+	case TO_BF16: return __uint_as_float(bf16_bits(v) << 16);
+	case TO_TF32: return tf32_of(v);
+	}
+	return v;
 }
 
 INLINE void put(float *p, float v) { *p = v; }
@@ -73,6 +98,11 @@ INLINE void load_fixed(values<4> &x, const float *p) {
 	x.v[0] = f.x, x.v[1] = f.y, x.v[2] = f.z, x.v[3] = f.w;
 }
 INLINE void load_fixed(values<4> &x, const bf16 *p) { load(x, p); }
+template <int V> INLINE void load_fixed(values<V> &x, const tf32 *p) {
+	load_fixed(x, (const float *)p);
+#pragma unroll
+	for (int i = 0; i < V; i++) x.v[i] = tf32_of(x.v[i]);
+}
 
 INLINE void store(float *p, const values<1> &x) { *p = x.v[0]; }
 INLINE void store(bf16 *p, const values<1> &x) { put(p, x.v[0]); }

@@ -21,7 +21,7 @@ INLINE bool reached(int in, int tap, int stride, int pad, int dilation, int size
 INLINE double weight(const proof_args &a, int o, int kh, int kw, int channel) {
 	const geometry &g = a.g;
 	float w = GLOBAL(const float, a.weight)[(((i64)o * g.kh + kh) * g.kw + kw) * (g.c / g.groups) + channel];
-	return a.halve ? low_half(bf16_bits(w)) : w;
+	return rounded(w, a.round);
 }
 
 template <typename T> INLINE double image(const proof_args &a, int n, int h, int w, int channel) {
@@ -89,6 +89,7 @@ template <typename T> INLINE void proof_sums(const proof_args &a) {
 	to[0] = sum, to[1] = squares;
 }
 INSTANCES(proof_sums, proof_args)
+KERNEL(proof_sums_tf32, struct proof_args) { proof_sums<tf32>(a); }
 
 // naive: every output as a whole; out (+)= the sum. S is the type of the result.
 template <typename T, typename S> INLINE void naive(const proof_args &a) {
@@ -102,6 +103,7 @@ template <typename T, typename S> INLINE void naive(const proof_args &a) {
 KERNEL(naive_f32_f32, struct proof_args) { naive<float, float>(a); }
 KERNEL(naive_bf16_bf16, struct proof_args) { naive<bf16, bf16>(a); }
 KERNEL(naive_bf16_f32, struct proof_args) { naive<bf16, float>(a); }
+KERNEL(naive_tf32_f32, struct proof_args) { naive<tf32, float>(a); }
 
 // proof_values: out[i] = in[at[i]] as float64.
 template <typename T> INLINE void proof_values(const sample_args &a) {

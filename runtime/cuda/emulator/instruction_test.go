@@ -10,29 +10,63 @@ import (
 
 var warp = shape{1, 32, 512}
 
-// product is C = A*B of the first 16x16 and the next 16x8 values.
-func product(v []float32) []float32 {
+// product is C = A*B of the first 16 rows of inner values and the next inner rows of 8.
+func product(v []float32, inner int) []float32 {
 	c := make([]float32, 16*8)
 	for i := range c {
-		for k := range 16 {
-			c[i] += v[i/8*16+k] * v[256+k*8+i%8]
+		for k := range inner {
+			c[i] += v[i/8*inner+k] * v[16*inner+k*8+i%8]
 		}
 	}
 	return c
 }
 
 func TestMultiplyIsTheProduct(t *testing.T) {
-	values := make([]float32, 256+128)
-	for i := range values {
-		values[i] = float32(i*i%17 - 8)
+	for kernel, inner := range map[string]int{"multiply": 16, "multiply_tf32": 8} {
+		values := make([]float32, 24*inner)
+		for i := range values {
+			values[i] = float32(i*i%17 - 8)
+		}
+		g := start(t, false)
+		from, to := g.alloc(4*len(values)), g.alloc(4*128)
+		g.upload(from, values)
+		for _, swapped := range []float32{0, 1} {
+			g.launch(0, kernel, warp, scaleArgs{to, from, 1, swapped, 0}.bytes())
+			if got := g.download(to, 128); slices.Equal(got, product(values, inner)) != (swapped == 0) {
+				t.Errorf("%s, swapped %v: %v", kernel, swapped, got)
+			}
+		}
 	}
-	g := start(t, false)
-	from, to := g.alloc(4*len(values)), g.alloc(4*128)
-	g.upload(from, values)
-	for _, swapped := range []float32{0, 1} {
-		g.launch(0, "multiply", warp, scaleArgs{to, from, 1, swapped, 0}.bytes())
-		if got := g.download(to, 128); slices.Equal(got, product(values)) != (swapped == 0) {
-			t.Errorf("swapped %v: %v", swapped, got)
+}
+
+// Of the factors of TF32, mma uses 10 bits of fraction; cvt.rna rounds to them, ties away from zero, and keeps what is no
+// number. Factors lie beside a 1: the product has them in its first column.
+func TestFactorsOfTF32(t *testing.T) {
+	inf := float32(math.Inf(1))
+	for _, c := range []struct{ v, cut, rounded float32 }{
+		{1 + 0x1p-11, 1, 1 + 0x1p-10},
+		{-1 - 0x1p-11, -1, -1 - 0x1p-10},
+		{1 + 0x1p-10 + 0x1p-11, 1 + 0x1p-10, 1 + 0x1p-9},
+		{1 + 0x1p-11 - 0x1p-23, 1, 1},
+		{2 - 0x1p-23, 2 - 0x1p-10, 2},
+		{math.MaxFloat32, 0x1.ffcp127, inf},
+		{-inf, -inf, -inf},
+	} {
+		for side := range 2 {
+			values := make([]float32, 16*8+8*8)
+			values[0], values[128] = c.v, 1
+			if side == 1 {
+				values[0], values[128] = 1, c.v
+			}
+			g := start(t, false)
+			from, to := g.alloc(4*len(values)), g.alloc(4*128)
+			g.upload(from, values)
+			for how, want := range map[float32]float32{0: c.cut, 2: c.rounded} {
+				g.launch(0, "multiply_tf32", warp, scaleArgs{to, from, 1, how, 0}.bytes())
+				if got := g.download(to, 1)[0]; got != want && !(math.IsInf(float64(want), 0) && got != got) {
+					t.Errorf("%v as factor %d, rounded %v, is %v, want %v", c.v, side, how == 2, got, want)
+				}
+			}
 		}
 	}
 }

@@ -13,14 +13,11 @@ namespace {
 
 typedef float Row __attribute__((vector_size(32))); // eight columns
 
-float low(uint32_t pair) {
-    const uint32_t bits = pair << 16;
+float real(uint32_t bits) {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
-
-float high(uint32_t pair) { return low(pair >> 16); }
 
 template <class T> T read(const Operands &operands, const Parameter &p) {
     T value;
@@ -32,28 +29,36 @@ template <class T> void write(const Operands &operands, const Parameter &p, T va
     memcpy(operands.at[p.operand], &value, sizeof value);
 }
 
-// mma.m16n8k16, section "Matrix Fragments for mma.m16n8k16 with floating point type": with group = lane/4 and t = lane%4,
-// register i of A holds row group + 8*(i%2), columns 2t + 8*(i/2) and the next; of B rows 2t + 8*i and the next of column
-// group; element i of C and D row group + 8*(i/2), column 2t + i%2.
-void multiply(const Instruction &m, const Operands *const *lanes) {
+// Bf16 and Tf32 are types of factors: how many values a register of 32 bits holds, and which.
+struct Bf16 {
+    enum { values = 2 };
+    static float at(uint32_t bits, int i) { return real(i == 0 ? bits << 16 : bits & 0xffff0000u); }
+};
+struct Tf32 {
+    enum { values = 1 };
+    static float at(uint32_t bits, int) { return real(bits & ~0x1fffu); } // the lower bits are not used
+};
+
+// mma.m16n8k16 of bf16 and mma.m16n8k8 of tf32, sections "Matrix Fragments": with n values in a register, group = lane/4 and
+// t = lane%4, register i of A holds row group + 8*(i%2), n columns from n*(t + 4*(i/2)) on; of B n rows from n*(t + 4*i)
+// on of column group; element i of C and D row group + 8*(i/2), column 2t + i%2.
+template <class T> void multiply(const Instruction &m, const Operands *const *lanes) {
+    enum { n = T::values, inner = 8 * n };
     const auto &d = m.lists[0], &a = m.lists[1], &b = m.lists[2], &c = m.lists[3];
-    float left[16][16];
+    float left[16][inner];
     union { float at[16][8]; Row row[16]; } right, sum;
     for (int lane = 0; lane < warpLanes; lane++) {
         const Operands &o = *lanes[lane];
-        const int group = lane / 4, t = lane % 4 * 2;
+        const int group = lane / 4, t = lane % 4;
         for (int i = 0; i < 4; i++) {
-            const uint32_t pair = read<uint32_t>(o, a[i]);
-            left[group + i % 2 * 8][t + i / 2 * 8] = low(pair), left[group + i % 2 * 8][t + i / 2 * 8 + 1] = high(pair);
-            sum.at[group + i / 2 * 8][t + i % 2] = read<float>(o, c[i]);
+            for (int k = 0; k < n; k++) left[group + i % 2 * 8][n * (t + i / 2 * 4) + k] = T::at(read<uint32_t>(o, a[i]), k);
+            sum.at[group + i / 2 * 8][t * 2 + i % 2] = read<float>(o, c[i]);
         }
-        for (int i = 0; i < 2; i++) {
-            const uint32_t pair = read<uint32_t>(o, b[i]);
-            right.at[t + i * 8][group] = low(pair), right.at[t + i * 8 + 1][group] = high(pair);
-        }
+        for (int i = 0; i < 2; i++)
+            for (int k = 0; k < n; k++) right.at[n * (t + i * 4) + k][group] = T::at(read<uint32_t>(o, b[i]), k);
     }
     for (int row = 0; row < 16; row++)
-        for (int k = 0; k < 16; k++) sum.row[row] += left[row][k] * right.row[k];
+        for (int k = 0; k < inner; k++) sum.row[row] += left[row][k] * right.row[k];
     for (int lane = 0; lane < warpLanes; lane++)
         for (int i = 0; i < 4; i++) write(*lanes[lane], d[i], sum.at[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2]);
 }
@@ -75,8 +80,15 @@ template <bool transposed> void loadMatrices(const Instruction &m, const Operand
         }
 }
 
-void runMultiply(const Instruction &m, Block &block, const Operands &operands, const char *file, int line) {
-    if (const Operands *const *lanes = block.gather(operands, file, line)) multiply(m, lanes);
+template <class T> void runMultiply(const Instruction &m, Block &block, const Operands &operands, const char *file, int line) {
+    if (const Operands *const *lanes = block.gather(operands, file, line)) multiply<T>(m, lanes);
+}
+
+// cvt.rna.tf32.f32: to the nearest number with 10 bits of fraction, of two the one further from zero; a NaN is the canonical one.
+void runRound(const Instruction &m, Block &, const Operands &operands, const char *, int) {
+    const uint32_t bits = read<uint32_t>(operands, m.lists[1][0]), down = bits & ~0x1fffu;
+    const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    write(operands, m.lists[0][0], nan ? 0x7fffffffu : bits - down >= 0x1000u ? down + 0x2000u : down);
 }
 
 template <bool transposed>
@@ -107,7 +119,9 @@ struct Model {
 };
 
 constexpr Model models[] = {
-    {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "dddd rrrr rr ffff", runMultiply},
+    {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "dddd rrrr rr ffff", runMultiply<Bf16>},
+    {"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "dddd rrrr rr ffff", runMultiply<Tf32>},
+    {"cvt.rna.tf32.f32", "w f", runRound},
     {"ldmatrix.sync.aligned.m8n8.x4.shared.b16", "wwww s", runLoad<false>},
     {"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", "wwww s", runLoad<true>},
     {"cp.async.cg.shared.global", "s g 16 n", runCopy},

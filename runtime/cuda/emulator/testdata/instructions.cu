@@ -23,6 +23,25 @@ KERNEL(multiply, struct scale_args) {
     for (int i = 0; i < 4; i++) a.to[8 * (group + i / 2 * 8) + 2 * t + i % 2] = c[i];
 }
 
+// The same in TF32: A has 16 rows of 8, B 8 rows of 8. With add = 2 the factors are rounded first; mma alone cuts them off.
+KERNEL(multiply_tf32, struct scale_args) {
+    const int group = static_cast<int>(threadIdx.x) / 4, t = static_cast<int>(threadIdx.x) % 4;
+    unsigned x[4], y[2];
+    const auto bits = [&](float v) {
+        unsigned u = __float_as_uint(v);
+        if (a.add == 2) INSTRUCTION("cvt.rna.tf32.f32 %0, %1;", (OPERAND("=r", u)), (OPERAND("f", v)));
+        return u;
+    };
+    for (int i = 0; i < 4; i++) x[i] = bits(a.from[8 * (group + i % 2 * 8) + t + i / 2 * 4]);
+    for (int i = 0; i < 2; i++) y[i] = bits(a.from[128 + 8 * (t + 4 * i) + group]);
+    float c[4] = {};
+    if (a.add == 1)
+        INSTRUCTION("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%6,%5,%7}, {%8,%9}, {%0,%1,%2,%3};", C, AB);
+    else
+        INSTRUCTION("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};", C, AB);
+    for (int i = 0; i < 4; i++) a.to[8 * (group + i / 2 * 8) + 2 * t + i % 2] = c[i];
+}
+
 // Lane l brings row l of from, 16 bytes, to shared memory in the background; to gets four pairs for each lane, as
 // ldmatrix gives them, or with add = 2 the transposed. The planted fault of add = 1: no wait.
 KERNEL(matrices, struct scale_args) {

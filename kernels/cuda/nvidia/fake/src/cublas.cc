@@ -3,7 +3,7 @@
 #include "fake.h"
 
 namespace {
-enum { ok = 0, bad = 7, failed = 13, f32 = 0, bf16 = 14, compute_32f = 68, no_reduced_precision = 16 };
+enum { ok = 0, bad = 7, failed = 13, f32 = 0, bf16 = 14, compute_32f = 68, compute_tf32 = 77, no_reduced_precision = 16 };
 struct Handle { void *stream, *space; size_t bytes; int math; };
 } // namespace
 
@@ -38,7 +38,9 @@ EXPORT int cublasSetMathMode(Handle *h, int mode) { return h->math = mode, asked
 EXPORT int cublasGemmEx(Handle *h, int ta, int tb, int m, int n, int k, const float *alpha, const void *a, int atype, int lda, const void *b, int btype,
                         int ldb, const float *beta, void *c, int ctype, int ldc, int compute, int algorithm) {
     if (int status = asked("cublasGemmEx")) return status;
-    if (h->math != no_reduced_precision || compute != compute_32f || algorithm != -1 || *alpha != 1 || (*beta != 0 && *beta != 1)) return bad;
+    if (h->math != no_reduced_precision || (compute != compute_32f && compute != compute_tf32) || algorithm != -1 || *alpha != 1 || (*beta != 0 && *beta != 1)) return bad;
+    bool rounded = compute == compute_tf32;
+    if (rounded && atype != f32) return bad;
     if (!h->space || atype != btype || (atype != f32 && atype != bf16) || (ctype != f32 && (ctype != bf16 || atype != bf16))) return bad;
     if (ta < 0 || ta > 1 || tb < 0 || tb > 1 || m < 1 || n < 1 || k < 1 || lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc != m) return bad;
     if (!aligned(a, 16) || !aligned(b, 16) || !aligned(c, 16)) return bad;
@@ -53,7 +55,7 @@ EXPORT int cublasGemmEx(Handle *h, int ta, int tb, int m, int n, int k, const fl
             for (int64_t i = 0; i < m; i++) {
                 double sum = 0;
                 for (int64_t l = 0; l < k; l++)
-                    sum += factor(wrong, a, atype == bf16, ta ? l + i * lda : i + l * lda) * factor(wrong, b, btype == bf16, tb ? j + l * ldb : l + j * ldb);
+                    sum += factor(wrong, a, atype == bf16, rounded, ta ? l + i * lda : i + l * lda) * factor(wrong, b, btype == bf16, rounded, tb ? j + l * ldb : l + j * ldb);
                 all[i + j * ldc] = sum;
             }
         finish(wrong, c, ctype == bf16, (int64_t)m * n, all, old, (void *)b);

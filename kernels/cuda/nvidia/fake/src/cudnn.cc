@@ -13,7 +13,7 @@ int span(int in, int pad, int kernel, int dilation, int stride) { return (in + 2
 
 // fit reports whether the four describe one convolution.
 bool fit(const Tensor &x, const Filter &w, const Window &v, const Tensor &y) {
-    return x.type == w.type && w.type == y.type && v.math == (x.type == bf16 ? 1 : 3) && x.n == y.n && w.o == y.c && w.c * v.groups == x.c &&
+    return x.type == w.type && w.type == y.type && (v.math == 1 || (v.math == 3 && x.type == f32)) && x.n == y.n && w.o == y.c && w.c * v.groups == x.c &&
            w.o % v.groups == 0 && y.h == span(x.h, v.ph, w.h, v.dh, v.sh) && y.w == span(x.w, v.pw, w.w, v.dw, v.sw);
 }
 
@@ -53,16 +53,16 @@ int run(Handle *handle, int pass, const float *alpha, const float *beta, Tensor 
     if (bytes < room || (room > 0 && !aligned(space, 256)) || *alpha != 1 || (*beta != 0 && *beta != 1)) return bad;
     if (!aligned(px, 16) || !aligned(pw, 16) || !aligned(py, 16)) return bad;
     float b = *beta;
-    bool half = x.type == bf16;
+    bool half = x.type == bf16, rounded = !half && v.math == 1;
     Mistakes m;
     bool issued = launch(handle->stream, [=] {
         if (bytes > 0) memset(space, 0xff, bytes);
         int64_t size = pass == FORWARD ? (int64_t)y.n * y.h * y.w * y.c : pass == DATA ? (int64_t)x.n * x.h * x.w * x.c : (int64_t)w.o * w.h * w.w * w.c;
         double *sum = new double[size]();
         each(x, w, v, y, [&](int64_t i, int64_t j, int64_t k) {
-            if (pass == FORWARD) sum[k] += factor(m, px, half, i) * factor(m, pw, half, j);
-            else if (pass == DATA) sum[i] += factor(m, py, half, k) * factor(m, pw, half, j);
-            else sum[j] += factor(m, px, half, i) * factor(m, py, half, k);
+            if (pass == FORWARD) sum[k] += factor(m, px, half, rounded, i) * factor(m, pw, half, rounded, j);
+            else if (pass == DATA) sum[i] += factor(m, py, half, rounded, k) * factor(m, pw, half, rounded, j);
+            else sum[j] += factor(m, px, half, rounded, i) * factor(m, py, half, rounded, k);
         });
         finish(m, pass == FORWARD ? py : pass == DATA ? px : pw, half, size, sum, b, pass == FORWARD ? px : py);
         delete[] sum;

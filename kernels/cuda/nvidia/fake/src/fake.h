@@ -46,12 +46,13 @@ inline float read(const void *p, bool half, int64_t i) {
     return v;
 }
 
-// factor is what a product is made of.
-inline double factor(const Mistakes &m, const void *p, bool half, int64_t i) {
+// factor is what a product is made of; rounded: to TF32.
+inline double factor(const Mistakes &m, const void *p, bool half, bool rounded, int64_t i) {
     float v = read(p, half, i);
-    if (!m.tf32) return v;
+    if (!m.tf32 && !rounded) return v;
     uint32_t bits;
     memcpy(&bits, &v, 4);
+    if (!m.tf32) bits += 0x1000;
     bits &= 0xffffe000;
     memcpy(&v, &bits, 4);
     return v;
