@@ -111,11 +111,8 @@ func (d *driver) delta(ctx context.Context, t *localStage, f *inFlight) (err err
 		return nil
 	}
 	f.back = t.back[from]
-	if f.backBlock, err = f.back.take(ctx, f.minibatch); err != nil {
-		return err
-	}
-	f.delta = f.back.blocks[f.backBlock]
-	return d.compute.wait(f.back.arrived[f.backBlock])
+	f.backBlock, f.delta, err = d.received(ctx, f.back, f.minibatch)
+	return err
 }
 
 // target finds where δ of the stage's input goes: to the stage before on this device, or to the send buffer.
@@ -152,23 +149,18 @@ func (d *driver) spent(t *localStage, f *inFlight) error {
 	}
 	back := f.back
 	f.back = nil
-	if err := d.compute.record(back.freed[f.backBlock]); err != nil {
-		return err
-	}
-	back.grant(f.backBlock)
-	return nil
+	return d.release(back, f.backBlock)
 }
 
 // end gives back what a minibatch held.
 func (d *driver) end(t *localStage, f *inFlight) error {
-	if err := d.release(f.skips); err != nil {
+	if err := d.releaseSkips(f.skips); err != nil {
 		return err
 	}
 	if f.from != nil {
-		if err := d.compute.record(f.from.freed[f.block]); err != nil {
+		if err := d.release(f.from, f.block); err != nil {
 			return err
 		}
-		f.from.grant(f.block)
 	}
 	t.stash.leave(f.minibatch)
 	d.leave(t, f)

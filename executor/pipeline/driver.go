@@ -101,10 +101,24 @@ func (d *driver) openEvents() error {
 			events = append(events, &d.staging[s].uploaded[i], &d.staging[s].returned[i])
 		}
 	}
+	return makeEvents(d.dev, events...)
+}
+
+// each returns where the events of a list go.
+func each(list []runtime.Event) (all []*runtime.Event) {
+	for i := range list {
+		all = append(all, &list[i])
+	}
+	return all
+}
+
+// makeEvents makes those events that there are not yet.
+func makeEvents(dev runtime.Device, events ...*runtime.Event) (err error) {
 	for _, ev := range events {
-		var err error
-		if *ev, err = d.dev.NewEvent(); err != nil {
-			return err
+		if *ev == nil {
+			if *ev, err = dev.NewEvent(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

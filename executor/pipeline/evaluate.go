@@ -205,14 +205,10 @@ func (e *Executor) openEvaluations() ([]*evaluation, error) {
 }
 
 func (x *evaluation) open() (err error) {
-	if x.sent, err = x.driver.dev.NewEvent(); err != nil {
-		return err
-	}
 	if x.link, err = x.driver.dev.NewStream("evaluation of stage " + fmt.Sprint(x.stage.stage)); err != nil {
 		return err
 	}
-	x.done, err = x.driver.dev.NewEvent()
-	return err
+	return makeEvents(x.driver.dev, &x.sent, &x.done)
 }
 
 func (x *evaluation) String() string { return fmt.Sprintf("evaluation of stage %d", x.stage.stage) }

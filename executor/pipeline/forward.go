@@ -121,9 +121,6 @@ func (d *driver) entry(ctx context.Context, t *localStage, f *inFlight, sb *slab
 		return nil
 	}
 	f.from = t.in[from]
-	if f.block, err = f.from.take(ctx, f.minibatch); err != nil {
-		return err
-	}
-	f.entry = f.from.blocks[f.block]
-	return d.compute.wait(f.from.arrived[f.block])
+	f.block, f.entry, err = d.received(ctx, f.from, f.minibatch)
+	return err
 }

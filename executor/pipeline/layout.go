@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -176,23 +177,14 @@ func (e *Executor) openChannels() (err error) {
 		}
 	}
 	for _, l := range e.channels {
-		l.arrived, l.freed = make([]runtime.Event, len(l.blocks)), make([]runtime.Event, len(l.blocks))
-		for i := range l.blocks {
-			if l.arrived[i], err = by[l.from].dev.NewEvent(); err != nil {
-				return err
-			}
-			if l.freed[i], err = by[l.to].dev.NewEvent(); err != nil {
-				return err
-			}
+		n := len(l.blocks)
+		l.arrived, l.freed = make([]runtime.Event, n), make([]runtime.Event, n)
+		if l.kind == pipeline.CF && e.order.held[l.boundary+1] > 0 {
+			l.copied = make([]runtime.Event, n)
 		}
-		if l.kind != pipeline.CF || e.order.held[l.boundary+1] == 0 {
-			continue
-		}
-		l.copied = make([]runtime.Event, len(l.blocks))
-		for i := range l.blocks {
-			if l.copied[i], err = by[l.to].dev.NewEvent(); err != nil {
-				return err
-			}
+		from, to := by[l.from].dev, by[l.to].dev
+		if err := errors.Join(makeEvents(from, each(l.arrived)...), makeEvents(to, each(l.freed)...), makeEvents(to, each(l.copied)...)); err != nil {
+			return err
 		}
 	}
 	return nil

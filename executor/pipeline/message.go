@@ -12,19 +12,15 @@ func (d *driver) message(ctx context.Context, l *channel, v instance, ready runt
 	if err := b.acquire(ctx, d.bound, v, q); err != nil {
 		return err
 	}
-	if err := d.sendTimed(ctx, l, &v, v.minibatch, ready, src); err != nil {
+	if err := d.send(ctx, l, &v, v.minibatch, ready, src); err != nil {
 		return err
 	}
 	return b.release(d.bound, v, q)
 }
 
-// send sends what is no task of the plan.
-func (d *driver) send(ctx context.Context, l *channel, number int, ready runtime.Event, src runtime.Span) error {
-	return d.sendTimed(ctx, l, nil, number, ready, src)
-}
-
-// sendTimed sends: the receiver grants a block, the copy waits for what it reads and for the block.
-func (d *driver) sendTimed(ctx context.Context, l *channel, v *instance, number int, ready runtime.Event, src runtime.Span) error {
+// send sends: the receiver grants a block, the copy waits for what it reads and for the block. It is timed as a task of the plan,
+// unless that is nil.
+func (d *driver) send(ctx context.Context, l *channel, v *instance, number int, ready runtime.Event, src runtime.Span) error {
 	block, err := l.granted(ctx)
 	if err != nil {
 		return err
@@ -60,6 +56,23 @@ func (d *driver) sendTimed(ctx context.Context, l *channel, v *instance, number 
 	l.latest = block
 	l.arrivals <- arrival{number, block}
 	return nil
+}
+
+// received waits for the message of a number, and returns the block that it is in.
+func (d *driver) received(ctx context.Context, l *channel, number int) (block int, span runtime.Span, err error) {
+	if block, err = l.take(ctx, number); err != nil {
+		return block, span, err
+	}
+	return block, l.blocks[block], d.compute.wait(l.arrived[block])
+}
+
+// release grants a block again, behind what the device has issued so far.
+func (d *driver) release(l *channel, block int) error {
+	err := d.compute.record(l.freed[block])
+	if err == nil {
+		l.grant(block)
+	}
+	return err
 }
 
 // sendOutput issues CF: the output of a stage leaves for the stage behind it.

@@ -260,11 +260,9 @@ func (d *driver) skips(ctx context.Context, t *localStage, f *inFlight) (err err
 
 // fetch takes what arrives through a portal.
 func (d *driver) fetch(ctx context.Context, l *channel, minibatch int, p *skipTensor) (err error) {
-	if p.block, err = l.take(ctx, minibatch); err != nil {
-		return err
-	}
-	p.from, p.span = l, l.blocks[p.block]
-	return d.compute.wait(l.arrived[p.block])
+	p.from = l
+	p.block, p.span, err = d.received(ctx, l, minibatch)
+	return err
 }
 
 // deltas finds δ of what has left a stage by portals.
@@ -319,20 +317,19 @@ func (d *driver) spentSkips(t *localStage, f *inFlight) error {
 			p.returned = none
 		}
 	}
-	return d.release(f.deltas)
+	return d.releaseSkips(f.deltas)
 }
 
-// release grants the blocks of skip tensors again.
-func (d *driver) release(all []skipTensor) error {
+// releaseSkips grants the blocks of skip tensors again.
+func (d *driver) releaseSkips(all []skipTensor) error {
 	for i := range all {
 		p := &all[i]
 		if p.from == nil {
 			continue
 		}
-		if err := d.compute.record(p.from.freed[p.block]); err != nil {
+		if err := d.release(p.from, p.block); err != nil {
 			return err
 		}
-		p.from.grant(p.block)
 		p.from = nil
 	}
 	return nil

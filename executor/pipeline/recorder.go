@@ -31,10 +31,10 @@ type record struct {
 func (m *record) failed() bool { return m.set && (!m.issued || m.end.Synchronize() != nil) }
 
 // open makes the events.
-func (t *recorder) open(dev runtime.Device) (err error) {
+func (t *recorder) open(dev runtime.Device) error {
 	t.marks = make([]record, recorded)
 	for i := range t.marks {
-		if t.marks[i].end, err = dev.NewEvent(); err != nil {
+		if err := makeEvents(dev, &t.marks[i].end); err != nil {
 			return err
 		}
 	}

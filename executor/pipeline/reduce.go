@@ -94,20 +94,20 @@ func (d *driver) reduce(ctx context.Context, t *localStage, slot int) error {
 func (d *driver) pass(ctx context.Context, t *localStage, r *reducer, i, number int, at runtime.Span) error {
 	if i > 0 {
 		l := r.up[i-1]
-		block, err := l.take(ctx, number)
+		block, slice, err := d.received(ctx, l, number)
 		if err != nil {
 			return err
 		}
-		add, err := d.binder.add(at, l.blocks[block].Part(0, at.Bytes))
+		add, err := d.binder.add(at, slice.Part(0, at.Bytes))
 		if err != nil {
 			return err
 		}
-		for _, step := range []error{d.compute.wait(l.arrived[block]), d.compute.launch(add), d.compute.record(l.freed[block])} {
-			if step != nil {
-				return step
-			}
+		if err := d.compute.launch(add); err != nil {
+			return err
 		}
-		l.grant(block)
+		if err := d.release(l, block); err != nil {
+			return err
+		}
 	}
 	if i == len(r.hosts)-1 {
 		return nil
@@ -115,7 +115,7 @@ func (d *driver) pass(ctx context.Context, t *localStage, r *reducer, i, number 
 	if err := d.compute.record(t.summed); err != nil {
 		return err
 	}
-	return d.send(ctx, r.up[i], number, t.summed, at)
+	return d.send(ctx, r.up[i], nil, number, t.summed, at)
 }
 
 // share sends the statistics of the first replica to the others, behind what they have issued so far.
@@ -135,7 +135,7 @@ func (d *driver) tellAll(ctx context.Context, t *localStage, to []*channel, src 
 		return err
 	}
 	for _, l := range to {
-		if err := d.send(ctx, l, t.rounds, t.summed, src); err != nil {
+		if err := d.send(ctx, l, nil, t.rounds, t.summed, src); err != nil {
 			return err
 		}
 	}
@@ -149,14 +149,11 @@ func (d *driver) tellAll(ctx context.Context, t *localStage, to []*channel, src 
 
 // receive asks for what arrives in a block, which this replica has no use for until then, and waits for it.
 func (d *driver) receive(ctx context.Context, l *channel, block, number int) error {
-	if err := d.compute.record(l.freed[block]); err != nil {
+	if err := d.release(l, block); err != nil {
 		return err
 	}
-	l.grant(block)
-	if _, err := l.take(ctx, number); err != nil {
-		return err
-	}
-	return d.compute.wait(l.arrived[block])
+	_, _, err := d.received(ctx, l, number)
+	return err
 }
 
 // sumKey tells sums apart.

@@ -128,14 +128,12 @@ func (r *ring) slot(minibatch int) int { return mod(r.before+minibatch, r.slots)
 func (r *ring) extent() int64 { return r.bytes + int64(r.slots)*scalarsBytes }
 
 // open makes the events that steps wait for.
-func (r *ring) open(dev runtime.Device) (err error) {
+func (r *ring) open(dev runtime.Device) error {
 	for i := range r.steps {
 		for _, waits := range r.steps[i].waits {
 			for _, p := range waits {
-				if ev := &r.steps[p.step].ends[p.slot]; *ev == nil {
-					if *ev, err = dev.NewEvent(); err != nil {
-						return err
-					}
+				if err := makeEvents(dev, &r.steps[p.step].ends[p.slot]); err != nil {
+					return err
 				}
 			}
 		}

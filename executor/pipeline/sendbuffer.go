@@ -36,10 +36,7 @@ func (b *sendBuffer) layOut(g *allocator, n int, bytes int64, messages int) {
 func (b *sendBuffer) events() (all []*runtime.Event) {
 	for i := range b.slots {
 		x := &b.slots[i]
-		all = append(all, &x.ready)
-		for j := range x.sent {
-			all = append(all, &x.sent[j])
-		}
+		all = append(append(all, &x.ready), each(x.sent)...)
 	}
 	return all
 }

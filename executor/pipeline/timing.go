@@ -54,15 +54,13 @@ func (w *stopwatch) shift(before int) {
 }
 
 // begin starts the clock.
-func (w *stopwatch) begin(q queue) (err error) {
+func (w *stopwatch) begin(q queue) error {
 	if w == nil || q.of.dryRun {
 		return nil
 	}
 	w.used, w.open = 0, nil
-	if w.origin == nil {
-		if w.origin, err = w.dev.NewEvent(); err != nil {
-			return err
-		}
+	if err := makeEvents(w.dev, &w.origin); err != nil {
+		return err
 	}
 	if err := q.record(w.origin); err != nil {
 		return err
@@ -80,15 +78,8 @@ func (w *stopwatch) next() (s *stamp, err error) {
 		w.stamps = append(w.stamps, stamp{})
 	}
 	s = &w.stamps[i]
-	for _, ev := range []*runtime.Event{&s.start, &s.end} {
-		if *ev == nil {
-			if *ev, err = w.dev.NewEvent(); err != nil {
-				return nil, err
-			}
-		}
-	}
 	w.used++
-	return s, nil
+	return s, makeEvents(w.dev, &s.start, &s.end)
 }
 
 // start stamps the start of a task, end its end.
