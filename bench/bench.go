@@ -223,7 +223,7 @@ func (g *Grid) planOne(ctx context.Context, r *Report, limit Limit, s strategy.S
 	}
 	row := Row{
 		Strategy: s.Name, Winner: p.Winner, Limit: limit.Name, LimitBytes: limit.Bytes, Plan: p, Ops: len(p.Ops),
-		PredictedPeakBytes: g.Job.PredictedPeak(p), PlannedS: train.PredictedSeconds(g.Chain, p),
+		PredictedPeakBytes: g.Job.PredictedPeak(p), PlannedS: g.Job.PredictedSeconds(g.Chain, p),
 	}
 	for _, op := range p.Ops {
 		if op.Kind != schedule.Backward {

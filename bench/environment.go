@@ -36,6 +36,9 @@ func RunEnvironment(r *train.Run, o *train.Outcome, facts []report.Fact) []repor
 // batch says what a step takes in.
 func batch(j *train.Job) string {
 	text := fmt.Sprintf("%d samples", j.Images())
+	if j.Parts > 1 {
+		text += fmt.Sprintf(" in %d parts", j.Parts)
+	}
 	if j.Microbatches > 1 {
 		text += fmt.Sprintf(" in %d microbatches", j.Microbatches)
 	}

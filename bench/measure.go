@@ -328,7 +328,7 @@ func (r *rounds) step(ctx context.Context, t *timed, step int) error {
 		return err
 	}
 	if r.counts(step) {
-		t.steps.Add(res)
+		t.steps.Add(res, 0)
 	}
 	last := step == r.grid.Steps-1
 	if t.row == nil || r.bits.of == "" {

@@ -11,20 +11,27 @@ import (
 	"plimsoll/runtime"
 )
 
-// bound is a sequence whose every launch is prepared: op i of the sequence is launches[start[i]:start[i+1]].
+// bound is a sequence whose every launch is prepared: op i of the sequence is calls[start[i]:start[i+1]].
 type bound struct {
-	tape     *tape
-	base     int64 // where the blocks begin in the arena
-	peak     int64 // the most that is alive at one op, static memory included
-	extent   int64 // the end of the highest block, static memory included
-	copies   int64 // bytes of the copies in the host slab
-	slab     int64 // where they begin
-	lane     []int // the stream of every op
-	launches []runtime.Launch
-	uses     []use // what each launch reads and writes, for the order check
-	start    []int
-	take     []command // what it begins with where batches are staged
-	visits   *visits   // of the weights, where they are offloaded
+	tape   *tape
+	base   int64 // where the blocks begin in the arena
+	peak   int64 // the most that is alive at one op, static memory included
+	extent int64 // the end of the highest block, static memory included
+	copies int64 // bytes of the copies in the host slab
+	slab   int64 // where they begin
+	lane   []int // the stream of every op
+	calls  []prepared
+	adding []prepared // the same, with gradients that are added to those of the step's earlier parts; nil where a step is one
+	adds   bool
+	start  []int
+	take   []command // what it begins with where batches are staged
+	visits *visits   // of the weights, where they are offloaded
+}
+
+// prepared is a launch with what it reads and writes, for the order check.
+type prepared struct {
+	launch runtime.Launch
+	use
 }
 
 // use is what one launch touches.
@@ -109,7 +116,7 @@ func (w *Workload) Extent(seq schedule.Sequence) (int64, error) {
 func (w *Workload) prepare(b *bound, lib kernels.Library, choose program) error {
 	b.visits = w.visits(b.tape.seq)
 	for i, op := range b.tape.seq {
-		b.start = append(b.start, len(b.launches))
+		b.start = append(b.start, len(b.calls))
 		if op.Kind.Transfer() {
 			continue
 		}
@@ -120,7 +127,7 @@ func (w *Workload) prepare(b *bound, lib kernels.Library, choose program) error 
 			}
 		}
 	}
-	b.start = append(b.start, len(b.launches))
+	b.start = append(b.start, len(b.calls))
 	return w.prepareTake(b, lib)
 }
 
@@ -128,12 +135,24 @@ func (w *Workload) prepareStep(b *bound, lib kernels.Library, i int, step models
 	op, call := b.tape.seq[i], step.Call
 	call.UpdateStats = call.Train && b.tape.first[i]
 	o := w.operands(b, i, op.Layer, step.Refs)
-	launch, err := lib.Prepare(call, o)
+	prepare := func(call kernels.Call) (prepared, error) {
+		launch, err := lib.Prepare(call, o)
+		return prepared{launch, useOf(fmt.Sprintf("%v %s", op, step.Name), call.Uses(o, o.Workspace.Bytes))}, err
+	}
+	once, err := prepare(call)
 	if err != nil {
 		return err
 	}
-	b.launches = append(b.launches, launch)
-	b.uses = append(b.uses, useOf(fmt.Sprintf("%v %s", op, step.Name), call.Uses(o, o.Workspace.Bytes)))
+	b.calls = append(b.calls, once)
+	if !b.adds {
+		return nil
+	}
+	if call.AddParams = step.Accumulating().AddParams; call.AddParams {
+		if once, err = prepare(call); err != nil {
+			return err
+		}
+	}
+	b.adding = append(b.adding, once)
 	return nil
 }
 

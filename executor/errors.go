@@ -21,6 +21,8 @@ var (
 	ErrSlowLink = errors.New("the link to host memory is too slow to be measured")
 	// ErrNoState is returned when the state of an optimizer is to be offloaded that has none.
 	ErrNoState = errors.New("there is no optimizer state to offload")
+	// ErrParts is returned when a step is to run in parts and keeps state in host memory.
+	ErrParts = errors.New("a step in parts keeps its weights and the optimizer's state on the device")
 	// ErrAtOnce is returned when gradients are updated layer by layer and the step needs all of them together.
 	ErrAtOnce = errors.New("with offloaded weights a layer is updated as soon as its backward has ended")
 )

@@ -95,8 +95,8 @@ func (e *Executor) finiteOutput(b *bound, i int) (bool, error) {
 	if err := e.bring(b, i); err != nil {
 		return false, err
 	}
-	for _, launch := range b.launches[b.start[i]:b.start[i+1]] {
-		if err := e.compute.Launch(launch); err != nil {
+	for _, c := range b.calls[b.start[i]:b.start[i+1]] {
+		if err := e.compute.Launch(c.launch); err != nil {
 			return false, err
 		}
 	}

@@ -26,6 +26,10 @@ type Options struct {
 	Initial *Initial
 	// MaxNorm clips the gradients to this norm, all of them together; 0: no clipping.
 	MaxNorm float32
+	// Parts divides a step: the sequence runs so often, each time on a batch of its own, and the weights are updated by the sum of
+	// the gradients, behind the last part; 0 is 1. Every part of a batch is begun and ended like a step. The library that the
+	// workload was compiled for must be models.Accumulation's.
+	Parts int
 	// Timed records the time of every op (Result.Ops).
 	Timed bool
 	// Audit stops after every op to check that it wrote only memory that its blocks own. Slow.
@@ -52,14 +56,14 @@ type Executor struct {
 	step *bound
 	eval *bound
 
-	script  script
+	script  script       // of a step, or of its last part
+	early   [2]script    // of the parts before: the first, whose gradients are written, and those that add to them
 	heads   [2][]command // of the script, for each of the two batches
 	stages  [2][]command // what copies each of them to the device ahead of its step
 	waits   [][]int      // per op, the ops of other streams that it waits for
 	streams [allStreams]runtime.Stream
 	events  []runtime.Event
 	compute runtime.Stream // one of the streams
-	graph   runtime.Launch // a whole step, on a device that can keep it; nil otherwise
 
 	evalScript script // of an evaluation, behind the copies of its images
 
@@ -72,6 +76,7 @@ type Executor struct {
 	auditor    *auditor
 	observer   *observer
 	result     Result
+	done       int // parts of the step
 	turn       int // 0 or 1: which of the two batches in the host slab is the next one
 	staged     int // which of them is on its way to the device, or waits there; none
 	begun      time.Time
@@ -100,7 +105,7 @@ const chunkBytes = 1 << 20
 // Interval is when an op of a step ran, in seconds from the beginning of the sequence on the device.
 type Interval struct{ Start, End float64 }
 
-// Result is what one step gave and took. Its slices are valid until the next step.
+// Result is what one step gave and took, or a part of one: the norm and the update are of the last. Its slices are valid until the next step.
 type Result struct {
 	Loss    float64
 	Correct int     // correct predictions in the batch, before the update
@@ -136,10 +141,14 @@ func New(w *Workload, on Target, seq schedule.Sequence, opt Options) (*Executor,
 	if opt.MaxNorm > 0 && w.Offloading() == OffloadWeights {
 		return nil, fmt.Errorf("%w, and clipping to a norm of %v needs the gradients of all: leave it out, or offload the optimizer's state alone", ErrAtOnce, opt.MaxNorm)
 	}
+	if e.parts() > 1 && w.Offloading() != OffloadNothing {
+		return nil, ErrParts
+	}
 	var err error
 	if e.step, err = w.layout(seq, opt.Limit, opt.Sim); err != nil {
 		return nil, err
 	}
+	e.step.adds = e.parts() > 1
 	if e.eval, err = w.layoutEval(opt.Limit); err != nil {
 		return nil, err
 	}
@@ -411,7 +420,10 @@ func (e *Executor) Step(step uint64, lr float32) (*Result, error) {
 	return e.End()
 }
 
-// Begin starts a step. Until End, which must follow, Swap, what fills a batch, and Stage are the only calls.
+// parts returns how often the sequence runs in a step.
+func (e *Executor) parts() int { return max(e.opt.Parts, 1) }
+
+// Begin starts a step, or the next part of one. Until End, which must follow, Swap, what fills a batch, and Stage are the only calls.
 func (e *Executor) Begin(step uint64, lr float32) error {
 	if e.stopped {
 		return ErrStopped
@@ -430,7 +442,7 @@ func (e *Executor) End() (*Result, error) {
 	if err != nil {
 		return nil, e.failed(e.scalars.Step, err)
 	}
-	e.stopped = false
+	e.stopped, e.done = false, (e.done+1)%e.parts()
 	e.result.Seconds = time.Since(e.begun).Seconds()
 	return &e.result, nil
 }
@@ -465,7 +477,9 @@ func (e *Executor) start(step uint64, lr float32) error {
 	if err != nil {
 		return err
 	}
-	e.scalars = kernels.Scalars{Seed: e.opt.Seed, Step: step, LR: lr, GradScale: 1, Update: uint64(e.updated)}
+	e.scalars = kernels.Scalars{
+		Seed: e.opt.Seed, Step: step, Microbatch: uint64(e.done), LR: lr, GradScale: 1 / float32(e.parts()), Update: uint64(e.updated),
+	}
 	e.scalars.Put(scalars)
 	if e.auditor != nil {
 		e.auditor.begin()
@@ -494,9 +508,12 @@ func (e *Executor) collect() (err error) {
 	}
 	r := &e.result
 	values := unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4)
-	r.Loss, r.Correct, r.Norm = float64(values[lossAt/4]), int(values[lossAt/4+1]), e.norm(values)
-	if r.Skipped = math.IsNaN(r.Norm) || math.IsInf(r.Norm, 0); !r.Skipped {
-		e.updated++
+	r.Loss, r.Correct = float64(values[lossAt/4]), int(values[lossAt/4+1])
+	if r.Norm, r.Skipped = 0, false; e.done == e.parts()-1 {
+		r.Norm = e.norm(values)
+		if r.Skipped = math.IsNaN(r.Norm) || math.IsInf(r.Norm, 0); !r.Skipped {
+			e.updated++
+		}
 	}
 	r.PeakBytes, r.ExtentBytes = e.step.peak, e.step.extent
 	r.HostBytes, r.CopiesBytes = e.host.bytes, e.step.copies

@@ -198,7 +198,7 @@ func (e *Executor) writeEval() error {
 	for p := range e.eval.tape.seq {
 		e.writeVisit(s, v, p)
 		for i := e.eval.start[p]; i < e.eval.start[p+1]; i++ {
-			s.launch(streamCompute, e.eval.launches[i], e.eval.uses[i])
+			s.launch(streamCompute, e.eval.calls[i].launch, e.eval.calls[i].use)
 		}
 		e.writeNext(s, v, p)
 	}

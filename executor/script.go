@@ -40,7 +40,9 @@ func (t text) String() string { return string(t) }
 // streams fork from the compute stream when the step begins, and join it before it ends.
 type script struct {
 	list   []command
-	head   int // commands that bring the batch to the device: part of no graph, for batches lie in two places
+	calls  []prepared     // what its ops launch
+	graph  runtime.Launch // of the commands behind the head, on a device that can keep them; nil otherwise
+	head   int            // commands that bring the batch to the device: part of no graph, for batches lie in two places
 	part   []int
 	events int
 	mark   []int // per op: the event of its end; none where nobody looks
@@ -92,22 +94,49 @@ func (e *Executor) write() error {
 	s := &e.script
 	s.timed = e.opt.Timed
 	e.numberEvents()
+	for k := range min(e.parts()-1, len(e.early)) {
+		e.early[k] = *s
+		e.early[k].calls = e.step.calls
+		if k > 0 {
+			e.early[k].calls = e.step.adding
+		}
+		e.writePart(&e.early[k], false)
+	}
+	if s.calls = e.step.calls; e.parts() > 1 {
+		s.calls = e.step.adding
+	}
+	e.writePart(s, true)
+	e.heads[0], e.heads[1] = s.list[:s.head], e.other(s.list[:s.head])
+	e.writeStages()
+	return ordered(e.rounds(), s.events)
+}
+
+// writePart writes the script of a step, or of a part of one: the last part updates the weights.
+func (e *Executor) writePart(s *script, last bool) {
 	e.writeBegin(s)
 	for _, p := range e.step.tape.order {
 		s.part = append(s.part, len(s.list))
 		e.writeOp(s, p)
 	}
 	s.part = append(s.part, len(s.list))
-	e.writeEnd(s)
-	e.heads[0], e.heads[1] = s.list[:s.head], e.other(s.list[:s.head])
-	e.writeStages()
-	return ordered(e.rounds(), s.events)
+	e.writeEnd(s, last)
 }
 
-// rounds are two steps, each on one of the two batches, and what is staged beside them.
+// part returns the script of one of a step's n parts.
+func (e *Executor) part(k, n int) *script {
+	if k == n-1 {
+		return &e.script
+	}
+	return &e.early[min(k, 1)]
+}
+
+// rounds are two steps, their parts on the two batches in turn, and what is staged beside them. Of many parts in the middle, which
+// are alike, there are two or three.
 func (e *Executor) rounds() (all []command) {
-	for turn := range 2 {
-		all = slices.Concat(all, e.stages[turn], e.heads[turn], e.script.list[e.script.head:])
+	n := min(e.parts(), 4+e.parts()%2)
+	for k := range 2 * n {
+		s := e.part(k%n, n)
+		all = slices.Concat(all, e.stages[k%2], e.heads[k%2], s.list[s.head:])
 	}
 	return append(all, e.stages[0]...)
 }
@@ -202,15 +231,17 @@ func (e *Executor) writeOp(s *script, p int) {
 }
 
 func (e *Executor) writeLaunches(s *script, stream, from, to int) {
-	for i := from; i < to; i++ {
-		s.launch(stream, e.step.launches[i], e.step.uses[i])
+	for _, c := range s.calls[from:to] {
+		s.launch(stream, c.launch, c.use)
 	}
 }
 
-// writeEnd updates the weights and copies the result to the host.
-func (e *Executor) writeEnd(s *script) {
+// writeEnd updates the weights, if it ends a step, and copies the result to the host.
+func (e *Executor) writeEnd(s *script, last bool) {
 	s.record(streamCompute, eventSwept)
-	e.writeUpdates(s)
+	if last {
+		e.writeUpdates(s)
+	}
 	s.record(streamCompute, eventUpdated)
 	s.signal(streamToDevice, eventJoin, streamCompute)
 	s.signal(streamCompute, eventDone, streamToHost)
@@ -218,19 +249,24 @@ func (e *Executor) writeEnd(s *script) {
 	s.signal(streamToHost, eventReturned, streamCompute)
 }
 
-// capture keeps the step, but for its head, as one launch where the device can do that, and nobody has to look between its ops.
+// capture keeps a step, or each kind of part of one, but for its head, as one launch where the device can do that, and nobody has to look between its ops.
 func (e *Executor) capture() (err error) {
 	device, able := e.dev.(runtime.Grapher)
 	if !able || e.opt.NoGraph || e.watched() {
 		return nil
 	}
-	e.graph, err = device.Capture(e.compute, func() error { return e.put(e.script.list[e.script.head:]) })
-	return err
+	for k := range min(e.parts(), 1+len(e.early)) {
+		s := e.part(k, min(e.parts(), 1+len(e.early)))
+		if s.graph, err = device.Capture(e.compute, func() error { return e.put(s.list[s.head:]) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (e *Executor) watched() bool { return e.auditor != nil || e.observer != nil }
 
-// issue puts one step on the streams.
+// issue puts one step, or the next part of it, on the streams.
 func (e *Executor) issue() error {
 	if err := e.Stage(); err != nil {
 		return err
@@ -239,13 +275,14 @@ func (e *Executor) issue() error {
 	if err := e.put(e.heads[e.turn]); err != nil {
 		return err
 	}
+	s := e.part(e.done, e.parts())
 	switch {
-	case e.graph != nil:
-		return e.compute.Launch(e.graph)
+	case s.graph != nil:
+		return e.compute.Launch(s.graph)
 	case e.watched():
-		return e.issueWatched()
+		return e.issueWatched(s)
 	}
-	return e.put(e.script.list[e.script.head:])
+	return e.put(s.list[s.head:])
 }
 
 // put issues commands. It allocates nothing.
@@ -271,10 +308,10 @@ func (e *Executor) put(list []command) error {
 	return nil
 }
 
-// issueWatched issues a step and stops around every op, for the auditor and the observer.
-func (e *Executor) issueWatched() error {
-	list, part := e.script.list, e.script.part
-	if err := e.put(list[e.script.head:part[0]]); err != nil {
+// issueWatched issues a script and stops around every op, for the auditor and the observer.
+func (e *Executor) issueWatched(s *script) error {
+	list, part := s.list, s.part
+	if err := e.put(list[s.head:part[0]]); err != nil {
 		return err
 	}
 	for m, p := range e.step.tape.order {

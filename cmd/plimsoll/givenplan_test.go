@@ -177,7 +177,7 @@ func badGiven(t *testing.T) []badCase {
 	return append(all,
 		badCase{"given: draws", []string{"validate", "-m", "tiny", "--devices", "cpu*2", "--plan", own, "--simulated", "--draws", "2"}, 2, []string{"--draws and --plan"}},
 		badCase{"given: the chain of a step", append(on("cpu*2"), plannedFor(t, tinyChain(t, 8), "--strategy", "gpipe", "--microbatches", "4"), "--profile", tinyChain(t, 8)), 2,
-			[]string{"is of another model", "--batch 8 is divided into 4 microbatches: the chain is that of 2 images"}},
+			[]string{"is of another model", "--batch 8 is divided into 4 parts: the chain is that of 2 images"}},
 	)
 }
 

@@ -68,8 +68,8 @@ func (a *app) chain(ctx context.Context, job *train.Job, f cacheFlags, link link
 func (a *app) measured(ctx context.Context, job *train.Job, f cacheFlags, m train.Measure) (*chain.Chain, error) {
 	if f.file != "" {
 		c, err := job.ReadChain(f.file)
-		if errors.Is(err, train.ErrOtherModel) && job.Microbatches > 1 {
-			err = fmt.Errorf("%w; --batch %d is divided into %d microbatches: the chain is that of %d images", err, job.Images(), job.Microbatches, job.Config.Batch)
+		if errors.Is(err, train.ErrOtherModel) && job.Images() > job.Config.Batch {
+			err = fmt.Errorf("%w; --batch %d is divided into %d parts: the chain is that of %d images", err, job.Images(), job.Images()/job.Config.Batch, job.Config.Batch)
 		}
 		return c, usage(err)
 	}
@@ -107,9 +107,9 @@ The folder of --out gets chain.json, plan.json, log.jsonl (a line a step), check
 trace.json. A run that was interrupted or killed goes on from its last checkpoint with --resume and ends with the same bits,
 also under another limit or strategy. Ctrl-C finishes the step and saves a checkpoint; a second one exits at once.
 
-On one device, --accumulate N is the alternative to a plan: it runs the batch in N parts and adds their gradients up. It takes the
-memory of a part's step, costs nothing where small batches are as fast as large ones, and is another computation: BatchNorm sees
-parts, where a plan's bits are those of the whole batch.
+On one device, --accumulate N runs the batch in N parts and adds their gradients up: an alternative to a plan, or beside one, for the
+limit is then that of a part's step, which is planned. It costs nothing where small batches are as fast as large ones, and is another
+computation: BatchNorm sees parts, where a plan's bits are those of the whole batch.
 
 A model whose optimizer state, or whose weights, do not fit beside the activations keeps them in page-locked host memory with
 --offload-state: they pass through a window of the arena, and the bits stay the same.
@@ -256,7 +256,11 @@ func (t *trainFigures) write(w io.Writer, r *train.Run) {
 	}
 	writeSummary(w, r, &t.Summary)
 	if t.Receipt != nil {
-		fmt.Fprintln(w, "\nwhere the gap between the predicted and the measured time of the step in the middle comes from:")
+		step := "the step in the middle"
+		if r.Job.Parts > 1 {
+			step = "the last part of " + step
+		}
+		fmt.Fprintf(w, "\nwhere the gap between the predicted and the measured time of %s comes from:\n", step)
 		_ = bench.RunReceiptTable(t.Receipt).Text(w) // as all that is printed
 	}
 }
@@ -334,7 +338,7 @@ func (f *trainFlags) findBatch(ctx context.Context, a *app, p *planning) error {
 		return nil
 	}
 	switch {
-	case f.pipe.devices > 0:
+	case f.pipe.devices > 0 || f.job.parts > 0:
 		return usage(errors.New("--batch max is for one device and whole batches: give a number of images"))
 	case f.memoryGiven && f.memory.Share > 0:
 		return usage(fmt.Errorf("--batch max with --memory %v: what is it a share of? give bytes, as in 8GiB, or leave it out to use what the device has", &f.memory))
@@ -401,7 +405,10 @@ func (a *app) planStep(ctx context.Context, r *train.Run, s *choice, f *trainFla
 func writeSummary(out io.Writer, r *train.Run, s *train.Summary) {
 	all, _ := r.Job.StoreAllBytes() // it was planned with
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "trained\t%s on %s, %s of %d images, %s\n", r.Job.Model, r.Job.Data, units.Count(s.Steps, "step"), r.Job.Config.Batch, units.Rate(s.ImagesPerS, "images"))
+	fmt.Fprintf(w, "trained\t%s on %s, %s of %d images, %s\n", r.Job.Model, r.Job.Data, units.Count(s.Steps, "step"), r.Job.Images(), units.Rate(s.ImagesPerS, "images"))
+	if n := r.Job.Parts; n > 1 {
+		fmt.Fprintf(w, "\t%d parts of %d images a step, each of which runs the plan\n", n, r.Job.Config.Batch)
+	}
 	fmt.Fprintf(w, "loss\t%.4f in the last step\n", s.Loss)
 	fmt.Fprintf(w, "accuracy\t%.2f%% of %d held-out samples\n", 100*s.Accuracy, s.TestSamples)
 	fmt.Fprintf(w, "limit\t%s, %s of store-all's %s\n", units.Bytes(s.LimitBytes), share(float64(s.LimitBytes), float64(all)), units.Bytes(all))

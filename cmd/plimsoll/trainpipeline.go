@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"plimsoll/bench/pipelined"
+	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
@@ -78,7 +79,7 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 		strategy = f.strategy
 	}
 	if cmd.Flags().Changed("accumulate") {
-		if strategy, err = f.pipe.add(cmd, n, strategy); err != nil {
+		if err := f.add(cmd, n, strategy); err != nil {
 			return err
 		}
 	}
@@ -86,11 +87,7 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 		return refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, pipelineOnly...)
 	}
 	f.pipe.devices = n
-	why := "is for one device: a pipeline has no such choice"
-	if cmd.Flags().Changed("accumulate") {
-		why = "is for steps of whole batches: leave it or --accumulate out"
-	}
-	if err := refuse(cmd, why, "slots", "pofo-slots", "segments", "no-graph"); err != nil {
+	if err := refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "segments", "no-graph"); err != nil {
 		return err
 	}
 	if err := f.pipe.check(strategy); err != nil {
@@ -121,36 +118,30 @@ func (f *trainPipeFlags) correct(cmd *cobra.Command, steady int) {
 // pipeMareDecay is the paper's D.
 const pipeMareDecay = 0.135
 
-// accumulation is the strategy of --accumulate: a part's backwards free its activations before the next part begins.
-const accumulation = "1f1b-flush"
-
-// add makes the step one of accumulated gradients, on one device, and returns its strategy.
-func (f *trainPipeFlags) add(cmd *cobra.Command, devices int, strategy string) (string, error) {
+// add makes the step one of accumulated gradients, on one device: along any plan, or by a schedule with a flush.
+func (f *trainFlags) add(cmd *cobra.Command, devices int, strategy string) error {
+	n := f.pipe.accumulate
 	switch {
-	case f.accumulate < 1:
-		return "", usage(fmt.Errorf("--accumulate is %d: give the number of parts of a step, from 1", f.accumulate))
+	case n < 1:
+		return usage(fmt.Errorf("--accumulate is %d: give the number of parts of a step, from 1", n))
 	case devices > 1:
-		return "", usage(fmt.Errorf("--accumulate is for one device: give --microbatches %d, into which pipelines divide a step", f.accumulate))
-	case strategy != "" && unknown(strategy):
-		return "", f.name(strategy)
-	case strategy != "" && !flushes(strategy):
-		return "", usage(fmt.Errorf("--accumulate goes with schedules with a flush, and --strategy %s is none: leave one of them out, or give 1f1b-flush", strategy))
+		return usage(fmt.Errorf("--accumulate is for one device: give --microbatches %d, into which pipelines divide a step", n))
+	case f.job.offload != "" && f.job.offload != executor.OffloadNothing.String():
+		return usage(fmt.Errorf("--accumulate and --offload-state %s do not go together: what is offloaded is updated once for a whole batch", f.job.offload))
+	case flushes(strategy):
+		f.pipe.microbatches = n
+	case onlyPipeline(strategy):
+		return usage(fmt.Errorf("--accumulate goes with plans for one device and with schedules with a flush, and --strategy %s is neither: leave one of them out", strategy))
+	default:
+		f.job.parts = n
 	}
-	f.microbatches = f.accumulate
-	return cmp.Or(strategy, accumulation), refuse(cmd, "and --accumulate are two names of one thing: give one of them", "microbatches")
+	return refuse(cmd, "and --accumulate are two names of one thing: give one of them", "microbatches")
 }
 
 // flushes reports whether a strategy is a schedule with a flush.
 func flushes(name string) bool {
 	s, err := planner.LookupPipeline(name)
 	return err == nil && s.Type == pipeline.Flushing
-}
-
-// unknown reports whether there is no strategy of a name, of one device or of several.
-func unknown(name string) bool {
-	_, several := planner.LookupPipeline(name)
-	_, single := planner.Lookup(name)
-	return several != nil && single != nil
 }
 
 // onlyPipeline reports whether a strategy is one of several devices alone.
@@ -444,5 +435,5 @@ func predictedSeconds(r *train.Run) float64 {
 	if r.Pipe != nil {
 		return r.Pipe.PredictedSeconds()
 	}
-	return train.PredictedSeconds(r.Chain, r.Plan)
+	return r.Job.PredictedSeconds(r.Chain, r.Plan)
 }

@@ -71,12 +71,14 @@ func badTrainPipes(t *testing.T) []badCase {
 		{"train on devices: memory of a periodic plan", on("--strategy", "1f1b*", "--memory", "1KiB"), 3, []string{"1f1b*: a limit of", "the smallest that works is"}},
 		{"accumulate: none", train("--accumulate", "0"), 2, []string{"--accumulate is 0", "from 1"}},
 		{"accumulate: on devices", on("--accumulate", "2"), 2, []string{"--accumulate is for one device", "--microbatches 2"}},
-		{"accumulate: a plan of a batch", train("--accumulate", "2", "--strategy", "rotor"), 2, []string{"--strategy rotor is none", "1f1b-flush"}},
+		{"accumulate: no flush", train("--accumulate", "2", "--strategy", "1f1b*"), 2, []string{"--strategy 1f1b* is neither", "plans for one device"}},
+		{"accumulate: offloaded state", train("--accumulate", "2", "--offload-state", "weights"), 2, []string{"--accumulate and --offload-state weights do not go together"}},
+		{"accumulate: the largest batch", train("--accumulate", "2", "--batch", "max"), 2, []string{"--batch max is for one device and whole batches"}},
 		{"accumulate: by two names", train("--accumulate", "2", "--microbatches", "2"), 2, []string{"--microbatches and --accumulate are two names"}},
 		{"accumulate: batch", train("--accumulate", "3"), 2, []string{"--batch is 8", "3 parts (--accumulate)"}},
-		{"accumulate: memory", train("--accumulate", "2", "--memory", "1KiB"), 3, []string{"1f1b-flush: a limit of 1.000 KiB is too small", "the smallest that works is", "more parts (--accumulate), lowers"}},
-		{"accumulate: strategy", train("--accumulate", "2", "--strategy", "gpip"), 2, []string{`"gpip"`, "did you mean gpipe"}},
-		{"accumulate: slots", train("--accumulate", "2", "--slots", "9"), 2, []string{"--slots is for steps of whole batches", "--accumulate out"}},
+		{"accumulate: memory", train("--accumulate", "2", "--memory", "1KiB"), 3, []string{"auto: a limit of 1.000 KiB is too small", "the smallest that works is", "train's --accumulate, lowers"}},
+		{"accumulate: strategy", train("--accumulate", "2", "--strategy", "gpip"), 2, []string{`"gpip"`, "rotor-exact"}},
+		{"accumulate: slots", train("--accumulate", "2", "--strategy", "gpipe", "--slots", "9"), 2, []string{"--slots is for one device"}},
 		{"accumulate: branches", []string{"train", "-m", "siamese", "--image", "8", "--accumulate", "2"}, 2, []string{"--accumulate: siamese has branches"}},
 		{"train on devices: table", on("--strategy", write(t, filepath.Join(t.TempDir(), "late.csv"), "0B0,0F0\n1F0,1B0\n")), 2, []string{"late.csv", "illegal schedule"}},
 		{"train on devices: no table", on("--strategy", "none.csv"), 2, []string{"none.csv"}},
@@ -119,7 +121,7 @@ func TestTrainOnDevices(t *testing.T) {
 	}
 }
 
-// Accumulated gradients take the memory of a part of the batch, and are those of a pipeline's flush.
+// Accumulated gradients take the memory of a part of the batch, or less along a plan, and are those of a pipeline's flush.
 func TestTrainAccumulates(t *testing.T) {
 	alone := func(args ...string) (o train.Summary) {
 		t.Helper()
@@ -130,16 +132,17 @@ func TestTrainAccumulates(t *testing.T) {
 		return o
 	}
 	whole, parts, flush := alone(), alone("--accumulate", "4"), train.Summary{}
+	less := alone("--accumulate", "4", "--strategy", "rotor-exact", "--memory", "96%")
 	if err := json.Unmarshal([]byte(works(t, onDevices(2, "1f1b-flush", 4, "--microbatches", "4", "--lr-schedule", "constant", "--warmup", "0")...).out), &flush); err != nil {
 		t.Fatal(err)
 	}
-	if parts.MeasuredPeakBytes >= whole.MeasuredPeakBytes || parts.Pipe == nil || parts.Pipe.Microbatches != 4 || parts.WeightsSHA256 == whole.WeightsSHA256 {
-		t.Errorf("in parts %+v, whole %+v", parts, whole)
+	if parts.MeasuredPeakBytes >= whole.MeasuredPeakBytes || less.MeasuredPeakBytes >= parts.MeasuredPeakBytes || parts.WeightsSHA256 == whole.WeightsSHA256 {
+		t.Errorf("in parts %+v, along a plan %+v, whole %+v", parts, less, whole)
 	}
-	if parts.WeightsSHA256 != flush.WeightsSHA256 {
-		t.Errorf("%s, of a flush %s", parts.WeightsSHA256, flush.WeightsSHA256)
+	if same := alone("--accumulate", "4", "--strategy", "1f1b-flush"); parts.WeightsSHA256 != flush.WeightsSHA256 || less.WeightsSHA256 != flush.WeightsSHA256 || same.WeightsSHA256 != flush.WeightsSHA256 || same.Pipe == nil {
+		t.Errorf("%s, along a plan %s, by a schedule %s, of a flush %s", parts.WeightsSHA256, less.WeightsSHA256, same.WeightsSHA256, flush.WeightsSHA256)
 	}
-	if text := works(t, "train", "-m", "tiny", "--accumulate", "4", "--batch", "8", "--image", "16", "--steps", "1", "--profile-steps", "3", "-q").out; !strings.Contains(text, "on one device") || !strings.Contains(text, "4 microbatches of 2 images") {
+	if text := works(t, "train", "-m", "tiny", "--accumulate", "4", "--batch", "8", "--image", "16", "--steps", "1", "--profile-steps", "3", "-q").out; !strings.Contains(text, "1 step of 8 images") || !strings.Contains(text, "4 parts of 2 images a step") {
 		t.Errorf("%s", text)
 	}
 }

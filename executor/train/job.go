@@ -31,8 +31,10 @@ type Spec struct {
 	// Microbatches, when not 0, makes the job one for a pipeline, on all of the devices: so many make a step. The Config's
 	// Batch is a step's images when the job is opened and a microbatch's from then on.
 	Microbatches int
-	Open         open.Options
-	Threads      int // of the kernels; 0 for every core
+	// Parts, on one device, are those of a step whose gradients are added up; 0 is 1. The Config's Batch becomes a part's, as above.
+	Parts   int
+	Open    open.Options
+	Threads int // of the kernels; 0 for every core
 	// Reference computes with the reference kernels, slow and in every element type, in place of the device's own.
 	Reference bool
 	// NoGraph issues every step call by call, also on a device that could repeat it as one graph.
@@ -78,7 +80,7 @@ func Open(s Spec) (*Job, error) {
 
 // divide makes the batch that of a microbatch.
 func (j *Job) divide() error {
-	m, batch := max(j.Microbatches, 1), j.Config.Batch
+	m, batch := j.parts(), j.Config.Batch
 	if batch%m != 0 {
 		parts := "microbatches"
 		if j.alone() {
@@ -86,7 +88,7 @@ func (j *Job) divide() error {
 		}
 		return fmt.Errorf("%w: --batch is %d, of %d %s: a step's batch is divided into equal ones, give a multiple", ErrSpec, batch, m, parts)
 	}
-	if j.Microbatches > 0 && models.OfPairs(j.Model) {
+	if max(j.Microbatches, j.Parts) > 0 && models.OfPairs(j.Model) {
 		if j.alone() {
 			return fmt.Errorf("%w: --accumulate: %s has branches, and parts of a step are for single chains: leave it out, and give --memory", ErrSpec, j.Model)
 		}
@@ -103,7 +105,10 @@ func (j *Job) alone() bool {
 }
 
 // Images returns how many images a step has.
-func (j *Job) Images() int { return j.Config.Batch * max(j.Microbatches, 1) }
+func (j *Job) Images() int { return j.Config.Batch * j.parts() }
+
+// parts returns how many batches make a step.
+func (j *Job) parts() int { return max(j.Microbatches, j.Parts, 1) }
 
 func (j *Job) openData() (err error) {
 	c := &j.Config
@@ -140,7 +145,11 @@ func (j *Job) compile() error {
 	case j.unsplit:
 		compile = executor.CompileUnsplit
 	}
-	j.Work, err = compile(m, target.Library, j.Update)
+	lib := target.Library
+	if j.Parts > 0 {
+		lib = models.Accumulation(lib)
+	}
+	j.Work, err = compile(m, lib, j.Update)
 	if errors.Is(err, kernels.ErrType) {
 		err = fmt.Errorf("%w: --dtype %v: the kernels of --devices %s, %s, do not compute in it: use --dtype float32, or --reference, which is slow",
 			ErrSpec, j.Config.DType, j.Devices, j.library)

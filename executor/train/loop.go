@@ -41,7 +41,7 @@ type loop struct {
 // run trains to the last step and evaluates.
 func (l *loop) run(ctx context.Context) error {
 	// Making batches goes on when ctx ends: the step that runs is finished, and may still need one.
-	batches, err := l.e.loader(context.WithoutCancel(ctx), data.Train, l.step)
+	batches, err := l.e.loader(context.WithoutCancel(ctx), data.Train, l.step*l.Job.parts())
 	if err != nil {
 		return err
 	}
@@ -67,38 +67,63 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// one runs a step, and fetches the batch of the next one beside it. After an error of the data the state is that of the steps
-// before, which is saved.
+// one runs a step, all its parts, and fetches the batch of what follows beside each.
 func (l *loop) one() error {
+	rec := Record{Step: l.step, Rate: float64(l.Rate.At(l.step))}
+	for k := range l.Job.parts() {
+		res, err := l.part(k, &rec)
+		if err != nil {
+			return err
+		}
+		if bad := res.Skipped || !finite(res.Loss); bad && !l.SkipNotFinite {
+			return l.diverged(res)
+		}
+	}
+	n := float64(l.Job.parts())
+	rec.Loss, rec.Accuracy = Number(float64(rec.Loss)/n), rec.Accuracy/n
+	return l.add(rec)
+}
+
+// part runs part k of a step and adds what it gave and took. After an error of the data the state is that of the steps before, which
+// is saved, unless an earlier part has moved BatchNorm's statistics.
+func (l *loop) part(k int, rec *Record) (*executor.Result, error) {
 	start := time.Now()
 	waited, err := l.batches.get()
 	if err != nil {
-		return errors.Join(fmt.Errorf("batch of step %d: %w", l.step, err), l.keep())
+		if err = fmt.Errorf("batch of step %d: %w", l.step, err); k == 0 {
+			err = errors.Join(err, l.keep())
+		}
+		return nil, err
 	}
-	rate := l.Rate.At(l.step)
-	res, late, err := l.batches.step(uint64(l.step), rate, l.step+1 < l.Steps)
+	last := l.step+1 == l.Steps && k+1 == l.Job.parts()
+	res, late, err := l.batches.step(uint64(l.step), float32(rec.Rate), !last)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	waited += late
 	l.busy += time.Since(start)
 	l.waited += waited
 	l.idle.add(res, waited)
-	if bad := res.Skipped || !finite(res.Loss); bad && !l.SkipNotFinite {
-		return l.diverged(res)
-	}
-	return l.add(Record{
-		Step: l.step, Loss: Number(res.Loss), Accuracy: float64(res.Correct) / float64(l.Job.Config.Batch), Rate: float64(rate),
-		Norm: Number(res.Norm), Skipped: res.Skipped, Seconds: res.Seconds - late.Seconds(), DataWaitS: waited.Seconds(),
-		SequenceS: res.Sequence, UpdateS: res.Update, PeakBytes: res.PeakBytes,
-	}, res)
+	l.recent.Add(res, k)
+	rec.add(res)
+	rec.Accuracy += float64(res.Correct) / float64(l.Job.Config.Batch)
+	rec.Seconds -= late.Seconds()
+	rec.DataWaitS += waited.Seconds()
+	return res, nil
+}
+
+// add adds what a part of a step gave and took: the norm, the update and whether it was skipped are those of the last one.
+func (r *Record) add(res *executor.Result) {
+	r.Loss += Number(res.Loss)
+	r.Norm, r.Skipped, r.UpdateS, r.PeakBytes = Number(res.Norm), res.Skipped, res.Update, res.PeakBytes
+	r.Seconds += res.Seconds
+	r.SequenceS += res.Sequence
 }
 
 // add counts a step.
-func (l *loop) add(rec Record, res *executor.Result) error {
+func (l *loop) add(rec Record) error {
 	l.step++
 	l.ran++
-	l.recent.Add(res)
 	l.out.History.Steps = append(l.out.History.Steps, rec)
 	if l.Record == nil {
 		return nil
@@ -205,7 +230,7 @@ func (l *loop) finish() {
 	o.BadSamples = data.Skipped(l.Job.Set)
 	live := o.Measured.Live
 	o.Measured = l.recent.Middle()
-	o.Measured.Live, o.MeasuredS, o.StateWaitS = live, o.Measured.Whole, o.Measured.StateWait
+	o.Measured.Live, o.MeasuredS, o.StateWaitS = live, o.Measured.Step, o.Measured.StateWait
 	if l.busy > 0 {
 		o.ImagesPerS = float64(l.ran*l.Job.Images()) / l.busy.Seconds()
 		o.DataWaitShare = l.waited.Seconds() / l.busy.Seconds()

@@ -325,7 +325,8 @@ func (c *pipeLoop) add(sum pipe.Result) error {
 	c.waited += waited
 	c.step++
 	c.ran++
-	c.recent.next().Whole = seconds
+	m := c.recent.next()
+	m.Whole, m.Step = seconds, seconds
 	c.out.History.Steps = append(c.out.History.Steps, rec)
 	if c.Record != nil {
 		if err := c.Record(rec); err != nil {

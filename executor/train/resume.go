@@ -38,7 +38,7 @@ func (r *Run) settings() checkpoint.Meta {
 	m.Schedule = r.Rate.String()
 	m.Extra["clip_norm"] = fmt.Sprint(r.MaxNorm)
 	m.Extra["skip_not_finite"] = strconv.FormatBool(r.SkipNotFinite)
-	m.Extra[microbatchesField] = strconv.Itoa(max(r.Job.Microbatches, 1))
+	m.Extra[microbatchesField] = strconv.Itoa(r.Job.parts())
 	return m
 }
 
@@ -145,7 +145,7 @@ func (r *Run) begun() int {
 
 // seen returns how many batches BatchNorms have seen after some steps: each microbatch is one, unless statistics are deferred.
 func (r *Run) seen(steps int) checkpoint.Batches {
-	each := max(r.Job.Microbatches, 1)
+	each := r.Job.parts()
 	if r.Pipe != nil && r.Pipe.DeferredBatchNorm {
 		each = 1
 	}

@@ -114,10 +114,10 @@ func (j *Job) PredictedPeak(p *schedule.Plan) int64 {
 	return p.Predicted.Peak + j.Planned(p).Work.StaticBytes()
 }
 
-// PredictedSeconds returns the time of a training step along a plan: its sequence and the update. What transfers of
-// offloaded state add is not in it (executor.StateCost).
-func PredictedSeconds(c *chain.Chain, p *schedule.Plan) float64 {
-	return p.Predicted.Makespan + executor.UpdateSeconds(c)
+// PredictedSeconds returns the time of a training step along a plan: its sequence, once for each part, and the update. What transfers
+// of offloaded state add is not in it (executor.StateCost).
+func (j *Job) PredictedSeconds(c *chain.Chain, p *schedule.Plan) float64 {
+	return float64(j.parts())*p.Predicted.Makespan + executor.UpdateSeconds(c)
 }
 
 // Do measures the peak of one step, trains, and evaluates on the test samples. When ctx ends it finishes the step that
@@ -144,7 +144,7 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 	defer func() { err = errors.Join(err, e.Close()) }()
 	out = &Outcome{Measured: Measured{Live: audit.Live}, History: r.Past, Summary: Summary{
 		Steps: r.Steps, Strategy: r.Plan.Strategy, Winner: r.Plan.Winner, LimitBytes: r.Limit,
-		PredictedS: PredictedSeconds(r.Chain, r.Plan), PredictedPeakBytes: r.Job.PredictedPeak(r.Plan),
+		PredictedS: r.Job.PredictedSeconds(r.Chain, r.Plan), PredictedPeakBytes: r.Job.PredictedPeak(r.Plan),
 		MeasuredPeakBytes: audit.PeakBytes, ExtentBytes: audit.ExtentBytes,
 		StagedBytes: job.Work.StagedBytes(), HostBytes: audit.HostBytes, CopiesBytes: audit.CopiesBytes, State: r.Job.Work.StateCost(r.Chain, r.Plan),
 	}}

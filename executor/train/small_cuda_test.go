@@ -19,3 +19,10 @@ func TestGPUsSmallerThanStoreAll(t *testing.T) {
 		t.Run(c.model, func(t *testing.T) { expectSmall(t, "cuda:0", c) })
 	}
 }
+
+func TestPartsAreMicrobatchesOnGPUs(t *testing.T) {
+	if status := driver.Load(); status.Err != nil || status.Devices == 0 {
+		t.Skip("no GPU")
+	}
+	expectParts(t, "cuda:0", []int{3})
+}

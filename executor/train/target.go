@@ -77,7 +77,7 @@ func (j *Job) Start(seq schedule.Sequence, opt executor.Options) (*Runner, error
 	if err != nil {
 		return nil, err
 	}
-	opt.Seed, opt.NoGraph = j.Seed, j.NoGraph
+	opt.Seed, opt.NoGraph, opt.Parts = j.Seed, j.NoGraph, j.Parts
 	e, err := executor.New(j.Work, target, seq, opt)
 	if err != nil {
 		return nil, errors.Join(err, target.Device.Close())
@@ -88,16 +88,19 @@ func (j *Job) Start(seq schedule.Sequence, opt executor.Options) (*Runner, error
 // Close releases the device.
 func (r *Runner) Close() error { return r.dev.Close() }
 
-// Train runs training step number step, from 0, on that step's batch.
-func (r *Runner) Train(step int, rate float32) (*executor.Result, error) {
-	if err := r.job.load(r.Executor, step); err != nil {
-		return nil, err
+// Train runs training step number step, from 0, on that step's batches. The result is that of its last part.
+func (r *Runner) Train(step int, rate float32) (res *executor.Result, err error) {
+	n := r.job.parts()
+	for k := range n {
+		if err := r.job.load(r.Executor, step*n+k); err != nil {
+			return nil, err
+		}
+		if res, err = r.Step(uint64(step), rate); err != nil {
+			return nil, err
+		}
 	}
-	res, err := r.Step(uint64(step), rate)
-	if err == nil {
-		r.last = *res
-	}
-	return res, err
+	r.last = *res
+	return res, nil
 }
 
 // Last returns the result of the latest step.
