@@ -122,7 +122,7 @@ func (e *Executor) writePart(s *script, last bool) {
 	e.writeEnd(s, last)
 }
 
-// part returns the script of one of a step's n parts.
+// part returns the script of part k of a step's n.
 func (e *Executor) part(k, n int) *script {
 	if k == n-1 {
 		return &e.script
@@ -255,8 +255,9 @@ func (e *Executor) capture() (err error) {
 	if !able || e.opt.NoGraph || e.watched() {
 		return nil
 	}
-	for k := range min(e.parts(), 1+len(e.early)) {
-		s := e.part(k, min(e.parts(), 1+len(e.early)))
+	kinds := min(e.parts(), 1+len(e.early))
+	for k := range kinds {
+		s := e.part(k, kinds)
 		if s.graph, err = device.Capture(e.compute, func() error { return e.put(s.list[s.head:]) }); err != nil {
 			return err
 		}
