@@ -61,11 +61,14 @@ func stagedRuns(t testing.TB, s Spec, steps int) (plain, staged *Run) {
 }
 
 // Batches that travel as bytes and wait on the device train the same weights, bit for bit, with evaluations between steps and a last
-// test batch in part, of one branch and of two; the peak has them on top, and is the predicted one.
+// test batch in part, of one branch and of two, in steps of several parts; the peak has them on top, and is the predicted one.
 func TestStagedBatchesTrainTheSameWeights(t *testing.T) {
-	for _, model := range []string{"tiny", "siamese"} {
-		s := tiny(6)
-		s.Model = model
+	for _, of := range []struct {
+		model string
+		parts int
+	}{{"tiny", 0}, {"siamese", 0}, {"tiny", 3}} {
+		model, s := of.model, tiny(6)
+		s.Model, s.Parts = model, of.parts
 		a, b := stagedRuns(t, s, 8)
 		want, err := a.Do(t.Context())
 		must(t, err)
