@@ -25,14 +25,14 @@ const window = 1 << 20
 type auditor struct {
 	*bound
 	inputs      int // the first items of the arena
-	arena, host ground
+	arena, host memoryRegion
 	owned       []int64 // by position: bytes that were owned when the op started
 	peak        int64   // the most of them
 	err         error   // the first: of the step, or of the device
 }
 
-// ground is memory that items share.
-type ground struct {
+// memoryRegion is memory that items share.
+type memoryRegion struct {
 	name   string
 	dev    runtime.Inspector
 	memory runtime.Span // of the items alone
@@ -52,13 +52,13 @@ func newAuditor(b *bound, inputs int, dev runtime.Device, arena int64, copies ru
 	n := len(b.tape.seq)
 	blocks := runtime.Span{Offset: b.base, Bytes: arena - b.base}
 	return &auditor{
-		bound: b, inputs: inputs, arena: newGround("arena", mem, blocks, b.tape.items, n), host: newGround("host memory", mem, copies, b.tape.host, n),
+		bound: b, inputs: inputs, arena: newMemoryRegion("arena", mem, blocks, b.tape.items, n), host: newMemoryRegion("host memory", mem, copies, b.tape.host, n),
 		owned: make([]int64, n),
 	}, nil
 }
 
-func newGround(name string, dev runtime.Inspector, memory runtime.Span, items []pack.Item, moments int) ground {
-	g := ground{
+func newMemoryRegion(name string, dev runtime.Inspector, memory runtime.Span, items []pack.Item, moments int) memoryRegion {
+	g := memoryRegion{
 		name: name, dev: dev, memory: memory, items: items, look: make([]byte, min(window, memory.Bytes)),
 		born: make([][]int, moments), dying: make([][]int, moments),
 	}
@@ -69,16 +69,18 @@ func newGround(name string, dev runtime.Inspector, memory runtime.Span, items []
 	return g
 }
 
-// at returns a part of the ground as a span of the device.
-func (g *ground) at(offset, bytes int64) runtime.Span {
+// at returns a part of the region as a span of the device.
+func (g *memoryRegion) at(offset, bytes int64) runtime.Span {
 	return runtime.Span{Space: g.memory.Space, Offset: g.memory.Offset + offset, Bytes: bytes}
 }
 
-// fill puts canaries in a part of the ground.
-func (g *ground) fill(offset, bytes int64) error { return g.dev.Fill(g.at(offset, bytes), canary) }
+// fill puts canaries in a part of the region.
+func (g *memoryRegion) fill(offset, bytes int64) error {
+	return g.dev.Fill(g.at(offset, bytes), canary)
+}
 
 // touched returns the end of the last byte of a part that is not a canary, 0 if all are.
-func (g *ground) touched(offset, bytes int64) (int64, error) {
+func (g *memoryRegion) touched(offset, bytes int64) (int64, error) {
 	for bytes > 0 {
 		n := min(bytes, int64(len(g.look)))
 		bytes -= n
@@ -95,7 +97,7 @@ func (g *ground) touched(offset, bytes int64) (int64, error) {
 // begin prepares for a step; the input blocks have their content already.
 func (a *auditor) begin() {
 	a.peak, a.err = a.base, nil
-	for _, g := range []*ground{&a.arena, &a.host} {
+	for _, g := range []*memoryRegion{&a.arena, &a.host} {
 		g.live, g.extent = 0, 0
 	}
 	inputs := slices.Clone(a.tape.items[:a.inputs])
@@ -118,7 +120,7 @@ func (a *auditor) fail(err error) {
 
 // before runs before the op of a moment: the memory of new blocks must be as their last owners left it.
 func (a *auditor) before(m int) {
-	for _, g := range []*ground{&a.arena, &a.host} {
+	for _, g := range []*memoryRegion{&a.arena, &a.host} {
 		for _, k := range g.born[m] {
 			it := &g.items[k]
 			g.live += it.Bytes
@@ -134,7 +136,7 @@ func (a *auditor) before(m int) {
 
 // after runs after the op of a moment and takes the memory of the blocks that died with it.
 func (a *auditor) after(m int) {
-	for _, g := range []*ground{&a.arena, &a.host} {
+	for _, g := range []*memoryRegion{&a.arena, &a.host} {
 		for _, k := range g.dying[m] {
 			it := &g.items[k]
 			g.live -= it.Bytes
@@ -148,13 +150,13 @@ func (a *auditor) after(m int) {
 
 // end checks all memory after the last op.
 func (a *auditor) end() error {
-	for _, g := range []*ground{&a.arena, &a.host} {
+	for _, g := range []*memoryRegion{&a.arena, &a.host} {
 		a.check(g, len(a.tape.seq)-1, 0, g.memory.Bytes)
 	}
 	return a.err
 }
 
-func (a *auditor) check(g *ground, m int, offset, bytes int64) {
+func (a *auditor) check(g *memoryRegion, m int, offset, bytes int64) {
 	n, err := g.touched(offset, bytes)
 	a.fail(err)
 	if n > 0 {

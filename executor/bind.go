@@ -77,7 +77,7 @@ func (w *Workload) pack(seq schedule.Sequence, limit int64, sim Sim) (*bound, er
 		return nil, err
 	}
 	b := newBound(t, w.StaticBytes())
-	b.lane = lanes(seq, sim.Limits.Link.Duplex)
+	b.lane = streamsOf(seq, sim.Limits.Link.Duplex)
 	return b, nil
 }
 

@@ -67,7 +67,7 @@ type Executor struct {
 
 	evalScript script // of an evaluation, behind the copies of its images
 
-	pass       passages // of offloaded state
+	pass       stateSlices // of offloaded state
 	updates    []runtime.Launch
 	updateUses []use
 	uploads    []upload
@@ -154,7 +154,7 @@ func New(w *Workload, on Target, seq schedule.Sequence, opt Options) (*Executor,
 	}
 	e.placeHost()
 	if opt.HostLimit > 0 && e.host.bytes > opt.HostLimit {
-		return nil, &HostLimitError{Limit: opt.HostLimit, Needed: e.host.bytes, Copies: e.step.copies, State: w.static.home.bytes}
+		return nil, &HostLimitError{Limit: opt.HostLimit, Needed: e.host.bytes, Copies: e.step.copies, State: w.static.hostState.bytes}
 	}
 	if err := e.dev.Reserve(opt.Limit, e.host.bytes); err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (e *Executor) placeHost() {
 
 // hostSlab lays out the page-locked memory: offloaded state first, where the static memory expects it.
 func (w *Workload) hostSlab(copies int64, opt Options) hostSlab {
-	h := hostSlab{bytes: w.static.home.bytes}
+	h := hostSlab{bytes: w.static.hostState.bytes}
 	take := func(bytes int64) runtime.Span {
 		span := runtime.Span{Space: runtime.Host, Offset: h.bytes, Bytes: bytes}
 		h.bytes += kernels.Align(bytes)
@@ -209,7 +209,7 @@ func (w *Workload) HostRoom(limit int64) int64 {
 // CheckHost refuses a limit of host memory, 0 for none, that no plan of the workload can keep. Error: *HostLimitError.
 func (w *Workload) CheckHost(limit int64) error {
 	if least := w.hostSlab(0, Options{}).bytes; limit > 0 && least > limit {
-		return &HostLimitError{Limit: limit, Needed: least, State: w.static.home.bytes, Unplanned: true}
+		return &HostLimitError{Limit: limit, Needed: least, State: w.static.hostState.bytes, Unplanned: true}
 	}
 	return nil
 }
@@ -263,7 +263,7 @@ func (e *Executor) findLoss() {
 
 func (e *Executor) prepareUpdates() error {
 	if e.Offloading() != OffloadNothing {
-		return e.preparePassages()
+		return e.prepareStateSlices()
 	}
 	if err := e.sumTwins(); err != nil {
 		return err

@@ -50,7 +50,7 @@ type script struct {
 	middle []int // per op: the event between the halves of a backward; none where nobody looks
 
 	timed     bool             // whether moments are marked
-	leaving   [weightSlots]int // by slot, 1 + the latest backward behind which weights went home from it; 0: none did
+	leaving   [weightSlots]int // by slot, 1 + the latest backward behind which weights went back to the host from it; 0: none did
 	sent, met int              // arrivals of offloaded state, and those that compute has waited for
 	number    map[int]int      // by event, of its latest arrival, from 1
 }
@@ -206,7 +206,7 @@ func (e *Executor) writeOp(s *script, p int) {
 	for _, q := range e.waits[p] {
 		s.wait(stream, s.mark[q])
 	}
-	e.writeVisit(s, b.visits, p)
+	e.writeFetch(s, b.visits, p)
 	if s.from[p] != none {
 		s.record(stream, s.from[p])
 	}

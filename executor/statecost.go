@@ -24,7 +24,7 @@ type StateCost struct {
 // StateCost returns what a plan's step pays for offloaded state over the chain's link; nil when nothing is offloaded.
 // Without a measured link the times are those of the plan.
 func (w *Workload) StateCost(c *chain.Chain, p *schedule.Plan) *StateCost {
-	h := &w.static.home
+	h := &w.static.hostState
 	if h.mode == OffloadNothing {
 		return nil
 	}

@@ -8,14 +8,14 @@ import (
 
 // static says where the memory lies that lives as long as the executor, at the bottom of the arena.
 type static struct {
-	layers   []staticLayer
-	labels   runtime.Span
-	scalars  runtime.Span
-	partials runtime.Span // of the guard
-	result   runtime.Span // the loss at lossAt, the norm of the gradients at normAt
-	staged   staging      // of the batch of the next step
-	bytes    int64
-	home     home // what lives in host memory instead
+	layers    []staticLayer
+	labels    runtime.Span
+	scalars   runtime.Span
+	partials  runtime.Span // of the guard
+	result    runtime.Span // the loss at lossAt, the norm of the gradients at normAt
+	staged    staging      // of the batch of the next step
+	bytes     int64
+	hostState hostState // what lives in host memory instead
 }
 
 // Where a step's result holds what: float32 loss and number of correct predictions; float32 norm.
@@ -42,20 +42,20 @@ type staticLayer struct {
 }
 
 func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update, mode Offloading, palette []float32) static {
-	s := static{home: newHome(m, layers, opt, mode), staged: staging{palette: palette}}
+	s := static{hostState: newHostState(m, layers, opt, mode), staged: staging{palette: palette}}
 	take := func(bytes int64) runtime.Span {
 		span := runtime.Span{Offset: s.bytes, Bytes: bytes}
 		s.bytes += kernels.Align(bytes)
 		return span
 	}
-	s.home.open(layers, take)
+	s.hostState.open(layers, take)
 	for i, p := range layers {
 		if of := m.Layers[i].Twin; of > 0 {
 			s.layers = append(s.layers, staticLayer{params: s.layers[of-1].params, grads: take(p.GradBytes)})
 			continue
 		}
 		if mode != OffloadNothing {
-			s.layers = append(s.layers, s.home.layer(i, p, m.Layers[i].Params(), take))
+			s.layers = append(s.layers, s.hostState.layer(i, p, m.Layers[i].Params(), take))
 			continue
 		}
 		l := staticLayer{params: take(p.ParamBytes), grads: take(p.GradBytes)}

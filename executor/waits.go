@@ -13,9 +13,9 @@ const (
 	streams
 )
 
-// lanes returns the stream of every op. On one link transfers of both directions share a stream, in order of
+// streamsOf returns the stream of every op. On one link transfers of both directions share a stream, in order of
 // appearance; a duplex link has one per direction.
-func lanes(seq schedule.Sequence, duplex bool) []int {
+func streamsOf(seq schedule.Sequence, duplex bool) []int {
 	lane := make([]int, len(seq))
 	for p, op := range seq {
 		switch {

@@ -112,7 +112,7 @@ func profileOf(job *train.Job, c *chain.Chain) (*profileFigures, error) {
 	f := &profileFigures{
 		Model: job.Model, Device: c.Device, Layers: c.Len(), Parameters: job.Work.Model.ParamCount(),
 		UpdateS: executor.UpdateSeconds(c), StaticBytes: job.Work.StaticBytes(), StoreAllBytes: all,
-		HostBytes: job.Work.HomeBytes(),
+		HostBytes: job.Work.HostStateBytes(),
 	}
 	for i := range c.Layers {
 		f.ForwardS += c.Layers[i].ForwardS

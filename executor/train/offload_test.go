@@ -103,7 +103,7 @@ func TestOffloadingRefusals(t *testing.T) {
 		}
 	}
 	var refused *executor.HostLimitError
-	if err := poor.Check(); !errors.As(err, &refused) || refused.State != r.Job.Work.HomeBytes() || refused.State < 1000 {
+	if err := poor.Check(); !errors.As(err, &refused) || refused.State != r.Job.Work.HostStateBytes() || refused.State < 1000 {
 		t.Fatalf("1000 bytes of host memory: %v", err)
 	}
 	poor.HostLimit = refused.Needed

@@ -58,9 +58,9 @@ const (
 	longestSlice  = 4 << 20
 )
 
-// home says where the offloaded memory lives and through which windows it passes. Weights, gradients and each state tensor
+// hostState says where the offloaded memory lives and through which windows it passes. Weights, gradients and each state tensor
 // have the same layout: the Grads blocks of all layers, one after another, called a region here.
-type home struct {
+type hostState struct {
 	mode    Offloading
 	at      []int64 // per layer, where its block begins in a region
 	region  int64   // bytes of a region
@@ -74,9 +74,9 @@ type home struct {
 	grads  runtime.Span     // of the layer whose backward ran last; with weights alone
 }
 
-// newHome lays out the host memory of a mode.
-func newHome(m *models.Model, layers []*models.Programs, opt kernels.Update, mode Offloading) home {
-	h := home{mode: mode}
+// newHostState lays out the host memory of a mode.
+func newHostState(m *models.Model, layers []*models.Programs, opt kernels.Update, mode Offloading) hostState {
+	h := hostState{mode: mode}
 	if mode == OffloadNothing {
 		return h
 	}
@@ -102,7 +102,7 @@ func newHome(m *models.Model, layers []*models.Programs, opt kernels.Update, mod
 }
 
 // open takes the windows from the arena.
-func (h *home) open(layers []*models.Programs, take func(int64) runtime.Span) {
+func (h *hostState) open(layers []*models.Programs, take func(int64) runtime.Span) {
 	if h.mode == OffloadNothing {
 		return
 	}
@@ -124,7 +124,7 @@ func (h *home) open(layers []*models.Programs, take func(int64) runtime.Span) {
 }
 
 // windowBytes returns what the windows take of the arena.
-func (h *home) windowBytes() (bytes int64) {
+func (h *hostState) windowBytes() (bytes int64) {
 	for _, slot := range append(h.window, h.loaded, []runtime.Span{h.grads}) {
 		for _, s := range slot {
 			bytes += kernels.Align(s.Bytes)
@@ -137,7 +137,7 @@ func (h *home) windowBytes() (bytes int64) {
 type piece struct{ at, bytes int64 }
 
 // cut cuts a part of a region into slices.
-func (h *home) cut(at, bytes int64) (list []piece) {
+func (h *hostState) cut(at, bytes int64) (list []piece) {
 	for end := at + bytes; at < end; at += h.slice {
 		list = append(list, piece{at, min(h.slice, end-at)})
 	}
@@ -158,11 +158,11 @@ func (w *Workload) Offload(mode Offloading) (*Workload, error) {
 	return &out, nil
 }
 
-// HomeBytes returns the host memory that offloaded state lives in.
-func (w *Workload) HomeBytes() int64 { return w.static.home.bytes }
+// HostStateBytes returns the host memory that offloaded state lives in.
+func (w *Workload) HostStateBytes() int64 { return w.static.hostState.bytes }
 
 // Offloading returns what lives in host memory.
-func (w *Workload) Offloading() Offloading { return w.static.home.mode }
+func (w *Workload) Offloading() Offloading { return w.static.hostState.mode }
 
 // place is where a parameter of a layer lies: a trained one at an offset of the layer's block of the weights' region, and
 // of the slot that it visits; a buffer at an offset of the layer's buffers in the arena.
@@ -172,7 +172,7 @@ type place struct {
 }
 
 // layer places the memory of layer i, from 0.
-func (h *home) layer(i int, p *models.Programs, params []models.Parameter, take func(int64) runtime.Span) staticLayer {
+func (h *hostState) layer(i int, p *models.Programs, params []models.Parameter, take func(int64) runtime.Span) staticLayer {
 	var l staticLayer
 	for _, region := range h.states {
 		l.states = append(l.states, region.Part(h.at[i], p.GradBytes))
@@ -202,7 +202,7 @@ func (s *static) value(layer int, q models.Parameter) runtime.Span {
 	case !moved:
 		return l.params.Part(q.Value.Offset, q.Desc.Bytes())
 	case at.trained:
-		return s.home.weights.Part(s.home.at[layer-1]+at.offset, q.Desc.Bytes())
+		return s.hostState.weights.Part(s.hostState.at[layer-1]+at.offset, q.Desc.Bytes())
 	}
 	return l.params.Part(at.offset, q.Desc.Bytes())
 }
@@ -215,7 +215,7 @@ func (s *static) operand(layer, slot int, ref models.Ref) runtime.Span {
 	case !moved:
 		return l.params.Part(ref.Offset, ref.Bytes)
 	case at.trained:
-		return s.home.loaded[slot].Part(at.offset, ref.Bytes)
+		return s.hostState.loaded[slot].Part(at.offset, ref.Bytes)
 	}
 	return l.params.Part(at.offset, ref.Bytes)
 }

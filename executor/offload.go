@@ -94,14 +94,14 @@ func (e *Executor) writeFirst(s *script) {
 func (e *Executor) writeArrival(s *script, i int) {
 	x := &e.pass.list[i]
 	for k := range x.at {
-		s.copy(streamStateIn, fmt.Sprintf("arrival of slice %d of state %d", i, k), x.at[k], x.home[k])
+		s.copy(streamStateIn, fmt.Sprintf("arrival of slice %d of state %d", i, k), x.at[k], x.host[k])
 	}
 	s.arrival(e.pass.arrived[x.slot])
 }
 
-// writePassage updates a slice when it has arrived; it leaves when it is updated, and the next one in its slot arrives
+// writeStateSlice updates a slice when it has arrived; it leaves when it is updated, and the next one in its slot arrives
 // when it has left.
-func (e *Executor) writePassage(s *script, i int) {
+func (e *Executor) writeStateSlice(s *script, i int) {
 	x := &e.pass.list[i]
 	since := e.meet(s, e.pass.arrived[x.slot])
 	if x.update != nil {
@@ -110,7 +110,7 @@ func (e *Executor) writePassage(s *script, i int) {
 	e.ran(s, since)
 	s.signal(streamCompute, e.pass.updated[x.slot], streamStateOut)
 	for k := range x.at {
-		s.copy(streamStateOut, fmt.Sprintf("return of slice %d of state %d", i, k), x.home[k], x.at[k])
+		s.copy(streamStateOut, fmt.Sprintf("return of slice %d of state %d", i, k), x.host[k], x.at[k])
 	}
 	s.record(streamStateOut, e.pass.left[x.slot])
 	if next := i + stateSlots; next < len(e.pass.list) {
@@ -121,19 +121,19 @@ func (e *Executor) writePassage(s *script, i int) {
 
 // writeWeights copies a layer's weights to a slot.
 func (e *Executor) writeWeights(s *script, a arrival) {
-	dst, src := e.static.home.copyOf(a, e.Layers[a.layer-1].GradBytes)
+	dst, src := e.static.hostState.copyOf(a, e.Layers[a.layer-1].GradBytes)
 	s.copy(streamStateIn, fmt.Sprintf("arrival of the weights of layer %d", a.layer), dst, src)
 	s.arrival(e.pass.loaded[a.slot])
 }
 
-// writeVisit makes op p of a sequence wait for its weights.
-func (e *Executor) writeVisit(s *script, v *visits, p int) {
+// writeFetch makes op p of a sequence wait for its weights.
+func (e *Executor) writeFetch(s *script, v *visits, p int) {
 	if v.wait[p] {
 		e.meet(s, e.pass.loaded[v.slot[p]])
 	}
 }
 
-// writeAtOnce updates the layer of a backward, whose gradients are used for nothing else, and sends its weights home.
+// writeAtOnce updates the layer of a backward, whose gradients are used for nothing else, and sends its weights back to the host.
 func (e *Executor) writeAtOnce(s *script, p int) {
 	x, known := e.pass.atOnce[p]
 	if !known {
@@ -143,16 +143,16 @@ func (e *Executor) writeAtOnce(s *script, p int) {
 	s.launch(streamCompute, x.guard, x.use)
 	e.ran(s, since)
 	for i := x.from; i < x.to; i++ {
-		e.writePassage(s, i)
+		e.writeStateSlice(s, i)
 	}
 	layer := e.step.tape.seq[p].Layer
-	slot, host := e.static.home.copyOf(arrival{layer, e.step.visits.slot[p]}, e.Layers[layer-1].GradBytes)
+	slot, host := e.static.hostState.copyOf(arrival{layer, e.step.visits.slot[p]}, e.Layers[layer-1].GradBytes)
 	s.copy(streamStateOut, fmt.Sprintf("return of the weights of layer %d", layer), host, slot)
 	s.record(streamStateOut, e.pass.stored)
 	s.leaving[e.step.visits.slot[p]] = p + 1
 }
 
-// writeNext starts the arrivals in slots that op p was the last to use: in one whose weights go home when they are there. (So
+// writeNext starts the arrivals in slots that op p was the last to use: in one whose weights go back to the host when they are there. (So
 // a forward behind the backward of its layer, of no use but allowed, takes the updated weights: they left a slot before.)
 func (e *Executor) writeNext(s *script, v *visits, p int) {
 	for _, a := range v.then[p] {
@@ -166,7 +166,7 @@ func (e *Executor) writeNext(s *script, v *visits, p int) {
 	}
 }
 
-// writeUpdates updates all that is left to update when the sequence has ended, and waits until everything is home.
+// writeUpdates updates all that is left to update when the sequence has ended, and waits until everything is back.
 func (e *Executor) writeUpdates(s *script) {
 	since := e.tick(s)
 	for i, u := range e.updates {
@@ -178,7 +178,7 @@ func (e *Executor) writeUpdates(s *script) {
 	if e.Offloading() == OffloadOptimizer {
 		e.ran(s, since)
 		for i := range e.pass.list {
-			e.writePassage(s, i)
+			e.writeStateSlice(s, i)
 		}
 	}
 	s.record(streamStateOut, e.pass.returned)
@@ -196,7 +196,7 @@ func (e *Executor) writeEval() error {
 		e.writeWeights(s, a)
 	}
 	for p := range e.eval.tape.seq {
-		e.writeVisit(s, v, p)
+		e.writeFetch(s, v, p)
 		for i := e.eval.start[p]; i < e.eval.start[p+1]; i++ {
 			s.launch(streamCompute, e.eval.calls[i].launch, e.eval.calls[i].use)
 		}
@@ -211,7 +211,7 @@ func (e *Executor) bring(b *bound, p int) error {
 		return nil
 	}
 	layer := b.tape.seq[p].Layer
-	dst, src := e.static.home.copyOf(arrival{layer, b.visits.slot[p]}, e.Layers[layer-1].GradBytes)
+	dst, src := e.static.hostState.copyOf(arrival{layer, b.visits.slot[p]}, e.Layers[layer-1].GradBytes)
 	return e.compute.Copy(dst, src)
 }
 

@@ -98,7 +98,7 @@ func (w *Workload) visits(seq schedule.Sequence) *visits {
 }
 
 // copyOf returns an arrival's copy.
-func (h *home) copyOf(a arrival, bytes int64) (dst, src runtime.Span) {
+func (h *hostState) copyOf(a arrival, bytes int64) (dst, src runtime.Span) {
 	bytes = kernels.Align(bytes)
 	return h.loaded[a.slot].Part(0, bytes), h.weights.Part(h.at[a.layer-1], bytes)
 }

@@ -404,8 +404,8 @@ func TestOffloadedStateOfTwins(t *testing.T) {
 		for _, q := range m.Params() {
 			shared += int64(count(q.Trained)) * q.Desc.Storage()
 		}
-		if mode == OffloadOptimizer && r.HomeBytes() != 2*shared {
-			t.Errorf("%d bytes of host memory for two moments of %d bytes", r.HomeBytes(), shared)
+		if mode == OffloadOptimizer && r.HostStateBytes() != 2*shared {
+			t.Errorf("%d bytes of host memory for two moments of %d bytes", r.HostStateBytes(), shared)
 		}
 	}
 	if d := missing(got[0], got[1]); d != "" {

@@ -10,18 +10,18 @@ import (
 	"plimsoll/runtime"
 )
 
-// passage is a slice of the optimizer's state on its way through the arena: into a slot of the window, updated there, and
+// stateSlice is a slice of the optimizer's state on its way through the arena: into a slot of the window, updated there, and
 // back.
-type passage struct {
+type stateSlice struct {
 	slot     int
-	at, home []runtime.Span // per state tensor, in the arena and in host memory
+	at, host []runtime.Span // per state tensor, in the arena and in host memory
 	update   runtime.Launch // nil where the slice has no parameters
 	use      use
 }
 
-// passages are all of a step, in order, and what belongs to them.
-type passages struct {
-	list   []passage
+// stateSlices are all of a step, in order, and what belongs to them.
+type stateSlices struct {
+	list   []stateSlice
 	atOnce map[int]atOnce // with weights, by the position of a backward
 
 	arrived, updated, left [stateSlots]int  // events of the slots of the state's window
@@ -38,9 +38,9 @@ type atOnce struct {
 	from, to int
 }
 
-// preparePassages prepares the updates slice by slice: all at the end of the step, or each layer's behind its backward.
-func (e *Executor) preparePassages() error {
-	h := &e.static.home
+// prepareStateSlices prepares the updates slice by slice: all at the end of the step, or each layer's behind its backward.
+func (e *Executor) prepareStateSlices() error {
+	h := &e.static.hostState
 	if h.mode == OffloadOptimizer {
 		if err := errors.Join(e.sumTwins(), e.prepareGuard()); err != nil {
 			return err
@@ -64,7 +64,7 @@ func (e *Executor) prepareAtOnce(p, layer int, bytes int64) (err error) {
 	if x.guard, x.use, err = e.prepareLayerGuard(layer); err != nil {
 		return err
 	}
-	if err := e.prepareSlices(p, e.static.home.at[layer-1], bytes); err != nil {
+	if err := e.prepareSlices(p, e.static.hostState.at[layer-1], bytes); err != nil {
 		return err
 	}
 	x.to = len(e.pass.list)
@@ -74,12 +74,12 @@ func (e *Executor) prepareAtOnce(p, layer int, bytes int64) (err error) {
 
 // prepareSlices prepares the update of a part of the regions, behind op p or at the end.
 func (e *Executor) prepareSlices(p int, at, bytes int64) error {
-	h := &e.static.home
+	h := &e.static.hostState
 	for _, c := range h.cut(at, bytes) {
-		x := passage{slot: len(e.pass.list) % stateSlots}
+		x := stateSlice{slot: len(e.pass.list) % stateSlots}
 		for k, region := range h.states {
 			x.at = append(x.at, h.window[x.slot][k].Part(0, c.bytes))
-			x.home = append(x.home, region.Part(c.at, c.bytes))
+			x.host = append(x.host, region.Part(c.at, c.bytes))
 		}
 		if err := e.prepareSlice(&x, p, c); err != nil {
 			return err
@@ -90,11 +90,11 @@ func (e *Executor) prepareSlices(p int, at, bytes int64) error {
 }
 
 // prepareSlice prepares the update of the parameters, or parts of them, whose state is in a slice.
-func (e *Executor) prepareSlice(x *passage, p int, c piece) (err error) {
+func (e *Executor) prepareSlice(x *stateSlice, p int, c piece) (err error) {
 	var all []kernels.UpdateOperands
 	for l, layer := range e.Model.Layers {
 		for _, q := range layer.Params() {
-			at := e.static.home.at[l] + q.Grad.Offset
+			at := e.static.hostState.at[l] + q.Grad.Offset
 			from, to := max(at, c.at), min(at+q.Desc.Bytes(), c.at+c.bytes)
 			if q.Trained && from < to {
 				all = append(all, e.sliceUpdate(x, p, l+1, q, from-at, to-from, from-c.at))
@@ -106,7 +106,7 @@ func (e *Executor) prepareSlice(x *passage, p int, c piece) (err error) {
 }
 
 // sliceUpdate updates bytes of a parameter from offset on, whose state begins at within the slice.
-func (e *Executor) sliceUpdate(x *passage, p, layer int, q models.Parameter, offset, bytes, within int64) kernels.UpdateOperands {
+func (e *Executor) sliceUpdate(x *stateSlice, p, layer int, q models.Parameter, offset, bytes, within int64) kernels.UpdateOperands {
 	slot := none
 	if p != none {
 		slot = e.step.visits.slot[p]
