@@ -19,7 +19,7 @@ var canaryPage = bytes.Repeat([]byte{canary}, 4096)
 // window is how much of the memory an auditor looks at at a time, in bytes.
 const window = 1 << 20
 
-// auditor checks a running step against its tape: memory that no block owns must not change. It fills every block's
+// auditor checks a running step against its layout: memory that no block owns must not change. It fills every block's
 // memory with canaries when the block dies, and looks at them when the next block takes the memory. Host copies are
 // watched like the arena.
 type auditor struct {
@@ -49,10 +49,10 @@ func newAuditor(b *bound, inputs int, dev runtime.Device, arena int64, copies ru
 	if !ok {
 		return nil, ErrNotInspectable
 	}
-	n := len(b.tape.seq)
+	n := len(b.layout.seq)
 	blocks := runtime.Span{Offset: b.base, Bytes: arena - b.base}
 	return &auditor{
-		bound: b, inputs: inputs, arena: newMemoryRegion("arena", mem, blocks, b.tape.items, n), host: newMemoryRegion("host memory", mem, copies, b.tape.host, n),
+		bound: b, inputs: inputs, arena: newMemoryRegion("arena", mem, blocks, b.layout.items, n), host: newMemoryRegion("host memory", mem, copies, b.layout.host, n),
 		owned: make([]int64, n),
 	}, nil
 }
@@ -100,7 +100,7 @@ func (a *auditor) begin() {
 	for _, g := range []*memoryRegion{&a.arena, &a.host} {
 		g.live, g.extent = 0, 0
 	}
-	inputs := slices.Clone(a.tape.items[:a.inputs])
+	inputs := slices.Clone(a.layout.items[:a.inputs])
 	slices.SortFunc(inputs, func(a, b pack.Item) int { return cmp.Compare(a.Offset, b.Offset) })
 	end := int64(0)
 	for _, in := range inputs {
@@ -129,7 +129,7 @@ func (a *auditor) before(m int) {
 			}
 		}
 	}
-	p := a.tape.order[m]
+	p := a.layout.order[m]
 	a.owned[p] = a.base + a.arena.live
 	a.peak = max(a.peak, a.owned[p])
 }
@@ -151,7 +151,7 @@ func (a *auditor) after(m int) {
 // end checks all memory after the last op.
 func (a *auditor) end() error {
 	for _, g := range []*memoryRegion{&a.arena, &a.host} {
-		a.check(g, len(a.tape.seq)-1, 0, g.memory.Bytes)
+		a.check(g, len(a.layout.seq)-1, 0, g.memory.Bytes)
 	}
 	return a.err
 }
@@ -160,9 +160,9 @@ func (a *auditor) check(g *memoryRegion, m int, offset, bytes int64) {
 	n, err := g.touched(offset, bytes)
 	a.fail(err)
 	if n > 0 {
-		p := a.tape.order[m]
+		p := a.layout.order[m]
 		a.fail(fmt.Errorf("audit: at op %d (%v) the %s's byte %d, which no block owned, had been written",
-			p, a.tape.seq[p], g.name, g.at(offset, n).End()-1))
+			p, a.layout.seq[p], g.name, g.at(offset, n).End()-1))
 	}
 }
 

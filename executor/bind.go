@@ -13,19 +13,19 @@ import (
 
 // bound is a sequence whose every launch is prepared: op i of the sequence is calls[start[i]:start[i+1]].
 type bound struct {
-	tape   *tape
-	base   int64 // where the blocks begin in the arena
-	peak   int64 // the most that is alive at one op, static memory included
-	extent int64 // the end of the highest block, static memory included
-	copies int64 // bytes of the copies in the host slab
-	slab   int64 // where they begin
-	lane   []int // the stream of every op
-	calls  []prepared
-	adding []prepared // the same, with gradients that are added to those of the step's earlier parts; nil where a step is one
-	adds   bool
-	start  []int
-	take   []command // what it begins with where batches are staged
-	visits *visits   // of the weights, where they are offloaded
+	layout  *layout
+	base    int64 // where the blocks begin in the arena
+	peak    int64 // the most that is alive at one op, static memory included
+	extent  int64 // the end of the highest block, static memory included
+	copies  int64 // bytes of the copies in the host slab
+	slab    int64 // where they begin
+	stream  []int // the stream of every op
+	calls   []prepared
+	adding  []prepared // the same, with gradients that are added to those of the step's earlier parts; nil where a step is one
+	adds    bool
+	start   []int
+	take    []command      // what it begins with where batches are staged
+	fetches *weightFetches // of the weights, where they are offloaded
 }
 
 // prepared is a launch with what it reads and writes, for the order check.
@@ -54,9 +54,9 @@ func trainingProgram(p *models.Programs, k schedule.Kind) *models.Program {
 	return &p.Forget
 }
 
-// layout lays a sequence's blocks out above the static memory, and its copies in host memory. Errors: *LimitError,
+// layOut lays a sequence's blocks out above the static memory, and its copies in host memory. Errors: *LimitError,
 // *LayoutError, those of Layout.
-func (w *Workload) layout(seq schedule.Sequence, limit int64, sim Sim) (*bound, error) {
+func (w *Workload) layOut(seq schedule.Sequence, limit int64, sim Sim) (*bound, error) {
 	if w.StaticBytes() > limit {
 		return nil, &LimitError{Limit: limit, Static: w.StaticBytes()}
 	}
@@ -70,21 +70,21 @@ func (w *Workload) layout(seq schedule.Sequence, limit int64, sim Sim) (*bound, 
 	return b, nil
 }
 
-// pack is layout without a limit for the extent.
+// pack is layOut without a limit for the extent.
 func (w *Workload) pack(seq schedule.Sequence, limit int64, sim Sim) (*bound, error) {
 	t, err := w.record(seq, sim, limit)
 	if err != nil {
 		return nil, err
 	}
 	b := newBound(t, w.StaticBytes())
-	b.lane = streamsOf(seq, sim.Limits.Link.Duplex)
+	b.stream = streamsOf(seq, sim.Limits.Link.Duplex)
 	return b, nil
 }
 
-// newBound lays out the blocks of a tape from base on.
-func newBound(t *tape, base int64) *bound {
+// newBound lays out the blocks of a layout from base on.
+func newBound(t *layout, base int64) *bound {
 	return &bound{
-		tape: t, base: base, lane: make([]int, len(t.seq)),
+		layout: t, base: base, stream: make([]int, len(t.seq)),
 		peak: base + pack.Live(t.items, len(t.seq)), extent: base + pack.Pack(t.items, len(t.seq)), copies: pack.Pack(t.host, len(t.seq)),
 	}
 }
@@ -114,8 +114,8 @@ func (w *Workload) Extent(seq schedule.Sequence) (int64, error) {
 
 // prepare prepares every launch of a laid out sequence.
 func (w *Workload) prepare(b *bound, lib kernels.Library, choose program) error {
-	b.visits = w.visits(b.tape.seq)
-	for i, op := range b.tape.seq {
+	b.fetches = w.weightFetches(b.layout.seq)
+	for i, op := range b.layout.seq {
 		b.start = append(b.start, len(b.calls))
 		if op.Kind.Transfer() {
 			continue
@@ -132,8 +132,8 @@ func (w *Workload) prepare(b *bound, lib kernels.Library, choose program) error 
 }
 
 func (w *Workload) prepareStep(b *bound, lib kernels.Library, i int, step models.Step) error {
-	op, call := b.tape.seq[i], step.Call
-	call.UpdateStats = call.Train && b.tape.first[i]
+	op, call := b.layout.seq[i], step.Call
+	call.UpdateStats = call.Train && b.layout.first[i]
 	o := w.operands(b, i, op.Layer, step.Refs)
 	prepare := func(call kernels.Call) (prepared, error) {
 		launch, err := lib.Prepare(call, o)
@@ -177,7 +177,7 @@ func (w *Workload) resolve(b *bound, i, layer int, ref models.Ref) runtime.Span 
 	if ref.Bytes == 0 {
 		return runtime.Span{}
 	}
-	blocks, st := b.tape.ops[i], &w.static.layers[layer-1]
+	blocks, st := b.layout.ops[i], &w.static.layers[layer-1]
 	block := none
 	switch ref.Block {
 	case models.Input:
@@ -191,7 +191,7 @@ func (w *Workload) resolve(b *bound, i, layer int, ref models.Ref) runtime.Span 
 	case models.Scratch:
 		block = blocks.scratch
 	case models.Params:
-		return w.static.operand(layer, b.visits.slot[i], ref)
+		return w.static.operand(layer, b.fetches.slot[i], ref)
 	case models.Grads:
 		return st.grads.Part(ref.Offset, ref.Bytes)
 	case models.Labels:
@@ -205,22 +205,22 @@ func (w *Workload) resolve(b *bound, i, layer int, ref models.Ref) runtime.Span 
 	return b.span(block).Part(ref.Offset, ref.Bytes)
 }
 
-// span returns where an item of the tape lies.
+// span returns where an item of the layout lies.
 func (b *bound) span(block int) runtime.Span {
-	it := &b.tape.items[block]
+	it := &b.layout.items[block]
 	return runtime.Span{Offset: b.base + it.Offset, Bytes: it.Bytes}
 }
 
 // copySpan returns where a copy lies in the host slab.
 func (b *bound) copySpan(block int) runtime.Span {
-	it := &b.tape.host[block]
+	it := &b.layout.host[block]
 	return runtime.Span{Space: runtime.Host, Offset: b.slab + it.Offset, Bytes: it.Bytes}
 }
 
 // transfer returns what transfer p copies.
 func (b *bound) transfer(p int) (dst, src runtime.Span) {
-	blocks := &b.tape.ops[p]
-	if b.tape.seq[p].Kind == schedule.Offload {
+	blocks := &b.layout.ops[p]
+	if b.layout.seq[p].Kind == schedule.Offload {
 		return b.copySpan(blocks.host), b.span(blocks.input)
 	}
 	return b.span(blocks.output), b.copySpan(blocks.host)

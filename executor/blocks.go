@@ -38,8 +38,8 @@ func (o *opBlocks) arena() [5]int {
 	return [5]int{o.input, o.output, o.gradOutput, o.gradInput, o.scratch}
 }
 
-// tape is a sequence with its memory: every block that it makes, with the moments between which it lives.
-type tape struct {
+// layout is a sequence with its memory: every block that it makes, with the moments between which it lives.
+type layout struct {
 	*timeline
 	seq   schedule.Sequence
 	ops   []opBlocks
@@ -56,12 +56,12 @@ type stored struct {
 
 var nowhere = stored{block: none}
 
-// recorder replays a sequence into a tape. While an op runs, everything stored before it, its output and its scratch
+// recorder replays a sequence into a layout. While an op runs, everything stored before it, its output and its scratch
 // are in memory; what the op replaces or consumes lives until it ends. An offload frees the device copy when it, and
 // the op that directly follows and reads the copy, have ended; a prefetch takes memory when it starts (design,
 // section 4).
 type recorder struct {
-	*tape
+	*layout
 	chain.Wiring
 	layers  []*models.Programs
 	act     []stored // on the device, by activation
@@ -72,12 +72,12 @@ type recorder struct {
 	now     int // position of the op
 }
 
-// record lays the life of every block of seq onto a tape. input is the size of a_0. The sequence must keep the
+// record lays the life of every block of seq onto a layout. input is the size of a_0. The sequence must keep the
 // rules (schedule.Verify). Error: *UnusedPrefetchError.
-func record(wiring chain.Wiring, layers []*models.Programs, input int64, seq schedule.Sequence, t *timeline) (*tape, error) {
+func record(wiring chain.Wiring, layers []*models.Programs, input int64, seq schedule.Sequence, t *timeline) (*layout, error) {
 	n := wiring.Activations()
 	r := &recorder{
-		tape:   &tape{timeline: t, seq: seq, ops: make([]opBlocks, len(seq)), first: make([]bool, len(seq))},
+		layout: &layout{timeline: t, seq: seq, ops: make([]opBlocks, len(seq)), first: make([]bool, len(seq))},
 		Wiring: wiring, layers: layers, grad: slices.Repeat([]int{none}, n), seen: make([]bool, len(layers)+1),
 		act: make([]stored, n), leaving: make([]stored, n), away: make([]stored, n),
 	}
@@ -94,7 +94,7 @@ func record(wiring chain.Wiring, layers []*models.Programs, input int64, seq sch
 			return nil, err
 		}
 	}
-	return r.tape, nil
+	return r.layout, nil
 }
 
 func (r *recorder) apply(op schedule.Op) error {

@@ -37,7 +37,7 @@ func newObserver(e *Executor) (*observer, error) {
 
 // after shows what op i left, which has run; transfers leave nothing new.
 func (o *observer) after(i int) error {
-	op, blocks := o.step.tape.seq[i], o.step.tape.ops[i]
+	op, blocks := o.step.layout.seq[i], o.step.layout.ops[i]
 	if op.Kind.Transfer() {
 		return nil
 	}

@@ -102,7 +102,7 @@ func (w *Workload) PeakBytes(seq schedule.Sequence) (int64, error) {
 }
 
 // record verifies a sequence and lays out the life of its blocks in an arena of limit bytes.
-func (w *Workload) record(seq schedule.Sequence, sim Sim, limit int64) (*tape, error) {
+func (w *Workload) record(seq schedule.Sequence, sim Sim, limit int64) (*layout, error) {
 	if err := schedule.Verify(w.Chain(), seq); err != nil {
 		return nil, err
 	}

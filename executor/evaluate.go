@@ -49,8 +49,8 @@ func (e *Executor) Predict(logits []float32) error {
 	if err := e.put(e.evalScript.list); err != nil {
 		return err
 	}
-	last := len(e.eval.tape.seq) - 1
-	return e.activation(e.eval.span(e.eval.tape.ops[last].output), e.Model.DType(), logits)
+	last := len(e.eval.layout.seq) - 1
+	return e.activation(e.eval.span(e.eval.layout.ops[last].output), e.Model.DType(), logits)
 }
 
 // feed brings the images to where a forward reads its input.
@@ -74,14 +74,14 @@ func (e *Executor) FirstNotFinite() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	clear(b.tape.first) // BatchNorm's statistics stay
+	clear(b.layout.first) // BatchNorm's statistics stay
 	if err := e.prepare(b, e.lib, trainingProgram); err != nil {
 		return "", err
 	}
 	if err := e.feed(b); err != nil {
 		return "", err
 	}
-	for i := range b.tape.seq {
+	for i := range b.layout.seq {
 		finite, err := e.finiteOutput(b, i)
 		if err != nil || !finite {
 			return e.Model.Layers[i].Name, err
@@ -102,7 +102,7 @@ func (e *Executor) finiteOutput(b *bound, i int) (bool, error) {
 	}
 	layer := e.Model.Layers[i]
 	out := make([]float32, layer.Desc(layer.Output()).Elements())
-	if err := e.activation(b.span(b.tape.ops[i].output), layer.Desc(layer.Output()).DType, out); err != nil {
+	if err := e.activation(b.span(b.layout.ops[i].output), layer.Desc(layer.Output()).DType, out); err != nil {
 		return false, err
 	}
 	return !slices.ContainsFunc(out, func(v float32) bool { return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) }), nil

@@ -145,7 +145,7 @@ func New(w *Workload, on Target, seq schedule.Sequence, opt Options) (*Executor,
 		return nil, ErrParts
 	}
 	var err error
-	if e.step, err = w.layout(seq, opt.Limit, opt.Sim); err != nil {
+	if e.step, err = w.layOut(seq, opt.Limit, opt.Sim); err != nil {
 		return nil, err
 	}
 	e.step.adds = e.parts() > 1
@@ -252,10 +252,10 @@ func (e *Executor) images(b *bound) (all []upload) {
 
 // findLoss finds the first op that computes the loss, and where it leaves it.
 func (e *Executor) findLoss() {
-	for i, op := range e.step.tape.seq {
+	for i, op := range e.step.layout.seq {
 		if op.Layer == len(e.Layers) && op.Kind != schedule.Backward && !op.Kind.Transfer() {
 			e.loss = i
-			e.lossSpan = e.step.span(e.step.tape.ops[i].output).Part(0, lossBytes)
+			e.lossSpan = e.step.span(e.step.layout.ops[i].output).Part(0, lossBytes)
 			return
 		}
 	}
@@ -360,9 +360,9 @@ func (e *Executor) open() (err error) {
 		}
 	}
 	if e.opt.Timed {
-		e.result.Ops = make([]float64, len(e.step.tape.seq))
-		e.result.Intervals = make([]Interval, len(e.step.tape.seq))
-		e.result.firstHalves = make([]float64, len(e.step.tape.seq))
+		e.result.Ops = make([]float64, len(e.step.layout.seq))
+		e.result.Intervals = make([]Interval, len(e.step.layout.seq))
+		e.result.firstHalves = make([]float64, len(e.step.layout.seq))
 	}
 	if e.opt.Audit {
 		if e.auditor, err = newAuditor(e.step, e.Model.Wiring().Inputs(), e.dev, e.opt.Limit, e.host.copies); err != nil {
@@ -546,7 +546,7 @@ func (e *Executor) collectOps() (err error) {
 	}
 	last := 0.0
 	e.result.Busy = e.result.UpdateKernels
-	for p, op := range e.step.tape.seq {
+	for p, op := range e.step.layout.seq {
 		at := &e.result.Intervals[p]
 		at.Start = last
 		if from := e.script.from[p]; from != none {

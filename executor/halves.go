@@ -19,7 +19,7 @@ func (w *Workload) halved() *Workload {
 
 // firstHalf returns how many launches of an op come before the middle of a backward in halves.
 func (e *Executor) firstHalf(p int) int {
-	if op := e.step.tape.seq[p]; e.opt.halves && op.Kind == schedule.Backward {
+	if op := e.step.layout.seq[p]; e.opt.halves && op.Kind == schedule.Backward {
 		return len(e.Layers[op.Layer-1].BackInput.Steps)
 	}
 	return 0

@@ -52,8 +52,8 @@ func TestMiddleOfABackward(t *testing.T) {
 	r.Workload = r.halved()
 	e := r.executor(t, r.StoreAll(), Options{Seed: 7, Timed: true, halves: true})
 	backwards := 0
-	for m, p := range e.step.tape.order {
-		op := e.step.tape.seq[p]
+	for m, p := range e.step.layout.order {
+		op := e.step.layout.seq[p]
 		if op.Kind != schedule.Backward {
 			if e.script.middle[p] != none {
 				t.Errorf("%v has a middle", op)

@@ -32,19 +32,19 @@ func (w *Workload) AtPeak(seq schedule.Sequence, limit int64, sim Sim) (op int, 
 	if err != nil {
 		return 0, nil, err
 	}
-	at := b.tape.fullest()
+	at := b.layout.fullest()
 	all = w.heldStatic()
-	for i, owner := range b.tape.owners() {
-		if it := &b.tape.items[i]; it.First <= at && at <= it.Last {
+	for i, owner := range b.layout.owners() {
+		if it := &b.layout.items[i]; it.First <= at && at <= it.Last {
 			owner.Bytes = it.Bytes
 			all = append(all, owner)
 		}
 	}
-	return b.tape.order[at], all, nil
+	return b.layout.order[at], all, nil
 }
 
 // fullest returns the first moment at which most lives.
-func (t *tape) fullest() (at int) {
+func (t *layout) fullest() (at int) {
 	change := make([]int64, len(t.seq)+1)
 	for i := range t.items {
 		change[t.items[i].First] += t.items[i].Bytes
@@ -60,7 +60,7 @@ func (t *tape) fullest() (at int) {
 }
 
 // owners says of every item of the arena what it is.
-func (t *tape) owners() []Held {
+func (t *layout) owners() []Held {
 	all, copies := make([]Held, len(t.items)), make([]Held, len(t.host))
 	for i := range all {
 		all[i] = Held{Role: Activations} // the inputs, which no op makes

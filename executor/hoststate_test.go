@@ -426,9 +426,9 @@ func TestVisitsBringEveryLayerInTime(t *testing.T) {
 		for p := range need {
 			need[p] = rnd.IntN(5)
 		}
-		v := newVisits(need)
+		v := newWeightFetches(need)
 		var holds [weightSlots]int
-		put := func(list []arrival) {
+		put := func(list []weightFetch) {
 			for _, a := range list {
 				holds[a.slot] = a.layer
 				arrivals++

@@ -82,7 +82,7 @@ func (e *Executor) writeFirst(s *script) {
 		return
 	}
 	s.wait(streamStateIn, eventBegin)
-	for _, a := range e.step.visits.first {
+	for _, a := range e.step.fetches.first {
 		e.writeWeights(s, a)
 	}
 	for i := range min(stateSlots, len(e.pass.list)) {
@@ -120,14 +120,14 @@ func (e *Executor) writeStateSlice(s *script, i int) {
 }
 
 // writeWeights copies a layer's weights to a slot.
-func (e *Executor) writeWeights(s *script, a arrival) {
+func (e *Executor) writeWeights(s *script, a weightFetch) {
 	dst, src := e.static.hostState.copyOf(a, e.Layers[a.layer-1].GradBytes)
 	s.copy(streamStateIn, fmt.Sprintf("arrival of the weights of layer %d", a.layer), dst, src)
 	s.arrival(e.pass.loaded[a.slot])
 }
 
 // writeFetch makes op p of a sequence wait for its weights.
-func (e *Executor) writeFetch(s *script, v *visits, p int) {
+func (e *Executor) writeFetch(s *script, v *weightFetches, p int) {
 	if v.wait[p] {
 		e.meet(s, e.pass.loaded[v.slot[p]])
 	}
@@ -145,16 +145,16 @@ func (e *Executor) writeAtOnce(s *script, p int) {
 	for i := x.from; i < x.to; i++ {
 		e.writeStateSlice(s, i)
 	}
-	layer := e.step.tape.seq[p].Layer
-	slot, host := e.static.hostState.copyOf(arrival{layer, e.step.visits.slot[p]}, e.Layers[layer-1].GradBytes)
+	layer := e.step.layout.seq[p].Layer
+	slot, host := e.static.hostState.copyOf(weightFetch{layer, e.step.fetches.slot[p]}, e.Layers[layer-1].GradBytes)
 	s.copy(streamStateOut, fmt.Sprintf("return of the weights of layer %d", layer), host, slot)
 	s.record(streamStateOut, e.pass.stored)
-	s.leaving[e.step.visits.slot[p]] = p + 1
+	s.leaving[e.step.fetches.slot[p]] = p + 1
 }
 
 // writeNext starts the arrivals in slots that op p was the last to use: in one whose weights go back to the host when they are there. (So
 // a forward behind the backward of its layer, of no use but allowed, takes the updated weights: they left a slot before.)
-func (e *Executor) writeNext(s *script, v *visits, p int) {
+func (e *Executor) writeNext(s *script, v *weightFetches, p int) {
 	for _, a := range v.then[p] {
 		if s.leaving[a.slot] != p+1 {
 			s.signal(streamCompute, e.pass.free[a.slot], streamStateIn)
@@ -187,7 +187,7 @@ func (e *Executor) writeUpdates(s *script) {
 
 // writeEval writes an evaluation.
 func (e *Executor) writeEval() error {
-	s, v := &e.evalScript, e.eval.visits
+	s, v := &e.evalScript, e.eval.fetches
 	s.events = e.script.events
 	if len(v.first) > 0 {
 		s.signal(streamCompute, eventFork, streamStateIn)
@@ -195,7 +195,7 @@ func (e *Executor) writeEval() error {
 	for _, a := range v.first {
 		e.writeWeights(s, a)
 	}
-	for p := range e.eval.tape.seq {
+	for p := range e.eval.layout.seq {
 		e.writeFetch(s, v, p)
 		for i := e.eval.start[p]; i < e.eval.start[p+1]; i++ {
 			s.launch(streamCompute, e.eval.calls[i].launch, e.eval.calls[i].use)
@@ -207,11 +207,11 @@ func (e *Executor) writeEval() error {
 
 // bring copies the weights of op p to where a bound forward finds them, in the order of the compute stream.
 func (e *Executor) bring(b *bound, p int) error {
-	if !b.visits.wait[p] {
+	if !b.fetches.wait[p] {
 		return nil
 	}
-	layer := b.tape.seq[p].Layer
-	dst, src := e.static.hostState.copyOf(arrival{layer, b.visits.slot[p]}, e.Layers[layer-1].GradBytes)
+	layer := b.layout.seq[p].Layer
+	dst, src := e.static.hostState.copyOf(weightFetch{layer, b.fetches.slot[p]}, e.Layers[layer-1].GradBytes)
 	return e.compute.Copy(dst, src)
 }
 

@@ -114,7 +114,7 @@ func (e *Executor) write() error {
 // writePart writes the script of a step, or of a part of one: the last part updates the weights.
 func (e *Executor) writePart(s *script, last bool) {
 	e.writeBegin(s)
-	for _, p := range e.step.tape.order {
+	for _, p := range e.step.layout.order {
 		s.part = append(s.part, len(s.list))
 		e.writeOp(s, p)
 	}
@@ -153,7 +153,7 @@ func ordered(list []command, events int) error {
 // numberEvents gives events to the ends of ops that others wait for, or that are timed, and to the starts of timed ops
 // that may have to wait.
 func (e *Executor) numberEvents() {
-	s, n := &e.script, len(e.step.tape.seq)
+	s, n := &e.script, len(e.step.layout.seq)
 	e.waits = e.step.waits()
 	s.events, s.mark, s.from, s.middle = eventOps, make([]int, n), make([]int, n), make([]int, n)
 	awaited := make([]bool, n)
@@ -169,7 +169,7 @@ func (e *Executor) numberEvents() {
 		s.events++
 		return s.events - 1
 	}
-	for p, op := range e.step.tape.seq {
+	for p, op := range e.step.layout.seq {
 		s.mark[p] = number(e.opt.Timed || awaited[p])
 		s.from[p] = number(e.opt.Timed && (op.Kind.Transfer() || len(e.waits[p]) > 0 || e.Offloading() == OffloadWeights))
 		s.middle[p] = number(e.opt.halves && op.Kind == schedule.Backward)
@@ -193,7 +193,7 @@ func (e *Executor) writeBegin(s *script) {
 	}
 	s.head = len(s.list)
 	s.record(streamCompute, eventBegin)
-	if transfers(e.step.tape.seq) {
+	if transfers(e.step.layout.seq) {
 		s.wait(streamToDevice, eventBegin)
 		s.wait(streamToHost, eventBegin)
 	}
@@ -202,15 +202,15 @@ func (e *Executor) writeBegin(s *script) {
 
 func (e *Executor) writeOp(s *script, p int) {
 	b := e.step
-	stream := b.lane[p]
+	stream := b.stream[p]
 	for _, q := range e.waits[p] {
 		s.wait(stream, s.mark[q])
 	}
-	e.writeFetch(s, b.visits, p)
+	e.writeFetch(s, b.fetches, p)
 	if s.from[p] != none {
 		s.record(stream, s.from[p])
 	}
-	if op := b.tape.seq[p]; op.Kind.Transfer() {
+	if op := b.layout.seq[p]; op.Kind.Transfer() {
 		dst, src := b.transfer(p)
 		s.copy(stream, fmt.Sprintf("%v (op %d)", op, p), dst, src)
 	}
@@ -227,7 +227,7 @@ func (e *Executor) writeOp(s *script, p int) {
 		s.record(stream, s.mark[p])
 	}
 	e.writeAtOnce(s, p)
-	e.writeNext(s, b.visits, p)
+	e.writeNext(s, b.fetches, p)
 }
 
 func (e *Executor) writeLaunches(s *script, stream, from, to int) {
@@ -315,7 +315,7 @@ func (e *Executor) issueWatched(s *script) error {
 	if err := e.put(list[s.head:part[0]]); err != nil {
 		return err
 	}
-	for m, p := range e.step.tape.order {
+	for m, p := range e.step.layout.order {
 		if err := e.wait(); err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ func (w *Workload) StateCost(c *chain.Chain, p *schedule.Plan) *StateCost {
 	x := &StateCost{Offloading: h.mode.String(), HostBytes: h.bytes, WindowBytes: h.windowBytes()}
 	states := int64(len(h.states)) * h.region
 	x.ToDeviceBytes, x.ToHostBytes = states, states
-	w.visits(p.Ops).each(func(a arrival) { x.ToDeviceBytes += kernels.Align(w.Layers[a.layer-1].GradBytes) })
+	w.weightFetches(p.Ops).each(func(a weightFetch) { x.ToDeviceBytes += kernels.Align(w.Layers[a.layer-1].GradBytes) })
 	if h.mode == OffloadWeights {
 		x.ToHostBytes += h.region
 	}

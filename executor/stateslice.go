@@ -48,7 +48,7 @@ func (e *Executor) prepareStateSlices() error {
 		return e.prepareSlices(none, 0, h.region)
 	}
 	e.pass.atOnce = map[int]atOnce{}
-	for p, op := range e.step.tape.seq {
+	for p, op := range e.step.layout.seq {
 		if bytes := e.Layers[op.Layer-1].GradBytes; op.Kind == schedule.Backward && bytes > 0 {
 			if err := e.prepareAtOnce(p, op.Layer, kernels.Align(bytes)); err != nil {
 				return err
@@ -109,7 +109,7 @@ func (e *Executor) prepareSlice(x *stateSlice, p int, c piece) (err error) {
 func (e *Executor) sliceUpdate(x *stateSlice, p, layer int, q models.Parameter, offset, bytes, within int64) kernels.UpdateOperands {
 	slot := none
 	if p != none {
-		slot = e.step.visits.slot[p]
+		slot = e.step.fetches.slot[p]
 	}
 	o := kernels.UpdateOperands{
 		Elements: bytes / kernels.Float32.Size(),

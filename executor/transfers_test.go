@@ -177,10 +177,10 @@ func TestEveryWaitIsNeeded(t *testing.T) {
 // isRule reports whether a wait is for the compute op before a transfer, or for a prefetched operand, which the kernels
 // of some layers do not look at.
 func (e *Executor) isRule(c command) bool {
-	t := e.step.tape
+	t := e.step.layout
 	for p, op := range t.seq {
 		for _, q := range e.waits[p] {
-			if e.step.lane[p] != c.Stream || e.script.mark[q] != c.Wait {
+			if e.step.stream[p] != c.Stream || e.script.mark[q] != c.Wait {
 				continue
 			}
 			if op.Kind.Transfer() && q < p && !transfers(t.seq[q:q+1]) && !slices.ContainsFunc(t.seq[q+1:p], func(o schedule.Op) bool { return !o.Kind.Transfer() }) {

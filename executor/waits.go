@@ -16,17 +16,17 @@ const (
 // streamsOf returns the stream of every op. On one link transfers of both directions share a stream, in order of
 // appearance; a duplex link has one per direction.
 func streamsOf(seq schedule.Sequence, duplex bool) []int {
-	lane := make([]int, len(seq))
+	stream := make([]int, len(seq))
 	for p, op := range seq {
 		switch {
 		case !op.Kind.Transfer():
 		case op.Kind == schedule.Offload && duplex:
-			lane[p] = streamToHost
+			stream[p] = streamToHost
 		default:
-			lane[p] = streamToDevice
+			stream[p] = streamToDevice
 		}
 	}
-	return lane
+	return stream
 }
 
 // waits returns, for every op, the ops of other streams that it must wait for:
@@ -38,7 +38,7 @@ func streamsOf(seq schedule.Sequence, duplex bool) []int {
 // What streams and earlier waits order already is left out. Every wait is for an op that starts earlier on the
 // timeline, so the step cannot get stuck, whatever its ops take.
 func (b *bound) waits() [][]int {
-	t := b.tape
+	t := b.layout
 	all := make([][]int, len(t.seq))
 	if !transfers(t.seq) {
 		return all
@@ -69,7 +69,7 @@ type waiter struct {
 }
 
 func newWaiter(b *bound) *waiter {
-	t := b.tape
+	t := b.layout
 	w := &waiter{
 		bound: b, ended: make([][streams]int, len(t.seq)), number: make([]int, len(t.seq)), before: make([]int, len(t.seq)),
 		users: make([][]int, len(t.items)), copies: make([][]int, len(t.host)),
@@ -99,7 +99,7 @@ func newWaiter(b *bound) *waiter {
 // isMoved reports whether a block is in the list of those that a transfer uses; blocks enter it in any order.
 func (w *waiter) isMoved(block int) bool {
 	for _, p := range w.users[block] {
-		if w.tape.seq[p].Kind.Transfer() {
+		if w.layout.seq[p].Kind.Transfer() {
 			return true
 		}
 	}
@@ -107,8 +107,8 @@ func (w *waiter) isMoved(block int) bool {
 }
 
 func (w *waiter) begin(p int) {
-	w.number[p] = w.count[w.lane[p]]
-	w.count[w.lane[p]]++
+	w.number[p] = w.count[w.stream[p]]
+	w.count[w.stream[p]]++
 	w.need = [streams]int{none, none, none}
 }
 
@@ -117,13 +117,13 @@ func (w *waiter) require(q int) {
 	if q == none {
 		return
 	}
-	if s := w.lane[q]; w.need[s] == none || w.number[w.need[s]] < w.number[q] {
+	if s := w.stream[q]; w.need[s] == none || w.number[w.need[s]] < w.number[q] {
 		w.need[s] = q
 	}
 }
 
 func (w *waiter) rules(p int) {
-	if w.tape.seq[p].Kind.Transfer() {
+	if w.layout.seq[p].Kind.Transfer() {
 		w.require(w.before[p])
 	}
 }
@@ -131,7 +131,7 @@ func (w *waiter) rules(p int) {
 // operands requires those that started before and wrote what op p reads, or read what it overwrites. The step's input
 // is there already.
 func (w *waiter) operands(p int) {
-	t := w.tape
+	t := w.layout
 	for _, block := range t.ops[p].arena() {
 		if block == none {
 			continue
@@ -150,20 +150,20 @@ func (w *waiter) operands(p int) {
 // writes reports whether an op writes one of its blocks: the op that makes it, and the backward, which works in the
 // saved set that it consumes. (An offload of that set directly before the backward is of no use, but it is allowed.)
 func (w *waiter) writes(p, block int) bool {
-	t := w.tape
+	t := w.layout
 	return t.items[block].First == t.start[p] && block != 0 || t.seq[p].Kind == schedule.Backward && t.ops[p].output == block
 }
 
 // memory requires the users of what lay where op p's new blocks lie. Compute ops follow each other anyway: they look
 // at the blocks of transfers alone.
 func (w *waiter) memory(p int) {
-	t := w.tape
+	t := w.layout
 	now := t.start[p]
 	for _, block := range t.ops[p].arena() {
 		if block == none || block == 0 || t.items[block].First != now {
 			continue
 		}
-		if w.lane[p] == streamCompute {
+		if w.stream[p] == streamCompute {
 			for _, old := range w.moved {
 				w.inherit(t.items, w.users, old, block)
 			}
@@ -192,7 +192,7 @@ func (w *waiter) inherit(items []pack.Item, users [][]int, old, block int) {
 
 // end returns the waits of op p that are needed and counts them as done.
 func (w *waiter) end(p int) (list []int) {
-	s := w.lane[p]
+	s := w.stream[p]
 	clock := &w.clock[s]
 	for from, q := range w.need {
 		if from != s && q != none && !w.implied(s, from, w.number[q]) {

@@ -6,22 +6,22 @@ import (
 	"plimsoll/runtime"
 )
 
-// visits says when the offloaded weights are in the arena while a sequence runs. Ops of one layer that follow each other
-// share a visit; the weights of the next visit arrive in another slot meanwhile.
-type visits struct {
-	slot  []int     // per op, the slot with its layer's weights; none for ops that need none
-	wait  []bool    // per op, whether it is the first after an arrival in its slot
-	first []arrival // before the first op
-	then  [][]arrival
+// weightFetches says when the offloaded weights are in the arena while a sequence runs. Ops of one layer that follow each other
+// share a fetch; the weights of the next one arrive in another slot meanwhile.
+type weightFetches struct {
+	slot  []int         // per op, the slot with its layer's weights; none for ops that need none
+	wait  []bool        // per op, whether it is the first after an arrival in its slot
+	first []weightFetch // before the first op
+	then  [][]weightFetch
 }
 
-// arrival brings the weights of a layer, from 1, into a slot, which nothing else needs then.
-type arrival struct{ layer, slot int }
+// weightFetch brings the weights of a layer, from 1, into a slot, which nothing else needs then.
+type weightFetch struct{ layer, slot int }
 
-// newVisits plans the arrivals of a sequence: each as early as a slot is free. Beside the slot of the visit before, which
+// newWeightFetches plans the arrivals of a sequence: each as early as a slot is free. Beside the slot of the fetch before, which
 // still computes, the slot is taken whose layer is needed last.
-func newVisits(need []int) *visits {
-	v := &visits{slot: make([]int, len(need)), wait: make([]bool, len(need)), then: make([][]arrival, len(need))}
+func newWeightFetches(need []int) *weightFetches {
+	v := &weightFetches{slot: make([]int, len(need)), wait: make([]bool, len(need)), then: make([][]weightFetch, len(need))}
 	var holds [weightSlots]int // the layer in each slot, 0 for none
 	last := [weightSlots]int{} // the op that used each slot last
 	for s := range last {
@@ -36,7 +36,7 @@ func newVisits(need []int) *visits {
 		if current == none || holds[current] != layer {
 			current = v.enter(p, need, &holds, current)
 			if v.wait[p] {
-				v.arrive(last[current], arrival{layer, current})
+				v.arrive(last[current], weightFetch{layer, current})
 			}
 		}
 		v.slot[p], last[current] = current, p
@@ -44,8 +44,8 @@ func newVisits(need []int) *visits {
 	return v
 }
 
-// enter returns the slot of the visit that begins with op p.
-func (v *visits) enter(p int, need []int, holds *[weightSlots]int, current int) int {
+// enter returns the slot of the fetch that begins with op p.
+func (v *weightFetches) enter(p int, need []int, holds *[weightSlots]int, current int) int {
 	best, latest := none, -1
 	for s, layer := range holds {
 		if layer == need[p] {
@@ -69,7 +69,7 @@ func nextUse(need []int, p, layer int) int {
 	return len(need)
 }
 
-func (v *visits) arrive(after int, a arrival) {
+func (v *weightFetches) arrive(after int, a weightFetch) {
 	if after == none {
 		v.first = append(v.first, a)
 		return
@@ -78,27 +78,27 @@ func (v *visits) arrive(after int, a arrival) {
 }
 
 // each calls do for every arrival.
-func (v *visits) each(do func(arrival)) {
-	for _, list := range append([][]arrival{v.first}, v.then...) {
+func (v *weightFetches) each(do func(weightFetch)) {
+	for _, list := range append([][]weightFetch{v.first}, v.then...) {
 		for _, a := range list {
 			do(a)
 		}
 	}
 }
 
-// visits plans the visits of a sequence's ops; there are none unless weights are offloaded.
-func (w *Workload) visits(seq schedule.Sequence) *visits {
+// weightFetches plans the fetches of a sequence's ops; there are none unless weights are offloaded.
+func (w *Workload) weightFetches(seq schedule.Sequence) *weightFetches {
 	need := make([]int, len(seq))
 	for p, op := range seq {
 		if !op.Kind.Transfer() && w.Offloading() == OffloadWeights && w.Layers[op.Layer-1].GradBytes > 0 {
 			need[p] = op.Layer
 		}
 	}
-	return newVisits(need)
+	return newWeightFetches(need)
 }
 
 // copyOf returns an arrival's copy.
-func (h *hostState) copyOf(a arrival, bytes int64) (dst, src runtime.Span) {
+func (h *hostState) copyOf(a weightFetch, bytes int64) (dst, src runtime.Span) {
 	bytes = kernels.Align(bytes)
 	return h.loaded[a.slot].Part(0, bytes), h.weights.Part(h.at[a.layer-1], bytes)
 }

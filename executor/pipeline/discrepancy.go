@@ -53,8 +53,8 @@ func (c *discrepancy) copies() int {
 	return 0
 }
 
-// lay places the scalars.
-func (c *discrepancy) lay(g *allocator) {
+// layOut places the scalars.
+func (c *discrepancy) layOut(g *allocator) {
 	for i := range c.scalars {
 		if c.corrects() {
 			c.scalars[i] = g.alloc(kernels.ScalarsBytes)

@@ -114,7 +114,7 @@ func (e *Executor) layDevice(costs Costs, k *clock, device int) error {
 	for _, t := range stages {
 		e.layMessages(k, t, g)
 		e.layPortals(k, t, g)
-		e.reducers[t.stage].lay(t, g)
+		e.reducers[t.stage].layOut(t, g)
 	}
 	m.Messages = g.end - start
 	fixed := g.end

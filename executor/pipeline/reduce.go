@@ -50,8 +50,8 @@ func (r *reducer) channels() []*channel {
 	return slices.Concat(r.up, r.down, r.stats)
 }
 
-// lay places what a replica receives.
-func (r *reducer) lay(t *localStage, g *allocator) {
+// layOut places what a replica receives.
+func (r *reducer) layOut(t *localStage, g *allocator) {
 	if r == nil {
 		return
 	}

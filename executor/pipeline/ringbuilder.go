@@ -57,7 +57,7 @@ func reading(c *chain.Chain, st pipeline.Stage) (last float64) {
 		case schedule.Offload:
 			continue
 		}
-		if now += seconds(c, o); o.Layer == st.First {
+		if now += o.Seconds(c); o.Layer == st.First {
 			last = now
 		}
 	}
@@ -104,23 +104,11 @@ func (r *ringBuilder) compute(o *order, c *chain.Chain) {
 		r.comp = append(r.comp, step{instruction: t, begin: t.kind != minibatchEnd, op: none, swap: none, start: at})
 		ops := r.ops.tasks[t.kind]
 		for i := range ops {
-			length := seconds(c, r.t.spec.Ops[ops[i].at])
+			length := r.t.spec.Ops[ops[i].at].Seconds(c)
 			r.comp = append(r.comp, step{instruction: t, op: i, last: i == len(ops)-1, swap: none, start: at, length: length})
 			at += length
 		}
 	}
-}
-
-// seconds returns the planned time of an op that computes.
-func seconds(c *chain.Chain, o schedule.Op) float64 {
-	l := c.Layer(o.Layer)
-	switch o.Kind {
-	case schedule.Backward:
-		return l.BackwardS
-	case schedule.ForwardAll:
-		return l.ForwardS
-	}
-	return l.DiscardSeconds()
 }
 
 // Ordinals number the steps of compute of all minibatches: those of minibatch 0's period come from 0 on.

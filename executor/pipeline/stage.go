@@ -168,7 +168,7 @@ func (s *localStage) layStatic(w *Workload, copies, sums int, g *allocator, m *M
 	for range sums {
 		s.grads, s.scalars = append(s.grads, g.alloc(weights+s.deferred.bytes(buffers))), append(s.scalars, g.alloc(kernels.ScalarsBytes))
 	}
-	s.discrepancy.lay(g)
+	s.discrepancy.layOut(g)
 	s.deferred.rows = s.grads[0].Part(weights, s.deferred.bytes(buffers))
 	for range w.Optimizer.States() {
 		s.states = append(s.states, g.alloc(weights))

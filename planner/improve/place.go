@@ -121,7 +121,7 @@ func (r *reversed) run() bool {
 			r.release(i + 1)
 		}
 		r.release(i + 1)
-		r.now += Seconds(r.c, r.compute[i])
+		r.now += r.compute[i].Seconds(r.c)
 		r.clamp(i)
 	}
 	return true
@@ -179,16 +179,4 @@ func (r *reversed) transfers() []Transfers {
 func (r *reversed) before(layer, from int) int {
 	i := slices.IndexFunc(r.gaps, func(g Gap) bool { return g.Layer == layer && g.From == from })
 	return r.gaps[i].To
-}
-
-// Seconds returns the time of a compute op.
-func Seconds(c *chain.Chain, op schedule.Op) float64 {
-	switch op.Kind {
-	case schedule.ForwardAll:
-		return c.Layer(op.Layer).ForwardS
-	case schedule.Backward:
-		return c.Layer(op.Layer).BackwardS
-	default:
-		return c.Layer(op.Layer).DiscardSeconds()
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"plimsoll/internal/fields"
+	"plimsoll/planner/chain"
 )
 
 // Kind is what an op does. The set is closed.
@@ -43,6 +44,18 @@ var spelling = [...]struct{ name, token string }{
 type Op struct {
 	Kind  Kind
 	Layer int
+}
+
+// Seconds returns the planned time of an op that computes.
+func (o Op) Seconds(c *chain.Chain) float64 {
+	l := c.Layer(o.Layer)
+	switch o.Kind {
+	case Backward:
+		return l.BackwardS
+	case ForwardAll:
+		return l.ForwardS
+	}
+	return l.DiscardSeconds()
 }
 
 // Sequence is the ops of one training step on one device, in issue order.

@@ -133,7 +133,7 @@ func replay(c *chain.Chain, st pipeline.Stage, ops schedule.Sequence) (*sequence
 	needed := false
 	for _, op := range ops[turn:] {
 		if needed = needed || op.Kind == schedule.Backward; !needed {
-			q.early += seconds(c, op)
+			q.early += op.Seconds(c)
 		}
 		m.run(op)
 	}
@@ -163,17 +163,6 @@ func legal(c *chain.Chain, st pipeline.Stage, ops schedule.Sequence) (turn int, 
 		return 0, fmt.Errorf("%w: layers %d to %d, counted from 1, the last one the rest of the pipeline: %w", loadline.ErrOps, st.First, st.Last, err)
 	}
 	return turn, nil
-}
-
-// seconds returns the time of an op.
-func seconds(c *chain.Chain, op schedule.Op) float64 {
-	switch op.Kind {
-	case schedule.Backward:
-		return c.Layer(op.Layer).BackwardS
-	case schedule.ForwardAll:
-		return c.Layer(op.Layer).ForwardS
-	}
-	return c.Layer(op.Layer).DiscardSeconds()
 }
 
 // meter is the memory of one microbatch in a stage while its ops run. The ops are legal.
@@ -206,7 +195,7 @@ func (m *meter) drop(i int) {
 }
 
 func (m *meter) run(op schedule.Op) {
-	m.part.seconds += seconds(m.c, op)
+	m.part.seconds += op.Seconds(m.c)
 	if op.Kind == schedule.Backward {
 		m.backward(op.Layer)
 		return
