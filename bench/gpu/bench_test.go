@@ -177,6 +177,7 @@ func TestRun(t *testing.T) {
 	}{
 		{red, "1 tests passed, 1 failed, 0 skipped", []string{"-part", "kernels", "-tests", "run", "printf", `--- PASS: TestA (0s)\n--- FAIL: TestB (0s)\n`}},
 		{red, "0 tests passed, 0 failed, 1 skipped", []string{"-part", "kernels", "-tests", "run", "printf", `--- SKIP: TestC (0s)\n`}},
+		{red, "2 tests passed, 0 failed, 1 skipped: they found no GPU", []string{"-part", "kernels", "-tests", "run", "printf", "%s", tests + "        cudatest.go:30: needs a GPU: no libcuda\n"}},
 		{green, "2 tests passed, 0 failed, 1 skipped", []string{"-part", "kernels", "-tests", "run", "printf", "%s", tests}},
 		{red, "2 tests passed, 0 failed, 1 skipped", []string{"-part", "executor", "-tests", "run", "sh", "-c", `printf "%s" "$0"; exit 1`, tests}},
 		{red, "no device", []string{"-part", "validate", "run", "sh", "-c", "echo no device >&2; exit 3"}},
@@ -207,7 +208,7 @@ func TestRun(t *testing.T) {
 	}
 	log, err := os.ReadFile(filepath.Join(folder, "log.txt"))
 	must(t, err)
-	if !strings.Contains(string(log), "no device") || strings.Count(string(log), "==> ") != 9 {
+	if !strings.Contains(string(log), "no device") || strings.Count(string(log), "==> ") != 10 {
 		t.Errorf("the log is %s", log)
 	}
 	var table bytes.Buffer

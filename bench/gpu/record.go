@@ -112,10 +112,11 @@ func (p *outcome) judge(o *options, stdout, all []byte, failure error) {
 var (
 	passedTest  = regexp.MustCompile(`(?m)^\s*--- PASS: `)
 	failedTest  = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+	noGPU       = regexp.MustCompile(`needs a GPU: |there are 0 \(`)
 	skippedTest = regexp.MustCompile(`(?m)^\s*--- SKIP: (\S+)`)
 )
 
-// countTests reads the output of a Go test binary with -test.v. Where no test ran nothing is proven.
+// countTests reads the output of a Go test binary with -test.v. Where no test ran, or one found no GPU, nothing is proven.
 func (p *outcome) countTests(output []byte) {
 	count := struct {
 		Passed  int      `json:"passed"`
@@ -127,6 +128,10 @@ func (p *outcome) countTests(output []byte) {
 		p.State = red
 	}
 	p.Summary = fmt.Sprintf("%d tests passed, %d failed, %d skipped", count.Passed, len(count.Failed), len(count.Skipped))
+	if noGPU.Match(output) {
+		p.State = red
+		p.Summary += ": they found no GPU"
+	}
 	p.Markdown = p.Summary + ".\n"
 	for what, list := range map[string][]string{"Failed": count.Failed, "Skipped": count.Skipped} {
 		if len(list) > 0 {
