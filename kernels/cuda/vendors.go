@@ -39,8 +39,6 @@ type described struct {
 	err error
 }
 
-func (v *vendors) any() bool { return v.convolver != nil || v.multiplier != nil }
-
 // What NVIDIA recommends as cuBLAS's workspace, in bytes: for GPUs from Hopper (9.0) on, and before.
 const (
 	largeProductWorkspace = 32 << 20
