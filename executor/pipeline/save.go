@@ -156,8 +156,12 @@ func (x *Snapshot) Write(do func()) {
 	writing := &x.of.driver.e.writing
 	writing.Add(1)
 	defer writing.Add(-1)
+	defer x.goesOn() // while somebody who watches still sees it write
 	do()
 }
+
+// goesOn shows somebody who watches that something happens.
+func (x *Snapshot) goesOn() { x.of.driver.progress.tasks.Add(1) }
 
 // Tensors lists the stage's tensors in the order of its layers.
 func (x *Snapshot) Tensors() []executor.Tensor {
@@ -180,6 +184,6 @@ func (x *Snapshot) Read(t executor.Tensor, dst []float32) error {
 	}
 	b, err := x.of.driver.dev.HostBytes(x.tensors[i].at[0].span)
 	copy(asBytes(dst), b)
-	x.of.driver.progress.tasks.Add(1) // somebody who watches sees that it goes on
+	x.goesOn()
 	return err
 }

@@ -113,8 +113,9 @@ func (e *Executor) await(all *sync.WaitGroup, stop context.CancelCauseFunc, pati
 			return nil
 		case <-time.After(patience):
 		}
+		disk := e.waitsForDisk() // before the look, which sees a write that has ended since
 		now := e.look()
-		if now != last || e.waitsForDisk() {
+		if now != last || disk {
 			last = now
 			continue
 		}
