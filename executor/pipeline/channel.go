@@ -22,6 +22,8 @@ type channel struct {
 
 	grants   chan int // numbers of blocks that are free behind their event freed
 	arrivals chan arrival
+	free     []chan struct{} // by block: the turns of scripts, as grants; sent likewise as arrivals
+	sent     chan struct{}
 	early    []arrival // that the receiver has taken and not yet used
 	asked    bool      // the receiver grants its blocks only when it asks for a message
 	latest   int       // the block that the sender has sent to last
@@ -42,6 +44,10 @@ func (l *channel) size(blocks int) {
 	l.blocks = make([]runtime.Span, blocks)
 	l.grants, l.arrivals = make(chan int, blocks), make(chan arrival, blocks)
 	l.early = make([]arrival, 0, blocks)
+	l.sent, l.free = make(chan struct{}, blocks), make([]chan struct{}, blocks)
+	for i := range l.free {
+		l.free[i] = make(chan struct{}, 1)
+	}
 }
 
 // layOut places the blocks in the receiver's arena.
@@ -55,14 +61,28 @@ func (l *channel) layOut(g *allocator) {
 type arrival struct{ minibatch, block int }
 
 // grant gives a block back to the sender.
-func (l *channel) grant(block int) { l.grants <- block }
+func (d *driver) grant(l *channel, block int) {
+	l.grants <- block
+	d.noteTurn(doGive, l.free[block])
+}
 
 // granted returns a block to send to, when the receiver has granted one.
-func (l *channel) granted(ctx context.Context) (block int, err error) { return receive(ctx, l.grants) }
+func (d *driver) granted(ctx context.Context, l *channel) (block int, err error) {
+	if block, err = receive(ctx, l.grants); err == nil {
+		d.noteTurn(doTake, l.free[block])
+	}
+	return block, err
+}
+
+// arrives tells the receiver in which block a message is.
+func (d *driver) arrives(l *channel, a arrival) {
+	l.arrivals <- a
+	d.noteTurn(doGive, l.sent)
+}
 
 // take returns the block in which the message of a minibatch arrives, when the sender has issued it. Of two minibatches with one
 // number, in segments that follow each other, it is the earlier one's: messages arrive in the order in which they are sent.
-func (l *channel) take(ctx context.Context, minibatch int) (block int, err error) {
+func (d *driver) take(ctx context.Context, l *channel, minibatch int) (block int, err error) {
 	for i, a := range l.early {
 		if a.minibatch == minibatch {
 			l.early = slices.Delete(l.early, i, i+1)
@@ -74,6 +94,7 @@ func (l *channel) take(ctx context.Context, minibatch int) (block int, err error
 		if err != nil {
 			return none, err
 		}
+		d.noteTurn(doTake, l.sent)
 		if a.minibatch == minibatch {
 			return a.block, nil
 		}

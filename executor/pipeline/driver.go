@@ -34,6 +34,8 @@ type driver struct {
 	bound      *bound                     // of the segment that it is in
 	saver      *saver                     // nil when nothing is saved
 	recorder   recorder                   // of what it issued
+	current    *record                    // of the task that its script is in
+	script     []command                  // of a step of a plan that flushes
 	progress   progress                   // what it issues
 }
 
@@ -213,8 +215,11 @@ func (d *driver) segment(ctx context.Context, l runningSegment) error {
 
 // tasks issues all tasks of the minibatches in a bound.
 func (d *driver) tasks(ctx context.Context, run *bound) error {
-	if t := d.ringed(); t != nil {
+	switch t := d.ringed(); {
+	case t != nil:
 		return d.round(ctx, t, run)
+	case d.script != nil && !d.dryRun:
+		return d.play(ctx, run)
 	}
 	return d.e.order.within(d.e.order.instructions[d.device], run, func(v instance) error {
 		err := context.Cause(ctx)
@@ -274,9 +279,8 @@ func (d *driver) settled() error {
 		if err := d.settle(t); err != nil {
 			return err
 		}
-		p := &d.staging[s]
-		for k := range stagingSlots {
-			if err := d.tell(p, (p.uploads+k)%stagingSlots); err != nil {
+		for p := &d.staging[s]; len(p.pending) > 0; {
+			if err := d.tell(p); err != nil {
 				return err
 			}
 		}

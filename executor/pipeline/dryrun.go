@@ -15,11 +15,14 @@ const (
 	dryRunMinibatches, maxDryRunMinibatches = 128, 4096
 )
 
-// dryRuns lets the drivers go through runs without issuing them, so that all they launch is prepared: runs too short to fill
-// the pipeline, and long ones. Where minibatches of a period do not follow each other alike it matters with which of them a run
+// dryRuns lets the drivers go through runs without issuing them, so that all they launch is prepared: with a flush a step, which
+// becomes the script of all steps; else runs too short to fill the pipeline, and long ones. Where minibatches of a period do not follow each other alike it matters with which of them a run
 // ends, so it takes one run for each. A combination that no dry run has met is prepared when a run meets it: later segments of a
 // run may begin with any blocks free. Errors: ErrPlan when the drivers wait for each other.
 func (e *Executor) dryRuns() error {
+	if e.order.plan.IsFlush() {
+		return e.writeScripts(e.group)
+	}
 	for n := e.group; n < e.order.filling(); n += e.group {
 		if err := e.dryRun(n, n); err != nil {
 			return err

@@ -48,9 +48,7 @@ func (b *halfDuplex) end(device int) int { return slices.Index(b.ends[:], device
 // reset frees the link before a run.
 func (b *halfDuplex) reset() {
 	for e := range b.ends {
-		for len(b.passed[e]) > 0 {
-			<-b.passed[e]
-		}
+		drain(b.passed[e])
 	}
 }
 
@@ -82,6 +80,7 @@ func (b *halfDuplex) acquire(ctx context.Context, in *bound, v instance, q queue
 	if _, err := receive(ctx, b.passed[other]); err != nil {
 		return err
 	}
+	q.of.noteTurn(doTake, b.passed[other])
 	return q.wait(b.event[other])
 }
 
@@ -95,5 +94,6 @@ func (b *halfDuplex) release(in *bound, v instance, q queue) error {
 		return err
 	}
 	b.passed[e] <- struct{}{}
+	q.of.noteTurn(doGive, b.passed[e])
 	return nil
 }

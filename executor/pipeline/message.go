@@ -21,7 +21,7 @@ func (d *driver) message(ctx context.Context, l *channel, v instance, ready runt
 // send sends: the receiver grants a block, the copy waits for what it reads and for the block. It is timed as a task of the plan,
 // unless that is nil.
 func (d *driver) send(ctx context.Context, l *channel, v *instance, number int, ready runtime.Event, src runtime.Span) error {
-	block, err := l.granted(ctx)
+	block, err := d.granted(ctx, l)
 	if err != nil {
 		return err
 	}
@@ -54,13 +54,13 @@ func (d *driver) send(ctx context.Context, l *channel, v *instance, number int, 
 		return err
 	}
 	l.latest = block
-	l.arrivals <- arrival{number, block}
+	d.arrives(l, arrival{number, block})
 	return nil
 }
 
 // received waits for the message of a number, and returns the block that it is in.
 func (d *driver) received(ctx context.Context, l *channel, number int) (block int, span runtime.Span, err error) {
-	if block, err = l.take(ctx, number); err != nil {
+	if block, err = d.take(ctx, l, number); err != nil {
 		return block, span, err
 	}
 	return block, l.blocks[block], d.compute.wait(l.arrived[block])
@@ -70,7 +70,7 @@ func (d *driver) received(ctx context.Context, l *channel, number int) (block in
 func (d *driver) release(l *channel, block int) error {
 	err := d.compute.record(l.freed[block])
 	if err == nil {
-		l.grant(block)
+		d.grant(l, block)
 	}
 	return err
 }

@@ -183,7 +183,7 @@ func (d *driver) part(ctx context.Context, t *localStage, s *step, f *inFlight) 
 	if err := d.compute.record(f.from.freed[f.block]); err != nil {
 		return err
 	}
-	f.release()
+	d.leaves(f)
 	return nil
 }
 
@@ -222,17 +222,17 @@ func (d *driver) entryGoes(f *inFlight, q queue, hostCopy runtime.Span) error {
 	if err := q.record(f.from.copied[f.block]); err != nil {
 		return err
 	}
-	f.release()
+	d.leaves(f)
 	return nil
 }
 
-// release counts what is done with the input of a stage whose input goes to the host: copied, and read for the last time. Then the
+// leaves counts what is done with the input of a stage whose input goes to the host: copied, and read for the last time. Then the
 // sender may have its block.
-func (f *inFlight) release() {
+func (d *driver) leaves(f *inFlight) {
 	if f.left = !f.left; f.left {
 		return
 	}
-	f.from.grant(f.block)
+	d.grant(f.from, f.block)
 	f.from = nil
 }
 

@@ -211,7 +211,7 @@ func idleRunWithout(t *testing.T, w *Workload, lib kernels.Library, c Costs, pla
 	h.deeds, h.waits, h.drop = h.deeds[:0], 0, drop
 	for _, l := range e.channels { // as if nothing had ever been recorded
 		for i := range l.blocks {
-			l.arrived[i], l.freed[i] = &idleEvent{none}, &idleEvent{none}
+			*l.arrived[i].(*idleEvent), *l.freed[i].(*idleEvent) = idleEvent{none}, idleEvent{none}
 		}
 	}
 	for _, ev := range deaf(e) {

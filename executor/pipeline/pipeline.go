@@ -110,8 +110,8 @@ type Executor struct {
 	planned       [][]loadline.Swap      // by stage: of its transfers
 	channels      []*channel
 	drivers       []*driver
-	streams       int     // of all drivers
-	script        *script // where a dry run notes what it would issue; nil: nowhere
+	streams       int  // of all drivers
+	noting        bool // dry runs write scripts
 	memory        []Memory
 	holds         [][]hold // by device
 	done          int      // minibatches
@@ -304,18 +304,24 @@ func (e *Executor) driver(device int) *driver {
 	return e.drivers[slices.IndexFunc(e.drivers, func(d *driver) bool { return d.device == device })]
 }
 
+// drain empties a channel of Go.
+func drain[T any](c chan T) {
+	for len(c) > 0 {
+		<-c
+	}
+}
+
 // reset empties a channel and grants all its blocks.
 func (l *channel) reset() {
-	for len(l.grants) > 0 {
-		<-l.grants
-	}
-	for len(l.arrivals) > 0 {
-		<-l.arrivals
-	}
+	drain(l.grants)
+	drain(l.arrivals)
 	l.early = l.early[:0]
+	drain(l.sent)
 	for i := range l.blocks {
+		drain(l.free[i])
 		if !l.asked {
 			l.grants <- i
+			l.free[i] <- struct{}{}
 		}
 	}
 }

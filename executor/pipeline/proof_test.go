@@ -96,7 +96,7 @@ func TestSlipsInScriptsAreFound(t *testing.T) {
 		}
 		e, err := New(w, targets(t, x.devices, host.Config{}), c, plan, Options{Feed: still{}, Rate: rate})
 		must(t, err)
-		s, err := e.write()
+		s, err := e.written()
 		must(t, err)
 		must(t, hazard.Check(s.actions, e.streams, len(s.events)))
 		r := rand.New(rand.NewPCG(7, uint64(x.devices)))

@@ -6,7 +6,7 @@ import (
 )
 
 // queue is a stream of a driver, with a number among those of all devices. In a dry run nothing is issued; what would be is noted
-// when the order is proved.
+// in the driver's script.
 type queue struct {
 	s      runtime.Stream
 	of     *driver
@@ -28,41 +28,19 @@ type prepared struct {
 }
 
 func (q queue) launch(l prepared) error {
-	if q.of.dryRun {
-		q.note(l.Launch, l.accesses, nil, nil)
-		return nil
-	}
-	return q.s.Launch(l.Launch)
+	return q.of.do(command{verb: doLaunch, on: q, prepared: l})
 }
 
-func (q queue) copy(dst, src runtime.Span) error {
-	if q.of.dryRun {
-		q.noteCopy(q.of, dst, src)
-		return nil
-	}
-	return q.s.Copy(dst, src)
-}
+func (q queue) copy(dst, src runtime.Span) error { return q.send(q.of, dst, src) }
 
 func (q queue) send(to *driver, dst, src runtime.Span) error {
-	if q.of.dryRun {
-		q.noteCopy(to, dst, src)
-		return nil
-	}
-	return q.s.CopyPeer(to.dev, dst, src)
+	return q.of.do(command{verb: doCopy, on: q, to: to, dst: dst, src: src})
 }
 
 func (q queue) record(ev runtime.Event) error {
-	if q.of.dryRun {
-		q.note(nil, nil, nil, ev)
-		return nil
-	}
-	return q.s.Record(ev)
+	return q.of.do(command{verb: doRecord, on: q, event: ev})
 }
 
 func (q queue) wait(ev runtime.Event) error {
-	if q.of.dryRun {
-		q.note(nil, nil, ev, nil)
-		return nil
-	}
-	return q.s.Wait(ev)
+	return q.of.do(command{verb: doWait, on: q, event: ev})
 }

@@ -77,17 +77,13 @@ func (m *record) close(q queue) error {
 // issueRecorded issues a task and puts an event behind it.
 func (d *driver) issueRecorded(ctx context.Context, v instance) error {
 	if d.dryRun {
-		return d.issue(ctx, v)
+		return d.writeTask(ctx, v)
 	}
 	m := d.recorder.add(v, d.done)
 	if err := d.issue(ctx, v); err != nil {
 		return err
 	}
-	q := d.compute
-	if v.kind.Communication() {
-		q = d.links[v.to]
-	}
-	return m.close(q)
+	return m.close(d.queueFor(v))
 }
 
 // first returns the earliest task whose work did not end.

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"slices"
 	"unsafe"
 
 	"plimsoll/kernels"
@@ -16,15 +17,12 @@ type staging struct {
 	images, labels, scalars, results [stagingSlots]runtime.Span
 	uploaded                         [stagingSlots]runtime.Event
 	returned                         [stagingSlots]runtime.Event
-	uploads                          int                         // forwards of this run
-	pending                          [stagingSlots]pendingResult // results on their way
+	uploads                          int             // forwards of this run
+	pending                          []pendingResult // results on their way, in order
 }
 
-// pendingResult is a result that may not have arrived yet.
-type pendingResult struct {
-	minibatch int
-	on        bool
-}
+// pendingResult is a result of a minibatch that may not have arrived yet in its slot.
+type pendingResult struct{ minibatch, slot int }
 
 // lossBytes is what the loss leaves at the beginning of its output: the loss and the number of correct predictions, float32.
 const lossBytes = 8
@@ -70,13 +68,8 @@ func (d *driver) upload(t *localStage, f *inFlight, sb *slab) error {
 	p := &d.staging[t.stage]
 	i := p.uploads % stagingSlots
 	p.uploads++
-	if !d.dryRun {
-		if err := p.uploaded[i].Synchronize(); err != nil {
-			return err
-		}
-		if err := d.fill(t, p, i, f.minibatch); err != nil {
-			return err
-		}
+	if err := d.host(command{work: (*driver).fill, stage: t, slot: i}); err != nil {
+		return err
 	}
 	if err := d.compute.copy(sb.scalars, p.scalars[i]); err != nil {
 		return err
@@ -95,12 +88,17 @@ func (d *driver) upload(t *localStage, f *inFlight, sb *slab) error {
 }
 
 // fill puts a batch and its scalars into page-locked memory.
-func (d *driver) fill(t *localStage, p *staging, i, minibatch int) error {
+func (d *driver) fill(c command, first int) error {
+	t, i := c.stage, c.slot
+	p := &d.staging[t.stage]
+	if err := p.uploaded[i].Synchronize(); err != nil {
+		return err
+	}
 	b, err := d.dev.HostBytes(p.scalars[i])
 	if err != nil {
 		return err
 	}
-	m := d.done + minibatch
+	m := d.done + first + unpack(c.task).minibatch
 	d.e.scalars(m).Put(b)
 	d.e.updateScalars(t, m).Put(b[kernels.ScalarsBytes:])
 	if t.stage == 0 {
@@ -174,22 +172,31 @@ func (e *Executor) Updates(done int) (all []int64) {
 func (d *driver) report(t *localStage, f *inFlight) error {
 	p := &d.staging[t.stage]
 	i := (p.uploads - 1) % stagingSlots
-	if err := d.tell(p, i); err != nil {
+	if err := d.host(command{work: (*driver).awaitResult, stage: t, slot: i}); err != nil {
 		return err
 	}
-	p.pending[i] = pendingResult{f.minibatch, !d.dryRun}
 	if err := d.compute.copy(p.results[i], t.output(f).Part(0, lossBytes)); err != nil {
 		return err
 	}
 	return d.compute.record(p.returned[i])
 }
 
-// tell waits for the result in place i of the ring, if one is on its way, and hands it on.
-func (d *driver) tell(p *staging, i int) error {
-	if !p.pending[i].on {
-		return nil
+// awaitResult says that a result is on its way to a slot, behind all that are on theirs until the slot is free.
+func (d *driver) awaitResult(c command, first int) error {
+	p := &d.staging[c.stage.stage]
+	for slices.ContainsFunc(p.pending, func(r pendingResult) bool { return r.slot == c.slot }) {
+		if err := d.tell(p); err != nil {
+			return err
+		}
 	}
-	p.pending[i].on = false
+	p.pending = append(p.pending, pendingResult{first + unpack(c.task).minibatch, c.slot})
+	return nil
+}
+
+// tell waits for the first result that is on its way, and hands it on.
+func (d *driver) tell(p *staging) error {
+	i, minibatch := p.pending[0].slot, p.pending[0].minibatch
+	p.pending = slices.Delete(p.pending, 0, 1)
 	if err := p.returned[i].Synchronize(); err != nil {
 		return err
 	}
@@ -198,7 +205,7 @@ func (d *driver) tell(p *staging, i int) error {
 		return err
 	}
 	values := unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4)
-	d.e.tell(Result{Minibatch: d.done + p.pending[i].minibatch, Loss: float64(values[0]), Correct: int(values[1])})
+	d.e.tell(Result{Minibatch: d.done + minibatch, Loss: float64(values[0]), Correct: int(values[1])})
 	return nil
 }
 

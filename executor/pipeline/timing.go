@@ -84,8 +84,11 @@ func (w *stopwatch) next() (s *stamp, err error) {
 
 // start stamps the start of a task, end its end.
 func (w *stopwatch) start(q queue, v *instance) (err error) {
-	if w == nil || q.of.dryRun {
+	if w == nil {
 		return nil
+	}
+	if q.of.dryRun {
+		return q.of.host(command{work: (*driver).stampStart, on: q})
 	}
 	if w.open, err = w.next(); err != nil {
 		return err
@@ -96,13 +99,25 @@ func (w *stopwatch) start(q queue, v *instance) (err error) {
 }
 
 func (w *stopwatch) end(q queue) error {
-	if w == nil || q.of.dryRun {
+	if w == nil {
 		return nil
+	}
+	if q.of.dryRun {
+		return q.of.host(command{work: (*driver).stampEnd, on: q})
 	}
 	s := w.open
 	w.open = nil
 	return q.record(s.end)
 }
+
+// stampStart stamps the start of the task of a script, stampEnd its end.
+func (d *driver) stampStart(c command, first int) error {
+	v := unpack(c.task)
+	v.minibatch += first
+	return d.watch.start(c.on, &v)
+}
+
+func (d *driver) stampEnd(c command, _ int) error { return d.watch.end(c.on) }
 
 // update stamps what an update issues, unless that is within a task.
 func (w *stopwatch) update(q queue, stage, minibatch int, issue func() error) error {
