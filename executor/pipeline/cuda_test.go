@@ -47,7 +47,8 @@ func gpus(t testing.TB, n int) []executor.Target {
 	return on
 }
 
-// Virtual GPUs train as virtual CPUs do, and every schedule that flushes gives the same bits as one GPU alone.
+// Virtual GPUs train as virtual CPUs do, and every schedule that flushes gives the same bits as one GPU alone, as graphs or call by
+// call.
 func TestGPUsTrainAsOne(t *testing.T) {
 	if status := cuda.Load(); status.Err != nil {
 		t.Skip(status.Err)
@@ -56,23 +57,26 @@ func TestGPUsTrainAsOne(t *testing.T) {
 	one := gpus(t, 1)
 	w, err := Compile(m, one[0].Library, optimizer)
 	must(t, err)
-	run := func(on []executor.Target, name string, o pipeline.Options) *pipelinetest.Outcome {
+	run := func(on []executor.Target, name string, noGraph bool, o pipeline.Options) *pipelinetest.Outcome {
 		c := costs(w, len(on), 1)
 		plan := planFor(t, name, c, o)
 		n := 8
 		out := &pipelinetest.Outcome{Losses: make([]float64, n), Correct: make([]int, n)}
 		e, err := New(w, on, c, plan, Options{
-			Feed: random{m.Classes}, Seed: 7, Rate: rate,
+			Feed: random{m.Classes}, Seed: 7, Rate: rate, NoGraph: noGraph,
 			Done: func(r Result) { out.Losses[r.Minibatch], out.Correct[r.Minibatch] = r.Loss, r.Correct },
 		})
 		must(t, err)
+		if calls := followingCalls(e); (calls > 0) != noGraph {
+			t.Errorf("%s, no graphs: %v: %d calls follow each other", name, noGraph, calls)
+		}
 		ctx, cancel := context.WithTimeoutCause(context.Background(), 2*time.Minute, fmt.Errorf("stuck"))
 		defer cancel()
 		must(t, e.Run(ctx, n))
 		out.Tensors = tensors(t, e)
 		return out
 	}
-	want := run(one, "1f1b-flush", pipeline.Options{Microbatches: 4})
+	want := run(one, "1f1b-flush", true, pipeline.Options{Microbatches: 4})
 	alone := workload(t, m)
 	c := costs(alone, 1, 1)
 	_, onCPU := trained(t, alone, c, planFor(t, "1f1b-flush", c, pipeline.Options{Microbatches: 4}), len(want.Losses), host.Config{})
@@ -82,8 +86,18 @@ func TestGPUsTrainAsOne(t *testing.T) {
 		}
 	}
 	for name, n := range map[string]int{"1f1b-flush": 8, "zb-h1": 4, "zb-v": 2, "interleaved": 2, "v-half": 2} {
-		same(t, want, run(gpus(t, n), name, pipeline.Options{Microbatches: 4}))
+		same(t, want, run(gpus(t, n), name, false, pipeline.Options{Microbatches: 4}))
 	}
+}
+
+// followingCalls counts the calls of scripts that could be one with the call before them.
+func followingCalls(e *Executor) (n int) {
+	for _, d := range e.drivers {
+		for i := range d.script {
+			n += max(d.together(d.script[i:])-1, 0)
+		}
+	}
+	return n
 }
 
 // On virtual GPUs, too, asynchronous plans follow the staleness equations, and replicas add up their gradients.

@@ -87,6 +87,9 @@ type Options struct {
 	Patience time.Duration
 	// Pace gives tasks fixed durations: simulated time. May be nil.
 	Pace Pace
+	// NoGraph issues the steps of a plan that flushes call by call, also on devices that could repeat tasks as graphs
+	// (runtime.Grapher).
+	NoGraph bool
 	// Timed records when every task ran (Timings).
 	Timed bool
 	// TimedPeriods are how many periods of the plan these records go back, about; 0: to the beginning of the run.
@@ -150,6 +153,9 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 		return nil, err
 	}
 	if err := e.prove(); err != nil {
+		return nil, err
+	}
+	if err := e.capture(); err != nil {
 		return nil, err
 	}
 	return e, e.initialize()

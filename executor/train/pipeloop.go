@@ -115,7 +115,7 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 // options are those of a run's executor.
 func (c *pipeLoop) options(r *Run, devices int) pipe.Options {
 	o := r.Pipe.options()
-	o.Feed, o.Seed, o.Rate, o.Limits = c.feed, r.Job.Seed, r.Rate.At, slices.Repeat([]int64{r.Pipe.Limit}, devices)
+	o.Feed, o.Seed, o.Rate, o.NoGraph, o.Limits = c.feed, r.Job.Seed, r.Rate.At, r.Job.NoGraph, slices.Repeat([]int64{r.Pipe.Limit}, devices)
 	o.Done, o.First, o.Updates, o.Patience = c.result, c.next, r.updates(), r.Pipe.Patience
 	o.Timed, o.TimedPeriods = true, r.Pipe.timedPeriods()
 	if r.Saves.Dir != nil {
