@@ -2,21 +2,30 @@ package pipeline
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"plimsoll/executor/internal/hazard"
 	"plimsoll/runtime"
 )
 
+// verbs are the names of what commands do, in errors.
+var verbs = [...]string{doCopy: "a copy", doRecord: "record", doWait: "wait", doGive: "message to another device", doTake: "message of another device", doEnd: "end"}
+
 // String names a command that is issued: what it is, in which task.
 func (c *command) String() string {
-	v, what := unpack(c.task), "a copy"
+	v, what := unpack(c.task), verbs[c.verb]
 	if c.Launch != nil {
 		what = c.Kernel()
 	}
-	return fmt.Sprintf("%s in %s of minibatch %d on device %d", what, v.name(), v.minibatch, c.on.of.device)
+	text := fmt.Sprintf("%s in %s of minibatch %d", what, v.name(), v.minibatch)
+	if c.on.of != nil {
+		text += fmt.Sprintf(" on device %d", c.on.of.device)
+	}
+	return text
 }
 
-// accesses returns what a command does to memory.
+// touches returns what a command does to memory.
 func (c *command) touches() []hazard.Access {
 	if c.verb == doCopy {
 		return []hazard.Access{{Device: c.on.of.device, Span: c.src}, {Device: c.to.device, Span: c.dst, Write: true}}
@@ -24,80 +33,148 @@ func (c *command) touches() []hazard.Access {
 	return c.accesses
 }
 
-// weaver puts the commands of all drivers into one order.
+// weaver puts the commands of all drivers into one order that any run may have, and proves that whatever matters of it is so in every
+// run: each driver has a vector clock, how many commands of every driver are certain to have been issued, which turns carry from one
+// driver to another.
 type weaver struct {
+	drivers []*driver
+	clock   [][]int // by driver
+	at      []int   // by driver: its next command, through all rounds
 	actions []hazard.Action
-	events  map[runtime.Event]int // their numbers
-	turns   map[chan struct{}]int // that were given and not yet taken
+	events  map[runtime.Event]*mark
+	turns   map[chan struct{}][][]int // that were given and not yet taken: the clocks that they carry
+	given   map[chan struct{}]int     // at the beginning
 }
 
-// weave returns what the drivers issue when each plays its script so many times, in an order that agrees with each of theirs and
-// has every record before the waits that see it. Errors: ErrPlan when the drivers wait for each other.
+// mark is what has been issued of an event.
+type mark struct {
+	number int
+	latest *command // that has recorded it; nil: none has
+	by, at int      // its driver, and the clock there
+	waits  []*command
+	waited []int // by driver: the clock of its latest wait
+}
+
+// weave returns what the drivers issue when each plays its script so many times. Errors: ErrPlan when drivers wait for each other, or
+// when one may issue a wait before the other has issued the record that it is for.
 func (e *Executor) weave(rounds int) (*weaver, error) {
-	w := &weaver{events: map[runtime.Event]int{}, turns: map[chan struct{}]int{}}
+	n := len(e.drivers)
+	w := &weaver{drivers: e.drivers, at: make([]int, n), events: map[runtime.Event]*mark{}, turns: map[chan struct{}][][]int{}, given: map[chan struct{}]int{}}
+	for range e.drivers {
+		w.clock = append(w.clock, make([]int, n))
+	}
 	for _, l := range e.channels {
 		for i := range l.blocks {
 			if !l.asked {
-				w.turns[l.free[i]] = 1
+				w.turns[l.free[i]], w.given[l.free[i]] = [][]int{make([]int, n)}, 1
 			}
 		}
 	}
-	at, left := make([]int, len(e.drivers)), len(e.drivers)
-	for left > 0 {
-		moved := false
+	for moved := true; moved; {
+		moved = false
 		for i, d := range e.drivers {
-			end := rounds * len(d.script)
-			if at[i] > end {
-				continue
+			for w.at[i] < rounds*len(d.script) {
+				able, err := w.next(i, w.command(i))
+				if err != nil {
+					return nil, err
+				}
+				if !able {
+					break
+				}
+				w.at[i]++
+				moved = true
 			}
-			for at[i] < end && w.next(&d.script[at[i]%len(d.script)]) {
-				at[i], moved = at[i]+1, true
-			}
-			if at[i] == end {
-				at[i], left, moved = at[i]+1, left-1, true
-			}
-		}
-		if !moved {
-			return nil, fmt.Errorf("%w: the scripts of its devices wait for each other", ErrPlan)
 		}
 	}
-	return w, nil
+	return w, w.ended(rounds)
 }
 
-// next adds a command, unless it waits for another driver.
-func (w *weaver) next(c *command) bool {
+// command returns what a driver issues next.
+func (w *weaver) command(i int) *command {
+	script := w.drivers[i].script
+	return &script[w.at[i]%len(script)]
+}
+
+// ended returns an error when drivers have commands left, or not all that they tell each other is heard.
+func (w *weaver) ended(rounds int) error {
+	var left []string
+	for i, d := range w.drivers {
+		if w.at[i] < rounds*len(d.script) {
+			left = append(left, fmt.Sprintf("device %d: waits for the %v", d.device, w.command(i)))
+		}
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("%w: the scripts of its devices wait for each other:\n%s", ErrPlan, strings.Join(left, "\n"))
+	}
+	for turn, clocks := range w.turns {
+		if n := len(clocks) - w.given[turn]; n != 0 {
+			return fmt.Errorf("%w: %d messages between its devices are sent and not received", ErrPlan, n)
+		}
+	}
+	return nil
+}
+
+// next adds a command of a driver, unless that waits for another one.
+func (w *weaver) next(i int, c *command) (able bool, err error) {
+	clock := w.clock[i]
+	if c.verb == doTake && len(w.turns[c.turn]) == 0 {
+		return false, nil
+	}
+	clock[i]++
 	a := hazard.Action{Name: c, Stream: c.on.number, Wait: hazard.None, Record: hazard.None}
 	switch c.verb {
 	case doTake:
-		if w.turns[c.turn] == 0 {
-			return false
+		for k, n := range w.turns[c.turn][0] {
+			clock[k] = max(clock[k], n)
 		}
-		w.turns[c.turn]--
-		return true
+		w.turns[c.turn] = w.turns[c.turn][1:]
+		return true, nil
 	case doGive:
-		w.turns[c.turn]++
-		return true
+		w.turns[c.turn] = append(w.turns[c.turn], slices.Clone(clock))
+		return true, nil
 	case doLaunch, doCopy:
 		a.Accesses = c.touches()
 	case doRecord:
-		a.Record = w.number(c.event)
+		a.Record, err = w.record(i, c)
 	case doWait:
-		a.Wait = w.number(c.event)
+		a.Wait, err = w.wait(i, c)
 	default:
-		return true
+		return true, nil
 	}
 	w.actions = append(w.actions, a)
-	return true
+	return true, err
 }
 
-// number returns that of an event.
-func (w *weaver) number(ev runtime.Event) int {
-	n, known := w.events[ev]
-	if !known {
-		n = len(w.events)
-		w.events[ev] = n
+// mark returns that of an event.
+func (w *weaver) mark(ev runtime.Event) *mark {
+	m := w.events[ev]
+	if m == nil {
+		m = &mark{number: len(w.events), waits: make([]*command, len(w.drivers)), waited: make([]int, len(w.drivers))}
+		w.events[ev] = m
 	}
-	return n
+	return m
+}
+
+// record proves that all earlier waits for an event are issued before this record of it.
+func (w *weaver) record(i int, c *command) (int, error) {
+	m := w.mark(c.event)
+	for k, n := range m.waited {
+		if k != i && w.clock[i][k] < n {
+			return m.number, fmt.Errorf("%w: nothing lets the %v be issued before the %v, which it is not for", ErrPlan, m.waits[k], c)
+		}
+	}
+	m.latest, m.by, m.at = c, i, w.clock[i][i]
+	return m.number, nil
+}
+
+// wait proves that the record that a wait is for is issued before it.
+func (w *weaver) wait(i int, c *command) (int, error) {
+	m := w.mark(c.event)
+	if m.latest != nil && m.by != i && w.clock[i][m.by] < m.at {
+		return m.number, fmt.Errorf("%w: nothing lets the %v be issued before the %v, which is for it", ErrPlan, m.latest, c)
+	}
+	m.waits[i], m.waited[i] = c, w.clock[i][i]
+	return m.number, nil
 }
 
 // written returns what the drivers issue in two rounds that show everything that the plan does: two steps, or two runs that fill

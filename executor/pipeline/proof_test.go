@@ -2,9 +2,11 @@ package pipeline
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"plimsoll/executor"
@@ -128,6 +130,54 @@ func TestSlipsInScriptsAreFound(t *testing.T) {
 	for _, m := range mutations {
 		if found[m.name] < 12 {
 			t.Errorf("%s: %d of %d were found", m.name, found[m.name], tried[m.name])
+		}
+	}
+}
+
+// A message between two drivers that a script leaves out, and one that it has twice, is found: drivers wait for each other, or a
+// record and the wait for it may be issued in either order.
+func TestMessagesLeftOutOfScriptsAreFound(t *testing.T) {
+	w := workload(t, plainModel(t))
+	tried, found := map[string]int{}, map[string]int{}
+	for _, x := range []struct {
+		name    string
+		devices int
+	}{{"gpipe", 3}, {"1f1b-flush", 4}, {"interleaved", 2}, {"chimera", 4}, {"zb-h1", 3}, {"zb-v", 2}} {
+		c := costs(w, x.devices, 2)
+		e, err := New(w, targets(t, x.devices, host.Config{}), c, planFor(t, x.name, c, pipeline.Options{Microbatches: 4}), Options{Feed: still{}, Rate: rate})
+		must(t, err)
+		for _, d := range e.drivers {
+			whole := d.script
+			for i := range whole {
+				if v := whole[i].verb; v != doTake && v != doGive {
+					continue
+				}
+				late := slices.Delete(slices.Clone(whole), i, i+1)
+				late = slices.Insert(late, min(i+3, len(late)), whole[i])
+				without := slices.Delete(slices.Clone(whole), i, i+1)
+				for slip, list := range map[string][]command{
+					"left out": without, "twice": slices.Insert(slices.Clone(whole), i, whole[i]),
+					"late": slices.Insert(slices.Clone(without), min(i+3, len(without)), whole[i]),
+				} {
+					if slip == "late" && whole[i].verb == doGive {
+						continue // a driver may tell late that it has done something
+					}
+					kind := fmt.Sprintf("%s, %s", verbs[whole[i].verb], slip)
+					tried[kind]++
+					d.script = list
+					if err := e.prove(); err != nil {
+						found[kind]++
+					}
+				}
+			}
+			d.script = whole
+		}
+		must(t, e.prove())
+	}
+	t.Log("found", found, "of", tried)
+	for kind, n := range tried {
+		if found[kind] < n && !strings.HasSuffix(kind, "late") || found[kind] < n/2 {
+			t.Errorf("%s: %d of %d were found", kind, found[kind], n)
 		}
 	}
 }
