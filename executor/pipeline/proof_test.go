@@ -152,8 +152,6 @@ func TestMessagesLeftOutOfScriptsAreFound(t *testing.T) {
 				if v := whole[i].verb; v != doTake && v != doGive {
 					continue
 				}
-				late := slices.Delete(slices.Clone(whole), i, i+1)
-				late = slices.Insert(late, min(i+3, len(late)), whole[i])
 				without := slices.Delete(slices.Clone(whole), i, i+1)
 				for slip, list := range map[string][]command{
 					"left out": without, "twice": slices.Insert(slices.Clone(whole), i, whole[i]),

@@ -64,7 +64,7 @@ func (d *driver) layHost() int64 {
 }
 
 // upload brings a batch and its scalars to the device.
-func (d *driver) upload(t *localStage, f *inFlight, sb *slab) error {
+func (d *driver) upload(t *localStage, sb *slab) error {
 	p := &d.staging[t.stage]
 	i := p.uploads % stagingSlots
 	p.uploads++
