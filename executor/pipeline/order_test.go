@@ -233,11 +233,14 @@ func TestEventsOrderEverythingThatSharesMemory(t *testing.T) {
 		devices  int
 	}{
 		{"gpipe", "", 3}, {"1f1b-flush", "", 3}, {"interleaved", "", 2}, {"chimera", "", 4}, {"zb-h1", "", 3}, {"zb-v", "", 2},
-		{"gpipe-checkpoint", "", 3}, {"v-min", "", 2}, {"own", pipeline.Stash, 3},
+		{"gpipe-checkpoint", "", 3}, {"1f1b-recompute", "", 3}, {"v-min", "", 2}, {"own", pipeline.Stash, 3},
 		{"1f1b*", pipeline.Stash, 3}, {"1f1b*", pipeline.VerticalSync, 3}, {"list", pipeline.DoubleBuffered, 3}, {"1f1b", pipeline.Latest, 4},
 	} {
 		w := workload(t, plainModel(t))
 		c := costs(w, x.devices, 2)
+		if x.name == "1f1b-recompute" {
+			c.Platform = c.Platform.WithMemory(smallestFor(t, x.name, c))
+		}
 		o := pipeline.Options{Microbatches: 4, Versions: x.versions}
 		if x.versions == pipeline.VerticalSync {
 			o.WeightCopies = []float64{6}

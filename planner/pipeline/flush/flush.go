@@ -18,7 +18,7 @@ func Strategies() []pipeline.Strategy {
 	for _, r := range recipes() {
 		out = append(out, r.strategy())
 	}
-	out = append(out, checkpointing())
+	out = append(out, checkpointing(), recompute1F1B())
 	for _, a := range streams() {
 		out = append(out, a.strategy())
 	}

@@ -1,0 +1,395 @@
+package flush
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/loadline"
+	"plimsoll/planner/schedule"
+)
+
+// recomputing1F1B: 1f1b-flush whose stages recompute just as much as their memory asks, and whose stages are chosen for that.
+//
+// Stage s of q holds at most g = min(m, q-s) microbatches, whatever takes how long: so each range of layers has a fastest sequence
+// for each place in the pipeline (loadline.Sequences), as in AdaPipe (Sun et al. 2024), whose stages choose the layers that they keep;
+// here they may run any of rotor's sequences. Of times t(s) of a microbatch in the stages, and of the messages behind them, a step takes about
+//
+//	Σ t(s) + (m-1)·T,  T = max over s of max(t(s), (t(s) + ... + t(q-1)) / g(s))
+//
+// since a stage with g microbatches in flight waits for the first of them to come back. For a bound on T a dynamic program over (stage,
+// first layer) finds the stages with the smallest sum. The bound falls until there are none; what it finds, and the stages of
+// equal time, are scheduled, and the fastest is the plan: it is never slower than 1f1b-flush with the same stages on all devices.
+//
+// O(q·L²) for each bound, beside the sequences.
+type recomputing1F1B struct {
+	pipeline.Request
+	sums   *pipeline.Costs
+	seqs   *loadline.Sequences
+	micros int
+	known  map[[4]int]stageWay // by bytes' device, microbatches in flight, first and last layer
+}
+
+// stageWay is how a stage runs.
+type stageWay struct {
+	seconds float64 // of a microbatch, forward and backward
+	number  int     // of its sequence; keepsAll: it keeps everything
+	fits    bool
+}
+
+const keepsAll = -1
+
+// recompute1F1B registers the schedule.
+func recompute1F1B() pipeline.Strategy {
+	const name = "1f1b-recompute"
+	return pipeline.Strategy{
+		Name: name, Type: pipeline.Flushing,
+		Summary: "1f1b-flush whose stages are chosen, and recompute, just as much as their memory asks",
+		Paper:   "AdaPipe (Sun et al. 2024)", Section: "adaptive recomputation and partitioning, over rotor's sequences (thesis, Theorem 6)",
+		Solve: func(ctx context.Context, q pipeline.Request) (*pipeline.Plan, error) {
+			return solveRecomputing1F1B(ctx, name, q)
+		},
+	}
+}
+
+func solveRecomputing1F1B(ctx context.Context, name string, q pipeline.Request) (*pipeline.Plan, error) {
+	base := oneForwardOneBackward()
+	base.name = name
+	p, err := base.prepare(q)
+	if err != nil {
+		return nil, err
+	}
+	x := &recomputing1F1B{Request: q, sums: p.sums, micros: p.micros, known: map[[4]int]stageWay{}}
+	x.seqs = loadline.NewSequences(x.sums, slices.Max(q.Platform.Memory))
+	var best *pipeline.Plan
+	try := func(stages []pipeline.Stage) error {
+		plan, err := x.plan(&base, stages)
+		if err == nil && (best == nil || plan.Predicted.Makespan < best.Predicted.Makespan) {
+			best = plan
+		}
+		return err
+	}
+	if stages := x.given(p.stages); stages != nil {
+		if err := try(stages); err != nil {
+			return nil, err
+		}
+	}
+	for n := p.devices; n > 0 && len(q.Stages) == 0; n-- {
+		if err := x.choose(ctx, n, try); err != nil {
+			return nil, err
+		}
+	}
+	if best == nil {
+		return nil, &pipeline.InfeasibleError{Strategy: name, Smallest: x.smallest(p.stages),
+			Reason: "not even with stages that keep their inputs alone and recompute everything else"}
+	}
+	return best, nil
+}
+
+// live returns how many microbatches are in flight in a stage of n.
+func (x *recomputing1F1B) live(s, n int) int { return min(x.micros, n-s) }
+
+// way returns how a stage of so many layers runs on a device.
+func (x *recomputing1F1B) way(d, live, first, last int) stageWay {
+	key := [4]int{d, live, first, last}
+	if x.Platform.Uniform() {
+		key[0] = 0
+	}
+	if w, ok := x.known[key]; ok {
+		return w
+	}
+	w := stageWay{seconds: x.sums.U(first, last), number: keepsAll, fits: x.bytes(live, first, last) <= x.Platform.Memory[d]}
+	if !w.fits {
+		var again float64
+		w.number, again, w.fits = x.seqs.Fastest(first, last, live, x.Platform.Memory[d]-x.fixed(live, first, last))
+		w.seconds += again
+	}
+	x.known[key] = w
+	return w
+}
+
+// bytes returns what a stage needs that keeps everything.
+func (x *recomputing1F1B) bytes(live, first, last int) int64 {
+	copies, _ := pipeline.Flush.Copies(live)
+	if len(x.WeightCopies) > 0 {
+		copies = slices.Max(x.WeightCopies)
+	}
+	bytes := x.sums.Memory(first, last, live, copies, x.Accounting)
+	if x.Platform.NoBuffers {
+		bytes -= x.sums.Buffers(first, last)
+	}
+	return bytes
+}
+
+// fixed returns what a stage with a sequence of its own holds beside that: weights, buffers and the inputs of its microbatches.
+func (x *recomputing1F1B) fixed(live, first, last int) int64 {
+	return x.bytes(live, first, last) - int64(live)*(x.sums.Held(first, last, x.Accounting)-x.Chain.Activation(first-1))
+}
+
+// given lets stages recompute as their memory asks; nil when they do not fit.
+func (x *recomputing1F1B) given(stages []pipeline.Stage) (all []pipeline.Stage) {
+	for s, st := range stages {
+		w := x.way(st.Devices[0], x.live(s, len(stages)), st.First, st.Last)
+		if !w.fits {
+			return nil
+		}
+		all = append(all, x.stage(st, w, x.live(s, len(stages))))
+	}
+	return all
+}
+
+// stage returns a stage that runs in a way.
+func (x *recomputing1F1B) stage(st pipeline.Stage, w stageWay, live int) pipeline.Stage {
+	if w.number != keepsAll {
+		st.Ops = x.seqs.Ops(st.First, st.Last, live, w.number)
+	}
+	return st
+}
+
+// choose tries the best stages on the first n devices for falling bounds on T.
+func (x *recomputing1F1B) choose(ctx context.Context, n int, try func([]pipeline.Stage) error) error {
+	total := x.sums.U(1, x.sums.Len())
+	bound, longest := total/float64(n), x.longest(n)
+	c := newCut(x, n)
+	for !c.cut(bound) {
+		if bound > longest {
+			return nil
+		}
+		bound *= growth
+	}
+	if x.micros > 1 { // with a larger bound the messages and the waiting could only be paid by less work than there is
+		bound = max(bound, (c.seconds()-total)/float64(x.micros-1))
+	}
+	if x.micros == 1 {
+		bound = longest
+	}
+	for range mostCuts {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if !c.cut(bound) {
+			return nil
+		}
+		if err := try(c.stages()); err != nil {
+			return err
+		}
+		bound = c.period * (1 - 1e-9)
+	}
+	return nil
+}
+
+const (
+	growth   = 1.25 // the step with which the first bound that is possible is looked for
+	mostCuts = 64   // bounds that are tried for a number of devices
+)
+
+// longest returns a time that no T of n stages needs to be above.
+func (x *recomputing1F1B) longest(n int) float64 {
+	sum := 0.0
+	for l := 1; l <= x.sums.Len(); l++ {
+		sum += x.Chain.Layer(l).DiscardSeconds()
+	}
+	sum = x.sums.U(1, x.sums.Len()) + float64(x.sums.Len())*sum
+	for s := range n - 1 {
+		slowest := 0.0
+		for l := 1; l < x.sums.Len(); l++ {
+			slowest = max(slowest, x.messages(s, l))
+		}
+		sum += slowest
+	}
+	return sum
+}
+
+// messages returns the seconds of both messages behind stage s, which ends with a layer.
+func (x *recomputing1F1B) messages(s, last int) float64 {
+	return x.Platform.Seconds(x.Chain.Activation(last), s, s+1) + x.Platform.Seconds(x.Chain.Gradient(last), s+1, s)
+}
+
+// cut is stages on n devices within a bound on T.
+type cut struct {
+	*recomputing1F1B
+	n      int
+	rest   [][]float64 // by stage and first layer: seconds of a microbatch there and behind
+	last   [][]int     // likewise, of the stage
+	period float64     // T
+}
+
+func newCut(x *recomputing1F1B, n int) *cut {
+	c := &cut{recomputing1F1B: x, n: n}
+	for range n + 1 {
+		c.rest, c.last = append(c.rest, make([]float64, x.sums.Len()+2)), append(c.last, make([]int, x.sums.Len()+2))
+	}
+	return c
+}
+
+// cut finds the stages with the smallest sum within a bound; false: there are none.
+func (c *cut) cut(bound float64) bool {
+	layers := c.sums.Len()
+	for l := range c.rest[c.n] {
+		c.rest[c.n][l] = math.Inf(1)
+	}
+	c.rest[c.n][layers+1] = 0
+	for s := c.n - 1; s >= 0; s-- {
+		for first := range c.rest[s] {
+			c.rest[s][first] = math.Inf(1)
+		}
+		for first := layers - (c.n - 1 - s); first > s; first-- {
+			c.end(s, first, bound)
+		}
+	}
+	if math.IsInf(c.rest[0][1], 1) {
+		return false
+	}
+	c.period = 0
+	for s, first := 0, 1; s < c.n; s++ {
+		last := c.last[s][first]
+		c.period = max(c.period, c.way(s, c.live(s, c.n), first, last).seconds, c.rest[s][first]/float64(c.live(s, c.n)))
+		if s < c.n-1 {
+			c.period = max(c.period, c.messages(s, last))
+		}
+		first = last + 1
+	}
+	return true
+}
+
+// end tries all ends of stage s, which begins with a layer.
+func (c *cut) end(s, first int, bound float64) {
+	for last := first; last <= c.sums.Len() && c.sums.U(first, last) <= bound; last++ {
+		rest := c.rest[s+1][last+1]
+		if s < c.n-1 && !math.IsInf(rest, 1) {
+			m := c.messages(s, last)
+			if m > bound {
+				continue
+			}
+			rest += m
+		}
+		if rest+c.sums.U(first, last) >= c.rest[s][first] {
+			continue
+		}
+		w := c.way(s, c.live(s, c.n), first, last)
+		sum := rest + w.seconds
+		if !w.fits || w.seconds > bound || sum > bound*float64(c.live(s, c.n))*(1+1e-9) || sum >= c.rest[s][first] {
+			continue
+		}
+		c.rest[s][first], c.last[s][first] = sum, last
+	}
+}
+
+// seconds returns about what a step takes.
+func (c *cut) seconds() float64 { return c.rest[0][1] + float64(c.micros-1)*c.period }
+
+// stages returns those of the latest cut.
+func (c *cut) stages() (all []pipeline.Stage) {
+	for s, first := 0, 1; s < c.n; s++ {
+		st := pipeline.Stage{First: first, Last: c.last[s][first], Devices: []int{s}}
+		all = append(all, c.stage(st, c.way(s, c.live(s, c.n), st.First, st.Last), c.live(s, c.n)))
+		first = st.Last + 1
+	}
+	return all
+}
+
+// plan schedules stages.
+func (x *recomputing1F1B) plan(base *recipe, stages []pipeline.Stage) (*pipeline.Plan, error) {
+	r := x.Request
+	r.Stages, r.Microbatches = slices.Clone(stages), x.micros
+	for s := range r.Stages {
+		r.Stages[s].Ops = nil
+	}
+	p, err := base.prepare(r)
+	if err != nil {
+		return nil, err
+	}
+	c := p.costs(false)
+	c.compute[again] = make([]float64, len(stages))
+	for s, st := range stages {
+		if len(st.Ops) > 0 {
+			c.compute[pipeline.F][s], c.compute[again][s], c.compute[pipeline.B][s] = parts(x.Chain, st)
+		}
+	}
+	orders := base.order(p.counts)
+	for d := range orders {
+		orders[d] = p.withAgain(orders[d], c)
+	}
+	t := must(base.name, c, orders, 0)
+	if math.IsInf(t.makespan, 0) {
+		return nil, fmt.Errorf("%s: %w: its schedule takes longer than a number can say", base.name, ErrOptions)
+	}
+	plan := p.plan(r, p.withRecomputation(c, t))
+	for s := range plan.Stages {
+		plan.Stages[s].Ops = stages[s].Ops
+	}
+	return finishStaged(base.name, x.Request, plan)
+}
+
+// withAgain puts what a backward recomputes before it needs its gradient in front of it.
+func (p *placement) withAgain(ops []op, c costs) (out []op) {
+	for _, o := range ops {
+		if o.kind == pipeline.B && c.compute[again][o.stage] > 0 {
+			out = append(out, op{again, o.stage, o.micro})
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// smallest returns a memory of each device in which there are stages, or those that are given fit: each keeps everything, or its inputs
+// alone.
+func (x *recomputing1F1B) smallest(given []pipeline.Stage) int64 {
+	if len(x.Stages) > 0 {
+		most := int64(0)
+		for s, st := range given {
+			most = max(most, x.fewest(x.live(s, len(given)), st.First, st.Last))
+		}
+		return most
+	}
+	least := int64(math.MaxInt64)
+	for n := 1; n <= len(given); n++ {
+		least = min(least, x.smallestOn(n))
+	}
+	return least
+}
+
+// fewest returns the bytes of a stage that keeps everything or its inputs alone, whichever takes less.
+func (x *recomputing1F1B) fewest(live, first, last int) int64 {
+	return min(x.bytes(live, first, last), x.fixed(live, first, last)+x.seqs.Bytes(first, last))
+}
+
+// smallestOn is smallest for n stages: the least of the largest, by the last layers placed.
+func (x *recomputing1F1B) smallestOn(n int) int64 {
+	layers := x.sums.Len()
+	behind := slices.Repeat([]int64{math.MaxInt64}, layers+2)
+	behind[layers+1] = 0
+	for s := n - 1; s >= 0; s-- {
+		here := slices.Repeat([]int64{math.MaxInt64}, layers+2)
+		for first := 1; first <= layers; first++ {
+			for last := first; last <= layers; last++ {
+				if behind[last+1] < here[first] {
+					here[first] = min(here[first], max(behind[last+1], x.fewest(x.live(s, n), first, last)))
+				}
+			}
+		}
+		behind = here
+	}
+	return behind[1]
+}
+
+// parts returns the seconds of the forward of a stage with ops, of what its backward computes before it needs its gradient, and of the
+// rest of that.
+func parts(c *chain.Chain, st pipeline.Stage) (forward, before, backward float64) {
+	turn := 1 + slices.IndexFunc(st.Ops, func(o schedule.Op) bool { return o.Layer == st.Last })
+	needed := turn + slices.IndexFunc(st.Ops[turn:], func(o schedule.Op) bool { return o.Kind == schedule.Backward })
+	for i, o := range st.Ops {
+		switch seconds := o.Seconds(c); {
+		case i < turn:
+			forward += seconds
+		case i < needed:
+			before += seconds
+		default:
+			backward += seconds
+		}
+	}
+	return forward, before, backward
+}

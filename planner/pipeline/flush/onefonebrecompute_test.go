@@ -1,0 +1,169 @@
+package flush
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/loadline"
+	"plimsoll/planner/pipeline/pipelinetest"
+)
+
+// tight is a random request of few layers in a share of the memory in which nothing is recomputed.
+func tight(t *testing.T, rnd *rand.Rand) pipeline.Request {
+	t.Helper()
+	devices := 1 + rnd.IntN(3)
+	c := pipelinetest.Chain(rnd, devices+2+rnd.IntN(4), false)
+	for i := range c.Layers {
+		c.Layers[i].ForwardOverheadBytes, c.Layers[i].BackwardOverheadBytes = rnd.Int64N(4), rnd.Int64N(4)
+		c.Layers[i].SavedBytes += rnd.Int64N(20)
+	}
+	p := pipelinetest.Platform(rnd, devices)
+	q := pipeline.Request{Chain: c, Platform: p, Options: pipeline.Options{Microbatches: 1 + rnd.IntN(6), Accounting: pipeline.Saved}}
+	plan, err := recompute1F1B().Solve(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Platform = p.WithMemory(int64((0.3 + 0.7*rnd.Float64()) * float64(slices.Max(plan.PerDevicePeak))))
+	return q
+}
+
+// everyWay calls do for all stages of all numbers of devices, each with its fastest sequence.
+func everyWay(t *testing.T, q pipeline.Request, do func(*pipeline.Plan)) {
+	t.Helper()
+	base := oneForwardOneBackward()
+	p, err := base.prepare(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &recomputing1F1B{Request: q, sums: p.sums, micros: p.micros, known: map[[4]int]stageWay{}}
+	x.seqs = loadline.NewSequences(x.sums, slices.Max(q.Platform.Memory))
+	var stages func(n, first int, before []pipeline.Stage)
+	stages = func(n, first int, before []pipeline.Stage) {
+		if len(before) == n {
+			if given := x.given(before); first == q.Chain.Len()+1 && given != nil {
+				plan, err := x.plan(&base, given)
+				if err != nil {
+					t.Fatal(err)
+				}
+				do(plan)
+			}
+			return
+		}
+		for last := first; last <= q.Chain.Len(); last++ {
+			stages(n, last+1, append(slices.Clone(before), pipeline.Stage{First: first, Last: last, Devices: []int{len(before)}}))
+		}
+	}
+	for n := 1; n <= q.Platform.Devices; n++ {
+		stages(n, 1, nil)
+	}
+}
+
+// Of all stages, each with its fastest sequence, the plan has the fastest or nearly so; it has one whenever there are any.
+func TestRecomputingStagesAreNearTheBest(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(41, 1))
+	compared, refused, recomputing, sum, worst := 0, 0, 0, 0.0, 1.0
+	for n := range 300 {
+		q := tight(t, rnd)
+		best := math.Inf(1)
+		everyWay(t, q, func(p *pipeline.Plan) { best = min(best, p.Predicted.Makespan) })
+		plan, err := recompute1F1B().Solve(t.Context(), q)
+		if math.IsInf(best, 1) {
+			if !errors.Is(err, pipeline.ErrInfeasible) {
+				t.Errorf("request %d: %v, and no stages fit", n, err)
+			}
+			refused++
+			continue
+		}
+		if err != nil {
+			t.Fatalf("request %d: %v, there are stages with %g s", n, err, best)
+		}
+		if slices.ContainsFunc(plan.Stages, func(st pipeline.Stage) bool { return len(st.Ops) > 0 }) {
+			recomputing++
+		}
+		compared++
+		ratio := plan.Predicted.Makespan / best
+		sum, worst = sum+ratio, max(worst, ratio)
+		if ratio < 1-1e-9 {
+			t.Errorf("request %d: %g s, the best of all stages %g s", n, plan.Predicted.Makespan, best)
+		}
+	}
+	t.Logf("%d compared, %d of them recompute, %d refused: on the mean %.4f of the best, at worst %.3f", compared, recomputing, refused, sum/float64(compared), worst)
+	if compared < 150 || recomputing < 80 || refused < 10 {
+		t.Error("too few of some kind")
+	}
+	if mean := sum / float64(compared); mean > 1.01 || worst > 1.25 {
+		t.Errorf("on the mean %.4f of the best, at worst %.3f", mean, worst)
+	}
+}
+
+// It is never slower than 1f1b-flush where that fits, and fits wherever its error says.
+func TestRecomputing1F1BIsNeverSlower(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(41, 2))
+	compared, faster, refused := 0, 0, 0
+	for n := range 200 {
+		q := request(rnd)
+		roomy := q.Platform
+		whole, err := lookup(t, "1f1b-flush").Solve(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		need := slices.Max(whole.PerDevicePeak)
+		q.Platform = roomy.WithMemory(need)
+		plan, err := recompute1F1B().Solve(t.Context(), q)
+		if err != nil {
+			t.Fatalf("request %d: %v", n, err)
+		}
+		compared++
+		if plan.Predicted.Makespan > whole.Predicted.Makespan*(1+1e-9) {
+			t.Errorf("request %d: %g s, 1f1b-flush takes %g", n, plan.Predicted.Makespan, whole.Predicted.Makespan)
+		}
+		if plan.Predicted.Makespan < whole.Predicted.Makespan*(1-1e-9) {
+			faster++
+		}
+		q.Platform = roomy.WithMemory(need / 4)
+		var small *pipeline.InfeasibleError
+		if _, err := recompute1F1B().Solve(t.Context(), q); !errors.As(err, &small) {
+			continue
+		}
+		refused++
+		q.Platform = roomy.WithMemory(small.Smallest)
+		if _, err := recompute1F1B().Solve(t.Context(), q); err != nil {
+			t.Errorf("request %d in %d bytes: %v", n, small.Smallest, err)
+		}
+	}
+	if compared < 200 || faster < 50 || refused < 20 {
+		t.Errorf("%d compared, %d faster, %d refused", compared, faster, refused)
+	}
+}
+
+// BenchmarkRecompute is 8 devices, 32 microbatches, from memory in which nothing is recomputed to memory in which nearly all is.
+func BenchmarkRecompute(b *testing.B) {
+	for _, n := range []int{25, 50, 110} {
+		rnd := rand.New(rand.NewPCG(3, uint64(n)))
+		c := &chain.Chain{Name: "long", InputBytes: 38 << 20}
+		for l := range n {
+			a := (int64(200<<20) + rnd.Int64N(50<<20)) >> min(4*l/n, 3)
+			s := (0.5 + rnd.Float64()) * 1e-3
+			c.Layers = append(c.Layers, chain.Layer{ForwardS: s, BackwardS: 2 * s, OutputBytes: a, SavedBytes: a * (2 + rnd.Int64N(3)), GradientBytes: a, WeightBytes: 1 << 20})
+		}
+		held := pipeline.NewCosts(c).Held(1, n, pipeline.Saved)
+		for _, percent := range []int64{100, 40, 15} {
+			b.Run(fmt.Sprintf("layers=%d/memory=%d%%", n, percent), func(b *testing.B) {
+				q := pipeline.Request{Chain: c, Platform: pipeline.NewPlatform(8, held*percent/100, 12e9), Options: pipeline.Options{Microbatches: 32, Accounting: pipeline.Saved}}
+				for b.Loop() {
+					plan, err := recompute1F1B().Solve(b.Context(), q)
+					if err != nil {
+						b.Skip(err)
+					}
+					b.ReportMetric(plan.Predicted.Makespan/(pipeline.NewCosts(c).U(1, n)*(32+7)/8), "makespan/ideal")
+				}
+			})
+		}
+	}
+}
