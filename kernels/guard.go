@@ -17,24 +17,42 @@ func GuardPartials(elements int64) int64 { return (elements + GuardChunk - 1) / 
 
 // GuardOperands binds a guard to memory. A guard reads the gradients, writes the norm (one float32) and changes
 // GradScale and Skip of the scalars; the gradients themselves stay as they are.
+//
+// Gradients that lie on several devices take two guards: one without a Norm, wherever some of them lie, leaves their
+// partial sums; one without Grads judges what was put together of all of these. In the order of one guard for all
+// gradients the partial sums give the same bits.
 type GuardOperands struct {
 	Grads    []runtime.Span // float32
-	Partials runtime.Span   // a float64 for each of the gradients' GuardPartials
+	Partials runtime.Span   // a float64 for each of the gradients' GuardPartials; without gradients those to judge
 	Norm     runtime.Span
 	Scalars  runtime.Span
+}
+
+// Judges reports whether the guard writes the norm and changes the scalars.
+func (o GuardOperands) Judges() bool { return o.Norm.Bytes > 0 }
+
+// Parts returns the number of partial sums.
+func (o GuardOperands) Parts() (n int64) {
+	if len(o.Grads) == 0 {
+		return o.Partials.Bytes / 8
+	}
+	for _, g := range o.Grads {
+		n += GuardPartials(g.Bytes / Float32.Size())
+	}
+	return n
 }
 
 // Uses lists the operands: the gradients as DParam, the partial sums as Workspace, the norm as Y.
 func (o GuardOperands) Uses() []Use {
 	var l uses
-	partials := int64(0)
 	for i, g := range o.Grads {
 		l.add(DParam, i, g, g.Bytes, true, false)
-		partials += GuardPartials(g.Bytes / Float32.Size())
 	}
-	l.add(Workspace, 0, o.Partials, 8*partials, true, true)
-	l.add(Y, 0, o.Norm, Float32.Size(), true, true)
-	l.add(ScalarsRole, 0, o.Scalars, ScalarsBytes, true, true)
+	l.add(Workspace, 0, o.Partials, 8*o.Parts(), o.Judges(), len(o.Grads) > 0)
+	if o.Judges() {
+		l.add(Y, 0, o.Norm, Float32.Size(), false, true)
+		l.add(ScalarsRole, 0, o.Scalars, ScalarsBytes, true, true)
+	}
 	return l
 }
 
@@ -44,7 +62,7 @@ func (o GuardOperands) Check(g Guard) error {
 	if !(g.MaxNorm >= 0) {
 		return bad(kind, "MaxNorm", "%v is negative", g.MaxNorm)
 	}
-	if len(o.Grads) == 0 {
+	if o.Parts() == 0 || len(o.Grads) == 0 && !o.Judges() {
 		return bad(kind, "Grads", "there are none")
 	}
 	for _, s := range o.Grads {

@@ -93,6 +93,10 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 	if err := f.pipe.check(strategy); err != nil {
 		return err
 	}
+	first := f.pipe.strategies[0]
+	if err := train.CheckGuard(first.Name, first.Type == pipeline.Flushing, f.clip, f.onNaN == "skip"); err != nil {
+		return err
+	}
 	f.pipe.correct(cmd, cmp.Or(f.rate.every, f.steps))
 	return nil
 }

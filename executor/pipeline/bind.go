@@ -44,6 +44,7 @@ type binder struct {
 	device    int
 	ops       map[key][]prepared
 	updates   map[updateKey]prepared
+	guards    map[updateKey][2]prepared
 	sums      map[sumKey]prepared
 	folds     map[fold]int // of the places of portals
 }
@@ -54,7 +55,7 @@ type updateKey struct {
 }
 
 func newBinder(device int, lib kernels.Library, optimizer kernels.Update) *binder {
-	return &binder{device: device, lib: lib, optimizer: optimizer, ops: map[key][]prepared{}, updates: map[updateKey]prepared{}, sums: map[sumKey]prepared{}, folds: map[fold]int{}}
+	return &binder{device: device, lib: lib, optimizer: optimizer, ops: map[key][]prepared{}, updates: map[updateKey]prepared{}, guards: map[updateKey][2]prepared{}, sums: map[sumKey]prepared{}, folds: map[fold]int{}}
 }
 
 // call prepares a call.
@@ -188,4 +189,4 @@ func (b *binder) change(rule kernels.Update, all ...kernels.UpdateOperands) (pre
 }
 
 // prepared returns how many things are prepared.
-func (b *binder) prepared() int { return len(b.ops) + len(b.updates) + len(b.sums) }
+func (b *binder) prepared() int { return len(b.ops) + len(b.updates) + len(b.guards) + len(b.sums) }

@@ -33,6 +33,7 @@ type driver struct {
 	done       int                        // minibatches of all runs and segments before the one that it is in
 	bound      *bound                     // of the segment that it is in
 	saver      *saver                     // nil when nothing is saved
+	guard      *guard                     // nil without a flush
 	recorder   recorder                   // of what it issued
 	current    *record                    // of the task that its script is in
 	script     []command                  // of a step of a plan that flushes
@@ -70,6 +71,9 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 		}
 	}
 	if err := d.saver.open(); err != nil {
+		return err
+	}
+	if err := d.guard.open(d.dev, d.e.group); err != nil {
 		return err
 	}
 	if t := d.ringed(); t != nil {
@@ -129,6 +133,7 @@ func makeEvents(dev runtime.Device, events ...*runtime.Event) (err error) {
 // begin opens the books before a run of some segments.
 func (d *driver) begin(running []runningSegment, dryRun bool) {
 	d.recorder.begin()
+	d.guard.begin()
 	d.dryRun = dryRun
 	for s, t := range d.stages {
 		if t != nil {
@@ -272,6 +277,9 @@ func (d *driver) issue(ctx context.Context, v instance) error {
 
 // settled hands on the last results of a segment and puts the latest weights into slot 0.
 func (d *driver) settled() error {
+	if err := d.settleNorm(); err != nil {
+		return err
+	}
 	for s, t := range d.stages {
 		if t == nil {
 			continue

@@ -54,6 +54,9 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 	}
 	e.channels = e.order.channels(k)
 	e.newReducers()
+	if err := e.newSquares(); err != nil {
+		return err
+	}
 	e.halfDuplex = newHalfDuplex(e.order, costs.Platform)
 	e.memory, e.holds = make([]Memory, devices), make([][]hold, devices)
 	for d := range devices {
@@ -110,6 +113,8 @@ func (e *Executor) layDevice(costs Costs, k *clock, device int) error {
 		d.stages[s] = t
 		stages = append(stages, t)
 	}
+	e.layGuard(d, stages, g)
+	m.Static = g.end
 	start := g.end
 	for _, t := range stages {
 		e.layMessages(k, t, g)

@@ -184,6 +184,10 @@ func (l idleLibrary) PrepareUpdate(_ kernels.Update, all ...kernels.UpdateOperan
 	return l.launch("update", uses), nil
 }
 
+func (l idleLibrary) PrepareGuard(_ kernels.Guard, o kernels.GuardOperands) (runtime.Launch, error) {
+	return l.launch("guard", o.Uses()), nil
+}
+
 // idleNew binds a plan to idle devices.
 func idleNew(t *testing.T, w *Workload, lib kernels.Library, c Costs, plan *pipeline.Plan, h *history) *Executor {
 	t.Helper()
@@ -347,6 +351,8 @@ func TestEveryKindOfEventIsNeeded(t *testing.T) {
 		{"δ has arrived", channels(pipeline.CB, arrived), []*pipeline.Plan{kept, again, periodic, recomputing(periodic)}},
 		// With a flush a device has the δ of a minibatch back before it sends into the block of its output again.
 		{"an input is used", channels(pipeline.CF, freed), []*pipeline.Plan{periodic, recomputing(periodic)}},
+		// Those of the step after next come behind forwards that this device sends behind its verdict.
+		{"partial sums of gradients have arrived", channels(0, arrived), []*pipeline.Plan{kept, again}},
 		{"δ is used", channels(pipeline.CB, freed), []*pipeline.Plan{kept, again, periodic, recomputing(periodic)}},
 	} {
 		for i, plan := range x.plans {

@@ -51,6 +51,11 @@ type Result struct {
 	Minibatch int
 	Loss      float64
 	Correct   int
+	// Norm is that of all gradients of the step together, before clipping, with the last microbatch of a step of a plan that
+	// flushes; else NaN.
+	Norm float64
+	// Skipped says, likewise, that the norm is not finite, and that the weights and the optimizer's state are as before.
+	Skipped bool
 }
 
 // Options are how a plan is run.
@@ -70,6 +75,8 @@ type Options struct {
 	// DeferredBatchNorm lets BatchNorm's running statistics move once for each step of a plan that flushes, by the mean and
 	// the variance of the whole minibatch, rather than once for each microbatch.
 	DeferredBatchNorm bool
+	// MaxNorm clips the gradients of a step to this norm, all of them together; 0: no clipping. Only plans that flush can.
+	MaxNorm float32
 	// Limits are the bytes of each device's arena; nil or 0: as much as the plan needs.
 	Limits []int64
 	// Group is how many minibatches make one update of a double buffered plan; 0: the plan's microbatches, or else as few
@@ -108,6 +115,7 @@ type Executor struct {
 	delays        []float64     // by stage, where PipeMare corrects them
 	discrepancies []discrepancy // by stage
 	reducers      []*reducer    // by stage; nil for those on one device
+	squares       []squares     // by stage
 	group         int
 	halfDuplex    map[[2]int]*halfDuplex // of the links, by their ends
 	planned       [][]loadline.Swap      // by stage: of its transfers

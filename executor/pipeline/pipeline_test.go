@@ -225,13 +225,17 @@ func referenceAt(t testing.TB, m *models.Model, plan *pipeline.Plan, p pipelinet
 // referenceOn is referenceAt on another device.
 func referenceOn(t testing.TB, on executor.Target, m *models.Model, plan *pipeline.Plan, p pipelinetest.Program, n int, lr func(stage, update int) float32) *pipelinetest.Outcome {
 	t.Helper()
-	var stages []pipelinetest.Stage
+	return referenceWith(t, pipelinetest.Config{Model: m, Device: on.Device, Library: on.Library, LR: lr}, plan, p, n)
+}
+
+// referenceWith is referenceOn with a configuration of which it sets what every test has.
+func referenceWith(t testing.TB, c pipelinetest.Config, plan *pipeline.Plan, p pipelinetest.Program, n int) *pipelinetest.Outcome {
+	t.Helper()
 	for _, s := range plan.Stages {
-		stages = append(stages, pipelinetest.Stage{First: s.First, Last: s.Last})
+		c.Stages = append(c.Stages, pipelinetest.Stage{First: s.First, Last: s.Last})
 	}
-	r, err := pipelinetest.New(pipelinetest.Config{
-		Model: m, Device: on.Device, Library: on.Library, Optimizer: optimizer, Seed: 7, LR: lr, Stages: stages, Batch: random{m.Classes}.batch,
-	})
+	c.Optimizer, c.Seed, c.Batch = optimizer, 7, random{c.Model.Classes}.batch
+	r, err := pipelinetest.New(c)
 	must(t, err)
 	out, err := r.Run(p, n)
 	must(t, err)

@@ -87,7 +87,7 @@ func (d *driver) reduce(ctx context.Context, t *localStage, slot int) error {
 	if i < last {
 		return d.receive(ctx, r.down[i], slot, t.rounds)
 	}
-	return d.tellAll(ctx, t, r.down, grads)
+	return d.tellAll(ctx, t, r.down, t.rounds, grads)
 }
 
 // pass adds a slice to what arrives from the replica before, and sends it on to the next one.
@@ -126,16 +126,16 @@ func (d *driver) share(ctx context.Context, t *localStage, r *reducer, i int) er
 	if i > 0 {
 		return d.receive(ctx, r.stats[i-1], 0, t.rounds)
 	}
-	return d.tellAll(ctx, t, r.stats, t.buffers)
+	return d.tellAll(ctx, t, r.stats, t.rounds, t.buffers)
 }
 
-// tellAll sends what is ready on the compute stream to other replicas. What follows on that stream may write it again.
-func (d *driver) tellAll(ctx context.Context, t *localStage, to []*channel, src runtime.Span) error {
+// tellAll sends what is ready on the compute stream to other devices. What follows on that stream may write it again.
+func (d *driver) tellAll(ctx context.Context, t *localStage, to []*channel, number int, src runtime.Span) error {
 	if err := d.compute.record(t.summed); err != nil {
 		return err
 	}
 	for _, l := range to {
-		if err := d.send(ctx, l, nil, t.rounds, t.summed, src); err != nil {
+		if err := d.send(ctx, l, nil, number, t.summed, src); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 type Snapshot struct {
 	Stage, Done int
 
+	skipped int // updates before it
 	of      *saver
 	regions []region
 	tensors []placed
@@ -108,7 +109,7 @@ func (d *driver) save(ctx context.Context, done int) error {
 		return context.Cause(ctx)
 	}
 	for _, x := range v.snapshots {
-		x.Done = done
+		x.Done, x.skipped = done, d.skipped()
 		for _, r := range x.regions {
 			if r.dev.Bytes == 0 {
 				continue
@@ -148,7 +149,7 @@ func (e *Executor) Save(ctx context.Context) error {
 func (e *Executor) Saved() { e.saving.Wait() }
 
 // Updates returns how often the weights of each layer of the model have been updated by then.
-func (x *Snapshot) Updates() []int64 { return x.of.driver.e.Updates(x.Done) }
+func (x *Snapshot) Updates() []int64 { return x.of.driver.e.updates(x.Done, x.skipped) }
 
 // Write runs what writes the state to a disk, or wherever it goes: for as long as that takes, a device that waits for it is not
 // stuck.

@@ -426,7 +426,7 @@ func TestStagesCountTheirUpdates(t *testing.T) {
 		}
 		want = append(want, n)
 	}
-	updates := whole.Updates(first)
+	updates := whole.updates(first, 0)
 	if !slices.Equal(updates, want) {
 		t.Errorf("updates %v, want %v", updates, want)
 	}

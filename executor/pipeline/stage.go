@@ -25,6 +25,7 @@ type localStage struct {
 	buffers runtime.Span   // BatchNorm's statistics, of which there is one copy
 	grads   []runtime.Span // by slot: a sum of gradients, and what else replicas add up
 	scalars []runtime.Span // of the update, likewise
+	squares runtime.Span   // partial sums of those of the gradients
 	summed  runtime.Event  // gradients are ready to leave for another replica
 	rounds  int            // sums over replicas in this run
 	states  []runtime.Span // the optimizer's, each laid out like the weights

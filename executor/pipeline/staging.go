@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"math"
 	"slices"
 	"unsafe"
 
@@ -22,7 +23,11 @@ type staging struct {
 }
 
 // pendingResult is a result of a minibatch that may not have arrived yet in its slot.
-type pendingResult struct{ minibatch, slot int }
+type pendingResult struct {
+	minibatch, slot int
+	norm            float64 // as in Result
+	skipped         bool
+}
 
 // lossBytes is what the loss leaves at the beginning of its output: the loss and the number of correct predictions, float32.
 const lossBytes = 8
@@ -50,6 +55,7 @@ func (d *driver) layHost() int64 {
 			}
 		}
 	}
+	d.guard.layHost(g)
 	d.chunk = g.alloc(chunkBytes)
 	d.saver = d.newSaver(g)
 	if t := d.ringed(); t != nil {
@@ -94,13 +100,16 @@ func (d *driver) fill(c command, first int) error {
 	if err := p.uploaded[i].Synchronize(); err != nil {
 		return err
 	}
+	if err := d.settleNorm(); err != nil { // of the step before
+		return err
+	}
 	b, err := d.dev.HostBytes(p.scalars[i])
 	if err != nil {
 		return err
 	}
 	m := d.done + first + unpack(c.task).minibatch
 	d.e.scalars(m).Put(b)
-	d.e.updateScalars(t, m).Put(b[kernels.ScalarsBytes:])
+	d.updateScalars(t, m).Put(b[kernels.ScalarsBytes:])
 	if t.stage == 0 {
 		images, err := d.dev.HostBytes(p.images[i])
 		if err != nil {
@@ -131,10 +140,10 @@ func (e *Executor) scalars(m int) kernels.Scalars {
 }
 
 // updateScalars returns those of the update of a stage that a minibatch, counted through all runs, belongs to. The first group
-// begins where the run that this one goes on from has ended, which may have had another plan.
-func (e *Executor) updateScalars(t *localStage, m int) kernels.Scalars {
-	update := (m - e.opt.First) / t.stash.group
-	return kernels.Scalars{Update: uint64(update), LR: e.rate(t, update), GradScale: 1 / float32(t.stash.group)}
+// begins where the run that this one goes on from has ended, which may have had another plan. A step that was skipped updated nothing.
+func (d *driver) updateScalars(t *localStage, m int) kernels.Scalars {
+	update := (m - d.e.opt.First) / t.stash.group
+	return kernels.Scalars{Update: uint64(update - d.skipped()), LR: d.e.rate(t, update), GradScale: 1 / float32(t.stash.group)}
 }
 
 // rate returns the learning rate of an update of a stage, counted from the start of this run.
@@ -158,11 +167,12 @@ func (e *Executor) earlier(stage, layer int) uint64 {
 	return uint64(e.opt.Updates[layer-1])
 }
 
-// Updates returns how often the weights of each layer are updated when so many minibatches, of all runs, are done.
-func (e *Executor) Updates(done int) (all []int64) {
+// updates returns how often the weights of each layer are updated when so many minibatches, of all runs, are done, and so many
+// updates were skipped.
+func (e *Executor) updates(done, skipped int) (all []int64) {
 	for s, st := range e.order.plan.Stages {
 		for l := st.First; l <= st.Last; l++ {
-			all = append(all, int64(e.earlier(s, l))+int64((done-e.opt.First)/e.rules[s].group))
+			all = append(all, int64(e.earlier(s, l))+int64((done-e.opt.First)/e.rules[s].group-skipped))
 		}
 	}
 	return all
@@ -189,23 +199,23 @@ func (d *driver) awaitResult(c command, first int) error {
 			return err
 		}
 	}
-	p.pending = append(p.pending, pendingResult{first + unpack(c.task).minibatch, c.slot})
+	p.pending = append(p.pending, pendingResult{minibatch: first + unpack(c.task).minibatch, slot: c.slot, norm: math.NaN()})
 	return nil
 }
 
 // tell waits for the first result that is on its way, and hands it on.
 func (d *driver) tell(p *staging) error {
-	i, minibatch := p.pending[0].slot, p.pending[0].minibatch
+	x := p.pending[0]
 	p.pending = slices.Delete(p.pending, 0, 1)
-	if err := p.returned[i].Synchronize(); err != nil {
+	if err := p.returned[x.slot].Synchronize(); err != nil {
 		return err
 	}
-	b, err := d.dev.HostBytes(p.results[i])
+	b, err := d.dev.HostBytes(p.results[x.slot])
 	if err != nil {
 		return err
 	}
 	values := unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4)
-	d.e.tell(Result{Minibatch: d.done + minibatch, Loss: float64(values[0]), Correct: int(values[1])})
+	d.e.tell(Result{Minibatch: d.done + x.minibatch, Loss: float64(values[0]), Correct: int(values[1]), Norm: x.norm, Skipped: x.skipped})
 	return nil
 }
 

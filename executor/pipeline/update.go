@@ -16,12 +16,24 @@ func (d *driver) updates(ctx context.Context, t *localStage, minibatch int) erro
 	return nil
 }
 
-// update makes the next version of the weights, by the gradients of all replicas.
+// update makes the next version of the weights, by the gradients of all replicas. Where there is a guard it waits for those of the
+// device's other stages: all are made behind the last one's.
 func (d *driver) update(ctx context.Context, t *localStage) error {
 	m := t.stash.update()
 	if err := d.reduce(ctx, t, m.sum); err != nil {
 		return err
 	}
+	if d.guard == nil {
+		return d.apply(t, m)
+	}
+	if err := d.measure(ctx, t, m); err != nil || len(d.guard.measured) < d.guard.stages {
+		return err
+	}
+	return d.judge(ctx)
+}
+
+// apply updates the weights by a sum of gradients.
+func (d *driver) apply(t *localStage, m move) error {
 	if m.to >= len(t.weights) {
 		return fmt.Errorf("%w: stage %d needs %d versions of its weights at one time, planned are %d", ErrPlan, t.stage, m.to+1, len(t.weights))
 	}

@@ -332,14 +332,17 @@ func (r *Run) Whole() {
 	r.Steps = begun + (r.Steps-begun+unit-1)/unit*unit
 }
 
-// checkPipe refuses what pipelines do not do. Errors: ErrSpec.
+// checkPipe refuses what pipelines do not do, and what the plan, where it is known, does not. Errors: ErrSpec.
 func (r *Run) checkPipe() error {
+	if r.Pipe != nil {
+		if err := CheckGuard(r.Pipe.Plan.Strategy, r.Pipe.Plan.IsFlush(), float64(r.MaxNorm), r.SkipNotFinite); err != nil {
+			return err
+		}
+	}
 	for _, c := range []struct {
 		wrong bool
 		what  string
 	}{
-		{r.MaxNorm > 0, fmt.Sprintf("--clip-norm %v needs the gradients of all devices together", r.MaxNorm)},
-		{r.SkipNotFinite, "--on-nan skip needs the gradients of all devices before any is used"},
 		{r.Job.Offload != executor.OffloadNothing, fmt.Sprintf("--offload-state %v", r.Job.Offload)},
 		{r.HostLimit > 0, "--host-memory limits what the plan of one device offloads"},
 	} {
@@ -348,4 +351,19 @@ func (r *Run) checkPipe() error {
 		}
 	}
 	return nil
+}
+
+// CheckGuard refuses, with ErrSpec, to clip the gradients of a plan without a flush, or to pass over its bad steps.
+func CheckGuard(strategy string, flush bool, maxNorm float64, skips bool) error {
+	var what string
+	switch {
+	case flush || maxNorm == 0 && !skips:
+		return nil
+	case maxNorm > 0:
+		what = fmt.Sprintf("--clip-norm %v", maxNorm)
+	default:
+		what = "--on-nan skip"
+	}
+	return fmt.Errorf("%w: %s needs the gradients of all stages before any stage is updated, and %s updates each on its own: leave it out, or give a strategy that empties the pipeline behind each step: 1f1b-flush, gpipe, interleaved, zb-h1 or another of type flush (plan --list)",
+		ErrSpec, what, strategy)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"time"
 
@@ -116,7 +115,7 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 func (c *pipeLoop) options(r *Run, devices int) pipe.Options {
 	o := r.Pipe.options()
 	o.Feed, o.Seed, o.Rate, o.NoGraph, o.Limits = c.feed, r.Job.Seed, r.Rate.At, r.Job.NoGraph, slices.Repeat([]int64{r.Pipe.Limit}, devices)
-	o.Done, o.First, o.Updates, o.Patience = c.result, c.next, r.updates(), r.Pipe.Patience
+	o.Done, o.First, o.Updates, o.Patience, o.MaxNorm = c.result, c.next, r.updates(), r.Pipe.Patience, r.MaxNorm
 	o.Timed, o.TimedPeriods = true, r.Pipe.timedPeriods()
 	if r.Saves.Dir != nil {
 		o.Save = c.states.save
@@ -296,12 +295,13 @@ func (c *pipeLoop) result(r pipe.Result) {
 	}
 }
 
-// count adds the next microbatch to its step.
+// count adds the next microbatch to its step. The norm is known with the last one.
 func (c *pipeLoop) count(r pipe.Result) error {
-	if !finite(r.Loss) {
+	if bad := r.Skipped || !finite(r.Loss); bad && !c.SkipNotFinite {
 		return c.notFinite(r)
 	}
 	c.next++
+	c.sum.Norm, c.sum.Skipped = r.Norm, r.Skipped
 	c.sum.Loss += r.Loss / float64(c.parts)
 	c.sum.Correct += r.Correct
 	if c.next%c.parts != 0 {
@@ -318,7 +318,7 @@ func (c *pipeLoop) add(sum pipe.Result) error {
 	seconds, waited := now.Sub(c.since).Seconds(), idle-c.idle
 	rec := Record{
 		Step: c.step, Loss: Number(sum.Loss), Accuracy: float64(sum.Correct) / float64(c.Job.Images()),
-		Rate: float64(c.rateOf(c.step)), Norm: Number(math.NaN()), Seconds: seconds,
+		Rate: float64(c.rateOf(c.step)), Norm: Number(sum.Norm), Skipped: sum.Skipped, Seconds: seconds,
 		DataWaitS: waited.Seconds(), PeakBytes: c.Pipe.PredictedPeak(),
 	}
 	c.since, c.idle = now, idle
@@ -337,16 +337,23 @@ func (c *pipeLoop) add(sum pipe.Result) error {
 	return nil
 }
 
-// notFinite says where a loss is not finite.
+// notFinite says where a loss is not finite, or that the gradients alone are not.
 func (c *pipeLoop) notFinite(r pipe.Result) error {
 	plan := c.Pipe.Plan
+	advice := "lower --lr"
+	if plan.IsFlush() {
+		advice += ", give --clip-norm, or pass over such steps with --on-nan skip"
+	}
+	if finite(r.Loss) {
+		return fmt.Errorf("%w: norm %v at step %d, where every loss is finite: %s", ErrDiverged, r.Norm, c.step, advice)
+	}
 	last, k := len(plan.Stages)-1, plan.Repeats()
 	i := slices.IndexFunc(plan.Tasks, func(t pipeline.Task) bool {
 		return t.Kind == pipeline.F && t.Stage == last && (t.Shift-r.Minibatch)%k == 0
 	})
 	return &pipe.TaskError{
 		Device: plan.Tasks[i].Device, Task: fmt.Sprintf("F%d", last), Minibatch: r.Minibatch,
-		Err: fmt.Errorf("%w: loss %v at step %d: lower --lr", ErrDiverged, r.Loss, c.step),
+		Err: fmt.Errorf("%w: loss %v at step %d: %s", ErrDiverged, r.Loss, c.step, advice),
 	}
 }
 

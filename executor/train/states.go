@@ -96,8 +96,7 @@ func (s *states) take() (all []attempt) {
 	return all
 }
 
-// finiteSource reads what is finite, and nothing else: the norm of the gradients, which would have told, is not known where they
-// are on several devices.
+// finiteSource reads what is finite, and nothing else: without a flush no norm tells whether gradients were.
 type finiteSource struct{ checkpoint.Source }
 
 // Read implements checkpoint.Source.

@@ -24,7 +24,7 @@ func (l *Library) PrepareGuard(g kernels.Guard, o kernels.GuardOperands) (runtim
 	return l.launch("guard", b, uses), nil
 }
 
-// guard sums the squares of every gradient in chunks of GuardChunk, then judges their sum.
+// guard sums the squares of every gradient in chunks of GuardChunk, then judges the sum of all.
 func (b *builder) guard(g kernels.Guard, o kernels.GuardOperands) {
 	args := C.struct_guard_args{
 		norm: b.at(kernels.Y, 0), scalars: b.at(kernels.ScalarsRole, 0),
@@ -40,6 +40,8 @@ func (b *builder) guard(g kernels.Guard, o kernels.GuardOperands) {
 		}
 		args.parts += C.int64_t(parts)
 	}
-	args.partials = first
-	addJob(b, C.GUARD_VERDICT, 1, scratch{}, args)
+	if o.Judges() {
+		args.partials, args.parts = first, C.int64_t(o.Parts())
+		addJob(b, C.GUARD_VERDICT, 1, scratch{}, args)
+	}
 }

@@ -1,8 +1,10 @@
 package cpu
 
 import (
+	"bytes"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"plimsoll/kernels"
@@ -38,15 +40,7 @@ func (r guardRig) at(s runtime.Span) []byte { return r.memory[s.Offset:s.End()] 
 func (r guardRig) run(t *testing.T, path Path, threads int, max float32, s kernels.Scalars) (norm float32, after kernels.Scalars) {
 	t.Helper()
 	s.Put(r.at(r.o.Scalars))
-	l := newLibrary(t, path, threads)
-	l.memory = r.memory
-	launch, err := l.PrepareGuard(kernels.Guard{MaxNorm: max}, r.o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := launch.(interface{ Run() error }).Run(); err != nil {
-		t.Fatal(err)
-	}
+	r.launch(t, newLibrary(t, path, threads), max)
 	return floats(r.at(r.o.Norm))[0], kernels.GetScalars(r.at(r.o.Scalars))
 }
 
@@ -84,6 +78,47 @@ func TestGuardClipsAndSkips(t *testing.T) {
 		if _, after := r.run(t, Paths()[0], 1, 10, scalars); after.Skip == 0 {
 			t.Errorf("a gradient of %v was let through", evil)
 		}
+	}
+}
+
+// Gradients that are measured apart and judged together give the bits of one guard.
+func TestGuardsMeasureApartAndJudgeTogether(t *testing.T) {
+	r := newGuardRig([]int64{9, 2*kernels.GuardChunk + 3, kernels.GuardChunk, 77})
+	rnd := rand.New(rand.NewPCG(7, 8))
+	for _, g := range r.o.Grads {
+		for i := range floats(r.at(g)) {
+			floats(r.at(g))[i] = float32(rnd.NormFloat64())
+		}
+	}
+	scalars := kernels.Scalars{LR: 0.5, GradScale: 0.25}
+	want, wantScalars := r.run(t, Paths()[0], 1, 3, scalars)
+	own, whole := slices.Clone(r.at(r.o.Partials)), r.o
+	clear(r.at(whole.Partials))
+	for from, to := range map[int]int{0: 2, 2: 4} {
+		r.o = kernels.GuardOperands{Grads: whole.Grads[from:to], Partials: whole.Partials}
+		r.launch(t, newLibrary(t, Paths()[0], 1), 0)
+		at := 8 * (kernels.GuardOperands{Grads: whole.Grads[:from]}).Parts()
+		if n := 8 * r.o.Parts(); !bytes.Equal(r.at(whole.Partials)[:n], own[at:at+n]) {
+			t.Errorf("gradients %d to %d are measured otherwise apart", from, to)
+		}
+	}
+	copy(r.at(whole.Partials), own)
+	r.o = kernels.GuardOperands{Partials: whole.Partials, Norm: whole.Norm, Scalars: whole.Scalars}
+	if norm, after := r.run(t, Paths()[0], 1, 3, scalars); norm != want || after != wantScalars || after.GradScale == scalars.GradScale {
+		t.Errorf("judged together: norm %v, scalars %+v; want %v and %+v", norm, after, want, wantScalars)
+	}
+}
+
+// launch runs the guard.
+func (r guardRig) launch(t *testing.T, l *Library, max float32) {
+	t.Helper()
+	l.memory = r.memory
+	launch, err := l.PrepareGuard(kernels.Guard{MaxNorm: max}, r.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := launch.(interface{ Run() error }).Run(); err != nil {
+		t.Fatal(err)
 	}
 }
 

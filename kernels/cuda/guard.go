@@ -57,8 +57,11 @@ func (b *builder) guard(g kernels.Guard, o kernels.GuardOperands) {
 		args.count++
 	}
 	flush()
+	if !o.Judges() {
+		return
+	}
 	addStep(b, "update", "guard_verdict", dim{1, 1, 1}, guardBlock, 0, C.struct_verdict_args{
 		partials: b.at(kernels.Workspace, 0), norm: b.at(kernels.Y, 0), scalars: b.at(kernels.ScalarsRole, 0),
-		parts: C.i64(total), max_norm: decimal(g.MaxNorm),
+		parts: C.i64(o.Parts()), max_norm: decimal(g.MaxNorm),
 	})
 }

@@ -215,11 +215,34 @@ func TestGuard(t *testing.T) {
 		if g.Skip != w.Skip || math.Abs(float64(g.GradScale-w.GradScale)) > 1e-6 || (w.Skip != 0) != c.spoiled {
 			t.Errorf("guard %+v: scalars %+v, want %+v", c, g, w)
 		}
+		if apart := measuredApart(t, b, l, guard, o, memory); !bytes.Equal(apart[o.Norm.Offset:], got[o.Norm.Offset:]) {
+			t.Errorf("guard %+v: measured apart and judged together it gives other bits", c)
+		}
 		cases++
 	}
 	if cases != 4 {
 		t.Errorf("ran %d cases", cases)
 	}
+}
+
+// measuredApart returns the memory behind a guard whose gradients are measured in two parts.
+func measuredApart(t *testing.T, b *bench, l *Library, g kernels.Guard, o kernels.GuardOperands, memory []byte) []byte {
+	t.Helper()
+	run := func(o kernels.GuardOperands) []byte {
+		launch, err := l.PrepareGuard(g, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.run(t, memory, launch)
+	}
+	var partials []byte
+	for _, grads := range [][]runtime.Span{o.Grads[:251], o.Grads[251:]} {
+		part := kernels.GuardOperands{Grads: grads, Partials: o.Partials}
+		partials = append(partials, run(part)[o.Partials.Offset:][:8*part.Parts()]...)
+	}
+	copy(memory[o.Partials.Offset:], partials)
+	o.Grads = nil
+	return run(o)
 }
 
 // TestBadLabel: a label that is no class makes the loss NaN.

@@ -3,6 +3,7 @@ package ref
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"plimsoll/kernels"
 	"plimsoll/runtime"
@@ -14,7 +15,7 @@ func (l *Library) PrepareGuard(g kernels.Guard, o kernels.GuardOperands) (runtim
 		return nil, fmt.Errorf("ref: %w", err)
 	}
 	var grads [][]float32
-	var norm, scalars []byte
+	var partials, norm, scalars []byte
 	for _, u := range o.Uses() {
 		u.Span.Bytes = u.Bytes
 		b, err := l.memory.Bytes(u.Span)
@@ -24,21 +25,40 @@ func (l *Library) PrepareGuard(g kernels.Guard, o kernels.GuardOperands) (runtim
 		switch u.Role {
 		case kernels.DParam:
 			grads = append(grads, floats(b))
+		case kernels.Workspace:
+			partials = b
 		case kernels.Y:
 			norm = b
 		case kernels.ScalarsRole:
 			scalars = b
 		}
 	}
-	return launch{"guard", func() error { guard(g, grads, norm, scalars); return nil }}, nil
+	return launch{"guard", func() error {
+		measure(grads, doubles(partials))
+		if o.Judges() {
+			judge(g, doubles(partials), norm, scalars)
+		}
+		return nil
+	}}, nil
 }
 
-func guard(g kernels.Guard, grads [][]float32, out, scalars []byte) {
-	var squares float64
+// measure sums the squares of each gradient in chunks of GuardChunk.
+func measure(grads [][]float32, partials []float64) {
 	for _, t := range grads {
-		for _, v := range t {
-			squares += float64(v) * float64(v)
+		for chunk := range slices.Chunk(t, kernels.GuardChunk) {
+			partials[0] = 0
+			for _, v := range chunk {
+				partials[0] += float64(v) * float64(v)
+			}
+			partials = partials[1:]
 		}
+	}
+}
+
+func judge(g kernels.Guard, partials []float64, out, scalars []byte) {
+	var squares float64
+	for _, v := range partials {
+		squares += v
 	}
 	s := kernels.GetScalars(scalars)
 	norm := math.Sqrt(squares) * float64(s.GradScale)

@@ -137,7 +137,7 @@ func (b *binder) bind() (err error) {
 			return err
 		}
 	}
-	return nil
+	return b.bindGuard()
 }
 
 func (b *binder) prepare(l *layer, p *models.Program, add bool) ([]runtime.Launch, error) {

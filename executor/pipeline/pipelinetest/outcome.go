@@ -21,6 +21,7 @@ func (t *Tensor) key() string { return t.Role + " of " + t.Name }
 type Outcome struct {
 	Losses  []float64 // by minibatch, before its update
 	Correct []int     // correct predictions, likewise
+	Norms   []float64 // by update, of all gradients together, before clipping; nil where nothing is clipped
 	// Tensors are the latest weights, the buffers (BatchNorm's running statistics) and the optimizer's states, in the order
 	// of the layers.
 	Tensors []Tensor
@@ -64,7 +65,7 @@ func (r *Reference) tensor(out *Outcome, role string, p *parameter, at runtime.S
 	return r.download(values, at)
 }
 
-// FirstDifference names the first bit in which got differs from want, "" if there is none: losses, then tensors, in the
+// FirstDifference names the first bit in which got differs from want, "" if there is none: losses, norms, then tensors, in the
 // order of want. Nothing to compare is a difference, too.
 func (o *Outcome) FirstDifference(got *Outcome) string {
 	if len(o.Losses) != len(got.Losses) {
@@ -74,6 +75,9 @@ func (o *Outcome) FirstDifference(got *Outcome) string {
 		if math.Float64bits(want) != math.Float64bits(got.Losses[m]) {
 			return fmt.Sprintf("the loss of minibatch %d is %v, want %v", m, got.Losses[m], want)
 		}
+	}
+	if !slices.Equal(o.Norms, got.Norms) {
+		return fmt.Sprintf("the norms are %v, want %v", got.Norms, o.Norms)
 	}
 	return FirstDifference(o.Tensors, got.Tensors)
 }

@@ -8,7 +8,7 @@
 //
 // What it takes from a pipeline for granted: each stage works on the minibatches in the order of their numbers, forward
 // as well as backward; BatchNorm's running statistics are no weights, have one version, and move with every forward; no
-// gradient is clipped or skipped.
+// update is skipped.
 package pipelinetest
 
 import (
@@ -37,6 +37,8 @@ type Config struct {
 	LR func(stage, update int) float32
 	// Corrected, if not nil, are the weights of backwards, in place of the latest. Other programs than Latest have none.
 	Corrected *Corrected
+	// MaxNorm clips the gradients of all stages together before their updates, which all have one group; 0: no clipping.
+	MaxNorm float32
 	// Batch fills a minibatch, counted from 0: images N,H,W,C, labels N. The same number gives the same minibatch.
 	Batch func(minibatch int, images []float32, labels []int32)
 }
@@ -48,6 +50,7 @@ type Reference struct {
 	stages []*stage
 	images []float32
 	labels []int32
+	guard  guard
 }
 
 // New prepares a model on a device, which it reserves. Errors: ErrConfig, those of the model, the library and the device.
@@ -75,6 +78,7 @@ func New(c Config) (*Reference, error) {
 	if err := b.size(); err != nil {
 		return nil, err
 	}
+	b.placeGuard()
 	if err := r.open(); err != nil {
 		return nil, err
 	}
@@ -145,11 +149,22 @@ func (r *Reference) train(p Program, m, done int, out *Outcome) error {
 			return err
 		}
 	}
+	var clipped float32
+	if r.MaxNorm > 0 && done%p.Group == 0 {
+		var err error
+		if clipped, err = r.clip(1/float32(p.Group), out); err != nil {
+			return err
+		}
+	}
 	for i, st := range r.stages {
 		if done%p.group(i) != 0 {
 			continue
 		}
-		if err := st.update(p.group(i)); err != nil {
+		scale := 1 / float32(p.group(i))
+		if r.MaxNorm > 0 {
+			scale = clipped
+		}
+		if err := st.update(scale); err != nil {
 			return err
 		}
 	}

@@ -159,7 +159,7 @@ func (s *stage) gradients() (all tensors, err error) {
 	return all, nil
 }
 
-// allReduce sums the gradients of the replicas, in the order of their numbers.
+// allReduce sums the gradients of the replicas, in the order of their numbers, once.
 func (s *stage) allReduce() tensors {
 	order := slices.Sorted(maps.Keys(s.sums))
 	total := s.sums[order[0]]
@@ -170,11 +170,12 @@ func (s *stage) allReduce() tensors {
 			}
 		}
 	}
+	s.sums = map[int]tensors{order[0]: total}
 	return total
 }
 
-// update makes the next version of the weights from the latest one and the gradients of a group of minibatches.
-func (s *stage) update(group int) error {
+// update makes the next version of the weights from the latest one and the gradients of a group of minibatches, scaled.
+func (s *stage) update(scale float32) error {
 	if err := s.install(s.updates); err != nil {
 		return err
 	}
@@ -182,7 +183,7 @@ func (s *stage) update(group int) error {
 		return err
 	}
 	err := s.scalars(kernels.Scalars{
-		LR: s.LR(s.index, s.updates), GradScale: 1 / float32(group), Update: uint64(s.updates),
+		LR: s.LR(s.index, s.updates), GradScale: scale, Update: uint64(s.updates),
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,290 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"unsafe"
+
+	"plimsoll/executor/internal/hazard"
+	"plimsoll/kernels"
+	"plimsoll/runtime"
+)
+
+// guard is a device's part of what stands between the backwards of a step with a flush and its updates: it measures the norm of all
+// gradients together, clips, and lets the updates do nothing when the norm is not finite (kernels.Guard).
+//
+// Every device of a stage measures the stage's gradients when its replicas have added them up, and the first of them sends the
+// partial sums, 8 bytes for kernels.GuardChunk gradients, to all devices that do not have the stage. Each device puts those of all
+// stages together in the order of the layers, and judges them alone: these are the sums of a device that has all layers, in its
+// order, so that the norm, the scale and the verdict are the same bits on all devices, however many there are.
+//
+// All that a device owes to others it has sent before it waits for what they send: none waits for another in a circle.
+type guard struct {
+	partials runtime.Span // of the gradients of all layers, in their order
+	norm     runtime.Span
+	returned runtime.Event // the norm is in page-locked memory
+
+	host, scalars runtime.Span // there: the norm; scalars of an update of a stage that has nothing to update
+
+	arrivals []*channel // of the partial sums of stages that are not here
+	stages   int        // that are here
+	measured []measured // of them, in this step
+	steps    int        // of this run
+	awaited  int        // the minibatch that ends the step whose norm is on its way to the host; none: none is
+	skipped  int        // updates that did nothing, of all runs
+}
+
+// measured is a stage whose gradients are measured, and the update that follows the verdict.
+type measured struct {
+	t    *localStage
+	move move
+}
+
+// squares are the partial sums of a stage.
+type squares struct {
+	place runtime.Span // among those of all layers
+	tell  []*channel   // to the devices that do not have the stage
+}
+
+// newSquares lays out the partial sums of all layers, of a plan with a flush. Errors: ErrPlan when gradients are to be clipped without one.
+func (e *Executor) newSquares() error {
+	e.squares = make([]squares, len(e.order.on))
+	if !e.order.plan.IsFlush() {
+		if e.opt.MaxNorm > 0 {
+			return fmt.Errorf("%w: clipping to a norm of %v needs the gradients of all stages at one time: without a flush there is none, the plan's weight versions are %q",
+				ErrPlan, e.opt.MaxNorm, e.order.plan.Versions)
+		}
+		return nil
+	}
+	at := int64(0)
+	for s, st := range e.order.plan.Stages {
+		place := runtime.Span{Offset: at}
+		for _, l := range e.Model.Layers[st.First-1 : st.Last] {
+			for _, q := range l.Params() {
+				if q.Trained {
+					place.Bytes += 8 * kernels.GuardPartials(q.Desc.Elements())
+				}
+			}
+		}
+		at = place.End()
+		e.squares[s] = squares{place, e.tellers(s, place.Bytes)}
+		e.channels = append(e.channels, e.squares[s].tell...)
+	}
+	return nil
+}
+
+// tellers returns the channels by which the first device of a stage sends so many bytes to those that do not have the stage.
+func (e *Executor) tellers(s int, bytes int64) (all []*channel) {
+	hosts := e.order.hosts(s)
+	for d, instructions := range e.order.instructions {
+		if bytes == 0 || len(instructions) == 0 || slices.Contains(hosts, d) {
+			continue
+		}
+		l := newChannel(0, none, hosts[0], d, 1)
+		l.bytes = bytes
+		all = append(all, l)
+	}
+	return all
+}
+
+// layGuard places the guard of a device with some stages; none where nothing is judged.
+func (e *Executor) layGuard(d *driver, stages []*localStage, g *allocator) {
+	bytes := e.squares[len(e.squares)-1].place.End()
+	if bytes == 0 {
+		return
+	}
+	d.guard = &guard{partials: g.alloc(bytes), norm: g.alloc(normBytes), stages: len(stages), awaited: none}
+	for s, x := range e.squares {
+		for _, l := range x.tell {
+			if l.to == d.device {
+				l.blocks[0] = d.guard.partials.Part(x.place.Offset, x.place.Bytes)
+				d.guard.arrivals = append(d.guard.arrivals, l)
+			}
+		}
+		if d.stages[s] != nil {
+			d.stages[s].squares = g.alloc(x.place.Bytes)
+		}
+	}
+}
+
+// normBytes is the size of a norm, a float32.
+const normBytes = 4
+
+// layHost places what is in page-locked memory.
+func (g *guard) layHost(at *allocator) {
+	if g != nil {
+		g.host, g.scalars = at.alloc(normBytes), at.alloc(kernels.ScalarsBytes)
+	}
+}
+
+// open makes the event, and the scalars of an update by so many microbatches.
+func (g *guard) open(dev runtime.Device, microbatches int) error {
+	if g == nil {
+		return nil
+	}
+	b, err := dev.HostBytes(g.scalars)
+	if err != nil {
+		return err
+	}
+	kernels.Scalars{GradScale: 1 / float32(microbatches)}.Put(b)
+	g.returned, err = dev.NewEvent()
+	return err
+}
+
+// begin opens the books before a run.
+func (g *guard) begin() {
+	if g != nil {
+		g.measured, g.steps, g.awaited = g.measured[:0], 0, none
+	}
+}
+
+// measure measures the gradients of a stage whose update is due, and tells the devices that do not have it.
+func (d *driver) measure(ctx context.Context, t *localStage, m move) error {
+	g, x := d.guard, &d.e.squares[t.stage]
+	g.measured = append(g.measured, measured{t, m})
+	if t.squares.Bytes == 0 { // no backward brings scalars
+		return d.compute.copy(t.scalars[m.sum], g.scalars)
+	}
+	launches, err := d.binder.guard(g, t, m.sum, d.e.opt.MaxNorm)
+	if err != nil {
+		return err
+	}
+	if err := d.compute.launch(launches[0]); err != nil {
+		return err
+	}
+	if err := d.compute.copy(g.partials.Part(x.place.Offset, x.place.Bytes), t.squares); err != nil {
+		return err
+	}
+	if len(x.tell) == 0 || x.tell[0].from != d.device {
+		return nil
+	}
+	return d.tellAll(ctx, t, x.tell, g.steps, t.squares)
+}
+
+// judge judges the gradients of all stages, as soon as what others have measured is there, and lets the updates of the device's stages
+// follow.
+func (d *driver) judge(ctx context.Context) error {
+	g := d.guard
+	for _, l := range g.arrivals {
+		if _, _, err := d.received(ctx, l, g.steps); err != nil {
+			return err
+		}
+	}
+	for _, x := range g.measured {
+		launches, err := d.binder.guard(g, x.t, x.move.sum, d.e.opt.MaxNorm)
+		if err != nil {
+			return err
+		}
+		if err := d.compute.launch(launches[1]); err != nil {
+			return err
+		}
+	}
+	for _, l := range g.arrivals {
+		if err := d.release(l, 0); err != nil {
+			return err
+		}
+	}
+	if err := d.returnNorm(); err != nil {
+		return err
+	}
+	for _, x := range g.measured {
+		if err := d.apply(x.t, x.move); err != nil {
+			return err
+		}
+	}
+	g.measured = g.measured[:0]
+	g.steps++
+	return nil
+}
+
+// returnNorm lets the norm go to the host.
+func (d *driver) returnNorm() error {
+	if err := d.host(command{work: (*driver).awaitNorm}); err != nil {
+		return err
+	}
+	if err := d.compute.copy(d.guard.host, d.guard.norm); err != nil {
+		return err
+	}
+	return d.compute.record(d.guard.returned)
+}
+
+// awaitNorm says that the norm of the step that a minibatch ends is on its way.
+func (d *driver) awaitNorm(c command, first int) error {
+	d.guard.awaited = first + unpack(c.task).minibatch
+	return nil
+}
+
+// settleNorm waits for the norm of the step before, if it is on its way. It is told with the step's last minibatch; an update that
+// did nothing does not count.
+func (d *driver) settleNorm() error {
+	g := d.guard
+	if g == nil || g.awaited == none {
+		return nil
+	}
+	if err := g.returned.Synchronize(); err != nil {
+		return err
+	}
+	b, err := d.dev.HostBytes(g.host)
+	if err != nil {
+		return err
+	}
+	norm := float64(*(*float32)(unsafe.Pointer(&b[0])))
+	skips := math.IsNaN(norm) || math.IsInf(norm, 0)
+	if skips {
+		g.skipped++
+	}
+	for i := range d.staging[len(d.stages)-1].pending {
+		if r := &d.staging[len(d.stages)-1].pending[i]; r.minibatch == g.awaited {
+			r.norm, r.skipped = norm, skips
+		}
+	}
+	g.awaited = none
+	return nil
+}
+
+// skipped returns how many updates of a device's stages did nothing.
+func (d *driver) skipped() int {
+	if d.guard == nil {
+		return 0
+	}
+	return d.guard.skipped
+}
+
+// guard returns the launches that measure the gradients in a slot of a stage, and that judge those of all stages for its update.
+func (b *binder) guard(g *guard, s *localStage, sum int, most float32) (launches [2]prepared, err error) {
+	k := updateKey{stage: s, sum: sum}
+	if launches, ok := b.guards[k]; ok {
+		return launches, nil
+	}
+	operands := [2]kernels.GuardOperands{
+		{Grads: s.gradients(sum), Partials: s.squares},
+		{Partials: g.partials, Norm: g.norm, Scalars: s.scalars[sum]},
+	}
+	for i, o := range operands {
+		if i == 0 && len(o.Grads) == 0 {
+			continue
+		}
+		launch, err := b.lib.PrepareGuard(kernels.Guard{MaxNorm: most}, o)
+		if err != nil {
+			return launches, fmt.Errorf("guard of stage %d: %w", s.stage, err)
+		}
+		launches[i] = prepared{launch, hazard.Uses(b.device, o.Uses())}
+	}
+	b.guards[k] = launches
+	return launches, nil
+}
+
+// gradients returns those in a slot, parameter by parameter, in the order of the layers.
+func (s *localStage) gradients(sum int) (all []runtime.Span) {
+	for i := range s.layers {
+		l := &s.layers[i]
+		for _, q := range l.params {
+			if q.Trained {
+				all = append(all, s.grads[sum].Part(l.at+q.Grad.Offset, q.Desc.Bytes()))
+			}
+		}
+	}
+	return all
+}
