@@ -17,6 +17,7 @@ import (
 	"plimsoll/bench/report"
 	"plimsoll/executor"
 	"plimsoll/executor/train"
+	"plimsoll/internal/stats"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -72,8 +73,8 @@ type Row struct {
 	// Receipt attributes the gap between PredictedS and MeasuredS to causes.
 	Receipt *receipt.Receipt `json:"receipt"`
 
-	Plan     *schedule.Plan `json:"-"`
-	Measured train.Measured `json:"-"` // of the step in the middle
+	Plan     *schedule.Plan    `json:"-"`
+	Measured executor.Measured `json:"-"` // of the step in the middle
 }
 
 // Skip is a strategy that does not fit in a limit.
@@ -166,7 +167,7 @@ func (r *Report) sumUp() {
 		errs = append(errs, math.Abs(row.Error))
 		planned = append(planned, math.Abs(report.TimeError(row.PlannedS, row.MeasuredS)))
 	}
-	r.MedianError, r.MedianPlannedError, r.WorstError = train.Median(errs), train.Median(planned), slices.Max(errs)
+	r.MedianError, r.MedianPlannedError, r.WorstError = stats.Median(errs), stats.Median(planned), slices.Max(errs)
 }
 
 // Append adds the rows of a grid of the same job on a smaller device, to the report and to its page.

@@ -3,7 +3,7 @@ package bench
 import (
 	"time"
 
-	"plimsoll/executor/train"
+	"plimsoll/internal/stats"
 	"plimsoll/runtime"
 )
 
@@ -66,7 +66,7 @@ func copySpeed(d runtime.Device, s runtime.Stream, copying func(bytes int64) err
 		}
 		speeds = append(speeds, float64(bytes)/took.Seconds())
 	}
-	return train.Median(speeds), nil
+	return stats.Median(speeds), nil
 }
 
 // copyTime is how long a stream takes for a copy of so many bytes.

@@ -57,7 +57,7 @@ type timed struct {
 	*train.Runner
 	seq   schedule.Sequence
 	row   *Row // nil for the reference
-	steps train.Recent
+	steps executor.Recent
 }
 
 // drill is an exercise of the profile on a device of its own.

@@ -8,7 +8,6 @@ import (
 	"plimsoll/bench/report"
 	"plimsoll/bench/trace"
 	"plimsoll/executor"
-	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
@@ -18,9 +17,9 @@ import (
 type Timeline struct {
 	Chain    *chain.Chain
 	Plan     *schedule.Plan
-	Static   int64          // bytes that lie in the arena throughout
-	UpdateS  float64        // predicted time of the optimizer's update, which follows the ops
-	Measured train.Measured // without ops when no step was measured
+	Static   int64             // bytes that lie in the arena throughout
+	UpdateS  float64           // predicted time of the optimizer's update, which follows the ops
+	Measured executor.Measured // without ops when no step was measured
 }
 
 // Curves returns the memory of the arena over time, as predicted and as measured.
@@ -72,7 +71,7 @@ func (t *Timeline) Chart() (*report.Chart, error) {
 // storeAll returns the memory over the step that recomputes and moves nothing, as predicted by the same costs.
 func (t *Timeline) storeAll(seq schedule.Sequence) ([]report.Point, error) {
 	plain := *t
-	plain.Plan, plain.Measured = &schedule.Plan{Ops: seq, Limits: schedule.Limits{Memory: schedule.NoLimit}}, train.Measured{}
+	plain.Plan, plain.Measured = &schedule.Plan{Ops: seq, Limits: schedule.Limits{Memory: schedule.NoLimit}}, executor.Measured{}
 	points, _, err := plain.Curves()
 	return points, err
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"plimsoll/internal/stats"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
@@ -317,7 +318,7 @@ func (m *prober) steps(ctx context.Context, step func()) (float64, error) {
 		times = append(times, r.Sequence)
 		step()
 	}
-	return median(times), nil
+	return stats.Median(times), nil
 }
 
 // keepCopying copies until it is told to stop; one copy is queued while another runs.

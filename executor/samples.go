@@ -3,6 +3,7 @@ package executor
 import (
 	"encoding/json"
 
+	"plimsoll/internal/stats"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
@@ -81,9 +82,9 @@ func (v *windowSamples) scale() float64 {
 	var ops, whole float64
 	for _, seq := range v.seqs {
 		for _, op := range seq {
-			ops += median(*v.of(op))
+			ops += stats.Median(*v.of(op))
 		}
-		whole += median(v.whole[seq.String()])
+		whole += stats.Median(v.whole[seq.String()])
 	}
 	if !(ops > 0 && whole > 0) {
 		return 1
@@ -98,7 +99,7 @@ func (s *Samples) Chain() (*chain.Chain, error) {
 	for _, v := range s.windows {
 		v.times(c.Layers[v.first : v.first+v.count])
 		if !v.halves {
-			update += median(v.update)
+			update += stats.Median(v.update)
 		}
 	}
 	raw, err := json.Marshal(update)
@@ -122,9 +123,9 @@ func (v *windowSamples) times(layers []chain.Layer) {
 			l.BackwardInputS, l.BackwardWeightS = half(&p.BackInput, scale, v.input[i]), half(&p.BackParams, scale, v.params[i])
 			continue
 		}
-		l.ForwardS, l.BackwardS = scale*median(v.save[i]), scale*median(v.back[i])
+		l.ForwardS, l.BackwardS = scale*stats.Median(v.save[i]), scale*stats.Median(v.back[i])
 		if len(v.forget[i]) > 0 {
-			forget := scale * median(v.forget[i])
+			forget := scale * stats.Median(v.forget[i])
 			l.DiscardForwardS = &forget
 		}
 	}
@@ -134,7 +135,7 @@ func (v *windowSamples) times(layers []chain.Layer) {
 func half(p *models.Program, scale float64, samples []float64) *float64 {
 	t := 0.0
 	if len(p.Steps) > 0 {
-		t = scale * median(samples)
+		t = scale * stats.Median(samples)
 	}
 	return &t
 }

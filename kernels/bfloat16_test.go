@@ -103,7 +103,7 @@ func TestTypes(t *testing.T) {
 		{BatchNorm{Residual: true}, []Desc{image, other}, "X"},
 		{Add{}, []Desc{other, image}, "X"},
 		{Concat{}, []Desc{image, other}, "X"},
-		{SoftmaxCrossEntropy{}, []Desc{BF16(2, 6), BF16(2)}, "X"},
+		{SoftmaxCrossEntropy{}, []Desc{F32(2, 6).As(BFloat16), F32(2).As(BFloat16)}, "X"},
 		{Cast{To: Float32}, []Desc{image}, "To"},
 		{Cast{To: BFloat16}, []Desc{other}, "To"},
 		{Cast{To: Int32}, []Desc{image}, "To"},
@@ -173,7 +173,7 @@ func TestSizes(t *testing.T) {
 			t.Errorf("the backward of a cast to bfloat16: %v has %d bytes, want %d", u.Operand, u.Bytes, want)
 		}
 	}
-	if d := BF16(3, 11); d.Bytes() != 66 || d.Storage() != 128 || d.String() != "bfloat16[3 11]" {
+	if d := F32(3, 11).As(BFloat16); d.Bytes() != 66 || d.Storage() != 128 || d.String() != "bfloat16[3 11]" {
 		t.Errorf("%v has %d bytes in %d", d, d.Bytes(), d.Storage())
 	}
 }

@@ -88,9 +88,6 @@ type Desc struct {
 // F32 returns the description of a float32 tensor.
 func F32(extents ...int) Desc { return Desc{Shape: extents, DType: Float32} }
 
-// BF16 returns the description of a bfloat16 tensor.
-func BF16(extents ...int) Desc { return Desc{Shape: extents, DType: BFloat16} }
-
 // As returns the description of a tensor of the same shape and another type.
 func (d Desc) As(t DType) Desc { return Desc{Shape: d.Shape, DType: t} }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"plimsoll/executor"
+	"plimsoll/internal/stats"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/schedule"
@@ -102,7 +103,7 @@ func (r *runner) time(warmup, steps int) (t timing, err error) {
 		}
 		t.Loss = res.Loss
 	}
-	t.Wall, t.Device = median(wall), median(device)
+	t.Wall, t.Device = stats.Median(wall), stats.Median(device)
 	return t, nil
 }
 

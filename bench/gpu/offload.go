@@ -9,6 +9,7 @@ import (
 
 	"plimsoll/bench/report"
 	"plimsoll/executor"
+	"plimsoll/internal/stats"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -177,7 +178,7 @@ func (p *part) judgeOffload(f *offloadFigures) error {
 			other++
 		}
 	}
-	p.Summary = fmt.Sprintf("%d plans that offload, median error of the predicted time %.1f %%, %.0f %% of the transfers hidden", len(errs), 100*median(errs), 100*median(hidden))
+	p.Summary = fmt.Sprintf("%d plans that offload, median error of the predicted time %.1f %%, %.0f %% of the transfers hidden", len(errs), 100*stats.Median(errs), 100*stats.Median(hidden))
 	if err := p.save(f); err != nil || other == 0 {
 		return err
 	}

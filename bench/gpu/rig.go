@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 
 	"plimsoll/executor"
-	"plimsoll/executor/train"
+	"plimsoll/internal/stats"
 	"plimsoll/runtime"
 )
 
@@ -112,7 +112,5 @@ func (r *rig) time(before, issue func() error) (float64, error) {
 		}
 		all = append(all, took.Seconds())
 	}
-	return median(all), nil
+	return stats.Median(all), nil
 }
-
-func median(v []float64) float64 { return train.Median(v) }

@@ -8,6 +8,7 @@ import (
 
 	"plimsoll/bench/report"
 	"plimsoll/executor"
+	"plimsoll/internal/stats"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -187,7 +188,7 @@ func (p *part) judge(f *rotorFigures) error {
 			other++
 		}
 	}
-	f.Error = median(errs)
+	f.Error = stats.Median(errs)
 	p.Summary = fmt.Sprintf("%d limits, median error of the predicted time %.1f %%", len(errs), 100*f.Error)
 	if err := p.save(f); err != nil || other == 0 {
 		return err

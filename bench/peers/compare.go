@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"plimsoll/executor"
+	"plimsoll/internal/stats"
 	"plimsoll/kernels"
 	"plimsoll/kernels/cpu"
 	"plimsoll/models"
@@ -53,9 +54,9 @@ func compare(o options, c kernels.Call, operations float64, threads int, theirs 
 		return row{}, err
 	}
 	r := row{
-		speed: operations / median(t[0]) / 1e9,
+		speed: operations / stats.Median(t[0]) / 1e9,
 		share: over(t[2], t[0]) * operations / float64(threads),
-		peer:  operations / median(t[1]) / 1e9,
+		peer:  operations / stats.Median(t[1]) / 1e9,
 		ratio: over(t[1], t[0]),
 	}
 	if threads > 1 {
@@ -173,7 +174,7 @@ func timeCall(c kernels.Call, threads int) (stopwatch, error) {
 			return 0, err
 		}
 		times, err := runFor(work, timed)
-		return median(times), err
+		return stats.Median(times), err
 	}, nil
 }
 
@@ -250,7 +251,7 @@ func compareStep(o options) error {
 			if err != nil {
 				return err
 			}
-			mine[k], theirs[k], ratio[k] = median(t[0]), median(t[1]), over(t[1], t[0])
+			mine[k], theirs[k], ratio[k] = stats.Median(t[0]), stats.Median(t[1]), over(t[1], t[0])
 			if err := p.close(); err != nil {
 				return err
 			}

@@ -8,7 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"slices"
+	"plimsoll/internal/stats"
 	"strconv"
 	"strings"
 	"time"
@@ -92,10 +92,5 @@ func over(a, b []float64) float64 {
 	for i := range a {
 		ratios[i] = a[i] / b[i]
 	}
-	return median(ratios)
-}
-
-func median(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+	return stats.Median(ratios)
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	pipe "plimsoll/executor/pipeline"
-	"plimsoll/executor/train"
+	"plimsoll/internal/stats"
 )
 
 // stretch is a part of a run: when its tasks ran, and what of that counts. The steady state of a run is from the end of one
@@ -37,7 +37,7 @@ func period(instants []float64) (seconds float64, samples int) {
 	for i := apart; i < len(instants); i++ {
 		slopes = append(slopes, (instants[i]-instants[i-apart])/float64(apart))
 	}
-	return train.Median(slopes), len(slopes)
+	return stats.Median(slopes), len(slopes)
 }
 
 // makespan returns when the tasks of a step ran. Its updates follow.
@@ -78,7 +78,7 @@ func (r *Row) steps(all [][]pipe.Timing) {
 		from, to := makespan(tasks)
 		done = append(done, stretch{tasks: tasks, from: from, to: to})
 	}
-	r.span = done[train.Middle(done, stretch.seconds)]
+	r.span = done[stats.Middle(done, stretch.seconds)]
 	r.MeasuredS, r.Samples = r.span.seconds(), len(all)
 	r.observe()
 }

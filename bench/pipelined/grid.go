@@ -11,6 +11,7 @@ import (
 
 	"plimsoll/bench/report"
 	"plimsoll/executor/train"
+	"plimsoll/internal/stats"
 	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/staged"
@@ -149,7 +150,7 @@ func (r *Report) conclude() {
 	for i := range r.Rows {
 		errs = append(errs, math.Abs(report.TimeError(r.Rows[i].PredictedS, r.Rows[i].MeasuredS)))
 	}
-	r.MedianError, r.WorstError = train.Median(errs), slices.Max(errs)
+	r.MedianError, r.WorstError = stats.Median(errs), slices.Max(errs)
 	if r.Simulated { // else the devices slow each other down
 		r.Duels = append(r.Duels, duels(r.Rows)...)
 	}

@@ -9,9 +9,9 @@ import (
 	"html/template"
 	"io"
 	"math"
-	"slices"
 
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/stats"
 	"plimsoll/internal/units"
 )
 
@@ -106,12 +106,7 @@ func (p *Page) MedianTimeError() float64 {
 	if len(errors) == 0 {
 		return math.NaN()
 	}
-	slices.Sort(errors)
-	half := len(errors) / 2
-	if len(errors)%2 == 1 {
-		return errors[half]
-	}
-	return (errors[half-1] + errors[half]) / 2
+	return stats.Median(errors)
 }
 
 // WriteFile writes the page to a file that is complete or not there.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"plimsoll/executor/train"
+	"plimsoll/internal/stats"
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
@@ -164,7 +164,7 @@ func (n *noiseFigures) summarize(rows []noiseRow) {
 			all[i] = of(row)
 			mean += all[i] / float64(len(rows))
 		}
-		return mean, train.Median(all)
+		return mean, stats.Median(all)
 	}
 	n.Mean.Seconds, n.Median.Seconds = column(func(r noiseRow) float64 { return r.Seconds })
 	n.Mean.Ratio, n.Median.Ratio = column(func(r noiseRow) float64 { return r.Ratio })

@@ -32,7 +32,7 @@ type loop struct {
 	saved   int // steps of the latest checkpoint of this run, -1 before the first
 	failure error
 
-	recent       Recent
+	recent       executor.Recent
 	ran          int // steps
 	busy, waited time.Duration
 	idle         idleness

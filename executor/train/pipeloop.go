@@ -10,6 +10,7 @@ import (
 
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
+	"plimsoll/internal/stats"
 	"plimsoll/models/data"
 	"plimsoll/planner/pipeline"
 )
@@ -200,7 +201,7 @@ func (c *pipeLoop) measured() (err error) {
 		c.out.Tasks, err = c.x.Timings()
 		return err
 	}
-	c.out.Tasks = c.timings[Middle(c.timings, lastEnd)]
+	c.out.Tasks = c.timings[stats.Middle(c.timings, lastEnd)]
 	c.out.MeasuredS = lastEnd(c.out.Tasks)
 	return nil
 }
@@ -325,8 +326,7 @@ func (c *pipeLoop) add(sum pipe.Result) error {
 	c.waited += waited
 	c.step++
 	c.ran++
-	m := c.recent.next()
-	m.Whole, m.Step = seconds, seconds
+	c.recent.Add(&executor.Result{Sequence: seconds}, 0)
 	c.out.History.Steps = append(c.out.History.Steps, rec)
 	if c.Record != nil {
 		if err := c.Record(rec); err != nil {

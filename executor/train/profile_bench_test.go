@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"plimsoll/internal/stats"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner"
@@ -40,9 +41,9 @@ func BenchmarkProfileInWindows(b *testing.B) {
 				forwards, backwards = append(forwards, 2*smallF/(wholeF+againF)), append(backwards, 2*smallB/(wholeB+againB))
 				noise = append(noise, (againF+againB)/(wholeF+wholeB))
 			}
-			b.ReportMetric(Median(forwards), "forward-ratio")
-			b.ReportMetric(Median(backwards), "backward-ratio")
-			b.ReportMetric(Median(noise), "noise-ratio")
+			b.ReportMetric(stats.Median(forwards), "forward-ratio")
+			b.ReportMetric(stats.Median(backwards), "backward-ratio")
+			b.ReportMetric(stats.Median(noise), "noise-ratio")
 		})
 	}
 }

@@ -93,7 +93,7 @@ type Summary struct {
 // Outcome is a finished run.
 type Outcome struct {
 	Summary
-	Measured Measured // the step in the middle of the latest ones, which MeasuredS is the time of
+	Measured executor.Measured // the step in the middle of the latest ones, which MeasuredS is the time of
 	// Tasks says when the tasks of a pipeline ran: of the step in the middle of the latest ones, which took MeasuredS; without a
 	// flush of the last minibatches.
 	Tasks   []pipe.Timing
@@ -142,7 +142,7 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	out = &Outcome{Measured: Measured{Live: audit.Live}, History: r.Past, Summary: Summary{
+	out = &Outcome{Measured: executor.Measured{Live: audit.Live}, History: r.Past, Summary: Summary{
 		Steps: r.Steps, Strategy: r.Plan.Strategy, Winner: r.Plan.Winner, LimitBytes: r.Limit,
 		PredictedS: r.Job.PredictedSeconds(r.Chain, r.Plan), PredictedPeakBytes: r.Job.PredictedPeak(r.Plan),
 		MeasuredPeakBytes: audit.PeakBytes, ExtentBytes: audit.ExtentBytes,
@@ -230,14 +230,4 @@ func (j *Job) Audit(seq schedule.Sequence, opt executor.Options) (a *Audited, er
 		PeakBytes: res.PeakBytes, ExtentBytes: res.ExtentBytes, Live: slices.Clone(res.Live),
 		HostBytes: res.HostBytes, CopiesBytes: res.CopiesBytes,
 	}, nil
-}
-
-// Median returns the middle of some numbers, 0 of none.
-func Median(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	v = slices.Clone(v)
-	slices.Sort(v)
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }

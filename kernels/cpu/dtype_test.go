@@ -13,14 +13,14 @@ func TestBFloat16IsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	image, labels := kernels.BF16(2, 4, 4, 6), kernels.Desc{Shape: kernels.Shape{2}, DType: kernels.Int32}
+	image, labels := kernels.F32(2, 4, 4, 6).As(kernels.BFloat16), kernels.Desc{Shape: kernels.Shape{2}, DType: kernels.Int32}
 	for _, c := range []kernels.Call{
 		{Op: kernels.Conv2D{Out: 2, KernelH: 1, KernelW: 1}, In: []kernels.Desc{image}},
 		{Op: kernels.Linear{Out: 2}, In: []kernels.Desc{image}, Pass: kernels.BackwardParams},
 		{Op: kernels.Add{}, In: []kernels.Desc{image, image}},
-		{Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.BF16(2, 3), labels}},
+		{Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.F32(2, 3).As(kernels.BFloat16), labels}},
 		{Op: kernels.Cast{To: kernels.BFloat16}, In: []kernels.Desc{kernels.F32(3)}},
-		{Op: kernels.Cast{}, In: []kernels.Desc{kernels.BF16(3)}, Pass: kernels.Backward},
+		{Op: kernels.Cast{}, In: []kernels.Desc{kernels.F32(3).As(kernels.BFloat16)}, Pass: kernels.Backward},
 	} {
 		if _, err := lib.Workspace(c); !errors.Is(err, kernels.ErrType) {
 			t.Errorf("workspace of %s: %v", c.Op.Kind(), err)

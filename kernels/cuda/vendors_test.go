@@ -120,7 +120,7 @@ func TestCandidates(t *testing.T) {
 	window, point := kernels.Conv2D{Out: 8, KernelH: 3, KernelW: 3}, kernels.Conv2D{Out: 8, KernelH: 1, KernelW: 1}
 	biased := window
 	biased.Bias = true
-	f32, half := kernels.F32(1, 5, 5, 8), kernels.BF16(1, 5, 5, 8)
+	f32, half := kernels.F32(1, 5, 5, 8), kernels.F32(1, 5, 5, 8).As(kernels.BFloat16)
 	for _, c := range []struct {
 		op   kernels.Conv2D
 		in   kernels.Desc
@@ -351,7 +351,7 @@ func TestVendorGraph(t *testing.T) {
 	b, folder := newFakedBench(t)
 	for _, fastest := range []algorithm{cublas, cudnn} {
 		l := newFaked(t, b, folder, fastest)
-		c := kernels.Call{Op: kernels.Conv2D{Out: 8, KernelH: 1, KernelW: 1}, In: []kernels.Desc{kernels.BF16(2, 6, 6, 16)}}
+		c := kernels.Call{Op: kernels.Conv2D{Out: 8, KernelH: 1, KernelW: 1}, In: []kernels.Desc{kernels.F32(2, 6, 6, 16).As(kernels.BFloat16)}}
 		workspace, err := l.Workspace(c)
 		if err != nil {
 			t.Fatal(err)

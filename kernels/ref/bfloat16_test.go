@@ -134,7 +134,7 @@ func largest(v []float32) float64 {
 
 // A sum of products is rounded at its end, not on the way; a weight is rounded before, a bias is not.
 func TestBFloat16ByHand(t *testing.T) {
-	b := bind(t, kernels.Linear{Out: 1, Bias: true}, []kernels.Desc{kernels.BF16(1, 3)}, 1)
+	b := bind(t, kernels.Linear{Out: 1, Bias: true}, []kernels.Desc{kernels.F32(1, 3).As(kernels.BFloat16)}, 1)
 	one := []byte{0x80, 0x3f}
 	copy(b.bytes[b.o.X[0].Offset:], slices.Repeat(one, 3))
 	b.put(b.o.Params[0], 1, 0x1p-8, 0x1p-8) // 1 + 2^-8 would be 1
@@ -168,7 +168,7 @@ func TestCast(t *testing.T) {
 		t.Errorf("its gradient is %v", got)
 	}
 
-	b = bind(t, kernels.Cast{}, []kernels.Desc{kernels.BF16(3)}, 1)
+	b = bind(t, kernels.Cast{}, []kernels.Desc{kernels.F32(3).As(kernels.BFloat16)}, 1)
 	b.put(b.o.DY, 1+0x1p-8, 1+0x1.8p-7, 0)
 	b.pass(t, kernels.Forward, kernels.Backward)
 	if !slices.Equal(b.get(b.o.Y), b.brains(b.o.X[0])) {
