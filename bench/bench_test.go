@@ -86,7 +86,7 @@ func TestGrid(t *testing.T) {
 // everywhere: in the figures, in the receipt, on the page and in the trace.
 func checkCurves(t *testing.T, g *Grid, r *Report) {
 	for i := range r.Rows {
-		line := g.timeline(&r.Rows[i])
+		line := g.step(&r.Rows[i])
 		predicted, measured, err := line.Curves()
 		must(t, err)
 		for _, c := range [][]report.Point{predicted, measured} {

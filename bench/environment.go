@@ -3,7 +3,6 @@ package bench
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"plimsoll/bench/report"
@@ -28,11 +27,6 @@ func weights(s *train.Summary) report.Fact {
 	return report.Fact{Name: "weights", Value: "sha256 " + s.WeightsSHA256}
 }
 
-// RunEnvironment returns the facts of a finished run: those that the caller knows, of its job, and what it has trained.
-func RunEnvironment(r *train.Run, o *train.Outcome, facts []report.Fact) []report.Fact {
-	return append(append(slices.Clip(facts), Environment(r.Job)...), weights(&o.Summary))
-}
-
 // batch says what a step takes in.
 func batch(j *train.Job) string {
 	text := fmt.Sprintf("%d samples", j.Images())
@@ -48,8 +42,8 @@ func batch(j *train.Job) string {
 	return text
 }
 
-// Figures returns what a run ended with. What is no number is left out.
-func Figures(s *train.Summary) (all []report.Figure) {
+// figures returns what a run ended with. What is no number is left out.
+func figures(s *train.Summary) (all []report.Figure) {
 	for _, f := range append([]report.Figure{
 		{Name: "steps", Value: float64(s.Steps)}, {Name: "loss of the last step", Value: float64(s.Loss)},
 		{Name: "loss, held out", Value: float64(s.TestLoss)}, {Name: "accuracy, held out", Value: s.Accuracy, Unit: report.Share},

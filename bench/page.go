@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"plimsoll/bench/report"
-	"plimsoll/executor"
+	"plimsoll/bench/timeline"
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/units"
 )
@@ -70,18 +70,15 @@ func (g *Grid) row(r *Report, row *Row) (report.Row, error) {
 		Identical: &row.Identical, Plan: row.Plan.Ops.String(),
 	}
 	var err error
-	if out.Predicted, out.Measured, err = g.timeline(row).Curves(); err != nil {
+	if out.Predicted, out.Measured, err = g.step(row).Curves(); err != nil {
 		return out, err
 	}
-	out.Peak, err = peakOf(g.Job.Work, g.Chain, row.Plan, row.LimitBytes)
+	out.Peak, err = timeline.Peak(g.Job.Work, g.Chain, row.Plan, row.LimitBytes)
 	return out, err
 }
 
-func (g *Grid) timeline(row *Row) *Timeline {
-	return &Timeline{
-		Chain: g.Latest, Plan: row.Plan, Static: g.Job.Work.StaticBytes(),
-		UpdateS: executor.UpdateSeconds(g.Latest), Measured: row.Measured,
-	}
+func (g *Grid) step(row *Row) *timeline.Step {
+	return timeline.NewStep(g.Latest, row.Plan, g.Job.Work, row.Measured)
 }
 
 // WriteFolder writes the measured grid to a folder: its figures as name.json, its page, and trace.json, the step of the row with
@@ -110,7 +107,7 @@ func (g *Grid) writeTrace(path string, r *Report) error {
 			best = &r.Rows[i]
 		}
 	}
-	t, err := g.timeline(best).Trace(g.Job.Device.Name)
+	t, err := g.step(best).Trace(g.Job.Device.Name)
 	if err != nil {
 		return err
 	}

@@ -6,32 +6,11 @@ import (
 	"plimsoll/bench/receipt"
 	"plimsoll/bench/report"
 	"plimsoll/executor/train"
-	"plimsoll/planner/schedule"
 )
-
-// Receipt attributes the gap between the predicted and the measured time of the step. It is nil when no step was measured.
-// Errors: those of receipt.New.
-func (t *Timeline) Receipt() (*receipt.Receipt, error) {
-	if len(t.Measured.Intervals) == 0 {
-		return nil, nil
-	}
-	s := receipt.Step{
-		Chain: t.Chain, Ops: t.Plan.Ops, Limits: t.Plan.Limits,
-		Update: schedule.Duration(t.Measured.Update), UpdatePredicted: schedule.Duration(t.UpdateS), Whole: schedule.Duration(t.Measured.Whole),
-		State: schedule.Duration(t.Measured.StateWait),
-	}
-	if s.State > 0 {
-		s.Update = schedule.Duration(t.Measured.UpdateKernels)
-	}
-	for _, at := range t.Measured.Intervals {
-		s.Spans = append(s.Spans, schedule.Span{Start: schedule.Duration(at.Start), End: schedule.Duration(at.End)})
-	}
-	return receipt.New(s)
-}
 
 // RunReceipt returns the receipt of a finished run, of the step in the middle; nil when it had no step left to run.
 func RunReceipt(r *train.Run, o *train.Outcome) (*receipt.Receipt, error) {
-	return RunTimeline(r, o).Receipt()
+	return runStep(r, o).Receipt()
 }
 
 // RunReceiptTable returns the receipt of a run as a table.
@@ -43,7 +22,7 @@ func RunReceiptTable(r *receipt.Receipt) *report.Table {
 func (g *Grid) addReceipts(r *Report) (err error) {
 	for i := range r.Rows {
 		row := &r.Rows[i]
-		if row.Receipt, err = g.timeline(row).Receipt(); err != nil {
+		if row.Receipt, err = g.step(row).Receipt(); err != nil {
 			return fmt.Errorf("receipt of %s at %s: %w", row.Strategy, row.Limit, err)
 		}
 	}

@@ -2,65 +2,83 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 
 	"plimsoll/bench/report"
-	"plimsoll/executor"
+	"plimsoll/bench/timeline"
+	"plimsoll/bench/trace"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 )
 
-// RunTimeline returns the step of a finished run.
-func RunTimeline(r *train.Run, o *train.Outcome) *Timeline {
-	return &Timeline{
-		Chain: r.Chain, Plan: r.Plan, Static: r.Job.Planned(r.Plan).Work.StaticBytes(),
-		UpdateS: executor.UpdateSeconds(r.Chain), Measured: o.Measured,
+// RunPage returns a finished run as a page: its figures, its loss and accuracy, its plan and how it ran, the memory over a step or a
+// few periods. The facts are those of its environment that only the caller knows.
+func RunPage(r *train.Run, o *train.Outcome, facts ...report.Fact) (*report.Page, error) {
+	page := &report.Page{
+		Summary:     runSummary(r, o),
+		Environment: append(append(slices.Clip(facts), Environment(r.Job)...), weights(&o.Summary)),
+		Figures:     figures(&o.Summary),
+		Charts:      historyCharts(&o.History),
 	}
+	if r.Pipe != nil {
+		return page, addPipeline(page, r, o)
+	}
+	return page, addStep(page, r, o)
 }
 
-// RunPage returns a finished run as a page: its figures, its loss and accuracy, its memory over a step. The facts are those of its
-// environment that only the caller knows.
-func RunPage(r *train.Run, o *train.Outcome, facts ...report.Fact) (*report.Page, error) {
-	all, err := r.Job.StoreAllBytes()
+// RunTrace returns a finished run as a trace: its device, or its devices and links, as planned and as they worked.
+func RunTrace(r *train.Run, o *train.Outcome) (*trace.Trace, error) {
+	if r.Pipe == nil {
+		return runStep(r, o).Trace(r.Job.Device.Name)
+	}
+	c, err := runPipeline(r, o)
 	if err != nil {
 		return nil, err
 	}
-	line := RunTimeline(r, o)
+	return c.Trace()
+}
+
+// runStep is the step of a finished run.
+func runStep(r *train.Run, o *train.Outcome) *timeline.Step {
+	return timeline.NewStep(r.Chain, r.Plan, r.Job.Planned(r.Plan).Work, o.Measured)
+}
+
+// addStep adds to a page what a run on one device was.
+func addStep(page *report.Page, r *train.Run, o *train.Outcome) error {
+	page.Title, page.Batch = fmt.Sprintf("%s on %s under %s", r.Job.Model, r.Job.Data, units.Bytes(r.Limit)), r.Job.Config.Batch
+	all, err := r.Job.StoreAllBytes()
+	if err != nil {
+		return err
+	}
+	step := runStep(r, o)
 	row := report.Row{
 		Strategy: o.Strategy, Name: r.Plan.Name(), Limit: o.LimitBytes, Share: share(o.LimitBytes, all), PredictedPeak: o.PredictedPeakBytes,
 		MeasuredPeak: o.MeasuredPeakBytes, PredictedSeconds: o.PredictedS, MeasuredSeconds: o.MeasuredS, Plan: r.Plan.Ops.String(),
 	}
-	if row.Predicted, row.Measured, err = line.Curves(); err != nil {
-		return nil, err
+	if row.Predicted, row.Measured, err = step.Curves(); err != nil {
+		return err
 	}
-	if row.Plain, err = line.storeAll(r.Job.Work.StoreAll()); err != nil {
-		return nil, err
+	if row.Plain, err = step.StoreAll(r.Job.Work.StoreAll()); err != nil {
+		return err
 	}
-	if row.Peak, err = peakOf(r.Job.Planned(r.Plan).Work, r.Chain, r.Plan, r.Limit); err != nil {
-		return nil, err
+	if row.Peak, err = timeline.Peak(r.Job.Planned(r.Plan).Work, r.Chain, r.Plan, r.Limit); err != nil {
+		return err
 	}
-	page := &report.Page{
-		Title:       fmt.Sprintf("%s on %s under %s", r.Job.Model, r.Job.Data, units.Bytes(r.Limit)),
-		Summary:     RunSummary(r, o),
-		Environment: RunEnvironment(r, o, facts),
-		Figures:     Figures(&o.Summary),
-		Batch:       r.Job.Config.Batch,
-		Rows:        []report.Row{row},
-		Charts:      HistoryCharts(&o.History),
-	}
-	paid, err := RunReceipt(r, o)
+	page.Rows = []report.Row{row}
+	paid, err := step.Receipt()
 	if paid != nil {
 		page.Sections = []report.Section{receiptSection(RunReceiptTable(paid))}
 	}
-	return page, err
+	return err
 }
 
-// RunSummary is the sentence under a run's title.
-func RunSummary(r *train.Run, o *train.Outcome) string {
+// runSummary is the sentence under a run's title.
+func runSummary(r *train.Run, o *train.Outcome) string {
 	return fmt.Sprintf("%d steps of %d images; %.2f%% of %d held-out samples are recognized.", o.Steps, r.Job.Images(), 100*o.Accuracy, o.TestSamples)
 }
 
-// HistoryCharts draws loss, accuracy and learning rate over the steps of a run, on training batches and held-out samples.
-func HistoryCharts(h *train.History) []report.Chart {
+// historyCharts draws loss, accuracy and learning rate over the steps of a run, on training batches and held-out samples.
+func historyCharts(h *train.History) []report.Chart {
 	batches := func(value func(train.Record) float64) report.Series {
 		s := report.Series{Name: "batch"}
 		for _, r := range h.Steps {

@@ -8,10 +8,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"plimsoll/internal/stats"
 	"strconv"
 	"strings"
 	"time"
+
+	"plimsoll/internal/stats"
 )
 
 // peer is a process that answers each line with a number of seconds.

@@ -1,5 +1,6 @@
 // Package sweep compares strategies over limits and bandwidths, measured on a device or simulated on a chain, and draws
-// what A. Shilova's thesis draws of hers. It keeps its points in a file, and so can go on where it was interrupted.
+// what A. Shilova's thesis draws of hers. It keeps its points in a file, and so can go on where it was interrupted. Over numbers of
+// devices all is simulated (Pipelines).
 package sweep
 
 import (
@@ -58,6 +59,15 @@ type Key struct {
 	MemoryBytes int64   `json:"memory_bytes"`
 	Bandwidth   float64 `json:"bandwidth_bytes_per_s"` // 0: no transfers
 	Duplex      bool    `json:"duplex"`
+}
+
+// At returns the point of one strategy at one limit, of the same chain.
+func (p Point) At(name string, memory int64) Point {
+	p.Strategy, p.MemoryBytes = name, memory
+	if p.StoreAllBytes > p.LowBytes {
+		p.Alpha = float64(memory-p.LowBytes) / float64(p.StoreAllBytes-p.LowBytes)
+	}
+	return p
 }
 
 // Ran reports whether the strategy has a plan there.
@@ -160,23 +170,25 @@ func (s *Store) Close() error { return s.file.Close() }
 
 // WriteCSV writes the points to a file, in SI base units.
 func WriteCSV(path string, points []Point) error {
-	return atomicfile.WriteFile(path, func(out io.Writer) error {
-		w := csv.NewWriter(out)
-		_ = w.Write([]string{
-			"source", "chain", "strategy", "memory_bytes", "bandwidth_bytes_per_s", "duplex", "alpha", "seconds", "predicted_s", "peak_bytes",
-			"store_all_s", "store_all_bytes", "lower_bound_s", "offload_bound_s", "moved_bytes", "saved_bytes", "exact", "refused",
-		})
-		for i := range points {
-			_ = w.Write(points[i].record())
-		}
-		w.Flush()
-		return w.Error()
-	})
+	rows := [][]string{{
+		"source", "chain", "strategy", "memory_bytes", "bandwidth_bytes_per_s", "duplex", "alpha", "seconds", "predicted_s", "peak_bytes",
+		"store_all_s", "store_all_bytes", "lower_bound_s", "offload_bound_s", "moved_bytes", "saved_bytes", "exact", "refused",
+	}}
+	for i := range points {
+		rows = append(rows, points[i].record())
+	}
+	return writeCSV(path, rows)
 }
 
+func writeCSV(path string, rows [][]string) error {
+	return atomicfile.WriteFile(path, func(w io.Writer) error { return csv.NewWriter(w).WriteAll(rows) })
+}
+
+func float(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+
+func whole(n int64) string { return strconv.FormatInt(n, 10) }
+
 func (p *Point) record() []string {
-	float := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
-	whole := func(n int64) string { return strconv.FormatInt(n, 10) }
 	return []string{
 		string(p.Source), p.Chain, p.Strategy, whole(p.MemoryBytes), float(p.Bandwidth), strconv.FormatBool(p.Duplex), float(p.Alpha),
 		float(p.Seconds), float(p.PredictedS), whole(p.PeakBytes), float(p.StoreAllS), whole(p.StoreAllBytes), float(p.BoundS),

@@ -272,7 +272,7 @@ func (a *app) measureAt(ctx context.Context, f *benchFlags, store *sweep.Store) 
 	if err != nil {
 		return err
 	}
-	points, err := sweep.FromGrid(g, r, digest, link)
+	points, err := g.Points(r, digest, link)
 	if err != nil {
 		return err
 	}

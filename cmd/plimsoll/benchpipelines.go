@@ -7,12 +7,10 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"plimsoll/bench/pipelines"
-	"plimsoll/internal/atomicfile"
+	"plimsoll/bench/sweep"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
@@ -53,14 +51,14 @@ and simulated; nothing runs. The folder of --out gets points.csv and tables.md.`
 }
 
 // grid reads what the flags name.
-func (f *benchPipelineFlags) grid() (*pipelines.Grid, error) {
+func (f *benchPipelineFlags) grid() (*sweep.Pipelines, error) {
 	if len(f.chains) == 0 || len(f.memory) == 0 || len(f.bandwidths) == 0 {
 		return nil, usage(errors.New("--chain, --memory and --bandwidths say what is swept: give all three, as in -c resnet50.json --memory 4GiB,8GiB --bandwidths 12GB/s"))
 	}
 	if len(f.strategies) == 0 || len(f.devices) == 0 {
 		return nil, usage(errors.New("--strategy and --devices must not be empty: give names and numbers, as in --strategy contiguous,madpipe --devices 2,4"))
 	}
-	g := &pipelines.Grid{Devices: f.devices, Given: map[string]*pipeline.Plan{}, Options: pipeline.Options{Accounting: pipeline.Accounting(f.accounting)}}
+	g := &sweep.Pipelines{Devices: f.devices, Given: map[string]*pipeline.Plan{}, Options: pipeline.Options{Accounting: pipeline.Accounting(f.accounting)}}
 	for _, path := range f.chains {
 		source, err := interop.ReadSource(path)
 		if err != nil {
@@ -89,7 +87,7 @@ func (f *benchPipelineFlags) grid() (*pipelines.Grid, error) {
 		}
 		g.Strategies = append(g.Strategies, s)
 		if g.Host = float64(f.host); s.Name == "loadline" && g.Host > 0 {
-			g.Strategies = append(g.Strategies, pipelines.Offloading(s))
+			g.Strategies = append(g.Strategies, sweep.Offloading(s))
 		}
 	}
 	if err := f.readPlans(g); err != nil {
@@ -99,7 +97,7 @@ func (f *benchPipelineFlags) grid() (*pipelines.Grid, error) {
 }
 
 // readPlans adds the plans that are given, under the names of their files.
-func (f *benchPipelineFlags) readPlans(g *pipelines.Grid) error {
+func (f *benchPipelineFlags) readPlans(g *sweep.Pipelines) error {
 	for _, path := range f.plans {
 		p, err := pipeline.Read(path)
 		if errors.Is(err, pipeline.ErrNotPipeline) {
@@ -116,7 +114,7 @@ func (f *benchPipelineFlags) readPlans(g *pipelines.Grid) error {
 }
 
 // once refuses what is named twice: a table has one place for it.
-func (f *benchPipelineFlags) once(g *pipelines.Grid) error {
+func (f *benchPipelineFlags) once(g *sweep.Pipelines) error {
 	seen := map[string]bool{}
 	for _, source := range g.Chains {
 		at := "chain " + source.Chain.Name
@@ -143,7 +141,7 @@ func texts[T any](flag string, values []T) (all []string) {
 
 // pipelineBenchFigures is what bench pipelines prints.
 type pipelineBenchFigures struct {
-	Points []pipelines.Point `json:"points"`
+	Points []sweep.PipelinePoint `json:"points"`
 }
 
 func (a *app) runBenchPipelines(ctx context.Context, f *benchPipelineFlags) (err error) {
@@ -158,26 +156,12 @@ func (a *app) runBenchPipelines(ctx context.Context, f *benchPipelineFlags) (err
 	defer func() { err = firstOf(err, out.Close()) }()
 	g.Progress = a.progress("planning")
 	points, stopped := g.Run(ctx)
-	var duels []string
-	last := g.Strategies[len(g.Strategies)-1].Name
-	for _, s := range g.Strategies[:len(g.Strategies)-1] {
-		duels = append(duels, pipelines.Compare(points, last, s.Name).String())
-	}
-	write := func(w io.Writer) error {
-		if err := pipelines.WriteTables(w, points); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintf(w, "\n%s\n", strings.Join(duels, "\n"))
-		return err
-	}
-	if err := atomicfile.WriteFile(out.Path("points.csv"), func(w io.Writer) error { return pipelines.WriteCSV(w, points) }); err != nil {
-		return err
-	}
-	if err := atomicfile.WriteFile(out.Path("tables.md"), write); err != nil {
+	text := sweep.PipelineTables(points, g.Duels(points))
+	if err := sweep.WritePipelines(out.Path(""), points, text); err != nil {
 		return err
 	}
 	if stopped != nil {
 		return fmt.Errorf("stopped after %d points, which are in %s: %w", len(points), f.out.path, stopped)
 	}
-	return a.print(pipelineBenchFigures{points}, func(w io.Writer) { _ = write(w) }) // of what was formatted for the file
+	return a.print(pipelineBenchFigures{points}, func(w io.Writer) { _, _ = io.WriteString(w, text) }) // as all that is printed, it is not worth failing for
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"plimsoll/bench"
-	"plimsoll/bench/pipelined"
+	"plimsoll/bench/validate"
 	"plimsoll/executor/train"
 )
 
@@ -52,7 +52,7 @@ func jsonObjects(t *testing.T) []jsonObject {
 			of("train"), of("train", "--offload-state", "optimizer", "--bandwidth", "1GB/s"), of("train", "--devices", "cpu*2", "--strategy", "1f1b*"),
 		}},
 		{"`validate` and `demo`", bench.Report{}, [][]string{of("validate", "--memory", "100%,10%", "--strategy", "rotor"), {"demo", "-m", "tiny", "--batch", "8", "--image", "16", "--steps", "2", "--out", at("demo"), "-q"}}},
-		{"`validate`, several devices", pipelined.Report{}, [][]string{of("validate", "--devices", "cpu*2", "--strategy", "1f1b*,gpipe", "--simulated", "--draws", "1", "--minibatches", "8")}},
+		{"`validate`, several devices", validate.Report{}, [][]string{of("validate", "--devices", "cpu*2", "--strategy", "1f1b*,gpipe", "--simulated", "--draws", "1", "--minibatches", "8")}},
 		{"`bench`", benchFigures{}, [][]string{{"bench", "-c", five, "--points", "2", "--strategy", "rotor,pofo", "--out", at("bench")}}},
 		{"`bench pipelines`", pipelineBenchFigures{}, [][]string{{"bench", "pipelines", "-c", five, "--devices", "2", "--memory", "1kB,10B", "--bandwidths", "1GB/s", "--strategy", "contiguous,madpipe", "--out", at("pipelines")}}},
 		{"`trace`", traceFigures{}, [][]string{{"trace", "-c", five, "-p", at("p.json"), "-o", at("t.json"), "--svg", at("t.svg")}}},

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"plimsoll/bench"
 	"plimsoll/bench/report"
+	"plimsoll/bench/timeline"
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/bounded"
 	"plimsoll/internal/units"
@@ -279,10 +279,10 @@ func (p *anyPlan) pictures() (svg, trace func(io.Writer) error, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		picture := &report.Timeline{Title: t.Title, Panels: []report.Panel{bench.PipelinePanel("planned", t)}}
-		return picture.WriteSVG, bench.PipelineTrace(t).Write, nil
+		picture := &report.Timeline{Title: t.Title, Panels: []report.Panel{timeline.Panel("planned", t)}}
+		return picture.WriteSVG, timeline.Trace(t).Write, nil
 	}
-	t := &bench.Timeline{Chain: p.chain, Plan: p.one}
+	t := &timeline.Step{Chain: p.chain, Plan: p.one}
 	chart, err := t.Chart()
 	if err != nil {
 		return nil, nil, err

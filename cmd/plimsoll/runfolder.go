@@ -263,11 +263,7 @@ func (f *runFolder) end(r *train.Run, o *train.Outcome, figures *trainFigures) e
 	if err := f.Check(); err != nil {
 		return err
 	}
-	write := f.writeRun
-	if r.Pipe != nil {
-		write = f.writePipe
-	}
-	if err := firstOf(write(r, o), o.Unsaved); err != nil {
+	if err := firstOf(f.writeRun(r, o), o.Unsaved); err != nil {
 		return err
 	}
 	summary, err := json.Marshal(figures)
@@ -358,7 +354,7 @@ func (f *runFolder) writeRun(r *train.Run, o *train.Outcome) error {
 	if err := page.WriteFolder(f.Path(""), reportFile); err != nil {
 		return err
 	}
-	t, err := bench.RunTimeline(r, o).Trace(r.Job.Device.Name)
+	t, err := bench.RunTrace(r, o)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"plimsoll/bench/pipelined"
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
@@ -376,22 +375,6 @@ func (a *app) planRest(ctx context.Context, f *trainFlags, place *runFolder, r *
 	}
 	a.whole(r)
 	return nil
-}
-
-// writePipe writes the report and the trace of a finished pipeline.
-func (f *runFolder) writePipe(r *train.Run, o *train.Outcome) error {
-	page, err := pipelined.RunPage(r, o, f.app.facts()...)
-	if err != nil {
-		return err
-	}
-	if err := page.WriteFolder(f.Path(""), reportFile); err != nil {
-		return err
-	}
-	t, err := pipelined.RunTrace(r, o)
-	if err != nil {
-		return err
-	}
-	return t.WriteFile(f.Path("trace.json"))
 }
 
 // writePipeSummary prints a run on several devices for people.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"plimsoll/bench/pipelined"
+	"plimsoll/bench/validate"
 	"plimsoll/executor/train"
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/units"
@@ -185,8 +185,7 @@ func (a *app) validatePipelines(ctx context.Context, f *validateFlags) (err erro
 		}
 	}
 	if f.fleet.svg != "" {
-		row := &r.Rows[0]
-		t, err := row.Picture(row.Title(), row.LimitBytes)
+		t, err := r.Rows[0].Picture()
 		if err != nil {
 			return err
 		}
@@ -204,7 +203,7 @@ func (a *app) validatePipelines(ctx context.Context, f *validateFlags) (err erro
 }
 
 // fleet checks the flags, opens the jobs and measures their chains.
-func (a *app) fleet(ctx context.Context, f *validateFlags) (*pipelined.Grid, error) {
+func (a *app) fleet(ctx context.Context, f *validateFlags) (*validate.Fleet, error) {
 	rate, err := f.rate.rate(f.job.optimizer, f.steps)
 	if err != nil {
 		return nil, err
@@ -227,7 +226,7 @@ func (a *app) fleet(ctx context.Context, f *validateFlags) (*pipelined.Grid, err
 			}
 		}
 	}
-	return &pipelined.Grid{
+	return &validate.Fleet{
 		Cases: k.cases, Limits: f.memory, Versions: pipeline.Versions(f.fleet.versions), Simulated: f.fleet.simulated, Portals: f.fleet.portals && f.fleet.given.plan == nil,
 		Steps: f.steps, Minibatches: f.fleet.minibatches, Rate: rate, Progress: a.progress("validate"),
 	}, nil
@@ -239,7 +238,7 @@ type fleetChains struct {
 	f        *validateFlags
 	measure  train.Measure
 	measured map[string]*chain.Chain
-	cases    []pipelined.Case
+	cases    []validate.Case
 }
 
 // add opens a job for strategies whose steps have as many microbatches, and adds its cases: one, or one for each draw.
@@ -258,10 +257,10 @@ func (k *fleetChains) add(ctx context.Context, spec string, devices int, strateg
 	if err != nil {
 		return err
 	}
-	c := pipelined.Case{Job: job, Platform: platform, Strategies: strategies}
+	c := validate.Case{Job: job, Platform: platform, Strategies: strategies}
 	for draw := range k.f.fleet.draws {
 		c.Draw = uint64(draw + 1)
-		c.Chain = pipelined.Drawn(job.Work.Chain(), c.Draw)
+		c.Chain = validate.Drawn(job.Work.Chain(), c.Draw)
 		k.cases = append(k.cases, c)
 	}
 	if k.f.fleet.draws > 0 {

@@ -1,4 +1,4 @@
-package pipelined
+package validate
 
 import (
 	"encoding/json"
@@ -48,7 +48,7 @@ func (r *Report) DeviceTable() *report.Table {
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		for i, d := range row.PerDevice {
-			if !row.holds(i) {
+			if !row.line.Uses(i) {
 				continue
 			}
 			touched := notSeen
@@ -184,8 +184,7 @@ func (r *Report) Page(facts ...report.Fact) (*report.Page, error) {
 		Notes: r.conclusions(),
 	}
 	for i := range r.Rows {
-		row := &r.Rows[i]
-		t, err := row.Picture(row.Title(), row.LimitBytes)
+		t, err := r.Rows[i].Picture()
 		if err != nil {
 			return nil, err
 		}
@@ -194,13 +193,13 @@ func (r *Report) Page(facts ...report.Fact) (*report.Page, error) {
 	return p, nil
 }
 
-// Title names the row in pictures.
-func (r *Row) Title() string {
+// Picture returns the plan, and below it the run, on one axis.
+func (r *Row) Picture() (*report.Timeline, error) {
 	title := fmt.Sprintf("%s on %s at %s", r.Strategy, r.Devices, r.Limit)
 	if r.Draw > 0 {
 		title += fmt.Sprintf(", draw %d", r.Draw)
 	}
-	return title
+	return r.line.Picture(title, r.LimitBytes)
 }
 
 // WriteFolder writes the report to a folder: its figures as validate.json, tables.md, index.html, and trace.json, the first
@@ -213,7 +212,7 @@ func (r *Report) WriteFolder(folder string, facts ...report.Fact) error {
 	if err := page.WriteFolder(folder, "index.html"); err != nil {
 		return err
 	}
-	t, err := r.Rows[0].Trace()
+	t, err := r.Rows[0].line.Trace()
 	if err != nil {
 		return err
 	}

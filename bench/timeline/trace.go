@@ -1,4 +1,4 @@
-package bench
+package timeline
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// PipelineTrace returns the timeline of a pipeline as a trace: a process for each device and each link, with one track.
-func PipelineTrace(t *pipeline.Timeline) *trace.Trace {
+// Trace returns the timeline of a pipeline as a trace: a process for each device and each link, with one track.
+func Trace(t *pipeline.Timeline) *trace.Trace {
 	out := &trace.Trace{Meta: map[string]string{"plan": t.Title}}
 	for _, lane := range t.Lanes {
 		track := trace.Track{Name: "compute"}
@@ -39,8 +39,8 @@ func touching(start, end, next, all float64) float64 {
 	return end
 }
 
-// PipelinePanel returns the timeline of a pipeline for a picture.
-func PipelinePanel(name string, t *pipeline.Timeline) report.Panel {
+// Panel returns the timeline of a pipeline for a picture.
+func Panel(name string, t *pipeline.Timeline) report.Panel {
 	p := report.Panel{Name: name}
 	for _, lane := range t.Lanes {
 		l := report.Lane{Name: lane.Name}

@@ -1,4 +1,4 @@
-package pipelined
+package validate
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ const (
 func (r *Row) paint(on []executor.Target) error {
 	for d, m := range r.pipe.Needs {
 		inspector, ok := on[d].Device.(runtime.Inspector)
-		if !ok || !r.holds(d) {
+		if !ok || !r.line.Uses(d) {
 			continue
 		}
 		if err := inspector.Fill(runtime.Span{Offset: m.Static, Bytes: m.Extent + beyond - m.Static}, painted); err != nil {
@@ -39,7 +39,7 @@ func (r *Row) look(ctx context.Context, on []executor.Target, x *pipe.Executor, 
 	}
 	for d, m := range r.pipe.Needs {
 		inspector, ok := on[d].Device.(runtime.Inspector)
-		if !ok || !r.holds(d) {
+		if !ok || !r.line.Uses(d) {
 			continue
 		}
 		all := make([]byte, m.Extent+beyond)

@@ -1,4 +1,4 @@
-package pipelined
+package validate
 
 import (
 	"bytes"
@@ -105,15 +105,15 @@ func (c contents) difference(want contents, order []executor.Tensor) string {
 
 // references are what runs on one device leave, made when they are first asked for.
 type references struct {
-	grid *Grid
-	from *Case
-	feed *album
-	runs map[sums]contents
+	fleet *Fleet
+	from  *Case
+	feed  *album
+	runs  map[sums]contents
 }
 
-func newReferences(g *Grid, c *Case) (*references, error) {
+func newReferences(g *Fleet, c *Case) (*references, error) {
 	feed, err := newAlbum(c.Job)
-	return &references{grid: g, from: c, feed: feed, runs: map[sums]contents{}}, err
+	return &references{fleet: g, from: c, feed: feed, runs: map[sums]contents{}}, err
 }
 
 // compare says whether a row's run left what one device does.
@@ -159,11 +159,11 @@ func (k *references) get(ctx context.Context, order sums) (found contents, err e
 		return nil, err
 	}
 	err = onDevices(&spec, func(on []executor.Target) error {
-		x, err := pipe.New(p.Work, on, p.Costs, p.Plan, k.grid.options(j, k.feed))
+		x, err := pipe.New(p.Work, on, p.Costs, p.Plan, k.fleet.options(j, k.feed))
 		if err != nil {
 			return err
 		}
-		for range k.grid.Steps {
+		for range k.fleet.Steps {
 			if err := x.Run(ctx, j.Microbatches); err != nil {
 				return err
 			}

@@ -1,4 +1,4 @@
-package pipelined
+package validate
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"testing"
 
 	"plimsoll/bench/report"
+	"plimsoll/bench/timeline"
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
@@ -56,8 +56,8 @@ func testCase(t testing.TB, devices, microbatches int, bandwidth float64, names 
 	return c
 }
 
-func testGrid(cases ...Case) *Grid {
-	return &Grid{
+func testGrid(cases ...Case) *Fleet {
+	return &Fleet{
 		Cases: cases, Limits: []units.Size{{Share: 1}}, Steps: 2, Minibatches: 8, Rate: train.Rate{Peak: 0.02},
 	}
 }
@@ -70,11 +70,11 @@ var (
 // simulated runs a row's plan in the planner's simulator, which knows neither streams nor this package.
 func simulated(t testing.TB, row *Row, periods int) ([]pipe.Timing, *pipeline.Outcome) {
 	t.Helper()
-	o, err := pipeline.Simulate(row.flat.chain, row.flat.platform, row.flat.plan, pipeline.Noise{Periods: periods})
+	o, err := pipeline.Simulate(row.line.Flat.Chain, row.line.Flat.Platform, row.line.Flat.Plan, pipeline.Noise{Periods: periods})
 	must(t, err)
 	var tasks []pipe.Timing
 	for _, s := range o.Spans {
-		x := row.flat.plan.Tasks[s.Task]
+		x := row.line.Flat.Plan.Tasks[s.Task]
 		tasks = append(tasks, pipe.Timing{Device: x.Device, Kind: x.Kind, Stage: x.Stage, Minibatch: s.Minibatch, Start: s.Start, End: s.End})
 	}
 	return tasks, o
@@ -108,7 +108,7 @@ func TestFiguresAreTheSimulators(t *testing.T) {
 				}
 				n := row.run(60, 1) / row.Minibatches
 				tasks, o := simulated(t, row, n)
-				row.steady(tasks, n-2*row.flat.depth)
+				row.steady(tasks, n-2*row.line.Flat.Depth)
 				if !near(row.MeasuredS, o.Period, 0.01) || !near(1-row.MeasuredBubble, 1-o.Bubble, 0.02) || !near(row.Ratio, row.MeasuredS/row.PredictedS, 1e-9) {
 					t.Errorf("%s on %d: period %v, bubble %v; simulated %v, %v", s.Name, devices, row.MeasuredS, row.MeasuredBubble, o.Period, o.Bubble)
 				}
@@ -129,15 +129,15 @@ func TestPicturesOfAPerfectRunAreThePlans(t *testing.T) {
 		for _, s := range c.Strategies {
 			row, err := g.planOne(t.Context(), &c, s, g.Limits[0])
 			must(t, err)
-			spans, err := pipeline.Planned(row.flat.chain, row.flat.platform, row.flat.plan, max(1, 3*row.flat.depth+shownPeriods))
+			spans, err := pipeline.Planned(row.line.Flat.Chain, row.line.Flat.Platform, row.line.Flat.Plan, max(1, 3*row.line.Flat.Depth+timeline.ShownPeriods))
 			must(t, err)
 			for _, s := range spans {
-				x := row.flat.plan.Tasks[s.Task]
-				row.span.tasks = append(row.span.tasks, pipe.Timing{Device: x.Device, Kind: x.Kind, Stage: x.Stage, Minibatch: s.Minibatch, Start: s.Start, End: s.End})
+				x := row.line.Flat.Plan.Tasks[s.Task]
+				row.line.Ran.Tasks = append(row.line.Ran.Tasks, pipe.Timing{Device: x.Device, Kind: x.Kind, Stage: x.Stage, Minibatch: s.Minibatch, Start: s.Start, End: s.End})
 			}
-			want, err := row.Planned()
+			want, err := row.line.Planned()
 			must(t, err)
-			got, err := row.Run()
+			got, err := row.line.Run()
 			must(t, err)
 			if len(got.Lanes) != len(want.Lanes) {
 				t.Fatalf("%s: %d lanes, want %d", s.Name, len(got.Lanes), len(want.Lanes))
@@ -150,7 +150,7 @@ func TestPicturesOfAPerfectRunAreThePlans(t *testing.T) {
 				}
 				tasks += len(lane.Slices)
 			}
-			trace, err := row.Trace()
+			trace, err := row.line.Trace()
 			must(t, err)
 			must(t, trace.Validate())
 			if len(trace.Processes) != 2*len(want.Lanes) {
@@ -169,7 +169,7 @@ func TestPicturesOfAPerfectRunAreThePlans(t *testing.T) {
 // reaches the peak of a step to the byte, and is never above that of a period.
 func checkMemories(t *testing.T, row *Row) (curves int) {
 	t.Helper()
-	picture, err := row.Picture("<a picture>", row.LimitBytes)
+	picture, err := row.line.Picture("<a picture>", row.LimitBytes)
 	must(t, err)
 	if len(picture.Panels) != 2 || picture.Panels[0].Name != "planned" || picture.Panels[1].Name != "measured" {
 		t.Errorf("panels %+v", picture.Panels)
@@ -215,39 +215,6 @@ func TestPeriodPassesOverStalls(t *testing.T) {
 	}
 	if got, samples := period([]float64{1, 4}); got != 3 || samples != 1 {
 		t.Errorf("two instants: %v of %d", got, samples)
-	}
-}
-
-// Idle shares, beside a count of many small intervals.
-func TestIdleByCounting(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(1, 2))
-	for range 50 {
-		s := stretch{from: 3, to: 3 + 10*rnd.Float64() + 1}
-		var at [2]float64
-		for range 30 {
-			d := rnd.IntN(2)
-			start := at[d] + rnd.Float64()
-			at[d] = start + rnd.Float64()
-			kind := []pipeline.Kind{pipeline.F, pipeline.B, pipeline.W, pipeline.CF}[rnd.IntN(4)]
-			s.tasks = append(s.tasks, pipe.Timing{Device: d, Kind: kind, Start: start, End: at[d]})
-		}
-		const parts = 20000
-		got := s.idle(2)
-		for d := range 2 {
-			idle := 0
-			for i := range parts {
-				x := s.from + (float64(i)+0.5)*(s.to-s.from)/parts
-				busy := slices.ContainsFunc(s.tasks, func(t pipe.Timing) bool {
-					return t.Device == d && t.Kind != pipeline.CF && t.Start <= x && x < t.End
-				})
-				if !busy {
-					idle++
-				}
-			}
-			if want := float64(idle) / parts; math.Abs(got[d]-want) > 0.01 {
-				t.Fatalf("device %d: %v, counted %v", d, got[d], want)
-			}
-		}
 	}
 }
 
@@ -306,7 +273,7 @@ func TestSteadyState(t *testing.T) {
 	c := testCase(t, 2, 1, 0, "1f1b*")
 	row, err := testGrid(c).planOne(t.Context(), &c, c.Strategies[0], units.Size{Share: 1})
 	must(t, err)
-	row.flat.depth = 3
+	row.line.Flat.Depth = 3
 	var tasks []pipe.Timing
 	var at float64
 	for m := range 16 {
@@ -318,10 +285,8 @@ func TestSteadyState(t *testing.T) {
 		at += length
 	}
 	row.steady(tasks, 10)
-	_, shown := row.measured()
-	if row.span.from != 300 || row.span.to != 310 || shown.seconds != shownPeriods || row.MeasuredS != 1 || !near(row.MeasuredBubble, 0.5, 1e-9) || row.Samples != 6 {
-		t.Errorf("from %v to %v, %v in a picture; a period is %v of %d, bubble %v",
-			row.span.from, row.span.to, shown.seconds, row.MeasuredS, row.Samples, row.MeasuredBubble)
+	if row.line.Ran.From != 300 || row.line.Ran.To != 310 || row.MeasuredS != 1 || !near(row.MeasuredBubble, 0.5, 1e-9) || row.Samples != 6 {
+		t.Errorf("from %v to %v; a period is %v of %d, bubble %v", row.line.Ran.From, row.line.Ran.To, row.MeasuredS, row.Samples, row.MeasuredBubble)
 	}
 }
 

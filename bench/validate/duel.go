@@ -1,4 +1,4 @@
-package pipelined
+package validate
 
 import "fmt"
 

@@ -1,4 +1,4 @@
-package pipelines
+package sweep
 
 import (
 	"context"
@@ -28,11 +28,11 @@ func fixed(name string, err error) pipeline.Strategy {
 	}}
 }
 
-func grid(strategies ...pipeline.Strategy) *Grid {
+func grid(strategies ...pipeline.Strategy) *Pipelines {
 	c := &chain.Chain{Name: "two", InputBytes: 8, Layers: []chain.Layer{
 		{Name: "a", ForwardS: 1, BackwardS: 2, OutputBytes: 8, SavedBytes: 8, GradientBytes: 8}, {Name: "loss", ForwardS: 1, BackwardS: 1},
 	}}
-	return &Grid{Chains: []*interop.Source{{Chain: c}}, Devices: []int{2}, Memories: []int64{1 << 20}, Bandwidths: []float64{1e9}, Strategies: strategies}
+	return &Pipelines{Chains: []*interop.Source{{Chain: c}}, Devices: []int{2}, Memories: []int64{1 << 20}, Bandwidths: []float64{1e9}, Strategies: strategies}
 }
 
 // TestRun: a plan is checked and measured, a refusal is a point with its reason, and a plan that breaks a rule ends the sweep.
@@ -90,21 +90,20 @@ func TestOffloading(t *testing.T) {
 
 // TestCompare: by hand.
 func TestCompare(t *testing.T) {
-	at := func(memory int64, strategy string, seconds float64) Point {
-		return Point{Chain: "c", Devices: 2, MemoryBytes: memory, Strategy: strategy, Fits: seconds > 0, PerMinibatchS: seconds}
+	at := func(memory int64, strategy string, seconds float64) PipelinePoint {
+		return PipelinePoint{Chain: "c", Devices: 2, MemoryBytes: memory, Strategy: strategy, Fits: seconds > 0, PerMinibatchS: seconds}
 	}
-	points := []Point{at(1, "a", 0), at(1, "b", 0), at(2, "a", 3), at(2, "b", 0), at(3, "a", 2), at(3, "b", 4), at(4, "a", 2), at(4, "b", 1), at(5, "a", 1)}
+	points := []PipelinePoint{at(1, "a", 0), at(1, "b", 0), at(2, "a", 3), at(2, "b", 0), at(3, "a", 2), at(3, "b", 4), at(4, "a", 2), at(4, "b", 1), at(5, "a", 1)}
 	d := Compare(points, "a", "b")
 	if want := (Duel{A: "a", B: "b", Points: 4, Both: 2, OnlyA: 1, Faster: 1, Slower: 1, Ratio: d.Ratio, Best: 2}); d != want || math.Abs(d.Ratio-1) > 1e-12 {
 		t.Errorf("%+v, want %+v and a ratio of 1", d, want)
 	}
-	var table strings.Builder
 	points[3].small = true
 	points = append(points, at(4, "c", 0)) // which has another reason
-	if err := WriteTables(&table, points[2:4]); err != nil || !strings.Contains(table.String(), "| memory | a | b |\n|---|---|---|\n| 2 B | 0.00 | no fit |\n") {
-		t.Errorf("%v\n%s", err, table.String())
+	if table := PipelineTables(points[2:4], nil); !strings.Contains(table, "| memory | a | b |\n|---|---|---|\n| 2 B | 0.00 | no fit |\n") {
+		t.Error(table)
 	}
-	if err := WriteTables(&table, points[9:]); err != nil || !strings.Contains(table.String(), "| 4 B | no plan |\n") {
-		t.Errorf("%v\n%s", err, table.String())
+	if table := PipelineTables(points[9:], []Duel{d}); !strings.Contains(table, "| 4 B | no plan |\n\na beside b: both fit at 2 of 4 points") {
+		t.Error(table)
 	}
 }

@@ -1,4 +1,4 @@
-package pipelined
+package validate
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"plimsoll/bench/report"
+	"plimsoll/bench/timeline"
 	"plimsoll/executor/train"
 	"plimsoll/internal/stats"
 	"plimsoll/internal/units"
@@ -23,7 +24,7 @@ var ErrDurations = errors.New("tasks of one stage take different times, which si
 
 // Run plans and measures the grid. Errors: those of running. A strategy that has no plan is none, but an entry of Skipped,
 // unless no strategy has one: then the first of them.
-func (g *Grid) Run(ctx context.Context) (*Report, error) {
+func (g *Fleet) Run(ctx context.Context) (*Report, error) {
 	r := g.report()
 	if err := g.plan(ctx, r); err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func (g *Grid) Run(ctx context.Context) (*Report, error) {
 }
 
 // report returns the report without rows.
-func (g *Grid) report() *Report {
+func (g *Fleet) report() *Report {
 	j := g.Cases[0].Job
 	r := &Report{
 		Title: fmt.Sprintf("%s on %s: pipelines, predicted and measured", j.Model, j.Data), Simulated: g.Simulated,
@@ -69,7 +70,7 @@ func (g *Grid) report() *Report {
 }
 
 // plan makes a row of every strategy that has a plan.
-func (g *Grid) plan(ctx context.Context, r *Report) error {
+func (g *Fleet) plan(ctx context.Context, r *Report) error {
 	for i := range g.Cases {
 		c := &g.Cases[i]
 		for _, limit := range g.Limits {
@@ -91,7 +92,7 @@ func (g *Grid) plan(ctx context.Context, r *Report) error {
 	return nil
 }
 
-func (g *Grid) planOne(ctx context.Context, c *Case, s pipeline.Strategy, limit units.Size) (*Row, error) {
+func (g *Fleet) planOne(ctx context.Context, c *Case, s pipeline.Strategy, limit units.Size) (*Row, error) {
 	options := pipeline.Options{Accounting: pipeline.Saved}
 	if s.Type == pipeline.Flushing {
 		options.Microbatches = c.Job.Microbatches
@@ -105,15 +106,16 @@ func (g *Grid) planOne(ctx context.Context, c *Case, s pipeline.Strategy, limit 
 	row := &Row{
 		Strategy: s.Name, Devices: c.Job.Devices, Limit: limit.String(), LimitBytes: p.Limit, Draw: c.Draw,
 		Kind: "periodic", Versions: cmp.Or(p.Plan.Versions, pipeline.DoubleBuffered), Stages: len(p.Plan.Stages),
-		Minibatches: p.Plan.Repeats(), PredictedS: p.Plan.Period, course: course{pipe: p, simulated: g.Simulated}, from: c,
+		Minibatches: p.Plan.Repeats(), PredictedS: p.Plan.Period, pipe: p, from: c,
 	}
 	if p.Plan.IsFlush() {
 		row.Kind, row.PredictedS = "flush", p.Plan.Predicted.Makespan
 	}
-	if row.flat, err = newFlat(p); err != nil {
+	if row.line, err = timeline.NewPipeline(p.Costs, p.Plan, p.Needs, p.Holds); err != nil {
 		return nil, err
 	}
-	if g.Simulated && !row.flat.even() {
+	row.line.Simulated = g.Simulated
+	if g.Simulated && !row.line.Flat.Even() {
 		return nil, fmt.Errorf("%s: %w", s.Name, ErrDurations)
 	}
 	return row, row.foresee()

@@ -1,4 +1,4 @@
-package pipelined
+package validate
 
 import (
 	"context"
@@ -59,17 +59,17 @@ func (a *album) Labels(minibatch int, dst []int32) error {
 }
 
 // options are those of every run of a job: only so are its bits the same.
-func (g *Grid) options(j *train.Job, feed pipe.Feed) pipe.Options {
+func (g *Fleet) options(j *train.Job, feed pipe.Feed) pipe.Options {
 	return pipe.Options{Feed: feed, Seed: j.Seed, Rate: g.Rate.At, Patience: patience}
 }
 
 // measure runs a row's plan.
-func (g *Grid) measure(ctx context.Context, row *Row, known *references) error {
+func (g *Fleet) measure(ctx context.Context, row *Row, known *references) error {
 	spec := row.from.Job.Spec
 	return onDevices(&spec, func(on []executor.Target) error {
 		for d := range row.PerDevice {
 			row.PerDevice[d].Name = on[d].Device.Info().Name
-			row.names = append(row.names, row.PerDevice[d].Name)
+			row.line.Names = append(row.line.Names, row.PerDevice[d].Name)
 		}
 		if g.Simulated {
 			return g.simulate(ctx, row, on, known.feed)
@@ -79,9 +79,9 @@ func (g *Grid) measure(ctx context.Context, row *Row, known *references) error {
 }
 
 // simulate runs a plan whose tasks take the chain's times.
-func (g *Grid) simulate(ctx context.Context, row *Row, on []executor.Target, feed *album) error {
+func (g *Fleet) simulate(ctx context.Context, row *Row, on []executor.Target, feed *album) error {
 	opt := g.options(row.from.Job, feed)
-	opt.Timed, opt.Pace = true, row.flat.pace
+	opt.Timed, opt.Pace = true, row.line.Flat.Pace
 	x, err := pipe.New(row.pipe.Work, on, row.pipe.Costs, row.pipe.Plan, opt)
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func (g *Grid) simulate(ctx context.Context, row *Row, on []executor.Target, fee
 }
 
 // compute runs a plan with kernels, and looks at what it leaves.
-func (g *Grid) compute(ctx context.Context, row *Row, on []executor.Target, known *references) error {
+func (g *Fleet) compute(ctx context.Context, row *Row, on []executor.Target, known *references) error {
 	opt := g.options(row.from.Job, known.feed)
 	opt.Timed = true
 	var diverged atomic.Bool
@@ -122,7 +122,7 @@ func (g *Grid) compute(ctx context.Context, row *Row, on []executor.Target, know
 }
 
 // drive lets a plan run, and fills in what its clocks say.
-func (g *Grid) drive(ctx context.Context, x *pipe.Executor, row *Row) error {
+func (g *Fleet) drive(ctx context.Context, x *pipe.Executor, row *Row) error {
 	if !row.pipe.Plan.IsFlush() {
 		n := row.run(g.Minibatches, x.Group())
 		if err := x.Run(ctx, n); err != nil {
@@ -132,7 +132,7 @@ func (g *Grid) drive(ctx context.Context, x *pipe.Executor, row *Row) error {
 		if err != nil {
 			return err
 		}
-		row.steady(tasks, n/row.Minibatches-2*row.flat.depth)
+		row.steady(tasks, n/row.Minibatches-2*row.line.Flat.Depth)
 		return nil
 	}
 	var all [][]pipe.Timing
@@ -153,7 +153,7 @@ func (g *Grid) drive(ctx context.Context, x *pipe.Executor, row *Row) error {
 // run returns how many minibatches pass when at least so many shall end in the steady state: as many before and behind as
 // fill and drain the pipeline, and whole periods and updates of all.
 func (r *Row) run(minibatches, group int) int {
-	periods := 2*r.flat.depth + max(2, (minibatches+r.Minibatches-1)/r.Minibatches)
+	periods := 2*r.line.Flat.Depth + max(2, (minibatches+r.Minibatches-1)/r.Minibatches)
 	n := periods * r.Minibatches
 	for n%group != 0 {
 		n += r.Minibatches

@@ -1,10 +1,14 @@
-package bench
+// Package timeline puts what happens along a plan on an axis of time, as planned and as it ran: the ops and the memory of a step on
+// one device (Step), the tasks of a pipeline and the memory of its devices (Pipeline). It returns curves, pictures and traces; it
+// measures nothing and knows no job.
+package timeline
 
 import (
 	"cmp"
 	"fmt"
 	"slices"
 
+	"plimsoll/bench/receipt"
 	"plimsoll/bench/report"
 	"plimsoll/bench/trace"
 	"plimsoll/executor"
@@ -13,8 +17,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// Timeline is one training step along a plan, as predicted and as measured.
-type Timeline struct {
+// Step is one training step along a plan, as predicted and as measured.
+type Step struct {
 	Chain    *chain.Chain
 	Plan     *schedule.Plan
 	Static   int64             // bytes that lie in the arena throughout
@@ -22,8 +26,13 @@ type Timeline struct {
 	Measured executor.Measured // without ops when no step was measured
 }
 
+// NewStep returns a step of the work along a plan, which was measured or, without ops, not.
+func NewStep(c *chain.Chain, p *schedule.Plan, w *executor.Workload, m executor.Measured) *Step {
+	return &Step{Chain: c, Plan: p, Static: w.StaticBytes(), UpdateS: executor.UpdateSeconds(c), Measured: m}
+}
+
 // Curves returns the memory of the arena over time, as predicted and as measured.
-func (t *Timeline) Curves() (predicted, measured []report.Point, err error) {
+func (t *Step) Curves() (predicted, measured []report.Point, err error) {
 	r, err := t.simulate()
 	if err != nil {
 		return nil, nil, err
@@ -49,7 +58,7 @@ func (t *Timeline) Curves() (predicted, measured []report.Point, err error) {
 }
 
 // Chart draws the memory over the step, and the limit.
-func (t *Timeline) Chart() (*report.Chart, error) {
+func (t *Step) Chart() (*report.Chart, error) {
 	predicted, measured, err := t.Curves()
 	if err != nil {
 		return nil, err
@@ -68,16 +77,16 @@ func (t *Timeline) Chart() (*report.Chart, error) {
 	return c, nil
 }
 
-// storeAll returns the memory over the step that recomputes and moves nothing, as predicted by the same costs.
-func (t *Timeline) storeAll(seq schedule.Sequence) ([]report.Point, error) {
+// StoreAll returns the memory over the step that recomputes and moves nothing, as predicted by the same costs.
+func (t *Step) StoreAll(seq schedule.Sequence) ([]report.Point, error) {
 	plain := *t
 	plain.Plan, plain.Measured = &schedule.Plan{Ops: seq, Limits: schedule.Limits{Memory: schedule.NoLimit}}, executor.Measured{}
 	points, _, err := plain.Curves()
 	return points, err
 }
 
-// peakOf says what the arena holds when a plan needs most of it.
-func peakOf(w *executor.Workload, c *chain.Chain, p *schedule.Plan, limit int64) (*report.Peak, error) {
+// Peak says what the arena holds when a plan needs most of it.
+func Peak(w *executor.Workload, c *chain.Chain, p *schedule.Plan, limit int64) (*report.Peak, error) {
 	op, all, err := w.AtPeak(p.Ops, limit, executor.Following(c, p))
 	if err != nil {
 		return nil, err
@@ -98,7 +107,7 @@ func peakOf(w *executor.Workload, c *chain.Chain, p *schedule.Plan, limit int64)
 }
 
 // byStart returns the positions of the measured ops in the order of their starts.
-func (t *Timeline) byStart() []int {
+func (t *Step) byStart() []int {
 	order := make([]int, len(t.Measured.Intervals))
 	for i := range order {
 		order[i] = i
@@ -109,12 +118,12 @@ func (t *Timeline) byStart() []int {
 	return order
 }
 
-func (t *Timeline) simulate() (*schedule.Result, error) {
+func (t *Step) simulate() (*schedule.Result, error) {
 	return schedule.Simulate(t.Chain, t.Plan.Ops, t.Plan.Limits)
 }
 
 // Trace returns the step as a trace with a process for the prediction and one for the measurement.
-func (t *Timeline) Trace(device string) (*trace.Trace, error) {
+func (t *Step) Trace(device string) (*trace.Trace, error) {
 	r, err := t.simulate()
 	if err != nil {
 		return nil, err
@@ -138,7 +147,7 @@ func (t *Timeline) Trace(device string) (*trace.Trace, error) {
 	return &trace.Trace{Processes: processes, Meta: meta}, nil
 }
 
-func (t *Timeline) slice(op schedule.Op, start, end float64) trace.Slice {
+func (t *Step) slice(op schedule.Op, start, end float64) trace.Slice {
 	return trace.Slice{
 		Name: op.String(), Category: op.Kind.String(), Start: start, End: end,
 		Args: map[string]any{"layer": fmt.Sprintf("%d %s", op.Layer, t.Chain.Layer(op.Layer).Name)},
@@ -147,7 +156,7 @@ func (t *Timeline) slice(op schedule.Op, start, end float64) trace.Slice {
 
 // process makes a process of when each op ran, and the update at the end of the whole step, with a track per stream. One link
 // runs transfers of both directions, so a track of each is enough for every link.
-func (t *Timeline) process(name string, at []executor.Interval, updateS, whole float64, memory []report.Point) trace.Process {
+func (t *Step) process(name string, at []executor.Interval, updateS, whole float64, memory []report.Point) trace.Process {
 	tracks := []trace.Track{{Name: "compute"}, {Name: "device to host"}, {Name: "host to device"}}
 	end := 0.0
 	for i, op := range t.Plan.Ops {
@@ -169,4 +178,24 @@ func (t *Timeline) process(name string, at []executor.Interval, updateS, whole f
 		counter.Samples = append(counter.Samples, trace.Sample{Time: p.X, Value: p.Y})
 	}
 	return trace.Process{Name: name, Tracks: tracks, Counters: []trace.Counter{counter}}
+}
+
+// Receipt attributes the gap between the predicted and the measured time of the step. It is nil when no step was measured.
+// Errors: those of receipt.New.
+func (t *Step) Receipt() (*receipt.Receipt, error) {
+	if len(t.Measured.Intervals) == 0 {
+		return nil, nil
+	}
+	s := receipt.Step{
+		Chain: t.Chain, Ops: t.Plan.Ops, Limits: t.Plan.Limits,
+		Update: schedule.Duration(t.Measured.Update), UpdatePredicted: schedule.Duration(t.UpdateS), Whole: schedule.Duration(t.Measured.Whole),
+		State: schedule.Duration(t.Measured.StateWait),
+	}
+	if s.State > 0 {
+		s.Update = schedule.Duration(t.Measured.UpdateKernels)
+	}
+	for _, at := range t.Measured.Intervals {
+		s.Spans = append(s.Spans, schedule.Span{Start: schedule.Duration(at.Start), End: schedule.Duration(at.End)})
+	}
+	return receipt.New(s)
 }

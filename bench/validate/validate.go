@@ -1,13 +1,14 @@
-// Package pipelined measures what pipeline plans promise: it runs the plans of many strategies on several devices, and puts
+// Package validate measures what pipeline plans promise: it runs the plans of many strategies on several devices, and puts
 // the period, the peak and the idle time of each beside what was planned.
 //
 // There are two kinds of grids. With real kernels bytes and bits are exact: the memory that a run touches, and the weights of
-// a step with a flush beside those of the same schedule on one device. In simulated time (Grid.Simulated) every task takes
+// a step with a flush beside those of the same schedule on one device. In simulated time (Fleet.Simulated) every task takes
 // just the time that the chain says, while streams, events, links and drivers are real: that shows how closely the drivers
 // keep to the plan, also where the devices share the cores of one processor and real kernels would slow each other down.
-package pipelined
+package validate
 
 import (
+	"plimsoll/bench/timeline"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
@@ -24,8 +25,8 @@ type Case struct {
 	Strategies []pipeline.Strategy
 }
 
-// Grid is what is measured: every strategy of every case at every limit.
-type Grid struct {
+// Fleet is what is measured: every strategy of every case at every limit.
+type Fleet struct {
 	Cases       []Case
 	Limits      []units.Size // of each device's arena; shares are of what a plan without a limit needs
 	Versions    pipeline.Versions
@@ -60,7 +61,8 @@ type Row struct {
 	Identical  *bool  `json:"identical"`
 	Difference string `json:"difference,omitempty"` // the first, when not identical
 
-	course
+	pipe *train.Pipe
+	line *timeline.Pipeline
 	from *Case
 }
 

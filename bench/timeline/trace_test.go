@@ -1,4 +1,4 @@
-package bench
+package timeline
 
 import (
 	"math/rand/v2"
@@ -10,7 +10,7 @@ import (
 )
 
 // Traces of random plans, planned and simulated, are valid and have a slice for each span, on the process of its device.
-func TestPipelineTrace(t *testing.T) {
+func TestTrace(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(6, 6))
 	slices := 0
 	for range 60 {
@@ -30,7 +30,7 @@ func TestPipelineTrace(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			out, n := PipelineTrace(line), 0
+			out, n := Trace(line), 0
 			var b strings.Builder
 			if err := out.Write(&b); err != nil {
 				t.Fatal(err)

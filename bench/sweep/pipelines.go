@@ -1,6 +1,4 @@
-// Package pipelines sweeps strategies for several devices over numbers of devices, memories and bandwidths. All of it is
-// simulated: the plans are checked and their times follow from the measured costs of the chains.
-package pipelines
+package sweep
 
 import (
 	"cmp"
@@ -18,8 +16,9 @@ import (
 	"plimsoll/planner/pipeline/staged"
 )
 
-// Grid is what is swept.
-type Grid struct {
+// Pipelines is a sweep of chains over platforms of several devices. All of it is simulated: the plans are checked, and their times
+// follow from the costs of the chains.
+type Pipelines struct {
 	Chains     []*interop.Source
 	Devices    []int
 	Memories   []int64   // bytes of each device
@@ -31,8 +30,8 @@ type Grid struct {
 	Progress   func(done, total int) // may be nil
 }
 
-// Point is one strategy on one platform.
-type Point struct {
+// PipelinePoint is one strategy on one platform.
+type PipelinePoint struct {
 	Chain       string  `json:"chain"`
 	Devices     int     `json:"devices"`
 	MemoryBytes int64   `json:"memory_bytes"`
@@ -51,38 +50,33 @@ type Point struct {
 	small bool // it does not fit
 }
 
-// offloading ends the names of strategies that are told of the link to the host.
-const offloading = "+host"
+// withHost ends the names of strategies that are told of the link to the host.
+const withHost = "+host"
 
 // Offloading returns a strategy under another name, under which a sweep tells it of the link between each device and its host.
 func Offloading(s pipeline.Strategy) pipeline.Strategy {
-	s.Name += offloading
+	s.Name += withHost
 	return s
 }
 
 // Run solves every point. A strategy that cannot plan says why in its point. Errors: the context's and those of plans that break
 // a rule, with the points so far.
-func (g *Grid) Run(ctx context.Context) ([]Point, error) {
-	var points []Point
-	total := len(g.Chains) * len(g.Devices) * len(g.Memories) * len(g.Bandwidths) * len(g.Strategies)
+func (g *Pipelines) Run(ctx context.Context) ([]PipelinePoint, error) {
+	var points []PipelinePoint
+	platforms := g.platforms()
+	total := len(g.Chains) * len(platforms) * len(g.Strategies)
 	for _, source := range g.Chains {
-		for _, devices := range g.Devices {
-			for _, bandwidth := range g.Bandwidths {
-				for _, memory := range g.Memories {
-					for _, s := range g.Strategies {
-						platform := pipeline.NewPlatform(devices, memory, bandwidth)
-						if strings.HasSuffix(s.Name, offloading) {
-							platform.Host = g.Host
-						}
-						p := Point{Chain: source.Chain.Name, Devices: devices, MemoryBytes: memory, Bandwidth: bandwidth, Strategy: s.Name}
-						if err := g.solve(ctx, &p, source, platform, s); err != nil {
-							return points, fmt.Errorf("%s, %d devices of %s, %s: %w", source.Chain.Name, devices, units.Precise(memory), s.Name, err)
-						}
-						points = append(points, p)
-						if g.Progress != nil {
-							g.Progress(len(points), total)
-						}
-					}
+		for _, platform := range platforms {
+			for _, s := range g.Strategies {
+				p := PipelinePoint{
+					Chain: source.Chain.Name, Devices: platform.Devices, MemoryBytes: platform.Memory[0], Bandwidth: platform.Bandwidth, Strategy: s.Name,
+				}
+				if err := g.solve(ctx, &p, source, platform, s); err != nil {
+					return points, fmt.Errorf("%s, %d devices of %s, %s: %w", p.Chain, p.Devices, units.Precise(p.MemoryBytes), s.Name, err)
+				}
+				points = append(points, p)
+				if g.Progress != nil {
+					g.Progress(len(points), total)
 				}
 			}
 		}
@@ -90,8 +84,23 @@ func (g *Grid) Run(ctx context.Context) ([]Point, error) {
 	return points, nil
 }
 
-func (g *Grid) solve(ctx context.Context, p *Point, source *interop.Source, platform *pipeline.Platform, s pipeline.Strategy) error {
-	maker, on := s.Name, platform
+// platforms are those of the sweep, as strategies see them that are not told of the host.
+func (g *Pipelines) platforms() (all []pipeline.Platform) {
+	for _, devices := range g.Devices {
+		for _, bandwidth := range g.Bandwidths {
+			for _, memory := range g.Memories {
+				all = append(all, *pipeline.NewPlatform(devices, memory, bandwidth))
+			}
+		}
+	}
+	return all
+}
+
+func (g *Pipelines) solve(ctx context.Context, p *PipelinePoint, source *interop.Source, platform pipeline.Platform, s pipeline.Strategy) error {
+	if strings.HasSuffix(s.Name, withHost) {
+		platform.Host = g.Host
+	}
+	maker, on := s.Name, &platform
 	if plan := g.Given[s.Name]; plan != nil {
 		maker, on = plan.Strategy, plan.Platform
 	}
@@ -99,7 +108,7 @@ func (g *Grid) solve(ctx context.Context, p *Point, source *interop.Source, plat
 	if err != nil {
 		return err
 	}
-	plan, err := s.Solve(ctx, pipeline.Request{Chain: c, Platform: platform, Options: g.Options})
+	plan, err := s.Solve(ctx, pipeline.Request{Chain: c, Platform: &platform, Options: g.Options})
 	if late := (*pipeline.UnfinishedError)(nil); errors.As(err, &late) && late.Best != nil {
 		plan, err = late.Best, nil
 	}
@@ -107,7 +116,7 @@ func (g *Grid) solve(ctx context.Context, p *Point, source *interop.Source, plat
 		p.refused(err)
 		return ctx.Err()
 	}
-	report, err := staged.Check(c, platform, plan)
+	report, err := staged.Check(c, &platform, plan)
 	if err != nil {
 		return err
 	}
@@ -119,7 +128,7 @@ func (g *Grid) solve(ctx context.Context, p *Point, source *interop.Source, plat
 }
 
 // refused notes why there is no plan.
-func (p *Point) refused(err error) {
+func (p *PipelinePoint) refused(err error) {
 	p.Reason = err.Error()
 	if small := (*pipeline.InfeasibleError)(nil); errors.As(err, &small) {
 		p.Smallest, p.Reason, p.small = small.Smallest, small.Reason, true
@@ -139,11 +148,11 @@ type Duel struct {
 }
 
 // Compare compares two strategies of a sweep.
-func Compare(points []Point, a, b string) Duel {
+func Compare(points []PipelinePoint, a, b string) Duel {
 	d := Duel{A: a, B: b}
 	sum := 0.0
 	for _, x := range points {
-		i := slices.IndexFunc(points, func(y Point) bool { return y.Strategy == b && samePlace(x, y) })
+		i := slices.IndexFunc(points, func(y PipelinePoint) bool { return y.Strategy == b && samePlace(x, y) })
 		if x.Strategy != a || i < 0 {
 			continue
 		}
@@ -170,6 +179,15 @@ func Compare(points []Point, a, b string) Duel {
 	return d
 }
 
-func samePlace(x, y Point) bool {
+func samePlace(x, y PipelinePoint) bool {
 	return cmp.Or(cmp.Compare(x.Chain, y.Chain), cmp.Compare(x.Devices, y.Devices), cmp.Compare(x.MemoryBytes, y.MemoryBytes), cmp.Compare(x.Bandwidth, y.Bandwidth)) == 0
+}
+
+// Duels compares the last of the strategies with every other one.
+func (g *Pipelines) Duels(points []PipelinePoint) (all []Duel) {
+	last := len(g.Strategies) - 1
+	for _, s := range g.Strategies[:last] {
+		all = append(all, Compare(points, g.Strategies[last].Name, s.Name))
+	}
+	return all
 }
