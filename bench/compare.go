@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -13,12 +12,12 @@ import (
 )
 
 // bits is what a run leaves: the loss after every step and, after the last one, hashes of every weight, buffer, gradient and
-// optimizer state in the order of the chain. What differs after a step shows in the losses and weights of later ones, so that a
+// optimizer state. What differs after a step shows in the losses and weights of later ones, so that a
 // run needs only its last step compared in full.
 type bits struct {
 	of      string // whose they are
 	losses  []loss
-	tensors [][sha256.Size]byte
+	tensors train.Digests
 }
 
 type loss struct {
@@ -27,29 +26,12 @@ type loss struct {
 }
 
 // remember adds what a step has left, in full the tensors, too.
-func (b *bits) remember(full bool, r *train.Runner) error {
+func (b *bits) remember(full bool, r *train.Runner) (err error) {
 	b.losses = append(b.losses, loss{r.Last().Loss, r.Last().Correct})
-	if !full {
-		return nil
+	if full {
+		b.tensors, err = train.DigestsOf(r)
 	}
-	return b.each(r, func(_ int, _ executor.Tensor, sum [sha256.Size]byte) bool {
-		b.tensors = append(b.tensors, sum)
-		return true
-	})
-}
-
-// each calls do for every tensor, until it says that it has seen enough.
-func (b *bits) each(r *train.Runner, do func(i int, t executor.Tensor, sum [sha256.Size]byte) bool) error {
-	for i, t := range r.Tensors() {
-		values := make([]float32, t.Desc.Elements())
-		if err := r.Read(t, values); err != nil {
-			return err
-		}
-		if !do(i, t, sha256.Sum256(train.Bytes(values))) {
-			return nil
-		}
-	}
-	return nil
+	return err
 }
 
 // compare names the first thing in which a runner differs after a step, "" if every bit is the same.
@@ -60,13 +42,14 @@ func (b *bits) compare(step int, full bool, r *train.Runner) (first string, err 
 	if !full {
 		return "", nil
 	}
-	err = b.each(r, func(i int, t executor.Tensor, sum [sha256.Size]byte) bool {
-		if sum != b.tensors[i] {
-			first = fmt.Sprintf("step %d, layer %d (%s): %s %s", step, t.Layer, r.Model.Layers[t.Layer-1].Name, t.Role, t.Name)
-		}
-		return first == ""
-	})
-	return first, err
+	left, err := train.DigestsOf(r)
+	if err != nil {
+		return "", err
+	}
+	if t := left.First(b.tensors, r.Tensors()); t != nil {
+		first = fmt.Sprintf("step %d, layer %d (%s): %s %s", step, t.Layer, r.Model.Layers[t.Layer-1].Name, t.Role, t.Name)
+	}
+	return first, nil
 }
 
 // sideBySide trains along a row's plan and along store-all from the same start, looks at what every op leaves, and names the

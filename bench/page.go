@@ -1,9 +1,7 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -90,11 +88,7 @@ func (g *Grid) WriteFolder(folder, name string, r *Report, page *report.Page) er
 	if err := g.writeTrace(filepath.Join(folder, "trace.json"), r); err != nil {
 		return err
 	}
-	return atomicfile.WriteFile(filepath.Join(folder, name+".json"), func(w io.Writer) error {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
-	})
+	return atomicfile.WriteJSON(filepath.Join(folder, name+".json"), r)
 }
 
 func (g *Grid) writeTrace(path string, r *Report) error {

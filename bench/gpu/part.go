@@ -98,15 +98,7 @@ func (p *part) save(figures any) error {
 	if p.result == "" {
 		return nil
 	}
-	return writeJSON(p.result, &p.outcome)
-}
-
-func writeJSON(path string, v any) error {
-	return atomicfile.WriteFile(path, func(w io.Writer) error {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(v)
-	})
+	return atomicfile.WriteJSON(p.result, &p.outcome)
 }
 
 func readJSON(path string, v any) error {

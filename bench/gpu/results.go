@@ -42,7 +42,7 @@ func record(folder string, p *outcome) error {
 	r.Parts = slices.DeleteFunc(r.Parts, func(q *outcome) bool { return q.Part == p.Part })
 	r.Parts = append(r.Parts, p)
 	slices.SortStableFunc(r.Parts, func(a, b *outcome) int { return slices.Index(order, a.Part) - slices.Index(order, b.Part) })
-	if err := writeJSON(filepath.Join(folder, "results.json"), r); err != nil {
+	if err := atomicfile.WriteJSON(filepath.Join(folder, "results.json"), r); err != nil {
 		return err
 	}
 	return atomicfile.WriteFile(filepath.Join(folder, "results.md"), r.markdown)

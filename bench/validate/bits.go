@@ -1,7 +1,6 @@
 package validate
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -71,34 +70,16 @@ func microbatches(p *pipeline.Plan, kind pipeline.Kind, stage int) (all []int) {
 	return all
 }
 
-// contents is what a run leaves, by role and name of the tensor.
-type contents map[[2]string][]float32
+// left is what a run leaves. Gradients are none of it: between the steps they mean nothing.
+func left(x *pipe.Executor) (train.Digests, error) { return train.DigestsOf(x, "gradient") }
 
-func contentsOf(x *pipe.Executor) (contents, error) {
-	all := contents{}
-	for _, t := range x.Tensors() {
-		if t.Role == "gradient" {
-			continue
-		}
-		values := make([]float32, t.Desc.Elements())
-		if err := x.Read(t, values); err != nil {
-			return nil, err
-		}
-		all[[2]string{t.Role, t.Name}] = values
+// difference names the first tensor that does not hold what it holds on one device, "" when there is none.
+func difference(got, want train.Digests, tensors []executor.Tensor) string {
+	if len(got) != len(want) {
+		return fmt.Sprintf("%d tensors, one device has %d", len(got), len(want))
 	}
-	return all, nil
-}
-
-// difference names the first tensor whose bytes are not those of want, "" when there is none.
-func (c contents) difference(want contents, order []executor.Tensor) string {
-	if len(c) != len(want) {
-		return fmt.Sprintf("%d tensors, one device has %d", len(c), len(want))
-	}
-	for _, t := range order {
-		x, ok := want[[2]string{t.Role, t.Name}]
-		if got := c[[2]string{t.Role, t.Name}]; !ok || !bytes.Equal(train.Bytes(got), train.Bytes(x)) {
-			return fmt.Sprintf("%s of %s", t.Role, t.Name)
-		}
+	if t := got.First(want, tensors); t != nil {
+		return fmt.Sprintf("%s of %s", t.Role, t.Name)
 	}
 	return ""
 }
@@ -108,12 +89,12 @@ type references struct {
 	fleet *Fleet
 	from  *Case
 	feed  *album
-	runs  map[sums]contents
+	runs  map[sums]train.Digests
 }
 
 func newReferences(g *Fleet, c *Case) (*references, error) {
 	feed, err := newAlbum(c.Job)
-	return &references{fleet: g, from: c, feed: feed, runs: map[sums]contents{}}, err
+	return &references{fleet: g, from: c, feed: feed, runs: map[sums]train.Digests{}}, err
 }
 
 // compare says whether a row's run left what one device does.
@@ -126,18 +107,18 @@ func (k *references) compare(ctx context.Context, row *Row, x *pipe.Executor) er
 	if err != nil {
 		return fmt.Errorf("%s on one device: %w", order, err)
 	}
-	got, err := contentsOf(x)
+	got, err := left(x)
 	if err != nil {
 		return err
 	}
-	row.Difference = got.difference(want, x.Tensors())
+	row.Difference = difference(got, want, x.Tensors())
 	same := row.Difference == ""
 	row.Identical = &same
 	return nil
 }
 
 // get returns what the steps on one device leave.
-func (k *references) get(ctx context.Context, order sums) (found contents, err error) {
+func (k *references) get(ctx context.Context, order sums) (found train.Digests, err error) {
 	if found, ok := k.runs[order]; ok {
 		return found, nil
 	}
@@ -168,7 +149,7 @@ func (k *references) get(ctx context.Context, order sums) (found contents, err e
 				return err
 			}
 		}
-		found, err = contentsOf(x)
+		found, err = left(x)
 		return err
 	})
 	k.runs[order] = found

@@ -1,7 +1,6 @@
 package validate
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -223,9 +222,5 @@ func (r *Report) WriteFolder(folder string, facts ...report.Fact) error {
 	if err := atomicfile.WriteFile(filepath.Join(folder, "tables.md"), r.Markdown); err != nil {
 		return err
 	}
-	return atomicfile.WriteFile(filepath.Join(folder, "validate.json"), func(w io.Writer) error {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
-	})
+	return atomicfile.WriteJSON(filepath.Join(folder, "validate.json"), r)
 }

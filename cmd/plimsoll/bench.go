@@ -281,10 +281,7 @@ func (a *app) measureAt(ctx context.Context, f *benchFlags, store *sweep.Store) 
 			return err
 		}
 	}
-	if failures := r.Failures(); len(failures) > 0 {
-		return fmt.Errorf("%d of %d points broke a promise: %s", len(failures), len(r.Rows), strings.Join(failures, "; "))
-	}
-	return nil
+	return broken(r.Failures(), len(r.Rows), "points")
 }
 
 // fill measures the grid's chain and finds its strategies; it returns the link that points are named after.

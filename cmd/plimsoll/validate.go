@@ -186,10 +186,15 @@ func (a *app) runGrid(ctx context.Context, g, small *bench.Grid, place *folder.F
 	if err := a.print(r, func(w io.Writer) { writeGrid(w, page, r) }); err != nil {
 		return err
 	}
-	if failures := r.Failures(); len(failures) > 0 {
-		return fmt.Errorf("%d of %d rows broke a promise: %s", len(failures), len(r.Rows), strings.Join(failures, "; "))
+	return broken(r.Failures(), len(r.Rows), "rows")
+}
+
+// broken is the error of measurements of which some broke a promise about bits or bytes, nil when none did.
+func broken(failures []string, of int, what string) error {
+	if len(failures) == 0 {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%d of %d %s broke a promise: %s", len(failures), of, what, strings.Join(failures, "; "))
 }
 
 // writeGrid prints a measured grid for people.

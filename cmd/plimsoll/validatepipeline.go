@@ -196,10 +196,7 @@ func (a *app) validatePipelines(ctx context.Context, f *validateFlags) (err erro
 	if err := a.print(r, func(w io.Writer) { _ = r.Text(w) }); err != nil { // as all that is printed, it is not worth failing for
 		return err
 	}
-	if failures := r.Failures(); len(failures) > 0 {
-		return fmt.Errorf("%d of %d rows broke a promise: %s", len(failures), len(r.Rows), strings.Join(failures, "; "))
-	}
-	return nil
+	return broken(r.Failures(), len(r.Rows), "rows")
 }
 
 // fleet checks the flags, opens the jobs and measures their chains.

@@ -3,6 +3,7 @@ package atomicfile
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -53,6 +54,15 @@ func (OS) Remove(name string) error { return os.Remove(name) }
 // An existing file keeps its permissions, a symbolic link keeps pointing to the file that is replaced. A path
 // that is no regular file (a pipe, a terminal, /dev/stdout) is written directly.
 func WriteFile(path string, write func(io.Writer) error) error { return Write(OS{}, path, write) }
+
+// WriteJSON is WriteFile of a value as JSON, indented for people.
+func WriteJSON(path string, value any) error {
+	return WriteFile(path, func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(value)
+	})
+}
 
 // Write is WriteFile on a file system.
 func Write(on FS, path string, write func(io.Writer) error) error {
