@@ -45,7 +45,7 @@ test: ## vet and run every test
 
 test-nocgo: ## build everything without a C compiler, where only the planner is complete, and try the program
 	CGO_ENABLED=0 go build ./...
-	CGO_ENABLED=0 go test -count=1 ./planner ./planner/chain ./planner/schedule ./kernels/open
+	CGO_ENABLED=0 go test -count=1 ./planner ./planner/chain ./planner/schedule ./kernels/library
 	CGO_ENABLED=0 go test -count=1 -run WithoutCgo ./cmd/plimsoll
 	for os in darwin windows; do CGO_ENABLED=0 GOOS=$$os go build -o /dev/null ./cmd/plimsoll || exit 1; done
 

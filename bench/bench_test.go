@@ -17,7 +17,7 @@ import (
 	"plimsoll/models"
 	"plimsoll/planner"
 	"plimsoll/planner/schedule"
-	"plimsoll/runtime/open"
+	"plimsoll/runtime/devices"
 )
 
 func must(t testing.TB, err error) {
@@ -422,12 +422,12 @@ func TestReceiptsAddUpOnADevice(t *testing.T) {
 // Copies between devices are as fast as their link was made, or take no time.
 func TestPeerBandwidth(t *testing.T) {
 	for _, stated := range []float64{0, 3e6, 5e11} {
-		devices, err := open.Devices("null*2", open.Options{PeerBandwidth: stated})
+		opened, err := devices.Open("null*2", devices.Options{PeerBandwidth: stated})
 		must(t, err)
-		for _, d := range devices {
+		for _, d := range opened {
 			must(t, d.Reserve(CopyBytes, 0))
 		}
-		got, err := PeerBandwidth(devices[0], devices[1])
+		got, err := PeerBandwidth(opened[0], opened[1])
 		must(t, err)
 		if stated == 0 && !math.IsInf(got, 1) || stated > 0 && math.Abs(got-stated) > 1e-3*stated {
 			t.Errorf("%g bytes per second, the link has %g", got, stated)

@@ -17,14 +17,14 @@ import (
 	"plimsoll/executor"
 	"plimsoll/kernels"
 	_ "plimsoll/kernels/cuda"
-	library "plimsoll/kernels/open"
+	"plimsoll/kernels/library"
 	"plimsoll/models"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 	"plimsoll/runtime/cuda/driver"
-	devices "plimsoll/runtime/open"
+	"plimsoll/runtime/devices"
 )
 
 const (
@@ -231,11 +231,11 @@ func trainedWith(t *testing.T, m *models.Model, spec string, p plan, opt executo
 // trainedAs is trained with another kind of workload.
 func trainedAs(t *testing.T, m *models.Model, spec string, p plan, opt executor.Options, kind func(*executor.Workload) (*executor.Workload, error)) outcome {
 	t.Helper()
-	opened, err := devices.Devices(spec, devices.Options{Memory: gpuMemory, HostMemory: gpuMemory})
+	opened, err := devices.Open(spec, devices.Options{Memory: gpuMemory, HostMemory: gpuMemory})
 	must(t, err)
 	dev := opened[0]
 	defer func() { must(t, dev.Close()) }()
-	lib, err := library.Library(dev, library.Options{})
+	lib, err := library.Open(dev, library.Options{})
 	must(t, err)
 	w, err := executor.Compile(m, lib, kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4})
 	must(t, err)

@@ -13,7 +13,7 @@ import (
 	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/internal/atomicfile"
-	"plimsoll/runtime/open"
+	"plimsoll/runtime/devices"
 )
 
 // States of a part.
@@ -40,7 +40,7 @@ type outcome struct {
 type part struct {
 	options
 	outcome
-	vendor   string          // as kernels/open means it
+	vendor   string          // as kernels/library means it
 	memory   int64           // of the device; 0: what it has
 	text     strings.Builder // markdown so far
 	progress io.Writer
@@ -76,7 +76,7 @@ func (p *part) target() (executor.Target, error) { return p.open(p.device) }
 
 // open opens a device with its kernels.
 func (p *part) open(device string) (executor.Target, error) {
-	return (&train.Spec{Devices: device, Vendor: p.vendor, Open: open.Options{Memory: p.memory}}).Target()
+	return (&train.Spec{Devices: device, Vendor: p.vendor, Open: devices.Options{Memory: p.memory}}).Target()
 }
 
 // printf adds to the markdown, and shows it.

@@ -5,7 +5,7 @@ import (
 
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/kernels"
-	library "plimsoll/kernels/open"
+	"plimsoll/kernels/library"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/runtime/host"
@@ -31,7 +31,7 @@ func compiled(x wanted) (*pipe.Workload, error) {
 		return nil, err
 	}
 	defer dev.Close() //nolint:errcheck // it has run nothing
-	lib, err := library.Library(dev, library.Options{Threads: 1})
+	lib, err := library.Open(dev, library.Options{Threads: 1})
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"plimsoll/executor/train"
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
-	"plimsoll/runtime/open"
+	"plimsoll/runtime/devices"
 )
 
 // sums is the order in which the stages of a plan with a flush add up the gradients of a step's microbatches: sums of floats
@@ -157,8 +157,8 @@ func (k *references) get(ctx context.Context, order sums) (found train.Digests, 
 }
 
 // single names one device of a spec: a whole one where it names parts.
-func single(devices string) (string, error) {
-	items, err := open.Parse(devices)
+func single(spec string) (string, error) {
+	items, err := devices.Parse(spec)
 	if err != nil {
 		return "", err
 	}

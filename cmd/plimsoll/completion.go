@@ -12,7 +12,7 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/multichain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/runtime/open"
+	"plimsoll/runtime/devices"
 )
 
 // values list what a flag can be, for the shell's completion; behind a tab, what that is. Flags of package oneOf know by themselves.
@@ -51,7 +51,7 @@ func dataValues() (all []string) {
 }
 
 func deviceValues() (all []string) {
-	for _, b := range open.Backends() {
+	for _, b := range devices.Backends() {
 		all = append(all, b.Name+"\t"+b.Doc)
 	}
 	return append(all, "cpu*2\ttwo virtual devices that share the processor", "cpu*4\tfour")

@@ -34,7 +34,7 @@ import (
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
-	"plimsoll/runtime/open"
+	"plimsoll/runtime/devices"
 )
 
 const (
@@ -64,7 +64,7 @@ var badInput = []error{
 	schedule.ErrOtherChain, planner.ErrUnknownStrategy, planner.ErrOtherDevices, remat.ErrOptions, remat.ErrTooLarge, offload.ErrLink, offload.ErrOptions, pofo.ErrOptions, pofo.ErrTooLarge, milp.ErrNoSolver, multichain.ErrStrategy, multichain.ErrTooLarge,
 	models.ErrUnknown, models.ErrConfig, executor.ErrSlowLink, trace.ErrTooLong,
 	data.ErrUnknown, data.ErrOption, data.ErrUnreadable, data.ErrNoImages, data.ErrEmptyClass, data.ErrCorrupt, data.ErrTruncated,
-	data.ErrTooLarge, data.ErrLabel, open.ErrSpec, open.ErrUnknown, train.ErrSpec, train.ErrOtherModel, train.ErrOtherRun,
+	data.ErrTooLarge, data.ErrLabel, devices.ErrSpec, devices.ErrUnknown, train.ErrSpec, train.ErrOtherModel, train.ErrOtherRun,
 	train.ErrLog, safetensors.ErrFormat,
 	interop.ErrTable, interop.ErrIllegal, interop.ErrChain, pipeline.ErrPlatform, pipeline.ErrBranches, periodic.ErrOptions, periodic.ErrStages, periodic.ErrNoPattern, flush.ErrOptions, flush.ErrHalves, ilp.ErrTooLarge, loadline.ErrOps, pipe.ErrPlan,
 }

@@ -21,7 +21,7 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/auto"
 	"plimsoll/planner/strategy"
-	"plimsoll/runtime/open"
+	"plimsoll/runtime/devices"
 )
 
 // jobFlags are the flags that say what is trained and where.
@@ -118,7 +118,7 @@ const mostClasses = 1 << 20
 
 // count returns how many devices --devices names.
 func (f *jobFlags) count() (n int, err error) {
-	items, err := open.Parse(f.devices)
+	items, err := devices.Parse(f.devices)
 	for _, item := range items {
 		n += max(item.Parts, 1)
 	}
@@ -157,7 +157,7 @@ func (f *jobFlags) open() (*train.Job, error) {
 		Model: f.model, Config: f.config, Data: f.data, Seed: f.seed, Devices: f.devices, Threads: f.threads, Update: update,
 		Reference: f.reference, NoGraph: f.noGraph, Vendor: f.vendor, VendorPath: f.vendorPath, Note: f.note,
 		Microbatches: f.microbatches, Parts: f.parts,
-		Open: open.Options{
+		Open: devices.Options{
 			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos, Until: f.until,
 		},
 		SkipBad: f.skipBad, OnSkip: f.onSkip, Offload: offload,

@@ -10,10 +10,10 @@ import (
 
 	"plimsoll/bench"
 	"plimsoll/internal/units"
-	library "plimsoll/kernels/open"
+	"plimsoll/kernels/library"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
-	"plimsoll/runtime/open"
+	"plimsoll/runtime/devices"
 )
 
 // rate is bytes per second, +Inf where copies take no time: null in JSON.
@@ -43,7 +43,7 @@ type peerFigure struct {
 // inventory is devices that are open, and what was measured on them. The parts of one device are alike: what is measured on
 // the first of them, or between the first two, holds for all.
 type inventory struct {
-	items   []open.Item
+	items   []devices.Item
 	devices []runtime.Device
 	of      []int // of each device: its item
 	figures []deviceFigures
@@ -54,10 +54,10 @@ type inventory struct {
 // inspect opens and measures the devices.
 func (f *devicesFlags) inspect(ctx context.Context) (v *inventory, err error) {
 	v = &inventory{links: map[[2]int]float64{}}
-	if v.items, err = open.Parse(f.spec); err != nil {
+	if v.items, err = devices.Parse(f.spec); err != nil {
 		return nil, err
 	}
-	v.devices, err = open.Devices(f.spec, open.Options{Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Until: ctx})
+	v.devices, err = devices.Open(f.spec, devices.Options{Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Until: ctx})
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (v *inventory) measure(ctx context.Context) error {
 
 // processor says with how many cores and which kernels the CPU computes, or why it has no kernels.
 func processor(d runtime.Device) (cores int, kernels string, err error) {
-	lib, err := library.Library(d, library.Options{})
+	lib, err := library.Open(d, library.Options{})
 	if errors.Is(err, library.ErrNone) {
 		return goruntime.GOMAXPROCS(0), oneLine(err), nil // which says why, and what to do
 	}

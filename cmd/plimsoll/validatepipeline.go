@@ -20,7 +20,7 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/staged"
-	"plimsoll/runtime/open"
+	"plimsoll/runtime/devices"
 )
 
 // fleetFlags are the flags of plimsoll validate for several devices.
@@ -66,7 +66,7 @@ func (f *validateFlags) prepare(cmd *cobra.Command) error {
 	p := &f.fleet
 	several, onCPU := false, true
 	for spec := range strings.SplitSeq(f.job.devices, ";") {
-		items, err := open.Parse(spec)
+		items, err := devices.Parse(spec)
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"plimsoll/internal/version"
-	library "plimsoll/kernels/open"
+	"plimsoll/kernels/library"
 	"plimsoll/planner/milp"
 )
 

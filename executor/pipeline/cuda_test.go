@@ -13,12 +13,12 @@ import (
 	"plimsoll/executor"
 	"plimsoll/executor/pipeline/pipelinetest"
 	_ "plimsoll/kernels/cuda"
-	library "plimsoll/kernels/open"
+	"plimsoll/kernels/library"
 	"plimsoll/models"
 	"plimsoll/planner/pipeline"
 	cuda "plimsoll/runtime/cuda/driver"
+	"plimsoll/runtime/devices"
 	"plimsoll/runtime/host"
-	devices "plimsoll/runtime/open"
 )
 
 // TestMain makes the emulated driver delay its work and fill new memory with NaNs, unless the environment says otherwise. Its
@@ -35,11 +35,11 @@ func TestMain(m *testing.M) {
 // gpus opens n virtual GPUs of the first one.
 func gpus(t testing.TB, n int) []executor.Target {
 	t.Helper()
-	list, err := devices.Devices(fmt.Sprintf("cuda:0*%d", n), devices.Options{Memory: int64(n) << 30, HostMemory: int64(n) << 28})
+	list, err := devices.Open(fmt.Sprintf("cuda:0*%d", n), devices.Options{Memory: int64(n) << 30, HostMemory: int64(n) << 28})
 	must(t, err)
 	var on []executor.Target
 	for _, d := range list {
-		lib, err := library.Library(d, library.Options{})
+		lib, err := library.Open(d, library.Options{})
 		must(t, err)
 		on = append(on, executor.Target{Device: d, Library: lib})
 		t.Cleanup(func() { must(t, d.Close()) })

@@ -18,7 +18,7 @@ import (
 	"plimsoll/models"
 	"plimsoll/models/data"
 	"plimsoll/runtime"
-	"plimsoll/runtime/open"
+	"plimsoll/runtime/devices"
 )
 
 // Spec says what is trained and where.
@@ -33,13 +33,13 @@ type Spec struct {
 	Microbatches int
 	// Parts, on one device, are those of a step whose gradients are added up; 0 is 1. The Config's Batch becomes a part's, as above.
 	Parts   int
-	Open    open.Options
+	Open    devices.Options
 	Threads int // of the kernels; 0 for every core
 	// Reference computes with the reference kernels, slow and in every element type, in place of the device's own.
 	Reference bool
 	// NoGraph issues every step call by call, also on a device that could repeat it as one graph.
 	NoGraph bool
-	// Vendor and VendorPath are those of the kernels' library; see kernels/open.
+	// Vendor and VendorPath are those of the kernels' library; see kernels/library.
 	Vendor, VendorPath string
 	Note               func(text string) // is told of kernels that are not used; may be nil
 	Update             kernels.Update
@@ -100,7 +100,7 @@ func (j *Job) divide() error {
 
 // alone reports whether the job is for one device.
 func (j *Job) alone() bool {
-	items, err := open.Parse(j.Devices)
+	items, err := devices.Parse(j.Devices)
 	return err == nil && len(items) == 1 && items[0].Parts <= 1
 }
 

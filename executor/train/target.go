@@ -5,10 +5,10 @@ import (
 	"fmt"
 
 	"plimsoll/executor"
-	library "plimsoll/kernels/open"
+	"plimsoll/kernels/library"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
-	"plimsoll/runtime/open"
+	"plimsoll/runtime/devices"
 )
 
 // Target opens a fresh device with its kernel library: of a pipeline's devices, the first.
@@ -37,12 +37,12 @@ func (j *Job) Unbounded() (*Job, error) {
 
 // Targets opens all devices afresh, each with its kernel library.
 func (s *Spec) Targets() (all []executor.Target, err error) {
-	devices, err := open.Devices(s.Devices, s.Open)
+	opened, err := devices.Open(s.Devices, s.Open)
 	if err != nil {
 		return nil, err
 	}
-	for _, dev := range devices {
-		lib, failure := library.Library(dev, library.Options{
+	for _, dev := range opened {
+		lib, failure := library.Open(dev, library.Options{
 			Threads: s.Threads, Reference: s.Reference, Vendor: s.Vendor, VendorPath: s.VendorPath, Note: s.Note,
 		})
 		if failure != nil && err == nil {

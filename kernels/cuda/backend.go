@@ -7,14 +7,14 @@ import (
 
 	"plimsoll/kernels"
 	"plimsoll/kernels/cuda/nvidia"
-	"plimsoll/kernels/open"
+	"plimsoll/kernels/library"
 	"plimsoll/runtime"
 	"plimsoll/runtime/cuda"
 )
 
-// init makes the library known to kernels/open.
+// init makes the library known to kernels/library.
 func init() {
-	open.Register(open.Backend{Kind: "cuda", Open: func(dev runtime.Device, o open.Options) (kernels.Library, error) {
+	library.Register(library.Backend{Kind: "cuda", Open: func(dev runtime.Device, o library.Options) (kernels.Library, error) {
 		device, ok := dev.(*cuda.Device)
 		if !ok {
 			return nil, fmt.Errorf("BUG: %s says that it is a CUDA device and is a %T", dev.Info().Name, dev)

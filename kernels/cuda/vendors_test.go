@@ -17,7 +17,7 @@ import (
 	"plimsoll/kernels"
 	"plimsoll/kernels/cuda/nvidia"
 	"plimsoll/kernels/cuda/nvidia/fake"
-	"plimsoll/kernels/open"
+	"plimsoll/kernels/library"
 	"plimsoll/runtime"
 	"plimsoll/runtime/cuda"
 )
@@ -328,20 +328,20 @@ func TestHandles(t *testing.T) {
 // TestEmulatedRefusesVendors: NVIDIA's own libraries are never loaded for a GPU that is emulated.
 func TestEmulatedRefusesVendors(t *testing.T) {
 	b, folder := newFakedBench(t)
-	lib, err := open.Library(b.device, open.Options{VendorPath: folder})
+	lib, err := library.Open(b.device, library.Options{VendorPath: folder})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if files, missing := lib.(*Library).Vendors(); len(files) != 0 || len(missing) != 1 || strings.Contains(lib.Name(), "cudnn") {
 		t.Errorf("%s uses %v without %v", lib.Name(), files, missing)
 	}
-	if _, err := open.Library(b.device, open.Options{Vendor: "require", VendorPath: folder}); err == nil || !strings.Contains(err.Error(), "emulated") {
+	if _, err := library.Open(b.device, library.Options{Vendor: "require", VendorPath: folder}); err == nil || !strings.Contains(err.Error(), "emulated") {
 		t.Errorf("required: %v", err)
 	}
-	if lib, err := open.Library(b.device, open.Options{Vendor: "refuse"}); err != nil || len(lib.(*Library).vendors.loaded.Missing) != 0 {
+	if lib, err := library.Open(b.device, library.Options{Vendor: "refuse"}); err != nil || len(lib.(*Library).vendors.loaded.Missing) != 0 {
 		t.Errorf("refused: %v", err)
 	}
-	if _, err := open.Library(b.device, open.Options{Vendor: "maybe"}); err == nil || !strings.Contains(err.Error(), "maybe") {
+	if _, err := library.Open(b.device, library.Options{Vendor: "maybe"}); err == nil || !strings.Contains(err.Error(), "maybe") {
 		t.Errorf("maybe: %v", err)
 	}
 }

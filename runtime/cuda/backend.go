@@ -8,15 +8,15 @@ import (
 
 	"plimsoll/runtime"
 	"plimsoll/runtime/cuda/driver"
-	"plimsoll/runtime/open"
+	"plimsoll/runtime/devices"
 )
 
 func init() {
-	open.Register(open.Backend{Name: "cuda", Doc: "an NVIDIA GPU", Open: openItem})
+	devices.Register(devices.Backend{Name: "cuda", Doc: "an NVIDIA GPU", Open: openItem})
 }
 
 // openItem ignores the bandwidths and the chaos of the options: a real link is as fast as it is.
-func openItem(item open.Item, o open.Options) ([]runtime.Device, error) {
+func openItem(item devices.Item, o devices.Options) ([]runtime.Device, error) {
 	opened, err := Open(Config{Index: max(item.Index, 0), Parts: item.Parts, Memory: o.Memory, HostMemory: o.HostMemory})
 	if err != nil {
 		return nil, explain(item, err)
@@ -29,14 +29,14 @@ func openItem(item open.Item, o open.Options) ([]runtime.Device, error) {
 }
 
 // explain marks as unknown what the user cannot have here, and says what to do.
-func explain(item open.Item, err error) error {
+func explain(item devices.Item, err error) error {
 	for _, absent := range []error{driver.ErrNoDriver, driver.ErrNoDevice, driver.ErrOldDriver} {
 		if errors.Is(err, absent) {
-			return fmt.Errorf("%w %q: %w (--devices cpu works without)", open.ErrUnknown, item, err)
+			return fmt.Errorf("%w %q: %w (--devices cpu works without)", devices.ErrUnknown, item, err)
 		}
 	}
 	if errors.Is(err, ErrIndex) || errors.Is(err, ErrTooOld) {
-		return fmt.Errorf("%w %q: %w", open.ErrUnknown, item, err)
+		return fmt.Errorf("%w %q: %w", devices.ErrUnknown, item, err)
 	}
 	return err
 }

@@ -11,7 +11,7 @@ import (
 	"plimsoll/runtime/cuda"
 	"plimsoll/runtime/cuda/cudatest"
 	"plimsoll/runtime/cuda/driver"
-	"plimsoll/runtime/open"
+	"plimsoll/runtime/devices"
 )
 
 func arena(offset, bytes int64) runtime.Span {
@@ -149,8 +149,8 @@ func TestALostDeviceIsReportedAndCanBeClosed(t *testing.T) {
 }
 
 func TestBadDevicesAreNamedInOneLine(t *testing.T) {
-	_, err := open.Devices("cuda:99", open.Options{})
-	if !errors.Is(err, open.ErrUnknown) {
+	_, err := devices.Open("cuda:99", devices.Options{})
+	if !errors.Is(err, devices.ErrUnknown) {
 		t.Errorf("got %v", err)
 	}
 	if driver.Load().Err != nil {
@@ -162,9 +162,9 @@ func TestBadDevicesAreNamedInOneLine(t *testing.T) {
 
 func TestPartsShareTheMemory(t *testing.T) {
 	needGPUs(t, 1)
-	devices, err := open.Devices("cuda:0*4", open.Options{Memory: 4 << 20, HostMemory: 4 << 10})
+	opened, err := devices.Open("cuda:0*4", devices.Options{Memory: 4 << 20, HostMemory: 4 << 10})
 	must(t, err)
-	for i, d := range devices {
+	for i, d := range opened {
 		if got := d.Info(); got.Name != "cuda:0*4/"+string(rune('0'+i)) || got.Memory != 1<<20 || got.Kind != "cuda" || got.Model == "" {
 			t.Errorf("part %d: %+v", i, got)
 		}

@@ -1,5 +1,5 @@
-// Package open finds the kernel library for a device.
-package open
+// Package library finds the kernel library for a device.
+package library
 
 import (
 	"errors"
@@ -47,8 +47,8 @@ func Register(b Backend) {
 	backends = append(backends, b)
 }
 
-// Library returns the kernels that compute on a device. Errors: ErrNone, those of the library.
-func Library(dev runtime.Device, o Options) (kernels.Library, error) {
+// Open returns the kernels that compute on a device. Errors: ErrNone, those of the library.
+func Open(dev runtime.Device, o Options) (kernels.Library, error) {
 	info := dev.Info()
 	if o.Vendor != "" && !slices.Contains(Vendors, o.Vendor) {
 		return nil, fmt.Errorf("vendors' libraries: %q is unknown: give one of %s", o.Vendor, strings.Join(Vendors, ", "))

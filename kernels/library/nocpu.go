@@ -1,6 +1,6 @@
 //go:build !cgo
 
-package open
+package library
 
 import (
 	"fmt"

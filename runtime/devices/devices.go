@@ -1,10 +1,10 @@
-// Package open turns what the user writes after --devices into devices.
+// Package devices turns what the user writes after --devices into devices.
 //
 //	spec   = device {"," device}
 //	device = kind [":" index] ["*" parts]
 //
 // "cpu" is the whole CPU, "cpu*4" four virtual devices that share it, "cuda:1" the second GPU.
-package open
+package devices
 
 import (
 	"context"
@@ -64,15 +64,15 @@ var (
 // maxParts bounds a split, so that a slip of the finger is an error and not a million devices.
 const maxParts = 1024
 
-// Devices opens what spec says, in its order. When one cannot be opened, those before it are closed again.
-func Devices(spec string, o Options) ([]runtime.Device, error) {
+// Open opens what spec says, in its order. When one cannot be opened, those before it are closed again.
+func Open(spec string, o Options) ([]runtime.Device, error) {
 	items, err := Parse(spec)
 	if err != nil {
 		return nil, err
 	}
 	var devices []runtime.Device
 	for _, item := range items {
-		more, err := open(item, o)
+		more, err := openItem(item, o)
 		if err != nil {
 			return nil, errors.Join(err, closeAll(devices))
 		}
@@ -81,7 +81,7 @@ func Devices(spec string, o Options) ([]runtime.Device, error) {
 	return devices, nil
 }
 
-func open(item Item, o Options) ([]runtime.Device, error) {
+func openItem(item Item, o Options) ([]runtime.Device, error) {
 	for _, b := range backends {
 		if b.Name == item.Kind {
 			return b.Open(item, o)

@@ -1,4 +1,4 @@
-package open
+package devices
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package open_test
+package devices_test
 
 import (
 	"errors"
@@ -8,17 +8,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"plimsoll/runtime"
-	"plimsoll/runtime/open"
+	"plimsoll/runtime/devices"
 )
 
 func TestParse(t *testing.T) {
-	for spec, want := range map[string][]open.Item{
+	for spec, want := range map[string][]devices.Item{
 		"cpu":            {{Kind: "cpu", Index: -1}},
 		"cpu*4":          {{Kind: "cpu", Index: -1, Parts: 4}},
 		"cuda:0*4":       {{Kind: "cuda", Index: 0, Parts: 4}},
 		"cuda:1, cuda:0": {{Kind: "cuda", Index: 1}, {Kind: "cuda", Index: 0}},
 	} {
-		got, err := open.Parse(spec)
+		got, err := devices.Parse(spec)
 		if err != nil || !cmp.Equal(got, want) {
 			t.Errorf("%q: %v, %v", spec, got, err)
 		}
@@ -42,21 +42,21 @@ func TestBadSpecsAreRefused(t *testing.T) {
 		"cpu:0,cpu": "named twice",
 		"cuda:0 *2": `index "0 ": want`,
 	} {
-		_, err := open.Parse(spec)
-		if !errors.Is(err, open.ErrSpec) || !strings.Contains(err.Error(), want) {
+		_, err := devices.Parse(spec)
+		if !errors.Is(err, devices.ErrSpec) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v does not say %q", spec, err, want)
 		}
 	}
 }
 
 func TestDevices(t *testing.T) {
-	o := open.Options{Memory: 1000, HostMemory: 1000, Bandwidth: 5}
+	o := devices.Options{Memory: 1000, HostMemory: 1000, Bandwidth: 5}
 	for spec, want := range map[string][]string{
 		"cpu":        {"cpu"},
 		"cpu:0*2":    {"cpu*2/0", "cpu*2/1"},
 		"null*2,cpu": {"null*2/0", "null*2/1", "cpu"},
 	} {
-		devices, err := open.Devices(spec, o)
+		devices, err := devices.Open(spec, o)
 		if err != nil {
 			t.Errorf("%q: %v", spec, err)
 			continue
@@ -82,8 +82,8 @@ func TestUnknownDevicesListTheKnownOnes(t *testing.T) {
 		"cpu:1":  "there is one cpu, number 0",
 		"null:2": "there is one null, number 0",
 	} {
-		_, err := open.Devices(spec, open.Options{Memory: 1, HostMemory: 1})
-		if !errors.Is(err, open.ErrUnknown) || !strings.Contains(err.Error(), want) {
+		_, err := devices.Open(spec, devices.Options{Memory: 1, HostMemory: 1})
+		if !errors.Is(err, devices.ErrUnknown) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v does not say %q", spec, err, want)
 		}
 	}
@@ -100,14 +100,14 @@ func (fake) Close() error {
 }
 
 func init() {
-	open.Register(open.Backend{Name: "fake", Doc: "for tests", Open: func(open.Item, open.Options) ([]runtime.Device, error) {
+	devices.Register(devices.Backend{Name: "fake", Doc: "for tests", Open: func(devices.Item, devices.Options) ([]runtime.Device, error) {
 		return []runtime.Device{fake{}}, nil
 	}})
 }
 
 func TestDevicesBeforeOneThatFailsAreClosed(t *testing.T) {
 	fakeIsClosed = false
-	if devices, err := open.Devices("fake,tpu", open.Options{}); err == nil || devices != nil {
+	if devices, err := devices.Open("fake,tpu", devices.Options{}); err == nil || devices != nil {
 		t.Errorf("got %v, %v", devices, err)
 	}
 	if !fakeIsClosed {
@@ -117,7 +117,7 @@ func TestDevicesBeforeOneThatFailsAreClosed(t *testing.T) {
 
 func TestBackendNamesAreUnique(t *testing.T) {
 	var names []string
-	for _, b := range open.Backends() {
+	for _, b := range devices.Backends() {
 		names = append(names, b.Name)
 	}
 	if want := []string{"cpu", "null", "fake"}; !cmp.Equal(names, want) {
@@ -128,7 +128,7 @@ func TestBackendNamesAreUnique(t *testing.T) {
 			t.Error("a name could be taken twice")
 		}
 	}()
-	open.Register(open.Backend{Name: "fake"})
+	devices.Register(devices.Backend{Name: "fake"})
 }
 
 func FuzzParse(f *testing.F) {
@@ -136,9 +136,9 @@ func FuzzParse(f *testing.F) {
 		f.Add(spec)
 	}
 	f.Fuzz(func(t *testing.T, spec string) {
-		items, err := open.Parse(spec)
+		items, err := devices.Parse(spec)
 		if err != nil {
-			if !errors.Is(err, open.ErrSpec) {
+			if !errors.Is(err, devices.ErrSpec) {
 				t.Errorf("%q: %v is not an ErrSpec", spec, err)
 			}
 			return
@@ -147,7 +147,7 @@ func FuzzParse(f *testing.F) {
 		for _, item := range items {
 			written = append(written, item.String())
 		}
-		again, err := open.Parse(strings.Join(written, ","))
+		again, err := devices.Parse(strings.Join(written, ","))
 		if err != nil || !cmp.Equal(again, items) {
 			t.Errorf("%q was written as %q and read as %v, %v", spec, written, again, err)
 		}
