@@ -2,16 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"plimsoll/bench/report"
-	"plimsoll/executor"
 	"plimsoll/internal/ram"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/models"
-	"plimsoll/planner"
 	"plimsoll/planner/strategy"
 )
 
@@ -101,28 +98,16 @@ func (p *part) beyondOurs(ctx context.Context, f *beyondFigures, d kernels.DType
 	}
 	for _, name := range beyondStrategies {
 		row := beyondRow{System: ours, Precision: short(d), Mode: name}
-		s, err := planner.Lookup(name)
+		t, err := p.along(ctx, w, c, name, f.Device, strategy.Options{HostMemory: host})
 		if err != nil {
 			return err
 		}
-		plan, err := executor.Plan(ctx, w, c, s, f.Device, strategy.Options{HostMemory: host})
-		if small := (*executor.TooSmallError)(nil); errors.As(err, &small) {
-			row.Error = small.Error()
-			if err := p.addBeyond(f, row); err != nil {
-				return err
-			}
-			continue
+		if t.small != nil {
+			row.Error = t.small.Error()
+		} else {
+			row.Mode, row.Predicted, row.PlanBytes = t.Name(), t.seconds, t.bytes
+			row.StepS, row.Images, row.PeakBytes, row.NVML = t.Device, float64(f.Batch)/t.Wall, t.Extent, t.NVML
 		}
-		if err != nil {
-			return err
-		}
-		t, err := p.timeSteps(w, plan.Ops, executor.Options{Limit: f.Device, Sim: executor.Following(c, plan)})
-		if err != nil {
-			return err
-		}
-		row.Mode = plan.Name()
-		row.Predicted, row.PlanBytes = plan.Predicted.Makespan+executor.UpdateSeconds(c), plan.Predicted.Peak+w.StaticBytes()
-		row.StepS, row.Images, row.PeakBytes, row.NVML = t.Device, float64(f.Batch)/t.Wall, t.Extent, t.NVML
 		if err := p.addBeyond(f, row); err != nil {
 			return err
 		}

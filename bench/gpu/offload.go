@@ -13,7 +13,6 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/models"
-	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -63,8 +62,8 @@ func measureOffload(ctx context.Context, p *part) error {
 	if err != nil {
 		return err
 	}
-	all := &rotorFigures{}
-	if err := p.storeAll(w, all); err != nil {
+	all, peak, err := p.storeAll(w)
+	if err != nil {
 		return err
 	}
 	c, err := p.profile(ctx, w)
@@ -72,7 +71,7 @@ func measureOffload(ctx context.Context, p *part) error {
 		return err
 	}
 	link := executor.LinkOf(c)
-	f := &offloadFigures{Model: j.model, Image: j.image, Batch: j.batch, DType: d.String(), StoreAll: all.StoreAll, Peak: all.Peak, Link: units.Rate(link.Bandwidth, "B")}
+	f := &offloadFigures{Model: j.model, Image: j.image, Batch: j.batch, DType: d.String(), StoreAll: all, Peak: peak, Link: units.Rate(link.Bandwidth, "B")}
 	p.printf("%s, %v; store-all takes %s and %s, of which %s weights, gradients and optimizer; limits are shares of the rest. The link to host memory: %s.\n\n",
 		describeRun(j.model, j.image, j.batch), d, units.Seconds(f.StoreAll.Device), units.Bytes(f.Peak), units.Bytes(w.StaticBytes()), f.Link)
 	p.printf("| limit | strategy | duplex | predicted | measured | error | without transfers | transfers alone | hidden | planned peak | extent | NVML | loss as store-all's |\n" +
@@ -97,29 +96,18 @@ func measureOffload(ctx context.Context, p *part) error {
 
 // offloadAt plans and runs a row, and its computation alone.
 func (p *part) offloadAt(ctx context.Context, w *executor.Workload, c *chain.Chain, f *offloadFigures, row *offloadRow) error {
-	s, err := planner.Lookup(row.Strategy)
-	if err != nil {
-		return err
-	}
 	link := executor.LinkOf(c)
 	link.Duplex = row.Duplex
-	if c, err = executor.WithLink(c, link); err != nil {
+	c, err := executor.WithLink(c, link)
+	if err != nil {
 		return err
 	}
 	limit := w.StaticBytes() + int64(row.Share*float64(f.Peak-w.StaticBytes()))
-	plan, err := executor.Plan(ctx, w, c, s, limit, strategy.Options{})
-	if small := (*executor.TooSmallError)(nil); errors.As(err, &small) {
-		row.Refused = fmt.Sprintf("needs %s", units.Bytes(small.Smallest))
-		return nil
-	}
-	if err != nil {
+	t, err := p.along(ctx, w, c, row.Strategy, limit, strategy.Options{})
+	if row.Refused = t.refused(); err != nil || row.Refused != "" {
 		return err
 	}
-	t, err := p.timeSteps(w, plan.Ops, executor.Options{Limit: limit, Sim: executor.Following(c, plan)})
-	if err != nil {
-		return err
-	}
-	alone := withoutTransfers(plan.Ops)
+	alone := withoutTransfers(t.Ops)
 	room, err := w.Extent(alone)
 	if err != nil {
 		return err
@@ -128,10 +116,10 @@ func (p *part) offloadAt(ctx context.Context, w *executor.Workload, c *chain.Cha
 	if err != nil {
 		return err
 	}
-	row.Predicted, row.PlanBytes = plan.Predicted.Makespan+executor.UpdateSeconds(c), plan.Predicted.Peak+w.StaticBytes()
+	row.Predicted, row.PlanBytes = t.seconds, t.bytes
 	row.Measured, row.Extent, row.NVML, row.Same = t.Device, t.Extent, t.NVML, t.Loss == f.StoreAll.Loss
 	row.Compute, row.Hidden = compute.Device, 1
-	if row.Copies, err = transferSeconds(c, plan); row.Copies > 0 {
+	if row.Copies, err = transferSeconds(c, t.Plan); row.Copies > 0 {
 		row.Hidden = min(max(1-(row.Measured-row.Compute)/row.Copies, 0), 1)
 	}
 	return err

@@ -69,7 +69,7 @@ func measureRotor(ctx context.Context, p *part) error {
 		return err
 	}
 	f := &rotorFigures{Model: j.model, Image: j.image, Batch: j.batch, DType: d.String()}
-	if err := p.storeAll(w, f); err != nil {
+	if f.StoreAll, f.Peak, err = p.storeAll(w); err != nil {
 		return err
 	}
 	c, err := p.profile(ctx, w)
@@ -102,7 +102,15 @@ func (p *part) auditRotor(ctx context.Context, f *rotorFigures, d kernels.DType)
 		return err
 	}
 	a.Limit = w.StaticBytes() + (peak-w.StaticBytes())*6/10
-	plan, c, err := p.plan(ctx, w, a.Limit)
+	c, err := p.profile(ctx, w)
+	if err != nil {
+		return err
+	}
+	rotor, err := planner.Lookup("rotor")
+	if err != nil {
+		return err
+	}
+	plan, err := executor.Plan(ctx, w, c, rotor, a.Limit, strategy.Options{})
 	if err != nil {
 		return err
 	}
@@ -126,41 +134,18 @@ func (p *part) auditRotor(ctx context.Context, f *rotorFigures, d kernels.DType)
 
 var errOtherPeak = errors.New("the audited step has another peak than planned, or left its limit")
 
-func (p *part) storeAll(w *executor.Workload, f *rotorFigures) (err error) {
-	if f.Peak, err = w.PeakBytes(w.StoreAll()); err != nil {
-		return err
-	}
-	limit, err := w.Extent(w.StoreAll())
-	if err != nil {
-		return err
-	}
-	f.StoreAll, err = p.timeSteps(w, w.StoreAll(), executor.Options{Limit: limit})
-	return err
-}
-
 func (p *part) rotorAt(ctx context.Context, w *executor.Workload, c *chain.Chain, f *rotorFigures, share float64) error {
-	rotor, err := planner.Lookup("rotor")
-	if err != nil {
-		return err
-	}
 	static := w.StaticBytes()
 	row := rotorRow{Limit: static + int64(share*float64(f.Peak-static)), Share: share}
-	plan, err := executor.Plan(ctx, w, c, rotor, row.Limit, strategy.Options{})
-	if small := (*executor.TooSmallError)(nil); errors.As(err, &small) {
-		row.Refused = fmt.Sprintf("needs %s", units.Bytes(small.Smallest))
-		return p.addRotor(f, row)
-	}
+	t, err := p.along(ctx, w, c, "rotor", row.Limit, strategy.Options{})
 	if err != nil {
 		return err
 	}
-	t, err := p.timeSteps(w, plan.Ops, executor.Options{Limit: row.Limit, Sim: executor.Following(c, plan)})
-	if err != nil {
-		return err
+	if row.Refused = t.refused(); row.Refused == "" {
+		row.PeakBytes, row.Extent, row.NVML, row.Predicted, row.PlanBytes = t.Peak, t.Extent, t.NVML, t.seconds, t.bytes
+		row.Measured, row.Images, row.Loss, row.Same = t.Device, float64(f.Batch)/t.Wall, t.Loss, t.Loss == f.StoreAll.Loss
+		row.Forwards = len(t.Ops) - len(w.Layers)
 	}
-	row.PeakBytes, row.Extent, row.NVML = t.Peak, t.Extent, t.NVML
-	row.Predicted, row.PlanBytes = plan.Predicted.Makespan+executor.UpdateSeconds(c), plan.Predicted.Peak+static
-	row.Measured, row.Images, row.Loss, row.Same = t.Device, float64(f.Batch)/t.Wall, t.Loss, t.Loss == f.StoreAll.Loss
-	row.Forwards = len(plan.Ops) - len(w.Layers)
 	return p.addRotor(f, row)
 }
 

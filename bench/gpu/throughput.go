@@ -10,7 +10,6 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/models"
-	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -150,13 +149,13 @@ func (r *race) ours(ctx context.Context, j job, d kernels.DType) error {
 	if err != nil {
 		return err
 	}
-	limit, err := w.Extent(w.StoreAll())
+	t, _, err := r.storeAll(w)
 	if err != nil {
 		return err
 	}
 	row := speedRow{System: ours, Model: j.model, Image: j.image, Batch: j.batch, Precision: short(d), Mode: "store-all"}
 	eager := j.peer(short(d), "eager")
-	if err := r.timed(row, w, w.StoreAll(), executor.Options{Limit: limit}, eager); err != nil {
+	if err := r.timed(row, t, eager); err != nil {
 		return err
 	}
 	peak := r.peaks[j.peer(short(d), "checkpoint")]
@@ -164,23 +163,23 @@ func (r *race) ours(ctx context.Context, j job, d kernels.DType) error {
 		return nil
 	}
 	row.Mode = "rotor within " + units.Bytes(peak)
-	plan, c, err := r.plan(ctx, w, peak)
-	if small := (*executor.TooSmallError)(nil); errors.As(err, &small) {
-		row.Error = small.Error()
+	c, err := r.profile(ctx, w)
+	if err != nil {
+		return err
+	}
+	within, err := r.along(ctx, w, c, "rotor", peak, strategy.Options{})
+	if err != nil {
+		return err
+	}
+	if within.small != nil {
+		row.Error = within.small.Error()
 		return r.add(row)
 	}
-	if err != nil {
-		return err
-	}
-	return r.timed(row, w, plan.Ops, executor.Options{Limit: peak, Sim: executor.Following(c, plan)}, eager)
+	return r.timed(row, within.timing, eager)
 }
 
-// timed runs a sequence and adds its row.
-func (r *race) timed(row speedRow, w *executor.Workload, seq schedule.Sequence, opt executor.Options, eager string) error {
-	t, err := r.timeSteps(w, seq, opt)
-	if err != nil {
-		return err
-	}
+// timed adds a row of steps that were run.
+func (r *race) timed(row speedRow, t timing, eager string) error {
 	row.StepS, row.DeviceS, row.Images, row.PeakBytes = t.Wall, t.Device, float64(row.Batch)/t.Wall, t.Extent
 	if theirs := r.eager[eager]; theirs > 0 {
 		row.Ratio = row.Images / theirs
@@ -207,20 +206,6 @@ func (p *part) steps() (warmup, steps int) {
 		return 1, 2
 	}
 	return 3, 10
-}
-
-// plan profiles a model and plans it with rotor.
-func (p *part) plan(ctx context.Context, w *executor.Workload, limit int64) (*schedule.Plan, *chain.Chain, error) {
-	c, err := p.profile(ctx, w)
-	if err != nil {
-		return nil, nil, err
-	}
-	rotor, err := planner.Lookup("rotor")
-	if err != nil {
-		return nil, nil, err
-	}
-	plan, err := executor.Plan(ctx, w, c, rotor, limit, strategy.Options{})
-	return plan, c, err
 }
 
 // profile measures a model's chain on the device.

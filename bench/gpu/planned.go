@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"plimsoll/executor"
+	"plimsoll/internal/units"
+	"plimsoll/planner"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+)
+
+// planned is a plan within a limit, and the steps that were run along it.
+type planned struct {
+	*schedule.Plan
+	timing
+	seconds float64                 // predicted, of a step with its update
+	bytes   int64                   // predicted, of the peak, weights included
+	small   *executor.TooSmallError // the limit is: there is no plan
+}
+
+// along plans a model with a strategy and runs steps along the plan.
+func (p *part) along(ctx context.Context, w *executor.Workload, c *chain.Chain, name string, limit int64, opt strategy.Options) (out planned, err error) {
+	s, err := planner.Lookup(name)
+	if err != nil {
+		return out, err
+	}
+	if out.Plan, err = executor.Plan(ctx, w, c, s, limit, opt); errors.As(err, &out.small) {
+		return out, nil
+	}
+	if err != nil {
+		return out, err
+	}
+	out.seconds, out.bytes = out.Predicted.Makespan+executor.UpdateSeconds(c), out.Predicted.Peak+w.StaticBytes()
+	out.timing, err = p.timeSteps(w, out.Ops, executor.Options{Limit: limit, Sim: executor.Following(c, out.Plan)})
+	return out, err
+}
+
+// refused says in a table why there is no plan, "" where there is one.
+func (t *planned) refused() string {
+	if t.small == nil {
+		return ""
+	}
+	return fmt.Sprintf("needs %s", units.Bytes(t.small.Smallest))
+}
+
+// storeAll runs steps that recompute nothing, in an arena as small as they can have; the peak is theirs.
+func (p *part) storeAll(w *executor.Workload) (t timing, peak int64, err error) {
+	if peak, err = w.PeakBytes(w.StoreAll()); err != nil {
+		return t, 0, err
+	}
+	limit, err := w.Extent(w.StoreAll())
+	if err != nil {
+		return t, 0, err
+	}
+	t, err = p.timeSteps(w, w.StoreAll(), executor.Options{Limit: limit})
+	return t, peak, err
+}
