@@ -92,9 +92,9 @@ type references struct {
 	runs  map[sums]train.Digests
 }
 
-func newReferences(g *Fleet, c *Case) (*references, error) {
+func newReferences(f *Fleet, c *Case) (*references, error) {
 	feed, err := newAlbum(c.Job)
-	return &references{fleet: g, from: c, feed: feed, runs: map[sums]train.Digests{}}, err
+	return &references{fleet: f, from: c, feed: feed, runs: map[sums]train.Digests{}}, err
 }
 
 // compare says whether a row's run left what one device does.

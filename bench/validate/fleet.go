@@ -22,11 +22,11 @@ import (
 // one duration.
 var ErrDurations = errors.New("tasks of one stage take different times, which simulated time does not know")
 
-// Run plans and measures the grid. Errors: those of running. A strategy that has no plan is none, but an entry of Skipped,
+// Run plans and measures the fleet. Errors: those of running. A strategy that has no plan is none, but an entry of Skipped,
 // unless no strategy has one: then the first of them.
-func (g *Fleet) Run(ctx context.Context) (*Report, error) {
-	r := g.report()
-	if err := g.plan(ctx, r); err != nil {
+func (f *Fleet) Run(ctx context.Context) (*Report, error) {
+	r := f.report()
+	if err := f.plan(ctx, r); err != nil {
 		return nil, err
 	}
 	if len(r.Rows) == 0 {
@@ -37,15 +37,15 @@ func (g *Fleet) Run(ctx context.Context) (*Report, error) {
 		row := &r.Rows[i]
 		if known[row.from.Job] == nil {
 			var err error
-			if known[row.from.Job], err = newReferences(g, row.from); err != nil {
+			if known[row.from.Job], err = newReferences(f, row.from); err != nil {
 				return nil, err
 			}
 		}
-		if err := g.measure(ctx, row, known[row.from.Job]); err != nil {
+		if err := f.measure(ctx, row, known[row.from.Job]); err != nil {
 			return nil, fmt.Errorf("%s on %s: %w", row.Strategy, row.Devices, err)
 		}
-		if g.Progress != nil {
-			g.Progress(i+1, len(r.Rows))
+		if f.Progress != nil {
+			f.Progress(i+1, len(r.Rows))
 		}
 	}
 	r.conclude()
@@ -53,15 +53,15 @@ func (g *Fleet) Run(ctx context.Context) (*Report, error) {
 }
 
 // report returns the report without rows.
-func (g *Fleet) report() *Report {
-	j := g.Cases[0].Job
+func (f *Fleet) report() *Report {
+	j := f.Cases[0].Job
 	r := &Report{
-		Title: fmt.Sprintf("%s on %s: pipelines, predicted and measured", j.Model, j.Data), Simulated: g.Simulated,
+		Title: fmt.Sprintf("%s on %s: pipelines, predicted and measured", j.Model, j.Data), Simulated: f.Simulated,
 		Model: j.Model, Images: j.Images(), Image: j.Config.Image, Data: j.Data, Device: j.Device.Model, Seed: j.Seed,
 		Note: updateNote, Rows: []Row{}, Skipped: []Skip{}, Duels: []Duel{},
 	}
 	switch {
-	case g.Simulated:
+	case f.Simulated:
 		r.Title, r.Note = r.Title+" (simulated time)", simulatedNote
 	case j.Device.Kind == "host":
 		r.Note = sharedNote + " " + updateNote
@@ -70,12 +70,12 @@ func (g *Fleet) report() *Report {
 }
 
 // plan makes a row of every strategy that has a plan.
-func (g *Fleet) plan(ctx context.Context, r *Report) error {
-	for i := range g.Cases {
-		c := &g.Cases[i]
-		for _, limit := range g.Limits {
+func (f *Fleet) plan(ctx context.Context, r *Report) error {
+	for i := range f.Cases {
+		c := &f.Cases[i]
+		for _, limit := range f.Limits {
 			for _, s := range c.Strategies {
-				row, err := g.planOne(ctx, c, s, limit)
+				row, err := f.planOne(ctx, c, s, limit)
 				switch {
 				case ctx.Err() != nil:
 					return ctx.Err()
@@ -92,14 +92,14 @@ func (g *Fleet) plan(ctx context.Context, r *Report) error {
 	return nil
 }
 
-func (g *Fleet) planOne(ctx context.Context, c *Case, s pipeline.Strategy, limit units.Size) (*Row, error) {
+func (f *Fleet) planOne(ctx context.Context, c *Case, s pipeline.Strategy, limit units.Size) (*Row, error) {
 	options := pipeline.Options{Accounting: pipeline.Saved}
 	if s.Type == pipeline.Flushing {
 		options.Microbatches = c.Job.Microbatches
 	} else {
-		options.Versions = g.Versions
+		options.Versions = f.Versions
 	}
-	p, err := c.Job.PlanPipe(ctx, c.Chain, train.PipeRequest{Strategy: s, Platform: c.Platform, Options: options, Portals: g.Portals, Limit: limit.Of})
+	p, err := c.Job.PlanPipe(ctx, c.Chain, train.PipeRequest{Strategy: s, Platform: c.Platform, Options: options, Portals: f.Portals, Limit: limit.Of})
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +114,8 @@ func (g *Fleet) planOne(ctx context.Context, c *Case, s pipeline.Strategy, limit
 	if row.line, err = timeline.NewPipeline(p.Costs, p.Plan, p.Needs, p.Holds); err != nil {
 		return nil, err
 	}
-	row.line.Simulated = g.Simulated
-	if g.Simulated && !row.line.Flat.Even() {
+	row.line.Simulated = f.Simulated
+	if f.Simulated && !row.line.Flat.Even() {
 		return nil, fmt.Errorf("%s: %w", s.Name, ErrDurations)
 	}
 	return row, row.foresee()
@@ -137,10 +137,10 @@ func (r *Row) foresee() error {
 	return nil
 }
 
-// nothing is the error of a grid in which no strategy has a plan.
+// nothing is the error of a fleet in which no strategy has a plan.
 func (r *Report) nothing() error {
 	if len(r.Skipped) == 0 {
-		return errors.New("BUG: a grid without strategies")
+		return errors.New("BUG: a fleet without strategies")
 	}
 	s := r.Skipped[0]
 	return fmt.Errorf("no strategy has a plan; %s on %s: %w", s.Strategy, s.Devices, s.err)

@@ -59,39 +59,39 @@ func (a *album) Labels(minibatch int, dst []int32) error {
 }
 
 // options are those of every run of a job: only so are its bits the same.
-func (g *Fleet) options(j *train.Job, feed pipe.Feed) pipe.Options {
-	return pipe.Options{Feed: feed, Seed: j.Seed, Rate: g.Rate.At, Patience: patience}
+func (f *Fleet) options(j *train.Job, feed pipe.Feed) pipe.Options {
+	return pipe.Options{Feed: feed, Seed: j.Seed, Rate: f.Rate.At, Patience: patience}
 }
 
 // measure runs a row's plan.
-func (g *Fleet) measure(ctx context.Context, row *Row, known *references) error {
+func (f *Fleet) measure(ctx context.Context, row *Row, known *references) error {
 	spec := row.from.Job.Spec
 	return onDevices(&spec, func(on []executor.Target) error {
 		for d := range row.PerDevice {
 			row.PerDevice[d].Name = on[d].Device.Info().Name
 			row.line.Names = append(row.line.Names, row.PerDevice[d].Name)
 		}
-		if g.Simulated {
-			return g.simulate(ctx, row, on, known.feed)
+		if f.Simulated {
+			return f.simulate(ctx, row, on, known.feed)
 		}
-		return g.compute(ctx, row, on, known)
+		return f.compute(ctx, row, on, known)
 	})
 }
 
 // simulate runs a plan whose tasks take the chain's times.
-func (g *Fleet) simulate(ctx context.Context, row *Row, on []executor.Target, feed *album) error {
-	opt := g.options(row.from.Job, feed)
+func (f *Fleet) simulate(ctx context.Context, row *Row, on []executor.Target, feed *album) error {
+	opt := f.options(row.from.Job, feed)
 	opt.Timed, opt.Pace = true, row.line.Flat.Pace
 	x, err := pipe.New(row.pipe.Work, on, row.pipe.Costs, row.pipe.Plan, opt)
 	if err != nil {
 		return err
 	}
-	return g.drive(ctx, x, row)
+	return f.drive(ctx, x, row)
 }
 
 // compute runs a plan with kernels, and looks at what it leaves.
-func (g *Fleet) compute(ctx context.Context, row *Row, on []executor.Target, known *references) error {
-	opt := g.options(row.from.Job, known.feed)
+func (f *Fleet) compute(ctx context.Context, row *Row, on []executor.Target, known *references) error {
+	opt := f.options(row.from.Job, known.feed)
 	opt.Timed = true
 	var diverged atomic.Bool
 	opt.Done = func(r pipe.Result) {
@@ -109,7 +109,7 @@ func (g *Fleet) compute(ctx context.Context, row *Row, on []executor.Target, kno
 	if err := row.paint(on); err != nil {
 		return err
 	}
-	if err := g.drive(ctx, x, row); err != nil {
+	if err := f.drive(ctx, x, row); err != nil {
 		return err
 	}
 	if row.pipe.Plan.IsFlush() && diverged.Load() {
@@ -122,9 +122,9 @@ func (g *Fleet) compute(ctx context.Context, row *Row, on []executor.Target, kno
 }
 
 // drive lets a plan run, and fills in what its clocks say.
-func (g *Fleet) drive(ctx context.Context, x *pipe.Executor, row *Row) error {
+func (f *Fleet) drive(ctx context.Context, x *pipe.Executor, row *Row) error {
 	if !row.pipe.Plan.IsFlush() {
-		n := row.run(g.Minibatches, x.Group())
+		n := row.run(f.Minibatches, x.Group())
 		if err := x.Run(ctx, n); err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func (g *Fleet) drive(ctx context.Context, x *pipe.Executor, row *Row) error {
 		return nil
 	}
 	var all [][]pipe.Timing
-	for range g.Steps {
+	for range f.Steps {
 		if err := x.Run(ctx, row.Minibatches); err != nil {
 			return err
 		}

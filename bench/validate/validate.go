@@ -1,7 +1,7 @@
 // Package validate measures what pipeline plans promise: it runs the plans of many strategies on several devices, and puts
 // the period, the peak and the idle time of each beside what was planned.
 //
-// There are two kinds of grids. With real kernels bytes and bits are exact: the memory that a run touches, and the weights of
+// A fleet runs in one of two ways. With real kernels bytes and bits are exact: the memory that a run touches, and the weights of
 // a step with a flush beside those of the same schedule on one device. In simulated time (Fleet.Simulated) every task takes
 // just the time that the chain says, while streams, events, links and drivers are real: that shows how closely the drivers
 // keep to the plan, also where the devices share the cores of one processor and real kernels would slow each other down.
@@ -25,7 +25,7 @@ type Case struct {
 	Strategies []pipeline.Strategy
 }
 
-// Fleet is what is measured: every strategy of every case at every limit.
+// Fleet is what is measured: every strategy of every case, a job on some devices, at every limit.
 type Fleet struct {
 	Cases       []Case
 	Limits      []units.Size // of each device's arena; shares are of what a plan without a limit needs
@@ -88,7 +88,7 @@ type Skip struct {
 	err      error
 }
 
-// Report is a measured grid.
+// Report is a measured fleet.
 type Report struct {
 	Title       string  `json:"title"`
 	Simulated   bool    `json:"simulated_time"`
