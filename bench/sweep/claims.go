@@ -43,29 +43,22 @@ type place struct {
 type claims struct {
 	source Source
 	name   string
-	places []place
-	at     map[place]map[string]*Point // by strategy
-	free   map[int64]map[string]*Point // by limit, of strategies that no link changes
+	places []place                     // with a link
+	at     map[place]map[string]*Point // by strategy; without a link those that none changes
 }
 
 func (c *claims) collect(points []Point) {
-	c.free = map[int64]map[string]*Point{}
 	for i := range points {
 		p := &points[i]
 		if p.Source != c.source || p.Chain != c.name {
 			continue
 		}
-		if p.Bandwidth == 0 {
-			if c.free[p.MemoryBytes] == nil {
-				c.free[p.MemoryBytes] = map[string]*Point{}
-			}
-			c.free[p.MemoryBytes][p.Strategy] = p
-			continue
-		}
 		k := place{p.MemoryBytes, p.Bandwidth}
 		if c.at[k] == nil {
 			c.at[k] = map[string]*Point{}
-			c.places = append(c.places, k)
+			if k.bandwidth > 0 {
+				c.places = append(c.places, k)
+			}
 		}
 		c.at[k][p.Strategy] = p
 	}
@@ -75,7 +68,7 @@ func (c *claims) collect(points []Point) {
 func (c *claims) of(k place, strategy string) *Point {
 	p := c.at[k][strategy]
 	if p == nil {
-		p = c.free[k.memory][strategy]
+		p = c.at[place{memory: k.memory}][strategy]
 	}
 	if p == nil || !p.Ran() {
 		return nil

@@ -71,7 +71,7 @@ func (s *Simulation) contenders(input string) (all []contender, err error) {
 }
 
 // Run adds the points that the store does not know. progress, which may be nil, is called after each.
-func (s *Simulation) Run(ctx context.Context, store *Store, progress func()) error {
+func (s *Simulation) Run(ctx context.Context, store *Store, progress func(done, total int)) error {
 	base, err := s.base(ctx)
 	if err != nil {
 		return err
@@ -80,6 +80,7 @@ func (s *Simulation) Run(ctx context.Context, store *Store, progress func()) err
 	if err != nil {
 		return err
 	}
+	done, total := 0, s.Count()
 	for _, alpha := range s.Alphas {
 		for _, one := range contenders {
 			for _, link := range one.links {
@@ -95,8 +96,8 @@ func (s *Simulation) Run(ctx context.Context, store *Store, progress func()) err
 						return err
 					}
 				}
-				if progress != nil {
-					progress()
+				if done++; progress != nil {
+					progress(done, total)
 				}
 			}
 		}

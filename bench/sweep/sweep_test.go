@@ -68,7 +68,7 @@ func TestASweepGoesOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "points.jsonl")
 	s := simulation(t)
 	store, done := open(t, path), 0
-	must(t, s.Run(t.Context(), store, func() { done++ }))
+	must(t, s.Run(t.Context(), store, func(int, int) { done++ }))
 	if want := 5*4 + 2*5*5; done != want || s.Count() != want || len(store.Points) != want {
 		t.Fatalf("%d points done, %d counted, %d kept, want %d", done, s.Count(), len(store.Points), want)
 	}

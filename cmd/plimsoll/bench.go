@@ -7,7 +7,6 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -206,13 +205,7 @@ func (a *app) simulate(ctx context.Context, f *benchFlags, c *chain.Chain, strat
 	for i := range f.points {
 		s.Alphas = append(s.Alphas, float64(i)/float64(f.points-1))
 	}
-	done, progress := 0, a.progress(c.Name)
-	err = s.Run(ctx, store, func() {
-		if done++; progress != nil {
-			progress(done, s.Count())
-		}
-	})
-	if err != nil {
+	if err := s.Run(ctx, store, a.progress(c.Name)); err != nil {
 		return nil, err
 	}
 	p, err := sweep.ComparePeriodic(ctx, c)
@@ -341,27 +334,10 @@ func (a *app) printBench(out string, points []sweep.Point, found []sweep.Claim, 
 // bandwidths is a flag with a comma-separated list of bandwidths.
 type bandwidths []units.Bandwidth
 
-func (b *bandwidths) String() string {
-	var all []string
-	for _, one := range *b {
-		all = append(all, one.String())
-	}
-	return strings.Join(all, ",")
-}
+func (b *bandwidths) String() string { return listText[units.Bandwidth](*b) }
 
 // Set implements pflag.Value.
-func (b *bandwidths) Set(text string) error {
-	var list bandwidths
-	for item := range strings.SplitSeq(text, ",") {
-		var one units.Bandwidth
-		if err := one.Set(item); err != nil {
-			return err
-		}
-		list = append(list, one)
-	}
-	*b = list
-	return nil
-}
+func (b *bandwidths) Set(text string) error { return setList((*[]units.Bandwidth)(b), text) }
 
 // Type implements pflag.Value.
 func (b *bandwidths) Type() string { return "bandwidths" }

@@ -302,27 +302,38 @@ func namedStrategies(list string) ([]strategy.Strategy, error) {
 // sizes is a flag with a comma-separated list of sizes.
 type sizes []units.Size
 
-func (s *sizes) String() string {
+func (s *sizes) String() string { return listText[units.Size](*s) }
+
+// Set implements pflag.Value.
+func (s *sizes) Set(text string) error { return setList((*[]units.Size)(s), text) }
+
+// Type implements pflag.Value.
+func (s *sizes) Type() string { return "sizes" }
+
+// value is a pflag.Value of a type T, of which a list can be a flag, too.
+type value[T any] interface {
+	*T
+	Set(text string) error
+	String() string
+}
+
+func listText[T any, V value[T]](list []T) string {
 	var all []string
-	for _, size := range *s {
-		all = append(all, size.String())
+	for i := range list {
+		all = append(all, V(&list[i]).String())
 	}
 	return strings.Join(all, ",")
 }
 
-// Set implements pflag.Value.
-func (s *sizes) Set(text string) error {
-	var list sizes
+func setList[T any, V value[T]](into *[]T, text string) error {
+	var list []T
 	for item := range strings.SplitSeq(text, ",") {
-		size, err := units.ParseSize(item)
-		if err != nil {
+		var one T
+		if err := V(&one).Set(item); err != nil {
 			return err
 		}
-		list = append(list, size)
+		list = append(list, one)
 	}
-	*s = list
+	*into = list
 	return nil
 }
-
-// Type implements pflag.Value.
-func (s *sizes) Type() string { return "sizes" }
