@@ -17,8 +17,8 @@ var optimizer = kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4}
 
 const classes = 1000
 
-func workload(lib kernels.Library, name string, batch, image int, d kernels.DType) (*executor.Workload, error) {
-	m, err := models.New(name, models.Config{Batch: batch, Image: image, Classes: classes, DType: d})
+func workload(lib kernels.Library, name string, config models.Config) (*executor.Workload, error) {
+	m, err := models.New(name, config)
 	if err != nil {
 		return nil, err
 	}

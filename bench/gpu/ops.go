@@ -173,7 +173,7 @@ func calls(w *executor.Workload) []*call {
 
 // timeOps adds a row for every call of the model in a type.
 func (r *rig) timeOps(ctx context.Context, p *part, s opSizes, d kernels.DType, f *opFigures) error {
-	w, err := workload(r.Library, s.model, s.batch, s.image, d)
+	w, err := workload(r.Library, s.model, models.Config{Batch: s.batch, Image: s.image, Classes: classes, DType: d})
 	if err != nil {
 		return err
 	}

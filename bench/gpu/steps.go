@@ -117,14 +117,10 @@ func (p *part) losses(device, name string, config models.Config) (all []float64,
 
 // compile compiles a model for a device's kernels.
 func (p *part) compile(device, name string, config models.Config) (*executor.Workload, error) {
-	m, err := models.New(name, config)
-	if err != nil {
-		return nil, err
-	}
 	on, err := p.open(device)
 	if err != nil {
 		return nil, err
 	}
-	w, err := executor.Compile(m, on.Library, optimizer)
+	w, err := workload(on.Library, name, config)
 	return w, errors.Join(err, on.Device.Close())
 }

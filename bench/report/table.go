@@ -20,61 +20,61 @@ type Table struct {
 
 // Text writes the table for a terminal: columns two spaces apart, a rule under the header.
 func (t *Table) Text(w io.Writer) error {
-	g := t.grid(strings.NewReplacer("\n", " "), 0)
-	rule := make([]string, len(g.widths))
-	for i, n := range g.widths {
+	a := t.align(strings.NewReplacer("\n", " "), 0)
+	rule := make([]string, len(a.widths))
+	for i, n := range a.widths {
 		rule[i] = strings.Repeat("─", n)
 	}
-	return g.write(w, rule, "", "  ", "")
+	return a.write(w, rule, "", "  ", "")
 }
 
 // Markdown writes the table for a document, aligned in the source as well.
 func (t *Table) Markdown(w io.Writer) error {
-	g := t.grid(strings.NewReplacer("\n", " ", "|", `\|`), 3)
-	rule := make([]string, len(g.widths))
-	for i, n := range g.widths {
+	a := t.align(strings.NewReplacer("\n", " ", "|", `\|`), 3)
+	rule := make([]string, len(a.widths))
+	for i, n := range a.widths {
 		rule[i] = strings.Repeat("-", n)
 		if t.Columns[i].Right {
 			rule[i] = rule[i][1:] + ":"
 		}
 	}
-	for i, row := range g.rows {
-		g.rows[i] = append(row, make([]string, len(g.widths)-len(row))...)
+	for i, row := range a.rows {
+		a.rows[i] = append(row, make([]string, len(a.widths)-len(row))...)
 	}
-	return g.write(w, rule, "| ", " | ", " |")
+	return a.write(w, rule, "| ", " | ", " |")
 }
 
-// grid is a table ready to write: the header is its first row, cells are escaped and measured.
-type grid struct {
+// aligned is a table ready to write: the header is its first row, cells are escaped and measured.
+type aligned struct {
 	columns []Column
 	rows    [][]string
 	widths  []int
 }
 
-func (t *Table) grid(escape *strings.Replacer, narrowest int) *grid {
+func (t *Table) align(escape *strings.Replacer, narrowest int) *aligned {
 	header := make([]string, len(t.Columns))
 	for i, c := range t.Columns {
 		header[i] = c.Name
 	}
-	g := &grid{columns: t.Columns, widths: make([]int, len(t.Columns))}
+	a := &aligned{columns: t.Columns, widths: make([]int, len(t.Columns))}
 	for _, row := range append([][]string{header}, t.Rows...) {
 		cells := make([]string, len(row))
 		for i, text := range row {
 			cells[i] = escape.Replace(text)
-			g.widths[i] = max(g.widths[i], narrowest, utf8.RuneCountInString(cells[i]))
+			a.widths[i] = max(a.widths[i], narrowest, utf8.RuneCountInString(cells[i]))
 		}
-		g.rows = append(g.rows, cells)
+		a.rows = append(a.rows, cells)
 	}
-	return g
+	return a
 }
 
 // write writes the header, the rule and the rows.
-func (g *grid) write(w io.Writer, rule []string, left, between, right string) error {
+func (a *aligned) write(w io.Writer, rule []string, left, between, right string) error {
 	var b strings.Builder
-	for i, row := range g.rows {
-		g.line(&b, row, left, between, right)
+	for i, row := range a.rows {
+		a.line(&b, row, left, between, right)
 		if i == 0 {
-			g.line(&b, rule, left, between, right)
+			a.line(&b, rule, left, between, right)
 		}
 	}
 	_, err := io.WriteString(w, b.String())
@@ -82,11 +82,11 @@ func (g *grid) write(w io.Writer, rule []string, left, between, right string) er
 }
 
 // line writes one line, without spaces at its end.
-func (g *grid) line(b *strings.Builder, cells []string, left, between, right string) {
+func (a *aligned) line(b *strings.Builder, cells []string, left, between, right string) {
 	padded := make([]string, len(cells))
 	for i, cell := range cells {
-		gap := strings.Repeat(" ", g.widths[i]-utf8.RuneCountInString(cell))
-		if g.columns[i].Right {
+		gap := strings.Repeat(" ", a.widths[i]-utf8.RuneCountInString(cell))
+		if a.columns[i].Right {
 			padded[i] = gap + cell
 		} else {
 			padded[i] = cell + gap
