@@ -210,31 +210,72 @@ func (p *pipePlanner) measured(platform *pipeline.Platform, plan *pipeline.Plan)
 	return out, err
 }
 
-// replans bounds how often a strategy is asked for less memory before it is asked for the smallest.
-const replans = 40
+// replans bounds how often a strategy is asked for less memory before it is asked for the smallest, refinements how often for what is
+// between a memory whose plan does not fit and one whose plan does, or for which there is none.
+const (
+	replans     = 40
+	refinements = 6
+)
 
-// within returns a plan whose arenas fit.
+// within returns a plan whose arenas fit, the fastest of those that it has seen.
 func (p *pipePlanner) within(ctx context.Context, free *Pipe, limit int64) (*Pipe, error) {
 	if most, _ := free.extent(); most <= limit {
 		return free, nil
 	}
-	memory := limit
+	over, memory := limit, limit
 	for range replans {
-		found, err := p.plan(ctx, max(memory, 0))
-		if inf := (*pipeline.InfeasibleError)(nil); errors.As(err, &inf) {
-			return p.smallest(ctx, limit, inf.Smallest, free)
-		}
-		if err != nil {
+		found, most, err := p.extends(ctx, memory)
+		switch {
+		case err != nil:
 			return nil, err
+		case found == nil || most <= limit:
+			if found, err = p.between(ctx, found, memory, over, limit); found != nil || err != nil {
+				return found, err
+			}
+			return p.smallest(ctx, limit, most, free)
 		}
-		most, _ := found.extent()
-		if most <= limit {
-			return found, nil
-		}
-		memory = min(memory, mostOf(found.Plan.PerDevicePeak)) - (most - limit)
-		free = found
+		over, free = memory, found
+		memory = max(0, min(memory, mostOf(found.Plan.PerDevicePeak))-(most-limit))
 	}
 	return p.smallest(ctx, limit, 0, free)
+}
+
+// extends returns the plan for so much memory and its largest arena; nil when there is none, and the smallest memory with one.
+func (p *pipePlanner) extends(ctx context.Context, memory int64) (*Pipe, int64, error) {
+	found, err := p.plan(ctx, memory)
+	if inf := (*pipeline.InfeasibleError)(nil); errors.As(err, &inf) {
+		return nil, inf.Smallest, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	most, _ := found.extent()
+	return found, most, nil
+}
+
+// between returns the fastest plan that it finds between a memory whose plan fits, nil where there is none, and one whose plan does
+// not. It ends when a plan takes nearly all of the limit.
+func (p *pipePlanner) between(ctx context.Context, best *Pipe, low, over, limit int64) (*Pipe, error) {
+	for range refinements {
+		if best != nil {
+			if most, _ := best.extent(); most > limit-limit/32 {
+				break
+			}
+		}
+		middle := low + (over-low)/2
+		found, most, err := p.extends(ctx, middle)
+		switch {
+		case err != nil:
+			return nil, err
+		case found != nil && most > limit:
+			over = middle
+			continue
+		case found != nil && (best == nil || found.PredictedSeconds() < best.PredictedSeconds()):
+			best = found
+		}
+		low = middle
+	}
+	return best, nil
 }
 
 // mostOf returns the largest of a plan's peaks; no bound when it does not say.
