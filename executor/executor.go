@@ -533,7 +533,7 @@ func (e *Executor) collect() (err error) {
 		return err
 	}
 	if a := e.auditor; a != nil {
-		r.PeakBytes, r.ExtentBytes, r.Live = a.peak, a.base+a.arena.extent, a.owned
+		r.PeakBytes, r.ExtentBytes, r.Live = a.peak, a.base+a.arena.Extent(), a.owned
 		return a.end()
 	}
 	return nil

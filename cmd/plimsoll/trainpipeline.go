@@ -396,7 +396,11 @@ func writePipeSummary(out io.Writer, r *train.Run, s *train.Summary) {
 		fmt.Fprintf(w, "\tan update takes %d steps\n", p.UpdateSteps)
 	}
 	for _, d := range p.Devices {
-		fmt.Fprintf(w, "%s\tstages %v: peak %s, %s laid out", d.Name, d.Stages, units.ExactBytes(d.PeakBytes), units.ExactBytes(d.ExtentBytes))
+		peak := units.ExactBytes(d.PeakBytes)
+		if d.MeasuredPeakBytes > 0 {
+			peak = fmt.Sprintf("predicted %s, measured %s", peak, units.ExactBytes(d.MeasuredPeakBytes))
+		}
+		fmt.Fprintf(w, "%s\tstages %v: peak %s, %s laid out", d.Name, d.Stages, peak, units.ExactBytes(d.ExtentBytes))
 		if d.OffloadedBytes > 0 {
 			fmt.Fprintf(w, ", %s of page-locked host memory for what it offloads", units.ExactBytes(d.OffloadedBytes))
 		}

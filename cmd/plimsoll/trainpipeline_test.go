@@ -105,6 +105,9 @@ func TestTrainOnDevices(t *testing.T) {
 			}
 			most = max(most, d.PeakBytes)
 		}
+		if flush := o.Pipe.Versions == pipeline.Flush; flush && o.MeasuredPeakBytes != most || !flush && o.MeasuredPeakBytes != 0 {
+			t.Errorf("%s: a measured peak of %d, predicted %d", strategy, o.MeasuredPeakBytes, most)
+		}
 		if most != o.PredictedPeakBytes {
 			t.Errorf("%s: peak %d, of the devices %d", strategy, o.PredictedPeakBytes, most)
 		}

@@ -34,6 +34,8 @@ type driver struct {
 	bound      *bound                     // of the segment that it is in
 	saver      *saver                     // nil when nothing is saved
 	guard      *guard                     // nil without a flush
+	auditor    *auditor                   // of the step; nil: nothing is audited
+	audited    *Audited                   // by it
 	recorder   recorder                   // of what it issued
 	current    *record                    // of the task that its script is in
 	script     []command                  // of a step of a plan that flushes

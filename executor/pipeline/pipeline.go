@@ -97,6 +97,9 @@ type Options struct {
 	// NoGraph issues the steps of a plan that flushes call by call, also on devices that could repeat tasks as graphs
 	// (runtime.Grapher).
 	NoGraph bool
+	// Audit stops the first step of a plan that flushes behind every task to check that only memory that minibatches in flight and
+	// tasks hold was written (Audited). Slow.
+	Audit bool
 	// Timed records when every task ran (Timings).
 	Timed bool
 	// TimedPeriods are how many periods of the plan these records go back, about; 0: to the beginning of the run.
@@ -164,6 +167,9 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 		return nil, err
 	}
 	if err := e.capture(); err != nil {
+		return nil, err
+	}
+	if err := e.openAudits(); err != nil {
 		return nil, err
 	}
 	return e, e.initialize()

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 
 	"plimsoll/runtime"
@@ -88,6 +89,9 @@ func (d *driver) put(c *command) error {
 
 // play does what the script of a step says, for all steps of a run: it decides nothing and looks nothing up.
 func (d *driver) play(ctx context.Context, run *bound) error {
+	if err := d.auditor.begin(); err != nil {
+		return err
+	}
 	for first := 0; run.in(first); first += d.e.group {
 		for i := range d.script {
 			if err := d.playCommand(ctx, &d.script[i], first); err != nil {
@@ -116,10 +120,10 @@ func (d *driver) playCommand(ctx context.Context, c *command, first int) error {
 		v.minibatch += first
 		d.progress.begin(v)
 		d.current = d.recorder.add(v, d.done)
-		return context.Cause(ctx)
+		return cmp.Or(context.Cause(ctx), d.auditor.before())
 	case doEnd:
 		d.progress.end()
-		return d.current.close(c.on)
+		return cmp.Or(d.current.close(c.on), d.auditTask())
 	default:
 		return d.put(c)
 	}

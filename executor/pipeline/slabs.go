@@ -48,6 +48,7 @@ type hold struct {
 	minibatch   int
 	task        pipeline.Kind // 0: the slab
 	bytes       int64
+	at          int64 // where it begins in the arena, with a flush
 	first, last int
 	until       instance // the task at whose end it is given back
 }
@@ -129,6 +130,7 @@ func layStep(o *order, w *Workload, holds []hold, g *allocator, m *Memory) {
 	top := g.alloc(pack.Around(all[:1], all[1:], instructions)).End()
 	for i, t := range holds {
 		at := top - all[i].Offset - all[i].Bytes
+		holds[i].at = at
 		if t.task != 0 {
 			t.stage.slabs[t.minibatch].working[t.task] = runtime.Span{Offset: at, Bytes: t.bytes}
 			continue

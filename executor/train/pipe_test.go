@@ -94,7 +94,21 @@ func TestFlushIsTheSameOnAnyNumberOfDevices(t *testing.T) {
 						got.WeightsSHA256, want.WeightsSHA256, len(got.History.Steps), len(got.History.Evals))
 				}
 				wantHistory(t, got, want)
+				wantPeaks(t, got)
 			}
+		}
+	}
+}
+
+// wantPeaks compares the audited peaks of a pipeline's devices with the planned ones.
+func wantPeaks(t *testing.T, out *Outcome) {
+	t.Helper()
+	if out.MeasuredPeakBytes != out.PredictedPeakBytes || out.PredictedPeakBytes == 0 {
+		t.Errorf("a peak of %d bytes, planned %d", out.MeasuredPeakBytes, out.PredictedPeakBytes)
+	}
+	for _, d := range out.Pipe.Devices {
+		if d.MeasuredPeakBytes != d.PeakBytes {
+			t.Errorf("%s: a peak of %d bytes, planned %d", d.Name, d.MeasuredPeakBytes, d.PeakBytes)
 		}
 	}
 }

@@ -25,15 +25,17 @@ type PipeSummary struct {
 
 // DeviceSummary is the memory of one device, in bytes, as it was laid out.
 type DeviceSummary struct {
-	Name          string `json:"name"`
-	Stages        []int  `json:"stages"`
-	PeakBytes     int64  `json:"predicted_peak_bytes"`
-	ExtentBytes   int64  `json:"extent_bytes"`
-	StaticBytes   int64  `json:"static_bytes"`
-	WeightsBytes  int64  `json:"weights_bytes"` // all versions
-	MessagesBytes int64  `json:"messages_bytes"`
-	WorkingBytes  int64  `json:"working_bytes"`
-	InFlightBytes int64  `json:"in_flight_bytes"`
+	Name      string `json:"name"`
+	Stages    []int  `json:"stages"`
+	PeakBytes int64  `json:"predicted_peak_bytes"`
+	// MeasuredPeakBytes is that of a step that is audited before the first one; none without a flush.
+	MeasuredPeakBytes int64 `json:"measured_peak_bytes,omitempty"`
+	ExtentBytes       int64 `json:"extent_bytes"`
+	StaticBytes       int64 `json:"static_bytes"`
+	WeightsBytes      int64 `json:"weights_bytes"` // all versions
+	MessagesBytes     int64 `json:"messages_bytes"`
+	WorkingBytes      int64 `json:"working_bytes"`
+	InFlightBytes     int64 `json:"in_flight_bytes"`
 	// SnapshotBytes of page-locked memory, beside the arena, hold a state while it is saved.
 	SnapshotBytes int64 `json:"snapshot_bytes"`
 	// OffloadedBytes of page-locked memory hold what the stage offloads.
@@ -70,11 +72,14 @@ const timedSteps = 15
 
 // doPipe is Do on several devices.
 func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
+	out = &Outcome{History: r.Past, Summary: r.pipeSummary()}
+	if err := r.auditPipe(ctx, &out.Summary); err != nil {
+		return nil, err
+	}
 	on, err := r.Job.Targets()
 	if err != nil {
 		return nil, err
 	}
-	out = &Outcome{History: r.Past, Summary: r.pipeSummary()}
 	c := &pipeLoop{parts: r.Job.Microbatches, early: map[int]pipe.Result{}}
 	defer func() {
 		if errors.As(err, new(*pipe.StuckError)) { // a stream that is stuck would hold Close, too
@@ -93,7 +98,7 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 		return nil, err
 	}
 	defer c.feed.from.Close()
-	if c.x, err = pipe.New(r.Pipe.Work, on, r.Pipe.Costs, r.Pipe.Plan, c.options(r, len(on))); err != nil {
+	if c.x, err = pipe.New(r.Pipe.Work, on, r.Pipe.Costs, r.Pipe.Plan, c.options(r)); err != nil {
 		return nil, err
 	}
 	if err := r.begin(c.x, out); err != nil {
@@ -112,11 +117,18 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	return out, err
 }
 
-// options are those of a run's executor.
-func (c *pipeLoop) options(r *Run, devices int) pipe.Options {
+// pipeOptions are those of any executor of a run.
+func (r *Run) pipeOptions() pipe.Options {
 	o := r.Pipe.options()
-	o.Feed, o.Seed, o.Rate, o.NoGraph, o.Limits = c.feed, r.Job.Seed, r.Rate.At, r.Job.NoGraph, slices.Repeat([]int64{r.Pipe.Limit}, devices)
-	o.Done, o.First, o.Updates, o.Patience, o.MaxNorm = c.result, c.next, r.updates(), r.Pipe.Patience, r.MaxNorm
+	o.Seed, o.MaxNorm, o.NoGraph, o.Patience = r.Job.Seed, r.MaxNorm, r.Job.NoGraph, r.Pipe.Patience
+	o.Limits = slices.Repeat([]int64{r.Pipe.Limit}, len(r.Pipe.Needs))
+	return o
+}
+
+// options are those of the run's executor.
+func (c *pipeLoop) options(r *Run) pipe.Options {
+	o := r.pipeOptions()
+	o.Feed, o.Rate, o.Done, o.First, o.Updates = c.feed, r.Rate.At, c.result, c.next, r.updates()
 	o.Timed, o.TimedPeriods = true, r.Pipe.timedPeriods()
 	if r.Saves.Dir != nil {
 		o.Save = c.states.save

@@ -69,7 +69,7 @@ type Summary struct {
 	PredictedS         float64 `json:"predicted_s_per_step"`
 	MeasuredS          float64 `json:"measured_s_per_step"`
 	PredictedPeakBytes int64   `json:"predicted_peak_bytes"`
-	MeasuredPeakBytes  int64   `json:"measured_peak_bytes,omitempty"` // not of pipelines
+	MeasuredPeakBytes  int64   `json:"measured_peak_bytes,omitempty"` // not of pipelines without a flush
 	ExtentBytes        int64   `json:"extent_bytes"`
 	StagedBytes        int64   `json:"staged_bytes,omitempty"` // of the arena, in which the next batch waits beside a step
 	// Pipe is how a pipeline used its devices. Peak and extent above are then those of the device that needs most.

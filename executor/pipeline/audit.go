@@ -1,0 +1,102 @@
+package pipeline
+
+import (
+	"fmt"
+
+	"plimsoll/executor"
+	"plimsoll/executor/internal/canary"
+	"plimsoll/executor/internal/pack"
+	"plimsoll/kernels"
+	"plimsoll/runtime"
+)
+
+// Audited is the memory of one device in a step, measured: what every task owns is checked against what it writes.
+type Audited struct {
+	Device      int
+	PeakBytes   int64 // the most that was owned while a task ran, static memory and messages included
+	ExtentBytes int64 // the end of the highest byte that was written by minibatches in flight
+}
+
+// auditor checks the first step of a plan that flushes against the layout of a device: what no minibatch in flight and no task holds
+// must not change. The driver stops behind every task until the device's streams have done all that was issued; what others send
+// arrives elsewhere.
+type auditor struct {
+	held  *canary.Region
+	fixed int64 // bytes of the arena before it
+	next  int   // the instruction that is next
+	count int   // of them
+	peak  int64
+}
+
+// openAudits makes the auditors of all devices. Errors: executor.ErrNotInspectable, ErrPlan without a flush.
+func (e *Executor) openAudits() error {
+	if !e.opt.Audit {
+		return nil
+	}
+	if !e.order.plan.IsFlush() {
+		return fmt.Errorf("%w: a step is audited, and without a flush there is none", ErrPlan)
+	}
+	for _, d := range e.drivers {
+		mem, ok := d.dev.(runtime.Inspector)
+		if !ok {
+			return executor.ErrNotInspectable
+		}
+		m := e.memory[d.device]
+		a := &auditor{fixed: m.Peak - m.Working - m.InFlight, count: len(e.order.instructions[d.device])}
+		var items []pack.Item
+		for _, t := range e.holds[d.device] {
+			items = append(items, pack.Item{Bytes: kernels.Align(t.bytes), First: t.first, Last: t.last, Offset: t.at - a.fixed})
+		}
+		beyond := runtime.Span{Offset: a.fixed, Bytes: max(e.limit(d.device), m.Extent) - a.fixed}
+		a.held, d.auditor = canary.New("arena", mem, beyond, items, a.count), a
+	}
+	return nil
+}
+
+// begin prepares for the step.
+func (a *auditor) begin() error {
+	if a == nil {
+		return nil
+	}
+	a.next, a.peak = 0, a.fixed
+	return a.held.Begin(0)
+}
+
+// before comes before the next task.
+func (a *auditor) before() error {
+	if a == nil {
+		return nil
+	}
+	err := a.held.Before(a.next, 0)
+	a.peak = max(a.peak, a.fixed+a.held.Live())
+	return err
+}
+
+// auditTask comes behind a task: what it was the last to hold is nobody's, and behind the last one everything is.
+func (d *driver) auditTask() error {
+	a := d.auditor
+	if a == nil {
+		return nil
+	}
+	if err := d.finish(); err != nil {
+		return err
+	}
+	if err := a.held.After(a.next); err != nil {
+		return err
+	}
+	if a.next++; a.next < a.count {
+		return nil
+	}
+	d.audited, d.auditor = &Audited{d.device, a.peak, a.fixed + a.held.Extent()}, nil
+	return a.held.End()
+}
+
+// Audited returns what was measured in the first step, with Options.Audit; nothing before it.
+func (e *Executor) Audited() (all []Audited) {
+	for _, d := range e.drivers {
+		if d.audited != nil {
+			all = append(all, *d.audited)
+		}
+	}
+	return all
+}
