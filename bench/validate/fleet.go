@@ -167,7 +167,11 @@ func (r *Report) Failures() (all []string) {
 			broken = append(broken, "differs from one device: "+row.Difference)
 		}
 		for d := range row.PerDevice {
-			if x := &row.PerDevice[d]; x.TouchedBytes > 0 && !x.Exact() {
+			x := &row.PerDevice[d]
+			if x.MeasuredPeakBytes > 0 && x.MeasuredPeakBytes != x.PredictedPeakBytes {
+				broken = append(broken, fmt.Sprintf("the measured peak of %s is %d bytes, predicted %d", x.Name, x.MeasuredPeakBytes, x.PredictedPeakBytes))
+			}
+			if x.TouchedBytes > 0 && !x.Exact() {
 				broken = append(broken, fmt.Sprintf("%s was written up to byte %d, predicted %d", x.Name, x.TouchedBytes, x.ExtentBytes))
 			}
 		}

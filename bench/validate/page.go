@@ -41,7 +41,7 @@ func (r *Report) Table() *report.Table {
 func (r *Report) DeviceTable() *report.Table {
 	t := &report.Table{Columns: []report.Column{
 		{Name: "strategy"}, {Name: "limit", Right: true}, {Name: "draw", Right: true}, {Name: "device"},
-		{Name: "predicted peak", Right: true}, {Name: "laid out", Right: true}, {Name: "written up to", Right: true},
+		{Name: "predicted peak", Right: true}, {Name: "measured peak", Right: true}, {Name: "laid out", Right: true}, {Name: "written up to", Right: true},
 		{Name: "predicted idle", Right: true}, {Name: "measured idle", Right: true},
 	}}
 	for i := range r.Rows {
@@ -50,12 +50,15 @@ func (r *Report) DeviceTable() *report.Table {
 			if !row.line.Uses(i) {
 				continue
 			}
-			touched := notSeen
+			peak, touched := notSeen, notSeen
+			if d.MeasuredPeakBytes > 0 {
+				peak = units.ExactBytes(d.MeasuredPeakBytes)
+			}
 			if d.TouchedBytes > 0 {
 				touched = units.ExactBytes(d.TouchedBytes)
 			}
 			t.Rows = append(t.Rows, []string{
-				row.Strategy, row.Limit, row.draw(), d.Name, units.ExactBytes(d.PredictedPeakBytes), units.ExactBytes(d.ExtentBytes), touched,
+				row.Strategy, row.Limit, row.draw(), d.Name, units.ExactBytes(d.PredictedPeakBytes), peak, units.ExactBytes(d.ExtentBytes), touched,
 				percent(d.PredictedIdle), percent(d.MeasuredIdle),
 			})
 		}

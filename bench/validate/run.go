@@ -92,7 +92,7 @@ func (f *Fleet) simulate(ctx context.Context, row *Row, on []executor.Target, fe
 // compute runs a plan with kernels, and looks at what it leaves.
 func (f *Fleet) compute(ctx context.Context, row *Row, on []executor.Target, known *references) error {
 	opt := f.options(row.from.Job, known.feed)
-	opt.Timed = true
+	opt.Timed, opt.Audit = true, f.Audit && row.pipe.Plan.IsFlush()
 	var diverged atomic.Bool
 	opt.Done = func(r pipe.Result) {
 		if math.IsNaN(r.Loss) || math.IsInf(r.Loss, 0) {
@@ -105,6 +105,9 @@ func (f *Fleet) compute(ctx context.Context, row *Row, on []executor.Target, kno
 	x, err := pipe.New(row.pipe.Work, on, row.pipe.Costs, row.pipe.Plan, opt)
 	if err != nil {
 		return err
+	}
+	for _, a := range x.Audited() {
+		row.PerDevice[a.Device].MeasuredPeakBytes = a.PeakBytes
 	}
 	if err := row.paint(on); err != nil {
 		return err

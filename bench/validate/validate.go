@@ -32,6 +32,7 @@ type Fleet struct {
 	Versions    pipeline.Versions
 	Simulated   bool // tasks take the chain's times; the devices are the processor's
 	Portals     bool // as in train.PipeRequest
+	Audit       bool // a step of each plan with a flush, unless time is simulated
 	Steps       int  // of each plan with a flush
 	Minibatches int  // of each other plan, in the steady state
 	Rate        train.Rate
@@ -72,7 +73,9 @@ type Device struct {
 	PredictedIdle      float64 `json:"predicted_idle"`
 	MeasuredIdle       float64 `json:"measured_idle"`
 	PredictedPeakBytes int64   `json:"predicted_peak_bytes"`
-	ExtentBytes        int64   `json:"predicted_extent_bytes"` // with fragmentation: where the last tensor ends
+	// MeasuredPeakBytes is that of an audited step; 0: none was.
+	MeasuredPeakBytes int64 `json:"measured_peak_bytes,omitempty"`
+	ExtentBytes       int64 `json:"predicted_extent_bytes"` // with fragmentation: where the last tensor ends
 	// TouchedBytes is the end of the highest byte that the run changed; 0 where memory cannot be looked at, and in simulated
 	// time, when nothing is computed.
 	TouchedBytes int64 `json:"measured_extent_bytes,omitempty"`

@@ -326,7 +326,7 @@ func must1(s pipeline.Strategy, err error) pipeline.Strategy {
 func TestKernels(t *testing.T) {
 	g := testGrid(testCase(t, 2, 1, 0, "1f1b*", "eager"), testCase(t, 2, 4, 0, "gpipe", "1f1b-flush", "zb-h1", "chimera"))
 	progress := 0
-	g.Progress = func(done, total int) { progress += total - done }
+	g.Progress, g.Audit = func(done, total int) { progress += total - done }, true
 	r, err := g.Run(t.Context())
 	must(t, err)
 	if failures := r.Failures(); len(failures) > 0 || len(r.Rows) != 6 || len(r.Skipped) > 0 {
@@ -335,7 +335,7 @@ func TestKernels(t *testing.T) {
 	if progress != 5+4+3+2+1 {
 		t.Errorf("progress adds up to %d", progress)
 	}
-	identical, devices := 0, 0
+	identical, devices, audited := 0, 0, 0
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		if row.Identical != nil {
@@ -345,13 +345,16 @@ func TestKernels(t *testing.T) {
 			if d.TouchedBytes > 0 {
 				devices++
 			}
+			if d.MeasuredPeakBytes > 0 && row.Kind == "flush" {
+				audited++
+			}
 		}
 		if !(row.MeasuredS > 0) || row.MeasuredBubble < 0 || row.MeasuredBubble >= 1 {
 			t.Errorf("%+v", row)
 		}
 	}
-	if identical != 3 || devices != 12 {
-		t.Errorf("%d rows compared to the bit, %d devices to the byte", identical, devices)
+	if identical != 3 || devices != 12 || audited != 8 {
+		t.Errorf("%d rows compared to the bit, %d devices to the byte, the peaks of %d", identical, devices, audited)
 	}
 	var text strings.Builder
 	must(t, r.Text(&text))
@@ -404,9 +407,10 @@ func TestFailuresAreNamed(t *testing.T) {
 		{Strategy: "gpipe", Devices: "cpu*2", Limit: "100%", Identical: &no, Difference: "weight of fc.bias"},
 		{Strategy: "1f1b*", Devices: "cpu*2", Limit: "100%", PerDevice: []Device{{Name: "cpu*2/1", ExtentBytes: 4096, TouchedBytes: 4097}}},
 		{Strategy: "eager", PerDevice: []Device{{ExtentBytes: 4096, TouchedBytes: 4096}, {ExtentBytes: 4096}}},
+		{Strategy: "zb-h1", PerDevice: []Device{{Name: "cpu*2/0", PredictedPeakBytes: 64, MeasuredPeakBytes: 64}, {Name: "cpu*2/1", PredictedPeakBytes: 64, MeasuredPeakBytes: 128}}},
 	}}
 	failures := r.Failures()
-	if len(failures) != 2 || !strings.Contains(failures[0], "weight of fc.bias") || !strings.Contains(failures[1], "cpu*2/1 was written up to byte 4097, predicted 4096") {
+	if len(failures) != 3 || !strings.Contains(failures[2], "the measured peak of cpu*2/1 is 128 bytes, predicted 64") || !strings.Contains(failures[0], "weight of fc.bias") || !strings.Contains(failures[1], "cpu*2/1 was written up to byte 4097, predicted 4096") {
 		t.Errorf("%q", failures)
 	}
 	for touched, want := range map[int64]bool{4096: true, 4096 - 2*kernels.Alignment + 1: true, 4096 - 2*kernels.Alignment: false, 4097: false} {

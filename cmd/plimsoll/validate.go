@@ -47,7 +47,8 @@ leaves are compared too, and the first layer that differs is named.
 Several --devices compare pipelines: the period of a plan, or the makespan of its step, the highest byte of every device and how
 long it idles, each beside the prediction; the weights after steps with a flush beside those of one device. The devices of
 cpu*4 share the cores of one machine, so kernels are slower than planned: with --simulated every task takes just the time that
-it is planned to take, and periods can be compared. A share of --memory is one of what the device that needs most needs of a
+it is planned to take, and periods can be compared. With --audit a step with a flush stops behind every task, to check that only
+memory that minibatches in flight hold was written; their largest sum is the measured peak. A share of --memory is one of what the device that needs most needs of a
 plan without a limit. --plan measures one plan, ours or not, as train runs it.
 
 The exit code is 1 when a row differs from store-all, or from one device, or its peak from the predicted one.`, nil)
@@ -66,7 +67,7 @@ The exit code is 1 when a row differs from store-all, or from one device, or its
 	s.Var(&f.memory, "memory", "memory limits of the arena, separated by commas; of pipelines 100%")
 	s.StringVar(&f.strategies, "strategy", "all", "strategies, separated by commas; all is every one")
 	s.IntVar(&f.steps, "steps", 3, "training steps of each row")
-	s.BoolVar(&f.audit, "audit", false, "compare what every op leaves, too")
+	s.BoolVar(&f.audit, "audit", false, "compare what every op leaves, too; pipeline with a flush: measure the peak")
 	f.out.register(cmd, "", "folder for validate.json, index.html and trace.json, of pipelines also tables.md")
 	f.fleet.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -91,7 +91,10 @@ func (f *validateFlags) prepare(cmd *cobra.Command) error {
 	if !cmd.Flags().Changed("strategy") {
 		f.strategies = defaultFleet
 	}
-	return firstOf(refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "segments", "no-graph", "audit", "host-memory"),
+	if f.audit && p.simulated {
+		return usage(errors.New("--audit and --simulated do not go together: in simulated time nothing is computed; leave one of them out"))
+	}
+	return firstOf(refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "segments", "no-graph", "host-memory"),
 		p.check(onCPU), p.name(f.strategies), writable("--svg", p.svg))
 }
 
@@ -224,7 +227,7 @@ func (a *app) fleet(ctx context.Context, f *validateFlags) (*validate.Fleet, err
 		}
 	}
 	return &validate.Fleet{
-		Cases: k.cases, Limits: f.memory, Versions: pipeline.Versions(f.fleet.versions), Simulated: f.fleet.simulated, Portals: f.fleet.portals && f.fleet.given.plan == nil,
+		Cases: k.cases, Limits: f.memory, Versions: pipeline.Versions(f.fleet.versions), Simulated: f.fleet.simulated, Portals: f.fleet.portals && f.fleet.given.plan == nil, Audit: f.audit,
 		Steps: f.steps, Minibatches: f.fleet.minibatches, Rate: rate, Progress: a.progress("validate"),
 	}, nil
 }

@@ -92,7 +92,7 @@ func TestValidatePipelinesRefuses(t *testing.T) {
 		{"one device", append(slices.Clone(base), "--simulated"), 2, []string{"--simulated is for pipelines", "cpu*4"}},
 		{"one device, links", append(slices.Clone(base), "--peer-bandwidth", "1GB/s"), 2, []string{"--peer-bandwidth is for pipelines"}},
 		{"spec", append(slices.Clone(base), "--devices", "cpu*2;"), 2, []string{"bad device"}},
-		{"audit", append(slices.Clone(four), "--audit"), 2, []string{"--audit is for one device"}},
+		{"audit", append(slices.Clone(four), "--audit", "--simulated"), 2, []string{"--audit and --simulated do not go together"}},
 		{"host memory", append(slices.Clone(four), "--host-memory", "1GiB"), 2, []string{"--host-memory is for one device"}},
 		{"strategy", append(slices.Clone(four), "--strategy", "rotor"), 2, []string{"rotor plans for one device", "for several", "1f1b-flush"}},
 		{"microbatches", append(slices.Clone(four), "--microbatches", "-1"), 2, []string{"--microbatches is -1"}},

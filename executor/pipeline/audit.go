@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"fmt"
 
 	"plimsoll/executor"
@@ -17,7 +18,7 @@ type Audited struct {
 	ExtentBytes int64 // the end of the highest byte that was written by minibatches in flight
 }
 
-// auditor checks the first step of a plan that flushes against the layout of a device: what no minibatch in flight and no task holds
+// auditor checks a step of a plan that flushes against the layout of a device: what no minibatch in flight and no task holds
 // must not change. The driver stops behind every task until the device's streams have done all that was issued; what others send
 // arrives elsewhere.
 type auditor struct {
@@ -28,29 +29,60 @@ type auditor struct {
 	peak  int64
 }
 
-// openAudits makes the auditors of all devices. Errors: executor.ErrNotInspectable, ErrPlan without a flush.
-func (e *Executor) openAudits() error {
+// blank is a feed of images without a picture.
+type blank struct{}
+
+// Images implements Feed.
+func (blank) Images(_ int, dst []float32) error {
+	clear(dst)
+	return nil
+}
+
+// Labels implements Feed.
+func (blank) Labels(_ int, dst []int32) error {
+	clear(dst)
+	return nil
+}
+
+// audit runs a step of blank images with weights that are 0, before there are others, and audits it. Errors: *TaskError, of what a
+// kernel wrote that nobody held with a *canary.WrittenError; executor.ErrNotInspectable; ErrPlan without a flush.
+func (e *Executor) audit() error {
 	if !e.opt.Audit {
 		return nil
 	}
-	if !e.order.plan.IsFlush() {
+	for _, d := range e.drivers {
+		if err := d.openAudit(); err != nil {
+			return err
+		}
+	}
+	opt := e.opt
+	e.opt.Feed, e.opt.Rate, e.opt.Done = blank{}, func(int) float32 { return 0 }, nil
+	err := e.Run(context.Background(), e.group)
+	e.opt, e.done = opt, opt.First
+	for _, d := range e.drivers {
+		d.guard.forget()
+	}
+	return err
+}
+
+// openAudit makes the auditor of a device, and all that lives throughout 0.
+func (d *driver) openAudit() error {
+	if !d.e.order.plan.IsFlush() {
 		return fmt.Errorf("%w: a step is audited, and without a flush there is none", ErrPlan)
 	}
-	for _, d := range e.drivers {
-		mem, ok := d.dev.(runtime.Inspector)
-		if !ok {
-			return executor.ErrNotInspectable
-		}
-		m := e.memory[d.device]
-		a := &auditor{fixed: m.Peak - m.Working - m.InFlight, count: len(e.order.instructions[d.device])}
-		var items []pack.Item
-		for _, t := range e.holds[d.device] {
-			items = append(items, pack.Item{Bytes: kernels.Align(t.bytes), First: t.first, Last: t.last, Offset: t.at - a.fixed})
-		}
-		beyond := runtime.Span{Offset: a.fixed, Bytes: max(e.limit(d.device), m.Extent) - a.fixed}
-		a.held, d.auditor = canary.New("arena", mem, beyond, items, a.count), a
+	mem, ok := d.dev.(runtime.Inspector)
+	if !ok {
+		return executor.ErrNotInspectable
 	}
-	return nil
+	m := d.e.memory[d.device]
+	a := &auditor{fixed: m.Peak - m.Working - m.InFlight, count: len(d.e.order.instructions[d.device])}
+	var items []pack.Item
+	for _, t := range d.e.holds[d.device] {
+		items = append(items, pack.Item{Bytes: kernels.Align(t.bytes), First: t.first, Last: t.last, Offset: t.at - a.fixed})
+	}
+	beyond := runtime.Span{Offset: a.fixed, Bytes: max(d.e.limit(d.device), m.Extent) - a.fixed}
+	a.held, d.auditor = canary.New("arena", mem, beyond, items, a.count), a
+	return mem.Fill(runtime.Span{Bytes: m.Static}, 0)
 }
 
 // begin prepares for the step.
@@ -91,7 +123,7 @@ func (d *driver) auditTask() error {
 	return a.held.End()
 }
 
-// Audited returns what was measured in the first step, with Options.Audit; nothing before it.
+// Audited returns what New has measured, with Options.Audit.
 func (e *Executor) Audited() (all []Audited) {
 	for _, d := range e.drivers {
 		if d.audited != nil {

@@ -84,8 +84,7 @@ func TestAuditsFindStrayWrites(t *testing.T) {
 		on[1].Library = &stray{on[1].Library, on[1].Device.(*host.Device), at, func(c kernels.Call) bool {
 			return c.Op.Kind() == (kernels.SoftmaxCrossEntropy{}).Kind() && c.Pass == kernels.Forward
 		}}
-		e, _ := guarded(t, on, w, c, plan, 1, Options{Audit: true, Limits: []int64{0, needs[1].Extent + beyond}})
-		err := e.Run(t.Context(), 4)
+		_, err := New(w, on, c, plan, Options{Feed: still{}, Rate: rate, Audit: true, Limits: []int64{0, needs[1].Extent + beyond}})
 		var found *canary.WrittenError
 		var task *TaskError
 		if !errors.As(err, &found) || !errors.As(err, &task) || found.Byte != at || task.Device != 1 || !strings.Contains(err.Error(), fmt.Sprintf("byte %d", at)) {

@@ -140,6 +140,13 @@ func (g *guard) begin() {
 	}
 }
 
+// forget makes the guard what it was before the first run.
+func (g *guard) forget() {
+	if g != nil {
+		g.skipped = 0
+	}
+}
+
 // measure measures the gradients of a stage whose update is due, and tells the devices that do not have it.
 func (d *driver) measure(ctx context.Context, t *localStage, m move) error {
 	g, x := d.guard, &d.e.squares[t.stage]

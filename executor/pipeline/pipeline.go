@@ -97,8 +97,8 @@ type Options struct {
 	// NoGraph issues the steps of a plan that flushes call by call, also on devices that could repeat tasks as graphs
 	// (runtime.Grapher).
 	NoGraph bool
-	// Audit stops the first step of a plan that flushes behind every task to check that only memory that minibatches in flight and
-	// tasks hold was written (Audited). Slow.
+	// Audit lets New run a step of a plan that flushes that stops behind every task to check that only memory that minibatches in
+	// flight and tasks hold was written (Audited). It leaves nothing behind.
 	Audit bool
 	// Timed records when every task ran (Timings).
 	Timed bool
@@ -169,7 +169,7 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 	if err := e.capture(); err != nil {
 		return nil, err
 	}
-	if err := e.openAudits(); err != nil {
+	if err := e.audit(); err != nil {
 		return nil, err
 	}
 	return e, e.initialize()

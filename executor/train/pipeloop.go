@@ -73,9 +73,6 @@ const timedSteps = 15
 // doPipe is Do on several devices.
 func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	out = &Outcome{History: r.Past, Summary: r.pipeSummary()}
-	if err := r.auditPipe(ctx, &out.Summary); err != nil {
-		return nil, err
-	}
 	on, err := r.Job.Targets()
 	if err != nil {
 		return nil, err
@@ -98,7 +95,7 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 		return nil, err
 	}
 	defer c.feed.from.Close()
-	if c.x, err = pipe.New(r.Pipe.Work, on, r.Pipe.Costs, r.Pipe.Plan, c.options(r)); err != nil {
+	if c.x, err = pipe.New(r.Pipe.Work, on, r.Pipe.Costs, r.Pipe.Plan, c.options(r, len(on))); err != nil {
 		return nil, err
 	}
 	if err := r.begin(c.x, out); err != nil {
@@ -106,6 +103,10 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	}
 	for i := range on {
 		out.Pipe.Devices[i].Name = on[i].Device.Info().Name
+	}
+	for _, a := range c.x.Audited() {
+		out.Pipe.Devices[a.Device].MeasuredPeakBytes = a.PeakBytes
+		out.MeasuredPeakBytes = max(out.MeasuredPeakBytes, a.PeakBytes)
 	}
 	out.HostBytes = c.x.HostBytes()
 	c.loop = &loop{Run: r, m: c, out: out, step: out.ResumedFrom, saved: -1}
@@ -117,18 +118,12 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	return out, err
 }
 
-// pipeOptions are those of any executor of a run.
-func (r *Run) pipeOptions() pipe.Options {
+// options are those of a run's executor.
+func (c *pipeLoop) options(r *Run, devices int) pipe.Options {
 	o := r.Pipe.options()
-	o.Seed, o.MaxNorm, o.NoGraph, o.Patience = r.Job.Seed, r.MaxNorm, r.Job.NoGraph, r.Pipe.Patience
-	o.Limits = slices.Repeat([]int64{r.Pipe.Limit}, len(r.Pipe.Needs))
-	return o
-}
-
-// options are those of the run's executor.
-func (c *pipeLoop) options(r *Run) pipe.Options {
-	o := r.pipeOptions()
-	o.Feed, o.Rate, o.Done, o.First, o.Updates = c.feed, r.Rate.At, c.result, c.next, r.updates()
+	o.Feed, o.Seed, o.Rate, o.NoGraph, o.Limits = c.feed, r.Job.Seed, r.Rate.At, r.Job.NoGraph, slices.Repeat([]int64{r.Pipe.Limit}, devices)
+	o.Done, o.First, o.Updates, o.Patience, o.MaxNorm = c.result, c.next, r.updates(), r.Pipe.Patience, r.MaxNorm
+	o.Audit = r.Pipe.Plan.IsFlush()
 	o.Timed, o.TimedPeriods = true, r.Pipe.timedPeriods()
 	if r.Saves.Dir != nil {
 		o.Save = c.states.save
