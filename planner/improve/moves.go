@@ -114,18 +114,20 @@ func (s *Search) arrivals(g Gap) []int {
 // and could be away. Positions are those of the sequence, which must keep the rules; what its transfers move is left out
 // while it is away.
 func Gaps(c *chain.Chain, seq schedule.Sequence) []Gap {
-	f := finder{t: newTracker(c), read: slices.Repeat([]int{none}, c.Len()+1), away: make([]bool, c.Len()+1)}
+	f := finder{t: schedule.Follow(c), read: slices.Repeat([]int{none}, c.Len()+1), away: make([]bool, c.Len()+1)}
 	for p, op := range seq {
 		if op.Kind.Transfer() {
 			f.away[op.Layer-1] = op.Kind == schedule.Offload
 			f.read[op.Layer-1] = none
-			continue
+		} else {
+			if op.Kind == schedule.Backward && op.Layer < c.Len() {
+				f.reads(p, op.Layer)
+			}
+			f.reads(p, op.Layer-1)
 		}
-		if op.Kind == schedule.Backward && op.Layer < c.Len() {
-			f.reads(p, op.Layer)
+		if _, err := f.t.Do(op); err != nil {
+			panic("BUG: " + err.Error())
 		}
-		f.reads(p, op.Layer-1)
-		f.t.run(op)
 		f.forget()
 	}
 	return f.gaps
@@ -133,7 +135,7 @@ func Gaps(c *chain.Chain, seq schedule.Sequence) []Gap {
 
 // finder finds gaps.
 type finder struct {
-	t    *tracker
+	t    *schedule.Follower
 	read []int // position of the last op that has read the activation since it came, or none
 	away []bool
 	gaps []Gap
@@ -148,15 +150,15 @@ func (f *finder) reads(p, i int) {
 		return
 	}
 	if f.read[i] != none {
-		f.gaps = append(f.gaps, Gap{Layer: i + 1, From: f.read[i], To: p, bytes: f.t.bytes(i, f.t.holds[i])})
+		f.gaps = append(f.gaps, Gap{Layer: i + 1, From: f.read[i], To: p, bytes: f.t.Bytes(i)})
 	}
 	f.read[i] = p
 }
 
 // forget drops what is no longer stored.
 func (f *finder) forget() {
-	for i, what := range f.t.holds {
-		if what == nothing {
+	for i := range f.read {
+		if f.t.Stored(i) == schedule.Nothing {
 			f.read[i] = none
 		}
 	}

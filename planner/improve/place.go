@@ -50,7 +50,7 @@ func Place(c *chain.Chain, compute schedule.Sequence, gaps []Gap, turn int, limi
 	gaps = slices.Clone(gaps)
 	slices.SortStableFunc(gaps, func(a, b Gap) int { return a.From - b.From })
 	r := reversed{c: c, compute: compute, gaps: gaps, limits: limits, memory: Memory(c, compute, gaps)}
-	if !r.run() {
+	if r.memory == nil || !r.run() {
 		return nil
 	}
 	moves := r.transfers()

@@ -136,9 +136,9 @@ func (s *Search) recomputes() iter.Seq[schedule.Sequence] {
 			if len(pair) != 2 || pair[1] < reader || s.best[reader] != (schedule.Op{Kind: schedule.ForwardCheckpoint, Layer: op.Layer}) {
 				continue
 			}
-			stored := s.storedAt(pair[1])
+			before := stored(s.c, s.best[:pair[1]])
 			for j := op.Layer - 2; j >= 0; j-- {
-				if stored[j] == nothing {
+				if before.Stored(j) == schedule.Nothing {
 					continue
 				}
 				seq := s.edit()
@@ -160,24 +160,6 @@ func chainOf(s, t int) []schedule.Op {
 		out = append(out, schedule.Op{Kind: schedule.ForwardDiscard, Layer: l})
 	}
 	return out
-}
-
-// storedAt returns what the device holds before the op at p.
-func (s *Search) storedAt(p int) []residency {
-	t := newTracker(s.c)
-	host := make([]residency, s.c.Len()+1)
-	for _, op := range s.best[:p] {
-		switch i := op.Layer - 1; op.Kind {
-		case schedule.Offload:
-			host[i] = t.holds[i]
-			t.set(i, nothing)
-		case schedule.Prefetch:
-			t.set(i, host[i])
-		default:
-			t.run(op)
-		}
-	}
-	return t.holds
 }
 
 // shrinks stores only the output of a layer instead of its saved set, whether that is offloaded or not, and runs its

@@ -74,8 +74,8 @@ func (a *author) wander(tries int) {
 				layer++
 			}
 		default:
-			a.allowed(Op{Offload, 1}) // sets a.r.grad
-			a.try(Backward, a.r.grad)
+			a.allowed(Op{Offload, 1}) // sets a.r.gradient()
+			a.try(Backward, a.r.gradient())
 		}
 	}
 }
@@ -83,7 +83,7 @@ func (a *author) wander(tries int) {
 // finish appends what is missing up to backward 1; false when the input is lost.
 func (a *author) finish() bool {
 	for a.r.judge(a.c, a.seq) != nil {
-		g := a.r.grad
+		g := a.r.gradient()
 		done := a.try(Backward, g)
 		for l := g; l >= 1 && !done; l-- {
 			if a.transfers && a.rng.IntN(2) == 0 {

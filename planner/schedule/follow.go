@@ -1,0 +1,75 @@
+package schedule
+
+import "plimsoll/planner/chain"
+
+// Follower replays ops one by one, by the rules of Verify, and says what is in memory between them: for whoever judges parts of
+// a training step, or asks what is stored where.
+type Follower struct {
+	r    replay
+	halt *RuleError
+}
+
+// Effect is what an op costs. While a compute op runs, Takes bytes come on top of all that is stored; when it has ended, Leaves bytes
+// of them are left, less those freed then. What an offload moves is free when the transfer and the compute op that directly follows
+// have ended; what a prefetch moves is taken when it starts.
+type Effect struct {
+	Seconds       float64 // of compute ops
+	Takes, Leaves int64   // bytes, of compute ops
+	Moves         int64   // bytes, of transfers
+}
+
+// Follow begins a step of a chain.
+func Follow(c *chain.Chain) *Follower {
+	f := &Follower{}
+	f.r.reset(c, 1, c.Len(), 2*c.Len())
+	f.r.slots[c.Len()].gradient = true
+	return f
+}
+
+// FollowStage begins what layers first to last of a chain without branches do for one minibatch, when a_{first-1} is there: their
+// forward, Turn, and their backward.
+func FollowStage(c *chain.Chain, first, last int) *Follower {
+	f := &Follower{}
+	f.r.reset(c, first, last, 2*(last-first+1))
+	return f
+}
+
+// Do replays an op. Errors: *RuleError, from then on.
+func (f *Follower) Do(op Op) (Effect, error) {
+	p := len(f.r.steps)
+	if f.halt == nil {
+		if reason := f.r.op(p, op); reason != "" {
+			f.halt = &RuleError{p, op, reason}
+		}
+	}
+	if f.halt != nil {
+		return Effect{}, f.halt
+	}
+	s := &f.r.steps[p]
+	if op.Kind.Transfer() {
+		return Effect{Moves: s.bytes}, nil
+	}
+	return Effect{Seconds: s.seconds, Takes: s.takes, Leaves: s.leaves}, nil
+}
+
+// Turn passes the loss, or all stages behind: a plain output of the last layer goes, and its gradient comes. It returns the bytes of
+// both.
+func (f *Follower) Turn() (gone, come int64) {
+	out := &f.r.slots[f.r.last]
+	if out.device == Plain {
+		gone = f.r.bytes(f.r.last, Plain)
+		out.device = Nothing
+	}
+	out.gradient = true
+	f.r.leave()
+	return gone, f.r.gradientBytes(f.r.last)
+}
+
+// Stored returns what the device holds of activation i.
+func (f *Follower) Stored(i int) Residency { return f.r.slots[i].device }
+
+// Bytes returns the size of what the device holds of activation i.
+func (f *Follower) Bytes(i int) int64 { return f.r.bytes(i, f.r.slots[i].device) }
+
+// End refuses a sequence whose backwards are not all done. Errors: *RuleError.
+func (f *Follower) End() error { return f.r.end(len(f.r.steps)) }
