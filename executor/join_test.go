@@ -296,7 +296,7 @@ func TestJoinsRefuse(t *testing.T) {
 	r := newRig(t, crossModal(t), host.Config{}, nil)
 	rotor, err := planner.Lookup("rotor")
 	must(t, err)
-	if _, err := Plan(t.Context(), r.Workload, costs(r.Chain()), rotor, testMemory, strategy.Options{}); !errors.Is(err, multichain.ErrStrategy) {
+	if _, err := Plan(t.Context(), r.Workload, costs(r.Chain()), rotor, testMemory, strategy.Options{}); !errors.Is(err, strategy.ErrBranches) {
 		t.Errorf("rotor: %v", err)
 	}
 	for name, seq := range map[string]schedule.Sequence{

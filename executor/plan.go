@@ -9,7 +9,6 @@ import (
 
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
-	"plimsoll/planner/multichain"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -50,11 +49,8 @@ func (e *TooSmallError) Error() string {
 // layout fits as well: where fragmentation makes a sequence stick out, the strategy is asked again for so much less.
 // Transfers use the chain's link (LinkOf); with a tolerance auto counts what they take from computation (ContentionOf). The plan's Memory is what the arena leaves to the chain, or with transfers,
 // whose timing depends on it, what the strategy was asked for at last. Errors: *TooSmallError, *schedule.HostMemoryError,
-// multichain.ErrStrategy, those of the strategy.
+// strategy.ErrBranches, those of the strategy.
 func Plan(ctx context.Context, w *Workload, c *chain.Chain, s strategy.Strategy, limit int64, opt strategy.Options) (*schedule.Plan, error) {
-	if err := multichain.Accepts(c, s.Name); err != nil {
-		return nil, err
-	}
 	p := &drafter{w: w, c: c, s: s, limit: limit, opt: opt, link: LinkOf(c)}
 	if opt.Tolerance > 0 { // else the fastest plan by simulation is wanted
 		p.opt.Contention = ContentionOf(c)

@@ -9,7 +9,6 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/staged"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -84,7 +83,7 @@ func ExampleSolve_link() {
 	// 8.5 s
 }
 
-// Several devices: a strategy cuts the chain into stages and says when every task runs; staged.Check judges any such plan.
+// Several devices: a strategy cuts the chain into stages and says when every task runs; pipeline.Check judges any such plan.
 func ExampleLookupPipeline() {
 	s, err := planner.LookupPipeline("1f1b-flush")
 	if err != nil {
@@ -96,7 +95,7 @@ func ExampleLookupPipeline() {
 	if err != nil {
 		panic(err)
 	}
-	report, err := staged.Check(r.Chain, r.Platform, plan)
+	report, err := pipeline.Check(r.Chain, r.Platform, plan)
 	if err != nil {
 		panic(err)
 	}

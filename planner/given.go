@@ -14,7 +14,7 @@ import (
 // memory, else with the errors of schedule.Plan.For and schedule.Simulate.
 func Given(name string, plan *schedule.Plan) strategy.Strategy {
 	return strategy.Strategy{
-		Name: name, Summary: "a plan that is given", Paper: "the plan", Section: "the whole file",
+		Name: name, Summary: "a plan that is given", Paper: "the plan", Section: "the whole file", Joins: true,
 		Solve: func(_ context.Context, p strategy.Problem) (schedule.Sequence, error) { return given(name, plan, p) },
 	}
 }

@@ -70,11 +70,8 @@ func Lookup(name string) (strategy.Strategy, error) {
 }
 
 // Solve runs a strategy and simulates what it returns, so that no plan leaves the planner unchecked.
-// Errors: multichain.ErrStrategy, those of the strategy, *strategy.InfeasibleError among them.
+// Errors: those of Within, *strategy.InfeasibleError among them.
 func Solve(ctx context.Context, s strategy.Strategy, p strategy.Problem) (*schedule.Plan, error) {
-	if err := multichain.Accepts(p.Chain, s.Name); err != nil {
-		return nil, err
-	}
 	winner := ""
 	p.Chosen = func(name string) { winner = name }
 	seq, err := s.Within(ctx, p)

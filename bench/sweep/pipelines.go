@@ -13,7 +13,6 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/interop"
-	"plimsoll/planner/pipeline/staged"
 )
 
 // Pipelines is a sweep of chains over platforms of several devices. All of it is simulated: the plans are checked, and their times
@@ -116,7 +115,7 @@ func (g *Pipelines) solve(ctx context.Context, p *PipelinePoint, source *interop
 		p.refused(err)
 		return ctx.Err()
 	}
-	report, err := staged.Check(c, &platform, plan)
+	report, err := pipeline.Check(c, &platform, plan)
 	if err != nil {
 		return err
 	}

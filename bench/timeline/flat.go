@@ -6,7 +6,6 @@ import (
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/staged"
 	"plimsoll/planner/schedule"
 )
 
@@ -16,7 +15,7 @@ type work struct {
 	stage int
 }
 
-// Flat is a plan as the clock sees it: every task with its duration, stages without ops of their own.
+// Flat is a plan as the clock sees it: every task with its duration.
 type Flat struct {
 	Chain    *chain.Chain
 	Platform *pipeline.Platform
@@ -27,10 +26,7 @@ type Flat struct {
 }
 
 func newFlat(c *chain.Chain, platform *pipeline.Platform, plan *pipeline.Plan) (f *Flat, err error) {
-	f = &Flat{Platform: platform, seconds: map[work]float64{}}
-	if f.Chain, f.Plan, err = staged.Flatten(c, plan); err != nil {
-		return nil, err
-	}
+	f = &Flat{Chain: c, Platform: platform, Plan: plan, seconds: map[work]float64{}}
 	if f.first, err = pipeline.Planned(f.Chain, f.Platform, f.Plan, 1); err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/staged"
 )
 
 // variant is a plan of gpipe-checkpoint with some of what makes it fast.
@@ -33,20 +32,21 @@ func (v *variant) run() (*pipeline.Outcome, error) {
 			plan.Stages[s].LastOps = nil
 		}
 	}
-	c, flat, err := staged.Flatten(v.p.costs.Chain, &plan)
+	spans, err := pipeline.Planned(v.p.costs.Chain, v.links, &plan, 1)
 	if err != nil {
 		return nil, err
 	}
-	for i, t := range flat.Tasks {
-		if !t.Kind.Communication() {
-			flat.Timings[i] = v.timing(t, flat.Timings[i])
+	plan.Timings = make([]*pipeline.Timing, len(plan.Tasks))
+	for _, s := range spans {
+		if t := plan.Tasks[s.Task]; !t.Kind.Communication() {
+			plan.Timings[s.Task] = v.timing(t, s)
 		}
 	}
 	links := *v.links
 	if !v.overlap {
 		links.Bandwidth = pipeline.Free() // what messages take is in the tasks that send
 	}
-	return pipeline.Simulate(v.sent(c), &links, flat, pipeline.Noise{})
+	return pipeline.Simulate(v.sent(v.p.costs.Chain), &links, &plan, pipeline.Noise{})
 }
 
 // sent returns the chain with the sizes of the variant's messages.
@@ -61,8 +61,8 @@ func (v *variant) sent(c *chain.Chain) *chain.Chain {
 }
 
 // timing returns what a task of a device takes in the variant.
-func (v *variant) timing(t pipeline.Task, ops *pipeline.Timing) *pipeline.Timing {
-	out := *ops
+func (v *variant) timing(t pipeline.Task, s pipeline.Span) *pipeline.Timing {
+	out := pipeline.Timing{Length: s.End - s.Start, Early: s.Early}
 	if !v.early {
 		out.Early = 0
 	}

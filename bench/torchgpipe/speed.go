@@ -7,7 +7,6 @@ import (
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/staged"
 )
 
 // racers returns the strategies of the speed tables. Flush schedules take stages of equal time and as much memory as they
@@ -121,7 +120,7 @@ func (p *problem) seconds(plan *pipeline.Plan, always bool) (float64, error) {
 		}
 		return o.PerMinibatch, nil
 	}
-	report, err := staged.Check(p.costs.Chain, platform, plan)
+	report, err := pipeline.Check(p.costs.Chain, platform, plan)
 	if err != nil {
 		return 0, fmt.Errorf("BUG: %s made a plan that cannot run: %w", plan.Strategy, err)
 	}

@@ -15,7 +15,6 @@ import (
 	"plimsoll/internal/stats"
 	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/staged"
 )
 
 // ErrDurations is returned for a plan whose tasks do not take the same time for every minibatch: simulated time gives a task
@@ -123,7 +122,7 @@ func (f *Fleet) planOne(ctx context.Context, c *Case, s pipeline.Strategy, limit
 
 // foresee fills in what the plan says about each device.
 func (r *Row) foresee() error {
-	judged, err := staged.Check(r.pipe.Costs.Chain, r.pipe.Costs.Platform, r.pipe.Plan)
+	judged, err := pipeline.Check(r.pipe.Costs.Chain, r.pipe.Costs.Platform, r.pipe.Plan)
 	if err != nil {
 		return fmt.Errorf("BUG: %s made a plan that breaks a rule: %w", r.Strategy, err)
 	}

@@ -15,7 +15,6 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/interop"
-	"plimsoll/planner/pipeline/staged"
 )
 
 // benchPipelineFlags are the flags of plimsoll bench pipelines.
@@ -106,7 +105,7 @@ func (f *benchPipelineFlags) readPlans(g *sweep.Pipelines) error {
 		if err != nil {
 			return usage(fmt.Errorf("--plan: %w", err))
 		}
-		s := staged.Given(p)
+		s := pipeline.Given(p)
 		s.Name = filepath.Base(path)
 		g.Strategies, g.Given[s.Name] = append(g.Strategies, s), p
 	}

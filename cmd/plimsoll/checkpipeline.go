@@ -12,7 +12,6 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/interop"
-	"plimsoll/planner/pipeline/staged"
 )
 
 // noFit is an error of a plan that would run with more memory.
@@ -163,7 +162,7 @@ func (f *checkFlags) devices(p *pipeline.Platform) (*pipeline.Platform, error) {
 
 // judge checks a plan, prints what was found, which more may add to, and returns the first violation.
 func (a *app) judge(ctx context.Context, f *checkFlags, c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan, figures *pipelineFigures, more func()) error {
-	report, err := staged.Check(c, p, plan)
+	report, err := pipeline.Check(c, p, plan)
 	var invalid *pipeline.InvalidError
 	if err != nil && !errors.As(err, &invalid) {
 		return usage(fmt.Errorf("%s: %w", &f.plan, err))

@@ -28,11 +28,11 @@ import (
 	"plimsoll/planner/pipeline/flush"
 	"plimsoll/planner/pipeline/ilp"
 	"plimsoll/planner/pipeline/interop"
-	"plimsoll/planner/pipeline/loadline"
 	"plimsoll/planner/pipeline/periodic"
 	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
 	"plimsoll/runtime"
 	"plimsoll/runtime/devices"
 )
@@ -61,12 +61,12 @@ func usage(err error) error {
 // badInput lists the errors of other packages that only what the user wrote can cause.
 var badInput = []error{
 	units.ErrSyntax, chain.ErrFormat, schedule.ErrUnknownOp, schedule.ErrNoLink, schedule.ErrEndless, schedule.ErrPipeline,
-	schedule.ErrOtherChain, planner.ErrUnknownStrategy, planner.ErrOtherDevices, remat.ErrOptions, remat.ErrTooLarge, offload.ErrLink, offload.ErrOptions, pofo.ErrOptions, pofo.ErrTooLarge, milp.ErrNoSolver, multichain.ErrStrategy, multichain.ErrTooLarge,
+	schedule.ErrOtherChain, planner.ErrUnknownStrategy, planner.ErrOtherDevices, remat.ErrOptions, remat.ErrTooLarge, offload.ErrLink, offload.ErrOptions, pofo.ErrOptions, pofo.ErrTooLarge, milp.ErrNoSolver, strategy.ErrBranches, multichain.ErrTooLarge,
 	models.ErrUnknown, models.ErrConfig, executor.ErrSlowLink, trace.ErrTooLong,
 	data.ErrUnknown, data.ErrOption, data.ErrUnreadable, data.ErrNoImages, data.ErrEmptyClass, data.ErrCorrupt, data.ErrTruncated,
 	data.ErrTooLarge, data.ErrLabel, devices.ErrSpec, devices.ErrUnknown, train.ErrSpec, train.ErrOtherModel, train.ErrOtherRun,
 	train.ErrLog, safetensors.ErrFormat,
-	interop.ErrTable, interop.ErrIllegal, interop.ErrChain, pipeline.ErrPlatform, pipeline.ErrBranches, periodic.ErrOptions, periodic.ErrStages, periodic.ErrNoPattern, flush.ErrOptions, flush.ErrHalves, ilp.ErrTooLarge, loadline.ErrOps, pipe.ErrPlan,
+	interop.ErrTable, interop.ErrIllegal, interop.ErrChain, pipeline.ErrPlatform, pipeline.ErrBranches, periodic.ErrOptions, periodic.ErrStages, periodic.ErrNoPattern, flush.ErrOptions, flush.ErrHalves, ilp.ErrTooLarge, pipeline.ErrOps, pipe.ErrPlan,
 }
 
 // failure is how a command line ended without success: a line for people, or an object with --json.

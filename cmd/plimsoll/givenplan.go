@@ -15,7 +15,6 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/interop"
-	"plimsoll/planner/pipeline/staged"
 )
 
 // givenFlags name a pipeline plan that is run as it is.
@@ -169,7 +168,7 @@ func (a *app) examine(f *givenFlags, c *chain.Chain, p *pipeline.Platform, measu
 	if anyMemory {
 		p = p.WithMemory(pipeline.NoLimit)
 	}
-	_, err := staged.Check(c, p, f.plan)
+	_, err := pipeline.Check(c, p, f.plan)
 	if err == nil {
 		return nil
 	}

@@ -18,7 +18,6 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/staged"
 	"plimsoll/planner/schedule"
 )
 
@@ -113,14 +112,11 @@ func (f *noiseFlags) run(ctx context.Context, c *chain.Chain, p *pipeline.Platfo
 			return nil, usage(fmt.Errorf("stage %d offloads, and the simulation of noise knows no copies to host memory", s))
 		}
 	}
-	c, plan, err := staged.Flatten(c, plan)
-	if err != nil {
-		return nil, usage(err)
-	}
 	n := &noiseFigures{Simulated: true, Fraction: float64(f.fraction), Seed: f.seed, Runs: f.runs, Of: "period", Plan: noiseRow{r.Period, 1, r.Bubble}}
 	if plan.IsFlush() {
 		n.Of, n.Plan.Seconds = "makespan", r.Makespan
 	}
+	var err error
 	if n.Without, err = n.simulate(c, p, plan, pipeline.Noise{}); err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/staged"
 )
 
 // noisy runs check --noise and returns its figures by row and column.
@@ -88,13 +87,9 @@ func simulated(t *testing.T, file string, seed uint64, runs int) (times, bubbles
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, flat, err := staged.Flatten(c, plan)
-	if err != nil {
-		t.Fatal(err)
-	}
 	seeds := rand.New(rand.NewPCG(seed, 0))
 	for range runs {
-		o, err := pipeline.Simulate(c, plan.Platform, flat, pipeline.Noise{Fraction: 0.25, Seed: seeds.Uint64()})
+		o, err := pipeline.Simulate(c, plan.Platform, plan, pipeline.Noise{Fraction: 0.25, Seed: seeds.Uint64()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,6 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/interop"
-	"plimsoll/planner/pipeline/staged"
 )
 
 // pipelineFlags are the flags of plimsoll plan for several devices.
@@ -171,7 +170,7 @@ func (a *app) runPipeline(ctx context.Context, f *planFlags) error {
 	if err != nil {
 		return err
 	}
-	report, err := staged.Check(r.Chain, r.Platform, p)
+	report, err := pipeline.Check(r.Chain, r.Platform, p)
 	if err != nil {
 		return fmt.Errorf("BUG: %s made a plan that breaks a rule: %w", s.Name, err)
 	}
@@ -229,10 +228,6 @@ const shownPeriods = 4
 // planned returns the timeline of a plan by its own times: the step, or a few periods. Each stage's sequence is drawn as one
 // forward and one backward.
 func planned(c *chain.Chain, platform *pipeline.Platform, p *pipeline.Plan) (*pipeline.Timeline, error) {
-	c, p, err := staged.Flatten(c, p)
-	if err != nil {
-		return nil, err
-	}
 	spans, err := pipeline.Planned(c, platform, p, shownPeriods)
 	if err != nil {
 		return nil, err

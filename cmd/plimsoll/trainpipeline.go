@@ -21,7 +21,6 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/staged"
 )
 
 // trainPipeFlags are the flags of plimsoll train for several devices.
@@ -160,7 +159,7 @@ var defaultPipes = []string{defaultPipeline, "madpipe", "contiguous"}
 // name finds the strategies: a plan that is given is one.
 func (f *trainPipeFlags) name(strategy string) error {
 	if f.given.plan != nil {
-		f.strategies = []pipeline.Strategy{staged.Given(f.given.plan)}
+		f.strategies = []pipeline.Strategy{pipeline.Given(f.given.plan)}
 		return nil
 	}
 	names := defaultPipes

@@ -19,7 +19,6 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/staged"
 	"plimsoll/runtime/devices"
 )
 
@@ -121,7 +120,7 @@ func (f *fleetFlags) check(onCPU bool) error {
 // name looks up the strategies: a plan that is given is one.
 func (f *fleetFlags) name(list string) error {
 	if f.given.plan != nil {
-		f.strategies = []pipeline.Strategy{staged.Given(f.given.plan)}
+		f.strategies = []pipeline.Strategy{pipeline.Given(f.given.plan)}
 		return nil
 	}
 	if list == "all" {

@@ -21,7 +21,7 @@ type taskKey struct {
 	stage, residue int
 }
 
-// newClock reads the times of a plan without stages that have ops. Errors: those of pipeline.Planned.
+// newClock reads the times of a plan. Errors: those of pipeline.Planned.
 func newClock(c Costs, p *pipeline.Plan) (*clock, error) {
 	spans, err := pipeline.Planned(c.Chain, c.Platform, p, 1)
 	if err != nil {
@@ -38,8 +38,8 @@ func newClock(c Costs, p *pipeline.Plan) (*clock, error) {
 		} else {
 			k.at[taskKey{t.Kind, t.Stage, s.Minibatch}] = s
 		}
-		if p.Timings != nil && p.Timings[s.Task] != nil {
-			k.early[taskKey{t.Kind, t.Stage, s.Minibatch}] = p.Timings[s.Task].Early
+		if s.Early > 0 {
+			k.early[taskKey{t.Kind, t.Stage, s.Minibatch}] = s.Early
 		}
 		k.eps = max(k.eps, 1e-9*max(s.End, k.period))
 	}

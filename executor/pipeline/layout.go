@@ -7,7 +7,6 @@ import (
 
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/staged"
 	"plimsoll/runtime"
 )
 
@@ -23,11 +22,7 @@ const mostMinibatches = 1 << 12
 
 // layOut places everything on so many devices.
 func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err error) {
-	whole, timed, err := staged.Flatten(costs.Chain, plan)
-	if err != nil {
-		return err
-	}
-	k, err := newClock(Costs{whole, costs.Platform}, timed)
+	k, err := newClock(costs, plan)
 	if err != nil {
 		return err
 	}

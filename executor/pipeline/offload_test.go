@@ -15,7 +15,6 @@ import (
 	"plimsoll/models"
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/loadline"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
@@ -107,7 +106,7 @@ func TestStagesThatOffload(t *testing.T) {
 			c := costs(w, 2+int(seed)%3, seed)
 			plan := planFor(t, "1f1b*", c, pipeline.Options{Versions: versions, WeightCopies: []float64{6}})
 			c, own := offloading(t, c, plan, seed)
-			if _, err := loadline.Swaps(c.Chain, c.Platform, own); err != nil {
+			if _, err := pipeline.Swaps(c.Chain, c.Platform, own); err != nil {
 				t.Skip(err)
 			}
 			moved += transfers(own)
@@ -386,7 +385,7 @@ func TestRingsKeepThePlan(t *testing.T) {
 		for share := range int64(3) {
 			plan, err := solve(small.Smallest + (most-small.Smallest)*share/3)
 			must(t, err)
-			report, err := loadline.Check(c.Chain, c.Platform, plan)
+			report, err := pipeline.Check(c.Chain, c.Platform, plan)
 			must(t, err)
 			e := &Executor{Workload: w}
 			must(t, e.layOut(c, plan, c.Platform.Devices))

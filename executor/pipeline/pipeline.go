@@ -19,7 +19,6 @@ import (
 	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/loadline"
 )
 
 // Workload is a compiled model with its optimizer.
@@ -121,7 +120,7 @@ type Executor struct {
 	squares       []squares     // by stage
 	group         int
 	halfDuplex    map[[2]int]*halfDuplex // of the links, by their ends
-	planned       [][]loadline.Swap      // by stage: of its transfers
+	planned       [][]pipeline.Swap      // by stage: of its transfers
 	channels      []*channel
 	drivers       []*driver
 	streams       int  // of all drivers

@@ -11,7 +11,6 @@ import (
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/staged"
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
 )
@@ -31,7 +30,7 @@ func straightened(t testing.TB, w *Workload, lib kernels.Library, c Costs, plan 
 	if len(portals) == 0 {
 		return nil, nil
 	}
-	straight, err := staged.WithPortals(c.Chain, c.Platform, plan, portals, back)
+	straight, err := pipeline.WithPortals(c.Chain, c.Platform, plan, portals, back)
 	if errors.Is(err, pipeline.ErrNoRoom) {
 		return nil, nil
 	}

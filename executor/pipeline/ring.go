@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/loadline"
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
 )
@@ -64,12 +63,12 @@ const (
 	streams
 )
 
-// schedule finds when the plan has its transfers. Errors: those of loadline.Swaps, ErrPlan.
+// schedule finds when the plan has its transfers. Errors: those of pipeline.Swaps, ErrPlan.
 func (e *Executor) schedule(costs Costs, plan *pipeline.Plan) (err error) {
-	if len(plan.Portals) > 0 && loadline.Offloads(plan) {
+	if len(plan.Portals) > 0 && plan.Offloads() {
 		return fmt.Errorf("%w: its stages offload, and it has portals: in such a plan skips are carried, leave out \"portals\"", ErrPlan)
 	}
-	if e.planned, err = loadline.Swaps(costs.Chain, costs.Platform, plan); err != nil {
+	if e.planned, err = pipeline.Swaps(costs.Chain, costs.Platform, plan); err != nil {
 		return err
 	}
 	e.order.held = make([]float64, len(plan.Stages))

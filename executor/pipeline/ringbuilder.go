@@ -10,7 +10,6 @@ import (
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/loadline"
 	"plimsoll/planner/schedule"
 )
 
@@ -19,7 +18,7 @@ type ringBuilder struct {
 	*ring
 	t         *localStage
 	ops       *stageOps
-	planned   []loadline.Swap
+	planned   []pipeline.Swap
 	clock     *clock
 	comp      []step     // of compute, in order; those of the ring in the making
 	times     []float64  // when steps start, in the order in which they are issued

@@ -11,8 +11,6 @@ import (
 	"plimsoll/models"
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/loadline"
-	"plimsoll/planner/pipeline/staged"
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
 
@@ -22,11 +20,7 @@ import (
 // judged returns what the planner counts of a plan.
 func judged(t rapid.TB, c Costs, plan *pipeline.Plan) *pipeline.Report {
 	t.Helper()
-	check := loadline.Check
-	if plan.IsFlush() {
-		check = staged.Check
-	}
-	r, err := check(c.Chain, c.Platform, plan)
+	r, err := pipeline.Check(c.Chain, c.Platform, plan)
 	if err != nil {
 		t.Fatal(err)
 	}

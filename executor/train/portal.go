@@ -9,8 +9,6 @@ import (
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/loadline"
-	"plimsoll/planner/pipeline/staged"
 )
 
 // straight returns the job's workload, compiled for the portals of a plan if it has some.
@@ -65,10 +63,10 @@ func (p *pipePlanner) straight(ctx context.Context, platform *pipeline.Platform,
 // routed returns a plan with portals and what it takes; nil where the links have no time for them, or a device no memory, and for
 // plans that offload, which carry skips.
 func (p *pipePlanner) routed(platform *pipeline.Platform, plan *pipeline.Plan, portals []pipeline.Portal, back pipeline.Return) (*Pipe, error) {
-	if loadline.Offloads(plan) {
+	if plan.Offloads() {
 		return nil, nil
 	}
-	plan, err := staged.WithPortals(p.chain, platform, plan, portals, back)
+	plan, err := pipeline.WithPortals(p.chain, platform, plan, portals, back)
 	if invalid := (*pipeline.InvalidError)(nil); errors.Is(err, pipeline.ErrNoRoom) || errors.As(err, &invalid) {
 		return nil, nil
 	}

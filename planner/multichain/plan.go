@@ -2,10 +2,7 @@ package multichain
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
-	"strings"
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
@@ -16,7 +13,7 @@ import (
 func Strategies() []strategy.Strategy {
 	entry := func(name, summary, section string, keep bool) strategy.Strategy {
 		return strategy.Strategy{
-			Name: name, Summary: summary, Paper: "Shilova's thesis", Section: section,
+			Name: name, Summary: summary, Paper: "Shilova's thesis", Section: section, Joins: true,
 			Solve: func(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
 				if err := p.Chain.Validate(); err != nil {
 					return nil, err
@@ -227,19 +224,4 @@ func (m measured) saveLayer(c candidate, l int, memory int64) (candidate, bool) 
 	}
 	r, err := schedule.Simulate(m.Chain, seq, schedule.Limits{Memory: schedule.NoLimit})
 	return candidate{seq, r}, err == nil && r.Peak <= memory && r.Makespan < c.Makespan
-}
-
-// ErrStrategy means that a strategy of chains was asked to plan a join.
-var ErrStrategy = errors.New("the strategy plans chains alone")
-
-// Accepts refuses strategies that would plan branches as if they were one chain. Error: ErrStrategy.
-func Accepts(c *chain.Chain, name string) error {
-	var names []string
-	for _, s := range Strategies() {
-		names = append(names, s.Name)
-	}
-	if len(c.Branches) == 0 || slices.Contains(names, name) {
-		return nil
-	}
-	return fmt.Errorf("%w: %s cannot plan %s of %d branches: use one of %s", ErrStrategy, name, c.Name, len(c.Branches), strings.Join(names, ", "))
 }

@@ -147,16 +147,3 @@ func simulated(t testing.TB, c *chain.Chain, seq schedule.Sequence) *schedule.Re
 	}
 	return r
 }
-
-func TestAccepts(t *testing.T) {
-	c := randomJoin(rand.New(rand.NewPCG(1, 1)), 2)
-	if err := Accepts(c, "rotor"); !errors.Is(err, ErrStrategy) {
-		t.Error(err)
-	}
-	if err := Accepts(c, "multi-delta"); err != nil {
-		t.Error(err)
-	}
-	if c.Branches = nil; Accepts(c, "rotor") != nil {
-		t.Error("rotor plans chains")
-	}
-}

@@ -41,6 +41,9 @@ func Check(c *chain.Chain, p *Platform, plan *Plan) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := l.transfers(); err != nil {
+		return nil, err
+	}
 	k := &check{layout: l, span: l.span()}
 	k.eps = new(big.Int).Div(k.span, tolerance)
 	k.durations()

@@ -8,22 +8,66 @@
 //
 // What belongs where:
 //
-//	pipeline               Platform, Plan, Stage, Task, Versions, Costs, Check, Simulate, timelines, Request, Strategy, errors
+//	pipeline               Platform, Plan, Stage, Task, Versions, Costs, StageCost, Check, Simulate, timelines, Request, Strategy, errors
 //	pipeline/partition     which layers go to which device: balance, pipedream, contiguous, madpipe
 //	pipeline/ilp           stages on any devices and their schedule at once, by integer programs
 //	pipeline/loadline      stages that recompute inside, chosen while the stages are
 //	pipeline/periodic      when tasks run, periodic: 1f1b, 1f1b*, k-periodic, list, milp, eager
 //	pipeline/flush         when tasks run, with a flush: gpipe, 1f1b-flush, interleaved, chimera, zero bubble, ...;
 //	                       and ampnet and pipemare, which never empty
-//	pipeline/staged        the judge of all plans, and of those with a flush whose stages recompute
 //	pipeline/interop       files of other tools
 //	pipeline/pipelinetest  random chains, platforms and plans, and the independent checker as a judge, for tests
 //
-// Check knows stages that keep what their layers save; what a stage with its own ops holds, pipeline/loadline counts, and
-// pipeline/staged in a plan with a flush.
 // The sub-packages import this one and not the other way round; the registry that lists all strategies stands above
-// them. A strategy begins with Request.Validate and ends with Finish, or with loadline's Check where stages have ops, so
-// that no plan leaves the planner unchecked.
+// them. A strategy begins with Request.Validate and ends with Finish, so that no plan leaves the planner unchecked.
 //
 // Chains are single ones: branches that meet (chain.Branches) are refused.
+//
+// # A stage with ops
+//
+// A stage of layers i..j with ops (Stage.Ops, and LastOps for the last microbatch of a plan with a flush) runs, for each minibatch, a
+// forward part F and a backward part B; other minibatches' parts come between. It has one device for itself, and its backward is
+// not split. Its ops are forwards and backwards of layers i..j, in the numbers of the whole chain, with
+// the semantics of package schedule; F ends with the first op that computes layer j, and B is the rest. In a plan F and B are
+// one task each, of the times of their ops.
+//
+// With a flush the ops of B before its first backward, which recompute and need no gradient, may run before the gradient is there: a
+// device that waits for a gradient recomputes meanwhile (GPipe, Huang et al. 2019, section 2.3; torchgpipe, Kim et al. 2020, sections
+// 2.1 and 3.2.4).
+//
+// What a minibatch of a stage without transfers holds, beside the weights and the communication buffers:
+//
+//	while F runs    a_{i-1}, and what the ops have made so far, with the op's output and overhead
+//	between         a_{i-1}, and what F leaves: K bytes together. A plain a_j goes, it is in the send buffer; an a_j that
+//	                is part of a saved set stays
+//	while B runs    that and δ_j, copied from the receive buffer, and so on to δ_{i-1}, which goes when B ends
+//
+// With R the most bytes that one minibatch holds while F or B runs, a stage in which at most g minibatches are live at once
+// (from the start of F to the end of B) needs at most
+//
+//	copies·W(i,j) + Buffers(i,j) + (g-1)·K + R
+//
+// Proof: the device runs one part at a time, so that at any instant at most one live minibatch is inside F or B and holds at
+// most R; all others live are between and hold K each, and they are at most g-1. When none is inside, at most g hold K each,
+// and K <= R: F's last instant holds all of K, or it holds more. For g = 1 the bound is reached: R is what some op reaches, and
+// the sum is exactly what it takes. For g > 1 it is reached when a part's peak falls on an instant with g live minibatches. With a
+// flush the sum of one part and what all others keep is counted exactly, part by part.
+//
+// # A stage with transfers
+//
+// Ops may be transfers too, with one minibatch a period and a link between each device and its host (Platform.Host, bytes/s;
+// one for each direction where the platform is duplex): offloads in F, each once, and their prefetches in B. A compute op does
+// not wait for a transfer; when transfers run follows from the plan, the same in every period:
+//
+//	prefetches    in their order, each as late as the link allows: it ends before the first op of B begins that reads the
+//	              activation, and before the next prefetch of the minibatch begins; it may begin before B does
+//	offloads      in their order, each as early as the link, with all prefetches on it, allows: after every op of F before it,
+//	              and the offload before it, has ended
+//
+// The link does one thing at a time, modulo the period: the transfers of all minibatches in flight are on it. A plan in which a
+// transfer finds no time, or a prefetch begins before its offload has ended, is refused.
+//
+// The memory is the sum over all live minibatches at every instant of the period, exactly: each is counted as above, but an
+// activation that is offloaded only until the transfer, and the op that directly follows the offload and may still read it, have
+// ended, and from the start of its prefetch on.
 package pipeline

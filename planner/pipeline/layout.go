@@ -45,6 +45,8 @@ type layout struct {
 	at       map[place]*job
 	gates    map[gate]*job // communications through portals
 	jobs     []*job        // in the order of the plan's tasks
+	ops      []*stageCosts // by stage; nil for one without ops
+	unfit    error         // of ops that no stage can run
 	broken   violations
 	lengths  map[place]ticks // durations by kind and stage
 }
@@ -65,9 +67,9 @@ func arrange(c *chain.Chain, p *Platform, plan *Plan) (*layout, error) {
 	if err := l.usable(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
-	for _, step := range []func(){l.stages, l.portals, l.halves, l.measure, l.tasks, l.complete, l.replicas, l.boundaries} {
-		if step(); len(l.broken) > 0 {
-			return nil, l.broken.err()
+	for _, step := range []func(){l.stages, l.portals, l.measureOps, l.halves, l.measure, l.tasks, l.complete, l.replicas, l.boundaries} {
+		if step(); l.unfit != nil || len(l.broken) > 0 {
+			return nil, cmp.Or(l.unfit, l.broken.err())
 		}
 	}
 	return l, nil
@@ -130,9 +132,6 @@ func (l *layout) stages() {
 			return
 		}
 		next = st.Last + 1
-		if len(st.Ops) > 0 || len(st.LastOps) > 0 {
-			l.broken.stage("stage %d has its own ops: this checker knows only stages without", s)
-		}
 		l.devicesOf(s, st)
 	}
 	if next != l.chain.Len()+1 {
@@ -180,10 +179,14 @@ func (l *layout) measure() {
 		places = max(places, digits(layer.ForwardS), digits(layer.BackwardS), digits(value(layer.BackwardInputS)), digits(value(layer.BackwardWeightS)))
 	}
 	for _, t := range l.plan.Timings {
-		if t == nil {
-			continue
+		if t != nil {
+			places = max(places, digits(t.Length), digits(t.Early))
 		}
-		places = max(places, digits(t.Length), digits(t.Early))
+	}
+	for _, k := range l.ops {
+		if k != nil {
+			places = max(places, k.each.digits(), k.last.digits())
+		}
 	}
 	l.unit = new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(places)), nil)
 	l.unit.Mul(l.unit, tolerance)
@@ -273,11 +276,12 @@ func (l *layout) job(i int, t *Task) *job {
 		shift.Div(shift, big.NewInt(int64(l.repeats)))
 		j.start.Add(j.start, shift.Mul(shift, l.period))
 	}
-	switch {
-	case t.Kind.Communication():
-	case l.plan.Timings != nil && l.plan.Timings[i] != nil:
-		j.length, j.early = l.ticks(l.plan.Timings[i].Length), l.ticks(l.plan.Timings[i].Early)
-	default:
+	if t.Kind.Communication() {
+		return j
+	}
+	if x := l.timing(j); x != nil {
+		j.length, j.early = l.ticks(x.Length), l.ticks(x.Early)
+	} else {
 		j.length = l.compute(t.Kind, t.Stage)
 	}
 	return j

@@ -22,8 +22,16 @@ func (k *check) memory(r *Report) {
 	for d, peak := range peaks {
 		weights, buffers := k.static(costs, d, peak.live, r.NCA[0])
 		r.PerDevicePeak[d], r.PerDeviceWeights[d], r.PerDeviceBuffers[d] = total(weights, buffers, peak), ceil(weights), buffers
-		k.fits(d, r, peak.task)
+		if !k.runsOps(d) {
+			k.fits(d, r, peak.task)
+		}
 	}
+	k.memoryOfOps(r)
+}
+
+// runsOps reports whether the stage of a device has ops.
+func (l *layout) runsOps(d int) bool {
+	return slices.ContainsFunc(l.plan.Stages, func(st Stage) bool { return st.hasOps() && st.Devices[0] == d })
 }
 
 // nca returns, for every stage, the most live minibatches on one of its devices.
@@ -63,15 +71,19 @@ func (k *check) fits(d int, r *Report, task int) {
 	if needed <= limit {
 		return
 	}
-	at := ""
-	if task != None {
-		at = fmt.Sprintf(" at task %d, %v", task, k.plan.Tasks[task])
-	}
 	k.broken.put(Violation{
 		Rule: RuleMemory, Task: task, Other: None, Device: d, Needed: needed, Limit: limit,
 		Reason: fmt.Sprintf("device %d needs %s%s (weights %s, buffers %s), it has %s",
-			d, units.Precise(needed), at, units.Bytes(r.PerDeviceWeights[d]), units.Bytes(r.PerDeviceBuffers[d]), units.Precise(limit)),
+			d, units.Precise(needed), k.atTask(task), units.Bytes(r.PerDeviceWeights[d]), units.Bytes(r.PerDeviceBuffers[d]), units.Precise(limit)),
 	})
+}
+
+// atTask says which task makes a peak, if one is known.
+func (k *check) atTask(task int) string {
+	if task == None {
+		return ""
+	}
+	return fmt.Sprintf(" at task %d, %v", task, k.plan.Tasks[task])
 }
 
 // copies returns the copies of the weights of a stage on a device where so many minibatches are live, and so many in the first

@@ -145,8 +145,8 @@ type Plan struct {
 	Microbatches         int     // of a flush plan; for a periodic one what its maker says
 
 	Tasks []Task
-	// Timings say what tasks take that do not take what the layers of their stage take; nil, all or one: they do. Files do not
-	// have them: they are made from the ops of stages (package staged).
+	// Timings say what tasks take that do not take what the layers, or the ops, of their stage take; nil, all or one: they do. Files
+	// do not have them.
 	Timings []*Timing
 
 	PerDevicePeak []int64 // bytes; nil when not said

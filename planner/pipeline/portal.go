@@ -150,12 +150,20 @@ const (
 // which its link is free: skips, which their stage keeps anyway, the latest, their gradients the latest or the first. In a plan
 // with a flush that has no such times, all tasks start as soon as an order allows in which each message is sent when it is
 // ready; a period that has none is stretched, with everything in it, until it has. The plan has no portals yet, and may have
-// been made for the Straight chain; its stages have no ops (for those, and for the figures of the plan, package staged has
-// WithPortals). Errors: ErrNoRoom; those of Check up to RuleBoundary.
+// been made for the Straight chain. What is returned has been judged, and says its peaks and makespan. Errors: ErrNoRoom; those of
+// Check.
 func WithPortals(c *chain.Chain, p *Platform, plan *Plan, portals []Portal, back Return) (*Plan, error) {
 	out, err := withPortals(c, p, plan, portals, back)
 	for longer := stretch; errors.Is(err, ErrNoRoom) && longer <= mostStretch; longer *= stretch {
 		out, err = withPortals(c, p, plan.stretched(longer), portals, back)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out.PerDevicePeak, out.Predicted.Makespan = nil, 0
+	report, err := Check(c, p, out)
+	if report != nil {
+		out.PerDevicePeak, out.Predicted.Makespan = report.PerDevicePeak, report.Makespan
 	}
 	return out, err
 }

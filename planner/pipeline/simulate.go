@@ -26,7 +26,7 @@ type Outcome struct {
 	// PerMinibatch is the time of one pass through the chain: the period over k, the makespan over the microbatches.
 	PerMinibatch  float64
 	Bubble        float64 // idle fraction of the devices that hold a stage, in the steady state
-	PerDevicePeak []int64 // bytes
+	PerDevicePeak []int64 // bytes; of stages with ops, as if they had none
 	Spans         []Span  // in the order of their start
 }
 
@@ -35,6 +35,7 @@ type Span struct {
 	Task       int     // its position in the plan
 	Minibatch  int     // minibatch or microbatch
 	Start, End float64 // seconds
+	Early      float64 // of a backward that recomputes first: by how much it may start before its gradient, seconds
 }
 
 // Simulate runs a plan's tasks in the order that it gives to each device and each link, every task as soon as it can:
@@ -279,7 +280,7 @@ func (s *simulation) outcome() *Outcome {
 	o := &Outcome{}
 	for _, r := range s.runs {
 		o.Makespan = max(o.Makespan, r.end)
-		o.Spans = append(o.Spans, Span{r.job.task, s.minibatch(r), r.start, r.end})
+		o.Spans = append(o.Spans, Span{r.job.task, s.minibatch(r), r.start, r.end, r.early})
 	}
 	slices.SortStableFunc(o.Spans, byTime)
 	from, to := 0.0, o.Makespan

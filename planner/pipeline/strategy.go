@@ -69,7 +69,7 @@ type Strategy struct {
 	Section string // "section 7.1, Algorithm 8"
 	// Microbatches is how many a schedule has that allows no other number; 0: the request says.
 	Microbatches int
-	// Solve returns a plan that Check accepts (see Finish), or loadline's where stages have ops. Errors: *InfeasibleError;
+	// Solve returns a plan that Check accepts (see Finish). Errors: *InfeasibleError;
 	// *UnfinishedError, which carries the best plan so far; those of Request.Validate; the context's.
 	Solve func(ctx context.Context, r Request) (*Plan, error)
 }

@@ -50,11 +50,11 @@ func Planned(c *chain.Chain, p *Platform, plan *Plan, periods int) ([]Span, erro
 	var spans []Span
 	origin := math.Inf(1)
 	for _, j := range l.jobs {
-		start, length := l.seconds(j.start), l.seconds(j.length)
+		start, length, early := l.seconds(j.start), l.seconds(j.length), l.seconds(j.early)
 		for i := range periods {
 			from := start + float64(i)*plan.Period
 			origin = min(origin, from)
-			spans = append(spans, Span{j.task, j.residue + i*l.repeats, from, from + length})
+			spans = append(spans, Span{j.task, j.residue + i*l.repeats, from, from + length, early})
 		}
 	}
 	for i := range spans {

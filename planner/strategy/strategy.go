@@ -4,6 +4,7 @@ package strategy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"plimsoll/internal/units"
@@ -50,8 +51,20 @@ type Strategy struct {
 	Paper   string // "Shilova's thesis", ...
 	Section string // "Theorem 6, Algorithms 3 and 4"
 	Sizes   bool   // its sequences depend on sizes alone: neither times nor the link change them
+	Joins   bool   // it plans branches that meet in a loss, too
 	// Solve returns a sequence whose simulated peak is at most p.Memory, or an *InfeasibleError. It need not know p.HostMemory.
 	Solve func(ctx context.Context, p Problem) (schedule.Sequence, error)
+}
+
+// ErrBranches means that a strategy of chains was asked to plan branches that meet.
+var ErrBranches = errors.New("the strategy plans chains alone")
+
+// accepts refuses to plan branches as if they were one chain. Error: ErrBranches.
+func (s Strategy) accepts(c *chain.Chain) error {
+	if s.Joins || len(c.Branches) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s cannot plan %s of %d branches: plimsoll plan --list says which can", ErrBranches, s.Name, c.Name, len(c.Branches))
 }
 
 // Kind is a way to need less memory: what a plan may do.

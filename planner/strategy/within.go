@@ -16,8 +16,11 @@ const (
 
 // Within returns a sequence of the strategy whose copies fit in p.HostMemory. The literature's strategies know no such limit, but
 // the slower the link, the less is worth a transfer: where the copies do not fit, the strategy is asked again for slower links, and
-// for the fastest of them that does. Errors: those of Solve, *schedule.HostMemoryError.
+// for the fastest of them that does. Errors: ErrBranches, those of Solve, *schedule.HostMemoryError.
 func (s Strategy) Within(ctx context.Context, p Problem) (schedule.Sequence, error) {
+	if err := s.accepts(p.Chain); err != nil {
+		return nil, err
+	}
 	fast, full := 0.0, p.Link.Bandwidth // fast: of log2, how much slower the link was at the latest try that did not fit
 	best, least, err := s.ask(ctx, p)
 	if best != nil || err != nil {

@@ -120,3 +120,21 @@ func TestAStrategyOfSizesIsAskedOnce(t *testing.T) {
 		t.Errorf("%v (%v) and %v (%v)", free, err, other, failure)
 	}
 }
+
+// Branches that meet go to strategies that plan them, and to no other.
+func TestWithinRefusesBranches(t *testing.T) {
+	layer := chain.Layer{ForwardS: 1, BackwardS: 1, OutputBytes: 1, SavedBytes: 1}
+	c := &chain.Chain{Name: "join", Layers: []chain.Layer{layer, layer, layer}, Branches: []int{1, 1}}
+	asked := 0
+	s := strategy.Strategy{Name: "some", Solve: func(context.Context, strategy.Problem) (schedule.Sequence, error) {
+		asked++
+		return schedule.Sequence{}, nil
+	}}
+	if _, err := s.Within(t.Context(), strategy.Problem{Chain: c}); !errors.Is(err, strategy.ErrBranches) || asked > 0 {
+		t.Errorf("%v, asked %d times", err, asked)
+	}
+	s.Joins = true
+	if _, err := s.Within(t.Context(), strategy.Problem{Chain: c}); err != nil || asked != 1 {
+		t.Errorf("%v, asked %d times", err, asked)
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/staged"
 	"plimsoll/planner/schedule"
 )
 
@@ -47,7 +46,7 @@ func (r *recipe) recomputed(q pipeline.Request) (*pipeline.Plan, error) {
 	for s, st := range plan.Stages {
 		plan.Stages[s].Ops, plan.Stages[s].LastOps = checkpointed(st), stored(st)
 	}
-	return finishStaged(r.name, q, plan)
+	return finish(r.name, q, plan)
 }
 
 // checkpointed returns the ops of a stage that keeps its input, and makes everything again before the backwards.
@@ -114,20 +113,4 @@ func (p *placement) withRecomputation(c costs, t timetable) timetable {
 		}
 	}
 	return t
-}
-
-// finishStaged is finish for plans whose stages have ops.
-func finishStaged(name string, q pipeline.Request, p *pipeline.Plan) (*pipeline.Plan, error) {
-	p.Chain, p.Strategy, p.Platform = q.Chain.Name, name, q.Platform
-	report, err := staged.Check(q.Chain, q.Platform, p)
-	if report != nil {
-		p.PerDevicePeak, p.Predicted.Makespan = report.PerDevicePeak, report.Makespan
-	}
-	if err == nil {
-		return p, nil
-	}
-	if e, ok := err.(*pipeline.InvalidError); ok && e.OnlyMemory() {
-		return nil, &pipeline.InfeasibleError{Strategy: name, Reason: e.Violations[0].Reason, Best: p, Smallest: slices.Max(p.PerDevicePeak)}
-	}
-	return nil, fmt.Errorf("BUG: %s made a plan that cannot run: %w", name, err)
 }

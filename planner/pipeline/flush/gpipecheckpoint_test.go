@@ -13,7 +13,6 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/pipelinetest"
-	"plimsoll/planner/pipeline/staged"
 	"plimsoll/planner/schedule"
 )
 
@@ -137,11 +136,7 @@ func TestCheckpointedOfAnyCosts(t *testing.T) {
 		if want := pass(q.Chain, q.Platform, plan); !near(plan.Predicted.Makespan, want) {
 			t.Errorf("makespan %g, the recurrences end at %g", plan.Predicted.Makespan, want)
 		}
-		c, flat, err := staged.Flatten(q.Chain, plan)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o, err := pipeline.Simulate(c, q.Platform, flat, pipeline.Noise{})
+		o, err := pipeline.Simulate(q.Chain, q.Platform, plan, pipeline.Noise{})
 		if err != nil || !near(o.Makespan, plan.Predicted.Makespan) {
 			t.Errorf("makespan %g, simulated %+v, %v", plan.Predicted.Makespan, o, err)
 		}
@@ -153,11 +148,11 @@ func TestCheckpointedOfAnyCosts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		report, err := staged.Check(q.Chain, q.Platform, read)
+		report, err := pipeline.Check(q.Chain, q.Platform, read)
 		if err != nil || report.Warnings != nil || !near(report.Makespan, plan.Predicted.Makespan) || !slices.Equal(report.PerDevicePeak, plan.PerDevicePeak) {
 			t.Errorf("read back: %+v, %v", report, err)
 		}
-		early += beforeGradient(plan, flat)
+		early += beforeGradient(t, q, plan)
 		if q.Platform.Beta(plan.Stages[0].Devices[0], plan.Stages[1].Devices[0]) < 5 {
 			busyLinks++
 		}
@@ -168,15 +163,20 @@ func TestCheckpointedOfAnyCosts(t *testing.T) {
 }
 
 // beforeGradient counts the backwards that begin to recompute before their gradient is there.
-func beforeGradient(plan, flat *pipeline.Plan) (n int) {
+func beforeGradient(t *testing.T, q pipeline.Request, plan *pipeline.Plan) (n int) {
+	t.Helper()
+	spans, err := pipeline.Planned(q.Chain, q.Platform, plan, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ready := map[[2]int]float64{}
-	for i, task := range plan.Tasks {
-		switch task.Kind {
+	for _, s := range spans {
+		switch task := plan.Tasks[s.Task]; task.Kind {
 		case pipeline.CB: // from the stage behind
 			ready[[2]int{task.Stage, task.Shift}] = max(ready[[2]int{task.Stage, task.Shift}], task.Start)
 		case pipeline.B:
 			at := [2]int{task.Stage - 1, task.Shift}
-			ready[at] = max(ready[at], task.Start+flat.Timings[i].Length)
+			ready[at] = max(ready[at], s.End)
 		}
 	}
 	for _, task := range plan.Tasks {

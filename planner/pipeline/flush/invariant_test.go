@@ -10,7 +10,6 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/pipelinetest"
-	"plimsoll/planner/pipeline/staged"
 )
 
 // request returns a random request that every schedule could serve: an even number of devices, microbatches that are a
@@ -323,7 +322,7 @@ func solveAny(t *testing.T, s pipeline.Strategy, q pipeline.Request) {
 	t.Helper()
 	plan, err := s.Solve(context.Background(), q)
 	if err == nil {
-		if _, err := staged.Check(q.Chain, q.Platform, plan); err != nil {
+		if _, err := pipeline.Check(q.Chain, q.Platform, plan); err != nil {
 			t.Fatalf("%s: %v", s.Name, err)
 		}
 		return

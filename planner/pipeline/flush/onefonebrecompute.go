@@ -321,7 +321,7 @@ func (x *recomputing1F1B) plan(base *recipe, stages []pipeline.Stage) (*pipeline
 	for s := range plan.Stages {
 		plan.Stages[s].Ops = stages[s].Ops
 	}
-	return finishStaged(base.name, x.Request, plan)
+	return finish(base.name, x.Request, plan)
 }
 
 // withAgain puts what a backward recomputes before it needs its gradient in front of it.

@@ -26,10 +26,9 @@ type cutter struct {
 	need  *periodic.Footprint
 	ways  *ways
 	least *least
-	host  host
-	rich  *ways            // of stages that offload; nil as long as none may
-	known map[[3]int]*Cost // of stages that offload everything, by first and last layer and label of rich
-	next  [][]int          // of each device: those that may have the stage after its own
+	rich  *ways             // of stages that offload; nil as long as none may
+	known map[[3]int]*whole // of stages that offload everything, by first and last layer and label of rich
+	next  [][]int           // of each device: those that may have the stage after its own
 	// tables, by device and layer
 	delay, after [][]float64 // of the stage that begins with the layer; of what comes after the layer
 	choice       [][]choice  // what the delay comes from
@@ -52,7 +51,7 @@ func newCutter(ctx context.Context, r pipeline.Request) (*cutter, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
-	c := &cutter{Request: r, costs: pipeline.NewCosts(r.Chain), next: r.Platform.Followers(), host: hostOf(r.Platform), known: map[[3]int]*Cost{}}
+	c := &cutter{Request: r, costs: pipeline.NewCosts(r.Chain), next: r.Platform.Followers(), known: map[[3]int]*whole{}}
 	var err error
 	if c.need, err = periodic.NewFootprint(c.costs, r, 0); err != nil {
 		return nil, err

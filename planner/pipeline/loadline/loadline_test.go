@@ -207,7 +207,7 @@ func TestBrute(t *testing.T) {
 			}
 			continue
 		}
-		if HasOps(plan) {
+		if plan.HasOps() {
 			withOps++
 		}
 		if math.Abs(plan.Period-best) > 1e-9*best {
@@ -220,7 +220,7 @@ func TestBrute(t *testing.T) {
 	}
 }
 
-// TestPlansRun: plans survive their file, the simulator of pipelines runs their order on the collapsed chain, and one byte less
+// TestPlansRun: plans survive their file, the simulator of pipelines runs their order, and one byte less
 // on a full device is refused.
 func TestPlansRun(t *testing.T) {
 	rng := rand.New(rand.NewPCG(12, 3))
@@ -240,7 +240,7 @@ func TestPlansRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		report, err := Check(c, p, read)
+		report, err := pipeline.Check(c, p, read)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -257,11 +257,11 @@ func TestPlansRun(t *testing.T) {
 			less.Memory = slices.Clone(p.Memory)
 			less.Memory[st.Devices[0]] = report.PerDevicePeak[st.Devices[0]] - 1
 			var invalid *pipeline.InvalidError
-			if _, err := Check(c, &less, read); errors.As(err, &invalid) && invalid.OnlyMemory() {
+			if _, err := pipeline.Check(c, &less, read); errors.As(err, &invalid) && invalid.OnlyMemory() {
 				refused++
 			}
 			less.Memory[st.Devices[0]]++
-			if _, err := Check(c, &less, read); err != nil {
+			if _, err := pipeline.Check(c, &less, read); err != nil {
 				t.Errorf("with its own peak: %v", err)
 			}
 		}
@@ -271,80 +271,25 @@ func TestPlansRun(t *testing.T) {
 	}
 }
 
-// compareSimulation: run as soon as possible in the plan's order, the collapsed plan has no longer period, and not a shorter one
+// compareSimulation: run as soon as possible in the plan's order, the plan has no longer period, and not a shorter one
 // than its largest load.
 func compareSimulation(t *testing.T, c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) {
 	t.Helper()
-	whole, merged, err := Collapse(c, plan)
-	if err != nil {
-		t.Fatal(err)
-	}
-	run, err := pipeline.Simulate(whole, p.WithMemory(pipeline.NoLimit), merged, pipeline.Noise{})
+	run, err := pipeline.Simulate(c, p.WithMemory(pipeline.NoLimit), plan, pipeline.Noise{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	load := 0.0
-	for _, v := range pipeline.NewCosts(whole).Virtuals(merged.Stages, p) {
-		load = max(load, v.U())
+	for _, v := range pipeline.NewCosts(c).Virtuals(plan.Stages, p) {
+		busy := v.U()
+		if st := plan.Stages[v.Stage]; !v.Boundary && len(st.Ops) > 0 {
+			cost := mustMeasure(c, st)
+			busy = cost.Forward + cost.Backward
+		}
+		load = max(load, busy)
 	}
 	if run.Period > plan.Period*(1+1e-9) || run.Period < load*(1-1e-9) {
 		t.Errorf("period %v when simulated, %v of the plan, largest load %v", run.Period, plan.Period, load)
-	}
-}
-
-func TestMeasureErrors(t *testing.T) {
-	c := randomChain(rand.New(rand.NewPCG(1, 2)), 4)
-	for text, want := range map[string]string{
-		"Fall2 Fall3 B3":       "backwards from 1 down to 1 are missing",
-		"Fall1 Fall3 B3 B1":    "op 0 (Fall1): the stage has layers 2 to 3",
-		"Fall2 O3 Fall3 B3 B2": "activation 1 is not in device memory",
-		"Fall2 B2 Fall3 B3":    "δ_1 is not in memory",
-		"Fck2 F3 B3":           "is not in device memory",
-		"Fck2 F3 Fall2 B2":     "δ_1 is not in memory",
-		"Fall2 Fall3 B3 B2 B2": "is not in",
-	} {
-		seq, err := schedule.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Measure(c, pipeline.Stage{First: 2, Last: 3, Ops: seq}); !errors.Is(err, ErrOps) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", text, err, want)
-		}
-	}
-}
-
-// TestCheckErrors: what a plan with ops can break beside what pipeline.Check finds.
-func TestCheckErrors(t *testing.T) {
-	one := func() (*chain.Chain, *pipeline.Plan) {
-		half := 0.5
-		c := &chain.Chain{Name: "c", Layers: []chain.Layer{
-			{ForwardS: 1, BackwardS: 1, BackwardInputS: &half, BackwardWeightS: &half}, {ForwardS: 1, BackwardS: 1, BackwardInputS: &half, BackwardWeightS: &half},
-		}}
-		seq, _ := schedule.Parse("Fck1 Fall1 B1")
-		return c, &pipeline.Plan{Chain: "c", Period: 5, Versions: pipeline.Latest,
-			Stages: []pipeline.Stage{{First: 1, Last: 1, Devices: []int{0}, Ops: seq}, {First: 2, Last: 2, Devices: []int{1}}},
-			Tasks: []pipeline.Task{{Kind: pipeline.F, Stage: 0, Device: 0, Start: 0}, {Kind: pipeline.F, Stage: 1, Device: 1, Start: 1},
-				{Kind: pipeline.B, Stage: 1, Device: 1, Start: 2}, {Kind: pipeline.B, Stage: 0, Device: 0, Start: 3}}}
-	}
-	p := pipeline.NewPlatform(2, pipeline.NoLimit, pipeline.Free())
-	c, plan := one()
-	if _, err := Check(c, p, plan); err != nil {
-		t.Fatal(err)
-	}
-	for want, change := range map[string]func(*pipeline.Plan){
-		"stage 0 has ops, so it must have one device for itself": func(x *pipeline.Plan) { x.Stages[1].Devices = []int{0} },
-		"stage 0 has ops and W tasks":                            func(x *pipeline.Plan) { x.Tasks = append(x.Tasks, pipeline.Task{Kind: pipeline.W, Stage: 0}) },
-		"the stages end with layer 1, the chain has 2":           func(x *pipeline.Plan) { x.Stages = x.Stages[:1] },
-		"stage 1 has layers 1 to 2 of 2":                         func(x *pipeline.Plan) { x.Stages[1].First = 1 },
-		"stage 0: bad ops of a stage":                            func(x *pipeline.Plan) { x.Stages[0].Ops = x.Stages[0].Ops[:2] },
-		"waits for":                                              func(x *pipeline.Plan) { x.Tasks[1].Start = 0.5 },
-		"device 0":                                               func(x *pipeline.Plan) { x.Tasks[3].Start = 4.5 },
-	} {
-		c, plan := one()
-		change(plan)
-		if _, err := Check(c, p, plan); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
 	}
 }
 
@@ -362,8 +307,8 @@ func TestBranches(t *testing.T) {
 			{Kind: pipeline.B, Stage: 1, Device: 1, Start: 3}, {Kind: pipeline.B, Stage: 0, Device: 0, Start: 5}}}
 	all := map[string]func() error{
 		"solve":    func() error { _, err := solve(t.Context(), pipeline.Request{Chain: c, Platform: p}); return err },
-		"check":    func() error { _, err := Check(c, p, plan); return err },
-		"collapse": func() error { _, _, err := Collapse(c, plan); return err },
+		"check":    func() error { _, err := pipeline.Check(c, p, plan); return err },
+		"simulate": func() error { _, err := pipeline.Simulate(c, p, plan, pipeline.Noise{}); return err },
 	}
 	for name, judge := range all {
 		c.Branches = nil
@@ -405,10 +350,10 @@ func TestNeverWorseThanMadpipe(t *testing.T) {
 			if mine.SecondsPerMinibatch() < theirs.SecondsPerMinibatch()*(1-1e-9) {
 				faster++
 			}
-			if !HasOps(mine) && repeats(mine) {
+			if !mine.HasOps() && repeats(mine) {
 				theirsBest++
 			}
-			if _, err := Check(c, r.Platform, mine); err != nil {
+			if _, err := pipeline.Check(c, r.Platform, mine); err != nil {
 				t.Error(err)
 			}
 		}
@@ -421,12 +366,11 @@ func TestNeverWorseThanMadpipe(t *testing.T) {
 
 // repeats reports whether a device has several stages.
 func repeats(plan *pipeline.Plan) bool {
-	for s := range plan.Stages {
-		if shared(plan, s) {
-			return true
-		}
+	devices := map[int]bool{}
+	for _, st := range plan.Stages {
+		devices[st.Devices[0]] = true
 	}
-	return false
+	return len(devices) < len(plan.Stages)
 }
 
 // TestLongChains: in chains that are too long to keep every label, loadline is still never slower than contiguous, gives the

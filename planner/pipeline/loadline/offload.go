@@ -87,47 +87,50 @@ func (c *cutter) offload(d, first, last int, period, below float64) (delay float
 		}
 		g := periodic.Live(delay, period)
 		cost := c.measured(first, last, i)
-		if n := cost.most(c.host, rhythm{period, delay - cost.Backward}, c.Platform.Memory[d]-c.static(first, last, g)); n > 0 {
+		if n := cost.most(c.Platform, pipeline.Rhythm{Period: period, Later: delay - cost.Backward}, c.Platform.Memory[d]-c.static(first, last, g)); n > 0 {
 			return delay, choice{last: last, live: g, label: i, moves: n}, true
 		}
 	}
 	return 0, choice{}, false
 }
 
-// measured returns the costs of a sequence that offloads everything that it keeps; only the floor when that fits on no device.
-func (c *cutter) measured(first, last, label int) *Cost {
+// whole is the costs of a sequence that offloads everything that it keeps.
+type whole struct {
+	*pipeline.StageCost
+	floor int64 // bytes that it needs whatever the rhythm
+}
+
+// measured returns the costs of a sequence that offloads everything that it keeps; without moves when that fits on no device.
+func (c *cutter) measured(first, last, label int) *whole {
 	key := [3]int{first, last, label}
 	if have, ok := c.known[key]; ok {
 		return have
 	}
 	st := pipeline.Stage{First: first, Last: last, Ops: c.rich.ops(first, last, resident, label)}
 	st.Ops = offloading(st, st.Len())
-	cost := mustMeasure(c.Chain, st)
-	cost.floor = cost.alone(c.host)
+	cost := &whole{StageCost: mustMeasure(c.Chain, st)}
+	cost.floor = cost.alone(c.Platform)
 	if cost.floor+c.static(first, last, 1) > slices.Max(c.Platform.Memory) {
-		cost = Cost{floor: cost.floor}
+		cost.StageCost = &pipeline.StageCost{}
 	}
-	c.known[key] = &cost
-	return &cost
+	c.known[key] = cost
+	return cost
 }
 
 // alone returns what one minibatch holds at most when nothing else is on the link and B begins long after F: no rhythm needs
 // less.
-func (c *Cost) alone(h host) int64 {
-	span := max(c.Forward+c.Backward, instant)
-	for _, v := range c.moves {
-		span += v.seconds(h)
-	}
-	held, why := c.held(h, rhythm{8 * span, 4 * span}, len(c.moves))
-	if why != nil {
-		panic("BUG: transfers that are alone find no time: " + why.reason)
+func (c *whole) alone(p *pipeline.Platform) int64 {
+	span := max(c.Forward+c.Backward, instant) + c.MoveSeconds(p)
+	held, ok := c.Held(p, pipeline.Rhythm{Period: 8 * span, Later: 4 * span}, c.Moves())
+	if !ok {
+		panic("BUG: transfers that are alone find no time")
 	}
 	return held
 }
 
 // mustMeasure measures ops that this package has made.
-func mustMeasure(c *chain.Chain, st pipeline.Stage) Cost {
-	cost, err := Measure(c, st)
+func mustMeasure(c *chain.Chain, st pipeline.Stage) *pipeline.StageCost {
+	cost, err := pipeline.MeasureStage(c, st, st.Ops)
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
@@ -136,18 +139,15 @@ func mustMeasure(c *chain.Chain, st pipeline.Stage) Cost {
 
 // most returns the largest number of first moves that the link has room for, if the live minibatches then hold no more than so
 // many bytes; else 0.
-func (c *Cost) most(h host, r rhythm, bytes int64) int {
+func (c *whole) most(p *pipeline.Platform, r pipeline.Rhythm, bytes int64) int {
 	if c.floor > bytes {
 		return 0
 	}
-	n := sort.Search(len(c.moves), func(n int) bool {
-		_, why := c.swaps(h, r, n+1)
-		return why != nil
-	})
+	n := sort.Search(c.Moves(), func(n int) bool { return !c.HasRoom(p, r, n+1) })
 	if n == 0 {
 		return 0
 	}
-	if held, why := c.held(h, r, n); why != nil || held > bytes {
+	if held, ok := c.Held(p, r, n); !ok || held > bytes {
 		return 0
 	}
 	return n
@@ -186,13 +186,12 @@ func staying(ops schedule.Sequence) schedule.Sequence {
 func (q *pipe) trim(period float64) {
 	delays, _ := q.delays(period)
 	for x, v := range q.v {
-		cost := &q.costs[v.Stage]
-		if v.Boundary || len(cost.moves) == 0 {
+		if v.Boundary || q.moves(v.Stage) == 0 {
 			continue
 		}
-		n := 1 + sort.Search(len(cost.moves)-1, func(n int) bool { return q.room(x, delays[x], period, n+1) })
+		n := 1 + sort.Search(q.moves(v.Stage)-1, func(n int) bool { return q.room(x, delays[x], period, n+1) })
 		st := &q.stages[v.Stage]
 		st.Ops = offloading(pipeline.Stage{First: st.First, Last: st.Last, Ops: staying(st.Ops)}, n)
-		*cost = mustMeasure(q.c.Chain, *st)
+		q.costs[v.Stage] = mustMeasure(q.c.Chain, *st)
 	}
 }

@@ -14,12 +14,12 @@ type pipe struct {
 	c      *cutter
 	stages []pipeline.Stage
 	v      []pipeline.Virtual
-	costs  []Cost // of each stage with ops
+	costs  []*pipeline.StageCost // of each stage with ops
 }
 
 // pipe measures stages.
 func (c *cutter) pipe(stages []pipeline.Stage) *pipe {
-	q := &pipe{c: c, stages: stages, v: c.costs.Virtuals(stages, c.Platform), costs: make([]Cost, len(stages))}
+	q := &pipe{c: c, stages: stages, v: c.costs.Virtuals(stages, c.Platform), costs: make([]*pipeline.StageCost, len(stages))}
 	for i, v := range q.v {
 		if st := stages[v.Stage]; !v.Boundary && len(st.Ops) > 0 {
 			cost := mustMeasure(c.Chain, st)
@@ -50,7 +50,7 @@ func (q *pipe) fits(period float64) bool {
 		return false
 	}
 	for x, v := range q.v {
-		if !v.Boundary && !q.room(x, delays[x], period, len(q.costs[v.Stage].moves)) {
+		if !v.Boundary && !q.room(x, delays[x], period, q.moves(v.Stage)) {
 			return false
 		}
 	}
@@ -66,8 +66,8 @@ func (q *pipe) room(x int, delay, period float64, n int) bool {
 	}
 	st := q.stages[v.Stage]
 	f, b := q.turns(x, delay, period)
-	held, why := q.costs[v.Stage].held(q.c.host, rhythmOf(f, b, period), n)
-	return why == nil && q.c.static(st.First, st.Last, g)+held <= limit
+	held, ok := q.costs[v.Stage].Held(q.c.Platform, pipeline.RhythmOf(f, b, period), n)
+	return ok && q.c.static(st.First, st.Last, g)+held <= limit
 }
 
 // turns returns when a virtual stage runs minibatch 0: its forward and its backward, folded into a period.
@@ -91,11 +91,16 @@ func (q *pipe) bytes(stage, g int) int64 {
 	if len(st.Ops) == 0 {
 		return q.c.need.Bytes(stage, st.First, st.Last, g)
 	}
-	return q.c.static(st.First, st.Last, g) + q.costs[stage].bytes(g)
+	return q.c.static(st.First, st.Last, g) + q.costs[stage].Bytes(g)
 }
 
-// bytes returns what g live minibatches hold at most.
-func (c Cost) bytes(g int) int64 { return int64(g-1)*c.Kept + c.Peak }
+// moves returns how many activations a stage offloads.
+func (q *pipe) moves(stage int) int {
+	if q.costs[stage] == nil {
+		return 0
+	}
+	return q.costs[stage].Moves()
+}
 
 // smallest returns the smallest period, at most known, at which the stages fit: one of the sums of consecutive virtual stages,
 // as the numbers of live minibatches change at no others.
@@ -122,8 +127,7 @@ func (q *pipe) smallest(known float64) float64 {
 // plan folds the schedule into a pattern of one period.
 func (q *pipe) plan(period float64) *pipeline.Plan {
 	r := q.c.Request
-	p := &pipeline.Plan{Chain: r.Chain.Name, Strategy: name, Platform: r.Platform, Stages: q.stages, Versions: r.Versions,
-		WeightCopies: r.WeightCopies, Accounting: r.Accounting, Period: period}
+	p := &pipeline.Plan{Stages: q.stages, Versions: r.Versions, WeightCopies: r.WeightCopies, Accounting: r.Accounting, Period: period}
 	if p.Versions == "" {
 		p.Versions = pipeline.DoubleBuffered
 	}

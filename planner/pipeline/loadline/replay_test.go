@@ -113,7 +113,7 @@ func interleave(t *testing.T, c *chain.Chain, plan *pipeline.Plan, s int) (peak 
 		number      int
 		back        bool
 	}
-	cost, err := Measure(c, plan.Stages[s])
+	cost, err := pipeline.MeasureStage(c, plan.Stages[s], plan.Stages[s].Ops)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestMemoryByReplay(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		report, err := Check(c, p, plan)
+		report, err := pipeline.Check(c, p, plan)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,12 +222,12 @@ func TestMeasureAsSchedule(t *testing.T) {
 		st := pipeline.Stage{First: first, Last: first + rng.IntN(c.Len()-first+1)}
 		for i, l := range w.of(st.First, st.Last, 1) {
 			st.Ops = w.ops(st.First, st.Last, 1, i)
-			cost, err := Measure(c, st)
+			cost, err := pipeline.MeasureStage(c, st, st.Ops)
 			if err != nil {
 				t.Fatal(err)
 			}
 			in := c.Activation(st.First - 1)
-			if total := w.k.U(st.First, st.Last) + l.again; math.Abs(cost.Forward+cost.Backward-total) > 1e-9 || cost.Kept != in+l.kept || cost.Peak != in+l.peak {
+			if total := w.k.U(st.First, st.Last) + l.again; math.Abs(cost.Forward+cost.Backward-total) > 1e-9 || cost.Kept != in+l.kept || cost.Bytes(1) != in+l.peak {
 				t.Errorf("%v: %+v, the label says %+v and %v s", st.Ops, cost, l, total)
 			}
 			part := &chain.Chain{InputBytes: in}
@@ -250,8 +250,8 @@ func TestMeasureAsSchedule(t *testing.T) {
 				t.Errorf("%v: %v s, schedule says %v", st.Ops, cost.Forward+cost.Backward, r.Makespan)
 			}
 			turn := cost.Kept + c.Activation(st.Last) + c.Gradient(st.Last) // what schedule has at the turn after a plain a_j
-			if want := max(cost.Peak, turn); !plain && r.Peak != cost.Peak || plain && r.Peak != want {
-				t.Errorf("%v: peak %d, schedule says %d", st.Ops, cost.Peak, r.Peak)
+			if want := max(cost.Bytes(1), turn); !plain && r.Peak != cost.Bytes(1) || plain && r.Peak != want {
+				t.Errorf("%v: peak %d, schedule says %d", st.Ops, cost.Bytes(1), r.Peak)
 			}
 			if plain {
 				sent++

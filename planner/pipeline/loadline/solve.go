@@ -3,7 +3,6 @@ package loadline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"plimsoll/planner/pipeline"
@@ -53,7 +52,7 @@ func recomputing(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error
 		return nil, err
 	}
 	best, period, err := c.best(ctx)
-	if err == nil && c.host.bandwidth > 0 {
+	if err == nil && c.Platform.Host > 0 {
 		best, period, err = c.offloaded(ctx, best, period)
 	}
 	if err != nil {
@@ -62,11 +61,5 @@ func recomputing(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error
 	if best == nil {
 		return nil, c.infeasible()
 	}
-	plan := best.plan(period)
-	report, err := Check(r.Chain, r.Platform, plan)
-	if err != nil {
-		return nil, fmt.Errorf("BUG: loadline made a plan that cannot run: %w", err)
-	}
-	plan.PerDevicePeak = report.PerDevicePeak
-	return plan, nil
+	return pipeline.Finish(name, r, best.plan(period))
 }

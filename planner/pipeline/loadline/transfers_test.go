@@ -33,7 +33,7 @@ type timed struct {
 type offloader struct {
 	c      *chain.Chain
 	st     pipeline.Stage
-	swaps  []swap
+	swaps  []pipeline.Swap
 	beta   float64
 	turn   int
 	saved  map[int]bool // of the minibatch that is unrolled: activations whose saved set is there
@@ -62,7 +62,7 @@ func (o *offloader) unroll(number int, f, b float64) {
 		switch op.Kind {
 		case schedule.Offload:
 			o.host[i] = o.tensor(i)
-			x := timed{op: op, begin: f + o.swaps[k].out, limit: now, reads: []tensor{o.host[i]}, frees: []tensor{o.host[i]}}
+			x := timed{op: op, begin: f + o.swaps[k].Out, limit: now, reads: []tensor{o.host[i]}, frees: []tensor{o.host[i]}}
 			x.end = x.begin + float64(size(o.c, o.host[i]))/o.beta
 			if x.begin == x.end {
 				x.frees = nil // no bytes: the next op may still read it
@@ -71,7 +71,7 @@ func (o *offloader) unroll(number int, f, b float64) {
 			add(x)
 		case schedule.Prefetch:
 			out := slices.IndexFunc(o.offloads(), func(other schedule.Op) bool { return other.Layer == op.Layer })
-			x := timed{op: op, begin: f + o.swaps[out].back, takes: []tensor{o.host[i]}}
+			x := timed{op: op, begin: f + o.swaps[out].Back, takes: []tensor{o.host[i]}}
 			x.end = x.begin + float64(size(o.c, o.host[i]))/o.beta
 			o.coming[i] = len(o.events)
 			add(x)
@@ -344,10 +344,10 @@ func TestTransfersByReplay(t *testing.T) {
 	for range 1600 {
 		r := positive(rng, 6)
 		plan, err := recomputing(t.Context(), r)
-		if err != nil || !offloads(plan) {
+		if err != nil || !plan.Offloads() {
 			continue
 		}
-		report, err := Check(r.Chain, r.Platform, plan)
+		report, err := pipeline.Check(r.Chain, r.Platform, plan)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -355,8 +355,7 @@ func TestTransfersByReplay(t *testing.T) {
 			if !moves(st) {
 				continue
 			}
-			cost := mustMeasure(r.Chain, st)
-			o, tolerance := unrolled(t, r, plan, s, &cost), 1e-8*plan.Period
+			o, tolerance := unrolled(t, r, plan, s), 1e-8*plan.Period
 			o.links(t, r.Platform.Duplex, tolerance)
 			waits += o.tight(t, r.Platform.Duplex, tolerance)
 			d := st.Devices[0]
@@ -380,7 +379,7 @@ func TestTransfersByReplay(t *testing.T) {
 }
 
 // unrolled returns a stage of a plan for 40 periods.
-func unrolled(t *testing.T, r pipeline.Request, plan *pipeline.Plan, s int, cost *Cost) *offloader {
+func unrolled(t *testing.T, r pipeline.Request, plan *pipeline.Plan, s int) *offloader {
 	t.Helper()
 	st := plan.Stages[s]
 	var f, b pipeline.Task
@@ -392,77 +391,17 @@ func unrolled(t *testing.T, r pipeline.Request, plan *pipeline.Plan, s int, cost
 			b = task
 		}
 	}
-	swaps, why := cost.swaps(hostOf(r.Platform), rhythmOf(f, b, plan.Period), len(cost.moves))
-	if why != nil {
-		t.Fatal(why)
+	swaps, err := pipeline.Swaps(r.Chain, r.Platform, plan)
+	if err != nil {
+		t.Fatal(err)
 	}
-	o := &offloader{c: r.Chain, st: st, swaps: swaps, beta: r.Platform.Host}
+	o := &offloader{c: r.Chain, st: st, swaps: swaps[s], beta: r.Platform.Host}
 	o.turn = 1 + slices.IndexFunc(st.Ops, func(op schedule.Op) bool { return op.Layer == st.Last && !op.Kind.Transfer() })
 	for number := range 40 {
 		at := func(x pipeline.Task) float64 { return x.Start + float64(number-x.Shift)*plan.Period }
 		o.unroll(number, at(f), at(b))
 	}
 	return o
-}
-
-// TestTransfersRefused: what a plan that offloads can break.
-func TestTransfersRefused(t *testing.T) {
-	one := func() (*chain.Chain, *pipeline.Platform, *pipeline.Plan) {
-		c, st := byHand(t)
-		p := pipeline.NewPlatform(2, pipeline.NoLimit, pipeline.Free())
-		p.Host = 10
-		return c, p, &pipeline.Plan{Chain: "hand", Period: 4, Versions: pipeline.Latest,
-			Stages: []pipeline.Stage{st, {First: 3, Last: 3, Devices: []int{1}}},
-			Tasks: []pipeline.Task{{Kind: pipeline.F, Stage: 0, Start: 0}, {Kind: pipeline.F, Stage: 1, Device: 1, Start: 2},
-				{Kind: pipeline.B, Stage: 1, Device: 1, Start: 3}, {Kind: pipeline.B, Stage: 0, Start: 2, Shift: -1}}}
-	}
-	c, p, plan := one()
-	p.NoBuffers = true
-	report, err := Check(c, p, plan)
-	if err != nil || report.PerDevicePeak[0] != 44 {
-		t.Fatalf("%+v, %v", report, err)
-	}
-	ops := func(text string) func(*pipeline.Platform, *pipeline.Plan) {
-		return func(_ *pipeline.Platform, x *pipeline.Plan) {
-			seq, err := schedule.Parse(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			x.Stages[0].Ops = seq
-		}
-	}
-	count := 0
-	for want, change := range map[string]func(*pipeline.Platform, *pipeline.Plan){
-		"device 0 needs 44 B": func(p *pipeline.Platform, _ *pipeline.Plan) { p.Memory[0] = 43 },
-		"stage 0 on device 0: op 1 transfers activation 1 in 2.5 s": func(p *pipeline.Platform, _ *pipeline.Plan) { p.Host = 4 },
-		"its offload ends at 6.5 s": func(p *pipeline.Platform, x *pipeline.Plan) {
-			p.Host, x.Period, x.Tasks[3] = 4, 9, pipeline.Task{Kind: pipeline.B, Start: 4}
-		},
-		"field \"host_bandwidth_bytes_per_s\"":                          func(p *pipeline.Platform, _ *pipeline.Plan) { p.Host = 0 },
-		"periodic plans with one minibatch a period":                    func(_ *pipeline.Platform, x *pipeline.Plan) { x.MinibatchesPerPeriod = 2 },
-		"op 4 (Fall1): it makes or drops activation 1":                  ops("Fck1 O2 Fck2 P2 Fall1 Fall2 B2 B1"),
-		"op 5 (P2): a stage prefetches an activation once":              ops("Fck1 O2 Fck2 P2 F2 P2 Fall2 B2 Fall1 B1"),
-		"op 2 (O2): a stage offloads before the op that ends F":         ops("Fck1 Fck2 O2 Fall1 Fall2 B2 B1"),
-		"op 2 (P2): a stage prefetches in B, behind the op that ends F": ops("Fall1 O2 P2 Fall2 B2 B1"),
-		"op 2 (Fck1): it makes or drops activation 1":                   ops("Fck1 O2 Fck1 O2 Fall2 P2 B2 Fall1 B1"),
-		"op 2 (F2): it makes or drops activation 1":                     ops("Fck1 O2 F2 P2 Fall2 B2 Fall1 B1"),
-		"activation 1 was never offloaded":                              ops("Fall1 Fck2 P2 Fall2 B2 B1"),
-	} {
-		c, p, plan := one()
-		p.NoBuffers = true
-		change(p, plan)
-		if _, err := Check(c, p, plan); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
-		count++
-	}
-	if count != 12 {
-		t.Errorf("%d cases", count)
-	}
-	p.Memory[0] = 44
-	if _, err := Check(c, p, plan); err != nil {
-		t.Errorf("with its own peak: %v", err)
-	}
 }
 
 // again: a plan with transfers is found a second time, survives its file, and its order runs in the simulator.
@@ -479,7 +418,7 @@ func again(t *testing.T, r pipeline.Request, plan *pipeline.Plan) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := Check(r.Chain, read.Platform, read)
+	report, err := pipeline.Check(r.Chain, read.Platform, read)
 	if err != nil || !slices.Equal(report.PerDevicePeak, plan.PerDevicePeak) {
 		t.Errorf("from its file: %+v, %v, the plan says %v", report, err, plan.PerDevicePeak)
 	}
@@ -494,7 +433,7 @@ func TestPlanted(t *testing.T) {
 	for range 800 {
 		r := positive(rng, 6)
 		plan, err := recomputing(t.Context(), r)
-		if err != nil || !offloads(plan) {
+		if err != nil || !plan.Offloads() {
 			continue
 		}
 		good++
@@ -505,19 +444,15 @@ func TestPlanted(t *testing.T) {
 				continue
 			}
 			cost := mustMeasure(r.Chain, st)
-			bytes := int64(0)
-			for _, v := range cost.moves {
-				bytes += v.bytes
-			}
-			if bytes > 0 {
-				least = min(least, float64(bytes)/plan.Period)
+			if bytes := cost.MoveSeconds(&pipeline.Platform{Host: 1}); bytes > 0 {
+				least = min(least, bytes/plan.Period)
 			}
 			q := *r.Platform
 			q.Memory = slices.Clone(q.Memory)
 			d := plan.Stages[s].Devices[0]
 			q.Memory[d] = plan.PerDevicePeak[d] - 1
 			var invalid *pipeline.InvalidError
-			if _, err := Check(r.Chain, &q, plan); errors.As(err, &invalid) && invalid.OnlyMemory() {
+			if _, err := pipeline.Check(r.Chain, &q, plan); errors.As(err, &invalid) && invalid.OnlyMemory() {
 				small++
 			} else {
 				t.Errorf("with a byte less: %v", err)
@@ -526,7 +461,7 @@ func TestPlanted(t *testing.T) {
 		q := *r.Platform
 		q.Host = 0.99 * least
 		var invalid *pipeline.InvalidError
-		if _, err := Check(r.Chain, &q, plan); errors.As(err, &invalid) && !invalid.OnlyMemory() {
+		if _, err := pipeline.Check(r.Chain, &q, plan); errors.As(err, &invalid) && !invalid.OnlyMemory() {
 			slow++
 		} else if !math.IsInf(least, 1) {
 			t.Errorf("with a link of %v bytes/s: %v", q.Host, err)

@@ -1,4 +1,4 @@
-package staged_test
+package pipeline_test
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/staged"
 )
 
 // A plan of any strategy, given, is the plan on its own platform; with less memory than it needs it says how much that is, and on a
@@ -35,7 +34,7 @@ func TestGiven(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := staged.Given(want)
+		g := pipeline.Given(want)
 		got, err := g.Solve(context.Background(), pipeline.Request{Chain: c, Platform: p})
 		if err != nil || !reflect.DeepEqual(got.Stages, want.Stages) || !reflect.DeepEqual(got.Tasks, want.Tasks) || !slices.Equal(got.PerDevicePeak, want.PerDevicePeak) {
 			t.Errorf("%s: another plan: %v", name, err)

@@ -1,4 +1,4 @@
-package loadline
+package pipeline
 
 import (
 	"cmp"
@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 )
 
@@ -14,39 +13,39 @@ import (
 type move struct {
 	index     int     // of the activation
 	bytes     int64   // of it, or of its saved set
-	out, back int     // positions of offload and prefetch; back is none as long as there is no prefetch
+	out, back int     // positions of offload and prefetch; back is None as long as there is no prefetch
 	ready     float64 // of F: every op before the offload has ended
 	read      float64 // of F: the op that still reads it has ended
 	due       float64 // of B: the first op begins that reads it again; NaN as long as there is none
 }
 
 // transfer notes an offload or a prefetch.
-func (m *meter) transfer(p int, op schedule.Op) error {
-	i := op.Layer - 1
-	at := slices.IndexFunc(m.moves, func(v move) bool { return v.index == i })
+func (m *meter) transfer(p int, op schedule.Op, bytes int64) error {
+	i, moves := op.Layer-1, m.cost.moves
+	at := slices.IndexFunc(moves, func(v move) bool { return v.index == i })
 	reason := ""
 	switch {
 	case op.Kind == schedule.Offload && m.back:
 		reason = "a stage offloads before the op that ends F"
 	case op.Kind == schedule.Offload:
-		m.moves = append(m.moves, move{index: i, bytes: m.holds[i].bytes, out: p, back: none, ready: m.seconds, read: m.seconds, due: math.NaN()})
+		m.cost.moves = append(moves, move{index: i, bytes: bytes, out: p, back: None, ready: m.seconds, read: m.seconds, due: math.NaN()})
 	case !m.back:
 		reason = "a stage prefetches in B, behind the op that ends F"
-	case m.moves[at].back != none:
+	case moves[at].back != None:
 		reason = "a stage prefetches an activation once"
 	default:
-		m.moves[at].back = p
+		moves[at].back = p
 	}
 	if reason != "" {
-		return fmt.Errorf("%w: op %d (%v): %s", ErrOps, p, op, reason)
+		return &schedule.RuleError{Index: p, Op: op, Reason: reason}
 	}
 	return nil
 }
 
 // away returns an activation that a forward would write or drop while it is offloaded, or before it has been read again.
 func (m *meter) away(op schedule.Op) (i int, is bool) {
-	for _, v := range m.moves {
-		if math.IsNaN(v.due) && (v.index == op.Layer || v.back == none && v.index == op.Layer-1 && op.Kind == schedule.ForwardDiscard) {
+	for _, v := range m.cost.moves {
+		if math.IsNaN(v.due) && (v.index == op.Layer || v.back == None && v.index == op.Layer-1 && op.Kind == schedule.ForwardDiscard) {
 			return v.index, true
 		}
 	}
@@ -55,10 +54,10 @@ func (m *meter) away(op schedule.Op) (i int, is bool) {
 
 // read notes that an op, which began at a time and has ended now, has read an activation.
 func (m *meter) read(i int, begin float64) {
-	for k := range m.moves {
-		switch v := &m.moves[k]; {
+	for k := range m.cost.moves {
+		switch v := &m.cost.moves[k]; {
 		case v.index != i:
-		case v.back == none:
+		case v.back == None:
 			v.read = m.seconds
 		case math.IsNaN(v.due):
 			v.due = begin
@@ -69,58 +68,48 @@ func (m *meter) read(i int, begin float64) {
 // fetched returns the moves in the order of their prefetches. Every one has one, and a reader behind it: the backward of the
 // layer that reads the activation, if no other op.
 func (m *meter) fetched() []int {
-	order := make([]int, len(m.moves))
+	order := make([]int, len(m.cost.moves))
 	for k := range order {
 		order[k] = k
 	}
-	slices.SortFunc(order, func(x, y int) int { return cmp.Compare(m.moves[x].back, m.moves[y].back) })
+	slices.SortFunc(order, func(x, y int) int { return cmp.Compare(m.cost.moves[x].back, m.cost.moves[y].back) })
 	return order
 }
 
-// host is the link between a device and its host.
-type host struct {
-	bandwidth float64 // bytes/s; 0: not known
-	duplex    bool    // one for each direction
-}
-
-func hostOf(p *pipeline.Platform) host { return host{p.Host, p.Duplex} }
-
-// rhythm is when a stage runs: each period one F and one B, that of the same minibatch so much later.
-type rhythm struct{ period, later float64 }
+// Rhythm is when a stage runs: each period one F and one B, that of the same minibatch so much later. Seconds.
+type Rhythm struct{ Period, Later float64 }
 
 // near is the share of a period by which times may differ from rounding.
 const near = 1e-9
 
-// rhythmOf returns the rhythm of a stage of a plan with one minibatch a period.
-func rhythmOf(f, b pipeline.Task, period float64) rhythm {
-	return rhythm{period, b.Start - f.Start + float64(f.Shift-b.Shift)*period}
+// RhythmOf returns the rhythm of a stage of a plan with one minibatch a period.
+func RhythmOf(f, b Task, period float64) Rhythm {
+	return Rhythm{period, b.Start - f.Start + float64(f.Shift-b.Shift)*period}
 }
 
 // reservations are the times at which a link is busy, modulo the period: a row of a modulo reservation table.
 type reservations struct {
 	period float64
-	busy   []span
+	busy   []window
 }
-
-type span struct{ at, seconds float64 }
 
 // around returns a time modulo a period.
 func around(t, period float64) float64 { return t - math.Floor(t/period)*period }
 
 // conflict returns a span that is busy while a transfer would run, and how far its start is behind the transfer's: negative if it
 // began before.
-func (l *reservations) conflict(at, seconds float64) (s span, behind float64, is bool) {
+func (l *reservations) conflict(at, seconds float64) (w window, behind float64, is bool) {
 	slack := near * l.period
 	for _, s := range l.busy {
-		after := around(s.at-at, l.period)
+		after := around(s.from-at, l.period)
 		switch {
-		case after < seconds-slack && s.seconds > slack:
+		case after < seconds-slack && s.length > slack:
 			return s, after, true
-		case l.period-after < s.seconds-slack && seconds > slack:
+		case l.period-after < s.length-slack && seconds > slack:
 			return s, after - l.period, true
 		}
 	}
-	return span{}, 0, false
+	return window{}, 0, false
 }
 
 // reserve books the first time, from a time on and within a period, at which the link is free for so long.
@@ -128,10 +117,10 @@ func (l *reservations) reserve(from, seconds float64) (at float64, ok bool) {
 	for at = from; at < from+l.period && seconds <= l.period*(1+near); {
 		s, behind, is := l.conflict(at, seconds)
 		if !is {
-			l.busy = append(l.busy, span{at, seconds})
+			l.busy = append(l.busy, window{at, seconds})
 			return at, true
 		}
-		at += behind + s.seconds
+		at += behind + s.length
 	}
 	return 0, false
 }
@@ -141,7 +130,7 @@ func (l *reservations) reserveBefore(end, seconds float64) (at float64, ok bool)
 	for at = end - seconds; at > end-seconds-l.period && seconds <= l.period*(1+near); {
 		_, behind, is := l.conflict(at, seconds)
 		if !is {
-			l.busy = append(l.busy, span{at, seconds})
+			l.busy = append(l.busy, window{at, seconds})
 			return at, true
 		}
 		at += behind - seconds
@@ -154,49 +143,49 @@ type swap struct{ out, back float64 }
 
 // misfit says why the transfers of a stage cannot run.
 type misfit struct {
-	rule   pipeline.Rule
+	rule   Rule
 	reason string
 }
 
 // swaps places the first n moves on the link, as the package says; nil and why when that is not possible.
-func (c *Cost) swaps(h host, r rhythm, n int) ([]swap, *misfit) {
+func (c *StageCost) swaps(p *Platform, r Rhythm, n int) ([]swap, *misfit) {
 	all := make([]swap, n)
-	in := &reservations{period: r.period}
+	in := &reservations{period: r.Period}
 	end := math.Inf(1)
 	for _, k := range slices.Backward(c.fetches) {
 		if k >= n {
 			continue
 		}
 		v := &c.moves[k]
-		at, ok := in.reserveBefore(min(end, r.later+v.due), v.seconds(h))
+		at, ok := in.reserveBefore(min(end, r.Later+v.due), v.seconds(p))
 		if !ok {
-			return nil, v.full(v.back, h, r)
+			return nil, v.full(v.back, p, r)
 		}
 		all[k].back, end = at, at
 	}
 	out := in
-	if h.duplex {
-		out = &reservations{period: r.period}
+	if p.Duplex {
+		out = &reservations{period: r.Period}
 	}
 	begin := math.Inf(-1)
 	for k := range all {
 		v := &c.moves[k]
-		at, ok := out.reserve(max(begin, v.ready), v.seconds(h))
+		at, ok := out.reserve(max(begin, v.ready), v.seconds(p))
 		if !ok {
-			return nil, v.full(v.out, h, r)
+			return nil, v.full(v.out, p, r)
 		}
-		all[k].out, begin = at, at+v.seconds(h)
-		if begin > all[k].back+near*r.period {
-			return nil, &misfit{pipeline.RuleDependency, fmt.Sprintf("op %d prefetches activation %d at %g s after the start of F, its offload ends at %g s", v.back, v.index, all[k].back, begin)}
+		all[k].out, begin = at, at+v.seconds(p)
+		if begin > all[k].back+near*r.Period {
+			return nil, &misfit{RuleDependency, fmt.Sprintf("op %d prefetches activation %d at %g s after the start of F, its offload ends at %g s", v.back, v.index, all[k].back, begin)}
 		}
 	}
 	return all, nil
 }
 
-func (v *move) seconds(h host) float64 { return float64(v.bytes) / h.bandwidth }
+func (v *move) seconds(p *Platform) float64 { return float64(v.bytes) / p.Host }
 
-func (v *move) full(op int, h host, r rhythm) *misfit {
-	return &misfit{pipeline.RuleResource, fmt.Sprintf("op %d transfers activation %d in %g s: the link to the host has no room for it in a period of %g s", op, v.index, v.seconds(h), r.period)}
+func (v *move) full(op int, p *Platform, r Rhythm) *misfit {
+	return &misfit{RuleResource, fmt.Sprintf("op %d transfers activation %d in %g s: the link to the host has no room for it in a period of %g s", op, v.index, v.seconds(p), r.Period)}
 }
 
 // moment is a change of the memory of a device at a time of the period.
@@ -205,26 +194,49 @@ type moment struct {
 	bytes int64
 }
 
-// held returns the most bytes that all live minibatches hold together at any instant when the first n moves are made. What ends
-// with F or B is free for what begins then.
-func (c *Cost) held(h host, r rhythm, n int) (int64, *misfit) {
-	swaps, why := c.swaps(h, r, n)
+// Moves returns how many activations are offloaded.
+func (c *StageCost) Moves() int { return len(c.moves) }
+
+// MoveSeconds returns how long all offloads and prefetches take together.
+func (c *StageCost) MoveSeconds(p *Platform) (sum float64) {
+	for _, v := range c.moves {
+		sum += v.seconds(p)
+	}
+	return sum
+}
+
+// HasRoom reports whether the links to the host have room for the first n moves.
+func (c *StageCost) HasRoom(p *Platform, r Rhythm, n int) bool {
+	_, why := c.swaps(p, r, n)
+	return why == nil
+}
+
+// Held returns the most bytes that all live minibatches hold together at any instant when the first n moves are made; false when the
+// links to the host have no room for them.
+func (c *StageCost) Held(p *Platform, r Rhythm, n int) (int64, bool) {
+	bytes, why := c.held(p, r, n)
+	return bytes, why == nil
+}
+
+// held is Held. What ends with F or B is free for what begins then.
+func (c *StageCost) held(p *Platform, r Rhythm, n int) (int64, *misfit) {
+	swaps, why := c.swaps(p, r, n)
 	if why != nil {
 		return 0, why
 	}
 	all := make([]moment, 0, len(c.changes)+2*n)
-	level, slack := int64(0), near*r.period
+	level, slack := int64(0), near*r.Period
 	put := func(at float64, bytes int64) {
-		turns := math.Floor(at / r.period)
+		turns := math.Floor(at / r.Period)
 		level -= int64(turns) * bytes
-		all = append(all, moment{at - turns*r.period, bytes})
+		all = append(all, moment{at - turns*r.Period, bytes})
 	}
 	for _, x := range c.changes {
 		put(c.when(x, r, slack), x.bytes)
 	}
 	for k, t := range swaps {
 		v := &c.moves[k]
-		free := max(t.out+v.seconds(h), v.read)
+		free := max(t.out+v.seconds(p), v.read)
 		if free > v.ready+slack {
 			free -= slack
 		}
@@ -241,10 +253,10 @@ func (c *Cost) held(h host, r rhythm, n int) (int64, *misfit) {
 }
 
 // when returns the time of a change, from the start of F on; what happens when a part ends is a little earlier.
-func (c *Cost) when(x change, r rhythm, slack float64) float64 {
+func (c *StageCost) when(x change, r Rhythm, slack float64) float64 {
 	begin, seconds := 0.0, c.Forward
 	if x.back {
-		begin, seconds = r.later, c.Backward
+		begin, seconds = r.Later, c.Backward
 	}
 	if x.at >= seconds {
 		return begin + x.at - slack

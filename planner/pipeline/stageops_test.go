@@ -1,4 +1,4 @@
-package staged
+package pipeline_test
 
 import (
 	"errors"
@@ -8,7 +8,6 @@ import (
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/loadline"
 	"plimsoll/planner/schedule"
 )
 
@@ -58,7 +57,7 @@ func seconds64(x float64) *float64 { return &x }
 // TestTheExample: what the checker finds about the plan that is drawn above.
 func TestTheExample(t *testing.T) {
 	x := two()
-	r, err := Check(x.c, x.p, x.plan)
+	r, err := pipeline.Check(x.c, x.p, x.plan)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,11 +75,11 @@ func TestTheExample(t *testing.T) {
 		x.at(task.kind, 0, task.micro).Duration = seconds64(task.takes)
 	}
 	x.plan.PerDevicePeak = []int64{7, 6}
-	if r, err := Check(x.c, x.p, x.plan); err != nil || r.Warnings != nil {
+	if r, err := pipeline.Check(x.c, x.p, x.plan); err != nil || r.Warnings != nil {
 		t.Errorf("%+v, %v", r, err)
 	}
 	x.plan.PerDevicePeak[1] = 5
-	if r, err := Check(x.c, x.p, x.plan); err != nil || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "it is [7 6]") {
+	if r, err := pipeline.Check(x.c, x.p, x.plan); err != nil || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "it is [7 6]") {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -105,21 +104,18 @@ func TestTimings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan := &pipeline.Plan{Versions: pipeline.Flush, Microbatches: 1, Stages: []pipeline.Stage{{First: 1, Last: 3, Devices: []int{0}, Ops: seq}},
-			Tasks: []pipeline.Task{{Kind: pipeline.F}, {Kind: pipeline.B, Start: 100}, {Kind: pipeline.CF}}}
-		_, flat, err := Flatten(c, plan)
+		k, err := pipeline.MeasureStage(c, pipeline.Stage{First: 1, Last: 3}, seq)
 		if err != nil {
 			t.Fatalf("%s: %v", ops, err)
 		}
-		f, b := flat.Timings[0], flat.Timings[1]
-		if got := [3]float64{f.Length, b.Length, b.Early}; got != want || f.Early != 0 || flat.Timings[2] != nil {
+		if got := [3]float64{k.Forward, k.Backward, k.Early}; got != want {
 			t.Errorf("%s: %v, want %v", ops, got, want)
 		}
 	}
 }
 
-// TestPlantedViolations: each broken rule is found, by its name.
-func TestPlantedViolations(t *testing.T) {
+// TestPlantedViolationsOfOps: each broken rule is found, by its name.
+func TestPlantedViolationsOfOps(t *testing.T) {
 	found := 0
 	for says, planted := range map[string]struct {
 		rule  pipeline.Rule
@@ -153,7 +149,7 @@ func TestPlantedViolations(t *testing.T) {
 	} {
 		x := two()
 		planted.plant(&x)
-		_, err := Check(x.c, x.p, x.plan)
+		_, err := pipeline.Check(x.c, x.p, x.plan)
 		e, ok := errors.AsType[*pipeline.InvalidError](err)
 		if !ok || !slices.ContainsFunc(e.Violations, func(v pipeline.Violation) bool { return v.Rule == planted.rule && strings.Contains(v.Reason, says) }) {
 			t.Errorf("%v, want %q", err, says)
@@ -166,7 +162,7 @@ func TestPlantedViolations(t *testing.T) {
 	}
 	x := two() // two rules at once
 	x.at(pipeline.B, 0, 1).Start, x.p = 6.5, x.p.WithMemory(6)
-	_, err := Check(x.c, x.p, x.plan)
+	_, err := pipeline.Check(x.c, x.p, x.plan)
 	e, ok := errors.AsType[*pipeline.InvalidError](err)
 	if !ok || e.OnlyMemory() || len(e.Violations) != 2 || e.Violations[1].Rule != pipeline.RuleMemory {
 		t.Errorf("%v", err)
@@ -179,64 +175,61 @@ func slow(x *problem, seconds float64) { x.c.Layers[0].DiscardForwardS = &second
 // TestRefusedOps: ops that no stage of a plan with a flush can run.
 func TestRefusedOps(t *testing.T) {
 	for says, edit := range map[string]func(x *problem){
-		"stage 0: bad ops of a stage: it has \"last_ops\" without \"ops\"":      func(x *problem) { x.plan.Stages[0].Ops = nil },
-		"stage 1: bad ops of a stage: op 0 (Fck1): the stage has layers 2 to 2": func(x *problem) { x.plan.Stages[1].Ops = x.plan.Stages[0].Ops },
-		"stage 1: last_ops: bad ops of a stage: layers 2 to 2":                  func(x *problem) { x.plan.Stages[1].LastOps = x.plan.Stages[1].LastOps[:1] },
-		"stage 0: last_ops: bad ops of a stage: op 1 (O1)":                      func(x *problem) { x.plan.Stages[0].LastOps[1].Kind = schedule.Offload },
-		"\"last_ops\" is for plans with a flush, \"weight_versions\" is \"st":   func(x *problem) { x.plan.Versions, x.plan.Period = pipeline.Stash, 20 },
-		"so it must have one device for itself":                                 func(x *problem) { x.plan.Stages[1].Devices = []int{1, 0} },
-		"stage 0 has ops, so it must have one device for itself":                func(x *problem) { x.plan.Stages[1].Devices = []int{0} },
-		"its backward cannot be split":                                          func(x *problem) { x.plan.Tasks[0].Kind = pipeline.W },
-		"stage 1 has layers 1 to 2 of 2, it must begin with layer 2":            func(x *problem) { x.plan.Stages[1].First = 1 },
-		"the stages end with layer 1, the chain has 2":                          func(x *problem) { x.plan.Stages = x.plan.Stages[:1] },
+		"stage 0: bad ops of a stage: it has \"last_ops\" without \"ops\"":                      func(x *problem) { x.plan.Stages[0].Ops = nil },
+		"stage 1: bad ops of a stage: op 0 (forward_checkpoint 1): the stage has layers 2 to 2": func(x *problem) { x.plan.Stages[1].Ops = x.plan.Stages[0].Ops },
+		"stage 1: last_ops: bad ops of a stage: end of the sequence: δ_2 is in memory":          func(x *problem) { x.plan.Stages[1].LastOps = x.plan.Stages[1].LastOps[:1] },
+		"stage 0: last_ops: bad ops of a stage: op 1 (offload 1)":                               func(x *problem) { x.plan.Stages[0].LastOps[1].Kind = schedule.Offload },
+		"\"last_ops\" is for plans with a flush, \"weight_versions\" is \"st":                   func(x *problem) { x.plan.Versions, x.plan.Period = pipeline.Stash, 20 },
+		"so it must have one device for itself":                                                 func(x *problem) { x.plan.Stages[1].Devices = []int{1, 0} },
+		"stage 0 has ops, so it must have one device for itself":                                func(x *problem) { x.plan.Stages[1].Devices = []int{0} },
+		"its backward cannot be split":                                                          func(x *problem) { x.plan.Tasks[0].Kind = pipeline.W },
+		"stage 1 holds layers 1 to 2, it must start at layer 2":                                 func(x *problem) { x.plan.Stages[1].First = 1 },
+		"the stages cover layers 1 to 1, the chain has 2":                                       func(x *problem) { x.plan.Stages = x.plan.Stages[:1] },
 	} {
 		x := two()
 		edit(&x)
 		for name, err := range map[string]error{
-			"check":   second(Check(x.c, x.p, x.plan)),
-			"flatten": third(Flatten(x.c, x.plan)),
+			"check":    second(pipeline.Check(x.c, x.p, x.plan)),
+			"simulate": second(pipeline.Simulate(x.c, x.p, x.plan, pipeline.Noise{})),
 		} {
-			if err == nil || !strings.Contains(err.Error(), says) || !errors.Is(err, loadline.ErrOps) && !errors.Is(err, pipeline.ErrPlan) {
+			if err == nil || !strings.Contains(err.Error(), says) || !errors.Is(err, pipeline.ErrOps) && !errors.Is(err, pipeline.ErrInvalid) {
 				t.Errorf("%s: %v, want %q", name, err, says)
 			}
 		}
 	}
 	x := two()
 	x.c.Layers[0].ForwardS = -1
-	if second(Check(x.c, x.p, x.plan)) == nil || third(Flatten(x.c, x.plan)) == nil {
+	if second(pipeline.Check(x.c, x.p, x.plan)) == nil {
 		t.Error("a chain with a negative time is taken")
 	}
 }
 
-// TestOtherPlans: plans without ops, and periodic ones with, are those of the other packages.
+// TestOtherPlans: the same plan without ops, and a periodic one whose stage recomputes.
 func TestOtherPlans(t *testing.T) {
 	x := two()
 	for s := range x.plan.Stages {
 		x.plan.Stages[s].Ops, x.plan.Stages[s].LastOps = nil, nil
 	}
-	if c, flat, err := Flatten(x.c, x.plan); err != nil || c != x.c || flat != x.plan {
-		t.Errorf("%v", err)
-	}
 	x.at(pipeline.B, 0, 0).Start = 10 // it waits for its gradient
-	if r, err := Check(x.c, x.p, x.plan); err != nil || r.Makespan != 12 || r.PerDeviceBusy[0] != 6 {
+	if r, err := pipeline.Check(x.c, x.p, x.plan); err != nil || r.Makespan != 12 || r.PerDeviceBusy[0] != 6 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	x = two()
-	periodic := &pipeline.Plan{Versions: pipeline.Stash, Period: 8, Stages: []pipeline.Stage{{First: 1, Last: 2, Devices: []int{0}}}}
+	periodic := &pipeline.Plan{Versions: pipeline.Stash, Period: 8, Stages: []pipeline.Stage{{First: 1, Last: 2, Devices: []int{0}}}, PerDevicePeak: []int64{5, 0}}
 	periodic.Stages[0].Ops, _ = schedule.Parse("Fck1 F2 Fall1 Fall2 B2 B1")
 	periodic.Tasks = []pipeline.Task{{Kind: pipeline.F}, {Kind: pipeline.B, Start: 2}}
-	r, err := Check(x.c, x.p, periodic)
-	want, wantErr := loadline.Check(x.c, x.p, periodic)
-	if err != nil || wantErr != nil || !slices.Equal(r.PerDevicePeak, want.PerDevicePeak) || r.PerDeviceBusy[0] != 8 {
-		t.Errorf("%+v, %v; loadline %+v, %v", r, err, want, wantErr)
+	// The most is there while B2 runs: a_0, ā_1, ā_2 and δ_1, or while B1 does: a_0, ā_1, δ_1 and δ_0.
+	r, err := pipeline.Check(x.c, x.p, periodic)
+	if err != nil || !slices.Equal(r.PerDevicePeak, []int64{4, 0}) || r.PerDeviceBusy[0] != 8 || len(r.Warnings) != 1 {
+		t.Errorf("%+v, %v", r, err)
 	}
-	if c, flat, err := Flatten(x.c, periodic); err != nil || c.Len() != 1 || flat.Timings != nil {
-		t.Errorf("%v", err)
+	periodic.PerDevicePeak[0] = 4
+	if r, err := pipeline.Check(x.c, x.p, periodic); err != nil || len(r.Warnings) != 0 {
+		t.Errorf("%+v, %v: what the plan says is right", r, err)
 	}
 }
 
-func second[T any](_ T, err error) error        { return err }
-func third[T, U any](_ T, _ U, err error) error { return err }
+func second[T any](_ T, err error) error { return err }
 
 // FuzzCheck: whatever a file says, it is judged or refused, by an error that names it.
 func FuzzCheck(f *testing.F) {
@@ -254,11 +247,11 @@ func FuzzCheck(f *testing.F) {
 		if plan.UnmarshalJSON(data) != nil || plan.Microbatches > 1<<16 || plan.MinibatchesPerPeriod > 1<<16 {
 			return
 		}
-		report, err := Check(x.c, x.p, plan)
-		_, flat, flatErr := Flatten(x.c, plan)
+		report, err := pipeline.Check(x.c, x.p, plan)
+		_, simulated := pipeline.Simulate(x.c, x.p, plan, pipeline.Noise{Periods: 1})
 		switch {
-		case err == nil && (report == nil || flatErr != nil || flat == nil):
-			t.Fatalf("%s: %+v, flat %v", data, report, flatErr)
+		case err == nil && (report == nil || simulated != nil):
+			t.Fatalf("%s: %+v, simulated %v", data, report, simulated)
 		case err != nil && err.Error() == "":
 			t.Fatalf("%s: an error that says nothing", data)
 		}

@@ -1,0 +1,201 @@
+package pipeline
+
+import (
+	"cmp"
+	"fmt"
+	"math/big"
+	"slices"
+
+	"plimsoll/internal/units"
+	"plimsoll/planner/schedule"
+)
+
+// stageCosts are those of a stage with ops: of its minibatches, or microbatches, and of the last one.
+type stageCosts struct{ each, last *StageCost }
+
+// hasOps reports whether a stage has ops of its own, if only for the last microbatch.
+func (s Stage) hasOps() bool { return len(s.Ops) > 0 || len(s.LastOps) > 0 }
+
+// measureOps measures the stages that have ops. Each has one device for itself, and its backward is one task.
+func (l *layout) measureOps() {
+	l.ops = make([]*stageCosts, len(l.plan.Stages))
+	for s, st := range l.plan.Stages {
+		if !st.hasOps() {
+			continue
+		}
+		var err error
+		l.ops[s], err = l.opsOf(st)
+		switch {
+		case err != nil:
+			l.unfit = fmt.Errorf("stage %d: %w", s, err)
+		case l.split[s]:
+			l.unfit = fmt.Errorf("%w: stage %d has ops and W tasks: its backward cannot be split", ErrOps, s)
+		case len(st.Devices) != 1 || l.shared(s):
+			l.unfit = fmt.Errorf("%w: stage %d has ops, so it must have one device for itself", ErrOps, s)
+		default:
+			continue
+		}
+		return
+	}
+}
+
+// opsOf measures a stage with ops.
+func (l *layout) opsOf(st Stage) (*stageCosts, error) {
+	switch {
+	case len(st.LastOps) > 0 && !l.plan.IsFlush():
+		return nil, fmt.Errorf("%w: field \"last_ops\" is for plans with a flush, \"weight_versions\" is %q", ErrOps, l.plan.Versions)
+	case len(st.Ops) == 0:
+		return nil, fmt.Errorf("%w: it has \"last_ops\" without \"ops\" for the other microbatches", ErrOps)
+	}
+	each, err := l.measureIn(st, st.Ops)
+	if err != nil || len(st.LastOps) == 0 {
+		return &stageCosts{each, each}, err
+	}
+	last, err := l.measureIn(st, st.LastOps)
+	if err != nil {
+		return nil, fmt.Errorf("last_ops: %w", err)
+	}
+	return &stageCosts{each, last}, nil
+}
+
+// measureIn is MeasureStage for a stage of the plan: transfers need a period of one minibatch, and only with a flush does a backward
+// start before its gradient is there.
+func (l *layout) measureIn(st Stage, ops schedule.Sequence) (*StageCost, error) {
+	k, err := MeasureStage(l.chain, st, ops)
+	switch {
+	case err != nil:
+		return nil, err
+	case k.Moves() > 0 && (l.plan.IsFlush() || l.repeats != 1):
+		return nil, fmt.Errorf("%w: it offloads: that is for periodic plans with one minibatch a period", ErrOps)
+	case !l.plan.IsFlush():
+		k.Early = 0
+	}
+	return k, nil
+}
+
+// shared reports whether a device of a stage has another stage.
+func (l *layout) shared(stage int) bool {
+	for s, st := range l.plan.Stages {
+		if s != stage && slices.ContainsFunc(st.Devices, func(d int) bool { return slices.Contains(l.plan.Stages[stage].Devices, d) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// transfers refuses transfers on links of which nothing is known. Errors: ErrPlatform.
+func (l *layout) transfers() error {
+	for s, k := range l.ops {
+		if k != nil && k.each.Moves() > 0 && l.platform.Host == 0 {
+			return fmt.Errorf("%w: stage %d offloads, but field \"host_bandwidth_bytes_per_s\" does not say how fast", ErrPlatform, s)
+		}
+	}
+	return nil
+}
+
+// run returns what a minibatch of a stage with ops runs.
+func (l *layout) run(stage, residue int) *StageCost {
+	if l.period == nil && residue == l.repeats-1 {
+		return l.ops[stage].last
+	}
+	return l.ops[stage].each
+}
+
+// timing returns what a task takes that does not take what the layers of its stage take; nil when it does.
+func (l *layout) timing(j *job) *Timing {
+	switch {
+	case l.plan.Timings != nil && l.plan.Timings[j.task] != nil:
+		return l.plan.Timings[j.task]
+	case l.ops[j.stage] == nil:
+		return nil
+	}
+	k := l.run(j.stage, j.residue)
+	if j.kind == F {
+		return &Timing{Length: k.Forward}
+	}
+	return &Timing{Length: k.Backward, Early: k.Early}
+}
+
+// memoryOfOps sets the peaks of devices whose stage has ops, and refuses those that have less.
+func (k *check) memoryOfOps(r *Report) {
+	for s, costs := range k.ops {
+		if costs == nil {
+			continue
+		}
+		d := k.plan.Stages[s].Devices[0]
+		held, at, why := k.heldByOps(s, r)
+		if why != nil {
+			k.broken.add(why.rule, None, None, "stage %d on device %d: %s", s, d, why.reason)
+			continue
+		}
+		need := r.PerDeviceWeights[d] + r.PerDeviceBuffers[d] + held
+		r.PerDevicePeak[d] = need
+		if limit := k.platform.Memory[d]; need > limit {
+			k.broken.put(Violation{Rule: RuleMemory, Task: at, Other: None, Device: d, Needed: need, Limit: limit,
+				Reason: fmt.Sprintf("device %d needs %s%s (weights %s, buffers %s, %s %s), it has %s",
+					d, units.Precise(need), k.atTask(at), units.Bytes(r.PerDeviceWeights[d]), units.Bytes(r.PerDeviceBuffers[d]), k.whose(s, r), units.Bytes(held), units.Precise(limit))})
+		}
+	}
+}
+
+// whose says what holds the memory of a stage with ops.
+func (k *check) whose(s int, r *Report) string {
+	if k.period == nil {
+		return fmt.Sprintf("microbatches of stage %d with its ops", s)
+	}
+	return fmt.Sprintf("%d live minibatches of stage %d with its ops", r.NCA[s], s)
+}
+
+// heldByOps returns what the live minibatches of a stage with ops hold at most, and the task that reaches it first where one is known.
+// With a flush and with transfers that is exact, else a bound.
+func (k *check) heldByOps(s int, r *Report) (bytes int64, at int, why *misfit) {
+	cost := k.ops[s].each
+	switch {
+	case k.period == nil:
+		bytes, at = k.highest(s)
+	case cost.Moves() > 0:
+		bytes, why = cost.held(k.platform, k.plan.rhythm(s), cost.Moves())
+		at = None
+	default:
+		bytes, at = cost.Bytes(r.NCA[s]), None
+	}
+	return bytes, at, why
+}
+
+// highest returns the most bytes that the microbatches of a stage with ops hold at any instant, and the task that reaches it first. One
+// part runs at a time: one microbatch holds what its ops have made, and every other live one what is left between its parts.
+func (k *check) highest(s int) (most int64, at int) {
+	between, at := int64(0), None
+	for _, j := range k.order(s) {
+		cost := k.run(s, j.residue)
+		inside := cost.ForwardPeak
+		if j.kind == B {
+			between -= cost.Kept
+			inside = cost.BackwardPeak
+		}
+		if at == None || between+inside > most {
+			most, at = between+inside, j.task
+		}
+		if j.kind == F {
+			between += cost.Kept
+		}
+	}
+	return most, at
+}
+
+// order returns the forwards and backwards of a stage in the order in which its device runs them. Of those that start at the
+// same instant the ones that take no time come first, then those of the microbatch that passed before.
+func (k *check) order(s int) (all []*job) {
+	for _, j := range k.jobs {
+		if j.stage == s && !j.kind.Communication() {
+			all = append(all, j)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *job) int {
+		if new(big.Int).Abs(sub(a.start, b.start)).Cmp(k.eps) > 0 {
+			return a.start.Cmp(b.start)
+		}
+		return cmp.Or(a.length.Sign()-b.length.Sign(), a.residue-b.residue, int(a.kind)-int(b.kind))
+	})
+	return all
+}

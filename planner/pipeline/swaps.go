@@ -1,0 +1,74 @@
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+)
+
+// Swap is an activation on its way to the host and back. Times are seconds from the start of the forward of its minibatch.
+type Swap struct {
+	Activation        int     // its index
+	Offload, Prefetch int     // positions of the two ops in the stage's ops
+	Seconds           float64 // of either transfer
+	Out, Back         float64 // when they start
+}
+
+// Swaps returns when the transfers of each stage of a plan run, in the order of the offloads; none for a stage without. Errors:
+// those of Check that are about them.
+func Swaps(c *chain.Chain, p *Platform, plan *Plan) ([][]Swap, error) {
+	all := make([][]Swap, len(plan.Stages))
+	if !plan.Offloads() {
+		return all, nil
+	}
+	l, err := arrange(c, p, plan)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.transfers(); err != nil {
+		return nil, err
+	}
+	for s, k := range l.ops {
+		if k == nil || k.each.Moves() == 0 {
+			continue
+		}
+		swaps, why := k.each.swaps(p, plan.rhythm(s), k.each.Moves())
+		if why != nil {
+			return nil, fmt.Errorf("%w: stage %d: %s", ErrOps, s, why.reason)
+		}
+		for i, t := range swaps {
+			v := &k.each.moves[i]
+			all[s] = append(all[s], Swap{Activation: v.index, Offload: v.out, Prefetch: v.back, Seconds: v.seconds(p), Out: t.out, Back: t.back})
+		}
+	}
+	return all, nil
+}
+
+// HasOps reports whether a stage of the plan has ops of its own.
+func (p *Plan) HasOps() bool {
+	return slices.ContainsFunc(p.Stages, Stage.hasOps)
+}
+
+// Offloads reports whether stages of the plan have transfers.
+func (p *Plan) Offloads() bool {
+	return slices.ContainsFunc(p.Stages, func(st Stage) bool {
+		return slices.ContainsFunc(st.Ops, func(op schedule.Op) bool { return op.Kind.Transfer() })
+	})
+}
+
+// rhythm returns the rhythm of a stage of a plan with one minibatch a period.
+func (p *Plan) rhythm(stage int) Rhythm {
+	var f, b Task
+	for _, t := range p.Tasks {
+		switch {
+		case t.Stage != stage:
+		case t.Kind == F:
+			f = t
+		case t.Kind == B:
+			b = t
+		}
+	}
+	return RhythmOf(f, b, p.Period)
+}
