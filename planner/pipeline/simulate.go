@@ -144,7 +144,9 @@ func (s *simulation) instances() {
 	}
 	eps := new(big.Int).Div(s.span(), tolerance)
 	for _, queue := range queues {
-		s.sort(queue, eps)
+		inOrder(queue, eps, func(r *run) ticks { return r.planned }, func(a, b *run) int {
+			return cmp.Or(s.together(a.job, b.job), s.minibatch(a)-s.minibatch(b))
+		})
 		for i := 1; i < len(queue); i++ {
 			queue[i].before = queue[i-1]
 			wait(queue[i-1], queue[i])
@@ -152,20 +154,24 @@ func (s *simulation) instances() {
 	}
 }
 
-// sort puts the runs of a resource into their planned order. Runs whose starts differ by no more than rounding are sorted
-// by what they are: those of no duration come first, and among them those that come first when a minibatch passes.
-func (s *simulation) sort(queue []*run, eps ticks) {
-	slices.SortStableFunc(queue, func(a, b *run) int { return a.planned.Cmp(b.planned) })
+// inOrder puts what a resource does into its planned order. What starts at one instant, or differs by no more than rounding, is
+// sorted by what it is.
+func inOrder[T any](queue []T, eps ticks, start func(T) ticks, together func(a, b T) int) {
+	slices.SortStableFunc(queue, func(a, b T) int { return start(a).Cmp(start(b)) })
 	for i := 0; i < len(queue); {
 		j := i + 1
-		for j < len(queue) && !less(eps, sub(queue[j].planned, queue[j-1].planned)) {
+		for j < len(queue) && !less(eps, sub(start(queue[j]), start(queue[j-1]))) {
 			j++
 		}
-		slices.SortStableFunc(queue[i:j], func(a, b *run) int {
-			return cmp.Or(a.job.length.Sign()-b.job.length.Sign(), s.rank(a.job)-s.rank(b.job), s.minibatch(a)-s.minibatch(b))
-		})
+		slices.SortStableFunc(queue[i:j], together)
 		i = j
 	}
+}
+
+// together is the one rule for jobs that start at one instant: those of no duration come first, and among them those that come first
+// when a minibatch passes; then the first minibatch, which the caller knows.
+func (l *layout) together(a, b *job) int {
+	return cmp.Or(a.length.Sign()-b.length.Sign(), l.rank(a)-l.rank(b))
 }
 
 func wait(x, y *run) {

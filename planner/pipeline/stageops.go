@@ -3,7 +3,6 @@ package pipeline
 import (
 	"cmp"
 	"fmt"
-	"math/big"
 	"slices"
 
 	"plimsoll/internal/units"
@@ -149,22 +148,21 @@ func (k *check) whose(s int, r *Report) string {
 // heldByOps returns what the live minibatches of a stage with ops hold at most, and the task that reaches it first where one is known.
 // With a flush and with transfers that is exact, else a bound.
 func (k *check) heldByOps(s int, r *Report) (bytes int64, at int, why *misfit) {
-	cost := k.ops[s].each
-	switch {
+	switch cost := k.ops[s].each; {
 	case k.period == nil:
-		bytes, at = k.highest(s)
+		bytes, at = k.fullest(s)
+		return bytes, at, nil
 	case cost.Moves() > 0:
 		bytes, why = cost.held(k.platform, k.plan.rhythm(s), cost.Moves())
-		at = None
+		return bytes, None, why
 	default:
-		bytes, at = cost.Bytes(r.NCA[s]), None
+		return cost.Bytes(r.NCA[s]), None, nil
 	}
-	return bytes, at, why
 }
 
-// highest returns the most bytes that the microbatches of a stage with ops hold at any instant, and the task that reaches it first. One
+// fullest returns the most bytes that the microbatches of a stage with ops hold at any instant, and the task that reaches it first. One
 // part runs at a time: one microbatch holds what its ops have made, and every other live one what is left between its parts.
-func (k *check) highest(s int) (most int64, at int) {
+func (k *check) fullest(s int) (most int64, at int) {
 	between, at := int64(0), None
 	for _, j := range k.order(s) {
 		cost := k.run(s, j.residue)
@@ -183,19 +181,13 @@ func (k *check) highest(s int) (most int64, at int) {
 	return most, at
 }
 
-// order returns the forwards and backwards of a stage in the order in which its device runs them. Of those that start at the
-// same instant the ones that take no time come first, then those of the microbatch that passed before.
+// order returns the forwards and backwards of a stage in the order in which its device runs them.
 func (k *check) order(s int) (all []*job) {
 	for _, j := range k.jobs {
 		if j.stage == s && !j.kind.Communication() {
 			all = append(all, j)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *job) int {
-		if new(big.Int).Abs(sub(a.start, b.start)).Cmp(k.eps) > 0 {
-			return a.start.Cmp(b.start)
-		}
-		return cmp.Or(a.length.Sign()-b.length.Sign(), a.residue-b.residue, int(a.kind)-int(b.kind))
-	})
+	inOrder(all, k.eps, func(j *job) ticks { return j.start }, func(a, b *job) int { return cmp.Or(k.together(a, b), a.residue-b.residue) })
 	return all
 }

@@ -160,7 +160,7 @@ func replayed(c *chain.Chain, plan *pipeline.Plan, s int, length func(i int) flo
 		if (length(i) == 0) != (length(j) == 0) {
 			return cmp.Compare(length(i), length(j))
 		}
-		return cmp.Or(a.Shift-b.Shift, int(a.Kind)-int(b.Kind))
+		return cmp.Or(int(a.Kind)-int(b.Kind), a.Shift-b.Shift) // as the simulator, and the executor, run them
 	})
 	live := map[int]*microbatch{}
 	for _, i := range order {

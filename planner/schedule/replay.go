@@ -173,7 +173,7 @@ func (r *replay) leave() {
 func (r *replay) offload(st *step, p int32, i int) (reason string) {
 	s := &r.slots[i]
 	if s.device == Nothing {
-		return missing(i)
+		return absent(i)
 	}
 	st.bytes = r.bytes(i, s.device)
 	// A host copy is written only after it has been read: with two queues a prefetch may still be under way.
@@ -184,7 +184,7 @@ func (r *replay) offload(st *step, p int32, i int) (reason string) {
 	return ""
 }
 
-func missing(i int) (reason string) { return fmt.Sprintf("activation %d is not in device memory", i) }
+func absent(i int) (reason string) { return fmt.Sprintf("activation %d is not in device memory", i) }
 
 func (r *replay) prefetch(st *step, p int32, i int) (reason string) {
 	s := &r.slots[i]
@@ -205,7 +205,7 @@ func (r *replay) forward(st *step, kind Kind, l int) (reason string) {
 	for _, i := range r.reads(l) {
 		switch r.read(st, 0, i) {
 		case Nothing:
-			return missing(i)
+			return absent(i)
 		case Saved:
 			if kind == ForwardDiscard {
 				return fmt.Sprintf("the plain a_%d is needed, the saved set ā_%d is stored", i, i)
@@ -238,7 +238,7 @@ func (r *replay) backward(st *step, l int) (reason string) {
 	reads := r.reads(l)
 	for _, i := range reads {
 		if r.read(st, 0, i) == Nothing {
-			return missing(i)
+			return absent(i)
 		}
 	}
 	switch own := &r.slots[l]; {
