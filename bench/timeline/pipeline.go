@@ -25,7 +25,7 @@ type Pipeline struct {
 	Simulated bool                          // the run was in simulated time
 }
 
-// NewPipeline returns a plan that has not run yet. Errors: those of staged.Flatten and pipeline.Planned.
+// NewPipeline returns a plan that has not run yet. Errors: those of pipeline.Planned.
 func NewPipeline(costs pipe.Costs, plan *pipeline.Plan, needs []pipe.Memory, holds func() ([][]pipe.Hold, error)) (*Pipeline, error) {
 	f, err := newFlat(costs.Chain, costs.Platform, plan)
 	return &Pipeline{Flat: f, Plan: plan, Needs: needs, Holds: holds}, err

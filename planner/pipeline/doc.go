@@ -15,6 +15,7 @@
 //	pipeline/periodic      when tasks run, periodic: 1f1b, 1f1b*, k-periodic, list, milp, eager
 //	pipeline/flush         when tasks run, with a flush: gpipe, 1f1b-flush, interleaved, chimera, zero bubble, ...;
 //	                       and ampnet and pipemare, which never empty
+//	pipeline/events        the clock of schedules that are made by running them
 //	pipeline/interop       files of other tools
 //	pipeline/pipelinetest  random chains, platforms and plans, and the independent checker as a judge, for tests
 //

@@ -163,7 +163,9 @@ func inOrder[T any](queue []T, eps ticks, start func(T) ticks, together func(a, 
 		for j < len(queue) && !less(eps, sub(start(queue[j]), start(queue[j-1]))) {
 			j++
 		}
-		slices.SortStableFunc(queue[i:j], together)
+		if j > i+1 {
+			slices.SortStableFunc(queue[i:j], together)
+		}
 		i = j
 	}
 }

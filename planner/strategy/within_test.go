@@ -5,10 +5,12 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/multichain"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -130,8 +132,14 @@ func TestWithinRefusesBranches(t *testing.T) {
 		asked++
 		return schedule.Sequence{}, nil
 	}}
-	if _, err := s.Within(t.Context(), strategy.Problem{Chain: c}); !errors.Is(err, strategy.ErrBranches) || asked > 0 {
+	_, err := s.Within(t.Context(), strategy.Problem{Chain: c})
+	if !errors.Is(err, strategy.ErrBranches) || asked > 0 {
 		t.Errorf("%v, asked %d times", err, asked)
+	}
+	for _, other := range multichain.Strategies() {
+		if !other.Joins || !strings.Contains(err.Error(), other.Name) {
+			t.Errorf("%v names no %s", err, other.Name)
+		}
 	}
 	s.Joins = true
 	if _, err := s.Within(t.Context(), strategy.Problem{Chain: c}); err != nil || asked != 1 {

@@ -82,6 +82,9 @@ func (a asynchronous) place(q pipeline.Request) (*placement, error) {
 	return p, nil
 }
 
+// simultaneous is how far apart, relative to a period, two times are the same: rounding of sums.
+const simultaneous = 1e-12
+
 // stream is the way of a minibatch through the stages and back.
 type stream struct {
 	placement *placement

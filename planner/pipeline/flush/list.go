@@ -1,11 +1,11 @@
 package flush
 
 import (
-	"container/heap"
 	"math"
 	"slices"
 
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/events"
 )
 
 // list is the list scheduler below all schedules: from the order of every device it finds when every op starts, each as
@@ -23,9 +23,7 @@ type list struct {
 	wait   []int     // inputs that an op still waits for, by cell
 	starts []float64 // by cell; NaN until the op starts
 	sends  []send
-	events events
-	number int
-	now    float64
+	clock  events.Clock[job]
 	left   int
 	// what may start something since the last dispatch
 	wokenRanks []int
@@ -94,27 +92,11 @@ type link struct {
 	queue []send
 }
 
-// event is the end of an op or, on a link, of the message that it waits for.
-type event struct {
-	at     float64
-	number int // ties: in the order in which they were started
-	op     op
-	rank   int
-	link   *link
-}
-
-type events []event
-
-func (e events) Len() int      { return len(e) }
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e events) Less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].number < e[j].number
-}
-func (e *events) Push(x any) { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	last := (*e)[len(*e)-1]
-	*e = (*e)[:len(*e)-1]
-	return last
+// job is an op on a rank or, on a link, the message that the op waits for.
+type job struct {
+	op   op
+	rank int
+	link *link
 }
 
 // timetable is when everything runs.
@@ -130,11 +112,11 @@ func run(c costs, o order, most int) (t timetable, ok bool) {
 	l := &list{costs: c, most: most, links: map[[2]int]*link{}}
 	l.prepare(o)
 	l.dispatch()
-	for len(l.events) > 0 {
-		l.advance()
+	for ended := l.clock.Next(); len(ended) > 0; ended = l.clock.Next() {
+		l.end(ended)
 		l.dispatch()
 	}
-	t = timetable{starts: l.starts, sends: l.sends, makespan: l.now}
+	t = timetable{starts: l.starts, sends: l.sends, makespan: l.clock.Now}
 	for _, r := range l.ranks {
 		t.order = append(t.order, r.ran)
 	}
@@ -167,15 +149,9 @@ func (l *list) inputs(o op) int {
 	return 1
 }
 
-// simultaneous is how far apart, relative to their time, two instants are the same: rounding of sums.
-const simultaneous = 1e-12
-
-// advance ends everything that ends next.
-func (l *list) advance() {
-	until := l.events[0].at * (1 + simultaneous)
-	for len(l.events) > 0 && l.events[0].at <= until {
-		e := heap.Pop(&l.events).(event)
-		l.now = e.at
+// end frees what has run, and hands on what came of it.
+func (l *list) end(all []job) {
+	for _, e := range all {
 		if e.link != nil {
 			e.link.busy = false
 			l.wokenLinks = append(l.wokenLinks, e.link)
@@ -269,15 +245,9 @@ func (l *list) dispatch() {
 func (l *list) carry(r *link) {
 	s := r.queue[0]
 	r.busy, r.queue = true, r.queue[1:]
-	s.start = l.now
+	s.start = l.clock.Now
 	l.sends = append(l.sends, s)
-	l.push(event{at: l.now + l.message(s.kind, s.stage, s.from, s.to), op: s.reader, link: r})
-}
-
-func (l *list) push(e event) {
-	e.number = l.number
-	l.number++
-	heap.Push(&l.events, e)
+	l.clock.Start(job{op: s.reader, link: r}, l.message(s.kind, s.stage, s.from, s.to))
 }
 
 // horizon is how far ahead of its place an op may run, in ops for each live activation: an activation takes three.
@@ -313,6 +283,6 @@ func (l *list) start(d, i int) {
 	if o.kind == pipeline.F {
 		r.live++
 	}
-	l.starts[l.cell(o)] = l.now
-	l.push(event{at: l.now + l.seconds(o), op: o, rank: d})
+	l.starts[l.cell(o)] = l.clock.Now
+	l.clock.Start(job{op: o, rank: d}, l.seconds(o))
 }

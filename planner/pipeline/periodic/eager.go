@@ -18,6 +18,7 @@ import (
 	"math"
 
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/events"
 )
 
 const (
@@ -85,9 +86,8 @@ type eager struct {
 	Run
 	minibatches, noam int
 	resource          map[[2]int]*queue // device d is {d, d}
-	events            events
+	clock             events.Clock[job]
 	flying            map[int]int // minibatches in flight, by device of the input stage
-	clock             float64
 }
 
 // queue is a resource with the work that waits for it.
@@ -162,17 +162,11 @@ func (e *eager) run() {
 	for m := range e.minibatches {
 		e.arrive(job{0, m, 0})
 	}
-	for len(e.events) > 0 {
-		done := heap.Pop(&e.events).(event)
-		e.clock = done.at
-		all := []event{done}
-		for len(e.events) > 0 && e.events[0].at <= e.clock*(1+slack) {
-			all = append(all, heap.Pop(&e.events).(event))
+	for ended := e.clock.Next(); len(ended) > 0; ended = e.clock.Next() {
+		for _, d := range ended {
+			e.finish(d)
 		}
-		for _, d := range all {
-			e.finish(d.job)
-		}
-		for _, d := range all {
+		for _, d := range ended {
 			e.serve(e.where(d.step, d.minibatch))
 			if d.step+1 < len(e.steps) {
 				e.serve(e.where(d.step+1, d.minibatch))
@@ -199,7 +193,7 @@ func (e *eager) arrive(j job) {
 func (e *eager) finish(j job) {
 	e.resource[e.where(j.step, j.minibatch)].busy = false
 	if j.step+1 < len(e.steps) {
-		e.arrive(job{j.step + 1, j.minibatch, e.clock})
+		e.arrive(job{j.step + 1, j.minibatch, e.clock.Now})
 		return
 	}
 	e.flying[device(e.problem.stages[0], j.minibatch)]--
@@ -220,28 +214,8 @@ func (e *eager) serve(at [2]int) {
 	}
 	heap.Pop(&q.work)
 	q.busy = true
-	e.start[next.step][next.minibatch] = e.clock
-	heap.Push(&e.events, event{next, e.clock + e.steps[next.step].seconds(next.minibatch)})
-}
-
-// event is the end of a job.
-type event struct {
-	job
-	at float64
-}
-
-type events []event
-
-func (h events) Len() int      { return len(h) }
-func (h events) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h events) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(h[i].at, h[j].at), h[j].step-h[i].step, h[i].minibatch-h[j].minibatch) < 0
-}
-func (h *events) Push(x any) { *h = append(*h, x.(event)) }
-func (h *events) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
+	e.start[next.step][next.minibatch] = e.clock.Now
+	e.clock.Start(next, e.steps[next.step].seconds(next.minibatch))
 }
 
 // work is what waits for a resource: on a device backward first and then the oldest minibatch, on a link what came first.
