@@ -11,7 +11,8 @@
 //	pipeline               Platform, Plan, Stage, Task, Versions, Costs, StageCost, Check, Simulate, timelines, Request, Strategy, errors
 //	pipeline/partition     which layers go to which device: balance, pipedream, contiguous, madpipe
 //	pipeline/ilp           stages on any devices and their schedule at once, by integer programs
-//	pipeline/loadline      stages that recompute inside, chosen while the stages are
+//	pipeline/recompute     the ways in which stages recompute inside
+//	pipeline/loadline      stages that recompute and offload inside, chosen while the stages are
 //	pipeline/periodic      when tasks run, periodic: 1f1b, 1f1b*, k-periodic, list, milp, eager
 //	pipeline/flush         when tasks run, with a flush: gpipe, 1f1b-flush, interleaved, chimera, zero bubble, ...;
 //	                       and ampnet and pipemare, which never empty

@@ -8,14 +8,14 @@ import (
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/loadline"
+	"plimsoll/planner/pipeline/recompute"
 	"plimsoll/planner/schedule"
 )
 
 // recomputing1F1B: 1f1b-flush whose stages recompute just as much as their memory asks, and whose stages are chosen for that.
 //
 // Stage s of q holds at most g = min(m, q-s) microbatches, whatever takes how long: so each range of layers has a fastest sequence
-// for each place in the pipeline (loadline.Sequences), as in AdaPipe (Sun et al. 2024), whose stages choose the layers that they keep;
+// for each place in the pipeline (recompute.Sequences), as in AdaPipe (Sun et al. 2024), whose stages choose the layers that they keep;
 // here they may run any of rotor's sequences. Of times t(s) of a microbatch in the stages, and of the messages behind them, a step takes about
 //
 //	Σ t(s) + (m-1)·T,  T = max over s of max(t(s), (t(s) + ... + t(q-1)) / g(s))
@@ -28,7 +28,7 @@ import (
 type recomputing1F1B struct {
 	pipeline.Request
 	sums   *pipeline.Costs
-	seqs   *loadline.Sequences
+	seqs   *recompute.Sequences
 	micros int
 	known  map[[4]int]stageWay // by bytes' device, microbatches in flight, first and last layer
 }
@@ -63,7 +63,7 @@ func solveRecomputing1F1B(ctx context.Context, name string, q pipeline.Request) 
 		return nil, err
 	}
 	x := &recomputing1F1B{Request: q, sums: p.sums, micros: p.micros, known: map[[4]int]stageWay{}}
-	x.seqs = loadline.NewSequences(x.sums, slices.Max(q.Platform.Memory))
+	x.seqs = recompute.New(x.sums, slices.Max(q.Platform.Memory))
 	var best *pipeline.Plan
 	try := func(stages []pipeline.Stage) error {
 		plan, err := x.plan(&base, stages)

@@ -10,8 +10,8 @@ import (
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/loadline"
 	"plimsoll/planner/pipeline/pipelinetest"
+	"plimsoll/planner/pipeline/recompute"
 )
 
 // tight is a random request of few layers in a share of the memory in which nothing is recomputed.
@@ -42,7 +42,7 @@ func everyWay(t *testing.T, q pipeline.Request, do func(*pipeline.Plan)) {
 		t.Fatal(err)
 	}
 	x := &recomputing1F1B{Request: q, sums: p.sums, micros: p.micros, known: map[[4]int]stageWay{}}
-	x.seqs = loadline.NewSequences(x.sums, slices.Max(q.Platform.Memory))
+	x.seqs = recompute.New(x.sums, slices.Max(q.Platform.Memory))
 	var stages func(n, first int, before []pipeline.Stage)
 	stages = func(n, first int, before []pipeline.Stage) {
 		if len(before) == n {

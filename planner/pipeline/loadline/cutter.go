@@ -17,6 +17,7 @@ import (
 
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/periodic"
+	"plimsoll/planner/pipeline/recompute"
 )
 
 // cutter cuts a chain into stages, one on each device, in the order of the devices.
@@ -24,11 +25,10 @@ type cutter struct {
 	pipeline.Request
 	costs *pipeline.Costs
 	need  *periodic.Footprint
-	ways  *ways
-	least *least
-	rich  *ways             // of stages that offload; nil as long as none may
-	known map[[3]int]*whole // of stages that offload everything, by first and last layer and label of rich
-	next  [][]int           // of each device: those that may have the stage after its own
+	seqs  *recompute.Sequences
+	rich  *recompute.Sequences // of stages that offload; nil as long as none may
+	known map[[3]int]*whole    // of stages that offload everything, by first and last layer and number in rich
+	next  [][]int              // of each device: those that may have the stage after its own
 	// tables, by device and layer
 	delay, after [][]float64 // of the stage that begins with the layer; of what comes after the layer
 	choice       [][]choice  // what the delay comes from
@@ -37,9 +37,9 @@ type cutter struct {
 
 // choice is a stage: its last layer, the device of the next one, and how it runs.
 type choice struct {
-	last, next  int
-	live, label int // label: none without ops
-	moves       int // activations that are offloaded
+	last, next   int
+	live, number int // number: none without ops
+	moves        int // activations that are offloaded
 }
 
 const none = -1
@@ -60,8 +60,7 @@ func newCutter(ctx context.Context, r pipeline.Request) (*cutter, error) {
 	for _, m := range r.Platform.Memory {
 		most = max(most, min(m, 1<<60))
 	}
-	c.ways = newWays(c.costs, most)
-	c.least = newLeast(c.ways)
+	c.seqs = recompute.New(c.costs, most)
 	n := c.costs.Len()
 	for range r.Platform.Devices {
 		c.delay, c.after = append(c.delay, make([]float64, n+2)), append(c.after, make([]float64, n+2))
@@ -131,7 +130,7 @@ func (c *cutter) end(d, last int, period float64) {
 		if delay >= c.delay[d][first] {
 			continue // and ops make it no shorter
 		}
-		way := choice{last: last, live: periodic.Live(delay, period), label: none}
+		way := choice{last: last, live: periodic.Live(delay, period), number: none}
 		if c.need.Bytes(0, first, last, way.live) > c.Platform.Memory[d] {
 			delay, way = c.squeeze(d, first, last, period)
 		}
@@ -144,8 +143,8 @@ func (c *cutter) end(d, last int, period float64) {
 
 // squeeze returns the shortest delay of a stage with ops, +Inf when none fits.
 func (c *cutter) squeeze(d, first, last int, period float64) (delay float64, way choice) {
-	delay, live, label := c.recompute(d, first, last, period)
-	way = choice{last: last, live: live, label: label}
+	delay, live, number := c.recompute(d, first, last, period)
+	way = choice{last: last, live: live, number: number}
 	if c.rich == nil {
 		return delay, way
 	}
@@ -156,27 +155,23 @@ func (c *cutter) squeeze(d, first, last int, period float64) (delay float64, way
 }
 
 // recompute returns the shortest delay of a stage with ops and without transfers, +Inf when none fits.
-func (c *cutter) recompute(d, first, last int, period float64) (delay float64, live, label int) {
+func (c *cutter) recompute(d, first, last int, period float64) (delay float64, live, number int) {
 	delay = math.Inf(1)
 	shortest, _ := periodic.Around(c.after[d][last], c.costs.U(first, last), period)
 	for g, least := periodic.Live(shortest, period), periodic.Live(shortest, period); g <= least+1; g++ {
-		bytes := c.Platform.Memory[d] - c.fixed(first, last, g)
-		if c.least.stage[first][last] > bytes && !c.ways.unpruned {
-			continue
-		}
-		at, ok := c.ways.fastest(first, last, g, bytes)
+		at, again, ok := c.seqs.Fastest(first, last, g, c.Platform.Memory[d]-c.fixed(first, last, g))
 		if !ok {
 			continue
 		}
-		load := c.costs.U(first, last) + c.ways.of(first, last, g)[at].again
+		load := c.costs.U(first, last) + again
 		if x, ok := periodic.Around(c.after[d][last], load, period); ok && x < delay && periodic.Live(x, period) <= g {
-			delay, live, label = x, g, at
+			delay, live, number = x, g, at
 		}
 	}
-	return delay, live, label
+	return delay, live, number
 }
 
-// fixed returns what a stage with ops holds beside its labels: weights, buffers and the inputs of g minibatches.
+// fixed returns what a stage with ops holds beside its sequence: weights, buffers and the inputs of g minibatches.
 func (c *cutter) fixed(first, last, g int) int64 {
 	return c.static(first, last, g) + int64(g)*c.Chain.Activation(first-1)
 }
@@ -199,10 +194,10 @@ func (c *cutter) stages(device int) []pipeline.Stage {
 		st := pipeline.Stage{First: first, Last: s.last, Devices: []int{device - shift}}
 		switch {
 		case s.moves > 0:
-			st.Ops = c.rich.ops(first, s.last, resident, s.label)
+			st.Ops = c.rich.Ops(first, s.last, resident, s.number)
 			st.Ops = offloading(st, s.moves)
-		case s.label != none:
-			st.Ops = c.ways.ops(first, s.last, s.live, s.label)
+		case s.number != none:
+			st.Ops = c.seqs.Ops(first, s.last, s.live, s.number)
 		}
 		all = append(all, st)
 		first, device = s.last+1, s.next
@@ -213,7 +208,11 @@ func (c *cutter) stages(device int) []pipeline.Stage {
 // longest returns a period at which every way to run every stage fits in time.
 func (c *cutter) longest() float64 {
 	n := c.costs.Len()
-	total := c.costs.U(1, n) + float64(n)*c.ways.again[n]
+	again := 0.0
+	for l := 1; l <= n; l++ {
+		again += c.Chain.Layer(l).DiscardSeconds()
+	}
+	total := c.costs.U(1, n) + float64(n)*again
 	slowest := 0.0
 	for d := range c.next {
 		for _, e := range c.next[d] {
@@ -269,7 +268,7 @@ func (c *cutter) best(ctx context.Context) (*pipe, float64, error) {
 	}
 }
 
-// growth is the step with which the first period that is possible is looked for: stages that it does not allow need no labels.
+// growth is the step with which the first period that is possible is looked for: stages that it does not allow need no sequences.
 const growth = 1.25
 
 // shortest returns a time that no period can go below.

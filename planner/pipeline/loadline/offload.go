@@ -17,6 +17,7 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/periodic"
+	"plimsoll/planner/pipeline/recompute"
 	"plimsoll/planner/schedule"
 )
 
@@ -34,7 +35,7 @@ func (c *cutter) offloaded(ctx context.Context, best *pipe, high float64) (*pipe
 	if best == nil && !c.hopeful() {
 		return nil, 0, nil
 	}
-	c.rich = newWays(c.costs, math.MaxInt64)
+	c.rich = recompute.New(c.costs, math.MaxInt64)
 	low := c.shortest()
 	for period := low; best == nil && period <= c.longest(); period *= growth {
 		found, at, err := c.try(ctx, period)
@@ -79,16 +80,16 @@ func (c *cutter) try(ctx context.Context, period float64) (*pipe, float64, error
 
 // offload returns the stage with ops and transfers that has the shortest delay, if there is one with a delay below another one.
 func (c *cutter) offload(d, first, last int, period, below float64) (delay float64, way choice, ok bool) {
-	labels := c.rich.of(first, last, resident)
-	for i := len(labels) - 1; i >= 0; i-- {
-		delay, ok := periodic.Around(c.after[d][last], c.costs.U(first, last)+labels[i].again, period)
+	ways := c.rich.Ways(first, last, resident)
+	for i := len(ways) - 1; i >= 0; i-- {
+		delay, ok := periodic.Around(c.after[d][last], c.costs.U(first, last)+ways[i].Again, period)
 		if !ok || delay >= below {
 			break
 		}
 		g := periodic.Live(delay, period)
 		cost := c.measured(first, last, i)
 		if n := cost.most(c.Platform, pipeline.Rhythm{Period: period, Later: delay - cost.Backward}, c.Platform.Memory[d]-c.static(first, last, g)); n > 0 {
-			return delay, choice{last: last, live: g, label: i, moves: n}, true
+			return delay, choice{last: last, live: g, number: i, moves: n}, true
 		}
 	}
 	return 0, choice{}, false
@@ -101,12 +102,12 @@ type whole struct {
 }
 
 // measured returns the costs of a sequence that offloads everything that it keeps; without moves when that fits on no device.
-func (c *cutter) measured(first, last, label int) *whole {
-	key := [3]int{first, last, label}
+func (c *cutter) measured(first, last, number int) *whole {
+	key := [3]int{first, last, number}
 	if have, ok := c.known[key]; ok {
 		return have
 	}
-	st := pipeline.Stage{First: first, Last: last, Ops: c.rich.ops(first, last, resident, label)}
+	st := pipeline.Stage{First: first, Last: last, Ops: c.rich.Ops(first, last, resident, number)}
 	st.Ops = offloading(st, st.Len())
 	cost := &whole{StageCost: mustMeasure(c.Chain, st)}
 	cost.floor = cost.alone(c.Platform)

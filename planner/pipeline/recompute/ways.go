@@ -1,4 +1,4 @@
-package loadline
+package recompute
 
 import (
 	"cmp"
@@ -11,33 +11,33 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// label is one way to run layers s..t of a minibatch. Bytes are counted beside a_{s-1}.
-type label struct {
-	kept  int64   // between F and B; 0 for a way that runs in B only
-	peak  int64   // most at any instant
-	again float64 // seconds beyond one forward_all and one backward of each layer
-	// The way: with x = 0 a forward_all of layer s, the layers behind it by label rest, the backward of s. Else layers s..x
-	// run without saving, the layers behind x by label rest, and then layers s..x once more by label redo.
+// Way is one way to run layers s..t of a minibatch. Bytes are counted beside a_{s-1}.
+type Way struct {
+	Kept  int64   // between F and B; 0 for a way that runs in B only
+	Peak  int64   // most at any instant
+	Again float64 // seconds beyond one forward_all and one backward of each layer
+	// The way: with x = 0 a forward_all of layer s, the layers behind it by Way rest, the backward of s. Else layers s..x
+	// run without saving, the layers behind x by Way rest, and then layers s..x once more by Way redo.
 	x          int32
 	rest, redo int32
 }
 
-// worth is what a label costs a stage with g minibatches in flight.
-func (l label) worth(g int) int64 { return int64(g-1)*l.kept + l.peak }
+// worth is what a way costs a stage with g minibatches in flight.
+func (l Way) worth(g int) int64 { return int64(g-1)*l.Kept + l.Peak }
 
-// Up to exactLayers layers all labels are kept that no other one beats in all of kept, peak and again; in longer chains
-// mostLabels of those that no other one beats in worth and again.
+// Up to exactLayers layers all ways are kept that no other one beats in all of kept, peak and again; in longer chains
+// mostWays of those that no other one beats in worth and again.
 const (
 	exactLayers = 9
-	mostLabels  = 24
+	mostWays    = 24
 )
 
-// ways finds the labels of all ranges of a chain.
+// ways finds those of all ranges of a chain.
 //
-// Inside B, when δ_t is there, range s..t has the labels of rotor (thesis, Theorem 6; see package remat):
+// Inside B, when δ_t is there, range s..t has the ways of rotor (thesis, Theorem 6; see package remat):
 //
 //	F^all_s, s+1..t, B_s          peak max(needAll, ā_s + rest)
-//	F_s..F_x, x+1..t, s..x        peak max(δ_t + forwards, a_x + rest, redo); again: forwards s..x
+//	F_s..F_x, x+1..t, s..x        peak max(δ_t + forwards, a_x + rest, redo); Again: forwards s..x
 //
 // A stage s..j whose F and B are apart has the same, with two differences: the rest of the pipeline stands between, so that x
 // may be j, with nothing behind it; and what stands between F and B of the rest is kept.
@@ -45,21 +45,21 @@ const (
 //	F^all_s                       kept ā_s + kept of the rest
 //	F_s..F_x                      kept a_x + kept of the rest; nothing for x = j
 //
-// Time: O(L³·mostLabels²) for ranges of at most L layers, and for each number of minibatches in flight as much again.
+// Time: O(L³·mostWays²) for ranges of at most L layers, and for each number of minibatches in flight as much again.
 type ways struct {
 	c     *chain.Chain
 	k     *pipeline.Costs
 	n     int
-	limit int64     // no label above it is kept
+	limit int64     // no way above it is kept
 	again []float64 // of forwards 1..l that save nothing
-	redo  map[[2]int][]label
-	stage map[[3]int][]label // by s, j and g
-	// unpruned: every pair of labels is tried, of every stage: the reference of tests.
+	redo  map[[2]int][]Way
+	stage map[[3]int][]Way // by s, j and g
+	// unpruned: every pair of ways is tried, of every stage: the reference of tests.
 	unpruned bool
 }
 
 func newWays(k *pipeline.Costs, limit int64) *ways {
-	w := &ways{c: k.Chain, k: k, n: k.Len(), limit: limit, redo: map[[2]int][]label{}, stage: map[[3]int][]label{}}
+	w := &ways{c: k.Chain, k: k, n: k.Len(), limit: limit, redo: map[[2]int][]Way{}, stage: map[[3]int][]Way{}}
 	w.again = make([]float64, w.n+1)
 	for l := 1; l <= w.n; l++ {
 		w.again[l] = w.again[l-1] + w.c.Layer(l).DiscardSeconds()
@@ -67,8 +67,8 @@ func newWays(k *pipeline.Costs, limit int64) *ways {
 	return w
 }
 
-// inside returns the labels of s..t inside B.
-func (w *ways) inside(s, t int) []label {
+// inside returns the ways of s..t inside B.
+func (w *ways) inside(s, t int) []Way {
 	key := [2]int{s, t}
 	if have, ok := w.redo[key]; ok {
 		return have
@@ -77,10 +77,10 @@ func (w *ways) inside(s, t int) []label {
 	layer, grad := w.c.Layer(s), w.c.Gradient(t)
 	all := layer.SavedBytes + max(grad+layer.ForwardOverheadBytes, w.c.Gradient(s)+w.c.Gradient(s-1)+layer.BackwardOverheadBytes)
 	if s == t {
-		f.add(label{peak: all})
+		f.add(Way{Peak: all})
 	} else {
 		for i, r := range w.inside(s+1, t) {
-			f.add(label{peak: max(all, layer.SavedBytes+r.peak), again: r.again, rest: int32(i)})
+			f.add(Way{Peak: max(all, layer.SavedBytes+r.Peak), Again: r.Again, rest: int32(i)})
 		}
 	}
 	need := int64(0)
@@ -101,8 +101,8 @@ func (w *ways) forwardNeed(s, x int) int64 {
 	return need
 }
 
-// split adds the labels that run s..x, then the rest, then s..x again. keeps is what of a_x is kept between F and B.
-func (w *ways) split(f *front, s, x int, need, keeps int64, rest []label) {
+// split adds the ways that run s..x, then the rest, then s..x again. keeps is what of a_x is kept between F and B.
+func (w *ways) split(f *front, s, x int, need, keeps int64, rest []Way) {
 	repeat := w.again[x] - w.again[s-1]
 	redo := w.inside(s, x)
 	if len(redo) == 0 {
@@ -110,8 +110,8 @@ func (w *ways) split(f *front, s, x int, need, keeps int64, rest []label) {
 	}
 	before := w.c.Activation(x)
 	for i, r := range rest {
-		peak, again := max(need, before+r.peak), repeat+r.again
-		best := label{kept: keeps + r.kept, peak: peak, again: again + redo[len(redo)-1].again}
+		peak, again := max(need, before+r.Peak), repeat+r.Again
+		best := Way{Kept: keeps + r.Kept, Peak: peak, Again: again + redo[len(redo)-1].Again}
 		if _, beaten := f.beaten(best, best.worth(f.g)); !math.IsInf(beaten, 1) && !w.unpruned {
 			continue
 		}
@@ -120,29 +120,29 @@ func (w *ways) split(f *front, s, x int, need, keeps int64, rest []label) {
 		first, end := within(redo, peak), len(redo)
 		if w.unpruned {
 			first = 0
-		} else if i+1 < len(rest) && rest[i+1].kept <= r.kept && rest[i+1].again < r.again {
-			end = within(redo, max(need, before+rest[i+1].peak)) + 1
+		} else if i+1 < len(rest) && rest[i+1].Kept <= r.Kept && rest[i+1].Again < r.Again {
+			end = within(redo, max(need, before+rest[i+1].Peak)) + 1
 		}
 		for j := first; j < end; j++ {
 			l := redo[j]
-			beaten := f.add(label{kept: keeps + r.kept, peak: max(peak, l.peak), again: again + l.again, x: int32(x), rest: int32(i), redo: int32(j)})
+			beaten := f.add(Way{Kept: keeps + r.Kept, Peak: max(peak, l.Peak), Again: again + l.Again, x: int32(x), rest: int32(i), redo: int32(j)})
 			// What beats it beats those behind it, too, that are not faster.
-			for !w.unpruned && j+1 < end && again+redo[j+1].again >= beaten {
+			for !w.unpruned && j+1 < end && again+redo[j+1].Again >= beaten {
 				j++
 			}
 		}
 	}
 }
 
-// within returns the last position of a label with a peak of no more bytes, 0 when there is none.
-func within(labels []label, bytes int64) int {
-	at := sort.Search(len(labels), func(i int) bool { return labels[i].peak > bytes })
+// within returns the last position of a way with a peak of no more bytes, 0 when there is none.
+func within(all []Way, bytes int64) int {
+	at := sort.Search(len(all), func(i int) bool { return all[i].Peak > bytes })
 	return max(0, at-1)
 }
 
-// of returns the labels of a stage s..j with g minibatches in flight, worth rising and again falling or, of short chains, in
+// of returns the ways of a stage s..j with g minibatches in flight, worth rising and again falling or, of short chains, in
 // any number that the three figures allow.
-func (w *ways) of(s, j, g int) []label {
+func (w *ways) of(s, j, g int) []Way {
 	key := [3]int{s, j, g}
 	if have, ok := w.stage[key]; ok {
 		return have
@@ -152,10 +152,10 @@ func (w *ways) of(s, j, g int) []label {
 	back := layer.SavedBytes + w.c.Gradient(s) + w.c.Gradient(s-1) + layer.BackwardOverheadBytes
 	all := max(layer.SavedBytes+layer.ForwardOverheadBytes, back)
 	if s == j {
-		f.add(label{kept: layer.SavedBytes, peak: all})
+		f.add(Way{Kept: layer.SavedBytes, Peak: all})
 	} else {
 		for i, r := range w.of(s+1, j, g) {
-			f.add(label{kept: layer.SavedBytes + r.kept, peak: max(all, layer.SavedBytes+r.peak), again: r.again, rest: int32(i)})
+			f.add(Way{Kept: layer.SavedBytes + r.Kept, Peak: max(all, layer.SavedBytes+r.Peak), Again: r.Again, rest: int32(i)})
 		}
 	}
 	need := int64(0)
@@ -168,29 +168,29 @@ func (w *ways) of(s, j, g int) []label {
 	return w.stage[key]
 }
 
-// whole adds the labels that keep nothing but the input of the stage.
+// whole adds the ways that keep nothing but the input of the stage.
 func (w *ways) whole(f *front, s, j int, need int64) {
 	for i, l := range w.inside(s, j) {
-		f.add(label{peak: max(need, l.peak), again: w.again[j] - w.again[s-1] + l.again, x: int32(j), redo: int32(i)})
+		f.add(Way{Peak: max(need, l.Peak), Again: w.again[j] - w.again[s-1] + l.Again, x: int32(j), redo: int32(i)})
 	}
 }
 
-// fastest returns the label of a stage s..j that takes the least time with g minibatches in flight in so many bytes beside the
+// fastest returns the way of a stage s..j that takes the least time with g minibatches in flight in so many bytes beside the
 // inputs; ok is false when none fits.
 func (w *ways) fastest(s, j, g int, bytes int64) (best int, ok bool) {
-	labels := w.of(s, j, g)
+	all := w.of(s, j, g)
 	best = -1
-	for i, l := range labels {
-		if l.worth(g) <= bytes && (best < 0 || l.again < labels[best].again) {
+	for i, l := range all {
+		if l.worth(g) <= bytes && (best < 0 || l.Again < all[best].Again) {
 			best = i
 		}
 	}
 	return best, best >= 0
 }
 
-// ops returns the sequence of a label of a stage.
-func (w *ways) ops(s, j, g, label int) schedule.Sequence {
-	l := w.of(s, j, g)[label]
+// ops returns the sequence of a way of a stage.
+func (w *ways) ops(s, j, g, number int) schedule.Sequence {
+	l := w.of(s, j, g)[number]
 	if l.x == 0 {
 		seq := schedule.Sequence{{Kind: schedule.ForwardAll, Layer: s}}
 		if s < j {
@@ -206,9 +206,9 @@ func (w *ways) ops(s, j, g, label int) schedule.Sequence {
 	return append(seq, w.opsInside(s, x, int(l.redo))...)
 }
 
-// opsInside returns the sequence of a label inside B.
-func (w *ways) opsInside(s, t, label int) schedule.Sequence {
-	l := w.inside(s, t)[label]
+// opsInside returns the sequence of a way inside B.
+func (w *ways) opsInside(s, t, number int) schedule.Sequence {
+	l := w.inside(s, t)[number]
 	if l.x == 0 {
 		seq := schedule.Sequence{{Kind: schedule.ForwardAll, Layer: s}}
 		if s < t {
@@ -230,42 +230,42 @@ func forwards(s, x int) schedule.Sequence {
 	return seq
 }
 
-// front is labels of which none beats another.
+// front is ways of which none beats another.
 type front struct {
 	g      int
 	limit  int64
 	exact  bool
-	labels []label
-	worths []int64 // of the labels; unless exact, rising
+	ways   []Way
+	worths []int64 // of the ways; unless exact, rising
 }
 
 func (w *ways) front(g int) *front {
 	return &front{g: g, limit: w.limit, exact: w.n <= exactLayers}
 }
 
-// beats reports whether x is as good as y in everything, where all labels are kept.
-func (l label) beats(y label) bool {
-	return l.kept <= y.kept && l.peak <= y.peak && l.again <= y.again
+// beats reports whether x is as good as y in everything, where all ways are kept.
+func (l Way) beats(y Way) bool {
+	return l.Kept <= y.Kept && l.Peak <= y.Peak && l.Again <= y.Again
 }
 
-// beaten returns the position behind all labels of no more worth, and the seconds of a label that is as good as y in everything:
+// beaten returns the position behind all ways of no more worth, and the seconds of a way that is as good as y in everything:
 // +Inf when none is, -Inf above the limit.
-func (f *front) beaten(y label, worth int64) (at int, again float64) {
+func (f *front) beaten(y Way, worth int64) (at int, again float64) {
 	if worth > f.limit {
 		return 0, math.Inf(-1)
 	}
 	at = f.after(worth)
 	by := at - 1 // worth rises and again falls: the last one of no more worth is the best of these
 	if f.exact {
-		by = slices.IndexFunc(f.labels, func(x label) bool { return x.beats(y) })
+		by = slices.IndexFunc(f.ways, func(x Way) bool { return x.beats(y) })
 	}
-	if by < 0 || f.labels[by].again > y.again {
+	if by < 0 || f.ways[by].Again > y.Again {
 		return at, math.Inf(1)
 	}
-	return at, f.labels[by].again
+	return at, f.ways[by].Again
 }
 
-// after returns the position behind all labels of no more worth.
+// after returns the position behind all ways of no more worth.
 func (f *front) after(worth int64) int {
 	low, high := 0, len(f.worths)
 	for low < high {
@@ -278,8 +278,8 @@ func (f *front) after(worth int64) int {
 	return low
 }
 
-// add puts a label in unless one beats it, and returns what beaten does.
-func (f *front) add(y label) (again float64) {
+// add puts a way in unless one beats it, and returns what beaten does.
+func (f *front) add(y Way) (again float64) {
 	worth := y.worth(f.g)
 	begin, again := f.beaten(y, worth)
 	if !math.IsInf(again, 1) {
@@ -292,7 +292,7 @@ func (f *front) add(y label) (again float64) {
 		return again
 	}
 	end := begin
-	for end < len(f.labels) && f.labels[end].again >= y.again {
+	for end < len(f.ways) && f.ways[end].Again >= y.Again {
 		end++
 	}
 	if begin > 0 && f.worths[begin-1] == worth {
@@ -302,34 +302,34 @@ func (f *front) add(y label) (again float64) {
 	return again
 }
 
-// drop removes what a label beats.
-func (f *front) drop(y label) {
+// drop removes what a way beats.
+func (f *front) drop(y Way) {
 	kept := 0
-	for i, x := range f.labels {
+	for i, x := range f.ways {
 		if !y.beats(x) {
-			f.labels[kept], f.worths[kept] = x, f.worths[i]
+			f.ways[kept], f.worths[kept] = x, f.worths[i]
 			kept++
 		}
 	}
-	f.labels, f.worths = f.labels[:kept], f.worths[:kept]
+	f.ways, f.worths = f.ways[:kept], f.worths[:kept]
 }
 
-func (f *front) replace(begin, end int, y label, worth int64) {
-	f.labels, f.worths = slices.Replace(f.labels, begin, end, y), slices.Replace(f.worths, begin, end, worth)
+func (f *front) replace(begin, end int, y Way, worth int64) {
+	f.ways, f.worths = slices.Replace(f.ways, begin, end, y), slices.Replace(f.worths, begin, end, worth)
 }
 
-// done returns the labels, worth rising, the last one the fastest: all of a short chain, else mostLabels at most, the first
+// done returns the ways, worth rising, the last one the fastest: all of a short chain, else mostWays at most, the first
 // and the last among them.
-func (f *front) done() []label {
-	if f.exact || len(f.labels) <= mostLabels {
-		slices.SortStableFunc(f.labels, func(x, y label) int {
-			return cmp.Or(cmp.Compare(y.again, x.again), cmp.Compare(x.worth(f.g), y.worth(f.g)))
+func (f *front) done() []Way {
+	if f.exact || len(f.ways) <= mostWays {
+		slices.SortStableFunc(f.ways, func(x, y Way) int {
+			return cmp.Or(cmp.Compare(y.Again, x.Again), cmp.Compare(x.worth(f.g), y.worth(f.g)))
 		})
-		return slices.Clone(f.labels)
+		return slices.Clone(f.ways)
 	}
-	out := make([]label, mostLabels)
+	out := make([]Way, mostWays)
 	for i := range out {
-		out[i] = f.labels[i*(len(f.labels)-1)/(mostLabels-1)]
+		out[i] = f.ways[i*(len(f.ways)-1)/(mostWays-1)]
 	}
 	return out
 }

@@ -1,0 +1,66 @@
+// Package recompute has the ways in which stages of a pipeline recompute: sequences of rotor's (thesis, Theorem 6), for as many
+// minibatches as are in flight between the forward and the backward of one. Strategies choose among them.
+package recompute
+
+import (
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/schedule"
+)
+
+// Sequences are, for each range of layers and number of minibatches in flight, the ways that no other one beats in memory and time.
+type Sequences struct {
+	*ways
+	least *least
+}
+
+// New returns those of a chain that need at most so many bytes.
+func New(k *pipeline.Costs, most int64) *Sequences {
+	return &Sequences{ways: newWays(k, most)}
+}
+
+// Unpruned returns sequences that are the reference of tests: every pair of ways is tried, of every stage.
+func (q *Sequences) Unpruned() *Sequences {
+	w := newWays(q.k, q.limit)
+	w.unpruned = true
+	return &Sequences{ways: w}
+}
+
+// Fastest returns the way of a stage that takes the least time among those that hold at most so many bytes beside the inputs of the
+// minibatches in flight: its number, and for how many seconds it computes what it has computed before. ok is false when there is none.
+func (q *Sequences) Fastest(first, last, live int, bytes int64) (number int, again float64, ok bool) {
+	if !q.unpruned && q.Least(first, last) > bytes {
+		return 0, 0, false
+	}
+	if number, ok = q.fastest(first, last, live, bytes); !ok {
+		return 0, 0, false
+	}
+	return number, q.of(first, last, live)[number].Again, true
+}
+
+// Ways returns the ways of a stage, by their numbers: the fastest is the last.
+func (q *Sequences) Ways(first, last, live int) []Way { return q.of(first, last, live) }
+
+// Ops returns the sequence of a way of a stage by its number.
+func (q *Sequences) Ops(first, last, live, number int) schedule.Sequence {
+	return q.ops(first, last, live, number)
+}
+
+// Least returns the fewest bytes, beside its input, in which a stage can run for one minibatch in flight.
+func (q *Sequences) Least(first, last int) int64 { return q.smallest().stage[first][last] }
+
+// Bytes returns what a stage holds beside the inputs of the minibatches in flight when it keeps nothing else of them.
+func (q *Sequences) Bytes(first, last int) int64 {
+	need := q.smallest().inside[first][last]
+	for x := first; x <= last; x++ {
+		need = max(need, q.forwardNeed(first, x))
+	}
+	return need
+}
+
+// smallest returns the table of what is needed at least, which not everybody asks for.
+func (q *Sequences) smallest() *least {
+	if q.least == nil {
+		q.least = newLeast(q.ways)
+	}
+	return q.least
+}
