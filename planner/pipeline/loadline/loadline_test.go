@@ -70,50 +70,6 @@ func TestNeverWorse(t *testing.T) {
 	}
 }
 
-// TestPruningLosesNothing: what is left out makes no period longer, neither in chains of which all ways are kept nor in longer ones.
-func TestPruningLosesNothing(t *testing.T) {
-	rng := rand.New(rand.NewPCG(31, 7))
-	chains, planned, squeezed := 600, 0, 0
-	if testing.Short() {
-		chains = 150
-	}
-	for range chains {
-		c := randomChain(rng, 1+rng.IntN(14))
-		r := pipeline.Request{Chain: c, Platform: randomPlatform(rng, c), Options: pipeline.Options{Accounting: pipeline.Saved}}
-		var stages [2][]pipeline.Stage
-		var periods [2]float64
-		for i, unpruned := range []bool{false, true} {
-			cut, err := newCutter(t.Context(), r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if unpruned {
-				cut.seqs = cut.seqs.Unpruned()
-			}
-			best, period, err := cut.best(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if best != nil {
-				stages[i], periods[i] = best.stages, period
-			}
-		}
-		if periods[0] != periods[1] {
-			t.Fatalf("period %v, without pruning %v: %v and %v", periods[0], periods[1], stages[0], stages[1])
-		}
-		if stages[0] != nil {
-			planned++
-		}
-		if slices.ContainsFunc(stages[0], func(s pipeline.Stage) bool { return s.Ops != nil }) {
-			squeezed++
-		}
-	}
-	t.Logf("%d chains, %d planned, %d of them with ops", chains, planned, squeezed)
-	if planned < chains/2 || squeezed < chains/8 {
-		t.Errorf("%d of %d planned, %d of them with ops", planned, chains, squeezed)
-	}
-}
-
 // limits: the smallest memory named works on all devices, one byte less does not.
 func limits(t *testing.T, r pipeline.Request, smallest int64) {
 	t.Helper()

@@ -18,13 +18,6 @@ func New(k *pipeline.Costs, most int64) *Sequences {
 	return &Sequences{ways: newWays(k, most)}
 }
 
-// Unpruned returns sequences that are the reference of tests: every pair of ways is tried, of every stage.
-func (q *Sequences) Unpruned() *Sequences {
-	w := newWays(q.k, q.limit)
-	w.unpruned = true
-	return &Sequences{ways: w}
-}
-
 // Fastest returns the way of a stage that takes the least time among those that hold at most so many bytes beside the inputs of the
 // minibatches in flight: its number, and for how many seconds it computes what it has computed before. ok is false when there is none.
 func (q *Sequences) Fastest(first, last, live int, bytes int64) (number int, again float64, ok bool) {

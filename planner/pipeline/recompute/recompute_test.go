@@ -70,6 +70,36 @@ func TestMeasureAsSchedule(t *testing.T) {
 	}
 }
 
+// TestPruningLosesNothing: what is left out makes no stage slower in any memory, neither in chains of which all ways are kept nor in
+// longer ones.
+func TestPruningLosesNothing(t *testing.T) {
+	rng := rand.New(rand.NewPCG(31, 7))
+	asked, again := 0, 0
+	for range 150 {
+		k := pipeline.NewCosts(overheads(rng, pipelinetest.Chain(rng, 1+rng.IntN(14), false)))
+		pruned, all := New(k, 1<<50), New(k, 1<<50)
+		all.unpruned = true
+		for range 20 {
+			live, first := 1+rng.IntN(4), 1+rng.IntN(k.Len())
+			last := first + rng.IntN(k.Len()-first+1)
+			ways := all.Ways(first, last, live)
+			bytes := ways[rng.IntN(len(ways))].worth(live) - rng.Int64N(2)
+			_, x, fits := pruned.Fastest(first, last, live, bytes)
+			_, y, want := all.Fastest(first, last, live, bytes)
+			if fits != want || x != y {
+				t.Fatalf("layers %d to %d, %d in flight, %d bytes: %v s more, %v; without pruning %v s, %v", first, last, live, bytes, x, fits, y, want)
+			}
+			asked++
+			if x > 0 {
+				again++
+			}
+		}
+	}
+	if again < asked/4 || again == asked {
+		t.Errorf("%d of %d recompute", again, asked)
+	}
+}
+
 // overheads gives a chain saved sets, overheads, and forwards that save nothing with costs of their own.
 func overheads(rng *rand.Rand, c *chain.Chain) *chain.Chain {
 	for i := range c.Layers {
