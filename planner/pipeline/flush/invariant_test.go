@@ -294,6 +294,14 @@ func FuzzSolve(f *testing.F) {
 			spoil(rnd, q.Chain, q.Stages)
 		}
 		solveAny(t, checkpointing(), q)
+		if solveAny(t, recompute1F1B(), q); q.Stages == nil {
+			for range q.Platform.Devices {
+				q.WeightCopies = append(q.WeightCopies, float64(rnd.IntN(8))/2)
+				q.Platform.Memory[rnd.IntN(q.Platform.Devices)] = rnd.Int64N(200)
+			}
+			solveAny(t, recompute1F1B(), q)
+			q.WeightCopies = nil
+		}
 		q.Active = int(micros) % 5
 		for _, a := range streams() {
 			solveAny(t, a.strategy(), q)

@@ -30,7 +30,13 @@ type recomputing1F1B struct {
 	sums   *pipeline.Costs
 	seqs   *recompute.Sequences
 	micros int
-	known  map[[4]int]stageWay // by bytes' device, microbatches in flight, first and last layer
+	known  map[stageKey]stageWay
+}
+
+// stageKey is what the way of a stage depends on.
+type stageKey struct {
+	device, live, first, last int // of equal devices: 0
+	copies                    float64
 }
 
 // stageWay is how a stage runs.
@@ -62,7 +68,7 @@ func solveRecomputing1F1B(ctx context.Context, name string, q pipeline.Request) 
 	if err != nil {
 		return nil, err
 	}
-	x := &recomputing1F1B{Request: q, sums: p.sums, micros: p.micros, known: map[[4]int]stageWay{}}
+	x := &recomputing1F1B{Request: q, sums: p.sums, micros: p.micros, known: map[stageKey]stageWay{}}
 	x.seqs = recompute.New(x.sums, slices.Max(q.Platform.Memory))
 	var best *pipeline.Plan
 	try := func(stages []pipeline.Stage) error {
@@ -78,6 +84,9 @@ func solveRecomputing1F1B(ctx context.Context, name string, q pipeline.Request) 
 		}
 	}
 	for n := p.devices; n > 0 && len(q.Stages) == 0; n-- {
+		if !x.counts(n) {
+			continue
+		}
 		if err := x.choose(ctx, n, try); err != nil {
 			return nil, err
 		}
@@ -92,32 +101,46 @@ func solveRecomputing1F1B(ctx context.Context, name string, q pipeline.Request) 
 // live returns how many microbatches are in flight in a stage of n.
 func (x *recomputing1F1B) live(s, n int) int { return min(x.micros, n-s) }
 
-// way returns how a stage of so many layers runs on a device.
-func (x *recomputing1F1B) way(d, live, first, last int) stageWay {
-	key := [4]int{d, live, first, last}
+// counts reports whether there are copies of the weights for n stages.
+func (x *recomputing1F1B) counts(n int) bool {
+	return len(x.WeightCopies) < 2 || len(x.WeightCopies) == n
+}
+
+// copies returns those of the weights of stage s.
+func (x *recomputing1F1B) copies(s int) (n float64) {
+	switch len(x.WeightCopies) {
+	case 0:
+		n, _ = pipeline.Flush.Copies(1)
+		return n
+	case 1:
+		return x.WeightCopies[0]
+	}
+	return x.WeightCopies[s]
+}
+
+// way returns how stage s of n runs layers on a device.
+func (x *recomputing1F1B) way(s, n, d, first, last int) stageWay {
+	live := x.live(s, n)
+	key := stageKey{d, live, first, last, x.copies(s)}
 	if x.Platform.Uniform() {
-		key[0] = 0
+		key.device = 0
 	}
 	if w, ok := x.known[key]; ok {
 		return w
 	}
-	w := stageWay{seconds: x.sums.U(first, last), number: keepsAll, fits: x.bytes(live, first, last) <= x.Platform.Memory[d]}
+	w := stageWay{seconds: x.sums.U(first, last), number: keepsAll, fits: x.bytes(s, n, first, last) <= x.Platform.Memory[d]}
 	if !w.fits {
 		var again float64
-		w.number, again, w.fits = x.seqs.Fastest(first, last, live, x.Platform.Memory[d]-x.fixed(live, first, last))
+		w.number, again, w.fits = x.seqs.Fastest(first, last, live, x.Platform.Memory[d]-x.fixed(s, n, first, last))
 		w.seconds += again
 	}
 	x.known[key] = w
 	return w
 }
 
-// bytes returns what a stage needs that keeps everything.
-func (x *recomputing1F1B) bytes(live, first, last int) int64 {
-	copies, _ := pipeline.Flush.Copies(live)
-	if len(x.WeightCopies) > 0 {
-		copies = slices.Max(x.WeightCopies)
-	}
-	bytes := x.sums.Memory(first, last, live, copies, x.Accounting)
+// bytes returns what stage s of n needs that keeps everything.
+func (x *recomputing1F1B) bytes(s, n, first, last int) int64 {
+	bytes := x.sums.Memory(first, last, x.live(s, n), x.copies(s), x.Accounting)
 	if x.Platform.NoBuffers {
 		bytes -= x.sums.Buffers(first, last)
 	}
@@ -125,14 +148,14 @@ func (x *recomputing1F1B) bytes(live, first, last int) int64 {
 }
 
 // fixed returns what a stage with a sequence of its own holds beside that: weights, buffers and the inputs of its microbatches.
-func (x *recomputing1F1B) fixed(live, first, last int) int64 {
-	return x.bytes(live, first, last) - int64(live)*(x.sums.Held(first, last, x.Accounting)-x.Chain.Activation(first-1))
+func (x *recomputing1F1B) fixed(s, n, first, last int) int64 {
+	return x.bytes(s, n, first, last) - int64(x.live(s, n))*(x.sums.Held(first, last, x.Accounting)-x.Chain.Activation(first-1))
 }
 
 // given lets stages recompute as their memory asks; nil when they do not fit.
 func (x *recomputing1F1B) given(stages []pipeline.Stage) (all []pipeline.Stage) {
 	for s, st := range stages {
-		w := x.way(st.Devices[0], x.live(s, len(stages)), st.First, st.Last)
+		w := x.way(s, len(stages), st.Devices[0], st.First, st.Last)
 		if !w.fits {
 			return nil
 		}
@@ -155,10 +178,10 @@ func (x *recomputing1F1B) choose(ctx context.Context, n int, try func([]pipeline
 	bound, longest := total/float64(n), x.longest(n)
 	c := newCut(x, n)
 	for !c.cut(bound) {
-		if bound > longest {
-			return nil
+		if err := ctx.Err(); err != nil || bound >= longest {
+			return err
 		}
-		bound *= growth
+		bound = min(max(bound*growth, longest*floor), longest)
 	}
 	if x.micros > 1 { // with a larger bound the messages and the waiting could only be paid by less work than there is
 		bound = max(bound, (c.seconds()-total)/float64(x.micros-1))
@@ -183,6 +206,7 @@ func (x *recomputing1F1B) choose(ctx context.Context, n int, try func([]pipeline
 
 const (
 	growth   = 1.25 // the step with which the first bound that is possible is looked for
+	floor    = 1e-9 // the part of the longest that it is at least behind the first step: there are layers that take no time
 	mostCuts = 64   // bounds that are tried for a number of devices
 )
 
@@ -246,7 +270,7 @@ func (c *cut) cut(bound float64) bool {
 	c.period = 0
 	for s, first := 0, 1; s < c.n; s++ {
 		last := c.last[s][first]
-		c.period = max(c.period, c.way(s, c.live(s, c.n), first, last).seconds, c.rest[s][first]/float64(c.live(s, c.n)))
+		c.period = max(c.period, c.way(s, c.n, s, first, last).seconds, c.rest[s][first]/float64(c.live(s, c.n)))
 		if s < c.n-1 {
 			c.period = max(c.period, c.messages(s, last))
 		}
@@ -269,7 +293,7 @@ func (c *cut) end(s, first int, bound float64) {
 		if rest+c.sums.U(first, last) >= c.rest[s][first] {
 			continue
 		}
-		w := c.way(s, c.live(s, c.n), first, last)
+		w := c.way(s, c.n, s, first, last)
 		sum := rest + w.seconds
 		if !w.fits || w.seconds > bound || sum > bound*float64(c.live(s, c.n))*(1+1e-9) || sum >= c.rest[s][first] {
 			continue
@@ -285,7 +309,7 @@ func (c *cut) seconds() float64 { return c.rest[0][1] + float64(c.micros-1)*c.pe
 func (c *cut) stages() (all []pipeline.Stage) {
 	for s, first := 0, 1; s < c.n; s++ {
 		st := pipeline.Stage{First: first, Last: c.last[s][first], Devices: []int{s}}
-		all = append(all, c.stage(st, c.way(s, c.live(s, c.n), st.First, st.Last), c.live(s, c.n)))
+		all = append(all, c.stage(st, c.way(s, c.n, s, st.First, st.Last), c.live(s, c.n)))
 		first = st.Last + 1
 	}
 	return all
@@ -341,20 +365,22 @@ func (x *recomputing1F1B) smallest(given []pipeline.Stage) int64 {
 	if len(x.Stages) > 0 {
 		most := int64(0)
 		for s, st := range given {
-			most = max(most, x.fewest(x.live(s, len(given)), st.First, st.Last))
+			most = max(most, x.fewest(s, len(given), st.First, st.Last))
 		}
 		return most
 	}
 	least := int64(math.MaxInt64)
 	for n := 1; n <= len(given); n++ {
-		least = min(least, x.smallestOn(n))
+		if x.counts(n) {
+			least = min(least, x.smallestOn(n))
+		}
 	}
 	return least
 }
 
 // fewest returns the bytes of a stage that keeps everything or its inputs alone, whichever takes less.
-func (x *recomputing1F1B) fewest(live, first, last int) int64 {
-	return min(x.bytes(live, first, last), x.fixed(live, first, last)+x.seqs.Bytes(first, last))
+func (x *recomputing1F1B) fewest(s, n, first, last int) int64 {
+	return min(x.bytes(s, n, first, last), x.fixed(s, n, first, last)+x.seqs.Bytes(first, last))
 }
 
 // smallestOn is smallest for n stages: the least of the largest, by the last layers placed.
@@ -367,7 +393,7 @@ func (x *recomputing1F1B) smallestOn(n int) int64 {
 		for first := 1; first <= layers; first++ {
 			for last := first; last <= layers; last++ {
 				if behind[last+1] < here[first] {
-					here[first] = min(here[first], max(behind[last+1], x.fewest(x.live(s, n), first, last)))
+					here[first] = min(here[first], max(behind[last+1], x.fewest(s, n, first, last)))
 				}
 			}
 		}

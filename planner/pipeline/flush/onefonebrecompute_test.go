@@ -41,7 +41,7 @@ func everyWay(t *testing.T, q pipeline.Request, do func(*pipeline.Plan)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &recomputing1F1B{Request: q, sums: p.sums, micros: p.micros, known: map[[4]int]stageWay{}}
+	x := &recomputing1F1B{Request: q, sums: p.sums, micros: p.micros, known: map[stageKey]stageWay{}}
 	x.seqs = recompute.New(x.sums, slices.Max(q.Platform.Memory))
 	var stages func(n, first int, before []pipeline.Stage)
 	stages = func(n, first int, before []pipeline.Stage) {
@@ -139,6 +139,51 @@ func TestRecomputing1F1BIsNeverSlower(t *testing.T) {
 	}
 	if compared < 200 || faster < 50 || refused < 20 {
 		t.Errorf("%d compared, %d faster, %d refused", compared, faster, refused)
+	}
+}
+
+// Weights may have copies of their own in each stage: then there are as many stages as devices, and each counts its own.
+func TestRecomputingWithCopiesOfEachStage(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(41, 3))
+	planned, refused := 0, 0
+	for n := range 200 {
+		q := tight(t, rnd)
+		if q.Platform.Devices == 1 {
+			continue
+		}
+		for range q.Platform.Devices {
+			q.WeightCopies = append(q.WeightCopies, float64(rnd.IntN(8))/2)
+		}
+		_, err := recompute1F1B().Solve(t.Context(), q)
+		if small, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
+			refused++
+			q.Platform = q.Platform.WithMemory(small.Smallest)
+			_, err = recompute1F1B().Solve(t.Context(), q)
+		}
+		if err != nil {
+			t.Errorf("request %d in %d bytes: %v", n, q.Platform.Memory, err)
+		}
+		planned++
+	}
+	if planned < 100 || refused < 20 {
+		t.Errorf("%d planned, %d of them refused first", planned, refused)
+	}
+}
+
+// Layers that take no time have a plan, or none, however long their messages take.
+func TestRecomputingWithoutTimes(t *testing.T) {
+	c := &chain.Chain{Name: "bytes", InputBytes: 8}
+	for range 4 {
+		c.Layers = append(c.Layers, chain.Layer{OutputBytes: 8, SavedBytes: 16, GradientBytes: 8})
+	}
+	roomy := pipeline.NewPlatform(2, pipeline.NoLimit, 1)
+	q := pipeline.Request{Chain: c, Platform: roomy, Options: pipeline.Options{Microbatches: 4, Accounting: pipeline.Saved}}
+	if _, err := recompute1F1B().Solve(t.Context(), q); err != nil {
+		t.Error(err)
+	}
+	q.Platform = roomy.WithMemory(1)
+	if _, err := recompute1F1B().Solve(t.Context(), q); !errors.Is(err, pipeline.ErrInfeasible) {
+		t.Errorf("in a byte: %v", err)
 	}
 }
 
