@@ -234,7 +234,9 @@ func (l *loop) finish() {
 	if l.busy > 0 {
 		o.ImagesPerS = float64(l.ran*l.Job.Images()) / l.busy.Seconds()
 		o.DataWaitShare = l.waited.Seconds() / l.busy.Seconds()
-		o.Idle = l.idle.shares(l.busy.Seconds())
+		if l.e != nil {
+			o.Idle = l.idle.shares(l.busy.Seconds())
+		}
 	}
 	l.keepWeights()
 }

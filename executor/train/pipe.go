@@ -263,6 +263,9 @@ func (p *pipePlanner) between(ctx context.Context, best *Pipe, low, over, limit 
 			}
 		}
 		middle := low + (over-low)/2
+		if middle == low {
+			break
+		}
 		found, most, err := p.extends(ctx, middle)
 		switch {
 		case err != nil:

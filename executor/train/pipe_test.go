@@ -382,6 +382,38 @@ func TestLimitsOfPipelines(t *testing.T) {
 	}
 }
 
+// A strategy is asked once for each memory: what it has said once it says again, and it may take long.
+func TestAPlannerIsAskedOnceForEachMemory(t *testing.T) {
+	for _, strategy := range []string{"1f1b-flush", "1f1b-recompute"} {
+		j := piped(t, 2, 4, 8)
+		q := request(t, strategy, 2)
+		q.Options.Microbatches = 4
+		solve, asked, several := q.Strategy.Solve, map[int64]int{}, 0
+		q.Strategy.Solve = func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+			asked[r.Platform.Memory[0]]++
+			return solve(ctx, r)
+		}
+		for _, share := range []float64{1, 0.9, 0.7, 0.5, 0.3, 0} {
+			clear(asked)
+			q.Limit = func(b int64) int64 { return int64(share * float64(b)) }
+			if _, err := j.PlanPipe(t.Context(), timed(j), q); err != nil && !errors.As(err, new(*PipeMemoryError)) {
+				t.Fatal(err)
+			}
+			for memory, n := range asked {
+				if n > 1 {
+					t.Errorf("%s within %v: asked %d times for %d bytes", strategy, share, n, memory)
+				}
+			}
+			if len(asked) > 2 {
+				several++
+			}
+		}
+		if several == 0 {
+			t.Errorf("%s: never asked for several memories", strategy)
+		}
+	}
+}
+
 // A loss that is not finite names the task; the checkpoint before it stands and is finite.
 func TestAPipelineThatDiverges(t *testing.T) {
 	for _, strategy := range []string{"gpipe", "madpipe"} {
@@ -576,6 +608,9 @@ func TestARunTellsWhenItsTasksRan(t *testing.T) {
 	}{{"1f1b-flush", 4, 5}, {"gpipe", 4, 20}, {"1f1b*", 1, 90}} {
 		r := pipeRun(t, piped(t, 2, x.microbatches, 8), x.strategy, 2, x.steps)
 		out := done(t, r)
+		if out.Idle != nil {
+			t.Errorf("%s: one device was idle %+v", x.strategy, *out.Idle)
+		}
 		counts := map[pipeline.Kind]int{}
 		last := 0
 		for _, task := range out.Tasks {
