@@ -119,11 +119,11 @@ func TestMemory(t *testing.T) {
 		if err != nil {
 			t.Fatalf("chain %d: %v: %v", i, err, compute)
 		}
-		if got := max(peakOf(Memory(c, compute, nil)), c.InputBytes); got != r.Peak {
+		if got := max(peakOf(new(Meter).Memory(c, compute, nil)), c.InputBytes); got != r.Peak {
 			t.Fatalf("chain %d: peak %d, simulated %d: %v", i, got, r.Peak, compute)
 		}
 		gaps := slices.DeleteFunc(Gaps(c, compute), func(Gap) bool { return rng.IntN(2) == 0 })
-		least := peakOf(Memory(c, compute, gaps))
+		least := peakOf(new(Meter).Memory(c, compute, gaps))
 		all := Place(c, compute, gaps, turn, limits(least, 1))
 		if len(all) == 0 {
 			t.Fatalf("chain %d: nothing placed in %d bytes: %v %v", i, least, compute, gaps)
@@ -156,7 +156,7 @@ func TestSearch(t *testing.T) {
 		n := 2 + rng.IntN(6)
 		c := randomChain(rng, n)
 		compute, _ := periodic(rng, n)
-		lim := limits(max(peakOf(Memory(c, compute, nil)), c.InputBytes), []float64{0.5, 2, 8}[rng.IntN(3)])
+		lim := limits(max(peakOf(new(Meter).Memory(c, compute, nil)), c.InputBytes), []float64{0.5, 2, 8}[rng.IntN(3)])
 		lim.Link.Duplex = i%2 == 1
 		s, err := New(c, lim, compute)
 		if err != nil {

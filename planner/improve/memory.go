@@ -5,44 +5,67 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// Memory returns, for each compute op, the bytes in use while it runs if the activations of the gaps are away between
-// their two ops and transfers take no time; nil when the sequence does not keep the rules then.
-func Memory(c *chain.Chain, compute schedule.Sequence, gaps []Gap) []int64 {
-	moves := make([]Transfers, len(gaps))
-	for k, g := range gaps {
-		moves[k] = Transfers{Layer: g.Layer, Offload: g.From, Prefetch: g.To}
-	}
-	f, out := schedule.Follow(c), make([]int64, 0, len(compute))
-	used, leaving := c.AllInputBytes(), int64(0)
-	for _, op := range Merge(compute, moves) {
-		e, err := f.Do(op)
-		switch {
-		case err != nil:
-			return nil
-		case op.Kind == schedule.Offload: // it is there while the next op runs
-			leaving += e.Moves
-		case op.Kind == schedule.Prefetch:
-			used += e.Moves
-		default:
-			out = append(out, used+e.Takes)
-			used, leaving = used+e.Leaves-leaving, 0
-		}
-	}
-	return out
+// Meter measures the memory of sequences of compute ops with gaps. The zero Meter is ready.
+type Meter struct {
+	f             schedule.Follower
+	used, leaving int64
+	illegal       bool
+	during, moved []int64
 }
 
-// Bytes returns the size of what a gap moves.
-func Bytes(c *chain.Chain, compute schedule.Sequence, gap Gap) int64 {
-	return stored(c, compute[:gap.From]).Bytes(gap.Layer - 1)
+// Memory returns, for each compute op, the bytes in use while it runs if the activations of the gaps are away between
+// their two ops and transfers take no time; nil when the sequence does not keep the rules then. It is valid until the next call.
+func (m *Meter) Memory(c *chain.Chain, compute schedule.Sequence, gaps []Gap) []int64 {
+	m.f.Restart(c)
+	m.used, m.leaving, m.illegal = c.AllInputBytes(), 0, false
+	m.during, m.moved = m.during[:0], append(m.moved[:0], make([]int64, len(gaps))...)
+	for i, op := range compute {
+		for _, g := range gaps {
+			if g.To == i {
+				m.do(schedule.Op{Kind: schedule.Prefetch, Layer: g.Layer})
+			}
+		}
+		for k, g := range gaps {
+			if g.From == i {
+				m.moved[k] = m.do(schedule.Op{Kind: schedule.Offload, Layer: g.Layer})
+			}
+		}
+		if m.during = append(m.during, m.do(op)); m.illegal {
+			return nil
+		}
+	}
+	return m.during
+}
+
+// do runs an op and returns the bytes in use meanwhile, or those that it moves.
+func (m *Meter) do(op schedule.Op) (bytes int64) {
+	e, err := m.f.Do(op)
+	m.illegal = m.illegal || err != nil
+	switch op.Kind {
+	case schedule.Offload: // it is there while the next op runs
+		m.leaving += e.Moves
+		return e.Moves
+	case schedule.Prefetch:
+		m.used += e.Moves
+		return e.Moves
+	}
+	during := m.used + e.Takes
+	m.used, m.leaving = m.used+e.Leaves-m.leaving, 0
+	return during
 }
 
 // stored replays ops that keep the rules.
 func stored(c *chain.Chain, seq schedule.Sequence) *schedule.Follower {
 	f := schedule.Follow(c)
 	for _, op := range seq {
-		if _, err := f.Do(op); err != nil {
-			panic("BUG: " + err.Error())
-		}
+		mustDo(f, op)
 	}
 	return f
+}
+
+// mustDo replays an op of a sequence that keeps the rules.
+func mustDo(f *schedule.Follower, op schedule.Op) {
+	if _, err := f.Do(op); err != nil {
+		panic("BUG: " + err.Error())
+	}
 }

@@ -125,9 +125,7 @@ func Gaps(c *chain.Chain, seq schedule.Sequence) []Gap {
 			}
 			f.reads(p, op.Layer-1)
 		}
-		if _, err := f.t.Do(op); err != nil {
-			panic("BUG: " + err.Error())
-		}
+		mustDo(f.t, op)
 		f.forget()
 	}
 	return f.gaps

@@ -49,8 +49,9 @@ func Merge(compute schedule.Sequence, moves []Transfers) schedule.Sequence {
 func Place(c *chain.Chain, compute schedule.Sequence, gaps []Gap, turn int, limits schedule.Limits) []schedule.Sequence {
 	gaps = slices.Clone(gaps)
 	slices.SortStableFunc(gaps, func(a, b Gap) int { return a.From - b.From })
-	r := reversed{c: c, compute: compute, gaps: gaps, limits: limits, memory: Memory(c, compute, gaps)}
-	if r.memory == nil || !r.run() {
+	var m Meter
+	r := reversed{c: c, compute: compute, gaps: gaps, limits: limits, memory: m.Memory(c, compute, gaps)}
+	if r.bytes = m.moved; r.memory == nil || !r.run() {
 		return nil
 	}
 	moves := r.transfers()
@@ -95,6 +96,7 @@ type reversed struct {
 	gaps    []Gap
 	limits  schedule.Limits
 	memory  []int64 // of each op when transfers take no time
+	bytes   []int64 // of what each gap moves
 	queue   []arrival
 	order   []arrival // those that have found their place, the last prefetch first
 	now     float64
@@ -131,7 +133,7 @@ func (r *reversed) run() bool {
 func (r *reversed) enqueue(p int) {
 	for g, gap := range r.gaps {
 		if gap.To == p {
-			bytes := Bytes(r.c, r.compute, gap)
+			bytes := r.bytes[g]
 			r.link = max(r.link, r.now) + float64(bytes)/r.limits.Link.Bandwidth
 			r.queue = append(r.queue, arrival{gap: g, bytes: bytes, done: r.link})
 			r.held += bytes

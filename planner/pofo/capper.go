@@ -88,11 +88,12 @@ type capped struct {
 // newCap offloads from a sequence of compute ops until its peak is at most the limit, or nothing more helps.
 func newCap(c *chain.Chain, seq schedule.Sequence, limit int64) capped {
 	var k capped
+	var meter improve.Meter
 	open := improve.Gaps(c, seq)
 	for {
 		at := 0
 		k.peak = 0
-		for i, m := range improve.Memory(c, seq, k.gaps) {
+		for i, m := range meter.Memory(c, seq, k.gaps) {
 			if m > k.peak {
 				k.peak, at = m, i
 			}

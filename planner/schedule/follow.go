@@ -21,9 +21,15 @@ type Effect struct {
 // Follow begins a step of a chain.
 func Follow(c *chain.Chain) *Follower {
 	f := &Follower{}
+	f.Restart(c)
+	return f
+}
+
+// Restart begins a step of a chain in the memory of the one before.
+func (f *Follower) Restart(c *chain.Chain) {
+	f.halt = nil
 	f.r.reset(c, 1, c.Len(), 2*c.Len())
 	f.r.slots[c.Len()].gradient = true
-	return f
 }
 
 // FollowStage begins what layers first to last of a chain without branches do for one minibatch, when a_{first-1} is there: their

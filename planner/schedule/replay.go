@@ -63,6 +63,7 @@ type replay struct {
 	chain.Wiring
 	c           *chain.Chain
 	first, last int // layers
+	joins       bool
 	slots       []slot
 	leaving     []int // activations whose slot is leaving
 	steps       []step
@@ -87,7 +88,7 @@ func (r *replay) end(ops int) error {
 	switch l := r.gradient(); {
 	case r.missing == 0:
 		return nil
-	case r.Joins():
+	case r.joins:
 		return &RuleError{Index: ops, Reason: fmt.Sprintf("%d of the %d backwards are missing", r.missing, r.c.Len())}
 	case l == none:
 		return &RuleError{Index: ops, Reason: fmt.Sprintf("the forward of layer %d is missing", r.last)}
@@ -104,6 +105,7 @@ func (r *replay) gradient() int {
 // reset begins a sequence of so many ops on some layers, whose inputs are in memory.
 func (r *replay) reset(c *chain.Chain, first, last, ops int) {
 	r.c, r.Wiring, r.first, r.last = c, c.Wiring(), first, last
+	r.joins = r.Joins()
 	r.compute, r.missing = 0, last-first+1
 	r.slots, r.leaving, r.steps = r.slots[:0], r.leaving[:0], r.steps[:0]
 	for range r.Activations() {
@@ -120,7 +122,7 @@ func (r *replay) reset(c *chain.Chain, first, last, ops int) {
 
 // reads returns the activations that a layer reads.
 func (r *replay) reads(l int) []int {
-	if r.Joins() {
+	if r.joins {
 		return r.Reads(l)
 	}
 	r.before[0] = l - 1
@@ -134,16 +136,12 @@ func (r *replay) op(p int, op Op) (reason string) {
 	}
 	r.steps = append(r.steps, step{waits: [2]int32{none, none}, releases: [2]int32{none, none}, before: int32(r.compute)})
 	st := &r.steps[p]
-	switch {
-	case op.Kind.Transfer() && r.Joins():
-		return "a model with branches has no transfers"
-	case op.Kind == Offload:
-		return r.offload(st, int32(p), op.Layer-1)
-	case op.Kind == Prefetch:
-		return r.prefetch(st, int32(p), op.Layer-1)
-	case op.Kind == Backward:
+	switch op.Kind {
+	case Offload, Prefetch:
+		return r.transfer(st, int32(p), op)
+	case Backward:
 		reason = r.backward(st, op.Layer)
-	case op.Kind < Backward:
+	case ForwardAll, ForwardCheckpoint, ForwardDiscard:
 		reason = r.forward(st, op.Kind, op.Layer)
 	default:
 		return "no such op"
@@ -167,6 +165,16 @@ func (r *replay) leave() {
 		r.slots[i].leaving = Nothing
 	}
 	r.leaving = r.leaving[:0]
+}
+
+func (r *replay) transfer(st *step, p int32, op Op) (reason string) {
+	switch {
+	case r.joins:
+		return "a model with branches has no transfers"
+	case op.Kind == Offload:
+		return r.offload(st, p, op.Layer-1)
+	}
+	return r.prefetch(st, p, op.Layer-1)
 }
 
 // offload moves the device copy to leaving, where the next compute op may still read it.
@@ -202,7 +210,8 @@ func (r *replay) prefetch(st *step, p int32, i int) (reason string) {
 }
 
 func (r *replay) forward(st *step, kind Kind, l int) (reason string) {
-	for _, i := range r.reads(l) {
+	reads := r.reads(l)
+	for _, i := range reads {
 		switch r.read(st, 0, i) {
 		case Nothing:
 			return absent(i)
@@ -213,7 +222,7 @@ func (r *replay) forward(st *step, kind Kind, l int) (reason string) {
 		}
 	}
 	if kind == ForwardDiscard {
-		for _, i := range r.reads(l) {
+		for _, i := range reads {
 			r.free(st, i)
 		}
 	}
@@ -242,7 +251,7 @@ func (r *replay) backward(st *step, l int) (reason string) {
 		}
 	}
 	switch own := &r.slots[l]; {
-	case !own.gradient && (r.Joins() || r.gradient() == none):
+	case !own.gradient && (r.joins || r.gradient() == none):
 		return fmt.Sprintf("δ_%d is not in memory", l)
 	case !own.gradient:
 		return fmt.Sprintf("δ_%d is not in memory, δ_%d is", l, r.gradient())
@@ -268,7 +277,7 @@ func (r *replay) handBack(st *step, i int) {
 		r.free(st, i)
 	}
 	st.takes += r.gradientBytes(i)
-	if in.gradient = !r.Joins() || !r.IsInput(i); in.gradient {
+	if in.gradient = !r.joins || !r.IsInput(i); in.gradient {
 		st.leaves += r.gradientBytes(i)
 	}
 }
@@ -289,8 +298,9 @@ func (r *replay) read(st *step, k, i int) Residency {
 
 // free lets the op free the device copy of activation i when it ends. A copy that is leaving is freed by its offload.
 func (r *replay) free(st *step, i int) {
-	st.leaves -= r.bytes(i, r.slots[i].device)
-	r.slots[i].device = Nothing
+	s := &r.slots[i]
+	st.leaves -= r.bytes(i, s.device)
+	s.device = Nothing
 }
 
 // cost sets the time of a compute op and the memory of its output and overhead; a backward's outputs come with handBack.
