@@ -26,7 +26,8 @@ type guard struct {
 	norm     runtime.Span
 	returned runtime.Event // the norm is in page-locked memory
 
-	host, scalars runtime.Span // there: the norm; scalars of an update of a stage that has nothing to update
+	page          []runtime.Span // host alone
+	host, scalars runtime.Span   // there: the norm; scalars of an update of a stage that has nothing to update
 
 	arrivals []*channel // of the partial sums of stages that are not here
 	stages   int        // that are here
@@ -116,6 +117,7 @@ const normBytes = 4
 func (g *guard) layHost(at *allocator) {
 	if g != nil {
 		g.host, g.scalars = at.alloc(normBytes), at.alloc(kernels.ScalarsBytes)
+		g.page = []runtime.Span{g.host}
 	}
 }
 
@@ -208,7 +210,7 @@ func (d *driver) judge(ctx context.Context) error {
 
 // returnNorm lets the norm go to the host.
 func (d *driver) returnNorm() error {
-	if err := d.host(command{work: (*driver).awaitNorm}); err != nil {
+	if err := d.host(command{work: (*driver).awaitNorm, event: d.guard.returned, pages: d.guard.page}); err != nil {
 		return err
 	}
 	if err := d.compute.copy(d.guard.host, d.guard.norm); err != nil {

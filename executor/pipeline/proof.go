@@ -10,7 +10,7 @@ import (
 )
 
 // verbs are the names of what commands do, in errors.
-var verbs = [...]string{doCopy: "a copy", doRecord: "record", doWait: "wait", doGive: "message to another device", doTake: "message of another device", doEnd: "end"}
+var verbs = [...]string{doCopy: "a copy", doRecord: "record", doWait: "wait", doGive: "message to another device", doTake: "message of another device", doWork: "work of the host", doEnd: "end"}
 
 // String names a command that is issued: what it is, in which task.
 func (c *command) String() string {
@@ -44,6 +44,15 @@ type weaver struct {
 	events  map[runtime.Event]*mark
 	turns   map[chan struct{}][][]int // that were given and not yet taken: the clocks that they carry
 	given   map[chan struct{}]int     // at the beginning
+	streams int                       // of the devices; the hosts of the drivers follow
+	worked  []issued                  // by driver: what its host has done
+	seen    []int                     // by stream: how much of that its latest command is behind
+}
+
+// issued is an event of the host: all that it issues is behind what it has done before.
+type issued struct {
+	runtime.Event
+	times int
 }
 
 // mark is what has been issued of an event.
@@ -59,7 +68,7 @@ type mark struct {
 // when one may issue a wait before the other has issued the record that it is for.
 func (e *Executor) weave(rounds int) (*weaver, error) {
 	n := len(e.drivers)
-	w := &weaver{drivers: e.drivers, at: make([]int, n), events: map[runtime.Event]*mark{}, turns: map[chan struct{}][][]int{}, given: map[chan struct{}]int{}}
+	w := &weaver{streams: e.streams, worked: make([]issued, n), seen: make([]int, e.streams), drivers: e.drivers, at: make([]int, n), events: map[runtime.Event]*mark{}, turns: map[chan struct{}][][]int{}, given: map[chan struct{}]int{}}
 	for range e.drivers {
 		w.clock = append(w.clock, make([]int, n))
 	}
@@ -138,12 +147,50 @@ func (w *weaver) next(i int, c *command) (able bool, err error) {
 		a.Record, err = w.record(i, c)
 	case doWait:
 		a.Wait, err = w.wait(i, c)
+	case doWork:
+		return true, w.work(i, c)
 	default:
 		return true, nil
 	}
+	w.behindWork(i, c.on.number)
 	w.actions = append(w.actions, a)
 	return true, err
 }
+
+// work adds what the host does with page-locked memory: it waits until streams have done with that.
+func (w *weaver) work(i int, c *command) error {
+	if len(c.pages) == 0 {
+		return nil
+	}
+	a := hazard.Action{Name: c, Stream: w.streams + i, Wait: hazard.None, Record: hazard.None}
+	var err error
+	if a.Wait, err = w.wait(i, c); err != nil {
+		return err
+	}
+	for _, span := range c.pages {
+		if span.Bytes > 0 {
+			a.Accesses = append(a.Accesses, hazard.Access{Device: w.drivers[i].device, Span: span, Write: c.writes})
+		}
+	}
+	a.Record = w.mark(&w.worked[i]).number
+	w.worked[i].times++
+	w.actions = append(w.actions, a)
+	return nil
+}
+
+// behindWork lets what is issued to a stream wait for what the host of its driver has done before it was issued.
+func (w *weaver) behindWork(i, stream int) {
+	if w.seen[stream] == w.worked[i].times {
+		return
+	}
+	w.seen[stream] = w.worked[i].times
+	w.actions = append(w.actions, hazard.Action{Name: hostWork{}, Stream: stream, Wait: w.mark(&w.worked[i]).number, Record: hazard.None})
+}
+
+// hostWork names that a stream's command was issued behind what the host has done.
+type hostWork struct{}
+
+func (hostWork) String() string { return "the order of issue" }
 
 // mark returns that of an event.
 func (w *weaver) mark(ev runtime.Event) *mark {
@@ -205,5 +252,5 @@ func (e *Executor) prove() error {
 	if err != nil {
 		return err
 	}
-	return hazard.Check(w.actions, e.streams, len(w.events))
+	return hazard.Check(w.actions, w.streams+len(w.drivers), len(w.events))
 }

@@ -10,11 +10,13 @@ import (
 // command is one thing that a driver does, in the order in which it does it.
 type command struct {
 	verb
-	prepared              // of a launch
-	on       queue        // that it is issued to, if it is
-	dst, src runtime.Span // of a copy
-	to       *driver      // in whose arena dst is
-	event    runtime.Event
+	prepared                // of a launch
+	on       queue          // that it is issued to, if it is
+	dst, src runtime.Span   // of a copy
+	to       *driver        // in whose arena dst is
+	event    runtime.Event  // recorded, or waited for; by the host, too
+	pages    []runtime.Span // of page-locked memory that the host reads, or writes
+	writes   bool
 	turn     chan struct{}                                        // that is given or taken
 	work     func(d *driver, c command, firstMinibatch int) error // of the host
 	stage    *localStage                                          // for which the host works
@@ -64,6 +66,9 @@ func (d *driver) noteTurn(v verb, turn chan struct{}) {
 // host lets the host work for a stage, or for what is issued to a queue.
 func (d *driver) host(c command) error {
 	c.verb, c.task = doWork, d.progress.instance.Load()
+	if c.on.of == nil {
+		c.on = d.compute
+	}
 	if d.dryRun {
 		d.note(c)
 		return nil

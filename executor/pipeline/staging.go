@@ -18,8 +18,9 @@ type staging struct {
 	images, labels, scalars, results [stagingSlots]runtime.Span
 	uploaded                         [stagingSlots]runtime.Event
 	returned                         [stagingSlots]runtime.Event
-	uploads                          int             // forwards of this run
-	pending                          []pendingResult // results on their way, in order
+	batch, result                    [stagingSlots][]runtime.Span // what of these the host writes, and reads
+	uploads                          int                          // forwards of this run
+	pending                          []pendingResult              // results on their way, in order
 }
 
 // pendingResult is a result of a minibatch that may not have arrived yet in its slot.
@@ -53,6 +54,7 @@ func (d *driver) layHost() int64 {
 			if s == len(d.stages)-1 {
 				p.labels[i], p.results[i] = g.alloc(d.e.Model.Labels.Bytes()), g.alloc(lossBytes)
 			}
+			p.batch[i], p.result[i] = []runtime.Span{p.scalars[i], p.images[i], p.labels[i]}, []runtime.Span{p.results[i]}
 		}
 	}
 	d.guard.layHost(g)
@@ -74,7 +76,7 @@ func (d *driver) upload(t *localStage, sb *slab) error {
 	p := &d.staging[t.stage]
 	i := p.uploads % stagingSlots
 	p.uploads++
-	if err := d.host(command{work: (*driver).fill, stage: t, slot: i}); err != nil {
+	if err := d.host(command{work: (*driver).fill, stage: t, slot: i, event: p.uploaded[i], pages: p.batch[i], writes: true}); err != nil {
 		return err
 	}
 	if err := d.compute.copy(sb.scalars, p.scalars[i]); err != nil {
@@ -182,7 +184,7 @@ func (e *Executor) updates(done, skipped int) (all []int64) {
 func (d *driver) report(t *localStage, f *inFlight) error {
 	p := &d.staging[t.stage]
 	i := (p.uploads - 1) % stagingSlots
-	if err := d.host(command{work: (*driver).awaitResult, stage: t, slot: i}); err != nil {
+	if err := d.host(command{work: (*driver).awaitResult, stage: t, slot: i, event: p.returned[i], pages: p.result[i]}); err != nil {
 		return err
 	}
 	if err := d.compute.copy(p.results[i], t.output(f).Part(0, lossBytes)); err != nil {
