@@ -169,6 +169,11 @@ func (a *app) judge(ctx context.Context, f *checkFlags, c *chain.Chain, p *pipel
 	}
 	figures.Devices, figures.Valid = p.Devices, err == nil
 	figures.add(plan, report)
+	if report != nil {
+		for _, w := range report.Warnings {
+			a.note("note: %s", w)
+		}
+	}
 	more()
 	if invalid == nil && f.noise.wanted() {
 		if figures.Noise, err = f.noise.run(ctx, c, p, plan, report); err != nil {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -239,5 +240,22 @@ func TestPlanSaysWhatReplicasMiss(t *testing.T) {
 		if !strings.Contains(text, x.want) || x.want == "" && strings.Contains(text, "miss") {
 			t.Errorf("%s on %s devices, %s: no %q in\n%s", x.chain, x.devices, x.versions, x.want, text)
 		}
+	}
+}
+
+// What a plan says about itself, and is otherwise, is noted; it is still a plan.
+func TestCheckNotesWhatAPlanSaysWrongly(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "p.json")
+	works(t, "plan", "-c", five, "--devices", "2", "--bandwidth", "100B/s", "--strategy", "gpipe", "-o", file)
+	if r := works(t, "check", "-c", five, "-p", file); strings.Contains(r.err, "note:") {
+		t.Error(r.err)
+	}
+	text := read(t, file)
+	wrong := regexp.MustCompile(`"per_device_peak_bytes": ?\[\s*`).ReplaceAllString(text, `${0}1`)
+	if wrong == text {
+		t.Fatal("no peaks in the file")
+	}
+	if r := works(t, "check", "-c", five, "-p", write(t, file, wrong)); !strings.Contains(r.err, "note: the plan says that per_device_peak_bytes is [1") {
+		t.Errorf("%q", r.err)
 	}
 }
