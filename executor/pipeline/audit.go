@@ -50,7 +50,7 @@ func (e *Executor) audit() error {
 	if !e.opt.Audit {
 		return nil
 	}
-	for _, d := range e.drivers {
+	for _, d := range e.own() {
 		if err := d.openAudit(); err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func (e *Executor) audit() error {
 	e.opt.Feed, e.opt.Rate, e.opt.Done = blank{}, func(int) float32 { return 0 }, nil
 	err := e.Run(context.Background(), e.group)
 	e.opt, e.done = opt, opt.First
-	for _, d := range e.drivers {
+	for _, d := range e.own() {
 		d.guard.forget()
 	}
 	return err
@@ -125,7 +125,7 @@ func (d *driver) auditTask() error {
 
 // Audited returns what New has measured, with Options.Audit.
 func (e *Executor) Audited() (all []Audited) {
-	for _, d := range e.drivers {
+	for _, d := range e.own() {
 		if d.audited != nil {
 			all = append(all, *d.audited)
 		}

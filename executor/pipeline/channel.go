@@ -31,6 +31,26 @@ type channel struct {
 	arrived []runtime.Event // by block, of the sender
 	freed   []runtime.Event // by block, of the receiver
 	copied  []runtime.Event // likewise, when it has copied the block to the host; nil: it does not
+
+	what   string  // of a stage goes by it, where it carries no task of the plan
+	stage  int
+	remote *remote // when its ends are in two processes, of which this one has one; else nil
+	total  int64   // of what comes in pieces of at most so many bytes; 0: each message is a whole
+}
+
+// between returns a channel for what no task of the plan carries, of a stage.
+func between(what string, stage, from, to, blocks int) *channel {
+	l := newChannel(0, none, from, to, blocks)
+	l.what, l.stage = what, stage
+	return l
+}
+
+// longest returns the bytes of the longest message.
+func (l *channel) longest() (bytes int64) {
+	for _, b := range l.blocks {
+		bytes = max(bytes, b.Bytes)
+	}
+	return bytes
 }
 
 // newChannel returns a channel with so many blocks, which have no place yet.
@@ -61,9 +81,13 @@ func (l *channel) layOut(g *allocator) {
 type arrival struct{ minibatch, block int }
 
 // grant gives a block back to the sender.
-func (d *driver) grant(l *channel, block int) {
+func (d *driver) grant(l *channel, block int) error {
+	if l.remote != nil && !d.dryRun {
+		return d.expect(l, block)
+	}
 	l.grants <- block
 	d.noteTurn(doGive, l.free[block])
+	return nil
 }
 
 // granted returns a block to send to, when the receiver has granted one.
@@ -83,6 +107,9 @@ func (d *driver) arrives(l *channel, a arrival) {
 // take returns the block in which the message of a minibatch arrives, when the sender has issued it. Of two minibatches with one
 // number, in segments that follow each other, it is the earlier one's: messages arrive in the order in which they are sent.
 func (d *driver) take(ctx context.Context, l *channel, minibatch int) (block int, err error) {
+	if l.remote != nil && !d.dryRun {
+		return l.remote.take(l, minibatch)
+	}
 	for i, a := range l.early {
 		if a.minibatch == minibatch {
 			l.early = slices.Delete(l.early, i, i+1)
@@ -260,6 +287,9 @@ func (o *order) most(device int, change func(instance) int) (most int) {
 
 // String names the channel in errors.
 func (l *channel) String() string {
+	if l.kind == 0 {
+		return fmt.Sprintf("%s of stage %d from device %d to %d", l.what, l.stage, l.from, l.to)
+	}
 	if l.far > 0 {
 		return fmt.Sprintf("%v%d-%d from device %d to %d", l.kind, l.boundary, l.far, l.from, l.to)
 	}

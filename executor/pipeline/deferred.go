@@ -118,7 +118,7 @@ func (b *binder) moves(s *localStage) ([]prepared, error) {
 
 // freshen makes the rows what they are between steps.
 func (e *Executor) freshen() error {
-	for _, d := range e.drivers {
+	for _, d := range e.own() {
 		for _, t := range d.stages {
 			if t == nil || t.deferred.rows.Bytes == 0 {
 				continue

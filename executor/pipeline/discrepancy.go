@@ -120,7 +120,7 @@ func (d *driver) forget() error {
 
 // writeCorrections writes the scalars of all corrections.
 func (e *Executor) writeCorrections() error {
-	for _, d := range e.drivers {
+	for _, d := range e.own() {
 		for _, t := range d.stages {
 			if t == nil || !t.discrepancy.corrects() {
 				continue

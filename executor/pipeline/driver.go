@@ -20,7 +20,8 @@ type driver struct {
 	compute queue
 	links   map[int]queue // by receiver
 
-	toHost, fromHost queue // of a stage with transfers
+	toHost, fromHost queue   // of a stage with transfers
+	incoming         []queue // of messages from other processes
 
 	staging    []staging // by stage
 	hostBytes  int64     // of page-locked memory
@@ -185,6 +186,9 @@ func pop(list *[]int) int {
 // run issues all tasks of some segments and waits for them.
 func (d *driver) run(ctx context.Context, running []runningSegment) error {
 	if err := d.watch.begin(d.compute); err != nil {
+		return err
+	}
+	if err := d.expectFirst(running); err != nil {
 		return err
 	}
 	for i, l := range running {

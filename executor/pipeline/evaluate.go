@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 	"unsafe"
@@ -30,6 +31,7 @@ type evaluation struct {
 	sent    runtime.Event // its output has left for the next stage, on another device
 	crosses bool          // the next stage is on another device
 	bytes   int64         // of everything but the input
+	remote  *remote       // where the next stage is in another process
 }
 
 // newEvaluation lays out the evaluation of a stage; nil when the stage is the loss alone.
@@ -156,22 +158,22 @@ func (e *Executor) evaluate(ctx context.Context, feed Feed, n int, each func(bat
 		return err
 	}
 	r := &evaluator{e: e, stages: all, feed: feed, logits: make([]float32, e.Model.Input.Shape[0]*e.Model.Classes)}
+	last := all[len(all)-1]
 	for t := range n + len(all) - 1 {
 		if err := context.Cause(ctx); err != nil {
 			return r.drain(err)
 		}
 		for s := len(all) - 1; s >= 0; s-- {
-			if batch := t - s; batch >= 0 && batch < n {
+			if batch := t - s; batch >= 0 && batch < n && e.here(all[s].driver.device) {
 				if err := r.issue(all[s], batch); err != nil {
 					return r.stop(all[s], batch, err)
 				}
 			}
 		}
 		batch := t - len(all) + 1
-		if batch < 0 {
+		if batch < 0 || !e.here(last.driver.device) {
 			continue
 		}
-		last := all[len(all)-1]
 		if err := r.read(last); err != nil {
 			return r.stop(last, batch, err)
 		}
@@ -205,10 +207,14 @@ func (e *Executor) openEvaluations() ([]*evaluation, error) {
 }
 
 func (x *evaluation) open() (err error) {
-	if x.link, err = x.driver.dev.NewStream("evaluation of stage " + fmt.Sprint(x.stage.stage)); err != nil {
+	dev := x.driver.dev
+	if x.remote != nil { // where the next stage is here, and this one is not, that device receives
+		dev = x.remote.dev
+	}
+	if x.link, err = dev.NewStream("evaluation of stage " + fmt.Sprint(x.stage.stage)); err != nil {
 		return err
 	}
-	return makeEvents(x.driver.dev, &x.sent, &x.done)
+	return errors.Join(makeEvents(dev, &x.sent), makeEvents(x.driver.dev, &x.done))
 }
 
 func (x *evaluation) String() string { return fmt.Sprintf("evaluation of stage %d", x.stage.stage) }
@@ -253,7 +259,13 @@ func (r *evaluator) issue(x *evaluation, batch int) error {
 func (r *evaluator) receive(x *evaluation, batch int) error {
 	d := x.driver
 	if x.stage.stage > 0 {
-		if before := r.e.evaluationOf(x.stage.stage - 1); before.crosses {
+		before := r.e.evaluationOf(x.stage.stage - 1)
+		if before.remote != nil {
+			if err := before.over(x.done, x.input); err != nil {
+				return err
+			}
+		}
+		if before.crosses {
 			return d.compute.s.Wait(before.sent)
 		}
 		return nil
@@ -277,6 +289,9 @@ func (r *evaluator) receive(x *evaluation, batch int) error {
 
 // send copies the output of a stage to the next one, behind what that has done so far.
 func (x *evaluation) send() error {
+	if x.remote != nil {
+		return x.over(x.done, x.output.Part(0, x.next.input.Bytes))
+	}
 	if err := x.link.Wait(x.done); err != nil {
 		return err
 	}
@@ -285,6 +300,21 @@ func (x *evaluation) send() error {
 	}
 	to := x.next.input
 	if err := x.link.CopyPeer(x.next.driver.dev, to, x.output.Part(0, to.Bytes)); err != nil {
+		return err
+	}
+	return x.link.Record(x.sent)
+}
+
+// over sends the output of a stage to another process behind an event, or receives it from there.
+func (x *evaluation) over(behind runtime.Event, span runtime.Span) error {
+	launch, err := x.remote.launch(span)
+	if err != nil {
+		return err
+	}
+	if err := x.link.Wait(behind); err != nil {
+		return err
+	}
+	if err := x.link.Launch(launch.Launch); err != nil {
 		return err
 	}
 	return x.link.Record(x.sent)
@@ -336,5 +366,6 @@ func (r *evaluator) drain(err error) error {
 
 func (r *evaluator) stop(x *evaluation, batch int, err error) error {
 	r.e.stopped = true
+	r.e.fail(err)
 	return &TaskError{Device: x.driver.device, Task: x.String(), Minibatch: batch, Err: err}
 }

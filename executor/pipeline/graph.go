@@ -7,7 +7,7 @@ import (
 // capture makes one launch of what follows each other on the compute streams, on devices that can keep that as a graph. Waits and
 // messages stand between graphs: streams that carry messages must not be held up by the rest of a task.
 func (e *Executor) capture() error {
-	for _, d := range e.drivers {
+	for _, d := range e.own() {
 		device, able := d.dev.(runtime.Grapher)
 		if !able || e.opt.NoGraph || e.opt.Pace != nil {
 			continue

@@ -83,7 +83,7 @@ func (e *Executor) tellers(s int, bytes int64) (all []*channel) {
 		if bytes == 0 || len(instructions) == 0 || slices.Contains(hosts, d) {
 			continue
 		}
-		l := newChannel(0, none, hosts[0], d, 1)
+		l := between("the norm's parts", s, hosts[0], d, 1)
 		l.bytes = bytes
 		all = append(all, l)
 	}

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"plimsoll/planner/pipeline"
@@ -16,6 +17,7 @@ type halfDuplex struct {
 	instructions []instruction // of the link, in the order of the plan, for one period
 	passed       [2]chan struct{}
 	event        [2]runtime.Event // by end: its latest message before it released the link
+	remote       [2]*remote       // by end, of a link between two processes: what the end passes on, sent or received here; else nil
 }
 
 // newHalfDuplex returns those of the links that carry messages both ways, by the two ends in ascending order.
@@ -38,6 +40,14 @@ func newHalfDuplex(o *order, p *pipeline.Platform) map[[2]int]*halfDuplex {
 	}
 	for _, b := range all {
 		o.sort(b.instructions)
+	}
+	return all
+}
+
+// halfDuplexes lists those of all links, in the order of their ends.
+func (e *Executor) halfDuplexes() (all []*halfDuplex) {
+	for _, ends := range slices.SortedFunc(maps.Keys(e.halfDuplex), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }) {
+		all = append(all, e.halfDuplex[ends])
 	}
 	return all
 }
@@ -77,6 +87,9 @@ func (b *halfDuplex) acquire(ctx context.Context, in *bound, v instance, q queue
 		return nil
 	}
 	other := b.end(v.to)
+	if b.remote[other] != nil && !q.of.dryRun {
+		return b.signal(other, q)
+	}
 	if _, err := receive(ctx, b.passed[other]); err != nil {
 		return err
 	}
@@ -90,6 +103,9 @@ func (b *halfDuplex) release(in *bound, v instance, q queue) error {
 		return nil
 	}
 	e := 1 - b.end(v.to)
+	if b.remote[e] != nil && !q.of.dryRun {
+		return b.signal(e, q)
+	}
 	if err := q.record(b.event[e]); err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func (e *Executor) newReducers() {
 		}
 		later := e.deferred()
 		bytes += later.bytes(bufferBytes(e.Model.Layers[st.First-1 : st.Last]))
-		r := newReducer(e.order.hosts(s), bytes)
+		r := newReducer(s, e.order.hosts(s), bytes)
 		e.reducers = append(e.reducers, r)
 		e.channels = append(e.channels, r.channels()...)
 	}
@@ -183,6 +183,9 @@ func (e *Executor) openChannels() (err error) {
 			l.copied = make([]runtime.Event, n)
 		}
 		from, to := by[l.from].dev, by[l.to].dev
+		if e.parted(l.from, l.to) && e.here(l.to) { // it comes from nobody who records events here
+			from = to
+		}
 		if err := errors.Join(makeEvents(from, each(l.arrived)...), makeEvents(to, each(l.freed)...), makeEvents(to, each(l.copied)...)); err != nil {
 			return err
 		}

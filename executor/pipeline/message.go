@@ -21,14 +21,16 @@ func (d *driver) message(ctx context.Context, l *channel, v instance, ready runt
 // send sends: the receiver grants a block, the copy waits for what it reads and for the block. It is timed as a task of the plan,
 // unless that is nil.
 func (d *driver) send(ctx context.Context, l *channel, v *instance, number int, ready runtime.Event, src runtime.Span) error {
+	q, watch := d.links[l.to], d.watch
+	if v == nil {
+		watch = nil
+	}
+	if l.remote != nil && !d.dryRun {
+		return d.sendAway(q, watch, l, v, ready, src)
+	}
 	block, err := d.granted(ctx, l)
 	if err != nil {
 		return err
-	}
-	q := d.links[l.to]
-	watch := d.watch
-	if v == nil {
-		watch = nil
 	}
 	if err := q.wait(ready); err != nil {
 		return err
@@ -44,7 +46,7 @@ func (d *driver) send(ctx context.Context, l *channel, v *instance, number int, 
 	if err := watch.start(q, v); err != nil {
 		return err
 	}
-	if err := q.send(d.e.driver(l.to), l.blocks[block].Part(0, src.Bytes), src); err != nil {
+	if err := d.do(command{verb: doCopy, on: q, to: d.e.driver(l.to), channel: l, dst: l.blocks[block].Part(0, src.Bytes), src: src}); err != nil {
 		return err
 	}
 	if err := watch.end(q); err != nil {
@@ -68,11 +70,10 @@ func (d *driver) received(ctx context.Context, l *channel, number int) (block in
 
 // release grants a block again, behind what the device has issued so far.
 func (d *driver) release(l *channel, block int) error {
-	err := d.compute.record(l.freed[block])
-	if err == nil {
-		d.grant(l, block)
+	if err := d.compute.record(l.freed[block]); err != nil {
+		return err
 	}
-	return err
+	return d.grant(l, block)
 }
 
 // sendOutput issues CF: the output of a stage leaves for the stage behind it.

@@ -183,8 +183,7 @@ func (d *driver) part(ctx context.Context, t *localStage, s *step, f *inFlight) 
 	if err := d.compute.record(f.from.freed[f.block]); err != nil {
 		return err
 	}
-	d.leaves(f)
-	return nil
+	return d.leaves(f)
 }
 
 // carries issues a transfer.
@@ -222,18 +221,18 @@ func (d *driver) entryGoes(f *inFlight, q queue, hostCopy runtime.Span) error {
 	if err := q.record(f.from.copied[f.block]); err != nil {
 		return err
 	}
-	d.leaves(f)
-	return nil
+	return d.leaves(f)
 }
 
 // leaves counts what is done with the input of a stage whose input goes to the host: copied, and read for the last time. Then the
 // sender may have its block.
-func (d *driver) leaves(f *inFlight) {
+func (d *driver) leaves(f *inFlight) error {
 	if f.left = !f.left; f.left {
-		return
+		return nil
 	}
-	d.grant(f.from, f.block)
+	from := f.from
 	f.from = nil
+	return d.grant(from, f.block)
 }
 
 // ends ends a task.

@@ -93,6 +93,8 @@ type Options struct {
 	Patience time.Duration
 	// Pace gives tasks fixed durations: simulated time. May be nil.
 	Pace Pace
+	// World is the processes that run the plan together; nil: this one alone.
+	World World
 	// NoGraph issues the steps of a plan that flushes call by call, also on devices that could repeat tasks as graphs
 	// (runtime.Grapher).
 	NoGraph bool
@@ -137,11 +139,19 @@ type Executor struct {
 	evaluations   []*evaluation
 }
 
-// New binds a plan to devices, which it reserves, and initializes the weights. Device d of the plan is on[d]. Errors: ErrPlan,
-// *LimitError, those of pipeline.Planned and of the devices.
+// New binds a plan to devices, which it reserves, and initializes the weights. Device d of the plan is on[d]; with a World they are
+// those of this process, in their order. Errors: ErrPlan, *LimitError, those of pipeline.Planned, of the devices and of the World.
 func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, opt Options) (*Executor, error) {
 	e := &Executor{Workload: w, opt: opt, done: opt.First}
-	if err := e.layOut(costs, plan, len(on)); err != nil {
+	devices := len(on)
+	if opt.World != nil {
+		devices = costs.Platform.Devices
+	}
+	if err := e.layOut(costs, plan, devices); err != nil {
+		return nil, err
+	}
+	on, err := e.places(on, devices)
+	if err != nil {
 		return nil, err
 	}
 	if opt.First < 0 || plan.IsFlush() && opt.First%e.group != 0 {
@@ -163,6 +173,12 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 		return nil, err
 	}
 	if err := e.prove(); err != nil {
+		return nil, err
+	}
+	if err := e.openWays(); err != nil {
+		return nil, err
+	}
+	if err := e.separate(); err != nil {
 		return nil, err
 	}
 	if err := e.capture(); err != nil {
@@ -288,15 +304,19 @@ func (e *Executor) pass(ctx context.Context, running []runningSegment) error {
 	defer cancel(nil)
 	e.begin(running, false)
 	var all sync.WaitGroup
-	errs := make([]error, len(e.drivers))
-	for i, d := range e.drivers {
+	own := e.own()
+	errs := make([]error, len(own))
+	defer e.expectNothing()
+	for i, d := range own {
 		all.Go(func() {
 			if errs[i] = d.guarded(ctx, running); errs[i] != nil {
 				cancel(errs[i])
+				e.fail(errs[i])
 			}
 		})
 	}
 	if err := e.await(&all, cancel, e.opt.Patience); err != nil {
+		e.fail(err)
 		return err
 	}
 	err := context.Cause(ctx) // also of who has seen a bad result behind the last task
@@ -311,8 +331,8 @@ func (e *Executor) pass(ctx context.Context, running []runningSegment) error {
 // halt waits until the streams have run what was issued before a failure: nothing goes on behind a run's back. Their errors
 // are known.
 func (e *Executor) halt() {
-	for _, d := range e.drivers {
-		for _, q := range d.queues() {
+	for _, d := range e.own() {
+		for _, q := range append(d.queues(), d.incoming...) {
 			_ = q.s.Synchronize()
 		}
 	}

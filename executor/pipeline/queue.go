@@ -31,10 +31,8 @@ func (q queue) launch(l prepared) error {
 	return q.of.do(command{verb: doLaunch, on: q, prepared: l})
 }
 
-func (q queue) copy(dst, src runtime.Span) error { return q.send(q.of, dst, src) }
-
-func (q queue) send(to *driver, dst, src runtime.Span) error {
-	return q.of.do(command{verb: doCopy, on: q, to: to, dst: dst, src: src})
+func (q queue) copy(dst, src runtime.Span) error {
+	return q.of.do(command{verb: doCopy, on: q, to: q.of, dst: dst, src: src})
 }
 
 func (q queue) record(ev runtime.Event) error {

@@ -109,7 +109,7 @@ func (e *Executor) blame(err error) error {
 	for inner := failed; errors.As(inner.Err, &inner); {
 		failed = inner
 	}
-	for _, d := range e.drivers {
+	for _, d := range e.own() {
 		if d.dev.Info().Name != failed.Device {
 			continue
 		}

@@ -25,7 +25,7 @@ type reducer struct {
 const longestSlice = 4 << 20
 
 // newReducer returns the reducer of a stage whose gradients take so many bytes; nil for a stage on one device.
-func newReducer(hosts []int, bytes int64) *reducer {
+func newReducer(stage int, hosts []int, bytes int64) *reducer {
 	if len(hosts) < 2 || bytes == 0 {
 		return nil
 	}
@@ -33,10 +33,10 @@ func newReducer(hosts []int, bytes int64) *reducer {
 	r.slices = int((bytes + r.slice - 1) / r.slice)
 	last := hosts[len(hosts)-1]
 	for i, from := range hosts[:len(hosts)-1] {
-		r.up = append(r.up, newChannel(0, none, from, hosts[i+1], 2))
-		r.down = append(r.down, newChannel(0, none, last, from, 1))
-		r.stats = append(r.stats, newChannel(0, none, hosts[0], hosts[i+1], 1))
-		r.up[i].bytes, r.down[i].bytes = r.slice, bytes
+		r.up = append(r.up, between("partial gradients", stage, from, hosts[i+1], 2))
+		r.down = append(r.down, between("gradients", stage, last, from, 1))
+		r.stats = append(r.stats, between("statistics", stage, hosts[0], hosts[i+1], 1))
+		r.up[i].bytes, r.up[i].total, r.down[i].bytes = r.slice, bytes, bytes
 		r.down[i].asked, r.stats[i].asked = true, true
 	}
 	return r

@@ -136,7 +136,7 @@ func (e *Executor) Save(ctx context.Context) error {
 	if e.stopped {
 		return ErrStopped
 	}
-	for _, d := range e.drivers {
+	for _, d := range e.own() {
 		if err := d.save(ctx, e.done); err != nil {
 			e.stopped = true
 			return &TaskError{Device: d.device, Task: "the copy of its state", Minibatch: e.done, Err: err}

@@ -14,6 +14,7 @@ type command struct {
 	on       queue          // that it is issued to, if it is
 	dst, src runtime.Span   // of a copy
 	to       *driver        // in whose arena dst is
+	channel  *channel       // of a copy that is a message
 	event    runtime.Event  // recorded, or waited for; by the host, too
 	pages    []runtime.Span // of page-locked memory that the host reads, or writes
 	writes   bool

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"fmt"
 	"unsafe"
 
@@ -87,22 +88,49 @@ func (e *Executor) find(t executor.Tensor) (*placed, error) {
 	return &e.tensors[i], nil
 }
 
-// Read copies a tensor into dst, which has its number of elements, from the first device that has it.
+// Read copies a tensor into dst, which has its number of elements, from the first device that has it. With a World all processes
+// read it together.
 func (e *Executor) Read(t executor.Tensor, dst []float32) error {
 	p, err := e.find(t)
 	if err != nil {
 		return err
 	}
-	return p.at[0].driver.read(p.at[0].span, asBytes(dst))
+	from := p.at[0]
+	if e.opt.World == nil {
+		return from.driver.read(from.span, asBytes(dst))
+	}
+	for at := int64(0); at < from.span.Bytes; at += chunkBytes {
+		piece := from.span.Part(at, min(chunkBytes, from.span.Bytes-at))
+		if err := e.readTogether(from.driver, piece, asBytes(dst)[at:at+piece.Bytes]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// Write copies src to a tensor, on all devices that have it.
+// readTogether copies a span of a device to all processes.
+func (e *Executor) readTogether(d *driver, from runtime.Span, dst []byte) error {
+	if e.here(d.device) {
+		if err := d.read(from, dst); err != nil {
+			e.fail(err)
+			return err
+		}
+	}
+	b, err := e.opt.World.Share(context.Background(), d.device, dst)
+	copy(dst, b)
+	return err
+}
+
+// Write copies src to a tensor, on all devices of this process that have it.
 func (e *Executor) Write(t executor.Tensor, src []float32) error {
 	p, err := e.find(t)
 	if err != nil {
 		return err
 	}
 	for _, x := range p.at {
+		if !e.here(x.driver.device) {
+			continue
+		}
 		if err := x.driver.write(x.span, src); err != nil {
 			return err
 		}

@@ -136,7 +136,7 @@ func (w *stopwatch) update(q queue, stage, minibatch int, issue func() error) er
 // Timings returns when every task and update of the latest run ran, by start, as far as they are kept. There are none unless
 // Options.Timed.
 func (e *Executor) Timings() (all []Timing, err error) {
-	for _, d := range e.drivers {
+	for _, d := range e.own() {
 		if d.watch == nil {
 			continue
 		}
@@ -146,7 +146,7 @@ func (e *Executor) Timings() (all []Timing, err error) {
 				to *float64
 				ev runtime.Event
 			}{{&t.Start, s.start}, {&t.End, s.end}} {
-				since, err := x.ev.Since(e.drivers[0].watch.origin)
+				since, err := x.ev.Since(e.own()[0].watch.origin)
 				if err != nil {
 					since, err = x.ev.Since(d.watch.origin)
 				}

@@ -128,13 +128,13 @@ func (e *Executor) await(all *sync.WaitGroup, stop context.CancelCauseFunc, pati
 // waitsForDisk reports whether a device waits until an earlier state is saved, and whoever saves one is slow: that is no fault of a
 // device, however long it takes.
 func (e *Executor) waitsForDisk() bool {
-	return e.writing.Load() > 0 && slices.ContainsFunc(e.drivers, func(d *driver) bool { return d.progress.saving.Load() })
+	return e.writing.Load() > 0 && slices.ContainsFunc(e.own(), func(d *driver) bool { return d.progress.saving.Load() })
 }
 
 // look returns a text that changes when anything happens.
 func (e *Executor) look() string {
 	var b strings.Builder
-	for _, d := range e.drivers {
+	for _, d := range e.own() {
 		fmt.Fprintln(&b, d.progress.tasks.Load(), d.progress.waiting.Load())
 		if dev, ok := d.dev.(dumper); ok {
 			b.WriteString(dev.Dump())
@@ -145,7 +145,7 @@ func (e *Executor) look() string {
 
 // report says for each device what it issues, what that needs, and what its streams do.
 func (e *Executor) report() (all []string) {
-	for _, d := range e.drivers {
+	for _, d := range e.own() {
 		text := fmt.Sprintf("device %d: %s", d.device, d.status())
 		if dev, ok := d.dev.(dumper); ok {
 			text += "\n  " + strings.ReplaceAll(strings.TrimSpace(dev.Dump()), "\n", "\n  ")

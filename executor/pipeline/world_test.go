@@ -1,0 +1,285 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"plimsoll/executor"
+	"plimsoll/executor/pipeline/pipelinetest"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+	"plimsoll/runtime/host"
+)
+
+// hub joins executors of one process as if each were in a process of its own.
+type hub struct {
+	process []int // by device
+	mu      sync.Mutex
+	moved   *sync.Cond
+	ways    []Way
+	opened  int
+	wires   []chan []byte
+	taken   []chan struct{}
+	shared  map[[2]int][]byte // by device and round
+	failed  chan struct{}
+	once    sync.Once
+	err     error
+	bytes   int64
+}
+
+func newHub(process []int) *hub {
+	h := &hub{process: process, shared: map[[2]int][]byte{}, failed: make(chan struct{})}
+	h.moved = sync.NewCond(&h.mu)
+	return h
+}
+
+// member is a process of a hub.
+type member struct {
+	*hub
+	self, round int
+}
+
+func (m *member) Process(device int) int { return m.process[device] }
+func (m *member) Self() int              { return m.self }
+
+func (m *member) Fail(err error) {
+	m.once.Do(func() {
+		m.err = err
+		close(m.failed)
+		m.mu.Lock()
+		m.moved.Broadcast()
+		m.mu.Unlock()
+	})
+}
+
+func (m *member) Open(ways []Way) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ways == nil {
+		m.ways = ways
+		for range ways {
+			m.wires, m.taken = append(m.wires, make(chan []byte)), append(m.taken, make(chan struct{}))
+		}
+	}
+	if !slices.Equal(m.ways, ways) {
+		return fmt.Errorf("process %d opens other ways:\n%v\n%v", m.self, m.ways, ways)
+	}
+	return nil
+}
+
+var errFailed = errors.New("another process has failed")
+
+func (m *member) Send(way int, dev runtime.Device, src runtime.Span) (runtime.Launch, error) {
+	b, err := dev.(*host.Device).Bytes(src)
+	if err != nil || m.process[m.ways[way].From] != m.self || src.Bytes > m.ways[way].Bytes {
+		return nil, errors.Join(err, fmt.Errorf("process %d sends %d bytes on %v", m.self, src.Bytes, m.ways[way]))
+	}
+	return host.Func{Name: "send", Do: func() error {
+		select {
+		case m.wires[way] <- b:
+			<-m.taken[way]
+			return nil
+		case <-m.failed:
+			return errFailed
+		}
+	}}, nil
+}
+
+func (m *member) Receive(way int, dev runtime.Device, dst runtime.Span) (runtime.Launch, error) {
+	b, err := dev.(*host.Device).Bytes(dst)
+	if err != nil || m.process[m.ways[way].To] != m.self {
+		return nil, errors.Join(err, fmt.Errorf("process %d receives on %v", m.self, m.ways[way]))
+	}
+	return host.Func{Name: "receive", Do: func() error {
+		select {
+		case src := <-m.wires[way]:
+			if len(src) != len(b) {
+				return fmt.Errorf("%v: %d bytes are sent, %d expected", m.ways[way], len(src), len(b))
+			}
+			copy(b, src)
+			m.mu.Lock()
+			m.bytes += int64(len(b))
+			m.mu.Unlock()
+			m.taken[way] <- struct{}{}
+			return nil
+		case <-m.failed:
+			return errFailed
+		}
+	}}, nil
+}
+
+func (m *member) Share(_ context.Context, device int, data []byte) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := [2]int{device, m.round}
+	m.round++
+	if m.process[device] == m.self {
+		m.shared[key] = slices.Clone(data)
+		m.moved.Broadcast()
+	}
+	for m.shared[key] == nil && m.err == nil {
+		m.moved.Wait()
+	}
+	return m.shared[key], m.err
+}
+
+// world runs a plan in as many processes as devices are divided into.
+type world struct {
+	*hub
+	t   *testing.T
+	all []*Executor
+	out *pipelinetest.Outcome
+}
+
+func newWorld(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, process []int, config host.Config, opt Options) *world {
+	t.Helper()
+	x := &world{hub: newHub(process), t: t, out: &pipelinetest.Outcome{}}
+	n := slices.Max(process) + 1
+	x.all = make([]*Executor, n)
+	opt.Feed, opt.Seed, opt.Rate = random{w.Model.Classes}, 7, rate
+	var mu sync.Mutex
+	opt.Done = func(r Result) {
+		mu.Lock()
+		defer mu.Unlock()
+		for len(x.out.Losses) <= r.Minibatch {
+			x.out.Losses, x.out.Correct = append(x.out.Losses, 0), append(x.out.Correct, 0)
+		}
+		x.out.Losses[r.Minibatch], x.out.Correct[r.Minibatch] = r.Loss, r.Correct
+	}
+	on := make([][]executor.Target, n)
+	for p := range n {
+		var devices []int
+		for d, q := range process {
+			if q == p {
+				devices = append(devices, d)
+			}
+		}
+		on[p] = targets(t, len(devices), config)
+	}
+	x.each(func(p int) error {
+		o := opt
+		if n > 1 {
+			o.World = &member{hub: x.hub, self: p}
+		}
+		var err error
+		x.all[p], err = New(w, on[p], c, plan, o)
+		return err
+	})
+	return x
+}
+
+// each lets all processes do something at the same time.
+func (x *world) each(do func(p int) error) {
+	x.t.Helper()
+	errs := make([]error, len(x.all))
+	var all sync.WaitGroup
+	for p := range x.all {
+		all.Go(func() { errs[p] = do(p) })
+	}
+	all.Wait()
+	must(x.t, errors.Join(errs...))
+}
+
+func (x *world) run(n int) {
+	x.t.Helper()
+	x.each(func(p int) error {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), 2*time.Minute, fmt.Errorf("stuck"))
+		defer cancel()
+		return x.all[p].Run(ctx, n)
+	})
+}
+
+// trained is what two runs of n minibatches make.
+func (x *world) trained(n int) *pipelinetest.Outcome {
+	x.t.Helper()
+	x.run(n)
+	x.run(n)
+	x.out.Tensors = x.tensors()
+	return x.out
+}
+
+// tensors are those that all processes read together.
+func (x *world) tensors() []pipelinetest.Tensor {
+	x.t.Helper()
+	read := make([][]pipelinetest.Tensor, len(x.all))
+	x.each(func(p int) error {
+		read[p] = tensors(x.t, x.all[p])
+		return nil
+	})
+	return read[0]
+}
+
+// evaluate predicts batches; only the process of the last stage is told.
+func (x *world) evaluate(batches int) (all [][]float32) {
+	x.t.Helper()
+	x.each(func(p int) error {
+		return x.all[p].Evaluate(x.t.Context(), random{x.all[p].Model.Classes}, batches, func(_ int, logits []float32) error {
+			all = append(all, slices.Clone(logits))
+			return nil
+		})
+	})
+	return all
+}
+
+// divisions of n devices into processes: each its own, in pairs, and at random.
+func divisions(n int, r *rand.Rand) [][]int {
+	alone, pairs, random := make([]int, n), make([]int, n), make([]int, n)
+	for d := range n {
+		alone[d], pairs[d] = d, d/2
+		if random[d] = r.IntN(2); d < 2 {
+			random[d] = d
+		}
+	}
+	return [][]int{alone, pairs, random}
+}
+
+// A plan trains and predicts the same bits whichever processes have its devices, in chaos too; two runs, so that the second begins in
+// the memory of the first.
+func TestProcessesAreOneProcess(t *testing.T) {
+	w := workload(t, testModel(t))
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, c := range []struct {
+		strategy string
+		devices  int
+		o        pipeline.Options
+		opt      Options
+		simplex  bool
+	}{
+		{"gpipe", 3, pipeline.Options{Microbatches: 4}, Options{Audit: true}, false},
+		{"1f1b-flush", 4, pipeline.Options{Microbatches: 5}, Options{MaxNorm: 0.5}, true},
+		{"interleaved", 3, pipeline.Options{Microbatches: 6}, Options{}, false},
+		{"zb-h1", 3, pipeline.Options{Microbatches: 4}, Options{MaxNorm: 1}, false},
+		{"chimera", 4, pipeline.Options{Microbatches: 4}, Options{}, false},
+		{"1f1b-recompute", 3, pipeline.Options{Microbatches: 4}, Options{}, false},
+		{"contiguous", 4, pipeline.Options{Versions: pipeline.Stash}, Options{}, true},
+		{"madpipe", 3, pipeline.Options{Versions: pipeline.DoubleBuffered}, Options{}, false},
+		{"pipedream", 4, pipeline.Options{Versions: pipeline.DoubleBuffered}, Options{}, false},
+		{"loadline", 3, pipeline.Options{Versions: pipeline.Stash}, Options{}, false},
+	} {
+		costs := costs(w, c.devices, 3)
+		costs.Platform.Duplex = !c.simplex
+		plan := planFor(t, c.strategy, costs, c.o)
+		group := groupOf(t, w, costs, plan)
+		n := group * max(2, 6/group)
+		one := newWorld(t, w, costs, plan, make([]int, c.devices), host.Config{}, c.opt)
+		want := one.trained(n)
+		predicted := predictions(t, one.all[0], 3)
+		for i, process := range divisions(c.devices, r) {
+			t.Run(fmt.Sprintf("%s/%v", c.strategy, process), func(t *testing.T) {
+				x := newWorld(t, w, costs, plan, process, host.Config{Chaos: uint64(i)}, c.opt)
+				same(t, want, x.trained(n))
+				for b, logits := range x.evaluate(len(predicted)) {
+					if !slices.Equal(logits, predicted[b]) {
+						t.Errorf("batch %d is predicted otherwise", b)
+					}
+				}
+			})
+		}
+	}
+}
