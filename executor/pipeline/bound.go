@@ -8,34 +8,59 @@ import "sync/atomic"
 // Invariant: whether a minibatch is in the run has one answer, whoever asks, and whenever. So a run whose bound was lowered is,
 // task by task, the run that had the last bound from its beginning.
 type bound struct {
-	// how many minibatches there are, above boundBits, and below it how many of them were said to be in. Both change together.
-	state atomic.Uint64
+	// how many minibatches there are, above boundBits, and below it how many of them were said to be in; the lowest bit says that it is
+	// frozen. All change together.
+	state  atomic.Uint64
+	thawed chan struct{} // closed when it is frozen no more
 }
 
 // boundBits is half of a bound's state: no run has as many minibatches.
 const boundBits = 32
 
 func newBound(n int) *bound {
-	b := new(bound)
+	b := &bound{thawed: make(chan struct{})}
 	b.state.Store(uint64(n) << boundBits)
 	return b
 }
 
 func (b *bound) look() (state uint64, n, known int) {
 	state = b.state.Load()
-	return state, int(state >> boundBits), int(state & (1<<boundBits - 1))
+	return state, int(state >> boundBits), int(state & (1<<boundBits - 1) >> 1)
 }
 
 func (b *bound) change(state uint64, n, known int) bool {
-	return b.state.CompareAndSwap(state, uint64(n)<<boundBits|uint64(known))
+	return b.state.CompareAndSwap(state, uint64(n)<<boundBits|uint64(known)<<1|state&frozen)
 }
 
-// in reports whether a minibatch, counted from 0, is in the run. From then on it stays so.
+const frozen = 1
+
+// freeze lets nobody know of more minibatches until thaw, and returns how many are known. It is frozen at most once.
+func (b *bound) freeze() (known int) {
+	for {
+		state, _, known := b.look()
+		if b.state.CompareAndSwap(state, state|frozen) {
+			return known
+		}
+	}
+}
+
+// thaw lowers a frozen bound as if so many minibatches were known, of which it knows no more.
+func (b *bound) thaw(known, group int) {
+	_, n, own := b.look()
+	b.state.Store(uint64(min(n, (known+group-1)/group*group))<<boundBits | uint64(own)<<1)
+	close(b.thawed)
+}
+
+// in reports whether a minibatch, counted from 0, is in the run. From then on it stays so. It waits where that is not yet said.
 func (b *bound) in(minibatch int) bool {
 	for {
 		state, n, known := b.look()
 		if minibatch < known || minibatch >= n {
 			return minibatch < known
+		}
+		if state&frozen != 0 {
+			<-b.thawed
+			continue
 		}
 		if b.change(state, n, minibatch+1) {
 			return true

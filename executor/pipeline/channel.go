@@ -32,7 +32,7 @@ type channel struct {
 	freed   []runtime.Event // by block, of the receiver
 	copied  []runtime.Event // likewise, when it has copied the block to the host; nil: it does not
 
-	what   string  // of a stage goes by it, where it carries no task of the plan
+	what   string // of a stage goes by it, where it carries no task of the plan
 	stage  int
 	remote *remote // when its ends are in two processes, of which this one has one; else nil
 	total  int64   // of what comes in pieces of at most so many bytes; 0: each message is a whole

@@ -134,6 +134,7 @@ type Executor struct {
 	telling       sync.Mutex // Options.Done
 	saving        sync.WaitGroup
 	writing       atomic.Int64 // of what saves, how many wait for a disk
+	stopping      stopping
 	tensors       []placed
 	byName        map[name]int // of tensors
 	evaluations   []*evaluation
@@ -143,6 +144,7 @@ type Executor struct {
 // those of this process, in their order. Errors: ErrPlan, *LimitError, those of pipeline.Planned, of the devices and of the World.
 func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, opt Options) (*Executor, error) {
 	e := &Executor{Workload: w, opt: opt, done: opt.First}
+	e.stopping.thawed = sync.NewCond(&e.stopping.mu)
 	devices := len(on)
 	if opt.World != nil {
 		devices = costs.Platform.Devices
@@ -255,7 +257,7 @@ func (e *Executor) Run(ctx context.Context, n int) error {
 // RunUntil is Run for one segment after the other, to the last bit. But devices do not wait for each other in between: each
 // begins a segment as soon as its own part of the one before is done. Once enough is closed it ends early: then no minibatch
 // enters but those that complete the update of the last one that is on its way, and the pipeline empties. Done tells how many
-// were done, a multiple of Group; what they leave is what Run leaves with as many. Errors: those of Run.
+// were done, a multiple of Group; what they leave is what Run leaves with as many. Errors: those of Run, ErrEnough.
 func (e *Executor) RunUntil(ctx context.Context, enough <-chan struct{}, segments ...Segment) error {
 	if e.stopped {
 		return ErrStopped
@@ -265,8 +267,12 @@ func (e *Executor) RunUntil(ctx context.Context, enough <-chan struct{}, segment
 			return fmt.Errorf("%w: %d minibatches, %d make one update", ErrPlan, s.Minibatches, e.group)
 		}
 	}
-	e.stopped = true // unless all goes well
 	running, over := start(segments), make(chan struct{})
+	if err := e.stopping.enter(running, e.group); err != nil {
+		return err
+	}
+	defer e.stopping.leave()
+	e.stopped = true // unless all goes well
 	defer close(over)
 	go func() {
 		select {

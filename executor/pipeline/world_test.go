@@ -283,3 +283,76 @@ func TestProcessesAreOneProcess(t *testing.T) {
 		}
 	}
 }
+
+// Processes that are stopped at any time, each at another instant, agree on where they end: it is what one process trains with as many
+// minibatches.
+func TestProcessesAgreeOnTheirEnd(t *testing.T) {
+	w := workload(t, testModel(t))
+	early := 0
+	for seed := range uint64(24) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		costs := costs(w, 3, 3)
+		plan := planFor(t, "contiguous", costs, pipeline.Options{Versions: pipeline.DoubleBuffered})
+		if seed%2 == 1 {
+			plan = planFor(t, "gpipe", costs, pipeline.Options{Microbatches: 2})
+		}
+		group := groupOf(t, w, costs, plan)
+		x := newWorld(t, w, costs, plan, []int{0, 1, 2}, host.Config{Chaos: seed}, Options{})
+		segments := []Segment{{Minibatches: 4 * group}, {Minibatches: 3 * group}}
+		var all sync.WaitGroup
+		all.Go(func() { x.stop(r) })
+		ends := make([]int, len(x.all))
+		x.each(func(p int) error {
+			for range 3 {
+				err := x.all[p].RunUntil(t.Context(), nil, segments...)
+				if errors.Is(err, ErrEnough) {
+					break
+				}
+				if err != nil {
+					return err
+				}
+			}
+			ends[p] = x.all[p].Done()
+			return nil
+		})
+		all.Wait()
+		if slices.Min(ends) != slices.Max(ends) || ends[0]%group != 0 {
+			t.Fatalf("seed %d: processes end behind %v minibatches", seed, ends)
+		}
+		if ends[0] < 21*group {
+			early++
+		}
+		one := newWorld(t, w, costs, plan, []int{0, 0, 0}, host.Config{}, Options{})
+		for left := ends[0]; left > 0; {
+			for _, s := range segments {
+				if n := min(s.Minibatches, left); n > 0 {
+					one.run(n)
+					left -= n
+				}
+			}
+		}
+		x.out.Tensors, one.out.Tensors = x.tensors(), one.tensors()
+		same(t, one.out, x.out)
+	}
+	if early == 0 {
+		t.Error("no run ended early")
+	}
+}
+
+// stop freezes all processes, each when it likes, and thaws them.
+func (x *world) stop(r *rand.Rand) {
+	runs, known := make([]int, len(x.all)), make([][]int, len(x.all))
+	var all sync.WaitGroup
+	for p := range x.all {
+		wait := time.Duration(r.IntN(30)) * time.Millisecond
+		all.Go(func() {
+			time.Sleep(wait)
+			runs[p], known[p] = x.all[p].Freeze()
+		})
+	}
+	all.Wait()
+	last, most := Last(runs, known)
+	for p := range x.all {
+		x.all[p].Thaw(last, most)
+	}
+}

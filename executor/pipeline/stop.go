@@ -1,0 +1,101 @@
+package pipeline
+
+import (
+	"errors"
+	"slices"
+	"sync"
+)
+
+// ErrEnough is returned by a run that would come behind the last one (Executor.Thaw).
+var ErrEnough = errors.New("enough is trained")
+
+// stopping lets executors in several processes agree on where they stop: each freezes, all tell each other what they know of, and each
+// thaws with the most that anybody does.
+type stopping struct {
+	mu      sync.Mutex
+	thawed  *sync.Cond
+	frozen  bool
+	runs    int              // that have begun
+	running []runningSegment // of the latest run
+	active  bool             // it goes on
+	agreed  bool
+	last    int   // no run begins behind this one, when that is agreed
+	known   []int // by segment of the last one
+}
+
+// Freeze lets no more minibatches begin, in the run that goes on or in a later one, until Thaw. It returns how many runs have begun,
+// and how many minibatches of each segment of the latest one have, which are all when it is over.
+func (e *Executor) Freeze() (runs int, known []int) {
+	s := &e.stopping
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.frozen = true
+	for _, l := range s.running {
+		if !s.active {
+			known = append(known, l.end())
+			continue
+		}
+		known = append(known, l.freeze())
+	}
+	return s.runs, known
+}
+
+// Last returns where all stop, of what Freeze has returned in each process.
+func Last(runs []int, known [][]int) (last int, most []int) {
+	for p, n := range runs {
+		if n > last {
+			last, most = n, slices.Clone(known[p])
+		}
+		for i := 0; n == last && i < len(most); i++ {
+			most[i] = max(most[i], known[p][i])
+		}
+	}
+	return last, most
+}
+
+// Thaw goes on after Freeze. No run follows that of the given number, which ends as soon as the groups of these minibatches are
+// complete.
+func (e *Executor) Thaw(last int, known []int) {
+	s := &e.stopping
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.frozen, s.agreed, s.last, s.known = false, true, last, known
+	for i, l := range s.running {
+		switch {
+		case !s.active:
+		case s.runs < last: // somebody knows all of this one
+			l.thaw(l.end(), e.group)
+		default:
+			l.thaw(known[i], e.group)
+		}
+	}
+	s.thawed.Broadcast()
+}
+
+// enter begins a run, when nothing is frozen. Errors: ErrEnough.
+func (s *stopping) enter(running []runningSegment, group int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.frozen {
+		s.thawed.Wait()
+	}
+	if s.agreed && s.runs >= s.last {
+		return ErrEnough
+	}
+	s.runs++
+	s.running, s.active = running, true
+	if s.agreed && s.runs == s.last {
+		for i, l := range running {
+			l.freeze()
+			l.thaw(s.known[i], group)
+		}
+	}
+	return nil
+}
+
+// leave ends a run.
+func (s *stopping) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.active = false
+}
