@@ -26,6 +26,7 @@ type app struct {
 	args  []string  // the command line
 	json  bool
 	quiet bool
+	rank  int // of this process, of several; 0 speaks for all
 
 	mu    sync.Mutex // of err, and of
 	drawn bool       // the last line of the terminal is a live one

@@ -41,8 +41,10 @@ type trainFlags struct {
 	init     string
 	metrics  string
 	pipe     trainPipeFlags
+	world    worldFlags
 
-	memoryGiven bool // --memory is not the default
+	processes   *train.World // nil: this one alone
+	memoryGiven bool         // --memory is not the default
 }
 
 // cacheFlags say where the measured chain is from.
@@ -125,10 +127,12 @@ weights may be older: the pipeline empties at checkpoints, evaluations and Ctrl-
   plimsoll train -m resnet20 --data glyphs --devices "cpu*4" --batch 64 --plan p.json --profile c.json --steps 1000`
 	f.register(a, cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := firstOf(f.options.check(cmd.Flags()), f.prepare(cmd)); err != nil {
-			return err
-		}
-		return a.runTrain(cmd.Context(), f)
+		return a.inWorld(cmd.Context(), f, func() error {
+			if err := firstOf(f.options.check(cmd.Flags()), f.prepare(cmd)); err != nil {
+				return err
+			}
+			return a.runTrain(cmd.Context(), f)
+		})
 	}
 	return cmd
 }
@@ -154,9 +158,25 @@ func (f *trainFlags) register(a *app, cmd *cobra.Command) {
 	s.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at this address, as in 127.0.0.1:9090")
 	f.keep.register(cmd)
 	f.pipe.register(cmd)
+	f.world.register(cmd)
+}
+
+// inWorld does something with the other processes of a run, if there are any.
+func (a *app) inWorld(ctx context.Context, f *trainFlags, do func() error) error {
+	n, err := f.job.count()
+	if err != nil {
+		return err
+	}
+	if f.processes, err = f.world.join(ctx, a, n); err != nil {
+		return err
+	}
+	return leave(ctx, f.processes, do())
 }
 
 func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
+	if a.rank > 0 {
+		return a.runFollower(ctx, f)
+	}
 	listener, err := listen(f.metrics)
 	if err != nil {
 		return err
@@ -182,18 +202,44 @@ func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
 		return err
 	}
 	if was != nil {
+		if err := a.tell(ctx, r); err != nil {
+			return err
+		}
 		return a.print(was.Summary, func(w io.Writer) { fmt.Fprint(w, was.Text) })
 	}
 	if err := a.planRest(ctx, f, place, r, p); err != nil {
 		return firstOf(err, closeFrom(r))
 	}
 	defer func() { _ = closeFrom(r) }() // of a file that was read
+	if err := a.tell(ctx, r); err != nil {
+		return err
+	}
 	m := newMetrics(r)
 	if listener != nil {
 		defer m.serve(listener, patience)()
 		a.noteMetrics(listener.Addr())
 	}
 	return a.trainAndWrite(ctx, place, r, m)
+}
+
+// runFollower is runTrain of a process other than rank 0, which plans and writes what is not a shard.
+func (a *app) runFollower(ctx context.Context, f *trainFlags) error {
+	p, err := f.begin(a)
+	if err != nil {
+		return err
+	}
+	r, err := f.open(ctx, a, nil, p)
+	if err != nil {
+		return err
+	}
+	r.Saves = f.keep.follow()
+	done, err := a.told(ctx, f, r)
+	if done || err != nil {
+		return err
+	}
+	defer func() { _ = closeFrom(r) }() // of a file that was read
+	_, err = r.Do(ctx)
+	return err
 }
 
 func closeFrom(r *train.Run) error {
@@ -308,6 +354,11 @@ func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *plan
 	if f.pipe.devices == 0 {
 		r.HostLimit = job.HostLimit(r.HostLimit)
 		f.options.HostMemory = job.Work.HostRoom(r.HostLimit)
+	}
+	if r.World = f.processes; r.World != nil {
+		if err := f.agree(ctx, r); err != nil {
+			return nil, err
+		}
 	}
 	if err := r.Check(); err != nil {
 		return nil, err

@@ -68,6 +68,9 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if f.processes != nil {
+		n = f.processes.Devices()
+	}
 	f.memoryGiven = cmd.Flags().Changed("memory")
 	if err := f.pipe.given.read(cmd); err != nil {
 		return err
@@ -235,8 +238,16 @@ func (f *trainFlags) request(platform *pipeline.Platform) (json.RawMessage, erro
 		Carried      bool               `json:"carried,omitempty"`
 		train.Corrections
 	}{
-		f.strategy, f.job.devices, f.memory.String(), f.job.config.Batch, f.pipe.parts(), f.pipe.versions, platform, f.pipe.given.hash(), !f.pipe.portals, f.pipe.Corrections,
+		f.strategy, f.devices(), f.memory.String(), f.job.config.Batch, f.pipe.parts(), f.pipe.versions, platform, f.pipe.given.hash(), !f.pipe.portals, f.pipe.Corrections,
 	})
+}
+
+// devices names the devices of all processes.
+func (f *trainFlags) devices() string {
+	if f.processes == nil {
+		return f.job.devices
+	}
+	return fmt.Sprintf("%s in each of %d processes", f.job.devices, f.processes.Size())
 }
 
 // planPipe plans a run on several devices. One that goes on has the plan and the chain in its folder if they were made for

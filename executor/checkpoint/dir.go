@@ -188,6 +188,15 @@ func (d *Dir) Latest() (c *Checkpoint, bad []error, err error) {
 	return nil, bad, fmt.Errorf("%w in %s", ErrNone, d.path)
 }
 
+// Open opens the checkpoint after step steps. Errors: ErrNone, those of the function Open.
+func (d *Dir) Open(step int64) (*Checkpoint, error) {
+	c, err := d.open(step)
+	if c == nil && err == nil {
+		err = fmt.Errorf("%w of step %d in %s", ErrNone, step, d.path)
+	}
+	return c, err
+}
+
 // open opens the checkpoint after step steps, the file or, where that is not good, the folder of shards. Errors: those of
 // Open; ErrFormat when its name is another's.
 func (d *Dir) open(step int64) (c *Checkpoint, err error) {

@@ -36,6 +36,8 @@ type Shards struct {
 	dir     *Dir
 	meta    Meta
 	of      int
+	shared  bool // by several processes
+	follows bool // this one is not the first of them
 	begun   sync.Once
 	before  []int64 // checkpoints that were there, unless
 	hidden  error   // they could not be listed
@@ -49,21 +51,30 @@ type Shards struct {
 // Shards begins a checkpoint of so many shards (at least 1). It touches no file.
 func (d *Dir) Shards(m Meta, of int) *Shards { return &Shards{dir: d, meta: m, of: of, left: of} }
 
+// SharedShards begins a checkpoint whose shards several processes write into one folder, each some of them, and each tells all of what
+// became of them (Written). What an earlier attempt has left is replaced shard by shard. The first process alone removes checkpoints.
+func (d *Dir) SharedShards(m Meta, of int, first bool) *Shards {
+	return &Shards{dir: d, meta: m, of: of, left: of, shared: true, follows: !first}
+}
+
 // Save writes shard k, once for each from 0, and makes it durable. With the last one the result is known: then it removes
 // checkpoints of earlier steps beyond the number that is kept. Errors, of the last one: *SaveError when not all shards are
 // saved, and every earlier checkpoint is untouched; ErrNotRemoved.
-func (s *Shards) Save(k int, from Source) (last bool, err error) {
-	s.begun.Do(func() { s.prepare() })
-	err = s.unready
-	if err == nil {
-		path := shardPath(s.dir.Folder(s.meta.Step), k)
-		err = atomicfile.Write(s.dir.fs, path, func(w io.Writer) error { return encodeShard(w, from, s.meta, k, s.of) })
+func (s *Shards) Save(k int, from Source) (last bool, err error) { return s.Written(s.Write(k, from)) }
+
+// Write writes shard k and makes it durable.
+func (s *Shards) Write(k int, from Source) error {
+	s.begun.Do(s.prepare)
+	if s.unready != nil {
+		return s.unready
 	}
-	return s.end(err)
+	path := shardPath(s.dir.Folder(s.meta.Step), k)
+	return atomicfile.Write(s.dir.fs, path, func(w io.Writer) error { return encodeShard(w, from, s.meta, k, s.of) })
 }
 
-// end counts a shard that was saved, or not.
-func (s *Shards) end(err error) (last bool, _ error) {
+// Written counts a shard that was written, or not. Returns and errors are those of Save.
+func (s *Shards) Written(err error) (last bool, _ error) {
+	s.begun.Do(s.prepare)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.left--; err != nil && s.failure == nil {
@@ -72,6 +83,8 @@ func (s *Shards) end(err error) (last bool, _ error) {
 	switch {
 	case s.left > 0:
 		return false, nil
+	case s.failure == nil && s.follows:
+		return true, nil
 	case s.failure != nil:
 		return true, s.dir.unsaved(s.dir.Folder(s.meta.Step), s.before, s.hidden, s.failure)
 	}
@@ -99,13 +112,13 @@ func (s *Shards) prepare() {
 	all, err := s.dir.Steps()
 	s.before, s.hidden = slices.DeleteFunc(all, func(step int64) bool { return step == s.meta.Step }), err
 	if s.unready = err; err == nil {
-		s.unready = s.dir.prepareShards(s.meta.Step)
+		s.unready = s.dir.prepareShards(s.meta.Step, s.shared)
 	}
 }
 
 // prepareShards makes the folder of a checkpoint and empties it of what an earlier attempt has left, whose shards must not meet new
-// ones.
-func (d *Dir) prepareShards(step int64) error {
+// ones, unless others write there already.
+func (d *Dir) prepareShards(step int64, shared bool) error {
 	if err := d.prepare(); err != nil {
 		return err
 	}
@@ -114,6 +127,8 @@ func (d *Dir) prepareShards(step int64) error {
 	switch {
 	case err == nil:
 		return atomicfile.SyncDir(d.fs, d.path)
+	case errors.Is(err, fs.ErrExist) && shared:
+		return nil
 	case errors.Is(err, fs.ErrExist):
 		return errors.Join(d.empty(folder), atomicfile.SyncDir(d.fs, folder))
 	}

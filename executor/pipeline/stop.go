@@ -59,6 +59,9 @@ func (e *Executor) Thaw(last int, known []int) {
 	s := &e.stopping
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.frozen {
+		return
+	}
 	s.frozen, s.agreed, s.last, s.known = false, true, last, known
 	for i, l := range s.running {
 		switch {

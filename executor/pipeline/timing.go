@@ -39,7 +39,8 @@ type stamp struct {
 type stopwatch struct {
 	dev    runtime.Device
 	origin runtime.Event
-	most   int // stamps that are kept, the latest; 0: all of a run
+	begun  time.Time // when the origin was
+	most   int       // stamps that are kept, the latest; 0: all of a run
 	stamps []stamp
 	used   int    // stamps of this run
 	open   *stamp // of the task that is being issued
@@ -65,7 +66,9 @@ func (w *stopwatch) begin(q queue) error {
 	if err := q.record(w.origin); err != nil {
 		return err
 	}
-	return w.origin.Synchronize()
+	err := w.origin.Synchronize()
+	w.begun = time.Now()
+	return err
 }
 
 // next returns where the next stamp is kept, with its events.
@@ -158,14 +161,35 @@ func (e *Executor) Timings() (all []Timing, err error) {
 			all = append(all, t)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Timing) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Device, b.Device)) })
-	if len(all) > 0 { // a device may have begun before the first one did
-		before := min(0, all[0].Start)
-		for i := range all {
-			all[i].Start, all[i].End = all[i].Start-before, all[i].End-before
+	SortTimings(all)
+	return all, nil
+}
+
+// Origin returns the instant from which the Timings of the latest run count.
+func (e *Executor) Origin() time.Time {
+	w := e.own()[0].watch
+	before := 0.0
+	for _, d := range e.own() {
+		for _, s := range d.watch.stamps[:min(d.watch.used, len(d.watch.stamps))] {
+			if since, err := s.start.Since(w.origin); err == nil {
+				before = min(before, since.Seconds())
+			}
 		}
 	}
-	return all, nil
+	return w.begun.Add(time.Duration(before * float64(time.Second)))
+}
+
+// SortTimings orders tasks by their start. Where some began before 0, as a device may that begins before the first one does, times
+// count from the first of them.
+func SortTimings(all []Timing) {
+	slices.SortStableFunc(all, func(a, b Timing) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Device, b.Device)) })
+	if len(all) == 0 {
+		return
+	}
+	before := min(0, all[0].Start)
+	for i := range all {
+		all[i].Start, all[i].End = all[i].Start-before, all[i].End-before
+	}
 }
 
 // pauses returns the launches that stand for the tasks of a device.

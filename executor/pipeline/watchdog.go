@@ -155,6 +155,15 @@ func (e *Executor) report() (all []string) {
 	return all
 }
 
+// Status says what the devices of this process are at.
+func (e *Executor) Status() string {
+	var all []string
+	for _, d := range e.own() {
+		all = append(all, fmt.Sprintf("device %d: %s", d.device, d.status()))
+	}
+	return strings.Join(all, "; ")
+}
+
 // status says what a driver is at.
 func (d *driver) status() string {
 	if d.progress.tasks.Load() == 0 {

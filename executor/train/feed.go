@@ -20,6 +20,13 @@ type feed struct {
 	held  map[int]*held
 	spare []*held
 	fresh func() *held
+	wants func(batch int) (images, labels bool) // what of a batch is asked for
+}
+
+// pixels returns the values of a batch's images.
+func (j *Job) pixels() int {
+	s := j.Set.Shape()
+	return s[0] * s[1] * s[2] * j.Config.Batch
 }
 
 // held is a batch that waits to be asked for.
@@ -35,8 +42,7 @@ func (j *Job) newFeed(ctx context.Context, from *data.Batcher[float32], first in
 	if err != nil {
 		return nil, err
 	}
-	s := j.Set.Shape()
-	pixels := s[0] * s[1] * s[2] * j.Config.Batch
+	pixels := j.pixels()
 	return &feed{from: l, next: first, held: map[int]*held{}, fresh: func() *held {
 		return &held{images: make([]float32, pixels), labels: make([]int32, j.Config.Batch)}
 	}}, nil
@@ -77,7 +83,10 @@ func (f *feed) get(batch int) (*held, error) {
 		if _, err := f.from.Next(h.images, h.labels); err != nil {
 			return nil, fmt.Errorf("data of batch %d: %w", f.next, err)
 		}
+		images, labels := f.wants(f.next)
+		h.shown, h.told = !images, !labels
 		f.held[f.next] = h
+		f.settle(f.next, h)
 		f.next++
 	}
 	h, ok := f.held[batch]
@@ -91,7 +100,6 @@ func (f *feed) room() *held {
 	if n := len(f.spare); n > 0 {
 		h := f.spare[n-1]
 		f.spare = f.spare[:n-1]
-		h.shown, h.told = false, false
 		return h
 	}
 	return f.fresh()

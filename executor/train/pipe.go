@@ -351,9 +351,14 @@ func (j *Job) ReadPipe(path string, c *chain.Chain, also Corrections) (*Pipe, er
 	if err != nil {
 		return nil, err
 	}
+	return j.PipeOf(path, plan, c, also)
+}
+
+// PipeOf is ReadPipe for a plan that was read, by a name for errors.
+func (j *Job) PipeOf(path string, plan *pipeline.Plan, c *chain.Chain, also Corrections) (p *Pipe, err error) {
 	costs := *c
 	costs.Bandwidth = 0
-	p := &Pipe{Plan: plan, Costs: pipe.Costs{Chain: &costs, Platform: plan.Platform}, Corrections: also}
+	p = &Pipe{Plan: plan, Costs: pipe.Costs{Chain: &costs, Platform: plan.Platform}, Corrections: also}
 	if plan.Platform == nil || json.Unmarshal(plan.Extra[executor.ArenaField], &p.Limit) != nil {
 		return nil, fmt.Errorf("%w: %s does not say for which devices it was made", ErrSpec, path)
 	}

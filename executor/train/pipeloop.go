@@ -54,6 +54,8 @@ type pipeLoop struct {
 	feed   *feed
 	parts  int // microbatches of a step
 	states *states
+	others *members // the processes of the run; nil: this one is alone
+	given  int      // steps behind which a state was last given to be saved
 
 	// Of the pass that runs, under the lock of the executor's Done.
 	stop   context.CancelCauseFunc
@@ -65,6 +67,7 @@ type pipeLoop struct {
 	failed bool
 
 	timings [][]pipe.Timing // of the latest steps with a flush
+	origins []time.Time     // from which their times count, or from which a pass without a flush does
 }
 
 // timedSteps is of how many steps with a flush it is kept when their tasks ran, the latest.
@@ -94,19 +97,23 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	if c.feed, err = r.Job.newFeed(context.WithoutCancel(ctx), r.Job.train, c.next); err != nil {
 		return nil, err
 	}
+	c.feed.wants = r.wants
 	defer c.feed.from.Close()
-	if c.x, err = pipe.New(r.Pipe.Work, on, r.Pipe.Costs, r.Pipe.Plan, c.options(r, len(on))); err != nil {
+	if r.World != nil {
+		c.others = newMembers(c, r.World)
+	}
+	if c.x, err = pipe.New(r.Pipe.Work, on, r.Pipe.Costs, r.Pipe.Plan, c.options(r, len(r.Pipe.Needs))); err != nil {
 		return nil, err
+	}
+	if c.others != nil {
+		defer c.others.listen(ctx)()
+		ctx = r.World.Context()
 	}
 	if err := r.begin(c.x, out); err != nil {
 		return nil, err
 	}
-	for i := range on {
-		out.Pipe.Devices[i].Name = on[i].Device.Info().Name
-	}
-	for _, a := range c.x.Audited() {
-		out.Pipe.Devices[a.Device].MeasuredPeakBytes = a.PeakBytes
-		out.MeasuredPeakBytes = max(out.MeasuredPeakBytes, a.PeakBytes)
+	if err := c.devices(on, out); err != nil {
+		return nil, err
 	}
 	out.HostBytes = c.x.HostBytes()
 	c.loop = &loop{Run: r, m: c, out: out, step: out.ResumedFrom, saved: -1}
@@ -114,15 +121,45 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	if err := c.run(ctx); err != nil {
 		return nil, err
 	}
-	out.WeightsSHA256, err = hash(c.x)
+	if c.others == nil {
+		out.WeightsSHA256, err = hash(c.x)
+	}
 	return out, err
+}
+
+// devices fills in what devices are called, and what New has measured of them.
+func (c *pipeLoop) devices(on []executor.Target, out *Outcome) error {
+	var names []string
+	for i := range on {
+		names = append(names, on[i].Device.Info().Name)
+	}
+	devices := out.Pipe.Devices
+	if c.others != nil {
+		if err := c.others.report(devices, names); err != nil {
+			return err
+		}
+	} else {
+		for i, name := range names {
+			devices[i].Name = name
+		}
+		for _, a := range c.x.Audited() {
+			devices[a.Device].MeasuredPeakBytes = a.PeakBytes
+		}
+	}
+	for _, d := range devices {
+		out.MeasuredPeakBytes = max(out.MeasuredPeakBytes, d.MeasuredPeakBytes)
+	}
+	return nil
 }
 
 // options are those of a run's executor.
 func (c *pipeLoop) options(r *Run, devices int) pipe.Options {
 	o := r.Pipe.options()
 	o.Feed, o.Seed, o.Rate, o.NoGraph, o.Limits = c.feed, r.Job.Seed, r.Rate.At, r.Job.NoGraph, slices.Repeat([]int64{r.Pipe.Limit}, devices)
-	o.Done, o.First, o.Updates, o.Patience, o.MaxNorm = c.result, c.next, r.updates(), r.Pipe.Patience, r.MaxNorm
+	if o.Done = c.result; c.others != nil {
+		o.Done, o.World = c.others.tell, c.others
+	}
+	o.First, o.Updates, o.Patience, o.MaxNorm = c.next, r.updates(), r.Pipe.Patience, r.MaxNorm
 	o.Audit = r.Pipe.Plan.IsFlush()
 	o.Timed, o.TimedPeriods = true, r.Pipe.timedPeriods()
 	if r.Saves.Dir != nil {
@@ -167,18 +204,20 @@ func (r *Run) pipeSummary() Summary {
 // run trains to the last step and evaluates.
 func (c *pipeLoop) run(ctx context.Context) error {
 	for {
-		if err := c.evaluateIfDue(ctx); err != nil {
+		if err := c.evaluateIfDue(c.asked(ctx)); err != nil {
 			return err
 		}
 		if c.step >= c.Steps {
-			c.settle()
-			c.finish()
-			return c.measured()
+			return c.end()
 		}
-		if ctx.Err() != nil {
+		if c.asked(ctx).Err() != nil {
 			return c.interrupt()
 		}
-		if err := c.pass(ctx, c.segments()); err != nil {
+		err := c.pass(ctx, c.segments())
+		if errors.Is(err, pipe.ErrEnough) {
+			return c.interrupt()
+		}
+		if err != nil {
 			return c.broken(err)
 		}
 		c.told()
@@ -188,13 +227,33 @@ func (c *pipeLoop) run(ctx context.Context) error {
 	}
 }
 
+// asked ends when the run is asked to. Several processes agree on that where a pass begins, and nowhere else.
+func (c *pipeLoop) asked(ctx context.Context) context.Context {
+	if c.others != nil {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
+}
+
+// end sums a run up that is through.
+func (c *pipeLoop) end() (err error) {
+	c.settle()
+	if c.others != nil {
+		if err := c.others.collect(); err != nil {
+			return c.broken(err)
+		}
+	}
+	c.finish()
+	return c.measured()
+}
+
 // time keeps when the tasks of the latest step ran.
 func (c *pipeLoop) time() error {
 	if !c.Pipe.Plan.IsFlush() || c.Steps-c.step >= timedSteps {
 		return nil
 	}
 	tasks, err := c.x.Timings()
-	c.timings = append(c.timings, tasks)
+	c.timings, c.origins = append(c.timings, tasks), append(c.origins, c.x.Origin())
 	return err
 }
 
@@ -205,8 +264,20 @@ func (c *pipeLoop) measured() (err error) {
 	case c.ran == 0:
 		return nil
 	case !c.Pipe.Plan.IsFlush():
-		c.out.Tasks, err = c.x.Timings()
-		return err
+		tasks, err := c.x.Timings()
+		if err != nil {
+			return err
+		}
+		c.timings, c.origins = [][]pipe.Timing{tasks}, []time.Time{c.x.Origin()}
+	}
+	if c.others != nil {
+		if c.timings, err = c.others.timings(c.timings); err != nil {
+			return err
+		}
+	}
+	if !c.Pipe.Plan.IsFlush() {
+		c.out.Tasks = c.timings[0]
+		return nil
 	}
 	c.out.Tasks = c.timings[stats.Middle(c.timings, lastEnd)]
 	c.out.MeasuredS = lastEnd(c.out.Tasks)
@@ -259,6 +330,9 @@ func (c *pipeLoop) told() {
 // settle waits for the checkpoints that are being saved.
 func (c *pipeLoop) settle() {
 	c.x.Saved()
+	if c.others != nil && c.given > 0 {
+		c.states.settle(c.given)
+	}
 	c.told()
 }
 
@@ -267,6 +341,7 @@ func (c *pipeLoop) saveShards() {
 	if c.settle(); c.saved == c.step {
 		return
 	}
+	c.given = c.step
 	if err := c.x.Save(context.Background()); err != nil {
 		c.attempted(c.step, err)
 	}
@@ -276,13 +351,26 @@ func (c *pipeLoop) saveShards() {
 // pass sends segments through the pipeline; fewer steps when ctx ends meanwhile: those that have begun, and what their updates
 // take.
 func (c *pipeLoop) pass(ctx context.Context, segments []pipe.Segment) error {
-	enough := ctx.Done()
-	ctx, c.stop = context.WithCancelCause(context.WithoutCancel(ctx))
+	enough, within := ctx.Done(), context.WithoutCancel(ctx)
+	if c.others != nil { // they agree on an early end
+		enough, within = nil, ctx
+	}
+	ctx, c.stop = context.WithCancelCause(within)
 	defer c.stop(nil)
-	start := time.Now()
+	start, first := time.Now(), c.step
 	c.since, c.idle = start, c.feed.from.Waited()
 	err := c.x.RunUntil(ctx, enough, segments...)
 	c.busy += time.Since(start)
+	if c.others != nil && err == nil {
+		c.others.await(c.x.Done())
+		err = context.Cause(ctx)
+	}
+	for _, s := range segments {
+		if s.Save && first < c.step {
+			c.given = min(first+s.Minibatches/c.parts, c.step)
+		}
+		first += s.Minibatches / c.parts
+	}
 	return err
 }
 
@@ -340,8 +428,18 @@ func (c *pipeLoop) add(sum pipe.Result) error {
 			return err
 		}
 	}
-	c.states.count(c.step)
+	c.tellCounted()
 	return nil
+}
+
+// tellCounted says that a step is counted, to all processes when whoever logs has logged it.
+func (c *pipeLoop) tellCounted() {
+	switch {
+	case c.others == nil:
+		c.states.count(c.step)
+	case c.others.Rank() == 0 && c.Saves.Dir != nil:
+		c.others.post(countedTopic, c.step)
+	}
 }
 
 // notFinite says where a loss is not finite, or that the gradients alone are not.
@@ -392,6 +490,24 @@ func (c *pipeLoop) Write(t executor.Tensor, src []float32) error { return c.x.Wr
 
 // Evaluate implements trained: every test sample once.
 func (c *pipeLoop) Evaluate(ctx context.Context) (Score, error) {
+	if c.others == nil {
+		return c.score(ctx)
+	}
+	s, err := c.score(c.others.Context())
+	if err != nil {
+		return s, err
+	}
+	all, err := gather(c.others.World, s)
+	for _, of := range all {
+		if of.Samples > 0 { // of the last stage
+			s = of
+		}
+	}
+	return s, err
+}
+
+// score evaluates. In a process without the last stage it is nothing.
+func (c *pipeLoop) score(ctx context.Context) (Score, error) {
 	var s Score
 	batches, err := data.NewLoader(ctx, c.Job.test, 0, 0, 0)
 	if err != nil {
@@ -399,8 +515,13 @@ func (c *pipeLoop) Evaluate(ctx context.Context) (Score, error) {
 	}
 	defer batches.Close()
 	x := &examiner{from: batches, batch: c.Job.Config.Batch}
-	classes := c.Job.Config.Classes
+	classes, pixels := c.Job.Config.Classes, c.Job.pixels()
 	err = c.x.Evaluate(ctx, x, int(c.Job.test.Steps()), func(_ int, logits []float32) error {
+		if len(x.sheets) == 0 { // another process has the images
+			if err := x.Images(0, make([]float32, pixels)); err != nil {
+				return err
+			}
+		}
 		sheet := x.sheets[0]
 		x.sheets = x.sheets[1:]
 		for i := range sheet.fresh {

@@ -35,6 +35,8 @@ type Run struct {
 	// Init is a file of weights with torchvision's names to begin with; From, the checkpoint to go on from, overrules it.
 	Init string
 	From *checkpoint.Checkpoint
+	// World is the processes that have the devices of Pipe; nil: this one has all.
+	World *World
 	// Past is what was logged of the steps before From.
 	Past History
 

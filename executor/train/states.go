@@ -23,6 +23,8 @@ type states struct {
 	counted int                        // steps
 	over    bool                       // none will be counted any more
 	open    map[int]*checkpoint.Shards // by step
+	told    map[int]*checkpoint.Shards // likewise: of which all processes tell what became of their shards
+	ended   map[int]bool               // steps of which all have told
 	results []attempt                  // that nobody has taken yet
 }
 
@@ -33,7 +35,7 @@ type attempt struct {
 }
 
 func newStates(r *Run, parts, done int) *states {
-	s := &states{run: r, parts: parts, counted: done, open: map[int]*checkpoint.Shards{}}
+	s := &states{run: r, parts: parts, counted: done, open: map[int]*checkpoint.Shards{}, told: map[int]*checkpoint.Shards{}, ended: map[int]bool{}}
 	s.moved = sync.NewCond(&s.mu)
 	return s
 }
@@ -61,14 +63,36 @@ func (s *states) save(x *pipe.Snapshot) {
 	if shards == nil {
 		return
 	}
-	var last bool
 	var err error
-	x.Write(func() { last, err = shards.Save(x.Stage, finiteSource{x}) })
-	if last {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.open, step)
-		s.results = append(s.results, attempt{step, err})
+	x.Write(func() { err = shards.Write(x.Stage, finiteSource{x}) })
+	if w := s.run.World; w != nil {
+		w.postShard(step, err)
+		return
+	}
+	s.written(shards, step, err)
+}
+
+// written counts a shard.
+func (s *states) written(shards *checkpoint.Shards, step int, err error) {
+	last, err := shards.Written(err)
+	if !last {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, step)
+	delete(s.told, step)
+	s.ended[step] = true
+	s.results = append(s.results, attempt{step, err})
+	s.moved.Broadcast()
+}
+
+// settle waits until all processes have saved what they have of the state behind a step, or none will.
+func (s *states) settle(step int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !s.ended[step] && !s.over {
+		s.moved.Wait()
 	}
 }
 
@@ -83,9 +107,29 @@ func (s *states) shards(x *pipe.Snapshot, step int) *checkpoint.Shards {
 		return nil
 	}
 	if s.open[step] == nil {
-		s.open[step] = s.run.Saves.Dir.Shards(s.run.meta(int64(step), x.Updates()), len(s.run.Pipe.Plan.Stages))
+		s.open[step] = s.begin(step, x.Updates())
 	}
 	return s.open[step]
+}
+
+// begin begins the checkpoint of a step.
+func (s *states) begin(step int, updates []int64) *checkpoint.Shards {
+	dir, n, meta := s.run.Saves.Dir, len(s.run.Pipe.Plan.Stages), s.run.meta(int64(step), updates)
+	if w := s.run.World; w != nil {
+		return dir.SharedShards(meta, n, w.Rank() == 0)
+	}
+	return dir.Shards(meta, n)
+}
+
+// heard takes what a process tells of a shard.
+func (s *states) heard(step int, err error) {
+	s.mu.Lock()
+	if s.told[step] == nil {
+		s.told[step] = s.begin(step, nil)
+	}
+	shards := s.told[step]
+	s.mu.Unlock()
+	s.written(shards, step, err)
 }
 
 // take returns what became of checkpoints since it was called last, in the order of their steps.

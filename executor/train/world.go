@@ -1,0 +1,382 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sort"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"plimsoll/executor"
+	pipe "plimsoll/executor/pipeline"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+	"plimsoll/runtime/host"
+	"plimsoll/runtime/world"
+)
+
+// World is the processes of a run, each with some of its devices: those of rank 0 are the first. Rank 0 plans, logs and writes; all
+// others do the same work with their own devices, and write the shards of their stages.
+type World struct {
+	*world.World
+	fabric world.Fabric
+	first  []int // by rank: the first of its devices; then how many there are
+	doing  *Doing
+}
+
+// Doing says what a process does, to whoever asks.
+type Doing struct{ of atomic.Pointer[pipe.Executor] }
+
+// String says it.
+func (d *Doing) String() string {
+	if e := d.of.Load(); e != nil {
+		return e.Status()
+	}
+	return "has not begun"
+}
+
+// NewWorld joins the devices of all processes, of which this one has so many. All processes call it together. doing will say what this
+// one does.
+func NewWorld(ctx context.Context, w *world.World, fabric world.Fabric, devices int, doing *Doing) (*World, error) {
+	counts, err := w.AllGather(ctx, []byte(strconv.Itoa(devices)))
+	if err != nil {
+		return nil, err
+	}
+	all := &World{World: w, fabric: fabric, first: []int{0}, doing: doing}
+	for rank, text := range counts {
+		n, err := strconv.Atoi(string(text))
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("rank %d has %q devices", rank, text)
+		}
+		all.first = append(all.first, all.first[rank]+n)
+	}
+	return all, nil
+}
+
+// Devices returns how many devices all processes have together.
+func (w *World) Devices() int { return w.first[len(w.first)-1] }
+
+// Process implements pipeline.World.
+func (w *World) Process(device int) int { return sort.SearchInts(w.first, device+1) - 1 }
+
+// Self implements pipeline.World.
+func (w *World) Self() int { return w.Rank() }
+
+// Open implements pipeline.World.
+func (w *World) Open(ways []pipe.Way) error {
+	var all []world.Way
+	for _, x := range ways {
+		all = append(all, world.Way{Name: x.Name, From: w.Process(x.From), To: w.Process(x.To), Bytes: x.Bytes})
+	}
+	return w.fabric.Open(w.Context(), all)
+}
+
+// Send implements pipeline.World.
+func (w *World) Send(way int, dev runtime.Device, src runtime.Span) (runtime.Launch, error) {
+	return carry("send", w.fabric.Send, way, dev, src)
+}
+
+// Receive implements pipeline.World.
+func (w *World) Receive(way int, dev runtime.Device, dst runtime.Span) (runtime.Launch, error) {
+	return carry("receive", w.fabric.Receive, way, dev, dst)
+}
+
+// addressable is a device whose memory can be read and written in place.
+type addressable interface {
+	Bytes(s runtime.Span) ([]byte, error)
+}
+
+// carry returns a launch that hands the bytes of a span to a fabric.
+func carry(name string, by func(way int, p []byte) error, way int, dev runtime.Device, span runtime.Span) (runtime.Launch, error) {
+	memory, ok := dev.(addressable)
+	if !ok {
+		return nil, fmt.Errorf("%w: --devices %s: devices of several processes are of the cpu so far", ErrSpec, dev.Info().Name)
+	}
+	b, err := memory.Bytes(span)
+	if err != nil {
+		return nil, err
+	}
+	return host.Func{Name: name, Do: func() error { return by(way, b) }}, nil
+}
+
+// Share implements pipeline.World.
+func (w *World) Share(ctx context.Context, device int, data []byte) ([]byte, error) {
+	return w.Broadcast(ctx, w.Process(device), data)
+}
+
+// Fail implements pipeline.World.
+func (w *World) Fail(err error) {
+	w.World.Fail(err)
+	_ = w.fabric.Close() // what waits ends
+}
+
+// Topics of what the processes of a run tell each other.
+const (
+	resultTopic  = "result"  // of a minibatch
+	countedTopic = "counted" // steps that are logged
+	shardTopic   = "shard"   // of a checkpoint
+	stopTopic    = "stop"    // somebody was asked to
+	knownTopic   = "known"   // minibatches, by who stops
+)
+
+// post tells all processes something.
+func (w *World) post(topic string, what any) {
+	text, err := json.Marshal(what)
+	if err == nil {
+		err = w.Post(topic, text)
+	}
+	if err != nil {
+		w.Fail(err)
+	}
+}
+
+// hear calls do for all that is told of a topic, in one order everywhere.
+func hear[T any](w *World, topic string, do func(from int, what T)) {
+	w.Handle(topic, func(from int, data []byte) {
+		var what T
+		if err := json.Unmarshal(data, &what); err != nil {
+			w.Fail(fmt.Errorf("rank %d: message %q: %w", from, topic, err))
+			return
+		}
+		do(from, what)
+	})
+}
+
+// gather returns what each process gives, by rank. All processes call it together.
+func gather[T any](w *World, what T) (all []T, err error) {
+	text, err := json.Marshal(what)
+	if err != nil {
+		return nil, err
+	}
+	texts, err := w.AllGather(w.Context(), text)
+	if err != nil {
+		return nil, err
+	}
+	all = make([]T, len(texts))
+	for rank, text := range texts {
+		if err := json.Unmarshal(text, &all[rank]); err != nil {
+			return nil, fmt.Errorf("rank %d: %w", rank, err)
+		}
+	}
+	return all, nil
+}
+
+// shard is what became of a shard of the state behind a step.
+type shard struct {
+	Step  int
+	Error string
+}
+
+func (w *World) postShard(step int, err error) {
+	x := shard{Step: step}
+	if err != nil {
+		x.Error = err.Error()
+	}
+	w.post(shardTopic, x)
+}
+
+// result is a pipeline.Result with numbers that JSON has not.
+type result struct {
+	Minibatch  int
+	Loss, Norm Number
+	Correct    int
+	Skipped    bool
+}
+
+// members lets the loop of each process hear what the others tell.
+type members struct {
+	*World
+	c     *pipeLoop
+	mu    sync.Mutex
+	moved *sync.Cond
+	next  int  // the microbatch whose result is next
+	over  bool // no more come
+	known []known
+	heard int
+}
+
+// known is where a process is when it is to stop.
+type known struct {
+	Runs        int
+	Minibatches []int
+}
+
+func newMembers(c *pipeLoop, w *World) *members {
+	m := &members{World: w, c: c, next: c.next, known: make([]known, w.Size())}
+	m.moved = sync.NewCond(&m.mu)
+	return m
+}
+
+// tell tells all processes the result of a minibatch, which the last stage has.
+func (m *members) tell(r pipe.Result) {
+	m.post(resultTopic, result{r.Minibatch, Number(r.Loss), Number(r.Norm), r.Correct, r.Skipped})
+}
+
+// listen begins to hear the others, when there is an executor.
+func (m *members) listen(ctx context.Context) (done func()) {
+	m.doing.of.Store(m.c.x)
+	hear(m.World, resultTopic, func(_ int, r result) {
+		m.c.result(pipe.Result{Minibatch: r.Minibatch, Loss: float64(r.Loss), Norm: float64(r.Norm), Correct: r.Correct, Skipped: r.Skipped})
+		m.mu.Lock()
+		m.next, m.over = m.c.next, m.over || m.c.failed
+		m.mu.Unlock()
+		m.moved.Broadcast()
+	})
+	hear(m.World, countedTopic, func(_, steps int) { m.c.states.count(steps) })
+	hear(m.World, shardTopic, func(_ int, x shard) {
+		var err error
+		if x.Error != "" {
+			err = errors.New(x.Error)
+		}
+		m.c.states.heard(x.Step, err)
+	})
+	var once sync.Once
+	hear(m.World, stopTopic, func(_, _ int) { once.Do(m.freeze) })
+	hear(m.World, knownTopic, m.freezes)
+	over := context.AfterFunc(m.Context(), func() {
+		m.c.states.end()
+		m.c.x.Thaw(m.c.x.Freeze()) // whoever waits for what the others know
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.over = true
+		m.moved.Broadcast()
+	})
+	asked := context.AfterFunc(ctx, func() { m.post(stopTopic, 0) })
+	return func() { over(); asked() }
+}
+
+// freeze tells all what is known here.
+func (m *members) freeze() {
+	runs, minibatches := m.c.x.Freeze()
+	m.post(knownTopic, known{runs, minibatches})
+}
+
+// freezes lets the run end when it is known of all.
+func (m *members) freezes(from int, k known) {
+	m.known[from] = k
+	if m.heard++; m.heard < m.Size() {
+		return
+	}
+	var runs []int
+	var minibatches [][]int
+	for _, k := range m.known {
+		runs, minibatches = append(runs, k.Runs), append(minibatches, k.Minibatches)
+	}
+	m.c.x.Thaw(pipe.Last(runs, minibatches))
+}
+
+// await waits until the results of so many microbatches have come.
+func (m *members) await(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.next < n && !m.over {
+		m.moved.Wait()
+	}
+}
+
+// report fills in what the devices of all processes are and were measured.
+func (m *members) report(devices []DeviceSummary, names []string) error {
+	type measured struct {
+		Names   []string
+		Audited []pipe.Audited
+	}
+	all, err := gather(m.World, measured{names, m.c.x.Audited()})
+	if err != nil {
+		return err
+	}
+	for rank, x := range all {
+		for i, name := range x.Names {
+			devices[m.first[rank]+i].Name = fmt.Sprintf("rank %d, %s", rank, name)
+		}
+		for _, a := range x.Audited {
+			devices[a.Device].MeasuredPeakBytes = a.PeakBytes
+		}
+	}
+	return nil
+}
+
+// timings joins what the processes have measured of the same passes, on the clock of rank 0.
+func (m *members) timings(own [][]pipe.Timing) ([][]pipe.Timing, error) {
+	type timeline struct {
+		Origin int64 // of the tasks' times: nanoseconds on the clock of rank 0
+		Tasks  []pipe.Timing
+	}
+	var lines []timeline
+	for i, tasks := range own {
+		lines = append(lines, timeline{m.c.origins[i].Add(m.Offset()).UnixNano(), tasks})
+	}
+	all, err := gather(m.World, lines)
+	if err != nil {
+		return nil, err
+	}
+	joined := make([][]pipe.Timing, len(own))
+	for i := range joined {
+		for _, of := range all {
+			late := float64(of[i].Origin-all[0][i].Origin) / 1e9
+			for _, t := range of[i].Tasks {
+				t.Start, t.End = t.Start+late, t.End+late
+				joined[i] = append(joined[i], t)
+			}
+		}
+		pipe.SortTimings(joined[i])
+	}
+	return joined, nil
+}
+
+// collect brings the trained weights of all processes to rank 0, which keeps them.
+func (m *members) collect() error {
+	w := &weights{pipeLoop: m.c, values: map[[2]string][]float32{}}
+	for _, t := range m.c.x.Tensors() {
+		if t.Role != "weight" && t.Role != "buffer" {
+			continue
+		}
+		values := make([]float32, t.Desc.Elements())
+		if err := m.c.x.Read(t, values); err != nil {
+			return err
+		}
+		if m.Rank() == 0 {
+			w.values[[2]string{t.Role, t.Name}] = values
+		}
+	}
+	m.c.m = w
+	var sum string
+	if m.Rank() == 0 {
+		var err error
+		if sum, err = hash(w); err != nil {
+			return err
+		}
+	}
+	text, err := m.Broadcast(m.Context(), 0, []byte(sum))
+	m.c.out.WeightsSHA256 = string(text)
+	return err
+}
+
+// weights are those of a pipeline, in memory.
+type weights struct {
+	*pipeLoop
+	values map[[2]string][]float32
+}
+
+// Read implements trained.
+func (w *weights) Read(t executor.Tensor, dst []float32) error {
+	copy(dst, w.values[[2]string{t.Role, t.Name}])
+	return nil
+}
+
+// wants reports what of a batch this process asks for: images where it has its first stage, labels where it has its last one.
+func (r *Run) wants(batch int) (images, labels bool) {
+	if r.World == nil {
+		return true, true
+	}
+	plan := r.Pipe.Plan
+	for _, t := range plan.Tasks {
+		if t.Kind != pipeline.F || (t.Shift-batch)%plan.Repeats() != 0 || r.World.Process(t.Device) != r.World.Self() {
+			continue
+		}
+		images, labels = images || t.Stage == 0, labels || t.Stage == len(plan.Stages)-1
+	}
+	return images, labels
+}
