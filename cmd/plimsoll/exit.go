@@ -35,6 +35,7 @@ import (
 	"plimsoll/planner/strategy"
 	"plimsoll/runtime"
 	"plimsoll/runtime/devices"
+	"plimsoll/runtime/world"
 )
 
 const (
@@ -92,7 +93,10 @@ const (
 // failureOf says what an error means.
 func failureOf(command string, err error) *failure {
 	f := &failure{Command: command, Error: oneLine(err), Kind: kindFailed, ExitCode: exitFailed}
+	var process *processError
 	switch f.refusal = refusalOf(err); {
+	case errors.As(err, &process):
+		f.ExitCode = process.code
 	case errors.Is(err, context.Canceled) || errors.Is(err, runtime.ErrAbandoned):
 		f.Kind, f.Error = kindInterrupted, "interrupted"
 	case errors.Is(err, train.ErrInterrupted):
@@ -119,7 +123,7 @@ func (f *failure) writeJSON(w io.Writer) {
 
 // isInput reports whether what the user wrote is wrong.
 func isInput(err error) bool {
-	return is[usageError](err) || is[*checkpoint.TensorsError](err) || is[*schedule.RuleError](err) || is[*executor.UnusedPrefetchError](err) ||
+	return is[usageError](err) || is[*world.DisagreementError](err) || errors.Is(err, world.ErrSecret) || is[*checkpoint.TensorsError](err) || is[*schedule.RuleError](err) || is[*executor.UnusedPrefetchError](err) ||
 		is[*schedule.ParseError](err) || is[*kernels.OpError](err) ||
 		slices.ContainsFunc(badInput, func(known error) bool { return errors.Is(err, known) })
 }
