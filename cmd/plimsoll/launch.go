@@ -138,6 +138,9 @@ func (l *launched) wait(ctx context.Context) error {
 	return l.first
 }
 
+// toldWithin is how long processes have to end because they are told that another one has failed, and to say so.
+const toldWithin = 3 * time.Second
+
 // fail notes the first failure.
 func (l *launched) fail(rank int, err error) {
 	l.once.Do(func() {
@@ -158,7 +161,7 @@ func (l *launched) watch(ctx context.Context, over <-chan struct{}) {
 	signal.Notify(again, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(again)
 	asked, failed := ctx.Done(), (<-chan struct{})(l.failed)
-	var late <-chan time.Time
+	var end, kill <-chan time.Time
 	for {
 		select {
 		case <-over:
@@ -170,9 +173,10 @@ func (l *launched) watch(ctx context.Context, over <-chan struct{}) {
 			l.signal(s)
 		case <-failed:
 			failed = nil // what is closed would come for ever
-			late = time.After(l.grace)
+			end, kill = time.After(min(l.grace, toldWithin)), time.After(l.grace)
+		case <-end:
 			l.signal(syscall.SIGTERM)
-		case <-late:
+		case <-kill:
 			l.signal(syscall.SIGKILL)
 		}
 	}
