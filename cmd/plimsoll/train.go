@@ -120,13 +120,23 @@ Several --devices train as a pipeline: the limit is that of each device's arena,
 needs most needs of a plan without a limit. With a flush (--strategy gpipe, 1f1b-flush, ...) --batch is divided into
 --microbatches, and the weights are the same bits on any number of devices. Otherwise every batch is a step of its own whose
 weights may be older: the pipeline empties at checkpoints, evaluations and Ctrl-C, and where it does is part of what is trained.
---plan runs a plan of plimsoll plan, or anybody's, as it is, when it keeps the rules that plimsoll check knows.`, nil)
+--plan runs a plan of plimsoll plan, or anybody's, as it is, when it keeps the rules that plimsoll check knows.
+
+With --world the devices are those of several processes, on one machine or on many, which launchers start: plimsoll launch,
+torchrun, srun, mpiexec, Kubernetes. Rank 0 measures, plans, logs and writes; the weights are those of one process with all
+devices, bit for bit. Every process gets the same flags, and --out on storage that all of them share.`, nil)
 	cmd.Example = `  plimsoll train -m resnet32 --data digits --memory 40% --steps 600 --out runs/a
   plimsoll train -m resnet20 --data glyphs --batch 64 --memory 200MiB --strategy rotor --steps 1000
   plimsoll train -m resnet20 --data glyphs --devices "cpu*4" --batch 64 --strategy 1f1b-flush --microbatches 8 --steps 1000
-  plimsoll train -m resnet20 --data glyphs --devices "cpu*4" --batch 64 --plan p.json --profile c.json --steps 1000`
+  plimsoll train -m resnet20 --data glyphs --devices "cpu*4" --batch 64 --plan p.json --profile c.json --steps 1000
+  plimsoll launch -n 4 -- train --world auto -m resnet20 --data glyphs --devices cpu --batch 64 --strategy 1f1b-flush --steps 1000`
 	f.register(a, cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if f.world.size == "" {
+			if err := refuse(cmd, "is for several processes: give their number, as in --world 4, or --world auto", processOnly...); err != nil {
+				return err
+			}
+		}
 		return a.inWorld(cmd.Context(), f, func() error {
 			if err := firstOf(f.options.check(cmd.Flags()), f.prepare(cmd)); err != nil {
 				return err

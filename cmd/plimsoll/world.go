@@ -45,6 +45,9 @@ func (f *worldFlags) register(cmd *cobra.Command) {
 	s.DurationVar(&f.patience, "lost-after", 10*time.Second, "a process that says nothing for so long is lost, and the run with it")
 }
 
+// processOnly are the flags that mean nothing in one process.
+var processOnly = []string{"rank", "master", "secret-file", "tls-certificate", "tls-key", "tls-ca", "rendezvous-timeout", "lost-after"}
+
 // identity returns who this process is.
 func (f *worldFlags) identity() (id world.Identity, err error) {
 	given := world.Identity{Rank: f.rank, Address: f.master}

@@ -43,7 +43,8 @@ func (j *Job) newFeed(ctx context.Context, from *data.Batcher[float32], first in
 		return nil, err
 	}
 	pixels := j.pixels()
-	return &feed{from: l, next: first, held: map[int]*held{}, fresh: func() *held {
+	wants := func(int) (bool, bool) { return true, true }
+	return &feed{wants: wants, from: l, next: first, held: map[int]*held{}, fresh: func() *held {
 		return &held{images: make([]float32, pixels), labels: make([]int32, j.Config.Batch)}
 	}}, nil
 }

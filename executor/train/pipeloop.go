@@ -97,7 +97,9 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	if c.feed, err = r.Job.newFeed(context.WithoutCancel(ctx), r.Job.train, c.next); err != nil {
 		return nil, err
 	}
-	c.feed.wants = r.wants
+	if r.World != nil {
+		c.feed.wants = r.wants
+	}
 	defer c.feed.from.Close()
 	if r.World != nil {
 		c.others = newMembers(c, r.World)

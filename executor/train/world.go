@@ -164,14 +164,14 @@ func gather[T any](w *World, what T) (all []T, err error) {
 	return all, nil
 }
 
-// shard is what became of a shard of the state behind a step.
-type shard struct {
+// toldShard is what became of a shard of the state behind a step.
+type toldShard struct {
 	Step  int
 	Error string
 }
 
 func (w *World) postShard(step int, err error) {
-	x := shard{Step: step}
+	x := toldShard{Step: step}
 	if err != nil {
 		x.Error = err.Error()
 	}
@@ -226,7 +226,7 @@ func (m *members) listen(ctx context.Context) (done func()) {
 		m.moved.Broadcast()
 	})
 	hear(m.World, countedTopic, func(_, steps int) { m.c.states.count(steps) })
-	hear(m.World, shardTopic, func(_ int, x shard) {
+	hear(m.World, shardTopic, func(_ int, x toldShard) {
 		var err error
 		if x.Error != "" {
 			err = errors.New(x.Error)
@@ -368,9 +368,6 @@ func (w *weights) Read(t executor.Tensor, dst []float32) error {
 
 // wants reports what of a batch this process asks for: images where it has its first stage, labels where it has its last one.
 func (r *Run) wants(batch int) (images, labels bool) {
-	if r.World == nil {
-		return true, true
-	}
 	plan := r.Pipe.Plan
 	for _, t := range plan.Tasks {
 		if t.Kind != pipeline.F || (t.Shift-batch)%plan.Repeats() != 0 || r.World.Process(t.Device) != r.World.Self() {

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"plimsoll/executor/train"
+)
+
+// worldTests says that all configurations of several processes are tested, and many kills; see make test-world.
+var worldTests = os.Getenv("PLIMSOLL_WORLD") != ""
+
+// inProcesses is a command line of launch.
+func inProcesses(t *testing.T, n int, args ...string) *process {
+	t.Helper()
+	p := program(t, nil, append([]string{"launch", "-n", strconv.Itoa(n), "--grace", "5s", "--", "train", "--world", "auto", "--json"}, args...)...)
+	p.Env = append(p.Env, "PLIMSOLL_SECRET=")
+	return p
+}
+
+// forDevices is a run of a small model on several devices.
+func forDevices(more ...string) []string {
+	return append([]string{"-m", "resnet20", "--data", "glyphs", "--batch", "16", "--threads", "1", "--steps", "4", "--profile-steps", "1"}, more...)
+}
+
+// summaryOf reads what a run has printed.
+func summaryOf(t *testing.T, text string) (s train.Summary) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	return s
+}
+
+// ends waits for a process, which must have this exit code.
+func (p *process) ends(code int) {
+	p.t.Helper()
+	if got := p.end(); got != code {
+		p.t.Fatalf("exit code %d, want %d:\n%s%s", got, code, p.out.String(), p.err.String())
+	}
+}
+
+// Devices of several processes train the bits of one process that has them all, and take the same memory.
+func TestProcessesTrainTheBitsOfOne(t *testing.T) {
+	unet := []string{"-m", "unet", "--data", "glyphs", "--image", "32", "--batch", "8", "--threads", "1", "--steps", "2", "--profile-steps", "1", "--microbatches", "4", "--strategy", "1f1b-flush"}
+	densenet := []string{"-m", "densenet121", "--data", "glyphs", "--image", "32", "--batch", "4", "--threads", "1", "--steps", "2", "--profile-steps", "1"}
+	for _, c := range []struct {
+		name    string
+		n       int
+		args    []string
+		devices string // of each process
+	}{
+		{"flush", 2, forDevices("--strategy", "1f1b-flush", "--microbatches", "4", "--clip-norm", "1"), "cpu"},
+		{"portals", 4, unet, "cpu"},
+		{"replicas with two versions", 3, forDevices("--strategy", "pipedream"), "cpu"},
+		{"stash", 4, forDevices("--strategy", "contiguous", "--versions", "stash"), "cpu"},
+		{"two versions", 2, forDevices("--strategy", "contiguous"), "cpu*2"},
+		{"chimera", 4, forDevices("--strategy", "chimera", "--microbatches", "4"), "cpu"},
+		{"recomputation", 2, forDevices("--strategy", "1f1b-recompute", "--microbatches", "4", "--memory", "60%"), "cpu"},
+		{"offload", 2, forDevices("--strategy", "loadline", "--bandwidth", "4GB/s", "--memory", "50%"), "cpu"},
+		{"simplex", 2, forDevices("--strategy", "gpipe", "--microbatches", "4", "--duplex=false", "--peer-bandwidth", "1GB/s"), "cpu"},
+		{"densenet, flush", 4, append(slices.Clone(densenet), "--strategy", "zb-h1", "--microbatches", "2"), "cpu"},
+		{"densenet, stash", 4, append(slices.Clone(densenet), "--strategy", "loadline", "--versions", "stash"), "cpu"},
+	}[:map[bool]int{true: 11, false: 4}[worldTests]] {
+		t.Run(c.name, func(t *testing.T) {
+			out := filepath.Join(t.TempDir(), "one")
+			each := 1
+			if i := strings.IndexByte(c.devices, '*'); i > 0 {
+				each, _ = strconv.Atoi(c.devices[i+1:])
+			}
+			want := summaryOf(t, works(t, append([]string{"train", "--json", "--out", out, "--devices", fmt.Sprintf("cpu*%d", c.n*each)}, c.args...)...).out)
+			p := inProcesses(t, c.n, append(slices.Clone(c.args), "--devices", c.devices, "--profile", filepath.Join(out, "chain.json"))...)
+			p.start()
+			p.ends(0)
+			got := summaryOf(t, p.out.String())
+			if got.WeightsSHA256 != want.WeightsSHA256 || got.TestCorrect != want.TestCorrect || got.Loss != want.Loss {
+				t.Errorf("%d processes: weights %s, loss %v, %d correct; one: %s, %v, %d", c.n, got.WeightsSHA256, got.Loss, got.TestCorrect, want.WeightsSHA256, want.Loss, want.TestCorrect)
+			}
+			for i, d := range want.Pipe.Devices {
+				if x := got.Pipe.Devices[i]; x.PeakBytes != d.PeakBytes || x.MeasuredPeakBytes != d.MeasuredPeakBytes || x.ExtentBytes != d.ExtentBytes {
+					t.Errorf("device %d: %+v, in one process %+v", i, x, d)
+				}
+			}
+		})
+	}
+}
+
+// children lists the processes of a launch, by rank.
+func (p *process) children() (all []int) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.Process.Pid, p.Process.Pid))
+	if err != nil {
+		p.t.Skip(err)
+	}
+	for _, field := range strings.Fields(string(text)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		all = append(all, pid)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// A run of which any process is killed at any time goes on from its last checkpoint and ends with the same bits.
+func TestKilledProcessesResume(t *testing.T) {
+	args := forDevices("--strategy", "contiguous", "--steps", "40", "--checkpoint-every", "4")
+	chain := filepath.Join(t.TempDir(), "one")
+	want := summaryOf(t, works(t, append([]string{"train", "--json", "--out", chain, "--devices", "cpu*4"}, args...)...).out)
+	args = append(args, "--profile", filepath.Join(chain, "chain.json"))
+	kills, resumed := map[bool]int{true: 20, false: 2}[worldTests], 0
+	for i := range kills {
+		out := filepath.Join(t.TempDir(), strconv.Itoa(i))
+		p := inProcesses(t, 4, append(slices.Clone(args), "--out", out)...)
+		p.start()
+		for deadline := time.Now().Add(time.Minute); i%2 == 0 && len(shardsIn(out)) == 0 && time.Now().Before(deadline); { // some before the first checkpoint
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Duration(i*37%300) * time.Millisecond)
+		all := p.children()
+		if len(all) == 4 {
+			_ = syscall.Kill(all[i%4], syscall.SIGKILL) // or it has ended
+		}
+		p.end()
+		resumed += min(1, len(shardsIn(out)))
+		p = inProcesses(t, 4, append(slices.Clone(args), "--out", out, "--resume")...)
+		p.start()
+		p.ends(0)
+		if got := summaryOf(t, p.out.String()); got.WeightsSHA256 != want.WeightsSHA256 {
+			t.Errorf("kill %d: weights %s, want %s", i, got.WeightsSHA256, want.WeightsSHA256)
+		}
+		if log := works(t, "report", out, "--json").code; log != 0 {
+			t.Errorf("kill %d: the report", i)
+		}
+	}
+	if resumed == 0 {
+		t.Error("no run was killed behind a checkpoint")
+	}
+}
+
+// shardsIn lists the shards of checkpoints in a run's folder.
+func shardsIn(out string) []string {
+	all, _ := filepath.Glob(filepath.Join(out, "checkpoints", "step-*", "stage-*"))
+	return all
+}
+
+// What processes are told together they do together: Ctrl-C saves one checkpoint, from which one process with all devices goes on.
+func TestProcessesAreInterruptedTogether(t *testing.T) {
+	args := forDevices("--strategy", "1f1b-flush", "--microbatches", "4", "--steps", "60")
+	one := filepath.Join(t.TempDir(), "one")
+	want := summaryOf(t, works(t, append([]string{"train", "--json", "--out", one, "--devices", "cpu*2"}, args...)...).out)
+	args = append(args, "--profile", filepath.Join(one, "chain.json"))
+	out := filepath.Join(t.TempDir(), "out")
+	p := inProcesses(t, 2, append(slices.Clone(args), "--out", out)...)
+	p.start()
+	p.until(out, 5)
+	if err := p.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	p.end()
+	saved := regexp.MustCompile(`interrupted after (\d+) of 60 steps; they are saved`).FindAllStringSubmatch(p.err.String(), -1)
+	if len(saved) != 2 || saved[0][1] != saved[1][1] {
+		t.Fatalf("%v:\n%s", saved, p.err.String())
+	}
+	got := summaryOf(t, works(t, append([]string{"train", "--json", "--out", out, "--resume", "--devices", "cpu*2"}, args...)...).out)
+	if got.WeightsSHA256 != want.WeightsSHA256 {
+		t.Errorf("weights %s, want %s", got.WeightsSHA256, want.WeightsSHA256)
+	}
+}
+
+// A process that hangs ends the run everywhere: the others name it, and what it was at.
+func TestProcessThatHangs(t *testing.T) {
+	p := inProcesses(t, 3, forDevices("--strategy", "1f1b-flush", "--microbatches", "3", "--batch", "12", "--steps", "100000", "--lost-after", "2s")...)
+	text := p.toFile()
+	p.start()
+	p.says(text, "step ")
+	victim := p.children()[1]
+	if err := syscall.Kill(victim, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	p.end()
+	if text := read(t, text); !regexp.MustCompile(`\[0\] .*rank 1 on \S+ has said nothing for \S+; it was last at: device 1: `).MatchString(text) {
+		t.Errorf("%s", text)
+	}
+}
+
+// What is wrong between processes is one clear line in each, and nothing hangs.
+func TestProcessesThatDoNotMeet(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	taken := listener.Addr().String()
+	type one struct {
+		rank, size string
+		more       []string
+		secret     string
+	}
+	for _, c := range []struct {
+		name string
+		all  []one
+		want []string // of each
+	}{
+		{"missing", []one{{"0", "3", nil, ""}, {"1", "3", nil, ""}}, []string{`ranks \[2\] of 3 have not come`, `ranks \[2\] of 3 have not come|has not begun`}},
+		{"twice", []one{{"0", "3", nil, ""}, {"1", "3", nil, ""}, {"1", "3", nil, ""}}, []string{"two processes are rank 1", "two processes are rank 1", "two processes are rank 1"}},
+		{"secret", []one{{"0", "2", nil, "a secret of its own"}, {"1", "2", nil, "another one, as long"}}, []string{"1 connections? had another secret", "the secrets differ"}},
+		{"short secret", []one{{"0", "2", nil, "short"}}, []string{"it has 5 characters, give 16 or more"}},
+		{"size", []one{{"0", "2", nil, ""}, {"1", "3", nil, ""}}, []string{"rank 1 on .* is of 3 processes, rank 0 of 2", "rank 1 on .* is of 3 processes, rank 0 of 2"}},
+		{"flags", []one{{"0", "2", nil, ""}, {"1", "2", []string{"--lr", "0.5"}, ""}}, []string{"rank 0 .* rank 1 ", "rank 0 .* rank 1 "}},
+		{"port", []one{{"0", "2", []string{"--master", taken}, ""}}, []string{"cannot listen at " + taken}},
+		{"no secret", []one{{"0", "2", []string{"--master", "10.0.0.1:29500"}, ""}}, []string{"processes on several machines need a secret: set PLIMSOLL_SECRET"}},
+		{"rank", []one{{"7", "2", nil, ""}}, []string{"rank 7 of 2 processes: ranks count from 0"}},
+		{"nobody", []one{{"", "2", nil, ""}}, []string{"nobody says which process this is"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			free, err := freePort()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var all []*process
+			for _, x := range c.all {
+				args := append([]string{"train", "--world", x.size, "--rendezvous-timeout", "3s", "--devices", "cpu", "--master", fmt.Sprintf("127.0.0.1:%d", free)}, forDevices("--strategy", "gpipe", "--microbatches", "2")...)
+				p := program(t, nil, append(args, x.more...)...)
+				p.Env = append(p.Env, "PLIMSOLL_SECRET="+x.secret, "RANK="+x.rank)
+				p.start()
+				all = append(all, p)
+			}
+			for i, p := range all {
+				p.end()
+				text := strings.TrimSpace(p.err.String())
+				lines := slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool { return strings.HasPrefix(l, "waiting for ") })
+				if len(lines) != 1 || !regexp.MustCompile(c.want[i]).MatchString(lines[0]) || p.ProcessState.ExitCode() < 1 {
+					t.Errorf("process %d: exit code %d, %q, want one line with %q", i, p.ProcessState.ExitCode(), lines, c.want[i])
+				}
+				if x := c.all[i].secret; x != "" && strings.Contains(text, x) {
+					t.Errorf("process %d shows its secret: %s", i, text)
+				}
+			}
+		})
+	}
+}
