@@ -186,7 +186,7 @@ func TestProcessThatHangs(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	p := inProcesses(t, 3, forDevices("--strategy", "1f1b-flush", "--microbatches", "3", "--batch", "12", "--steps", "100000", "--lost-after", "2s", "--out", out)...)
 	p.start()
-	p.until(out, 5)
+	p.until(out, 20)
 	victim := p.children()[1]
 	if err := syscall.Kill(victim, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
