@@ -103,7 +103,7 @@ func (f *worldFlags) join(ctx context.Context, a *app, devices int) (*train.Worl
 		a.note("waiting for %d processes at %s", id.Size-1, id.Address)
 	}
 	w, err := world.Join(ctx, world.Options{
-		Identity: id, Secret: secret, Certificate: f.certificate, Key: f.key, CA: f.authority, Timeout: f.timeout, Patience: f.patience,
+		Identity: id, Secret: secret, Certificate: f.certificate, Key: f.key, CA: f.authority, Timeout: f.timeout, Patience: f.patience, Heartbeat: f.patience / 10,
 		Agree: map[string]string{"program": program}, Status: doing.String,
 	})
 	if err != nil {
