@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -209,13 +210,33 @@ func (a *app) told(ctx context.Context, f *trainFlags, r *train.Run) (done bool,
 
 // agree compares what was asked of all processes.
 func (f *trainFlags) agree(ctx context.Context, r *train.Run) error {
-	settings := r.File().Settings
-	text, err := json.Marshal(settings)
+	alike, err := fieldsOf(r.File().Settings)
 	if err != nil {
 		return err
 	}
-	return r.World.Agree(ctx, map[string]string{
-		"settings of the run": string(text), "--steps": strconv.Itoa(f.steps), "--eval-every": strconv.Itoa(f.eval), "--checkpoint-every": strconv.Itoa(f.keep.every),
+	maps.Copy(alike, map[string]string{
+		"--steps": strconv.Itoa(f.steps), "--eval-every": strconv.Itoa(f.eval), "--checkpoint-every": strconv.Itoa(f.keep.every),
 		"--out given": strconv.FormatBool(f.keep.out.path != ""), "--plan": f.pipe.given.hash(), "training samples": strconv.FormatInt(r.Job.Set.TrainLen(), 10),
 	})
+	return r.World.Agree(ctx, alike)
+}
+
+// fieldsOf returns the settings of a run by name.
+func fieldsOf(m checkpoint.Meta) (map[string]string, error) {
+	extra := m.Extra
+	m.Extra = nil
+	text, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	var list map[string]json.RawMessage
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for name, value := range list {
+		all[name] = string(value)
+	}
+	maps.Copy(all, extra)
+	return all, nil
 }
