@@ -23,7 +23,6 @@ type hub struct {
 	mu      sync.Mutex
 	moved   *sync.Cond
 	ways    []Way
-	opened  int
 	wires   []chan []byte
 	taken   []chan struct{}
 	shared  map[[2]int][]byte // by device and round
