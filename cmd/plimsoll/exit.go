@@ -93,10 +93,17 @@ const (
 // failureOf says what an error means.
 func failureOf(command string, err error) *failure {
 	f := &failure{Command: command, Error: oneLine(err), Kind: kindFailed, ExitCode: exitFailed}
-	var process *processError
+	if e, ok := errors.AsType[*launchedError](err); ok {
+		f.ExitCode = e.code
+		switch e.code {
+		case exitUsage:
+			f.Kind = kindUsage
+		case exitNoFit:
+			f.Kind = kindNoFit
+		}
+		return f
+	}
 	switch f.refusal = refusalOf(err); {
-	case errors.As(err, &process):
-		f.ExitCode = process.code
 	case errors.Is(err, context.Canceled) || errors.Is(err, runtime.ErrAbandoned):
 		f.Kind, f.Error = kindInterrupted, "interrupted"
 	case errors.Is(err, train.ErrInterrupted):

@@ -2,246 +2,313 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"plimsoll/internal/names"
 )
 
-// launchFlags are the flags of plimsoll launch.
-type launchFlags struct {
-	n     int
-	grace time.Duration
-}
+const (
+	// secretVariable has what all processes of a run know and nobody else.
+	secretVariable = "PLIMSOLL_SECRET"
+	// lastWords is how long the others may take to say why they end, too, before they are told to; --grace if that is shorter.
+	lastWords = 3 * time.Second
+	// longestLine is how many bytes of a line are kept until its end comes.
+	longestLine = 64 << 10
+)
 
 func (a *app) launch() *cobra.Command {
-	f := &launchFlags{}
-	cmd := &cobra.Command{
-		Use:   "launch -n N [flags] -- COMMAND [ARG...]",
+	var n int
+	var grace time.Duration
+	c := &cobra.Command{
+		Use:   "launch -n N [flags] -- command ...",
 		Short: "Run a command in several processes on this machine",
 		Long: `Run a command of plimsoll in several processes on this machine, as torchrun, srun and mpiexec do on many.
 
-Each process is told who it is by RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and gets a secret in PLIMSOLL_SECRET unless
-there is one. Standard output of rank 0 is that of launch; everything else goes to standard error, each line behind the number of its
-rank. Ctrl-C, SIGTERM and SIGHUP are passed on. When a process fails all others are ended, and the exit code is that of the first that
-failed.`,
+Each process is told who it is by RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR (127.0.0.1) and MASTER_PORT (a free one), and gets a random
+secret in PLIMSOLL_SECRET unless there is one. Standard output of rank 0 is that of launch, so that scripts can read it; everything
+else goes to standard error, each line behind the number of its rank. SIGINT, SIGTERM and SIGHUP are passed on. When a process fails,
+the others have 3 s to say that they end, too; then they get SIGTERM, and SIGKILL after --grace. The exit code is that of the first that
+failed, 128 and the number of the signal if one ended it.`,
 		Example: `  plimsoll launch -n 4 -- train --world auto -m resnet20 --data glyphs --batch 64 --strategy 1f1b-flush --steps 100`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 || cmd.ArgsLenAtDash() != 0 {
-				return usage(errors.New("give the command behind --, as in plimsoll launch -n 4 -- train --world auto -m resnet20 --data glyphs"))
+			switch {
+			case n < 1 || n > mostProcesses:
+				return usage(fmt.Errorf("-n %d: give a number of processes from 1 to %d", n, mostProcesses))
+			case grace < 0:
+				return usage(fmt.Errorf("--grace is %v: give a time, as in 30s", grace))
 			}
-			return nil
+			return launchable(cmd, args)
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runLaunch(cmd.Context(), f, args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.launchAll(cmd.Context(), n, grace, args) },
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveDefault
+			}
+			return commandNames(cmd.Root()), cobra.ShellCompDirectiveNoFileComp
+		},
 	}
-	cmd.Flags().IntVarP(&f.n, "processes", "n", 2, "processes")
-	cmd.Flags().DurationVar(&f.grace, "grace", 30*time.Second, "how long processes may take to end when another one has failed, before they are killed")
-	return cmd
+	c.Flags().SetInterspersed(false) // what follows the command's name is its own
+	c.Flags().IntVarP(&n, "processes", "n", 0, "processes")
+	c.Flags().DurationVar(&grace, "grace", 30*time.Second, "how long processes may take to end when they are told to, before they are killed")
+	return c
 }
 
-// most processes that launch starts.
+// mostProcesses on one machine is beyond what has that many devices.
 const mostProcesses = 1024
 
-func (a *app) runLaunch(ctx context.Context, f *launchFlags, args []string) error {
-	if f.n < 1 || f.n > mostProcesses {
-		return usage(fmt.Errorf("-n is %d: give a number of processes from 1 to %d", f.n, mostProcesses))
+// launchable says whether a command line can be started in several processes.
+func launchable(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usage(errors.New("give the command to start, as in: plimsoll launch -n 4 -- train -m resnet20"))
 	}
-	if f.grace < 0 {
-		return usage(fmt.Errorf("--grace is %v: give a time, as in 30s", f.grace))
+	found, _, err := cmd.Root().Find(args)
+	if err != nil || found == cmd.Root() {
+		return usage(names.Unknown(errCommand, args[0], commandNames(cmd.Root())))
 	}
-	l := &launched{app: a, grace: f.grace, failed: make(chan struct{})}
-	if err := l.start(f.n, args); err != nil {
-		return err
-	}
-	return l.wait(ctx)
-}
-
-// launched are the processes of a launch.
-type launched struct {
-	app    *app
-	grace  time.Duration
-	all    []*exec.Cmd
-	failed chan struct{} // closed with the first failure
-	once   sync.Once
-	first  error
-}
-
-// start starts all processes; none is left where one cannot be started.
-func (l *launched) start(n int, args []string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	port, err := freePort()
-	if err != nil {
-		return err
-	}
-	secret := cmp.Or(os.Getenv("PLIMSOLL_SECRET"), rand.Text())
-	for rank := range n {
-		c := exec.Command(self, args...)
-		c.Env = append(os.Environ(), "PLIMSOLL_SECRET="+secret, "RANK="+strconv.Itoa(rank), "LOCAL_RANK="+strconv.Itoa(rank),
-			"WORLD_SIZE="+strconv.Itoa(n), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port))
-		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C comes by us alone, once
-		errs := &linePrefix{w: l.app.err, prefix: fmt.Sprintf("[%d] ", rank)}
-		c.Stderr = errs
-		if c.Stdout = l.app.out; rank > 0 {
-			c.Stdout = errs
-		}
-		if err := c.Start(); err != nil {
-			l.signal(syscall.SIGKILL)
-			return err
-		}
-		l.all = append(l.all, c)
+	if found == cmd {
+		return usage(errors.New("launch starts other commands, not itself"))
 	}
 	return nil
 }
 
-// freePort returns a port of this machine on which nobody listens.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// launchedError says which process ended without success, first.
+type launchedError struct {
+	rank int
+	code int // exit code; 128 and its number after a signal
+	how  string
+}
+
+func (e *launchedError) Error() string { return fmt.Sprintf("rank %d %s", e.rank, e.how) }
+
+// launched is processes that run.
+type launched struct {
+	all     []*exec.Cmd
+	running []bool
+	ended   chan int // ranks
+	errs    []error  // of those that have ended
+}
+
+// launchAll starts n processes and waits for all.
+func (a *app) launchAll(ctx context.Context, n int, grace time.Duration, args []string) error {
+	runtime.LockOSThread() // processes end with the thread that started them, where the system can do that
+	defer runtime.UnlockOSThread()
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup leaves it
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	defer signal.Stop(signals)
+	l := &launched{ended: make(chan int), errs: make([]error, n)}
+	err := a.startAll(l, n, grace, args)
 	if err != nil {
-		return 0, err
+		l.signal(os.Kill)
 	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
+	return firstOf(err, l.wait(ctx, signals, grace))
 }
 
-// wait waits for all processes, passes signals on, and ends those that are left when one has failed.
-func (l *launched) wait(ctx context.Context) error {
-	over := make(chan struct{})
-	go l.watch(ctx, over)
-	var all sync.WaitGroup
-	for rank, c := range l.all {
-		all.Go(func() {
-			err := c.Wait()
-			if p, ok := c.Stderr.(*linePrefix); ok {
-				p.flush()
-			}
-			if err != nil {
-				l.fail(rank, err)
-			}
-		})
+// startAll starts the processes; those that have started when one cannot be are in l.
+func (a *app) startAll(l *launched, n int, grace time.Duration, args []string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
 	}
-	all.Wait()
-	close(over)
-	return l.first
-}
-
-// toldWithin is how long processes have to end because they are told that another one has failed, and to say so.
-const toldWithin = 3 * time.Second
-
-// fail notes the first failure.
-func (l *launched) fail(rank int, err error) {
-	l.once.Do(func() {
-		code := exitFailed
-		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-			if code = exit.ExitCode(); code < 0 {
-				code = 128 + int(exit.Sys().(syscall.WaitStatus).Signal())
-			}
+	variables, err := meeting(n)
+	if err != nil {
+		return err
+	}
+	for rank := range n {
+		c := exec.Command(self, args...)
+		c.Env = append(append(os.Environ(), variables...), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("LOCAL_RANK=%d", rank))
+		c.SysProcAttr, c.WaitDelay = ofParent(), grace
+		said := []*lines{{to: a.err, prefix: fmt.Sprintf("[%d] ", rank)}, {to: a.err, prefix: fmt.Sprintf("[%d] ", rank)}}
+		if rank == 0 {
+			said[0] = &lines{to: a.out}
 		}
-		l.first = &processError{rank: rank, code: code, err: err}
-		close(l.failed)
-	})
+		c.Stdout, c.Stderr = said[0], said[1]
+		if err := c.Start(); err != nil {
+			return fmt.Errorf("rank %d of %d does not start: %w", rank, n, err)
+		}
+		l.all, l.running = append(l.all, c), append(l.running, true)
+		go func() {
+			l.errs[rank] = c.Wait()
+			for _, s := range said {
+				s.flush()
+			}
+			l.ended <- rank
+		}()
+	}
+	return nil
 }
 
-// watch passes on what ctx was ended by, and later signals, and ends all processes when one has failed.
-func (l *launched) watch(ctx context.Context, over <-chan struct{}) {
-	again := make(chan os.Signal, 1)
-	signal.Notify(again, syscall.SIGINT, syscall.SIGTERM)
-	defer signal.Stop(again)
-	asked, failed := ctx.Done(), (<-chan struct{})(l.failed)
-	var end, kill <-chan time.Time
-	for {
+// meeting returns the variables that all processes have in common.
+func meeting(n int) ([]string, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	all := []string{
+		fmt.Sprintf("WORLD_SIZE=%d", n), fmt.Sprintf("LOCAL_WORLD_SIZE=%d", n), "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + strconv.Itoa(port),
+		"TORCHELASTIC_USE_AGENT_STORE=", // of a torchrun that has started this command
+	}
+	if os.Getenv(secretVariable) == "" {
+		secret := make([]byte, 32)
+		_, _ = rand.Read(secret) // it never fails
+		all = append(all, secretVariable+"="+hex.EncodeToString(secret))
+	}
+	return all, nil
+}
+
+// freePort returns a port at which nothing listens, below those that systems give to connections meanwhile.
+func freePort() (port int, err error) {
+	for range 100 {
+		port = 20000 + mathrand.IntN(10000)
+		var l net.Listener
+		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, fmt.Errorf("no free port: %w", err)
+}
+
+// wait waits for all processes, passes signals on, and ends the rest when one has failed.
+func (l *launched) wait(ctx context.Context, signals <-chan os.Signal, grace time.Duration) error {
+	var first error
+	var next <-chan time.Time // when the rest is told more firmly
+	firmly := []os.Signal{syscall.SIGTERM, os.Kill}
+	done := ctx.Done()
+	for left := len(l.all); left > 0; {
 		select {
-		case <-over:
-			return
-		case <-asked: // by a signal that is not among those of again
-			asked = nil
-			l.signal(syscall.SIGINT)
-		case s := <-again:
+		case rank := <-l.ended:
+			left--
+			l.running[rank] = false
+			if err := failed(rank, l.all[rank], l.errs[rank]); err != nil && first == nil {
+				first, next = err, time.After(min(grace, lastWords))
+			}
+		case s := <-signals:
 			l.signal(s)
-		case <-failed:
-			failed = nil // what is closed would come for ever
-			end, kill = time.After(min(l.grace, toldWithin)), time.After(l.grace)
-		case <-end:
-			l.signal(syscall.SIGTERM)
-		case <-kill:
-			l.signal(syscall.SIGKILL)
+		case <-done:
+			done = nil
+			l.signal(whichSignal(signals))
+		case <-next:
+			l.signal(firmly[0])
+			if firmly = firmly[1:]; len(firmly) > 0 {
+				next = time.After(grace)
+			}
 		}
+	}
+	return first
+}
+
+// whichSignal returns the signal that ended the context: SIGTERM when it was none.
+func whichSignal(signals <-chan os.Signal) os.Signal {
+	select {
+	case s := <-signals:
+		return s
+	case <-time.After(oneSignal / 5):
+		return syscall.SIGTERM
 	}
 }
 
-// signal sends a signal to all processes; those that have ended do not mind.
+// signal sends a signal to all that run; where the system has only one, that.
 func (l *launched) signal(s os.Signal) {
-	for _, c := range l.all {
-		_ = c.Process.Signal(s)
+	for rank, c := range l.all {
+		if !l.running[rank] {
+			continue
+		}
+		if err := c.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			_ = c.Process.Kill() // it may have ended meanwhile
+		}
 	}
 }
 
-// processError says which process has failed. The exit code is its own.
-type processError struct {
-	rank, code int
-	err        error
+// failed says how a process that has ended did, nil when well.
+func failed(rank int, c *exec.Cmd, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &launchedError{rank: rank, code: exitFailed, how: "failed: " + err.Error()}
+	if _, ok := errors.AsType[*exec.ExitError](err); !ok {
+		return e
+	}
+	e.code, e.how = c.ProcessState.ExitCode(), fmt.Sprintf("ended with exit code %d", c.ProcessState.ExitCode())
+	if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		e.code, e.how = 128+int(status.Signal()), fmt.Sprintf("was ended by signal %d (%v)", status.Signal(), status.Signal())
+	}
+	return e
 }
 
-func (e *processError) Error() string {
-	return fmt.Sprintf("rank %d has failed: %v", e.rank, e.err)
-}
-
-func (e *processError) Unwrap() error { return e.err }
-
-// longestLine bounds what is kept of a line that does not end.
-const longestLine = 64 << 10
-
-// linePrefix writes whole lines behind a prefix.
-type linePrefix struct {
-	w      io.Writer
+// lines passes on whole lines, each behind a prefix. Without one, it passes on what comes in whole characters.
+type lines struct {
+	to     io.Writer
 	prefix string
-	mu     sync.Mutex
-	line   []byte
+	kept   []byte // without a line's end
 }
 
-func (p *linePrefix) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.line = append(p.line, b...)
-	for {
-		n := bytes.IndexAny(p.line, "\n\r") + 1
-		if n == 0 && len(p.line) < longestLine {
-			return len(b), nil
+func (l *lines) Write(p []byte) (int, error) {
+	n := len(p)
+	l.kept = append(l.kept, p...)
+	for len(l.kept) > 0 {
+		at := bytes.IndexByte(l.kept, '\n') + 1
+		if at == 0 && len(l.kept) < longestLine {
+			break
 		}
-		if n == 0 {
-			n = longestLine
+		if at == 0 || at > longestLine {
+			at = wholeCharacters(l.kept[:longestLine])
 		}
-		if err := p.put(p.line[:n]); err != nil {
+		if err := l.pass(l.kept[:at]); err != nil {
 			return 0, err
 		}
-		p.line = p.line[:copy(p.line, p.line[n:])]
+		l.kept = l.kept[at:]
 	}
+	return n, nil
 }
 
-func (p *linePrefix) put(line []byte) error {
-	_, err := p.w.Write(append([]byte(p.prefix), append(bytes.TrimRight(line, "\r\n"), '\n')...))
+// wholeCharacters returns how many bytes are before a character that is cut at the end.
+func wholeCharacters(p []byte) int {
+	for n := len(p) - 1; n >= len(p)-utf8.UTFMax; n-- {
+		if utf8.RuneStart(p[n]) {
+			if utf8.FullRune(p[n:]) {
+				break
+			}
+			return n
+		}
+	}
+	return len(p)
+}
+
+// pass writes one line; a part of one that is too long has its own end, where there are prefixes.
+func (l *lines) pass(line []byte) error {
+	if l.prefix != "" {
+		line = append([]byte(l.prefix), line...)
+		if line[len(line)-1] != '\n' {
+			line = append(line, '\n')
+		}
+	}
+	_, err := l.to.Write(line)
 	return err
 }
 
-// flush writes what is left of a line that has not ended.
-func (p *linePrefix) flush() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.line) > 0 {
-		_ = p.put(p.line) // standard error keeps its first error
-		p.line = nil
+// flush passes on what has no line's end; its writer is gone.
+func (l *lines) flush() {
+	if len(l.kept) > 0 {
+		_ = l.pass(l.kept) // as the lines before it, which are lost, too
+		l.kept = nil
 	}
 }

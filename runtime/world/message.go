@@ -83,7 +83,7 @@ type refusal struct {
 
 // refusalOf returns what to tell somebody who is turned away; nil: nothing.
 func refusalOf(err error) *refusal {
-	switch e := err.(type) { //nolint:errorlint // they come as they are
+	switch e := err.(type) {
 	case *RefusalError:
 		return &refusal{Refused: e}
 	case *MissingError:

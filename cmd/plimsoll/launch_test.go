@@ -1,0 +1,275 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// asChild has what a process that launch starts does instead of its command, by rank: "wait exit3".
+const asChild = "PLIMSOLL_TEST_CHILDREN"
+
+// child is such a process.
+func child(does string) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	fmt.Fprintln(os.Stderr, "ready")
+	switch do, argument, _ := strings.Cut(does, ":"); do {
+	case "env":
+		fmt.Println(os.Getenv("RANK"), os.Getenv("LOCAL_RANK"), os.Getenv("WORLD_SIZE"), os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT"), os.Getenv(secretVariable))
+	case "exit3":
+		os.Exit(3)
+	case "kill":
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	case "wait":
+		fmt.Fprintln(os.Stderr, "told to end by", <-signals)
+		os.Exit(5)
+	case "stubborn":
+		signal.Ignore(syscall.SIGTERM)
+		select {}
+	case "lock":
+		f, err := os.Create(argument)
+		if err != nil || unix.Flock(int(f.Fd()), unix.LOCK_EX) != nil {
+			os.Exit(9)
+		}
+		fmt.Fprintln(os.Stderr, "locked")
+		<-signals
+	}
+	os.Exit(0)
+}
+
+// launchWith launches as many children as there are words, each of which says what one does.
+func launchWith(t *testing.T, does string, args ...string) result {
+	t.Helper()
+	t.Setenv(asProgram, "1")
+	t.Setenv(asChild, does)
+	return plimsoll(t, slices.Concat([]string{"launch", "-n", fmt.Sprint(len(strings.Fields(does)))}, args, []string{"--", "version"})...)
+}
+
+// What rank 0 writes is the command's output; everything else stands behind its rank.
+func TestLaunchTellsRanksApart(t *testing.T) {
+	t.Setenv(asProgram, "1")
+	want := works(t, "version").out
+	r := works(t, "launch", "-n", "3", "--", "version")
+	if r.out != want {
+		t.Errorf("rank 0 says %q, want %q", r.out, want)
+	}
+	for _, rank := range []string{"[1] ", "[2] "} {
+		if said := linesOf(r.err, rank); said != want {
+			t.Errorf("%s%q, want %q", rank, said, want)
+		}
+	}
+	if n := strings.Count(r.err, "\n"); n != 2*strings.Count(want, "\n") {
+		t.Errorf("%d lines:\n%s", n, r.err)
+	}
+	works(t, "launch", "-n", "2", "version", "--json") // flags behind the command are its own
+}
+
+// linesOf returns the lines of a rank without their prefix.
+func linesOf(text, prefix string) (own string) {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, prefix); ok {
+			own += rest
+		}
+	}
+	return own
+}
+
+// Processes get what tells them apart and lets them meet; a secret that is set is everybody's.
+func TestLaunchSaysWhoIsWho(t *testing.T) {
+	pattern := regexp.MustCompile(`^(\d) (\d) 3 127\.0\.0\.1 (\d+) ([0-9a-f]{64}|set by hand)$`)
+	secrets := map[string]bool{}
+	for _, secret := range []string{"", "", "set by hand"} {
+		t.Setenv(secretVariable, secret)
+		r := launchWith(t, "env env env")
+		meet := ""
+		for rank, said := range []string{r.out, linesOf(r.err, "[1] "), linesOf(r.err, "[2] ")} {
+			m := pattern.FindStringSubmatch(strings.TrimSpace(strings.Replace(said, "ready\n", "", 1)))
+			if m == nil || m[1] != fmt.Sprint(rank) || m[2] != m[1] || rank > 0 && m[3]+m[4] != meet {
+				t.Fatalf("rank %d says %q, want it to meet at %s", rank, said, meet)
+			}
+			meet = m[3] + m[4]
+			secrets[m[4]] = true
+		}
+	}
+	if len(secrets) != 3 || !secrets["set by hand"] {
+		t.Errorf("secrets %v", secrets)
+	}
+}
+
+// When a process fails, the others are told to end, and made to; the exit code is that of the first.
+func TestLaunchEndsAllWhenOneFails(t *testing.T) {
+	for _, c := range []struct {
+		does string
+		code int
+		says []string
+	}{
+		{"wait exit3 wait", 3, []string{"rank 1 ended with exit code 3", "[0] told to end by terminated", "[2] told to end by terminated"}},
+		{"wait wait kill", 137, []string{"rank 2 was ended by signal 9 (killed)", "[0] told to end by terminated"}},
+		{"stubborn exit3", 3, []string{"rank 1 ended with exit code 3"}},
+	} {
+		grace := "1h" // for what ends when it is told to
+		if strings.Contains(c.does, "stubborn") {
+			grace = "10ms"
+		}
+		r := launchWith(t, c.does, "--grace", grace)
+		if r.code != c.code {
+			t.Errorf("%s: exit code %d, want %d: %s", c.does, r.code, c.code, r.err)
+		}
+		for _, want := range c.says {
+			if !strings.Contains(r.err, want) {
+				t.Errorf("%s: no %q in %s", c.does, want, r.err)
+			}
+		}
+	}
+}
+
+// launchApart launches children in a process of its own, until each has said something.
+func launchApart(t *testing.T, does, until string) (*process, *bufio.Scanner) {
+	t.Helper()
+	n := len(strings.Fields(does))
+	p := program(t, nil, "launch", "-n", fmt.Sprint(n), "--", "version")
+	p.Env = append(p.Env, asChild+"="+does)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Stderr = w
+	p.start()
+	_ = w.Close()
+	t.Cleanup(func() { _ = r.Close() })
+	said := bufio.NewScanner(r)
+	for n > 0 && said.Scan() {
+		if strings.HasSuffix(said.Text(), until) {
+			n--
+		}
+	}
+	return p, said
+}
+
+// Signals reach every process.
+func TestLaunchPassesSignalsOn(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("SIGHUP is ignored here")
+	}
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		p, said := launchApart(t, "wait wait", "ready")
+		if err := p.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+		told := 0
+		for said.Scan() {
+			if strings.HasSuffix(said.Text(), "told to end by "+s.String()) {
+				told++
+			}
+		}
+		if code := p.end(); code != 5 || told != 2 {
+			t.Errorf("%v: %d of 2 were told; exit code %d", s, told, code)
+		}
+	}
+}
+
+// Processes do not outlive a launch that is killed, where the system can do that.
+func TestLaunchedProcessesEndWithIt(t *testing.T) {
+	if ofParent() == nil {
+		t.Skip("this system cannot do that")
+	}
+	held := filepath.Join(t.TempDir(), "held")
+	p, _ := launchApart(t, "lock:"+held, "locked")
+	_ = p.Process.Kill() // p.end says whether it was
+	if code := p.end(); code != -1 {
+		t.Fatalf("exit code %d", code)
+	}
+	f, err := os.Open(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil { // it waits for the child's end
+		t.Error(err)
+	}
+}
+
+func TestLaunchRefusals(t *testing.T) {
+	for _, c := range []struct{ args, says string }{
+		{"launch -- version", "-n 0: give a number"},
+		{"launch -n 2000 -- version", "-n 2000"},
+		{"launch -n 2", "give the command"},
+		{"launch -n 2 --grace -1s -- version", "--grace is -1s"},
+		{"launch -n 2 -- fly", `unknown command "fly"`},
+		{"launch -n 2 -- launch -n 2 -- version", "not itself"},
+	} {
+		if r := plimsoll(t, strings.Fields(c.args)...); r.code != exitUsage || !strings.Contains(r.err, c.says) || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("%s: exit code %d: %s", c.args, r.code, r.err)
+		}
+	}
+}
+
+// However a text comes in pieces, it goes on in whole lines behind their prefix, and unchanged without one.
+func TestLinesAreWhole(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 7))
+	long := 0
+	for range 60 {
+		var text strings.Builder
+		for range r.IntN(20) {
+			text.WriteString(strings.Repeat(string([]rune("aß層🙂")[r.IntN(4)]), 1<<r.IntN(17)))
+			text.WriteString(strings.Repeat("\n", r.IntN(2)))
+		}
+		var plain, prefixed whole
+		a, b := &lines{to: &plain}, &lines{to: &prefixed, prefix: "[3] "}
+		for rest := text.String(); rest != ""; {
+			n := 1 + r.IntN(min(len(rest), 1<<r.IntN(18)))
+			for _, l := range []*lines{a, b} {
+				if m, err := l.Write([]byte(rest[:n])); m != n || err != nil || len(l.kept) > longestLine {
+					t.Fatalf("%d of %d bytes, %v, %d kept", m, n, err, len(l.kept))
+				}
+			}
+			rest = rest[n:]
+		}
+		a.flush()
+		b.flush()
+		if plain.String() != text.String() {
+			t.Fatal("a text without prefixes is another")
+		}
+		got := ""
+		for line := range strings.Lines(prefixed.String()) {
+			rest, ok := strings.CutPrefix(line, "[3] ")
+			if got += strings.TrimSuffix(rest, "\n"); !ok || len(rest) > longestLine+1 {
+				t.Fatalf("a line of %d bytes, behind its prefix: %v", len(rest), ok)
+			}
+			if len(rest) > longestLine-utf8.UTFMax {
+				long++
+			}
+		}
+		if got != strings.ReplaceAll(text.String(), "\n", "") || plain.cut || prefixed.cut {
+			t.Fatal("text is lost, or characters are cut")
+		}
+	}
+	if long < 10 {
+		t.Errorf("only %d long lines", long)
+	}
+}
+
+// whole is a buffer that knows whether a character was written in two pieces.
+type whole struct {
+	bytes.Buffer
+	cut bool
+}
+
+func (w *whole) Write(p []byte) (int, error) {
+	w.cut = w.cut || !utf8.Valid(p)
+	return w.Buffer.Write(p)
+}
