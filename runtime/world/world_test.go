@@ -9,8 +9,6 @@ import (
 	"testing"
 )
 
-const testSecret = "sixteen or more bytes"
-
 // freeAddress is one at which nothing listens now.
 func freeAddress(t testing.TB) string {
 	t.Helper()
