@@ -17,6 +17,8 @@ const (
 	handshake = 10 * time.Second
 	// strangers is how many connections may be at it at a time.
 	strangers = 128
+	// longestHello is how many bytes an introduction may have.
+	longestHello = 1 << 20
 	// mostRefused bounds what is remembered of who was turned away.
 	mostRefused = 8
 	// mostAhead is how many collectives a rank may have begun that others have not.
@@ -116,7 +118,7 @@ func (h *hub) admit(conn net.Conn) error {
 			return err
 		}
 	}
-	m, err := decode(conn, h.o.Longest)
+	m, err := decode(conn, min(h.o.Longest, longestHello))
 	if err != nil {
 		return err
 	}
@@ -223,7 +225,7 @@ func (h *hub) turnAway(conn net.Conn, err error) {
 
 // stranger says what is wrong with who failed to prove that it belongs here.
 func stranger(err error) string {
-	if _, ok := errors.AsType[*net.OpError](err); ok && errors.Is(err, tls.AlertError(42)) { // bad_certificate
+	if rejected(err) {
 		return errOtherSecret.Error()
 	}
 	return err.Error()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net"
+	"slices"
 	"strconv"
 )
 
@@ -28,19 +29,18 @@ const (
 // launcher is what one kind of launcher sets.
 type launcher struct {
 	name              string
-	rank, size, local string   // variables
-	telltale          []string // any of them tells the launcher; empty: rank and size
+	rank, size, local string   // variables; "" where it has none
+	tells             []string // variables of which any tells that it was this one
 }
 
 // launchers are asked in this order: what starts single processes (torchrun) runs inside of what starts machines (Slurm).
 var launchers = []launcher{
-	{name: "torchrun", rank: "RANK", size: "WORLD_SIZE", local: "LOCAL_RANK"},
-	{name: "Kubeflow", rank: "PET_NODE_RANK", size: "PET_NNODES"},
-	{name: "Open MPI", rank: "OMPI_COMM_WORLD_RANK", size: "OMPI_COMM_WORLD_SIZE", local: "OMPI_COMM_WORLD_LOCAL_RANK"},
-	{name: "PMI", rank: "PMI_RANK", size: "PMI_SIZE", local: "MPI_LOCALRANKID"},
-	// A batch script has SLURM_PROCID, too; only srun sets the step's list.
-	{name: "Slurm", rank: "SLURM_PROCID", size: "SLURM_NTASKS", local: "SLURM_LOCALID", telltale: []string{"SLURM_STEP_NODELIST"}},
-	{name: "Kubernetes", rank: "JOB_COMPLETION_INDEX"},
+	{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", []string{"RANK", "WORLD_SIZE"}},
+	{"Kubeflow", "PET_NODE_RANK", "PET_NNODES", "", []string{"PET_NODE_RANK", "PET_NNODES"}},
+	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", []string{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}},
+	{"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", []string{"PMI_RANK", "PMI_SIZE"}},
+	{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", []string{"SLURM_STEP_NODELIST"}}, // a batch script has the others, too
+	{"Kubernetes", "JOB_COMPLETION_INDEX", "", "", []string{"JOB_COMPLETION_INDEX"}},
 }
 
 // Identify reads what launchers set. given holds what flags said (-1, 0, "": not said), and overrules. ok is false where there is no
@@ -69,13 +69,8 @@ func Identify(given Identity, getenv func(string) string) (id Identity, ok bool,
 
 func launcherOf(getenv func(string) string) (l launcher, found bool) {
 	for _, l := range launchers {
-		for _, name := range append([]string{l.rank, l.size}, l.telltale...) {
-			if len(l.telltale) > 0 && name != l.telltale[0] {
-				continue
-			}
-			if name != "" && getenv(name) != "" {
-				return l, true
-			}
+		if slices.ContainsFunc(l.tells, func(name string) bool { return getenv(name) != "" }) {
+			return l, true
 		}
 	}
 	return launcher{name: "flags"}, false

@@ -73,7 +73,7 @@ func (l *link) send(frame []byte) error {
 func (l *link) sendWithRoom(frame []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.queued > room && !l.closing {
+	for l.queued > min(room, l.most/4) && !l.closing {
 		l.changed.Wait()
 	}
 	return l.take(frame)

@@ -3,7 +3,6 @@ package world
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -40,14 +39,18 @@ func Join(ctx context.Context, o Options) (*World, error) {
 
 // begin starts what a member does.
 func (w *World) begin() {
+	w.prepare()
+	w.tasks.Go(w.beat)
+	w.tasks.Go(w.handle)
+	go w.read()
+}
+
+func (w *World) prepare() {
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	w.closed = make(chan struct{})
 	w.waiting = map[int]chan [][]byte{}
 	w.statuses = make([]string, w.Size())
 	w.inbox = inbox{changed: sync.NewCond(&w.mu), handlers: map[string]func(int, []byte){}, kept: map[string][]*message{}}
-	w.tasks.Go(w.beat)
-	w.tasks.Go(w.handle)
-	go w.read()
 }
 
 // host is rank 0's way into its own world.
@@ -124,12 +127,18 @@ func (w *World) explain(err error) error {
 	switch {
 	case errors.Is(err, errOtherSecret):
 		return &RefusalError{OtherSecret, fmt.Sprintf("rank 0 at %s has another secret than rank %d on %s", w.o.Address, w.Rank(), hostName())}
-	case is[tls.AlertError](err) || is[*tls.CertificateVerificationError](err) || is[x509.HostnameError](err):
+	case rejected(err) || is[*tls.CertificateVerificationError](err):
 		return &RefusalError{OtherSecret, fmt.Sprintf("rank 0 at %s and rank %d on %s do not accept each other's certificates: %v", w.o.Address, w.Rank(), hostName(), err)}
 	case noTLS:
 		return &RefusalError{OtherProtocol, fmt.Sprintf("what listens at %s is no rank 0: another program has this port (%v)", w.o.Address, err)}
 	}
 	return err
+}
+
+// rejected reports whether the other side of a handshake has ended it: it did not accept who we are.
+func rejected(err error) bool {
+	e, ok := errors.AsType[*net.OpError](err)
+	return ok && e.Op == "remote error" // of crypto/tls, which has no type for it
 }
 
 // final reports whether another attempt is in vain.
