@@ -45,15 +45,18 @@ type arrival struct {
 }
 
 // connect makes the ways that begin here by dialing, and those that end here by listening.
-func (f *fabric) connect(ctx context.Context, l net.Listener, addresses [][]byte, ways []world.Way) error {
+func (f *fabric) connect(ctx context.Context, listeners []net.Listener, addresses [][]byte, ways []world.Way) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer context.AfterFunc(f.ctx, func() { cancel(context.Cause(f.ctx)) })()
 	o := &opening{fabric: f, ctx: ctx, key: f.world.Key("tcp"), arrived: make(chan arrival)}
 	expected, err := o.prepare(ways)
 	if err != nil {
+		closeListeners(listeners)
 		return err
 	}
-	o.tasks.Go(func() { o.accept(l, expected+strangers) })
+	for _, l := range listeners {
+		o.tasks.Go(func() { o.accept(l, expected+strangers) })
+	}
 	for way, e := range o.outs {
 		if e != nil {
 			o.tasks.Go(func() { o.dial(way, string(addresses[e.To])) })
@@ -61,9 +64,15 @@ func (f *fabric) connect(ctx context.Context, l net.Listener, addresses [][]byte
 	}
 	err = o.collect(expected)
 	cancel(nil)
-	_ = l.Close() // which ends accept
+	closeListeners(listeners) // which ends accept
 	o.tasks.Wait()
 	return o.publish(err)
+}
+
+func closeListeners(all []net.Listener) {
+	for _, l := range all {
+		_ = l.Close() // nobody else comes
+	}
 }
 
 // prepare makes the ends that are here, without connections, and counts them.
@@ -129,7 +138,10 @@ func (o *opening) arrive(a arrival) {
 }
 
 func (o *opening) dial(way int, address string) {
-	conn, err := o.world.Dial(o.ctx, address)
+	conn, err := o.dialHere(o.ctx, o.outs[way].To)
+	if err != nil {
+		conn, err = o.world.Dial(o.ctx, address)
+	}
 	if err == nil {
 		if err = o.ask(conn, way); err != nil {
 			_ = conn.Close() // of a stranger

