@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"plimsoll/bench"
+	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 )
@@ -67,6 +68,7 @@ type devicesFlags struct {
 	memory        units.Size
 	memoryGiven   bool
 	out           string
+	world         worldFlags
 }
 
 func (a *app) devices() *cobra.Command {
@@ -76,8 +78,10 @@ bandwidth of copies between the arena and host memory, and between devices. For 
 there is none. cpu*4 is four virtual devices that share the processor and its memory.
 
 With --output what was measured becomes a platform file, on which plan --platform plans a pipeline. A link has the bandwidth
-of its slower direction.`, nil)
+of its slower direction. With --world the devices are those of several processes, on one machine or on many, and the links
+between these are measured, too.`, nil)
 	cmd.Example = `  plimsoll devices --devices "cpu*4" --peer-bandwidth 1GB/s --memory 512MiB -o platform.json
+  plimsoll launch -n 4 -- devices --world auto -o platform.json
   plimsoll plan -c c.json --platform platform.json --strategy loadline -o p.json`
 	s := cmd.Flags()
 	s.StringVar(&f.spec, "devices", "cpu", `devices to measure, as in "cpu*4" or cuda:0,cuda:1`)
@@ -85,9 +89,13 @@ of its slower direction.`, nil)
 	s.Var(&f.peerBandwidth, "peer-bandwidth", "likewise the links between the parts of the cpu")
 	s.Var(&f.memory, "memory", "memory of each device in the platform file, as in 512MiB, or a share of what it can have (default: all of that)")
 	s.StringVarP(&f.out, "output", "o", "", "write the platform file here")
+	f.world.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		f.memoryGiven = cmd.Flags().Changed("memory")
-		return a.runDevices(cmd.Context(), f)
+		if err := f.world.check(cmd); err != nil {
+			return err
+		}
+		return f.world.within(cmd.Context(), a, f.spec, func(w *train.World) error { return a.runDevices(cmd.Context(), f, w) })
 	}
 	return cmd
 }
@@ -108,7 +116,7 @@ func answers(flag string, b units.Bandwidth) error {
 	return nil
 }
 
-func (a *app) runDevices(ctx context.Context, f *devicesFlags) error {
+func (a *app) runDevices(ctx context.Context, f *devicesFlags, w *train.World) error {
 	switch {
 	case f.memoryGiven && f.out == "":
 		return usage(errors.New("--memory is for the platform file: give --output too, as in -o platform.json"))
@@ -119,8 +127,12 @@ func (a *app) runDevices(ctx context.Context, f *devicesFlags) error {
 	if err != nil {
 		return err
 	}
-	found, err := f.inspect(ctx)
-	if err != nil {
+	inspect := f.inspect
+	if w != nil {
+		inspect = func(ctx context.Context) (*inventory, error) { return f.inspectAll(ctx, w) }
+	}
+	found, err := inspect(ctx)
+	if err != nil || a.rank > 0 {
 		return err
 	}
 	list := deviceList{Devices: found.figures, Peers: found.peers, gpuList: gpuFigures()}

@@ -117,8 +117,11 @@ func (f *jobFlags) registerOffload(cmd *cobra.Command) {
 const mostClasses = 1 << 20
 
 // count returns how many devices --devices names.
-func (f *jobFlags) count() (n int, err error) {
-	items, err := devices.Parse(f.devices)
+func (f *jobFlags) count() (int, error) { return countDevices(f.devices) }
+
+// countDevices returns how many devices a text names.
+func countDevices(spec string) (n int, err error) {
+	items, err := devices.Parse(spec)
 	for _, item := range items {
 		n += max(item.Parts, 1)
 	}

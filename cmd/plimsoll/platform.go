@@ -46,6 +46,7 @@ type inventory struct {
 	items   []devices.Item
 	devices []runtime.Device
 	of      []int // of each device: its item
+	ranks   []int // likewise: its process, where there are several
 	figures []deviceFigures
 	peers   []peerFigure
 	links   map[[2]int]float64 // by two items in ascending order, the same one for parts: bytes/s
@@ -177,18 +178,18 @@ func (v *inventory) peer(ctx context.Context, from, to int, peer runtime.Device)
 
 // platform returns the devices as a platform of pipelines. The zero memory is what each can have.
 func (v *inventory) platform(memory units.Size) (*pipeline.Platform, error) {
-	if n := len(v.devices); n > pipeline.MaxDevices {
+	if n := len(v.figures); n > pipeline.MaxDevices {
 		return nil, fmt.Errorf("%d devices: a platform has at most %d", n, pipeline.MaxDevices)
 	}
-	p := &pipeline.Platform{Devices: len(v.devices), Bandwidth: pipeline.Free()}
-	for _, d := range v.devices {
-		bytes := d.Info().Memory
+	p := &pipeline.Platform{Devices: len(v.figures), Bandwidth: pipeline.Free()}
+	for _, d := range v.figures {
+		bytes := d.MemoryBytes
 		if !memory.IsZero() {
 			bytes = memory.Of(bytes)
 		}
 		p.Memory = append(p.Memory, bytes)
 	}
-	for y := range v.devices {
+	for y := range v.figures {
 		for x := range y {
 			speed, joined := v.links[[2]int{v.of[x], v.of[y]}]
 			if !joined {
@@ -217,7 +218,7 @@ func (v *inventory) host() float64 {
 // pairs returns the links that are faster than the slowest one; nil when none is.
 func (v *inventory) pairs(slowest float64) map[[2]int]float64 {
 	var pairs map[[2]int]float64
-	for y := range v.devices {
+	for y := range v.figures {
 		for x := range y {
 			if speed := v.links[[2]int{v.of[x], v.of[y]}]; speed > slowest {
 				if pairs == nil {

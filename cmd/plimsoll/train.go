@@ -132,12 +132,11 @@ devices, bit for bit. Every process gets the same flags, and --out on storage th
   plimsoll launch -n 4 -- train --world auto -m resnet20 --data glyphs --devices cpu --batch 64 --strategy 1f1b-flush --steps 1000`
 	f.register(a, cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if f.world.size == "" {
-			if err := refuse(cmd, "is for several processes: give their number, as in --world 4, or --world auto", processOnly...); err != nil {
-				return err
-			}
+		if err := f.world.check(cmd); err != nil {
+			return err
 		}
-		return a.inWorld(cmd.Context(), f, func() error {
+		return f.world.within(cmd.Context(), a, f.job.devices, func(w *train.World) error {
+			f.processes = w
 			if err := firstOf(f.options.check(cmd.Flags()), f.prepare(cmd)); err != nil {
 				return err
 			}
@@ -169,18 +168,6 @@ func (f *trainFlags) register(a *app, cmd *cobra.Command) {
 	f.keep.register(cmd)
 	f.pipe.register(cmd)
 	f.world.register(cmd)
-}
-
-// inWorld does something with the other processes of a run, if there are any.
-func (a *app) inWorld(ctx context.Context, f *trainFlags, do func() error) error {
-	n, err := f.job.count()
-	if err != nil {
-		return err
-	}
-	if f.processes, err = f.world.join(ctx, a, n); err != nil {
-		return err
-	}
-	return leave(ctx, f.processes, do())
 }
 
 func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {

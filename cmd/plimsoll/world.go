@@ -116,6 +116,27 @@ func (f *worldFlags) join(ctx context.Context, a *app, devices int) (*train.Worl
 	return train.NewWorld(ctx, w, tcp.New(w), devices, doing)
 }
 
+// check refuses flags of several processes for one.
+func (f *worldFlags) check(cmd *cobra.Command) error {
+	if f.size != "" {
+		return nil
+	}
+	return refuse(cmd, "is for several processes: give their number, as in --world 4, or --world auto", processOnly...)
+}
+
+// within does something together with the other processes, which each have some devices; alone, with nil, where there are none.
+func (f *worldFlags) within(ctx context.Context, a *app, spec string, do func(*train.World) error) error {
+	n, err := countDevices(spec)
+	if err != nil {
+		return err
+	}
+	w, err := f.join(ctx, a, n)
+	if err != nil {
+		return err
+	}
+	return leave(ctx, w, do(w))
+}
+
 // programHash tells programs apart.
 func programHash() (string, error) {
 	path, err := os.Executable()

@@ -74,6 +74,11 @@ func (w *World) Open(ways []pipe.Way) error {
 	return w.fabric.Open(w.Context(), all)
 }
 
+// Links measures how fast messages go between each two processes (world.World.Links). Nothing else goes by this world's fabric then.
+func (w *World) Links(ctx context.Context) (map[[2]int]float64, error) {
+	return w.World.Links(ctx, w.fabric)
+}
+
 // Send implements pipeline.World.
 func (w *World) Send(way int, dev runtime.Device, src runtime.Span) (runtime.Launch, error) {
 	return carry("send", w.fabric.Send, way, dev, src)
