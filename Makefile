@@ -30,7 +30,7 @@ THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offlo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-torchgpipe bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-torchgpipe bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ gpu-suite: ## fill out/gpu-suite, which checks and measures any machine with a G
 
 check-cuda-header: ## compare our cuda.h with NVIDIA's of CUDA 12.6: make check-cuda-header HEADER=.../cuda.h
 	$(CUDA)/include/check.sh $(HEADER)
+
+test-world: ## train in 2 to 4 processes, eleven kinds of plans bit for bit, and kill 20 runs (minutes)
+	PLIMSOLL_WORLD=1 go test -v -count=1 -timeout 30m -run 'TestProcess|TestKilledProcesses' ./cmd/plimsoll
 
 test-pipelines: ## run every pipeline strategy on ResNet-50, DenseNet-121 and U-Net, bit for bit (slow)
 	PLIMSOLL_ZOO=1 go test -tags "$(HIGHS)" -v -count=1 -timeout 2h -run EveryStrategy ./executor/pipeline

@@ -417,6 +417,12 @@ func writePipeSummary(out io.Writer, r *train.Run, s *train.Summary) {
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintf(w, "step\tpredicted %s, measured %s\n", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS))
+	if x := p.Sent; x != nil {
+		fmt.Fprintf(w, "sent\t%s between processes, %s\n", units.Count(int(x.Messages), "message"), units.ExactBytes(x.Bytes))
+	}
+	if x := p.Slowest; x != nil {
+		fmt.Fprintf(w, "slowest\t%s of %s: %s, planned %s, %.1f times as slow as the others are against the plan\n", x.Task, x.Name, units.Seconds(x.Measured), units.Seconds(x.Planned), x.Factor)
+	}
 	fmt.Fprintf(w, "data\tsteps waited for it %s of their time\n", share(s.DataWaitShare, 1))
 	writeIncidents(w, s)
 	fmt.Fprintf(w, "weights\tsha256 %s\n", s.WeightsSHA256)

@@ -29,7 +29,7 @@ type hub struct {
 	failed  chan struct{}
 	once    sync.Once
 	err     error
-	bytes   int64
+	sent    []int64 // by way: bytes
 }
 
 func newHub(process []int) *hub {
@@ -62,6 +62,7 @@ func (m *member) Open(ways []Way) error {
 	defer m.mu.Unlock()
 	if m.ways == nil {
 		m.ways = ways
+		m.sent = make([]int64, len(ways))
 		for range ways {
 			m.wires, m.taken = append(m.wires, make(chan []byte)), append(m.taken, make(chan struct{}))
 		}
@@ -103,7 +104,7 @@ func (m *member) Receive(way int, dev runtime.Device, dst runtime.Span) (runtime
 			}
 			copy(b, src)
 			m.mu.Lock()
-			m.bytes += int64(len(b))
+			m.sent[way] += int64(len(b))
 			m.mu.Unlock()
 			m.taken[way] <- struct{}{}
 			return nil
@@ -203,6 +204,28 @@ func (x *world) trained(n int) *pipelinetest.Outcome {
 	return x.out
 }
 
+// sentAsPlanned checks that what went between processes for n minibatches is what the plan sends, to the byte.
+func (x *world) sentAsPlanned(c Costs, plan *pipeline.Plan, n int) {
+	x.t.Helper()
+	want, got := int64(0), int64(0)
+	at := func(s, m int) int { return x.process[x.all[0].order.on[s][m%plan.Repeats()]] }
+	for s := range len(plan.Stages) - 1 {
+		for m := range n {
+			if at(s, m) != at(s+1, m) { // an output there, its gradient back
+				want += 2 * c.Chain.Layers[plan.Stages[s].Last-1].OutputBytes
+			}
+		}
+	}
+	for i, way := range x.ways {
+		if way.Name[0] == 'C' { // CF or CB
+			got += x.sent[i]
+		}
+	}
+	if got != want {
+		x.t.Errorf("%d bytes went between processes, the plan sends %d", got, want)
+	}
+}
+
 // tensors are those that all processes read together.
 func (x *world) tensors() []pipelinetest.Tensor {
 	x.t.Helper()
@@ -273,6 +296,9 @@ func TestProcessesAreOneProcess(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%v", c.strategy, process), func(t *testing.T) {
 				x := newWorld(t, w, costs, plan, process, host.Config{Chaos: uint64(i)}, c.opt)
 				same(t, want, x.trained(n))
+				if !c.opt.Audit {
+					x.sentAsPlanned(costs, plan, 2*n)
+				}
 				for b, logits := range x.evaluate(len(predicted)) {
 					if !slices.Equal(logits, predicted[b]) {
 						t.Errorf("batch %d is predicted otherwise", b)

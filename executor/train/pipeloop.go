@@ -21,6 +21,16 @@ type PipeSummary struct {
 	Microbatches int               `json:"microbatches"`     // of a step
 	UpdateSteps  int               `json:"steps_per_update"` // more than 1 where an update takes several minibatches
 	Devices      []DeviceSummary   `json:"devices"`
+	// Sent is what went between processes; nil in one process.
+	Sent *Sent `json:"sent,omitempty"`
+	// Slowest is the task that made others wait longest beyond the plan; nil where none took much longer than the plan says.
+	Slowest *SlowTask `json:"slowest,omitempty"`
+}
+
+// Sent is what went between the processes of a run, evaluations included.
+type Sent struct {
+	Messages int64 `json:"messages"`
+	Bytes    int64 `json:"bytes"`
 }
 
 // DeviceSummary is the memory of one device, in bytes, as it was laid out.
@@ -279,11 +289,22 @@ func (c *pipeLoop) measured() (err error) {
 	}
 	if !c.Pipe.Plan.IsFlush() {
 		c.out.Tasks = c.timings[0]
+		c.out.Pipe.Slowest = c.slowest(c.timings[0])
 		return nil
 	}
 	c.out.Tasks = c.timings[stats.Middle(c.timings, lastEnd)]
 	c.out.MeasuredS = lastEnd(c.out.Tasks)
+	c.out.Pipe.Slowest = c.slowest(slices.Concat(c.timings...))
 	return nil
+}
+
+// slowest returns the task that makes others wait, if one does.
+func (c *pipeLoop) slowest(ran []pipe.Timing) *SlowTask {
+	t := slowest(c.Pipe, ran)
+	if t != nil {
+		t.Name = c.out.Pipe.Devices[t.Device].Name
+	}
+	return t
 }
 
 // lastEnd returns when the last task or update has ended.

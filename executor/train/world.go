@@ -355,7 +355,22 @@ func (m *members) collect() error {
 		}
 	}
 	text, err := m.Broadcast(m.Context(), 0, []byte(sum))
+	if err != nil {
+		return err
+	}
 	m.c.out.WeightsSHA256 = string(text)
+	return m.sent()
+}
+
+// sent adds up what all processes have sent.
+func (m *members) sent() error {
+	messages, bytes := m.fabric.Sent()
+	all, err := gather(m.World, Sent{messages, bytes})
+	m.c.out.Pipe.Sent = &Sent{}
+	for _, x := range all {
+		m.c.out.Pipe.Sent.Messages += x.Messages
+		m.c.out.Pipe.Sent.Bytes += x.Bytes
+	}
 	return err
 }
 

@@ -1,0 +1,78 @@
+package train
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	pipe "plimsoll/executor/pipeline"
+	"plimsoll/internal/stats"
+	"plimsoll/planner/pipeline"
+)
+
+// SlowTask is a task that takes longer than the plan says, beside what all tasks do: whoever waits for it is late.
+type SlowTask struct {
+	Device int    `json:"device"`
+	Name   string `json:"device_name"`
+	Task   string `json:"task"` // kind and stage
+	// Planned and Measured are its times, seconds; Measured the median.
+	Planned  float64 `json:"planned_s"`
+	Measured float64 `json:"measured_s"`
+	// Factor is by how much it is slower than the tasks of all devices are in the median, each against the plan.
+	Factor float64 `json:"factor"`
+}
+
+// slow is the factor from which a task is worth a word: times of one kind differ by less between devices that are alike.
+const slow = 1.5
+
+// slowest returns the task that costs most time beyond what it would if it were as slow, against the plan, as the one in the middle; nil
+// when none is slow. Communications are none: they end when their receiver is ready.
+func slowest(p *Pipe, ran []pipe.Timing) *SlowTask {
+	spans, err := pipeline.Planned(p.Costs.Chain, p.Costs.Platform, p.Plan, 1)
+	if err != nil {
+		return nil // it would not have run
+	}
+	type task struct {
+		device, stage int
+		kind          pipeline.Kind
+	}
+	planned, measured := map[task]float64{}, map[task][]float64{}
+	for _, s := range spans {
+		if t := p.Plan.Tasks[s.Task]; !t.Kind.Communication() {
+			planned[task{t.Device, t.Stage, t.Kind}] = s.End - s.Start
+		}
+	}
+	for _, t := range ran {
+		if x := (task{t.Device, t.Stage, t.Kind}); planned[x] > 0 {
+			measured[x] = append(measured[x], t.End-t.Start)
+		}
+	}
+	var all []*SlowTask
+	for x, took := range measured {
+		all = append(all, &SlowTask{
+			Device: x.device, Task: fmt.Sprintf("%v%d", x.kind, x.stage), Planned: planned[x], Measured: stats.Median(took),
+		})
+	}
+	if len(all) < 2 {
+		return nil
+	}
+	usual := stats.Median(factors(all))
+	for _, t := range all {
+		t.Factor = t.Measured / t.Planned / usual
+	}
+	worst := slices.MaxFunc(all, func(a, b *SlowTask) int {
+		return cmp.Or(cmp.Compare(a.Measured-usual*a.Planned, b.Measured-usual*b.Planned), -cmp.Compare(a.Device, b.Device), -cmp.Compare(a.Task, b.Task))
+	})
+	if worst.Factor < slow {
+		return nil
+	}
+	return worst
+}
+
+// factors are by how much tasks are slower than the plan says.
+func factors(all []*SlowTask) (list []float64) {
+	for _, t := range all {
+		list = append(list, t.Measured/t.Planned)
+	}
+	return list
+}
