@@ -1,8 +1,9 @@
 package train
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"sort"
@@ -129,20 +130,29 @@ const (
 
 // post tells all processes something.
 func (w *World) post(topic string, what any) {
-	text, err := json.Marshal(what)
+	b, err := encode(what)
 	if err == nil {
-		err = w.Post(topic, text)
+		err = w.Post(topic, b)
 	}
 	if err != nil {
 		w.Fail(err)
 	}
 }
 
+// encode and decode are for what JSON has no numbers for: losses may be none.
+func encode(what any) ([]byte, error) {
+	var b bytes.Buffer
+	err := gob.NewEncoder(&b).Encode(what)
+	return b.Bytes(), err
+}
+
+func decode(data []byte, to any) error { return gob.NewDecoder(bytes.NewReader(data)).Decode(to) }
+
 // hear calls do for all that is told of a topic, in one order everywhere.
 func hear[T any](w *World, topic string, do func(from int, what T)) {
 	w.Handle(topic, func(from int, data []byte) {
 		var what T
-		if err := json.Unmarshal(data, &what); err != nil {
+		if err := decode(data, &what); err != nil {
 			w.Fail(fmt.Errorf("rank %d: message %q: %w", from, topic, err))
 			return
 		}
@@ -152,17 +162,17 @@ func hear[T any](w *World, topic string, do func(from int, what T)) {
 
 // gather returns what each process gives, by rank. All processes call it together.
 func gather[T any](w *World, what T) (all []T, err error) {
-	text, err := json.Marshal(what)
+	b, err := encode(what)
 	if err != nil {
 		return nil, err
 	}
-	texts, err := w.AllGather(w.Context(), text)
+	parts, err := w.AllGather(w.Context(), b)
 	if err != nil {
 		return nil, err
 	}
-	all = make([]T, len(texts))
-	for rank, text := range texts {
-		if err := json.Unmarshal(text, &all[rank]); err != nil {
+	all = make([]T, len(parts))
+	for rank, part := range parts {
+		if err := decode(part, &all[rank]); err != nil {
 			return nil, fmt.Errorf("rank %d: %w", rank, err)
 		}
 	}
@@ -181,14 +191,6 @@ func (w *World) postShard(step int, err error) {
 		x.Error = err.Error()
 	}
 	w.post(shardTopic, x)
-}
-
-// result is a pipeline.Result with numbers that JSON has not.
-type result struct {
-	Minibatch  int
-	Loss, Norm Number
-	Correct    int
-	Skipped    bool
 }
 
 // members lets the loop of each process hear what the others tell.
@@ -216,15 +218,13 @@ func newMembers(c *pipeLoop, w *World) *members {
 }
 
 // tell tells all processes the result of a minibatch, which the last stage has.
-func (m *members) tell(r pipe.Result) {
-	m.post(resultTopic, result{r.Minibatch, Number(r.Loss), Number(r.Norm), r.Correct, r.Skipped})
-}
+func (m *members) tell(r pipe.Result) { m.post(resultTopic, r) }
 
 // listen begins to hear the others, when there is an executor.
 func (m *members) listen(ctx context.Context) (done func()) {
 	m.doing.of.Store(m.c.x)
-	hear(m.World, resultTopic, func(_ int, r result) {
-		m.c.result(pipe.Result{Minibatch: r.Minibatch, Loss: float64(r.Loss), Norm: float64(r.Norm), Correct: r.Correct, Skipped: r.Skipped})
+	hear(m.World, resultTopic, func(_ int, r pipe.Result) {
+		m.c.result(r)
 		m.mu.Lock()
 		m.next, m.over = m.c.next, m.over || m.c.failed
 		m.mu.Unlock()

@@ -1,0 +1,168 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"plimsoll/executor/checkpoint"
+	"plimsoll/runtime/world"
+	"plimsoll/runtime/world/tcp"
+)
+
+// inWorld lets as many processes as do has do something together; all of them are this one.
+func inWorld(t *testing.T, do ...func(w *World) error) []error {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	address := l.Addr().String()
+	must(t, l.Close())
+	errs := make([]error, len(do))
+	var all sync.WaitGroup
+	for rank, f := range do {
+		all.Go(func() {
+			doing := &Doing{}
+			m, err := world.Join(t.Context(), world.Options{Identity: world.Identity{Rank: rank, Size: len(do), Address: address}, Timeout: time.Minute, Status: doing.String})
+			if errs[rank] = err; err != nil {
+				return
+			}
+			w, err := NewWorld(t.Context(), m, tcp.New(m), 1, doing)
+			if err == nil {
+				err = f(w)
+			}
+			if errs[rank] = err; err != nil && !errors.Is(err, ErrInterrupted) {
+				w.Fail(err)
+				return
+			}
+			errs[rank] = errors.Join(err, w.Leave(t.Context()))
+		})
+	}
+	all.Wait()
+	return errs
+}
+
+// member returns the run of a process whose only device is one of those of a plan.
+func member(t *testing.T, r *Run, w *World) *Run {
+	t.Helper()
+	q := *r
+	spec := r.Job.Spec
+	spec.Devices, spec.Config.Batch = "cpu", r.Job.Images()
+	q.Job, q.World = opened(t, spec), w
+	return &q
+}
+
+// Processes that are asked to stop, each at a time of its own, save one checkpoint; what goes on from it, in as many processes, ends as
+// a run that nobody has stopped. Losses and evaluations are those of one process in each of them.
+func TestRunsOfSeveralProcesses(t *testing.T) {
+	for _, c := range []struct {
+		strategy     string
+		microbatches int
+	}{{"1f1b-flush", 4}, {"contiguous", 1}} {
+		const devices, steps = 3, 24
+		one := pipeRun(t, piped(t, devices, c.microbatches, 8), c.strategy, devices, steps)
+		one.EvalEvery, one.Saves = 8, Saves{Dir: checkpoint.NewDir(t.TempDir(), 3), Every: 5} // where it empties is part of what is trained
+		want := done(t, one)
+		r := rand.New(rand.NewPCG(1, 7))
+		for try := range 3 {
+			dir := checkpoint.NewDir(filepath.Join(t.TempDir(), fmt.Sprint(try)), 3)
+			var processes []func(w *World) error
+			for range devices {
+				wait := time.Duration(r.IntN(60)) * time.Millisecond
+				processes = append(processes, func(w *World) error {
+					ctx, cancel := context.WithTimeout(t.Context(), wait)
+					defer cancel()
+					q := member(t, one, w)
+					q.Saves = Saves{Dir: dir, Every: 5}
+					out, err := q.Do(ctx)
+					if err == nil {
+						return sameRun(want, out)
+					}
+					return err
+				})
+			}
+			errs := inWorld(t, processes...)
+			if errs[0] == nil && errs[1] == nil && errs[2] == nil {
+				continue // it was faster
+			}
+			for rank, err := range errs {
+				if !errors.Is(err, ErrInterrupted) || err.Error() != errs[0].Error() {
+					t.Fatalf("%s: rank %d: %v, rank 0: %v", c.strategy, rank, err, errs[0])
+				}
+			}
+			found, _, err := dir.Latest()
+			must(t, err)
+			step := found.Step
+			must(t, found.Close())
+			processes = processes[:0]
+			for range devices {
+				processes = append(processes, func(w *World) error {
+					q := member(t, one, w)
+					q.Saves = Saves{Dir: dir, Every: 5}
+					c, err := dir.Open(step)
+					if err != nil {
+						return err
+					}
+					defer func() { _ = c.Close() }()
+					if _, err := q.Resume(c); err != nil {
+						return err
+					}
+					q.Past = History{Steps: slices.Clone(want.History.Steps[:step])}
+					out, err := q.Do(t.Context())
+					if err == nil && one.Pipe.Plan.IsFlush() && out.WeightsSHA256 != want.WeightsSHA256 {
+						err = fmt.Errorf("weights %s, want %s", out.WeightsSHA256, want.WeightsSHA256)
+					}
+					return err
+				})
+			}
+			for rank, err := range inWorld(t, processes...) {
+				if err != nil {
+					t.Errorf("%s: rank %d: %v", c.strategy, rank, err)
+				}
+			}
+		}
+	}
+}
+
+// sameRun compares what two runs have trained and logged.
+func sameRun(want, got *Outcome) error {
+	if want.WeightsSHA256 != got.WeightsSHA256 || len(want.History.Steps) != len(got.History.Steps) || len(want.History.Evals) != len(got.History.Evals) {
+		return fmt.Errorf("weights %s, %d steps, %d evaluations; want %s, %d, %d", got.WeightsSHA256, len(got.History.Steps), len(got.History.Evals),
+			want.WeightsSHA256, len(want.History.Steps), len(want.History.Evals))
+	}
+	for i, s := range want.History.Steps {
+		if g := got.History.Steps[i]; g.Loss != s.Loss || g.Accuracy != s.Accuracy {
+			return fmt.Errorf("step %d: %+v, want %+v", i, g, s)
+		}
+	}
+	return nil
+}
+
+// A process that fails ends all others, which say which one and why.
+func TestAProcessThatFails(t *testing.T) {
+	one := pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, 1000)
+	errs := inWorld(t, func(w *World) error {
+		_, err := member(t, one, w).Do(t.Context())
+		return err
+	}, func(w *World) error {
+		q := member(t, one, w)
+		q.Record = func(r Record) error {
+			if r.Step == 3 {
+				return errors.New("it has had enough")
+			}
+			return nil
+		}
+		_, err := q.Do(t.Context())
+		return err
+	})
+	e, ok := errors.AsType[*world.RankError](errs[0])
+	if !ok || e.Rank != 1 || errs[1] == nil {
+		t.Errorf("%v", errs)
+	}
+}
