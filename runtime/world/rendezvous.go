@@ -22,13 +22,16 @@ func Join(ctx context.Context, o Options) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	// Who is with rank 0 leaves it the last word on who is missing, when all give up at the same time.
+	patient, cancel := context.WithTimeout(ctx, o.Timeout+2*linger)
 	defer cancel()
+	ctx, cancelled := context.WithTimeout(patient, o.Timeout)
+	defer cancelled()
 	w := &World{o: o, guard: g}
 	if o.Rank == 0 {
 		err = w.host(ctx)
 	} else {
-		err = w.visit(ctx)
+		err = w.visit(ctx, patient)
 	}
 	if err != nil {
 		return nil, err
@@ -79,9 +82,9 @@ const (
 )
 
 // visit is the way of another rank: it dials until rank 0 is there and takes it in.
-func (w *World) visit(ctx context.Context) error {
+func (w *World) visit(ctx, patient context.Context) error {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		err := w.attempt(ctx)
+		err := w.attempt(ctx, patient)
 		if err == nil || final(err) {
 			return err
 		}
@@ -105,7 +108,7 @@ func (w *World) unmet(ctx context.Context, last error) error {
 }
 
 // attempt tries once to reach rank 0 and to be taken in.
-func (w *World) attempt(ctx context.Context) error {
+func (w *World) attempt(ctx, patient context.Context) error {
 	conn, err := w.o.dial(ctx, w.guard, w.o.Address)
 	if err != nil {
 		return err
@@ -118,7 +121,7 @@ func (w *World) attempt(ctx context.Context) error {
 		_ = conn.Close() // nothing was said
 		return w.explain(err)
 	}
-	return w.explain(w.enter(ctx, t))
+	return w.explain(w.enter(patient, t))
 }
 
 // explain says what is wrong with who listens at rank 0's address, or what it finds wrong with us.

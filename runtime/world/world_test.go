@@ -2,7 +2,6 @@ package world
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"strconv"
 	"sync"
@@ -20,31 +19,26 @@ func freeAddress(t testing.TB) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
 }
 
-// joinAll joins several worlds' ranks at once; change may change the options of each.
-func joinAll(t testing.TB, size int, change func(o *Options)) ([]*World, []error) {
+// together joins all ranks of a world over loopback; change may change the options of each. It is left at the end of the test.
+func together(t testing.TB, size int, change func(o *Options)) []*World {
 	t.Helper()
 	address := freeAddress(t)
-	worlds, errs := make([]*World, size), make([]error, size)
+	worlds := make([]*World, size)
 	var all sync.WaitGroup
 	for rank := range size {
 		o := Options{Identity: Identity{Rank: rank, Size: size, LocalRank: rank, Address: address}}
 		if change != nil {
 			change(&o)
 		}
-		all.Go(func() { worlds[rank], errs[rank] = Join(t.Context(), o) })
+		all.Go(func() {
+			w, err := Join(t.Context(), o)
+			if worlds[rank] = w; err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		})
 	}
-	all.Wait()
-	return worlds, errs
-}
-
-// together is joinAll where all must succeed. Its worlds are left at the end of the test.
-func together(t testing.TB, size int, change func(o *Options)) []*World {
-	t.Helper()
-	worlds, errs := joinAll(t, size, change)
-	for rank, err := range errs {
-		if err != nil {
-			t.Fatalf("rank %d: %v", rank, err)
-		}
+	if all.Wait(); t.Failed() {
+		t.FailNow()
 	}
 	t.Cleanup(func() { each(worlds, func(w *World) { _ = w.Leave(context.Background()) }) })
 	return worlds
@@ -57,27 +51,4 @@ func each(worlds []*World, do func(w *World)) {
 		all.Go(func() { do(w) })
 	}
 	all.Wait()
-}
-
-func TestCollectives(t *testing.T) {
-	for _, size := range []int{1, 2, 5} {
-		worlds := together(t, size, nil)
-		each(worlds, func(w *World) {
-			for round := range 20 {
-				parts, err := w.AllGather(t.Context(), fmt.Append(nil, w.Rank(), " in ", round))
-				if err != nil || len(parts) != size {
-					t.Errorf("rank %d: %d parts, %v", w.Rank(), len(parts), err)
-					return
-				}
-				for rank, part := range parts {
-					if want := fmt.Sprint(rank, " in ", round); string(part) != want {
-						t.Errorf("%q, want %q", part, want)
-					}
-				}
-			}
-			if err := w.Leave(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
 }

@@ -39,7 +39,7 @@ func (e *LostError) Unwrap() error { return e.err }
 func (f *fabric) cause(err error) error {
 	var lost *LostError
 	if f.ctx.Err() == nil && errors.As(err, &lost) {
-		timer := time.NewTimer(f.world.Patience())
+		timer := time.NewTimer(f.patience)
 		defer timer.Stop()
 		select {
 		case <-f.ctx.Done():

@@ -14,6 +14,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"plimsoll/runtime/world"
 )
@@ -26,7 +27,8 @@ type fabric struct {
 	world *world.World
 	ctx   context.Context // ends with the world, or with Close
 	end   context.CancelCauseFunc
-	stop  func() bool // forgets the world
+
+	patience time.Duration // with which a lost connection waits for the world to say why
 
 	mu       sync.Mutex
 	outs     []*end // by way; nil where the way does not begin here
@@ -52,9 +54,9 @@ const headerBytes = 8
 
 // New returns the fabric of a world.
 func New(w *world.World) world.Fabric {
-	f := &fabric{world: w}
+	f := &fabric{world: w, patience: w.Patience()}
 	f.ctx, f.end = context.WithCancelCause(w.Context())
-	f.stop = context.AfterFunc(f.ctx, f.closeAll)
+	context.AfterFunc(f.ctx, f.closeAll)
 	return f
 }
 
