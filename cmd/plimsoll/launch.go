@@ -45,7 +45,7 @@ Each process is told who it is by RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR (127
 secret in PLIMSOLL_SECRET unless there is one. Standard output of rank 0 is that of launch, so that scripts can read it; everything
 else goes to standard error, each line behind the number of its rank. SIGINT, SIGTERM and SIGHUP are passed on. When a process fails,
 the others have 3 s to say that they end, too; then they get SIGTERM, and SIGKILL after --grace. The exit code is that of the first that
-failed, 128 and the number of the signal if one ended it.`,
+failed, 128 and the number of the signal if one ended it; or 2 or 3 where another one then says that it is the input, or does not fit.`,
 		Example: `  plimsoll launch -n 4 -- train --world auto -m resnet20 --data glyphs --batch 64 --strategy 1f1b-flush --steps 100`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -189,7 +189,7 @@ func freePort() (port int, err error) {
 
 // wait waits for all processes, passes signals on, and ends the rest when one has failed.
 func (l *launched) wait(ctx context.Context, signals <-chan os.Signal, grace time.Duration) error {
-	var first error
+	var first *launchedError
 	var next <-chan time.Time // when the rest is told more firmly
 	firmly := []os.Signal{syscall.SIGTERM, os.Kill}
 	done := ctx.Done()
@@ -198,8 +198,13 @@ func (l *launched) wait(ctx context.Context, signals <-chan os.Signal, grace tim
 		case rank := <-l.ended:
 			left--
 			l.running[rank] = false
-			if err := failed(rank, l.all[rank], l.errs[rank]); err != nil && first == nil {
+			err := failed(rank, l.all[rank], l.errs[rank])
+			switch {
+			case err == nil:
+			case first == nil:
 				first, next = err, time.After(min(grace, lastWords))
+			case first.code == exitFailed && (err.code == exitUsage || err.code == exitNoFit):
+				first = err // the others have failed because of it
 			}
 		case s := <-signals:
 			l.signal(s)
@@ -212,6 +217,9 @@ func (l *launched) wait(ctx context.Context, signals <-chan os.Signal, grace tim
 				next = time.After(grace)
 			}
 		}
+	}
+	if first == nil {
+		return nil
 	}
 	return first
 }
@@ -239,7 +247,7 @@ func (l *launched) signal(s os.Signal) {
 }
 
 // failed says how a process that has ended did, nil when well.
-func failed(rank int, c *exec.Cmd, err error) error {
+func failed(rank int, c *exec.Cmd, err error) *launchedError {
 	if err == nil {
 		return nil
 	}

@@ -335,6 +335,9 @@ func (f *trainFlags) begin(a *app) (p *planning, err error) {
 
 // open opens what is trained.
 func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *planning) (*train.Run, error) {
+	if f.processes != nil {
+		f.job.processes = f.processes.Size()
+	}
 	f.job.microbatches, f.job.peerBandwidth = f.pipe.parts(), f.pipe.links.peerBandwidth
 	f.job.onSkip = func(err error) { a.note("passed over: %v", err) }
 	if err := f.findBatch(ctx, a, p); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"plimsoll/executor/checkpoint"
 	"plimsoll/executor/train"
+	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime/world"
@@ -101,7 +102,7 @@ func (f *worldFlags) join(ctx context.Context, a *app, devices int) (*train.Worl
 	}
 	doing := &train.Doing{}
 	if id.Rank == 0 {
-		a.note("waiting for %d processes at %s", id.Size-1, id.Address)
+		a.note("rank 0 waits at %s for %s", id.Address, units.Count(id.Size-1, "other rank"))
 	}
 	w, err := world.Join(ctx, world.Options{
 		Identity: id, Secret: secret, Certificate: f.certificate, Key: f.key, CA: f.authority, Timeout: f.timeout, Patience: f.patience, Heartbeat: f.patience / 10,

@@ -242,7 +242,7 @@ func TestProcessesThatDoNotMeet(t *testing.T) {
 			for i, p := range all {
 				p.end()
 				text := strings.TrimSpace(p.err.String())
-				lines := slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool { return strings.HasPrefix(l, "waiting for ") })
+				lines := slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool { return strings.HasPrefix(l, "rank 0 waits at ") })
 				if len(lines) != 1 || !regexp.MustCompile(c.want[i]).MatchString(lines[0]) || p.ProcessState.ExitCode() < 1 {
 					t.Errorf("process %d: exit code %d, %q, want one line with %q", i, p.ProcessState.ExitCode(), lines, c.want[i])
 				}

@@ -32,9 +32,11 @@ type Spec struct {
 	// Batch is a step's images when the job is opened and a microbatch's from then on.
 	Microbatches int
 	// Parts, on one device, are those of a step whose gradients are added up; 0 is 1. The Config's Batch becomes a part's, as above.
-	Parts   int
-	Open    devices.Options
-	Threads int // of the kernels; 0 for every core
+	Parts int
+	// Processes is how many have devices like these for one pipeline; 0 is 1.
+	Processes int
+	Open      devices.Options
+	Threads   int // of the kernels; 0 for every core
 	// Reference computes with the reference kernels, slow and in every element type, in place of the device's own.
 	Reference bool
 	// NoGraph issues every step call by call, also on a device that could repeat it as one graph.
@@ -101,7 +103,7 @@ func (j *Job) divide() error {
 // alone reports whether the job is for one device.
 func (j *Job) alone() bool {
 	items, err := devices.Parse(j.Devices)
-	return err == nil && len(items) == 1 && items[0].Parts <= 1
+	return j.Processes < 2 && err == nil && len(items) == 1 && items[0].Parts <= 1
 }
 
 // Images returns how many images a step has.

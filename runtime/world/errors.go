@@ -46,7 +46,7 @@ func (e *RankError) Error() string {
 	default:
 		text += "failed: " + e.Text
 	}
-	if e.Status != "" {
+	if e.Status != "" && e.Why != Failed {
 		text += "; the last it said: " + e.Status
 	}
 	return text
