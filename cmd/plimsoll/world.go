@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -52,7 +53,7 @@ var processOnly = []string{"rank", "master", "secret-file", "tls-certificate", "
 
 // identity returns who this process is.
 func (f *worldFlags) identity() (id world.Identity, err error) {
-	given := world.Identity{Rank: f.rank, Address: f.master}
+	given := world.Identity{Rank: f.rank, LocalRank: -1, Address: f.master}
 	if f.size != "auto" {
 		if given.Size, err = strconv.Atoi(f.size); err != nil || given.Size < 1 {
 			return id, usage(fmt.Errorf("--world is %q: give the number of processes, or auto for as many as the launcher has started", f.size))
@@ -68,14 +69,14 @@ func (f *worldFlags) identity() (id world.Identity, err error) {
 	return id, nil
 }
 
-// key returns the secret of all processes; none where neither a file nor the environment has one.
+// sharedSecret returns the secret of all processes; none where neither a file nor the environment has one.
 func (f *worldFlags) sharedSecret() ([]byte, error) {
 	if f.secret == "" {
 		return []byte(os.Getenv("PLIMSOLL_SECRET")), nil
 	}
 	b, err := os.ReadFile(f.secret)
-	if err == nil && len(b) == 0 {
-		err = fmt.Errorf("%s is empty: it holds the secret of all processes", f.secret)
+	if b = bytes.TrimRight(b, "\r\n"); err == nil && len(b) == 0 {
+		err = fmt.Errorf("--secret-file %s is empty: it holds the secret of all processes", f.secret)
 	}
 	return b, usage(err)
 }
