@@ -6,8 +6,10 @@ package main
 import (
 	"context"
 	"os"
+
+	"plimsoll/runtime/world/mpi"
 )
 
 func main() {
-	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	mpi.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

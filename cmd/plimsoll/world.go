@@ -23,6 +23,7 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime/world"
+	"plimsoll/runtime/world/mpi"
 	"plimsoll/runtime/world/tcp"
 )
 
@@ -30,7 +31,7 @@ import (
 type worldFlags struct {
 	size                        string
 	rank                        int
-	master, secret              string
+	master, secret, transport   string
 	certificate, key, authority string
 	timeout, patience           time.Duration
 }
@@ -40,6 +41,7 @@ func (f *worldFlags) register(cmd *cobra.Command) {
 	s.StringVar(&f.size, "world", "", "run in so many processes, each with its own --devices, or auto: as many as the launcher has started (see plimsoll launch)")
 	s.IntVar(&f.rank, "rank", -1, "number of this process, from 0 (default: the launcher's)")
 	s.StringVar(&f.master, "master", "", "host and port where rank 0 listens, as in node0:29500 (default: the launcher's)")
+	s.Var(newOneOf(&f.transport, "tcp", "mpi"), "transport", "what moves tensors between processes: tcp, or mpi, which loads a library with MPI's standard ABI for processes that mpiexec has started")
 	s.StringVar(&f.secret, "secret-file", "", "file with the secret that all processes share (default: $PLIMSOLL_SECRET; without one they are on one machine)")
 	s.StringVar(&f.certificate, "tls-certificate", "", "certificate of this process, PEM, with --tls-key and --tls-ca (default: keys made of the secret)")
 	s.StringVar(&f.key, "tls-key", "", "its private key, PEM")
@@ -49,7 +51,7 @@ func (f *worldFlags) register(cmd *cobra.Command) {
 }
 
 // processOnly are the flags that mean nothing in one process.
-var processOnly = []string{"rank", "master", "secret-file", "tls-certificate", "tls-key", "tls-ca", "rendezvous-timeout", "lost-after"}
+var processOnly = []string{"rank", "master", "transport", "secret-file", "tls-certificate", "tls-key", "tls-ca", "rendezvous-timeout", "lost-after"}
 
 // identity returns who this process is.
 func (f *worldFlags) identity() (id world.Identity, err error) {
@@ -101,13 +103,17 @@ func (f *worldFlags) join(ctx context.Context, a *app, devices int) (*train.Worl
 	if id.Size == 1 {
 		return nil, nil
 	}
+	fabric, err := f.fabric()
+	if err != nil {
+		return nil, usage(err)
+	}
 	doing := &train.Doing{}
 	if id.Rank == 0 {
 		a.note("rank 0 waits at %s for %s", id.Address, units.Count(id.Size-1, "other rank"))
 	}
 	w, err := world.Join(ctx, world.Options{
 		Identity: id, Secret: secret, Certificate: f.certificate, Key: f.key, CA: f.authority, Timeout: f.timeout, Patience: f.patience, Heartbeat: f.patience / 10,
-		Agree: map[string]string{"program": program}, Status: doing.String,
+		Agree: map[string]string{"program": program, "--transport": f.transport}, Status: doing.String,
 	})
 	if err != nil {
 		return nil, err
@@ -115,7 +121,15 @@ func (f *worldFlags) join(ctx context.Context, a *app, devices int) (*train.Worl
 	if a.rank = id.Rank; a.rank > 0 { // rank 0 speaks for all
 		a.quiet = true
 	}
-	return train.NewWorld(ctx, w, tcp.New(w), devices, doing)
+	return train.NewWorld(ctx, w, fabric(w), devices, doing)
+}
+
+// fabric returns what makes the fabric of a world.
+func (f *worldFlags) fabric() (func(*world.World) world.Fabric, error) {
+	if f.transport == "mpi" {
+		return mpi.Load()
+	}
+	return tcp.New, nil
 }
 
 // check refuses flags of several processes for one.

@@ -113,6 +113,14 @@ func (w *World) Share(ctx context.Context, device int, data []byte) ([]byte, err
 	return w.Broadcast(ctx, w.Process(device), data)
 }
 
+// Leave leaves the world, and then what moves its messages.
+func (w *World) Leave(ctx context.Context) error {
+	if err := w.World.Leave(ctx); err != nil {
+		return err
+	}
+	return w.fabric.Close()
+}
+
 // Fail implements pipeline.World.
 func (w *World) Fail(err error) {
 	w.World.Fail(err)

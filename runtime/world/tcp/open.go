@@ -49,11 +49,7 @@ func (f *fabric) connect(ctx context.Context, listeners []net.Listener, addresse
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer context.AfterFunc(f.ctx, func() { cancel(context.Cause(f.ctx)) })()
 	o := &opening{fabric: f, ctx: ctx, key: f.world.Key("tcp"), arrived: make(chan arrival)}
-	expected, err := o.prepare(ways)
-	if err != nil {
-		closeListeners(listeners)
-		return err
-	}
+	expected := o.prepare(ways)
 	for _, l := range listeners {
 		o.tasks.Go(func() { o.accept(l, expected+strangers) })
 	}
@@ -62,7 +58,7 @@ func (f *fabric) connect(ctx context.Context, listeners []net.Listener, addresse
 			o.tasks.Go(func() { o.dial(way, string(addresses[e.To])) })
 		}
 	}
-	err = o.collect(expected)
+	err := o.collect(expected)
 	cancel(nil)
 	closeListeners(listeners) // which ends accept
 	o.tasks.Wait()
@@ -76,12 +72,9 @@ func closeListeners(all []net.Listener) {
 }
 
 // prepare makes the ends that are here, without connections, and counts them.
-func (o *opening) prepare(ways []world.Way) (n int, err error) {
+func (o *opening) prepare(ways []world.Way) (n int) {
 	o.outs, o.ins = make([]*end, len(ways)), make([]*end, len(ways))
 	for i, w := range ways {
-		if size := o.world.Size(); w.From < 0 || w.From >= size || w.To < 0 || w.To >= size || w.Bytes < 0 {
-			return 0, fmt.Errorf("tcp: way %s of %d bytes from rank %d to %d, of %d ranks", w.Name, w.Bytes, w.From, w.To, size)
-		}
 		if w.From == o.world.Rank() {
 			o.outs[i], n = &end{Way: w}, n+1
 		}
@@ -89,7 +82,7 @@ func (o *opening) prepare(ways []world.Way) (n int, err error) {
 			o.ins[i], n = &end{Way: w}, n+1
 		}
 	}
-	return n, nil
+	return n
 }
 
 // collect takes connections until all ends have one.

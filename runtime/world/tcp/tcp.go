@@ -5,10 +5,7 @@ package tcp
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -65,7 +62,7 @@ func New(w *world.World) world.Fabric {
 func (f *fabric) Open(ctx context.Context, ways []world.Way) error {
 	ctx, cancel := context.WithTimeout(ctx, f.world.Timeout())
 	defer cancel()
-	if err := f.world.Agree(ctx, map[string]string{"the list of ways": digest(ways)}); err != nil {
+	if err := f.world.AgreeOnWays(ctx, ways, nil); err != nil {
 		return err
 	}
 	l, address, err := f.world.Listen(ctx)
@@ -86,16 +83,6 @@ func (f *fabric) Open(ctx context.Context, ways []world.Way) error {
 	}
 	_, err = f.world.AllGather(ctx, nil) // all are open
 	return err
-}
-
-// digest is that of a list.
-func digest(ways []world.Way) string {
-	text, err := json.Marshal(ways)
-	if err != nil {
-		panic("BUG: " + err.Error())
-	}
-	sum := sha256.Sum256(text)
-	return fmt.Sprintf("%d ways %s", len(ways), hex.EncodeToString(sum[:8]))
 }
 
 // Send implements world.Fabric.
@@ -161,7 +148,7 @@ func (e *end) receive(p []byte) error {
 		return e.broken("from", e.From, err)
 	}
 	if n := binary.BigEndian.Uint64(e.header[:]); n != uint64(len(p)) {
-		e.err = &SizeError{Way: e.Way, Sent: n, Expected: len(p)}
+		e.err = &world.SizeError{Way: e.Way, Sent: n, Expected: len(p)}
 		return e.err
 	}
 	return e.broken("from", e.From, readFull(e.conn, p))
