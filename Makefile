@@ -13,6 +13,7 @@ HIGHS    := $(shell printf '\043include <zlib.h>\nint main() {}' | $(CXX) -x c++
 CUDA     := $(CURDIR)/runtime/cuda
 EMULATOR := $(CURDIR)/out/emulator
 STRICT   := $(CURDIR)/out/emulator-strict
+MPI      := $(CURDIR)/out/mpi/lib/libmpi_abi.so.1
 PTXAS    := $(CURDIR)/out/ptxas/nvidia/cuda_nvcc/bin/ptxas
 
 export CGO_ENABLED = 1
@@ -30,7 +31,7 @@ THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offlo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-torchgpipe bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-torchgpipe bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +83,11 @@ check-cuda-header: ## compare our cuda.h with NVIDIA's of CUDA 12.6: make check-
 
 test-world: ## train in 2 to 4 processes, eleven kinds of plans bit for bit, and kill 20 runs (minutes)
 	PLIMSOLL_WORLD=1 go test -v -count=1 -timeout 30m -run 'TestProcess|TestKilledProcesses' ./cmd/plimsoll
+
+test-mpi: ## train over MPI, with the library in PLIMSOLL_MPI_ABI, else with PyPI's mpich 5.0.2
+	@[ -n "$$PLIMSOLL_MPI_ABI" ] || [ -e $(MPI) ] || { $(PYTHON) -m venv out/mpi && out/mpi/bin/python -m pip install -q --disable-pip-version-check mpich==5.0.2; }
+	PLIMSOLL_MPI_ABI=$${PLIMSOLL_MPI_ABI:-$(MPI)} go test -v -count=1 -timeout 20m -run . -bench Transports -benchtime 1x ./runtime/world/mpi
+	PLIMSOLL_MPI_ABI=$${PLIMSOLL_MPI_ABI:-$(MPI)} go test -v -count=1 -timeout 20m -run MPI ./cmd/plimsoll
 
 test-pipelines: ## run every pipeline strategy on ResNet-50, DenseNet-121 and U-Net, bit for bit (slow)
 	PLIMSOLL_ZOO=1 go test -tags "$(HIGHS)" -v -count=1 -timeout 2h -run EveryStrategy ./executor/pipeline

@@ -28,6 +28,23 @@ func inProcesses(t *testing.T, n int, args ...string) *process {
 	return p
 }
 
+// byMPI is a command line of mpiexec, of the library in $PLIMSOLL_MPI_ABI; make test-mpi gets one.
+func byMPI(t *testing.T, n int, args ...string) *process {
+	t.Helper()
+	library := os.Getenv("PLIMSOLL_MPI_ABI")
+	if library == "" {
+		t.Skip("no MPI: give the path of a libmpi_abi.so.1 in $PLIMSOLL_MPI_ABI, with mpiexec in ../bin, or use make test-mpi")
+	}
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mpiexec := filepath.Join(filepath.Dir(library), "..", "bin", "mpiexec")
+	p := program(t, []string{mpiexec, "-n", strconv.Itoa(n)}, append([]string{"train", "--world", "auto", "--json", "--transport", "mpi"}, args...)...)
+	p.Env = append(p.Env, "PLIMSOLL_SECRET=", "MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port))
+	return p
+}
+
 // forDevices is a run of a small model on several devices.
 func forDevices(more ...string) []string {
 	return append([]string{"-m", "resnet20", "--data", "glyphs", "--batch", "16", "--threads", "1", "--steps", "4", "--profile-steps", "1"}, more...)
@@ -51,7 +68,13 @@ func (p *process) ends(code int) {
 }
 
 // Devices of several processes train the bits of one process that has them all, and take the same memory.
-func TestProcessesTrainTheBitsOfOne(t *testing.T) {
+func TestProcessesTrainTheBitsOfOne(t *testing.T) { trainTheBitsOfOne(t, inProcesses) }
+
+// The same over MPI.
+func TestMPITrainsTheBitsOfOne(t *testing.T) { trainTheBitsOfOne(t, byMPI) }
+
+func trainTheBitsOfOne(t *testing.T, in func(t *testing.T, n int, args ...string) *process) {
+	in(t, 1) // or skip
 	unet := []string{"-m", "unet", "--data", "glyphs", "--image", "32", "--batch", "8", "--threads", "1", "--steps", "2", "--profile-steps", "1", "--microbatches", "4", "--strategy", "1f1b-flush"}
 	densenet := []string{"-m", "densenet121", "--data", "glyphs", "--image", "32", "--batch", "4", "--threads", "1", "--steps", "2", "--profile-steps", "1"}
 	for _, c := range []struct {
@@ -79,7 +102,7 @@ func TestProcessesTrainTheBitsOfOne(t *testing.T) {
 				each, _ = strconv.Atoi(c.devices[i+1:])
 			}
 			want := summaryOf(t, works(t, append([]string{"train", "--json", "--out", out, "--devices", fmt.Sprintf("cpu*%d", c.n*each)}, c.args...)...).out)
-			p := inProcesses(t, c.n, append(slices.Clone(c.args), "--devices", c.devices, "--profile", filepath.Join(out, "chain.json"))...)
+			p := in(t, c.n, append(slices.Clone(c.args), "--devices", c.devices, "--profile", filepath.Join(out, "chain.json"))...)
 			p.start()
 			p.ends(0)
 			got := summaryOf(t, p.out.String())
@@ -224,6 +247,7 @@ func TestProcessesThatDoNotMeet(t *testing.T) {
 		{"port", []one{{"0", "2", []string{"--master", taken}, ""}}, []string{taken + ", where rank 0 is to listen, is in use"}},
 		{"no secret", []one{{"0", "2", []string{"--master", "10.0.0.1:29500"}, ""}}, []string{"only processes of one machine may meet, .*: set PLIMSOLL_SECRET"}},
 		{"rank", []one{{"7", "2", nil, ""}}, []string{"rank 7 of 2 processes .*: ranks count from 0"}},
+		{"transport", []one{{"0", "2", nil, ""}, {"1", "2", []string{"--transport", "mpi"}, ""}}, []string{"rank 1 of 2 missing", "mpi: .*none.so: cannot open .*PLIMSOLL_MPI_ABI, or use --transport tcp"}},
 		{"nobody", []one{{"", "2", nil, ""}}, []string{"which process this is: give --rank"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -235,7 +259,7 @@ func TestProcessesThatDoNotMeet(t *testing.T) {
 			for _, x := range c.all {
 				args := append([]string{"train", "--world", x.size, "--rendezvous-timeout", "3s", "--devices", "cpu", "--master", fmt.Sprintf("127.0.0.1:%d", free)}, forDevices("--strategy", "gpipe", "--microbatches", "2")...)
 				p := program(t, nil, append(args, x.more...)...)
-				p.Env = append(p.Env, "PLIMSOLL_SECRET="+x.secret, "RANK="+x.rank)
+				p.Env = append(p.Env, "PLIMSOLL_SECRET="+x.secret, "RANK="+x.rank, "PLIMSOLL_MPI_ABI=none.so")
 				p.start()
 				all = append(all, p)
 			}

@@ -214,10 +214,15 @@ func (l *library) finalize(patience time.Duration) error {
 }
 
 // make makes a call of an end, on a thread from which the library takes it.
-func (l *library) make(e *end, call func(*end) C.struct_outcome) (o C.struct_outcome) {
+func (l *library) make(e *end, call func(*end) C.struct_outcome) C.struct_outcome {
 	if l.begun.level >= C.thread_multiple {
 		return call(e)
 	}
+	return l.there(e, call)
+}
+
+// there is apart from make because it takes memory.
+func (l *library) there(e *end, call func(*end) C.struct_outcome) (o C.struct_outcome) {
 	l.on(func() { o = call(e) })
 	return o
 }

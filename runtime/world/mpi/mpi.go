@@ -100,7 +100,7 @@ func (f *fabric) init(ctx context.Context) error {
 	select {
 	case err := <-started:
 		if f.open = err == nil; f.open {
-			go f.progress(C.int(f.begun.rank))
+			go f.progress(f.begun.rank)
 		}
 		return err
 	case <-f.ctx.Done():
@@ -218,8 +218,8 @@ func (f *fabric) move(e *end, name string, begin func(*end) C.struct_outcome) er
 		_, err = f.until(e, "MPI_Test", (*end).test)
 	}
 	if err != nil {
-		f.library.mu.Lock()
-		defer f.library.mu.Unlock()
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		f.left = append(f.left, e)
 		return err
 	}

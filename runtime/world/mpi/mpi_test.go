@@ -33,7 +33,7 @@ const scenario = "PLIMSOLL_MPI_SCENARIO"
 
 // scenarios are what the processes of a world do, each with its fabric.
 var scenarios = map[string]func(w *world.World, f world.Fabric) error{
-	"order": order, "one thread": order, "sizes": sizes, "huge": huge, "closed": closed, "lost": lost, "speed": speed, "lists": lists,
+	"order": order, "one thread": order, "sizes": sizes, "huge": huge, "closed": closed, "lost": lost, "speed": speed, "lists": lists, "ends": ends, "memory": memory,
 }
 
 func TestMain(m *testing.M) {
@@ -72,7 +72,11 @@ func play(name string) int {
 		if err := w.Leave(context.Background()); err != nil {
 			return err
 		}
-		return f.Close()
+		err = f.Close()
+		if name == "ends" {
+			time.Sleep(time.Duration(w.Size()-w.Rank()) * 20 * time.Millisecond) // the launcher sees one after the other
+		}
+		return err
 	}()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -106,7 +110,11 @@ func processes(t testing.TB, n int, name string, env ...string) (out string, err
 	_ = l.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	c := exec.CommandContext(ctx, mpiexec(t), "-disable-auto-cleanup", "-n", strconv.Itoa(n), os.Args[0])
+	args := []string{"-n", strconv.Itoa(n), os.Args[0]}
+	if name != "ends" { // all say what they have to, whoever fails first
+		args = append([]string{"-disable-auto-cleanup"}, args...)
+	}
+	c := exec.CommandContext(ctx, mpiexec(t), args...)
 	c.Env = append(os.Environ(), scenario+"="+name, "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port)
 	c.Env = append(c.Env, env...)
 	text, err := c.CombinedOutput()
@@ -186,6 +194,17 @@ func exchange(rank int, f world.Fabric, ways []world.Way, lengths [][]int) error
 	all.Wait()
 	return errors.Join(errs...)
 }
+
+// Processes that end well are seen to by the launcher: MPI_Finalize is followed by C's exit.
+func TestGoodEnds(t *testing.T) {
+	for range 10 {
+		if out, err := processes(t, 4, "ends"); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+}
+
+func ends(_ *world.World, f world.Fabric) error { return f.Open(context.Background(), nil) }
 
 // A message of another size than expected is an error with both, and the fabric moves nothing more on that way.
 func TestSizes(t *testing.T) {
@@ -267,6 +286,28 @@ func mirrored(length, window int) ([]byte, error) {
 		return nil, err
 	}
 	return p[:length], nil
+}
+
+// A message takes no memory of Go's.
+func TestMessagesTakeNoMemory(t *testing.T) {
+	if out, err := processes(t, 2, "memory"); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func memory(w *world.World, f world.Fabric) error {
+	const most = 1 << 20
+	if err := f.Open(context.Background(), []world.Way{{Name: "there", To: 1, Bytes: most}, {Name: "back", From: 1, To: 0, Bytes: most}}); err != nil {
+		return err
+	}
+	for _, n := range []int{0, 8, most} {
+		p, errs := make([]byte, n), error(nil)
+		allocations := testing.AllocsPerRun(500, func() { errs = cmp.Or(errs, pingPong(w.Rank(), f, p)) })
+		if errs != nil || allocations > 0.5 { // beats take some
+			return fmt.Errorf("%d bytes: %v allocations, %w", n, allocations, errs)
+		}
+	}
+	return nil
 }
 
 // Close ends what waits, though MPI has begun it.
