@@ -28,5 +28,9 @@ func TestWithoutCgo(t *testing.T) {
 			t.Errorf("%s: exit code %d: %s", command, r.code, r.err)
 		}
 	}
+	r := plimsoll(t, append([]string{"train", "--reference", "--world", "2", "--rank", "0", "--master", "127.0.0.1:29400", "--transport", "mpi"}, job...)...)
+	if r.code != exitUsage || !strings.Contains(r.err, "mpi: this program was built without cgo") {
+		t.Errorf("--transport mpi: exit code %d: %s", r.code, r.err)
+	}
 	works(t, append([]string{"train", "--reference", "--steps", "1", "--memory", "100%"}, job...)...)
 }

@@ -41,7 +41,7 @@ func (f *worldFlags) register(cmd *cobra.Command) {
 	s.StringVar(&f.size, "world", "", "run in so many processes, each with its own --devices, or auto: as many as the launcher has started (see plimsoll launch)")
 	s.IntVar(&f.rank, "rank", -1, "number of this process, from 0 (default: the launcher's)")
 	s.StringVar(&f.master, "master", "", "host and port where rank 0 listens, as in node0:29500 (default: the launcher's)")
-	s.Var(newOneOf(&f.transport, "tcp", "mpi"), "transport", "what moves tensors between processes: tcp, or mpi, which loads a library with MPI's standard ABI for processes that mpiexec has started")
+	s.Var(newOneOf(&f.transport, "tcp", "mpi"), "transport", "what moves tensors between processes: tcp, or mpi under mpiexec, by a library with the standard ABI of MPI 5.0")
 	s.StringVar(&f.secret, "secret-file", "", "file with the secret that all processes share (default: $PLIMSOLL_SECRET; without one they are on one machine)")
 	s.StringVar(&f.certificate, "tls-certificate", "", "certificate of this process, PEM, with --tls-key and --tls-ca (default: keys made of the secret)")
 	s.StringVar(&f.key, "tls-key", "", "its private key, PEM")
