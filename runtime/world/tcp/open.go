@@ -41,6 +41,7 @@ type opening struct {
 type arrival struct {
 	end  **end // its place
 	conn net.Conn
+	ring *ring
 	err  error
 }
 
@@ -98,7 +99,7 @@ func (o *opening) collect(expected int) error {
 			case e.conn != nil: // it came twice
 				_ = a.conn.Close()
 			default:
-				e.conn, expected = a.conn, expected-1
+				e.conn, e.ring, expected = a.conn, a.ring, expected-1
 			}
 		}
 	}
@@ -135,12 +136,13 @@ func (o *opening) dial(way int, address string) {
 	if err != nil {
 		conn, err = o.world.Dial(o.ctx, address)
 	}
+	var r *ring
 	if err == nil {
-		if err = o.ask(conn, way); err != nil {
+		if r, err = o.ask(conn, way); err != nil {
 			_ = conn.Close() // of a stranger
 		}
 	}
-	o.arrive(arrival{&o.outs[way], conn, err})
+	o.arrive(arrival{&o.outs[way], conn, r, err})
 }
 
 // accept takes connections until the listener is closed.
@@ -155,12 +157,12 @@ func (o *opening) accept(l net.Listener, most int) {
 		places <- struct{}{}
 		o.tasks.Go(func() {
 			defer func() { <-places }()
-			way, err := o.answer(conn)
+			way, r, err := o.answer(conn)
 			if err != nil {
 				_ = conn.Close() // of a stranger
 				return
 			}
-			o.arrive(arrival{&o.ins[way], conn, nil})
+			o.arrive(arrival{&o.ins[way], conn, r, nil})
 		})
 	}
 }
@@ -177,50 +179,52 @@ func (o *opening) limited(conn net.Conn) (release func()) {
 }
 
 // ask proves to the listener that this process belongs to the world, and asks for the same. On the wire: 32 random bytes of the
-// listener; 32 of the dialer, the way's number (8 bytes, big-endian) and a proof; a proof of the listener.
-func (o *opening) ask(conn net.Conn, way int) error {
+// listener; 32 of the dialer, the way's number (8 bytes, big-endian) and a proof; a proof of the listener; the ring, on one machine.
+func (o *opening) ask(conn net.Conn, way int) (*ring, error) {
 	defer o.limited(conn)()
 	var theirs [nonceBytes]byte
 	if err := readFull(conn, theirs[:]); err != nil {
-		return err
+		return nil, err
 	}
 	ours := nonce()
 	number := binary.BigEndian.AppendUint64(nil, uint64(way))
 	said := append(append(ours[:], number...), o.proof("dials", theirs[:], ours[:], number)...)
 	if _, err := conn.Write(said); err != nil {
-		return err
+		return nil, err
 	}
 	var proof [sha256.Size]byte
 	if err := readFull(conn, proof[:]); err != nil {
-		return err
+		return nil, err
 	}
 	if !hmac.Equal(proof[:], o.proof("listens", theirs[:], ours[:], number)) {
-		return ErrStranger
+		return nil, ErrStranger
 	}
-	return nil
+	return offerRing(conn)
 }
 
 // answer is the listener's side, and returns which way it is.
-func (o *opening) answer(conn net.Conn) (way uint64, err error) {
+func (o *opening) answer(conn net.Conn) (way uint64, r *ring, err error) {
 	defer o.limited(conn)()
 	ours := nonce()
 	if _, err := conn.Write(ours[:]); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	var said [nonceBytes + 8 + sha256.Size]byte
 	if err := readFull(conn, said[:]); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	theirs, number, proof := said[:nonceBytes], said[nonceBytes:nonceBytes+8], said[nonceBytes+8:]
 	if !hmac.Equal(proof, o.proof("dials", ours[:], theirs, number)) {
-		return 0, ErrStranger
+		return 0, nil, ErrStranger
 	}
 	way = binary.BigEndian.Uint64(number)
 	if way >= uint64(len(o.ins)) || o.ins[way] == nil {
-		return 0, fmt.Errorf("tcp: way %d does not end here", way)
+		return 0, nil, fmt.Errorf("tcp: way %d does not end here", way)
 	}
-	_, err = conn.Write(o.proof("listens", ours[:], theirs, number))
-	return way, err
+	if _, err = conn.Write(o.proof("listens", ours[:], theirs, number)); err == nil {
+		r, err = takeRing(conn)
+	}
+	return way, r, err
 }
 
 func nonce() (n [nonceBytes]byte) {

@@ -220,7 +220,7 @@ func TestStrangersAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.who.ask(conn, c.way); err == nil {
+		if _, err := c.who.ask(conn, c.way); err == nil {
 			t.Errorf("%s is let in", c.name)
 		}
 		_ = conn.Close()
@@ -244,14 +244,14 @@ func TestStrangersAreRefused(t *testing.T) {
 		_, _ = io.CopyN(io.Discard, far, 72)
 		_, _ = far.Write(make([]byte, 32))
 	}()
-	if err := o.ask(near, 0); !errors.Is(err, ErrStranger) {
+	if _, err := o.ask(near, 0); !errors.Is(err, ErrStranger) {
 		t.Errorf("a listener who proves nothing: %v", err)
 	}
 	conn, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = o.ask(conn, 0) }()
+	go func() { _, _ = o.ask(conn, 0) }()
 	if a := <-o.arrived; a.err != nil || *a.end != o.ins[0] {
 		t.Errorf("%+v", a)
 	}

@@ -1,0 +1,136 @@
+package tcp
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"plimsoll/runtime/world"
+)
+
+// here returns two ends of a socket of this machine.
+func here(t *testing.T) (a, b *net.UnixConn) {
+	t.Helper()
+	l, err := net.Listen("unix", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	near, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	return near.(*net.UnixConn), far.(*net.UnixConn)
+}
+
+// Long messages on one machine go through a ring, in order with short ones, of every length about the edges of its slots.
+func TestRing(t *testing.T) {
+	f := opened(t, together(t, 2), []world.Way{{Name: "a", From: 0, To: 1, Bytes: 9 * slotBytes}})
+	if f[0].(*fabric).outs[0].ring == nil || f[1].(*fabric).ins[0].ring == nil {
+		t.Fatal("there is no ring")
+	}
+	var lengths []int
+	for _, n := range []int{shortest, slotBytes, slots * slotBytes, 8 * slotBytes} {
+		lengths = append(lengths, 1, n-1, n, n+1, 0)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	var want, got [][]byte
+	for range 5 {
+		for _, n := range lengths {
+			p := make([]byte, n)
+			for i := range p {
+				p[i] = byte(r.Uint32())
+			}
+			want, got = append(want, p), append(got, make([]byte, n))
+		}
+	}
+	each(2, func(rank int) {
+		for i := range want {
+			err := f[0].Send
+			p := want[i]
+			if rank == 1 {
+				err, p = f[1].Receive, got[i]
+			}
+			if err := err(0, p); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for i := range want {
+		if !bytes.Equal(want[i], got[i]) {
+			t.Errorf("message %d of %d bytes is another one", i, len(want[i]))
+		}
+	}
+}
+
+// Memory that could be taken away, is of another size, or is none, is not taken: messages go through the socket.
+func TestRingsThatAreNone(t *testing.T) {
+	memory := func(size int64, seals int) int {
+		fd, err := unix.MemfdCreate("x", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		if err := unix.Ftruncate(fd, size); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = null.Close() }()
+	for i, rights := range [][]int{
+		nil, {memory(slots*slotBytes, 0)}, {memory(slots*slotBytes-1, whole)}, {int(null.Fd())},
+		{memory(slots*slotBytes, whole), memory(slots*slotBytes, whole)},
+	} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			near, far := here(t)
+			before := descriptors(t)
+			if _, _, err := near.WriteMsgUnix([]byte{0}, unix.UnixRights(rights...), nil); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := takeRing(far); r != nil || err != nil {
+				t.Errorf("%v, %v", r, err)
+			}
+			var taken [1]byte
+			if err := readFull(near, taken[:]); err != nil || taken[0] != 0 {
+				t.Errorf("%v, %v", taken, err)
+			}
+			if n := descriptors(t); n != before {
+				t.Errorf("%d descriptors are left open", n-before)
+			}
+		})
+	}
+	near, far := here(t)
+	if _, err := far.Write([]byte{0}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := offerRing(near); r != nil || err != nil {
+		t.Errorf("refused: %v, %v", r, err)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
