@@ -87,7 +87,7 @@ test-world: ## train in 2 to 4 processes, eleven kinds of plans bit for bit, and
 test-mpi: ## train over MPI, with the library in PLIMSOLL_MPI_ABI, else with PyPI's mpich 5.0.2
 	@[ -n "$$PLIMSOLL_MPI_ABI" ] || [ -e $(MPI) ] || { $(PYTHON) -m venv out/mpi && out/mpi/bin/python -m pip install -q --disable-pip-version-check mpich==5.0.2; }
 	PLIMSOLL_MPI_ABI=$${PLIMSOLL_MPI_ABI:-$(MPI)} go test -v -count=1 -timeout 20m -run . -bench Transports -benchtime 1x ./runtime/world/mpi
-	PLIMSOLL_MPI_ABI=$${PLIMSOLL_MPI_ABI:-$(MPI)} go test -v -count=1 -timeout 20m -run MPI ./cmd/plimsoll
+	PLIMSOLL_WORLD=1 PLIMSOLL_MPI_ABI=$${PLIMSOLL_MPI_ABI:-$(MPI)} go test -v -count=1 -timeout 20m -run MPI ./cmd/plimsoll
 
 test-pipelines: ## run every pipeline strategy on ResNet-50, DenseNet-121 and U-Net, bit for bit (slow)
 	PLIMSOLL_ZOO=1 go test -tags "$(HIGHS)" -v -count=1 -timeout 2h -run EveryStrategy ./executor/pipeline

@@ -72,7 +72,7 @@ func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	s.Var(&f.deviceMemory, "device-memory", "memory of the device, of parts together: what does not fit is as on a device of this size, as in 8GiB (default: what there is)")
 	s.Var(&f.bandwidth, "bandwidth", "slow the cpu's link to host memory down to this, as in 1GB/s (default: as fast as memory)")
 	s.Uint64Var(&f.chaos, "chaos", 0, "delay the cpu's streams at random, by this seed: times change, bits must not (default: off)")
-	s.IntVar(&f.threads, "threads", 0, "threads of the kernels (default: every core)")
+	s.IntVar(&f.threads, "threads", 0, "threads of the kernels (default: every core, divided among the processes of a machine)")
 	s.BoolVar(&f.noGraph, "no-graph", false, "issue every step call by call, also on a device that could repeat it as one graph")
 	s.BoolVar(&f.reference, "reference", false, "compute with the reference kernels: every type, in plain Go, slow; cpu only")
 	s.Var(newOneOf(&f.vendor, "prefer", "refuse", "require"), "vendor", "NVIDIA's cuDNN and cuBLAS on a GPU: refuse, prefer or require")

@@ -520,7 +520,7 @@ func (c *pipeLoop) Evaluate(ctx context.Context) (Score, error) {
 	if err != nil {
 		return s, err
 	}
-	all, err := gather(c.others.World, s)
+	all, err := gather(c.others.Context(), c.others.World, s)
 	for _, of := range all {
 		if of.Samples > 0 { // of the last stage
 			s = of

@@ -6,8 +6,9 @@ import (
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"math"
+	goruntime "runtime"
 	"sort"
-	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -25,6 +26,7 @@ type World struct {
 	*world.World
 	fabric world.Fabric
 	first  []int // by rank: the first of its devices; then how many there are
+	cores  int   // of a process: those of its machine, divided
 	doing  *Doing
 }
 
@@ -42,19 +44,34 @@ func (d *Doing) String() string {
 // NewWorld joins the devices of all processes, of which this one has so many. All processes call it together. doing will say what this
 // one does.
 func NewWorld(ctx context.Context, w *world.World, fabric world.Fabric, devices int, doing *Doing) (*World, error) {
-	counts, err := w.AllGather(ctx, []byte(strconv.Itoa(devices)))
+	all := &World{World: w, fabric: fabric, first: []int{0}, doing: doing}
+	type member struct{ Devices, Cores int }
+	members, err := gather(ctx, all, member{devices, goruntime.GOMAXPROCS(0)})
 	if err != nil {
 		return nil, err
 	}
-	all := &World{World: w, fabric: fabric, first: []int{0}, doing: doing}
-	for rank, text := range counts {
-		n, err := strconv.Atoi(string(text))
-		if err != nil || n < 1 {
-			return nil, fmt.Errorf("rank %d has %q devices", rank, text)
+	processes := map[string]int{}
+	for _, host := range w.Hosts() {
+		processes[host]++
+	}
+	all.cores = math.MaxInt
+	for rank, m := range members {
+		if m.Devices < 1 {
+			return nil, fmt.Errorf("rank %d has %d devices", rank, m.Devices)
 		}
-		all.first = append(all.first, all.first[rank]+n)
+		all.first = append(all.first, all.first[rank]+m.Devices)
+		all.cores = min(all.cores, max(1, m.Cores/processes[w.Hosts()[rank]]))
 	}
 	return all, nil
+}
+
+// Threads returns how many the kernels of each process have where nobody says it: its part of the cores of its machine. All have the
+// same number, which decides how much memory kernels work in.
+func (w *World) Threads() int {
+	if w == nil {
+		return 0
+	}
+	return w.cores
 }
 
 // Devices returns how many devices all processes have together.
@@ -169,12 +186,12 @@ func hear[T any](w *World, topic string, do func(from int, what T)) {
 }
 
 // gather returns what each process gives, by rank. All processes call it together.
-func gather[T any](w *World, what T) (all []T, err error) {
+func gather[T any](ctx context.Context, w *World, what T) (all []T, err error) {
 	b, err := encode(what)
 	if err != nil {
 		return nil, err
 	}
-	parts, err := w.AllGather(w.Context(), b)
+	parts, err := w.AllGather(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -296,7 +313,7 @@ func (m *members) report(devices []DeviceSummary, names []string) error {
 		Names   []string
 		Audited []pipe.Audited
 	}
-	all, err := gather(m.World, measured{names, m.c.x.Audited()})
+	all, err := gather(m.Context(), m.World, measured{names, m.c.x.Audited()})
 	if err != nil {
 		return err
 	}
@@ -321,7 +338,7 @@ func (m *members) timings(own [][]pipe.Timing) ([][]pipe.Timing, error) {
 	for i, tasks := range own {
 		lines = append(lines, timeline{m.c.origins[i].Add(m.Offset()).UnixNano(), tasks})
 	}
-	all, err := gather(m.World, lines)
+	all, err := gather(m.Context(), m.World, lines)
 	if err != nil {
 		return nil, err
 	}
@@ -373,7 +390,7 @@ func (m *members) collect() error {
 // sent adds up what all processes have sent.
 func (m *members) sent() error {
 	messages, bytes := m.fabric.Sent()
-	all, err := gather(m.World, Sent{messages, bytes})
+	all, err := gather(m.Context(), m.World, Sent{messages, bytes})
 	m.c.out.Pipe.Sent = &Sent{}
 	for _, x := range all {
 		m.c.out.Pipe.Sent.Messages += x.Messages
