@@ -74,6 +74,21 @@ func TestRing(t *testing.T) {
 	}
 }
 
+// Whoever closes behind its last message has sent it.
+func TestLastMessageInRing(t *testing.T) {
+	f := opened(t, together(t, 2), []world.Way{{Name: "a", From: 0, To: 1, Bytes: slots * slotBytes}})
+	want, got := bytes.Repeat([]byte("last"), slots*slotBytes/4), make([]byte, slots*slotBytes)
+	if err := f[0].Send(0, want); err != nil {
+		t.Fatal(err)
+	}
+	if err := f[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f[1].Receive(0, got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("it is lost: %v", err)
+	}
+}
+
 // Memory that could be taken away, is of another size, or is none, is not taken: messages go through the socket.
 func TestRingsThatAreNone(t *testing.T) {
 	memory := func(size int64, seals int) int {
