@@ -120,6 +120,9 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	if c.others != nil {
 		defer c.others.listen(ctx)()
 		ctx = r.World.Context()
+		if err := c.others.past(&out.History); err != nil {
+			return nil, err
+		}
 	}
 	if err := r.begin(c.x, out); err != nil {
 		return nil, err

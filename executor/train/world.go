@@ -242,6 +242,18 @@ func newMembers(c *pipeLoop, w *World) *members {
 	return m
 }
 
+// past lets all processes know the evaluations that rank 0 has logged, which nobody makes again.
+func (m *members) past(h *History) error {
+	b, err := encode(h.Evals)
+	if err != nil {
+		return err
+	}
+	if b, err = m.Broadcast(m.Context(), 0, b); err != nil {
+		return err
+	}
+	return decode(b, &h.Evals)
+}
+
 // tell tells all processes the result of a minibatch, which the last stage has.
 func (m *members) tell(r pipe.Result) { m.post(resultTopic, r) }
 

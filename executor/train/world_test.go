@@ -130,6 +130,42 @@ func TestRunsOfSeveralProcesses(t *testing.T) {
 	}
 }
 
+// What goes on from a step that was evaluated evaluates it in no process again, though only rank 0 has the log.
+func TestEvaluationsAreMadeOnce(t *testing.T) {
+	one := pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, 4)
+	one.EvalEvery = 2
+	want := done(t, one)
+	dir := checkpoint.NewDir(t.TempDir(), 3)
+	train := func(steps int, from int64) []error {
+		each := func(w *World) error {
+			q := member(t, one, w)
+			q.Steps, q.Saves = steps, Saves{Dir: dir, Every: 2}
+			if from > 0 {
+				c, err := dir.Open(from)
+				if err != nil {
+					return err
+				}
+				defer func() { _ = c.Close() }()
+				if _, err := q.Resume(c); err != nil {
+					return err
+				}
+			}
+			if w.Rank() == 0 {
+				q.Past = History{Steps: slices.Clone(want.History.Steps[:from]), Evals: slices.Clone(want.History.Evals[:from/2])}
+			}
+			out, err := q.Do(t.Context())
+			if err == nil && out.History.Evals[len(out.History.Evals)-1].Correct != want.History.Evals[steps/2-1].Correct {
+				err = fmt.Errorf("evaluations %v, want %v", out.History.Evals, want.History.Evals)
+			}
+			return err
+		}
+		return inWorld(t, each, each)
+	}
+	for _, err := range append(train(2, 0), train(4, 2)...) {
+		must(t, err)
+	}
+}
+
 // sameRun compares what two runs have trained and logged.
 func sameRun(want, got *Outcome) error {
 	if want.WeightsSHA256 != got.WeightsSHA256 || len(want.History.Steps) != len(got.History.Steps) || len(want.History.Evals) != len(got.History.Evals) {
