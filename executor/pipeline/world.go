@@ -19,10 +19,10 @@ type World interface {
 	Self() int
 	// Open opens the ways between processes. All of them open the same ones.
 	Open(ways []Way) error
-	// Send returns a launch that sends a span of a device of this process on a way, Receive one that fills a span with the next
-	// message. Launching one again repeats it.
-	Send(way int, dev runtime.Device, src runtime.Span) (runtime.Launch, error)
-	Receive(way int, dev runtime.Device, dst runtime.Span) (runtime.Launch, error)
+	// Send returns a launch that sends a span of the way's device on it, Receive one that fills a span with the next message.
+	// Launching one again repeats it.
+	Send(way int, src runtime.Span) (runtime.Launch, error)
+	Receive(way int, dst runtime.Span) (runtime.Launch, error)
 	// Share returns the bytes that the process of a device has given. All processes call it, at the same point of their work.
 	Share(ctx context.Context, device int, data []byte) ([]byte, error)
 	// Fail tells all processes that this one goes on no more. What waits for a message fails.
@@ -32,8 +32,9 @@ type World interface {
 // Way is a way of messages from one device to another one, in another process.
 type Way struct {
 	Name     string
-	From, To int   // devices
-	Bytes    int64 // of the longest message
+	From, To int            // devices
+	Bytes    int64          // of the longest message
+	Device   runtime.Device // of the end that is in this process; nil where none is
 }
 
 // here reports whether this process has a device.
@@ -73,9 +74,13 @@ func (e *Executor) openWays() error {
 		if !e.parted(from, to) {
 			return nil, false
 		}
-		ways = append(ways, Way{name, from, to, bytes})
-		r, err := e.end(len(ways)-1, from, to)
-		return r, err
+		r := e.end(len(ways), from, to)
+		way := Way{Name: name, From: from, To: to, Bytes: bytes}
+		if r != nil {
+			way.Device = r.dev
+		}
+		ways = append(ways, way)
+		return r, r != nil
 	}
 	for _, l := range e.channels {
 		if r, ok := add(l.String(), l.from, l.to, l.longest()); ok {
@@ -117,17 +122,17 @@ func (e *Executor) receives(l *channel) (err error) {
 }
 
 // end returns the end of a way that is here; nil when none is.
-func (e *Executor) end(way, from, to int) (r *remote, ok bool) {
-	r = &remote{way: way, launches: map[runtime.Span]prepared{}}
+func (e *Executor) end(way, from, to int) *remote {
+	r := &remote{way: way, launches: map[runtime.Span]prepared{}}
 	switch {
 	case e.here(from):
 		r.dev, r.prepare = e.driver(from).dev, e.opt.World.Send
 	case e.here(to):
 		r.dev, r.prepare = e.driver(to).dev, e.opt.World.Receive
 	default:
-		return nil, false
+		return nil
 	}
-	return r, true
+	return r
 }
 
 // remote is the end in this process of a channel whose other end is in another process.
@@ -137,7 +142,7 @@ func (e *Executor) end(way, from, to int) (r *remote, ok bool) {
 // used. Which message comes next it knows from the plan.
 type remote struct {
 	way      int
-	prepare  func(way int, dev runtime.Device, span runtime.Span) (runtime.Launch, error)
+	prepare  func(way int, span runtime.Span) (runtime.Launch, error)
 	dev      runtime.Device // of this end
 	launches map[runtime.Span]prepared
 
@@ -152,7 +157,7 @@ func (r *remote) launch(span runtime.Span) (prepared, error) {
 	if l, ok := r.launches[span]; ok {
 		return l, nil
 	}
-	l, err := r.prepare(r.way, r.dev, span)
+	l, err := r.prepare(r.way, span)
 	r.launches[span] = prepared{Launch: l}
 	return r.launches[span], err
 }

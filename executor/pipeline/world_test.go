@@ -42,6 +42,7 @@ func newHub(process []int) *hub {
 type member struct {
 	*hub
 	self, round int
+	devices     []runtime.Device // by way: of the end here
 }
 
 func (m *member) Process(device int) int { return m.process[device] }
@@ -60,6 +61,11 @@ func (m *member) Fail(err error) {
 func (m *member) Open(ways []Way) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	ways = slices.Clone(ways)
+	for i := range ways {
+		m.devices = append(m.devices, ways[i].Device)
+		ways[i].Device = nil
+	}
 	if m.ways == nil {
 		m.ways = ways
 		m.sent = make([]int64, len(ways))
@@ -75,8 +81,8 @@ func (m *member) Open(ways []Way) error {
 
 var errFailed = errors.New("another process has failed")
 
-func (m *member) Send(way int, dev runtime.Device, src runtime.Span) (runtime.Launch, error) {
-	b, err := dev.(*host.Device).Bytes(src)
+func (m *member) Send(way int, src runtime.Span) (runtime.Launch, error) {
+	b, err := m.devices[way].(*host.Device).Bytes(src)
 	if err != nil || m.process[m.ways[way].From] != m.self || src.Bytes > m.ways[way].Bytes {
 		return nil, errors.Join(err, fmt.Errorf("process %d sends %d bytes on %v", m.self, src.Bytes, m.ways[way]))
 	}
@@ -91,8 +97,8 @@ func (m *member) Send(way int, dev runtime.Device, src runtime.Span) (runtime.La
 	}}, nil
 }
 
-func (m *member) Receive(way int, dev runtime.Device, dst runtime.Span) (runtime.Launch, error) {
-	b, err := dev.(*host.Device).Bytes(dst)
+func (m *member) Receive(way int, dst runtime.Span) (runtime.Launch, error) {
+	b, err := m.devices[way].(*host.Device).Bytes(dst)
 	if err != nil || m.process[m.ways[way].To] != m.self {
 		return nil, errors.Join(err, fmt.Errorf("process %d receives on %v", m.self, m.ways[way]))
 	}

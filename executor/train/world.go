@@ -28,6 +28,8 @@ type World struct {
 	first  []int // by rank: the first of its devices; then how many there are
 	cores  int   // of a process: those of its machine, divided
 	doing  *Doing
+
+	ends []end // by way
 }
 
 // Doing says what a process does, to whoever asks.
@@ -86,8 +88,16 @@ func (w *World) Self() int { return w.Rank() }
 // Open implements pipeline.World.
 func (w *World) Open(ways []pipe.Way) error {
 	var all []world.Way
-	for _, x := range ways {
+	w.ends = make([]end, len(ways))
+	for i, x := range ways {
 		all = append(all, world.Way{Name: x.Name, From: w.Process(x.From), To: w.Process(x.To), Bytes: x.Bytes})
+		w.ends[i].device = x.Device
+		if d, ok := x.Device.(runtime.Stager); ok {
+			var err error
+			if w.ends[i].staging, err = d.NewStaging(x.Name, x.Bytes); err != nil {
+				return err
+			}
+		}
 	}
 	return w.fabric.Open(w.Context(), all)
 }
@@ -97,14 +107,39 @@ func (w *World) Links(ctx context.Context) (map[[2]int]float64, error) {
 	return w.World.Links(ctx, w.fabric)
 }
 
+// end is what a way has in this process.
+type end struct {
+	device  runtime.Device  // nil: the way has no end here
+	staging runtime.Staging // nil where the program reaches the device's memory
+}
+
 // Send implements pipeline.World.
-func (w *World) Send(way int, dev runtime.Device, src runtime.Span) (runtime.Launch, error) {
-	return carry("send", w.fabric.Send, way, dev, src)
+func (w *World) Send(way int, src runtime.Span) (runtime.Launch, error) {
+	do := func(p []byte) error { return w.fabric.Send(way, p) }
+	if s := w.ends[way].staging; s != nil {
+		return s.Send(src, w.orEnd(do))
+	}
+	return w.ends[way].launch("send", src, do)
 }
 
 // Receive implements pipeline.World.
-func (w *World) Receive(way int, dev runtime.Device, dst runtime.Span) (runtime.Launch, error) {
-	return carry("receive", w.fabric.Receive, way, dev, dst)
+func (w *World) Receive(way int, dst runtime.Span) (runtime.Launch, error) {
+	do := func(p []byte) error { return w.fabric.Receive(way, p) }
+	if s := w.ends[way].staging; s != nil {
+		return s.Receive(dst, w.orEnd(do))
+	}
+	return w.ends[way].launch("receive", dst, do)
+}
+
+// orEnd ends the world when a staged message fails, before the stream goes on: so nobody takes what follows for trained.
+func (w *World) orEnd(do func(p []byte) error) func(p []byte) error {
+	return func(p []byte) error {
+		err := do(p)
+		if err != nil {
+			w.Fail(err)
+		}
+		return err
+	}
 }
 
 // addressable is a device whose memory can be read and written in place.
@@ -112,17 +147,17 @@ type addressable interface {
 	Bytes(s runtime.Span) ([]byte, error)
 }
 
-// carry returns a launch that hands the bytes of a span to a fabric.
-func carry(name string, by func(way int, p []byte) error, way int, dev runtime.Device, span runtime.Span) (runtime.Launch, error) {
-	memory, ok := dev.(addressable)
+// launch returns one that hands the bytes of a span to a fabric.
+func (e *end) launch(name string, span runtime.Span, do func(p []byte) error) (runtime.Launch, error) {
+	memory, ok := e.device.(addressable)
 	if !ok {
-		return nil, fmt.Errorf("%w: --devices %s: devices of several processes are of the cpu so far", ErrSpec, dev.Info().Name)
+		return nil, fmt.Errorf("%w: --devices %s: a device of this kind has no messages to other processes", ErrSpec, e.device.Info().Name)
 	}
 	b, err := memory.Bytes(span)
 	if err != nil {
 		return nil, err
 	}
-	return host.Func{Name: name, Do: func() error { return by(way, b) }}, nil
+	return host.Func{Name: name, Do: func() error { return do(b) }}, nil
 }
 
 // Share implements pipeline.World.

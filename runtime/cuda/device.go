@@ -34,6 +34,7 @@ type Device struct {
 	mu       sync.Mutex
 	reserved bool
 	memory   memory
+	staged   int64 // bytes of page-locked memory beside it
 	streams  []*Stream
 	events   []*Event
 	modules  map[string]*Module

@@ -36,22 +36,34 @@ type Launch interface {
 	Issue(s cu.Stream) error
 }
 
+// stopper is a launch that can stop its stream later, when work of the program fails.
+type stopper interface {
+	runtime.Launch
+	issueOn(s *Stream) error
+}
+
 // Name returns the name given to NewStream.
 func (s *Stream) Name() string { return s.name }
 
 // Launch issues work that implements Launch.
 func (s *Stream) Launch(l runtime.Launch) error {
-	work, ok := l.(Launch)
-	if !ok {
-		return s.wrap("launch", runtime.ErrForeignLaunch)
-	}
 	c, err := s.begin("launch")
 	if err != nil {
 		return err
 	}
 	defer s.end()
-	if err := work.Issue(s.stream); err != nil {
-		return s.stop(c, work.Kernel(), err)
+	switch work := l.(type) {
+	case Launch:
+		err = work.Issue(s.stream)
+	case stopper:
+		if err = ErrCapturing; c == nil {
+			err = work.issueOn(s)
+		}
+	default:
+		return s.wrap("launch", runtime.ErrForeignLaunch)
+	}
+	if err != nil {
+		return s.stop(c, l.Kernel(), err)
 	}
 	return nil
 }

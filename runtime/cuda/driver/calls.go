@@ -29,6 +29,7 @@ func deviceCount() (int, error) {
 const (
 	SharedMemoryOptIn cu.DeviceAttribute = C.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN // bytes per block
 	WaitExternal      uint               = C.CU_EVENT_WAIT_EXTERNAL
+	WaitAtLeast       uint               = C.CU_STREAM_WAIT_VALUE_GEQ
 )
 
 // PCIBusID returns the device's place on the bus, "0000:41:00.0", by which NVML knows it too.

@@ -78,6 +78,12 @@ typedef enum CUevent_wait_flags_enum {
     CU_EVENT_WAIT_EXTERNAL = 1,
 } CUevent_wait_flags;
 
+typedef enum CUstreamWaitValue_flags_enum {
+    CU_STREAM_WAIT_VALUE_GEQ = 0,
+    CU_STREAM_WAIT_VALUE_EQ = 1,
+    CU_STREAM_WAIT_VALUE_AND = 2,
+} CUstreamWaitValue_flags;
+
 typedef enum CUoccupancy_flags_enum {
     CU_OCCUPANCY_DEFAULT = 0,
     CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE = 1,

@@ -1,5 +1,7 @@
 // cuStream*, cuEvent*, cuLaunchHostFunc: streams and events.
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "api.h"
 #include "event.h"
@@ -176,6 +178,34 @@ API(cuLaunchHostFunc, CUstream handle, CUhostFn function, void *data) {
             return CUDA_SUCCESS;
         };
         return i.push(std::move(task), CU_GRAPH_NODE_TYPE_HOST);
+    });
+}
+
+// A wait for a word of page-locked memory, which the host writes. What the host has done before is then done for the stream.
+API(cuStreamWaitValue32, CUstream handle, CUdeviceptr address, cuuint32_t value, unsigned flags) {
+    return issue(__func__, handle, [&](Issue &i) {
+        Allocation a;
+        if (!driver().pinned.find(address, &a) || address % 4 != 0 || flags > CU_STREAM_WAIT_VALUE_AND) return CUDA_ERROR_INVALID_VALUE;
+        if (i.stream->capture) return CUDA_ERROR_NOT_SUPPORTED;
+        Task task;
+        task.what = "wait for a value";
+        task.touches = {address};
+        task.run = [=, context = i.call.context] {
+            const auto *const word = reinterpret_cast<const uint32_t *>(address);
+            for (int looks = 0;; looks++) {
+                const uint32_t now = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+                const bool there = flags == CU_STREAM_WAIT_VALUE_GEQ ? static_cast<int32_t>(now - value) >= 0
+                                 : flags == CU_STREAM_WAIT_VALUE_EQ  ? now == value
+                                                                     : (now & value) != 0;
+                if (there) return CUDA_SUCCESS;
+                if (looks % 64 == 63) {
+                    const std::lock_guard<std::mutex> guard(driver().mutex);
+                    if (context->dead()) return CUDA_SUCCESS; // nobody waits for its streams
+                }
+                std::this_thread::sleep_for(std::chrono::microseconds(20));
+            }
+        };
+        return i.push(std::move(task), CU_GRAPH_NODE_TYPE_EMPTY);
     });
 }
 
