@@ -172,7 +172,11 @@ func (f *runFolder) resume(r *train.Run) error {
 	if f == nil || !f.flags.resume {
 		return nil
 	}
-	c, bad, err := f.saves.Latest()
+	latest := f.saves.Latest
+	if r.World != nil {
+		latest = func() (*checkpoint.Checkpoint, []error, error) { return r.World.Latest(f.saves) }
+	}
+	c, bad, err := latest()
 	for _, b := range bad {
 		f.app.warn("not used: %v", b)
 	}

@@ -209,9 +209,6 @@ func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
 		return firstOf(err, closeFrom(r))
 	}
 	defer func() { _ = closeFrom(r) }() // of a file that was read
-	if err := a.tell(ctx, r); err != nil {
-		return err
-	}
 	m := newMetrics(r)
 	if listener != nil {
 		defer m.serve(listener, patience)()
@@ -230,12 +227,14 @@ func (a *app) runFollower(ctx context.Context, f *trainFlags) error {
 	if err != nil {
 		return err
 	}
-	r.Saves = f.keep.follow()
+	if r.Saves, err = f.keep.follow(); err != nil {
+		return err
+	}
 	done, err := a.told(ctx, f, r)
+	defer func() { _ = closeFrom(r) }() // of a file that was read
 	if done || err != nil {
 		return err
 	}
-	defer func() { _ = closeFrom(r) }() // of a file that was read
 	_, err = r.Do(ctx)
 	return err
 }

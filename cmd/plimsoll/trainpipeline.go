@@ -380,6 +380,9 @@ func (a *app) planRest(ctx context.Context, f *trainFlags, place *runFolder, r *
 	if err := a.planPipe(ctx, r, f, place, p.measure); err != nil {
 		return err
 	}
+	if err := a.tell(ctx, r); err != nil {
+		return err
+	}
 	if err := place.resume(r); err != nil {
 		return err
 	}

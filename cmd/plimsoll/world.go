@@ -181,18 +181,22 @@ func leave(ctx context.Context, w *train.World, err error) error {
 }
 
 // follow says what a process other than rank 0 keeps of a run: the shards of its stages.
-func (f *keepFlags) follow() train.Saves {
+func (f *keepFlags) follow() (train.Saves, error) {
 	if f.out.path == "" {
-		return train.Saves{}
+		return train.Saves{}, nil
 	}
-	return train.Saves{Dir: checkpoint.NewDir(filepath.Join(f.out.path, checkpoints), f.keep), Every: f.every}
+	dir := checkpoint.NewDir(filepath.Join(f.out.path, checkpoints), f.keep)
+	steps, err := dir.Steps()
+	if err == nil && len(steps) > 0 && !f.resume && !f.force {
+		err = usage(fmt.Errorf("--out %s holds checkpoints of a run: go on with it with --resume, begin anew with --force, or give another folder", f.out.path))
+	}
+	return train.Saves{Dir: dir, Every: f.every}, err
 }
 
 // decision is what rank 0 tells the others before a run.
 type decision struct {
 	Chain *chain.Chain
 	Plan  *pipeline.Plan // nil: there is nothing to do
-	Step  int            // of the checkpoint from which it goes on; 0: from the beginning
 }
 
 // tell tells the other processes what was planned.
@@ -203,9 +207,6 @@ func (a *app) tell(ctx context.Context, r *train.Run) error {
 	p := decision{Chain: r.Chain}
 	if r.Pipe != nil {
 		p.Plan = r.Pipe.Plan
-	}
-	if r.From != nil {
-		p.Step = int(r.From.Step)
 	}
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -232,17 +233,26 @@ func (a *app) told(ctx context.Context, f *trainFlags, r *train.Run) (done bool,
 		return false, err
 	}
 	r.Chain, r.Limit, r.Pipe.Patience = p.Chain, r.Pipe.Limit, f.pipe.patience
-	if p.Step > 0 {
-		c, err := r.Saves.Dir.Open(int64(p.Step))
-		if err != nil {
-			return false, fmt.Errorf("--out %s: rank 0 goes on from step %d: is the folder on storage that all processes share? %w", f.keep.out.path, p.Step, err)
-		}
-		if _, err := r.Resume(c); err != nil {
-			return false, firstOf(err, c.Close())
-		}
+	if f.keep.resume {
+		err = resumeTogether(r)
 	}
 	r.Whole()
-	return false, nil
+	return false, err
+}
+
+// resumeTogether makes a process other than rank 0 go on from what all have; where that is nothing, rank 0 says whether the run begins.
+func resumeTogether(r *train.Run) error {
+	c, _, err := r.World.Latest(r.Saves.Dir)
+	if errors.Is(err, checkpoint.ErrNone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err = r.Resume(c); err != nil {
+		err = firstOf(err, c.Close())
+	}
+	return err
 }
 
 // agree compares what was asked of all processes.
@@ -253,7 +263,7 @@ func (f *trainFlags) agree(ctx context.Context, r *train.Run) error {
 	}
 	maps.Copy(alike, map[string]string{
 		"--steps": strconv.Itoa(f.steps), "--eval-every": strconv.Itoa(f.eval), "--checkpoint-every": strconv.Itoa(f.keep.every),
-		"--out given": strconv.FormatBool(f.keep.out.path != ""), "--plan": f.pipe.given.hash(), "training samples": strconv.FormatInt(r.Job.Set.TrainLen(), 10),
+		"--out given": strconv.FormatBool(f.keep.out.path != ""), "--resume": strconv.FormatBool(f.keep.resume), "--force": strconv.FormatBool(f.keep.force), "--plan": f.pipe.given.hash(), "training samples": strconv.FormatInt(r.Job.Set.TrainLen(), 10),
 	})
 	return r.World.Agree(ctx, alike)
 }

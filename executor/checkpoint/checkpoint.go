@@ -117,6 +117,7 @@ type Checkpoint struct {
 	Meta
 	name  string
 	files []*safetensors.File
+	sums  []string // of a Part
 }
 
 // Open opens a checkpoint, a file or a folder of shards, and verifies it. Errors: ErrDamaged, ErrFormat, ErrIncomplete,
@@ -155,7 +156,11 @@ func openFile(path string) (*Checkpoint, error) {
 // Restore loads everything that was saved; the tensors must be the model's, one to one. Before anything is loaded every
 // name and shape is checked. Errors: *TensorsError, those of package safetensors.
 func (c *Checkpoint) Restore(into Model) error {
-	err := load(c.name, c.files, into, training)
+	return c.advise(load(c.name, c.files, into, training))
+}
+
+// advise says what to do about a checkpoint that cannot be loaded.
+func (c *Checkpoint) advise(err error) error {
 	if errors.As(err, new(*TensorsError)) || errors.As(err, new(*safetensors.Error)) {
 		return fmt.Errorf("%w: remove %s to go on from an earlier checkpoint", err, c.name)
 	}

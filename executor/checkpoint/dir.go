@@ -137,19 +137,24 @@ func (d *Dir) prune(step int64) error {
 	return nil
 }
 
-// stands reports whether all files of a checkpoint are there, whatever is in them.
+// stands reports whether all files of a checkpoint are there, whatever is in them, or where other processes have them.
 func (d *Dir) stands(step int64) bool {
 	_, err := os.Lstat(d.Path(step))
-	return err == nil || haveShards(d.Folder(step))
+	return err == nil || haveShards(d.Folder(step)) || d.published(step)
+}
+
+func (d *Dir) published(step int64) bool {
+	_, err := os.Lstat(filepath.Join(d.Folder(step), publishedName))
+	return err == nil
 }
 
 // remove removes a checkpoint in either form.
 func (d *Dir) remove(step int64) (err error) {
 	if _, none := os.Lstat(d.Path(step)); none == nil {
-		err = d.fs.Remove(d.Path(step))
+		err = unlessGone(d.fs.Remove(d.Path(step)))
 	}
 	if folder := d.Folder(step); isFolder(folder) {
-		err = errors.Join(err, d.empty(folder), d.fs.Remove(folder))
+		err = errors.Join(err, d.empty(folder), unlessGone(d.fs.Remove(folder)))
 	}
 	return err
 }
@@ -159,6 +164,10 @@ func (d *Dir) remove(step int64) (err error) {
 func (d *Dir) unsaved(path string, before []int64, unlisted, err error) *SaveError {
 	e := &SaveError{Path: path, Err: err, Unknown: unlisted}
 	for _, step := range slices.Backward(before) {
+		if d.published(step) {
+			e.Last = d.Folder(step)
+			return e
+		}
 		c, err := d.open(step)
 		if err == nil {
 			e.Last = c.Name()

@@ -15,6 +15,8 @@ var (
 	ErrDamaged = errors.New("the checkpoint is damaged")
 	// ErrIncomplete: not all shards of a checkpoint are there.
 	ErrIncomplete = errors.New("the checkpoint is incomplete")
+	// ErrElsewhere: a checkpoint is complete, and some of its shards are on other disks.
+	ErrElsewhere = errors.New("not all of the checkpoint is here")
 	// ErrNone: a folder holds no checkpoint that can be used.
 	ErrNone = errors.New("no good checkpoint")
 	// ErrNotRemoved: a checkpoint was saved, but an older one could not be removed.
@@ -23,7 +25,7 @@ var (
 
 // isBad reports whether an error tells of a checkpoint's bytes, not of a system that cannot read them now.
 func isBad(err error) bool {
-	return errors.Is(err, ErrFormat) || errors.Is(err, ErrDamaged) || errors.Is(err, ErrIncomplete) || errors.Is(err, safetensors.ErrFormat)
+	return errors.Is(err, ErrFormat) || errors.Is(err, ErrDamaged) || errors.Is(err, ErrIncomplete) || errors.Is(err, ErrElsewhere) || errors.Is(err, safetensors.ErrFormat)
 }
 
 // ShapeError is a tensor that has another shape in a file than in the model, both as in files.

@@ -12,20 +12,15 @@ import (
 
 // stored is a tensor of a file.
 type stored struct {
-	file *safetensors.File
+	file *safetensors.File // nil: of another process
 	name string
-}
-
-func (s stored) info() safetensors.Info {
-	info, _ := s.file.Tensor(s.name)
-	return info
+	info safetensors.Info
 }
 
 // counts reports whether a tensor, by its name in the model, is the count of batches of a module, and which one's.
 func (s stored) counts(name string) (module string, ok bool) {
 	module, ok = strings.CutSuffix(name, countSuffix)
-	info := s.info()
-	return module, ok && info.DType == safetensors.I64 && len(info.Shape) == 0
+	return module, ok && s.info.DType == safetensors.I64 && len(s.info.Shape) == 0
 }
 
 // counted returns the counts of batches in files, by module.
@@ -60,7 +55,11 @@ func load(name string, files []*safetensors.File, into Model, kept roles) error 
 		if !ok || !kept(t.Role) {
 			continue
 		}
-		if err := c.load(from.file, from.name, into, t); err != nil {
+		values, err := c.read(from, t)
+		if err != nil {
+			return err
+		}
+		if err := into.Write(t, values); err != nil {
 			return err
 		}
 	}
@@ -74,6 +73,11 @@ func match(name string, files []*safetensors.File, model []executor.Tensor, kept
 	if err != nil {
 		return nil, err
 	}
+	return names, check(name, names, model, kept)
+}
+
+// check compares tensors with those of the kept roles of a model. Errors: *TensorsError.
+func check(name string, names map[string]stored, model []executor.Tensor, kept roles) error {
 	bad := &TensorsError{File: name}
 	known := map[string]bool{}
 	for _, t := range model {
@@ -89,14 +93,14 @@ func match(name string, files []*safetensors.File, model []executor.Tensor, kept
 	}
 	bad.Unexpected = unexpected(names, known, kept)
 	if len(bad.Missing)+len(bad.Unexpected)+len(bad.Shapes) > 0 {
-		return nil, bad
+		return bad
 	}
-	return names, nil
+	return nil
 }
 
 // compare notes a difference between a tensor in a file and in the model.
 func (e *TensorsError) compare(have stored, t executor.Tensor) {
-	if shape := have.info().Shape; !slices.Equal(shape, fileShape(t)) {
+	if shape := have.info.Shape; !slices.Equal(shape, fileShape(t)) {
 		e.Shapes = append(e.Shapes, ShapeError{Tensor: have.name, File: shape, Model: fileShape(t)})
 	}
 }
@@ -130,7 +134,7 @@ func modelNames(files []*safetensors.File) (map[string]stored, error) {
 			if twin, ok := names[ours]; ok {
 				return nil, &safetensors.Error{File: f.Name(), Tensor: t.Name, Err: twin.same(f, ours)}
 			}
-			names[ours] = stored{f, t.Name}
+			names[ours] = stored{f, t.Name, t}
 		}
 	}
 	return names, nil

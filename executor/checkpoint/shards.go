@@ -45,48 +45,61 @@ type Shards struct {
 
 	mu      sync.Mutex
 	left    int
+	saved   []Saved // by number
 	failure error
 }
 
 // Shards begins a checkpoint of so many shards (at least 1). It touches no file.
-func (d *Dir) Shards(m Meta, of int) *Shards { return &Shards{dir: d, meta: m, of: of, left: of} }
+func (d *Dir) Shards(m Meta, of int) *Shards {
+	return &Shards{dir: d, meta: m, of: of, left: of, saved: make([]Saved, of)}
+}
 
-// SharedShards begins a checkpoint whose shards several processes write into one folder, each some of them, and each tells all of what
-// became of them (Written). What an earlier attempt has left is replaced shard by shard. The first process alone removes checkpoints.
+// SharedShards begins a checkpoint whose shards several processes write, each some of them, into one folder or on disks of their own,
+// and each tells all of what became of them (Written). What an earlier attempt has left is replaced shard by shard (Forget). Where
+// processes have one folder, the first of them publishes the checkpoint, and removes older ones.
 func (d *Dir) SharedShards(m Meta, of int, first bool) *Shards {
-	return &Shards{dir: d, meta: m, of: of, left: of, shared: true, follows: !first}
+	s := d.Shards(m, of)
+	s.shared, s.follows = true, !first
+	return s
 }
 
 // Save writes shard k, once for each from 0, and makes it durable. With the last one the result is known: then it removes
 // checkpoints of earlier steps beyond the number that is kept. Errors, of the last one: *SaveError when not all shards are
 // saved, and every earlier checkpoint is untouched; ErrNotRemoved.
-func (s *Shards) Save(k int, from Source) (last bool, err error) { return s.Written(s.Write(k, from)) }
-
-// Write writes shard k and makes it durable.
-func (s *Shards) Write(k int, from Source) error {
-	s.begun.Do(s.prepare)
-	if s.unready != nil {
-		return s.unready
-	}
-	path := shardPath(s.dir.Folder(s.meta.Step), k)
-	return atomicfile.Write(s.dir.fs, path, func(w io.Writer) error { return encodeShard(w, from, s.meta, k, s.of) })
+func (s *Shards) Save(k int, from Source) (last bool, err error) {
+	sum, err := s.Write(k, from)
+	return s.Written(k, Saved{SHA256: sum}, err)
 }
 
-// Written counts a shard that was written, or not. Returns and errors are those of Save.
-func (s *Shards) Written(err error) (last bool, _ error) {
+// Write writes shard k and makes it durable. It returns its checksum.
+func (s *Shards) Write(k int, from Source) (sum string, err error) {
+	s.begun.Do(s.prepare)
+	if s.unready != nil {
+		return "", s.unready
+	}
+	path := shardPath(s.dir.Folder(s.meta.Step), k)
+	if err := atomicfile.Write(s.dir.fs, path, func(w io.Writer) error { return encodeShard(w, from, s.meta, k, s.of) }); err != nil {
+		return "", err
+	}
+	return sumOf(path)
+}
+
+// Written counts shard k, which was written, or not. Returns and errors are those of Save.
+func (s *Shards) Written(k int, as Saved, err error) (last bool, _ error) {
 	s.begun.Do(s.prepare)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.saved[k] = as
 	if s.left--; err != nil && s.failure == nil {
 		s.failure = err
 	}
 	switch {
 	case s.left > 0:
 		return false, nil
-	case s.failure == nil && s.follows:
-		return true, nil
 	case s.failure != nil:
 		return true, s.dir.unsaved(s.dir.Folder(s.meta.Step), s.before, s.hidden, s.failure)
+	case s.shared:
+		return true, s.publish()
 	}
 	return true, s.dir.prune(s.meta.Step)
 }
@@ -137,12 +150,12 @@ func (d *Dir) prepareShards(step int64, shared bool) error {
 
 // empty removes the shards in a folder, whole or unfinished.
 func (d *Dir) empty(folder string) error {
-	err := atomicfile.Tidy(d.fs, folder)
+	err := unlessGone(atomicfile.Tidy(d.fs, folder))
 	entries, failure := os.ReadDir(folder)
-	err = errors.Join(err, failure)
+	err = errors.Join(err, unlessGone(failure))
 	for _, e := range entries {
-		if shardName.MatchString(e.Name()) {
-			err = errors.Join(err, d.fs.Remove(filepath.Join(folder, e.Name())))
+		if shardName.MatchString(e.Name()) || e.Name() == publishedName {
+			err = errors.Join(err, unlessGone(d.fs.Remove(filepath.Join(folder, e.Name()))))
 		}
 	}
 	return err
@@ -242,7 +255,7 @@ func together(first, other *safetensors.File) error {
 	return nil
 }
 
-// complete reports, with ErrIncomplete, which of so many shards are missing.
+// complete reports, with ErrIncomplete, or ErrElsewhere of a checkpoint that was complete, which of so many shards are missing.
 func complete(folder string, numbers []int, of int) error {
 	var missing []string
 	for k := range of {
@@ -250,7 +263,9 @@ func complete(folder string, numbers []int, of int) error {
 			missing = append(missing, fmt.Sprintf("stage-%d.safetensors", k))
 		}
 	}
-	switch {
+	switch p, err := readPublished(folder); {
+	case err == nil && len(missing) > 0:
+		return fmt.Errorf("%s: %w", folder, p.Lacks(sumsIn(folder)))
 	case len(numbers) == 0:
 		return fmt.Errorf("%s: %w: it has no shard", folder, ErrIncomplete)
 	case len(missing) > 0:

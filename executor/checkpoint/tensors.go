@@ -97,15 +97,16 @@ func (c *copier) save(w io.Writer, from Source, t executor.Tensor) error {
 	return safetensors.WriteFloat32(w, file)
 }
 
-func (c *copier) load(f *safetensors.File, name string, into Model, t executor.Tensor) error {
+// read returns what a tensor of a file is in the model.
+func (c *copier) read(from stored, t executor.Tensor) ([]float32, error) {
 	model, file := c.fit(t)
-	if err := f.Float32(name, file); err != nil {
-		return err
+	if err := from.file.Float32(from.name, file); err != nil {
+		return nil, err
 	}
 	if s := t.Desc.Shape; len(s) == 4 {
 		swap(model, file, s[0], s[3], s[1]*s[2])
 	}
-	return into.Write(t, model)
+	return model, nil
 }
 
 // swap exchanges the two inner axes: dst[n][columns][rows] = src[n][rows][columns].

@@ -138,6 +138,16 @@ func (e *Executor) Write(t executor.Tensor, src []float32) error {
 	return nil
 }
 
+// Processes returns which processes have a tensor on a device; only with a World.
+func (e *Executor) Processes(t executor.Tensor) (all []int) {
+	if p, err := e.find(t); err == nil {
+		for _, x := range p.at {
+			all = append(all, e.opt.World.Process(x.driver.device))
+		}
+	}
+	return all
+}
+
 func (d *driver) write(to runtime.Span, src []float32) error {
 	return d.chunks(to, func(dev, host runtime.Span, at int64) error {
 		b, err := d.dev.HostBytes(host)

@@ -124,7 +124,7 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 			return nil, err
 		}
 	}
-	if err := r.begin(c.x, out); err != nil {
+	if err := c.begin(r, out); err != nil {
 		return nil, err
 	}
 	if err := c.devices(on, out); err != nil {
@@ -140,6 +140,22 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 		out.WeightsSHA256, err = hash(c.x)
 	}
 	return out, err
+}
+
+// begin puts the weights to start from in place. What nothing goes on from must not meet what is saved next.
+func (c *pipeLoop) begin(r *Run, out *Outcome) (err error) {
+	if c.others == nil {
+		return r.begin(c.x, out)
+	}
+	if err := r.forget(); err != nil {
+		return err
+	}
+	if r.From == nil {
+		return r.begin(c.x, out)
+	}
+	out.ResumedFrom = r.begun()
+	r.batches, err = c.others.restore(r.From, c.x)
+	return err
 }
 
 // devices fills in what devices are called, and what New has measured of them.

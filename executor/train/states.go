@@ -63,18 +63,19 @@ func (s *states) save(x *pipe.Snapshot) {
 	if shards == nil {
 		return
 	}
+	var sum string
 	var err error
-	x.Write(func() { err = shards.Write(x.Stage, finiteSource{x}) })
+	x.Write(func() { sum, err = shards.Write(x.Stage, finiteSource{x}) })
 	if w := s.run.World; w != nil {
-		w.postShard(step, err)
+		w.postShard(step, x.Stage, sum, err)
 		return
 	}
-	s.written(shards, step, err)
+	s.written(shards, step, x.Stage, checkpoint.Saved{SHA256: sum}, err)
 }
 
 // written counts a shard.
-func (s *states) written(shards *checkpoint.Shards, step int, err error) {
-	last, err := shards.Written(err)
+func (s *states) written(shards *checkpoint.Shards, step, shard int, as checkpoint.Saved, err error) {
+	last, err := shards.Written(shard, as, err)
 	if !last {
 		return
 	}
@@ -122,14 +123,14 @@ func (s *states) begin(step int, updates []int64) *checkpoint.Shards {
 }
 
 // heard takes what a process tells of a shard.
-func (s *states) heard(step int, err error) {
+func (s *states) heard(step, shard int, as checkpoint.Saved, err error) {
 	s.mu.Lock()
 	if s.told[step] == nil {
 		s.told[step] = s.begin(step, nil)
 	}
 	shards := s.told[step]
 	s.mu.Unlock()
-	s.written(shards, step, err)
+	s.written(shards, step, shard, as, err)
 }
 
 // take returns what became of checkpoints since it was called last, in the order of their steps.

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"plimsoll/executor"
+	"plimsoll/executor/checkpoint"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
@@ -75,6 +76,9 @@ func (w *World) Threads() int {
 	}
 	return w.cores
 }
+
+// name says which process a rank is.
+func (w *World) name(rank int) string { return fmt.Sprintf("rank %d on %s", rank, w.Hosts()[rank]) }
 
 // Devices returns how many devices all processes have together.
 func (w *World) Devices() int { return w.first[len(w.first)-1] }
@@ -241,12 +245,13 @@ func gather[T any](ctx context.Context, w *World, what T) (all []T, err error) {
 
 // toldShard is what became of a shard of the state behind a step.
 type toldShard struct {
-	Step  int
-	Error string
+	Step, Shard int
+	SHA256      string
+	Error       string
 }
 
-func (w *World) postShard(step int, err error) {
-	x := toldShard{Step: step}
+func (w *World) postShard(step, shard int, sum string, err error) {
+	x := toldShard{Step: step, Shard: shard, SHA256: sum}
 	if err != nil {
 		x.Error = err.Error()
 	}
@@ -303,12 +308,12 @@ func (m *members) listen(ctx context.Context) (done func()) {
 		m.moved.Broadcast()
 	})
 	hear(m.World, countedTopic, func(_, steps int) { m.c.states.count(steps) })
-	hear(m.World, shardTopic, func(_ int, x toldShard) {
+	hear(m.World, shardTopic, func(from int, x toldShard) {
 		var err error
 		if x.Error != "" {
 			err = errors.New(x.Error)
 		}
-		m.c.states.heard(x.Step, err)
+		m.c.states.heard(x.Step, x.Shard, checkpoint.Saved{SHA256: x.SHA256, By: m.name(from)}, err)
 	})
 	var once sync.Once
 	hear(m.World, stopTopic, func(_, _ int) { once.Do(m.freeze) })

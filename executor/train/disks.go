@@ -1,0 +1,176 @@
+package train
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"plimsoll/executor"
+	"plimsoll/executor/checkpoint"
+	"plimsoll/executor/checkpoint/safetensors"
+	pipe "plimsoll/executor/pipeline"
+)
+
+// Latest is checkpoint.Dir.Latest of all processes together, whose folders may be one, or on disks of their own: the newest checkpoint
+// of which every file is somewhere, and good. What it returns is the part that is here, with the fields of the whole. Errors:
+// checkpoint.ErrNone; checkpoint.ErrElsewhere, where there were some; the same in all processes.
+func (w *World) Latest(dir *checkpoint.Dir) (c *checkpoint.Checkpoint, bad []error, err error) {
+	own, err := dir.Held()
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := gather(w.Context(), w, own)
+	if err != nil {
+		return nil, nil, err
+	}
+	found := whole(all)
+	for _, p := range found.complete {
+		c, broken, err := w.part(dir, &p)
+		if bad = append(bad, broken...); c != nil || err != nil {
+			return c, append(found.lost, bad...), err
+		}
+	}
+	if len(found.lost) > 0 {
+		return nil, bad, fmt.Errorf("%w: start a process on that disk, or copy the file to one of these, or begin anew with --force", found.lost[0])
+	}
+	return nil, append(found.incomplete, bad...), fmt.Errorf("%w in the folders of %d processes", checkpoint.ErrNone, w.Size())
+}
+
+// holdings are the checkpoints that processes have together, newest first.
+type holdings struct {
+	complete   []checkpoint.Published
+	lost       []error // of which shards are missing, newer than all that are complete, or all
+	incomplete []error // that were never complete
+}
+
+// whole finds out what processes have, of what each has. It is the same in all of them.
+func whole(all [][]checkpoint.Held) (h holdings) {
+	var sums []string
+	by := map[string]checkpoint.Published{}
+	unpublished := map[int64]bool{}
+	for _, process := range all {
+		for _, held := range process {
+			sums = append(sums, held.Sums...)
+			if len(held.Shards) == 0 {
+				unpublished[held.Step] = true
+				continue
+			}
+			by[fmt.Sprint(held.Published)] = held.Published
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(by), func(a, b string) int { return cmp.Or(cmp.Compare(by[b].Step, by[a].Step), cmp.Compare(a, b)) }) {
+		p := by[key]
+		delete(unpublished, p.Step)
+		if err := p.Lacks(sums); err == nil {
+			h.complete = append(h.complete, p)
+		} else if len(h.complete) == 0 {
+			h.lost = append(h.lost, err)
+		}
+	}
+	for step := range unpublished {
+		h.incomplete = append(h.incomplete, fmt.Errorf("%w: step %d", checkpoint.ErrIncomplete, step))
+	}
+	return h
+}
+
+// part opens what this process has of a checkpoint; nil, with what is wrong, where not all of it is good somewhere.
+func (w *World) part(dir *checkpoint.Dir, p *checkpoint.Published) (c *checkpoint.Checkpoint, bad []error, err error) {
+	type opened struct {
+		Sums []string
+		Meta []byte
+		Bad  []string
+	}
+	c, broken := dir.Part(p)
+	defer func() {
+		if err != nil || len(bad) > 0 {
+			c, err = nil, errors.Join(err, c.Close())
+		}
+	}()
+	own := opened{Sums: c.Sums()}
+	for _, b := range broken {
+		own.Bad = append(own.Bad, b.Error())
+	}
+	if len(own.Sums) > 0 {
+		if own.Meta, err = json.Marshal(c.Meta); err != nil {
+			return c, nil, err
+		}
+	}
+	all, err := gather(w.Context(), w, own)
+	if err != nil {
+		return c, nil, err
+	}
+	var good []string
+	var said []error
+	for rank, x := range all {
+		good = append(good, x.Sums...)
+		for _, text := range x.Bad {
+			said = append(said, fmt.Errorf("%s: %s", w.name(rank), text))
+		}
+	}
+	if p.Lacks(good) != nil {
+		return c, said, nil
+	}
+	i := slices.IndexFunc(all, func(x opened) bool { return len(x.Sums) > 0 })
+	return c, nil, json.Unmarshal(all[i].Meta, &c.Meta)
+}
+
+// forget removes the checkpoints on this process's disk that nothing goes on from.
+func (r *Run) forget() error {
+	switch {
+	case r.Saves.Dir == nil:
+		return nil
+	case r.From == nil:
+		return r.Saves.Dir.Clear()
+	}
+	return r.Saves.Dir.Forget(r.From.Step)
+}
+
+// restore loads a checkpoint of which each process has a part. It returns how many batches BatchNorms had seen.
+func (m *members) restore(c *checkpoint.Checkpoint, into *pipe.Executor) (batches map[string]int64, err error) {
+	type part struct {
+		Contents []safetensors.Info
+		Batches  map[string]int64
+	}
+	var own part
+	if own.Contents, err = c.Contents(); err == nil {
+		own.Batches, err = c.Batches()
+	}
+	if err != nil {
+		return nil, err
+	}
+	all, err := gather(m.Context(), m.World, own)
+	if err != nil {
+		return nil, err
+	}
+	with := &checkpoint.Together{Share: m.share(into)}
+	batches = map[string]int64{}
+	for _, x := range all {
+		with.Parts = append(with.Parts, x.Contents)
+		maps.Copy(batches, x.Batches)
+	}
+	return batches, c.RestoreTogether(into, with)
+}
+
+// share returns what brings a tensor from the first process that has it to those that need it, if one of them has not: in pieces, to
+// all.
+func (m *members) share(into *pipe.Executor) func(t executor.Tensor, have []int, values []float32) error {
+	return func(t executor.Tensor, have []int, values []float32) error {
+		if !slices.ContainsFunc(into.Processes(t), func(p int) bool { return !slices.Contains(have, p) }) {
+			return nil
+		}
+		for piece := range slices.Chunk(Bytes(values), shareBytes) {
+			b, err := m.Broadcast(m.Context(), have[0], piece)
+			if err != nil {
+				return err
+			}
+			copy(piece, b)
+		}
+		return nil
+	}
+}
+
+// shareBytes is how much of a tensor goes at once.
+const shareBytes = 1 << 20

@@ -1,0 +1,122 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"plimsoll/executor/checkpoint"
+)
+
+// resumes is a process with a disk of its own, which goes on from what all have, if they have anything.
+func resumes(t *testing.T, one *Run, disk string, steps int) func(w *World) error {
+	return func(w *World) error {
+		q := member(t, one, w)
+		q.Steps, q.Saves = steps, Saves{Dir: checkpoint.NewDir(disk, 2), Every: 2}
+		c, _, err := w.Latest(q.Saves.Dir)
+		switch {
+		case errors.Is(err, checkpoint.ErrNone):
+		case err != nil:
+			return err
+		default:
+			defer func() { _ = c.Close() }()
+			if _, err := q.Resume(c); err != nil {
+				return err
+			}
+		}
+		out, err := q.Do(t.Context())
+		if err != nil {
+			return err
+		}
+		want := *one
+		want.Steps = steps
+		if sum := done(t, &want).WeightsSHA256; out.WeightsSHA256 != sum {
+			return fmt.Errorf("weights after %d steps %s, want %s", steps, out.WeightsSHA256, sum)
+		}
+		return nil
+	}
+}
+
+// Processes with disks of their own go on from what they have together, wherever each of them is then, and as fewer of them; what a
+// disk has that nothing goes on from does not come back.
+func TestDisksOfTheirOwn(t *testing.T) {
+	const devices = 3
+	one := pipeRun(t, piped(t, devices, 2, 8), "1f1b-flush", devices, 4)
+	disks := make([]string, devices)
+	for i := range disks {
+		disks[i] = filepath.Join(t.TempDir(), "checkpoints")
+	}
+	for _, run := range []struct {
+		steps int
+		order []int // disks of the processes
+	}{{4, []int{0, 1, 2}}, {6, []int{1, 2, 0}}, {8, []int{0, 1, 2}}} {
+		var processes []func(w *World) error
+		for _, disk := range run.order {
+			processes = append(processes, resumes(t, one, disks[disk], run.steps))
+		}
+		for rank, err := range inWorld(t, processes...) {
+			if err != nil {
+				t.Errorf("%d steps, rank %d: %v", run.steps, rank, err)
+			}
+		}
+		stale := filepath.Join(disks[1], fmt.Sprintf("step-%d", run.steps+2))
+		must(t, os.MkdirAll(stale, 0o777))
+		must(t, os.WriteFile(filepath.Join(stale, "stage-7.safetensors"), []byte("of another plan"), 0o600))
+	}
+	for i, disk := range disks {
+		names, err := filepath.Glob(filepath.Join(disk, "step-8", "*"))
+		must(t, err)
+		for k := range names {
+			names[k] = filepath.Base(names[k])
+		}
+		if got := strings.Join(names, " "); got != fmt.Sprintf("published.json stage-%d.safetensors", i) {
+			t.Errorf("disk %d: %s", i, got)
+		}
+	}
+	elsewhere := t.TempDir()
+	for rank, err := range inWorld(t, resumes(t, one, disks[0], 10), resumes(t, one, elsewhere, 10), resumes(t, one, disks[2], 10)) {
+		if !errors.Is(err, checkpoint.ErrElsewhere) || !strings.Contains(err.Error(), "of step 8 there is no stage-1.safetensors, which rank 1 on ") {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+	for _, disk := range []string{disks[0], disks[2]} {
+		if _, err := os.Stat(filepath.Join(disk, "step-8")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A damaged shard is passed over by all, with the checkpoint that it is part of; from the one before they go on.
+func TestADamagedShardElsewhere(t *testing.T) {
+	one := pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, 4)
+	disks := []string{t.TempDir(), t.TempDir()}
+	for _, err := range inWorld(t, resumes(t, one, disks[0], 4), resumes(t, one, disks[1], 4)) {
+		must(t, err)
+	}
+	path := filepath.Join(disks[1], "step-4", "stage-1.safetensors")
+	b, err := os.ReadFile(path)
+	must(t, err)
+	b[len(b)-40] ^= 1
+	must(t, os.WriteFile(path, b, 0o600))
+	latest := func(disk string) func(w *World) error {
+		return func(w *World) error {
+			c, bad, err := w.Latest(checkpoint.NewDir(disk, 2))
+			if err != nil {
+				return err
+			}
+			if c.Step != 2 || len(bad) != 1 || !strings.Contains(bad[0].Error(), "rank 1 on ") || !strings.Contains(bad[0].Error(), "the checkpoint is damaged") {
+				err = fmt.Errorf("step %d, %v", c.Step, bad)
+			}
+			return errors.Join(err, c.Close())
+		}
+	}
+	for _, err := range inWorld(t, latest(disks[0]), latest(disks[1])) {
+		must(t, err)
+	}
+	for _, err := range inWorld(t, resumes(t, one, disks[0], 6), resumes(t, one, disks[1], 6)) {
+		must(t, err)
+	}
+}
