@@ -78,6 +78,15 @@ func TestLaunchTellsRanksApart(t *testing.T) {
 	works(t, "launch", "-n", "2", "version", "--json") // flags behind the command are its own
 }
 
+// Processes that do not know of each other are told so, once.
+func TestLaunchedProcessesThatWorkAlone(t *testing.T) {
+	t.Setenv(asProgram, "1")
+	r := plimsoll(t, "launch", "-n", "2", "--", "devices", "--json")
+	if n := strings.Count(r.err, "a launcher has started 2 processes, and each works alone: give --world auto"); n != 1 || r.code != 0 {
+		t.Errorf("exit code %d, %d warnings: %s", r.code, n, r.err)
+	}
+}
+
 // linesOf returns the lines of a rank without their prefix.
 func linesOf(text, prefix string) (own string) {
 	for line := range strings.Lines(text) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -29,6 +30,14 @@ type keepFlags struct {
 	keep   int
 	resume bool
 	force  bool
+
+	brought []brought // by another process
+}
+
+// brought is a file of a run.
+type brought struct {
+	name string
+	text []byte
 }
 
 func (f *keepFlags) register(cmd *cobra.Command) {
@@ -88,10 +97,20 @@ func (a *app) openFolder(ctx context.Context, flags *keepFlags, steps int) (f *r
 	}
 	f = &runFolder{Folder: out, app: a, flags: flags, steps: steps}
 	f.saves = checkpoint.NewDir(f.Path(checkpoints), flags.keep).While(f.Check)
-	if err := f.look(); err != nil {
+	if err := firstOf(f.take(), f.look()); err != nil {
 		return nil, firstOf(err, f.Close())
 	}
 	return f, nil
+}
+
+// take writes the files of the run that another process has brought.
+func (f *runFolder) take() error {
+	for _, b := range f.flags.brought {
+		if err := atomicfile.WriteFile(f.Path(b.name), func(w io.Writer) error { _, err := w.Write(b.text); return err }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // look finds out what is in the folder.

@@ -125,7 +125,8 @@ weights may be older: the pipeline empties at checkpoints, evaluations and Ctrl-
 
 With --world the devices are those of several processes, on one machine or on many, which launchers start: plimsoll launch,
 torchrun, srun, mpiexec, Kubernetes. Rank 0 measures, plans, logs and writes; the weights are those of one process with all
-devices, bit for bit. Every process gets the same flags, and --out on storage that all of them share.`, nil)
+devices, bit for bit. Every process gets the same flags. --out is on storage that all of them share, or on
+disks of their own: each writes what its stages have, and --resume finds out who has what.`, nil)
 	cmd.Example = `  plimsoll train -m resnet32 --data digits --memory 40% --steps 600 --out runs/a
   plimsoll train -m resnet20 --data glyphs --batch 64 --memory 200MiB --strategy rotor --steps 1000
   plimsoll train -m resnet20 --data glyphs --devices "cpu*4" --batch 64 --strategy 1f1b-flush --microbatches 8 --steps 1000
@@ -172,6 +173,9 @@ func (f *trainFlags) register(a *app, cmd *cobra.Command) {
 }
 
 func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
+	if err := f.bring(ctx, a); err != nil {
+		return err
+	}
 	if a.rank > 0 {
 		return a.runFollower(ctx, f)
 	}

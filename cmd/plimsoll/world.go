@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -86,6 +88,7 @@ func (f *worldFlags) sharedSecret() ([]byte, error) {
 // join meets the other processes; nil where the run is of one.
 func (f *worldFlags) join(ctx context.Context, a *app, devices int) (*train.World, error) {
 	if f.size == "" {
+		f.alone(a)
 		return nil, nil
 	}
 	id, err := f.identity()
@@ -124,6 +127,14 @@ func (f *worldFlags) join(ctx context.Context, a *app, devices int) (*train.Worl
 	return train.NewWorld(ctx, w, fabric(w), devices, doing)
 }
 
+// alone warns where a launcher has started several processes that do not know of each other.
+func (f *worldFlags) alone(a *app) {
+	id, ok, err := world.Identify(world.Identity{Rank: -1, LocalRank: -1, Address: "localhost:1"}, os.Getenv)
+	if ok && err == nil && id.Size > 1 && id.Rank == 0 {
+		a.warn("a launcher has started %d processes, and each works alone: give --world auto to let them work together", id.Size)
+	}
+}
+
 // fabric returns what makes the fabric of a world.
 func (f *worldFlags) fabric() (func(*world.World) world.Fabric, error) {
 	if f.transport == "mpi" {
@@ -132,9 +143,17 @@ func (f *worldFlags) fabric() (func(*world.World) world.Fabric, error) {
 	return tcp.New, nil
 }
 
-// check refuses flags of several processes for one.
+// least is the shortest --lost-after: busy machines are silent for a moment.
+const least = time.Second
+
+// check refuses flags of several processes for one, and times that cannot be meant.
 func (f *worldFlags) check(cmd *cobra.Command) error {
-	if f.size != "" {
+	switch {
+	case f.timeout <= 0:
+		return usage(fmt.Errorf("--rendezvous-timeout is %v: give a time, as in 2m", f.timeout))
+	case f.patience < least:
+		return usage(fmt.Errorf("--lost-after is %v: give a time from %v", f.patience, least))
+	case f.size != "":
 		return nil
 	}
 	return refuse(cmd, "is for several processes: give their number, as in --world 4, or --world auto", processOnly...)
@@ -159,13 +178,24 @@ func programHash() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	file, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
+	return hashOf(os.DirFS(filepath.Dir(path)), filepath.Base(path))
+}
+
+// hashOf tells files apart, and folders with their files.
+func hashOf(in fs.FS, path string) (string, error) {
 	sum := sha256.New()
-	_, err = io.Copy(sum, file)
-	return hex.EncodeToString(sum.Sum(nil)), firstOf(err, file.Close())
+	err := fs.WalkDir(in, path, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		file, err := in.Open(path)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(sum, file)
+		return firstOf(err, file.Close())
+	})
+	return hex.EncodeToString(sum.Sum(nil)[:8]), err
 }
 
 // leave ends the world of a run: with the others at its good end, else it tells them why.
@@ -191,6 +221,40 @@ func (f *keepFlags) follow() (train.Saves, error) {
 		err = usage(fmt.Errorf("--out %s holds checkpoints of a run: go on with it with --resume, begin anew with --force, or give another folder", f.out.path))
 	}
 	return train.Saves{Dir: dir, Every: f.every}, err
+}
+
+// bring lets rank 0 have what says which run goes on, and how, from the first process that has it, where its own folder has not: on
+// disks of their own it is on that of the process that was rank 0.
+func (f *trainFlags) bring(ctx context.Context, a *app) error {
+	w, out := f.processes, f.keep.out.path
+	if w == nil {
+		return nil
+	}
+	flags := map[string]string{"--out given": strconv.FormatBool(out != ""), "--resume": strconv.FormatBool(f.keep.resume), "--force": strconv.FormatBool(f.keep.force)}
+	if err := w.Agree(ctx, flags); err != nil || !f.keep.resume {
+		return err
+	}
+	_, none := os.Stat(filepath.Join(out, runFile))
+	has, err := w.AllGather(ctx, strconv.AppendBool(nil, none == nil))
+	from := slices.IndexFunc(has, func(b []byte) bool { return string(b) == "true" })
+	if err != nil || from <= 0 {
+		return err
+	}
+	for _, name := range []string{"chain.json", "plan.json", logFile, runFile} {
+		var own []byte
+		if w.Rank() == from {
+			own, _ = os.ReadFile(filepath.Join(out, name)) // or there is none
+		}
+		text, err := w.Bring(ctx, from, own)
+		if err != nil {
+			return err
+		}
+		if len(text) > 0 {
+			f.keep.brought = append(f.keep.brought, brought{name, text})
+		}
+	}
+	a.note("%s has no %s: that of rank %d on %s is taken, with its log and its plan", out, runFile, from, w.Hosts()[from])
+	return nil
 }
 
 // decision is what rank 0 tells the others before a run.
@@ -261,9 +325,16 @@ func (f *trainFlags) agree(ctx context.Context, r *train.Run) error {
 	if err != nil {
 		return err
 	}
+	start := ""
+	if f.init != "" {
+		if start, err = hashOf(os.DirFS(filepath.Dir(f.init)), filepath.Base(f.init)); err != nil {
+			return usage(fmt.Errorf("--init: %w", err))
+		}
+	}
 	maps.Copy(alike, map[string]string{
 		"--steps": strconv.Itoa(f.steps), "--eval-every": strconv.Itoa(f.eval), "--checkpoint-every": strconv.Itoa(f.keep.every),
-		"--out given": strconv.FormatBool(f.keep.out.path != ""), "--resume": strconv.FormatBool(f.keep.resume), "--force": strconv.FormatBool(f.keep.force), "--plan": f.pipe.given.hash(), "training samples": strconv.FormatInt(r.Job.Set.TrainLen(), 10),
+		"--strategy": f.strategy, "--memory": f.memory.String(), "--plan": f.pipe.given.hash(), "--init": start,
+		"training samples": strconv.FormatInt(r.Job.Set.TrainLen(), 10),
 	})
 	return r.World.Agree(ctx, alike)
 }

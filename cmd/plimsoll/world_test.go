@@ -50,6 +50,77 @@ func forDevices(more ...string) []string {
 	return append([]string{"-m", "resnet20", "--data", "glyphs", "--batch", "16", "--threads", "1", "--steps", "4", "--profile-steps", "1"}, more...)
 }
 
+// onDisks starts a process on each of some disks, by rank, and returns them when they have ended, or when kill says so.
+func onDisks(t *testing.T, disks []string, kill func(p []*process), args ...string) (all []*process) {
+	t.Helper()
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank, disk := range disks {
+		p := program(t, nil, append([]string{"train", "--world", strconv.Itoa(len(disks)), "--rank", strconv.Itoa(rank), "--master", fmt.Sprintf("127.0.0.1:%d", port), "--devices", "cpu", "--json", "--out", "run"}, args...)...)
+		p.Dir, p.Env = disk, append(p.Env, "PLIMSOLL_SECRET=")
+		p.start()
+		all = append(all, p)
+	}
+	if kill != nil {
+		kill(all)
+	}
+	for _, p := range all {
+		p.end()
+	}
+	return all
+}
+
+// Processes whose --out is on disks of their own go on after a SIGKILL, also when they have changed places, with the bits of one; a
+// disk that is lost is named, and one process says what it lacks.
+func TestProcessesWithDisksOfTheirOwn(t *testing.T) {
+	args := forDevices("--strategy", "contiguous", "--checkpoint-every", "4") // where it empties is part of what is trained
+	one := t.TempDir()
+	want := map[string]string{}
+	for _, steps := range []string{"40", "44"} {
+		p := onDisks(t, []string{one}, nil, append(slices.Clone(args), "--devices", "cpu*4", "--steps", steps, "--resume")...)[0]
+		p.ends(0)
+		want[steps] = summaryOf(t, p.out.String()).WeightsSHA256
+	}
+	args = append(args, "--profile", filepath.Join(one, "run", "chain.json"), "--resume")
+	disks := []string{t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()}
+	onDisks(t, disks, func(all []*process) {
+		all[0].until(filepath.Join(disks[0], "run"), 10)
+		_ = all[2].Process.Signal(syscall.SIGKILL) // or it has ended
+	}, append(slices.Clone(args), "--steps", "40")...)
+	for _, c := range []struct {
+		steps string
+		order []int
+	}{{"40", []int{0, 1, 2, 3}}, {"44", []int{2, 3, 1, 0}}} {
+		var at []string
+		for _, i := range c.order {
+			at = append(at, disks[i])
+		}
+		all := onDisks(t, at, nil, append(slices.Clone(args), "--steps", c.steps)...)
+		all[0].ends(0)
+		if got := summaryOf(t, all[0].out.String()); got.WeightsSHA256 != want[c.steps] || got.ResumedFrom < 8 {
+			t.Errorf("%s steps on disks %v: resumed from %d, weights %s, want %s", c.steps, c.order, got.ResumedFrom, got.WeightsSHA256, want[c.steps])
+		}
+		if n := logged(filepath.Join(at[0], "run")); n < 44 && c.order[0] > 0 {
+			t.Errorf("the log of disk %d has %d lines", c.order[0], n)
+		}
+	}
+	lost := regexp.MustCompile(`not all of the checkpoint is here: of that of step 44 there is no stage-\d.safetensors, which rank 1 on \S+ has saved: start a process on that disk`)
+	for rank, p := range onDisks(t, []string{disks[0], disks[1], disks[2], t.TempDir()}, nil, append(slices.Clone(args), "--steps", "48")...) {
+		if p.ends(2); !lost.MatchString(p.err.String()) {
+			t.Errorf("rank %d: %s", rank, p.err.String())
+		}
+	}
+	alone := onDisks(t, disks[:1], nil, append(slices.Clone(args), "--steps", "48", "--devices", "cpu*4")...)[0]
+	if alone.ends(2); !strings.Contains(alone.err.String(), "which rank 1 on ") || !strings.Contains(alone.err.String(), "begin anew with --force") {
+		t.Error(alone.err.String())
+	}
+	if left := shardsIn(filepath.Join(disks[0], "run")); len(left) == 0 {
+		t.Error("its shards are removed")
+	}
+}
+
 // summaryOf reads what a run has printed.
 func summaryOf(t *testing.T, text string) (s train.Summary) {
 	t.Helper()
@@ -227,7 +298,14 @@ func TestProcessesThatDoNotMeet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = listener.Close() }()
-	taken := listener.Addr().String()
+	taken, out := listener.Addr().String(), filepath.Join(t.TempDir(), "out")
+	var weights [2]string
+	for i := range weights { // of the same name on two machines, say
+		weights[i] = filepath.Join(t.TempDir(), "w.safetensors")
+		if err := os.WriteFile(weights[i], []byte{byte(i)}, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	type one struct {
 		rank, size string
 		more       []string
@@ -246,6 +324,11 @@ func TestProcessesThatDoNotMeet(t *testing.T) {
 		{"flags", []one{{"0", "2", nil, ""}, {"1", "2", []string{"--lr", "0.5"}, ""}}, []string{"ranks 0 on .* and 1 on .* differ in schedule: \"constant 0.1\" and \"constant 0.5\"", "differ in schedule"}},
 		{"port", []one{{"0", "2", []string{"--master", taken}, ""}}, []string{taken + ", where rank 0 is to listen, is in use"}},
 		{"no secret", []one{{"0", "2", []string{"--master", "10.0.0.1:29500"}, ""}}, []string{"only processes of one machine may meet, .*: set PLIMSOLL_SECRET"}},
+		{"strategy", []one{{"0", "2", nil, ""}, {"1", "2", []string{"--strategy", "1f1b-flush"}, ""}}, []string{"ranks 0 on .* and 1 on .* differ in --strategy: gpipe and 1f1b-flush; all need the same", "differ in --strategy"}},
+		{"resume", []one{{"0", "2", []string{"--out", out}, ""}, {"1", "2", []string{"--out", out, "--resume"}, ""}}, []string{"differ in --resume: false and true", "differ in --resume: false and true"}},
+		{"weights", []one{{"0", "2", []string{"--init", weights[0]}, ""}, {"1", "2", []string{"--init", weights[1]}, ""}}, []string{"differ in --init: [0-9a-f]{16} and [0-9a-f]{16}", "differ in --init"}},
+		{"patience", []one{{"0", "2", []string{"--lost-after", "1ms"}, ""}}, []string{"--lost-after is 1ms: give a time from 1s"}},
+		{"time", []one{{"0", "2", []string{"--rendezvous-timeout", "-3s"}, ""}}, []string{"--rendezvous-timeout is -3s: give a time, as in 2m"}},
 		{"rank", []one{{"7", "2", nil, ""}}, []string{"rank 7 of 2 processes .*: ranks count from 0"}},
 		{"transport", []one{{"0", "2", nil, ""}, {"1", "2", []string{"--transport", "mpi"}, ""}}, []string{"rank 1 of 2 missing", "mpi: .*none.so: cannot open .*PLIMSOLL_MPI_ABI, or use --transport tcp"}},
 		{"nobody", []one{{"", "2", nil, ""}}, []string{"which process this is: give --rank"}},

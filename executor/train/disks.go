@@ -2,11 +2,13 @@ package train
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
@@ -161,16 +163,36 @@ func (m *members) share(into *pipe.Executor) func(t executor.Tensor, have []int,
 		if !slices.ContainsFunc(into.Processes(t), func(p int) bool { return !slices.Contains(have, p) }) {
 			return nil
 		}
-		for piece := range slices.Chunk(Bytes(values), shareBytes) {
-			b, err := m.Broadcast(m.Context(), have[0], piece)
-			if err != nil {
-				return err
-			}
-			copy(piece, b)
-		}
-		return nil
+		return m.spread(m.Context(), have[0], Bytes(values))
 	}
 }
 
-// shareBytes is how much of a tensor goes at once.
-const shareBytes = 1 << 20
+// pieceBytes is how much goes to all processes at once.
+const pieceBytes = 1 << 20
+
+// Bring returns what a process gives, of any length. All processes call it together.
+func (w *World) Bring(ctx context.Context, from int, data []byte) ([]byte, error) {
+	text, err := w.Broadcast(ctx, from, []byte(strconv.Itoa(len(data))))
+	if err != nil {
+		return nil, err
+	}
+	n, err := strconv.Atoi(string(text))
+	if err != nil {
+		return nil, err
+	}
+	all := make([]byte, n)
+	copy(all, data)
+	return all, w.spread(ctx, from, all)
+}
+
+// spread replaces bytes by those of a process, which are as many.
+func (w *World) spread(ctx context.Context, from int, all []byte) error {
+	for piece := range slices.Chunk(all, pieceBytes) {
+		b, err := w.Broadcast(ctx, from, piece)
+		if err != nil {
+			return err
+		}
+		copy(piece, b)
+	}
+	return nil
+}

@@ -64,7 +64,7 @@ type DisagreementError struct {
 }
 
 func (e *DisagreementError) Error() string {
-	return fmt.Sprintf("ranks %d on %s and %d on %s differ in %s: %s and %s",
+	return fmt.Sprintf("ranks %d on %s and %d on %s differ in %s: %s and %s; all need the same",
 		e.Ranks[0], e.Hosts[0], e.Ranks[1], e.Hosts[1], e.What, orNone(e.Values[0]), orNone(e.Values[1]))
 }
 

@@ -179,12 +179,12 @@ func TestContradictions(t *testing.T) {
 		}, OtherSize, fmt.Sprintf("rank 0 on %s is one of 3 processes, rank 1 on %s one of 1024", host, host)},
 		{"other seed", []int{0, 2}, func(i int, o *Options) {
 			o.Agree = map[string]string{"program": "a", "seed": fmt.Sprint(i)}
-		}, "", fmt.Sprintf("ranks 0 on %s and 2 on %s differ in seed: 0 and 1", host, host)},
+		}, "", fmt.Sprintf("ranks 0 on %s and 2 on %s differ in seed: 0 and 1; all need the same", host, host)},
 		{"no seed", []int{0, 2}, func(i int, o *Options) {
 			if i == 0 {
 				o.Agree = map[string]string{"seed": "7"}
 			}
-		}, "", fmt.Sprintf("ranks 0 on %s and 2 on %s differ in seed: 7 and none", host, host)},
+		}, "", fmt.Sprintf("ranks 0 on %s and 2 on %s differ in seed: 7 and none; all need the same", host, host)},
 	} {
 		bubble(t, c.name, func(t *testing.T, n *network) {
 			for i, o := range n.join(t.Context(), 3, c.ranks, c.change) {
