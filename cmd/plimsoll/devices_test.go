@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"plimsoll/planner/pipeline"
-	"plimsoll/runtime"
 )
 
 // What devices writes, plan reads: devices, memory and the bandwidth that the links were slowed down to.
@@ -69,7 +68,7 @@ func TestPlatformOfSimulatedDevices(t *testing.T) {
 
 // Links of several speeds: the slowest is the default, the faster ones are named.
 func TestPlatformOfUnequalLinks(t *testing.T) {
-	v := &inventory{devices: make([]runtime.Device, 4), of: []int{0, 0, 1, 2}, links: map[[2]int]float64{{0, 0}: 9, {0, 1}: 5, {0, 2}: 5, {1, 2}: 7}}
+	v := &inventory{figures: make([]deviceFigures, 4), of: []int{0, 0, 1, 2}, links: map[[2]int]float64{{0, 0}: 9, {0, 1}: 5, {0, 2}: 5, {1, 2}: 7}}
 	if got := v.pairs(5); len(got) != 2 || got[[2]int{0, 1}] != 9 || got[[2]int{2, 3}] != 7 {
 		t.Errorf("%v", got)
 	}
