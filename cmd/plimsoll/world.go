@@ -217,10 +217,13 @@ func (f *keepFlags) follow() (train.Saves, error) {
 	}
 	dir := checkpoint.NewDir(filepath.Join(f.out.path, checkpoints), f.keep)
 	steps, err := dir.Steps()
-	if err == nil && len(steps) > 0 && !f.resume && !f.force {
-		err = usage(fmt.Errorf("--out %s holds checkpoints of a run: go on with it with --resume, begin anew with --force, or give another folder", f.out.path))
+	switch {
+	case err != nil:
+		err = fmt.Errorf("--out %s: %w", f.out.path, err)
+	case len(steps) > 0 && !f.resume && !f.force:
+		err = fmt.Errorf("--out %s holds checkpoints of a run: go on with it with --resume, begin anew with --force, or give another folder", f.out.path)
 	}
-	return train.Saves{Dir: dir, Every: f.every}, err
+	return train.Saves{Dir: dir, Every: f.every}, usage(err)
 }
 
 // bring lets rank 0 have what says which run goes on, and how, from the first process that has it, where its own folder has not: on

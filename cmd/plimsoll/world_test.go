@@ -112,6 +112,11 @@ func TestProcessesWithDisksOfTheirOwn(t *testing.T) {
 			t.Errorf("rank %d: %s", rank, p.err.String())
 		}
 	}
+	for rank, p := range onDisks(t, []string{t.TempDir(), fileCalledRun(t)}, nil, append(slices.Clone(args), "--steps", "8")...) {
+		if p.end(); !strings.Contains(p.err.String(), "--out run: open run") {
+			t.Errorf("rank %d: %s", rank, p.err.String())
+		}
+	}
 	alone := onDisks(t, disks[:1], nil, append(slices.Clone(args), "--steps", "48", "--devices", "cpu*4")...)[0]
 	if alone.ends(2); !strings.Contains(alone.err.String(), "which rank 1 on ") || !strings.Contains(alone.err.String(), "begin anew with --force") {
 		t.Error(alone.err.String())
@@ -119,6 +124,15 @@ func TestProcessesWithDisksOfTheirOwn(t *testing.T) {
 	if left := shardsIn(filepath.Join(disks[0], "run")); len(left) == 0 {
 		t.Error("its shards are removed")
 	}
+}
+
+// fileCalledRun returns a folder in which no run can be.
+func fileCalledRun(t *testing.T) string {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "run"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // summaryOf reads what a run has printed.

@@ -89,6 +89,29 @@ func TestDisksOfTheirOwn(t *testing.T) {
 	}
 }
 
+// A disk on which nothing can be written is named by all, with whose it is, and the run goes on.
+func TestADiskThatTakesNothing(t *testing.T) {
+	one := pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, 2)
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	at := func(disk string) func(w *World) error {
+		return func(w *World) error {
+			q := member(t, one, w)
+			q.Saves = Saves{Dir: checkpoint.NewDir(disk, 2), Every: 2}
+			said := ""
+			q.Saved = func(_ int, err error) { said += fmt.Sprint(err) }
+			out, err := q.Do(t.Context())
+			if err == nil && (out.CheckpointsFailed != 1 || !strings.Contains(said, "is not saved: rank 1 on ")) {
+				err = fmt.Errorf("%d failed: %s", out.CheckpointsFailed, said)
+			}
+			return err
+		}
+	}
+	for _, err := range inWorld(t, at(t.TempDir()), at(filepath.Join(file, "checkpoints"))) {
+		must(t, err)
+	}
+}
+
 // A damaged shard is passed over by all, with the checkpoint that it is part of; from the one before they go on.
 func TestADamagedShardElsewhere(t *testing.T) {
 	one := pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, 4)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/gob"
-	"errors"
 	"fmt"
 	"math"
 	goruntime "runtime"
@@ -311,7 +310,7 @@ func (m *members) listen(ctx context.Context) (done func()) {
 	hear(m.World, shardTopic, func(from int, x toldShard) {
 		var err error
 		if x.Error != "" {
-			err = errors.New(x.Error)
+			err = fmt.Errorf("%s: %s", m.name(from), x.Error)
 		}
 		m.c.states.heard(x.Step, x.Shard, checkpoint.Saved{SHA256: x.SHA256, By: m.name(from)}, err)
 	})
