@@ -92,8 +92,8 @@ func TestDisksOfTheirOwn(t *testing.T) {
 // A disk on which nothing can be written is named by all, with whose it is, and the run goes on.
 func TestADiskThatTakesNothing(t *testing.T) {
 	one := pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, 2)
-	file := filepath.Join(t.TempDir(), "file")
-	must(t, os.WriteFile(file, nil, 0o600))
+	disk := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(disk, "step-2"), nil, 0o600)) // where a folder should be
 	at := func(disk string) func(w *World) error {
 		return func(w *World) error {
 			q := member(t, one, w)
@@ -107,7 +107,7 @@ func TestADiskThatTakesNothing(t *testing.T) {
 			return err
 		}
 	}
-	for _, err := range inWorld(t, at(t.TempDir()), at(filepath.Join(file, "checkpoints"))) {
+	for _, err := range inWorld(t, at(t.TempDir()), at(disk)) {
 		must(t, err)
 	}
 }
