@@ -110,7 +110,7 @@ func failureOf(command string, err error) *failure {
 		f.Kind = kindInterrupted
 	case f.refusal != nil || is[noFit](err):
 		f.Kind, f.ExitCode, f.Error = kindNoFit, exitNoFit, f.explain(err)
-	case isInput(err):
+	case !ofAnother(err) && isInput(err):
 		f.Kind, f.ExitCode = kindUsage, exitUsage
 	}
 	if errors.Is(err, data.ErrCorrupt) || errors.Is(err, data.ErrTruncated) {
@@ -126,6 +126,12 @@ func (f *failure) writeJSON(w io.Writer) {
 		panic("BUG: " + err.Error())
 	}
 	fmt.Fprintf(w, "%s\n", text)
+}
+
+// ofAnother reports whether another process has ended the run: whatever this one was at, a launcher may start it again.
+func ofAnother(err error) bool {
+	e, ok := errors.AsType[*world.RankError](err)
+	return ok && e.Unwrap() == nil
 }
 
 // isInput reports whether what the user wrote is wrong.

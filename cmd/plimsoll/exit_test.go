@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"plimsoll/runtime/world"
 )
 
 // With --json an error is one object on standard error: the line for people, a kind, the exit code, and of what does not fit the
@@ -58,5 +60,12 @@ func TestErrorsAsJSON(t *testing.T) {
 		if want := got["command"].(string) + ": " + got["error"].(string) + "\n"; plain.err != want && got["kind"] != "failed" {
 			t.Errorf("%v: for people it is %q, with --json %q, fields %v", c.args, plain.err, want, slices.Sorted(maps.Keys(got)))
 		}
+	}
+}
+
+// A process that finds out that another one has died while it reads what the user gave does not blame the user.
+func TestTheEndOfAnotherIsNoInput(t *testing.T) {
+	if f := failureOf("train", usage(&world.RankError{Rank: 2, Why: world.Died})); f.ExitCode != exitFailed || f.Kind != kindFailed {
+		t.Errorf("%+v", f)
 	}
 }
