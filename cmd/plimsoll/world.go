@@ -204,7 +204,11 @@ func leave(ctx context.Context, w *train.World, err error) error {
 	case w == nil:
 		return err
 	case err != nil && !errors.Is(err, train.ErrInterrupted):
-		w.Fail(err)
+		said := err
+		if errors.Is(err, context.Canceled) {
+			said = train.ErrInterrupted
+		}
+		w.Fail(said)
 		return err
 	}
 	return firstOf(err, w.Leave(context.WithoutCancel(ctx)))

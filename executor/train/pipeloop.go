@@ -536,6 +536,9 @@ func (c *pipeLoop) Evaluate(ctx context.Context) (Score, error) {
 		return c.score(ctx)
 	}
 	s, err := c.score(c.others.Context())
+	if cause := context.Cause(c.others.Context()); err != nil && cause != nil {
+		return s, c.broken(cause)
+	}
 	if err != nil {
 		return s, err
 	}

@@ -7,7 +7,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -163,6 +165,58 @@ func TestEvaluationsAreMadeOnce(t *testing.T) {
 	}
 	for _, err := range append(train(2, 0), train(4, 2)...) {
 		must(t, err)
+	}
+}
+
+// cut is a fabric by which no evaluation gets through.
+type cut struct {
+	world.Fabric
+	ways []world.Way
+}
+
+func (c *cut) Open(ctx context.Context, ways []world.Way) error {
+	c.ways = ways
+	return c.Fabric.Open(ctx, ways)
+}
+
+func (c *cut) Receive(way int, p []byte) error {
+	if strings.Contains(c.ways[way].Name, "evaluation") {
+		return errors.New("the cable is cut")
+	}
+	return c.Fabric.Receive(way, p)
+}
+
+// A process that fails while all evaluate is named, without the streams that waited for it, and so is the checkpoint that stands; no
+// other is tried.
+func TestAProcessThatFailsInAnEvaluation(t *testing.T) {
+	one := pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, 4)
+	one.EvalEvery = 2
+	dir := checkpoint.NewDir(t.TempDir(), 3)
+	train := func(w *World) error {
+		q := member(t, one, w)
+		q.Saves = Saves{Dir: dir, Every: 2}
+		q.Saved = func(_ int, err error) { must(t, err) }
+		c, err := dir.Open(2)
+		if err != nil {
+			q.Steps = 2
+		} else if _, err := q.Resume(c); err != nil {
+			return err
+		} else {
+			defer func() { _ = c.Close() }()
+		}
+		_, err = q.Do(t.Context())
+		return err
+	}
+	for _, err := range inWorld(t, train, train) {
+		must(t, err)
+	}
+	errs := inWorld(t, train, func(w *World) error {
+		w.fabric = &cut{Fabric: w.fabric}
+		return train(w)
+	})
+	want := regexp.MustCompile(`^rank 1 on \S+ failed: .*the cable is cut.*; the checkpoint of step 2 stands: the same command with --resume goes on from there$`)
+	if e, ok := errors.AsType[*world.RankError](errs[0]); !ok || e.Rank != 1 || !want.MatchString(errs[0].Error()) {
+		t.Errorf("%v", errs)
 	}
 }
 
