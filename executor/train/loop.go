@@ -191,7 +191,7 @@ func (l *loop) interrupt() error {
 
 // keep saves the state before the run ends early, unless that is done, or other processes no longer do. Errors: *checkpoint.SaveError.
 func (l *loop) keep() error {
-	if l.Saves.Dir == nil || l.World != nil && l.World.Context().Err() != nil || l.saved == l.step || l.From != nil && int(l.From.Step) == l.step {
+	if l.Saves.Dir == nil || l.World.ended() || l.saved == l.step || l.From != nil && int(l.From.Step) == l.step {
 		return nil
 	}
 	l.save()

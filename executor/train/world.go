@@ -176,6 +176,9 @@ func (w *World) Leave(ctx context.Context) error {
 	return w.fabric.Close()
 }
 
+// ended reports whether there is a world, and it has.
+func (w *World) ended() bool { return w != nil && w.Context().Err() != nil }
+
 // Fail implements pipeline.World.
 func (w *World) Fail(err error) {
 	w.World.Fail(err)
