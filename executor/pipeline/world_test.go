@@ -42,7 +42,8 @@ func newHub(process []int) *hub {
 type member struct {
 	*hub
 	self, round int
-	devices     []runtime.Device // by way: of the end here
+	devices     []runtime.Device  // by way: of the end here
+	stagings    []runtime.Staging // where it has one
 }
 
 func (m *member) Process(device int) int { return m.process[device] }
@@ -63,7 +64,14 @@ func (m *member) Open(ways []Way) error {
 	defer m.mu.Unlock()
 	ways = slices.Clone(ways)
 	for i := range ways {
-		m.devices = append(m.devices, ways[i].Device)
+		var s runtime.Staging
+		if d, ok := ways[i].Device.(runtime.Stager); ok {
+			var err error
+			if s, err = d.NewStaging(ways[i].Name, ways[i].Bytes); err != nil {
+				return err
+			}
+		}
+		m.devices, m.stagings = append(m.devices, ways[i].Device), append(m.stagings, s)
 		ways[i].Device = nil
 	}
 	if m.ways == nil {
@@ -82,11 +90,10 @@ func (m *member) Open(ways []Way) error {
 var errFailed = errors.New("another process has failed")
 
 func (m *member) Send(way int, src runtime.Span) (runtime.Launch, error) {
-	b, err := m.devices[way].(*host.Device).Bytes(src)
-	if err != nil || m.process[m.ways[way].From] != m.self || src.Bytes > m.ways[way].Bytes {
-		return nil, errors.Join(err, fmt.Errorf("process %d sends %d bytes on %v", m.self, src.Bytes, m.ways[way]))
+	if m.process[m.ways[way].From] != m.self || src.Bytes > m.ways[way].Bytes {
+		return nil, fmt.Errorf("process %d sends %d bytes on %v", m.self, src.Bytes, m.ways[way])
 	}
-	return host.Func{Name: "send", Do: func() error {
+	return m.launch(way, "send", runtime.Staging.Send, src, func(b []byte) error {
 		select {
 		case m.wires[way] <- b:
 			<-m.taken[way]
@@ -94,15 +101,14 @@ func (m *member) Send(way int, src runtime.Span) (runtime.Launch, error) {
 		case <-m.failed:
 			return errFailed
 		}
-	}}, nil
+	})
 }
 
 func (m *member) Receive(way int, dst runtime.Span) (runtime.Launch, error) {
-	b, err := m.devices[way].(*host.Device).Bytes(dst)
-	if err != nil || m.process[m.ways[way].To] != m.self {
-		return nil, errors.Join(err, fmt.Errorf("process %d receives on %v", m.self, m.ways[way]))
+	if m.process[m.ways[way].To] != m.self {
+		return nil, fmt.Errorf("process %d receives on %v", m.self, m.ways[way])
 	}
-	return host.Func{Name: "receive", Do: func() error {
+	return m.launch(way, "receive", runtime.Staging.Receive, dst, func(b []byte) error {
 		select {
 		case src := <-m.wires[way]:
 			if len(src) != len(b) {
@@ -110,14 +116,23 @@ func (m *member) Receive(way int, dst runtime.Span) (runtime.Launch, error) {
 			}
 			copy(b, src)
 			m.mu.Lock()
-			m.sent[way] += int64(len(b))
+			m.sent[way] += int64(len(src))
 			m.mu.Unlock()
 			m.taken[way] <- struct{}{}
 			return nil
 		case <-m.failed:
 			return errFailed
 		}
-	}}, nil
+	})
+}
+
+// launch hands the bytes of a span to do, in place or staged.
+func (m *member) launch(way int, name string, stage func(runtime.Staging, runtime.Span, func([]byte) error) (runtime.Launch, error), span runtime.Span, do func(b []byte) error) (runtime.Launch, error) {
+	if s := m.stagings[way]; s != nil {
+		return stage(s, span, do)
+	}
+	b, err := m.devices[way].(*host.Device).Bytes(span)
+	return host.Func{Name: name, Do: func() error { return do(b) }}, err
 }
 
 func (m *member) Share(_ context.Context, device int, data []byte) ([]byte, error) {
@@ -143,7 +158,7 @@ type world struct {
 	out *pipelinetest.Outcome
 }
 
-func newWorld(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, process []int, config host.Config, opt Options) *world {
+func newWorld(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, process []int, open func(n int) []executor.Target, opt Options) *world {
 	t.Helper()
 	x := &world{hub: newHub(process), t: t, out: &pipelinetest.Outcome{}}
 	n := slices.Max(process) + 1
@@ -166,7 +181,7 @@ func newWorld(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, process [
 				devices = append(devices, d)
 			}
 		}
-		on[p] = targets(t, len(devices), config)
+		on[p] = open(len(devices))
 	}
 	x.each(func(p int) error {
 		o := opt
@@ -178,6 +193,11 @@ func newWorld(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, process [
 		return err
 	})
 	return x
+}
+
+// cpus opens devices of a process.
+func cpus(t *testing.T, config host.Config) func(n int) []executor.Target {
+	return func(n int) []executor.Target { return targets(t, n, config) }
 }
 
 // each lets all processes do something at the same time.
@@ -295,12 +315,12 @@ func TestProcessesAreOneProcess(t *testing.T) {
 		plan := planFor(t, c.strategy, costs, c.o)
 		group := groupOf(t, w, costs, plan)
 		n := group * max(2, 6/group)
-		one := newWorld(t, w, costs, plan, make([]int, c.devices), host.Config{}, c.opt)
+		one := newWorld(t, w, costs, plan, make([]int, c.devices), cpus(t, host.Config{}), c.opt)
 		want := one.trained(n)
 		predicted := predictions(t, one.all[0], 3)
 		for i, process := range divisions(c.devices, r) {
 			t.Run(fmt.Sprintf("%s/%v", c.strategy, process), func(t *testing.T) {
-				x := newWorld(t, w, costs, plan, process, host.Config{Chaos: uint64(i)}, c.opt)
+				x := newWorld(t, w, costs, plan, process, cpus(t, host.Config{Chaos: uint64(i)}), c.opt)
 				same(t, want, x.trained(n))
 				if !c.opt.Audit {
 					x.sentAsPlanned(costs, plan, 2*n)
@@ -328,7 +348,7 @@ func TestProcessesAgreeOnTheirEnd(t *testing.T) {
 			plan = planFor(t, "gpipe", costs, pipeline.Options{Microbatches: 2})
 		}
 		group := groupOf(t, w, costs, plan)
-		x := newWorld(t, w, costs, plan, []int{0, 1, 2}, host.Config{Chaos: seed}, Options{})
+		x := newWorld(t, w, costs, plan, []int{0, 1, 2}, cpus(t, host.Config{Chaos: seed}), Options{})
 		segments := []Segment{{Minibatches: 4 * group}, {Minibatches: 3 * group}}
 		var all sync.WaitGroup
 		all.Go(func() { x.stop(r) })
@@ -353,7 +373,7 @@ func TestProcessesAgreeOnTheirEnd(t *testing.T) {
 		if ends[0] < 21*group {
 			early++
 		}
-		one := newWorld(t, w, costs, plan, []int{0, 0, 0}, host.Config{}, Options{})
+		one := newWorld(t, w, costs, plan, []int{0, 0, 0}, cpus(t, host.Config{}), Options{})
 		for left := ends[0]; left > 0; {
 			for _, s := range segments {
 				if n := min(s.Minibatches, left); n > 0 {
