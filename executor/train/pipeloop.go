@@ -91,28 +91,16 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 		return nil, err
 	}
 	c := &pipeLoop{parts: r.Job.Microbatches, early: map[int]pipe.Result{}}
-	defer func() {
-		if errors.As(err, new(*pipe.StuckError)) { // a stream that is stuck would hold Close, too
-			return
-		}
-		if c.x != nil {
-			c.states.end()
-			c.x.Saved()
-		}
-		err = errors.Join(err, closeTargets(on))
-	}()
+	defer func() { err = c.close(on, err) }()
 	c.next = r.begun() * c.parts
 	c.states = newStates(r, c.parts, c.next/c.parts)
 	// What is on its way when ctx ends is finished, and needs its data.
 	if c.feed, err = r.Job.newFeed(context.WithoutCancel(ctx), r.Job.train, c.next); err != nil {
 		return nil, err
 	}
-	if r.World != nil {
-		c.feed.wants = r.wants
-	}
 	defer c.feed.from.Close()
 	if r.World != nil {
-		c.others = newMembers(c, r.World)
+		c.feed.wants, c.others = r.wants, newMembers(c, r.World)
 	}
 	if c.x, err = pipe.New(r.Pipe.Work, on, r.Pipe.Costs, r.Pipe.Plan, c.options(r, len(r.Pipe.Needs))); err != nil {
 		return nil, err
@@ -120,9 +108,6 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	if c.others != nil {
 		defer c.others.listen(ctx)()
 		ctx = r.World.Context()
-		if err := c.others.past(&out.History); err != nil {
-			return nil, err
-		}
 	}
 	if err := c.begin(r, out); err != nil {
 		return nil, err
@@ -142,12 +127,24 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 	return out, err
 }
 
+// close gives the devices of a run back that ends with err, and returns that and what else goes wrong.
+func (c *pipeLoop) close(on []executor.Target, err error) error {
+	if errors.As(err, new(*pipe.StuckError)) { // a stream that is stuck would hold Close, too
+		return err
+	}
+	if c.x != nil {
+		c.states.end()
+		c.x.Saved()
+	}
+	return errors.Join(err, closeTargets(on))
+}
+
 // begin puts the weights to start from in place. What nothing goes on from must not meet what is saved next.
 func (c *pipeLoop) begin(r *Run, out *Outcome) (err error) {
 	if c.others == nil {
 		return r.begin(c.x, out)
 	}
-	if err := r.forget(); err != nil {
+	if err := errors.Join(c.others.past(&out.History), r.forget()); err != nil {
 		return err
 	}
 	if r.From == nil {
