@@ -15,7 +15,8 @@ import (
 )
 
 // srun stands in for Slurm's: it starts the tasks of a step on this machine, tells them what Slurm tells them, and ends with the
-// highest exit code. The process numbers are in $STEP. scontrol notes what is asked of it.
+// highest exit code. The process numbers are in $STEP. scontrol notes what is asked of it, and ends the
+// script, as requeue does.
 const srun = `#!/bin/sh
 while case $1 in --kill-on-bad-exit=* | --wait=* | --cpus-per-task=*) true ;; *) false ;; esac; do shift; done
 export SLURM_STEP_ID=0 SLURM_STEP_NODELIST=localhost
@@ -36,6 +37,7 @@ exit "${highest:-0}"
 
 const scontrol = `#!/bin/sh
 echo "$@" >>"$STEP/scontrol"
+kill -KILL $PPID
 `
 
 // slurm is a job of so many tasks.
@@ -87,7 +89,7 @@ func (s *slurm) script(t *testing.T, name string, args ...string) *process {
 	return p
 }
 
-// tasks are the process numbers of the step that runs.
+// pids are the process numbers of the step that runs.
 func (s *slurm) pids(t *testing.T) (all []int) {
 	t.Helper()
 	for _, field := range strings.Fields(read(t, filepath.Join(s.step, "pids"))) {
@@ -125,7 +127,10 @@ func TestSlurmScriptTrains(t *testing.T) {
 		} else if err := syscall.Kill(all[1], syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		p.ends(0)
+		p.ends(-1) // by scontrol
+		if left, _ := filepath.Glob(out + ".secret.*"); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
 		if asked := read(t, filepath.Join(s.step, "scontrol")); asked != strings.Repeat(fmt.Sprintf("requeue %d\n", s.id), s.restarts+1) {
 			t.Fatalf("restart %d: scontrol was asked %q:\n%s", s.restarts, asked, p.err.String())
 		}
