@@ -31,7 +31,7 @@ THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offlo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-torchgpipe bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-torchgpipe bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,11 @@ test-mpi: ## train over MPI, with the library in PLIMSOLL_MPI_ABI, else with PyP
 	@[ -n "$$PLIMSOLL_MPI_ABI" ] || [ -e $(MPI) ] || { $(PYTHON) -m venv out/mpi && out/mpi/bin/python -m pip install -q --disable-pip-version-check mpich==5.0.2; }
 	PLIMSOLL_MPI_ABI=$${PLIMSOLL_MPI_ABI:-$(MPI)} go test -v -count=1 -timeout 20m -run . -bench Transports -benchtime 1x ./runtime/world/mpi
 	PLIMSOLL_WORLD=1 PLIMSOLL_MPI_ABI=$${PLIMSOLL_MPI_ABI:-$(MPI)} go test -v -count=1 -timeout 20m -run MPI ./cmd/plimsoll
+
+test-recipes: ## try the recipes of examples, hold them to the schemas that are published, and go through the Dockerfile in a new folder
+	go test -count=1 -run 'Slurm|Kubernetes' ./cmd/plimsoll
+	cd examples/kubernetes/schemas && go vet ./... && go test -count=1 ./...
+	dir=$$(mktemp -d) && mkdir "$$dir/src" && git ls-files -z | tar --null -T - -c | tar -x -C "$$dir/src" && "$$dir/src/.ci/image" "$$dir/image" && rm -rf "$$dir"
 
 test-pipelines: ## run every pipeline strategy on ResNet-50, DenseNet-121 and U-Net, bit for bit (slow)
 	PLIMSOLL_ZOO=1 go test -tags "$(HIGHS)" -v -count=1 -timeout 2h -run EveryStrategy ./executor/pipeline

@@ -15,8 +15,7 @@ import (
 )
 
 // srun stands in for Slurm's: it starts the tasks of a step on this machine, tells them what Slurm tells them, and ends with the
-// highest exit code. The process numbers are in $STEP. scontrol notes what is asked of it, and ends the
-// script, as requeue does.
+// highest exit code. The process numbers are in $STEP. scontrol notes what is asked of it, and ends the script, as requeue does.
 const srun = `#!/bin/sh
 while case $1 in --kill-on-bad-exit=* | --wait=* | --cpus-per-task=*) true ;; *) false ;; esac; do shift; done
 export SLURM_STEP_ID=0 SLURM_STEP_NODELIST=localhost
@@ -86,7 +85,15 @@ func (s *slurm) script(t *testing.T, name string, args ...string) *process {
 	p.Args = slices.Delete(p.Args, 2, 3) // the program, which the script finds itself
 	p.Env = append(p.Env, "PATH="+s.bin+":"+os.Getenv("PATH"), "STEP="+s.step, "SLURM_JOB_ID="+strconv.Itoa(s.id), "SLURM_NTASKS="+strconv.Itoa(s.tasks),
 		"SLURM_RESTART_COUNT="+strconv.Itoa(s.restarts), "SLURM_CPUS_PER_TASK=1", "PLIMSOLL_SECRET=")
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return p
+}
+
+// start starts a script; with the test, its tasks end, too.
+func (s *slurm) start(t *testing.T, p *process) {
+	t.Helper()
+	p.start()
+	t.Cleanup(func() { _ = syscall.Kill(-p.Process.Pid, syscall.SIGKILL) }) // they have ended, when all goes well
 }
 
 // pids are the process numbers of the step that runs.
@@ -111,7 +118,7 @@ func TestSlurmScriptTrains(t *testing.T) {
 	for s.restarts = range 2 {
 		before := logged(out)
 		p := s.script(t, "train.sbatch", append(slices.Clone(args), "--steps", endless)...)
-		p.start()
+		s.start(t, p)
 		p.until(out, before+20)
 		secrets, err := filepath.Glob(out + ".secret.*")
 		if err != nil || len(secrets) != 1 {
@@ -141,7 +148,7 @@ func TestSlurmScriptTrains(t *testing.T) {
 	s.restarts = 2
 	steps := logged(out) + 20
 	p := s.script(t, "train.sbatch", append(slices.Clone(args), "--steps", strconv.Itoa(steps))...)
-	p.start()
+	s.start(t, p)
 	p.ends(0)
 	want := asOneProcess(t, 3, steps)
 	if got := summaryOf(t, p.out.String()); got.WeightsSHA256 != want || got.ResumedFrom < 30 {
@@ -168,7 +175,7 @@ func TestSlurmScriptGivesUp(t *testing.T) {
 			s := newSlurm(t, 2)
 			s.restarts = c.restarts
 			p := s.script(t, "train.sbatch", slices.Concat([]string{filepath.Join(t.TempDir(), "run")}, smaller, c.more)...)
-			p.start()
+			s.start(t, p)
 			p.ends(c.code)
 			if _, err := os.Stat(filepath.Join(s.step, "scontrol")); err == nil {
 				t.Errorf("back into the queue:\n%s", p.err.String())
@@ -182,7 +189,7 @@ func TestSlurmScriptMeasuresLinks(t *testing.T) {
 	s := newSlurm(t, 2)
 	platform := filepath.Join(t.TempDir(), "platform.json")
 	p := s.script(t, "links.sbatch", platform)
-	p.start()
+	s.start(t, p)
 	p.ends(0)
 	works(t, slices.Concat([]string{"train", "--devices", "cpu*2", "--platform", platform, "--steps", "2"}, smaller)...)
 	if !strings.Contains(p.out.String(), "rank 1, cpu") {
