@@ -280,9 +280,7 @@ func (l *lines) Write(p []byte) (int, error) {
 		if at == 0 || at > longestLine {
 			at = wholeCharacters(l.kept[:longestLine])
 		}
-		if err := l.pass(l.kept[:at]); err != nil {
-			return 0, err
-		}
+		l.pass(l.kept[:at])
 		l.kept = l.kept[at:]
 	}
 	return n, nil
@@ -302,21 +300,20 @@ func wholeCharacters(p []byte) int {
 }
 
 // pass writes one line; a part of one that is too long has its own end, where there are prefixes.
-func (l *lines) pass(line []byte) error {
+func (l *lines) pass(line []byte) {
 	if l.prefix != "" {
 		line = append([]byte(l.prefix), line...)
 		if line[len(line)-1] != '\n' {
 			line = append(line, '\n')
 		}
 	}
-	_, err := l.to.Write(line)
-	return err
+	_, _ = l.to.Write(line) // a stream, which keeps its error: the process goes on, as it would without launch
 }
 
 // flush passes on what has no line's end; its writer is gone.
 func (l *lines) flush() {
 	if len(l.kept) > 0 {
-		_ = l.pass(l.kept) // as the lines before it, which are lost, too
+		l.pass(l.kept)
 		l.kept = nil
 	}
 }

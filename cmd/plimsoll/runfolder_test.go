@@ -350,7 +350,7 @@ func TestLostOutput(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
 	args := small(t, 3, "--out", out)
 	for _, line := range [][]string{
-		{"version"}, {"--help"}, {"plan", "--list"}, {"plan", "-c", five, "--memory", "80%"}, {"frontier", "-c", five, "--json"}, {"devices"},
+		{"version"}, {"launch", "-n", "1", "--", "version"}, {"--help"}, {"plan", "--list"}, {"plan", "-c", five, "--memory", "80%"}, {"frontier", "-c", five, "--json"}, {"devices"},
 		args, append(slices.Clone(args), "--resume"),
 	} {
 		for _, to := range []io.Writer{full, closedPipe(t)} {
