@@ -162,6 +162,9 @@ func (d *Dir) Part(p *Published) (c *Checkpoint, bad []error) {
 	return c, bad
 }
 
+// HeldBy says who has a part of which nothing is here.
+func (c *Checkpoint) HeldBy(who string) { c.name = filepath.Base(c.name) + " of " + who }
+
 // Sums are the checksums of the files, of a Part.
 func (c *Checkpoint) Sums() []string { return c.sums }
 

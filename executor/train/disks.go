@@ -116,6 +116,9 @@ func (w *World) part(dir *checkpoint.Dir, p *checkpoint.Published) (c *checkpoin
 		return c, said, nil
 	}
 	i := slices.IndexFunc(all, func(x opened) bool { return len(x.Sums) > 0 })
+	if len(own.Sums) == 0 {
+		c.HeldBy(w.name(i))
+	}
 	return c, nil, json.Unmarshal(all[i].Meta, &c.Meta)
 }
 

@@ -89,6 +89,24 @@ func TestDisksOfTheirOwn(t *testing.T) {
 	}
 }
 
+// What one process has of another run is refused with its name, and stays.
+func TestAnotherRunOnOneDisk(t *testing.T) {
+	one := pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, 4)
+	disk := t.TempDir()
+	other := *one
+	other.Saves = Saves{Dir: checkpoint.NewDir(disk, 9), Every: 4}
+	done(t, &other)
+	for rank, err := range inWorld(t, resumes(t, one, t.TempDir(), 2), resumes(t, one, disk, 2)) {
+		where := []string{"step-4 of rank 1 on ", filepath.Join(disk, "step-4")}[rank]
+		if !errors.Is(err, ErrOtherRun) || !strings.Contains(err.Error(), where) {
+			t.Errorf("rank %d: %v, want it to name %s", rank, err, where)
+		}
+	}
+	if _, err := checkpoint.Open(filepath.Join(disk, "step-4")); err != nil {
+		t.Error(err)
+	}
+}
+
 // A disk on which nothing can be written is named by all, with whose it is, and the run goes on.
 func TestADiskThatTakesNothing(t *testing.T) {
 	one := pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, 2)
