@@ -6,7 +6,8 @@
 // lost. Nothing in a file depends on the plan, the limit or the layout of the arena, so a run goes on under another one.
 //
 // Or it is a folder of such files, shards, one for each stage of a pipeline, that are saved without waiting for each other
-// (PipeDream, section 4). Where tensors belong is told by their names: shards of any plan are what one file is.
+// (PipeDream, section 4). Where tensors belong is told by their names: shards of any plan are what one file is. Of several
+// processes each may have some of them on a disk of its own (Published): then they load together what all have (Together).
 //
 // The package decides nothing about when to save or what to do after a failure.
 package checkpoint

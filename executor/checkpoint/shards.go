@@ -31,7 +31,8 @@ func shardPath(folder string, k int) string {
 }
 
 // Shards is a checkpoint that is saved in parts, each by whoever has it, at the same time and in any order. Nobody waits
-// for another, and nothing says that the checkpoint is complete but its shards, which readers count.
+// for another, and nothing says that the checkpoint is complete but its shards, which readers count; on disks of several processes
+// also a Published.
 type Shards struct {
 	dir     *Dir
 	meta    Meta
@@ -263,9 +264,12 @@ func complete(folder string, numbers []int, of int) error {
 			missing = append(missing, fmt.Sprintf("stage-%d.safetensors", k))
 		}
 	}
-	switch p, err := readPublished(folder); {
-	case err == nil && len(missing) > 0:
-		return fmt.Errorf("%s: %w", folder, p.Lacks(sumsIn(folder)))
+	if p, err := readPublished(folder); err == nil && len(missing) > 0 {
+		if lacks := p.Lacks(sumsIn(folder)); lacks != nil {
+			return fmt.Errorf("%s: %w", folder, lacks)
+		}
+	}
+	switch {
 	case len(numbers) == 0:
 		return fmt.Errorf("%s: %w: it has no shard", folder, ErrIncomplete)
 	case len(missing) > 0:
