@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"plimsoll/executor"
@@ -67,14 +68,15 @@ type pipeLoop struct {
 	others *members // the processes of the run; nil: this one is alone
 	given  int      // steps behind which a state was last given to be saved
 
-	// Of the pass that runs, under the lock of the executor's Done.
-	stop   context.CancelCauseFunc
-	early  map[int]pipe.Result // results of microbatches that follow one still to come
-	next   int                 // the microbatch whose result is next
-	sum    pipe.Result         // of the step that is next
-	since  time.Time
-	idle   time.Duration // that the feed had waited for data then
-	failed bool
+	// Of the pass that runs, under counting: results of other processes come by messages, whenever they do.
+	counting sync.Mutex
+	stop     context.CancelCauseFunc
+	early    map[int]pipe.Result // results of microbatches that follow one still to come
+	next     int                 // the microbatch whose result is next
+	sum      pipe.Result         // of the step that is next
+	since    time.Time
+	idle     time.Duration // that the feed had waited for data then
+	failed   bool
 
 	timings [][]pipe.Timing // of the latest steps with a flush
 	origins []time.Time     // from which their times count, or from which a pass without a flush does
@@ -394,10 +396,9 @@ func (c *pipeLoop) pass(ctx context.Context, segments []pipe.Segment) error {
 	if c.others != nil { // they agree on an early end
 		enough, within = nil, ctx
 	}
-	ctx, c.stop = context.WithCancelCause(within)
-	defer c.stop(nil)
-	start, first := time.Now(), c.step
-	c.since, c.idle = start, c.feed.from.Waited()
+	ctx, stop := context.WithCancelCause(within)
+	defer stop(nil)
+	start, first := c.start(stop)
 	err := c.x.RunUntil(ctx, enough, segments...)
 	c.busy += time.Since(start)
 	if c.others != nil && err == nil {
@@ -413,8 +414,18 @@ func (c *pipeLoop) pass(ctx context.Context, segments []pipe.Segment) error {
 	return err
 }
 
+// start begins to count what comes of a pass, from this time and step on.
+func (c *pipeLoop) start(stop context.CancelCauseFunc) (start time.Time, first int) {
+	c.counting.Lock()
+	defer c.counting.Unlock()
+	c.stop, c.since, c.idle = stop, time.Now(), c.feed.from.Waited()
+	return c.since, c.step
+}
+
 // result takes the result of a microbatch; those of several devices may come in another order than they count.
 func (c *pipeLoop) result(r pipe.Result) {
+	c.counting.Lock()
+	defer c.counting.Unlock()
 	if c.failed {
 		return
 	}
