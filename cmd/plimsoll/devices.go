@@ -129,9 +129,9 @@ func (a *app) runDevices(ctx context.Context, f *devicesFlags, w *train.World) e
 	}
 	inspect := f.inspect
 	if w != nil {
-		inspect = func(ctx context.Context) (*inventory, error) { return f.inspectAll(ctx, w) }
+		inspect = f.inspectAll
 	}
-	found, err := inspect(ctx)
+	found, err := inspect(ctx, w)
 	if err != nil || a.rank > 0 {
 		return err
 	}

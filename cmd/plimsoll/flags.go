@@ -48,6 +48,7 @@ type jobFlags struct {
 	skipBad       bool
 	microbatches  int               // of a pipeline's step; 0: the job is for one device
 	processes     int               // that have such devices; 0: this one alone
+	local         int               // number of this one among those of its machine
 	parts         int               // of a step on one device; 0: it has one batch
 	peerBandwidth units.Bandwidth   // of its links
 	onSkip        func(error)       // is told of every bad sample that is passed over
@@ -162,7 +163,7 @@ func (f *jobFlags) open() (*train.Job, error) {
 		Reference: f.reference, NoGraph: f.noGraph, Vendor: f.vendor, VendorPath: f.vendorPath, Note: f.note,
 		Microbatches: f.microbatches, Parts: f.parts, Processes: f.processes,
 		Open: devices.Options{
-			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos, Until: f.until,
+			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos, Until: f.until, Local: f.local,
 		},
 		SkipBad: f.skipBad, OnSkip: f.onSkip, Offload: offload,
 	})

@@ -9,6 +9,7 @@ import (
 	goruntime "runtime"
 
 	"plimsoll/bench"
+	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/kernels/library"
 	"plimsoll/planner/pipeline"
@@ -53,12 +54,12 @@ type inventory struct {
 }
 
 // inspect opens and measures the devices.
-func (f *devicesFlags) inspect(ctx context.Context) (v *inventory, err error) {
+func (f *devicesFlags) inspect(ctx context.Context, w *train.World) (v *inventory, err error) {
 	v = &inventory{links: map[[2]int]float64{}}
 	if v.items, err = devices.Parse(f.spec); err != nil {
 		return nil, err
 	}
-	v.devices, err = devices.Open(f.spec, devices.Options{Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Until: ctx})
+	v.devices, err = devices.Open(f.spec, devices.Options{Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Until: ctx, Local: w.Local()})
 	if err != nil {
 		return nil, err
 	}

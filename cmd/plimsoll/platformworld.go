@@ -24,7 +24,7 @@ type linkOf struct {
 
 // inspectAll is inspect for the devices of all processes, and measures what goes between these.
 func (f *devicesFlags) inspectAll(ctx context.Context, w *train.World) (*inventory, error) {
-	own, err := f.inspect(ctx)
+	own, err := f.inspect(ctx, w)
 	if err != nil {
 		return nil, err
 	}

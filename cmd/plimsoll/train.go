@@ -341,7 +341,7 @@ func (f *trainFlags) begin(a *app) (p *planning, err error) {
 func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *planning) (*train.Run, error) {
 	if f.processes != nil {
 		f.job.processes = f.processes.Size()
-		f.job.threads = cmp.Or(f.job.threads, f.processes.Threads())
+		f.job.threads, f.job.local = cmp.Or(f.job.threads, f.processes.Threads()), f.processes.Local()
 	}
 	f.job.microbatches, f.job.peerBandwidth = f.pipe.parts(), f.pipe.links.peerBandwidth
 	f.job.onSkip = func(err error) { a.note("passed over: %v", err) }

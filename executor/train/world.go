@@ -79,6 +79,20 @@ func (w *World) Threads() int {
 // name says which process a rank is.
 func (w *World) name(rank int) string { return fmt.Sprintf("rank %d on %s", rank, w.Hosts()[rank]) }
 
+// Local returns the number of this process among those of its machine.
+func (w *World) Local() (n int) {
+	if w == nil {
+		return 0
+	}
+	hosts := w.Hosts()
+	for _, host := range hosts[:w.Rank()] {
+		if host == hosts[w.Rank()] {
+			n++
+		}
+	}
+	return n
+}
+
 // Devices returns how many devices all processes have together.
 func (w *World) Devices() int { return w.first[len(w.first)-1] }
 

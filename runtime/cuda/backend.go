@@ -17,6 +17,9 @@ func init() {
 
 // openItem ignores the bandwidths and the chaos of the options: a real link is as fast as it is.
 func openItem(item devices.Item, o devices.Options) ([]runtime.Device, error) {
+	if n := driver.Load().Devices; item.Index < 0 && n > 0 {
+		item.Index = o.Local % n
+	}
 	opened, err := Open(Config{Index: max(item.Index, 0), Parts: item.Parts, Memory: o.Memory, HostMemory: o.HostMemory})
 	if err != nil {
 		return nil, explain(item, err)

@@ -45,6 +45,7 @@ type Device struct {
 	visitors map[*Stream]bool      // streams of peers that have copied into this arena
 	visiting int                   // peers that are issuing such a copy now
 	left     *sync.Cond            // one of them is done
+	lost     bool                  // streams have ended with an error of the context
 }
 
 var (
@@ -203,7 +204,7 @@ func (d *Device) release() error {
 	var all error
 	note := func(call string, err error) { all = errors.Join(all, callError(call, err)) }
 	for _, s := range d.streams {
-		_ = s.stream.Synchronize() // reported by Stream.Synchronize
+		d.lost = d.lost || s.stream.Synchronize() != nil // reported by Stream.Synchronize
 	}
 	for _, f := range slices.Backward(d.closers) {
 		all = errors.Join(all, f())

@@ -49,7 +49,8 @@ func (d *Device) Fill(s runtime.Span, value byte) error {
 		if err := cu.MemsetD8(at, value, s.Bytes); err != nil {
 			return d.wrap("fill", callError("cuMemsetD8", err))
 		}
-		// cuMemsetD8 may return before the fill has ended, and streams do not wait for it.
-		return d.wrap("fill", callError("cuCtxSynchronize", cu.Synchronize()))
+		// cuMemsetD8 may return before the fill has ended, and streams do not wait for it. Others are not waited for: one may wait
+		// for a message.
+		return d.wrap("fill", callError("cuStreamSynchronize", cu.Stream{}.Synchronize()))
 	})
 }

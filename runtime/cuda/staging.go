@@ -185,7 +185,7 @@ func (c *call) handle() error {
 // lost; the context is current.
 func (s *staging) close() error {
 	close(s.calls)
-	if cu.Synchronize() == nil {
+	if !s.device.lost {
 		<-s.ended
 	}
 	err := s.turns.Close()

@@ -25,6 +25,8 @@ type Options struct {
 	Bandwidth     float64 // bytes/s of the host link, each way, where it can be throttled; 0: not throttled
 	PeerBandwidth float64 // likewise between devices
 	Chaos         uint64  // seed of random delays, where the device has them; 0: none
+	// Local is the number of this process among those of a machine, which take their GPUs in turn where a spec names none.
+	Local int
 	// Until abandons the devices that can be when it ends; nil: never.
 	Until context.Context
 }
