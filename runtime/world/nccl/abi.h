@@ -1,0 +1,44 @@
+// What Plimsoll uses of NCCL 2.18 and later, and of CUDA's driver, in its own words. Communicators and streams are words here.
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef uintptr_t handle;
+
+enum { success = 0, invalid_argument = 4, invalid_usage = 5, in_progress = 7 };
+enum { type_byte = 1 }; // ncclUint8
+enum { undefined = INT_MIN, config_magic = (int)0xcafebeef, config_version = 21800, oldest = 21800 };
+enum { not_ready = 600 }; // CUDA_ERROR_NOT_READY
+
+struct unique_id { char bytes[128]; };
+
+// config is what ncclConfig_t was in 2.18. Later versions add to its end, and take for undefined what lies beyond its size.
+struct config {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cluster, least, most; // CTAs
+    const char *network;
+    int share;
+};
+
+// nccl is a loaded library, and what is needed of the driver.
+struct nccl {
+    int (*get_version)(int *version);
+    int (*get_unique_id)(struct unique_id *id);
+    int (*init)(handle *comm, int ranks, struct unique_id id, int rank, struct config *config);
+    int (*async_error)(handle comm, int *error);
+    const char *(*error_string)(int error);
+    const char *(*last_error)(handle comm);
+    int (*send)(const void *p, size_t n, int type, int peer, handle comm, handle stream);
+    int (*receive)(void *p, size_t n, int type, int peer, handle comm, handle stream);
+    int (*finalize)(handle comm);
+    int (*destroy)(handle comm);
+    int (*abort)(handle comm);
+
+    int (*allocate)(handle *p, size_t n);
+    int (*release)(handle p);
+    int (*query)(handle stream);
+};
+
+// made is what a call returns that makes something.
+struct made { int error; handle what; };

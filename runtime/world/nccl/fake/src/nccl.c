@@ -1,0 +1,377 @@
+// A libnccl.so.2 for tests: messages between processes over sockets, on streams of the emulated driver. It has what Plimsoll uses of
+// NCCL, with the semantics that NVIDIA documents of communicators of two ranks made with blocking=0, and checks what it is given: lines
+// that begin with "fake NCCL:" on stderr are mistakes of the caller.
+//
+// PLIMSOLL_NCCL_FAKE asks for a fault:
+//   version=N    the library says that this is its version
+//   init         no communicator is ever ready
+//   duplicate    both ranks are on one GPU, says the library
+//   async=N      the N-th message of each communicator ends with an asynchronous error; 0 is the first one
+//   lost=N       the N-th message that is sent over each communicator is not
+//   swapped=N    it comes behind the next one
+//   flipped=N    a bit of it is another
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define API __attribute__((visibility("default")))
+#ifndef FAKE_VERSION
+#define FAKE_VERSION 23203
+#endif
+
+typedef enum { success, cuda_error, system_error, internal_error, invalid_argument, invalid_usage, remote_error, in_progress } result;
+enum { alive = 0x6e63636c, dead = 0x64656164, magic = (int)0xcafebeef };
+typedef struct { char bytes[128]; } unique_id;
+typedef struct { size_t size; unsigned magic, version; int blocking, cluster, least, most; const char *network; int share; } config;
+
+typedef struct op {
+    struct comm *comm;
+    char *p;
+    size_t n;
+    void *stream, *context;
+    uint64_t turn;
+    struct op *next;
+} op;
+
+typedef struct comm {
+    int magic, rank, ready, stopping, finalizing, told, peer_told;
+    int sockets[2]; // messages; and the end: a byte says that it is a good one
+    char id[sizeof(unique_id)];
+    result state;
+    char text[256];
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    pthread_t worker;
+    op *first, **last;             // given to the communicator, not yet to streams
+    uint64_t given, done;          // ops: of one communicator they run in their order
+    uint64_t running;              // host functions that have not ended
+    char *held;                    // a message that comes later
+    size_t held_bytes;
+} comm;
+
+static __thread char last_text[256];
+static int (*launch)(void *, void (*)(void *), void *), (*get_context)(void **), (*set_context)(void *);
+
+static void find_driver(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!driver) return;
+    *(void **)&launch = dlsym(driver, "cuLaunchHostFunc");
+    *(void **)&get_context = dlsym(driver, "cuCtxGetCurrent");
+    *(void **)&set_context = dlsym(driver, "cuCtxSetCurrent");
+}
+
+// fault returns the number that a fault has, 0 where it has none, -1 when it is not asked for.
+static long fault(const char *name) {
+    const char *text = getenv("PLIMSOLL_NCCL_FAKE");
+    size_t n = strlen(name);
+    if (!text || strncmp(text, name, n) || (text[n] && text[n] != '=')) return -1;
+    return text[n] ? atol(text + n + 1) : 0;
+}
+
+static result mistake(result r, const char *what) {
+    fprintf(stderr, "fake NCCL: %s\n", what);
+    snprintf(last_text, sizeof last_text, "%s", what);
+    return r;
+}
+
+static void fail(comm *c, result r, const char *text) { // with the mutex
+    if (c->state == success || c->state == in_progress) {
+        c->state = r;
+        snprintf(c->text, sizeof c->text, "%s", text);
+    }
+    pthread_cond_broadcast(&c->changed);
+}
+
+static void nap(long us) {
+    struct timespec t = {0, us * 1000};
+    nanosleep(&t, NULL);
+}
+
+// transfer moves bytes, and gives up when the communicator is aborted. 0: moved; 1: given up; -1: the other end is gone.
+static int transfer(comm *c, int sends, void *p, size_t n) {
+    char *at = p;
+    while (n) {
+        if (__atomic_load_n(&c->stopping, __ATOMIC_ACQUIRE)) return 1;
+        struct pollfd f = {c->sockets[0], sends ? POLLOUT : POLLIN, 0};
+        if (poll(&f, 1, 5) <= 0) continue;
+        ssize_t k = sends ? send(f.fd, at, n, MSG_DONTWAIT | MSG_NOSIGNAL) : recv(f.fd, at, n, MSG_DONTWAIT);
+        if (k < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+        if (k <= 0) return -1;
+        at += k, n -= (size_t)k;
+    }
+    return 0;
+}
+
+static void hang(comm *c) { // a kernel that waits for what does not come ends when it is aborted
+    while (!__atomic_load_n(&c->stopping, __ATOMIC_ACQUIRE)) nap(500);
+}
+
+static int write_message(comm *c, char *p, size_t n) {
+    uint64_t header = n;
+    int r = transfer(c, 1, &header, sizeof header);
+    return r ? r : transfer(c, 1, p, n);
+}
+
+static int send_message(comm *c, op *o) {
+    if ((long)o->turn == fault("lost")) return 0;
+    if ((long)o->turn == fault("swapped")) {
+        memcpy(c->held = malloc(o->n), o->p, c->held_bytes = o->n);
+        return 0;
+    }
+    char *copy = NULL;
+    if ((long)o->turn == fault("flipped")) {
+        memcpy(copy = malloc(o->n), o->p, o->n);
+        copy[o->n / 2] ^= 4;
+    }
+    int r = write_message(c, copy ? copy : o->p, o->n);
+    free(copy);
+    if (!r && c->held) {
+        r = write_message(c, c->held, c->held_bytes);
+        free(c->held);
+        c->held = NULL;
+    }
+    return r;
+}
+
+static int receive_message(comm *c, op *o) {
+    uint64_t n = 0;
+    int r = transfer(c, 0, &n, sizeof n);
+    if (r) return r;
+    if (n != o->n) { // the kernels wait for what does not come
+        hang(c);
+        return 1;
+    }
+    return transfer(c, 0, o->p, o->n);
+}
+
+// run is an op on its stream.
+static void run(void *p) {
+    op *o = p;
+    comm *c = o->comm;
+    pthread_mutex_lock(&c->mutex);
+    while (c->done != o->turn && !c->stopping) pthread_cond_wait(&c->changed, &c->mutex);
+    pthread_mutex_unlock(&c->mutex);
+    int r = __atomic_load_n(&c->stopping, __ATOMIC_ACQUIRE) ? 1 : c->rank == 0 ? send_message(c, o) : receive_message(c, o);
+    if ((long)o->turn == fault("async")) r = -2;
+    if (r < 0) {
+        pthread_mutex_lock(&c->mutex);
+        fail(c, r == -1 ? remote_error : system_error, r == -1 ? "remote process exited or there was a network error" : "a planted error of the network");
+        pthread_mutex_unlock(&c->mutex);
+        hang(c);
+    }
+    pthread_mutex_lock(&c->mutex);
+    c->done++, c->running--;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->mutex);
+    free(o);
+}
+
+// meet connects both sockets, of which rank 0 waits for rank 1.
+static int meet(comm *c) {
+    struct sockaddr_un a = {AF_UNIX, {0}};
+    snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "%.100s", c->id);
+    socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(c->id));
+    int listener = -1;
+    if (c->rank == 0) {
+        listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (bind(listener, (struct sockaddr *)&a, length) || listen(listener, 2)) return -1;
+    }
+    int got = 0;
+    while (got < 2 && !__atomic_load_n(&c->stopping, __ATOMIC_ACQUIRE)) {
+        nap(300);
+        int s;
+        if (c->rank == 0) {
+            s = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        } else if (connect(s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), (struct sockaddr *)&a, length)) {
+            close(s);
+            continue;
+        }
+        if (s >= 0) c->sockets[got++] = s;
+    }
+    if (listener >= 0) close(listener);
+    return got == 2 ? 0 : 1;
+}
+
+// give hands the first op to its stream, a moment after the call that made it.
+static void give(comm *c) { // with the mutex
+    op *o = c->first;
+    if (!(c->first = o->next)) c->last = &c->first;
+    pthread_mutex_unlock(&c->mutex);
+    nap(100);
+    set_context(o->context);
+    int failed = launch(o->stream, run, o);
+    pthread_mutex_lock(&c->mutex);
+    if (failed) {
+        c->running--;
+        fail(c, cuda_error, "the launch failed");
+    } else if (c->state == in_progress && !c->first) {
+        c->state = success;
+    }
+}
+
+// listen_for_end looks at the second socket.
+static void listen_for_end(comm *c) { // with the mutex
+    char byte;
+    ssize_t k = recv(c->sockets[1], &byte, 1, MSG_DONTWAIT);
+    if (k == 1) c->peer_told = 1;
+    if (k == 0 && !c->peer_told) fail(c, remote_error, "remote process exited or there was a network error");
+    if (c->finalizing && !c->told && !c->running && send(c->sockets[1], "", 1, MSG_NOSIGNAL) == 1) c->told = 1;
+    if (c->told && c->peer_told && c->state == in_progress) c->state = success;
+}
+
+static void *work(void *p) {
+    comm *c = p;
+    nap(3000);
+    if (fault("init") >= 0) hang(c);
+    int met = meet(c);
+    pthread_mutex_lock(&c->mutex);
+    if (met < 0) fail(c, system_error, "the id was used before");
+    if (met == 0 && fault("duplicate") >= 0)
+        fail(c, invalid_usage, "Multiple Ranks are using the same GPU/Partition. Set NCCL_MULTI_RANK_GPU_ENABLE=1 to enable this configuration.");
+    else if (met == 0 && c->state == in_progress)
+        c->ready = 1, c->state = success;
+    while (!c->stopping) {
+        if (c->first) {
+            give(c);
+            continue;
+        }
+        if (c->ready) listen_for_end(c);
+        struct timespec t;
+        clock_gettime(CLOCK_REALTIME, &t);
+        t.tv_nsec += 2000000;
+        if (t.tv_nsec >= 1000000000) t.tv_nsec -= 1000000000, t.tv_sec++;
+        pthread_cond_timedwait(&c->changed, &c->mutex, &t);
+    }
+    pthread_mutex_unlock(&c->mutex);
+    return NULL;
+}
+
+API result ncclGetVersion(int *version) {
+    long asked = fault("version");
+    *version = asked > 0 ? (int)asked : FAKE_VERSION;
+    return success;
+}
+
+API const char *ncclGetErrorString(result r) {
+    static const char *const texts[] = {"no error", "unhandled cuda error", "unhandled system error", "internal error", "invalid argument", "invalid usage",
+                                        "remote process exited or there was a network error", "NCCL operation in progress"};
+    return (unsigned)r < sizeof texts / sizeof *texts ? texts[r] : "unknown result code";
+}
+
+API const char *ncclGetLastError(comm *c) { return c && *c->text ? c->text : last_text; }
+
+API result ncclGetUniqueId(unique_id *id) {
+    uint64_t random[2];
+    if (getrandom(random, sizeof random, 0) != sizeof random) return system_error;
+    memset(id, 0, sizeof *id);
+    snprintf(id->bytes, sizeof id->bytes, "plimsoll-fake-nccl-%016lx%016lx", (unsigned long)random[0], (unsigned long)random[1]);
+    return success;
+}
+
+API result ncclCommInitRankConfig(comm **to, int ranks, unique_id id, int rank, config *given) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, find_driver);
+    *to = NULL;
+    void *context = NULL;
+    if (!launch || get_context(&context) || !context) return mistake(cuda_error, "no CUDA context is current");
+    if (ranks != 2 || rank < 0 || rank > 1) return mistake(invalid_argument, "the fake has communicators of two ranks");
+    if (given->size < sizeof(config) || given->magic != (unsigned)magic || given->version < 21800) return mistake(invalid_argument, "the configuration is not one");
+    if (given->blocking != 0 || given->least < 1 || given->most < given->least) return mistake(invalid_argument, "the configuration is not Plimsoll's");
+    if (strncmp(id.bytes, "plimsoll-fake-nccl-", 19)) return mistake(invalid_argument, "the id is not from ncclGetUniqueId");
+    comm *c = calloc(1, sizeof *c);
+    c->magic = alive, c->rank = rank, c->state = in_progress, c->last = &c->first, c->sockets[0] = c->sockets[1] = -1;
+    memcpy(c->id, id.bytes, sizeof c->id);
+    pthread_mutex_init(&c->mutex, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    pthread_create(&c->worker, NULL, work, c);
+    *to = c;
+    return in_progress;
+}
+
+// use locks a communicator, if it is one.
+static int use(comm *c) {
+    if (!c || c->magic != alive) return 0;
+    pthread_mutex_lock(&c->mutex);
+    return 1;
+}
+
+API result ncclCommGetAsyncError(comm *c, result *state) {
+    if (!use(c)) return mistake(invalid_argument, "the state of a communicator that is none");
+    *state = c->state;
+    pthread_mutex_unlock(&c->mutex);
+    return success;
+}
+
+static result enqueue(comm *c, int sends, void *p, size_t n, int type, int peer, void *stream) {
+    if (!use(c)) return mistake(invalid_argument, "a message on a communicator that is none");
+    result r = c->state;
+    if (r == in_progress) r = mistake(invalid_usage, "a message before the call before it is done");
+    else if (r == success && c->finalizing) r = mistake(invalid_usage, "a message behind ncclCommFinalize");
+    else if (r == success && (type < 0 || type > 1 || !p)) r = mistake(invalid_argument, "a message that is no bytes");
+    else if (r == success && peer != 1 - c->rank) r = mistake(invalid_argument, "a message to nobody");
+    else if (r == success && sends != (c->rank == 0)) r = mistake(invalid_usage, "a message against its way");
+    else if (r == success && n > 0) {
+        op *o = calloc(1, sizeof *o);
+        *o = (op){c, p, n, stream, NULL, c->given++, NULL};
+        if (get_context(&o->context) || !o->context) mistake(cuda_error, "no CUDA context is current");
+        *c->last = o, c->last = &o->next;
+        c->running++;
+        c->state = r = in_progress;
+        pthread_cond_broadcast(&c->changed);
+    }
+    pthread_mutex_unlock(&c->mutex);
+    return r;
+}
+
+API result ncclSend(const void *p, size_t n, int type, int peer, comm *c, void *stream) { return enqueue(c, 1, (void *)p, n, type, peer, stream); }
+
+API result ncclRecv(void *p, size_t n, int type, int peer, comm *c, void *stream) { return enqueue(c, 0, p, n, type, peer, stream); }
+
+API result ncclCommFinalize(comm *c) {
+    if (!use(c)) return mistake(invalid_argument, "the end of a communicator that is none");
+    result r = c->state;
+    if (r == success) c->finalizing = 1, c->state = r = in_progress;
+    pthread_mutex_unlock(&c->mutex);
+    return r;
+}
+
+// end stops everything of a communicator. Its memory stays, so that later use of it is found.
+static result end(comm *c) {
+    c->magic = dead;
+    __atomic_store_n(&c->stopping, 1, __ATOMIC_RELEASE);
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->mutex);
+    pthread_join(c->worker, NULL);
+    pthread_mutex_lock(&c->mutex);
+    for (op *o = c->first; o; o = o->next) c->running--; // no stream has them
+    while (c->running) pthread_cond_wait(&c->changed, &c->mutex);
+    pthread_mutex_unlock(&c->mutex);
+    for (int i = 0; i < 2; i++)
+        if (c->sockets[i] >= 0) close(c->sockets[i]);
+    return success;
+}
+
+API result ncclCommDestroy(comm *c) {
+    if (!use(c)) return mistake(invalid_argument, "a communicator is destroyed that is none");
+    if (!c->finalizing || c->state != success || c->running) mistake(invalid_usage, "a communicator is destroyed that is in use");
+    return end(c);
+}
+
+#ifndef FAKE_INCOMPLETE
+API result ncclCommAbort(comm *c) {
+    if (!use(c)) return mistake(invalid_argument, "a communicator is aborted that is none");
+    return end(c);
+}
+#endif

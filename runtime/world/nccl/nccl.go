@@ -1,0 +1,356 @@
+//go:build cgo && linux
+
+package nccl
+
+// #include "abi.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"plimsoll/runtime/world"
+)
+
+// scratchBytes are of the memory that stands for an empty message: NCCL does nothing where there is nothing to move.
+const scratchBytes = 256
+
+// pace is how often communicators are asked whether they have failed.
+const pace = 20 * time.Millisecond
+
+// Fabric is the ways of one process.
+type Fabric struct {
+	*Library
+	world *world.World
+	ctx   context.Context // ends with the world, a failure, or Close
+	end   context.CancelCauseFunc
+	watch sync.WaitGroup
+
+	broken   atomic.Bool // a call has failed, and ctx is about to end
+	mu       sync.Mutex
+	all      []*end // of this process, of all calls of Open
+	ends     []*end // by way; nil where the way does not touch this process
+	messages atomic.Int64
+	bytes    atomic.Int64
+}
+
+// end is one end of a way.
+type end struct {
+	world.Way
+	calls   *C.struct_nccl
+	in      func(do func() error) error // with the device's context
+	rank    C.int                       // in the communicator: 0 sends
+	peer    string                      // "rank 3 on node1"
+	scratch uintptr                     // on the device
+
+	mu   sync.Mutex // one call at a time
+	comm C.handle   // 0 when there is none, or none any more
+}
+
+// New returns the ways of one process.
+func New(w *world.World, l *Library) *Fabric {
+	f := &Fabric{world: w, Library: l}
+	f.ctx, f.end = context.WithCancelCause(w.Context())
+	return f
+}
+
+// Open makes a communicator for each way, and moves a message over it, for which NCCL connects the two: later messages are given to the
+// GPU without waiting for the other end's process. It is collective. in runs do with the CUDA context of way's device current, on a
+// locked thread. Errors: *world.DisagreementError when lists or versions differ; what NCCL says, with the way and the other rank.
+func (f *Fabric) Open(ctx context.Context, ways []world.Way, in func(way int, do func() error) error) error {
+	ctx, cancel := context.WithTimeout(ctx, f.world.Timeout())
+	defer cancel()
+	if err := f.world.AgreeOnWays(ctx, ways, map[string]string{"NCCL's version": f.Version()}); err != nil {
+		return err
+	}
+	ids, err := f.ids(ctx, ways)
+	if err != nil {
+		return err
+	}
+	ends := make([]*end, len(ways))
+	for i, w := range ways { // in one order everywhere, so nobody waits in a circle
+		if e := f.endOf(w); e != nil {
+			e.in = func(do func() error) error { return in(i, do) }
+			ends[i] = e
+			if err := f.connect(ctx, e, ids[i]); err != nil {
+				return f.stop(err)
+			}
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ends = ends
+	f.watch.Go(func() { f.follow(ends) })
+	return nil
+}
+
+// endOf returns the end of a way that is here, if one is.
+func (f *Fabric) endOf(w world.Way) *end {
+	e := &end{Way: w, calls: f.calls}
+	other := w.To
+	switch f.world.Rank() {
+	case w.From:
+	case w.To:
+		e.rank, other = 1, w.From
+	default:
+		return nil
+	}
+	e.peer = fmt.Sprintf("rank %d on %s", other, f.world.Hosts()[other])
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all = append(f.all, e)
+	return e
+}
+
+// ids returns the ids of the ways' communicators, which the senders make: new ones in every start.
+func (f *Fabric) ids(ctx context.Context, ways []world.Way) ([][]byte, error) {
+	var own []byte
+	for _, w := range ways {
+		if w.From == w.To {
+			return nil, fmt.Errorf("nccl: way %s begins and ends at rank %d: the GPUs of one process copy to each other without NCCL", w.Name, w.From)
+		}
+		if w.From == f.world.Rank() {
+			id, err := f.uniqueID()
+			if err != nil {
+				return nil, err
+			}
+			own = append(own, id...)
+		}
+	}
+	parts, err := f.world.AllGather(ctx, own)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([][]byte, len(ways))
+	for i, w := range ways {
+		part := parts[w.From]
+		if len(part) < idBytes {
+			return nil, fmt.Errorf("nccl: rank %d has given no id for way %s", w.From, w.Name)
+		}
+		ids[i], parts[w.From] = part[:idBytes], part[idBytes:]
+	}
+	return ids, nil
+}
+
+// connect makes the communicator of a way and tries it.
+func (f *Fabric) connect(ctx context.Context, e *end, id []byte) error {
+	return e.in(func() error {
+		if err := f.await(ctx, e, "ncclCommInitRankConfig", f.call(e, func() C.int { return e.init(id) })); err != nil {
+			return err
+		}
+		if err := e.allocate(); err != nil {
+			return err
+		}
+		if err := f.move(ctx, e, e.scratch, 1, 0); err != nil {
+			return err
+		}
+		return f.drain(ctx, e)
+	})
+}
+
+// drain waits until the default stream has moved the first message.
+func (f *Fabric) drain(ctx context.Context, e *end) error {
+	for began := time.Now(); ; nap(began) {
+		if idle, err := e.idle(); idle || err != nil {
+			return err
+		}
+		if code := f.call(e, e.state); code != C.success {
+			return f.fail(e, "the first message", code)
+		}
+		if err := f.over(ctx, e, "the first message"); err != nil {
+			return err
+		}
+	}
+}
+
+// gone is what call returns of a communicator that has been aborted.
+const gone C.int = -1
+
+// call makes a call of an end. Some of NCCL's may not be made at once, and none after it has aborted.
+func (f *Fabric) call(e *end, call func() C.int) C.int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if f.ctx.Err() != nil || f.broken.Load() {
+		return gone
+	}
+	return call()
+}
+
+// await waits until what a call has begun is done.
+func (f *Fabric) await(ctx context.Context, e *end, name string, code C.int) error {
+	for began := time.Now(); code == C.in_progress; nap(began) {
+		if err := f.over(ctx, e, name); err != nil {
+			return err
+		}
+		code = f.call(e, e.state)
+	}
+	if code != C.success {
+		return f.fail(e, name, code)
+	}
+	return nil
+}
+
+// over says why waiting is of no use any more.
+func (f *Fabric) over(ctx context.Context, e *end, name string) error {
+	if f.ctx.Err() != nil {
+		return f.stop(context.Cause(f.ctx))
+	}
+	if ctx.Err() != nil {
+		return f.stop(fmt.Errorf("nccl: way %s: %s waits for %s: %w", e.Name, name, e.peer, context.Cause(ctx)))
+	}
+	return nil
+}
+
+// fail ends the fabric with the failure of a call. The other end's death is what NCCL notices first, and the world knows a moment later.
+func (f *Fabric) fail(e *end, name string, code C.int) error {
+	if code == gone {
+		<-f.ctx.Done()
+		return f.stop(context.Cause(f.ctx))
+	}
+	err := fmt.Errorf("way %s at rank %d, with %s: %w", e.Name, f.world.Rank(), e.peer, f.reason(e, name, code))
+	f.broken.Store(true)
+	f.abort()
+	if code != C.invalid_argument && code != C.invalid_usage {
+		err = f.world.Cause(f.world.Context(), err, f.world.Patience())
+	}
+	return f.stop(err)
+}
+
+// reason is NCCL's own text.
+func (f *Fabric) reason(e *end, name string, code C.int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return f.failure(name, e.comm, code)
+}
+
+// stop ends the fabric, and returns what it has ended with first.
+func (f *Fabric) stop(err error) error {
+	f.end(err)
+	f.abort()
+	return context.Cause(f.ctx)
+}
+
+// abort aborts all communicators, so that streams that wait for messages go on. It waits for NCCL with patience.
+func (f *Fabric) abort() {
+	f.mu.Lock()
+	all := f.all
+	f.mu.Unlock()
+	var aborts sync.WaitGroup
+	for _, e := range all {
+		aborts.Go(e.abort)
+	}
+	done := make(chan struct{})
+	go func() { aborts.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(f.world.Patience()):
+	}
+}
+
+// follow asks the communicators of ends whether they have failed, and ends the world when one has. When the world ends otherwise than
+// well, it aborts them.
+func (f *Fabric) follow(ends []*end) {
+	ticks := time.NewTicker(pace)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-f.ctx.Done():
+			if cause := context.Cause(f.ctx); !errors.Is(cause, world.ErrLeft) && !errors.Is(cause, ErrClosed) {
+				f.abort()
+			}
+			return
+		case <-ticks.C:
+		}
+		for _, e := range ends {
+			if e == nil {
+				continue
+			}
+			if code := f.call(e, e.state); code != C.success && code != C.in_progress && code != gone {
+				f.world.Fail(f.fail(e, "a message", code))
+			}
+		}
+	}
+}
+
+// Send has stream move n bytes at ptr, of the device of the way, whose context is current. They may be written again behind it on the
+// stream. A message that is longer than the way's is refused here; where both ends differ otherwise, NCCL waits for ever.
+func (f *Fabric) Send(way int, ptr uintptr, n int64, stream uintptr) error {
+	if err := f.carry(0, way, "begins", ptr, n, stream); err != nil {
+		return err
+	}
+	f.messages.Add(1)
+	f.bytes.Add(n)
+	return nil
+}
+
+// Receive has stream wait for n bytes to ptr, like Send.
+func (f *Fabric) Receive(way int, ptr uintptr, n int64, stream uintptr) error {
+	return f.carry(1, way, "ends", ptr, n, stream)
+}
+
+// carry gives NCCL a message at the end of a way that is here.
+func (f *Fabric) carry(rank C.int, way int, does string, ptr uintptr, n int64, stream uintptr) error {
+	if way < 0 || way >= len(f.ends) || f.ends[way] == nil || f.ends[way].rank != rank {
+		return fmt.Errorf("nccl: no open way %d %s at rank %d", way, does, f.world.Rank())
+	}
+	e := f.ends[way]
+	if n < 0 || n > e.Bytes {
+		return fmt.Errorf("nccl: a message of %d bytes on way %s, of at most %d", n, e.Name, e.Bytes)
+	}
+	if n == 0 {
+		ptr, n = e.scratch, 1
+	}
+	return f.move(context.Background(), e, ptr, n, stream)
+}
+
+// move gives NCCL a message. NCCL may give it to the stream a moment later, before which nothing may be issued behind it.
+func (f *Fabric) move(ctx context.Context, e *end, ptr uintptr, n int64, stream uintptr) error {
+	name := [...]string{"ncclSend", "ncclRecv"}[e.rank]
+	return f.await(ctx, e, name, f.call(e, func() C.int { return e.move(ptr, n, stream) }))
+}
+
+// Sent returns what this process has sent; an empty message has no bytes.
+func (f *Fabric) Sent() (messages, bytes int64) { return f.messages.Load(), f.bytes.Load() }
+
+// Close destroys the communicators at the good end of a world, after Leave, for which the streams must have ended their work; it waits
+// for the other ends with patience. Otherwise it aborts them, so that whatever waits goes on.
+func (f *Fabric) Close() error {
+	good := errors.Is(context.Cause(f.ctx), world.ErrLeft)
+	f.end(ErrClosed)
+	f.watch.Wait()
+	var err error
+	if good {
+		err = f.finish()
+	}
+	f.abort() // what is left
+	return err
+}
+
+// finish is a good end: all communicators finalize at once, since each waits for its other end.
+func (f *Fabric) finish() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	until := time.Now().Add(f.world.Patience())
+	codes := make([]C.int, len(f.all))
+	for i, e := range f.all {
+		codes[i] = e.finalize()
+	}
+	var errs []error
+	for i, e := range f.all {
+		for began := time.Now(); codes[i] == C.in_progress && began.Before(until) && time.Now().Before(until); nap(began) {
+			codes[i] = e.state()
+		}
+		if err := f.failure("ncclCommFinalize", e.comm, codes[i]); err != nil {
+			errs = append(errs, fmt.Errorf("way %s, with %s: %w", e.Name, e.peer, err))
+			continue
+		}
+		errs = append(errs, e.in(func() error { return errors.Join(f.failure("ncclCommDestroy", 0, e.destroy()), e.release()) }))
+		e.comm = 0
+	}
+	f.all = nil
+	return errors.Join(errs...)
+}
