@@ -1,0 +1,535 @@
+//go:build cuda && linux && amd64
+
+package nccl
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"plimsoll/runtime/cuda/cudatest"
+	"plimsoll/runtime/cuda/driver"
+	"plimsoll/runtime/world"
+	"plimsoll/runtime/world/nccl/fake"
+)
+
+// scenario names what a process does that a test has started; see TestMain.
+const scenario = "PLIMSOLL_NCCL_SCENARIO"
+
+// scenarios are what the processes of a world do, each with its fabric and its GPU.
+var scenarios = map[string]func(w *world.World, f *Fabric, g *gpu) error{
+	"order": order, "few": few, "killed": killed, "closed": closed, "sizes": sizes, "again": again, "lists": lists, "memory": memory,
+}
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(scenario); name != "" {
+		os.Exit(cudatest.Judge(play(name)))
+	}
+	os.Exit(m.Run())
+}
+
+// play is a process of a world.
+func play(name string) int {
+	if err := join(name); err != nil {
+		fmt.Println("rank", os.Getenv("RANK"), "ends:", err)
+		return 1
+	}
+	return 0
+}
+
+func join(name string) error {
+	l, err := Load()
+	if err != nil {
+		return err
+	}
+	g, err := newGPU()
+	if err != nil {
+		return err
+	}
+	id, ok, err := world.Identify(world.Identity{Rank: -1, LocalRank: -1}, os.Getenv)
+	if err != nil || !ok {
+		return fmt.Errorf("no identity: %w", err)
+	}
+	w, err := world.Join(context.Background(), world.Options{Identity: id, Timeout: 8 * time.Second, Heartbeat: 500 * time.Millisecond, Patience: 4 * time.Second})
+	if err != nil {
+		return err
+	}
+	f := New(w, l)
+	if err := scenarios[name](w, f, g); err != nil {
+		w.Fail(err)
+		return errors.Join(err, f.Close())
+	}
+	if err := w.Leave(context.Background()); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return f.Close()
+}
+
+// gpu is the first one, with memory that is given out and not taken back.
+type gpu struct{ context cu.CUContext }
+
+func newGPU() (*gpu, error) {
+	if s := driver.Load(); s.Err != nil {
+		return nil, s.Err
+	}
+	d, err := cu.GetDevice(0)
+	if err != nil {
+		return nil, err
+	}
+	context, err := d.RetainPrimaryCtx()
+	return &gpu{context}, err
+}
+
+// run does what needs the context.
+func (g *gpu) run(do func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cu.SetCurrentContext(g.context); err != nil {
+		return err
+	}
+	return do()
+}
+
+func (g *gpu) in(_ int, do func() error) error { return g.run(do) }
+
+// queue is a stream, and what it moves.
+type queue struct {
+	*gpu
+	cu.Stream
+}
+
+func (g *gpu) queue() (q queue, err error) {
+	q.gpu = g
+	err = g.run(func() error { q.Stream, err = cu.MakeStream(cu.NonBlocking); return err })
+	return q, err
+}
+
+func (q queue) handle() uintptr { return *(*uintptr)(unsafe.Pointer(&q.Stream)) }
+
+// memory is n bytes of the GPU's, with content if there is some.
+func (g *gpu) memory(n int, content []byte) (p cu.DevicePtr, err error) {
+	err = g.run(func() error {
+		if p, err = cu.MemAlloc(int64(max(n, 1))); err == nil && len(content) > 0 {
+			err = cu.MemcpyHtoD(p, unsafe.Pointer(&content[0]), int64(n))
+		}
+		return err
+	})
+	return p, err
+}
+
+// wait waits until the stream is idle: for as long as it takes the world, or a second time that of its patience.
+func (q queue) wait(w *world.World, patience time.Duration) error {
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(time.Millisecond) {
+		err := q.run(q.Query)
+		if err == nil || !strings.Contains(strings.ToLower(err.Error()), "notready") && !strings.Contains(strings.ToLower(err.Error()), "not ready") {
+			return errors.Join(err, context.Cause(w.Context()))
+		}
+	}
+	return fmt.Errorf("a message has not come within %v", patience)
+}
+
+func content(way, k, n int) []byte {
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = byte(way*31 + k*7 + i)
+	}
+	return p
+}
+
+// send sends messages of some lengths on streams by turns.
+func (g *gpu) send(w *world.World, f *Fabric, way int, lengths []int) error {
+	q, err := g.queues(2)
+	if err != nil {
+		return err
+	}
+	for k, n := range lengths {
+		p, err := g.memory(n, content(way, k, n))
+		if err != nil {
+			return err
+		}
+		if err := g.run(func() error { return f.Send(way, uintptr(p), int64(n), q[k%2].handle()) }); err != nil {
+			return err
+		}
+	}
+	return errors.Join(q[0].wait(w, time.Minute), q[1].wait(w, time.Minute))
+}
+
+// receive takes them, and looks at them when all have come.
+func (g *gpu) receive(w *world.World, f *Fabric, way int, lengths []int, patience time.Duration) error {
+	q, err := g.queues(2)
+	if err != nil {
+		return err
+	}
+	places := make([]cu.DevicePtr, len(lengths))
+	for k, n := range lengths {
+		if places[k], err = g.memory(n, nil); err != nil {
+			return err
+		}
+		if err := g.run(func() error { return f.Receive(way, uintptr(places[k]), int64(n), q[k%2].handle()) }); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(q[0].wait(w, patience), q[1].wait(w, patience)); err != nil {
+		return fmt.Errorf("way %d: %w", way, err)
+	}
+	for k, n := range lengths {
+		got := make([]byte, n)
+		if n > 0 {
+			if err := g.run(func() error { return cu.MemcpyDtoH(unsafe.Pointer(&got[0]), places[k], int64(n)) }); err != nil {
+				return err
+			}
+		}
+		if !bytes.Equal(got, content(way, k, n)) {
+			return fmt.Errorf("message %d of way %d has other bytes", k, way)
+		}
+	}
+	return nil
+}
+
+func (g *gpu) queues(n int) ([]queue, error) {
+	all := make([]queue, n)
+	for i := range all {
+		q, err := g.queue()
+		if err != nil {
+			return nil, err
+		}
+		all[i] = q
+	}
+	return all, nil
+}
+
+// needEmulator skips a test where there is a real GPU, on which NCCL is not played by the fake.
+func needEmulator(t testing.TB) {
+	t.Helper()
+	if s := driver.Load(); s.Err != nil || !cudatest.Emulated() {
+		t.Skip("needs the emulated driver: make emulator, and LD_LIBRARY_PATH=out/emulator")
+	}
+}
+
+// processes plays a scenario with n processes, of which each has what environment gives it, and returns what each prints.
+func processes(t testing.TB, n int, name string, environment func(rank int) []string) (out []string, ok bool) {
+	t.Helper()
+	needEmulator(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	_ = l.Close()
+	library := fake.Build(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, ok = make([]string, n), true
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	for rank := range n {
+		all.Go(func() {
+			c := exec.CommandContext(ctx, os.Args[0])
+			c.Env = append(os.Environ(), scenario+"="+name, variable+"="+library, "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port, "RANK="+strconv.Itoa(rank),
+				"WORLD_SIZE="+strconv.Itoa(n), "PLIMSOLL_EMULATOR_CHAOS=1", "PLIMSOLL_EMULATOR_POISON=1", "PLIMSOLL_EMULATOR_MEMORY=134217728")
+			if environment != nil {
+				c.Env = append(c.Env, environment(rank)...)
+			}
+			text, err := c.CombinedOutput()
+			mu.Lock()
+			defer mu.Unlock()
+			out[rank], ok = string(text), ok && err == nil
+		})
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		t.Errorf("%s: processes hang", name)
+	}
+	if text := strings.Join(out, ""); strings.Contains(text, "fake NCCL: ") || strings.Contains(text, "panic") {
+		t.Errorf("%s: %s", name, text)
+	}
+	return out, ok
+}
+
+// Messages of random sizes on random ways, all at once and each way's on two streams, arrive whole and in order; what was sent is
+// counted to the byte. A second list of ways is opened beside the first.
+func TestMessagesArriveInOrder(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		if out, ok := processes(t, n, "order", nil); !ok || strings.Count(strings.Join(out, ""), "all in order\n") != n {
+			t.Errorf("%d processes: %s", n, out)
+		}
+	}
+}
+
+func order(w *world.World, f *Fabric, g *gpu) error {
+	const most, messages = 300 << 10, 24
+	r := rand.New(rand.NewPCG(1, 2))
+	var ways []world.Way
+	lengths := [][]int{}
+	sent, count := int64(0), int64(0)
+	for i := range 8 {
+		from := r.IntN(w.Size())
+		x := world.Way{Name: fmt.Sprint("w", i), From: from, To: (from + 1 + r.IntN(w.Size()-1)) % w.Size(), Bytes: most}
+		ways = append(ways, x)
+		var all []int
+		for range messages {
+			n := r.IntN(1 << r.IntN(19))
+			if all = append(all, n); x.From == w.Rank() {
+				sent, count = sent+int64(n), count+1
+			}
+		}
+		lengths = append(lengths, all)
+	}
+	for range 2 {
+		if err := f.Open(context.Background(), ways, g.in); err != nil {
+			return err
+		}
+		var all sync.WaitGroup
+		errs := make([]error, len(ways))
+		for way, x := range ways {
+			switch w.Rank() {
+			case x.From:
+				all.Go(func() { errs[way] = g.send(w, f, way, lengths[way]) })
+			case x.To:
+				all.Go(func() { errs[way] = g.receive(w, f, way, lengths[way], time.Minute) })
+			}
+		}
+		all.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+	}
+	if m, b := f.Sent(); m != 2*count || b != 2*sent {
+		return fmt.Errorf("sent %d messages of %d bytes, want %d of %d", m, b, 2*count, 2*sent)
+	}
+	fmt.Println("all in order")
+	return nil
+}
+
+// one is a way with messages of a few bytes.
+var one = []world.Way{{Name: "there", To: 1, Bytes: 4 << 10}}
+
+// few sends six messages, which do not all come where there is a fault.
+func few(w *world.World, f *Fabric, g *gpu) error {
+	if err := f.Open(context.Background(), one, g.in); err != nil {
+		return err
+	}
+	lengths := []int{2000, 2000, 2000, 2000, 2000, 2000}
+	err := error(nil)
+	if w.Rank() == 0 {
+		err = g.send(w, f, 0, lengths)
+	} else {
+		err = g.receive(w, f, 0, lengths, 3*time.Second)
+	}
+	if _, gather := w.AllGather(context.Background(), nil); err == nil { // the other has seen everything
+		err = gather
+	}
+	return err
+}
+
+// What NCCL does wrong is found, by NCCL's words or by the bits, and ends all processes.
+func TestFaultsAreFound(t *testing.T) {
+	everybody := func(fault string) func(int) []string {
+		return func(int) []string { return []string{fake.Variable + "=" + fault} }
+	}
+	second := func(fault string) func(int) []string {
+		return func(rank int) []string { return []string{fake.Variable + "=" + strings.Repeat(fault, rank)} }
+	}
+	for name, c := range map[string]struct {
+		environment func(rank int) []string
+		want        string
+	}{
+		"lost":            {everybody("lost=3"), `a message has not come within 3s`},
+		"first lost":      {everybody("lost=0"), `way there: the first message waits for rank [01]`},
+		"swapped":         {everybody("swapped=2"), `message 1 of way 0 has other bytes`},
+		"flipped":         {everybody("flipped=6"), `message 5 of way 0 has other bytes`},
+		"async, sender":   {everybody("async=4"), `way there at rank [01], with rank [01] on \S+: nccl: (a message|ncclSend|ncclRecv): unhandled system error: a planted error of the network`},
+		"async, receiver": {second("async=2"), `way there at rank 1, with rank 0 on \S+: nccl: (a message|ncclRecv): unhandled system error: a planted error of the network`},
+		"never ready":     {everybody("init"), `way there: ncclCommInitRankConfig waits for rank [01] on \S+: context deadline exceeded`},
+		"one never ready": {second("init"), `way there: ncclCommInitRankConfig waits for rank [01] on \S+: context deadline exceeded`},
+		"shared GPU":      {everybody("duplicate"), `two ranks use one GPU: give each rank one of its own, or set NCCL_MULTI_RANK_GPU_ENABLE=1 for all ranks with NCCL 2.30 or later \(this is 2\.32\.3\)`},
+		"another version": {second("version=22703"), `differ in NCCL's version: 2\.32\.3 and 2\.27\.3`},
+		"too old":         {everybody("version=21705"), `is NCCL 2\.17\.5, and 2\.18 or later is needed`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, ok := processes(t, 2, "few", c.environment)
+			if text := strings.Join(out, ""); ok || !regexp.MustCompile(c.want).MatchString(text) {
+				t.Errorf("no %q in %s", c.want, text)
+			}
+			for rank, text := range out {
+				if !strings.Contains(text, "ends: ") {
+					t.Errorf("rank %d goes on: %s", rank, text)
+				}
+			}
+		})
+	}
+	if out, ok := processes(t, 2, "few", nil); !ok {
+		t.Errorf("without a fault: %s", out)
+	}
+}
+
+// Who waits for a rank that dies is told which, and its streams end.
+func TestDeathEndsWhatWaits(t *testing.T) {
+	for range 3 {
+		out, _ := processes(t, 2, "killed", nil)
+		if !regexp.MustCompile(`ended: .*rank 1 on \S+ died: its connection was lost`).MatchString(out[0]) {
+			t.Error(out)
+		}
+	}
+}
+
+func killed(w *world.World, f *Fabric, g *gpu) error {
+	if err := f.Open(context.Background(), []world.Way{{Name: "silent", From: 1, To: 0, Bytes: 9}}, g.in); err != nil {
+		return err
+	}
+	if w.Rank() == 1 {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	err := g.receive(w, f, 0, []int{9, 9}, 30*time.Second)
+	fmt.Println("ended:", strings.ReplaceAll(fmt.Sprint(err), "\n", " "))
+	return err
+}
+
+// Close ends streams that wait, and what comes later is refused.
+func TestCloseEndsWhatWaits(t *testing.T) {
+	out, _ := processes(t, 2, "closed", nil)
+	if text := strings.Join(out, ""); strings.Count(text, "idle: <nil>, later: nccl: the fabric is closed\n") != 2 {
+		t.Error(text)
+	}
+}
+
+func closed(w *world.World, f *Fabric, g *gpu) error {
+	ways := []world.Way{{Name: "never taken", To: 1, Bytes: 16 << 20}, {Name: "never sent", To: 1, Bytes: 9}}
+	if err := f.Open(context.Background(), ways, g.in); err != nil {
+		return err
+	}
+	q, err := g.queue()
+	if err != nil {
+		return err
+	}
+	p, err := g.memory(16<<20, nil)
+	if err != nil {
+		return err
+	}
+	move := func() error {
+		if w.Rank() == 0 {
+			return f.Send(0, uintptr(p), 16<<20, q.handle())
+		}
+		return f.Receive(1, uintptr(p), 9, q.handle())
+	}
+	if err := g.run(move); err != nil {
+		return err
+	}
+	if _, err := w.AllGather(context.Background(), nil); err != nil { // both have begun
+		return err
+	}
+	err = f.Close()
+	fmt.Printf("idle: %v, later: %v\n", q.wait(w, 30*time.Second), g.run(move))
+	_, _ = w.AllGather(context.Background(), nil)
+	return errors.Join(err, errors.New("no good end"))
+}
+
+// Messages that are too long, and ways that are not here, are refused at once; where the ends differ otherwise, the failure of either
+// ends both.
+func TestSizes(t *testing.T) {
+	out, _ := processes(t, 2, "sizes", nil)
+	for _, want := range []string{
+		"a message of 101 bytes on way narrow, of at most 100", "a message of -1 bytes on way narrow", "nccl: no open way 0 ends at rank 0",
+		"nccl: no open way 1 begins at rank 0", "rank 1 ends: rank 0 on",
+	} {
+		if text := strings.Join(out, ""); !strings.Contains(text, want) {
+			t.Errorf("no %q in %s", want, text)
+		}
+	}
+}
+
+func sizes(w *world.World, f *Fabric, g *gpu) error {
+	if err := f.Open(context.Background(), []world.Way{{Name: "narrow", To: 1, Bytes: 100}}, g.in); err != nil {
+		return err
+	}
+	q, err := g.queue()
+	if err != nil {
+		return err
+	}
+	p, err := g.memory(100, nil)
+	if err != nil {
+		return err
+	}
+	if w.Rank() == 1 {
+		err := g.run(func() error { return f.Receive(0, uintptr(p), 8, q.handle()) })
+		_, _ = w.AllGather(context.Background(), nil)
+		<-w.Context().Done()
+		return errors.Join(context.Cause(w.Context()), err, q.wait(w, 30*time.Second))
+	}
+	err = g.run(func() error {
+		return errors.Join(f.Send(0, uintptr(p), 101, 0), f.Send(0, uintptr(p), -1, 0), f.Receive(0, uintptr(p), 1, 0), f.Send(1, uintptr(p), 1, 0), f.Send(0, uintptr(p), 12, q.handle()))
+	})
+	_, _ = w.AllGather(context.Background(), nil)
+	return err
+}
+
+// Ways within a process, and lists that differ, are refused.
+func TestWaysThatCannotBe(t *testing.T) {
+	out, _ := processes(t, 2, "again", nil)
+	if text := strings.Join(out, ""); strings.Count(text, "way home begins and ends at rank 1: the GPUs of one process copy to each other without NCCL") < 2 {
+		t.Error(text)
+	}
+	out, _ = processes(t, 2, "lists", nil)
+	if text := strings.Join(out, ""); strings.Count(text, "differ in the list of ways: 1 ways ") < 2 {
+		t.Error(text)
+	}
+}
+
+func again(_ *world.World, f *Fabric, g *gpu) error {
+	return f.Open(context.Background(), []world.Way{{Name: "home", From: 1, To: 1}}, g.in)
+}
+
+func lists(w *world.World, f *Fabric, g *gpu) error {
+	return f.Open(context.Background(), one[:1-w.Rank()], g.in)
+}
+
+// A message takes no memory of Go's.
+func TestMessagesTakeNoMemory(t *testing.T) {
+	if out, ok := processes(t, 2, "memory", nil); !ok {
+		t.Error(out)
+	}
+}
+
+func memory(w *world.World, f *Fabric, g *gpu) error {
+	if err := f.Open(context.Background(), one, g.in); err != nil {
+		return err
+	}
+	q, err := g.queue()
+	if err != nil {
+		return err
+	}
+	p, err := g.memory(100, nil)
+	if err != nil {
+		return err
+	}
+	by := map[int]func(int, uintptr, int64, uintptr) error{0: f.Send, 1: f.Receive}[w.Rank()]
+	err = g.run(func() error {
+		var failed error
+		allocations := testing.AllocsPerRun(300, func() {
+			if err := by(0, uintptr(p), 8, q.handle()); err != nil {
+				failed = err
+			}
+		})
+		if failed == nil && allocations > 0.5 { // beats take some
+			failed = fmt.Errorf("%v allocations", allocations)
+		}
+		return failed
+	})
+	return errors.Join(err, q.wait(w, 30*time.Second))
+}
