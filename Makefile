@@ -14,6 +14,7 @@ CUDA     := $(CURDIR)/runtime/cuda
 EMULATOR := $(CURDIR)/out/emulator
 STRICT   := $(CURDIR)/out/emulator-strict
 MPI      := $(CURDIR)/out/mpi/lib/libmpi_abi.so.1
+NCCL     := $(CURDIR)/out/nccl/nvidia/nccl/lib/libnccl.so.2
 PTXAS    := $(CURDIR)/out/ptxas/nvidia/cuda_nvcc/bin/ptxas
 
 export CGO_ENABLED = 1
@@ -31,7 +32,7 @@ THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offlo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-torchgpipe bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-torchgpipe bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,8 +51,9 @@ test-nocgo: ## build everything without a C compiler, where only the planner is 
 	CGO_ENABLED=0 go test -count=1 -run WithoutCgo ./cmd/plimsoll
 	for os in darwin windows; do CGO_ENABLED=0 GOOS=$$os go build -o /dev/null ./cmd/plimsoll || exit 1; done
 
-emulator: ## build the emulated driver into out/emulator
+emulator: ## build the emulated driver and a fake NCCL into out/emulator
 	runtime/cuda/emulator/build.sh $(EMULATOR) $(CUDA_KERNELS)
+	$(CC) -std=gnu11 -O1 -shared -fPIC -fvisibility=hidden -pthread -o $(EMULATOR)/libnccl.so.2 runtime/world/nccl/fake/src/nccl.c -ldl
 
 kernels: ## compile kernels/cuda/src to PTX: make kernels NVRTC=.../libnvrtc.so.12 (PyPI: nvidia-cuda-nvrtc-cu12 12.6)
 	kernels/cuda/build.sh $(NVRTC)
@@ -88,6 +90,11 @@ test-mpi: ## train over MPI, with the library in PLIMSOLL_MPI_ABI, else with PyP
 	@[ -n "$$PLIMSOLL_MPI_ABI" ] || [ -e $(MPI) ] || { $(PYTHON) -m venv out/mpi && out/mpi/bin/python -m pip install -q --disable-pip-version-check mpich==5.0.2; }
 	PLIMSOLL_MPI_ABI=$${PLIMSOLL_MPI_ABI:-$(MPI)} go test -v -count=1 -timeout 20m -run . -bench Transports -benchtime 1x ./runtime/world/mpi
 	PLIMSOLL_WORLD=1 PLIMSOLL_MPI_ABI=$${PLIMSOLL_MPI_ABI:-$(MPI)} go test -v -count=1 -timeout 20m -run MPI ./cmd/plimsoll
+
+test-nccl: emulator ## move messages over a fake NCCL, and check NVIDIA's: that in PLIMSOLL_NCCL, else PyPI's 2.32.3
+	@[ -n "$$PLIMSOLL_NCCL" ] || [ -e $(NCCL) ] || { $(PYTHON) -m pip download -q --no-deps --disable-pip-version-check -d out/nccl nvidia-nccl-cu12==2.32.3 && \
+		$(PYTHON) -m zipfile -e out/nccl/*.whl out/nccl; }
+	PLIMSOLL_NCCL=$${PLIMSOLL_NCCL:-$(NCCL)} LD_LIBRARY_PATH=$(EMULATOR) go test -tags cuda -v -count=1 -timeout 20m ./runtime/world/nccl
 
 test-recipes: ## try the recipes of examples, hold them to the schemas that are published, and go through the Dockerfile in a new folder
 	go test -count=1 -run 'Slurm|Kubernetes' ./cmd/plimsoll

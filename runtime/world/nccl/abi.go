@@ -152,7 +152,7 @@ func (l *Library) uniqueID() ([]byte, error) {
 	if e := C.call_unique_id(l.calls, &id); e != 0 {
 		return nil, l.failure("ncclGetUniqueId", 0, e)
 	}
-	return C.GoBytes(unsafe.Pointer(&id), idBytes), nil
+	return unsafe.Slice((*byte)(unsafe.Pointer(&id)), idBytes), nil
 }
 
 // failure is that of a call, nil where there is none.
@@ -161,9 +161,9 @@ func (l *Library) failure(call string, comm C.handle, code C.int) error {
 		return nil
 	}
 	text := C.GoString(C.call_error_string(l.calls, code))
-	last := strings.TrimSpace(C.GoString(C.call_last_error(l.calls, comm)))
-	if last != "" {
-		text += ": " + strings.Join(strings.Fields(last), " ")
+	last := strings.Join(strings.Fields(C.GoString(C.call_last_error(l.calls, comm))), " ")
+	if last = strings.TrimSuffix(last, "."); last != "" && last != text {
+		text += ": " + last
 	}
 	if code == C.invalid_usage && shared(last) {
 		text += ": two ranks use one GPU: give each rank one of its own, or set NCCL_MULTI_RANK_GPU_ENABLE=1 for all ranks with NCCL 2.30 or later (this is " +

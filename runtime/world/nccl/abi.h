@@ -5,7 +5,7 @@
 
 typedef uintptr_t handle;
 
-enum { success = 0, invalid_argument = 4, invalid_usage = 5, in_progress = 7 };
+enum { success = 0, invalid_argument = 4, invalid_usage = 5, remote_error = 6, in_progress = 7 };
 enum { type_byte = 1 }; // ncclUint8
 enum { undefined = INT_MIN, config_magic = (int)0xcafebeef, config_version = 21800, oldest = 21800 };
 enum { not_ready = 600 }; // CUDA_ERROR_NOT_READY

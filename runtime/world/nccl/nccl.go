@@ -62,7 +62,8 @@ func New(w *world.World, l *Library) *Fabric {
 // GPU without waiting for the other end's process. It is collective. in runs do with the CUDA context of way's device current, on a
 // locked thread. Errors: *world.DisagreementError when lists or versions differ; what NCCL says, with the way and the other rank.
 func (f *Fabric) Open(ctx context.Context, ways []world.Way, in func(way int, do func() error) error) error {
-	ctx, cancel := context.WithTimeout(ctx, f.world.Timeout())
+	timeout := f.world.Timeout()
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it has not come within %v", timeout))
 	defer cancel()
 	if err := f.world.AgreeOnWays(ctx, ways, map[string]string{"NCCL's version": f.Version()}); err != nil {
 		return err
@@ -214,10 +215,19 @@ func (f *Fabric) fail(e *end, name string, code C.int) error {
 	err := fmt.Errorf("way %s at rank %d, with %s: %w", e.Name, f.world.Rank(), e.peer, f.reason(e, name, code))
 	f.broken.Store(true)
 	f.abort()
-	if code != C.invalid_argument && code != C.invalid_usage {
-		err = f.world.Cause(f.world.Context(), err, f.world.Patience())
+	return f.stop(f.world.Cause(f.world.Context(), err, f.patience(code)))
+}
+
+// patience is how long the world has to tell the cause of a failure. Who sees that the other end is gone hears first what that one, or
+// the hub, has to say; mistakes of the program have no other cause.
+func (f *Fabric) patience(code C.int) time.Duration {
+	switch code {
+	case C.remote_error:
+		return f.world.Patience()
+	case C.invalid_argument, C.invalid_usage:
+		return 0
 	}
-	return f.stop(err)
+	return f.world.Patience() / 2
 }
 
 // reason is NCCL's own text.
