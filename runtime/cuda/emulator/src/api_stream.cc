@@ -154,7 +154,7 @@ API(cuStreamSynchronize, CUstream handle) {
             const Issue legacy(c, nullptr);
             legacy.orderDefault();
         }
-        driver().await(c.lock, stream.tail());
+        driver().await(c.lock, RecordPtr(stream.tail())); // another thread may issue more meanwhile
         return stream.context().error();
     });
 }
