@@ -34,7 +34,7 @@ const scenario = "PLIMSOLL_NCCL_SCENARIO"
 
 // scenarios are what the processes of a world do, each with its fabric and its GPU.
 var scenarios = map[string]func(w *world.World, f *Fabric, g *gpu) error{
-	"order": order, "few": few, "killed": killed, "closed": closed, "sizes": sizes, "again": again, "lists": lists, "memory": memory,
+	"order": order, "few": few, "killed": killed, "closed": closed, "sizes": sizes, "again": again, "lists": lists, "memory": memory, "crossed": crossed,
 }
 
 func TestMain(m *testing.M) {
@@ -325,6 +325,34 @@ func order(w *world.World, f *Fabric, g *gpu) error {
 	return nil
 }
 
+// Messages are given to the GPU without waiting for the other end's process: two processes that turn to their ways in opposite orders
+// do not wait for each other.
+func TestProcessesDoNotWaitForEachOther(t *testing.T) {
+	if out, ok := processes(t, 2, "crossed", nil); !ok {
+		t.Error(out)
+	}
+}
+
+func crossed(w *world.World, f *Fabric, g *gpu) error {
+	ways := []world.Way{{Name: "a", To: 1, Bytes: 9}, {Name: "b", To: 1, Bytes: 9}, {Name: "c", To: 1, Bytes: 9}}
+	if err := f.Open(context.Background(), ways, g.in); err != nil {
+		return err
+	}
+	by, order := f.Send, []int{0, 1, 2}
+	if w.Rank() == 1 {
+		by, order = f.Receive, []int{2, 1, 0}
+	}
+	var errs []error
+	p, err := g.memory(9, nil)
+	for _, way := range order {
+		q, failed := g.queue()
+		errs = append(errs, err, failed, g.run(func() error { return by(way, uintptr(p), 9, q.handle()) }))
+		defer func() { _ = q.wait(w, limit) }()
+	}
+	_, err = w.AllGather(context.Background(), nil)
+	return errors.Join(append(errs, err)...)
+}
+
 // one is a way with messages of a few bytes.
 var one = []world.Way{{Name: "there", To: 1, Bytes: 4 << 10}}
 
@@ -402,6 +430,9 @@ func TestDeathEndsWhatWaits(t *testing.T) {
 
 func killed(w *world.World, f *Fabric, g *gpu) error {
 	if err := f.Open(context.Background(), []world.Way{{Name: "silent", From: 1, To: 0, Bytes: 9}}, g.in); err != nil {
+		return err
+	}
+	if _, err := w.AllGather(context.Background(), nil); err != nil { // both have opened it
 		return err
 	}
 	if w.Rank() == 1 {

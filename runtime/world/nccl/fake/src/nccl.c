@@ -46,8 +46,8 @@ typedef struct op {
 } op;
 
 typedef struct comm {
-    int magic, rank, ready, stopping, finalizing, told, peer_told;
-    int sockets[2]; // messages; and the end: a byte says that it is a good one
+    int magic, rank, ready, stopping, finalizing, told, peer_told, peer_began;
+    int sockets[2]; // messages; and bytes that say that the first one is given ('b'), and the good end ('e')
     char id[sizeof(unique_id)];
     result state;
     char text[256];
@@ -216,19 +216,21 @@ static void give(comm *c) { // with the mutex
     if (failed) {
         c->running--;
         fail(c, cuda_error, "the launch failed");
-    } else if (c->state == in_progress && !c->first) {
-        c->state = success;
     }
 }
 
-// listen_for_end looks at the second socket.
-static void listen_for_end(comm *c) { // with the mutex
+// settle says when what was begun is done. NCCL connects two ranks with their first message, so that one is when both have given it.
+static void settle(comm *c) { // with the mutex
+    if (c->state == in_progress && !c->first && (c->finalizing ? c->told && c->peer_told : c->peer_began)) c->state = success;
+}
+
+// hear looks at the second socket.
+static void hear(comm *c) { // with the mutex
     char byte;
     ssize_t k = recv(c->sockets[1], &byte, 1, MSG_DONTWAIT);
-    if (k == 1) c->peer_told = 1;
+    if (k == 1) *(byte == 'b' ? &c->peer_began : &c->peer_told) = 1;
     if (k == 0 && !c->peer_told) fail(c, remote_error, "remote process exited or there was a network error");
-    if (c->finalizing && !c->told && !c->running && send(c->sockets[1], "", 1, MSG_NOSIGNAL) == 1) c->told = 1;
-    if (c->told && c->peer_told && c->state == in_progress) c->state = success;
+    if (c->finalizing && !c->told && !c->running && send(c->sockets[1], "e", 1, MSG_NOSIGNAL) == 1) c->told = 1;
 }
 
 static void *work(void *p) {
@@ -245,9 +247,10 @@ static void *work(void *p) {
     while (!c->stopping) {
         if (c->first) {
             give(c);
+            settle(c);
             continue;
         }
-        if (c->ready) listen_for_end(c);
+        if (c->ready) hear(c), settle(c);
         struct timespec t;
         clock_gettime(CLOCK_REALTIME, &t);
         t.tv_nsec += 2000000;
@@ -325,6 +328,7 @@ static result enqueue(comm *c, int sends, void *p, size_t n, int type, int peer,
     else if (r == success && n > 0) {
         op *o = calloc(1, sizeof *o);
         *o = (op){c, p, n, stream, NULL, c->given++, NULL};
+        if (o->turn == 0) send(c->sockets[1], "b", 1, MSG_NOSIGNAL);
         if (get_context(&o->context) || !o->context) mistake(cuda_error, "no CUDA context is current");
         *c->last = o, c->last = &o->next;
         c->running++;
