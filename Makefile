@@ -61,6 +61,7 @@ kernels: ## compile kernels/cuda/src to PTX: make kernels NVRTC=.../libnvrtc.so.
 test-cuda: emulator ## run the CUDA backend on the emulated driver
 	go vet -tags cuda $(CUDA_TESTS) ./cmd/plimsoll
 	LD_LIBRARY_PATH=$(EMULATOR) go test -tags cuda -count=1 -timeout 20m $(CUDA_TESTS)
+	LD_LIBRARY_PATH=$(EMULATOR) PLIMSOLL_EMULATOR_DEVICES=2 PLIMSOLL_NCCL=$(EMULATOR)/libnccl.so.2 go test -tags cuda -count=1 -run GPUsOfProcesses ./cmd/plimsoll
 
 test-cuda-strict: ## run the device and the kernels on the emulated driver that watches every access
 	runtime/cuda/emulator/build.sh $(STRICT) --checked $(CUDA_KERNELS)

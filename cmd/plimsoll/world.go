@@ -26,6 +26,7 @@ import (
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime/world"
 	"plimsoll/runtime/world/mpi"
+	"plimsoll/runtime/world/nccl"
 	"plimsoll/runtime/world/tcp"
 )
 
@@ -43,7 +44,7 @@ func (f *worldFlags) register(cmd *cobra.Command) {
 	s.StringVar(&f.size, "world", "", "run in so many processes, each with its own --devices, or auto: as many as the launcher has started (see plimsoll launch)")
 	s.IntVar(&f.rank, "rank", -1, "number of this process, from 0 (default: the launcher's)")
 	s.StringVar(&f.master, "master", "", "host and port where rank 0 listens, as in node0:29500 (default: the launcher's)")
-	s.Var(newOneOf(&f.transport, "tcp", "mpi"), "transport", "what moves tensors between processes: tcp, or mpi under mpiexec, by a library with the standard ABI of MPI 5.0")
+	s.Var(newOneOf(&f.transport, "tcp", "mpi", "nccl"), "transport", "what moves tensors between processes: tcp, mpi under mpiexec, by a library with the standard ABI of MPI 5.0, or nccl, between GPUs")
 	s.StringVar(&f.secret, "secret-file", "", "file with the secret that all processes share (default: $PLIMSOLL_SECRET; without one they are on one machine)")
 	s.StringVar(&f.certificate, "tls-certificate", "", "certificate of this process, PEM, with --tls-key and --tls-ca (default: keys made of the secret)")
 	s.StringVar(&f.key, "tls-key", "", "its private key, PEM")
@@ -106,10 +107,11 @@ func (f *worldFlags) join(ctx context.Context, a *app, devices int) (*train.Worl
 	if id.Size == 1 {
 		return nil, nil
 	}
-	fabric, err := f.fabric()
+	transport, err := f.carry()
 	if err != nil {
 		return nil, usage(err)
 	}
+	separateQueues()
 	doing := &train.Doing{}
 	if id.Rank == 0 {
 		a.note("rank 0 waits at %s for %s", id.Address, units.Count(id.Size-1, "other rank"))
@@ -124,7 +126,7 @@ func (f *worldFlags) join(ctx context.Context, a *app, devices int) (*train.Worl
 	if a.rank = id.Rank; a.rank > 0 { // rank 0 speaks for all
 		a.quiet = true
 	}
-	return train.NewWorld(ctx, w, fabric(w), devices, doing)
+	return train.NewWorld(ctx, w, transport(w), devices, doing)
 }
 
 // alone warns where a launcher has started several processes that do not know of each other.
@@ -135,12 +137,29 @@ func (f *worldFlags) alone(a *app) {
 	}
 }
 
-// fabric returns what makes the fabric of a world.
-func (f *worldFlags) fabric() (func(*world.World) world.Fabric, error) {
-	if f.transport == "mpi" {
-		return mpi.Load()
+// carry returns what makes the transport of a world.
+func (f *worldFlags) carry() (func(*world.World) train.Transport, error) {
+	through := func(fabric func(*world.World) world.Fabric) func(*world.World) train.Transport {
+		return func(w *world.World) train.Transport { return train.ThroughPrograms(fabric(w)) }
 	}
-	return tcp.New, nil
+	switch f.transport {
+	case "mpi":
+		fabric, err := mpi.Load()
+		return through(fabric), err
+	case "nccl":
+		library, err := nccl.Load()
+		return func(w *world.World) train.Transport { return train.BetweenGPUs(nccl.New(w, library)) }, err
+	}
+	return through(tcp.New), nil
+}
+
+// separateQueues lets as many streams of a GPU run beside each other as it can: by default some share a queue of the hardware, where
+// work waits behind a message that has not come.
+func separateQueues() {
+	const name = "CUDA_DEVICE_MAX_CONNECTIONS"
+	if os.Getenv(name) == "" {
+		_ = os.Setenv(name, "32") // the name is one
+	}
 }
 
 // least is the shortest --lost-after: busy machines are silent for a moment.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"regexp"
 	"syscall"
@@ -18,8 +19,22 @@ func TestGPUsOfProcesses(t *testing.T) {
 	if status := cuda.Load(); status.Err != nil || status.Devices < 2 {
 		t.Skip("needs two GPUs: ", status.Err)
 	}
-	args := []string{"-m", "tiny", "--data", "glyphs", "--image", "16", "--batch", "8", "--threads", "1", "--profile-steps", "1", "--device-memory", "1GiB", "--strategy", "1f1b-flush", "--microbatches", "4"}
+	transports := [][]string{{"--transport", "tcp"}}
+	if os.Getenv("PLIMSOLL_NCCL") != "" {
+		transports = append(transports, []string{"--transport", "nccl"})
+	}
+	for _, transport := range transports {
+		for _, strategy := range [][]string{{"--strategy", "1f1b-flush", "--microbatches", "4"}, {"--strategy", "contiguous", "--versions", "stash"}} {
+			t.Run(transport[1]+"/"+strategy[1], func(t *testing.T) { gpusOfProcesses(t, transport, strategy...) })
+		}
+	}
+}
+
+func gpusOfProcesses(t *testing.T, transport []string, more ...string) {
+	args := []string{"-m", "tiny", "--data", "glyphs", "--image", "16", "--batch", "8", "--threads", "1", "--profile-steps", "1", "--device-memory", "1GiB"}
+	args = append(args, more...)
 	want := summaryOf(t, works(t, append([]string{"train", "--json", "--devices", "cuda:0*2", "--steps", "3"}, args...)...).out)
+	args = append(args, transport...)
 	p := inProcesses(t, 2, append(args, "--devices", "cuda", "--steps", "3")...)
 	p.start()
 	p.ends(0)

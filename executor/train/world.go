@@ -16,7 +16,6 @@ import (
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
-	"plimsoll/runtime/host"
 	"plimsoll/runtime/world"
 )
 
@@ -24,12 +23,10 @@ import (
 // others do the same work with their own devices, and write the shards of their stages.
 type World struct {
 	*world.World
-	fabric world.Fabric
-	first  []int // by rank: the first of its devices; then how many there are
-	cores  int   // of a process: those of its machine, divided
-	doing  *Doing
-
-	ends []end // by way
+	transport Transport
+	first     []int // by rank: the first of its devices; then how many there are
+	cores     int   // of a process: those of its machine, divided
+	doing     *Doing
 }
 
 // Doing says what a process does, to whoever asks.
@@ -45,8 +42,8 @@ func (d *Doing) String() string {
 
 // NewWorld joins the devices of all processes, of which this one has so many. All processes call it together. doing will say what this
 // one does.
-func NewWorld(ctx context.Context, w *world.World, fabric world.Fabric, devices int, doing *Doing) (*World, error) {
-	all := &World{World: w, fabric: fabric, first: []int{0}, doing: doing}
+func NewWorld(ctx context.Context, w *world.World, transport Transport, devices int, doing *Doing) (*World, error) {
+	all := &World{World: w, transport: transport, first: []int{0}, doing: doing}
 	type member struct{ Devices, Cores int }
 	members, err := gather(ctx, all, member{devices, goruntime.GOMAXPROCS(0)})
 	if err != nil {
@@ -103,78 +100,21 @@ func (w *World) Process(device int) int { return sort.SearchInts(w.first, device
 func (w *World) Self() int { return w.Rank() }
 
 // Open implements pipeline.World.
-func (w *World) Open(ways []pipe.Way) error {
-	var all []world.Way
-	w.ends = make([]end, len(ways))
-	for i, x := range ways {
-		all = append(all, world.Way{Name: x.Name, From: w.Process(x.From), To: w.Process(x.To), Bytes: x.Bytes})
-		w.ends[i].device = x.Device
-		if d, ok := x.Device.(runtime.Stager); ok {
-			var err error
-			if w.ends[i].staging, err = d.NewStaging(x.Name, x.Bytes); err != nil {
-				return err
-			}
-		}
-	}
-	return w.fabric.Open(w.Context(), all)
-}
-
-// Links measures how fast messages go between each two processes (world.World.Links). Nothing else goes by this world's fabric then.
-func (w *World) Links(ctx context.Context) (map[[2]int]float64, error) {
-	return w.World.Links(ctx, w.fabric)
-}
-
-// end is what a way has in this process.
-type end struct {
-	device  runtime.Device  // nil: the way has no end here
-	staging runtime.Staging // nil where the program reaches the device's memory
-}
+func (w *World) Open(ways []pipe.Way) error { return w.transport.open(w.Context(), w, ways) }
 
 // Send implements pipeline.World.
 func (w *World) Send(way int, src runtime.Span) (runtime.Launch, error) {
-	do := func(p []byte) error { return w.fabric.Send(way, p) }
-	if s := w.ends[way].staging; s != nil {
-		return s.Send(src, w.orEnd(do))
-	}
-	return w.ends[way].launch("send", src, do)
+	return w.transport.send(way, src)
 }
 
 // Receive implements pipeline.World.
 func (w *World) Receive(way int, dst runtime.Span) (runtime.Launch, error) {
-	do := func(p []byte) error { return w.fabric.Receive(way, p) }
-	if s := w.ends[way].staging; s != nil {
-		return s.Receive(dst, w.orEnd(do))
-	}
-	return w.ends[way].launch("receive", dst, do)
+	return w.transport.receive(way, dst)
 }
 
-// orEnd ends the world when a staged message fails, before the stream goes on: so nobody takes what follows for trained.
-func (w *World) orEnd(do func(p []byte) error) func(p []byte) error {
-	return func(p []byte) error {
-		err := do(p)
-		if err != nil {
-			w.Fail(err)
-		}
-		return err
-	}
-}
-
-// addressable is a device whose memory can be read and written in place.
-type addressable interface {
-	Bytes(s runtime.Span) ([]byte, error)
-}
-
-// launch returns one that hands the bytes of a span to a fabric.
-func (e *end) launch(name string, span runtime.Span, do func(p []byte) error) (runtime.Launch, error) {
-	memory, ok := e.device.(addressable)
-	if !ok {
-		return nil, fmt.Errorf("%w: --devices %s: a device of this kind has no messages to other processes", ErrSpec, e.device.Info().Name)
-	}
-	b, err := memory.Bytes(span)
-	if err != nil {
-		return nil, err
-	}
-	return host.Func{Name: name, Do: func() error { return do(b) }}, nil
+// Links measures how fast messages go between each two processes (world.World.Links). Nothing else goes by this world's transport then.
+func (w *World) Links(ctx context.Context) (map[[2]int]float64, error) {
+	return w.transport.links(ctx, w.World)
 }
 
 // Share implements pipeline.World.
@@ -187,7 +127,7 @@ func (w *World) Leave(ctx context.Context) error {
 	if err := w.World.Leave(ctx); err != nil {
 		return err
 	}
-	return w.fabric.Close()
+	return w.transport.Close()
 }
 
 // ended reports whether there is a world, and it has.
@@ -196,7 +136,7 @@ func (w *World) ended() bool { return w != nil && w.Context().Err() != nil }
 // Fail implements pipeline.World.
 func (w *World) Fail(err error) {
 	w.World.Fail(err)
-	_ = w.fabric.Close() // what waits ends
+	_ = w.transport.Close() // what waits ends
 }
 
 // Topics of what the processes of a run tell each other.
@@ -457,7 +397,7 @@ func (m *members) collect() error {
 
 // sent adds up what all processes have sent.
 func (m *members) sent() error {
-	messages, bytes := m.fabric.Sent()
+	messages, bytes := m.transport.Sent()
 	all, err := gather(m.Context(), m.World, Sent{messages, bytes})
 	m.c.out.Pipe.Sent = &Sent{}
 	for _, x := range all {

@@ -67,7 +67,7 @@ func simulatedStep(b *testing.B, p *Pipe, spec Spec, processes int) float64 {
 			doing := &Doing{}
 			m, err := world.Join(b.Context(), world.Options{Identity: world.Identity{Rank: rank, Size: processes, Address: address}, Timeout: time.Minute})
 			must(b, err)
-			w, err := NewWorld(b.Context(), m, tcp.New(m), devices/processes, doing)
+			w, err := NewWorld(b.Context(), m, ThroughPrograms(tcp.New(m)), devices/processes, doing)
 			must(b, err)
 			on, err := (&spec).Targets()
 			must(b, err)

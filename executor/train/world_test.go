@@ -35,7 +35,7 @@ func inWorld(t *testing.T, do ...func(w *World) error) []error {
 			if errs[rank] = err; err != nil {
 				return
 			}
-			w, err := NewWorld(t.Context(), m, tcp.New(m), 1, doing)
+			w, err := NewWorld(t.Context(), m, ThroughPrograms(tcp.New(m)), 1, doing)
 			if err == nil {
 				err = f(w)
 			}
@@ -211,7 +211,8 @@ func TestAProcessThatFailsInAnEvaluation(t *testing.T) {
 		must(t, err)
 	}
 	errs := inWorld(t, train, func(w *World) error {
-		w.fabric = &cut{Fabric: w.fabric}
+		through := w.transport.(*programs)
+		through.Fabric = &cut{Fabric: through.Fabric}
 		return train(w)
 	})
 	want := regexp.MustCompile(`^rank 1 on \S+ failed: .*the cable is cut.*; the checkpoint of step 2 stands: the same command with --resume goes on from there$`)
