@@ -19,6 +19,8 @@ type Staging interface {
 
 // Enqueuer is a device on whose streams other libraries enqueue work of their own.
 type Enqueuer interface {
+	// Free returns the bytes of the device's memory that nobody has.
+	Free() (int64, error)
 	// Run calls f with the device current on f's thread.
 	Run(f func() error) error
 	// Enqueue returns a launch that calls do with the address of a span of the arena and the stream, as the libraries know them. do

@@ -422,6 +422,9 @@ func writePipeSummary(out io.Writer, r *train.Run, s *train.Summary) {
 	fmt.Fprintf(w, "step\tpredicted %s, measured %s\n", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS))
 	if x := p.Sent; x != nil {
 		fmt.Fprintf(w, "sent\t%s between processes, %s\n", units.Count(int(x.Messages), "message"), units.ExactBytes(x.Bytes))
+		if x.DeviceBytes > 0 {
+			fmt.Fprintf(w, "NCCL\t%s of the GPUs' memory beside the arenas\n", units.ExactBytes(x.DeviceBytes))
+		}
 	}
 	if x := p.Slowest; x != nil {
 		fmt.Fprintf(w, "slowest\t%s of %s: %s, planned %s, %.1f times as slow as the others are against the plan\n", x.Task, x.Name, units.Seconds(x.Measured), units.Seconds(x.Planned), x.Factor)

@@ -32,6 +32,8 @@ type PipeSummary struct {
 type Sent struct {
 	Messages int64 `json:"messages"`
 	Bytes    int64 `json:"bytes"`
+	// DeviceBytes is the memory of GPUs that NCCL has taken for it beside the arenas.
+	DeviceBytes int64 `json:"device_bytes,omitempty"`
 }
 
 // DeviceSummary is the memory of one device, in bytes, as it was laid out.

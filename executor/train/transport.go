@@ -16,6 +16,8 @@ type Transport interface {
 	send(way int, src runtime.Span) (runtime.Launch, error)
 	receive(way int, dst runtime.Span) (runtime.Launch, error)
 	links(ctx context.Context, w *world.World) (map[[2]int]float64, error)
+	// taken returns the memory of devices that the transport has beside their arenas, bytes.
+	taken() int64
 	// Sent returns what this process has sent.
 	Sent() (messages, bytes int64)
 	// Close makes what waits fail.
@@ -59,6 +61,8 @@ func (p *programs) open(ctx context.Context, w *World, ways []pipe.Way) error {
 	}
 	return p.Open(ctx, ends(w, ways))
 }
+
+func (*programs) taken() int64 { return 0 }
 
 func (p *programs) links(ctx context.Context, w *world.World) (map[[2]int]float64, error) {
 	return w.Links(ctx, p.Fabric)
@@ -123,11 +127,15 @@ func BetweenGPUs(g GPUs) Transport { return &gpus{GPUs: g} }
 
 type gpus struct {
 	GPUs
-	ways []runtime.Enqueuer // nil: the way has no end here
+	ways  []runtime.Enqueuer // nil: the way has no end here
+	bytes int64              // that the library has taken
 }
+
+func (g *gpus) taken() int64 { return g.bytes }
 
 func (g *gpus) open(ctx context.Context, w *World, ways []pipe.Way) error {
 	g.ways = make([]runtime.Enqueuer, len(ways))
+	before := map[runtime.Enqueuer]int64{}
 	for i, x := range ways {
 		if x.Device == nil {
 			continue
@@ -136,8 +144,22 @@ func (g *gpus) open(ctx context.Context, w *World, ways []pipe.Way) error {
 		if g.ways[i], ok = x.Device.(runtime.Enqueuer); !ok {
 			return fmt.Errorf("%w: --devices %s: --transport nccl is for GPUs; tcp and mpi are for all devices", ErrSpec, x.Device.Info().Name)
 		}
+		var err error
+		if before[g.ways[i]], err = g.ways[i].Free(); err != nil {
+			return err
+		}
 	}
-	return g.Open(ctx, ends(w, ways), func(way int, do func() error) error { return g.ways[way].Run(do) })
+	if err := g.Open(ctx, ends(w, ways), func(way int, do func() error) error { return g.ways[way].Run(do) }); err != nil {
+		return err
+	}
+	for d, free := range before {
+		now, err := d.Free()
+		if err != nil {
+			return err
+		}
+		g.bytes += max(0, free-now)
+	}
+	return nil
 }
 
 func (g *gpus) links(context.Context, *world.World) (map[[2]int]float64, error) {

@@ -398,11 +398,12 @@ func (m *members) collect() error {
 // sent adds up what all processes have sent.
 func (m *members) sent() error {
 	messages, bytes := m.transport.Sent()
-	all, err := gather(m.Context(), m.World, Sent{messages, bytes})
+	all, err := gather(m.Context(), m.World, Sent{messages, bytes, m.transport.taken()})
 	m.c.out.Pipe.Sent = &Sent{}
 	for _, x := range all {
 		m.c.out.Pipe.Sent.Messages += x.Messages
 		m.c.out.Pipe.Sent.Bytes += x.Bytes
+		m.c.out.Pipe.Sent.DeviceBytes += x.DeviceBytes
 	}
 	return err
 }

@@ -159,10 +159,15 @@ const leftOver = 512 << 20
 
 // available returns what an arena can have at most, in bytes.
 func (d *Device) available() (int64, error) {
-	var free int64
-	err := d.Run(func() (err error) {
+	free, err := d.Free()
+	return free - min(leftOver, free/8), err
+}
+
+// Free returns the bytes of the GPU's memory that nobody has.
+func (d *Device) Free() (free int64, err error) {
+	err = d.Run(func() (err error) {
 		free, _, err = cu.MemInfo()
 		return d.wrap("", callError("cuMemGetInfo", err))
 	})
-	return free - min(leftOver, free/8), err
+	return free, err
 }
