@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,10 +21,18 @@ func must(t *testing.T, err error) {
 func measureAll(t *testing.T, device string) map[string]*outcome {
 	t.Helper()
 	all := map[string]*outcome{}
+	program := filepath.Join(t.TempDir(), "plimsoll")
+	build := []string{"build", "-o", program}
+	if device != "cpu" {
+		build = append(build, "-tags", "cuda")
+	}
+	if text, err := exec.Command("go", append(build, "plimsoll/cmd/plimsoll")...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
 	for name := range parts {
 		file := filepath.Join(t.TempDir(), name+".json")
 		var out bytes.Buffer
-		if err := run(t.Context(), []string{"-tiny", "-device", device, "-result", file, name}, &out); err != nil {
+		if err := run(t.Context(), []string{"-tiny", "-device", device, "-program", program, "-result", file, name}, &out); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out.String())
 			continue
 		}

@@ -1,7 +1,7 @@
 // Command gpu measures the CUDA backend on one device and writes what it found as JSON and as markdown. It is the
 // measuring half of the suite that make gpu-suite prepares; run.sh calls it and README.md says what each part asks.
 //
-//	gpu [flags] steps|copies|ops|vendors|throughput|rotor|offload|beyond      measure a part
+//	gpu [flags] steps|copies|ops|vendors|throughput|rotor|offload|beyond|world  measure a part
 //	gpu -part NAME [-tests] [-result FILE] -out DIR run COMMAND...      run a part and add what it gave to the results
 //	gpu -out DIR summary                               print the results as a short table
 //
@@ -29,6 +29,7 @@ type options struct {
 	tiny    bool
 	python  string // with PyTorch; "": no peer
 	peer    string // torch_peer.py
+	program string // plimsoll, for parts that run it
 	commit  string
 	result  string // file for, or of, a part's outcome
 	part    string
@@ -43,6 +44,7 @@ func (o *options) register(f *flag.FlagSet) {
 	f.BoolVar(&o.tiny, "tiny", false, "tiny shapes: tries the program, measures nothing")
 	f.StringVar(&o.python, "python", "", "Python with PyTorch, for the peer")
 	f.StringVar(&o.peer, "peer", "torch_peer.py", "the peer's script")
+	f.StringVar(&o.program, "program", "", "plimsoll, for world")
 	f.StringVar(&o.result, "result", "", "file for a part's outcome")
 	f.StringVar(&o.part, "part", "", "run: the part's name")
 	f.BoolVar(&o.tests, "tests", false, "run: the command is a Go test binary with -test.v")
@@ -54,7 +56,7 @@ func (o *options) register(f *flag.FlagSet) {
 // parts are those that this program measures itself.
 var parts = map[string]func(context.Context, *part) error{
 	"steps": measureSteps, "copies": measureCopies, "ops": measureOps, "throughput": measureThroughput, "rotor": measureRotor,
-	"vendors": measureVendors, "offload": measureOffload, "beyond": measureBeyond,
+	"vendors": measureVendors, "offload": measureOffload, "beyond": measureBeyond, "world": measureWorld,
 }
 
 func main() {
@@ -83,7 +85,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	measure, known := parts[name]
 	if !known {
-		return fmt.Errorf("unknown part %q: known are steps, copies, ops, vendors, throughput, rotor, offload, beyond, run, summary", name)
+		return fmt.Errorf("unknown part %q: known are steps, copies, ops, vendors, throughput, rotor, offload, beyond, world, run, summary", name)
 	}
 	if f.NArg() > 1 {
 		return fmt.Errorf("unexpected %s: flags stand before the part", strings.Join(f.Args()[1:], " "))

@@ -22,7 +22,7 @@ type results struct {
 const resultsFormat = "plimsoll.gpu-suite/v1"
 
 // order is that of run.sh.
-var order = []string{"runtime", "kernels", "executor", "steps", "validate", "drivers", "pipelines", "sanitizer", "copies", "ops", "vendors", "rotor", "offload", "throughput", "beyond"}
+var order = []string{"runtime", "kernels", "executor", "steps", "validate", "drivers", "pipelines", "world", "sanitizer", "copies", "ops", "vendors", "rotor", "offload", "throughput", "beyond"}
 
 func readResults(folder string) (*results, error) {
 	r := &results{Format: resultsFormat}

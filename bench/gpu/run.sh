@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checks and measures the CUDA backend on the machine's GPU, in at most nine minutes a call; see README.md.
 #
-#   run.sh [PART...]      runtime kernels executor steps validate drivers pipelines sanitizer copies ops vendors rotor offload
-#                         throughput beyond; none: the first eight, which are those of correctness
+#   run.sh [PART...]      runtime kernels executor steps validate drivers pipelines world sanitizer copies ops vendors rotor offload
+#                         throughput beyond; none: the first nine, which are those of correctness
 #
 # OUT      folder for results.json, results.md and log.txt (./out); a part that runs again replaces its old result
 # DEVICE   the device (cuda:0)
@@ -11,7 +11,7 @@
 # SECONDS_IN_ALL  time for everything (530; TINY: 2000, and four times as much for each part)
 # TINY     1: tiny shapes, which try the suite and measure nothing
 #
-# The exit status is 0 when every part of the first eight that ran is green: correctness. It touches no setting of the GPU.
+# The exit status is 0 when every part of the first nine that ran is green: correctness. It touches no setting of the GPU.
 set -u
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -93,6 +93,12 @@ pipelines() {
 		--strategy "1f1b*,gpipe,1f1b-flush,interleaved,zb-h1,zb-v" --microbatches 8 --steps 2 --no-cache --json
 }
 
+# world: two processes share the GPU, so bits and peaks are judged, and times are shown.
+world() {
+	unpack plimsoll || return
+	measured world 90 -program "$work/plimsoll"
+}
+
 sanitizer() {
 	tool=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 	if [ -z "$tool" ]; then
@@ -114,7 +120,7 @@ peer() {
 correct() { "$@" || bad=1; }
 
 case ${LIMIT:-} in *[!a-z0-9=\ ]*) echo "run.sh: LIMIT is \"$LIMIT\": give seconds, as in 300 or throughput=300" >&2 && exit 2 ;; esac
-[ $# -gt 0 ] || set -- runtime kernels executor steps validate drivers pipelines sanitizer
+[ $# -gt 0 ] || set -- runtime kernels executor steps validate drivers pipelines world sanitizer
 case " $* " in *" ops "* | *" throughput "* | *" beyond "*) mapfile -t peers < <(peer) ;; *) peers=() ;; esac
 for wanted in "$@"; do
 	case $wanted in
@@ -125,6 +131,7 @@ for wanted in "$@"; do
 	validate) correct validate ;;
 	drivers) correct tests drivers 40 -test.run GPUs ;;
 	pipelines) correct pipelines ;;
+	world) correct world ;;
 	sanitizer) correct sanitizer ;;
 	copies) measured copies 20 ;;
 	ops) measured ops 90 "${peers[@]}" ;;
@@ -134,7 +141,7 @@ for wanted in "$@"; do
 	throughput) measured throughput 280 "${peers[@]}" ;;
 	beyond) measured beyond 240 "${peers[@]}" ;;
 	*)
-		echo "run.sh: unknown part $wanted: known are runtime kernels executor steps validate drivers pipelines sanitizer copies ops vendors rotor offload throughput beyond" >&2
+		echo "run.sh: unknown part $wanted: known are runtime kernels executor steps validate drivers pipelines world sanitizer copies ops vendors rotor offload throughput beyond" >&2
 		exit 2
 		;;
 	esac
