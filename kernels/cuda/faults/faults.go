@@ -120,7 +120,7 @@ var faults = []fault{
 	}
 `, `	_, _ = d.users()
 `}, {"runtime/cuda/device.go", `	for _, s := range d.streams {
-		_ = s.stream.Synchronize() // reported by Stream.Synchronize
+		d.lost = d.lost || s.stream.Synchronize() != nil // reported by Stream.Synchronize
 	}
 `, `	note("cuMemFree", d.memory.free())
 `}}},
