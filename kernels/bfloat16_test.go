@@ -88,7 +88,7 @@ func TestTypes(t *testing.T) {
 		}
 		want := BFloat16
 		switch op.(type) {
-		case Cast, SoftmaxCrossEntropy:
+		case Cast, SoftmaxCrossEntropy, Embedding:
 			want = Float32
 		}
 		if y.DType != want {
@@ -111,6 +111,7 @@ func TestTypes(t *testing.T) {
 		{Cast{To: BFloat16}, []Desc{labels(3)}, "X"},
 		{Cast{To: BFloat16}, []Desc{image, image}, "X"},
 		{ReLU{}, []Desc{{Shape: Shape{3}, DType: 3}}, "X"},
+		{Multiply{}, []Desc{image, other}, "X"},
 	} {
 		var e *OpError
 		if _, err := c.op.Infer(c.in); !errors.As(err, &e) || e.Kind != c.op.Kind() || e.Field != c.field {
@@ -133,7 +134,8 @@ func TestTypes(t *testing.T) {
 func TestSizes(t *testing.T) {
 	halved, kept := 0, 0
 	for _, op := range everyOp {
-		if _, cast := op.(Cast); cast {
+		switch op.(type) {
+		case Cast, Embedding: // their types are attributes
 			continue
 		}
 		for _, pass := range passesOf(op) {

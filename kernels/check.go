@@ -144,9 +144,10 @@ func (c Call) backwardUses(l *uses, o Operands) {
 	}
 }
 
-// backwardParamUses: an input's gradient reads weights, never biases; BatchNorm in evaluation reads its running
-// statistics in place of the saved ones.
+// backwardParamUses: an input's gradient reads weights, never biases, and tokens have none; BatchNorm in evaluation reads its
+// running statistics in place of the saved ones.
 func (c Call) backwardParamUses(l *uses, o Operands, inputs, params bool) {
+	inputs = inputs && c.In[0].DType.Float()
 	for i, p := range c.Op.Params(c.In) {
 		if inputs && (p.Trained && i == 0 || !p.Trained && !c.Train) {
 			l.add(ParamRole, i, at(o.Params, i), p.Desc.Bytes(), true, false)

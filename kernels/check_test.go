@@ -16,8 +16,12 @@ var activations = []DType{Float32, BFloat16}
 func inputsOf(op Op, d DType) []Desc {
 	image := F32(2, 4, 4, 6).As(d)
 	switch op := op.(type) {
-	case BatchNorm, Add, Concat, Pack:
+	case BatchNorm, Add, Concat, Pack, Multiply:
 		return []Desc{image, image}
+	case Embedding:
+		return []Desc{{Shape: Shape{2, 3}, DType: Int32}}
+	case Rotary, Attention:
+		return []Desc{F32(2, 4, 24).As(d)}
 	case SoftmaxCrossEntropy:
 		return []Desc{F32(2, 6).As(d), labels(2)}
 	case Cast:
@@ -115,6 +119,15 @@ func TestUses(t *testing.T) {
 		{Call{Op: everyOp[10], Train: true, Pass: Backward}, "X[1] >DX[0] Saved[0]"},
 		{Call{Op: everyOp[11], Train: true}, "X[0] >Y"},
 		{Call{Op: everyOp[11], Train: true, Pass: Backward}, "DY >DX[0]"},
+		{Call{Op: everyOp[16], Train: true}, "X[0] Params[0] Params[1] >Y"},
+		{Call{Op: everyOp[16], Train: true, Pass: Backward}, "DY X[0] >DParams[0] >DParams[1]"},
+		{Call{Op: everyOp[17], Train: true}, "X[0] Params[0] Params[1] >Y >Saved[0] >Saved[1]"},
+		{Call{Op: everyOp[17], Pass: Backward}, "DY X[0] >DX[0] Params[0] >DParams[0] >DParams[1] Saved[0] Saved[1]"},
+		{Call{Op: everyOp[18], Train: true, Pass: Backward, AddParams: true}, "DY X[0] >DX[0] Params[0] +DParams[0] Saved[0]"},
+		{Call{Op: everyOp[21], Train: true, Pass: Backward, SkipDX: []bool{true}}, "DY X[0] X[1] >DX[1]"},
+		{Call{Op: everyOp[22], Train: true, Pass: Backward}, "DY >DX[0]"},
+		{Call{Op: everyOp[23], Train: true}, "X[0] >Y >Saved[0]"},
+		{Call{Op: everyOp[23], Train: true, Pass: Backward}, "DY Y X[0] >DX[0] Saved[0]"},
 	} {
 		c.call.In = inputsOf(c.call.Op, Float32)
 		if err := c.call.Check(); err != nil {

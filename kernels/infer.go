@@ -168,22 +168,25 @@ func (l Linear) Infer(in []Desc) (Desc, error) {
 	if l.Out < 1 || l.Out > MaxExtent {
 		return Desc{}, bad(l.Kind(), "Out", "%d is not a number of output features", l.Out)
 	}
-	features := in[0].Elements() / int64(in[0].Shape[0])
+	features := l.Features(in[0])
 	if features > MaxElements/int64(l.Out) {
 		return Desc{}, bad(l.Kind(), "Out", "a weight of %dx%d has more than %d elements", l.Out, features, int64(MaxElements))
+	}
+	if l.LastAxis {
+		return output(l.Kind(), in[0].DType, append(slices.Clone(head(in[0])), l.Out)...)
 	}
 	return output(l.Kind(), in[0].DType, in[0].Shape[0], l.Out)
 }
 
 // Infer implements Op.
 func (s SoftmaxCrossEntropy) Infer(in []Desc) (Desc, error) {
-	if len(in) != 2 || len(in[0].Shape) != 2 {
+	if len(in) != 2 || len(in[0].Shape) < 2 {
 		return Desc{}, bad(s.Kind(), "X", "want logits N,C and labels N, have %v", in)
 	}
 	if err := tensor(s.Kind(), 0, in[0]); err != nil {
 		return Desc{}, err
 	}
-	if want := (Desc{Shape: in[0].Shape[:1], DType: Int32}); !in[1].Equal(want) {
+	if want := (Desc{Shape: head(in[0]), DType: Int32}); !in[1].Equal(want) {
 		return Desc{}, bad(s.Kind(), "X", "labels are %v, want %v", in[1], want)
 	}
 	return F32(2), nil

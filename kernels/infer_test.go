@@ -57,6 +57,13 @@ func TestShapes(t *testing.T) {
 		{Upsample{Factor: 2}, shapes(Shape{2, 3, 4, 5}), Shape{2, 6, 8, 5}},
 		{Dropout{P: 0.5}, shapes(Shape{2, 3}), Shape{2, 3}},
 		{SoftmaxCrossEntropy{}, []Desc{F32(8, 10), labels(8)}, Shape{2}},
+		{SoftmaxCrossEntropy{}, []Desc{F32(8, 3, 10), {Shape: Shape{8, 3}, DType: Int32}}, Shape{2}},
+		{Linear{Out: 30, LastAxis: true}, shapes(Shape{128, 2, 2, 5}), Shape{128, 2, 2, 30}},
+		{Embedding{Vocabulary: 7, Width: 5, Positions: 4}, []Desc{{Shape: Shape{2, 3}, DType: Int32}}, Shape{2, 3, 5}},
+		{LayerNorm{}, shapes(Shape{2, 3, 5}), Shape{2, 3, 5}},
+		{Rotary{Heads: 3, Dim: 4}, shapes(Shape{2, 3, 14}), Shape{2, 3, 14}},
+		{Attention{Heads: 4}, shapes(Shape{2, 3, 12 * 5}), Shape{2, 3, 20}},
+		{Attention{Heads: 4, KVHeads: 1}, shapes(Shape{2, 3, 6 * 5}), Shape{2, 3, 20}},
 	} {
 		got, err := c.op.Infer(c.in)
 		if err != nil || !got.Equal(F32(c.want...)) {
@@ -67,7 +74,7 @@ func TestShapes(t *testing.T) {
 
 // TestInferDoesNotShare: the output's shape is the caller's to change.
 func TestInferDoesNotShare(t *testing.T) {
-	for _, op := range []Op{ReLU{}, BatchNorm{}, Dropout{}, Concat{}, Pack{}, Slice{H: 1, W: 1, C: 3}} {
+	for _, op := range []Op{ReLU{}, BatchNorm{}, Dropout{}, Concat{}, Pack{}, Slice{H: 1, W: 1, C: 3}, LayerNorm{}, GELU{}} {
 		in := shapes(Shape{2, 3})
 		y, err := op.Infer(in)
 		if err != nil {
@@ -95,7 +102,7 @@ func badOps() []badOp {
 		change(&c)
 		return c
 	}
-	huge := math.MaxInt
+	huge, tokens := math.MaxInt, Desc{Shape: Shape{2, 3}, DType: Int32}
 	return []badOp{
 		{good, nil, "X"},
 		{good, shapes(Shape{1, 8, 8}), "X"},
@@ -168,6 +175,34 @@ func badOps() []badOp {
 		{SoftmaxCrossEntropy{}, shapes(Shape{2, 3}, Shape{2}), "X"},
 		{SoftmaxCrossEntropy{}, []Desc{F32(2, 3), labels(3)}, "X"},
 		{SoftmaxCrossEntropy{}, []Desc{F32(2, 0), labels(2)}, "X"},
+		{SoftmaxCrossEntropy{}, []Desc{F32(2, 3, 4), labels(2)}, "X"},
+		{Embedding{Vocabulary: 3, Width: 4}, []Desc{labels(3)}, "X"},
+		{Embedding{Vocabulary: 3, Width: 4}, shapes(Shape{2, 3}), "X"},
+		{Embedding{Vocabulary: 3, Width: 4}, []Desc{{Shape: Shape{2, 0}, DType: Int32}}, "X"},
+		{Embedding{Width: 4}, []Desc{tokens}, "Vocabulary"},
+		{Embedding{Vocabulary: MaxExtent, Width: MaxExtent}, []Desc{tokens}, "Vocabulary"},
+		{Embedding{Vocabulary: 3, Width: -4}, []Desc{tokens}, "Width"},
+		{Embedding{Vocabulary: 3, Width: 4, Positions: 2}, []Desc{tokens}, "Positions"},
+		{Embedding{Vocabulary: 3, Width: 4, Positions: huge}, []Desc{tokens}, "Positions"},
+		{Embedding{Vocabulary: 3, Width: 4, To: Int32}, []Desc{tokens}, "To"},
+		{LayerNorm{Epsilon: -1}, shapes(image), "Epsilon"},
+		{RMSNorm{Epsilon: float32(math.NaN())}, shapes(image), "Epsilon"},
+		{GELU{}, []Desc{labels(3)}, "X"},
+		{SiLU{}, nil, "X"},
+		{Multiply{}, shapes(image), "X"},
+		{Rotary{Heads: 1, Dim: 2}, shapes(image), "X"},
+		{Rotary{Heads: 1, Dim: 3}, shapes(Shape{1, 2, 8}), "Dim"},
+		{Rotary{Heads: 1, Dim: huge - 1}, shapes(Shape{1, 2, 8}), "Dim"},
+		{Rotary{Heads: 3, Dim: 4}, shapes(Shape{1, 2, 8}), "Heads"},
+		{Rotary{Heads: 2, Dim: 4, Base: 1}, shapes(Shape{1, 2, 8}), "Base"},
+		{Rotary{Heads: 2, Dim: 4, Base: math.Inf(1)}, shapes(Shape{1, 2, 8}), "Base"},
+		{Attention{Heads: 1}, shapes(Shape{2, 6}), "X"},
+		{Attention{Heads: 0}, shapes(Shape{1, 2, 6}), "Heads"},
+		{Attention{Heads: huge}, shapes(Shape{1, 2, 6}), "Heads"},
+		{Attention{Heads: 4}, shapes(Shape{1, 2, 6}), "Heads"},
+		{Attention{Heads: 1}, shapes(Shape{1, 2, 3 * 1024}), "Heads"},
+		{Attention{Heads: 3, KVHeads: 2}, shapes(Shape{1, 2, 7}), "KVHeads"},
+		{Attention{Heads: 1, KVHeads: -1}, shapes(Shape{1, 2, 6}), "KVHeads"},
 	}
 }
 
@@ -188,6 +223,8 @@ var everyOp = []Op{
 	BatchNorm{Residual: true, ReLU: true}, ReLU{}, Add{}, Concat{}, MaxPool{KernelH: 2, KernelW: 2},
 	AvgPool{KernelH: 2, KernelW: 2}, GlobalAvgPool{}, Dropout{P: 0.5}, SoftmaxCrossEntropy{}, Cast{},
 	AdaptiveAvgPool{OutH: 3, OutW: 2}, Pack{}, Slice{Rows: 4, From: 6, H: 4, W: 1, C: 12}, Upsample{Factor: 2},
+	Embedding{Vocabulary: 5, Width: 4, Positions: 3}, LayerNorm{}, RMSNorm{}, GELU{}, SiLU{}, Multiply{},
+	Rotary{Heads: 4, Dim: 4}, Attention{Heads: 4, KVHeads: 2},
 }
 
 // FuzzInfer: no attributes or shapes make Infer panic or overflow; what it accepts has sizes that can be computed.
@@ -204,9 +241,12 @@ func FuzzInfer(f *testing.F) {
 			AvgPool{KernelH: i(kernel), KernelW: i(groups), StrideW: i(stride), PadW: i(pad)},
 			GlobalAvgPool{}, AdaptiveAvgPool{OutH: i(kernel), OutW: i(stride)}, Dropout{P: math.Float32frombits(uint32(kernel))}, SoftmaxCrossEntropy{}, Cast{To: DType(stride)},
 			Pack{}, Slice{Rows: i(kernel), From: i(stride), H: i(pad), W: i(dilation), C: i(groups)}, Upsample{Factor: i(kernel)},
+			Linear{Out: i(kernel), LastAxis: true}, Embedding{Vocabulary: i(kernel), Width: i(stride), Positions: i(pad), To: DType(dilation)},
+			LayerNorm{Epsilon: math.Float32frombits(uint32(kernel))}, RMSNorm{}, GELU{}, SiLU{}, Multiply{},
+			Rotary{Heads: i(kernel), Dim: i(stride), Base: math.Float64frombits(uint64(pad))}, Attention{Heads: i(kernel), KVHeads: i(stride)},
 		}
 		op := ops[int(kind)%len(ops)]
-		all := []Desc{F32(i(n), i(h), i(w), i(c)), F32(i(n), i(h), i(w), i(kernel)), {Shape: Shape{i(n)}, DType: DType(groups)}, F32(), F32(i(n), i(c)), F32(i(n), i(h), i(w), i(c)).As(BFloat16)}
+		all := []Desc{F32(i(n), i(h), i(w), i(c)), F32(i(n), i(h), i(w), i(kernel)), {Shape: Shape{i(n)}, DType: DType(groups)}, F32(), F32(i(n), i(c)), F32(i(n), i(h), i(c)), {Shape: Shape{i(n), i(h)}, DType: Int32}, F32(i(n), i(h), i(w), i(c)).As(BFloat16)}
 		in := slices.Concat(all, all)[int(inputs)%len(all):][:int(inputs/16)%4]
 		y, err := op.Infer(in)
 		if err != nil {

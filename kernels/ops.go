@@ -56,19 +56,30 @@ type GlobalAvgPool struct{}
 // order in which PyTorch flattens an image: what a Linear reads behind it has the columns of PyTorch's weight.
 type AdaptiveAvgPool struct{ OutH, OutW int }
 
-// Linear is X[0] W^T + b on N,C -> N,Out (trailing axes are flattened). Params: weight Out,C [, bias Out].
+// Linear is X[0] W^T + b on N,C -> N,Out (trailing axes are flattened), or, with LastAxis, on each row of the last axis:
+// N,T,C -> N,T,Out. Params: weight Out,C [, bias Out].
 type Linear struct {
-	Out  int
-	Bias bool
-	TF32 bool // see InTF32
+	Out      int
+	Bias     bool
+	LastAxis bool
+	TF32     bool // see InTF32
+}
+
+// Features returns the inputs of each output.
+func (l Linear) Features(x Desc) int64 {
+	if l.LastAxis {
+		return int64(channels(x))
+	}
+	return sample(x)
 }
 
 // Dropout zeroes elements with probability P and scales the rest by 1/(1-P); the mask is a function of the
 // step's Scalars and the call's Salt, recomputed in backward, never stored.
 type Dropout struct{ P float32 }
 
-// SoftmaxCrossEntropy is the mean over N of -log softmax(X[0])[label]. X[0]: N,C logits, X[1]: N int32 labels.
-// Y is float32[2]: the loss and the number of correct predictions. Saved: softmax N,C, float32. DY is implied to be 1.
+// SoftmaxCrossEntropy is the mean over N of -log softmax(X[0])[label]. X[0]: N,C logits, X[1]: N int32 labels; N can be
+// several axes. Y is float32[2]: the loss and the number of correct predictions. Saved: softmax N,C, float32. DY is implied
+// to be 1.
 // A label outside 0..C-1 makes the loss NaN.
 type SoftmaxCrossEntropy struct{}
 
@@ -198,7 +209,7 @@ func (BatchNorm) Params(in []Desc) []Param {
 
 // Params implements Op.
 func (l Linear) Params(in []Desc) []Param {
-	fanIn := int(in[0].Elements()) / in[0].Shape[0]
+	fanIn := int(l.Features(in[0]))
 	ps := []Param{{Name: "weight", Desc: F32(l.Out, fanIn), Trained: true, FanIn: fanIn, FanOut: l.Out}}
 	if l.Bias {
 		ps = append(ps, Param{Name: "bias", Desc: F32(l.Out), Trained: true, FanIn: fanIn, FanOut: l.Out})

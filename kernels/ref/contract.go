@@ -76,7 +76,8 @@ func accumulate(sums []float64, factor float32, v []float32) {
 
 // linear is y = x W^T + b.
 func linear(t *tensors) error {
-	rows, out := t.in[0].Shape[0], t.out.Shape[1]
+	out := t.out.Shape[len(t.out.Shape)-1]
+	rows := int(t.out.Elements()) / out
 	in := int(t.in[0].Elements()) / rows
 	switch t.call.Pass {
 	case kernels.Forward:

@@ -97,6 +97,22 @@ func kernel(op kernels.Op, t *tensors) (func() error, error) {
 		return func() error { return loss(t) }, nil
 	case kernels.Cast:
 		return func() error { return cast(t) }, nil
+	case kernels.Embedding:
+		return func() error { return embedding(op, t) }, nil
+	case kernels.LayerNorm:
+		return func() error { return rowNorm(op.Defaults().Epsilon, true, t) }, nil
+	case kernels.RMSNorm:
+		return func() error { return rowNorm(op.Defaults().Epsilon, false, t) }, nil
+	case kernels.GELU:
+		return func() error { return gelu(op, t) }, nil
+	case kernels.SiLU:
+		return func() error { return silu(t) }, nil
+	case kernels.Multiply:
+		return func() error { return multiply(t) }, nil
+	case kernels.Rotary:
+		return func() error { return rotary(op.Defaults(), t) }, nil
+	case kernels.Attention:
+		return func() error { return attention(op.Defaults(), t) }, nil
 	}
 	return nil, fmt.Errorf("there is no op %q", op.Kind())
 }

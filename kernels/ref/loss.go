@@ -8,7 +8,8 @@ import (
 
 // loss is SoftmaxCrossEntropy; its gradient is (softmax - onehot)/N.
 func loss(t *tensors) error {
-	rows, c := t.in[0].Shape[0], t.in[0].Shape[1]
+	rows := int(t.in[1].Elements())
+	c := int(t.in[0].Elements()) / rows
 	if t.call.Pass == kernels.Forward {
 		t.y[0], t.y[1] = lossForward(t, rows, c)
 		return nil

@@ -81,6 +81,7 @@ func bind(t testing.TB, op kernels.Op, in []kernels.Desc, seed uint64) *bound {
 	for _, d := range in {
 		b.o.X = append(b.o.X, b.tensor(d))
 		b.o.DX = append(b.o.DX, b.tensor(d))
+		b.call.SkipDX = append(b.call.SkipDX, !d.DType.Float())
 	}
 	for _, d := range op.Saved(in) {
 		b.o.Saved = append(b.o.Saved, b.tensor(d))
@@ -153,6 +154,19 @@ var ops = []struct {
 	{kernels.Linear{Out: 3, Bias: true}, []kernels.Desc{image}},
 	{kernels.Dropout{P: 0.4}, []kernels.Desc{image}},
 	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(6, 3), {Shape: kernels.Shape{6}, DType: kernels.Int32}}},
+	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(2, 3, 3), {Shape: kernels.Shape{2, 3}, DType: kernels.Int32}}},
+	{kernels.Linear{Out: 3, Bias: true, LastAxis: true}, []kernels.Desc{image}},
+	{kernels.Embedding{Vocabulary: 3, Width: 4, Positions: 6}, []kernels.Desc{{Shape: kernels.Shape{2, 5}, DType: kernels.Int32}}},
+	{kernels.Embedding{Vocabulary: 3, Width: 4}, []kernels.Desc{{Shape: kernels.Shape{2, 5}, DType: kernels.Int32}}},
+	{kernels.LayerNorm{}, []kernels.Desc{kernels.F32(2, 3, 5)}},
+	{kernels.RMSNorm{Epsilon: 0.1}, []kernels.Desc{kernels.F32(2, 3, 5)}},
+	{kernels.GELU{}, []kernels.Desc{image}},
+	{kernels.GELU{Tanh: true}, []kernels.Desc{image}},
+	{kernels.SiLU{}, []kernels.Desc{image}},
+	{kernels.Multiply{}, []kernels.Desc{image, image}},
+	{kernels.Rotary{Heads: 2, Dim: 4, Base: 10}, []kernels.Desc{kernels.F32(2, 6, 10)}},
+	{kernels.Attention{Heads: 2}, []kernels.Desc{kernels.F32(2, 5, 6*3)}},
+	{kernels.Attention{Heads: 4, KVHeads: 2}, []kernels.Desc{kernels.F32(2, 5, 8*3)}},
 }
 
 // Every gradient of every op is the slope of its output: along the gradient, the output moves as far as it says.
@@ -163,7 +177,6 @@ func TestGradients(t *testing.T) {
 			b := bind(t, c.op, c.in, uint64(i))
 			if _, loss := c.op.(kernels.SoftmaxCrossEntropy); loss {
 				b.put(b.o.DY, 1, 0)
-				b.call.SkipDX = []bool{false, true}
 			}
 			b.pass(t, kernels.Forward)
 			b.pass(t, backwards(c.op)...)
@@ -181,7 +194,7 @@ func TestGradients(t *testing.T) {
 			}
 		})
 	}
-	if compared != 39 {
+	if compared != 59 {
 		t.Errorf("compared %d gradients", compared)
 	}
 }
@@ -218,9 +231,6 @@ func dot(v, w []float32) (sum float64) {
 func TestAccumulation(t *testing.T) {
 	for i, c := range ops {
 		b := bind(t, c.op, c.in, uint64(i))
-		if len(c.in) > 1 && c.in[1].DType == kernels.Int32 {
-			b.call.SkipDX = []bool{false, true}
-		}
 		b.pass(t, kernels.Forward)
 		before := b.gradients()
 		b.pass(t, backwards(c.op)...)
@@ -288,7 +298,7 @@ func TestAliases(t *testing.T) {
 			}
 		}
 	}
-	if aliases[kernels.Float32] != 23 || aliases[kernels.BFloat16] != 22 { // not the loss: probabilities stay float32
+	if aliases[kernels.Float32] != 49 || aliases[kernels.BFloat16] != 47 { // not the loss: probabilities stay float32
 		t.Errorf("tried %v aliases", aliases)
 	}
 }
@@ -321,9 +331,6 @@ func alias(t *testing.T, op kernels.Op, in []kernels.Desc, pass kernels.Pass, ou
 	var results [2][]byte
 	for shared := range results {
 		b := bind(t, op, in, 1)
-		if len(b.call.In) > 1 && b.call.In[1].DType == kernels.Int32 {
-			b.call.SkipDX = []bool{false, true}
-		}
 		if pass != kernels.Forward {
 			b.pass(t, kernels.Forward)
 		}
@@ -386,7 +393,6 @@ func TestByHand(t *testing.T) {
 	b = bind(t, kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(2, 2), {Shape: kernels.Shape{2}, DType: kernels.Int32}}, 1)
 	b.put(b.o.X[0], 0, float32(math.Log(3)), 500, 500)
 	binary.LittleEndian.PutUint64(b.bytes[b.o.X[1].Offset:], 1) // labels 1, 0
-	b.call.SkipDX = []bool{false, true}
 	b.pass(t, kernels.Forward, kernels.Backward)
 	is(t, "loss", b.get(b.o.Y), float32((math.Log(4.0/3)+math.Log(2))/2), 2)
 	is(t, "gradient of loss", b.get(b.o.DX[0]), 0.125, -0.125, -0.25, 0.25)
@@ -395,6 +401,60 @@ func TestByHand(t *testing.T) {
 	if y := b.get(b.o.Y); y[0] == y[0] {
 		t.Errorf("the loss of a label out of range is %v", y[0])
 	}
+}
+
+// Transformers' ops in closed form.
+func TestSequencesByHand(t *testing.T) {
+	tokens := kernels.Desc{Shape: kernels.Shape{1, 2}, DType: kernels.Int32}
+	b := bind(t, kernels.Embedding{Vocabulary: 2, Width: 1, Positions: 3}, []kernels.Desc{tokens}, 1)
+	b.put(b.o.Params[0], 10, 20)
+	b.put(b.o.Params[1], 1, 2, 3)
+	b.put(b.o.DY, 5, 7)
+	binary.LittleEndian.PutUint64(b.bytes[b.o.X[0].Offset:], 1<<32|1)
+	b.pass(t, kernels.Forward, kernels.Backward)
+	is(t, "embedding", b.get(b.o.Y), 21, 22)
+	is(t, "gradient of tokens", b.get(b.o.DParams[0]), 0, 12)
+	is(t, "gradient of positions", b.get(b.o.DParams[1]), 5, 7, 0)
+	binary.LittleEndian.PutUint32(b.bytes[b.o.X[0].Offset:], 2)
+	b.pass(t, kernels.Forward)
+	if y := b.get(b.o.Y); y[0] == y[0] || y[1] != 22 {
+		t.Errorf("a token out of range and one in it embed as %v", y)
+	}
+
+	b = bind(t, kernels.LayerNorm{Epsilon: 1}, []kernels.Desc{kernels.F32(1, 2)}, 1)
+	b.put(b.o.X[0], 1-math.Sqrt2*2, 1+math.Sqrt2*2) // mean 1, variance 8
+	b.put(b.o.Params[0], 6, 3)
+	b.put(b.o.Params[1], 1, 2)
+	b.pass(t, kernels.Forward)
+	is(t, "layernorm", b.get(b.o.Y), 1-4*math.Sqrt2, 2+2*math.Sqrt2)
+	is(t, "its statistics", append(b.get(b.o.Saved[0]), b.get(b.o.Saved[1])...), 1, 1.0/3)
+
+	b = bind(t, kernels.RMSNorm{Epsilon: 3.5}, []kernels.Desc{kernels.F32(1, 2)}, 1)
+	b.put(b.o.X[0], 3, 4) // mean square 12.5
+	b.put(b.o.Params[0], 4, 8)
+	b.pass(t, kernels.Forward)
+	is(t, "rmsnorm", b.get(b.o.Y), 3, 8)
+
+	for op, want := range map[kernels.Op]float32{
+		kernels.GELU{}: 0.8413447, kernels.GELU{Tanh: true}: 0.8411920, kernels.SiLU{}: 0.7310586, // PyTorch's at 1
+	} {
+		b = bind(t, op, []kernels.Desc{kernels.F32(2)}, 1)
+		b.put(b.o.X[0], 1, -1)
+		b.pass(t, kernels.Forward)
+		is(t, op.Kind(), b.get(b.o.Y), want, want-1)
+	}
+
+	b = bind(t, kernels.Rotary{Heads: 1, Dim: 2}, []kernels.Desc{kernels.F32(1, 2, 3)}, 1)
+	b.put(b.o.X[0], 1, 2, 3, 1, 0, 4)
+	b.pass(t, kernels.Forward)
+	is(t, "rotary", b.get(b.o.Y), 1, 2, 3, float32(math.Cos(1)), float32(math.Sin(1)), 4)
+
+	// The second position's query meets scores ln 3 and 0: its weights are 3/4 and 1/4.
+	b = bind(t, kernels.Attention{Heads: 1}, []kernels.Desc{kernels.F32(1, 2, 3)}, 1)
+	b.put(b.o.X[0], 9, float32(math.Log(3)), 8, 1, 0, 4)
+	b.pass(t, kernels.Forward)
+	is(t, "attention", b.get(b.o.Y), 8, 7)
+	is(t, "its rows", b.get(b.o.Saved[0]), 9*float32(math.Log(3)), float32(math.Log(4)))
 }
 
 func is(t *testing.T, what string, got []float32, want ...float32) {

@@ -43,7 +43,7 @@ func TestTF32(t *testing.T) {
 			check("DParams[1]", tf32.o.DParams[1], exact)
 		}
 	}
-	if compared != 4*6+2 || changed != 4*3 {
+	if compared != 5*6+3 || changed != 5*3 {
 		t.Errorf("%d tensors compared, %d differ from float32's", compared, changed)
 	}
 }
