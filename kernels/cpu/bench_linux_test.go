@@ -118,11 +118,44 @@ func BenchmarkStream(b *testing.B) {
 		{"maxpool", kernels.Call{Op: kernels.MaxPool{KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1}, In: []kernels.Desc{x}, Train: true}, 1.5},
 		{"maxpool backward", kernels.Call{Op: kernels.MaxPool{KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1}, In: []kernels.Desc{x}, Train: true, Pass: kernels.Backward}, 1.5},
 		{"dropout", kernels.Call{Op: kernels.Dropout{P: 0.5}, In: []kernels.Desc{x}, Train: true}, 2},
+		{"gelu", kernels.Call{Op: kernels.GELU{}, In: []kernels.Desc{x}}, 2},
+		{"gelu backward", kernels.Call{Op: kernels.GELU{}, In: []kernels.Desc{x}, Pass: kernels.Backward}, 3},
+		{"gelu tanh", kernels.Call{Op: kernels.GELU{Tanh: true}, In: []kernels.Desc{x}}, 2},
+		{"gelu tanh backward", kernels.Call{Op: kernels.GELU{Tanh: true}, In: []kernels.Desc{x}, Pass: kernels.Backward}, 3},
+		{"layernorm", kernels.Call{Op: kernels.LayerNorm{}, In: []kernels.Desc{x}, Train: true}, 2},
+		{"layernorm backward", kernels.Call{Op: kernels.LayerNorm{}, In: []kernels.Desc{x}, Train: true, Pass: kernels.Backward}, 3},
+		{"rotary", kernels.Call{Op: kernels.Rotary{Heads: 4, Dim: 64}, In: []kernels.Desc{kernels.F32(8, 56*56, 256)}}, 2},
+		{"softmax cross entropy", kernels.Call{
+			Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.F32(128, 50257), {Shape: kernels.Shape{128}, DType: kernels.Int32}}, Train: true,
+		}, 2},
 	}
 	for _, c := range calls {
 		for _, threads := range []int{1, 2} {
 			b.Run(fmt.Sprintf("%s/threads=%d", c.name, threads), func(b *testing.B) {
 				benchmarkCall(b, fastest(), threads, c.call, bytes*c.runs)
+			})
+		}
+	}
+}
+
+// BenchmarkAttention is causal attention of GPT-2's heads. Operations are those of the products that the mask leaves: two of a row
+// and a column for each score forward, five backward.
+func BenchmarkAttention(b *testing.B) {
+	for _, s := range []struct{ batch, length, heads, kv, dim int }{{4, 64, 12, 12, 64}, {4, 1024, 12, 12, 64}, {1, 2048, 8, 2, 128}} {
+		c := kernels.Call{
+			Op: kernels.Attention{Heads: s.heads, KVHeads: s.kv}, Train: true,
+			In: []kernels.Desc{kernels.F32(s.batch, s.length, (s.heads+2*s.kv)*s.dim)},
+		}
+		product := float64(s.batch*s.heads*s.dim) * float64(s.length) * float64(s.length+1)
+		for _, threads := range []int{1, 2} {
+			name := fmt.Sprintf("%dx%d/heads=%d,%d/dim=%d", s.batch, s.length, s.heads, s.kv, s.dim)
+			c.Pass = kernels.Forward
+			b.Run(fmt.Sprintf("%s/forward/threads=%d", name, threads), func(b *testing.B) {
+				benchmarkCall(b, fastest(), threads, c, 2*product)
+			})
+			c.Pass = kernels.Backward
+			b.Run(fmt.Sprintf("%s/backward/threads=%d", name, threads), func(b *testing.B) {
+				benchmarkCall(b, fastest(), threads, c, 5*product)
 			})
 		}
 	}

@@ -26,9 +26,9 @@ func newConvolution(c kernels.Conv2D, x kernels.Desc) convolution {
 }
 
 func newLinear(l kernels.Linear, x kernels.Desc) convolution {
-	n := int64(x.Shape[0])
+	channels := l.Features(x)
 	one := axis{in: 1, out: 1, kernel: 1, stride: 1, dilation: 1}
-	return convolution{n: n, channels: x.Elements() / n, out: int64(l.Out), groups: 1, h: one, w: one, tf32: l.TF32}
+	return convolution{n: x.Elements() / channels, channels: channels, out: int64(l.Out), groups: 1, h: one, w: one, tf32: l.TF32}
 }
 
 // depth and width are the input and output channels of a group.

@@ -196,6 +196,26 @@ func (l *Library) build(c kernels.Call, uses []access) *builder {
 		b.dropout(op)
 	case kernels.SoftmaxCrossEntropy:
 		b.loss()
+	case kernels.Embedding:
+		b.embedding(op)
+	case kernels.LayerNorm:
+		b.rowNorm(op.Defaults().Epsilon, true)
+	case kernels.RMSNorm:
+		b.rowNorm(op.Defaults().Epsilon, false)
+	case kernels.GELU:
+		if op.Tanh {
+			b.activation(C.GELU_TANH_FORWARD, C.GELU_TANH_BACKWARD)
+		} else {
+			b.activation(C.GELU_FORWARD, C.GELU_BACKWARD)
+		}
+	case kernels.SiLU:
+		b.activation(C.SILU_FORWARD, C.SILU_BACKWARD)
+	case kernels.Multiply:
+		b.elementProduct()
+	case kernels.Rotary:
+		b.rotary(op)
+	case kernels.Attention:
+		b.attention(op.Defaults())
 	default:
 		panic(fmt.Sprintf("BUG: no kernels for %T", op))
 	}

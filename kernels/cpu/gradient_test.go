@@ -26,6 +26,17 @@ var gradientCalls = []kernels.Call{
 	{Op: kernels.Slice{Rows: 6, From: 1, H: 3, W: 2, C: 2}, In: []kernels.Desc{kernels.F32(2, 3, 2, 4)}},
 	{Op: kernels.Upsample{Factor: 2}, In: []kernels.Desc{kernels.F32(2, 3, 2, 2)}},
 	{Op: kernels.Dropout{P: 0.4}, In: []kernels.Desc{kernels.F32(3, 7)}},
+	{Op: kernels.Linear{Out: 3, Bias: true, LastAxis: true}, In: []kernels.Desc{kernels.F32(2, 3, 4)}},
+	{Op: kernels.Embedding{Vocabulary: 4, Width: 3, Positions: 6}, In: []kernels.Desc{{Shape: kernels.Shape{2, 5}, DType: kernels.Int32}}},
+	{Op: kernels.LayerNorm{}, In: []kernels.Desc{kernels.F32(2, 3, 5)}},
+	{Op: kernels.RMSNorm{}, In: []kernels.Desc{kernels.F32(2, 3, 5)}},
+	{Op: kernels.GELU{}, In: []kernels.Desc{kernels.F32(3, 7)}},
+	{Op: kernels.GELU{Tanh: true}, In: []kernels.Desc{kernels.F32(3, 7)}},
+	{Op: kernels.SiLU{}, In: []kernels.Desc{kernels.F32(3, 7)}},
+	{Op: kernels.Multiply{}, In: []kernels.Desc{kernels.F32(3, 7), kernels.F32(3, 7)}},
+	{Op: kernels.Rotary{Heads: 2, Dim: 4}, In: []kernels.Desc{kernels.F32(2, 3, 10)}},
+	{Op: kernels.Attention{Heads: 2}, In: []kernels.Desc{kernels.F32(2, 5, 18)}},
+	{Op: kernels.Attention{Heads: 4, KVHeads: 2}, In: []kernels.Desc{kernels.F32(1, 6, 16)}},
 	{Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.F32(3, 5), {Shape: kernels.Shape{3}, DType: kernels.Int32}}},
 }
 
@@ -50,7 +61,7 @@ func TestFiniteDifferences(t *testing.T) {
 			}
 		}
 	}
-	if least := 700 * len(Paths()); compared < least {
+	if least := 1300 * len(Paths()); compared < least {
 		t.Errorf("compared %d gradients, want at least %d", compared, least)
 	}
 }

@@ -38,6 +38,23 @@ enum kernel {
 	LOSS_TOTAL,
 	LOSS_BACKWARD,
 	DROPOUT,
+	GELU_FORWARD,
+	GELU_BACKWARD,
+	GELU_TANH_FORWARD,
+	GELU_TANH_BACKWARD,
+	SILU_FORWARD,
+	SILU_BACKWARD,
+	MULTIPLY_FORWARD,
+	MULTIPLY_BACKWARD,
+	EMBED_FORWARD,
+	EMBED_BACKWARD,
+	POSITION_BACKWARD,
+	ROWNORM_FORWARD,
+	ROWNORM_BACKWARD,
+	ROWNORM_PARAMS,
+	ROTARY,
+	ATTENTION_FORWARD,
+	ATTENTION_BACKWARD,
 	SGD_UPDATE,
 	ADAM_UPDATE,
 	GUARD_SQUARES,
@@ -53,6 +70,10 @@ enum { GRAD_ROWS = 256, GRAD_COLS = 256, GRAD_DEPTH = 128 }; // the same for wei
 enum { GRAD_LEAD_A = GRAD_ROWS + GAP, GRAD_LEAD_B = GRAD_COLS + GAP }; // odd numbers of cache lines
 enum { NORM_CHANNELS = 256 };                   // channels of a BatchNorm task
 enum { POOL_CHANNELS = 256 };                   // channels of a global or adaptive pooling task
+
+enum { EMBED_ROWS = 4096, EMBED_COLUMNS = 64 };  // of the weight's gradient, of an embedding's task
+enum { ATT_ROWS = 112, ATT_KEYS = 128 };         // attention: queries and keys of a block
+enum { ATT_LEAD = ATT_KEYS + GAP };              // floats from row to row of their scores
 
 // taps is one axis of a window: from row or column g of the grid, tap t looks at image position
 // g*mul + off + t*step; it belongs to kernel position first + t*stride.
@@ -182,6 +203,36 @@ struct dropout_args {
 	float scale;
 };
 
+struct multiply_args { // da (+)= dy*b, db (+)= dy*a; 0: not wanted
+	uint64_t dy, a, b, da, db;
+	int64_t n, chunk, add_a, add_b;
+};
+
+struct embed_args {
+	uint64_t x, weight, position, y; // backward: gradients in place of the last three
+	int64_t tokens, length, width, vocabulary, positions, per_task, accumulate;
+};
+
+struct rownorm_args {
+	uint64_t x, y, dy, dx, weight, bias, dweight, dbias;
+	uint64_t mean, inverse;       // saved, by row; no mean and no bias: RMSNorm
+	uint64_t part;                // double chunks,2,channels
+	int64_t rows, channels, chunks, per_task, add_dx, add_params;
+	float epsilon;
+};
+
+struct rotary_args {
+	uint64_t in, out;
+	int64_t samples, length, channels, heads, dim, per_task, accumulate;
+	double ratio, sign;           // of a pair's angle to the one's before it; -1 turns back
+};
+
+struct attention_args {
+	uint64_t x, y, dy, dx, rows;  // rows: log(sum(exp)) of each, or 0
+	int64_t heads, kv, dim, length, channels, accumulate;
+	float scale;
+};
+
 struct update_args {
 	uint64_t param, grad, state0, state1, scalars;
 	uint64_t earlier;             // updates before those that the scalars count
@@ -218,6 +269,11 @@ struct job {
 		struct pool_args pool;
 		struct loss_args loss;
 		struct dropout_args dropout;
+		struct multiply_args multiply;
+		struct embed_args embed;
+		struct rownorm_args rownorm;
+		struct rotary_args rotary;
+		struct attention_args attention;
 		struct update_args update;
 		struct guard_args guard;
 		struct peak_args peak;

@@ -5,6 +5,9 @@
 #include "pool.h"
 #include "loss.h"
 #include "dropout.h"
+#include "activation.h"
+#include "sequence.h"
+#include "attention.h"
 #include "update.h"
 #include "guard.h"
 #include "peak.h"
@@ -42,6 +45,23 @@ static kernel_fn *const table[KERNELS] = {
 	[LOSS_TOTAL] = loss_total,
 	[LOSS_BACKWARD] = loss_backward,
 	[DROPOUT] = dropout,
+	[GELU_FORWARD] = gelu_forward,
+	[GELU_BACKWARD] = gelu_backward,
+	[GELU_TANH_FORWARD] = gelu_tanh_forward,
+	[GELU_TANH_BACKWARD] = gelu_tanh_backward,
+	[SILU_FORWARD] = silu_forward,
+	[SILU_BACKWARD] = silu_backward,
+	[MULTIPLY_FORWARD] = multiply_forward,
+	[MULTIPLY_BACKWARD] = multiply_backward,
+	[EMBED_FORWARD] = embed_forward,
+	[EMBED_BACKWARD] = embed_backward,
+	[POSITION_BACKWARD] = position_backward,
+	[ROWNORM_FORWARD] = rownorm_forward,
+	[ROWNORM_BACKWARD] = rownorm_backward,
+	[ROWNORM_PARAMS] = rownorm_params,
+	[ROTARY] = rotary,
+	[ATTENTION_FORWARD] = attention_forward,
+	[ATTENTION_BACKWARD] = attention_backward,
 	[SGD_UPDATE] = sgd_update,
 	[ADAM_UPDATE] = adam_update,
 	[GUARD_SQUARES] = guard_squares,

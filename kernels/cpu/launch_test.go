@@ -86,8 +86,8 @@ func TestSavedIsOptional(t *testing.T) {
 		sameBits(t, c.Op.Kind(), r.run(t, l, in), data{opY: want[opY]})
 		ran++
 	}
-	if ran != 4 {
-		t.Errorf("%d calls save something, want 4", ran)
+	if ran != 8 {
+		t.Errorf("%d calls save something, want 8", ran)
 	}
 }
 

@@ -7,8 +7,8 @@ import "plimsoll/kernels"
 
 // loss is SoftmaxCrossEntropy.
 func (b *builder) loss() {
-	x := b.call.In[0].Shape
-	rows, classes := int64(x[0]), int64(x[1])
+	rows := b.call.In[1].Elements()
+	classes := b.call.In[0].Elements() / rows
 	per := rowsPerTask(classes)
 	args := C.struct_loss_args{
 		logits: b.at(kernels.X, 0), labels: b.at(kernels.X, 1), probs: b.at(kernels.Save, 0),

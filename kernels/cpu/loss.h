@@ -21,23 +21,40 @@ INLINE float exponential(float x) {
 	return x < -87 ? 0 : p * power.f;
 }
 
+enum { LOSS_CHUNK = 1024, LOSS_LINES = 16 };
+
+// largest is the largest value, and the first place where it is: the chunk first, then the place in it.
 INLINE float largest(const float *x, int64_t n, int64_t *at) {
+	float best = x[0];
 	*at = 0;
-	for (int64_t i = 1; i < n; i++)
-		if (x[i] > x[*at]) *at = i;
-	return x[*at];
+	for (int64_t from = 0; from < n; from += LOSS_CHUNK) {
+		int64_t to = least(from + LOSS_CHUNK, n);
+		float max[LOSS_LINES];
+		for (int64_t j = 0; j < LOSS_LINES; j++) max[j] = best;
+		for (int64_t i = from; i + LOSS_LINES <= to; i += LOSS_LINES)
+			for (int64_t j = 0; j < LOSS_LINES; j++) max[j] = x[i + j] > max[j] ? x[i + j] : max[j];
+		for (int64_t i = from + (to - from) / LOSS_LINES * LOSS_LINES; i < to; i++) max[0] = x[i] > max[0] ? x[i] : max[0];
+		for (int64_t j = 1; j < LOSS_LINES; j++) max[0] = max[j] > max[0] ? max[j] : max[0];
+		if (!(max[0] > best)) continue;
+		best = max[0];
+		for (*at = from; x[*at] != best;) ++*at;
+	}
+	return best;
 }
 
 // loss_row returns the loss of one row and whether its prediction is right; it writes the probabilities when wanted.
 static double loss_row(const float *x, int64_t classes, int32_t label, float *probs, int32_t *hit) {
 	int64_t best;
 	float max = largest(x, classes, &best);
-	double sum = 0;
-	for (int64_t c = 0; c < classes; c++) {
-		float e = exponential(x[c] - max);
-		sum += e;
-		if (probs) probs[c] = e;
+	double part[LOSS_LINES] = {0}, sum = 0;
+	for (int64_t c = 0; c < classes; c += LOSS_LINES) {
+		float e[LOSS_LINES];
+		int64_t n = least(classes - c, LOSS_LINES);
+		for (int64_t j = 0; j < LOSS_LINES; j++) e[j] = j < n ? exponential(x[c + (j < n ? j : 0)] - max) : 0;
+		for (int64_t j = 0; j < LOSS_LINES; j++) part[j] += e[j];
+		for (int64_t j = 0; probs && j < n; j++) probs[c + j] = e[j];
 	}
+	for (int64_t j = 0; j < LOSS_LINES; j++) sum += part[j];
 	for (int64_t c = 0; probs && c < classes; c++) probs[c] = (float)(probs[c] / sum);
 	*hit = best == label;
 	if (label < 0 || label >= classes) return NAN;

@@ -14,11 +14,11 @@ import (
 func randomOp(r *rand.Rand) (kernels.Op, []kernels.Desc) {
 	pick := func(max int) int { return 1 + r.IntN(max) }
 	image := kernels.F32(pick(3), pick(9), pick(9), pick(20))
-	switch r.IntN(16) {
+	switch r.IntN(24) {
 	case 0, 1:
 		return randomConv(r)
 	case 2:
-		return kernels.Linear{Out: pick(70), Bias: r.IntN(2) == 0}, []kernels.Desc{image}
+		return kernels.Linear{Out: pick(70), Bias: r.IntN(2) == 0, LastAxis: r.IntN(2) == 0}, []kernels.Desc{image}
 	case 3:
 		in := []kernels.Desc{image, image}
 		op := kernels.BatchNorm{Residual: r.IntN(2) == 0, ReLU: r.IntN(2) == 0, Epsilon: 1e-3 * float32(r.IntN(2)), Momentum: 0.3 * float32(r.IntN(2))}
@@ -59,9 +59,39 @@ func randomOp(r *rand.Rand) (kernels.Op, []kernels.Desc) {
 		return randomSlice(r, image), []kernels.Desc{image}
 	case 14:
 		return kernels.Upsample{Factor: pick(3)}, []kernels.Desc{image}
+	case 15:
+		return kernels.LayerNorm{Epsilon: 1e-3 * float32(r.IntN(2))}, []kernels.Desc{image}
+	case 16:
+		return kernels.RMSNorm{Epsilon: 1e-3 * float32(r.IntN(2))}, []kernels.Desc{image}
+	case 17:
+		return kernels.GELU{Tanh: r.IntN(2) == 0}, []kernels.Desc{image}
+	case 18:
+		return kernels.SiLU{}, []kernels.Desc{image}
+	case 19:
+		return kernels.Multiply{}, []kernels.Desc{image, image}
+	case 20:
+		return randomEmbedding(r)
+	case 21:
+		dim, heads := 2*pick(20), pick(3)
+		return kernels.Rotary{Heads: heads, Dim: dim, Base: 500 * float64(r.IntN(2))}, []kernels.Desc{kernels.F32(pick(3), pick(40), heads*dim+r.IntN(9))}
+	case 22:
+		shared, group := pick(3), pick(3)
+		return kernels.Attention{Heads: shared * group, KVHeads: shared}, []kernels.Desc{kernels.F32(pick(3), pick(40), shared*(group+2)*pick(40))}
 	}
-	n, classes := pick(40), pick(40)
+	n, t, classes := pick(40), pick(3), pick(40)
+	if r.IntN(2) == 0 {
+		return kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(n, t, classes), {Shape: kernels.Shape{n, t}, DType: kernels.Int32}}
+	}
 	return kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(n, classes), {Shape: kernels.Shape{n}, DType: kernels.Int32}}
+}
+
+func randomEmbedding(r *rand.Rand) (kernels.Op, []kernels.Desc) {
+	length := 1 + r.IntN(20)
+	op := kernels.Embedding{Vocabulary: 1 + r.IntN(30), Width: 1 + r.IntN(100)}
+	if r.IntN(2) == 0 {
+		op.Positions = length + r.IntN(5)
+	}
+	return op, []kernels.Desc{{Shape: kernels.Shape{1 + r.IntN(4), length}, DType: kernels.Int32}}
 }
 
 // randomSlice takes a part of each row of an image, or of each sample.
@@ -148,9 +178,9 @@ func fastest() Path { return slices.Max(Paths()) }
 // TestRandomCalls: every op, pass, attribute and switch against the reference, on every path; outputs start as
 // NaN, guards stay; one, two and three threads give the same bits; AVX2 and AVX-512 agree to the bit.
 func TestRandomCalls(t *testing.T) {
-	rounds := 400
+	rounds := 600
 	if underRace || testing.Short() {
-		rounds = 60
+		rounds = 90
 	}
 	ran := map[string]int{}
 	for seed := range rounds {
@@ -175,8 +205,8 @@ func TestRandomCalls(t *testing.T) {
 		}
 		ran[op.Kind()]++
 	}
-	if len(ran) != 15 {
-		t.Errorf("ran only %v, want all 15 kinds", ran)
+	if len(ran) != 23 {
+		t.Errorf("ran only %v, want all 23 kinds", ran)
 	}
 }
 
@@ -211,6 +241,19 @@ var largeCalls = []struct {
 	{kernels.Upsample{Factor: 2}, []kernels.Desc{kernels.F32(2, 20, 21, 60)}},
 	{kernels.Dropout{P: 0.3}, []kernels.Desc{kernels.F32(50_001)}},
 	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(900, 61), {Shape: kernels.Shape{900}, DType: kernels.Int32}}},
+	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(2, 3, 5003), {Shape: kernels.Shape{2, 3}, DType: kernels.Int32}}},
+	{kernels.Linear{Out: 33, Bias: true, LastAxis: true}, []kernels.Desc{kernels.F32(3, 100, 40)}},
+	{kernels.Embedding{Vocabulary: 5000, Width: 70, Positions: 310}, []kernels.Desc{{Shape: kernels.Shape{2, 300}, DType: kernels.Int32}}},
+	{kernels.LayerNorm{}, []kernels.Desc{kernels.F32(3, 50, 300)}},
+	{kernels.RMSNorm{}, []kernels.Desc{kernels.F32(3, 5, 3001)}},
+	{kernels.GELU{}, []kernels.Desc{kernels.F32(50_001)}},
+	{kernels.GELU{Tanh: true}, []kernels.Desc{kernels.F32(50_001)}},
+	{kernels.SiLU{}, []kernels.Desc{kernels.F32(50_001)}},
+	{kernels.Multiply{}, []kernels.Desc{kernels.F32(50_001), kernels.F32(50_001)}},
+	{kernels.Rotary{Heads: 3, Dim: 64}, []kernels.Desc{kernels.F32(2, 150, 256)}},
+	{kernels.Attention{Heads: 2}, []kernels.Desc{kernels.F32(2, 150, 6*64)}},
+	{kernels.Attention{Heads: 4, KVHeads: 2}, []kernels.Desc{kernels.F32(1, 300, 8*37)}},
+	{kernels.Attention{Heads: 1}, []kernels.Desc{kernels.F32(1, 129, 3*130)}},
 }
 
 // TestLargeCalls: as TestRandomCalls, with several tasks each.

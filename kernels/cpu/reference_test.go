@@ -68,8 +68,8 @@ func reference(c kernels.Call, in data) wants {
 	case kernels.Conv2D:
 		referenceConv(op.Defaults(), c, in, out)
 	case kernels.Linear:
-		n := c.In[0].Shape[0]
-		c.In = []kernels.Desc{kernels.F32(n, 1, 1, int(c.In[0].Elements())/n)}
+		n := int(op.Features(c.In[0]))
+		c.In = []kernels.Desc{kernels.F32(int(c.In[0].Elements())/n, 1, 1, n)}
 		referenceConv(kernels.Conv2D{Out: op.Out, KernelH: 1, KernelW: 1, Bias: op.Bias, TF32: op.TF32}.Defaults(), c, in, out)
 	case kernels.BatchNorm:
 		referenceNorm(op.Defaults(), c, in, out)
@@ -99,6 +99,22 @@ func reference(c kernels.Call, in data) wants {
 		referenceDropout(op, c, in, out)
 	case kernels.SoftmaxCrossEntropy:
 		referenceLoss(c, in, out)
+	case kernels.Embedding:
+		referenceEmbedding(op, c, in, out)
+	case kernels.LayerNorm:
+		referenceRowNorm(op.Defaults().Epsilon, true, c, in, out)
+	case kernels.RMSNorm:
+		referenceRowNorm(op.Defaults().Epsilon, false, c, in, out)
+	case kernels.GELU:
+		referenceGELU(op, c, in, out)
+	case kernels.SiLU:
+		referenceSiLU(c, in, out)
+	case kernels.Multiply:
+		referenceMultiply(c, in, out)
+	case kernels.Rotary:
+		referenceRotary(op.Defaults(), c, in, out)
+	case kernels.Attention:
+		referenceAttention(op.Defaults(), c, in, out)
 	}
 	accumulate(c, in, out)
 	return out
@@ -500,7 +516,8 @@ func referenceDropout(op kernels.Dropout, c kernels.Call, in data, out wants) {
 }
 
 func referenceLoss(c kernels.Call, in data, out wants) {
-	rows, classes := c.In[0].Shape[0], c.In[0].Shape[1]
+	rows := int(c.In[1].Elements())
+	classes := int(c.In[0].Elements()) / rows
 	total, probs, dx := newWant(2), newWant(rows*classes), newWant(rows*classes)
 	for r := range rows {
 		x := in[opX][r*classes : (r+1)*classes]

@@ -235,13 +235,21 @@ func randomInputs(r *rand.Rand, c kernels.Call) data {
 			in[opVar][i] = v*v + 0.1
 		}
 	}
-	if _, ok := c.Op.(kernels.SoftmaxCrossEntropy); ok {
-		for i := range in[opX1] {
-			in[opX1][i] = math.Float32frombits(uint32(r.IntN(c.In[0].Shape[1])))
-		}
+	switch op := c.Op.(type) {
+	case kernels.SoftmaxCrossEntropy:
+		integers(r, in[opX1], c.In[0].Shape[len(c.In[0].Shape)-1])
+	case kernels.Embedding:
+		integers(r, in[opX], op.Vocabulary)
 	}
 	in[operand(kernels.ScalarsRole, 0)] = scalars(kernels.Scalars{Seed: r.Uint64(), Step: r.Uint64N(1000), Microbatch: r.Uint64N(9), LR: 0.1, GradScale: 1})
 	return in
+}
+
+// integers fills v with the bits of integers below n.
+func integers(r *rand.Rand, v []float32, n int) {
+	for i := range v {
+		v[i] = math.Float32frombits(uint32(r.IntN(n)))
+	}
 }
 
 func scalars(s kernels.Scalars) []float32 {

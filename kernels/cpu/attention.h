@@ -1,0 +1,190 @@
+// Causal self-attention by blocks (Dao: FlashAttention-2, 2023): ATT_ROWS queries meet ATT_KEYS keys at a time, so that scores
+// stay in the second-level cache. Blocks are the same on every path; what the mask hides is left out by parts of
+// ATT_PART rows and is exactly zero elsewhere, so that sums have the same bits on all.
+
+enum { ATT_PART = 28 };             // two strips of the longest tile
+
+// att_lead is the floats from row to row of a block of queries, keys or values: whole registers, and a gap.
+INLINE int64_t att_lead(int64_t dim) { return ceildiv(dim, 16) * 16 + GAP; }
+
+// load_rows copies rows of dim values, step apart, times a factor, with zeros behind.
+static void load_rows(const float *src, int64_t step, int64_t rows, int64_t dim, float factor, float *dst) {
+	int64_t lead = att_lead(dim);
+	for (int64_t r = 0; r < rows; r++, src += step, dst += lead) {
+		for (int64_t i = 0; i < dim; i++) dst[i] = src[i] * factor;
+		for (int64_t i = dim; i < lead; i++) dst[i] = 0;
+	}
+}
+
+// pair is a block of queries and a block of keys: query q0+r sees key k0+j when k0+j <= q0+r.
+struct pair { int64_t q0, rows, k0, keys, dim; };
+
+// seen is how many of the keys row r sees.
+INLINE int64_t seen(const struct pair *p, int64_t r) { return most(least(p->keys, p->q0 + r - p->k0 + 1), 0); }
+
+// sees is the first row that sees key j.
+INLINE int64_t sees(const struct pair *p, int64_t j) { return least(most(p->k0 + j - p->q0, 0), p->rows); }
+
+// scores: out = a * b where the mask is open, a being rows of att_lead, b columns of keys.
+static void scores(const struct pair *p, const float *a, const float *b, float *const *out) {
+	int64_t lead = att_lead(p->dim);
+	for (int64_t c = 0; c < p->keys; c += PANEL) {
+		int64_t r = sees(p, c);
+		if (r < p->rows)
+			strips(in_rows, p->rows - r, least(p->keys - c, PANEL), lead, lead, ATT_LEAD, p->dim, a + r * lead, b + c, b + c, out + r, c, 0, 0);
+	}
+}
+
+// over_keys: out (+)= weights * b, where b has a row for each key.
+static void over_keys(const struct pair *p, const float *weights, const float *b, int64_t columns, float *const *out, int add) {
+	int64_t lead = att_lead(p->dim);
+	for (int64_t r = 0; r < p->rows; r += ATT_PART) {
+		int64_t rows = least(p->rows - r, ATT_PART), depth = seen(p, r + rows - 1);
+		for (int64_t c = 0; depth > 0 && c < columns; c += PANEL)
+			strips(in_rows, rows, least(columns - c, PANEL), ATT_LEAD, ATT_LEAD, lead, depth, weights + r * ATT_LEAD, b + c, b + c, out + r, c,
+				add ? (const float *const *)out + r : 0, c);
+	}
+}
+
+// over_queries: out += weights^T * b, where b has a row for each query and out one for each key.
+static void over_queries(const struct pair *p, const float *weights, const float *b, float *const *out) {
+	int64_t lead = att_lead(p->dim), columns = lead - GAP;
+	for (int64_t j = 0; j < p->keys; j += ATT_PART) {
+		int64_t keys = least(p->keys - j, ATT_PART), r = sees(p, j);
+		for (int64_t c = 0; r < p->rows && c < columns; c += PANEL)
+			strips(by_depth, keys, least(columns - c, PANEL), 1, ATT_LEAD, lead, p->rows - r, weights + r * ATT_LEAD + j, b + r * lead + c,
+				b + r * lead + c, out + j, c, (const float *const *)out + j, c);
+	}
+}
+
+static void row_pointers(float *first, int64_t step, int64_t rows, float **out) {
+	for (int64_t r = 0; r < rows; r++) out[r] = first + r * step;
+}
+
+// highest is the largest of n values, n > 0.
+INLINE float highest(const float *x, int64_t n) {
+	float max[LINES];
+	for (int64_t j = 0; j < LINES; j++) max[j] = x[least(j, n - 1)];
+	for (int64_t i = LINES; i + LINES <= n; i += LINES)
+		for (int64_t j = 0; j < LINES; j++) max[j] = x[i + j] > max[j] ? x[i + j] : max[j];
+	for (int64_t i = n / LINES * LINES; i < n; i++) max[0] = x[i] > max[0] ? x[i] : max[0];
+	for (int64_t j = 1; j < LINES; j++) max[0] = max[j] > max[0] ? max[j] : max[0];
+	return max[0];
+}
+
+// weigh makes weights of one row's scores: e^(score - off) for those that it sees, zeros for the others; it returns their sum.
+INLINE float weigh(float *score, int64_t open, int64_t keys, float off) {
+	float sum;
+	INDEPENDENT
+	for (int64_t j = 0; j < open; j++) score[j] = exponential(score[j] - off);
+	for (int64_t j = open; j < keys; j++) score[j] = 0;
+	FOLD(sum, open, score[i]);
+	return sum;
+}
+
+// online moves the largest score and the sum of each row to what they are with one more block of scores, and scales what has
+// been summed up; the scores become weights.
+static void online(const struct pair *p, float *s, float *max, float *sum, float *o) {
+	int64_t lead = att_lead(p->dim);
+	for (int64_t r = 0; r < p->rows; r++, s += ATT_LEAD, o += lead) {
+		int64_t open = seen(p, r);
+		float before = p->k0 ? max[r] : -INFINITY, top = before;
+		if (open > 0) {
+			float h = highest(s, open);
+			top = h > before ? h : before;
+		}
+		float factor = p->k0 ? exponential(before - top) : 0;
+		sum[r] = (p->k0 ? sum[r] * factor : 0) + weigh(s, open, p->keys, top);
+		max[r] = top;
+		for (int64_t i = 0; p->k0 && factor != 1 && i < lead - GAP; i++) o[i] *= factor;
+	}
+}
+
+// attention_forward: a task is a block of queries of one head. Scratch: see attentionScratch in attention.go.
+static void attention_forward(const struct job *job, int64_t task, char *scratch) {
+	const struct attention_args *a = &job->args.attention;
+	int64_t blocks = ceildiv(a->length, ATT_ROWS), dim = a->dim, lead = att_lead(dim);
+	int64_t head = task / blocks % a->heads, n = task / blocks / a->heads, shared = head / (a->heads / a->kv);
+	struct pair p = {.q0 = task % blocks * ATT_ROWS, .dim = dim};
+	p.rows = least(ATT_ROWS, a->length - p.q0);
+	float *q = (float *)scratch, *v = q + ATT_ROWS * lead, *o = v + ATT_KEYS * lead, *s = o + ATT_ROWS * lead, *k = s + ATT_ROWS * ATT_LEAD;
+	float max[ATT_ROWS], sum[ATT_ROWS], *srow[ATT_ROWS], *orow[ATT_ROWS];
+	row_pointers(s, ATT_LEAD, ATT_ROWS, srow);
+	row_pointers(o, lead, ATT_ROWS, orow);
+	const float *x = F(a->x) + n * a->length * a->channels, *keys = x + (a->heads + shared) * dim, *values = keys + a->kv * dim;
+	load_rows(x + p.q0 * a->channels + head * dim, a->channels, p.rows, dim, a->scale, q);
+	for (; p.k0 < p.q0 + p.rows; p.k0 += ATT_KEYS) {
+		p.keys = least(ATT_KEYS, p.q0 + p.rows - p.k0);
+		pack_columns(keys + p.k0 * a->channels, a->channels, dim, p.keys, ATT_LEAD, k);
+		load_rows(values + p.k0 * a->channels, a->channels, p.keys, dim, 1, v);
+		scores(&p, q, k, srow);
+		online(&p, s, max, sum, o);
+		over_keys(&p, s, v, lead - GAP, orow, p.k0 > 0);
+	}
+	for (int64_t r = 0; r < p.rows; r++) {
+		float *y = F(a->y) + ((n * a->length + p.q0 + r) * a->heads + head) * dim;
+		for (int64_t i = 0; i < dim; i++) y[i] = o[r * lead + i] / sum[r];
+		if (a->rows) F(a->rows)[(n * a->heads + head) * a->length + p.q0 + r] = (float)(max[r] + log((double)sum[r]));
+	}
+}
+
+// gradients_of_scores: weights from the scores in s, and in ds, which has dy*v, weights*(dy*v - dy*y).
+static void gradients_of_scores(const struct pair *p, float *s, float *ds, const float *rows, const float *dy, const float *y, int64_t step) {
+	int64_t lead = att_lead(p->dim);
+	for (int64_t r = 0; r < p->rows; r++, s += ATT_LEAD, ds += ATT_LEAD) {
+		int64_t open = seen(p, r);
+		float mean;
+		const float *out = y + r * step, *g = dy + r * lead;
+		FOLD(mean, p->dim, g[i] * out[i]);
+		weigh(s, open, p->keys, rows[r]);
+		INDEPENDENT
+		for (int64_t j = 0; j < open; j++) ds[j] = s[j] * (ds[j] - mean);
+		for (int64_t j = open; j < p->keys; j++) ds[j] = 0;
+	}
+}
+
+// deposit_rows copies or adds rows of dim values to rows that are step apart.
+static void deposit_rows(const float *src, int64_t rows, int64_t dim, float *dst, int64_t step, int64_t add) {
+	int64_t lead = att_lead(dim);
+	for (int64_t r = 0; r < rows; r++, src += lead, dst += step)
+		for (int64_t i = 0; i < dim; i++) dst[i] = add ? dst[i] + src[i] : src[i];
+}
+
+// attention_backward: a task is one head of keys and values with the heads of queries that share it. Blocks of keys come
+// outermost; gradients of queries gather in dx, those of keys and values in scratch (see attentionScratch).
+static void attention_backward(const struct job *job, int64_t task, char *scratch) {
+	const struct attention_args *a = &job->args.attention;
+	int64_t dim = a->dim, lead = att_lead(dim), group = a->heads / a->kv, shared = task % a->kv, n = task / a->kv, step = a->channels;
+	float *q = (float *)scratch, *dy = q + ATT_ROWS * lead, *k = dy + ATT_ROWS * lead, *dk = k + ATT_KEYS * lead, *dv = dk + ATT_KEYS * lead;
+	float *s = dv + ATT_KEYS * lead, *ds = s + ATT_ROWS * ATT_LEAD, *kt = ds + ATT_ROWS * ATT_LEAD, *vt = kt + dim * ATT_LEAD;
+	float *srow[ATT_ROWS], *dsrow[ATT_ROWS], *dkrow[ATT_KEYS], *dvrow[ATT_KEYS], *dqrow[ATT_ROWS];
+	row_pointers(s, ATT_LEAD, ATT_ROWS, srow);
+	row_pointers(ds, ATT_LEAD, ATT_ROWS, dsrow);
+	row_pointers(dk, lead, ATT_KEYS, dkrow);
+	row_pointers(dv, lead, ATT_KEYS, dvrow);
+	const float *x = F(a->x) + n * a->length * step, *keys = x + (a->heads + shared) * dim, *values = keys + a->kv * dim;
+	float *dx = F(a->dx) + n * a->length * step, *dkeys = dx + (a->heads + shared) * dim, *dvalues = dkeys + a->kv * dim;
+	for (int64_t k0 = 0; k0 < a->length; k0 += ATT_KEYS) {
+		struct pair p = {.k0 = k0, .keys = least(ATT_KEYS, a->length - k0), .dim = dim};
+		pack_columns(keys + k0 * step, step, dim, p.keys, ATT_LEAD, kt);
+		pack_columns(values + k0 * step, step, dim, p.keys, ATT_LEAD, vt);
+		load_rows(keys + k0 * step, step, p.keys, dim, a->scale, k);
+		memset(dk, 0, (size_t)(2 * ATT_KEYS * lead) * 4);
+		for (int64_t head = shared * group; head < (shared + 1) * group; head++)
+			for (p.q0 = k0 / ATT_ROWS * ATT_ROWS; p.q0 < a->length; p.q0 += ATT_ROWS) {
+				p.rows = least(ATT_ROWS, a->length - p.q0);
+				int64_t at = ((n * a->length + p.q0) * a->heads + head) * dim;
+				load_rows(x + p.q0 * step + head * dim, step, p.rows, dim, a->scale, q);
+				load_rows(F(a->dy) + at, a->heads * dim, p.rows, dim, 1, dy);
+				scores(&p, q, kt, srow);
+				scores(&p, dy, vt, dsrow);
+				gradients_of_scores(&p, s, ds, F(a->rows) + (n * a->heads + head) * a->length + p.q0, dy, F(a->y) + at, a->heads * dim);
+				over_queries(&p, s, dy, dvrow);
+				over_queries(&p, ds, q, dkrow);
+				row_pointers(dx + p.q0 * step + head * dim, step, p.rows, dqrow);
+				over_keys(&p, ds, k, dim, dqrow, k0 > 0 || a->accumulate);
+			}
+		deposit_rows(dk, p.keys, dim, dkeys + k0 * step, step, a->accumulate);
+		deposit_rows(dv, p.keys, dim, dvalues + k0 * step, step, a->accumulate);
+	}
+}

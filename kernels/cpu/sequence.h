@@ -1,0 +1,183 @@
+// Embeddings, norms of rows and rotary positions.
+
+// LINES partial sums, whatever the path: sums of rows have the same bits on all.
+enum { LINES = 16 };
+
+// folded adds up partial sums.
+INLINE float folded(float *sum) {
+	for (int s = LINES / 2; s > 0; s /= 2)
+		for (int i = 0; i < s; i++) sum[i] += sum[i + s];
+	return sum[0];
+}
+
+// FOLD is the sum of an expression of i, from 0 to n.
+#define FOLD(result, n, expression) \
+	do { \
+		float partial[LINES] = {0}; \
+		int64_t whole = (n) / LINES * LINES; \
+		for (int64_t first = 0; first < whole; first += LINES) \
+			for (int64_t j = 0; j < LINES; j++) { \
+				int64_t i = first + j; \
+				partial[j] += (expression); \
+			} \
+		for (int64_t i = whole; i < (n); i++) partial[i - whole] += (expression); \
+		(result) = folded(partial); \
+	} while (0)
+
+// embed_forward: a task is some tokens.
+static void embed_forward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct embed_args *e = &job->args.embed;
+	int64_t from = task * e->per_task, to = least(from + e->per_task, e->tokens);
+	for (int64_t r = from; r < to; r++) {
+		int32_t token = I(e->x)[r];
+		int known = token >= 0 && token < e->vocabulary;
+		const float *restrict row = F(e->weight) + (known ? token : 0) * e->width;
+		float *restrict y = F(e->y) + r * e->width;
+		if (!known) {
+			for (int64_t c = 0; c < e->width; c++) y[c] = NAN;
+		} else if (e->position) {
+			const float *restrict at = F(e->position) + r % e->length * e->width;
+			for (int64_t c = 0; c < e->width; c++) y[c] = row[c] + at[c];
+		} else
+			memcpy(y, row, (size_t)e->width * 4);
+	}
+}
+
+// embed_backward: a task is EMBED_COLUMNS columns of EMBED_ROWS rows of the weight. It goes through all tokens and adds the
+// gradients of those that are its own, in their order.
+static void embed_backward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct embed_args *e = &job->args.embed;
+	int64_t blocks = ceildiv(e->width, EMBED_COLUMNS), c0 = task % blocks * EMBED_COLUMNS, columns = least(EMBED_COLUMNS, e->width - c0);
+	int64_t from = task / blocks * EMBED_ROWS, to = least(from + EMBED_ROWS, e->vocabulary);
+	float *weight = F(e->weight) + c0;
+	for (int64_t v = from; !e->accumulate && v < to; v++) memset(weight + v * e->width, 0, (size_t)columns * 4);
+	for (int64_t r = 0; r < e->tokens; r++) {
+		int32_t token = I(e->x)[r];
+		if (token < from || token >= to) continue;
+		const float *restrict dy = F(e->y) + r * e->width + c0;
+		float *restrict row = weight + token * e->width;
+		for (int64_t c = 0; c < columns; c++) row[c] += dy[c];
+	}
+}
+
+// position_backward: a task is some positions; those behind the end of the sequences get zeros.
+static void position_backward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct embed_args *e = &job->args.embed;
+	int64_t from = task * e->per_task, to = least(from + e->per_task, e->positions);
+	for (int64_t t = from; t < to; t++) {
+		float *restrict row = F(e->position) + t * e->width;
+		if (!e->accumulate) memset(row, 0, (size_t)e->width * 4);
+		for (int64_t r = t; t < e->length && r < e->tokens; r += e->length) {
+			const float *restrict dy = F(e->y) + r * e->width;
+			for (int64_t c = 0; c < e->width; c++) row[c] += dy[c];
+		}
+	}
+}
+
+// rownorm_forward: a task is some rows. y may lie on x.
+static void rownorm_forward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct rownorm_args *n = &job->args.rownorm;
+	int64_t channels = n->channels, from = task * n->per_task, to = least(from + n->per_task, n->rows);
+	const float *weight = F(n->weight), *bias = F(n->bias);
+	for (int64_t r = from; r < to; r++) {
+		const float *x = F(n->x) + r * channels;
+		float *y = F(n->y) + r * channels, mean = 0, squares;
+		if (bias) {
+			FOLD(mean, channels, x[i]);
+			mean /= (float)channels;
+		}
+		FOLD(squares, channels, (x[i] - mean) * (x[i] - mean));
+		float inverse = (float)(1 / sqrt((double)squares / (double)channels + n->epsilon));
+		if (n->mean) F(n->mean)[r] = mean;
+		if (n->inverse) F(n->inverse)[r] = inverse;
+		if (bias) {
+			INDEPENDENT
+			for (int64_t i = 0; i < channels; i++) y[i] = (x[i] - mean) * inverse * weight[i] + bias[i];
+		} else {
+			INDEPENDENT
+			for (int64_t i = 0; i < channels; i++) y[i] = x[i] * inverse * weight[i];
+		}
+	}
+}
+
+// rownorm_backward: a task is a chunk of rows, whose parts of dweight and dbias it leaves in float64. With h = (x-mean)/std and
+// g = dy*weight, dx = (g - mean(g) - h*mean(g*h))/std. dx may lie on x or dy.
+static void rownorm_backward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct rownorm_args *n = &job->args.rownorm;
+	int64_t channels = n->channels, from = n->rows * task / n->chunks, to = n->rows * (task + 1) / n->chunks;
+	double *restrict dweight = D(n->part) + task * 2 * channels, *restrict dbias = dweight + channels;
+	const float *weight = F(n->weight);
+	memset(dweight, 0, (size_t)channels * 2 * sizeof(double));
+	for (int64_t r = from; r < to; r++) {
+		const float *x = F(n->x) + r * channels, *dy = F(n->dy) + r * channels;
+		float *dx = F(n->dx) + r * channels, sum = 0, product;
+		float mean = n->mean ? F(n->mean)[r] : 0, inverse = F(n->inverse)[r];
+		for (int64_t i = 0; i < channels; i++) dweight[i] += dy[i] * ((x[i] - mean) * inverse);
+		if (n->mean) {
+			for (int64_t i = 0; i < channels; i++) dbias[i] += dy[i];
+			FOLD(sum, channels, dy[i] * weight[i]);
+		}
+		if (!n->dx) continue;
+		FOLD(product, channels, dy[i] * weight[i] * ((x[i] - mean) * inverse));
+		sum /= (float)channels;
+		product /= (float)channels;
+		INDEPENDENT
+		for (int64_t i = 0; i < channels; i++) {
+			float v = (dy[i] * weight[i] - sum - (x[i] - mean) * inverse * product) * inverse;
+			dx[i] = n->add_dx ? dx[i] + v : v;
+		}
+	}
+}
+
+// rownorm_params merges the chunks; a task is NORM_CHANNELS channels.
+static void rownorm_params(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct rownorm_args *n = &job->args.rownorm;
+	float *out[2] = {F(n->dweight), F(n->dbias)};
+	for (int64_t c = task * NORM_CHANNELS; c < least((task + 1) * NORM_CHANNELS, n->channels); c++)
+		for (int64_t k = 0; k < 2 && out[k]; k++) {
+			double sum = 0;
+			for (int64_t q = 0; q < n->chunks; q++) sum += D(n->part)[(2 * q + k) * n->channels + c];
+			out[k][c] = n->add_params ? out[k][c] + (float)sum : (float)sum;
+		}
+}
+
+// turn turns the pairs of a head. out may lie on in.
+INLINE void turn(const float *in, float *out, int64_t half, const float *cosine, const float *sine, const int accumulate) {
+	INDEPENDENT
+	for (int64_t i = 0; i < half; i++) {
+		float x = in[i], y = in[i + half], u = x * cosine[i] - y * sine[i], v = y * cosine[i] + x * sine[i];
+		out[i] = accumulate ? out[i] + u : u;
+		out[i + half] = accumulate ? out[i + half] + v : v;
+	}
+}
+
+// rotary: a task is some positions of all samples. Scratch: float 2,half.
+static void rotary(const struct job *job, int64_t task, char *scratch) {
+	const struct rotary_args *a = &job->args.rotary;
+	int64_t half = a->dim / 2, turned = a->heads * a->dim, from = task * a->per_task, to = least(from + a->per_task, a->length);
+	float *cosine = (float *)scratch, *sine = cosine + half;
+	for (int64_t t = from; t < to; t++) {
+		double frequency = 1;
+		for (int64_t i = 0; i < half; i++, frequency *= a->ratio) {
+			cosine[i] = (float)cos((double)t * frequency);
+			sine[i] = (float)(a->sign * sin((double)t * frequency));
+		}
+		for (int64_t n = 0; n < a->samples; n++) {
+			const float *in = F(a->in) + (n * a->length + t) * a->channels;
+			float *out = F(a->out) + (n * a->length + t) * a->channels;
+			for (int64_t h = 0; h < a->heads; h++)
+				if (a->accumulate)
+					turn(in + h * a->dim, out + h * a->dim, half, cosine, sine, 1);
+				else
+					turn(in + h * a->dim, out + h * a->dim, half, cosine, sine, 0);
+			INDEPENDENT
+			for (int64_t i = turned; i < a->channels; i++) out[i] = a->accumulate ? out[i] + in[i] : in[i];
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package cpu
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"plimsoll/kernels"
+)
+
+// TestActivationsFarOut: activation functions and their slopes keep their precision where they are next to nothing, and overflow
+// nowhere.
+func TestActivationsFarOut(t *testing.T) {
+	xs := []float32{0, 1e-30, -1e-30, 1e15, -1e15, 3e38, -3e38}
+	for x := float32(-20); x <= 20; x += 0.0137 {
+		xs = append(xs, x)
+	}
+	for _, op := range []kernels.Op{kernels.GELU{}, kernels.GELU{Tanh: true}, kernels.SiLU{}} {
+		forward := kernels.Call{Op: op, In: []kernels.Desc{kernels.F32(len(xs))}, Train: true}
+		backward := forward
+		backward.Pass = kernels.Backward
+		in := randomInputs(rand.New(rand.NewPCG(5, 5)), forward)
+		in[opX] = xs
+		for _, path := range testedPaths() {
+			y := run(t, newLibrary(t, path, 1), forward, in)[opY]
+			for i, want := range reference(forward, in)[opY].value {
+				// to 1e-5 of the value, or of 1e-5, 100 roundings of what is subtracted in an exponent of some hundreds
+				if d := math.Abs(float64(y[i]) - want); !(d <= 1e-5*(math.Abs(want)+1e-5)) {
+					t.Errorf("%v: %+v of %v is %v, want %v", path, op, xs[i], y[i], want)
+				}
+			}
+			compare(t, backward, run(t, newLibrary(t, path, 1), backward, in), reference(backward, clamped(in)))
+		}
+	}
+}
+
+// clamped keeps the reference's own cubes finite: slopes are constant far out.
+func clamped(in data) data {
+	in = in.clone()
+	for i, x := range in[opX] {
+		in[opX][i] = max(min(x, 30), -30)
+	}
+	return in
+}
+
+// TestUnknownTokens: a token outside the vocabulary makes its own row NaN, and gets no gradient.
+func TestUnknownTokens(t *testing.T) {
+	c := kernels.Call{Op: kernels.Embedding{Vocabulary: 3, Width: 5, Positions: 2}, In: []kernels.Desc{{Shape: kernels.Shape{2, 2}, DType: kernels.Int32}}}
+	in := randomInputs(rand.New(rand.NewPCG(6, 6)), c)
+	for i, token := range []int32{1, -1, 3, 1} {
+		in[opX][i] = math.Float32frombits(uint32(token))
+	}
+	l := newLibrary(t, fastest(), 1)
+	for i, v := range run(t, l, c, in)[opY] {
+		if unknown := i/5 == 1 || i/5 == 2; (v != v) != unknown {
+			t.Errorf("element %d is %v", i, v)
+		}
+	}
+	c.Pass = kernels.Backward
+	got := run(t, l, c, in)
+	for i, v := range got[opDW] {
+		want := float32(0)
+		if i/5 == 1 {
+			want = in[opDY][i%5] + in[opDY][15+i%5]
+		}
+		if v != want {
+			t.Errorf("gradient %d is %v, want %v", i, v, want)
+		}
+	}
+}
+
+// TestAttentionSeesNothingAhead: later tokens, were they infinite, change no bit of earlier rows; and rows whose scores would
+// overflow an exponential are finite.
+func TestAttentionSeesNothingAhead(t *testing.T) {
+	const length, seen, row = 300, 201, 3 * 16
+	c := kernels.Call{Op: kernels.Attention{Heads: 1}, In: []kernels.Desc{kernels.F32(1, length, row)}, Train: true}
+	in := randomInputs(rand.New(rand.NewPCG(7, 7)), c)
+	for i := range in[opX] {
+		in[opX][i] *= 30 // scores of some thousands
+	}
+	for _, path := range testedPaths() {
+		l := newLibrary(t, path, 2)
+		want := run(t, l, c, in)
+		changed := in.clone()
+		for i := seen * row; i < length*row; i++ {
+			changed[opX][i] = float32(i)
+		}
+		got := run(t, l, c, changed)
+		for o, per := range map[kernels.Operand]int{opY: 16, opSave: 1} {
+			sameBits(t, "rows before a change", data{o: got[o][:seen*per]}, data{o: want[o][:seen*per]})
+			for i, v := range want[o] {
+				if v-v != 0 {
+					t.Fatalf("%v[%d] is %v", o, i, v)
+				}
+			}
+		}
+	}
+}
+
+// TestAttentionWorkspace: what attention takes beside its operands does not depend on the length of sequences.
+func TestAttentionWorkspace(t *testing.T) {
+	sizes := map[int64]bool{}
+	for _, length := range []int{200, 4000, 100_000} {
+		for _, pass := range []kernels.Pass{kernels.Forward, kernels.Backward} {
+			c := kernels.Call{Op: kernels.Attention{Heads: 12}, In: []kernels.Desc{kernels.F32(1, length, 3*768)}, Train: true, Pass: pass}
+			bytes, err := newLibrary(t, fastest(), 2).Workspace(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sizes[bytes] = true
+		}
+	}
+	if len(sizes) != 2 {
+		t.Errorf("%d sizes of workspace %v, want one for each pass", len(sizes), sizes)
+	}
+}
