@@ -13,11 +13,11 @@ func TestAliases(t *testing.T) {
 	ran := map[string]int{}
 	rounds := 150
 	if underRace {
-		rounds = 40
+		rounds = 2 * draws
 	}
 	for seed := range rounds {
 		r := rand.New(rand.NewPCG(3, uint64(seed)))
-		op, in := randomOp(r)
+		op, in := randomOp(r, seed)
 		forward, backward := randomCalls(r, op, in)
 		inputs := randomInputs(r, forward)
 		for _, path := range testedPaths() {
