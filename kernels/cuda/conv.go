@@ -38,9 +38,9 @@ func windowed(c kernels.Conv2D, x kernels.Desc) convolution {
 }
 
 func dense(l kernels.Linear, x kernels.Desc) convolution {
-	n := int64(x.Shape[0])
+	features := l.Features(x)
 	one := axis{in: 1, out: 1, kernel: 1, stride: 1, dilation: 1}
-	return convolution{n: n, channels: x.Elements() / n, out: int64(l.Out), groups: 1, h: one, w: one, dtype: factors(l, x)}
+	return convolution{n: x.Elements() / features, channels: features, out: int64(l.Out), groups: 1, h: one, w: one, dtype: factors(l, x)}
 }
 
 // factors is the type that an op multiplies in.

@@ -28,7 +28,8 @@ func Cost(c kernels.Call) (bytes, operations int64, err error) {
 	return bytes, products(c), nil
 }
 
-// products returns the operations of a convolution or a linear layer; each pass has as many.
+// products returns the operations of a convolution or a linear layer, each pass of which has as many, or those of attention that
+// its mask leaves: two products of a row and a column for each score forward, five backward.
 func products(c kernels.Call) int64 {
 	y, _ := c.Op.Infer(c.In)
 	switch op := c.Op.(type) {
@@ -36,7 +37,13 @@ func products(c kernels.Call) int64 {
 		d := op.Defaults()
 		return 2 * y.Elements() * int64(d.KernelH) * int64(d.KernelW) * int64(c.In[0].Shape[3]/d.Groups)
 	case kernels.Linear:
-		return 2 * y.Elements() * (c.In[0].Elements() / int64(c.In[0].Shape[0]))
+		return 2 * y.Elements() * op.Features(c.In[0])
+	case kernels.Attention:
+		product := y.Elements() * int64(c.In[0].Shape[1]+1)
+		if c.Pass == kernels.Forward {
+			return 2 * product
+		}
+		return 5 * product
 	}
 	return 0
 }

@@ -217,6 +217,22 @@ func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder,
 		b.dropout(op)
 	case kernels.SoftmaxCrossEntropy:
 		b.loss()
+	case kernels.Embedding:
+		b.embedding(op)
+	case kernels.LayerNorm:
+		b.rowNorm(op.Defaults().Epsilon, true)
+	case kernels.RMSNorm:
+		b.rowNorm(op.Defaults().Epsilon, false)
+	case kernels.GELU:
+		b.activation(map[bool]string{false: "gelu", true: "gelu_tanh"}[op.Tanh])
+	case kernels.SiLU:
+		b.activation("silu")
+	case kernels.Multiply:
+		b.elementProduct()
+	case kernels.Rotary:
+		b.rotary(op)
+	case kernels.Attention:
+		b.attention(op.Defaults())
 	default:
 		panic(fmt.Sprintf("BUG: no kernels for %T", op))
 	}

@@ -12,10 +12,10 @@ var lossBlock = dim{256, 1, 1} // LOSS_THREADS in src/loss.cu
 // loss is softmax with cross entropy; rows first, then their total.
 func (b *builder) loss() {
 	x := b.call.In[0]
-	rows := int64(x.Shape[0])
+	rows := b.call.In[1].Elements()
 	args := C.struct_loss_args{
 		logits: b.at(kernels.X, 0), labels: b.at(kernels.X, 1), probs: b.at(kernels.Save, 0), result: b.at(kernels.Y, 0),
-		dx: b.at(kernels.DX, 0), rows: C.int(rows), classes: C.int(x.Shape[1]), add: flag(b.call.Adds(0)),
+		dx: b.at(kernels.DX, 0), rows: C.int(rows), classes: C.int(channels(x)), add: flag(b.call.Adds(0)),
 	}
 	grid := dim{min(rows, maxRowBlocks), 1, 1}
 	name := suffix(x.DType) + suffix(b.call.Op.Saved(b.call.In)[0].DType)

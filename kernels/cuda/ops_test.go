@@ -32,7 +32,7 @@ func as(d kernels.DType, op kernels.Op) kernels.Op {
 }
 
 // kinds is how many kinds of ops randomOp draws from.
-const kinds = 16
+const kinds = 24
 
 // randomOp returns an op with random attributes and inputs of type d that fit it; round cycles through the kinds.
 func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.Desc) {
@@ -42,7 +42,7 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 	case 0:
 		return randomConv(r, d)
 	case 1:
-		return kernels.Linear{Out: pick(70), Bias: r.IntN(2) == 0}, []kernels.Desc{image}
+		return kernels.Linear{Out: pick(70), Bias: r.IntN(2) == 0, LastAxis: r.IntN(2) == 0}, []kernels.Desc{image}
 	case 2:
 		op := kernels.BatchNorm{Residual: r.IntN(2) == 0, ReLU: r.IntN(2) == 0, Epsilon: 1e-3 * float32(r.IntN(2)), Momentum: 0.3 * float32(r.IntN(2))}
 		if image.Elements() == channels(image) {
@@ -80,8 +80,31 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 		return randomSlice(r, image), []kernels.Desc{image}
 	case 14:
 		return kernels.Upsample{Factor: pick(3)}, []kernels.Desc{image}
+	case 15:
+		return kernels.LayerNorm{Epsilon: 1e-3 * float32(r.IntN(2))}, []kernels.Desc{image}
+	case 16:
+		return kernels.RMSNorm{Epsilon: 1e-3 * float32(r.IntN(2))}, []kernels.Desc{image}
+	case 17:
+		return kernels.GELU{Tanh: r.IntN(2) == 0}, []kernels.Desc{image}
+	case 18:
+		return kernels.SiLU{}, []kernels.Desc{image}
+	case 19:
+		return kernels.Multiply{}, []kernels.Desc{image, image}
+	case 20:
+		length := pick(20)
+		op := kernels.Embedding{Vocabulary: pick(30), Width: pick(300), Positions: r.IntN(2) * (length + r.IntN(5)), To: d.Stored()}
+		return op, []kernels.Desc{{Shape: kernels.Shape{pick(4), length}, DType: kernels.Int32}}
+	case 21:
+		dim, heads := 2*pick(20), pick(3)
+		return kernels.Rotary{Heads: heads, Dim: dim, Base: 500 * float64(r.IntN(2))}, []kernels.Desc{typed(d, pick(3), pick(40), heads*dim+r.IntN(9))}
+	case 22:
+		shared, group := pick(2), pick(3)
+		return kernels.Attention{Heads: shared * group, KVHeads: shared}, []kernels.Desc{typed(d, pick(2), pick(100), shared*(group+2)*pick(90))}
 	}
 	n, classes := pick(40), []int{pick(40), 200 + pick(200)}[r.IntN(2)]
+	if r.IntN(2) == 0 {
+		return kernels.SoftmaxCrossEntropy{}, []kernels.Desc{typed(d, n, 2, classes), {Shape: kernels.Shape{n, 2}, DType: kernels.Int32}}
+	}
 	return kernels.SoftmaxCrossEntropy{}, []kernels.Desc{typed(d, n, classes), {Shape: kernels.Shape{n}, DType: kernels.Int32}}
 }
 
@@ -266,6 +289,15 @@ var largeCalls = []struct {
 	{kernels.Slice{Rows: 20 * 20, From: 21, H: 20, W: 20, C: 30}, []int{2, 20, 20, 60}},
 	{kernels.Upsample{Factor: 2}, []int{2, 20, 21, 40}},
 	{kernels.Dropout{P: 0.3}, []int{50_001}},
+	{kernels.Linear{Out: 140, Bias: true, LastAxis: true}, []int{2, 5, 2104}},
+	{kernels.LayerNorm{}, []int{3, 50, 300}},
+	{kernels.RMSNorm{}, []int{700, 1001}},
+	{kernels.GELU{}, []int{50_001}},
+	{kernels.GELU{Tanh: true}, []int{50_001}},
+	{kernels.SiLU{}, []int{50_001}},
+	{kernels.Rotary{Heads: 3, Dim: 64}, []int{2, 150, 256}},
+	{kernels.Attention{Heads: 2}, []int{2, 150, 6 * 64}},
+	{kernels.Attention{Heads: 4, KVHeads: 2}, []int{1, 200, 8 * 130}},
 }
 
 // TestLargeCalls: as TestRandomCalls, on every way to compute products.
@@ -339,7 +371,7 @@ func TestAliases(t *testing.T) {
 			ran[op.Kind()] += aliases(t, b, l, c, given)
 		}
 	}
-	for _, kind := range []string{"relu", "add", "dropout", "batchnorm", "softmax_cross_entropy"} {
+	for _, kind := range []string{"relu", "add", "dropout", "batchnorm", "softmax_cross_entropy", "layernorm", "rmsnorm", "gelu", "silu", "multiply", "rotary"} {
 		if ran[kind] == 0 {
 			t.Errorf("no alias of %s was tried, want some", kind)
 		}

@@ -386,8 +386,12 @@ func randomInputs(r *rand.Rand, c kernels.Call) data {
 			}
 		}
 		if d.DType == kernels.Int32 && o.Role != kernels.Save {
+			below := int(channels(c.In[0]))
+			if e, ok := c.Op.(kernels.Embedding); ok {
+				below = e.Vocabulary
+			}
 			for i := range v {
-				v[i] = math.Float32frombits(uint32(r.IntN(c.In[0].Shape[1])))
+				v[i] = math.Float32frombits(uint32(r.IntN(below)))
 			}
 		}
 		in[o] = encode(d.DType, v)

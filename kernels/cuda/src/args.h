@@ -80,6 +80,43 @@ struct loss_args {
 	int rows, classes, add;
 };
 
+// multiply_args: da (+)= dy*b, db (+)= dy*a, n elements; 0: not wanted.
+struct multiply_args {
+	u64 dy, a, b, da, db;
+	i64 n;
+	int add_a, add_b;
+};
+
+// embed_args: rows of weight, and of position when there are any, by token. Backward: gradients in place of weight, position and y.
+struct embed_args {
+	u64 x, weight, position, y;
+	int tokens, length, width, vocabulary, positions, add;
+};
+
+// rownorm_args: norms of rows of so many channels; without mean and bias: RMSNorm. part holds chunks x 2 x channels float64.
+struct rownorm_args {
+	u64 x, y, dy, dx, weight, bias, dweight, dbias, mean, inverse, part;
+	i64 rows, chunk_rows;
+	double epsilon;
+	int channels, chunks, add_dx, add_params;
+};
+
+// rotary_args: see kernels.Rotary. table holds length x dim float32: cosine and sine of each pair; sign -1 turns back.
+struct rotary_args {
+	u64 in, out, table;
+	i64 rows;
+	double ratio, sign;
+	int length, channels, heads, dim, add;
+};
+
+// attention_args: see kernels.Attention. rows: log(sum(exp)) of each row, or 0; means: the sum of dy*y of each. There are total rows.
+struct attention_args {
+	u64 x, y, dy, dx, rows, means;
+	i64 total, channels;
+	int heads, kv, dim, length, add;
+	float scale;
+};
+
 // Tensors that one launch of an update can change: its argument must stay under 4 KiB.
 enum { UPDATE_TENSORS = 72 };
 

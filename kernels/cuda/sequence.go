@@ -1,0 +1,152 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+// #include "args.h"
+import "C"
+
+import (
+	"math"
+
+	"plimsoll/kernels"
+)
+
+var rowBlock = dim{256, 1, 1} // ROW_THREADS in src/sequence.cu, ATT_THREADS in src/attention.cu
+
+// perRow is a grid whose blocks take one row after the other.
+func perRow(rows int64) dim { return dim{min(rows, maxRowBlocks), 1, 1} }
+
+// activation is an elementwise function whose backward reads its input.
+func (b *builder) activation(name string) {
+	x := b.call.In[0]
+	args := C.struct_map_args{a: b.at(kernels.X, 0), out: b.at(kernels.Y, 0), n: C.i64(x.Elements())}
+	function := name + "_forward"
+	if b.call.Pass != kernels.Forward {
+		if b.call.Skips(0) {
+			return
+		}
+		args.a, args.b, args.out, args.add = b.at(kernels.DY, 0), b.at(kernels.X, 0), b.at(kernels.DX, 0), flag(b.call.Adds(0))
+		function = name + "_backward"
+	}
+	addStream(b, "activation", function+suffix(x.DType), x.Elements(), wide(x.DType), args)
+}
+
+func (b *builder) elementProduct() {
+	x := b.call.In[0]
+	n := C.i64(x.Elements())
+	if b.call.Pass == kernels.Forward {
+		args := C.struct_map_args{a: b.at(kernels.X, 0), b: b.at(kernels.X, 1), out: b.at(kernels.Y, 0), n: n}
+		addStream(b, "activation", "multiply_forward"+suffix(x.DType), x.Elements(), wide(x.DType), args)
+		return
+	}
+	addStream(b, "activation", "multiply_backward"+suffix(x.DType), x.Elements(), wide(x.DType), C.struct_multiply_args{
+		dy: b.at(kernels.DY, 0), a: b.at(kernels.X, 0), b: b.at(kernels.X, 1), da: b.at(kernels.DX, 0), db: b.at(kernels.DX, 1),
+		n: n, add_a: flag(b.call.Adds(0)), add_b: flag(b.call.Adds(1)),
+	})
+}
+
+// embedding: what no token of the batch has is cleared first, all of it.
+func (b *builder) embedding(op kernels.Embedding) {
+	tokens := b.call.In[0].Elements()
+	if tokens > math.MaxInt32 {
+		b.fail("%d tokens are more than %d: use smaller batches", tokens, math.MaxInt32)
+		return
+	}
+	args := C.struct_embed_args{
+		x: b.at(kernels.X, 0), weight: b.at(kernels.ParamRole, 0), position: b.at(kernels.ParamRole, 1), y: b.at(kernels.Y, 0),
+		tokens: C.int(tokens), length: C.int(b.call.In[0].Shape[1]), width: C.int(op.Width),
+		vocabulary: C.int(op.Vocabulary), positions: C.int(op.Positions), add: flag(b.call.AddParams),
+	}
+	if b.call.Pass == kernels.Forward {
+		addStep(b, "sequence", "embed_forward"+suffix(op.To), perRow(tokens), rowBlock, 0, args)
+		return
+	}
+	args.weight, args.position, args.y = b.at(kernels.DParam, 0), b.at(kernels.DParam, 1), b.at(kernels.DY, 0)
+	if !b.call.AddParams {
+		b.strip(kernels.Float32, C.struct_strip_args{
+			out: args.weight, rows: C.i64(op.Vocabulary), width: C.int(op.Width), out_stride: C.i64(op.Width),
+		}, int64(op.Width))
+	}
+	addStep(b, "sequence", "embed_backward"+suffix(op.To), perRow(tokens), rowBlock, 0, args)
+	if op.Positions > 0 {
+		addStep(b, "sequence", "position_backward"+suffix(op.To), perRow(int64(op.Positions)), rowBlock, 0, args)
+	}
+}
+
+const (
+	sumRowLanes = 32 // SUM_LANES and
+	sumRows     = 8  // SUM_ROWS in src/sequence.cu
+)
+
+// rowNorm is LayerNorm, or RMSNorm, which has no bias and saves no mean. The parameters' gradients come first: the input's may
+// lie on what they are made of.
+func (b *builder) rowNorm(epsilon float32, centered bool) {
+	x := b.call.In[0]
+	c := channels(x)
+	rows := x.Elements() / c
+	args := C.struct_rownorm_args{
+		x: b.at(kernels.X, 0), y: b.at(kernels.Y, 0), weight: b.at(kernels.ParamRole, 0), inverse: b.at(kernels.Save, 0),
+		rows: C.i64(rows), channels: C.int(c), epsilon: C.double(epsilon),
+	}
+	if centered {
+		args.mean, args.inverse, args.bias = b.at(kernels.Save, 0), b.at(kernels.Save, 1), b.at(kernels.ParamRole, 1)
+	}
+	if b.call.Pass == kernels.Forward {
+		addStep(b, "sequence", "rownorm_forward"+suffix(x.DType), perRow(rows), rowBlock, 0, args)
+		return
+	}
+	blocks, outputs := ceil(c, sumRowLanes), int64(len(b.call.Op.Params(b.call.In)))
+	chunks, chunkRows := chunked(rows, ceil(sumBlocks, blocks), sumRows*2)
+	args.chunks, args.chunk_rows, args.part = C.int(chunks), C.i64(chunkRows), b.reserve(chunks*c*2*8)
+	args.dy, args.dx, args.add_dx = b.at(kernels.DY, 0), b.at(kernels.DX, 0), flag(b.call.Adds(0))
+	args.dweight, args.dbias, args.add_params = b.at(kernels.DParam, 0), b.at(kernels.DParam, 1), flag(b.call.AddParams)
+	addStep(b, "sequence", "rownorm_sums"+suffix(x.DType), dim{blocks, chunks, 1}, dim{sumRowLanes, sumRows, 1}, 0, args)
+	addStep(b, "sequence", "rownorm_params", dim{ceil(c, rowBlock[0]), outputs, 1}, rowBlock, 0, args)
+	if !b.call.Skips(0) {
+		addStep(b, "sequence", "rownorm_backward"+suffix(x.DType), perRow(rows), rowBlock, 0, args)
+	}
+}
+
+// rotary turns forward, and gradients back, by a table of the angles.
+func (b *builder) rotary(op kernels.Rotary) {
+	x := b.call.In[0]
+	length, rows := int64(x.Shape[1]), int64(x.Shape[0])*int64(x.Shape[1])
+	args := C.struct_rotary_args{
+		in: b.at(kernels.X, 0), out: b.at(kernels.Y, 0), rows: C.i64(rows), length: C.int(length), channels: C.int(x.Shape[2]),
+		heads: C.int(op.Heads), dim: C.int(op.Dim), ratio: C.double(op.Ratio()), sign: 1,
+	}
+	if b.call.Pass != kernels.Forward {
+		if b.call.Skips(0) {
+			return
+		}
+		args.in, args.out, args.sign, args.add = b.at(kernels.DY, 0), b.at(kernels.DX, 0), -1, flag(b.call.Adds(0))
+	}
+	args.table = b.reserve(length * int64(op.Dim) * 4)
+	addStep(b, "sequence", "rotary_table", dim{ceil(length*int64(op.Dim)/2, rowBlock[0]), 1, 1}, rowBlock, 0, args)
+	addStep(b, "sequence", "rotary"+suffix(x.DType), perRow(rows), rowBlock, 0, args)
+}
+
+const attentionTile = 64 // TILE in src/attention.cu
+
+func (b *builder) attention(op kernels.Attention) {
+	x := b.call.In[0]
+	samples, length, width := int64(x.Shape[0]), int64(x.Shape[1]), int64(op.Dim(x))
+	heads, kv := int64(op.Heads), int64(op.KVHeads)
+	args := C.struct_attention_args{
+		x: b.at(kernels.X, 0), y: b.at(kernels.Y, 0), dy: b.at(kernels.DY, 0), dx: b.at(kernels.DX, 0), rows: b.at(kernels.Save, 0),
+		total: C.i64(samples * heads * length), channels: C.i64(x.Shape[2]), heads: C.int(heads), kv: C.int(kv), dim: C.int(width), length: C.int(length),
+		add: flag(b.call.Adds(0)), scale: C.float(1 / math.Sqrt(float64(width))),
+	}
+	tiles, parts := ceil(length, attentionTile), ceil(width, attentionTile)
+	if b.call.Pass == kernels.Forward {
+		addStep(b, "attention", "attention_forward"+suffix(x.DType), dim{tiles, samples * heads, parts}, rowBlock, 0, args)
+		return
+	}
+	if b.call.Skips(0) {
+		return
+	}
+	args.means = b.reserve(samples * heads * length * 4)
+	addStep(b, "attention", "attention_means"+suffix(x.DType), dim{ceil(samples*heads*length, rowBlock[0]), 1, 1}, rowBlock, 0, args)
+	addStep(b, "attention", "attention_queries"+suffix(x.DType), dim{tiles, samples * heads, parts}, rowBlock, 0, args)
+	addStep(b, "attention", "attention_keys"+suffix(x.DType), dim{tiles, samples * kv, parts}, rowBlock, 0, args)
+}

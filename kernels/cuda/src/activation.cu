@@ -1,0 +1,101 @@
+// Activation functions and products, element by element. An output may lie exactly on an input.
+#include "plimsoll.cuh"
+
+// slope_of is a function's value and its derivative.
+struct slope_of {
+	float value, slope;
+};
+
+INLINE slope_of sigmoid(float z) {
+	float s = 1 / (1 + expf(-z));
+	return slope_of{s, s * (1 - s)};
+}
+
+struct silu {
+	static INLINE slope_of at(float x) {
+		slope_of s = sigmoid(x);
+		return slope_of{x * s.value, s.value + x * s.slope};
+	}
+};
+
+// gelu_tanh: (1 + tanh u)/2 = sigmoid(2u), and 2u = x*(A + B*x^2). Where the sigmoid's slope is 0, what it is multiplied by
+// must be finite.
+struct gelu_tanh {
+	static INLINE slope_of at(float x) {
+		const float A = 1.59576912f, B = 0.0713548163f;
+		slope_of s = sigmoid(x * (A + B * x * x));
+		float far = fabsf(x) < 16 ? x : 16;
+		return slope_of{x * s.value, s.value + x * s.slope * (A + 3 * B * far * far)};
+	}
+};
+
+struct gelu {
+	static INLINE slope_of at(float x) {
+		float phi = 0.5f * erfcf(-0.707106781f * x);
+		return slope_of{x * phi, phi + x * expf(-0.5f * x * x) * 0.398942280f};
+	}
+};
+
+// forward: out = f(a).
+template <typename F, typename T> INLINE void forward(const map_args &a) {
+	const int V = wide<T>::elements;
+	stream<V>(a.n, [&](i64 i, i64 left) {
+		values<V> x;
+		load_some(x, GLOBAL(const T, a.a) + i, left);
+#pragma unroll
+		for (int k = 0; k < V; k++) x.v[k] = F::at(x.v[k]).value;
+		store_some(GLOBAL(T, a.out) + i, x, left);
+	});
+}
+
+// backward: out (+)= a * f'(b).
+template <typename F, typename T> INLINE void backward(const map_args &a) {
+	const int V = wide<T>::elements;
+	stream<V>(a.n, [&](i64 i, i64 left) {
+		values<V> dy, x;
+		load_some(dy, GLOBAL(const T, a.a) + i, left);
+		load_some(x, GLOBAL(const T, a.b) + i, left);
+#pragma unroll
+		for (int k = 0; k < V; k++) dy.v[k] *= F::at(x.v[k]).slope;
+		deposit(GLOBAL(T, a.out) + i, dy, left, a.add);
+	});
+}
+
+#define ACTIVATION(name) \
+	KERNEL(name##_forward_f32, struct map_args) { forward<name, float>(a); } \
+	KERNEL(name##_forward_bf16, struct map_args) { forward<name, bf16>(a); } \
+	KERNEL(name##_backward_f32, struct map_args) { backward<name, float>(a); } \
+	KERNEL(name##_backward_bf16, struct map_args) { backward<name, bf16>(a); }
+ACTIVATION(gelu)
+ACTIVATION(gelu_tanh)
+ACTIVATION(silu)
+
+// multiply_forward: out = a * b.
+template <typename T> INLINE void multiply_forward(const map_args &a) {
+	const int V = wide<T>::elements;
+	stream<V>(a.n, [&](i64 i, i64 left) {
+		values<V> x, y;
+		load_some(x, GLOBAL(const T, a.a) + i, left);
+		load_some(y, GLOBAL(const T, a.b) + i, left);
+#pragma unroll
+		for (int k = 0; k < V; k++) x.v[k] *= y.v[k];
+		store_some(GLOBAL(T, a.out) + i, x, left);
+	});
+}
+INSTANCES(multiply_forward, map_args)
+
+// multiply_backward: da (+)= dy*b, db (+)= dy*a, where they are wanted. Either may lie on dy, a or b.
+template <typename T> INLINE void multiply_backward(const multiply_args &a) {
+	const int V = wide<T>::elements;
+	stream<V>(a.n, [&](i64 i, i64 left) {
+		values<V> dy, x, y;
+		load_some(dy, GLOBAL(const T, a.dy) + i, left);
+		load_some(x, GLOBAL(const T, a.a) + i, left);
+		load_some(y, GLOBAL(const T, a.b) + i, left);
+#pragma unroll
+		for (int k = 0; k < V; k++) y.v[k] *= dy.v[k], x.v[k] *= dy.v[k];
+		if (a.da) deposit(GLOBAL(T, a.da) + i, y, left, a.add_a);
+		if (a.db) deposit(GLOBAL(T, a.db) + i, x, left, a.add_b);
+	});
+}
+INSTANCES(multiply_backward, multiply_args)

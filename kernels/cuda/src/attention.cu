@@ -1,0 +1,218 @@
+// Causal self-attention by blocks of TILE queries and TILE keys (Dao: FlashAttention-2, 2023), in float32: the matrix of scores is
+// never in memory. A block computes TILE channels of its result, so that any head fits; for heads of more than TILE channels each
+// such block makes the scores anew. Sums run in an order that depends on the shape alone; every gradient has one block that adds
+// all its terms.
+#include "plimsoll.cuh"
+
+enum { TILE = 64, DEPTH = 32, ATT_THREADS = 256, LANES = 16, EACH = TILE / LANES }; // a thread has EACH x EACH of a tile
+
+// A thread's rows are ty + 16*i, its columns tx + 16*j.
+INLINE int first_row() { return threadIdx.x / LANES; }
+INLINE int first_column() { return threadIdx.x % LANES; }
+
+struct tile_sums {
+	float v[EACH][EACH];
+};
+
+// rows are TILE or fewer rows of a matrix, step elements apart.
+template <typename T> struct rows {
+	const T *at;
+	i64 step;
+	int count;
+	INLINE float value(int r, int c, int width) const { return r < count && c < width ? to_float(at[r * step + c]) : 0; }
+};
+
+// by_row is a * b^T: the products of all rows of two matrices of so many columns.
+template <typename T> INLINE tile_sums by_row(rows<T> a, rows<T> b, int columns) {
+	__shared__ float left[TILE][DEPTH + 1], right[TILE][DEPTH + 1];
+	tile_sums s = {};
+	for (int k0 = 0; k0 < columns; k0 += DEPTH) {
+		__syncthreads();
+		for (int i = threadIdx.x; i < TILE * DEPTH; i += ATT_THREADS) {
+			left[i / DEPTH][i % DEPTH] = a.value(i / DEPTH, k0 + i % DEPTH, columns);
+			right[i / DEPTH][i % DEPTH] = b.value(i / DEPTH, k0 + i % DEPTH, columns);
+		}
+		__syncthreads();
+		for (int k = 0; k < DEPTH; k++) {
+			float x[EACH], y[EACH];
+#pragma unroll
+			for (int i = 0; i < EACH; i++) x[i] = left[first_row() + LANES * i][k], y[i] = right[first_column() + LANES * i][k];
+#pragma unroll
+			for (int i = 0; i < EACH; i++)
+#pragma unroll
+				for (int j = 0; j < EACH; j++) s.v[i][j] += x[i] * y[j];
+		}
+	}
+	return s;
+}
+
+typedef float square[TILE][TILE + 1];
+
+// add_weighted adds weights * b, or weights^T * b: column c0 + ... of the TILE rows of b, of so many columns.
+template <bool TRANSPOSED, typename T> INLINE void add_weighted(tile_sums &s, const square &weights, rows<T> b, int c0, int columns) {
+	__shared__ float right[DEPTH][TILE + 1];
+	for (int k0 = 0; k0 < TILE; k0 += DEPTH) {
+		__syncthreads();
+		for (int i = threadIdx.x; i < TILE * DEPTH; i += ATT_THREADS) right[i / TILE][i % TILE] = b.value(k0 + i / TILE, c0 + i % TILE, columns);
+		__syncthreads();
+		for (int k = 0; k < DEPTH; k++) {
+			float x[EACH], y[EACH];
+#pragma unroll
+			for (int i = 0; i < EACH; i++) {
+				int r = first_row() + LANES * i;
+				x[i] = TRANSPOSED ? weights[k0 + k][r] : weights[r][k0 + k];
+				y[i] = right[k][first_column() + LANES * i];
+			}
+#pragma unroll
+			for (int i = 0; i < EACH; i++)
+#pragma unroll
+				for (int j = 0; j < EACH; j++) s.v[i][j] += x[i] * y[j];
+		}
+	}
+}
+
+// place is a block's part: sample n and a head of it.
+template <typename T> struct head {
+	const attention_args &a;
+	i64 n;
+	int query, shared; // heads
+
+	INLINE head(const attention_args &a, i64 n, int query, int shared) : a(a), n(n), query(query), shared(shared) {}
+	INLINE i64 offset(int t, int column) const { return (n * a.length + t) * a.channels + (i64)column * a.dim; }
+	INLINE int count(int t) const { return a.length - t < TILE ? a.length - t : TILE; }
+	INLINE rows<T> of(u64 x, int t, int column) const { return rows<T>{GLOBAL(const T, x) + offset(t, column), a.channels, count(t)}; }
+	INLINE rows<T> queries(int t) const { return of(a.x, t, query); }
+	INLINE rows<T> keys(int t) const { return of(a.x, t, a.heads + shared); }
+	INLINE rows<T> values_(int t) const { return of(a.x, t, a.heads + a.kv + shared); }
+	INLINE i64 output(int t) const { return ((n * a.length + t) * a.heads + query) * a.dim; }
+	INLINE rows<T> gradients(int t) const { return rows<T>{GLOBAL(const T, a.dy) + output(t), (i64)a.heads * a.dim, count(t)}; }
+	INLINE i64 row(int t) const { return (n * a.heads + query) * a.length + t; }
+};
+
+// open reports whether query q0+i sees key k0+j.
+template <typename T> INLINE bool open(const head<T> &h, int q0, int i, int k0, int j) {
+	return k0 + j <= q0 + i && q0 + i < h.a.length;
+}
+
+// deposit_tile puts a thread's part of TILE rows, from column c0 on of dim, times a factor of each row.
+template <typename T, typename F> INLINE void deposit_tile(const tile_sums &s, T *out, i64 step, int count, int c0, int dim, int add, F factor) {
+#pragma unroll
+	for (int i = 0; i < EACH; i++)
+#pragma unroll
+		for (int j = 0; j < EACH; j++) {
+			int r = first_row() + LANES * i, c = c0 + first_column() + LANES * j;
+			if (r < count && c < dim) deposit(out + r * step + c, values<1>{{s.v[i][j] * factor(r)}}, 1, add);
+		}
+}
+
+// attention_forward: blocks of queries, of channels, heads of samples.
+template <typename T> INLINE void attention_forward(const attention_args &a) {
+	__shared__ square weights;
+	__shared__ float largest[TILE], sums[TILE], factors[TILE], parts[TILE][4];
+	int query = blockIdx.y % a.heads, q0 = blockIdx.x * TILE, c0 = blockIdx.z * TILE, t = threadIdx.x;
+	head<T> h(a, blockIdx.y / a.heads, query, query / (a.heads / a.kv));
+	tile_sums out = {};
+	if (t < TILE) largest[t] = __uint_as_float(0xff800000u), sums[t] = 0;
+	for (int k0 = 0; k0 < q0 + h.count(q0); k0 += TILE) {
+		tile_sums s = by_row(h.queries(q0), h.keys(k0), a.dim);
+#pragma unroll
+		for (int i = 0; i < EACH; i++)
+#pragma unroll
+			for (int j = 0; j < EACH; j++) {
+				int r = first_row() + LANES * i, c = first_column() + LANES * j;
+				weights[r][c] = open(h, q0, r, k0, c) ? s.v[i][j] * a.scale : __uint_as_float(0xff800000u);
+			}
+		__syncthreads();
+		int r = t / 4, part = t % 4 * (TILE / 4);
+		float top = largest[r];
+		for (int c = 0; c < TILE / 4; c++) top = fmaxf(top, weights[r][part + c]);
+		parts[r][t % 4] = top;
+		__syncthreads();
+		top = fmaxf(fmaxf(parts[r][0], parts[r][1]), fmaxf(parts[r][2], parts[r][3]));
+		float sum = 0;
+		bool real = q0 + r < a.length;
+		for (int c = 0; c < TILE / 4; c++) sum += weights[r][part + c] = real ? expf(weights[r][part + c] - top) : 0;
+		__syncthreads();
+		parts[r][t % 4] = sum;
+		__syncthreads();
+		if (t % 4 == 0 && real) {
+			factors[r] = expf(largest[r] - top);
+			sums[r] = sums[r] * factors[r] + ((parts[r][0] + parts[r][1]) + (parts[r][2] + parts[r][3]));
+			largest[r] = top;
+		}
+		__syncthreads();
+#pragma unroll
+		for (int i = 0; i < EACH; i++)
+#pragma unroll
+			for (int j = 0; j < EACH; j++) out.v[i][j] *= q0 + first_row() + LANES * i < a.length ? factors[first_row() + LANES * i] : 0;
+		add_weighted<false>(out, weights, h.values_(k0), c0, a.dim);
+		__syncthreads();
+	}
+	deposit_tile(out, GLOBAL(T, a.y) + h.output(q0), (i64)a.heads * a.dim, h.count(q0), c0, a.dim, 0, [&](int r) { return 1 / sums[r]; });
+	if (a.rows && c0 == 0 && t < h.count(q0)) GLOBAL(float, a.rows)[h.row(q0) + t] = (float)(largest[t] + log((double)sums[t]));
+}
+INSTANCES(attention_forward, attention_args)
+
+// attention_means: the sum of dy*y of each row of each head, which all gradients of its scores have taken off. A thread a row.
+template <typename T> INLINE void attention_means(const attention_args &a) {
+	i64 i = (i64)blockIdx.x * ATT_THREADS + threadIdx.x;
+	if (i >= a.total) return;
+	i64 at = ((i / a.length / a.heads * a.length + i % a.length) * a.heads + i / a.length % a.heads) * a.dim;
+	float sum = 0;
+	for (int c = 0; c < a.dim; c++) sum += to_float(GLOBAL(const T, a.dy)[at + c]) * to_float(GLOBAL(const T, a.y)[at + c]);
+	GLOBAL(float, a.means)[i] = sum;
+}
+INSTANCES(attention_means, attention_args)
+
+// weigh makes a block's weights, and what the scores' gradients are: weights*(dy*v - mean)*scale.
+template <typename T> INLINE void weigh(const head<T> &h, int q0, int k0, square &weights, square &slopes) {
+	const attention_args &a = h.a;
+	tile_sums s = by_row(h.queries(q0), h.keys(k0), a.dim), d = by_row(h.gradients(q0), h.values_(k0), a.dim);
+	__syncthreads();
+#pragma unroll
+	for (int i = 0; i < EACH; i++)
+#pragma unroll
+		for (int j = 0; j < EACH; j++) {
+			int r = first_row() + LANES * i, c = first_column() + LANES * j;
+			bool seen = open(h, q0, r, k0, c);
+			float p = seen ? expf(s.v[i][j] * a.scale - GLOBAL(const float, a.rows)[h.row(q0) + r]) : 0;
+			weights[r][c] = p;
+			slopes[r][c] = seen ? p * (d.v[i][j] - GLOBAL(const float, a.means)[h.row(q0) + r]) * a.scale : 0;
+		}
+	__syncthreads();
+}
+
+// attention_queries: gradients of queries; blocks as in forward.
+template <typename T> INLINE void attention_queries(const attention_args &a) {
+	__shared__ square weights, slopes;
+	int query = blockIdx.y % a.heads, q0 = blockIdx.x * TILE, c0 = blockIdx.z * TILE;
+	head<T> h(a, blockIdx.y / a.heads, query, query / (a.heads / a.kv));
+	tile_sums out = {};
+	for (int k0 = 0; k0 < q0 + h.count(q0); k0 += TILE) {
+		weigh(h, q0, k0, weights, slopes);
+		add_weighted<false>(out, slopes, h.keys(k0), c0, a.dim);
+	}
+	deposit_tile(out, GLOBAL(T, a.dx) + h.offset(q0, query), a.channels, h.count(q0), c0, a.dim, a.add, [](int) { return 1.0f; });
+}
+INSTANCES(attention_queries, attention_args)
+
+// attention_keys: gradients of keys and values; blocks of keys, of channels, heads of samples.
+template <typename T> INLINE void attention_keys(const attention_args &a) {
+	__shared__ square weights, slopes;
+	int shared = blockIdx.y % a.kv, k0 = blockIdx.x * TILE, c0 = blockIdx.z * TILE, group = a.heads / a.kv;
+	i64 n = blockIdx.y / a.kv;
+	tile_sums dk = {}, dv = {};
+	for (int query = shared * group; query < (shared + 1) * group; query++) {
+		head<T> h(a, n, query, shared);
+		for (int q0 = k0; q0 < a.length; q0 += TILE) {
+			weigh(h, q0, k0, weights, slopes);
+			add_weighted<true>(dk, slopes, h.queries(q0), c0, a.dim);
+			add_weighted<true>(dv, weights, h.gradients(q0), c0, a.dim);
+		}
+	}
+	head<T> h(a, n, shared * group, shared);
+	auto one = [](int) { return 1.0f; };
+	deposit_tile(dk, GLOBAL(T, a.dx) + h.offset(k0, a.heads + shared), a.channels, h.count(k0), c0, a.dim, a.add, one);
+	deposit_tile(dv, GLOBAL(T, a.dx) + h.offset(k0, a.heads + a.kv + shared), a.channels, h.count(k0), c0, a.dim, a.add, one);
+}
+INSTANCES(attention_keys, attention_args)
