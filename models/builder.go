@@ -3,6 +3,7 @@ package models
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"plimsoll/kernels"
 )
@@ -30,16 +31,21 @@ type Builder struct {
 	err   error
 }
 
-// NewBuilder starts a model with the given input (N, H, W, C) and classes.
+// NewBuilder starts a model with the given input, images N, H, W, C, each of which has one label, or tokens N, T, int32, each of
+// which has one, and classes.
 func NewBuilder(name string, input kernels.Desc, classes int) *Builder {
 	b := &Builder{ConvStart: KaimingFanOut, LinearStart: UniformFanIn, BiasStart: UniformFanIn, DType: input.DType, out: input, names: map[string]bool{}}
+	labels := input.Shape[:min(1, len(input.Shape))]
+	if input.DType == kernels.Int32 {
+		b.DType, labels = kernels.Float32, input.Shape
+	}
 	b.model = &Model{Name: name, Input: input, Classes: classes}
 	if len(input.Shape) == 0 || classes < 1 {
 		b.err = fmt.Errorf("%w: %s: input %v, %d classes", ErrConfig, name, input, classes)
 		return b
 	}
 	b.err = checkTensor(input)
-	b.model.Labels = kernels.Desc{Shape: input.Shape[:1], DType: kernels.Int32}
+	b.model.Labels = kernels.Desc{Shape: labels, DType: kernels.Int32}
 	return b
 }
 
@@ -48,7 +54,7 @@ func NewBuilder(name string, input kernels.Desc, classes int) *Builder {
 func (b *Builder) Layer(name, prefix string, graph func(g *Graph, x Value) Value) {
 	b.add(name, prefix, nil, func(g *Graph) Value {
 		x := GraphInput
-		if t := b.DType.Stored(); b.out.DType != t {
+		if t := b.DType.Stored(); b.out.DType.Float() && b.out.DType != t {
 			x = g.Op("cast", kernels.Cast{To: t}, x)
 		}
 		return graph(g, x)
@@ -83,7 +89,7 @@ func (b *Builder) Model() (*Model, error) {
 		b.fail("nothing joins its %d branches", len(b.ends))
 	}
 	b.Layer("loss", "", func(g *Graph, x Value) Value {
-		if want := kernels.F32(b.model.Input.Shape[0], b.model.Classes).As(b.DType.Stored()); !g.layer.Desc(x).Equal(want) {
+		if want := kernels.F32(append(slices.Clone(b.model.Labels.Shape), b.model.Classes)...).As(b.DType.Stored()); !g.layer.Desc(x).Equal(want) {
 			return g.fail("loss", fmt.Errorf("%w: the logits are %v, want %v", ErrGraph, g.layer.Desc(x), want))
 		}
 		return g.Op("loss", kernels.SoftmaxCrossEntropy{}, x, GraphLabels)
@@ -185,6 +191,14 @@ func (g *Graph) Linear(name string, x Value, out int) Value {
 	return g.Op(name, kernels.Linear{Out: out, Bias: true}, x)
 }
 
+// Dense is x W^T + b on each row of the last axis.
+func (g *Graph) Dense(name string, x Value, out int) Value {
+	return g.Op(name, kernels.Linear{Out: out, Bias: true, LastAxis: true}, x)
+}
+
+// LayerNorm normalizes each row of the last axis.
+func (g *Graph) LayerNorm(name string, x Value) Value { return g.Op(name, kernels.LayerNorm{}, x) }
+
 // Dropout zeroes elements with probability p.
 func (g *Graph) Dropout(name string, x Value, p float32) Value {
 	return g.Op(name, kernels.Dropout{P: p}, x)
@@ -223,11 +237,13 @@ func (g *Graph) params(n *Node, ps []kernels.Param) error {
 // start chooses how a parameter starts from the op that it belongs to.
 func (b *Builder) start(op kernels.Op, param string) Distribution {
 	switch op.(type) {
-	case kernels.BatchNorm:
+	case kernels.BatchNorm, kernels.LayerNorm, kernels.RMSNorm:
 		if param == "weight" || param == "running_var" {
 			return Ones
 		}
 		return Zeros
+	case kernels.Embedding:
+		return NormalFiftieth
 	case kernels.Conv2D:
 		if param == "weight" {
 			return b.ConvStart

@@ -18,8 +18,9 @@ const (
 	KaimingFanOut
 	// UniformFanIn is uniform in ±1/sqrt(fan_in).
 	UniformFanIn
-	// NormalTenth and NormalHundredth are normal with a deviation of 0.1 and of 0.01.
+	// NormalTenth, NormalFiftieth and NormalHundredth are normal with a deviation of 0.1, of 0.02 and of 0.01.
 	NormalTenth
+	NormalFiftieth
 	NormalHundredth
 )
 
@@ -40,6 +41,8 @@ func Init(p Parameter, seed uint64, dst []float32) {
 		fill(dst, normal(r, math.Sqrt(2/float64(p.FanOut))))
 	case NormalTenth:
 		fill(dst, normal(r, 0.1))
+	case NormalFiftieth:
+		fill(dst, normal(r, 0.02))
 	case NormalHundredth:
 		fill(dst, normal(r, 0.01))
 	case UniformFanIn:

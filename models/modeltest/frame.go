@@ -164,7 +164,7 @@ func PoisonBytes(b []byte) {
 	}
 }
 
-// Fill gives input, gradient, labels and parameters random values; BatchNorm's are moved away from 1 and 0.
+// Fill gives input, gradient, labels and parameters random values; BatchNorm's are moved away from 1 and 0. Tokens are classes.
 func (f *Frame) Fill(seed uint64, classes int) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	normal := func(b models.Block, t kernels.DType) {
@@ -174,12 +174,18 @@ func (f *Frame) Fill(seed uint64, classes int) {
 		}
 		PutValues(t, f.Bytes(b), v)
 	}
-	normal(models.Input, f.Layer.Input().DType)
-	normal(models.GradOutput, f.Layer.Desc(f.Layer.Output()).DType)
-	labels := f.Bytes(models.Labels)
-	for i := 0; i+4 <= len(labels); i += 4 {
-		binary.LittleEndian.PutUint32(labels[i:], uint32(r.IntN(classes)))
+	integers := func(b models.Block) {
+		for v := f.Bytes(b); len(v) >= 4; v = v[4:] {
+			binary.LittleEndian.PutUint32(v, uint32(r.IntN(classes)))
+		}
 	}
+	if d := f.Layer.Input().DType; d.Float() {
+		normal(models.Input, d)
+	} else {
+		integers(models.Input)
+	}
+	normal(models.GradOutput, f.Layer.Desc(f.Layer.Output()).DType)
+	integers(models.Labels)
 	for _, p := range f.Layer.Params() {
 		v := make([]float32, p.Desc.Elements())
 		models.Init(p, seed, v)

@@ -112,7 +112,7 @@ func (t *tape) backward(i int) error {
 // collect adds what a backward computed to the gradients.
 func (t *tape) collect(n *models.Node, o kernels.Operands) {
 	for j, v := range n.In {
-		if v == models.GraphLabels {
+		if !t.frame.Layer.Desc(v).DType.Float() {
 			continue
 		}
 		if t.gradients[v] == nil {
@@ -133,7 +133,7 @@ func (t *tape) call(n *models.Node, pass kernels.Pass) kernels.Call {
 	c := kernels.Call{Op: n.Op, Pass: pass, Train: true, Salt: n.Salt}
 	for _, v := range n.In {
 		c.In = append(c.In, t.frame.Layer.Desc(v))
-		c.SkipDX = append(c.SkipDX, v == models.GraphLabels)
+		c.SkipDX = append(c.SkipDX, !t.frame.Layer.Desc(v).DType.Float())
 	}
 	return c
 }

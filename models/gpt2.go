@@ -1,0 +1,94 @@
+package models
+
+import (
+	"fmt"
+
+	"plimsoll/kernels"
+)
+
+// Language is what a language model can be built for: a batch of sequences of tokens, whose labels are the tokens that follow.
+type Language struct {
+	Batch, Length int           // sequences and their tokens
+	Vocabulary    int           // tokens that there are
+	Positions     int           // that have learned vectors: the longest sequence
+	Width         int           // channels
+	Heads         int           // of attention; they divide the width
+	Blocks        int           // of attention and MLP
+	Dropout       float32       // after the embedding and each half of a block
+	DType         kernels.DType // of the activations
+}
+
+// GPT2Small is the smallest GPT-2, of 124M parameters, for a batch of sequences.
+func GPT2Small(batch, length int) Language {
+	return Language{Batch: batch, Length: length, Vocabulary: 50257, Positions: 1024, Width: 768, Heads: 12, Blocks: 12, Dropout: 0.1}
+}
+
+// GPT2 returns the model of Radford et al. 2019, Language Models are Unsupervised Multitask Learners, section 2.3: pre-activation
+// norms, learned positions, GELU by tanh. Each half of a block, attention and MLP, is a layer of the chain. Parameters are named as
+// Hugging Face has them, but for wte.weight, transformer.embed.weight here, and wpe.weight, transformer.embed.position.
+//
+// Two things are not as published: the last layer has a weight of its own, where GPT-2 takes the embedding's (so a model has
+// Vocabulary*Width more parameters), and attention weights are not dropped out. Errors: ErrConfig, ErrGraph.
+func GPT2(name string, c Language) (*Model, error) {
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	b := NewBuilder(name, kernels.Desc{Shape: kernels.Shape{c.Batch, c.Length}, DType: kernels.Int32}, c.Vocabulary)
+	b.DType, b.LinearStart, b.BiasStart = c.DType, NormalFiftieth, Zeros
+	b.Layer("embed", "transformer", func(g *Graph, x Value) Value {
+		embed := kernels.Embedding{Vocabulary: c.Vocabulary, Width: c.Width, Positions: c.Positions, To: c.DType.Stored()}
+		return c.drop(g, "drop", g.Op("embed", embed, x))
+	})
+	for i := range c.Blocks {
+		block := fmt.Sprintf("h.%d", i)
+		b.Layer(block+".attn", "transformer."+block, c.attention)
+		b.Layer(block+".mlp", "transformer."+block, c.mlp)
+	}
+	b.Layer("head", "", func(g *Graph, x Value) Value {
+		return g.Op("lm_head", kernels.Linear{Out: c.Vocabulary, LastAxis: true}, g.LayerNorm("transformer.ln_f", x))
+	})
+	return b.Model()
+}
+
+// attention is x + c_proj(attention(c_attn(ln_1(x)))).
+func (c Language) attention(g *Graph, x Value) Value {
+	qkv := g.Dense("attn.c_attn", g.LayerNorm("ln_1", x), 3*c.Width)
+	y := g.Op("attn.attention", kernels.Attention{Heads: c.Heads}, qkv)
+	return g.Add("add_1", x, c.drop(g, "attn.drop", g.Dense("attn.c_proj", y, c.Width)))
+}
+
+// mlp is x + c_proj(gelu(c_fc(ln_2(x)))).
+func (c Language) mlp(g *Graph, x Value) Value {
+	y := g.Op("mlp.act", kernels.GELU{Tanh: true}, g.Dense("mlp.c_fc", g.LayerNorm("ln_2", x), 4*c.Width))
+	return g.Add("add_2", x, c.drop(g, "mlp.drop", g.Dense("mlp.c_proj", y, c.Width)))
+}
+
+func (c Language) drop(g *Graph, name string, x Value) Value {
+	if c.Dropout == 0 {
+		return x
+	}
+	return g.Dropout(name, x, c.Dropout)
+}
+
+func (c Language) check() error {
+	for _, f := range []struct {
+		name  string
+		value int
+	}{
+		{"batch", c.Batch}, {"length", c.Length}, {"vocabulary", c.Vocabulary}, {"positions", c.Positions},
+		{"width", c.Width}, {"heads", c.Heads}, {"blocks", c.Blocks},
+	} {
+		if f.value < 1 || f.value > kernels.MaxExtent/4 {
+			return fmt.Errorf("%w: %s is %d, want from 1 to %d", ErrConfig, f.name, f.value, kernels.MaxExtent/4)
+		}
+	}
+	switch {
+	case c.Width%c.Heads != 0:
+		return fmt.Errorf("%w: width is %d, which %d heads do not divide", ErrConfig, c.Width, c.Heads)
+	case c.Length > c.Positions:
+		return fmt.Errorf("%w: length is %d, more than %d positions", ErrConfig, c.Length, c.Positions)
+	case !c.DType.Stored().Float():
+		return fmt.Errorf("%w: dtype is %v, want float32, tf32 or bfloat16", ErrConfig, c.DType)
+	}
+	return nil
+}
