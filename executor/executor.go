@@ -400,7 +400,7 @@ func (e *Executor) Pixels() ([]uint8, error) {
 	return e.dev.HostBytes(e.batch(e.host.images))
 }
 
-// Labels returns the page-locked buffer that the next step reads its labels from: int32, N.
+// Labels returns the page-locked buffer that the next step reads its labels from: int32, N, or of tokens N, T.
 func (e *Executor) Labels() ([]int32, error) {
 	b, err := e.dev.HostBytes(e.batch(e.host.labels))
 	if err != nil {

@@ -115,6 +115,9 @@ func fillBatch(t testing.TB, e *Executor, seed uint64) {
 	must(t, err)
 	for i := range images {
 		images[i] = r.Float32()*2 - 1
+		if e.Model.Input.DType == kernels.Int32 {
+			images[i] = math.Float32frombits(uint32(r.IntN(e.Model.Classes)))
+		}
 	}
 	labels, err := e.Labels()
 	must(t, err)
@@ -183,17 +186,29 @@ func reference(t testing.TB, steps int) outcome {
 }
 
 // Invariants 2 and 3: every strategy at every limit gives store-all's bits, at exactly the predicted peak.
-func TestPlansGiveTheBitsOfStoreAllAtThePredictedPeak(t *testing.T) {
+func TestPlansGiveTheBitsOfStoreAllAtThePredictedPeak(t *testing.T) { everyPlan(t, testModel(t)) }
+
+// The same of a transformer, whose input is tokens and each of whose tokens has a label.
+func TestPlansOfTransformersGiveTheBitsOfStoreAll(t *testing.T) {
+	m, err := models.GPT2("gpt2", models.Language{
+		Batch: 2, Length: 20, Vocabulary: 30, Positions: 24, Width: 32, Heads: 4, Blocks: 4, Dropout: 0.1,
+	})
+	must(t, err)
+	everyPlan(t, m)
+}
+
+func everyPlan(t *testing.T, m *models.Model) {
 	const steps = 3
-	want := reference(t, steps)
-	probe := newRig(t, testModel(t), host.Config{}, nil)
+	probe := newRig(t, m, host.Config{}, nil)
+	want := train(t, probe.executor(t, probe.StoreAll(), Options{Seed: 7}), steps)
+	probe = newRig(t, m, host.Config{}, nil)
 	all, err := probe.PeakBytes(probe.StoreAll())
 	must(t, err)
 	ran, recomputed, offloaded := 0, 0, 0
 	for _, s := range planner.Strategies() {
 		for _, percent := range []int64{100, 90, 80, 70, 60, 50} {
 			limit := probe.StaticBytes() + (all-probe.StaticBytes())*percent/100
-			r := newRig(t, testModel(t), host.Config{}, nil)
+			r := newRig(t, m, host.Config{}, nil)
 			c := costs(r.Chain())
 			c.Bandwidth = float64(c.Saved(2)) / 2 // two forwards' time or so for most activations
 			plan, err := Plan(context.Background(), r.Workload, c, s, limit, strategy.Options{})

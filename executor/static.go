@@ -64,7 +64,7 @@ func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update,
 		}
 		s.layers = append(s.layers, l)
 	}
-	s.labels = take(int64(m.Input.Shape[0]) * kernels.Int32.Size())
+	s.labels = take(m.Labels.Bytes())
 	s.scalars = take(kernels.ScalarsBytes)
 	s.partials = take(8 * partials(m))
 	s.result = take(resultBytes(len(layers), mode))

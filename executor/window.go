@@ -181,18 +181,22 @@ func (x *Exercise) load(e *Executor, load func(*Executor) error) error {
 // inputPiece is how many bytes of an input are made up, and repeated.
 const inputPiece = chunkBytes
 
-// fillInput makes up an input: normal numbers, seeded.
+// fillInput makes up an input, seeded: normal numbers, or tokens.
 func (e *Executor) fillInput() error {
 	b, err := e.dev.HostBytes(e.batch(e.host.images))
 	if err != nil {
 		return err
 	}
 	r := rand.New(rand.NewPCG(e.opt.Seed, 1))
-	for size := int(e.Model.Input.DType.Size()); len(b) >= size; b = b[size:] {
-		if x := float32(r.NormFloat64()); size == 2 {
-			binary.LittleEndian.PutUint16(b, kernels.ToBFloat16(x))
-		} else {
-			binary.LittleEndian.PutUint32(b, math.Float32bits(x))
+	d := e.Model.Input.DType
+	for size := int(d.Size()); len(b) >= size; b = b[size:] {
+		switch d {
+		case kernels.BFloat16:
+			binary.LittleEndian.PutUint16(b, kernels.ToBFloat16(float32(r.NormFloat64())))
+		case kernels.Int32:
+			binary.LittleEndian.PutUint32(b, uint32(r.IntN(e.Model.Classes)))
+		default:
+			binary.LittleEndian.PutUint32(b, math.Float32bits(float32(r.NormFloat64())))
 		}
 	}
 	return nil
