@@ -1,5 +1,7 @@
 package kernels
 
+import "slices"
+
 // Conv2D is a 2-D cross-correlation: X[0] N,H,W,C -> N,OH,OW,Out. Params: weight Out,KH,KW,C/Groups [, bias Out].
 // Zero attributes mean 1 for Stride*, Dilation* and Groups.
 type Conv2D struct {
@@ -78,8 +80,9 @@ func (l Linear) Features(x Desc) int64 {
 type Dropout struct{ P float32 }
 
 // SoftmaxCrossEntropy is the mean over N of -log softmax(X[0])[label]. X[0]: N,C logits, X[1]: N int32 labels; N can be
-// several axes. Y is float32[2]: the loss and the number of correct predictions. Saved: softmax N,C, float32. DY is implied
-// to be 1.
+// several axes. Y is float32[2]: the loss and the number of correct predictions. The softmax is never in memory: Saved is
+// N,3, float32, the largest logit m of each row and the sum of exp(x - m) as two numbers, from which backward computes it
+// again. DY is implied to be 1.
 // A label outside 0..C-1 makes the loss NaN.
 type SoftmaxCrossEntropy struct{}
 
@@ -115,8 +118,7 @@ func (Linear) Needs() Needs          { return Needs{Inputs: []bool{true}} }
 func (Dropout) Needs() Needs         { return Needs{} }
 func (Cast) Needs() Needs            { return Needs{} }
 
-// Needs of the loss: the labels; the probabilities are saved.
-func (SoftmaxCrossEntropy) Needs() Needs { return Needs{Inputs: []bool{false, true}} }
+func (SoftmaxCrossEntropy) Needs() Needs { return Needs{Inputs: []bool{true, true}} }
 
 // Split: only ops whose weight gradient is a contraction of its own split their backward.
 
@@ -177,10 +179,9 @@ func (b BatchNorm) Alias(pass Pass, out, in Operand) bool {
 	return in == Operand{X, 0} || (in.Role == DY && !b.Residual)
 }
 
-// Alias of the loss: the logits' gradient may lie on the saved probabilities (when both are float32: aliases share all
-// their bytes).
+// Alias of the loss: the logits' gradient may lie on the logits.
 func (SoftmaxCrossEntropy) Alias(pass Pass, out, in Operand) bool {
-	return pass != Forward && out.Role == DX && in == Operand{Save, 0}
+	return pass != Forward && out.Role == DX && in == Operand{X, 0}
 }
 
 // Params.
@@ -245,8 +246,10 @@ func (m MaxPool) Saved(in []Desc) []Desc {
 	return []Desc{{Shape: y.Shape, DType: Int32}}
 }
 
-// Saved implements Op: the probabilities.
-func (SoftmaxCrossEntropy) Saved(in []Desc) []Desc { return []Desc{in[0].As(Float32)} }
+// Saved implements Op: the largest logit of each row, and a sum.
+func (SoftmaxCrossEntropy) Saved(in []Desc) []Desc {
+	return []Desc{F32(append(slices.Clone(head(in[0])), 3)...)}
+}
 
 func (Conv2D) Saved([]Desc) []Desc          { return nil }
 func (ReLU) Saved([]Desc) []Desc            { return nil }

@@ -19,7 +19,7 @@ import (
 //   - Block: a = m. ā: the output, conv1's, bn1's and conv2's m, four statistics.
 //   - The last layer is linear: logits of 4x5 in bfloat16 (40, stored in 64). Its ā has the mean of each channel too:
 //     4x64 (512), more than fits where the output goes.
-//   - The loss: two float32 (64), the probabilities in float32 (4x5: 80, stored in 128); no gradient.
+//   - The loss: two float32 (64), three for each row (48, stored in 64); no gradient.
 //   - Parameters and their gradients are float32.
 func TestBFloat16Bytes(t *testing.T) {
 	const m = 4 * 8 * 8 * 16 * 2
@@ -35,7 +35,7 @@ func TestBFloat16Bytes(t *testing.T) {
 		{1, m, 2*m + 1536 + 128, m, 1536, 0, 4*16*27 + 256},
 		{2, m, 4*m + 256, m, m, 0, 2 * (4*16*144 + 256)},
 		{11, 64, 64 + 512, 64, 512, 0, 4*5*64 + 64},
-		{12, 64, 64 + 128, 0, 0, 0, 0},
+		{12, 64, 64 + 64, 0, 0, 0, 0},
 	} {
 		l := c.Layers[want.layer-1]
 		got := []int64{l.OutputBytes, l.SavedBytes, l.GradientBytes, l.DiscardOverhead(), l.BackwardOverheadBytes, l.WeightBytes}

@@ -189,7 +189,7 @@ struct pool_args {
 };
 
 struct loss_args {
-	uint64_t logits, labels, probs, result, dx; // result: float[2]
+	uint64_t logits, labels, saved, result, dx; // saved: float rows,3; result: float[2]
 	uint64_t row_loss;                          // double rows
 	uint64_t row_hit;                           // int32 rows
 	int64_t rows, classes, accumulate, rows_per_task;

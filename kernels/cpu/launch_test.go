@@ -140,8 +140,10 @@ func TestExtremeLogits(t *testing.T) {
 	if !(math.Abs(float64(out[opY][0])-want) <= 1e-4) || out[opY][1] != 1 {
 		t.Errorf("loss and hits are %v, want %v and 1", out[opY], want)
 	}
-	if p := out[opSave]; p[0] != 1 || p[1] != 0 || p[2] != 0 {
-		t.Errorf("probabilities %v, want 1 0 0", p[:3])
+	in[opSave] = out[opSave]
+	c.Pass = kernels.Backward
+	if dx := run(t, newLibrary(t, fastest(), 1), c, in)[opDX]; dx[0] != 0 || dx[1] != 0 || dx[2] != 0 {
+		t.Errorf("the gradient of the logits that are sure is %v, want 0 0 0", dx[:3])
 	}
 }
 

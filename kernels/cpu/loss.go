@@ -11,7 +11,7 @@ func (b *builder) loss() {
 	classes := b.call.In[0].Elements() / rows
 	per := rowsPerTask(classes)
 	args := C.struct_loss_args{
-		logits: b.at(kernels.X, 0), labels: b.at(kernels.X, 1), probs: b.at(kernels.Save, 0),
+		logits: b.at(kernels.X, 0), labels: b.at(kernels.X, 1), saved: b.at(kernels.Save, 0),
 		result: b.at(kernels.Y, 0), dx: b.at(kernels.DX, 0),
 		rows: C.int64_t(rows), classes: C.int64_t(classes),
 		accumulate: flag(b.call.Adds(0)), rows_per_task: C.int64_t(per),

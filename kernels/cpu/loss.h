@@ -42,20 +42,24 @@ INLINE float largest(const float *x, int64_t n, int64_t *at) {
 	return best;
 }
 
-// loss_row returns the loss of one row and whether its prediction is right; it writes the probabilities when wanted.
-static double loss_row(const float *x, int64_t classes, int32_t label, float *probs, int32_t *hit) {
+// loss_row returns the loss of one row and whether its prediction is right; it writes what is saved when that is wanted.
+static double loss_row(const float *x, int64_t classes, int32_t label, float *saved, int32_t *hit) {
 	int64_t best;
 	float max = largest(x, classes, &best);
 	double part[LOSS_LINES] = {0}, sum = 0;
 	for (int64_t c = 0; c < classes; c += LOSS_LINES) {
-		float e[LOSS_LINES];
 		int64_t n = least(classes - c, LOSS_LINES);
-		for (int64_t j = 0; j < LOSS_LINES; j++) e[j] = j < n ? exponential(x[c + (j < n ? j : 0)] - max) : 0;
-		for (int64_t j = 0; j < LOSS_LINES; j++) part[j] += e[j];
-		for (int64_t j = 0; probs && j < n; j++) probs[c + j] = e[j];
+		if (n == LOSS_LINES)
+			for (int64_t j = 0; j < LOSS_LINES; j++) part[j] += exponential(x[c + j] - max);
+		else
+			for (int64_t j = 0; j < n; j++) part[j] += exponential(x[c + j] - max);
 	}
 	for (int64_t j = 0; j < LOSS_LINES; j++) sum += part[j];
-	for (int64_t c = 0; probs && c < classes; c++) probs[c] = (float)(probs[c] / sum);
+	if (saved) {
+		saved[0] = max;
+		saved[1] = (float)sum;
+		saved[2] = (float)(sum - saved[1]);
+	}
 	*hit = best == label;
 	if (label < 0 || label >= classes) return NAN;
 	return log(sum) - ((double)x[label] - max);
@@ -68,7 +72,7 @@ static void loss_forward(const struct job *job, int64_t task, char *scratch) {
 	int64_t from = task * l->rows_per_task, to = least(from + l->rows_per_task, l->rows);
 	for (int64_t r = from; r < to; r++)
 		D(l->row_loss)[r] = loss_row(F(l->logits) + r * l->classes, l->classes, I(l->labels)[r],
-			l->probs ? F(l->probs) + r * l->classes : 0, I(l->row_hit) + r);
+			l->saved ? F(l->saved) + 3 * r : 0, I(l->row_hit) + r);
 }
 
 // loss_total: the mean of the rows' losses and the number of hits, in order; one task.
@@ -85,19 +89,22 @@ static void loss_total(const struct job *job, int64_t task, char *scratch) {
 	F(l->result)[1] = (float)hits;
 }
 
-// loss_backward: a task is rows_per_task rows. dx (+)= (probs - onehot(label)) / rows; NaN where the label is none.
+// loss_backward: a task is rows_per_task rows. dx (+)= (softmax - onehot(label)) / rows; NaN where the label is none. dx may lie on
+// the logits.
 static void loss_backward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct loss_args *l = &job->args.loss;
 	int64_t from = task * l->rows_per_task, to = least(from + l->rows_per_task, l->rows);
 	float rows = (float)l->rows;
 	for (int64_t r = from; r < to; r++) {
-		const float *probs = F(l->probs) + r * l->classes;
-		float *dx = F(l->dx) + r * l->classes;
+		const float *x = F(l->logits) + r * l->classes, *saved = F(l->saved) + 3 * r;
+		float *dx = F(l->dx) + r * l->classes, max = saved[0];
+		double sum = (double)saved[1] + saved[2];
 		int32_t label = I(l->labels)[r];
 		float off = label < 0 || label >= l->classes ? NAN : 0;
+		INDEPENDENT
 		for (int64_t c = 0; c < l->classes; c++) {
-			float d = (probs[c] - (c == label ? 1 : off)) / rows;
+			float d = ((float)(exponential(x[c] - max) / sum) - (c == label ? 1 : off)) / rows;
 			dx[c] = l->accumulate ? dx[c] + d : d;
 		}
 	}

@@ -518,7 +518,7 @@ func referenceDropout(op kernels.Dropout, c kernels.Call, in data, out wants) {
 func referenceLoss(c kernels.Call, in data, out wants) {
 	rows := int(c.In[1].Elements())
 	classes := int(c.In[0].Elements()) / rows
-	total, probs, dx := newWant(2), newWant(rows*classes), newWant(rows*classes)
+	total, saved, dx := newWant(2), newWant(3*rows), newWant(rows*classes)
 	for r := range rows {
 		x := in[opX][r*classes : (r+1)*classes]
 		label := int(math.Float32bits(in[opX1][r]))
@@ -534,9 +534,10 @@ func referenceLoss(c kernels.Call, in data, out wants) {
 		if best == label {
 			total.value[1]++
 		}
+		saved.value[3*r], saved.value[3*r+1] = float64(x[best]), sum/math.Exp(float64(x[best]))
+		saved.slack[3*r+1], saved.slack[3*r+2] = 16*eps*saved.value[3*r+1], 2*eps*saved.value[3*r+1]
 		for k, v := range x {
 			p := math.Exp(float64(v)) / sum
-			probs.value[r*classes+k], probs.slack[r*classes+k] = p, 16*eps*p
 			if k == label {
 				p--
 			}
@@ -549,7 +550,7 @@ func referenceLoss(c kernels.Call, in data, out wants) {
 	}
 	out[opY] = total
 	if c.Train {
-		out[opSave] = probs
+		out[opSave] = saved
 	}
 }
 

@@ -14,11 +14,11 @@ func (b *builder) loss() {
 	x := b.call.In[0]
 	rows := b.call.In[1].Elements()
 	args := C.struct_loss_args{
-		logits: b.at(kernels.X, 0), labels: b.at(kernels.X, 1), probs: b.at(kernels.Save, 0), result: b.at(kernels.Y, 0),
+		logits: b.at(kernels.X, 0), labels: b.at(kernels.X, 1), saved: b.at(kernels.Save, 0), result: b.at(kernels.Y, 0),
 		dx: b.at(kernels.DX, 0), rows: C.int(rows), classes: C.int(channels(x)), add: flag(b.call.Adds(0)),
 	}
 	grid := dim{min(rows, maxRowBlocks), 1, 1}
-	name := suffix(x.DType) + suffix(b.call.Op.Saved(b.call.In)[0].DType)
+	name := suffix(x.DType)
 	if b.call.Pass == kernels.Forward {
 		args.row_loss, args.row_hit = b.reserve(8*rows), b.reserve(4*rows)
 		addStep(b, "loss", "loss_forward"+name, grid, lossBlock, 0, args)

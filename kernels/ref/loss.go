@@ -18,8 +18,9 @@ func loss(t *tensors) error {
 		return nil
 	}
 	labels := integers(t.x[1])
-	for i, p := range t.saved[0] {
-		g := float64(p)
+	for i, x := range t.x[0] {
+		row := t.saved[0][i/c*3:]
+		g := math.Exp(float64(x)-float64(row[0])) / (float64(row[1]) + float64(row[2]))
 		if int(labels[i/c]) == i%c {
 			g--
 		}
@@ -39,9 +40,8 @@ func lossForward(t *tensors, rows, c int) (mean, correct float32) {
 			sum += math.Exp(float64(v) - float64(logits[best]))
 		}
 		if t.saved[0] != nil {
-			for k, v := range logits {
-				t.saved[0][n*c+k] = float32(math.Exp(float64(v)-float64(logits[best])) / sum)
-			}
+			whole := float32(sum)
+			copy(t.saved[0][3*n:], []float32{logits[best], whole, float32(sum - float64(whole))})
 		}
 		if label < 0 || label >= c {
 			total = math.NaN()

@@ -74,9 +74,9 @@ struct columns_args {
 	int channels, chunks, add;
 };
 
-// loss_args: softmax with cross entropy of rows x classes; row_loss holds rows float64, row_hit rows int32.
+// loss_args: softmax with cross entropy of rows x classes; saved holds rows x 3 float32, row_loss holds rows float64, row_hit rows int32.
 struct loss_args {
-	u64 logits, labels, probs, result, dx, row_loss, row_hit;
+	u64 logits, labels, saved, result, dx, row_loss, row_hit;
 	int rows, classes, add;
 };
 

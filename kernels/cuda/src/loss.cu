@@ -18,13 +18,12 @@ INLINE best better(best p, best q) {
 	return best{second ? q.v : p.v, second ? q.at : p.at};
 }
 
-// loss_forward: a block takes one row after the other. It writes the row's loss, whether its prediction is right, and the
-// probabilities when they are wanted. A label out of range makes the loss NaN.
-template <typename T, typename P> INLINE void loss_forward(const loss_args &a) {
+// loss_forward: a block takes one row after the other. It writes the row's loss, whether its prediction is right, and what
+// is saved when that is wanted. A label out of range makes the loss NaN.
+template <typename T> INLINE void loss_forward(const loss_args &a) {
 	__shared__ best tops[LOSS_THREADS];
 	__shared__ double sums[LOSS_THREADS];
 	const T *logits = GLOBAL(const T, a.logits);
-	P *probs = GLOBAL(P, a.probs);
 	int t = threadIdx.x;
 	for (int row = blockIdx.x; row < a.rows; row += gridDim.x) {
 		i64 base = (i64)row * a.classes;
@@ -45,19 +44,20 @@ template <typename T, typename P> INLINE void loss_forward(const loss_args &a) {
 			if (t < half) sums[t] += sums[t + half];
 			__syncthreads();
 		}
-		float inverse = (float)(1 / sums[0]);
-		for (int c = t; a.probs && c < a.classes; c += LOSS_THREADS) put(probs + base + c, expf(to_float(logits[base + c]) - top.v) * inverse);
 		if (t == 0) {
 			int label = GLOBAL(const int, a.labels)[row];
 			bool valid = label >= 0 && label < a.classes;
 			GLOBAL(int, a.row_hit)[row] = top.at == label;
+			if (a.saved) {
+				float *saved = GLOBAL(float, a.saved) + (i64)row * 3;
+				saved[0] = top.v, saved[1] = (float)sums[0], saved[2] = (float)(sums[0] - (float)sums[0]);
+			}
 			GLOBAL(double, a.row_loss)[row] = valid ? log(sums[0]) + top.v - to_float(logits[base + label]) : (double)__uint_as_float(0x7fc00000u);
 		}
 		__syncthreads();
 	}
 }
-KERNEL(loss_forward_f32_f32, struct loss_args) { loss_forward<float, float>(a); }
-KERNEL(loss_forward_bf16_f32, struct loss_args) { loss_forward<bf16, float>(a); }
+INSTANCES(loss_forward, loss_args)
 
 // loss_total: the mean of the rows' losses and the number of hits; one block, in an order that rows alone decide.
 KERNEL(loss_total, struct loss_args) {
@@ -81,18 +81,19 @@ KERNEL(loss_total, struct loss_args) {
 	GLOBAL(float, a.result)[1] = (float)hits[0];
 }
 
-// loss_backward: dx (+)= (probs - onehot(label))/rows; NaN in a row whose label is out of range.
-template <typename T, typename P> INLINE void loss_backward(const loss_args &a) {
+// loss_backward: dx (+)= (softmax - onehot(label))/rows; NaN in a row whose label is out of range. dx may lie on the logits.
+template <typename T> INLINE void loss_backward(const loss_args &a) {
 	float share = 1 / (float)a.rows;
 	for (int row = blockIdx.x; row < a.rows; row += gridDim.x) {
 		int label = GLOBAL(const int, a.labels)[row];
-		float off = label < 0 || label >= a.classes ? __uint_as_float(0x7fc00000u) : 0;
+		const float *saved = GLOBAL(const float, a.saved) + (i64)row * 3;
+		float off = label < 0 || label >= a.classes ? __uint_as_float(0x7fc00000u) : 0, inverse = (float)(1 / ((double)saved[1] + saved[2]));
 		for (int c = threadIdx.x; c < a.classes; c += LOSS_THREADS) {
 			i64 at = (i64)row * a.classes + c;
-			values<1> g = {{(to_float(GLOBAL(const P, a.probs)[at]) - (c == label ? 1 : off)) * share}};
+			float p = expf(to_float(GLOBAL(const T, a.logits)[at]) - saved[0]) * inverse;
+			values<1> g = {{(p - (c == label ? 1 : off)) * share}};
 			deposit(GLOBAL(T, a.dx) + at, g, 1, a.add);
 		}
 	}
 }
-KERNEL(loss_backward_f32_f32, struct loss_args) { loss_backward<float, float>(a); }
-KERNEL(loss_backward_bf16_f32, struct loss_args) { loss_backward<bf16, float>(a); }
+INSTANCES(loss_backward, loss_args)
