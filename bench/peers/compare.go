@@ -215,6 +215,9 @@ func place(lib kernels.Library, dev *host.Device, c kernels.Call) (kernels.Opera
 	for _, d := range c.In {
 		o.X, o.DX = append(o.X, take(d.Bytes())), append(o.DX, take(d.Bytes()))
 	}
+	for _, d := range c.Op.Saved(c.In) {
+		o.Saved = append(o.Saved, take(d.Bytes()))
+	}
 	for _, p := range c.Op.Params(c.In) {
 		o.Params, o.DParams = append(o.Params, take(p.Desc.Bytes())), append(o.DParams, take(p.Desc.Bytes()))
 	}

@@ -3,7 +3,7 @@
 // Command peers times our CPU kernels beside OpenBLAS, oneDNN and PyTorch, in turns, in one run, and prints one
 // markdown table of medians and ratios. The peers are separate processes; nothing of them is linked.
 //
-//	peers -onednn BIN -sgemm BIN -python PYTHON -step src/torch_step.py [-only sgemm|conv|step] [-threads 1,2]
+//	peers -onednn BIN -sgemm BIN -python PYTHON -step src/torch_step.py [-only sgemm|conv|attention|step] [-threads 1,2]
 //
 // See README.md in this folder.
 package main
@@ -19,9 +19,9 @@ import (
 )
 
 type options struct {
-	onednn, sgemm, python, step, only string
-	threads                           []int
-	rounds                            int
+	onednn, sgemm, python, step, attention, only string
+	threads                                      []int
+	rounds                                       int
 }
 
 func main() {
@@ -30,7 +30,8 @@ func main() {
 	flag.StringVar(&o.sgemm, "sgemm", "", "built from sgemm.c")
 	flag.StringVar(&o.python, "python", "", "Python with torch and torchvision")
 	flag.StringVar(&o.step, "step", "bench/peers/src/torch_step.py", "the script that times PyTorch")
-	flag.StringVar(&o.only, "only", "", "one part alone: sgemm, conv or step")
+	flag.StringVar(&o.attention, "attention", "bench/peers/src/torch_attention.py", "the script that times its attention")
+	flag.StringVar(&o.only, "only", "", "one part alone: sgemm, conv, attention or step")
 	flag.StringVar(&threads, "threads", "1,2", "numbers of threads")
 	flag.IntVar(&o.rounds, "rounds", 5, "turns of each side; medians count")
 	flag.Parse()
@@ -53,7 +54,7 @@ func run(o options, threads string) error {
 		name string
 		bin  string
 		run  func(options) error
-	}{{"sgemm", o.sgemm, compareSGEMM}, {"conv", o.onednn, compareConv}, {"step", o.python, compareStep}}
+	}{{"sgemm", o.sgemm, compareSGEMM}, {"conv", o.onednn, compareConv}, {"attention", o.python, compareAttention}, {"step", o.python, compareStep}}
 	for _, p := range parts {
 		if p.bin == "" || (o.only != "" && o.only != p.name) {
 			continue
