@@ -127,8 +127,10 @@ func (m *Model) at(i int, err error) error {
 	return fmt.Errorf("%s: layer %d (%s): %w", m.Name, i+1, m.Layers[i].Name, err)
 }
 
-// differentiatesInput reports whether the backward of layer ℓ computes the gradient of its input.
-func (m *Model) differentiatesInput(l int) bool { return m.InputGradient || !m.Wiring().Begins(l) }
+// differentiatesInput reports whether the backward of layer ℓ computes the gradient of its input; tokens have none.
+func (m *Model) differentiatesInput(l int) bool {
+	return m.InputGradient && m.Input.DType.Float() || !m.Wiring().Begins(l)
+}
 
 // readLate returns, by activation, whether a BackParams reads it.
 func (m *Model) readLate() []bool {
