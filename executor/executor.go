@@ -380,7 +380,7 @@ func (e *Executor) open() (err error) {
 func (e *Executor) Peak() (peak, extent int64) { return e.step.peak, e.step.extent }
 
 // Images returns the page-locked buffer that the next step or prediction reads its images from: float32, N,H,W,C, those of one
-// branch after those of the other. Where batches are staged there is Pixels instead.
+// branch after those of the other; or tokens, int32, N,T, as the bits of float32. Where batches are staged there is Pixels instead.
 func (e *Executor) Images() ([]float32, error) {
 	if e.StagedBytes() > 0 {
 		panic("BUG: images are bytes where batches are staged")
