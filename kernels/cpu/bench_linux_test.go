@@ -127,6 +127,9 @@ func BenchmarkStream(b *testing.B) {
 		{"rotary", kernels.Call{Op: kernels.Rotary{Heads: 4, Dim: 64}, In: []kernels.Desc{kernels.F32(8, 56*56, 256)}}, 2},
 		{"softmax cross entropy", kernels.Call{
 			Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.F32(128, 50257), {Shape: kernels.Shape{128}, DType: kernels.Int32}}, Train: true,
+		}, 1},
+		{"softmax cross entropy backward", kernels.Call{
+			Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.F32(128, 50257), {Shape: kernels.Shape{128}, DType: kernels.Int32}}, Train: true, Pass: kernels.Backward,
 		}, 2},
 	}
 	for _, c := range calls {

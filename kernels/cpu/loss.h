@@ -48,11 +48,10 @@ static double loss_row(const float *x, int64_t classes, int32_t label, float *sa
 	float max = largest(x, classes, &best);
 	double part[LOSS_LINES] = {0}, sum = 0;
 	for (int64_t c = 0; c < classes; c += LOSS_LINES) {
+		float e[LOSS_LINES];
 		int64_t n = least(classes - c, LOSS_LINES);
-		if (n == LOSS_LINES)
-			for (int64_t j = 0; j < LOSS_LINES; j++) part[j] += exponential(x[c + j] - max);
-		else
-			for (int64_t j = 0; j < n; j++) part[j] += exponential(x[c + j] - max);
+		for (int64_t j = 0; j < LOSS_LINES; j++) e[j] = j < n ? exponential(x[c + (j < n ? j : 0)] - max) : 0;
+		for (int64_t j = 0; j < LOSS_LINES; j++) part[j] += e[j];
 	}
 	for (int64_t j = 0; j < LOSS_LINES; j++) sum += part[j];
 	if (saved) {
@@ -101,11 +100,19 @@ static void loss_backward(const struct job *job, int64_t task, char *scratch) {
 		float *dx = F(l->dx) + r * l->classes, max = saved[0];
 		double sum = (double)saved[1] + saved[2];
 		int32_t label = I(l->labels)[r];
-		float off = label < 0 || label >= l->classes ? NAN : 0;
-		INDEPENDENT
-		for (int64_t c = 0; c < l->classes; c++) {
-			float d = ((float)(exponential(x[c] - max) / sum) - (c == label ? 1 : off)) / rows;
-			dx[c] = l->accumulate ? dx[c] + d : d;
+		int known = label >= 0 && label < l->classes;
+		float off = known ? 0 : NAN, right = known ? x[label] : 0, was = known && l->accumulate ? dx[label] : 0;
+		int64_t classes = l->classes, accumulate = l->accumulate;
+		for (int64_t c = 0; c < classes; c += LOSS_LINES) {
+			float e[LOSS_LINES];
+			int64_t n = least(classes - c, LOSS_LINES);
+			for (int64_t j = 0; j < LOSS_LINES; j++) e[j] = j < n ? exponential(x[c + (j < n ? j : 0)] - max) : 0;
+			for (int64_t j = 0; j < LOSS_LINES; j++) e[j] = ((float)(e[j] / sum) - off) / rows;
+			if (accumulate)
+				for (int64_t j = 0; j < n; j++) dx[c + j] += e[j];
+			else
+				memcpy(dx + c, e, (size_t)n * 4);
 		}
+		if (known) dx[label] = was + ((float)(exponential(right - max) / sum) - 1) / rows;
 	}
 }
