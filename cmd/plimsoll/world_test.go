@@ -23,7 +23,7 @@ var worldTests = os.Getenv("PLIMSOLL_WORLD") != ""
 // inProcesses is a command line of launch.
 func inProcesses(t *testing.T, n int, args ...string) *process {
 	t.Helper()
-	p := program(t, nil, append([]string{"launch", "-n", strconv.Itoa(n), "--grace", "5s", "--", "train", "--world", "auto", "--json"}, args...)...)
+	p := program(t, nil, append([]string{"launch", "-n", strconv.Itoa(n), "--grace", "5s", "--", "train", "--world", "auto", "--lost-after", "1m", "--json"}, args...)...)
 	p.Env = append(p.Env, "PLIMSOLL_SECRET=")
 	return p
 }
@@ -40,7 +40,7 @@ func byMPI(t *testing.T, n int, args ...string) *process {
 		t.Fatal(err)
 	}
 	mpiexec := filepath.Join(filepath.Dir(library), "..", "bin", "mpiexec")
-	p := program(t, []string{mpiexec, "-n", strconv.Itoa(n)}, append([]string{"train", "--world", "auto", "--json", "--transport", "mpi"}, args...)...)
+	p := program(t, []string{mpiexec, "-n", strconv.Itoa(n)}, append([]string{"train", "--world", "auto", "--lost-after", "1m", "--json", "--transport", "mpi"}, args...)...)
 	p.Env = append(p.Env, "PLIMSOLL_SECRET=", "MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port))
 	return p
 }
