@@ -111,7 +111,7 @@ func (f *worldFlags) join(ctx context.Context, a *app, devices int) (*train.Worl
 	if err != nil {
 		return nil, usage(err)
 	}
-	separateQueues()
+	beside()
 	doing := &train.Doing{}
 	if id.Rank == 0 {
 		a.note("rank 0 waits at %s for %s", id.Address, units.Count(id.Size-1, "other rank"))
@@ -153,12 +153,13 @@ func (f *worldFlags) carry() (func(*world.World) train.Transport, error) {
 	return through(tcp.New), nil
 }
 
-// separateQueues lets as many streams of a GPU run beside each other as it can: by default some share a queue of the hardware, where
-// work waits behind a message that has not come.
-func separateQueues() {
-	const name = "CUDA_DEVICE_MAX_CONNECTIONS"
-	if os.Getenv(name) == "" {
-		_ = os.Setenv(name, "32") // the name is one
+// beside lets streams of a GPU run beside one that waits for a message, where nobody has said otherwise: by default some share a queue
+// of the hardware, and a kernel that is loaded when it is first launched waits for all streams (CUDA's programming guide, lazy loading).
+func beside() {
+	for name, value := range map[string]string{"CUDA_DEVICE_MAX_CONNECTIONS": "32", "CUDA_MODULE_LOADING": "EAGER"} {
+		if os.Getenv(name) == "" {
+			_ = os.Setenv(name, value) // the names are some
+		}
 	}
 }
 
