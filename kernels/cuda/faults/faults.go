@@ -124,6 +124,15 @@ var faults = []fault{
 	}
 `, `	note("cuMemFree", d.memory.free())
 `}}},
+	{"a stream does not wait for the message that it receives", device, "Staging", []edit{{"runtime/cuda/staging.go", `		if err := m.wait(s, n); err != nil || m.span.Bytes == 0 {
+			return err
+		}
+`, ""}}},
+	{"a message is copied into the staging before the last one has left it", device, "Staging", []edit{{"runtime/cuda/staging.go", `	if err := m.wait(s, n-1); err != nil {
+		return err
+	}
+`, ""}}},
+	{"a message is handed over before the stream has come to it", device, "Staging", []edit{{"runtime/cuda/staging.go", "for come < c.number && c.err == nil {", "for false {"}}},
 	{"the contexts of a peer copy are swapped", device, "Conformance", []edit{{"runtime/cuda/stream.go", "cu.MemcpyPeerAsync(to, p.context, from, d.context,", "cu.MemcpyPeerAsync(to, d.context, from, p.context,"}}},
 	{"page-locked memory is of one context alone", device, "HostMemoryIsForEveryGPU", []edit{{"runtime/cuda/driver/calls.go", "C.size_t(bytes), C.CU_MEMHOSTALLOC_PORTABLE)", "C.size_t(bytes), 0)"}}},
 	{"a graph does not wait for a record outside", device, "AGraphWaitsForRecordsOutside", []edit{{"runtime/cuda/graph.go", `	return callError("cuStreamWaitEvent", s.stream.Wait(e.event, driver.WaitExternal))
