@@ -22,7 +22,7 @@ export CGO_CFLAGS  = -O2 -g -Wno-deprecated-declarations -I$(CUDA)/include
 export CGO_LDFLAGS = -O2 -g -L$(CUDA)/lib
 
 # Packages with tests that run on the emulated driver, and what has kernels to compile for it.
-CUDA_TESTS   = $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build .*\<cuda\>' .)))
+CUDA_TESTS   = $(filter-out ./cmd/plimsoll/,$(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build .*\<cuda\>' .))))
 CUDA_KERNELS = $(wildcard runtime/cuda/cudatest/src kernels/cuda/src)
 
 # PipeDream's profiles of a V100, batch 128 (gnmt: 32).
