@@ -83,12 +83,16 @@ func TestPTXAssembles(t *testing.T) {
 // mostStatic is the shared memory that a block may declare, in bytes.
 const mostStatic = 48 << 10
 
+// slowPaths are kernels whose frame is not a spill: the double cosine reduces large angles in a local array.
+var slowPaths = map[string]bool{"rotary_table": true}
+
 // checkAssembly reads what ptxas says of each kernel, and returns how many there are.
 func checkAssembly(t *testing.T, what, report string) int {
 	t.Helper()
 	kernels := regexp.MustCompile(`Function properties for (\w+)\n\s*(.*)\n.*Used \d+ registers(.*)`).FindAllStringSubmatch(report, -1)
 	for _, k := range kernels {
-		if k[2] != "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" {
+		frame := !strings.HasPrefix(k[2], "0 bytes stack frame") && !slowPaths[k[1]]
+		if frame || !strings.HasSuffix(k[2], "0 bytes spill stores, 0 bytes spill loads") {
 			t.Errorf("%s: %s has %s", what, k[1], k[2])
 		}
 		smem := regexp.MustCompile(`(\d+) bytes smem`).FindStringSubmatch(k[3])

@@ -4,7 +4,7 @@
 // all its terms.
 #include "plimsoll.cuh"
 
-enum { TILE = 64, DEPTH = 32, ATT_THREADS = 256, LANES = 16, EACH = TILE / LANES }; // a thread has EACH x EACH of a tile
+enum { TILE = 64, DEPTH = 16, ATT_THREADS = 256, LANES = 16, EACH = TILE / LANES }; // a thread has EACH x EACH of a tile
 
 // A thread's rows are ty + 16*i, its columns tx + 16*j.
 INLINE int first_row() { return threadIdx.x / LANES; }
@@ -22,9 +22,17 @@ template <typename T> struct rows {
 	INLINE float value(int r, int c, int width) const { return r < count && c < width ? to_float(at[r * step + c]) : 0; }
 };
 
+// product_panels are what a product reads. All products of a kernel share them: a block may declare 48 KiB.
+union product_panels {
+	struct {
+		float left[TILE][DEPTH + 1], right[TILE][DEPTH + 1];
+	} rows;
+	float columns[DEPTH][TILE + 1];
+};
+
 // by_row is a * b^T: the products of all rows of two matrices of so many columns.
-template <typename T> INLINE tile_sums by_row(rows<T> a, rows<T> b, int columns) {
-	__shared__ float left[TILE][DEPTH + 1], right[TILE][DEPTH + 1];
+template <typename T> INLINE tile_sums by_row(product_panels &p, rows<T> a, rows<T> b, int columns) {
+	auto &left = p.rows.left, &right = p.rows.right;
 	tile_sums s = {};
 	for (int k0 = 0; k0 < columns; k0 += DEPTH) {
 		__syncthreads();
@@ -49,8 +57,8 @@ template <typename T> INLINE tile_sums by_row(rows<T> a, rows<T> b, int columns)
 typedef float square[TILE][TILE + 1];
 
 // add_weighted adds weights * b, or weights^T * b: column c0 + ... of the TILE rows of b, of so many columns.
-template <bool TRANSPOSED, typename T> INLINE void add_weighted(tile_sums &s, const square &weights, rows<T> b, int c0, int columns) {
-	__shared__ float right[DEPTH][TILE + 1];
+template <bool TRANSPOSED, typename T> INLINE void add_weighted(product_panels &p, tile_sums &s, const square &weights, rows<T> b, int c0, int columns) {
+	auto &right = p.columns;
 	for (int k0 = 0; k0 < TILE; k0 += DEPTH) {
 		__syncthreads();
 		for (int i = threadIdx.x; i < TILE * DEPTH; i += ATT_THREADS) right[i / TILE][i % TILE] = b.value(k0 + i / TILE, c0 + i % TILE, columns);
@@ -107,6 +115,7 @@ template <typename T, typename F> INLINE void deposit_tile(const tile_sums &s, T
 
 // attention_forward: blocks of queries, of channels, heads of samples.
 template <typename T> INLINE void attention_forward(const attention_args &a) {
+	__shared__ product_panels panels;
 	__shared__ square weights;
 	__shared__ float largest[TILE], sums[TILE], factors[TILE], parts[TILE][4];
 	int query = blockIdx.y % a.heads, q0 = blockIdx.x * TILE, c0 = blockIdx.z * TILE, t = threadIdx.x;
@@ -114,7 +123,7 @@ template <typename T> INLINE void attention_forward(const attention_args &a) {
 	tile_sums out = {};
 	if (t < TILE) largest[t] = __uint_as_float(0xff800000u), sums[t] = 0;
 	for (int k0 = 0; k0 < q0 + h.count(q0); k0 += TILE) {
-		tile_sums s = by_row(h.queries(q0), h.keys(k0), a.dim);
+		tile_sums s = by_row(panels, h.queries(q0), h.keys(k0), a.dim);
 #pragma unroll
 		for (int i = 0; i < EACH; i++)
 #pragma unroll
@@ -145,7 +154,7 @@ template <typename T> INLINE void attention_forward(const attention_args &a) {
 		for (int i = 0; i < EACH; i++)
 #pragma unroll
 			for (int j = 0; j < EACH; j++) out.v[i][j] *= q0 + first_row() + LANES * i < a.length ? factors[first_row() + LANES * i] : 0;
-		add_weighted<false>(out, weights, h.values_(k0), c0, a.dim);
+		add_weighted<false>(panels, out, weights, h.values_(k0), c0, a.dim);
 		__syncthreads();
 	}
 	deposit_tile(out, GLOBAL(T, a.y) + h.output(q0), (i64)a.heads * a.dim, h.count(q0), c0, a.dim, 0, [&](int r) { return 1 / sums[r]; });
@@ -165,9 +174,9 @@ template <typename T> INLINE void attention_means(const attention_args &a) {
 INSTANCES(attention_means, attention_args)
 
 // weigh makes a block's weights, and what the scores' gradients are: weights*(dy*v - mean)*scale.
-template <typename T> INLINE void weigh(const head<T> &h, int q0, int k0, square &weights, square &slopes) {
+template <typename T> INLINE void weigh(product_panels &panels, const head<T> &h, int q0, int k0, square &weights, square &slopes) {
 	const attention_args &a = h.a;
-	tile_sums s = by_row(h.queries(q0), h.keys(k0), a.dim), d = by_row(h.gradients(q0), h.values_(k0), a.dim);
+	tile_sums s = by_row(panels, h.queries(q0), h.keys(k0), a.dim), d = by_row(panels, h.gradients(q0), h.values_(k0), a.dim);
 	__syncthreads();
 #pragma unroll
 	for (int i = 0; i < EACH; i++)
@@ -184,13 +193,14 @@ template <typename T> INLINE void weigh(const head<T> &h, int q0, int k0, square
 
 // attention_queries: gradients of queries; blocks as in forward.
 template <typename T> INLINE void attention_queries(const attention_args &a) {
+	__shared__ product_panels panels;
 	__shared__ square weights, slopes;
 	int query = blockIdx.y % a.heads, q0 = blockIdx.x * TILE, c0 = blockIdx.z * TILE;
 	head<T> h(a, blockIdx.y / a.heads, query, query / (a.heads / a.kv));
 	tile_sums out = {};
 	for (int k0 = 0; k0 < q0 + h.count(q0); k0 += TILE) {
-		weigh(h, q0, k0, weights, slopes);
-		add_weighted<false>(out, slopes, h.keys(k0), c0, a.dim);
+		weigh(panels, h, q0, k0, weights, slopes);
+		add_weighted<false>(panels, out, slopes, h.keys(k0), c0, a.dim);
 	}
 	deposit_tile(out, GLOBAL(T, a.dx) + h.offset(q0, query), a.channels, h.count(q0), c0, a.dim, a.add, [](int) { return 1.0f; });
 }
@@ -198,6 +208,7 @@ INSTANCES(attention_queries, attention_args)
 
 // attention_keys: gradients of keys and values; blocks of keys, of channels, heads of samples.
 template <typename T> INLINE void attention_keys(const attention_args &a) {
+	__shared__ product_panels panels;
 	__shared__ square weights, slopes;
 	int shared = blockIdx.y % a.kv, k0 = blockIdx.x * TILE, c0 = blockIdx.z * TILE, group = a.heads / a.kv;
 	i64 n = blockIdx.y / a.kv;
@@ -205,9 +216,9 @@ template <typename T> INLINE void attention_keys(const attention_args &a) {
 	for (int query = shared * group; query < (shared + 1) * group; query++) {
 		head<T> h(a, n, query, shared);
 		for (int q0 = k0; q0 < a.length; q0 += TILE) {
-			weigh(h, q0, k0, weights, slopes);
-			add_weighted<true>(dk, slopes, h.queries(q0), c0, a.dim);
-			add_weighted<true>(dv, weights, h.gradients(q0), c0, a.dim);
+			weigh(panels, h, q0, k0, weights, slopes);
+			add_weighted<true>(panels, dk, slopes, h.queries(q0), c0, a.dim);
+			add_weighted<true>(panels, dv, weights, h.gradients(q0), c0, a.dim);
 		}
 	}
 	head<T> h(a, n, shared * group, shared);
