@@ -8,27 +8,41 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// Trace returns the timeline of a pipeline as a trace: a process for each device and each link, with one track.
+// Trace returns the timeline of a pipeline as a trace: a process for each device and each link. A device has one track; so has a
+// link, unless messages were under way at once, as in its two directions between processes.
 func Trace(t *pipeline.Timeline) *trace.Trace {
 	out := &trace.Trace{Meta: map[string]string{"plan": t.Title}}
 	for _, lane := range t.Lanes {
-		track := trace.Track{Name: "compute"}
+		process := trace.Process{Name: lane.Name, Tracks: []trace.Track{{Name: "compute"}}}
 		if lane.Link {
-			track.Name = "communication"
+			process.Tracks[0].Name = "communication"
 		}
-		for i, s := range lane.Slices {
-			if i > 0 {
-				last := &track.Slices[i-1]
-				last.End = touching(last.Start, last.End, s.Start, t.End)
-			}
+		for _, s := range lane.Slices {
+			track := trackOf(&process, lane.Link, s.Start, t.End)
 			track.Slices = append(track.Slices, trace.Slice{
 				Name: s.Name(), Category: s.Kind.String(), Start: s.Start, End: s.End,
 				Args: map[string]any{"stage": s.Stage, "minibatch": s.Minibatch, "task": s.Task},
 			})
 		}
-		out.Processes = append(out.Processes, trace.Process{Name: lane.Name, Tracks: []trace.Track{track}})
+		out.Processes = append(out.Processes, process)
 	}
 	return out
+}
+
+// trackOf returns the track that a slice goes to: the first one, of a link the first one that is free by then.
+func trackOf(p *trace.Process, link bool, start, all float64) *trace.Track {
+	for i := range p.Tracks {
+		slices := p.Tracks[i].Slices
+		if len(slices) == 0 {
+			return &p.Tracks[i]
+		}
+		last := &slices[len(slices)-1]
+		if last.End = touching(last.Start, last.End, start, all); last.End <= start || !link {
+			return &p.Tracks[i]
+		}
+	}
+	p.Tracks = append(p.Tracks, trace.Track{Name: fmt.Sprintf("%s %d", p.Tracks[0].Name, len(p.Tracks)+1)})
+	return &p.Tracks[len(p.Tracks)-1]
 }
 
 // touching returns the end of a slice, moved to the start of the next one where only rounding put it behind that.

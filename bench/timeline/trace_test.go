@@ -1,7 +1,9 @@
 package timeline
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,5 +51,29 @@ func TestTrace(t *testing.T) {
 	}
 	if slices < 2000 {
 		t.Errorf("%d slices", slices)
+	}
+}
+
+// Messages that were under way at once lie on tracks of their own, each the first one that is free.
+func TestTraceOfOverlappingMessages(t *testing.T) {
+	var messages []pipeline.Slice
+	for i, at := range [][2]float64{{0, 2}, {1, 3}, {1.5, 1.75}, {2, 4}, {3, 5}} {
+		messages = append(messages, pipeline.Slice{Span: pipeline.Span{Task: i, Start: at[0], End: at[1]}})
+	}
+	line := &pipeline.Timeline{End: 5, Lanes: []pipeline.Lane{{Name: "link 0-1", Link: true, Slices: messages}}}
+	out := Trace(line)
+	var b strings.Builder
+	if err := out.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, track := range out.Processes[0].Tracks {
+		for _, s := range track.Slices {
+			got = append(got, fmt.Sprintf("%s %g", track.Name, s.Start))
+		}
+	}
+	want := []string{"communication 0", "communication 2", "communication 2 1", "communication 2 3", "communication 3 1.5"}
+	if !slices.Equal(got, want) {
+		t.Errorf("slices are on %q, want %q", got, want)
 	}
 }
