@@ -30,6 +30,7 @@ type search struct {
 	c        *chain.Chain
 	memory   int64
 	floating bool // R.1': F_i only while nothing of index i or more is stored; else R.1: kept activations stay
+	general  bool // neither: every op that the rules allow, of use or not
 	queue    stateQueue
 	best     map[state]float64
 }
@@ -54,11 +55,15 @@ func (q *stateQueue) Pop() any {
 
 // bruteForce returns the optimum, nil when nothing fits.
 func bruteForce(c *chain.Chain, memory int64, floating bool) *float64 {
-	if c.InputBytes > memory {
+	s := &search{c: c, memory: memory, floating: floating, best: map[state]float64{}}
+	return s.run()
+}
+
+func (s *search) run() *float64 {
+	if s.c.InputBytes > s.memory {
 		return nil
 	}
-	s := &search{c: c, memory: memory, floating: floating, best: map[state]float64{}}
-	s.offer(state{c.Len(), [8]content{plain}}, 0)
+	s.offer(state{s.c.Len(), [8]content{plain}}, 0)
 	for s.queue.Len() > 0 {
 		now := heap.Pop(&s.queue).(entry)
 		if now.gradient == 0 {
@@ -93,7 +98,10 @@ func (s *search) used(now state) int64 {
 
 func (s *search) expand(now entry) {
 	used := s.used(now.state)
-	for l := 1; l <= now.gradient; l++ {
+	for l := 1; l <= s.c.Len() && s.general; l++ {
+		s.legal(now, l, s.memory-used)
+	}
+	for l := 1; l <= now.gradient && !s.general; l++ {
 		if now.holds[l-1] != nothing && now.holds[l] == nothing && (!s.floating || !s.above(now.state, l)) {
 			s.forwards(now, l, s.memory-used)
 		}
@@ -140,6 +148,28 @@ func (s *search) forwards(now entry, l int, room int64) {
 	if now.holds[l-1] == plain {
 		to = now.state
 		to.holds[l-1], to.holds[l] = nothing, plain
+		s.offer(to, now.seconds+layer.DiscardSeconds())
+	}
+}
+
+// legal tries the three forwards of a layer, also above the gradient and of what is stored already, which drops the result.
+func (s *search) legal(now entry, l int, room int64) {
+	layer, in := s.c.Layer(l), now.holds[l-1]
+	if in != nothing && layer.SavedBytes+layer.ForwardOverheadBytes <= room {
+		to := now.state
+		to.holds[l] = whole
+		s.offer(to, now.seconds+layer.ForwardS)
+	}
+	if in == nothing || layer.OutputBytes+layer.DiscardOverhead() > room {
+		return
+	}
+	to := now.state
+	if to.holds[l] == nothing {
+		to.holds[l] = plain
+	}
+	s.offer(to, now.seconds+layer.DiscardSeconds())
+	if in == plain {
+		to.holds[l-1] = nothing
 		s.offer(to, now.seconds+layer.DiscardSeconds())
 	}
 }

@@ -7,7 +7,7 @@ func backward(l int) schedule.Op { return schedule.Op{Kind: schedule.Backward, L
 
 // run appends F^ck_s, F^∅_{s+1}, ..., F^∅_x: a_{s-1} stays, a_x is new.
 func run(seq schedule.Sequence, s, x int) schedule.Sequence {
-	seq = append(seq, schedule.Op{Kind: schedule.ForwardCheckpoint, Layer: s})
+	seq = append(seq, checkpoint(s))
 	for l := s + 1; l <= x; l++ {
 		seq = append(seq, discard(l))
 	}
@@ -15,3 +15,5 @@ func run(seq schedule.Sequence, s, x int) schedule.Sequence {
 }
 
 func discard(l int) schedule.Op { return schedule.Op{Kind: schedule.ForwardDiscard, Layer: l} }
+
+func checkpoint(l int) schedule.Op { return schedule.Op{Kind: schedule.ForwardCheckpoint, Layer: l} }

@@ -59,7 +59,7 @@ func (w *writer) write(i int, op compute) {
 		w.seq = append(w.seq, discard(l))
 		w.stored[l-1], w.stored[l] = gone, bare
 	default:
-		w.seq = append(w.seq, schedule.Op{Kind: schedule.ForwardCheckpoint, Layer: l})
+		w.seq = append(w.seq, checkpoint(l))
 		w.stored[l] = bare
 	}
 }
