@@ -66,11 +66,11 @@ func point(ctx context.Context, s strategy.Strategy, p strategy.Problem) (fronti
 		if err != nil {
 			return frontier.Point{}, err
 		}
-		return frontier.Point{Memory: r.Peak, Makespan: r.Makespan, By: r.Winner, Sequence: r.Sequence}, nil
+		return frontier.Point{Memory: r.Peak, Makespan: r.Makespan, By: r.Winner, Bound: r.Bound, Sequence: r.Sequence}, nil
 	}
 	plan, err := Solve(ctx, s, p)
 	if err != nil {
 		return frontier.Point{}, err
 	}
-	return frontier.Point{Memory: plan.Predicted.Peak, Makespan: plan.Predicted.Makespan, By: s.Name, Sequence: plan.Ops}, nil
+	return frontier.Point{Memory: plan.Predicted.Peak, Makespan: plan.Predicted.Makespan, By: s.Name, Bound: plan.Bound, Sequence: plan.Ops}, nil
 }

@@ -72,8 +72,9 @@ func Lookup(name string) (strategy.Strategy, error) {
 // Solve runs a strategy and simulates what it returns, so that no plan leaves the planner unchecked.
 // Errors: those of Within, *strategy.InfeasibleError among them.
 func Solve(ctx context.Context, s strategy.Strategy, p strategy.Problem) (*schedule.Plan, error) {
-	winner := ""
+	winner, proved := "", 0.0
 	p.Chosen = func(name string) { winner = name }
+	p.Proved = func(bound float64) { proved = bound }
 	seq, err := s.Within(ctx, p)
 	if err != nil {
 		return nil, err
@@ -82,6 +83,6 @@ func Solve(ctx context.Context, s strategy.Strategy, p strategy.Problem) (*sched
 	if err != nil {
 		return nil, fmt.Errorf("BUG: %s returned a sequence that cannot run: %w", s.Name, err)
 	}
-	plan.Winner = winner
+	plan.Winner, plan.Bound = winner, proved
 	return plan, nil
 }

@@ -249,6 +249,7 @@ type strategyFlags struct{ strategy.Options }
 func (f *strategyFlags) register(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.Slots, "slots", 0, "rotor, offload-dynprog: memory slots (default 500)")
 	cmd.Flags().IntVar(&f.PofoSlots, "pofo-slots", 0, "pofo: N, more of which keep more alternatives (default 50)")
+	cmd.Flags().IntVar(&f.States, "states", 0, "branch-and-bound: states that the search keeps, 100 bytes each (default 1048576; in auto 65536)")
 	cmd.Flags().IntVar(&f.Segments, "segments", 0, "periodic: segments (default: the best number)")
 }
 
@@ -280,7 +281,7 @@ func (f *strategyFlags) check(flags *pflag.FlagSet) error {
 	for _, o := range []struct {
 		name  string
 		value int
-	}{{"slots", f.Slots}, {"pofo-slots", f.PofoSlots}, {"segments", f.Segments}} {
+	}{{"slots", f.Slots}, {"pofo-slots", f.PofoSlots}, {"states", f.States}, {"segments", f.Segments}} {
 		if flags.Changed(o.name) && o.value < 1 {
 			return usage(fmt.Errorf("--%s is %d: give a number from 1", o.name, o.value))
 		}

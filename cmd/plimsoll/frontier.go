@@ -153,6 +153,7 @@ func (f *frontierFigures) add(c *chain.Chain, link schedule.Link, curve []fronti
 		if err != nil {
 			return err
 		}
+		least = max(least, p.Bound)
 		f.Points = append(f.Points, pointFigure{
 			MemoryBytes: p.Memory, MakespanS: p.Makespan, BoundS: least, Gap: train.Number(bound.Gap(p.Makespan, least)),
 			PerGiB: train.Number(frontier.Slope(curve, i) * (1 << 30)), UnitGain: train.Number(frontier.Gain(curve, p.Memory, f.UnitBytes)), By: p.By,

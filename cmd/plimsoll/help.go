@@ -14,7 +14,7 @@ var groups = []struct {
 }{
 	{"Model and data", []string{"model", "image", "batch", "channels", "classes", "dtype", "data", "skip-bad", "seed", "init"}},
 	{"Training", []string{"steps", "optimizer", "lr", "lr-schedule", "lr-step", "lr-gamma", "warmup", "momentum", "weight-decay", "clip-norm", "accumulate", "on-nan", "eval-every"}},
-	{"Plan", []string{"chain", "plan", "memory", "strategy", "list", "tolerance", "budget", "slots", "pofo-slots", "segments", "duplex", "host-memory", "offload-state", "bandwidths", "points"}},
+	{"Plan", []string{"chain", "plan", "memory", "strategy", "list", "tolerance", "budget", "slots", "pofo-slots", "states", "segments", "duplex", "host-memory", "offload-state", "bandwidths", "points"}},
 	{"Several devices", []string{
 		"platform", "peer-bandwidth", "microbatches", "minibatches", "versions", "chunks", "per-period", "accounting", "portals", "deferred-batchnorm",
 		"pipemare", "pipemare-decay", "time-limit", "patience", "simulated", "draws",

@@ -220,6 +220,9 @@ func (a *app) runPlan(ctx context.Context, f *planFlags) error {
 		return err
 	}
 	figures.Auto, figures.Winner = choice.figures(), p.Winner
+	if p.Bound > figures.LowerBoundS {
+		figures.LowerBoundS, figures.Gap = p.Bound, train.Number(bound.Gap(p.Predicted.Makespan, p.Bound))
+	}
 	return a.print(figures, func(w io.Writer) {
 		if f.text {
 			fmt.Fprintln(w, p.Ops)
@@ -332,7 +335,10 @@ func (f *planFigures) write(out io.Writer) {
 	}
 	fmt.Fprintf(w, "peak\t%s\n", units.Precise(f.PeakBytes))
 	fmt.Fprintf(w, "makespan\t%s, %s of store-all's %s\n", units.Seconds(f.MakespanS), share(f.MakespanS, f.StoreAllS), units.Seconds(f.StoreAllS))
-	if f.LowerBoundS > 0 {
+	switch {
+	case f.LowerBoundS > 0 && f.Gap == 0:
+		fmt.Fprintf(w, "bound\t%s: no plan is faster, this one is optimal\n", units.Seconds(f.LowerBoundS))
+	case f.LowerBoundS > 0:
 		fmt.Fprintf(w, "bound\t%s: no plan is faster, the gap is %s\n", units.Seconds(f.LowerBoundS), percent(float64(f.Gap)))
 	}
 	if f.OffloadBoundS > 0 {

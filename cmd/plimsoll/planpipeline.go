@@ -57,7 +57,7 @@ func (f *pipelineFlags) check(cmd *cobra.Command) error {
 		if f.timeLimit < 0 {
 			return usage(fmt.Errorf("--time-limit is %v: give a time, as in 60s", f.timeLimit))
 		}
-		return refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "segments", "budget", "text", "host-memory")
+		return refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "states", "segments", "budget", "text", "host-memory")
 	}
 	return refuse(cmd, "is for pipelines: give --devices 4 or --platform platform.json too",
 		"devices", "microbatches", "chunks", "per-period", "versions", "accounting", "time-limit")

@@ -88,7 +88,7 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 		return refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, pipelineOnly...)
 	}
 	f.pipe.devices = n
-	if err := refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "segments"); err != nil {
+	if err := refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "states", "segments"); err != nil {
 		return err
 	}
 	if err := f.pipe.check(strategy); err != nil {

@@ -93,7 +93,7 @@ func (f *validateFlags) prepare(cmd *cobra.Command) error {
 	if f.audit && p.simulated {
 		return usage(errors.New("--audit and --simulated do not go together: in simulated time nothing is computed; leave one of them out"))
 	}
-	return firstOf(refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "segments", "no-graph", "host-memory"),
+	return firstOf(refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "states", "segments", "no-graph", "host-memory"),
 		p.check(onCPU), p.name(f.strategies), writable("--svg", p.svg))
 }
 

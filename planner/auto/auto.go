@@ -70,10 +70,14 @@ type reach struct{ whole, groups int }
 
 var reaches = map[string]reach{
 	"periodic": {5000, 5000}, "revolve": {120, 90}, "rotor": {1600, 1200}, "rotor-exact": {502, 502}, "rotor-floating": {40, 40},
-	"dtr": {2000, 2000}, remat.Checkmate: {24, 16}, "offload-dynprog": {800, 500}, "vdnn": {5000, 5000}, "tflms": {200, 120},
+	remat.BranchAndBound: {502, 502},
+	"dtr":                {2000, 2000}, remat.Checkmate: {24, 16}, "offload-dynprog": {800, 500}, "vdnn": {5000, 5000}, "tflms": {200, 120},
 	"autoswap": {2000, 2000}, "opportunist": {120, 80}, "capper": {1000, 600}, "autocapper": {180, 108}, "pofo": {180, 108},
 	"least-memory": {1024, 1000},
 }
+
+// autoStates is the default of Options.States: in auto, branch-and-bound is one of many.
+const autoStates = 1 << 16
 
 // group returns how many of n layers a member plans as one.
 func group(name string, n int) int {
@@ -90,7 +94,7 @@ var stages = [][]string{
 	{"store-all"},
 	nil,
 	{"revolve", "rotor-exact", "opportunist", "capper", "autocapper"},
-	{"rotor-floating", remat.Checkmate, "offload-dynprog", "pofo"},
+	{"rotor-floating", remat.BranchAndBound, remat.Checkmate, "offload-dynprog", "pofo"},
 }
 
 // Plan runs the portfolio, improves the best results and reports. When the context's deadline ends first, the report has
@@ -113,6 +117,9 @@ func Plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error)
 	for k := range stages {
 		a.stage(ctx, k)
 	}
+	for _, e := range a.entries {
+		a.bound = max(a.bound, e.proved)
+	}
 	if err := ctx.Err(); errors.Is(err, context.Canceled) {
 		return nil, err
 	}
@@ -132,10 +139,16 @@ func Plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error)
 		}
 	}
 	r, err := a.report(ctx, opt)
-	if err == nil && p.Chosen != nil {
+	if err != nil {
+		return nil, err
+	}
+	if p.Chosen != nil {
 		p.Chosen(r.Made())
 	}
-	return r, err
+	if p.Proved != nil {
+		p.Proved(r.Bound)
+	}
+	return r, nil
 }
 
 // least adds least-memory, which is a member only of problems with a link: it knows the smallest limit of chains that rotor-exact plans
@@ -159,6 +172,7 @@ type entry struct {
 	Candidate
 	member strategy.Strategy
 	err    error
+	proved float64 // seconds, of the chain itself
 }
 
 // stage runs the members of a stage, as many at a time as there are processors.
@@ -210,10 +224,15 @@ func (e *entry) run(ctx context.Context, p strategy.Problem) {
 
 // plan asks the member, about groups of layers if the chain is long.
 func (e *entry) plan(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
+	if p.States == 0 {
+		p.States = autoStates
+	}
 	if e.Group == 1 {
+		p.Proved = func(bound float64) { e.proved = bound }
 		return e.member.Within(ctx, p)
 	}
 	whole := p.Chain
+	p.Proved = nil // of groups
 	var err error
 	if p.Chain, err = chain.GroupEvery(whole, e.Group); err != nil {
 		return nil, err

@@ -400,6 +400,7 @@ func FuzzPlan(f *testing.F) {
 func TestSmallestOfGroups(t *testing.T) {
 	defer maps.Copy(reaches, maps.Clone(reaches))
 	reaches["rotor-exact"], reaches["revolve"] = reach{12, 8}, reach{12, 8}
+	reaches[remat.BranchAndBound] = reach{12, 8}
 	rnd := rand.New(rand.NewPCG(15, 16))
 	lower := 0
 	for range 20 {

@@ -16,6 +16,7 @@ type Point struct {
 	Memory   int64   // bytes, the sequence's peak
 	Makespan float64 // seconds
 	By       string  // the strategy that found it
+	Bound    float64 // seconds: nothing is faster, as the strategy has proved; 0: it proved nothing
 	Sequence schedule.Sequence
 }
 

@@ -67,6 +67,13 @@ func always() []strategy.Strategy {
 			Solve: rotorFloating.solve,
 		},
 		{
+			Name:    BranchAndBound,
+			Summary: "the best of all sequences of short chains, proved; improves rotor's plan of longer ones",
+			Paper:   `P. E. Hart, N. J. Nilsson, B. Raphael, "A formal basis for the heuristic determination of minimum cost paths", 1968`,
+			Section: "A*; docs/strategies.md",
+			Solve:   solveOptimal,
+		},
+		{
 			Name:    "dtr",
 			Summary: "evicts what is cheap, large and unused for long, as Dynamic Tensor Rematerialization does at run time",
 			Paper:   `M. Kirisame et al., "Dynamic Tensor Rematerialization", ICLR, 2021`, Section: "2 and 4.1",

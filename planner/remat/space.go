@@ -191,7 +191,9 @@ func (x gap) add(k *costs, l int) gap {
 	return append(x, rerun{k.saved[l], k.a[l], k.repeat(l, l)})
 }
 
-func (r rerun) cheaper(o rerun) bool { return float64(r.ticks)*float64(o.bytes) < float64(o.ticks)*float64(r.bytes) }
+func (r rerun) cheaper(o rerun) bool {
+	return float64(r.ticks)*float64(o.bytes) < float64(o.ticks)*float64(r.bytes)
+}
 
 // least returns the least time of forwards again that make room, given what an op needs above its room when no layer of the gap is
 // saved; false when that is too much.

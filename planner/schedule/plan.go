@@ -21,6 +21,7 @@ type Plan struct {
 	Limits    Limits
 	Predicted Predicted
 	Ops       Sequence
+	Bound     float64 // seconds: no sequence within the limits takes less, as its strategy has proved; 0: it proved nothing. Not in files
 	// Extra and OpExtra keep the fields of the file that this package does not know; OpExtra by position of the op.
 	Extra   map[string]json.RawMessage
 	OpExtra map[int]map[string]json.RawMessage

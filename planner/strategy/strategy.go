@@ -20,6 +20,8 @@ type Problem struct {
 	Options
 	// Chosen is told by a strategy that chooses among others whose plan it returns; may be nil.
 	Chosen func(name string)
+	// Proved is told, in seconds, by a strategy that has proved that no sequence of the problem takes less; may be nil.
+	Proved func(bound float64)
 }
 
 // Limits returns what a sequence of the problem is simulated with.
@@ -31,6 +33,7 @@ func (p *Problem) Limits() schedule.Limits {
 type Options struct {
 	Slots     int // rotor and offload-dynprog: number of memory slots S, N (default 500)
 	PofoSlots int // pofo: N, which bounds the alternatives that are kept (default 50)
+	States    int // branch-and-bound: states of memory that the search keeps, about 100 bytes each (default 2^20; in auto 2^16)
 	Segments  int // periodic: number of segments (default: the best by simulation)
 	// HighMemory is capper's M', bytes: the limit of the rematerialization that is then offloaded (default: store-all's peak).
 	HighMemory int64
