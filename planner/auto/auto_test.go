@@ -428,3 +428,59 @@ func TestSmallestOfGroups(t *testing.T) {
 		t.Errorf("least-memory alone plans at %d of 20", lower)
 	}
 }
+
+// lemma3 is the chain of the slip in Lemma 3 of A. Shilova's thesis: no persistent or floating sequence takes less than 31, one takes 22.
+func lemma3() *chain.Chain {
+	return &chain.Chain{Name: "lemma3", InputBytes: 1, Layers: []chain.Layer{
+		{Name: "l1", ForwardS: 1, OutputBytes: 1, SavedBytes: 1, GradientBytes: 1, ForwardOverheadBytes: 18},
+		{Name: "l2", ForwardS: 10, OutputBytes: 3, SavedBytes: 3, GradientBytes: 3},
+		{Name: "l3", OutputBytes: 8, SavedBytes: 8, GradientBytes: 8},
+		{Name: "l4", OutputBytes: 1, SavedBytes: 5, GradientBytes: 1},
+		{Name: "loss", OutputBytes: 18, SavedBytes: 18, GradientBytes: 18},
+	}}
+}
+
+// Without a link auto has the optimum of all sequences and says so; with one, or where the search ended early, it says nothing of the kind.
+func TestOptimalOnlyWhereProved(t *testing.T) {
+	for _, k := range []struct {
+		p      strategy.Problem
+		proved bool
+	}{
+		{strategy.Problem{Memory: 24}, true},
+		{strategy.Problem{Memory: 24, Options: strategy.Options{States: 1}}, false},
+		{strategy.Problem{Memory: 24, Link: schedule.Link{Bandwidth: 0.01}}, false},
+	} {
+		k.p.Chain = lemma3()
+		bound := 0.0
+		k.p.Proved = func(b float64) { bound = b }
+		r, err := Plan(t.Context(), k.p, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := strings.Contains(r.Why(), "nothing is faster")
+		if r.Makespan != 22 && k.p.States == 0 || said != k.proved || (r.Bound == 22) != k.proved || bound != r.Bound {
+			t.Errorf("%+v: %v s, bound %v, told %v: %s", k.p, r.Makespan, r.Bound, bound, r.Why())
+		}
+	}
+}
+
+// What is proved of groups of layers says nothing of the chain.
+func TestNothingIsProvedOfGroups(t *testing.T) {
+	defer maps.Copy(reaches, maps.Clone(reaches))
+	reaches[remat.BranchAndBound] = reach{4, 4}
+	rnd := rand.New(rand.NewPCG(17, 18))
+	for range 20 {
+		c := plantest.Chain(rnd, 8)
+		p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c) * 3 / 4}
+		r, err := Plan(t.Context(), p, Options{})
+		if errors.As(err, new(*strategy.InfeasibleError)) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if least, err := bound.Seconds(c, p.Limits()); err != nil || r.Bound != least {
+			t.Errorf("bound %v, without proof it is %v (%v)", r.Bound, least, err)
+		}
+	}
+}

@@ -32,6 +32,7 @@ func TestStrategiesOnRandomChains(t *testing.T) {
 				}
 			}
 			for better, others := range map[string][]string{
+				BranchAndBound:   {"rotor-floating", "dtr"},
 				"rotor-floating": {"rotor-exact"},
 				"rotor-exact":    {"rotor", "revolve", "periodic", "store-all"},
 				"periodic":       {"store-all"},
