@@ -7,6 +7,7 @@
 package auto
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,6 +111,7 @@ func Plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error)
 	if err != nil {
 		return nil, err
 	}
+	p.States = cmp.Or(p.States, autoStates)
 	a := &portfolio{Problem: p, bound: least}
 	for _, s := range Members(p.Link) {
 		a.entries = append(a.entries, &entry{member: s, Candidate: Candidate{Strategy: s.Name}})
@@ -224,9 +226,6 @@ func (e *entry) run(ctx context.Context, p strategy.Problem) {
 
 // plan asks the member, about groups of layers if the chain is long.
 func (e *entry) plan(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
-	if p.States == 0 {
-		p.States = autoStates
-	}
 	if e.Group == 1 {
 		p.Proved = func(bound float64) { e.proved = bound }
 		return e.member.Within(ctx, p)
