@@ -64,6 +64,15 @@ func (k *clock) length(kind pipeline.Kind, stage, residue int) float64 {
 	return s.End - s.Start
 }
 
+// sending returns how long a communication takes, in seconds, of a plan with one minibatch a period.
+func (k *clock) sending(t instruction) float64 {
+	if t.far == 0 {
+		return k.length(t.kind, t.stage, 0)
+	}
+	s := k.portals[portalTask{t.kind, t.stage, t.far, 0}]
+	return s.End - s.Start
+}
+
 // interval is a time during which a minibatch holds something.
 type interval struct{ from, to float64 }
 

@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"slices"
+
 	"plimsoll/runtime"
 )
 
@@ -24,7 +26,7 @@ func (r *ringBuilder) depend() {
 		}
 	}
 	const rounds = 6 // when the first have passed, every round is like the one before
-	var h dependencies
+	h := newDependencies(r.streams())
 	for j := range rounds * r.slots {
 		for i := range r.steps {
 			s := &r.steps[i]
@@ -34,18 +36,35 @@ func (r *ringBuilder) depend() {
 	}
 }
 
+// streams returns how many streams the steps are on, up to the one with the largest number.
+func (r *ring) streams() (n int) {
+	for i := range r.steps {
+		n = max(n, int(r.steps[i].on)+1)
+	}
+	return n
+}
+
 // dependencies is what has been issued, and which of it each stream is known to be behind of. Steps of a stream are numbered
 // from 1.
 type dependencies struct {
-	steps [streams][]stepRef
-	known [streams]vectorClock
-	after [streams][]vectorClock // by step: what is known to have ended when it has
+	steps [][]stepRef
+	known []vectorClock
+	after [][]vectorClock // by step: what is known to have ended when it has
+}
+
+// newDependencies is for so many streams.
+func newDependencies(streams int) *dependencies {
+	h := &dependencies{steps: make([][]stepRef, streams), known: make([]vectorClock, streams), after: make([][]vectorClock, streams)}
+	for i := range h.known {
+		h.known[i] = make(vectorClock, streams)
+	}
+	return h
 }
 
 // vectorClock is the numbers of the latest steps of all streams.
-type vectorClock [streams]int
+type vectorClock []int
 
-func (n *vectorClock) join(m *vectorClock) {
+func (n vectorClock) join(m vectorClock) {
 	for s := range n {
 		n[s] = max(n[s], m[s])
 	}
@@ -54,31 +73,30 @@ func (n *vectorClock) join(m *vectorClock) {
 // add adds a step and returns what it waits for: the latest step of each other stream that it conflicts with, unless that has
 // ended when another one has.
 func (p *dependencies) add(at stepRef, on stream, accessed [][][]memoryAccess) (waits []stepRef) {
-	known := &p.known[on]
-	var needs vectorClock
+	known, needs := p.known[on], make(vectorClock, len(p.steps))
 	for other := range p.steps {
 		if stream(other) != on {
 			needs[other] = latest(p.steps[other], known[other], accessed, accessed[at.step][at.slot])
 		}
 	}
 	for other, k := range needs {
-		if k > 0 && !p.implied(other, &needs) {
+		if k > 0 && !p.implied(other, needs) {
 			waits = append(waits, p.steps[other][k-1])
 		}
 	}
 	for other, k := range needs {
 		if k > 0 {
-			known.join(&p.after[other][k-1])
+			known.join(p.after[other][k-1])
 		}
 	}
 	p.steps[on] = append(p.steps[on], at)
 	known[on] = len(p.steps[on])
-	p.after[on] = append(p.after[on], *known)
+	p.after[on] = append(p.after[on], slices.Clone(known))
 	return waits
 }
 
 // implied reports whether what a step needs of a stream has ended when it has what it needs of another one.
-func (p *dependencies) implied(of int, needs *vectorClock) bool {
+func (p *dependencies) implied(of int, needs vectorClock) bool {
 	for other, k := range needs {
 		if other != of && k > 0 && p.after[other][k-1][of] >= needs[of] {
 			return true

@@ -179,7 +179,7 @@ func (e *Executor) openChannels() (err error) {
 	for _, l := range e.channels {
 		n := len(l.blocks)
 		l.arrived, l.freed = make([]runtime.Event, n), make([]runtime.Event, n)
-		if l.kind == pipeline.CF && e.order.held[l.boundary+1] > 0 {
+		if l.kind == pipeline.CF && l.far == 0 && e.order.held[l.boundary+1] > 0 {
 			l.copied = make([]runtime.Event, n)
 		}
 		from, to := by[l.from].dev, by[l.to].dev

@@ -126,10 +126,10 @@ func (d *driver) queueOf(s *step) queue {
 		return d.toHost
 	case fromHost:
 		return d.fromHost
-	case onLink:
-		return d.links[s.to]
+	case onCompute:
+		return d.compute
 	}
-	return d.compute
+	return d.links[s.to]
 }
 
 // does issues what a step is.
@@ -137,7 +137,7 @@ func (d *driver) does(ctx context.Context, t *localStage, s *step, v instance) e
 	switch {
 	case s.swap != none:
 		return d.carries(t, s, v)
-	case s.on == onLink || s.kind == minibatchEnd:
+	case s.on >= links || s.kind == minibatchEnd:
 		return d.issueRecorded(ctx, v)
 	case s.begin:
 		d.recorder.start(v, d.done)

@@ -336,7 +336,7 @@ func TestAFailingTransferIsNamed(t *testing.T) {
 // lag returns how much later than planned a ring's compute starts at most in so many periods, in seconds, when every step takes
 // its planned time, and what comes from other devices is there in time. Transfers run as soon as they can.
 func lag(r *ring, period float64, periods int) (worst float64) {
-	var free [streams]float64
+	free := make([]float64, r.streams())
 	ends := map[stepRef]float64{}
 	for j := range periods {
 		for i := range r.steps {

@@ -236,10 +236,9 @@ func (s *localStage) sendBuffers() []*sendBuffer {
 	return all
 }
 
-// skip returns where the skips of a portal lie in the slab of a minibatch in the stage that makes them.
+// skip returns where the skips of a portal lie in what a minibatch has of the stage that makes them.
 func (s *localStage) skip(p *models.Portal, minibatch int) runtime.Span {
-	kept := s.slabs[s.find(minibatch).slab].kept
-	return kept.Part(s.opsOf(minibatch).out.offset+p.Offset, p.Bytes)
+	return s.output(s.find(minibatch)).Part(p.Offset, p.Bytes)
 }
 
 // skips finds what portals bring into a stage: on this device in the slab of the stage that has made it, or in what arrives.

@@ -57,17 +57,16 @@ type stream int
 
 const (
 	onCompute stream = iota
-	onLink
 	toHost
 	fromHost
-	streams
+	links
 )
 
-// schedule finds when the plan has its transfers. Errors: those of pipeline.Swaps, ErrPlan.
+// onLink returns the stream of the link to a device.
+func onLink(to int) stream { return links + stream(to) }
+
+// schedule finds when the plan has its transfers. Errors: those of pipeline.Swaps.
 func (e *Executor) schedule(costs Costs, plan *pipeline.Plan) (err error) {
-	if len(plan.Portals) > 0 && plan.Offloads() {
-		return fmt.Errorf("%w: its stages offload, and it has portals: in such a plan skips are carried, leave out \"portals\"", ErrPlan)
-	}
 	if e.planned, err = pipeline.Swaps(costs.Chain, costs.Platform, plan); err != nil {
 		return err
 	}
@@ -82,10 +81,9 @@ func (e *Executor) schedule(costs Costs, plan *pipeline.Plan) (err error) {
 	return nil
 }
 
-// rings reports whether a stage has a ring: it has ops of its own, and with them its device for itself. In a plan with portals none
-// has.
+// rings reports whether a stage has a ring: it has ops of its own, and with them its device for itself.
 func (o *order) rings(s int) bool {
-	return len(o.plan.Stages[s].Ops) > 0 && !o.plan.IsFlush() && o.repeats == 1 && len(o.plan.Portals) == 0
+	return len(o.plan.Stages[s].Ops) > 0 && !o.plan.IsFlush() && o.repeats == 1
 }
 
 // layRing places what the minibatches in flight hold of a stage with a ring.

@@ -208,7 +208,7 @@ func (r *ringBuilder) assemble(instructions []instruction) error {
 	for _, t := range instructions {
 		if t.kind.Communication() {
 			until(t.start)
-			r.steps = append(r.steps, step{instruction: t, on: onLink, op: none, swap: none, start: t.start, length: r.clock.length(t.kind, t.stage, 0)})
+			r.steps = append(r.steps, step{instruction: t, on: onLink(t.to), op: none, swap: none, start: t.start, length: r.clock.sending(t)})
 			continue
 		}
 		for ; i < len(r.comp) && r.comp[i].instruction == t; i++ {

@@ -60,12 +60,8 @@ func (p *pipePlanner) straight(ctx context.Context, platform *pipeline.Platform,
 	return best, ctx.Err()
 }
 
-// routed returns a plan with portals and what it takes; nil where the links have no time for them, or a device no memory, and for
-// plans that offload, which carry skips.
+// routed returns a plan with portals and what it takes; nil where the links have no time for them, or a device no memory.
 func (p *pipePlanner) routed(platform *pipeline.Platform, plan *pipeline.Plan, portals []pipeline.Portal, back pipeline.Return) (*Pipe, error) {
-	if plan.Offloads() {
-		return nil, nil
-	}
 	plan, err := pipeline.WithPortals(p.chain, platform, plan, portals, back)
 	if invalid := (*pipeline.InvalidError)(nil); errors.Is(err, pipeline.ErrNoRoom) || errors.As(err, &invalid) {
 		return nil, nil

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -73,5 +74,49 @@ func TestPortalsThatCostNothing(t *testing.T) {
 	}
 	if taken < 5 {
 		t.Errorf("%d strategies have portals", taken)
+	}
+}
+
+// A plan whose stages offload lets skips go straight: its arenas are as large as the plan file says when it is read again, and runs of
+// both train the same weights.
+func TestPortalsOfStagesThatOffload(t *testing.T) {
+	j := skippingJob(t, 1, 8)
+	c := timed(j)
+	q := request(t, "loadline", 4)
+	q.Options.Versions, q.Portals = pipeline.Stash, true
+	q.Platform = pipeline.NewPlatform(4, pipeline.NoLimit, 1e9)
+	q.Platform.Host = 2e8
+	both := 0
+	for share := int64(30); share <= 50; share += 5 {
+		q.Limit = func(most int64) int64 { return most * share / 100 }
+		p, err := j.PlanPipe(t.Context(), c, q)
+		var small *PipeMemoryError
+		if errors.As(err, &small) {
+			continue
+		}
+		must(t, err)
+		if !p.Plan.Offloads() || len(p.Plan.Portals) == 0 {
+			continue
+		}
+		both++
+		path := filepath.Join(t.TempDir(), "plan.json")
+		must(t, p.Plan.Write(path))
+		again, err := j.ReadPipe(path, c, Corrections{})
+		must(t, err)
+		if !slices.Equal(again.Needs, p.Needs) {
+			t.Errorf("the plan of the file takes %v, want %v", again.Needs, p.Needs)
+		}
+		var sums []string
+		for _, x := range []*Pipe{p, again} {
+			r := &Run{Job: j, Chain: c, Pipe: x, Limit: x.Limit, Steps: 3, Rate: Rate{Peak: 0.01}}
+			r.Whole()
+			sums = append(sums, done(t, r).WeightsSHA256)
+		}
+		if sums[0] != sums[1] {
+			t.Errorf("at %d %%: weights %v", share, sums)
+		}
+	}
+	if both == 0 {
+		t.Error("no plan offloads and has portals")
 	}
 }

@@ -120,6 +120,39 @@ func (l *layout) held(costs *Costs, s int) int64 {
 	return bytes
 }
 
+// inside returns the chain as the ops of a stage have it, and the bytes of a minibatch's skips that lie beside them from its forward to
+// its backward. Activations of a stage that a portal passes do not have what passes; the input of one that a portal ends at comes
+// without it, so that it does not go to the host with the input.
+func (l *layout) inside(s int) (own *chain.Chain, beside int64) {
+	passed, brought := int64(0), int64(0)
+	for _, p := range l.plan.Portals {
+		switch {
+		case p.From < s && s < p.To:
+			passed += p.Bytes
+		case p.To == s:
+			brought += p.Bytes
+		}
+	}
+	if passed+brought == 0 {
+		return l.chain, 0
+	}
+	own, st := new(*l.chain), l.plan.Stages[s]
+	own.Layers = slices.Clone(own.Layers)
+	without(own, st.First-1, passed+brought)
+	for i := st.First; i <= st.Last; i++ {
+		without(own, i, passed)
+	}
+	return own, brought
+}
+
+// without takes bytes off an activation.
+func without(c *chain.Chain, i int, bytes int64) {
+	layer := c.Layer(i)
+	for _, x := range []*int64{&layer.OutputBytes, &layer.GradientBytes, &layer.SavedBytes} {
+		*x = max(0, *x-bytes)
+	}
+}
+
 // Straight returns the chain as a strategy sees it that plans for stages with portals: messages between the stages without
 // what passes by portals. It is good for these stages alone.
 func Straight(c *chain.Chain, stages []Stage, portals []Portal) *chain.Chain {

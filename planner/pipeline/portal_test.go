@@ -12,6 +12,7 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/pipelinetest"
+	"plimsoll/planner/schedule"
 )
 
 // skipped is three stages on three devices, one microbatch, at 1 byte/s: F = 1, B = 1, a = δ = 3 bytes, of which 2 pass the
@@ -270,4 +271,60 @@ func carried(plan *pipeline.Plan, t pipeline.Task) (far int, bytes int64) {
 		}
 	}
 	return t.To, bytes
+}
+
+// A stage with ops that a portal passes holds, and sends to the host, nothing of what passes; the one where it ends keeps what it
+// brings on the device while its input is away.
+//
+// Three stages of one layer, F = B = 1 s, a = ā = δ = 3 bytes, of which 2 go by a portal from the first stage to the last, weights of 0
+// bytes; a period of 30 s in which one minibatch goes through all stages, of which the last two offload their input at 1 byte/s.
+func TestPortalsOfStagesWithOps(t *testing.T) {
+	c := &chain.Chain{Name: "skip", InputBytes: 1, Layers: []chain.Layer{layer(1, 1, 3, 0), layer(1, 1, 3, 0), layer(1, 1, 3, 0)}}
+	p := pipeline.NewPlatform(3, pipeline.NoLimit, 1)
+	p.Host, p.NoBuffers = 1, true
+	plan := &pipeline.Plan{Chain: "skip", Versions: pipeline.Stash, Period: 30, Accounting: pipeline.Saved}
+	for s := range 3 {
+		l := s + 1
+		st := pipeline.Stage{First: l, Last: l, Devices: []int{s}}
+		if s > 0 {
+			st.Ops = schedule.Sequence{
+				{Kind: schedule.Offload, Layer: l}, {Kind: schedule.ForwardAll, Layer: l},
+				{Kind: schedule.Prefetch, Layer: l}, {Kind: schedule.Backward, Layer: l},
+			}
+		}
+		plan.Stages = append(plan.Stages, st)
+	}
+	plan.Tasks = []pipeline.Task{
+		{Kind: F, Stage: 0}, {Kind: CF, Stage: 0, Start: 1}, {Kind: F, Stage: 1, Device: 1, Start: 4}, {Kind: CF, Stage: 1, Device: 1, Start: 5},
+		{Kind: F, Stage: 2, Device: 2, Start: 8}, {Kind: B, Stage: 2, Device: 2, Start: 16}, {Kind: CB, Stage: 1, Device: 2, Start: 17},
+		{Kind: B, Stage: 1, Device: 1, Start: 20}, {Kind: CB, Stage: 0, Device: 1, Start: 21}, {Kind: B, Stage: 0, Start: 24},
+	}
+	moves := func(plan *pipeline.Plan) (seconds []float64) {
+		swaps, err := pipeline.Swaps(c, p, plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, all := range swaps {
+			for _, x := range all {
+				seconds = append(seconds, x.Seconds)
+			}
+		}
+		return seconds
+	}
+	carried, err := pipeline.Check(c, p, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	straight, err := pipeline.WithPortals(c, p, plan, []pipeline.Portal{{From: 0, To: 2, Bytes: 2}}, pipeline.Late)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The backward of stage 1 has its input, ā, and δ of both: 3 bytes each are 1 byte each. That of stage 2 has 1 byte of input and
+	// 2 beside it, as before, and δ of its input is 1 byte; that of the skips is in a buffer.
+	if a, b := carried.PerDevicePeak, straight.PerDevicePeak; b[1] != a[1]-2*4 || b[2] != a[2]-2 {
+		t.Errorf("peaks %v carried, %v straight", a, b)
+	}
+	if a, b := moves(plan), moves(straight); !slices.Equal(a, []float64{3, 3}) || !slices.Equal(b, []float64{1, 1}) {
+		t.Errorf("transfers take %v s carried, %v s straight", a, b)
+	}
 }

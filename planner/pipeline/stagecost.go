@@ -111,6 +111,12 @@ func (m *meter) run(p int, op schedule.Op) error {
 	return nil
 }
 
+// keep adds bytes that a minibatch has from the beginning of its F to the end of its B.
+func (c *StageCost) keep(bytes int64) {
+	c.Kept, c.ForwardPeak, c.BackwardPeak = c.Kept+bytes, c.ForwardPeak+bytes, c.BackwardPeak+bytes
+	c.changes = append(c.changes, change{0, false, bytes}, change{c.Backward, true, -bytes})
+}
+
 // Bytes returns what g live minibatches hold at most, if nothing is offloaded: one is inside a part, all others between theirs. For
 // one it is exact.
 func (c *StageCost) Bytes(g int) int64 {

@@ -23,7 +23,7 @@ func (l *layout) measureOps() {
 			continue
 		}
 		var err error
-		l.ops[s], err = l.opsOf(st)
+		l.ops[s], err = l.opsOf(s)
 		switch {
 		case err != nil:
 			l.unfit = fmt.Errorf("stage %d: %w", s, err)
@@ -39,18 +39,19 @@ func (l *layout) measureOps() {
 }
 
 // opsOf measures a stage with ops.
-func (l *layout) opsOf(st Stage) (*stageCosts, error) {
+func (l *layout) opsOf(s int) (*stageCosts, error) {
+	st := l.plan.Stages[s]
 	switch {
 	case len(st.LastOps) > 0 && !l.plan.IsFlush():
 		return nil, fmt.Errorf("%w: field \"last_ops\" is for plans with a flush, \"weight_versions\" is %q", ErrOps, l.plan.Versions)
 	case len(st.Ops) == 0:
 		return nil, fmt.Errorf("%w: it has \"last_ops\" without \"ops\" for the other microbatches", ErrOps)
 	}
-	each, err := l.measureIn(st, st.Ops)
+	each, err := l.measureIn(s, st.Ops)
 	if err != nil || len(st.LastOps) == 0 {
 		return &stageCosts{each, each}, err
 	}
-	last, err := l.measureIn(st, st.LastOps)
+	last, err := l.measureIn(s, st.LastOps)
 	if err != nil {
 		return nil, fmt.Errorf("last_ops: %w", err)
 	}
@@ -59,8 +60,9 @@ func (l *layout) opsOf(st Stage) (*stageCosts, error) {
 
 // measureIn is MeasureStage for a stage of the plan: transfers need a period of one minibatch, and only with a flush does a backward
 // start before its gradient is there.
-func (l *layout) measureIn(st Stage, ops schedule.Sequence) (*StageCost, error) {
-	k, err := MeasureStage(l.chain, st, ops)
+func (l *layout) measureIn(s int, ops schedule.Sequence) (*StageCost, error) {
+	own, beside := l.inside(s)
+	k, err := MeasureStage(own, l.plan.Stages[s], ops)
 	switch {
 	case err != nil:
 		return nil, err
@@ -69,6 +71,7 @@ func (l *layout) measureIn(st Stage, ops schedule.Sequence) (*StageCost, error) 
 	case !l.plan.IsFlush():
 		k.Early = 0
 	}
+	k.keep(beside)
 	return k, nil
 }
 
