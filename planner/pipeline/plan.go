@@ -145,6 +145,8 @@ type Plan struct {
 	Microbatches         int     // of a flush plan; for a periodic one what its maker says
 
 	Tasks []Task
+	// Synchronization is when the gradients of replicas are added up. nil: that takes no time.
+	Synchronization []Synchronization
 	// Timings say what tasks take that do not take what the layers, or the ops, of their stage take; nil, all or one: they do. Files
 	// do not have them.
 	Timings []*Timing

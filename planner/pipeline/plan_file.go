@@ -21,7 +21,9 @@ func Decode(r io.Reader) (*Plan, error) { return fields.Decode[Plan](r) }
 func (p *Plan) Write(path string) error { return atomicfile.WriteFile(path, p.Encode) }
 
 // Encode writes the plan with one stage and one task a line.
-func (p *Plan) Encode(w io.Writer) error { return p.list().WriteLines(w, "stages", "tasks") }
+func (p *Plan) Encode(w io.Writer) error {
+	return p.list().WriteLines(w, "synchronization", "stages", "tasks")
+}
 
 // MarshalJSON writes the plan on one line.
 func (p Plan) MarshalJSON() ([]byte, error) { return p.list().MarshalJSON() }
@@ -56,6 +58,9 @@ func (p *Plan) list() fields.List {
 	}
 	if len(p.Portals) > 0 {
 		out = append(out, fields.Field{Name: "portals", Value: lists(p.Portals, Portal.list)})
+	}
+	if len(p.Synchronization) > 0 {
+		out = append(out, fields.Field{Name: "synchronization", Value: lists(p.Synchronization, Synchronization.list)})
 	}
 	return append(out,
 		fields.Field{Name: "stages", Value: lists(p.Stages, Stage.list)},
@@ -106,7 +111,7 @@ func (p *Plan) UnmarshalJSON(data []byte) error {
 	o.Require("stages", "tasks")
 	var read Plan
 	read.takeHead(o)
-	stages, tasks, portals := o.Array("stages"), o.Array("tasks"), o.Array("portals")
+	stages, tasks, portals, synchronization := o.Array("stages"), o.Array("tasks"), o.Array("portals"), o.Array("synchronization")
 	if err := o.Err(); err != nil {
 		return err
 	}
@@ -118,6 +123,11 @@ func (p *Plan) UnmarshalJSON(data []byte) error {
 	}
 	if len(portals) > 0 {
 		if read.Portals, err = objects("portal", portals, takePortal); err != nil {
+			return err
+		}
+	}
+	if len(synchronization) > 0 {
+		if read.Synchronization, err = objects("synchronization", synchronization, takeSynchronization); err != nil {
 			return err
 		}
 	}
