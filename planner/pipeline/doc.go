@@ -28,8 +28,8 @@
 // # A stage with ops
 //
 // A stage of layers i..j with ops (Stage.Ops, and LastOps for the last microbatch of a plan with a flush) runs, for each minibatch, a
-// forward part F and a backward part B; other minibatches' parts come between. It has one device for itself, and its backward is
-// not split. Its ops are forwards and backwards of layers i..j, in the numbers of the whole chain, with
+// forward part F and a backward part B; other minibatches' parts come between. It has its devices for itself, and its
+// backward is not split. Its ops are forwards and backwards of layers i..j, in the numbers of the whole chain, with
 // the semantics of package schedule; F ends with the first op that computes layer j, and B is the rest. In a plan F and B are
 // one task each, of the times of their ops.
 //

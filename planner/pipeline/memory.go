@@ -26,12 +26,12 @@ func (k *check) memory(r *Report) {
 			k.fits(d, r, peak.task)
 		}
 	}
-	k.memoryOfOps(r)
+	k.memoryOfOps(r, peaks)
 }
 
 // runsOps reports whether the stage of a device has ops.
 func (l *layout) runsOps(d int) bool {
-	return slices.ContainsFunc(l.plan.Stages, func(st Stage) bool { return st.hasOps() && st.Devices[0] == d })
+	return slices.ContainsFunc(l.plan.Stages, func(st Stage) bool { return st.hasOps() && slices.Contains(st.Devices, d) })
 }
 
 // nca returns, for every stage, the most live minibatches on one of its devices.

@@ -15,7 +15,7 @@ type stageCosts struct{ each, last *StageCost }
 // hasOps reports whether a stage has ops of its own, if only for the last microbatch.
 func (s Stage) hasOps() bool { return len(s.Ops) > 0 || len(s.LastOps) > 0 }
 
-// measureOps measures the stages that have ops. Each has one device for itself, and its backward is one task.
+// measureOps measures the stages that have ops. Each has its devices for itself, and its backward is one task.
 func (l *layout) measureOps() {
 	l.ops = make([]*stageCosts, len(l.plan.Stages))
 	for s, st := range l.plan.Stages {
@@ -29,8 +29,8 @@ func (l *layout) measureOps() {
 			l.unfit = fmt.Errorf("stage %d: %w", s, err)
 		case l.split[s]:
 			l.unfit = fmt.Errorf("%w: stage %d has ops and W tasks: its backward cannot be split", ErrOps, s)
-		case len(st.Devices) != 1 || l.shared(s):
-			l.unfit = fmt.Errorf("%w: stage %d has ops, so it must have one device for itself", ErrOps, s)
+		case l.shared(s):
+			l.unfit = fmt.Errorf("%w: stage %d has ops, so it must have its devices for itself", ErrOps, s)
 		default:
 			continue
 		}
@@ -119,55 +119,63 @@ func (l *layout) timing(j *job) *Timing {
 }
 
 // memoryOfOps sets the peaks of devices whose stage has ops, and refuses those that have less.
-func (k *check) memoryOfOps(r *Report) {
+func (k *check) memoryOfOps(r *Report, peaks []*peak) {
 	for s, costs := range k.ops {
 		if costs == nil {
 			continue
 		}
-		d := k.plan.Stages[s].Devices[0]
-		held, at, why := k.heldByOps(s, r)
-		if why != nil {
-			k.broken.add(why.rule, None, None, "stage %d on device %d: %s", s, d, why.reason)
-			continue
-		}
-		need := r.PerDeviceWeights[d] + r.PerDeviceBuffers[d] + held
-		r.PerDevicePeak[d] = need
-		if limit := k.platform.Memory[d]; need > limit {
-			k.broken.put(Violation{Rule: RuleMemory, Task: at, Other: None, Device: d, Needed: need, Limit: limit,
-				Reason: fmt.Sprintf("device %d needs %s%s (weights %s, buffers %s, %s %s), it has %s",
-					d, units.Precise(need), k.atTask(at), units.Bytes(r.PerDeviceWeights[d]), units.Bytes(r.PerDeviceBuffers[d]), k.whose(s, r), units.Bytes(held), units.Precise(limit))})
+		for _, d := range k.plan.Stages[s].Devices {
+			k.memoryOfReplica(r, s, d, peaks[d].live[s])
 		}
 	}
 }
 
-// whose says what holds the memory of a stage with ops.
-func (k *check) whose(s int, r *Report) string {
+// memoryOfReplica does that for one device of a stage, on which so many minibatches are live at most.
+func (k *check) memoryOfReplica(r *Report, s, d, live int) {
+	held, at, why := k.heldByOps(s, d, live)
+	if why != nil {
+		k.broken.add(why.rule, None, None, "stage %d on device %d: %s", s, d, why.reason)
+		return
+	}
+	need := r.PerDeviceWeights[d] + r.PerDeviceBuffers[d] + held
+	r.PerDevicePeak[d] = need
+	if limit := k.platform.Memory[d]; need > limit {
+		k.broken.put(Violation{Rule: RuleMemory, Task: at, Other: None, Device: d, Needed: need, Limit: limit,
+			Reason: fmt.Sprintf("device %d needs %s%s (weights %s, buffers %s, %s %s), it has %s",
+				d, units.Precise(need), k.atTask(at), units.Bytes(r.PerDeviceWeights[d]), units.Bytes(r.PerDeviceBuffers[d]), k.whose(s, live), units.Bytes(held), units.Precise(limit))})
+	}
+}
+
+// whose says what holds the memory of a device of a stage with ops.
+func (k *check) whose(s, live int) string {
 	if k.period == nil {
 		return fmt.Sprintf("microbatches of stage %d with its ops", s)
 	}
-	return fmt.Sprintf("%d live minibatches of stage %d with its ops", r.NCA[s], s)
+	return fmt.Sprintf("%d live minibatches of stage %d with its ops", live, s)
 }
 
-// heldByOps returns what the live minibatches of a stage with ops hold at most, and the task that reaches it first where one is known.
-// With a flush and with transfers that is exact, else a bound.
-func (k *check) heldByOps(s int, r *Report) (bytes int64, at int, why *misfit) {
+// heldByOps returns what the live minibatches of a stage with ops hold at most on one of its devices, and the task that reaches it first
+// where one is known. With a flush and with transfers that is exact, else a bound.
+func (k *check) heldByOps(s, d, live int) (bytes int64, at int, why *misfit) {
 	switch cost := k.ops[s].each; {
+	case live == 0:
+		return 0, None, nil
 	case k.period == nil:
-		bytes, at = k.fullest(s)
+		bytes, at = k.fullest(s, d)
 		return bytes, at, nil
 	case cost.Moves() > 0:
 		bytes, why = cost.held(k.platform, k.plan.rhythm(s), cost.Moves())
 		return bytes, None, why
 	default:
-		return cost.Bytes(r.NCA[s]), None, nil
+		return cost.Bytes(live), None, nil
 	}
 }
 
-// fullest returns the most bytes that the microbatches of a stage with ops hold at any instant, and the task that reaches it first. One
-// part runs at a time: one microbatch holds what its ops have made, and every other live one what is left between its parts.
-func (k *check) fullest(s int) (most int64, at int) {
+// fullest returns the most bytes that the microbatches of a stage with ops hold on a device at any instant, and the task that reaches it
+// first. One part runs at a time: one microbatch holds what its ops have made, and every other live one what is left between its parts.
+func (k *check) fullest(s, d int) (most int64, at int) {
 	between, at := int64(0), None
-	for _, j := range k.order(s) {
+	for _, j := range k.order(s, d) {
 		cost := k.run(s, j.residue)
 		inside := cost.ForwardPeak
 		if j.kind == B {
@@ -184,10 +192,10 @@ func (k *check) fullest(s int) (most int64, at int) {
 	return most, at
 }
 
-// order returns the forwards and backwards of a stage in the order in which its device runs them.
-func (k *check) order(s int) (all []*job) {
+// order returns the forwards and backwards of a stage in the order in which a device runs them.
+func (k *check) order(s, d int) (all []*job) {
 	for _, j := range k.jobs {
-		if j.stage == s && !j.kind.Communication() {
+		if j.stage == s && !j.kind.Communication() && j.device == d {
 			all = append(all, j)
 		}
 	}

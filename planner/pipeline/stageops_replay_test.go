@@ -143,12 +143,12 @@ func runOp(c *chain.Chain, all map[int]*microbatch, m *microbatch, op schedule.O
 	return peak
 }
 
-// replayed returns the most bytes that the microbatches of a stage hold at any instant.
-func replayed(c *chain.Chain, plan *pipeline.Plan, s int, length func(i int) float64) (peak int64) {
+// replayed returns the most bytes that the microbatches of a stage hold at any instant on one of its devices.
+func replayed(c *chain.Chain, plan *pipeline.Plan, s, d int, length func(i int) float64) (peak int64) {
 	st := plan.Stages[s]
 	var order []int
 	for i, t := range plan.Tasks {
-		if t.Stage == s && !t.Kind.Communication() {
+		if t.Stage == s && t.Device == d && !t.Kind.Communication() {
 			order = append(order, i)
 		}
 	}
@@ -195,7 +195,7 @@ func replayed(c *chain.Chain, plan *pipeline.Plan, s int, length func(i int) flo
 	return peak
 }
 
-// problem is a random plan without memory limits, all stages on devices of their own.
+// problem is a random plan without memory limits, all stages on devices of their own, some on two that take turns.
 type problem struct {
 	c    *chain.Chain
 	p    *pipeline.Platform
@@ -206,8 +206,8 @@ type problem struct {
 // as the simulator can start it.
 func generated(t *testing.T, rnd *rand.Rand) problem {
 	t.Helper()
-	devices, m := 1+rnd.IntN(4), 1+rnd.IntN(5)
-	c := pipelinetest.Chain(rnd, devices+rnd.IntN(5), rnd.IntN(2) == 0)
+	stages, m := 1+rnd.IntN(4), 1+rnd.IntN(5)
+	c := pipelinetest.Chain(rnd, stages+rnd.IntN(5), rnd.IntN(2) == 0)
 	for i := range c.Layers {
 		l := &c.Layers[i]
 		l.ForwardOverheadBytes, l.BackwardOverheadBytes = rnd.Int64N(5), rnd.Int64N(5)
@@ -216,14 +216,16 @@ func generated(t *testing.T, rnd *rand.Rand) problem {
 			l.DiscardForwardS, l.DiscardOverheadBytes = &seconds, &bytes
 		}
 	}
-	p := pipelinetest.Platform(rnd, devices)
-	p.Duplex = true
 	plan := &pipeline.Plan{Chain: c.Name, Versions: pipeline.Flush, Microbatches: m}
-	ends := rnd.Perm(c.Len() - 1)[:devices-1]
+	ends := rnd.Perm(c.Len() - 1)[:stages-1]
 	slices.Sort(ends)
-	first := 1
-	for d, end := range append(ends, c.Len()-1) {
-		st := pipeline.Stage{First: first, Last: end + 1, Devices: []int{d}}
+	first, devices := 1, 0
+	for _, end := range append(ends, c.Len()-1) {
+		st := pipeline.Stage{First: first, Last: end + 1, Devices: []int{devices}}
+		if devices++; m > 1 && rnd.IntN(3) == 0 {
+			st.Devices = append(st.Devices, devices)
+			devices++
+		}
 		if rnd.IntN(4) > 0 {
 			st.Ops = randomOps(rnd, st.First, st.Last)
 			if rnd.IntN(2) == 0 {
@@ -233,6 +235,8 @@ func generated(t *testing.T, rnd *rand.Rand) problem {
 		plan.Stages = append(plan.Stages, st)
 		first = end + 2
 	}
+	p := pipelinetest.Platform(rnd, devices)
+	p.Duplex = true
 	ordered(plan, p, rnd.IntN(2) == 0)
 	o, err := pipeline.Simulate(c, p, plan, pipeline.Noise{})
 	if err != nil {
@@ -248,8 +252,9 @@ func generated(t *testing.T, rnd *rand.Rand) problem {
 // ordered gives the tasks of a plan starts that only say which comes first on each device and link.
 func ordered(plan *pipeline.Plan, p *pipeline.Platform, turns bool) {
 	m, last := plan.Microbatches, len(plan.Stages)-1
+	device := func(s, k int) int { return plan.Stages[s].Devices[k%len(plan.Stages[s].Devices)] }
 	add := func(kind pipeline.Kind, s, k int, at float64) {
-		plan.Tasks = append(plan.Tasks, pipeline.Task{Kind: kind, Stage: s, Device: s, Start: at, Shift: k})
+		plan.Tasks = append(plan.Tasks, pipeline.Task{Kind: kind, Stage: s, Device: device(s, k), Start: at, Shift: k})
 	}
 	for s := range plan.Stages {
 		for k := range m {
@@ -260,7 +265,7 @@ func ordered(plan *pipeline.Plan, p *pipeline.Platform, turns bool) {
 			}
 			add(pipeline.F, s, k, forward)
 			add(pipeline.B, s, k, backward)
-			if s < last && p.Beta(s, s+1) < pipeline.Free() {
+			if s < last && p.Beta(device(s, k), device(s+1, k)) < pipeline.Free() {
 				add(pipeline.CF, s, k, forward)
 				add(pipeline.CB, s, k, backward)
 			}
@@ -272,7 +277,7 @@ func ordered(plan *pipeline.Plan, p *pipeline.Platform, turns bool) {
 // byte, and one byte less is refused.
 func TestMemoryByReplay(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(31, 1))
-	stages, last, refused := 0, 0, 0
+	devices, replicas, last, refused := 0, 0, 0, 0
 	for range 600 {
 		x := generated(t, rnd)
 		report, err := pipeline.Check(x.c, x.p, x.plan)
@@ -286,19 +291,22 @@ func TestMemoryByReplay(t *testing.T) {
 			if len(st.Ops) == 0 {
 				continue
 			}
-			stages++
 			last += min(len(st.LastOps), 1)
-			want := replayed(x.c, x.plan, s, func(i int) float64 { return takes(t, x, x.plan.Tasks[i]).Length })
-			if got := report.PerDevicePeak[s] - report.PerDeviceWeights[s] - report.PerDeviceBuffers[s]; got != want {
-				t.Errorf("stage %d: %d bytes, by replay %d: %v, last %v", s, got, want, st.Ops, st.LastOps)
-			}
-			if refuses(t, x, s, report.PerDevicePeak[s]) {
-				refused++
+			for i, d := range st.Devices {
+				devices++
+				replicas += min(i, 1)
+				want := replayed(x.c, x.plan, s, d, func(i int) float64 { return takes(t, x, x.plan.Tasks[i]).Length })
+				if got := report.PerDevicePeak[d] - report.PerDeviceWeights[d] - report.PerDeviceBuffers[d]; got != want {
+					t.Errorf("stage %d on device %d: %d bytes, by replay %d: %v, last %v", s, d, got, want, st.Ops, st.LastOps)
+				}
+				if refuses(t, x, d, report.PerDevicePeak[d]) {
+					refused++
+				}
 			}
 		}
 	}
-	if stages < 800 || last < 300 || refused < 800 {
-		t.Errorf("%d stages, %d with last ops, %d refused", stages, last, refused)
+	if devices < 800 || replicas < 100 || last < 300 || refused < 800 {
+		t.Errorf("%d devices, %d of them second replicas, %d stages with last ops, %d refused", devices, replicas, last, refused)
 	}
 }
 
@@ -357,8 +365,9 @@ func TestNoiseOfOps(t *testing.T) {
 				gradient = end[[3]int{int(pipeline.B), task.Stage + 1, task.Shift}]
 			}
 			earliest := gradient - timing.Early*(span.End-span.Start)/timing.Length
+			turns := len(x.plan.Stages[task.Stage].Devices)
 			for at, begun := range start { // the device
-				if at[1] == task.Stage && at[0] <= int(pipeline.W) && begun < span.Start {
+				if at[1] == task.Stage && at[2]%turns == task.Shift%turns && at[0] <= int(pipeline.W) && begun < span.Start {
 					earliest = max(earliest, end[at])
 				}
 			}
