@@ -178,7 +178,7 @@ func (c *cutter) fixed(first, last, g int) int64 {
 
 // static returns the weights and buffers of a stage with g live minibatches.
 func (c *cutter) static(first, last, g int) int64 {
-	return c.need.Bytes(0, first, last, g) - int64(g)*c.need.Held(first, last)
+	return c.need.Static(0, first, last, g)
 }
 
 // stages reads the choices, from a stage that begins with layer 1 on a device. Where all devices are alike, they are

@@ -73,6 +73,9 @@ func Eager(ctx context.Context, r pipeline.Request, minibatches int) (*Run, erro
 	if err != nil {
 		return nil, err
 	}
+	if err := q.problem.plain(); err != nil {
+		return nil, err
+	}
 	if r.Active < 0 || minibatches < 4 {
 		return nil, fmt.Errorf("%w: %d active minibatches of %d: give at least 1 of 4", ErrOptions, r.Active, minibatches)
 	}

@@ -91,6 +91,11 @@ func (f *Footprint) Bytes(stage, i, j, g int) int64 {
 	return bytes
 }
 
+// Static returns the part of Bytes that live minibatches do not hold: weights and buffers.
+func (f *Footprint) Static(stage, i, j, g int) int64 {
+	return f.Bytes(stage, i, j, g) - int64(g)*f.Held(i, j)
+}
+
 // Plan returns a plan without tasks and period that says what the footprint counted.
 func (f *Footprint) Plan(stages []pipeline.Stage) *pipeline.Plan {
 	return &pipeline.Plan{Stages: stages, Versions: f.versions, WeightCopies: f.copies, Accounting: f.held}

@@ -37,7 +37,7 @@ func List(ctx context.Context, strategy string, r pipeline.Request) (*pipeline.P
 	if err != nil {
 		return nil, err
 	}
-	if err := p.single(); err != nil {
+	if err := cmp.Or(p.single(), p.plain()); err != nil {
 		return nil, err
 	}
 	l := newLister(p)

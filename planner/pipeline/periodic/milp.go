@@ -30,6 +30,9 @@ func solveMILP(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) 
 	if err != nil {
 		return nil, err
 	}
+	if err := p.plain(); err != nil {
+		return nil, err
+	}
 	if !milp.Built {
 		return nil, fmt.Errorf("%s: %w", name, milp.ErrNoSolver)
 	}

@@ -46,6 +46,8 @@ type pipe struct {
 	problem *problem
 	v       []virtual
 	repeats int // minibatches after which every replica has had its turns
+
+	shortest float64 // no shorter period is wanted
 }
 
 // virtual is a stage or boundary. Of replicas, or of the links between two sets of them, each takes every so many-th
@@ -61,9 +63,8 @@ func newPipe(p *problem) *pipe {
 	for s, st := range p.stages {
 		replicas := len(st.Devices)
 		q.repeats = lcm(q.repeats, replicas)
-		q.v = append(q.v, virtual{
-			pipeline.Virtual{Stage: s, Forward: p.costs.Forward(st.First, st.Last), Backward: p.costs.Backward(st.First, st.Last)}, replicas,
-		})
+		forward, backward := p.seconds(s)
+		q.v = append(q.v, virtual{pipeline.Virtual{Stage: s, Forward: forward, Backward: backward}, replicas})
 		if s+1 == len(p.stages) {
 			break
 		}
@@ -231,11 +232,12 @@ func (q *pipe) live(all []passage, period float64) []int {
 // them the numbers of live minibatches stay the same. The first is the largest load, the last serves with one live
 // minibatch everywhere. This is the exact form of the bisection of Algorithm 7.
 func (q *pipe) periods() []float64 {
-	load, total := 0.0, 0.0
+	load, total := q.shortest, 0.0
 	for _, v := range q.v {
 		load = max(load, v.U()/float64(v.every))
 		total += v.U()
 	}
+	total = max(total, load)
 	if total == 0 {
 		return []float64{Instant}
 	}

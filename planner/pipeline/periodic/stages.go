@@ -14,6 +14,7 @@ type problem struct {
 	strategy string
 	costs    *pipeline.Costs
 	stages   []pipeline.Stage
+	ops      []*pipeline.StageCost // of stages with ops; nil for the others
 	need     *Footprint
 }
 
@@ -31,6 +32,9 @@ func newProblem(strategy string, r pipeline.Request) (*problem, error) {
 	if err := p.joined(); err != nil {
 		return nil, err
 	}
+	if err := p.measure(); err != nil {
+		return nil, err
+	}
 	var err error
 	p.need, err = NewFootprint(p.costs, r, len(p.stages))
 	return p, err
@@ -42,9 +46,6 @@ func (p *problem) cover() error {
 	for s, st := range p.stages {
 		if st.First != next || st.Last < st.First {
 			return fmt.Errorf("%w: stage %d holds layers %d to %d, it must begin with layer %d", ErrStages, s, st.First, st.Last, next)
-		}
-		if len(st.Ops) > 0 {
-			return fmt.Errorf("%w: stage %d has ops of its own; %s schedules stages without", ErrStages, s, p.strategy)
 		}
 		next = st.Last + 1
 		seen := map[int]bool{}
@@ -82,6 +83,42 @@ func (p *problem) joined() error {
 	return nil
 }
 
+// measure finds what stages with ops cost.
+func (p *problem) measure() (err error) {
+	p.ops = make([]*pipeline.StageCost, len(p.stages))
+	for s, st := range p.stages {
+		if len(st.Ops) == 0 {
+			continue
+		}
+		if p.ops[s], err = pipeline.MeasureStage(p.Chain, st, st.Ops); err != nil {
+			return fmt.Errorf("%w: stage %d: %w", ErrStages, s, err)
+		}
+		if p.ops[s].Moves() > 0 {
+			return fmt.Errorf("%w: stage %d offloads; %s schedules stages that recompute, at most", ErrStages, s, p.strategy)
+		}
+	}
+	return nil
+}
+
+// plain checks that no stage has ops of its own.
+func (p *problem) plain() error {
+	for s, cost := range p.ops {
+		if cost != nil {
+			return fmt.Errorf("%w: stage %d has ops of its own; %s schedules stages without, 1f1b and 1f1b* those with", ErrStages, s, p.strategy)
+		}
+	}
+	return nil
+}
+
+// seconds returns the times of the forward and the backward of a stage.
+func (p *problem) seconds(stage int) (forward, backward float64) {
+	if cost := p.ops[stage]; cost != nil {
+		return cost.Forward, cost.Backward
+	}
+	st := p.stages[stage]
+	return p.costs.Forward(st.First, st.Last), p.costs.Backward(st.First, st.Last)
+}
+
 // contiguous checks that no device has two stages.
 func (p *problem) contiguous() error {
 	at := map[int]int{}
@@ -117,7 +154,11 @@ func (p *problem) memory(stage int) int64 {
 
 // bytes returns what a stage that has its devices alone needs with g live minibatches.
 func (p *problem) bytes(stage, g int) int64 {
-	return p.need.Bytes(stage, p.stages[stage].First, p.stages[stage].Last, g)
+	st := p.stages[stage]
+	if cost := p.ops[stage]; cost != nil {
+		return p.need.Static(stage, st.First, st.Last, g) + cost.Bytes(g)
+	}
+	return p.need.Bytes(stage, st.First, st.Last, g)
 }
 
 // fits reports whether all stages fit with these numbers of live minibatches.

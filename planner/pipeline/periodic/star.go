@@ -24,10 +24,16 @@ func solveStar(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) 
 // Star returns the 1F1B* plan of the request's stages with the smallest period that fits, in the name of a strategy.
 // Errors: *InfeasibleError when the stages do not fit with one live minibatch each; ErrStages, ErrOptions.
 func Star(ctx context.Context, strategy string, r pipeline.Request) (*pipeline.Plan, error) {
+	return StarFrom(ctx, strategy, r, 0)
+}
+
+// StarFrom is Star with a period of one minibatch that is not shorter than something else, beside the tasks, takes.
+func StarFrom(ctx context.Context, strategy string, r pipeline.Request, shortest float64) (*pipeline.Plan, error) {
 	q, err := contiguousPipe(ctx, strategy, r)
 	if err != nil {
 		return nil, err
 	}
+	q.shortest = shortest
 	if one := ones(len(q.problem.stages)); !q.problem.fits(one) {
 		return nil, q.problem.infeasible(one, q.least())
 	}
