@@ -418,6 +418,45 @@ func TestStagesWithTheirOwnOps(t *testing.T) {
 	}
 }
 
+// The same with replicas, each of which recomputes for its own minibatches; and the memory of each is little more than the judge counts.
+func TestReplicasWithTheirOwnOps(t *testing.T) {
+	m := testModel(t)
+	w := workload(t, m)
+	ran := 0
+	for i, counts := range [][]int{{2}, {2, 1}, {1, 2}, {2, 2}, {3, 1}, {2, 3}, {1, 2, 1}} {
+		for _, versions := range []pipeline.Versions{pipeline.Stash, pipeline.DoubleBuffered} {
+			r := rand.New(rand.NewPCG(uint64(i), 3))
+			stages, devices := divided(len(m.Layers), counts)
+			for s := range stages {
+				stages[s].Ops = again(stages[s], r)
+			}
+			c := counted(w, devices)
+			plan := planFor(t, "1f1b*", c, pipeline.Options{Versions: versions, Stages: stages, Accounting: pipeline.Saved})
+			report := judged(t, c, plan)
+			for d, need := range needed(t, w, c, plan) {
+				if bytes, count := need.InFlight+need.Working, report.PerDevicePeak[d]-report.PerDeviceWeights[d]-report.PerDeviceBuffers[d]; float64(bytes) > 1.05*float64(count) {
+					t.Errorf("%v, %s: device %d holds %d bytes, counted are %d", counts, versions, d, bytes, count)
+				}
+			}
+			n := 3 * groupOf(t, w, c, plan)
+			e, got := trained(t, w, c, plan, n, host.Config{Chaos: 3})
+			got.Tensors = tensors(t, e)
+			plain := *plan
+			plain.Stages = slices.Clone(plan.Stages)
+			for s := range plain.Stages {
+				plain.Stages[s].Ops = nil
+			}
+			e, want := trained(t, w, c, &plain, n, host.Config{})
+			want.Tensors = tensors(t, e)
+			same(t, want, got)
+			ran++
+		}
+	}
+	if ran != 14 {
+		t.Errorf("%d plans ran", ran)
+	}
+}
+
 // again returns a sequence of a stage whose first layers, up to a random one, run again in the backward.
 func again(st pipeline.Stage, r *rand.Rand) schedule.Sequence {
 	return againUpTo(st, st.First-1+r.IntN(st.Len()+1))
