@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"time"
 
 	"plimsoll/executor"
@@ -264,9 +265,11 @@ func compareStep(o options) error {
 	return nil
 }
 
+const classes = 1000 // as ImageNet has them
+
 // timeStep returns a function that gives the seconds of one training step that recomputes nothing.
 func timeStep(name string, batch, image, threads int) (stopwatch, error) {
-	m, err := models.New(name, models.Config{Batch: batch, Image: image, Classes: 1000})
+	m, err := models.New(name, models.Config{Batch: batch, Image: image, Classes: classes})
 	if err != nil {
 		return nil, err
 	}
@@ -294,12 +297,20 @@ func timeStep(name string, batch, image, threads int) (stopwatch, error) {
 	if err != nil {
 		return nil, err
 	}
+	labels, err := e.Labels()
+	if err != nil {
+		return nil, err
+	}
+	rnd := rand.New(rand.NewPCG(1, 1))
 	for i := range images {
-		images[i] = float32(i%97) / 97
+		images[i] = rnd.Float32()
+	}
+	for i := range labels {
+		labels[i] = rnd.Int32N(classes)
 	}
 	step := uint64(0)
 	next := func() (float64, error) {
-		r, err := e.Step(step, 0.01)
+		r, err := e.Step(step, 0) // weights, and so what a step has to do, stay as they are
 		if err != nil {
 			return 0, err
 		}

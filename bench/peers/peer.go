@@ -72,7 +72,8 @@ func (p *peer) close() error {
 // stopwatch gives the seconds of something.
 type stopwatch func() (float64, error)
 
-// inTurns asks all in turns, so that what disturbs the machine disturbs all, and returns each one's answers by turn.
+// inTurns asks all in turns, so that what disturbs the machine disturbs all, and returns each one's answers by turn. Answers above
+// twice the median of theirs go to stderr, too.
 func inTurns(rounds int, all ...stopwatch) ([][]float64, error) {
 	answers := make([][]float64, len(all))
 	for range rounds {
@@ -82,6 +83,13 @@ func inTurns(rounds int, all ...stopwatch) ([][]float64, error) {
 				return nil, err
 			}
 			answers[i] = append(answers[i], x)
+		}
+	}
+	for i, a := range answers {
+		for turn, x := range a {
+			if median := stats.Median(a); x > 2*median {
+				fmt.Fprintf(os.Stderr, "peers: the answer of number %d in turn %d is %.3g s, %.1f times the median\n", i+1, turn+1, x, x/median)
+			}
 		}
 	}
 	return answers, nil

@@ -18,7 +18,7 @@ x = torch.rand(batch, 3, image, image)
 if layout == "channels_last":
     model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
 y = torch.randint(0, 1000, (batch,))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9, weight_decay=1e-4)
 loss_of = torch.nn.CrossEntropyLoss()
 
 
