@@ -15,6 +15,7 @@ EMULATOR := $(CURDIR)/out/emulator
 STRICT   := $(CURDIR)/out/emulator-strict
 MPI      := $(CURDIR)/out/mpi/lib/libmpi_abi.so.1
 NCCL     := $(CURDIR)/out/nccl/nvidia/nccl/lib/libnccl.so.2
+TORCH    := $(CURDIR)/out/torch/bin/python
 PTXAS    := $(CURDIR)/out/ptxas/nvidia/cuda_nvcc/bin/ptxas
 
 export CGO_ENABLED = 1
@@ -32,7 +33,7 @@ THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offlo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-torchgpipe bench bench-peers notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-torchgpipe bench bench-peers test-torch notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -151,6 +152,10 @@ bench-peers: ## time our kernels beside OpenBLAS, oneDNN and PyTorch (see bench/
 	$(CC) -O2 -o out/peers/sgemm bench/peers/src/sgemm.c -lopenblas
 	go build -o out/peers/peers ./bench/peers
 	out/peers/peers -onednn out/peers/onednn -sgemm out/peers/sgemm -python $(PYTHON) | tee out/peers/peers.md
+
+test-torch: build ## measure PyTorch models, plan them, run the plans with PyTorch: that of PYTHON, else of PyPI
+	@$(PYTHON) -c 'import torch' 2>/dev/null || [ -x $(TORCH) ] || { $(PYTHON) -m venv out/torch && $(TORCH) -m pip install -q --disable-pip-version-check torch==2.15.0; }
+	$$($(PYTHON) -c 'import torch' 2>/dev/null && echo $(PYTHON) || echo $(TORCH)) tools/plimsoll_export_test.py
 
 notices: ## write the licenses of what is linked into THIRD_PARTY_NOTICES
 	@mkdir -p out

@@ -12,7 +12,7 @@ import (
 )
 
 // What documents show in a block of ```console is what the program prints, line by line: its commands are run in order, in a folder
-// where docs, planner and bench are those of the repository. "..." stands for any lines. Commands: plimsoll, also with "; echo exit $?"
+// where docs, planner, bench and tools are those of the repository. "..." stands for any lines. Commands: plimsoll, also with "; echo exit $?"
 // behind it; "cat FILE", which makes the file of what is shown; sed, for a file that is another one with a change; and make help.
 // -update rewrites the blocks.
 func TestDocumentsShowWhatIsPrinted(t *testing.T) {
@@ -55,7 +55,7 @@ type session struct{ folder string }
 func newSession(t *testing.T, root string) *session {
 	t.Helper()
 	s := &session{t.TempDir()}
-	for _, name := range []string{"docs", "planner", "bench"} {
+	for _, name := range []string{"docs", "planner", "bench", "tools"} {
 		if err := os.Symlink(filepath.Join(root, name), filepath.Join(s.folder, name)); err != nil {
 			t.Fatal(err)
 		}
