@@ -48,10 +48,11 @@ const (
 	SendActivation
 	SendGradient
 	Update
+	Synchronization
 	works
 )
 
-var workNames = [works]string{"forward", "backward", "backward, weights", "activation sent", "gradient sent", "update"}
+var workNames = [works]string{"forward", "backward", "backward, weights", "activation sent", "gradient sent", "update", "replicas added up"}
 
 // String returns the kind as the legend has it.
 func (w Work) String() string { return workNames[w] }

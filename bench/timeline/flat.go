@@ -32,9 +32,11 @@ func newFlat(c *chain.Chain, platform *pipeline.Platform, plan *pipeline.Plan) (
 	}
 	var last float64
 	for _, s := range f.first {
-		t := f.Plan.Tasks[s.Task]
-		f.seconds[work{t.Kind, t.Stage}] = s.End - s.Start
 		last = max(last, s.End)
+		if s.Task < len(f.Plan.Tasks) {
+			t := f.Plan.Tasks[s.Task]
+			f.seconds[work{t.Kind, t.Stage}] = s.End - s.Start
+		}
 	}
 	if !plan.IsFlush() {
 		f.Depth = 1 + int(math.Ceil(last/plan.Period))
@@ -45,6 +47,9 @@ func newFlat(c *chain.Chain, platform *pipeline.Platform, plan *pipeline.Plan) (
 // Even reports whether tasks that share a duration in simulated time have the same one in the plan.
 func (f *Flat) Even() bool {
 	for _, s := range f.first {
+		if s.Task >= len(f.Plan.Tasks) {
+			continue
+		}
 		t := f.Plan.Tasks[s.Task]
 		if t.Kind.Communication() {
 			continue

@@ -13,7 +13,7 @@ import (
 
 // memories draws the memory of every device that has a stage.
 func (c *Pipeline) memories(limit int64) (all []report.Chart, err error) {
-	planned, before, err := c.planned()
+	planned, _, before, err := c.planned()
 	if err != nil {
 		return nil, err
 	}

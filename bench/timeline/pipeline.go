@@ -65,28 +65,30 @@ func (c *Pipeline) window(tasks []pipe.Timing, seconds float64) view {
 	return v
 }
 
-// planned returns the tasks as they are planned, and what is shown of them.
-func (c *Pipeline) planned() ([]pipe.Timing, view, error) {
+// planned returns the tasks, and the messages between replicas, as they are planned, and what is shown of them.
+func (c *Pipeline) planned() (tasks []pipe.Timing, sums []pipeline.Span, shown view, err error) {
 	spans := c.Flat.first
 	if c.Flat.Depth > 0 {
 		periods := c.Flat.Depth + ShownPeriods
 		if !c.cut() {
 			periods = c.periods()
 		}
-		var err error
 		if spans, err = pipeline.Planned(c.Flat.Chain, c.Flat.Platform, c.Flat.Plan, periods); err != nil {
-			return nil, view{}, err
+			return nil, nil, view{}, err
 		}
 	}
-	var tasks []pipe.Timing
 	for _, s := range spans {
+		if s.Task >= len(c.Flat.Plan.Tasks) {
+			sums = append(sums, s)
+			continue
+		}
 		t := c.Flat.Plan.Tasks[s.Task]
 		tasks = append(tasks, pipe.Timing{Device: t.Device, Kind: t.Kind, Stage: t.Stage, To: t.To, Minibatch: s.Minibatch, Start: s.Start, End: s.End})
 	}
 	if !c.cut() {
-		return tasks, view{}, nil
+		return tasks, sums, view{}, nil
 	}
-	return tasks, c.window(tasks, ShownPeriods*c.Plan.Period), nil
+	return tasks, sums, c.window(tasks, ShownPeriods*c.Plan.Period), nil
 }
 
 // measured returns the tasks as they ran, and what is shown of them. Of a run without a flush that are its last periods, numbered as
@@ -126,9 +128,9 @@ func (c *Pipeline) periods() int {
 	return (last + c.repeats()) / c.repeats()
 }
 
-// timeline puts the tasks that are seen on the plan's devices and links. Messages that the plan leaves out, as they take no time,
-// are left out too.
-func (c *Pipeline) timeline(tasks []pipe.Timing, v view, what string) (*pipeline.Timeline, error) {
+// timeline puts the tasks that are seen on the plan's devices and links, and messages between replicas. Messages that the plan leaves
+// out, as they take no time, are left out too.
+func (c *Pipeline) timeline(tasks []pipe.Timing, sums []pipeline.Span, v view, what string) (*pipeline.Timeline, error) {
 	type key struct {
 		work
 		to, residue int
@@ -144,6 +146,11 @@ func (c *Pipeline) timeline(tasks []pipe.Timing, v view, what string) (*pipeline
 			spans = append(spans, pipeline.Span{Task: i, Minibatch: t.Minibatch, Start: from, End: to})
 		}
 	}
+	for _, s := range sums {
+		if from, to, seen := v.clip(s.Start, s.End); seen {
+			spans = append(spans, pipeline.Span{Task: s.Task, Minibatch: s.Minibatch, Start: from, End: to})
+		}
+	}
 	t, err := pipeline.NewTimeline(c.Flat.Chain, c.Flat.Platform, c.Flat.Plan, spans)
 	if err != nil {
 		return nil, err
@@ -154,17 +161,17 @@ func (c *Pipeline) timeline(tasks []pipe.Timing, v view, what string) (*pipeline
 
 // Planned returns the timeline of the plan: the step, or a few periods in the steady state.
 func (c *Pipeline) Planned() (*pipeline.Timeline, error) {
-	tasks, v, err := c.planned()
+	tasks, sums, v, err := c.planned()
 	if err != nil {
 		return nil, err
 	}
-	return c.timeline(tasks, v, "planned")
+	return c.timeline(tasks, sums, v, "planned")
 }
 
 // Run returns the timeline of the run: the step in the middle, or a few periods in the steady state.
 func (c *Pipeline) Run() (*pipeline.Timeline, error) {
 	tasks, v := c.measured()
-	return c.timeline(tasks, v, c.what())
+	return c.timeline(tasks, nil, v, c.what())
 }
 
 // what says what kind of times those of the run are.

@@ -20,7 +20,7 @@ func Trace(t *pipeline.Timeline) *trace.Trace {
 		for _, s := range lane.Slices {
 			track := trackOf(&process, lane.Link, s.Start, t.End)
 			track.Slices = append(track.Slices, trace.Slice{
-				Name: s.Name(), Category: s.Kind.String(), Start: s.Start, End: s.End,
+				Name: s.Name(), Category: s.Work(), Start: s.Start, End: s.End,
 				Args: map[string]any{"stage": s.Stage, "minibatch": s.Minibatch, "task": s.Task},
 			})
 		}
@@ -59,11 +59,19 @@ func Panel(name string, t *pipeline.Timeline) report.Panel {
 	for _, lane := range t.Lanes {
 		l := report.Lane{Name: lane.Name}
 		for _, s := range lane.Slices {
-			l.Bars = append(l.Bars, report.Bar{Kind: works[s.Kind], Start: s.Start, End: s.End, Label: fmt.Sprint(s.Minibatch), Name: s.Name()})
+			l.Bars = append(l.Bars, report.Bar{Kind: workOf(s), Start: s.Start, End: s.End, Label: fmt.Sprint(s.Minibatch), Name: s.Name()})
 		}
 		p.Lanes = append(p.Lanes, l)
 	}
 	return p
+}
+
+// workOf returns what a slice is in pictures.
+func workOf(s pipeline.Slice) report.Work {
+	if s.Sync != nil {
+		return report.Synchronization
+	}
+	return works[s.Kind]
 }
 
 // works are the kinds of tasks as pictures have them.

@@ -18,7 +18,10 @@ func TestTrace(t *testing.T) {
 	for range 60 {
 		c := pipelinetest.Chain(rnd, 1+rnd.IntN(6), true)
 		p := pipelinetest.Platform(rnd, 1+rnd.IntN(4))
-		plan := pipelinetest.Plan(rnd, c, p)
+		plan, err := pipeline.Synchronize(c, p, pipelinetest.Plan(rnd, c, p))
+		if err != nil {
+			t.Fatal(err)
+		}
 		planned, err := pipeline.Planned(c, p, plan, 4)
 		if err != nil {
 			t.Fatal(err)

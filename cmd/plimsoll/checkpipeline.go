@@ -36,9 +36,11 @@ type pipelineFigures struct {
 	Busy         []float64 `json:"per_device_busy_s"`
 	NCA          []int     `json:"nca_per_stage,omitempty"`
 	Missed       [][2]int  `json:"missed_updates_per_stage,omitempty"` // fewest and most
-	Peak         []int64   `json:"per_device_peak_bytes,omitempty"`
-	Weights      []int64   `json:"per_device_weight_bytes,omitempty"`
-	Buffers      []int64   `json:"per_device_buffer_bytes,omitempty"`
+	// Of stages with replicas and weights: when their gradients are added up.
+	Replicated []replicatedStage `json:"synchronization,omitempty"`
+	Peak       []int64           `json:"per_device_peak_bytes,omitempty"`
+	Weights    []int64           `json:"per_device_weight_bytes,omitempty"`
+	Buffers    []int64           `json:"per_device_buffer_bytes,omitempty"`
 	// Of a schedule without plan: PyTorch's table.
 	Deadlock bool  `json:"deadlock"`
 	PeakLive []int `json:"peak_live_activations,omitempty"`
@@ -48,6 +50,26 @@ type pipelineFigures struct {
 	Noise *noiseFigures `json:"noise,omitempty"`
 
 	stale []string // for people: of stages with replicas
+}
+
+// replicatedStage is when the gradients of a stage's replicas are added up.
+type replicatedStage struct {
+	Stage    int     `json:"stage"`
+	Replicas int     `json:"replicas"`
+	Buckets  int     `json:"buckets"`
+	Behind   float64 `json:"behind_s"`
+}
+
+// String says it in a line.
+func (s replicatedStage) String() string {
+	line := fmt.Sprintf("stage %d, %d replicas: ", s.Stage, s.Replicas)
+	switch s.Buckets {
+	case 0:
+		return line + "that their gradients are added up takes no time in this plan"
+	case 1:
+		return line + fmt.Sprintf("their gradients are added up in 1 bucket, until %s behind the last backward", units.Seconds(s.Behind))
+	}
+	return line + fmt.Sprintf("their gradients are added up in %d buckets, until %s behind the last backward", s.Buckets, units.Seconds(s.Behind))
 }
 
 // addRun adds what a run of a table found; it may not have come to its end.
@@ -67,6 +89,9 @@ func (p *pipelineFigures) add(plan *pipeline.Plan, r *pipeline.Report) {
 	}
 	p.Period, p.Makespan, p.PerMinibatch, p.Bubble, p.Busy = r.Period, r.Makespan, r.PerMinibatch, r.Bubble, r.PerDeviceBusy
 	p.NCA, p.Peak, p.Weights, p.Buffers = r.NCA, r.PerDevicePeak, r.PerDeviceWeights, r.PerDeviceBuffers
+	for _, s := range r.Replicated {
+		p.Replicated = append(p.Replicated, replicatedStage(s))
+	}
 	if plan.Versions != pipeline.Stash && plan.Versions != pipeline.Latest {
 		return
 	}
@@ -112,6 +137,9 @@ func (p *pipelineFigures) write(w io.Writer) {
 			fmt.Fprintf(w, ", peak %s (weights %s, buffers %s)", units.Bytes(p.Peak[d]), units.Bytes(p.Weights[d]), units.Bytes(p.Buffers[d]))
 		}
 		fmt.Fprintln(w)
+	}
+	for _, s := range p.Replicated {
+		fmt.Fprintln(w, s)
 	}
 	for _, line := range slices.Concat(p.stale, p.Violations) {
 		fmt.Fprintln(w, line)

@@ -32,6 +32,9 @@ func newClock(c Costs, p *pipeline.Plan) (*clock, error) {
 		k.period = p.Period
 	}
 	for _, s := range spans {
+		if s.Task >= len(p.Tasks) {
+			continue // a message between replicas
+		}
 		t := p.Tasks[s.Task]
 		if t.To > 0 {
 			k.portals[portalTask{t.Kind, t.Stage, t.To, s.Minibatch}] = s

@@ -38,6 +38,9 @@ func slowest(p *Pipe, ran []pipe.Timing) *SlowTask {
 	}
 	planned, measured := map[task]float64{}, map[task][]float64{}
 	for _, s := range spans {
+		if s.Task >= len(p.Plan.Tasks) {
+			continue // a message between replicas
+		}
 		if t := p.Plan.Tasks[s.Task]; !t.Kind.Communication() {
 			planned[task{t.Device, t.Stage, t.Kind}] = s.End - s.Start
 		}

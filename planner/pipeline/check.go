@@ -14,13 +14,16 @@ import (
 // Report is what Check found. Seconds are exact values rounded once, bytes exact ones rounded up.
 type Report struct {
 	Period   float64 // seconds, of a periodic plan
-	Makespan float64 // seconds, of a flush plan: the end of its last task
+	Makespan float64 // seconds, of a flush plan: the end of its last task or message
 	// PerMinibatch is the time of one pass through the chain: the period over k, the makespan over the microbatches.
 	PerMinibatch float64
 	NCA          []int // of each stage: the most live minibatches on one of its devices
 	// Missed are, for each stage of a periodic plan, the fewest and the most updates that a minibatch misses when it enters, of rounds
-	// before its own (Plan.Round): how stale weights are that are stashed, or the latest.
+	// before its own (Plan.Round): how stale weights are that are stashed, or the latest. An update is made when its synchronization
+	// has ended.
 	Missed [][2]int
+	// Replicated is when the gradients of each stage with replicas and weights are added up.
+	Replicated []Replicated
 
 	PerDevicePeak    []int64   // bytes
 	PerDeviceWeights []int64   // bytes of the peak that are weights, all copies
@@ -80,6 +83,9 @@ type check struct {
 // durations: what a task says about its duration agrees with the chain.
 func (k *check) durations() {
 	for _, j := range k.jobs {
+		if j.bucket != nil {
+			continue
+		}
 		said := k.plan.Tasks[j.task].Duration
 		if said != nil && !k.agrees(*said, j.length) {
 			k.broken.add(RuleDuration, j.task, None, "%s: its duration_s is %g, the chain and the platform say %g", k.name(j), *said, k.seconds(j.length))
@@ -97,23 +103,23 @@ func (k *check) agrees(said float64, length ticks) bool {
 }
 
 // dependencies: a task starts when what it needs has ended; a backward that recomputes may do that before its gradient is
-// there. Among those that do not, the earliest come first.
+// there, and a message of gradients start when the backward has made them. Among those that do not, the earliest come first.
 func (k *check) dependencies() {
 	type pair struct{ x, y *job }
 	var early []pair
 	k.before(func(x, y *job) {
-		due := add(y.start, k.eps)
-		if brings(x, y) {
-			due.Add(due, y.early)
-		}
-		if less(due, x.end()) {
+		if less(add(add(y.start, k.eps), k.lead(x, y)), x.end()) {
 			early = append(early, pair{x, y})
 		}
 	})
 	slices.SortStableFunc(early, func(a, b pair) int { return a.y.start.Cmp(b.y.start) })
 	for _, e := range early {
-		k.broken.add(RuleDependency, e.y.task, e.x.task, "%s starts at %g s for %s %d: it waits for %s, which ends at %g s",
-			k.name(e.y), k.seconds(e.y.start), k.word(), e.y.residue, k.name(e.x), k.seconds(e.x.end()))
+		until := fmt.Sprintf("ends at %g s", k.seconds(e.x.end()))
+		if lead := k.lead(e.x, e.y); e.y.bucket != nil && lead.Sign() > 0 {
+			until = fmt.Sprintf("has made these gradients at %g s", k.seconds(sub(e.x.end(), lead)))
+		}
+		k.broken.add(RuleDependency, e.y.task, e.x.task, "%s starts at %g s for %s %d: it waits for %s, which %s",
+			k.name(e.y), k.seconds(e.y.start), k.word(), e.y.residue, k.name(e.x), until)
 	}
 }
 
@@ -218,6 +224,7 @@ func (k *check) report() *Report {
 	} else {
 		r.Period, r.Missed = k.plan.Period, k.missed()
 	}
+	r.Replicated = k.replicated()
 	k.memory(r)
 	k.bubbles(r)
 	k.predictions(r)
@@ -238,7 +245,7 @@ func (k *check) predictions(r *Report) {
 func (k *check) bubbles(r *Report) {
 	busy := make([]big.Int, k.platform.Devices)
 	for _, j := range k.jobs {
-		if !j.kind.Communication() {
+		if !j.onLink() {
 			busy[j.device].Add(&busy[j.device], j.length)
 		}
 	}

@@ -10,10 +10,11 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// job is a task with what the chain and the platform say about it.
+// job is a task, or a message between replicas, with what the chain and the platform say about it.
 type job struct {
-	task     int // position in the plan
+	task     int // position in the plan, as in Span
 	kind     Kind
+	bucket   *Synchronization // of a message between replicas, which has no kind
 	stage    int
 	far      int   // the other stage of a communication through a portal; 0: the next one
 	residue  int   // shift modulo R: which of the R minibatches of a period, or the microbatch
@@ -21,10 +22,13 @@ type job struct {
 	length   ticks
 	early    ticks // of B: how much before its gradient it may start
 	device   int   // of F, B, W
-	from, to int   // devices, of CF and CB
+	from, to int   // devices, of what is on a link
 }
 
 func (j *job) end() ticks { return add(j.start, j.length) }
+
+// onLink reports whether the job is a message.
+func (j *job) onLink() bool { return j.kind.Communication() || j.bucket != nil }
 
 // place is what there is one task of.
 type place struct {
@@ -44,7 +48,8 @@ type layout struct {
 	split    []bool   // stages with W tasks
 	at       map[place]*job
 	gates    map[gate]*job // communications through portals
-	jobs     []*job        // in the order of the plan's tasks
+	sums     []*sum        // of replicas, in the order of stages, rounds and layers; nil: they take no time
+	jobs     []*job        // in the order of the plan's tasks, behind them the messages between replicas
 	ops      []*stageCosts // by stage; nil for one without ops
 	unfit    error         // of ops that no stage can run
 	broken   violations
@@ -67,7 +72,7 @@ func arrange(c *chain.Chain, p *Platform, plan *Plan) (*layout, error) {
 	if err := l.usable(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
-	for _, step := range []func(){l.stages, l.portals, l.measureOps, l.halves, l.measure, l.tasks, l.complete, l.replicas, l.boundaries} {
+	for _, step := range []func(){l.stages, l.portals, l.measureOps, l.halves, l.measure, l.tasks, l.complete, l.replicas, l.boundaries, l.synchronizations} {
 		if step(); l.unfit != nil || len(l.broken) > 0 {
 			return nil, cmp.Or(l.unfit, l.broken.err())
 		}
@@ -174,6 +179,11 @@ func (l *layout) measure() {
 			places = max(places, digits(t.Start))
 		}
 	}
+	for _, m := range l.plan.Synchronization {
+		if math.Abs(m.Start) <= math.MaxFloat64 {
+			places = max(places, digits(m.Start))
+		}
+	}
 	for i := range l.chain.Layers {
 		layer := &l.chain.Layers[i]
 		places = max(places, digits(layer.ForwardS), digits(layer.BackwardS), digits(value(layer.BackwardInputS)), digits(value(layer.BackwardWeightS)))
@@ -191,19 +201,34 @@ func (l *layout) measure() {
 	l.unit = new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(places)), nil)
 	l.unit.Mul(l.unit, tolerance)
 	seen := map[float64]bool{}
-	for _, ends := range l.joined() {
-		for _, x := range l.plan.Stages[ends[0]].Devices {
-			for _, y := range l.plan.Stages[ends[1]].Devices {
-				if beta := l.platform.Beta(x, y); x != y && !seen[beta] && beta > 0 && !math.IsInf(beta, 1) {
-					seen[beta] = true
-					l.unit.Mul(l.unit, exact(beta).Num())
-				}
-			}
+	for _, ends := range l.linked() {
+		if beta := l.platform.Beta(ends[0], ends[1]); !seen[beta] && beta > 0 && !math.IsInf(beta, 1) {
+			seen[beta] = true
+			l.unit.Mul(l.unit, exact(beta).Num())
 		}
 	}
 	if !l.plan.IsFlush() {
 		l.period = l.ticks(l.plan.Period)
 	}
+}
+
+// linked returns the pairs of devices that send messages to each other.
+func (l *layout) linked() (all [][2]int) {
+	for _, ends := range l.joined() {
+		for _, x := range l.plan.Stages[ends[0]].Devices {
+			for _, y := range l.plan.Stages[ends[1]].Devices {
+				if x != y {
+					all = append(all, [2]int{x, y})
+				}
+			}
+		}
+	}
+	for _, m := range l.plan.Synchronization {
+		if n := l.platform.Devices; m.From != m.To && min(m.From, m.To) >= 0 && max(m.From, m.To) < n {
+			all = append(all, [2]int{m.From, m.To})
+		}
+	}
+	return all
 }
 
 func (l *layout) ticks(seconds float64) ticks { return l.scaled(exact(seconds)) }
@@ -247,35 +272,45 @@ func (l *layout) misplaced(t *Task) (reason string) {
 		return fmt.Sprintf("no such stage, there are 0 to %d", len(l.plan.Stages)-1)
 	case t.To != 0 && !l.hasPortal(t):
 		return fmt.Sprintf("the plan has no portal from stage %d to stage %d", t.Stage, t.To)
-	case !(math.Abs(t.Start) <= math.MaxFloat64):
-		return fmt.Sprintf("starts at %g", t.Start)
-	case t.Start < 0:
-		return fmt.Sprintf("starts at %g s, before 0", t.Start)
-	case l.period == nil && (t.Shift < 0 || t.Shift >= l.repeats):
-		return fmt.Sprintf("microbatches are 0 to %d", l.repeats-1)
-	case l.period != nil && t.Start >= l.plan.Period:
-		return fmt.Sprintf("starts at %g s, outside the period of %g s", t.Start, l.plan.Period)
-	case t.Shift > maxShift || t.Shift < -maxShift:
-		return fmt.Sprintf("a shift of more than %d cannot be meant", maxShift)
 	case t.Kind.Communication() && t.Stage == len(l.plan.Stages)-1:
 		return "the last stage has no boundary after it"
 	case !t.Kind.Communication() && !slices.Contains(l.plan.Stages[t.Stage].Devices, t.Device):
 		return fmt.Sprintf("on device %d, the stage is on %v", t.Device, l.plan.Stages[t.Stage].Devices)
 	}
+	return l.mistimed(t.Start, t.Shift)
+}
+
+// mistimed says why nothing can start then, for that shift.
+func (l *layout) mistimed(start float64, shift int) (reason string) {
+	switch {
+	case !(math.Abs(start) <= math.MaxFloat64):
+		return fmt.Sprintf("starts at %g", start)
+	case start < 0:
+		return fmt.Sprintf("starts at %g s, before 0", start)
+	case l.period == nil && (shift < 0 || shift >= l.repeats):
+		return fmt.Sprintf("microbatches are 0 to %d", l.repeats-1)
+	case l.period != nil && start >= l.plan.Period:
+		return fmt.Sprintf("starts at %g s, outside the period of %g s", start, l.plan.Period)
+	case shift > maxShift || shift < -maxShift:
+		return fmt.Sprintf("a shift of more than %d cannot be meant", maxShift)
+	}
 	return ""
 }
 
-func (l *layout) job(i int, t *Task) *job {
-	j := &job{task: i, kind: t.Kind, stage: t.Stage, far: t.To, residue: t.Shift, start: l.ticks(t.Start), device: t.Device, early: new(big.Int)}
+// timed sets which minibatch a job is for, and when it starts for the one of that number.
+func (l *layout) timed(j *job, start float64, shift int) {
+	j.residue, j.start = shift, l.ticks(start)
 	if l.period != nil {
-		j.residue = t.Shift % l.repeats
-		if j.residue < 0 {
-			j.residue += l.repeats
-		}
-		shift := big.NewInt(int64(j.residue - t.Shift)) // a multiple of R
-		shift.Div(shift, big.NewInt(int64(l.repeats)))
-		j.start.Add(j.start, shift.Mul(shift, l.period))
+		j.residue = modulus(shift, l.repeats)
+		periods := big.NewInt(int64(j.residue - shift)) // a multiple of R
+		periods.Div(periods, big.NewInt(int64(l.repeats)))
+		j.start.Add(j.start, periods.Mul(periods, l.period))
 	}
+}
+
+func (l *layout) job(i int, t *Task) *job {
+	j := &job{task: i, kind: t.Kind, stage: t.Stage, far: t.To, device: t.Device, early: new(big.Int)}
+	l.timed(j, t.Start, t.Shift)
 	if t.Kind.Communication() {
 		return j
 	}
@@ -424,11 +459,16 @@ func (l *layout) word() string {
 }
 
 // name names a job in a message.
-func (l *layout) name(j *job) string { return fmt.Sprintf("task %d, %v", j.task, l.plan.Tasks[j.task]) }
+func (l *layout) name(j *job) string {
+	if j.bucket != nil {
+		return fmt.Sprintf("synchronization %d, %v", j.task-len(l.plan.Tasks), j.bucket)
+	}
+	return fmt.Sprintf("task %d, %v", j.task, l.plan.Tasks[j.task])
+}
 
 // before calls do for every pair of jobs of which the second needs the first, minibatch by minibatch:
 // F_s -> CF_s -> F_{s+1}; F_last -> B_last; B_{s+1} -> CB_s -> B_s; F_s -> B_s; B_s -> W_s; and through a portal from s to u
-// F_s -> CF -> F_u, B_u -> CB -> B_s.
+// F_s -> CF -> F_u, B_u -> CB -> B_s. Then those of the sums of replicas.
 func (l *layout) before(do func(x, y *job)) {
 	for r := range l.repeats {
 		for s := range l.plan.Stages {
@@ -447,6 +487,21 @@ func (l *layout) before(do func(x, y *job)) {
 			through(do, l.at[place{B, p.To, r}], l.gates[gate{CB, p.From, p.To, r}], l.at[place{B, p.From, r}])
 		}
 	}
+	for _, x := range l.sums {
+		l.beforeSum(x, do)
+	}
+}
+
+// lead returns how much before the end of x, which y waits for, y may start: by what a backward recomputes first, and for gradients by
+// what the backward that makes them does after them.
+func (l *layout) lead(x, y *job) ticks {
+	switch {
+	case brings(x, y):
+		return y.early
+	case y.bucket != nil && x.bucket == nil:
+		return l.after(x, y.bucket.First)
+	}
+	return new(big.Int)
 }
 
 // through calls do for x before y, by way of a communication where there is one.
@@ -471,7 +526,7 @@ func (r resource) String() string {
 
 func (l *layout) resource(j *job) resource {
 	switch {
-	case !j.kind.Communication():
+	case !j.onLink():
 		return resource{j.device, j.device}
 	case l.platform.Duplex:
 		return resource{j.from, j.to}

@@ -107,9 +107,9 @@ func TestBadPlans(t *testing.T) {
 	}
 }
 
-// FuzzPlan: nothing panics; what is read can be checked and simulated, and is written and read again as it was.
+// FuzzPlan: nothing panics; what is read can be checked, simulated and synchronized, and is written and read again as it was.
 func FuzzPlan(f *testing.F) {
-	cases := []pipelinetest.Case{staircase(), messages(), gpipe(), replicated(), instant()}
+	cases := []pipelinetest.Case{staircase(), messages(), gpipe(), replicated(), instant(), threeReplicas()}
 	for _, k := range cases {
 		data, err := k.Plan.MarshalJSON()
 		if err != nil {
@@ -140,6 +140,11 @@ func FuzzPlan(f *testing.F) {
 			o, failed := pipeline.Simulate(k.Chain, k.Platform, p, pipeline.Noise{Periods: 3})
 			if (report == nil) == (err == nil) && report == nil || err == nil && failed != nil {
 				t.Fatalf("%s: %v, %v; %v, %v", data, report, err, o, failed)
+			}
+			if err == nil {
+				if s, err := pipeline.Synchronize(k.Chain, k.Platform, p); err != nil || second(pipeline.Check(k.Chain, k.Platform, s)) != nil {
+					t.Fatalf("%s: %+v, %v", data, s, err)
+				}
 			}
 		}
 	})

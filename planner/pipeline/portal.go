@@ -182,13 +182,18 @@ const (
 // WithPortals returns a plan with portals. All other tasks stay where they are; a message through a portal gets a time at
 // which its link is free: skips, which their stage keeps anyway, the latest, their gradients the latest or the first. In a plan
 // with a flush that has no such times, all tasks start as soon as an order allows in which each message is sent when it is
-// ready; a period that has none is stretched, with everything in it, until it has. The plan has no portals yet, and may have
-// been made for the Straight chain. What is returned has been judged, and says its peaks and makespan. Errors: ErrNoRoom; those of
+// ready; a period that has none is stretched, with everything in it, until it has. Messages between replicas are placed anew, around the
+// others. The plan has no portals yet, and may have been made for the Straight chain. What is returned has been judged, and says its peaks and makespan. Errors: ErrNoRoom; those of
 // Check.
 func WithPortals(c *chain.Chain, p *Platform, plan *Plan, portals []Portal, back Return) (*Plan, error) {
+	synchronized := plan.Synchronization != nil
+	plan = plan.bare()
 	out, err := withPortals(c, p, plan, portals, back)
 	for longer := stretch; errors.Is(err, ErrNoRoom) && longer <= mostStretch; longer *= stretch {
 		out, err = withPortals(c, p, plan.stretched(longer), portals, back)
+	}
+	if err == nil && synchronized {
+		out, err = Synchronize(c, p, out)
 	}
 	if err != nil {
 		return nil, err
@@ -211,9 +216,10 @@ const (
 func (p *Plan) stretched(longer float64) *Plan {
 	out := *p
 	out.Period *= longer
-	out.Tasks = slices.Clone(p.Tasks)
-	for i := range out.Tasks {
-		out.Tasks[i].Start *= longer
+	out.Tasks, out.Synchronization = slices.Clone(p.Tasks), slices.Clone(p.Synchronization)
+	for i := range len(out.Tasks) + len(out.Synchronization) {
+		start := out.start(i)
+		*start = min(*start*longer, math.Nextafter(out.Period, 0)) // rounding may not move it into the next period
 	}
 	return &out
 }
@@ -270,19 +276,15 @@ func newRouter(l *layout) *router {
 		r.every = l.plan.Period
 	}
 	for _, j := range l.jobs {
-		if j.kind.Communication() {
+		if j.onLink() {
 			r.take(l.resource(j), window{l.seconds(j.start), l.seconds(j.length)})
 		}
 	}
 	return r
 }
 
-// take marks a time of a link as used.
-func (r *router) take(on resource, w window) {
-	if w.length > 0 {
-		r.busy[on] = append(r.busy[on], w)
-	}
-}
+// take marks a time of a link as used. What takes none may be touched, not interrupted.
+func (r *router) take(on resource, w window) { r.busy[on] = append(r.busy[on], w) }
 
 // portalMessage is a message through a portal: it may start when it is ready and must have ended when it is due.
 type portalMessage struct {

@@ -96,7 +96,7 @@ func TestPlansWithPortalsThatCannotRun(t *testing.T) {
 // Portals of random plans: what WithPortals returns keeps all rules, as the checker says and as the times of some periods
 // say, laid out one beside the other.
 func TestRandomPlansWithPortals(t *testing.T) {
-	placed, late, stretched := 0, 0, 0
+	placed, late, stretched, synchronized := 0, 0, 0, 0
 	for seed := range uint64(1500) {
 		rnd := rand.New(rand.NewPCG(seed, 11))
 		c := pipelinetest.Chain(rnd, 3+rnd.IntN(5), rnd.IntN(2) == 0)
@@ -105,6 +105,12 @@ func TestRandomPlansWithPortals(t *testing.T) {
 		}
 		p := pipelinetest.Platform(rnd, 1+rnd.IntN(4))
 		plan := pipelinetest.Plan(rnd, c, p)
+		if seed%2 == 0 {
+			var err error
+			if plan, err = pipeline.Synchronize(c, p, plan); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+		}
 		var portals []pipeline.Portal
 		for i := range len(plan.Stages) {
 			for j := i + 2; j < len(plan.Stages); j++ {
@@ -124,25 +130,31 @@ func TestRandomPlansWithPortals(t *testing.T) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		placed++
+		if plan.Synchronization != nil {
+			synchronized++
+		}
 		if _, err := pipeline.Check(c, p, out); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		if dumb := collision(c, p, out); dumb != "" {
 			t.Fatalf("seed %d: %s", seed, dumb)
 		}
-		if out.Period < plan.Period || out.Period > 2.02*plan.Period {
+		if out.Period < plan.Period || out.Period > 2.02*plan.Period && plan.Synchronization == nil {
 			t.Fatalf("seed %d: period %g, was %g", seed, out.Period, plan.Period)
 		}
 		if out.Period > plan.Period {
 			stretched++
+		}
+		if plan.Synchronization != nil && out.Synchronization == nil {
+			t.Fatalf("seed %d: the replicas are no longer added up", seed)
 		}
 		if out.IsFlush() && !slices.EqualFunc(plan.Tasks, out.Tasks[:len(plan.Tasks)], func(a, b pipeline.Task) bool { return a.Start == b.Start }) {
 			late++
 		}
 		checkFile(t, c, p, out)
 	}
-	if placed < 300 || late == 0 || stretched == 0 {
-		t.Errorf("%d plans have portals, %d of them other times, %d a longer period", placed, late, stretched)
+	if placed < 300 || late == 0 || stretched == 0 || synchronized < 50 {
+		t.Errorf("%d plans have portals, %d of them other times, %d a longer period, %d replicas", placed, late, stretched, synchronized)
 	}
 }
 
@@ -183,6 +195,28 @@ func collision(c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) string
 		}
 	}
 	links := map[[2]int][]use{}
+	onLink := func(name string, from, to int, at, length float64) {
+		link := [2]int{from, to}
+		if !p.Duplex {
+			link = [2]int{min(from, to), max(from, to)}
+		}
+		for k := range 2 { // two periods, the first moved to begin at 0
+			begin := at
+			if !plan.IsFlush() {
+				begin = math.Mod(math.Mod(at, plan.Period)+plan.Period, plan.Period) + float64(k)*plan.Period
+			}
+			if length > 0 && (k == 0 || !plan.IsFlush()) {
+				links[link] = append(links[link], use{name, begin, begin + length})
+			}
+		}
+	}
+	for _, m := range plan.Synchronization {
+		bytes := int64(0)
+		for l := m.First; l <= m.Last; l++ {
+			bytes += c.Layer(l).WeightBytes
+		}
+		onLink(m.String(), m.From, m.To, m.Start, p.Seconds(bytes, m.From, m.To))
+	}
 	for _, t := range plan.Tasks {
 		if !t.Kind.Communication() {
 			continue
@@ -197,19 +231,7 @@ func collision(c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan) string
 		if at < end[x]-eps || at+length > start[y]+eps {
 			return t.String() + " is not between its tasks"
 		}
-		link := [2]int{device[x], device[y]}
-		if !p.Duplex {
-			link = [2]int{min(link[0], link[1]), max(link[0], link[1])}
-		}
-		for k := range 2 { // two periods, the first moved to begin at 0
-			from := at
-			if !plan.IsFlush() {
-				from = math.Mod(math.Mod(at, plan.Period)+plan.Period, plan.Period) + float64(k)*plan.Period
-			}
-			if length > 0 && (k == 0 || !plan.IsFlush()) {
-				links[link] = append(links[link], use{t.String(), from, from + length})
-			}
-		}
+		onLink(t.String(), device[x], device[y], at, length)
 	}
 	for _, all := range links {
 		if text := together(all); text != "" {

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"math"
-	"math/big"
 	"slices"
 )
 
@@ -38,15 +37,20 @@ func everyone(on []int, n int, all []int) bool {
 func modulus(x, n int) int { return (x%n + n) % n }
 
 // missed returns, for every stage of a periodic plan, the fewest and the most updates of rounds before its own that a minibatch misses in
-// the steady state: those that are not made yet when its forward starts. An update is made when all of its round, and all rounds
-// before, have ended in the stage. What a minibatch ends at an instant, within the tolerance, one that starts then sees.
+// the steady state: those that are not made yet when its forward starts. An update is made when all of its round, with the messages
+// between replicas, and all rounds before, have ended in the stage. What a minibatch ends at an instant, within the tolerance, one that
+// starts then sees.
 func (k *check) missed() [][2]int {
 	all := make([][2]int, len(k.plan.Stages))
 	for s := range all {
 		size := k.plan.Round(s)
+		var made []ticks // of the rounds of a period
+		for _, round := range rounds(k.repeats, size) {
+			made = append(made, k.updated(s, round))
+		}
 		least, most := math.MaxInt, 0
 		for r := range k.repeats {
-			n := max(0, r/size-k.unmade(s, size, add(k.at[place{F, s, r}].start, k.eps))) // a round that takes no time has ended
+			n := max(0, r/size-k.unmade(made, add(k.at[place{F, s, r}].start, k.eps))) // a round that takes no time has ended
 			least, most = min(least, n), max(most, n)
 		}
 		all[s] = [2]int{least, most}
@@ -54,19 +58,13 @@ func (k *check) missed() [][2]int {
 	return all
 }
 
-// unmade returns the first round of a stage, counted from the one of minibatch 0, that has not ended at an instant.
-func (l *layout) unmade(s, size int, at ticks) int {
+// unmade returns the first round of a stage, counted from the one of minibatch 0, whose update is not made at an instant; it knows when
+// those of a period are.
+func (l *layout) unmade(made []ticks, at ticks) int {
 	first := math.MaxInt
-	rounds := l.repeats / size // of a period
-	for i := range rounds {
-		end := new(big.Int).Set(l.leaves(s, i*size).end())
-		for r := i * size; r < (i+1)*size; r++ {
-			if e := l.leaves(s, r).end(); less(end, e) {
-				end = e
-			}
-		}
+	for i, end := range made {
 		// Round i + j·rounds ends j periods later: the first that has not ended is behind all whole periods until then.
-		first = min(first, i+(int(periods(sub(at, end), l.period).Int64())+1)*rounds)
+		first = min(first, i+(int(periods(sub(at, end), l.period).Int64())+1)*len(made))
 	}
 	return first
 }

@@ -30,10 +30,10 @@ type Outcome struct {
 	Spans         []Span  // in the order of their start
 }
 
-// Span is a task that ran.
+// Span is a task, or a message between replicas, that ran.
 type Span struct {
-	Task       int     // its position in the plan
-	Minibatch  int     // minibatch or microbatch
+	Task       int     // its position in the plan; of a message between replicas its position behind all tasks
+	Minibatch  int     // minibatch or microbatch; of a message between replicas the last of the round
 	Start, End float64 // seconds
 	Early      float64 // of a backward that recomputes first: by how much it may start before its gradient, seconds
 }
@@ -53,7 +53,7 @@ func Simulate(c *chain.Chain, p *Platform, plan *Plan, n Noise) (*Outcome, error
 	if err != nil {
 		return nil, err
 	}
-	s := &simulation{layout: l, noise: n, depth: 1, periods: 1, by: make([][]*run, len(plan.Tasks))}
+	s := &simulation{layout: l, noise: n, depth: 1, periods: 1, by: make([][]*run, len(plan.Tasks)+len(plan.Synchronization))}
 	if l.period != nil {
 		if err := s.length(); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrPlan, err)
@@ -83,11 +83,18 @@ type run struct {
 	planned    ticks // start
 	start, end float64
 	length     float64
+	factor     float64 // of the noise
 	early      float64 // how much before its gradient it may start
 	waits      int     // runs that it needs and that have not ended
-	then       []*run  // runs that need it
+	then       []need  // runs that need it
 	before     *run    // on its resource; nil for the first
 	done       bool
+}
+
+// need is a run that needs another one, and may start so much before that ends.
+type need struct {
+	run  *run
+	lead float64
 }
 
 const (
@@ -124,7 +131,7 @@ func (s *simulation) instances() {
 		length, planned := s.seconds(j.length), j.start
 		for i := range s.periods {
 			factor := s.factor(j, i)
-			r := &run{job: j, turn: i, length: length * factor, early: s.seconds(j.early) * factor, planned: planned}
+			r := &run{job: j, turn: i, length: length * factor, factor: factor, early: s.seconds(j.early) * factor, planned: planned}
 			s.by[j.task] = append(s.by[j.task], r)
 			s.runs = append(s.runs, r)
 			if s.period != nil {
@@ -133,8 +140,13 @@ func (s *simulation) instances() {
 		}
 	}
 	s.before(func(x, y *job) {
+		lead := s.seconds(s.lead(x, y))
 		for i, r := range s.by[y.task] {
-			wait(s.by[x.task][i], r)
+			by := s.by[x.task][i] // whose work the lead is
+			if brings(x, y) {
+				by = r
+			}
+			wait(s.by[x.task][i], r, lead*by.factor)
 		}
 	})
 	queues := map[resource][]*run{}
@@ -149,7 +161,7 @@ func (s *simulation) instances() {
 		})
 		for i := 1; i < len(queue); i++ {
 			queue[i].before = queue[i-1]
-			wait(queue[i-1], queue[i])
+			wait(queue[i-1], queue[i], 0)
 		}
 	}
 }
@@ -176,14 +188,17 @@ func (l *layout) together(a, b *job) int {
 	return cmp.Or(a.length.Sign()-b.length.Sign(), l.rank(a)-l.rank(b))
 }
 
-func wait(x, y *run) {
-	x.then = append(x.then, y)
+func wait(x, y *run, lead float64) {
+	x.then = append(x.then, need{y, lead})
 	y.waits++
 }
 
 // rank is when a job comes in the passage of one minibatch.
 func (l *layout) rank(j *job) int {
 	back := 4*len(l.plan.Stages) - 2*j.stage
+	if b := j.bucket; b != nil {
+		return 4*len(l.plan.Stages) + 1 + int(b.Kind)
+	}
 	switch j.kind {
 	case F:
 		return 2 * j.stage
@@ -219,12 +234,9 @@ func (s *simulation) run() error {
 		r := ready[len(ready)-1]
 		ready = ready[:len(ready)-1]
 		r.end, r.done = r.start+r.length, true
-		for _, y := range r.then {
-			due := r.end
-			if brings(r.job, y.job) {
-				due -= y.early
-			}
-			y.start = max(y.start, due)
+		for _, n := range r.then {
+			y := n.run
+			y.start = max(y.start, r.end-n.lead)
 			if y.waits--; y.waits == 0 {
 				ready = append(ready, y)
 			}
@@ -248,7 +260,7 @@ func (s *simulation) deadlock() error {
 			stuck = r
 		}
 		for _, y := range r.then {
-			needs[y] = append(needs[y], r)
+			needs[y.run] = append(needs[y.run], r)
 		}
 	}
 	var path []*run
@@ -267,9 +279,7 @@ func (s *simulation) deadlock() error {
 	}
 	e := &DeadlockError{Task: path[0].job.task}
 	for _, r := range path {
-		t := s.plan.Tasks[r.job.task]
-		t.Shift = s.minibatch(r)
-		e.Cycle = append(e.Cycle, t.String())
+		e.Cycle = append(e.Cycle, s.plan.nameOf(r.job.task, s.minibatch(r)))
 	}
 	return e
 }
@@ -329,7 +339,7 @@ func (s *simulation) bubble(from, to float64) float64 {
 	}
 	busy := 0.0
 	for _, r := range s.runs {
-		if !r.job.kind.Communication() {
+		if !r.job.onLink() {
 			busy += max(0, min(r.end, to)-max(r.start, from))
 		}
 	}
@@ -382,7 +392,7 @@ func (s *simulation) edges(costs *Costs) [][]edge[float64] {
 	return all
 }
 
-// Timed returns a copy of a flush plan in which every task starts as soon as the order of the plan's starts allows, with
+// Timed returns a copy of a flush plan in which everything starts as soon as the order of the plan's starts allows, with
 // the times of chain and platform. Errors: those of Simulate.
 func Timed(c *chain.Chain, p *Platform, plan *Plan) (*Plan, error) {
 	if !plan.IsFlush() {
@@ -393,9 +403,9 @@ func Timed(c *chain.Chain, p *Platform, plan *Plan) (*Plan, error) {
 		return nil, err
 	}
 	timed := *plan
-	timed.Tasks = slices.Clone(plan.Tasks)
+	timed.Tasks, timed.Synchronization = slices.Clone(plan.Tasks), slices.Clone(plan.Synchronization)
 	for _, s := range o.Spans {
-		timed.Tasks[s.Task].Start = s.Start
+		*timed.start(s.Task) = s.Start
 	}
 	timed.Predicted.Makespan = o.Makespan
 	return &timed, nil

@@ -195,7 +195,7 @@ func (k *check) fullest(s, d int) (most int64, at int) {
 // order returns the forwards and backwards of a stage in the order in which a device runs them.
 func (k *check) order(s, d int) (all []*job) {
 	for _, j := range k.jobs {
-		if j.stage == s && !j.kind.Communication() && j.device == d {
+		if j.stage == s && j.device == d && !j.onLink() {
 			all = append(all, j)
 		}
 	}

@@ -74,11 +74,16 @@ type Strategy struct {
 	Solve func(ctx context.Context, r Request) (*Plan, error)
 }
 
-// Finish names the plan's chain, strategy and platform, checks it and fills in what the check found: peaks, makespan. A
-// plan that is refused for memory alone comes back as an *InfeasibleError that carries it; any other refusal is a bug of
-// the strategy.
+// Finish names the plan's chain, strategy and platform, gives it the messages that its replicas need (Synchronize), checks it and
+// fills in what the check found: peaks, makespan. A plan that is refused for memory alone comes back as an *InfeasibleError that
+// carries it; any other refusal is a bug of the strategy.
 func Finish(strategy string, r Request, p *Plan) (*Plan, error) {
 	p.Chain, p.Strategy, p.Platform = r.Chain.Name, strategy, r.Platform
+	synchronized, err := Synchronize(r.Chain, r.Platform, p)
+	if err != nil {
+		return nil, fmt.Errorf("BUG: %s made a plan that cannot run: %w", strategy, err)
+	}
+	*p = *synchronized
 	report, err := Check(r.Chain, r.Platform, p)
 	if report != nil {
 		p.PerDevicePeak = report.PerDevicePeak

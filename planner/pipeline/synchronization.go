@@ -69,3 +69,27 @@ func takeSynchronization(o *fields.Object) (s Synchronization, err error) {
 	}
 	return s, &fields.Error{Field: "kind", Value: fmt.Sprintf("%q", name), Reason: "is neither reduce nor gather"}
 }
+
+// of returns the message for a minibatch, the last of its round.
+func (s Synchronization) of(minibatch int) Synchronization {
+	s.Shift = minibatch
+	return s
+}
+
+// start returns the start of a task or, behind all tasks, of a message between replicas.
+func (p *Plan) start(i int) *float64 {
+	if n := len(p.Tasks); i >= n {
+		return &p.Synchronization[i-n].Start
+	}
+	return &p.Tasks[i].Start
+}
+
+// nameOf names a task, or a message between replicas, for a minibatch.
+func (p *Plan) nameOf(i, minibatch int) string {
+	if n := len(p.Tasks); i >= n {
+		return p.Synchronization[i-n].of(minibatch).String()
+	}
+	t := p.Tasks[i]
+	t.Shift = minibatch
+	return t.String()
+}

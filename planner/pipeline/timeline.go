@@ -24,20 +24,32 @@ type Lane struct {
 	Slices []Slice // in the order of their start
 }
 
-// Slice is a task that runs.
+// Slice is a task, or a message between replicas, that runs.
 type Slice struct {
 	Span
-	Kind  Kind
+	Kind  Kind // of a task
 	Stage int
-	To    int // as in Task
+	To    int              // as in Task
+	Sync  *Synchronization // the message between replicas that it is; nil for a task
 }
 
 // Name names the task for its minibatch: "F2(5)".
 func (s Slice) Name() string {
+	if s.Sync != nil {
+		return s.Sync.of(s.Minibatch).String()
+	}
 	return Task{Kind: s.Kind, Stage: s.Stage, To: s.To, Shift: s.Minibatch}.String()
 }
 
-// Planned returns a plan's own times as spans: of all its microbatches or, for a periodic plan, of so many periods of the
+// Work names the kind of task, or of message: "F", "reduce".
+func (s Slice) Work() string {
+	if s.Sync != nil {
+		return s.Sync.Kind.String()
+	}
+	return s.Kind.String()
+}
+
+// Planned returns a plan's own times as spans, messages between replicas among them: of all its microbatches or, for a periodic plan, of so many periods of the
 // pattern, from the start of the first task of the first. Errors: those of Check up to RuleBoundary.
 func Planned(c *chain.Chain, p *Platform, plan *Plan, periods int) ([]Span, error) {
 	l, err := arrange(c, p, plan)
@@ -83,14 +95,14 @@ func NewTimeline(c *chain.Chain, p *Platform, plan *Plan, spans []Span) (*Timeli
 		lane[r] = i
 		t.Lanes = append(t.Lanes, Lane{Name: r.String(), Link: r.link() > 0, Device: r.x})
 	}
-	on := make([]*job, len(plan.Tasks))
+	on := make([]*job, len(plan.Tasks)+len(plan.Synchronization))
 	for _, j := range l.jobs {
 		on[j.task] = j
 	}
 	for _, s := range slices.SortedStableFunc(slices.Values(spans), byTime) {
 		j := on[s.Task]
 		at := &t.Lanes[lane[l.resource(j)]]
-		at.Slices = append(at.Slices, Slice{s, j.kind, j.stage, j.far})
+		at.Slices = append(at.Slices, Slice{s, j.kind, j.stage, j.far, j.bucket})
 		t.End = max(t.End, s.End)
 	}
 	return t, nil

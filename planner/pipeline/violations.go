@@ -9,24 +9,26 @@ import (
 // Rule names what a plan can break.
 type Rule string
 
-// The rules, in the order in which Check looks at them. The first that a plan breaks, up to RuleBoundary, hides those
+// The rules, in the order in which Check looks at them. The first that a plan breaks, up to RuleSynchronization, hides those
 // after it.
 const (
-	RuleStages     Rule = "stages"     // stages cover the layers in order, on devices that exist
-	RuleTasks      Rule = "tasks"      // every task is one of a stage, on one of its devices, at a time within the period
-	RuleOnce       Rule = "once"       // every task appears once for each microbatch or residue
-	RuleReplica    Rule = "replica"    // F, B and W of a minibatch are on one device
-	RuleBoundary   Rule = "boundary"   // communications join different devices that a link joins
-	RuleDuration   Rule = "duration"   // a duration that is said agrees with the chain
-	RuleDependency Rule = "dependency" // a task starts when what it needs has ended
-	RuleResource   Rule = "resource"   // a device or link does one thing at a time
-	RuleMemory     Rule = "memory"     // a device needs no more than it has
+	RuleStages   Rule = "stages"   // stages cover the layers in order, on devices that exist
+	RuleTasks    Rule = "tasks"    // every task is one of a stage, on one of its devices, at a time within the period
+	RuleOnce     Rule = "once"     // every task appears once for each microbatch or residue
+	RuleReplica  Rule = "replica"  // F, B and W of a minibatch are on one device
+	RuleBoundary Rule = "boundary" // communications join different devices that a link joins
+	// RuleSynchronization: there is no message between replicas, or each that adds up their gradients, in each round, once.
+	RuleSynchronization Rule = "synchronization"
+	RuleDuration        Rule = "duration"   // a duration that is said agrees with the chain
+	RuleDependency      Rule = "dependency" // a task starts when what it needs has ended
+	RuleResource        Rule = "resource"   // a device or link does one thing at a time
+	RuleMemory          Rule = "memory"     // a device needs no more than it has
 )
 
 // None is the position of no task, and the number of no device.
 const None = -1
 
-// Violation is one broken rule. Task is the offending task's position in the plan and Other that of the task that it
+// Violation is one broken rule. Task is the offending task's position in the plan, as in Span, and Other that of the task that it
 // waits for or collides with; None when there is none.
 type Violation struct {
 	Rule          Rule

@@ -6,8 +6,8 @@ package partition
 // platform without is one level at its slowest link. All devices are used. Like the program without
 // --use_memory_constraint, it ignores the memory first; only when that partition does not fit is the program's estimate of
 // the memory, which is crude, switched on. The schedule is 1F1B* with replicas in turn, or 1F1B where NOAM is given.
-// Gradients of replicas are synchronized in no time there, as in all plans; the optimizer's own figure, which counts that,
-// is the plan's "pipedream_s", and PipeDream's NOAM its "noam".
+// The gradients of its replicas are added up as in all plans (pipeline.Synchronize). The optimizer's own figure, which counts that in its
+// way, is the plan's "pipedream_s", and PipeDream's NOAM its "noam".
 // Time: O(n³ M²) for each level but the last, O(n² M²) for that.
 
 import (

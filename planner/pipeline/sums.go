@@ -1,0 +1,362 @@
+package pipeline
+
+import (
+	"cmp"
+	"fmt"
+	"math/big"
+	"slices"
+
+	"plimsoll/planner/chain"
+)
+
+// sum is how the gradients of one bucket of layers are added up over the replicas of a stage in one round: along the line of its
+// devices, and from the last of them to all others.
+type sum struct {
+	stage       int
+	round       []int // residues of its minibatches
+	first, last int   // layers
+	line        []int
+	reduces     []*job // by position in the line: from that device to the next one
+	gathers     []*job // by position in the line: to that device
+}
+
+// Line returns the devices of a stage that work, in the order of the stage: that in which their gradients are added up.
+func (p *Plan) Line(stage int) (line []int) {
+	for _, d := range p.Stages[stage].Devices {
+		if slices.ContainsFunc(p.Tasks, func(t Task) bool { return t.Kind == F && t.Stage == stage && t.Device == d }) {
+			line = append(line, d)
+		}
+	}
+	return line
+}
+
+// replicatedStage is a stage whose gradients must be added up.
+type replicatedStage struct {
+	stage   int
+	line    []int
+	round   int   // minibatches, or microbatches, between two sums
+	weights int64 // bytes
+}
+
+// replicatedStages returns the stages with weights on several devices that work.
+func (l *layout) replicatedStages() (all []replicatedStage) {
+	costs := NewCosts(l.chain)
+	for s, st := range l.plan.Stages {
+		if len(st.Devices) < 2 {
+			continue
+		}
+		x := replicatedStage{stage: s, line: l.plan.Line(s), round: l.repeats, weights: costs.Weights(st.First, st.Last)}
+		if len(x.line) < 2 || x.weights == 0 {
+			continue
+		}
+		if l.period != nil {
+			x.round = l.plan.Round(s)
+		}
+		all = append(all, x)
+	}
+	return all
+}
+
+// rounds returns the residues of the minibatches of all rounds of a period, or of the step.
+func rounds(repeats, size int) (all [][]int) {
+	for r := range repeats {
+		if r%size == 0 {
+			all = append(all, nil)
+		}
+		all[len(all)-1] = append(all[len(all)-1], r)
+	}
+	return all
+}
+
+// synchronizations: if there are messages between replicas, they are those that add up the gradients of every stage in every round.
+func (l *layout) synchronizations() {
+	if len(l.plan.Synchronization) == 0 {
+		return
+	}
+	all := l.replicatedStages()
+	sums := map[bucketOf]*sum{}
+	for i := range l.plan.Synchronization {
+		m := &l.plan.Synchronization[i]
+		j := &job{task: len(l.plan.Tasks) + i, bucket: m, stage: m.Stage, from: m.From, to: m.To, early: new(big.Int)}
+		if reason := l.misdirected(m, all); reason != "" {
+			l.broken.add(RuleSynchronization, j.task, None, "%s: %s", l.name(j), reason)
+			continue
+		}
+		l.timed(j, m.Start, m.Shift)
+		j.length = l.message(weights(l.chain, m.First, m.Last), l.platform.Beta(m.From, m.To))
+		at := bucketOf{m.Stage, j.residue, m.First, m.Last}
+		if sums[at] == nil {
+			sums[at] = stageOf(all, m.Stage).sum(at)
+			l.sums = append(l.sums, sums[at])
+		}
+		if first := sums[at].put(j); first != nil {
+			l.broken.add(RuleSynchronization, j.task, first.task, "%s: a second one for %s %d, after %s: leave one out", l.name(j), l.word(), j.residue, l.name(first))
+			continue
+		}
+		l.jobs = append(l.jobs, j)
+	}
+	if len(l.broken) == 0 {
+		slices.SortFunc(l.sums, func(a, b *sum) int {
+			return cmp.Or(a.stage-b.stage, a.round[0]-b.round[0], a.first-b.first, a.last-b.last)
+		})
+		for i := range all {
+			l.addedUp(&all[i])
+		}
+	}
+}
+
+// bucketOf tells sums apart.
+type bucketOf struct{ stage, residue, first, last int }
+
+// sum returns that of a bucket, without its messages.
+func (x *replicatedStage) sum(at bucketOf) *sum {
+	n := len(x.line)
+	s := &sum{stage: x.stage, first: at.first, last: at.last, line: x.line, reduces: make([]*job, n), gathers: make([]*job, n)}
+	for r := at.residue - x.round + 1; r <= at.residue; r++ {
+		s.round = append(s.round, r)
+	}
+	return s
+}
+
+// of reports whether the sum is that of a round of a stage.
+func (x *sum) of(stage int, round []int) bool { return x.stage == stage && x.round[0] == round[0] }
+
+// put books a message, unless there is one like it, which it returns.
+func (x *sum) put(j *job) (first *job) {
+	at := &x.gathers[slices.Index(x.line, j.to)]
+	if j.bucket.Kind == Reduce {
+		at = &x.reduces[slices.Index(x.line, j.from)]
+	}
+	if *at == nil {
+		*at = j
+		return nil
+	}
+	return *at
+}
+
+func stageOf(all []replicatedStage, s int) *replicatedStage {
+	if i := slices.IndexFunc(all, func(x replicatedStage) bool { return x.stage == s }); i >= 0 {
+		return &all[i]
+	}
+	return nil
+}
+
+func weights(c *chain.Chain, first, last int) (bytes int64) {
+	for i := first; i <= last; i++ {
+		bytes += c.Layer(i).WeightBytes
+	}
+	return bytes
+}
+
+// misdirected says why there is no such message.
+func (l *layout) misdirected(m *Synchronization, all []replicatedStage) (reason string) {
+	if m.Kind < Reduce || m.Kind > Gather {
+		return "no such kind"
+	}
+	x := stageOf(all, m.Stage)
+	if x == nil {
+		return fmt.Sprintf("field \"stage\" is %d: stages with weights on several devices that work are %v", m.Stage, stagesOf(all))
+	}
+	st := l.plan.Stages[m.Stage]
+	switch {
+	case m.First < st.First || m.Last > st.Last || m.First > m.Last:
+		return fmt.Sprintf("fields \"first_layer\" and \"last_layer\" are %d and %d: the stage has layers %d to %d", m.First, m.Last, st.First, st.Last)
+	case weights(l.chain, m.First, m.Last) == 0:
+		return fmt.Sprintf("layers %d to %d have no weights: leave it out", m.First, m.Last)
+	}
+	if reason := l.mistimed(m.Start, m.Shift); reason != "" {
+		return reason
+	}
+	if last := modulus(m.Shift, x.round); last != x.round-1 {
+		return fmt.Sprintf("field \"shift\" is %d: a round of the stage is %d of them and ends with %d", m.Shift, x.round, m.Shift-last+x.round-1)
+	}
+	return l.noWay(m, x.line)
+}
+
+func stagesOf(all []replicatedStage) (stages []int) {
+	for _, x := range all {
+		stages = append(stages, x.stage)
+	}
+	return stages
+}
+
+// noWay says why no message of that kind goes that way along the line of a stage's devices.
+func (l *layout) noWay(m *Synchronization, line []int) (reason string) {
+	from, to, last := slices.Index(line, m.From), slices.Index(line, m.To), len(line)-1
+	switch {
+	case from < 0:
+		return fmt.Sprintf("field \"from\" is %d: for the stage work devices %v", m.From, line)
+	case to < 0:
+		return fmt.Sprintf("field \"to\" is %d: for the stage work devices %v", m.To, line)
+	case from == to:
+		return fmt.Sprintf("fields \"from\" and \"to\" are both %d", m.To)
+	case m.Kind == Reduce && to != from+1:
+		return fmt.Sprintf("field \"to\" is %d: sums pass devices %v in this order", m.To, line)
+	case m.Kind == Gather && to == last:
+		return fmt.Sprintf("field \"to\" is %d: the last of devices %v has the sum already", m.To, line)
+	case l.platform.Beta(m.From, m.To) == 0:
+		return fmt.Sprintf("no link joins devices %d and %d", m.From, m.To)
+	}
+	return ""
+}
+
+// addedUp: in each round, buckets have all weights of the stage once, and every device gets the sum of each.
+func (l *layout) addedUp(x *replicatedStage) {
+	for _, round := range rounds(l.repeats, x.round) {
+		r, next := round[x.round-1], l.plan.Stages[x.stage].First
+		for _, y := range l.sumsOf(x.stage, round) {
+			if y.first < next {
+				l.unsummed(None, "stage %d for %s %d: layers %d to %d are in two buckets that overlap", x.stage, l.word(), r, y.first, min(y.last, next-1))
+				return
+			}
+			if !l.covered(x, r, next, y.first-1) || !l.sent(y) {
+				return
+			}
+			next = y.last + 1
+		}
+		if !l.covered(x, r, next, l.plan.Stages[x.stage].Last) {
+			return // one is enough: R may be a large number
+		}
+	}
+}
+
+// sumsOf returns the sums of a round of a stage, in the order of their layers.
+func (l *layout) sumsOf(stage int, round []int) []*sum {
+	i, _ := slices.BinarySearchFunc(l.sums, round, func(y *sum, round []int) int { return cmp.Or(y.stage-stage, y.round[0]-round[0]) })
+	n := i
+	for n < len(l.sums) && l.sums[n].of(stage, round) {
+		n++
+	}
+	return l.sums[i:n]
+}
+
+func (l *layout) unsummed(task int, format string, args ...any) {
+	l.broken.add(RuleSynchronization, task, None, format+": give all messages of all rounds of stages with replicas, or none", args...)
+}
+
+// covered refuses weights between buckets.
+func (l *layout) covered(x *replicatedStage, r, first, last int) bool {
+	for i := first; i <= last; i++ {
+		if l.chain.Layer(i).WeightBytes > 0 {
+			l.unsummed(None, "stage %d for %s %d: layer %d (%s) is in no bucket", x.stage, l.word(), r, i, l.chain.Layer(i).Name)
+			return false
+		}
+	}
+	return true
+}
+
+// sent refuses a sum that does not pass all devices, or does not come to all.
+func (l *layout) sent(y *sum) bool {
+	n := len(y.line) - 1
+	missing := func(kind SynchronizationKind, from string, to int) bool {
+		l.unsummed(None, "stage %d for %s %d: no %v of layers %d to %d goes from %s to device %d", y.stage, l.word(), y.round[len(y.round)-1], kind, y.first, y.last, from, to)
+		return false
+	}
+	for i := range n {
+		if y.reduces[i] == nil {
+			return missing(Reduce, fmt.Sprintf("device %d", y.line[i]), y.line[i+1])
+		}
+	}
+	for i := range n {
+		if y.gathers[i] == nil {
+			return missing(Gather, "a device that has the sum", y.line[i])
+		}
+	}
+	for i := range n {
+		at := i
+		for hops := 0; at != n; hops++ {
+			if hops > n {
+				l.unsummed(y.gathers[i].task, "%s: the sum never comes to device %d, from where it is sent", l.name(y.gathers[i]), y.gathers[i].from)
+				return false
+			}
+			at = slices.Index(y.line, y.gathers[at].from)
+		}
+	}
+	return true
+}
+
+// beforeSum calls do for every pair of jobs of a sum of which the second needs the first: the backwards of the round, on the device
+// that sends and on that which adds its own, before a reduce; the reduce before that; and what brought the sum before a gather.
+func (l *layout) beforeSum(x *sum, do func(x, y *job)) {
+	n := len(x.line) - 1
+	for i, y := range x.reduces[:n] {
+		if i == 0 {
+			l.beforeGradients(x, x.line[0], y, do)
+		} else {
+			do(x.reduces[i-1], y)
+		}
+		l.beforeGradients(x, x.line[i+1], y, do)
+	}
+	for _, y := range x.gathers[:n] {
+		if from := slices.Index(x.line, y.from); from < n {
+			do(x.gathers[from], y)
+		} else {
+			do(x.reduces[n-1], y)
+		}
+	}
+}
+
+// beforeGradients calls do for the last task of each minibatch of a round on a device, before a message of its gradients.
+func (l *layout) beforeGradients(x *sum, device int, y *job, do func(x, y *job)) {
+	for _, r := range x.round {
+		if at := l.leaves(x.stage, r); at.device == device {
+			do(at, y)
+		}
+	}
+}
+
+// after returns what a backward does behind the gradients of a layer and all later ones: the layers of its stage below. Where it is not
+// known when they are made, none.
+func (l *layout) after(backward *job, layer int) ticks {
+	sum := new(big.Int)
+	if backward.kind != B || l.timing(backward) != nil {
+		return sum
+	}
+	for i := l.plan.Stages[backward.stage].First; i < layer; i++ {
+		sum.Add(sum, l.ticks(l.chain.Layer(i).BackwardS))
+	}
+	return sum
+}
+
+// Replicated is when the gradients of the replicas of a stage are added up.
+type Replicated struct {
+	Stage, Replicas int
+	Buckets         int     // of layers; 0: the plan has no messages for them, adding up takes no time
+	Behind          float64 // seconds from the end of the last backward of a round to the last message, in the round where that is longest
+}
+
+// replicated returns what is said of stages with replicas and weights.
+func (l *layout) replicated() (all []Replicated) {
+	for _, x := range l.replicatedStages() {
+		r := Replicated{Stage: x.stage, Replicas: len(x.line)}
+		for _, round := range rounds(l.repeats, x.round) {
+			r.Buckets = len(l.sumsOf(x.stage, round))
+			r.Behind = max(r.Behind, l.seconds(sub(l.updated(x.stage, round), l.computed(x.stage, round))))
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// computed returns when the last task of a round ends.
+func (l *layout) computed(stage int, round []int) (end ticks) {
+	for _, r := range round {
+		if e := l.leaves(stage, r).end(); end == nil || less(end, e) {
+			end = e
+		}
+	}
+	return end
+}
+
+// updated returns when a round's update can be made on all devices: its last task and its last message have ended.
+func (l *layout) updated(stage int, round []int) ticks {
+	end := l.computed(stage, round)
+	for _, x := range l.sumsOf(stage, round) {
+		for _, j := range slices.Concat(x.reduces, x.gathers) {
+			if j != nil && less(end, j.end()) {
+				end = j.end()
+			}
+		}
+	}
+	return end
+}
