@@ -227,13 +227,15 @@ func TestPicturesThatFailLeaveNothing(t *testing.T) {
 	}
 }
 
-// Plans with replicas say how stale weights are that are stashed: one stage on all devices is data parallelism.
+// Plans with replicas say how stale weights are that are stashed: one stage on all devices is data parallelism, of which the next round
+// begins while the gradients of the last are added up.
 func TestPlanSaysWhatReplicasMiss(t *testing.T) {
 	for _, x := range []struct{ chain, devices, versions, want string }{
 		{five, "2", "stash", "stage 0, 2 replicas: the weights of a forward miss no update\n"},
 		{five, "2", "latest", "stage 0, 2 replicas: the weights of a forward miss no update\n"},
-		{profiles + "vgg16.graph.txt", "8", "stash", "stage 0, 7 replicas: the weights of a forward miss 1 update\n"},
-		{profiles + "vgg16.graph.txt", "4", "stash", "stage 0, 3 replicas: the weights of a forward miss 1 to 2 updates\n"},
+		{profiles + "vgg16.graph.txt", "8", "stash", "stage 0, 7 replicas: the weights of a forward miss 2 updates\n"},
+		{profiles + "vgg16.graph.txt", "4", "stash", "stage 0, 3 replicas: their gradients are added up in 2 buckets, until 555 µs behind the last backward\n"},
+		{profiles + "vgg16.graph.txt", "4", "stash", "stage 0, 3 replicas: the weights of a forward miss 2 updates\n"},
 		{profiles + "resnext50.graph.txt", "2", "double_buffered", ""},
 	} {
 		text := works(t, "plan", "-c", x.chain, "--devices", x.devices, "--bandwidth", "12GB/s", "--strategy", "pipedream", "--versions", x.versions).out

@@ -23,7 +23,7 @@ import (
 // alone returns a plan whose stages are all on one device, which works through their tasks in the order of the plan.
 func alone(plan *pipeline.Plan) *pipeline.Plan {
 	one := *plan
-	one.Platform, one.Stages, one.Tasks = nil, slices.Clone(plan.Stages), nil
+	one.Platform, one.Stages, one.Tasks, one.Synchronization = nil, slices.Clone(plan.Stages), nil, nil
 	for s := range one.Stages {
 		one.Stages[s].Devices, one.Stages[s].Ops, one.Stages[s].LastOps = []int{0}, nil, nil
 	}

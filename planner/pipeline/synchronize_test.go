@@ -291,3 +291,53 @@ func TestAgainstAllOrders(t *testing.T) {
 		t.Error("that is worse than it was")
 	}
 }
+
+// A period is stretched only where a link has no room, seldom by much more than what its messages take together.
+func TestStretchedPeriods(t *testing.T) {
+	plans := 300
+	if testing.Short() {
+		plans = 60
+	}
+	rnd := rand.New(rand.NewPCG(16, 3))
+	stretched, kept, sum, worst := 0, 0, 0.0, 1.0
+	for stretched < plans {
+		k := random(rnd)
+		plan, err := pipeline.Synchronize(k.Chain, k.Platform, k.Plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan.Synchronization == nil || plan.IsFlush() {
+			continue
+		}
+		if plan.Period == k.Plan.Period {
+			kept++
+			continue
+		}
+		stretched++
+		spans, err := pipeline.Planned(k.Chain, k.Platform, plan, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, err := pipeline.NewTimeline(k.Chain, k.Platform, plan, spans)
+		if err != nil {
+			t.Fatal(err)
+		}
+		least := k.Plan.Period
+		for _, lane := range line.Lanes {
+			load := 0.0
+			for _, s := range lane.Slices {
+				load += s.End - s.Start
+			}
+			least = max(least, load)
+		}
+		if plan.Period < least*(1-1e-9) {
+			t.Fatalf("a period of %g s, a link is used for %g s: %+v", plan.Period, least, plan)
+		}
+		sum += plan.Period / least
+		worst = max(worst, plan.Period/least)
+	}
+	t.Logf("%d periods are stretched, %d are not; on the mean they are %.3f of the largest load, at worst %.2f", stretched, kept, sum/float64(stretched), worst)
+	if kept < stretched/10 || sum/float64(stretched) > 1.15 {
+		t.Error("that is worse than it was")
+	}
+}
