@@ -234,7 +234,7 @@ func TestPlanSaysWhatReplicasMiss(t *testing.T) {
 		{five, "2", "stash", "stage 0, 2 replicas: the weights of a forward miss no update\n"},
 		{five, "2", "latest", "stage 0, 2 replicas: the weights of a forward miss no update\n"},
 		{profiles + "vgg16.graph.txt", "8", "stash", "stage 0, 7 replicas: the weights of a forward miss 2 updates\n"},
-		{profiles + "vgg16.graph.txt", "4", "stash", "stage 0, 3 replicas: their gradients are added up in 2 buckets, until 555 µs behind the last backward\n"},
+		{profiles + "vgg16.graph.txt", "4", "stash", "stage 0, 3 replicas: their gradients are added up in 3 buckets, until 260 µs behind the last backward\n"},
 		{profiles + "vgg16.graph.txt", "4", "stash", "stage 0, 3 replicas: the weights of a forward miss 2 updates\n"},
 		{profiles + "resnext50.graph.txt", "2", "double_buffered", ""},
 	} {
