@@ -52,9 +52,10 @@
 // rounds as the executor needs, which a period does not say: the plan has messages in every round, and the sum of a group takes those of
 // its last one.
 //
-// A plan has all these messages, of all stages with weights on several devices that work, or none: then that takes no time. They hold no
-// memory that is counted: gradients are added up where they lie, and what a device receives meanwhile belongs to the executor's accounts
-// (its arena is known to the byte), not to the model of the papers.
+// A plan has all these messages, of all stages with weights on several devices that work, or none: then that takes no time. They change
+// nothing of the memory that is counted, which is that of the papers: copies of the weights by Versions and minibatches in flight. What a
+// device receives a slice at a time, and the version that is kept longer where an update comes while another minibatch is live, are in
+// the executor's accounts, which know each byte before the first step.
 //
 // # A stage with ops
 //

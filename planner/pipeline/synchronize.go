@@ -21,9 +21,12 @@ import (
 // which ends earliest. All tasks of a flush plan stay where they are, and its makespan is longer. A period in which links have no room is
 // stretched, with everything in it, by as little as is found, within 0.1 %.
 //
-// Errors: those of Check up to RuleSynchronization.
+// Errors: of a plan with replicas those of Check up to RuleSynchronization.
 func Synchronize(c *chain.Chain, p *Platform, plan *Plan) (*Plan, error) {
 	bare := plan.bare()
+	if !slices.ContainsFunc(plan.Stages, func(st Stage) bool { return len(st.Devices) > 1 }) {
+		return bare, nil
+	}
 	l, err := arrange(c, p, bare)
 	if err != nil {
 		return nil, err
