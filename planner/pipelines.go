@@ -11,6 +11,7 @@ import (
 	"plimsoll/planner/pipeline/flush"
 	"plimsoll/planner/pipeline/ilp"
 	"plimsoll/planner/pipeline/interop"
+	"plimsoll/planner/pipeline/joint"
 	"plimsoll/planner/pipeline/loadline"
 	"plimsoll/planner/pipeline/partition"
 	"plimsoll/planner/pipeline/periodic"
@@ -19,7 +20,7 @@ import (
 // Pipelines returns all strategies for several devices, in the order in which they are shown: those that choose stages
 // first, then the schedules.
 func Pipelines() []pipeline.Strategy {
-	return slices.Concat(partition.Strategies(), ilp.Strategies(), loadline.Strategies(), periodic.Strategies(), flush.Strategies())
+	return slices.Concat(partition.Strategies(), ilp.Strategies(), loadline.Strategies(), joint.Strategies(), periodic.Strategies(), flush.Strategies())
 }
 
 // ChainFor returns the chain on which a strategy for several devices plans: that of the source, but for pipedream and an operator

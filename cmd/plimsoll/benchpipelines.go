@@ -42,7 +42,7 @@ and simulated; nothing runs. The folder of --out gets points.csv and tables.md.`
 	s.Var(&f.bandwidths, "bandwidths", "bandwidths between devices, separated by commas, as in 12GB/s,24GB/s")
 	s.StringSliceVar(&f.strategies, "strategy", []string{"pipedream", "contiguous", "madpipe", "loadline"}, "strategies, separated by commas")
 	s.StringSliceVarP(&f.plans, "plan", "p", nil, "pipeline plan files to compare with the strategies, separated by commas: each counts as it is, where it keeps the rules")
-	s.Var(&f.host, "host-bandwidth", "bandwidth between each device and its host: loadline is planned with it too, as loadline+host")
+	s.Var(&f.host, "host-bandwidth", "bandwidth between each device and its host: loadline and joint are planned with it too, as loadline+host")
 	s.Var(&oneOf{&f.accounting, []string{string(pipeline.Inputs), string(pipeline.Saved)}}, "accounting", "what a minibatch holds in a stage: inputs (thesis) or saved (default: inputs)")
 	f.out.register(cmd, "out/pipelines", "folder for the results")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runBenchPipelines(cmd.Context(), f) }
@@ -85,7 +85,7 @@ func (f *benchPipelineFlags) grid() (*sweep.Pipelines, error) {
 			return nil, err
 		}
 		g.Strategies = append(g.Strategies, s)
-		if g.Host = float64(f.host); s.Name == "loadline" && g.Host > 0 {
+		if g.Host = float64(f.host); (s.Name == "loadline" || s.Name == "joint") && g.Host > 0 {
 			g.Strategies = append(g.Strategies, sweep.Offloading(s))
 		}
 	}

@@ -32,6 +32,7 @@ type pipelineFigures struct {
 	Period       float64   `json:"period_s,omitempty"`
 	Makespan     float64   `json:"makespan_s,omitempty"`
 	PerMinibatch float64   `json:"seconds_per_minibatch"`
+	LowerBound   float64   `json:"lower_bound_s,omitempty"` // of a minibatch, where the strategy has proved one
 	Bubble       float64   `json:"bubble_fraction"`
 	Busy         []float64 `json:"per_device_busy_s"`
 	NCA          []int     `json:"nca_per_stage,omitempty"`
@@ -88,6 +89,7 @@ func (p *pipelineFigures) add(plan *pipeline.Plan, r *pipeline.Report) {
 		return
 	}
 	p.Period, p.Makespan, p.PerMinibatch, p.Bubble, p.Busy = r.Period, r.Makespan, r.PerMinibatch, r.Bubble, r.PerDeviceBusy
+	p.LowerBound = plan.Predicted.LowerBound
 	p.NCA, p.Peak, p.Weights, p.Buffers = r.NCA, r.PerDevicePeak, r.PerDeviceWeights, r.PerDeviceBuffers
 	for _, s := range r.Replicated {
 		p.Replicated = append(p.Replicated, replicatedStage(s))
@@ -127,6 +129,9 @@ func (p *pipelineFigures) write(w io.Writer) {
 		fmt.Fprintf(w, "period %s, %s a minibatch, bubble %s\n", units.Seconds(p.Period), units.Seconds(p.PerMinibatch), percent(p.Bubble))
 	case p.Makespan > 0:
 		fmt.Fprintf(w, "makespan %s, %s a microbatch, bubble %s\n", units.Seconds(p.Makespan), units.Seconds(p.PerMinibatch), percent(p.Bubble))
+	}
+	if p.LowerBound > 0 && p.PerMinibatch > 0 {
+		fmt.Fprintf(w, "no plan with one stage on each device takes less than %s a minibatch: at most %s less\n", units.Seconds(p.LowerBound), percent(max(0, 1-p.LowerBound/p.PerMinibatch)))
 	}
 	for d := range p.Busy {
 		fmt.Fprintf(w, "device %d: busy %s", d, units.Seconds(p.Busy[d]))

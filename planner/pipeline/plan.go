@@ -166,7 +166,9 @@ type Timing struct {
 // Predicted is what a plan is said to cost.
 type Predicted struct {
 	Makespan float64 // seconds, of a flush plan; 0 when not said
-	Extra    map[string]json.RawMessage
+	// LowerBound is a time of a minibatch, seconds, that no plan of the kind that was looked for goes below; 0 when not said.
+	LowerBound float64
+	Extra      map[string]json.RawMessage
 }
 
 // IsFlush reports whether the plan is one whole minibatch instead of a pattern.

@@ -41,7 +41,7 @@ func benchmark(b *testing.B, host float64) {
 			p.Host = host
 			b.Run(fmt.Sprintf("n=%d/memory=%d%%", n, percent), func(b *testing.B) {
 				for b.Loop() {
-					plan, err := recomputing(b.Context(), pipeline.Request{Chain: c, Platform: p, Options: pipeline.Options{Accounting: pipeline.Saved}})
+					plan, err := Contiguous(b.Context(), pipeline.Request{Chain: c, Platform: p, Options: pipeline.Options{Accounting: pipeline.Saved}})
 					if errors.Is(err, pipeline.ErrInfeasible) {
 						b.Skip(err)
 					}

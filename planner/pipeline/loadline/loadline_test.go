@@ -41,7 +41,7 @@ func TestNeverWorse(t *testing.T) {
 		if rng.IntN(3) == 0 {
 			r.Versions = pipeline.Stash
 		}
-		mine, err := recomputing(t.Context(), r)
+		mine, err := Contiguous(t.Context(), r)
 		theirs, theirErr := contiguous.Solve(t.Context(), r)
 		var small *pipeline.InfeasibleError
 		switch {
@@ -74,14 +74,14 @@ func TestNeverWorse(t *testing.T) {
 func limits(t *testing.T, r pipeline.Request, smallest int64) {
 	t.Helper()
 	r.Platform = r.Platform.WithMemory(smallest)
-	if _, err := recomputing(t.Context(), r); err != nil {
+	if _, err := Contiguous(t.Context(), r); err != nil {
 		t.Errorf("with the smallest memory, %d: %v", smallest, err)
 	}
 	if smallest == 0 {
 		return
 	}
 	r.Platform = r.Platform.WithMemory(smallest - 1)
-	if _, err := recomputing(t.Context(), r); !errors.Is(err, pipeline.ErrInfeasible) {
+	if _, err := Contiguous(t.Context(), r); !errors.Is(err, pipeline.ErrInfeasible) {
 		t.Errorf("with one byte less than the smallest memory, %d: %v", smallest, err)
 	}
 }
@@ -160,7 +160,7 @@ func TestBrute(t *testing.T) {
 			}
 		}
 		all(nil, 1, 0)
-		plan, err := recomputing(t.Context(), cutter.Request)
+		plan, err := Contiguous(t.Context(), cutter.Request)
 		count++
 		if err != nil {
 			infeasible++
@@ -190,7 +190,7 @@ func TestPlansRun(t *testing.T) {
 	for range 300 {
 		c := randomChain(rng, 2+rng.IntN(5))
 		p := randomPlatform(rng, c)
-		plan, err := recomputing(t.Context(), pipeline.Request{Chain: c, Platform: p, Options: pipeline.Options{Accounting: pipeline.Saved}})
+		plan, err := Contiguous(t.Context(), pipeline.Request{Chain: c, Platform: p, Options: pipeline.Options{Accounting: pipeline.Saved}})
 		if err != nil {
 			continue
 		}
@@ -346,7 +346,7 @@ func TestLongChains(t *testing.T) {
 		for _, percent := range []int64{80, 50, 35, 25} {
 			p := pipeline.NewPlatform(3, k.Held(1, n, pipeline.Saved)*percent/100, 100e9)
 			r := pipeline.Request{Chain: c, Platform: p, Options: pipeline.Options{Accounting: pipeline.Saved}}
-			mine, err := recomputing(t.Context(), r)
+			mine, err := Contiguous(t.Context(), r)
 			if errors.Is(err, pipeline.ErrInfeasible) {
 				if _, err := contiguous.Solve(t.Context(), r); err == nil {
 					t.Errorf("n=%d, %d %%: contiguous fits, loadline does not", n, percent)
@@ -356,7 +356,7 @@ func TestLongChains(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := recomputing(t.Context(), r)
+			again, err := Contiguous(t.Context(), r)
 			if err != nil || !same(t, mine, again) {
 				t.Errorf("n=%d, %d %%: another plan the second time, %v", n, percent, err)
 			}

@@ -46,8 +46,8 @@ func TestOffloadNeverWorse(t *testing.T) {
 	both, faster, alone, neither := 0, 0, 0, 0
 	for range 1500 {
 		r := hostRequest(rng, 6)
-		mine, err := recomputing(t.Context(), r)
-		theirs, theirErr := recomputing(t.Context(), without(r))
+		mine, err := Contiguous(t.Context(), r)
+		theirs, theirErr := Contiguous(t.Context(), without(r))
 		switch {
 		case err != nil && !errors.Is(err, pipeline.ErrInfeasible):
 			t.Fatal(err)

@@ -172,7 +172,7 @@ func TestMemoryByReplay(t *testing.T) {
 	for range 1500 {
 		c := randomChain(rng, 2+rng.IntN(5))
 		p := randomPlatform(rng, c)
-		plan, err := recomputing(t.Context(), pipeline.Request{Chain: c, Platform: p, Options: pipeline.Options{Accounting: pipeline.Saved}})
+		plan, err := Contiguous(t.Context(), pipeline.Request{Chain: c, Platform: p, Options: pipeline.Options{Accounting: pipeline.Saved}})
 		if err != nil {
 			continue
 		}

@@ -12,7 +12,7 @@ import (
 // solve returns the better of two plans: contiguous stages that may recompute, and madpipe's, whose devices may have several
 // stages, which do not.
 func solve(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
-	mine, err := recomputing(ctx, r)
+	mine, err := Contiguous(ctx, r)
 	if err != nil && !errors.Is(err, pipeline.ErrInfeasible) {
 		return nil, err
 	}
@@ -44,9 +44,10 @@ func madpipe(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 	return plan, err
 }
 
-// recomputing returns the best plan of contiguous stages. Errors: *pipeline.InfeasibleError, the context's, and those of requests
+// Contiguous returns the best plan of contiguous stages, one on a device: loadline without madpipe's plans, which take longer to find.
+// Errors: *pipeline.InfeasibleError, the context's, and those of requests
 // that no periodic strategy takes.
-func recomputing(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+func Contiguous(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 	c, err := newCutter(ctx, r)
 	if err != nil {
 		return nil, err

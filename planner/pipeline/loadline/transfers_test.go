@@ -343,7 +343,7 @@ func TestTransfersByReplay(t *testing.T) {
 	stages, several, recomputed, waits := 0, 0, 0, 0
 	for range 1600 {
 		r := positive(rng, 6)
-		plan, err := recomputing(t.Context(), r)
+		plan, err := Contiguous(t.Context(), r)
 		if err != nil || !plan.Offloads() {
 			continue
 		}
@@ -407,7 +407,7 @@ func unrolled(t *testing.T, r pipeline.Request, plan *pipeline.Plan, s int) *off
 // again: a plan with transfers is found a second time, survives its file, and its order runs in the simulator.
 func again(t *testing.T, r pipeline.Request, plan *pipeline.Plan) {
 	t.Helper()
-	if second, err := recomputing(t.Context(), r); err != nil || !same(t, plan, second) {
+	if second, err := Contiguous(t.Context(), r); err != nil || !same(t, plan, second) {
 		t.Errorf("another plan the second time, %v", err)
 	}
 	var text strings.Builder
@@ -432,7 +432,7 @@ func TestPlanted(t *testing.T) {
 	good, slow, small := 0, 0, 0
 	for range 800 {
 		r := positive(rng, 6)
-		plan, err := recomputing(t.Context(), r)
+		plan, err := Contiguous(t.Context(), r)
 		if err != nil || !plan.Offloads() {
 			continue
 		}

@@ -21,24 +21,33 @@ import (
 )
 
 func solvePipeDream(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+	plan, err := PipeDreamPlan(ctx, r)
+	var small *pipeline.InfeasibleError
+	if !errors.As(err, &small) {
+		return plan, err
+	}
+	small.Smallest, err = leastMemory(ctx, r, pipeline.NewCosts(r.Chain), r.Platform.Smallest(), small.Smallest)
+	if err != nil {
+		return nil, err
+	}
+	return nil, small
+}
+
+// PipeDreamPlan is the strategy, but for the smallest memory that it names where nothing fits, which takes long to find: that of the
+// partition that ignores the memory.
+func PipeDreamPlan(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 	costs, err := newCosts(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	plan, err := scheduled(ctx, r, newHierarchy(costs, r.Platform, math.Inf(1)))
-	var small *pipeline.InfeasibleError
-	if !errors.As(err, &small) {
+	if !errors.As(err, new(*pipeline.InfeasibleError)) {
 		return plan, err
 	}
-	limit := r.Platform.Smallest()
-	if tight, err := scheduled(ctx, r, newHierarchy(costs, r.Platform, float64(limit))); err == nil {
+	if tight, err := scheduled(ctx, r, newHierarchy(costs, r.Platform, float64(r.Platform.Smallest()))); err == nil {
 		return tight, nil
 	}
-	small.Smallest, err = leastMemory(ctx, r, costs, limit, small.Smallest)
-	if err != nil {
-		return nil, err
-	}
-	return nil, small
+	return nil, err
 }
 
 // leastMemory returns a memory at which the strategy has a plan, and has none with one byte less, between one too small

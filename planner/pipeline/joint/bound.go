@@ -1,0 +1,133 @@
+package joint
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline/periodic"
+)
+
+// bound returns a time that no plan takes less than for a minibatch in which each device has one stage, whatever its schedule.
+//
+// In a time T for each minibatch, r devices that share a stage of layers i..j have r·T for each of theirs, which is at least what they
+// compute for it, and what their gradients take on a link; so is, for each minibatch on a link between them and r' others, lcm(r, r')·T. A
+// minibatch that enters stays until layers i..n have run, forward and backward, so U(i,n)/(r·T) of them are in the memory of one of the
+// devices at one instant. Whichever sequence they run, the saved sets that it does not keep for all of them between F and B it makes again:
+// those that save most seconds for their bytes are kept (a fractional knapsack). All that is asked of a stage
+// depends on itself and on r': a dynamic program finds how many devices layers i..n need at least, when the first of their stages has r.
+// If all layers need more than there are, T is too short. Every device is given the most memory of all, every link the bandwidth of the
+// fastest; where stages may offload, memory is counted for weights and buffers alone.
+//
+// Time: O(n²P + nP²) for each T, beside the sequences.
+func (c *cutter) bound() float64 {
+	for l := range c.costs.Len() {
+		c.worthy = append(c.worthy, l+1)
+	}
+	slices.SortStableFunc(c.worthy, func(x, y int) int {
+		a, b := c.Chain.Layer(x), c.Chain.Layer(y)
+		return cmp.Compare(more(b)*float64(a.SavedBytes), more(a)*float64(b.SavedBytes))
+	})
+	low, high := 0.0, c.longest()
+	for high > low*(1+precision) {
+		if middle := (low + high) / 2; c.enough(middle) {
+			high = middle
+		} else {
+			low = middle
+		}
+		if low == 0 && high < periodic.Instant {
+			return 0
+		}
+	}
+	return low
+}
+
+// enough reports whether a period may be possible.
+func (c *cutter) enough(period float64) bool {
+	n, p := c.costs.Len(), c.Platform.Devices
+	fewest := make([][]int, n+2) // devices for layers i..n, by layer i and devices of its stage
+	behind := make([][]int, n+2) // the same for the layers behind i, by layer i and devices of the stage that ends with it
+	for i := range fewest {
+		fewest[i], behind[i] = make([]int, p+1), make([]int, p+1)
+	}
+	for i := n; i >= 1; i-- {
+		for r := 1; r <= p; r++ {
+			behind[i][r] = c.behind(fewest[i+1], i, r, period)
+		}
+		for r := 1; r <= p; r++ {
+			fewest[i][r] = p + 1
+			for j := i; j <= n && fewest[i][r] > r; j++ {
+				if rest := behind[j][r]; r+rest < fewest[i][r] && c.may(i, j, r, float64(r)*period) {
+					fewest[i][r] = r + rest
+				}
+			}
+		}
+	}
+	for r := 1; r <= p; r++ {
+		if fewest[1][r] <= p {
+			return true
+		}
+	}
+	return false
+}
+
+// behind returns how many devices the layers behind layer i need, when r devices have the stage that ends with it.
+func (c *cutter) behind(fewest []int, i, r int, period float64) int {
+	if i == c.costs.Len() {
+		return 0
+	}
+	least := c.Platform.Devices + 1
+	for next := 1; next < len(fewest); next++ {
+		every := r * next / gcd(r, next)
+		if float64(c.costs.Boundary(i))/c.fastest*c.share() <= float64(every)*period*loose {
+			least = min(least, fewest[next])
+		}
+	}
+	return least
+}
+
+// share is which part of the messages of a boundary one direction of a link carries at least, where each has its own.
+func (c *cutter) share() float64 {
+	if c.Platform.Duplex {
+		return 0.5
+	}
+	return 1
+}
+
+// may reports whether r devices may have a stage of layers i..j, with so many seconds for each of their minibatches.
+func (c *cutter) may(i, j, r int, turn float64) bool {
+	work, weights := c.costs.U(i, j), float64(c.costs.Weights(i, j))
+	if work > turn*loose || r > 1 && weights/c.fastest*2*c.share() > turn*loose {
+		return false
+	}
+	memory := largest(c.Platform)
+	live := max(1, int(math.Ceil(c.costs.U(i, c.costs.Len())/turn*(1-1e-9))))
+	if c.need.Bytes(0, i, j, live) <= memory || c.Platform.Host > 0 && c.need.Static(0, i, j, live) <= memory {
+		return true
+	}
+	room := float64(memory-c.need.Static(0, i, j, live))/float64(live) - float64(c.Chain.Activation(i-1))
+	return room >= 0 && work+c.again(i, j, room) <= turn*loose
+}
+
+// again returns for how long a stage computes again, at least, for a minibatch that holds so many bytes of saved sets between F and B.
+func (c *cutter) again(i, j int, room float64) (seconds float64) {
+	for _, l := range c.worthy {
+		if l < i || l > j {
+			continue
+		}
+		layer := c.Chain.Layer(l)
+		bytes := float64(layer.SavedBytes)
+		if kept := min(bytes, room); kept < bytes {
+			seconds += more(layer) * (1 - kept/bytes)
+		}
+		room = max(0, room-bytes)
+	}
+	return seconds
+}
+
+// more returns what a layer computes in addition when its saved set is not kept: one forward more, which saves it or not.
+func more(l *chain.Layer) float64 { return min(l.ForwardS, l.DiscardSeconds()) }
+
+// loose is what the judge forgives, and more.
+const loose = 1 + 1e-8

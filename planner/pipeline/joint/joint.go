@@ -1,0 +1,22 @@
+// Package joint chooses together what other strategies choose one after the other, or not at all: the stages, how many replicas each has,
+// and what each recomputes.
+//
+// It is loadline's dynamic program in which a stage may have several devices that take minibatches in turn: stages that recompute in the
+// memory that their minibatches in flight leave, whose replicas synchronize their gradients over links that have to find the time for
+// it. Plans of loadline, whose stages may offload and whose devices may have several stages, and of pipedream are judged beside its own:
+// so it is never slower than these, than contiguous and madpipe, than one device or than data parallelism.
+package joint
+
+import "plimsoll/planner/pipeline"
+
+const name = "joint"
+
+// Strategies returns the registry entries of this package.
+func Strategies() []pipeline.Strategy {
+	return []pipeline.Strategy{{
+		Name: name, Type: pipeline.Partitioner,
+		Summary: "stages, their replicas and what each recomputes, chosen together, synchronization counted; never slower than loadline and pipedream",
+		Paper:   "Plimsoll", Section: "loadline with replicas (PipeDream, 3.1 and 3.2)",
+		Solve: solve,
+	}}
+}
