@@ -33,7 +33,7 @@ THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offlo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-torchgpipe bench bench-peers test-torch notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-torchgpipe bench bench-peers test-torch notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -139,6 +139,11 @@ paper-single: build ## compare the strategies of the thesis, chapters 2 to 4, on
 paper-pipeline: build ## compare the pipeline strategies of the thesis and MadPipe on PipeDream's profiles (simulated), into out/pipelines
 	bin/plimsoll bench pipelines -c $(subst $(space),$(comma),$(PIPELINE_CHAINS)) --devices 2,4,8 --memory 3GiB,4GiB,6GiB,8GiB,10GiB,16GiB \
 		--bandwidths 12GB/s,24GB/s --strategy pipedream,contiguous,madpipe,loadline --out out/pipelines
+
+paper-joint: build ## compare joint with what it chooses among, synchronization counted (simulated), into bench/results/joint.md
+	bin/plimsoll bench pipelines -c $(subst $(space),$(comma),$(wildcard docs/chains/*.json)) --devices 2,4,8,16 --memory 3GiB,4GiB,6GiB,8GiB,10GiB,16GiB \
+		--bandwidths 12GB/s,24GB/s --strategy pipedream,contiguous,madpipe,loadline,joint --accounting saved --out out/joint
+	cp out/joint/tables.md bench/results/joint.md
 
 paper-torchgpipe: ## remake torchgpipe's tables and ablation with our plans (simulated), into bench/results/torchgpipe.md
 	go run ./bench/torchgpipe -chains bench/results/chains -out bench/results/torchgpipe

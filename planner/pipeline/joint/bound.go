@@ -106,8 +106,27 @@ func (c *cutter) may(i, j, r int, turn float64) bool {
 	if c.need.Bytes(0, i, j, live) <= memory || c.Platform.Host > 0 && c.need.Static(0, i, j, live) <= memory {
 		return true
 	}
-	room := float64(memory-c.need.Static(0, i, j, live))/float64(live) - float64(c.Chain.Activation(i-1))
-	return room >= 0 && work+c.again(i, j, room) <= turn*loose
+	free := float64(memory - c.need.Static(0, i, j, live))
+	kept, rest := free/float64(live), free-float64(c.backward(i, j)) // of each; of all but the one whose backward runs
+	if live > 1 {
+		kept = min(kept, rest/float64(live-1))
+	}
+	room := kept - float64(c.Chain.Activation(i-1))
+	return room >= 0 && rest >= 0 && work+c.again(i, j, room) <= turn*loose
+}
+
+// backward returns what a minibatch of a stage with ops has in memory, at least, while the backward of one of its layers runs: the inputs of
+// the stage and of the layer, what the layer has saved, and the gradients.
+func (c *cutter) backward(i, j int) (most int64) {
+	for l := i; l <= j; l++ {
+		layer := c.Chain.Layer(l)
+		bytes := c.Chain.Activation(l-1) + layer.SavedBytes + c.Chain.Gradient(l) + c.Chain.Gradient(l-1) + layer.BackwardOverheadBytes
+		if l > i {
+			bytes += c.Chain.Activation(i - 1)
+		}
+		most = max(most, bytes)
+	}
+	return most
 }
 
 // again returns for how long a stage computes again, at least, for a minibatch that holds so many bytes of saved sets between F and B.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"plimsoll/planner/pipeline"
@@ -25,9 +26,7 @@ func fastest(t *testing.T, r pipeline.Request) *brute {
 	t.Helper()
 	b := &brute{r: r, k: pipeline.NewCosts(r.Chain), best: math.Inf(1)}
 	b.seqs = recompute.New(b.k, 1<<50)
-	for first := range r.Platform.Devices {
-		b.from(t, nil, 1, first)
-	}
+	b.from(t, nil, 1, 0)
 	return b
 }
 
@@ -38,14 +37,14 @@ func (b *brute) from(t *testing.T, stages []pipeline.Stage, first, device int) {
 		return
 	}
 	for last := first; last <= b.k.Len(); last++ {
-		var devices []int
-		for d := device; d < b.r.Platform.Devices; d++ {
-			devices = append(devices, d)
-			st := pipeline.Stage{First: first, Last: last, Devices: devices[:len(devices):len(devices)]}
-			b.from(t, append(stages[:len(stages):len(stages)], st), last+1, d+1)
-			for i := range b.seqs.Ways(first, last, 1) {
-				st.Ops = b.seqs.Ops(first, last, 1, i)
-				b.from(t, append(stages[:len(stages):len(stages)], st), last+1, d+1)
+		for begin := device; begin < b.r.Platform.Devices; begin++ {
+			for count := 1; begin+count <= b.r.Platform.Devices; count++ {
+				st := pipeline.Stage{First: first, Last: last, Devices: group{first: begin, count: count}.devices()}
+				b.from(t, append(slices.Clone(stages), st), last+1, begin+count)
+				for i := range b.seqs.Ways(first, last, 1) {
+					st.Ops = b.seqs.Ops(first, last, 1, i)
+					b.from(t, append(slices.Clone(stages), st), last+1, begin+count)
+				}
 			}
 		}
 	}
@@ -63,7 +62,7 @@ func (b *brute) try(t *testing.T, stages []pipeline.Stage) {
 	}
 	plan, err := periodic.StarFrom(t.Context(), "brute", r, floor)
 	switch {
-	case errors.Is(err, pipeline.ErrInfeasible):
+	case errors.Is(err, pipeline.ErrInfeasible), errors.Is(err, pipeline.ErrPlatform):
 	case err != nil:
 		t.Fatal(err)
 	case plan.SecondsPerMinibatch() < b.best:

@@ -54,16 +54,24 @@ func groups(p *pipeline.Platform) []group {
 			}
 		}
 	}
+	follow(p, all)
+	return all
+}
+
+// follow finds which groups may have the stage after that of each: those of the devices behind its own or, where devices differ and are
+// few, of any later ones.
+func follow(p *pipeline.Platform, all []group) {
+	skip := p.Devices <= anyCount && !p.Uniform()
 	for x := range all {
 		for y := range all {
-			if all[y].first == all[x].first+all[x].count {
-				if every, beta := between(p, all[x], all[y]); beta > 0 {
-					all[x].next = append(all[x].next, edge{y, every, beta})
-				}
+			if behind := all[y].first - all[x].first - all[x].count; behind != 0 && (behind < 0 || !skip) {
+				continue
+			}
+			if every, beta := between(p, all[x], all[y]); beta > 0 {
+				all[x].next = append(all[x].next, edge{y, every, beta})
 			}
 		}
 	}
-	return all
 }
 
 // smooth reports whether a number is a power of two, or three times one.
