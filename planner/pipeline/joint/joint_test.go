@@ -61,9 +61,6 @@ func compare(t *testing.T, r pipeline.Request, duels map[string]*duel) {
 		if errors.Is(rival, pipeline.ErrPlatform) {
 			continue // no link joins the devices of data parallelism
 		}
-		if rival == nil {
-			plan, rival = synchronized(r, plan)
-		}
 		d := duels[name]
 		switch {
 		case rival != nil && !errors.Is(rival, pipeline.ErrInfeasible):

@@ -1,11 +1,8 @@
 package joint
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"math"
-	"slices"
 	"sync"
 
 	"plimsoll/planner/pipeline"
@@ -35,10 +32,10 @@ func solve(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 			smallest = least(smallest, small.Smallest)
 			continue
 		}
-		if err != nil {
-			return nil, err
+		if errors.Is(err, pipeline.ErrPlatform) || errors.Is(err, periodic.ErrStages) {
+			continue // no link joins its stages, or its replicas make too long a pattern
 		}
-		if plans[i], err = synchronized(r, plans[i]); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		if best == nil || plans[i].SecondsPerMinibatch() < best.SecondsPerMinibatch() {
@@ -110,20 +107,4 @@ func synchronization(k *pipeline.Costs, p *pipeline.Platform, stages []pipeline.
 		}
 	}
 	return seconds
-}
-
-// synchronized returns a plan that leaves its replicas the time to synchronize their gradients: where there is too little, everything starts
-// later by the same factor, which needs no more memory.
-func synchronized(r pipeline.Request, plan *pipeline.Plan) (*pipeline.Plan, error) {
-	period := synchronization(pipeline.NewCosts(r.Chain), r.Platform, plan.Stages) * float64(plan.Repeats())
-	if period <= plan.Period {
-		return plan, nil
-	}
-	slower := *plan
-	slower.Tasks = slices.Clone(plan.Tasks)
-	for i := range slower.Tasks {
-		slower.Tasks[i].Start = min(slower.Tasks[i].Start*(period/plan.Period), math.Nextafter(period, 0))
-	}
-	slower.Period = period
-	return pipeline.Finish(cmp.Or(plan.Strategy, name), r, &slower)
 }
