@@ -13,10 +13,18 @@ const name = "joint"
 
 // Strategies returns the registry entries of this package.
 func Strategies() []pipeline.Strategy {
-	return []pipeline.Strategy{{
-		Name: name, Type: pipeline.Partitioner,
-		Summary: "stages, their replicas and what each recomputes, chosen together, synchronization counted; never slower than loadline and pipedream",
-		Paper:   "Plimsoll", Section: "loadline with replicas (PipeDream, 3.1 and 3.2)",
-		Solve: solve,
-	}}
+	return []pipeline.Strategy{
+		{
+			Name: name, Type: pipeline.Partitioner,
+			Summary: "stages, their replicas and what each recomputes, chosen together, synchronization counted; never slower than loadline and pipedream",
+			Paper:   "Plimsoll", Section: "loadline with replicas (PipeDream, 3.1 and 3.2)",
+			Solve: solve,
+		},
+		{
+			Name: flushing, Type: pipeline.Flushing,
+			Summary: "copies of 1f1b-recompute's pipeline that share the microbatches: how many, their stages and what these recompute",
+			Paper:   "Plimsoll", Section: "1f1b-recompute with data parallelism",
+			Solve: solveFlush,
+		},
+	}
 }

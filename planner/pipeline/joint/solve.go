@@ -25,39 +25,44 @@ func solve(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 		all.Go(func() { plans[i], errs[i] = solve(ctx, r) })
 	}
 	all.Wait()
-	var best *pipeline.Plan
-	smallest := int64(0)
-	for i, err := range errs {
-		if small := (*pipeline.InfeasibleError)(nil); errors.As(err, &small) {
-			smallest = least(smallest, small.Smallest)
-			continue
-		}
-		if errors.Is(err, pipeline.ErrPlatform) || errors.Is(err, periodic.ErrStages) {
-			continue // no link joins its stages, or its replicas make too long a pattern
-		}
-		if err != nil {
+	var best pick
+	for i, plan := range plans {
+		if err := best.add(plan, errs[i]); err != nil {
 			return nil, err
 		}
-		if best == nil || plans[i].SecondsPerMinibatch() < best.SecondsPerMinibatch() {
-			best = plans[i]
-		}
 	}
-	if best == nil {
-		return nil, infeasible(r.Platform.Devices, smallest)
+	if best.plan == nil {
+		return nil, infeasible(r.Platform.Devices, best.smallest)
 	}
-	best.Strategy = name
-	if best.Predicted.LowerBound = c.bound(); shares(best) {
-		best.Predicted.LowerBound = c.shortest()
+	best.plan.Strategy = name
+	if best.plan.Predicted.LowerBound = c.bound(); shares(best.plan) {
+		best.plan.Predicted.LowerBound = c.shortest()
 	}
-	return best, nil
+	return best.plan, nil
 }
 
-// least returns the smaller of two memories of which 0 is not known.
-func least(x, y int64) int64 {
-	if x == 0 || y == 0 {
-		return max(x, y)
+// pick is the fastest of several plans, the first of equals.
+type pick struct {
+	plan     *pipeline.Plan
+	smallest int64 // a memory that works, the least that is known of those that did not fit; 0: none
+}
+
+// add looks at a plan. What does not fit, is on devices that no link joins or has too many replicas for a pattern is no plan; other errors
+// are returned.
+func (p *pick) add(plan *pipeline.Plan, err error) error {
+	var small *pipeline.InfeasibleError
+	switch {
+	case errors.As(err, &small):
+		if p.smallest == 0 || small.Smallest > 0 && small.Smallest < p.smallest {
+			p.smallest = small.Smallest
+		}
+	case errors.Is(err, pipeline.ErrPlatform) || errors.Is(err, periodic.ErrStages):
+	case err != nil:
+		return err
+	case p.plan == nil || plan.SecondsPerMinibatch() < p.plan.SecondsPerMinibatch():
+		p.plan = plan
 	}
-	return min(x, y)
+	return nil
 }
 
 // solver makes a plan, as a strategy does.

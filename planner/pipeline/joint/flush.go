@@ -1,0 +1,119 @@
+package joint
+
+// joint-flush: several copies of a pipeline, each with a share of the microbatches.
+//
+// A step of m microbatches on P devices runs on r copies of a pipeline of P/r devices, m/r microbatches each, whose gradients are added up
+// behind the last backwards: data parallelism is r = P, a pipeline alone r = 1. Each copy is 1f1b-recompute's plan, whose stages are chosen
+// for, and recompute in, the memory that their microbatches leave; copies have neighbouring devices, or replicas do, whichever ends the step
+// earlier. Beside them gpipe-checkpoint is judged: so it is never slower than that, 1f1b-flush or data parallelism.
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/flush"
+)
+
+const flushing = "joint-flush"
+
+// schedule returns a strategy with a flush.
+func schedule(name string) solver {
+	all := flush.Strategies()
+	return all[slices.IndexFunc(all, func(s pipeline.Strategy) bool { return s.Name == name })].Solve
+}
+
+// solveFlush returns the fastest plan with a flush, synchronization counted. Errors: *pipeline.InfeasibleError, the context's, and those of
+// requests that no schedule with a flush takes.
+func solveFlush(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	r.Microbatches = cmp.Or(r.Microbatches, 2*r.Platform.Devices)
+	var best pick
+	for _, alone := range []string{"1f1b-recompute", "gpipe-checkpoint"} {
+		if err := best.add(schedule(alone)(ctx, r)); err != nil {
+			return nil, err
+		}
+	}
+	for copies := 2; copies <= r.Platform.Devices; copies++ {
+		for _, places := range layouts(r, copies) {
+			if err := best.add(copied(ctx, r, places)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if best.plan == nil {
+		return nil, &pipeline.InfeasibleError{Strategy: flushing, Smallest: best.smallest, Reason: "not even with stages that keep their inputs alone and recompute everything else"}
+	}
+	best.plan.Strategy = flushing
+	return best.plan, nil
+}
+
+// layouts returns where so many copies of a pipeline may be: for each of its devices those of all copies. None where the devices or the
+// microbatches cannot be divided.
+func layouts(r pipeline.Request, copies int) (all [][][]int) {
+	devices := r.Platform.Devices
+	if devices%copies != 0 || r.Microbatches%copies != 0 {
+		return nil
+	}
+	near, far := make([][]int, devices/copies), make([][]int, devices/copies)
+	for d := range near {
+		for c := range copies {
+			near[d], far[d] = append(near[d], d*copies+c), append(far[d], d+c*len(far))
+		}
+	}
+	if all = append(all, near); !r.Platform.Uniform() {
+		all = append(all, far)
+	}
+	return all
+}
+
+// copied returns the plan of copies of a pipeline. Errors: those of 1f1b-recompute and of the judge.
+func copied(ctx context.Context, r pipeline.Request, places [][]int) (*pipeline.Plan, error) {
+	copies := len(places[0])
+	one := r
+	one.Platform, one.Microbatches = worst(r.Platform, places), r.Microbatches/copies
+	plan, err := schedule("1f1b-recompute")(ctx, one)
+	if err != nil {
+		return nil, err
+	}
+	out := *plan
+	out.Microbatches, out.Stages, out.Tasks = r.Microbatches, slices.Clone(plan.Stages), nil
+	for s := range out.Stages {
+		out.Stages[s].Devices = places[plan.Stages[s].Devices[0]]
+	}
+	for _, t := range plan.Tasks {
+		for c := range copies {
+			x := t
+			if x.Shift = t.Shift*copies + c; t.Device != pipeline.NoDevice {
+				x.Device = places[t.Device][c]
+			}
+			out.Tasks = append(out.Tasks, x)
+		}
+	}
+	return pipeline.Finish(flushing, r, &out)
+}
+
+// worst returns a platform for one of several copies of a pipeline: its devices have the least memory, its links the least bandwidth of all
+// copies.
+func worst(p *pipeline.Platform, places [][]int) *pipeline.Platform {
+	q := *p
+	q.Devices, q.Memory, q.Pairs, q.Levels = len(places), nil, map[[2]int]float64{}, nil
+	for d, of := range places {
+		least := int64(pipeline.NoLimit)
+		for _, x := range of {
+			least = min(least, p.Memory[x])
+		}
+		q.Memory = append(q.Memory, least)
+		for e, to := range places[:d] {
+			beta := pipeline.Free()
+			for c := range of {
+				beta = min(beta, p.Beta(of[c], to[c]))
+			}
+			q.Pairs[[2]int{e, d}] = beta
+		}
+	}
+	return &q
+}
