@@ -140,10 +140,9 @@ paper-pipeline: build ## compare the pipeline strategies of the thesis and MadPi
 	bin/plimsoll bench pipelines -c $(subst $(space),$(comma),$(PIPELINE_CHAINS)) --devices 2,4,8 --memory 3GiB,4GiB,6GiB,8GiB,10GiB,16GiB \
 		--bandwidths 12GB/s,24GB/s --strategy pipedream,contiguous,madpipe,loadline --out out/pipelines
 
-paper-joint: build ## compare joint with what it chooses among, synchronization counted (simulated), into bench/results/joint.md
+paper-joint: build ## compare joint with what it chooses among, synchronization counted (simulated), into out/joint
 	bin/plimsoll bench pipelines -c $(subst $(space),$(comma),$(wildcard docs/chains/*.json)) --devices 2,4,8,16 --memory 3GiB,4GiB,6GiB,8GiB,10GiB,16GiB \
 		--bandwidths 12GB/s,24GB/s --strategy pipedream,contiguous,madpipe,loadline,joint --accounting saved --out out/joint
-	cp out/joint/tables.md bench/results/joint.md
 
 paper-torchgpipe: ## remake torchgpipe's tables and ablation with our plans (simulated), into bench/results/torchgpipe.md
 	go run ./bench/torchgpipe -chains bench/results/chains -out bench/results/torchgpipe

@@ -203,19 +203,18 @@ const precision = 1e-6
 
 // best returns the stages for which bisection finds the shortest period; nil when none fit.
 func (c *cutter) best(ctx context.Context) (stages []pipeline.Stage, err error) {
-	low, high := c.shortest(), math.Inf(1)
-	for period := low; ; period *= growth {
-		found, err := c.cut(ctx, period)
-		if err != nil {
-			return nil, err
+	low, high := 0.0, c.shortest()
+	for {
+		if stages, err = c.cut(ctx, high); err != nil || stages != nil && low == 0 {
+			return stages, err // nothing is shorter
 		}
-		if found != nil {
-			stages, high = found, period
+		if stages != nil {
 			break
 		}
-		if low = period; period > c.longest() {
+		if low = high; high > c.longest() {
 			return nil, nil
 		}
+		high *= growth
 	}
 	for high > low*(1+precision) {
 		middle := (low + high) / 2
