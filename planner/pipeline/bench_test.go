@@ -56,3 +56,19 @@ func BenchmarkSimulate(b *testing.B) {
 		})
 	}
 }
+
+// Data parallelism of 110 layers: on links with room, and on some for which the period is stretched.
+func BenchmarkSynchronize(b *testing.B) {
+	for _, devices := range []int{8, 64} {
+		for _, load := range []float64{0.3, 1.3} {
+			k := dataParallel(devices, load)
+			b.Run(fmt.Sprintf("%d devices, links used for %g periods", devices, load), func(b *testing.B) {
+				for b.Loop() {
+					if _, err := pipeline.Synchronize(k.Chain, k.Platform, k.Plan); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

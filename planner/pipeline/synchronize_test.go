@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -43,6 +44,73 @@ func plannedAt(p *pipeline.Plan, s pipeline.Span) float64 {
 	return start + p.Period*float64((s.Minibatch-shift)/p.Repeats())
 }
 
+// neverLater fails when a plan runs later than its own times, without noise.
+func neverLater(t *testing.T, k pipelinetest.Case, report *pipeline.Report) {
+	t.Helper()
+	o := simulate(t, k, pipeline.Noise{})
+	origin := math.Inf(1)
+	for _, s := range o.Spans {
+		origin = min(origin, plannedAt(k.Plan, s))
+	}
+	for _, s := range o.Spans {
+		if planned := plannedAt(k.Plan, s) - origin; s.Start > planned && !near(s.Start, planned) {
+			t.Fatalf("task %d of minibatch %d starts at %g, planned at %g: %+v", s.Task, s.Minibatch, s.Start, planned, k.Plan)
+		}
+	}
+	if o.PerMinibatch > report.PerMinibatch*(1+1e-9) {
+		t.Errorf("%g s for each minibatch, planned are %g: %+v", o.PerMinibatch, report.PerMinibatch, k.Plan)
+	}
+}
+
+// Messages of other times, other ways and other buckets are refused, or the plan runs no later than they say.
+func TestChangedSynchronization(t *testing.T) {
+	plans := 300
+	if testing.Short() {
+		plans = 60
+	}
+	rnd := rand.New(rand.NewPCG(16, 4))
+	refused := map[pipeline.Rule]int{}
+	accepted := 0
+	for _, k := range synchronized(t, rnd, plans) {
+		emitted := k.Plan
+		for range 10 {
+			plan := *emitted
+			plan.Synchronization = slices.Clone(emitted.Synchronization)
+			k.Plan = &plan
+			m := &plan.Synchronization[rnd.IntN(len(plan.Synchronization))]
+			switch rnd.IntN(8) {
+			case 0:
+				m.From, m.To = m.To, m.From
+			case 1:
+				m.From = rnd.IntN(k.Platform.Devices)
+			case 2:
+				m.First--
+			case 3:
+				m.Shift += (rnd.IntN(3) - 1) * plan.Repeats()
+			default:
+				m.Start += float64(rnd.IntN(9)-2) / 2
+			}
+			report, err := pipeline.Check(k.Chain, k.Platform, &plan)
+			var invalid *pipeline.InvalidError
+			switch {
+			case errors.As(err, &invalid):
+				refused[invalid.Violations[0].Rule]++
+			case err != nil:
+				t.Fatal(err)
+			default:
+				accepted++
+				neverLater(t, k, report)
+			}
+		}
+	}
+	t.Logf("%d accepted, refused %v", accepted, refused)
+	for _, rule := range []pipeline.Rule{pipeline.RuleSynchronization, pipeline.RuleDependency, pipeline.RuleResource} {
+		if refused[rule] < plans/10 || accepted < plans {
+			t.Errorf("%d accepted, refused %v", accepted, refused)
+		}
+	}
+}
+
 // What is emitted keeps every rule, for the independent judge too, and runs no later than planned.
 func TestEmittedSynchronization(t *testing.T) {
 	plans := 300
@@ -60,19 +128,7 @@ func TestEmittedSynchronization(t *testing.T) {
 		if k.Plan.IsFlush() {
 			flush++
 		}
-		o := simulate(t, k, pipeline.Noise{})
-		origin := math.Inf(1)
-		for _, s := range o.Spans {
-			origin = min(origin, plannedAt(k.Plan, s))
-		}
-		for _, s := range o.Spans {
-			if planned := plannedAt(k.Plan, s) - origin; s.Start > planned && !near(s.Start, planned) {
-				t.Fatalf("task %d of minibatch %d starts at %g, planned at %g: %+v", s.Task, s.Minibatch, s.Start, planned, k.Plan)
-			}
-		}
-		if o.PerMinibatch > report.PerMinibatch*(1+1e-9) {
-			t.Errorf("%g s for each minibatch, planned are %g: %+v", o.PerMinibatch, report.PerMinibatch, k.Plan)
-		}
+		neverLater(t, k, report)
 	}
 	if flush < plans/5 || flush > plans*4/5 {
 		t.Errorf("%d of %d plans have a flush", flush, plans)
@@ -339,5 +395,41 @@ func TestStretchedPeriods(t *testing.T) {
 	t.Logf("%d periods are stretched, %d are not; on the mean they are %.3f of the largest load, at worst %.2f", stretched, kept, sum/float64(stretched), worst)
 	if kept < stretched/10 || sum/float64(stretched) > 1.15 {
 		t.Error("that is worse than it was")
+	}
+}
+
+// dataParallel is 110 layers on so many devices abreast, whose sums take so many periods on a link.
+func dataParallel(devices int, load float64) pipelinetest.Case {
+	c := pipelinetest.Chain(rand.New(rand.NewPCG(1, 2)), 110, false)
+	costs := pipeline.NewCosts(c)
+	plan := &pipeline.Plan{Versions: pipeline.Stash, Period: costs.U(1, 110), MinibatchesPerPeriod: devices, Stages: []pipeline.Stage{{First: 1, Last: 110}}}
+	for d := range devices {
+		plan.Stages[0].Devices = append(plan.Stages[0].Devices, d)
+		plan.Tasks = append(plan.Tasks, pipeline.Task{Kind: F, Device: d, Shift: d}, pipeline.Task{Kind: B, Device: d, Shift: d, Start: costs.Forward(1, 110)})
+	}
+	return pipelinetest.Case{Chain: c, Platform: pipeline.NewPlatform(devices, pipeline.NoLimit, 2*float64(costs.Weights(1, 110))/plan.Period/load), Plan: plan}
+}
+
+// Data parallelism hides its sums where links have room. Where they have none the period is theirs, and not so tight that updates come as
+// many periods later as there are devices.
+func TestDataParallelism(t *testing.T) {
+	for _, x := range []struct {
+		devices int
+		load    float64
+		period  float64 // at most
+		missed  int
+	}{{2, 0.5, 1, 1}, {8, 0.3, 1, 1}, {2, 1.3, 1.301, 1}, {4, 1.3, 1.37, 2}, {8, 1.3, 1.44, 2}, {64, 1.3, 1.57, 4}} {
+		k := dataParallel(x.devices, x.load)
+		plan, err := pipeline.Synchronize(k.Chain, k.Platform, k.Plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := pipeline.Check(k.Chain, k.Platform, plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if longer := r.Period / k.Plan.Period; longer > x.period || longer < max(x.load, 1)*(1-1e-9) || r.Missed[0][1] != x.missed {
+			t.Errorf("%d devices, links used for %g periods: a period %g times as long, %v updates missed, %+v", x.devices, x.load, longer, r.Missed, r.Replicated)
+		}
 	}
 }
