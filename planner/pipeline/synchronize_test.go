@@ -32,36 +32,6 @@ func synchronized(t *testing.T, rnd *rand.Rand, plans int) (all []pipelinetest.C
 	return all
 }
 
-// plannedAt returns when a span begins according to the plan, as absolute does.
-func plannedAt(p *pipeline.Plan, s pipeline.Span) float64 {
-	var start float64
-	var shift int
-	if i := s.Task - len(p.Tasks); i >= 0 {
-		start, shift = p.Synchronization[i].Start, p.Synchronization[i].Shift
-	} else {
-		start, shift = p.Tasks[s.Task].Start, p.Tasks[s.Task].Shift
-	}
-	return start + p.Period*float64((s.Minibatch-shift)/p.Repeats())
-}
-
-// neverLater fails when a plan runs later than its own times, without noise.
-func neverLater(t *testing.T, k pipelinetest.Case, report *pipeline.Report) {
-	t.Helper()
-	o := simulate(t, k, pipeline.Noise{})
-	origin := math.Inf(1)
-	for _, s := range o.Spans {
-		origin = min(origin, plannedAt(k.Plan, s))
-	}
-	for _, s := range o.Spans {
-		if planned := plannedAt(k.Plan, s) - origin; s.Start > planned && !near(s.Start, planned) {
-			t.Fatalf("task %d of minibatch %d starts at %g, planned at %g: %+v", s.Task, s.Minibatch, s.Start, planned, k.Plan)
-		}
-	}
-	if o.PerMinibatch > report.PerMinibatch*(1+1e-9) {
-		t.Errorf("%g s for each minibatch, planned are %g: %+v", o.PerMinibatch, report.PerMinibatch, k.Plan)
-	}
-}
-
 // Messages of other times, other ways and other buckets are refused, or the plan runs no later than they say.
 func TestChangedSynchronization(t *testing.T) {
 	plans := 300
