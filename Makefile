@@ -41,9 +41,10 @@ help: ## show this list
 build: ## build bin/plimsoll
 	go build -tags "$(TAGS) $(HIGHS)" -trimpath -buildvcs=auto -o bin/plimsoll ./cmd/plimsoll
 
-test: ## vet and run every test
+test: ## vet and run every test, those of examples/own-model, a module of its own, too
 	go vet ./...
 	go test -count=1 -timeout 9m ./...
+	cd examples/own-model && go vet ./... && go test -count=1 ./...
 	$(if $(HIGHS),go test -count=1 -tags highs -run 'Knapsack|Refusals|Solver|Checkmate|ILP' ./planner/milp ./planner/remat ./planner/pipeline/periodic ./planner/pipeline/ilp)
 
 test-nocgo: ## build everything without a C compiler, where only the planner is complete, and try the program

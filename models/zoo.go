@@ -19,23 +19,36 @@ type Config struct {
 	DType    kernels.DType // of the activations: float32, its TF32, or bfloat16; images and parameters are float32
 }
 
-// Known is a model of the zoo.
+// Known is a model that New knows by its name.
 type Known struct {
 	Name    string
 	Summary string
 	Source  string // the paper that describes it; "" for our own
 	Image   int    // the height and width of the images that it is meant for, in pixels
 	Classes int    // likewise
-	build   func(name string, c Config) (*Model, error)
+	// Build makes it, with a Builder. The config is complete; it is called anew for every batch, image and number of classes.
+	Build func(name string, c Config) (*Model, error)
+}
+
+// registered are the models that others have made known.
+var registered []Known
+
+// Register makes a model of one's own known, to New and to all that take a model's name; call it from an init function. Its name is in
+// the checkpoints of its runs. A name that is taken, or no Build, is a bug of the caller: Register panics.
+func Register(k Known) {
+	if k.Build == nil || slices.Contains(Names(), k.Name) {
+		panic(fmt.Sprintf("BUG: model %q has no Build, or another model has its name", k.Name))
+	}
+	registered = append(registered, k)
 }
 
 // Config is what the model is meant for, with a batch of one image.
 func (k Known) Config() Config { return Config{Batch: 1, Image: k.Image, Classes: k.Classes} }
 
-// Zoo returns the known models.
+// Zoo returns the known models, those that are registered last.
 func Zoo() []Known {
 	const residual, small32, dense2017 = "He et al. 2015, table 1", "He et al. 2015, section 4.2", "Huang et al. 2017, table 1"
-	return []Known{
+	return append([]Known{
 		{"resnet18", "ResNet-18, as torchvision", residual, 224, 1000, imageNet(basicBlock, 2, 2, 2, 2)},
 		{"resnet34", "ResNet-34, as torchvision", residual, 224, 1000, imageNet(basicBlock, 3, 4, 6, 3)},
 		{"resnet50", "ResNet-50, as torchvision", residual, 224, 1000, imageNet(bottleneck, 3, 4, 6, 3)},
@@ -58,7 +71,7 @@ func Zoo() []Known {
 		{"amoebanet", "AmoebaNet-D (3, 32); others are amoebanet-L-F", "Real et al. 2018; GPipe, table 1", 224, 1000, amoebaNet(3, 32)},
 		{"mlp", "four linear layers with ReLU and dropout", "", 32, 10, mlp},
 		{"tiny", "five small layers that use most ops", "", 32, 10, tiny},
-	}
+	}, registered...)
 }
 
 // mostSize bounds the numbers of a family.
@@ -107,7 +120,7 @@ func New(name string, c Config) (*Model, error) {
 	build := scaled(name)
 	for _, k := range append(Zoo(), Pairs()...) {
 		if k.Name == name {
-			build = k.build
+			build = k.Build
 		}
 	}
 	if build == nil {

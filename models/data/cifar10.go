@@ -11,8 +11,8 @@ var cifar10Info = Info{
 	Name:     "cifar10:PATH",
 	Summary:  "CIFAR-10's binary format, data_batch_*.bin and test_batch.bin in a folder; 10 classes",
 	Source:   "files of the user, as described in A. Krizhevsky: Learning multiple layers of features from tiny images, 2009",
-	minImage: 8,
-	open:     openCIFAR10,
+	MinImage: 8,
+	Open:     openCIFAR10,
 }
 
 const (

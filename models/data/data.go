@@ -10,6 +10,7 @@ package data
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"plimsoll/internal/names"
@@ -112,12 +113,25 @@ type Info struct {
 	Summary string // one line
 	Source  string // origin and license
 
-	minImage int
-	open     func(path string, o Options) (Dataset, error)
+	MinImage int // the smallest images that it serves, pixels a side
+	// Open opens it, with complete options; path is "" but for files.
+	Open func(path string, o Options) (Dataset, error)
 }
 
-// Known returns the built-in data sets, sorted by name.
-func Known() []Info { return []Info{digitsInfo, glyphsInfo} }
+// registered are the data sets that others have made known.
+var registered []Info
+
+// Register makes a data set of one's own known, to Open and to all that take a data set's name; call it from an init function. A name
+// that is taken or has a colon, or no Open, is a bug of the caller: Register panics.
+func Register(info Info) {
+	if info.Open == nil || strings.Contains(info.Name, ":") || slices.Contains(Names(), info.Name) {
+		panic(fmt.Sprintf("BUG: data set %q has no Open, or a colon in its name, or another one has its name", info.Name))
+	}
+	registered = append(registered, info)
+}
+
+// Known returns the built-in data sets, sorted by name, and those that are registered.
+func Known() []Info { return append([]Info{digitsInfo, glyphsInfo}, registered...) }
 
 // Files returns the readers of the user's files, sorted by name.
 func Files() []Info { return []Info{cifar10Info, folderInfo, idxInfo} }
@@ -135,7 +149,7 @@ func Open(name string, o Options) (Dataset, error) {
 	if err := o.validate(info); err != nil {
 		return nil, err
 	}
-	return info.open(path, o)
+	return info.Open(path, o)
 }
 
 // lookup finds the data set of a name and the path in it.
@@ -171,8 +185,8 @@ const maxImage = 4096
 
 func (o Options) validate(info Info) error {
 	switch {
-	case o.Image < info.minImage || o.Image > maxImage:
-		return fmt.Errorf("%w: data set %s with images of %d pixels a side; %d to %d work", ErrOption, info.Name, o.Image, info.minImage, maxImage)
+	case o.Image < info.MinImage || o.Image > maxImage:
+		return fmt.Errorf("%w: data set %s with images of %d pixels a side; %d to %d work", ErrOption, info.Name, o.Image, info.MinImage, maxImage)
 	case o.Channels < 1 || o.Channels > 1024:
 		return fmt.Errorf("%w: data set %s with %d channels; 1 to 1024 work", ErrOption, info.Name, o.Channels)
 	}

@@ -28,8 +28,8 @@ var digitsInfo = Info{
 	Name:     "digits",
 	Summary:  "1,797 handwritten digits of 8x8 pixels, real, scaled to the image size; 10 classes",
 	Source:   "E. Alpaydin, C. Kaynak: Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, 1998, CC BY 4.0",
-	minImage: digitSide,
-	open:     openDigits,
+	MinImage: digitSide,
+	Open:     openDigits,
 }
 
 // digit is one picture and its class.

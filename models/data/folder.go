@@ -15,8 +15,8 @@ var folderInfo = Info{
 	Name:     "folder:PATH",
 	Summary:  "JPEG and PNG files in a folder for each class, below train and test or in one folder that is split by the seed",
 	Source:   "files of the user",
-	minImage: 8,
-	open:     openFolder,
+	MinImage: 8,
+	Open:     openFolder,
 }
 
 // imagenet holds the means and deviations of ImageNet's training images, which published weights expect. For luminance

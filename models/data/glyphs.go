@@ -29,8 +29,8 @@ var glyphsInfo = Info{
 	Name:     "glyphs",
 	Summary:  "an endless stream of rendered characters 0-9 A-Z a-z, seeded; 62 classes",
 	Source:   "rendered from the Go fonts by Bigelow & Holmes, BSD 3-clause",
-	minImage: 16,
-	open:     openGlyphs,
+	MinImage: 16,
+	Open:     openGlyphs,
 }
 
 // faces are the Go fonts but for small caps, in which c and C would be one picture.

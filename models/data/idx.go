@@ -22,8 +22,8 @@ var idxInfo = Info{
 	Name:     "idx:PATH",
 	Summary:  "MNIST's format, train- and t10k- images-idx3-ubyte and labels-idx1-ubyte in a folder, plain or .gz",
 	Source:   "files of the user, as described in Y. LeCun, C. Cortes, C. Burges: The MNIST database of handwritten digits, 1998",
-	minImage: 8,
-	open:     openIDX,
+	MinImage: 8,
+	Open:     openIDX,
 }
 
 // maxIDXBytes bounds a file and what a gzip file unpacks to.
