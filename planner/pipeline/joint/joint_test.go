@@ -1,6 +1,7 @@
 package joint
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -53,6 +54,13 @@ func compare(t *testing.T, r pipeline.Request, duels map[string]*duel) {
 			t.Errorf("%v s a minibatch, the bound is %v", report.PerMinibatch, bound)
 		}
 	}
+	if small := (*pipeline.InfeasibleError)(nil); errors.As(err, &small) {
+		enough := r
+		enough.Platform = r.Platform.WithMemory(small.Smallest)
+		if _, err := solve(t.Context(), enough); err != nil {
+			t.Errorf("with the smallest memory, %d: %v", small.Smallest, err)
+		}
+	}
 	for name, solve := range rivals(r.Platform) {
 		if duels[name] == nil {
 			duels[name] = &duel{}
@@ -83,6 +91,7 @@ func compare(t *testing.T, r pipeline.Request, duels map[string]*duel) {
 }
 
 func tell(t *testing.T, duels map[string]*duel) {
+	t.Helper()
 	for name, d := range duels {
 		t.Logf("%-16s %4d both, faster in %d, %.3f times as fast on the mean; %d joint alone", name, d.both, d.faster, math.Exp(d.log/float64(max(d.both, 1))), d.alone)
 	}
@@ -103,27 +112,76 @@ func TestNeverSlower(t *testing.T) {
 	}
 }
 
-// TestProfilesNeverSlower: the same on PipeDream's chains.
+// TestSamePlan: the same request gives the same bytes, whichever of the plans that are compared is ready first.
+func TestSamePlan(t *testing.T) {
+	rng := rand.New(rand.NewPCG(16, 6))
+	plans := 0
+	for range 60 {
+		r := request(rng, 7, 6)
+		r.Microbatches = 2 * r.Platform.Devices
+		for _, s := range Strategies() {
+			if r.Versions != "" && s.Type == pipeline.Flushing {
+				continue
+			}
+			plan, err := s.Solve(t.Context(), r)
+			if err != nil {
+				continue
+			}
+			again, err := s.Solve(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var x, y bytes.Buffer
+			if err := errors.Join(plan.Encode(&x), again.Encode(&y)); err != nil {
+				t.Fatal(err)
+			}
+			if read, err := pipeline.Decode(&x); err != nil || read.Predicted.LowerBound != plan.Predicted.LowerBound || !bytes.Equal(encoded(t, read), y.Bytes()) {
+				t.Errorf("%v: another plan, or not as its file says: %v", r.Chain, err)
+			}
+			plans++
+		}
+	}
+	if plans < 50 {
+		t.Errorf("only %d plans", plans)
+	}
+}
+
+func encoded(t *testing.T, p *pipeline.Plan) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := p.Encode(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestProfilesNeverSlower: the same on PipeDream's chains, on devices that are alike and on nodes of four.
 func TestProfilesNeverSlower(t *testing.T) {
 	files, err := filepath.Glob("../../../docs/chains/*.json")
 	if err != nil || len(files) < 4 {
 		t.Fatal(files, err)
 	}
-	duels := map[string]*duel{}
-	for _, file := range files {
-		c, err := chain.Read(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, devices := range []int{2, 4, 8} {
-			for _, memory := range []int64{3, 6, 16} {
-				p := pipeline.NewPlatform(devices, memory<<30, 12e9)
-				if devices == 8 && memory == 6 {
-					p.Levels = []pipeline.Level{{Devices: 4, Bandwidth: 50e9}, {Devices: 2, Bandwidth: 6e9}}
+	for name, counts := range map[string][]int{"one level": {2, 4, 8}, "two levels": {8, 16}} {
+		duels := map[string]*duel{}
+		for _, file := range files {
+			c, err := chain.Read(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, devices := range counts {
+				for _, memory := range []int64{4, 6, 16} {
+					p := pipeline.NewPlatform(devices, memory<<30, 12e9)
+					if name == "two levels" {
+						p.Levels = []pipeline.Level{{Devices: 4, Bandwidth: 24e9}, {Devices: devices / 4, Bandwidth: 3e9}}
+					}
+					compare(t, pipeline.Request{Chain: c, Platform: p, Options: pipeline.Options{Accounting: pipeline.Saved}}, duels)
 				}
-				compare(t, pipeline.Request{Chain: c, Platform: p}, duels)
 			}
 		}
+		t.Log(name)
+		tell(t, duels)
+		if d := duels["loadline"]; d.both < 15 || d.faster < 15 {
+			t.Errorf("%s: %+v", name, d)
+		}
 	}
-	tell(t, duels)
 }
