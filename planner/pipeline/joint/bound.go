@@ -9,7 +9,8 @@ import (
 	"plimsoll/planner/pipeline/periodic"
 )
 
-// bound returns a time that no plan takes less than for a minibatch in which each device has one stage, whatever its schedule.
+// bound returns a time that no plan takes less than for a minibatch in which each device has one stage and replicas take minibatches in turn,
+// whatever its schedule.
 //
 // In a time T for each minibatch, r devices that share a stage of layers i..j have r·T for each of theirs, which is at least what they
 // compute for it, and what their gradients take on a link; so is, for each minibatch on a link between them and r' others, lcm(r, r')·T. A
@@ -79,8 +80,7 @@ func (c *cutter) behind(fewest []int, i, r int, period float64) int {
 	}
 	least := c.Platform.Devices + 1
 	for next := 1; next < len(fewest); next++ {
-		every := r * next / gcd(r, next)
-		if float64(c.costs.Boundary(i))/c.fastest*c.share() <= float64(every)*period*loose {
+		if every := periodic.LCM(r, next); float64(c.costs.Boundary(i))/c.fastest*c.share() <= float64(every)*period*loose {
 			least = min(least, fewest[next])
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/periodic"
 )
 
 // group is consecutive devices that may have a stage together: its replicas.
@@ -102,16 +103,9 @@ func perByte(p *pipeline.Platform, x, y int) float64 {
 // between returns how the minibatches of one group pass to the next one, which both take turns: those at i and j meet where i and j differ
 // by a multiple of the common divisor of their numbers. The bandwidth is 0 where two that meet have no link.
 func between(p *pipeline.Platform, x, y group) (every int, beta float64) {
-	every, beta = x.count*y.count/gcd(x.count, y.count), math.Inf(1)
+	every, beta = periodic.LCM(x.count, y.count), math.Inf(1)
 	for m := range every {
 		beta = min(beta, p.Beta(x.first+m%x.count, y.first+m%y.count))
 	}
 	return every, beta
-}
-
-func gcd(x, y int) int {
-	for y != 0 {
-		x, y = y, x%y
-	}
-	return x
 }

@@ -38,7 +38,7 @@ func (f *Folder) Finish() {
 	first := slices.IndexFunc(tasks, func(t pipeline.Task) bool { return t.Kind == pipeline.B })
 	round := 1
 	for _, st := range f.plan.Stages {
-		round = lcm(round, len(st.Devices))
+		round = LCM(round, len(st.Devices))
 	}
 	zero := tasks[first].Shift
 	zero -= (zero%round + round) % round

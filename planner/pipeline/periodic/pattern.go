@@ -62,13 +62,13 @@ func newPipe(p *problem) *pipe {
 	q := &pipe{problem: p, repeats: 1}
 	for s, st := range p.stages {
 		replicas := len(st.Devices)
-		q.repeats = lcm(q.repeats, replicas)
+		q.repeats = LCM(q.repeats, replicas)
 		forward, backward := p.seconds(s)
 		q.v = append(q.v, virtual{pipeline.Virtual{Stage: s, Forward: forward, Backward: backward}, replicas})
 		if s+1 == len(p.stages) {
 			break
 		}
-		link := virtual{pipeline.Virtual{Stage: s, Boundary: true}, lcm(replicas, len(p.stages[s+1].Devices))}
+		link := virtual{pipeline.Virtual{Stage: s, Boundary: true}, LCM(replicas, len(p.stages[s+1].Devices))}
 		for m := range link.every {
 			x, y := device(st, m), device(p.stages[s+1], m)
 			link.Forward = max(link.Forward, p.Platform.Seconds(p.Chain.Activation(st.Last), x, y))
@@ -92,8 +92,8 @@ func gcd(x, y int) int {
 	return x
 }
 
-// lcm returns the least common multiple of numbers above 0; math.MaxInt for one beyond that.
-func lcm(x, y int) int {
+// LCM returns the least common multiple of numbers above 0; math.MaxInt for one beyond that.
+func LCM(x, y int) int {
 	g := gcd(x, y)
 	if x/g > math.MaxInt/y {
 		return math.MaxInt

@@ -66,8 +66,8 @@ func TestTooManyReplicas(t *testing.T) {
 
 func TestLcm(t *testing.T) {
 	for _, c := range [][3]int{{1, 1, 1}, {4, 6, 12}, {7, 5, 35}, {1 << 40, 3, 3 << 40}, {1 << 40, 1<<40 - 1, math.MaxInt}, {math.MaxInt, 2, math.MaxInt}} {
-		if got := lcm(c[0], c[1]); got != c[2] {
-			t.Errorf("lcm(%d, %d) = %d, want %d", c[0], c[1], got, c[2])
+		if got := LCM(c[0], c[1]); got != c[2] {
+			t.Errorf("LCM(%d, %d) = %d, want %d", c[0], c[1], got, c[2])
 		}
 	}
 }

@@ -70,7 +70,7 @@ func (p *problem) cover() error {
 func (p *problem) joined() error {
 	for s := range len(p.stages) - 1 {
 		from, to := p.stages[s].Devices, p.stages[s+1].Devices
-		common := len(from) / (lcm(len(from), len(to)) / len(to))
+		common := len(from) / (LCM(len(from), len(to)) / len(to))
 		for i, x := range from {
 			for j := i % common; j < len(to); j += common {
 				if y := to[j]; x != y && p.Platform.Beta(x, y) == 0 {
