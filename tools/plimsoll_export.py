@@ -85,13 +85,16 @@ def split(model, x, names=None):
 
     The layers are right as long as the model stays in the mode (train or eval) it is in, and the same parameters need gradients.
     """
-    pieces = named_pieces(model, x, names) if names else sequence(model)
+    pieces, want = named_pieces(model, x, names) if names else (sequence(model), None)
     if not pieces:
         raise ChainError("the model has no layers")
     whole = nn.ModuleList(m for _, m in pieces if isinstance(m, nn.Module))
     with undisturbed(whole.buffers(), whole.parameters(), x.device):
         layers = join(pieces, x)
-        study(layers, x)
+    with undisturbed(whole.buffers(), whole.parameters(), x.device):
+        got = study(layers, x)
+    if want is not None and not torch.allclose(got, want, rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise ChainError("the submodules, one after the other, do not compute what the model does: it computes something between them")
     return layers
 
 
@@ -108,7 +111,7 @@ def sequence(model, prefix=""):
 
 
 def named_pieces(model, x, names):
-    """Returns the named submodules, and views between them, of a module: what its forward does, seen by hooks."""
+    """Returns the named submodules, and views between them, of a module, as its forward runs them, seen by hooks, and its output."""
     wanted = {name: model.get_submodule(name) for name in expand(model, names)}
     trace = Trace()
     hooks = []
@@ -126,7 +129,7 @@ def named_pieces(model, x, names):
     never = [name for name in wanted if name not in trace.ran]
     if never:
         raise ChainError(f"{never[0]} is never called: leave it out")
-    return trace.pieces
+    return trace.pieces, y
 
 
 def expand(model, names):
@@ -148,7 +151,7 @@ class Trace:
     def __init__(self):
         self.pieces, self.ran, self.inside = [], [], None
         self.outputs = []  # (name, weak reference), so that a trace keeps nothing alive but the latest
-        self.latest = None
+        self.latest, self.version = None, 0
 
     def enter(self, name):
         def hook(module, args, kwargs):
@@ -177,7 +180,7 @@ class Trace:
     def left(self, module, name, output):
         if not isinstance(output, torch.Tensor):
             raise ChainError(f"{name} returns a {type(output).__name__}: one tensor goes from layer to layer")
-        self.latest = output
+        self.latest, self.version = output, output._version
         self.outputs.append((name, weakref.ref(output)))
 
     def link(self, name, x):
@@ -185,9 +188,9 @@ class Trace:
         y, before = self.latest, self.outputs[-1][0]
         if not isinstance(x, torch.Tensor):
             raise ChainError(f"{name} is a {type(x).__name__}: one tensor goes from layer to layer")
-        if x is not y and not same_bytes(x, y):
+        if y._version != self.version or x is not y and (x.shape == y.shape or not same_bytes(x, y)):  # of equal shape: y.detach()
             for other, ref in self.outputs[:-1]:
-                if ref() is not None and storage(ref()) == storage(x):
+                if ref() is not None and storage(ref()) == storage(x) != storage(y):
                     raise ChainError(f"{name} takes what {other} returns, not what {before} does: the layers branch there; name one submodule around both")
             raise ChainError(f"between {before} and {name} the model computes something: put it into a submodule, and name that")
         if x.shape != y.shape:
@@ -250,7 +253,7 @@ def join(pieces, x):
 
 
 def study(layers, x):
-    """Finds what each layer uses and changes, and refuses layers that use what others compute."""
+    """Finds what each layer uses and changes, refuses layers that use what others compute, and returns the output of the last."""
     for layer in layers:
         before, state = [b.clone() for b in layer.buffers()], rng_state(x.device)
         leaf = differentiable(x, x.is_floating_point())
@@ -260,6 +263,7 @@ def study(layers, x):
         layer.random = any(not torch.equal(a, b) for a, b in zip(state, rng_state(x.device)))
         layer.changed = [b for b, old in zip(layer.buffers(), before) if not torch.equal(b, old)]
         x = y.detach()
+    return x
 
 
 def weights(y, name):

@@ -313,6 +313,29 @@ class Splits(unittest.TestCase):
         self.refused(pe.ChainError, "Listed is no nn.Sequential", lambda: pe.split(Listed(*parts), x))
         self.assertEqual(len(pe.split(Listed(*parts), x, abc)), 3)
 
+    def test_what_a_module_does_between_its_submodules_is_not_lost(self):
+        def between(change):
+            class Changes(Listed):
+                def forward(self, x):
+                    return self.c(self.b(change(self.a(x))))
+
+            return lambda: pe.split(Changes(*(nn.Linear(8, 8) for _ in range(3))), torch.randn(4, 8), ["a", "b", "c"])
+
+        self.refused(pe.ChainError, "between a and b the model computes something", between(lambda y: F.relu(y, inplace=True)))
+        self.refused(pe.ChainError, "between a and b the model computes something", between(lambda y: y.detach()))
+        self.refused(pe.ChainError, "do not compute what the model does", between(lambda y: (y.data.mul_(2), y)[1]))
+
+    def test_batches_of_another_size(self):
+        model, x, _, names = pe.build("resnet", "cpu", 1)
+        layers = pe.split(model, x, names)
+        self.assertEqual(layers[-2].name, "pool+view")
+        text = " ".join(f"Fall{i}" for i in range(1, 21)) + " " + " ".join(f"B{i}" for i in range(20, 0, -1))
+        pe.run(ops(text), layers, x[:5], lambda y: y.square().mean())
+        got = pe.gradients(layers)
+        model.zero_grad()
+        model(x[:5]).square().mean().backward()
+        self.assertTrue(all(torch.equal(a, b) for a, b in zip(got, pe.gradients(layers), strict=True)))
+
 
 class Plans(unittest.TestCase):
     """Plans that cannot be run are refused before anything is computed."""
