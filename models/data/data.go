@@ -1,5 +1,5 @@
-// Package data serves labeled images: two built-in sets that a model can learn from without a download, and readers of
-// folders of pictures, of CIFAR-10 and of MNIST's format.
+// Package data serves labeled images and text: three built-in sets that a model can learn from without a download, and readers of
+// folders of pictures, of CIFAR-10, of MNIST's format and of text files.
 //
 // Everything is a pure function of its arguments. A sample depends on (seed, split, index) and on nothing drawn
 // before it; a batch depends on (seed, step). A training run can therefore be repeated, or resumed at any step,
@@ -69,6 +69,22 @@ type Pictures interface {
 	FillBytes(split Split, index int64, dst []uint8) (label int, err error)
 }
 
+// Sequences is a data set of text: a sample is a window of tokens, and the label of each token is the one that follows it. Shape is
+// 1, tokens, 1, Classes the vocabulary.
+type Sequences interface {
+	Dataset
+	// FillTokens is Fill for tokens, int32, as the bits of dst, with a label for each.
+	FillTokens(split Split, index int64, dst []float32, labels []int32) error
+}
+
+// Labels returns how many labels a sample of a data set has.
+func Labels(set Dataset) int {
+	if _, ok := set.(Sequences); ok {
+		return set.Shape()[1]
+	}
+	return 1
+}
+
 // Palette returns that of a data set of pictures; nil for others.
 func Palette(set Dataset) []float32 {
 	if p, ok := set.(Pictures); ok {
@@ -82,6 +98,7 @@ type Options struct {
 	Seed     uint64 // of everything random: augmentation, and the samples themselves where they are generated
 	Image    int    // height and width in pixels
 	Channels int    // the grey value is repeated over them; 0 means 3
+	Length   int    // tokens of a sample, of text
 	// NoAugment serves the training samples of a finite set as they are.
 	NoAugment bool
 	// SkipBad passes over samples whose bytes are bad, instead of failing: see Skipper.
@@ -113,7 +130,8 @@ type Info struct {
 	Summary string // one line
 	Source  string // origin and license
 
-	MinImage int // the smallest images that it serves, pixels a side
+	MinImage int  // the smallest images that it serves, pixels a side
+	Text     bool // whether its samples are texts: Open returns Sequences
 	// Open opens it, with complete options; path is "" but for files.
 	Open func(path string, o Options) (Dataset, error)
 }
@@ -133,8 +151,14 @@ func Register(info Info) {
 // Known returns the built-in data sets, sorted by name, and those that are registered.
 func Known() []Info { return append([]Info{digitsInfo, glyphsInfo}, registered...) }
 
-// Files returns the readers of the user's files, sorted by name.
+// Files returns the readers of the user's images, sorted by name.
 func Files() []Info { return []Info{cifar10Info, folderInfo, idxInfo} }
+
+// Texts returns the sets of text: the built-in one and the reader of the user's files.
+func Texts() []Info { return []Info{opticksInfo, textInfo} }
+
+// all returns every data set that Open knows.
+func all() []Info { return slices.Concat(Known(), Files(), Texts()) }
 
 // Open returns the data set of a name: a built-in one, or a reader and a path, as in "folder:/data/flowers". Errors:
 // ErrUnknown, which lists the known names, ErrOption, and those of the files.
@@ -154,15 +178,13 @@ func Open(name string, o Options) (Dataset, error) {
 
 // lookup finds the data set of a name and the path in it.
 func lookup(name string) (info Info, path string, err error) {
-	for _, info := range Known() {
-		if info.Name == name {
-			return info, "", nil
-		}
-	}
-	for _, info := range Files() {
-		kind, _, _ := strings.Cut(info.Name, ":")
+	for _, info := range all() {
+		kind, _, inFiles := strings.Cut(info.Name, ":")
 		path, ok := strings.CutPrefix(name, kind+":")
 		switch {
+		case name == info.Name && !inFiles:
+			return info, "", nil
+		case !inFiles:
 		case ok && path != "":
 			return info, path, nil
 		case ok || name == kind:
@@ -173,11 +195,11 @@ func lookup(name string) (info Info, path string, err error) {
 }
 
 // Names lists what Open knows.
-func Names() (all []string) {
-	for _, info := range append(Known(), Files()...) {
-		all = append(all, info.Name)
+func Names() (names []string) {
+	for _, info := range all() {
+		names = append(names, info.Name)
 	}
-	return all
+	return names
 }
 
 // maxImage keeps fixed-point coordinates far from their ends.
@@ -185,6 +207,10 @@ const maxImage = 4096
 
 func (o Options) validate(info Info) error {
 	switch {
+	case info.Text:
+		return o.validateText(info)
+	case o.Length != 0:
+		return fmt.Errorf("%w: data set %s has images, and the model reads text: give it text, as in %s or %s", ErrOption, info.Name, opticksInfo.Name, textInfo.Name)
 	case o.Image < info.MinImage || o.Image > maxImage:
 		return fmt.Errorf("%w: data set %s with images of %d pixels a side; %d to %d work", ErrOption, info.Name, o.Image, info.MinImage, maxImage)
 	case o.Channels < 1 || o.Channels > 1024:

@@ -73,7 +73,7 @@ func newLoader[T Element](b *Batcher[T], first int64, depth int) *Loader[T] {
 	}
 	l.work.L, l.ready.L = &l.mu, &l.mu
 	for i := range l.ring {
-		l.ring[i] = slot[T]{images: make([]T, b.batch*b.pixel), labels: make([]int32, b.batch), left: b.batch}
+		l.ring[i] = slot[T]{images: make([]T, b.batch*b.pixel), labels: make([]int32, b.batch*b.labels), left: b.batch}
 	}
 	return l
 }
@@ -121,7 +121,7 @@ func (l *Loader[T]) done(s *slot[T], i int, err error) {
 }
 
 // Next copies the next batch, waiting until it is complete: images has batch*height*width*channels elements, labels has
-// batch. It returns how many samples count, as Batcher.Fill does. It does not allocate. One goroutine calls it.
+// as many as Batcher.Fill's. It returns how many samples count, as Batcher.Fill does. It does not allocate. One goroutine calls it.
 //
 // Errors: that of the batch's first bad sample, again at every further call; the cause of the context's end; ErrClosed;
 // io.EOF after the last batch of a test split.

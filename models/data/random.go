@@ -12,6 +12,7 @@ const (
 	sampleKey
 	splitKey
 	pairKey
+	windowKey
 )
 
 // mix is the finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014):
