@@ -74,7 +74,7 @@ func addStep(page *report.Page, r *train.Run, o *train.Outcome) error {
 
 // runSummary is the sentence under a run's title.
 func runSummary(r *train.Run, o *train.Outcome) string {
-	return fmt.Sprintf("%d steps of %d images; %.2f%% of %d held-out samples are recognized.", o.Steps, r.Job.Images(), 100*o.Accuracy, o.TestSamples)
+	return fmt.Sprintf("%d steps of %s; %s are recognized.", o.Steps, r.Job.Samples(r.Job.Images()), r.Job.Held(float64(o.TestLoss), o.Accuracy, o.TestSamples))
 }
 
 // historyCharts draws loss, accuracy and learning rate over the steps of a run, on training batches and held-out samples.

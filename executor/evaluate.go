@@ -38,7 +38,7 @@ func (w *Workload) layoutEval(limit int64) (*bound, error) {
 	return w.layoutForward(len(w.Layers)-1, evalProgram, limit)
 }
 
-// Predict runs the model on the images in Images, in evaluation mode, and fills logits: float32, N,Classes.
+// Predict runs the model on the images in Images, in evaluation mode, and fills logits: float32, N,Classes; of tokens N,T,Classes.
 func (e *Executor) Predict(logits []float32) error {
 	if e.stopped {
 		return ErrStopped

@@ -23,6 +23,39 @@ func GPT2Small(batch, length int) Language {
 	return Language{Batch: batch, Length: length, Vocabulary: 50257, Positions: 1024, Width: 768, Heads: 12, Blocks: 12, Dropout: 0.1}
 }
 
+// What GPT-2 is published with: the positions that have learned vectors, the channels of a head, the share that is dropped.
+const (
+	publishedPositions = 1024
+	headChannels       = 64
+	publishedDropout   = 0.1
+)
+
+// gpt2 is GPT-2 with so many blocks and channels; for longer samples with more positions than published.
+func gpt2(blocks, width int) func(string, Config) (*Model, error) {
+	return func(name string, c Config) (*Model, error) {
+		return GPT2(name, Language{
+			Batch: c.Batch, Length: c.Image, Vocabulary: c.Classes, Positions: max(publishedPositions, c.Image),
+			Width: width, Heads: max(width/headChannels, 1), Blocks: blocks, Dropout: publishedDropout, DType: c.DType,
+		})
+	}
+}
+
+// smallGPT2 is GPT-2 with at least 4 heads, as many positions as a sample has and no dropout, for little text.
+func smallGPT2(blocks, width int) func(string, Config) (*Model, error) {
+	return func(name string, c Config) (*Model, error) {
+		if width%4 != 0 {
+			return nil, fmt.Errorf("%s: %w: %d channels, want a multiple of 4", name, ErrConfig, width)
+		}
+		heads := max(width/headChannels, 4)
+		for width%heads != 0 {
+			heads--
+		}
+		return GPT2(name, Language{
+			Batch: c.Batch, Length: c.Image, Vocabulary: c.Classes, Positions: c.Image, Width: width, Heads: heads, Blocks: blocks, DType: c.DType,
+		})
+	}
+}
+
 // GPT2 returns the model of Radford et al. 2019, Language Models are Unsupervised Multitask Learners, section 2.3: pre-activation
 // norms, learned positions, GELU by tanh. Each half of a block, attention and MLP, is a layer of the chain. Parameters are named as
 // Hugging Face has them, but for wte.weight, transformer.embed.weight here, and wpe.weight, transformer.embed.position.

@@ -13,9 +13,9 @@ import (
 // Config is what a model can be built for.
 type Config struct {
 	Batch    int
-	Image    int // height and width in pixels
-	Channels int // 0 means 3
-	Classes  int
+	Image    int           // height and width in pixels; of text the tokens of a sample
+	Channels int           // 0 means 3; text has none
+	Classes  int           // of text the vocabulary
 	DType    kernels.DType // of the activations: float32, its TF32, or bfloat16; images and parameters are float32
 }
 
@@ -24,7 +24,7 @@ type Known struct {
 	Name    string
 	Summary string
 	Source  string // the paper that describes it; "" for our own
-	Image   int    // the height and width of the images that it is meant for, in pixels
+	Image   int    // the height and width of the images that it is meant for, in pixels; of text the tokens of a sample
 	Classes int    // likewise
 	// Build makes it, with a Builder. The config is complete; it is called anew for every batch, image and number of classes.
 	Build func(name string, c Config) (*Model, error)
@@ -77,8 +77,8 @@ func Zoo() []Known {
 // mostSize bounds the numbers of a family.
 const mostSize = 1 << 14
 
-// families are the models that two numbers scale: unet-6-72 is the U-Net of (6, 72).
-var families = map[string]func(a, b int) func(string, Config) (*Model, error){"unet": unet, "amoebanet": amoebaNet}
+// families are the models that two numbers scale: unet-6-72 is the U-Net of (6, 72), gpt2-4-128 a GPT-2 of 4 blocks and 128 channels.
+var families = map[string]func(a, b int) func(string, Config) (*Model, error){"unet": unet, "amoebanet": amoebaNet, "gpt2": smallGPT2}
 
 // scaled returns the model of a family that a name stands for, nil for any other name.
 func scaled(name string) func(string, Config) (*Model, error) {
@@ -107,18 +107,35 @@ func OfPairs(name string) bool {
 	return slices.ContainsFunc(Pairs(), func(k Known) bool { return k.Name == name })
 }
 
-// Names lists what New knows; unet-B-C and amoebanet-L-F stand for all models of their families.
-func Names() (all []string) {
-	for _, k := range append(Zoo(), Pairs()...) {
-		all = append(all, k.Name)
+// Texts returns the known language models, which read tokens and predict the next one of each.
+func Texts() []Known {
+	const radford = "Radford et al. 2019, table 2"
+	return []Known{
+		{"gpt2", "GPT-2 of 12 blocks and 768 channels; others are gpt2-B-C", radford, 1024, 50257, gpt2(12, 768)},
+		{"gpt2-medium", "GPT-2 of 24 blocks and 1024 channels", radford, 1024, 50257, gpt2(24, 1024)},
+		{"gpt2-large", "GPT-2 of 36 blocks and 1280 channels", radford, 1024, 50257, gpt2(36, 1280)},
+		{"gpt2-xl", "GPT-2 of 48 blocks and 1600 channels", radford, 1024, 50257, gpt2(48, 1600)},
 	}
-	return append(all, "unet-B-C", "amoebanet-L-F")
 }
 
-// New builds a model of the zoo, or of pairs. Errors: ErrUnknown, ErrConfig.
+// OfText reports whether a sample of a model is a text.
+func OfText(name string) bool { return name == "gpt2" || strings.HasPrefix(name, "gpt2-") }
+
+// All returns all known models: of images, of pairs of them, of text.
+func All() []Known { return slices.Concat(Zoo(), Pairs(), Texts()) }
+
+// Names lists what New knows; unet-B-C, amoebanet-L-F and gpt2-B-C stand for all models of their families.
+func Names() (all []string) {
+	for _, k := range All() {
+		all = append(all, k.Name)
+	}
+	return append(all, "unet-B-C", "amoebanet-L-F", "gpt2-B-C")
+}
+
+// New builds a known model, or one of a family. Errors: ErrUnknown, ErrConfig.
 func New(name string, c Config) (*Model, error) {
 	build := scaled(name)
-	for _, k := range append(Zoo(), Pairs()...) {
+	for _, k := range All() {
 		if k.Name == name {
 			build = k.Build
 		}

@@ -37,7 +37,7 @@ func newAlbum(j *train.Job) (*album, error) {
 	}
 	a, shape := &album{}, j.Set.Shape()
 	for i := range batches {
-		images, labels := make([]float32, shape[0]*shape[1]*shape[2]*j.Config.Batch), make([]int32, j.Config.Batch)
+		images, labels := make([]float32, shape[0]*shape[1]*shape[2]*j.Config.Batch), make([]int32, j.Config.Batch*data.Labels(j.Set))
 		if _, err := b.Fill(int64(i), images, labels); err != nil {
 			return nil, err
 		}

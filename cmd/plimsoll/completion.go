@@ -36,14 +36,14 @@ var files = map[string][]string{
 }
 
 func modelValues() (all []string) {
-	for _, k := range append(models.Zoo(), models.Pairs()...) {
+	for _, k := range models.All() {
 		all = append(all, k.Name+"\t"+k.Summary)
 	}
 	return all
 }
 
 func dataValues() (all []string) {
-	for _, info := range append(data.Known(), data.Files()...) {
+	for _, info := range slices.Concat(data.Known(), data.Files(), data.Texts()) {
 		name, _, _ := strings.Cut(info.Name, "PATH")
 		all = append(all, name+"\t"+info.Summary)
 	}

@@ -28,6 +28,7 @@ import (
 type jobFlags struct {
 	model         string
 	config        models.Config
+	length        int  // of samples of text
 	largest       bool // --batch max
 	data          string
 	seed          uint64
@@ -61,12 +62,13 @@ func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.StringVarP(&f.model, "model", "m", "", "model of the zoo: resnet50, resnet20, densenet121, ...")
 	s.IntVar(&f.config.Image, "image", 32, "height and width of the images, pixels")
+	s.IntVar(&f.length, "length", 64, "tokens of a sample, of language models")
 	f.config.Batch = 32
-	s.Var(&batchFlag{&f.config.Batch, &f.largest}, "batch", "images of a step; train also takes max: as many as fit in the limit")
+	s.Var(&batchFlag{&f.config.Batch, &f.largest}, "batch", "images, or samples of text, of a step; train also takes max: as many as fit in the limit")
 	s.IntVar(&f.config.Channels, "channels", 3, "channels of the images")
 	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")
 	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "type of the activations: float32 or bf16; tf32 is float32 with rounded products; weights and sums are float32")
-	s.StringVar(&f.data, "data", "digits", "data set: "+strings.Join(data.Names(), ", "))
+	s.StringVar(&f.data, "data", "", "data set: "+strings.Join(data.Names(), ", ")+" (default: digits, or opticks for language models)")
 	s.BoolVar(&f.skipBad, "skip-bad", false, "pass over samples whose files are corrupt, and count them")
 	s.Uint64Var(&f.seed, "seed", 1, "seed of weights, dropout and data")
 	s.StringVar(&f.devices, "devices", "cpu", "device: cpu")
@@ -147,6 +149,10 @@ func (f *jobFlags) open() (*train.Job, error) {
 	if err := noShare("--device-memory", f.deviceMemory); err != nil {
 		return nil, err
 	}
+	if models.OfText(f.model) {
+		f.config.Image, f.data = f.length, cmp.Or(f.data, "opticks")
+	}
+	f.data = cmp.Or(f.data, "digits")
 	update, err := f.update()
 	if err != nil {
 		return nil, usage(err)

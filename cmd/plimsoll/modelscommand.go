@@ -32,7 +32,8 @@ func (a *app) models() *cobra.Command {
 	cmd := command("models", "List the models", `List the models that -m knows. Layers are those of the chain, the loss included; parameters, for images of the size and as many
 classes as shown, which are those that a model is meant for. Any others are given with --image, --channels and --classes.
 
-Families: unet-B-C is the U-Net of B convolutions a level and C channels, amoebanet-L-F the AmoebaNet-D of L cells and F filters.`, nil)
+Families: unet-B-C is the U-Net of B convolutions a level and C channels, amoebanet-L-F the AmoebaNet-D of L cells and F filters, gpt2-B-C a GPT-2 of B
+blocks and C channels without dropout. Language models read text: their image is the tokens of a sample (--length), their classes the vocabulary.`, nil)
 	cmd.Example = `  plimsoll models
   plimsoll train -m resnet50 --image 224 --batch 8 --data folder:PATH`
 	cmd.RunE = func(*cobra.Command, []string) error { return a.listModels() }
@@ -41,7 +42,7 @@ Families: unet-B-C is the U-Net of B convolutions a level and C channels, amoeba
 
 func (a *app) listModels() error {
 	list := modelList{}
-	for _, k := range append(models.Zoo(), models.Pairs()...) {
+	for _, k := range models.All() {
 		m, err := models.New(k.Name, k.Config())
 		if err != nil {
 			return err

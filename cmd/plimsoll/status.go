@@ -15,7 +15,7 @@ import (
 type status struct {
 	app         *app
 	steps       int
-	batch       int
+	job         *train.Job
 	limit       int64
 	live        bool
 	every       int // steps between lines, where they are not rewritten
@@ -29,7 +29,7 @@ const refresh = 100 * time.Millisecond
 
 func (a *app) newStatus(r *train.Run) *status {
 	return &status{
-		app: a, steps: r.Steps, batch: r.Job.Images(), limit: r.Limit, live: a.err.terminal() && !a.quiet,
+		app: a, steps: r.Steps, job: r.Job, limit: r.Limit, live: a.err.terminal() && !a.quiet,
 		every: max(r.Steps/10, 1), seen: -1,
 	}
 }
@@ -55,7 +55,7 @@ func (s *status) line(r train.Record) string {
 	done := s.seen - s.first
 	perStep := time.Since(s.start).Seconds() / float64(done)
 	text := fmt.Sprintf("step %d of %d: loss %.4f, accuracy %.1f%%, %s, %s, memory %s of %s, %s left",
-		s.seen, s.steps, float64(r.Loss), 100*r.Accuracy, units.Rate(1/perStep, "steps"), units.Rate(float64(s.batch)/perStep, "images"),
+		s.seen, s.steps, float64(r.Loss), 100*r.Accuracy, units.Rate(1/perStep, "steps"), s.job.Rate(float64(s.job.Images())/perStep),
 		units.Bytes(r.PeakBytes), units.Bytes(s.limit), units.Seconds(perStep*float64(s.steps-s.seen)))
 	if r.Skipped {
 		text += "; skipped: the gradients are not finite"
@@ -65,7 +65,7 @@ func (s *status) line(r train.Record) string {
 
 // eval shows an evaluation.
 func (s *status) eval(e train.Evaluation) {
-	s.app.note("after %s: loss %.4f, accuracy %.2f%% of %d held-out samples", units.Count(e.Done, "step"), float64(e.Loss), 100*e.Accuracy, e.Samples)
+	s.app.note("after %s: loss %.4f, accuracy %s", units.Count(e.Done, "step"), float64(e.Loss), s.job.Held(float64(e.Loss), e.Accuracy, e.Samples))
 }
 
 // saved shows an attempt to save a checkpoint. One that failed is said even with --quiet.

@@ -418,11 +418,11 @@ func (f *trainFlags) findBatch(ctx context.Context, a *app, p *planning) error {
 		return err
 	}
 	if n == 0 {
-		return noFit{fmt.Errorf("--batch max: not one image of %d pixels fits in %s", f.job.config.Image, units.Bytes(limit))}
+		return noFit{fmt.Errorf("--batch max: not one image or text of size %d fits in %s", f.job.config.Image, units.Bytes(limit))}
 	}
-	a.note("--batch max: %d images fit in %s (give --batch %d to train the same elsewhere)", n, units.Bytes(limit), n)
+	a.note("--batch max: %s fit in %s (give --batch %d to train the same elsewhere)", job.Samples(n), units.Bytes(limit), n)
 	if all := job.Set.TrainLen(); all > 0 && int64(n) > all { // 0: they never end
-		a.note("--batch max: all %d images of %s", all, job.Data)
+		a.note("--batch max: all %s of %s", job.Samples(int(all)), job.Data)
 		n = int(all)
 	}
 	f.job.config.Batch = n
@@ -461,12 +461,12 @@ func (a *app) planStep(ctx context.Context, r *train.Run, s *choice, f *trainFla
 func writeSummary(out io.Writer, r *train.Run, s *train.Summary) {
 	all, _ := r.Job.StoreAllBytes() // it was planned with
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "trained\t%s on %s, %s of %d images, %s\n", r.Job.Model, r.Job.Data, units.Count(s.Steps, "step"), r.Job.Images(), units.Rate(s.ImagesPerS, "images"))
+	fmt.Fprintf(w, "trained\t%s on %s, %s of %s, %s\n", r.Job.Model, r.Job.Data, units.Count(s.Steps, "step"), r.Job.Samples(r.Job.Images()), r.Job.Rate(s.ImagesPerS))
 	if n := r.Job.Parts; n > 1 {
-		fmt.Fprintf(w, "\t%d parts of %d images a step, each of which runs the plan\n", n, r.Job.Config.Batch)
+		fmt.Fprintf(w, "\t%d parts of %s a step, each of which runs the plan\n", n, r.Job.Samples(r.Job.Config.Batch))
 	}
 	fmt.Fprintf(w, "loss\t%.4f in the last step\n", s.Loss)
-	fmt.Fprintf(w, "accuracy\t%.2f%% of %d held-out samples\n", 100*s.Accuracy, s.TestSamples)
+	fmt.Fprintf(w, "accuracy\t%s\n", r.Job.Held(float64(s.TestLoss), s.Accuracy, s.TestSamples))
 	fmt.Fprintf(w, "limit\t%s, %s of store-all's %s\n", units.Bytes(s.LimitBytes), share(float64(s.LimitBytes), float64(all)), units.Bytes(all))
 	fmt.Fprintf(w, "peak\tpredicted %s, measured %s\n", units.ExactBytes(s.PredictedPeakBytes), units.ExactBytes(s.MeasuredPeakBytes))
 	if s.StagedBytes > 0 {

@@ -394,16 +394,16 @@ func (a *app) planRest(ctx context.Context, f *trainFlags, place *runFolder, r *
 func writePipeSummary(out io.Writer, r *train.Run, s *train.Summary) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	p := s.Pipe
-	fmt.Fprintf(w, "trained\t%s on %s, %s of %d images, %s\n", r.Job.Model, r.Job.Data, units.Count(s.Steps, "step"), r.Job.Images(), units.Rate(s.ImagesPerS, "images"))
+	fmt.Fprintf(w, "trained\t%s on %s, %s of %s, %s\n", r.Job.Model, r.Job.Data, units.Count(s.Steps, "step"), r.Job.Samples(r.Job.Images()), r.Job.Rate(s.ImagesPerS))
 	fmt.Fprintf(w, "loss\t%.4f in the last step\n", s.Loss)
-	fmt.Fprintf(w, "accuracy\t%.2f%% of %d held-out samples\n", 100*s.Accuracy, s.TestSamples)
+	fmt.Fprintf(w, "accuracy\t%s\n", r.Job.Held(float64(s.TestLoss), s.Accuracy, s.TestSamples))
 	if len(p.Devices) > 1 {
 		fmt.Fprintf(w, "pipeline\t%s, weights %s, %d devices with at most %s each\n", s.Strategy, p.Versions, len(p.Devices), units.Bytes(s.LimitBytes))
 	} else {
 		fmt.Fprintf(w, "schedule\t%s, weights %s, on one device with at most %s\n", s.Strategy, p.Versions, units.Bytes(s.LimitBytes))
 	}
 	if p.Microbatches > 1 {
-		fmt.Fprintf(w, "\t%d microbatches of %d images a step\n", p.Microbatches, r.Job.Config.Batch)
+		fmt.Fprintf(w, "\t%d microbatches of %s a step\n", p.Microbatches, r.Job.Samples(r.Job.Config.Batch))
 	}
 	if p.UpdateSteps > 1 {
 		fmt.Fprintf(w, "\tan update takes %d steps\n", p.UpdateSteps)

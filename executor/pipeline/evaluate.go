@@ -127,7 +127,7 @@ func (x *evaluation) at(offset int64, scalars runtime.Span) {
 }
 
 // Evaluate predicts batches 0 to n-1 of a feed, whose labels it does not ask for, in evaluation mode with the weights as they
-// are, and calls each for their logits in order: float32, N,Classes, valid during the call. Errors: *TaskError, that of each,
+// are, and calls each for their logits in order: float32, N,Classes, of tokens N,T,Classes, valid during the call. Errors: *TaskError, that of each,
 // *StuckError, ErrStopped, the context's; after one of a device the executor is stopped.
 func (e *Executor) Evaluate(ctx context.Context, feed Feed, n int, each func(batch int, logits []float32) error) error {
 	if e.stopped {
@@ -157,7 +157,7 @@ func (e *Executor) evaluate(ctx context.Context, feed Feed, n int, each func(bat
 	if err != nil {
 		return err
 	}
-	r := &evaluator{e: e, stages: all, feed: feed, logits: make([]float32, e.Model.Input.Shape[0]*e.Model.Classes)}
+	r := &evaluator{e: e, stages: all, feed: feed, logits: make([]float32, e.Model.Labels.Elements()*int64(e.Model.Classes))}
 	last := all[len(all)-1]
 	for t := range n + len(all) - 1 {
 		if err := context.Cause(ctx); err != nil {

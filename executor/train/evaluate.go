@@ -12,7 +12,7 @@ import (
 // Score is how a model does on held-out samples.
 type Score struct {
 	Correct int
-	Samples int
+	Samples int     // of text its tokens
 	Loss    float64 // cross entropy, the sum over the samples
 }
 
@@ -33,7 +33,7 @@ func (r *Runner) Evaluate(ctx context.Context) (Score, error) {
 	r.Swap() // the other batch may be that of the next step
 	defer r.Swap()
 	classes := r.job.Config.Classes
-	logits := make([]float32, r.job.Config.Batch*classes)
+	logits := make([]float32, r.job.labels()*classes)
 	for {
 		fresh, labels, err := batches.next()
 		if errors.Is(err, io.EOF) {
@@ -45,9 +45,14 @@ func (r *Runner) Evaluate(ctx context.Context) (Score, error) {
 		if err := r.Predict(logits); err != nil {
 			return s, err
 		}
-		for i := range fresh {
-			s.add(logits[i*classes:(i+1)*classes], int(labels[i]))
-		}
+		s.addAll(logits, labels[:fresh*data.Labels(r.job.Set)], classes)
+	}
+}
+
+// addAll counts the predictions that there are labels for.
+func (s *Score) addAll(logits []float32, labels []int32, classes int) {
+	for i, label := range labels {
+		s.add(logits[i*classes:(i+1)*classes], int(label))
 	}
 }
 

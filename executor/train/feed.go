@@ -45,7 +45,7 @@ func (j *Job) newFeed(ctx context.Context, from *data.Batcher[float32], first in
 	pixels := j.pixels()
 	wants := func(int) (bool, bool) { return true, true }
 	return &feed{wants: wants, from: l, next: first, held: map[int]*held{}, fresh: func() *held {
-		return &held{images: make([]float32, pixels), labels: make([]int32, j.Config.Batch)}
+		return &held{images: make([]float32, pixels), labels: make([]int32, j.labels())}
 	}}, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"plimsoll/executor"
@@ -106,17 +107,54 @@ func (j *Job) alone() bool {
 	return j.Processes < 2 && err == nil && len(items) == 1 && items[0].Parts <= 1
 }
 
-// Images returns how many images a step has.
+// Images returns how many images, or samples of text, a step has.
 func (j *Job) Images() int { return j.Config.Batch * j.parts() }
+
+// Tokens returns how many tokens a sample has; 0 of images.
+func (j *Job) Tokens() int {
+	if models.OfText(j.Model) {
+		return j.Config.Image
+	}
+	return 0
+}
+
+// Samples says what so many samples are: "32 images", "32 samples of 64 tokens".
+func (j *Job) Samples(n int) string {
+	if t := j.Tokens(); t > 0 {
+		return fmt.Sprintf("%s of %s", units.Count(n, "sample"), units.Count(t, "token"))
+	}
+	return units.Count(n, "image")
+}
+
+// Rate says what so many samples per second are: "312 images/s", "19.9k tokens/s".
+func (j *Job) Rate(samples float64) string {
+	if t := j.Tokens(); t > 0 {
+		return units.Rate(samples*float64(t), "tokens")
+	}
+	return units.Rate(samples, "images")
+}
+
+// Held says how many of so many held-out samples, with so large a loss, were predicted.
+func (j *Job) Held(loss, accuracy float64, samples int) string {
+	if j.Tokens() > 0 {
+		return fmt.Sprintf("%.2f%% of %d held-out tokens, perplexity %.3f", 100*accuracy, samples, math.Exp(loss))
+	}
+	return fmt.Sprintf("%.2f%% of %d held-out samples", 100*accuracy, samples)
+}
+
+// labels returns how many labels a batch has.
+func (j *Job) labels() int { return j.Config.Batch * data.Labels(j.Set) }
 
 // parts returns how many batches make a step.
 func (j *Job) parts() int { return max(j.Microbatches, j.Parts, 1) }
 
 func (j *Job) openData() (err error) {
 	c := &j.Config
-	j.Set, err = data.Open(j.Data, data.Options{
-		Seed: j.Seed, Image: c.Image, Channels: c.Channels, SkipBad: j.SkipBad, OnSkip: j.OnSkip,
-	})
+	o := data.Options{Seed: j.Seed, Image: c.Image, Channels: c.Channels, SkipBad: j.SkipBad, OnSkip: j.OnSkip}
+	if models.OfText(j.Model) {
+		o.Image, o.Length = 0, c.Image
+	}
+	j.Set, err = data.Open(j.Data, o)
 	if err != nil {
 		return err
 	}

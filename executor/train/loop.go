@@ -106,7 +106,7 @@ func (l *loop) part(k int, rec *Record) (*executor.Result, error) {
 	l.idle.add(res, waited)
 	l.recent.Add(res, k)
 	rec.add(res)
-	rec.Accuracy += float64(res.Correct) / float64(l.Job.Config.Batch)
+	rec.Accuracy += float64(res.Correct) / float64(l.Job.labels())
 	rec.Seconds -= late.Seconds()
 	rec.DataWaitS += waited.Seconds()
 	return res, nil
@@ -233,6 +233,7 @@ func (l *loop) finish() {
 	o.Measured.Live, o.MeasuredS, o.StateWaitS = live, o.Measured.Step, o.Measured.StateWait
 	if l.busy > 0 {
 		o.ImagesPerS = float64(l.ran*l.Job.Images()) / l.busy.Seconds()
+		o.TokensPerS = o.ImagesPerS * float64(l.Job.Tokens())
 		o.DataWaitShare = l.waited.Seconds() / l.busy.Seconds()
 		if l.e != nil {
 			o.Idle = l.idle.shares(l.busy.Seconds())

@@ -465,7 +465,7 @@ func (c *pipeLoop) add(sum pipe.Result) error {
 	now, idle := time.Now(), c.feed.from.Waited()
 	seconds, waited := now.Sub(c.since).Seconds(), idle-c.idle
 	rec := Record{
-		Step: c.step, Loss: Number(sum.Loss), Accuracy: float64(sum.Correct) / float64(c.Job.Images()),
+		Step: c.step, Loss: Number(sum.Loss), Accuracy: float64(sum.Correct) / float64(c.Job.labels()*c.Job.parts()),
 		Rate: float64(c.rateOf(c.step)), Norm: Number(sum.Norm), Skipped: sum.Skipped, Seconds: seconds,
 		DataWaitS: waited.Seconds(), PeakBytes: c.Pipe.PredictedPeak(),
 	}
@@ -569,7 +569,7 @@ func (c *pipeLoop) score(ctx context.Context) (Score, error) {
 		return s, err
 	}
 	defer batches.Close()
-	x := &examiner{from: batches, batch: c.Job.Config.Batch}
+	x := &examiner{from: batches, labels: c.Job.labels()}
 	classes, pixels := c.Job.Config.Classes, c.Job.pixels()
 	err = c.x.Evaluate(ctx, x, int(c.Job.test.Steps()), func(_ int, logits []float32) error {
 		if len(x.sheets) == 0 { // another process has the images
@@ -579,9 +579,7 @@ func (c *pipeLoop) score(ctx context.Context) (Score, error) {
 		}
 		sheet := x.sheets[0]
 		x.sheets = x.sheets[1:]
-		for i := range sheet.fresh {
-			s.add(logits[i*classes:(i+1)*classes], int(sheet.labels[i]))
-		}
+		s.addAll(logits, sheet.labels[:sheet.fresh*data.Labels(c.Job.Set)], classes)
 		return nil
 	})
 	return s, err
@@ -590,7 +588,7 @@ func (c *pipeLoop) score(ctx context.Context) (Score, error) {
 // examiner serves test batches, which come in order, and keeps their labels until the predictions are there.
 type examiner struct {
 	from   *data.Loader[float32]
-	batch  int
+	labels int // of a batch
 	sheets []sheet
 }
 
@@ -601,7 +599,7 @@ type sheet struct {
 
 // Images implements pipeline.Feed.
 func (x *examiner) Images(_ int, dst []float32) error {
-	labels := make([]int32, x.batch)
+	labels := make([]int32, x.labels)
 	fresh, err := x.from.Next(dst, labels)
 	if errors.Is(err, io.EOF) {
 		panic("BUG: an evaluation asks for more batches than there are")

@@ -81,8 +81,9 @@ type Summary struct {
 	StateWaitS    float64             `json:"state_wait_s_per_step,omitempty"`
 	HostBytes     int64               `json:"host_bytes"`        // of page-locked memory
 	CopiesBytes   int64               `json:"host_copies_bytes"` // of which for what is offloaded
-	ImagesPerS    float64             `json:"images_per_s"`      // without evaluations and checkpoints
-	DataWaitShare float64             `json:"data_wait_share"`   // of the time of the steps, that they waited for data
+	ImagesPerS    float64             `json:"images_per_s"`      // without evaluations and checkpoints; samples of text
+	TokensPerS    float64             `json:"tokens_per_s,omitempty"`
+	DataWaitShare float64             `json:"data_wait_share"` // of the time of the steps, that they waited for data
 	// Idle is how long the device computed nothing; not of pipelines, whose devices wait for each other, too.
 	Idle              *Idle  `json:"idle,omitempty"`
 	Skipped           int    `json:"skipped"`     // steps whose gradients were not finite
