@@ -149,6 +149,9 @@ func (f *jobFlags) open() (*train.Job, error) {
 	if err := noShare("--device-memory", f.deviceMemory); err != nil {
 		return nil, err
 	}
+	if f.length < 1 {
+		return nil, usage(fmt.Errorf("--length is %d: a sample of text has at least 1 token", f.length))
+	}
 	if models.OfText(f.model) {
 		f.config.Image, f.data = f.length, cmp.Or(f.data, "opticks")
 	}

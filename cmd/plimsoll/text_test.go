@@ -1,0 +1,74 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"plimsoll/executor/train"
+)
+
+// ofText is a run of a small language model.
+func ofText(more ...string) []string {
+	return append([]string{"-m", "gpt2-2-16", "--length", "24", "--batch", "8", "--threads", "1", "--steps", "4", "--profile-steps", "1", "--optimizer", "adamw", "--lr", "0.01"}, more...)
+}
+
+// A language model trains the same bits along every plan of one device, and along those of its parts, of several devices, of processes
+// and of a run that goes on.
+func TestLanguageModelsTrainOnText(t *testing.T) {
+	once := func(args ...string) train.Summary {
+		return summaryOf(t, works(t, append([]string{"train", "--json", "--quiet"}, args...)...).out)
+	}
+	same := func(what string, got, want train.Summary) {
+		t.Helper()
+		if got.WeightsSHA256 != want.WeightsSHA256 || got.TestCorrect != want.TestCorrect || got.PredictedPeakBytes != got.MeasuredPeakBytes {
+			t.Errorf("%s: weights %s, %d correct, peak %d of %d; want %s, %d", what, got.WeightsSHA256, got.TestCorrect,
+				got.MeasuredPeakBytes, got.PredictedPeakBytes, want.WeightsSHA256, want.TestCorrect)
+		}
+	}
+	want := once(ofText("--strategy", "store-all")...)
+	if want.TokensPerS <= 0 || want.TestSamples != 56719/24*24 || want.TestCorrect == 0 {
+		t.Errorf("%v tokens/s, %d of %d tokens are right", want.TokensPerS, want.TestCorrect, want.TestSamples)
+	}
+	for _, memory := range []string{"90%", "75%"} {
+		same(memory, once(ofText("--memory", memory, "--strategy", "rotor")...), want)
+	}
+	same("offload", once(ofText("--memory", "75%", "--strategy", "pofo", "--bandwidth", "2GB/s")...), want)
+	run := filepath.Join(t.TempDir(), "run")
+	once(append(slices.Replace(ofText("--out", run), 9, 10, "2"), "--checkpoint-every", "2")...)
+	same("resumed", once(ofText("--out", run, "--resume", "--strategy", "store-all")...), want)
+
+	parts := once(ofText("--accumulate", "4")...)
+	flush := ofText("--strategy", "1f1b-flush", "--microbatches", "4")
+	same("cpu*2", once(append(flush, "--devices", "cpu*2")...), parts)
+	p := inProcesses(t, 2, append(flush, "--devices", "cpu")...)
+	p.start()
+	p.ends(0)
+	same("2 processes", summaryOf(t, p.out.String()), parts)
+}
+
+// A text of one's own is read, and what does not go together is refused with a word on what would.
+func TestTextsOfOnesOwn(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tea.txt")
+	if err := os.WriteFile(file, []byte(strings.Repeat("Tea for two, and two for tea. ", 40)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := summaryOf(t, works(t, append([]string{"train", "--json", "--data", "text:" + file}, slices.Replace(ofText(), 9, 10, "40")...)...).out)
+	if got.Accuracy < 0.5 {
+		t.Errorf("%.0f%% of a text that repeats itself are right after 40 steps", 100*got.Accuracy)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"-m gpt2-2-16 --data digits", "give it text, as in opticks or text:PATH"},
+		{"-m resnet20 --data opticks", "give it images, as in digits or folder:PATH"},
+		{"-m gpt2-2-18", "18 channels, want a multiple of 4"},
+		{"-m gpt2-2-16 --length 0", "--length is 0"},
+		{"-m gpt2-2-16 --classes 10", "data set opticks has 256"},
+		{"-m gpt2-2-16 --data text:" + file + " --length 200", "give more text, or shorter samples"},
+	} {
+		if r := plimsoll(t, append([]string{"train"}, strings.Fields(c.args)...)...); r.code != exitUsage || !strings.Contains(r.err, c.want) {
+			t.Errorf("train %s: exit code %d, %q, want %q", c.args, r.code, r.err, c.want)
+		}
+	}
+}
