@@ -131,7 +131,7 @@ func readTextFile(path string, most int) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	all, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
 	switch {
 	case err != nil:
