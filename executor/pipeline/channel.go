@@ -35,7 +35,7 @@ type channel struct {
 	what   string // of a stage goes by it, where it carries no task of the plan
 	stage  int
 	remote *remote // when its ends are in two processes, of which this one has one; else nil
-	total  int64   // of what comes in pieces of at most so many bytes; 0: each message is a whole
+	sizes  []int64 // bytes of messages that follow each other, where they differ, again and again; nil: each fills its block
 }
 
 // between returns a channel for what no task of the plan carries, of a stage.
@@ -287,7 +287,7 @@ func (o *order) most(device int, change func(instance) int) (most int) {
 
 // String names the channel in errors.
 func (l *channel) String() string {
-	if l.kind == 0 {
+	if l.what != "" {
 		return fmt.Sprintf("%s of stage %d from device %d to %d", l.what, l.stage, l.from, l.to)
 	}
 	if l.far > 0 {

@@ -14,6 +14,7 @@ type clock struct {
 	at      map[taskKey]pipeline.Span
 	portals map[portalTask]pipeline.Span
 	early   map[taskKey]float64 // by how much a backward starts before it needs its gradient
+	sums    []pipeline.Span     // of messages between replicas, in the order of the plan
 }
 
 type taskKey struct {
@@ -27,13 +28,14 @@ func newClock(c Costs, p *pipeline.Plan) (*clock, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &clock{repeats: p.Repeats(), at: map[taskKey]pipeline.Span{}, portals: map[portalTask]pipeline.Span{}, early: map[taskKey]float64{}}
+	k := &clock{repeats: p.Repeats(), at: map[taskKey]pipeline.Span{}, portals: map[portalTask]pipeline.Span{}, early: map[taskKey]float64{}, sums: make([]pipeline.Span, len(p.Synchronization))}
 	if !p.IsFlush() {
 		k.period = p.Period
 	}
 	for _, s := range spans {
-		if s.Task >= len(p.Tasks) {
-			continue // a message between replicas
+		if i := s.Task - len(p.Tasks); i >= 0 {
+			k.sums[i] = k.message(&p.Synchronization[i], s)
+			continue
 		}
 		t := p.Tasks[s.Task]
 		if t.To > 0 {
@@ -47,6 +49,14 @@ func newClock(c Costs, p *pipeline.Plan) (*clock, error) {
 		k.eps = max(k.eps, 1e-9*max(s.End, k.period))
 	}
 	return k, nil
+}
+
+// message returns when a message between replicas is under way, of the minibatch whose number is its residue.
+func (k *clock) message(m *pipeline.Synchronization, s pipeline.Span) pipeline.Span {
+	length := s.End - s.Start
+	s.Start = m.Start - float64(floorDiv(m.Shift, k.repeats))*k.period
+	s.End = s.Start + length
+	return s
 }
 
 // span returns the time of a task; communications that the plan leaves out take none, behind the task before them.

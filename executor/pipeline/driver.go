@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
@@ -19,6 +20,7 @@ type driver struct {
 	stages  []*localStage // by stage; nil where the device has no part of it
 	compute queue
 	links   map[int]queue // by receiver
+	adding  queue         // of gradients of other replicas
 
 	toHost, fromHost queue   // of a stage with transfers
 	incoming         []queue // of messages from other processes
@@ -40,7 +42,8 @@ type driver struct {
 	recorder   recorder                   // of what it issued
 	current    *record                    // of the task that its script is in
 	script     []command                  // of a step of a plan that flushes
-	progress   progress                   // what it issues
+	now        instance                   // what it issues
+	progress   progress                   // likewise, for whoever watches
 }
 
 // open reserves the device's memory and makes streams and events.
@@ -60,7 +63,7 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	}
 	d.links = map[int]queue{}
 	if d.e.opt.Timed {
-		d.watch = &stopwatch{dev: d.dev, most: d.e.opt.TimedPeriods * 2 * len(d.e.order.plan.Tasks)}
+		d.watch = &stopwatch{dev: d.dev, most: d.e.opt.TimedPeriods * 2 * (len(d.e.order.plan.Tasks) + len(d.e.order.plan.Synchronization))}
 	}
 	if d.e.opt.Pace != nil {
 		d.paced = d.pauses(d.e.opt.Pace)
@@ -70,6 +73,11 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 			continue
 		}
 		if d.links[l.to], err = d.newQueue(fmt.Sprintf("to device %d", l.to)); err != nil {
+			return err
+		}
+	}
+	if d.adds() {
+		if d.adding, err = d.newQueue("sums over replicas"); err != nil {
 			return err
 		}
 	}
@@ -90,6 +98,11 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	return d.openEvents()
 }
 
+// adds reports whether the device adds gradients of other replicas to its own when the plan says so.
+func (d *driver) adds() bool {
+	return slices.ContainsFunc(d.stages, func(t *localStage) bool { return t != nil && t.sums != nil && t.sums.at > 0 })
+}
+
 func (d *driver) openEvents() error {
 	if err := d.recorder.open(d.dev); err != nil {
 		return err
@@ -102,7 +115,7 @@ func (d *driver) openEvents() error {
 		for i := range t.slabs {
 			events = append(events, &t.slabs[i].forward)
 		}
-		events = append(events, &t.summed)
+		events = append(append(events, &t.summed), t.sums.events()...)
 		for _, b := range t.sendBuffers() {
 			events = append(events, b.events()...)
 		}
@@ -157,6 +170,7 @@ func (d *driver) clear(done int, in *bound) {
 			continue
 		}
 		t.stash.begin(in)
+		t.sums.begin()
 		d.unused = append(d.unused, t.inFlight...)
 		t.inFlight = t.inFlight[:0]
 		t.free, t.freeReturns = numbers(t.free, len(t.slabs)), numbers(t.freeReturns, len(t.returns))
@@ -235,7 +249,7 @@ func (d *driver) tasks(ctx context.Context, run *bound) error {
 	return d.e.order.within(d.e.order.instructions[d.device], run, func(v instance) error {
 		err := context.Cause(ctx)
 		if err == nil {
-			d.progress.begin(v)
+			d.starts(v)
 			err = d.issueRecorded(ctx, v)
 			d.progress.end()
 		}
@@ -275,6 +289,8 @@ func (d *driver) issue(ctx context.Context, v instance) error {
 	case pipeline.CB:
 		t := d.stages[v.stage+1]
 		return d.sendFrom(ctx, &t.deltas, t.away[v.to], v, 0, 0)
+	case reducing, gathering, admitting:
+		return d.synchronize(ctx, d.stages[v.stage], v)
 	case minibatchEnd:
 		return d.updates(ctx, d.stages[v.stage], v.minibatch)
 	}
@@ -321,7 +337,7 @@ func (d *driver) queues() []queue {
 	for _, q := range d.links {
 		all = append(all, q)
 	}
-	for _, q := range []queue{d.toHost, d.fromHost} {
+	for _, q := range []queue{d.toHost, d.fromHost, d.adding} {
 		if q.s != nil {
 			all = append(all, q)
 		}

@@ -221,7 +221,7 @@ func (d *driver) returnNorm() error {
 
 // awaitNorm says that the norm of the step that a minibatch ends is on its way.
 func (d *driver) awaitNorm(c command, first int) error {
-	d.guard.awaited = first + unpack(c.task).minibatch
+	d.guard.awaited = first + c.task.minibatch
 	return nil
 }
 

@@ -28,7 +28,7 @@ func newHalfDuplex(o *order, p *pipeline.Platform) map[[2]int]*halfDuplex {
 	}
 	for from, instructions := range o.instructions {
 		for _, t := range instructions {
-			if !t.kind.Communication() || p.Beta(from, t.to) == pipeline.Free() {
+			if !t.message() || p.Beta(from, t.to) == pipeline.Free() {
 				continue
 			}
 			ends := [2]int{min(from, t.to), max(from, t.to)}
@@ -75,7 +75,7 @@ func (b *halfDuplex) changes(in *bound, v instance, step int) bool {
 			return false
 		}
 		t := b.instructions[i-j*n]
-		if m := j*r + t.shift; m >= 0 && in.in(m) {
+		if m := j*r + t.shift; m >= 0 && in.in(m) && !b.order.idle(t, m) {
 			return t.to != v.to
 		}
 	}

@@ -48,6 +48,7 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 		}
 	}
 	e.channels = e.order.channels(k)
+	e.newSynchronizations(k)
 	e.newReducers()
 	if err := e.newSquares(); err != nil {
 		return err
@@ -74,7 +75,7 @@ func (e *Executor) newReducers() {
 		}
 		later := e.deferred()
 		bytes += later.bytes(bufferBytes(e.Model.Layers[st.First-1 : st.Last]))
-		r := newReducer(s, e.order.hosts(s), bytes)
+		r := newReducer(s, e.order.hosts(s), bytes, e.order.sums[s] != nil)
 		e.reducers = append(e.reducers, r)
 		e.channels = append(e.channels, r.channels()...)
 	}
@@ -114,6 +115,7 @@ func (e *Executor) layDevice(costs Costs, k *clock, device int) error {
 	for _, t := range stages {
 		e.layMessages(k, t, g)
 		e.layPortals(k, t, g)
+		e.laySums(t, costs.Chain, g)
 		e.reducers[t.stage].layOut(t, g)
 	}
 	m.Messages = g.end - start

@@ -6,14 +6,20 @@ import (
 	"plimsoll/runtime"
 )
 
-// message issues a communication of the plan, in its turn on the link.
-func (d *driver) message(ctx context.Context, l *channel, v instance, ready runtime.Event, src runtime.Span) error {
+// message issues a communication of the plan, in its turn on the link. An event is recorded when it has left, unless that is nil: before
+// the other end has the link, which it takes when it needs it.
+func (d *driver) message(ctx context.Context, l *channel, v instance, ready runtime.Event, src runtime.Span, left runtime.Event) error {
 	q, b := d.links[l.to], d.halfDuplex[l.to]
 	if err := b.acquire(ctx, d.bound, v, q); err != nil {
 		return err
 	}
-	if err := d.send(ctx, l, &v, v.minibatch, ready, src); err != nil {
+	if err := d.send(ctx, l, &v, d.e.order.number(v), ready, src); err != nil {
 		return err
+	}
+	if left != nil {
+		if err := q.record(left); err != nil {
+			return err
+		}
 	}
 	return b.release(d.bound, v, q)
 }
@@ -83,5 +89,5 @@ func (d *driver) sendOutput(ctx context.Context, t *localStage, v instance) erro
 		return d.sendFrom(ctx, &t.outputs, l, v, 0, 0)
 	}
 	f := t.find(v.minibatch)
-	return d.message(ctx, l, v, t.slabs[f.slab].forward, t.output(f).Part(0, l.bytes))
+	return d.message(ctx, l, v, t.slabs[f.slab].forward, t.output(f).Part(0, l.bytes), nil)
 }

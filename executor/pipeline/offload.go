@@ -106,7 +106,7 @@ func (d *driver) step(ctx context.Context, t *localStage, s *step, m int, run *b
 	if m >= 0 && run.in(m) {
 		err := context.Cause(ctx)
 		if err == nil {
-			d.progress.begin(v)
+			d.starts(v)
 			err = d.does(ctx, t, s, v)
 			d.progress.end()
 		}

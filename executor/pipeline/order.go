@@ -15,10 +15,11 @@ type instruction struct {
 	stage int
 	shift int
 	// to is the device that receives, of a communication.
-	to    int
-	far   int     // the other stage of a communication through a portal; 0: the next one
-	layer int     // of a transfer: O of a forward, P of a backward; 0: it is none
-	start float64 // seconds, within the period
+	to     int
+	far    int     // the other stage of a communication through a portal; 0: the next one
+	layer  int     // of a transfer: O of a forward, P of a backward; the first one of a bucket; 0: it is neither
+	bucket int     // of a message between replicas: of those of the stage
+	start  float64 // seconds, within the period
 	// instant says that it takes no time.
 	instant bool
 	// at orders instructions: the start, a moment earlier for those that take no time, so that they come before what starts when they
@@ -41,6 +42,10 @@ func (t instruction) name() string {
 	switch {
 	case t.kind == minibatchEnd:
 		return fmt.Sprintf("update %d", t.stage)
+	case t.kind == reducing:
+		return fmt.Sprintf("reduce%d[%d-]", t.stage, t.layer)
+	case t.synchronized():
+		return fmt.Sprintf("gather%d[%d-]", t.stage, t.layer)
 	case t.layer > 0 && t.kind == pipeline.F:
 		return fmt.Sprintf("O%d of stage %d", t.layer, t.stage)
 	case t.layer > 0:
@@ -67,7 +72,10 @@ type order struct {
 	readers      [][]int         // by stage: those that read what it makes, the next one and those that its skips go to
 	// held is, by stage, for how many seconds a minibatch holds the input of the stage when that goes to the host; 0: until its
 	// last task.
-	held []float64
+	held    []float64
+	sums    []*synchronization // by stage; nil where the plan has none
+	speaks  []int              // by stage: for how many minibatches one end speaks
+	updates []int              // by stage: minibatches of an update; nil: not known yet
 }
 
 // newOrder sorts a plan's tasks by device. Of tasks that start at one instant those that take no time come first, and then
@@ -88,6 +96,7 @@ func newOrder(p *pipeline.Plan, devices int, k *clock) (*order, error) {
 		}
 	}
 	o.findReaders()
+	o.findRounds()
 	o.assign(k)
 	for d := range o.instructions {
 		for i := range o.instructions[d] {
@@ -100,7 +109,9 @@ func newOrder(p *pipeline.Plan, devices int, k *clock) (*order, error) {
 		o.sort(o.instructions[d])
 	}
 	o.addMinibatchEnds(k)
+	o.addSynchronization(k)
 	for d := range o.instructions {
+		o.sort(o.instructions[d])
 		o.yield(o.instructions[d], k)
 	}
 	return o, nil
@@ -117,12 +128,28 @@ func (o *order) findReaders() {
 	}
 }
 
+// findRounds finds for how many minibatches the end of one speaks: the last of a step for all, and that of a round where the plan says
+// when its gradients are added up.
+func (o *order) findRounds() {
+	o.sums, o.speaks = synchronizations(o), make([]int, len(o.on))
+	for s := range o.speaks {
+		switch {
+		case o.plan.IsFlush():
+			o.speaks[s] = o.repeats
+		case o.sums[s] != nil:
+			o.speaks[s] = o.sums[s].round
+		default:
+			o.speaks[s] = 1
+		}
+	}
+}
+
 // addMinibatchEnds gives every stage's devices the instructions behind its minibatches.
 func (o *order) addMinibatchEnds(k *clock) {
 	var all []instruction
 	for d := range o.instructions {
 		for i, t := range o.instructions[d] {
-			if !o.plan.IsFlush() && o.last(t) {
+			if !o.plan.IsFlush() && o.last(t) && o.sums[t.stage] == nil {
 				all = append(all, o.minibatchEnd(k, d, i))
 			}
 		}
@@ -138,9 +165,6 @@ func (o *order) addMinibatchEnds(k *clock) {
 				}
 			}
 		}
-	}
-	for d := range o.instructions {
-		o.sort(o.instructions[d])
 	}
 }
 
@@ -187,7 +211,7 @@ func (o *order) yield(instructions []instruction, k *clock) {
 		for j := i + 1; j < len(instructions); j++ {
 			m := &instructions[j]
 			own := m.kind == pipeline.CB && m.shift == b.shift && (m.stage == b.stage-1 || m.far == b.stage)
-			if !m.kind.Communication() || own || m.start >= needs {
+			if !m.message() && m.kind != admitting || own || m.start >= needs {
 				break
 			}
 			instructions[j-1], instructions[j] = instructions[j], instructions[j-1]
@@ -309,7 +333,7 @@ func (o *order) instances(device, n int, do func(instance) error) error {
 func (o *order) ofStage(s int) (all []instruction) {
 	for d, instructions := range o.instructions {
 		for _, t := range instructions {
-			if t.stage == s && !t.kind.Communication() && (t.kind != minibatchEnd || d == o.on[s][0]) {
+			if t.stage == s && (t.computes() || t.kind == minibatchEnd && d == o.on[s][0]) {
 				all = append(all, t)
 			}
 		}
@@ -324,7 +348,7 @@ func (o *order) within(instructions []instruction, run *bound, do func(instance)
 	for j := floorDiv(-most, o.repeats); len(instructions) > 0 && j*o.repeats+least < run.end(); j++ {
 		for _, t := range instructions {
 			m := j*o.repeats + t.shift
-			if m < 0 || !run.in(m) {
+			if m < 0 || !run.in(m) || o.idle(t, m) {
 				continue
 			}
 			if err := do(instance{t, m}); err != nil {

@@ -373,7 +373,14 @@ func TestReplicasAgree(t *testing.T) {
 	w := workload(t, testModel(t))
 	c, plan := replicated(t, w, pipeline.Stash)
 	e, _ := trained(t, w, c, plan, 8, host.Config{Chaos: 5})
-	compared := 0
+	if compared := replicasAgree(t, e); compared < 10 {
+		t.Errorf("%d tensors have replicas, want 10", compared)
+	}
+}
+
+// replicasAgree compares what the replicas of stages have, and returns of how many tensors there are several.
+func replicasAgree(t *testing.T, e *Executor) (compared int) {
+	t.Helper()
 	for _, x := range e.tensors {
 		if len(x.at) < 2 {
 			continue
@@ -392,9 +399,7 @@ func TestReplicasAgree(t *testing.T) {
 		}
 		compared++
 	}
-	if compared < 10 {
-		t.Errorf("%d tensors have replicas, want 10", compared)
-	}
+	return compared
 }
 
 // Stages that recompute give the bits of stages that do not.

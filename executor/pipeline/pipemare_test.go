@@ -60,7 +60,7 @@ func TestDelaysAreCountedInUpdates(t *testing.T) {
 				{kind: minibatchEnd, shift: 0, at: 2}, {kind: minibatchEnd, shift: 1, at: 2},
 			})
 		}
-		e := &Executor{order: o, group: 2 * x.local, rules: []rule{{mode: pipeline.Latest, group: 2 * x.local}}}
+		e := &Executor{order: o, group: 2 * x.local, rules: []rule{{mode: pipeline.Latest, group: 2 * x.local, speaks: 1}}}
 		if got := e.Delays(); len(got) != 1 || got[0] != x.want {
 			t.Errorf("%+v: delays %v", x, got)
 		}

@@ -343,7 +343,7 @@ func (d *driver) sendThrough(ctx context.Context, v instance) error {
 		if t.opsOf(v.minibatch).out.in == inSentOutput {
 			return d.sendFrom(ctx, &t.outputs, x.out[v.to], v, 1+i, x.Offset)
 		}
-		return d.message(ctx, x.out[v.to], v, t.slabs[t.find(v.minibatch).slab].forward, t.skip(&x.Portal, v.minibatch))
+		return d.message(ctx, x.out[v.to], v, t.slabs[t.find(v.minibatch).slab].forward, t.skip(&x.Portal, v.minibatch), nil)
 	}
 	t := d.stages[v.far]
 	x := &t.portalInputs[slices.IndexFunc(t.portalInputs, func(x portalInput) bool { return x.From == v.stage })]

@@ -14,7 +14,7 @@ var verbs = [...]string{doCopy: "a copy", doRecord: "record", doWait: "wait", do
 
 // String names a command that is issued: what it is, in which task.
 func (c *command) String() string {
-	v, what := unpack(c.task), verbs[c.verb]
+	v, what := c.task, verbs[c.verb]
 	if c.Launch != nil {
 		what = c.Kernel()
 	}

@@ -61,8 +61,11 @@ func TestNoLegalPlanIsStuck(t *testing.T) {
 	lib := targets(t, 1, host.Config{})[0].Library
 	ran, refused, enough := map[string]int{}, 0, make(chan struct{})
 	close(enough)
-	for seed := range uint64(160) {
-		c, plan := randomPlan(w, seed, 0)
+	for seed := range uint64(320) {
+		c, plan := randomPlan(w, seed/2, 0)
+		if plan = summing(t, c, plan, int(seed%2)*(1+int(seed/2)%4)); seed%2 == 1 && plan.Synchronization == nil {
+			continue
+		}
 		h := &history{drop: none}
 		e, err := idleBind(w, lib, c, plan, h)
 		if errors.Is(err, ErrPlan) && plan.Versions == pipeline.VerticalSync && !strings.Contains(err.Error(), "wait for each other") {
@@ -72,7 +75,7 @@ func TestNoLegalPlanIsStuck(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		ran[fmt.Sprintf("flush %v, replicas %v, split %v", plan.IsFlush(), hasReplicas(plan), slices.Contains(e.order.split, true))]++
+		ran[fmt.Sprintf("flush %v, replicas %v, messages %v, split %v", plan.IsFlush(), hasReplicas(plan), plan.Synchronization != nil, slices.Contains(e.order.split, true))]++
 		if e.order.repeats == 1 { // no minibatch overtakes another
 			nothingNew(t, e)
 		}
@@ -90,7 +93,7 @@ func TestNoLegalPlanIsStuck(t *testing.T) {
 		}
 	}
 	t.Log(ran, refused)
-	if len(ran) != 8 || refused > 20 {
+	if len(ran) != 12 || refused > 20 {
 		t.Errorf("ran %v, refused %d: want all kinds, and few refused", ran, refused)
 	}
 	for kind, n := range ran {
@@ -150,8 +153,19 @@ func (x *instants) ends(s, m int) float64 {
 	return x.start(kind, s, m) + x.k.length(kind, s, m%x.repeats)
 }
 
+// summed returns when the last message between replicas has ended in stage s of the round that minibatch m ends, if there are any.
+func (x *instants) summed(s, m int) float64 {
+	latest := math.Inf(-1)
+	for i, message := range x.plan.Synchronization {
+		if message.Stage == s && x.k.sums[i].Minibatch == m%x.repeats {
+			latest = max(latest, x.k.sums[i].End+float64(m/x.repeats)*x.plan.Period)
+		}
+	}
+	return latest
+}
+
 // program returns the sequential program of a plan of n minibatches whose stages make an update of so many: a task sees the
-// updates whose minibatches have all ended, in all updates before, too, when it starts.
+// updates whose minibatches have all ended, with the messages between replicas, in all updates before, too, when it starts.
 func (x *instants) program(groups []int, n int) sequential.Program {
 	all := 1
 	updates := make([][]float64, len(groups)) // by stage: when they are made
@@ -159,7 +173,7 @@ func (x *instants) program(groups []int, n int) sequential.Program {
 		all = all / gcd(all, g) * g
 		now := math.Inf(-1)
 		for m := range n {
-			if now = max(now, x.ends(s, m)); (m+1)%g == 0 {
+			if now = max(now, x.ends(s, m), x.summed(s, m)); (m+1)%g == 0 {
 				updates[s] = append(updates[s], now)
 			}
 		}
@@ -178,6 +192,24 @@ func (x *instants) program(groups []int, n int) sequential.Program {
 	return p
 }
 
+// expected returns the sequential program of n minibatches of an executor's plan.
+func (x *instants) expected(e *Executor, n int) (p sequential.Program) {
+	var groups []int
+	for _, r := range e.rules {
+		groups = append(groups, r.group)
+	}
+	switch x.plan.Versions {
+	case pipeline.Flush:
+		p = sequential.Flush(e.group)
+	case pipeline.DoubleBuffered:
+		p = sequential.DoubleBuffered(e.group, slices.Repeat([]int{1}, len(groups)))
+	default:
+		p = x.program(groups, n)
+	}
+	p.Replica = func(s, m int) int { return slices.Index(e.order.hosts(s), e.order.on[s][m%e.order.repeats]) }
+	return p
+}
+
 // ascending reports whether every device has the minibatches of an update in the order of their numbers, so that their
 // gradients are added in that order.
 func (x *instants) ascending(e *Executor, n int) bool {
@@ -185,7 +217,7 @@ func (x *instants) ascending(e *Executor, n int) bool {
 		latest := map[taskKey]int{}
 		err := e.order.instances(d, n, func(v instance) error {
 			key := taskKey{v.kind, v.stage, v.minibatch / e.rules[v.stage].group}
-			if v.kind == pipeline.F && x.plan.Versions != pipeline.Flush || v.kind == minibatchEnd || v.kind.Communication() {
+			if v.kind == pipeline.F && x.plan.Versions != pipeline.Flush || !v.computes() {
 				return nil
 			}
 			if v.minibatch < latest[key] {
@@ -209,8 +241,11 @@ func TestRandomPlansFollowTheClock(t *testing.T) {
 	ran := map[string]int{}
 	for seed := uint64(0); seed < 4000 && len(ran) < 100; seed++ {
 		c, plan := randomPlan(w, seed, 1)
+		if hasReplicas(plan) && seed%2 == 1 {
+			plan = summing(t, c, plan, 1+int(seed/2)%4)
+		}
 		split := slices.Contains(plan.Split(), true)
-		kind := fmt.Sprintf("%s, replicas %v, split %v", plan.Versions, hasReplicas(plan), split)
+		kind := fmt.Sprintf("%s, replicas %v, messages %v, split %v", plan.Versions, hasReplicas(plan), plan.Synchronization != nil, split)
 		if plan.Versions == pipeline.VerticalSync || !hasReplicas(plan) && !split || ran[kind] >= 2 {
 			continue
 		}
@@ -222,20 +257,7 @@ func TestRandomPlansFollowTheClock(t *testing.T) {
 			continue
 		}
 		ran[kind]++
-		var groups []int
-		for _, r := range e.rules {
-			groups = append(groups, r.group)
-		}
-		var p sequential.Program
-		switch plan.Versions {
-		case pipeline.Flush:
-			p = sequential.Flush(e.group)
-		case pipeline.DoubleBuffered:
-			p = sequential.DoubleBuffered(e.group, slices.Repeat([]int{1}, len(groups)))
-		default:
-			p = x.program(groups, n)
-		}
-		p.Replica = func(s, m int) int { return slices.Index(e.order.hosts(s), e.order.on[s][m%e.order.repeats]) }
+		p := x.expected(e, n)
 		run, out := trained(t, w, c, plan, n, host.Config{Chaos: seed})
 		out.Tensors = tensors(t, run)
 		if d := reference(t, m, plan, p, n).FirstDifference(out); d != "" {
@@ -243,8 +265,8 @@ func TestRandomPlansFollowTheClock(t *testing.T) {
 		}
 	}
 	t.Log(ran)
-	if len(ran) != 12 {
-		t.Errorf("ran %v: want 4 versions, with and without replicas and split backwards", ran)
+	if len(ran) != 20 {
+		t.Errorf("ran %v: want 4 versions, with and without replicas, messages between them and split backwards", ran)
 	}
 }
 

@@ -25,7 +25,7 @@ type reducer struct {
 const longestSlice = 4 << 20
 
 // newReducer returns the reducer of a stage whose gradients take so many bytes; nil for a stage on one device.
-func newReducer(stage int, hosts []int, bytes int64) *reducer {
+func newReducer(stage int, hosts []int, bytes int64, planned bool) *reducer {
 	if len(hosts) < 2 || bytes == 0 {
 		return nil
 	}
@@ -33,11 +33,17 @@ func newReducer(stage int, hosts []int, bytes int64) *reducer {
 	r.slices = int((bytes + r.slice - 1) / r.slice)
 	last := hosts[len(hosts)-1]
 	for i, from := range hosts[:len(hosts)-1] {
+		r.stats = append(r.stats, between("statistics", stage, hosts[0], hosts[i+1], 1))
+		r.stats[i].asked = true
+		if planned {
+			continue
+		}
 		r.up = append(r.up, between("partial gradients", stage, from, hosts[i+1], 2))
 		r.down = append(r.down, between("gradients", stage, last, from, 1))
-		r.stats = append(r.stats, between("statistics", stage, hosts[0], hosts[i+1], 1))
-		r.up[i].bytes, r.up[i].total, r.down[i].bytes = r.slice, bytes, bytes
-		r.down[i].asked, r.stats[i].asked = true, true
+		r.up[i].bytes, r.down[i].bytes, r.down[i].asked = r.slice, bytes, true
+		for k := range r.slices {
+			r.up[i].sizes = append(r.up[i].sizes, min(r.slice, bytes-int64(k)*r.slice))
+		}
 	}
 	return r
 }
@@ -57,8 +63,13 @@ func (r *reducer) layOut(t *localStage, g *allocator) {
 	}
 	i := slices.Index(r.hosts, t.device)
 	if i > 0 {
-		r.up[i-1].layOut(g)
 		r.stats[i-1].blocks[0] = t.buffers
+	}
+	if t.sums != nil {
+		return
+	}
+	if i > 0 {
+		r.up[i-1].layOut(g)
 	}
 	if i < len(r.hosts)-1 {
 		r.down[i].size(len(t.grads))
@@ -68,12 +79,19 @@ func (r *reducer) layOut(t *localStage, g *allocator) {
 
 // reduce makes the gradients in a slot of a stage the sum of those of all replicas, and the statistics those of the first
 // replica, as PyTorch's DistributedDataParallel does.
-func (d *driver) reduce(ctx context.Context, t *localStage, slot int) error {
+func (d *driver) reduce(ctx context.Context, t *localStage, minibatch, slot int) error {
 	r := d.e.reducers[t.stage]
 	if r == nil {
 		return nil
 	}
 	i, last, grads := slices.Index(r.hosts, d.device), len(r.hosts)-1, t.grads[slot]
+	if t.sums != nil {
+		if err := d.collect(ctx, t, minibatch, slot); err != nil {
+			return err
+		}
+		t.rounds++
+		return d.share(ctx, t, r, i)
+	}
 	for k := range r.slices {
 		at := grads.Part(int64(k)*r.slice, min(r.slice, grads.Bytes-int64(k)*r.slice))
 		if err := d.pass(ctx, t, r, i, t.rounds*r.slices+k, at); err != nil {

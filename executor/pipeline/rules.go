@@ -10,12 +10,13 @@ import (
 func (e *Executor) newRules(plan *pipeline.Plan) error {
 	e.group = 1
 	most := e.order.depth()
+	e.order.updates = make([]int, len(e.order.on))
 	for s := range e.order.on {
 		r, err := e.newRule(plan, s, most)
 		if err != nil {
 			return fmt.Errorf("%w: stage %d: %w", ErrPlan, s, err)
 		}
-		e.rules = append(e.rules, r)
+		e.rules, e.order.updates[s] = append(e.rules, r), r.group
 		e.group = e.group / gcd(e.group, r.group) * r.group
 	}
 	return nil
@@ -40,7 +41,7 @@ func gcd(a, b int) int {
 
 // newRule returns the rule of a stage of a plan with so many minibatches in flight at most.
 func (e *Executor) newRule(plan *pipeline.Plan, s, depth int) (rule, error) {
-	r := rule{mode: plan.Versions, group: plan.Round(s)}
+	r := rule{mode: plan.Versions, group: plan.Round(s), speaks: e.order.speaks[s]}
 	if r.mode == "" {
 		r.mode = pipeline.DoubleBuffered
 	}
@@ -84,7 +85,10 @@ func (o *order) depth() (most int) {
 			case pipeline.F:
 				most = max(most, v.minibatch-oldest+1)
 			case minibatchEnd:
-				for early[v.minibatch] = true; early[oldest]; oldest++ {
+				for i := range o.speaks[s] {
+					early[v.minibatch-i] = true
+				}
+				for ; early[oldest]; oldest++ {
 					delete(early, oldest)
 				}
 			}
@@ -97,7 +101,7 @@ func (o *order) depth() (most int) {
 // entered returns how many updates the first stage has done when a minibatch enters. In a run it is at first 0 and then a
 // fixed number of minibatches behind.
 func (o *order) entered() func(m int) int {
-	at := o.made(rule{group: 1}, 0, o.long())
+	at := o.made(rule{group: 1, speaks: 1}, 0, o.long())
 	// The pattern repeats every R minibatches.
 	steady := len(at)/2 - len(at)/2%o.repeats
 	return func(m int) int {

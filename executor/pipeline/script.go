@@ -22,7 +22,7 @@ type command struct {
 	work     func(d *driver, c command, firstMinibatch int) error // of the host
 	stage    *localStage                                          // for which the host works
 	slot     int                                                  // of its staging memory
-	task     uint64                                               // packed
+	task     instance
 }
 
 // verb says what a command does.
@@ -52,7 +52,7 @@ func (d *driver) do(c command) error {
 // note adds a command to the script of the driver, in dry runs that write one.
 func (d *driver) note(c command) {
 	if d.e.noting {
-		c.task = d.progress.instance.Load()
+		c.task = d.now
 		d.script = append(d.script, c)
 	}
 }
@@ -66,7 +66,7 @@ func (d *driver) noteTurn(v verb, turn chan struct{}) {
 
 // host lets the host work for a stage, or for what is issued to a queue.
 func (d *driver) host(c command) error {
-	c.verb, c.task = doWork, d.progress.instance.Load()
+	c.verb, c.task = doWork, d.now
 	if c.on.of == nil {
 		c.on = d.compute
 	}
@@ -101,8 +101,7 @@ func (d *driver) play(ctx context.Context, run *bound) error {
 	for first := 0; run.in(first); first += d.e.group {
 		for i := range d.script {
 			if err := d.playCommand(ctx, &d.script[i], first); err != nil {
-				v := d.progress.latest()
-				return d.failed(v, err)
+				return d.failed(d.now, err)
 			}
 		}
 	}
@@ -122,9 +121,9 @@ func (d *driver) playCommand(ctx context.Context, c *command, first int) error {
 	case doWork:
 		return c.work(d, *c, first)
 	case doBegin:
-		v := unpack(c.task)
+		v := c.task
 		v.minibatch += first
-		d.progress.begin(v)
+		d.starts(v)
 		d.current = d.recorder.add(v, d.done)
 		return cmp.Or(context.Cause(ctx), d.auditor.before())
 	case doEnd:
@@ -148,7 +147,7 @@ func (d *driver) writeTask(ctx context.Context, v instance) error {
 
 // queueFor returns the stream at whose end a task ends.
 func (d *driver) queueFor(v instance) queue {
-	if v.kind.Communication() {
+	if v.message() {
 		return d.links[v.to]
 	}
 	return d.compute

@@ -75,11 +75,11 @@ func (d *driver) sendFrom(ctx context.Context, b *sendBuffer, l *channel, v inst
 	i := b.find(v.minibatch)
 	n := b.unsent[i].slot
 	x := &b.slots[n]
-	if err := d.message(ctx, l, v, x.ready, x.span.Part(offset, l.bytes)); err != nil {
+	if err := d.message(ctx, l, v, x.ready, x.span.Part(offset, l.bytes), x.sent[message]); err != nil {
 		return err
 	}
 	if b.unsent[i].left--; b.unsent[i].left == 0 {
 		b.free, b.unsent = append(b.free, n), slices.Delete(b.unsent, i, i+1)
 	}
-	return d.links[v.to].record(x.sent[message])
+	return nil
 }

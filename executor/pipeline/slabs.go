@@ -159,7 +159,7 @@ func (o *order) holds(w *Workload, device int, stages []*localStage) (all []hold
 			open[key] = len(all)
 			all = append(all, hold{stage: s, minibatch: v.minibatch, bytes: bytes, first: now, last: now})
 		}
-		if !v.kind.Communication() && v.kind != minibatchEnd {
+		if v.computes() {
 			all = append(all, hold{stage: s, minibatch: v.minibatch, task: v.kind, bytes: s.opsOf(v.minibatch).working[v.kind], first: now, last: now, until: v})
 			latest[v.minibatch] = v
 		}

@@ -239,7 +239,7 @@ func replayed(t rapid.TB, w *Workload, c Costs, plan *pipeline.Plan) (reads int)
 	for _, d := range e.drivers {
 		y := &replay{d: d, holds: map[runtime.Span]tensor{}}
 		err := e.order.instances(d.device, 2*plan.Microbatches, func(v instance) error {
-			if v.kind.Communication() || v.kind == minibatchEnd {
+			if !v.computes() {
 				return nil
 			}
 			return y.task(v)

@@ -27,6 +27,7 @@ type localStage struct {
 	scalars []runtime.Span // of the update, likewise
 	squares runtime.Span   // partial sums of those of the gradients
 	summed  runtime.Event  // gradients are ready to leave for another replica
+	sums    *replicaSums   // nil where the plan has no messages for those of replicas
 	rounds  int            // sums over replicas in this run
 	states  []runtime.Span // the optimizer's, each laid out like the weights
 	layers  []stageLayer
@@ -213,7 +214,7 @@ func (s *localStage) copies(o *order, r rule) (weights, sums int, err error) {
 	n := (o.long() + r.group - 1) / r.group * r.group
 	k.begin(newBound(n))
 	err = o.instances(s.device, n, func(v instance) error {
-		if v.stage != s.stage || v.kind.Communication() {
+		if v.stage != s.stage || !v.computes() && v.kind != minibatchEnd {
 			return nil
 		}
 		switch v.kind {

@@ -43,6 +43,7 @@ type op struct {
 	input, output, gradOutput, gradInput, scratch, kept block
 	// gradients says that the op writes those of parameters.
 	gradients bool
+	closes    []int // buckets whose gradients no later op of the task writes (synchronization)
 }
 
 // stageOps is what one minibatch does in a stage: the ops of each task, with their memory. The input of the stage, δ of its output

@@ -109,7 +109,7 @@ func (d *driver) fill(c command, first int) error {
 	if err != nil {
 		return err
 	}
-	m := d.done + first + unpack(c.task).minibatch
+	m := d.done + first + c.task.minibatch
 	d.e.scalars(m).Put(b)
 	d.updateScalars(t, m).Put(b[kernels.ScalarsBytes:])
 	if t.stage == 0 {
@@ -201,7 +201,7 @@ func (d *driver) awaitResult(c command, first int) error {
 			return err
 		}
 	}
-	p.pending = append(p.pending, pendingResult{minibatch: first + unpack(c.task).minibatch, slot: c.slot, norm: math.NaN()})
+	p.pending = append(p.pending, pendingResult{minibatch: first + c.task.minibatch, slot: c.slot, norm: math.NaN()})
 	return nil
 }
 

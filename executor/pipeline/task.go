@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
@@ -22,7 +23,7 @@ func (d *driver) task(ctx context.Context, t *localStage, v instance, f *inFligh
 		return err
 	}
 	if d.paced != nil {
-		if err := d.compute.launch(prepared{Launch: d.paced[taskKey{v.kind, v.stage, 0}]}); err != nil {
+		if err := d.pause(t, v.kind, f); err != nil {
 			return err
 		}
 	} else if err := d.ops(ctx, t, v.kind, f); err != nil {
@@ -33,9 +34,31 @@ func (d *driver) task(ctx context.Context, t *localStage, v instance, f *inFligh
 
 // ops issues the ops of a task.
 func (d *driver) ops(ctx context.Context, t *localStage, kind pipeline.Kind, f *inFlight) error {
-	list := t.opsOf(f.minibatch).tasks[kind]
+	list, closes := t.opsOf(f.minibatch).tasks[kind], d.closes(t, kind, f)
 	for i := range list {
 		if err := d.op(ctx, t, kind, &list[i], f); err != nil {
+			return err
+		}
+		if !closes {
+			continue
+		}
+		if err := d.made(t, f, list[i].closes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pause issues what stands for a task in simulated time.
+func (d *driver) pause(t *localStage, kind pipeline.Kind, f *inFlight) error {
+	if !d.closes(t, kind, f) {
+		return d.compute.launch(prepared{Launch: d.paced[taskKey{kind, t.stage, 0}]})
+	}
+	for _, part := range t.sums.pauses(fmt.Sprintf("%v%d", kind, t.stage), d.e.opt.Pace(kind, t.stage)) {
+		if err := d.compute.launch(prepared{Launch: part.Launch}); err != nil {
+			return err
+		}
+		if err := d.made(t, f, part.buckets); err != nil {
 			return err
 		}
 	}

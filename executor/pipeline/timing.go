@@ -15,8 +15,13 @@ import (
 // copies are real. What is trained means nothing.
 type Pace func(kind pipeline.Kind, stage int) time.Duration
 
-// Updating is the kind of the Timing of an update of a stage's weights, which is no task of a plan.
-const Updating = minibatchEnd
+// Kinds of Timings that are no tasks of a plan: updates of a stage's weights, and messages between its replicas
+// (pipeline.Synchronization).
+const (
+	Updating  = minibatchEnd
+	Reducing  = reducing
+	Gathering = gathering
+)
 
 // Timing is when a task ran, in seconds from the beginning of the run. Devices that can compare their events share a clock;
 // otherwise each has its own.
@@ -25,9 +30,14 @@ type Timing struct {
 	Kind       pipeline.Kind // or Updating
 	Stage      int
 	To         int // the other stage of a communication through a portal; 0: the next one
+	Layer      int // of a message between replicas: the first one of its bucket; else 0
+	Peer       int // likewise, the device that receives
 	Minibatch  int // of an update: with whose end it was due
 	Start, End float64
 }
+
+// Computes reports whether it is of a task of the plan that computes.
+func (t Timing) Computes() bool { return computes(t.Kind) }
 
 // stamp is a task between two events.
 type stamp struct {
@@ -115,7 +125,7 @@ func (w *stopwatch) end(q queue) error {
 
 // stampStart stamps the start of the task of a script, stampEnd its end.
 func (d *driver) stampStart(c command, first int) error {
-	v := unpack(c.task)
+	v := c.task
 	v.minibatch += first
 	return d.watch.start(c.on, &v)
 }
@@ -145,6 +155,9 @@ func (e *Executor) Timings() (all []Timing, err error) {
 		}
 		for _, s := range d.watch.stamps[:min(d.watch.used, len(d.watch.stamps))] {
 			t := Timing{Device: d.device, Kind: s.kind, Stage: s.stage, To: s.far, Minibatch: s.minibatch}
+			if s.synchronized() {
+				t.Layer, t.Peer = s.layer, s.to
+			}
 			for _, x := range []struct {
 				to *float64
 				ev runtime.Event

@@ -19,8 +19,9 @@ func (d *driver) updates(ctx context.Context, t *localStage, minibatch int) erro
 // update makes the next version of the weights, by the gradients of all replicas. Where there is a guard it waits for those of the
 // device's other stages: all are made behind the last one's.
 func (d *driver) update(ctx context.Context, t *localStage) error {
+	last := (t.stash.latest-t.stash.base+1)*t.stash.group - 1
 	m := t.stash.update()
-	if err := d.reduce(ctx, t, m.sum); err != nil {
+	if err := d.reduce(ctx, t, last, m.sum); err != nil {
 		return err
 	}
 	if d.guard == nil {

@@ -52,14 +52,25 @@ type progress struct {
 	saving   atomic.Bool   // it waits until the state before is saved
 }
 
-// Widths of what is packed into one word: a minibatch above, the other stage of a portal, a stage, a kind below.
+// Widths of what is packed into one word: a minibatch above, the other stage of a portal or the first layer of a bucket, a stage, a kind
+// below.
 const (
 	kindBits  = 4
 	stageBits = 14
 )
 
+// starts says which task the driver issues now.
+func (d *driver) starts(v instance) {
+	d.now = v
+	d.progress.begin(v)
+}
+
 func (p *progress) begin(v instance) {
-	p.instance.Store((uint64(v.minibatch)<<stageBits|uint64(v.far))<<(kindBits+stageBits) | uint64(v.stage)<<kindBits | uint64(v.kind))
+	beside := v.far
+	if v.synchronized() {
+		beside = v.layer
+	}
+	p.instance.Store((uint64(v.minibatch)<<stageBits|uint64(beside))<<(kindBits+stageBits) | uint64(v.stage)<<kindBits | uint64(v.kind))
 	p.tasks.Add(1)
 	p.waiting.Store(true)
 }
@@ -77,6 +88,9 @@ func unpack(word uint64) (v instance) {
 	}
 	v.kind, v.stage, v.far = pipeline.Kind(take(kindBits)), take(stageBits), take(stageBits)
 	v.minibatch = int(word)
+	if v.synchronized() {
+		v.layer, v.far = v.far, 0
+	}
 	return v
 }
 
@@ -87,7 +101,7 @@ type dumper interface{ Dump() string }
 func (d *driver) guarded(ctx context.Context, running []runningSegment) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = d.failed(d.progress.latest(), panicked(v))
+			err = d.failed(d.now, panicked(v))
 		}
 	}()
 	return d.run(ctx, running)
@@ -194,6 +208,8 @@ func (d *driver) need(v instance) string {
 		all = append(all, fmt.Sprintf("CB%d from device %d", v.stage, o.on[v.stage+1][r]))
 	case v.kind == minibatchEnd && len(o.hosts(v.stage)) > 1:
 		return fmt.Sprintf("the gradients of devices %v", o.hosts(v.stage))
+	case v.synchronized():
+		return "other gradients of the stage"
 	case v.far > 0:
 		_, to := o.through(portalTask{v.kind, v.stage, v.far, r})
 		return fmt.Sprintf("a free block of device %d", to)

@@ -10,8 +10,9 @@ import (
 // rule says which weights a minibatch sees, and when a stage updates them. Version v of a stage's weights is what v updates
 // have made of the initial ones.
 type rule struct {
-	mode  pipeline.Versions
-	group int // minibatches whose gradients make one update: M of a flush plan, G of 2BW, else as few as give every device of the stage one
+	mode   pipeline.Versions
+	group  int // minibatches whose gradients make one update: M of a flush plan, G of 2BW, else as few as give every device of the stage one
+	speaks int // minibatches for which one end speaks
 	// entered says, with vertical_sync, how many updates the first stage has done when minibatch m enters.
 	entered func(m int) int
 }
@@ -162,16 +163,13 @@ func (s *sum) adds(kind pipeline.Kind) bool {
 	return add
 }
 
-// end counts minibatch m, which has ended in the stage on whatever device; with a flush the last one speaks for its step.
+// end counts minibatch m, which has ended in the stage on whatever device, and those for which it speaks.
 func (s *weightStash) end(m int) {
-	n, ahead := 1, m/s.group-(s.latest-s.base)
-	if s.mode == pipeline.Flush {
-		n = s.group
-	}
+	ahead := m/s.group - (s.latest - s.base)
 	for len(s.ended) <= ahead {
 		s.ended = append(s.ended, 0)
 	}
-	s.ended[ahead] += n
+	s.ended[ahead] += s.speaks
 }
 
 // due reports whether all minibatches of the next update have ended.

@@ -191,8 +191,8 @@ func (d *driver) expect(l *channel, block int) error {
 		return nil
 	}
 	dst := l.blocks[block]
-	if l.total > 0 {
-		dst = dst.Part(0, min(l.bytes, l.total-int64(number)%l.pieces()*l.bytes))
+	if n := len(l.sizes); n > 0 {
+		dst = dst.Part(0, l.sizes[number%n])
 	}
 	l.remote.expected = append(l.remote.expected, arrival{number, block})
 	steps, err := l.admit(block, dst)
@@ -215,12 +215,9 @@ func (l *channel) admit(block int, dst runtime.Span) (steps [4]command, err erro
 	}, err
 }
 
-// pieces returns in how many messages comes what is cut.
-func (l *channel) pieces() int64 { return (l.total + l.bytes - 1) / l.bytes }
-
-// take returns the block into which the message of a minibatch comes. Where the receiver asks for messages it is the next one.
+// take returns the block into which the message of a number comes. Where the receiver asks for messages without one it is the next.
 func (r *remote) take(l *channel, minibatch int) (block int, err error) {
-	i := slices.IndexFunc(r.expected, func(a arrival) bool { return l.asked || a.minibatch == minibatch })
+	i := slices.IndexFunc(r.expected, func(a arrival) bool { return l.asked && l.kind == 0 || a.minibatch == minibatch })
 	if i < 0 {
 		return none, fmt.Errorf("BUG: no message %d comes by %v", minibatch, l)
 	}
@@ -262,7 +259,7 @@ func (e *Executor) expectNothing() {
 func (e *Executor) messages(l *channel, running []runningSegment) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		number := 0
-		count := func(n int64) error {
+		count := func(n int) error {
 			for range n {
 				if !yield(number) {
 					return ErrStopped
@@ -278,16 +275,16 @@ func (e *Executor) messages(l *channel, running []runningSegment) iter.Seq[int] 
 				return
 			case l.kind != 0:
 				err = e.order.within(e.order.sending(l), seg.bound, func(v instance) error {
-					if !yield(v.minibatch) {
+					if !yield(e.order.number(v)) {
 						return ErrStopped
 					}
 					return nil
 				})
 			case l.asked:
-				err = count(math.MaxInt64)
+				err = count(math.MaxInt)
 			default: // an update's sums of gradients
 				for m := 0; seg.in(m) && err == nil; m += e.rules[l.stage].group {
-					err = count(l.pieces())
+					err = count(len(l.sizes))
 				}
 			}
 			if err != nil {

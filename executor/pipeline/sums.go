@@ -1,0 +1,351 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"plimsoll/kernels"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+	"plimsoll/runtime/host"
+)
+
+// replicaSums is a stage's part of the sums over its replicas on one device, as the plan's messages say.
+//
+// Of each bucket the last backward of an update says that its gradients are made here. What comes from the device before is added to
+// them on a stream of its own, and leaves for the next one. The sum of all comes into the same place, so that all devices update by
+// the same bits. The update waits for all buckets, and until what the device has sent has left.
+type replicaSums struct {
+	*synchronization
+	at     int            // in the line
+	places []runtime.Span // by bucket, from the beginning of a sum of gradients on
+	parts  []float64      // by bucket: the part of a backward behind which its gradients are made
+	made   []runtime.Event
+	added  []runtime.Event // these and made by slot and bucket: behind which the sum of replicas up to this one is here
+	whole  []runtime.Event // likewise that of all; nil: it has not come
+	left   []runtime.Event // by slot and device of the line: behind which what was sent there has left
+}
+
+// newSynchronizations makes the channels of messages between replicas.
+func (e *Executor) newSynchronizations(k *clock) {
+	for s, x := range e.order.sums {
+		if x == nil {
+			continue
+		}
+		places := e.bucketPlaces(s)
+		x.gathers = map[[2]int]*channel{}
+		for i, from := range x.line[:len(x.line)-1] {
+			l := between("partial gradients", s, from, x.line[i+1], e.order.unadded(k, s, i))
+			for _, p := range places {
+				l.sizes, l.bytes = append(l.sizes, p.Bytes), max(l.bytes, p.Bytes)
+			}
+			l.kind, l.boundary = reducing, s
+			x.reduces, e.channels = append(x.reduces, l), append(e.channels, l)
+		}
+		for _, m := range e.order.plan.Synchronization {
+			ends := [2]int{m.From, m.To}
+			if m.Stage != s || m.Kind != pipeline.Gather || x.gathers[ends] != nil {
+				continue
+			}
+			l := between("gradients", s, m.From, m.To, 0)
+			l.kind, l.boundary, l.asked = gathering, s, true
+			x.gathers[ends], e.channels = l, append(e.channels, l)
+		}
+	}
+}
+
+// bucketPlaces returns where the buckets of a stage lie in a sum of its gradients. The last one takes what else replicas add up.
+func (e *Executor) bucketPlaces(s int) (places []runtime.Span) {
+	st, at := e.order.plan.Stages[s], int64(0)
+	var begins []int64
+	for _, p := range e.Layers[st.First-1 : st.Last] {
+		begins = append(begins, at)
+		at += kernels.Align(p.GradBytes)
+	}
+	begins = append(begins, at)
+	for _, b := range e.order.sums[s].buckets {
+		from, to := begins[b.first-st.First], begins[b.last+1-st.First]
+		if to == at {
+			later := e.deferred()
+			to += later.bytes(bufferBytes(e.Model.Layers[st.First-1 : st.Last]))
+		}
+		places = append(places, runtime.Span{Offset: from, Bytes: to - from})
+	}
+	return places
+}
+
+// unadded returns how many messages from a place in a stage's line to the next one there are at one time, from their start until that
+// has sent on what it has made of them; and in the order of all instructions, so that none is waited for that comes later.
+func (o *order) unadded(k *clock, s, at int) int {
+	x := o.sums[s]
+	from, to, here := x.line[at], x.line[at+1], map[int]bool{}
+	var list []instruction
+	for _, d := range []int{from, to} {
+		for _, t := range o.instructions[d] {
+			if t.stage == s && t.message() && t.synchronized() && (d == to || t.to == to) {
+				list = append(list, t)
+			}
+		}
+	}
+	o.sort(list)
+	most := 0
+	_ = o.within(list, newBound(o.long()), func(v instance) error {
+		if v.kind == reducing && v.to == to {
+			here[x.number(v)] = true
+		} else {
+			delete(here, x.number(v))
+		}
+		most = max(most, len(here))
+		return nil
+	})
+	return max(most, k.most(o.lives(k, s, from, to)))
+}
+
+// lives returns when what a device sends to the next one of a line is there, until that has sent it on.
+func (o *order) lives(k *clock, s, from, to int) (times []interval) {
+	type key struct{ residue, bucket int }
+	x, on := o.sums[s], map[key]pipeline.Span{}
+	for i, m := range o.plan.Synchronization {
+		g := key{o.residue(m.Shift), x.bucket(m)}
+		if before, ok := on[g]; m.Stage == s && m.From == to && (!ok || k.sums[i].Start < before.Start) {
+			on[g] = k.sums[i]
+		}
+	}
+	for i, m := range o.plan.Synchronization {
+		if m.Stage == s && m.Kind == pipeline.Reduce && m.From == from {
+			times = append(times, interval{k.sums[i].Start, on[key{o.residue(m.Shift), x.bucket(m)}].End})
+		}
+	}
+	return times
+}
+
+// laySums lays out what a device has of the sums of a stage, if the plan has messages for them.
+func (e *Executor) laySums(t *localStage, c *chain.Chain, g *allocator) {
+	x := e.order.sums[t.stage]
+	if x == nil {
+		return
+	}
+	n, slots := len(x.buckets), len(t.grads)
+	t.sums = &replicaSums{
+		synchronization: x, at: slices.Index(x.line, t.device), places: e.bucketPlaces(t.stage), parts: x.madeBehind(t.spec, c, e.order.split[t.stage]),
+		made: make([]runtime.Event, slots*n), added: make([]runtime.Event, slots*n), whole: make([]runtime.Event, slots*n), left: make([]runtime.Event, slots*len(x.line)),
+	}
+	if t.sums.at > 0 {
+		x.reduces[t.sums.at-1].layOut(g)
+	}
+	for ends, l := range x.gathers {
+		if ends[1] != t.device {
+			continue
+		}
+		l.size(slots * n)
+		for i := range l.blocks {
+			l.blocks[i] = t.gradientsOf(i/n, i%n)
+		}
+	}
+	for i := range t.ops {
+		for _, list := range t.ops[i].tasks {
+			x.findCloses(list)
+		}
+	}
+}
+
+// gradientsOf returns those of a bucket in a slot.
+func (s *localStage) gradientsOf(slot, bucket int) runtime.Span {
+	p := s.sums.places[bucket]
+	return s.grads[slot].Part(p.Offset, p.Bytes)
+}
+
+// madeBehind returns behind which part of a backward of a stage, by the chain, the gradients of each bucket are made.
+func (x *synchronization) madeBehind(st pipeline.Stage, c *chain.Chain, split bool) (parts []float64) {
+	all := seconds(c, st.First, st.Last)
+	for _, b := range x.buckets {
+		part := 1.0
+		if !split && len(st.Ops) == 0 && all > 0 {
+			part = seconds(c, b.first, st.Last) / all
+		}
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+// seconds returns what the backwards of some layers take.
+func seconds(c *chain.Chain, first, last int) (sum float64) {
+	for l := first; l <= last; l++ {
+		sum += c.Layer(l).BackwardS
+	}
+	return sum
+}
+
+// findCloses finds, for the ops of a task, the buckets whose gradients are made behind them.
+func (x *synchronization) findCloses(list []op) {
+	for i := range list {
+		list[i].closes = nil
+	}
+	for n, b := range x.buckets {
+		for i := range slices.Backward(list) {
+			if o := &list[i]; o.gradients && o.layer >= b.first && o.layer <= b.last {
+				o.closes = append(o.closes, n)
+				break
+			}
+		}
+	}
+}
+
+// events returns where those of the sums go.
+func (x *replicaSums) events() []*runtime.Event {
+	if x == nil {
+		return nil
+	}
+	return slices.Concat(each(x.made), each(x.added), each(x.left))
+}
+
+// begin forgets what has come.
+func (x *replicaSums) begin() {
+	if x != nil {
+		clear(x.whole)
+	}
+}
+
+// made says that the gradients of some buckets are made with a minibatch.
+func (d *driver) made(t *localStage, f *inFlight, buckets []int) error {
+	for _, b := range buckets {
+		if err := d.compute.record(t.sums.made[f.at.sum*len(t.sums.buckets)+b]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closes reports whether a task of a minibatch is the last that adds to some gradients of its update.
+func (d *driver) closes(t *localStage, kind pipeline.Kind, f *inFlight) bool {
+	return t.sums != nil && kind != pipeline.F && t.opsOf(f.minibatch).writes(kind) && d.e.order.closes(kind, t.stage, f.minibatch)
+}
+
+// synchronize issues a message between replicas, or lets one come.
+func (d *driver) synchronize(ctx context.Context, t *localStage, v instance) error {
+	x, n := t.sums, len(t.sums.buckets)
+	slot, fresh := t.stash.sum(v.minibatch / t.stash.group)
+	if fresh {
+		return fmt.Errorf("BUG: %v of minibatch %d comes before its gradients", v.instruction, v.minibatch)
+	}
+	if v.kind == admitting { // this device's part is in what comes: all that has used the place is behind it
+		return d.grant(x.gathers[[2]int{v.to, d.device}], slot*n+v.bucket)
+	}
+	src := t.gradientsOf(slot, v.bucket)
+	if v.kind == reducing {
+		ready, err := d.partial(ctx, t, v, slot)
+		if err != nil {
+			return err
+		}
+		return d.message(ctx, x.reduces[x.at], v, ready, src, nil)
+	}
+	ready, err := d.total(ctx, t, v, slot)
+	if err != nil {
+		return err
+	}
+	left := x.left[slot*len(x.line)+slices.Index(x.line, v.to)]
+	return d.message(ctx, x.gathers[[2]int{d.device, v.to}], v, ready, src, left)
+}
+
+// partial makes the gradients of a bucket the sum of those of the replicas up to this one, and returns the event behind which they are.
+func (d *driver) partial(ctx context.Context, t *localStage, v instance, slot int) (runtime.Event, error) {
+	x, i := t.sums, slot*len(t.sums.buckets)+v.bucket
+	if x.at == 0 {
+		return x.made[i], nil
+	}
+	l := x.reduces[x.at-1]
+	block, err := d.take(ctx, l, x.number(v))
+	if err != nil {
+		return nil, err
+	}
+	sum := t.gradientsOf(slot, v.bucket)
+	add, err := d.binder.add(sum, l.blocks[block].Part(0, sum.Bytes))
+	if err != nil {
+		return nil, err
+	}
+	q := d.adding
+	for _, step := range []func() error{
+		func() error { return q.wait(x.made[i]) },
+		func() error { return q.wait(l.arrived[block]) },
+		func() error { return q.launch(add) },
+		func() error { return q.record(l.freed[block]) },
+		func() error { return d.grant(l, block) },
+		func() error { return q.record(x.added[i]) },
+	} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return x.added[i], nil
+}
+
+// total returns the event behind which the gradients of a bucket are the sum of those of all replicas.
+func (d *driver) total(ctx context.Context, t *localStage, v instance, slot int) (runtime.Event, error) {
+	x, i := t.sums, slot*len(t.sums.buckets)+v.bucket
+	if x.whole[i] != nil {
+		return x.whole[i], nil
+	}
+	var err error
+	if x.at == len(x.line)-1 {
+		x.whole[i], err = d.partial(ctx, t, v, slot)
+		return x.whole[i], err
+	}
+	from := x.sources[arrivalOf{d.e.order.residue(v.minibatch), v.bucket, d.device}]
+	l := x.gathers[[2]int{from, d.device}]
+	block, err := d.take(ctx, l, x.number(v))
+	if err != nil {
+		return nil, err
+	}
+	x.whole[i] = l.arrived[block]
+	return x.whole[i], nil
+}
+
+// collect waits for the sums of all buckets in a slot, of an update of which a minibatch is the last, and until all that was sent of
+// them has left.
+func (d *driver) collect(ctx context.Context, t *localStage, minibatch, slot int) error {
+	x := t.sums
+	for _, b := range x.arriving(d.e.order.residue(minibatch)) {
+		v := instance{instruction{kind: minibatchEnd, stage: t.stage, bucket: b}, minibatch}
+		whole, err := d.total(ctx, t, v, slot)
+		if err != nil {
+			return err
+		}
+		x.whole[slot*len(x.buckets)+b] = nil
+		if err := d.compute.wait(whole); err != nil {
+			return err
+		}
+	}
+	for i, to := range x.line {
+		if x.gathers[[2]int{d.device, to}] == nil {
+			continue
+		}
+		if err := d.compute.wait(x.left[slot*len(x.line)+i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pausePart is a launch that stands for a part of a backward in simulated time, and the buckets that are made behind it.
+type pausePart struct {
+	runtime.Launch
+	buckets []int
+}
+
+// pauses returns the parts of a task that takes so long.
+func (x *replicaSums) pauses(name string, length time.Duration) (all []pausePart) {
+	behind := 0.0
+	for _, end := range slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(x.parts), 1)))) {
+		part := pausePart{Launch: host.Pause("simulated part of "+name, time.Duration((end-behind)*float64(length)))}
+		for b, at := range x.parts {
+			if at == end {
+				part.buckets = append(part.buckets, b)
+			}
+		}
+		all, behind = append(all, part), end
+	}
+	return all
+}

@@ -1,0 +1,410 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"plimsoll/executor"
+	"plimsoll/executor/pipeline/pipelinetest"
+	"plimsoll/kernels"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+	"plimsoll/runtime/host"
+)
+
+// summing returns a plan with messages for the gradients of all stages with replicas, in so many buckets each, none without any: one message behind the
+// other, each as soon as the backwards of the round have made its gradients and the one before has ended.
+func summing(t testing.TB, c Costs, plan *pipeline.Plan, buckets int) *pipeline.Plan {
+	t.Helper()
+	out := *plan
+	out.Synchronization = nil
+	k, err := newClock(c, &out)
+	must(t, err)
+	o, err := newOrder(&out, c.Platform.Devices, k)
+	must(t, err)
+	for s, st := range plan.Stages {
+		line := o.hosts(s)
+		if len(line) < 2 || buckets == 0 {
+			continue
+		}
+		round := plan.Round(s)
+		if plan.IsFlush() {
+			round = plan.Repeats()
+		}
+		for last := round - 1; last < plan.Repeats(); last += round {
+			out.Synchronization = append(out.Synchronization, o.sumsOf(c, k, s, last-round+1, last, line, bucketsOf(c, st, buckets))...)
+		}
+	}
+	return &out
+}
+
+// bucketsOf divides the layers of a stage with weights.
+func bucketsOf(c Costs, st pipeline.Stage, n int) (all []bucket) {
+	var layers []int
+	for l := st.First; l <= st.Last; l++ {
+		if c.Chain.Layer(l).WeightBytes > 0 {
+			layers = append(layers, l)
+		}
+	}
+	size := max(1, (len(layers)+n-1)/n)
+	for some := range slices.Chunk(layers, size) {
+		all = append(all, bucket{some[0], some[len(some)-1]})
+	}
+	slices.Reverse(all)
+	return all
+}
+
+func (o *order) sumsOf(c Costs, k *clock, s, first, last int, line []int, buckets []bucket) (all []pipeline.Synchronization) {
+	x, now := &synchronization{buckets: buckets}, 0.0
+	parts := x.madeBehind(o.plan.Stages[s], c.Chain, o.split[s])
+	for i, b := range buckets {
+		for _, instructions := range o.instructions {
+			for _, t := range instructions {
+				if r := o.residue(t.shift); t.stage == s && o.last(t) && r >= first && r <= last {
+					now = max(now, o.since(k, t.start, t.shift)+parts[i]*k.length(t.kind, s, r))
+				}
+			}
+		}
+		var bytes int64
+		for l := b.first; l <= b.last; l++ {
+			bytes += c.Chain.Layer(l).WeightBytes
+		}
+		send := func(kind pipeline.SynchronizationKind, from, to int) {
+			m := pipeline.Synchronization{Kind: kind, Stage: s, First: b.first, Last: b.last, From: from, To: to, Start: now, Shift: last}
+			if k.period > 0 {
+				n := math.Floor(now / k.period)
+				m.Start, m.Shift = min(max(0, now-n*k.period), math.Nextafter(k.period, 0)), last-int(n)*o.repeats
+			}
+			all = append(all, m)
+			now += c.Platform.Seconds(bytes, from, to)
+		}
+		for i := range line[1:] {
+			send(pipeline.Reduce, line[i], line[i+1])
+		}
+		for i := len(line) - 2; i >= 0; i-- {
+			send(pipeline.Gather, line[i+1], line[i])
+		}
+	}
+	return all
+}
+
+// synchronizedPlans are plans with replicas.
+var synchronizedPlans = []struct {
+	name     string
+	versions pipeline.Versions
+	devices  int
+}{
+	{"chimera", "", 2}, {"chimera", "", 4}, {"replicated", pipeline.Stash, 3}, {"replicated", pipeline.DoubleBuffered, 3}, {"replicated", pipeline.Latest, 3},
+	{"data", pipeline.Stash, 2}, {"data", pipeline.Stash, 4}, {"data", pipeline.DoubleBuffered, 2}, {"data", pipeline.Latest, 4},
+}
+
+// synchronizedPlan returns one of them, without messages between replicas.
+func synchronizedPlan(t *testing.T, w *Workload, name string, versions pipeline.Versions, devices int) (Costs, *pipeline.Plan) {
+	t.Helper()
+	c := costs(w, devices, 2)
+	switch name {
+	case "replicated":
+		return replicated(t, w, versions)
+	case "data":
+		all := pipeline.Stage{First: 1, Last: len(c.Chain.Layers), Devices: []int{0, 1, 2, 3}[:devices]}
+		return c, planFor(t, "1f1b", c, pipeline.Options{Versions: versions, Stages: []pipeline.Stage{all}})
+	}
+	return c, planFor(t, name, c, pipeline.Options{Microbatches: 4})
+}
+
+// Gradients that the plan's messages add up have the bits of gradient accumulation, whatever the buckets.
+func TestSynchronizationIsGradientAccumulation(t *testing.T) {
+	m := plainModel(t)
+	w := workload(t, m)
+	for _, x := range synchronizedPlans {
+		for _, buckets := range []int{1, 2, 100} {
+			t.Run(fmt.Sprintf("%s/%s/%d/%d", x.name, x.versions, x.devices, buckets), func(t *testing.T) {
+				c, plan := synchronizedPlan(t, w, x.name, x.versions, x.devices)
+				plan = summing(t, c, plan, buckets)
+				n := 4 * groupOf(t, w, c, plan)
+				e, got := trained(t, w, c, plan, n, host.Config{Chaos: 4})
+				got.Tensors = tensors(t, e)
+				same(t, reference(t, m, plan, newInstants(t, c, plan).expected(e, n), n), got)
+			})
+		}
+	}
+}
+
+// dataParallel is a plan with a flush of one stage on all devices, which take turns.
+func dataParallel(c Costs, microbatches int) *pipeline.Plan {
+	n, last := c.Platform.Devices, len(c.Chain.Layers)
+	k := pipeline.NewCosts(c.Chain)
+	plan := &pipeline.Plan{Chain: c.Chain.Name, Strategy: "data", Platform: c.Platform, Versions: pipeline.Flush, Microbatches: microbatches, Stages: []pipeline.Stage{{First: 1, Last: last}}}
+	for d := range n {
+		plan.Stages[0].Devices = append(plan.Stages[0].Devices, d)
+	}
+	for m := range microbatches {
+		start := float64(m/n) * (k.Forward(1, last) + k.Backward(1, last))
+		plan.Tasks = append(plan.Tasks, pipeline.Task{Kind: pipeline.F, Device: m % n, Shift: m, Start: start}, pipeline.Task{Kind: pipeline.B, Device: m % n, Shift: m, Start: start + k.Forward(1, last)})
+	}
+	return plan
+}
+
+// Messages change nothing else of a step: statistics, deferred or not, norms, what an audit finds.
+func TestSynchronizationKeepsTheRestOfAStep(t *testing.T) {
+	w := workload(t, testModel(t))
+	for _, devices := range []int{2, 3} {
+		c := costs(w, devices, 3)
+		plan := dataParallel(c, 6)
+		for name, opt := range map[string]Options{"": {}, "deferred": {DeferredBatchNorm: true}, "clipped": {MaxNorm: 0.5}, "audited": {Audit: true}} {
+			var want *pipelinetest.Outcome
+			for _, buckets := range []int{0, 1, 3} {
+				e, out := guarded(t, targets(t, devices, host.Config{Chaos: uint64(buckets)}), w, c, summing(t, c, plan, buckets), 3, opt)
+				must(t, e.Run(t.Context(), 18))
+				if out.Tensors = tensors(t, e); want == nil {
+					want = out.Outcome
+				}
+				if d := want.FirstDifference(out.Outcome); d != "" || !slices.Equal(want.Norms, out.Norms) {
+					t.Errorf("%d devices, %s, %d buckets: %s; norms %v and %v", devices, name, buckets, d, want.Norms, out.Norms)
+				}
+				for _, a := range e.Audited() {
+					if a.PeakBytes != e.memory[a.Device].Peak {
+						t.Errorf("%d devices, %d buckets: audited %+v, planned %+v", devices, buckets, a, e.memory[a.Device])
+					}
+				}
+			}
+		}
+	}
+}
+
+// Replicas have the same weights, states and statistics behind every update by messages.
+func TestSynchronizedReplicasAgree(t *testing.T) {
+	w := workload(t, testModel(t))
+	c, plan := replicated(t, w, pipeline.Stash)
+	e, _ := trained(t, w, c, summing(t, c, plan, 3), 8, host.Config{Chaos: 5})
+	if compared := replicasAgree(t, e); compared < 10 {
+		t.Errorf("%d tensors have replicas, want 10", compared)
+	}
+}
+
+// A device has as many blocks for what it adds as the plan has messages under way or not yet sent on, each as large as the largest
+// bucket, and a run writes all of them.
+func TestMemoryOfSynchronization(t *testing.T) {
+	w := workload(t, plainModel(t))
+	for _, devices := range []int{2, 4} {
+		for _, buckets := range []int{1, 2, 100} {
+			c := costs(w, devices, 3)
+			plan := dataParallel(c, 8)
+			bare, err := Needs(w, c, plan, Options{})
+			must(t, err)
+			on := targets(t, devices, host.Config{})
+			e, err := New(w, on, c, summing(t, c, plan, buckets), Options{Feed: random{w.Model.Classes}, Rate: rate})
+			must(t, err)
+			var slice, largest int64
+			for l := range w.Layers {
+				slice += kernels.Align(w.Layers[l].GradBytes)
+			}
+			for _, p := range e.bucketPlaces(0) {
+				largest = max(largest, p.Bytes)
+			}
+			for i, l := range e.order.sums[0].reduces {
+				if got, want := e.memory[l.to].Messages, int64(len(l.blocks))*largest; got != want || l.bytes != largest {
+					t.Errorf("%d buckets, device %d: %d bytes for messages, want %d blocks of %d", buckets, l.to, got, len(l.blocks), largest)
+				}
+				if e.memory[l.to].Peak-bare[l.to].Peak != int64(len(l.blocks))*largest-2*slice {
+					t.Errorf("%d buckets, device %d: peak %d, without messages %d", buckets, l.to, e.memory[l.to].Peak, bare[l.to].Peak)
+				}
+				if buckets == 1 && len(l.blocks) != 1 || len(l.blocks) > 2 {
+					t.Errorf("%d blocks between devices %d and %d of the line for %d buckets", len(l.blocks), i, i+1, buckets)
+				}
+				for _, b := range l.blocks {
+					must(t, on[l.to].Device.(runtime.Inspector).Fill(b, 0xFF))
+				}
+			}
+			must(t, e.Run(t.Context(), 8))
+			for _, l := range e.order.sums[0].reduces {
+				for i, b := range l.blocks {
+					look := make([]byte, 4)
+					must(t, on[l.to].Device.(runtime.Inspector).Peek(b.Part(0, 4), look))
+					if slices.Max(look) == 0xFF && slices.Min(look) == 0xFF {
+						t.Errorf("%d buckets: block %d of %v was never written", buckets, i, l)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Every message of the plan is timed in every round, on the device that sends it.
+func TestSynchronizationIsTimed(t *testing.T) {
+	w := workload(t, plainModel(t))
+	type key struct {
+		kind                       pipeline.Kind
+		device, peer, layer, round int
+	}
+	for _, flush := range []bool{true, false} {
+		c, plan := replicated(t, w, pipeline.Stash)
+		if flush {
+			plan = dataParallel(c, 6)
+		}
+		plan = summing(t, c, plan, 3)
+		n := 3 * plan.Repeats()
+		e, _ := trainedWith(t, w, c, plan, n, host.Config{}, Options{Timed: true})
+		all, err := e.Timings()
+		must(t, err)
+		got := map[key]int{}
+		for _, x := range all {
+			if x.Kind != Reducing && x.Kind != Gathering {
+				continue
+			}
+			if got[key{x.Kind, x.Device, x.Peer, x.Layer, x.Minibatch}]++; x.End < x.Start {
+				t.Errorf("%+v", x)
+			}
+		}
+		if len(got) != 3*len(plan.Synchronization) {
+			t.Errorf("flush %v: %d messages are timed, want %d", flush, len(got), 3*len(plan.Synchronization))
+		}
+		for _, m := range plan.Synchronization {
+			for i := range 3 {
+				x := key{Reducing, m.From, m.To, m.First, e.order.residue(m.Shift) + i*plan.Repeats()}
+				if m.Kind == pipeline.Gather {
+					x.kind = Gathering
+				}
+				if got[x] != 1 {
+					t.Errorf("flush %v: %v, round %d: %d are timed", flush, m, i, got[x])
+				}
+			}
+		}
+	}
+}
+
+// Replicas in different processes send each other the plan's messages, to the byte, and train the bits of one process.
+func TestSynchronizationBetweenProcesses(t *testing.T) {
+	w := workload(t, testModel(t))
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, x := range synchronizedPlans {
+		for _, simplex := range []bool{false, true} {
+			costs, plan := synchronizedPlan(t, w, x.name, x.versions, x.devices)
+			platform := *costs.Platform
+			platform.Duplex, costs.Platform = !simplex, &platform
+			plan = summing(t, costs, plan, 3)
+			n := 2 * groupOf(t, w, costs, plan)
+			want := newWorld(t, w, costs, plan, make([]int, x.devices), cpus(t, host.Config{}), Options{}).trained(n)
+			for i, process := range divisions(x.devices, r) {
+				t.Run(fmt.Sprintf("%s/%s/%v/%v", x.name, x.versions, simplex, process), func(t *testing.T) {
+					y := newWorld(t, w, costs, plan, process, cpus(t, host.Config{Chaos: uint64(i)}), Options{})
+					same(t, want, y.trained(n))
+					y.summedAsPlanned(2 * n)
+				})
+			}
+		}
+	}
+}
+
+// summedAsPlanned checks that what went between the replicas of different processes in n minibatches is what the plan sends.
+func (x *world) summedAsPlanned(n int) {
+	x.t.Helper()
+	var want, got int64
+	e := x.all[0]
+	for _, m := range e.order.plan.Synchronization {
+		places, y := e.bucketPlaces(m.Stage), e.order.sums[m.Stage]
+		for end := e.order.residue(m.Shift); end < n; end += e.order.repeats {
+			if x.process[m.From] != x.process[m.To] && (end+1)%e.rules[m.Stage].group == 0 {
+				want += places[y.bucket(m)].Bytes
+			}
+		}
+	}
+	for i, way := range x.ways {
+		if strings.Contains(way.Name, "gradients of stage") {
+			got += x.sent[i]
+		}
+	}
+	if got != want {
+		x.t.Errorf("%d bytes of gradients went between processes, the plan sends %d", got, want)
+	}
+}
+
+// New proves the order of messages between replicas: a slip in the script of any device is refused, and both parties are named.
+func TestSlipsInSynchronizationAreFound(t *testing.T) {
+	w := workload(t, plainModel(t))
+	c := costs(w, 3, 2)
+	e, err := New(w, targets(t, 3, host.Config{}), c, summing(t, c, dataParallel(c, 6), 3), Options{Feed: still{}, Rate: rate})
+	must(t, err)
+	isCopy := func(c *command, kind pipeline.Kind) bool {
+		return c.verb == doCopy && c.channel != nil && c.task.kind == kind
+	}
+	for _, x := range []struct {
+		slip   string
+		change func(d *driver, list []command, i int) bool
+		names  []string // of one of the two parties each
+		least  int
+	}{
+		{"no wait for what is added", func(d *driver, list []command, i int) bool {
+			drop := list[i].verb == doWait && list[i].on == d.adding && list[i+1].verb == doLaunch
+			if drop {
+				list[i].event = list[i-1].event // it has waited for its own already
+			}
+			return drop
+		}, []string{"a copy in reduce", "add forward in"}, 6},
+		{"no wait for its own gradients", func(d *driver, list []command, i int) bool {
+			drop := list[i].verb == doWait && list[i].on == d.adding && list[i+1].verb == doWait
+			if drop {
+				list[i].event = list[i+1].event
+			}
+			return drop
+		}, []string{" in B0", "add forward in"}, 6},
+		{"a shifted bucket", func(d *driver, list []command, i int) bool {
+			if !isCopy(&list[i], reducing) || list[i].src.Offset < list[i].src.Bytes {
+				return false
+			}
+			list[i].src.Offset -= list[i].src.Bytes
+			return true
+		}, []string{"a copy in reduce"}, 3},
+		{"a gather in place of a reduce", func(d *driver, list []command, i int) bool {
+			for k := i; k < len(list) && isCopy(&list[i], reducing); k++ {
+				if isCopy(&list[k], gathering) && list[k].task.layer == list[i].task.layer {
+					list[i], list[k] = list[k], list[i]
+					return true
+				}
+			}
+			return false
+		}, []string{"a copy in gather"}, 3},
+		{"an update that does not wait for a sum", func(d *driver, list []command, i int) bool {
+			for k := i - 1; k >= 0 && list[i].verb == doWait && list[i].on == d.compute && list[i].task.kind == minibatchEnd; k-- {
+				if list[k].verb == doWait && list[k].task.kind == minibatchEnd {
+					list[i].event = list[k].event
+					return true
+				}
+			}
+			return false
+		}, []string{"a copy in gather"}, 3},
+	} {
+		found := 0
+		for _, d := range e.drivers {
+			whole := d.script
+			for i := range len(whole) - 1 {
+				d.script = slices.Clone(whole)
+				if !x.change(d, d.script, i) {
+					continue
+				}
+				var race *executor.OrderError
+				if err := e.prove(); !errors.As(err, &race) {
+					continue
+				}
+				parties := race.First + "; " + race.Second
+				named := party.MatchString(race.First) && party.MatchString(race.Second)
+				for _, name := range x.names {
+					named = named && strings.Contains(parties, name)
+				}
+				if found++; !named {
+					t.Errorf("%s: %v", x.slip, race)
+				}
+			}
+			d.script = whole
+		}
+		if found < x.least {
+			t.Errorf("%s: %d were found, want %d", x.slip, found, x.least)
+		}
+	}
+	must(t, e.prove())
+}
