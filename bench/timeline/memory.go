@@ -13,7 +13,7 @@ import (
 
 // memories draws the memory of every device that has a stage.
 func (c *Pipeline) memories(limit int64) (all []report.Chart, err error) {
-	planned, _, before, err := c.planned()
+	planned, before, err := c.planned()
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ type task struct {
 // ownTasks returns the computing tasks of a device in their order, and where each is.
 func (c *Pipeline) ownTasks(device int, tasks []pipe.Timing) (own []pipe.Timing, at map[task]int) {
 	for _, t := range tasks {
-		if t.Device == device && !t.Kind.Communication() && t.Kind != pipe.Updating {
+		if t.Device == device && t.Computes() {
 			own = append(own, t)
 		}
 	}

@@ -66,7 +66,7 @@ func (c *Pipeline) window(tasks []pipe.Timing, seconds float64) view {
 }
 
 // planned returns the tasks, and the messages between replicas, as they are planned, and what is shown of them.
-func (c *Pipeline) planned() (tasks []pipe.Timing, sums []pipeline.Span, shown view, err error) {
+func (c *Pipeline) planned() (tasks []pipe.Timing, shown view, err error) {
 	spans := c.Flat.first
 	if c.Flat.Depth > 0 {
 		periods := c.Flat.Depth + ShownPeriods
@@ -74,21 +74,33 @@ func (c *Pipeline) planned() (tasks []pipe.Timing, sums []pipeline.Span, shown v
 			periods = c.periods()
 		}
 		if spans, err = pipeline.Planned(c.Flat.Chain, c.Flat.Platform, c.Flat.Plan, periods); err != nil {
-			return nil, nil, view{}, err
+			return nil, view{}, err
 		}
 	}
 	for _, s := range spans {
-		if s.Task >= len(c.Flat.Plan.Tasks) {
-			sums = append(sums, s)
-			continue
-		}
-		t := c.Flat.Plan.Tasks[s.Task]
-		tasks = append(tasks, pipe.Timing{Device: t.Device, Kind: t.Kind, Stage: t.Stage, To: t.To, Minibatch: s.Minibatch, Start: s.Start, End: s.End})
+		t := c.timing(s.Task)
+		t.Minibatch, t.Start, t.End = s.Minibatch, s.Start, s.End
+		tasks = append(tasks, t)
 	}
 	if !c.cut() {
-		return tasks, sums, view{}, nil
+		return tasks, view{}, nil
 	}
-	return tasks, sums, c.window(tasks, ShownPeriods*c.Plan.Period), nil
+	return tasks, c.window(tasks, ShownPeriods*c.Plan.Period), nil
+}
+
+// timing returns a task, or a message between replicas behind all tasks, as the executor times it.
+func (c *Pipeline) timing(i int) pipe.Timing {
+	plan := c.Flat.Plan
+	if n := len(plan.Tasks); i >= n {
+		m := plan.Synchronization[i-n]
+		kind := pipe.Reducing
+		if m.Kind == pipeline.Gather {
+			kind = pipe.Gathering
+		}
+		return pipe.Timing{Device: m.From, Kind: kind, Stage: m.Stage, Layer: m.First, Peer: m.To, Minibatch: m.Shift}
+	}
+	t := plan.Tasks[i]
+	return pipe.Timing{Device: t.Device, Kind: t.Kind, Stage: t.Stage, To: t.To, Minibatch: t.Shift}
 }
 
 // measured returns the tasks as they ran, and what is shown of them. Of a run without a flush that are its last periods, numbered as
@@ -130,25 +142,23 @@ func (c *Pipeline) periods() int {
 
 // timeline puts the tasks that are seen on the plan's devices and links, and messages between replicas. Messages that the plan leaves
 // out, as they take no time, are left out too.
-func (c *Pipeline) timeline(tasks []pipe.Timing, sums []pipeline.Span, v view, what string) (*pipeline.Timeline, error) {
-	type key struct {
-		work
-		to, residue int
+func (c *Pipeline) timeline(tasks []pipe.Timing, v view, what string) (*pipeline.Timeline, error) {
+	k, index := c.repeats(), map[pipe.Timing]int{}
+	key := func(t pipe.Timing) pipe.Timing { // a task has one device, whoever names it
+		if t.Layer == 0 {
+			t.Device = 0
+		}
+		t.Minibatch, t.Start, t.End = (t.Minibatch%k+k)%k, 0, 0
+		return t
 	}
-	k, index := c.repeats(), map[key]int{}
-	for i, t := range c.Flat.Plan.Tasks {
-		index[key{work{t.Kind, t.Stage}, t.To, (t.Shift%k + k) % k}] = i
+	for i := range len(c.Flat.Plan.Tasks) + len(c.Flat.Plan.Synchronization) {
+		index[key(c.timing(i))] = i
 	}
 	var spans []pipeline.Span
 	for _, t := range tasks {
-		i, ok := index[key{work{t.Kind, t.Stage}, t.To, t.Minibatch % k}]
+		i, ok := index[key(t)]
 		if from, to, seen := v.clip(t.Start, t.End); ok && seen {
 			spans = append(spans, pipeline.Span{Task: i, Minibatch: t.Minibatch, Start: from, End: to})
-		}
-	}
-	for _, s := range sums {
-		if from, to, seen := v.clip(s.Start, s.End); seen {
-			spans = append(spans, pipeline.Span{Task: s.Task, Minibatch: s.Minibatch, Start: from, End: to})
 		}
 	}
 	t, err := pipeline.NewTimeline(c.Flat.Chain, c.Flat.Platform, c.Flat.Plan, spans)
@@ -161,17 +171,17 @@ func (c *Pipeline) timeline(tasks []pipe.Timing, sums []pipeline.Span, v view, w
 
 // Planned returns the timeline of the plan: the step, or a few periods in the steady state.
 func (c *Pipeline) Planned() (*pipeline.Timeline, error) {
-	tasks, sums, v, err := c.planned()
+	tasks, v, err := c.planned()
 	if err != nil {
 		return nil, err
 	}
-	return c.timeline(tasks, sums, v, "planned")
+	return c.timeline(tasks, v, "planned")
 }
 
 // Run returns the timeline of the run: the step in the middle, or a few periods in the steady state.
 func (c *Pipeline) Run() (*pipeline.Timeline, error) {
 	tasks, v := c.measured()
-	return c.timeline(tasks, nil, v, c.what())
+	return c.timeline(tasks, v, c.what())
 }
 
 // what says what kind of times those of the run are.

@@ -31,7 +31,7 @@ func Ends(tasks []pipe.Timing, repeats, n int) []float64 {
 func (s Stretch) Idle(devices int) []float64 {
 	all := slices.Repeat([]float64{1}, devices)
 	for _, t := range s.Tasks {
-		if !t.Kind.Communication() && t.Kind != pipe.Updating {
+		if t.Computes() {
 			all[t.Device] -= max(0, min(t.End, s.To)-max(t.Start, s.From)) / (s.To - s.From)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	pipe "plimsoll/executor/pipeline"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/pipelinetest"
 )
@@ -54,6 +55,57 @@ func TestTrace(t *testing.T) {
 	}
 	if slices < 2000 {
 		t.Errorf("%d slices", slices)
+	}
+}
+
+// A run that goes as planned has the plan's timeline, messages between replicas included.
+func TestRunsAsPlanned(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 6))
+	sums := 0
+	for range 120 {
+		c := pipelinetest.Chain(rnd, 1+rnd.IntN(6), true)
+		p := pipelinetest.Platform(rnd, 1+rnd.IntN(4))
+		plan, err := pipeline.Synchronize(c, p, pipelinetest.Plan(rnd, c, p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, err := NewPipeline(pipe.Costs{Chain: c, Platform: p}, plan, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spans, err := pipeline.Planned(c, p, plan, max(1, line.Flat.Depth))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range spans {
+			x := line.timing(s.Task)
+			x.Minibatch, x.Start, x.End = s.Minibatch, s.Start, s.End
+			line.Ran.Tasks = append(line.Ran.Tasks, x)
+		}
+		want, err := line.Planned()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := line.Run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Lanes) != len(want.Lanes) {
+			t.Fatalf("%d lanes, planned are %d", len(got.Lanes), len(want.Lanes))
+		}
+		for i, lane := range want.Lanes {
+			if fmt.Sprint(got.Lanes[i].Slices) != fmt.Sprint(lane.Slices) {
+				t.Errorf("%s: %v, planned %v", lane.Name, got.Lanes[i].Slices, lane.Slices)
+			}
+			for _, s := range lane.Slices {
+				if s.Sync != nil {
+					sums++
+				}
+			}
+		}
+	}
+	if sums < 100 {
+		t.Errorf("%d messages between replicas", sums)
 	}
 }
 
