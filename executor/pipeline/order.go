@@ -29,8 +29,8 @@ type instruction struct {
 }
 
 // minibatchEnd is the kind of instructions that are no tasks of the plan: a minibatch has ended in a stage, and the updates
-// that are due then follow. It stands where the last task of the minibatch ends; with a flush at the end of the step, where the
-// last minibatch speaks for all.
+// that are due then follow. It stands where the last task of the minibatch ends; with messages between replicas where the last of a round
+// ends, and the last minibatch speaks for all; with a flush at the end of the step, likewise.
 //
 // All devices of a stage have these instructions, at one place in one order of all instructions of all devices. In this order
 // each instruction waits for earlier ones alone, and replicas meet in the sum of their gradients: drivers, each in its part of

@@ -9,9 +9,9 @@ import (
 	"plimsoll/runtime"
 )
 
-// reducer adds up the gradients of a stage that has several devices. The sum goes from replica to replica, in the order of
+// reducer adds up the gradients of a stage that has several devices, where the plan does not say when (synchronization). The sum goes from replica to replica, in the order of
 // the plan's list of devices, slice by slice, and back from the last one to all: every replica updates its weights with the
-// same bits. The plan has no time for this (thesis and PIPELINE rules alike leave it out).
+// same bits. BatchNorm's statistics go this way in any case.
 type reducer struct {
 	hosts  []int
 	slice  int64      // bytes

@@ -150,6 +150,29 @@ func dataParallel(c Costs, microbatches int) *pipeline.Plan {
 	return plan
 }
 
+// All buckets but the one of the first layers are made before the last backward of a step has ended, on every device.
+func TestBucketsAreMadeWithinTheBackward(t *testing.T) {
+	w := workload(t, plainModel(t))
+	c := costs(w, 3, 2)
+	e, err := New(w, targets(t, 3, host.Config{}), c, summing(t, c, dataParallel(c, 6), 3), Options{Feed: still{}, Rate: rate})
+	must(t, err)
+	for _, d := range e.drivers {
+		made, within := 0, 0
+		for i, x := range d.script {
+			if x.verb != doRecord || !slices.Contains(d.stages[0].sums.made, x.event) {
+				continue
+			}
+			made++
+			if slices.ContainsFunc(d.script[i:], func(y command) bool { return y.verb == doLaunch && y.task == x.task }) {
+				within++
+			}
+		}
+		if made != 3 || within < 2 {
+			t.Errorf("device %d: %d buckets are made, %d of them before the backward ends", d.device, made, within)
+		}
+	}
+}
+
 // Messages change nothing else of a step: statistics, deferred or not, norms, what an audit finds.
 func TestSynchronizationKeepsTheRestOfAStep(t *testing.T) {
 	w := workload(t, testModel(t))
