@@ -43,4 +43,4 @@ pair 4 --strategy contiguous --versions stash --steps 40 --threads 1
 model=(-m resnet50 --image 64 --batch 32)
 pair 4 "${flush[@]}" --steps 8 --threads 1
 model=(-m resnet20 --batch 256)
-pair 4 "${flush[@]}" --steps 12
+pair 4 "${flush[@]}" --steps 12 --threads 2
