@@ -418,7 +418,11 @@ func (f *trainFlags) findBatch(ctx context.Context, a *app, p *planning) error {
 		return err
 	}
 	if n == 0 {
-		return noFit{fmt.Errorf("--batch max: not one image or text of size %d fits in %s", f.job.config.Image, units.Bytes(limit))}
+		sample := fmt.Sprintf("image of %d pixels", job.Config.Image)
+		if job.Tokens() > 0 {
+			sample = fmt.Sprintf("sample of %s", units.Count(job.Tokens(), "token"))
+		}
+		return noFit{fmt.Errorf("--batch max: not one %s fits in %s", sample, units.Bytes(limit))}
 	}
 	a.note("--batch max: %s fit in %s (give --batch %d to train the same elsewhere)", job.Samples(n), units.Bytes(limit), n)
 	if all := job.Set.TrainLen(); all > 0 && int64(n) > all { // 0: they never end
