@@ -20,10 +20,9 @@ func TestGPUsSynchronize(t *testing.T) {
 	must(t, err)
 	for _, versions := range []pipeline.Versions{pipeline.Flush, pipeline.Stash, pipeline.DoubleBuffered, pipeline.Latest} {
 		for _, buckets := range []int{1, 2, 100} {
-			c, plan := costs(w, 3, 2), (*pipeline.Plan)(nil)
-			if versions == pipeline.Flush {
-				plan = dataParallel(c, 6)
-			} else {
+			c := costs(w, 3, 2)
+			plan := dataParallel(c, 6)
+			if versions != pipeline.Flush {
 				c, plan = replicated(t, w, versions)
 			}
 			plan = summing(t, c, plan, buckets)
