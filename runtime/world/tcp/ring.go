@@ -1,23 +1,37 @@
 package tcp
 
-import "net"
+import (
+	"encoding/binary"
+	"net"
+	"runtime"
+)
 
 const (
 	slots     = 4
 	slotBytes = 256 << 10 // small enough for a core's cache: what is copied in is copied out of it
 	// shortest is the length of messages from which a ring is faster than the socket alone.
 	shortest = 16 << 10
+	// addressBytes is the length of where a message is, big-endian.
+	addressBytes = 8
 )
 
 // ring is memory that both processes of a way have. What goes through it is copied twice, as through a socket, but without the system,
 // which takes three times as long. The way's connection says which slots are full, a byte for each, and backwards which are free
 // again: so whoever waits still learns when the other process dies.
+//
+// Where the system lets a receiver read the sender's memory (cross-memory attach), what is longer than a slot is copied once: the
+// sender says where it is, and waits until it has been read.
 type ring struct {
 	memory []byte // slots of slotBytes
 	slot   int    // the next one
 	free   int    // of the sender
+	peer   int    // process whose memory is read; 0 where none may be
 	tokens [slots]byte
+	where  [addressBytes]byte
 }
+
+// Tokens go backwards, from the receiver: of a slot that is free again, and of a message that has been read where it was.
+var tokenFree, tokenRead = []byte{0}, []byte{1}
 
 // turn returns the next slot.
 func (r *ring) turn() []byte {
@@ -26,27 +40,61 @@ func (r *ring) turn() []byte {
 	return s
 }
 
-// write sends p, whose length the other process knows, and returns when all of it is in the ring.
+// attaches reports whether a message of n bytes is read from the sender's memory. Both ends say the same.
+func (r *ring) attaches(n int) bool { return r.peer != 0 && n > slotBytes }
+
+// write sends p, whose length the other process knows, and returns when p may be written again.
 func (r *ring) write(conn net.Conn, p []byte) error {
+	if r.attaches(len(p)) {
+		return r.show(conn, p)
+	}
 	for len(p) > 0 {
-		if r.free == 0 {
-			n, err := conn.Read(r.tokens[:])
-			if err != nil {
+		for r.free == 0 {
+			if _, err := r.await(conn); err != nil {
 				return err
 			}
-			r.free = n
 		}
 		p = p[copy(r.turn(), p):]
 		r.free--
-		if _, err := conn.Write(r.tokens[:1]); err != nil {
+		if _, err := conn.Write(tokenFree); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// show sends where p is, and waits until it has been read.
+func (r *ring) show(conn net.Conn, p []byte) error {
+	defer runtime.KeepAlive(p)
+	binary.BigEndian.PutUint64(r.where[:], addressOf(p))
+	if _, err := conn.Write(r.where[:]); err != nil {
+		return err
+	}
+	for {
+		if read, err := r.await(conn); read || err != nil {
+			return err
+		}
+	}
+}
+
+// await counts the tokens that have come, and reports whether one is tokenRead; none comes behind it.
+func (r *ring) await(conn net.Conn) (read bool, err error) {
+	n, err := conn.Read(r.tokens[:])
+	for _, token := range r.tokens[:n] {
+		if token == tokenRead[0] {
+			read = true
+		} else {
+			r.free++
+		}
+	}
+	return read, err
+}
+
 // read fills p.
 func (r *ring) read(conn net.Conn, p []byte) error {
+	if r.attaches(len(p)) {
+		return r.look(conn, p)
+	}
 	for len(p) > 0 {
 		left := (len(p) + slotBytes - 1) / slotBytes // what follows them is the next message's
 		n, err := conn.Read(r.tokens[:min(left, slots)])
@@ -55,8 +103,20 @@ func (r *ring) read(conn net.Conn, p []byte) error {
 		}
 		for range n {
 			p = p[copy(p, r.turn()):]
-			_, _ = conn.Write(r.tokens[:1]) // whoever has sent its last message may have closed
+			_, _ = conn.Write(tokenFree) // whoever has sent its last message may have closed
 		}
 	}
 	return nil
+}
+
+// look copies what show shows.
+func (r *ring) look(conn net.Conn, p []byte) error {
+	if err := readFull(conn, r.where[:]); err != nil {
+		return err
+	}
+	if err := readMemory(r.peer, binary.BigEndian.Uint64(r.where[:]), p); err != nil {
+		return err
+	}
+	_, err := conn.Write(tokenRead)
+	return err
 }

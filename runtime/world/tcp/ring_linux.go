@@ -1,10 +1,14 @@
 package tcp
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"runtime"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,8 +16,16 @@ import (
 // whole are the seals of memory that nobody can take away from whoever has mapped it.
 const whole = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
+// What takeRing answers.
+const (
+	noRing        byte = iota
+	ringOnly           // the memory is mapped
+	ringAndMemory      // and the offering process's own memory can be read
+)
+
 // offerRing hands memory for a ring to the process that a way ends at, and returns nil where that or the other process has none: then
-// messages go through the socket. On the wire: a byte with the memory, or without; a byte of the other process, 1 when it has it, too.
+// messages go through the socket. On the wire: a probe with the memory, or without; a byte of the other process. A probe is where 32
+// random bytes are, and what they are (see takeRing).
 func offerRing(conn net.Conn) (*ring, error) {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -21,41 +33,99 @@ func offerRing(conn net.Conn) (*ring, error) {
 	}
 	var rights []byte
 	file, memory := newMemory()
+	probe := make([]byte, addressBytes+nonceBytes)
 	if file != nil {
 		defer func() { _ = file.Close() }() // the mappings stay
 		rights = unix.UnixRights(int(file.Fd()))
+		probe = newProbe(memory)
 	}
-	if _, _, err := c.WriteMsgUnix([]byte{0}, rights, nil); err != nil {
+	if _, _, err := c.WriteMsgUnix(probe, rights, nil); err != nil {
 		return nil, err
 	}
 	var taken [1]byte
-	if err := readFull(c, taken[:]); err != nil || taken[0] != 1 || memory == nil {
+	if err := readFull(c, taken[:]); err != nil || taken[0] == noRing || memory == nil {
 		return nil, err
 	}
-	return newRing(memory), nil
+	r := newRing(memory)
+	if taken[0] == ringAndMemory {
+		r.peer = os.Getpid() // whose memory the other one reads
+	}
+	return r, nil
 }
 
-// takeRing takes what offerRing hands over.
+// takeRing takes what offerRing hands over. The other process's own memory can be read where the system tells who it is, lets this one
+// do so (ptrace(2), access mode checks), and what is read is what it says.
 func takeRing(conn net.Conn) (*ring, error) {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
 		return nil, nil
 	}
-	var b [1]byte
+	probe := make([]byte, addressBytes+nonceBytes)
 	rights := make([]byte, unix.CmsgSpace(4))
-	_, n, _, _, err := c.ReadMsgUnix(b[:], rights)
+	got, n, _, _, err := c.ReadMsgUnix(probe, rights)
+	if err == nil {
+		err = readFull(c, probe[got:])
+	}
 	if err != nil {
 		return nil, err
 	}
 	memory, err := mapped(rights[:n])
 	if err != nil { // it goes without
-		_, err = c.Write([]byte{0})
+		_, err = c.Write([]byte{noRing})
 		return nil, err
 	}
-	if _, err := c.Write([]byte{1}); err != nil {
+	r, answer := newRing(memory), ringOnly
+	if r.peer = readable(c, probe); r.peer != 0 {
+		answer = ringAndMemory
+	}
+	if _, err := c.Write([]byte{answer}); err != nil {
 		return nil, err
 	}
-	return newRing(memory), nil
+	return r, nil
+}
+
+// newProbe writes random bytes into memory.
+func newProbe(memory []byte) []byte {
+	n := nonce()
+	copy(memory, n[:])
+	return append(binary.BigEndian.AppendUint64(nil, addressOf(memory)), n[:]...)
+}
+
+// readable returns the process at the other end of a connection, if its memory holds what a probe says, else 0.
+func readable(c *net.UnixConn, probe []byte) (process int) {
+	var who *unix.Ucred
+	raw, err := c.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { who, _ = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	}
+	if err != nil || who == nil || who.Pid <= 0 { // 0: of another namespace
+		return 0
+	}
+	var there [nonceBytes]byte
+	err = readMemory(int(who.Pid), binary.BigEndian.Uint64(probe), there[:])
+	if err != nil || !bytes.Equal(there[:], probe[addressBytes:]) {
+		return 0
+	}
+	return int(who.Pid)
+}
+
+func addressOf(p []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p)))) }
+
+// readMemory fills p from the memory of a process.
+func readMemory(process int, address uint64, p []byte) error {
+	for len(p) > 0 {
+		local := []unix.Iovec{{Base: unsafe.SliceData(p)}}
+		local[0].SetLen(len(p))
+		n, err := unix.ProcessVMReadv(process, local, []unix.RemoteIovec{{Base: uintptr(address), Len: len(p)}}, 0)
+		if err == nil && n <= 0 {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return fmt.Errorf("tcp: reading %d bytes of process %d: %w", len(p), process, err)
+		}
+		p, address = p[n:], address+uint64(n)
+	}
+	return nil
 }
 
 func newRing(memory []byte) *ring {

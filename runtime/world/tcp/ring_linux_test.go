@@ -36,9 +36,27 @@ func here(t *testing.T) (a, b *net.UnixConn) {
 // Long messages on one machine go through a ring, in order with short ones, of every length about the edges of its slots.
 func TestRing(t *testing.T) {
 	f := opened(t, together(t, 2), []world.Way{{Name: "a", From: 0, To: 1, Bytes: 9 * slotBytes}})
-	if f[0].(*fabric).outs[0].ring == nil || f[1].(*fabric).ins[0].ring == nil {
+	out, in := f[0].(*fabric).outs[0].ring, f[1].(*fabric).ins[0].ring
+	if out == nil || in == nil {
 		t.Fatal("there is no ring")
 	}
+	if (out.peer == 0) != (in.peer == 0) {
+		t.Fatalf("one end attaches, the other one does not: %d, %d", out.peer, in.peer)
+	}
+	t.Run("attached", func(t *testing.T) {
+		if out.peer == 0 {
+			t.Skip("the system lets no process read another one's memory")
+		}
+		mixed(t, f)
+	})
+	t.Run("copied twice", func(t *testing.T) {
+		out.peer, in.peer = 0, 0
+		mixed(t, f)
+	})
+}
+
+// mixed sends messages of many lengths from rank 0 to 1.
+func mixed(t *testing.T, f []world.Fabric) {
 	var lengths []int
 	for _, n := range []int{shortest, slotBytes, slots * slotBytes, 8 * slotBytes} {
 		lengths = append(lengths, 1, n-1, n, n+1, 0)
@@ -77,6 +95,7 @@ func TestRing(t *testing.T) {
 // Whoever closes behind its last message has sent it.
 func TestLastMessageInRing(t *testing.T) {
 	f := opened(t, together(t, 2), []world.Way{{Name: "a", From: 0, To: 1, Bytes: slots * slotBytes}})
+	f[0].(*fabric).outs[0].ring.peer, f[1].(*fabric).ins[0].ring.peer = 0, 0 // else the sender waits
 	want, got := bytes.Repeat([]byte("last"), slots*slotBytes/4), make([]byte, slots*slotBytes)
 	if err := f[0].Send(0, want); err != nil {
 		t.Fatal(err)
@@ -117,7 +136,7 @@ func TestRingsThatAreNone(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			near, far := here(t)
 			before := descriptors(t)
-			if _, _, err := near.WriteMsgUnix([]byte{0}, unix.UnixRights(rights...), nil); err != nil {
+			if _, _, err := near.WriteMsgUnix(make([]byte, addressBytes+nonceBytes), unix.UnixRights(rights...), nil); err != nil {
 				t.Fatal(err)
 			}
 			if r, err := takeRing(far); r != nil || err != nil {
@@ -138,6 +157,34 @@ func TestRingsThatAreNone(t *testing.T) {
 	}
 	if r, err := offerRing(near); r != nil || err != nil {
 		t.Errorf("refused: %v, %v", r, err)
+	}
+}
+
+// Whoever says that its memory holds what it does not is not read, nor is a process that is gone.
+func TestMemoryThatIsNotRead(t *testing.T) {
+	near, far := here(t)
+	file, memory := newMemory()
+	defer func() { _, _ = file.Close(), unix.Munmap(memory) }()
+	probe := newProbe(memory)
+	honest := readable(far, probe)
+	if honest != 0 && honest != os.Getpid() {
+		t.Errorf("process %d", honest)
+	}
+	for i := range probe {
+		lie := bytes.Clone(probe)
+		lie[i] ^= 0x55
+		if p := readable(far, lie); p != 0 {
+			t.Errorf("byte %d is a lie, process %d is read", i, p)
+		}
+	}
+	if err := readMemory(1<<22+1, 0, make([]byte, 1)); err == nil {
+		t.Error("no process has this number")
+	}
+	if _, _, err := near.WriteMsgUnix(make([]byte, addressBytes+nonceBytes), unix.UnixRights(int(file.Fd())), nil); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := takeRing(far); err != nil || r == nil || r.peer != 0 {
+		t.Errorf("a probe of nothing: %+v, %v", r, err)
 	}
 }
 
