@@ -196,6 +196,11 @@ func (g *Graph) Dense(name string, x Value, out int) Value {
 	return g.Op(name, kernels.Linear{Out: out, Bias: true, LastAxis: true}, x)
 }
 
+// Project is x W^T on each row of the last axis.
+func (g *Graph) Project(name string, x Value, out int) Value {
+	return g.Op(name, kernels.Linear{Out: out, LastAxis: true}, x)
+}
+
 // LayerNorm normalizes each row of the last axis.
 func (g *Graph) LayerNorm(name string, x Value) Value { return g.Op(name, kernels.LayerNorm{}, x) }
 

@@ -16,6 +16,13 @@ type Language struct {
 	Blocks        int           // of attention and MLP
 	Dropout       float32       // after the embedding and each half of a block
 	DType         kernels.DType // of the activations
+
+	// Of Llamas alone, which have no learned positions:
+
+	KVHeads    int     // of keys and values; they divide the heads; 0 means Heads
+	Hidden     int     // channels of the MLP
+	RotaryBase float64 // see kernels.Rotary
+	Epsilon    float32 // see kernels.RMSNorm
 }
 
 // GPT2Small is the smallest GPT-2, of 124M parameters, for a batch of sequences.
@@ -46,14 +53,21 @@ func smallGPT2(blocks, width int) func(string, Config) (*Model, error) {
 		if width%4 != 0 {
 			return nil, fmt.Errorf("%s: %w: %d channels, want a multiple of 4", name, ErrConfig, width)
 		}
-		heads := max(width/headChannels, 4)
-		for width%heads != 0 {
-			heads--
-		}
 		return GPT2(name, Language{
-			Batch: c.Batch, Length: c.Image, Vocabulary: c.Classes, Positions: c.Image, Width: width, Heads: heads, Blocks: blocks, DType: c.DType,
+			Batch: c.Batch, Length: c.Image, Vocabulary: c.Classes, Positions: c.Image, Width: width, Heads: headsOf(width, 1), Blocks: blocks,
+			DType: c.DType,
 		})
 	}
+}
+
+// headsOf returns how many heads a small model of so many channels, a multiple of 4 units, has: of 64 channels, or at least 4. A head's
+// channels are a multiple of unit.
+func headsOf(width, unit int) int {
+	heads := max(width/headChannels, 4)
+	for width%(heads*unit) != 0 {
+		heads--
+	}
+	return heads
 }
 
 // GPT2 returns the model of Radford et al. 2019, Language Models are Unsupervised Multitask Learners, section 2.3: pre-activation
@@ -63,7 +77,7 @@ func smallGPT2(blocks, width int) func(string, Config) (*Model, error) {
 // Two things are not as published: the last layer has a weight of its own, where GPT-2 takes the embedding's (so a model has
 // Vocabulary*Width more parameters), and attention weights are not dropped out. Errors: ErrConfig, ErrGraph.
 func GPT2(name string, c Language) (*Model, error) {
-	if err := c.check(); err != nil {
+	if err := c.checkGPT2(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	b := NewBuilder(name, kernels.Desc{Shape: kernels.Shape{c.Batch, c.Length}, DType: kernels.Int32}, c.Vocabulary)
@@ -78,7 +92,7 @@ func GPT2(name string, c Language) (*Model, error) {
 		b.Layer(block+".mlp", "transformer."+block, c.mlp)
 	}
 	b.Layer("head", "", func(g *Graph, x Value) Value {
-		return g.Op("lm_head", kernels.Linear{Out: c.Vocabulary, LastAxis: true}, g.LayerNorm("transformer.ln_f", x))
+		return g.Project("lm_head", g.LayerNorm("transformer.ln_f", x), c.Vocabulary)
 	})
 	return b.Model()
 }
@@ -103,14 +117,27 @@ func (c Language) drop(g *Graph, name string, x Value) Value {
 	return g.Dropout(name, x, c.Dropout)
 }
 
-func (c Language) check() error {
-	for _, f := range []struct {
-		name  string
-		value int
-	}{
-		{"batch", c.Batch}, {"length", c.Length}, {"vocabulary", c.Vocabulary}, {"positions", c.Positions},
-		{"width", c.Width}, {"heads", c.Heads}, {"blocks", c.Blocks},
-	} {
+func (c Language) checkGPT2() error {
+	switch err := c.check(extent{"positions", c.Positions}); {
+	case err != nil:
+		return err
+	case c.Length > c.Positions:
+		return fmt.Errorf("%w: length is %d, more than %d positions", ErrConfig, c.Length, c.Positions)
+	}
+	return nil
+}
+
+// extent is a size, and what it is called.
+type extent struct {
+	name  string
+	value int
+}
+
+// check refuses sizes, those of all language models and more, that none can have.
+func (c Language) check(more ...extent) error {
+	for _, f := range append([]extent{
+		{"batch", c.Batch}, {"length", c.Length}, {"vocabulary", c.Vocabulary}, {"width", c.Width}, {"heads", c.Heads}, {"blocks", c.Blocks},
+	}, more...) {
 		if f.value < 1 || f.value > kernels.MaxExtent/4 {
 			return fmt.Errorf("%w: %s is %d, want from 1 to %d", ErrConfig, f.name, f.value, kernels.MaxExtent/4)
 		}
@@ -118,8 +145,6 @@ func (c Language) check() error {
 	switch {
 	case c.Width%c.Heads != 0:
 		return fmt.Errorf("%w: width is %d, which %d heads do not divide", ErrConfig, c.Width, c.Heads)
-	case c.Length > c.Positions:
-		return fmt.Errorf("%w: length is %d, more than %d positions", ErrConfig, c.Length, c.Positions)
 	case !c.DType.Stored().Float():
 		return fmt.Errorf("%w: dtype is %v, want float32, tf32 or bfloat16", ErrConfig, c.DType)
 	}

@@ -77,22 +77,37 @@ func Zoo() []Known {
 // mostSize bounds the numbers of a family.
 const mostSize = 1 << 14
 
-// families are the models that two numbers scale: unet-6-72 is the U-Net of (6, 72), gpt2-4-128 a GPT-2 of 4 blocks and 128 channels.
-var families = map[string]func(a, b int) func(string, Config) (*Model, error){"unet": unet, "amoebanet": amoebaNet, "gpt2": smallGPT2}
+// families are the models that numbers scale: unet-6-72 is the U-Net of (6, 72), gpt2-4-128 a GPT-2 of 4 blocks and 128 channels. All
+// take two numbers, some more.
+var families = map[string]family{
+	"unet": pairOf(unet), "amoebanet": pairOf(amoebaNet), "gpt2": pairOf(smallGPT2), "llama": {5, smallLlama},
+}
+
+// family is how many numbers at most scale its models, and how.
+type family struct {
+	most  int
+	model func(sizes []int) func(string, Config) (*Model, error)
+}
+
+func pairOf(model func(a, b int) func(string, Config) (*Model, error)) family {
+	return family{2, func(sizes []int) func(string, Config) (*Model, error) { return model(sizes[0], sizes[1]) }}
+}
 
 // scaled returns the model of a family that a name stands for, nil for any other name.
 func scaled(name string) func(string, Config) (*Model, error) {
 	parts := strings.Split(name, "-")
-	family := families[parts[0]]
-	if family == nil || len(parts) != 3 {
+	f, sizes := families[parts[0]], []int{}
+	for _, part := range parts[1:] {
+		size, err := strconv.Atoi(part)
+		if err != nil {
+			return nil
+		}
+		sizes = append(sizes, size)
+	}
+	if len(sizes) < 2 || len(sizes) > f.most {
 		return nil
 	}
-	a, errA := strconv.Atoi(parts[1])
-	b, errB := strconv.Atoi(parts[2])
-	if errA != nil || errB != nil {
-		return nil
-	}
-	return family(a, b)
+	return f.model(sizes)
 }
 
 // Pairs returns the known models of pairs of images: two branches, which meet in one loss.
@@ -109,27 +124,35 @@ func OfPairs(name string) bool {
 
 // Texts returns the known language models, which read tokens and predict the next one of each.
 func Texts() []Known {
-	const radford = "Radford et al. 2019, table 2"
+	const radford, touvron = "Radford et al. 2019, table 2", "Touvron et al. 2023, Llama 2, appendix A.2"
 	return []Known{
 		{"gpt2", "GPT-2 of 12 blocks and 768 channels; others are gpt2-B-C", radford, 1024, 50257, gpt2(12, 768)},
 		{"gpt2-medium", "GPT-2 of 24 blocks and 1024 channels", radford, 1024, 50257, gpt2(24, 1024)},
 		{"gpt2-large", "GPT-2 of 36 blocks and 1280 channels", radford, 1024, 50257, gpt2(36, 1280)},
 		{"gpt2-xl", "GPT-2 of 48 blocks and 1600 channels", radford, 1024, 50257, gpt2(48, 1600)},
+		{"tinyllama", "TinyLlama 1.1B; other Llamas are llama-B-C", "Zhang et al. 2024, table 1", 2048, 32000, llama(TinyLlama(1, 1))},
+		{"llama2-7b", "Llama 2 7B", touvron, 4096, 32000, llama(Language{Width: 4096, Heads: 32, Hidden: 11008, Blocks: 32})},
+		{"llama3-8b", "Llama 3 8B", "Grattafiori et al. 2024, table 3", 8192, 128256, llama(Language{
+			Width: 4096, Heads: 32, KVHeads: 8, Hidden: 14336, Blocks: 32, RotaryBase: 500000,
+		})},
 	}
 }
 
 // OfText reports whether a sample of a model is a text.
-func OfText(name string) bool { return name == "gpt2" || strings.HasPrefix(name, "gpt2-") }
+func OfText(name string) bool {
+	return slices.ContainsFunc(Texts(), func(k Known) bool { return k.Name == name }) ||
+		strings.HasPrefix(name, "gpt2-") || strings.HasPrefix(name, "llama-")
+}
 
 // All returns all known models: of images, of pairs of them, of text.
 func All() []Known { return slices.Concat(Zoo(), Pairs(), Texts()) }
 
-// Names lists what New knows; unet-B-C, amoebanet-L-F and gpt2-B-C stand for all models of their families.
+// Names lists what New knows; unet-B-C, amoebanet-L-F, gpt2-B-C and llama-B-C stand for all models of their families.
 func Names() (all []string) {
 	for _, k := range All() {
 		all = append(all, k.Name)
 	}
-	return append(all, "unet-B-C", "amoebanet-L-F", "gpt2-B-C")
+	return append(all, "unet-B-C", "amoebanet-L-F", "gpt2-B-C", "llama-B-C")
 }
 
 // New builds a known model, or one of a family. Errors: ErrUnknown, ErrConfig.

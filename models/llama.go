@@ -1,0 +1,107 @@
+package models
+
+import (
+	"fmt"
+
+	"plimsoll/kernels"
+)
+
+// TinyLlama is the model of 1.1B parameters of Zhang et al. 2024, TinyLlama, table 1, for a batch of sequences.
+func TinyLlama(batch, length int) Language {
+	return Language{Batch: batch, Length: length, Vocabulary: 32000, Width: 2048, Heads: 32, KVHeads: 4, Hidden: 5632, Blocks: 22}
+}
+
+// llama is a Llama of published sizes, for samples of any length.
+func llama(sizes Language) func(string, Config) (*Model, error) {
+	return func(name string, c Config) (*Model, error) {
+		s := sizes
+		s.Batch, s.Length, s.Vocabulary, s.DType = c.Batch, c.Image, c.Classes, c.DType
+		return Llama(name, s)
+	}
+}
+
+// smallLlama is a Llama of so many blocks and channels and, if given, heads, heads of keys and values, and channels of the MLP. If not,
+// heads have 64 channels, or there are 4, two share keys and values, and the MLP has 8/3 times the channels.
+func smallLlama(sizes []int) func(string, Config) (*Model, error) {
+	return func(name string, c Config) (*Model, error) {
+		s := Language{Batch: c.Batch, Length: c.Image, Vocabulary: c.Classes, Blocks: sizes[0], Width: sizes[1], DType: c.DType}
+		if s.Width%8 != 0 {
+			return nil, fmt.Errorf("%s: %w: %d channels, want a multiple of 8", name, ErrConfig, s.Width)
+		}
+		s.Heads = headsOf(s.Width, 2)
+		s.KVHeads = s.Heads / (2 - s.Heads%2)
+		s.Hidden = (8*s.Width/3 + 7) / 8 * 8
+		for i, size := range []*int{&s.Heads, &s.KVHeads, &s.Hidden} {
+			if len(sizes) > 2+i {
+				*size = sizes[2+i]
+			}
+		}
+		return Llama(name, s)
+	}
+}
+
+// Llama returns the model of Touvron et al. 2023, LLaMA: Open and Efficient Foundation Language Models, section 2.2, and of Llama 2
+// and 3, which it names as Hugging Face does: root mean square norms before attention and MLP, positions by rotation, an MLP of
+// silu(gate(x)) * up(x), heads in groups that share keys and values (Ainslie et al. 2023, GQA), no biases and, but for Tied, a last
+// layer with a weight of its own. Each half of a block, attention and MLP, is a layer of the chain.
+//
+// Queries, keys and values are the rows, in this order, of one weight, self_attn.qkv_proj. Errors: ErrConfig, ErrGraph.
+func Llama(name string, c Language) (*Model, error) {
+	if c.KVHeads == 0 {
+		c.KVHeads = c.Heads
+	}
+	if err := c.checkLlama(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	b := NewBuilder(name, kernels.Desc{Shape: kernels.Shape{c.Batch, c.Length}, DType: kernels.Int32}, c.Vocabulary)
+	b.DType, b.LinearStart = c.DType, NormalFiftieth
+	b.Layer("embed", "model", func(g *Graph, x Value) Value {
+		embed := kernels.Embedding{Vocabulary: c.Vocabulary, Width: c.Width, To: c.DType.Stored()}
+		return c.drop(g, "drop", g.Op("embed_tokens", embed, x))
+	})
+	for i := range c.Blocks {
+		block := fmt.Sprintf("layers.%d", i)
+		b.Layer(block+".attn", "model."+block, c.llamaAttention)
+		b.Layer(block+".mlp", "model."+block, c.llamaMLP)
+	}
+	b.Layer("head", "", func(g *Graph, x Value) Value {
+		return g.Project("lm_head", c.rmsNorm(g, "model.norm", x), c.Vocabulary)
+	})
+	return b.Model()
+}
+
+// llamaAttention is x + o_proj(attention(rotary(qkv_proj(input_layernorm(x))))).
+func (c Language) llamaAttention(g *Graph, x Value) Value {
+	dim := c.Width / c.Heads
+	qkv := g.Project("self_attn.qkv_proj", c.rmsNorm(g, "input_layernorm", x), (c.Heads+2*c.KVHeads)*dim)
+	turned := g.Op("self_attn.rotary", kernels.Rotary{Heads: c.Heads + c.KVHeads, Dim: dim, Base: c.RotaryBase}, qkv)
+	y := g.Op("self_attn.attention", kernels.Attention{Heads: c.Heads, KVHeads: c.KVHeads}, turned)
+	return g.Add("add_1", x, c.drop(g, "self_attn.drop", g.Project("self_attn.o_proj", y, c.Width)))
+}
+
+// llamaMLP is x + down_proj(silu(gate_proj(y)) * up_proj(y)) with y = post_attention_layernorm(x).
+func (c Language) llamaMLP(g *Graph, x Value) Value {
+	y := c.rmsNorm(g, "post_attention_layernorm", x)
+	gate := g.Op("mlp.act", kernels.SiLU{}, g.Project("mlp.gate_proj", y, c.Hidden))
+	product := g.Op("mlp.multiply", kernels.Multiply{}, gate, g.Project("mlp.up_proj", y, c.Hidden))
+	return g.Add("add_2", x, c.drop(g, "mlp.drop", g.Project("mlp.down_proj", product, c.Width)))
+}
+
+func (c Language) rmsNorm(g *Graph, name string, x Value) Value {
+	return g.Op(name, kernels.RMSNorm{Epsilon: c.Epsilon}, x)
+}
+
+func (c Language) checkLlama() error {
+	if err := c.check(extent{"heads of keys and values", c.KVHeads}, extent{"hidden", c.Hidden}); err != nil {
+		return err
+	}
+	switch {
+	case c.Heads%c.KVHeads != 0:
+		return fmt.Errorf("%w: %d heads of keys and values do not divide %d heads", ErrConfig, c.KVHeads, c.Heads)
+	case c.Width/c.Heads%2 != 0:
+		return fmt.Errorf("%w: a head has %d channels, want an even number, which rotation has in pairs", ErrConfig, c.Width/c.Heads)
+	case c.Positions != 0:
+		return fmt.Errorf("%w: positions is %d, want 0: rotation needs none that are learned", ErrConfig, c.Positions)
+	}
+	return nil
+}
