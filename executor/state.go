@@ -15,6 +15,7 @@ type Tensor struct {
 	Desc kernels.Desc
 	// Layer counts from 1.
 	Layer int
+	Parts []models.Part // how files hold it: see models.Parameter
 	span  runtime.Span
 	param models.Parameter
 }
@@ -27,7 +28,7 @@ func (w *Workload) Tensors() []Tensor {
 		st := &w.static.layers[l]
 		for _, q := range layer.Params() {
 			add := func(role string, span runtime.Span) {
-				all = append(all, Tensor{Name: q.Name, Role: role, Desc: q.Desc, Layer: l + 1, span: span, param: q})
+				all = append(all, Tensor{Name: q.Name, Role: role, Desc: q.Desc, Layer: l + 1, Parts: q.Parts, span: span, param: q})
 			}
 			if !q.Trained {
 				add("buffer", w.static.value(l+1, q))

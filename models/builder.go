@@ -20,6 +20,9 @@ type Builder struct {
 	// its Cast. It is to be set before the first layer.
 	DType kernels.DType
 
+	// Parts says how files hold a parameter; nil: as Parameter.Parts of nil. It is to be set before the first layer.
+	Parts func(p Parameter) []Part
+
 	model *Model
 	out   kernels.Desc // of the latest layer
 
@@ -222,6 +225,9 @@ func (g *Graph) params(n *Node, ps []kernels.Param) error {
 		q := Parameter{
 			Name: joined(g.prefix, n.Name, p.Name), Layer: len(g.b.model.Layers) + 1, Desc: p.Desc, Trained: p.Trained,
 			Start: g.b.start(n.Op, p.Name), FanIn: p.FanIn, FanOut: p.FanOut,
+		}
+		if g.b.Parts != nil {
+			q.Parts = g.b.Parts(q)
 		}
 		if g.b.names[q.Name] {
 			return fmt.Errorf("%w: there is already a parameter %q", ErrGraph, q.Name)

@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"strings"
 
 	"plimsoll/kernels"
 )
@@ -72,7 +73,7 @@ func headsOf(width, unit int) int {
 
 // GPT2 returns the model of Radford et al. 2019, Language Models are Unsupervised Multitask Learners, section 2.3: pre-activation
 // norms, learned positions, GELU by tanh. Each half of a block, attention and MLP, is a layer of the chain. Parameters are named as
-// Hugging Face has them, but for wte.weight, transformer.embed.weight here, and wpe.weight, transformer.embed.position.
+// Hugging Face has them, and files have them as it does: see gpt2Parts.
 //
 // Two things are not as published: the last layer has a weight of its own, where GPT-2 takes the embedding's (so a model has
 // Vocabulary*Width more parameters), and attention weights are not dropped out. Errors: ErrConfig, ErrGraph.
@@ -81,7 +82,7 @@ func GPT2(name string, c Language) (*Model, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	b := NewBuilder(name, kernels.Desc{Shape: kernels.Shape{c.Batch, c.Length}, DType: kernels.Int32}, c.Vocabulary)
-	b.DType, b.LinearStart, b.BiasStart = c.DType, NormalFiftieth, Zeros
+	b.DType, b.LinearStart, b.BiasStart, b.Parts = c.DType, NormalFiftieth, Zeros, gpt2Parts
 	b.Layer("embed", "transformer", func(g *Graph, x Value) Value {
 		embed := kernels.Embedding{Vocabulary: c.Vocabulary, Width: c.Width, Positions: c.Positions, To: c.DType.Stored()}
 		return c.drop(g, "drop", g.Op("embed", embed, x))
@@ -95,6 +96,20 @@ func GPT2(name string, c Language) (*Model, error) {
 		return g.Project("lm_head", g.LayerNorm("transformer.ln_f", x), c.Vocabulary)
 	})
 	return b.Model()
+}
+
+// gpt2Parts are Hugging Face's: tables of tokens and positions have names of their own, and the matrices of a block are in, out.
+func gpt2Parts(p Parameter) []Part {
+	one := Part{Name: p.Name, Rows: p.Desc.Shape[0]}
+	switch {
+	case p.Name == "transformer.embed.weight":
+		one.Name = "transformer.wte.weight"
+	case p.Name == "transformer.embed.position":
+		one.Name = "transformer.wpe.weight"
+	case strings.HasPrefix(p.Name, "transformer.h.") && len(p.Desc.Shape) == 2:
+		one.Transposed = true
+	}
+	return []Part{one}
 }
 
 // attention is x + c_proj(attention(c_attn(ln_1(x)))).

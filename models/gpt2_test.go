@@ -1,12 +1,10 @@
 package models_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"testing"
 
 	"plimsoll/kernels"
@@ -44,54 +42,6 @@ func TestGPT2Layers(t *testing.T) {
 		programs := compiled(t, m)
 		for l := range m.Layers {
 			t.Run(fmt.Sprintf("%v %s", d, m.Layers[l].Name), func(t *testing.T) { checkLayer(t, m, programs, l+1) })
-		}
-	}
-}
-
-// With PyTorch's parameters and batch (testdata/make_gpt2.py) a toy GPT-2 has its gradients, each to 1e-5 of the largest of its tensor
-// or of 1, and its losses over ten steps of gradient descent, to 1e-4.
-func TestGPT2IsPyTorchs(t *testing.T) {
-	text, err := os.ReadFile("testdata/gpt2.json")
-	must(t, err)
-	var torch struct {
-		Tokens            []uint32
-		Labels            []int32
-		Losses            []float64
-		Params, Gradients map[string][]float32
-	}
-	must(t, json.Unmarshal(text, &torch))
-	m := gpt2(t, models.Language{Batch: 2, Length: 6, Vocabulary: 9, Positions: 7, Width: 8, Heads: 2, Blocks: 2})
-	fast, err := m.Compile(onCPU(nil))
-	must(t, err)
-	tokens := make([]float32, len(torch.Tokens))
-	for i, token := range torch.Tokens {
-		tokens[i] = math.Float32frombits(token)
-	}
-	for _, chain := range []*modeltest.Chain{modeltest.NewChain(m, compiled(t, m), 1, reference), modeltest.NewChain(m, fast, 1, onCPU)} {
-		for _, f := range chain.Frames {
-			for _, p := range f.Layer.Params() {
-				modeltest.Put(f.Slice(p.Value), torch.Params[p.Name])
-			}
-		}
-		for step, want := range torch.Losses {
-			loss, err := chain.Step(tokens, torch.Labels)
-			must(t, err)
-			if math.Abs(float64(loss)-want) > 1e-4*want {
-				t.Errorf("step %d: the loss is %v, PyTorch's %v", step, loss, want)
-			}
-			if step == 0 {
-				compared := 0
-				for _, f := range chain.Frames {
-					for _, p := range f.Layer.Params() {
-						near(t, "gradient of "+p.Name, f.Floats(p.Grad), torch.Gradients[p.Name], max(1, largest(torch.Gradients[p.Name])))
-						compared++
-					}
-				}
-				if compared != len(torch.Gradients) {
-					t.Errorf("compared %d gradients of PyTorch's %d", compared, len(torch.Gradients))
-				}
-			}
-			descend(chain, 0.3)
 		}
 	}
 }

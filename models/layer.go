@@ -77,11 +77,11 @@ func (l *Layer) like(o *Layer) bool {
 // ends returns what a layer has of its neighbours' values.
 func (l *Layer) ends() []any { return []any{l.entries, l.exits, l.joined, l.labels} }
 
-// like reports whether two nodes differ in nothing but their parameters' names.
+// like reports whether two nodes differ in nothing but what their parameters are called.
 func (n Node) like(o Node) bool {
 	return n.Name == o.Name && n.Salt == o.Salt && slices.Equal(n.In, o.In) && reflect.DeepEqual(n.Op, o.Op) &&
 		slices.EqualFunc(n.Params, o.Params, func(p, q Parameter) bool {
-			p.Name, q.Name, p.Layer = "", "", q.Layer
+			p.Name, p.Layer, p.Parts = q.Name, q.Layer, q.Parts
 			return reflect.DeepEqual(p, q)
 		})
 }

@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"strings"
 
 	"plimsoll/kernels"
 )
@@ -45,7 +46,7 @@ func smallLlama(sizes []int) func(string, Config) (*Model, error) {
 // silu(gate(x)) * up(x), heads in groups that share keys and values (Ainslie et al. 2023, GQA), no biases and, but for Tied, a last
 // layer with a weight of its own. Each half of a block, attention and MLP, is a layer of the chain.
 //
-// Queries, keys and values are the rows, in this order, of one weight, self_attn.qkv_proj. Errors: ErrConfig, ErrGraph.
+// Queries, keys and values are the rows, in this order, of one weight, self_attn.qkv_proj, which files have as three. Errors: ErrConfig, ErrGraph.
 func Llama(name string, c Language) (*Model, error) {
 	if c.KVHeads == 0 {
 		c.KVHeads = c.Heads
@@ -54,7 +55,7 @@ func Llama(name string, c Language) (*Model, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	b := NewBuilder(name, kernels.Desc{Shape: kernels.Shape{c.Batch, c.Length}, DType: kernels.Int32}, c.Vocabulary)
-	b.DType, b.LinearStart = c.DType, NormalFiftieth
+	b.DType, b.LinearStart, b.Parts = c.DType, NormalFiftieth, c.llamaParts
 	b.Layer("embed", "model", func(g *Graph, x Value) Value {
 		embed := kernels.Embedding{Vocabulary: c.Vocabulary, Width: c.Width, To: c.DType.Stored()}
 		return c.drop(g, "drop", g.Op("embed_tokens", embed, x))
@@ -68,6 +69,20 @@ func Llama(name string, c Language) (*Model, error) {
 		return g.Project("lm_head", c.rmsNorm(g, "model.norm", x), c.Vocabulary)
 	})
 	return b.Model()
+}
+
+// llamaParts are Hugging Face's: projections to queries, keys and values are tensors of their own.
+func (c Language) llamaParts(p Parameter) []Part {
+	module, fused := strings.CutSuffix(p.Name, "qkv_proj.weight")
+	if !fused {
+		return nil
+	}
+	dim := c.Width / c.Heads
+	return []Part{
+		{Name: module + "q_proj.weight", Rows: c.Heads * dim},
+		{Name: module + "k_proj.weight", Rows: c.KVHeads * dim},
+		{Name: module + "v_proj.weight", Rows: c.KVHeads * dim},
+	}
 }
 
 // llamaAttention is x + o_proj(attention(rotary(qkv_proj(input_layernorm(x))))).

@@ -47,8 +47,19 @@ type Parameter struct {
 	Value   Ref  // in Params
 	Grad    Ref  // in Grads; zero for buffers
 
+	// Parts are how files hold it; nil: as one tensor with its name and shape, that of a convolution with the channels in front.
+	Parts []Part
+
 	Start         Distribution // what Init fills it with
 	FanIn, FanOut int
+}
+
+// Part is a tensor of a file that holds a parameter, or some of its rows.
+type Part struct {
+	Name string
+	Rows int // of the parameter's first axis, behind those of the parts before
+	// Transposed is that of a matrix whose columns the file has as rows.
+	Transposed bool
 }
 
 // DType returns the type of the activations, that of a_1; TF32 where products use it.

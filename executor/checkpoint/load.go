@@ -51,11 +51,10 @@ func load(name string, files []*safetensors.File, into Model, kept roles) error 
 	}
 	var c copier
 	for _, t := range into.Tensors() {
-		from, ok := names[fileName(t)]
-		if !ok || !kept(t.Role) {
+		if !kept(t.Role) {
 			continue
 		}
-		values, err := c.read(from, t)
+		values, err := c.read(names, t)
 		if err != nil {
 			return err
 		}
@@ -84,11 +83,13 @@ func check(name string, names map[string]stored, model []executor.Tensor, kept r
 		if !kept(t.Role) {
 			continue
 		}
-		known[fileName(t)] = true
-		if have, ok := names[fileName(t)]; ok {
-			bad.compare(have, t)
-		} else {
-			bad.Missing = append(bad.Missing, fileName(t))
+		for _, p := range parts(t) {
+			known[p.name] = true
+			if have, ok := names[p.name]; !ok {
+				bad.Missing = append(bad.Missing, p.name)
+			} else if !slices.Equal(have.info.Shape, p.shape) {
+				bad.Shapes = append(bad.Shapes, ShapeError{Tensor: have.name, File: have.info.Shape, Model: p.shape})
+			}
 		}
 	}
 	bad.Unexpected = unexpected(names, known, kept)
@@ -98,22 +99,15 @@ func check(name string, names map[string]stored, model []executor.Tensor, kept r
 	return nil
 }
 
-// compare notes a difference between a tensor in a file and in the model.
-func (e *TensorsError) compare(have stored, t executor.Tensor) {
-	if shape := have.info.Shape; !slices.Equal(shape, fileShape(t)) {
-		e.Shapes = append(e.Shapes, ShapeError{Tensor: have.name, File: shape, Model: fileShape(t)})
-	}
-}
-
 // unexpected lists the tensors of files that a model does not know, without those that files may have beside a model's:
-// counts of batches, an auxiliary classifier, and optimizer states when no state is kept.
+// counts of batches, an auxiliary classifier, constants, and optimizer states when no state is kept.
 func unexpected(names map[string]stored, known map[string]bool, kept roles) []string {
 	var list []string
 	for ours, have := range names {
 		state := strings.HasPrefix(ours, statePrefix) && !kept("state0")
 		_, count := have.counts(ours)
 		auxiliary := strings.HasPrefix(ours, auxPrefix)
-		if !known[ours] && !state && !count && !auxiliary {
+		if !known[ours] && !state && !count && !auxiliary && !constant.MatchString(ours) {
 			list = append(list, have.name)
 		}
 	}
@@ -151,11 +145,14 @@ func (s stored) same(f *safetensors.File, ours string) error {
 // denseLayer matches the names that DenseNets had before PyTorch 0.4: "denselayer1.norm.1.weight" for "norm1.weight".
 var denseLayer = regexp.MustCompile(`(denselayer\d+\.(?:norm|conv))\.([12]\.)`)
 
+// bareGPT2 matches the names of Hugging Face's GPT-2 without a head, which is how the published weights are saved.
+var bareGPT2 = regexp.MustCompile(`^((?:wte|wpe|ln_f|h\.\d+)\.)`)
+
 // modelName returns what a tensor of a file is called in the model: without what PyTorch's wrappers for many devices and
 // for compilation put before a name.
 func modelName(name string) string {
 	for _, wrapper := range []string{"module.", "_orig_mod."} {
 		name = strings.TrimPrefix(name, wrapper)
 	}
-	return denseLayer.ReplaceAllString(name, "$1$2")
+	return bareGPT2.ReplaceAllString(denseLayer.ReplaceAllString(name, "$1$2"), "transformer.$1")
 }

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"encoding/binary"
 	"io"
+	"regexp"
 	"strings"
 
 	"plimsoll/executor"
@@ -10,8 +11,9 @@ import (
 )
 
 // Names that a file has beside those of weights and buffers: "optimizer.state0." and the weight's name for a state, the
-// count of batches that PyTorch keeps beside the running statistics of every BatchNorm, and "AuxLogits." before those of
-// the auxiliary classifier in torchvision's file of Inception v3, which ours has not.
+// count of batches that PyTorch keeps beside the running statistics of every BatchNorm, "AuxLogits." before those of
+// the auxiliary classifier in torchvision's file of Inception v3, which ours has not, and constants in Hugging Face's files of
+// transformers: the masks of GPT-2's attention, the frequencies of Llama's rotation.
 const (
 	statePrefix = "optimizer."
 	auxPrefix   = "AuxLogits."
@@ -19,22 +21,40 @@ const (
 	varSuffix   = ".running_var"
 )
 
-// fileName returns what a tensor is called in a file.
-func fileName(t executor.Tensor) string {
-	if strings.HasPrefix(t.Role, "state") {
-		return statePrefix + t.Role + "." + t.Name
-	}
-	return t.Name
+var constant = regexp.MustCompile(`\.attn\.(masked_)?bias$|\.rotary_emb\.inv_freq$`)
+
+// part is a tensor of a file, and the elements of a model's tensor that it holds.
+type part struct {
+	name          string
+	shape         []int
+	from, to      int // the elements
+	n             int // matrices of so many rows and columns in memory, which the file has transposed; 0: it has them as they are
+	rows, columns int
 }
 
-// fileShape returns a tensor's shape in a file. The tensors with four axes are those of convolutions: O,KH,KW,I in
-// memory, O,I,KH,KW in files, as PyTorch has them.
-func fileShape(t executor.Tensor) []int {
-	s := t.Desc.Shape
-	if len(s) == 4 {
-		return []int{s[0], s[3], s[1], s[2]}
+// parts returns what files have of a tensor. The tensors with four axes are those of convolutions: O,KH,KW,I in memory,
+// O,I,KH,KW in files, as PyTorch has them.
+func parts(t executor.Tensor) (all []part) {
+	prefix, s := "", t.Desc.Shape
+	if strings.HasPrefix(t.Role, "state") {
+		prefix = statePrefix + t.Role + "."
 	}
-	return append([]int{}, s...)
+	if len(t.Parts) == 0 {
+		p := part{name: prefix + t.Name, shape: append([]int{}, s...), to: int(t.Desc.Elements())}
+		if len(s) == 4 {
+			p.shape, p.n, p.rows, p.columns = []int{s[0], s[3], s[1], s[2]}, s[0], s[1]*s[2], s[3]
+		}
+		return []part{p}
+	}
+	row, at := int(t.Desc.Elements())/s[0], 0
+	for _, x := range t.Parts {
+		p := part{name: prefix + x.Name, shape: append([]int{x.Rows}, s[1:]...), from: at, to: at + x.Rows*row}
+		if x.Transposed {
+			p.shape, p.n, p.rows, p.columns = []int{row, x.Rows}, 1, x.Rows, row
+		}
+		all, at = append(all, p), p.to
+	}
+	return all
 }
 
 // Batches are how many batches the running statistics of each BatchNorm have seen, which PyTorch counts beside them: by the name of
@@ -52,10 +72,12 @@ func collect(from Source, kept roles, batches Batches) []safetensors.Tensor {
 		if !kept(t.Role) {
 			continue
 		}
-		all = append(all, safetensors.Tensor{
-			Info: safetensors.Info{Name: fileName(t), DType: safetensors.F32, Shape: fileShape(t)},
-			Data: func(w io.Writer) error { return c.save(w, from, t) },
-		})
+		for _, p := range parts(t) {
+			all = append(all, safetensors.Tensor{
+				Info: safetensors.Info{Name: p.name, DType: safetensors.F32, Shape: p.shape},
+				Data: func(w io.Writer) error { return c.save(w, from, t, p) },
+			})
+		}
 		if module, ok := strings.CutSuffix(t.Name, varSuffix); ok && t.Role == "buffer" {
 			all = append(all, safetensors.Tensor{
 				Info: safetensors.Info{Name: module + countSuffix, DType: safetensors.I64},
@@ -68,43 +90,50 @@ func collect(from Source, kept roles, batches Batches) []safetensors.Tensor {
 	return all
 }
 
-// copier moves tensors between a model and a file, one at a time, in memory for the largest of them.
+// copier moves tensors between a model and files, one at a time, in memory for the largest of them.
 type copier struct{ model, file []float32 }
 
-// fit returns both buffers with room for t. They are one and the same when its layout in files is that in memory.
-func (c *copier) fit(t executor.Tensor) (model, file []float32) {
-	n := int(t.Desc.Elements())
-	if len(c.model) < n {
-		c.model = make([]float32, n)
+// room returns memory for n elements, that of before if it suffices.
+func room(have *[]float32, n int) []float32 {
+	if len(*have) < n {
+		*have = make([]float32, n)
 	}
-	if len(t.Desc.Shape) != 4 {
-		return c.model[:n], c.model[:n]
-	}
-	if len(c.file) < n {
-		c.file = make([]float32, n)
-	}
-	return c.model[:n], c.file[:n]
+	return (*have)[:n]
 }
 
-func (c *copier) save(w io.Writer, from Source, t executor.Tensor) error {
-	model, file := c.fit(t)
-	if err := from.Read(t, model); err != nil {
-		return err
+// fit returns memory for a tensor.
+func (c *copier) fit(t executor.Tensor) []float32 { return room(&c.model, int(t.Desc.Elements())) }
+
+// save writes a part of a tensor, which it reads with the first of them: the others follow.
+func (c *copier) save(w io.Writer, from Source, t executor.Tensor, p part) error {
+	model := c.fit(t)
+	if p.from == 0 {
+		if err := from.Read(t, model); err != nil {
+			return err
+		}
 	}
-	if s := t.Desc.Shape; len(s) == 4 {
-		swap(file, model, s[0], s[1]*s[2], s[3])
+	file := model[p.from:p.to]
+	if p.n > 0 {
+		file = room(&c.file, p.to-p.from)
+		swap(file, model[p.from:p.to], p.n, p.rows, p.columns)
 	}
 	return safetensors.WriteFloat32(w, file)
 }
 
-// read returns what a tensor of a file is in the model.
-func (c *copier) read(from stored, t executor.Tensor) ([]float32, error) {
-	model, file := c.fit(t)
-	if err := from.file.Float32(from.name, file); err != nil {
-		return nil, err
-	}
-	if s := t.Desc.Shape; len(s) == 4 {
-		swap(model, file, s[0], s[3], s[1]*s[2])
+// read returns what a tensor is in the model, from its parts in files.
+func (c *copier) read(names map[string]stored, t executor.Tensor) ([]float32, error) {
+	model := c.fit(t)
+	for _, p := range parts(t) {
+		from, file := names[p.name], model[p.from:p.to]
+		if p.n > 0 {
+			file = room(&c.file, p.to-p.from)
+		}
+		if err := from.file.Float32(from.name, file); err != nil {
+			return nil, err
+		}
+		if p.n > 0 {
+			swap(model[p.from:p.to], file, p.n, p.columns, p.rows)
+		}
 	}
 	return model, nil
 }

@@ -49,13 +49,13 @@ func (c *Checkpoint) RestoreTogether(into Model, with *Together) error {
 		if !training(t.Role) {
 			continue
 		}
-		values, _ := by.fit(t)
-		if from, here := own[fileName(t)]; here {
-			if values, err = by.read(from, t); err != nil {
+		values, first := by.fit(t), parts(t)[0].name // whose file has the others
+		if _, here := own[first]; here {
+			if values, err = by.read(own, t); err != nil {
 				return err
 			}
 		}
-		if err := with.Share(t, have[fileName(t)], values); err != nil {
+		if err := with.Share(t, have[first], values); err != nil {
 			return err
 		}
 		if err := into.Write(t, values); err != nil {

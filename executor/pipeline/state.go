@@ -65,7 +65,7 @@ func (s *localStage) list(d *driver, add func(placed)) {
 		l := &s.layers[i]
 		for _, q := range l.params {
 			put := func(role string, span runtime.Span) {
-				add(placed{executor.Tensor{Name: q.Name, Role: role, Desc: q.Desc, Layer: l.number}, q, []place{{d, span}}})
+				add(placed{executor.Tensor{Name: q.Name, Role: role, Desc: q.Desc, Layer: l.number, Parts: q.Parts}, q, []place{{d, span}}})
 			}
 			if !q.Trained {
 				put("buffer", s.value(l, 0, q.Value))
