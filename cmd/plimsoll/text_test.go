@@ -11,13 +11,22 @@ import (
 )
 
 // ofText is a run of a small language model.
-func ofText(more ...string) []string {
-	return append([]string{"-m", "gpt2-2-16", "--length", "24", "--batch", "8", "--threads", "1", "--steps", "4", "--profile-steps", "1", "--optimizer", "adamw", "--lr", "0.01"}, more...)
+func ofText(more ...string) []string { return ofLanguage("gpt2-2-16", more...) }
+
+func ofLanguage(model string, more ...string) []string {
+	return append([]string{"-m", model, "--length", "24", "--batch", "8", "--threads", "1", "--steps", "4", "--profile-steps", "1", "--optimizer", "adamw", "--lr", "0.01"}, more...)
 }
 
 // A language model trains the same bits along every plan of one device, and along those of its parts, of several devices, of processes
 // and of a run that goes on.
 func TestLanguageModelsTrainOnText(t *testing.T) {
+	for _, model := range []string{"gpt2-2-16", "llama-2-16"} {
+		t.Run(model, func(t *testing.T) { trainsOnText(t, model) })
+	}
+}
+
+func trainsOnText(t *testing.T, model string) {
+	ofText := func(more ...string) []string { return ofLanguage(model, more...) }
 	once := func(args ...string) train.Summary {
 		return summaryOf(t, works(t, append([]string{"train", "--json", "--quiet"}, args...)...).out)
 	}
@@ -39,6 +48,10 @@ func TestLanguageModelsTrainOnText(t *testing.T) {
 	run := filepath.Join(t.TempDir(), "run")
 	once(append(slices.Replace(ofText("--out", run), 9, 10, "2"), "--checkpoint-every", "2")...)
 	same("resumed", once(ofText("--out", run, "--resume", "--strategy", "store-all")...), want)
+	begun := once(append(slices.Replace(ofText("--init", filepath.Join(run, finalFile)), 9, 10, "1"), "--lr", "1e-30")...)
+	if begun.WeightsSHA256 != want.WeightsSHA256 {
+		t.Errorf("weights that a run has left, and another one has begun with, are %s, want %s", begun.WeightsSHA256, want.WeightsSHA256)
+	}
 
 	parts := once(ofText("--accumulate", "4")...)
 	flush := ofText("--strategy", "1f1b-flush", "--microbatches", "4")
@@ -63,6 +76,8 @@ func TestTextsOfOnesOwn(t *testing.T) {
 		{"-m gpt2-2-16 --data digits", "give it text, as in opticks or text:PATH"},
 		{"-m resnet20 --data opticks", "give it images, as in digits or folder:PATH"},
 		{"-m gpt2-2-18", "18 channels, want a multiple of 4"},
+		{"-m llama-2-20", "20 channels, want a multiple of 8"},
+		{"-m llama-2-16-3", "width is 16, which 3 heads do not divide"},
 		{"-m gpt2-2-16 --length 0", "--length is 0"},
 		{"-m gpt2-2-16 --classes 10", "data set opticks has 256"},
 		{"-m gpt2-2-16 --data text:" + file + " --length 200", "give more text, or shorter samples"},

@@ -165,7 +165,7 @@ func (f *trainFlags) register(a *app, cmd *cobra.Command) {
 	s.Float64Var(&f.clip, "clip-norm", 0, "clip the gradients to this norm, all of them together (default: no clipping)")
 	s.IntVar(&f.eval, "eval-every", 0, "steps between evaluations on held-out samples (default: at the end alone)")
 	s.Var(newOneOf(&f.onNaN, "stop", "skip"), "on-nan", "when a step is not finite: stop, or skip it")
-	s.StringVar(&f.init, "init", "", "safetensors file with torchvision's names: weights to begin with")
+	s.StringVar(&f.init, "init", "", "safetensors file with torchvision's or Hugging Face's names: weights to begin with")
 	s.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at this address, as in 127.0.0.1:9090")
 	f.keep.register(cmd)
 	f.pipe.register(cmd)
