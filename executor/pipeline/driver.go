@@ -153,7 +153,7 @@ func (d *driver) begin(running []runningSegment, dryRun bool) {
 	d.dryRun = dryRun
 	for s, t := range d.stages {
 		if t != nil {
-			t.rounds, d.staging[s].uploads = 0, 0
+			t.rounds, t.shared, d.staging[s].uploads = 0, 0, 0
 		}
 	}
 	d.clear(d.e.done, running[0].bound)
@@ -232,7 +232,7 @@ func (d *driver) segment(ctx context.Context, l runningSegment) error {
 	if err := d.tasks(ctx, l.bound); err != nil {
 		return err
 	}
-	if err := d.settled(); err != nil || !l.save || d.dryRun {
+	if err := d.settled(ctx); err != nil || !l.save || d.dryRun {
 		return err
 	}
 	return d.save(ctx, d.done+l.end())
@@ -298,13 +298,18 @@ func (d *driver) issue(ctx context.Context, v instance) error {
 }
 
 // settled hands on the last results of a segment and puts the latest weights into slot 0.
-func (d *driver) settled() error {
+func (d *driver) settled(ctx context.Context) error {
 	if err := d.settleNorm(); err != nil {
 		return err
 	}
 	for s, t := range d.stages {
 		if t == nil {
 			continue
+		}
+		if !d.e.order.plan.IsFlush() {
+			if err := d.share(ctx, t); err != nil {
+				return err
+			}
 		}
 		if err := d.settle(t); err != nil {
 			return err

@@ -378,6 +378,24 @@ func TestReplicasAgree(t *testing.T) {
 	}
 }
 
+// Without a flush statistics go between replicas where a segment ends, and not with each update: replicas would run in step for what no
+// task reads.
+func TestStatisticsGoWhereSegmentsEnd(t *testing.T) {
+	w := workload(t, testModel(t))
+	c, plan := replicated(t, w, pipeline.Stash)
+	for name, p := range map[string]*pipeline.Plan{"": plan, "messages": summing(t, c, plan, 3)} {
+		e, err := New(w, targets(t, 3, host.Config{Chaos: 6}), c, p, Options{Feed: random{w.Model.Classes}, Rate: rate})
+		must(t, err)
+		must(t, e.RunUntil(t.Context(), nil, Segment{Minibatches: 8}, Segment{Minibatches: 4}))
+		replicasAgree(t, e)
+		for _, d := range e.drivers[:2] {
+			if got := d.stages[0].shared; got != 2 {
+				t.Errorf("%s: device %d shared its statistics %d times in 2 segments", name, d.device, got)
+			}
+		}
+	}
+}
+
 // replicasAgree compares what the replicas of stages have, and returns of how many tensors there are several.
 func replicasAgree(t *testing.T, e *Executor) (compared int) {
 	t.Helper()

@@ -89,8 +89,7 @@ func (d *driver) reduce(ctx context.Context, t *localStage, minibatch, slot int)
 		if err := d.collect(ctx, t, minibatch, slot); err != nil {
 			return err
 		}
-		t.rounds++
-		return d.share(ctx, t, r, i)
+		return d.shareStep(ctx, t)
 	}
 	for k := range r.slices {
 		at := grads.Part(int64(k)*r.slice, min(r.slice, grads.Bytes-int64(k)*r.slice))
@@ -99,13 +98,22 @@ func (d *driver) reduce(ctx context.Context, t *localStage, minibatch, slot int)
 		}
 	}
 	t.rounds++
-	if err := d.share(ctx, t, r, i); err != nil {
+	if err := d.shareStep(ctx, t); err != nil {
 		return err
 	}
 	if i < last {
 		return d.receive(ctx, r.down[i], slot, t.rounds)
 	}
 	return d.tellAll(ctx, t, r.down, t.rounds, grads)
+}
+
+// shareStep is share at the end of a step with a flush, where replicas wait for each other in any case. Without one they would have to
+// run in step for what no task reads: their statistics become the first one's where a segment ends.
+func (d *driver) shareStep(ctx context.Context, t *localStage) error {
+	if !d.e.order.plan.IsFlush() {
+		return nil
+	}
+	return d.share(ctx, t)
 }
 
 // pass adds a slice to what arrives from the replica before, and sends it on to the next one.
@@ -137,14 +145,16 @@ func (d *driver) pass(ctx context.Context, t *localStage, r *reducer, i, number 
 }
 
 // share sends the statistics of the first replica to the others, behind what they have issued so far.
-func (d *driver) share(ctx context.Context, t *localStage, r *reducer, i int) error {
-	if t.buffers.Bytes == 0 {
+func (d *driver) share(ctx context.Context, t *localStage) error {
+	r := d.e.reducers[t.stage]
+	if r == nil || t.buffers.Bytes == 0 {
 		return nil
 	}
-	if i > 0 {
-		return d.receive(ctx, r.stats[i-1], 0, t.rounds)
+	t.shared++
+	if i := slices.Index(r.hosts, d.device); i > 0 {
+		return d.receive(ctx, r.stats[i-1], 0, t.shared)
 	}
-	return d.tellAll(ctx, t, r.stats, t.rounds, t.buffers)
+	return d.tellAll(ctx, t, r.stats, t.shared, t.buffers)
 }
 
 // tellAll sends what is ready on the compute stream to other devices. What follows on that stream may write it again.

@@ -29,6 +29,7 @@ type localStage struct {
 	summed  runtime.Event  // gradients are ready to leave for another replica
 	sums    *replicaSums   // nil where the plan has no messages for those of replicas
 	rounds  int            // sums over replicas in this run
+	shared  int            // how often their statistics became the first one's, likewise
 	states  []runtime.Span // the optimizer's, each laid out like the weights
 	layers  []stageLayer
 
