@@ -13,7 +13,7 @@ import (
 )
 
 // fitSchedules are the schedules that fit asks: those that most people mean, by what they keep in memory.
-var fitSchedules = []string{"gpipe", "1f1b-flush", "gpipe-checkpoint", "1f1b-recompute", "1f1b", defaultPipeline}
+var fitSchedules = []string{"gpipe", "1f1b-flush", "gpipe-checkpoint", "1f1b-recompute", defaultFlush, "1f1b", "loadline", defaultPipeline}
 
 // pipeFits is the answer of plimsoll fit for several devices.
 type pipeFits struct {

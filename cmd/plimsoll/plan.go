@@ -89,7 +89,7 @@ each device and counts weights too, and --bandwidth is that of the links between
 	s := cmd.Flags()
 	s.StringVarP(&f.chain, "chain", "c", "", "chain file")
 	s.Var(&f.memory, "memory", "memory limit: 4GiB, 512MB, 123, or a share as 40%")
-	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy; --list shows them (default of a pipeline: "+defaultPipeline+")")
+	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy; --list shows them (default of a pipeline: "+defaultPipeline+", with --microbatches or --versions flush "+defaultFlush+")")
 	f.link.register(cmd)
 	f.options.register(cmd)
 	f.options.registerTolerance(cmd)
@@ -108,7 +108,9 @@ each device and counts weights too, and --bandwidth is that of the links between
 		f.memoryGiven = cmd.Flags().Changed("memory")
 		if f.pipe.wanted() {
 			if !cmd.Flags().Changed("strategy") {
-				f.strategy = defaultPipeline
+				if f.strategy = defaultPipeline; asksFlush(f.pipe.microbatches, f.pipe.versions) {
+					f.strategy = defaultFlush
+				}
 			}
 			return a.runPipeline(cmd.Context(), f)
 		}

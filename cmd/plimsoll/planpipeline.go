@@ -235,5 +235,10 @@ func planned(c *chain.Chain, platform *pipeline.Platform, p *pipeline.Plan) (*pi
 	return pipeline.NewTimeline(c, platform, p, spans)
 }
 
-// defaultPipeline is the strategy for several devices when --strategy does not say.
-const defaultPipeline = "loadline"
+// defaultPipeline and defaultFlush are the strategies for several devices when --strategy does not say.
+const defaultPipeline, defaultFlush = "joint", "joint-flush"
+
+// asksFlush reports whether other flags mean a schedule with a flush: microbatches are of no other, and neither are its versions.
+func asksFlush(microbatches int, versions string) bool {
+	return microbatches != 0 || pipeline.Versions(versions) == pipeline.Flush
+}

@@ -77,14 +77,19 @@ func TestPipeDreamKnowsGraphs(t *testing.T) {
 	}
 }
 
-// TestPlanPipelineOutput: stages, a picture and a trace; loadline by default, which plans where contiguous cannot.
+// TestPlanPipelineOutput: stages, a picture and a trace; joint by default and, of microbatches, joint-flush.
 func TestPlanPipelineOutput(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"plan", "-c", profiles + "vgg16.graph.txt", "--devices", "2", "--memory", "8GB", "--bandwidth", "12GB/s"}
 	r := works(t, append(args, "--svg", filepath.Join(dir, "p.svg"), "--trace", filepath.Join(dir, "p.trace.json"))...)
-	for _, want := range []string{"stage 1: layers", "loadline: periodic pipeline of", "period", "keeps every rule"} {
+	for _, want := range []string{"stage 1: layers", "joint: periodic pipeline of", "period", "keeps every rule"} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("no %q in %s", want, r.out)
+		}
+	}
+	for _, flush := range [][]string{{"--microbatches", "6"}, {"--versions", "flush"}} {
+		if r := works(t, append(args, flush...)...); !strings.Contains(r.out, "joint-flush: flush pipeline of") {
+			t.Errorf("%v: %s", flush, r.out)
 		}
 	}
 	if svg := read(t, filepath.Join(dir, "p.svg")); !strings.Contains(svg, "device 1") {

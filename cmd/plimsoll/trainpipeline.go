@@ -156,8 +156,11 @@ func onlyPipeline(name string) bool {
 	return err == nil && single != nil
 }
 
-// defaultPipes are the strategies when --strategy does not say: the first whose plan can be run.
-var defaultPipes = []string{defaultPipeline, "madpipe", "contiguous"}
+// defaultPipes and defaultFlushes are the strategies when --strategy does not say: the first whose plan can be run.
+var (
+	defaultPipes   = []string{defaultPipeline, "loadline", "madpipe", "contiguous"}
+	defaultFlushes = []string{defaultFlush, "1f1b-recompute", "1f1b-flush"}
+)
 
 // name finds the strategies: a plan that is given is one.
 func (f *trainPipeFlags) name(strategy string) error {
@@ -166,8 +169,11 @@ func (f *trainPipeFlags) name(strategy string) error {
 		return nil
 	}
 	names := defaultPipes
-	if strategy != "" {
+	switch {
+	case strategy != "":
 		names = []string{strategy}
+	case asksFlush(f.microbatches, f.versions):
+		names = defaultFlushes
 	}
 	for _, name := range names {
 		s, err := planner.LookupPipeline(name)

@@ -16,7 +16,7 @@ func TestFitPipe(t *testing.T) {
 	for _, c := range []struct {
 		strategy string
 		parts    int
-	}{{"gpipe", 4}, {"1f1b-flush", 2}, {"gpipe-checkpoint", 4}, {"1f1b", 1}, {"loadline", 1}} {
+	}{{"gpipe", 4}, {"1f1b-flush", 2}, {"gpipe-checkpoint", 4}, {"1f1b", 1}, {"loadline", 1}, {"joint", 1}} {
 		s, err := planner.LookupPipeline(c.strategy)
 		must(t, err)
 		open := func(batch int) *Job {

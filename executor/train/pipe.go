@@ -12,6 +12,7 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/periodic"
 )
 
 // Pipe is a plan for several devices and what it takes of them.
@@ -139,12 +140,60 @@ func (j *Job) PlanPipe(ctx context.Context, c *chain.Chain, q PipeRequest) (*Pip
 	}
 	most, _ := free.extent()
 	limit := q.Limit(most)
-	found, err := p.best(ctx, free, limit)
+	found, err := p.fastest(ctx, free, limit)
 	if err != nil {
 		return nil, err
 	}
 	found.Limit = limit
 	return found, found.note()
+}
+
+// fastest returns the fastest plan in a limit: of the strategy or, where the plan without a limit does not fit, of those whose plans it
+// chooses among.
+func (p *pipePlanner) fastest(ctx context.Context, free *Pipe, limit int64) (*Pipe, error) {
+	if most, _ := free.extent(); most <= limit || len(p.q.Strategy.Parts) == 0 {
+		return p.best(ctx, free, limit)
+	}
+	var found *Pipe
+	var failure *PipeMemoryError
+	for _, s := range p.q.Strategy.Parts {
+		part := *p
+		part.q.Strategy = s
+		other, err := part.alone(ctx, limit)
+		small, tooSmall := errors.AsType[*PipeMemoryError](err)
+		switch {
+		case tooSmall && (failure == nil || small.Smallest < failure.Smallest):
+			failure = small
+		case tooSmall || noPlan(err):
+		case err != nil:
+			return nil, err
+		case found == nil || other.PredictedSeconds() < found.PredictedSeconds():
+			found = other
+		}
+	}
+	switch {
+	case found != nil:
+		found.Plan.Strategy = p.q.Strategy.Name
+		return found, nil
+	case failure != nil:
+		failure.Strategy = p.q.Strategy.Name
+		return nil, failure
+	}
+	return p.best(ctx, free, limit)
+}
+
+// alone returns the fastest plan of one strategy in a limit.
+func (p *pipePlanner) alone(ctx context.Context, limit int64) (*Pipe, error) {
+	free, err := p.plan(ctx, pipeline.NoLimit)
+	if err != nil {
+		return nil, err
+	}
+	return p.best(ctx, free, limit)
+}
+
+// noPlan reports whether a strategy has no plan on some devices whatever their memory, or none that can be run, where others may.
+func noPlan(err error) bool {
+	return errors.Is(err, pipeline.ErrInfeasible) || errors.Is(err, pipeline.ErrPlatform) || errors.Is(err, periodic.ErrStages) || errors.Is(err, pipe.ErrPlan)
 }
 
 // best returns the faster of the plans with and without the links to host memory, if there are any: which of them fits may depend

@@ -342,7 +342,7 @@ func TestAFlushIsInterruptedBetweenSteps(t *testing.T) {
 // works.
 func TestLimitsOfPipelines(t *testing.T) {
 	kept := 0
-	for _, strategy := range []string{"gpipe", "1f1b-flush", "1f1b*", "contiguous", "madpipe", "loadline"} {
+	for _, strategy := range []string{"gpipe", "1f1b-flush", "1f1b*", "contiguous", "madpipe", "loadline", "joint", "joint-flush"} {
 		j := piped(t, 3, 1, 8)
 		q := request(t, strategy, 3)
 		if q.Strategy.Type == pipeline.Flushing {
@@ -379,6 +379,48 @@ func TestLimitsOfPipelines(t *testing.T) {
 	}
 	if kept < 10 {
 		t.Errorf("%d plans within a limit", kept)
+	}
+}
+
+// In whatever arenas, a strategy that chooses among plans has one where another one that it chooses among has, no slower and by its own name;
+// what it says is the smallest limit is the smallest of theirs.
+func TestPlansAmongOthersInArenas(t *testing.T) {
+	fewer := 0
+	for _, name := range []string{"joint", "joint-flush"} {
+		j := piped(t, 4, 1, 8)
+		q := request(t, name, 4)
+		if q.Strategy.Type == pipeline.Flushing {
+			j, q.Options.Microbatches = piped(t, 4, 4, 8), 4
+		}
+		all := q.Strategy
+		plan := func(s pipeline.Strategy, limit int64) (float64, int64, bool) {
+			q.Strategy, q.Limit = s, func(int64) int64 { return limit }
+			p, err := j.PlanPipe(t.Context(), timed(j), q)
+			if small, ok := errors.AsType[*PipeMemoryError](err); ok {
+				return math.Inf(1), small.Smallest, small.Strategy == s.Name
+			}
+			must(t, err)
+			return p.PredictedSeconds(), 0, p.Plan.Strategy == s.Name
+		}
+		_, least, _ := plan(all, 0)
+		for _, limit := range []int64{0, least, least * 9 / 8, least * 5 / 4, least * 3 / 2, least * 2, least * 3} {
+			seconds, smallest, named := plan(all, limit)
+			if !named {
+				t.Errorf("%s in %d bytes has another name", name, limit)
+			}
+			for _, part := range all.Parts {
+				other, small, _ := plan(part, limit)
+				if other < seconds*(1-1e-9) || small != 0 && small < smallest {
+					t.Errorf("%s in %d bytes: %v s, smallest %d; its part %s has %v, %d", name, limit, seconds, smallest, part.Name, other, small)
+				}
+				if math.IsInf(other, 1) && !math.IsInf(seconds, 1) {
+					fewer++
+				}
+			}
+		}
+	}
+	if fewer < 3 {
+		t.Errorf("parts had no plan where there is one %d times", fewer)
 	}
 }
 

@@ -18,30 +18,37 @@ import (
 
 const flushing = "joint-flush"
 
-// schedule returns a strategy with a flush.
-func schedule(name string) solver {
-	all := flush.Strategies()
-	return all[slices.IndexFunc(all, func(s pipeline.Strategy) bool { return s.Name == name })].Solve
-}
-
 // solveFlush returns the fastest plan with a flush, synchronization counted. Errors: *pipeline.InfeasibleError, the context's, and those of
 // requests that no schedule with a flush takes.
 func solveFlush(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+	return fastestFlush(ctx, r, flushParts[1], flushParts[2], flushParts[0])
+}
+
+// solveCopies returns the fastest plan of several copies of a pipeline. Errors: those of solveFlush.
+func solveCopies(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	r.Microbatches = cmp.Or(r.Microbatches, 2*r.Platform.Devices)
+	var all []pipeline.Strategy
+	for copies := 2; copies <= r.Platform.Devices; copies++ {
+		for _, places := range layouts(r, copies) {
+			all = append(all, pipeline.Strategy{Solve: func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) { return copied(ctx, r, places) }})
+		}
+	}
+	return fastestFlush(ctx, r, all...)
+}
+
+// fastestFlush returns the fastest of several plans with a flush, the first of equals.
+func fastestFlush(ctx context.Context, r pipeline.Request, of ...pipeline.Strategy) (*pipeline.Plan, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
 	r.Microbatches = cmp.Or(r.Microbatches, 2*r.Platform.Devices)
 	var best pick
-	for _, alone := range []string{"1f1b-recompute", "gpipe-checkpoint"} {
-		if err := best.add(schedule(alone)(ctx, r)); err != nil {
+	for _, s := range of {
+		if err := best.add(s.Solve(ctx, r)); err != nil {
 			return nil, err
-		}
-	}
-	for copies := 2; copies <= r.Platform.Devices; copies++ {
-		for _, places := range layouts(r, copies) {
-			if err := best.add(copied(ctx, r, places)); err != nil {
-				return nil, err
-			}
 		}
 	}
 	if best.plan == nil {
@@ -75,7 +82,7 @@ func copied(ctx context.Context, r pipeline.Request, places [][]int) (*pipeline.
 	copies := len(places[0])
 	one := r
 	one.Platform, one.Microbatches = worst(r.Platform, places), r.Microbatches/copies
-	plan, err := schedule("1f1b-recompute")(ctx, one)
+	plan, err := named(flush.Strategies(), "1f1b-recompute")[0].Solve(ctx, one)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/flush"
 )
 
 // apart is data parallelism with a flush, by hand: a stage on all devices, which take microbatches in turn and keep everything.
@@ -50,7 +51,7 @@ func TestFlushNeverSlower(t *testing.T) {
 		for _, st := range mine.Stages {
 			replicated += min(1, len(st.Devices)-1)
 		}
-		for name, rival := range map[string]solver{"1f1b-flush": schedule("1f1b-flush"), "gpipe-checkpoint": schedule("gpipe-checkpoint"), "gpipe": schedule("gpipe"), "data parallelism": apart} {
+		for name, rival := range map[string]solver{"1f1b-flush": scheduled(t, "1f1b-flush"), "gpipe-checkpoint": scheduled(t, "gpipe-checkpoint"), "gpipe": scheduled(t, "gpipe"), "data parallelism": apart} {
 			plan, err := rival(t.Context(), r)
 			if err != nil {
 				alone++
@@ -69,4 +70,14 @@ func TestFlushNeverSlower(t *testing.T) {
 	if both < 300 || faster < 200 || alone < 100 || replicated < 100 || recompute < 30 || limits < 30 {
 		t.Error("too few of something")
 	}
+}
+
+// scheduled returns what makes the plans of a schedule with a flush.
+func scheduled(t *testing.T, name string) solver {
+	t.Helper()
+	all := named(flush.Strategies(), name)
+	if len(all) != 1 {
+		t.Fatalf("%d schedules are named %s", len(all), name)
+	}
+	return all[0].Solve
 }

@@ -7,9 +7,32 @@
 // so it is never slower than these, than contiguous and madpipe, than one device or than data parallelism.
 package joint
 
-import "plimsoll/planner/pipeline"
+import (
+	"slices"
+
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/flush"
+	"plimsoll/planner/pipeline/loadline"
+	"plimsoll/planner/pipeline/partition"
+)
 
 const name = "joint"
+
+// parts and flushParts are the strategies whose plans are judged, this package's own first.
+var (
+	parts      = append([]pipeline.Strategy{{Name: name, Type: pipeline.Partitioner, Solve: solveOwn}}, slices.Concat(named(loadline.Strategies(), "loadline"), named(partition.Strategies(), "pipedream"))...)
+	flushParts = append([]pipeline.Strategy{{Name: flushing, Type: pipeline.Flushing, Solve: solveCopies}}, named(flush.Strategies(), "1f1b-recompute", "gpipe-checkpoint")...)
+)
+
+// named returns some of a list of strategies.
+func named(all []pipeline.Strategy, names ...string) (some []pipeline.Strategy) {
+	for _, s := range all {
+		if slices.Contains(names, s.Name) {
+			some = append(some, s)
+		}
+	}
+	return some
+}
 
 // Strategies returns the registry entries of this package.
 func Strategies() []pipeline.Strategy {
@@ -18,13 +41,13 @@ func Strategies() []pipeline.Strategy {
 			Name: name, Type: pipeline.Partitioner,
 			Summary: "stages, their replicas and what each recomputes, chosen together, synchronization counted; never slower than loadline and pipedream",
 			Paper:   "Plimsoll", Section: "loadline with replicas (PipeDream, 3.1 and 3.2)",
-			Solve: solve,
+			Solve: solve, Parts: parts,
 		},
 		{
 			Name: flushing, Type: pipeline.Flushing,
 			Summary: "copies of 1f1b-recompute's pipeline that share the microbatches: how many, their stages and what these recompute",
 			Paper:   "Plimsoll", Section: "1f1b-recompute with data parallelism",
-			Solve: solveFlush,
+			Solve: solveFlush, Parts: flushParts,
 		},
 	}
 }

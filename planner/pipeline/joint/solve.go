@@ -41,6 +41,15 @@ func solve(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 	return best.plan, nil
 }
 
+// solveOwn returns the plan of the dynamic program alone. Errors: those of solve.
+func solveOwn(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+	c, err := newCutter(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return c.plan(ctx)
+}
+
 // pick is the fastest of several plans, the first of equals.
 type pick struct {
 	plan     *pipeline.Plan
