@@ -32,12 +32,12 @@ func (g group) devices() []int {
 	return all
 }
 
-// anyCount is how many devices a platform has at most on which every number of replicas is tried. Beyond, only those without large prime
-// factors are, so that the pattern that all replicas of all stages make together stays short.
+// anyCount is how many devices a platform has at most on which every number of replicas is tried, anywhere. Beyond, only those without
+// large prime factors are, so that the pattern that all replicas of all stages make together stays short, and within levels parts of a
+// component of the innermost one, or whole ones.
 const anyCount = 16
 
-// groups returns all that may have a stage, in the order of their first devices. Within levels a group is part of a component of the
-// innermost one, or whole ones.
+// groups returns all that may have a stage, in the order of their first devices.
 func groups(p *pipeline.Platform) []group {
 	whole := 1
 	if len(p.Levels) > 1 {
@@ -47,7 +47,7 @@ func groups(p *pipeline.Platform) []group {
 	for first := range p.Devices {
 		for count := 1; first+count <= p.Devices; count++ {
 			inside := first/whole == (first+count-1)/whole
-			if !(inside || first%whole == 0 && count%whole == 0) || p.Devices > anyCount && count < p.Devices && !smooth(count) {
+			if many := p.Devices > anyCount; many && (!inside && (first%whole != 0 || count%whole != 0) || count < p.Devices && !smooth(count)) {
 				continue
 			}
 			if g := newGroup(p, first, count); !math.IsInf(g.perByte, 1) {
