@@ -21,7 +21,9 @@ type Pipelines struct {
 	Chains     []*interop.Source
 	Devices    []int
 	Memories   []int64   // bytes of each device
-	Bandwidths []float64 // bytes/s between two devices
+	Bandwidths []float64 // bytes/s between two devices; with nodes between two of different ones
+	Node       int       // devices of a node, whose number divides those of Devices that are more; 0: all devices are alike
+	Within     float64   // bytes/s between two devices of a node
 	Strategies []pipeline.Strategy
 	Given      map[string]*pipeline.Plan // of strategies that are plans, by their names: each is for the chain that it was made for
 	Host       float64                   // bytes/s between each device and its host, for strategies of Offloading; 0: not known
@@ -36,6 +38,8 @@ type PipelinePoint struct {
 	MemoryBytes int64   `json:"memory_bytes"`
 	Bandwidth   float64 `json:"bandwidth_bytes_per_s"`
 	Strategy    string  `json:"strategy"`
+	Node        int     `json:"devices_of_a_node,omitempty"` // 0: the bandwidth is that between any two devices
+	Within      float64 `json:"node_bandwidth_bytes_per_s,omitempty"`
 
 	Fits          bool    `json:"fits"`
 	PerMinibatchS float64 `json:"seconds_per_minibatch,omitempty"`
@@ -69,6 +73,7 @@ func (g *Pipelines) Run(ctx context.Context) ([]PipelinePoint, error) {
 			for _, s := range g.Strategies {
 				p := PipelinePoint{
 					Chain: source.Chain.Name, Devices: platform.Devices, MemoryBytes: platform.Memory[0], Bandwidth: platform.Bandwidth, Strategy: s.Name,
+					Node: g.Node, Within: g.Within,
 				}
 				if err := g.solve(ctx, &p, source, platform, s); err != nil {
 					return points, fmt.Errorf("%s, %d devices of %s, %s: %w", p.Chain, p.Devices, units.Precise(p.MemoryBytes), s.Name, err)
@@ -88,11 +93,28 @@ func (g *Pipelines) platforms() (all []pipeline.Platform) {
 	for _, devices := range g.Devices {
 		for _, bandwidth := range g.Bandwidths {
 			for _, memory := range g.Memories {
-				all = append(all, *pipeline.NewPlatform(devices, memory, bandwidth))
+				p := pipeline.NewPlatform(devices, memory, bandwidth)
+				p.Levels = g.levels(devices, bandwidth)
+				all = append(all, *p)
 			}
 		}
 	}
 	return all
+}
+
+// levels are those of so many devices; nil: all are alike.
+func (g *Pipelines) levels(devices int, between float64) []pipeline.Level {
+	if g.Node == 0 || devices == 1 {
+		return nil
+	}
+	inside := pipeline.Level{Devices: min(g.Node, devices), Bandwidth: g.Within}
+	switch {
+	case devices <= g.Node:
+		return []pipeline.Level{inside}
+	case g.Node == 1:
+		return nil
+	}
+	return []pipeline.Level{inside, {Devices: devices / g.Node, Bandwidth: between}}
 }
 
 func (g *Pipelines) solve(ctx context.Context, p *PipelinePoint, source *interop.Source, platform pipeline.Platform, s pipeline.Strategy) error {

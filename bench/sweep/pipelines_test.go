@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,6 +86,35 @@ func TestOffloading(t *testing.T) {
 	points, err := g.Run(t.Context())
 	if err != nil || len(points) != 2 || points[1].Strategy != "b+host" || told["a"] != 0 || told["b"] != 7 {
 		t.Errorf("%+v, %v, told %v", points, err, told)
+	}
+}
+
+// TestNodes: more devices than a node has are whole nodes, fewer a part of one, and tables say so.
+func TestNodes(t *testing.T) {
+	within := map[int][]pipeline.Level{}
+	s := fixed("one", nil)
+	solve := s.Solve
+	s.Solve = func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+		within[r.Platform.Devices] = r.Platform.Levels
+		return solve(ctx, r)
+	}
+	g := grid(s)
+	g.Devices, g.Node, g.Within = []int{1, 2, 8}, 2, 4e9
+	points, err := g.Run(t.Context())
+	if err != nil || len(points) != 3 || points[2].Node != 2 || points[2].Within != 4e9 {
+		t.Fatalf("%+v, %v", points, err)
+	}
+	inside := pipeline.Level{Devices: 2, Bandwidth: 4e9}
+	for n, want := range map[int][]pipeline.Level{1: nil, 2: {inside}, 8: {inside, {Devices: 4, Bandwidth: 1e9}}} {
+		if got := within[n]; !slices.Equal(got, want) {
+			t.Errorf("%d devices: %v, want %v", n, got, want)
+		}
+	}
+	text := PipelineTables(points, nil)
+	for _, want := range []string{"2 devices, 4.00 GB/s between them, a node:", "8 devices, 4.00 GB/s within nodes of 2 and 1.00 GB/s between nodes:"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in %s", want, text)
+		}
 	}
 }
 

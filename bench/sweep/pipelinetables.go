@@ -14,11 +14,12 @@ import (
 
 // WritePipelines writes points.csv and tables.md, which has the text, to a folder.
 func WritePipelines(folder string, points []PipelinePoint, text string) error {
-	rows := [][]string{{"chain", "devices", "memory_bytes", "bandwidth_bytes_per_s", "strategy", "fits", "seconds_per_minibatch", "speedup", "bubble_fraction", "peak_bytes", "smallest_bytes", "reason"}}
+	rows := [][]string{{"chain", "devices", "memory_bytes", "bandwidth_bytes_per_s", "strategy", "fits", "seconds_per_minibatch", "speedup", "bubble_fraction", "peak_bytes", "smallest_bytes", "reason", "devices_of_a_node", "node_bandwidth_bytes_per_s"}}
 	for _, p := range points {
 		rows = append(rows, []string{
 			p.Chain, strconv.Itoa(p.Devices), whole(p.MemoryBytes), float(p.Bandwidth), p.Strategy, strconv.FormatBool(p.Fits),
 			float(p.PerMinibatchS), float(p.Speedup), float(p.Bubble), whole(p.PeakBytes), whole(p.Smallest), p.Reason,
+			whole(int64(p.Node)), float(p.Within),
 		})
 	}
 	if err := writeCSV(filepath.Join(folder, "points.csv"), rows); err != nil {
@@ -43,8 +44,8 @@ func PipelineTables(points []PipelinePoint, duels []Duel) string {
 	var last PipelinePoint
 	for i, p := range points {
 		if i == 0 || p.Chain != last.Chain || p.Bandwidth != last.Bandwidth || p.Devices != last.Devices {
-			fmt.Fprintf(&b, "\n%s, %d devices, %s between them: speed-up over one device without a limit (simulated)\n\n| memory | %s |\n|---|%s\n",
-				p.Chain, p.Devices, units.Rate(p.Bandwidth, "B"), strings.Join(strategies, " | "), strings.Repeat("---|", len(strategies)))
+			fmt.Fprintf(&b, "\n%s, %d devices, %s: speed-up over one device without a limit (simulated)\n\n| memory | %s |\n|---|%s\n",
+				p.Chain, p.Devices, p.links(), strings.Join(strategies, " | "), strings.Repeat("---|", len(strategies)))
 		}
 		if p.Strategy == strategies[0] {
 			fmt.Fprintf(&b, "| %s |", units.Bytes(p.MemoryBytes))
@@ -60,6 +61,18 @@ func PipelineTables(points []PipelinePoint, duels []Duel) string {
 		sentences = append(sentences, d.String())
 	}
 	return b.String() + "\n" + strings.Join(sentences, "\n") + "\n"
+}
+
+// links says how devices are joined.
+func (p *PipelinePoint) links() string {
+	between := units.Rate(p.Bandwidth, "B") + " between "
+	switch {
+	case p.Node == 0 || p.Node == 1:
+		return between + "them"
+	case p.Devices <= p.Node:
+		return units.Rate(p.Within, "B") + " between them, a node"
+	}
+	return fmt.Sprintf("%s within nodes of %d and %snodes", units.Rate(p.Within, "B"), p.Node, between)
 }
 
 // cell is the speed-up, or in words why there is none: not enough memory, or another reason, which points.csv has.

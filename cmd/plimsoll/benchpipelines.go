@@ -27,7 +27,11 @@ type benchPipelineFlags struct {
 	plans      []string
 	host       units.Bandwidth
 	accounting string
+	node       int
+	within     units.Bandwidth
 	out        outFlags
+
+	microbatches int
 }
 
 func (a *app) benchPipelines() *cobra.Command {
@@ -43,6 +47,9 @@ and simulated; nothing runs. The folder of --out gets points.csv and tables.md.`
 	s.StringSliceVar(&f.strategies, "strategy", []string{"pipedream", "contiguous", "madpipe", "loadline"}, "strategies, separated by commas")
 	s.StringSliceVarP(&f.plans, "plan", "p", nil, "pipeline plan files to compare with the strategies, separated by commas: each counts as it is, where it keeps the rules")
 	s.Var(&f.host, "host-bandwidth", "bandwidth between each device and its host: loadline and joint are planned with it too, as loadline+host")
+	s.IntVar(&f.node, "node", 0, "devices of a node, within which links have --node-bandwidth and between which --bandwidths (default: all devices are alike)")
+	s.Var(&f.within, "node-bandwidth", "bandwidth between two devices of a node, as in 100GB/s")
+	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of schedules with a flush (default: the strategy's)")
 	s.Var(&oneOf{&f.accounting, []string{string(pipeline.Inputs), string(pipeline.Saved)}}, "accounting", "what a minibatch holds in a stage: inputs (thesis) or saved (default: inputs)")
 	f.out.register(cmd, "out/pipelines", "folder for the results")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runBenchPipelines(cmd.Context(), f) }
@@ -51,24 +58,17 @@ and simulated; nothing runs. The folder of --out gets points.csv and tables.md.`
 
 // grid reads what the flags name.
 func (f *benchPipelineFlags) grid() (*sweep.Pipelines, error) {
-	if len(f.chains) == 0 || len(f.memory) == 0 || len(f.bandwidths) == 0 {
-		return nil, usage(errors.New("--chain, --memory and --bandwidths say what is swept: give all three, as in -c resnet50.json --memory 4GiB,8GiB --bandwidths 12GB/s"))
+	if err := f.check(); err != nil {
+		return nil, err
 	}
-	if len(f.strategies) == 0 || len(f.devices) == 0 {
-		return nil, usage(errors.New("--strategy and --devices must not be empty: give names and numbers, as in --strategy contiguous,madpipe --devices 2,4"))
-	}
-	g := &sweep.Pipelines{Devices: f.devices, Given: map[string]*pipeline.Plan{}, Options: pipeline.Options{Accounting: pipeline.Accounting(f.accounting)}}
+	g := &sweep.Pipelines{Devices: f.devices, Given: map[string]*pipeline.Plan{}, Node: f.node, Within: float64(f.within),
+		Options: pipeline.Options{Accounting: pipeline.Accounting(f.accounting), Microbatches: f.microbatches}}
 	for _, path := range f.chains {
 		source, err := interop.ReadSource(path)
 		if err != nil {
 			return nil, usage(err)
 		}
 		g.Chains = append(g.Chains, source)
-	}
-	for _, d := range f.devices {
-		if d < 1 || d > pipeline.MaxDevices {
-			return nil, usage(fmt.Errorf("--devices: %d is not from 1 to %d", d, pipeline.MaxDevices))
-		}
 	}
 	for _, m := range f.memory {
 		if m.Of(0) != m.Of(1<<40) {
@@ -93,6 +93,33 @@ func (f *benchPipelineFlags) grid() (*sweep.Pipelines, error) {
 		return nil, err
 	}
 	return g, f.once(g)
+}
+
+// check refuses what is missing, and numbers that mean nothing.
+func (f *benchPipelineFlags) check() error {
+	if len(f.chains) == 0 || len(f.memory) == 0 || len(f.bandwidths) == 0 {
+		return usage(errors.New("--chain, --memory and --bandwidths say what is swept: give all three, as in -c resnet50.json --memory 4GiB,8GiB --bandwidths 12GB/s"))
+	}
+	if len(f.strategies) == 0 || len(f.devices) == 0 {
+		return usage(errors.New("--strategy and --devices must not be empty: give names and numbers, as in --strategy contiguous,madpipe --devices 2,4"))
+	}
+	switch {
+	case f.node < 0:
+		return usage(fmt.Errorf("--node is %d: give the devices of a node, from 1", f.node))
+	case (f.node > 0) != (f.within > 0):
+		return usage(errors.New("--node and --node-bandwidth say together what a node is: give both, as in --node 8 --node-bandwidth 100GB/s"))
+	case f.microbatches < 0:
+		return usage(fmt.Errorf("--microbatches is %d: give a number from 1", f.microbatches))
+	}
+	for _, d := range f.devices {
+		switch {
+		case d < 1 || d > pipeline.MaxDevices:
+			return usage(fmt.Errorf("--devices: %d is not from 1 to %d", d, pipeline.MaxDevices))
+		case f.node > 0 && d > f.node && d%f.node != 0:
+			return usage(fmt.Errorf("--devices: %d are not whole nodes of %d (--node)", d, f.node))
+		}
+	}
+	return nil
 }
 
 // readPlans adds the plans that are given, under the names of their files.

@@ -129,6 +129,22 @@ func TestPlanPipelineRefuses(t *testing.T) {
 	works(t, append(args, "--memory", smallest)...)
 }
 
+// TestBenchPipelinesRefuses: what contradicts.
+func TestBenchPipelinesRefuses(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--node is -1":                {"--node", "-1"},
+		"--node and --node-bandwidth": {"--node", "2"},
+		"--devices: 6 are not whole":  {"--node", "4", "--node-bandwidth", "9GB/s", "--devices", "6"},
+		"--microbatches is -2":        {"--microbatches", "-2"},
+		"--devices: 0 is not from 1":  {"--devices", "0"},
+	} {
+		args = append([]string{"bench", "pipelines", "-c", five, "--memory", "1kB", "--bandwidths", "1GB/s", "--out", t.TempDir()}, args...)
+		if r := plimsoll(t, args...); r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%v: exit code %d, %q; want %q", args, r.code, r.err, want)
+		}
+	}
+}
+
 // TestBenchPipelines: the tables have the speed-ups of the points, and the duels count them.
 func TestBenchPipelines(t *testing.T) {
 	out := t.TempDir()
