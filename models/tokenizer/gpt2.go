@@ -1,0 +1,238 @@
+package tokenizer
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// Names of the files of a vocabulary, as OpenAI has published them, and as Hugging Face has.
+var (
+	tokenFiles = []string{"encoder.json", "vocab.json"}
+	mergeFiles = []string{"vocab.bpe", "merges.txt"}
+)
+
+const (
+	// mostFile bounds a file of a vocabulary, in bytes; GPT-2's have 1 MB and 0.5 MB.
+	mostFile = 64 << 20
+	// mostTokens bounds a vocabulary.
+	mostTokens = 1 << 24
+	endOfText  = "<|endoftext|>"
+)
+
+// GPT2 is a byte pair encoding on bytes: Radford et al. 2019, section 2.2; Sennrich et al. 2016, algorithm 1.
+type GPT2 struct {
+	name   string
+	size   int
+	end    int32
+	bytes  [256]int32       // the token of each byte
+	merges map[pair]merging // what two tokens become
+	text   map[int32][]byte // of each token
+
+	mu    sync.Mutex
+	words map[string][]int32 // that came before
+}
+
+type pair [2]int32
+
+// merging is what a pair becomes, of which that of the lowest rank is first.
+type merging struct{ rank, token int32 }
+
+// OpenGPT2 reads a folder with encoder.json and vocab.bpe as OpenAI has published them for GPT-2, or with vocab.json and merges.txt, as
+// Hugging Face names them. Errors: ErrVocabulary.
+func OpenGPT2(folder string) (*GPT2, error) {
+	tokens, path, err := readEither(folder, tokenFiles)
+	if err != nil {
+		return nil, err
+	}
+	g := &GPT2{name: folder, end: -1, merges: map[pair]merging{}, text: map[int32][]byte{}, words: map[string][]int32{}}
+	numbers, err := g.readTokens(tokens)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrVocabulary, path, err)
+	}
+	merges, path, err := readEither(folder, mergeFiles)
+	if err == nil {
+		if err = g.readMerges(merges, numbers); err != nil {
+			err = fmt.Errorf("%w: %s: %w", ErrVocabulary, path, err)
+		}
+	}
+	return g, err
+}
+
+// readEither reads the first of the files that a folder has.
+func readEither(folder string, files []string) (data []byte, path string, err error) {
+	for _, name := range files {
+		path = filepath.Join(folder, name)
+		f, err := os.Open(path)
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return nil, path, fmt.Errorf("%w: %w", ErrVocabulary, err)
+		}
+		defer func() { _ = f.Close() }()
+		if data, err = io.ReadAll(io.LimitReader(f, mostFile+1)); err != nil {
+			return nil, path, fmt.Errorf("%w: %w", ErrVocabulary, err)
+		}
+		if len(data) > mostFile {
+			return nil, path, fmt.Errorf("%w: %s has more than %d MiB", ErrVocabulary, path, mostFile>>20)
+		}
+		return data, path, nil
+	}
+	return nil, path, fmt.Errorf("%w: folder %s has no %s: give the folder of the two files of GPT-2's vocabulary", ErrVocabulary, folder, strings.Join(files, " and no "))
+}
+
+// readTokens reads the numbers of tokens, whose bytes are written as letters (see letters).
+func (g *GPT2) readTokens(data []byte) (map[string]int32, error) {
+	var numbers map[string]int32
+	if err := json.Unmarshal(data, &numbers); err != nil {
+		return nil, err
+	}
+	from := bytesOf()
+	for written, n := range numbers {
+		if n < 0 || n >= mostTokens || g.text[n] != nil {
+			return nil, fmt.Errorf("token %q has number %d, which another one has or which is out of range", written, n)
+		}
+		g.size = max(g.size, int(n)+1)
+		if written == endOfText {
+			g.end, g.text[n] = n, []byte(written)
+			continue
+		}
+		text := make([]byte, 0, len(written))
+		for _, r := range written {
+			b, ok := from[r]
+			if !ok {
+				return nil, fmt.Errorf("token %q has %q, which is no byte's letter", written, r)
+			}
+			text = append(text, b)
+		}
+		g.text[n] = text
+	}
+	for b, r := range letters() {
+		n, ok := numbers[string(r)]
+		if !ok {
+			return nil, fmt.Errorf("byte %d, written %q, is no token", b, r)
+		}
+		g.bytes[b] = n
+	}
+	return numbers, nil
+}
+
+// readMerges reads the pairs that are merged, a line each, the first ones first.
+func (g *GPT2) readMerges(data []byte, numbers map[string]int32) error {
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for line := 1; lines.Scan(); line++ {
+		text := lines.Text()
+		if text == "" || line == 1 && strings.HasPrefix(text, "#version") {
+			continue
+		}
+		left, right, ok := strings.Cut(text, " ")
+		if !ok || strings.Contains(right, " ") {
+			return fmt.Errorf("line %d is %q, want two parts with a space between them", line, text)
+		}
+		a, okA := numbers[left]
+		b, okB := numbers[right]
+		both, okBoth := numbers[left+right]
+		if !okA || !okB || !okBoth {
+			return fmt.Errorf("line %d merges %q and %q, and they or what they become are no tokens", line, left, right)
+		}
+		if _, twice := g.merges[pair{a, b}]; !twice {
+			g.merges[pair{a, b}] = merging{int32(line), both}
+		}
+	}
+	return lines.Err()
+}
+
+// letters returns how bytes are written in the files: those of Latin-1 that are seen as themselves, the others as what follows Latin-1.
+func letters() (all [256]rune) {
+	next := rune(256)
+	for b := range all {
+		if r := rune(b); r >= '!' && r <= '~' || r >= '¡' && r <= '¬' || r >= '®' && r <= 'ÿ' {
+			all[b] = r
+		} else {
+			all[b] = next
+			next++
+		}
+	}
+	return all
+}
+
+// bytesOf is letters backwards.
+func bytesOf() map[rune]byte {
+	from := map[rune]byte{}
+	for b, r := range letters() {
+		from[r] = byte(b)
+	}
+	return from
+}
+
+// Name implements Tokenizer.
+func (g *GPT2) Name() string { return g.name }
+
+// Size implements Tokenizer.
+func (g *GPT2) Size() int { return g.size }
+
+// End implements Tokenizer.
+func (g *GPT2) End() int32 { return g.end }
+
+// Encode implements Tokenizer. What a text says of the end of a text is text.
+func (g *GPT2) Encode(dst []int32, text []byte) []int32 {
+	for len(text) > 0 {
+		n := word(text)
+		dst = g.encodeWord(dst, text[:n])
+		text = text[n:]
+	}
+	return dst
+}
+
+// Words that are kept: most of a text are few words, and short.
+const mostWords, longestWord = 1 << 16, 32
+
+func (g *GPT2) encodeWord(dst []int32, word []byte) []int32 {
+	if len(word) > longestWord {
+		return append(dst, g.merge(word)...)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	tokens, ok := g.words[string(word)]
+	if !ok {
+		tokens = g.merge(word)
+		if len(g.words) == mostWords {
+			clear(g.words)
+		}
+		g.words[string(word)] = tokens
+	}
+	return append(dst, tokens...)
+}
+
+// Decode implements Tokenizer.
+func (g *GPT2) Decode(dst []byte, tokens []int32) ([]byte, error) {
+	for _, t := range tokens {
+		text, ok := g.text[t]
+		if !ok {
+			return dst, fmt.Errorf("%w: %d, of the vocabulary in %s", ErrToken, t, g.name)
+		}
+		dst = append(dst, text...)
+	}
+	return dst, nil
+}
+
+// Whole returns how many bytes at the beginning of text are whole characters, or cannot become one: what may be shown before more comes.
+func Whole(text []byte) int {
+	for back := 1; back < utf8.UTFMax && back <= len(text); back++ {
+		if rest := text[len(text)-back:]; utf8.RuneStart(rest[0]) {
+			if !utf8.FullRune(rest) {
+				return len(text) - back
+			}
+			break
+		}
+	}
+	return len(text)
+}
