@@ -16,13 +16,16 @@ import (
 	"plimsoll/planner/strategy"
 )
 
+// Recompute is the name of the kind that every chain has.
+const Recompute = "recompute"
+
 // Kinds returns the ways in which a chain can need less memory, the one that does nothing first. Where branches meet, there is one.
 func Kinds(c *chain.Chain) []strategy.Kind {
 	if len(c.Branches) == 0 {
 		return kinds(c.Len() <= ExactLayers)
 	}
 	joins := multichain.Strategies()
-	return []strategy.Kind{{Name: "recompute", Strategies: joins, Fastest: joins[0], Smallest: smallestOf(joins)}}
+	return []strategy.Kind{{Name: Recompute, Strategies: joins, Fastest: joins[0], Smallest: smallestOf(joins)}}
 }
 
 // ExactLayers is the length of chains up to which exact plans take no time to speak of.
@@ -45,7 +48,7 @@ func kinds(short bool) []strategy.Kind {
 	}
 	return []strategy.Kind{
 		kind("store-all", storeAllPeak, "store-all", mustLookup("store-all")),
-		kind("recompute", recompute, "rotor-exact", alone...),
+		kind(Recompute, recompute, "rotor-exact", alone...),
 		kind("offload", offload.Smallest, "offload-dynprog", mustLookup("offload-greedy")),
 		kind("recompute and offload", both, auto.Name, append(slices.Concat([]strategy.Strategy{mustLookup("least-memory")}, alone), mustLookup("offload-greedy"))...),
 	}

@@ -46,6 +46,7 @@ type jobFlags struct {
 	momentum      float64
 	weightDecay   float64
 	offload       string
+	tokenizer     string
 	skipBad       bool
 	microbatches  int               // of a pipeline's step; 0: the job is for one device
 	processes     int               // that have such devices; 0: this one alone
@@ -62,6 +63,7 @@ func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.StringVarP(&f.model, "model", "m", "", "model of the zoo: resnet50, resnet20, densenet121, ...")
 	s.IntVar(&f.config.Image, "image", 32, "height and width of the images, pixels")
+	s.StringVar(&f.tokenizer, "tokenizer", "", "what makes tokens of text: bytes, or a folder with GPT-2's encoder.json and vocab.bpe (default: bytes)")
 	s.IntVar(&f.length, "length", 64, "tokens of a sample, of language models")
 	f.config.Batch = 32
 	s.Var(&batchFlag{&f.config.Batch, &f.largest}, "batch", "images, or samples of text, of a step; train also takes max: as many as fit in the limit")
@@ -154,6 +156,8 @@ func (f *jobFlags) open() (*train.Job, error) {
 	}
 	if models.OfText(f.model) {
 		f.config.Image, f.data = f.length, cmp.Or(f.data, "opticks")
+	} else if f.tokenizer != "" {
+		return nil, usage(fmt.Errorf("--tokenizer %s: --model %s reads images: leave it out", f.tokenizer, f.model))
 	}
 	f.data = cmp.Or(f.data, "digits")
 	update, err := f.update()
@@ -168,7 +172,7 @@ func (f *jobFlags) open() (*train.Job, error) {
 		return nil, usage(fmt.Errorf("--offload-state: %w", err))
 	}
 	return train.Open(train.Spec{
-		Model: f.model, Config: f.config, Data: f.data, Seed: f.seed, Devices: f.devices, Threads: f.threads, Update: update,
+		Model: f.model, Config: f.config, Data: f.data, Tokenizer: f.tokenizer, Seed: f.seed, Devices: f.devices, Threads: f.threads, Update: update,
 		Reference: f.reference, NoGraph: f.noGraph, Vendor: f.vendor, VendorPath: f.vendorPath, Note: f.note,
 		Microbatches: f.microbatches, Parts: f.parts, Processes: f.processes,
 		Open: devices.Options{

@@ -69,7 +69,7 @@ const (
 	runFile     = "run.json"
 	logFile     = "log.jsonl"
 	checkpoints = "checkpoints"
-	finalFile   = "final.safetensors"
+	finalFile   = train.FinalWeights
 	reportFile  = "report.html"
 )
 

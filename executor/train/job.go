@@ -29,6 +29,8 @@ type Spec struct {
 	Data    string        // name of a data set: "digits", "folder:/data/flowers"
 	Seed    uint64        // of weights, dropout, order and augmentation of the samples
 	Devices string        // as the user writes it: "cpu"
+	// Tokenizer is what makes tokens of text, as tokenizer.Open takes it.
+	Tokenizer string
 	// Microbatches, when not 0, makes the job one for a pipeline, on all of the devices: so many make a step. The Config's
 	// Batch is a step's images when the job is opened and a microbatch's from then on.
 	Microbatches int
@@ -152,7 +154,7 @@ func (j *Job) openData() (err error) {
 	c := &j.Config
 	o := data.Options{Seed: j.Seed, Image: c.Image, Channels: c.Channels, SkipBad: j.SkipBad, OnSkip: j.OnSkip}
 	if models.OfText(j.Model) {
-		o.Image, o.Length = 0, c.Image
+		o.Image, o.Length, o.Tokenizer = 0, c.Image, j.Tokenizer
 	}
 	j.Set, err = data.Open(j.Data, o)
 	if err != nil {

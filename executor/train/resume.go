@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"plimsoll/executor/checkpoint"
+	"plimsoll/models/data"
+	"plimsoll/models/tokenizer"
 	"plimsoll/planner/pipeline"
 )
 
@@ -50,13 +52,17 @@ func (j *Job) meta() checkpoint.Meta {
 		threads = runtime.GOMAXPROCS(0)
 	}
 	c := j.Config
-	return checkpoint.Meta{
+	m := checkpoint.Meta{
 		Seed: j.Seed, Model: j.Model, Update: j.Update, Library: j.library, Threads: threads,
 		Extra: map[string]string{
 			"data": kind, "data_path": path, "batch": strconv.Itoa(j.Images()), "image": strconv.Itoa(c.Image),
 			"channels": strconv.Itoa(c.Channels), "classes": strconv.Itoa(c.Classes), "dtype": c.DType.String(),
 		},
 	}
+	if by := data.Tokenizer(j.Set); by != "" && by != tokenizer.BytesName {
+		m.Extra["tokenizer"] = by
+	}
+	return m
 }
 
 // planHash is the SHA-256 of the plan's file.

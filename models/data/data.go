@@ -85,6 +85,14 @@ func Labels(set Dataset) int {
 	return 1
 }
 
+// Tokenizer returns the name of what has made a data set's tokens; "" of images, and where that is not known.
+func Tokenizer(set Dataset) string {
+	if s, ok := set.(*text); ok {
+		return s.by
+	}
+	return ""
+}
+
 // Palette returns that of a data set of pictures; nil for others.
 func Palette(set Dataset) []float32 {
 	if p, ok := set.(Pictures); ok {
@@ -99,6 +107,8 @@ type Options struct {
 	Image    int    // height and width in pixels
 	Channels int    // the grey value is repeated over them; 0 means 3
 	Length   int    // tokens of a sample, of text
+	// Tokenizer is what makes tokens of text, as tokenizer.Open takes it.
+	Tokenizer string
 	// NoAugment serves the training samples of a finite set as they are.
 	NoAugment bool
 	// SkipBad passes over samples whose bytes are bad, instead of failing: see Skipper.
@@ -154,8 +164,8 @@ func Known() []Info { return append([]Info{digitsInfo, glyphsInfo}, registered..
 // Files returns the readers of the user's images, sorted by name.
 func Files() []Info { return []Info{cifar10Info, folderInfo, idxInfo} }
 
-// Texts returns the sets of text: the built-in one and the reader of the user's files.
-func Texts() []Info { return []Info{opticksInfo, textInfo} }
+// Texts returns the sets of text: the built-in one and the readers of the user's files.
+func Texts() []Info { return []Info{opticksInfo, textInfo, tokensInfo} }
 
 // all returns every data set that Open knows.
 func all() []Info { return slices.Concat(Known(), Files(), Texts()) }

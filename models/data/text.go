@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"plimsoll/internal/units"
+	"plimsoll/models/tokenizer"
 )
 
 //go:embed opticks.txt.gz
@@ -22,7 +23,7 @@ var opticksFile []byte
 
 var opticksInfo = Info{
 	Name:    "opticks",
-	Summary: "567,198 bytes of English, Newton's Opticks; a token is a byte, of 256",
+	Summary: "567,198 bytes of English, Newton's Opticks; a token is a byte, of 256, or one of --tokenizer",
 	Text:    true,
 	Source:  "I. Newton: Opticks, 4th edition, London 1730; transcribed by Project Gutenberg (33504); public domain",
 	Open: func(_ string, o Options) (Dataset, error) {
@@ -30,7 +31,7 @@ var opticksInfo = Info{
 		if err != nil {
 			return nil, err
 		}
-		return newText("opticks", o, all)
+		return encoded("opticks", o, all)
 	},
 }
 
@@ -44,7 +45,7 @@ var loadOpticks = sync.OnceValues(func() ([]byte, error) {
 
 var textInfo = Info{
 	Name:    "text:PATH",
-	Summary: "a UTF-8 file, or the .txt files of a folder in the order of their names; a token is a byte, of 256",
+	Summary: "a UTF-8 file, or the .txt files of a folder in the order of their names; a token is a byte, of 256, or one of --tokenizer",
 	Text:    true,
 	Source:  "files of the user",
 	Open: func(path string, o Options) (Dataset, error) {
@@ -52,12 +53,28 @@ var textInfo = Info{
 		if err != nil {
 			return nil, fmt.Errorf("data set text: %w", err)
 		}
-		return newText("text:"+path, o, all)
+		return encoded("text:"+path, o, all)
+	},
+}
+
+var tokensInfo = Info{
+	Name:    "tokens:PATH",
+	Summary: "a file of tokens, which plimsoll tokenize writes, or llm.c's scripts; it need not fit in memory",
+	Text:    true,
+	Source:  "files of the user",
+	Open: func(path string, o Options) (Dataset, error) {
+		if o.Tokenizer != "" {
+			return nil, fmt.Errorf("%w: data set tokens:%s has tokens, and --tokenizer %s makes them of text: leave it out", ErrOption, path, o.Tokenizer)
+		}
+		all, size, err := tokenizer.OpenFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("data set tokens: %w: %w", ErrCorrupt, err)
+		}
+		return newText("tokens:"+path, o, "", all, size)
 	},
 }
 
 const (
-	bytesVocabulary = 256
 	// heldOut is the part of a text, at its end, that a model is judged by: one in heldOut.
 	heldOut = 10
 	// mostText bounds what is read, in bytes.
@@ -66,20 +83,34 @@ const (
 	mostTokens = 1 << 20
 )
 
-// text is a data set whose tokens are the bytes of a text. Its first nine tenths are trained on, in windows that lie side by side:
-// each epoch begins at another place below the length of one, so that every token comes once an epoch, behind other tokens each time.
+// text is a data set of tokens. Its first nine tenths are trained on, in windows that lie side by side: each epoch begins at another
+// place below the length of one, so that every token comes once an epoch, behind other tokens each time.
 type text struct {
-	name    string
-	options Options
-	splits  [2][]byte
+	name       string
+	options    Options
+	by         string // what made the tokens; "" is not known
+	vocabulary int
+	splits     [2]tokenizer.Tokens
 }
 
-func newText(name string, o Options, all []byte) (Dataset, error) {
-	cut := len(all) - len(all)/heldOut
-	s := &text{name, o, [2][]byte{all[:cut], all[cut:]}}
+// encoded is a text as the tokens that the options ask for.
+func encoded(name string, o Options, all []byte) (Dataset, error) {
+	by, err := tokenizer.Open(o.Tokenizer)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOption, err)
+	}
+	if by.Name() == tokenizer.BytesName {
+		return newText(name, o, by.Name(), tokenizer.NewBytes(all), by.Size())
+	}
+	return newText(name, o, by.Name(), tokenizer.NewTokens(by.Encode(nil, all), by.Size()), by.Size())
+}
+
+func newText(name string, o Options, by string, all tokenizer.Tokens, vocabulary int) (Dataset, error) {
+	cut := all.Len() - all.Len()/heldOut
+	s := &text{name, o, by, vocabulary, [2]tokenizer.Tokens{all.Part(0, cut), all.Part(cut, all.Len())}}
 	if s.TrainLen() < 1 || s.TestLen() < 1 {
 		return nil, fmt.Errorf("%w: data set %s has %d tokens to train on and %d held out: %d tokens a sample (--length) take at least %d and %d; give more text, or shorter samples",
-			ErrOption, name, cut, len(all)-cut, o.Length, 2*o.Length+1, o.Length+1)
+			ErrOption, name, cut, all.Len()-cut, o.Length, 2*o.Length+1, o.Length+1)
 	}
 	return s, nil
 }
@@ -93,6 +124,18 @@ func (o Options) validateText(info Info) error {
 		return fmt.Errorf("%w: data set %s with samples of %d tokens; 1 to %d work", ErrOption, info.Name, o.Length, mostTokens)
 	}
 	return nil
+}
+
+// Text returns the bytes of a data set of text: opticks, or text:PATH. Errors: ErrOption, and those of the files.
+func Text(name string) ([]byte, error) {
+	kind, _, _ := strings.Cut(textInfo.Name, ":")
+	if name == opticksInfo.Name {
+		return loadOpticks()
+	}
+	if path, ok := strings.CutPrefix(name, kind+":"); ok && path != "" {
+		return readText(path)
+	}
+	return nil, fmt.Errorf("%w: %q is no text: give %s or %s", ErrOption, name, opticksInfo.Name, textInfo.Name)
 }
 
 // readText reads a file, or those of a folder one after the other. Errors: ErrUnreadable, ErrTooLarge, ErrCorrupt.
@@ -158,7 +201,7 @@ func invalid(all []byte) int {
 }
 
 func (s *text) Name() string  { return s.name }
-func (s *text) Classes() int  { return bytesVocabulary }
+func (s *text) Classes() int  { return s.vocabulary }
 func (s *text) Shape() [3]int { return [3]int{1, s.options.Length, 1} }
 
 // TrainLen counts the windows behind any start of an epoch.
@@ -167,7 +210,7 @@ func (s *text) TestLen() int64  { return s.windows(Test) }
 
 // windows counts those of a split that lie side by side; each token has one behind it.
 func (s *text) windows(split Split) int64 {
-	return max(int64(len(s.splits[split])-1), 0) / int64(s.options.Length)
+	return max(s.splits[split].Len()-1, 0) / int64(s.options.Length)
 }
 
 // Fill implements Dataset, with the label of the last token.
@@ -186,10 +229,14 @@ func (s *text) FillTokens(split Split, index int64, dst []float32, labels []int3
 			start = int64(hash(s.options.Seed, windowKey, uint64(index/n)) % uint64(s.options.Length))
 		}
 	}
-	window := s.splits[split][start+index%n*int64(s.options.Length):]
+	first := start + index%n*int64(s.options.Length)
 	for i := range dst {
-		dst[i] = math.Float32frombits(uint32(window[i]))
-		labels[i] = int32(window[i+1])
+		at := first + int64(i)
+		token, next := s.splits[split].At(at), s.splits[split].At(at+1)
+		if worst := max(token, next); worst >= uint32(s.vocabulary) {
+			return fmt.Errorf("%w: data set %s: token %d, about number %d of its %v split, is beyond its vocabulary of %d", ErrLabel, s.name, worst, at, split, s.vocabulary)
+		}
+		dst[i], labels[i] = math.Float32frombits(token), int32(next)
 	}
 	return nil
 }

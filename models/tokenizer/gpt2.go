@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -29,6 +31,7 @@ const (
 
 // GPT2 is a byte pair encoding on bytes: Radford et al. 2019, section 2.2; Sennrich et al. 2016, algorithm 1.
 type GPT2 struct {
+	folder string
 	name   string
 	size   int
 	end    int32
@@ -52,7 +55,7 @@ func OpenGPT2(folder string) (*GPT2, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &GPT2{name: folder, end: -1, merges: map[pair]merging{}, text: map[int32][]byte{}, words: map[string][]int32{}}
+	g := &GPT2{folder: folder, end: -1, merges: map[pair]merging{}, text: map[int32][]byte{}, words: map[string][]int32{}}
 	numbers, err := g.readTokens(tokens)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrVocabulary, path, err)
@@ -63,6 +66,8 @@ func OpenGPT2(folder string) (*GPT2, error) {
 			err = fmt.Errorf("%w: %s: %w", ErrVocabulary, path, err)
 		}
 	}
+	sum := sha256.Sum256(append(tokens, merges...))
+	g.name = "bpe-" + hex.EncodeToString(sum[:6])
 	return g, err
 }
 
@@ -173,7 +178,7 @@ func bytesOf() map[rune]byte {
 	return from
 }
 
-// Name implements Tokenizer.
+// Name implements Tokenizer, with a hash of the files, wherever they are.
 func (g *GPT2) Name() string { return g.name }
 
 // Size implements Tokenizer.
@@ -217,7 +222,7 @@ func (g *GPT2) Decode(dst []byte, tokens []int32) ([]byte, error) {
 	for _, t := range tokens {
 		text, ok := g.text[t]
 		if !ok {
-			return dst, fmt.Errorf("%w: %d, of the vocabulary in %s", ErrToken, t, g.name)
+			return dst, fmt.Errorf("%w: %d, of the vocabulary in %s", ErrToken, t, g.folder)
 		}
 		dst = append(dst, text...)
 	}

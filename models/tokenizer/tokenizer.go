@@ -16,7 +16,7 @@ var (
 
 // Tokenizer makes tokens of text, and text of tokens. It may be used by several goroutines at once.
 type Tokenizer interface {
-	// Name is what Open takes.
+	// Name tells vocabularies apart.
 	Name() string
 	// Size is that of the vocabulary: tokens are below it.
 	Size() int
@@ -28,7 +28,7 @@ type Tokenizer interface {
 	End() int32
 }
 
-// BytesName is that of Bytes.
+// BytesName is that of Bytes, which Open knows.
 const BytesName = "bytes"
 
 // Open returns the tokenizer of a name: "bytes" or "", or the folder with the two files of a byte pair encoding (see OpenGPT2).

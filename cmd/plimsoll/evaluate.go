@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/executor/train"
+	"plimsoll/internal/visible"
+	"plimsoll/models"
+	"plimsoll/models/tokenizer"
+	"plimsoll/planner"
+	"plimsoll/planner/strategy"
+)
+
+// weightsFlags are those of commands that run trained weights forward.
+type weightsFlags struct {
+	job     jobFlags
+	weights string
+}
+
+func (f *weightsFlags) register(a *app, cmd *cobra.Command) {
+	f.job.register(a, cmd)
+	for _, name := range []string{"optimizer", "momentum", "weight-decay", "no-graph", "bandwidth", "chaos"} {
+		_ = cmd.Flags().MarkHidden(name) // that are for training
+	}
+	cmd.Flags().StringVar(&f.weights, "weights", "", "weights: a safetensors file, a checkpoint, or the folder of a run that has ended")
+}
+
+// open opens the job and binds it to its device, with the weights. Nothing is trained: an optimizer without state takes no memory.
+func (f *weightsFlags) open(ctx context.Context) (*train.Job, *train.Runner, error) {
+	if err := required("--weights", f.weights, "--weights runs/a"); err != nil {
+		return nil, nil, err
+	}
+	if _, err := os.Stat(f.weights); err != nil {
+		return nil, nil, usage(fmt.Errorf("--weights: %w", err))
+	}
+	if n, err := f.job.count(); err == nil && n > 1 {
+		return nil, nil, usage(fmt.Errorf("--devices %s: one device runs the model forward", f.job.devices))
+	}
+	f.job.optimizer, f.job.momentum = "sgd", 0
+	job, err := f.job.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	kinds := planner.Kinds(job.Work.Chain())
+	kind := kinds[slices.IndexFunc(kinds, func(k strategy.Kind) bool { return k.Name == planner.Recompute })]
+	r, err := job.Predictor(ctx, kind, f.weights)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--weights %w", err)
+	}
+	return job, r, nil
+}
+
+// evaluateFigures is what evaluate prints as JSON.
+type evaluateFigures struct {
+	Model      string   `json:"model"`
+	Data       string   `json:"data"`
+	Samples    int      `json:"samples"` // held out; of text its tokens
+	Correct    int      `json:"correct"`
+	Accuracy   float64  `json:"accuracy"`
+	Loss       float64  `json:"loss"`                 // cross entropy, the mean
+	Perplexity *float64 `json:"perplexity,omitempty"` // of text
+}
+
+func (a *app) evaluate() *cobra.Command {
+	f := &weightsFlags{}
+	cmd := command("evaluate", "Judge trained weights by held-out samples", `Run a model with trained weights over the held-out samples of a data set, and print the mean loss (cross entropy), of text its
+perplexity, and the share that is predicted right. --weights is a safetensors file with the names that train and PyTorch write, a
+checkpoint, or the folder of a run. Give the --model, --length or --image, --tokenizer and --classes that they were trained with.`, nil)
+	cmd.Example = `  plimsoll train -m resnet20 --data digits --image 32 --steps 200 --out runs/a
+  plimsoll evaluate -m resnet20 --data digits --image 32 --weights runs/a`
+	f.register(a, cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		job, r, err := f.open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, r.Close()) }()
+		score, err := r.Evaluate(cmd.Context())
+		if err != nil {
+			return err
+		}
+		out := evaluateFigures{job.Model, job.Data, score.Samples, score.Correct, score.Accuracy(), score.MeanLoss(), nil}
+		if job.Tokens() > 0 {
+			perplexity := math.Exp(out.Loss)
+			out.Perplexity = &perplexity
+		}
+		return a.print(out, func(w io.Writer) {
+			fmt.Fprintf(w, "%s on %s: loss %.5f, %s\n", out.Model, out.Data, out.Loss, job.Held(out.Loss, out.Accuracy, out.Samples))
+		})
+	}
+	return cmd
+}
+
+// generateFigures is what generate prints as JSON.
+type generateFigures struct {
+	Prompt string  `json:"prompt"`
+	Text   string  `json:"text"`
+	Tokens []int32 `json:"tokens"`
+}
+
+// generateFlags are those of generate.
+type generateFlags struct {
+	weightsFlags
+	prompt string
+	tokens int
+	train.Sampling
+}
+
+func (a *app) generate() *cobra.Command {
+	f := &generateFlags{}
+	cmd := command("generate", "Continue a text with a trained language model", `Continue a text, token by token, with a language model and trained weights. The likeliest token is taken, or with
+--temperature one is drawn, the same ones for a --seed. The model sees as much of what comes before as --length says, the
+length that it was trained with; every token takes a forward over all of it.`, nil)
+	cmd.Example = `  plimsoll train -m gpt2-2-64 --length 64 --steps 500 --optimizer adamw --lr 0.003 --out runs/text
+  plimsoll generate -m gpt2-2-64 --length 64 --weights runs/text --prompt "The Rays of Light" --tokens 200 --temperature 0.8`
+	f.register(a, cmd)
+	for _, name := range []string{"image", "channels", "batch", "data", "skip-bad"} {
+		_ = cmd.Flags().MarkHidden(name) // that are for data
+	}
+	s := cmd.Flags()
+	s.StringVar(&f.prompt, "prompt", "", "text to continue")
+	s.IntVar(&f.tokens, "tokens", 100, "tokens to add")
+	s.Float64Var(&f.Temperature, "temperature", 0, "draw tokens: 1 as the model says, below 1 likelier ones (default: take the likeliest)")
+	s.IntVar(&f.Top, "top-k", 0, "draw among so many likeliest tokens (default: all)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runGenerate(cmd.Context(), f) }
+	return cmd
+}
+
+func (f *generateFlags) check() error {
+	switch {
+	case f.job.model != "" && !models.OfText(f.job.model):
+		return usage(fmt.Errorf("--model %s reads images: give a language model, as in -m gpt2-2-64", f.job.model))
+	case f.prompt == "":
+		return required("--prompt", "", `--prompt "The "`)
+	case f.tokens < 1:
+		return usage(fmt.Errorf("--tokens is %d: give a number from 1", f.tokens))
+	case !(f.Temperature >= 0) || math.IsInf(f.Temperature, 1):
+		return usage(fmt.Errorf("--temperature is %v: give 0 or a positive number", f.Temperature))
+	case f.Top < 0:
+		return usage(fmt.Errorf("--top-k is %d: give a number from 1, or 0 for all tokens", f.Top))
+	}
+	return nil
+}
+
+func (a *app) runGenerate(ctx context.Context, f *generateFlags) (err error) {
+	if err := f.check(); err != nil {
+		return err
+	}
+	words, err := tokenizer.Open(f.job.tokenizer)
+	if err != nil {
+		return usage(fmt.Errorf("--tokenizer: %w", err))
+	}
+	f.job.config.Batch, f.job.data, f.Seed = 1, "opticks", f.job.seed // of which the vocabulary alone is used
+	job, r, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	if have := job.Config.Classes; have != words.Size() {
+		return usage(fmt.Errorf("the model has %d tokens, and the tokenizer %d: give the --tokenizer that it was trained with", have, words.Size()))
+	}
+	out := generateFigures{Prompt: f.prompt}
+	var text, shown []byte
+	write := func(p []byte) {
+		if !a.json {
+			_, _ = visible.Writer{W: a.out}.Write(p) // as all that is printed
+		}
+		shown = append(shown, p...)
+	}
+	if !a.json {
+		fmt.Fprint(visible.Writer{W: a.out}, f.prompt)
+	}
+	err = r.Generate(ctx, words.Encode(nil, []byte(f.prompt)), f.tokens, f.Sampling, func(token int32) (err error) {
+		out.Tokens = append(out.Tokens, token)
+		if text, err = words.Decode(text, []int32{token}); err == nil {
+			write(text[len(shown):max(len(shown), tokenizer.Whole(text))])
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	write(text[len(shown):])
+	out.Text = string(text)
+	return a.print(out, func(w io.Writer) { fmt.Fprintln(w) })
+}

@@ -1,0 +1,136 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"plimsoll/executor"
+	"plimsoll/executor/checkpoint"
+	"plimsoll/planner/strategy"
+)
+
+// FinalWeights is the file of a run's folder with the weights that it ended with.
+const FinalWeights = "final.safetensors"
+
+// Predictor binds a model with trained weights to a device, in the least memory that the strategies of a kind can train it in: what it
+// does is a forward, which takes less. weights is a safetensors file, a checkpoint's folder, or that of a run that has ended. The caller
+// closes the runner. Errors: those of checkpoint.Import.
+func (j *Job) Predictor(ctx context.Context, k strategy.Kind, weights string) (*Runner, error) {
+	if final := filepath.Join(weights, FinalWeights); exists(final) {
+		weights = final
+	}
+	if _, err := checkpoint.Fits(weights, j.Work.Tensors()); err != nil {
+		return nil, err
+	}
+	limit, err := j.Smallest(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	if has := j.Device.Memory; limit > has {
+		return nil, fmt.Errorf("%w: --devices %s has %d bytes, and %s takes %d with --batch %d: give a smaller batch", ErrSpec, j.Devices, has, j.Model, limit, j.Config.Batch)
+	}
+	plan, err := executor.Plan(ctx, j.Work, j.Work.Unmeasured(), k.Strategies[0], limit, strategy.Options{})
+	for _, s := range k.Strategies[1:] {
+		if err == nil {
+			break
+		}
+		plan, err = executor.Plan(ctx, j.Work, j.Work.Unmeasured(), s, limit, strategy.Options{})
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, err := j.Start(plan.Ops, executor.Options{Limit: limit})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := checkpoint.Import(weights, r.Executor); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Sampling is how the next token is chosen.
+type Sampling struct {
+	Temperature float64 // of the distribution; 0 takes the likeliest token
+	Top         int     // tokens that are chosen among, the likeliest ones; 0 for all
+	Seed        uint64
+}
+
+// Generate continues a text of at least one token by n tokens, and hands each over as it comes. Each takes a forward of a whole sample: of
+// what comes before it as much is seen as a sample has. It needs a batch of one sample.
+func (r *Runner) Generate(ctx context.Context, text []int32, n int, s Sampling, each func(token int32) error) error {
+	length, size := r.job.Tokens(), r.job.Config.Classes
+	logits := make([]float32, length*size)
+	random := rand.New(rand.NewPCG(s.Seed, s.Seed))
+	text = slices.Clone(text)
+	for range n {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		seen := text[max(0, len(text)-length):]
+		in, err := r.Images()
+		if err != nil {
+			return err
+		}
+		clear(in)
+		for i, token := range seen {
+			in[i] = math.Float32frombits(uint32(token))
+		}
+		if err := r.Predict(logits); err != nil {
+			return err
+		}
+		next := s.choose(logits[(len(seen)-1)*size:][:size], random)
+		text = append(text, next)
+		if err := each(next); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// choose draws a token, by its logits.
+func (s Sampling) choose(logits []float32, random *rand.Rand) int32 {
+	if s.Temperature == 0 {
+		return int32(argmax(logits))
+	}
+	order := make([]int32, len(logits))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { // NaN is last
+		switch x, y := logits[a], logits[b]; {
+		case x > y || x == x && y != y:
+			return -1
+		case x < y || y == y && x != x:
+			return 1
+		}
+		return 0
+	})
+	if s.Top > 0 {
+		order = order[:min(s.Top, len(order))]
+	}
+	sum := 0.0
+	weights := make([]float64, len(order))
+	for i, token := range order {
+		weights[i] = math.Exp((float64(logits[token]) - float64(logits[order[0]])) / s.Temperature)
+		sum += weights[i]
+	}
+	left := random.Float64() * sum
+	for i, w := range weights {
+		if left -= w; left < 0 {
+			return order[i]
+		}
+	}
+	return order[0]
+}

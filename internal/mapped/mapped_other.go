@@ -1,0 +1,9 @@
+//go:build !unix
+
+// Package mapped reads files that may be larger than memory.
+package mapped
+
+import "os"
+
+// Open returns the bytes of a file, all of them in memory: this system's mappings are not used.
+func Open(path string) ([]byte, error) { return os.ReadFile(path) }

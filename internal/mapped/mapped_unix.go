@@ -1,0 +1,32 @@
+//go:build unix
+
+// Package mapped reads files that may be larger than memory.
+package mapped
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Open returns the bytes of a file, which come from the disk when they are first read and are never given back: a data set lasts as long
+// as the program. They must not be written. Who makes the file shorter meanwhile ends the program.
+func Open(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // the mapping stays
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	if info.Size() == 0 {
+		return nil, nil
+	}
+	return unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED)
+}
