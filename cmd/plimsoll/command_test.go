@@ -19,7 +19,7 @@ import (
 
 func TestHelp(t *testing.T) {
 	golden(t, "help.txt", works(t, "--help").out)
-	for _, name := range []string{"devices", "profile", "plan", "frontier", "check", "train", "validate", "bench", "trace", "report", "demo", "fit", "models", "import", "convert", "launch", "version"} {
+	for _, name := range []string{"devices", "profile", "plan", "frontier", "check", "train", "evaluate", "generate", "tokenize", "validate", "bench", "trace", "report", "demo", "fit", "models", "import", "convert", "launch", "version"} {
 		golden(t, "help-"+name+".txt", works(t, name, "--help").out)
 	}
 	golden(t, "help-bench-pipelines.txt", works(t, "bench", "pipelines", "--help").out)
