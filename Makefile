@@ -33,7 +33,7 @@ THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offlo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-torchgpipe bench bench-peers test-torch notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-torchgpipe bench bench-peers test-torch text-versions notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -161,6 +161,10 @@ bench-peers: ## time our kernels beside OpenBLAS, oneDNN and PyTorch (see bench/
 test-torch: build ## measure PyTorch models, plan them, run the plans with PyTorch: that of PYTHON, else of PyPI
 	@$(PYTHON) -c 'import torch' 2>/dev/null || [ -x $(TORCH) ] || { $(PYTHON) -m venv out/torch && $(TORCH) -m pip install -q --disable-pip-version-check torch==2.15.0; }
 	$$($(PYTHON) -c 'import torch' 2>/dev/null && echo $(PYTHON) || echo $(TORCH)) tools/plimsoll_export_test.py
+
+text-versions: build ## train a language model with PyTorch and with every kind of weight versions, three seeds each, into out/text-versions
+	@$(PYTHON) -c 'import torch' 2>/dev/null || [ -x $(TORCH) ] || { $(PYTHON) -m venv out/torch && $(TORCH) -m pip install -q --disable-pip-version-check torch==2.15.0; }
+	bench/text-versions.sh bin/plimsoll $$($(PYTHON) -c 'import torch' 2>/dev/null && echo $(PYTHON) || echo $(TORCH)) out/text-versions
 
 notices: ## write the licenses of what is linked into THIRD_PARTY_NOTICES
 	@mkdir -p out
