@@ -53,7 +53,7 @@ func offloadings(model string) []executor.Offloading {
 // Where a plan fits, every op can be measured: nothing that a profile runs needs more than the smallest plan of any kind.
 func TestMeasuringNeedsNoMoreThanTheSmallestPlan(t *testing.T) {
 	exercises := 0
-	sizes := strings.NewReplacer("-B-C", "-1-4", "-L-F", "-3-16") // of names that stand for many
+	sizes := strings.NewReplacer("-B-C", "-1-8", "-L-F", "-3-16") // of names that stand for many
 	for _, model := range models.Names() {
 		model = sizes.Replace(model)
 		for _, offload := range offloadings(model) {
