@@ -107,11 +107,13 @@ func (k *check) agrees(said float64, length ticks) bool {
 func (k *check) dependencies() {
 	type pair struct{ x, y *job }
 	var early []pair
-	k.before(func(x, y *job) {
+	judge := func(x, y *job) {
 		if less(add(add(y.start, k.eps), k.lead(x, y)), x.end()) {
 			early = append(early, pair{x, y})
 		}
-	})
+	}
+	k.before(judge)
+	k.updatesBehind(judge)
 	slices.SortStableFunc(early, func(a, b pair) int { return a.y.start.Cmp(b.y.start) })
 	for _, e := range early {
 		until := fmt.Sprintf("ends at %g s", k.seconds(e.x.end()))

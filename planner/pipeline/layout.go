@@ -15,6 +15,7 @@ type job struct {
 	task     int // position in the plan, as in Span
 	kind     Kind
 	bucket   *Synchronization // of a message between replicas, which has no kind
+	owner    int              // of a part of a bucket: its device; else None
 	stage    int
 	far      int   // the other stage of a communication through a portal; 0: the next one
 	residue  int   // shift modulo R: which of the R minibatches of a period, or the microbatch
@@ -47,11 +48,12 @@ type layout struct {
 	period   ticks    // nil for a flush plan
 	split    []bool   // stages with W tasks
 	at       map[place]*job
-	gates    map[gate]*job // communications through portals
-	sums     []*sum        // of replicas, in the order of stages, rounds and layers; nil: they take no time
-	jobs     []*job        // in the order of the plan's tasks, behind them the messages between replicas
-	ops      []*stageCosts // by stage; nil for one without ops
-	unfit    error         // of ops that no stage can run
+	gates    map[gate]*job     // communications through portals
+	sums     []*sum            // of replicas, in the order of stages, rounds and layers; nil: they take no time
+	divided  []replicatedStage // whose optimizer's state is divided
+	jobs     []*job            // in the order of the plan's tasks, behind them the messages between replicas
+	ops      []*stageCosts     // by stage; nil for one without ops
+	unfit    error             // of ops that no stage can run
 	broken   violations
 	lengths  map[place]ticks // durations by kind and stage
 }
@@ -95,7 +97,7 @@ func (l *layout) usable() error {
 	case p.MinibatchesPerPeriod < 0:
 		return fmt.Errorf("field \"minibatches_per_period\" is %d, which is not at least 1", p.MinibatchesPerPeriod)
 	}
-	return cmp.Or(l.timings(), l.versions())
+	return cmp.Or(l.timings(), l.versions(), l.shards())
 }
 
 // timings refuses those that are not of the tasks, and times that mean nothing.
@@ -124,6 +126,9 @@ func (l *layout) versions() error {
 		if !(x >= 0 && x <= math.MaxFloat64) {
 			return fmt.Errorf("field \"weight_copies\" is %g, which is negative or not finite", x)
 		}
+	}
+	if x := p.OptimizerCopies; !(x >= 0 && x <= math.MaxFloat64) {
+		return fmt.Errorf("field \"optimizer_copies\" is %g, which is negative or not finite", x)
 	}
 	return nil
 }
@@ -498,7 +503,7 @@ func (l *layout) lead(x, y *job) ticks {
 	switch {
 	case brings(x, y):
 		return y.early
-	case y.bucket != nil && x.bucket == nil:
+	case y.bucket != nil && y.bucket.Kind == Reduce && x.bucket == nil:
 		return l.after(x, y.bucket.First)
 	}
 	return new(big.Int)

@@ -46,12 +46,14 @@ func (l *layout) nca(peaks []*peak) []int {
 }
 
 // static returns what is on a device throughout: the copies of the weights of its stages, which may depend on how many
-// minibatches are live in them or in the first stage, and the buffers.
+// minibatches are live in them or in the first stage, the optimizer's state, and the buffers.
 func (l *layout) static(costs *Costs, d int, live []int, first int) (weights *big.Rat, buffers int64) {
 	weights = new(big.Rat)
 	for s, st := range l.plan.Stages {
 		if slices.Contains(st.Devices, d) {
-			weights.Add(weights, times(l.copies(s, live[s], first), costs.Weights(st.First, st.Last)))
+			bytes := costs.Weights(st.First, st.Last)
+			weights.Add(weights, times(l.copies(s, live[s], first), bytes))
+			weights.Add(weights, times(l.plan.OptimizerCopies, l.owned(s, d, bytes)))
 			buffers += l.buffers(costs, s, d)
 		}
 	}

@@ -138,7 +138,11 @@ type Plan struct {
 	// WeightCopies are the copies of the weights, gradient included, for all stages (one entry) or each stage; nil: the
 	// copies of Versions.
 	WeightCopies []float64
-	Accounting   Accounting // "" means Inputs
+	// OptimizerCopies are the copies of the weights that the optimizer's state takes beside WeightCopies: 1 of momentum, 2 of Adam.
+	OptimizerCopies float64
+	// Zero divides the optimizer's state of a stage among its replicas, of a plan with a flush (ZeroShards).
+	Zero       Zero
+	Accounting Accounting // "" means Inputs
 
 	Period               float64 // T, seconds, of a periodic plan
 	MinibatchesPerPeriod int     // k, of a periodic plan; 0 means 1

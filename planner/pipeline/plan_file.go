@@ -45,6 +45,8 @@ func (p *Plan) list() fields.List {
 	default:
 		out = append(out, fields.Field{Name: "weight_copies", Value: p.WeightCopies})
 	}
+	out = fields.Unless(out, 0, "optimizer_copies", p.OptimizerCopies)
+	out = fields.Unless(out, 0, "zero", p.Zero)
 	out = fields.Unless(out, "", "accounting", p.Accounting)
 	out = fields.Unless(out, 0, "period_s", p.Period)
 	out = fields.Unless(out, 0, "minibatches_per_period", p.MinibatchesPerPeriod)
@@ -144,6 +146,8 @@ func (p *Plan) takeHead(o *fields.Object) {
 	p.Chain = o.String("chain", "")
 	p.Strategy = o.String("strategy", "")
 	p.Versions = Versions(o.String("weight_versions", ""))
+	p.OptimizerCopies = o.NotNegative("optimizer_copies", 0)
+	p.Zero = Zero(o.Size("zero", 0))
 	p.Accounting = Accounting(o.String("accounting", ""))
 	p.Period = o.NotNegative("period_s", 0)
 	p.MinibatchesPerPeriod = atLeastOne(o, "minibatches_per_period")

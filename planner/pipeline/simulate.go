@@ -74,6 +74,7 @@ type simulation struct {
 	periods int // how many times the pattern's tasks run
 	runs    []*run
 	by      [][]*run // by position of the task, then by period
+	hub     *run     // that updates wait for; nil: nothing does
 }
 
 // run is one task for one minibatch.
@@ -149,6 +150,7 @@ func (s *simulation) instances() {
 			wait(s.by[x.task][i], r, lead*by.factor)
 		}
 	})
+	s.hubs()
 	queues := map[resource][]*run{}
 	for _, r := range s.runs {
 		on := s.resource(r.job)
@@ -164,6 +166,22 @@ func (s *simulation) instances() {
 			wait(queue[i-1], queue[i], 0)
 		}
 	}
+}
+
+// hubs lets the messages of new weights wait for all that updates wait for. A hub is a run of no job that stands for that.
+func (s *simulation) hubs() {
+	if len(s.divided) == 0 {
+		return
+	}
+	of := &job{task: None}
+	s.hub = &run{job: of, planned: s.lastFinal().end()}
+	at := func(j *job) *run {
+		if j == of {
+			return s.hub
+		}
+		return s.by[j.task][0]
+	}
+	s.behindAll(of, func(x, y *job) { wait(at(x), at(y), 0) })
 }
 
 // inOrder puts what a resource does into its planned order. What starts at one instant, or differs by no more than rounding, is
@@ -230,9 +248,12 @@ func (s *simulation) run() error {
 		}
 	}
 	done := 0
-	for ; len(ready) > 0; done++ {
+	for len(ready) > 0 {
 		r := ready[len(ready)-1]
 		ready = ready[:len(ready)-1]
+		if r != s.hub {
+			done++
+		}
 		r.end, r.done = r.start+r.length, true
 		for _, n := range r.then {
 			y := n.run
@@ -252,7 +273,11 @@ func (s *simulation) run() error {
 func (s *simulation) deadlock() error {
 	needs := map[*run][]*run{}
 	var stuck *run
-	for _, r := range s.runs {
+	all := s.runs
+	if s.hub != nil {
+		all = append(slices.Clip(all), s.hub)
+	}
+	for _, r := range all {
 		if r.done {
 			continue
 		}
@@ -277,6 +302,7 @@ func (s *simulation) deadlock() error {
 			return cmp.Or(queued(stuck, a)-queued(stuck, b), a.planned.Cmp(b.planned))
 		})
 	}
+	path = slices.DeleteFunc(path, func(r *run) bool { return r == s.hub })
 	e := &DeadlockError{Task: path[0].job.task}
 	for _, r := range path {
 		e.Cycle = append(e.Cycle, s.plan.nameOf(r.job.task, s.minibatch(r)))

@@ -1,7 +1,9 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -45,6 +47,7 @@ type Options struct {
 	Active       int           // NOAM, minibatches that enter before the first has left (default: the strategy's)
 	Versions     Versions      // default: double_buffered for periodic schedules, flush for flush schedules
 	WeightCopies []float64     // as in Plan
+	Zero         Zero          // as in Plan, of schedules with a flush
 	Accounting   Accounting    // default: inputs
 	TimeLimit    time.Duration // of a search; 0: none but the context's
 	Gap          float64       // relative gap at which a search may stop; 0: as far as the solver's tolerance
@@ -81,8 +84,11 @@ type Strategy struct {
 // fills in what the check found: peaks, makespan. A plan that is refused for memory alone comes back as an *InfeasibleError that
 // carries it; any other refusal is a bug of the strategy.
 func Finish(strategy string, r Request, p *Plan) (*Plan, error) {
-	p.Chain, p.Strategy, p.Platform = r.Chain.Name, strategy, r.Platform
+	p.Chain, p.Strategy, p.Platform, p.Zero = r.Chain.Name, strategy, r.Platform, cmp.Or(r.Zero, p.Zero)
 	synchronized, err := Synchronize(r.Chain, r.Platform, p)
+	if p.Zero != ZeroNothing && errors.Is(err, ErrPlan) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("BUG: %s made a plan that cannot run: %w", strategy, err)
 	}

@@ -10,13 +10,15 @@ import (
 )
 
 // sum is how the gradients of one bucket of layers are added up over the replicas of a stage in one round: along the line of its
-// devices, and from the last of them to all others.
+// devices, and from the last of them to all others. Those of a part of a bucket go from all to its owner, from where the new weights go to
+// all others.
 type sum struct {
 	stage       int
 	round       []int // residues of its minibatches
 	first, last int   // layers
+	part        int   // counted from 1; 0: the whole bucket
 	line        []int
-	reduces     []*job // by position in the line: from that device to the next one
+	reduces     []*job // by position in the line: from that device to the next one, or to the owner
 	gathers     []*job // by position in the line: to that device
 }
 
@@ -70,25 +72,31 @@ func rounds(repeats, size int) (all [][]int) {
 
 // synchronizations: if there are messages between replicas, they are those that add up the gradients of every stage in every round.
 func (l *layout) synchronizations() {
-	if len(l.plan.Synchronization) == 0 {
+	all := l.replicatedStages()
+	if l.sharded() {
+		l.divided = all
+	} else if len(l.plan.Synchronization) == 0 {
 		return
 	}
-	all := l.replicatedStages()
 	sums := map[bucketOf]*sum{}
 	for i := range l.plan.Synchronization {
 		m := &l.plan.Synchronization[i]
-		j := &job{task: len(l.plan.Tasks) + i, bucket: m, stage: m.Stage, from: m.From, to: m.To, early: new(big.Int)}
+		j := &job{task: len(l.plan.Tasks) + i, bucket: m, owner: None, stage: m.Stage, from: m.From, to: m.To, early: new(big.Int)}
 		if reason := l.misdirected(m, all); reason != "" {
 			l.broken.add(RuleSynchronization, j.task, None, "%s: %s", l.name(j), reason)
 			continue
 		}
 		l.timed(j, m.Start, m.Shift)
-		j.length = l.message(weights(l.chain, m.First, m.Last), l.platform.Beta(m.From, m.To))
-		at := bucketOf{m.Stage, j.residue, m.First, m.Last}
+		at := bucketOf{m.Stage, j.residue, m.First, m.Last, m.Part}
 		if sums[at] == nil {
 			sums[at] = stageOf(all, m.Stage).sum(at)
 			l.sums = append(l.sums, sums[at])
 		}
+		line := sums[at].line
+		if m.Part > 0 {
+			j.owner = line[m.Part-1]
+		}
+		j.length = l.message(PartBytes(weights(l.chain, m.First, m.Last), m.Part, len(line)), l.platform.Beta(m.From, m.To))
 		if first := sums[at].put(j); first != nil {
 			l.broken.add(RuleSynchronization, j.task, first.task, "%s: a second one for %s %d, after %s: leave one out", l.name(j), l.word(), j.residue, l.name(first))
 			continue
@@ -97,7 +105,7 @@ func (l *layout) synchronizations() {
 	}
 	if len(l.broken) == 0 {
 		slices.SortFunc(l.sums, func(a, b *sum) int {
-			return cmp.Or(a.stage-b.stage, a.round[0]-b.round[0], a.first-b.first, a.last-b.last)
+			return cmp.Or(a.stage-b.stage, a.round[0]-b.round[0], a.first-b.first, a.last-b.last, a.part-b.part)
 		})
 		for i := range all {
 			l.addedUp(&all[i])
@@ -106,16 +114,32 @@ func (l *layout) synchronizations() {
 }
 
 // bucketOf tells sums apart.
-type bucketOf struct{ stage, residue, first, last int }
+type bucketOf struct{ stage, residue, first, last, part int }
 
 // sum returns that of a bucket, without its messages.
 func (x *replicatedStage) sum(at bucketOf) *sum {
 	n := len(x.line)
-	s := &sum{stage: x.stage, first: at.first, last: at.last, line: x.line, reduces: make([]*job, n), gathers: make([]*job, n)}
+	s := &sum{stage: x.stage, first: at.first, last: at.last, part: at.part, line: x.line, reduces: make([]*job, n), gathers: make([]*job, n)}
 	for r := at.residue - x.round + 1; r <= at.residue; r++ {
 		s.round = append(s.round, r)
 	}
 	return s
+}
+
+// end returns the position in the line at which the sum ends.
+func (x *sum) end() int {
+	if x.part > 0 {
+		return x.part - 1
+	}
+	return len(x.line) - 1
+}
+
+// next returns the position to which the device at one sends its part of the sum.
+func (x *sum) next(at int) int {
+	if x.part > 0 {
+		return x.part - 1
+	}
+	return at + 1
 }
 
 // of reports whether the sum is that of a round of a stage.
@@ -190,9 +214,11 @@ func (l *layout) noWay(m *Synchronization, line []int) (reason string) {
 		return fmt.Sprintf("field \"to\" is %d: for the stage work devices %v", m.To, line)
 	case from == to:
 		return fmt.Sprintf("fields \"from\" and \"to\" are both %d", m.To)
-	case m.Kind == Reduce && to != from+1:
+	case l.misowned(m, line) != "":
+		return l.misowned(m, line)
+	case m.Part == 0 && m.Kind == Reduce && to != from+1:
 		return fmt.Sprintf("field \"to\" is %d: sums pass devices %v in this order", m.To, line)
-	case m.Kind == Gather && to == last:
+	case m.Part == 0 && m.Kind == Gather && to == last:
 		return fmt.Sprintf("field \"to\" is %d: the last of devices %v has the sum already", m.To, line)
 	case l.platform.Beta(m.From, m.To) == 0:
 		return fmt.Sprintf("no link joins devices %d and %d", m.From, m.To)
@@ -204,12 +230,16 @@ func (l *layout) noWay(m *Synchronization, line []int) (reason string) {
 func (l *layout) addedUp(x *replicatedStage) {
 	for _, round := range rounds(l.repeats, x.round) {
 		r, next := round[x.round-1], l.plan.Stages[x.stage].First
-		for _, y := range l.sumsOf(x.stage, round) {
-			if y.first < next {
+		for bucket := range slices.Chunk(l.sumsOf(x.stage, round), l.parts(x)) {
+			y := bucket[0]
+			switch {
+			case !l.whole(x, bucket):
+				l.unsummed(None, "stage %d for %s %d: a part of layers %d to %d is missing, or in two buckets that overlap", x.stage, l.word(), r, y.first, y.last)
+				return
+			case y.first < next:
 				l.unsummed(None, "stage %d for %s %d: layers %d to %d are in two buckets that overlap", x.stage, l.word(), r, y.first, min(y.last, next-1))
 				return
-			}
-			if !l.covered(x, r, next, y.first-1) || !l.sent(y) {
+			case !l.covered(x, r, next, y.first-1) || slices.ContainsFunc(bucket, func(y *sum) bool { return !l.sent(y) }):
 				return
 			}
 			next = y.last + 1
@@ -247,25 +277,28 @@ func (l *layout) covered(x *replicatedStage, r, first, last int) bool {
 
 // sent refuses a sum that does not pass all devices, or does not come to all.
 func (l *layout) sent(y *sum) bool {
-	n := len(y.line) - 1
+	n, part := y.end(), ""
+	if y.part > 0 {
+		part = fmt.Sprintf("part %d of ", y.part)
+	}
 	missing := func(kind SynchronizationKind, from string, to int) bool {
-		l.unsummed(None, "stage %d for %s %d: no %v of layers %d to %d goes from %s to device %d", y.stage, l.word(), y.round[len(y.round)-1], kind, y.first, y.last, from, to)
+		l.unsummed(None, "stage %d for %s %d: no %v of %slayers %d to %d goes from %s to device %d", y.stage, l.word(), y.round[len(y.round)-1], kind, part, y.first, y.last, from, to)
 		return false
 	}
-	for i := range n {
-		if y.reduces[i] == nil {
-			return missing(Reduce, fmt.Sprintf("device %d", y.line[i]), y.line[i+1])
+	for i := range y.line {
+		if i != n && y.reduces[i] == nil {
+			return missing(Reduce, fmt.Sprintf("device %d", y.line[i]), y.line[y.next(i)])
 		}
 	}
-	for i := range n {
-		if y.gathers[i] == nil {
+	for i := range y.line {
+		if i != n && y.gathers[i] == nil {
 			return missing(Gather, "a device that has the sum", y.line[i])
 		}
 	}
-	for i := range n {
+	for i := range y.line {
 		at := i
 		for hops := 0; at != n; hops++ {
-			if hops > n {
+			if hops > len(y.line) {
 				l.unsummed(y.gathers[i].task, "%s: the sum never comes to device %d, from where it is sent", l.name(y.gathers[i]), y.gathers[i].from)
 				return false
 			}
@@ -276,24 +309,40 @@ func (l *layout) sent(y *sum) bool {
 }
 
 // beforeSum calls do for every pair of jobs of a sum of which the second needs the first: the backwards of the round, on the device
-// that sends and on that which adds its own, before a reduce; the reduce before that; and what brought the sum before a gather.
+// that sends and on that which adds its own, before a reduce; the reduce before that; and what brought the sum before a gather. Before a
+// reduce of a part there are the backwards on the device that sends alone, and what its owner waits for see behindAll.
 func (l *layout) beforeSum(x *sum, do func(x, y *job)) {
-	n := len(x.line) - 1
-	for i, y := range x.reduces[:n] {
-		if i == 0 {
-			l.beforeGradients(x, x.line[0], y, do)
+	n := x.end()
+	for i, y := range x.reduces {
+		if i == n {
+			continue
+		}
+		if i == 0 || x.part > 0 {
+			l.beforeGradients(x, x.line[i], y, do)
 		} else {
 			do(x.reduces[i-1], y)
 		}
-		l.beforeGradients(x, x.line[i+1], y, do)
+		if x.part == 0 {
+			l.beforeGradients(x, x.line[i+1], y, do)
+		}
 	}
-	for _, y := range x.gathers[:n] {
-		if from := slices.Index(x.line, y.from); from < n {
+	for i, y := range x.gathers {
+		switch from := slices.Index(x.line, y.fromOr(x.line[n])); {
+		case i == n || x.part > 0 && from == n:
+		case from != n:
 			do(x.gathers[from], y)
-		} else {
+		default:
 			do(x.reduces[n-1], y)
 		}
 	}
+}
+
+// fromOr returns the device that sends, or another one where there is no message.
+func (j *job) fromOr(device int) int {
+	if j == nil {
+		return device
+	}
+	return j.from
 }
 
 // beforeGradients calls do for the last task of each minibatch of a round on a device, before a message of its gradients.
@@ -331,6 +380,7 @@ func (l *layout) replicated() (all []Replicated) {
 		r := Replicated{Stage: x.stage, Replicas: len(x.line)}
 		for _, round := range rounds(l.repeats, x.round) {
 			r.Buckets = len(l.sumsOf(x.stage, round))
+			r.Buckets /= l.parts(&x)
 			r.Behind = max(r.Behind, l.seconds(sub(l.updated(x.stage, round), l.computed(x.stage, round))))
 		}
 		all = append(all, r)

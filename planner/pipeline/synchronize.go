@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"container/heap"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -21,18 +22,30 @@ import (
 // which ends earliest. All tasks of a flush plan stay where they are, and its makespan is longer. A period in which links have no room is
 // stretched, with everything in it, by as little as is found, within 0.1 %, or somewhat more where sums then come periods earlier.
 //
-// Errors: of a plan with replicas those of Check up to RuleSynchronization.
+// With field Zero the parts of a bucket go straight to their owners, and when all have come the new weights go straight from there to all:
+// each link of two directions carries 2/r of the bytes each way. Such a plan always has messages.
+//
+// Errors: of a plan with replicas those of Check up to RuleSynchronization; ErrPlan where Zero needs a link that there is not.
 func Synchronize(c *chain.Chain, p *Platform, plan *Plan) (*Plan, error) {
 	bare := plan.bare()
 	if !slices.ContainsFunc(plan.Stages, func(st Stage) bool { return len(st.Devices) > 1 }) {
 		return bare, nil
 	}
-	l, err := arrange(c, p, bare)
+	alone := *bare
+	alone.Zero = ZeroNothing // a plan that has its messages yet to come
+	l, err := arrange(c, p, &alone)
 	if err != nil {
 		return nil, err
 	}
+	l.plan = bare
+	if err := l.shards(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
+	}
 	stages := l.replicatedStages()
-	if !l.synchronizable(stages) {
+	if err := l.reachable(stages); err != nil {
+		return nil, err
+	}
+	if len(stages) == 0 || !l.sharded() && !l.synchronizable(stages) {
 		return bare, nil
 	}
 	y := newSynchronizer(l, stages)
@@ -119,6 +132,9 @@ func newSynchronizer(l *layout, stages []replicatedStage) *synchronizer {
 			y.rounds = append(y.rounds, y.gradients(x, round))
 		}
 		for i, to := range x.line[1:] {
+			if l.sharded() {
+				break // of a plan with a flush, which is not stretched
+			}
 			seconds := float64(len(all)) * l.platform.Seconds(x.weights, x.line[i], to)
 			loads[y.link(x.line[i], to)] += seconds
 			loads[y.link(to, x.line[i])] += seconds
@@ -206,7 +222,7 @@ func (y *synchronizer) choices() (all []choice) {
 		most = max(most, y.plan.Stages[x.stage].Len())
 	}
 	for _, n := range []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32} {
-		if n == 1 || n <= most && n*len(y.rounds) <= mostSums {
+		if n == 1 || n <= most && n*len(y.rounds)*y.factor() <= mostSums {
 			all = append(all, choice{n, false})
 			if y.period != nil {
 				all = append(all, choice{n, true})
@@ -269,6 +285,7 @@ func (g *gradients) all(longer float64) float64 {
 type placedMessage struct {
 	of            *gradients
 	first, last   int // layers
+	part          int
 	kind          SynchronizationKind
 	from, to      int // devices
 	start, length float64
@@ -283,12 +300,27 @@ type passage struct {
 	hop         int     // the next message
 	ready       float64 // when that can start
 	number      int
+
+	part int            // of the bucket; 0: all of it
+	only *placedMessage // of a part: the one message that this is
 }
 
 // place returns the messages of a choice with their times; fits is false when there is none for one of them.
 func (y *synchronizer) place(c choice, longer float64) (all []placedMessage, fits bool) {
 	r := y.router(longer)
-	queue := y.passages(c, longer)
+	if !y.sharded() {
+		return y.send(r, y.passages(c, longer), longer)
+	}
+	reduces, fits := y.send(r, y.scattered(c), longer)
+	if !fits {
+		return nil, false
+	}
+	all, fits = y.send(r, y.gathered(c, reduces), longer)
+	return append(reduces, all...), fits
+}
+
+// send gives the messages of some sums their times.
+func (y *synchronizer) send(r *router, queue passages, longer float64) (all []placedMessage, fits bool) {
 	heap.Init(&queue)
 	for len(queue) > 0 {
 		x := queue[0]
@@ -304,7 +336,7 @@ func (y *synchronizer) place(c choice, longer float64) (all []placedMessage, fit
 		}
 		r.take(on, window{m.start, m.length})
 		all = append(all, m)
-		if x.hop++; x.hop == 2*len(x.of.stage.line)-2 {
+		if x.hop++; x.only != nil || x.hop == 2*len(x.of.stage.line)-2 {
 			heap.Pop(&queue)
 			continue
 		}
@@ -369,6 +401,9 @@ func (y *synchronizer) buckets(x *replicatedStage, n int) (all [][2]int) {
 
 // message returns the next message of a sum: up the line, and then back.
 func (x *passage) message() placedMessage {
+	if x.only != nil {
+		return *x.only
+	}
 	m := placedMessage{of: x.of, first: x.first, last: x.last, kind: Reduce}
 	line := x.of.stage.line
 	at, to := x.hop, x.hop+1
@@ -409,7 +444,7 @@ func (y *synchronizer) list(all []placedMessage, longer float64) (out []Synchron
 	for _, m := range all {
 		start, shift := r.within(m.start, m.of.last)
 		out = append(out, Synchronization{
-			Kind: m.kind, Stage: m.of.stage.stage, First: m.first, Last: m.last, From: m.from, To: m.to, Start: start, Shift: shift,
+			Kind: m.kind, Stage: m.of.stage.stage, First: m.first, Last: m.last, Part: m.part, From: m.from, To: m.to, Start: start, Shift: shift,
 		})
 	}
 	slices.SortStableFunc(out, func(a, b Synchronization) int { return cmp.Or(a.Stage-b.Stage, cmp.Compare(a.Start, b.Start)) })

@@ -32,7 +32,7 @@ func synchronized(t *testing.T, rnd *rand.Rand, plans int) (all []pipelinetest.C
 	return all
 }
 
-// Messages of other times, other ways and other buckets are refused, or the plan runs no later than they say.
+// Messages of other times, other ways and other buckets are refused, by both judges, or the plan runs no later than they say.
 func TestChangedSynchronization(t *testing.T) {
 	plans := 300
 	if testing.Short() {
@@ -41,6 +41,7 @@ func TestChangedSynchronization(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(16, 4))
 	refused := map[pipeline.Rule]int{}
 	accepted := 0
+	var all []pipelinetest.Case
 	for _, k := range synchronized(t, rnd, plans) {
 		emitted := k.Plan
 		for range 10 {
@@ -60,6 +61,7 @@ func TestChangedSynchronization(t *testing.T) {
 			default:
 				m.Start += float64(rnd.IntN(9)-2) / 2
 			}
+			all = append(all, k)
 			report, err := pipeline.Check(k.Chain, k.Platform, &plan)
 			var invalid *pipeline.InvalidError
 			switch {
@@ -79,6 +81,7 @@ func TestChangedSynchronization(t *testing.T) {
 			t.Errorf("%d accepted, refused %v", accepted, refused)
 		}
 	}
+	pipelinetest.Agree(t, all)
 }
 
 // What is emitted keeps every rule, for the independent judge too, and runs no later than planned.

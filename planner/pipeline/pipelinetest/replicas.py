@@ -1,0 +1,302 @@
+"""Judges plans with messages between the replicas of a stage, from scratch, beside the independent checker (check_pipeline.py), which knows
+no such messages: it judges the plan without them, this file the messages. It shares no code with any planner. Lines of standard input are
+cases, each with its chain, platform and plan; verdicts go to standard output. The first argument is the folder of the checker.
+
+RULES
+=====
+A stage with weights on several devices that work, d_0..d_{r-1} in the order of its "devices", adds up the gradients of a round: of a flush
+plan the step, else the fewest minibatches n, counted from 0, such that n divides R and each n in a row give every device one at least. There
+are no messages at all, or for each such stage and round buckets [first_layer, last_layer] that do not overlap and have all layers with weights.
+
+"zero" 0: for each bucket a reduce from d_i to d_{i+1} for each i, and for each device but the last a gather to it from a device that has the
+sum: the last one, or one that a gather comes to. Each takes the bucket's weight_bytes over the bandwidth. A reduce starts when both devices have
+made the gradients of the bucket, and the reduce to d_i has ended; a gather when the sum is at its device "from".
+
+"zero" 1, of flush plans alone, which then must have messages: a bucket of W bytes is parts 1..r, part k the bytes [(k-1)W/r, kW/r), both rounded
+down, which d_{k-1} owns. For each part a reduce from each other device to the owner, when that device has made its gradients, and a gather to
+each other device, from the owner or one that a gather comes to. A gather from the owner starts when all tasks but communications, and all
+reduces of the plan, have ended; another one when the part is at its device "from".
+
+Gradients of layers from first_layer on are made at the end of the minibatch's last task, less backward_s of the layers of the stage before
+first_layer where B is not split. Messages use links like CF and CB, in the direction from "from" to "to".
+
+"optimizer_copies" K: a device of a stage holds K times its weight_bytes more; with "zero" 1, and several devices that work, K times the bytes of
+the parts that it owns.
+"""
+import json
+import sys
+from fractions import Fraction as Fr
+
+sys.path.insert(0, sys.argv[1])
+import check_pipeline as judge
+
+
+class Broken(Exception):
+    pass
+
+
+def exact(x, what):
+    if isinstance(x, bool) or not isinstance(x, (int, float, Fr)):
+        raise Broken("%s is no number" % what)
+    return Fr(repr(x)) if isinstance(x, float) else Fr(x)
+
+
+class Plan:
+    def __init__(self, chain, platform, plan):
+        self.ch, self.pf, self.plan = judge.Chain(chain), judge.Platform(platform), plan
+        self.flush = plan.get("weight_versions") == "flush"
+        self.R = plan["microbatches"] if self.flush else plan.get("minibatches_per_period", 1)
+        self.T = None if self.flush else judge.number(plan["period_s"], "period_s")
+        self.stages = plan["stages"]
+        self.split = {t["stage"] for t in plan["tasks"] if t["kind"] == "W"}
+        self.zero = plan.get("zero", 0)
+        self.tasks, self.on = {}, {}
+        for t in plan["tasks"]:
+            r, start = self.when(t)
+            self.tasks[t["kind"], t["stage"], r] = start
+            if t["kind"] == "F":
+                self.on[t["stage"], r] = t["device"]
+        self.end = {k: v + self.length(*k) for k, v in self.tasks.items()}
+
+    def when(self, t):
+        start, shift = exact(t["start_s"], "start_s"), t["shift"]
+        if self.flush:
+            return shift, start
+        r = shift % self.R
+        return r, start + Fr(r - shift, self.R) * self.T
+
+    def ends(self, kind, s, r):
+        x, y = self.on[s, r], self.on[s + 1, r]
+        return (x, y) if kind == "CF" else (y, x)
+
+    def length(self, kind, s, r):
+        ch, first, last = self.ch, self.stages[s]["first_layer"], self.stages[s]["last_layer"]
+        if kind in ("CF", "CB"):
+            return self.seconds((ch.a if kind == "CF" else ch.d)[last], *self.ends(kind, s, r))
+        of = {"F": ch.f, "W": ch.bw, "B": ch.bi if s in self.split else ch.b}[kind]
+        return sum(of[first:last + 1])
+
+    def seconds(self, size, x, y):
+        b = self.pf.beta(x, y)
+        return Fr(0) if b is None else Fr(size) / b
+
+    def weights(self, first, last):
+        return sum(self.ch.w[first:last + 1])
+
+    def line(self, s):
+        working = {self.on[s, r] for r in range(self.R)}
+        return [d for d in self.stages[s]["devices"] if d in working]
+
+    def replicated(self):
+        for s, st in enumerate(self.stages):
+            if len(self.line(s)) > 1 and self.weights(st["first_layer"], st["last_layer"]) > 0:
+                yield s
+
+    def round(self, s):
+        if self.flush:
+            return self.R
+        on = [self.on[s, r] for r in range(self.R)]
+        n = len(set(on))
+        while self.R % n or any(set(on[i:i + n]) != set(on) for i in range(0, self.R, n)):
+            n += 1
+        return n
+
+    def made(self, s, device, first, residues):
+        behind = 0 if s in self.split else sum(self.ch.b[self.stages[s]["first_layer"]:first])
+        last = "W" if s in self.split else "B"
+        return max(self.end[last, s, r] - behind for r in residues if self.on[s, r] == device)
+
+    def part(self, m, line):
+        w = self.weights(m["first_layer"], m["last_layer"])
+        k = m.get("part", 0)
+        return w if k == 0 else k * w // len(line) - (k - 1) * w // len(line)
+
+
+def read(p, m):
+    """One message: what it belongs to, and its time. Broken when it is none of those that there may be."""
+    s = m["stage"]
+    if s not in set(p.replicated()):
+        raise Broken("stage %s has no replicas" % s)
+    st, line = p.stages[s], p.line(s)
+    first, last, k = m["first_layer"], m["last_layer"], m.get("part", 0)
+    if not st["first_layer"] <= first <= last <= st["last_layer"] or p.weights(first, last) == 0:
+        raise Broken("no such bucket")
+    r, start = p.when(m)
+    if exact(m["start_s"], "start_s") < 0 or (not p.flush and m["start_s"] >= p.T) or not 0 <= r < p.R or (r + 1) % p.round(s):
+        raise Broken("no such time")
+    if m["from"] not in line or m["to"] not in line or m["from"] == m["to"]:
+        raise Broken("no such way")
+    if (k == 0) != (p.zero == 0) or not 0 <= k <= len(line):
+        raise Broken("no such part")
+    i, j = line.index(m["from"]), line.index(m["to"])
+    end = k - 1 if k else len(line) - 1
+    if m["kind"] == "reduce":
+        if j != (end if k else i + 1) or i == end:
+            raise Broken("no such reduce")
+    elif j == end:
+        raise Broken("no such gather")
+    return {"s": s, "r": r, "first": first, "last": last, "k": k, "end": end, "i": i, "j": j, "line": line, "kind": m["kind"],
+            "start": start, "stop": start + p.seconds(p.part(m, line), m["from"], m["to"]), "from": m["from"], "to": m["to"]}
+
+
+def complete(p, messages):
+    """By stage, round end, bucket and part: reduces by the place that sends, gathers by the place that receives."""
+    sums = {}
+    for x in messages:
+        at = sums.setdefault((x["s"], x["r"], x["first"], x["last"], x["k"]), {"reduce": {}, "gather": {}})[x["kind"]]
+        place = x["i"] if x["kind"] == "reduce" else x["j"]
+        if place in at:
+            raise Broken("a second message")
+        at[place] = x
+    for s in p.replicated():
+        line, n = p.line(s), p.round(s)
+        parts = list(range(1, len(line) + 1)) if p.zero else [0]
+        for r in range(n - 1, p.R, n):
+            buckets = sorted({(f, l) for (t, q, f, l, k) in sums if (t, q) == (s, r)})
+            seen = [i for f, l in buckets for i in range(f, l + 1)]
+            if len(seen) != len(set(seen)):
+                raise Broken("overlap")
+            st = p.stages[s]
+            if any(p.ch.w[i] > 0 and i not in seen for i in range(st["first_layer"], st["last_layer"] + 1)):
+                raise Broken("a layer in no bucket")
+            for f, l in buckets:
+                for k in parts:
+                    of = sums.get((s, r, f, l, k), {"reduce": {}, "gather": {}})
+                    end = k - 1 if k else len(line) - 1
+                    want = set(range(len(line))) - {end}
+                    if set(of["reduce"]) != want or set(of["gather"]) != want:
+                        raise Broken("a missing message")
+                    for j in want:
+                        hops = 0
+                        while j != end:
+                            j, hops = of["gather"][j]["i"], hops + 1
+                            if hops > len(line):
+                                raise Broken("a circle")
+    return sums
+
+
+def late(p, sums, eps):
+    """Whether a message starts before what it waits for."""
+    all_tasks = max(v for (kind, s, r), v in p.end.items() if kind in "FBW")
+    reduces = max(x["stop"] for of in sums.values() for x in of["reduce"].values())
+    for (s, r, f, l, k), of in sums.items():
+        line, residues = p.line(s), range(r - p.round(s) + 1, r + 1)
+        made = lambda i: p.made(s, line[i], f, residues)
+        end = k - 1 if k else len(line) - 1
+        for i, x in of["reduce"].items():
+            needs = [made(i)]
+            if k == 0:
+                needs.append(made(i + 1))
+                if i > 0:
+                    needs.append(of["reduce"][i - 1]["stop"])
+            if max(needs) > x["start"] + eps:
+                return True
+        for x in of["gather"].values():
+            if x["i"] != end:
+                need = of["gather"][x["i"]]["stop"]
+            elif k:
+                need = max(all_tasks, reduces)
+            else:
+                need = of["reduce"][end - 1]["stop"]
+            if need > x["start"] + eps:
+                return True
+    return False
+
+
+def crowded(p, messages, eps):
+    """Whether a link carries two things at one time."""
+    use = {}
+
+    def put(x, y, start, stop):
+        key = (x, y) if p.pf.duplex else (min(x, y), max(x, y))
+        use.setdefault(key, []).append((start if p.T is None else start % p.T, stop - start))
+    for (kind, s, r), start in p.tasks.items():
+        if kind in ("CF", "CB"):
+            put(*p.ends(kind, s, r), start, p.end[kind, s, r])
+    for x in messages:
+        put(x["from"], x["to"], x["start"], x["stop"])
+    for spans in use.values():
+        long = sorted(x for x in spans if x[1] > 0)
+        if p.T is not None and sum(x[1] for x in long) > p.T + eps:
+            return True
+        for i, x in enumerate(long):
+            if i + 1 < len(long):
+                follows = long[i + 1][0]
+            elif p.T is not None:
+                follows = long[0][0] + p.T
+            else:
+                continue
+            if x[0] + x[1] > follows + eps:
+                return True
+        for x in spans:
+            for y in long:
+                gap = x[0] - y[0] if p.T is None else (x[0] - y[0]) % p.T
+                if x[1] == 0 and eps < gap < y[1] - eps:
+                    return True
+    return False
+
+
+def optimizer(p, sums, out):
+    """Adds the optimizer's state to the memory of devices; returns whether one has less."""
+    copies, short = judge.number(p.plan.get("optimizer_copies", 0), "optimizer_copies"), False
+    divided = set(p.replicated()) if p.zero else set()
+    for d in range(p.pf.p):
+        more = 0
+        for s, st in enumerate(p.stages):
+            if d not in st["devices"]:
+                continue
+            if s not in divided:
+                more += p.weights(st["first_layer"], st["last_layer"])
+                continue
+            for (t, r, f, l, k) in sums:
+                if t == s and p.line(s)[k - 1] == d:
+                    more += p.part({"first_layer": f, "last_layer": l, "part": k}, p.line(s))
+        for field in ("per_device_peak_bytes", "per_device_weight_bytes"):
+            out[field][d] = judge.plain(exact(out[field][d], field) + copies * more)
+        short = short or p.pf.m[d] is not None and out["per_device_peak_bytes"][d] > p.pf.m[d]
+    return short
+
+
+def check(chain, plan, platform, tol=Fr(1, 10 ** 9)):
+    bare = {k: v for k, v in plan.items() if k not in ("synchronization", "zero", "optimizer_copies")}
+    out = judge.check(chain, bare, platform, tol)
+    zero, messages = plan.get("zero", 0), plan.get("synchronization") or []
+    if zero not in (0, 1) or zero and plan.get("weight_versions") != "flush":
+        raise judge.Unusable("no such division")
+    if "per_device_peak_bytes" not in out or not (zero or messages or plan.get("optimizer_copies")):
+        return out
+    p = Plan(chain, platform, plan)
+    try:
+        read_all = [read(p, m) for m in messages]
+        sums = complete(p, read_all) if zero or messages else {}
+    except Broken as e:
+        return {"valid": False, "error": str(e)}
+    span, field = max([p.T or 0] + [x for x in p.end.values() if p.flush] + [x["stop"] for x in read_all if p.flush]), "makespan_s"
+    eps = tol * span
+    errors = list(out["errors"])
+    if sums and late(p, sums, eps):
+        errors.append("a message is early")
+    if crowded(p, read_all, eps):
+        errors.append("a link carries two messages")
+    if optimizer(p, sums, out):
+        errors.append("a device has less memory")
+    if p.flush:
+        used = {d for st in p.stages for d in st["devices"]}
+        busy = sum(v - p.tasks[k] for k, v in p.end.items() if k[0] in "FBW")
+        out[field], out["bubble_fraction"] = judge.plain(span), float(1 - busy / (len(used) * span))
+    warnings, said = [], plan.get("per_device_peak_bytes")
+    if said is not None and [judge.plain(x) for x in said] != out["per_device_peak_bytes"]:
+        warnings.append("peaks")
+    said = (plan.get("predicted") or {}).get("makespan_s") if p.flush else None
+    if said is not None and abs(Fr(said) - span) > eps:
+        warnings.append("makespan")
+    out.update(valid=not errors, errors=errors, error=errors[0] if errors else None, warnings=warnings)
+    return out
+
+
+for line in sys.stdin:
+    case = judge.parse(line)
+    try:
+        print(json.dumps(check(case["chain"], case["plan"], case["platform"])))
+    except (judge.Unusable, ZeroDivisionError) as e:
+        print(json.dumps({"valid": False, "unusable": True, "error": str(e)}))

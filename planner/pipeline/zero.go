@@ -1,0 +1,160 @@
+package pipeline
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+)
+
+// Zero says what of a stage is divided among its replicas: the stages of ZeRO (Rajbhandari et al. 2020).
+type Zero int
+
+// The divisions.
+const (
+	ZeroNothing Zero = 0 // every replica has all: the default
+	// ZeroShards is ZeRO-1. Each bucket of a stage on r devices that work is r parts of equal bytes, rounded down to whole bytes at their
+	// ends. The device at place i of the line owns part i, and keeps the optimizer's state of that alone. The gradients of a part go
+	// straight to its owner (reduce-scatter), which updates it, and the new weights from there to all others (all-gather).
+	ZeroShards Zero = 1
+)
+
+// ParseZero returns the division of a number. Errors: a number that is none.
+func ParseZero(n int) (Zero, error) {
+	if z := Zero(n); z == ZeroNothing || z == ZeroShards {
+		return z, nil
+	}
+	return 0, fmt.Errorf("zero is %d: 0 divides nothing, 1 the optimizer's state of a stage among its replicas", n)
+}
+
+// shards refuses divisions that are not known, and those of plans that do not update once for all.
+func (l *layout) shards() error {
+	if _, err := ParseZero(int(l.plan.Zero)); err != nil {
+		return fmt.Errorf("field %w", err)
+	}
+	if l.plan.Zero != ZeroNothing && !l.plan.IsFlush() {
+		return fmt.Errorf("field \"zero\" is %d: weights are divided in plans with a flush, and field \"weight_versions\" is %q", l.plan.Zero, l.plan.Versions)
+	}
+	return nil
+}
+
+// PartBytes returns the bytes of a part of a bucket of so many bytes that r replicas divide; part 0 is all of it.
+func PartBytes(bytes int64, part, r int) int64 {
+	if part == 0 {
+		return bytes
+	}
+	return cut(bytes, part, r) - cut(bytes, part-1, r)
+}
+
+// cut returns where the first i of r equal parts of so many bytes end.
+func cut(bytes int64, i, r int) int64 {
+	at := new(big.Int).Mul(big.NewInt(bytes), big.NewInt(int64(i)))
+	return at.Div(at, big.NewInt(int64(r))).Int64()
+}
+
+// sharded reports whether the optimizer's state of stages is divided among their replicas.
+func (l *layout) sharded() bool { return l.plan.Zero == ZeroShards }
+
+// parts returns into how many each bucket of a stage is divided.
+func (l *layout) parts(x *replicatedStage) int {
+	if l.sharded() {
+		return len(x.line)
+	}
+	return 1
+}
+
+// whole reports whether some sums are those of all parts of one bucket.
+func (l *layout) whole(x *replicatedStage, bucket []*sum) bool {
+	for i, y := range bucket {
+		if l.sharded() && y.part != i+1 || y.first != bucket[0].first || y.last != bucket[0].last {
+			return false
+		}
+	}
+	return len(bucket) == l.parts(x)
+}
+
+// misowned says why no message carries such a part of a bucket that goes along a line.
+func (l *layout) misowned(m *Synchronization, line []int) (reason string) {
+	switch {
+	case !l.sharded() && m.Part != 0:
+		return fmt.Sprintf("field \"part\" is %d: only plans with field \"zero\" divide buckets", m.Part)
+	case l.sharded() && (m.Part < 1 || m.Part > len(line)):
+		return fmt.Sprintf("field \"part\" is %d: with field \"zero\" the %d devices that work for the stage own parts 1 to %d", m.Part, len(line), len(line))
+	case m.Part == 0:
+		return ""
+	}
+	owner := line[m.Part-1]
+	switch {
+	case m.Kind == Reduce && m.To != owner:
+		return fmt.Sprintf("field \"to\" is %d: device %d owns part %d", m.To, owner, m.Part)
+	case m.Kind == Gather && m.To == owner:
+		return fmt.Sprintf("field \"to\" is %d, the owner of part %d, which has it already", m.To, m.Part)
+	}
+	return ""
+}
+
+// owned returns the bytes of the weights of a stage whose optimizer's state a device keeps.
+func (l *layout) owned(s, device int, bytes int64) int64 {
+	x := stageOf(l.divided, s)
+	if x == nil {
+		return bytes
+	}
+	sum, at := int64(0), slices.Index(x.line, device)
+	for _, y := range l.sums {
+		if y.stage == s && y.end() == at {
+			sum += PartBytes(weights(l.chain, y.first, y.last), y.part, len(y.line))
+		}
+	}
+	return sum
+}
+
+// behindAll calls do for pairs of jobs of which the second, the first of its link that carries new weights, waits for the first: the norm
+// of all gradients is known when all backwards of the step and all sums have ended, and no update is made before. A hub stands for
+// all of what they wait for.
+func (l *layout) behindAll(hub *job, do func(x, y *job)) {
+	for _, x := range l.finals() {
+		do(x, hub)
+	}
+	for _, y := range l.jobs {
+		if y.fromOwner() {
+			do(hub, y)
+		}
+	}
+}
+
+// finals returns what updates wait for: the last tasks of all microbatches, and reduces.
+func (l *layout) finals() (all []*job) {
+	for _, j := range l.jobs {
+		if j.bucket == nil && !j.kind.Communication() && j == l.leaves(j.stage, j.residue) || j.bucket != nil && j.bucket.Kind == Reduce {
+			all = append(all, j)
+		}
+	}
+	return all
+}
+
+// fromOwner reports whether a job carries new weights from who has made them.
+func (j *job) fromOwner() bool {
+	return j.bucket != nil && j.bucket.Kind == Gather && j.owner == j.from
+}
+
+// updatesBehind calls do for what ends last of what updates wait for, and for every message of new weights from who has made them.
+func (l *layout) updatesBehind(do func(x, y *job)) {
+	if len(l.divided) == 0 {
+		return
+	}
+	last := l.lastFinal()
+	for _, y := range l.jobs {
+		if y.fromOwner() {
+			do(last, y)
+		}
+	}
+}
+
+// lastFinal returns what updates wait for that ends last.
+func (l *layout) lastFinal() (last *job) {
+	for _, j := range l.finals() {
+		if last == nil || less(last.end(), j.end()) {
+			last = j
+		}
+	}
+	return last
+}

@@ -1,0 +1,174 @@
+package pipeline_test
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/pipelinetest"
+)
+
+// divided returns random plans with a flush whose replicas divide the optimizer's state.
+func divided(t *testing.T, rnd *rand.Rand, plans int) (all []pipelinetest.Case) {
+	t.Helper()
+	for len(all) < plans {
+		k := random(rnd)
+		if !k.Plan.IsFlush() {
+			continue
+		}
+		k.Plan.Zero, k.Plan.OptimizerCopies = pipeline.ZeroShards, float64(rnd.IntN(5))/2
+		plan, err := pipeline.Synchronize(k.Chain, k.Platform, k.Plan)
+		if err != nil {
+			t.Fatalf("%v: %+v", err, k.Plan)
+		}
+		if k.Plan = plan; plan.Synchronization != nil {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+func many(t *testing.T) int {
+	if testing.Short() {
+		return 60
+	}
+	return 300
+}
+
+// Plans that divide the optimizer's state keep every rule, for the independent judge too, run no later than planned, and hold no more of it
+// than r-th parts.
+func TestZeroPlansAreValid(t *testing.T) {
+	all := divided(t, rand.New(rand.NewPCG(16, 11)), many(t))
+	for _, k := range all {
+		report, err := pipeline.Check(k.Chain, k.Platform, k.Plan)
+		if err != nil {
+			t.Fatalf("%v: %+v of %+v", err, k.Plan, k.Platform)
+		}
+		neverLater(t, k, report)
+	}
+	pipelinetest.Accept(t, all)
+}
+
+// Messages of other times, ways, parts and buckets are refused or accepted by both judges, and what is accepted runs no later than it says.
+func TestChangedZeroPlans(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(16, 12))
+	var all []pipelinetest.Case
+	for _, k := range divided(t, rnd, many(t)) {
+		for range 6 {
+			x := copied(k)
+			x.Plan.Synchronization = slices.Clone(k.Plan.Synchronization)
+			m := &x.Plan.Synchronization[rnd.IntN(len(x.Plan.Synchronization))]
+			switch rnd.IntN(12) {
+			case 0:
+				m.From, m.To = m.To, m.From
+			case 1:
+				m.From = rnd.IntN(x.Platform.Devices)
+			case 2:
+				m.First--
+			case 3:
+				m.Part += rnd.IntN(3) - 1
+			case 4:
+				x.Plan.Zero = pipeline.ZeroNothing
+			case 5:
+				x.Plan.Synchronization = slices.DeleteFunc(x.Plan.Synchronization, func(pipeline.Synchronization) bool { return rnd.IntN(4) == 0 })
+			case 6:
+				m.Kind = pipeline.Reduce + pipeline.Gather - m.Kind
+			case 7:
+				m.From, m.Kind = rnd.IntN(x.Platform.Devices), pipeline.Gather
+			default:
+				m.Start += float64(rnd.IntN(9)-2) / 2
+			}
+			all = append(all, x)
+		}
+	}
+	refused, accepted := map[pipeline.Rule]int{}, 0
+	for _, k := range all {
+		report, err := pipeline.Check(k.Chain, k.Platform, k.Plan)
+		if invalid, ok := errors.AsType[*pipeline.InvalidError](err); ok {
+			refused[invalid.Violations[0].Rule]++
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted++
+		neverLater(t, k, report)
+	}
+	t.Logf("%d accepted, refused %v", accepted, refused)
+	for _, rule := range []pipeline.Rule{pipeline.RuleSynchronization, pipeline.RuleDependency, pipeline.RuleResource} {
+		if refused[rule] < len(all)/100 || accepted < len(all)/20 {
+			t.Errorf("of %d plans %d are accepted, refused %v", len(all), accepted, refused)
+		}
+	}
+	pipelinetest.Agree(t, all)
+}
+
+// Three replicas share 12 bytes of weights in two buckets, 4 bytes and 8: parts of 1, 1, 2 and of 2, 3, 3 bytes. On links of two directions
+// each part takes at most 0.75 s, reduces of the last layer leave when it is made, at 5 s, and all of the new weights at 9.5 s.
+func TestZeroDividesTheOptimizersState(t *testing.T) {
+	k := threeReplicas()
+	k.Platform.Duplex, k.Plan.Zero, k.Plan.OptimizerCopies = true, pipeline.ZeroShards, 2
+	plan, err := pipeline.Synchronize(k.Chain, k.Platform, k.Plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := pipeline.Check(k.Chain, k.Platform, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []int64{2*12 + 2*3, 2*12 + 2*4, 2*12 + 2*5}; !equal(r.PerDeviceWeights, want) || r.Replicated[0].Buckets != 2 || !near(r.Makespan, 10.75) {
+		t.Errorf("weights %v, want %v; %+v, makespan %g", r.PerDeviceWeights, want, r.Replicated, r.Makespan)
+	}
+	k.Plan.Zero, k.Plan.Synchronization = pipeline.ZeroNothing, nil
+	if r, err := pipeline.Check(k.Chain, k.Platform, k.Plan); err != nil || !equal(r.PerDeviceWeights, []int64{48, 48, 48}) {
+		t.Errorf("undivided: %+v, %v", r, err)
+	}
+}
+
+// What cannot be divided is refused, and the error names the field, its value and what to do.
+func TestRefusedDivisions(t *testing.T) {
+	for _, x := range []struct {
+		reason string
+		change func(*pipelinetest.Case)
+	}{
+		{"field zero is 2: 0 divides nothing", func(k *pipelinetest.Case) { k.Plan.Zero = 2 }},
+		{`field "zero" is 1: weights are divided in plans with a flush, and field "weight_versions" is "stash"`, func(k *pipelinetest.Case) {
+			k.Plan.Versions, k.Plan.Period, k.Plan.MinibatchesPerPeriod = pipeline.Stash, 100, 3
+		}},
+		{`replicas of stage 0 send to each other, and no link joins devices 0 and 2`, func(k *pipelinetest.Case) { k.Platform.Pairs = map[[2]int]float64{{0, 2}: 0} }},
+	} {
+		k := threeReplicas()
+		k.Plan.Zero = pipeline.ZeroShards
+		x.change(&k)
+		if _, err := pipeline.Synchronize(k.Chain, k.Platform, k.Plan); !errors.Is(err, pipeline.ErrPlan) || !strings.Contains(err.Error(), x.reason) {
+			t.Errorf("%v, want %q", err, x.reason)
+		}
+	}
+	k := threeReplicas()
+	k.Plan.Zero, k.Plan.Synchronization = pipeline.ZeroShards, nil
+	if _, err := pipeline.Check(k.Chain, k.Platform, k.Plan); err == nil || !strings.Contains(err.Error(), "layer 1 (layer) is in no bucket") {
+		t.Errorf("without messages: %v", err)
+	}
+}
+
+// Fields of divided plans survive a file; files without them are as before.
+func TestZeroInFiles(t *testing.T) {
+	k := divided(t, rand.New(rand.NewPCG(16, 13)), 1)[0]
+	var b bytes.Buffer
+	if err := k.Plan.Encode(&b); err != nil {
+		t.Fatal(err)
+	}
+	read, err := pipeline.Decode(&b)
+	if err != nil || !reflect.DeepEqual(read.Synchronization, k.Plan.Synchronization) || read.Zero != k.Plan.Zero || read.OptimizerCopies != k.Plan.OptimizerCopies {
+		t.Errorf("read %+v, %v", read, err)
+	}
+	b.Reset()
+	if err := threeReplicas().Plan.Encode(&b); err != nil || strings.Contains(b.String(), "zero") || strings.Contains(b.String(), `"part"`) {
+		t.Errorf("%v, %s", err, b.String())
+	}
+}
