@@ -158,15 +158,17 @@ func (b *binder) update(s *localStage, slot, sum int) (prepared, error) {
 			if !q.Trained {
 				continue
 			}
-			bytes := q.Desc.Bytes()
-			o := kernels.UpdateOperands{
-				Elements: q.Desc.Elements(), Scalars: s.scalars[sum], Earlier: l.earlier,
-				Param: s.weights[slot].Part(l.at+q.Grad.Offset, bytes), Grad: s.grads[sum].Part(l.at+q.Grad.Offset, bytes),
+			at := l.at + q.Grad.Offset
+			for _, p := range s.shard.pieces(at, q.Desc.Bytes()) {
+				o := kernels.UpdateOperands{
+					Elements: p.bytes / kernels.Float32.Size(), Scalars: s.scalars[sum], Earlier: l.earlier,
+					Param: s.weights[slot].Part(at+p.behind, p.bytes), Grad: s.grads[sum].Part(at+p.behind, p.bytes),
+				}
+				for _, st := range s.states {
+					o.States = append(o.States, st.Part(p.at, p.bytes))
+				}
+				all = append(all, o)
 			}
-			for _, st := range s.states {
-				o.States = append(o.States, st.Part(l.at+q.Grad.Offset, bytes))
-			}
-			all = append(all, o)
 		}
 	}
 	var u prepared

@@ -59,7 +59,7 @@ func (l *normLaunch) Run() error {
 	copy(asBytes(values), b)
 	n := l.of.of
 	n.mutex.Lock()
-	at := place{l.of.driver, l.weight}
+	at := place{driver: l.of.driver, span: l.weight}
 	n.given[at] = append(n.given[at], values)
 	n.mutex.Unlock()
 	return l.Launch.Run()

@@ -100,7 +100,7 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 
 // adds reports whether the device adds gradients of other replicas to its own when the plan says so.
 func (d *driver) adds() bool {
-	return slices.ContainsFunc(d.stages, func(t *localStage) bool { return t != nil && t.sums != nil && t.sums.at > 0 })
+	return slices.ContainsFunc(d.stages, func(t *localStage) bool { return t != nil && t.sums != nil && (t.sums.at > 0 || t.sums.divided()) })
 }
 
 func (d *driver) openEvents() error {
@@ -289,7 +289,7 @@ func (d *driver) issue(ctx context.Context, v instance) error {
 	case pipeline.CB:
 		t := d.stages[v.stage+1]
 		return d.sendFrom(ctx, &t.deltas, t.away[v.to], v, 0, 0)
-	case reducing, gathering, admitting:
+	case reducing, gathering, admitting, owning, completing:
 		return d.synchronize(ctx, d.stages[v.stage], v)
 	case minibatchEnd:
 		return d.updates(ctx, d.stages[v.stage], v.minibatch)

@@ -16,7 +16,8 @@ import (
 // gradients together, clips, and lets the updates do nothing when the norm is not finite (kernels.Guard).
 //
 // Every device of a stage measures the stage's gradients when its replicas have added them up, and the first of them sends the
-// partial sums, 8 bytes for kernels.GuardChunk gradients, to all devices that do not have the stage. Each device puts those of all
+// partial sums, 8 bytes for kernels.GuardChunk gradients, to all devices that do not have the stage. With a shard of them a device measures
+// its own, and sends those to all other devices. Each device puts those of all
 // stages together in the order of the layers, and judges them alone: these are the sums of a device that has all layers, in its
 // order, so that the norm, the scale and the verdict are the same bits on all devices, however many there are.
 //
@@ -29,7 +30,7 @@ type guard struct {
 	page          []runtime.Span // host alone
 	host, scalars runtime.Span   // there: the norm; scalars of an update of a stage that has nothing to update
 
-	arrivals []*channel // of the partial sums of stages that are not here
+	arrivals []arriving // the partial sums of others
 	stages   int        // that are here
 	measured []measured // of them, in this step
 	steps    int        // of this run
@@ -43,10 +44,33 @@ type measured struct {
 	move move
 }
 
+// arriving is partial sums that another device sends, and where they belong.
+type arriving struct {
+	*channel
+	places []runtime.Span // among those of all layers; nil: they come there
+}
+
 // squares are the partial sums of a stage.
 type squares struct {
-	place runtime.Span // among those of all layers
-	tell  []*channel   // to the devices that do not have the stage
+	place runtime.Span           // among those of all layers
+	tell  []*channel             // from the devices that measure them to those that do not
+	parts map[int][]runtime.Span // likewise the places of those that a device with a shard measures; nil: all measure all
+}
+
+// measures returns the places of the partial sums that a device of the stage measures.
+func (x *squares) measures(device int) []runtime.Span {
+	if x.parts == nil {
+		return []runtime.Span{x.place}
+	}
+	return x.parts[device]
+}
+
+// of returns how many bytes those take that a device measures.
+func (x *squares) of(device int) (bytes int64) {
+	for _, p := range x.measures(device) {
+		bytes += p.Bytes
+	}
+	return bytes
 }
 
 // newSquares lays out the partial sums of all layers, of a plan with a flush. Errors: ErrPlan when gradients are to be clipped without one.
@@ -70,22 +94,56 @@ func (e *Executor) newSquares() error {
 			}
 		}
 		at = place.End()
-		e.squares[s] = squares{place, e.tellers(s, place.Bytes)}
+		e.squares[s] = squares{place: place, parts: e.partials(s, place.Offset)}
+		e.squares[s].tell = e.tellers(s, &e.squares[s])
 		e.channels = append(e.channels, e.squares[s].tell...)
 	}
 	return nil
 }
 
-// tellers returns the channels by which the first device of a stage sends so many bytes to those that do not have the stage.
-func (e *Executor) tellers(s int, bytes int64) (all []*channel) {
-	hosts := e.order.hosts(s)
-	for d, instructions := range e.order.instructions {
-		if bytes == 0 || len(instructions) == 0 || slices.Contains(hosts, d) {
-			continue
+// partials returns the places of the partial sums that devices with a shard of a stage measure, which begin somewhere; nil: all measure
+// all.
+func (e *Executor) partials(s int, at int64) map[int][]runtime.Span {
+	parts := map[int][]runtime.Span{}
+	for _, d := range e.order.hosts(s) {
+		h, t := e.shardOf(s, d), &localStage{spec: e.order.plan.Stages[s]}
+		if h == nil {
+			return nil
 		}
-		l := between("the norm's parts", s, hosts[0], d, 1)
-		l.bytes = bytes
-		all = append(all, l)
+		t.layLayers(e.Model, e.Layers)
+		at := at
+		for i := range t.layers {
+			for _, q := range t.layers[i].params {
+				if !q.Trained {
+					continue
+				}
+				for _, p := range h.pieces(t.layers[i].at+q.Grad.Offset, q.Desc.Bytes()) {
+					parts[d] = append(parts[d], runtime.Span{Offset: at + 8*(p.behind/guardBytes), Bytes: 8 * kernels.GuardPartials(p.bytes/kernels.Float32.Size())})
+				}
+				at += 8 * kernels.GuardPartials(q.Desc.Elements())
+			}
+		}
+	}
+	return parts
+}
+
+// tellers returns the channels by which devices of a stage send what they measure to those that do not: with shards each of them, else
+// the first one.
+func (e *Executor) tellers(s int, x *squares) (all []*channel) {
+	hosts := e.order.hosts(s)
+	for i, from := range hosts {
+		if i > 0 && x.parts == nil {
+			break
+		}
+		for d, instructions := range e.order.instructions {
+			bytes, has := x.of(from), slices.Contains(hosts, d)
+			if bytes == 0 || len(instructions) == 0 || has && x.parts == nil || d == from {
+				continue
+			}
+			l := between("the norm's parts", s, from, d, 1)
+			l.bytes = bytes
+			all = append(all, l)
+		}
 	}
 	return all
 }
@@ -99,13 +157,18 @@ func (e *Executor) layGuard(d *driver, stages []*localStage, g *allocator) {
 	d.guard = &guard{partials: g.alloc(bytes), norm: g.alloc(normBytes), stages: len(stages), awaited: none}
 	for s, x := range e.squares {
 		for _, l := range x.tell {
-			if l.to == d.device {
-				l.blocks[0] = d.guard.partials.Part(x.place.Offset, x.place.Bytes)
-				d.guard.arrivals = append(d.guard.arrivals, l)
+			if l.to != d.device {
+				continue
 			}
+			if x.parts == nil {
+				l.blocks[0] = d.guard.partials.Part(x.place.Offset, x.place.Bytes)
+			} else {
+				l.layOut(g)
+			}
+			d.guard.arrivals = append(d.guard.arrivals, arriving{l, x.parts[l.from]})
 		}
 		if d.stages[s] != nil {
-			d.stages[s].squares = g.alloc(x.place.Bytes)
+			d.stages[s].squares = g.alloc(x.of(d.device))
 		}
 	}
 }
@@ -153,8 +216,11 @@ func (g *guard) forget() {
 func (d *driver) measure(ctx context.Context, t *localStage, m move) error {
 	g, x := d.guard, &d.e.squares[t.stage]
 	g.measured = append(g.measured, measured{t, m})
-	if t.squares.Bytes == 0 { // no backward brings scalars
+	if x.place.Bytes == 0 { // no backward brings scalars
 		return d.compute.copy(t.scalars[m.sum], g.scalars)
+	}
+	if t.squares.Bytes == 0 {
+		return nil
 	}
 	launches, err := d.binder.guard(g, t, m.sum, d.e.opt.MaxNorm)
 	if err != nil {
@@ -163,13 +229,31 @@ func (d *driver) measure(ctx context.Context, t *localStage, m move) error {
 	if err := d.compute.launch(launches[0]); err != nil {
 		return err
 	}
-	if err := d.compute.copy(g.partials.Part(x.place.Offset, x.place.Bytes), t.squares); err != nil {
+	if err := d.putTogether(x.measures(d.device), t.squares); err != nil {
 		return err
 	}
-	if len(x.tell) == 0 || x.tell[0].from != d.device {
+	var tell []*channel
+	for _, l := range x.tell {
+		if l.from == d.device {
+			tell = append(tell, l)
+		}
+	}
+	if len(tell) == 0 {
 		return nil
 	}
-	return d.tellAll(ctx, t, x.tell, g.steps, t.squares)
+	return d.tellAll(ctx, t, tell, g.steps, t.squares)
+}
+
+// putTogether copies partial sums that lie behind each other to their places among those of all layers.
+func (d *driver) putTogether(places []runtime.Span, from runtime.Span) error {
+	at := int64(0)
+	for _, p := range places {
+		if err := d.compute.copy(d.guard.partials.Part(p.Offset, p.Bytes), from.Part(at, p.Bytes)); err != nil {
+			return err
+		}
+		at += p.Bytes
+	}
+	return nil
 }
 
 // judge judges the gradients of all stages, as soon as what others have measured is there, and lets the updates of the device's stages
@@ -177,7 +261,11 @@ func (d *driver) measure(ctx context.Context, t *localStage, m move) error {
 func (d *driver) judge(ctx context.Context) error {
 	g := d.guard
 	for _, l := range g.arrivals {
-		if _, _, err := d.received(ctx, l, g.steps); err != nil {
+		_, span, err := d.received(ctx, l.channel, g.steps)
+		if err != nil {
+			return err
+		}
+		if err := d.putTogether(l.places, span); err != nil {
 			return err
 		}
 	}
@@ -191,7 +279,7 @@ func (d *driver) judge(ctx context.Context) error {
 		}
 	}
 	for _, l := range g.arrivals {
-		if err := d.release(l, 0); err != nil {
+		if err := d.release(l.channel, 0); err != nil {
 			return err
 		}
 	}
@@ -285,13 +373,16 @@ func (b *binder) guard(g *guard, s *localStage, sum int, most float32) (launches
 	return launches, nil
 }
 
-// gradients returns those in a slot, parameter by parameter, in the order of the layers.
+// gradients returns those in a slot, parameter by parameter, in the order of the layers; with a shard its own.
 func (s *localStage) gradients(sum int) (all []runtime.Span) {
 	for i := range s.layers {
 		l := &s.layers[i]
 		for _, q := range l.params {
-			if q.Trained {
-				all = append(all, s.grads[sum].Part(l.at+q.Grad.Offset, q.Desc.Bytes()))
+			if !q.Trained {
+				continue
+			}
+			for _, p := range s.shard.pieces(l.at+q.Grad.Offset, q.Desc.Bytes()) {
+				all = append(all, s.grads[sum].Part(l.at+q.Grad.Offset+p.behind, p.bytes))
 			}
 		}
 	}

@@ -63,7 +63,8 @@ func (b *halfDuplex) reset() {
 }
 
 // changes reports whether the link changes its direction between a message and the one before it (step -1) or behind it (step 1)
-// in a segment. The other end may be in another segment: it has then sent all that this one takes in the segment before, and the
+// in a segment. New weights take no turns with what comes before and after them: they leave when all gradients of the step have come, and
+// the next step begins when they have. The other end may be in another segment: it has then sent all that this one takes in the segment before, and the
 // link is as free as at the beginning of a run.
 func (b *halfDuplex) changes(in *bound, v instance, step int) bool {
 	n, r := len(b.instructions), b.order.repeats
@@ -76,7 +77,7 @@ func (b *halfDuplex) changes(in *bound, v instance, step int) bool {
 		}
 		t := b.instructions[i-j*n]
 		if m := j*r + t.shift; m >= 0 && in.in(m) && !b.order.idle(t, m) {
-			return t.to != v.to
+			return t.to != v.to && t.renews() == v.renews()
 		}
 	}
 }

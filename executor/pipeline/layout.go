@@ -29,6 +29,7 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 	if e.order, err = newOrder(plan, devices, k); err != nil {
 		return err
 	}
+	e.dropEmpty()
 	if plan.Platform != nil && plan.Platform.Devices > devices {
 		return fmt.Errorf("%w: it is for %d devices, there are %d", ErrPlan, plan.Platform.Devices, devices)
 	}
@@ -42,7 +43,7 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 		return fmt.Errorf("%w: %d minibatches pass before it repeats itself, %d may: give its tasks smaller shifts", ErrPlan, n, mostMinibatches)
 	}
 	newRules := func() error { return e.newRules(plan) }
-	for _, part := range []func() error{e.checkPortals, newRules, e.checkPipeMare, e.newDiscrepancies, e.checkDeferral} {
+	for _, part := range []func() error{e.checkPortals, newRules, e.checkPipeMare, e.newDiscrepancies, e.checkDeferral, e.checkShards} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -98,14 +99,13 @@ func (e *Executor) layDevice(costs Costs, k *clock, device int) error {
 		if err != nil {
 			return err
 		}
+		t.shard = e.shardOf(s, device)
 		t.layStatic(e.Workload, copies, sums, g, m)
 		for i := range t.layers {
 			t.layers[i].earlier = e.earlier(s, t.layers[i].number)
 		}
 		t.stash = newWeightStash(e.rules[s], e.order.here(s, device), copies, sums)
-		if !e.placedBefore(s) {
-			m.Snapshot += t.stateBytes()
-		}
+		m.Snapshot += t.savedBytes(!e.placedBefore(s))
 		d.stages[s] = t
 		stages = append(stages, t)
 	}

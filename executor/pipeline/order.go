@@ -44,6 +44,10 @@ func (t instruction) name() string {
 		return fmt.Sprintf("update %d", t.stage)
 	case t.kind == reducing:
 		return fmt.Sprintf("reduce%d[%d-]", t.stage, t.layer)
+	case t.kind == owning:
+		return fmt.Sprintf("sum %d[%d-]", t.stage, t.layer)
+	case t.kind == completing:
+		return fmt.Sprintf("new weights of stage %d", t.stage)
 	case t.synchronized():
 		return fmt.Sprintf("gather%d[%d-]", t.stage, t.layer)
 	case t.layer > 0 && t.kind == pipeline.F:

@@ -4,20 +4,26 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"plimsoll/executor"
 	"plimsoll/runtime"
 )
 
 // Snapshot is the state of one stage behind Done minibatches of all runs, copied to page-locked memory: weights, statistics and
-// optimizer states, as they are between runs. A stage on several devices is saved by the first of them; all have the same.
+// optimizer states, as they are between runs. A stage on several devices is saved by the first of them, as all have the same; of an
+// optimizer's state that they divide each saves its own.
 type Snapshot struct {
 	Stage, Done int
 
-	skipped int // updates before it
-	of      *saver
-	regions []region
+	skipped int    // updates before it
+	of      *saver // of the first
 	tensors []placed
+
+	parties []*saver // that save something of it
+	mu      sync.Mutex
+	arrived int // parties that have issued their copies
 }
 
 // region is a part of a device's arena and its copy.
@@ -29,17 +35,25 @@ type region struct{ dev, host runtime.Span }
 type saver struct {
 	driver    *driver
 	snapshots []*Snapshot
+	regions   []region
 	copied    runtime.Event
 	idle      chan struct{} // holds a token while nothing is saved
+	pending   atomic.Int32  // snapshots that are not saved yet
 }
 
-// state lists what is saved of a stage.
-func (s *localStage) state() []runtime.Span {
-	return append([]runtime.Span{s.weights[0], s.buffers}, s.states...)
+// saved lists what a device saves of a stage, the first one of those that have it or another one.
+func (s *localStage) saved(first bool) []runtime.Span {
+	switch {
+	case first:
+		return append([]runtime.Span{s.weights[0], s.buffers}, s.states...)
+	case s.shard != nil:
+		return s.states
+	}
+	return nil
 }
 
-func (s *localStage) stateBytes() (bytes int64) {
-	for _, span := range s.state() {
+func (s *localStage) savedBytes(first bool) (bytes int64) {
+	for _, span := range s.saved(first) {
 		bytes += span.Bytes
 	}
 	return bytes
@@ -52,21 +66,47 @@ func (d *driver) newSaver(g *allocator) *saver {
 	}
 	v := &saver{driver: d, idle: make(chan struct{}, 1)}
 	for s, t := range d.stages {
-		if t == nil || d.e.firstWith(s) != d {
+		if t == nil {
+			continue
+		}
+		first := d.e.firstWith(s)
+		spans := t.saved(first == d)
+		if len(spans) == 0 {
 			continue
 		}
 		x := &Snapshot{Stage: s, of: v}
-		for _, span := range t.state() {
-			x.regions = append(x.regions, region{span, g.alloc(span.Bytes)})
+		if first != d {
+			x = first.saver.snapshot(s)
 		}
-		t.list(d, func(p placed) { x.tensors = append(x.tensors, p) })
-		for i := range x.tensors {
-			x.move(&x.tensors[i])
+		for _, span := range spans {
+			v.regions = append(v.regions, region{span, g.alloc(span.Bytes)})
 		}
-		v.snapshots = append(v.snapshots, x)
+		t.list(d, func(p placed) { x.add(p, v) })
+		x.parties, v.snapshots = append(x.parties, v), append(v.snapshots, x)
 	}
 	v.idle <- struct{}{}
 	return v
+}
+
+// snapshot returns that of a stage.
+func (v *saver) snapshot(s int) *Snapshot {
+	return v.snapshots[slices.IndexFunc(v.snapshots, func(x *Snapshot) bool { return x.Stage == s })]
+}
+
+// add adds a tensor as a device has it, or its pieces of one that is there.
+func (x *Snapshot) add(p placed, v *saver) {
+	i := slices.IndexFunc(x.tensors, func(t placed) bool { return t.Role == p.Role && t.Name == p.Name })
+	if i < 0 {
+		i = len(x.tensors)
+		t := p
+		t.at = nil
+		x.tensors = append(x.tensors, t)
+	}
+	for _, at := range p.at {
+		if v.move(&at) {
+			x.tensors[i].at = append(x.tensors[i].at, at)
+		}
+	}
 }
 
 // firstWith returns the first driver that has a stage.
@@ -75,16 +115,15 @@ func (e *Executor) firstWith(s int) *driver {
 	return e.drivers[i]
 }
 
-// move says where the copy of a tensor lies.
-func (x *Snapshot) move(t *placed) {
-	span := &t.at[0].span
-	for _, r := range x.regions {
-		if at := span.Offset - r.dev.Offset; at >= 0 && at+span.Bytes <= r.dev.Bytes {
-			*span = r.host.Part(at, span.Bytes)
-			return
+// move says where the copy of a tensor lies; false: there is none.
+func (v *saver) move(t *place) bool {
+	for _, r := range v.regions {
+		if at := t.span.Offset - r.dev.Offset; at >= 0 && at+t.span.Bytes <= r.dev.Bytes {
+			t.span = r.host.Part(at, t.span.Bytes)
+			return true
 		}
 	}
-	panic(fmt.Sprintf("BUG: the %s of %s is in no part of the state of stage %d", t.Role, t.Name, x.Stage))
+	return false
 }
 
 func (v *saver) open() (err error) {
@@ -108,27 +147,52 @@ func (d *driver) save(ctx context.Context, done int) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	for _, x := range v.snapshots {
-		x.Done, x.skipped = done, d.skipped()
-		for _, r := range x.regions {
-			if r.dev.Bytes == 0 {
-				continue
-			}
-			if err := d.compute.s.Copy(r.host, r.dev); err != nil {
-				return err
-			}
+	for _, r := range v.regions {
+		if r.dev.Bytes == 0 {
+			continue
+		}
+		if err := d.compute.s.Copy(r.host, r.dev); err != nil {
+			return err
 		}
 	}
 	if err := d.compute.s.Record(v.copied); err != nil {
 		return err
 	}
-	d.e.saving.Go(func() {
-		for _, x := range v.snapshots {
-			d.e.opt.Save(x)
+	v.pending.Store(int32(len(v.snapshots)))
+	var whole []*Snapshot
+	for _, x := range v.snapshots {
+		if x.arrives(done, d.skipped()) {
+			whole = append(whole, x)
 		}
-		v.idle <- struct{}{}
-	})
+	}
+	if len(whole) > 0 {
+		d.e.saving.Go(func() { d.e.saveAll(whole) })
+	}
 	return nil
+}
+
+// arrives says that a device has issued its copies of a state; true: it is the last one.
+func (x *Snapshot) arrives(done, skipped int) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.Done, x.skipped = done, skipped
+	if x.arrived++; x.arrived < len(x.parties) {
+		return false
+	}
+	x.arrived = 0
+	return true
+}
+
+// saveAll lets Options.Save have states, and their devices have their copies again.
+func (e *Executor) saveAll(all []*Snapshot) {
+	for _, x := range all {
+		e.opt.Save(x)
+		for _, v := range x.parties {
+			if v.pending.Add(-1) == 0 {
+				v.idle <- struct{}{}
+			}
+		}
+	}
 }
 
 // Save lets Options.Save have the state between runs. Errors: *TaskError, ErrStopped, the context's.
@@ -180,11 +244,16 @@ func (x *Snapshot) Read(t executor.Tensor, dst []float32) error {
 	if i < 0 {
 		return fmt.Errorf("stage %d has no %s of %s", x.Stage, t.Role, t.Name)
 	}
-	if err := x.of.copied.Synchronize(); err != nil {
-		return err
+	for _, p := range x.tensors[i].parts() {
+		if err := p.driver.saver.copied.Synchronize(); err != nil {
+			return err
+		}
+		b, err := p.driver.dev.HostBytes(p.span)
+		if err != nil {
+			return err
+		}
+		copy(asBytes(dst)[p.behind:], b)
 	}
-	b, err := x.of.driver.dev.HostBytes(x.tensors[i].at[0].span)
-	copy(asBytes(dst), b)
 	x.goesOn()
-	return err
+	return nil
 }

@@ -30,7 +30,8 @@ type localStage struct {
 	sums    *replicaSums   // nil where the plan has no messages for those of replicas
 	rounds  int            // sums over replicas in this run
 	shared  int            // how often their statistics became the first one's, likewise
-	states  []runtime.Span // the optimizer's, each laid out like the weights
+	states  []runtime.Span // the optimizer's, each laid out like the weights, or like the shard
+	shard   *shard         // of the optimizer's state; nil: the device has all
 	layers  []stageLayer
 
 	slabs       []slab
@@ -174,7 +175,7 @@ func (s *localStage) layStatic(w *Workload, copies, sums int, g *allocator, m *M
 	s.discrepancy.layOut(g)
 	s.deferred.rows = s.grads[0].Part(weights, s.deferred.bytes(buffers))
 	for range w.Optimizer.States() {
-		s.states = append(s.states, g.alloc(weights))
+		s.states = append(s.states, g.alloc(s.shard.size(weights)))
 	}
 	m.Static += g.end - start
 }

@@ -3,24 +3,36 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"plimsoll/executor"
+	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/runtime"
 )
 
-// placed is a tensor and where it lies: on every device of its stage.
+// placed is a tensor and where it lies: on every device of its stage, or pieces of it.
 type placed struct {
 	executor.Tensor
 	param models.Parameter
 	at    []place
 }
 
-// place is a span of a device.
+// place is a span of a device that has a tensor, or a piece of it.
 type place struct {
 	driver *driver
 	span   runtime.Span
+	behind int64 // bytes of the tensor before it
+}
+
+// parts returns places that have a tensor together, in the order of its bytes: of all that begin somewhere the first.
+func (t *placed) parts() (all []place) {
+	for at := int64(0); at < t.Desc.Bytes(); at += all[len(all)-1].span.Bytes {
+		i := slices.IndexFunc(t.at, func(x place) bool { return x.behind == at && x.span.Bytes > 0 })
+		all = append(all, t.at[i])
+	}
+	return all
 }
 
 // name tells tensors apart.
@@ -64,16 +76,20 @@ func (s *localStage) list(d *driver, add func(placed)) {
 	for i := range s.layers {
 		l := &s.layers[i]
 		for _, q := range l.params {
-			put := func(role string, span runtime.Span) {
-				add(placed{executor.Tensor{Name: q.Name, Role: role, Desc: q.Desc, Layer: l.number, Parts: q.Parts}, q, []place{{d, span}}})
+			put := func(role string, at ...place) {
+				add(placed{executor.Tensor{Name: q.Name, Role: role, Desc: q.Desc, Layer: l.number, Parts: q.Parts}, q, at})
 			}
 			if !q.Trained {
-				put("buffer", s.value(l, 0, q.Value))
+				put("buffer", place{d, s.value(l, 0, q.Value), 0})
 				continue
 			}
-			put("weight", s.value(l, 0, q.Value))
+			put("weight", place{d, s.value(l, 0, q.Value), 0})
 			for k, st := range s.states {
-				put(fmt.Sprintf("state%d", k), st.Part(l.at+q.Grad.Offset, q.Desc.Bytes()))
+				var at []place
+				for _, p := range s.shard.pieces(l.at+q.Grad.Offset, q.Desc.Bytes()) {
+					at = append(at, place{d, st.Part(p.at, p.bytes), p.behind})
+				}
+				put(fmt.Sprintf("state%d", k), at...)
 			}
 		}
 	}
@@ -88,20 +104,29 @@ func (e *Executor) find(t executor.Tensor) (*placed, error) {
 	return &e.tensors[i], nil
 }
 
-// Read copies a tensor into dst, which has its number of elements, from the first device that has it. With a World all processes
+// Read copies a tensor into dst, which has its number of elements, from the first device that has it, or pieces of it. With a World all processes
 // read it together.
 func (e *Executor) Read(t executor.Tensor, dst []float32) error {
 	p, err := e.find(t)
 	if err != nil {
 		return err
 	}
-	from := p.at[0]
+	for _, from := range p.parts() {
+		if err := e.readPlace(from, asBytes(dst)[from.behind:from.behind+from.span.Bytes]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readPlace copies what a device has of a tensor.
+func (e *Executor) readPlace(from place, dst []byte) error {
 	if e.opt.World == nil {
-		return from.driver.read(from.span, asBytes(dst))
+		return from.driver.read(from.span, dst)
 	}
 	for at := int64(0); at < from.span.Bytes; at += chunkBytes {
 		piece := from.span.Part(at, min(chunkBytes, from.span.Bytes-at))
-		if err := e.readTogether(from.driver, piece, asBytes(dst)[at:at+piece.Bytes]); err != nil {
+		if err := e.readTogether(from.driver, piece, dst[at:at+piece.Bytes]); err != nil {
 			return err
 		}
 	}
@@ -131,7 +156,8 @@ func (e *Executor) Write(t executor.Tensor, src []float32) error {
 		if !e.here(x.driver.device) {
 			continue
 		}
-		if err := x.driver.write(x.span, src); err != nil {
+		from := x.behind / kernels.Float32.Size()
+		if err := x.driver.write(x.span, src[from:from+x.span.Bytes/kernels.Float32.Size()]); err != nil {
 			return err
 		}
 	}

@@ -37,7 +37,13 @@ func (e *Executor) newSynchronizations(k *clock) {
 		}
 		places := e.bucketPlaces(s)
 		x.gathers = map[[2]int]*channel{}
+		if x.divided() {
+			e.newScatters(k, s, places)
+		}
 		for i, from := range x.line[:len(x.line)-1] {
+			if x.divided() {
+				break
+			}
 			l := between("partial gradients", s, from, x.line[i+1], e.order.unadded(k, s, i))
 			for _, p := range places {
 				l.sizes, l.bytes = append(l.sizes, p.Bytes), max(l.bytes, p.Bytes)
@@ -72,7 +78,7 @@ func (e *Executor) bucketPlaces(s int) (places []runtime.Span) {
 			later := e.deferred()
 			to += later.bytes(bufferBytes(e.Model.Layers[st.First-1 : st.Last]))
 		}
-		places = append(places, runtime.Span{Offset: from, Bytes: to - from})
+		places = append(places, e.cut(s, b, runtime.Span{Offset: from, Bytes: to - from}, begins))
 	}
 	return places
 }
@@ -133,8 +139,13 @@ func (e *Executor) laySums(t *localStage, c *chain.Chain, g *allocator) {
 		synchronization: x, at: slices.Index(x.line, t.device), places: e.bucketPlaces(t.stage), parts: x.madeBehind(t.spec, c, e.order.split[t.stage]),
 		made: make([]runtime.Event, slots*n), added: make([]runtime.Event, slots*n), whole: make([]runtime.Event, slots*n), left: make([]runtime.Event, slots*len(x.line)),
 	}
-	if t.sums.at > 0 {
+	if t.sums.at > 0 && !x.divided() {
 		x.reduces[t.sums.at-1].layOut(g)
+	}
+	for _, from := range x.line {
+		if l := x.scatters[[2]int{from, t.device}]; l != nil {
+			l.layOut(g)
+		}
 	}
 	for ends, l := range x.gathers {
 		if ends[1] != t.device {
@@ -142,7 +153,9 @@ func (e *Executor) laySums(t *localStage, c *chain.Chain, g *allocator) {
 		}
 		l.size(slots * n)
 		for i := range l.blocks {
-			l.blocks[i] = t.gradientsOf(i/n, i%n)
+			if l.blocks[i] = t.gradientsOf(i/n, i%n); x.divided() {
+				l.blocks[i] = t.weightsOf(i % n)
+			}
 		}
 	}
 	for i := range t.ops {
@@ -227,6 +240,9 @@ func (d *driver) closes(t *localStage, kind pipeline.Kind, f *inFlight) bool {
 // synchronize issues a message between replicas, or lets one come.
 func (d *driver) synchronize(ctx context.Context, t *localStage, v instance) error {
 	x, n := t.sums, len(t.sums.buckets)
+	if x.divided() {
+		return d.exchange(ctx, t, v, 0) // a step has one sum of gradients
+	}
 	slot, fresh := t.stash.sum(v.minibatch / t.stash.group)
 	if fresh {
 		return fmt.Errorf("BUG: %v of minibatch %d comes before its gradients", v.instruction, v.minibatch)
@@ -307,6 +323,9 @@ func (d *driver) total(ctx context.Context, t *localStage, v instance, slot int)
 // them has left.
 func (d *driver) collect(ctx context.Context, t *localStage, minibatch, slot int) error {
 	x := t.sums
+	if x.divided() {
+		return d.collectOwn(t, slot)
+	}
 	for _, b := range x.arriving(d.e.order.residue(minibatch)) {
 		v := instance{instruction{kind: minibatchEnd, stage: t.stage, bucket: b}, minibatch}
 		whole, err := d.total(ctx, t, v, slot)
@@ -318,15 +337,7 @@ func (d *driver) collect(ctx context.Context, t *localStage, minibatch, slot int
 			return err
 		}
 	}
-	for i, to := range x.line {
-		if x.gathers[[2]int{d.device, to}] == nil {
-			continue
-		}
-		if err := d.compute.wait(x.left[slot*len(x.line)+i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return d.waitForLeft(t, slot)
 }
 
 // pausePart is a launch that stands for a part of a backward in simulated time, and the buckets that are made behind it.

@@ -14,6 +14,9 @@ const (
 	reducing pipeline.Kind = minibatchEnd + 1 + iota
 	gathering
 	admitting
+	// Of parts of buckets (zero.go): the owner adds up the gradients of one, and a device has all new weights of a stage.
+	owning
+	completing
 )
 
 // synchronized reports whether an instruction belongs to a message between replicas.
@@ -40,12 +43,13 @@ type synchronization struct {
 	sources map[arrivalOf]int
 	closing map[taskKey]bool // the last task of its kind on its device in a round
 
-	reduces []*channel          // by position in the line: to the next device
-	gathers map[[2]int]*channel // by the two devices
+	reduces  []*channel          // by position in the line: to the next device
+	scatters map[[2]int]*channel // by the two devices: of parts to their owners
+	gathers  map[[2]int]*channel // likewise
 }
 
-// bucket is consecutive layers whose gradients go together.
-type bucket struct{ first, last int }
+// bucket is consecutive layers whose gradients go together, or a part of them.
+type bucket struct{ first, last, part int }
 
 // arrivalOf tells where the sum of a bucket comes from to a device, in the round that ends with a residue.
 type arrivalOf struct{ residue, bucket, device int }
@@ -63,7 +67,7 @@ func synchronizations(o *order) (all []*synchronization) {
 			all[m.Stage] = x
 		}
 		if x.bucket(m) == none {
-			x.buckets = append(x.buckets, bucket{m.First, m.Last})
+			x.buckets = append(x.buckets, bucket{m.First, m.Last, m.Part})
 		}
 		if m.Kind == pipeline.Gather {
 			x.sources[arrivalOf{o.residue(m.Shift), x.bucket(m), m.To}] = m.From
@@ -74,7 +78,7 @@ func synchronizations(o *order) (all []*synchronization) {
 
 // bucket returns which one a message carries; none: it is new.
 func (x *synchronization) bucket(m pipeline.Synchronization) int {
-	return slices.Index(x.buckets, bucket{m.First, m.Last})
+	return slices.Index(x.buckets, bucket{m.First, m.Last, m.Part})
 }
 
 // arriving returns the buckets of the round that ends with a residue: those that come to the first device.
@@ -139,6 +143,10 @@ func (o *order) addSynchronization(k *clock) {
 			continue
 		}
 		y.backwards(s, x)
+		if x.divided() {
+			y.placeParts(s, x)
+			continue
+		}
 		y.sums = map[arrivalOf]float64{}
 		messages := make([]int, 0, len(o.plan.Synchronization))
 		for i, m := range o.plan.Synchronization {
@@ -158,7 +166,11 @@ func (o *order) addSynchronization(k *clock) {
 			y.updates(s, x)
 		}
 	}
+	y.placeWeights()
 }
+
+// of returns how the plan sums what a message carries.
+func (y *synchronizer) of(m pipeline.Synchronization) *synchronization { return y.order.sums[m.Stage] }
 
 // backwards finds the last backwards of all rounds on all devices.
 func (y *synchronizer) backwards(s int, x *synchronization) {

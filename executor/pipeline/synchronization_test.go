@@ -53,7 +53,7 @@ func bucketsOf(c Costs, st pipeline.Stage, n int) (all []bucket) {
 	}
 	size := max(1, (len(layers)+n-1)/n)
 	for some := range slices.Chunk(layers, size) {
-		all = append(all, bucket{some[0], some[len(some)-1]})
+		all = append(all, bucket{first: some[0], last: some[len(some)-1]})
 	}
 	slices.Reverse(all)
 	return all

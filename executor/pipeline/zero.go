@@ -1,0 +1,436 @@
+package pipeline
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"plimsoll/kernels"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+)
+
+// ZeRO-1 in the replicas of a stage (pipeline.ZeroShards), of a plan with a flush.
+//
+// Every part of a bucket is a bucket of its own here, with an owner. Its gradients come to the owner from all other replicas, which adds
+// them up in the order of the line: sums have the bits of undivided ones. Parts begin where a partial sum of the norm does, so
+// that owners measure their own, and all devices put the same partial sums together. At the end of the step each owner updates its parts;
+// then the new weights go to the other replicas, and the step is over when all have come.
+
+// shard is what a device keeps of the optimizer's state of a stage: that of some parts of the weights.
+type shard struct {
+	places []runtime.Span // the parts, in the order of the weights, from the beginning of a copy of them on
+	at     []int64        // of each: where its states begin
+	bytes  int64          // of a state
+}
+
+// piece is what a device keeps of the state of some bytes of the weights.
+type piece struct {
+	behind int64 // bytes of these before it
+	bytes  int64
+	at     int64 // in a copy of the state
+}
+
+// whole is the piece of all of some bytes.
+func whole(at, bytes int64) []piece { return []piece{{bytes: bytes, at: at}} }
+
+// pieces returns which pieces of some bytes of the weights the device keeps the state of; without a shard all.
+func (h *shard) pieces(at, bytes int64) (all []piece) {
+	if h == nil {
+		return whole(at, bytes)
+	}
+	for i, p := range h.places {
+		if from, to := max(at, p.Offset), min(at+bytes, p.End()); from < to {
+			all = append(all, piece{from - at, to - from, h.at[i] + from - p.Offset})
+		}
+	}
+	return all
+}
+
+// size returns the bytes of a state of so many bytes of weights.
+func (h *shard) size(weights int64) int64 {
+	if h == nil {
+		return weights
+	}
+	return h.bytes
+}
+
+// shardOf returns what a device keeps of the optimizer's state of a stage; nil: all.
+func (e *Executor) shardOf(s, device int) *shard {
+	x := e.order.sums[s]
+	if x == nil || !x.divided() {
+		return nil
+	}
+	h := &shard{}
+	for b, p := range e.bucketPlaces(s) {
+		if x.owner(b) == device && p.Bytes > 0 {
+			h.places = append(h.places, p)
+		}
+	}
+	slices.SortFunc(h.places, func(a, b runtime.Span) int { return cmp.Compare(a.Offset, b.Offset) })
+	for _, p := range h.places {
+		h.at = append(h.at, h.bytes)
+		h.bytes += p.Bytes
+	}
+	return h
+}
+
+// divided reports whether buckets are parts, which have owners.
+func (x *synchronization) divided() bool { return x.buckets[0].part > 0 }
+
+// owner returns the device that owns a part.
+func (x *synchronization) owner(bucket int) int { return x.line[x.buckets[bucket].part-1] }
+
+// cuts returns the part of a bucket of a stage: it begins where a partial sum of the norm of some gradient does, nearest to equal parts.
+func (e *Executor) cut(s int, b bucket, whole runtime.Span, begins []int64) runtime.Span {
+	if b.part == 0 {
+		return whole
+	}
+	st, r := e.order.plan.Stages[s], int64(len(e.order.sums[s].line))
+	var at []int64
+	for l := b.first; l <= b.last; l++ {
+		for _, q := range e.Model.Layers[l-1].Params() {
+			for behind := int64(0); q.Trained && behind < q.Desc.Bytes(); behind += guardBytes {
+				at = append(at, begins[l-st.First]+q.Grad.Offset+behind)
+			}
+		}
+	}
+	slices.Sort(at)
+	nearest := func(i int64) int64 {
+		if i == 0 {
+			return whole.Offset
+		}
+		best, target := whole.End(), whole.Offset+whole.Bytes*i/r
+		for _, x := range at {
+			if i < r && abs(x-target) < abs(best-target) {
+				best = x
+			}
+		}
+		return best
+	}
+	from, to := nearest(int64(b.part-1)), nearest(int64(b.part))
+	return runtime.Span{Offset: from, Bytes: to - from}
+}
+
+// guardBytes is how many bytes of gradients one partial sum of the norm covers.
+const guardBytes = kernels.GuardChunk * 4
+
+func abs(x int64) int64 { return max(x, -x) }
+
+// checkShards refuses, with ErrPlan, what divided states do not go with.
+func (e *Executor) checkShards() error {
+	if e.order.plan.Zero == pipeline.ZeroNothing {
+		return nil
+	}
+	for s, x := range e.order.sums {
+		if x == nil {
+			continue
+		}
+		switch apart := slices.ContainsFunc(x.line, func(d int) bool { return e.parted(d, x.line[0]) }); {
+		case e.opt.DeferredBatchNorm:
+			return fmt.Errorf("%w: deferred batch normalization adds up statistics with all gradients, and with \"zero\" of %d replicas of stage %d have parts of them: leave one of the two out", ErrPlan, e.order.plan.Zero, s)
+		case apart && e.opt.Save != nil:
+			return fmt.Errorf("%w: with \"zero\" of %d the optimizer's state of stage %d lies on devices %v of different processes, and one process saves a stage: leave checkpoints or \"zero\" out", ErrPlan, e.order.plan.Zero, s, x.line)
+		}
+	}
+	return nil
+}
+
+// dropEmpty leaves out what would be done for parts that nothing is left for, where tensors are few and small.
+func (e *Executor) dropEmpty() {
+	for s, x := range e.order.sums {
+		if x == nil || !x.divided() {
+			continue
+		}
+		places := e.bucketPlaces(s)
+		for d, list := range e.order.instructions {
+			e.order.instructions[d] = slices.DeleteFunc(list, func(t instruction) bool {
+				return t.stage == s && t.synchronized() && t.kind != completing && places[t.bucket].Bytes == 0
+			})
+		}
+	}
+}
+
+// newScatters makes the channels by which gradients go to the owners of parts.
+func (e *Executor) newScatters(k *clock, s int, places []runtime.Span) {
+	x := e.order.sums[s]
+	x.scatters = map[[2]int]*channel{}
+	for _, m := range e.order.plan.Synchronization {
+		ends := [2]int{m.From, m.To}
+		if m.Stage != s || m.Kind != pipeline.Reduce || x.scatters[ends] != nil {
+			continue
+		}
+		l := between("partial gradients", s, m.From, m.To, e.order.unowned(k, s, m.From, m.To))
+		for b, p := range places {
+			if x.owner(b) == m.To {
+				l.bytes = max(l.bytes, p.Bytes)
+			}
+		}
+		l.kind, l.boundary = reducing, s
+		x.scatters[ends], e.channels = l, append(e.channels, l)
+	}
+}
+
+// unowned returns how many messages from one replica to another there are at one time, from their start until the other one has added
+// them up; and in the order of all instructions.
+func (o *order) unowned(k *clock, s, from, to int) int {
+	x := o.sums[s]
+	var list []instruction
+	for _, d := range []int{from, to} {
+		for _, t := range o.instructions[d] {
+			if t.stage == s && (d == from && t.kind == reducing && t.to == to || d == to && t.kind == owning) {
+				list = append(list, t)
+			}
+		}
+	}
+	o.sort(list)
+	most, now := 0, 0
+	for _, t := range list {
+		if t.kind == owning {
+			now--
+			continue
+		}
+		now++
+		most = max(most, now)
+	}
+	ends, starts := map[int]float64{}, map[int]float64{}
+	for i, m := range o.plan.Synchronization {
+		if m.Stage == s && m.Kind == pipeline.Reduce && m.To == to {
+			b := x.bucket(m)
+			ends[b] = max(ends[b], k.sums[i].End)
+			if m.From == from {
+				starts[b] = k.sums[i].Start
+			}
+		}
+	}
+	var times []interval
+	for b, start := range starts {
+		times = append(times, interval{start, ends[b]})
+	}
+	return max(most, k.most(times))
+}
+
+// placeParts adds the instructions of the messages of a stage's parts to their owners, and of what adds them up there.
+func (y *synchronizer) placeParts(s int, x *synchronization) {
+	here := make([]float64, len(x.buckets))
+	for b := range x.buckets {
+		here[b] = y.tasks[synchronizedTask{s, y.repeats - 1, x.owner(b)}]
+	}
+	for i, m := range y.plan.Synchronization {
+		if m.Stage != s || m.Kind != pipeline.Reduce {
+			continue
+		}
+		span := y.clock.sums[i]
+		t := instruction{kind: reducing, stage: s, to: m.To, layer: m.First, bucket: x.bucket(m), rank: rankOfSums + 1}
+		at := span.Start
+		if t.instant = span.End-span.Start <= y.clock.eps; t.instant {
+			at -= y.clock.eps
+		}
+		at = max(at, y.tasks[synchronizedTask{s, y.repeats - 1, m.From}])
+		here[t.bucket] = max(here[t.bucket], at)
+		y.add(m.From, t, y.residue(m.Shift), span.Start, at)
+	}
+	for b, at := range here {
+		t := instruction{kind: owning, stage: s, to: none, layer: x.buckets[b].first, bucket: b, instant: true, rank: rankOfSums + 2}
+		y.add(x.owner(b), t, y.repeats-1, max(at, 0), at)
+	}
+}
+
+// placeWeights adds the instructions of the messages of new weights, which stand behind the updates of all stages, and what waits for
+// them behind all of these.
+func (y *synchronizer) placeWeights() {
+	var all []int
+	for i, m := range y.plan.Synchronization {
+		if m.Kind == pipeline.Gather && y.of(m).divided() {
+			all = append(all, i)
+		}
+	}
+	depth := func(i int) int {
+		m := y.plan.Synchronization[i]
+		return y.of(m).depth(y.residue(m.Shift), m)
+	}
+	slices.SortStableFunc(all, func(a, b int) int {
+		return cmp.Or(cmp.Compare(y.clock.sums[a].Start, y.clock.sums[b].Start), depth(a)-depth(b))
+	})
+	end, last := math.Inf(1), y.repeats-1
+	for i, n := range all {
+		m := y.plan.Synchronization[n]
+		t := instruction{kind: gathering, stage: m.Stage, to: m.To, layer: m.First, bucket: y.of(m).bucket(m), rank: rankOfUpdates + 2*i + 1}
+		admit := t
+		admit.kind, admit.to, admit.instant = admitting, m.From, true
+		admit.rank--
+		y.add(m.To, admit, last, y.clock.sums[n].Start, end)
+		y.add(m.From, t, last, y.clock.sums[n].Start, end)
+	}
+	for s, x := range y.order.sums {
+		if x == nil || !x.divided() {
+			continue
+		}
+		for _, d := range x.line {
+			y.add(d, instruction{kind: completing, stage: s, to: none, rank: rankOfUpdates + 2*len(all) + s}, last, 0, end)
+		}
+	}
+}
+
+// renews reports whether a message carries new weights: it stands behind the updates of its step.
+func (t instruction) renews() bool { return t.kind == gathering && math.IsInf(t.at, 1) }
+
+// own adds up the gradients of a part that this device owns, in the order of the line: the sum of those before it grows in the block of
+// the first of them.
+func (d *driver) own(ctx context.Context, t *localStage, v instance, slot int) error {
+	x, i, q := t.sums, slot*len(t.sums.buckets)+v.bucket, d.adding
+	mine := t.gradientsOf(slot, v.bucket)
+	if err := q.wait(x.made[i]); err != nil {
+		return err
+	}
+	sum := mine
+	var first func() error // gives the block of the first one back
+	for at, from := range x.line {
+		if at == x.at {
+			if at > 0 {
+				if err := d.addUp(q, mine, sum); err != nil {
+					return err
+				}
+				if err := first(); err != nil {
+					return err
+				}
+			}
+			sum = mine
+			continue
+		}
+		l := x.scatters[[2]int{from, d.device}]
+		block, err := d.take(ctx, l, x.number(v))
+		if err != nil {
+			return err
+		}
+		if err := q.wait(l.arrived[block]); err != nil {
+			return err
+		}
+		part := l.blocks[block].Part(0, mine.Bytes)
+		give := func() error {
+			if err := q.record(l.freed[block]); err != nil {
+				return err
+			}
+			return d.grant(l, block)
+		}
+		if at == 0 {
+			sum, first = part, give
+			continue
+		}
+		if err := d.addUp(q, sum, part); err != nil {
+			return err
+		}
+		if err := give(); err != nil {
+			return err
+		}
+	}
+	x.whole[i] = x.added[i]
+	return q.record(x.added[i])
+}
+
+// addUp adds gradients to others.
+func (d *driver) addUp(q queue, to, from runtime.Span) error {
+	add, err := d.binder.add(to, from)
+	if err != nil {
+		return err
+	}
+	return q.launch(add)
+}
+
+// exchange issues what belongs to a message of a part.
+func (d *driver) exchange(ctx context.Context, t *localStage, v instance, slot int) error {
+	x, i := t.sums, slot*len(t.sums.buckets)+v.bucket
+	switch v.kind {
+	case completing:
+		return d.complete(ctx, t, v, slot)
+	case owning:
+		return d.own(ctx, t, v, slot)
+	case reducing:
+		return d.message(ctx, x.scatters[[2]int{d.device, v.to}], v, x.made[i], t.gradientsOf(slot, v.bucket), nil)
+	case admitting:
+		return d.release(x.gathers[[2]int{v.to, d.device}], i)
+	}
+	ready, err := d.renewed(ctx, t, v, i)
+	if err != nil {
+		return err
+	}
+	left := x.left[slot*len(x.line)+slices.Index(x.line, v.to)]
+	return d.message(ctx, x.gathers[[2]int{d.device, v.to}], v, ready, t.weightsOf(v.bucket), left)
+}
+
+// weightsOf returns those of a bucket.
+func (s *localStage) weightsOf(bucket int) runtime.Span {
+	p := s.sums.places[bucket]
+	return s.weights[0].Part(p.Offset, p.Bytes)
+}
+
+// renewed returns the event behind which the new weights of a part are here.
+func (d *driver) renewed(ctx context.Context, t *localStage, v instance, i int) (runtime.Event, error) {
+	x := t.sums
+	if x.owner(v.bucket) == d.device {
+		return t.summed, d.compute.record(t.summed)
+	}
+	if x.whole[i] != nil {
+		return x.whole[i], nil
+	}
+	l := x.gathers[[2]int{x.sources[arrivalOf{d.e.order.residue(v.minibatch), v.bucket, d.device}], d.device}]
+	block, err := d.take(ctx, l, x.number(v))
+	if err != nil {
+		return nil, err
+	}
+	x.whole[i] = l.arrived[block]
+	return x.whole[i], nil
+}
+
+// collectOwn waits for the sums of the parts that this device owns.
+func (d *driver) collectOwn(t *localStage, slot int) error {
+	x := t.sums
+	for b, p := range x.places {
+		i := slot*len(x.buckets) + b
+		if x.owner(b) != d.device || p.Bytes == 0 {
+			continue
+		}
+		if err := d.compute.wait(x.whole[i]); err != nil {
+			return err
+		}
+		x.whole[i] = nil
+	}
+	return nil
+}
+
+// complete waits for the new weights of all parts, and until those that were sent have left.
+func (d *driver) complete(ctx context.Context, t *localStage, v instance, slot int) error {
+	x := t.sums
+	for b, p := range x.places {
+		if x.owner(b) == d.device || p.Bytes == 0 {
+			continue
+		}
+		of := v
+		of.bucket = b
+		here, err := d.renewed(ctx, t, of, slot*len(x.buckets)+b)
+		if err != nil {
+			return err
+		}
+		if err := d.compute.wait(here); err != nil {
+			return err
+		}
+		x.whole[slot*len(x.buckets)+b] = nil
+	}
+	return d.waitForLeft(t, slot)
+}
+
+// waitForLeft waits until what was gathered has left.
+func (d *driver) waitForLeft(t *localStage, slot int) error {
+	x := t.sums
+	for i, to := range x.line {
+		if x.gathers[[2]int{d.device, to}] == nil {
+			continue
+		}
+		if err := d.compute.wait(x.left[slot*len(x.line)+i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,263 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"plimsoll/executor/pipeline/pipelinetest"
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime/host"
+)
+
+// wideModel has tensors of several partial sums of the norm.
+func wideModel(t testing.TB) *models.Model {
+	t.Helper()
+	b := models.NewBuilder("wide", kernels.F32(4, 8, 8, 3), 5)
+	for i, channels := range []int{24, 80, 48} {
+		name := fmt.Sprintf("layer%d", i+1)
+		b.Layer(name, name, func(g *models.Graph, x models.Value) models.Value {
+			return g.ReLU("relu", g.Conv("conv", x, channels, 3, 1))
+		})
+	}
+	b.Layer("head", "head", func(g *models.Graph, x models.Value) models.Value {
+		return g.Linear("fc", g.GlobalAvgPool("pool", x), 5)
+	})
+	m, err := b.Model()
+	must(t, err)
+	return m
+}
+
+// sharing returns a plan whose replicas divide the optimizer's state, and the same one undivided.
+func sharing(t testing.TB, c Costs, plan *pipeline.Plan) (divided, whole *pipeline.Plan) {
+	t.Helper()
+	of := func(z pipeline.Zero) *pipeline.Plan {
+		p := *plan
+		p.Zero = z
+		out, err := pipeline.Synchronize(c.Chain, c.Platform, &p)
+		must(t, err)
+		return out
+	}
+	return of(pipeline.ZeroShards), of(pipeline.ZeroNothing)
+}
+
+// sharedPlans are plans with a flush and replicas.
+func sharedPlans(t testing.TB, c Costs) map[string]*pipeline.Plan {
+	t.Helper()
+	n := c.Platform.Devices
+	all := map[string]*pipeline.Plan{"data": dataParallel(c, 2*n), "joint-flush": planFor(t, "joint-flush", c, pipeline.Options{Microbatches: 2 * n})}
+	if n%2 == 0 && n <= len(c.Chain.Layers) {
+		all["chimera"] = planFor(t, "chimera", c, pipeline.Options{Microbatches: n})
+	}
+	return all
+}
+
+// A divided run is the undivided one to the last bit, whatever the model, the optimizer and the plan: losses, norms, weights and
+// states, clipped or not. And each device has its part of the state alone.
+func TestZeroIsTheUndividedRun(t *testing.T) {
+	for name, m := range map[string]*models.Model{"norm": testModel(t), "wide": wideModel(t)} {
+		for _, rule := range []kernels.Update{kernels.SGD{Momentum: 0.9, WeightDecay: 1e-3}, kernels.Adam{Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8}} {
+			w := *workload(t, m)
+			w.Optimizer = rule
+			for _, devices := range []int{2, 3, 4, 8} {
+				if testing.Short() && devices == 3 {
+					continue
+				}
+				c := costs(&w, devices, 3)
+				for plan, p := range sharedPlans(t, c) {
+					t.Run(fmt.Sprintf("%s/%T/%d/%s", name, rule, devices, plan), func(t *testing.T) {
+						divided, whole := sharing(t, c, p)
+						for _, opt := range []Options{{}, {MaxNorm: 0.05}} {
+							steps := 3
+							want, out := guarded(t, targets(t, devices, host.Config{}), &w, c, whole, steps, opt)
+							must(t, want.Run(t.Context(), steps*p.Repeats()))
+							out.Tensors = tensors(t, want)
+							got, shared := guarded(t, targets(t, devices, host.Config{Chaos: 3}), &w, c, divided, steps, opt)
+							must(t, got.Run(t.Context(), steps*p.Repeats()))
+							shared.Tensors = tensors(t, got)
+							if d := out.FirstDifference(shared.Outcome); d != "" || !slices.Equal(out.Norms, shared.Norms) {
+								t.Fatalf("%s; norms %v, undivided %v", d, shared.Norms, out.Norms)
+							}
+							got.sharesStates(t, want)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// sharesStates checks that the replicas of each stage have its optimizer's state once together, and weights all.
+func (e *Executor) sharesStates(t *testing.T, whole *Executor) {
+	t.Helper()
+	for s := range e.order.plan.Stages {
+		var once, sum int64
+		for _, d := range e.drivers {
+			if d.stages[s] == nil {
+				continue
+			}
+			for _, st := range d.stages[s].states {
+				sum += st.Bytes
+			}
+			once = 0
+			for _, st := range whole.driver(d.device).stages[s].states {
+				once += st.Bytes
+			}
+		}
+		if sum != once {
+			t.Errorf("stage %d: replicas have %d bytes of states together, undivided each has %d", s, sum, once)
+		}
+	}
+}
+
+// A divided run is gradient accumulation on one device.
+func TestZeroIsGradientAccumulation(t *testing.T) {
+	m := plainModel(t)
+	w := workload(t, m)
+	for _, devices := range []int{2, 4, 8} {
+		c := costs(w, devices, 2)
+		for name, p := range sharedPlans(t, c) {
+			t.Run(fmt.Sprintf("%s/%d", name, devices), func(t *testing.T) {
+				divided, _ := sharing(t, c, p)
+				n := 3 * p.Repeats()
+				e, got := trained(t, w, c, divided, n, host.Config{Chaos: 4})
+				got.Tensors = tensors(t, e)
+				same(t, reference(t, m, divided, newInstants(t, c, divided).expected(e, n), n), got)
+			})
+		}
+	}
+}
+
+// The memory of every device is the undivided one's, less the states of others, with the blocks in which gradients and partial sums
+// arrive; an audit of a step finds the planned peak to the byte.
+func TestMemoryOfZero(t *testing.T) {
+	w := *workload(t, wideModel(t))
+	w.Optimizer = kernels.Adam{Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8}
+	for _, devices := range []int{2, 4, 8} {
+		c := costs(&w, devices, 3)
+		divided, whole := sharing(t, c, dataParallel(c, 2*devices))
+		e, _ := guarded(t, targets(t, devices, host.Config{}), &w, c, divided, 1, Options{Audit: true})
+		undivided, err := Needs(&w, c, whole, Options{})
+		must(t, err)
+		needs, err := Needs(&w, c, divided, Options{})
+		must(t, err)
+		for _, a := range e.Audited() {
+			d := e.driver(a.Device)
+			own, all, blocks := d.stages[0].shard.bytes, d.stages[0].weights[0].Bytes, int64(0)
+			for _, l := range e.channels {
+				if l.to == a.Device && (l.kind == reducing || strings.HasPrefix(l.what, "the norm")) {
+					for _, b := range l.blocks {
+						blocks += kernels.Align(b.Bytes)
+					}
+				}
+			}
+			if m := needs[a.Device]; a.PeakBytes != m.Peak || m.Static >= undivided[a.Device].Static {
+				t.Errorf("%d devices: audited %+v, planned %+v, undivided %+v", devices, a, m, undivided[a.Device])
+			}
+			if most := all/int64(devices) + guardBytes*int64(len(d.stages[0].sums.buckets)/devices); own > most { // both ends of a part move by half as much
+				t.Errorf("%d devices: device %d keeps the states of %d of %d bytes, more than %d", devices, a.Device, own, all, most)
+			}
+			t.Logf("%d devices: device %d keeps the states of %d of %d bytes, %d bytes for what arrives; peak %d, undivided %d", devices, a.Device, own, all, blocks, a.PeakBytes, undivided[a.Device].Peak)
+		}
+	}
+}
+
+// What is saved behind each segment of a divided run is what an undivided one has there; and either goes on from the other's state.
+func TestZeroCheckpoints(t *testing.T) {
+	w := workload(t, wideModel(t))
+	c := costs(w, 4, 3)
+	for name, p := range sharedPlans(t, c) {
+		t.Run(name, func(t *testing.T) {
+			divided, whole := sharing(t, c, p)
+			g := p.Repeats()
+			var end [][]pipelinetest.Tensor
+			var books []*album
+			for _, plan := range []*pipeline.Plan{whole, divided} {
+				book := &album{all: map[[2]int][]pipelinetest.Tensor{}}
+				e, _ := guarded(t, targets(t, 4, host.Config{Chaos: 5}), w, c, plan, 4, Options{Save: book.save})
+				must(t, e.RunUntil(t.Context(), nil, Segment{2 * g, true}, Segment{g, true}, Segment{g, false}))
+				e.Saved()
+				must(t, book.err)
+				books, end = append(books, book), append(end, tensors(t, e))
+			}
+			for _, done := range []int{2 * g, 3 * g} {
+				if d := pipelinetest.FirstDifference(books[0].state(len(p.Stages), done), books[1].state(len(p.Stages), done)); d != "" {
+					t.Errorf("behind %d: %s", done, d)
+				}
+			}
+			for i, plan := range []*pipeline.Plan{divided, whole} { // from the other's
+				e, _ := guarded(t, targets(t, 4, host.Config{}), w, c, plan, 2, Options{First: 2 * g})
+				for _, x := range books[i].state(len(p.Stages), 2*g) {
+					k := slices.IndexFunc(e.tensors, func(p placed) bool { return p.Role == x.Role && p.Name == x.Name })
+					must(t, e.Write(e.tensors[k].Tensor, x.Values))
+				}
+				must(t, e.Run(t.Context(), 2*g))
+				if d := pipelinetest.FirstDifference(end[0], tensors(t, e)); d != "" {
+					t.Errorf("resumed: %s", d)
+				}
+			}
+			if d := pipelinetest.FirstDifference(end[0], end[1]); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+// Replicas in different processes divide the state, too, and train the bits of one process.
+func TestZeroBetweenProcesses(t *testing.T) {
+	w := workload(t, testModel(t))
+	r := rand.New(rand.NewPCG(3, 5))
+	for _, devices := range []int{2, 4} {
+		for _, duplex := range []bool{false, true} {
+			costs := costs(w, devices, 3)
+			costs.Platform.Duplex = duplex
+			for name, p := range sharedPlans(t, costs) {
+				plan, _ := sharing(t, costs, p)
+				n := 2 * p.Repeats()
+				want := newWorld(t, w, costs, plan, make([]int, devices), cpus(t, host.Config{}), Options{}).trained(n)
+				for i, process := range divisions(devices, r) {
+					t.Run(fmt.Sprintf("%s/%v/%v", name, duplex, process), func(t *testing.T) {
+						same(t, want, newWorld(t, w, costs, plan, process, cpus(t, host.Config{Chaos: uint64(i)}), Options{}).trained(n))
+					})
+				}
+			}
+		}
+	}
+}
+
+// A norm that is not finite leaves all weights and states as they are, on all devices.
+func TestZeroSkips(t *testing.T) {
+	w := workload(t, wideModel(t))
+	c := costs(w, 4, 3)
+	divided, _ := sharing(t, c, dataParallel(c, 8))
+	e, run := guarded(t, targets(t, 4, host.Config{}), w, c, divided, 2, Options{})
+	must(t, e.Run(t.Context(), 8))
+	before := tensors(t, e)
+	x := e.tensors[slices.IndexFunc(e.tensors, func(p placed) bool { return p.Role == "weight" })]
+	good := make([]float32, x.Desc.Elements())
+	must(t, e.Read(x.Tensor, good))
+	bad := slices.Clone(good)
+	bad[0] = float32(math.Inf(1))
+	must(t, e.Write(x.Tensor, bad))
+	must(t, e.Run(t.Context(), 8))
+	must(t, e.Write(x.Tensor, good))
+	if d := pipelinetest.FirstDifference(before, tensors(t, e)); d != "" || !run.skipped[1] || run.skipped[0] {
+		t.Errorf("%s, skipped %v", d, run.skipped)
+	}
+}
+
+// What divided states do not go with is refused, and the error says what to do.
+func TestZeroRefusals(t *testing.T) {
+	w := workload(t, testModel(t))
+	c := costs(w, 2, 3)
+	divided, _ := sharing(t, c, dataParallel(c, 4))
+	if _, err := Needs(w, c, divided, Options{DeferredBatchNorm: true}); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), "leave one of the two out") {
+		t.Error(err)
+	}
+}
