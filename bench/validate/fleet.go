@@ -94,7 +94,7 @@ func (f *Fleet) plan(ctx context.Context, r *Report) error {
 func (f *Fleet) planOne(ctx context.Context, c *Case, s pipeline.Strategy, limit units.Size) (*Row, error) {
 	options := pipeline.Options{Accounting: pipeline.Saved}
 	if s.Type == pipeline.Flushing {
-		options.Microbatches = c.Job.Microbatches
+		options.Microbatches, options.Zero = c.Job.Microbatches, f.Zero
 	} else {
 		options.Versions = f.Versions
 	}

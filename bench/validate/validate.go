@@ -30,11 +30,12 @@ type Fleet struct {
 	Cases       []Case
 	Limits      []units.Size // of each device's arena; shares are of what a plan without a limit needs
 	Versions    pipeline.Versions
-	Simulated   bool // tasks take the chain's times; the devices are the processor's
-	Portals     bool // as in train.PipeRequest
-	Audit       bool // a step of each plan with a flush, unless time is simulated
-	Steps       int  // of each plan with a flush
-	Minibatches int  // of each other plan, in the steady state
+	Zero        pipeline.Zero // of plans with a flush
+	Simulated   bool          // tasks take the chain's times; the devices are the processor's
+	Portals     bool          // as in train.PipeRequest
+	Audit       bool          // a step of each plan with a flush, unless time is simulated
+	Steps       int           // of each plan with a flush
+	Minibatches int           // of each other plan, in the steady state
 	Rate        train.Rate
 	Progress    func(done, total int) // may be nil
 }

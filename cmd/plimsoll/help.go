@@ -17,7 +17,7 @@ var groups = []struct {
 	{"Training", []string{"steps", "optimizer", "lr", "lr-schedule", "lr-step", "lr-gamma", "warmup", "momentum", "weight-decay", "clip-norm", "accumulate", "on-nan", "eval-every"}},
 	{"Plan", []string{"chain", "plan", "memory", "strategy", "list", "tolerance", "budget", "slots", "pofo-slots", "states", "segments", "duplex", "host-memory", "offload-state", "bandwidths", "points"}},
 	{"Several devices", []string{
-		"platform", "peer-bandwidth", "microbatches", "minibatches", "versions", "chunks", "per-period", "accounting", "portals", "deferred-batchnorm",
+		"platform", "peer-bandwidth", "microbatches", "minibatches", "versions", "zero", "chunks", "per-period", "accounting", "portals", "deferred-batchnorm",
 		"pipemare", "pipemare-decay", "time-limit", "patience", "simulated", "draws", "node", "node-bandwidth", "host-bandwidth",
 	}},
 	{"Several processes", []string{"world", "rank", "master", "transport", "secret-file", "tls-certificate", "tls-key", "tls-ca", "rendezvous-timeout", "lost-after"}},

@@ -23,6 +23,7 @@ type pipelineFlags struct {
 	chunks       int
 	perPeriod    int
 	versions     string
+	zero         int
 	accounting   string
 	timeLimit    time.Duration
 	svg, trace   string
@@ -36,6 +37,7 @@ func (f *pipelineFlags) register(cmd *cobra.Command) {
 	s.IntVar(&f.chunks, "chunks", 0, "stages of each device, of interleaved schedules (default: 2)")
 	s.IntVar(&f.perPeriod, "per-period", 0, "minibatches of a period, of k-periodic schedules (default: 1)")
 	s.StringVar(&f.versions, "versions", "", "weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
+	s.IntVar(&f.zero, "zero", 0, zeroUsage)
 	s.Var(&oneOf{&f.accounting, []string{string(pipeline.Inputs), string(pipeline.Saved)}}, "accounting", "what a minibatch holds in a stage, inputs (thesis) or saved (default: inputs)")
 	s.DurationVar(&f.timeLimit, "time-limit", 0, "end the search of milp or ilp after this time, with the best plan so far (default: none, ilp 1m)")
 	s.StringVar(&f.svg, "svg", "", "draw the plan here: the memory over time, of a pipeline the timeline")
@@ -60,7 +62,7 @@ func (f *pipelineFlags) check(cmd *cobra.Command) error {
 		return refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "states", "segments", "budget", "text", "host-memory")
 	}
 	return refuse(cmd, "is for pipelines: give --devices 4 or --platform platform.json too",
-		"devices", "microbatches", "chunks", "per-period", "versions", "accounting", "time-limit")
+		"devices", "microbatches", "chunks", "per-period", "versions", "zero", "accounting", "time-limit")
 }
 
 // refuse returns an error for the first of the flags that was given.
@@ -85,7 +87,8 @@ func (f *pipelineFlags) fit(s pipeline.Strategy) error {
 	case f.timeLimit != 0 && s.Name != "milp" && s.Name != "ilp":
 		return usage(fmt.Errorf("--time-limit is for milp and ilp, which search: %s does not", s.Name))
 	}
-	return nil
+	_, err := zero(f.zero, s)
+	return err
 }
 
 // request is what the flags ask of a strategy, for a chain.
@@ -96,7 +99,7 @@ func (f *planFlags) request(c *chain.Chain) (pipeline.Request, error) {
 	}
 	return pipeline.Request{Chain: c, Platform: p, Options: pipeline.Options{
 		Microbatches: f.pipe.microbatches, Chunks: f.pipe.chunks, PerPeriod: f.pipe.perPeriod, TimeLimit: f.pipe.timeLimit,
-		Versions: pipeline.Versions(f.pipe.versions), Accounting: pipeline.Accounting(f.pipe.accounting),
+		Versions: pipeline.Versions(f.pipe.versions), Accounting: pipeline.Accounting(f.pipe.accounting), Zero: pipeline.Zero(f.pipe.zero),
 	}}, nil
 }
 

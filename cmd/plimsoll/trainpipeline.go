@@ -28,6 +28,7 @@ type trainPipeFlags struct {
 	microbatches int
 	accumulate   int // microbatches by another name, on one device
 	versions     string
+	zero         int
 	links        platformFlags
 	given        givenFlags
 	patience     time.Duration
@@ -41,13 +42,14 @@ type trainPipeFlags struct {
 const portalsUsage = "let skips that pass whole stages go straight to the stage that reads them, where that costs neither time nor memory; false: they are carried from stage to stage"
 
 // pipelineOnly are the flags that mean nothing on one device.
-var pipelineOnly = []string{"plan", "versions", "peer-bandwidth", "platform", "patience", "pipemare", "pipemare-decay", "deferred-batchnorm", "portals"}
+var pipelineOnly = []string{"plan", "versions", "peer-bandwidth", "platform", "patience", "pipemare", "pipemare-decay", "deferred-batchnorm", "portals", "zero"}
 
 func (f *trainPipeFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a step, of schedules with a flush (default: two for each device)")
 	s.IntVar(&f.accumulate, "accumulate", 0, "on one device: run a step's --batch in so many equal parts and add their gradients up, so that a part's activations are in memory at once")
 	s.StringVar(&f.versions, "versions", "", "weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
+	s.IntVar(&f.zero, "zero", 0, zeroUsage)
 	f.links.register(cmd)
 	f.given.register(cmd)
 	s.BoolVar(&f.portals, "portals", true, portalsUsage)
@@ -208,7 +210,10 @@ func (f *trainPipeFlags) check(strategy string) error {
 	case f.patience < 0:
 		return usage(fmt.Errorf("--patience is %v: give a time, as in 5m, or 0 to wait for ever", f.patience))
 	}
-	return f.links.check()
+	if _, err := zero(f.zero, f.strategies...); err != nil {
+		return err
+	}
+	return firstOf(zeroOfPlan(f.zero, f.given.plan), f.links.check())
 }
 
 // parts returns the microbatches of a step: 1 of an asynchronous plan, whose every minibatch is a step, and 0 on one device.
@@ -239,12 +244,13 @@ func (f *trainFlags) request(platform *pipeline.Platform) (json.RawMessage, erro
 		Batch        int                `json:"batch"`
 		Microbatches int                `json:"microbatches"`
 		Versions     string             `json:"weight_versions,omitempty"`
+		Zero         int                `json:"zero,omitempty"`
 		Platform     *pipeline.Platform `json:"platform"`
 		Plan         string             `json:"plan_sha256,omitempty"`
 		Carried      bool               `json:"carried,omitempty"`
 		train.Corrections
 	}{
-		f.strategy, f.devices(), f.memory.String(), f.job.config.Batch, f.pipe.parts(), f.pipe.versions, platform, f.pipe.given.hash(), !f.pipe.portals, f.pipe.Corrections,
+		f.strategy, f.devices(), f.memory.String(), f.job.config.Batch, f.pipe.parts(), f.pipe.versions, f.pipe.zero, platform, f.pipe.given.hash(), !f.pipe.portals, f.pipe.Corrections,
 	})
 }
 
@@ -349,6 +355,7 @@ func (a *app) newPipe(ctx context.Context, r *train.Run, f *trainFlags, platform
 			Strategy: s, Platform: platform, Limit: f.memory.Of, Portals: f.pipe.portals && f.pipe.given.plan == nil, Corrections: f.pipe.Corrections,
 			Options: pipeline.Options{
 				Microbatches: microbatchesOf(s, f.pipe.parts()), Versions: pipeline.Versions(f.pipe.versions), Accounting: pipeline.Saved,
+				Zero: pipeline.Zero(f.pipe.zero),
 			},
 		})
 		if !errors.Is(err, pipe.ErrPlan) || i == len(f.pipe.strategies)-1 {

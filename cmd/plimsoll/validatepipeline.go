@@ -33,6 +33,7 @@ type fleetFlags struct {
 	draws        int
 	svg          string
 	portals      bool
+	zero         int
 
 	specs      []string // of --devices, for pipelines; nil: one device
 	counts     []int    // devices of each
@@ -40,13 +41,14 @@ type fleetFlags struct {
 }
 
 // fleetOnly are the flags that mean nothing on one device.
-var fleetOnly = []string{"plan", "microbatches", "minibatches", "versions", "peer-bandwidth", "platform", "simulated", "draws", "svg", "portals"}
+var fleetOnly = []string{"plan", "microbatches", "minibatches", "versions", "peer-bandwidth", "platform", "simulated", "draws", "svg", "portals", "zero"}
 
 func (f *fleetFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a step, of schedules with a flush (default: two for each device)")
 	s.IntVar(&f.minibatches, "minibatches", 24, "minibatches in the steady state of each schedule without a flush")
 	s.StringVar(&f.versions, "versions", "", "weight versions of schedules without a flush, double_buffered, stash or latest (default: the strategy's)")
+	s.IntVar(&f.zero, "zero", 0, zeroUsage)
 	f.links.register(cmd)
 	f.given.register(cmd)
 	s.BoolVar(&f.portals, "portals", true, portalsUsage)
@@ -94,7 +96,7 @@ func (f *validateFlags) prepare(cmd *cobra.Command) error {
 		return usage(errors.New("--audit and --simulated do not go together: in simulated time nothing is computed; leave one of them out"))
 	}
 	return firstOf(refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "states", "segments", "no-graph", "host-memory"),
-		p.check(onCPU), p.name(f.strategies), writable("--svg", p.svg))
+		p.check(onCPU), p.name(f.strategies), p.divides(), writable("--svg", p.svg))
 }
 
 func (f *fleetFlags) check(onCPU bool) error {
@@ -115,6 +117,12 @@ func (f *fleetFlags) check(onCPU bool) error {
 		return unknownVersions(f.versions, "double_buffered, stash or latest")
 	}
 	return f.links.check()
+}
+
+// divides refuses a --zero that not all strategies know.
+func (f *fleetFlags) divides() error {
+	_, err := zero(f.zero, f.strategies...)
+	return firstOf(err, zeroOfPlan(f.zero, f.given.plan))
 }
 
 // name looks up the strategies: a plan that is given is one.
@@ -226,7 +234,7 @@ func (a *app) fleet(ctx context.Context, f *validateFlags) (*validate.Fleet, err
 		}
 	}
 	return &validate.Fleet{
-		Cases: k.cases, Limits: f.memory, Versions: pipeline.Versions(f.fleet.versions), Simulated: f.fleet.simulated, Portals: f.fleet.portals && f.fleet.given.plan == nil, Audit: f.audit,
+		Cases: k.cases, Limits: f.memory, Versions: pipeline.Versions(f.fleet.versions), Zero: pipeline.Zero(f.fleet.zero), Simulated: f.fleet.simulated, Portals: f.fleet.portals && f.fleet.given.plan == nil, Audit: f.audit,
 		Steps: f.steps, Minibatches: f.fleet.minibatches, Rate: rate, Progress: a.progress("validate"),
 	}, nil
 }

@@ -186,13 +186,15 @@ const (
 // others. The plan has no portals yet, and may have been made for the Straight chain. What is returned has been judged, and says its peaks and makespan. Errors: ErrNoRoom; those of
 // Check.
 func WithPortals(c *chain.Chain, p *Platform, plan *Plan, portals []Portal, back Return) (*Plan, error) {
-	synchronized := plan.Synchronization != nil
+	synchronized, zero := plan.Synchronization != nil, plan.Zero
 	plan = plan.bare()
+	plan.Zero = ZeroNothing
 	out, err := withPortals(c, p, plan, portals, back)
 	for longer := stretch; errors.Is(err, ErrNoRoom) && longer <= mostStretch; longer *= stretch {
 		out, err = withPortals(c, p, plan.stretched(longer), portals, back)
 	}
 	if err == nil && synchronized {
+		out.Zero = zero
 		out, err = Synchronize(c, p, out)
 	}
 	if err != nil {

@@ -222,7 +222,7 @@ func (y *synchronizer) choices() (all []choice) {
 		most = max(most, y.plan.Stages[x.stage].Len())
 	}
 	for _, n := range []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32} {
-		if n == 1 || n <= most && n*len(y.rounds)*y.factor() <= mostSums {
+		if n == 1 || n <= most && n*len(y.rounds)*y.factor() <= mostSums && y.divides(n) {
 			all = append(all, choice{n, false})
 			if y.period != nil {
 				all = append(all, choice{n, true})
@@ -301,7 +301,6 @@ type passage struct {
 	ready       float64 // when that can start
 	number      int
 
-	part int            // of the bucket; 0: all of it
 	only *placedMessage // of a part: the one message that this is
 }
 

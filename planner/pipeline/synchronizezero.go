@@ -28,6 +28,20 @@ func (y *synchronizer) factor() int {
 	return most
 }
 
+// smallestPart is what the parts of several buckets have at least, on the mean: a run divides tensors only behind whole partial sums of the
+// norm, 64 KiB, so that smaller parts would not be as equal as planned.
+const smallestPart = 1 << 20 // bytes
+
+// divides reports whether stages have so many buckets whose parts are not too small.
+func (y *synchronizer) divides(buckets int) bool {
+	for _, x := range y.stages {
+		if y.sharded() && x.weights < smallestPart*int64(buckets*len(x.line)) {
+			return false
+		}
+	}
+	return true
+}
+
 // exchanged returns the messages of a choice between all devices of stages and the owners of parts, each of which is ready at some time.
 func (y *synchronizer) exchanged(c choice, kind SynchronizationKind, ready func(g *gradients, from int, below float64) float64) (all passages) {
 	for i := range y.rounds {

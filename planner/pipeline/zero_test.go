@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"bytes"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -21,6 +22,9 @@ func divided(t *testing.T, rnd *rand.Rand, plans int) (all []pipelinetest.Case) 
 		if !k.Plan.IsFlush() {
 			continue
 		}
+		if rnd.IntN(3) > 0 {
+			larger(k)
+		}
 		k.Plan.Zero, k.Plan.OptimizerCopies = pipeline.ZeroShards, float64(rnd.IntN(5))/2
 		plan, err := pipeline.Synchronize(k.Chain, k.Platform, k.Plan)
 		if err != nil {
@@ -33,7 +37,21 @@ func divided(t *testing.T, rnd *rand.Rand, plans int) (all []pipelinetest.Case) 
 	return all
 }
 
-func many(t *testing.T) int {
+// larger makes all bytes so many that weights are divided into buckets; all takes as long as before.
+func larger(k pipelinetest.Case) {
+	const times = 8 << 20
+	k.Chain.InputBytes *= times
+	for i := range k.Chain.Layers {
+		l := &k.Chain.Layers[i]
+		l.OutputBytes, l.SavedBytes, l.GradientBytes, l.WeightBytes = l.OutputBytes*times, l.SavedBytes*times, l.GradientBytes*times, l.WeightBytes*times
+	}
+	k.Platform.Bandwidth *= times
+	for ends := range k.Platform.Pairs {
+		k.Platform.Pairs[ends] *= times
+	}
+}
+
+func many() int {
 	if testing.Short() {
 		return 60
 	}
@@ -43,7 +61,7 @@ func many(t *testing.T) int {
 // Plans that divide the optimizer's state keep every rule, for the independent judge too, run no later than planned, and hold no more of it
 // than r-th parts.
 func TestZeroPlansAreValid(t *testing.T) {
-	all := divided(t, rand.New(rand.NewPCG(16, 11)), many(t))
+	all := divided(t, rand.New(rand.NewPCG(16, 11)), many())
 	for _, k := range all {
 		report, err := pipeline.Check(k.Chain, k.Platform, k.Plan)
 		if err != nil {
@@ -58,7 +76,7 @@ func TestZeroPlansAreValid(t *testing.T) {
 func TestChangedZeroPlans(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(16, 12))
 	var all []pipelinetest.Case
-	for _, k := range divided(t, rnd, many(t)) {
+	for _, k := range divided(t, rnd, many()) {
 		for range 6 {
 			x := copied(k)
 			x.Plan.Synchronization = slices.Clone(k.Plan.Synchronization)
@@ -108,10 +126,15 @@ func TestChangedZeroPlans(t *testing.T) {
 	pipelinetest.Agree(t, all)
 }
 
-// Three replicas share 12 bytes of weights in two buckets, 4 bytes and 8: parts of 1, 1, 2 and of 2, 3, 3 bytes. On links of two directions
-// each part takes at most 0.75 s, reduces of the last layer leave when it is made, at 5 s, and all of the new weights at 9.5 s.
+// Three replicas share 12 MiB of weights in two buckets, 4 MiB and 8. On links of two directions parts take 1/3 s and 2/3 s: reduces of the
+// last layer leave when it is made, at 5 s, those of the first at 9 s, and the new weights when they have come.
 func TestZeroDividesTheOptimizersState(t *testing.T) {
 	k := threeReplicas()
+	const times = 1 << 20
+	for i := range k.Chain.Layers {
+		k.Chain.Layers[i].WeightBytes *= times
+	}
+	k.Platform.Bandwidth *= times
 	k.Platform.Duplex, k.Plan.Zero, k.Plan.OptimizerCopies = true, pipeline.ZeroShards, 2
 	plan, err := pipeline.Synchronize(k.Chain, k.Platform, k.Plan)
 	if err != nil {
@@ -121,11 +144,11 @@ func TestZeroDividesTheOptimizersState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []int64{2*12 + 2*3, 2*12 + 2*4, 2*12 + 2*5}; !equal(r.PerDeviceWeights, want) || r.Replicated[0].Buckets != 2 || !near(r.Makespan, 10.75) {
+	if want := []int64{32*times - 2, 32 * times, 32*times + 2}; !equal(r.PerDeviceWeights, want) || r.Replicated[0].Buckets != 2 || math.Abs(r.Makespan-10-1.0/3) > 1e-6 {
 		t.Errorf("weights %v, want %v; %+v, makespan %g", r.PerDeviceWeights, want, r.Replicated, r.Makespan)
 	}
 	k.Plan.Zero, k.Plan.Synchronization = pipeline.ZeroNothing, nil
-	if r, err := pipeline.Check(k.Chain, k.Platform, k.Plan); err != nil || !equal(r.PerDeviceWeights, []int64{48, 48, 48}) {
+	if r, err := pipeline.Check(k.Chain, k.Platform, k.Plan); err != nil || !equal(r.PerDeviceWeights, []int64{48 * times, 48 * times, 48 * times}) {
 		t.Errorf("undivided: %+v, %v", r, err)
 	}
 }
