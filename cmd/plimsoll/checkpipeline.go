@@ -55,22 +55,27 @@ type pipelineFigures struct {
 
 // replicatedStage is when the gradients of a stage's replicas are added up.
 type replicatedStage struct {
-	Stage    int     `json:"stage"`
-	Replicas int     `json:"replicas"`
-	Buckets  int     `json:"buckets"`
-	Behind   float64 `json:"behind_s"`
+	Stage    int           `json:"stage"`
+	Replicas int           `json:"replicas"`
+	Zero     pipeline.Zero `json:"zero,omitempty"`
+	Buckets  int           `json:"buckets"`
+	Behind   float64       `json:"behind_s"`
 }
 
 // String says it in a line.
 func (s replicatedStage) String() string {
 	line := fmt.Sprintf("stage %d, %d replicas: ", s.Stage, s.Replicas)
-	switch s.Buckets {
-	case 0:
+	buckets, until := fmt.Sprintf("%d buckets", s.Buckets), units.Seconds(s.Behind)
+	switch {
+	case s.Buckets == 0:
 		return line + "that their gradients are added up takes no time in this plan"
-	case 1:
-		return line + fmt.Sprintf("their gradients are added up in 1 bucket, until %s behind the last backward", units.Seconds(s.Behind))
+	case s.Buckets == 1:
+		buckets = "1 bucket"
 	}
-	return line + fmt.Sprintf("their gradients are added up in %d buckets, until %s behind the last backward", s.Buckets, units.Seconds(s.Behind))
+	if s.Zero != pipeline.ZeroNothing {
+		return line + fmt.Sprintf("each updates its part of %s (zero %d), and the new weights have come %s behind the last backward", buckets, s.Zero, until)
+	}
+	return line + fmt.Sprintf("their gradients are added up in %s, until %s behind the last backward", buckets, until)
 }
 
 // addRun adds what a run of a table found; it may not have come to its end.

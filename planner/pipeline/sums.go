@@ -370,6 +370,7 @@ func (l *layout) after(backward *job, layer int) ticks {
 // Replicated is when the gradients of the replicas of a stage are added up.
 type Replicated struct {
 	Stage, Replicas int
+	Zero            Zero    // what they divide
 	Buckets         int     // of layers; 0: the plan has no messages for them, adding up takes no time
 	Behind          float64 // seconds from the end of the last backward of a round to the last message, in the round where that is longest
 }
@@ -377,7 +378,7 @@ type Replicated struct {
 // replicated returns what is said of stages with replicas and weights.
 func (l *layout) replicated() (all []Replicated) {
 	for _, x := range l.replicatedStages() {
-		r := Replicated{Stage: x.stage, Replicas: len(x.line)}
+		r := Replicated{Stage: x.stage, Replicas: len(x.line), Zero: l.plan.Zero}
 		for _, round := range rounds(l.repeats, x.round) {
 			r.Buckets = len(l.sumsOf(x.stage, round))
 			r.Buckets /= l.parts(&x)
