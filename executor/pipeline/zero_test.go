@@ -93,6 +93,79 @@ func TestZeroIsTheUndividedRun(t *testing.T) {
 	}
 }
 
+// relayed lets some new weights come by way of replicas that have them.
+func relayed(t *testing.T, r *rand.Rand, c Costs, plan *pipeline.Plan) *pipeline.Plan {
+	t.Helper()
+	out := *plan
+	out.Synchronization = slices.Clone(plan.Synchronization)
+	for i := range out.Synchronization {
+		m := &out.Synchronization[i]
+		line := plan.Line(m.Stage)
+		if m.Kind != pipeline.Gather || len(line) < 3 || r.IntN(2) == 0 {
+			continue
+		}
+		owner := m.From
+		for m.From == owner || m.From == m.To {
+			m.From = line[r.IntN(len(line))]
+		}
+		m.Start = plan.Predicted.Makespan + 1e6 + float64(slices.Index(line, m.To)) // behind all that come straight
+		if slices.Index(line, m.From) > slices.Index(line, m.To) {
+			m.From, m.Start = owner, plan.Synchronization[i].Start
+		}
+	}
+	timed, err := pipeline.Timed(c.Chain, c.Platform, &out)
+	must(t, err)
+	_, err = pipeline.Check(c.Chain, c.Platform, timed)
+	must(t, err)
+	return timed
+}
+
+// Random plans, whose stages need not have the same replicas, are divided to the last bit, however weights come to who has not
+// made them.
+func TestRandomPlansAreDivided(t *testing.T) {
+	w := workload(t, wideModel(t))
+	r := rand.New(rand.NewPCG(16, 1))
+	ran, relays, plans := 0, 0, 60
+	if testing.Short() {
+		plans = 15
+	}
+	for seed := uint64(0); ran < plans; seed++ {
+		c, plan := randomPlan(w, seed, 1)
+		if seed%8 == 0 { // seldom all of several replicas work
+			c = costs(w, 3+int(seed/8)%2, seed)
+			plan = dataParallel(c, 8)
+		}
+		if !plan.IsFlush() || !hasReplicas(plan) {
+			continue
+		}
+		divided, whole := sharing(t, c, plan)
+		if divided.Synchronization == nil {
+			continue
+		}
+		ran++
+		by := relayed(t, r, c, divided)
+		for i, m := range by.Synchronization {
+			if m.From != divided.Synchronization[i].From {
+				relays++
+			}
+		}
+		n := 2 * plan.Repeats()
+		e, want := trained(t, w, c, whole, n, host.Config{})
+		want.Tensors = tensors(t, e)
+		for _, p := range []*pipeline.Plan{divided, by} {
+			e, got := trained(t, w, c, p, n, host.Config{Chaos: seed})
+			got.Tensors = tensors(t, e)
+			if d := want.FirstDifference(got); d != "" {
+				t.Fatalf("seed %d: %s", seed, d)
+			}
+		}
+	}
+	t.Logf("%d plans, %d messages by way of others", ran, relays)
+	if relays < plans/5 {
+		t.Errorf("%d messages by way of others", relays)
+	}
+}
+
 // sharesStates checks that the replicas of each stage have its optimizer's state once together, and weights all.
 func (e *Executor) sharesStates(t *testing.T, whole *Executor) {
 	t.Helper()
