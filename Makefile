@@ -27,13 +27,14 @@ CUDA_TESTS   = $(filter-out ./cmd/plimsoll/,$(sort $(dir $(shell grep -rl --incl
 CUDA_KERNELS = $(wildcard runtime/cuda/cudatest/src kernels/cuda/src)
 
 # PipeDream's profiles of a V100, batch 128 (gnmt: 32).
+MEMORIES = 3GiB,4GiB,6GiB,8GiB,10GiB,16GiB
 PIPELINE_CHAINS = $(foreach model,resnet50 resnext50 vgg16 gnmt densenet121,planner/pipeline/interop/testdata/pipedream/$(model).graph.txt)
 V100_CHAINS = docs/chains/resnet50.json,docs/chains/resnext50.json,docs/chains/vgg16.json,docs/chains/gnmt.json
 THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offload-greedy,vdnn,tflms,autoswap,opportunist,autocapper,pofo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-torchgpipe bench bench-peers test-torch text-versions notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-ingredients paper-torchgpipe bench bench-peers test-torch text-versions notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -141,9 +142,20 @@ paper-pipeline: build ## compare the pipeline strategies of the thesis and MadPi
 	bin/plimsoll bench pipelines -c $(subst $(space),$(comma),$(PIPELINE_CHAINS)) --devices 2,4,8 --memory 3GiB,4GiB,6GiB,8GiB,10GiB,16GiB \
 		--bandwidths 12GB/s,24GB/s --strategy pipedream,contiguous,madpipe,loadline --out out/pipelines
 
-paper-joint: build ## compare joint with what it chooses among, synchronization counted (simulated), into out/joint
-	bin/plimsoll bench pipelines -c $(subst $(space),$(comma),$(wildcard docs/chains/*.json)) --devices 2,4,8,16 --memory 3GiB,4GiB,6GiB,8GiB,10GiB,16GiB \
-		--bandwidths 12GB/s,24GB/s --strategy pipedream,contiguous,madpipe,loadline,joint --accounting saved --out out/joint
+JOINT = bin/plimsoll bench pipelines -c $(subst $(space),$(comma),$(wildcard docs/chains/*.json)) --accounting saved
+NODES = --devices 8,16 --node 4 --node-bandwidth 100GB/s
+FLUSHES = --microbatches 32 --strategy 1f1b-flush,gpipe-checkpoint,1f1b-recompute,joint-flush
+
+paper-joint: build ## compare joint with what it chooses among, synchronization counted (simulated), into out/joint, -nodes, -flush
+	$(JOINT) --devices 2,4,8,16 --memory $(MEMORIES) --bandwidths 12GB/s,24GB/s --strategy pipedream,contiguous,madpipe,loadline,joint --out out/joint
+	$(JOINT) $(NODES) --memory $(MEMORIES) --bandwidths 12GB/s,24GB/s --strategy pipedream,contiguous,madpipe,loadline,joint --out out/joint-nodes
+	$(JOINT) --devices 2,4,8,16 --memory $(MEMORIES) --bandwidths 12GB/s,24GB/s $(FLUSHES) --out out/joint-flush
+	$(JOINT) $(NODES) --memory 3GiB,6GiB,10GiB,16GiB --bandwidths 12GB/s $(FLUSHES) --out out/joint-flush-nodes
+
+paper-ingredients: ## what stages, replicas and recomputation are worth (simulated), into bench/results/ingredients.md
+	go run ./bench/ingredients -devices 2,8,64 -memory 3,6,10,16,80 -bandwidths 8,450 -out out/ingredients
+	cp out/ingredients.md bench/results/ingredients.md
+	cp out/ingredients.svg docs/results/ingredients.svg
 
 paper-torchgpipe: ## remake torchgpipe's tables and ablation with our plans (simulated), into bench/results/torchgpipe.md
 	go run ./bench/torchgpipe -chains bench/results/chains -out bench/results/torchgpipe

@@ -77,7 +77,7 @@ func TestAgainstBruteForce(t *testing.T) {
 	fit, none, recompute, replicated, tight := 0, 0, 0, 0, 0
 	for range 500 {
 		r := request(rng, 5, 3)
-		c, err := newCutter(t.Context(), r)
+		c, err := newCutter(t.Context(), r, Ingredients{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,6 +29,7 @@ import (
 // cutter cuts a chain into stages, each on a group of devices.
 type cutter struct {
 	pipeline.Request
+	without Ingredients
 	costs  *pipeline.Costs
 	need   *periodic.Footprint
 	seqs   *recompute.Sequences
@@ -47,14 +48,14 @@ type choice struct{ last, next, live, number int }
 
 const none = -1
 
-func newCutter(ctx context.Context, r pipeline.Request) (*cutter, error) {
+func newCutter(ctx context.Context, r pipeline.Request, without Ingredients) (*cutter, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
-	c := &cutter{Request: r, costs: pipeline.NewCosts(r.Chain), groups: groups(r.Platform)}
+	c := &cutter{Request: r, without: without, costs: pipeline.NewCosts(r.Chain), groups: groups(r.Platform, without)}
 	var err error
 	if c.need, err = periodic.NewFootprint(c.costs, r, 0); err != nil {
 		return nil, err
@@ -143,11 +144,14 @@ func (c *cutter) end(g, last int, period float64) {
 		if !ok {
 			return // and longer stages neither
 		}
-		if delay >= c.delay[g][first] {
+		if delay >= c.delay[g][first] || c.without.Stages && last-first+1 < c.costs.Len() {
 			continue // and ops make it no shorter
 		}
 		way := choice{last: last, live: periodic.Live(delay, turn), number: none}
 		if c.need.Bytes(0, first, last, way.live) > on.memory {
+			if c.without.Recomputation {
+				continue
+			}
 			if delay, way = c.recompute(g, first, last, turn); delay >= c.delay[g][first] {
 				continue
 			}

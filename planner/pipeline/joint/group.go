@@ -38,14 +38,14 @@ func (g group) devices() []int {
 const anyCount = 16
 
 // groups returns all that may have a stage, in the order of their first devices.
-func groups(p *pipeline.Platform) []group {
+func groups(p *pipeline.Platform, without Ingredients) []group {
 	whole := 1
 	if len(p.Levels) > 1 {
 		whole = p.Levels[0].Devices
 	}
 	var all []group
 	for first := range p.Devices {
-		for count := 1; first+count <= p.Devices; count++ {
+		for count := 1; first+count <= p.Devices && (count == 1 || !without.Replicas); count++ {
 			inside := first/whole == (first+count-1)/whole
 			if many := p.Devices > anyCount; many && (!inside && (first%whole != 0 || count%whole != 0) || count < p.Devices && !smooth(count)) {
 				continue

@@ -11,14 +11,27 @@ import (
 	"plimsoll/planner/pipeline/periodic"
 )
 
+// Ingredients are what a plan is made of.
+type Ingredients struct {
+	Stages        bool // several of them: without there is one, on one device or on several that take minibatches in turn
+	Replicas      bool // of a stage
+	Recomputation bool
+}
+
 // solve returns the fastest of its own plan and those of other strategies, synchronization counted. Errors: *pipeline.InfeasibleError, the
 // context's, and those of requests that no periodic strategy takes.
 func solve(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
-	c, err := newCutter(ctx, r)
+	return Without(ctx, r, Ingredients{})
+}
+
+// Without returns the fastest plan that has none of some ingredients: what is left of joint's shows what they are worth. Errors: those of
+// solve.
+func Without(ctx context.Context, r pipeline.Request, these Ingredients) (*pipeline.Plan, error) {
+	c, err := newCutter(ctx, r, these)
 	if err != nil {
 		return nil, err
 	}
-	solvers := append(others(r.Platform), func(ctx context.Context, _ pipeline.Request) (*pipeline.Plan, error) { return c.plan(ctx) })
+	solvers := append(these.others(r.Platform), func(ctx context.Context, _ pipeline.Request) (*pipeline.Plan, error) { return c.plan(ctx) })
 	plans, errs := make([]*pipeline.Plan, len(solvers)), make([]error, len(solvers))
 	var all sync.WaitGroup
 	for i, solve := range solvers {
@@ -43,7 +56,7 @@ func solve(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 
 // solveOwn returns the plan of the dynamic program alone. Errors: those of solve.
 func solveOwn(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
-	c, err := newCutter(ctx, r)
+	c, err := newCutter(ctx, r, Ingredients{})
 	if err != nil {
 		return nil, err
 	}
@@ -77,13 +90,24 @@ func (p *pick) add(plan *pipeline.Plan, err error) error {
 // solver makes a plan, as a strategy does.
 type solver func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error)
 
-// others returns what makes the plans that are judged, too. Contiguous and madpipe are no faster than loadline. On many devices madpipe takes
-// longer than all the rest.
-func others(p *pipeline.Platform) []solver {
-	if p.Devices > anyCount {
-		return []solver{loadline.Contiguous, partition.PipeDreamPlan}
+// others returns what makes the plans that are judged, too, and have none of some ingredients. Contiguous and madpipe are no faster than
+// loadline. On many devices madpipe takes longer than all the rest.
+func (without Ingredients) others(p *pipeline.Platform) (all []solver) {
+	many := p.Devices > anyCount
+	switch {
+	case without.Stages:
+		return nil
+	case without.Recomputation && !many:
+		all = append(all, named(partition.Strategies(), "madpipe")[0].Solve)
+	case !without.Recomputation && many:
+		all = append(all, loadline.Contiguous)
+	case !without.Recomputation:
+		all = append(all, named(loadline.Strategies(), "loadline")[0].Solve)
 	}
-	return []solver{loadline.Strategies()[0].Solve, partition.PipeDreamPlan}
+	if !without.Replicas {
+		all = append(all, partition.PipeDreamPlan)
+	}
+	return all
 }
 
 // shares reports whether a device has several stages.
