@@ -30,10 +30,10 @@ import (
 type cutter struct {
 	pipeline.Request
 	without Ingredients
-	costs  *pipeline.Costs
-	need   *periodic.Footprint
-	seqs   *recompute.Sequences
-	groups []group
+	costs   *pipeline.Costs
+	need    *periodic.Footprint
+	seqs    *recompute.Sequences
+	groups  []group
 	// of bound
 	fastest float64 // bytes/s of the fastest link
 	worthy  []int   // layers, those first whose saved sets are worth most seconds of their forwards for a byte
