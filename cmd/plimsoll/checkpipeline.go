@@ -66,10 +66,10 @@ type replicatedStage struct {
 func (s replicatedStage) String() string {
 	line := fmt.Sprintf("stage %d, %d replicas: ", s.Stage, s.Replicas)
 	buckets, until := fmt.Sprintf("%d buckets", s.Buckets), units.Seconds(s.Behind)
-	switch {
-	case s.Buckets == 0:
+	switch s.Buckets {
+	case 0:
 		return line + "that their gradients are added up takes no time in this plan"
-	case s.Buckets == 1:
+	case 1:
 		buckets = "1 bucket"
 	}
 	if s.Zero != pipeline.ZeroNothing {

@@ -87,8 +87,7 @@ func (f *pipelineFlags) fit(s pipeline.Strategy) error {
 	case f.timeLimit != 0 && s.Name != "milp" && s.Name != "ilp":
 		return usage(fmt.Errorf("--time-limit is for milp and ilp, which search: %s does not", s.Name))
 	}
-	_, err := zero(f.zero, s)
-	return err
+	return checkZero(f.zero, s)
 }
 
 // request is what the flags ask of a strategy, for a chain.

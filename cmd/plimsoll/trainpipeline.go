@@ -210,10 +210,7 @@ func (f *trainPipeFlags) check(strategy string) error {
 	case f.patience < 0:
 		return usage(fmt.Errorf("--patience is %v: give a time, as in 5m, or 0 to wait for ever", f.patience))
 	}
-	if _, err := zero(f.zero, f.strategies...); err != nil {
-		return err
-	}
-	return firstOf(zeroOfPlan(f.zero, f.given.plan), f.links.check())
+	return firstOf(checkZero(f.zero, f.strategies...), zeroOfPlan(f.zero, f.given.plan), f.links.check())
 }
 
 // parts returns the microbatches of a step: 1 of an asynchronous plan, whose every minibatch is a step, and 0 on one device.

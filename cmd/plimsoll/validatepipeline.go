@@ -121,8 +121,7 @@ func (f *fleetFlags) check(onCPU bool) error {
 
 // divides refuses a --zero that not all strategies know.
 func (f *fleetFlags) divides() error {
-	_, err := zero(f.zero, f.strategies...)
-	return firstOf(err, zeroOfPlan(f.zero, f.given.plan))
+	return firstOf(checkZero(f.zero, f.strategies...), zeroOfPlan(f.zero, f.given.plan))
 }
 
 // name looks up the strategies: a plan that is given is one.

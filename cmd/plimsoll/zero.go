@@ -9,16 +9,16 @@ import (
 
 const zeroUsage = "1: the replicas of a stage divide its optimizer's state (ZeRO-1), of schedules with a flush; 0: each has all"
 
-// zero returns what --zero says for strategies that are tried in turn.
-func zero(n int, strategies ...pipeline.Strategy) (pipeline.Zero, error) {
+// checkZero refuses a --zero that is none, or not all of some strategies know.
+func checkZero(n int, strategies ...pipeline.Strategy) error {
 	z, err := pipeline.ParseZero(n)
 	if err != nil {
-		return 0, usage(fmt.Errorf("--%w", err))
+		return usage(fmt.Errorf("--%w", err))
 	}
 	if i := slices.IndexFunc(strategies, func(s pipeline.Strategy) bool { return s.Type != pipeline.Flushing }); z != pipeline.ZeroNothing && i >= 0 {
-		return 0, usage(fmt.Errorf("--zero is for schedules with a flush: %s has none; give one that has replicas, as in --strategy joint-flush", strategies[i].Name))
+		return usage(fmt.Errorf("--zero is for schedules with a flush: %s has none; give one that has replicas, as in --strategy joint-flush", strategies[i].Name))
 	}
-	return z, nil
+	return nil
 }
 
 // zeroOfPlan refuses --zero beside a plan that says otherwise.

@@ -83,7 +83,7 @@ func (x *synchronization) divided() bool { return x.buckets[0].part > 0 }
 // owner returns the device that owns a part.
 func (x *synchronization) owner(bucket int) int { return x.line[x.buckets[bucket].part-1] }
 
-// cuts returns the part of a bucket of a stage: it begins where a partial sum of the norm of some gradient does, nearest to equal parts.
+// cut returns the part of a bucket of a stage: it begins where a partial sum of the norm of some gradient does, nearest to equal parts.
 func (e *Executor) cut(s int, b bucket, whole runtime.Span, begins []int64) runtime.Span {
 	if b.part == 0 {
 		return whole
