@@ -265,7 +265,7 @@ func (e *Executor) prepareUpdates() error {
 	if e.Offloading() != OffloadNothing {
 		return e.prepareStateSlices()
 	}
-	if err := e.sumTwins(); err != nil {
+	if err := e.sumTied(); err != nil {
 		return err
 	}
 	if err := e.prepareGuard(); err != nil {

@@ -196,7 +196,7 @@ func TestPlansOfTransformersGiveTheBitsOfStoreAll(t *testing.T) {
 	must(t, err)
 	everyPlan(t, m)
 	m, err = models.Llama("llama", models.Language{
-		Batch: 2, Length: 20, Vocabulary: 30, Width: 32, Heads: 4, KVHeads: 2, Hidden: 48, Blocks: 4,
+		Batch: 2, Length: 20, Vocabulary: 30, Width: 32, Heads: 4, KVHeads: 2, Hidden: 48, Blocks: 4, Tied: true,
 	})
 	must(t, err)
 	everyPlan(t, m)

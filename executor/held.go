@@ -105,9 +105,7 @@ func (w *Workload) heldStatic() (all []Held) {
 		if w.Offloading() != OffloadNothing {
 			break
 		}
-		if w.Model.Layers[i].Twin == 0 { // else they are another layer's
-			add(Weights, i+1, l.params.Bytes)
-		}
+		add(Weights, i+1, l.params.Bytes)
 		add(WeightGrads, i+1, l.grads.Bytes)
 		for _, s := range l.states {
 			add(States, i+1, s.Bytes)

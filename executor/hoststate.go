@@ -82,9 +82,7 @@ func newHostState(m *models.Model, layers []*models.Programs, opt kernels.Update
 	}
 	for i, p := range layers {
 		h.at = append(h.at, h.region)
-		if m.Layers[i].Twin == 0 {
-			h.region += kernels.Align(p.GradBytes)
-		}
+		h.region += kernels.Align(p.GradBytes - m.Layers[i].TiedBytes())
 	}
 	take := func() runtime.Span {
 		span := runtime.Span{Space: runtime.Host, Offset: h.bytes, Bytes: h.region}
@@ -149,9 +147,9 @@ func (w *Workload) Offload(mode Offloading) (*Workload, error) {
 	if mode == OffloadOptimizer && w.Optimizer.States() == 0 {
 		return nil, fmt.Errorf("%w: %s without momentum keeps none", ErrNoState, w.Optimizer.Kind())
 	}
-	twin := slices.IndexFunc(w.Model.Layers, func(l *models.Layer) bool { return l.Twin > 0 })
-	if mode == OffloadWeights && twin >= 0 {
-		return nil, fmt.Errorf("%w, and layer %s shares its weights with another: offload the optimizer's state alone", ErrAtOnce, w.Model.Layers[twin].Name)
+	tied := slices.IndexFunc(w.Model.Layers, func(l *models.Layer) bool { return len(l.Tied()) > 0 })
+	if mode == OffloadWeights && tied >= 0 {
+		return nil, fmt.Errorf("%w, and layer %s shares its weights with another: offload the optimizer's state alone", ErrAtOnce, w.Model.Layers[tied].Name)
 	}
 	out := *w
 	out.static = placeStatic(w.Model, w.Layers, w.Optimizer, mode, w.static.staged.palette)
@@ -172,18 +170,19 @@ type place struct {
 }
 
 // layer places the memory of layer i, from 0.
-func (h *hostState) layer(i int, p *models.Programs, params []models.Parameter, take func(int64) runtime.Span) staticLayer {
+func (h *hostState) layer(i int, p *models.Programs, of *models.Layer, take func(int64) runtime.Span) staticLayer {
 	var l staticLayer
+	tied := of.TiedBytes()
 	for _, region := range h.states {
-		l.states = append(l.states, region.Part(h.at[i], p.GradBytes))
+		l.states = append(l.states, region.Part(h.at[i], p.GradBytes-tied))
 	}
 	if h.mode != OffloadWeights {
-		l.params, l.grads = take(p.ParamBytes), take(p.GradBytes)
+		l.params, l.grads = take(p.ParamBytes-tied), take(p.GradBytes)
 		return l
 	}
 	l.grads, l.places = h.grads.Part(0, p.GradBytes), map[int64]place{}
 	var buffers int64
-	for _, q := range params {
+	for _, q := range of.Params() {
 		l.places[q.Value.Offset] = place{q.Trained, q.Grad.Offset}
 		if !q.Trained {
 			l.places[q.Value.Offset] = place{offset: buffers}
@@ -210,6 +209,9 @@ func (s *static) value(layer int, q models.Parameter) runtime.Span {
 // operand returns where the ops of a layer find a parameter, when its weights are in a slot.
 func (s *static) operand(layer, slot int, ref models.Ref) runtime.Span {
 	l := &s.layers[layer-1]
+	if span, tied := l.tied[ref.Offset]; tied {
+		return span
+	}
 	at, moved := l.places[ref.Offset]
 	switch {
 	case !moved:

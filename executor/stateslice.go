@@ -42,7 +42,7 @@ type atOnce struct {
 func (e *Executor) prepareStateSlices() error {
 	h := &e.static.hostState
 	if h.mode == OffloadOptimizer {
-		if err := errors.Join(e.sumTwins(), e.prepareGuard()); err != nil {
+		if err := errors.Join(e.sumTied(), e.prepareGuard()); err != nil {
 			return err
 		}
 		return e.prepareSlices(none, 0, h.region)

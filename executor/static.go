@@ -38,7 +38,8 @@ func resultBytes(layers int, mode Offloading) int64 {
 type staticLayer struct {
 	params, grads runtime.Span
 	states        []runtime.Span
-	places        map[int64]place // of the parameters, by their offset in the Params block; none where that is params itself
+	places        map[int64]place        // of the parameters, by their offset in the Params block; none where that is params itself
+	tied          map[int64]runtime.Span // of those of other layers, likewise
 }
 
 func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update, mode Offloading, palette []float32) static {
@@ -50,19 +51,17 @@ func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update,
 	}
 	s.hostState.open(layers, take)
 	for i, p := range layers {
-		if of := m.Layers[i].Twin; of > 0 {
-			s.layers = append(s.layers, staticLayer{params: s.layers[of-1].params, grads: take(p.GradBytes)})
-			continue
-		}
 		if mode != OffloadNothing {
-			s.layers = append(s.layers, s.hostState.layer(i, p, m.Layers[i].Params(), take))
-			continue
+			s.layers = append(s.layers, s.hostState.layer(i, p, m.Layers[i], take))
+		} else {
+			tied := m.Layers[i].TiedBytes()
+			l := staticLayer{params: take(p.ParamBytes - tied), grads: take(p.GradBytes)}
+			for range opt.States() {
+				l.states = append(l.states, take(p.GradBytes-tied))
+			}
+			s.layers = append(s.layers, l)
 		}
-		l := staticLayer{params: take(p.ParamBytes), grads: take(p.GradBytes)}
-		for range opt.States() {
-			l.states = append(l.states, take(p.GradBytes))
-		}
-		s.layers = append(s.layers, l)
+		s.tie(i, m.Layers[i])
 	}
 	s.labels = take(m.Labels.Bytes())
 	s.scalars = take(kernels.ScalarsBytes)
@@ -70,6 +69,16 @@ func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update,
 	s.result = take(resultBytes(len(layers), mode))
 	s.staged.open(m.Input, m.Wiring().Inputs(), s.labels.Bytes, take)
 	return s
+}
+
+// tie finds the parameters of layer i, from 0, that are those of earlier layers.
+func (s *static) tie(i int, l *models.Layer) {
+	for _, q := range l.Tied() {
+		if s.layers[i].tied == nil {
+			s.layers[i].tied = map[int64]runtime.Span{}
+		}
+		s.layers[i].tied[q.Value.Offset] = s.value(q.Of.Layer, *q.Of)
+	}
 }
 
 // partials counts the guard's partial sums.

@@ -49,6 +49,10 @@ func (l *Layer) twin(name string, of, number int) *Layer {
 	t.Name, t.Twin, t.Nodes = name, of, slices.Clone(l.Nodes)
 	for i := range t.Nodes {
 		t.Nodes[i].Salt = salt(t.Nodes[i].Op, number, i)
+		t.Nodes[i].Params = slices.Clone(l.Nodes[i].Params)
+		for j := range t.Nodes[i].Params {
+			t.Nodes[i].Params[j].Layer, t.Nodes[i].Params[j].Of = number, &l.Nodes[i].Params[j]
+		}
 	}
 	return &t
 }

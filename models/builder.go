@@ -31,6 +31,7 @@ type Builder struct {
 	joined bool           // there is a layer that joins them
 
 	names map[string]bool
+	ties  map[string]string // by the names of parameters to come, those that they are
 	err   error
 }
 
@@ -81,6 +82,15 @@ func (b *Builder) add(name, prefix string, joined []kernels.Desc, graph func(g *
 	}
 	b.model.Layers = append(b.model.Layers, g.layer)
 	b.out = g.layer.Desc(v)
+}
+
+// Tie says that a parameter of a layer to come is one that there is, of an earlier layer. It is then none of the model's own: the
+// earlier one's gradient gets the sum of both. In its layer it comes behind the layer's own.
+func (b *Builder) Tie(name, to string) {
+	if b.ties == nil {
+		b.ties = map[string]string{}
+	}
+	b.ties[name] = to
 }
 
 // Model adds the loss, softmax cross entropy, and returns the model.
@@ -229,6 +239,10 @@ func (g *Graph) params(n *Node, ps []kernels.Param) error {
 		if g.b.Parts != nil {
 			q.Parts = g.b.Parts(q)
 		}
+		var err error
+		if q.Of, err = g.tied(&q); err != nil {
+			return err
+		}
 		if g.b.names[q.Name] {
 			return fmt.Errorf("%w: there is already a parameter %q", ErrGraph, q.Name)
 		}
@@ -243,6 +257,27 @@ func (g *Graph) params(n *Node, ps []kernels.Param) error {
 		n.Params = append(n.Params, q)
 	}
 	return nil
+}
+
+// tied returns the parameter that q is; nil: it is its own.
+func (g *Graph) tied(q *Parameter) (*Parameter, error) {
+	to, tied := g.b.ties[q.Name]
+	switch {
+	case !tied && len(g.layer.Tied()) > 0:
+		return nil, fmt.Errorf("%w: %q comes behind a parameter that is tied", ErrGraph, q.Name)
+	case !tied:
+		return nil, nil
+	}
+	for _, l := range g.b.model.Layers {
+		for i := range l.Nodes {
+			for j := range l.Nodes[i].Params {
+				if p := &l.Nodes[i].Params[j]; p.Name == to && p.Of == nil && p.Trained && q.Trained && p.Desc.Equal(q.Desc) {
+					return p, nil
+				}
+			}
+		}
+	}
+	return nil, fmt.Errorf("%w: %q is tied to %q, and no earlier layer has that, trained, of %v", ErrGraph, q.Name, to, q.Desc)
 }
 
 // start chooses how a parameter starts from the op that it belongs to.

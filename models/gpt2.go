@@ -17,6 +17,7 @@ type Language struct {
 	Blocks        int           // of attention and MLP
 	Dropout       float32       // after the embedding and each half of a block
 	DType         kernels.DType // of the activations
+	Tied          bool          // the last layer's weight is the embedding's
 
 	// Of Llamas alone, which have no learned positions:
 
@@ -28,7 +29,7 @@ type Language struct {
 
 // GPT2Small is the smallest GPT-2, of 124M parameters, for a batch of sequences.
 func GPT2Small(batch, length int) Language {
-	return Language{Batch: batch, Length: length, Vocabulary: 50257, Positions: 1024, Width: 768, Heads: 12, Blocks: 12, Dropout: 0.1}
+	return Language{Batch: batch, Length: length, Vocabulary: 50257, Positions: 1024, Width: 768, Heads: 12, Blocks: 12, Dropout: 0.1, Tied: true}
 }
 
 // What GPT-2 is published with: the positions that have learned vectors, the channels of a head, the share that is dropped.
@@ -43,7 +44,7 @@ func gpt2(blocks, width int) func(string, Config) (*Model, error) {
 	return func(name string, c Config) (*Model, error) {
 		return GPT2(name, Language{
 			Batch: c.Batch, Length: c.Image, Vocabulary: c.Classes, Positions: max(publishedPositions, c.Image),
-			Width: width, Heads: max(width/headChannels, 1), Blocks: blocks, Dropout: publishedDropout, DType: c.DType,
+			Width: width, Heads: max(width/headChannels, 1), Blocks: blocks, Dropout: publishedDropout, DType: c.DType, Tied: tied(name, true),
 		})
 	}
 }
@@ -56,7 +57,7 @@ func smallGPT2(blocks, width int) func(string, Config) (*Model, error) {
 		}
 		return GPT2(name, Language{
 			Batch: c.Batch, Length: c.Image, Vocabulary: c.Classes, Positions: c.Image, Width: width, Heads: headsOf(width, 1), Blocks: blocks,
-			DType: c.DType,
+			DType: c.DType, Tied: tied(name, true),
 		})
 	}
 }
@@ -75,8 +76,8 @@ func headsOf(width, unit int) int {
 // norms, learned positions, GELU by tanh. Each half of a block, attention and MLP, is a layer of the chain. Parameters are named as
 // Hugging Face has them, and files have them as it does: see gpt2Parts.
 //
-// Two things are not as published: the last layer has a weight of its own, where GPT-2 takes the embedding's (so a model has
-// Vocabulary*Width more parameters), and attention weights are not dropped out. Errors: ErrConfig, ErrGraph.
+// Attention weights are not dropped out, as published they are; and without Tied the last layer has a weight of its own (so a model has
+// Vocabulary*Width more parameters). Errors: ErrConfig, ErrGraph.
 func GPT2(name string, c Language) (*Model, error) {
 	if err := c.checkGPT2(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -91,6 +92,9 @@ func GPT2(name string, c Language) (*Model, error) {
 		block := fmt.Sprintf("h.%d", i)
 		b.Layer(block+".attn", "transformer."+block, c.attention)
 		b.Layer(block+".mlp", "transformer."+block, c.mlp)
+	}
+	if c.Tied {
+		b.Tie("lm_head.weight", "transformer.embed.weight")
 	}
 	b.Layer("head", "", func(g *Graph, x Value) Value {
 		return g.Project("lm_head", g.LayerNorm("transformer.ln_f", x), c.Vocabulary)

@@ -23,10 +23,13 @@ func llama(t testing.TB, c models.Language) *models.Model {
 	return m
 }
 
-// Published counts: Zhang et al. 2024, TinyLlama; Hugging Face's cards of Llama 2 and 3 (6.74B and 8.03B), counted from their tensors.
-// Nothing is allocated for them.
+// Published counts: Hugging Face's of its GPT-2s; Zhang et al. 2024, TinyLlama; the cards of Llama 2 and 3 (6.74B and 8.03B), counted from
+// their tensors. Nothing is allocated for them.
 func TestLanguageParameterCounts(t *testing.T) {
-	counts := map[string]int64{"tinyllama": 1_100_048_384, "llama2-7b": 6_738_415_616, "llama3-8b": 8_030_261_248}
+	counts := map[string]int64{
+		"gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080, "gpt2-xl": 1_557_611_200,
+		"tinyllama": 1_100_048_384, "llama2-7b": 6_738_415_616, "llama3-8b": 8_030_261_248,
+	}
 	for _, k := range models.Texts() {
 		want, published := counts[k.Name]
 		if got := build(t, k.Name, k.Config()).ParamCount(); published && got != want {
@@ -68,6 +71,7 @@ type torchSizes struct {
 	Batch, Length, Vocabulary, Positions, Width, Heads, Hidden, Blocks int
 
 	KVHeads int `json:"kv_heads"`
+	Untied  bool
 }
 
 // model returns ours.
@@ -75,7 +79,7 @@ func (m *torchModel) model(t testing.TB) *models.Model {
 	s := m.Sizes
 	c := models.Language{
 		Batch: s.Batch, Length: s.Length, Vocabulary: s.Vocabulary, Positions: s.Positions, Width: s.Width, Heads: s.Heads, KVHeads: s.KVHeads,
-		Hidden: s.Hidden, Blocks: s.Blocks,
+		Hidden: s.Hidden, Blocks: s.Blocks, Tied: !s.Untied,
 	}
 	if m.Model == "llama" {
 		return llama(t, c)
@@ -186,7 +190,15 @@ func TestLlamaFamily(t *testing.T) {
 			t.Errorf("%s has heads, heads of keys and values and hidden channels %s, want %s", name, got, want)
 		}
 	}
+	for name, want := range map[string]bool{"gpt2-2-16": true, "gpt2-2-16-tied": true, "gpt2-2-16-untied": false, "llama-2-16": false, "llama-2-16-untied": false, "llama-2-16-tied": true} {
+		m := build(t, name, models.Config{Batch: 1, Image: 4, Classes: 5})
+		head := m.Layers[len(m.Layers)-2]
+		if tied := head.TiedBytes(); !models.OfText(name) || (tied > 0) != want {
+			t.Errorf("%s has %d bytes of tied parameters", name, tied)
+		}
+	}
 	for name, is := range map[string]error{
+		"gpt2-tied-untied": models.ErrUnknown, "resnet18-tied": models.ErrUnknown,
 		"llama-2": models.ErrUnknown, "llama-1-2-3-4-5-6": models.ErrUnknown, "llama-a-16": models.ErrUnknown, "llama-2-20": models.ErrConfig,
 		"llama-0-16": models.ErrConfig, "llama-2-16-3": models.ErrConfig, "llama-1-99999999999999": models.ErrConfig, "gpt2-1-16-2": models.ErrUnknown,
 	} {

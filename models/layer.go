@@ -81,7 +81,7 @@ func (l *Layer) ends() []any { return []any{l.entries, l.exits, l.joined, l.labe
 func (n Node) like(o Node) bool {
 	return n.Name == o.Name && n.Salt == o.Salt && slices.Equal(n.In, o.In) && reflect.DeepEqual(n.Op, o.Op) &&
 		slices.EqualFunc(n.Params, o.Params, func(p, q Parameter) bool {
-			p.Name, p.Layer, p.Parts = q.Name, q.Layer, q.Parts
+			p.Name, p.Layer, p.Parts, p.Of = q.Name, q.Layer, q.Parts, q.Of
 			return reflect.DeepEqual(p, q)
 		})
 }
@@ -149,15 +149,31 @@ func (l *Layer) input(k int) Ref {
 	return Ref{Block: Input, Bytes: l.Desc(InputOf(k)).Bytes(), Branch: k}
 }
 
-// Params returns the layer's parameters and buffers in the order in which they lie in its Params block; a twin has none
-// of its own.
+// Params returns the layer's own parameters and buffers in the order in which they lie in its Params block; a twin has none.
 func (l *Layer) Params() []Parameter {
-	var ps []Parameter
-	if l.Twin > 0 {
-		return nil
+	return l.params(func(p Parameter) bool { return p.Of == nil })
+}
+
+// Tied returns the parameters that are those of other layers. They lie behind the layer's own, in Params and in Grads.
+func (l *Layer) Tied() []Parameter {
+	return l.params(func(p Parameter) bool { return p.Of != nil })
+}
+
+// TiedBytes returns how much of Params, and of Grads, those of other layers take.
+func (l *Layer) TiedBytes() (bytes int64) {
+	for _, p := range l.Tied() {
+		bytes += p.Desc.Storage()
 	}
+	return bytes
+}
+
+func (l *Layer) params(which func(Parameter) bool) (ps []Parameter) {
 	for i := range l.Nodes {
-		ps = append(ps, l.Nodes[i].Params...)
+		for _, p := range l.Nodes[i].Params {
+			if which(p) {
+				ps = append(ps, p)
+			}
+		}
 	}
 	return ps
 }

@@ -16,7 +16,7 @@ func TinyLlama(batch, length int) Language {
 func llama(sizes Language) func(string, Config) (*Model, error) {
 	return func(name string, c Config) (*Model, error) {
 		s := sizes
-		s.Batch, s.Length, s.Vocabulary, s.DType = c.Batch, c.Image, c.Classes, c.DType
+		s.Batch, s.Length, s.Vocabulary, s.DType, s.Tied = c.Batch, c.Image, c.Classes, c.DType, tied(name, false)
 		return Llama(name, s)
 	}
 }
@@ -25,7 +25,7 @@ func llama(sizes Language) func(string, Config) (*Model, error) {
 // heads have 64 channels, or there are 4, two share keys and values, and the MLP has 8/3 times the channels.
 func smallLlama(sizes []int) func(string, Config) (*Model, error) {
 	return func(name string, c Config) (*Model, error) {
-		s := Language{Batch: c.Batch, Length: c.Image, Vocabulary: c.Classes, Blocks: sizes[0], Width: sizes[1], DType: c.DType}
+		s := Language{Batch: c.Batch, Length: c.Image, Vocabulary: c.Classes, Blocks: sizes[0], Width: sizes[1], DType: c.DType, Tied: tied(name, false)}
 		if s.Width%8 != 0 {
 			return nil, fmt.Errorf("%s: %w: %d channels, want a multiple of 8", name, ErrConfig, s.Width)
 		}
@@ -64,6 +64,9 @@ func Llama(name string, c Language) (*Model, error) {
 		block := fmt.Sprintf("layers.%d", i)
 		b.Layer(block+".attn", "model."+block, c.llamaAttention)
 		b.Layer(block+".mlp", "model."+block, c.llamaMLP)
+	}
+	if c.Tied {
+		b.Tie("lm_head.weight", "model.embed_tokens.weight")
 	}
 	b.Layer("head", "", func(g *Graph, x Value) Value {
 		return g.Project("lm_head", c.rmsNorm(g, "model.norm", x), c.Vocabulary)

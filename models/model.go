@@ -47,6 +47,9 @@ type Parameter struct {
 	Value   Ref  // in Params
 	Grad    Ref  // in Grads; zero for buffers
 
+	// Of is the parameter of an earlier layer that this one is, and whose gradient gets the sum of both; nil: it is its own. Where
+	// one memory has both layers, Value and Grad of the two are one tensor and two gradients; else each has a copy at Value.
+	Of *Parameter
 	// Parts are how files hold it; nil: as one tensor with its name and shape, that of a convolution with the channels in front.
 	Parts []Part
 

@@ -13,7 +13,8 @@ const headRow = 8
 // Window returns layers from..to, ℓ from 1, as a model of its own whose input is what layer from reads, and its compiled
 // programs: what is measured where the whole model has no room. all are the model's programs, for lib. A window that ends
 // before the loss has a head behind it, two layers that make a loss of a_to and so a gradient for its backwards. A window is
-// a chain: where branches join, their ends are one input, one behind the other; a twin has parameters of its own.
+// a chain: where branches join, their ends are one input, one behind the other; a twin has parameters of its own, and so has
+// a layer with tied ones.
 // Errors: ErrGraph for layers beyond WindowEnd, and for a model with portals.
 func (m *Model) Window(lib kernels.Library, all []*Programs, from, to int) (*Model, []*Programs, error) {
 	if to > m.WindowEnd(from) || len(m.Portals) > 0 {
@@ -67,11 +68,17 @@ func (m *Model) WindowEnd(from int) int {
 
 // alone returns a layer that shares its parameters with none.
 func (l *Layer) alone() *Layer {
-	if l.Twin == 0 {
+	if len(l.Tied()) == 0 {
 		return l
 	}
 	own := *l
-	own.Twin = 0
+	own.Twin, own.Nodes = 0, slices.Clone(l.Nodes)
+	for i := range own.Nodes {
+		own.Nodes[i].Params = slices.Clone(l.Nodes[i].Params)
+		for j := range own.Nodes[i].Params {
+			own.Nodes[i].Params[j].Of = nil
+		}
+	}
 	return &own
 }
 

@@ -95,7 +95,7 @@ func pairOf(model func(a, b int) func(string, Config) (*Model, error)) family {
 
 // scaled returns the model of a family that a name stands for, nil for any other name.
 func scaled(name string) func(string, Config) (*Model, error) {
-	parts := strings.Split(name, "-")
+	parts := strings.Split(base(name), "-")
 	f, sizes := families[parts[0]], []int{}
 	for _, part := range parts[1:] {
 		size, err := strconv.Atoi(part)
@@ -140,8 +140,29 @@ func Texts() []Known {
 
 // OfText reports whether a sample of a model is a text.
 func OfText(name string) bool {
-	return slices.ContainsFunc(Texts(), func(k Known) bool { return k.Name == name }) ||
+	return slices.ContainsFunc(Texts(), func(k Known) bool { return k.Name == base(name) }) ||
 		strings.HasPrefix(name, "gpt2-") || strings.HasPrefix(name, "llama-")
+}
+
+// What the names of language models may end with: whether the last layer's weight is the embedding's, where that is not as published.
+const (
+	tiedSuffix   = "-tied"
+	untiedSuffix = "-untied"
+)
+
+// tied reports whether the model of a name is tied, if it is as published.
+func tied(name string, published bool) bool {
+	return strings.HasSuffix(name, tiedSuffix) || published && !strings.HasSuffix(name, untiedSuffix)
+}
+
+// base returns the name of a language model without what says whether it is tied.
+func base(name string) string {
+	for _, suffix := range []string{tiedSuffix, untiedSuffix} {
+		if cut, ok := strings.CutSuffix(name, suffix); ok && (strings.HasPrefix(cut, "gpt2") || strings.Contains(cut, "llama")) {
+			return cut
+		}
+	}
+	return name
 }
 
 // All returns all known models: of images, of pairs of them, of text.
@@ -159,7 +180,7 @@ func Names() (all []string) {
 func New(name string, c Config) (*Model, error) {
 	build := scaled(name)
 	for _, k := range All() {
-		if k.Name == name {
+		if k.Name == name || k.Name == base(name) && OfText(name) {
 			build = k.Build
 		}
 	}

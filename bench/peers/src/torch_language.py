@@ -7,6 +7,7 @@ has the weights in Hugging Face's layout, gradients.safetensors the gradients of
 the losses. With --json, OUT is one file of JSON with all of it.
 """
 import argparse
+import ctypes
 import json
 import pathlib
 import struct
@@ -129,7 +130,8 @@ def save(path, tensors):
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         for t in tensors.values():
-            f.write(bytes(t.detach().contiguous().flatten().view(torch.uint8).untyped_storage()))
+            t = t.detach().contiguous()
+            f.write(ctypes.string_at(t.data_ptr(), 4 * t.numel()))
 
 
 def flat(t):
