@@ -170,9 +170,10 @@ bench-peers: ## time our kernels beside OpenBLAS, oneDNN and PyTorch (see bench/
 	go build -o out/peers/peers ./bench/peers
 	out/peers/peers -onednn out/peers/onednn -sgemm out/peers/sgemm -python $(PYTHON) | tee out/peers/peers.md
 
-test-torch: build ## measure PyTorch models, plan them, run the plans with PyTorch: that of PYTHON, else of PyPI
+test-torch: build ## measure PyTorch models, plan them, run the plans with PyTorch, and train language models beside it: that of PYTHON, else of PyPI
 	@$(PYTHON) -c 'import torch' 2>/dev/null || [ -x $(TORCH) ] || { $(PYTHON) -m venv out/torch && $(TORCH) -m pip install -q --disable-pip-version-check torch==2.15.0; }
 	$$($(PYTHON) -c 'import torch' 2>/dev/null && echo $(PYTHON) || echo $(TORCH)) tools/plimsoll_export_test.py
+	PLIMSOLL_TORCH=$$($(PYTHON) -c 'import torch' 2>/dev/null && command -v $(PYTHON) || echo $(TORCH)) go test -count=1 -v -timeout 30m ./bench/peers/language
 
 text-versions: build ## train a language model with PyTorch and with every kind of weight versions, three seeds each, into out/text-versions
 	@$(PYTHON) -c 'import torch' 2>/dev/null || [ -x $(TORCH) ] || { $(PYTHON) -m venv out/torch && $(TORCH) -m pip install -q --disable-pip-version-check torch==2.15.0; }

@@ -147,9 +147,8 @@ func (w *Workload) Offload(mode Offloading) (*Workload, error) {
 	if mode == OffloadOptimizer && w.Optimizer.States() == 0 {
 		return nil, fmt.Errorf("%w: %s without momentum keeps none", ErrNoState, w.Optimizer.Kind())
 	}
-	tied := slices.IndexFunc(w.Model.Layers, func(l *models.Layer) bool { return len(l.Tied()) > 0 })
-	if mode == OffloadWeights && tied >= 0 {
-		return nil, fmt.Errorf("%w, and layer %s shares its weights with another: offload the optimizer's state alone", ErrAtOnce, w.Model.Layers[tied].Name)
+	if tied := w.Model.Tied(); mode == OffloadWeights && len(tied) > 0 {
+		return nil, fmt.Errorf("%w, and layer %s shares its weights with another: offload the optimizer's state alone", ErrAtOnce, w.Model.Layers[tied[0].Layer-1].Name)
 	}
 	out := *w
 	out.static = placeStatic(w.Model, w.Layers, w.Optimizer, mode, w.static.staged.palette)

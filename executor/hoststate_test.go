@@ -392,15 +392,21 @@ func TestStateCostCountsTheCopies(t *testing.T) {
 	}
 }
 
-// Twins share weights: their optimizer's state can be away, their weights cannot.
-func TestOffloadedStateOfTwins(t *testing.T) {
-	m, err := models.New("siamese", models.Config{Batch: 2, Image: 16, Classes: 2})
-	must(t, err)
+// Layers that share weights, twins or tied: their optimizer's state can be away, their weights cannot.
+func TestOffloadedStateOfSharedWeights(t *testing.T) {
+	for _, name := range []string{"siamese", "gpt2-2-16-tied"} {
+		m, err := models.New(name, models.Config{Batch: 2, Image: 16, Classes: 2})
+		must(t, err)
+		t.Run(name, func(t *testing.T) { offloadedStateOfShared(t, m) })
+	}
+}
+
+func offloadedStateOfShared(t *testing.T, m *models.Model) {
 	var got [2]outcome
 	for i, mode := range []Offloading{OffloadNothing, OffloadOptimizer} {
 		r := offloaded(t, m, host.Config{}, adam, mode)
 		got[i] = train(t, r.storeAll(t), 2)
-		var shared int64 // twins have no parameters of their own
+		var shared int64 // which have no parameters of their own
 		for _, q := range m.Params() {
 			shared += int64(count(q.Trained)) * q.Desc.Storage()
 		}

@@ -57,7 +57,7 @@ func smallGPT2(blocks, width int) func(string, Config) (*Model, error) {
 		}
 		return GPT2(name, Language{
 			Batch: c.Batch, Length: c.Image, Vocabulary: c.Classes, Positions: c.Image, Width: width, Heads: headsOf(width, 1), Blocks: blocks,
-			DType: c.DType, Tied: tied(name, true),
+			DType: c.DType, Tied: tied(name, false),
 		})
 	}
 }

@@ -99,6 +99,14 @@ func (m *Model) ParamCount() int64 {
 	return n
 }
 
+// Tied returns the parameters that are those of other layers.
+func (m *Model) Tied() (all []Parameter) {
+	for _, l := range m.Layers {
+		all = append(all, l.Tied()...)
+	}
+	return all
+}
+
 // Compile returns the programs of every layer, the loss included, for one kernel library.
 func (m *Model) Compile(lib kernels.Library) ([]*Programs, error) {
 	all, err := m.CompileUnsplit(lib)

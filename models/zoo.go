@@ -155,6 +155,14 @@ func tied(name string, published bool) bool {
 	return strings.HasSuffix(name, tiedSuffix) || published && !strings.HasSuffix(name, untiedSuffix)
 }
 
+// Untied returns the name of a language model without tied weights, "" of other models.
+func Untied(name string) string {
+	if !OfText(name) {
+		return ""
+	}
+	return base(name) + untiedSuffix
+}
+
 // base returns the name of a language model without what says whether it is tied.
 func base(name string) string {
 	for _, suffix := range []string{tiedSuffix, untiedSuffix} {

@@ -20,7 +20,7 @@ func ofLanguage(model string, more ...string) []string {
 // A language model trains the same bits along every plan of one device, and along those of its parts, of several devices, of processes
 // and of a run that goes on.
 func TestLanguageModelsTrainOnText(t *testing.T) {
-	for _, model := range []string{"gpt2-2-16", "llama-2-16"} {
+	for _, model := range []string{"gpt2-2-16", "llama-2-16", "gpt2-2-16-tied"} {
 		t.Run(model, func(t *testing.T) { trainsOnText(t, model) })
 	}
 }
@@ -54,6 +54,10 @@ func trainsOnText(t *testing.T, model string) {
 	}
 
 	parts := once(ofText("--accumulate", "4")...)
+	same("parts in less memory", once(ofText("--accumulate", "4", "--memory", "95%", "--strategy", "rotor")...), parts)
+	if strings.HasSuffix(model, "-tied") {
+		return
+	}
 	flush := ofText("--strategy", "1f1b-flush", "--microbatches", "4")
 	same("cpu*2", once(append(flush, "--devices", "cpu*2")...), parts)
 	p := inProcesses(t, 2, append(flush, "--devices", "cpu")...)
@@ -78,6 +82,8 @@ func TestTextsOfOnesOwn(t *testing.T) {
 		{"-m gpt2-2-18", "18 channels, want a multiple of 4"},
 		{"-m llama-2-20", "20 channels, want a multiple of 8"},
 		{"-m llama-2-16-3", "width is 16, which 3 heads do not divide"},
+		{"-m llama-2-16-tied --length 8 --devices cpu*2", "lm_head.weight of layer head is model.embed_tokens.weight of layer embed: train it on one device, or -m llama-2-16-untied"},
+		{"-m gpt2-2-16-tied --length 8 --offload-state weights", "layer head shares its weights with another: offload the optimizer's state alone"},
 		{"-m gpt2-2-16 --length 0", "--length is 0"},
 		{"-m gpt2-2-16 --classes 10", "data set opticks has 256"},
 		{"-m gpt2-2-16 --data text:" + file + " --length 200", "give more text, or shorter samples"},

@@ -192,6 +192,9 @@ func (j *Job) compile() error {
 		lib = models.Accumulation(lib)
 	}
 	j.Work, err = compile(m, lib, j.Update)
+	if errors.Is(err, pipe.ErrTied) {
+		err = fmt.Errorf("%w: --devices %s: %w: train it on one device%s", ErrSpec, j.Devices, err, untied(j.Model))
+	}
 	if errors.Is(err, kernels.ErrType) {
 		err = fmt.Errorf("%w: --dtype %v: the kernels of --devices %s, %s, do not compute in it: use --dtype float32, or --reference, which is slow",
 			ErrSpec, j.Config.DType, j.Devices, j.library)
@@ -203,6 +206,14 @@ func (j *Job) compile() error {
 		err = fmt.Errorf("%w: --offload-state %v: %w", ErrSpec, j.Offload, err)
 	}
 	return err
+}
+
+// untied says which model has no weights that layers share.
+func untied(model string) string {
+	if name := models.Untied(model); name != "" {
+		return ", or -m " + name
+	}
+	return ""
 }
 
 // longestUpload is how long the weights may be on their way to the device before the first step.
