@@ -1,6 +1,6 @@
 """Language models in plain PyTorch, to compare ours with: GPT-2 and Llama, from their papers, with Hugging Face's names of parameters.
 
-    python3 torch_language.py MODEL SIZE OUT [--untied] [--json] [--steps 10] [--rate 0.1]     MODEL: gpt2 or llama; SIZE: tiny or 124M
+    python3 torch_language.py MODEL SIZE OUT [--untied] [--json] [--steps 10] [--rate 0.03]     MODEL: gpt2 or llama; SIZE: tiny or 124M
 
 Draws weights, tokens and labels from a seed and takes steps of gradient descent on the same batch. OUT is a folder: weights.safetensors
 has the weights in Hugging Face's layout, gradients.safetensors the gradients of the first step, reference.json sizes, tokens, labels and
@@ -146,7 +146,7 @@ def main():
     a.add_argument("--untied", action="store_true")
     a.add_argument("--json", action="store_true")
     a.add_argument("--steps", type=int, default=10)
-    a.add_argument("--rate", type=float, default=0.1)
+    a.add_argument("--rate", type=float, default=0.03)
     a = a.parse_args()
     torch.manual_seed(1)
     torch.use_deterministic_algorithms(True)
