@@ -113,16 +113,15 @@ func TestHuggingFaceFiles(t *testing.T) {
 		at     func(name string, i int) (ours string, at int)
 	}{
 		{"gpt2-2-16", huggingGPT2(50, 6, 16, 2), "transformer.", []string{"h.1.attn.bias", "h.0.attn.masked_bias"}, func(name string, i int) (string, int) {
-			in, out := 16, 0
+			in, out := 16, 16
 			switch {
 			case strings.HasSuffix(name, "c_attn.weight"):
 				out = 48
 			case strings.HasSuffix(name, "attn.c_proj.weight"):
-				out = 16
 			case strings.HasSuffix(name, "c_fc.weight"):
 				out = 64
 			case strings.HasSuffix(name, "mlp.c_proj.weight"):
-				in, out = 64, 16
+				in = 64
 			default:
 				return strings.NewReplacer("wte.weight", "embed.weight", "wpe.weight", "embed.position").Replace(name), i
 			}
