@@ -4,7 +4,7 @@
 # than 1 % away. usage: bench/text-versions.sh bin/plimsoll PYTHON out/text-versions [STEPS]
 set -euo pipefail
 plimsoll=$1 python=$2 out=$3 steps=${4:-400} limit=35%
-here=$(dirname "$0")/peers
+here=$(cd "$(dirname "$0")/peers" && pwd)
 mkdir -p "$out"
 model=(-m gpt2-4-64 --data opticks --length 64 --batch 16 --threads 1 --optimizer adamw --lr 0.002 --weight-decay 0.01 --steps "$steps")
 
