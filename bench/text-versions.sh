@@ -51,7 +51,9 @@ run double --devices "cpu*4" --strategy "1f1b*" --versions double_buffered
   echo "    ${model[*]}"
   echo
   echo "on one device and on \`cpu*4\`, seeds 1 to 3: the loss (cross entropy of a byte, held-out text) after $steps steps of AdamW, and the peak of the"
-  echo "device with the highest. All of a seed begin with the same weights and read the same batches. The weights under the limit are those without one, bit for bit. Made by \`make text-versions\` at commit $(git rev-parse --short HEAD)."
+  echo "device with the highest. All of a seed begin with the same weights and read the same batches. The weights under the limit are those without"
+  echo "one, bit for bit. Stash updates after every batch of 16 with weights that are up to 3 steps old, 2BW after 4 batches. Made by"
+  echo "\`make text-versions\` at commit $(git rev-parse --short HEAD)."
   echo
   echo "| weights | loss by seed | mean | peak |"
   echo "|---|---|---:|---:|"
