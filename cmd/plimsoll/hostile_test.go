@@ -21,11 +21,12 @@ func TestHostileChains(t *testing.T) {
 	for _, c := range chains {
 		for _, link := range links {
 			for _, s := range planner.Names() {
+				by := []string{"-c", c, "--strategy", s, "--states", "1000"} // after which branch-and-bound ends
 				for _, memory := range []string{"1", "40%", "70%"} {
-					h.try(link, "plan", "-c", c, "--strategy", s, "--memory", memory)
+					h.try(link, append([]string{"plan", "--memory", memory}, by...)...)
 				}
 				if link == "" || link == "0.001B/s" {
-					h.try(link, "frontier", "-c", c, "--strategy", s, "--points", "3")
+					h.try(link, append([]string{"frontier", "--points", "3"}, by...)...)
 				}
 			}
 			for _, s := range planner.Pipelines() {
