@@ -16,6 +16,7 @@ STRICT   := $(CURDIR)/out/emulator-strict
 MPI      := $(CURDIR)/out/mpi/lib/libmpi_abi.so.1
 NCCL     := $(CURDIR)/out/nccl/nvidia/nccl/lib/libnccl.so.2
 TORCH    := $(CURDIR)/out/torch/bin/python
+WITH_TORCH = $$($(PYTHON) -c 'import torch' 2>/dev/null && echo $(PYTHON) || echo $(TORCH))
 PTXAS    := $(CURDIR)/out/ptxas/nvidia/cuda_nvcc/bin/ptxas
 
 export CGO_ENABLED = 1
@@ -34,7 +35,7 @@ THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offlo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-ingredients paper-torchgpipe bench bench-peers test-torch text-versions notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-ingredients paper-torchgpipe bench bench-peers torch test-torch text-versions notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -170,14 +171,15 @@ bench-peers: ## time our kernels beside OpenBLAS, oneDNN and PyTorch (see bench/
 	go build -o out/peers/peers ./bench/peers
 	out/peers/peers -onednn out/peers/onednn -sgemm out/peers/sgemm -python $(PYTHON) | tee out/peers/peers.md
 
-test-torch: build ## measure PyTorch models, plan them, run the plans with PyTorch, and train language models beside it: that of PYTHON, else of PyPI
+torch: # PyTorch: that of PYTHON, else of PyPI
 	@$(PYTHON) -c 'import torch' 2>/dev/null || [ -x $(TORCH) ] || { $(PYTHON) -m venv out/torch && $(TORCH) -m pip install -q --disable-pip-version-check torch==2.15.0; }
-	$$($(PYTHON) -c 'import torch' 2>/dev/null && echo $(PYTHON) || echo $(TORCH)) tools/plimsoll_export_test.py
-	PLIMSOLL_TORCH=$$($(PYTHON) -c 'import torch' 2>/dev/null && command -v $(PYTHON) || echo $(TORCH)) go test -count=1 -v -timeout 30m ./bench/peers/language
 
-text-versions: build ## train a language model with PyTorch and with every kind of weight versions, three seeds each, into out/text-versions
-	@$(PYTHON) -c 'import torch' 2>/dev/null || [ -x $(TORCH) ] || { $(PYTHON) -m venv out/torch && $(TORCH) -m pip install -q --disable-pip-version-check torch==2.15.0; }
-	bench/text-versions.sh bin/plimsoll $$($(PYTHON) -c 'import torch' 2>/dev/null && echo $(PYTHON) || echo $(TORCH)) out/text-versions
+test-torch: build torch ## measure PyTorch models, plan them, run the plans with PyTorch, and train language models beside it: that of PYTHON, else of PyPI
+	$(WITH_TORCH) tools/plimsoll_export_test.py
+	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -timeout 30m ./bench/peers/language
+
+text-versions: build torch ## train a language model with PyTorch and with every kind of weight versions, three seeds each, into out/text-versions
+	bench/text-versions.sh bin/plimsoll $(WITH_TORCH) out/text-versions
 
 notices: ## write the licenses of what is linked into THIRD_PARTY_NOTICES
 	@mkdir -p out

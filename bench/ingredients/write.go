@@ -12,9 +12,8 @@ import (
 	"plimsoll/internal/units"
 )
 
-type pages []sweep.PipelinePoint
-
-func page(points []sweep.PipelinePoint) pages { return points }
+// page is the tables of points.
+type page []sweep.PipelinePoint
 
 // view is a way to divide the points.
 type view struct {
@@ -65,7 +64,7 @@ func fits(points []sweep.PipelinePoint) (n int) {
 	return n
 }
 
-func (points pages) write(w io.Writer) error {
+func (points page) write(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(`# What stages, replicas and recomputation are worth
 

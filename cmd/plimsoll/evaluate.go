@@ -52,10 +52,7 @@ func (f *weightsFlags) open(ctx context.Context) (*train.Job, *train.Runner, err
 	kinds := planner.Kinds(job.Work.Chain())
 	kind := kinds[slices.IndexFunc(kinds, func(k strategy.Kind) bool { return k.Name == planner.Recompute })]
 	r, err := job.Predictor(ctx, kind, f.weights)
-	if err != nil {
-		return nil, nil, fmt.Errorf("--weights %w", err)
-	}
-	return job, r, nil
+	return job, r, err
 }
 
 // evaluateFigures is what evaluate prints as JSON.
@@ -168,27 +165,27 @@ func (a *app) runGenerate(ctx context.Context, f *generateFlags) (err error) {
 		return usage(fmt.Errorf("the model has %d tokens, and the tokenizer %d: give the --tokenizer that it was trained with", have, words.Size()))
 	}
 	out := generateFigures{Prompt: f.prompt}
-	var text, shown []byte
-	write := func(p []byte) {
-		if !a.json {
-			_, _ = visible.Writer{W: a.out}.Write(p) // as all that is printed
-		}
-		shown = append(shown, p...)
-	}
+	shown := io.Discard
 	if !a.json {
-		fmt.Fprint(visible.Writer{W: a.out}, f.prompt)
+		shown = visible.Writer{W: a.out}
 	}
+	fmt.Fprint(shown, f.prompt)
+	var text []byte // of which so much was shown:
+	from := 0
 	err = r.Generate(ctx, words.Encode(nil, []byte(f.prompt)), f.tokens, f.Sampling, func(token int32) (err error) {
 		out.Tokens = append(out.Tokens, token)
-		if text, err = words.Decode(text, []int32{token}); err == nil {
-			write(text[len(shown):max(len(shown), tokenizer.Whole(text))])
+		if text, err = words.Decode(text, []int32{token}); err != nil {
+			return err
 		}
-		return err
+		to := max(from, tokenizer.Whole(text))
+		fmt.Fprintf(shown, "%s", text[from:to])
+		from = to
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	write(text[len(shown):])
+	fmt.Fprintf(shown, "%s\n", text[from:])
 	out.Text = string(text)
-	return a.print(out, func(w io.Writer) { fmt.Fprintln(w) })
+	return a.print(out, func(io.Writer) {}) // it was shown
 }

@@ -431,3 +431,21 @@ func TestResumedFromShards(t *testing.T) {
 		t.Errorf("%s%s", r.err, r.out)
 	}
 }
+
+// --zero divides the optimizer's state among the replicas of a stage: devices need less, as predicted, and no bit changes. Where nothing
+// can be divided it is refused.
+func TestZero(t *testing.T) {
+	line := []string{"train", "--json", "-q", "-m", "mlp", "--image", "32", "--batch", "32", "--microbatches", "2", "--devices", "cpu*2", "--strategy", "joint-flush",
+		"--optimizer", "adam", "--lr", "0.001", "--steps", "3", "--profile-steps", "1", "--threads", "1"}
+	all := summaryOf(t, works(t, line...).out)
+	divided := summaryOf(t, works(t, append(line, "--zero", "1")...).out)
+	if divided.WeightsSHA256 != all.WeightsSHA256 || divided.MeasuredPeakBytes >= all.MeasuredPeakBytes || divided.MeasuredPeakBytes != divided.PredictedPeakBytes {
+		t.Errorf("weights %s, peak %d of %d predicted; undivided %s, %d", divided.WeightsSHA256, divided.MeasuredPeakBytes, divided.PredictedPeakBytes,
+			all.WeightsSHA256, all.MeasuredPeakBytes)
+	}
+	for _, bad := range [][]string{append(line, "--zero", "2"), {"train", "-m", "mlp", "--devices", "cpu*2", "--strategy", "pipedream", "--zero", "1"}} {
+		if r := plimsoll(t, bad...); r.code != exitUsage || !strings.Contains(r.err, "--zero") {
+			t.Errorf("%v: exit code %d: %s", bad, r.code, r.err)
+		}
+	}
+}

@@ -347,87 +347,99 @@ func (x *world) summedAsPlanned(n int) {
 	}
 }
 
+// syncSlip is a mistake in a script.
+type syncSlip struct {
+	slip   string
+	change func(d *driver, list []command, i int) bool // makes it, if it can be made there
+	names  []string                                    // of one of the two parties each
+	least  int
+}
+
+func isCopyOf(c *command, kind pipeline.Kind) bool {
+	return c.verb == doCopy && c.channel != nil && c.task.kind == kind
+}
+
+// waitSlips are waits of sums and updates that are left out.
+var waitSlips = []syncSlip{
+	{"no wait for what is added", func(d *driver, list []command, i int) bool {
+		drop := list[i].verb == doWait && list[i].on == d.adding && list[i+1].verb == doLaunch
+		if drop {
+			list[i].event = list[i-1].event // it has waited for its own already
+		}
+		return drop
+	}, []string{"a copy in reduce", "add forward in"}, 6},
+	{"no wait for its own gradients", func(d *driver, list []command, i int) bool {
+		drop := list[i].verb == doWait && list[i].on == d.adding && list[i+1].verb == doWait
+		if drop {
+			list[i].event = list[i+1].event
+		}
+		return drop
+	}, []string{" in B0", "add forward in"}, 6},
+	{"an update that does not wait for a sum", func(d *driver, list []command, i int) bool {
+		for k := i - 1; k >= 0 && list[i].verb == doWait && list[i].on == d.compute && list[i].task.kind == minibatchEnd; k-- {
+			if list[k].verb == doWait && list[k].task.kind == minibatchEnd {
+				list[i].event = list[k].event
+				return true
+			}
+		}
+		return false
+	}, []string{"a copy in gather"}, 3},
+}
+
+// messageSlips are messages of other bytes, or in another order.
+var messageSlips = []syncSlip{
+	{"a shifted bucket", func(_ *driver, list []command, i int) bool {
+		if !isCopyOf(&list[i], reducing) || list[i].src.Offset < list[i].src.Bytes {
+			return false
+		}
+		list[i].src.Offset -= list[i].src.Bytes
+		return true
+	}, []string{"a copy in reduce"}, 3},
+	{"a gather in place of a reduce", func(_ *driver, list []command, i int) bool {
+		for k := i; k < len(list) && isCopyOf(&list[i], reducing); k++ {
+			if isCopyOf(&list[k], gathering) && list[k].task.layer == list[i].task.layer {
+				list[i], list[k] = list[k], list[i]
+				return true
+			}
+		}
+		return false
+	}, []string{"a copy in gather"}, 3},
+}
+
 // New proves the order of messages between replicas: a slip in the script of any device is refused, and both parties are named.
 func TestSlipsInSynchronizationAreFound(t *testing.T) {
 	w := workload(t, plainModel(t))
 	c := costs(w, 3, 2)
 	e, err := New(w, targets(t, 3, host.Config{}), c, summing(t, c, dataParallel(c, 6), 3), Options{Feed: still{}, Rate: rate})
 	must(t, err)
-	isCopy := func(c *command, kind pipeline.Kind) bool {
-		return c.verb == doCopy && c.channel != nil && c.task.kind == kind
-	}
-	for _, x := range []struct {
-		slip   string
-		change func(d *driver, list []command, i int) bool
-		names  []string // of one of the two parties each
-		least  int
-	}{
-		{"no wait for what is added", func(d *driver, list []command, i int) bool {
-			drop := list[i].verb == doWait && list[i].on == d.adding && list[i+1].verb == doLaunch
-			if drop {
-				list[i].event = list[i-1].event // it has waited for its own already
-			}
-			return drop
-		}, []string{"a copy in reduce", "add forward in"}, 6},
-		{"no wait for its own gradients", func(d *driver, list []command, i int) bool {
-			drop := list[i].verb == doWait && list[i].on == d.adding && list[i+1].verb == doWait
-			if drop {
-				list[i].event = list[i+1].event
-			}
-			return drop
-		}, []string{" in B0", "add forward in"}, 6},
-		{"a shifted bucket", func(d *driver, list []command, i int) bool {
-			if !isCopy(&list[i], reducing) || list[i].src.Offset < list[i].src.Bytes {
-				return false
-			}
-			list[i].src.Offset -= list[i].src.Bytes
-			return true
-		}, []string{"a copy in reduce"}, 3},
-		{"a gather in place of a reduce", func(d *driver, list []command, i int) bool {
-			for k := i; k < len(list) && isCopy(&list[i], reducing); k++ {
-				if isCopy(&list[k], gathering) && list[k].task.layer == list[i].task.layer {
-					list[i], list[k] = list[k], list[i]
-					return true
-				}
-			}
-			return false
-		}, []string{"a copy in gather"}, 3},
-		{"an update that does not wait for a sum", func(d *driver, list []command, i int) bool {
-			for k := i - 1; k >= 0 && list[i].verb == doWait && list[i].on == d.compute && list[i].task.kind == minibatchEnd; k-- {
-				if list[k].verb == doWait && list[k].task.kind == minibatchEnd {
-					list[i].event = list[k].event
-					return true
-				}
-			}
-			return false
-		}, []string{"a copy in gather"}, 3},
-	} {
-		found := 0
-		for _, d := range e.drivers {
-			whole := d.script
-			for i := range len(whole) - 1 {
-				d.script = slices.Clone(whole)
-				if !x.change(d, d.script, i) {
-					continue
-				}
-				var race *executor.OrderError
-				if err := e.prove(); !errors.As(err, &race) {
-					continue
-				}
-				parties := race.First + "; " + race.Second
-				named := party.MatchString(race.First) && party.MatchString(race.Second)
-				for _, name := range x.names {
-					named = named && strings.Contains(parties, name)
-				}
-				if found++; !named {
-					t.Errorf("%s: %v", x.slip, race)
-				}
-			}
-			d.script = whole
-		}
-		if found < x.least {
+	for _, x := range slices.Concat(waitSlips, messageSlips) {
+		if found := x.found(t, e); found < x.least {
 			t.Errorf("%s: %d were found, want %d", x.slip, found, x.least)
 		}
 	}
 	must(t, e.prove())
+}
+
+// found makes a slip wherever it can be made, and counts the scripts that are refused for it.
+func (x *syncSlip) found(t *testing.T, e *Executor) (found int) {
+	for _, d := range e.drivers {
+		whole := d.script
+		for i := range len(whole) - 1 {
+			d.script = slices.Clone(whole)
+			var race *executor.OrderError
+			if !x.change(d, d.script, i) || !errors.As(e.prove(), &race) {
+				continue
+			}
+			parties := race.First + "; " + race.Second
+			named := party.MatchString(race.First) && party.MatchString(race.Second)
+			for _, name := range x.names {
+				named = named && strings.Contains(parties, name)
+			}
+			if found++; !named {
+				t.Errorf("%s: %v", x.slip, race)
+			}
+		}
+		d.script = whole
+	}
+	return found
 }

@@ -12,6 +12,8 @@ import (
 
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
+	"plimsoll/internal/units"
+	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
 
@@ -20,27 +22,26 @@ const FinalWeights = "final.safetensors"
 
 // Predictor binds a model with trained weights to a device, in the least memory that the strategies of a kind can train it in: what it
 // does is a forward, which takes less. weights is a safetensors file, a checkpoint's folder, or that of a run that has ended. The caller
-// closes the runner. Errors: those of checkpoint.Import.
+// closes the runner. Errors: those of checkpoint.Import; ErrSpec for a device that is too small.
 func (j *Job) Predictor(ctx context.Context, k strategy.Kind, weights string) (*Runner, error) {
-	if final := filepath.Join(weights, FinalWeights); exists(final) {
+	if final := filepath.Join(weights, FinalWeights); isFile(final) {
 		weights = final
 	}
 	if _, err := checkpoint.Fits(weights, j.Work.Tensors()); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--weights %w", err)
 	}
 	limit, err := j.Smallest(ctx, k)
 	if err != nil {
 		return nil, err
 	}
 	if has := j.Device.Memory; limit > has {
-		return nil, fmt.Errorf("%w: --devices %s has %d bytes, and %s takes %d with --batch %d: give a smaller batch", ErrSpec, j.Devices, has, j.Model, limit, j.Config.Batch)
+		return nil, fmt.Errorf("%w: --devices %s has %s, and %s takes %s with --batch %d: give a smaller batch", ErrSpec, j.Devices, units.Bytes(has), j.Model, units.Bytes(limit), j.Config.Batch)
 	}
-	plan, err := executor.Plan(ctx, j.Work, j.Work.Unmeasured(), k.Strategies[0], limit, strategy.Options{})
-	for _, s := range k.Strategies[1:] {
-		if err == nil {
+	var plan *schedule.Plan
+	for _, s := range k.Strategies { // one of which has a plan there
+		if plan, err = executor.Plan(ctx, j.Work, j.Work.Unmeasured(), s, limit, strategy.Options{}); err == nil {
 			break
 		}
-		plan, err = executor.Plan(ctx, j.Work, j.Work.Unmeasured(), s, limit, strategy.Options{})
 	}
 	if err != nil {
 		return nil, err
@@ -55,9 +56,9 @@ func (j *Job) Predictor(ctx context.Context, k strategy.Kind, weights string) (*
 	return r, nil
 }
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // Sampling is how the next token is chosen.
