@@ -19,13 +19,19 @@ TORCH    := $(CURDIR)/out/torch/bin/python
 WITH_TORCH = $$($(PYTHON) -c 'import torch' 2>/dev/null && echo $(PYTHON) || echo $(TORCH))
 PTXAS    := $(CURDIR)/out/ptxas/nvidia/cuda_nvcc/bin/ptxas
 
+# One way to compile for build, tests and vet, so that each package is compiled once.
+export GOFLAGS     := $(strip $(shell go env GOFLAGS) -trimpath)
 export CGO_ENABLED = 1
 export CGO_CFLAGS  = -O2 -g -Wno-deprecated-declarations -I$(CUDA)/include
 export CGO_LDFLAGS = -O2 -g -L$(CUDA)/lib
 
-# Packages with tests that run on the emulated driver, and what has kernels to compile for it.
-CUDA_TESTS   = $(filter-out ./cmd/plimsoll/,$(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build .*\<cuda\>' .))))
+# Tests that only the tag cuda builds, the packages that have them, and what has kernels to compile for the emulated driver.
+CUDA_FILES   = $(filter-out ./cmd/plimsoll/%,$(shell grep -rl --include='*_test.go' '^//go:build .*\<cuda\>' .))
+CUDA_NAMES   = ^($(subst $(space),|,$(strip $(shell grep -hoP '^func \KTest\w+' $(CUDA_FILES)))))$$
+CUDA_TESTS   = $(sort $(dir $(CUDA_FILES)))
 CUDA_KERNELS = $(wildcard runtime/cuda/cudatest/src kernels/cuda/src)
+# Packages that start goroutines or guard what these share.
+CONCURRENT   = $(sort $(dir $(shell grep -rlE --include='*.go' '"sync|^[[:space:]]*go [a-z]|\.Go\b|parallel\.For\b' .)))
 
 # PipeDream's profiles of a V100, batch 128 (gnmt: 32).
 MEMORIES = 3GiB,4GiB,6GiB,8GiB,10GiB,16GiB
@@ -35,13 +41,13 @@ THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offlo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-ingredients paper-torchgpipe bench bench-peers torch test-torch text-versions notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-sizes test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-ingredients paper-torchgpipe bench bench-peers torch test-torch text-versions notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/plimsoll
-	go build -tags "$(TAGS) $(HIGHS)" -trimpath -buildvcs=auto -o bin/plimsoll ./cmd/plimsoll
+	go build -tags "$(TAGS) $(HIGHS)" -buildvcs=auto -o bin/plimsoll ./cmd/plimsoll
 
 test: ## vet and run every test, those of examples/own-model, a module of its own, too
 	go vet ./...
@@ -64,7 +70,7 @@ kernels: ## compile kernels/cuda/src to PTX: make kernels NVRTC=.../libnvrtc.so.
 
 test-cuda: emulator ## run the CUDA backend on the emulated driver
 	go vet -tags cuda $(CUDA_TESTS) ./cmd/plimsoll
-	LD_LIBRARY_PATH=$(EMULATOR) go test -tags cuda -count=1 -timeout 20m $(CUDA_TESTS)
+	LD_LIBRARY_PATH=$(EMULATOR) go test -tags cuda -count=1 -timeout 20m -run '$(CUDA_NAMES)' $(CUDA_TESTS)
 	LD_LIBRARY_PATH=$(EMULATOR) PLIMSOLL_EMULATOR_DEVICES=2 PLIMSOLL_NCCL=$(EMULATOR)/libnccl.so.2 go test -tags cuda -count=1 -run GPUsOfProcesses ./cmd/plimsoll
 
 test-cuda-strict: ## run the device and the kernels on the emulated driver that watches every access
@@ -80,7 +86,7 @@ test-ptxas: ## assemble the PTX for sm_75 to sm_100 with NVIDIA's ptxas, where P
 	PLIMSOLL_PTXAS=$$([ -x $(PTXAS) ] && echo $(PTXAS)) go test -count=1 -v -run PTXAssembles ./kernels/cuda
 
 test-gpu: ## run the same tests on this machine's GPUs
-	go test -tags cuda -count=1 -p 1 -timeout 20m $(CUDA_TESTS)
+	go test -tags cuda -count=1 -p 1 -timeout 20m -run '$(CUDA_NAMES)' $(CUDA_TESTS)
 
 gpu-suite: ## fill out/gpu-suite, which checks and measures any machine with a GPU (see bench/gpu/README.md)
 	bench/gpu/suite.sh out/gpu-suite $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -112,8 +118,11 @@ test-pipelines: ## run every pipeline strategy on ResNet-50, DenseNet-121 and U-
 test-pipelines-cuda: emulator ## the same on the emulated driver, on 2, 4 and 8 devices (hours; bench/results/pipelines-emulated.md)
 	PLIMSOLL_ZOO=1 LD_LIBRARY_PATH=$(EMULATOR) go test -tags "cuda $(HIGHS)" -v -count=1 -timeout 6h -run GPUsTrainTheZoo ./executor/pipeline
 
-race: ## run every package under the race detector
-	go test -race -short -count=1 -timeout 30m ./...
+test-sizes: ## train ResNet-50, DenseNet-121 and U-Net at usual sizes on devices of a third and a quarter of what a step takes (minutes)
+	PLIMSOLL_ZOO=1 go test -v -count=1 -timeout 1h -run DevicesSmallerThanStoreAll ./executor/train
+
+race: ## run every package that starts goroutines under the race detector
+	go test -race -short -count=1 -timeout 30m $(CONCURRENT)
 
 test-kills: ## kill runs on several devices 20 times at random instants, and resume them
 	PLIMSOLL_KILLS=20 go test -count=1 -timeout 20m -run Killed ./cmd/plimsoll
