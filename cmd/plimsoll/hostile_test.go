@@ -22,7 +22,7 @@ func TestHostileChains(t *testing.T) {
 		for _, link := range links {
 			for _, s := range planner.Names() {
 				by := []string{"-c", c, "--strategy", s, "--states", "1000"} // after which branch-and-bound ends
-				for _, memory := range []string{"1", "40%", "70%"} {
+				for _, memory := range []string{"1", "40%"} {
 					h.try(link, append([]string{"plan", "--memory", memory}, by...)...)
 				}
 				if link == "" || link == "0.001B/s" {
@@ -42,7 +42,7 @@ func TestHostileChains(t *testing.T) {
 		h.try("", "bench", "-c", c, "--points", "3", "--bandwidths", "0.001B/s,1B/s,12GB/s", "--out", out)
 		h.try("", "bench", "pipelines", "-c", c, "--memory", "60MB", "--bandwidths", "1B/s,12GB/s", "--devices", "2,3", "--out", out)
 	}
-	if h.tried < 1500 || h.planned < 400 {
+	if h.tried < 1100 || h.planned < 250 {
 		t.Errorf("%d command lines were tried, %d of them planned", h.tried, h.planned)
 	}
 }

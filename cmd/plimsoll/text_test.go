@@ -41,8 +41,18 @@ func trainsOnText(t *testing.T, model string) {
 	if want.TokensPerS <= 0 || want.TestSamples != 56719/24*24 || want.TestCorrect == 0 {
 		t.Errorf("%v tokens/s, %d of %d tokens are right", want.TokensPerS, want.TestCorrect, want.TestSamples)
 	}
-	for _, memory := range []string{"90%", "75%"} {
-		same(memory, once(ofText("--memory", memory, "--strategy", "rotor")...), want)
+	same("75%", once(ofText("--memory", "75%", "--strategy", "rotor")...), want)
+	parts := once(ofText("--accumulate", "4")...)
+	same("parts in less memory", once(ofText("--accumulate", "4", "--memory", "95%", "--strategy", "rotor")...), parts)
+	if strings.HasSuffix(model, "-tied") {
+		return
+	}
+	p := inProcesses(t, 2, ofText("--strategy", "1f1b-flush", "--microbatches", "4", "--devices", "cpu")...)
+	p.start()
+	p.ends(0)
+	same("2 processes", summaryOf(t, p.out.String()), parts)
+	if model != "gpt2-2-16" {
+		return
 	}
 	same("offload", once(ofText("--memory", "75%", "--strategy", "pofo", "--bandwidth", "2GB/s")...), want)
 	run := filepath.Join(t.TempDir(), "run")
@@ -52,18 +62,6 @@ func trainsOnText(t *testing.T, model string) {
 	if begun.WeightsSHA256 != want.WeightsSHA256 {
 		t.Errorf("weights that a run has left, and another one has begun with, are %s, want %s", begun.WeightsSHA256, want.WeightsSHA256)
 	}
-
-	parts := once(ofText("--accumulate", "4")...)
-	same("parts in less memory", once(ofText("--accumulate", "4", "--memory", "95%", "--strategy", "rotor")...), parts)
-	if strings.HasSuffix(model, "-tied") {
-		return
-	}
-	flush := ofText("--strategy", "1f1b-flush", "--microbatches", "4")
-	same("cpu*2", once(append(flush, "--devices", "cpu*2")...), parts)
-	p := inProcesses(t, 2, append(flush, "--devices", "cpu")...)
-	p.start()
-	p.ends(0)
-	same("2 processes", summaryOf(t, p.out.String()), parts)
 }
 
 // A text of one's own is read, and what does not go together is refused with a word on what would.

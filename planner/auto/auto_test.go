@@ -225,9 +225,9 @@ func expectRefusal(t *testing.T, p strategy.Problem, least int64) {
 	}
 }
 
-// A chain that is too long for some members is planned by all of them, groups of layers by these; and at its smallest limit, too.
+// A chain that is too long for some members is planned by all of them, groups of layers by these.
 func TestLongChain(t *testing.T) {
-	c := plantest.Chain(rand.New(rand.NewPCG(3, 4)), 201)
+	c := plantest.Chain(rand.New(rand.NewPCG(3, 4)), 131)
 	p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c) / 2, Link: schedule.Link{Bandwidth: 0.05}}
 	r, err := Plan(context.Background(), p, Options{Steps: -1})
 	if err != nil {
@@ -235,9 +235,9 @@ func TestLongChain(t *testing.T) {
 	}
 	grouped, planned := 0, 0
 	for _, x := range r.Candidates {
-		if want := (201 + reaches[x.Strategy].groups - 3) / max(1, reaches[x.Strategy].groups-1); x.Group > 1 {
+		if want := (131 + reaches[x.Strategy].groups - 3) / max(1, reaches[x.Strategy].groups-1); x.Group > 1 {
 			grouped++
-			if x.Group != want || reaches[x.Strategy].whole >= 201 {
+			if x.Group != want || reaches[x.Strategy].whole >= 131 {
 				t.Errorf("%s planned %d layers as one, want %d", x.Strategy, x.Group, want)
 			}
 		}
@@ -247,14 +247,20 @@ func TestLongChain(t *testing.T) {
 			t.Errorf("%s: %s", x.Strategy, x.Reason)
 		}
 	}
-	if grouped < 4 || planned < 10 || r.Makespan < r.Bound || r.Steps != 0 {
+	if grouped < 3 || planned < 10 || r.Makespan < r.Bound || r.Steps != 0 {
 		t.Errorf("%d of %d planned groups, report %s", grouped, planned, r.Why())
 	}
+}
+
+// A refusal names the smallest limit, also where members plan groups of layers as one.
+func TestSmallestLimitOfGroups(t *testing.T) {
+	layers := 61
 	if testing.Short() {
-		return
+		layers = 31
 	}
-	p.Memory = 1
-	_, err = Plan(context.Background(), p, Options{Steps: -1})
+	c := plantest.Chain(rand.New(rand.NewPCG(3, 4)), layers)
+	p := strategy.Problem{Chain: c, Memory: 1, Link: schedule.Link{Bandwidth: 0.05}}
+	_, err := Plan(context.Background(), p, Options{Steps: -1})
 	small, ok := errors.AsType[*strategy.InfeasibleError](err)
 	if !ok {
 		t.Fatal(err)
