@@ -16,5 +16,5 @@ func TestGPUsClipAsOne(t *testing.T) {
 	m := plainModel(t)
 	w, err := Compile(m, gpus(t, 1)[0].Library, optimizer)
 	must(t, err)
-	expectClipping(t, m, w, []flushPlan{{"1f1b-flush", 2, false}, {"interleaved", 2, false}, {"chimera", 4, false}}, gpus)
+	expectClipping(t, m, w, []flushPlan{{"1f1b-flush", 2, false}, {"chimera", 4, false}}, gpus)
 }
