@@ -16,7 +16,7 @@ STRICT   := $(CURDIR)/out/emulator-strict
 MPI      := $(CURDIR)/out/mpi/lib/libmpi_abi.so.1
 NCCL     := $(CURDIR)/out/nccl/nvidia/nccl/lib/libnccl.so.2
 TORCH    := $(CURDIR)/out/torch/bin/python
-WITH_TORCH = $$($(PYTHON) -c 'import torch' 2>/dev/null && echo $(PYTHON) || echo $(TORCH))
+WITH_TORCH = $$($(PYTHON) -c 'import torch, torchvision, onnx' 2>/dev/null && echo $(PYTHON) || echo $(TORCH))
 PTXAS    := $(CURDIR)/out/ptxas/nvidia/cuda_nvcc/bin/ptxas
 
 # One way to compile for build, tests and vet, so that each package is compiled once.
@@ -180,12 +180,13 @@ bench-peers: ## time our kernels beside OpenBLAS, oneDNN and PyTorch (see bench/
 	go build -o out/peers/peers ./bench/peers
 	out/peers/peers -onednn out/peers/onednn -sgemm out/peers/sgemm -python $(PYTHON) | tee out/peers/peers.md
 
-torch: # PyTorch: that of PYTHON, else of PyPI
-	@$(PYTHON) -c 'import torch' 2>/dev/null || [ -x $(TORCH) ] || { $(PYTHON) -m venv out/torch && $(TORCH) -m pip install -q --disable-pip-version-check torch==2.15.0; }
+torch: # PyTorch, torchvision and onnx: those of PYTHON, else of PyPI
+	@$(PYTHON) -c 'import torch, torchvision, onnx' 2>/dev/null || $(TORCH) -c 'import torch, torchvision, onnx' 2>/dev/null || \
+		{ $(PYTHON) -m venv out/torch && $(TORCH) -m pip install -q --disable-pip-version-check torch==2.15.0 torchvision onnx; }
 
-test-torch: build torch ## measure PyTorch models, plan them, run the plans with PyTorch, and train language models beside it: that of PYTHON, else of PyPI
+test-torch: build torch ## measure PyTorch models, plan them, run the plans with PyTorch, and train language models and ONNX files beside it: that of PYTHON, else of PyPI
 	$(WITH_TORCH) tools/plimsoll_export_test.py
-	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -timeout 30m ./bench/peers/language
+	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -timeout 30m ./bench/peers/language ./bench/peers/onnx
 
 text-versions: build torch ## train a language model with PyTorch and with every kind of weight versions, three seeds each, into out/text-versions
 	bench/text-versions.sh bin/plimsoll $(WITH_TORCH) out/text-versions

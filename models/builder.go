@@ -128,6 +128,11 @@ func (g *Graph) Channels(v Value) int {
 
 // Op adds any op. The methods below add the ones that models are made of.
 func (g *Graph) Op(name string, op kernels.Op, in ...Value) Value {
+	return g.OpFrom(name, op, nil, in...)
+}
+
+// OpFrom is Op with the sources of the first of the op's parameters.
+func (g *Graph) OpFrom(name string, op kernels.Op, sources []Source, in ...Value) Value {
 	if g.b.err != nil {
 		return GraphInput
 	}
@@ -146,7 +151,7 @@ func (g *Graph) Op(name string, op kernels.Op, in ...Value) Value {
 		err = checkTensor(out)
 	}
 	if err == nil {
-		err = g.params(&n, op.Params(descs))
+		err = g.params(&n, op.Params(descs), sources)
 	}
 	if err != nil {
 		return g.fail(name, err)
@@ -230,13 +235,16 @@ func (g *Graph) fail(op string, err error) Value {
 }
 
 // params names the node's parameters and places them in the layer's blocks.
-func (g *Graph) params(n *Node, ps []kernels.Param) error {
-	for _, p := range ps {
+func (g *Graph) params(n *Node, ps []kernels.Param, sources []Source) error {
+	for i, p := range ps {
 		q := Parameter{
 			Name: joined(g.prefix, n.Name, p.Name), Layer: len(g.b.model.Layers) + 1, Desc: p.Desc, Trained: p.Trained,
 			Start: g.b.start(n.Op, p.Name), FanIn: p.FanIn, FanOut: p.FanOut,
 		}
-		if g.b.Parts != nil {
+		switch {
+		case i < len(sources):
+			sources[i].of(&q)
+		case g.b.Parts != nil:
 			q.Parts = g.b.Parts(q)
 		}
 		var err error
@@ -257,6 +265,14 @@ func (g *Graph) params(n *Node, ps []kernels.Param) error {
 		n.Params = append(n.Params, q)
 	}
 	return nil
+}
+
+// of says what a parameter is by its source.
+func (s Source) of(p *Parameter) {
+	p.Name, p.Fill = s.Name, s.Fill
+	if s.Transposed {
+		p.Parts = []Part{{Name: s.Name, Rows: p.Desc.Shape[0], Transposed: true}}
+	}
 }
 
 // tied returns the parameter that q is; nil: it is its own.

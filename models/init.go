@@ -24,9 +24,13 @@ const (
 	NormalHundredth
 )
 
-// Init fills dst, the elements of p, with the values that p starts from. They depend on the seed and the
-// parameter's name alone, and are the same bits on every machine.
+// Init fills dst, the elements of p, with the values that p starts from: those of its Fill, or what depends on the seed and
+// the parameter's name alone, the same bits on every machine.
 func Init(p Parameter, seed uint64, dst []float32) {
+	if p.Fill != nil {
+		p.Fill(dst)
+		return
+	}
 	h := fnv.New64a()
 	h.Write([]byte(p.Name))
 	r := rand.New(rand.NewPCG(seed, h.Sum64()))

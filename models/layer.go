@@ -81,7 +81,7 @@ func (l *Layer) ends() []any { return []any{l.entries, l.exits, l.joined, l.labe
 func (n Node) like(o Node) bool {
 	return n.Name == o.Name && n.Salt == o.Salt && slices.Equal(n.In, o.In) && reflect.DeepEqual(n.Op, o.Op) &&
 		slices.EqualFunc(n.Params, o.Params, func(p, q Parameter) bool {
-			p.Name, p.Layer, p.Parts, p.Of = q.Name, q.Layer, q.Parts, q.Of
+			p.Name, p.Layer, p.Parts, p.Of, p.Fill, q.Fill = q.Name, q.Layer, q.Parts, q.Of, nil, nil
 			return reflect.DeepEqual(p, q)
 		})
 }

@@ -55,6 +55,16 @@ type Parameter struct {
 
 	Start         Distribution // what Init fills it with
 	FanIn, FanOut int
+	// Fill writes the elements that it starts with, in place of Start; nil: Start does. See Source.
+	Fill func(dst []float32)
+}
+
+// Source says what a parameter is called and where its first values are, of models that a file has with weights.
+type Source struct {
+	Name string
+	// Transposed is that of a matrix whose columns files have as rows; see Part.
+	Transposed bool
+	Fill       func(dst []float32) // writes the elements, in the order in which the op has them
 }
 
 // Part is a tensor of a file that holds a parameter, or some of its rows.

@@ -140,6 +140,9 @@ func Texts() []Known {
 
 // OfText reports whether a sample of a model is a text.
 func OfText(name string) bool {
+	if f, is, _ := Open(name); is { // its errors are New's
+		return f.Text
+	}
 	return slices.ContainsFunc(Texts(), func(k Known) bool { return k.Name == base(name) }) ||
 		strings.HasPrefix(name, "gpt2-") || strings.HasPrefix(name, "llama-")
 }
@@ -176,16 +179,11 @@ func base(name string) string {
 // All returns all known models: of images, of pairs of them, of text.
 func All() []Known { return slices.Concat(Zoo(), Pairs(), Texts()) }
 
-// Names lists what New knows; unet-B-C, amoebanet-L-F, gpt2-B-C and llama-B-C stand for all models of their families.
-func Names() (all []string) {
-	for _, k := range All() {
-		all = append(all, k.Name)
+// lookup returns what New knows by a name, nil when it knows none.
+func lookup(name string) (func(name string, c Config) (*Model, error), error) {
+	if f, is, err := Open(name); is || err != nil {
+		return f.Build, err
 	}
-	return append(all, "unet-B-C", "amoebanet-L-F", "gpt2-B-C", "llama-B-C")
-}
-
-// New builds a known model, or one of a family. Errors: ErrUnknown, ErrConfig.
-func New(name string, c Config) (*Model, error) {
 	build := scaled(name)
 	for _, k := range All() {
 		if k.Name == name || k.Name == base(name) && OfText(name) {
@@ -194,6 +192,23 @@ func New(name string, c Config) (*Model, error) {
 	}
 	if build == nil {
 		return nil, names.Unknown(ErrUnknown, name, Names())
+	}
+	return build, nil
+}
+
+// Names lists what New knows; unet-B-C, amoebanet-L-F, gpt2-B-C and llama-B-C stand for all models of their families.
+func Names() (all []string) {
+	for _, k := range All() {
+		all = append(all, k.Name)
+	}
+	return append(all, "unet-B-C", "amoebanet-L-F", "gpt2-B-C", "llama-B-C")
+}
+
+// New builds a known model, one of a family, or that of a file (see Open). Errors: ErrUnknown, ErrConfig, those of the file.
+func New(name string, c Config) (*Model, error) {
+	build, err := lookup(name)
+	if err != nil {
+		return nil, err
 	}
 	if err := c.complete(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)

@@ -19,6 +19,7 @@ import (
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/models/data"
+	"plimsoll/models/onnx"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/milp"
@@ -63,7 +64,7 @@ func usage(err error) error {
 var badInput = []error{
 	units.ErrSyntax, chain.ErrFormat, schedule.ErrUnknownOp, schedule.ErrNoLink, schedule.ErrEndless, schedule.ErrPipeline,
 	schedule.ErrOtherChain, planner.ErrUnknownStrategy, planner.ErrOtherDevices, remat.ErrOptions, remat.ErrTooLarge, offload.ErrLink, offload.ErrOptions, pofo.ErrOptions, pofo.ErrTooLarge, milp.ErrNoSolver, strategy.ErrBranches, multichain.ErrTooLarge,
-	models.ErrUnknown, models.ErrConfig, executor.ErrSlowLink, trace.ErrTooLong,
+	models.ErrUnknown, models.ErrConfig, onnx.ErrFormat, onnx.ErrUnsupported, executor.ErrSlowLink, trace.ErrTooLong,
 	data.ErrUnknown, data.ErrOption, data.ErrUnreadable, data.ErrNoImages, data.ErrEmptyClass, data.ErrCorrupt, data.ErrTruncated,
 	data.ErrTooLarge, data.ErrLabel, devices.ErrSpec, devices.ErrUnknown, train.ErrSpec, train.ErrOtherModel, train.ErrOtherRun,
 	train.ErrLog, checkpoint.ErrElsewhere, safetensors.ErrFormat,

@@ -26,6 +26,7 @@ import (
 
 // jobFlags are the flags that say what is trained and where.
 type jobFlags struct {
+	set           *pflag.FlagSet // that they are in
 	model         string
 	config        models.Config
 	length        int  // of samples of text
@@ -61,7 +62,8 @@ type jobFlags struct {
 func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	f.note = func(text string) { a.note("%s", text) }
 	s := cmd.Flags()
-	s.StringVarP(&f.model, "model", "m", "", "model of the zoo: resnet50, resnet20, densenet121, ...")
+	f.set = s
+	s.StringVarP(&f.model, "model", "m", "", "model of the zoo: resnet50, resnet20, densenet121, ...; or an ONNX file, NAME.onnx")
 	s.IntVar(&f.config.Image, "image", 32, "height and width of the images, pixels")
 	s.StringVar(&f.tokenizer, "tokenizer", "", "what makes tokens of text: bytes, or a folder with GPT-2's encoder.json and vocab.bpe (default: bytes)")
 	s.IntVar(&f.length, "length", 64, "tokens of a sample, of language models")
@@ -154,6 +156,9 @@ func (f *jobFlags) open() (*train.Job, error) {
 	if f.length < 1 {
 		return nil, usage(fmt.Errorf("--length is %d: a sample of text has at least 1 token", f.length))
 	}
+	if err := f.ofFile(); err != nil {
+		return nil, err
+	}
 	if models.OfText(f.model) {
 		f.config.Image, f.data = f.length, cmp.Or(f.data, "opticks")
 	} else if f.tokenizer != "" {
@@ -180,6 +185,24 @@ func (f *jobFlags) open() (*train.Job, error) {
 		},
 		SkipBad: f.skipBad, OnSkip: f.onSkip, Offload: offload,
 	})
+}
+
+// ofFile takes what the model's file says for flags that are not given.
+func (f *jobFlags) ofFile() error {
+	file, is, err := models.Open(f.model)
+	if !is || err != nil {
+		return usage(err)
+	}
+	for _, v := range []struct {
+		flag string
+		to   *int
+		has  int
+	}{{"image", &f.config.Image, file.Image}, {"channels", &f.config.Channels, file.Channels}, {"classes", &f.config.Classes, file.Classes}} {
+		if !f.set.Changed(v.flag) {
+			*v.to = v.has
+		}
+	}
+	return nil
 }
 
 // update returns the optimizer; Adam's moments and epsilon are those of its paper.

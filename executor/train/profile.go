@@ -15,6 +15,7 @@ import (
 
 	"plimsoll/executor"
 	"plimsoll/internal/atomicfile"
+	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/strategy"
 )
@@ -186,7 +187,7 @@ func (j *Job) cacheKey(m Measure, inWindows bool) (string, error) {
 		return "", err
 	}
 	key := struct {
-		Model           string
+		Model, Graph    string
 		Config          any
 		Update          string
 		Offload         string
@@ -199,7 +200,7 @@ func (j *Job) cacheKey(m Measure, inWindows bool) (string, error) {
 		Halves, Windows bool
 		Program         string
 	}{
-		j.Model, j.Config, fmt.Sprintf("%T%+v", j.Update, j.Update), j.Offload.String(), j.Device.Model, j.library,
+		j.Model, graphHash(j.Work.Model), j.Config, fmt.Sprintf("%T%+v", j.Update, j.Update), j.Offload.String(), j.Device.Model, j.library,
 		j.Threads, runtime.GOMAXPROCS(0), j.Open.Bandwidth, m.Warmup, m.Repeats, m.Enough, m.Halves, inWindows, program,
 	}
 	text, err := json.Marshal(key)
@@ -207,7 +208,18 @@ func (j *Job) cacheKey(m Measure, inWindows bool) (string, error) {
 		return "", err
 	}
 	sum := sha256.Sum256(text)
-	return j.Model + "-" + hex.EncodeToString(sum[:12]), nil
+	return filepath.Base(j.Model) + "-" + hex.EncodeToString(sum[:12]), nil
+}
+
+// graphHash names what a model computes: the file of a name can change.
+func graphHash(m *models.Model) string {
+	sum := sha256.New()
+	for _, l := range m.Layers {
+		for i := range l.Nodes {
+			fmt.Fprintf(sum, "%s %T%+v %v\n", l.Name, l.Nodes[i].Op, l.Nodes[i].Op, l.Nodes[i].In)
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // programHash identifies the running program by its bytes: another build may have other kernels.

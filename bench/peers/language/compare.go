@@ -13,13 +13,11 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"plimsoll/bench/peers/internal/storeall"
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	"plimsoll/executor/checkpoint/safetensors"
-	"plimsoll/kernels"
-	"plimsoll/kernels/cpu"
 	"plimsoll/models"
-	"plimsoll/runtime/host"
 )
 
 // What PyTorch and we may differ by.
@@ -94,7 +92,7 @@ func compare(folder string) (r *result, err error) {
 	if n := m.ParamCount(); n != ref.Parameters {
 		return nil, fmt.Errorf("%s: our model has %d parameters, PyTorch's %d", folder, n, ref.Parameters)
 	}
-	e, closed, err := open(m)
+	e, closed, err := storeall.Open(m)
 	if err != nil {
 		return nil, err
 	}
@@ -120,37 +118,6 @@ func (r *reference) build() (*models.Model, error) {
 		return models.Llama("llama", c)
 	}
 	return nil, fmt.Errorf("reference.json: model is %q, want gpt2 or llama", r.Model)
-}
-
-// open returns the model with all of a step in memory, and what closes it.
-func open(m *models.Model) (e *executor.Executor, closed func() error, err error) {
-	none, err := cpu.New(nil, cpu.Options{})
-	if err != nil {
-		return nil, nil, err
-	}
-	w, err := executor.Compile(m, none, kernels.SGD{})
-	if err != nil {
-		return nil, nil, err
-	}
-	all := w.StoreAll()
-	limit, err := w.PeakBytes(all)
-	if err != nil {
-		return nil, nil, err
-	}
-	limit += limit/8 + 16<<20 // what fragments, and what the library has
-	dev, err := host.New(host.Config{Memory: limit, HostMemory: limit})
-	if err != nil {
-		return nil, nil, err
-	}
-	lib, err := cpu.New(dev, cpu.Options{})
-	if err != nil {
-		return nil, nil, errors.Join(err, dev.Close())
-	}
-	e, err = executor.New(w, executor.Target{Device: dev, Library: lib}, all, executor.Options{Limit: limit})
-	if err != nil {
-		return nil, nil, errors.Join(err, dev.Close())
-	}
-	return e, dev.Close, nil
 }
 
 // train takes PyTorch's steps, and compares.

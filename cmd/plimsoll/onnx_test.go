@@ -1,0 +1,69 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"plimsoll/executor/checkpoint/safetensors"
+)
+
+// onnxFile is a small file of PyTorch's.
+func onnxFile(name string) string {
+	return filepath.Join("..", "..", "models", "onnx", "testdata", name, "model.onnx")
+}
+
+// A file trains as a model of the zoo does: under a limit to the same bits, with the images and classes that it was exported with, and
+// its parameters keep their names.
+func TestTrainONNX(t *testing.T) {
+	train := func(more ...string) string {
+		t.Helper()
+		out := filepath.Join(t.TempDir(), "run")
+		works(t, append([]string{"train", "-m", onnxFile("skips"), "--batch", "32", "--steps", "3", "--lr", "0.05", "--profile-steps", "3", "--out", out}, more...)...)
+		f, err := safetensors.Open(filepath.Join(out, finalFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		names := map[string]bool{}
+		for _, x := range f.Tensors() {
+			names[x.Name] = true
+		}
+		if !names["up.2.6.weight"] || !names["fc.bias"] {
+			t.Errorf("tensors are %v", names)
+		}
+		return read(t, filepath.Join(out, finalFile))
+	}
+	all := train()
+	if all != train("--memory", "60%") {
+		t.Error("under a limit the weights are others")
+	}
+	if all == train("--lr", "0.04") {
+		t.Error("any learning rate gives the same weights")
+	}
+}
+
+// The other commands take a file, too; what is wrong with one is told with its name.
+func TestONNXFiles(t *testing.T) {
+	tiny := onnxFile("tiny")
+	if out := works(t, "fit", "-m", tiny, "--memory", "4MiB"); !strings.Contains(out.out, "32 images of 16x16") {
+		t.Errorf("fit: %s", out.out)
+	}
+	works(t, "profile", "-m", tiny, "--profile-steps", "3")
+	bad := filepath.Join(t.TempDir(), "bad.onnx")
+	write(t, bad, strings.ReplaceAll(read(t, tiny), "MaxPool", "Unknown"))
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{`bad.onnx: node "/stem/stem.3/Unknown" (Unknown): the op is not supported`, []string{"-m", bad}},
+		{"none.onnx: no such file", []string{"-m", "none.onnx"}},
+		{"give --channels 3", []string{"-m", tiny, "--channels", "1"}},
+		{"images of 20x20", []string{"-m", tiny, "--image", "20"}},
+		{"give --classes 10", []string{"-m", tiny, "--classes", "11"}},
+	} {
+		if r := plimsoll(t, append([]string{"profile"}, c.args...)...); r.code != exitUsage || !strings.Contains(r.err, c.want) {
+			t.Errorf("%v: %d, %s, want %s", c.args, r.code, r.err, c.want)
+		}
+	}
+}

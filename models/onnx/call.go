@@ -1,0 +1,161 @@
+package onnx
+
+import (
+	"fmt"
+	"slices"
+)
+
+// call reads a node: its attributes, each with what it is when it is left out, and its inputs.
+type call struct {
+	*importer
+	*node
+	asked map[string]bool // attributes
+	err   error           // the first that is wrong
+}
+
+func (c *call) fail(format string, a ...any) {
+	if c.err == nil {
+		c.err = fmt.Errorf(format, a...)
+	}
+}
+
+// attribute returns one, nil when it is left out.
+func (c *call) attribute(name string) *attribute {
+	c.asked[name] = true
+	a := c.attributes[name]
+	if a != nil && a.other {
+		c.fail("attribute %s is of a type that is not supported", name)
+	}
+	return a
+}
+
+func (c *call) int(name string, open int) int {
+	a := c.attribute(name)
+	switch {
+	case a == nil:
+		return open
+	case a.i < -mostBytes || a.i > mostBytes:
+		c.fail("attribute %s is %d, which is not supported", name, a.i)
+		return open
+	}
+	return int(a.i)
+}
+
+func (c *call) float(name string, open float32) float32 {
+	if a := c.attribute(name); a != nil {
+		return a.f
+	}
+	return open
+}
+
+// ints returns a list of n numbers from 0, all open when it is left out.
+func (c *call) ints(name string, n, open int) []int {
+	all := slices.Repeat([]int{open}, n)
+	a := c.attribute(name)
+	if a == nil || len(a.ints) == 0 {
+		return all
+	}
+	if len(a.ints) != n || slices.Min(a.ints) < 0 || slices.Max(a.ints) > mostBytes {
+		c.fail("attribute %s is %v, want %d numbers from 0", name, a.ints, n)
+		return all
+	}
+	for i, v := range a.ints {
+		all[i] = int(v)
+	}
+	return all
+}
+
+// only refuses any value of an attribute but one.
+func (c *call) only(name string, want int) {
+	if v := c.int(name, want); v != want {
+		c.fail("attribute %s is %d, and only %d is supported", name, v, want)
+	}
+}
+
+// onlyText refuses any text but one.
+func (c *call) onlyText(name, want string) {
+	if a := c.attribute(name); a != nil && a.s != want && a.s != "" {
+		c.fail("attribute %s is %s, and only %s is supported", name, a.s, want)
+	}
+}
+
+// ignore passes over attributes that change nothing.
+func (c *call) ignore(names ...string) {
+	for _, name := range names {
+		c.asked[name] = true
+	}
+}
+
+// done returns the first error, if any; attributes that nothing asked for are errors.
+func (c *call) done() error {
+	for name := range c.attributes {
+		if !c.asked[name] {
+			c.fail("attribute %s is not supported", name)
+		}
+	}
+	return c.err
+}
+
+// at returns input i, nil when it is left out.
+func (c *call) at(i int) *value {
+	if i >= len(c.in) {
+		return nil
+	}
+	return c.values[c.in[i]]
+}
+
+// tensor returns input i, what a step makes, with so many axes in ONNX and here: of 4 an image, of 2 a matrix.
+func (c *call) tensor(i int, axes ...int) (*value, error) {
+	v := c.at(i)
+	if v == nil || v.step == nil {
+		return nil, fmt.Errorf("input %d is no tensor that follows from the model's input", i)
+	}
+	if len(axes) > 0 && (!slices.Contains(axes, len(v.shape)) || len(v.shape) != len(v.step.desc.Shape)) {
+		return nil, fmt.Errorf("input %d is %v (%v here), want one of %v axes", i, v.shape, v.step.desc, axes)
+	}
+	return v, nil
+}
+
+// param returns input i, an initializer, as the source of a parameter.
+func (c *call) param(i int, l layout) (source, error) {
+	v := c.at(i)
+	if v == nil || v.tensor == nil {
+		return source{}, fmt.Errorf("input %d is no initializer", i)
+	}
+	switch {
+	case v.flipped == "":
+		return source{c.in[i], v.tensor, l}, nil
+	case l == asIs:
+		return source{v.flipped, v.tensor, transposed}, nil
+	case l == transposed:
+		return source{v.flipped, v.tensor, asIs}, nil
+	}
+	return source{}, fmt.Errorf("input %d is transposed, which is not supported", i)
+}
+
+// constants returns the numbers of input i, or of the attribute that older versions have in its place; nil when both are left out.
+func (c *call) constants(i int, attribute string) ([]int, error) {
+	var numbers []float64
+	if a := c.attribute(attribute); a != nil {
+		for _, v := range a.ints {
+			numbers = append(numbers, float64(v))
+		}
+	} else if v := c.at(i); v != nil {
+		if v.numbers == nil {
+			return nil, fmt.Errorf("input %d is no constant", i)
+		}
+		numbers = v.numbers
+	}
+	return whole(numbers)
+}
+
+// whole returns numbers as integers.
+func whole(numbers []float64) ([]int, error) {
+	all := make([]int, len(numbers))
+	for i, v := range numbers {
+		if all[i] = int(max(min(v, mostBytes), -mostBytes)); float64(all[i]) != v && v < mostBytes && v > -mostBytes || v != v {
+			return nil, fmt.Errorf("%v is no integer", v)
+		}
+	}
+	return all, nil
+}
