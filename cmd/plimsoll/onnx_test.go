@@ -24,10 +24,12 @@ func TestTrainONNX(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer f.Close()
 		names := map[string]bool{}
 		for _, x := range f.Tensors() {
 			names[x.Name] = true
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
 		}
 		if !names["up.2.6.weight"] || !names["fc.bias"] {
 			t.Errorf("tensors are %v", names)

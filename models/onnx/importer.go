@@ -266,7 +266,7 @@ func (m *importer) checkSources(params []kernels.Param, sources []source) error 
 			return fmt.Errorf("%s %q is %s%v, want float32%v", params[i].Name, s.name, typeName(s.tensor.dtype), s.tensor.dims, want)
 		}
 		if m.used[s.name] {
-			return fmt.Errorf("%s %q is a parameter of another node too, which is not supported", params[i].Name, s.name)
+			return fmt.Errorf("%s %q is a parameter of another node too, which is not supported: export with dynamo=False, which keeps apart what begins with equal values", params[i].Name, s.name)
 		}
 		m.used[s.name] = true
 	}

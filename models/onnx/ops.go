@@ -16,7 +16,7 @@ func init() { // they look each other up
 	ops = map[string]func(c *call) (*value, error){
 		"Conv": conv, "BatchNormalization": batchNorm, "Relu": elementwise(kernels.ReLU{}),
 		"MaxPool": maxPool, "AveragePool": avgPool, "GlobalAveragePool": globalAvgPool, "ReduceMean": reduceMean,
-		"Gemm": gemm, "MatMul": matMul, "Transpose": transpose, "Add": add, "Concat": concat, "Flatten": flatten, "Reshape": reshape, "Dropout": dropout, "Identity": identity,
+		"Gemm": gemm, "MatMul": matMul, "Transpose": transpose, "Add": add, "Mul": multiply, "Concat": concat, "Flatten": flatten, "Reshape": reshape, "Dropout": dropout, "Identity": identity,
 		"Constant": constant, "Shape": shapeOf, "Gather": gather, "Unsqueeze": unsqueeze, "Squeeze": squeeze, "Cast": cast,
 	}
 }
@@ -308,6 +308,15 @@ func add(c *call) (*value, error) {
 	return c.push(c.node, kernels.Add{}, as(x), nil, x, y)
 }
 
+// multiply is of constants.
+func multiply(c *call) (*value, error) {
+	x, y := c.at(0), c.at(1)
+	if x == nil || y == nil || x.numbers == nil || y.numbers == nil {
+		return nil, fmt.Errorf("only of constants is supported")
+	}
+	return arithmetic(x, y, func(a, b float64) float64 { return a * b })
+}
+
 func concat(c *call) (*value, error) {
 	axis := c.int("axis", 0)
 	if all, constants := c.concatConstants(); constants {
@@ -382,7 +391,7 @@ func flatten(c *call) (*value, error) {
 }
 
 func reshape(c *call) (*value, error) {
-	c.only("allowzero", 0)
+	allowed := c.int("allowzero", 0) != 0
 	if x := c.at(0); x != nil && x.numbers != nil {
 		return x, nil
 	}
@@ -393,6 +402,9 @@ func reshape(c *call) (*value, error) {
 	to, err := c.constants(1, "shape")
 	if err != nil {
 		return nil, err
+	}
+	if allowed && slices.Contains(to, 0) {
+		return nil, fmt.Errorf("to %v with allowzero, which has no elements", to)
 	}
 	want, err := reshaped(x, to, c.batch)
 	switch {

@@ -307,10 +307,10 @@ func readPort(message []byte, to *[]port) error {
 	}
 	p := port{}
 	err := fields(message, func(f field) (err error) {
-		switch {
-		case f.number == 1:
+		switch f.number {
+		case 1:
 			p.name, err = f.text()
-		case f.number == 2:
+		case 2:
 			err = p.readType(f.bytes)
 		}
 		return err
