@@ -47,7 +47,7 @@ func build(t *testing.T, name string, batch, image int) *models.Model {
 func TestLayers(t *testing.T) {
 	for name, want := range map[string]string{
 		"tiny":     "stem conv1 narrow fc.0 fc.3 loss",
-		"branches": "convs.0 convs.1 convs.2 convs.3 fc1 fc2 loss",
+		"branches": "convs.0 convs.1 convs.2 convs.3 fc1 fc2 fc3 loss",
 	} {
 		var layers []string
 		for _, l := range build(t, name, 2, 0).Layers {
