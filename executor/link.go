@@ -123,7 +123,7 @@ func (p *profile) link(ctx context.Context, exercises []*Exercise) (link LinkPro
 	if err != nil {
 		return link, err
 	}
-	opt := Options{Limit: x.Extent + 2*probe, probe: 2 * probe}
+	opt := Options{Limit: min(x.Extent+2*probe, max(p.limit, x.Extent)), probe: 2 * probe}
 	err = p.with(x, opt, func(e *Executor) error {
 		link, err = e.measureLink(ctx, probePatience, p.step)
 		return err
@@ -132,7 +132,7 @@ func (p *profile) link(ctx context.Context, exercises []*Exercise) (link LinkPro
 }
 
 // beside returns the exercise beside which the link is measured, and the size of a buffer of each direction, which lie behind
-// its blocks: the longest that leaves them room, or, with what room there is, the smallest.
+// its blocks: the longest that leaves them room, or, with what room there is, the smallest. Where that has all memory, they lie in it.
 func (p *profile) beside(exercises []*Exercise) (*Exercise, int64, error) {
 	byExtent := func(a, b *Exercise) int { return cmp.Compare(a.Extent, b.Extent) }
 	all, err := p.Exercises(p.lib, p.limit-2*probeBytes, false)
@@ -141,8 +141,11 @@ func (p *profile) beside(exercises []*Exercise) (*Exercise, int64, error) {
 	}
 	x := slices.MinFunc(exercises, byExtent)
 	room := (p.limit - x.Extent) / 2 / kernels.Alignment * kernels.Alignment
-	if !errors.As(err, new(*WindowError)) || room <= 0 {
+	if !errors.As(err, new(*WindowError)) {
 		return nil, 0, err
+	}
+	if room <= 0 {
+		room = x.Extent / 2 / kernels.Alignment * kernels.Alignment
 	}
 	return x, min(room, probeBytes), nil
 }
@@ -166,8 +169,9 @@ type probe struct {
 // copy queues a copy.
 func (d *probe) copy() error { return d.stream.Copy(d.dst.Part(0, d.bytes), d.src.Part(0, d.bytes)) }
 
-// measureLink measures both directions, alone and together, and what copies do to a step. step is called after each of
-// linkSteps steps. Errors: ErrSlowLink, when a few copies take longer than patience, of devices that can be abandoned.
+// measureLink measures both directions, alone and together, and what copies do to a step where there is room for both: else that
+// stays unknown, 0, for copies would write over what the step computes with. step is called linkSteps times, after each step. Errors:
+// ErrSlowLink, when a few copies take longer than patience, of devices that can be abandoned.
 func (e *Executor) measureLink(ctx context.Context, patience time.Duration, step func()) (p LinkProfile, err error) {
 	m, err := e.newProber()
 	if err != nil {
@@ -185,6 +189,12 @@ func (e *Executor) measureLink(ctx context.Context, patience time.Duration, step
 		if err := m.bandwidth(ctx, of.directions, of.bytesPerSec); err != nil {
 			return p, err
 		}
+	}
+	if e.step.extent+e.opt.probe > e.opt.Limit {
+		for range linkSteps {
+			step()
+		}
+		return p, nil
 	}
 	alone, err := m.steps(ctx, step)
 	if err != nil {
