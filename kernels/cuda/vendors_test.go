@@ -52,6 +52,9 @@ var fakes struct {
 }
 
 func newFakedBench(t *testing.T) (*bench, string) {
+	if testing.Short() {
+		t.Skip("what is done about libraries that err is not of the device")
+	}
 	b := newBench(t)
 	if !strings.Contains(b.device.Info().Model, "emulated") {
 		t.Skip("the fakes want an emulated GPU")
