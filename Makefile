@@ -30,8 +30,8 @@ CUDA_FILES   = $(filter-out ./cmd/plimsoll/%,$(shell grep -rl --include='*_test.
 CUDA_NAMES   = ^($(subst $(space),|,$(strip $(shell grep -hoP '^func \KTest\w+' $(CUDA_FILES)))))$$
 CUDA_TESTS   = $(sort $(dir $(CUDA_FILES)))
 CUDA_KERNELS = $(wildcard runtime/cuda/cudatest/src kernels/cuda/src)
-# Packages that start goroutines or guard what these share.
-CONCURRENT   = $(sort $(dir $(shell grep -rlE --include='*.go' '"sync|^[[:space:]]*go [a-z]|\.Go\b|parallel\.For\b' .)))
+# Packages that start goroutines or guard what these share; of the program, tests that run it in processes and interrupt it.
+CONCURRENT   = $(filter-out ./cmd/plimsoll/,$(sort $(dir $(shell grep -rlE --include='*.go' '"sync|^[[:space:]]*go [a-z]|\.Go\b|parallel\.For\b' .))))
 
 # PipeDream's profiles of a V100, batch 128 (gnmt: 32).
 MEMORIES = 3GiB,4GiB,6GiB,8GiB,10GiB,16GiB
@@ -123,6 +123,7 @@ test-sizes: ## train ResNet-50, DenseNet-121 and U-Net at usual sizes on devices
 
 race: ## run every package that starts goroutines under the race detector
 	go test -race -short -count=1 -timeout 30m $(CONCURRENT)
+	go test -race -short -count=1 -timeout 30m -run 'Process|Interrupt|Launch|Progress|Killed' ./cmd/plimsoll
 
 test-kills: ## kill runs on several devices 20 times at random instants, and resume them
 	PLIMSOLL_KILLS=20 go test -count=1 -timeout 20m -run Killed ./cmd/plimsoll
