@@ -275,7 +275,11 @@ func TestAnOutputOutlivesTheBackward(t *testing.T) {
 
 // Random plans with a flush, recomputing or not, give the bits of the same tasks on one device.
 func TestDrawnPlansKeepTheBits(t *testing.T) {
-	for seed := range uint64(12) {
+	seeds := uint64(12)
+	if testing.Short() {
+		seeds = 4
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 5))
 		w := drawn(t, r)
 		c, plan := drawnPlan(t, w, r)
