@@ -160,6 +160,7 @@ func badDevices() []badCase {
 		{"devices: memory 0", []string{"devices", "--devices", "null*2", "-o", "OUT", "--memory", "0"}, 2, []string{"--memory is 0", "512MiB"}},
 		{"devices: memory of no file", []string{"devices", "--devices", "null*2", "--memory", "1GiB"}, 2, []string{"--memory", "-o platform.json"}},
 		{"devices: kinds", []string{"devices", "--devices", "null*2,cpu", "-o", "OUT"}, 2, []string{"null*2/0 and cpu", "one kind"}},
+		{"devices: pairs", []string{"devices", "--devices", "null*2", "--pairs"}, 2, []string{"--pairs is for several processes", "--world"}},
 		{"devices: folder", []string{"devices", "--devices", "null*2", "-o", "none/p.json"}, 2, []string{"none/p.json", "no folder"}},
 	}
 }

@@ -68,6 +68,7 @@ type devicesFlags struct {
 	memory        units.Size
 	memoryGiven   bool
 	out           string
+	pairs         bool
 	world         worldFlags
 }
 
@@ -79,7 +80,9 @@ there is none. cpu*4 is four virtual devices that share the processor and its me
 
 With --output what was measured becomes a platform file, on which plan --platform plans a pipeline. A link has the bandwidth
 of its slower direction. With --world the devices are those of several processes, on one machine or on many, and the links
-between these are measured, too.`, nil)
+between these are measured, too. They are shown by class: same GPU, same node, between nodes. Where nodes are equal, in the
+order of ranks, and the slowest link of each class has 80 % of the fastest one's bandwidth, the file has a level for each
+class, with its median, and else every link by itself, as with --pairs.`, nil)
 	cmd.Example = `  plimsoll devices --devices "cpu*4" --peer-bandwidth 1GB/s --memory 512MiB -o platform.json
   plimsoll launch -n 4 -- devices --world auto -o platform.json
   plimsoll plan -c c.json --platform platform.json --strategy loadline -o p.json`
@@ -89,11 +92,15 @@ between these are measured, too.`, nil)
 	s.Var(&f.peerBandwidth, "peer-bandwidth", "likewise the links between the parts of the cpu")
 	s.Var(&f.memory, "memory", "memory of each device in the platform file, as in 512MiB, or a share of what it can have (default: all of that)")
 	s.StringVarP(&f.out, "output", "o", "", "write the platform file here")
+	s.BoolVar(&f.pairs, "pairs", false, "show each link between processes by itself, and write each into the platform file")
 	f.world.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		f.memoryGiven = cmd.Flags().Changed("memory")
 		if err := f.world.check(cmd); err != nil {
 			return err
+		}
+		if f.pairs && f.world.size == "" {
+			return usage(errors.New("--pairs is for several processes: give their number, as in --world 4, or --world auto"))
 		}
 		return f.world.within(cmd.Context(), a, f.spec, func(w *train.World) error { return a.runDevices(cmd.Context(), f, w) })
 	}
@@ -104,6 +111,7 @@ between these are measured, too.`, nil)
 type deviceList struct {
 	Devices []deviceFigures `json:"devices"`
 	Peers   []peerFigure    `json:"peers,omitempty"`
+	Classes []classFigure   `json:"link_classes,omitempty"` // of several processes
 	gpuList
 }
 
@@ -135,13 +143,9 @@ func (a *app) runDevices(ctx context.Context, f *devicesFlags, w *train.World) e
 	if err != nil || a.rank > 0 {
 		return err
 	}
-	list := deviceList{Devices: found.figures, Peers: found.peers, gpuList: gpuFigures()}
+	list := deviceList{Devices: found.figures, Peers: found.peers, Classes: found.classes(), gpuList: gpuFigures()}
 	if f.out != "" {
-		p, err := found.platform(f.memory)
-		if err != nil {
-			return usage(fmt.Errorf("--devices %s: %w", f.spec, err))
-		}
-		if err := p.Write(f.out); err != nil {
+		if err := a.writePlatform(f, found); err != nil {
 			return err
 		}
 	}
@@ -151,11 +155,32 @@ func (a *app) runDevices(ctx context.Context, f *devicesFlags, w *train.World) e
 			list.Devices[i].write(w)
 		}
 		for _, p := range list.Peers {
-			fmt.Fprintf(w, "%s - %s\tcopies\t%v\n", p.Between[0], p.Between[1], p.Rate)
+			if f.pairs || len(list.Classes) == 0 {
+				fmt.Fprintf(w, "%s - %s\tcopies\t%v\n", p.Between[0], p.Between[1], p.Rate)
+			}
+		}
+		for i := range list.Classes {
+			list.Classes[i].write(w)
 		}
 		list.writeGPUs(w)
 		_ = w.Flush() // of a buffer
 	})
+}
+
+// writePlatform writes the platform file, with levels where the links of several processes have some.
+func (a *app) writePlatform(f *devicesFlags, found *inventory) error {
+	var levels []pipeline.Level
+	if len(found.places) > 1 && !f.pairs {
+		var why string
+		if levels, why = found.levels(); levels == nil {
+			a.note("%s has every link by itself: %s", f.out, why)
+		}
+	}
+	p, err := found.platform(f.memory, levels)
+	if err != nil {
+		return usage(fmt.Errorf("--devices %s: %w", f.spec, err))
+	}
+	return p.Write(f.out)
 }
 
 func (d *deviceFigures) write(w io.Writer) {

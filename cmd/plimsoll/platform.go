@@ -46,8 +46,9 @@ type peerFigure struct {
 type inventory struct {
 	items   []devices.Item
 	devices []runtime.Device
-	of      []int // of each device: its item
-	ranks   []int // likewise: its process, where there are several
+	of      []int   // of each device: its item
+	ranks   []int   // likewise: its process, where there are several
+	places  []place // likewise
 	figures []deviceFigures
 	peers   []peerFigure
 	links   map[[2]int]float64 // by two items in ascending order, the same one for parts: bytes/s
@@ -177,8 +178,9 @@ func (v *inventory) peer(ctx context.Context, from, to int, peer runtime.Device)
 	return nil
 }
 
-// platform returns the devices as a platform of pipelines. The zero memory is what each can have.
-func (v *inventory) platform(memory units.Size) (*pipeline.Platform, error) {
+// platform returns the devices as a platform of pipelines, with the links of some levels, or each by itself where there are none. The zero
+// memory is what each can have.
+func (v *inventory) platform(memory units.Size, levels []pipeline.Level) (*pipeline.Platform, error) {
 	if n := len(v.figures); n > pipeline.MaxDevices {
 		return nil, fmt.Errorf("%d devices: a platform has at most %d", n, pipeline.MaxDevices)
 	}
@@ -200,7 +202,15 @@ func (v *inventory) platform(memory units.Size) (*pipeline.Platform, error) {
 			p.Bandwidth = min(p.Bandwidth, speed)
 		}
 	}
-	p.Pairs, p.Host = v.pairs(p.Bandwidth), v.host()
+	p.Host = v.host()
+	switch len(levels) {
+	case 0:
+		p.Pairs = v.pairs(p.Bandwidth)
+	case 1: // all links are alike
+		p.Bandwidth = levels[0].Bandwidth
+	default:
+		p.Bandwidth, p.Levels = levels[len(levels)-1].Bandwidth, levels
+	}
 	return p, nil
 }
 

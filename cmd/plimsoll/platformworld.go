@@ -14,6 +14,7 @@ type counted struct {
 	Figures []deviceFigures
 	Peers   []peerFigure
 	Links   []linkOf // between its own devices
+	GPUs    []string // by device: on its bus; "" for what is none
 }
 
 // linkOf is a link between two devices of a list, in ascending order.
@@ -40,15 +41,17 @@ func (f *devicesFlags) inspectAll(ctx context.Context, w *train.World) (*invento
 	if err != nil {
 		return nil, err
 	}
-	all := &inventory{links: map[[2]int]float64{}}
+	all, hosts := &inventory{links: map[[2]int]float64{}}, w.Hosts()
 	for rank, text := range texts {
 		var c counted
 		if err := json.Unmarshal(text, &c); err != nil {
 			return nil, fmt.Errorf("the devices of rank %d: %w", rank, err)
 		}
-		all.add(rank, &c, links)
+		if len(c.GPUs) != len(c.Figures) {
+			return nil, fmt.Errorf("rank %d has %d devices and %d places of them", rank, len(c.Figures), len(c.GPUs))
+		}
+		all.add(rank, hosts[rank], &c, links)
 	}
-	hosts := w.Hosts()
 	for y := range w.Size() {
 		for x := range y {
 			between := [2]string{fmt.Sprintf("rank %d on %s", x, hosts[x]), fmt.Sprintf("rank %d on %s", y, hosts[y])}
@@ -61,6 +64,13 @@ func (f *devicesFlags) inspectAll(ctx context.Context, w *train.World) (*invento
 // counted returns what others are told of the devices.
 func (v *inventory) counted() *counted {
 	c := &counted{Figures: v.figures, Peers: v.peers}
+	for _, d := range v.devices {
+		gpu := ""
+		if d, ok := d.(interface{ Bus() string }); ok {
+			gpu = d.Bus()
+		}
+		c.GPUs = append(c.GPUs, gpu)
+	}
 	for y := range v.figures {
 		for x := range y {
 			if speed, joined := v.links[[2]int{v.of[x], v.of[y]}]; joined {
@@ -71,8 +81,8 @@ func (v *inventory) counted() *counted {
 	return c
 }
 
-// add adds the devices of a process behind those of the ones before. Between processes a link is theirs.
-func (v *inventory) add(rank int, c *counted, between map[[2]int]float64) {
+// add adds the devices of a process on a host behind those of the ones before. Between processes a link is theirs.
+func (v *inventory) add(rank int, host string, c *counted, between map[[2]int]float64) {
 	first := len(v.figures)
 	for i, d := range c.Figures {
 		for x := range first {
@@ -80,6 +90,7 @@ func (v *inventory) add(rank int, c *counted, between map[[2]int]float64) {
 		}
 		d.Name = fmt.Sprintf("rank %d, %s", rank, d.Name)
 		v.figures, v.of, v.ranks = append(v.figures, d), append(v.of, first+i), append(v.ranks, rank)
+		v.places = append(v.places, place{host, c.GPUs[i]})
 	}
 	for _, l := range c.Links {
 		v.links[[2]int{first + l.Ends[0], first + l.Ends[1]}] = l.Rate
