@@ -100,7 +100,9 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 
 // adds reports whether the device adds gradients of other replicas to its own when the plan says so.
 func (d *driver) adds() bool {
-	return slices.ContainsFunc(d.stages, func(t *localStage) bool { return t != nil && t.sums != nil && (t.sums.at > 0 || t.sums.divided()) })
+	return slices.ContainsFunc(d.stages, func(t *localStage) bool {
+		return t != nil && (d.e.collectives[t.stage] != nil || t.sums != nil && (t.sums.at > 0 || t.sums.divided()))
+	})
 }
 
 func (d *driver) openEvents() error {
@@ -115,7 +117,7 @@ func (d *driver) openEvents() error {
 		for i := range t.slabs {
 			events = append(events, &t.slabs[i].forward)
 		}
-		events = append(append(events, &t.summed), t.sums.events()...)
+		events = append(append(events, &t.summed, &t.summedAll), t.sums.events()...)
 		for _, b := range t.sendBuffers() {
 			events = append(events, b.events()...)
 		}
@@ -289,6 +291,8 @@ func (d *driver) issue(ctx context.Context, v instance) error {
 	case pipeline.CB:
 		t := d.stages[v.stage+1]
 		return d.sendFrom(ctx, &t.deltas, t.away[v.to], v, 0, 0)
+	case joining:
+		return d.sumBuckets(ctx, d.stages[v.stage], v)
 	case reducing, gathering, admitting, owning, completing:
 		return d.synchronize(ctx, d.stages[v.stage], v)
 	case minibatchEnd:

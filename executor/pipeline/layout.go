@@ -42,6 +42,9 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 	if n := e.order.long(); n > mostMinibatches && !plan.IsFlush() {
 		return fmt.Errorf("%w: %d minibatches pass before it repeats itself, %d may: give its tasks smaller shifts", ErrPlan, n, mostMinibatches)
 	}
+	if err := e.newCollectives(); err != nil {
+		return err
+	}
 	newRules := func() error { return e.newRules(plan) }
 	for _, part := range []func() error{e.checkPortals, newRules, e.checkPipeMare, e.newDiscrepancies, e.checkDeferral, e.checkShards} {
 		if err := part(); err != nil {
@@ -76,7 +79,7 @@ func (e *Executor) newReducers() {
 		}
 		later := e.deferred()
 		bytes += later.bytes(bufferBytes(e.Model.Layers[st.First-1 : st.Last]))
-		r := newReducer(s, e.order.hosts(s), bytes, e.order.sums[s] != nil)
+		r := newReducer(s, e.order.hosts(s), bytes, e.order.sums[s] != nil || e.collectives[s] != nil)
 		e.reducers = append(e.reducers, r)
 		e.channels = append(e.channels, r.channels()...)
 	}

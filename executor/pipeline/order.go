@@ -46,6 +46,8 @@ func (t instruction) name() string {
 		return fmt.Sprintf("reduce%d[%d-]", t.stage, t.layer)
 	case t.kind == owning:
 		return fmt.Sprintf("sum %d[%d-]", t.stage, t.layer)
+	case t.kind == joining:
+		return fmt.Sprintf("sum of all replicas %d[%d-]", t.stage, t.layer)
 	case t.kind == completing:
 		return fmt.Sprintf("new weights of stage %d", t.stage)
 	case t.synchronized():

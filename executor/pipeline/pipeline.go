@@ -98,6 +98,8 @@ type Options struct {
 	Pace Pace
 	// World is the processes that run the plan together; nil: this one alone.
 	World World
+	// AllReduce lets World, a Summer, add up the gradients of stages whose replicas are in different processes.
+	AllReduce bool
 	// NoGraph issues the steps of a plan that flushes call by call, also on devices that could repeat tasks as graphs
 	// (runtime.Grapher).
 	NoGraph bool
@@ -122,6 +124,7 @@ type Executor struct {
 	delays        []float64     // by stage, where PipeMare corrects them
 	discrepancies []discrepancy // by stage
 	reducers      []*reducer    // by stage; nil for those on one device
+	collectives   []*collective // by stage; nil for those whose gradients no library adds up
 	squares       []squares     // by stage
 	group         int
 	halfDuplex    map[[2]int]*halfDuplex // of the links, by their ends
@@ -181,6 +184,9 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 		return nil, err
 	}
 	if err := e.openWays(); err != nil {
+		return nil, err
+	}
+	if err := e.openSums(); err != nil {
 		return nil, err
 	}
 	if err := e.separate(); err != nil {

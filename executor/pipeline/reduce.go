@@ -65,7 +65,7 @@ func (r *reducer) layOut(t *localStage, g *allocator) {
 	if i > 0 {
 		r.stats[i-1].blocks[0] = t.buffers
 	}
-	if t.sums != nil {
+	if len(r.up) == 0 {
 		return
 	}
 	if i > 0 {
@@ -87,6 +87,12 @@ func (d *driver) reduce(ctx context.Context, t *localStage, minibatch, slot int)
 	i, last, grads := slices.Index(r.hosts, d.device), len(r.hosts)-1, t.grads[slot]
 	if t.sums != nil {
 		if err := d.collect(ctx, t, minibatch, slot); err != nil {
+			return err
+		}
+		return d.shareStep(ctx, t)
+	}
+	if d.e.collectives[t.stage] != nil {
+		if err := d.sumAll(ctx, t, slot); err != nil {
 			return err
 		}
 		return d.shareStep(ctx, t)

@@ -147,8 +147,11 @@ func (d *driver) writeTask(ctx context.Context, v instance) error {
 
 // queueFor returns the stream at whose end a task ends.
 func (d *driver) queueFor(v instance) queue {
-	if v.message() {
+	switch {
+	case v.message():
 		return d.links[v.to]
+	case v.kind == joining:
+		return d.adding
 	}
 	return d.compute
 }

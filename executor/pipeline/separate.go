@@ -24,6 +24,7 @@ func (e *Executor) separate() error {
 
 // separation is what the scripts of all devices say of what crosses between this process and others.
 type separation struct {
+	e        *Executor
 	turns    map[chan struct{}]*channel // nil: of a link that carries one message at a time
 	blocks   map[chan struct{}]int      // of the channel, which a turn grants
 	coming   map[*channel][]coming      // that are received here, in their order
@@ -39,7 +40,7 @@ type coming struct {
 }
 
 func (e *Executor) newSeparation() *separation {
-	x := &separation{turns: map[chan struct{}]*channel{}, blocks: map[chan struct{}]int{}, coming: map[*channel][]coming{}, unneeded: map[runtime.Event]bool{}, signals: map[runtime.Event]*remote{}}
+	x := &separation{e: e, turns: map[chan struct{}]*channel{}, blocks: map[chan struct{}]int{}, coming: map[*channel][]coming{}, unneeded: map[runtime.Event]bool{}, signals: map[runtime.Event]*remote{}}
 	for _, l := range e.channels {
 		if l.remote == nil {
 			continue
@@ -54,6 +55,13 @@ func (e *Executor) newSeparation() *separation {
 		}
 		for _, ev := range slices.Concat(l.freed, l.copied) {
 			x.unneeded[ev] = true
+		}
+	}
+	for _, c := range e.collectives {
+		if c != nil { // which waits for the others itself
+			for _, turn := range slices.Concat(c.turns[0], c.turns[1]) {
+				x.turns[turn] = nil
+			}
 		}
 	}
 	for _, b := range e.halfDuplex {
@@ -129,6 +137,13 @@ func (x *separation) command(c command) error {
 		}
 		if r := x.signals[c.event]; r != nil {
 			return x.launch(c, r, runtime.Span{})
+		}
+	case doLaunch:
+		if u, ok := c.Launch.(*unopened); ok {
+			var err error
+			if c.Launch, err = x.e.open(u); err != nil {
+				return err
+			}
 		}
 	case doCopy:
 		if c.channel != nil && c.channel.remote != nil {

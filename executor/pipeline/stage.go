@@ -21,18 +21,19 @@ type localStage struct {
 	repeats int
 	stash   *weightStash
 
-	weights []runtime.Span // by slot: one copy of the trained parameters of all layers
-	buffers runtime.Span   // BatchNorm's statistics, of which there is one copy
-	grads   []runtime.Span // by slot: a sum of gradients, and what else replicas add up
-	scalars []runtime.Span // of the update, likewise
-	squares runtime.Span   // partial sums of those of the gradients
-	summed  runtime.Event  // gradients are ready to leave for another replica
-	sums    *replicaSums   // nil where the plan has no messages for those of replicas
-	rounds  int            // sums over replicas in this run
-	shared  int            // how often their statistics became the first one's, likewise
-	states  []runtime.Span // the optimizer's, each laid out like the weights, or like the shard
-	shard   *shard         // of the optimizer's state; nil: the device has all
-	layers  []stageLayer
+	weights   []runtime.Span // by slot: one copy of the trained parameters of all layers
+	buffers   runtime.Span   // BatchNorm's statistics, of which there is one copy
+	grads     []runtime.Span // by slot: a sum of gradients, and what else replicas add up
+	scalars   []runtime.Span // of the update, likewise
+	squares   runtime.Span   // partial sums of those of the gradients
+	summed    runtime.Event  // gradients are ready to leave for another replica
+	summedAll runtime.Event  // those of all replicas are added up by a library, of a plan that does not say when
+	sums      *replicaSums   // nil where the plan has no messages for those of replicas
+	rounds    int            // sums over replicas in this run
+	shared    int            // how often their statistics became the first one's, likewise
+	states    []runtime.Span // the optimizer's, each laid out like the weights, or like the shard
+	shard     *shard         // of the optimizer's state; nil: the device has all
+	layers    []stageLayer
 
 	slabs       []slab
 	ring        *ring // of a stage that has one, and its slabs are by its slots; else nil

@@ -32,7 +32,7 @@ type replicaSums struct {
 // newSynchronizations makes the channels of messages between replicas.
 func (e *Executor) newSynchronizations(k *clock) {
 	for s, x := range e.order.sums {
-		if x == nil {
+		if x == nil || e.collectives[s] != nil {
 			continue
 		}
 		places := e.bucketPlaces(s)
@@ -139,7 +139,7 @@ func (e *Executor) laySums(t *localStage, c *chain.Chain, g *allocator) {
 		synchronization: x, at: slices.Index(x.line, t.device), places: e.bucketPlaces(t.stage), parts: x.madeBehind(t.spec, c, e.order.split[t.stage]),
 		made: make([]runtime.Event, slots*n), added: make([]runtime.Event, slots*n), whole: make([]runtime.Event, slots*n), left: make([]runtime.Event, slots*len(x.line)),
 	}
-	if t.sums.at > 0 && !x.divided() {
+	if t.sums.at > 0 && len(x.reduces) > 0 {
 		x.reduces[t.sums.at-1].layOut(g)
 	}
 	for _, from := range x.line {
@@ -325,6 +325,9 @@ func (d *driver) collect(ctx context.Context, t *localStage, minibatch, slot int
 	x := t.sums
 	if x.divided() {
 		return d.collectOwn(t, slot)
+	}
+	if x.together != nil {
+		return d.collectSums(t, minibatch, slot)
 	}
 	for _, b := range x.arriving(d.e.order.residue(minibatch)) {
 		v := instance{instruction{kind: minibatchEnd, stage: t.stage, bucket: b}, minibatch}

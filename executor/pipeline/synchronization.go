@@ -17,6 +17,8 @@ const (
 	// Of parts of buckets (zero.go): the owner adds up the gradients of one, and a device has all new weights of a stage.
 	owning
 	completing
+	// Of sums that a library makes (collective.go): a device adds up some buckets together with all others of the line.
+	joining
 )
 
 // synchronized reports whether an instruction belongs to a message between replicas.
@@ -42,6 +44,8 @@ type synchronization struct {
 	buckets []bucket // those of all rounds
 	sources map[arrivalOf]int
 	closing map[taskKey]bool // the last task of its kind on its device in a round
+
+	together map[arrivalOf][]int // by residue and first of them: buckets that a library adds up at once; nil: none does
 
 	reduces  []*channel          // by position in the line: to the next device
 	scatters map[[2]int]*channel // by the two devices: of parts to their owners

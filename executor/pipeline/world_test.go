@@ -30,6 +30,7 @@ type hub struct {
 	once    sync.Once
 	err     error
 	sent    []int64 // by way: bytes
+	sums    sums
 }
 
 func newHub(process []int) *hub {
@@ -44,6 +45,7 @@ type member struct {
 	self, round int
 	devices     []runtime.Device  // by way: of the end here
 	stagings    []runtime.Staging // where it has one
+	lineDevices []runtime.Device  // by line of sums, likewise
 }
 
 func (m *member) Process(device int) int { return m.process[device] }
@@ -56,6 +58,11 @@ func (m *member) Fail(err error) {
 		m.mu.Lock()
 		m.moved.Broadcast()
 		m.mu.Unlock()
+		m.sums.mu.Lock()
+		for _, l := range m.sums.lines {
+			l.moved.Broadcast()
+		}
+		m.sums.mu.Unlock()
 	})
 }
 

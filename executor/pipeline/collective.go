@@ -1,0 +1,291 @@
+package pipeline
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"plimsoll/executor/internal/hazard"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+)
+
+// Summer is a World in which a library adds up what devices of different processes have, all of them at once and in an order that it
+// chooses: the bits of such sums may differ from run to run, and are the same on all devices.
+type Summer interface {
+	// OpenSums readies the lines of devices that add up. All processes open the same ones.
+	OpenSums(lines []Line) error
+	// Sum returns a launch that makes parts of the arena of this process's device of a line, float32 numbers, the sums of those of all
+	// devices of the line. Launching it again repeats it. A device's part waits until all others have begun theirs.
+	Sum(line int, parts []runtime.Span) (runtime.Launch, error)
+}
+
+// Line is devices that add up, each of a process of its own.
+type Line struct {
+	Name    string
+	Devices []int
+	Device  runtime.Device // the one that is in this process; nil where none is
+}
+
+// collective adds up the gradients of a stage's replicas at once, in place of messages along their line.
+//
+// All devices of all lines issue their parts in one order, that of all instructions of all devices: the part of a bucket stands on all of
+// them where the last device of the line would first send the whole sum. So no two parts wait for each other in a circle, and the parts of
+// a line follow each other alike on its devices. Dry runs check both: there a driver goes on only when all others of the line have come.
+type collective struct {
+	line       []int
+	number     int                 // among those of all stages
+	come, gone []chan int          // in dry runs, by place in the line: what a device adds up next, to the first one; that it may
+	turns      [2][]chan struct{}  // of scripts, likewise
+	launches   map[[2]int]prepared // by slot and first bucket
+}
+
+// joint is what a device adds up at once: buckets of a stage.
+type joint struct {
+	slot    int
+	number  int // the same on all devices
+	buckets []int
+}
+
+// newCollectives finds the stages whose gradients a library adds up: those whose replicas are in different processes. Errors: ErrPlan.
+func (e *Executor) newCollectives() error {
+	e.collectives = make([]*collective, len(e.order.on))
+	if !e.opt.AllReduce {
+		return nil
+	}
+	if _, able := e.opt.World.(Summer); !able || e.order.plan.Zero != pipeline.ZeroNothing {
+		return fmt.Errorf("%w: its sums cannot be made by a library: that is for several processes, of plans without \"zero\"", ErrPlan)
+	}
+	count := 0
+	for s := range e.order.on {
+		line, processes := e.order.hosts(s), map[int]bool{}
+		for _, d := range line {
+			processes[e.opt.World.Process(d)] = true
+		}
+		switch len(processes) {
+		case 1:
+			continue
+		case len(line):
+		default:
+			return fmt.Errorf("%w: of the devices %v of stage %d some are in one process and some are not, and a library that adds up their gradients needs a process for each: start one for each device, or let Plimsoll add them up", ErrPlan, line, s)
+		}
+		e.collectives[s] = newCollective(line, count)
+		count++
+		if e.order.sums[s] != nil {
+			e.order.sumAtOnce(s)
+		}
+	}
+	return nil
+}
+
+func newCollective(line []int, number int) *collective {
+	c := &collective{line: line, number: number, launches: map[[2]int]prepared{}}
+	for range line {
+		c.come, c.gone = append(c.come, make(chan int, 1)), append(c.gone, make(chan int, 1))
+		for i := range c.turns {
+			c.turns[i] = append(c.turns[i], make(chan struct{}, 1))
+		}
+	}
+	return c
+}
+
+// sumAtOnce puts one instruction on all devices of a stage's line in place of the messages of a bucket, where the last device would first
+// send the whole sum: that is behind the last backwards of all of them, and before their updates. Buckets that stand at one place are one
+// instruction.
+func (o *order) sumAtOnce(s int) {
+	x := o.sums[s]
+	x.together = map[arrivalOf][]int{}
+	first := map[arrivalOf]instruction{}
+	for _, t := range o.instructions[x.line[len(x.line)-1]] {
+		if t.kind != gathering || t.stage != s {
+			continue
+		}
+		k := arrivalOf{o.residue(t.shift), t.bucket, none}
+		if before, ok := first[k]; !ok || o.earlier(t, before) {
+			first[k] = t
+		}
+	}
+	var all []instruction
+	for b := range x.buckets {
+		for r := range o.repeats {
+			t, ok := first[arrivalOf{r, b, none}]
+			if !ok {
+				continue
+			}
+			at := slices.IndexFunc(all, func(u instruction) bool { return u.at == t.at && u.shift == t.shift })
+			if at < 0 {
+				t.kind, t.to, t.rank = joining, none, rankOfSums+s
+				at, all = len(all), append(all, t)
+			}
+			k := arrivalOf{r, all[at].bucket, none}
+			x.together[k] = append(x.together[k], b)
+		}
+	}
+	for _, d := range x.line {
+		own := slices.DeleteFunc(o.instructions[d], func(t instruction) bool { return t.stage == s && t.synchronized() })
+		o.instructions[d] = append(own, all...)
+		o.sort(o.instructions[d])
+	}
+}
+
+// earlier reports whether an instruction of one residue comes before another one of it.
+func (o *order) earlier(a, b instruction) bool {
+	return cmp.Or(cmp.Compare(b.shift, a.shift), cmp.Compare(a.at, b.at)) < 0
+}
+
+// sumBuckets adds up the buckets of an instruction.
+func (d *driver) sumBuckets(ctx context.Context, t *localStage, v instance) error {
+	x, n := t.sums, len(t.sums.buckets)
+	slot, fresh := t.stash.sum(v.minibatch / t.stash.group)
+	if fresh {
+		return fmt.Errorf("BUG: %v of minibatch %d comes before its gradients", v.instruction, v.minibatch)
+	}
+	j := joint{slot, x.number(v), x.together[arrivalOf{d.e.order.residue(v.minibatch), v.bucket, none}]}
+	for _, b := range j.buckets {
+		if err := d.adding.wait(x.made[slot*n+b]); err != nil {
+			return err
+		}
+	}
+	return d.sumAtOnce(ctx, t, j, x.added[slot*n+v.bucket])
+}
+
+// collectSums waits for the sums of an update of which a minibatch is the last.
+func (d *driver) collectSums(t *localStage, minibatch, slot int) error {
+	x, r := t.sums, d.e.order.residue(minibatch)
+	for b := range x.buckets {
+		if x.together[arrivalOf{r, b, none}] == nil {
+			continue
+		}
+		if err := d.compute.wait(x.added[slot*len(x.buckets)+b]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sumAll adds up all gradients in a slot, of a plan that does not say when, behind what has been issued to the compute stream.
+func (d *driver) sumAll(ctx context.Context, t *localStage, slot int) error {
+	if err := d.compute.record(t.summed); err != nil {
+		return err
+	}
+	if err := d.adding.wait(t.summed); err != nil {
+		return err
+	}
+	if err := d.sumAtOnce(ctx, t, joint{slot: slot, number: t.rounds}, t.summedAll); err != nil {
+		return err
+	}
+	t.rounds++
+	return d.compute.wait(t.summedAll)
+}
+
+// sumAtOnce issues this device's part of a sum to the stream of sums, and records an event behind it.
+func (d *driver) sumAtOnce(ctx context.Context, t *localStage, j joint, done runtime.Event) error {
+	c := d.e.collectives[t.stage]
+	if err := d.meet(ctx, c, t.stage, j.number); err != nil {
+		return err
+	}
+	l, err := d.jointLaunch(c, t, j)
+	if err != nil {
+		return err
+	}
+	if err := d.adding.launch(l); err != nil {
+		return err
+	}
+	return d.adding.record(done)
+}
+
+// jointLaunch returns the launch of a sum: one that stands for it until the lines are open.
+func (d *driver) jointLaunch(c *collective, t *localStage, j joint) (prepared, error) {
+	key := [2]int{j.slot, none}
+	if len(j.buckets) > 0 {
+		key[1] = j.buckets[0]
+	}
+	if l, ok := c.launches[key]; ok && !d.dryRun {
+		return l, nil
+	}
+	u := &unopened{of: c}
+	if len(j.buckets) == 0 {
+		u.parts = []runtime.Span{t.grads[j.slot]}
+	}
+	for _, b := range j.buckets {
+		if p := t.gradientsOf(j.slot, b); p.Bytes > 0 {
+			u.parts = append(u.parts, p)
+		}
+	}
+	l := prepared{Launch: u}
+	for _, p := range u.parts {
+		l.accesses = append(l.accesses, hazard.Access{Device: d.device, Span: p, Write: true})
+	}
+	if d.dryRun {
+		return l, nil
+	}
+	var err error
+	l.Launch, err = d.e.open(u)
+	c.launches[key] = l
+	return l, err
+}
+
+// unopened stands for a sum until the lines are open.
+type unopened struct {
+	of    *collective
+	parts []runtime.Span
+}
+
+// Kernel implements runtime.Launch.
+func (*unopened) Kernel() string { return "sum over replicas" }
+
+// open returns the launch that another one stands for.
+func (e *Executor) open(u *unopened) (runtime.Launch, error) {
+	return e.opt.World.(Summer).Sum(u.of.number, u.parts)
+}
+
+// openSums opens the lines of all collectives.
+func (e *Executor) openSums() error {
+	var lines []Line
+	for s, c := range e.collectives {
+		if c == nil {
+			continue
+		}
+		l := Line{Name: fmt.Sprintf("gradients of stage %d", s), Devices: c.line}
+		for _, d := range c.line {
+			if e.here(d) {
+				l.Device = e.driver(d).dev
+			}
+		}
+		lines = append(lines, l)
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return e.opt.World.(Summer).OpenSums(lines)
+}
+
+// meet lets a driver go on, in a dry run, when all others of a line are about to issue their parts of the same sum, too.
+func (d *driver) meet(ctx context.Context, c *collective, stage, number int) error {
+	if !d.dryRun {
+		return nil
+	}
+	at := slices.Index(c.line, d.device)
+	if at > 0 {
+		c.come[at] <- number
+		d.noteTurn(doGive, c.turns[0][at])
+		_, err := receive(ctx, c.gone[at])
+		d.noteTurn(doTake, c.turns[1][at])
+		return err
+	}
+	for i := 1; i < len(c.line); i++ {
+		other, err := receive(ctx, c.come[i])
+		if err != nil {
+			return err
+		}
+		if d.noteTurn(doTake, c.turns[0][i]); other != number {
+			return fmt.Errorf("%w: devices %d and %d add up other gradients of stage %d at one time", ErrPlan, c.line[0], c.line[i], stage)
+		}
+	}
+	for i := 1; i < len(c.line); i++ {
+		c.gone[i] <- number
+		d.noteTurn(doGive, c.turns[1][i])
+	}
+	return nil
+}

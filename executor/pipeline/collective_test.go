@@ -1,0 +1,201 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+	"plimsoll/runtime/host"
+)
+
+// sums are the lines of a hub, which adds up in the order of the line: as Plimsoll does itself, so the bits are the same.
+type sums struct {
+	mu    sync.Mutex
+	lines []*lineOfHub
+	bytes int64 // that were added up, of one device
+}
+
+type lineOfHub struct {
+	Line
+	moved *sync.Cond
+	parts [][]float32 // of the sum that is being made, by place in the line
+	came  int
+	round int
+}
+
+func (m *member) OpenSums(lines []Line) error {
+	m.sums.mu.Lock()
+	defer m.sums.mu.Unlock()
+	m.lineDevices = nil
+	for i, l := range lines {
+		m.lineDevices = append(m.lineDevices, l.Device)
+		l.Device = nil
+		if i == len(m.sums.lines) {
+			m.sums.lines = append(m.sums.lines, &lineOfHub{Line: l, moved: sync.NewCond(&m.sums.mu), parts: make([][]float32, len(l.Devices))})
+		}
+		if !slices.Equal(l.Devices, m.sums.lines[i].Devices) || len(lines) < len(m.sums.lines) {
+			return fmt.Errorf("process %d opens other lines: %v", m.self, lines)
+		}
+	}
+	return nil
+}
+
+func (m *member) Sum(line int, parts []runtime.Span) (runtime.Launch, error) {
+	l := m.sums.lines[line]
+	at := slices.IndexFunc(l.Devices, func(d int) bool { return m.process[d] == m.self })
+	if at < 0 || len(parts) == 0 {
+		return nil, fmt.Errorf("process %d adds up %v on line %v", m.self, parts, l.Line)
+	}
+	var own [][]float32
+	for _, p := range parts {
+		b, err := m.lineDevices[line].(*host.Device).Bytes(p)
+		if err != nil {
+			return nil, err
+		}
+		own = append(own, unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4))
+	}
+	return host.Func{Name: "sum", Do: func() error {
+		for _, p := range own {
+			if err := m.join(l, at, p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}, nil
+}
+
+// join adds up a part with the others of a line: the last one to come does it for all.
+func (m *member) join(l *lineOfHub, at int, own []float32) error {
+	m.sums.mu.Lock()
+	defer m.sums.mu.Unlock()
+	l.parts[at], l.came = own, l.came+1
+	if l.came < len(l.parts) {
+		for round := l.round; l.round == round && m.err == nil; {
+			l.moved.Wait()
+		}
+		return m.err
+	}
+	for i, v := range l.parts[0] {
+		for _, p := range l.parts[1:] {
+			if len(p) != len(own) {
+				return fmt.Errorf("%s: %d numbers and %d", l.Name, len(p), len(own))
+			}
+			v += p[i]
+		}
+		for _, p := range l.parts {
+			p[i] = v
+		}
+	}
+	m.sums.bytes += int64(4 * len(own))
+	l.came, l.round = 0, l.round+1
+	l.moved.Broadcast()
+	return nil
+}
+
+// Where a library adds up the gradients in the order of the line, replicas in processes of their own train the bits of one process; no
+// messages of gradients are left, and all gradients of all updates were added up once.
+func TestSumsByLibrary(t *testing.T) {
+	w := workload(t, testModel(t))
+	for i, x := range synchronizedPlans {
+		for _, buckets := range []int{0, 3} {
+			if testing.Short() && i%2 > 0 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%s/%d/%d", x.name, x.versions, x.devices, buckets), func(t *testing.T) {
+				costs, plan := synchronizedPlan(t, w, x.name, x.versions, x.devices)
+				plan = summing(t, costs, plan, buckets)
+				n := 2 * groupOf(t, w, costs, plan)
+				want := newWorld(t, w, costs, plan, make([]int, x.devices), cpus(t, host.Config{}), Options{}).trained(n)
+				y := newWorld(t, w, costs, plan, aDeviceEach(x.devices), cpus(t, host.Config{Chaos: 5}), Options{AllReduce: true})
+				same(t, want, y.trained(n))
+				e, expected := y.all[0], int64(0)
+				for s, c := range e.collectives {
+					if line := e.order.hosts(s); (c != nil) != (len(line) > 1) {
+						t.Errorf("stage %d on devices %v: %v", s, line, c)
+					}
+					if c != nil {
+						expected += int64(2*n/e.rules[s].group) * e.driver(c.line[0]).stages[s].grads[0].Bytes
+					}
+				}
+				if y.sums.bytes != expected {
+					t.Errorf("%d bytes are added up, expected %d", y.sums.bytes, expected)
+				}
+				for _, way := range y.ways {
+					if strings.Contains(way.Name, "gradients of stage") {
+						t.Errorf("there is a way of %s", way.Name)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Sums that no library can make are refused: in one process, of replicas of which some share a process, and with a divided state.
+func TestSumsThatNoLibraryMakes(t *testing.T) {
+	w := workload(t, testModel(t))
+	costs, plan := synchronizedPlan(t, w, "data", pipeline.Stash, 4)
+	for name, o := range map[string]Options{
+		"several processes":       {AllReduce: true},
+		"some are in one process": {AllReduce: true, World: &member{hub: newHub([]int{0, 0, 1, 2})}},
+		"plans without \"zero\"":  {AllReduce: true, World: &member{hub: newHub([]int{0, 1, 2, 3})}},
+	} {
+		costs, p := costs, plan
+		if strings.Contains(name, "zero") {
+			costs, p = synchronizedPlan(t, w, "chimera", "", 4)
+			p = summing(t, costs, p, 0)
+			p.Zero = pipeline.ZeroShards
+		}
+		if _, err := Needs(w, costs, p, o); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Drivers that would not add up in one order are found before anything runs, and so are those that wait for each other.
+func TestSumsInAnotherOrder(t *testing.T) {
+	w := workload(t, testModel(t))
+	costs, plan := synchronizedPlan(t, w, "chimera", "", 2)
+	plan = summing(t, costs, plan, 3)
+	for name, spoil := range map[string]func(own []instruction, joins []int){
+		"at one time": func(own []instruction, joins []int) { // another bucket, of the same stage
+			own[joins[0]].bucket, own[joins[1]].bucket = own[joins[1]].bucket, own[joins[0]].bucket
+		},
+		"wait for each other": func(own []instruction, joins []int) { // another stage first
+			own[joins[0]], own[joins[len(joins)-1]] = own[joins[len(joins)-1]], own[joins[0]]
+		},
+	} {
+		e := &Executor{Workload: w, opt: Options{Feed: random{w.Model.Classes}, AllReduce: true, World: &member{hub: newHub([]int{0, 1})}}}
+		must(t, e.layOut(costs, plan, 2))
+		own, joins := e.order.instructions[1], []int{}
+		for i, v := range own {
+			if v.kind == joining {
+				joins = append(joins, i)
+			}
+		}
+		spoil(own, joins)
+		on, err := e.places(cpus(t, host.Config{})(1), 2)
+		must(t, err)
+		for _, d := range e.drivers {
+			d.dev, d.binder = on[d.device].Device, newBinder(d.device, on[d.device].Library, w.Optimizer)
+			must(t, d.open(e.limit(d.device), e.memory[d.device]))
+		}
+		must(t, e.openChannels())
+		if err := e.dryRuns(); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// aDeviceEach is a process for each of n devices.
+func aDeviceEach(n int) (process []int) {
+	for d := range n {
+		process = append(process, d)
+	}
+	return process
+}
