@@ -147,9 +147,8 @@ func TestSumsThatNoLibraryMakes(t *testing.T) {
 	} {
 		costs, p := costs, plan
 		if strings.Contains(name, "zero") {
-			costs, p = synchronizedPlan(t, w, "chimera", "", 4)
-			p = summing(t, costs, p, 0)
-			p.Zero = pipeline.ZeroShards
+			costs = Costs{costs.Chain, costs.Platform}
+			p = planFor(t, "chimera", costs, pipeline.Options{Microbatches: 4, Zero: pipeline.ZeroShards})
 		}
 		if _, err := Needs(w, costs, p, o); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)

@@ -1,8 +1,10 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/runtime"
@@ -118,6 +120,8 @@ type GPUs interface {
 	Open(ctx context.Context, ways []world.Way, in func(way int, do func() error) error) error
 	Send(way int, address uintptr, bytes int64, stream uintptr) error
 	Receive(way int, address uintptr, bytes int64, stream uintptr) error
+	OpenSums(ctx context.Context, lines []world.Line, in func(line int, do func() error) error) error
+	Sum(line int, address uintptr, parts []world.Part, stream uintptr) error
 	Sent() (messages, bytes int64)
 	Close() error
 }
@@ -128,38 +132,80 @@ func BetweenGPUs(g GPUs) Transport { return &gpus{GPUs: g} }
 type gpus struct {
 	GPUs
 	ways  []runtime.Enqueuer // nil: the way has no end here
+	lines []runtime.Enqueuer // likewise
 	bytes int64              // that the library has taken
 }
 
 func (g *gpus) taken() int64 { return g.bytes }
 
 func (g *gpus) open(ctx context.Context, w *World, ways []pipe.Way) error {
-	g.ways = make([]runtime.Enqueuer, len(ways))
-	before := map[runtime.Enqueuer]int64{}
-	for i, x := range ways {
-		if x.Device == nil {
+	var devices []runtime.Device
+	for _, x := range ways {
+		devices = append(devices, x.Device)
+	}
+	var err error
+	g.ways, err = g.taking(devices, func(on []runtime.Enqueuer) error {
+		return g.Open(ctx, ends(w, ways), func(way int, do func() error) error { return on[way].Run(do) })
+	})
+	return err
+}
+
+// openSums readies sums over lines of devices.
+func (g *gpus) openSums(ctx context.Context, w *World, lines []pipe.Line) error {
+	var devices []runtime.Device
+	var all []world.Line
+	for _, l := range lines {
+		devices = append(devices, l.Device)
+		x := world.Line{Name: l.Name}
+		for _, d := range l.Devices {
+			x.Ranks = append(x.Ranks, w.Process(d))
+		}
+		all = append(all, x)
+	}
+	var err error
+	g.lines, err = g.taking(devices, func(on []runtime.Enqueuer) error {
+		return g.OpenSums(ctx, all, func(line int, do func() error) error { return on[line].Run(do) })
+	})
+	return err
+}
+
+// sum returns a launch that adds up parts of the arena of the device of a line.
+func (g *gpus) sum(line int, parts []runtime.Span) (runtime.Launch, error) {
+	first := slices.MinFunc(parts, func(a, b runtime.Span) int { return cmp.Compare(a.Offset, b.Offset) })
+	var all []world.Part
+	for _, p := range parts {
+		all = append(all, world.Part{Offset: p.Offset - first.Offset, Bytes: p.Bytes})
+	}
+	return g.lines[line].Enqueue("ncclAllReduce", first, func(address, stream uintptr) error { return g.Sum(line, address, all, stream) })
+}
+
+// taking opens something on devices, of which those that are not here are nil, and counts the memory that this takes.
+func (g *gpus) taking(devices []runtime.Device, open func(on []runtime.Enqueuer) error) ([]runtime.Enqueuer, error) {
+	on, before := make([]runtime.Enqueuer, len(devices)), map[runtime.Enqueuer]int64{}
+	for i, d := range devices {
+		if d == nil {
 			continue
 		}
 		var ok bool
-		if g.ways[i], ok = x.Device.(runtime.Enqueuer); !ok {
-			return fmt.Errorf("%w: --devices %s: --transport nccl is for GPUs; tcp and mpi are for all devices", ErrSpec, x.Device.Info().Name)
+		if on[i], ok = d.(runtime.Enqueuer); !ok {
+			return nil, fmt.Errorf("%w: --devices %s: --transport nccl is for GPUs; tcp and mpi are for all devices", ErrSpec, d.Info().Name)
 		}
 		var err error
-		if before[g.ways[i]], err = g.ways[i].Free(); err != nil {
-			return err
+		if before[on[i]], err = on[i].Free(); err != nil {
+			return nil, err
 		}
 	}
-	if err := g.Open(ctx, ends(w, ways), func(way int, do func() error) error { return g.ways[way].Run(do) }); err != nil {
-		return err
+	if err := open(on); err != nil {
+		return nil, err
 	}
 	for d, free := range before {
 		now, err := d.Free()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		g.bytes += max(0, free-now)
 	}
-	return nil
+	return on, nil
 }
 
 func (g *gpus) links(context.Context, *world.World) (map[[2]int]float64, error) {

@@ -112,6 +112,20 @@ func (w *World) Receive(way int, dst runtime.Span) (runtime.Launch, error) {
 	return w.transport.receive(way, dst)
 }
 
+// OpenSums implements pipeline.Summer.
+func (w *World) OpenSums(lines []pipe.Line) error {
+	t, able := w.transport.(*gpus)
+	if !able {
+		return fmt.Errorf("%w: --allreduce nccl is for --transport nccl", ErrSpec)
+	}
+	return t.openSums(w.Context(), w, lines)
+}
+
+// Sum implements pipeline.Summer.
+func (w *World) Sum(line int, parts []runtime.Span) (runtime.Launch, error) {
+	return w.transport.(*gpus).sum(line, parts)
+}
+
 // Links measures how fast messages go between each two processes (world.World.Links). Nothing else goes by this world's transport then.
 func (w *World) Links(ctx context.Context) (map[[2]int]float64, error) {
 	return w.transport.links(ctx, w.World)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -16,6 +17,15 @@ type Way struct {
 	From, To int
 	Bytes    int64 // of the longest message
 }
+
+// Line is ranks that add up what they have.
+type Line struct {
+	Name  string // for errors
+	Ranks []int  // two or more, each once
+}
+
+// Part is bytes of memory, from somewhere on.
+type Part struct{ Offset, Bytes int64 }
 
 // Fabric moves messages. Every process opens the same list of ways; each end of a way is used by one goroutine at a time.
 type Fabric interface {
@@ -50,19 +60,32 @@ func (w *World) AgreeOnWays(ctx context.Context, ways []Way, more map[string]str
 			return fmt.Errorf("way %s of %d bytes from rank %d to %d, of %d ranks", x.Name, x.Bytes, x.From, x.To, w.Size())
 		}
 	}
-	all := map[string]string{"the list of ways": digest(ways)}
+	all := map[string]string{"the list of ways": digest("ways", ways)}
+	maps.Copy(all, more)
+	return w.Agree(ctx, all)
+}
+
+// AgreeOnLines does the same for lines.
+func (w *World) AgreeOnLines(ctx context.Context, lines []Line, more map[string]string) error {
+	for _, l := range lines {
+		ranks := slices.Sorted(slices.Values(l.Ranks))
+		if len(ranks) < 2 || ranks[0] < 0 || ranks[len(ranks)-1] >= w.Size() || len(slices.Compact(ranks)) < len(l.Ranks) {
+			return fmt.Errorf("%s: a line of ranks %v, of %d", l.Name, l.Ranks, w.Size())
+		}
+	}
+	all := map[string]string{"the list of sums": digest("lines", lines)}
 	maps.Copy(all, more)
 	return w.Agree(ctx, all)
 }
 
 // digest is that of a list.
-func digest(ways []Way) string {
-	text, err := json.Marshal(ways)
+func digest[T any](what string, list []T) string {
+	text, err := json.Marshal(list)
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
 	sum := sha256.Sum256(text)
-	return fmt.Sprintf("%d ways %s", len(ways), hex.EncodeToString(sum[:8]))
+	return fmt.Sprintf("%d %s %s", len(list), what, hex.EncodeToString(sum[:8]))
 }
 
 // Cause returns why a call of a fabric really failed, whose context ends with the world. A connection is lost first, and the world knows

@@ -18,7 +18,8 @@ package nccl
 //     struct symbol all[] = {
 //         {&l->get_version, "ncclGetVersion"}, {&l->get_unique_id, "ncclGetUniqueId"}, {&l->init, "ncclCommInitRankConfig"},
 //         {&l->async_error, "ncclCommGetAsyncError"}, {&l->error_string, "ncclGetErrorString"}, {&l->last_error, "ncclGetLastError"},
-//         {&l->send, "ncclSend"}, {&l->receive, "ncclRecv"}, {&l->finalize, "ncclCommFinalize"},
+//         {&l->send, "ncclSend"}, {&l->receive, "ncclRecv"}, {&l->all_reduce, "ncclAllReduce"},
+//         {&l->group_start, "ncclGroupStart"}, {&l->group_end, "ncclGroupEnd"}, {&l->finalize, "ncclCommFinalize"},
 //         {&l->destroy, "ncclCommDestroy"}, {&l->abort, "ncclCommAbort"},
 //     };
 //     return find(all, sizeof all / sizeof *all, library);
@@ -29,10 +30,10 @@ package nccl
 // }
 // static int call_version(const struct nccl *l, int *version) { return l->get_version(version); }
 // static int call_unique_id(const struct nccl *l, struct unique_id *id) { return l->get_unique_id(id); }
-// static struct made call_init(const struct nccl *l, struct unique_id id, int rank) {
+// static struct made call_init(const struct nccl *l, struct unique_id id, int ranks, int rank) {
 //     struct config c = {sizeof c, config_magic, config_version, 0, undefined, 1, 2, NULL, undefined};
 //     struct made m = {0, 0};
-//     m.error = l->init(&m.what, 2, id, rank, &c);
+//     m.error = l->init(&m.what, ranks, id, rank, &c);
 //     return m;
 // }
 // static int call_state(const struct nccl *l, handle comm) {
@@ -46,6 +47,18 @@ package nccl
 // }
 // static int call_receive(const struct nccl *l, handle p, size_t n, handle comm, handle stream) {
 //     return l->receive((void *)p, n, type_byte, 0, comm, stream);
+// }
+// // call_sums adds up parts of memory in one group, on one thread, whose group it is.
+// static int call_sums(const struct nccl *l, handle base, const struct part *parts, size_t n, handle comm, handle stream) {
+//     int first = l->group_start();
+//     if (first) return first;
+//     for (size_t i = 0; i < n; i++) {
+//         void *p = (char *)base + parts[i].offset;
+//         int error = l->all_reduce(p, p, (size_t)parts[i].bytes / 4, type_float, op_sum, comm, stream);
+//         if (error != success && error != in_progress && !first) first = error;
+//     }
+//     int error = l->group_end();
+//     return first ? first : error;
 // }
 // static int call_finalize(const struct nccl *l, handle comm) { return l->finalize(comm); }
 // static int call_destroy(const struct nccl *l, handle comm) { return l->destroy(comm); }
@@ -67,6 +80,8 @@ import (
 	"strings"
 	"time"
 	"unsafe"
+
+	"plimsoll/runtime/world"
 )
 
 // Library is a loaded NCCL.
@@ -180,7 +195,7 @@ func shared(text string) bool {
 // The calls of an end: each returns at once.
 
 func (e *end) init(id []byte) C.int {
-	m := C.call_init(e.calls, *(*C.struct_unique_id)(unsafe.Pointer(unsafe.SliceData(id))), e.rank)
+	m := C.call_init(e.calls, *(*C.struct_unique_id)(unsafe.Pointer(unsafe.SliceData(id))), e.ranks, e.rank)
 	e.comm = m.what
 	return m.error
 }
@@ -206,6 +221,11 @@ func (e *end) move(ptr uintptr, n int64, stream uintptr) C.int {
 		return C.call_send(e.calls, C.handle(ptr), C.size_t(n), e.comm, C.handle(stream))
 	}
 	return C.call_receive(e.calls, C.handle(ptr), C.size_t(n), e.comm, C.handle(stream))
+}
+
+// sum gives NCCL sums of parts of memory, as one launch.
+func (e *end) sum(address uintptr, parts []world.Part, stream uintptr) C.int {
+	return C.call_sums(e.calls, C.handle(address), (*C.struct_part)(unsafe.Pointer(unsafe.SliceData(parts))), C.size_t(len(parts)), e.comm, C.handle(stream))
 }
 
 // What is needed of the driver. The device's context is current.

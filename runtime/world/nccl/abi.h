@@ -6,7 +6,7 @@
 typedef uintptr_t handle;
 
 enum { success = 0, invalid_argument = 4, invalid_usage = 5, remote_error = 6, in_progress = 7 };
-enum { type_byte = 1 }; // ncclUint8
+enum { type_byte = 1, type_float = 7, op_sum = 0 }; // ncclUint8, ncclFloat32, ncclSum
 enum { undefined = INT_MIN, config_magic = (int)0xcafebeef, config_version = 21800, oldest = 21800 };
 enum { not_ready = 600 }; // CUDA_ERROR_NOT_READY
 
@@ -31,6 +31,9 @@ struct nccl {
     const char *(*last_error)(handle comm);
     int (*send)(const void *p, size_t n, int type, int peer, handle comm, handle stream);
     int (*receive)(void *p, size_t n, int type, int peer, handle comm, handle stream);
+    int (*all_reduce)(const void *from, void *to, size_t n, int type, int op, handle comm, handle stream);
+    int (*group_start)(void);
+    int (*group_end)(void);
     int (*finalize)(handle comm);
     int (*destroy)(handle comm);
     int (*abort)(handle comm);
@@ -39,6 +42,9 @@ struct nccl {
     int (*release)(handle p);
     int (*query)(handle stream);
 };
+
+// part is numbers in memory: bytes, from its beginning on.
+struct part { int64_t offset, bytes; };
 
 // made is what a call returns that makes something.
 struct made { int error; handle what; };

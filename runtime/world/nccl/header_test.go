@@ -26,6 +26,8 @@ SAME(ncclInvalidUsage, invalid_usage);
 SAME(ncclRemoteError, remote_error);
 SAME(ncclInProgress, in_progress);
 SAME(ncclUint8, type_byte);
+SAME(ncclFloat32, type_float);
+SAME(ncclSum, op_sum);
 SAME(NCCL_CONFIG_UNDEF_INT, undefined);
 SAME(NCCL_API_MAGIC, (unsigned)config_magic);
 SAME(NCCL_VERSION(2, 18, 0), config_version);
@@ -49,6 +51,8 @@ const char *(*error_string)(ncclResult_t) = ncclGetErrorString;
 const char *(*last_error)(ncclComm_t) = ncclGetLastError;
 ncclResult_t (*send)(const void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) = ncclSend;
 ncclResult_t (*receive)(void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) = ncclRecv;
+ncclResult_t (*all_reduce)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t) = ncclAllReduce;
+ncclResult_t (*group_start)(void) = ncclGroupStart, (*group_end)(void) = ncclGroupEnd;
 ncclResult_t (*finalize)(ncclComm_t) = ncclCommFinalize, (*destroy)(ncclComm_t) = ncclCommDestroy, (*abort_it)(ncclComm_t) = ncclCommAbort;
 `
 

@@ -31,6 +31,14 @@ func (*Fabric) Open(context.Context, []world.Way, func(way int, do func() error)
 	return ErrLibrary
 }
 
+// OpenSums refuses.
+func (*Fabric) OpenSums(context.Context, []world.Line, func(line int, do func() error) error) error {
+	return ErrLibrary
+}
+
+// Sum refuses.
+func (*Fabric) Sum(int, uintptr, []world.Part, uintptr) error { return ErrLibrary }
+
 // Send refuses.
 func (*Fabric) Send(int, uintptr, int64, uintptr) error { return ErrLibrary }
 

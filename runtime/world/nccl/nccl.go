@@ -34,16 +34,19 @@ type Fabric struct {
 	mu       sync.Mutex
 	all      []*end // of this process, of all calls of Open
 	ends     []*end // by way; nil where the way does not touch this process
+	sums     []*end // by line, likewise
 	messages atomic.Int64
 	bytes    atomic.Int64
 }
 
-// end is one end of a way.
+// end is one end of a way, or a rank of a line.
 type end struct {
 	world.Way
 	calls   *C.struct_nccl
 	in      func(do func() error) error // with the device's context
-	rank    C.int                       // in the communicator: 0 sends
+	rank    C.int                       // in the communicator: 0 sends, of a way
+	ranks   C.int                       // of the communicator
+	label   string                      // "way " and its name
 	peer    string                      // "rank 3 on node1"
 	scratch uintptr                     // on the device
 
@@ -62,13 +65,18 @@ func New(w *world.World, l *Library) *Fabric {
 // GPU without waiting for the other end's process. It is collective. in runs do with the CUDA context of way's device current, on a
 // locked thread. Errors: *world.DisagreementError when lists or versions differ; what NCCL says, with the way and the other rank.
 func (f *Fabric) Open(ctx context.Context, ways []world.Way, in func(way int, do func() error) error) error {
-	timeout := f.world.Timeout()
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it has not come within %v", timeout))
+	ctx, cancel := f.within(ctx)
 	defer cancel()
 	if err := f.world.AgreeOnWays(ctx, ways, map[string]string{"NCCL's version": f.Version()}); err != nil {
 		return err
 	}
-	ids, err := f.ids(ctx, ways)
+	makers := make([]int, len(ways))
+	for i, w := range ways {
+		if makers[i] = w.From; w.From == w.To {
+			return fmt.Errorf("nccl: way %s begins and ends at rank %d: the GPUs of one process copy to each other without NCCL", w.Name, w.From)
+		}
+	}
+	ids, err := f.ids(ctx, makers)
 	if err != nil {
 		return err
 	}
@@ -77,7 +85,7 @@ func (f *Fabric) Open(ctx context.Context, ways []world.Way, in func(way int, do
 		if e := f.endOf(w); e != nil {
 			e.in = func(do func() error) error { return in(i, do) }
 			ends[i] = e
-			if err := f.connect(ctx, e, ids[i]); err != nil {
+			if err := f.connect(ctx, e, ids[i], func() error { return f.move(ctx, e, e.scratch, 1, 0) }); err != nil {
 				return f.stop(err)
 			}
 		}
@@ -89,9 +97,15 @@ func (f *Fabric) Open(ctx context.Context, ways []world.Way, in func(way int, do
 	return nil
 }
 
+// within bounds the time of opening something.
+func (f *Fabric) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	timeout := f.world.Timeout()
+	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it has not come within %v", timeout))
+}
+
 // endOf returns the end of a way that is here, if one is.
 func (f *Fabric) endOf(w world.Way) *end {
-	e := &end{Way: w, calls: f.calls}
+	e := &end{Way: w, calls: f.calls, ranks: 2, label: "way " + w.Name}
 	other := w.To
 	switch f.world.Rank() {
 	case w.From:
@@ -100,21 +114,28 @@ func (f *Fabric) endOf(w world.Way) *end {
 	default:
 		return nil
 	}
-	e.peer = fmt.Sprintf("rank %d on %s", other, f.world.Hosts()[other])
+	e.peer = f.name(other)
+	return f.keep(e)
+}
+
+// name says which process a rank is.
+func (f *Fabric) name(rank int) string {
+	return fmt.Sprintf("rank %d on %s", rank, f.world.Hosts()[rank])
+}
+
+// keep lets an end be closed with the fabric.
+func (f *Fabric) keep(e *end) *end {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.all = append(f.all, e)
 	return e
 }
 
-// ids returns the ids of the ways' communicators, which the senders make: new ones in every start.
-func (f *Fabric) ids(ctx context.Context, ways []world.Way) ([][]byte, error) {
+// ids returns the ids of communicators, which some ranks make: new ones in every start.
+func (f *Fabric) ids(ctx context.Context, makers []int) ([][]byte, error) {
 	var own []byte
-	for _, w := range ways {
-		if w.From == w.To {
-			return nil, fmt.Errorf("nccl: way %s begins and ends at rank %d: the GPUs of one process copy to each other without NCCL", w.Name, w.From)
-		}
-		if w.From == f.world.Rank() {
+	for _, maker := range makers {
+		if maker == f.world.Rank() {
 			id, err := f.uniqueID()
 			if err != nil {
 				return nil, err
@@ -126,19 +147,19 @@ func (f *Fabric) ids(ctx context.Context, ways []world.Way) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids := make([][]byte, len(ways))
-	for i, w := range ways {
-		part := parts[w.From]
+	ids := make([][]byte, len(makers))
+	for i, maker := range makers {
+		part := parts[maker]
 		if len(part) < idBytes {
-			return nil, fmt.Errorf("nccl: rank %d has given no id for way %s", w.From, w.Name)
+			return nil, fmt.Errorf("nccl: rank %d has given no id for communicator %d", maker, i)
 		}
-		ids[i], parts[w.From] = part[:idBytes], part[idBytes:]
+		ids[i], parts[maker] = part[:idBytes], part[idBytes:]
 	}
 	return ids, nil
 }
 
-// connect makes the communicator of a way and tries it.
-func (f *Fabric) connect(ctx context.Context, e *end, id []byte) error {
+// connect makes the communicator of an end and tries it.
+func (f *Fabric) connect(ctx context.Context, e *end, id []byte, try func() error) error {
 	return e.in(func() error {
 		if err := f.await(ctx, e, "ncclCommInitRankConfig", f.call(e, func() C.int { return e.init(id) })); err != nil {
 			return err
@@ -146,7 +167,7 @@ func (f *Fabric) connect(ctx context.Context, e *end, id []byte) error {
 		if err := e.allocate(); err != nil {
 			return err
 		}
-		if err := f.move(ctx, e, e.scratch, 1, 0); err != nil {
+		if err := try(); err != nil {
 			return err
 		}
 		return f.drain(ctx, e)
@@ -201,7 +222,7 @@ func (f *Fabric) over(ctx context.Context, e *end, name string) error {
 		return f.stop(context.Cause(f.ctx))
 	}
 	if ctx.Err() != nil {
-		return f.stop(fmt.Errorf("nccl: way %s: %s waits for %s: %w", e.Name, name, e.peer, context.Cause(ctx)))
+		return f.stop(fmt.Errorf("nccl: %s: %s waits for %s: %w", e.label, name, e.peer, context.Cause(ctx)))
 	}
 	return nil
 }
@@ -212,7 +233,7 @@ func (f *Fabric) fail(e *end, name string, code C.int) error {
 		<-f.ctx.Done()
 		return f.stop(context.Cause(f.ctx))
 	}
-	err := fmt.Errorf("way %s at rank %d, with %s: %w", e.Name, f.world.Rank(), e.peer, f.reason(e, name, code))
+	err := fmt.Errorf("%s at rank %d, with %s: %w", e.label, f.world.Rank(), e.peer, f.reason(e, name, code))
 	f.broken.Store(true)
 	f.abort()
 	return f.stop(f.world.Cause(f.world.Context(), err, f.patience(code)))
@@ -355,7 +376,7 @@ func (f *Fabric) finish() error {
 			codes[i] = e.state()
 		}
 		if err := f.failure("ncclCommFinalize", e.comm, codes[i]); err != nil {
-			errs = append(errs, fmt.Errorf("way %s, with %s: %w", e.Name, e.peer, err))
+			errs = append(errs, fmt.Errorf("%s, with %s: %w", e.label, e.peer, err))
 			continue
 		}
 		errs = append(errs, e.in(func() error { return errors.Join(f.failure("ncclCommDestroy", 0, e.destroy()), e.release()) }))

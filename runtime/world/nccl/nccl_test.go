@@ -35,6 +35,7 @@ const scenario = "PLIMSOLL_NCCL_SCENARIO"
 // scenarios are what the processes of a world do, each with its fabric and its GPU.
 var scenarios = map[string]func(w *world.World, f *Fabric, g *gpu) error{
 	"order": order, "few": few, "killed": killed, "closed": closed, "sizes": sizes, "again": again, "lists": lists, "memory": memory, "crossed": crossed,
+	"sums": sums, "some sums": someSums, "other sums": otherSums, "other groups": otherGroups, "killed sums": killedSums,
 }
 
 func TestMain(m *testing.M) {

@@ -1,15 +1,20 @@
-// A libnccl.so.2 for tests: messages between processes over sockets, on streams of the emulated driver. It has what Plimsoll uses of
-// NCCL, with the semantics that NVIDIA documents of communicators of two ranks made with blocking=0, and checks what it is given: lines
-// that begin with "fake NCCL:" on stderr are mistakes of the caller.
+// A libnccl.so.2 for tests: messages and sums between processes over sockets, on streams of the emulated driver. It has what Plimsoll uses
+// of NCCL, with the semantics that NVIDIA documents of communicators made with blocking=0: messages between two ranks, sums over any
+// number of them, and groups of calls, which are launched together at their end. It checks what it is given: lines that begin with
+// "fake NCCL:" on stderr are mistakes of the caller. Ranks that add up other numbers at one time are an
+// asynchronous error.
+//
+// Sums are made by rank 0, each part of the numbers beginning with another rank, as on a ring: their bits are the same on all ranks, and
+// others than those of a sum in the order of ranks.
 //
 // PLIMSOLL_NCCL_FAKE asks for a fault:
 //   version=N    the library says that this is its version
 //   init         no communicator is ever ready
 //   duplicate    both ranks are on one GPU, says the library
-//   async=N      the N-th message of each communicator ends with an asynchronous error; 0 is the first one
-//   lost=N       the N-th message that is sent over each communicator is not
-//   swapped=N    it comes behind the next one
-//   flipped=N    a bit of it is another
+//   async=N      the N-th launch on each communicator, a message or a group of sums, ends with an asynchronous error; 0 is the first one
+//   lost=N       the N-th message that is sent over each communicator is not, or no other rank has a part in the N-th sums
+//   swapped=N    the message comes behind the next one
+//   flipped=N    a bit of it is another, or of the sums that the last rank gets
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -36,18 +41,30 @@ enum { alive = 0x6e63636c, dead = 0x64656164, magic = (int)0xcafebeef };
 typedef struct { char bytes[128]; } unique_id;
 typedef struct { size_t size; unsigned magic, version; int blocking, cluster, least, most; const char *network; int share; } config;
 
+enum { most_parts = 256 };
+
+typedef struct { char *p; const char *from; size_t n; } part; // bytes
+
+// op is a launch: one message, or the sums of a group.
 typedef struct op {
     struct comm *comm;
-    char *p;
-    size_t n;
+    int sums; // how many; 0: it is a message
+    part *parts;
     void *stream, *context;
     uint64_t turn;
     struct op *next;
 } op;
 
-typedef struct comm {
-    int magic, rank, ready, stopping, finalizing, told, peer_told, peer_began;
+// link leads to another rank: rank 0 has one to each, the others have one to rank 0.
+typedef struct {
     int sockets[2]; // messages; and bytes that say that the first one is given ('b'), and the good end ('e')
+    int began, told;
+} link_to;
+
+typedef struct comm {
+    int magic, rank, ranks, ready, stopping, finalizing, began, told;
+    link_to *links;
+    int count; // of links
     char id[sizeof(unique_id)];
     result state;
     char text[256];
@@ -55,6 +72,8 @@ typedef struct comm {
     pthread_cond_t changed;
     pthread_t worker;
     op *first, **last;             // given to the communicator, not yet to streams
+    op *grouped;                   // of the group that is open
+    struct comm *next_grouped;
     uint64_t given, done;          // ops: of one communicator they run in their order
     uint64_t running;              // host functions that have not ended
     char *held;                    // a message that comes later
@@ -62,6 +81,9 @@ typedef struct comm {
 } comm;
 
 static __thread char last_text[256];
+static __thread int group_depth;
+static __thread result group_result;
+static __thread comm *group_comms;
 static int (*launch)(void *, void (*)(void *), void *), (*get_context)(void **), (*set_context)(void *);
 
 static void find_driver(void) {
@@ -100,11 +122,11 @@ static void nap(long us) {
 }
 
 // transfer moves bytes, and gives up when the communicator is aborted. 0: moved; 1: given up; -1: the other end is gone.
-static int transfer(comm *c, int sends, void *p, size_t n) {
+static int transfer(comm *c, link_to *l, int sends, void *p, size_t n) {
     char *at = p;
     while (n) {
         if (__atomic_load_n(&c->stopping, __ATOMIC_ACQUIRE)) return 1;
-        struct pollfd f = {c->sockets[0], sends ? POLLOUT : POLLIN, 0};
+        struct pollfd f = {l->sockets[0], sends ? POLLOUT : POLLIN, 0};
         if (poll(&f, 1, 5) <= 0) continue;
         ssize_t k = sends ? send(f.fd, at, n, MSG_DONTWAIT | MSG_NOSIGNAL) : recv(f.fd, at, n, MSG_DONTWAIT);
         if (k < 0 && (errno == EAGAIN || errno == EINTR)) continue;
@@ -120,22 +142,23 @@ static void hang(comm *c) { // a kernel that waits for what does not come ends w
 
 static int write_message(comm *c, char *p, size_t n) {
     uint64_t header = n;
-    int r = transfer(c, 1, &header, sizeof header);
-    return r ? r : transfer(c, 1, p, n);
+    int r = transfer(c, c->links, 1, &header, sizeof header);
+    return r ? r : transfer(c, c->links, 1, p, n);
 }
 
 static int send_message(comm *c, op *o) {
+    part *m = o->parts;
     if ((long)o->turn == fault("lost")) return 0;
     if ((long)o->turn == fault("swapped")) {
-        memcpy(c->held = malloc(o->n), o->p, c->held_bytes = o->n);
+        memcpy(c->held = malloc(m->n), m->p, c->held_bytes = m->n);
         return 0;
     }
     char *copy = NULL;
     if ((long)o->turn == fault("flipped")) {
-        memcpy(copy = malloc(o->n), o->p, o->n);
-        copy[o->n / 2] ^= 4;
+        memcpy(copy = malloc(m->n), m->p, m->n);
+        copy[m->n / 2] ^= 4;
     }
-    int r = write_message(c, copy ? copy : o->p, o->n);
+    int r = write_message(c, copy ? copy : m->p, m->n);
     free(copy);
     if (!r && c->held) {
         r = write_message(c, c->held, c->held_bytes);
@@ -146,14 +169,70 @@ static int send_message(comm *c, op *o) {
 }
 
 static int receive_message(comm *c, op *o) {
+    part *m = o->parts;
     uint64_t n = 0;
-    int r = transfer(c, 0, &n, sizeof n);
+    int r = transfer(c, c->links, 0, &n, sizeof n);
     if (r) return r;
-    if (n != o->n) { // the kernels wait for what does not come
+    if (n != m->n) { // the kernels wait for what does not come
         hang(c);
         return 1;
     }
-    return transfer(c, 0, o->p, o->n);
+    return transfer(c, c->links, 0, m->p, m->n);
+}
+
+// sum is what ranks tell each other of a sum, which must be the same on all.
+typedef struct { uint64_t turn, sums, index, bytes; } sum;
+
+// gather_sum makes a sum at rank 0, and gives it to all.
+static int gather_sum(comm *c, part *m, const sum *own) {
+    size_t numbers = m->n / sizeof(float);
+    const float **all = calloc((size_t)c->ranks, sizeof *all);
+    float *total = malloc(m->n + sizeof(float));
+    all[0] = (const float *)m->from;
+    int r = 0;
+    for (int i = 0; i < c->count && !r; i++) {
+        sum theirs;
+        if ((r = transfer(c, &c->links[i], 0, &theirs, sizeof theirs))) break;
+        if (memcmp(&theirs, own, sizeof theirs)) { // NCCL waits for ever, or adds up something
+            r = -3;
+            break;
+        }
+        float *p = malloc(m->n + sizeof(float));
+        all[i + 1] = p;
+        r = transfer(c, &c->links[i], 0, p, m->n);
+    }
+    for (size_t k = 0; k < numbers && !r; k++) {
+        int first = (int)(k * (size_t)c->ranks / numbers) + 1;
+        float x = all[first % c->ranks][k];
+        for (int i = 1; i < c->ranks; i++) x += all[(first + i) % c->ranks][k];
+        total[k] = x;
+    }
+    for (int i = 0; i < c->count && !r; i++) r = transfer(c, &c->links[i], 1, total, m->n);
+    if (!r) memcpy(m->p, total, m->n);
+    for (int i = 1; i < c->ranks; i++) free((void *)all[i]);
+    free(all), free(total);
+    return r;
+}
+
+static int add_up(comm *c, op *o) {
+    int r = 0;
+    if (c->rank > 0 && (long)o->turn == fault("lost")) {
+        hang(c);
+        return 1;
+    }
+    for (int i = 0; i < o->sums && !r; i++) {
+        part *m = &o->parts[i];
+        sum own = {o->turn, (uint64_t)o->sums, (uint64_t)i, m->n};
+        if (c->rank == 0) {
+            r = gather_sum(c, m, &own);
+            continue;
+        }
+        r = transfer(c, c->links, 1, &own, sizeof own);
+        if (!r) r = transfer(c, c->links, 1, (void *)m->from, m->n);
+        if (!r) r = transfer(c, c->links, 0, m->p, m->n);
+        if (!r && c->rank == c->ranks - 1 && (long)o->turn == fault("flipped")) m->p[m->n / 2] ^= 4;
+    }
+    return r;
 }
 
 // run is an op on its stream.
@@ -163,11 +242,14 @@ static void run(void *p) {
     pthread_mutex_lock(&c->mutex);
     while (c->done != o->turn && !c->stopping) pthread_cond_wait(&c->changed, &c->mutex);
     pthread_mutex_unlock(&c->mutex);
-    int r = __atomic_load_n(&c->stopping, __ATOMIC_ACQUIRE) ? 1 : c->rank == 0 ? send_message(c, o) : receive_message(c, o);
+    int r = 1;
+    if (!__atomic_load_n(&c->stopping, __ATOMIC_ACQUIRE)) r = o->sums ? add_up(c, o) : c->rank == 0 ? send_message(c, o) : receive_message(c, o);
     if ((long)o->turn == fault("async")) r = -2;
     if (r < 0) {
         pthread_mutex_lock(&c->mutex);
-        fail(c, r == -1 ? remote_error : system_error, r == -1 ? "remote process exited or there was a network error" : "a planted error of the network");
+        if (r == -1) fail(c, remote_error, "remote process exited or there was a network error");
+        if (r == -2) fail(c, system_error, "a planted error of the network");
+        if (r == -3) fail(c, internal_error, "ranks add up other numbers at one time");
         pthread_mutex_unlock(&c->mutex);
         hang(c);
     }
@@ -175,10 +257,11 @@ static void run(void *p) {
     c->done++, c->running--;
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->mutex);
+    free(o->parts);
     free(o);
 }
 
-// meet connects both sockets, of which rank 0 waits for rank 1.
+// meet connects both sockets of each link. Rank 0 waits for the others, which say who they are.
 static int meet(comm *c) {
     struct sockaddr_un a = {AF_UNIX, {0}};
     snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "%.100s", c->id);
@@ -186,22 +269,30 @@ static int meet(comm *c) {
     int listener = -1;
     if (c->rank == 0) {
         listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        if (bind(listener, (struct sockaddr *)&a, length) || listen(listener, 2)) return -1;
+        if (bind(listener, (struct sockaddr *)&a, length) || listen(listener, 2 * c->ranks)) return -1;
     }
     int got = 0;
-    while (got < 2 && !__atomic_load_n(&c->stopping, __ATOMIC_ACQUIRE)) {
+    while (got < 2 * c->count && !__atomic_load_n(&c->stopping, __ATOMIC_ACQUIRE)) {
         nap(300);
-        int s;
+        int s, hello[2] = {c->rank, got};
         if (c->rank == 0) {
-            s = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        } else if (connect(s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), (struct sockaddr *)&a, length)) {
-            close(s);
-            continue;
+            if ((s = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) < 0) continue;
+            if (recv(s, hello, sizeof hello, MSG_WAITALL) != sizeof hello || hello[0] < 1 || hello[0] >= c->ranks || (hello[1] | 1) != 1) return -1;
+            link_to *l = &c->links[hello[0] - 1];
+            if (l->sockets[hello[1]] >= 0) return -1;
+            l->sockets[hello[1]] = s;
+        } else {
+            s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+            if (connect(s, (struct sockaddr *)&a, length) || send(s, hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello) {
+                close(s);
+                continue;
+            }
+            c->links[0].sockets[got] = s;
         }
-        if (s >= 0) c->sockets[got++] = s;
+        got++;
     }
     if (listener >= 0) close(listener);
-    return got == 2 ? 0 : 1;
+    return got == 2 * c->count ? 0 : 1;
 }
 
 // give hands the first op to its stream, a moment after the call that made it.
@@ -219,18 +310,42 @@ static void give(comm *c) { // with the mutex
     }
 }
 
-// settle says when what was begun is done. NCCL connects two ranks with their first message, so that one is when both have given it.
-static void settle(comm *c) { // with the mutex
-    if (c->state == in_progress && !c->first && (c->finalizing ? c->told && c->peer_told : c->peer_began)) c->state = success;
+// all_began and all_told report what all ranks at the other ends have said.
+static int all_began(const comm *c) {
+    for (int i = 0; i < c->count; i++)
+        if (!c->links[i].began) return 0;
+    return 1;
 }
 
-// hear looks at the second socket.
+static int all_told(const comm *c) {
+    for (int i = 0; i < c->count; i++)
+        if (!c->links[i].told) return 0;
+    return 1;
+}
+
+// tell says something to the ranks at the other ends.
+static int tell(comm *c, const char *what) {
+    for (int i = 0; i < c->count; i++)
+        if (send(c->links[i].sockets[1], what, 1, MSG_NOSIGNAL) != 1) return 0;
+    return 1;
+}
+
+// settle says when what was begun is done. NCCL connects ranks with their first launch, so that one is when all have given it.
+static void settle(comm *c) { // with the mutex
+    if (c->state == in_progress && !c->first && (c->finalizing ? c->told && all_told(c) : c->began && all_began(c))) c->state = success;
+}
+
+// hear looks at the second sockets. Rank 0 passes on what all have said.
 static void hear(comm *c) { // with the mutex
-    char byte;
-    ssize_t k = recv(c->sockets[1], &byte, 1, MSG_DONTWAIT);
-    if (k == 1) *(byte == 'b' ? &c->peer_began : &c->peer_told) = 1;
-    if (k == 0 && !c->peer_told) fail(c, remote_error, "remote process exited or there was a network error");
-    if (c->finalizing && !c->told && !c->running && send(c->sockets[1], "e", 1, MSG_NOSIGNAL) == 1) c->told = 1;
+    for (int i = 0; i < c->count; i++) {
+        char byte;
+        link_to *l = &c->links[i];
+        ssize_t k = recv(l->sockets[1], &byte, 1, MSG_DONTWAIT);
+        if (k == 1) *(byte == 'b' ? &l->began : &l->told) = 1;
+        if (k == 0 && !l->told) fail(c, remote_error, "remote process exited or there was a network error");
+    }
+    if (c->given && !c->began && (c->rank > 0 || all_began(c))) c->began = tell(c, "b");
+    if (c->finalizing && !c->told && !c->running && (c->rank > 0 || all_told(c))) c->told = tell(c, "e");
 }
 
 static void *work(void *p) {
@@ -289,12 +404,16 @@ API result ncclCommInitRankConfig(comm **to, int ranks, unique_id id, int rank, 
     *to = NULL;
     void *context = NULL;
     if (!launch || get_context(&context) || !context) return mistake(cuda_error, "no CUDA context is current");
-    if (ranks != 2 || rank < 0 || rank > 1) return mistake(invalid_argument, "the fake has communicators of two ranks");
+    if (ranks < 2 || rank < 0 || rank >= ranks) return mistake(invalid_argument, "a rank that is not one of the communicator's");
+    if (group_depth) return mistake(invalid_usage, "the fake makes no communicators in groups");
     if (given->size < sizeof(config) || given->magic != (unsigned)magic || given->version < 21800) return mistake(invalid_argument, "the configuration is not one");
     if (given->blocking != 0 || given->least < 1 || given->most < given->least) return mistake(invalid_argument, "the configuration is not Plimsoll's");
     if (strncmp(id.bytes, "plimsoll-fake-nccl-", 19)) return mistake(invalid_argument, "the id is not from ncclGetUniqueId");
     comm *c = calloc(1, sizeof *c);
-    c->magic = alive, c->rank = rank, c->state = in_progress, c->last = &c->first, c->sockets[0] = c->sockets[1] = -1;
+    c->magic = alive, c->rank = rank, c->state = in_progress, c->last = &c->first, c->ranks = ranks;
+    c->count = rank == 0 ? ranks - 1 : 1;
+    c->links = calloc((size_t)c->count, sizeof *c->links);
+    for (int i = 0; i < c->count; i++) c->links[i].sockets[0] = c->links[i].sockets[1] = -1;
     memcpy(c->id, id.bytes, sizeof c->id);
     pthread_mutex_init(&c->mutex, NULL);
     pthread_cond_init(&c->changed, NULL);
@@ -317,23 +436,38 @@ API result ncclCommGetAsyncError(comm *c, result *state) {
     return success;
 }
 
+// put gives an op to its communicator.
+static void put(op *o) { // with the mutex
+    comm *c = o->comm;
+    o->turn = c->given++;
+    if (get_context(&o->context) || !o->context) mistake(cuda_error, "no CUDA context is current");
+    *c->last = o, c->last = &o->next;
+    c->running++;
+    c->state = in_progress;
+    pthread_cond_broadcast(&c->changed);
+}
+
+static op *new_op(comm *c, void *stream, size_t parts) {
+    op *o = calloc(1, sizeof *o);
+    o->comm = c, o->stream = stream, o->parts = calloc(parts, sizeof *o->parts);
+    return o;
+}
+
 static result enqueue(comm *c, int sends, void *p, size_t n, int type, int peer, void *stream) {
     if (!use(c)) return mistake(invalid_argument, "a message on a communicator that is none");
     result r = c->state;
     if (r == in_progress) r = mistake(invalid_usage, "a message before the call before it is done");
+    else if (r == success && group_depth) r = mistake(invalid_usage, "the fake has no messages in groups");
     else if (r == success && c->finalizing) r = mistake(invalid_usage, "a message behind ncclCommFinalize");
+    else if (r == success && c->ranks != 2) r = mistake(invalid_usage, "the fake has messages between two ranks");
     else if (r == success && (type < 0 || type > 1 || !p)) r = mistake(invalid_argument, "a message that is no bytes");
     else if (r == success && peer != 1 - c->rank) r = mistake(invalid_argument, "a message to nobody");
     else if (r == success && sends != (c->rank == 0)) r = mistake(invalid_usage, "a message against its way");
     else if (r == success && n > 0) {
-        op *o = calloc(1, sizeof *o);
-        *o = (op){c, p, n, stream, NULL, c->given++, NULL};
-        if (o->turn == 0) send(c->sockets[1], "b", 1, MSG_NOSIGNAL);
-        if (get_context(&o->context) || !o->context) mistake(cuda_error, "no CUDA context is current");
-        *c->last = o, c->last = &o->next;
-        c->running++;
-        c->state = r = in_progress;
-        pthread_cond_broadcast(&c->changed);
+        op *o = new_op(c, stream, 1);
+        o->parts[0] = (part){p, p, n};
+        put(o);
+        r = in_progress;
     }
     pthread_mutex_unlock(&c->mutex);
     return r;
@@ -342,6 +476,68 @@ static result enqueue(comm *c, int sends, void *p, size_t n, int type, int peer,
 API result ncclSend(const void *p, size_t n, int type, int peer, comm *c, void *stream) { return enqueue(c, 1, (void *)p, n, type, peer, stream); }
 
 API result ncclRecv(void *p, size_t n, int type, int peer, comm *c, void *stream) { return enqueue(c, 0, p, n, type, peer, stream); }
+
+API result ncclGroupStart(void) {
+    if (!group_depth++) group_result = success;
+    return success;
+}
+
+// ncclGroupEnd launches, at the end of the outermost group, all that was called in it, a launch for each communicator; nothing where one of
+// the calls has failed.
+API result ncclGroupEnd(void) {
+    if (!group_depth) return mistake(invalid_usage, "the end of a group that has not begun");
+    if (--group_depth) return success;
+    result r = group_result;
+    while (group_comms) {
+        comm *c = group_comms;
+        group_comms = c->next_grouped;
+        if (!use(c)) {
+            r = mistake(invalid_argument, "a communicator ends in a group");
+            continue;
+        }
+        op *o = c->grouped;
+        c->grouped = NULL;
+        if (group_result == success && c->state != success) group_result = r = c->state;
+        if (group_result == success) {
+            put(o);
+            r = in_progress;
+        } else {
+            free(o->parts), free(o);
+        }
+        pthread_mutex_unlock(&c->mutex);
+    }
+    return r;
+}
+
+// join adds a sum to the group that is open.
+static result join(comm *c, part m, void *stream) { // with the mutex
+    if (!c->grouped) {
+        c->grouped = new_op(c, stream, most_parts);
+        c->next_grouped = group_comms, group_comms = c;
+    }
+    op *o = c->grouped;
+    if (o->stream != stream) return mistake(invalid_usage, "the fake has one stream for a communicator in a group");
+    if (o->sums == most_parts) return mistake(invalid_usage, "the fake has groups of 256 sums");
+    o->parts[o->sums++] = m;
+    return success;
+}
+
+API result ncclAllReduce(const void *from, void *to, size_t n, int type, int how, comm *c, void *stream) {
+    ncclGroupStart();
+    result r = success;
+    if (!use(c)) r = mistake(invalid_argument, "a sum on a communicator that is none");
+    else {
+        r = c->state;
+        if (r == in_progress) r = mistake(invalid_usage, "a sum before the call before it is done");
+        else if (r == success && c->finalizing) r = mistake(invalid_usage, "a sum behind ncclCommFinalize");
+        else if (r == success && (type != 7 || how != 0 || !from || !to)) r = mistake(invalid_argument, "the fake adds up float32 numbers");
+        else if (r == success && n > 0) r = join(c, (part){to, from, n * sizeof(float)}, stream);
+        pthread_mutex_unlock(&c->mutex);
+    }
+    if (r != success && group_result == success) group_result = r;
+    result ended = ncclGroupEnd();
+    return r == success ? ended : r;
+}
 
 API result ncclCommFinalize(comm *c) {
     if (!use(c)) return mistake(invalid_argument, "the end of a communicator that is none");
@@ -362,8 +558,8 @@ static result end(comm *c) {
     for (op *o = c->first; o; o = o->next) c->running--; // no stream has them
     while (c->running) pthread_cond_wait(&c->changed, &c->mutex);
     pthread_mutex_unlock(&c->mutex);
-    for (int i = 0; i < 2; i++)
-        if (c->sockets[i] >= 0) close(c->sockets[i]);
+    for (int i = 0; i < 2 * c->count; i++)
+        if (c->links[i / 2].sockets[i % 2] >= 0) close(c->links[i / 2].sockets[i % 2]);
     return success;
 }
 
