@@ -20,7 +20,7 @@ var groups = []struct {
 		"platform", "peer-bandwidth", "microbatches", "minibatches", "versions", "zero", "chunks", "per-period", "accounting", "portals", "deferred-batchnorm",
 		"pipemare", "pipemare-decay", "time-limit", "patience", "simulated", "draws", "node", "node-bandwidth", "host-bandwidth",
 	}},
-	{"Several processes", []string{"world", "rank", "master", "transport", "secret-file", "tls-certificate", "tls-key", "tls-ca", "rendezvous-timeout", "lost-after", "pairs"}},
+	{"Several processes", []string{"world", "rank", "master", "transport", "allreduce", "secret-file", "tls-certificate", "tls-key", "tls-ca", "rendezvous-timeout", "lost-after", "pairs"}},
 	{"Device", []string{"devices", "device-memory", "bandwidth", "threads", "reference", "vendor", "vendor-path", "no-graph", "chaos"}},
 	{"Measuring the model", []string{"profile", "no-cache", "profile-steps", "profile-warmup", "halves", "layers", "audit"}},
 	{"Output", []string{"out", "wait", "output", "text", "svg", "trace", "checkpoint-every", "keep", "resume", "force", "metrics", "help"}},

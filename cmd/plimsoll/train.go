@@ -137,6 +137,9 @@ disks of their own: each writes what its stages have, and --resume finds out who
 		if err := f.world.check(cmd); err != nil {
 			return err
 		}
+		if err := f.checkSums(); err != nil {
+			return err
+		}
 		return f.world.within(cmd.Context(), a, f.job.devices, func(w *train.World) error {
 			f.processes = w
 			if err := firstOf(f.options.check(cmd.Flags()), f.prepare(cmd)); err != nil {

@@ -29,6 +29,7 @@ type trainPipeFlags struct {
 	accumulate   int // microbatches by another name, on one device
 	versions     string
 	zero         int
+	allreduce    string
 	links        platformFlags
 	given        givenFlags
 	patience     time.Duration
@@ -50,6 +51,7 @@ func (f *trainPipeFlags) register(cmd *cobra.Command) {
 	s.IntVar(&f.accumulate, "accumulate", 0, "on one device: run a step's --batch in so many equal parts and add their gradients up, so that a part's activations are in memory at once")
 	s.StringVar(&f.versions, "versions", "", "weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
 	s.IntVar(&f.zero, "zero", 0, zeroUsage)
+	s.Var(newOneOf(&f.allreduce, "ordered", "nccl"), "allreduce", "who adds up the gradients of replicas in different processes: ordered, Plimsoll, with the bits of one process; or nccl, ncclAllReduce, whose bits may differ from run to run (with --transport nccl)")
 	f.links.register(cmd)
 	f.given.register(cmd)
 	s.BoolVar(&f.portals, "portals", true, portalsUsage)
@@ -59,6 +61,19 @@ func (f *trainPipeFlags) register(cmd *cobra.Command) {
 	s.BoolVar(&f.DeferredBatchNorm, "deferred-batchnorm", false, "BatchNorm's running statistics move once for a step, of schedules with a flush, not once for each microbatch")
 	s.Lookup("devices").Usage = `device, or several for a pipeline: cpu, "cpu*4", cuda:0,cuda:1`
 	s.Lookup("bandwidth").Usage += offloads
+}
+
+// checkSums refuses sums by NCCL where it has none.
+func (f *trainFlags) checkSums() error {
+	switch {
+	case f.pipe.allreduce != "nccl":
+		return nil
+	case f.world.transport != "nccl":
+		return usage(fmt.Errorf("--allreduce nccl is for --transport nccl, between GPUs: with %s Plimsoll adds up gradients itself, so leave it out", f.world.transport))
+	case f.pipe.zero != 0:
+		return usage(errors.New("--allreduce nccl adds up whole gradients, and with --zero 1 each replica adds up a part of them: leave one of the two out"))
+	}
+	return nil
 }
 
 // offloads is what the bandwidth to host memory means for pipelines.
@@ -89,7 +104,9 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 	if n == 1 && f.pipe.microbatches == 0 && f.pipe.given.plan == nil && !onlyPipeline(strategy) {
 		return refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, pipelineOnly...)
 	}
-	f.pipe.devices = n
+	if f.pipe.devices = n; f.pipe.allreduce == "nccl" {
+		f.pipe.Sums = f.processes
+	}
 	if err := refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "states", "segments"); err != nil {
 		return err
 	}
@@ -430,6 +447,9 @@ func writePipeSummary(out io.Writer, r *train.Run, s *train.Summary) {
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintf(w, "step\tpredicted %s, measured %s\n", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS))
+	if p.Sums != "" {
+		fmt.Fprintf(w, "sums\tby %s: bits may differ from run to run\n", p.Sums)
+	}
 	if x := p.Sent; x != nil {
 		fmt.Fprintf(w, "sent\t%s between processes, %s\n", units.Count(int(x.Messages), "message"), units.ExactBytes(x.Bytes))
 		if x.DeviceBytes > 0 {

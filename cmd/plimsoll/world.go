@@ -54,7 +54,7 @@ func (f *worldFlags) register(cmd *cobra.Command) {
 }
 
 // processOnly are the flags that mean nothing in one process.
-var processOnly = []string{"rank", "master", "transport", "secret-file", "tls-certificate", "tls-key", "tls-ca", "rendezvous-timeout", "lost-after"}
+var processOnly = []string{"rank", "master", "transport", "allreduce", "secret-file", "tls-certificate", "tls-key", "tls-ca", "rendezvous-timeout", "lost-after"}
 
 // identity returns who this process is.
 func (f *worldFlags) identity() (id world.Identity, err error) {
@@ -360,7 +360,7 @@ func (f *trainFlags) agree(ctx context.Context, r *train.Run) error {
 	}
 	maps.Copy(alike, map[string]string{
 		"--steps": strconv.Itoa(f.steps), "--eval-every": strconv.Itoa(f.eval), "--checkpoint-every": strconv.Itoa(f.keep.every),
-		"--strategy": f.strategy, "--memory": f.memory.String(), "--plan": f.pipe.given.hash(), "--init": start,
+		"--allreduce": f.pipe.allreduce, "--strategy": f.strategy, "--memory": f.memory.String(), "--plan": f.pipe.given.hash(), "--init": start,
 		"training samples": strconv.FormatInt(r.Job.Set.TrainLen(), 10),
 	})
 	return r.World.Agree(ctx, alike)

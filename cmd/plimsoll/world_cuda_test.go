@@ -3,6 +3,8 @@
 package main
 
 import (
+	"encoding/binary"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"plimsoll/runtime/cuda/cudatest"
 	cuda "plimsoll/runtime/cuda/driver"
 )
 
@@ -65,4 +68,76 @@ func gpusOfProcesses(t *testing.T, transport []string, more ...string) {
 	if text := p.err.String(); !regexp.MustCompile(`rank 1 on \S+ died: its connection was lost; the last it said: `).MatchString(text) {
 		t.Errorf("%s", text)
 	}
+}
+
+// With --allreduce nccl pairs of replicas train the bits of one process, as two numbers have one sum, and more of them the same weights but
+// for rounding; the run says so. Where one dies, the others say so.
+func TestGPUsOfProcessesSumByNCCL(t *testing.T) {
+	if status := cuda.Load(); status.Err != nil || os.Getenv("PLIMSOLL_NCCL") == "" || !cudatest.Emulated() && status.Devices < 4 {
+		t.Skip("needs four GPUs, and $PLIMSOLL_NCCL: ", status.Err)
+	}
+	for _, c := range []struct {
+		strategy []string
+		most     float64 // that weights are off, of their norm
+	}{{[]string{"--strategy", "chimera", "--microbatches", "4"}, 0}, {[]string{"--strategy", "pipedream"}, 1e-6}} {
+		t.Run(c.strategy[1], func(t *testing.T) { sumByNCCL(t, c.most, c.strategy...) })
+	}
+}
+
+func sumByNCCL(t *testing.T, most float64, more ...string) {
+	args := append([]string{"-m", "tiny", "--data", "digits", "--image", "8", "--batch", "8", "--threads", "1", "--profile-steps", "1", "--device-memory", "1GiB"}, more...)
+	dir := t.TempDir()
+	one, all, dying := filepath.Join(dir, "one"), filepath.Join(dir, "all"), filepath.Join(dir, "dying")
+	works(t, append([]string{"train", "--devices", "cuda:0*4", "--steps", "4", "--out", one}, args...)...)
+	args = append(args, "--transport", "nccl", "--allreduce", "nccl", "--devices", "cuda", "--profile", filepath.Join(one, "chain.json"))
+	start := func(more ...string) *process {
+		p := inProcesses(t, 4, append(more, args...)...)
+		p.Env = append(p.Env, "PLIMSOLL_EMULATOR_DEVICES=4")
+		p.start()
+		return p
+	}
+	p := start("--steps", "4", "--out", all)
+	p.ends(0)
+	got := summaryOf(t, p.out.String())
+	if got.Pipe.Sums != "ncclAllReduce" {
+		t.Errorf("sums by %q", got.Pipe.Sums)
+	}
+	for i, d := range got.Pipe.Devices {
+		if d.MeasuredPeakBytes > 0 && d.MeasuredPeakBytes != d.PeakBytes {
+			t.Errorf("device %d: %+v", i, d)
+		}
+	}
+	if off := apartBy(t, filepath.Join(one, "final.safetensors"), filepath.Join(all, "final.safetensors")); off > most {
+		t.Errorf("weights differ by %g of their norm", off)
+	}
+	if most > 0 {
+		return
+	}
+	p = start("--steps", "100000", "--out", dying)
+	p.until(dying, 3)
+	if err := syscall.Kill(p.children()[1], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	p.ends(128 + 9)
+	if text := p.err.String(); !regexp.MustCompile(`\[0\] .*rank 1 on \S+ died: its connection was lost; the last it said: `).MatchString(text) {
+		t.Errorf("%s", text)
+	}
+}
+
+// apartBy returns the norm of the difference of the float32 numbers in two files of one layout, in that of the first ones'.
+func apartBy(t *testing.T, a, b string) float64 {
+	x, y := read(t, a), read(t, b)
+	n := 8 + int(binary.LittleEndian.Uint64([]byte(x[:8])))
+	if len(x) != len(y) || x[:8] != y[:8] || len(x) <= n {
+		t.Fatalf("%s has %d bytes, %s %d", a, len(x), b, len(y))
+	}
+	var off, all float64
+	for ; n < len(x); n += 4 {
+		number := func(of string) float64 {
+			return float64(math.Float32frombits(binary.LittleEndian.Uint32([]byte(of[n : n+4]))))
+		}
+		u, v := number(x), number(y)
+		off, all = off+(u-v)*(u-v), all+u*u
+	}
+	return math.Sqrt(off / all)
 }

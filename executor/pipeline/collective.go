@@ -68,7 +68,7 @@ func (e *Executor) newCollectives() error {
 			continue
 		case len(line):
 		default:
-			return fmt.Errorf("%w: of the devices %v of stage %d some are in one process and some are not, and a library that adds up their gradients needs a process for each: start one for each device, or let Plimsoll add them up", ErrPlan, line, s)
+			return fmt.Errorf("%w: of the devices %v of stage %d some are in one process and some are not, and a library that adds up their gradients needs a process for each: start one for each device, or let Plimsoll add them up (--allreduce ordered)", ErrPlan, line, s)
 		}
 		e.collectives[s] = newCollective(line, count)
 		count++
@@ -88,6 +88,11 @@ func newCollective(line []int, number int) *collective {
 		}
 	}
 	return c
+}
+
+// SumsAtOnce reports whether the World adds up gradients of some stages.
+func (e *Executor) SumsAtOnce() bool {
+	return slices.ContainsFunc(e.collectives, func(c *collective) bool { return c != nil })
 }
 
 // sumAtOnce puts one instruction on all devices of a stage's line in place of the messages of a bucket, where the last device would first

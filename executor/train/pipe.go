@@ -36,10 +36,15 @@ type Corrections struct {
 	PipeMareDecay float64 `json:"pipemare_decay,omitempty"`
 	// DeferredBatchNorm: the running statistics move once for a step, not once for each of its microbatches.
 	DeferredBatchNorm bool `json:"deferred_batchnorm,omitempty"`
+	// Sums lets NCCL add up the gradients of replicas in different processes of a world; nil: Plimsoll does.
+	Sums *World `json:"-"`
 }
 
 func (c Corrections) options() pipe.Options {
 	o := pipe.Options{DeferredBatchNorm: c.DeferredBatchNorm}
+	if c.Sums != nil {
+		o.AllReduce, o.World = true, c.Sums
+	}
 	if c.PipeMare > 0 || c.PipeMareDecay > 0 {
 		o.PipeMare = &pipe.PipeMare{Anneal: c.PipeMare, Decay: c.PipeMareDecay}
 	}

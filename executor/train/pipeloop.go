@@ -22,6 +22,9 @@ type PipeSummary struct {
 	Microbatches int               `json:"microbatches"`     // of a step
 	UpdateSteps  int               `json:"steps_per_update"` // more than 1 where an update takes several minibatches
 	Devices      []DeviceSummary   `json:"devices"`
+	// Sums is what has added up the gradients of replicas in different processes where Plimsoll has not: "ncclAllReduce", whose bits may
+	// differ from run to run.
+	Sums string `json:"sums,omitempty"`
 	// Sent is what went between processes; nil in one process.
 	Sent *Sent `json:"sent,omitempty"`
 	// Slowest is the task that made others wait longest beyond the plan; nil where none took much longer than the plan says.
@@ -120,6 +123,9 @@ func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
 		return nil, err
 	}
 	out.HostBytes = c.x.HostBytes()
+	if c.x.SumsAtOnce() {
+		out.Pipe.Sums = "ncclAllReduce"
+	}
 	c.loop = &loop{Run: r, m: c, out: out, step: out.ResumedFrom, saved: -1}
 	c.save = c.saveShards
 	if err := c.run(ctx); err != nil {
