@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"plimsoll/executor/internal/hazard"
+	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
@@ -49,7 +50,7 @@ type joint struct {
 }
 
 // newCollectives finds the stages whose gradients a library adds up: those whose replicas are in different processes. Errors: ErrPlan.
-func (e *Executor) newCollectives() error {
+func (e *Executor) newCollectives(c *chain.Chain) error {
 	e.collectives = make([]*collective, len(e.order.on))
 	if !e.opt.AllReduce {
 		return nil
@@ -72,8 +73,8 @@ func (e *Executor) newCollectives() error {
 		}
 		e.collectives[s] = newCollective(line, count)
 		count++
-		if e.order.sums[s] != nil {
-			e.order.sumAtOnce(s)
+		if x := e.order.sums[s]; x != nil {
+			e.order.sumAtOnce(s, x.madeBehind(e.order.plan.Stages[s], c, e.order.split[s]))
 		}
 	}
 	return nil
@@ -96,36 +97,22 @@ func (e *Executor) SumsAtOnce() bool {
 }
 
 // sumAtOnce puts one instruction on all devices of a stage's line in place of the messages of a bucket, where the last device would first
-// send the whole sum: that is behind the last backwards of all of them, and before their updates. Buckets that stand at one place are one
-// instruction.
-func (o *order) sumAtOnce(s int) {
+// send the whole sum: that is behind the last backwards of all of them, and before their updates. Buckets that are made behind one part
+// of a backward, and between which no device of the line has anything else to do, are one instruction.
+func (o *order) sumAtOnce(s int, parts []float64) {
 	x := o.sums[s]
 	x.together = map[arrivalOf][]int{}
-	first := map[arrivalOf]instruction{}
-	for _, t := range o.instructions[x.line[len(x.line)-1]] {
-		if t.kind != gathering || t.stage != s {
-			continue
-		}
-		k := arrivalOf{o.residue(t.shift), t.bucket, none}
-		if before, ok := first[k]; !ok || o.earlier(t, before) {
-			first[k] = t
-		}
-	}
 	var all []instruction
-	for b := range x.buckets {
-		for r := range o.repeats {
-			t, ok := first[arrivalOf{r, b, none}]
-			if !ok {
-				continue
-			}
-			at := slices.IndexFunc(all, func(u instruction) bool { return u.at == t.at && u.shift == t.shift })
-			if at < 0 {
-				t.kind, t.to, t.rank = joining, none, rankOfSums+s
-				at, all = len(all), append(all, t)
-			}
-			k := arrivalOf{r, all[at].bucket, none}
-			x.together[k] = append(x.together[k], b)
+	var before instruction
+	for _, t := range o.wholeSums(s) {
+		n := len(all) - 1
+		if n < 0 || t.shift != before.shift || parts[t.bucket] != parts[before.bucket] || o.comesBetween(x.line, before, t) {
+			v := t
+			v.kind, v.to, v.rank = joining, none, rankOfSums+s
+			n, all = len(all), append(all, v)
 		}
+		k := arrivalOf{o.residue(t.shift), all[n].bucket, none}
+		x.together[k], before = append(x.together[k], t.bucket), t
 	}
 	for _, d := range x.line {
 		own := slices.DeleteFunc(o.instructions[d], func(t instruction) bool { return t.stage == s && t.synchronized() })
@@ -134,8 +121,40 @@ func (o *order) sumAtOnce(s int) {
 	}
 }
 
+// wholeSums returns the instructions with which the last device of a stage's line first sends the sum of each bucket of each round, in
+// their order.
+func (o *order) wholeSums(s int) (all []instruction) {
+	x := o.sums[s]
+	for _, t := range o.instructions[x.line[len(x.line)-1]] {
+		if t.kind != gathering || t.stage != s {
+			continue
+		}
+		at := slices.IndexFunc(all, func(u instruction) bool { return u.bucket == t.bucket && o.residue(u.shift) == o.residue(t.shift) })
+		switch {
+		case at < 0:
+			all = append(all, t)
+		case earlier(t, all[at]):
+			all[at] = t
+		}
+	}
+	slices.SortStableFunc(all, func(a, b instruction) int {
+		return cmp.Or(cmp.Compare(o.residue(a.shift), o.residue(b.shift)), cmp.Compare(b.shift, a.shift), cmp.Compare(a.at, b.at), cmp.Compare(a.rank, b.rank))
+	})
+	return all
+}
+
+// comesBetween reports whether a device of a line has something else to do between two instructions of sums.
+func (o *order) comesBetween(line []int, a, b instruction) bool {
+	behind := func(a, b instruction) bool { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.rank, b.rank)) > 0 }
+	return slices.ContainsFunc(line, func(d int) bool {
+		return slices.ContainsFunc(o.instructions[d], func(t instruction) bool {
+			return (t.stage != a.stage || !t.synchronized()) && behind(t, a) && behind(b, t)
+		})
+	})
+}
+
 // earlier reports whether an instruction of one residue comes before another one of it.
-func (o *order) earlier(a, b instruction) bool {
+func earlier(a, b instruction) bool {
 	return cmp.Or(cmp.Compare(b.shift, a.shift), cmp.Compare(a.at, b.at)) < 0
 }
 

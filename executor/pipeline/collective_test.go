@@ -104,36 +104,64 @@ func TestSumsByLibrary(t *testing.T) {
 	w := workload(t, testModel(t))
 	for i, x := range synchronizedPlans {
 		for _, buckets := range []int{0, 3} {
-			if testing.Short() && i%2 > 0 {
+			if testing.Short() && i%3 != buckets {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%s/%d/%d", x.name, x.versions, x.devices, buckets), func(t *testing.T) {
 				costs, plan := synchronizedPlan(t, w, x.name, x.versions, x.devices)
-				plan = summing(t, costs, plan, buckets)
-				n := 2 * groupOf(t, w, costs, plan)
-				want := newWorld(t, w, costs, plan, make([]int, x.devices), cpus(t, host.Config{}), Options{}).trained(n)
-				y := newWorld(t, w, costs, plan, aDeviceEach(x.devices), cpus(t, host.Config{Chaos: 5}), Options{AllReduce: true})
-				same(t, want, y.trained(n))
-				e, expected := y.all[0], int64(0)
-				for s, c := range e.collectives {
-					if line := e.order.hosts(s); (c != nil) != (len(line) > 1) {
-						t.Errorf("stage %d on devices %v: %v", s, line, c)
-					}
-					if c != nil {
-						expected += int64(2*n/e.rules[s].group) * e.driver(c.line[0]).stages[s].grads[0].Bytes
-					}
-				}
-				if y.sums.bytes != expected {
-					t.Errorf("%d bytes are added up, expected %d", y.sums.bytes, expected)
-				}
-				for _, way := range y.ways {
-					if strings.Contains(way.Name, "gradients of stage") {
-						t.Errorf("there is a way of %s", way.Name)
-					}
-				}
+				sumsByLibrary(t, w, costs, summing(t, costs, plan, buckets))
 			})
 		}
 	}
+}
+
+// Buckets that are made at once are added up at once, others by themselves.
+func TestSumsInGroups(t *testing.T) {
+	w := workload(t, testModel(t))
+	costs := costs(w, 3, 2)
+	layers := costs.Chain.Layers
+	for i := range layers[:len(layers)/2] { // whose gradients are made behind the same part of the backward
+		layers[i].BackwardS = 0
+	}
+	e := sumsByLibrary(t, w, costs, summing(t, costs, dataParallel(costs, 6), 100))
+	var sizes []int
+	for _, buckets := range e.order.sums[0].together {
+		sizes = append(sizes, len(buckets))
+	}
+	slices.Sort(sizes)
+	if n := len(sizes); n < 2 || sizes[0] != 1 || sizes[n-1] < 2 {
+		t.Errorf("groups of %v buckets", sizes)
+	}
+}
+
+func sumsByLibrary(t *testing.T, w *Workload, costs Costs, plan *pipeline.Plan) *Executor {
+	devices, o := costs.Platform.Devices, Options{}
+	if plan.IsFlush() {
+		o.MaxNorm, o.DeferredBatchNorm = 1, true
+	}
+	n := 2 * groupOf(t, w, costs, plan)
+	want := newWorld(t, w, costs, plan, make([]int, devices), cpus(t, host.Config{}), o).trained(n)
+	o.AllReduce = true
+	y := newWorld(t, w, costs, plan, aDeviceEach(devices), cpus(t, host.Config{Chaos: 5}), o)
+	same(t, want, y.trained(n))
+	e, expected := y.all[0], int64(0)
+	for s, c := range e.collectives {
+		if line := e.order.hosts(s); (c != nil) != (len(line) > 1) {
+			t.Errorf("stage %d on devices %v: %v", s, line, c)
+		}
+		if c != nil {
+			expected += int64(2*n/e.rules[s].group) * e.driver(c.line[0]).stages[s].grads[0].Bytes
+		}
+	}
+	if y.sums.bytes != expected {
+		t.Errorf("%d bytes are added up, expected %d", y.sums.bytes, expected)
+	}
+	for _, way := range y.ways {
+		if strings.Contains(way.Name, "gradients of stage") {
+			t.Errorf("there is a way of %s", way.Name)
+		}
+	}
+	return e
 }
 
 // Sums that no library can make are refused: in one process, of replicas of which some share a process, and with a divided state.

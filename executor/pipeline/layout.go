@@ -42,7 +42,7 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 	if n := e.order.long(); n > mostMinibatches && !plan.IsFlush() {
 		return fmt.Errorf("%w: %d minibatches pass before it repeats itself, %d may: give its tasks smaller shifts", ErrPlan, n, mostMinibatches)
 	}
-	if err := e.newCollectives(); err != nil {
+	if err := e.newCollectives(costs.Chain); err != nil {
 		return err
 	}
 	newRules := func() error { return e.newRules(plan) }
