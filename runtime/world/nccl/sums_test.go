@@ -24,10 +24,13 @@ import (
 	"plimsoll/runtime/world/nccl/fake"
 )
 
-// numbers is memory with n float32 numbers of a rank, whose sums are exact in any order, but for every seventh.
-func (g *gpu) numbers(rank, n int) (cu.DevicePtr, error) {
-	b := make([]byte, 4*n)
-	for i := range n {
+// count is how many numbers a rank has in memory.
+const count = 1000
+
+// numbers is memory with count float32 numbers of a rank, whose sums are exact in any order, but for every seventh.
+func (g *gpu) numbers(rank int) (cu.DevicePtr, error) {
+	b := make([]byte, 4*count)
+	for i := range count {
 		v := float32(rank*1000 + i%512)
 		if i%7 == 0 {
 			v = 1 / (v + 3)
@@ -38,9 +41,9 @@ func (g *gpu) numbers(rank, n int) (cu.DevicePtr, error) {
 }
 
 // read returns what is in memory.
-func (g *gpu) read(p cu.DevicePtr, n int) (all []float32, err error) {
-	all = make([]float32, n)
-	return all, g.run(func() error { return cu.MemcpyDtoH(unsafe.Pointer(unsafe.SliceData(all)), p, int64(4*n)) })
+func (g *gpu) read(p cu.DevicePtr) (all []float32, err error) {
+	all = make([]float32, count)
+	return all, g.run(func() error { return cu.MemcpyDtoH(unsafe.Pointer(unsafe.SliceData(all)), p, int64(4*count)) })
 }
 
 // everyone is a line of all ranks, backwards.
@@ -52,13 +55,13 @@ func everyone(w *world.World) (l world.Line) {
 	return l
 }
 
-// summed adds up parts of n numbers, and looks at them: within parts they are sums, and elsewhere as before.
-func (g *gpu) summed(w *world.World, f *Fabric, line, n int, parts []world.Part, ranks []int) error {
+// summed adds up parts of its numbers, and looks at them: within parts they are sums, and elsewhere as before.
+func (g *gpu) summed(w *world.World, f *Fabric, line int, parts []world.Part, ranks []int) error {
 	q, err := g.queue()
 	if err != nil {
 		return err
 	}
-	p, err := g.numbers(w.Rank(), n)
+	p, err := g.numbers(w.Rank())
 	if err != nil {
 		return err
 	}
@@ -68,7 +71,7 @@ func (g *gpu) summed(w *world.World, f *Fabric, line, n int, parts []world.Part,
 	if err := q.wait(w, limit); err != nil {
 		return err
 	}
-	got, err := g.read(p, n)
+	got, err := g.read(p)
 	if err != nil {
 		return err
 	}
@@ -128,7 +131,7 @@ func sums(w *world.World, f *Fabric, g *gpu) error {
 				}
 				continue
 			}
-			if err := g.summed(w, f, line, 1000, parts, l.Ranks); err != nil {
+			if err := g.summed(w, f, line, parts, l.Ranks); err != nil {
 				return fmt.Errorf("round %d: %w", round, err)
 			}
 		}
@@ -153,7 +156,7 @@ func someSums(w *world.World, f *Fabric, g *gpu) error {
 		return err
 	}
 	for range 3 {
-		if err := g.summed(w, f, 0, 1000, []world.Part{{Bytes: 1600}, {Offset: 2000, Bytes: 2000}}, l.Ranks); err != nil {
+		if err := g.summed(w, f, 0, []world.Part{{Bytes: 1600}, {Offset: 2000, Bytes: 2000}}, l.Ranks); err != nil {
 			return err
 		}
 	}
@@ -166,7 +169,7 @@ func otherSums(w *world.World, f *Fabric, g *gpu) error {
 	if err := f.OpenSums(context.Background(), []world.Line{l}, g.in); err != nil {
 		return err
 	}
-	return wrong(w, g.summed(w, f, 0, 1000, []world.Part{{Bytes: int64(400 + 4*w.Rank())}}, l.Ranks))
+	return wrong(w, g.summed(w, f, 0, []world.Part{{Bytes: int64(400 + 4*w.Rank())}}, l.Ranks))
 }
 
 // otherGroups are the same sums, in another order at one rank.
@@ -179,7 +182,7 @@ func otherGroups(w *world.World, f *Fabric, g *gpu) error {
 	if w.Rank() == 1 {
 		slices.Reverse(parts)
 	}
-	return wrong(w, g.summed(w, f, 0, 1000, parts, l.Ranks))
+	return wrong(w, g.summed(w, f, 0, parts, l.Ranks))
 }
 
 // wrong waits for what NCCL says of wrong numbers, which streams that it has ended leave.
