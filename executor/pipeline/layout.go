@@ -52,7 +52,7 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 		}
 	}
 	e.channels = e.order.channels(k)
-	e.newSynchronizations(k)
+	e.newSynchronizations(costs.Chain, k)
 	e.newReducers()
 	if err := e.newSquares(); err != nil {
 		return err

@@ -45,9 +45,9 @@ func (t instruction) name() string {
 	case t.kind == reducing:
 		return fmt.Sprintf("reduce%d[%d-]", t.stage, t.layer)
 	case t.kind == owning:
-		return fmt.Sprintf("sum %d[%d-]", t.stage, t.layer)
+		return fmt.Sprintf("sum%d[%d-]", t.stage, t.layer)
 	case t.kind == joining:
-		return fmt.Sprintf("sum of all replicas %d[%d-]", t.stage, t.layer)
+		return fmt.Sprintf("sum of all%d[%d-]", t.stage, t.layer)
 	case t.kind == completing:
 		return fmt.Sprintf("new weights of stage %d", t.stage)
 	case t.synchronized():
@@ -217,7 +217,7 @@ func (o *order) yield(instructions []instruction, k *clock) {
 		for j := i + 1; j < len(instructions); j++ {
 			m := &instructions[j]
 			own := m.kind == pipeline.CB && m.shift == b.shift && (m.stage == b.stage-1 || m.far == b.stage)
-			if !m.message() && m.kind != admitting || own || m.start >= needs {
+			if !m.message() && m.kind != admitting && m.kind != owning || own || m.start >= needs {
 				break
 			}
 			instructions[j-1], instructions[j] = instructions[j], instructions[j-1]

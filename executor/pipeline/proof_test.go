@@ -16,7 +16,7 @@ import (
 )
 
 // party is how an action is named: what it is, in which task of which minibatch, on which device and stream.
-var party = regexp.MustCompile(`^.+ in (F|B|W|CF|CB|reduce|gather|update |O|P)[0-9].* of minibatch \d+ on device \d+ \(stream \d+\)$`)
+var party = regexp.MustCompile(`^.+ in (F|B|W|CF|CB|reduce|gather|sum|update |O|P)[0-9].* of minibatch \d+ on device \d+ \(stream \d+\)$`)
 
 // mutate changes one action of a script as a slip would, and reports whether it found something to change.
 var mutations = []struct {

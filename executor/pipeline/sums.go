@@ -30,7 +30,7 @@ type replicaSums struct {
 }
 
 // newSynchronizations makes the channels of messages between replicas.
-func (e *Executor) newSynchronizations(k *clock) {
+func (e *Executor) newSynchronizations(c *chain.Chain, k *clock) {
 	for s, x := range e.order.sums {
 		if x == nil || e.collectives[s] != nil {
 			continue
@@ -38,13 +38,13 @@ func (e *Executor) newSynchronizations(k *clock) {
 		places := e.bucketPlaces(s)
 		x.gathers = map[[2]int]*channel{}
 		if x.divided() {
-			e.newScatters(k, s, places)
+			e.newScatters(c, k, s, places)
 		}
 		for i, from := range x.line[:len(x.line)-1] {
 			if x.divided() {
 				break
 			}
-			l := between("partial gradients", s, from, x.line[i+1], e.order.unadded(k, s, i))
+			l := between("partial gradients", s, from, x.line[i+1], x.mostReduces())
 			for _, p := range places {
 				l.sizes, l.bytes = append(l.sizes, p.Bytes), max(l.bytes, p.Bytes)
 			}
@@ -83,49 +83,14 @@ func (e *Executor) bucketPlaces(s int) (places []runtime.Span) {
 	return places
 }
 
-// unadded returns how many messages from a place in a stage's line to the next one there are at one time, from their start until that
-// has sent on what it has made of them; and in the order of all instructions, so that none is waited for that comes later.
-func (o *order) unadded(k *clock, s, at int) int {
-	x := o.sums[s]
-	from, to, here := x.line[at], x.line[at+1], map[int]bool{}
-	var list []instruction
-	for _, d := range []int{from, to} {
-		for _, t := range o.instructions[d] {
-			if t.stage == s && t.message() && t.synchronized() && (d == to || t.to == to) {
-				list = append(list, t)
-			}
-		}
-	}
-	o.sort(list)
+// mostReduces returns how many blocks a device has for the sums of another one: two, so that one is added up while the next one comes, or
+// one where a round has one bucket (pipeline.Check counts as many).
+func (x *synchronization) mostReduces() int {
 	most := 0
-	_ = o.within(list, newBound(o.long()), func(v instance) error {
-		if v.kind == reducing && v.to == to {
-			here[x.number(v)] = true
-		} else {
-			delete(here, x.number(v))
-		}
-		most = max(most, len(here))
-		return nil
-	})
-	return max(most, k.most(o.lives(k, s, from, to)))
-}
-
-// lives returns when what a device sends to the next one of a line is there, until that has sent it on.
-func (o *order) lives(k *clock, s, from, to int) (times []interval) {
-	type key struct{ residue, bucket int }
-	x, on := o.sums[s], map[key]pipeline.Span{}
-	for i, m := range o.plan.Synchronization {
-		g := key{o.residue(m.Shift), x.bucket(m)}
-		if before, ok := on[g]; m.Stage == s && m.From == to && (!ok || k.sums[i].Start < before.Start) {
-			on[g] = k.sums[i]
-		}
+	for at := range x.sources {
+		most = max(most, len(x.arriving(at.residue)))
 	}
-	for i, m := range o.plan.Synchronization {
-		if m.Stage == s && m.Kind == pipeline.Reduce && m.From == from {
-			times = append(times, interval{k.sums[i].Start, on[key{o.residue(m.Shift), x.bucket(m)}].End})
-		}
-	}
-	return times
+	return min(most, 2)
 }
 
 // laySums lays out what a device has of the sums of a stage, if the plan has messages for them.
@@ -247,14 +212,16 @@ func (d *driver) synchronize(ctx context.Context, t *localStage, v instance) err
 	if fresh {
 		return fmt.Errorf("BUG: %v of minibatch %d comes before its gradients", v.instruction, v.minibatch)
 	}
-	if v.kind == admitting { // this device's part is in what comes: all that has used the place is behind it
-		return d.grant(x.gathers[[2]int{v.to, d.device}], slot*n+v.bucket)
-	}
-	src := t.gradientsOf(slot, v.bucket)
-	if v.kind == reducing {
-		ready, err := d.partial(ctx, t, v, slot)
-		if err != nil {
-			return err
+	i, src := slot*n+v.bucket, t.gradientsOf(slot, v.bucket)
+	switch v.kind {
+	case admitting: // this device's part is in what comes: all that has used the place is behind it
+		return d.grant(x.gathers[[2]int{v.to, d.device}], i)
+	case owning:
+		return d.addPartial(ctx, t, v, slot)
+	case reducing:
+		ready := x.added[i]
+		if x.at == 0 {
+			ready = x.made[i]
 		}
 		return d.message(ctx, x.reduces[x.at], v, ready, src, nil)
 	}
@@ -266,21 +233,21 @@ func (d *driver) synchronize(ctx context.Context, t *localStage, v instance) err
 	return d.message(ctx, x.gathers[[2]int{d.device, v.to}], v, ready, src, left)
 }
 
-// partial makes the gradients of a bucket the sum of those of the replicas up to this one, and returns the event behind which they are.
-func (d *driver) partial(ctx context.Context, t *localStage, v instance, slot int) (runtime.Event, error) {
+// addPartial makes the gradients of a bucket the sum of those of the replicas up to this one.
+func (d *driver) addPartial(ctx context.Context, t *localStage, v instance, slot int) error {
 	x, i := t.sums, slot*len(t.sums.buckets)+v.bucket
-	if x.at == 0 {
-		return x.made[i], nil
-	}
 	l := x.reduces[x.at-1]
 	block, err := d.take(ctx, l, x.number(v))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	sum := t.gradientsOf(slot, v.bucket)
 	add, err := d.binder.add(sum, l.blocks[block].Part(0, sum.Bytes))
 	if err != nil {
-		return nil, err
+		return err
+	}
+	if x.at == len(x.line)-1 {
+		x.whole[i] = x.added[i]
 	}
 	q := d.adding
 	for _, step := range []func() error{
@@ -292,10 +259,10 @@ func (d *driver) partial(ctx context.Context, t *localStage, v instance, slot in
 		func() error { return q.record(x.added[i]) },
 	} {
 		if err := step(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return x.added[i], nil
+	return nil
 }
 
 // total returns the event behind which the gradients of a bucket are the sum of those of all replicas.
@@ -303,11 +270,6 @@ func (d *driver) total(ctx context.Context, t *localStage, v instance, slot int)
 	x, i := t.sums, slot*len(t.sums.buckets)+v.bucket
 	if x.whole[i] != nil {
 		return x.whole[i], nil
-	}
-	var err error
-	if x.at == len(x.line)-1 {
-		x.whole[i], err = d.partial(ctx, t, v, slot)
-		return x.whole[i], err
 	}
 	from := x.sources[arrivalOf{d.e.order.residue(v.minibatch), v.bucket, d.device}]
 	l := x.gathers[[2]int{from, d.device}]

@@ -14,11 +14,9 @@ const (
 	reducing pipeline.Kind = minibatchEnd + 1 + iota
 	gathering
 	admitting
-	// Of parts of buckets (zero.go): the owner adds up the gradients of one, and a device has all new weights of a stage.
-	owning
-	completing
-	// Of sums that a library makes (collective.go): a device adds up some buckets together with all others of the line.
-	joining
+	owning     // a device adds the sum that has come to its own gradients; of a part (zero.go) its owner all that have come
+	completing // a device has all new weights of a stage whose parts have owners
+	joining    // of sums that a library makes (collective.go): a device adds up some buckets together with all others of the line
 )
 
 // synchronized reports whether an instruction belongs to a message between replicas.
@@ -234,6 +232,12 @@ func (y *synchronizer) place(x *synchronization, i, depth int) {
 		y.add(m.To, admit, r, span.Start, at)
 	}
 	y.add(m.From, t, r, span.Start, at)
+	if t.kind == reducing { // the next one that comes there has a place
+		own := t
+		own.kind, own.to, own.instant = owning, none, true
+		own.rank++
+		y.add(m.To, own, r, span.Start, at)
+	}
 }
 
 // add gives a device an instruction, in the period that has it.

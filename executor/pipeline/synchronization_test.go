@@ -210,7 +210,7 @@ func TestSynchronizedReplicasAgree(t *testing.T) {
 	}
 }
 
-// A device has as many blocks for what it adds as the plan has messages under way or not yet sent on, each as large as the largest
+// A device has two blocks for what it adds, one where there is one bucket, each as large as the largest
 // bucket, and a run writes all of them.
 func TestMemoryOfSynchronization(t *testing.T) {
 	w := workload(t, plainModel(t))
@@ -442,4 +442,71 @@ func (x *syncSlip) found(t *testing.T, e *Executor) (found int) {
 		d.script = whole
 	}
 	return found
+}
+
+// Devices have as many blocks for what they add as the judge counts, of random plans, whether replicas divide states or not.
+func TestBlocksAreThoseOfTheJudge(t *testing.T) {
+	w := workload(t, wideModel(t))
+	ways, several := 0, 0
+	for seed := range uint64(150) {
+		c, plan := randomPlan(w, seed, 1)
+		if seed%6 == 0 {
+			c = costs(w, 2+int(seed%4), seed)
+			plan = dataParallel(c, 8)
+		}
+		if !hasReplicas(plan) || c.Platform.NoBuffers || plan.Versions == pipeline.VerticalSync {
+			continue
+		}
+		for _, zero := range []pipeline.Zero{pipeline.ZeroNothing, pipeline.ZeroShards} {
+			p := *plan
+			if p.Zero = zero; zero != pipeline.ZeroNothing && !p.IsFlush() {
+				continue
+			}
+			out, err := pipeline.Synchronize(c.Chain, c.Platform, &p)
+			must(t, err)
+			counted := judgedBlocks(t, c, out)
+			e := &Executor{Workload: w, opt: Options{}}
+			must(t, e.layOut(c, out, c.Platform.Devices))
+			got := make([]int64, c.Platform.Devices)
+			for _, l := range e.channels {
+				if l.kind == reducing {
+					got[l.to] += int64(len(l.blocks)) * largestReduce(c, out, l.from, l.to, l.boundary)
+					ways, several = ways+1, several+len(l.blocks)/2
+				}
+			}
+			if !slices.Equal(got, counted) {
+				t.Errorf("seed %d, zero %d: blocks of %d bytes on the devices, the judge counts %d", seed, zero, got, counted)
+			}
+		}
+	}
+	t.Logf("%d ways, %d with several blocks", ways, several)
+	if ways < 100 || several < 10 {
+		t.Errorf("%d ways, %d with several blocks", ways, several)
+	}
+}
+
+// judgedBlocks returns what the judge adds to the buffers of each device for messages between replicas.
+func judgedBlocks(t *testing.T, c Costs, plan *pipeline.Plan) (bytes []int64) {
+	t.Helper()
+	free := Costs{Chain: c.Chain, Platform: c.Platform.WithMemory(pipeline.NoLimit)}
+	with, err := pipeline.Check(free.Chain, free.Platform, plan)
+	must(t, err)
+	bare := *plan
+	bare.Synchronization, bare.Zero = nil, pipeline.ZeroNothing
+	without, err := pipeline.Check(free.Chain, free.Platform, &bare)
+	must(t, err)
+	for d, b := range with.PerDeviceBuffers {
+		bytes = append(bytes, b-without.PerDeviceBuffers[d])
+	}
+	return bytes
+}
+
+// largestReduce returns the bytes of the largest message of a stage's gradients from one device to another.
+func largestReduce(c Costs, plan *pipeline.Plan, from, to, stage int) (most int64) {
+	for _, m := range plan.Synchronization {
+		if m.Kind == pipeline.Reduce && m.From == from && m.To == to && m.Stage == stage {
+			most = max(most, pipeline.PartBytes(pipeline.NewCosts(c.Chain).Weights(m.First, m.Last), m.Part, len(plan.Line(stage))))
+		}
+	}
+	return most
 }

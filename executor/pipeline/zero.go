@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"plimsoll/kernels"
+	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
@@ -154,7 +155,7 @@ func (e *Executor) dropEmpty() {
 }
 
 // newScatters makes the channels by which gradients go to the owners of parts.
-func (e *Executor) newScatters(k *clock, s int, places []runtime.Span) {
+func (e *Executor) newScatters(c *chain.Chain, k *clock, s int, places []runtime.Span) {
 	x := e.order.sums[s]
 	x.scatters = map[[2]int]*channel{}
 	for _, m := range e.order.plan.Synchronization {
@@ -162,7 +163,7 @@ func (e *Executor) newScatters(k *clock, s int, places []runtime.Span) {
 		if m.Stage != s || m.Kind != pipeline.Reduce || x.scatters[ends] != nil {
 			continue
 		}
-		l := between("partial gradients", s, m.From, m.To, e.order.unowned(k, s, m.From, m.To))
+		l := between("partial gradients", s, m.From, m.To, e.order.unowned(c, k, s, m.From, m.To))
 		for b, p := range places {
 			if x.owner(b) == m.To {
 				l.bytes = max(l.bytes, p.Bytes)
@@ -174,8 +175,8 @@ func (e *Executor) newScatters(k *clock, s int, places []runtime.Span) {
 }
 
 // unowned returns how many messages from one replica to another there are at one time, from their start until the other one has added
-// them up; and in the order of all instructions.
-func (o *order) unowned(k *clock, s, from, to int) int {
+// them up, or two; and in the order of all instructions.
+func (o *order) unowned(c *chain.Chain, k *clock, s, from, to int) int {
 	x := o.sums[s]
 	var list []instruction
 	for _, d := range []int{from, to} {
@@ -199,7 +200,7 @@ func (o *order) unowned(k *clock, s, from, to int) int {
 	for i, m := range o.plan.Synchronization {
 		if m.Stage == s && m.Kind == pipeline.Reduce && m.To == to {
 			b := x.bucket(m)
-			ends[b] = max(ends[b], k.sums[i].End)
+			ends[b] = max(ends[b], k.sums[i].End, o.madeOn(c, k, s, to, m.First))
 			if m.From == from {
 				starts[b] = k.sums[i].Start
 			}
@@ -209,7 +210,26 @@ func (o *order) unowned(k *clock, s, from, to int) int {
 	for b, start := range starts {
 		times = append(times, interval{start, ends[b]})
 	}
-	return max(most, k.most(times))
+	return max(most, min(len(times), 2), k.most(times))
+}
+
+// madeOn returns when the gradients of a step, of a stage's layers from one on, are on a device.
+func (o *order) madeOn(c *chain.Chain, k *clock, s, device, first int) (at float64) {
+	for r, d := range o.on[s] {
+		if d != device {
+			continue
+		}
+		if o.split[s] {
+			at = max(at, k.span(pipeline.W, s, r).End)
+			continue
+		}
+		end := k.span(pipeline.B, s, r).End
+		if st := o.plan.Stages[s]; len(st.Ops) == 0 {
+			end -= seconds(c, st.First, first-1)
+		}
+		at = max(at, end)
+	}
+	return at
 }
 
 // placeParts adds the instructions of the messages of a stage's parts to their owners, and of what adds them up there.

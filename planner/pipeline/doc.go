@@ -52,10 +52,12 @@
 // rounds as the executor needs, which a period does not say: the plan has messages in every round, and the sum of a group takes those of
 // its last one.
 //
-// A plan has all these messages, of all stages with weights on several devices that work, or none: then that takes no time. They change
-// nothing of the memory that is counted, which is that of the papers: copies of the weights by Versions and minibatches in flight. What a
-// device receives a slice at a time, and the version that is kept longer where an update comes while another minibatch is live, are in
-// the executor's accounts, which know each byte before the first step.
+// A plan has all these messages, of all stages with weights on several devices that work, or none: then that takes no time. Where the
+// platform counts buffers, a device has blocks in which reduces come to it, from each device that sends some: two of the largest of these
+// messages, or one where a round has one message. Parts (ZeroShards) are added up in the order of the devices, so there are at least as many
+// blocks as parts are there at once: from the start of a message until all of the part have come and its owner has made its own. Copies
+// of the weights are those of the papers, by Versions and minibatches in flight: the version that is kept longer where an update comes
+// while another minibatch is live is in the executor's accounts alone, which know each byte before the first step.
 //
 // # A stage with ops
 //

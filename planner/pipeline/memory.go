@@ -46,7 +46,7 @@ func (l *layout) nca(peaks []*peak) []int {
 }
 
 // static returns what is on a device throughout: the copies of the weights of its stages, which may depend on how many
-// minibatches are live in them or in the first stage, the optimizer's state, and the buffers.
+// minibatches are live in them or in the first stage, the optimizer's state, the buffers, and blocks for gradients of other replicas.
 func (l *layout) static(costs *Costs, d int, live []int, first int) (weights *big.Rat, buffers int64) {
 	weights = new(big.Rat)
 	for s, st := range l.plan.Stages {
@@ -54,7 +54,7 @@ func (l *layout) static(costs *Costs, d int, live []int, first int) (weights *bi
 			bytes := costs.Weights(st.First, st.Last)
 			weights.Add(weights, times(l.copies(s, live[s], first), bytes))
 			weights.Add(weights, times(l.plan.OptimizerCopies, l.owned(s, d, bytes)))
-			buffers += l.buffers(costs, s, d)
+			buffers += l.buffers(costs, s, d) + l.receives(s, d)
 		}
 	}
 	return weights, buffers
@@ -177,13 +177,18 @@ func (l *layout) leaves(s, r int) *job {
 
 // live returns what a minibatch holds in a stage from its first task to its last.
 func (k *check) live(first, last *job, bytes int64) stay {
-	from, to := first.start, last.end()
-	if less(add(k.eps, k.eps), sub(to, from)) {
-		to = sub(to, k.eps)
-	} else if less(to, from) {
-		to = from
+	return stay{hold{bytes, first.stage, first.task}, first.start, before(first.start, last.end(), k.eps)}
+}
+
+// before returns the tolerance before an end, so that what ends when something else starts does not count, whatever was rounded.
+func before(from, to, eps ticks) ticks {
+	if less(add(eps, eps), sub(to, from)) {
+		return sub(to, eps)
 	}
-	return stay{hold{bytes, first.stage, first.task}, from, to}
+	if less(to, from) {
+		return from
+	}
+	return to
 }
 
 // waits adds a tensor that lies between the end of x and the start of y.

@@ -85,7 +85,7 @@ type Strategy struct {
 // carries it; any other refusal is a bug of the strategy.
 func Finish(strategy string, r Request, p *Plan) (*Plan, error) {
 	p.Chain, p.Strategy, p.Platform, p.Zero = r.Chain.Name, strategy, r.Platform, cmp.Or(r.Zero, p.Zero)
-	synchronized, err := Synchronize(r.Chain, r.Platform, p)
+	synchronized, report, refused, err := synchronizeAndCheck(r.Chain, r.Platform, p)
 	if p.Zero != ZeroNothing && errors.Is(err, ErrPlan) {
 		return nil, err
 	}
@@ -93,16 +93,15 @@ func Finish(strategy string, r Request, p *Plan) (*Plan, error) {
 		return nil, fmt.Errorf("BUG: %s made a plan that cannot run: %w", strategy, err)
 	}
 	*p = *synchronized
-	report, err := Check(r.Chain, r.Platform, p)
 	if report != nil {
 		p.PerDevicePeak = report.PerDevicePeak
 		p.Predicted.Makespan = report.Makespan
 	}
-	if err == nil {
+	if refused == nil {
 		return p, nil
 	}
-	if e, ok := err.(*InvalidError); ok && e.OnlyMemory() {
+	if e, ok := refused.(*InvalidError); ok && e.OnlyMemory() {
 		return nil, &InfeasibleError{Strategy: strategy, Reason: e.Violations[0].Reason, Best: p}
 	}
-	return nil, fmt.Errorf("BUG: %s made a plan that cannot run: %w", strategy, err)
+	return nil, fmt.Errorf("BUG: %s made a plan that cannot run: %w", strategy, refused)
 }

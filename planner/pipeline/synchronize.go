@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"container/heap"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -25,8 +26,65 @@ import (
 // With field Zero the parts of a bucket go straight to their owners, and when all have come the new weights go straight from there to all:
 // each link of two directions carries 2/r of the bytes each way. Such a plan always has messages.
 //
+// Where blocks for sums that arrive need more memory than there is, buckets are smaller.
+//
 // Errors: of a plan with replicas those of Check up to RuleSynchronization; ErrPlan where Zero needs a link that there is not.
 func Synchronize(c *chain.Chain, p *Platform, plan *Plan) (*Plan, error) {
+	out, _, _, err := synchronizeAndCheck(c, p, plan)
+	return out, err
+}
+
+// synchronizeAndCheck returns Synchronize's plan, and what Check says of it.
+func synchronizeAndCheck(c *chain.Chain, p *Platform, plan *Plan) (best *Plan, report *Report, refused, err error) {
+	for fewest := 1; fewest != none; {
+		out, err := synchronize(c, p, plan, fewest)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		r, wrong := Check(c, p, out)
+		var invalid *InvalidError
+		if !errors.As(wrong, &invalid) || !invalid.OnlyMemory() {
+			return out, r, wrong, nil
+		}
+		if best == nil || slices.Max(r.PerDevicePeak) < slices.Max(report.PerDevicePeak) {
+			best, report, refused = out, r, wrong
+		}
+		fewest = out.fewer(fewest)
+	}
+	return best, report, refused, nil
+}
+
+// none is a number of buckets that there is nothing behind.
+const none = 0
+
+// fewer returns the fewest buckets of a stage with which blocks are smaller than with those of the plan, which was to have so many: twice
+// as many, at last exactly one bucket, which has one block.
+func (p *Plan) fewer(fewest int) int {
+	switch n := p.mostBuckets(); {
+	case fewest == single || n == 0:
+		return none
+	case n < fewest:
+		return single
+	default:
+		return 2 * n
+	}
+}
+
+// mostBuckets returns how many the stage has that has most.
+func (p *Plan) mostBuckets() (most int) {
+	seen, of := map[[3]int]bool{}, map[int]int{}
+	for _, m := range p.Synchronization {
+		if at := [3]int{m.Stage, m.First, m.Last}; !seen[at] {
+			seen[at] = true
+			of[m.Stage]++
+			most = max(most, of[m.Stage])
+		}
+	}
+	return most
+}
+
+// synchronize is Synchronize with at least so many buckets for a stage, or one for each layer where that is fewer.
+func synchronize(c *chain.Chain, p *Platform, plan *Plan, fewest int) (*Plan, error) {
 	bare := plan.bare()
 	if !slices.ContainsFunc(plan.Stages, func(st Stage) bool { return len(st.Devices) > 1 }) {
 		return bare, nil
@@ -49,6 +107,7 @@ func Synchronize(c *chain.Chain, p *Platform, plan *Plan) (*Plan, error) {
 		return bare, nil
 	}
 	y := newSynchronizer(l, stages)
+	y.fewest = fewest
 	longer, out := y.least(), bare
 	messages := y.best(longer)
 	if longer > 1 {
@@ -87,6 +146,7 @@ type synchronizer struct {
 	rounds  []gradients
 	windows map[resource][]window
 	load    float64 // the largest of a link in a period, with the messages of sums, seconds
+	fewest  int     // buckets of a stage that has the layers for them
 }
 
 // gradients are those of a round of a stage.
@@ -209,24 +269,38 @@ func (y *synchronizer) fits(longer float64) bool {
 
 // choice is a way to send the sums.
 type choice struct {
-	buckets int  // of a stage, about
+	buckets int  // of a stage, about; oneEach: one for each layer with weights
 	late    bool // no message goes before all gradients of the device are there: messages follow each other without gaps
 }
 
 // mostSums bounds the buckets of all stages and rounds that are tried, beyond one each.
 const mostSums = 1 << 12
 
+const (
+	oneEach = math.MaxInt32 // more buckets than any stage has layers
+	single  = -1            // one bucket, and no more
+)
+
+// choices returns those with at least the fewest buckets or, where no stage can have so many, with the most that can be.
 func (y *synchronizer) choices() (all []choice) {
 	most := 1
 	for _, x := range y.stages {
 		most = max(most, y.plan.Stages[x.stage].Len())
 	}
-	for _, n := range []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32} {
-		if n == 1 || n <= most && n*len(y.rounds)*y.factor() <= mostSums && y.divides(n) {
-			all = append(all, choice{n, false})
-			if y.period != nil {
-				all = append(all, choice{n, true})
-			}
+	if y.fewest == single {
+		most = 1
+	}
+	for _, n := range []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, oneEach} {
+		few := min(n, most)
+		if n == oneEach && y.fewest <= 1 || n > 1 && (n > most && n != oneEach || few*len(y.rounds)*y.factor() > mostSums || !y.divides(few)) {
+			continue
+		}
+		if len(all) > 0 && all[0].buckets < y.fewest {
+			all = nil
+		}
+		all = append(all, choice{n, false})
+		if y.period != nil {
+			all = append(all, choice{n, true})
 		}
 	}
 	return all

@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/periodic"
@@ -34,6 +35,7 @@ type cutter struct {
 	need    *periodic.Footprint
 	seqs    *recompute.Sequences
 	groups  []group
+	sums    bool // messages add up the gradients of replicas
 	// of bound
 	fastest float64 // bytes/s of the fastest link
 	worthy  []int   // layers, those first whose saved sets are worth most seconds of their forwards for a byte
@@ -61,6 +63,7 @@ func newCutter(ctx context.Context, r pipeline.Request, without Ingredients) (*c
 		return nil, err
 	}
 	c.seqs = recompute.New(c.costs, min(largest(r.Platform), 1<<60))
+	c.sums = slices.ContainsFunc(c.groups, func(g group) bool { return g.perByte > 0 })
 	n := c.costs.Len()
 	for x := range r.Platform.Devices {
 		for y := range x {
@@ -135,8 +138,9 @@ func (c *cutter) end(g, last int, period float64) {
 	if math.IsInf(after, 1) {
 		return
 	}
-	turn := float64(on.count) * period
+	turn, heaviest := float64(on.count)*period, int64(0)
 	for first := last; first >= 1; first-- {
+		heaviest = max(heaviest, c.costs.Weights(first, first))
 		if on.perByte*float64(c.costs.Weights(first, last)) > turn {
 			return
 		}
@@ -147,12 +151,15 @@ func (c *cutter) end(g, last int, period float64) {
 		if delay >= c.delay[g][first] || c.without.Stages && last-first+1 < c.costs.Len() {
 			continue // and ops make it no shorter
 		}
-		way := choice{last: last, live: periodic.Live(delay, turn), number: none}
-		if c.need.Bytes(0, first, last, way.live) > on.memory {
+		way, memory := choice{last: last, live: periodic.Live(delay, turn), number: none}, on.memory
+		if c.sums && on.count > 1 {
+			memory -= c.need.SumsOf(c.costs.Weights(first, last), heaviest)
+		}
+		if c.need.Bytes(0, first, last, way.live) > memory {
 			if c.without.Recomputation {
 				continue
 			}
-			if delay, way = c.recompute(g, first, last, turn); delay >= c.delay[g][first] {
+			if delay, way = c.recompute(g, first, last, turn, memory); delay >= c.delay[g][first] {
 				continue
 			}
 		}
@@ -161,9 +168,9 @@ func (c *cutter) end(g, last int, period float64) {
 	}
 }
 
-// recompute returns the shortest delay of a stage with ops, +Inf when none fits.
-func (c *cutter) recompute(g, first, last int, turn float64) (delay float64, way choice) {
-	after, memory := c.after[g][last], c.groups[g].memory
+// recompute returns the shortest delay of a stage with ops in so many bytes, +Inf when none fits.
+func (c *cutter) recompute(g, first, last int, turn float64, memory int64) (delay float64, way choice) {
+	after := c.after[g][last]
 	delay, way = math.Inf(1), choice{last: last}
 	shortest, _ := periodic.Around(after, c.costs.U(first, last), turn)
 	for live, least := periodic.Live(shortest, turn), periodic.Live(shortest, turn); live <= least+1; live++ {

@@ -10,6 +10,7 @@ package joint
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"plimsoll/planner/pipeline"
@@ -77,30 +78,72 @@ func layouts(r pipeline.Request, copies int) (all [][][]int) {
 	return all
 }
 
-// copied returns the plan of copies of a pipeline. Errors: those of 1f1b-recompute and of the judge.
-func copied(ctx context.Context, r pipeline.Request, places [][]int) (*pipeline.Plan, error) {
-	copies := len(places[0])
+// copied returns the plan of copies of a pipeline, which leaves room for gradients that arrive from other copies. Errors: those of
+// 1f1b-recompute and of the judge.
+func copied(ctx context.Context, r pipeline.Request, places [][]int) (plan *pipeline.Plan, err error) {
 	one := r
-	one.Platform, one.Microbatches = worst(r.Platform, places), r.Microbatches/copies
-	plan, err := named(flush.Strategies(), "1f1b-recompute")[0].Solve(ctx, one)
-	if err != nil {
-		return nil, err
+	one.Microbatches = r.Microbatches / len(places[0])
+	all, over := sums(r), make([]int64, len(places))
+	var small *pipeline.InfeasibleError
+	for try := range tries {
+		one.Platform = worst(r.Platform, places)
+		for d := range over {
+			if one.Platform.Memory[d] -= over[d]; try == tries-1 {
+				one.Platform.Memory[d] += over[d] - all
+			}
+		}
+		if plan, err = named(flush.Strategies(), "1f1b-recompute")[0].Solve(ctx, one); errors.As(err, &small) && small.Smallest > 0 {
+			small.Smallest += all
+		}
+		if err != nil {
+			return nil, err
+		}
+		if plan, err = pipeline.Finish(flushing, r, copies(plan, r.Microbatches, places)); !errors.As(err, &small) {
+			return plan, err
+		}
+		for d, of := range places {
+			more := int64(0)
+			for _, x := range of {
+				more = max(more, small.Best.PerDevicePeak[x]-r.Platform.Memory[x])
+			}
+			over[d] += more
+		}
 	}
-	out := *plan
-	out.Microbatches, out.Stages, out.Tasks = r.Microbatches, slices.Clone(plan.Stages), nil
+	return nil, err
+}
+
+// tries bounds how often a plan is made anew in less memory: other stages may need more room than those before.
+const tries = 4
+
+// sums returns the most bytes of the blocks in which a replica of any stage needs to receive gradients of undivided buckets.
+func sums(r pipeline.Request) int64 {
+	if r.Platform.NoBuffers {
+		return 0
+	}
+	k, heaviest := pipeline.NewCosts(r.Chain), int64(0)
+	for l := 1; l <= k.Len(); l++ {
+		heaviest = max(heaviest, k.Weights(l, l))
+	}
+	return min(k.Weights(1, k.Len()), 2*heaviest)
+}
+
+// copies returns a plan of so many microbatches on copies of a pipeline.
+func copies(plan *pipeline.Plan, microbatches int, places [][]int) *pipeline.Plan {
+	out, n := *plan, len(places[0])
+	out.Microbatches, out.Stages, out.Tasks = microbatches, slices.Clone(plan.Stages), nil
 	for s := range out.Stages {
 		out.Stages[s].Devices = places[plan.Stages[s].Devices[0]]
 	}
 	for _, t := range plan.Tasks {
-		for c := range copies {
+		for c := range n {
 			x := t
-			if x.Shift = t.Shift*copies + c; t.Device != pipeline.NoDevice {
+			if x.Shift = t.Shift*n + c; t.Device != pipeline.NoDevice {
 				x.Device = places[t.Device][c]
 			}
 			out.Tasks = append(out.Tasks, x)
 		}
 	}
-	return pipeline.Finish(flushing, r, &out)
+	return &out
 }
 
 // worst returns a platform for one of several copies of a pipeline: its devices have the least memory, its links the least bandwidth of all

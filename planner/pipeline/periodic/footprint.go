@@ -96,6 +96,24 @@ func (f *Footprint) Static(stage, i, j, g int) int64 {
 	return f.Bytes(stage, i, j, g) - int64(g)*f.Held(i, j)
 }
 
+// Sums returns the least that each replica of a stage needs for gradients that arrive from another one, as the judge counts it: two blocks
+// for buckets of a layer each, or one for all layers.
+func (f *Footprint) Sums(i, j int) int64 {
+	heaviest := int64(0)
+	for l := i; l <= j && f.buffers; l++ {
+		heaviest = max(heaviest, f.costs.Weights(l, l))
+	}
+	return f.SumsOf(f.costs.Weights(i, j), heaviest)
+}
+
+// SumsOf is Sums of a stage with so many bytes of weights, and in one layer at most so many.
+func (f *Footprint) SumsOf(weights, heaviest int64) int64 {
+	if !f.buffers {
+		return 0
+	}
+	return min(weights, 2*heaviest)
+}
+
 // Plan returns a plan without tasks and period that says what the footprint counted.
 func (f *Footprint) Plan(stages []pipeline.Stage) *pipeline.Plan {
 	return &pipeline.Plan{Stages: stages, Versions: f.versions, WeightCopies: f.copies, Accounting: f.held}

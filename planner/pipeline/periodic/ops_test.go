@@ -44,15 +44,18 @@ func TestPeriodOfStagesWithOps(t *testing.T) {
 			t.Fatal(err)
 		}
 		var want *pipeline.Plan
+		room := false
 		p, _ := newProblem("test", r)
 		q := newPipe(p)
 		for _, period := range q.periods() {
 			if all, ok := q.passages(period, demand{}); ok {
 				plan := q.plan(period, all, 0)
-				if _, err := pipeline.Check(r.Chain, r.Platform, plan); err == nil {
-					if want, err = pipeline.Synchronize(r.Chain, r.Platform, plan); err != nil {
-						t.Fatal(err)
-					}
+				synchronized, err := pipeline.Synchronize(r.Chain, r.Platform, plan)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := pipeline.Check(r.Chain, r.Platform, synchronized); err == nil {
+					want, room = synchronized, synchronized.Period == plan.Period
 					break
 				}
 			}
@@ -60,7 +63,7 @@ func TestPeriodOfStagesWithOps(t *testing.T) {
 		switch {
 		case (err == nil) != (want != nil):
 			t.Fatalf("%v, by the judge the shortest period is that of %v", err, want)
-		case err == nil && plan.Period != want.Period:
+		case err == nil && room && plan.Period != want.Period:
 			t.Fatalf("a period of %v, by the judge it is %v", plan.SecondsPerMinibatch(), want.SecondsPerMinibatch())
 		case err == nil:
 			fit++

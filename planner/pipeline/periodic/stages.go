@@ -16,6 +16,7 @@ type problem struct {
 	stages   []pipeline.Stage
 	ops      []*pipeline.StageCost // of stages with ops; nil for the others
 	need     *Footprint
+	messages bool // between replicas
 }
 
 func newProblem(strategy string, r pipeline.Request) (*problem, error) {
@@ -35,6 +36,7 @@ func newProblem(strategy string, r pipeline.Request) (*problem, error) {
 	if err := p.measure(); err != nil {
 		return nil, err
 	}
+	p.messages = p.addsUp()
 	var err error
 	p.need, err = NewFootprint(p.costs, r, len(p.stages))
 	return p, err
@@ -154,11 +156,29 @@ func (p *problem) memory(stage int) int64 {
 
 // bytes returns what a stage that has its devices alone needs with g live minibatches.
 func (p *problem) bytes(stage, g int) int64 {
-	st := p.stages[stage]
-	if cost := p.ops[stage]; cost != nil {
-		return p.need.Static(stage, st.First, st.Last, g) + cost.Bytes(g)
+	st, sums := p.stages[stage], int64(0)
+	if p.messages && len(st.Devices) > 1 {
+		sums = p.need.Sums(st.First, st.Last)
 	}
-	return p.need.Bytes(stage, st.First, st.Last, g)
+	if cost := p.ops[stage]; cost != nil {
+		return sums + p.need.Static(stage, st.First, st.Last, g) + cost.Bytes(g)
+	}
+	return sums + p.need.Bytes(stage, st.First, st.Last, g)
+}
+
+// addsUp reports whether messages add up the gradients of replicas (pipeline.Synchronize): links join all that follow each other, and some
+// take time.
+func (p *problem) addsUp() (takesTime bool) {
+	for _, st := range p.stages {
+		for i := 1; i < len(st.Devices) && p.costs.Weights(st.First, st.Last) > 0; i++ {
+			beta := p.Platform.Beta(st.Devices[i-1], st.Devices[i])
+			if beta == 0 {
+				return false
+			}
+			takesTime = takesTime || !math.IsInf(beta, 1)
+		}
+	}
+	return takesTime
 }
 
 // fits reports whether all stages fit with these numbers of live minibatches.

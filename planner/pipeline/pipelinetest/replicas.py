@@ -22,6 +22,10 @@ first_layer where B is not split. Messages use links like CF and CB, in the dire
 
 "optimizer_copies" K: a device of a stage holds K times its weight_bytes more; with "zero" 1, and several devices that work, K times the bytes of
 the parts that it owns.
+
+Where the platform counts buffers, a device has blocks for reduces that come to it. From each device that sends some of a stage they are so many,
+each of the bytes of the largest of these messages: two, or one where no round has two of them; of parts at least as many as are there at one
+time, from the start of the reduce until all reduces of the part have ended and the owner has made its gradients.
 """
 import json
 import sys
@@ -257,6 +261,37 @@ def optimizer(p, sums, out):
     return short
 
 
+def blocks(p, messages, sums, eps):
+    """By device: the bytes of the blocks that reduces come to."""
+    ways, out = {}, [0] * p.pf.p
+    for x in messages if p.pf.buffers else []:
+        if x["kind"] == "reduce":
+            ways.setdefault((x["s"], x["from"], x["to"]), []).append(x)
+    for (s, _, to), way in ways.items():
+        sizes = [p.part({"first_layer": x["first"], "last_layer": x["last"], "part": x["k"]}, x["line"]) for x in way]
+        rounds = [x["r"] for x in way]
+        n = min(2, max(rounds.count(r) for r in rounds))
+        there = []
+        for x in way if p.zero else []:
+            part = sums[s, x["r"], x["first"], x["last"], x["k"]]["reduce"].values()
+            stop = max([y["stop"] for y in part] + [p.made(s, to, x["first"], range(p.R))])
+            if stop - x["start"] > 2 * eps:
+                stop -= eps
+            there.append((x["start"], max(stop, x["start"])))
+        for start, _ in there:
+            n = max(n, sum(1 for a, b in there if a <= start and (start < b or a == start)))
+        out[to] += n * max(sizes)
+    return out
+
+
+def arrivals(more, p, out):
+    """Adds blocks to the memory of devices; returns whether one has less."""
+    for d, size in enumerate(more):
+        out["per_device_buffer_bytes"][d] += size
+        out["per_device_peak_bytes"][d] = judge.plain(exact(out["per_device_peak_bytes"][d], "peak") + size)
+    return any(m is not None and peak > m for m, peak in zip(p.pf.m, out["per_device_peak_bytes"]))
+
+
 def check(chain, plan, platform, tol=Fr(1, 10 ** 9)):
     bare = {k: v for k, v in plan.items() if k not in ("synchronization", "zero", "optimizer_copies")}
     out = judge.check(chain, bare, platform, tol)
@@ -278,7 +313,8 @@ def check(chain, plan, platform, tol=Fr(1, 10 ** 9)):
         errors.append("a message is early")
     if crowded(p, read_all, eps):
         errors.append("a link carries two messages")
-    if optimizer(p, sums, out):
+    short = optimizer(p, sums, out)
+    if arrivals(blocks(p, read_all, sums, eps), p, out) or short:
         errors.append("a device has less memory")
     if p.flush:
         used = {d for st in p.stages for d in st["devices"]}

@@ -1,0 +1,67 @@
+package pipeline
+
+import "math/big"
+
+// arrivals are the reduces of a stage that come to one replica from another.
+type arrivals struct {
+	largest int64       // bytes
+	rounds  map[int]int // messages, by the first residue of the round
+	stays   []stay      // of parts: when each is there
+}
+
+// receives returns the bytes of the blocks of device d in which gradients of a stage arrive from its other replicas. From each that
+// sends some there are two blocks, so that one is added up while the next one comes, or one where a round has one message alone. Parts
+// are added up in the order of the devices: there are as many blocks as parts are there at one time, from the start of a message
+// until all others of the part have come and the owner has made its own. A block has the bytes of the largest message.
+func (l *layout) receives(s, d int) (bytes int64) {
+	if l.platform.NoBuffers {
+		return 0
+	}
+	from := map[int]*arrivals{}
+	for _, x := range l.sums {
+		for _, j := range x.reduces {
+			if x.stage != s || j == nil || j.to != d {
+				continue
+			}
+			a := from[j.from]
+			if a == nil {
+				a = &arrivals{rounds: map[int]int{}}
+				from[j.from] = a
+			}
+			a.largest = max(a.largest, PartBytes(weights(l.chain, x.first, x.last), x.part, len(x.line)))
+			a.rounds[x.round[0]]++
+			if x.part > 0 {
+				a.stays = append(a.stays, l.unowned(x, j))
+			}
+		}
+	}
+	for _, a := range from {
+		blocks := highest(a.stays, nil, 0).bytes.Int64()
+		for _, messages := range a.rounds {
+			blocks = max(blocks, int64(min(messages, 2)))
+		}
+		bytes += blocks * a.largest
+	}
+	return bytes
+}
+
+// unowned returns when gradients of a part are there that are not yet added up.
+func (l *layout) unowned(x *sum, j *job) stay {
+	to := new(big.Int).Set(j.end())
+	later := func(at ticks) {
+		if less(to, at) {
+			to = at
+		}
+	}
+	for _, other := range x.reduces {
+		if other != nil {
+			later(other.end())
+		}
+	}
+	for _, r := range x.round {
+		if b := l.leaves(x.stage, r); b.device == j.to {
+			later(sub(b.end(), l.after(b, x.first)))
+		}
+	}
+	return stay{hold{1, None, j.task}, j.start, before(j.start, to, new(big.Int).Div(l.span(), tolerance))}
+}
