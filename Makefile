@@ -41,7 +41,7 @@ THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offlo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-sizes test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-ingredients paper-torchgpipe bench bench-peers torch test-torch text-versions notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-sizes test-judges test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-ingredients paper-torchgpipe bench bench-peers torch test-torch text-versions notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -120,6 +120,9 @@ test-pipelines-cuda: emulator ## the same on the emulated driver, on 2, 4 and 8 
 
 test-sizes: ## train ResNet-50, DenseNet-121 and U-Net at usual sizes on devices of a third and a quarter of what a step takes (minutes)
 	PLIMSOLL_ZOO=1 go test -v -count=1 -timeout 1h -run DevicesSmallerThanStoreAll ./executor/train
+
+test-judges: ## judge 1000 random pipeline plans (PLANS=) of each kind, and changed ones, beside the independent checker in ../shared (minutes)
+	PLIMSOLL_PLANS=$(or $(PLANS),1000) go test -v -count=1 -timeout 2h -run 'BothJudges|ChangedSynchronization|EmittedSynchronization|ZeroPlans' ./planner/pipeline
 
 race: ## run every package that starts goroutines under the race detector
 	go test -race -short -count=1 -timeout 30m $(CONCURRENT)

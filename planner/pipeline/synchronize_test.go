@@ -32,12 +32,17 @@ func synchronized(t *testing.T, rnd *rand.Rand, plans int) (all []pipelinetest.C
 	return all
 }
 
-// Messages of other times, other ways and other buckets are refused, by both judges, or the plan runs no later than they say.
+// squeeze gives a device the memory that the plan needs there, or a byte less.
+func squeeze(rnd *rand.Rand, k *pipelinetest.Case) {
+	report, _ := pipeline.Check(k.Chain, k.Platform, k.Plan)
+	d := rnd.IntN(k.Platform.Devices)
+	k.Platform.Memory[d] = max(report.PerDevicePeak[d]-int64(rnd.IntN(2)), 0)
+}
+
+// Messages of other times, other ways and other buckets, and devices of less memory, are refused, by both judges, or the plan runs no later
+// than they say.
 func TestChangedSynchronization(t *testing.T) {
-	plans := 300
-	if testing.Short() {
-		plans = 60
-	}
+	plans := many(300, 60)
 	rnd := rand.New(rand.NewPCG(16, 4))
 	refused := map[pipeline.Rule]int{}
 	accepted := 0
@@ -47,9 +52,10 @@ func TestChangedSynchronization(t *testing.T) {
 		for range 10 {
 			plan := *emitted
 			plan.Synchronization = slices.Clone(emitted.Synchronization)
+			k := copied(k)
 			k.Plan = &plan
 			m := &plan.Synchronization[rnd.IntN(len(plan.Synchronization))]
-			switch rnd.IntN(8) {
+			switch rnd.IntN(9) {
 			case 0:
 				m.From, m.To = m.To, m.From
 			case 1:
@@ -58,6 +64,8 @@ func TestChangedSynchronization(t *testing.T) {
 				m.First--
 			case 3:
 				m.Shift += (rnd.IntN(3) - 1) * plan.Repeats()
+			case 4:
+				squeeze(rnd, &k)
 			default:
 				m.Start += float64(rnd.IntN(9)-2) / 2
 			}
@@ -76,7 +84,7 @@ func TestChangedSynchronization(t *testing.T) {
 		}
 	}
 	t.Logf("%d accepted, refused %v", accepted, refused)
-	for _, rule := range []pipeline.Rule{pipeline.RuleSynchronization, pipeline.RuleDependency, pipeline.RuleResource} {
+	for _, rule := range []pipeline.Rule{pipeline.RuleSynchronization, pipeline.RuleDependency, pipeline.RuleResource, pipeline.RuleMemory} {
 		if refused[rule] < plans/10 || accepted < plans {
 			t.Errorf("%d accepted, refused %v", accepted, refused)
 		}
@@ -86,10 +94,7 @@ func TestChangedSynchronization(t *testing.T) {
 
 // What is emitted keeps every rule, for the independent judge too, and runs no later than planned.
 func TestEmittedSynchronization(t *testing.T) {
-	plans := 300
-	if testing.Short() {
-		plans = 60
-	}
+	plans := many(300, 60)
 	rnd := rand.New(rand.NewPCG(16, 1))
 	flush := 0
 	all := synchronized(t, rnd, plans)

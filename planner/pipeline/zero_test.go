@@ -5,8 +5,10 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -51,17 +53,21 @@ func larger(k pipelinetest.Case) {
 	}
 }
 
-func many() int {
-	if testing.Short() {
-		return 60
+// many returns how many random plans a test begins with: so many, fewer with -short, or as many as PLIMSOLL_PLANS says.
+func many(usual, short int) int {
+	if n, err := strconv.Atoi(os.Getenv("PLIMSOLL_PLANS")); err == nil {
+		return n
 	}
-	return 300
+	if testing.Short() {
+		return short
+	}
+	return usual
 }
 
 // Plans that divide the optimizer's state keep every rule, for the independent judge too, run no later than planned, and hold no more of it
 // than r-th parts.
 func TestZeroPlansAreValid(t *testing.T) {
-	all := divided(t, rand.New(rand.NewPCG(16, 11)), many())
+	all := divided(t, rand.New(rand.NewPCG(16, 11)), many(300, 60))
 	for _, k := range all {
 		report, err := pipeline.Check(k.Chain, k.Platform, k.Plan)
 		if err != nil {
@@ -76,12 +82,12 @@ func TestZeroPlansAreValid(t *testing.T) {
 func TestChangedZeroPlans(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(16, 12))
 	var all []pipelinetest.Case
-	for _, k := range divided(t, rnd, many()) {
+	for _, k := range divided(t, rnd, many(300, 60)) {
 		for range 6 {
 			x := copied(k)
 			x.Plan.Synchronization = slices.Clone(k.Plan.Synchronization)
 			m := &x.Plan.Synchronization[rnd.IntN(len(x.Plan.Synchronization))]
-			switch rnd.IntN(12) {
+			switch rnd.IntN(13) {
 			case 0:
 				m.From, m.To = m.To, m.From
 			case 1:
@@ -98,6 +104,8 @@ func TestChangedZeroPlans(t *testing.T) {
 				m.Kind = pipeline.Reduce + pipeline.Gather - m.Kind
 			case 7:
 				m.From, m.Kind = rnd.IntN(x.Platform.Devices), pipeline.Gather
+			case 8:
+				squeeze(rnd, &x)
 			default:
 				m.Start += float64(rnd.IntN(9)-2) / 2
 			}
@@ -118,7 +126,7 @@ func TestChangedZeroPlans(t *testing.T) {
 		neverLater(t, k, report)
 	}
 	t.Logf("%d accepted, refused %v", accepted, refused)
-	for _, rule := range []pipeline.Rule{pipeline.RuleSynchronization, pipeline.RuleDependency, pipeline.RuleResource} {
+	for _, rule := range []pipeline.Rule{pipeline.RuleSynchronization, pipeline.RuleDependency, pipeline.RuleResource, pipeline.RuleMemory} {
 		if refused[rule] < len(all)/100 || accepted < len(all)/20 {
 			t.Errorf("of %d plans %d are accepted, refused %v", len(all), accepted, refused)
 		}

@@ -3,6 +3,7 @@ package joint
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 
 	"plimsoll/planner/pipeline"
@@ -31,7 +32,7 @@ func Without(ctx context.Context, r pipeline.Request, these Ingredients) (*pipel
 	if err != nil {
 		return nil, err
 	}
-	solvers := append(these.others(r.Platform), func(ctx context.Context, _ pipeline.Request) (*pipeline.Plan, error) { return c.plan(ctx) })
+	solvers := append(these.others(), func(ctx context.Context, _ pipeline.Request) (*pipeline.Plan, error) { return c.plan(ctx) })
 	plans, errs := make([]*pipeline.Plan, len(solvers)), make([]error, len(solvers))
 	var all sync.WaitGroup
 	for i, solve := range solvers {
@@ -41,6 +42,11 @@ func Without(ctx context.Context, r pipeline.Request, these Ingredients) (*pipel
 	var best pick
 	for i, plan := range plans {
 		if err := best.add(plan, errs[i]); err != nil {
+			return nil, err
+		}
+	}
+	if r.Platform.Devices <= anyCount && !these.Stages {
+		if err := best.add(loadline.MadPipe(ctx, r, best.seconds())); err != nil {
 			return nil, err
 		}
 	}
@@ -78,7 +84,7 @@ func (p *pick) add(plan *pipeline.Plan, err error) error {
 		if p.smallest == 0 || small.Smallest > 0 && small.Smallest < p.smallest {
 			p.smallest = small.Smallest
 		}
-	case errors.Is(err, pipeline.ErrPlatform) || errors.Is(err, periodic.ErrStages):
+	case err == nil && plan == nil || errors.Is(err, pipeline.ErrPlatform) || errors.Is(err, periodic.ErrStages):
 	case err != nil:
 		return err
 	case p.plan == nil || plan.SecondsPerMinibatch() < p.plan.SecondsPerMinibatch():
@@ -90,19 +96,23 @@ func (p *pick) add(plan *pipeline.Plan, err error) error {
 // solver makes a plan, as a strategy does.
 type solver func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error)
 
-// others returns what makes the plans that are judged, too, and have none of some ingredients. Contiguous and madpipe are no faster than
-// loadline. On many devices madpipe takes longer than all the rest.
-func (without Ingredients) others(p *pipeline.Platform) (all []solver) {
-	many := p.Devices > anyCount
-	switch {
-	case without.Stages:
+// seconds returns the time of a minibatch of the plan; +Inf: there is none.
+func (p *pick) seconds() float64 {
+	if p.plan == nil {
+		return math.Inf(1)
+	}
+	return p.plan.SecondsPerMinibatch()
+}
+
+// others returns what makes the plans that are judged, too, and have none of some ingredients; contiguous is no faster than loadline's
+// contiguous stages. Madpipe, which takes longer, comes behind them and looks for what is faster; on many devices it takes longer than all
+// the rest.
+func (without Ingredients) others() (all []solver) {
+	if without.Stages {
 		return nil
-	case without.Recomputation && !many:
-		all = append(all, named(partition.Strategies(), "madpipe")[0].Solve)
-	case !without.Recomputation && many:
+	}
+	if !without.Recomputation {
 		all = append(all, loadline.Contiguous)
-	case !without.Recomputation:
-		all = append(all, named(loadline.Strategies(), "loadline")[0].Solve)
 	}
 	if !without.Replicas {
 		all = append(all, partition.PipeDreamPlan)

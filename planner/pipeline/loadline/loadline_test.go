@@ -295,7 +295,7 @@ func TestNeverWorseThanMadpipe(t *testing.T) {
 		if err != nil && !errors.Is(err, pipeline.ErrInfeasible) {
 			t.Fatal(err)
 		}
-		theirs, theirErr := madpipe(t.Context(), r)
+		theirs, theirErr := MadPipe(t.Context(), r, math.Inf(1))
 		if theirErr != nil {
 			t.Fatal(theirErr)
 		}

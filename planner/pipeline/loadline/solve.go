@@ -3,7 +3,7 @@ package loadline
 import (
 	"context"
 	"errors"
-	"slices"
+	"math"
 
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/partition"
@@ -16,11 +16,15 @@ func solve(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 	if err != nil && !errors.Is(err, pipeline.ErrInfeasible) {
 		return nil, err
 	}
-	other, otherErr := madpipe(ctx, r)
+	below := math.Inf(1)
+	if err == nil {
+		below = mine.SecondsPerMinibatch()
+	}
+	other, otherErr := MadPipe(ctx, r, below)
 	switch {
 	case otherErr != nil:
 		return nil, otherErr
-	case other == nil || err == nil && mine.SecondsPerMinibatch() <= other.SecondsPerMinibatch():
+	case other == nil || other.SecondsPerMinibatch() >= below:
 		return mine, err
 	}
 	other.Strategy = name
@@ -29,11 +33,9 @@ func solve(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 
 const name = "loadline"
 
-// madpipe returns madpipe's plan; nil when nothing fits there.
-func madpipe(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
-	all := partition.Strategies()
-	at := slices.IndexFunc(all, func(s pipeline.Strategy) bool { return s.Name == "madpipe" })
-	plan, err := all[at].Solve(ctx, r)
+// MadPipe is partition.MadPipe, and nil when nothing fits there.
+func MadPipe(ctx context.Context, r pipeline.Request, below float64) (*pipeline.Plan, error) {
+	plan, err := partition.MadPipe(ctx, r, below)
 	var unfinished *pipeline.UnfinishedError
 	switch {
 	case errors.As(err, &unfinished):

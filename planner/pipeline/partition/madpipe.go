@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -34,6 +35,12 @@ const (
 )
 
 func solveMadPipe(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+	return MadPipe(ctx, r, math.Inf(1))
+}
+
+// MadPipe returns madpipe's plan if it has one whose period, seconds, is below another one; its plan or none where that has no plan so short.
+// Phase 1 then begins with that period: where no allocation has it, nothing more is tried. Errors: those of the strategy.
+func MadPipe(ctx context.Context, r pipeline.Request, below float64) (*pipeline.Plan, error) {
 	const name = "madpipe"
 	a, err := newAllocator(ctx, r)
 	if err != nil {
@@ -57,6 +64,7 @@ func solveMadPipe(ctx context.Context, r pipeline.Request) (*pipeline.Plan, erro
 	for _, m := range r.Platform.Memory {
 		a.limit = min(a.limit, m)
 	}
+	a.below = below
 	if smallest := a.smallest(); smallest > a.limit {
 		if best != nil {
 			return best, nil
@@ -68,9 +76,9 @@ func solveMadPipe(ctx context.Context, r pipeline.Request) (*pipeline.Plan, erro
 
 // search runs both phases, given the best contiguous plan, if there is one.
 func (a *allocator) search(ctx context.Context, r pipeline.Request, best *pipeline.Plan) (*pipeline.Plan, error) {
-	high := a.alone()
+	high := min(a.alone(), a.below)
 	if best != nil {
-		high = best.Period
+		high = min(high, best.Period)
 	}
 	found, err := a.both(ctx, high)
 	if err != nil {
@@ -128,6 +136,7 @@ type allocator struct {
 	beta  float64   // of each link
 	links []float64 // C(l), the load of the boundary after each layer
 	spare int       // live minibatches of a stage that the special device does not count: 1 or 0
+	below float64   // plans with a longer period are of no use
 }
 
 func newAllocator(ctx context.Context, r pipeline.Request) (*allocator, error) {
@@ -178,6 +187,13 @@ func (a *allocator) targets(ctx context.Context, high float64) ([]*label, error)
 		low = max(low, a.costs.U(l, l))
 	}
 	var found []*label
+	if high == a.below {
+		l := a.allocate(high)
+		if l == nil {
+			return nil, nil
+		}
+		found = append(found, l)
+	}
 	for target, i := low, 0; i < targets && low < high*(1-1e-6); i++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
