@@ -234,7 +234,7 @@ func (o *order) madeOn(c *chain.Chain, k *clock, s, device, first int) (at float
 
 // placeParts adds the instructions of the messages of a stage's parts to their owners, and of what adds them up there.
 func (y *synchronizer) placeParts(s int, x *synchronization) {
-	here := make([]float64, len(x.buckets))
+	here, starts := make([]float64, len(x.buckets)), make([]float64, len(x.buckets))
 	for b := range x.buckets {
 		here[b] = y.tasks[synchronizedTask{s, y.repeats - 1, x.owner(b)}]
 	}
@@ -249,12 +249,12 @@ func (y *synchronizer) placeParts(s int, x *synchronization) {
 			at -= y.clock.eps
 		}
 		at = max(at, y.tasks[synchronizedTask{s, y.repeats - 1, m.From}])
-		here[t.bucket] = max(here[t.bucket], at)
+		here[t.bucket], starts[t.bucket] = max(here[t.bucket], at), max(starts[t.bucket], span.Start)
 		y.add(m.From, t, y.residue(m.Shift), span.Start, at)
 	}
 	for b, at := range here {
 		t := instruction{kind: owning, stage: s, to: none, layer: x.buckets[b].first, bucket: b, instant: true, rank: rankOfSums + 2}
-		y.add(x.owner(b), t, y.repeats-1, max(at, 0), at)
+		y.add(x.owner(b), t, y.repeats-1, starts[b], at)
 	}
 }
 
