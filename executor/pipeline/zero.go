@@ -215,19 +215,23 @@ func (o *order) unowned(c *chain.Chain, k *clock, s, from, to int) int {
 
 // madeOn returns when the gradients of a step, of a stage's layers from one on, are on a device.
 func (o *order) madeOn(c *chain.Chain, k *clock, s, device, first int) (at float64) {
+	at = o.computed(k, s, device)
+	if st := o.plan.Stages[s]; !o.split[s] && len(st.Ops) == 0 {
+		at -= seconds(c, st.First, first-1)
+	}
+	return at
+}
+
+// computed returns when the last task of a step in a stage ends on a device.
+func (o *order) computed(k *clock, s, device int) (at float64) {
+	kind := pipeline.B
+	if o.split[s] {
+		kind = pipeline.W
+	}
 	for r, d := range o.on[s] {
-		if d != device {
-			continue
+		if d == device {
+			at = max(at, k.span(kind, s, r).End)
 		}
-		if o.split[s] {
-			at = max(at, k.span(pipeline.W, s, r).End)
-			continue
-		}
-		end := k.span(pipeline.B, s, r).End
-		if st := o.plan.Stages[s]; len(st.Ops) == 0 {
-			end -= seconds(c, st.First, first-1)
-		}
-		at = max(at, end)
 	}
 	return at
 }
@@ -236,7 +240,7 @@ func (o *order) madeOn(c *chain.Chain, k *clock, s, device, first int) (at float
 func (y *synchronizer) placeParts(s int, x *synchronization) {
 	here, starts := make([]float64, len(x.buckets)), make([]float64, len(x.buckets))
 	for b := range x.buckets {
-		here[b] = y.tasks[synchronizedTask{s, y.repeats - 1, x.owner(b)}]
+		here[b], starts[b] = y.tasks[synchronizedTask{s, y.repeats - 1, x.owner(b)}], y.computed(y.clock, s, x.owner(b))
 	}
 	for i, m := range y.plan.Synchronization {
 		if m.Stage != s || m.Kind != pipeline.Reduce {
