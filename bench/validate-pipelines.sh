@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs pipeline plans on virtual devices of the processor, and writes a page with what was planned and what was measured.
 #
-# 1. Simulated time: every task takes just the time that it is planned to take, drawn at random, and links are slowed down.
+# 1. Simulated time: every task takes just the time that it is planned to take, drawn at random, and links are slowed down;
+#    with replicas, whose gradients take their time on the links, too.
 #    Streams, events, messages and drivers are real. That shows how closely the drivers keep to a plan.
 # 2. Kernels: every byte of memory and every bit of a step with a flush. The devices share the cores, so their times say
 #    nothing about devices of their own.
@@ -17,10 +18,11 @@ plimsoll=$1 out=$2 page=$3 quick=${4-}
 picture=${page%.md}.svg
 devices="cpu*2;cpu*4" draws=3 minibatches=40
 simulated="1f1b*,madpipe,eager,contiguous"
+replicated=joint-flush,chimera synchronized="cpu*2;cpu*4;cpu*8"
 flush=gpipe,1f1b-flush,interleaved,looped-bfs,zb-h1,zb-h2,zb-v,chimera
 asynchronous="1f1b*,madpipe,contiguous,eager"
 if [ -n "$quick" ]; then
-    devices="cpu*2" draws=1 minibatches=4 simulated="1f1b*,eager" flush=gpipe asynchronous="1f1b*"
+    devices="cpu*2" draws=1 minibatches=4 simulated="1f1b*,eager" replicated=chimera synchronized="cpu*2" flush=gpipe asynchronous="1f1b*"
 fi
 mkdir -p "$out"
 status=0
@@ -37,6 +39,10 @@ one() {
 one simulated --devices "$devices" --batch 4 --strategy "$simulated" --versions stash --simulated --draws $draws --peer-bandwidth 10MB/s \
     --minibatches $minibatches
 one picture --devices "cpu*4" --batch 4 --strategy "1f1b*" --versions stash --simulated --draws 1 --peer-bandwidth 10MB/s --minibatches 8 --svg "$picture"
+for zero in 0 1; do
+    one zero$zero --devices "$synchronized" --batch 32 --microbatches 8 --strategy "$replicated" --zero $zero --simulated --draws $draws \
+        --peer-bandwidth 10MB/s --steps $((minibatches / 4))
+done
 one kernels --devices "$devices" --batch 32 --microbatches 8 --strategy "$flush,$asynchronous" --threads 1 --steps 2 --minibatches 12
 
 {
@@ -57,6 +63,20 @@ END
     cat <<END
 
 ![A run in simulated time]($(basename "$picture"))
+
+## Replicas in simulated time
+
+The same chains, steps of 8 microbatches; gradients of replicas cross the same links. With \`--zero 0\`:
+
+END
+    cat "$out/zero0/tables.md"
+    cat <<END
+
+With \`--zero 1\`, where each replica has a part of the optimizer's state, updates that part and passes the weights on:
+
+END
+    cat "$out/zero1/tables.md"
+    cat <<END
 
 ## Kernels
 
