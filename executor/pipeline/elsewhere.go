@@ -6,6 +6,7 @@ import (
 	"plimsoll/executor"
 	"plimsoll/kernels"
 	"plimsoll/runtime"
+	"plimsoll/runtime/host"
 	"plimsoll/runtime/null"
 )
 
@@ -31,44 +32,50 @@ func (e *Executor) places(on []executor.Target, devices int) ([]executor.Target,
 		if err != nil {
 			return nil, err
 		}
-		all[d] = executor.Target{Device: dev, Library: elsewhere{}}
+		all[d] = executor.Target{Device: dev, Library: elsewhere()}
 	}
 	return all, nil
 }
 
-// elsewhere is the library of a device of another process: what it prepares is never launched here.
-type elsewhere struct{}
+// idle is a library whose kernels do nothing but what launch returns: that of a device of another process, of which nothing is launched
+// here, and of one in simulated time, where what is no task of a plan takes none.
+type idle struct {
+	launch func(name string) runtime.Launch
+}
 
-// work is what another process does.
-var work = null.Cost{Name: "work of another process"}
+// elsewhere is the library of a device of another process.
+func elsewhere() idle { return idle{func(name string) runtime.Launch { return null.Cost{Name: name} }} }
+
+// simulated is the library of a device in simulated time.
+func simulated() idle { return idle{func(name string) runtime.Launch { return host.Pause(name, 0) }} }
 
 // Name implements kernels.Library.
-func (elsewhere) Name() string { return "of another process" }
+func (idle) Name() string { return "idle" }
 
 // Workspace implements kernels.Library. Workloads are compiled by the library of a device that is here.
-func (elsewhere) Workspace(kernels.Call) (int64, error) { panic("BUG: compiled for another process") }
+func (idle) Workspace(kernels.Call) (int64, error) { panic("BUG: compiled for nothing") }
 
 // Prepare implements kernels.Library.
-func (elsewhere) Prepare(c kernels.Call, _ kernels.Operands) (runtime.Launch, error) {
-	return null.Cost{Name: fmt.Sprintf("%v %v", c.Op, c.Pass)}, nil
+func (l idle) Prepare(c kernels.Call, _ kernels.Operands) (runtime.Launch, error) {
+	return l.launch(fmt.Sprintf("%v %v", c.Op, c.Pass)), nil
 }
 
 // PrepareUpdate implements kernels.Library.
-func (elsewhere) PrepareUpdate(kernels.Update, ...kernels.UpdateOperands) (runtime.Launch, error) {
-	return work, nil
+func (l idle) PrepareUpdate(kernels.Update, ...kernels.UpdateOperands) (runtime.Launch, error) {
+	return l.launch("update"), nil
 }
 
 // PrepareGuard implements kernels.Library.
-func (elsewhere) PrepareGuard(kernels.Guard, kernels.GuardOperands) (runtime.Launch, error) {
-	return work, nil
+func (l idle) PrepareGuard(kernels.Guard, kernels.GuardOperands) (runtime.Launch, error) {
+	return l.launch("guard"), nil
 }
 
 // PrepareLookup implements kernels.Library.
-func (elsewhere) PrepareLookup(kernels.Lookup, kernels.LookupOperands) (runtime.Launch, error) {
-	return work, nil
+func (l idle) PrepareLookup(kernels.Lookup, kernels.LookupOperands) (runtime.Launch, error) {
+	return l.launch("lookup"), nil
 }
 
 // PrepareMoments implements kernels.Library.
-func (elsewhere) PrepareMoments(kernels.Moments, kernels.MomentsOperands) (runtime.Launch, error) {
-	return work, nil
+func (l idle) PrepareMoments(kernels.Moments, kernels.MomentsOperands) (runtime.Launch, error) {
+	return l.launch("moments"), nil
 }

@@ -169,7 +169,11 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 		return nil, err
 	}
 	for _, d := range e.drivers {
-		d.dev, d.binder = on[d.device].Device, newBinder(d.device, on[d.device].Library, w.Optimizer)
+		lib := on[d.device].Library
+		if opt.Pace != nil {
+			lib = simulated()
+		}
+		d.dev, d.binder = on[d.device].Device, newBinder(d.device, lib, w.Optimizer)
 		if err := d.open(e.limit(d.device), e.memory[d.device]); err != nil {
 			return nil, err
 		}

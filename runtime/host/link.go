@@ -14,6 +14,7 @@ type link struct {
 
 	mu   sync.Mutex
 	free time.Duration // when the last reservation ends
+	late time.Duration // how long after that its copy had woken up; 0: not yet
 }
 
 func newLink(bandwidth float64) *link {
@@ -24,14 +25,14 @@ func newLink(bandwidth float64) *link {
 }
 
 // copy copies src to dst and returns when a link of this bandwidth would have delivered the last byte; false when it is abandoned
-// before. Lateness of one chunk is made up by the next ones, so it does not add up. Where memory is slower than the link, memory
-// counts.
+// before. Lateness of one chunk is made up by the next ones, and that of a copy by the one behind it, so it does not add up. Where memory
+// is slower than the link, memory counts.
 func (l *link) copy(dst, src []byte, abandoned *atomic.Bool) bool {
 	if l == nil {
 		copy(dst, src)
 		return true
 	}
-	due := now()
+	due := l.begin(now())
 	for len(src) > 0 {
 		n := min(l.chunk(), len(src))
 		due = l.reserve(due, n)
@@ -41,7 +42,30 @@ func (l *link) copy(dst, src []byte, abandoned *atomic.Bool) bool {
 			return false
 		}
 	}
+	l.end(due, now())
 	return true
+}
+
+// begin returns from when on a copy that begins now may have the link: a copy right behind one that woke up late would have begun as much
+// earlier.
+func (l *link) begin(now time.Duration) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	late := l.late
+	l.late = 0
+	if now-l.free > 2*late { // it waited for something else
+		return now
+	}
+	return now - late
+}
+
+// end says that a copy that was due has woken up.
+func (l *link) end(due, now time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if due == l.free { // nobody else has reserved it since
+		l.late = max(0, now-due)
+	}
 }
 
 // chunk is about a millisecond's worth: short enough to share fairly, long enough to sleep through.
