@@ -37,45 +37,45 @@ func (e *Executor) places(on []executor.Target, devices int) ([]executor.Target,
 	return all, nil
 }
 
-// idle is a library whose kernels do nothing but what launch returns: that of a device of another process, of which nothing is launched
+// noop is a library whose kernels do nothing but what launch returns: that of a device of another process, of which nothing is launched
 // here, and of one in simulated time, where what is no task of a plan takes none.
-type idle struct {
+type noop struct {
 	launch func(name string) runtime.Launch
 }
 
 // elsewhere is the library of a device of another process.
-func elsewhere() idle { return idle{func(name string) runtime.Launch { return null.Cost{Name: name} }} }
+func elsewhere() noop { return noop{func(name string) runtime.Launch { return null.Cost{Name: name} }} }
 
 // simulated is the library of a device in simulated time.
-func simulated() idle { return idle{func(name string) runtime.Launch { return host.Pause(name, 0) }} }
+func simulated() noop { return noop{func(name string) runtime.Launch { return host.Pause(name, 0) }} }
 
 // Name implements kernels.Library.
-func (idle) Name() string { return "idle" }
+func (noop) Name() string { return "noop" }
 
 // Workspace implements kernels.Library. Workloads are compiled by the library of a device that is here.
-func (idle) Workspace(kernels.Call) (int64, error) { panic("BUG: compiled for nothing") }
+func (noop) Workspace(kernels.Call) (int64, error) { panic("BUG: compiled for nothing") }
 
 // Prepare implements kernels.Library.
-func (l idle) Prepare(c kernels.Call, _ kernels.Operands) (runtime.Launch, error) {
+func (l noop) Prepare(c kernels.Call, _ kernels.Operands) (runtime.Launch, error) {
 	return l.launch(fmt.Sprintf("%v %v", c.Op, c.Pass)), nil
 }
 
 // PrepareUpdate implements kernels.Library.
-func (l idle) PrepareUpdate(kernels.Update, ...kernels.UpdateOperands) (runtime.Launch, error) {
+func (l noop) PrepareUpdate(kernels.Update, ...kernels.UpdateOperands) (runtime.Launch, error) {
 	return l.launch("update"), nil
 }
 
 // PrepareGuard implements kernels.Library.
-func (l idle) PrepareGuard(kernels.Guard, kernels.GuardOperands) (runtime.Launch, error) {
+func (l noop) PrepareGuard(kernels.Guard, kernels.GuardOperands) (runtime.Launch, error) {
 	return l.launch("guard"), nil
 }
 
 // PrepareLookup implements kernels.Library.
-func (l idle) PrepareLookup(kernels.Lookup, kernels.LookupOperands) (runtime.Launch, error) {
+func (l noop) PrepareLookup(kernels.Lookup, kernels.LookupOperands) (runtime.Launch, error) {
 	return l.launch("lookup"), nil
 }
 
 // PrepareMoments implements kernels.Library.
-func (l idle) PrepareMoments(kernels.Moments, kernels.MomentsOperands) (runtime.Launch, error) {
+func (l noop) PrepareMoments(kernels.Moments, kernels.MomentsOperands) (runtime.Launch, error) {
 	return l.launch("moments"), nil
 }
