@@ -16,7 +16,9 @@ func TestThrottledCopiesAreNeverEarly(t *testing.T) {
 	// Each stream has its own part of the memory, at offset at.
 	toDevice := func(s runtime.Stream, _ runtime.Device, at int64) error { return s.Copy(arena(at, n), hostSpan(at, n)) }
 	toHost := func(s runtime.Stream, _ runtime.Device, at int64) error { return s.Copy(hostSpan(at, n), arena(at, n)) }
-	toPeer := func(s runtime.Stream, peer runtime.Device, at int64) error { return s.CopyPeer(peer, arena(at, n), arena(at, n)) }
+	toPeer := func(s runtime.Stream, peer runtime.Device, at int64) error {
+		return s.CopyPeer(peer, arena(at, n), arena(at, n))
+	}
 	for _, c := range []struct {
 		name    string
 		copy    func(s runtime.Stream, peer runtime.Device, at int64) error
