@@ -37,7 +37,7 @@ PROOFS = TestEveryKindOfEventIsNeeded|TestEventsOrder|TestSlips
 
 # PipeDream's profiles of a V100, batch 128 (gnmt: 32).
 MEMORIES = 3GiB,4GiB,6GiB,8GiB,10GiB,16GiB
-PIPELINE_CHAINS = $(foreach model,resnet50 resnext50 vgg16 gnmt densenet121,planner/pipeline/interop/testdata/pipedream/$(model).graph.txt)
+PIPELINE_CHAINS = $(foreach model,resnet50 resnext50 vgg16 gnmt densenet121,planner/profiles/testdata/pipedream/$(model).graph.txt)
 V100_CHAINS = docs/chains/resnet50.json,docs/chains/resnext50.json,docs/chains/vgg16.json,docs/chains/gnmt.json
 THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offload-greedy,vdnn,tflms,autoswap,opportunist,autocapper,pofo
 comma := ,

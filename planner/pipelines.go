@@ -15,6 +15,7 @@ import (
 	"plimsoll/planner/pipeline/loadline"
 	"plimsoll/planner/pipeline/partition"
 	"plimsoll/planner/pipeline/periodic"
+	"plimsoll/planner/profiles"
 )
 
 // Pipelines returns all strategies for several devices, in the order in which they are shown: those that choose stages
@@ -25,7 +26,7 @@ func Pipelines() []pipeline.Strategy {
 
 // ChainFor returns the chain on which a strategy for several devices plans: that of the source, but for pipedream and an operator
 // graph that of partition.PipeDreamChain. So a plan's chain follows from the graph and the plan. Errors: those of PipeDreamChain.
-func ChainFor(s *interop.Source, strategy string, p *pipeline.Platform) (*chain.Chain, error) {
+func ChainFor(s *profiles.Source, strategy string, p *pipeline.Platform) (*chain.Chain, error) {
 	if s.Graph == nil || p == nil || strategy != partition.PipeDream {
 		return s.Chain, nil
 	}

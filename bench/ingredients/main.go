@@ -20,8 +20,8 @@ import (
 	"plimsoll/bench/sweep"
 	"plimsoll/internal/atomicfile"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/interop"
 	"plimsoll/planner/pipeline/joint"
+	"plimsoll/planner/profiles"
 )
 
 func main() {
@@ -72,7 +72,7 @@ func run(ctx context.Context, folder, out, devices, memory, bandwidths string) e
 		return err
 	}
 	for _, path := range files {
-		source, err := interop.ReadSource(path)
+		source, err := profiles.ReadSource(path)
 		if err != nil {
 			return err
 		}

@@ -12,13 +12,13 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/interop"
+	"plimsoll/planner/profiles"
 )
 
 // Pipelines is a sweep of chains over platforms of several devices. All of it is simulated: the plans are checked, and their times
 // follow from the costs of the chains.
 type Pipelines struct {
-	Chains     []*interop.Source
+	Chains     []*profiles.Source
 	Devices    []int
 	Memories   []int64   // bytes of each device
 	Bandwidths []float64 // bytes/s between two devices; with nodes between two of different ones
@@ -117,7 +117,7 @@ func (g *Pipelines) levels(devices int, between float64) []pipeline.Level {
 	return []pipeline.Level{inside, {Devices: devices / g.Node, Bandwidth: between}}
 }
 
-func (g *Pipelines) solve(ctx context.Context, p *PipelinePoint, source *interop.Source, platform pipeline.Platform, s pipeline.Strategy) error {
+func (g *Pipelines) solve(ctx context.Context, p *PipelinePoint, source *profiles.Source, platform pipeline.Platform, s pipeline.Strategy) error {
 	if strings.HasSuffix(s.Name, withHost) {
 		platform.Host = g.Host
 	}

@@ -10,7 +10,7 @@ import (
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/interop"
+	"plimsoll/planner/profiles"
 )
 
 // fixed is a strategy whose plan is one stage on one device, or the error.
@@ -33,7 +33,7 @@ func grid(strategies ...pipeline.Strategy) *Pipelines {
 	c := &chain.Chain{Name: "two", InputBytes: 8, Layers: []chain.Layer{
 		{Name: "a", ForwardS: 1, BackwardS: 2, OutputBytes: 8, SavedBytes: 8, GradientBytes: 8}, {Name: "loss", ForwardS: 1, BackwardS: 1},
 	}}
-	return &Pipelines{Chains: []*interop.Source{{Chain: c}}, Devices: []int{2}, Memories: []int64{1 << 20}, Bandwidths: []float64{1e9}, Strategies: strategies}
+	return &Pipelines{Chains: []*profiles.Source{{Chain: c}}, Devices: []int{2}, Memories: []int64{1 << 20}, Bandwidths: []float64{1e9}, Strategies: strategies}
 }
 
 // TestRun: a plan is checked and measured, a refusal is a point with its reason, and a plan that breaks a rule ends the sweep.

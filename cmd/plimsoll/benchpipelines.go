@@ -14,7 +14,7 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/interop"
+	"plimsoll/planner/profiles"
 )
 
 // benchPipelineFlags are the flags of plimsoll bench pipelines.
@@ -64,7 +64,7 @@ func (f *benchPipelineFlags) grid() (*sweep.Pipelines, error) {
 	g := &sweep.Pipelines{Devices: f.devices, Given: map[string]*pipeline.Plan{}, Node: f.node, Within: float64(f.within),
 		Options: pipeline.Options{Accounting: pipeline.Accounting(f.accounting), Microbatches: f.microbatches}}
 	for _, path := range f.chains {
-		source, err := interop.ReadSource(path)
+		source, err := profiles.ReadSource(path)
 		if err != nil {
 			return nil, usage(err)
 		}

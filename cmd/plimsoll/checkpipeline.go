@@ -12,6 +12,7 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/interop"
+	"plimsoll/planner/profiles"
 )
 
 // noFit is an error of a plan that would run with more memory.
@@ -164,7 +165,7 @@ func (p *pipelineFigures) write(w io.Writer) {
 
 // checkPipeline judges a pipeline plan.
 func (a *app) checkPipeline(ctx context.Context, f *checkFlags, text string) error {
-	source, err := interop.ReadSource(f.chain)
+	source, err := profiles.ReadSource(f.chain)
 	if err != nil {
 		return usage(err)
 	}

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	tables   = "../../planner/pipeline/interop/testdata/pytorch/"
-	actions  = "../../planner/pipeline/interop/testdata/checkpoint_schedules/"
-	profiles = "../../planner/pipeline/interop/testdata/pipedream/"
+	tables    = "../../planner/pipeline/interop/testdata/pytorch/"
+	actions   = "../../planner/pipeline/interop/testdata/checkpoint_schedules/"
+	pipedream = "../../planner/profiles/testdata/pipedream/"
 )
 
 // TestCheckSchedule: a table of PyTorch's costs without a chain what is expected of it, and can be put on a chain.
@@ -27,7 +27,7 @@ func TestCheckSchedule(t *testing.T) {
 			t.Errorf("no %q in %s", want, r.out)
 		}
 	}
-	o = object(t, "check", "-p", tables+"gpipe_4ranks_1stages_8mb.csv", "-c", profiles+"vgg16.graph.txt", "--bandwidth", "10GB/s")
+	o = object(t, "check", "-p", tables+"gpipe_4ranks_1stages_8mb.csv", "-c", pipedream+"vgg16.graph.txt", "--bandwidth", "10GB/s")
 	if o["chain"] != "vgg16" || !(o["makespan_s"].(float64) > 0) || o["per_device_peak_bytes"].([]any)[0].(float64) < 1e9 {
 		t.Errorf("%v", o)
 	}

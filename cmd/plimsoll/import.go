@@ -10,12 +10,12 @@ import (
 
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
-	"plimsoll/planner/pipeline/interop"
+	"plimsoll/planner/profiles"
 )
 
 // readChain reads a chain in whatever form it is: a chain file, PipeDream's graph.txt, a table of layers.
 func readChain(path string) (*chain.Chain, error) {
-	s, err := interop.ReadSource(path)
+	s, err := profiles.ReadSource(path)
 	if err != nil {
 		return nil, usage(err)
 	}

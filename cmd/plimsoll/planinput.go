@@ -18,6 +18,7 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/interop"
+	"plimsoll/planner/profiles"
 	"plimsoll/planner/schedule"
 )
 
@@ -98,7 +99,7 @@ func (f *planInput) sequence(text string, c *chain.Chain) (*schedule.Plan, error
 }
 
 // pipeline reads a pipeline plan from its text; it must be for the chain.
-func (f *planInput) pipeline(text string, source *interop.Source) (*pipeline.Plan, *chain.Chain, error) {
+func (f *planInput) pipeline(text string, source *profiles.Source) (*pipeline.Plan, *chain.Chain, error) {
 	plan, err := pipeline.Decode(strings.NewReader(text))
 	if err != nil {
 		return nil, nil, usage(fmt.Errorf("%s: pipeline plan: %w", f, err))
@@ -189,7 +190,7 @@ func (f *planInput) plan(stdin io.Reader, of *planFor) (*anyPlan, error) {
 	if err := required("--chain", of.chain, "-c c.json"); err != nil {
 		return nil, err
 	}
-	source, err := interop.ReadSource(of.chain)
+	source, err := profiles.ReadSource(of.chain)
 	if err != nil {
 		return nil, usage(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/interop"
+	"plimsoll/planner/profiles"
 )
 
 // pipelineFlags are the flags of plimsoll plan for several devices.
@@ -152,7 +152,7 @@ func (a *app) runPipeline(ctx context.Context, f *planFlags) error {
 	if err := f.pipe.fit(s); err != nil {
 		return err
 	}
-	source, err := interop.ReadSource(f.chain)
+	source, err := profiles.ReadSource(f.chain)
 	if err != nil {
 		return usage(err)
 	}

@@ -15,7 +15,7 @@ import (
 // TestPlanPipeline: every strategy for several devices plans a real chain, or says why it cannot, and check finds nothing wrong with
 // its plan.
 func TestPlanPipeline(t *testing.T) {
-	graph, planned := profiles+"resnet50.graph.txt", 0
+	graph, planned := pipedream+"resnet50.graph.txt", 0
 	for _, s := range planner.Pipelines() {
 		if s.Name == "milp" || s.Name == "ilp" {
 			continue // searches for long
@@ -49,7 +49,7 @@ func TestPlanPipeline(t *testing.T) {
 // takes twice that, and check and trace know the plan's layers again.
 func TestPipeDreamKnowsGraphs(t *testing.T) {
 	dir := t.TempDir()
-	graph, file := profiles+"gnmt.graph.txt", filepath.Join(dir, "p.json")
+	graph, file := pipedream+"gnmt.graph.txt", filepath.Join(dir, "p.json")
 	on := []string{"plan", "--devices", "8", "--bandwidth", "3.125GB/s", "--strategy", "pipedream"}
 	seconds := func(args ...string) float64 { return object(t, args...)["seconds_per_minibatch"].(float64) }
 	got := seconds(append(on, "-c", graph, "-o", file)...)
@@ -80,7 +80,7 @@ func TestPipeDreamKnowsGraphs(t *testing.T) {
 // TestPlanPipelineOutput: stages, a picture and a trace; joint by default and, of microbatches, joint-flush.
 func TestPlanPipelineOutput(t *testing.T) {
 	dir := t.TempDir()
-	args := []string{"plan", "-c", profiles + "vgg16.graph.txt", "--devices", "2", "--memory", "8GB", "--bandwidth", "12GB/s"}
+	args := []string{"plan", "-c", pipedream + "vgg16.graph.txt", "--devices", "2", "--memory", "8GB", "--bandwidth", "12GB/s"}
 	r := works(t, append(args, "--svg", filepath.Join(dir, "p.svg"), "--trace", filepath.Join(dir, "p.trace.json"))...)
 	for _, want := range []string{"stage 1: layers", "joint: periodic pipeline of", "period", "keeps every rule"} {
 		if !strings.Contains(r.out, want) {
@@ -102,7 +102,7 @@ func TestPlanPipelineOutput(t *testing.T) {
 
 // TestPlanPipelineRefuses: what is missing or contradicts is named, and a memory that is too small comes with one that works.
 func TestPlanPipelineRefuses(t *testing.T) {
-	graph := profiles + "resnet50.graph.txt"
+	graph := pipedream + "resnet50.graph.txt"
 	for _, c := range []struct {
 		want string
 		args []string
@@ -148,7 +148,7 @@ func TestBenchPipelinesRefuses(t *testing.T) {
 // TestBenchPipelines: the tables have the speed-ups of the points, and the duels count them.
 func TestBenchPipelines(t *testing.T) {
 	out := t.TempDir()
-	r := works(t, "bench", "pipelines", "-c", profiles+"resnet50.graph.txt", "--devices", "2,4", "--memory", "5GB,16GB", "--bandwidths", "12GB/s",
+	r := works(t, "bench", "pipelines", "-c", pipedream+"resnet50.graph.txt", "--devices", "2,4", "--memory", "5GB,16GB", "--bandwidths", "12GB/s",
 		"--strategy", "contiguous,madpipe", "--out", out, "--json")
 	var got struct {
 		Points []struct {
@@ -254,10 +254,10 @@ func TestPlanSaysWhatReplicasMiss(t *testing.T) {
 	for _, x := range []struct{ chain, devices, versions, want string }{
 		{five, "2", "stash", "stage 0, 2 replicas: the weights of a forward miss no update\n"},
 		{five, "2", "latest", "stage 0, 2 replicas: the weights of a forward miss no update\n"},
-		{profiles + "vgg16.graph.txt", "8", "stash", "stage 0, 7 replicas: the weights of a forward miss 2 updates\n"},
-		{profiles + "vgg16.graph.txt", "4", "stash", "stage 0, 3 replicas: their gradients are added up in 3 buckets, until 260 µs behind the last backward\n"},
-		{profiles + "vgg16.graph.txt", "4", "stash", "stage 0, 3 replicas: the weights of a forward miss 2 updates\n"},
-		{profiles + "resnext50.graph.txt", "2", "double_buffered", ""},
+		{pipedream + "vgg16.graph.txt", "8", "stash", "stage 0, 7 replicas: the weights of a forward miss 2 updates\n"},
+		{pipedream + "vgg16.graph.txt", "4", "stash", "stage 0, 3 replicas: their gradients are added up in 3 buckets, until 260 µs behind the last backward\n"},
+		{pipedream + "vgg16.graph.txt", "4", "stash", "stage 0, 3 replicas: the weights of a forward miss 2 updates\n"},
+		{pipedream + "resnext50.graph.txt", "2", "double_buffered", ""},
 	} {
 		text := works(t, "plan", "-c", x.chain, "--devices", x.devices, "--bandwidth", "12GB/s", "--strategy", "pipedream", "--versions", x.versions).out
 		if !strings.Contains(text, x.want) || x.want == "" && strings.Contains(text, "miss") {

@@ -306,7 +306,7 @@ func parseInt(raw json.RawMessage) (n int64, reason string) {
 }
 
 // brief shortens a value for an error message.
-func brief(raw json.RawMessage) string {
+func brief[T ~string | ~[]byte](raw T) string {
 	const most = 60
 	if len(raw) <= most {
 		return string(raw)

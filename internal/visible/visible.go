@@ -77,3 +77,14 @@ func FileName(name string) string {
 	}
 	return out
 }
+
+// Name returns the name of a file, as it may be shown, without folder and the first of the endings that it has.
+func Name(file string, endings ...string) string {
+	name := Text(file[strings.LastIndexAny(file, `/\`)+1:])
+	for _, e := range endings {
+		if cut, ok := strings.CutSuffix(name, e); ok {
+			return cut
+		}
+	}
+	return name
+}

@@ -17,7 +17,7 @@
 //	pipeline/flush         when tasks run, with a flush: gpipe, 1f1b-flush, interleaved, chimera, zero bubble, ...;
 //	                       and ampnet and pipemare, which never empty
 //	pipeline/events        the clock of schedules that are made by running them
-//	pipeline/interop       files of other tools
+//	pipeline/interop       schedules of other tools
 //	pipeline/pipelinetest  random chains, platforms and plans, and the independent checker as a judge, for tests
 //
 // The sub-packages import this one and not the other way round; the registry that lists all strategies stands above

@@ -6,6 +6,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"plimsoll/internal/fields"
 )
 
 // Storage is where checkpoint_schedules keeps data.
@@ -64,7 +66,7 @@ func ParseActions(file string, data []byte) (*Actions, error) {
 		}
 	}
 	if len(a.Steps) == 0 {
-		return nil, &Error{File: file, Field: "action", Reason: "is missing: the file holds none"}
+		return nil, &fields.FileError{File: file, Field: "action", Reason: "is missing: the file holds none"}
 	}
 	return a, nil
 }
@@ -79,7 +81,7 @@ func (a *Actions) line(number int, text string) error {
 		name, rest, open := strings.Cut(text, "(")
 		arguments, after, closed := strings.Cut(rest, ")")
 		if !open || !closed {
-			return &Error{File: a.File, Line: number, Field: "action", Value: text, Reason: "is not a name with its arguments in ( )"}
+			return &fields.FileError{File: a.File, Line: number, Field: "action", Value: text, Reason: "is not a name with its arguments in ( )"}
 		}
 		step, err := a.step(number, name, arguments)
 		if err != nil {
@@ -103,23 +105,23 @@ func (a *Actions) step(line int, name, arguments string) (Instruction, error) {
 	step := Instruction{Line: line, Name: name}
 	names, known := parameters[name]
 	if !known {
-		return step, &Error{File: a.File, Line: line, Field: "action", Value: name, Reason: "is none of Forward, Reverse, Copy, Move, EndForward, EndReverse"}
+		return step, &fields.FileError{File: a.File, Line: line, Field: "action", Value: name, Reason: "is none of Forward, Reverse, Copy, Move, EndForward, EndReverse"}
 	}
 	var values []string
 	if strings.TrimSpace(arguments) != "" {
 		values = strings.Split(arguments, ",")
 	}
 	if len(values) != len(names) {
-		return step, &Error{File: a.File, Line: line, Field: name, Value: arguments, Reason: fmt.Sprintf("is not %d arguments: %s", len(names), strings.Join(names, ", "))}
+		return step, &fields.FileError{File: a.File, Line: line, Field: name, Value: arguments, Reason: fmt.Sprintf("is not %d arguments: %s", len(names), strings.Join(names, ", "))}
 	}
 	for i, field := range names {
 		value := strings.TrimSpace(values[i])
 		if reason := step.set(field, value); reason != "" {
-			return step, &Error{File: a.File, Line: line, Field: field, Value: value, Reason: reason}
+			return step, &fields.FileError{File: a.File, Line: line, Field: field, Value: value, Reason: reason}
 		}
 	}
 	if step.First > step.Last && (name == "Forward" || name == "Reverse") {
-		return step, &Error{File: a.File, Line: line, Field: "n0", Value: fmt.Sprint(step.First), Reason: fmt.Sprintf("is larger than n1, %d", step.Last)}
+		return step, &fields.FileError{File: a.File, Line: line, Field: "n0", Value: fmt.Sprint(step.First), Reason: fmt.Sprintf("is larger than n1, %d", step.Last)}
 	}
 	return step, nil
 }

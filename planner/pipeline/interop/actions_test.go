@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/internal/fields"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 )
@@ -167,7 +168,7 @@ func TestActionsErrors(t *testing.T) {
 		if err == nil {
 			_, err = a.Sequence(3)
 		}
-		var e *Error
+		var e *fields.FileError
 		if want != "" && (!errors.As(err, &e) || !strings.HasPrefix(err.Error(), want)) || want == "" && err != nil {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
@@ -205,4 +206,14 @@ func FuzzActions(f *testing.F) {
 			t.Fatalf("%v: %v", seq, err) // only what the actions leave out at the end may be missing
 		}
 	})
+}
+
+// parseFile parses a file of the tests.
+func parseFile[T any](t testing.TB, path string, parse func(string, []byte) (T, error)) (T, error) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(path, data)
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"plimsoll/internal/bounded"
+	"plimsoll/internal/fields"
+	"plimsoll/internal/visible"
 )
 
 // Action is what an op of a schedule does. The set is closed.
@@ -88,7 +90,7 @@ func LooksLikeSchedule(text string) bool {
 	return reason == ""
 }
 
-// ReadSchedule reads a table. Errors: *Error, those of the file system.
+// ReadSchedule reads a table. Errors: *fields.FileError, those of the file system.
 func ReadSchedule(path string) (*Schedule, error) {
 	data, err := bounded.ReadFile(path)
 	if err != nil {
@@ -101,7 +103,7 @@ func ReadSchedule(path string) (*Schedule, error) {
 // run one after the other. Empty cells are bubbles of the printed table and mean nothing: a rank runs its row in order.
 // file is its name in errors and, without folder and ".csv", the schedule's.
 func ParseSchedule(file string, data []byte) (*Schedule, error) {
-	s := &Schedule{Name: baseName(file, ".csv"), File: file}
+	s := &Schedule{Name: visible.Name(file, ".csv"), File: file}
 	for i, line := range bytes.Split(bytes.TrimRight(data, "\r\n"), []byte("\n")) {
 		row, err := s.row(i+1, string(bytes.TrimRight(line, "\r")))
 		if err != nil {
@@ -110,10 +112,10 @@ func ParseSchedule(file string, data []byte) (*Schedule, error) {
 		s.Rows, s.Lines = append(s.Rows, row), append(s.Lines, i+1)
 	}
 	if s.Stages == 0 {
-		return nil, &Error{File: file, Field: "op", Reason: "is missing: no rank computes anything"}
+		return nil, &fields.FileError{File: file, Field: "op", Reason: "is missing: no rank computes anything"}
 	}
 	if len(s.Rows) > maxStages {
-		return nil, &Error{File: file, Field: "rank", Value: fmt.Sprint(len(s.Rows)), Reason: fmt.Sprintf("is more than %d rows", maxStages)}
+		return nil, &fields.FileError{File: file, Field: "rank", Value: fmt.Sprint(len(s.Rows)), Reason: fmt.Sprintf("is more than %d rows", maxStages)}
 	}
 	return s, s.place()
 }
@@ -123,7 +125,7 @@ func (s *Schedule) row(line int, text string) (row []Op, err error) {
 		for _, part := range split(strings.TrimSpace(token)) {
 			op, timed, reason := parseOp(part)
 			if reason != "" {
-				return nil, &Error{File: s.File, Line: line, Field: fmt.Sprintf("op %d", cell), Value: part, Reason: reason}
+				return nil, &fields.FileError{File: s.File, Line: line, Field: fmt.Sprintf("op %d", cell), Value: part, Reason: reason}
 			}
 			if timed {
 				op.Cell = cell
@@ -190,7 +192,7 @@ func (s *Schedule) place() error {
 				continue
 			}
 			if at := s.Rank[op.Stage]; at != none && at != rank {
-				return &Error{File: s.File, Line: s.Lines[rank], Field: fmt.Sprintf("op %d", op.Cell), Value: op.String(),
+				return &fields.FileError{File: s.File, Line: s.Lines[rank], Field: fmt.Sprintf("op %d", op.Cell), Value: op.String(),
 					Reason: fmt.Sprintf("puts stage %d on rank %d, line %d has it on rank %d: a stage is on one rank", op.Stage, rank, s.Lines[at], at)}
 			}
 			s.Rank[op.Stage] = rank

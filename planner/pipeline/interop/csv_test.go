@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/internal/fields"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 )
@@ -190,7 +191,7 @@ func TestScheduleErrors(t *testing.T) {
 		"99999F0":             `x:1: field "op 0" is "99999F0", which does not begin with a stage, 0 to 4095`,
 		"0UNSHARD":            `x: field "op" is missing`,
 	} {
-		var e *Error
+		var e *fields.FileError
 		if _, err := ParseSchedule("x", []byte(text)); !errors.As(err, &e) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}

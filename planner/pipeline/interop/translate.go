@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/internal/fields"
 	"plimsoll/planner/schedule"
 )
 
@@ -18,13 +19,13 @@ import (
 //	saved sets          forward_all; on DISK they leave with the input of the next layer, the last one stays
 //
 // A Move to NONE deletes nothing on the device: there only an op frees memory. Whether the sequence keeps the rules
-// schedule.Verify tells. Errors: *Error for data that is not there, and for a second adjoint pass.
+// schedule.Verify tells. Errors: *fields.FileError for data that is not there, and for a second adjoint pass.
 func (a *Actions) Sequence(n int) (schedule.Sequence, error) {
 	t := &translator{n: n, device: make([]held, n+1), host: make([]held, n+1), keep: make([]bool, n+1), leave: none, back: n}
 	t.device[0] = plain
 	for _, step := range a.Steps {
 		if reason := t.take(step); reason != "" {
-			return nil, &Error{File: a.File, Line: step.Line, Field: step.Name, Value: step.text(), Reason: reason}
+			return nil, &fields.FileError{File: a.File, Line: step.Line, Field: step.Name, Value: step.text(), Reason: reason}
 		}
 	}
 	return t.out, nil

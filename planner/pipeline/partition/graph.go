@@ -5,7 +5,7 @@ import (
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/interop"
+	"plimsoll/planner/profiles"
 )
 
 // mostStates bounds the states of a graph that are looked at; the time is that of solvePipeDream.
@@ -15,7 +15,7 @@ const mostStates = 2000
 // knows the graph, ends a stage, so that what runs in parallel, or beside a skip connection, need not be one layer. pipedream on this
 // chain is never slower than the optimizer on the graph when the memory has room; for less memory it looks at this chain's
 // boundaries only. A graph of more than 2,000 states gets Graph.Chain. Errors: those of Graph.Chain and of platforms.
-func PipeDreamChain(g *interop.Graph, p *pipeline.Platform) (*chain.Chain, error) {
+func PipeDreamChain(g *profiles.Graph, p *pipeline.Platform) (*chain.Chain, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func PipeDreamChain(g *interop.Graph, p *pipeline.Platform) (*chain.Chain, error
 }
 
 // graphHierarchy is the optimizer's view of a graph.
-func graphHierarchy(states []*interop.State) *hierarchy {
+func graphHierarchy(states []*profiles.State) *hierarchy {
 	h := &hierarchy{transfers: true, memory: math.Inf(1)}
 	for _, s := range states {
 		h.compute, h.activations = append(h.compute, s.Compute), append(h.activations, float64(s.Activation))
@@ -50,12 +50,12 @@ func graphHierarchy(states []*interop.State) *hierarchy {
 
 // path returns the states with which the stages end, each within the next. Inside a component of an outer level the optimizer does
 // not ask whether a state is behind the component's first: such a one is left out.
-func (h *hierarchy) path(states []*interop.State) (path []*interop.State) {
+func (h *hierarchy) path(states []*profiles.State) (path []*profiles.State) {
 	next := len(states) - 1
 	stages := h.stages()
 	for i := len(stages) - 1; i >= 0; i-- {
 		if at := stages[i].Last - 1; at == next || h.before(at, next) {
-			path, next = append([]*interop.State{states[at]}, path...), at
+			path, next = append([]*profiles.State{states[at]}, path...), at
 		}
 	}
 	return path

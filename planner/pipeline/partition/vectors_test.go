@@ -13,8 +13,8 @@ import (
 	"plimsoll/internal/shared"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/interop"
 	"plimsoll/planner/pipeline/pipelinetest"
+	"plimsoll/planner/profiles"
 )
 
 func read(t testing.TB, into any, name string) {
@@ -312,12 +312,12 @@ func TestPipeDreamChain(t *testing.T) {
 	read(t, &v, "pipedream_partitions.json")
 	done := 0
 	for _, p := range v.Profiles {
-		file := filepath.Join("..", "interop", "testdata", "pipedream", p.Profile+".graph.txt")
+		file := filepath.Join("..", "..", "profiles", "testdata", "pipedream", p.Profile+".graph.txt")
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := interop.ParseGraph(file, data)
+		g, err := profiles.ParseGraph(file, data)
 		if err != nil {
 			t.Fatal(err)
 		}

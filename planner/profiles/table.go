@@ -1,4 +1,4 @@
-package interop
+package profiles
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"plimsoll/internal/fields"
 	"plimsoll/internal/names"
 	"plimsoll/internal/visible"
 	"plimsoll/planner/chain"
@@ -83,7 +84,7 @@ func columnOf(title string) (*column, func(float64) float64) {
 // a chain file's layers, each with its unit, as in forward_ms, backward_us, output_bytes or saved_mib. Forward, backward and output
 // are required, an empty cell or a missing column is the field's default, and columns of other names are passed over. A first row
 // called "input" is no layer: its output is a_0. A last row called "loss" is the loss; else one that costs nothing is added.
-// Errors: *Error, those of chain.Validate.
+// Errors: *fields.FileError, those of chain.Validate.
 func ParseTable(file string, data []byte) (*chain.Chain, error) {
 	t := &table{file: file, reader: csv.NewReader(bytes.NewReader(data))}
 	t.reader.FieldsPerRecord = 0 // as many as the first row has
@@ -91,7 +92,7 @@ func ParseTable(file string, data []byte) (*chain.Chain, error) {
 	if err := t.head(); err != nil {
 		return nil, err
 	}
-	c := &chain.Chain{Name: baseName(file, ".csv", ".txt")}
+	c := &chain.Chain{Name: visible.Name(file, ".csv", ".txt")}
 	for l, err := t.layer(); l != nil || err != nil; l, err = t.layer() {
 		switch {
 		case err != nil:
@@ -126,7 +127,7 @@ func (t *table) fail(field, value, reason string) error {
 	if len(t.of) > 0 {
 		line, _ = t.reader.FieldPos(0)
 	}
-	return &Error{File: t.file, Line: line, Field: field, Value: value, Reason: reason}
+	return &fields.FileError{File: t.file, Line: line, Field: field, Value: value, Reason: reason}
 }
 
 // head reads the names of the columns.
@@ -175,9 +176,9 @@ func (t *table) slip(title string) error {
 // failRow turns an error of the CSV reader into one of the file.
 func (t *table) failRow(err error) error {
 	if bad, ok := errors.AsType[*csv.ParseError](err); ok {
-		return &Error{File: t.file, Line: bad.Line, Field: "row", Reason: "cannot be read: " + bad.Err.Error()}
+		return &fields.FileError{File: t.file, Line: bad.Line, Field: "row", Reason: "cannot be read: " + bad.Err.Error()}
 	}
-	return &Error{File: t.file, Field: "row", Reason: "is missing: the table is empty"}
+	return &fields.FileError{File: t.file, Field: "row", Reason: "is missing: the table is empty"}
 }
 
 // layer reads a row; nil at the end.

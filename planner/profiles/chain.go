@@ -1,4 +1,4 @@
-package interop
+package profiles
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ func ReadSource(path string) (*Source, error) {
 }
 
 // ParseSource reads a chain file, PipeDream's graph.txt or a table of layers; file is its name in errors and, where the form has
-// none, the chain's. Errors: ErrNoChain, those of package chain, *Error.
+// none, the chain's. Errors: ErrNoChain, those of package chain, *fields.FileError.
 func ParseSource(file string, data []byte) (*Source, error) {
 	var s Source
 	var err error

@@ -1,4 +1,4 @@
-package interop
+package profiles
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"plimsoll/internal/fields"
 	"plimsoll/planner/chain"
 )
 
@@ -23,7 +24,7 @@ import (
 //	backward                    in the reverse order; a gradient lives from the first of its readers' backwards to its own
 //
 // for a layer without branches the same as chain.Group's. A loss that costs nothing is the last layer. Errors: those of
-// chain.Validate, and an *Error for a graph of inputs only.
+// chain.Validate, and an *fields.FileError for a graph of inputs only.
 func (g *Graph) Chain() (*chain.Chain, error) {
 	nodes, input := g.operators()
 	return g.linearized(nodes, input, nil)
@@ -32,7 +33,7 @@ func (g *Graph) Chain() (*chain.Chain, error) {
 // linearized makes layers that end with separators and with the nodes at the cuts, rising positions.
 func (g *Graph) linearized(nodes []Node, input int64, cuts []int) (*chain.Chain, error) {
 	if len(nodes) == 0 {
-		return nil, &Error{File: g.Name, Field: "node", Reason: "is missing: the graph holds inputs only"}
+		return nil, &fields.FileError{File: g.Name, Field: "node", Reason: "is missing: the graph holds inputs only"}
 	}
 	c := &chain.Chain{Name: g.Name, InputBytes: input}
 	part := part{nodes: nodes, input: input}

@@ -1,4 +1,4 @@
-package interop
+package profiles
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/internal/fields"
 	"plimsoll/planner/chain"
 )
 
@@ -167,7 +168,7 @@ func TestGraphErrors(t *testing.T) {
 		line("n1", strings.Replace(costs, "2000", "nan", 1)):  `x:1: field "backward_compute_time" is "nan", which is negative or not finite`,
 	} {
 		_, err := ParseGraph("x", []byte(text))
-		var e *Error
+		var e *fields.FileError
 		if !errors.As(err, &e) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}

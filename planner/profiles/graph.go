@@ -1,4 +1,4 @@
-package interop
+package profiles
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"plimsoll/internal/fields"
 	"plimsoll/internal/visible"
 )
 
@@ -49,18 +50,7 @@ func ParseGraph(file string, data []byte) (*Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Graph{Name: baseName(file, ".graph.txt", ".txt"), Nodes: nodes}, nil
-}
-
-// baseName returns the name of a file, as it may be shown, without folder and the first of the endings that it has.
-func baseName(file string, endings ...string) string {
-	name := visible.Text(file[strings.LastIndexAny(file, `/\`)+1:])
-	for _, e := range endings {
-		if cut, ok := strings.CutSuffix(name, e); ok {
-			return cut
-		}
-	}
-	return name
+	return &Graph{Name: visible.Name(file, ".graph.txt", ".txt"), Nodes: nodes}, nil
 }
 
 // graphParser is a graph while it is read.
@@ -78,7 +68,7 @@ type edge struct {
 }
 
 func (p *graphParser) fail(field, value, reason string) error {
-	return &Error{File: p.file, Line: p.line, Field: field, Value: value, Reason: reason}
+	return &fields.FileError{File: p.file, Line: p.line, Field: field, Value: value, Reason: reason}
 }
 
 func (p *graphParser) take(line string) error {
