@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync/atomic"
+	"time"
 
 	"plimsoll/runtime"
 )
@@ -42,6 +43,7 @@ func (k kind) String() string {
 // command is one entry of a stream's ring; its kind says which fields count.
 type command struct {
 	kind     kind
+	issued   time.Duration
 	work     Launch       // launching
 	event    *Event       // recording
 	point    point        // waiting
@@ -51,24 +53,33 @@ type command struct {
 	peer     *Device // the device of dst when it is another one; it is entered
 }
 
-func (c *command) run(config *Config, abandoned *atomic.Bool) error {
+// run runs a command that was due to begin at an instant, and returns when it was due to end (Stream.due).
+func (c *command) run(begin time.Duration, config *Config, abandoned *atomic.Bool) (due time.Duration, err error) {
 	if abandoned.Load() {
-		return runtime.ErrAbandoned
+		return begin, runtime.ErrAbandoned
 	}
 	switch c.kind {
 	case launching:
-		return runGuarded(c.work)
+		return c.launch(begin, abandoned)
 	case copying:
 		if err := config.fault(c.copyKind()); err != nil {
-			return err
+			return begin, err
 		}
-		if !c.link.copy(c.dst, c.src, abandoned) {
-			return runtime.ErrAbandoned
-		}
+		return c.link.copy(begin, c.dst, c.src, abandoned)
 	case waiting:
-		return c.point.await()
+		due, err = c.point.await()
 	}
-	return nil
+	return max(begin, due), err
+}
+
+// launch runs work: a pause ends when it is due, anything else when it has ended.
+func (c *command) launch(begin time.Duration, abandoned *atomic.Bool) (due time.Duration, err error) {
+	if p, ok := c.work.(pause); ok {
+		due = begin + p.length
+		return due, pauseUntil(due, true, abandoned)
+	}
+	err = runGuarded(c.work)
+	return now(), err
 }
 
 // runGuarded turns a panic of the launch into an error, so that it stops this stream and not the process.

@@ -14,14 +14,15 @@ type point struct {
 	n      uint64
 }
 
-// await waits until the stream has reached the point; the error is the one that stopped it before.
-func (p point) await() error {
+// await waits until the stream has reached the point, and returns when that was due; the error is the one that stopped it before.
+func (p point) await() (due time.Duration, err error) {
 	if p.stream == nil {
-		return nil
+		return 0, nil
 	}
 	p.stream.mu.Lock()
 	defer p.stream.mu.Unlock()
-	return p.stream.await(p.n)
+	err = p.stream.await(p.n)
+	return p.stream.dueAt(p.n), err
 }
 
 func (p point) String() string {
@@ -50,7 +51,8 @@ func (e *Event) Synchronize() error {
 	if err := e.open(); err != nil {
 		return err
 	}
-	return e.latest().await()
+	_, err := e.latest().await()
+	return err
 }
 
 // Since returns the time between two completed events, by the machine's monotonic clock.

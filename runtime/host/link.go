@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"plimsoll/runtime"
 )
 
 // link is one direction of a connection with a stated bandwidth. Copies reserve it chunk by chunk, so that copies
@@ -14,7 +16,6 @@ type link struct {
 
 	mu   sync.Mutex
 	free time.Duration // when the last reservation ends
-	late time.Duration // how long after that its copy had woken up; 0: not yet
 }
 
 func newLink(bandwidth float64) *link {
@@ -24,48 +25,31 @@ func newLink(bandwidth float64) *link {
 	return &link{bandwidth: bandwidth}
 }
 
-// copy copies src to dst and returns when a link of this bandwidth would have delivered the last byte; false when it is abandoned
-// before. Lateness of one chunk is made up by the next ones, and that of a copy by the one behind it, so it does not add up. Where memory
-// is slower than the link, memory counts.
-func (l *link) copy(dst, src []byte, abandoned *atomic.Bool) bool {
+// copy copies src to dst from an instant on, and returns when a link of this bandwidth would have delivered the last byte. Where memory is
+// slower than the link, memory counts. Errors: runtime.ErrAbandoned.
+func (l *link) copy(begin time.Duration, dst, src []byte, abandoned *atomic.Bool) (due time.Duration, err error) {
 	if l == nil {
-		copy(dst, src)
-		return true
+		return begin + timed(dst, src), nil
 	}
-	due := l.begin(now())
+	due = begin
+	busy := time.Duration(0) // what memory has taken
 	for len(src) > 0 {
 		n := min(l.chunk(), len(src))
-		due = l.reserve(due, n)
-		copy(dst[:n], src[:n])
+		busy += timed(dst[:n], src[:n])
 		dst, src = dst[n:], src[n:]
-		if !pauseUntil(due, len(src) == 0, abandoned) {
-			return false
+		due = max(l.reserve(due, n), begin+busy)
+		if err := pauseUntil(due, len(src) == 0, abandoned); err != nil {
+			return due, err
 		}
 	}
-	l.end(due, now())
-	return true
+	return due, nil
 }
 
-// begin returns from when on a copy that begins now may have the link: a copy right behind one that woke up late would have begun as much
-// earlier.
-func (l *link) begin(now time.Duration) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	late := l.late
-	l.late = 0
-	if now-l.free > 2*late { // it waited for something else
-		return now
-	}
-	return now - late
-}
-
-// end says that a copy that was due has woken up.
-func (l *link) end(due, now time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if due == l.free { // nobody else has reserved it since
-		l.late = max(0, now-due)
-	}
+// timed copies src to dst, and returns how long that took.
+func timed(dst, src []byte) time.Duration {
+	before := now()
+	copy(dst, src)
+	return now() - before
 }
 
 // chunk is about a millisecond's worth: short enough to share fairly, long enough to sleep through.
@@ -91,9 +75,9 @@ var epoch = time.Now()
 // now is the monotonic time that all host devices share.
 func now() time.Duration { return time.Since(epoch) }
 
-// pauseUntil sleeps until just before due; when exact, it yields in a loop for the rest (about 0.1 ms). It returns false, and not
-// long after, when it is abandoned.
-func pauseUntil(due time.Duration, exact bool, abandoned *atomic.Bool) bool {
+// pauseUntil sleeps until just before due; when exact, it yields in a loop for the rest (about 0.1 ms). Errors: runtime.ErrAbandoned, not
+// long after it is abandoned.
+func pauseUntil(due time.Duration, exact bool, abandoned *atomic.Bool) error {
 	const (
 		glance     = 50 * time.Millisecond   // between two looks at whether it is abandoned
 		sleepError = 1500 * time.Microsecond // time.Sleep wakes up late by up to a millisecond
@@ -103,13 +87,13 @@ func pauseUntil(due time.Duration, exact bool, abandoned *atomic.Bool) bool {
 		left := due - now()
 		switch {
 		case abandoned.Load():
-			return false
+			return runtime.ErrAbandoned
 		case left > 2*sleepError:
 			time.Sleep(min(left-sleepError, glance))
 		case left > napError:
 			nap(left - napError)
 		case left <= 0 || !exact:
-			return true
+			return nil
 		default:
 			goruntime.Gosched()
 		}

@@ -25,32 +25,6 @@ func TestLinkReservationsFollowEachOther(t *testing.T) {
 	}
 }
 
-// What a copy was late the one right behind it gets back, once; what comes later, or after others have reserved the link, does not.
-func TestLatenessIsMadeUpOnce(t *testing.T) {
-	const ms = time.Millisecond
-	l := newLink(1000)
-	if got := l.begin(10 * ms); got != 10*ms {
-		t.Errorf("the first copy begins at %v", got)
-	}
-	due := l.reserve(10*ms, 10) // until 20 ms
-	l.end(due, 23*ms)
-	if got := l.begin(24 * ms); got != 21*ms {
-		t.Errorf("right behind one that was 3 ms late: from %v, want 21 ms", got)
-	}
-	if got := l.begin(24 * ms); got != 24*ms {
-		t.Errorf("lateness is made up twice: from %v", got)
-	}
-	l.end(due, 23*ms)
-	if got := l.begin(27 * ms); got != 27*ms {
-		t.Errorf("after a pause: from %v", got)
-	}
-	l.reserve(20*ms, 5)
-	l.end(due, 30*ms)
-	if got := l.begin(31 * ms); got != 31*ms {
-		t.Errorf("another copy has reserved the link since: from %v", got)
-	}
-}
-
 func TestEachDirectionHasItsOwnLink(t *testing.T) {
 	c := Config{Memory: 8, HostMemory: 8, Bandwidth: 1, PeerBandwidth: 1}
 	parts, err := Split(c, 2)

@@ -9,7 +9,7 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// A throttled copy may be late on a busy machine; early it must never be, but for the lateness of one right before it: links are new here.
+// A throttled copy may be late on a busy machine; early it must never be.
 func TestThrottledCopiesAreNeverEarly(t *testing.T) {
 	const n, bandwidth = 3_000_000, 500e6
 	least := time.Duration(n / bandwidth * 1e9)

@@ -3,6 +3,7 @@ package host
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"plimsoll/runtime"
 )
@@ -12,6 +13,10 @@ import (
 //
 // When the ring is full (Config.Queue commands are waiting), issuing blocks until one has run. That cannot deadlock:
 // a command waits only for commands issued before it. A launch must not issue to, or synchronize with, its own stream.
+//
+// A thread wakes up late, the more so the busier the machine is. So that lateness does not add up, pauses and throttled copies end at
+// instants of their own: a command is due to begin when it is issued, the one before it was due to end, and what it waits for was, though
+// all of that be noticed late. A copy that is not throttled takes the time that it took. A kernel's launch is due to end when it has.
 type Stream struct {
 	device *Device
 	name   string
@@ -23,8 +28,9 @@ type Stream struct {
 	more     *sync.Cond // for the runner: a command was issued, or the stream closes
 	progress *sync.Cond // for everybody else: a command has run, or the stream closes
 	ring     []command
-	issued   uint64 // number of the latest command
-	done     uint64 // number of the latest command that has run
+	due      []time.Duration // when the latest commands that have run were due to end, each in its slot
+	issued   uint64          // number of the latest command
+	done     uint64          // number of the latest command that has run
 	closing  bool
 	failedAt uint64 // number of the command that failed, 0 when none did
 	err      error  // why; a *runtime.StreamError
@@ -40,6 +46,7 @@ func newStream(d *Device, name string, index int) *Stream {
 		chaos:  newChaos(d.config.Chaos, index),
 		exited: make(chan struct{}),
 		ring:   make([]command, d.config.Queue),
+		due:    make([]time.Duration, d.config.Queue),
 	}
 	s.more = sync.NewCond(&s.mu)
 	s.progress = sync.NewCond(&s.mu)
@@ -139,6 +146,7 @@ func (s *Stream) issue(c command) error {
 		return s.wrap(c.kind.String(), runtime.ErrClosed)
 	}
 	s.issued++
+	c.issued = now()
 	*s.slot(s.issued) = c
 	if c.kind == recording {
 		c.event.mark(point{s, s.issued})
@@ -158,23 +166,35 @@ func (s *Stream) await(n uint64) error {
 	return nil
 }
 
+// dueAt returns when command n, which has run, was due to end: or another one behind it, when that is too long ago to be known. The caller
+// holds s.mu.
+func (s *Stream) dueAt(n uint64) time.Duration {
+	slots := uint64(len(s.due))
+	if n+slots <= s.done {
+		n = s.done + 1 - slots
+	}
+	return s.due[n%slots]
+}
+
 func (s *Stream) slot(n uint64) *command { return &s.ring[n%uint64(len(s.ring))] }
 
 // run is the stream's goroutine. Only it writes done, failedAt and err.
 func (s *Stream) run() {
 	defer close(s.exited)
+	var due time.Duration
 	for {
 		c := s.next()
 		if c == nil {
 			return
 		}
 		s.chaos.delay()
+		due = max(due, c.issued)
 		err := s.err
 		if err == nil {
-			err = s.execute(c)
+			due, err = s.execute(due, c)
 		}
 		s.chaos.delay()
-		s.finish(c, err)
+		s.finish(c, due, err)
 	}
 }
 
@@ -191,14 +211,15 @@ func (s *Stream) next() *command {
 	return s.slot(s.done + 1)
 }
 
-func (s *Stream) execute(c *command) error {
-	if err := c.run(&s.device.config, &s.device.abandoned); err != nil {
-		return &runtime.StreamError{Device: s.device.config.Name, Stream: s.name, Op: c.String(), Err: err}
+// execute runs a command that was due to begin at an instant, and returns when it was due to end.
+func (s *Stream) execute(begin time.Duration, c *command) (due time.Duration, err error) {
+	if due, err = c.run(begin, &s.device.config, &s.device.abandoned); err != nil {
+		return due, &runtime.StreamError{Device: s.device.config.Name, Stream: s.name, Op: c.String(), Err: err}
 	}
-	return nil
+	return due, nil
 }
 
-func (s *Stream) finish(c *command, err error) {
+func (s *Stream) finish(c *command, due time.Duration, err error) {
 	if c.kind == recording {
 		c.event.complete(point{s, s.done + 1}, err)
 	}
@@ -207,6 +228,7 @@ func (s *Stream) finish(c *command, err error) {
 	defer s.mu.Unlock()
 	*c = command{}
 	s.done++
+	s.due[s.done%uint64(len(s.due))] = due
 	if err != nil && s.err == nil {
 		s.failedAt, s.err = s.done, err
 	}
