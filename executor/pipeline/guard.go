@@ -118,13 +118,22 @@ func (e *Executor) partials(s int, at int64) map[int][]runtime.Span {
 					continue
 				}
 				for _, p := range h.pieces(t.layers[i].at+q.Grad.Offset, q.Desc.Bytes()) {
-					parts[d] = append(parts[d], runtime.Span{Offset: at + 8*(p.behind/guardBytes), Bytes: 8 * kernels.GuardPartials(p.bytes/kernels.Float32.Size())})
+					parts[d] = joined(parts[d], runtime.Span{Offset: at + 8*(p.behind/guardBytes), Bytes: 8 * kernels.GuardPartials(p.bytes/kernels.Float32.Size())})
 				}
 				at += 8 * kernels.GuardPartials(q.Desc.Elements())
 			}
 		}
 	}
 	return parts
+}
+
+// joined returns spans and another one behind them, which makes the last one longer when it lies right behind it: so a copy moves both.
+func joined(all []runtime.Span, next runtime.Span) []runtime.Span {
+	if n := len(all); n > 0 && all[n-1].End() == next.Offset {
+		all[n-1].Bytes += next.Bytes
+		return all
+	}
+	return append(all, next)
 }
 
 // tellers returns the channels by which devices of a stage send what they measure to those that do not: with shards each of them, else

@@ -88,6 +88,7 @@ func TestZeroIsTheUndividedRun(t *testing.T) {
 								t.Fatalf("%s; norms %v, undivided %v", d, shared.Norms, out.Norms)
 							}
 							got.sharesStates(t, want)
+							got.joinsPartialSums(t)
 						}
 					})
 				}
@@ -188,6 +189,18 @@ func (e *Executor) sharesStates(t *testing.T, whole *Executor) {
 		}
 		if sum != once {
 			t.Errorf("stage %d: replicas have %d bytes of states together, undivided each has %d", s, sum, once)
+		}
+	}
+}
+
+// joinsPartialSums checks that a copy moves the partial sums of all of a part, of however many tensors.
+func (e *Executor) joinsPartialSums(t *testing.T) {
+	t.Helper()
+	for s, x := range e.squares {
+		for d, places := range x.parts {
+			if parts := len(e.shardOf(s, d).places); len(places) > parts {
+				t.Errorf("stage %d, device %d: partial sums of %d parts lie in %d places: %v", s, d, parts, len(places), places)
+			}
 		}
 	}
 }
