@@ -25,6 +25,8 @@ type Chain struct {
 	// Branches are the layers of each branch of a model whose branches meet in one loss, nil for a chain. Layers lists the
 	// branches one after the other, then the layers behind them; every branch has an input of InputBytes. See Wiring.
 	Branches []int
+	// Others are the same layers at other batch sizes, none of which has others; nil: they were measured at one. See Sizes.
+	Others []*Chain
 	// Extra keeps the fields of the file that this package does not know, so that nothing is lost on rewriting.
 	Extra map[string]json.RawMessage
 }

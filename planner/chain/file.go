@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 
@@ -42,6 +43,9 @@ func (c *Chain) list() fields.List {
 		out = append(out, fields.Field{Name: "branches", Value: c.Branches})
 	}
 	out = append(out, fields.Field{Name: "layers", Value: c.Layers})
+	if len(c.Others) > 0 {
+		out = append(out, fields.Field{Name: "other_batches", Value: c.Others})
+	}
 	return out.With(c.Extra)
 }
 
@@ -84,6 +88,29 @@ func parse(data []byte) (*Chain, error) {
 	if err != nil {
 		return nil, err
 	}
+	others, failure := takeOthers(o)
+	c, err := take(o)
+	if err = cmp.Or(err, failure); err != nil {
+		return nil, err
+	}
+	c.Others = others
+	return c, nil
+}
+
+// parseOne reads a chain that has no other batch sizes.
+func parseOne(data []byte) (*Chain, error) {
+	o, err := fields.Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	if o.Has("other_batches") {
+		o.Refuse("other_batches", "there", "do not belong to another batch size")
+	}
+	return take(o)
+}
+
+// take takes the fields of a chain, but for other batch sizes.
+func take(o *fields.Object) (*Chain, error) {
 	o.Format(Format)
 	o.Require("input_bytes", "layers")
 	c := &Chain{

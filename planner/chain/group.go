@@ -18,7 +18,7 @@ import "fmt"
 // (o(k): overhead of a forward that saves nothing.) An overhead cannot be negative, and a forward_discard costs
 // what a forward_checkpoint does: there the peak of the grouped chain is an upper bound.
 //
-// Unknown fields of merged layers are dropped, those of the chain and of groups of one layer are kept. Errors:
+// Unknown fields of merged layers and other batch sizes are dropped, unknown fields of the chain and of groups of one layer are kept. Errors:
 // ErrGroups, and those of Validate.
 func Group(c *Chain, lasts []int) (*Chain, error) {
 	if err := c.Validate(); err != nil {
@@ -31,6 +31,7 @@ func Group(c *Chain, lasts []int) (*Chain, error) {
 		return nil, fmt.Errorf("%w %v: the last one must end with layer %d, the loss", ErrGroups, lasts, n)
 	}
 	out := *c
+	out.Others = nil
 	out.Layers = make([]Layer, len(lasts))
 	first := 1
 	for g, last := range lasts {

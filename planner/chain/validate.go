@@ -42,7 +42,10 @@ func (c *Chain) validate() error {
 			return c.inLayer(i, sum.err)
 		}
 	}
-	return c.checkBranches()
+	if err := c.checkBranches(); err != nil {
+		return err
+	}
+	return c.checkOthers()
 }
 
 // totals adds up a chain; the first bad field stays as err.

@@ -51,6 +51,7 @@ func (p *Plan) list() fields.List {
 	out = fields.Unless(out, 0, "period_s", p.Period)
 	out = fields.Unless(out, 0, "minibatches_per_period", p.MinibatchesPerPeriod)
 	out = fields.Unless(out, 0, "microbatches", p.Microbatches)
+	out = fields.Unless(out, 0, "batch", p.Batch)
 	predicted := fields.Unless(fields.Unless(nil, 0, "makespan_s", p.Predicted.Makespan), 0, "lower_bound_s", p.Predicted.LowerBound).With(p.Predicted.Extra)
 	if len(predicted) > 0 {
 		out = append(out, fields.Field{Name: "predicted", Value: predicted})
@@ -152,6 +153,7 @@ func (p *Plan) takeHead(o *fields.Object) {
 	p.Period = o.NotNegative("period_s", 0)
 	p.MinibatchesPerPeriod = atLeastOne(o, "minibatches_per_period")
 	p.Microbatches = atLeastOne(o, "microbatches")
+	p.Batch = atLeastOne(o, "batch")
 }
 
 // atLeastOne takes a whole number above 0; 0 when it is missing.
