@@ -30,6 +30,7 @@ type pipelineFigures struct {
 	Devices      int       `json:"devices"`
 	Stages       int       `json:"stages"`
 	Microbatches int       `json:"microbatches,omitempty"`
+	Batch        int       `json:"batch,omitempty"` // samples of a microbatch, or minibatch, where the plan says it
 	Period       float64   `json:"period_s,omitempty"`
 	Makespan     float64   `json:"makespan_s,omitempty"`
 	PerMinibatch float64   `json:"seconds_per_minibatch"`
@@ -88,6 +89,7 @@ func (p *pipelineFigures) addRun(s *interop.Schedule, r *interop.Run) {
 
 func (p *pipelineFigures) add(plan *pipeline.Plan, r *pipeline.Report) {
 	p.Chain, p.Strategy, p.Stages, p.Microbatches, p.Kind = plan.Chain, cmp.Or(plan.Strategy, "given"), len(plan.Stages), plan.Microbatches, "periodic"
+	p.Batch = plan.Batch
 	if plan.IsFlush() {
 		p.Kind = "flush"
 	}
@@ -128,6 +130,12 @@ func (p *pipelineFigures) write(w io.Writer) {
 	fmt.Fprintf(w, "%s: %s pipeline of %d stages on %d devices", p.Strategy, p.Kind, p.Stages, p.Devices)
 	if p.Microbatches > 0 {
 		fmt.Fprintf(w, ", %d microbatches", p.Microbatches)
+	}
+	if p.Batch > 0 && p.Microbatches == 0 {
+		fmt.Fprint(w, ", minibatches")
+	}
+	if p.Batch > 0 {
+		fmt.Fprintf(w, " of %s, %.4g samples/s", units.Count(p.Batch, "sample"), float64(p.Batch)/p.PerMinibatch)
 	}
 	fmt.Fprintln(w)
 	switch {

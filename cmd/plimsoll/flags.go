@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -68,7 +69,7 @@ func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	s.StringVar(&f.tokenizer, "tokenizer", "", "what makes tokens of text: bytes, or a folder with GPT-2's encoder.json and vocab.bpe (default: bytes)")
 	s.IntVar(&f.length, "length", 64, "tokens of a sample, of language models")
 	f.config.Batch = 32
-	s.Var(&batchFlag{&f.config.Batch, &f.largest}, "batch", "images, or samples of text, of a step; train also takes max: as many as fit in the limit")
+	s.Var(&batchFlag{images: &f.config.Batch, max: &f.largest}, "batch", "images, or samples of text, of a step; train also takes max: as many as fit in the limit")
 	s.IntVar(&f.config.Channels, "channels", 3, "channels of the images")
 	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")
 	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "type of the activations: float32 or bf16; tf32 is float32 with rounded products; weights and sums are float32")
@@ -89,10 +90,11 @@ func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	s.Float64Var(&f.weightDecay, "weight-decay", 1e-4, "weight decay")
 }
 
-// batchFlag is a number of images, or max.
+// batchFlag is a number of images, or max, or several numbers.
 type batchFlag struct {
 	images *int
 	max    *bool
+	more   *[]int // behind the first one; nil: there is one
 }
 
 func (f *batchFlag) String() string {
@@ -107,10 +109,22 @@ func (f *batchFlag) Set(text string) (err error) {
 	if *f.max = text == "max"; *f.max { // the search begins at the default
 		return nil
 	}
-	if *f.images, err = strconv.Atoi(text); err != nil {
-		err = fmt.Errorf("give a number of images, or max with train")
+	first, more, several := strings.Cut(text, ",")
+	if *f.images, err = strconv.Atoi(first); err != nil || several && f.more == nil {
+		return fmt.Errorf("give a number of images, max with train, or several with profile")
 	}
-	return err
+	if f.more == nil {
+		return nil
+	}
+	for *f.more = nil; several; {
+		first, more, several = strings.Cut(more, ",")
+		n, err := strconv.Atoi(first)
+		if err != nil || n == *f.images || slices.Contains(*f.more, n) {
+			return fmt.Errorf("%q is no other number of images", first)
+		}
+		*f.more = append(*f.more, n)
+	}
+	return nil
 }
 
 // Type implements pflag.Value.

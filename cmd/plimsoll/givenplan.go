@@ -165,6 +165,9 @@ func (a *app) examine(f *givenFlags, c *chain.Chain, p *pipeline.Platform, measu
 	if n := len(f.plan.Stages); n > 0 && f.plan.Stages[n-1].Last != c.Len() {
 		return usage(fmt.Errorf("--plan %s: its stages end with layer %d, %s has %d layers: the plan is for another chain", f.path, f.plan.Stages[n-1].Last, cmp.Or(c.Name, "the chain"), c.Len()))
 	}
+	if n := f.plan.Batch; n > 0 && c.Batch > 0 && n != c.Batch {
+		return usage(fmt.Errorf("--plan %s: field \"batch\" is %d: its minibatches, or microbatches, have so many samples, here they have %d: give --batch %d", f.path, n, c.Batch, n*max(1, f.plan.Microbatches)))
+	}
 	if anyMemory {
 		p = p.WithMemory(pipeline.NoLimit)
 	}

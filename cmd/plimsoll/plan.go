@@ -108,7 +108,7 @@ each device and counts weights too, and --bandwidth is that of the links between
 		f.memoryGiven = cmd.Flags().Changed("memory")
 		if f.pipe.wanted() {
 			if !cmd.Flags().Changed("strategy") {
-				if f.strategy = defaultPipeline; asksFlush(f.pipe.microbatches, f.pipe.versions) {
+				if f.strategy = defaultPipeline; asksFlush(max(f.pipe.microbatches, f.pipe.batch), f.pipe.versions) {
 					f.strategy = defaultFlush
 				}
 			}

@@ -108,10 +108,25 @@ func (f *planInput) pipeline(text string, source *profiles.Source) (*pipeline.Pl
 	if err != nil {
 		return nil, nil, usage(fmt.Errorf("%s: %w", f, err))
 	}
+	if c, err = atBatch(plan, c); err != nil {
+		return nil, nil, usage(fmt.Errorf("%s: %w", f, err))
+	}
 	if plan.Chain != "" && plan.Chain != c.Name {
 		return nil, nil, usage(fmt.Errorf("%s: field \"chain\" is %q, the chain's name %q: the pipeline plan is for another chain", f, plan.Chain, c.Name))
 	}
 	return plan, c, nil
+}
+
+// atBatch returns the chain at the batch size that a plan is for.
+func atBatch(plan *pipeline.Plan, c *chain.Chain) (*chain.Chain, error) {
+	if plan.Batch == 0 {
+		return c, nil
+	}
+	of := c.At(plan.Batch)
+	if of == nil || of.Batch != 0 && of.Batch != plan.Batch {
+		return nil, fmt.Errorf("field \"batch\" is %d: the chain was not profiled at that batch size", plan.Batch)
+	}
+	return of, nil
 }
 
 // platformOf returns the platform of a file, or else the plan's.

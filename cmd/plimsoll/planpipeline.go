@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ type pipelineFlags struct {
 	devices      int
 	platform     string
 	microbatches int
+	batch        int
 	chunks       int
 	perPeriod    int
 	versions     string
@@ -34,6 +36,7 @@ func (f *pipelineFlags) register(cmd *cobra.Command) {
 	s.IntVar(&f.devices, "devices", 0, "number of equal devices, each with --memory, linked at --bandwidth")
 	s.StringVar(&f.platform, "platform", "", "platform file, instead of --devices")
 	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a schedule with a flush (default: the strategy's)")
+	s.IntVar(&f.batch, "batch", 0, "samples of a step with a flush: the fastest of the batch sizes that the chain was profiled at is that of its microbatches")
 	s.IntVar(&f.chunks, "chunks", 0, "stages of each device, of interleaved schedules (default: 2)")
 	s.IntVar(&f.perPeriod, "per-period", 0, "minibatches of a period, of k-periodic schedules (default: 1)")
 	s.StringVar(&f.versions, "versions", "", "weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
@@ -59,10 +62,13 @@ func (f *pipelineFlags) check(cmd *cobra.Command) error {
 		if f.timeLimit < 0 {
 			return usage(fmt.Errorf("--time-limit is %v: give a time, as in 60s", f.timeLimit))
 		}
+		if f.batch < 0 {
+			return usage(fmt.Errorf("--batch is %d: give the samples of a step, as in --batch 64", f.batch))
+		}
 		return refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "states", "segments", "budget", "text", "host-memory")
 	}
 	return refuse(cmd, "is for pipelines: give --devices 4 or --platform platform.json too",
-		"devices", "microbatches", "chunks", "per-period", "versions", "zero", "accounting", "time-limit")
+		"devices", "microbatches", "batch", "chunks", "per-period", "versions", "zero", "accounting", "time-limit")
 }
 
 // refuse returns an error for the first of the flags that was given.
@@ -80,6 +86,8 @@ func (f *pipelineFlags) fit(s pipeline.Strategy) error {
 	switch {
 	case f.microbatches != 0 && s.Type != pipeline.Flushing:
 		return usage(fmt.Errorf("--microbatches is for schedules with a flush: %s has none", s.Name))
+	case f.batch != 0 && s.Type != pipeline.Flushing:
+		return usage(fmt.Errorf("--batch is for schedules with a flush: %s takes the batch size that trains most samples a second, of those that the chain was profiled at", s.Name))
 	case f.chunks != 0 && s.Type != pipeline.Flushing:
 		return usage(fmt.Errorf("--chunks is for interleaved schedules: %s is none", s.Name))
 	case f.perPeriod != 0 && s.Name != "k-periodic":
@@ -163,15 +171,16 @@ func (a *app) runPipeline(ctx context.Context, f *planFlags) error {
 	if r.Chain, err = planner.ChainFor(source, s.Name, r.Platform); err != nil {
 		return usage(err)
 	}
-	p, err := s.Solve(ctx, r)
+	p, c, err := f.pipe.solve(ctx, s, r)
 	var late *pipeline.UnfinishedError
 	if errors.As(err, &late) && late.Best != nil {
 		a.note("%v", err)
-		p, err = late.Best, nil
+		p, err = cmp.Or(p, late.Best), nil
 	}
 	if err != nil {
 		return err
 	}
+	r.Chain = c
 	report, err := pipeline.Check(r.Chain, r.Platform, p)
 	if err != nil {
 		return fmt.Errorf("BUG: %s made a plan that breaks a rule: %w", s.Name, err)
@@ -186,6 +195,23 @@ func (a *app) runPipeline(ctx context.Context, f *planFlags) error {
 		writeStages(w, p)
 		figures.write(w)
 	})
+}
+
+// solve plans, at the batch size that trains most samples a second where the chain was profiled at several, or --batch says what makes a
+// step. It returns the chain at that size, too.
+func (f *pipelineFlags) solve(ctx context.Context, s pipeline.Strategy, r pipeline.Request) (*pipeline.Plan, *chain.Chain, error) {
+	switch several := len(r.Chain.Others) > 0; {
+	case several && f.batch == 0 && s.Type == pipeline.Flushing:
+		return nil, nil, usage(fmt.Errorf("--batch is missing: the chain was profiled at several batch sizes, say how many samples make a step, as in --batch %d", 8*r.Chain.Batch))
+	case several || f.batch > 0:
+		p, c, err := pipeline.SolveSizes(ctx, s, r, f.batch)
+		if errors.Is(err, pipeline.ErrBatch) {
+			err = usage(fmt.Errorf("--batch %d: %w", f.batch, err))
+		}
+		return p, c, err
+	}
+	p, err := s.Solve(ctx, r)
+	return p, r.Chain, err
 }
 
 // placedStage is where a stage is.

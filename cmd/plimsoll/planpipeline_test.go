@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -280,5 +281,49 @@ func TestCheckNotesWhatAPlanSaysWrongly(t *testing.T) {
 	}
 	if r := works(t, "check", "-c", five, "-p", write(t, file, wrong)); !strings.Contains(r.err, "note: the plan says that per_device_peak_bytes is [1") {
 		t.Errorf("%q", r.err)
+	}
+}
+
+// A chain that was profiled at several batch sizes lets a plan choose among them; check knows the size again, and train runs it.
+func TestBatchSizesOfAProfile(t *testing.T) {
+	dir := t.TempDir()
+	chain, file := filepath.Join(dir, "c.json"), filepath.Join(dir, "p.json")
+	model := []string{"-m", "tiny", "--image", "16"}
+	o := object(t, append([]string{"profile", "--batch", "2,8,4", "--profile-steps", "1", "-o", chain}, model...)...)
+	if others := o["other_batches"].([]any); o["batch"] != 2.0 || len(others) != 2 || others[0].(map[string]any)["batch"] != 8.0 {
+		t.Errorf("profile: %v", o)
+	}
+	plan := []string{"plan", "-c", chain, "--devices", "2", "--bandwidth", "10GB/s"}
+	planned := object(t, append(plan, "--batch", "8", "-o", file)...)
+	batch, parts := planned["batch"].(float64), planned["microbatches"].(float64)
+	if planned["strategy"] != "joint-flush" || batch*parts != 8 {
+		t.Errorf("%v", planned)
+	}
+	for _, size := range []string{"1", "2", "4"} { // microbatches of a step: none is faster
+		one := object(t, append(plan, "--batch", "8", "--microbatches", size)...)
+		if one["makespan_s"].(float64) < planned["makespan_s"].(float64) {
+			t.Errorf("with %s microbatches %v, chosen %v", size, one["makespan_s"], planned["makespan_s"])
+		}
+	}
+	if again := object(t, "check", "-c", chain, "-p", file); again["makespan_s"] != planned["makespan_s"] || again["batch"] != batch {
+		t.Errorf("planned %v, check %v", planned, again)
+	}
+	if free := object(t, append(plan, "--strategy", "joint")...); free["batch"] == nil || free["kind"] != "periodic" {
+		t.Errorf("joint: %v", free)
+	}
+	run := slices.Concat([]string{"train", "--devices", "cpu*2", "--profile", chain, "--plan", file, "--steps", "1", "-q"}, model)
+	works(t, append(run, "--batch", "8")...)
+	for want, args := range map[string][]string{
+		"--batch is missing: the chain was profiled at several batch sizes":      append(plan, "--microbatches", "2"),
+		"a step of 9 samples has no whole number of microbatches of 2 or 4 or 8": append(plan, "--batch", "9"),
+		"--batch is for schedules with a flush: joint takes the batch size":      append(plan, "--batch", "8", "--strategy", "joint"),
+		"was not measured at a batch of":                                         append(run, "--batch", "48"),
+		`"8" is no other number of images`:                                       append([]string{"profile", "--batch", "8,8"}, model...),
+		"give a number of images, max with train, or several with profile":       append([]string{"train", "--batch", "8,16"}, model...),
+		"is for pipelines: give --devices 4 or --platform platform.json too":     {"plan", "-c", chain, "--batch", "8"},
+	} {
+		if r := plimsoll(t, args...); r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%v: exit code %d: %s, want %q", args, r.code, r.err, want)
+		}
 	}
 }

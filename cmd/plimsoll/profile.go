@@ -43,20 +43,31 @@ func (f *measureFlags) measure(progress func(done, total int)) (train.Measure, e
 }
 
 func (a *app) profile() *cobra.Command {
-	job, how := &jobFlags{}, &measureFlags{}
-	var out string
-	var layers bool
+	f := &profileFlags{}
+	job := &f.job
 	cmd := command("profile", "Measure a model on a device, as a chain file", `Measure a model on a device: a few training steps, of which every op's median time counts. Byte counts come from the
 model's graph and are exact. The chain file is what plan takes.`, nil)
-	cmd.Example = `  plimsoll profile -m resnet50 --image 224 --batch 8 -o c.json`
+	cmd.Example = `  plimsoll profile -m resnet50 --image 224 --batch 8 -o c.json
+  plimsoll profile -m resnet20 --batch 8,16,32 -o c.json`
 	job.register(a, cmd)
+	batch := cmd.Flags().Lookup("batch")
+	batch.Value.(*batchFlag).more, batch.Usage = &f.more, "images, or samples of text, of a step, or several numbers of them, as in 8,16,32, for one chain file"
 	job.registerOffload(cmd)
-	how.register(cmd)
-	cmd.Flags().StringVarP(&out, "output", "o", "", "write the chain file here")
-	cmd.Flags().BoolVar(&how.halves, "halves", false, "measure the two halves of every backward as well, for schedules that split it")
-	cmd.Flags().BoolVar(&layers, "layers", false, "print a table of the layers")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runProfile(cmd.Context(), job, how, out, layers) }
+	f.how.register(cmd)
+	cmd.Flags().StringVarP(&f.out, "output", "o", "", "write the chain file here")
+	cmd.Flags().BoolVar(&f.how.halves, "halves", false, "measure the two halves of every backward as well, for schedules that split it")
+	cmd.Flags().BoolVar(&f.layers, "layers", false, "print a table of the layers")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runProfile(cmd.Context(), f) }
 	return cmd
+}
+
+// profileFlags are the flags of plimsoll profile.
+type profileFlags struct {
+	job    jobFlags
+	more   []int // batch sizes behind the first one
+	how    measureFlags
+	out    string
+	layers bool
 }
 
 // profileFigures is what profile prints: seconds and bytes.
@@ -71,40 +82,63 @@ type profileFigures struct {
 	StaticBytes   int64   `json:"static_bytes"`
 	HostBytes     int64   `json:"state_host_bytes,omitempty"` // of state that lives in host memory
 	StoreAllBytes int64   `json:"store_all_peak_bytes"`       // static memory included
+	// Of a chain that is measured at several batch sizes: this one, and the others.
+	Batch  int               `json:"batch,omitempty"`
+	Others []*profileFigures `json:"other_batches,omitempty"`
+
+	chain *chain.Chain
 }
 
-func (a *app) runProfile(ctx context.Context, flags *jobFlags, how *measureFlags, out string, layers bool) error {
-	measure, err := how.measure(a.progress("profile"))
+func (a *app) runProfile(ctx context.Context, f *profileFlags) error {
+	measure, err := f.how.measure(a.progress("profile"))
 	if err != nil {
 		return err
 	}
-	if err := writable("--output", out); err != nil {
+	if err := writable("--output", f.out); err != nil {
 		return err
 	}
-	flags.until = ctx
-	job, err := flags.open()
+	f.job.until = ctx
+	figures, err := profileAt(ctx, f.job, measure)
 	if err != nil {
 		return err
 	}
-	c, err := job.Profile(ctx, measure)
-	if err != nil {
-		return err
+	for _, images := range f.more {
+		job := f.job
+		job.config.Batch = images
+		other, err := profileAt(ctx, job, measure)
+		if err != nil {
+			return err
+		}
+		figures.Batch, other.Batch = f.job.config.Batch, images
+		figures.Others = append(figures.Others, other)
+		figures.chain.Others = append(figures.chain.Others, other.chain)
 	}
-	if out != "" {
-		if err := c.Write(out); err != nil {
+	if f.out != "" {
+		if err := figures.chain.Write(f.out); err != nil {
 			return err
 		}
 	}
-	figures, err := profileOf(job, c)
-	if err != nil {
-		return err
-	}
 	return a.print(figures, func(w io.Writer) {
-		if layers {
-			writeLayers(w, c)
+		for _, x := range append([]*profileFigures{figures}, figures.Others...) {
+			if f.layers {
+				writeLayers(w, x.chain)
+			}
+			x.write(w)
 		}
-		figures.write(w)
 	})
+}
+
+// profileAt opens a job and measures it.
+func profileAt(ctx context.Context, flags jobFlags, measure train.Measure) (*profileFigures, error) {
+	job, err := flags.open()
+	if err != nil {
+		return nil, err
+	}
+	c, err := job.Profile(ctx, measure)
+	if err != nil {
+		return nil, err
+	}
+	return profileOf(job, c)
 }
 
 func profileOf(job *train.Job, c *chain.Chain) (*profileFigures, error) {
@@ -112,7 +146,7 @@ func profileOf(job *train.Job, c *chain.Chain) (*profileFigures, error) {
 	f := &profileFigures{
 		Model: job.Model, Device: c.Device, Layers: c.Len(), Parameters: job.Work.Model.ParamCount(),
 		UpdateS: executor.UpdateSeconds(c), StaticBytes: job.Work.StaticBytes(), StoreAllBytes: all,
-		HostBytes: job.Work.HostStateBytes(),
+		HostBytes: job.Work.HostStateBytes(), chain: c,
 	}
 	for i := range c.Layers {
 		f.ForwardS += c.Layers[i].ForwardS
@@ -125,6 +159,9 @@ func (f *profileFigures) write(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "model\t%s, %d layers with the loss, %d parameters\n", f.Model, f.Layers, f.Parameters)
 	fmt.Fprintf(w, "device\t%s\n", f.Device)
+	if f.Batch > 0 {
+		fmt.Fprintf(w, "batch\t%d\n", f.Batch)
+	}
 	fmt.Fprintf(w, "step\t%s: forward %s, backward %s, update %s\n", units.Seconds(f.ForwardS+f.BackwardS+f.UpdateS),
 		units.Seconds(f.ForwardS), units.Seconds(f.BackwardS), units.Seconds(f.UpdateS))
 	fmt.Fprintf(w, "memory\t%s when nothing is recomputed, of which %s weights, gradients and optimizer\n",

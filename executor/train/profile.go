@@ -130,13 +130,18 @@ func (j *Job) cachePaths(folder string, m Measure) (paths []string, err error) {
 	return paths, nil
 }
 
-// ReadChain reads a chain file and refuses one whose layers or sizes are not this job's. Errors: ErrOtherModel, those
+// ReadChain reads a chain file, at the job's batch, and refuses one whose layers or sizes are not this job's. Errors: ErrOtherModel, those
 // of chain.Read.
 func (j *Job) ReadChain(path string) (*chain.Chain, error) {
 	c, err := chain.Read(path)
 	if err != nil {
 		return nil, err
 	}
+	of := c.At(j.Config.Batch)
+	if of == nil {
+		return nil, fmt.Errorf("%s: %w: it was not measured at a batch of %d", path, ErrOtherModel, j.Config.Batch)
+	}
+	c = of
 	if err := sameSizes(c, j.Work.Chain()); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrOtherModel, err)
 	}
