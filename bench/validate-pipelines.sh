@@ -7,21 +7,21 @@
 # 2. Kernels: every byte of memory and every bit of a step with a flush. The devices share the cores, so their times say
 #    nothing about devices of their own.
 #
-# Takes less than five minutes on two cores. Times want a quiet machine.
+# Takes about ten minutes on two cores. Measured times of kernels want a quiet machine.
 #
-#   bench/validate-pipelines.sh PLIMSOLL FOLDER PAGE [quick]
+#   bench/validate-pipelines.sh PLIMSOLL FOLDER PAGE [quick|periods|replicas|kernels]
 #
 # FOLDER gets tables, pages and traces, PAGE (Markdown) the tables, and PAGE's name with .svg a picture of a run. With quick
-# both grids have one small point: it shows that they work.
+# all grids have one small point: it shows that they work. The others measure one section; the page keeps the rest as it is.
 set -eu
-plimsoll=$1 out=$2 page=$3 quick=${4-}
+plimsoll=$1 out=$2 page=$3 mode=${4-}
 picture=${page%.md}.svg
 devices="cpu*2;cpu*4" draws=3 minibatches=40
 simulated="1f1b*,madpipe,eager,contiguous"
 replicated=joint-flush,chimera synchronized="cpu*2;cpu*4;cpu*8"
 flush=gpipe,1f1b-flush,interleaved,looped-bfs,zb-h1,zb-h2,zb-v,chimera
 asynchronous="1f1b*,madpipe,contiguous,eager"
-if [ -n "$quick" ]; then
+if [ "$mode" = quick ]; then
     devices="cpu*2" draws=1 minibatches=4 simulated="1f1b*,eager" replicated=chimera synchronized="cpu*2" flush=gpipe asynchronous="1f1b*"
 fi
 mkdir -p "$out"
@@ -36,25 +36,41 @@ one() {
     grep -E 'median error|devices were written|beside' "$out/$name.txt" || true
 }
 
-one simulated --devices "$devices" --batch 4 --strategy "$simulated" --versions stash --simulated --draws $draws --peer-bandwidth 10MB/s \
-    --minibatches $minibatches
-one picture --devices "cpu*4" --batch 4 --strategy "1f1b*" --versions stash --simulated --draws 1 --peer-bandwidth 10MB/s --minibatches 8 --svg "$picture"
-for zero in 0 1; do
-    one zero$zero -m resnet56 --devices "$synchronized" --batch 32 --microbatches 8 --strategy "$replicated" --zero $zero --simulated --draws $draws \
-        --peer-bandwidth 30MB/s --steps $((minibatches / 4))
-done
-one kernels --devices "$devices" --batch 32 --microbatches 8 --strategy "$flush,$asynchronous" --threads 1 --steps 2 --minibatches 12
+# wanted: whether a section is measured.
+wanted() { [ "$mode" = "$1" ] || [ -z "$mode" ] || [ "$mode" = quick ]; }
 
-{
+if wanted periods; then
+    one simulated --devices "$devices" --batch 4 --strategy "$simulated" --versions stash --simulated --draws $draws --peer-bandwidth 10MB/s \
+        --minibatches $minibatches
+    one picture --devices "cpu*4" --batch 4 --strategy "1f1b*" --versions stash --simulated --draws 1 --peer-bandwidth 10MB/s --minibatches 8 --svg "$picture"
+fi
+if wanted replicas; then
+    for zero in 0 1; do
+        one zero$zero -m resnet110 --devices "$synchronized" --batch 32 --microbatches 8 --strategy "$replicated" --zero $zero --simulated --draws $draws \
+            --peer-bandwidth 30MB/s --steps $((minibatches / 8 + 1))
+    done
+fi
+if wanted kernels; then
+    one kernels --devices "$devices" --batch 32 --microbatches 8 --strategy "$flush,$asynchronous" --threads 1 --steps 2 --minibatches 12
+fi
+
+# section NAME HEADING: what its function prints, with the commit and the load of the machine, or what the page has of it.
+section() {
+    if ! wanted "$1"; then
+        awk -v heading="## $2" '/^## / { on = $0 == heading } on' "$page"
+        return
+    fi
     cat <<END
-# Pipelines that ran: predicted beside measured
+## $2
 
-    make validate-pipelines     # at commit $(git rev-parse --short HEAD)
+At commit $(git rev-parse --short HEAD); the load of the machine, of $(nproc) cores, was $(cut -d ' ' -f 1-3 /proc/loadavg) (averages of 1, 5 and 15 minutes).
 
-\`cpu*4\` is four virtual devices on one processor. The pages and traces of these grids are in out/validate-pipelines.
+END
+    "$1"
+}
 
-## Simulated time
-
+periods() {
+    cat <<END
 ResNet-20 with times drawn at random (forward 1 to 8 ms a layer, backward 2 to 16 ms; a draw is a chain), stashed weights, 10 MB/s between
 devices.
 
@@ -64,29 +80,48 @@ END
 
 ![A run in simulated time]($(basename "$picture"))
 
-## Replicas in simulated time
+END
+}
 
-ResNet-56 with times drawn alike, 30 MB/s between devices, steps of 8 microbatches; gradients of replicas cross the same links. Eight
-devices have 28 links, which wake up late on two cores. With \`--zero 0\`:
+replicas() {
+    cat <<END
+ResNet-110 with times drawn alike, 30 MB/s between devices, steps of 8 microbatches; gradients of replicas cross the same links. With
+\`--zero 0\`:
 
 END
     cat "$out/zero0/tables.md"
     cat <<END
 
-With \`--zero 1\`, where each replica has a part of the optimizer's state, updates that part and passes the weights on (parts
-begin where 64 KiB of a tensor do: they differ by up to that from the equal ones of the plan, of 432 KiB for eight devices):
+With \`--zero 1\`, where each replica has a part of the optimizer's state, updates that part and passes the weights on. Parts
+begin where a partial sum of the norm does, which covers 64 KiB of a tensor, so that the norm has the bits of undivided gradients: they
+differ by up to that from the plan's equal ones, of 845 KiB for eight devices.
 
 END
     cat "$out/zero1/tables.md"
+    echo
+}
+
+kernels() {
     cat <<END
-
-## Kernels
-
 ResNet-20, 16 x 16 pixels, batch 32, of steps with a flush in 8 microbatches. Compared are the highest byte that each device wrote with the
 predicted one, and all weights, buffers and optimizer states after steps with a flush with those of the same schedule on one device.
 
 END
     cat "$out/kernels/tables.md"
+}
+
+{
+    cat <<END
+# Pipelines that ran: predicted beside measured
+
+    make validate-pipelines
+
+\`cpu*4\` is four virtual devices on one processor. The pages and traces of these grids are in out/validate-pipelines.
+
+END
+    section periods "Simulated time"
+    section replicas "Replicas in simulated time"
+    section kernels "Kernels"
 } >"$page.part"
 mv "$page.part" "$page"
 exit $status
