@@ -9,13 +9,22 @@
 // Order of sums: each block of DEPTH products is summed from zero, one after the other, and added to what was
 // there. It depends on the shapes alone: not on the path's tile, not on the threads.
 
+// fetch is memory that will be needed: each step of a tile brings the cache line at `at` nearer, the next step the one `pace`
+// floats behind it; the next tile begins `hop` floats behind this one, until the end.
+struct fetch { const float *at, *end; int64_t pace, hop; };
+struct fetches { struct fetch one, other; };
+
+// move brings a fetch to the next tile.
+INLINE void move(struct fetch *s) {
+	s->at += s->hop;
+	if (s->at >= s->end) s->pace = s->hop = 0;
+}
+
 // tile computes out[i] = base[i] + sum over k of a(i, k) * b(k) for `rows` rows of `regs` registers.
 // a(i, k) = a[i*ai + k*ak]; b(k) = b[k*bk ...]. base null stands for zeros. apart: ai is no constant, and three rows
-// share an address. Meanwhile it brings the caches what comes next: its own part of out, and `depth` values from ahead
-// on, `pace` apart.
+// share an address. Meanwhile it brings the caches what comes next: its own part of out, and `depth` values of each fetch.
 INLINE void tile(const int rows, const int regs, const int apart, int64_t ai, int64_t ak, int64_t bk, int64_t depth, const float *a,
-		const float *b, const float *ahead, int64_t pace, float *const *out, int64_t column, const float *const *base,
-		int64_t base_column) {
+		const float *b, struct fetches ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) {
 	UNROLL for (int i = 0; i < rows; i++)
 		UNROLL for (int j = 0; j < regs; j++) __builtin_prefetch(out[i] + column + j * LANES, 1);
 	reg acc[STRIP][2];
@@ -30,11 +39,13 @@ INLINE void tile(const int rows, const int regs, const int apart, int64_t ai, in
 			reg av = splat(apart ? threes[i / 3][i % 3 * ai] : a[i * ai]);
 			UNROLL for (int j = 0; j < regs; j++) acc[i][j] = fma_(av, bv[j], acc[i][j]);
 		}
-		__builtin_prefetch(ahead, 0, 2);
+		__builtin_prefetch(ahead.one.at, 0, 2);
+		__builtin_prefetch(ahead.other.at, 0, 2);
 		a += ak;
 		UNROLL for (int i = 0; i < rows; i += 3) threes[i / 3] += ak;
 		b += bk;
-		ahead += pace;
+		ahead.one.at += ahead.one.pace;
+		ahead.other.at += ahead.other.pace;
 	}
 	if (base) {
 		UNROLL for (int i = 0; i < rows; i++)
@@ -46,22 +57,22 @@ INLINE void tile(const int rows, const int regs, const int apart, int64_t ai, in
 
 // A tile function for each number of rows and registers. by_rows reads a packed block row by row, by_depth depth by depth,
 // in_rows rows that are lead apart.
-typedef void tile_fn(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, const float *ahead,
-	int64_t pace, float *const *out, int64_t column, const float *const *base, int64_t base_column);
+typedef void tile_fn(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b,
+	const struct fetches *ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column);
 
 #define TILE(rows, regs) \
 	static void by_rows_##rows##_##regs(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, \
-			const float *ahead, int64_t pace, float *const *out, int64_t column, const float *const *base, int64_t base_column) { \
+			const struct fetches *ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) { \
 		(void)lead; \
-		tile(rows, regs, 0, LEAD, 1, bk, depth, a, b, ahead, pace, out, column, base, base_column); \
+		tile(rows, regs, 0, LEAD, 1, bk, depth, a, b, *ahead, out, column, base, base_column); \
 	} \
 	static void by_depth_##rows##_##regs(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, \
-			const float *ahead, int64_t pace, float *const *out, int64_t column, const float *const *base, int64_t base_column) { \
-		tile(rows, regs, 0, 1, lead, bk, depth, a, b, ahead, pace, out, column, base, base_column); \
+			const struct fetches *ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) { \
+		tile(rows, regs, 0, 1, lead, bk, depth, a, b, *ahead, out, column, base, base_column); \
 	} \
 	static void in_rows_##rows##_##regs(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, \
-			const float *ahead, int64_t pace, float *const *out, int64_t column, const float *const *base, int64_t base_column) { \
-		tile(rows, regs, 1, lead, 1, bk, depth, a, b, ahead, pace, out, column, base, base_column); \
+			const struct fetches *ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) { \
+		tile(rows, regs, 1, lead, 1, bk, depth, a, b, *ahead, out, column, base, base_column); \
 	}
 #define TILES(rows) TILE(rows, 1) TILE(rows, 2)
 #define ENTRY(layout, rows) {layout##_##rows##_1, layout##_##rows##_2}
@@ -85,33 +96,47 @@ static tile_fn *const in_rows[STRIP][2] = ENTRIES(in_rows);
 // edge is tile for a panel with fewer columns than its registers hold: through a tile on the stack. b has room for whole
 // registers.
 static void edge(tile_fn *fn, int64_t rows, int64_t columns, int64_t lead, int64_t bk, int64_t depth, const float *a,
-		const float *b, const float *ahead, int64_t pace, float *const *out, int64_t column, const float *const *base,
-		int64_t base_column) {
+		const float *b, const struct fetches *ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) {
 	float whole[STRIP][PANEL];
 	float *to[STRIP];
 	for (int64_t i = 0; i < STRIP; i++) to[i] = whole[i];
-	fn(lead, bk, depth, a, b, ahead, pace, to, 0, 0, 0);
+	fn(lead, bk, depth, a, b, ahead, to, 0, 0, 0);
 	for (int64_t i = 0; i < rows; i++)
 		for (int64_t j = 0; j < columns; j++)
 			out[i][column + j] = base ? whole[i][j] + base[i][base_column + j] : whole[i][j];
 }
 
-// strips calls the tiles of one panel for all strips of a block of rows; each fetches its share of the panel at next.
-static void strips(tile_fn *const fns[STRIP][2], int64_t rows, int64_t columns, int64_t ai, int64_t lead, int64_t bk,
-		int64_t depth, const float *a, const float *b, const float *next, float *const *out, int64_t column,
+// walk calls the tiles of one panel for all strips of a block of rows, and moves what is fetched on.
+static void walk(tile_fn *const fns[STRIP][2], int64_t rows, int64_t columns, int64_t ai, int64_t lead, int64_t bk,
+		int64_t depth, const float *a, const float *b, struct fetches *ahead, float *const *out, int64_t column,
 		const float *const *base, int64_t base_column) {
-	int64_t n = ceildiv(rows, STRIP), pace = PANEL / n;
+	int64_t n = ceildiv(rows, STRIP);
 	int regs = columns > LANES ? 2 : 1;
 	for (int64_t s = 0; s < n; s++) {
 		int64_t r0 = rows * s / n, r1 = rows * (s + 1) / n;
 		tile_fn *fn = fns[r1 - r0 - 1][regs - 1];
 		const float *const *from = base ? base + r0 : 0;
-		const float *ahead = next + s * pace * depth;
 		if (columns == regs * LANES)
-			fn(lead, bk, depth, a + r0 * ai, b, ahead, pace, out + r0, column, from, base_column);
+			fn(lead, bk, depth, a + r0 * ai, b, ahead, out + r0, column, from, base_column);
 		else
-			edge(fn, r1 - r0, columns, lead, bk, depth, a + r0 * ai, b, ahead, pace, out + r0, column, from, base_column);
+			edge(fn, r1 - r0, columns, lead, bk, depth, a + r0 * ai, b, ahead, out + r0, column, from, base_column);
+		move(&ahead->one);
+		move(&ahead->other);
 	}
+}
+
+// panel_fetch fetches a panel in the walk over so many rows.
+INLINE struct fetch panel_fetch(const float *panel, int64_t rows, int64_t depth) {
+	int64_t pace = PANEL / ceildiv(rows, STRIP);
+	return (struct fetch){panel, panel + PANEL * depth, pace, pace * depth};
+}
+
+// strips is walk for one panel alone, which fetches the panel at next.
+static void strips(tile_fn *const fns[STRIP][2], int64_t rows, int64_t columns, int64_t ai, int64_t lead, int64_t bk,
+		int64_t depth, const float *a, const float *b, const float *next, float *const *out, int64_t column,
+		const float *const *base, int64_t base_column) {
+	struct fetches ahead = {panel_fetch(next, rows, depth), {next, next, 0, 0}};
+	walk(fns, rows, columns, ai, lead, bk, depth, a, b, &ahead, out, column, base, base_column);
 }
 
 // place is where the window of a pixel lies: its image, the row of tap 0, and the value of tap 0 within a row of the
@@ -298,6 +323,16 @@ INLINE int in_place(const struct grid *g) {
 		g->h == g->height && g->w == g->width && g->pixel <= IN_PLACE;
 }
 
+// image_fetch fetches what the windows of the rows behind these see, as long as they are not behind the image, in as many
+// steps for each strip.
+static struct fetch image_fetch(const struct grid *g, const struct place *places, int64_t rows, int64_t steps) {
+	const struct place *last = &places[rows - 1];
+	const float *from = last->image + (last->h + (g->th.count - 1) * g->th.step) * g->width * g->pixel + last->at;
+	int64_t floats = rows * g->th.mul * g->tw.mul * g->pixel;
+	int64_t pace = least(ceildiv(floats, most(steps * ceildiv(rows, STRIP), 1)), CACHE_LINE);
+	return (struct fetch){from, from + floats, pace, 0};
+}
+
 // gemm: a task is a block of rows and a block of columns of one group. Scratch: float ROWS,LEAD.
 static void gemm(const struct job *job, int64_t task, char *scratch) {
 	const struct gemm_args *g = &job->args.gemm;
@@ -317,6 +352,7 @@ static void gemm(const struct job *job, int64_t task, char *scratch) {
 	const float *const *base = g->accumulate ? (const float *const *)out : g->bias ? bias : 0;
 	int there = in_place(&g->grid) && !g->tf32;
 	int64_t k0 = 0, lead = there ? g->grid.pixel : LEAD;
+	struct fetches ahead = {.other = image_fetch(&g->grid, places, r1 - r0, (p1 - p0) * g->k)};
 	do {
 		int64_t depth = least(g->k - k0, DEPTH);
 		if (there)
@@ -324,10 +360,12 @@ static void gemm(const struct job *job, int64_t task, char *scratch) {
 		else
 			gather(&g->grid, places, r1 - r0, g->k0 + k0, g->k0 + k0 + depth, (float *)scratch, LEAD);
 		if (g->tf32) round_rows((float *)scratch, r1 - r0, depth, LEAD);
+		ahead.other.hop = depth * ahead.other.pace;
 		for (int64_t panel = p0; panel < p1; panel++) {
 			int64_t columns = least(g->columns - panel * PANEL, PANEL), width = panel_width(columns);
 			const float *b = F(g->packed) + group * g->group_size + panel * PANEL * g->k + k0 * width;
-			strips(there ? in_rows : by_rows, r1 - r0, columns, lead, lead, width, depth, a, b, b + PANEL * g->k, out, panel * PANEL, base, panel * PANEL);
+			ahead.one = panel_fetch(b + PANEL * g->k, r1 - r0, depth);
+			walk(there ? in_rows : by_rows, r1 - r0, columns, lead, lead, width, depth, a, b, &ahead, out, panel * PANEL, base, panel * PANEL);
 		}
 		base = (const float *const *)out;
 		k0 += depth;
@@ -361,10 +399,17 @@ static void weight_gradient(const struct job *job, int64_t task, char *scratch) 
 			round_rows(a, depth, r1 - r0, lead);
 			round_rows(b, depth, c1 - c0, bk);
 		}
-		for (int64_t c = 0; c < c1 - c0; c += PANEL)
-			strips(by_depth, r1 - r0, least(c1 - c0 - c, PANEL), 1, lead, bk, depth, a, b + c, b + c, out, c, base, c);
-		base = (const float *const *)out;
 		p0 += depth;
+		dy += depth * g->groups * g->out;
+		locate(&g->grid, pixel_at(&g->grid, p0), 1, group * g->window_step, places);
+		const float *x = places->image + places->h * g->grid.width * g->grid.pixel + places->at;
+		struct fetches ahead = {
+			{dy, dy + r1 - r0, g->groups * g->out, CACHE_LINE},
+			{x, x + least(g->grid.depth, c1 - c0), g->grid.tw.mul * g->grid.pixel, CACHE_LINE},
+		};
+		for (int64_t c = 0; c < c1 - c0; c += PANEL)
+			walk(by_depth, r1 - r0, least(c1 - c0 - c, PANEL), 1, lead, bk, depth, a, b + c, &ahead, out, c, base, c);
+		base = (const float *const *)out;
 	}
 }
 

@@ -17,6 +17,7 @@ enum { LANES = 8, STRIP = 6 };
 enum { LANES = 4, STRIP = 6 };
 #endif
 enum { PANEL = 2 * LANES };
+enum { CACHE_LINE = 16 }; // floats
 
 // vec is LANES floats at any address.
 typedef float vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
