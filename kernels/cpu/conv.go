@@ -110,26 +110,55 @@ func (b *builder) convForward(c convolution) {
 	b.products(c, []product{p})
 }
 
-// convInput: each class of input positions modulo the strides is a product of its own, with the taps that reach it.
+// convInput: each class of input positions modulo the strides is a product of its own, with the taps that reach it. Where
+// positions have few channels, those of w are columns of one product.
 func (b *builder) convInput(c convolution) {
 	var all []product
 	for h := range min(c.h.stride, c.h.in) {
+		th, okH := c.h.backwardTaps(h)
+		if tw, ok := c.mergedTaps(); ok && (okH || !b.call.Adds(0)) {
+			all = append(all, b.inputProduct(c, h, 0, c.w.stride, th, tw))
+			continue
+		}
 		for w := range min(c.w.stride, c.w.in) {
-			th, okH := c.h.backwardTaps(h)
 			tw, okW := c.w.backwardTaps(w)
 			if b.call.Adds(0) && !(okH && okW) {
 				continue
 			}
-			all = append(all, product{
-				grid:       b.backwardGrid(c, h, w, th, tw),
-				windowStep: c.width(), groups: c.groups, columns: c.depth(), inner: c.width(), transposed: true,
-				result: b.at(kernels.DX, 0), rows: c.h.in, cols: c.w.in, pixel: c.channels,
-				mulH: c.h.stride, mulW: c.w.stride, offH: h, offW: w,
-				accumulate: b.call.Adds(0),
-			})
+			all = append(all, b.inputProduct(c, h, w, 1, th, tw))
 		}
 	}
 	b.products(c, all)
+}
+
+// inputProduct gives the input positions (h, w) modulo the strides, and in the same row of the result the merged-1 behind them.
+func (b *builder) inputProduct(c convolution, h, w, merged int64, th, tw C.struct_taps) product {
+	return product{
+		grid:       b.backwardGrid(c, h, w, th, tw),
+		windowStep: c.width(), groups: c.groups, columns: merged * c.depth(), inner: c.width(), transposed: true,
+		result: b.at(kernels.DX, 0), rows: c.h.in, cols: c.w.in / merged, pixel: merged * c.channels,
+		mulH: c.h.stride, mulW: c.w.stride / merged, offH: h, offW: w,
+		accumulate: b.call.Adds(0),
+	}
+}
+
+// mergedFloats bounds the values of one product's positions: most of a register would be zeros.
+const mergedFloats = 8
+
+// mergedTaps returns the taps of w that reach any of the stride input positions from g*stride on. Output position g+o reaches
+// position r of these through tap r + pad - o*stride, so weights of tap pad - o*stride and those behind it are the columns, and
+// zeros where there is no such tap. ok is false where that does not pay or cannot be.
+func (c convolution) mergedTaps() (t C.struct_taps, ok bool) {
+	w := c.w
+	fits := c.groups == 1 && w.stride > 1 && w.stride*c.channels <= mergedFloats && w.in%w.stride == 0
+	if !fits || w.dilation != 1 || w.pad >= w.kernel || w.stride > w.kernel {
+		return t, false
+	}
+	first, last := -((w.kernel - 1 - w.pad) / w.stride), (w.stride-1+w.pad)/w.stride
+	return C.struct_taps{
+		count: C.int64_t(last - first + 1), mul: 1, off: C.int64_t(first), step: 1,
+		first: C.int64_t(w.pad - first*w.stride), stride: C.int64_t(-w.stride),
+	}, true
 }
 
 // backwardGrid enumerates the input pixels (h, w) modulo the strides and looks at the output's gradient.

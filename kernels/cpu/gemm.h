@@ -141,7 +141,8 @@ static void strips(tile_fn *const fns[STRIP][2], int64_t rows, int64_t columns, 
 
 // place is where the window of a pixel lies: its image, the row of tap 0, and the value of tap 0 within a row of the
 // image, both of which may be outside.
-struct place { const float *image; int64_t h, at; };
+// left are the pixels from this one to the end of its row of the grid.
+struct place { const float *image; int64_t h, at, left; };
 
 struct pixel { int64_t n, h, w; };
 
@@ -163,7 +164,13 @@ static void locate(const struct grid *g, struct pixel p, int64_t rows, int64_t c
 		places[i].image = F(g->image) + p.n * g->height * g->width * g->pixel;
 		places[i].h = p.h * g->th.mul + g->th.off;
 		places[i].at = (p.w * g->tw.mul + g->tw.off) * g->pixel + channel;
+		places[i].left = g->w - p.w;
 	}
+}
+
+// address is that of the first value of a window, so many rows of the image further down.
+INLINE const float *address(const struct grid *g, const struct place *p, int64_t down) {
+	return p->image + (p->h + down) * g->width * g->pixel + p->at;
 }
 
 // copy_values copies n floats; the last register may overlap the one before it.
@@ -172,8 +179,21 @@ INLINE void copy_values(float *dst, const float *src, int64_t n) {
 		for (int64_t i = 0; i < n; i++) dst[i] = src[i];
 		return;
 	}
-	for (int64_t i = 0; i + LANES <= n; i += LANES) *(vec *)(dst + i) = *(const vec *)(src + i);
-	*(vec *)(dst + n - LANES) = *(const vec *)(src + n - LANES);
+	int64_t i = 0;
+	for (; i + LANES <= n; i += LANES) *(vec *)(dst + i) = *(const vec *)(src + i);
+	if (i < n) *(vec *)(dst + n - LANES) = *(const vec *)(src + n - LANES);
+}
+
+// copy_rows copies rows of n floats; two registers hold those of the first layer of many a network.
+INLINE void copy_rows(float *dst, int64_t lead, const float *src, int64_t step, int64_t rows, int64_t n) {
+	if (n > LANES && n < 2 * LANES)
+		for (; rows > 0; rows--, dst += lead, src += step) {
+			reg first = *(const vec *)src, last = *(const vec *)(src + n - LANES);
+			*(vec *)dst = first;
+			*(vec *)(dst + n - LANES) = last;
+		}
+	else
+		for (; rows > 0; rows--, dst += lead, src += step) copy_values(dst, src, n);
 }
 
 // copy_clipped copies values [from, to) of a line of the given width, with zeros for those outside.
@@ -184,25 +204,38 @@ static void copy_clipped(float *dst, const float *line, int64_t from, int64_t to
 	for (int64_t i = b; i < to; i++) dst[i - from] = 0;
 }
 
+// gather_run copies one run of the windows at places, which lies `down` rows and `right` floats behind their first value. All
+// windows of a row of the grid that see no value outside the image are copied without a look at each.
+static void gather_run(const struct grid *g, const struct place *places, int64_t rows, int64_t down, int64_t right, int64_t length,
+		float *dst, int64_t lead) {
+	int64_t line = g->width * g->pixel, step = g->tw.mul * g->pixel;
+	for (int64_t n; rows > 0; rows -= n, places += n) {
+		n = least(places->left, rows);
+		int64_t h = places->h + down, at = places->at + right, inner = 0, end = n;
+		int inside = h >= 0 && h < g->height;
+		const float *src = places->image + (inside ? h * line : 0);
+		while (inner < end && (!inside || at + inner * step < 0)) inner++;
+		while (end > inner && at + (end - 1) * step + length > line) end--;
+		for (int64_t i = 0; i < n; i++, dst += lead) {
+			if (i == inner && i < end) {
+				copy_rows(dst, lead, src + at + i * step, step, end - i, length);
+				dst += (end - i) * lead;
+				if ((i = end) == n) break;
+			}
+			copy_clipped(dst, src, at + i * step, at + i * step + length, inside ? line : 0);
+		}
+	}
+}
+
 // gather copies values [k0, k1) of the windows at places to the rows of dst. A window is cut into runs that are
 // contiguous in the image: one tap, or all taps of w where these follow one another.
 static void gather(const struct grid *g, const struct place *places, int64_t rows, int64_t k0, int64_t k1, float *dst, int64_t lead) {
 	if (k0 == k1) return;
 	int64_t runs = g->joined ? 1 : g->tw.count, run = g->depth * g->tw.count / runs;
-	int64_t line = g->width * g->pixel;
 	int64_t th = k0 / run / runs, tw = k0 / run % runs, skip = k0 % run;
 	while (k0 < k1) {
 		int64_t length = least(run - skip, k1 - k0);
-		int64_t down = th * g->th.step, right = tw * g->tw.step * g->pixel + skip;
-		for (int64_t i = 0; i < rows; i++) {
-			int64_t h = places[i].h + down, at = places[i].at + right;
-			int inside = h >= 0 && h < g->height;
-			const float *src = places[i].image + (inside ? h * line : 0);
-			if (inside && at >= 0 && at + length <= line)
-				copy_values(dst + i * lead, src + at, length);
-			else
-				copy_clipped(dst + i * lead, src, at, at + length, inside ? line : 0);
-		}
+		gather_run(g, places, rows, th * g->th.step, tw * g->tw.step * g->pixel + skip, length, dst, lead);
 		dst += length;
 		k0 += length;
 		skip = 0;
@@ -278,14 +311,21 @@ static void pack_columns(const float *src, int64_t row, int64_t k, int64_t colum
 		}
 }
 
-// pack_taps packs rows as they are, tap by tap: value k of a column is that of tap k/out and output channel k%out.
-static void pack_taps(const struct pack_args *p, const float *weight, int64_t columns, int64_t width, float *dst) {
-	int64_t row = p->kh * p->kw * p->depth, end = p->k0 + p->k;
+// pack_taps packs rows as they are, tap by tap: value k of a column is that of tap k/out and output channel k%out. Columns
+// may reach over several taps of w, those outside the kernel are zeros.
+static void pack_taps(const struct pack_args *p, const float *weight, int64_t first, int64_t columns, int64_t width, float *dst) {
+	int64_t line = p->kw * p->depth, row = p->kh * line, end = p->k0 + p->k;
 	for (int64_t k = p->k0; k < end;) {
 		int64_t t = k / p->out, o = k % p->out, count = least(p->out - o, end - k);
 		int64_t kh = p->th.first + t / p->tw.count * p->th.stride, kw = p->tw.first + t % p->tw.count * p->tw.stride;
-		const float *src = weight + (kh * p->kw + kw) * p->depth;
-		for (int64_t i = 0; i < count; i++, dst += width) copy_values(dst, src + (o + i) * row, columns);
+		int64_t from = kw * p->depth + first, inside = from >= 0 && from + columns <= line;
+		const float *src = weight + kh * line + o * row;
+		for (int64_t i = 0; i < count; i++, dst += width, src += row) {
+			if (inside)
+				copy_values(dst, src + from, columns);
+			else
+				copy_clipped(dst, src, from, from + columns, line);
+		}
 		k += count;
 	}
 }
@@ -302,7 +342,7 @@ static void pack_weights(const struct job *job, int64_t task, char *scratch) {
 	for (int64_t i = 0; columns < width && i < p->k; i++)
 		for (int64_t j = columns; j < width; j++) dst[i * width + j] = 0;
 	if (p->transposed)
-		pack_taps(p, weight + first, columns, width, dst);
+		pack_taps(p, weight, first, columns, width, dst);
 	else
 		pack_columns(weight + first * row + p->k0, row, p->k, columns, width, dst);
 	if (p->tf32) round_rows(dst, 1, p->k * width, 0);
@@ -326,8 +366,7 @@ INLINE int in_place(const struct grid *g) {
 // image_fetch fetches what the windows of the rows behind these see, as long as they are not behind the image, in as many
 // steps for each strip.
 static struct fetch image_fetch(const struct grid *g, const struct place *places, int64_t rows, int64_t steps) {
-	const struct place *last = &places[rows - 1];
-	const float *from = last->image + (last->h + (g->th.count - 1) * g->th.step) * g->width * g->pixel + last->at;
+	const float *from = address(g, &places[rows - 1], (g->th.count - 1) * g->th.step);
 	int64_t floats = rows * g->th.mul * g->tw.mul * g->pixel;
 	int64_t pace = least(ceildiv(floats, most(steps * ceildiv(rows, STRIP), 1)), CACHE_LINE);
 	return (struct fetch){from, from + floats, pace, 0};
@@ -356,7 +395,7 @@ static void gemm(const struct job *job, int64_t task, char *scratch) {
 	do {
 		int64_t depth = least(g->k - k0, DEPTH);
 		if (there)
-			a = places->image + places->h * g->grid.width * g->grid.pixel + places->at + g->k0 + k0;
+			a = address(&g->grid, places, 0) + g->k0 + k0;
 		else
 			gather(&g->grid, places, r1 - r0, g->k0 + k0, g->k0 + k0 + depth, (float *)scratch, LEAD);
 		if (g->tf32) round_rows((float *)scratch, r1 - r0, depth, LEAD);
@@ -383,28 +422,32 @@ static void weight_gradient(const struct job *job, int64_t task, char *scratch) 
 	int64_t p0 = pixels * chunk / g->chunks, p1 = pixels * (chunk + 1) / g->chunks;
 	int64_t r0 = g->out * row / g->row_blocks, r1 = g->out * (row + 1) / g->row_blocks;
 	int64_t c0 = least(column * GRAD_COLS, g->columns), c1 = least(c0 + GRAD_COLS, g->columns);
-	const int64_t lead = GRAD_LEAD_A, bk = GRAD_LEAD_B;
-	float *a = (float *)scratch, *b = a + GRAD_DEPTH * lead, *out[GRAD_ROWS];
+	int64_t step = g->groups * g->out;
+	int dy_there = !g->tf32 && step <= GRAD_IN_PLACE;
+	int x_there = !g->tf32 && in_place(&g->grid) && g->grid.pixel <= GRAD_IN_PLACE && g->columns % LANES == 0;
+	int64_t lead = dy_there ? step : GRAD_LEAD_A, bk = x_there ? g->grid.pixel : GRAD_LEAD_B;
+	float *copied_a = (float *)scratch, *copied_b = copied_a + GRAD_DEPTH * GRAD_LEAD_A, *out[GRAD_ROWS];
 	for (int64_t i = r0; i < r1; i++)
 		out[i - r0] = F(g->part) + ((chunk * g->groups + group) * g->out + i) * g->columns + c0;
 	const float *const *base = g->accumulate ? (const float *const *)out : 0;
 	struct place places[GRAD_DEPTH];
 	while (p0 < p1) {
 		int64_t depth = ceildiv(p1 - p0, ceildiv(p1 - p0, GRAD_DEPTH)); // about equal parts
-		const float *dy = F(g->dy) + (p0 * g->groups + group) * g->out + r0;
-		for (int64_t k = 0; k < depth; k++) copy_values(a + k * lead, dy + k * g->groups * g->out, r1 - r0);
-		locate(&g->grid, pixel_at(&g->grid, p0), depth, group * g->window_step, places);
-		gather(&g->grid, places, depth, c0, c1, b, bk);
+		const float *dy = F(g->dy) + p0 * step + group * g->out + r0;
+		locate(&g->grid, pixel_at(&g->grid, p0), x_there ? 1 : depth, group * g->window_step, places);
+		const float *a = dy_there ? dy : copied_a, *b = x_there ? address(&g->grid, places, 0) + c0 : copied_b;
+		if (!dy_there) copy_rows(copied_a, lead, dy, step, depth, r1 - r0);
+		if (!x_there) gather(&g->grid, places, depth, c0, c1, copied_b, bk);
 		if (g->tf32) {
-			round_rows(a, depth, r1 - r0, lead);
-			round_rows(b, depth, c1 - c0, bk);
+			round_rows(copied_a, depth, r1 - r0, lead);
+			round_rows(copied_b, depth, c1 - c0, bk);
 		}
 		p0 += depth;
-		dy += depth * g->groups * g->out;
+		dy += depth * step;
 		locate(&g->grid, pixel_at(&g->grid, p0), 1, group * g->window_step, places);
-		const float *x = places->image + places->h * g->grid.width * g->grid.pixel + places->at;
+		const float *x = address(&g->grid, places, 0);
 		struct fetches ahead = {
-			{dy, dy + r1 - r0, g->groups * g->out, CACHE_LINE},
+			{dy, dy + r1 - r0, step, CACHE_LINE},
 			{x, x + least(g->grid.depth, c1 - c0), g->grid.tw.mul * g->grid.pixel, CACHE_LINE},
 		};
 		for (int64_t c = 0; c < c1 - c0; c += PANEL)

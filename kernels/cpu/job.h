@@ -67,6 +67,7 @@ enum { ROWS = 112, DEPTH = 256, GAP = 16 };     // GEMM: rows of a block, its de
 enum { LEAD = DEPTH + GAP };                    // floats from row to row of a packed block
 enum { IN_PLACE = 1024 };                        // GEMM: most floats between rows that are read where they are
 enum { GRAD_ROWS = 256, GRAD_COLS = 256, GRAD_DEPTH = 128 }; // the same for weight gradients
+enum { GRAD_IN_PLACE = 512 };                    // most floats between pixels that they read where they are
 enum { GRAD_LEAD_A = GRAD_ROWS + GAP, GRAD_LEAD_B = GRAD_COLS + GAP }; // odd numbers of cache lines
 enum { NORM_CHANNELS = 256 };                   // channels of a BatchNorm task
 enum { POOL_CHANNELS = 256 };                   // channels of a global or adaptive pooling task
@@ -98,7 +99,7 @@ struct pack_args {
 	uint64_t weight, packed;
 	int64_t groups, out, kh, kw, depth; // out and depth of one group
 	struct taps th, tw;                 // which kernel positions
-	int64_t transposed;                 // 0: K = taps x depth, columns = out; 1: K = taps x out, columns = depth
+	int64_t transposed;                 // 0: K = taps x depth, columns = out; 1: K = taps x out, columns = depth of a tap and those behind it
 	int64_t first, columns;             // columns of a group that are packed
 	int64_t k0, k;                      // values [k0, k0+k) of each
 	int64_t panels, group_size;         // panels of a group, floats of a group's panels
