@@ -147,7 +147,8 @@ const mergedFloats = 8
 
 // mergedTaps returns the taps of w that reach any of the stride input positions from g*stride on. Output position g+o reaches
 // position r of these through tap r + pad - o*stride, so weights of tap pad - o*stride and those behind it are the columns, and
-// zeros where there is no such tap. ok is false where that does not pay or cannot be.
+// zeros where there is no such tap: a gradient that is not finite makes NaNs of the positions beside those that it reaches, too.
+// ok is false where that does not pay or cannot be. Paths agree on it, for it decides the order of sums.
 func (c convolution) mergedTaps() (t C.struct_taps, ok bool) {
 	w := c.w
 	fits := c.groups == 1 && w.stride > 1 && w.stride*c.channels <= mergedFloats && w.in%w.stride == 0

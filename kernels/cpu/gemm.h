@@ -363,13 +363,13 @@ INLINE int in_place(const struct grid *g) {
 		g->h == g->height && g->w == g->width && g->pixel <= IN_PLACE;
 }
 
-// image_fetch fetches what the windows of the rows behind these see, as long as they are not behind the image, in as many
-// steps for each strip.
+// image_fetch fetches what the windows of the rows behind these see, in so many steps for each strip; nothing when that would
+// not fit beside what is in use.
 static struct fetch image_fetch(const struct grid *g, const struct place *places, int64_t rows, int64_t steps) {
 	const float *from = address(g, &places[rows - 1], (g->th.count - 1) * g->th.step);
 	int64_t floats = rows * g->th.mul * g->tw.mul * g->pixel;
 	int64_t pace = least(ceildiv(floats, most(steps * ceildiv(rows, STRIP), 1)), CACHE_LINE);
-	return (struct fetch){from, from + floats, pace, 0};
+	return (struct fetch){from, from + floats, floats <= MOST_AHEAD ? pace : 0, 0};
 }
 
 // gemm: a task is a block of rows and a block of columns of one group. Scratch: float ROWS,LEAD.

@@ -66,6 +66,7 @@ enum kernel {
 enum { ROWS = 112, DEPTH = 256, GAP = 16 };     // GEMM: rows of a block, its depth, what keeps its rows off one cache set
 enum { LEAD = DEPTH + GAP };                    // floats from row to row of a packed block
 enum { IN_PLACE = 1024 };                        // GEMM: most floats between rows that are read where they are
+enum { MOST_AHEAD = 1 << 16 };                   // GEMM: floats of an image that are fetched ahead, a part of the second-level cache
 enum { GRAD_ROWS = 256, GRAD_COLS = 256, GRAD_DEPTH = 128 }; // the same for weight gradients
 enum { GRAD_IN_PLACE = 512 };                    // most floats between pixels that they read where they are
 enum { GRAD_LEAD_A = GRAD_ROWS + GAP, GRAD_LEAD_B = GRAD_COLS + GAP }; // odd numbers of cache lines

@@ -220,6 +220,8 @@ var largeCalls = []struct {
 }{
 	{kernels.Conv2D{Out: 260, KernelH: 3, KernelW: 1, PadH: 1, Bias: true}, []kernels.Desc{kernels.F32(2, 23, 23, 4)}},
 	{kernels.Conv2D{Out: 24, KernelH: 5, KernelW: 5, StrideH: 2, StrideW: 2, PadH: 2, PadW: 2}, []kernels.Desc{kernels.F32(2, 50, 52, 3)}},
+	{kernels.Conv2D{Out: 70, KernelH: 3, KernelW: 4, StrideH: 2, StrideW: 3, PadH: 1}, []kernels.Desc{kernels.F32(2, 23, 24, 2)}}, // merged taps
+	{kernels.Conv2D{Out: 64, KernelH: 7, KernelW: 7, StrideH: 2, StrideW: 2, PadH: 3, PadW: 3}, []kernels.Desc{kernels.F32(1, 18, 20, 3)}},
 	{kernels.Conv2D{Out: 36, KernelH: 3, KernelW: 3, PadH: 2, PadW: 2, DilationH: 2, DilationW: 2, Groups: 18}, []kernels.Desc{kernels.F32(2, 30, 30, 36)}},
 	{kernels.Conv2D{Out: 40, KernelH: 1, KernelW: 1}, []kernels.Desc{kernels.F32(2, 13, 14, 70)}},
 	{kernels.Conv2D{Out: 34, KernelH: 1, KernelW: 1, Groups: 2, Bias: true}, []kernels.Desc{kernels.F32(1, 17, 19, 600)}},
