@@ -134,6 +134,7 @@ func TestWholeState(t *testing.T) {
 	for _, u := range []kernels.Update{
 		kernels.SGD{Momentum: 0.9, Dampening: 0.1, WeightDecay: 1e-4, Nesterov: true},
 		kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, kernels.AdamW{Beta1: 0.3, WeightDecay: math.MaxFloat32},
+		kernels.Muon{Momentum: 0.95, WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8},
 	} {
 		m := someMeta(3)
 		m.Update = u
