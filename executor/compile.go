@@ -22,7 +22,9 @@ type Workload struct {
 	Layers    []*models.Programs // the loss last
 	// Carried are the programs of the model without portals, where Model has some: what a pipeline evaluates with.
 	Carried []*models.Programs
-	static  static
+	// UpdateWorkspaces are the scratch bytes that the updates of each layer take, one after the other.
+	UpdateWorkspaces []int64
+	static           static
 }
 
 // Target is a device and the kernel library that works on its memory.
@@ -47,11 +49,19 @@ func workload(m *models.Model, lib kernels.Library, opt kernels.Update, compile 
 	if err != nil {
 		return nil, err
 	}
-	return &Workload{Model: m, Optimizer: opt, Layers: layers, static: placeStatic(m, layers, opt, OffloadNothing, nil)}, nil
+	return newWorkload(m, lib, opt, layers, OffloadNothing)
+}
+
+// newWorkload places the static memory of a compiled model.
+func newWorkload(m *models.Model, lib kernels.Library, opt kernels.Update, layers []*models.Programs, mode Offloading) (w *Workload, err error) {
+	w = &Workload{Model: m, Optimizer: opt, Layers: layers}
+	w.UpdateWorkspaces, err = updateWorkspaces(m, lib, opt)
+	w.static = w.placeStatic(mode, nil)
+	return w, err
 }
 
 // StaticBytes returns what lies in the arena throughout: weights and buffers, their gradients, the optimizer's
-// state, or the windows through which pass what Offload keeps in host memory, the batch's labels, scalars and result, and what Stage adds.
+// state and workspace, or the windows through which pass what Offload keeps in host memory, the batch's labels, scalars and result, and what Stage adds.
 func (w *Workload) StaticBytes() int64 { return w.static.bytes }
 
 // InputBytes returns the size of a_0 in the arena.

@@ -280,14 +280,14 @@ func (e *Executor) prepareUpdates() error {
 			}
 			bytes := q.Desc.Bytes()
 			o := kernels.UpdateOperands{
-				Elements: q.Desc.Elements(),
-				Param:    st.params.Part(q.Value.Offset, bytes),
-				Grad:     st.grads.Part(q.Grad.Offset, bytes),
-				Scalars:  e.static.scalars,
-				Earlier:  e.earlier(l + 1),
+				Elements: q.Desc.Elements(), Matrix: q.Matrix,
+				Param:   st.params.Part(q.Value.Offset, bytes),
+				Grad:    st.grads.Part(q.Grad.Offset, bytes),
+				Scalars: e.static.scalars, Workspace: e.static.workspace,
+				Earlier: e.earlier(l + 1),
 			}
-			for _, s := range st.states {
-				o.States = append(o.States, s.Part(q.Grad.Offset, bytes))
+			for k := range kernels.StatesOf(e.Optimizer, q.Matrix) {
+				o.States = append(o.States, st.state(k, q))
 			}
 			all = append(all, o)
 		}

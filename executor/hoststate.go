@@ -69,6 +69,7 @@ type hostState struct {
 	states  []runtime.Span // regions
 
 	slice  int64            // bytes of a slice
+	apart  []piece          // of a region, that no slice may cut: matrices whose updates are not made by parts
 	window [][]runtime.Span // per slot of the arena, a slice of each state tensor
 	loaded []runtime.Span   // per slot of the arena, a layer's weights
 	grads  runtime.Span     // of the layer whose backward ran last; with weights alone
@@ -82,6 +83,11 @@ func newHostState(m *models.Model, layers []*models.Programs, opt kernels.Update
 	}
 	for i, p := range layers {
 		h.at = append(h.at, h.region)
+		for _, q := range m.Layers[i].Params() {
+			if q.Matrix.Muons(opt) {
+				h.apart = append(h.apart, piece{h.region + q.Grad.Offset, q.Desc.Storage()})
+			}
+		}
 		h.region += kernels.Align(p.GradBytes - m.Layers[i].TiedBytes())
 	}
 	take := func() runtime.Span {
@@ -96,6 +102,9 @@ func newHostState(m *models.Model, layers []*models.Programs, opt kernels.Update
 		h.states = append(h.states, take())
 	}
 	h.slice = kernels.Align(min(max(h.region/sliceShare, shortestSlice), longestSlice))
+	for _, p := range h.apart {
+		h.slice = max(h.slice, p.bytes)
+	}
 	return h
 }
 
@@ -136,8 +145,15 @@ type piece struct{ at, bytes int64 }
 
 // cut cuts a part of a region into slices.
 func (h *hostState) cut(at, bytes int64) (list []piece) {
-	for end := at + bytes; at < end; at += h.slice {
-		list = append(list, piece{at, min(h.slice, end-at)})
+	for end := at + bytes; at < end; {
+		to := min(at+h.slice, end)
+		for _, p := range h.apart {
+			if p.at < to && to < p.at+p.bytes {
+				to = p.at
+			}
+		}
+		list = append(list, piece{at, to - at})
+		at = to
 	}
 	return list
 }
@@ -151,7 +167,7 @@ func (w *Workload) Offload(mode Offloading) (*Workload, error) {
 		return nil, fmt.Errorf("%w, and layer %s shares its weights with another: offload the optimizer's state alone", ErrAtOnce, w.Model.Layers[tied[0].Layer-1].Name)
 	}
 	out := *w
-	out.static = placeStatic(w.Model, w.Layers, w.Optimizer, mode, w.static.staged.palette)
+	out.static = w.placeStatic(mode, w.static.staged.palette)
 	return &out, nil
 }
 

@@ -21,6 +21,7 @@ import (
 var (
 	momentum = kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4}
 	adam     = kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 1e-4}
+	muon     = kernels.Muon{Momentum: 0.95, WeightDecay: 1e-4, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
 )
 
 // offloaded is a rig whose optimizer is opt and whose state is where mode says.
@@ -59,7 +60,7 @@ func TestOffloadedStateChangesNoBit(t *testing.T) {
 	const steps = 2
 	rnd := rand.New(rand.NewPCG(41, 42))
 	ran := 0
-	optimizers, runs := []kernels.Update{adam, kernels.SGD{WeightDecay: 1e-4}, momentum}, 35
+	optimizers, runs := []kernels.Update{adam, kernels.SGD{WeightDecay: 1e-4}, momentum, muon}, 49
 	if testing.Short() {
 		optimizers, runs = optimizers[:1], 14
 	}

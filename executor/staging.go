@@ -49,7 +49,7 @@ func (w *Workload) Stage(palette []float32) *Workload {
 		panic(fmt.Sprintf("BUG: a palette of %d values for an input of %v", len(palette), w.Model.Input))
 	}
 	out := *w
-	out.static = placeStatic(w.Model, w.Layers, w.Optimizer, w.Offloading(), palette)
+	out.static = w.placeStatic(w.Offloading(), palette)
 	return &out
 }
 

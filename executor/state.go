@@ -38,8 +38,8 @@ func (w *Workload) Tensors() []Tensor {
 			if w.Offloading() != OffloadWeights {
 				add("gradient", st.grads.Part(q.Grad.Offset, q.Desc.Bytes()))
 			}
-			for k, s := range st.states {
-				add("state"+string(rune('0'+k)), s.Part(q.Grad.Offset, q.Desc.Bytes()))
+			for k := range kernels.StatesOf(w.Optimizer, q.Matrix) {
+				add("state"+string(rune('0'+k)), st.state(k, q))
 			}
 		}
 	}

@@ -115,11 +115,14 @@ func (e *Executor) sliceUpdate(x *stateSlice, p, layer int, q models.Parameter, 
 		Elements: bytes / kernels.Float32.Size(),
 		Param:    e.static.operand(layer, slot, q.Value).Part(offset, bytes),
 		Grad:     e.static.layers[layer-1].grads.Part(q.Grad.Offset+offset, bytes),
-		Scalars:  e.static.scalars,
-		Earlier:  e.earlier(layer),
+		Scalars:  e.static.scalars, Workspace: e.static.workspace,
+		Earlier: e.earlier(layer),
 	}
-	for _, s := range x.at {
-		o.States = append(o.States, s.Part(within, bytes))
+	if q.Matrix.Muons(e.Optimizer) { // slices have all of it
+		o.Matrix = q.Matrix
+	}
+	for k := range kernels.StatesOf(e.Optimizer, o.Matrix) {
+		o.States = append(o.States, x.at[k].Part(within, bytes))
 	}
 	return o
 }

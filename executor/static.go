@@ -1,6 +1,8 @@
 package executor
 
 import (
+	"slices"
+
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/runtime"
@@ -12,6 +14,7 @@ type static struct {
 	labels    runtime.Span
 	scalars   runtime.Span
 	partials  runtime.Span // of the guard
+	workspace runtime.Span // of the updates
 	result    runtime.Span // the loss at lossAt, the norm of the gradients at normAt
 	staged    staging      // of the batch of the next step
 	bytes     int64
@@ -34,15 +37,17 @@ func resultBytes(layers int, mode Offloading) int64 {
 	return normAt + normBytes
 }
 
-// staticLayer is the memory of one layer's parameters. States mirror the layout of the gradients.
+// staticLayer is the memory of one layer's parameters.
 type staticLayer struct {
 	params, grads runtime.Span
 	states        []runtime.Span
+	stateAt       []map[int64]int64      // of each state, see StateLayout; nil: states lie as gradients do
 	places        map[int64]place        // of the parameters, by their offset in the Params block; none where that is params itself
 	tied          map[int64]runtime.Span // of those of other layers, likewise
 }
 
-func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update, mode Offloading, palette []float32) static {
+func (w *Workload) placeStatic(mode Offloading, palette []float32) static {
+	m, layers, opt := w.Model, w.Layers, w.Optimizer
 	s := static{hostState: newHostState(m, layers, opt, mode), staged: staging{palette: palette}}
 	take := func(bytes int64) runtime.Span {
 		span := runtime.Span{Offset: s.bytes, Bytes: bytes}
@@ -56,8 +61,9 @@ func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update,
 		} else {
 			tied := m.Layers[i].TiedBytes()
 			l := staticLayer{params: take(p.ParamBytes - tied), grads: take(p.GradBytes)}
-			for range opt.States() {
-				l.states = append(l.states, take(p.GradBytes-tied))
+			for k := range opt.States() {
+				at, bytes := StateLayout(opt, m.Layers[i], k)
+				l.states, l.stateAt = append(l.states, take(bytes)), append(l.stateAt, at)
 			}
 			s.layers = append(s.layers, l)
 		}
@@ -66,6 +72,7 @@ func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update,
 	s.labels = take(m.Labels.Bytes())
 	s.scalars = take(kernels.ScalarsBytes)
 	s.partials = take(8 * partials(m))
+	s.workspace = take(slices.Max(w.UpdateWorkspaces))
 	s.result = take(resultBytes(len(layers), mode))
 	s.staged.open(m.Input, m.Wiring().Inputs(), s.labels.Bytes, take)
 	return s

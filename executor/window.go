@@ -143,7 +143,7 @@ func (c *cutter) window(first, count int) (*Workload, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Workload{Model: m, Optimizer: c.Optimizer, Layers: layers, static: placeStatic(m, layers, c.Optimizer, c.Offloading(), nil)}, nil
+	return newWorkload(m, c.lib, c.Optimizer, layers, c.Offloading())
 }
 
 // Start binds the exercise to a device. load puts a batch of the model into an executor's buffers: a window takes of it what it

@@ -218,10 +218,36 @@ func (o UpdateOperands) Check(u Update) error {
 	if o.Elements < 1 || o.Elements > MaxElements {
 		return bad(kind, "Elements", "%d is not from 1 to %d", o.Elements, int64(MaxElements))
 	}
-	if len(o.States) != u.States() {
-		return bad(kind, "States", "has %d tensors, want %d", len(o.States), u.States())
+	if err := CheckMatrix(u, o.Matrix); err != nil {
+		return err
+	}
+	if m := o.Matrix; m.Is() && m.Rows*m.Columns != o.Elements {
+		return bad(kind, "Matrix", "%d rows of %d columns are not the parameter's %d elements", m.Rows, m.Columns, o.Elements)
+	}
+	if want := StatesOf(u, o.Matrix); len(o.States) != want {
+		return bad(kind, "States", "has %d tensors, want %d", len(o.States), want)
 	}
 	return checkUses(kind, o.Uses())
+}
+
+// CheckMatrix refuses, with an *OpError, a rule that is none, and a matrix that cannot be.
+func CheckMatrix(u Update, m Matrix) error {
+	if u == nil {
+		return bad("update", "Update", "is missing")
+	}
+	if m.Is() && (m.Rows < 1 || m.Columns < 1 || m.Rows > MaxElements/m.Columns) {
+		return bad(u.Kind(), "Matrix", "%d rows of %d columns are not from 1 to %d elements", m.Rows, m.Columns, int64(MaxElements))
+	}
+	return nil
+}
+
+// CheckUpdateWorkspace refuses, with an *OpError, an update with less workspace than a library needs for it.
+func CheckUpdateWorkspace(l Library, u Update, o UpdateOperands) error {
+	need, err := l.UpdateWorkspace(u, o.Matrix)
+	if err == nil && o.Workspace.Bytes < need {
+		err = bad(u.Kind(), Workspace.String(), "%v has %d bytes, the update needs %d", o.Workspace, o.Workspace.Bytes, need)
+	}
+	return err
 }
 
 // CheckUpdates refuses, with an *OpError, what no library can update at once: bad operands, none, with different scalars or
@@ -234,6 +260,9 @@ func CheckUpdates(u Update, all []UpdateOperands) error {
 		}
 		if o.Scalars != all[0].Scalars {
 			return bad(u.Kind(), "Scalars", "those of parameter %d are at %v, of the first at %v", i, o.Scalars, all[0].Scalars)
+		}
+		if o.Workspace != all[0].Workspace {
+			return bad(u.Kind(), "Workspace", "that of parameter %d is at %v, of the first at %v", i, o.Workspace, all[0].Workspace)
 		}
 		apart = append(apart, o.tensors()...)
 	}
@@ -264,6 +293,9 @@ func checkUses(kind string, uses []Use) error {
 func (o UpdateOperands) Uses() []Use {
 	l := o.tensors()
 	l.add(ScalarsRole, 0, o.Scalars, ScalarsBytes, true, false)
+	if o.Workspace.Bytes > 0 {
+		l.add(Workspace, 0, o.Workspace, o.Workspace.Bytes, true, true)
+	}
 	return l
 }
 
@@ -286,6 +318,11 @@ func checkRule(u Update) error {
 		return r.check(r.Kind())
 	case AdamW:
 		return Adam(r).check(r.Kind())
+	case Muon:
+		if !(r.Momentum >= 0 && r.Momentum < 1) {
+			return bad(r.Kind(), "Momentum", "%v is not in [0, 1)", r.Momentum)
+		}
+		return Adam(r.AdamW()).check(r.Kind())
 	}
 	return bad(u.Kind(), "Update", "%T is not a known rule", u)
 }

@@ -243,13 +243,15 @@ func TestBadUpdatesAtOnce(t *testing.T) {
 	one := UpdateOperands{Elements: 16, Param: span(0), Grad: span(1), Scalars: span(2)}
 	other, same, apart := one, one, one
 	other.Param, other.Grad, other.Scalars = span(3), span(4), span(5)
+	elsewhere := one
+	elsewhere.Param, elsewhere.Grad, elsewhere.Workspace = span(3), span(4), span(6)
 	same.Param = span(3)
 	apart.Param, apart.Grad = span(3), span(4)
 	if err := CheckUpdates(SGD{}, []UpdateOperands{one, apart}); err != nil {
 		t.Error(err)
 	}
 	for field, all := range map[string][]UpdateOperands{
-		"UpdateOperands": nil, "Scalars": {one, other}, "DParams[0]": {one, same}, "Elements": {one, {}},
+		"UpdateOperands": nil, "Scalars": {one, other}, "Workspace": {one, elsewhere}, "DParams[0]": {one, same}, "Elements": {one, {}},
 	} {
 		var e *OpError
 		if err := CheckUpdates(SGD{}, all); !errors.As(err, &e) || e.Field != field {
@@ -269,7 +271,7 @@ func TestBadUpdates(t *testing.T) {
 		}
 		return o
 	}
-	for _, u := range []Update{SGD{}, SGD{Momentum: 0.9, Nesterov: true}, Adam{}, AdamW{Beta1: 0.9}} {
+	for _, u := range []Update{SGD{}, SGD{Momentum: 0.9, Nesterov: true}, Adam{}, AdamW{Beta1: 0.9}, Muon{Momentum: 0.95}} {
 		if err := good(u.States()).Check(u); err != nil {
 			t.Errorf("%+v: %v", u, err)
 		}
@@ -289,6 +291,14 @@ func TestBadUpdates(t *testing.T) {
 		{Adam{Beta2: -0.1}, nil, "Beta2"},
 		{AdamW{Epsilon: nan}, nil, "Epsilon"},
 		{AdamW{WeightDecay: -1}, nil, "WeightDecay"},
+		{Muon{Momentum: 1}, nil, "Momentum"},
+		{Muon{Beta2: 1}, nil, "Beta2"},
+		{Muon{}, func(o *UpdateOperands) { o.Matrix = Matrix{4, 4} }, "States"},
+		{Muon{}, func(o *UpdateOperands) { o.Matrix, o.States = Matrix{4, 5}, o.States[:1] }, "Matrix"},
+		{Muon{}, func(o *UpdateOperands) { o.Matrix = Matrix{-4, -4} }, "Matrix"},
+		{Muon{}, func(o *UpdateOperands) { o.Matrix = Matrix{0, 16} }, "Matrix"},
+		{Muon{}, func(o *UpdateOperands) { o.Matrix = Matrix{MaxElements, 2} }, "Matrix"},
+		{Muon{}, func(o *UpdateOperands) { o.Workspace = o.Grad }, "Workspace"},
 		{SGD{}, func(o *UpdateOperands) { o.Elements = 0 }, "Elements"},
 		{SGD{}, func(o *UpdateOperands) { o.Elements = MaxElements + 1 }, "Elements"},
 		{SGD{}, func(o *UpdateOperands) { o.Elements = 17 }, "Params[0]"},

@@ -156,6 +156,8 @@ type Library interface {
 	Workspace(c Call) (int64, error)
 	// Prepare binds a call to memory of the device. Preparing may allocate; launching does not.
 	Prepare(c Call, o Operands) (runtime.Launch, error)
+	// UpdateWorkspace returns the exact scratch bytes that an update of a parameter needs while it runs, 0 for none.
+	UpdateWorkspace(u Update, m Matrix) (int64, error)
 	// PrepareUpdate binds one optimizer update of parameters, with the same scalars, to memory.
 	PrepareUpdate(u Update, all ...UpdateOperands) (runtime.Launch, error)
 	// PrepareGuard binds what measures, clips and checks all gradients before the updates.

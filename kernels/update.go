@@ -7,11 +7,31 @@ import (
 	"plimsoll/runtime"
 )
 
-// Update is an optimizer's rule for one parameter. The set is closed: SGD, Adam, AdamW.
+// Update is an optimizer's rule for one parameter. The set is closed: SGD, Adam, AdamW, Muon.
 type Update interface {
 	Kind() string
-	// States returns how many state tensors of the parameter's size the rule keeps (momentum, moments).
+	// States returns how many state tensors of the parameter's size the rule keeps (momentum, moments); see StatesOf.
 	States() int
+}
+
+// StatesOf returns how many state tensors a rule keeps of a parameter: of a matrix Muon keeps the momentum alone.
+func StatesOf(u Update, m Matrix) int {
+	if _, ok := u.(Muon); ok && m.Is() {
+		return 1
+	}
+	return u.States()
+}
+
+// Matrix is the extent of a weight that is a matrix to Muon; zero: the parameter is none.
+type Matrix struct{ Rows, Columns int64 }
+
+// Is reports whether there is a matrix.
+func (m Matrix) Is() bool { return m != Matrix{} }
+
+// Muons reports whether a rule orthogonalizes updates of a matrix, so that these cannot be made by parts.
+func (m Matrix) Muons(u Update) bool {
+	_, ok := u.(Muon)
+	return ok && m.Is()
 }
 
 // SGD is stochastic gradient descent with momentum, as PyTorch defines it:
@@ -37,6 +57,7 @@ type AdamW struct {
 func (SGD) Kind() string   { return "sgd" }
 func (Adam) Kind() string  { return "adam" }
 func (AdamW) Kind() string { return "adamw" }
+func (Muon) Kind() string  { return "muon" }
 
 // States implements Update.
 func (s SGD) States() int {
@@ -52,13 +73,19 @@ func (Adam) States() int { return 2 }
 // States implements Update.
 func (AdamW) States() int { return 2 }
 
+// States implements Update.
+func (Muon) States() int { return 2 }
+
 // UpdateOperands binds an update of one parameter to memory. All tensors are float32 with Elements elements.
 type UpdateOperands struct {
 	Elements int64
+	Matrix   Matrix // rows of so many columns, for rules that know matrices
 	Param    runtime.Span
 	Grad     runtime.Span
-	States   []runtime.Span
+	States   []runtime.Span // as many as StatesOf says
 	Scalars  runtime.Span
+	// Workspace has what Library.UpdateWorkspace says; the updates of a launch may share one.
+	Workspace runtime.Span
 	// Earlier is how many updates the parameter has had before those that Scalars.Update counts.
 	Earlier uint64
 }

@@ -110,6 +110,7 @@ func (b *Builder) Model() (*Model, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
+	b.model.unmarkHead()
 	return b.model, nil
 }
 
@@ -258,6 +259,7 @@ func (g *Graph) params(n *Node, ps []kernels.Param, sources []Source) error {
 			return err
 		}
 		g.b.names[q.Name] = true
+		q.Matrix = matrixOf(n.Op, p)
 		q.Value = next(Params, &g.layer.paramBytes, p.Desc)
 		if p.Trained {
 			q.Grad = next(Grads, &g.layer.gradBytes, p.Desc)
@@ -265,6 +267,36 @@ func (g *Graph) params(n *Node, ps []kernels.Param, sources []Source) error {
 		n.Params = append(n.Params, q)
 	}
 	return nil
+}
+
+// matrixOf returns the extent of the weight of a linear layer or a convolution.
+func matrixOf(op kernels.Op, p kernels.Param) kernels.Matrix {
+	switch op.(type) {
+	case kernels.Linear, kernels.Conv2D:
+		if rows := int64(p.Desc.Shape[0]); len(p.Desc.Shape) > 1 {
+			return kernels.Matrix{Rows: rows, Columns: p.Desc.Elements() / rows}
+		}
+	}
+	return kernels.Matrix{}
+}
+
+// unmarkHead makes the last of all matrices, also where it is that of another layer, none.
+func (m *Model) unmarkHead() {
+	for _, l := range slices.Backward(m.Layers) {
+		for i := range slices.Backward(l.Nodes) {
+			for j := range l.Nodes[i].Params {
+				q := &l.Nodes[i].Params[j]
+				if !q.Matrix.Is() {
+					continue
+				}
+				q.Matrix = kernels.Matrix{}
+				if q.Of != nil {
+					q.Of.Matrix = kernels.Matrix{}
+				}
+				return
+			}
+		}
+	}
 }
 
 // of says what a parameter is by its source.

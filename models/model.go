@@ -53,6 +53,10 @@ type Parameter struct {
 	// Parts are how files hold it; nil: as one tensor with its name and shape, that of a convolution with the channels in front.
 	Parts []Part
 
+	// Matrix is the extent of a weight of a linear layer or a convolution (outputs x rest) but the model's last, the head; zero: the
+	// parameter is none of these. It is what an optimizer for hidden layers' matrices goes by.
+	Matrix kernels.Matrix
+
 	Start         Distribution // what Init fills it with
 	FanIn, FanOut int
 	// Fill writes the elements that it starts with, in place of Start; nil: Start does. See Source.

@@ -209,6 +209,7 @@ func badTrains() []badCase {
 		{"train: device misspelt", []string{"train", "-m", "tiny", "--devices", "cpi"}, 2, []string{"did you mean cpu?"}},
 		{"train: sums in one process", []string{"train", "-m", "tiny", "--allreduce", "nccl"}, 2, []string{"--allreduce is for several processes", "--world"}},
 		{"train: sums by tcp", []string{"train", "-m", "tiny", "--world", "2", "--allreduce", "nccl"}, 2, []string{"--allreduce nccl is for --transport nccl", "with tcp Plimsoll adds up"}},
+		{"train: parts of matrices", []string{"train", "-m", "tiny", "--devices", "cpu*2", "--strategy", "joint-flush", "--zero", "1", "--optimizer", "muon"}, 2, []string{"--zero 1", "--optimizer muon", "adamw"}},
 		{"train: sums of parts", []string{"train", "-m", "tiny", "--world", "2", "--transport", "nccl", "--allreduce", "nccl", "--zero", "1"}, 2, []string{"--allreduce nccl adds up whole gradients", "--zero 1"}},
 		{"train: sums by others", []string{"train", "-m", "tiny", "--allreduce", "mpi"}, 2, []string{"--allreduce", "ordered", "nccl"}},
 		{"train: momentum", []string{"train", "-m", "tiny", "--momentum", "1"}, 2, []string{"--momentum is 1"}},

@@ -299,7 +299,7 @@ func TestTrainWithOffloadedState(t *testing.T) {
 func TestTrainWithEveryOptimizerAndDataSet(t *testing.T) {
 	seen := map[any]string{}
 	for _, args := range [][]string{
-		{}, {"--optimizer", "sgd", "--momentum", "0"}, {"--optimizer", "adam"}, {"--optimizer", "adamw"}, {"--data", "glyphs"},
+		{}, {"--optimizer", "sgd", "--momentum", "0"}, {"--optimizer", "adam"}, {"--optimizer", "adamw"}, {"--optimizer", "muon"}, {"--optimizer", "muon", "--momentum", "0"}, {"--data", "glyphs"},
 		{"--lr-schedule", "cosine", "--warmup", "2"}, {"--lr-schedule", "step", "--lr-step", "1"}, {"--clip-norm", "0.5"}, {"--lr", "0.05"}, {"--channels", "1"}, {"--classes", "12"},
 	} {
 		hash := trainTiny(t, append(args, "--steps", "2")...)["weights_sha256"]

@@ -85,8 +85,8 @@ func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	s.BoolVar(&f.reference, "reference", false, "compute with the reference kernels: every type, in plain Go, slow; cpu only")
 	s.Var(newOneOf(&f.vendor, "prefer", "refuse", "require"), "vendor", "NVIDIA's cuDNN and cuBLAS on a GPU: refuse, prefer or require")
 	s.StringVar(&f.vendorPath, "vendor-path", "", "folders where those are looked for first (default: $PLIMSOLL_CUDA_LIBRARIES)")
-	s.Var(newOneOf(&f.optimizer, "sgd", "adam", "adamw"), "optimizer", "sgd, adam or adamw")
-	s.Float64Var(&f.momentum, "momentum", 0.9, "momentum of sgd")
+	s.Var(newOneOf(&f.optimizer, "sgd", "adam", "adamw", "muon"), "optimizer", "sgd, adam, adamw or muon (for matrices of hidden layers, adamw for all else)")
+	s.Float64Var(&f.momentum, "momentum", sgdMomentum, "momentum of sgd, and of muon, there 0.95 unless given")
 	s.Float64Var(&f.weightDecay, "weight-decay", 1e-4, "weight decay")
 }
 
@@ -219,6 +219,12 @@ func (f *jobFlags) ofFile() error {
 	return nil
 }
 
+// Momentum that nobody has given: what ResNets are usually trained with, and Muon's.
+const (
+	sgdMomentum  = 0.9
+	muonMomentum = 0.95
+)
+
 // update returns the optimizer; Adam's moments and epsilon are those of its paper.
 func (f *jobFlags) update() (kernels.Update, error) {
 	if !(f.momentum >= 0 && f.momentum < 1) {
@@ -233,6 +239,12 @@ func (f *jobFlags) update() (kernels.Update, error) {
 		return kernels.SGD{Momentum: float32(f.momentum), WeightDecay: decay}, nil
 	case "adam":
 		return kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: decay}, nil
+	case "muon":
+		momentum := float32(muonMomentum)
+		if f.set.Changed("momentum") {
+			momentum = float32(f.momentum)
+		}
+		return kernels.Muon{Momentum: momentum, WeightDecay: decay, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, nil
 	}
 	return kernels.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: decay}, nil
 }
@@ -248,7 +260,7 @@ type rateFlags struct {
 
 func (f *rateFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.Float64Var(&f.lr, "lr", 0, "learning rate (default: 0.1 for sgd, 0.001 for adam and adamw)")
+	s.Float64Var(&f.lr, "lr", 0, "learning rate (default: 0.1 for sgd, 0.001 for all others)")
 	s.Var(newOneOf(&f.schedule, "constant", "step", "cosine"), "lr-schedule", "constant, step or cosine")
 	s.IntVar(&f.warmup, "warmup", 0, "steps in which the learning rate rises to --lr")
 	s.IntVar(&f.every, "lr-step", 0, "of the schedule step: steps between two falls")

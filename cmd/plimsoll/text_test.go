@@ -64,6 +64,36 @@ func trainsOnText(t *testing.T, model string) {
 	}
 }
 
+// Muon trains the same bits along every plan of one device, with state on the host, on one thread and two, and when it goes on; and
+// with a flush on several devices, replicas too, those of parts.
+func TestMuonTrainsTheSameBits(t *testing.T) {
+	with := func(args ...string) train.Summary {
+		s := summaryOf(t, works(t, append(append([]string{"train", "--json", "--quiet"}, ofText("--optimizer", "muon")...), args...)...).out)
+		if s.PredictedPeakBytes != s.MeasuredPeakBytes {
+			t.Errorf("%v: peak %d, predicted %d", args, s.MeasuredPeakBytes, s.PredictedPeakBytes)
+		}
+		return s
+	}
+	run := filepath.Join(t.TempDir(), "run")
+	for _, same := range [][][]string{
+		{
+			{"--strategy", "store-all"}, {"--memory", "85%", "--strategy", "rotor"}, {"--threads", "2", "--strategy", "store-all"},
+			{"--offload-state", "optimizer", "--strategy", "rotor", "--memory", "90%"}, {"--offload-state", "weights", "--strategy", "store-all"},
+			{"--steps", "2", "--strategy", "store-all", "--out", run, "--checkpoint-every", "2"}, {"--steps", "4", "--strategy", "store-all", "--out", run, "--resume"},
+		},
+		{
+			{"--accumulate", "4", "--strategy", "store-all"}, {"--devices", "cpu*2", "--strategy", "1f1b-flush", "--microbatches", "4"},
+		},
+	} {
+		want := with(same[0]...).WeightsSHA256
+		for _, args := range same[1:] {
+			if got := with(args...).WeightsSHA256; (got == want) == (args[0] == "--steps" && args[1] == "2") {
+				t.Errorf("%v: weights %s, of %v %s", args, got, same[0], want)
+			}
+		}
+	}
+}
+
 // A text of one's own is read, and what does not go together is refused with a word on what would.
 func TestTextsOfOnesOwn(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tea.txt")

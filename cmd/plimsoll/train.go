@@ -137,7 +137,7 @@ disks of their own: each writes what its stages have, and --resume finds out who
 		if err := f.world.check(cmd); err != nil {
 			return err
 		}
-		if err := f.checkSums(); err != nil {
+		if err := firstOf(f.checkSums(), f.checkDivided()); err != nil {
 			return err
 		}
 		return f.world.within(cmd.Context(), a, f.job.devices, func(w *train.World) error {

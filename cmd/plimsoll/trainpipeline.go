@@ -76,6 +76,14 @@ func (f *trainFlags) checkSums() error {
 	return nil
 }
 
+// checkDivided refuses --zero where updates cannot be divided.
+func (f *trainFlags) checkDivided() error {
+	if f.pipe.zero != 0 && f.job.optimizer == "muon" {
+		return usage(errors.New("--zero 1 divides weights among replicas by elements, and --optimizer muon updates a matrix as a whole: leave --zero out, or take adamw"))
+	}
+	return nil
+}
+
 // offloads is what the bandwidth to host memory means for pipelines.
 const offloads = "; pipeline: lets stages offload, at this bandwidth"
 

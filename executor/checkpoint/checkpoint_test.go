@@ -134,6 +134,7 @@ func TestWholeState(t *testing.T) {
 	for _, u := range []kernels.Update{
 		kernels.SGD{Momentum: 0.9, Dampening: 0.1, WeightDecay: 1e-4, Nesterov: true},
 		kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, kernels.AdamW{Beta1: 0.3, WeightDecay: math.MaxFloat32},
+		kernels.Muon{Momentum: 0.95, WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8},
 	} {
 		m := someMeta(3)
 		m.Update = u
@@ -220,7 +221,7 @@ func TestMetaErrors(t *testing.T) {
 		{"threads", "", `"threads" is ""`},
 		{"updates", "", `"updates" is "": want a list of whole numbers from 0, one for each layer`}, {"updates", "3", `"updates" is "3"`},
 		{"updates", "null", `"updates" is "null"`}, {"updates", "[1,-1]", `"updates" is "[1,-1]"`}, {"updates", "[1.5]", `"updates" is "[1.5]"`},
-		{"optimizer", "lion", `"optimizer" is "lion": known are sgd, adam, adamw`},
+		{"optimizer", "lion", `"optimizer" is "lion": known are sgd, adam, adamw, muon`},
 		{"optimizer_settings", "{", `"optimizer_settings" is "{"`}, {"optimizer_settings", "null", `"optimizer_settings" is "null"`},
 		{"optimizer_settings", `{"Momentum":"x"}`, "Momentum"}, {"optimizer_settings", `{"Beta1":1}`, "Beta1"},
 		{"optimizer_settings", `{"Momentum":1e39}`, "1e39"}, {"optimizer_settings", `{"Momentum":1,"Momentum":2}`, "occurs twice"},

@@ -174,7 +174,7 @@ func (r *metaReader) update() kernels.Update {
 	u, err := decodeUpdate(kind, text)
 	switch {
 	case errors.Is(err, ErrFormat):
-		r.fail("optimizer", kind, "known are sgd, adam, adamw")
+		r.fail("optimizer", kind, "known are sgd, adam, adamw, muon")
 	case err != nil:
 		r.fail("optimizer_settings", text, err.Error())
 	}
@@ -189,6 +189,8 @@ func decodeUpdate(kind, text string) (kernels.Update, error) {
 		return settings[kernels.Adam](text)
 	case kernels.AdamW{}.Kind():
 		return settings[kernels.AdamW](text)
+	case kernels.Muon{}.Kind():
+		return settings[kernels.Muon](text)
 	}
 	return nil, ErrFormat
 }

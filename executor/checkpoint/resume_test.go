@@ -96,6 +96,7 @@ func TestResumeUnderAnotherPlan(t *testing.T) {
 	for _, u := range []kernels.Update{
 		kernels.SGD{}, kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4, Nesterov: true},
 		kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, kernels.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.1},
+		kernels.Muon{Momentum: 0.95, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8},
 	} {
 		straight := newRun(t, u, arena, storeAll, nil)
 		losses := straight.steps(0, 6)
@@ -134,7 +135,7 @@ func TestResumeUnderAnotherPlan(t *testing.T) {
 		}
 		cases++
 	}
-	if cases != 4 {
+	if cases != 5 {
 		t.Errorf("%d cases", cases)
 	}
 }

@@ -161,11 +161,14 @@ func (b *binder) update(s *localStage, slot, sum int) (prepared, error) {
 			at := l.at + q.Grad.Offset
 			for _, p := range s.shard.pieces(at, q.Desc.Bytes()) {
 				o := kernels.UpdateOperands{
-					Elements: p.bytes / kernels.Float32.Size(), Scalars: s.scalars[sum], Earlier: l.earlier,
+					Elements: p.bytes / kernels.Float32.Size(), Scalars: s.scalars[sum], Workspace: s.workspace, Earlier: l.earlier,
 					Param: s.weights[slot].Part(at+p.behind, p.bytes), Grad: s.grads[sum].Part(at+p.behind, p.bytes),
 				}
-				for _, st := range s.states {
-					o.States = append(o.States, st.Part(p.at, p.bytes))
+				if s.shard == nil {
+					o.Matrix = q.Matrix
+				}
+				for k := range kernels.StatesOf(b.optimizer, o.Matrix) {
+					o.States = append(o.States, s.state(k, l, q, p))
 				}
 				all = append(all, o)
 			}

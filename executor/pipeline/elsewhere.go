@@ -60,6 +60,11 @@ func (l noop) Prepare(c kernels.Call, _ kernels.Operands) (runtime.Launch, error
 	return l.launch(fmt.Sprintf("%v %v", c.Op, c.Pass)), nil
 }
 
+// UpdateWorkspace implements kernels.Library, as Workspace does.
+func (noop) UpdateWorkspace(kernels.Update, kernels.Matrix) (int64, error) {
+	panic("BUG: compiled for nothing")
+}
+
 // PrepareUpdate implements kernels.Library.
 func (l noop) PrepareUpdate(kernels.Update, ...kernels.UpdateOperands) (runtime.Launch, error) {
 	return l.launch("update"), nil

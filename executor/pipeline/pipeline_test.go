@@ -234,7 +234,9 @@ func referenceWith(t testing.TB, c pipelinetest.Config, plan *pipeline.Plan, p p
 	for _, s := range plan.Stages {
 		c.Stages = append(c.Stages, pipelinetest.Stage{First: s.First, Last: s.Last})
 	}
-	c.Optimizer, c.Seed, c.Batch = optimizer, 7, random{c.Model.Classes}.batch
+	if c.Seed, c.Batch = 7, (random{c.Model.Classes}).batch; c.Optimizer == nil {
+		c.Optimizer = optimizer
+	}
 	r, err := pipelinetest.New(c)
 	must(t, err)
 	out, err := r.Run(p, n)

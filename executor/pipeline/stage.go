@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/executor"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/pipeline"
@@ -31,7 +32,8 @@ type localStage struct {
 	sums      *replicaSums   // nil where the plan has no messages for those of replicas
 	rounds    int            // sums over replicas in this run
 	shared    int            // how often their statistics became the first one's, likewise
-	states    []runtime.Span // the optimizer's, each laid out like the weights, or like the shard
+	states    []runtime.Span // the optimizer's, each by executor.StateLayout, or like the shard
+	workspace runtime.Span   // of updates
 	shard     *shard         // of the optimizer's state; nil: the device has all
 	layers    []stageLayer
 
@@ -61,6 +63,7 @@ type stageLayer struct {
 	buffers map[int64]int64    // by offset in the Params block
 	trained map[int64]int64    // likewise, the offset in the Grads block
 	params  []models.Parameter // with their places
+	stateAt []map[int64]int64  // of each of the optimizer's states, where it has a parameter, by the offset in the Grads block
 	number  int                // of the layer, from 1
 	earlier uint64             // updates before this run
 }
@@ -175,10 +178,34 @@ func (s *localStage) layStatic(w *Workload, copies, sums int, g *allocator, m *M
 	}
 	s.discrepancy.layOut(g)
 	s.deferred.rows = s.grads[0].Part(weights, s.deferred.bytes(buffers))
-	for range w.Optimizer.States() {
-		s.states = append(s.states, g.alloc(s.shard.size(weights)))
-	}
+	s.layStates(w, g)
 	m.Static += g.end - start
+}
+
+// layStates places the optimizer's states and the workspace of its updates.
+func (s *localStage) layStates(w *Workload, g *allocator) {
+	for k := range w.Optimizer.States() {
+		var end int64
+		for i := range s.layers {
+			l := &s.layers[i]
+			at, bytes := executor.StateLayout(w.Optimizer, w.Model.Layers[l.number-1], k)
+			for offset := range at {
+				at[offset] += end
+			}
+			l.stateAt, end = append(l.stateAt, at), end+bytes
+		}
+		s.states = append(s.states, g.alloc(s.shard.size(end)))
+	}
+	s.workspace = g.alloc(slices.Max(w.UpdateWorkspaces[s.spec.First-1 : s.spec.Last]))
+}
+
+// state returns where state k has what a device keeps of a parameter.
+func (s *localStage) state(k int, l *stageLayer, q models.Parameter, p piece) runtime.Span {
+	at := p.at
+	if s.shard == nil {
+		at = l.stateAt[k][q.Grad.Offset]
+	}
+	return s.states[k].Part(at, p.bytes)
 }
 
 // onDevice reports whether a stage works on a minibatch on a device.

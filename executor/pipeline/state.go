@@ -84,10 +84,10 @@ func (s *localStage) list(d *driver, add func(placed)) {
 				continue
 			}
 			put("weight", place{d, s.value(l, 0, q.Value), 0})
-			for k, st := range s.states {
+			for k := range kernels.StatesOf(d.e.Optimizer, q.Matrix) {
 				var at []place
 				for _, p := range s.shard.pieces(l.at+q.Grad.Offset, q.Desc.Bytes()) {
-					at = append(at, place{d, st.Part(p.at, p.bytes), p.behind})
+					at = append(at, place{d, s.state(k, l, q, p), p.behind})
 				}
 				put(fmt.Sprintf("state%d", k), at...)
 			}

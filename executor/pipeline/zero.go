@@ -129,9 +129,12 @@ func (e *Executor) checkShards() error {
 		if x == nil {
 			continue
 		}
+		_, muon := e.Optimizer.(kernels.Muon)
 		switch apart := slices.ContainsFunc(x.line, func(d int) bool { return e.parted(d, x.line[0]) }); {
 		case e.opt.DeferredBatchNorm:
 			return fmt.Errorf("%w: deferred batch normalization adds up statistics with all gradients, and with \"zero\" of %d replicas of stage %d have parts of them: leave one of the two out", ErrPlan, e.order.plan.Zero, s)
+		case muon:
+			return fmt.Errorf("%w: muon updates a matrix as a whole, and with \"zero\" of %d replicas of stage %d have parts of it: leave \"zero\" out, or take adamw", ErrPlan, e.order.plan.Zero, s)
 		case apart && e.opt.Save != nil:
 			return fmt.Errorf("%w: with \"zero\" of %d the optimizer's state of stage %d lies on devices %v of different processes, and one process saves a stage: leave checkpoints or \"zero\" out", ErrPlan, e.order.plan.Zero, s, x.line)
 		}

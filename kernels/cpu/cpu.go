@@ -110,6 +110,9 @@ func (l *Library) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands)
 	}
 	whole, used := &builder{}, []access(nil)
 	for _, o := range all {
+		if err := kernels.CheckUpdateWorkspace(l, u, o); err != nil {
+			return nil, err
+		}
 		uses, err := l.resolve(o.Uses())
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", u.Kind(), err)

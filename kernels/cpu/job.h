@@ -57,6 +57,10 @@ enum kernel {
 	ATTENTION_BACKWARD,
 	SGD_UPDATE,
 	ADAM_UPDATE,
+	MUON_BEGIN,
+	MUON_NORMALIZE,
+	MUON_POLYNOMIAL,
+	MUON_END,
 	GUARD_SQUARES,
 	GUARD_VERDICT,
 	PEAK,
@@ -243,6 +247,14 @@ struct update_args {
 	int64_t nesterov, decoupled;
 };
 
+struct muon_args { // see kernels.Muon
+	uint64_t param, grad, momentum, scalars;
+	uint64_t x, partials;         // the update, and double sums of its squares
+	uint64_t square, again;       // float side,side: A, and A*A, which becomes a + b*A + c*A*A
+	int64_t n, chunk, parts, side;
+	double beta, weight_decay, rate, tiny, a, b, c;
+};
+
 struct guard_args {
 	uint64_t grad, partials, norm, scalars;
 	int64_t n, chunk;             // of the gradient
@@ -277,6 +289,7 @@ struct job {
 		struct rotary_args rotary;
 		struct attention_args attention;
 		struct update_args update;
+		struct muon_args muon;
 		struct guard_args guard;
 		struct peak_args peak;
 	} args;

@@ -11,6 +11,10 @@ import (
 
 // update is one optimizer step of one parameter.
 func (b *builder) update(u kernels.Update, o kernels.UpdateOperands) {
+	if o.Matrix.Muons(u) {
+		b.muon(u.(kernels.Muon), o.Matrix)
+		return
+	}
 	args := C.struct_update_args{
 		param: b.at(kernels.ParamRole, 0), grad: b.at(kernels.DParam, 0),
 		state0: b.at(kernels.Save, 0), state1: b.at(kernels.Save, 1), scalars: b.at(kernels.ScalarsRole, 0),
@@ -26,6 +30,9 @@ func (b *builder) update(u kernels.Update, o kernels.UpdateOperands) {
 		adam(&args, r)
 	case kernels.AdamW:
 		adam(&args, kernels.Adam(r))
+		args.decoupled = 1
+	case kernels.Muon:
+		adam(&args, kernels.Adam(r.AdamW()))
 		args.decoupled = 1
 	}
 	addJob(b, kernel, ceil(o.Elements, grain), scratch{}, args)

@@ -74,3 +74,62 @@ static void adam_update(const struct job *job, int64_t task, char *scratch) {
 	for (int j = 0; j < 4; j++)
 		if (j != 1) memcpy(from[j], rest[j], bytes);
 }
+
+// muon_begin moves the momentum, and writes what is to be orthogonalized: nothing, of a step that is skipped.
+static void muon_begin(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct muon_args *u = &job->args.muon;
+	struct step s = step_of(u->scalars);
+	int64_t from = task * u->chunk, to = least(from + u->chunk, u->n);
+	float *restrict x = F(u->x), *restrict momentum = F(u->momentum);
+	const float *restrict grad = F(u->grad);
+	float beta = (float)u->beta, fresh = (float)(1 - u->beta);
+	if (s.skip) {
+		for (int64_t i = from; i < to; i++) x[i] = 0;
+		return;
+	}
+	for (int64_t i = from; i < to; i++) {
+		float g = grad[i] * s.scale, v = momentum[i] + (g - momentum[i]) * fresh;
+		momentum[i] = v;
+		x[i] = g + beta * (v - g);
+	}
+}
+
+// muon_normalize divides x by its norm, from the partial sums.
+static void muon_normalize(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct muon_args *u = &job->args.muon;
+	double squares = 0;
+	for (int64_t i = 0; i < u->parts; i++) squares += D(u->partials)[i];
+	double norm = sqrt(squares);
+	float factor = (float)(1 / (norm > u->tiny ? norm : u->tiny));
+	int64_t from = task * u->chunk, to = least(from + u->chunk, u->n);
+	float *x = F(u->x);
+	INDEPENDENT
+	for (int64_t i = from; i < to; i++) x[i] *= factor;
+}
+
+// muon_polynomial makes a + b*A + c*A*A of A*A.
+static void muon_polynomial(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct muon_args *u = &job->args.muon;
+	int64_t from = task * u->chunk, to = least(from + u->chunk, u->side * u->side);
+	const float *restrict square = F(u->square);
+	float *restrict again = F(u->again), a = (float)u->a, b = (float)u->b, c = (float)u->c;
+	for (int64_t i = from; i < to; i++) again[i] = b * square[i] + c * again[i];
+	for (int64_t i = (from + u->side) / (u->side + 1) * (u->side + 1); i < to; i += u->side + 1) again[i] += a;
+}
+
+// muon_end moves the parameter by what is orthogonal.
+static void muon_end(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct muon_args *u = &job->args.muon;
+	struct step s = step_of(u->scalars);
+	if (s.skip) return;
+	double lr = s.lr;
+	float shrink = (float)(1 - lr * u->weight_decay), size = (float)(lr * u->rate);
+	int64_t from = task * u->chunk, to = least(from + u->chunk, u->n);
+	float *restrict param = F(u->param);
+	const float *restrict x = F(u->x);
+	for (int64_t i = from; i < to; i++) param[i] = param[i] * shrink - size * x[i];
+}

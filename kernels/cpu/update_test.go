@@ -18,6 +18,7 @@ var updates = []kernels.Update{
 	kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8},
 	kernels.Adam{Beta1: 0.8, Beta2: 0.99, Epsilon: 1e-3, WeightDecay: 0.1},
 	kernels.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.05},
+	kernels.Muon{Momentum: 0.95, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.05}, // of what is no matrix
 }
 
 // trainer runs an update again and again on memory of its own: parameter, gradient, two states, scalars.
@@ -148,6 +149,9 @@ func (m *model) step(u kernels.Update, grad []float32, s kernels.Scalars) {
 		case kernels.AdamW:
 			m.w[i] -= lr * float64(o.WeightDecay) * m.w[i]
 			m.adam(i, kernels.Adam(o), g, lr, t)
+		case kernels.Muon:
+			m.w[i] -= lr * float64(o.WeightDecay) * m.w[i]
+			m.adam(i, kernels.Adam(o.AdamW()), g, lr, t)
 		}
 	}
 }

@@ -30,8 +30,25 @@ func (l *Library) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands)
 }
 
 // update updates as many parameters at a time as a kernel's argument has room for: most are too small for a launch of their own.
+// Matrices come one after the other.
 func (b *builder) update(u kernels.Update, all []kernels.UpdateOperands) error {
-	for list := range slices.Chunk(all, C.UPDATE_TENSORS) {
+	var rest []kernels.UpdateOperands
+	for _, o := range all {
+		if !o.Matrix.Muons(u) {
+			rest = append(rest, o)
+			continue
+		}
+		if err := kernels.CheckUpdateWorkspace(b.lib, u, o); err != nil {
+			return err
+		}
+		at, err := b.lib.resolve(o.Uses())
+		if err != nil {
+			return err
+		}
+		b.address = at
+		b.muon(u.(kernels.Muon), o.Matrix)
+	}
+	for list := range slices.Chunk(rest, C.UPDATE_TENSORS) {
 		function, args := rule(u)
 		for i, o := range list {
 			at, err := b.lib.resolve(o.Uses())
@@ -64,6 +81,8 @@ func rule(u kernels.Update) (function string, args C.struct_update_args) {
 		args = adam(kernels.Adam(r))
 		args.decoupled = 1
 		return "adam_update", args
+	case kernels.Muon: // of what is no matrix
+		return rule(r.AdamW())
 	}
 	panic(fmt.Sprintf("BUG: no kernel for %T", u))
 }

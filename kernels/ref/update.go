@@ -39,12 +39,18 @@ func (s *update) make(u kernels.Update) error {
 		return s.adam(u, u.WeightDecay, 0)
 	case kernels.AdamW:
 		return s.adam(kernels.Adam(u), 0, u.WeightDecay)
+	case kernels.Muon:
+		if s.matrix.Is() {
+			return s.muon(u)
+		}
+		return s.adam(kernels.Adam(u.AdamW()), 0, u.WeightDecay)
 	}
 	return fmt.Errorf("ref: there is no update %q", u.Kind())
 }
 
 type update struct {
 	w, g    []float32
+	matrix  kernels.Matrix
 	states  [][]float32
 	scalars []byte
 	earlier uint64
@@ -52,7 +58,7 @@ type update struct {
 
 // bindUpdate views the operands of a checked update.
 func (l *Library) bindUpdate(o kernels.UpdateOperands) (*update, error) {
-	s := &update{states: make([][]float32, len(o.States)), earlier: o.Earlier}
+	s := &update{matrix: o.Matrix, states: make([][]float32, len(o.States)), earlier: o.Earlier}
 	for _, u := range o.Uses() {
 		u.Span.Bytes = u.Bytes
 		b, err := l.memory.Bytes(u.Span)

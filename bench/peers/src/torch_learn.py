@@ -3,7 +3,8 @@
     python3 torch_learn.py draw WEIGHTS [--length 64] [--blocks 2] [--width 64]        writes weights to begin with
     python3 torch_learn.py train WEIGHTS FOLDER [--batch 16] [--rate 0.002] ...         begins with them, prints JSON
 
-AdamW is torch.optim's, with the decay on every parameter, as Plimsoll has it. Weights have Hugging Face's names.
+AdamW is torch.optim's, with the decay on every parameter, as Plimsoll has it. With --optimizer muon torch.optim.Muon, which iterates in
+bfloat16, updates the matrices of the blocks, at the scale of AdamW's updates, and AdamW all else. Weights have Hugging Face's names.
 """
 import argparse
 import array
@@ -38,6 +39,17 @@ def load(path):
     return out
 
 
+def optimizers(params, a):
+    """Those that update all parameters together."""
+    adamw = lambda some: torch.optim.AdamW(some, lr=a.rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=a.decay)
+    if a.optimizer == "adamw":
+        return [adamw(params.values())]
+    hidden = {n for n, p in params.items() if p.dim() == 2 and ".h." in n}
+    rest = [p for n, p in params.items() if n not in hidden]
+    muon = torch.optim.Muon([params[n] for n in hidden], lr=a.rate, weight_decay=a.decay, momentum=0.95, adjust_lr_fn="match_rms_adamw")
+    return [muon, adamw(rest)]
+
+
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("do", choices=["draw", "train"])
@@ -46,6 +58,7 @@ def main():
     a.add_argument("--tied", action="store_true")
     for name, default in (("length", 64), ("batch", 16), ("blocks", 2), ("width", 64), ("heads", 4), ("seed", 1)):
         a.add_argument("--" + name, type=int, default=default)
+    a.add_argument("--optimizer", choices=["adamw", "muon"], default="adamw")
     a.add_argument("--rate", type=float, default=0.002)
     a.add_argument("--decay", type=float, default=0.01)
     a = a.parse_args()
@@ -67,16 +80,18 @@ def main():
     assert {n: p.shape for n, p in start.items()} == {n: p.shape for n, p in params.items()}, "other weights"
     params = start
     train, test = tokens_of(pathlib.Path(a.folder) / "train.bin", a.length), tokens_of(pathlib.Path(a.folder) / "test.bin", a.length)
-    optimizer = torch.optim.AdamW(params.values(), lr=a.rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=a.decay)
+    updates = optimizers(params, a)
 
     def loss(samples, reduction):
         return F.cross_entropy(model.logits(params, samples[:, :-1]).flatten(0, 1), samples[:, 1:].flatten(), reduction=reduction)
 
     for samples in train.split(a.batch):
-        optimizer.zero_grad()
+        for p in params.values():
+            p.grad = None
         value = loss(samples, "mean")
         value.backward()
-        optimizer.step()
+        for u in updates:
+            u.step()
     with torch.no_grad():
         held = sum(float(loss(s, "sum")) for s in test.split(64)) / test[:, 1:].numel()
     print(json.dumps({"torch": torch.__version__, "steps": len(train) // a.batch, "loss": value.item(), "test_loss": held}))

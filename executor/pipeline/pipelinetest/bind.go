@@ -85,7 +85,7 @@ func (b *binder) parameter(l *layer, q models.Parameter) *parameter {
 	b.passes(bytes)
 	if q.Trained {
 		p.grad = l.at(models.Grads).Part(q.Grad.Offset, bytes)
-		for range b.Optimizer.States() {
+		for range kernels.StatesOf(b.Optimizer, q.Matrix) {
 			p.states = append(p.states, b.take(bytes))
 		}
 	}
@@ -104,6 +104,15 @@ func (b *binder) size() error {
 				}
 				most = max(most, n)
 			}
+		}
+	}
+	for _, l := range b.Model.Layers {
+		for _, q := range l.Params() {
+			n, err := b.Library.UpdateWorkspace(b.Optimizer, q.Matrix)
+			if err != nil {
+				return err
+			}
+			most = max(most, n)
 		}
 	}
 	b.workspace = b.take(most)
@@ -189,7 +198,7 @@ func (b *binder) updates(l *layer) error {
 			continue
 		}
 		launch, err := b.Library.PrepareUpdate(b.Optimizer, kernels.UpdateOperands{
-			Elements: p.Desc.Elements(), Param: p.value, Grad: p.grad, States: p.states, Scalars: b.shared[models.Scalars],
+			Elements: p.Desc.Elements(), Matrix: p.Matrix, Workspace: b.workspace, Param: p.value, Grad: p.grad, States: p.states, Scalars: b.shared[models.Scalars],
 		})
 		if err != nil {
 			return fmt.Errorf("update of %s: %w", p.Name, err)

@@ -132,11 +132,12 @@ func TestWithoutDelayItIsTheExecutorOfOneDevice(t *testing.T) {
 		{"tiny", 16, momentum, []int{1, 2, 3, 6}},
 		{"tiny", 16, kernels.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 1e-2}, []int{3}},
 		{"mlp", 8, kernels.SGD{Momentum: 0.5, Dampening: 0.5}, []int{2}},
+		{"mlp", 8, kernels.Muon{Momentum: 0.9, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 1e-2}, []int{2}},
 		{"resnet20", 16, momentum, []int{4}},
 		{"densenet121", 32, kernels.SGD{}, []int{3}},
 	}
 	if testing.Short() {
-		zoo = zoo[:3]
+		zoo = zoo[:4]
 	}
 	compared := map[string]int{}
 	for _, x := range zoo {

@@ -132,6 +132,14 @@ struct update_args {
 	i64 n[UPDATE_TENSORS];
 };
 
+// muon_args: the parts of a step of one matrix that are no products, see kernels.Muon. x: the update, of n elements; partials: double
+// sums of the squares of its chunks; square and again: float side,side, A, and A*A, which becomes a + b*A + c*A*A.
+struct muon_args {
+	u64 scalars, param, grad, momentum, x, partials, square, again;
+	i64 n, chunk, parts, side;
+	double beta, weight_decay, rate, tiny, a, b, c;
+};
+
 // Gradients that one launch of guard_squares can measure: its argument must stay under 4 KiB.
 enum { GUARD_GRADIENTS = 160 };
 

@@ -88,21 +88,103 @@ INLINE double block_sum(double mine) {
 	return sums[0];
 }
 
+// squares_of returns a thread's share of the sum of the squares of n values.
+INLINE double squares_of(const float *x, i64 n) {
+	double sum = 0;
+	for (i64 i = threadIdx.x * 4; i < n; i += GUARD_THREADS * 4) {
+		values<4> g;
+		load_some(g, x + i, n - i);
+#pragma unroll
+		for (int k = 0; k < 4; k++) sum += (double)g.v[k] * g.v[k];
+	}
+	return sum;
+}
+
 // guard_squares: a block measures one chunk of one gradient.
 KERNEL(guard_squares, struct guard_args) {
 	int t = part_of(a.first, a.count);
 	i64 from = (i64)(blockIdx.x - a.first[t]) * a.chunk, left = a.n[t] - from;
 	const float *grad = GLOBAL(const float, a.grad[t]) + from;
 	if (left > a.chunk) left = a.chunk;
-	double sum = 0;
-	for (i64 i = threadIdx.x * 4; i < left; i += GUARD_THREADS * 4) {
-		values<4> g;
-		load_some(g, grad + i, left - i);
-#pragma unroll
-		for (int k = 0; k < 4; k++) sum += (double)g.v[k] * g.v[k];
-	}
-	sum = block_sum(sum);
+	double sum = block_sum(squares_of(grad, left));
 	if (threadIdx.x == 0) GLOBAL(double, a.partials)[blockIdx.x] = sum;
+}
+
+// muon_begin moves the momentum, and writes what is to be orthogonalized: nothing, of a step that is skipped.
+KERNEL(muon_begin, struct muon_args) {
+	const scalars s = *GLOBAL(const scalars, a.scalars);
+	float beta = (float)a.beta, fresh = (float)(1 - a.beta);
+	stream<4>(a.n, [&](i64 i, i64 left) {
+		values<4> g, v, x = {{0, 0, 0, 0}};
+		if (!s.skip) {
+			load_some(g, GLOBAL(const float, a.grad) + i, left);
+			load_some(v, GLOBAL(const float, a.momentum) + i, left);
+#pragma unroll
+			for (int k = 0; k < 4; k++) {
+				float d = g.v[k] * s.scale;
+				v.v[k] += (d - v.v[k]) * fresh;
+				x.v[k] = d + beta * (v.v[k] - d);
+			}
+			store_some(GLOBAL(float, a.momentum) + i, v, left);
+		}
+		store_some(GLOBAL(float, a.x) + i, x, left);
+	});
+}
+
+// muon_squares: a block sums the squares of one chunk of x.
+KERNEL(muon_squares, struct muon_args) {
+	i64 from = (i64)blockIdx.x * a.chunk, left = a.n - from;
+	if (left > a.chunk) left = a.chunk;
+	double sum = block_sum(squares_of(GLOBAL(const float, a.x) + from, left));
+	if (threadIdx.x == 0) GLOBAL(double, a.partials)[blockIdx.x] = sum;
+}
+
+// muon_normalize divides x by its norm, from the partial sums.
+KERNEL(muon_normalize, struct muon_args) {
+	__shared__ float formed;
+	if (threadIdx.x == 0) {
+		double squares = 0;
+		for (i64 i = 0; i < a.parts; i++) squares += GLOBAL(const double, a.partials)[i];
+		double norm = sqrt(squares);
+		formed = (float)(1 / (norm > a.tiny ? norm : a.tiny));
+	}
+	__syncthreads();
+	float factor = formed;
+	stream<4>(a.n, [&](i64 i, i64 left) {
+		values<4> x;
+		load_some(x, GLOBAL(const float, a.x) + i, left);
+#pragma unroll
+		for (int k = 0; k < 4; k++) x.v[k] *= factor;
+		store_some(GLOBAL(float, a.x) + i, x, left);
+	});
+}
+
+// muon_polynomial makes a + b*A + c*A*A of A*A.
+KERNEL(muon_polynomial, struct muon_args) {
+	float f0 = (float)a.a, f1 = (float)a.b, f2 = (float)a.c;
+	stream<4>(a.side * a.side, [&](i64 i, i64 left) {
+		values<4> square, again;
+		load_some(square, GLOBAL(const float, a.square) + i, left);
+		load_some(again, GLOBAL(const float, a.again) + i, left);
+#pragma unroll
+		for (int k = 0; k < 4; k++) again.v[k] = f1 * square.v[k] + f2 * again.v[k] + ((i + k) % (a.side + 1) == 0 ? f0 : 0);
+		store_some(GLOBAL(float, a.again) + i, again, left);
+	});
+}
+
+// muon_end moves the parameter by what is orthogonal.
+KERNEL(muon_end, struct muon_args) {
+	const scalars s = *GLOBAL(const scalars, a.scalars);
+	if (s.skip) return;
+	float shrink = (float)(1 - (double)s.lr * a.weight_decay), size = (float)((double)s.lr * a.rate);
+	stream<4>(a.n, [&](i64 i, i64 left) {
+		values<4> w, x;
+		load_some(w, GLOBAL(const float, a.param) + i, left);
+		load_some(x, GLOBAL(const float, a.x) + i, left);
+#pragma unroll
+		for (int k = 0; k < 4; k++) w.v[k] = w.v[k] * shrink - size * x.v[k];
+		store_some(GLOBAL(float, a.param) + i, w, left);
+	});
 }
 
 // guard_verdict writes the norm and judges it; one block.

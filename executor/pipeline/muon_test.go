@@ -1,0 +1,105 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"plimsoll/executor"
+	"plimsoll/executor/pipeline/pipelinetest"
+	"plimsoll/kernels"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime/host"
+)
+
+var muon = kernels.Muon{Momentum: 0.95, WeightDecay: 1e-2, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8}
+
+// Matrices are updated as a whole, in every schedule, with every kind of weight versions and in replicas: to the bits of the
+// definition on one device, at the planned peak. Of the momentum alone there is a state of every weight.
+func TestMuonInPipelines(t *testing.T) {
+	m := plainModel(t)
+	w, err := Compile(m, onlyLibrary(t), muon)
+	must(t, err)
+	c := costs(w, 3, 2)
+	plans := map[string]*pipeline.Plan{"data": dataParallel(c, 6), "flush": planFor(t, "1f1b-flush", c, pipeline.Options{Microbatches: 4})}
+	for _, versions := range []pipeline.Versions{pipeline.Stash, pipeline.DoubleBuffered} {
+		plans[string(versions)] = planFor(t, "1f1b*", c, pipeline.Options{Versions: versions})
+	}
+	for name, plan := range plans {
+		t.Run(name, func(t *testing.T) {
+			e, out := trainedWith(t, w, c, plan, 3*groupOf(t, w, c, plan), host.Config{Chaos: 2}, Options{Audit: plan.IsFlush()})
+			out.Tensors = tensors(t, e)
+			var p pipelinetest.Program
+			switch {
+			case name == "data":
+				p = newInstants(t, c, plan).expected(e, len(out.Losses))
+			case plan.IsFlush():
+				p = pipelinetest.Flush(plan.Repeats())
+			default:
+				p = program(plan.Versions, delays(t, c, plan), e.Group())
+			}
+			on := targets(t, 1, host.Config{})[0]
+			same(t, referenceWith(t, pipelinetest.Config{Model: m, Device: on.Device, Library: on.Library, LR: p.Rate(rate), Optimizer: muon}, plan, p, len(out.Losses)), out)
+			for _, a := range e.Audited() {
+				if want := e.memory[a.Device].Peak; a.PeakBytes != want {
+					t.Errorf("device %d: peak %d, planned %d", a.Device, a.PeakBytes, want)
+				}
+			}
+			states := map[string]int{}
+			for _, x := range out.Tensors {
+				states[x.Role]++
+			}
+			if n := states["weight"]; states["state0"] != n || states["state1"] != n-14 { // the convolutions
+				t.Errorf("tensors %v", states)
+			}
+		})
+	}
+}
+
+// Parts of a matrix cannot be updated by themselves: a plan that divides the state is refused, and says what to do.
+func TestMuonIsNotDivided(t *testing.T) {
+	w, err := Compile(wideModel(t), onlyLibrary(t), muon)
+	must(t, err)
+	c := costs(w, 2, 3)
+	divided, whole := sharing(t, c, dataParallel(c, 4))
+	for plan, refused := range map[*pipeline.Plan]bool{divided: true, whole: false} {
+		_, err := Needs(w, c, plan, Options{})
+		if errors.Is(err, ErrPlan) != refused || refused && !strings.Contains(fmt.Sprint(err), "muon") {
+			t.Errorf("with \"zero\" of %v: %v", plan.Zero, err)
+		}
+	}
+}
+
+// The memory of a stage is that of AdamW less the second state of matrices, with the workspace of the largest one.
+func TestMemoryOfMuon(t *testing.T) {
+	m, lib := wideModel(t), onlyLibrary(t)
+	needs := func(u kernels.Update) (*executor.Workload, []Memory) {
+		w, err := Compile(m, lib, u)
+		must(t, err)
+		c := costs(w, 2, 3)
+		all, err := Needs(w, c, planFor(t, "1f1b-flush", c, pipeline.Options{Microbatches: 2}), Options{})
+		must(t, err)
+		return w, all
+	}
+	w, got := needs(muon)
+	_, adamw := needs(muon.AdamW())
+	var workspace, matrices int64
+	for _, bytes := range w.UpdateWorkspaces[:2] {
+		workspace = max(workspace, bytes)
+	}
+	for _, l := range m.Layers[:2] {
+		for _, q := range l.Params() {
+			if q.Matrix.Is() {
+				matrices += q.Desc.Storage()
+			}
+		}
+	}
+	first := planFor(t, "1f1b-flush", costs(w, 2, 3), pipeline.Options{Microbatches: 2}).Stages[0]
+	if first.Last != 2 || workspace == 0 {
+		t.Fatalf("the first stage ends with layer %d, a workspace has %d bytes", first.Last, workspace)
+	}
+	if want := adamw[0].Static - matrices + workspace; got[0].Static != want {
+		t.Errorf("static memory %d, want %d", got[0].Static, want)
+	}
+}

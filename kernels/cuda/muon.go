@@ -1,0 +1,73 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+// #include "args.h"
+import "C"
+
+import "plimsoll/kernels"
+
+// UpdateWorkspace implements kernels.Library.
+func (l *Library) UpdateWorkspace(u kernels.Update, m kernels.Matrix) (int64, error) {
+	if err := kernels.CheckMatrix(u, m); err != nil || !m.Muons(u) {
+		return 0, err
+	}
+	b := &builder{lib: l}
+	b.muon(u.(kernels.Muon), m)
+	return b.used, b.err
+}
+
+// muon is one step of one matrix. Workspace: two of the update's size, two square ones, sums of squares, and what products need.
+func (b *builder) muon(u kernels.Muon, m kernels.Matrix) {
+	n, side, parts := m.Rows*m.Columns, m.Side(), kernels.GuardPartials(m.Rows*m.Columns)
+	b.used = 0
+	x, next := b.reserve(4*n), b.reserve(4*n)
+	args := C.struct_muon_args{
+		scalars: b.at(kernels.ScalarsRole, 0), param: b.at(kernels.ParamRole, 0), grad: b.at(kernels.DParam, 0), momentum: b.at(kernels.Save, 0),
+		x: x, square: b.reserve(4 * side * side), again: b.reserve(4 * side * side), partials: b.reserve(8 * parts),
+		n: C.i64(n), chunk: kernels.GuardChunk, parts: C.i64(parts), side: C.i64(side),
+		beta: decimal(u.Momentum), weight_decay: decimal(u.WeightDecay), rate: C.double(m.Rate()), tiny: kernels.MuonTiny,
+		a: C.double(kernels.MuonCoefficients[0]), b: C.double(kernels.MuonCoefficients[1]), c: C.double(kernels.MuonCoefficients[2]),
+	}
+	addStream(b, "update", "muon_begin", n, 4, args)
+	addStep(b, "update", "muon_squares", dim{parts, 1, 1}, guardBlock, 0, args)
+	addStream(b, "update", "muon_normalize", n, 4, args)
+	square, again, apply := m.MuonProducts()
+	rest, most := b.used, b.used
+	multiply := func(c kernels.Call, left, right, out C.u64) {
+		b.used = rest
+		b.product(c, left, right, out)
+		most = max(most, b.used)
+	}
+	for range kernels.MuonSteps {
+		multiply(square, x, x, args.square)
+		multiply(again, args.square, args.square, args.again)
+		addStream(b, "update", "muon_polynomial", side*side, 4, args)
+		if apply.Pass == kernels.Forward {
+			multiply(apply, x, args.again, next)
+		} else {
+			multiply(apply, args.again, x, next)
+		}
+		x, next = next, x
+	}
+	b.used, args.x = most, x
+	addStream(b, "update", "muon_end", n, 4, args)
+}
+
+// product appends a call of a layer without bias: forward left*right^T, backward to the input left*right, to the weight left^T*right.
+func (b *builder) product(c kernels.Call, left, right, out C.u64) {
+	operands := map[kernels.Pass][3]kernels.Role{
+		kernels.Forward:        {kernels.X, kernels.ParamRole, kernels.Y},
+		kernels.BackwardInput:  {kernels.DY, kernels.ParamRole, kernels.DX},
+		kernels.BackwardParams: {kernels.DY, kernels.X, kernels.DParam},
+	}[c.Pass]
+	inner := &builder{lib: b.lib, call: c, algorithm: measured, used: b.used, address: addresses{
+		{Role: kernels.Workspace}: b.at(kernels.Workspace, 0),
+		{Role: operands[0]}:       left, {Role: operands[1]}: right, {Role: operands[2]}: out,
+	}}
+	inner.conv(newLinear(c.Op.(kernels.Linear), c.In[0]))
+	b.steps, b.used = append(b.steps, inner.steps...), inner.used
+	if b.err == nil {
+		b.err = inner.err
+	}
+}

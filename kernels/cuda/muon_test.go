@@ -1,0 +1,109 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"plimsoll/kernels"
+	"plimsoll/runtime"
+)
+
+var muon = kernels.Muon{Momentum: 0.95, WeightDecay: 0.05, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
+
+// TestMuon: steps of matrices of any shape follow the reference, with the same bits whenever they are repeated, alone or at once with
+// what is no matrix; a step that is skipped changes neither weights nor momentum; guards behind operands stay.
+func TestMuon(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	steps := 0
+	for i, m := range []kernels.Matrix{{Rows: 1, Columns: 1}, {Rows: 1, Columns: 37}, {Rows: 29, Columns: 1}, {Rows: 7, Columns: 90}, {Rows: 65, Columns: 17}, {Rows: 33, Columns: 33}, {Rows: 90, Columns: 200}} {
+		o, vector := newMatrix(t, l, m, uint64(i)), newOptimizer(muon, 70, uint64(i))
+		vector.put(vector.operands.Grad, random(rand.New(rand.NewPCG(7, 7)), 70))
+		beside := vector.behind(int64(len(o.memory)), 0)
+		beside.Scalars, beside.Workspace = o.operands.Scalars, o.operands.Workspace
+		o.memory = append(o.memory, vector.memory...)
+		launch := prepared(t, l, o.operands, beside)
+		for step := range 2 {
+			o.put(o.operands.Grad, random(rand.New(rand.NewPCG(6, uint64(step))), o.operands.Elements))
+			o.scalars(kernels.Scalars{Update: uint64(step), LR: 0.1 / float32(step+1), GradScale: 0.5})
+			want := expected(t, muon, o)
+			got := b.run(t, o.memory, launch)
+			if !bytes.Equal(got, b.run(t, o.memory, launch)) {
+				t.Errorf("%v: repeated it has other bits", m)
+			}
+			alone := b.run(t, o.memory, prepared(t, l, o.operands))
+			for _, s := range []runtime.Span{o.operands.Param, o.operands.States[0]} {
+				if !bytes.Equal(got[s.Offset:s.End()], alone[s.Offset:s.End()]) {
+					t.Errorf("%v: alone it has other bits", m)
+				}
+				within(t, fmt.Sprintf("%v, step %d", m, step), floats(got[s.Offset:s.End()]), floats(want[s.Offset:s.End()]))
+			}
+			for _, s := range []runtime.Span{o.operands.Grad, o.operands.Param, o.operands.States[0], o.operands.Workspace} {
+				if end := kernels.Align(s.End()); !bytes.Equal(got[end:end+kernels.Alignment], o.memory[end:end+kernels.Alignment]) {
+					t.Errorf("%v: what is behind %v has changed", m, s)
+				}
+			}
+			o.memory = got
+			steps++
+		}
+		o.scalars(kernels.Scalars{Update: 5, LR: 0.1, GradScale: 1, Skip: 1})
+		rest := o.operands.Workspace.Offset
+		if got := b.run(t, o.memory, launch); !bytes.Equal(got[:rest], o.memory[:rest]) {
+			t.Errorf("%v: a skipped step changes something", m)
+		}
+	}
+	if steps != 14 {
+		t.Errorf("ran %d steps, want 14", steps)
+	}
+}
+
+// newMatrix places a matrix like newOptimizer, with the workspace behind all else.
+func newMatrix(t *testing.T, l *Library, m kernels.Matrix, seed uint64) *optimizer {
+	t.Helper()
+	o := newOptimizer(kernels.SGD{Momentum: 0.9}, m.Rows*m.Columns, seed) // one state
+	bytes, err := l.UpdateWorkspace(muon, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.operands.Matrix = m
+	o.operands.Workspace = runtime.Span{Offset: int64(len(o.memory)), Bytes: bytes}
+	o.memory = append(o.memory, make([]byte, kernels.Align(bytes)+kernels.Alignment)...)
+	for i := range o.memory[o.operands.Workspace.Offset:] {
+		o.memory[o.operands.Workspace.Offset+int64(i)] = 0xFF // NaN
+	}
+	return o
+}
+
+func prepared(t *testing.T, l *Library, all ...kernels.UpdateOperands) runtime.Launch {
+	t.Helper()
+	launch, err := l.PrepareUpdate(muon, all...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return launch
+}
+
+// within compares what a few products after each other have rounded.
+func within(t *testing.T, what string, got, want []float32) {
+	t.Helper()
+	for i, w := range want {
+		if d := math.Abs(float64(got[i] - w)); !(d <= 1e-4*(1+math.Abs(float64(w)))) {
+			t.Fatalf("%s: element %d is %v, want %v", what, i, got[i], w)
+		}
+	}
+}
+
+// TestMuonWorkspace: less than an update needs is refused.
+func TestMuonWorkspace(t *testing.T) {
+	l := libraries(t, newBench(t))[0]
+	o := newMatrix(t, l, kernels.Matrix{Rows: 9, Columns: 5}, 1)
+	o.operands.Workspace.Bytes--
+	if _, err := l.PrepareUpdate(muon, o.operands); err == nil {
+		t.Error("a workspace that is too small is accepted")
+	}
+}

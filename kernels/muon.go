@@ -1,0 +1,58 @@
+package kernels
+
+import "math"
+
+// Muon is momentum whose step, of a weight that is a matrix, is orthogonalized by a Newton-Schulz iteration; AdamW with its Beta1,
+// Beta2 and Epsilon is the rule for all that is no matrix. With the gradient g of a matrix W of m rows and n columns:
+//
+//	v = Momentum*v + (1-Momentum)*g            (v is 0 at the first update)
+//	X = Momentum*v + (1-Momentum)*g            (Nesterov)
+//	X = X / max(|X|, MuonTiny)                 (the Frobenius norm)
+//	X = a*X + (b*A + c*A*A)*X, A = X*X^T       (MuonSteps times; of a tall matrix from the other side, with A = X^T*X)
+//	W = (1 - lr*WeightDecay)*W - lr*MuonScale*sqrt(max(m, n))*X
+//
+// Five steps move all singular values that are not much smaller than the largest to between 0.7 and 1.2.
+//
+// Sources: K. Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024 (momentum, coefficients, steps); J. Liu et
+// al., "Muon is scalable for LLM training", 2025, equation 4 (the scale, with which updates are as large as AdamW's, so that both have one
+// learning rate). torch.optim.Muon with adjust_lr_fn="match_rms_adamw" is the same, but iterates in bfloat16; here all is float32.
+//
+// States: of a matrix v, of others AdamW's two.
+type Muon struct {
+	Momentum, WeightDecay, Beta1, Beta2, Epsilon float32
+}
+
+// What the iteration is made of.
+const (
+	MuonSteps = 5
+	MuonTiny  = 1e-7 // the least norm
+	MuonScale = 0.2  // root mean square of AdamW's updates
+)
+
+// MuonCoefficients are a, b and c of the iteration.
+var MuonCoefficients = [3]float64{3.4445, -4.7750, 2.0315}
+
+// AdamW is the rule for parameters that are no matrix.
+func (m Muon) AdamW() AdamW {
+	return AdamW{Beta1: m.Beta1, Beta2: m.Beta2, Epsilon: m.Epsilon, WeightDecay: m.WeightDecay}
+}
+
+// Rate is what the learning rate of an update of a matrix is multiplied by.
+func (m Matrix) Rate() float64 { return MuonScale * math.Sqrt(float64(max(m.Rows, m.Columns))) }
+
+// Side is the smaller extent, that of the square matrices of the iteration.
+func (m Matrix) Side() int64 { return min(m.Rows, m.Columns) }
+
+// MuonProducts are the three products of a step of the iteration, as calls of layers without bias on Rows inputs. Of a wide X they
+// are forward(X, X) = X*X^T, forward(A, A), and backward from P to the input, P*X; of a tall one the gradient of the weight X^T*X,
+// forward(A, A), and forward(X, P). A and P are symmetric.
+func (m Matrix) MuonProducts() (square, again, apply Call) {
+	of := func(p Pass, rows, columns, out int64) Call {
+		return Call{Op: Linear{Out: int(out)}, Pass: p, In: []Desc{F32(int(rows), int(columns))}}
+	}
+	again = of(Forward, m.Side(), m.Side(), m.Side())
+	if m.Rows <= m.Columns {
+		return of(Forward, m.Rows, m.Columns, m.Rows), again, of(BackwardInput, m.Rows, m.Columns, m.Rows)
+	}
+	return of(BackwardParams, m.Rows, m.Columns, m.Columns), again, of(Forward, m.Rows, m.Columns, m.Columns)
+}
