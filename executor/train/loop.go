@@ -106,7 +106,7 @@ func (l *loop) part(k int, rec *Record) (*executor.Result, error) {
 	l.idle.add(res, waited)
 	l.recent.Add(res, k)
 	rec.add(res)
-	rec.Accuracy += float64(res.Correct) / float64(l.Job.labels())
+	rec.Accuracy += float64(res.Correct) / float64(max(res.Counted, 1))
 	rec.Seconds -= late.Seconds()
 	rec.DataWaitS += waited.Seconds()
 	return res, nil
