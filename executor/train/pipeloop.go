@@ -570,7 +570,7 @@ func (c *pipeLoop) Evaluate(ctx context.Context) (Score, error) {
 
 // score evaluates. In a process without the last stage it is nothing.
 func (c *pipeLoop) score(ctx context.Context) (Score, error) {
-	var s Score
+	s := c.Job.newScore()
 	batches, err := data.NewLoader(ctx, c.Job.test, 0, 0, 0)
 	if err != nil {
 		return s, err
