@@ -44,9 +44,14 @@ func batch(j *train.Job) string {
 
 // figures returns what a run ended with. What is no number is left out.
 func figures(s *train.Summary) (all []report.Figure) {
+	iou := math.NaN()
+	if s.MeanIoU != nil {
+		iou = *s.MeanIoU
+	}
 	for _, f := range append([]report.Figure{
 		{Name: "steps", Value: float64(s.Steps)}, {Name: "loss of the last step", Value: float64(s.Loss)},
 		{Name: "loss, held out", Value: float64(s.TestLoss)}, {Name: "accuracy, held out", Value: s.Accuracy, Unit: report.Share},
+		{Name: "mean IoU, held out", Value: iou, Unit: report.Share},
 		{Name: "step, predicted", Value: s.PredictedS, Unit: report.Seconds}, {Name: "step, measured", Value: s.MeasuredS, Unit: report.Seconds},
 		{Name: "error of the prediction", Value: report.TimeError(s.PredictedS, s.MeasuredS), Unit: report.Share},
 		{Name: "images per second", Value: s.ImagesPerS}, {Name: "waited for data", Value: s.DataWaitShare, Unit: report.Share},

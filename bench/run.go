@@ -74,7 +74,7 @@ func addStep(page *report.Page, r *train.Run, o *train.Outcome) error {
 
 // runSummary is the sentence under a run's title.
 func runSummary(r *train.Run, o *train.Outcome) string {
-	return fmt.Sprintf("%d steps of %s; %s are recognized.", o.Steps, r.Job.Samples(r.Job.Images()), r.Job.Held(float64(o.TestLoss), o.Accuracy, o.TestSamples))
+	return fmt.Sprintf("%d steps of %s; %s are recognized.", o.Steps, r.Job.Samples(r.Job.Images()), r.Job.Held(float64(o.TestLoss), o.Accuracy, o.MeanIoU, o.TestSamples))
 }
 
 // historyCharts draws loss, accuracy and learning rate over the steps of a run, on training batches and held-out samples.
@@ -93,14 +93,18 @@ func historyCharts(h *train.History) []report.Chart {
 		}
 		return s
 	}
-	return []report.Chart{
+	charts := []report.Chart{
 		stepChart("Loss", report.Plain, batches(func(r train.Record) float64 { return float64(r.Loss) }),
 			heldOut(func(e train.Evaluation) float64 { return float64(e.Loss) })),
 		stepChart("Accuracy", report.Share, batches(func(r train.Record) float64 { return r.Accuracy }),
 			heldOut(func(e train.Evaluation) float64 { return e.Accuracy })),
-		stepChart("Learning rate", report.Plain, batches(func(r train.Record) float64 { return r.Rate })),
-		stepChart("Norm of the gradients", report.Plain, batches(func(r train.Record) float64 { return float64(r.Norm) })),
 	}
+	if len(h.Evals) > 0 && h.Evals[0].MeanIoU != nil {
+		charts = append(charts, stepChart("Mean IoU", report.Share, heldOut(func(e train.Evaluation) float64 { return *e.MeanIoU })))
+	}
+	return append(charts,
+		stepChart("Learning rate", report.Plain, batches(func(r train.Record) float64 { return r.Rate })),
+		stepChart("Norm of the gradients", report.Plain, batches(func(r train.Record) float64 { return float64(r.Norm) })))
 }
 
 func stepChart(title string, unit report.Unit, series ...report.Series) report.Chart {

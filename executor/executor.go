@@ -109,6 +109,7 @@ type Interval struct{ Start, End float64 }
 type Result struct {
 	Loss    float64
 	Correct int     // correct predictions in the batch, before the update
+	Counted int     // labels that count: all but those that are kernels.Ignored
 	Norm    float64 // of all gradients together, before clipping
 	// Skipped says that the norm was not finite, and that the weights and the optimizer's state are as before.
 	Skipped bool
@@ -508,7 +509,7 @@ func (e *Executor) collect() (err error) {
 	}
 	r := &e.result
 	values := unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4)
-	r.Loss, r.Correct = float64(values[lossAt/4]), int(values[lossAt/4+1])
+	r.Loss, r.Correct, r.Counted = float64(values[lossAt/4]), int(values[lossAt/4+1]), int(values[lossAt/4+2])
 	if r.Norm, r.Skipped = 0, false; e.done == e.parts()-1 {
 		r.Norm = e.norm(values)
 		if r.Skipped = math.IsNaN(r.Norm) || math.IsInf(r.Norm, 0); !r.Skipped {

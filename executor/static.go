@@ -21,10 +21,10 @@ type static struct {
 	hostState hostState // what lives in host memory instead
 }
 
-// Where a step's result holds what: float32 loss and number of correct predictions; float32 norm.
+// Where a step's result holds what: float32 loss, number of correct predictions and that of labels that count; float32 norm.
 const (
 	lossAt    = 0
-	lossBytes = 8
+	lossBytes = 12
 	normAt    = kernels.Alignment
 	normBytes = 4
 )

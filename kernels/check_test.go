@@ -116,7 +116,7 @@ func TestUses(t *testing.T) {
 		{Call{Op: everyOp[6], Train: true, Pass: Backward}, "DY >DX[0] Saved[0]"},
 		{Call{Op: everyOp[9]}, "X[0] >Y"},
 		{Call{Op: everyOp[9], Train: true, Pass: Backward}, "DY >DX[0] Scalars"},
-		{Call{Op: everyOp[10], Train: true, Pass: Backward}, "X[0] X[1] >DX[0] Saved[0]"},
+		{Call{Op: everyOp[10], Train: true, Pass: Backward}, "Y X[0] X[1] >DX[0] Saved[0]"},
 		{Call{Op: everyOp[11], Train: true}, "X[0] >Y"},
 		{Call{Op: everyOp[11], Train: true, Pass: Backward}, "DY >DX[0]"},
 		{Call{Op: everyOp[16], Train: true}, "X[0] Params[0] Params[1] >Y"},

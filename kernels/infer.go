@@ -189,7 +189,7 @@ func (s SoftmaxCrossEntropy) Infer(in []Desc) (Desc, error) {
 	if want := (Desc{Shape: head(in[0]), DType: Int32}); !in[1].Equal(want) {
 		return Desc{}, bad(s.Kind(), "X", "labels are %v, want %v", in[1], want)
 	}
-	return F32(2), nil
+	return F32(3), nil
 }
 
 // Infer implements Op.

@@ -56,8 +56,9 @@ func TestShapes(t *testing.T) {
 		// torch.nn.Upsample, mode="nearest"
 		{Upsample{Factor: 2}, shapes(Shape{2, 3, 4, 5}), Shape{2, 6, 8, 5}},
 		{Dropout{P: 0.5}, shapes(Shape{2, 3}), Shape{2, 3}},
-		{SoftmaxCrossEntropy{}, []Desc{F32(8, 10), labels(8)}, Shape{2}},
-		{SoftmaxCrossEntropy{}, []Desc{F32(8, 3, 10), {Shape: Shape{8, 3}, DType: Int32}}, Shape{2}},
+		{SoftmaxCrossEntropy{}, []Desc{F32(8, 10), labels(8)}, Shape{3}},
+		{SoftmaxCrossEntropy{}, []Desc{F32(8, 3, 10), {Shape: Shape{8, 3}, DType: Int32}}, Shape{3}},
+		{SoftmaxCrossEntropy{}, []Desc{F32(8, 4, 5, 10), {Shape: Shape{8, 4, 5}, DType: Int32}}, Shape{3}},
 		{Linear{Out: 30, LastAxis: true}, shapes(Shape{128, 2, 2, 5}), Shape{128, 2, 2, 30}},
 		{Embedding{Vocabulary: 7, Width: 5, Positions: 4}, []Desc{{Shape: Shape{2, 3}, DType: Int32}}, Shape{2, 3, 5}},
 		{LayerNorm{}, shapes(Shape{2, 3, 5}), Shape{2, 3, 5}},

@@ -80,11 +80,17 @@ func (l Linear) Features(x Desc) int64 {
 type Dropout struct{ P float32 }
 
 // SoftmaxCrossEntropy is the mean over N of -log softmax(X[0])[label]. X[0]: N,C logits, X[1]: N int32 labels; N can be
-// several axes. Y is float32[2]: the loss and the number of correct predictions. The softmax is never in memory: Saved is
-// N,3, float32, the largest logit m of each row and the sum of exp(x - m) as two numbers, from which backward computes it
-// again. DY is implied to be 1.
-// A label outside 0..C-1 makes the loss NaN.
+// several axes: of text samples and tokens, of images with a class for each pixel N, H, W. Rows whose label is Ignored count
+// for nothing: the mean is over the others, 0 where there are none, and their gradient is 0. Any other label outside 0..C-1
+// makes the loss NaN.
+//
+// Y is float32[3]: the loss, the number of correct predictions and that of rows that count, which backward divides by. The
+// softmax is never in memory: Saved is N,3, float32, the largest logit m of each row and the sum of exp(x - m) as two numbers,
+// from which backward computes it again. DY is implied to be 1.
 type SoftmaxCrossEntropy struct{}
+
+// Ignored is the label of what has no part in the loss, PyTorch's ignore_index.
+const Ignored = -100
 
 // Cast is X[0] in the other of Float32 and BFloat16, rounded to the nearest, ties to even; its gradient is cast back.
 type Cast struct{ To DType }
@@ -118,7 +124,7 @@ func (Linear) Needs() Needs          { return Needs{Inputs: []bool{true}} }
 func (Dropout) Needs() Needs         { return Needs{} }
 func (Cast) Needs() Needs            { return Needs{} }
 
-func (SoftmaxCrossEntropy) Needs() Needs { return Needs{Inputs: []bool{true, true}} }
+func (SoftmaxCrossEntropy) Needs() Needs { return Needs{Inputs: []bool{true, true}, Output: true} }
 
 // Split: only ops whose weight gradient is a contraction of its own split their backward.
 

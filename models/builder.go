@@ -36,7 +36,7 @@ type Builder struct {
 }
 
 // NewBuilder starts a model with the given input, images N, H, W, C, each of which has one label, or tokens N, T, int32, each of
-// which has one, and classes.
+// which has one, and classes. With PerPixel each pixel of an image has a label.
 func NewBuilder(name string, input kernels.Desc, classes int) *Builder {
 	b := &Builder{ConvStart: KaimingFanOut, LinearStart: UniformFanIn, BiasStart: UniformFanIn, DType: input.DType, out: input, names: map[string]bool{}}
 	labels := input.Shape[:min(1, len(input.Shape))]
@@ -51,6 +51,15 @@ func NewBuilder(name string, input kernels.Desc, classes int) *Builder {
 	b.err = checkTensor(input)
 	b.model.Labels = kernels.Desc{Shape: labels, DType: kernels.Int32}
 	return b
+}
+
+// PerPixel says that each pixel of an image has a label, so that logits are N, H, W, classes. It is to be called before the first layer.
+func (b *Builder) PerPixel() {
+	if len(b.model.Input.Shape) != 4 || len(b.model.Layers) > 0 {
+		b.fail("PerPixel is for images, and comes before the first layer")
+		return
+	}
+	b.model.Labels.Shape = b.model.Input.Shape[:3]
 }
 
 // Layer adds the layer that graph builds from its input to the value that it returns. The names of the layer's

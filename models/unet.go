@@ -13,10 +13,11 @@ import (
 // bottom, and all of a level on the way up, make half as many channels as that level has, which torchgpipe's benchmark
 // does and the paper's counts of parameters confirm.
 //
+// The last convolution makes a score of each class for each pixel. Of a model that segments these are the logits; for data with a
+// class for an image they are their means over it: a classifier of C/2 features, which wants channels where classes are many.
+//
 // Different from torchgpipe: behind a convolution come BatchNorm and ReLU, the zoo's own, in place of dropout of whole
-// channels, instance normalization and a leaky ReLU; and as the data here have a class for an image, not one for each
-// pixel, the last convolution makes a score of each class for each pixel, and the logits are their means over the image:
-// a classifier of C/2 features, which wants channels where classes are many.
+// channels, instance normalization and a leaky ReLU.
 //
 // A layer of the chain is one convolution at the top, and at most twice as many on every level further down: a map has
 // half as many elements there, and more skips pass it. So a layer keeps at least about as much of its own as it copies of
@@ -27,8 +28,18 @@ const (
 	unetMost   = 4
 )
 
-// unet returns the U-Net of (B, C).
+// unet returns the U-Net of (B, C) that classifies images.
 func unet(convs, width int) func(string, Config) (*Model, error) {
+	return unetOf(convs, width, func(g *Graph, scores Value) Value { return g.GlobalAvgPool("mean", scores) })
+}
+
+// segmentingUnet returns the U-Net of (B, C) that gives each pixel a class.
+func segmentingUnet(convs, width int) func(string, Config) (*Model, error) {
+	return unetOf(convs, width, nil)
+}
+
+// unetOf returns the U-Net of (B, C) whose logits head makes of the scores of the pixels; nil: they are the logits.
+func unetOf(convs, width int, head func(g *Graph, scores Value) Value) func(string, Config) (*Model, error) {
 	return func(name string, c Config) (*Model, error) {
 		const least = 1 << unetLevels
 		switch {
@@ -39,6 +50,9 @@ func unet(convs, width int) func(string, Config) (*Model, error) {
 		}
 		u := &unetBuilder{Builder: c.builder(name), convs: convs}
 		u.ConvStart = KaimingFanIn
+		if head == nil {
+			u.PerPixel()
+		}
 		for i := range unetLevels {
 			u.level(fmt.Sprintf("down%d", i+1), min(1<<i, unetMost), width<<i, width<<i, pass, descend)
 		}
@@ -47,7 +61,11 @@ func unet(convs, width int) func(string, Config) (*Model, error) {
 			u.level(fmt.Sprintf("up%d", i+1), min(1<<i, unetMost), width<<i/2, width<<i/2, ascend, nil)
 		}
 		u.Layer("segment", "", func(g *Graph, x Value) Value {
-			return g.GlobalAvgPool("mean", g.Conv("segment", x, c.Classes, 1, 1))
+			scores := g.Conv("segment", x, c.Classes, 1, 1)
+			if head == nil {
+				return scores
+			}
+			return head(g, scores)
 		})
 		return u.Model()
 	}

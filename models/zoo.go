@@ -80,7 +80,7 @@ const mostSize = 1 << 14
 // families are the models that numbers scale: unet-6-72 is the U-Net of (6, 72), gpt2-4-128 a GPT-2 of 4 blocks and 128 channels. All
 // take two numbers, some more.
 var families = map[string]family{
-	"unet": pairOf(unet), "amoebanet": pairOf(amoebaNet), "gpt2": pairOf(smallGPT2), "llama": {5, smallLlama},
+	"unet": pairOf(unet), "unetseg": pairOf(segmentingUnet), "amoebanet": pairOf(amoebaNet), "gpt2": pairOf(smallGPT2), "llama": {5, smallLlama},
 }
 
 // family is how many numbers at most scale its models, and how.
@@ -108,6 +108,18 @@ func scaled(name string) func(string, Config) (*Model, error) {
 		return nil
 	}
 	return f.model(sizes)
+}
+
+// Segmenters returns the known models that give each pixel of an image a class.
+func Segmenters() []Known {
+	return []Known{
+		{"unetseg", "U-Net (2, 16) that segments; others are unetseg-B-C", "Kim et al. 2020, torchgpipe, section 4.2.2", 64, 4, segmentingUnet(2, 16)},
+	}
+}
+
+// Segments reports whether a known model, or one of a family, gives each pixel a class.
+func Segments(name string) bool {
+	return slices.ContainsFunc(Segmenters(), func(k Known) bool { return name == k.Name || strings.HasPrefix(name, k.Name+"-") })
 }
 
 // Pairs returns the known models of pairs of images: two branches, which meet in one loss.
@@ -176,8 +188,8 @@ func base(name string) string {
 	return name
 }
 
-// All returns all known models: of images, of pairs of them, of text.
-func All() []Known { return slices.Concat(Zoo(), Pairs(), Texts()) }
+// All returns all known models: of images, of their pixels, of pairs of images, of text.
+func All() []Known { return slices.Concat(Zoo(), Segmenters(), Pairs(), Texts()) }
 
 // lookup returns what New knows by a name, nil when it knows none.
 func lookup(name string) (func(name string, c Config) (*Model, error), error) {
@@ -196,12 +208,12 @@ func lookup(name string) (func(name string, c Config) (*Model, error), error) {
 	return build, nil
 }
 
-// Names lists what New knows; unet-B-C, amoebanet-L-F, gpt2-B-C and llama-B-C stand for all models of their families.
+// Names lists what New knows; unet-B-C, unetseg-B-C, amoebanet-L-F, gpt2-B-C and llama-B-C stand for all models of their families.
 func Names() (all []string) {
 	for _, k := range All() {
 		all = append(all, k.Name)
 	}
-	return append(all, "unet-B-C", "amoebanet-L-F", "gpt2-B-C", "llama-B-C")
+	return append(all, "unet-B-C", "unetseg-B-C", "amoebanet-L-F", "gpt2-B-C", "llama-B-C")
 }
 
 // New builds a known model, one of a family, or that of a file (see Open). Errors: ErrUnknown, ErrConfig, those of the file.

@@ -59,9 +59,10 @@ func (f *weightsFlags) open(ctx context.Context) (*train.Job, *train.Runner, err
 type evaluateFigures struct {
 	Model      string   `json:"model"`
 	Data       string   `json:"data"`
-	Samples    int      `json:"samples"` // held out; of text its tokens
+	Samples    int      `json:"samples"` // held out; of text its tokens, of masks their pixels
 	Correct    int      `json:"correct"`
 	Accuracy   float64  `json:"accuracy"`
+	MeanIoU    *float64 `json:"mean_iou,omitempty"`   // of masks
 	Loss       float64  `json:"loss"`                 // cross entropy, the mean
 	Perplexity *float64 `json:"perplexity,omitempty"` // of text
 }
@@ -69,7 +70,7 @@ type evaluateFigures struct {
 func (a *app) evaluate() *cobra.Command {
 	f := &weightsFlags{}
 	cmd := command("evaluate", "Judge trained weights by held-out samples", `Run a model with trained weights over the held-out samples of a data set, and print the mean loss (cross entropy), of text its
-perplexity, and the share that is predicted right. --weights is a safetensors file with the names that train and PyTorch write, a
+perplexity, of masks the mean IoU, and the share that is predicted right. --weights is a safetensors file with the names that train and PyTorch write, a
 checkpoint, or the folder of a run. Give the --model, --length or --image, --tokenizer and --classes that they were trained with.`, nil)
 	cmd.Example = `  plimsoll train -m resnet20 --data digits --image 32 --steps 200 --out runs/a
   plimsoll evaluate -m resnet20 --data digits --image 32 --weights runs/a`
@@ -84,13 +85,13 @@ checkpoint, or the folder of a run. Give the --model, --length or --image, --tok
 		if err != nil {
 			return err
 		}
-		out := evaluateFigures{job.Model, job.Data, score.Samples, score.Correct, score.Accuracy(), score.MeanLoss(), nil}
+		out := evaluateFigures{job.Model, job.Data, score.Samples, score.Correct, score.Accuracy(), score.MeanIoU(), score.MeanLoss(), nil}
 		if job.Tokens() > 0 {
 			perplexity := math.Exp(out.Loss)
 			out.Perplexity = &perplexity
 		}
 		return a.print(out, func(w io.Writer) {
-			fmt.Fprintf(w, "%s on %s: loss %.5f, %s\n", out.Model, out.Data, out.Loss, job.Held(out.Loss, out.Accuracy, out.Samples))
+			fmt.Fprintf(w, "%s on %s: loss %.5f, %s\n", out.Model, out.Data, out.Loss, job.Held(out.Loss, out.Accuracy, out.MeanIoU, out.Samples))
 		})
 	}
 	return cmd

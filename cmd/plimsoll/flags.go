@@ -73,7 +73,7 @@ func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	s.IntVar(&f.config.Channels, "channels", 3, "channels of the images")
 	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")
 	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "type of the activations: float32 or bf16; tf32 is float32 with rounded products; weights and sums are float32")
-	s.StringVar(&f.data, "data", "", "data set: "+strings.Join(data.Names(), ", ")+" (default: digits, or opticks for language models)")
+	s.StringVar(&f.data, "data", "", "data set: "+strings.Join(data.Names(), ", ")+" (default: digits, shapes for models that segment, opticks for language models)")
 	s.BoolVar(&f.skipBad, "skip-bad", false, "pass over samples whose files are corrupt, and count them")
 	s.Uint64Var(&f.seed, "seed", 1, "seed of weights, dropout and data")
 	s.StringVar(&f.devices, "devices", "cpu", "device: cpu")
@@ -177,6 +177,9 @@ func (f *jobFlags) open() (*train.Job, error) {
 		f.config.Image, f.data = f.length, cmp.Or(f.data, "opticks")
 	} else if f.tokenizer != "" {
 		return nil, usage(fmt.Errorf("--tokenizer %s: --model %s reads images: leave it out", f.tokenizer, f.model))
+	}
+	if models.Segments(f.model) {
+		f.data = cmp.Or(f.data, "shapes")
 	}
 	f.data = cmp.Or(f.data, "digits")
 	update, err := f.update()

@@ -36,6 +36,9 @@ func jsonObjects(t *testing.T) []jsonObject {
 	text := func(command string, more ...string) []string {
 		return slices.Concat([]string{command, "-m", "gpt2-1-16", "--length", "8", "-q"}, more)
 	}
+	segment := func(command string, more ...string) []string {
+		return slices.Concat([]string{command, "-m", "unetseg-1-2", "--image", "32", "--batch", "4", "-q"}, more)
+	}
 	table := tables + "gpipe_4ranks_1stages_8mb.csv"
 	return []jsonObject{
 		{"`plan` and `check`, one device", planFigures{}, [][]string{
@@ -53,9 +56,10 @@ func jsonObjects(t *testing.T) []jsonObject {
 		{"`profile`", profileFigures{}, [][]string{{"profile", "-m", "tiny", "--batch", "8", "--image", "16", "--profile-steps", "1", "--offload-state", "optimizer"}}},
 		{"`train`", trainFigures{}, [][]string{
 			of("train"), of("train", "--offload-state", "optimizer", "--bandwidth", "1GB/s"), of("train", "--devices", "cpu*2", "--strategy", "1f1b*"),
+			segment("train", "--steps", "1", "--strategy", "store-all", "--out", at("masks")),
 			text("train", "--batch", "8", "--steps", "1", "--strategy", "store-all", "--out", at("text")),
 		}},
-		{"`evaluate`", evaluateFigures{}, [][]string{text("evaluate", "--weights", at("text"))}},
+		{"`evaluate`", evaluateFigures{}, [][]string{text("evaluate", "--weights", at("text")), segment("evaluate", "--weights", at("masks"))}},
 		{"`generate`", generateFigures{}, [][]string{text("generate", "--weights", at("text"), "--prompt", "a", "--tokens", "2")}},
 		{"`tokenize`", tokenizeFigures{}, [][]string{{"tokenize", "--data", "opticks", "--output", at("tokens.bin")}}},
 		{"`validate` and `demo`", bench.Report{}, [][]string{of("validate", "--memory", "100%,10%", "--strategy", "rotor"), {"demo", "-m", "tiny", "--batch", "8", "--image", "16", "--steps", "2", "--out", at("demo"), "-q"}}},

@@ -8,6 +8,7 @@ import (
 
 	"plimsoll/executor/checkpoint"
 	"plimsoll/executor/train"
+	"plimsoll/models/data"
 )
 
 // metrics are the figures of a run for Prometheus.
@@ -17,6 +18,7 @@ type metrics struct {
 
 	step, steps, loss, accuracy, rate, norm, stepSeconds  prometheus.Gauge
 	peak, limit, predictedSeconds, testLoss, testAccuracy prometheus.Gauge
+	testMeanIoU                                           prometheus.Gauge // nil where images have no masks
 	images, dataWait, skipped, checkpoints, failed        prometheus.Counter
 }
 
@@ -29,6 +31,9 @@ func newMetrics(r *train.Run) *metrics {
 	m.accuracy = m.gauge("accuracy", "Accuracy in the batch of the latest step, 0 to 1.")
 	m.testLoss = m.gauge("test_loss", "Loss on the held-out samples at the latest evaluation.")
 	m.testAccuracy = m.gauge("test_accuracy", "Accuracy on the held-out samples at the latest evaluation, 0 to 1.")
+	if data.Masked(r.Job.Set) {
+		m.testMeanIoU = m.gauge("test_mean_iou", "Mean IoU on the held-out masks at the latest evaluation, 0 to 1.")
+	}
 	m.rate = m.gauge("lr", "Learning rate of the latest step.")
 	m.norm = m.gauge("gradient_norm", "Norm of all gradients together, before clipping.")
 	m.stepSeconds = m.gauge("step_seconds", "Wall time of the latest step.")
@@ -99,6 +104,9 @@ func (m *metrics) record(r train.Record) {
 func (m *metrics) eval(e train.Evaluation) {
 	m.testLoss.Set(float64(e.Loss))
 	m.testAccuracy.Set(e.Accuracy)
+	if e.MeanIoU != nil {
+		m.testMeanIoU.Set(*e.MeanIoU)
+	}
 }
 
 func (m *metrics) saved(_ int, err error) {

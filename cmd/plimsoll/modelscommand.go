@@ -32,7 +32,7 @@ func (a *app) models() *cobra.Command {
 	cmd := command("models", "List the models", `List the models that -m knows. Layers are those of the chain, the loss included; parameters, for images of the size and as many
 classes as shown, which are those that a model is meant for. Any others are given with --image, --channels and --classes.
 
-Families: unet-B-C is the U-Net of B convolutions a level and C channels, amoebanet-L-F the AmoebaNet-D of L cells and F filters, gpt2-B-C a GPT-2 of B
+Families: unet-B-C is the U-Net of B convolutions a level and C channels, unetseg-B-C the same with a class for each pixel, amoebanet-L-F the AmoebaNet-D of L cells and F filters, gpt2-B-C a GPT-2 of B
 blocks and C channels without dropout, llama-B-C a Llama of B blocks and C channels; llama-B-C-H-K-F has H heads, K of keys and values, and F channels in
 its MLP. Language models read text: their image is the tokens of a sample (--length), their classes the vocabulary. A name that ends with -tied is that
 of one whose last layer has the embedding's weight, with -untied that of one whose last layer has its own.`, nil)

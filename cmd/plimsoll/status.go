@@ -65,7 +65,7 @@ func (s *status) line(r train.Record) string {
 
 // eval shows an evaluation.
 func (s *status) eval(e train.Evaluation) {
-	s.app.note("after %s: loss %.4f, accuracy %s", units.Count(e.Done, "step"), float64(e.Loss), s.job.Held(float64(e.Loss), e.Accuracy, e.Samples))
+	s.app.note("after %s: loss %.4f, accuracy %s", units.Count(e.Done, "step"), float64(e.Loss), s.job.Held(float64(e.Loss), e.Accuracy, e.MeanIoU, e.Samples))
 }
 
 // saved shows an attempt to save a checkpoint. One that failed is said even with --quiet.

@@ -473,7 +473,7 @@ func writeSummary(out io.Writer, r *train.Run, s *train.Summary) {
 		fmt.Fprintf(w, "\t%d parts of %s a step, each of which runs the plan\n", n, r.Job.Samples(r.Job.Config.Batch))
 	}
 	fmt.Fprintf(w, "loss\t%.4f in the last step\n", s.Loss)
-	fmt.Fprintf(w, "accuracy\t%s\n", r.Job.Held(float64(s.TestLoss), s.Accuracy, s.TestSamples))
+	fmt.Fprintf(w, "accuracy\t%s\n", r.Job.Held(float64(s.TestLoss), s.Accuracy, s.MeanIoU, s.TestSamples))
 	fmt.Fprintf(w, "limit\t%s, %s of store-all's %s\n", units.Bytes(s.LimitBytes), share(float64(s.LimitBytes), float64(all)), units.Bytes(all))
 	fmt.Fprintf(w, "peak\tpredicted %s, measured %s\n", units.ExactBytes(s.PredictedPeakBytes), units.ExactBytes(s.MeasuredPeakBytes))
 	if s.StagedBytes > 0 {

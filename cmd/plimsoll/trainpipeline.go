@@ -431,7 +431,7 @@ func writePipeSummary(out io.Writer, r *train.Run, s *train.Summary) {
 	p := s.Pipe
 	fmt.Fprintf(w, "trained\t%s on %s, %s of %s, %s\n", r.Job.Model, r.Job.Data, units.Count(s.Steps, "step"), r.Job.Samples(r.Job.Images()), r.Job.Rate(s.ImagesPerS))
 	fmt.Fprintf(w, "loss\t%.4f in the last step\n", s.Loss)
-	fmt.Fprintf(w, "accuracy\t%s\n", r.Job.Held(float64(s.TestLoss), s.Accuracy, s.TestSamples))
+	fmt.Fprintf(w, "accuracy\t%s\n", r.Job.Held(float64(s.TestLoss), s.Accuracy, s.MeanIoU, s.TestSamples))
 	if len(p.Devices) > 1 {
 		fmt.Fprintf(w, "pipeline\t%s, weights %s, %d devices with at most %s each\n", s.Strategy, p.Versions, len(p.Devices), units.Bytes(s.LimitBytes))
 	} else {

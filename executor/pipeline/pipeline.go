@@ -41,7 +41,7 @@ type Costs struct {
 
 // Feed is where batches come from. Both functions give the same minibatch the same values whenever they are asked, and may be
 // called at the same time: the first stage and the last one ask for a minibatch at different times, and so do the devices of
-// one stage. Images fills float32 N,H,W,C, Labels int32 N. Of a flush plan a minibatch here is a microbatch, numbered through
+// one stage. Images fills float32 N,H,W,C, Labels int32 N, or N,H,W where each pixel has one. Of a flush plan a minibatch here is a microbatch, numbered through
 // all steps.
 type Feed interface {
 	Images(minibatch int, dst []float32) error
@@ -53,6 +53,7 @@ type Result struct {
 	Minibatch int
 	Loss      float64
 	Correct   int
+	Counted   int // labels that count, as in executor.Result
 	// Norm is that of all gradients of the step together, before clipping, with the last microbatch of a step of a plan that
 	// flushes; else NaN.
 	Norm float64

@@ -30,8 +30,9 @@ type pendingResult struct {
 	skipped         bool
 }
 
-// lossBytes is what the loss leaves at the beginning of its output: the loss and the number of correct predictions, float32.
-const lossBytes = 8
+// lossBytes is what the loss leaves at the beginning of its output: the loss, the number of correct predictions and that of labels that
+// count, float32.
+const lossBytes = 12
 
 // chunkBytes is the size of the transfer buffer for weights.
 const chunkBytes = 1 << 20
@@ -217,7 +218,10 @@ func (d *driver) tell(p *staging) error {
 		return err
 	}
 	values := unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4)
-	d.e.tell(Result{Minibatch: d.done + x.minibatch, Loss: float64(values[0]), Correct: int(values[1]), Norm: x.norm, Skipped: x.skipped})
+	d.e.tell(Result{
+		Minibatch: d.done + x.minibatch, Loss: float64(values[0]), Correct: int(values[1]), Counted: int(values[2]),
+		Norm: x.norm, Skipped: x.skipped,
+	})
 	return nil
 }
 

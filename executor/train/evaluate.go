@@ -12,8 +12,11 @@ import (
 // Score is how a model does on held-out samples.
 type Score struct {
 	Correct int
-	Samples int     // of text its tokens
+	Samples int     // of text its tokens, of images with masks their pixels, those that count
 	Loss    float64 // cross entropy, the sum over the samples
+	// Both, Either are, by class, the pixels that are of it and predicted so, and those of which one of the two holds; nil where images
+	// have no masks.
+	Both, Either []int
 }
 
 // Accuracy returns the share of correct predictions.
@@ -22,9 +25,34 @@ func (s Score) Accuracy() float64 { return float64(s.Correct) / float64(max(s.Sa
 // MeanLoss returns the cross entropy of a sample.
 func (s Score) MeanLoss() float64 { return s.Loss / float64(max(s.Samples, 1)) }
 
+// newScore counts nothing yet.
+func (j *Job) newScore() (s Score) {
+	if data.Masked(j.Set) {
+		s.Both, s.Either = make([]int, j.Config.Classes), make([]int, j.Config.Classes)
+	}
+	return s
+}
+
+// MeanIoU returns the mean over the classes of the pixels that are of a class and predicted so as a share of those of which one of the
+// two holds (intersection over union), classes of which no pixel is nor is predicted left out; nil where images have no masks.
+func (s Score) MeanIoU() *float64 {
+	if s.Either == nil {
+		return nil
+	}
+	sum, classes := 0.0, 0
+	for c, either := range s.Either {
+		if either > 0 {
+			sum += float64(s.Both[c]) / float64(either)
+			classes++
+		}
+	}
+	mean := sum / float64(max(classes, 1))
+	return &mean
+}
+
 // Evaluate predicts every test sample once; the last batch is filled up, and what fills it does not count.
 func (r *Runner) Evaluate(ctx context.Context) (Score, error) {
-	var s Score
+	s := r.job.newScore()
 	batches, err := r.loader(ctx, data.Test, 0)
 	if err != nil {
 		return s, err
@@ -52,6 +80,9 @@ func (r *Runner) Evaluate(ctx context.Context) (Score, error) {
 // addAll counts the predictions that there are labels for.
 func (s *Score) addAll(logits []float32, labels []int32, classes int) {
 	for i, label := range labels {
+		if label == data.Ignored {
+			continue
+		}
 		s.add(logits[i*classes:(i+1)*classes], int(label))
 	}
 }
@@ -62,8 +93,21 @@ func (s *Score) add(logits []float32, label int) {
 	if best == label {
 		s.Correct++
 	}
+	if s.Either != nil {
+		s.count(best, label)
+	}
 	s.Samples++
 	s.Loss += crossEntropy(logits, logits[best], label)
+}
+
+// count counts a pixel.
+func (s *Score) count(predicted, label int) {
+	s.Either[label]++
+	if predicted == label {
+		s.Both[label]++
+	} else {
+		s.Either[predicted]++
+	}
 }
 
 // crossEntropy returns log(sum(exp(x))) - x[label]; the largest of x is taken out of the sum first, so that it is finite.

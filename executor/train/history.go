@@ -30,9 +30,11 @@ type Evaluation struct {
 	Done     int     `json:"eval"` // steps before it
 	Loss     Number  `json:"loss"` // the mean
 	Accuracy float64 `json:"accuracy"`
-	Correct  int     `json:"correct"`
-	Samples  int     `json:"samples"`
-	Seconds  float64 `json:"seconds"`
+	// MeanIoU is as in Score, where images have masks.
+	MeanIoU *float64 `json:"mean_iou,omitempty"`
+	Correct int      `json:"correct"`
+	Samples int      `json:"samples"`
+	Seconds float64  `json:"seconds"`
 }
 
 // Number is a float64 whose JSON is null when it is not finite.

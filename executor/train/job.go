@@ -136,10 +136,13 @@ func (j *Job) Rate(samples float64) string {
 	return units.Rate(samples, "images")
 }
 
-// Held says how many of so many held-out samples, with so large a loss, were predicted.
-func (j *Job) Held(loss, accuracy float64, samples int) string {
-	if j.Tokens() > 0 {
+// Held says how many of so many held-out samples, with so large a loss and, of masks, so large a mean IoU, were predicted.
+func (j *Job) Held(loss, accuracy float64, iou *float64, samples int) string {
+	switch {
+	case j.Tokens() > 0:
 		return fmt.Sprintf("%.2f%% of %d held-out tokens, perplexity %.3f", 100*accuracy, samples, math.Exp(loss))
+	case iou != nil:
+		return fmt.Sprintf("%.2f%% of %d held-out pixels, mean IoU %.4f", 100*accuracy, samples, *iou)
 	}
 	return fmt.Sprintf("%.2f%% of %d held-out samples", 100*accuracy, samples)
 }
@@ -152,7 +155,7 @@ func (j *Job) parts() int { return max(j.Microbatches, j.Parts, 1) }
 
 func (j *Job) openData() (err error) {
 	c := &j.Config
-	o := data.Options{Seed: j.Seed, Image: c.Image, Channels: c.Channels, SkipBad: j.SkipBad, OnSkip: j.OnSkip}
+	o := data.Options{Seed: j.Seed, Image: c.Image, Channels: c.Channels, Classes: c.Classes, SkipBad: j.SkipBad, OnSkip: j.OnSkip}
 	if models.OfText(j.Model) {
 		o.Image, o.Length, o.Tokenizer = 0, c.Image, j.Tokenizer
 	}
@@ -173,6 +176,9 @@ func (j *Job) openData() (err error) {
 func (j *Job) compile() error {
 	m, err := models.New(j.Model, j.Config)
 	if err != nil {
+		return err
+	}
+	if err := j.checkLabels(m); err != nil {
 		return err
 	}
 	target, err := j.Target()
@@ -206,6 +212,18 @@ func (j *Job) compile() error {
 		err = fmt.Errorf("%w: --offload-state %v: %w", ErrSpec, j.Offload, err)
 	}
 	return err
+}
+
+// checkLabels refuses a model that gives classes to other things than those that have them in the data.
+func (j *Job) checkLabels(m *models.Model) error {
+	switch pixels := len(m.Labels.Shape) == 3; {
+	case pixels && !data.Masked(j.Set):
+		return fmt.Errorf("%w: --model %s gives each pixel a class, and data set %s has one for an image: give it masks, as in --data shapes, or a model that classifies images, as in -m unet",
+			ErrSpec, j.Model, j.Set.Name())
+	case !pixels && data.Masked(j.Set):
+		return fmt.Errorf("%w: data set %s has a class for each pixel, and --model %s gives one to an image: give a model that segments, as in -m unetseg", ErrSpec, j.Set.Name(), j.Model)
+	}
+	return nil
 }
 
 // untied says which model has no weights that layers share.

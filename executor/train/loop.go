@@ -106,7 +106,7 @@ func (l *loop) part(k int, rec *Record) (*executor.Result, error) {
 	l.idle.add(res, waited)
 	l.recent.Add(res, k)
 	rec.add(res)
-	rec.Accuracy += float64(res.Correct) / float64(l.Job.labels())
+	rec.Accuracy += float64(res.Correct) / float64(max(res.Counted, 1))
 	rec.Seconds -= late.Seconds()
 	rec.DataWaitS += waited.Seconds()
 	return res, nil
@@ -167,7 +167,7 @@ func (l *loop) evaluateIfDue(ctx context.Context) error {
 		return errors.Join(err, l.keep())
 	}
 	eval := Evaluation{
-		Done: l.step, Loss: Number(score.MeanLoss()), Accuracy: score.Accuracy(), Correct: score.Correct, Samples: score.Samples,
+		Done: l.step, Loss: Number(score.MeanLoss()), Accuracy: score.Accuracy(), MeanIoU: score.MeanIoU(), Correct: score.Correct, Samples: score.Samples,
 		Seconds: time.Since(start).Seconds(),
 	}
 	l.out.History.Evals = append(l.out.History.Evals, eval)
@@ -221,7 +221,7 @@ func (l *loop) finish() {
 	o := l.out
 	o.Loss = o.History.loss()
 	eval := o.History.Eval(l.step)
-	o.Accuracy, o.TestLoss, o.TestCorrect, o.TestSamples = eval.Accuracy, eval.Loss, eval.Correct, eval.Samples
+	o.Accuracy, o.MeanIoU, o.TestLoss, o.TestCorrect, o.TestSamples = eval.Accuracy, eval.MeanIoU, eval.Loss, eval.Correct, eval.Samples
 	for _, r := range o.History.Steps {
 		if r.Skipped {
 			o.Skipped++

@@ -458,6 +458,7 @@ func (c *pipeLoop) count(r pipe.Result) error {
 	c.sum.Norm, c.sum.Skipped = r.Norm, r.Skipped
 	c.sum.Loss += r.Loss / float64(c.parts)
 	c.sum.Correct += r.Correct
+	c.sum.Counted += r.Counted
 	if c.next%c.parts != 0 {
 		return nil
 	}
@@ -471,7 +472,7 @@ func (c *pipeLoop) add(sum pipe.Result) error {
 	now, idle := time.Now(), c.feed.from.Waited()
 	seconds, waited := now.Sub(c.since).Seconds(), idle-c.idle
 	rec := Record{
-		Step: c.step, Loss: Number(sum.Loss), Accuracy: float64(sum.Correct) / float64(c.Job.labels()*c.Job.parts()),
+		Step: c.step, Loss: Number(sum.Loss), Accuracy: float64(sum.Correct) / float64(max(sum.Counted, 1)),
 		Rate: float64(c.rateOf(c.step)), Norm: Number(sum.Norm), Skipped: sum.Skipped, Seconds: seconds,
 		DataWaitS: waited.Seconds(), PeakBytes: c.Pipe.PredictedPeak(),
 	}
@@ -569,7 +570,7 @@ func (c *pipeLoop) Evaluate(ctx context.Context) (Score, error) {
 
 // score evaluates. In a process without the last stage it is nothing.
 func (c *pipeLoop) score(ctx context.Context) (Score, error) {
-	var s Score
+	s := c.Job.newScore()
 	batches, err := data.NewLoader(ctx, c.Job.test, 0, 0, 0)
 	if err != nil {
 		return s, err

@@ -118,7 +118,7 @@ func ourGradients(t *testing.T, l *Library, image, filter, matrix, labels []floa
 		c.Pass = p
 		return run(t, l, c, in)
 	}
-	d4 := back(ce, kernels.Backward, data{opX: y4, opX1: labels, opSave: y5[opSave]})[opDX]
+	d4 := back(ce, kernels.Backward, data{opX: y4, opX1: labels, opY: y5[opY], opSave: y5[opSave]})[opDX]
 	dw := back(linear, kernels.BackwardParams, data{opX: y3[opY], opDY: d4})[opDW]
 	d3 := back(linear, kernels.BackwardInput, data{opW: matrix, opDY: d4})[opDX]
 	d2 := back(pool, kernels.Backward, data{opDY: d3, opSave: y3[opSave]})[opDX]

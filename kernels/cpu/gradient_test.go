@@ -38,6 +38,7 @@ var gradientCalls = []kernels.Call{
 	{Op: kernels.Attention{Heads: 2}, In: []kernels.Desc{kernels.F32(2, 5, 18)}},
 	{Op: kernels.Attention{Heads: 4, KVHeads: 2}, In: []kernels.Desc{kernels.F32(1, 6, 16)}},
 	{Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.F32(3, 5), {Shape: kernels.Shape{3}, DType: kernels.Int32}}},
+	{Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.F32(2, 3, 4, 3), {Shape: kernels.Shape{2, 3, 4}, DType: kernels.Int32}}},
 }
 
 // TestFiniteDifferences: gradients are the central differences of sum(dy * y), y being the float64 reference.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -86,8 +87,8 @@ func TestSavedIsOptional(t *testing.T) {
 		sameBits(t, c.Op.Kind(), r.run(t, l, in), data{opY: want[opY]})
 		ran++
 	}
-	if ran != 8 {
-		t.Errorf("%d calls save something, want 8", ran)
+	if ran != 9 {
+		t.Errorf("%d calls save something, want 9", ran)
 	}
 }
 
@@ -120,13 +121,53 @@ func TestLabelOutOfRange(t *testing.T) {
 		if !math.IsNaN(float64(out[opY][0])) {
 			t.Errorf("label %d: loss %v, want NaN", label, out[opY][0])
 		}
-		in[opSave] = out[opSave]
+		in[opSave], in[opY] = out[opSave], out[opY]
 		c.Pass = kernels.Backward
 		dx := run(t, l, c, in)[opDX]
 		for i, v := range dx {
 			if math.IsNaN(float64(v)) != (i >= 4) {
 				t.Errorf("label %d: dx[%d] = %v", label, i, v)
 			}
+		}
+	}
+}
+
+// TestIgnoredLabels: the loss is that of the other rows alone, to the bit, and of no rows 0; an ignored row's gradient is 0, or what was
+// there where it is added.
+func TestIgnoredLabels(t *testing.T) {
+	loss := func(rows int) kernels.Call {
+		return kernels.Call{Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.F32(rows, 4), {Shape: kernels.Shape{rows}, DType: kernels.Int32}}, Train: true}
+	}
+	both := func(l *Library, c kernels.Call, in data, add bool) (y, dx []float32) {
+		in = in.clone()
+		y = run(t, l, c, in)[opY]
+		in[opSave], in[opY] = run(t, l, c, in)[opSave], y
+		c.Pass, c.AddDX = kernels.Backward, []bool{add}
+		return y, run(t, l, c, in)[opDX]
+	}
+	label := int32(kernels.Ignored)
+	ignored := math.Float32frombits(uint32(label))
+	for _, path := range Paths() {
+		l := newLibrary(t, path, 1)
+		in := randomInputs(rand.New(rand.NewPCG(12, 1)), loss(4))
+		few := data{opX: in[opX][:8], opX1: in[opX1][:2], opDX: in[opDX][:8]}
+		in[opX1][2], in[opX1][3] = ignored, ignored
+		for _, add := range []bool{false, true} {
+			y, dx := both(l, loss(4), in, add)
+			wantY, wantDX := both(l, loss(2), few, add)
+			if !slices.Equal(y, wantY) || !slices.Equal(dx[:8], wantDX) {
+				t.Errorf("%v: %v, %v; without the ignored rows %v, %v", path, y, dx[:8], wantY, wantDX)
+			}
+			for i, v := range dx[8:] {
+				if was := in[opDX][8+i]; add && v != was || !add && v != 0 {
+					t.Errorf("%v: dx of an ignored row is %v, was %v, adding %v", path, v, was, add)
+				}
+			}
+		}
+		in[opX1][0], in[opX1][1] = ignored, ignored
+		y, dx := both(l, loss(4), in, false)
+		if !slices.Equal(append(y, dx...), make([]float32, 3+16)) {
+			t.Errorf("%v: no row counts: %v, %v", path, y, dx)
 		}
 	}
 }
@@ -140,7 +181,7 @@ func TestExtremeLogits(t *testing.T) {
 	if !(math.Abs(float64(out[opY][0])-want) <= 1e-4) || out[opY][1] != 1 {
 		t.Errorf("loss and hits are %v, want %v and 1", out[opY], want)
 	}
-	in[opSave] = out[opSave]
+	in[opSave], in[opY] = out[opSave], out[opY]
 	c.Pass = kernels.Backward
 	if dx := run(t, newLibrary(t, fastest(), 1), c, in)[opDX]; dx[0] != 0 || dx[1] != 0 || dx[2] != 0 {
 		t.Errorf("the gradient of the logits that are sure is %v, want 0 0 0", dx[:3])

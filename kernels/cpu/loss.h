@@ -42,7 +42,10 @@ INLINE float largest(const float *x, int64_t n, int64_t *at) {
 	return best;
 }
 
-// loss_row returns the loss of one row and whether its prediction is right; it writes what is saved when that is wanted.
+enum { IGNORED = -100 }; // kernels.Ignored
+
+// loss_row returns the loss of one row and whether its prediction is right, 0 and -1 of a row that does not count; it writes what is
+// saved when that is wanted.
 static double loss_row(const float *x, int64_t classes, int32_t label, float *saved, int32_t *hit) {
 	int64_t best;
 	float max = largest(x, classes, &best);
@@ -59,7 +62,8 @@ static double loss_row(const float *x, int64_t classes, int32_t label, float *sa
 		saved[1] = (float)sum;
 		saved[2] = (float)(sum - saved[1]);
 	}
-	*hit = best == label;
+	*hit = label == IGNORED ? -1 : best == label;
+	if (label == IGNORED) return 0;
 	if (label < 0 || label >= classes) return NAN;
 	return log(sum) - ((double)x[label] - max);
 }
@@ -74,32 +78,39 @@ static void loss_forward(const struct job *job, int64_t task, char *scratch) {
 			l->saved ? F(l->saved) + 3 * r : 0, I(l->row_hit) + r);
 }
 
-// loss_total: the mean of the rows' losses and the number of hits, in order; one task.
+// loss_total: the mean of the losses of rows that count, the number of hits and that of these rows, in order; one task.
 static void loss_total(const struct job *job, int64_t task, char *scratch) {
 	(void)task, (void)scratch;
 	const struct loss_args *l = &job->args.loss;
 	double sum = 0;
-	int64_t hits = 0;
+	int64_t hits = 0, counted = 0;
 	for (int64_t r = 0; r < l->rows; r++) {
+		int32_t hit = I(l->row_hit)[r];
 		sum += D(l->row_loss)[r];
-		hits += I(l->row_hit)[r];
+		hits += hit > 0;
+		counted += hit >= 0;
 	}
-	F(l->result)[0] = (float)(sum / (double)l->rows);
+	F(l->result)[0] = counted ? (float)(sum / (double)counted) : 0;
 	F(l->result)[1] = (float)hits;
+	F(l->result)[2] = (float)counted;
 }
 
-// loss_backward: a task is rows_per_task rows. dx (+)= (softmax - onehot(label)) / rows; NaN where the label is none. dx may lie on
-// the logits.
+// loss_backward: a task is rows_per_task rows. dx (+)= (softmax - onehot(label)) / rows that count; 0 in a row that does not, NaN where
+// the label is none. dx may lie on the logits.
 static void loss_backward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct loss_args *l = &job->args.loss;
 	int64_t from = task * l->rows_per_task, to = least(from + l->rows_per_task, l->rows);
-	float rows = (float)l->rows;
+	float rows = F(l->result)[2];
 	for (int64_t r = from; r < to; r++) {
 		const float *x = F(l->logits) + r * l->classes, *saved = F(l->saved) + 3 * r;
 		float *dx = F(l->dx) + r * l->classes, max = saved[0];
 		double sum = (double)saved[1] + saved[2];
 		int32_t label = I(l->labels)[r];
+		if (label == IGNORED) {
+			if (!l->accumulate) memset(dx, 0, (size_t)l->classes * 4);
+			continue;
+		}
 		int known = label >= 0 && label < l->classes;
 		float off = known ? 0 : NAN, right = known ? x[label] : 0, was = known && l->accumulate ? dx[label] : 0;
 		int64_t classes = l->classes, accumulate = l->accumulate;

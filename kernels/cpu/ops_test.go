@@ -82,7 +82,10 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 		return kernels.Attention{Heads: shared * group, KVHeads: shared}, []kernels.Desc{kernels.F32(pick(3), pick(40), shared*(group+2)*pick(40))}
 	}
 	n, t, classes := pick(40), pick(3), pick(40)
-	if r.IntN(2) == 0 {
+	switch r.IntN(3) {
+	case 0:
+		return kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(t, n, t, classes), {Shape: kernels.Shape{t, n, t}, DType: kernels.Int32}}
+	case 1:
 		return kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(n, t, classes), {Shape: kernels.Shape{n, t}, DType: kernels.Int32}}
 	}
 	return kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(n, classes), {Shape: kernels.Shape{n}, DType: kernels.Int32}}
@@ -246,6 +249,7 @@ var largeCalls = []struct {
 	{kernels.Upsample{Factor: 2}, []kernels.Desc{kernels.F32(2, 20, 21, 60)}},
 	{kernels.Dropout{P: 0.3}, []kernels.Desc{kernels.F32(50_001)}},
 	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(900, 61), {Shape: kernels.Shape{900}, DType: kernels.Int32}}},
+	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(2, 40, 41, 5), {Shape: kernels.Shape{2, 40, 41}, DType: kernels.Int32}}},
 	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(2, 3, 5003), {Shape: kernels.Shape{2, 3}, DType: kernels.Int32}}},
 	{kernels.Linear{Out: 33, Bias: true, LastAxis: true}, []kernels.Desc{kernels.F32(3, 100, 40)}},
 	{kernels.Embedding{Vocabulary: 5000, Width: 70, Positions: 310}, []kernels.Desc{{Shape: kernels.Shape{2, 300}, DType: kernels.Int32}}},

@@ -518,10 +518,17 @@ func referenceDropout(op kernels.Dropout, c kernels.Call, in data, out wants) {
 func referenceLoss(c kernels.Call, in data, out wants) {
 	rows := int(c.In[1].Elements())
 	classes := int(c.In[0].Elements()) / rows
-	total, saved, dx := newWant(2), newWant(3*rows), newWant(rows*classes)
+	total, saved, dx := newWant(3), newWant(3*rows), newWant(rows*classes)
+	counted := 0
+	for _, label := range in[opX1] {
+		if int32(math.Float32bits(label)) != kernels.Ignored {
+			counted++
+		}
+	}
+	total.value[2] = float64(counted)
 	for r := range rows {
 		x := in[opX][r*classes : (r+1)*classes]
-		label := int(math.Float32bits(in[opX1][r]))
+		label := int(int32(math.Float32bits(in[opX1][r])))
 		sum, best := 0.0, 0
 		for k, v := range x {
 			sum += math.Exp(float64(v))
@@ -529,19 +536,22 @@ func referenceLoss(c kernels.Call, in data, out wants) {
 				best = k
 			}
 		}
-		total.value[0] += (math.Log(sum) - float64(x[label])) / float64(rows)
+		saved.value[3*r], saved.value[3*r+1] = float64(x[best]), sum/math.Exp(float64(x[best]))
+		saved.slack[3*r+1], saved.slack[3*r+2] = 16*eps*saved.value[3*r+1], 2*eps*saved.value[3*r+1]
+		if label == kernels.Ignored {
+			continue
+		}
+		total.value[0] += (math.Log(sum) - float64(x[label])) / float64(counted)
 		total.slack[0] = 16 * eps * (math.Log(float64(classes)) + 4)
 		if best == label {
 			total.value[1]++
 		}
-		saved.value[3*r], saved.value[3*r+1] = float64(x[best]), sum/math.Exp(float64(x[best]))
-		saved.slack[3*r+1], saved.slack[3*r+2] = 16*eps*saved.value[3*r+1], 2*eps*saved.value[3*r+1]
 		for k, v := range x {
 			p := math.Exp(float64(v)) / sum
 			if k == label {
 				p--
 			}
-			dx.value[r*classes+k], dx.slack[r*classes+k] = p/float64(rows), 16*eps/float64(rows)
+			dx.value[r*classes+k], dx.slack[r*classes+k] = p/float64(counted), 16*eps/float64(counted)
 		}
 	}
 	if c.Pass != kernels.Forward {

@@ -238,11 +238,28 @@ func randomInputs(r *rand.Rand, c kernels.Call) data {
 	switch op := c.Op.(type) {
 	case kernels.SoftmaxCrossEntropy:
 		integers(r, in[opX1], c.In[0].Shape[len(c.In[0].Shape)-1])
+		in[opY][2] = float32(len(in[opX1]))
+		if len(c.In[0].Shape) > 2 { // or there is none that is ignored
+			in[opY][2] = ignore(r, in[opX1])
+		}
 	case kernels.Embedding:
 		integers(r, in[opX], op.Vocabulary)
 	}
 	in[operand(kernels.ScalarsRole, 0)] = scalars(kernels.Scalars{Seed: r.Uint64(), Step: r.Uint64N(1000), Microbatch: r.Uint64N(9), LR: 0.1, GradScale: 1})
 	return in
+}
+
+// ignore makes some labels Ignored, and returns how many are not.
+func ignore(r *rand.Rand, labels []float32) (counted float32) {
+	for i := range labels {
+		if r.IntN(4) == 0 {
+			label := int32(kernels.Ignored)
+			labels[i] = math.Float32frombits(uint32(label))
+		} else {
+			counted++
+		}
+	}
+	return counted
 }
 
 // integers fills v with the bits of integers below n.

@@ -5,9 +5,18 @@ package cuda
 // #include "args.h"
 import "C"
 
-import "plimsoll/kernels"
+import (
+	"math/bits"
 
-var lossBlock = dim{256, 1, 1} // LOSS_THREADS in src/loss.cu
+	"plimsoll/kernels"
+)
+
+const lossThreads = 256 // LOSS_THREADS in src/loss.cu
+
+// lossBlock is a warp at least, and no more threads than classes want: those of pixels are few.
+func lossBlock(classes int64) dim {
+	return dim{min(max(32, int64(1)<<bits.Len64(uint64(classes-1))), lossThreads), 1, 1}
+}
 
 // loss is softmax with cross entropy; rows first, then their total.
 func (b *builder) loss() {
@@ -17,13 +26,13 @@ func (b *builder) loss() {
 		logits: b.at(kernels.X, 0), labels: b.at(kernels.X, 1), saved: b.at(kernels.Save, 0), result: b.at(kernels.Y, 0),
 		dx: b.at(kernels.DX, 0), rows: C.int(rows), classes: C.int(channels(x)), add: flag(b.call.Adds(0)),
 	}
-	grid := dim{min(rows, maxRowBlocks), 1, 1}
+	grid, block := dim{min(rows, maxRowBlocks), 1, 1}, lossBlock(int64(channels(x)))
 	name := suffix(x.DType)
 	if b.call.Pass == kernels.Forward {
 		args.row_loss, args.row_hit = b.reserve(8*rows), b.reserve(4*rows)
-		addStep(b, "loss", "loss_forward"+name, grid, lossBlock, 0, args)
-		addStep(b, "loss", "loss_total", dim{1, 1, 1}, lossBlock, 0, args)
+		addStep(b, "loss", "loss_forward"+name, grid, block, 0, args)
+		addStep(b, "loss", "loss_total", dim{1, 1, 1}, dim{lossThreads, 1, 1}, 0, args)
 	} else if !b.call.Skips(0) {
-		addStep(b, "loss", "loss_backward"+name, grid, lossBlock, 0, args)
+		addStep(b, "loss", "loss_backward"+name, grid, block, 0, args)
 	}
 }

@@ -102,8 +102,11 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 		return kernels.Attention{Heads: shared * group, KVHeads: shared}, []kernels.Desc{typed(d, pick(2), pick(100), shared*(group+2)*pick(90))}
 	}
 	n, classes := pick(40), []int{pick(40), 200 + pick(200)}[r.IntN(2)]
-	if r.IntN(2) == 0 {
+	switch r.IntN(3) {
+	case 0:
 		return kernels.SoftmaxCrossEntropy{}, []kernels.Desc{typed(d, n, 2, classes), {Shape: kernels.Shape{n, 2}, DType: kernels.Int32}}
+	case 1:
+		return kernels.SoftmaxCrossEntropy{}, []kernels.Desc{typed(d, 2, n, 3, 1+classes%5), {Shape: kernels.Shape{2, n, 3}, DType: kernels.Int32}}
 	}
 	return kernels.SoftmaxCrossEntropy{}, []kernels.Desc{typed(d, n, classes), {Shape: kernels.Shape{n}, DType: kernels.Int32}}
 }

@@ -392,16 +392,25 @@ func randomInputs(r *rand.Rand, c kernels.Call) data {
 			}
 			for i := range v {
 				v[i] = math.Float32frombits(uint32(r.IntN(below)))
+				if len(d.Shape) > 1 && c.Op.Kind() == "softmax_cross_entropy" && r.IntN(4) == 0 {
+					v[i] = ignored
+				}
 			}
 		}
 		in[o] = encode(d.DType, v)
 		return runtime.Span{}
 	})
+	if y, ok := in[operand(kernels.Y, 0)]; ok && c.Op.Kind() == "softmax_cross_entropy" {
+		floats(y)[2] = float32(1 + r.IntN(9)) // rows that count
+	}
 	scalars := make([]byte, kernels.ScalarsBytes)
 	kernels.Scalars{Seed: r.Uint64(), Step: r.Uint64N(1000), Microbatch: r.Uint64N(9), LR: 0.1, GradScale: 1}.Put(scalars)
 	in[operand(kernels.ScalarsRole, 0)] = scalars
 	return in
 }
+
+// ignored are the bits of kernels.Ignored.
+var ignored = func(label int32) float32 { return math.Float32frombits(uint32(label)) }(kernels.Ignored)
 
 func floats(b []byte) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)

@@ -6,12 +6,12 @@ import (
 	"plimsoll/kernels"
 )
 
-// loss is SoftmaxCrossEntropy; its gradient is (softmax - onehot)/N.
+// loss is SoftmaxCrossEntropy; its gradient is (softmax - onehot)/N for the N rows that count.
 func loss(t *tensors) error {
 	rows := int(t.in[1].Elements())
 	c := int(t.in[0].Elements()) / rows
 	if t.call.Pass == kernels.Forward {
-		t.y[0], t.y[1] = lossForward(t, rows, c)
+		t.y[0], t.y[1], t.y[2] = lossForward(t, rows, c)
 		return nil
 	}
 	if t.call.Skips(0) {
@@ -19,17 +19,21 @@ func loss(t *tensors) error {
 	}
 	labels := integers(t.x[1])
 	for i, x := range t.x[0] {
+		if labels[i/c] == kernels.Ignored {
+			put(&t.dx[0][i], 0, t.call.Adds(0))
+			continue
+		}
 		row := t.saved[0][i/c*3:]
 		g := math.Exp(float64(x)-float64(row[0])) / (float64(row[1]) + float64(row[2]))
 		if int(labels[i/c]) == i%c {
 			g--
 		}
-		put(&t.dx[0][i], g/float64(rows), t.call.Adds(0))
+		put(&t.dx[0][i], g/float64(t.y[2]), t.call.Adds(0))
 	}
 	return nil
 }
 
-func lossForward(t *tensors, rows, c int) (mean, correct float32) {
+func lossForward(t *tensors, rows, c int) (mean, correct, counted float32) {
 	var total float64
 	labels := integers(t.x[1])
 	for n := range rows {
@@ -43,6 +47,10 @@ func lossForward(t *tensors, rows, c int) (mean, correct float32) {
 			whole := float32(sum)
 			copy(t.saved[0][3*n:], []float32{logits[best], whole, float32(sum - float64(whole))})
 		}
+		if label == kernels.Ignored {
+			continue
+		}
+		counted++
 		if label < 0 || label >= c {
 			total = math.NaN()
 			continue
@@ -52,7 +60,7 @@ func lossForward(t *tensors, rows, c int) (mean, correct float32) {
 			correct++
 		}
 	}
-	return float32(total / float64(rows)), correct
+	return float32(total / max(float64(counted), 1)), correct, counted
 }
 
 // argmax returns the index of the first maximum, or of a NaN.

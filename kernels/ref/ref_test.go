@@ -155,6 +155,7 @@ var ops = []struct {
 	{kernels.Dropout{P: 0.4}, []kernels.Desc{image}},
 	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(6, 3), {Shape: kernels.Shape{6}, DType: kernels.Int32}}},
 	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(2, 3, 3), {Shape: kernels.Shape{2, 3}, DType: kernels.Int32}}},
+	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(2, 3, 2, 3), {Shape: kernels.Shape{2, 3, 2}, DType: kernels.Int32}}},
 	{kernels.Linear{Out: 3, Bias: true, LastAxis: true}, []kernels.Desc{image}},
 	{kernels.Embedding{Vocabulary: 3, Width: 4, Positions: 6}, []kernels.Desc{{Shape: kernels.Shape{2, 5}, DType: kernels.Int32}}},
 	{kernels.Embedding{Vocabulary: 3, Width: 4}, []kernels.Desc{{Shape: kernels.Shape{2, 5}, DType: kernels.Int32}}},
@@ -176,7 +177,7 @@ func TestGradients(t *testing.T) {
 		t.Run(fmt.Sprintf("%d %s", i, c.op.Kind()), func(t *testing.T) {
 			b := bind(t, c.op, c.in, uint64(i))
 			if _, loss := c.op.(kernels.SoftmaxCrossEntropy); loss {
-				b.put(b.o.DY, 1, 0)
+				b.put(b.o.DY, 1, 0, 0)
 			}
 			b.pass(t, kernels.Forward)
 			b.pass(t, backwards(c.op)...)
@@ -194,7 +195,7 @@ func TestGradients(t *testing.T) {
 			}
 		})
 	}
-	if compared != 59 {
+	if compared != 60 {
 		t.Errorf("compared %d gradients", compared)
 	}
 }
@@ -298,7 +299,7 @@ func TestAliases(t *testing.T) {
 			}
 		}
 	}
-	if aliases[kernels.Float32] != 49 || aliases[kernels.BFloat16] != 49 {
+	if aliases[kernels.Float32] != 50 || aliases[kernels.BFloat16] != 50 {
 		t.Errorf("tried %v aliases", aliases)
 	}
 }
@@ -394,13 +395,31 @@ func TestByHand(t *testing.T) {
 	b.put(b.o.X[0], 0, float32(math.Log(3)), 500, 500)
 	binary.LittleEndian.PutUint64(b.bytes[b.o.X[1].Offset:], 1) // labels 1, 0
 	b.pass(t, kernels.Forward, kernels.Backward)
-	is(t, "loss", b.get(b.o.Y), float32((math.Log(4.0/3)+math.Log(2))/2), 2)
+	is(t, "loss", b.get(b.o.Y), float32((math.Log(4.0/3)+math.Log(2))/2), 2, 2)
 	is(t, "gradient of loss", b.get(b.o.DX[0]), 0.125, -0.125, -0.25, 0.25)
 	binary.LittleEndian.PutUint64(b.bytes[b.o.X[1].Offset:], 2)
 	b.pass(t, kernels.Forward)
 	if y := b.get(b.o.Y); y[0] == y[0] {
 		t.Errorf("the loss of a label out of range is %v", y[0])
 	}
+
+	// An image of 2x2 pixels: ln 2 of each that counts, and 0 where there is none.
+	b = bind(t, kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(1, 2, 2, 2), {Shape: kernels.Shape{1, 2, 2}, DType: kernels.Int32}}, 1)
+	b.put(b.o.X[0], 1, 1, 2, 2, 3, 3, 4, 4)
+	label := func(pixel int, class int32) {
+		binary.LittleEndian.PutUint32(b.bytes[b.o.X[1].Offset+int64(4*pixel):], uint32(class))
+	}
+	for pixel, class := range []int32{1, kernels.Ignored, 0, 0} {
+		label(pixel, class)
+	}
+	b.pass(t, kernels.Forward, kernels.Backward)
+	is(t, "loss of pixels", b.get(b.o.Y), math.Ln2, 2, 3)
+	is(t, "gradient of pixels", b.get(b.o.DX[0]), 0.5/3, -0.5/3, 0, 0, -0.5/3, 0.5/3, -0.5/3, 0.5/3)
+	for pixel := range 4 {
+		label(pixel, kernels.Ignored)
+	}
+	b.pass(t, kernels.Forward, kernels.Backward)
+	is(t, "loss of nothing", append(b.get(b.o.Y), b.get(b.o.DX[0])...), make([]float32, 11)...)
 }
 
 // Transformers' ops in closed form.

@@ -12,13 +12,13 @@ import (
 
 // torchCase is what PyTorch computed: see testdata/make_torch.py.
 type torchCase struct {
-	Tokens      []uint32
+	Tokens      []int32
 	X, Params   [][]float32
 	Y, DY       []float32
 	DX, DParams [][]float32
 }
 
-// TestTorch: the ops of transformers and their gradients are PyTorch's, from its own inputs, to the precision of float32.
+// TestTorch: the ops of transformers, the loss of pixels and their gradients are PyTorch's, from its own inputs, to the precision of float32.
 func TestTorch(t *testing.T) {
 	text, err := os.ReadFile("testdata/torch.json")
 	if err != nil {
@@ -43,6 +43,7 @@ func TestTorch(t *testing.T) {
 		{"linear", kernels.Linear{Out: 4, Bias: true, LastAxis: true}, []kernels.Desc{kernels.F32(2, 3, 5)}},
 		{"embedding", kernels.Embedding{Vocabulary: 3, Width: 2, Positions: 5}, []kernels.Desc{tokens(2, 4)}},
 		{"loss", kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(2, 3, 7), tokens(2, 3)}},
+		{"loss of pixels", kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(2, 3, 4, 5), tokens(2, 3, 4)}},
 		{"rotary", kernels.Rotary{Heads: 2, Dim: 6}, []kernels.Desc{kernels.F32(2, 5, 15)}},
 		{"attention", kernels.Attention{Heads: 2}, []kernels.Desc{kernels.F32(2, 5, 24)}},
 		{"grouped attention", kernels.Attention{Heads: 4, KVHeads: 2}, []kernels.Desc{kernels.F32(2, 5, 24)}},
@@ -67,7 +68,7 @@ func (c *torchCase) compare(t *testing.T, b *bound) {
 			continue
 		}
 		for k, token := range c.Tokens {
-			binary.LittleEndian.PutUint32(b.bytes[b.o.X[i].Offset+int64(4*k):], token)
+			binary.LittleEndian.PutUint32(b.bytes[b.o.X[i].Offset+int64(4*k):], uint32(token))
 		}
 	}
 	for i, p := range c.Params {

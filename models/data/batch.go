@@ -22,6 +22,9 @@ func NewBatcher(set Dataset, split Split, batch int, seed uint64) (*Batcher[floa
 	if text, ok := set.(Sequences); ok {
 		return batcherOf(set, text.FillTokens, split, batch, seed)
 	}
+	if masks, ok := set.(Masks); ok {
+		return batcherOf(set, masks.FillMask, split, batch, seed)
+	}
 	return batcherOf(set, labeled(set.Fill), split, batch, seed)
 }
 
@@ -59,7 +62,7 @@ func (b *Batcher[T]) Steps() int64 {
 }
 
 // Fill writes batch number step, counted from 0: images has batch*height*width*channels elements, labels has
-// batch, or of text batch*tokens. It allocates no more than the data set does. Errors: that of the first sample that has one.
+// batch, or of text batch*tokens, of masks batch*height*width. It allocates no more than the data set does. Errors: that of the first sample that has one.
 //
 // It returns how many samples from the front count in a pass over the split: all of them, except in the last
 // test batch, which is filled up with samples from the start of the split.

@@ -130,7 +130,7 @@ func TestResume(t *testing.T) {
 		pixels := size * len(canvas(set))
 		uninterrupted := newBatcher(t, set, Train, size, 5)
 		images, again := make([]float32, pixels), make([]float32, pixels)
-		labels, labelsAgain := make([]int32, size), make([]int32, size)
+		labels, labelsAgain := make([]int32, size*Labels(set)), make([]int32, size*Labels(set))
 		for step := range int64(steps) {
 			fillBatch(t, uninterrupted, step, images, labels)
 			if step%29 != 0 {

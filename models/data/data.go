@@ -1,4 +1,4 @@
-// Package data serves labeled images and text: three built-in sets that a model can learn from without a download, and readers of
+// Package data serves labeled images and text: built-in sets that a model can learn from without a download, and readers of
 // folders of pictures, of CIFAR-10, of MNIST's format and of text files.
 //
 // Everything is a pure function of its arguments. A sample depends on (seed, split, index) and on nothing drawn
@@ -77,10 +77,31 @@ type Sequences interface {
 	FillTokens(split Split, index int64, dst []float32, labels []int32) error
 }
 
+// Masks is a data set of images that have a class for each pixel.
+type Masks interface {
+	Dataset
+	// FillMask is Fill with the class of each pixel: height*width, row by row. A pixel that has no part in the loss, nor in any
+	// metric, is Ignored.
+	FillMask(split Split, index int64, dst []float32, mask []int32) error
+}
+
+// Ignored is the label of a pixel that does not count, as kernels.Ignored.
+const Ignored = -100
+
+// Masked reports whether the images of a data set have a class for each pixel.
+func Masked(set Dataset) bool {
+	_, ok := set.(Masks)
+	return ok
+}
+
 // Labels returns how many labels a sample of a data set has.
 func Labels(set Dataset) int {
+	s := set.Shape()
 	if _, ok := set.(Sequences); ok {
-		return set.Shape()[1]
+		return s[1]
+	}
+	if Masked(set) {
+		return s[0] * s[1]
 	}
 	return 1
 }
@@ -93,9 +114,9 @@ func Tokenizer(set Dataset) string {
 	return ""
 }
 
-// Palette returns that of a data set of pictures; nil for others.
+// Palette returns that of a data set of pictures; nil for others, and where each pixel has a class: such images are read as values.
 func Palette(set Dataset) []float32 {
-	if p, ok := set.(Pictures); ok {
+	if p, ok := set.(Pictures); ok && !Masked(set) {
 		return p.Palette()
 	}
 	return nil
@@ -106,6 +127,7 @@ type Options struct {
 	Seed     uint64 // of everything random: augmentation, and the samples themselves where they are generated
 	Image    int    // height and width in pixels
 	Channels int    // the grey value is repeated over them; 0 means 3
+	Classes  int    // of a set that is drawn to order (shapes); 0 means as many as it is meant for. Others have those that they have
 	Length   int    // tokens of a sample, of text
 	// Tokenizer is what makes tokens of text, as tokenizer.Open takes it.
 	Tokenizer string
@@ -159,7 +181,7 @@ func Register(info Info) {
 }
 
 // Known returns the built-in data sets, sorted by name, and those that are registered.
-func Known() []Info { return append([]Info{digitsInfo, glyphsInfo}, registered...) }
+func Known() []Info { return append([]Info{digitsInfo, glyphsInfo, shapesInfo}, registered...) }
 
 // Files returns the readers of the user's images, sorted by name.
 func Files() []Info { return []Info{cifar10Info, folderInfo, idxInfo} }

@@ -109,8 +109,9 @@ var faults = []fault{
 	{"blocks of an update begin one parameter late", calls, "Updates", []edit{{"kernels/cuda/src/update.cu", "if (first[middle] <= (int)blockIdx.x) low = middle;", "if (first[middle] < (int)blockIdx.x) low = middle;"}}},
 	{"Adam's bias correction is a step late", calls, "Updates", []edit{{"kernels/cuda/src/update.cu", "(double)(s.update + a.earlier[t]) + 1;", "(double)(s.update + a.earlier[t]) + 2;"}}},
 	{"a label out of range counts as a right one", calls, "BadLabel", []edit{{"kernels/cuda/src/loss.cu", `(double)__uint_as_float(0x7fc00000u);
-		}`, `0.0;
-		}`}}},
+			GLOBAL`, `0.0;
+			GLOBAL`}}},
+	{"a row that is ignored counts", calls, "RandomCalls", []edit{{"kernels/cuda/src/loss.cu", "counted += right >= 0;", "counted++;"}}},
 	{"memory is freed before the streams are drained", device, "Conformance", []edit{{"runtime/cuda/device.go", `	streams, visitors := d.users()
 	for _, s := range streams {
 		s.drain()

@@ -1,4 +1,4 @@
-"""Writes torch.json: what PyTorch makes of small inputs of the ops of transformers, forward and backward.
+"""Writes torch.json: what PyTorch makes of small inputs of the ops of transformers, and of the loss of pixels, forward and backward.
 
     python3 make_torch.py > torch.json     (torch 2.5 or newer)
 """
@@ -59,4 +59,7 @@ case("loss", lambda i, x: F.cross_entropy(x.view(-1, 7), i.view(-1)), [(2, 3, 7)
 case("rotary", rotary(2, 6, 10000.0), [(2, 5, 15)])
 case("attention", attention(2, 2, 4), [(2, 5, 24)])
 case("grouped attention", attention(4, 2, 3), [(2, 5, 24)])
+# Images are channels last here, classes second there; -100 is the label of pixels that do not count.
+case("loss of pixels", lambda i, x: F.cross_entropy(x.permute(0, 3, 1, 2), i), [(2, 3, 4, 5)], [], torch.tensor([
+    [[0, 1, 4, 3], [-100, 2, 2, 0], [4, 4, -100, 1]], [[3, -100, 3, 3], [0, 0, 1, 2], [-100, 4, 2, 1]]]))
 print(json.dumps(cases, separators=(",", ":")).replace('},"', '},\n"'))
