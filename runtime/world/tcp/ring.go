@@ -28,7 +28,7 @@ type ring struct {
 	peer   int    // process whose memory is read; 0 where none may be
 	tokens [slots]byte
 	where  [addressBytes]byte
-	said   []byte // that goes with what is written next
+	said   []byte // of the sender, and not sent yet
 }
 
 // A token goes forwards for each slot that is full, and backwards for one that is free again and for a message that has been read where
@@ -67,9 +67,10 @@ func (r *ring) write(conn net.Conn, header, p []byte) error {
 	return nil
 }
 
-// say sends what follows what is not sent yet.
-func (r *ring) say(conn net.Conn, what ...byte) error {
-	_, err := conn.Write(append(r.said, what...))
+// say sends what is not sent yet, and more.
+func (r *ring) say(conn net.Conn, more ...byte) error {
+	r.said = append(r.said, more...)
+	_, err := conn.Write(r.said)
 	r.said = r.said[:0]
 	return err
 }
