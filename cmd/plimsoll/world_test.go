@@ -203,13 +203,16 @@ func trainTheBitsOfOne(t *testing.T, in func(t *testing.T, n int, args ...string
 	}
 }
 
-// children lists the processes of a launch, by rank.
+// children lists the processes of a launch, by rank; none when it has ended.
 func (p *process) children() (all []int) {
-	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.Process.Pid))
-	if err != nil || len(paths) == 0 {
-		p.t.Skip("this system does not tell a process's children: ", err)
+	of := func(process int) []string { // files, one for each thread
+		paths, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", process))
+		return paths
 	}
-	for _, path := range paths { // each thread's
+	if len(of(os.Getpid())) == 0 {
+		p.t.Skip("this system does not tell a process's children")
+	}
+	for _, path := range of(p.Process.Pid) {
 		text, _ := os.ReadFile(path) // or it has ended
 		for _, field := range strings.Fields(string(text)) {
 			pid, err := strconv.Atoi(field)
@@ -229,20 +232,23 @@ func TestKilledProcessesResume(t *testing.T) {
 	chain := filepath.Join(t.TempDir(), "one")
 	want := summaryOf(t, works(t, append([]string{"train", "--json", "--out", chain, "--devices", "cpu*4"}, args...)...).out)
 	args = append(args, "--profile", filepath.Join(chain, "chain.json"))
-	kills, resumed := map[bool]int{true: 20, false: 2}[worldTests], 0
+	kills, killed, resumed := map[bool]int{true: 20, false: 2}[worldTests], 0, 0
 	for i := range kills {
 		out := filepath.Join(t.TempDir(), strconv.Itoa(i))
 		p := inProcesses(t, 4, append(slices.Clone(args), "--out", out)...)
 		p.start()
-		for deadline := time.Now().Add(time.Minute); i%2 == 0 && len(shardsIn(out)) == 0 && time.Now().Before(deadline); { // some before the first checkpoint
-			time.Sleep(10 * time.Millisecond)
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+			if len(p.children()) == 4 && (i%2 == 1 || len(shardsIn(out)) > 0) { // some before the first checkpoint
+				break
+			}
 		}
 		time.Sleep(time.Duration(i*37%300) * time.Millisecond)
-		all := p.children()
-		if len(all) == 4 {
+		if all := p.children(); len(all) == 4 {
 			_ = syscall.Kill(all[i%4], syscall.SIGKILL) // or it has ended
 		}
-		p.end()
+		if p.end() != 0 {
+			killed++
+		}
 		resumed += min(1, len(shardsIn(out)))
 		p = inProcesses(t, 4, append(slices.Clone(args), "--out", out, "--resume")...)
 		p.start()
@@ -254,9 +260,10 @@ func TestKilledProcessesResume(t *testing.T) {
 			t.Errorf("kill %d: the report", i)
 		}
 	}
-	if resumed == 0 {
-		t.Error("no run was killed behind a checkpoint")
+	if killed < kills/2 || resumed == 0 {
+		t.Errorf("of %d runs only %d were killed, %d behind a checkpoint", kills, killed, resumed)
 	}
+	t.Logf("%d of %d runs were killed, %d behind a checkpoint", killed, kills, resumed)
 }
 
 // shardsIn lists the shards of checkpoints in a run's folder.

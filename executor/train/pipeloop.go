@@ -407,6 +407,9 @@ func (c *pipeLoop) pass(ctx context.Context, segments []pipe.Segment) error {
 	ctx, stop := context.WithCancelCause(within)
 	defer stop(nil)
 	start, first := c.start(stop)
+	if c.others != nil {
+		c.others.results()
+	}
 	err := c.x.RunUntil(ctx, enough, segments...)
 	c.busy += time.Since(start)
 	if c.others != nil && err == nil {

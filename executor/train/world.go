@@ -234,8 +234,9 @@ type members struct {
 	c     *pipeLoop
 	mu    sync.Mutex
 	moved *sync.Cond
-	next  int  // the microbatch whose result is next
-	over  bool // no more come
+	begun sync.Once // of the results
+	next  int       // the microbatch whose result is next
+	over  bool      // no more come
 	known []known
 	heard int
 }
@@ -267,16 +268,22 @@ func (m *members) past(h *History) error {
 // tell tells all processes the result of a minibatch, which the last stage has.
 func (m *members) tell(r pipe.Result) { m.post(resultTopic, r) }
 
-// listen begins to hear the others, when there is an executor.
+// results begins to hear the results of microbatches, when there is a pass that counts them: others may have begun theirs before.
+func (m *members) results() {
+	m.begun.Do(func() {
+		hear(m.World, resultTopic, func(_ int, r pipe.Result) {
+			m.c.result(r)
+			m.mu.Lock()
+			m.next, m.over = m.c.next, m.over || m.c.failed
+			m.mu.Unlock()
+			m.moved.Broadcast()
+		})
+	})
+}
+
+// listen begins to hear what else the others tell, when there is an executor.
 func (m *members) listen(ctx context.Context) (done func()) {
 	m.doing.of.Store(m.c.x)
-	hear(m.World, resultTopic, func(_ int, r pipe.Result) {
-		m.c.result(r)
-		m.mu.Lock()
-		m.next, m.over = m.c.next, m.over || m.c.failed
-		m.mu.Unlock()
-		m.moved.Broadcast()
-	})
 	hear(m.World, countedTopic, func(_, steps int) { m.c.states.count(steps) })
 	hear(m.World, shardTopic, func(from int, x toldShard) {
 		var err error

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"plimsoll/executor/checkpoint"
+	pipe "plimsoll/executor/pipeline"
 	"plimsoll/runtime/world"
 	"plimsoll/runtime/world/tcp"
 )
@@ -58,6 +59,32 @@ func member(t *testing.T, r *Run, w *World) *Run {
 	spec.Devices, spec.Config.Batch = "cpu", r.Job.Images()
 	q.Job, q.World = opened(t, spec), w
 	return &q
+}
+
+// A result that comes before a process has begun the pass that counts it waits for that.
+func TestResultsThatComeEarly(t *testing.T) {
+	for _, err := range inWorld(t, func(w *World) error {
+		c := &pipeLoop{parts: 2, early: map[int]pipe.Result{}, states: &states{}}
+		m := newMembers(c, w)
+		stop := m.listen(t.Context())
+		defer stop()
+		later := make(chan struct{})
+		hear(w, "later", func(_, _ int) { close(later) })
+		m.tell(pipe.Result{Loss: 3})
+		w.post("later", 0)
+		<-later
+		if c.next != 0 {
+			t.Errorf("%d results are counted before any pass", c.next)
+		}
+		m.results()
+		m.await(1)
+		if c.next != 1 || c.sum.Loss != 1.5 {
+			t.Errorf("%d results are counted, loss %v", c.next, c.sum.Loss)
+		}
+		return nil
+	}) {
+		must(t, err)
+	}
 }
 
 // Processes that are asked to stop, each at a time of its own, save one checkpoint; what goes on from it, in as many processes, ends as

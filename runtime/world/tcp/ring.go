@@ -28,10 +28,12 @@ type ring struct {
 	peer   int    // process whose memory is read; 0 where none may be
 	tokens [slots]byte
 	where  [addressBytes]byte
+	said   []byte // of the sender, and not sent yet
 }
 
-// Tokens go backwards, from the receiver: of a slot that is free again, and of a message that has been read where it was.
-var tokenFree, tokenRead = []byte{0}, []byte{1}
+// A token goes forwards for each slot that is full, and backwards for one that is free again and for a message that has been read where
+// it was.
+var tokenFull, tokenFree, tokenRead = []byte{0}, []byte{0}, []byte{1}
 
 // turn returns the next slot.
 func (r *ring) turn() []byte {
@@ -43,8 +45,10 @@ func (r *ring) turn() []byte {
 // attaches reports whether a message of n bytes is read from the sender's memory. Both ends say the same.
 func (r *ring) attaches(n int) bool { return r.peer != 0 && n > slotBytes }
 
-// write sends p, whose length the other process knows, and returns when p may be written again.
-func (r *ring) write(conn net.Conn, p []byte) error {
+// write sends p, behind its header, and returns when p may be written again. The header goes with what first follows it, so that it
+// wakes nobody who would then wait for that.
+func (r *ring) write(conn net.Conn, header, p []byte) error {
+	r.said = append(r.said[:0], header...)
 	if r.attaches(len(p)) {
 		return r.show(conn, p)
 	}
@@ -56,18 +60,26 @@ func (r *ring) write(conn net.Conn, p []byte) error {
 		}
 		p = p[copy(r.turn(), p):]
 		r.free--
-		if _, err := conn.Write(tokenFree); err != nil {
+		if err := r.say(conn, tokenFull...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// say sends what is not sent yet, and more.
+func (r *ring) say(conn net.Conn, more ...byte) error {
+	r.said = append(r.said, more...)
+	_, err := conn.Write(r.said)
+	r.said = r.said[:0]
+	return err
+}
+
 // show sends where p is, and waits until it has been read.
 func (r *ring) show(conn net.Conn, p []byte) error {
 	defer runtime.KeepAlive(p)
 	binary.BigEndian.PutUint64(r.where[:], addressOf(p))
-	if _, err := conn.Write(r.where[:]); err != nil {
+	if err := r.say(conn, r.where[:]...); err != nil {
 		return err
 	}
 	for {

@@ -132,11 +132,7 @@ func (e *end) send(p []byte) error {
 	}
 	binary.BigEndian.PutUint64(e.header[:], uint64(len(p)))
 	if e.rings(p) {
-		_, err := e.conn.Write(e.header[:])
-		if err == nil {
-			err = e.ring.write(e.conn, p)
-		}
-		return e.broken("to", e.To, err)
+		return e.broken("to", e.To, e.ring.write(e.conn, e.header[:], p))
 	}
 	e.parts = [2][]byte{e.header[:], p}
 	e.rest = e.parts[:]
