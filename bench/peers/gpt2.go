@@ -19,13 +19,10 @@ import (
 	"plimsoll/models"
 )
 
-// What a step of GPT-2 124M is compared with: batch and length of its sequences, AdamW's constants, which the peer has, too, and a
-// learning rate that moves the loss.
-const (
-	gpt2Batch = 4
-	gpt2Rate  = 1e-4
-)
+// gpt2Rate is a learning rate that moves the loss.
+const gpt2Rate = 1e-4
 
+// gpt2Update has the constants that the peer has.
 var gpt2Update = kernels.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.01}
 
 // gpt2Losses is what losses of the same step may differ by, as a share: Adam divides a gradient by its size, so that what is rounded
@@ -34,27 +31,41 @@ const gpt2Losses = 1e-3
 
 // compareGPT2 times training steps of GPT-2 124M beside PyTorch's, from the same weights on the same batch, and compares the losses.
 func compareGPT2(o options) error {
-	fmt.Printf("\n| GPT-2 124M, a training step | threads | ours s | PyTorch s | ratio | ours least s | PyTorch least s | ratio of least | first loss | losses differ by at most |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	fmt.Printf("\n| GPT-2 124M, a training step | threads | ours s | PyTorch s | ratio | ours least processor s | PyTorch least processor s | ratio | first loss | losses differ by at most |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, threads := range o.threads {
-		for _, length := range o.lengths {
-			tally, err := stepGPT2(o, length, threads)
+		for _, b := range o.batches {
+			t, err := stepGPT2(o, b, threads)
 			if err != nil {
 				return err
 			}
-			defer tally.print(length, threads)
+			defer t.print(fmt.Sprint(b), threads)
 		}
 	}
 	return nil
 }
 
-// stepGPT2 prints the row of a length, and returns what our ops took.
-func stepGPT2(o options, length, threads int) (t *tally, err error) {
+// sequences is a batch: how many, and how many tokens of each.
+type sequences struct{ batch, length int }
+
+func (s sequences) String() string { return fmt.Sprintf("%dx%d", s.batch, s.length) }
+
+// readSequences reads 4x64.
+func readSequences(text string) (s sequences, err error) {
+	var rest string
+	if n, _ := fmt.Sscanf(text, "%dx%d%s", &s.batch, &s.length, &rest); n != 2 || s.batch < 1 || s.length < 1 {
+		return s, fmt.Errorf("%q is no batch like 4x64", text)
+	}
+	return s, nil
+}
+
+// stepGPT2 prints the row of a batch, and returns what our ops took.
+func stepGPT2(o options, b sequences, threads int) (t *tally, err error) {
 	folder, err := os.MkdirTemp("", "plimsoll-gpt2")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	p, err := startPeer(threads, o.python, o.gpt2, fmt.Sprint(gpt2Batch), fmt.Sprint(length), fmt.Sprint(threads), folder)
+	p, err := startPeer(threads, o.python, o.gpt2, fmt.Sprint(b.batch), fmt.Sprint(b.length), fmt.Sprint(threads), folder)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +73,7 @@ func stepGPT2(o options, length, threads int) (t *tally, err error) {
 		return nil, err
 	}
 	t = &tally{calls: map[string]*called{}}
-	e, closed, err := openGPT2(folder, length, threads, t)
+	e, closed, err := openGPT2(folder, b, threads, t)
 	if err != nil {
 		return nil, err
 	}
@@ -71,15 +82,15 @@ func stepGPT2(o options, length, threads int) (t *tally, err error) {
 	if err := r.run(o.rounds); err != nil {
 		return nil, err
 	}
-	fmt.Printf("| batch %d, %d tokens | %d | %.3f | %.3f | %.2f | %.3f | %.3f | %.2f | %.6f | %.1e |\n", gpt2Batch, length, threads,
+	fmt.Printf("| %v tokens | %d | %.3f | %.3f | %.2f | %.3f | %.3f | %.2f | %.6f | %.1e |\n", b, threads,
 		stats.Median(r.seconds[0]), stats.Median(r.seconds[1]), over(r.seconds[1], r.seconds[0]),
-		slices.Min(r.seconds[0]), slices.Min(r.seconds[1]), slices.Min(r.seconds[1])/slices.Min(r.seconds[0]), r.first, r.differ)
+		slices.Min(r.processor[0]), slices.Min(r.processor[1]), slices.Min(r.processor[1])/slices.Min(r.processor[0]), r.first, r.differ)
 	return t, p.close()
 }
 
 // openGPT2 returns our model with the weights and the batch of a folder.
-func openGPT2(folder string, length, threads int, t *tally) (*executor.Executor, func() error, error) {
-	c := models.GPT2Small(gpt2Batch, length)
+func openGPT2(folder string, b sequences, threads int, t *tally) (*executor.Executor, func() error, error) {
+	c := models.GPT2Small(b.batch, b.length)
 	c.Dropout = 0
 	m, err := models.GPT2("gpt2", c)
 	if err != nil {
@@ -136,6 +147,8 @@ type race struct {
 	seconds [2][]float64 // ours, the peer's
 	first   float64      // our first loss
 	differ  float64      // the largest difference of two losses, as a share of the peer's
+
+	processor [2][]float64 // the same in processor time of all threads
 }
 
 // run takes a step that does not count, and so many that do.
@@ -145,14 +158,16 @@ func (r *race) run(rounds int) error {
 		if err != nil {
 			return err
 		}
-		var seconds, want float64
-		if _, err := fmt.Sscan(answer, &seconds, &want); err != nil {
-			return fmt.Errorf("PyTorch answers %q, want seconds and a loss: %w", answer, err)
+		var seconds, processor, want float64
+		if _, err := fmt.Sscan(answer, &seconds, &processor, &want); err != nil {
+			return fmt.Errorf("PyTorch answers %q, want seconds, seconds of the processor and a loss: %w", answer, err)
 		}
+		busy := processorSeconds()
 		done, err := r.ours.Step(uint64(step), gpt2Rate)
 		if err != nil {
 			return err
 		}
+		busy = processorSeconds() - busy
 		r.differ = max(r.differ, math.Abs(done.Loss-want)/want)
 		if !(math.Abs(done.Loss-want)/want <= gpt2Losses) {
 			return fmt.Errorf("step %d: the loss is %v, PyTorch's %v", step, done.Loss, want)
@@ -163,6 +178,7 @@ func (r *race) run(rounds int) error {
 			continue
 		}
 		r.seconds[0], r.seconds[1] = append(r.seconds[0], done.Seconds), append(r.seconds[1], seconds)
+		r.processor[0], r.processor[1] = append(r.processor[0], busy), append(r.processor[1], processor)
 		r.tally.steps++
 	}
 	return nil

@@ -20,26 +20,27 @@ import (
 
 type options struct {
 	onednn, sgemm, python, step, attention, gpt2, only string
-	threads, lengths                                   []int
+	threads                                            []int
+	batches                                            []sequences
 	rounds                                             int
 }
 
 func main() {
-	o, threads, lengths := options{}, "", ""
+	o, threads, batches := options{}, "", ""
 	flag.StringVar(&o.onednn, "onednn", "", "built from onednn.cc")
 	flag.StringVar(&o.sgemm, "sgemm", "", "built from sgemm.c")
 	flag.StringVar(&o.python, "python", "", "Python with torch and torchvision")
 	flag.StringVar(&o.step, "step", "bench/peers/src/torch_step.py", "the script that times PyTorch")
 	flag.StringVar(&o.attention, "attention", "bench/peers/src/torch_attention.py", "the script that times its attention")
 	flag.StringVar(&o.gpt2, "gpt2", "bench/peers/src/torch_gpt2.py", "the script that times its GPT-2")
-	flag.StringVar(&lengths, "lengths", "64,1024", "tokens of GPT-2's sequences")
+	flag.StringVar(&batches, "batches", "4x64,4x1024", "batches of GPT-2, sequences and their tokens")
 	flag.StringVar(&o.only, "only", "", "one part alone: sgemm, conv, attention, step or gpt2, which runs in no other way")
 	flag.StringVar(&threads, "threads", "1,2", "numbers of threads")
 	flag.IntVar(&o.rounds, "rounds", 5, "turns of each side; medians count")
 	flag.Parse()
 	var err error
-	if o.threads, err = numbers("-threads", threads); err == nil {
-		o.lengths, err = numbers("-lengths", lengths)
+	if o.threads, err = list("-threads", threads, readThreads); err == nil {
+		o.batches, err = list("-batches", batches, readSequences)
 	}
 	if err == nil {
 		err = run(o)
@@ -50,16 +51,24 @@ func main() {
 	}
 }
 
-// numbers reads a list of counts.
-func numbers(flag, list string) (all []int, err error) {
-	for _, s := range strings.Split(list, ",") {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 {
-			return nil, fmt.Errorf("%s: %q is not a number from 1 on", flag, s)
+// list reads a list of a flag.
+func list[T any](flag, text string, read func(string) (T, error)) (all []T, err error) {
+	for _, s := range strings.Split(text, ",") {
+		x, err := read(s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", flag, err)
 		}
-		all = append(all, n)
+		all = append(all, x)
 	}
 	return all, nil
+}
+
+func readThreads(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%q is not a number of threads", text)
+	}
+	return n, nil
 }
 
 func run(o options) error {

@@ -1,6 +1,6 @@
 """Times PyTorch's training steps of GPT-2 124M on the CPU in float32: forward, loss, backward and AdamW in its fused form, attention by
 scaled_dot_product_attention, matrices by linear. Writes weights, Hugging Face's names and layouts, into FOLDER; reads lines "rate" and
-answers each with the seconds and the loss of one step of that rate on the same batch.
+answers each with the seconds, the seconds of the processor and the loss of one step of that rate on the same batch.
 
     torch_gpt2.py BATCH LENGTH THREADS FOLDER
 """
@@ -81,6 +81,6 @@ save(folder / "weights.safetensors", {"transformer." + name: published(name, p) 
 print("torch", torch.__version__, flush=True)
 for line in sys.stdin:
     optimizer.param_groups[0]["lr"] = float(line)
-    start = time.perf_counter()
+    start, busy = time.perf_counter(), time.process_time()
     loss = step()
-    print("%.9f %.9f" % (time.perf_counter() - start, loss), flush=True)
+    print("%.9f %.9f %.9f" % (time.perf_counter() - start, time.process_time() - busy, loss), flush=True)
