@@ -38,18 +38,16 @@ func compareAttention(o options) error {
 	return nil
 }
 
-// compare prints a row for each pass: forward has two products of a row and a column for each score, backward five.
+// compare prints a row for each pass.
 func (h heads) compare(o options, p *peer, threads int) error {
-	product := float64(h.batch*h.queries*h.dim) * float64(h.length) * float64(h.length+1)
 	c := kernels.Call{
 		Op: kernels.Attention{Heads: h.queries, KVHeads: h.kv}, Train: true,
 		In: []kernels.Desc{kernels.F32(h.batch, h.length, (h.queries+2*h.kv)*h.dim)},
 	}
 	for _, pass := range []kernels.Pass{kernels.Forward, kernels.Backward} {
 		c.Pass = pass
-		products := map[kernels.Pass]float64{kernels.Forward: 2, kernels.Backward: 5}[pass]
 		question := fmt.Sprintf("%d %d %d %d %d %v %v %v", h.batch, h.length, h.queries, h.kv, h.dim, pass, warm.Seconds(), timed.Seconds())
-		r, err := compare(o, c, products*product, threads, func() (float64, error) { return p.ask(question) })
+		r, err := compare(o, c, causal(h.batch, h.length, h.queries, h.dim, pass), threads, func() (float64, error) { return p.ask(question) })
 		if err != nil {
 			return err
 		}

@@ -3,7 +3,7 @@
 // Command peers times our CPU kernels beside OpenBLAS, oneDNN and PyTorch, in turns, in one run, and prints one
 // markdown table of medians and ratios. The peers are separate processes; nothing of them is linked.
 //
-//	peers -onednn BIN -sgemm BIN -python PYTHON -step src/torch_step.py [-only sgemm|conv|attention|step] [-threads 1,2]
+//	peers -onednn BIN -sgemm BIN -python PYTHON -step src/torch_step.py [-only sgemm|conv|attention|step|gpt2] [-threads 1,2]
 //
 // See README.md in this folder.
 package main
@@ -19,44 +19,67 @@ import (
 )
 
 type options struct {
-	onednn, sgemm, python, step, attention, only string
-	threads                                      []int
-	rounds                                       int
+	onednn, sgemm, python, step, attention, gpt2, only string
+	threads                                            []int
+	batches                                            []sequences
+	rounds                                             int
 }
 
 func main() {
-	o, threads := options{}, ""
+	o, threads, batches := options{}, "", ""
 	flag.StringVar(&o.onednn, "onednn", "", "built from onednn.cc")
 	flag.StringVar(&o.sgemm, "sgemm", "", "built from sgemm.c")
 	flag.StringVar(&o.python, "python", "", "Python with torch and torchvision")
 	flag.StringVar(&o.step, "step", "bench/peers/src/torch_step.py", "the script that times PyTorch")
 	flag.StringVar(&o.attention, "attention", "bench/peers/src/torch_attention.py", "the script that times its attention")
-	flag.StringVar(&o.only, "only", "", "one part alone: sgemm, conv, attention or step")
+	flag.StringVar(&o.gpt2, "gpt2", "bench/peers/src/torch_gpt2.py", "the script that times its GPT-2")
+	flag.StringVar(&batches, "batches", "4x64,4x1024", "batches of GPT-2, sequences and their tokens")
+	flag.StringVar(&o.only, "only", "", "one part alone: sgemm, conv, attention, step or gpt2, which runs in no other way")
 	flag.StringVar(&threads, "threads", "1,2", "numbers of threads")
 	flag.IntVar(&o.rounds, "rounds", 5, "turns of each side; medians count")
 	flag.Parse()
-	if err := run(o, threads); err != nil {
+	var err error
+	if o.threads, err = list("-threads", threads, readThreads); err == nil {
+		o.batches, err = list("-batches", batches, readSequences)
+	}
+	if err == nil {
+		err = run(o)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "peers:", err)
 		os.Exit(1)
 	}
 }
 
-func run(o options, threads string) error {
-	for _, s := range strings.Split(threads, ",") {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 {
-			return fmt.Errorf("-threads: %q is not a number of threads", s)
+// list reads a list of a flag.
+func list[T any](flag, text string, read func(string) (T, error)) (all []T, err error) {
+	for _, s := range strings.Split(text, ",") {
+		x, err := read(s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", flag, err)
 		}
-		o.threads = append(o.threads, n)
+		all = append(all, x)
 	}
+	return all, nil
+}
+
+func readThreads(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%q is not a number of threads", text)
+	}
+	return n, nil
+}
+
+func run(o options) error {
 	fmt.Printf("CPU: %s, %d cores. Medians of %d turns; ratio = median over the turns of peer's time / ours: above 1 we are faster.\n", cpuid.CPU.BrandName, cpuid.CPU.LogicalCores, o.rounds)
 	parts := []struct {
 		name string
 		bin  string
 		run  func(options) error
-	}{{"sgemm", o.sgemm, compareSGEMM}, {"conv", o.onednn, compareConv}, {"attention", o.python, compareAttention}, {"step", o.python, compareStep}}
+	}{{"sgemm", o.sgemm, compareSGEMM}, {"conv", o.onednn, compareConv}, {"attention", o.python, compareAttention}, {"step", o.python, compareStep}, {"gpt2", o.python, compareGPT2}}
 	for _, p := range parts {
-		if p.bin == "" || (o.only != "" && o.only != p.name) {
+		if p.bin == "" || (o.only != "" && o.only != p.name) || (o.only == "" && p.name == "gpt2") {
 			continue
 		}
 		if err := p.run(o); err != nil {

@@ -51,15 +51,23 @@ func (p *peer) line() (string, error) {
 }
 
 func (p *peer) ask(question string) (float64, error) {
-	if _, err := fmt.Fprintln(p.in, question); err != nil {
-		return 0, err
-	}
-	s, err := p.line()
+	s, err := p.answer(question)
 	if err != nil {
 		return 0, err
 	}
-	time.Sleep(rest)
 	return strconv.ParseFloat(strings.TrimSpace(s), 64)
+}
+
+// answer returns the line that answers a question.
+func (p *peer) answer(question string) (string, error) {
+	if _, err := fmt.Fprintln(p.in, question); err != nil {
+		return "", err
+	}
+	s, err := p.line()
+	if err == nil {
+		time.Sleep(rest)
+	}
+	return s, err
 }
 
 func (p *peer) close() error {

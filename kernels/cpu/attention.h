@@ -12,7 +12,7 @@ static void load_rows(const float *src, int64_t step, int64_t rows, int64_t dim,
 	int64_t lead = att_lead(dim);
 	for (int64_t r = 0; r < rows; r++, src += step, dst += lead) {
 		for (int64_t i = 0; i < dim; i++) dst[i] = src[i] * factor;
-		for (int64_t i = dim; i < lead; i++) dst[i] = 0;
+		for (int64_t i = dim; i < lead - GAP; i++) dst[i] = 0;
 	}
 }
 
@@ -61,42 +61,54 @@ static void row_pointers(float *first, int64_t step, int64_t rows, float **out) 
 	for (int64_t r = 0; r < rows; r++) out[r] = first + r * step;
 }
 
-// highest is the largest of n values, n > 0.
-INLINE float highest(const float *x, int64_t n) {
-	float max[LINES];
-	for (int64_t j = 0; j < LINES; j++) max[j] = x[least(j, n - 1)];
-	for (int64_t i = LINES; i + LINES <= n; i += LINES)
-		for (int64_t j = 0; j < LINES; j++) max[j] = x[i + j] > max[j] ? x[i + j] : max[j];
-	for (int64_t i = n / LINES * LINES; i < n; i++) max[0] = x[i] > max[0] ? x[i] : max[0];
-	for (int64_t j = 1; j < LINES; j++) max[0] = max[j] > max[0] ? max[j] : max[0];
-	return max[0];
+enum { REGS = LINES / LANES };      // registers of LINES values
+
+// highest is the largest of n values, or the one given. It closes what is behind them up to whole LINES with -infinity.
+INLINE float highest(float *x, int64_t n, float given) {
+	reg max[REGS];
+	for (int64_t i = n; i < ceildiv(n, LINES) * LINES; i++) x[i] = -INFINITY;
+	UNROLL for (int j = 0; j < REGS; j++) max[j] = splat(given);
+	for (int64_t i = 0; i < n; i += LINES)
+		UNROLL for (int j = 0; j < REGS; j++) max[j] = larger(*(const vec *)(x + i + j * LANES), max[j]);
+	float lines[LINES], top[4];
+	memcpy(lines, max, sizeof lines);
+	UNROLL for (int j = 0; j < 4; j++) {
+		float a = lines[j] > lines[j + 8] ? lines[j] : lines[j + 8], b = lines[j + 4] > lines[j + 12] ? lines[j + 4] : lines[j + 12];
+		top[j] = a > b ? a : b;
+	}
+	float a = top[0] > top[2] ? top[0] : top[2], b = top[1] > top[3] ? top[1] : top[3];
+	return a > b ? a : b;
 }
 
-// weigh makes weights of one row's scores: e^(score - off) for those that it sees, zeros for the others; it returns their sum.
+// weigh makes weights of one row's scores: e^(score - off) for the first ones, those that it sees, zeros for the others up to keys and
+// whole LINES; it returns their sum.
 INLINE float weigh(float *score, int64_t open, int64_t keys, float off) {
-	float sum;
+	int64_t whole = ceildiv(open, LINES) * LINES;
+	reg sum[REGS];
 	INDEPENDENT
-	for (int64_t j = 0; j < open; j++) score[j] = exponential(score[j] - off);
-	for (int64_t j = open; j < keys; j++) score[j] = 0;
-	FOLD(sum, open, score[i]);
-	return sum;
+	for (int64_t j = 0; j < whole; j++) score[j] = exponential(score[j] - off);
+	for (int64_t j = open; j < most(whole, keys); j++) score[j] = 0;
+	UNROLL for (int j = 0; j < REGS; j++) sum[j] = splat(0);
+	for (int64_t i = 0; i < whole; i += LINES)
+		UNROLL for (int j = 0; j < REGS; j++) sum[j] += *(const vec *)(score + i + j * LANES);
+	return folded(sum);
 }
 
 // online moves the largest score and the sum of each row to what they are with one more block of scores, and scales what has
 // been summed up; the scores become weights.
 static void online(const struct pair *p, float *s, float *max, float *sum, float *o) {
-	int64_t lead = att_lead(p->dim);
-	for (int64_t r = 0; r < p->rows; r++, s += ATT_LEAD, o += lead) {
-		int64_t open = seen(p, r);
-		float before = p->k0 ? max[r] : -INFINITY, top = before;
-		if (open > 0) {
-			float h = highest(s, open);
-			top = h > before ? h : before;
-		}
-		float factor = p->k0 ? exponential(before - top) : 0;
-		sum[r] = (p->k0 ? sum[r] * factor : 0) + weigh(s, open, p->keys, top);
-		max[r] = top;
-		for (int64_t i = 0; p->k0 && factor != 1 && i < lead - GAP; i++) o[i] *= factor;
+	int64_t width = att_lead(p->dim) - GAP;
+	float factor[ATT_ROWS];
+	for (int64_t r = 0; r < p->rows; r++) {
+		float *score = s + r * ATT_LEAD, before = p->k0 ? max[r] : -INFINITY;
+		max[r] = highest(score, seen(p, r), before);
+		factor[r] = before - max[r];
+	}
+	INDEPENDENT
+	for (int64_t r = 0; r < p->rows; r++) factor[r] = exponential(factor[r]);
+	for (int64_t r = 0; r < p->rows; r++, s += ATT_LEAD, o += width + GAP) {
+		sum[r] = (p->k0 ? sum[r] * factor[r] : 0) + weigh(s, seen(p, r), p->keys, max[r]);
+		for (int64_t i = 0; p->k0 && factor[r] != 1 && i < width; i += LANES) *(vec *)(o + i) *= factor[r];
 	}
 }
 

@@ -46,6 +46,13 @@ static inline reg root(reg x) { return (reg){sqrtf(x[0]), sqrtf(x[1]), sqrtf(x[2
 #define INDEPENDENT _Pragma("GCC ivdep") // arrays lie apart or exactly on each other
 #endif
 
+// larger is a > b ? a : b, lane by lane.
+INLINE reg larger(reg a, reg b) {
+	typedef int32_t words __attribute__((vector_size(LANES * 4)));
+	words open = a > b;
+	return (reg)(((words)a & open) | ((words)b & ~open));
+}
+
 #define F(address) ((float *)(uintptr_t)(address))
 #define D(address) ((double *)(uintptr_t)(address))
 #define I(address) ((int32_t *)(uintptr_t)(address))

@@ -73,7 +73,7 @@ func compare(folder string) (r *result, err error) {
 	if n := m.ParamCount(); n != ref.Parameters {
 		return nil, fmt.Errorf("%s: our model has %d parameters, PyTorch's %d", folder, n, ref.Parameters)
 	}
-	e, closed, err := storeall.Open(m)
+	e, closed, err := storeall.Open(m, storeall.Options{})
 	if err != nil {
 		return nil, err
 	}

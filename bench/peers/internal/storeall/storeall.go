@@ -13,13 +13,24 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// Open returns the model with all of a step in memory, and what closes it. Updates are plain gradient descent.
-func Open(m *models.Model) (e *executor.Executor, closed func() error, err error) {
-	none, err := cpu.New(nil, cpu.Options{})
+// Options of a model's steps. The zero value is plain gradient descent on all cores.
+type Options struct {
+	Update  kernels.Update
+	Threads int
+	// Watch returns the library that runs in the place of another; may be nil.
+	Watch func(kernels.Library) kernels.Library
+}
+
+// Open returns the model with all of a step in memory, and what closes it.
+func Open(m *models.Model, o Options) (e *executor.Executor, closed func() error, err error) {
+	if o.Update == nil {
+		o.Update = kernels.SGD{}
+	}
+	none, err := cpu.New(nil, cpu.Options{Threads: o.Threads})
 	if err != nil {
 		return nil, nil, err
 	}
-	w, err := executor.Compile(m, none, kernels.SGD{})
+	w, err := executor.Compile(m, none, o.Update)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -33,7 +44,7 @@ func Open(m *models.Model) (e *executor.Executor, closed func() error, err error
 	if err != nil {
 		return nil, nil, err
 	}
-	lib, err := cpu.New(dev, cpu.Options{})
+	lib, err := o.library(dev)
 	if err != nil {
 		return nil, nil, errors.Join(err, dev.Close())
 	}
@@ -42,4 +53,12 @@ func Open(m *models.Model) (e *executor.Executor, closed func() error, err error
 		return nil, nil, errors.Join(err, dev.Close())
 	}
 	return e, dev.Close, nil
+}
+
+func (o Options) library(dev *host.Device) (kernels.Library, error) {
+	lib, err := cpu.New(dev, cpu.Options{Threads: o.Threads})
+	if err != nil || o.Watch == nil {
+		return lib, err
+	}
+	return o.Watch(lib), nil
 }

@@ -1,0 +1,15 @@
+#!/bin/sh
+# Times GPT-2 124M's training steps and causal attention beside PyTorch's: one core, two cores, and one core with MKL's AVX-512, which it
+# takes by itself on Intel's processors alone. usage: bench/peers/language.sh PYTHON out/peers
+set -e
+python=$1 out=$2
+mkdir -p "$out"
+go build -o "$out/peers" ./bench/peers
+${CC:-cc} -shared -fPIC -o "$out/mkl_avx512.so" bench/peers/src/mkl_avx512.c
+{
+	taskset -c 0 "$out/peers" -python "$python" -only attention -threads 1 -rounds 3
+	taskset -c 0 "$out/peers" -python "$python" -only gpt2 -threads 1 -rounds 3
+	taskset -c 0,1 "$out/peers" -python "$python" -only gpt2 -threads 2 -rounds 3
+	printf '\nWith MKL told to take AVX-512:\n\n'
+	LD_PRELOAD=$(realpath "$out/mkl_avx512.so") taskset -c 0 "$out/peers" -python "$python" -only gpt2 -threads 1 -batches 4x64,1x1024 -rounds 3
+} | tee "$out/language-speed.md"
