@@ -100,6 +100,21 @@ func takeCopiesBeside(o *fields.Object) *CopiesBeside {
 	return b
 }
 
+// Beside returns how many times as long all ops together take while copies run; nil where that is not known.
+func (c *Chain) Beside() *Beside {
+	forward := c.beside(1, c.Len(), (*Layer).forwardBeside)
+	backward := c.beside(1, c.Len(), (*Layer).backwardBeside)
+	both := &Chain{Layers: []Layer{{ForwardBeside: forward}, {ForwardBeside: backward}}}
+	for i := range c.Layers {
+		both.Layers[0].ForwardS += c.Layers[i].ForwardS
+		both.Layers[1].ForwardS += c.Layers[i].BackwardS
+	}
+	return both.beside(1, 2, (*Layer).forwardBeside)
+}
+
+func (l *Layer) forwardBeside() (*Beside, float64)  { return l.ForwardBeside, l.ForwardS }
+func (l *Layer) backwardBeside() (*Beside, float64) { return l.BackwardBeside, l.BackwardS }
+
 // beside returns the factors of layers first..last as one: their mean by time; nil where none has any.
 func (c *Chain) beside(first, last int, of func(*Layer) (*Beside, float64)) *Beside {
 	var sum, most Beside

@@ -74,6 +74,9 @@ func TestContentionOfGroups(t *testing.T) {
 	if l := g.Layers[0]; *l.ForwardBeside != (Beside{1, (1.25 + 3) / 4, (2. + 3) / 4}) || *l.BackwardBeside != (Beside{(9. + 1) / 4, 1, (3. + 5) / 4}) {
 		t.Errorf("forward %v, backward %v", *l.ForwardBeside, *l.BackwardBeside)
 	}
+	if all := *c.Beside(); all != (Beside{(4 + 9 + 1) / 8., (4.25 + 4) / 8, (5 + 3 + 5.) / 8}) {
+		t.Errorf("all ops: %v", all)
+	}
 	if *g.CopiesBeside != *c.CopiesBeside || g.Layers[1].ForwardBeside != nil {
 		t.Errorf("%+v", g)
 	}
