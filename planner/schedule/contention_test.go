@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"errors"
 	"math"
 	"math/big"
 	"math/rand/v2"
@@ -13,15 +14,15 @@ import (
 // slow is an oracle of contended simulation: fractions in place of floats, and at every instant everything is asked again from the
 // definition. What an op waits for and takes is that of resolve.
 type slow struct {
-	c              *chain.Chain
-	seq            Sequence
-	limits         Limits
-	steps          []step
-	now            *big.Rat
-	left           []*big.Rat // seconds alone, from now on
-	start, end     []*big.Rat // nil: not yet
-	closest        float64    // of two instants that differ
-	begun, changes int
+	c          *chain.Chain
+	seq        Sequence
+	limits     Limits
+	steps      []step
+	now        *big.Rat
+	left       []*big.Rat // seconds alone, from now on
+	start, end []*big.Rat // nil: not yet
+	closest    float64    // of two instants that differ
+	changes    int
 }
 
 func newSlow(t *testing.T, c *chain.Chain, seq Sequence, limits Limits) *slow {
@@ -276,6 +277,24 @@ func (s *slow) compare(t *testing.T, r *Result, err error, ran, exact bool) stri
 		return "exact"
 	}
 	return "near"
+}
+
+// A transfer that never ends is said to be one, whatever slows it.
+func TestContentionOfEndlessTransfers(t *testing.T) {
+	c := smallChain()
+	for i := range c.Layers {
+		c.Layers[i].ForwardBeside, c.Layers[i].BackwardBeside = &chain.Beside{2, 3, 4}, &chain.Beside{2, 3, 4}
+	}
+	c.CopiesBeside = &chain.CopiesBeside{1.5, 2}
+	seq, err := Parse("O1 Fall1 Fall2 B2 P1 B1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, duplex := range []bool{false, true} {
+		if _, err := Simulate(c, seq, Limits{Memory: NoLimit, Link: Link{5e-324, duplex}}); !errors.Is(err, ErrEndless) {
+			t.Errorf("duplex %v: %v", duplex, err)
+		}
+	}
 }
 
 // TestContentionOfOneIsNone: with factors of 1, and in sequences without transfers whatever the factors, results are to the bit what
