@@ -62,19 +62,24 @@ type Row struct {
 	ExtentBytes        int64   `json:"extent_bytes"` // the end of the highest byte written
 	PredictedS         float64 `json:"predicted_s"`  // by the costs of ops measured in turns with this row
 	PlannedS           float64 `json:"planned_s"`    // by the costs that the plan was made with
+	AsAloneS           float64 `json:"as_alone_s"`   // as PredictedS, if ops and copies took nothing from each other
 	MeasuredS          float64 `json:"measured_s"`   // of the step in the middle
 	Error              float64 `json:"error"`        // report.TimeError of the two
-	StoreAllS          float64 `json:"store_all_s"`  // measured in turns with this row, or before it; 0 where it has no room
-	Identical          bool    `json:"identical"`
-	Difference         string  `json:"difference,omitempty"` // the first, when not identical
-	Ops                int     `json:"ops"`
-	Forwards           int     `json:"forwards"` // forward ops in a step; those beyond the layers are recomputations
+	// Interval is that of Error, 95 %, by how much the steps vary.
+	Interval   [2]float64 `json:"error_interval"`
+	StoreAllS  float64    `json:"store_all_s"` // measured in turns with this row, or before it; 0 where it has no room
+	Identical  bool       `json:"identical"`
+	Difference string     `json:"difference,omitempty"` // the first, when not identical
+	Ops        int        `json:"ops"`
+	Forwards   int        `json:"forwards"` // forward ops in a step; those beyond the layers are recomputations
 
 	// Receipt attributes the gap between PredictedS and MeasuredS to causes.
 	Receipt *receipt.Receipt `json:"receipt"`
 
 	Plan     *schedule.Plan    `json:"-"`
 	Measured executor.Measured `json:"-"` // of the step in the middle
+
+	times []float64 // of its steps
 }
 
 // Skip is a strategy that does not fit in a limit.
@@ -105,9 +110,14 @@ type Report struct {
 	Reference          string  `json:"reference"`
 	MedianError        float64 `json:"median_error"` // of the predicted times, a share
 	MedianPlannedError float64 `json:"median_planned_error"`
-	WorstError         float64 `json:"worst_error"`
-	Rows               []Row   `json:"rows"`
-	Skipped            []Skip  `json:"skipped"`
+	MedianAsAloneError float64 `json:"median_as_alone_error"`
+	// MedianInterval is that of MedianError, 95 %, by how much the steps vary.
+	MedianInterval [2]float64 `json:"median_error_interval"`
+	// Drift is the time of all ops and the update by the costs measured in turns with the rows over that by the costs before planning.
+	Drift      float64 `json:"drift"`
+	WorstError float64 `json:"worst_error"`
+	Rows       []Row   `json:"rows"`
+	Skipped    []Skip  `json:"skipped"`
 }
 
 // Run plans and measures the grid. Errors: those of planning and running; a limit that is too small for a strategy
@@ -146,28 +156,56 @@ func (g *Grid) predict(r *Report, samples *executor.Samples) error {
 	if g.Latest, err = samples.Chain(); err != nil {
 		return err
 	}
+	g.Latest.CopyContention(g.Chain)
+	r.Drift = seconds(g.Latest) / seconds(g.Chain)
+	alone, err := samples.Chain()
+	if err != nil {
+		return err
+	}
 	for i := range r.Rows {
 		row := &r.Rows[i]
-		sim, err := schedule.Simulate(g.Latest, row.Plan.Ops, row.Plan.Limits)
-		if err != nil {
-			return err
+		for c, seconds := range map[*chain.Chain]*float64{g.Latest: &row.PredictedS, alone: &row.AsAloneS} {
+			sim, err := schedule.Simulate(c, row.Plan.Ops, row.Plan.Limits)
+			if err != nil {
+				return err
+			}
+			*seconds = sim.Makespan + executor.UpdateSeconds(c)
 		}
-		row.PredictedS = sim.Makespan + executor.UpdateSeconds(g.Latest)
 		row.Error = report.TimeError(row.PredictedS, row.MeasuredS)
+		row.Interval[0], row.Interval[1] = stats.Interval([][]float64{row.times}, func(m []float64) float64 { return report.TimeError(row.PredictedS, m[0]) })
 	}
 	r.sumUp()
 	return g.addReceipts(r)
 }
 
+// seconds returns the time of all ops of a chain and the update.
+func seconds(c *chain.Chain) float64 {
+	sum := executor.UpdateSeconds(c)
+	for i := range c.Layers {
+		sum += c.Layers[i].ForwardS + c.Layers[i].BackwardS
+	}
+	return sum
+}
+
 // sumUp finds the errors of all rows together.
 func (r *Report) sumUp() {
-	var errs, planned []float64
+	var errs, planned, alone []float64
+	var times [][]float64
 	for i := range r.Rows {
 		row := &r.Rows[i]
+		times = append(times, row.times)
 		errs = append(errs, math.Abs(row.Error))
+		alone = append(alone, math.Abs(report.TimeError(row.AsAloneS, row.MeasuredS)))
 		planned = append(planned, math.Abs(report.TimeError(row.PlannedS, row.MeasuredS)))
 	}
 	r.MedianError, r.MedianPlannedError, r.WorstError = stats.Median(errs), stats.Median(planned), slices.Max(errs)
+	r.MedianAsAloneError = stats.Median(alone)
+	r.MedianInterval[0], r.MedianInterval[1] = stats.Interval(times, func(medians []float64) float64 {
+		for i, m := range medians {
+			errs[i] = math.Abs(report.TimeError(r.Rows[i].PredictedS, m))
+		}
+		return stats.Median(errs)
+	})
 }
 
 // Append adds the rows of a grid of the same job on a smaller device, to the report and to its page.

@@ -71,9 +71,15 @@ func TestGrid(t *testing.T) {
 		t.Errorf("failures: %v", f)
 	}
 	for _, row := range r.Rows {
-		if !row.Identical || row.PredictedS <= 0 || row.PlannedS <= 0 || row.MeasuredS <= 0 || row.StoreAllS <= 0 {
+		if !row.Identical || row.PredictedS <= 0 || row.PlannedS <= 0 || row.AsAloneS <= 0 || row.MeasuredS <= 0 || row.StoreAllS <= 0 {
 			t.Errorf("%+v", row)
 		}
+		if i := row.Interval; len(row.times) != g.Steps-1 || i[0] > i[1] || row.Error < i[0]-1 || math.IsNaN(i[1]) {
+			t.Errorf("%s: error %v, interval %v of %v", row.Strategy, row.Error, i, row.times)
+		}
+	}
+	if i := r.MedianInterval; !(r.Drift > 0) || i[0] > i[1] || i[0] < 0 || !g.Latest.Contends() {
+		t.Errorf("drift %v, median error %v from %v", r.Drift, r.MedianError, i)
 	}
 	if done != len(r.Rows)*(g.Steps+1) {
 		t.Errorf("progress ended at %d", done)

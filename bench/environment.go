@@ -54,6 +54,7 @@ func figures(s *train.Summary) (all []report.Figure) {
 		{Name: "mean IoU, held out", Value: iou, Unit: report.Share},
 		{Name: "step, predicted", Value: s.PredictedS, Unit: report.Seconds}, {Name: "step, measured", Value: s.MeasuredS, Unit: report.Seconds},
 		{Name: "error of the prediction", Value: report.TimeError(s.PredictedS, s.MeasuredS), Unit: report.Share},
+		{Name: "drift of ops since the profile", Value: drift(s.Drift).Factor}, {Name: "error without drift", Value: drift(s.Drift).Error, Unit: report.Share},
 		{Name: "images per second", Value: s.ImagesPerS}, {Name: "waited for data", Value: s.DataWaitShare, Unit: report.Share},
 		{Name: "limit", Value: float64(s.LimitBytes), Unit: report.Bytes}, {Name: "peak, predicted", Value: float64(s.PredictedPeakBytes), Unit: report.Bytes},
 		{Name: "peak, measured", Value: float64(s.MeasuredPeakBytes), Unit: report.Bytes}, {Name: "arena, laid out", Value: float64(s.ExtentBytes), Unit: report.Bytes},
@@ -64,6 +65,14 @@ func figures(s *train.Summary) (all []report.Figure) {
 		}
 	}
 	return all
+}
+
+// drift returns that of a run, no numbers where it is not known.
+func drift(d *train.Drift) train.Drift {
+	if d == nil {
+		return train.Drift{Factor: math.NaN(), Error: math.NaN()}
+	}
+	return *d
 }
 
 // idle returns the share of the steps in which the device computed nothing, and why; nothing where that is not known.

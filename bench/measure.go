@@ -343,7 +343,7 @@ func (r *rounds) step(ctx context.Context, t *timed, step int) error {
 // finish fills in what the row measured: the step in the middle.
 func (t *timed) finish(storeAll float64) {
 	row, live := t.row, t.row.Measured.Live
-	row.Measured = t.steps.Middle()
+	row.Measured, row.times = t.steps.Middle(), t.steps.Times()
 	row.Measured.Live, row.MeasuredS, row.StoreAllS = live, row.Measured.Whole, storeAll
 	row.Identical = row.Difference == ""
 }

@@ -78,6 +78,7 @@ func (w *Workload) Unmeasured() *chain.Chain { return bySizes(w.Chain()) }
 func bySizes(c *chain.Chain) *chain.Chain {
 	const bytesPerS = 1e10
 	c.Bandwidth = bytesPerS
+	c.ForgetContention()
 	in := c.InputBytes
 	for i := range c.Layers {
 		l := &c.Layers[i]

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"plimsoll/internal/stats"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
@@ -77,10 +76,10 @@ func togetherOf(c *chain.Chain) float64 {
 }
 
 // ContentionOf returns the seconds that computation loses for each second of a transfer, as the link of a chain was measured: with
-// copies in both directions a step took Slowdown times as long. 0 where that is not known.
+// copies in both directions a step took Slowdown times as long. 0 where that is not known, and where simulations know better.
 func ContentionOf(c *chain.Chain) float64 {
 	var p LinkProfile
-	if json.Unmarshal(c.Extra[LinkField], &p) != nil || !(p.Slowdown > 1) {
+	if c.Contends() || json.Unmarshal(c.Extra[LinkField], &p) != nil || !(p.Slowdown > 1) {
 		return 0
 	}
 	return (1 - 1/p.Slowdown) / 2
@@ -113,20 +112,36 @@ const (
 	probeBytes    = 4 << 20
 	probeFor      = 60 * time.Millisecond
 	probePatience = 10 * time.Second
-	probeSteps    = 3
-	linkSteps     = 2 * probeSteps
 )
 
-// link measures the link.
-func (p *profile) link(ctx context.Context, exercises []*Exercise) (link LinkProfile, err error) {
+// link measures the link, and what ops and copies take from each other, which it writes into the chain.
+func (p *profile) link(ctx context.Context, exercises []*Exercise, c *chain.Chain) (link LinkProfile, err error) {
 	x, probe, err := p.beside(exercises)
 	if err != nil {
 		return link, err
 	}
 	opt := Options{Limit: min(x.Extent+2*probe, max(p.limit, x.Extent)), probe: 2 * probe}
 	err = p.with(x, opt, func(e *Executor) error {
-		link, err = e.measureLink(ctx, probePatience, p.step)
-		return err
+		m, err := e.newProber(probePatience)
+		if err != nil {
+			return err
+		}
+		if link, err = m.measure(ctx); err != nil {
+			return err
+		}
+		if e.step.extent+e.opt.probe > e.opt.Limit { // copies would write over what the step computes with
+			for range linkSteps {
+				p.step()
+			}
+			return nil
+		}
+		b, err := m.besides(ctx, x, p.opt.Enough, p.step)
+		if err != nil {
+			return err
+		}
+		link.Slowdown = b.slowdown()
+		b.contend(c, &link)
+		return nil
 	})
 	return link, err
 }
@@ -160,24 +175,19 @@ type prober struct {
 
 // probe is one direction of the link.
 type probe struct {
-	stream     runtime.Stream
-	start, end runtime.Event
-	dst, src   runtime.Span // the whole buffers
-	bytes      int64        // of them that are copied
+	stream   runtime.Stream
+	dst, src runtime.Span // the whole buffers
+	bytes    int64        // of them that are copied
+
+	start, end, begin runtime.Event
 }
 
 // copy queues a copy.
 func (d *probe) copy() error { return d.stream.Copy(d.dst.Part(0, d.bytes), d.src.Part(0, d.bytes)) }
 
-// measureLink measures both directions, alone and together, and what copies do to a step where there is room for both: else that
-// stays unknown, 0, for copies would write over what the step computes with. step is called linkSteps times, after each step. Errors:
-// ErrSlowLink, when a few copies take longer than patience, of devices that can be abandoned.
-func (e *Executor) measureLink(ctx context.Context, patience time.Duration, step func()) (p LinkProfile, err error) {
-	m, err := e.newProber()
-	if err != nil {
-		return p, err
-	}
-	m.patience = patience
+// measure measures both directions, alone and together. Errors: ErrSlowLink, when a few copies take longer than the patience, of
+// devices that can be abandoned.
+func (m *prober) measure(ctx context.Context) (p LinkProfile, err error) {
 	for _, of := range []struct {
 		directions  []int
 		bytesPerSec []*float64
@@ -190,25 +200,11 @@ func (e *Executor) measureLink(ctx context.Context, patience time.Duration, step
 			return p, err
 		}
 	}
-	if e.step.extent+e.opt.probe > e.opt.Limit {
-		for range linkSteps {
-			step()
-		}
-		return p, nil
-	}
-	alone, err := m.steps(ctx, step)
-	if err != nil {
-		return p, err
-	}
-	busy, err := m.busySteps(ctx, step)
-	if alone > 0 {
-		p.Slowdown = busy / alone
-	}
-	return p, err
+	return p, nil
 }
 
-func (e *Executor) newProber() (*prober, error) {
-	m := &prober{Executor: e, bytes: e.opt.probe / 2}
+func (e *Executor) newProber(patience time.Duration) (*prober, error) {
+	m := &prober{Executor: e, bytes: e.opt.probe / 2, patience: patience}
 	for i, name := range []string{"probe to host", "probe to device"} {
 		d := &m.direction[i]
 		dev := runtime.Span{Offset: e.opt.Limit - int64(i+1)*m.bytes, Bytes: m.bytes}
@@ -220,7 +216,7 @@ func (e *Executor) newProber() (*prober, error) {
 		if d.stream, err = e.dev.NewStream(name); err != nil {
 			return nil, err
 		}
-		for _, ev := range []*runtime.Event{&d.start, &d.end} {
+		for _, ev := range []*runtime.Event{&d.start, &d.end, &d.begin} {
 			if *ev, err = e.dev.NewEvent(); err != nil {
 				return nil, err
 			}
@@ -297,51 +293,4 @@ func (m *prober) copy(directions []int, size int64, copies int) (shortest time.D
 		}
 	}
 	return shortest, err
-}
-
-// busySteps is steps while both directions copy without pause.
-func (m *prober) busySteps(ctx context.Context, step func()) (float64, error) {
-	stop := make(chan struct{})
-	failed := make(chan error, len(m.direction))
-	for i := range m.direction {
-		go func() { failed <- m.direction[i].keepCopying(stop) }()
-	}
-	busy, err := m.steps(ctx, step)
-	close(stop)
-	for range m.direction {
-		err = cmp.Or(err, <-failed)
-	}
-	return busy, err
-}
-
-// steps returns the median seconds of some sequences.
-func (m *prober) steps(ctx context.Context, step func()) (float64, error) {
-	var times []float64
-	for i := range probeSteps {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		r, err := m.Step(uint64(i), 0)
-		if err != nil {
-			return 0, err
-		}
-		times = append(times, r.Sequence)
-		step()
-	}
-	return stats.Median(times), nil
-}
-
-// keepCopying copies until it is told to stop; one copy is queued while another runs.
-func (d *probe) keepCopying(stop <-chan struct{}) error {
-	for {
-		select {
-		case <-stop:
-			return d.stream.Synchronize()
-		default:
-		}
-		err := cmp.Or(d.stream.Record(d.start), d.copy(), d.start.Synchronize())
-		if err != nil {
-			return err
-		}
-	}
 }

@@ -52,7 +52,7 @@ func Profile(ctx context.Context, w *Workload, open func() (Target, error), limi
 	if err != nil {
 		return nil, err
 	}
-	link, err := p.link(ctx, exercises)
+	link, err := p.link(ctx, exercises, c)
 	if err != nil {
 		return nil, fmt.Errorf("measuring the link: %w", err)
 	}

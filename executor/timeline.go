@@ -92,6 +92,7 @@ func (w *Workload) timed(c *chain.Chain) (*chain.Chain, error) {
 		from, to := &c.Layers[i], &own.Layers[i]
 		to.ForwardS, to.BackwardS, to.DiscardForwardS = from.ForwardS, from.BackwardS, from.DiscardForwardS
 	}
+	own.CopyContention(c)
 	return own, nil
 }
 

@@ -72,16 +72,18 @@ type profileFlags struct {
 
 // profileFigures is what profile prints: seconds and bytes.
 type profileFigures struct {
-	Model         string  `json:"model"`
-	Device        string  `json:"device"`
-	Layers        int     `json:"layers"`
-	Parameters    int64   `json:"parameters"`
-	ForwardS      float64 `json:"forward_s"`
-	BackwardS     float64 `json:"backward_s"`
-	UpdateS       float64 `json:"update_s"`
-	StaticBytes   int64   `json:"static_bytes"`
-	HostBytes     int64   `json:"state_host_bytes,omitempty"` // of state that lives in host memory
-	StoreAllBytes int64   `json:"store_all_peak_bytes"`       // static memory included
+	Model         string              `json:"model"`
+	Device        string              `json:"device"`
+	Layers        int                 `json:"layers"`
+	Parameters    int64               `json:"parameters"`
+	ForwardS      float64             `json:"forward_s"`
+	BackwardS     float64             `json:"backward_s"`
+	UpdateS       float64             `json:"update_s"`
+	OpsBeside     *chain.Beside       `json:"ops_beside,omitempty"`
+	CopiesBeside  *chain.CopiesBeside `json:"copies_beside,omitempty"`
+	StaticBytes   int64               `json:"static_bytes"`
+	HostBytes     int64               `json:"state_host_bytes,omitempty"` // of state that lives in host memory
+	StoreAllBytes int64               `json:"store_all_peak_bytes"`       // static memory included
 	// Of a chain that is measured at several batch sizes: this one, and the others.
 	Batch  int               `json:"batch,omitempty"`
 	Others []*profileFigures `json:"other_batches,omitempty"`
@@ -146,7 +148,7 @@ func profileOf(job *train.Job, c *chain.Chain) (*profileFigures, error) {
 	f := &profileFigures{
 		Model: job.Model, Device: c.Device, Layers: c.Len(), Parameters: job.Work.Model.ParamCount(),
 		UpdateS: executor.UpdateSeconds(c), StaticBytes: job.Work.StaticBytes(), StoreAllBytes: all,
-		HostBytes: job.Work.HostStateBytes(), chain: c,
+		HostBytes: job.Work.HostStateBytes(), chain: c, OpsBeside: c.Beside(), CopiesBeside: c.CopiesBeside,
 	}
 	for i := range c.Layers {
 		f.ForwardS += c.Layers[i].ForwardS
@@ -164,6 +166,9 @@ func (f *profileFigures) write(out io.Writer) {
 	}
 	fmt.Fprintf(w, "step\t%s: forward %s, backward %s, update %s\n", units.Seconds(f.ForwardS+f.BackwardS+f.UpdateS),
 		units.Seconds(f.ForwardS), units.Seconds(f.BackwardS), units.Seconds(f.UpdateS))
+	if o, k := f.OpsBeside, f.CopiesBeside; o != nil && k != nil {
+		fmt.Fprintf(w, "beside\tcopies to the host ops take %.2f times as long, to the device %.2f, both ways %.2f; copies beside ops %.2f and %.2f\n", o[0], o[1], o[2], k[0], k[1])
+	}
 	fmt.Fprintf(w, "memory\t%s when nothing is recomputed, of which %s weights, gradients and optimizer\n",
 		units.Bytes(f.StoreAllBytes), units.Bytes(f.StaticBytes))
 	if f.HostBytes > 0 {

@@ -496,6 +496,7 @@ func writeStep(w io.Writer, s *train.Summary) {
 	x := s.State
 	if x == nil {
 		fmt.Fprintf(w, "step\tpredicted %s, measured %s (%s)\n", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS), schedule.Name(s.Strategy, s.Winner))
+		writeDrift(w, s.Drift)
 		return
 	}
 	fmt.Fprintf(w, "step\tpredicted %s without the state's transfers, %s to %s with them, measured %s (%s)\n", units.Seconds(s.PredictedS),
@@ -503,6 +504,15 @@ func writeStep(w io.Writer, s *train.Summary) {
 	fmt.Fprintf(w, "state\t%s: %s in host memory, a window of %s in the arena\n", offloadedText[x.Offloading], units.Bytes(x.HostBytes), units.Bytes(x.WindowBytes))
 	fmt.Fprintf(w, "\t%s to the device and %s back a step, %s of the link; the step waited %s for it\n", units.Bytes(x.ToDeviceBytes),
 		units.Bytes(x.ToHostBytes), units.Seconds(x.TransferS), units.Seconds(s.StateWaitS))
+}
+
+// writeDrift prints how far the machine went from its profile, and the error of the prediction with and without that.
+func writeDrift(w io.Writer, d *train.Drift) {
+	if d == nil || d.Ops == 0 {
+		return
+	}
+	fmt.Fprintf(w, "drift\tops beside no copy took %.3f times their costs: with that %s are predicted, error %+.1f%% (%+.1f%% to %+.1f%%), without it %+.1f%%\n",
+		d.Factor, units.Seconds(d.PredictedS), 100*d.Error, 100*d.Interval[0], 100*d.Interval[1], 100*d.Without)
 }
 
 // offloadedText says for people what is offloaded.

@@ -203,6 +203,9 @@ func writeGrid(w io.Writer, page *report.Page, r *bench.Report) {
 	_ = page.Table().Text(w) // as all that is printed, it is not worth failing for
 	fmt.Fprintf(w, "\n%d plans ran; the median error of the predicted time is %.1f%% (%.1f%% by the costs measured before planning)\n",
 		len(r.Rows), 100*r.MedianError, 100*r.MedianPlannedError)
+	fmt.Fprintf(w, "as steps vary, that median error is from %.1f%% to %.1f%%; if copies and ops took nothing from each other, it would be %.1f%%\n",
+		100*r.MedianInterval[0], 100*r.MedianInterval[1], 100*r.MedianAsAloneError)
+	fmt.Fprintf(w, "costs have drifted by a factor of %.3f since planning\n", r.Drift)
 	writeSmall(w, r)
 	fmt.Fprintf(w, "100%% is %s, of which %s weights, gradients and optimizer\n", units.Bytes(r.StoreAllBytes), units.Bytes(r.StaticBytes))
 	fmt.Fprintf(w, "the worst error is %.1f%%\n\nwhere the gap between the predicted and the measured time comes from (of the step in the middle):\n", 100*r.WorstError)

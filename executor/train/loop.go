@@ -53,7 +53,8 @@ func (l *loop) run(ctx context.Context) error {
 		}
 		if l.step >= l.Steps {
 			l.finish()
-			return nil
+			l.out.Drift, err = l.drift()
+			return err
 		}
 		if ctx.Err() != nil {
 			return l.interrupt()

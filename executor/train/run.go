@@ -71,6 +71,7 @@ type Summary struct {
 	LimitBytes         int64    `json:"limit_bytes"`
 	PredictedS         float64  `json:"predicted_s_per_step"`
 	MeasuredS          float64  `json:"measured_s_per_step"`
+	Drift              *Drift   `json:"drift,omitempty"` // on one device
 	PredictedPeakBytes int64    `json:"predicted_peak_bytes"`
 	MeasuredPeakBytes  int64    `json:"measured_peak_bytes,omitempty"` // not of pipelines without a flush
 	ExtentBytes        int64    `json:"extent_bytes"`

@@ -22,6 +22,8 @@ type Chain struct {
 	Device     string
 	DType      string
 	Batch      int
+	// CopiesBeside is how much slower copies are beside computation; nil: not at all.
+	CopiesBeside *CopiesBeside
 	// Branches are the layers of each branch of a model whose branches meet in one loss, nil for a chain. Layers lists the
 	// branches one after the other, then the layers behind them; every branch has an input of InputBytes. See Wiring.
 	Branches []int
@@ -50,6 +52,8 @@ type Layer struct {
 	// BackwardInputS and BackwardWeightS are the two halves of backward, for split-backward schedules; nil when unknown.
 	BackwardInputS  *float64
 	BackwardWeightS *float64
+	// ForwardBeside, of all forwards, and BackwardBeside are how much slower the ops are while copies run; nil: not at all.
+	ForwardBeside, BackwardBeside *Beside
 
 	Extra map[string]json.RawMessage
 }

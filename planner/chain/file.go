@@ -38,6 +38,7 @@ func (c *Chain) list() fields.List {
 	out = fields.Unless(out, "", "dtype", c.DType)
 	out = fields.Unless(out, 0, "batch", c.Batch)
 	out = fields.Unless(out, 0, "bandwidth_bytes_per_s", c.Bandwidth)
+	out = fields.Optional(out, "copies_beside", c.CopiesBeside)
 	out = append(out, fields.Field{Name: "input_bytes", Value: c.InputBytes})
 	if len(c.Branches) > 0 {
 		out = append(out, fields.Field{Name: "branches", Value: c.Branches})
@@ -65,6 +66,8 @@ func (l *Layer) list() fields.List {
 	out = fields.Optional(out, "discard_overhead_bytes", l.DiscardOverheadBytes)
 	out = fields.Optional(out, "backward_input_s", l.BackwardInputS)
 	out = fields.Optional(out, "backward_weight_s", l.BackwardWeightS)
+	out = fields.Optional(out, "forward_beside", l.ForwardBeside)
+	out = fields.Optional(out, "backward_beside", l.BackwardBeside)
 	return out.With(l.Extra)
 }
 
@@ -121,6 +124,8 @@ func take(o *fields.Object) (*Chain, error) {
 		DType:      o.String("dtype", ""),
 		Batch:      int(o.Int("batch", 0)),
 		Branches:   takeBranches(o),
+
+		CopiesBeside: takeCopiesBeside(o),
 	}
 	layers := o.Array("layers")
 	if err := o.Err(); err != nil {
@@ -157,6 +162,7 @@ func (l *Layer) UnmarshalJSON(data []byte) error {
 	l.DiscardOverheadBytes = o.OptionalInt("discard_overhead_bytes")
 	l.BackwardInputS = o.OptionalFloat("backward_input_s")
 	l.BackwardWeightS = o.OptionalFloat("backward_weight_s")
+	l.ForwardBeside, l.BackwardBeside = takeBeside(o, "forward_beside"), takeBeside(o, "backward_beside")
 	l.Extra = o.Rest()
 	return o.Err()
 }

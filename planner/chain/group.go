@@ -85,6 +85,8 @@ func (c *Chain) merged(first, last int) Layer {
 	m.DiscardForwardS, m.DiscardOverheadBytes = &discard, &overhead
 	m.BackwardInputS = c.sum(first, last, func(l *Layer) *float64 { return l.BackwardInputS })
 	m.BackwardWeightS = c.sum(first, last, func(l *Layer) *float64 { return l.BackwardWeightS })
+	m.ForwardBeside = c.beside(first, last, (*Layer).forwardBeside)
+	m.BackwardBeside = c.beside(first, last, (*Layer).backwardBeside)
 	return m
 }
 

@@ -34,6 +34,9 @@ func (c *Chain) validate() error {
 		sum.fail("bandwidth_bytes_per_s", strconv.FormatFloat(c.Bandwidth, 'g', -1, 64), "is next to nothing: times would be too long for numbers")
 	}
 	sum.number("batch", float64(c.Batch))
+	if c.CopiesBeside != nil {
+		sum.beside("copies_beside", c.CopiesBeside[:])
+	}
 	if sum.err != nil {
 		return sum.err
 	}
@@ -67,6 +70,8 @@ func (t *totals) layer(l *Layer) {
 	t.optionalTime("discard_forward_s", l.DiscardForwardS)
 	t.optionalTime("backward_input_s", l.BackwardInputS)
 	t.optionalTime("backward_weight_s", l.BackwardWeightS)
+	t.optionalBeside("forward_beside", l.ForwardBeside)
+	t.optionalBeside("backward_beside", l.BackwardBeside)
 	if l.DiscardOverheadBytes != nil {
 		t.bytes("discard_overhead_bytes", *l.DiscardOverheadBytes)
 	}

@@ -50,6 +50,7 @@ func solve(ctx context.Context, name string, p strategy.Problem, run func(contex
 	if err != nil {
 		return nil, err
 	}
+	k.bandwidth = p.Chain.BandwidthBeside(k.bandwidth)
 	s, err := newSearch(k, p)
 	if err != nil {
 		return nil, err

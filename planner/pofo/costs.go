@@ -34,7 +34,7 @@ func newCosts(p strategy.Problem) (*costs, error) {
 		return nil, err
 	}
 	c, n := p.Chain, p.Chain.Len()
-	k := &costs{n: n, bandwidth: p.Link.Bandwidth, duplex: p.Link.Duplex}
+	k := &costs{n: n, bandwidth: c.BandwidthBeside(p.Link.Bandwidth), duplex: p.Link.Duplex}
 	for i := range n + 1 {
 		k.a = append(k.a, float64(c.Activation(i)))
 		k.saved = append(k.saved, float64(c.Saved(i)))

@@ -44,7 +44,7 @@ type Result struct {
 // link, in one queue per direction. A transfer starts when its queue is free, every compute op before it has
 // ended, and, for a prefetch, its bytes fit. On a duplex link a prefetch also waits for the end of the offload
 // that made the host copy, and an offload for a prefetch that still reads the host copy it will overwrite; on
-// one link the order of the queue says both.
+// one link the order of the queue says both. Where the chain says so, what runs beside something else is slower meanwhile (contend).
 //
 // Time and memory are linear in the number of ops. Errors: *RuleError, *MemoryError, *HostMemoryError, ErrNoLink, ErrEndless, and
 // those of chain.Validate.
@@ -60,15 +60,16 @@ func Simulate(c *chain.Chain, seq Sequence, limits Limits) (*Result, error) {
 // is longer than all before it, so that a search can call it in its inner loop.
 type Simulator struct {
 	replay
-	c       *chain.Chain
-	limits  Limits
-	streams []stream
-	now     float64
-	used    int64
-	ended   int // compute ops that have ended
-	busy    float64
-	seq     Sequence
-	result  Result
+	c        *chain.Chain
+	contends bool // ops and copies slow each other
+	limits   Limits
+	streams  []stream
+	now      float64
+	used     int64
+	ended    int // compute ops that have ended
+	busy     float64
+	seq      Sequence
+	result   Result
 }
 
 // stream is a queue of ops of which one runs at a time: the compute stream or a direction of the link.
@@ -76,6 +77,9 @@ type stream struct {
 	next    int // position of the next op to start; len(seq) when there is none
 	running int // position of the op that runs, or none
 	end     float64
+	left    float64 // seconds that it would take alone, from since on
+	since   float64
+	slower  float64 // how many times as long it takes, since then
 }
 
 // NewSimulator validates the chain once for all sequences.
@@ -83,7 +87,7 @@ func NewSimulator(c *chain.Chain) (*Simulator, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	return &Simulator{c: c}, nil
+	return &Simulator{c: c, contends: c.Contends()}, nil
 }
 
 // Run is Simulate. The result is valid until the next call of Run.
@@ -107,6 +111,7 @@ func (s *Simulator) Run(seq Sequence, limits Limits) (*Result, error) {
 		s.endAll()
 		for s.startFirst() {
 		}
+		s.contend()
 	}
 	if p := s.waiting(); p < len(seq) {
 		return nil, &MemoryError{p, seq[p], s.used, s.used + s.steps[p].takes, limits.Memory}
@@ -243,6 +248,7 @@ func (s *Simulator) start(k int) {
 		s.result.Peak, s.result.PeakOp = s.used, p
 	}
 	ln.running, ln.end, ln.next = p, s.now+seconds, s.find(k, p+1)
+	ln.left, ln.since, ln.slower = seconds, s.now, 1
 	s.result.Start[p], s.result.End[p] = s.now, ln.end
 	s.result.Order = append(s.result.Order, p)
 }

@@ -17,12 +17,13 @@ import (
 var update = flag.Bool("update", false, "rewrite the expected parts of testdata")
 
 // TestStories replays testdata/stories: text files that define a chain ("chain input=2", then one layer a line:
-// name forward backward output and optional saved=, gradient=, of=, ob=, discard_s=, discard_o=) and simulate sequences
+// name forward backward output and optional saved=, gradient=, of=, ob=, discard_s=, discard_o=, and of contention fb=, bb= and of the
+// chain copies=) and simulate sequences
 // on it ("simulate memory=9 bandwidth=1 duplex", the sequence, "----", what comes out).
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/stories/*.txt")
-	if err != nil || len(files) != 5 {
-		t.Fatalf("%d stories, want 5 (%v)", len(files), err)
+	if err != nil || len(files) != 6 {
+		t.Fatalf("%d stories, want 6 (%v)", len(files), err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
@@ -74,6 +75,10 @@ func tell(t *testing.T, text string) []byte {
 func tellChain(t *testing.T, options, lines []string) *chain.Chain {
 	c := &chain.Chain{Name: "story"}
 	for _, o := range options {
+		if factors, ok := strings.CutPrefix(o, "copies="); ok {
+			c.CopiesBeside = (*chain.CopiesBeside)(numbers(t, factors))
+			continue
+		}
 		c.InputBytes = int64(number(t, strings.TrimPrefix(o, "input=")))
 	}
 	for _, line := range lines {
@@ -82,6 +87,14 @@ func tellChain(t *testing.T, options, lines []string) *chain.Chain {
 		l.SavedBytes, l.GradientBytes = l.OutputBytes, l.OutputBytes
 		for _, option := range w[4:] {
 			name, value, _ := strings.Cut(option, "=")
+			if name == "fb" {
+				l.ForwardBeside = (*chain.Beside)(numbers(t, value))
+				continue
+			}
+			if name == "bb" {
+				l.BackwardBeside = (*chain.Beside)(numbers(t, value))
+				continue
+			}
 			seconds := number(t, value)
 			bytes := int64(seconds)
 			switch name {
@@ -104,6 +117,13 @@ func tellChain(t *testing.T, options, lines []string) *chain.Chain {
 		c.Layers = append(c.Layers, l)
 	}
 	return c
+}
+
+func numbers(t *testing.T, s string) (all []float64) {
+	for one := range strings.SplitSeq(s, ",") {
+		all = append(all, number(t, one))
+	}
+	return all
 }
 
 func number(t *testing.T, s string) float64 {

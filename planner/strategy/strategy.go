@@ -43,7 +43,7 @@ type Options struct {
 	// fastest plan).
 	Tolerance float64
 	// Contention is auto's: the seconds that computation loses for each second in which the link is busy, beyond what simulations
-	// know: copies share the memory with the kernels, and on a CPU the cores too (default: 0).
+	// know, for chains that do not say it themselves (chain.Beside) (default: 0).
 	Contention float64
 }
 

@@ -1,0 +1,216 @@
+package executor
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"plimsoll/internal/stats"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+)
+
+// besideWays are the directions that copy while a step runs: none, and as the factors of chain.Beside.
+var besideWays = [...][]int{nil, {chain.ToHost}, {chain.ToDevice}, {chain.ToHost, chain.ToDevice}}
+
+// Rounds of a measurement of contention, each a step alone and one beside copies of every way: at most besideRounds, and after enoughRounds
+// only until they have taken besideFor.
+const (
+	besideRounds = 8
+	enoughRounds = 4
+	besideFor    = time.Second
+	linkSteps    = besideRounds * len(besideWays)
+)
+
+// besides are the seconds of the steps of an exercise, alone and beside copies.
+type besides struct {
+	exercise *Exercise
+	ops      [len(besideWays)][][]float64 // by op of the sequence
+	whole    [len(besideWays)][]float64
+	rates    [2][]float64 // bytes/s of copies one way, beside the step
+}
+
+// besides measures steps alone and beside copies in turns, as machines drift. When they have taken enough, if that is above 0, no other
+// round begins. step is called linkSteps times.
+func (m *prober) besides(ctx context.Context, x *Exercise, enough time.Duration, step func()) (*besides, error) {
+	b := &besides{exercise: x}
+	for way := range b.ops {
+		b.ops[way] = make([][]float64, len(x.Seq))
+	}
+	begun, rounds := time.Now(), 0
+	for ; rounds < besideRounds; rounds++ {
+		if took := time.Since(begun); rounds > 0 && enough > 0 && took >= enough || rounds >= enoughRounds && took >= besideFor {
+			break
+		}
+		for i := range besideWays {
+			if err := m.stepBeside(ctx, b, (rounds+i)%len(besideWays), uint64(rounds)); err != nil {
+				return nil, err
+			}
+			step()
+		}
+	}
+	for range (besideRounds - rounds) * len(besideWays) {
+		step()
+	}
+	return b, nil
+}
+
+// stepBeside measures one step while copies run.
+func (m *prober) stepBeside(ctx context.Context, b *besides, way int, number uint64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	stop := make(chan struct{})
+	failed := make(chan error, len(m.direction))
+	rates := [2]float64{}
+	for _, i := range besideWays[way] {
+		go func() {
+			var err error
+			rates[i], err = m.direction[i].keepCopying(stop)
+			failed <- err
+		}()
+	}
+	r, err := m.Step(number, 0)
+	close(stop)
+	for range besideWays[way] {
+		err = cmp.Or(err, <-failed)
+	}
+	if err != nil {
+		return err
+	}
+	for p, seconds := range r.Ops {
+		b.ops[way][p] = append(b.ops[way][p], seconds)
+	}
+	b.whole[way] = append(b.whole[way], r.Sequence)
+	if len(besideWays[way]) == 1 {
+		i := besideWays[way][0]
+		b.rates[i] = append(b.rates[i], rates[i])
+	}
+	return nil
+}
+
+// keepCopying copies until it is told to stop; one copy is queued while another runs. It returns bytes/s.
+func (d *probe) keepCopying(stop <-chan struct{}) (bytesPerSec float64, err error) {
+	copies := 0
+	for err = d.stream.Record(d.begin); err == nil; copies++ {
+		select {
+		case <-stop:
+			if err = cmp.Or(d.stream.Record(d.end), d.stream.Synchronize()); err != nil {
+				return 0, err
+			}
+			took, err := d.end.Since(d.begin)
+			return float64(copies) * float64(d.bytes) / max(took.Seconds(), 1e-9), err
+		default:
+		}
+		err = cmp.Or(d.stream.Record(d.start), d.copy(), d.start.Synchronize())
+	}
+	return 0, err
+}
+
+// slowdown returns the time of a step while both directions copy divided by its time alone.
+func (b *besides) slowdown() float64 {
+	alone := stats.Median(b.whole[0])
+	if !(alone > 0) {
+		return 0
+	}
+	return stats.Median(b.whole[len(besideWays)-1]) / alone
+}
+
+// Classes of ops by what bounds them. Ops of a class are slowed alike, so that the many ops of a class are measured together: what
+// slows a single one in a few steps is mostly chance.
+const (
+	boundByProducts = iota
+	boundByMemory
+	boundByLatency
+	opClasses
+)
+
+// shortest is the time of ops, seconds, below which launches count more than what they do.
+const shortest = 50e-6
+
+// classes tells what bounds the ops of a measured chain: memory, where they pass at least half as many bytes a second as the op that
+// passes most.
+type classes struct {
+	c       *chain.Chain
+	fastest float64 // bytes/s
+}
+
+func newClasses(c *chain.Chain) *classes {
+	k := &classes{c: c}
+	for l := 1; l <= c.Len(); l++ {
+		for _, op := range []schedule.Op{{Kind: schedule.ForwardAll, Layer: l}, {Kind: schedule.Backward, Layer: l}} {
+			if op.Seconds(c) >= shortest {
+				k.fastest = max(k.fastest, k.rate(op))
+			}
+		}
+	}
+	return k
+}
+
+// rate returns bytes/s of what an op reads and writes at least once.
+func (k *classes) rate(op schedule.Op) float64 {
+	layer := k.c.Layer(op.Layer)
+	bytes := k.c.Activation(op.Layer-1) + layer.SavedBytes + layer.WeightBytes
+	if op.Kind == schedule.Backward {
+		bytes += k.c.Gradient(op.Layer-1) + k.c.Gradient(op.Layer) + layer.WeightBytes
+	}
+	return float64(bytes) / op.Seconds(k.c)
+}
+
+func (k *classes) of(op schedule.Op) int {
+	switch {
+	case op.Seconds(k.c) < shortest:
+		return boundByLatency
+	case k.rate(op) >= k.fastest/2:
+		return boundByMemory
+	}
+	return boundByProducts
+}
+
+// contend writes into a chain what was measured: the factors of every op by its class, and those of copies, which alone had the rates
+// of the link.
+func (b *besides) contend(c *chain.Chain, link *LinkProfile) {
+	if len(c.Branches) > 0 { // whose plans transfer nothing
+		return
+	}
+	k := newClasses(c)
+	var sums [opClasses + 1][len(besideWays)]float64 // the last of all classes
+	for p, op := range b.exercise.Seq {
+		op.Layer += b.exercise.first
+		for way := range b.ops {
+			seconds := stats.Median(b.ops[way][p])
+			sums[k.of(op)][way] += seconds
+			sums[opClasses][way] += seconds
+		}
+	}
+	factors := func(op schedule.Op) *chain.Beside {
+		of := sums[k.of(op)]
+		if !(of[0] > 0) {
+			of = sums[opClasses]
+		}
+		beside := chain.Beside{}
+		for i := range beside {
+			beside[i] = factor(of[i+1], of[0])
+		}
+		return &beside
+	}
+	for l := 1; l <= c.Len(); l++ {
+		layer := c.Layer(l)
+		layer.ForwardBeside = factors(schedule.Op{Kind: schedule.ForwardAll, Layer: l})
+		layer.BackwardBeside = factors(schedule.Op{Kind: schedule.Backward, Layer: l})
+	}
+	c.CopiesBeside = &chain.CopiesBeside{
+		factor(link.ToHost, stats.Median(b.rates[chain.ToHost])), factor(link.ToDevice, stats.Median(b.rates[chain.ToDevice])),
+	}
+}
+
+// factor returns how many times as long something takes; what is faster beside copies is so by chance.
+func factor(beside, alone float64) float64 {
+	if !(alone > 0 && beside > alone) {
+		return 1
+	}
+	return min(beside/alone, mostFactor)
+}
+
+// mostFactor is far above what shared memory and cores do.
+const mostFactor = 1000

@@ -1,0 +1,144 @@
+package chain
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	"plimsoll/internal/fields"
+)
+
+// Ways that copies between device and host memory can go while an op runs.
+const (
+	ToHost = iota
+	ToDevice
+	BothWays
+)
+
+// Beside is how many times as long an op takes while copies run beside it: to the host, to the device, both ways at once. Each at
+// least 1.
+type Beside [3]float64
+
+// CopiesBeside is how many times as long a copy to the host, and one to the device, takes while an op runs beside it. Each at least 1.
+type CopiesBeside [2]float64
+
+// Contends reports whether the chain says what ops and copies take from each other.
+func (c *Chain) Contends() bool {
+	return c.CopiesBeside != nil || slices.ContainsFunc(c.Layers, func(l Layer) bool { return l.ForwardBeside != nil || l.BackwardBeside != nil })
+}
+
+// BandwidthBeside returns what is left of a bandwidth, bytes/s, while ops run, in the direction that is slowed more: nearly all copies
+// of a good plan run beside ops.
+func (c *Chain) BandwidthBeside(bandwidth float64) float64 {
+	if c.CopiesBeside == nil {
+		return bandwidth
+	}
+	return bandwidth / max(c.CopiesBeside[ToHost], c.CopiesBeside[ToDevice])
+}
+
+// ForgetContention leaves out what ops and copies take from each other.
+func (c *Chain) ForgetContention() {
+	c.CopiesBeside = nil
+	for i := range c.Layers {
+		c.Layers[i].ForwardBeside, c.Layers[i].BackwardBeside = nil, nil
+	}
+}
+
+// CopyContention takes from another chain of as many layers what ops and copies take from each other.
+func (c *Chain) CopyContention(from *Chain) {
+	c.CopiesBeside = from.CopiesBeside
+	for i := range c.Layers {
+		c.Layers[i].ForwardBeside, c.Layers[i].BackwardBeside = from.Layers[i].ForwardBeside, from.Layers[i].BackwardBeside
+	}
+}
+
+// mostBeside bounds the factors: what is slower by a million is broken.
+const mostBeside = 1e6
+
+func (t *totals) beside(field string, factors []float64) {
+	for _, x := range factors {
+		if t.err == nil && !(x >= 1 && x <= mostBeside) {
+			t.fail(field, formatFloat(x), "is not from 1 to 1e6: how many times as long something takes")
+		}
+	}
+}
+
+func (t *totals) optionalBeside(field string, b *Beside) {
+	if b != nil {
+		t.beside(field, b[:])
+	}
+}
+
+// takeFactors reads a field of as many factors as there is room for; false where the object has none.
+func takeFactors(o *fields.Object, field string, into []float64) bool {
+	if !o.Has(field) {
+		return false
+	}
+	raw := o.Raw(field)
+	var all []float64
+	if json.Unmarshal(raw, &all) != nil || len(all) != len(into) {
+		o.Refuse(field, string(raw), fmt.Sprintf("is not %d numbers", len(into)))
+	}
+	copy(into, all)
+	return true
+}
+
+func takeBeside(o *fields.Object, field string) *Beside {
+	b := new(Beside)
+	if !takeFactors(o, field, b[:]) {
+		return nil
+	}
+	return b
+}
+
+func takeCopiesBeside(o *fields.Object) *CopiesBeside {
+	b := new(CopiesBeside)
+	if !takeFactors(o, "copies_beside", b[:]) {
+		return nil
+	}
+	return b
+}
+
+// Beside returns how many times as long all ops together take while copies run; nil where that is not known.
+func (c *Chain) Beside() *Beside {
+	forward := c.beside(1, c.Len(), (*Layer).forwardBeside)
+	backward := c.beside(1, c.Len(), (*Layer).backwardBeside)
+	both := &Chain{Layers: []Layer{{ForwardBeside: forward}, {ForwardBeside: backward}}}
+	for i := range c.Layers {
+		both.Layers[0].ForwardS += c.Layers[i].ForwardS
+		both.Layers[1].ForwardS += c.Layers[i].BackwardS
+	}
+	return both.beside(1, 2, (*Layer).forwardBeside)
+}
+
+func (l *Layer) forwardBeside() (*Beside, float64)  { return l.ForwardBeside, l.ForwardS }
+func (l *Layer) backwardBeside() (*Beside, float64) { return l.BackwardBeside, l.BackwardS }
+
+// beside returns the factors of layers first..last as one: their mean by time; nil where none has any.
+func (c *Chain) beside(first, last int, of func(*Layer) (*Beside, float64)) *Beside {
+	var sum, most Beside
+	var seconds float64
+	known := false
+	for l := first; l <= last; l++ {
+		b, s := of(c.Layer(l))
+		if known = known || b != nil; b == nil {
+			b = &Beside{1, 1, 1}
+		}
+		seconds += s
+		for i, x := range b {
+			sum[i] += x * s
+			most[i] = max(most[i], x)
+		}
+	}
+	if !known {
+		return nil
+	}
+	for i := range sum {
+		if sum[i] /= seconds; !(sum[i] >= 1) || math.IsInf(sum[i], 0) { // rounded, or of no time at all
+			sum[i] = 1
+		}
+		sum[i] = min(sum[i], most[i])
+	}
+	return &sum
+}

@@ -1,0 +1,65 @@
+package schedule
+
+import (
+	"math"
+
+	"plimsoll/planner/chain"
+)
+
+// contend sets how fast everything that runs goes on from now: an op takes Beside times as long while copies run, a copy CopiesBeside
+// times as long while an op does. Between two instants at which something starts or ends, rates are constant. What nothing has changed
+// for keeps its end, to the bit.
+func (s *Simulator) contend() {
+	if !s.contends || math.IsInf(s.now, 0) {
+		return
+	}
+	for k := range s.streams {
+		ln := &s.streams[k]
+		if ln.running == none {
+			continue
+		}
+		slower := s.slower(k)
+		if slower == ln.slower {
+			continue
+		}
+		ln.left = max(0, ln.left-(s.now-ln.since)/ln.slower)
+		ln.since, ln.slower = s.now, slower
+		end := s.now + ln.left*slower
+		if k == 0 {
+			s.busy += end - ln.end
+		}
+		ln.end, s.result.End[ln.running] = end, end
+	}
+}
+
+// slower returns how many times as long what stream k runs takes beside what the others run.
+func (s *Simulator) slower(k int) float64 {
+	if k != 0 {
+		if s.c.CopiesBeside == nil || s.streams[0].running == none {
+			return 1
+		}
+		return s.c.CopiesBeside[way(s.seq[s.streams[k].running].Kind)]
+	}
+	beside, which := s.steps[s.streams[0].running].beside, none
+	for _, link := range s.streams[1:] {
+		switch {
+		case link.running == none:
+		case which != none:
+			which = chain.BothWays
+		default:
+			which = way(s.seq[link.running].Kind)
+		}
+	}
+	if beside == nil || which == none {
+		return 1
+	}
+	return beside[which]
+}
+
+// way returns where a transfer goes.
+func way(k Kind) int {
+	if k == Offload {
+		return chain.ToHost
+	}
+	return chain.ToDevice
+}
