@@ -187,7 +187,7 @@ func sliced(c *call) (*value, error) {
 		from, to := clip(len(x.numbers))
 		return &value{numbers: append([]float64{}, x.numbers[from:to]...), dims: []int{to - from}}, nil
 	}
-	v, err := c.view(0)
+	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +239,7 @@ func unsqueeze(c *call) (*value, error) {
 		}
 		return &value{mask: &m}, nil
 	}
-	v, err := c.view(0)
+	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +275,7 @@ func squeeze(c *call) (*value, error) {
 	if x.step != nil && len(x.shape) == 4 && slices.Equal(axes, []int{2, 3}) && x.shape[2]*x.shape[3] == 1 {
 		return c.flat(x)
 	}
-	v, err := c.view(0)
+	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}

@@ -134,18 +134,18 @@ func (v view) ordered(width int) (view, bool) {
 
 func last(shape []int) int { return shape[len(shape)-1] }
 
-// view returns input i as a view: of a sequence, which is N,T,C or tokens N,T.
-func (c *call) view(i int) (view, error) {
-	v := c.at(i)
+// sequence returns input 0 as a view: of a sequence, which is N,T,C or tokens N,T.
+func (c *call) sequence() (view, error) {
+	v := c.at(0)
 	if v != nil && v.view != nil {
 		return *v.view, nil
 	}
-	v, err := c.tensor(i)
+	v, err := c.tensor(0)
 	if err != nil {
 		return view{}, err
 	}
 	if len(v.step.desc.Shape) == 4 || !slices.Equal(v.shape, v.step.desc.Shape) {
-		return view{}, fmt.Errorf("input %d is %v, and only sequences, N,T,C, are supported", i, v.shape)
+		return view{}, fmt.Errorf("input 0 is %v, and only sequences, N,T,C, are supported", v.shape)
 	}
 	return viewOf(v.step), nil
 }
@@ -160,7 +160,7 @@ func (c *call) seen(v view) *value {
 
 // reordered is Reshape of what is no image.
 func (c *call) reordered(to []int) (*value, error) {
-	v, err := c.view(0)
+	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func transpose(c *call) (*value, error) {
 	if x != nil && x.tensor != nil {
 		return c.flipped(x)
 	}
-	v, err := c.view(0)
+	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +207,7 @@ func (c *call) flipped(x *value) (*value, error) {
 
 // split cuts an axis of a sequence; the outputs are its parts.
 func split(c *call) (*value, error) {
-	v, err := c.view(0)
+	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +243,7 @@ func split(c *call) (*value, error) {
 
 // index is Gather of one index.
 func (c *call) index(axis, at int) (*value, error) {
-	v, err := c.view(0)
+	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}
