@@ -133,7 +133,7 @@ race: ## run every package that starts goroutines under the race detector
 test-kills: ## kill runs on several devices 20 times at random instants, and resume them
 	PLIMSOLL_KILLS=20 go test -count=1 -timeout 20m -run Killed ./cmd/plimsoll
 
-demo: build ## train a ResNet under five limits, predicted beside measured, into out/demo
+demo: build ## train a ResNet under five limits and a GPT under two, predicted beside measured, into out/demo
 	bin/plimsoll demo --out out/demo
 
 same-weights: build ## train 69 ways with OLD=, an older bin/plimsoll, and with this one: the weights are the same bits

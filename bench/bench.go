@@ -118,6 +118,7 @@ type Report struct {
 	WorstError float64 `json:"worst_error"`
 	Rows       []Row   `json:"rows"`
 	Skipped    []Skip  `json:"skipped"`
+	Text       *Report `json:"text,omitempty"` // of the demo, its language model
 }
 
 // Run plans and measures the grid. Errors: those of planning and running; a limit that is too small for a strategy

@@ -20,7 +20,7 @@ func (g *Grid) Page(r *Report, facts ...report.Fact) (*report.Page, error) {
 		Summary: fmt.Sprintf("Every row trains %d steps of the same job along another plan, in turns with store-all. Limits are shares of "+
 			"store-all's peak, %s, weights and optimizer included.", r.Steps, units.Bytes(r.StoreAllBytes)),
 		Environment: slices.Concat(facts, Environment(g.Job)),
-		Batch:       r.Batch,
+		Batch:       r.Batch, Tokens: g.Job.Tokens(),
 		Notes: []string{
 			"A peak is measured in a step that checks every byte of the arena after every op; a time is the median of whole steps.",
 			"Identical: the loss after every step, and every weight, buffer, gradient and optimizer state after the last one, equal store-all's byte for byte.",

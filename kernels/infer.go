@@ -1,6 +1,9 @@
 package kernels
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Defaults returns the op with zero attributes replaced by 1.
 func (c Conv2D) Defaults() Conv2D {
@@ -58,7 +61,18 @@ func (b BatchNorm) Infer(in []Desc) (Desc, error) {
 }
 
 // Infer implements Op.
-func (r ReLU) Infer(in []Desc) (Desc, error) { return same(r.Kind(), in, 1) }
+func (r ReLU) Infer(in []Desc) (Desc, error) {
+	y, err := same(r.Kind(), in, 1)
+	switch {
+	case err != nil:
+		return y, err
+	case !(r.Max >= 0 && r.Max <= math.MaxFloat32):
+		return Desc{}, bad(r.Kind(), "Max", "%v is not from 0, which means none, and finite", r.Max)
+	case y.DType == BFloat16 && r.Max != RoundBFloat16(r.Max):
+		return Desc{}, bad(r.Kind(), "Max", "%v is no bfloat16, which the input is: what is clipped could not be told", r.Max)
+	}
+	return y, nil
+}
 
 // Infer implements Op.
 func (a Add) Infer(in []Desc) (Desc, error) { return same(a.Kind(), in, 2) }

@@ -26,8 +26,11 @@ type BatchNorm struct {
 	ReLU     bool
 }
 
-// ReLU is max(x, 0); backward reads the mask from its output.
-type ReLU struct{}
+// ReLU is max(x, 0), or min(max(x, 0), Max), as ReLU6 is; backward reads the mask from its output: the gradient passes where that is
+// positive and, with a maximum, less than it.
+type ReLU struct {
+	Max float32 // 0: there is none
+}
 
 // Add is X[0] + X[1], same shapes. Its gradient is the identity to both inputs: models pass DY on, no kernel runs.
 type Add struct{}

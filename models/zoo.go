@@ -170,9 +170,9 @@ func tied(name string, published bool) bool {
 	return strings.HasSuffix(name, tiedSuffix) || published && !strings.HasSuffix(name, untiedSuffix)
 }
 
-// Untied returns the name of a language model without tied weights, "" of other models.
+// Untied returns the name of a language model without tied weights, "" of other models and files.
 func Untied(name string) string {
-	if !OfText(name) {
+	if !OfText(name) || formatOf(name) != nil {
 		return ""
 	}
 	return base(name) + untiedSuffix

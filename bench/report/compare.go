@@ -12,9 +12,9 @@ import (
 func Compare(names []string, pages []*Page) *Page {
 	c := comparison{names, pages}
 	out := &Page{
-		Title:    strings.Join(names, ", "),
-		Summary:  "Differences are to " + names[0] + ".",
-		Batch:    pages[0].Batch,
+		Title:   strings.Join(names, ", "),
+		Summary: "Differences are to " + names[0] + ".",
+		Batch:   pages[0].Batch, Tokens: pages[0].Tokens,
 		Charts:   c.charts(func(p *Page) []Chart { return p.Charts }),
 		Sections: []Section{{Title: "Figures", Table: c.Figures()}},
 	}

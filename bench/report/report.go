@@ -21,7 +21,8 @@ type Page struct {
 	Summary     string     `json:"summary,omitempty"` // a sentence or two under the title
 	Environment []Fact     `json:"environment,omitempty"`
 	Figures     []Figure   `json:"figures,omitempty"`
-	Batch       int        `json:"batch,omitempty"` // images a step; throughput is in steps when 0
+	Batch       int        `json:"batch,omitempty"`  // images a step, or samples of text; throughput is in steps when 0
+	Tokens      int        `json:"tokens,omitempty"` // of a sample of text; 0 of images
 	Rows        []Row      `json:"rows,omitempty"`
 	Charts      []Chart    `json:"charts,omitempty"` // drawn above the rows: loss, accuracy
 	Timelines   []Timeline `json:"timelines,omitempty"`

@@ -210,6 +210,9 @@ func (p *Page) rateUnit() string {
 	if p.Batch == 0 {
 		return "steps"
 	}
+	if p.Tokens > 0 {
+		return "samples"
+	}
 	return "images"
 }
 

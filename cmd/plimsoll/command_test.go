@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/bench"
 	"plimsoll/internal/version"
 	"plimsoll/planner"
 	"plimsoll/planner/milp"
@@ -416,16 +417,20 @@ func TestValidate(t *testing.T) {
 
 func TestDemo(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out", "demo")
-	r := works(t, "demo", "-m", "tiny", "--batch", "32", "--steps", "2", "--out", out)
-	if !strings.Contains(r.out, "offload-dynprog") || !strings.Contains(r.out, "median error") {
-		t.Errorf("no table:\n%s", r.out)
+	r := works(t, "demo", "-m", "tiny", "--batch", "32", "--language", "gpt2-4-16", "--length", "32", "--steps", "2", "--out", out)
+	if !strings.Contains(r.out, "offload-dynprog") || !strings.Contains(r.out, "median error") || !strings.Contains(r.out, "\ngpt2-4-16 on opticks, 32 samples of 32 tokens:") {
+		t.Errorf("no tables:\n%s", r.out)
 	}
-	if files := tree(t, out); !slices.Equal(files, []string{"demo.json", "index.html", "report.json", "trace.json"}) {
+	all := strings.Fields("demo.json index.html report.json text/demo.json text/index.html text/report.json text/trace.json trace.json")
+	if files := tree(t, out); !slices.Equal(files, all) {
 		t.Errorf("files %v", files)
 	}
 	var o struct {
 		Rows []map[string]any `json:"rows"`
 		All  float64          `json:"store_all_bytes"`
+		Text struct {
+			Rows []bench.Row `json:"rows"`
+		} `json:"text"`
 	}
 	if err := json.Unmarshal([]byte(read(t, filepath.Join(out, "demo.json"))), &o); err != nil || len(o.Rows) == 0 {
 		t.Fatalf("%d rows, %v", len(o.Rows), err)
@@ -434,6 +439,18 @@ func TestDemo(t *testing.T) {
 		if _, ok := o.Rows[0][field]; !ok {
 			t.Errorf("rows lack %s", field)
 		}
+	}
+	limited := 0
+	for _, row := range o.Text.Rows {
+		if row.Limit != "100 %" {
+			limited++
+		}
+		if !row.Identical || row.PredictedPeakBytes != row.MeasuredPeakBytes || row.MeasuredPeakBytes > row.LimitBytes {
+			t.Errorf("a row of the language model: %+v", row)
+		}
+	}
+	if limited == 0 {
+		t.Errorf("none of %d rows of the language model has a limit", len(o.Text.Rows))
 	}
 	small := o.Rows[len(o.Rows)-1]
 	device, ok := small["device_bytes"].(float64)

@@ -18,11 +18,13 @@ func (a *app) demo() *cobra.Command {
 	job := &jobFlags{}
 	var out outFlags
 	var steps int
-	cmd := command("demo", "Show the main job: a ResNet under five limits", `Measure a ResNet on handwritten digits, plan it with every strategy for 100, 75, 50, 35 and 25 % of the memory that it
+	var text string
+	cmd := command("demo", "Show the main job: a ResNet under five limits, and a GPT", `Measure a ResNet on handwritten digits, plan it with every strategy for 100, 75, 50, 35 and 25 % of the memory that it
 takes, train along each plan, and compare: predicted and measured time and peak, and every bit of the result. The last rows are on a
-device that has less than half of what the step takes without a plan: there it is measured, planned and trained as well.
+device that has less than half of what the step takes without a plan: there it is measured, planned and trained as well. Then the same for
+a small GPT on a book, under two limits.
 
-The folder of --out gets demo.json, index.html and trace.json.`, nil)
+The folder of --out gets demo.json, index.html and trace.json, and its folder text those of the GPT.`, nil)
 	job.register(a, cmd)
 	s := cmd.Flags()
 	for name, value := range map[string]string{"model": "resnet56", "batch": "16"} {
@@ -34,7 +36,13 @@ The folder of --out gets demo.json, index.html and trace.json.`, nil)
 	}
 	out.register(cmd, "out/demo", "folder for demo.json, index.html and trace.json")
 	s.IntVar(&steps, "steps", 8, "training steps of each row")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runDemo(cmd.Context(), job, steps, out) }
+	s.StringVar(&text, "language", "", "language model of the second table (default: gpt2-4-64, and none with another --model)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !s.Changed("model") && !s.Changed("language") {
+			text = "gpt2-4-64"
+		}
+		return a.runDemo(cmd.Context(), job, text, steps, out)
+	}
 	return cmd
 }
 
@@ -61,7 +69,14 @@ func smallDevice(ctx context.Context, job *train.Job) (int64, error) {
 	return max(int64(float64(extent)/2.1), smallest+smallest/20), err
 }
 
-func (a *app) runDemo(ctx context.Context, flags *jobFlags, steps int, out outFlags) (err error) {
+// textShares are the limits of the language model, and textStrategies its plans.
+var (
+	textShares     = sizes{{Share: 1}, {Share: 0.35}}
+	textStrategies = []string{"store-all", "rotor-exact", "auto"}
+)
+
+// runDemo runs the grids; a text of "" is no language model.
+func (a *app) runDemo(ctx context.Context, flags *jobFlags, text string, steps int, out outFlags) (err error) {
 	rate, err := (&rateFlags{lr: 0.01, schedule: "constant"}).rate(flags.optimizer, steps)
 	if err != nil {
 		return err
@@ -72,6 +87,7 @@ func (a *app) runDemo(ctx context.Context, flags *jobFlags, steps int, out outFl
 	}
 	defer func() { err = firstOf(err, place.Close()) }()
 	flags.until = ctx
+	words := *flags // before another job's flags are filled in
 	shares := sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}, {Share: 0.35}, {Share: 0.25}}
 	g, err := a.demoGrid(ctx, flags, shares, demoStrategies)
 	if err != nil {
@@ -87,10 +103,19 @@ func (a *app) runDemo(ctx context.Context, flags *jobFlags, steps int, out outFl
 		return err
 	}
 	small.Limits[0].Name = "device"
-	for _, grid := range []*bench.Grid{g, small} {
-		grid.Steps, grid.Rate = steps, rate
+	all := []*bench.Grid{g, small, nil}
+	if text != "" {
+		words.model, words.data = text, ""
+		if all[2], err = a.demoGrid(ctx, &words, textShares, textStrategies); err != nil {
+			return err
+		}
 	}
-	if err := a.runGrid(ctx, g, small, place, "demo"); err != nil {
+	for _, grid := range all {
+		if grid != nil {
+			grid.Steps, grid.Rate = steps, rate
+		}
+	}
+	if err := a.runGrid(ctx, g, small, all[2], place, "demo"); err != nil {
 		return err
 	}
 	if !a.json {

@@ -214,7 +214,7 @@ func (f *jobFlags) ofFile() error {
 		flag string
 		to   *int
 		has  int
-	}{{"image", &f.config.Image, file.Image}, {"channels", &f.config.Channels, file.Channels}, {"classes", &f.config.Classes, file.Classes}} {
+	}{{"image", &f.config.Image, file.Image}, {"length", &f.length, file.Image}, {"channels", &f.config.Channels, file.Channels}, {"classes", &f.config.Classes, file.Classes}} {
 		if !f.set.Changed(v.flag) {
 			*v.to = v.has
 		}

@@ -12,7 +12,7 @@ var groups = []struct {
 	title string
 	flags []string
 }{
-	{"Model and data", []string{"model", "image", "length", "tokenizer", "batch", "channels", "classes", "dtype", "data", "skip-bad", "seed", "init", "weights"}},
+	{"Model and data", []string{"model", "image", "length", "language", "tokenizer", "batch", "channels", "classes", "dtype", "data", "skip-bad", "seed", "init", "weights"}},
 	{"Text", []string{"prompt", "tokens", "temperature", "top-k"}},
 	{"Training", []string{"steps", "optimizer", "lr", "lr-schedule", "lr-step", "lr-gamma", "warmup", "momentum", "weight-decay", "clip-norm", "accumulate", "on-nan", "eval-every"}},
 	{"Plan", []string{"chain", "plan", "memory", "strategy", "list", "tolerance", "budget", "slots", "pofo-slots", "states", "segments", "duplex", "host-memory", "offload-state", "bandwidths", "points"}},

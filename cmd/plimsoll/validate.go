@@ -103,7 +103,7 @@ func (a *app) runValidate(ctx context.Context, f *validateFlags) (err error) {
 	if g.Strategies == nil {
 		g.Strategies = planner.For(executor.LinkOf(g.Chain))
 	}
-	return a.runGrid(ctx, g, nil, place, "validate")
+	return a.runGrid(ctx, g, nil, nil, place, "validate")
 }
 
 // grid checks the flags and opens the job.
@@ -162,9 +162,9 @@ func (a *app) measureGrid(ctx context.Context, g *bench.Grid) (r *bench.Report, 
 	return r, page, err
 }
 
-// runGrid measures a grid, and perhaps one of the same job on a smaller device, writes the folder, prints the table, and fails when a
-// row broke a promise.
-func (a *app) runGrid(ctx context.Context, g, small *bench.Grid, place *folder.Folder, name string) error {
+// runGrid measures a grid, and perhaps one of the same job on a smaller device and one of a language model, writes the folder, prints the
+// tables, and fails when a row broke a promise.
+func (a *app) runGrid(ctx context.Context, g, small, text *bench.Grid, place *folder.Folder, name string) error {
 	r, page, err := a.measureGrid(ctx, g)
 	if err != nil {
 		return err
@@ -176,18 +176,45 @@ func (a *app) runGrid(ctx context.Context, g, small *bench.Grid, place *folder.F
 		}
 		r.Append(page, also, rows)
 	}
-	if place != nil {
-		if err := place.Check(); err != nil {
-			return err
-		}
-		if err := g.WriteFolder(place.Path(""), name, r, page); err != nil {
+	var words *report.Page
+	if text != nil {
+		if r.Text, words, err = a.measureGrid(ctx, text); err != nil {
 			return err
 		}
 	}
-	if err := a.print(r, func(w io.Writer) { writeGrid(w, page, r) }); err != nil {
+	if place != nil {
+		err := place.Check()
+		if err == nil && text != nil {
+			err = text.WriteFolder(place.Path("text"), name, r.Text, words)
+		}
+		if err == nil {
+			err = g.WriteFolder(place.Path(""), name, r, page)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := a.print(r, func(w io.Writer) {
+		writeGrid(w, page, r)
+		writeText(w, words, r.Text)
+	}); err != nil {
 		return err
 	}
-	return broken(r.Failures(), len(r.Rows), "rows")
+	failures, rows := r.Failures(), len(r.Rows)
+	if r.Text != nil {
+		failures, rows = append(failures, r.Text.Failures()...), rows+len(r.Text.Rows)
+	}
+	return broken(failures, rows, "rows")
+}
+
+// writeText prints the table of a language model, if there is one.
+func writeText(w io.Writer, page *report.Page, r *bench.Report) {
+	if r == nil {
+		return
+	}
+	fmt.Fprintf(w, "\n%s on %s, %s of %s:\n\n", r.Model, r.Data, units.Count(r.Batch, "sample"), units.Count(r.Image, "token"))
+	_ = page.Table().Text(w) // as all that is printed, it is not worth failing for
+	fmt.Fprintf(w, "\n%d plans ran; the median error of the predicted time is %.1f%%\n", len(r.Rows), 100*r.MedianError)
 }
 
 // broken is the error of measurements of which some broke a promise about bits or bytes, nil when none did.

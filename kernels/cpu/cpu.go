@@ -181,7 +181,7 @@ func (l *Library) build(c kernels.Call, uses []access) *builder {
 	case kernels.BatchNorm:
 		b.norm(op.Defaults())
 	case kernels.ReLU:
-		b.relu()
+		b.relu(op)
 	case kernels.Add:
 		b.add()
 	case kernels.Concat, kernels.Pack:

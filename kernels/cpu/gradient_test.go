@@ -16,6 +16,7 @@ var gradientCalls = []kernels.Call{
 	{Op: kernels.BatchNorm{}, In: []kernels.Desc{kernels.F32(3, 2, 2, 4)}},
 	{Op: kernels.BatchNorm{Residual: true, ReLU: true}, In: []kernels.Desc{kernels.F32(3, 2, 2, 4), kernels.F32(3, 2, 2, 4)}},
 	{Op: kernels.ReLU{}, In: []kernels.Desc{kernels.F32(3, 7)}},
+	{Op: kernels.ReLU{Max: 0.5}, In: []kernels.Desc{kernels.F32(3, 7)}},
 	{Op: kernels.Add{}, In: []kernels.Desc{kernels.F32(3, 7), kernels.F32(3, 7)}},
 	{Op: kernels.Concat{}, In: []kernels.Desc{kernels.F32(3, 2), kernels.F32(3, 3)}},
 	{Op: kernels.MaxPool{KernelH: 3, KernelW: 2, StrideH: 2, PadH: 1}, In: []kernels.Desc{kernels.F32(2, 5, 4, 3)}},

@@ -174,6 +174,7 @@ struct move_args { // see kernels.Moments
 struct map_args { // elementwise
 	uint64_t a, b, out;
 	int64_t n, chunk, accumulate;
+	float most; // of a ReLU, 0: any
 };
 
 struct lookup_args { // see kernels.Lookup

@@ -12,13 +12,13 @@ func (b *builder) mapped(kernel int64, args C.struct_map_args) {
 	addJob(b, kernel, ceil(n, grain), scratch{}, args)
 }
 
-func (b *builder) relu() {
-	switch {
+func (b *builder) relu(op kernels.ReLU) {
+	switch most := C.float(op.Max); {
 	case b.call.Pass == kernels.Forward:
-		b.mapped(C.RELU_FORWARD, C.struct_map_args{a: b.at(kernels.X, 0), out: b.at(kernels.Y, 0)})
+		b.mapped(C.RELU_FORWARD, C.struct_map_args{a: b.at(kernels.X, 0), out: b.at(kernels.Y, 0), most: most})
 	case !b.call.Skips(0):
 		b.mapped(C.RELU_BACKWARD, C.struct_map_args{
-			a: b.at(kernels.DY, 0), b: b.at(kernels.Y, 0), out: b.at(kernels.DX, 0), accumulate: flag(b.call.Adds(0)),
+			a: b.at(kernels.DY, 0), b: b.at(kernels.Y, 0), out: b.at(kernels.DX, 0), accumulate: flag(b.call.Adds(0)), most: most,
 		})
 	}
 }

@@ -1,13 +1,22 @@
 // Elementwise kernels and copies. An output may lie exactly on an input.
 
+// clipped is min(max(x, 0), most), and without most the former alone; NaN stays NaN.
+INLINE float clipped(float x, float most) {
+	float y = positive(x);
+	return most > 0 && y > most ? most : y;
+}
+
+// unclipped is the gradient behind clipped with result y.
+INLINE float unclipped(float dy, float y, float most) { return most > 0 && y >= most ? 0 : passed(dy, y, 1); }
+
 static void relu_forward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct map_args *m = &job->args.map;
 	int64_t from = task * m->chunk, to = least(from + m->chunk, m->n);
 	const float *x = F(m->a);
-	float *y = F(m->out);
+	float *y = F(m->out), most = m->most;
 	INDEPENDENT
-	for (int64_t i = from; i < to; i++) y[i] = positive(x[i]);
+	for (int64_t i = from; i < to; i++) y[i] = clipped(x[i], most);
 }
 
 // relu_backward: a = dy, b = y.
@@ -16,14 +25,14 @@ static void relu_backward(const struct job *job, int64_t task, char *scratch) {
 	const struct map_args *m = &job->args.map;
 	int64_t from = task * m->chunk, to = least(from + m->chunk, m->n);
 	const float *dy = F(m->a), *y = F(m->b);
-	float *dx = F(m->out);
+	float *dx = F(m->out), most = m->most;
 	if (m->accumulate) {
 		INDEPENDENT
-		for (int64_t i = from; i < to; i++) dx[i] += passed(dy[i], y[i], 1);
+		for (int64_t i = from; i < to; i++) dx[i] += unclipped(dy[i], y[i], most);
 		return;
 	}
 	INDEPENDENT
-	for (int64_t i = from; i < to; i++) dx[i] = passed(dy[i], y[i], 1);
+	for (int64_t i = from; i < to; i++) dx[i] = unclipped(dy[i], y[i], most);
 }
 
 static void add_forward(const struct job *job, int64_t task, char *scratch) {

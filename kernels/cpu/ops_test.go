@@ -33,7 +33,7 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 		}
 		return op, in
 	case 4:
-		return kernels.ReLU{}, []kernels.Desc{image}
+		return kernels.ReLU{Max: float32(r.IntN(2)) / 2}, []kernels.Desc{image}
 	case 5:
 		return kernels.Add{}, []kernels.Desc{image, image}
 	case 6:
@@ -236,6 +236,7 @@ var largeCalls = []struct {
 	{kernels.BatchNorm{Residual: true, ReLU: true}, []kernels.Desc{kernels.F32(3, 9, 9, 600), kernels.F32(3, 9, 9, 600)}},
 	{kernels.BatchNorm{}, []kernels.Desc{kernels.F32(40_000, 1)}},
 	{kernels.ReLU{}, []kernels.Desc{kernels.F32(50_001)}},
+	{kernels.ReLU{Max: 0.75}, []kernels.Desc{kernels.F32(50_001)}},
 	{kernels.Add{}, []kernels.Desc{kernels.F32(50_001), kernels.F32(50_001)}},
 	{kernels.Concat{}, []kernels.Desc{kernels.F32(700, 50), kernels.F32(700, 7), kernels.F32(700, 33)}},
 	{kernels.Concat{}, []kernels.Desc{kernels.F32(2, 20_000), kernels.F32(2, 20_000)}},

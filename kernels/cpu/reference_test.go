@@ -74,7 +74,7 @@ func reference(c kernels.Call, in data) wants {
 	case kernels.BatchNorm:
 		referenceNorm(op.Defaults(), c, in, out)
 	case kernels.ReLU:
-		referenceReLU(c, in, out)
+		referenceReLU(op, c, in, out)
 	case kernels.Add:
 		referenceAdd(c, in, out)
 	case kernels.Concat:
@@ -279,12 +279,16 @@ func referenceStatistics(op kernels.BatchNorm, c kernels.Call, in data, out want
 	}
 }
 
-func referenceReLU(c kernels.Call, in data, out wants) {
+func referenceReLU(op kernels.ReLU, c kernels.Call, in data, out wants) {
+	most := math.Inf(1)
+	if op.Max > 0 {
+		most = float64(op.Max)
+	}
 	w := newWant(int(c.In[0].Elements()))
 	for i := range w.value {
 		if c.Pass == kernels.Forward {
-			w.value[i] = max(float64(in[opX][i]), 0)
-		} else if in[opY][i] > 0 {
+			w.value[i] = min(max(float64(in[opX][i]), 0), most)
+		} else if y := float64(in[opY][i]); y > 0 && y < most {
 			w.value[i] = float64(in[opDY][i])
 		}
 	}

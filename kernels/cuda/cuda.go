@@ -194,7 +194,7 @@ func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder,
 	case kernels.BatchNorm:
 		b.norm(op.Defaults())
 	case kernels.ReLU:
-		b.relu()
+		b.relu(op)
 	case kernels.Add:
 		b.add()
 	case kernels.Concat, kernels.Pack:

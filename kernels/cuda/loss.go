@@ -26,7 +26,7 @@ func (b *builder) loss() {
 		logits: b.at(kernels.X, 0), labels: b.at(kernels.X, 1), saved: b.at(kernels.Save, 0), result: b.at(kernels.Y, 0),
 		dx: b.at(kernels.DX, 0), rows: C.int(rows), classes: C.int(channels(x)), add: flag(b.call.Adds(0)),
 	}
-	grid, block := dim{min(rows, maxRowBlocks), 1, 1}, lossBlock(int64(channels(x)))
+	grid, block := dim{min(rows, maxRowBlocks), 1, 1}, lossBlock(channels(x))
 	name := suffix(x.DType)
 	if b.call.Pass == kernels.Forward {
 		args.row_loss, args.row_hit = b.reserve(8*rows), b.reserve(4*rows)

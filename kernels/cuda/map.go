@@ -30,12 +30,13 @@ func (b *builder) each(function string, args C.struct_map_args) {
 	addStream(b, "map", function+suffix(x.DType), x.Elements(), wide(x.DType), args)
 }
 
-func (b *builder) relu() {
+func (b *builder) relu(op kernels.ReLU) {
+	most := C.float(op.Max)
 	if b.call.Pass == kernels.Forward {
-		b.each("relu_forward", C.struct_map_args{a: b.at(kernels.X, 0), out: b.at(kernels.Y, 0)})
+		b.each("relu_forward", C.struct_map_args{a: b.at(kernels.X, 0), out: b.at(kernels.Y, 0), most: most})
 	} else if !b.call.Skips(0) {
 		b.each("relu_backward", C.struct_map_args{
-			a: b.at(kernels.DY, 0), b: b.at(kernels.Y, 0), out: b.at(kernels.DX, 0), add: flag(b.call.Adds(0)),
+			a: b.at(kernels.DY, 0), b: b.at(kernels.Y, 0), out: b.at(kernels.DX, 0), add: flag(b.call.Adds(0)), most: most,
 		})
 	}
 }

@@ -53,7 +53,7 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 		}
 		return op, []kernels.Desc{image}
 	case 3:
-		return kernels.ReLU{}, []kernels.Desc{image}
+		return kernels.ReLU{Max: float32(r.IntN(2)) / 2}, []kernels.Desc{image}
 	case 4:
 		return kernels.Add{}, []kernels.Desc{image, image}
 	case 5:
@@ -285,6 +285,7 @@ var largeCalls = []struct {
 	{kernels.BatchNorm{ReLU: true}, []int{4, 30, 30, 40}},
 	{kernels.BatchNorm{}, []int{40_000, 1}},
 	{kernels.ReLU{}, []int{50_001}},
+	{kernels.ReLU{Max: 0.75}, []int{50_001}},
 	{kernels.MaxPool{KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1}, []int{2, 20, 21, 64}},
 	{kernels.GlobalAvgPool{}, []int{3, 20, 21, 100}},
 	{kernels.AdaptiveAvgPool{OutH: 7, OutW: 7}, []int{2, 9, 10, 300}},

@@ -2,14 +2,17 @@ package ref
 
 import "plimsoll/kernels"
 
-// relu is max(x, 0); the gradient passes where the output is positive.
-func relu(t *tensors) error {
+// relu is max(x, 0), no more than a maximum; the gradient passes where the output is positive and less than that.
+func relu(op kernels.ReLU, t *tensors) error {
 	if t.call.Pass == kernels.Forward {
 		for i, v := range t.x[0] {
-			t.y[i] = v
-			if v < 0 {
-				t.y[i] = 0
+			switch {
+			case v < 0:
+				v = 0
+			case op.Max > 0 && v > op.Max:
+				v = op.Max
 			}
+			t.y[i] = v
 		}
 		return nil
 	}
@@ -17,7 +20,11 @@ func relu(t *tensors) error {
 		return nil
 	}
 	for i, y := range t.y {
-		put(&t.dx[0][i], masked(t.dy[i], y), t.call.Adds(0))
+		g := masked(t.dy[i], y)
+		if op.Max > 0 && y >= op.Max {
+			g = 0
+		}
+		put(&t.dx[0][i], g, t.call.Adds(0))
 	}
 	return nil
 }

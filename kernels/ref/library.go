@@ -72,7 +72,7 @@ func kernel(op kernels.Op, t *tensors) (func() error, error) {
 	case kernels.BatchNorm:
 		return func() error { return batchNorm(op, t) }, nil
 	case kernels.ReLU:
-		return func() error { return relu(t) }, nil
+		return func() error { return relu(op, t) }, nil
 	case kernels.Add:
 		return func() error { return add(t) }, nil
 	case kernels.Concat, kernels.Pack:

@@ -141,6 +141,7 @@ var ops = []struct {
 	{kernels.BatchNorm{ReLU: true}, []kernels.Desc{image}},
 	{kernels.BatchNorm{Residual: true, ReLU: true}, []kernels.Desc{image, image}},
 	{kernels.ReLU{}, []kernels.Desc{image}},
+	{kernels.ReLU{Max: 0.5}, []kernels.Desc{image}},
 	{kernels.Add{}, []kernels.Desc{image, image}},
 	{kernels.Concat{}, []kernels.Desc{image, kernels.F32(3, 5, 4, 2), kernels.F32(3, 5, 4, 1)}},
 	{kernels.MaxPool{KernelH: 3, KernelW: 2, StrideH: 2, StrideW: 1, PadH: 1, PadW: 1}, []kernels.Desc{image}},
@@ -195,7 +196,7 @@ func TestGradients(t *testing.T) {
 			}
 		})
 	}
-	if compared != 60 {
+	if compared != 61 {
 		t.Errorf("compared %d gradients", compared)
 	}
 }
@@ -299,7 +300,7 @@ func TestAliases(t *testing.T) {
 			}
 		}
 	}
-	if aliases[kernels.Float32] != 50 || aliases[kernels.BFloat16] != 50 {
+	if aliases[kernels.Float32] != 53 || aliases[kernels.BFloat16] != 53 {
 		t.Errorf("tried %v aliases", aliases)
 	}
 }

@@ -98,6 +98,9 @@ func (b *builder) node(n *models.Node, in []*g.Node) *g.Node {
 	case kernels.BatchNorm:
 		return b.batchNorm(op, n, in)
 	case kernels.ReLU:
+		if op.Max != 0 {
+			return b.unsupported("%s with a maximum", op.Kind())
+		}
 		return b.do(g.Rectify(in[0]))
 	case kernels.Add:
 		return b.do(g.Add(in[0], in[1]))

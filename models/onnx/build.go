@@ -13,6 +13,13 @@ func (m *importer) model(name string) (*models.Model, error) {
 	b := models.NewBuilder(name, m.input.desc, m.config.Classes)
 	b.DType = m.config.DType
 	taken := map[string]int{}
+	for _, s := range m.steps {
+		for _, from := range s.sources {
+			if from.tied {
+				b.Tie(from.parameter(), from.name)
+			}
+		}
+	}
 	sections := m.sections()
 	for i, s := range sections {
 		var out []*step // that the next one gets
@@ -61,9 +68,17 @@ func (s *step) parameters() (all []models.Source) {
 	}
 	params := s.op.Params(descs)
 	for i, from := range s.sources {
-		all = append(all, models.Source{Name: from.name, Transposed: from.layout == transposed, Fill: from.fill(params[i].Desc.Shape)})
+		all = append(all, models.Source{Name: from.parameter(), Transposed: from.layout == transposed, Fill: from.fill(params[i].Desc.Shape)})
 	}
 	return all
+}
+
+// parameter is the name of a source as a parameter: one that is tied has another one than what it is tied to.
+func (s source) parameter() string {
+	if s.tied {
+		return s.name + " (tied)"
+	}
+	return s.name
 }
 
 // namer numbers the ops of a layer: conv2d1, conv2d2. Layers that are alike have the same names, and are compiled once.
@@ -74,11 +89,30 @@ func (n namer) next(kind string) string {
 	return fmt.Sprintf("%s%d", kind, n[kind])
 }
 
-// layerName is what the names of a layer's parameters begin with, as in layer1.0, or its first node's name; a number makes it unique.
+// layerName is what the names of a layer's parameters begin with, as in layer1.0, else those of its products, or its first node's name; a
+// number makes it unique.
 func (m *importer) layerName(s section, taken map[string]int) string {
+	name := m.commonName(s, func(*step) bool { return true })
+	if name == "" {
+		name = m.commonName(s, func(s *step) bool { return products([]*step{s}) > 0 })
+	}
+	if name == "" {
+		name = m.firstName(s)
+	}
+	if taken[name]++; taken[name] > 1 {
+		name = fmt.Sprintf("%s#%d", name, taken[name])
+	}
+	return name
+}
+
+// commonName is the module that all parameters of some steps are in.
+func (m *importer) commonName(s section, some func(s *step) bool) string {
 	var common []string
 	seen := false
 	for _, step := range m.steps[s.first-1 : s.last] {
+		if !some(step) {
+			continue
+		}
 		for _, from := range step.sources {
 			path := strings.Split(from.name, ".")
 			if path = path[:len(path)-1]; !seen {
@@ -92,14 +126,7 @@ func (m *importer) layerName(s section, taken map[string]int) string {
 			}
 		}
 	}
-	name := strings.Join(common, ".")
-	if name == "" {
-		name = m.firstName(s)
-	}
-	if taken[name]++; taken[name] > 1 {
-		name = fmt.Sprintf("%s#%d", name, taken[name])
-	}
-	return name
+	return strings.Join(common, ".")
 }
 
 // firstName is the name of the first parameter's module, or of the first node.

@@ -65,6 +65,19 @@ func (c *call) ints(name string, n, open int) []int {
 	return all
 }
 
+// listed returns a list of numbers of any length.
+func (c *call) listed(name string, open []int) []int {
+	a := c.attribute(name)
+	if a == nil || len(a.ints) == 0 {
+		return open
+	}
+	all := make([]int, len(a.ints))
+	for i, v := range a.ints {
+		all[i] = int(max(min(v, mostBytes), -mostBytes))
+	}
+	return all
+}
+
 // only refuses any value of an attribute but one.
 func (c *call) only(name string, want int) {
 	if v := c.int(name, want); v != want {
@@ -104,17 +117,53 @@ func (c *call) at(i int) *value {
 	return c.values[c.in[i]]
 }
 
-// tensor returns input i, what a step makes, with so many axes in ONNX and here: of 4 an image, of 2 a matrix.
+// tensor returns input i, what a step makes, with so many axes in ONNX and here: of 4 an image, of 3 a sequence, of 2 a matrix.
 func (c *call) tensor(i int, axes ...int) (*value, error) {
 	v := c.at(i)
-	if v == nil || v.step == nil {
+	if v == nil || v.shape == nil {
 		return nil, fmt.Errorf("input %d is no tensor that follows from the model's input", i)
+	}
+	v, err := c.plain(v, i)
+	if err != nil {
+		return nil, err
+	}
+	if c.tokens(v) {
+		return nil, fmt.Errorf("input %d is the tokens, which only the table of an embedding is read with", i)
 	}
 	if len(axes) > 0 && (!slices.Contains(axes, len(v.shape)) || len(v.shape) != len(v.step.desc.Shape)) {
 		return nil, fmt.Errorf("input %d is %v (%v here), want one of %v axes", i, v.shape, v.step.desc, axes)
 	}
 	return v, nil
 }
+
+// plain returns input i as a tensor: a function of one becomes its op.
+func (c *call) plain(v *value, i int) (*value, error) {
+	switch {
+	case v.step != nil:
+		return v, nil
+	case v.made != nil:
+		return v.made, nil
+	case v.view != nil:
+		return nil, c.reorderedBy(i, v)
+	case v.scores != nil:
+		return nil, fmt.Errorf("input %d is scores of attention, by node %q (%s), which only their mask, softmax and values are read with", i, v.from.title(), v.from.op)
+	}
+	op := v.curve.activation()
+	if op == nil {
+		return nil, fmt.Errorf("input %d is a function of a tensor by node %q (%s), and it is neither GELU nor SiLU", i, v.from.title(), v.from.op)
+	}
+	x, err := c.plain(v.curve.of, i)
+	if err != nil {
+		return nil, err
+	}
+	v.made, err = c.push(v.from, op, as(x), nil, x)
+	return v.made, err
+}
+
+// tokens reports whether a value is the tokens that the model reads.
+func (c *call) tokens(v *value) bool { return v.step == c.input && c.text() }
+
+func sameShape(x, y *value) bool { return slices.Equal(x.shape, y.shape) }
 
 // param returns input i, an initializer, as the source of a parameter.
 func (c *call) param(i int, l layout) (source, error) {
@@ -124,11 +173,11 @@ func (c *call) param(i int, l layout) (source, error) {
 	}
 	switch {
 	case v.flipped == "":
-		return source{c.in[i], v.tensor, l}, nil
+		return source{name: c.in[i], tensor: v.tensor, layout: l}, nil
 	case l == asIs:
-		return source{v.flipped, v.tensor, transposed}, nil
+		return source{name: v.flipped, tensor: v.tensor, layout: transposed}, nil
 	case l == transposed:
-		return source{v.flipped, v.tensor, asIs}, nil
+		return source{name: v.flipped, tensor: v.tensor, layout: asIs}, nil
 	}
 	return source{}, fmt.Errorf("input %d is transposed, which is not supported", i)
 }
@@ -136,7 +185,7 @@ func (c *call) param(i int, l layout) (source, error) {
 // constants returns the numbers of input i, or of the attribute that older versions have in its place; nil when both are left out.
 func (c *call) constants(i int, attribute string) ([]int, error) {
 	var numbers []float64
-	if a := c.attribute(attribute); a != nil {
+	if a := c.attribute(attribute); a != nil && attribute != "" {
 		for _, v := range a.ints {
 			numbers = append(numbers, float64(v))
 		}

@@ -15,7 +15,7 @@ func (m *importer) fuse() {
 		}
 	}
 	for _, s := range m.steps {
-		if _, is := s.op.(kernels.ReLU); !is || readers[s.in[0]] != 1 {
+		if s.op != (kernels.ReLU{}) || readers[s.in[0]] != 1 {
 			continue
 		}
 		x := s.in[0]
@@ -121,11 +121,11 @@ func (m *importer) alive() [][]*step {
 	return all
 }
 
-// products counts the steps that multiply matrices: what takes time.
+// products counts the steps that multiply matrices, what takes time, and tables, which are layers of their own.
 func products(steps []*step) (n int) {
 	for _, s := range steps {
 		switch s.op.(type) {
-		case kernels.Conv2D, kernels.Linear, kernels.Attention:
+		case kernels.Conv2D, kernels.Linear, kernels.Attention, kernels.Embedding:
 			n++
 		}
 	}

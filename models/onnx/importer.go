@@ -9,15 +9,32 @@ import (
 	"plimsoll/models"
 )
 
-// value is what a tensor of the graph is here: the output of a step, a constant that is computed with, or an initializer. Of one that is
-// made of something unsupported, none of it is set.
+// value is what a tensor of the graph is here: the output of a step, what follows from it without a step so far, a constant that is
+// computed with, or an initializer. Of one that is made of something unsupported, none of it is set.
 type value struct {
-	step    *step
-	shape   []int // of a step's output, as ONNX has it: N,C,H,W of an image that is N,H,W,C here
+	shape  []int // of what follows from the input, as ONNX has it: N,C,H,W of an image that is N,H,W,C here
+	step   *step
+	view   *view
+	curve  *curve
+	scores *scores
+	from   *node  // that made it
+	made   *value // the tensor that it has become, for something that reads it
+
 	numbers []float64
 	dims    []int // of numbers; nil: a scalar
+	mask    *mask
+
 	tensor  *tensor
 	flipped string // the name of the matrix that tensor is, transposed
+	table   *table
+
+	rest []*value // outputs of the node behind the first
+}
+
+// table is the first rows of an initializer, one for each position.
+type table struct {
+	source
+	rows int
 }
 
 // step is an op of the model.
@@ -37,6 +54,7 @@ type source struct {
 	name   string
 	tensor *tensor
 	layout layout
+	tied   bool // it is the table of an embedding, too
 }
 
 // layout says how an initializer has the elements of a parameter.
@@ -57,9 +75,9 @@ type importer struct {
 	input  *step
 	steps  []*step // in topological order
 	values map[string]*value
-	reads  map[string]int  // how many nodes read a tensor
-	joins  map[*step]*step // the latest Concat that begins with a step
-	used   map[string]bool // names of parameters
+	reads  map[string]int   // how many nodes read a tensor
+	joins  map[*step]*step  // the latest Concat that begins with a step
+	used   map[string]*step // parameters, and what they are of
 
 	computed int // elements of constants so far
 
@@ -74,11 +92,14 @@ const (
 
 func newImporter(g *graph, c models.Config) *importer {
 	in := kernels.F32(c.Batch, c.Image, c.Image, c.Channels)
+	if g.text() {
+		in = kernels.Desc{Shape: kernels.Shape{c.Batch, c.Image}, DType: kernels.Int32}
+	}
 	m := &importer{
 		graph: g, config: c, batch: int(g.inputs[0].shape[0]), input: &step{desc: in},
-		values: map[string]*value{}, reads: map[string]int{}, joins: map[*step]*step{}, used: map[string]bool{},
+		values: map[string]*value{}, reads: map[string]int{}, joins: map[*step]*step{}, used: map[string]*step{},
 	}
-	m.values[g.inputs[0].name] = &value{step: m.input, shape: []int{c.Batch, c.Channels, c.Image, c.Image}}
+	m.values[g.inputs[0].name] = &value{step: m.input, shape: asImage(in)}
 	return m
 }
 
@@ -102,17 +123,32 @@ func (m *importer) run() error {
 		}
 		return fmt.Errorf("%s", text)
 	}
-	out := m.values[m.outputs[0].name]
-	if out == nil || out.step == nil || out.step == m.input || len(out.shape) != 2 || len(out.step.desc.Shape) != 2 || out.shape[0] != m.config.Batch {
-		return fmt.Errorf("output %q is no logits, N,classes, that follow from the input", m.outputs[0].name)
+	if m.logits() == nil {
+		return fmt.Errorf("output %q is no logits, N,classes of images or N,T,classes of tokens, that follow from the input", m.outputs[0].name)
 	}
 	m.fuse()
-	m.prune(out.step)
+	m.prune(m.logits())
 	return nil
 }
 
+// logits returns the step that makes the output; nil: none does.
+func (m *importer) logits() *step {
+	out := m.values[m.outputs[0].name]
+	if out == nil || out.step == nil || out.step == m.input {
+		return nil
+	}
+	have, labels := out.step.desc.Shape, m.input.desc.Shape[:1]
+	if m.text() {
+		labels = m.input.desc.Shape
+	}
+	if !slices.Equal(have[:len(have)-1], labels) || !slices.Equal(out.shape, have) {
+		return nil
+	}
+	return out.step
+}
+
 // classes returns how many logits there are.
-func (m *importer) classes() int { return m.steps[len(m.steps)-1].desc.Shape[1] }
+func (m *importer) classes() int { return last(m.steps[len(m.steps)-1].desc.Shape) }
 
 // wanted returns which nodes the output needs.
 func (m *importer) wanted() []bool {
@@ -161,11 +197,14 @@ func (m *importer) add(n *node) {
 		v = &value{}
 	}
 	for i, out := range n.out {
-		if i > 0 {
-			v = &value{}
+		w := &value{}
+		if i == 0 {
+			w = v
+		} else if i <= len(v.rest) {
+			w = v.rest[i-1]
 		}
 		if out != "" {
-			m.values[out] = v
+			m.values[out] = w
 		}
 	}
 }
@@ -181,11 +220,15 @@ func (m *importer) problem(n *node, err error) {
 		m.more++
 		return
 	}
-	name := n.name
-	if name == "" && len(n.out) > 0 {
-		name = n.out[0]
+	m.problems = append(m.problems, fmt.Sprintf("node %q (%s): %v", n.title(), n.op, err))
+}
+
+// title is a node's name, or that of its output.
+func (n *node) title() string {
+	if n.name == "" && len(n.out) > 0 {
+		return n.out[0]
 	}
-	m.problems = append(m.problems, fmt.Sprintf("node %q (%s): %v", name, n.op, err))
+	return n.name
 }
 
 // value returns a tensor; nil: the name is empty, as that of an input that is left out.
@@ -200,6 +243,7 @@ func (m *importer) value(name string) (*value, error) {
 	v, err := t.value()
 	if err == nil {
 		m.values[name] = v
+		m.computed += len(v.numbers)
 	}
 	return v, err
 }
@@ -209,8 +253,11 @@ func (t *tensor) value() (*value, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	v := &value{tensor: t}
-	if n, err := t.elements(); err == nil && n <= 64 {
+	v, most := &value{tensor: t, mask: t.mask()}, int64(64)
+	if t.dtype == typeInt64 || t.dtype == typeInt32 {
+		most = mostElements
+	}
+	if n, err := t.elements(); err == nil && n <= most && v.mask == nil {
 		if v.numbers, err = t.numbers(); err != nil {
 			return nil, err
 		}
@@ -224,11 +271,11 @@ func (t *tensor) value() (*value, error) {
 // kind says what a value is; "" of what is made of something unsupported.
 func (v *value) kind() string {
 	switch {
-	case v.step != nil:
+	case v.shape != nil:
 		return "a tensor"
-	case v.tensor != nil:
+	case v.tensor != nil, v.table != nil:
 		return "an initializer"
-	case v.numbers != nil:
+	case v.numbers != nil, v.mask != nil:
 		return "a constant"
 	}
 	return ""
@@ -249,6 +296,7 @@ func (m *importer) push(n *node, op kernels.Op, shape func(d kernels.Desc) []int
 		return nil, err
 	}
 	m.steps = append(m.steps, s)
+	m.take(s, sources)
 	return &value{step: s, shape: shape(s.desc)}, nil
 }
 
@@ -265,12 +313,21 @@ func (m *importer) checkSources(params []kernels.Param, sources []source) error 
 		if s.tensor.dtype != typeFloat || !slices.EqualFunc(want, s.tensor.dims, func(a int, b int64) bool { return int64(a) == b }) {
 			return fmt.Errorf("%s %q is %s%v, want float32%v", params[i].Name, s.name, typeName(s.tensor.dtype), s.tensor.dims, want)
 		}
-		if m.used[s.name] {
+		again := slices.ContainsFunc(sources[:i], func(t source) bool { return t.name == s.name })
+		if (m.used[s.name] != nil || again) && !s.tied {
 			return fmt.Errorf("%s %q is a parameter of another node too, which is not supported: export with dynamo=False, which keeps apart what begins with equal values", params[i].Name, s.name)
 		}
-		m.used[s.name] = true
 	}
 	return nil
+}
+
+// take notes that initializers are parameters of a step.
+func (m *importer) take(of *step, sources []source) {
+	for _, s := range sources {
+		if !s.tied {
+			m.used[s.name] = of
+		}
+	}
 }
 
 // Shapes, as ONNX has them, of what is made of a description.

@@ -6,6 +6,7 @@
 package onnx
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -45,11 +46,11 @@ func Read(path string, message []byte) (models.File, error) {
 	if err != nil {
 		return models.File{}, fmt.Errorf("%w: %s: %w", ErrUnsupported, path, err)
 	}
-	m := newImporter(g, c)
-	if err := m.run(); err != nil {
+	m, err := g.importer(&c)
+	if err != nil {
 		return models.File{}, fmt.Errorf("%w: %s: %w", ErrUnsupported, path, err)
 	}
-	f.Classes = m.classes()
+	f.Classes, f.Image = m.classes(), c.Image
 	f.Build = func(name string, c models.Config) (*models.Model, error) { return g.build(name, c, f) }
 	return f, nil
 }
@@ -64,6 +65,10 @@ func (g *graph) describe(path string) (f models.File, c models.Config, err error
 		return f, c, fmt.Errorf("it has %d inputs and %d outputs: export a model that makes logits, and nothing else, of one batch of images", len(inputs), len(g.outputs))
 	}
 	in := inputs[0]
+	g.inputs = inputs
+	if g.text() {
+		return g.describeText(path)
+	}
 	if len(in.shape) != 4 || in.dtype != typeFloat || in.shape[2] != in.shape[3] || slices.ContainsFunc(in.shape, func(n int64) bool { return n < 0 || n > 1<<20 }) {
 		return f, c, fmt.Errorf("input %q is %s%v: want float32, N,C,H,W with as many rows as columns", in.name, typeName(in.dtype), in.shape)
 	}
@@ -76,14 +81,45 @@ func (g *graph) describe(path string) (f models.File, c models.Config, err error
 	c = models.Config{Batch: or(in.shape[0], 1), Channels: or(in.shape[1], 3), Image: or(in.shape[2], openImage)}
 	f.Channels = c.Channels
 	f.Known = models.Known{Name: path, Summary: "of a file", Image: c.Image}
-	g.inputs = inputs
 	return f, c, nil
+}
+
+// text reports whether the model reads tokens N,T.
+func (g *graph) text() bool {
+	in := g.inputs[0]
+	return (in.dtype == typeInt64 || in.dtype == typeInt32) && len(in.shape) == 2
+}
+
+// openLength is the tokens of a sample of a graph that leaves them open.
+const openLength = 64
+
+// describeText is describe of a model that reads tokens.
+func (g *graph) describeText(path string) (f models.File, c models.Config, err error) {
+	shape := g.inputs[0].shape
+	if slices.ContainsFunc(shape, func(n int64) bool { return n < 0 || n > 1<<20 }) {
+		return f, c, fmt.Errorf("input %q is %v: want tokens N,T", g.inputs[0].name, shape)
+	}
+	c = models.Config{Batch: max(int(shape[0]), 1), Channels: 1, Image: cmp.Or(int(shape[1]), openLength)}
+	return models.File{Known: models.Known{Name: path, Summary: "of a file", Image: c.Image}, Channels: c.Channels, Text: true}, c, nil
+}
+
+// importer returns what has read the graph. Where it leaves open how many tokens a sample has, that is the longest one, half of
+// openLength and so on, that its tables and masks have.
+func (g *graph) importer(c *models.Config) (*importer, error) {
+	for {
+		m := newImporter(g, *c)
+		err := m.run()
+		if err == nil || !g.text() || g.inputs[0].shape[1] != 0 || c.Image == 1 {
+			return m, err
+		}
+		c.Image /= 2
+	}
 }
 
 // build returns the model for a configuration.
 func (g *graph) build(name string, c models.Config, f models.File) (*models.Model, error) {
 	switch {
-	case c.Channels != f.Channels:
+	case c.Channels != f.Channels && !f.Text:
 		return nil, fmt.Errorf("%w: %s reads images of %d channels, not %d: give --channels %d", models.ErrConfig, name, f.Channels, c.Channels, f.Channels)
 	case c.Classes != f.Classes:
 		return nil, fmt.Errorf("%w: %s has %d classes, not %d: give --classes %d and data of at most as many, or export it with %d", models.ErrConfig, name, f.Classes,
@@ -91,7 +127,11 @@ func (g *graph) build(name string, c models.Config, f models.File) (*models.Mode
 	}
 	m := newImporter(g, c)
 	if err := m.run(); err != nil {
-		return nil, fmt.Errorf("%w: %s: images of %dx%d: %w", ErrUnsupported, name, c.Image, c.Image, err)
+		size := fmt.Sprintf("images of %dx%d", c.Image, c.Image)
+		if f.Text {
+			size = fmt.Sprintf("samples of %d tokens", c.Image)
+		}
+		return nil, fmt.Errorf("%w: %s: %s: %w", ErrUnsupported, name, size, err)
 	}
 	return m.model(name)
 }

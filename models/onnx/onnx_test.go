@@ -3,6 +3,7 @@ package onnx
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +14,7 @@ import (
 )
 
 // names are those of the files in testdata, which bench/peers/src/torch_onnx.py has written.
-var names = []string{"tiny", "branches", "skips"}
+var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules"}
 
 func fixture(t testing.TB, name string) (path string, message []byte) {
 	t.Helper()
@@ -30,13 +31,13 @@ func build(t *testing.T, name string, batch, image int) *models.Model {
 	t.Helper()
 	path, _ := fixture(t, name)
 	f, is, err := models.Open(path)
-	if !is || err != nil || f.Channels != 3 || f.Classes != 10 || f.Text {
+	if !is || err != nil || f.Text == (f.Channels == 3) || f.Text == (f.Classes == 10) {
 		t.Fatalf("%+v, %v, %v", f, is, err)
 	}
 	if image == 0 {
 		image = f.Image
 	}
-	m, err := models.New(path, models.Config{Batch: batch, Image: image, Classes: 10})
+	m, err := models.New(path, models.Config{Batch: batch, Image: image, Classes: f.Classes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,6 +49,7 @@ func TestLayers(t *testing.T) {
 	for name, want := range map[string]string{
 		"tiny":     "stem conv1 narrow fc.0 fc.3 loss",
 		"branches": "convs.0 convs.1 convs.2 convs.3 fc1 fc2 fc3 loss",
+		"sdpa":     "tokens blocks.0 blocks.0#2 blocks.1 blocks.1#2 tokens#2 loss",
 	} {
 		var layers []string
 		for _, l := range build(t, name, 2, 0).Layers {
@@ -75,6 +77,58 @@ func TestOpsAreFused(t *testing.T) {
 		if last := l.Nodes[len(l.Nodes)-1]; i < 3 && (last.Op != kernels.Concat{} || len(last.In) != 2) {
 			t.Errorf("%s ends with %T of %d", l.Name, last.Op, len(last.In))
 		}
+	}
+}
+
+// opsOf returns the ops of a model, in order, with how often each is there.
+func opsOf(m *models.Model) map[kernels.Op]int {
+	all := map[kernels.Op]int{}
+	for _, l := range m.Layers {
+		for _, n := range l.Nodes {
+			all[n.Op]++
+		}
+	}
+	return all
+}
+
+// A transformer, however it was written and exported, is made of the ops that our own ones have.
+func TestTransformers(t *testing.T) {
+	dense := func(out int) kernels.Op { return kernels.Linear{Out: out, Bias: true, LastAxis: true} }
+	common := map[kernels.Op]int{kernels.LayerNorm{Epsilon: 1e-5}: 5, kernels.Add{}: 4, kernels.SoftmaxCrossEntropy{}: 1}
+	for name, want := range map[string]map[kernels.Op]int{
+		"sdpa": {
+			kernels.Embedding{Vocabulary: 40, Width: 16, Positions: 12}: 1, dense(48): 2, kernels.Attention{Heads: 2}: 2, dense(16): 4, dense(64): 2,
+			kernels.GELU{}: 2, kernels.Linear{Out: 40, LastAxis: true}: 1,
+		},
+		"written": {
+			kernels.Embedding{Vocabulary: 40, Width: 16, Positions: 12}: 1, kernels.Linear{Out: 16, LastAxis: true}: 2, dense(16): 8, kernels.Concat{}: 2,
+			kernels.Attention{Heads: 2}: 2, dense(64): 2, kernels.GELU{Tanh: true}: 2, kernels.Linear{Out: 40, LastAxis: true}: 1,
+		},
+		"modules": {
+			kernels.Embedding{Vocabulary: 30, Width: 12}: 1, dense(36): 2, kernels.Attention{Heads: 3}: 2, dense(12): 4, dense(20): 2, kernels.GELU{}: 2,
+			dense(30): 1, kernels.LayerNorm{Epsilon: 1e-5}: 4,
+		},
+	} {
+		for op, n := range common {
+			if want[op] == 0 {
+				want[op] = n
+			}
+		}
+		if got := opsOf(build(t, name, 3, 0)); !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// A classifier whose weight is the embedding's is one parameter; its gradients are added.
+func TestTiedWeights(t *testing.T) {
+	m := build(t, "sdpa", 3, 0)
+	tied := m.Layers[len(m.Layers)-2].Tied()
+	if len(tied) != 1 || tied[0].Of == nil || tied[0].Of.Name != "tokens.weight" {
+		t.Errorf("tied: %+v", tied)
+	}
+	if n := m.ParamCount(); n != 7424 {
+		t.Errorf("%d parameters, want 7424", n)
 	}
 }
 
@@ -133,21 +187,25 @@ func TestSizes(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		batch, image int
-	}{{"tiny", 1, 16}, {"tiny", 5, 16}, {"branches", 3, 21}, {"skips", 7, 16}} {
+	}{{"tiny", 1, 16}, {"tiny", 5, 16}, {"branches", 3, 21}, {"skips", 7, 16}, {"sdpa", 5, 12}, {"written", 1, 7}, {"written", 4, 12}} {
 		if in := build(t, c.name, c.batch, c.image).Input.Shape; in[0] != c.batch || in[1] != c.image {
 			t.Errorf("%v: %v", c, in)
 		}
 	}
-	path, _ := fixture(t, "tiny")
 	for _, c := range []struct {
+		name string
 		models.Config
 		kind error
 		text string
 	}{
-		{models.Config{Batch: 2, Image: 24, Classes: 10}, ErrUnsupported, "images of 24x24: node \"/fc/fc.0/Gemm\" (Gemm): weight \"fc.0.weight\" is float32[8 96], want float32[8 216]"},
-		{models.Config{Batch: 2, Image: 16, Classes: 9}, models.ErrConfig, "has 10 classes, not 9: give --classes 10"},
-		{models.Config{Batch: 2, Image: 16, Classes: 10, Channels: 1}, models.ErrConfig, "channels, not 1: give --channels 3"},
+		{"sdpa", models.Config{Batch: 3, Image: 8, Classes: 40}, ErrUnsupported, "samples of 8 tokens: node \"/Add\" (Add): 12 rows of \"positions.weight\" are added to [3 8 16]"},
+		{"written", models.Config{Batch: 3, Image: 13, Classes: 40}, ErrUnsupported, "a sequence of 13 has more than 12 positions"},
+		{"modules", models.Config{Batch: 2, Image: 8, Classes: 30}, ErrUnsupported, "(Reshape): [8 2 12] has no shape of [8 9 4]"},
+		{"tiny", models.Config{Batch: 2, Image: 24, Classes: 10}, ErrUnsupported, "images of 24x24: node \"/fc/fc.0/Gemm\" (Gemm): weight \"fc.0.weight\" is float32[8 96], want float32[8 216]"},
+		{"tiny", models.Config{Batch: 2, Image: 16, Classes: 9}, models.ErrConfig, "has 10 classes, not 9: give --classes 10"},
+		{"tiny", models.Config{Batch: 2, Image: 16, Classes: 10, Channels: 1}, models.ErrConfig, "channels, not 1: give --channels 3"},
 	} {
+		path, _ := fixture(t, c.name)
 		if _, err := models.New(path, c.Config); !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%+v: %v, want %s", c.Config, err, c.text)
 		}
@@ -167,6 +225,8 @@ func replaced(t *testing.T, message []byte, old, to string) []byte {
 func TestUnsupported(t *testing.T) {
 	_, message := fixture(t, "tiny")
 	_, skips := fixture(t, "skips")
+	_, sdpa := fixture(t, "sdpa")
+	_, modules := fixture(t, "modules")
 	for _, c := range []struct {
 		message []byte
 		want    []string
@@ -177,6 +237,12 @@ func TestUnsupported(t *testing.T) {
 		{replaced(t, message, "ceil_mode", "ceil_made"), []string{"(MaxPool): attribute ceil_made is not supported"}},
 		{replaced(t, skips, "\"\x04Relu", "\"\x04Rulu"), []string{`node "/down.0/down.0.1/Relu" (Rulu): the op is not supported`, "; and 16 more"}},
 		{replaced(t, message, "logits", "ligots"), nil},
+		{replaced(t, sdpa, "\x00\x00\x80\xff", "\x00\x00\x00\x00"), []string{`node "/blocks.0/MatMul_1" (MatMul): attention without a causal mask is not supported`}},
+		{replaced(t, sdpa, "\x00\x00\x80\xff", "\x00\x00\x80\xbf"), []string{`node "/blocks.0/Add" (Add): a mask that adds 0 to what comes before a position, and -1 to what comes after`}},
+		{replaced(t, sdpa, "\"\x04Sqrt", "\"\x04Relu"), []string{`node "/blocks.0/Sqrt" (Relu): input 0 is no tensor that follows`}},
+		{replaced(t, sdpa, "\"\x03Erf", "\"\x03Exp"), []string{`(MatMul): input 0 is a function of a tensor by node "/blocks.0/Mul_3" (Mul), and it is neither GELU nor SiLU`}},
+		{replaced(t, sdpa, "Softmax", "Hardmax"), []string{`node "/blocks.0/Hardmax" (Hardmax): the op is not supported`}},
+		{replaced(t, modules, "\"\x05Trilu", "\"\x05Trila"), []string{`(Trila): the op is not supported`}},
 	} {
 		_, err := Read("my.onnx", c.message)
 		if (err == nil) != (c.want == nil) {

@@ -14,10 +14,18 @@ var ops map[string]func(c *call) (*value, error)
 
 func init() { // they look each other up
 	ops = map[string]func(c *call) (*value, error){
-		"Conv": conv, "BatchNormalization": batchNorm, "Relu": elementwise(kernels.ReLU{}),
+		"Conv": conv, "BatchNormalization": batchNorm, "LayerNormalization": layerNorm, "Relu": elementwise(kernels.ReLU{}), "Clip": clip, "Gelu": gelu,
 		"MaxPool": maxPool, "AveragePool": avgPool, "GlobalAveragePool": globalAvgPool, "ReduceMean": reduceMean,
-		"Gemm": gemm, "MatMul": matMul, "Transpose": transpose, "Add": add, "Mul": multiply, "Concat": concat, "Flatten": flatten, "Reshape": reshape, "Dropout": dropout, "Identity": identity,
-		"Constant": constant, "Shape": shapeOf, "Gather": gather, "Unsqueeze": unsqueeze, "Squeeze": squeeze, "Cast": cast,
+		"Gemm": gemm, "MatMul": matMul, "Transpose": transpose, "Add": add, "Concat": concat, "Flatten": flatten, "Reshape": reshape, "Dropout": dropout, "Identity": identity,
+		"Softmax": softmax, "Split": split, "Slice": sliced, "Gather": gather, "Unsqueeze": unsqueeze, "Squeeze": squeeze, "Cast": cast,
+		"Mul": product, "Div": quotient, "Sub": ofTwo(func(x, y float64) float64 { return x - y }, nil), "Pow": ofTwo(math.Pow, nil),
+		"Erf": ofOne(math.Erf), "Tanh": ofOne(math.Tanh), "Sqrt": ofOne(math.Sqrt), "Exp": ofOne(math.Exp), "Neg": ofOne(func(x float64) float64 { return -x }),
+		"Sigmoid":  ofOne(func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }),
+		"Constant": constant, "Shape": shapeOf, "Expand": expand, "ConstantOfShape": constantOfShape, "Range": ranged, "Trilu": trilu, "Where": where, "Not": not, "Mod": mod,
+		"Equal": truth(func(x, y float64) bool { return x == y }), "Less": truth(func(x, y float64) bool { return x < y }),
+		"Greater":        truth(func(x, y float64) bool { return x > y }),
+		"LessOrEqual":    truth(func(x, y float64) bool { return x <= y }),
+		"GreaterOrEqual": truth(func(x, y float64) bool { return x >= y }),
 	}
 }
 
@@ -42,6 +50,34 @@ func elementwise(op kernels.Op) func(c *call) (*value, error) {
 		}
 		return c.push(c.node, op, as(x), nil, x)
 	}
+}
+
+// clip is a ReLU with a maximum, such as ReLU6.
+func clip(c *call) (*value, error) {
+	x, err := c.tensor(0)
+	if err != nil {
+		return nil, err
+	}
+	bounds := [2]float64{math.Inf(-1), math.Inf(1)}
+	for i, name := range []string{"min", "max"} {
+		if a := c.attribute(name); a != nil { // of opset 10 and before
+			bounds[i] = float64(a.f)
+		}
+		if v := c.at(i + 1); v != nil {
+			if len(v.numbers) != 1 {
+				return nil, fmt.Errorf("input %d, %s, is no constant", i+1, name)
+			}
+			bounds[i] = v.numbers[0]
+		}
+	}
+	if bounds[0] != 0 || !(bounds[1] > 0) {
+		return nil, fmt.Errorf("to %v to %v, and only from 0 to a positive number is supported", bounds[0], bounds[1])
+	}
+	op := kernels.ReLU{}
+	if !math.IsInf(bounds[1], 1) {
+		op.Max = float32(bounds[1])
+	}
+	return c.push(c.node, op, as(x), nil, x)
 }
 
 // pads returns the padding of rows and columns, the same at both ends.
@@ -201,7 +237,7 @@ func positive(axis, axes int) int {
 }
 
 func gemm(c *call) (*value, error) {
-	x, err := c.tensor(0, 2)
+	x, seen, err := c.rows(0, 2)
 	if err != nil {
 		return nil, err
 	}
@@ -213,16 +249,27 @@ func gemm(c *call) (*value, error) {
 	if c.int("transB", 0) != 0 {
 		l = asIs
 	}
-	return c.linear(x, l, c.at(2) != nil)
-}
-
-// matMul is of a tensor and an initializer.
-func matMul(c *call) (*value, error) {
-	x, err := c.tensor(0, 2, 3)
+	y, err := c.linear(x, l, c.at(2) != nil)
 	if err != nil {
 		return nil, err
 	}
-	return c.linear(x, transposed, false)
+	return seen(y), nil
+}
+
+// matMul is of a tensor and an initializer, or a part of attention.
+func matMul(c *call) (*value, error) {
+	if y := c.at(1); y != nil && y.shape != nil {
+		return headProduct(c)
+	}
+	x, seen, err := c.rows(0, 2, 3)
+	if err != nil {
+		return nil, err
+	}
+	y, err := c.linear(x, transposed, false)
+	if err != nil {
+		return nil, err
+	}
+	return seen(y), nil
 }
 
 // linear is x W^T + b with the node's inputs 1 and 2.
@@ -238,6 +285,9 @@ func (c *call) linear(x *value, l layout, biased bool) (*value, error) {
 	if weight.layout == transposed {
 		out = weight.tensor.dims[1]
 	}
+	if of := c.used[weight.name]; of != nil && !biased && weight.layout == asIs {
+		_, weight.tied = of.op.(kernels.Embedding)
+	}
 	sources := []source{weight}
 	if biased {
 		bias, err := c.param(2, asIs)
@@ -252,10 +302,17 @@ func (c *call) linear(x *value, l layout, biased bool) (*value, error) {
 // bias adds an initializer, input i, to the Linear that input j is; false: they are something else.
 func (c *call) bias(i, j int) (v *value, is bool, err error) {
 	b, x := c.at(i), c.at(j)
-	if b == nil || x == nil || b.tensor == nil || x.step == nil || c.reads[c.in[j]] != 1 {
+	if b == nil || x == nil || b.tensor == nil || len(b.tensor.dims) != 1 || c.reads[c.in[j]] != 1 {
 		return nil, false, nil
 	}
-	op, is := x.step.op.(kernels.Linear)
+	s := x.step
+	if x.view != nil {
+		s = x.view.step
+	}
+	if s == nil {
+		return nil, false, nil
+	}
+	op, is := s.op.(kernels.Linear)
 	if !is || op.Bias {
 		return nil, false, nil
 	}
@@ -264,57 +321,87 @@ func (c *call) bias(i, j int) (v *value, is bool, err error) {
 		return nil, true, err
 	}
 	op.Bias = true
-	params := op.Params([]kernels.Desc{x.step.in[0].desc})
-	if err := c.checkSources(params[1:], []source{from}); err != nil {
-		return nil, true, err
-	}
-	x.step.op, x.step.sources = op, append(x.step.sources, from)
-	return x, true, nil
+	return x, true, c.widen(s, op, from)
 }
 
-// transpose is of an initializer that is a matrix.
-func transpose(c *call) (*value, error) {
-	c.ints("perm", 2, 0)
-	x := c.at(0)
-	if x == nil || x.tensor == nil || len(x.tensor.dims) != 2 || x.flipped != "" {
-		return nil, fmt.Errorf("only of an initializer that is a matrix is supported")
+// positions adds what input i has for each position to the Embedding that input j is; false: they are something else.
+func (c *call) positions(i, j int) (v *value, is bool, err error) {
+	p, x := c.at(i), c.at(j)
+	if p == nil || x == nil || p.table == nil || x.step == nil {
+		return nil, false, nil
 	}
-	if p := c.attributes["perm"]; p != nil && !slices.Equal(p.ints, []int64{1, 0}) {
-		return nil, fmt.Errorf("attribute perm is %v, and only [1 0] is supported", p.ints)
+	op, is := x.step.op.(kernels.Embedding)
+	if !is || op.Positions > 0 || c.reads[c.in[j]] != 1 || p.table.rows != x.shape[1] {
+		return nil, true, fmt.Errorf("%d rows of %q are added to %v: only one for each token's position, to an embedding that nothing else reads, is supported",
+			p.table.rows, p.table.name, x.shape)
 	}
-	return &value{tensor: x.tensor, flipped: c.in[0]}, nil
+	op.Positions = int(p.table.tensor.dims[0])
+	return x, true, c.widen(x.step, op, p.table.source)
+}
+
+// widen gives a step's op one more parameter.
+func (c *call) widen(s *step, op kernels.Op, from source) error {
+	in := []kernels.Desc{s.in[0].desc}
+	if _, err := op.Infer(in); err != nil {
+		return err
+	}
+	if err := c.checkSources(op.Params(in)[len(s.sources):], []source{from}); err != nil {
+		return err
+	}
+	s.op, s.sources = op, append(s.sources, from)
+	c.take(s, []source{from})
+	return nil
+}
+
+// embedding looks up rows of a table by the tokens, or one for each position.
+func (c *call) embedding(x, at *value, axis int) (*value, error) {
+	from, err := c.param(0, asIs)
+	if err != nil {
+		return nil, err
+	}
+	if axis != 0 || from.layout != asIs {
+		return nil, fmt.Errorf("of axis %d of a table, or a transposed one, is not supported", axis)
+	}
+	if at.shape != nil && c.tokens(at) {
+		op := kernels.Embedding{Vocabulary: int(x.tensor.dims[0]), Width: int(x.tensor.dims[1]), To: c.config.DType.Stored()}
+		return c.push(c.node, op, asImage, []source{from}, at)
+	}
+	for i, v := range at.numbers {
+		if v != float64(i) {
+			return nil, fmt.Errorf("rows %v of a table, and only the first ones, in order, are supported", at.numbers[:min(len(at.numbers), 8)])
+		}
+	}
+	if len(at.numbers) == 0 {
+		return nil, fmt.Errorf("a table is read neither with the tokens nor with constant positions, which alone is supported")
+	}
+	return &value{table: &table{from, len(at.numbers)}}, nil
+}
+
+// gelu is GELU, exact or by tanh.
+func gelu(c *call) (*value, error) {
+	how := ""
+	if a := c.attribute("approximate"); a != nil {
+		how = a.s
+	}
+	if how != "" && how != "none" && how != "tanh" {
+		c.fail("attribute approximate is %s, and only none and tanh are supported", how)
+	}
+	return elementwise(kernels.GELU{Tanh: how == "tanh"})(c)
 }
 
 func add(c *call) (*value, error) {
-	if x, y := c.at(0), c.at(1); x != nil && y != nil && x.numbers != nil && y.numbers != nil {
-		return arithmetic(x, y, func(a, b float64) float64 { return a + b })
-	}
 	for i := range 2 {
 		if v, is, err := c.bias(i, 1-i); is || err != nil {
 			return v, err
 		}
+		if v, is, err := c.positions(i, 1-i); is || err != nil {
+			return v, err
+		}
+		if x, y := c.at(i), c.at(1-i); x != nil && y != nil && x.scores != nil && y.mask != nil {
+			return c.masked(x, y.mask)
+		}
 	}
-	x, err := c.tensor(0)
-	if err != nil {
-		return nil, err
-	}
-	y, err := c.tensor(1)
-	if err != nil {
-		return nil, err
-	}
-	if !slices.Equal(x.shape, y.shape) || x.step == y.step {
-		return nil, fmt.Errorf("inputs are %v and %v, and only different ones of equal shapes are supported", x.shape, y.shape)
-	}
-	return c.push(c.node, kernels.Add{}, as(x), nil, x, y)
-}
-
-// multiply is of constants.
-func multiply(c *call) (*value, error) {
-	x, y := c.at(0), c.at(1)
-	if x == nil || y == nil || x.numbers == nil || y.numbers == nil {
-		return nil, fmt.Errorf("only of constants is supported")
-	}
-	return arithmetic(x, y, func(a, b float64) float64 { return a * b })
+	return ofTwo(func(x, y float64) float64 { return x + y }, kernels.Add{})(c)
 }
 
 func concat(c *call) (*value, error) {
@@ -392,12 +479,12 @@ func flatten(c *call) (*value, error) {
 
 func reshape(c *call) (*value, error) {
 	allowed := c.int("allowzero", 0) != 0
-	if x := c.at(0); x != nil && x.numbers != nil {
+	x := c.at(0)
+	switch {
+	case x != nil && x.numbers != nil:
 		return x, nil
-	}
-	x, err := c.tensor(0)
-	if err != nil {
-		return nil, err
+	case x == nil || x.shape == nil:
+		return nil, fmt.Errorf("input 0 is no tensor that follows from the model's input")
 	}
 	to, err := c.constants(1, "shape")
 	if err != nil {
@@ -406,12 +493,19 @@ func reshape(c *call) (*value, error) {
 	if allowed && slices.Contains(to, 0) {
 		return nil, fmt.Errorf("to %v with allowzero, which has no elements", to)
 	}
-	want, err := reshaped(x, to, c.batch)
+	want, err := reshaped(x, c.batched(to))
+	if err != nil {
+		want, err = reshaped(x, to)
+	}
 	switch {
 	case err != nil:
 		return nil, err
 	case slices.Equal(want, x.shape):
 		return x, nil
+	case x.scores == nil && len(want) <= mostAxes && (x.step == nil || len(x.step.desc.Shape) == 3):
+		return c.reordered(want)
+	case x.step == nil:
+		return nil, fmt.Errorf("of scores from %v to %v is not supported", x.shape, want)
 	case len(want) == 2 && want[0] == x.shape[0]:
 		return c.flat(x)
 	case len(x.step.desc.Shape) == 2 && len(want) == 4 && want[1] == x.step.desc.Shape[1] && want[2]*want[3] == 1:
@@ -420,15 +514,24 @@ func reshape(c *call) (*value, error) {
 	return nil, fmt.Errorf("from %v to %v, and only images to rows of features are supported", x.shape, want)
 }
 
-// reshaped returns the shape that a Reshape makes: 0 is the extent that there is, -1 what is left, and the batch of the export the batch.
-func reshaped(x *value, to []int, batch int) ([]int, error) {
+// batched returns a shape with the batch in place of that of the export.
+func (c *call) batched(to []int) []int {
+	to = slices.Clone(to)
+	if len(to) > 0 && to[0] == c.batch && c.batch > 0 {
+		to[0] = c.config.Batch
+	}
+	return to
+}
+
+// reshaped returns the shape that a Reshape makes: 0 is the extent that there is, -1 what is left.
+func reshaped(x *value, to []int) ([]int, error) {
 	want, rest, open := slices.Clone(to), 1, -1
 	for _, d := range x.shape {
 		rest *= d
 	}
 	for i, d := range want {
 		switch {
-		case i == 0 && d == batch && d > 0, d == 0 && i < len(x.shape):
+		case d == 0 && i < len(x.shape):
 			want[i] = x.shape[i]
 		case d == -1 && open < 0:
 			open = i
@@ -452,10 +555,6 @@ func reshaped(x *value, to []int, batch int) ([]int, error) {
 
 // dropout is none outside of training, as the node says.
 func dropout(c *call) (*value, error) {
-	x, err := c.tensor(0)
-	if err != nil {
-		return nil, err
-	}
 	c.ignore("seed")
 	ratio, training := float64(c.float("ratio", 0.5)), true
 	if r := c.at(1); r != nil && len(r.numbers) == 1 {
@@ -466,7 +565,11 @@ func dropout(c *call) (*value, error) {
 		training = mode != nil && len(mode.numbers) == 1 && mode.numbers[0] != 0
 	}
 	if !training || ratio == 0 {
-		return x, nil
+		return c.at(0), nil
+	}
+	x, err := c.tensor(0)
+	if err != nil {
+		return nil, err
 	}
 	return c.push(c.node, kernels.Dropout{P: float32(ratio)}, as(x), nil, x)
 }
@@ -493,95 +596,4 @@ func constant(c *call) (*value, error) {
 		}
 	}
 	return nil, fmt.Errorf("it has no value that is supported")
-}
-
-// What exports compute shapes with.
-
-func shapeOf(c *call) (*value, error) {
-	x, err := c.tensor(0)
-	if err != nil {
-		return nil, err
-	}
-	c.only("start", 0)
-	v := &value{dims: []int{len(x.shape)}}
-	for _, d := range x.shape {
-		v.numbers = append(v.numbers, float64(d))
-	}
-	return v, nil
-}
-
-// gather takes numbers out of a list.
-func gather(c *call) (*value, error) {
-	c.only("axis", 0)
-	x, at := c.at(0), c.at(1)
-	if x == nil || at == nil || x.numbers == nil || at.numbers == nil {
-		return nil, fmt.Errorf("only of constants is supported")
-	}
-	v := &value{numbers: []float64{}, dims: at.dims}
-	for _, i := range at.numbers {
-		k := positive(int(max(min(i, math.MaxInt32), -math.MaxInt32)), len(x.numbers))
-		if k < 0 || k >= len(x.numbers) || len(x.dims) != 1 {
-			return nil, fmt.Errorf("there is no element %v of shape %v", i, x.dims)
-		}
-		v.numbers = append(v.numbers, x.numbers[k])
-	}
-	return v, nil
-}
-
-func unsqueeze(c *call) (*value, error) {
-	c.ignore("axes")
-	x := c.at(0)
-	if x == nil || x.numbers == nil || len(x.numbers) != 1 {
-		return nil, fmt.Errorf("only of one constant is supported")
-	}
-	return &value{numbers: x.numbers, dims: []int{1}}, nil
-}
-
-// squeeze takes the axes of 1 away, of constants or of N,C,1,1.
-func squeeze(c *call) (*value, error) {
-	c.ignore("axes")
-	x := c.at(0)
-	if x != nil && x.numbers != nil && len(x.numbers) == 1 {
-		return &value{numbers: x.numbers}, nil
-	}
-	x, err := c.tensor(0)
-	if err != nil {
-		return nil, err
-	}
-	axes, err := c.constants(1, "axes")
-	if err != nil {
-		return nil, err
-	}
-	for i := range axes {
-		axes[i] = positive(axes[i], len(x.shape))
-	}
-	if slices.Sort(axes); !slices.Equal(axes, []int{2, 3}) || len(x.shape) != 4 || x.shape[2]*x.shape[3] != 1 {
-		return nil, fmt.Errorf("axes %v of %v, and only 2 and 3 of N,C,1,1 are supported", axes, x.shape)
-	}
-	return c.flat(x)
-}
-
-// cast leaves constants what they are.
-func cast(c *call) (*value, error) {
-	c.ignore("to", "saturate")
-	if x := c.at(0); x != nil && x.numbers != nil {
-		return x, nil
-	}
-	return nil, fmt.Errorf("only of constants is supported")
-}
-
-// arithmetic computes with lists of numbers, or one number with each of a list.
-func arithmetic(x, y *value, f func(a, b float64) float64) (*value, error) {
-	n := max(len(x.numbers), len(y.numbers))
-	if len(x.numbers) != n && len(x.numbers) != 1 || len(y.numbers) != n && len(y.numbers) != 1 {
-		return nil, fmt.Errorf("constants of %d and %d elements", len(x.numbers), len(y.numbers))
-	}
-	v := &value{numbers: make([]float64, n), dims: x.dims}
-	if len(y.numbers) == n {
-		v.dims = y.dims
-	}
-	for i := range n {
-		v.numbers[i] = f(x.numbers[i%len(x.numbers)], y.numbers[i%len(y.numbers)])
-	}
-	return v, nil
 }

@@ -405,20 +405,24 @@ func (t *tensor) numbers() ([]float64, error) {
 	}
 	all := make([]float64, n)
 	for i := range all {
-		switch t.dtype {
-		case typeFloat:
-			all[i] = float64(t.float(i))
-		case typeInt32:
-			all[i] = float64(int32(binary.LittleEndian.Uint32(t.raw[4*i:])))
-		case typeInt64:
-			all[i] = float64(int64(binary.LittleEndian.Uint64(t.raw[8*i:])))
-		case typeDouble:
-			all[i] = math.Float64frombits(binary.LittleEndian.Uint64(t.raw[8*i:]))
-		case typeBool:
-			all[i] = float64(t.raw[i])
-		}
+		all[i] = t.number(i)
 	}
 	return all, nil
+}
+
+// number returns element i of a tensor that was checked and whose elements are no list of integers.
+func (t *tensor) number(i int) float64 {
+	switch t.dtype {
+	case typeFloat:
+		return float64(t.float(i))
+	case typeInt32:
+		return float64(int32(binary.LittleEndian.Uint32(t.raw[4*i:])))
+	case typeInt64:
+		return float64(int64(binary.LittleEndian.Uint64(t.raw[8*i:])))
+	case typeDouble:
+		return math.Float64frombits(binary.LittleEndian.Uint64(t.raw[8*i:]))
+	}
+	return float64(t.raw[i]) // typeBool
 }
 
 // listed returns the elements of a packed list of integers.

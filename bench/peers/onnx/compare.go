@@ -28,9 +28,11 @@ const steps = 3
 // reference is what PyTorch has computed: reference.json.
 type reference struct {
 	Model, Torch string
-	Image, Batch int
+	Image, Batch int // of text, Image is the tokens of a sample
+	Classes      int
 	Rate         float32
 	Parameters   int64
+	Tokens       []uint32 // of a batch; none: it is of images
 	Labels       []int32
 	Losses       []float64
 }
@@ -63,10 +65,10 @@ func compare(folder string) (r *result, err error) {
 		return nil, err
 	}
 	ref := &reference{}
-	if err := json.Unmarshal(text, ref); err != nil || len(ref.Losses) == 0 || len(ref.Labels) != ref.Batch {
+	if err := json.Unmarshal(text, ref); err != nil || len(ref.Losses) == 0 || len(ref.Labels) != max(ref.Batch, len(ref.Tokens)) {
 		return nil, fmt.Errorf("%s: reference.json: %d losses, %d labels: %w", folder, len(ref.Losses), len(ref.Labels), errors.Join(err))
 	}
-	m, err := models.New(filepath.Join(folder, "model.onnx"), models.Config{Batch: ref.Batch, Image: ref.Image, Classes: 10})
+	m, err := models.New(filepath.Join(folder, "model.onnx"), models.Config{Batch: ref.Batch, Image: ref.Image, Classes: ref.Classes})
 	if err != nil {
 		return nil, err
 	}
@@ -78,11 +80,13 @@ func compare(folder string) (r *result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, closed()) }()
-	images, err := os.ReadFile(filepath.Join(folder, "images.f32"))
-	if err != nil {
-		return nil, err
-	}
 	r = &result{reference: ref, layers: len(m.Layers)}
+	var images []byte
+	if len(ref.Tokens) == 0 {
+		if images, err = os.ReadFile(filepath.Join(folder, "images.f32")); err != nil {
+			return nil, err
+		}
+	}
 	return r, r.train(e, images)
 }
 
@@ -97,10 +101,10 @@ func (r *result) train(e *executor.Executor, pixels []byte) error {
 		if err != nil {
 			return err
 		}
-		if len(pixels) != 4*len(images) || copy(labels, r.Labels) != len(labels) {
-			return fmt.Errorf("images.f32 has %d bytes, want %d", len(pixels), 4*len(images))
+		if len(pixels)/4+len(r.Tokens) != len(images) || copy(labels, r.Labels) != len(labels) {
+			return fmt.Errorf("images.f32 has %d bytes, want %d, or reference.json %d tokens, want %d", len(pixels), 4*len(images), len(r.Tokens), len(images))
 		}
-		r.transpose(images, pixels)
+		r.put(images, pixels)
 		done, err := e.Step(uint64(step), r.Rate)
 		if err != nil {
 			return err
@@ -110,8 +114,14 @@ func (r *result) train(e *executor.Executor, pixels []byte) error {
 	return nil
 }
 
-// transpose makes N,H,W,C of N,C,H,W.
-func (r *result) transpose(images []float32, pixels []byte) {
+// put writes the tokens, or makes N,H,W,C of N,C,H,W.
+func (r *result) put(images []float32, pixels []byte) {
+	for i, token := range r.Tokens {
+		images[i] = math.Float32frombits(token)
+	}
+	if len(r.Tokens) > 0 {
+		return
+	}
 	area := r.Image * r.Image
 	channels := len(images) / area / r.Batch
 	for i := range images {

@@ -16,7 +16,7 @@ const fixtures = "../../../models/onnx/testdata"
 
 // Losses of small models are those that PyTorch has computed.
 func TestSmallModelsArePyTorchs(t *testing.T) {
-	for _, name := range []string{"tiny", "branches", "skips"} {
+	for _, name := range []string{"tiny", "branches", "skips", "sdpa", "written", "modules"} {
 		r := same(t, filepath.Join(fixtures, name))
 		if moved := r.Losses[0] - r.Losses[steps-1]; moved < 0.1 {
 			t.Errorf("%s: PyTorch's loss falls by %v alone: wrong gradients would not show", name, moved)
@@ -38,7 +38,7 @@ func same(t *testing.T, folder string) *result {
 }
 
 // torchvisions are the models whose files train as PyTorch trains them.
-var torchvisions = strings.Fields("resnet18 resnet50 resnext50_32x4d vgg11 vgg11_bn densenet121 alexnet squeezenet1_1 mnasnet0_5 inception_v3 googlenet")
+var torchvisions = strings.Fields("resnet18 resnet50 resnext50_32x4d vgg11 vgg11_bn densenet121 alexnet squeezenet1_1 mobilenet_v2 mnasnet0_5 inception_v3 googlenet")
 
 // Those of torchvision's models are what PyTorch computes now, with the Python of PLIMSOLL_TORCH.
 func TestTorchvisionsModelsArePyTorchs(t *testing.T) {

@@ -1,11 +1,11 @@
-"""Image models in PyTorch, exported as ONNX files, to compare ours with.
+"""Models of images and small transformers in PyTorch, exported as ONNX files, to compare ours with.
 
     python3 torch_onnx.py MODEL OUT [--steps 3] [--rate R] [--image N] [--batch N]
 
-MODEL is one of torchvision's, with 10 classes, or tiny, branches or unet, small ones of this file. Draws weights, images and labels from a
-seed and takes steps of gradient descent on the same batch. OUT is a folder: model.onnx is the model before the first step, as the
-classical exporter (dynamo=False) writes it in training mode, images.f32 the images (N,C,H,W), reference.json labels and losses. Dropout is
-off: its random numbers are not ours.
+MODEL is one of torchvision's, with 10 classes, or one of this file: tiny, branches and skips read images, the decoders (sdpa, written,
+module) and the encoder tokens. Draws weights, samples and labels from a seed and takes steps of gradient descent on the same batch. OUT
+is a folder: model.onnx is the model before the first step, as the classical exporter (dynamo=False) writes it in training mode, images.f32
+the images (N,C,H,W), reference.json tokens, labels and losses. Dropout is off: its random numbers are not ours.
 """
 import argparse
 import copy
@@ -83,13 +83,95 @@ class Skips(nn.Module):
         return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
-OWN = {"tiny": Tiny, "branches": Branches, "skips": Skips}
+class Block(nn.Module):
+    """Attention and an MLP behind norms: heads out of one projection or out of three, attention by PyTorch's function or written out."""
+
+    def __init__(self, width, heads, length, written):
+        super().__init__()
+        self.heads, self.written = heads, written
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv = nn.ModuleList([nn.Linear(width, width, bias=i > 0) for i in range(3)]) if written else nn.Linear(width, 3 * width)
+        self.out, self.up, self.down = nn.Linear(width, width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.drop = nn.Dropout(0.1)
+        self.register_buffer("seen", torch.ones(length, length).tril().view(1, 1, length, length))
+
+    def attention(self, x):
+        n, t, c = x.shape
+        parts = [f(x) for f in self.qkv] if self.written else self.qkv(x).split(c, 2)
+        q, k, v = (p.view(n, t, self.heads, c // self.heads).transpose(1, 2) for p in parts)
+        if self.written:
+            scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
+            scores = scores.masked_fill(self.seen[:, :, :t, :t] == 0, float("-inf"))
+            y = self.drop(scores.softmax(-1)) @ v
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(n, t, c))
+
+    def forward(self, x):
+        x = x + self.drop(self.attention(self.ln_1(x)))
+        return x + self.drop(self.down(F.gelu(self.up(self.ln_2(x)), approximate="tanh" if self.written else "none")))
+
+
+class Decoder(nn.Module):
+    """GPT-2's architecture: learned positions, blocks, a last norm, and a classifier, whose weight can be the embedding's."""
+
+    def __init__(self, width=16, heads=2, blocks=2, length=12, vocabulary=40, written=False):
+        super().__init__()
+        self.length, self.vocabulary = length, vocabulary
+        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList([Block(width, heads, length, written) for _ in range(blocks)])
+        self.ln, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+        if not written:
+            self.head.weight = self.tokens.weight
+            nn.init.normal_(self.tokens.weight, std=0.1)
+
+    def forward(self, tokens):
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.ln(x))
+
+
+class Written(Decoder):
+    """Attention as its formula, with a mask in a buffer, batch and length open."""
+
+    def __init__(self):
+        super().__init__(written=True)
+
+
+class Modules(nn.Module):
+    """PyTorch's own nn.TransformerEncoderLayer with a causal mask, of post-norm layers and pre-norm ones."""
+
+    def __init__(self, width=12, heads=3, vocabulary=30, length=8, causal=True):
+        super().__init__()
+        self.length, self.vocabulary, self.causal = length, vocabulary, causal
+        self.tokens = nn.Embedding(vocabulary, width)
+        layer = lambda first: nn.TransformerEncoderLayer(width, heads, 20, activation=F.gelu, batch_first=True, norm_first=first)
+        self.layers, self.head = nn.ModuleList([layer(False), layer(True)]), nn.Linear(width, vocabulary)
+
+    def forward(self, tokens):
+        x = self.tokens(tokens)
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1]) if self.causal else None
+        for layer in self.layers:
+            x = layer(x, src_mask=mask, is_causal=self.causal)
+        return self.head(x)
+
+
+class Encoder(Modules):
+    """Without a mask: every position sees all, which is refused."""
+
+    def __init__(self):
+        super().__init__(causal=False)
+
+
+OWN = {"tiny": Tiny, "branches": Branches, "skips": Skips, "sdpa": Decoder, "written": Written, "modules": Modules, "encoder": Encoder}
 
 # Image, batch and rate of each, where they are not 64, 4 and 1e-4. Deep models with norms of few pixels have gradients of norm 1000 and more:
 # at a rate of 1e-5 the third loss of ResNet-50 differs by 5 % between PyTorch and itself with other kernels, or in float64.
 SIZES = {
     "tiny": (16, 2, 0.05), "branches": (8, 2, 0.1), "skips": (8, 2, 0.5), "alexnet": (224, 2, 0.01), "vgg11": (224, 2, 1e-3), "vgg11_bn": (224, 2, 3e-5),
     "resnet50": (64, 4, 1e-8), "resnext50_32x4d": (64, 4, 1e-8), "mnasnet0_5": (64, 4, 1e-8),
+    "mobilenet_v2": (64, 4, 1e-6), "sdpa": (0, 3, 0.5), "written": (0, 3, 0.5), "modules": (0, 3, 0.1), "encoder": (0, 3, 0.1),
     "inception_v3": (139, 4, 1e-8), "squeezenet1_1": (128, 2, 0.01), "googlenet": (78, 4, 1e-6),
 }
 
@@ -102,13 +184,13 @@ def build(name):
     return getattr(torchvision.models, name)(num_classes=10, **more)
 
 
-def export(model, images, path):
-    open_batch = {"images": {0: "n"}} if isinstance(model, Branches) else None
+def export(model, samples, path):
+    open_axes = {Branches: {0: "n"}, Written: {0: "n", 1: "t"}}.get(type(model))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            model, (images,), path, input_names=["images"], output_names=["logits"], training=torch.onnx.TrainingMode.TRAINING,
-            do_constant_folding=False, dynamo=False, opset_version=17, dynamic_axes=open_batch,
+            model, (samples,), path, input_names=["samples"], output_names=["logits"], training=torch.onnx.TrainingMode.TRAINING,
+            do_constant_folding=False, dynamo=False, opset_version=17, dynamic_axes=open_axes and {"samples": open_axes},
         )
 
 
@@ -127,21 +209,31 @@ def main():
     for m in model.modules():
         if isinstance(m, nn.Dropout):
             m.p = 0.0
+        if isinstance(m, nn.MultiheadAttention):
+            m.dropout = 0.0
     image, batch, rate = SIZES.get(a.model, (64, 4, 1e-4))
     image, batch, rate = a.image or image, a.batch or batch, a.rate or rate
-    images, labels = torch.randn(batch, 3, image, image), torch.randint(10, (batch,))
+    tokens = hasattr(model, "vocabulary")
+    if tokens:
+        image, classes = model.length, model.vocabulary
+        samples, labels = torch.randint(classes, (batch, image)), torch.randint(classes, (batch, image))
+    else:
+        classes = 10
+        samples, labels = torch.randn(batch, 3, image, image), torch.randint(classes, (batch,))
     a.out.mkdir(parents=True, exist_ok=True)
-    export(copy.deepcopy(model), images, str(a.out / "model.onnx"))  # which runs it, and so moves running statistics
+    export(copy.deepcopy(model), samples, str(a.out / "model.onnx"))  # which runs it, and so moves running statistics
     descent, losses = torch.optim.SGD(model.parameters(), lr=rate), []
     for _ in range(a.steps):
         descent.zero_grad()
-        loss = F.cross_entropy(model(images), labels)
+        loss = F.cross_entropy(model(samples).flatten(0, -2), labels.flatten())
         loss.backward()
         descent.step()
         losses.append(loss.item())
-    (a.out / "images.f32").write_bytes(images.numpy().tobytes())
+    if not tokens:
+        (a.out / "images.f32").write_bytes(samples.numpy().tobytes())
     (a.out / "reference.json").write_text(json.dumps({
-        "model": a.model, "torch": torch.__version__, "image": image, "batch": batch, "rate": rate, "labels": labels.tolist(), "losses": losses,
+        "model": a.model, "torch": torch.__version__, "image": image, "batch": batch, "classes": classes, "rate": rate, "labels": labels.flatten().tolist(), "losses": losses,
+        "tokens": samples.flatten().tolist() if tokens else None,
         "parameters": sum(p.numel() for p in model.parameters()),
     }))
 

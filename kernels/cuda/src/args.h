@@ -16,7 +16,8 @@ enum rounding { EXACT, TO_BF16, TO_TF32 };
 struct map_args {
 	u64 a, b, out;
 	i64 n;
-	int add; // to what out holds
+	int add;    // to what out holds
+	float most; // of a ReLU, 0: any
 };
 
 // lookup_args: y[i] = table[i % channels][x[i]] for n bytes. See kernels.Lookup.

@@ -1,20 +1,23 @@
 // Element by element, and copies of strips.
 #include "plimsoll.cuh"
 
-// relu_forward: out = max(a, 0); a NaN passes. Reads n, writes n.
+// relu_forward: out = max(a, 0), at most as much as there is a maximum; a NaN passes. Reads n, writes n.
 template <typename T> INLINE void relu_forward(const map_args &a) {
 	const int V = wide<T>::elements;
 	stream<V>(a.n, [&](i64 i, i64 left) {
 		values<V> x;
 		load_some(x, GLOBAL(const T, a.a) + i, left);
 #pragma unroll
-		for (int k = 0; k < V; k++) x.v[k] = x.v[k] < 0 ? 0 : x.v[k];
+		for (int k = 0; k < V; k++) {
+			x.v[k] = x.v[k] < 0 ? 0 : x.v[k];
+			if (a.most > 0 && x.v[k] > a.most) x.v[k] = a.most;
+		}
 		store_some(GLOBAL(T, a.out) + i, x, left);
 	});
 }
 INSTANCES(relu_forward, map_args)
 
-// relu_backward: out (+)= a where the output b is positive, 0 where it is not, NaN where it is none.
+// relu_backward: out (+)= a where the output b is positive and less than the maximum, 0 where it is not, NaN where it is none.
 template <typename T> INLINE void relu_backward(const map_args &a) {
 	const int V = wide<T>::elements;
 	stream<V>(a.n, [&](i64 i, i64 left) {
@@ -22,7 +25,7 @@ template <typename T> INLINE void relu_backward(const map_args &a) {
 		load_some(dy, GLOBAL(const T, a.a) + i, left);
 		load_some(y, GLOBAL(const T, a.b) + i, left);
 #pragma unroll
-		for (int k = 0; k < V; k++) dy.v[k] = passed(dy.v[k], y.v[k]);
+		for (int k = 0; k < V; k++) dy.v[k] = a.most > 0 && y.v[k] >= a.most ? 0 : passed(dy.v[k], y.v[k]);
 		deposit(GLOBAL(T, a.out) + i, dy, left, a.add);
 	});
 }
