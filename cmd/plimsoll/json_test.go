@@ -164,21 +164,22 @@ func documentedFields(t *testing.T) map[string]map[string]bool {
 var marshaler = reflect.TypeFor[json.Marshaler]()
 
 // typeFields collects the fields that a type is written with, "rows[].strategy", true where the fields in it follow from the type,
-// too, false where the type writes itself.
-func typeFields(of reflect.Type, path string, all map[string]bool) {
+// too, false where the type writes itself. A type within itself is collected once.
+func typeFields(of reflect.Type, path string, all map[string]bool, within ...reflect.Type) {
 	own := of.Implements(marshaler) || reflect.PointerTo(of).Implements(marshaler)
 	if path != "" {
 		all[path] = !own
 	}
-	if own {
+	if own || slices.Contains(within, of) {
 		return
 	}
+	within = append(within, of)
 	switch of.Kind() {
 	case reflect.Pointer:
-		typeFields(of.Elem(), path, all)
+		typeFields(of.Elem(), path, all, within...)
 	case reflect.Slice, reflect.Array:
 		if e := of.Elem(); e.Kind() == reflect.Struct {
-			typeFields(e, path+"[]", all)
+			typeFields(e, path+"[]", all, within...)
 			delete(all, path+"[]")
 		}
 	case reflect.Struct:
@@ -188,9 +189,9 @@ func typeFields(of reflect.Type, path string, all map[string]bool) {
 			switch {
 			case tag == "-" || !f.IsExported() && !f.Anonymous:
 			case f.Anonymous && tag == "":
-				typeFields(f.Type, path, all)
+				typeFields(f.Type, path, all, within...)
 			default:
-				typeFields(f.Type, strings.TrimPrefix(path+"."+cmp.Or(tag, f.Name), "."), all)
+				typeFields(f.Type, strings.TrimPrefix(path+"."+cmp.Or(tag, f.Name), "."), all, within...)
 			}
 		}
 	}
