@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
@@ -149,11 +151,7 @@ func together(lanes []*lane) ([]float64, error) {
 	}
 }
 
-func copyAll(lanes []*lane, times int) error {
-	return cmp.Or(issueCopies(lanes, times), finish(lanes))
-}
-
-func issueCopies(lanes []*lane, times int) (err error) {
+func copyAll(lanes []*lane, times int) (err error) {
 	for _, l := range lanes {
 		err = cmp.Or(err, l.stream.Record(l.start))
 	}
@@ -165,7 +163,7 @@ func issueCopies(lanes []*lane, times int) (err error) {
 	for _, l := range lanes {
 		err = cmp.Or(err, l.stream.Record(l.end))
 	}
-	return err
+	return cmp.Or(err, finish(lanes))
 }
 
 func finish(lanes []*lane) (err error) {
@@ -206,38 +204,37 @@ func (r *rig) slowdowns(matrix int, largest int64) (rows []slowdownRow, err erro
 	return rows, nil
 }
 
-// beside times a launch while both directions of the link copy: more and more often, until they outlast it.
-func (r *rig) beside(op *placed, largest int64) (float64, error) {
+// beside times a launch while both directions of the link copy.
+func (r *rig) beside(op *placed, largest int64) (took float64, err error) {
 	lanes, err := r.lanes(largest, largest)
 	if err != nil {
 		return 0, err
 	}
 	lanes = lanes[:within]
-	for times := 2; times <= mostCopies; times *= 2 {
-		if err := issueCopies(lanes, times); err != nil {
-			return 0, err
-		}
-		took, err := r.time(nil, op.issue)
-		if err := cmp.Or(err, finish(lanes)); err != nil {
-			return 0, err
-		}
-		if outlast, err := outlasts(lanes, r.end[repeats-1]); err != nil || outlast {
-			return took, err
-		}
+	var copying sync.WaitGroup
+	var stop atomic.Bool
+	failed := make([]error, len(lanes))
+	for i, l := range lanes {
+		copying.Go(func() { failed[i] = l.copyUntil(&stop) })
 	}
-	return 0, fmt.Errorf("%s ran longer than %d copies of %s", op.launch.Kernel(), mostCopies, units.Bytes(largest))
+	took, err = r.time(nil, op.issue)
+	stop.Store(true)
+	copying.Wait()
+	return took, cmp.Or(err, cmp.Or(failed...), finish(lanes))
 }
 
-// mostCopies is more than a kernel ever outlasts.
-const mostCopies = 1 << 20
-
-// outlasts reports whether all lanes copied until after an event.
-func outlasts(lanes []*lane, e runtime.Event) (bool, error) {
-	for _, l := range lanes {
-		rest, err := l.end.Since(e)
-		if err != nil || rest <= 0 {
-			return false, err
+// copyUntil copies on and on, with a few copies issued ahead, until it is told to stop.
+func (l *lane) copyUntil(stop *atomic.Bool) error {
+	const ahead = 16
+	for next, last := l.end, l.start; !stop.Load(); next, last = last, next {
+		for range ahead {
+			if err := l.stream.Copy(l.dst, l.src); err != nil {
+				return err
+			}
+		}
+		if err := cmp.Or(l.stream.Record(next), last.Synchronize()); err != nil {
+			return err
 		}
 	}
-	return true, nil
+	return nil
 }

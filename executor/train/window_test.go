@@ -18,8 +18,11 @@ func windowSpec(model string, offload executor.Offloading) Spec {
 		Model: model, Config: models.Config{Batch: 4, Image: 32}, Data: "digits", Seed: 1, Devices: "cpu",
 		Update: kernels.SGD{Momentum: 0.9}, Offload: offload,
 	}
-	if models.OfText(model) {
+	switch {
+	case models.OfText(model):
 		s.Data = "opticks"
+	case models.Segments(model):
+		s.Data = "shapes"
 	}
 	if model == "inception_v3" { // which takes no smaller images
 		s.Config.Image = 75
