@@ -107,7 +107,7 @@ type launched struct {
 
 // launchAll starts n processes and waits for all.
 func (a *app) launchAll(ctx context.Context, n int, grace time.Duration, args []string) error {
-	runtime.LockOSThread() // processes end with the thread that started them, where the system can do that, and begin with its timers
+	runtime.LockOSThread() // processes end with the thread that started them, where the system can do that
 	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -116,7 +116,7 @@ func (a *app) launchAll(ctx context.Context, n int, grace time.Duration, args []
 	}
 	defer signal.Stop(signals)
 	l := &launched{ended: make(chan int), errs: make([]error, n)}
-	err := lettingTimersBeLate(func() error { return a.startAll(l, n, grace, args) })
+	err := a.startAll(l, n, grace, args)
 	if err != nil {
 		l.signal(os.Kill)
 	}

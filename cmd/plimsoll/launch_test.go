@@ -29,9 +29,6 @@ func child(does string) {
 	switch do, argument, _ := strings.Cut(does, ":"); do {
 	case "env":
 		fmt.Println(os.Getenv("RANK"), os.Getenv("LOCAL_RANK"), os.Getenv("WORLD_SIZE"), os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT"), os.Getenv(secretVariable))
-	case "timers":
-		b, err := os.ReadFile("/proc/self/timerslack_ns")
-		fmt.Println(strings.TrimSpace(string(b)), err)
 	case "exit3":
 		os.Exit(3)
 	case "kill":

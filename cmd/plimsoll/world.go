@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,7 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
+	"plimsoll/runtime/host"
 	"plimsoll/runtime/world"
 	"plimsoll/runtime/world/mpi"
 	"plimsoll/runtime/world/nccl"
@@ -87,7 +89,11 @@ func (f *worldFlags) sharedSecret() ([]byte, error) {
 }
 
 // join meets the other processes; nil where the run is of one.
-func (f *worldFlags) join(ctx context.Context, a *app, devices int) (*train.World, error) {
+func (f *worldFlags) join(ctx context.Context, a *app, spec string) (*train.World, error) {
+	devices, err := countDevices(spec)
+	if err != nil {
+		return nil, err
+	}
 	if f.size == "" {
 		f.alone(a)
 		return nil, nil
@@ -112,6 +118,9 @@ func (f *worldFlags) join(ctx context.Context, a *app, devices int) (*train.Worl
 		return nil, usage(err)
 	}
 	beside()
+	if !strings.Contains(spec, "cuda") { // a GPU does not share its host's cores
+		host.LongTurns()
+	}
 	doing := &train.Doing{}
 	if id.Rank == 0 {
 		a.note("rank 0 waits at %s for %s", id.Address, units.Count(id.Size-1, "other rank"))
@@ -181,11 +190,7 @@ func (f *worldFlags) check(cmd *cobra.Command) error {
 
 // within does something together with the other processes, which each have some devices; alone, with nil, where there are none.
 func (f *worldFlags) within(ctx context.Context, a *app, spec string, do func(*train.World) error) error {
-	n, err := countDevices(spec)
-	if err != nil {
-		return err
-	}
-	w, err := f.join(ctx, a, n)
+	w, err := f.join(ctx, a, spec)
 	if err != nil {
 		return err
 	}
