@@ -43,16 +43,47 @@ func (m Matrix) Rate() float64 { return MuonScale * math.Sqrt(float64(max(m.Rows
 // Side is the smaller extent, that of the square matrices of the iteration.
 func (m Matrix) Side() int64 { return min(m.Rows, m.Columns) }
 
-// MuonProducts are the three products of a step of the iteration, as calls of layers without bias on Rows inputs. Of a wide X they
-// are forward(X, X) = X*X^T, forward(A, A), and backward from P to the input, P*X; of a tall one the gradient of the weight X^T*X,
+// MuonIteration issues MuonSteps steps of the iteration on x, which a library addresses as it does, and returns where the last leaves it: x
+// or next. multiply issues a call of a layer without bias (FactorRoles), polynomial what makes b*A + c*A*A of square, A, and again, A*A,
+// in again.
+func MuonIteration[A any](m Matrix, x, next, square, again A, multiply func(c Call, left, right, product A), polynomial func()) A {
+	ofX, ofA, apply := m.muonProducts()
+	for range MuonSteps {
+		multiply(ofX, x, x, square)
+		multiply(ofA, square, square, again)
+		polynomial()
+		left, right := again, x
+		if apply.Pass == Forward {
+			left, right = x, again
+		}
+		multiply(apply, left, right, next)
+		x, next = next, x
+	}
+	return x
+}
+
+// muonProducts are the three products of a step, as calls of layers without bias on Rows inputs. Of a wide X they are
+// forward(X, X) = X*X^T, forward(A, A), and backward from P to the input, P*X; of a tall one the gradient of the weight X^T*X,
 // forward(A, A), and forward(X, P). A and P are symmetric.
-func (m Matrix) MuonProducts() (square, again, apply Call) {
+func (m Matrix) muonProducts() (ofX, ofA, apply Call) {
 	of := func(p Pass, rows, columns, out int64) Call {
 		return Call{Op: Linear{Out: int(out)}, Pass: p, In: []Desc{F32(int(rows), int(columns))}}
 	}
-	again = of(Forward, m.Side(), m.Side(), m.Side())
+	ofA = of(Forward, m.Side(), m.Side(), m.Side())
 	if m.Rows <= m.Columns {
-		return of(Forward, m.Rows, m.Columns, m.Rows), again, of(BackwardInput, m.Rows, m.Columns, m.Rows)
+		return of(Forward, m.Rows, m.Columns, m.Rows), ofA, of(BackwardInput, m.Rows, m.Columns, m.Rows)
 	}
-	return of(BackwardParams, m.Rows, m.Columns, m.Columns), again, of(Forward, m.Rows, m.Columns, m.Columns)
+	return of(BackwardParams, m.Rows, m.Columns, m.Columns), ofA, of(Forward, m.Rows, m.Columns, m.Columns)
+}
+
+// FactorRoles are the operands of a layer without bias that are factors of a product, and it: forward is left*right^T, backward to the
+// input left*right, to the weight left^T*right.
+func FactorRoles(p Pass) (left, right, product Role) {
+	switch p {
+	case BackwardInput:
+		return DY, ParamRole, DX
+	case BackwardParams:
+		return DY, X, DParam
+	}
+	return X, ParamRole, Y
 }

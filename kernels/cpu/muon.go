@@ -31,38 +31,22 @@ func (b *builder) muon(u kernels.Muon, m kernels.Matrix) {
 	addJob(b, C.MUON_BEGIN, whole, scratch{}, args)
 	addJob(b, C.GUARD_SQUARES, parts, scratch{}, C.struct_guard_args{grad: x, partials: args.partials, n: args.n, chunk: kernels.GuardChunk})
 	addJob(b, C.MUON_NORMALIZE, whole, scratch{}, args)
-	square, again, apply := m.MuonProducts()
 	rest, most := b.used, b.used
-	multiply := func(c kernels.Call, left, right, out C.uint64_t) {
+	args.x = kernels.MuonIteration(m, x, next, args.square, args.again, func(c kernels.Call, left, right, product C.uint64_t) {
 		b.used = rest
-		b.product(c, left, right, out)
+		b.product(c, left, right, product)
 		most = max(most, b.used)
-	}
-	for range kernels.MuonSteps {
-		multiply(square, x, x, args.square)
-		multiply(again, args.square, args.square, args.again)
-		addJob(b, C.MUON_POLYNOMIAL, part, scratch{}, args)
-		if apply.Pass == kernels.Forward {
-			multiply(apply, x, args.again, next)
-		} else {
-			multiply(apply, args.again, x, next)
-		}
-		x, next = next, x
-	}
-	b.used, args.x = most, x
+	}, func() { addJob(b, C.MUON_POLYNOMIAL, part, scratch{}, args) })
+	b.used = most
 	addJob(b, C.MUON_END, whole, scratch{}, args)
 }
 
-// product appends a call of a layer without bias: forward left*right^T, backward to the input left*right, to the weight left^T*right.
-func (b *builder) product(c kernels.Call, left, right, out C.uint64_t) {
-	operands := map[kernels.Pass][3]kernels.Role{
-		kernels.Forward:        {kernels.X, kernels.ParamRole, kernels.Y},
-		kernels.BackwardInput:  {kernels.DY, kernels.ParamRole, kernels.DX},
-		kernels.BackwardParams: {kernels.DY, kernels.X, kernels.DParam},
-	}[c.Pass]
+// product appends a call of a layer without bias.
+func (b *builder) product(c kernels.Call, left, right, product C.uint64_t) {
+	first, second, result := kernels.FactorRoles(c.Pass)
 	inner := &builder{lib: b.lib, call: c, used: b.used, address: map[kernels.Operand]C.uint64_t{
 		{Role: kernels.Workspace}: b.at(kernels.Workspace, 0),
-		{Role: operands[0]}:       left, {Role: operands[1]}: right, {Role: operands[2]}: out,
+		{Role: first}:             left, {Role: second}: right, {Role: result}: product,
 	}}
 	inner.conv(newLinear(c.Op.(kernels.Linear), c.In[0]))
 	b.jobs, b.used = append(b.jobs, inner.jobs...), inner.used

@@ -32,38 +32,22 @@ func (b *builder) muon(u kernels.Muon, m kernels.Matrix) {
 	addStream(b, "update", "muon_begin", n, 4, args)
 	addStep(b, "update", "muon_squares", dim{parts, 1, 1}, guardBlock, 0, args)
 	addStream(b, "update", "muon_normalize", n, 4, args)
-	square, again, apply := m.MuonProducts()
 	rest, most := b.used, b.used
-	multiply := func(c kernels.Call, left, right, out C.u64) {
+	args.x = kernels.MuonIteration(m, x, next, args.square, args.again, func(c kernels.Call, left, right, product C.u64) {
 		b.used = rest
-		b.product(c, left, right, out)
+		b.product(c, left, right, product)
 		most = max(most, b.used)
-	}
-	for range kernels.MuonSteps {
-		multiply(square, x, x, args.square)
-		multiply(again, args.square, args.square, args.again)
-		addStream(b, "update", "muon_polynomial", side*side, 4, args)
-		if apply.Pass == kernels.Forward {
-			multiply(apply, x, args.again, next)
-		} else {
-			multiply(apply, args.again, x, next)
-		}
-		x, next = next, x
-	}
-	b.used, args.x = most, x
+	}, func() { addStream(b, "update", "muon_polynomial", side*side, 4, args) })
+	b.used = most
 	addStream(b, "update", "muon_end", n, 4, args)
 }
 
-// product appends a call of a layer without bias: forward left*right^T, backward to the input left*right, to the weight left^T*right.
-func (b *builder) product(c kernels.Call, left, right, out C.u64) {
-	operands := map[kernels.Pass][3]kernels.Role{
-		kernels.Forward:        {kernels.X, kernels.ParamRole, kernels.Y},
-		kernels.BackwardInput:  {kernels.DY, kernels.ParamRole, kernels.DX},
-		kernels.BackwardParams: {kernels.DY, kernels.X, kernels.DParam},
-	}[c.Pass]
+// product appends a call of a layer without bias.
+func (b *builder) product(c kernels.Call, left, right, product C.u64) {
+	first, second, result := kernels.FactorRoles(c.Pass)
 	inner := &builder{lib: b.lib, call: c, algorithm: measured, used: b.used, address: addresses{
 		{Role: kernels.Workspace}: b.at(kernels.Workspace, 0),
-		{Role: operands[0]}:       left, {Role: operands[1]}: right, {Role: operands[2]}: out,
+		{Role: first}:             left, {Role: second}: right, {Role: result}: product,
 	}}
 	inner.conv(newLinear(c.Op.(kernels.Linear), c.In[0]))
 	b.steps, b.used = append(b.steps, inner.steps...), inner.used

@@ -80,7 +80,7 @@ func now() time.Duration { return time.Since(epoch) }
 func pauseUntil(due time.Duration, exact bool, abandoned *atomic.Bool) error {
 	const (
 		glance     = 50 * time.Millisecond   // between two looks at whether it is abandoned
-		sleepError = 2500 * time.Microsecond // time.Sleep wakes up late by up to a millisecond, or two where timers may be late by one
+		sleepError = 1500 * time.Microsecond // time.Sleep wakes up late by up to a millisecond
 		napError   = 120 * time.Microsecond  // so does nap, by up to this
 	)
 	for {
