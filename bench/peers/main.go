@@ -1,9 +1,9 @@
 //go:build cgo
 
-// Command peers times our CPU kernels beside OpenBLAS, oneDNN and PyTorch, in turns, in one run, and prints one
-// markdown table of medians and ratios. The peers are separate processes; nothing of them is linked.
+// Command peers times our CPU kernels beside OpenBLAS, oneDNN and PyTorch, and our reader of pictures beside Pillow, in turns, in one
+// run, and prints one markdown table of medians and ratios. The peers are separate processes; nothing of them is linked.
 //
-//	peers -onednn BIN -sgemm BIN -python PYTHON -step src/torch_step.py [-only sgemm|conv|attention|step|gpt2] [-threads 1,2]
+//	peers -onednn BIN -sgemm BIN -python PYTHON -step src/torch_step.py [-only sgemm|conv|attention|jpeg|step|gpt2] [-threads 1,2]
 //
 // See README.md in this folder.
 package main
@@ -19,10 +19,10 @@ import (
 )
 
 type options struct {
-	onednn, sgemm, python, step, attention, gpt2, only string
-	threads                                            []int
-	batches                                            []sequences
-	rounds                                             int
+	onednn, sgemm, python, step, attention, gpt2, jpeg, only string
+	threads                                                  []int
+	batches                                                  []sequences
+	rounds                                                   int
 }
 
 func main() {
@@ -33,8 +33,9 @@ func main() {
 	flag.StringVar(&o.step, "step", "bench/peers/src/torch_step.py", "the script that times PyTorch")
 	flag.StringVar(&o.attention, "attention", "bench/peers/src/torch_attention.py", "the script that times its attention")
 	flag.StringVar(&o.gpt2, "gpt2", "bench/peers/src/torch_gpt2.py", "the script that times its GPT-2")
+	flag.StringVar(&o.jpeg, "jpeg", "bench/peers/src/pillow_jpeg.py", "the script that times Pillow")
 	flag.StringVar(&batches, "batches", "4x64,4x1024", "batches of GPT-2, sequences and their tokens")
-	flag.StringVar(&o.only, "only", "", "one part alone: sgemm, conv, attention, step or gpt2, which runs in no other way")
+	flag.StringVar(&o.only, "only", "", "one part alone: sgemm, conv, attention, jpeg, step or gpt2, which runs in no other way")
 	flag.StringVar(&threads, "threads", "1,2", "numbers of threads")
 	flag.IntVar(&o.rounds, "rounds", 5, "turns of each side; medians count")
 	flag.Parse()
@@ -77,7 +78,7 @@ func run(o options) error {
 		name string
 		bin  string
 		run  func(options) error
-	}{{"sgemm", o.sgemm, compareSGEMM}, {"conv", o.onednn, compareConv}, {"attention", o.python, compareAttention}, {"step", o.python, compareStep}, {"gpt2", o.python, compareGPT2}}
+	}{{"sgemm", o.sgemm, compareSGEMM}, {"conv", o.onednn, compareConv}, {"attention", o.python, compareAttention}, {"jpeg", o.python, compareJPEG}, {"step", o.python, compareStep}, {"gpt2", o.python, compareGPT2}}
 	for _, p := range parts {
 		if p.bin == "" || (o.only != "" && o.only != p.name) || (o.only == "" && p.name == "gpt2") {
 			continue
