@@ -23,6 +23,7 @@ type driver struct {
 	adding  queue         // of gradients of other replicas
 
 	toHost, fromHost queue   // of a stage with transfers
+	batches          queue   // of images that come ahead
 	incoming         []queue // of messages from other processes
 
 	staging    []staging // by stage
@@ -155,7 +156,7 @@ func (d *driver) begin(running []runningSegment, dryRun bool) {
 	d.dryRun = dryRun
 	for s, t := range d.stages {
 		if t != nil {
-			t.rounds, t.shared, d.staging[s].uploads = 0, 0, 0
+			t.rounds, t.shared, d.staging[s].uploads, d.staging[s].arrivals = 0, 0, 0, 0
 		}
 	}
 	d.clear(d.e.done, running[0].bound)
@@ -346,7 +347,7 @@ func (d *driver) queues() []queue {
 	for _, q := range d.links {
 		all = append(all, q)
 	}
-	for _, q := range []queue{d.toHost, d.fromHost, d.adding} {
+	for _, q := range []queue{d.toHost, d.fromHost, d.batches, d.adding} {
 		if q.s != nil {
 			all = append(all, q)
 		}

@@ -57,8 +57,14 @@ func computing(ops []op) []op {
 	return slices.DeleteFunc(ops, func(o op) bool { return o.program == nil })
 }
 
-// openTransfers makes the streams of a stage to host memory and back, one for both where the plan's link does one thing at a time.
+// openTransfers makes the streams of a stage to host memory and back, one for both where the plan's link does one thing at a time, and that
+// of images that come ahead.
 func (d *driver) openTransfers(t *localStage) (err error) {
+	if t.ring != nil && t.ring.ahead {
+		if d.batches, err = d.newQueue("batches"); err != nil {
+			return err
+		}
+	}
 	if len(t.ops[1].swaps) == 0 {
 		return nil
 	}
@@ -126,6 +132,8 @@ func (d *driver) queueOf(s *step) queue {
 		return d.toHost
 	case fromHost:
 		return d.fromHost
+	case ofBatches:
+		return d.batches
 	case onCompute:
 		return d.compute
 	}
@@ -137,6 +145,8 @@ func (d *driver) does(ctx context.Context, t *localStage, s *step, v instance) e
 	switch {
 	case s.swap != none:
 		return d.carries(t, s, v)
+	case s.batch:
+		return d.comes(t, v)
 	case s.on >= links || s.kind == minibatchEnd:
 		return d.issueRecorded(ctx, v)
 	case s.begin:
@@ -204,6 +214,18 @@ func (d *driver) carries(t *localStage, s *step, v instance) error {
 		return err
 	}
 	return record.close(q)
+}
+
+// comes copies the images of a minibatch whose forward is to come.
+func (d *driver) comes(t *localStage, v instance) error {
+	p := &d.staging[t.stage]
+	i := p.arrivals % stagingSlots
+	p.arrivals++
+	if err := d.fillsSlot(t, i); err != nil {
+		return err
+	}
+	sb := &t.slabs[t.ring.slot(v.minibatch)]
+	return d.batches.copy(sb.images.Part(0, p.images[i].Bytes), p.images[i])
 }
 
 // entryGoes copies the input of a stage to the host. The block in which it has come is free when that is done, and the last op

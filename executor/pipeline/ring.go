@@ -26,6 +26,7 @@ type ring struct {
 	items       []int64 // bytes, of what a minibatch holds in the arena
 	labels      int     // items behind those of its ops; none where the stage has none
 	images      int
+	ahead       bool  // the images come before the forward begins, on a stream of their own
 	leaves      int   // the last op of the forward that reads the input of the stage, where that goes to the host; else none
 	live, bytes int64 // the most that lives at one position; the extent of what is packed
 	locked      int64 // page-locked bytes for what is offloaded
@@ -46,6 +47,7 @@ type step struct {
 	op     int         // of the task; none
 	last   bool        // the task ends
 	swap   int         // a transfer of it; none
+	batch  bool        // the images come
 	start  float64     // seconds, from the beginning of the period on, by the plan
 	length float64     // likewise, what it takes
 	waits  [][]stepRef // by slot
@@ -59,6 +61,7 @@ const (
 	onCompute stream = iota
 	toHost
 	fromHost
+	ofBatches
 	links
 )
 

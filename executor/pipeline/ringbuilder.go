@@ -19,6 +19,7 @@ type ringBuilder struct {
 	t         *localStage
 	ops       *stageOps
 	planned   []pipeline.Swap
+	coming    float64 // seconds that images take to come
 	clock     *clock
 	comp      []step     // of compute, in order; those of the ring in the making
 	times     []float64  // when steps start, in the order in which they are issued
@@ -30,9 +31,26 @@ type ringBuilder struct {
 // lifetime is the positions at which something lives: from the first up to the one behind the last.
 type lifetime struct{ from, to int }
 
-// newRing lays out a stage with transfers.
+// newRing lays out a stage with ops of its own. Where images take time to come from the host they come ahead of their forward, which would
+// else be longer than planned by as much, if that takes no more memory.
 func newRing(e *Executor, t *localStage, costs Costs, k *clock) (*ring, error) {
-	r := &ringBuilder{ring: &ring{labels: none, images: none, duplex: costs.Platform.Duplex}, t: t, ops: t.ops[1], planned: e.planned[t.stage], clock: k}
+	r, err := buildRing(e, t, costs, k, 0)
+	if err != nil || t.stage > 0 || costs.Platform.Host == 0 {
+		return r, err
+	}
+	early, err := buildRing(e, t, costs, k, float64(e.Model.Input.Bytes())/costs.Platform.Host)
+	if err != nil || early.live > r.live || early.bytes > r.bytes {
+		return r, err
+	}
+	return early, nil
+}
+
+// buildRing lays out a ring whose images come so many seconds ahead; with the forward if that is 0.
+func buildRing(e *Executor, t *localStage, costs Costs, k *clock, ahead float64) (*ring, error) {
+	r := &ringBuilder{
+		ring: &ring{labels: none, images: none, ahead: ahead > 0, duplex: costs.Platform.Duplex}, t: t, ops: t.ops[1], planned: e.planned[t.stage], clock: k,
+		coming: ahead,
+	}
 	r.list(e)
 	r.leaves = r.lastReader()
 	r.compute(e.order, costs.Chain)
@@ -155,28 +173,29 @@ func (r *ringBuilder) transfers() (before [][]step, err error) {
 		if home < out {
 			return nil, fmt.Errorf("%w: stage %d: activation %d is prefetched before it is offloaded", ErrPlan, r.t.stage, p.Activation)
 		}
-		for _, s := range []struct {
-			kind    pipeline.Kind
-			on      stream
-			at      float64
-			ordinal int
-		}{{pipeline.F, toHost, p.Out, out}, {pipeline.B, back, p.Back, home}} {
-			j := floorDiv(s.ordinal, len(r.comp))
-			i := s.ordinal - j*len(r.comp)
-			at := start + s.at
-			if at < float64(j)*r.clock.period { // behind what comes last in the period before
-				i, j = len(r.comp), j-1
-			}
-			before[i] = append(before[i], step{
-				instruction: instruction{kind: s.kind, stage: r.t.stage, shift: -j, to: none, layer: p.Activation + 1}, on: s.on, op: none, swap: k,
-				start: at - float64(j)*r.clock.period, length: p.Seconds,
-			})
-		}
+		layer := p.Activation + 1
+		r.insert(before, out, step{instruction: instruction{kind: pipeline.F, layer: layer}, on: toHost, swap: k, start: start + p.Out, length: p.Seconds})
+		r.insert(before, home, step{instruction: instruction{kind: pipeline.B, layer: layer}, on: back, swap: k, start: start + p.Back, length: p.Seconds})
+	}
+	if r.ahead {
+		r.insert(before, r.behind(start-r.coming), step{instruction: instruction{kind: pipeline.F}, on: ofBatches, swap: none, batch: true, start: start - r.coming, length: r.coming})
 	}
 	for _, list := range before {
 		slices.SortStableFunc(list, func(a, b step) int { return cmp.Compare(a.start, b.start) })
 	}
 	return before, nil
+}
+
+// insert puts a step of minibatch 0, which starts at a time, before the step of compute of an ordinal.
+func (r *ringBuilder) insert(before [][]step, ordinal int, s step) {
+	j := floorDiv(ordinal, len(r.comp))
+	i := ordinal - j*len(r.comp)
+	if s.start < float64(j)*r.clock.period { // behind what comes last in the period before
+		i, j = len(r.comp), j-1
+	}
+	s.stage, s.to, s.op, s.shift = r.t.stage, none, none, -j
+	s.start -= float64(j) * r.clock.period
+	before[i] = append(before[i], s)
 }
 
 // bounds returns the ordinals of the step that a swap of minibatch 0 follows, and of the one that it is for.
@@ -251,13 +270,14 @@ func (r *ringBuilder) uses(s *step) (all []usage) {
 		}
 		item(from, !out)
 		return append(all, usage{none, s.swap, out})
+	case s.batch:
+		item(r.images, true)
 	case s.kind == pipeline.CF:
 		item(r.ops.result, false)
 	case s.kind.Communication():
 	case s.begin && s.kind == pipeline.F:
-		for _, i := range []int{r.labels, r.images} {
-			item(i, true)
-		}
+		item(r.labels, true)
+		item(r.images, !r.ahead)
 	case s.op != none:
 		item(r.labels, false)
 		o := &r.ops.tasks[s.kind][s.op]

@@ -20,6 +20,7 @@ type staging struct {
 	returned                         [stagingSlots]runtime.Event
 	batch, result                    [stagingSlots][]runtime.Span // what of these the host writes, and reads
 	uploads                          int                          // forwards of this run
+	arrivals                         int                          // images of this run that came ahead of theirs
 	pending                          []pendingResult              // results on their way, in order
 }
 
@@ -72,18 +73,27 @@ func (d *driver) layHost() int64 {
 	return g.end
 }
 
-// upload brings a batch and its scalars to the device.
+// fillsSlot lets the host put what belongs to the minibatch of the task into a place of page-locked memory.
+func (d *driver) fillsSlot(t *localStage, i int) error {
+	p := &d.staging[t.stage]
+	return d.host(command{work: (*driver).fill, stage: t, slot: i, event: p.uploaded[i], pages: p.batch[i], writes: true})
+}
+
+// upload brings a batch and its scalars to the device. Images that have come ahead are there: compute is behind them.
 func (d *driver) upload(t *localStage, sb *slab) error {
 	p := &d.staging[t.stage]
 	i := p.uploads % stagingSlots
 	p.uploads++
-	if err := d.host(command{work: (*driver).fill, stage: t, slot: i, event: p.uploaded[i], pages: p.batch[i], writes: true}); err != nil {
-		return err
+	ahead := t.ring != nil && t.ring.ahead
+	if !ahead {
+		if err := d.fillsSlot(t, i); err != nil {
+			return err
+		}
 	}
 	if err := d.compute.copy(sb.scalars, p.scalars[i]); err != nil {
 		return err
 	}
-	if t.stage == 0 {
+	if t.stage == 0 && !ahead {
 		if err := d.compute.copy(sb.images.Part(0, p.images[i].Bytes), p.images[i]); err != nil {
 			return err
 		}
