@@ -3,7 +3,7 @@
 # Every row is trained beside store-all: peaks must be equal to the byte and results to the bit, or this fails. Then once more with
 # delays of the streams at random, where bits must not change either. The kernels use one core, so that copies have another, as
 # a GPU has engines for them, and at 1 GB/s both as well, where copies take turns with them. Each grid also prints what its median error
-# would be if copies and ops took nothing from each other, of the same steps. Takes twenty minutes on two cores; times want a quiet machine.
+# would be if copies and ops took nothing from each other, of the same steps. Takes ten to twenty minutes on two cores; times want a quiet machine.
 # FAST=1 runs densenet121 at 1 GB/s at two limits alone, in a minute.
 #
 #   bench/validate-offload.sh PLIMSOLL FOLDER
@@ -16,13 +16,13 @@ status=0
 
 # one NAME FLAG...: a grid with its table, page and trace in a folder.
 one() {
-    name=$1
+    grid=$out/$1
+    echo "== $1"
     shift
-    echo "== $name"
-    mkdir -p "$out/$name"
-    "$plimsoll" validate "$@" --threads "$threads" --strategy $strategies --momentum 0 --seed 1 --out "$out/$name" >"$out/$name/table.txt" 2>"$out/$name/errors.txt" || status=1
-    grep -E 'median error|worst error|drifted' "$out/$name/table.txt" || true
-    cat "$out/$name/errors.txt"
+    mkdir -p "$grid"
+    "$plimsoll" validate "$@" --threads "$threads" --strategy $strategies --momentum 0 --seed 1 --out "$grid" >"$grid/table.txt" 2>"$grid/errors.txt" || status=1
+    grep -E 'median error|worst error|drifted' "$grid/table.txt" || true
+    cat "$grid/errors.txt"
 }
 
 # Limits are shares of store-all's peak, most of which are ResNet-101's weights.
