@@ -237,31 +237,50 @@ func place(lib kernels.Library, dev *host.Device, c kernels.Call) (kernels.Opera
 
 func compareStep(o options) error {
 	fmt.Println("\n| training step | threads | ours s | PyTorch channels_last s | ratio | PyTorch NCHW s | ratio |\n|---|---|---|---|---|---|---|")
-	for _, threads := range o.threads {
-		ours, err := timeStep("resnet50", 8, 224, threads)
+	for _, s := range steps {
+		for _, threads := range o.threads {
+			if err := s.compare(o, threads); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// trainingStep is one of a model, ours and torchvision's, whose name is the same, in batches of 8.
+type trainingStep struct {
+	model string
+	image int
+}
+
+var steps = []trainingStep{{"resnet50", 224}, {"densenet121", 224}, {"inception_v3", 299}}
+
+// compare prints a row.
+func (s trainingStep) compare(o options, threads int) error {
+	const batch = 8
+	ours, err := timeStep(s.model, batch, s.image, threads)
+	if err != nil {
+		return err
+	}
+	var mine, theirs, ratio [2]float64
+	for k, layout := range []string{"channels_last", "nchw"} {
+		p, err := startPeer(threads, o.python, o.step, s.model, fmt.Sprint(batch), fmt.Sprint(s.image), fmt.Sprint(threads), layout)
 		if err != nil {
 			return err
 		}
-		var mine, theirs, ratio [2]float64
-		for k, layout := range []string{"channels_last", "nchw"} {
-			p, err := startPeer(threads, o.python, o.step, "resnet50", "8", "224", fmt.Sprint(threads), layout)
-			if err != nil {
-				return err
-			}
-			if _, err := p.line(); err != nil { // its version
-				return err
-			}
-			t, err := inTurns(o.rounds, ours, func() (float64, error) { return p.ask("1") })
-			if err != nil {
-				return err
-			}
-			mine[k], theirs[k], ratio[k] = stats.Median(t[0]), stats.Median(t[1]), over(t[1], t[0])
-			if err := p.close(); err != nil {
-				return err
-			}
+		if _, err := p.line(); err != nil { // its version
+			return err
 		}
-		fmt.Printf("| resnet50, batch 8, 224x224 | %d | %.2f | %.2f | %.2f | %.2f | %.2f |\n", threads, (mine[0]+mine[1])/2, theirs[0], ratio[0], theirs[1], ratio[1])
+		t, err := inTurns(o.rounds, ours, func() (float64, error) { return p.ask("1") })
+		if err != nil {
+			return err
+		}
+		mine[k], theirs[k], ratio[k] = stats.Median(t[0]), stats.Median(t[1]), over(t[1], t[0])
+		if err := p.close(); err != nil {
+			return err
+		}
 	}
+	fmt.Printf("| %s, batch %d, %dx%d | %d | %.2f | %.2f | %.2f | %.2f | %.2f |\n", s.model, batch, s.image, s.image, threads, (mine[0]+mine[1])/2, theirs[0], ratio[0], theirs[1], ratio[1])
 	return nil
 }
 

@@ -204,11 +204,11 @@ func (d *driver) carries(t *localStage, s *step, v instance) error {
 	var err error
 	switch {
 	case s.kind == pipeline.B:
-		err = q.copy(sb.ring[m.to].Part(0, m.bytes), sb.hostCopies[s.swap])
+		err = t.ring.copy(q, sb.ring[m.to].Part(0, m.bytes), sb.hostCopies[s.swap])
 	case m.from == none:
-		err = d.entryGoes(f, q, sb.hostCopies[s.swap])
+		err = d.entryGoes(t, f, q, sb.hostCopies[s.swap])
 	default:
-		err = q.copy(sb.hostCopies[s.swap], sb.ring[m.from].Part(0, m.bytes))
+		err = t.ring.copy(q, sb.hostCopies[s.swap], sb.ring[m.from].Part(0, m.bytes))
 	}
 	if err != nil {
 		return err
@@ -225,19 +225,30 @@ func (d *driver) comes(t *localStage, v instance) error {
 		return err
 	}
 	sb := &t.slabs[t.ring.slot(v.minibatch)]
-	return d.batches.copy(sb.images.Part(0, p.images[i].Bytes), p.images[i])
+	return t.ring.copy(d.batches, sb.images.Part(0, p.images[i].Bytes), p.images[i])
+}
+
+// copy copies between host and device in pieces.
+func (r *ring) copy(q queue, dst, src runtime.Span) error {
+	for at := int64(0); at < src.Bytes; at += r.piece {
+		n := min(r.piece, src.Bytes-at)
+		if err := q.copy(dst.Part(at, n), src.Part(at, n)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // entryGoes copies the input of a stage to the host. The block in which it has come is free when that is done, and the last op
 // of the forward that reads it: its sender waits for both.
-func (d *driver) entryGoes(f *inFlight, q queue, hostCopy runtime.Span) error {
+func (d *driver) entryGoes(t *localStage, f *inFlight, q queue, hostCopy runtime.Span) error {
 	if f.from == nil { // the images, which are in the ring
-		return q.copy(hostCopy, f.entry.Part(0, hostCopy.Bytes))
+		return t.ring.copy(q, hostCopy, f.entry.Part(0, hostCopy.Bytes))
 	}
 	if err := q.wait(f.from.arrived[f.block]); err != nil {
 		return err
 	}
-	if err := q.copy(hostCopy, f.entry.Part(0, hostCopy.Bytes)); err != nil {
+	if err := t.ring.copy(q, hostCopy, f.entry.Part(0, hostCopy.Bytes)); err != nil {
 		return err
 	}
 	if err := q.record(f.from.copied[f.block]); err != nil {

@@ -31,6 +31,7 @@ type ring struct {
 	live, bytes int64 // the most that lives at one position; the extent of what is packed
 	locked      int64 // page-locked bytes for what is offloaded
 	duplex      bool
+	piece       int64 // bytes of what is copied at once between host and device
 
 	period int // that is issued next, through all segments of a run
 	before int // minibatches before those of the segment, those that were none included

@@ -45,10 +45,23 @@ func newRing(e *Executor, t *localStage, costs Costs, k *clock) (*ring, error) {
 	return early, nil
 }
 
+// onLinkAtOnce is for how many seconds a piece of a transfer has the link to the host: what else a minibatch needs, and that tasks wait for,
+// such as its scalars, waits no longer for its turn.
+const onLinkAtOnce = 200e-6
+
+// pieceBytes returns how much that is, whole pages.
+func pieceBytes(bandwidth float64) int64 {
+	const page = 4096
+	if bandwidth == 0 {
+		return math.MaxInt64
+	}
+	return max(1, int64(bandwidth*onLinkAtOnce)/page) * page
+}
+
 // buildRing lays out a ring whose images come so many seconds ahead; with the forward if that is 0.
 func buildRing(e *Executor, t *localStage, costs Costs, k *clock, ahead float64) (*ring, error) {
 	r := &ringBuilder{
-		ring: &ring{labels: none, images: none, ahead: ahead > 0, duplex: costs.Platform.Duplex}, t: t, ops: t.ops[1], planned: e.planned[t.stage], clock: k,
+		ring: &ring{piece: pieceBytes(costs.Platform.Host), labels: none, images: none, ahead: ahead > 0, duplex: costs.Platform.Duplex}, t: t, ops: t.ops[1], planned: e.planned[t.stage], clock: k,
 		coming: ahead,
 	}
 	r.list(e)

@@ -13,7 +13,8 @@ import torchvision
 name, batch, image, threads, layout = sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5]
 torch.set_num_threads(threads)
 torch.manual_seed(1)
-model = torchvision.models.get_model(name)
+options = {"aux_logits": False, "init_weights": False} if name == "inception_v3" else {}  # ours has one classifier
+model = torchvision.models.get_model(name, **options)
 x = torch.rand(batch, 3, image, image)
 if layout == "channels_last":
     model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
