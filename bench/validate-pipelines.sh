@@ -3,26 +3,27 @@
 #
 # 1. Simulated time: every task takes just the time that it is planned to take, drawn at random, and links are slowed down;
 #    with replicas, whose gradients take their time on the links, too.
+#    Stages that offload have slow links to host memory, too.
 #    Streams, events, messages and drivers are real. That shows how closely the drivers keep to a plan.
 # 2. Kernels: every byte of memory and every bit of a step with a flush. The devices share the cores, so their times say
 #    nothing about devices of their own.
 #
 # Takes about ten minutes on two cores. Measured times of kernels want a quiet machine.
 #
-#   bench/validate-pipelines.sh PLIMSOLL FOLDER PAGE [quick|periods|replicas|kernels]
+#   bench/validate-pipelines.sh PLIMSOLL FOLDER PAGE [quick|periods|offload|replicas|kernels]
 #
 # FOLDER gets tables, pages and traces, PAGE (Markdown) the tables, and PAGE's name with .svg a picture of a run. With quick
 # all grids have one small point: it shows that they work. The others measure one section; the page keeps the rest as it is.
 set -eu
 plimsoll=$1 out=$2 page=$3 mode=${4-}
 picture=${page%.md}.svg
-devices="cpu*2;cpu*4" draws=3 minibatches=40
+devices="cpu*2;cpu*4" draws=3 minibatches=40 host="100MB/s 200MB/s 400MB/s"
 simulated="1f1b*,madpipe,eager,contiguous"
 replicated=joint-flush,chimera synchronized="cpu*2;cpu*4;cpu*8"
 flush=gpipe,1f1b-flush,interleaved,looped-bfs,zb-h1,zb-h2,zb-v,chimera
 asynchronous="1f1b*,madpipe,contiguous,eager"
 if [ "$mode" = quick ]; then
-    devices="cpu*2" draws=1 minibatches=4 simulated="1f1b*,eager" replicated=chimera synchronized="cpu*2" flush=gpipe asynchronous="1f1b*"
+    devices="cpu*2" draws=1 minibatches=4 host=200MB/s simulated="1f1b*,eager" replicated=chimera synchronized="cpu*2" flush=gpipe asynchronous="1f1b*"
 fi
 mkdir -p "$out"
 status=0
@@ -43,6 +44,12 @@ if wanted periods; then
     one simulated --devices "$devices" --batch 4 --strategy "$simulated" --versions stash --simulated --draws $draws --peer-bandwidth 10MB/s \
         --minibatches $minibatches
     one picture --devices "cpu*4" --batch 4 --strategy "1f1b*" --versions stash --simulated --draws 1 --peer-bandwidth 10MB/s --minibatches 8 --svg "$picture"
+fi
+if wanted offload; then
+    for bandwidth in $host; do
+        one "offload-$(echo "$bandwidth" | tr -d /)" --image 32 --devices "$devices" --batch 16 --strategy loadline --versions stash --simulated --draws $draws \
+            --peer-bandwidth 2GB/s --bandwidth "$bandwidth" --memory 35%,30%,25%
+    done
 fi
 if wanted replicas; then
     for zero in 0 1; do
@@ -83,6 +90,19 @@ END
 END
 }
 
+offload() {
+    cat <<END
+ResNet-20, 32 x 32 pixels, batch 16, with times drawn alike, 2 GB/s between devices. Stages recompute, and offload over links to host memory that are
+slowed down:
+
+END
+    for bandwidth in $host; do
+        printf 'With \`--bandwidth %s\`:\n\n' "$bandwidth"
+        cat "$out/offload-$(echo "$bandwidth" | tr -d /)/tables.md"
+        echo
+    done
+}
+
 replicas() {
     cat <<END
 ResNet-110 with times drawn alike, 30 MB/s between devices, steps of 8 microbatches; gradients of replicas cross the same links. With
@@ -120,6 +140,7 @@ END
 
 END
     section periods "Simulated time"
+    section offload "Stages that offload, in simulated time"
     section replicas "Replicas in simulated time"
     section kernels "Kernels"
 } >"$page.part"
