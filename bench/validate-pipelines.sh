@@ -17,13 +17,13 @@
 set -eu
 plimsoll=$1 out=$2 page=$3 mode=${4-}
 picture=${page%.md}.svg
-devices="cpu*2;cpu*4" draws=3 minibatches=40 host="100MB/s 200MB/s 400MB/s"
+devices="cpu*2;cpu*4" draws=3 minibatches=40 host="100MB/s 200MB/s 400MB/s" limits=35%,30%,25%
 simulated="1f1b*,madpipe,eager,contiguous"
 replicated=joint-flush,chimera synchronized="cpu*2;cpu*4;cpu*8"
 flush=gpipe,1f1b-flush,interleaved,looped-bfs,zb-h1,zb-h2,zb-v,chimera
 asynchronous="1f1b*,madpipe,contiguous,eager"
 if [ "$mode" = quick ]; then
-    devices="cpu*2" draws=1 minibatches=4 host=200MB/s simulated="1f1b*,eager" replicated=chimera synchronized="cpu*2" flush=gpipe asynchronous="1f1b*"
+    devices="cpu*2" draws=1 minibatches=4 host=200MB/s limits=35% simulated="1f1b*,eager" replicated=chimera synchronized="cpu*2" flush=gpipe asynchronous="1f1b*"
 fi
 mkdir -p "$out"
 status=0
@@ -48,7 +48,7 @@ fi
 if wanted offload; then
     for bandwidth in $host; do
         one "offload-$(echo "$bandwidth" | tr -d /)" --image 32 --devices "$devices" --batch 16 --strategy loadline --versions stash --simulated --draws $draws \
-            --peer-bandwidth 2GB/s --bandwidth "$bandwidth" --memory 35%,30%,25%
+            --peer-bandwidth 2GB/s --bandwidth "$bandwidth" --memory $limits --minibatches $minibatches
     done
 fi
 if wanted replicas; then

@@ -117,7 +117,7 @@ func decode(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// mean returns the seconds that work takes in the mean, the nth time after the others.
+// mean returns the seconds that work, which is told how often it has been done, takes in the mean.
 func mean(work func(n int) error) (float64, error) {
 	n, begin := 0, time.Now()
 	for ; time.Since(begin) < looking; n++ {

@@ -118,7 +118,7 @@ func (f *worldFlags) join(ctx context.Context, a *app, spec string) (*train.Worl
 		return nil, usage(err)
 	}
 	beside()
-	if !strings.Contains(spec, "cuda") { // a GPU does not share its host's cores
+	if !strings.Contains(spec, "cuda") { // who launches kernels on a GPU is to have a core at once
 		host.LongTurns()
 	}
 	doing := &train.Doing{}

@@ -32,15 +32,20 @@ type ringBuilder struct {
 type lifetime struct{ from, to int }
 
 // newRing lays out a stage with ops of its own. Where images take time to come from the host they come ahead of their forward, which would
-// else be longer than planned by as much, if that takes no more memory.
+// else be longer than planned by as much, if that takes no more memory. They come within a period: their places in page-locked memory, of
+// which there are stagingSlots, are known to be free when the forward that many minibatches before has been issued.
 func newRing(e *Executor, t *localStage, costs Costs, k *clock) (*ring, error) {
 	r, err := buildRing(e, t, costs, k, 0)
 	if err != nil || t.stage > 0 || costs.Platform.Host == 0 {
 		return r, err
 	}
-	early, err := buildRing(e, t, costs, k, float64(e.Model.Input.Bytes())/costs.Platform.Host)
-	if err != nil || early.live > r.live || early.bytes > r.bytes {
-		return r, err
+	ahead := float64(e.Model.Input.Bytes()) / costs.Platform.Host
+	if ahead >= k.period {
+		return r, nil
+	}
+	early, err := buildRing(e, t, costs, k, ahead)
+	if err != nil || early.live > r.live || early.bytes > r.bytes || early.locked > r.locked {
+		return r, nil
 	}
 	return early, nil
 }
@@ -263,8 +268,8 @@ type usage struct {
 	write          bool
 }
 
-// uses returns what a step uses of its minibatch. The images of the first stage, and the labels of the last, come with the
-// beginning of the forward.
+// uses returns what a step uses of its minibatch. The labels of the last stage come with the beginning of the forward, and so do the
+// images of the first one, unless they come ahead of it.
 func (r *ringBuilder) uses(s *step) (all []usage) {
 	item := func(i int, write bool) {
 		if i != none {

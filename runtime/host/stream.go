@@ -227,7 +227,7 @@ func (s *Stream) execute(begin time.Duration, c *command) (due time.Duration, er
 
 // finish ends a command, and reports whether somebody who waits for it should go on first: on the thread that is here already, and
 // with what this thread has just written. A thread that is woken for it waits for its turn where all cores compute: four devices of one
-// process on two cores are 10 % slower without (bench/results/processes.md).
+// process on two cores are 12 % slower without (bench/results/processes.md).
 func (s *Stream) finish(c *command, due time.Duration, err error) (handsOver bool) {
 	recorded := c.kind == recording
 	if recorded {

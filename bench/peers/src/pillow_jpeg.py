@@ -1,5 +1,5 @@
 """Times Pillow, which decodes with libjpeg-turbo, on the JPEG files of a folder. Reads lines "work seconds" and answers each with the
-seconds that a picture takes in the mean: decode, its RGB alone, or sample, what torchvision's RandomResizedCrop(224) makes of it.
+seconds that a picture takes in the mean: decode, its RGB alone, or sample, a part of it, of half of each side or more, scaled to 224x224 as torchvision's RandomResizedCrop does, and normalized.
 
     pillow_jpeg.py FOLDER
 """
