@@ -16,8 +16,8 @@ const (
 	BothWays
 )
 
-// Beside is how many times as long an op takes while copies run beside it: to the host, to the device, both ways at once. Each at
-// least 1.
+// Beside is how many times as long an op takes while copies at the chain's Bandwidth run beside it: to the host, to the device, both ways at
+// once. Each at least 1.
 type Beside [3]float64
 
 // CopiesBeside is how many times as long a copy to the host, and one to the device, takes while an op runs beside it. Each at least 1.
@@ -28,13 +28,31 @@ func (c *Chain) Contends() bool {
 	return c.CopiesBeside != nil || slices.ContainsFunc(c.Layers, func(l Layer) bool { return l.ForwardBeside != nil || l.BackwardBeside != nil })
 }
 
+// OpBeside returns how many times as long an op takes beside copies at a bandwidth, bytes/s, that takes so many times as long beside those that
+// the chain was measured with. Slower copies have what both want, memory or cores, for a smaller share of the time.
+func (c *Chain) OpBeside(times, bandwidth float64) float64 {
+	if bandwidth >= c.Bandwidth { // that is 0 where nobody knows it
+		return times
+	}
+	return 1 / (1 - bandwidth/c.Bandwidth*(1-1/times))
+}
+
+// CopyBeside returns how many times as long a copy at a bandwidth, bytes/s, takes beside ops, that takes so many times as long at the one that
+// the chain was measured with. What a slower link leaves unused makes up for it.
+func (c *Chain) CopyBeside(times, bandwidth float64) float64 {
+	if bandwidth >= c.Bandwidth {
+		return times
+	}
+	return max(1, times*bandwidth/c.Bandwidth)
+}
+
 // BandwidthBeside returns what is left of a bandwidth, bytes/s, while ops run, in the direction that is slowed more: nearly all copies
 // of a good plan run beside ops.
 func (c *Chain) BandwidthBeside(bandwidth float64) float64 {
 	if c.CopiesBeside == nil {
 		return bandwidth
 	}
-	return bandwidth / max(c.CopiesBeside[ToHost], c.CopiesBeside[ToDevice])
+	return bandwidth / c.CopyBeside(max(c.CopiesBeside[ToHost], c.CopiesBeside[ToDevice]), bandwidth)
 }
 
 // ForgetContention leaves out what ops and copies take from each other.

@@ -7,7 +7,7 @@ import (
 )
 
 // contend sets how fast everything that runs goes on from now: an op takes Beside times as long while copies run, a copy CopiesBeside
-// times as long while an op does. Between two instants at which something starts or ends, rates are constant. What nothing has changed
+// times as long while an op does, and less where the link is slower than the one that was measured. Between two instants at which something starts or ends, rates are constant. What nothing has changed
 // for keeps its end, to the bit.
 func (s *Simulator) contend() {
 	if !s.contends || math.IsInf(s.now, 0) {
@@ -38,7 +38,7 @@ func (s *Simulator) slower(k int) float64 {
 		if s.c.CopiesBeside == nil || s.streams[0].running == none {
 			return 1
 		}
-		return s.c.CopiesBeside[way(s.seq[s.streams[k].running].Kind)]
+		return s.c.CopyBeside(s.c.CopiesBeside[way(s.seq[s.streams[k].running].Kind)], s.limits.Link.Bandwidth)
 	}
 	beside, which := s.steps[s.streams[0].running].beside, none
 	for _, link := range s.streams[1:] {
@@ -53,7 +53,7 @@ func (s *Simulator) slower(k int) float64 {
 	if beside == nil || which == none {
 		return 1
 	}
-	return beside[which]
+	return s.c.OpBeside(beside[which], s.limits.Link.Bandwidth)
 }
 
 // way returns where a transfer goes.

@@ -104,8 +104,29 @@ func (s *slow) may(p int) bool {
 	return s.used()+s.steps[p].takes <= s.limits.Memory
 }
 
-// slower is the definition: of an op by the copies that run, of a copy by whether an op runs.
+// share is the part of its time for which a copy over a link that is slower than the measured one has what it shares with ops.
+func (s *slow) share() float64 {
+	if s.limits.Link.Bandwidth >= s.c.Bandwidth {
+		return 1
+	}
+	return s.limits.Link.Bandwidth / s.c.Bandwidth
+}
+
+// slower is the definition: of an op by the copies that run, at its slower speed for as long as they have what it shares with them; of a
+// copy by whether an op runs, while what it takes longer is not within what the link leaves unused.
 func (s *slow) slower(p int) float64 {
+	times, share := s.slowerMeasured(p), s.share()
+	switch {
+	case share == 1:
+		return times
+	case s.seq[p].Kind.Transfer():
+		return math.Max(times*share, 1)
+	}
+	return 1 / (share/times + 1 - share)
+}
+
+// slowerMeasured is that over the link that was measured.
+func (s *slow) slowerMeasured(p int) float64 {
 	var computes, toHost, toDevice bool
 	for _, q := range s.runs() {
 		computes = computes || !s.seq[q].Kind.Transfer()
@@ -226,6 +247,7 @@ func TestContentionAgainstFractions(t *testing.T) {
 		limits.Link.Duplex = rng.IntN(2) == 0
 		if exact {
 			limits.Link.Bandwidth = c.Bandwidth * []float64{0.25, 0.5, 1, 2}[rng.IntN(4)]
+			c.Bandwidth = min(c.Bandwidth, limits.Link.Bandwidth) // else factors are no powers of two
 		}
 		if Verify(c, seq) != nil || len(seq) > 60 || limits.Link.Bandwidth == 0 || limits.Memory < c.InputBytes {
 			continue
@@ -236,10 +258,13 @@ func TestContentionAgainstFractions(t *testing.T) {
 		count[s.compare(t, r, err, ran, exact)]++
 		if s.changes > 0 {
 			count["slower"]++
+			if s.share() < 1 {
+				count["slower link"]++
+			}
 		}
 	}
 	t.Log(count)
-	for kind, least := range map[string]int{"exact": total / 8, "near": total / 8, "stuck": total / 50, "slower": total / 8} {
+	for kind, least := range map[string]int{"exact": total / 8, "near": total / 8, "stuck": total / 50, "slower": total / 8, "slower link": total / 80} {
 		if count[kind] < least {
 			t.Errorf("%d cases %q, want at least %d", count[kind], kind, least)
 		}
