@@ -44,10 +44,10 @@ func newRing(e *Executor, t *localStage, costs Costs, k *clock) (*ring, error) {
 		return r, nil
 	}
 	early, err := buildRing(e, t, costs, k, ahead)
-	if err != nil || early.live > r.live || early.bytes > r.bytes || early.locked > r.locked {
+	if err == nil && (early.live > r.live || early.bytes > r.bytes || early.locked > r.locked) {
 		return r, nil
 	}
-	return early, nil
+	return early, err
 }
 
 // onLinkAtOnce is for how many seconds a piece of a transfer has the link to the host: what else a minibatch needs, and that tasks wait for,
