@@ -97,7 +97,7 @@ slowed down:
 
 END
     for bandwidth in $host; do
-        printf 'With \`--bandwidth %s\`:\n\n' "$bandwidth"
+        printf 'With `--bandwidth %s`:\n\n' "$bandwidth"
         cat "$out/offload-$(echo "$bandwidth" | tr -d /)/tables.md"
         echo
     done

@@ -7,8 +7,8 @@ import (
 )
 
 // contend sets how fast everything that runs goes on from now: an op takes Beside times as long while copies run, a copy CopiesBeside
-// times as long while an op does, and less where the link is slower than the one that was measured. Between two instants at which something starts or ends, rates are constant. What nothing has changed
-// for keeps its end, to the bit.
+// times as long while an op does, and less where the link is slower than the one that was measured. Between two instants at which something
+// starts or ends, rates are constant. What nothing has changed for keeps its end, to the bit.
 func (s *Simulator) contend() {
 	if !s.contends || math.IsInf(s.now, 0) {
 		return
