@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"plimsoll/internal/freeport/freeporttest"
 )
 
 // podSpec is what recipes for Kubernetes say of a pod.
@@ -96,7 +99,7 @@ func (o *resource) is(t *testing.T, spec any) {
 type pods struct {
 	n    int
 	args []string
-	env  func(index, port int) []string
+	env  func(index int, port string) []string
 	job  jobSpec
 }
 
@@ -145,8 +148,8 @@ func plainJob(t *testing.T) *pods {
 }
 
 // indexed is what an indexed Job tells a pod, and the manifest, where this machine is all pods.
-func indexed(index, port int) []string {
-	return []string{fmt.Sprintf("JOB_COMPLETION_INDEX=%d", index), "MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port)}
+func indexed(index int, port string) []string {
+	return []string{fmt.Sprintf("JOB_COMPLETION_INDEX=%d", index), "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port}
 }
 
 func jobSet(t *testing.T) *pods {
@@ -187,10 +190,10 @@ func trainJob(t *testing.T) *pods {
 	}
 	n := job.Trainer.NumNodes
 	runtime.Template.Spec.restartsTogether(t, n)
-	env := func(index, port int) []string {
+	env := func(index int, port string) []string {
 		return []string{
 			fmt.Sprintf("JOB_COMPLETION_INDEX=%d", index), fmt.Sprintf("PET_NNODES=%d", n), "PET_NPROC_PER_NODE=1", fmt.Sprintf("PET_NODE_RANK=%d", index),
-			"PET_MASTER_ADDR=127.0.0.1", fmt.Sprintf("PET_MASTER_PORT=%d", port),
+			"PET_MASTER_ADDR=127.0.0.1", "PET_MASTER_PORT=" + port,
 		}
 	}
 	return &pods{n, job.Trainer.Args, env, runtime.Template.Spec.ReplicatedJobs[0].Template.Spec}
@@ -199,10 +202,7 @@ func trainJob(t *testing.T) *pods {
 // run starts all pods with more arguments; root stands for the root of what they share.
 func (p *pods) run(t *testing.T, root string, more ...string) (all []*process) {
 	t.Helper()
-	port, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, port, _ := net.SplitHostPort(freeporttest.Address(t))
 	args := slices.Concat(p.args, smaller, more)
 	for _, mount := range p.job.Template.Spec.Containers[0].VolumeMounts {
 		for i, a := range args {

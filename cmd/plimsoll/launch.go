@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	mathrand "math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"plimsoll/internal/freeport"
 	"plimsoll/internal/names"
 )
 
@@ -115,8 +114,13 @@ func (a *app) launchAll(ctx context.Context, n int, grace time.Duration, args []
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	defer signal.Stop(signals)
+	port, release, err := freeport.Reserve()
+	if err != nil {
+		return err
+	}
+	defer release()
 	l := &launched{ended: make(chan int), errs: make([]error, n)}
-	err := a.startAll(l, n, grace, args)
+	err = a.startAll(l, meeting(n, port), n, grace, args)
 	if err != nil {
 		l.signal(os.Kill)
 	}
@@ -124,12 +128,8 @@ func (a *app) launchAll(ctx context.Context, n int, grace time.Duration, args []
 }
 
 // startAll starts the processes; those that have started when one cannot be are in l.
-func (a *app) startAll(l *launched, n int, grace time.Duration, args []string) error {
+func (a *app) startAll(l *launched, variables []string, n int, grace time.Duration, args []string) error {
 	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	variables, err := meeting(n)
 	if err != nil {
 		return err
 	}
@@ -158,11 +158,7 @@ func (a *app) startAll(l *launched, n int, grace time.Duration, args []string) e
 }
 
 // meeting returns the variables that all processes have in common.
-func meeting(n int) ([]string, error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
+func meeting(n, port int) []string {
 	all := []string{
 		fmt.Sprintf("WORLD_SIZE=%d", n), fmt.Sprintf("LOCAL_WORLD_SIZE=%d", n), "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + strconv.Itoa(port),
 		"TORCHELASTIC_USE_AGENT_STORE=", // of a torchrun that has started this command
@@ -172,19 +168,7 @@ func meeting(n int) ([]string, error) {
 		_, _ = rand.Read(secret) // it never fails
 		all = append(all, secretVariable+"="+hex.EncodeToString(secret))
 	}
-	return all, nil
-}
-
-// freePort returns a port at which nothing listens, below those that systems give to connections meanwhile.
-func freePort() (port int, err error) {
-	for range 100 {
-		port = 20000 + mathrand.IntN(10000)
-		var l net.Listener
-		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, fmt.Errorf("no free port: %w", err)
+	return all
 }
 
 // wait waits for all processes, passes signals on, and ends the rest when one has failed.

@@ -17,13 +17,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"plimsoll/internal/freeport/freeporttest"
 )
 
 // Thousands of clients that connect and say nothing take no more descriptors of a run than there is room for, and metrics are
 // served again when they have gone. The notes say which interfaces can read them.
 func TestManyClientsTakeLittle(t *testing.T) {
 	const clients = 300
-	address := freeAddress(t)
+	address := freeporttest.Address(t)
 	_, port, _ := net.SplitHostPort(address)
 	out := filepath.Join(t.TempDir(), "run")
 	args := slices.DeleteFunc(small(t, 1_000_000, "--lr-schedule", "constant", "--warmup", "0"), func(s string) bool { return s == "-q" })

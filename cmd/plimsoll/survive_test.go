@@ -10,7 +10,6 @@ import (
 	"image/png"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -26,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"plimsoll/executor/train"
+	"plimsoll/internal/freeport/freeporttest"
 )
 
 // process is plimsoll in a process of its own.
@@ -422,7 +422,7 @@ func TestInit(t *testing.T) {
 
 // What a run serves is what Prometheus reads, and is what the run does.
 func TestMetrics(t *testing.T) {
-	address := freeAddress(t)
+	address := freeporttest.Address(t)
 	out := filepath.Join(t.TempDir(), "run")
 	p := start(t, small(t, 100000, "--out", out, "--metrics", address, "--eval-every", "10", "--checkpoint-every", "10")...)
 	p.until(out, 25)
@@ -455,16 +455,6 @@ func TestMetrics(t *testing.T) {
 	if r := plimsoll(t, "train", "-m", "tiny", "--metrics", address); r.code != exitUsage || !strings.Contains(r.err, address) {
 		t.Errorf("exit code %d: %s", r.code, r.err)
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // samples parses the text format: "name value", and comments that give each name a type and a description.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"plimsoll/executor/train"
+	"plimsoll/internal/freeport/freeporttest"
 )
 
 // worldTests says that all configurations of several processes are tested, and many kills; see make test-world.
@@ -35,13 +36,10 @@ func byMPI(t *testing.T, n int, args ...string) *process {
 	if library == "" {
 		t.Skip("no MPI: give the path of a libmpi_abi.so.1 in $PLIMSOLL_MPI_ABI, with mpiexec in ../bin, or use make test-mpi")
 	}
-	port, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, port, _ := net.SplitHostPort(freeporttest.Address(t))
 	mpiexec := filepath.Join(filepath.Dir(library), "..", "bin", "mpiexec")
 	p := program(t, []string{mpiexec, "-n", strconv.Itoa(n)}, append([]string{"train", "--world", "auto", "--lost-after", "1m", "--json", "--transport", "mpi"}, args...)...)
-	p.Env = append(p.Env, "PLIMSOLL_SECRET=", "MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port))
+	p.Env = append(p.Env, "PLIMSOLL_SECRET=", "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port)
 	return p
 }
 
@@ -53,12 +51,9 @@ func forDevices(more ...string) []string {
 // onDisks starts a process on each of some disks, by rank, and returns them when they have ended, or when kill says so.
 func onDisks(t *testing.T, disks []string, kill func(p []*process), args ...string) (all []*process) {
 	t.Helper()
-	port, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := freeporttest.Address(t)
 	for rank, disk := range disks {
-		p := program(t, nil, append([]string{"train", "--world", strconv.Itoa(len(disks)), "--rank", strconv.Itoa(rank), "--master", fmt.Sprintf("127.0.0.1:%d", port), "--devices", "cpu", "--json", "--out", "run"}, args...)...)
+		p := program(t, nil, append([]string{"train", "--world", strconv.Itoa(len(disks)), "--rank", strconv.Itoa(rank), "--master", address, "--devices", "cpu", "--json", "--out", "run"}, args...)...)
 		p.Dir, p.Env = disk, append(p.Env, "PLIMSOLL_SECRET=")
 		p.start()
 		all = append(all, p)
@@ -355,13 +350,10 @@ func TestProcessesThatDoNotMeet(t *testing.T) {
 		{"nobody", []one{{"", "2", nil, ""}}, []string{"which process this is: give --rank"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			free, err := freePort()
-			if err != nil {
-				t.Fatal(err)
-			}
+			address := freeporttest.Address(t)
 			var all []*process
 			for _, x := range c.all {
-				args := append([]string{"train", "--world", x.size, "--rendezvous-timeout", "3s", "--devices", "cpu", "--master", fmt.Sprintf("127.0.0.1:%d", free)}, forDevices("--strategy", "gpipe", "--microbatches", "2")...)
+				args := append([]string{"train", "--world", x.size, "--rendezvous-timeout", "3s", "--devices", "cpu", "--master", address}, forDevices("--strategy", "gpipe", "--microbatches", "2")...)
 				p := program(t, nil, append(args, x.more...)...)
 				p.Env = append(p.Env, "PLIMSOLL_SECRET="+x.secret, "RANK="+x.rank, "PLIMSOLL_MPI_ABI=none.so")
 				p.start()

@@ -2,13 +2,13 @@ package train
 
 import (
 	"fmt"
-	"net"
 	"sync"
 	"testing"
 	"time"
 
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
+	"plimsoll/internal/freeport/freeporttest"
 	"plimsoll/internal/stats"
 	"plimsoll/models"
 	"plimsoll/planner/pipeline"
@@ -55,10 +55,7 @@ func simulatedStep(b *testing.B, p *Pipe, spec Spec, processes int) float64 {
 		defer func() { must(b, closeTargets(on)) }()
 		return stats.Median(run(on, nil))
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(b, err)
-	address := l.Addr().String()
-	must(b, l.Close())
+	address := freeporttest.Address(b)
 	spec.Devices = fmt.Sprintf("cpu*%d", devices/processes)
 	all, longest := sync.WaitGroup{}, make([]float64, 9)
 	var mu sync.Mutex

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,6 +15,7 @@ import (
 
 	"plimsoll/executor/checkpoint"
 	pipe "plimsoll/executor/pipeline"
+	"plimsoll/internal/freeport/freeporttest"
 	"plimsoll/runtime/world"
 	"plimsoll/runtime/world/tcp"
 )
@@ -23,10 +23,7 @@ import (
 // inWorld lets as many processes as do has do something together; all of them are this one.
 func inWorld(t *testing.T, do ...func(w *World) error) []error {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	address := l.Addr().String()
-	must(t, l.Close())
+	address := freeporttest.Address(t)
 	errs := make([]error, len(do))
 	var all sync.WaitGroup
 	for rank, f := range do {

@@ -69,6 +69,9 @@ func (w *World) host(ctx context.Context) error {
 	}
 	if err = w.enter(context.WithoutCancel(ctx), conn); err != nil { // the hub says when it is over
 		w.hub.running.Wait()
+		if w.hub.verdict != nil { // it may have fallen before the hub knew its own rank, who was then told nothing
+			err = w.hub.verdict
+		}
 		if errors.Is(ctx.Err(), context.Canceled) {
 			err = context.Cause(ctx)
 		}

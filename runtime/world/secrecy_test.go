@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"plimsoll/internal/freeport/freeporttest"
 )
 
 // authority signs certificates of processes.
@@ -119,7 +121,7 @@ func TestCertificates(t *testing.T) {
 		}, "secret"},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
-		o := Options{Identity: Identity{Rank: 0, Size: 2, Address: freeAddress(t)}}
+		o := Options{Identity: Identity{Rank: 0, Size: 2, Address: freeporttest.Address(t)}}
 		one := o
 		one.Rank = 1
 		c.change(&o)
@@ -193,7 +195,7 @@ func TestPortInUse(t *testing.T) {
 // Strangers who say nothing, or anything, neither join nor hold up who belongs here; no goroutine is left of them.
 func TestStrangers(t *testing.T) {
 	before := runtime.NumGoroutine()
-	address := freeAddress(t)
+	address := freeporttest.Address(t)
 	o := Options{Identity: Identity{Rank: 0, Size: 2, Address: address}, Secret: []byte(secret)}
 	done := make(chan *World)
 	go func() {

@@ -2,27 +2,16 @@ package world
 
 import (
 	"context"
-	"net"
-	"strconv"
 	"sync"
 	"testing"
-)
 
-// freeAddress is one at which nothing listens now.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
-}
+	"plimsoll/internal/freeport/freeporttest"
+)
 
 // together joins all ranks of a world over loopback; change may change the options of each. It is left at the end of the test.
 func together(t testing.TB, size int, change func(o *Options)) []*World {
 	t.Helper()
-	address := freeAddress(t)
+	address := freeporttest.Address(t)
 	worlds := make([]*World, size)
 	var all sync.WaitGroup
 	for rank := range size {

@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"plimsoll/internal/freeport/freeporttest"
 	"plimsoll/runtime/world"
 	"plimsoll/runtime/world/tcp"
 )
@@ -102,12 +103,7 @@ func mpiexec(t testing.TB) string {
 // processes plays a scenario with n processes, and returns what they print.
 func processes(t testing.TB, n int, name string, env ...string) (out string, err error) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	_ = l.Close()
+	_, port, _ := net.SplitHostPort(freeporttest.Address(t))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	args := []string{"-n", strconv.Itoa(n), os.Args[0]}

@@ -23,6 +23,7 @@ import (
 
 	"gorgonia.org/cu"
 
+	"plimsoll/internal/freeport/freeporttest"
 	"plimsoll/runtime/cuda/cudatest"
 	"plimsoll/runtime/cuda/driver"
 	"plimsoll/runtime/world"
@@ -235,12 +236,7 @@ func needEmulator(t testing.TB) {
 func processes(t testing.TB, n int, name string, environment func(rank int) []string) (out []string, ok bool) {
 	t.Helper()
 	needEmulator(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	_ = l.Close()
+	_, port, _ := net.SplitHostPort(freeporttest.Address(t))
 	library := fake.Build(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

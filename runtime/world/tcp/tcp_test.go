@@ -13,18 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"plimsoll/internal/freeport/freeporttest"
 	"plimsoll/runtime/world"
 )
 
 // together joins the ranks of a world in this process.
 func together(t testing.TB, size int) []*world.World {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	_ = l.Close()
+	address := freeporttest.Address(t)
 	worlds := make([]*world.World, size)
 	each(size, func(rank int) {
 		o := world.Options{Identity: world.Identity{Rank: rank, Size: size, Address: address}}
