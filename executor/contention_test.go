@@ -30,7 +30,7 @@ func TestContentionIsThatOfTheLink(t *testing.T) {
 // Steps are measured alone and beside copies of each way in turns, as often as there is time for, and what comes of it is a valid chain.
 func TestStepsAreMeasuredBesideCopies(t *testing.T) {
 	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: 200e6}, nil)
-	e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: 2 * probeBytes})
+	e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: windows{probeBytes, 2 * probeBytes}})
 	fillBatch(t, e, 1)
 	m, err := e.newProber(time.Hour)
 	must(t, err)

@@ -41,7 +41,7 @@ type Options struct {
 
 	halves bool  // the workload's backwards are in halves (Workload.halved), and the time between them is wanted
 	madeUp bool  // the input is a piece of one, repeated
-	probe  int64 // bytes of host memory for a measurement of the link
+	probe  windows // of a measurement of the link
 }
 
 // Executor runs training steps of one sequence on one device.
@@ -195,7 +195,7 @@ func (w *Workload) hostSlab(copies int64, opt Options) hostSlab {
 	h.result = take(w.static.result.Bytes)
 	h.chunk = take(chunkBytes)
 	h.copies = take(copies)
-	h.probe = take(opt.probe)
+	h.probe = take(2 * opt.probe.host)
 	return h
 }
 

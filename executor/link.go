@@ -110,6 +110,7 @@ func WithLink(c *chain.Chain, link schedule.Link) (*chain.Chain, error) {
 const (
 	firstProbe    = 4 << 10
 	probeBytes    = 4 << 20
+	mostWindow    = 64 << 20 // more than caches hold
 	probeFor      = 60 * time.Millisecond
 	probePatience = 10 * time.Second
 )
@@ -120,7 +121,7 @@ func (p *profile) link(ctx context.Context, exercises []*Exercise, c *chain.Chai
 	if err != nil {
 		return link, err
 	}
-	opt := Options{Limit: min(x.Extent+2*probe, max(p.limit, x.Extent)), probe: 2 * probe}
+	opt := Options{Limit: min(x.Extent+2*probe.device, max(p.limit, x.Extent)), probe: probe}
 	err = p.with(x, opt, func(e *Executor) error {
 		m, err := e.newProber(probePatience)
 		if err != nil {
@@ -129,7 +130,7 @@ func (p *profile) link(ctx context.Context, exercises []*Exercise, c *chain.Chai
 		if link, err = m.measure(ctx); err != nil {
 			return err
 		}
-		if e.step.extent+e.opt.probe > e.opt.Limit { // copies would write over what the step computes with
+		if e.step.extent+2*probe.device > e.opt.Limit { // copies would write over what the step computes with
 			for range linkSteps {
 				p.step()
 			}
@@ -146,29 +147,37 @@ func (p *profile) link(ctx context.Context, exercises []*Exercise, c *chain.Chai
 	return link, err
 }
 
-// beside returns the exercise beside which the link is measured, and the size of a buffer of each direction, which lie behind
-// its blocks: the longest that leaves them room, or, with what room there is, the smallest. Where that has all memory, they lie in it.
-func (p *profile) beside(exercises []*Exercise) (*Exercise, int64, error) {
+// windows are the bytes of memory that a direction of a measurement of the link has for itself on each side. Copies go through them
+// from one end to the other, as what plans transfer is seldom in a cache.
+type windows struct{ device, host int64 }
+
+// beside returns the exercise beside which the link is measured, and the windows for copies: as long as what the exercise computes with,
+// up to mostWindow. Those of the device lie behind its blocks, the longest that leaves them probeBytes, or, with what room there is, the
+// smallest. Where that has all memory, they lie in it.
+func (p *profile) beside(exercises []*Exercise) (x *Exercise, probe windows, err error) {
 	byExtent := func(a, b *Exercise) int { return cmp.Compare(a.Extent, b.Extent) }
 	all, err := p.Exercises(p.lib, p.limit-2*probeBytes, false)
-	if err == nil {
-		return slices.MaxFunc(all, byExtent), probeBytes, nil
+	switch {
+	case err == nil:
+		x = slices.MaxFunc(all, byExtent)
+	case errors.As(err, new(*WindowError)):
+		x = slices.MinFunc(exercises, byExtent)
+	default:
+		return nil, probe, err
 	}
-	x := slices.MinFunc(exercises, byExtent)
-	room := (p.limit - x.Extent) / 2 / kernels.Alignment * kernels.Alignment
-	if !errors.As(err, new(*WindowError)) {
-		return nil, 0, err
+	room := p.limit - x.Extent
+	if room < 2*kernels.Alignment {
+		room = x.Extent
 	}
-	if room <= 0 {
-		room = x.Extent / 2 / kernels.Alignment * kernels.Alignment
-	}
-	return x, min(room, probeBytes), nil
+	probe.host = min(max(kernels.Align(x.Extent), probeBytes), mostWindow)
+	probe.device = min(room/2/kernels.Alignment*kernels.Alignment, probe.host)
+	return x, probe, nil
 }
 
-// prober measures the link of an executor's device. A direction's copies are between buffers of their own.
+// prober measures the link of an executor's device. A direction's copies are between windows of their own.
 type prober struct {
 	*Executor
-	bytes     int64    // of a buffer
+	bytes     int64    // of the longest copy
 	direction [2]probe // to the host, to the device
 	patience  time.Duration
 }
@@ -176,18 +185,28 @@ type prober struct {
 // probe is one direction of the link.
 type probe struct {
 	stream   runtime.Stream
-	dst, src runtime.Span // the whole buffers
-	bytes    int64        // of them that are copied
+	dst, src runtime.Span // the whole windows
+	bytes    int64        // of a copy
+	copied   int64        // copies
 
 	start, end, begin runtime.Event
 }
 
-// copy queues a copy.
-func (d *probe) copy() error { return d.stream.Copy(d.dst.Part(0, d.bytes), d.src.Part(0, d.bytes)) }
+// copy queues a copy, of what comes next in each window.
+func (d *probe) copy() error {
+	next := func(window runtime.Span) runtime.Span {
+		return window.Part(d.copied%(window.Bytes/d.bytes)*d.bytes, d.bytes)
+	}
+	defer func() { d.copied++ }()
+	return d.stream.Copy(next(d.dst), next(d.src))
+}
 
 // measure measures both directions, alone and together. Errors: ErrSlowLink, when a few copies take longer than the patience, of
 // devices that can be abandoned.
 func (m *prober) measure(ctx context.Context) (p LinkProfile, err error) {
+	if err := m.touch(); err != nil {
+		return p, err
+	}
 	for _, of := range []struct {
 		directions  []int
 		bytesPerSec []*float64
@@ -203,12 +222,40 @@ func (m *prober) measure(ctx context.Context) (p LinkProfile, err error) {
 	return p, nil
 }
 
+// touch writes to all of the windows, as operating systems give memory when it is first written to, and what reads it before reads one
+// page of zeros again and again. It copies nothing: the link may be slow.
+func (m *prober) touch() error {
+	const page = 4 << 10
+	for i := range m.direction {
+		host, err := m.dev.HostBytes(m.host.probe.Part(int64(i)*m.opt.probe.host, m.opt.probe.host))
+		if err != nil {
+			return err
+		}
+		for at := 0; at < len(host); at += page {
+			host[at] = 1
+		}
+	}
+	a, b := m.direction[chain.ToHost].src, m.direction[chain.ToDevice].dst
+	call := kernels.Call{Op: kernels.ReLU{}, In: []kernels.Desc{kernels.F32(int(a.Bytes / 4))}}
+	for _, o := range []kernels.Operands{{X: []runtime.Span{a}, Y: b}, {X: []runtime.Span{b}, Y: a}} {
+		write, err := m.lib.Prepare(call, o)
+		if err != nil {
+			return err
+		}
+		if err := m.direction[0].stream.Launch(write); err != nil {
+			return err
+		}
+	}
+	return m.direction[0].stream.Synchronize()
+}
+
 func (e *Executor) newProber(patience time.Duration) (*prober, error) {
-	m := &prober{Executor: e, bytes: e.opt.probe / 2, patience: patience}
+	of := e.opt.probe
+	m := &prober{Executor: e, bytes: min(of.device, of.host, probeBytes), patience: patience}
 	for i, name := range []string{"probe to host", "probe to device"} {
 		d := &m.direction[i]
-		dev := runtime.Span{Offset: e.opt.Limit - int64(i+1)*m.bytes, Bytes: m.bytes}
-		host := e.host.probe.Part(int64(i)*m.bytes, m.bytes)
+		dev := runtime.Span{Offset: e.opt.Limit - int64(i+1)*of.device, Bytes: of.device}
+		host := e.host.probe.Part(int64(i)*of.host, of.host)
 		if d.dst, d.src = host, dev; i == 1 {
 			d.dst, d.src = dev, host
 		}

@@ -19,7 +19,7 @@ import (
 func TestTheLinkIsMeasuredAsStated(t *testing.T) {
 	const stated = 200e6
 	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: stated}, nil)
-	e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: 2 * probeBytes})
+	e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: windows{probeBytes, 2 * probeBytes}})
 	fillBatch(t, e, 1)
 	m, err := e.newProber(time.Hour)
 	must(t, err)
@@ -41,7 +41,7 @@ func TestLinksThatAreTooSlow(t *testing.T) {
 	for _, stop := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: 1e6, Until: ctx}, nil)
-		e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: 2 * probeBytes})
+		e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: windows{probeBytes, 2 * probeBytes}})
 		patience := time.Millisecond
 		if stop {
 			patience = time.Hour
@@ -67,7 +67,7 @@ func TestLinksThatAreTooSlow(t *testing.T) {
 func TestSlowLinksAreMeasuredWithFewBytes(t *testing.T) {
 	const stated = 64 << 10 // bytes/s: a whole buffer takes a minute
 	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: stated}, nil)
-	e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: 2 * probeBytes})
+	e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: windows{probeBytes, 2 * probeBytes}})
 	m, err := e.newProber(time.Hour)
 	must(t, err)
 	var got float64
