@@ -45,7 +45,7 @@ func TestBFloat16IsRefusedByName(t *testing.T) {
 		lib := newLibrary(t, path, 1)
 		without := *lib
 		without.halves = false
-		for l, want := range map[*Library]string{lib: lib.Name(), &without: "this CPU does not have"} {
+		for l, want := range map[*Library]string{lib: "this is " + path.String(), &without: "this CPU does not have"} {
 			if l.lacksBFloat16() == nil {
 				continue
 			}

@@ -92,13 +92,13 @@ func (l *Library) Workspace(c kernels.Call) (int64, error) {
 	return l.build(c, nil).used, nil
 }
 
-// lacksBFloat16 says what is missing for bfloat16: the instructions, or the path that uses them.
+// lacksBFloat16 says, with a *kernels.TypeError, what is missing for bfloat16: the instructions, or the path that uses them.
 func (l *Library) lacksBFloat16() error {
 	switch {
 	case !l.halves:
-		return fmt.Errorf("%w: bfloat16 needs AVX512-BF16, which this CPU does not have", kernels.ErrType)
+		return &kernels.TypeError{Needs: "AVX512-BF16, which this CPU does not have"}
 	case l.path != AVX512:
-		return fmt.Errorf("%w: bfloat16 needs AVX512-BF16, which only the path %v uses, and this is %s", kernels.ErrType, AVX512, l.Name())
+		return &kernels.TypeError{Needs: fmt.Sprintf("AVX512-BF16, which only the path %v has, and this is %v", AVX512, l.path)}
 	}
 	return nil
 }
