@@ -8,6 +8,14 @@ import (
 // ErrType is returned by a library for a call in an element type that it does not compute in.
 var ErrType = errors.New("the kernels do not compute in this element type")
 
+// TypeError is an ErrType of a library that says what it needs for the element type.
+type TypeError struct{ Needs string } // "AVX512-BF16, which this CPU does not have"
+
+func (e *TypeError) Error() string { return fmt.Sprintf("%v: it needs %s", ErrType, e.Needs) }
+
+// Unwrap returns ErrType.
+func (*TypeError) Unwrap() error { return ErrType }
+
 // OpError says that an op cannot be applied: a bad attribute or inputs that do not fit.
 type OpError struct {
 	Kind   string // the op

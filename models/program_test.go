@@ -171,7 +171,7 @@ func TestZooPrograms(t *testing.T) {
 			for l := range different(m) {
 				t.Run(fmt.Sprintf("%s/%v/%s", c.name, d, m.Layers[l-1].Name), func(t *testing.T) {
 					checkLayer(t, m, programs, l)
-					if d == kernels.BFloat16 { // the kernels of the CPU, in TestZooHalves, have float32 alone
+					if d == kernels.BFloat16 { // TestZooHalves is of float32 alone
 						checkHalves(t, newHalved(t, m, programs, l, reference))
 					}
 				})

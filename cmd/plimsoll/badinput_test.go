@@ -185,7 +185,6 @@ func badProfiles() []badCase {
 		{"profile: device spec", []string{"profile", "-m", "tiny", "--devices", "cpu*"}, 2, []string{`"cpu*"`}},
 		{"profile: two devices", []string{"profile", "-m", "tiny", "--devices", "cpu*2"}, 2, []string{"cpu*2", "one"}},
 		{"profile: type", []string{"profile", "-m", "tiny", "--dtype", "half"}, 2, []string{"--dtype", `"half"`, "bf16"}},
-		{"profile: type of a GPU", []string{"profile", "-m", "tiny", "--dtype", "bf16"}, 2, []string{"--dtype bfloat16", "cpu", "--reference"}},
 		{"profile: reference kernels without memory", []string{"profile", "-m", "tiny", "--devices", "null", "--reference"}, 2, []string{"null", "use cpu"}},
 		{"profile: device without arithmetic", []string{"profile", "-m", "tiny", "--devices", "null"}, 2, []string{"null", "cpu"}},
 		{"profile: batch", []string{"profile", "-m", "tiny", "--batch", "0"}, 2, []string{"batch 0"}},

@@ -9,14 +9,39 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// A training in bfloat16, on the reference kernels, keeps every promise of one in float32, and follows it.
+// bfloat16 on a path without its instructions is refused by their name, with what else there is.
+func TestBFloat16IsRefusedByName(t *testing.T) {
+	t.Setenv("PLIMSOLL_CPU_PATH", "plain")
+	for _, command := range []string{"profile", "train", "fit"} {
+		r := plimsoll(t, command, "-m", "tiny", "--dtype", "bf16")
+		for _, want := range []string{"--dtype bfloat16", "cpu", "AVX512-BF16", "--dtype float32", "--reference"} {
+			if r.code != 2 || !strings.Contains(r.err, want) {
+				t.Errorf("%s ends with %d: %s, want %q", command, r.code, r.err, want)
+			}
+		}
+	}
+}
+
+// A training in bfloat16 keeps every promise of one in float32, and follows it: on the reference kernels, and on the CPU's own where it
+// has the instructions.
 func TestTrainInBFloat16(t *testing.T) {
+	t.Run("reference", func(t *testing.T) { trainInBFloat16(t, "--reference") })
+	t.Run("cpu", func(t *testing.T) {
+		if r := plimsoll(t, "profile", "-m", "tiny", "--dtype", "bf16", "--json"); r.code == 2 && strings.Contains(r.err, "AVX512-BF16") {
+			t.Skip(r.err)
+		}
+		trainInBFloat16(t)
+	})
+}
+
+func trainInBFloat16(t *testing.T, with ...string) {
 	out := filepath.Join(t.TempDir(), "run")
 	train := func(args ...string) map[string]any {
 		t.Helper()
-		return trainTiny(t, append([]string{"--image", "16", "--batch", "16", "--reference", "--profile-steps", "1", "--steps", "3"}, args...)...)
+		all := append([]string{"--image", "16", "--batch", "16", "--profile-steps", "1", "--steps", "3"}, with...)
+		return trainTiny(t, append(all, args...)...)
 	}
-	wide, want := train(), train("--dtype", "bf16", "--strategy", "store-all", "--memory", "1MiB", "--out", out, "--checkpoint-every", "2")
+	wide, want := train(), train("--dtype", "bf16", "--strategy", "store-all", "--memory", "8MiB", "--out", out, "--checkpoint-every", "2")
 	less := train("--dtype", "bf16", "--memory", "92%", "--strategy", "rotor")
 	for _, field := range []string{"weights_sha256", "loss", "accuracy"} {
 		if less[field] != want[field] {
@@ -33,7 +58,7 @@ func TestTrainInBFloat16(t *testing.T) {
 	if c, err := chain.Read(filepath.Join(out, "chain.json")); err != nil || c.DType != "bfloat16" {
 		t.Errorf("the chain file is %+v, %v", c, err)
 	}
-	r := plimsoll(t, "train", "-m", "tiny", "--image", "16", "--batch", "16", "--steps", "3", "--resume", "--out", out, "--reference")
+	r := plimsoll(t, append([]string{"train", "-m", "tiny", "--image", "16", "--batch", "16", "--steps", "3", "--resume", "--out", out}, with...)...)
 	if r.code != 2 || !strings.Contains(r.err, `dtype was "bfloat16" and is "float32" here`) {
 		t.Errorf("going on in float32 ends with %d: %s", r.code, r.err)
 	}

@@ -202,8 +202,12 @@ func (j *Job) compile() error {
 		err = fmt.Errorf("%w: --devices %s: %w: train it on one device%s", ErrSpec, j.Devices, err, untied(j.Model))
 	}
 	if errors.Is(err, kernels.ErrType) {
-		err = fmt.Errorf("%w: --dtype %v: the kernels of --devices %s, %s, do not compute in it: use --dtype float32, or --reference, which is slow",
-			ErrSpec, j.Config.DType, j.Devices, j.library)
+		why := ""
+		if lacks := (*kernels.TypeError)(nil); errors.As(err, &lacks) {
+			why = ": it needs " + lacks.Needs
+		}
+		err = fmt.Errorf("%w: --dtype %v: the kernels of --devices %s, %s, do not compute in it%s; use --dtype float32, or --reference, which is slow",
+			ErrSpec, j.Config.DType, j.Devices, j.library, why)
 	}
 	if err = errors.Join(err, target.Device.Close()); err != nil {
 		return err

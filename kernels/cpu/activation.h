@@ -58,25 +58,25 @@ INLINE float gelu_slope(float x) {
 	static void name##_forward(const struct job *job, int64_t task, char *scratch) { \
 		(void)scratch; \
 		const struct map_args *m = &job->args.map; \
-		int64_t from = task * m->chunk, to = least(from + m->chunk, m->n); \
-		const float *x = F(m->a); \
-		float *y = F(m->out); \
+		int64_t from = task * m->chunk, end = least(from + m->chunk, m->n); \
+		const elem *x = E(m->a); \
+		elem *y = E(m->out); \
 		INDEPENDENT \
-		for (int64_t i = from; i < to; i++) y[i] = name##_of(x[i]); \
+		for (int64_t i = from; i < end; i++) y[i] = to(name##_of(of(x[i]))); \
 	} \
 	static void name##_backward(const struct job *job, int64_t task, char *scratch) { \
 		(void)scratch; \
 		const struct map_args *m = &job->args.map; \
-		int64_t from = task * m->chunk, to = least(from + m->chunk, m->n); \
-		const float *dy = F(m->a), *x = F(m->b); \
-		float *dx = F(m->out); \
+		int64_t from = task * m->chunk, end = least(from + m->chunk, m->n); \
+		const elem *dy = E(m->a), *x = E(m->b); \
+		elem *dx = E(m->out); \
 		if (m->accumulate) { \
 			INDEPENDENT \
-			for (int64_t i = from; i < to; i++) dx[i] += dy[i] * name##_slope(x[i]); \
+			for (int64_t i = from; i < end; i++) dx[i] = to(of(dx[i]) + of(dy[i]) * name##_slope(of(x[i]))); \
 			return; \
 		} \
 		INDEPENDENT \
-		for (int64_t i = from; i < to; i++) dx[i] = dy[i] * name##_slope(x[i]); \
+		for (int64_t i = from; i < end; i++) dx[i] = to(of(dy[i]) * name##_slope(of(x[i]))); \
 	}
 ACTIVATION(gelu)
 ACTIVATION(gelu_tanh)
@@ -85,24 +85,24 @@ ACTIVATION(silu)
 static void multiply_forward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct map_args *m = &job->args.map;
-	int64_t from = task * m->chunk, to = least(from + m->chunk, m->n);
-	const float *a = F(m->a), *b = F(m->b);
-	float *y = F(m->out);
+	int64_t from = task * m->chunk, end = least(from + m->chunk, m->n);
+	const elem *a = E(m->a), *b = E(m->b);
+	elem *y = E(m->out);
 	INDEPENDENT
-	for (int64_t i = from; i < to; i++) y[i] = a[i] * b[i];
+	for (int64_t i = from; i < end; i++) y[i] = to(of(a[i]) * of(b[i]));
 }
 
 // multiply_backward reads an element of all before it writes it: either gradient may lie on dy, a or b.
 static void multiply_backward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct multiply_args *m = &job->args.multiply;
-	int64_t from = task * m->chunk, to = least(from + m->chunk, m->n);
-	const float *dy = F(m->dy), *a = F(m->a), *b = F(m->b);
-	float *da = F(m->da), *db = F(m->db);
+	int64_t from = task * m->chunk, end = least(from + m->chunk, m->n);
+	const elem *dy = E(m->dy), *a = E(m->a), *b = E(m->b);
+	elem *da = E(m->da), *db = E(m->db);
 	INDEPENDENT
-	for (int64_t i = from; i < to; i++) {
-		float u = dy[i] * b[i], v = dy[i] * a[i];
-		if (da) da[i] = m->add_a ? da[i] + u : u;
-		if (db) db[i] = m->add_b ? db[i] + v : v;
+	for (int64_t i = from; i < end; i++) {
+		float u = of(dy[i]) * of(b[i]), v = of(dy[i]) * of(a[i]);
+		if (da) da[i] = to(m->add_a ? of(da[i]) + u : u);
+		if (db) db[i] = to(m->add_b ? of(db[i]) + v : v);
 	}
 }

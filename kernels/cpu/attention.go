@@ -24,7 +24,11 @@ func (b *builder) attention(op kernels.Attention) {
 		s := b.reserveScratch(4 * (2*queries + keys + scores + dim*C.ATT_LEAD))
 		addJob(b, C.ATTENTION_FORWARD, samples*int64(op.Heads)*ceil(int64(x[1]), C.ATT_ROWS), s, args)
 	case !b.call.Skips(0): // queries and outputs' gradients; keys and two gradients; scores and gradients; keys and values, transposed
-		s := b.reserveScratch(4 * (2*queries + 3*keys + 2*scores + 2*dim*C.ATT_LEAD))
+		floats := 2*queries + 3*keys + 2*scores + 2*dim*C.ATT_LEAD
+		if b.half { // gradients of the queries that share a head of keys: they are sums over blocks of keys
+			floats += int64(op.Heads/op.KVHeads) * int64(x[1]) * dim
+		}
+		s := b.reserveScratch(4 * floats)
 		addJob(b, C.ATTENTION_BACKWARD, samples*int64(op.KVHeads), s, args)
 	}
 }

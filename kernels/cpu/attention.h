@@ -8,12 +8,30 @@ enum { ATT_PART = 28 };             // two strips of the longest tile
 INLINE int64_t att_lead(int64_t dim) { return ceildiv(dim, 16) * 16 + GAP; }
 
 // load_rows copies rows of dim values, step apart, times a factor, with zeros behind.
-static void load_rows(const float *src, int64_t step, int64_t rows, int64_t dim, float factor, float *dst) {
+static void load_rows(const elem *src, int64_t step, int64_t rows, int64_t dim, float factor, float *dst) {
 	int64_t lead = att_lead(dim);
 	for (int64_t r = 0; r < rows; r++, src += step, dst += lead) {
-		for (int64_t i = 0; i < dim; i++) dst[i] = src[i] * factor;
+		for (int64_t i = 0; i < dim; i++) dst[i] = of(src[i]) * factor;
 		for (int64_t i = dim; i < lead - GAP; i++) dst[i] = 0;
 	}
+}
+
+// load_columns packs rows of dim values, step apart, as columns: dst[i*ATT_LEAD + r].
+static void load_columns(const elem *src, int64_t step, int64_t rows, int64_t dim, float *dst) {
+#if HALF
+	for (int64_t r0 = 0; r0 < rows; r0 += LANES)
+		for (int64_t i0 = 0; i0 < dim; i0 += LANES) {
+			int64_t height = least(rows - r0, LANES), width = least(dim - i0, LANES);
+			float block[LANES * LANES], turned[LANES * LANES];
+			memset(block, 0, sizeof block);
+			for (int64_t r = 0; r < height; r++)
+				for (int64_t i = 0; i < width; i++) block[r * LANES + i] = of(src[(r0 + r) * step + i0 + i]);
+			transpose(block, LANES, turned, LANES);
+			for (int64_t i = 0; i < width; i++) memcpy(dst + (i0 + i) * ATT_LEAD + r0, turned + i * LANES, (size_t)height * 4);
+		}
+#else
+	pack_columns(src, step, dim, rows, ATT_LEAD, dst);
+#endif
 }
 
 // pair is a block of queries and a block of keys: query q0+r sees key k0+j when k0+j <= q0+r.
@@ -123,31 +141,32 @@ static void attention_forward(const struct job *job, int64_t task, char *scratch
 	float max[ATT_ROWS], sum[ATT_ROWS], *srow[ATT_ROWS], *orow[ATT_ROWS];
 	row_pointers(s, ATT_LEAD, ATT_ROWS, srow);
 	row_pointers(o, lead, ATT_ROWS, orow);
-	const float *x = F(a->x) + n * a->length * a->channels, *keys = x + (a->heads + shared) * dim, *values = keys + a->kv * dim;
+	const elem *x = E(a->x) + n * a->length * a->channels, *keys = x + (a->heads + shared) * dim, *values = keys + a->kv * dim;
 	load_rows(x + p.q0 * a->channels + head * dim, a->channels, p.rows, dim, a->scale, q);
 	for (; p.k0 < p.q0 + p.rows; p.k0 += ATT_KEYS) {
 		p.keys = least(ATT_KEYS, p.q0 + p.rows - p.k0);
-		pack_columns(keys + p.k0 * a->channels, a->channels, dim, p.keys, ATT_LEAD, k);
+		load_columns(keys + p.k0 * a->channels, a->channels, p.keys, dim, k);
 		load_rows(values + p.k0 * a->channels, a->channels, p.keys, dim, 1, v);
 		scores(&p, q, k, srow);
 		online(&p, s, max, sum, o);
 		over_keys(&p, s, v, lead - GAP, orow, p.k0 > 0);
 	}
 	for (int64_t r = 0; r < p.rows; r++) {
-		float *y = F(a->y) + ((n * a->length + p.q0 + r) * a->heads + head) * dim;
-		for (int64_t i = 0; i < dim; i++) y[i] = o[r * lead + i] / sum[r];
+		elem *y = E(a->y) + ((n * a->length + p.q0 + r) * a->heads + head) * dim;
+		for (int64_t i = 0; i < dim; i++) y[i] = to(o[r * lead + i] / sum[r]);
 		if (a->rows) F(a->rows)[(n * a->heads + head) * a->length + p.q0 + r] = (float)(max[r] + log((double)sum[r]));
 	}
 }
 
 // gradients_of_scores: weights from the scores in s, and in ds, which has dy*v, weights*(dy*v - dy*y).
-static void gradients_of_scores(const struct pair *p, float *s, float *ds, const float *rows, const float *dy, const float *y, int64_t step) {
+static void gradients_of_scores(const struct pair *p, float *s, float *ds, const float *rows, const float *dy, const elem *y, int64_t step) {
 	int64_t lead = att_lead(p->dim);
 	for (int64_t r = 0; r < p->rows; r++, s += ATT_LEAD, ds += ATT_LEAD) {
 		int64_t open = seen(p, r);
 		float mean;
-		const float *out = y + r * step, *g = dy + r * lead;
-		FOLD(mean, p->dim, g[i] * out[i]);
+		const elem *out = y + r * step;
+		const float *g = dy + r * lead;
+		FOLD(mean, p->dim, g[i] * of(out[i]));
 		weigh(s, open, p->keys, rows[r]);
 		INDEPENDENT
 		for (int64_t j = 0; j < open; j++) ds[j] = s[j] * (ds[j] - mean);
@@ -155,31 +174,31 @@ static void gradients_of_scores(const struct pair *p, float *s, float *ds, const
 	}
 }
 
-// deposit_rows copies or adds rows of dim values to rows that are step apart.
-static void deposit_rows(const float *src, int64_t rows, int64_t dim, float *dst, int64_t step, int64_t add) {
-	int64_t lead = att_lead(dim);
+// deposit_rows copies or adds rows of dim values, lead apart, to rows that are step apart.
+static void deposit_rows(const float *src, int64_t lead, int64_t rows, int64_t dim, elem *dst, int64_t step, int64_t add) {
 	for (int64_t r = 0; r < rows; r++, src += lead, dst += step)
-		for (int64_t i = 0; i < dim; i++) dst[i] = add ? dst[i] + src[i] : src[i];
+		for (int64_t i = 0; i < dim; i++) dst[i] = to(add ? of(dst[i]) + src[i] : src[i]);
 }
 
 // attention_backward: a task is one head of keys and values with the heads of queries that share it. Blocks of keys come
-// outermost; gradients of queries gather in dx, those of keys and values in scratch (see attentionScratch).
+// outermost; gradients of queries gather in dx, those of keys and values in scratch (see attentionScratch). Of bfloat16 those of queries
+// do so, too: float group,length,dim behind the rest.
 static void attention_backward(const struct job *job, int64_t task, char *scratch) {
 	const struct attention_args *a = &job->args.attention;
 	int64_t dim = a->dim, lead = att_lead(dim), group = a->heads / a->kv, shared = task % a->kv, n = task / a->kv, step = a->channels;
 	float *q = (float *)scratch, *dy = q + ATT_ROWS * lead, *k = dy + ATT_ROWS * lead, *dk = k + ATT_KEYS * lead, *dv = dk + ATT_KEYS * lead;
-	float *s = dv + ATT_KEYS * lead, *ds = s + ATT_ROWS * ATT_LEAD, *kt = ds + ATT_ROWS * ATT_LEAD, *vt = kt + dim * ATT_LEAD;
+	float *s = dv + ATT_KEYS * lead, *ds = s + ATT_ROWS * ATT_LEAD, *kt = ds + ATT_ROWS * ATT_LEAD, *vt = kt + dim * ATT_LEAD, *dq = vt + dim * ATT_LEAD;
 	float *srow[ATT_ROWS], *dsrow[ATT_ROWS], *dkrow[ATT_KEYS], *dvrow[ATT_KEYS], *dqrow[ATT_ROWS];
 	row_pointers(s, ATT_LEAD, ATT_ROWS, srow);
 	row_pointers(ds, ATT_LEAD, ATT_ROWS, dsrow);
 	row_pointers(dk, lead, ATT_KEYS, dkrow);
 	row_pointers(dv, lead, ATT_KEYS, dvrow);
-	const float *x = F(a->x) + n * a->length * step, *keys = x + (a->heads + shared) * dim, *values = keys + a->kv * dim;
-	float *dx = F(a->dx) + n * a->length * step, *dkeys = dx + (a->heads + shared) * dim, *dvalues = dkeys + a->kv * dim;
+	const elem *x = E(a->x) + n * a->length * step, *keys = x + (a->heads + shared) * dim, *values = keys + a->kv * dim;
+	elem *dx = E(a->dx) + n * a->length * step, *dkeys = dx + (a->heads + shared) * dim, *dvalues = dkeys + a->kv * dim;
 	for (int64_t k0 = 0; k0 < a->length; k0 += ATT_KEYS) {
 		struct pair p = {.k0 = k0, .keys = least(ATT_KEYS, a->length - k0), .dim = dim};
-		pack_columns(keys + k0 * step, step, dim, p.keys, ATT_LEAD, kt);
-		pack_columns(values + k0 * step, step, dim, p.keys, ATT_LEAD, vt);
+		load_columns(keys + k0 * step, step, p.keys, dim, kt);
+		load_columns(values + k0 * step, step, p.keys, dim, vt);
 		load_rows(keys + k0 * step, step, p.keys, dim, a->scale, k);
 		memset(dk, 0, (size_t)(2 * ATT_KEYS * lead) * 4);
 		for (int64_t head = shared * group; head < (shared + 1) * group; head++)
@@ -187,16 +206,24 @@ static void attention_backward(const struct job *job, int64_t task, char *scratc
 				p.rows = least(ATT_ROWS, a->length - p.q0);
 				int64_t at = ((n * a->length + p.q0) * a->heads + head) * dim;
 				load_rows(x + p.q0 * step + head * dim, step, p.rows, dim, a->scale, q);
-				load_rows(F(a->dy) + at, a->heads * dim, p.rows, dim, 1, dy);
+				load_rows(E(a->dy) + at, a->heads * dim, p.rows, dim, 1, dy);
 				scores(&p, q, kt, srow);
 				scores(&p, dy, vt, dsrow);
-				gradients_of_scores(&p, s, ds, F(a->rows) + (n * a->heads + head) * a->length + p.q0, dy, F(a->y) + at, a->heads * dim);
+				gradients_of_scores(&p, s, ds, F(a->rows) + (n * a->heads + head) * a->length + p.q0, dy, E(a->y) + at, a->heads * dim);
 				over_queries(&p, s, dy, dvrow);
 				over_queries(&p, ds, q, dkrow);
+#if HALF
+				row_pointers(dq + ((head - shared * group) * a->length + p.q0) * dim, dim, p.rows, dqrow);
+				over_keys(&p, ds, k, dim, dqrow, k0 > 0);
+#else
+				(void)dq;
 				row_pointers(dx + p.q0 * step + head * dim, step, p.rows, dqrow);
 				over_keys(&p, ds, k, dim, dqrow, k0 > 0 || a->accumulate);
+#endif
 			}
-		deposit_rows(dk, p.keys, dim, dkeys + k0 * step, step, a->accumulate);
-		deposit_rows(dv, p.keys, dim, dvalues + k0 * step, step, a->accumulate);
+		deposit_rows(dk, lead, p.keys, dim, dkeys + k0 * step, step, a->accumulate);
+		deposit_rows(dv, lead, p.keys, dim, dvalues + k0 * step, step, a->accumulate);
 	}
+	for (int64_t head = 0; HALF && head < group; head++)
+		deposit_rows(dq + head * a->length * dim, dim, a->length, dim, dx + (shared * group + head) * dim, step, a->accumulate);
 }

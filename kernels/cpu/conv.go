@@ -199,14 +199,18 @@ const packedColumns = 512
 func (b *builder) products(c convolution, all []product) {
 	panel := int64(C.plimsoll_panel(C.int32_t(b.lib.path)))
 	var size int64
+	var wide int64 // columns of a task whose sums are scratch
 	for _, p := range all {
-		columns, depth := p.block(panel)
-		size = max(size, p.groups*groupSize(panel, columns, depth))
+		columns, depth := b.block(p, panel)
+		size = max(size, p.groups*b.groupSize(panel, columns, depth))
+		if b.half {
+			wide = max(wide, min(ceil(columns, panel)*panel, C.HALF_COLUMNS))
+		}
 	}
 	packed := b.reserve(size * 4)
-	s := b.reserveScratch(C.ROWS * C.LEAD * 4)
+	s := b.reserveScratch(C.ROWS * (C.LEAD + wide) * 4)
 	for _, p := range all {
-		columns, depth := p.block(panel)
+		columns, depth := b.block(p, panel)
 		for first := int64(0); first < p.columns; first += columns {
 			for k0 := int64(0); k0 == 0 || k0 < p.depth(); k0 += depth {
 				part := part{first, min(columns, p.columns-first), k0, min(depth, p.depth()-k0)}
@@ -221,18 +225,26 @@ func (b *builder) products(c convolution, all []product) {
 type part struct{ first, columns, k0, depth int64 }
 
 // block returns how many columns, and how much of their depth, are packed at a time. Wide parts come first: the windows
-// are read again for every block of columns. The depth is whole blocks, so that no sum is cut anew.
-func (p product) block(panel int64) (columns, depth int64) {
+// are read again for every block of columns. The depth is whole blocks, so that no sum is cut anew; in bfloat16 it is all of it, so
+// that each result is rounded once.
+func (b *builder) block(p product, panel int64) (columns, depth int64) {
 	if p.groups > 1 {
 		return p.columns, max(p.depth(), 1)
 	}
 	columns = min(p.columns, packedColumns)
+	if b.half {
+		most := max(packedFloats/max(ceil(p.depth(), 2), 1)/panel, 1) * panel
+		return min(columns, most), max(p.depth(), 1)
+	}
 	blocks := max(packedFloats/(ceil(columns, panel)*panel)/C.DEPTH, 1)
 	return columns, max(min(p.depth(), blocks*C.DEPTH), 1)
 }
 
-// groupSize returns the floats of a group's packed columns.
-func groupSize(panel, columns, depth int64) int64 {
+// groupSize returns the floats of a group's packed columns, or the pairs of bfloat16.
+func (b *builder) groupSize(panel, columns, depth int64) int64 {
+	if b.half {
+		depth = ceil(depth, 2)
+	}
 	whole := columns / panel * panel
 	if rest := columns - whole; rest > panel/2 {
 		whole += panel
@@ -249,7 +261,7 @@ func (b *builder) pack(c convolution, p product, packed C.uint64_t, panel int64,
 		groups: C.int64_t(p.groups), out: C.int64_t(c.width()), kh: C.int64_t(c.h.kernel), kw: C.int64_t(c.w.kernel),
 		depth: C.int64_t(c.depth()), th: p.grid.th, tw: p.grid.tw, transposed: flag(p.transposed),
 		first: C.int64_t(t.first), columns: C.int64_t(t.columns), k0: C.int64_t(t.k0), k: C.int64_t(t.depth),
-		panels: C.int64_t(panels), group_size: C.int64_t(groupSize(panel, t.columns, t.depth)), tf32: flag(c.tf32),
+		panels: C.int64_t(panels), group_size: C.int64_t(b.groupSize(panel, t.columns, t.depth)), tf32: flag(c.tf32),
 	})
 }
 
@@ -262,10 +274,14 @@ const (
 
 func (b *builder) multiply(c convolution, p product, packed C.uint64_t, panel int64, s scratch, t part) {
 	rows := ceil(p.pixels(), C.ROWS)
-	cols := max(ceil(t.columns, mostColumns), min(ceil(enoughTasks, rows*p.groups), ceil(t.columns, leastColumns)))
+	most := int64(mostColumns)
+	if b.half {
+		most = C.HALF_COLUMNS
+	}
+	cols := max(ceil(t.columns, most), min(ceil(enoughTasks, rows*p.groups), ceil(t.columns, leastColumns)))
 	addJob(b, C.GEMM, p.groups*rows*cols, s, C.struct_gemm_args{
 		grid: p.grid, window_step: C.int64_t(p.windowStep), k0: C.int64_t(t.k0), k: C.int64_t(t.depth),
-		packed: packed, bias: p.bias, group_size: C.int64_t(groupSize(panel, t.columns, t.depth)),
+		packed: packed, bias: p.bias, group_size: C.int64_t(b.groupSize(panel, t.columns, t.depth)),
 		groups: C.int64_t(p.groups), group_columns: C.int64_t(p.columns),
 		first: C.int64_t(t.first), columns: C.int64_t(t.columns),
 		result: p.result, rows: C.int64_t(p.rows), cols: C.int64_t(p.cols), pixel: C.int64_t(p.pixel),

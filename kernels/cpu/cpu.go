@@ -1,5 +1,7 @@
 // Package cpu is the kernel library of the host device: every op of package kernels in float32, in C compiled for
-// AVX-512, AVX2 and any other processor (see Path), on all cores.
+// AVX-512, AVX2 and any other processor (see Path), on all cores; and in bfloat16 on the path avx512 where the processor has
+// AVX512-BF16. There products are of pairs of bfloat16 and everything else is the same code as in float32, between a load that
+// widens and a store that rounds.
 //
 // A launch is bound to addresses when it is prepared; running it allocates nothing. Results depend on the operands and
 // the path alone: work is cut into tasks by shape, sums run in an order that depends on the shape, and threads only
@@ -43,6 +45,7 @@ const MaxThreads = 1024
 type Library struct {
 	memory Memory
 	path   Path
+	halves bool // the processor multiplies in bfloat16
 	pool   *pool
 }
 
@@ -64,7 +67,7 @@ func New(memory Memory, o Options) (*Library, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cpu: %w", err)
 	}
-	return &Library{memory: memory, path: path, pool: pool}, nil
+	return &Library{memory: memory, path: path, halves: C.plimsoll_has(C.HALVES) != 0, pool: pool}, nil
 }
 
 // Name implements kernels.Library: "cpu/avx512".
@@ -82,9 +85,22 @@ func (l *Library) Workspace(c kernels.Call) (int64, error) {
 		return 0, err
 	}
 	if c.Has(kernels.BFloat16) {
-		return 0, fmt.Errorf("%w: %s computes in float32 only", kernels.ErrType, l.Name())
+		if err := l.lacksBFloat16(); err != nil {
+			return 0, err
+		}
 	}
 	return l.build(c, nil).used, nil
+}
+
+// lacksBFloat16 says, with a *kernels.TypeError, what is missing for bfloat16: the instructions, or the path that uses them.
+func (l *Library) lacksBFloat16() error {
+	switch {
+	case !l.halves:
+		return &kernels.TypeError{Needs: "AVX512-BF16, which this CPU does not have"}
+	case l.path != AVX512:
+		return &kernels.TypeError{Needs: fmt.Sprintf("AVX512-BF16, which only the path %v has, and this is %v", AVX512, l.path)}
+	}
+	return nil
 }
 
 // Prepare implements kernels.Library.
@@ -157,6 +173,7 @@ func (l *Library) resolve(uses []kernels.Use) ([]access, error) {
 type builder struct {
 	lib     *Library
 	call    kernels.Call
+	half    bool // activations are bfloat16
 	address map[kernels.Operand]C.uint64_t
 	jobs    []C.struct_job
 	used    int64 // bytes of workspace
@@ -172,7 +189,7 @@ func (l *Library) newBuilder(uses []access) *builder {
 
 func (l *Library) build(c kernels.Call, uses []access) *builder {
 	b := l.newBuilder(uses)
-	b.call = c
+	b.call, b.half = c, c.Has(kernels.BFloat16)
 	switch op := c.Op.(type) {
 	case kernels.Conv2D:
 		b.conv(newConvolution(op.Defaults(), c.In[0]))
@@ -198,6 +215,8 @@ func (l *Library) build(c kernels.Call, uses []access) *builder {
 		b.globalPool()
 	case kernels.AdaptiveAvgPool:
 		b.adaptivePool(op)
+	case kernels.Cast:
+		b.cast(op)
 	case kernels.Dropout:
 		b.dropout(op)
 	case kernels.SoftmaxCrossEntropy:
@@ -256,8 +275,12 @@ func (b *builder) reserveScratch(bytes int64) scratch {
 
 // addJob appends a phase with its arguments.
 func addJob[T any](b *builder, kernel, tasks int64, s scratch, args T) {
+	path := C.int32_t(b.lib.path)
+	if b.half {
+		path = C.HALVES
+	}
 	b.jobs = append(b.jobs, C.struct_job{
-		tasks: C.int64_t(tasks), path: C.int32_t(b.lib.path), kernel: C.int32_t(kernel),
+		tasks: C.int64_t(tasks), path: path, kernel: C.int32_t(kernel),
 		scratch: s.base, scratch_bytes: C.int64_t(s.bytes),
 	})
 	*(*T)(unsafe.Pointer(&b.jobs[len(b.jobs)-1].args)) = args

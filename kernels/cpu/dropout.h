@@ -36,11 +36,11 @@ static struct stream stream_of(const struct dropout_args *d) {
 }
 
 // drop handles n elements that one run of philox has words for.
-INLINE void drop(const float *in, float *out, int64_t n, const uint32_t *word, uint32_t threshold, float scale, const int accumulate) {
+INLINE void drop(const elem *in, elem *out, int64_t n, const uint32_t *word, uint32_t threshold, float scale, const int accumulate) {
 	INDEPENDENT
 	for (int64_t i = 0; i < n; i++) {
-		float v = word[i] >= threshold ? in[i] * scale : 0;
-		out[i] = accumulate ? out[i] + v : v;
+		float v = word[i] >= threshold ? of(in[i]) * scale : 0;
+		out[i] = to(accumulate ? of(out[i]) + v : v);
 	}
 }
 
@@ -54,8 +54,8 @@ static void dropout(const struct job *job, int64_t task, char *scratch) {
 		uint32_t words[4][BLOCKS], ordered[4 * BLOCKS];
 		philox((uint64_t)i / 4, s.high, s.key, words);
 		for (int64_t k = 0; k < 4 * BLOCKS; k++) ordered[k] = words[k % 4][k / 4];
-		const float *in = F(d->in) + i;
-		float *out = F(d->out) + i;
+		const elem *in = E(d->in) + i;
+		elem *out = E(d->out) + i;
 		if (d->accumulate)
 			drop(in, out, least(to - i, 4 * BLOCKS), ordered, d->threshold, d->scale, 1);
 		else

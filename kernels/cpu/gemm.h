@@ -9,6 +9,13 @@
 // Order of sums: each block of DEPTH products is summed from zero, one after the other, and added to what was
 // there. It depends on the shapes alone: not on the path's tile, not on the threads.
 
+// dot adds the products of two pairs to each lane of c: a lane of a and b is two bfloat16, the first in its lower half.
+#if HALF
+INLINE reg dot(reg a, reg b, reg c) { return (reg)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b); }
+#else
+INLINE reg dot(reg a, reg b, reg c) { return fma_(a, b, c); } // there are no pairs
+#endif
+
 // fetch is memory that will be needed: each step of a tile brings the cache line at `at` nearer, the next step the one `pace`
 // floats behind it; the next tile begins `hop` floats behind this one, until the end.
 struct fetch { const float *at, *end; int64_t pace, hop; };
@@ -22,8 +29,8 @@ INLINE void move(struct fetch *s) {
 
 // tile computes out[i] = base[i] + sum over k of a(i, k) * b(k) for `rows` rows of `regs` registers.
 // a(i, k) = a[i*ai + k*ak]; b(k) = b[k*bk ...]. base null stands for zeros. apart: ai is no constant, and three rows
-// share an address. Meanwhile it brings the caches what comes next: its own part of out, and `depth` values of each fetch.
-INLINE void tile(const int rows, const int regs, const int apart, int64_t ai, int64_t ak, int64_t bk, int64_t depth, const float *a,
+// share an address. pairs: the factors are pairs of bfloat16, see dot. Meanwhile it brings the caches what comes next: its own part of out, and `depth` values of each fetch.
+INLINE void tile(const int rows, const int regs, const int apart, const int pairs, int64_t ai, int64_t ak, int64_t bk, int64_t depth, const float *a,
 		const float *b, struct fetches ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) {
 	UNROLL for (int i = 0; i < rows; i++)
 		UNROLL for (int j = 0; j < regs; j++) __builtin_prefetch(out[i] + column + j * LANES, 1);
@@ -37,7 +44,7 @@ INLINE void tile(const int rows, const int regs, const int apart, int64_t ai, in
 		UNROLL for (int j = 0; j < regs; j++) bv[j] = *(const vec *)(b + j * LANES);
 		UNROLL for (int i = 0; i < rows; i++) {
 			reg av = splat(apart ? threes[i / 3][i % 3 * ai] : a[i * ai]);
-			UNROLL for (int j = 0; j < regs; j++) acc[i][j] = fma_(av, bv[j], acc[i][j]);
+			UNROLL for (int j = 0; j < regs; j++) acc[i][j] = pairs ? dot(av, bv[j], acc[i][j]) : fma_(av, bv[j], acc[i][j]);
 		}
 		__builtin_prefetch(ahead.one.at, 0, 2);
 		__builtin_prefetch(ahead.other.at, 0, 2);
@@ -56,24 +63,24 @@ INLINE void tile(const int rows, const int regs, const int apart, int64_t ai, in
 }
 
 // A tile function for each number of rows and registers. by_rows reads a packed block row by row, by_depth depth by depth,
-// in_rows rows that are lead apart.
+// in_rows rows that are lead apart; pairs_in_rows and pairs_by_depth do so with pairs.
 typedef void tile_fn(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b,
 	const struct fetches *ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column);
 
-#define TILE(rows, regs) \
-	static void by_rows_##rows##_##regs(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, \
+#define LAYOUT(layout, rows, regs, apart, pairs, ai, ak) \
+	static void layout##_##rows##_##regs(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, \
 			const struct fetches *ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) { \
 		(void)lead; \
-		tile(rows, regs, 0, LEAD, 1, bk, depth, a, b, *ahead, out, column, base, base_column); \
-	} \
-	static void by_depth_##rows##_##regs(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, \
-			const struct fetches *ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) { \
-		tile(rows, regs, 0, 1, lead, bk, depth, a, b, *ahead, out, column, base, base_column); \
-	} \
-	static void in_rows_##rows##_##regs(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, \
-			const struct fetches *ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) { \
-		tile(rows, regs, 1, lead, 1, bk, depth, a, b, *ahead, out, column, base, base_column); \
+		tile(rows, regs, apart, pairs, ai, ak, bk, depth, a, b, *ahead, out, column, base, base_column); \
 	}
+#if HALF
+#define TILE(rows, regs) \
+	LAYOUT(in_rows, rows, regs, 1, 0, lead, 1) LAYOUT(by_depth, rows, regs, 0, 0, 1, lead) \
+	LAYOUT(pairs_in_rows, rows, regs, 1, 1, lead, 1) LAYOUT(pairs_by_depth, rows, regs, 0, 1, 1, lead)
+#else
+#define TILE(rows, regs) \
+	LAYOUT(by_rows, rows, regs, 0, 0, LEAD, 1) LAYOUT(by_depth, rows, regs, 0, 0, 1, lead) LAYOUT(in_rows, rows, regs, 1, 0, lead, 1)
+#endif
 #define TILES(rows) TILE(rows, 1) TILE(rows, 2)
 #define ENTRY(layout, rows) {layout##_##rows##_1, layout##_##rows##_2}
 
@@ -89,7 +96,12 @@ TILES(7) TILES(8) TILES(9) TILES(10) TILES(11) TILES(12) TILES(13) TILES(14)
 #define ENTRIES(layout) \
 	{ENTRY(layout, 1), ENTRY(layout, 2), ENTRY(layout, 3), ENTRY(layout, 4), ENTRY(layout, 5), ENTRY(layout, 6) LARGER(layout)}
 
+#if HALF
+static tile_fn *const pairs_in_rows[STRIP][2] = ENTRIES(pairs_in_rows);
+static tile_fn *const pairs_by_depth[STRIP][2] = ENTRIES(pairs_by_depth);
+#else
 static tile_fn *const by_rows[STRIP][2] = ENTRIES(by_rows);
+#endif
 static tile_fn *const by_depth[STRIP][2] = ENTRIES(by_depth);
 static tile_fn *const in_rows[STRIP][2] = ENTRIES(in_rows);
 
@@ -142,7 +154,7 @@ static void strips(tile_fn *const fns[STRIP][2], int64_t rows, int64_t columns, 
 // place is where the window of a pixel lies: its image, the row of tap 0, and the value of tap 0 within a row of the
 // image, both of which may be outside.
 // left are the pixels from this one to the end of its row of the grid.
-struct place { const float *image; int64_t h, at, left; };
+struct place { const elem *image; int64_t h, at, left; };
 
 struct pixel { int64_t n, h, w; };
 
@@ -161,7 +173,7 @@ INLINE void next_pixel(const struct grid *g, struct pixel *p) {
 // locate finds the places of pixels p, p+1, ...; channel is the first of the group.
 static void locate(const struct grid *g, struct pixel p, int64_t rows, int64_t channel, struct place *places) {
 	for (int64_t i = 0; i < rows; i++, next_pixel(g, &p)) {
-		places[i].image = F(g->image) + p.n * g->height * g->width * g->pixel;
+		places[i].image = E(g->image) + p.n * g->height * g->width * g->pixel;
 		places[i].h = p.h * g->th.mul + g->th.off;
 		places[i].at = (p.w * g->tw.mul + g->tw.off) * g->pixel + channel;
 		places[i].left = g->w - p.w;
@@ -169,35 +181,35 @@ static void locate(const struct grid *g, struct pixel p, int64_t rows, int64_t c
 }
 
 // address is that of the first value of a window, so many rows of the image further down.
-INLINE const float *address(const struct grid *g, const struct place *p, int64_t down) {
+INLINE const elem *address(const struct grid *g, const struct place *p, int64_t down) {
 	return p->image + (p->h + down) * g->width * g->pixel + p->at;
 }
 
-// copy_values copies n floats; the last register may overlap the one before it.
-INLINE void copy_values(float *dst, const float *src, int64_t n) {
+// copy_values copies n elements; the last register may overlap the one before it.
+INLINE void copy_values(elem *dst, const elem *src, int64_t n) {
 	if (n < LANES) {
 		for (int64_t i = 0; i < n; i++) dst[i] = src[i];
 		return;
 	}
 	int64_t i = 0;
-	for (; i + LANES <= n; i += LANES) *(vec *)(dst + i) = *(const vec *)(src + i);
-	if (i < n) *(vec *)(dst + n - LANES) = *(const vec *)(src + n - LANES);
+	for (; i + LANES <= n; i += LANES) *(some *)(dst + i) = *(const some *)(src + i);
+	if (i < n) *(some *)(dst + n - LANES) = *(const some *)(src + n - LANES);
 }
 
-// copy_rows copies rows of n floats; two registers hold those of the first layer of many a network.
-INLINE void copy_rows(float *dst, int64_t lead, const float *src, int64_t step, int64_t rows, int64_t n) {
+// copy_rows copies rows of n elements; two registers hold those of the first layer of many a network.
+INLINE void copy_rows(elem *dst, int64_t lead, const elem *src, int64_t step, int64_t rows, int64_t n) {
 	if (n > LANES && n < 2 * LANES)
 		for (; rows > 0; rows--, dst += lead, src += step) {
-			reg first = *(const vec *)src, last = *(const vec *)(src + n - LANES);
-			*(vec *)dst = first;
-			*(vec *)(dst + n - LANES) = last;
+			some first = *(const some *)src, last = *(const some *)(src + n - LANES);
+			*(some *)dst = first;
+			*(some *)(dst + n - LANES) = last;
 		}
 	else
 		for (; rows > 0; rows--, dst += lead, src += step) copy_values(dst, src, n);
 }
 
 // copy_clipped copies values [from, to) of a line of the given width, with zeros for those outside.
-static void copy_clipped(float *dst, const float *line, int64_t from, int64_t to, int64_t width) {
+static void copy_clipped(elem *dst, const elem *line, int64_t from, int64_t to, int64_t width) {
 	int64_t a = least(most(from, 0), to), b = most(least(to, width), a);
 	for (int64_t i = from; i < a; i++) dst[i - from] = 0;
 	for (int64_t i = a; i < b; i++) dst[i - from] = line[i];
@@ -207,13 +219,13 @@ static void copy_clipped(float *dst, const float *line, int64_t from, int64_t to
 // gather_run copies one run of the windows at places, which lies `down` rows and `right` floats behind their first value. All
 // windows of a row of the grid that see no value outside the image are copied without a look at each.
 static void gather_run(const struct grid *g, const struct place *places, int64_t rows, int64_t down, int64_t right, int64_t length,
-		float *dst, int64_t lead) {
+		elem *dst, int64_t lead) {
 	int64_t line = g->width * g->pixel, step = g->tw.mul * g->pixel;
 	for (int64_t n; rows > 0; rows -= n, places += n) {
 		n = least(places->left, rows);
 		int64_t h = places->h + down, at = places->at + right, inner = 0, end = n;
 		int inside = h >= 0 && h < g->height;
-		const float *src = places->image + (inside ? h * line : 0);
+		const elem *src = places->image + (inside ? h * line : 0);
 		while (inner < end && (!inside || at + inner * step < 0)) inner++;
 		while (end > inner && at + (end - 1) * step + length > line) end--;
 		for (int64_t i = 0; i < n; i++, dst += lead) {
@@ -229,7 +241,7 @@ static void gather_run(const struct grid *g, const struct place *places, int64_t
 
 // gather copies values [k0, k1) of the windows at places to the rows of dst. A window is cut into runs that are
 // contiguous in the image: one tap, or all taps of w where these follow one another.
-static void gather(const struct grid *g, const struct place *places, int64_t rows, int64_t k0, int64_t k1, float *dst, int64_t lead) {
+static void gather(const struct grid *g, const struct place *places, int64_t rows, int64_t k0, int64_t k1, elem *dst, int64_t lead) {
 	if (k0 == k1) return;
 	int64_t runs = g->joined ? 1 : g->tw.count, run = g->depth * g->tw.count / runs;
 	int64_t th = k0 / run / runs, tw = k0 / run % runs, skip = k0 % run;
@@ -243,6 +255,7 @@ static void gather(const struct grid *g, const struct place *places, int64_t row
 	}
 }
 
+#if !HALF
 // round_rows rounds rows of values, lead apart, to TF32 where they are: see kernels.RoundTF32.
 static void round_rows(float *values, int64_t rows, int64_t width, int64_t lead) {
 	typedef uint32_t __attribute__((may_alias)) word;
@@ -254,6 +267,8 @@ static void round_rows(float *values, int64_t rows, int64_t width, int64_t lead)
 		}
 	}
 }
+
+#endif
 
 // panel_width is the columns that a panel of so many columns takes: whole registers.
 INLINE int64_t panel_width(int64_t columns) { return columns > LANES ? PANEL : LANES; }
@@ -298,6 +313,25 @@ static void transpose(const float *src, int64_t src_step, float *dst, int64_t ds
 	UNROLL for (int i = 0; i < LANES; i++) *(vec *)(dst + i * dst_step) = t[i];
 }
 
+// in_place: the windows are the pixels of the image, one after the other, and their rows lie so near one another that a
+// strip of them spreads over the sets of the first-level cache.
+INLINE int in_place(const struct grid *g) {
+	return g->th.count == 1 && g->tw.count == 1 && g->th.mul == 1 && g->tw.mul == 1 && g->th.off == 0 && g->tw.off == 0 &&
+		g->h == g->height && g->w == g->width && g->pixel <= IN_PLACE;
+}
+
+// image_fetch fetches what the windows of the rows behind these see, in so many steps for each strip; nothing when that would
+// not fit beside what is in use.
+static struct fetch image_fetch(const struct grid *g, const struct place *places, int64_t rows, int64_t steps) {
+	const float *from = (const float *)address(g, &places[rows - 1], (g->th.count - 1) * g->th.step);
+	int64_t floats = rows * g->th.mul * g->tw.mul * g->pixel * (int64_t)sizeof(elem) / 4;
+	int64_t pace = least(ceildiv(floats, most(steps * ceildiv(rows, STRIP), 1)), CACHE_LINE);
+	return (struct fetch){from, from + floats, floats <= MOST_AHEAD ? pace : 0, 0};
+}
+
+#if HALF
+#include "gemm_bf16.h"
+#else
 // pack_columns packs k values of columns that are rows in memory: dst[i*width + j] = src[j*row + i].
 static void pack_columns(const float *src, int64_t row, int64_t k, int64_t columns, int64_t width, float *dst) {
 	for (int64_t j = 0; j < columns; j += LANES)
@@ -354,22 +388,6 @@ static void result_rows(const struct gemm_args *g, struct pixel p, int64_t rows,
 		int64_t h = p.h * g->mul_h + g->off_h, w = p.w * g->mul_w + g->off_w;
 		out[i] = F(g->result) + ((p.n * g->rows + h) * g->cols + w) * g->pixel + channel;
 	}
-}
-
-// in_place: the windows are the pixels of the image, one after the other, and their rows lie so near one another that a
-// strip of them spreads over the sets of the first-level cache.
-INLINE int in_place(const struct grid *g) {
-	return g->th.count == 1 && g->tw.count == 1 && g->th.mul == 1 && g->tw.mul == 1 && g->th.off == 0 && g->tw.off == 0 &&
-		g->h == g->height && g->w == g->width && g->pixel <= IN_PLACE;
-}
-
-// image_fetch fetches what the windows of the rows behind these see, in so many steps for each strip; nothing when that would
-// not fit beside what is in use.
-static struct fetch image_fetch(const struct grid *g, const struct place *places, int64_t rows, int64_t steps) {
-	const float *from = address(g, &places[rows - 1], (g->th.count - 1) * g->th.step);
-	int64_t floats = rows * g->th.mul * g->tw.mul * g->pixel;
-	int64_t pace = least(ceildiv(floats, most(steps * ceildiv(rows, STRIP), 1)), CACHE_LINE);
-	return (struct fetch){from, from + floats, floats <= MOST_AHEAD ? pace : 0, 0};
 }
 
 // gemm: a task is a block of rows and a block of columns of one group. Scratch: float ROWS,LEAD.
@@ -456,6 +474,8 @@ static void weight_gradient(const struct job *job, int64_t task, char *scratch) 
 	}
 }
 
+#endif
+
 // sum_parts: a task is a chunk of elements.
 static void sum_parts(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
@@ -478,8 +498,8 @@ static void bias_gradient(const struct job *job, int64_t task, char *scratch) {
 	int64_t c0 = task * 64, width = least(b->channels - c0, 64);
 	double sum[64] = {0};
 	for (int64_t r = 0; r < b->rows; r++) {
-		const float *restrict dy = F(b->dy) + r * b->channels + c0;
-		for (int64_t c = 0; c < width; c++) sum[c] += dy[c];
+		const elem *restrict dy = E(b->dy) + r * b->channels + c0;
+		for (int64_t c = 0; c < width; c++) sum[c] += of(dy[c]);
 	}
 	float *out = F(b->out) + c0;
 	for (int64_t c = 0; c < width; c++) out[c] = b->accumulate ? out[c] + (float)sum[c] : (float)sum[c];

@@ -1,5 +1,6 @@
 // A job is one phase of a launch: a kernel, its arguments and its tasks. Addresses are uint64_t, so that the Go side
-// holds jobs in memory without pointers; counts and strides are in elements unless a comment says otherwise.
+// holds jobs in memory without pointers. What is float in activations and their gradients is bfloat16 in the jobs of HALVES, where
+// packed factors are pairs of such and depths of blocks count pairs; counts and strides are in elements unless a comment says otherwise.
 #ifndef PLIMSOLL_JOB_H
 #define PLIMSOLL_JOB_H
 
@@ -24,6 +25,8 @@ enum kernel {
 	LOOKUP,
 	COPY,
 	COPY_COLUMNS,
+	NARROW,
+	WIDEN,
 	MAXPOOL_FORWARD,
 	MAXPOOL_BACKWARD,
 	AVGPOOL_FORWARD,
@@ -69,6 +72,7 @@ enum kernel {
 
 enum { ROWS = 112, DEPTH = 256, GAP = 16 };     // GEMM: rows of a block, its depth, what keeps its rows off one cache set
 enum { LEAD = DEPTH + GAP };                    // floats from row to row of a packed block
+enum { HALF_COLUMNS = 512 };                     // of bfloat16: most columns of a task, whose sums are scratch
 enum { IN_PLACE = 1024 };                        // GEMM: most floats between rows that are read where they are
 enum { MOST_AHEAD = 1 << 16 };                   // GEMM: floats of an image that are fetched ahead, a part of the second-level cache
 enum { GRAD_ROWS = 256, GRAD_COLS = 256, GRAD_DEPTH = 128 }; // the same for weight gradients
@@ -92,7 +96,7 @@ struct taps {
 // window, taps of h outermost, then taps of w, then depth channels, form a row of a matrix.
 struct grid {
 	int64_t n, h, w;              // of the grid
-	uint64_t image;               // float N,height,width,pixel
+	uint64_t image;               // N,height,width,pixel
 	int64_t height, width, pixel;
 	int64_t depth;                // channels that a tap contributes
 	struct taps th, tw;
@@ -296,7 +300,8 @@ struct job {
 	} args;
 };
 
-enum { PLAIN, AVX2, AVX512, PATHS };
+// HALVES is no path of its own: AVX512 with activations in bfloat16.
+enum { PLAIN, AVX2, AVX512, PATHS, HALVES = PATHS };
 
 // share is the part of a job's tasks that one worker does first, in cache lines of its own. Shares are runs of tasks that
 // lie side by side, the same runs for jobs with as many tasks: what a worker wrote is in its own cache when it reads it.

@@ -8,9 +8,11 @@
 #include "activation.h"
 #include "sequence.h"
 #include "attention.h"
+#if !HALF // what no activation is part of
 #include "update.h"
 #include "guard.h"
 #include "peak.h"
+#endif
 
 static kernel_fn *const table[KERNELS] = {
 	[PACK_WEIGHTS] = pack_weights,
@@ -62,6 +64,10 @@ static kernel_fn *const table[KERNELS] = {
 	[ROTARY] = rotary,
 	[ATTENTION_FORWARD] = attention_forward,
 	[ATTENTION_BACKWARD] = attention_backward,
+#if HALF
+	[NARROW] = narrow,
+	[WIDEN] = widen,
+#else
 	[SGD_UPDATE] = sgd_update,
 	[ADAM_UPDATE] = adam_update,
 	[MUON_BEGIN] = muon_begin,
@@ -71,4 +77,5 @@ static kernel_fn *const table[KERNELS] = {
 	[GUARD_SQUARES] = guard_squares,
 	[GUARD_VERDICT] = guard_verdict,
 	[PEAK] = peak,
+#endif
 };

@@ -24,20 +24,20 @@ INLINE float exponential(float x) {
 enum { LOSS_CHUNK = 1024, LOSS_LINES = 16 };
 
 // largest is the largest value, and the first place where it is: the chunk first, then the place in it.
-INLINE float largest(const float *x, int64_t n, int64_t *at) {
-	float best = x[0];
+INLINE float largest(const elem *x, int64_t n, int64_t *at) {
+	float best = of(x[0]);
 	*at = 0;
 	for (int64_t from = 0; from < n; from += LOSS_CHUNK) {
 		int64_t to = least(from + LOSS_CHUNK, n);
 		float max[LOSS_LINES];
 		for (int64_t j = 0; j < LOSS_LINES; j++) max[j] = best;
 		for (int64_t i = from; i + LOSS_LINES <= to; i += LOSS_LINES)
-			for (int64_t j = 0; j < LOSS_LINES; j++) max[j] = x[i + j] > max[j] ? x[i + j] : max[j];
-		for (int64_t i = from + (to - from) / LOSS_LINES * LOSS_LINES; i < to; i++) max[0] = x[i] > max[0] ? x[i] : max[0];
+			for (int64_t j = 0; j < LOSS_LINES; j++) max[j] = of(x[i + j]) > max[j] ? of(x[i + j]) : max[j];
+		for (int64_t i = from + (to - from) / LOSS_LINES * LOSS_LINES; i < to; i++) max[0] = of(x[i]) > max[0] ? of(x[i]) : max[0];
 		for (int64_t j = 1; j < LOSS_LINES; j++) max[0] = max[j] > max[0] ? max[j] : max[0];
 		if (!(max[0] > best)) continue;
 		best = max[0];
-		for (*at = from; x[*at] != best;) ++*at;
+		for (*at = from; of(x[*at]) != best;) ++*at;
 	}
 	return best;
 }
@@ -46,14 +46,14 @@ enum { IGNORED = -100 }; // kernels.Ignored
 
 // loss_row returns the loss of one row and whether its prediction is right, 0 and -1 of a row that does not count; it writes what is
 // saved when that is wanted.
-static double loss_row(const float *x, int64_t classes, int32_t label, float *saved, int32_t *hit) {
+static double loss_row(const elem *x, int64_t classes, int32_t label, float *saved, int32_t *hit) {
 	int64_t best;
 	float max = largest(x, classes, &best);
 	double part[LOSS_LINES] = {0}, sum = 0;
 	for (int64_t c = 0; c < classes; c += LOSS_LINES) {
 		float e[LOSS_LINES];
 		int64_t n = least(classes - c, LOSS_LINES);
-		for (int64_t j = 0; j < LOSS_LINES; j++) e[j] = j < n ? exponential(x[c + (j < n ? j : 0)] - max) : 0;
+		for (int64_t j = 0; j < LOSS_LINES; j++) e[j] = j < n ? exponential(of(x[c + (j < n ? j : 0)]) - max) : 0;
 		for (int64_t j = 0; j < LOSS_LINES; j++) part[j] += e[j];
 	}
 	for (int64_t j = 0; j < LOSS_LINES; j++) sum += part[j];
@@ -65,7 +65,7 @@ static double loss_row(const float *x, int64_t classes, int32_t label, float *sa
 	*hit = label == IGNORED ? -1 : best == label;
 	if (label == IGNORED) return 0;
 	if (label < 0 || label >= classes) return NAN;
-	return log(sum) - ((double)x[label] - max);
+	return log(sum) - ((double)of(x[label]) - max);
 }
 
 // loss_forward: a task is rows_per_task rows.
@@ -74,7 +74,7 @@ static void loss_forward(const struct job *job, int64_t task, char *scratch) {
 	const struct loss_args *l = &job->args.loss;
 	int64_t from = task * l->rows_per_task, to = least(from + l->rows_per_task, l->rows);
 	for (int64_t r = from; r < to; r++)
-		D(l->row_loss)[r] = loss_row(F(l->logits) + r * l->classes, l->classes, I(l->labels)[r],
+		D(l->row_loss)[r] = loss_row(E(l->logits) + r * l->classes, l->classes, I(l->labels)[r],
 			l->saved ? F(l->saved) + 3 * r : 0, I(l->row_hit) + r);
 }
 
@@ -100,30 +100,32 @@ static void loss_total(const struct job *job, int64_t task, char *scratch) {
 static void loss_backward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct loss_args *l = &job->args.loss;
-	int64_t from = task * l->rows_per_task, to = least(from + l->rows_per_task, l->rows);
+	int64_t from = task * l->rows_per_task, end = least(from + l->rows_per_task, l->rows);
 	float rows = F(l->result)[2];
-	for (int64_t r = from; r < to; r++) {
-		const float *x = F(l->logits) + r * l->classes, *saved = F(l->saved) + 3 * r;
-		float *dx = F(l->dx) + r * l->classes, max = saved[0];
+	for (int64_t r = from; r < end; r++) {
+		const elem *x = E(l->logits) + r * l->classes;
+		const float *saved = F(l->saved) + 3 * r;
+		elem *dx = E(l->dx) + r * l->classes;
+		float max = saved[0];
 		double sum = (double)saved[1] + saved[2];
 		int32_t label = I(l->labels)[r];
 		if (label == IGNORED) {
-			if (!l->accumulate) memset(dx, 0, (size_t)l->classes * 4);
+			if (!l->accumulate) memset(dx, 0, (size_t)l->classes * sizeof(elem));
 			continue;
 		}
 		int known = label >= 0 && label < l->classes;
-		float off = known ? 0 : NAN, right = known ? x[label] : 0, was = known && l->accumulate ? dx[label] : 0;
+		float off = known ? 0 : NAN, right = known ? of(x[label]) : 0, was = known && l->accumulate ? of(dx[label]) : 0;
 		int64_t classes = l->classes, accumulate = l->accumulate;
 		for (int64_t c = 0; c < classes; c += LOSS_LINES) {
 			float e[LOSS_LINES];
 			int64_t n = least(classes - c, LOSS_LINES);
-			for (int64_t j = 0; j < LOSS_LINES; j++) e[j] = j < n ? exponential(x[c + (j < n ? j : 0)] - max) : 0;
+			for (int64_t j = 0; j < LOSS_LINES; j++) e[j] = j < n ? exponential(of(x[c + (j < n ? j : 0)]) - max) : 0;
 			for (int64_t j = 0; j < LOSS_LINES; j++) e[j] = ((float)(e[j] / sum) - off) / rows;
 			if (accumulate)
-				for (int64_t j = 0; j < n; j++) dx[c + j] += e[j];
+				for (int64_t j = 0; j < n; j++) dx[c + j] = to(of(dx[c + j]) + e[j]);
 			else
-				memcpy(dx + c, e, (size_t)n * 4);
+				for (int64_t j = 0; j < n; j++) dx[c + j] = to(e[j]);
 		}
-		if (known) dx[label] = was + ((float)(exponential(right - max) / sum) - 1) / rows;
+		if (known) dx[label] = to(was + ((float)(exponential(right - max) / sum) - 1) / rows);
 	}
 }

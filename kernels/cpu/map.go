@@ -23,6 +23,21 @@ func (b *builder) relu(op kernels.ReLU) {
 	}
 }
 
+// cast rounds to bfloat16 or widens, and does the other with gradients.
+func (b *builder) cast(op kernels.Cast) {
+	kernel, args := int64(C.NARROW), C.struct_map_args{a: b.at(kernels.X, 0), out: b.at(kernels.Y, 0)}
+	if b.call.Pass != kernels.Forward {
+		if b.call.Skips(0) {
+			return
+		}
+		args = C.struct_map_args{a: b.at(kernels.DY, 0), out: b.at(kernels.DX, 0), accumulate: flag(b.call.Adds(0))}
+	}
+	if (b.call.Pass == kernels.Forward) != (op.To == kernels.BFloat16) {
+		kernel = C.WIDEN
+	}
+	b.mapped(kernel, args)
+}
+
 func (b *builder) add() {
 	if b.call.Pass == kernels.Forward {
 		b.mapped(C.ADD_FORWARD, C.struct_map_args{a: b.at(kernels.X, 0), b: b.at(kernels.X, 1), out: b.at(kernels.Y, 0)})
@@ -45,7 +60,7 @@ func (b *builder) concat() {
 		width := d.Elements() / rows
 		if b.call.Pass == kernels.Forward {
 			b.copied(copying{
-				src: b.at(kernels.X, i), dst: offset(b.at(kernels.Y, 0), column),
+				src: b.at(kernels.X, i), dst: b.offset(b.at(kernels.Y, 0), column),
 				rows: rows, width: width, srcStride: width, dstStride: stride,
 			})
 		} else {
@@ -62,7 +77,7 @@ func (b *builder) gradientCopy(i int, column, width, stride int64) {
 		return
 	}
 	b.copied(copying{
-		src: offset(src, column), dst: dst, rows: b.call.In[i].Elements() / width, width: width,
+		src: b.offset(src, column), dst: dst, rows: b.call.In[i].Elements() / width, width: width,
 		srcStride: stride, dstStride: width, accumulate: b.call.Adds(i),
 	})
 }
@@ -74,7 +89,7 @@ func (b *builder) slice(op kernels.Slice) {
 	length, width, from := b.call.In[0].Elements()/rows, y.Elements()/rows, int64(op.From)
 	c := copying{rows: rows, width: width, srcStride: length, dstStride: width}
 	if b.call.Pass == kernels.Forward {
-		c.src, c.dst = offset(b.at(kernels.X, 0), from), b.at(kernels.Y, 0)
+		c.src, c.dst = b.offset(b.at(kernels.X, 0), from), b.at(kernels.Y, 0)
 		b.copied(c)
 		return
 	}
@@ -82,11 +97,11 @@ func (b *builder) slice(op kernels.Slice) {
 		return
 	}
 	dx := b.at(kernels.DX, 0)
-	c.src, c.dst, c.srcStride, c.dstStride, c.accumulate = b.at(kernels.DY, 0), offset(dx, from), width, length, b.call.Adds(0)
+	c.src, c.dst, c.srcStride, c.dstStride, c.accumulate = b.at(kernels.DY, 0), b.offset(dx, from), width, length, b.call.Adds(0)
 	b.copied(c)
 	if !c.accumulate {
 		b.cleared(dx, rows, from, length)
-		b.cleared(offset(dx, from+width), rows, length-from-width, length)
+		b.cleared(b.offset(dx, from+width), rows, length-from-width, length)
 	}
 }
 
@@ -97,8 +112,13 @@ func (b *builder) cleared(dst C.uint64_t, rows, width, stride int64) {
 	}
 }
 
-// offset moves an address by so many floats.
-func offset(address C.uint64_t, floats int64) C.uint64_t { return address + C.uint64_t(floats*4) }
+// offset moves an address by so many elements of the activations.
+func (b *builder) offset(address C.uint64_t, elements int64) C.uint64_t {
+	if b.half {
+		return address + C.uint64_t(elements*kernels.BFloat16.Size())
+	}
+	return address + C.uint64_t(elements*kernels.Float32.Size())
+}
 
 // copying is a copy of rows between matrices with strides, or zeros; equal strides without gaps make it one run.
 type copying struct {

@@ -12,37 +12,39 @@ INLINE float unclipped(float dy, float y, float most) { return most > 0 && y >= 
 static void relu_forward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct map_args *m = &job->args.map;
-	int64_t from = task * m->chunk, to = least(from + m->chunk, m->n);
-	const float *x = F(m->a);
-	float *y = F(m->out), most = m->most;
+	int64_t from = task * m->chunk, end = least(from + m->chunk, m->n);
+	const elem *x = E(m->a);
+	elem *y = E(m->out);
+	float most = m->most;
 	INDEPENDENT
-	for (int64_t i = from; i < to; i++) y[i] = clipped(x[i], most);
+	for (int64_t i = from; i < end; i++) y[i] = to(clipped(of(x[i]), most));
 }
 
 // relu_backward: a = dy, b = y.
 static void relu_backward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct map_args *m = &job->args.map;
-	int64_t from = task * m->chunk, to = least(from + m->chunk, m->n);
-	const float *dy = F(m->a), *y = F(m->b);
-	float *dx = F(m->out), most = m->most;
+	int64_t from = task * m->chunk, end = least(from + m->chunk, m->n);
+	const elem *dy = E(m->a), *y = E(m->b);
+	elem *dx = E(m->out);
+	float most = m->most;
 	if (m->accumulate) {
 		INDEPENDENT
-		for (int64_t i = from; i < to; i++) dx[i] += unclipped(dy[i], y[i], most);
+		for (int64_t i = from; i < end; i++) dx[i] = to(of(dx[i]) + unclipped(of(dy[i]), of(y[i]), most));
 		return;
 	}
 	INDEPENDENT
-	for (int64_t i = from; i < to; i++) dx[i] = unclipped(dy[i], y[i], most);
+	for (int64_t i = from; i < end; i++) dx[i] = to(unclipped(of(dy[i]), of(y[i]), most));
 }
 
 static void add_forward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct map_args *m = &job->args.map;
-	int64_t from = task * m->chunk, to = least(from + m->chunk, m->n);
-	const float *a = F(m->a), *b = F(m->b);
-	float *y = F(m->out);
+	int64_t from = task * m->chunk, end = least(from + m->chunk, m->n);
+	const elem *a = E(m->a), *b = E(m->b);
+	elem *y = E(m->out);
 	INDEPENDENT
-	for (int64_t i = from; i < to; i++) y[i] = a[i] + b[i];
+	for (int64_t i = from; i < end; i++) y[i] = to(of(a[i]) + of(b[i]));
 }
 
 // looked_up looks up some pixels; a constant number of channels, where it is one, unrolls the inner loop.
@@ -67,14 +69,14 @@ static void lookup(const struct job *job, int64_t task, char *scratch) {
 static void copy(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct map_args *m = &job->args.map;
-	int64_t from = task * m->chunk, to = least(from + m->chunk, m->n);
-	const float *restrict a = F(m->a);
-	float *restrict out = F(m->out);
+	int64_t from = task * m->chunk, end = least(from + m->chunk, m->n);
+	const elem *restrict a = E(m->a);
+	elem *restrict out = E(m->out);
 	if (!m->accumulate) {
-		memcpy(out + from, a + from, (size_t)(to - from) * 4);
+		memcpy(out + from, a + from, (size_t)(end - from) * sizeof(elem));
 		return;
 	}
-	for (int64_t i = from; i < to; i++) out[i] += a[i];
+	for (int64_t i = from; i < end; i++) out[i] = to(of(out[i]) + of(a[i]));
 }
 
 // copy_columns copies (or adds) a block of columns from one matrix to another, or clears it. A task is some columns of
@@ -83,16 +85,39 @@ static void copy_columns(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct copy_args *m = &job->args.copy;
 	int64_t blocks = ceildiv(m->width, m->columns_per_task), column = task % blocks * m->columns_per_task;
-	int64_t from = task / blocks * m->rows_per_task, to = least(from + m->rows_per_task, m->rows);
+	int64_t from = task / blocks * m->rows_per_task, end = least(from + m->rows_per_task, m->rows);
 	int64_t width = least(m->columns_per_task, m->width - column);
-	for (int64_t r = from; r < to; r++) {
-		const float *restrict src = F(m->src) + r * m->src_stride + column;
-		float *restrict dst = F(m->dst) + r * m->dst_stride + column;
+	for (int64_t r = from; r < end; r++) {
+		const elem *restrict src = E(m->src) + r * m->src_stride + column;
+		elem *restrict dst = E(m->dst) + r * m->dst_stride + column;
 		if (!m->src)
-			memset(dst, 0, (size_t)width * 4);
+			memset(dst, 0, (size_t)width * sizeof(elem));
 		else if (m->accumulate)
-			for (int64_t i = 0; i < width; i++) dst[i] += src[i];
+			for (int64_t i = 0; i < width; i++) dst[i] = to(of(dst[i]) + of(src[i]));
 		else
-			memcpy(dst, src, (size_t)width * 4);
+			memcpy(dst, src, (size_t)width * sizeof(elem));
 	}
 }
+
+#if HALF
+// narrow rounds floats a to elements, widen is the other way; either adds to what is there when asked to.
+static void narrow(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct map_args *m = &job->args.map;
+	int64_t from = task * m->chunk, end = least(from + m->chunk, m->n);
+	const float *a = F(m->a);
+	elem *out = E(m->out);
+	INDEPENDENT
+	for (int64_t i = from; i < end; i++) out[i] = to(m->accumulate ? of(out[i]) + a[i] : a[i]);
+}
+
+static void widen(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct map_args *m = &job->args.map;
+	int64_t from = task * m->chunk, end = least(from + m->chunk, m->n);
+	const elem *a = E(m->a);
+	float *out = F(m->out);
+	INDEPENDENT
+	for (int64_t i = from; i < end; i++) out[i] = m->accumulate ? out[i] + of(a[i]) : of(a[i]);
+}
+#endif

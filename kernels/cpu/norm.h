@@ -23,29 +23,29 @@ INLINE struct norm_part norm_part_of(const struct norm_args *n, int64_t task) {
 }
 
 // add_rows adds rows of x to sum, four at a time.
-INLINE void add_rows(const float *x, int64_t rows, int64_t stride, int64_t width, float *restrict sum) {
+INLINE void add_rows(const elem *x, int64_t rows, int64_t stride, int64_t width, float *restrict sum) {
 	for (int64_t c = 0; c < width; c++) sum[c] = 0;
 	int64_t r = 0;
 	for (; r + 4 <= rows; r += 4, x += 4 * stride)
 		for (int64_t c = 0; c < width; c++)
-			sum[c] += (x[c] + x[c + stride]) + (x[c + 2 * stride] + x[c + 3 * stride]);
+			sum[c] += (of(x[c]) + of(x[c + stride])) + (of(x[c + 2 * stride]) + of(x[c + 3 * stride]));
 	for (; r < rows; r++, x += stride)
-		for (int64_t c = 0; c < width; c++) sum[c] += x[c];
+		for (int64_t c = 0; c < width; c++) sum[c] += of(x[c]);
 }
 
 INLINE float square(float x) { return x * x; }
 
 // add_squares adds the squared distances of rows of x from mean to sum.
-INLINE void add_squares(const float *x, int64_t rows, int64_t stride, int64_t width, const float *restrict mean, float *restrict sum) {
+INLINE void add_squares(const elem *x, int64_t rows, int64_t stride, int64_t width, const float *restrict mean, float *restrict sum) {
 	for (int64_t c = 0; c < width; c++) sum[c] = 0;
 	int64_t r = 0;
 	for (; r + 4 <= rows; r += 4, x += 4 * stride)
 		for (int64_t c = 0; c < width; c++) {
 			float m = mean[c];
-			sum[c] += (square(x[c] - m) + square(x[c + stride] - m)) + (square(x[c + 2 * stride] - m) + square(x[c + 3 * stride] - m));
+			sum[c] += (square(of(x[c]) - m) + square(of(x[c + stride]) - m)) + (square(of(x[c + 2 * stride]) - m) + square(of(x[c + 3 * stride]) - m));
 		}
 	for (; r < rows; r++, x += stride)
-		for (int64_t c = 0; c < width; c++) sum[c] += square(x[c] - mean[c]);
+		for (int64_t c = 0; c < width; c++) sum[c] += square(of(x[c]) - mean[c]);
 }
 
 // norm_moments: first = mean, second = sum of squared deviations of the task's rows.
@@ -57,7 +57,7 @@ static void norm_moments(const struct job *job, int64_t task, char *scratch) {
 	for (int64_t c = 0; c < p.width; c++) p.first[c] = p.second[c] = 0;
 	for (int64_t r = p.r0; r < p.r1; r += p.step) {
 		int64_t rows = least(p.r1 - r, p.step);
-		const float *x = F(n->x) + r * n->channels + p.c0;
+		const elem *x = E(n->x) + r * n->channels + p.c0;
 		add_rows(x, rows, n->channels, p.width, sum);
 		for (int64_t c = 0; c < p.width; c++) mean[c] = sum[c] / (float)rows;
 		add_squares(x, rows, n->channels, p.width, mean, sum);
@@ -106,13 +106,13 @@ static void norm_statistics(const struct job *job, int64_t task, char *scratch) 
 
 INLINE float positive(float x) { return x < 0 ? 0 : x; } // NaN stays NaN
 
-INLINE void apply_row(const float *x, const float *residual, float *y, int64_t channels, const float *restrict mean,
+INLINE void apply_row(const elem *x, const elem *residual, elem *y, int64_t channels, const float *restrict mean,
 		const float *restrict scale, const float *restrict bias, const int add, const int relu) {
 	INDEPENDENT
 	for (int64_t c = 0; c < channels; c++) {
-		float v = (x[c] - mean[c]) * scale[c] + bias[c];
-		if (add) v += residual[c];
-		y[c] = relu ? positive(v) : v;
+		float v = (of(x[c]) - mean[c]) * scale[c] + bias[c];
+		if (add) v += of(residual[c]);
+		y[c] = to(relu ? positive(v) : v);
 	}
 }
 
@@ -120,11 +120,11 @@ INLINE void apply_row(const float *x, const float *residual, float *y, int64_t c
 static void norm_apply(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct norm_args *n = &job->args.norm;
-	int64_t channels = n->channels, from = task * n->apply_rows, to = least(from + n->apply_rows, n->rows);
+	int64_t channels = n->channels, from = task * n->apply_rows, end = least(from + n->apply_rows, n->rows);
 	const float *mean = F(n->coef), *scale = mean + channels, *bias = F(n->bias);
-	for (int64_t r = from; r < to; r++) {
-		const float *x = F(n->x) + r * channels, *residual = F(n->residual) + r * channels;
-		float *y = F(n->y) + r * channels;
+	for (int64_t r = from; r < end; r++) {
+		const elem *x = E(n->x) + r * channels, *residual = E(n->residual) + r * channels;
+		elem *y = E(n->y) + r * channels;
 		if (n->residual && n->relu)
 			apply_row(x, residual, y, channels, mean, scale, bias, 1, 1);
 		else if (n->residual)
@@ -163,14 +163,14 @@ static void norm_move(const struct job *job, int64_t task, char *scratch) {
 // passed is the gradient behind the ReLU.
 INLINE float passed(float dy, float y, const int relu) { return relu && y <= 0 ? 0 : dy; }
 
-INLINE void sum_gradients(const float *x, const float *y, const float *dy, int64_t rows, int64_t stride, int64_t width,
+INLINE void sum_gradients(const elem *x, const elem *y, const elem *dy, int64_t rows, int64_t stride, int64_t width,
 		const float *restrict mean, const float *restrict invstd, float *restrict sum, float *restrict product, const int relu) {
 	for (int64_t c = 0; c < width; c++) sum[c] = product[c] = 0;
 	for (int64_t r = 0; r < rows; r++, x += stride, y += stride, dy += stride)
 		for (int64_t c = 0; c < width; c++) {
-			float g = passed(dy[c], relu ? y[c] : 1, relu);
+			float g = passed(of(dy[c]), relu ? of(y[c]) : 1, relu);
 			sum[c] += g;
-			product[c] += g * ((x[c] - mean[c]) * invstd[c]);
+			product[c] += g * ((of(x[c]) - mean[c]) * invstd[c]);
 		}
 }
 
@@ -193,9 +193,9 @@ static void norm_backward_sums(const struct job *job, int64_t task, char *scratc
 	}
 	for (int64_t r = p.r0; r < p.r1; r += p.step) {
 		int64_t rows = least(p.r1 - r, p.step), at = r * n->channels + p.c0;
-		const float *x = F(n->x) + at, *dy = F(n->dy) + at;
+		const elem *x = E(n->x) + at, *dy = E(n->dy) + at;
 		if (n->relu)
-			sum_gradients(x, F(n->y) + at, dy, rows, n->channels, p.width, mean, invstd, sum, product, 1);
+			sum_gradients(x, E(n->y) + at, dy, rows, n->channels, p.width, mean, invstd, sum, product, 1);
 		else
 			sum_gradients(x, dy, dy, rows, n->channels, p.width, mean, invstd, sum, product, 0);
 		for (int64_t c = 0; c < p.width; c++) {
@@ -228,17 +228,17 @@ static void norm_backward_params(const struct job *job, int64_t task, char *scra
 	}
 }
 
-INLINE void apply_gradient_row(const float *x, const float *y, const float *dy, float *dx, float *dresidual, int64_t channels,
+INLINE void apply_gradient_row(const elem *x, const elem *y, const elem *dy, elem *dx, elem *dresidual, int64_t channels,
 		const float *restrict coef, const int relu, const int to_x, const int add_x, const int to_residual, const int add_residual) {
 	const float *mean = coef, *scale = coef + channels, *off = coef + 2 * channels, *slope = coef + 3 * channels;
 	INDEPENDENT
 	for (int64_t c = 0; c < channels; c++) {
-		float g = passed(dy[c], relu ? y[c] : 1, relu);
+		float g = passed(of(dy[c]), relu ? of(y[c]) : 1, relu);
 		if (to_x) {
-			float v = scale[c] * ((g - off[c]) - (x[c] - mean[c]) * slope[c]);
-			dx[c] = add_x ? dx[c] + v : v;
+			float v = scale[c] * ((g - off[c]) - (of(x[c]) - mean[c]) * slope[c]);
+			dx[c] = to(add_x ? of(dx[c]) + v : v);
 		}
-		if (to_residual) dresidual[c] = add_residual ? dresidual[c] + g : g;
+		if (to_residual) dresidual[c] = to(add_residual ? of(dresidual[c]) + g : g);
 	}
 }
 
@@ -246,12 +246,12 @@ INLINE void apply_gradient_row(const float *x, const float *y, const float *dy, 
 static void norm_backward_apply(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct norm_args *n = &job->args.norm;
-	int64_t channels = n->channels, from = task * n->apply_rows, to = least(from + n->apply_rows, n->rows);
+	int64_t channels = n->channels, from = task * n->apply_rows, end = least(from + n->apply_rows, n->rows);
 	const float *coef = F(n->coef);
-	for (int64_t r = from; r < to; r++) {
+	for (int64_t r = from; r < end; r++) {
 		int64_t at = r * channels;
-		const float *x = F(n->x) + at, *dy = F(n->dy) + at, *y = n->relu ? F(n->y) + at : dy;
-		float *dx = F(n->dx) + at, *dres = F(n->dresidual) + at;
+		const elem *x = E(n->x) + at, *dy = E(n->dy) + at, *y = n->relu ? E(n->y) + at : dy;
+		elem *dx = E(n->dx) + at, *dres = E(n->dresidual) + at;
 		int to_x = n->dx != 0, to_residual = n->dresidual != 0;
 		if (n->relu && to_x && !n->add_dx && !to_residual)
 			apply_gradient_row(x, y, dy, dx, dres, channels, coef, 1, 1, 0, 0, 0);

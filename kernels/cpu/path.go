@@ -10,7 +10,7 @@ import (
 )
 
 // Path is an instruction set that all kernels are compiled for. Paths give the same bits in everything but products
-// (Conv2D, Linear): there AVX2 and AVX-512 agree, and the plain path, which rounds twice, differs.
+// (Conv2D, Linear): there AVX2 and AVX-512 agree, and the plain path, which rounds twice, differs. bfloat16 is AVX512's alone.
 type Path int
 
 const (

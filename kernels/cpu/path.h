@@ -1,10 +1,14 @@
 // Every kernel is compiled once for each path (plain, AVX2, AVX-512) from the same source: the file that includes
-// this one defines PATH and switches its compiler target. FMA is explicit and the compiler contracts nothing, so all
+// this one defines PATH and switches its compiler target; one more file, path_bf16.c, defines HALF for AVX-512 and bfloat16. FMA is explicit and the compiler contracts nothing, so all
 // paths round alike in everything but the plain path's products.
 #include <math.h>
 #include <string.h>
 
 #include "job.h"
+
+#ifndef HALF
+#define HALF 0
+#endif
 
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
@@ -53,7 +57,28 @@ INLINE reg larger(reg a, reg b) {
 	return (reg)(((words)a & open) | ((words)b & ~open));
 }
 
+// elem is an element of activations and their gradients: float, or bfloat16 where HALF is 1, the upper half of a float. of is its
+// value; to rounds to the nearest, ties to even, as kernels.ToBFloat16 does. some is LANES elements at any address.
+#if HALF
+typedef uint16_t elem;
+INLINE float of(elem x) {
+	union { uint32_t u; float f; } v = {(uint32_t)x << 16};
+	return v.f;
+}
+INLINE elem to(float x) {
+	union { float f; uint32_t u; } v = {x};
+	uint32_t nan = (v.u & 0x7fffffff) > 0x7f800000; // its payload's high bits alone could be those of an infinity
+	return (elem)(nan ? v.u >> 16 | 0x40 : (v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
+}
+#else
+typedef float elem;
+INLINE float of(elem x) { return x; }
+INLINE elem to(float x) { return x; }
+#endif
+typedef elem some __attribute__((vector_size(LANES * sizeof(elem)), aligned(sizeof(elem)), may_alias));
+
 #define F(address) ((float *)(uintptr_t)(address))
+#define E(address) ((elem *)(uintptr_t)(address))
 #define D(address) ((double *)(uintptr_t)(address))
 #define I(address) ((int32_t *)(uintptr_t)(address))
 

@@ -15,27 +15,27 @@ INLINE struct range covering(int64_t i, int64_t kernel, int64_t stride, int64_t 
 	return (struct range){first <= 0 ? 0 : ceildiv(first, stride), least((i + pad) / stride + 1, count)};
 }
 
-INLINE void take_maximum(const float *restrict x, int32_t at, float *restrict y, int32_t *restrict index, int64_t channels) {
+INLINE void take_maximum(const elem *restrict x, int32_t at, elem *restrict y, int32_t *restrict index, int64_t channels) {
 	for (int64_t c = 0; c < channels; c++) {
-		int take = (x[c] > y[c]) | (x[c] != x[c]);
+		int take = (of(x[c]) > of(y[c])) | (of(x[c]) != of(x[c]));
 		y[c] = take ? x[c] : y[c];
 		index[c] = take ? at : index[c];
 	}
 }
 
-INLINE void take_maximum_only(const float *restrict x, float *restrict y, int64_t channels) {
-	for (int64_t c = 0; c < channels; c++) y[c] = (x[c] > y[c]) | (x[c] != x[c]) ? x[c] : y[c];
+INLINE void take_maximum_only(const elem *restrict x, elem *restrict y, int64_t channels) {
+	for (int64_t c = 0; c < channels; c++) y[c] = (of(x[c]) > of(y[c])) | (of(x[c]) != of(x[c])) ? x[c] : y[c];
 }
 
 // max_pixel: the first maximum in row-major order wins, a NaN always.
-static void max_pixel(const struct pool_args *p, int64_t n, int64_t oh, int64_t ow, float *y, int32_t *index) {
+static void max_pixel(const struct pool_args *p, int64_t n, int64_t oh, int64_t ow, elem *y, int32_t *index) {
 	struct range hs = window_range(oh, p->kh, p->sh, p->ph, p->h), ws = window_range(ow, p->kw, p->sw, p->pw, p->w);
-	const float *image = F(p->x) + n * p->h * p->w * p->channels;
-	memcpy(y, image + (hs.from * p->w + ws.from) * p->channels, (size_t)p->channels * 4);
+	const elem *image = E(p->x) + n * p->h * p->w * p->channels;
+	memcpy(y, image + (hs.from * p->w + ws.from) * p->channels, (size_t)p->channels * sizeof(elem));
 	for (int64_t c = 0; index && c < p->channels; c++) index[c] = (int32_t)(hs.from * p->w + ws.from);
 	for (int64_t h = hs.from; h < hs.to; h++)
 		for (int64_t w = ws.from; w < ws.to; w++) {
-			const float *x = image + (h * p->w + w) * p->channels;
+			const elem *x = image + (h * p->w + w) * p->channels;
 			if (index)
 				take_maximum(x, (int32_t)(h * p->w + w), y, index, p->channels);
 			else
@@ -51,73 +51,89 @@ static void maxpool_forward(const struct job *job, int64_t task, char *scratch) 
 	for (int64_t r = from; r < to; r++)
 		for (int64_t ow = 0; ow < p->ow; ow++) {
 			int64_t at = (r * p->ow + ow) * p->channels;
-			max_pixel(p, r / p->oh, r % p->oh, ow, F(p->y) + at, p->index ? I(p->index) + at : 0);
+			max_pixel(p, r / p->oh, r % p->oh, ow, E(p->y) + at, p->index ? I(p->index) + at : 0);
 		}
 }
 
-INLINE void clear(float *dx, int64_t channels, int64_t accumulate) {
-	for (int64_t c = 0; !accumulate && c < channels; c++) dx[c] = 0;
+// open_sums starts the sums of some channels: zeros, or what is there. close_sums rounds them once, when they are complete.
+INLINE void open_sums(float *restrict sum, const elem *restrict from, int64_t channels, int64_t accumulate) {
+	for (int64_t c = 0; c < channels; c++) sum[c] = accumulate ? of(from[c]) : 0;
+}
+
+INLINE void close_sums(const float *restrict sum, elem *restrict out, int64_t channels, float area) {
+	for (int64_t c = 0; c < channels; c++) out[c] = to(sum[c] / area);
 }
 
 // maxpool_backward: a task is rows_per_task rows of the input.
 static void maxpool_backward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct pool_args *p = &job->args.pool;
-	int64_t from = task * p->rows_per_task, to = least(from + p->rows_per_task, p->n * p->h);
-	for (int64_t r = from; r < to; r++)
-		for (int64_t w = 0; w < p->w; w++) {
-			int64_t n = r / p->h, h = r % p->h;
-			int32_t me = (int32_t)(h * p->w + w);
-			float *restrict dx = F(p->dx) + (r * p->w + w) * p->channels;
-			struct range hs = covering(h, p->kh, p->sh, p->ph, p->oh), ws = covering(w, p->kw, p->sw, p->pw, p->ow);
-			clear(dx, p->channels, p->accumulate);
+	int64_t from = task * p->rows_per_task, past = least(from + p->rows_per_task, p->n * p->h);
+	float sum[POOL_CHANNELS];
+	for (int64_t i = from * p->w; i < past * p->w; i++) {
+		int64_t r = i / p->w, w = i % p->w, n = r / p->h, h = r % p->h;
+		int32_t me = (int32_t)(h * p->w + w);
+		struct range hs = covering(h, p->kh, p->sh, p->ph, p->oh), ws = covering(w, p->kw, p->sw, p->pw, p->ow);
+		for (int64_t c0 = 0; c0 < p->channels; c0 += POOL_CHANNELS) {
+			int64_t width = least(p->channels - c0, POOL_CHANNELS);
+			elem *dx = E(p->dx) + i * p->channels + c0;
+			open_sums(sum, dx, width, p->accumulate);
 			for (int64_t oh = hs.from; oh < hs.to; oh++)
 				for (int64_t ow = ws.from; ow < ws.to; ow++) {
-					int64_t at = ((n * p->oh + oh) * p->ow + ow) * p->channels;
-					const float *restrict dy = F(p->dy) + at;
+					int64_t at = ((n * p->oh + oh) * p->ow + ow) * p->channels + c0;
+					const elem *restrict dy = E(p->dy) + at;
 					const int32_t *restrict index = I(p->index) + at;
-					for (int64_t c = 0; c < p->channels; c++) dx[c] += index[c] == me ? dy[c] : 0;
+					for (int64_t c = 0; c < width; c++) sum[c] += index[c] == me ? of(dy[c]) : 0;
 				}
+			close_sums(sum, dx, width, 1);
 		}
+	}
 }
 
 // avgpool_forward: a task is rows_per_task rows of the output.
 static void avgpool_forward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct pool_args *p = &job->args.pool;
-	int64_t from = task * p->rows_per_task, to = least(from + p->rows_per_task, p->n * p->oh);
-	float area = (float)(p->kh * p->kw);
-	for (int64_t r = from; r < to; r++)
-		for (int64_t ow = 0; ow < p->ow; ow++) {
-			float *restrict y = F(p->y) + (r * p->ow + ow) * p->channels;
-			struct range hs = window_range(r % p->oh, p->kh, p->sh, p->ph, p->h), ws = window_range(ow, p->kw, p->sw, p->pw, p->w);
-			clear(y, p->channels, 0);
+	int64_t from = task * p->rows_per_task, past = least(from + p->rows_per_task, p->n * p->oh);
+	float area = (float)(p->kh * p->kw), sum[POOL_CHANNELS];
+	for (int64_t i = from * p->ow; i < past * p->ow; i++) {
+		int64_t r = i / p->ow, ow = i % p->ow;
+		struct range hs = window_range(r % p->oh, p->kh, p->sh, p->ph, p->h), ws = window_range(ow, p->kw, p->sw, p->pw, p->w);
+		for (int64_t c0 = 0; c0 < p->channels; c0 += POOL_CHANNELS) {
+			int64_t width = least(p->channels - c0, POOL_CHANNELS);
+			elem *y = E(p->y) + i * p->channels + c0;
+			open_sums(sum, y, width, 0);
 			for (int64_t h = hs.from; h < hs.to; h++)
 				for (int64_t w = ws.from; w < ws.to; w++) {
-					const float *restrict x = F(p->x) + ((r / p->oh * p->h + h) * p->w + w) * p->channels;
-					for (int64_t c = 0; c < p->channels; c++) y[c] += x[c];
+					const elem *restrict x = E(p->x) + ((r / p->oh * p->h + h) * p->w + w) * p->channels + c0;
+					for (int64_t c = 0; c < width; c++) sum[c] += of(x[c]);
 				}
-			for (int64_t c = 0; c < p->channels; c++) y[c] /= area;
+			close_sums(sum, y, width, area);
 		}
+	}
 }
 
 // avgpool_backward: a task is rows_per_task rows of the input.
 static void avgpool_backward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct pool_args *p = &job->args.pool;
-	int64_t from = task * p->rows_per_task, to = least(from + p->rows_per_task, p->n * p->h);
-	float share = 1 / (float)(p->kh * p->kw);
-	for (int64_t r = from; r < to; r++)
-		for (int64_t w = 0; w < p->w; w++) {
-			float *restrict dx = F(p->dx) + (r * p->w + w) * p->channels;
-			struct range hs = covering(r % p->h, p->kh, p->sh, p->ph, p->oh), ws = covering(w, p->kw, p->sw, p->pw, p->ow);
-			clear(dx, p->channels, p->accumulate);
+	int64_t from = task * p->rows_per_task, past = least(from + p->rows_per_task, p->n * p->h);
+	float share = 1 / (float)(p->kh * p->kw), sum[POOL_CHANNELS];
+	for (int64_t i = from * p->w; i < past * p->w; i++) {
+		int64_t r = i / p->w, w = i % p->w;
+		struct range hs = covering(r % p->h, p->kh, p->sh, p->ph, p->oh), ws = covering(w, p->kw, p->sw, p->pw, p->ow);
+		for (int64_t c0 = 0; c0 < p->channels; c0 += POOL_CHANNELS) {
+			int64_t width = least(p->channels - c0, POOL_CHANNELS);
+			elem *dx = E(p->dx) + i * p->channels + c0;
+			open_sums(sum, dx, width, p->accumulate);
 			for (int64_t oh = hs.from; oh < hs.to; oh++)
 				for (int64_t ow = ws.from; ow < ws.to; ow++) {
-					const float *restrict dy = F(p->dy) + ((r / p->h * p->oh + oh) * p->ow + ow) * p->channels;
-					for (int64_t c = 0; c < p->channels; c++) dx[c] += dy[c] * share;
+					const elem *restrict dy = E(p->dy) + ((r / p->h * p->oh + oh) * p->ow + ow) * p->channels + c0;
+					for (int64_t c = 0; c < width; c++) sum[c] += of(dy[c]) * share;
 				}
+			close_sums(sum, dx, width, 1);
 		}
+	}
 }
 
 // globalpool_forward: a task is POOL_CHANNELS channels of one image. Sums are of 32 pixels, then of those.
@@ -126,28 +142,29 @@ static void globalpool_forward(const struct job *job, int64_t task, char *scratc
 	const struct pool_args *p = &job->args.pool;
 	int64_t blocks = ceildiv(p->channels, POOL_CHANNELS), n = task / blocks, c0 = task % blocks * POOL_CHANNELS;
 	int64_t width = least(p->channels - c0, POOL_CHANNELS), area = p->h * p->w;
-	float sum[POOL_CHANNELS], *restrict y = F(p->y) + n * p->channels + c0;
-	clear(y, width, 0);
+	float sum[POOL_CHANNELS], all[POOL_CHANNELS];
+	elem *y = E(p->y) + n * p->channels + c0;
+	open_sums(all, y, width, 0);
 	for (int64_t q = 0; q < area; q += 32) {
-		add_rows(F(p->x) + (n * area + q) * p->channels + c0, least(area - q, 32), p->channels, width, sum);
-		for (int64_t c = 0; c < width; c++) y[c] += sum[c];
+		add_rows(E(p->x) + (n * area + q) * p->channels + c0, least(area - q, 32), p->channels, width, sum);
+		for (int64_t c = 0; c < width; c++) all[c] += sum[c];
 	}
-	for (int64_t c = 0; c < width; c++) y[c] /= (float)area;
+	close_sums(all, y, width, (float)area);
 }
 
 // globalpool_backward: a task is rows_per_task pixels.
 static void globalpool_backward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct pool_args *p = &job->args.pool;
-	int64_t area = p->h * p->w, from = task * p->rows_per_task, to = least(from + p->rows_per_task, p->n * area);
+	int64_t area = p->h * p->w, from = task * p->rows_per_task, past = least(from + p->rows_per_task, p->n * area);
 	float share = 1 / (float)area;
-	for (int64_t r = from; r < to; r++) {
-		const float *restrict dy = F(p->dy) + r / area * p->channels;
-		float *restrict dx = F(p->dx) + r * p->channels;
+	for (int64_t r = from; r < past; r++) {
+		const elem *restrict dy = E(p->dy) + r / area * p->channels;
+		elem *restrict dx = E(p->dx) + r * p->channels;
 		if (p->accumulate)
-			for (int64_t c = 0; c < p->channels; c++) dx[c] += dy[c] * share;
+			for (int64_t c = 0; c < p->channels; c++) dx[c] = to(of(dx[c]) + of(dy[c]) * share);
 		else
-			for (int64_t c = 0; c < p->channels; c++) dx[c] = dy[c] * share;
+			for (int64_t c = 0; c < p->channels; c++) dx[c] = to(of(dy[c]) * share);
 	}
 }
 
@@ -171,14 +188,15 @@ static void adaptivepool_forward(const struct job *job, int64_t task, char *scra
 	float sum[POOL_CHANNELS];
 	for (int64_t o = 0; o < windows; o++) {
 		struct range hs = cut(o / p->ow, p->h, p->oh), ws = cut(o % p->ow, p->w, p->ow);
-		clear(sum, width, 0);
+		open_sums(sum, 0, width, 0);
 		for (int64_t h = hs.from; h < hs.to; h++)
 			for (int64_t w = ws.from; w < ws.to; w++) {
-				const float *restrict x = F(p->x) + ((n * p->h + h) * p->w + w) * p->channels + c0;
-				for (int64_t c = 0; c < width; c++) sum[c] += x[c];
+				const elem *restrict x = E(p->x) + ((n * p->h + h) * p->w + w) * p->channels + c0;
+				for (int64_t c = 0; c < width; c++) sum[c] += of(x[c]);
 			}
-		float area = cut_area(p, o / p->ow, o % p->ow), *restrict y = F(p->y) + (n * p->channels + c0) * windows + o;
-		for (int64_t c = 0; c < width; c++) y[c * windows] = sum[c] / area;
+		float area = cut_area(p, o / p->ow, o % p->ow);
+		elem *restrict y = E(p->y) + (n * p->channels + c0) * windows + o;
+		for (int64_t c = 0; c < width; c++) y[c * windows] = to(sum[c] / area);
 	}
 }
 
@@ -186,19 +204,24 @@ static void adaptivepool_forward(const struct job *job, int64_t task, char *scra
 static void adaptivepool_backward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct pool_args *p = &job->args.pool;
-	int64_t from = task * p->rows_per_task, to = least(from + p->rows_per_task, p->n * p->h), windows = p->oh * p->ow;
-	for (int64_t r = from; r < to; r++)
-		for (int64_t w = 0; w < p->w; w++) {
-			float *restrict dx = F(p->dx) + (r * p->w + w) * p->channels;
-			struct range hs = cut(r % p->h, p->oh, p->h), ws = cut(w, p->ow, p->w);
-			clear(dx, p->channels, p->accumulate);
+	int64_t from = task * p->rows_per_task, past = least(from + p->rows_per_task, p->n * p->h), windows = p->oh * p->ow;
+	float sum[POOL_CHANNELS];
+	for (int64_t i = from * p->w; i < past * p->w; i++) {
+		int64_t r = i / p->w, w = i % p->w;
+		struct range hs = cut(r % p->h, p->oh, p->h), ws = cut(w, p->ow, p->w);
+		for (int64_t c0 = 0; c0 < p->channels; c0 += POOL_CHANNELS) {
+			int64_t width = least(p->channels - c0, POOL_CHANNELS);
+			elem *dx = E(p->dx) + i * p->channels + c0;
+			open_sums(sum, dx, width, p->accumulate);
 			for (int64_t oh = hs.from; oh < hs.to; oh++)
 				for (int64_t ow = ws.from; ow < ws.to; ow++) {
 					float share = 1 / cut_area(p, oh, ow);
-					const float *restrict dy = F(p->dy) + r / p->h * p->channels * windows + oh * p->ow + ow;
-					for (int64_t c = 0; c < p->channels; c++) dx[c] += dy[c * windows] * share;
+					const elem *restrict dy = E(p->dy) + (r / p->h * p->channels + c0) * windows + oh * p->ow + ow;
+					for (int64_t c = 0; c < width; c++) sum[c] += of(dy[c * windows]) * share;
 				}
+			close_sums(sum, dx, width, 1);
 		}
+	}
 }
 
 // upsample_forward: a task is rows_per_task rows of the input. A row of the output is kw copies of each pixel; kh rows are
@@ -208,10 +231,10 @@ static void upsample_forward(const struct job *job, int64_t task, char *scratch)
 	const struct pool_args *p = &job->args.pool;
 	int64_t from = task * p->rows_per_task, to = least(from + p->rows_per_task, p->n * p->h), row = p->w * p->kw * p->channels;
 	for (int64_t r = from; r < to; r++) {
-		float *first = F(p->y) + r * p->kh * row;
+		elem *first = E(p->y) + r * p->kh * row;
 		for (int64_t w = 0; w < p->w * p->kw; w++)
-			memcpy(first + w * p->channels, F(p->x) + (r * p->w + w / p->kw) * p->channels, (size_t)p->channels * 4);
-		for (int64_t k = 1; k < p->kh; k++) memcpy(first + k * row, first, (size_t)row * 4);
+			memcpy(first + w * p->channels, E(p->x) + (r * p->w + w / p->kw) * p->channels, (size_t)p->channels * sizeof(elem));
+		for (int64_t k = 1; k < p->kh; k++) memcpy(first + k * row, first, (size_t)row * sizeof(elem));
 	}
 }
 
@@ -219,14 +242,19 @@ static void upsample_forward(const struct job *job, int64_t task, char *scratch)
 static void upsample_backward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct pool_args *p = &job->args.pool;
-	int64_t from = task * p->rows_per_task, to = least(from + p->rows_per_task, p->n * p->h), row = p->w * p->kw * p->channels;
-	for (int64_t r = from; r < to; r++)
-		for (int64_t w = 0; w < p->w; w++) {
-			float *restrict dx = F(p->dx) + (r * p->w + w) * p->channels;
-			clear(dx, p->channels, p->accumulate);
+	int64_t from = task * p->rows_per_task, past = least(from + p->rows_per_task, p->n * p->h), row = p->w * p->kw * p->channels;
+	float sum[POOL_CHANNELS];
+	for (int64_t i = from * p->w; i < past * p->w; i++) {
+		int64_t r = i / p->w, w = i % p->w;
+		for (int64_t c0 = 0; c0 < p->channels; c0 += POOL_CHANNELS) {
+			int64_t width = least(p->channels - c0, POOL_CHANNELS);
+			elem *dx = E(p->dx) + i * p->channels + c0;
+			open_sums(sum, dx, width, p->accumulate);
 			for (int64_t k = 0; k < p->kh * p->kw; k++) {
-				const float *restrict dy = F(p->dy) + (r * p->kh + k / p->kw) * row + (w * p->kw + k % p->kw) * p->channels;
-				for (int64_t c = 0; c < p->channels; c++) dx[c] += dy[c];
+				const elem *restrict dy = E(p->dy) + (r * p->kh + k / p->kw) * row + (w * p->kw + k % p->kw) * p->channels + c0;
+				for (int64_t c = 0; c < width; c++) sum[c] += of(dy[c]);
 			}
+			close_sums(sum, dx, width, 1);
 		}
+	}
 }

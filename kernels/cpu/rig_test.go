@@ -31,7 +31,7 @@ func (a arena) Bytes(s runtime.Span) ([]byte, error) {
 	return a[s.Offset:s.End()], nil
 }
 
-// data holds operands; int32 tensors are held by their bits.
+// data holds operands; int32 tensors are held by their bits, bfloat16 by the values.
 type data map[kernels.Operand][]float32
 
 func (d data) clone() data {
@@ -54,7 +54,7 @@ var (
 
 const (
 	guard  = 0xA5A5A5A5 // fills everything that is no operand
-	poison = 0x7FC0DEAD // a NaN that fills outputs and workspace before a call
+	poison = 0x7FC07FC5 // a NaN, and two as bfloat16, that fills outputs and workspace before a call
 )
 
 // rig is a call placed in memory, each operand between guards.
@@ -162,14 +162,14 @@ func (r *rig) fill(in data) {
 			if len(in[u.Operand]) == 0 {
 				panic(fmt.Sprintf("BUG: test gives no %v to %+v", u.Operand, r.call))
 			}
-			copy(floats(r.bytes(u)), in[u.Operand])
+			encode(r.call, u.Operand, r.bytes(u), in[u.Operand])
 		}
 	}
 }
 
 // spread fills b with a word.
 func spread(b []byte, word uint32) {
-	binary.LittleEndian.PutUint32(b, word)
+	copy(b, binary.LittleEndian.AppendUint32(nil, word))
 	for done := 4; done < len(b); done *= 2 {
 		copy(b[done:], b[:done])
 	}
@@ -177,7 +177,40 @@ func spread(b []byte, word uint32) {
 
 func (r *rig) bytes(u kernels.Use) []byte { return r.memory[u.Span.Offset:][:u.Bytes] }
 
-func (r *rig) read(u kernels.Use) []float32 { return slices.Clone(floats(r.bytes(u))) }
+func (r *rig) read(u kernels.Use) []float32 {
+	b := r.bytes(u)
+	if !isHalf(r.call, u.Operand) {
+		return slices.Clone(floats(b))
+	}
+	v := make([]float32, len(b)/2)
+	for i := range v {
+		v[i] = kernels.FromBFloat16(binary.LittleEndian.Uint16(b[2*i:]))
+	}
+	return v
+}
+
+// encode writes values as a call has them in memory.
+func encode(c kernels.Call, o kernels.Operand, b []byte, v []float32) {
+	if !isHalf(c, o) {
+		copy(floats(b), v)
+		return
+	}
+	for i, x := range v[:len(b)/2] {
+		binary.LittleEndian.PutUint16(b[2*i:], kernels.ToBFloat16(x))
+	}
+}
+
+// isHalf reports whether an operand of a call is bfloat16.
+func isHalf(c kernels.Call, o kernels.Operand) bool {
+	switch o.Role {
+	case kernels.X, kernels.DX:
+		return c.In[o.Index].DType == kernels.BFloat16
+	case kernels.Y, kernels.DY:
+		y, _ := c.Op.Infer(c.In)
+		return y.DType == kernels.BFloat16
+	}
+	return false
+}
 
 // floats returns memory as values.
 func floats(b []byte) []float32 {
@@ -227,7 +260,14 @@ func random(r *rand.Rand, n int64) []float32 {
 func randomInputs(r *rand.Rand, c kernels.Call) data {
 	in := data{}
 	spansOf(c, func(o kernels.Operand, bytes int64) runtime.Span {
-		in[o] = random(r, bytes/4)
+		if !isHalf(c, o) {
+			in[o] = random(r, bytes/4)
+			return runtime.Span{}
+		}
+		in[o] = random(r, bytes/2)
+		for i, v := range in[o] {
+			in[o][i] = kernels.RoundBFloat16(v)
+		}
 		return runtime.Span{}
 	})
 	if _, ok := c.Op.(kernels.BatchNorm); ok {

@@ -30,19 +30,19 @@ INLINE float folded(const void *sum) {
 static void embed_forward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct embed_args *e = &job->args.embed;
-	int64_t from = task * e->per_task, to = least(from + e->per_task, e->tokens);
-	for (int64_t r = from; r < to; r++) {
+	int64_t from = task * e->per_task, end = least(from + e->per_task, e->tokens);
+	for (int64_t r = from; r < end; r++) {
 		int32_t token = I(e->x)[r];
 		int known = token >= 0 && token < e->vocabulary;
 		const float *restrict row = F(e->weight) + (known ? token : 0) * e->width;
-		float *restrict y = F(e->y) + r * e->width;
+		elem *restrict y = E(e->y) + r * e->width;
 		if (!known) {
-			for (int64_t c = 0; c < e->width; c++) y[c] = NAN;
+			for (int64_t c = 0; c < e->width; c++) y[c] = to(NAN);
 		} else if (e->position) {
 			const float *restrict at = F(e->position) + r % e->length * e->width;
-			for (int64_t c = 0; c < e->width; c++) y[c] = row[c] + at[c];
+			for (int64_t c = 0; c < e->width; c++) y[c] = to(row[c] + at[c]);
 		} else
-			memcpy(y, row, (size_t)e->width * 4);
+			for (int64_t c = 0; c < e->width; c++) y[c] = to(row[c]);
 	}
 }
 
@@ -58,9 +58,9 @@ static void embed_backward(const struct job *job, int64_t task, char *scratch) {
 	for (int64_t r = 0; r < e->tokens; r++) {
 		int32_t token = I(e->x)[r];
 		if (token < from || token >= to) continue;
-		const float *restrict dy = F(e->y) + r * e->width + c0;
+		const elem *restrict dy = E(e->y) + r * e->width + c0;
 		float *restrict row = weight + token * e->width;
-		for (int64_t c = 0; c < columns; c++) row[c] += dy[c];
+		for (int64_t c = 0; c < columns; c++) row[c] += of(dy[c]);
 	}
 }
 
@@ -73,8 +73,8 @@ static void position_backward(const struct job *job, int64_t task, char *scratch
 		float *restrict row = F(e->position) + t * e->width;
 		if (!e->accumulate) memset(row, 0, (size_t)e->width * 4);
 		for (int64_t r = t; t < e->length && r < e->tokens; r += e->length) {
-			const float *restrict dy = F(e->y) + r * e->width;
-			for (int64_t c = 0; c < e->width; c++) row[c] += dy[c];
+			const elem *restrict dy = E(e->y) + r * e->width;
+			for (int64_t c = 0; c < e->width; c++) row[c] += of(dy[c]);
 		}
 	}
 }
@@ -83,25 +83,26 @@ static void position_backward(const struct job *job, int64_t task, char *scratch
 static void rownorm_forward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct rownorm_args *n = &job->args.rownorm;
-	int64_t channels = n->channels, from = task * n->per_task, to = least(from + n->per_task, n->rows);
+	int64_t channels = n->channels, from = task * n->per_task, end = least(from + n->per_task, n->rows);
 	const float *weight = F(n->weight), *bias = F(n->bias);
-	for (int64_t r = from; r < to; r++) {
-		const float *x = F(n->x) + r * channels;
-		float *y = F(n->y) + r * channels, mean = 0, squares;
+	for (int64_t r = from; r < end; r++) {
+		const elem *x = E(n->x) + r * channels;
+		elem *y = E(n->y) + r * channels;
+		float mean = 0, squares;
 		if (bias) {
-			FOLD(mean, channels, x[i]);
+			FOLD(mean, channels, of(x[i]));
 			mean /= (float)channels;
 		}
-		FOLD(squares, channels, (x[i] - mean) * (x[i] - mean));
+		FOLD(squares, channels, (of(x[i]) - mean) * (of(x[i]) - mean));
 		float inverse = (float)(1 / sqrt((double)squares / (double)channels + n->epsilon));
 		if (n->mean) F(n->mean)[r] = mean;
 		if (n->inverse) F(n->inverse)[r] = inverse;
 		if (bias) {
 			INDEPENDENT
-			for (int64_t i = 0; i < channels; i++) y[i] = (x[i] - mean) * inverse * weight[i] + bias[i];
+			for (int64_t i = 0; i < channels; i++) y[i] = to((of(x[i]) - mean) * inverse * weight[i] + bias[i]);
 		} else {
 			INDEPENDENT
-			for (int64_t i = 0; i < channels; i++) y[i] = x[i] * inverse * weight[i];
+			for (int64_t i = 0; i < channels; i++) y[i] = to(of(x[i]) * inverse * weight[i]);
 		}
 	}
 }
@@ -111,27 +112,28 @@ static void rownorm_forward(const struct job *job, int64_t task, char *scratch) 
 static void rownorm_backward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct rownorm_args *n = &job->args.rownorm;
-	int64_t channels = n->channels, from = n->rows * task / n->chunks, to = n->rows * (task + 1) / n->chunks;
+	int64_t channels = n->channels, from = n->rows * task / n->chunks, end = n->rows * (task + 1) / n->chunks;
 	double *restrict dweight = D(n->part) + task * 2 * channels, *restrict dbias = dweight + channels;
 	const float *weight = F(n->weight);
 	memset(dweight, 0, (size_t)channels * 2 * sizeof(double));
-	for (int64_t r = from; r < to; r++) {
-		const float *x = F(n->x) + r * channels, *dy = F(n->dy) + r * channels;
-		float *dx = F(n->dx) + r * channels, sum = 0, product;
+	for (int64_t r = from; r < end; r++) {
+		const elem *x = E(n->x) + r * channels, *dy = E(n->dy) + r * channels;
+		elem *dx = E(n->dx) + r * channels;
+		float sum = 0, product;
 		float mean = n->mean ? F(n->mean)[r] : 0, inverse = F(n->inverse)[r];
-		for (int64_t i = 0; i < channels; i++) dweight[i] += dy[i] * ((x[i] - mean) * inverse);
+		for (int64_t i = 0; i < channels; i++) dweight[i] += of(dy[i]) * ((of(x[i]) - mean) * inverse);
 		if (n->mean) {
-			for (int64_t i = 0; i < channels; i++) dbias[i] += dy[i];
-			FOLD(sum, channels, dy[i] * weight[i]);
+			for (int64_t i = 0; i < channels; i++) dbias[i] += of(dy[i]);
+			FOLD(sum, channels, of(dy[i]) * weight[i]);
 		}
 		if (!n->dx) continue;
-		FOLD(product, channels, dy[i] * weight[i] * ((x[i] - mean) * inverse));
+		FOLD(product, channels, of(dy[i]) * weight[i] * ((of(x[i]) - mean) * inverse));
 		sum /= (float)channels;
 		product /= (float)channels;
 		INDEPENDENT
 		for (int64_t i = 0; i < channels; i++) {
-			float v = (dy[i] * weight[i] - sum - (x[i] - mean) * inverse * product) * inverse;
-			dx[i] = n->add_dx ? dx[i] + v : v;
+			float v = (of(dy[i]) * weight[i] - sum - (of(x[i]) - mean) * inverse * product) * inverse;
+			dx[i] = to(n->add_dx ? of(dx[i]) + v : v);
 		}
 	}
 }
@@ -150,36 +152,36 @@ static void rownorm_params(const struct job *job, int64_t task, char *scratch) {
 }
 
 // turn turns the pairs of a head. out may lie on in.
-INLINE void turn(const float *in, float *out, int64_t half, const float *cosine, const float *sine, const int accumulate) {
+INLINE void turn(const elem *in, elem *out, int64_t half, const float *cosine, const float *sine, const int accumulate) {
 	INDEPENDENT
 	for (int64_t i = 0; i < half; i++) {
-		float x = in[i], y = in[i + half], u = x * cosine[i] - y * sine[i], v = y * cosine[i] + x * sine[i];
-		out[i] = accumulate ? out[i] + u : u;
-		out[i + half] = accumulate ? out[i + half] + v : v;
+		float x = of(in[i]), y = of(in[i + half]), u = x * cosine[i] - y * sine[i], v = y * cosine[i] + x * sine[i];
+		out[i] = to(accumulate ? of(out[i]) + u : u);
+		out[i + half] = to(accumulate ? of(out[i + half]) + v : v);
 	}
 }
 
 // rotary: a task is some positions of all samples. Scratch: float 2,half.
 static void rotary(const struct job *job, int64_t task, char *scratch) {
 	const struct rotary_args *a = &job->args.rotary;
-	int64_t half = a->dim / 2, turned = a->heads * a->dim, from = task * a->per_task, to = least(from + a->per_task, a->length);
+	int64_t half = a->dim / 2, turned = a->heads * a->dim, from = task * a->per_task, end = least(from + a->per_task, a->length);
 	float *cosine = (float *)scratch, *sine = cosine + half;
-	for (int64_t t = from; t < to; t++) {
+	for (int64_t t = from; t < end; t++) {
 		double frequency = 1;
 		for (int64_t i = 0; i < half; i++, frequency *= a->ratio) {
 			cosine[i] = (float)cos((double)t * frequency);
 			sine[i] = (float)(a->sign * sin((double)t * frequency));
 		}
 		for (int64_t n = 0; n < a->samples; n++) {
-			const float *in = F(a->in) + (n * a->length + t) * a->channels;
-			float *out = F(a->out) + (n * a->length + t) * a->channels;
+			const elem *in = E(a->in) + (n * a->length + t) * a->channels;
+			elem *out = E(a->out) + (n * a->length + t) * a->channels;
 			for (int64_t h = 0; h < a->heads; h++)
 				if (a->accumulate)
 					turn(in + h * a->dim, out + h * a->dim, half, cosine, sine, 1);
 				else
 					turn(in + h * a->dim, out + h * a->dim, half, cosine, sine, 0);
 			INDEPENDENT
-			for (int64_t i = turned; i < a->channels; i++) out[i] = a->accumulate ? out[i] + in[i] : in[i];
+			for (int64_t i = turned; i < a->channels; i++) out[i] = to(a->accumulate ? of(out[i]) + of(in[i]) : of(in[i]));
 		}
 	}
 }

@@ -1,0 +1,193 @@
+// Products of matrices in bfloat16; see gemm.h, whose tiles these are. A pair is two elements that follow one another in the depth
+// of a product, the first in the lower half of a word; the tile multiplies and adds both at once (VDPBF16PS, which keeps the
+// exact products, rounds each sum to float32, and takes subnormal numbers for zeros as all kernels do). Blocks are DEPTH pairs
+// deep; an odd depth ends with a zero. Sums stay in float32, in scratch, until they are complete and are rounded once.
+//
+// Order of sums: as in gemm.h it depends on the shapes alone.
+
+typedef uint32_t __attribute__((may_alias)) word;
+
+// written: tiles read as floats what was written as elements and words.
+#define WRITTEN() __asm__ volatile("" ::: "memory")
+
+// pack_columns packs k values of columns that are rows in memory, in pairs.
+static void pack_columns(const float *src, int64_t row, int64_t k, int64_t columns, int64_t width, word *dst) {
+	for (int64_t j = 0; j < width; j += LANES)
+		for (int64_t i = 0; i < k; i += 2 * LANES) {
+			reg block[LANES], turned[LANES];
+			int64_t n = least(k - i, 2 * LANES);
+			uint32_t mask = n == 2 * LANES ? ~0u : (1u << n) - 1;
+			for (int64_t x = 0; x < LANES; x++) {
+				block[x] = splat(0);
+				if (j + x >= columns) continue;
+				const float *from = src + (j + x) * row + i;
+				__m512 low = _mm512_maskz_loadu_ps((__mmask16)mask, from), high = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), from + LANES);
+				block[x] = (reg)_mm512_cvtne2ps_pbh(high, low);
+			}
+			transpose((const float *)block, LANES, (float *)turned, LANES);
+			for (int64_t y = 0; y < ceildiv(n, 2); y++) *(vec *)(dst + (i / 2 + y) * width + j) = turned[y];
+		}
+}
+
+// pack_taps packs rows as they are, tap by tap, in pairs of rows: see gemm.h.
+static void pack_taps(const struct pack_args *p, const float *weight, int64_t first, int64_t columns, int64_t width, word *dst) {
+	int64_t line = p->kw * p->depth, row = p->kh * line;
+	for (int64_t k = 0, t = 0, o = 0; k < p->k; k++) {
+		int64_t kh = p->th.first + t / p->tw.count * p->th.stride, kw = p->tw.first + t % p->tw.count * p->tw.stride;
+		int64_t from = kw * p->depth + first, a = least(most(-from, 0), columns), b = most(least(line - from, columns), a);
+		const float *restrict src = weight + kh * line + o * row + from;
+		word *restrict pair = dst + k / 2 * width;
+		if (k % 2 == 0) {
+			for (int64_t c = 0; c < width; c++) pair[c] = 0;
+			for (int64_t c = a; c < b; c++) pair[c] = to(src[c]);
+		} else
+			for (int64_t c = a; c < b; c++) pair[c] |= (word)to(src[c]) << 16;
+		if (++o == p->out) o = 0, t++;
+	}
+}
+
+// pack_weights: a task is one panel, all pairs of each of its columns, k outermost, zeros behind the last column. Weights are
+// rounded as they are packed.
+static void pack_weights(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct pack_args *p = &job->args.pack;
+	int64_t group = task / p->panels, panel = task % p->panels, first = p->first + panel * PANEL;
+	int64_t columns = least(p->columns - panel * PANEL, PANEL), width = panel_width(columns);
+	int64_t row = p->kh * p->kw * p->depth; // of one output channel
+	const float *weight = F(p->weight) + group * p->out * row;
+	word *dst = (word *)F(p->packed) + group * p->group_size + panel * PANEL * ceildiv(p->k, 2);
+	if (p->transposed)
+		pack_taps(p, weight, first, columns, width, dst);
+	else
+		pack_columns(weight + first * row, row, p->k, columns, width, dst);
+}
+
+// result_rows writes the address of each row's first channel.
+static void result_rows(const struct gemm_args *g, struct pixel p, int64_t rows, int64_t channel, elem **out) {
+	for (int64_t i = 0; i < rows; i++, next_pixel(&g->grid, &p)) {
+		int64_t h = p.h * g->mul_h + g->off_h, w = p.w * g->mul_w + g->off_w;
+		out[i] = E(g->result) + ((p.n * g->rows + h) * g->cols + w) * g->pixel + channel;
+	}
+}
+
+// round_sums rounds complete sums of some columns, with a bias and what is there added where there is one or it is wanted.
+INLINE void round_sums(const float *sums, const float *bias, const int add, int64_t columns, elem *out) {
+	for (int64_t c = 0; c < columns; c += LANES) {
+		__mmask16 mask = (__mmask16)(columns - c >= LANES ? 0xffff : (1 << (columns - c)) - 1);
+		__m512 v = _mm512_maskz_loadu_ps(mask, sums + c);
+		if (bias) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, bias + c));
+		if (add) {
+			__m512i old = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, out + c));
+			v = _mm512_add_ps(v, _mm512_castsi512_ps(_mm512_slli_epi32(old, 16)));
+		}
+		_mm256_mask_storeu_epi16(out + c, mask, (__m256i)_mm512_cvtneps_pbh(v));
+	}
+}
+
+// gemm: a task is a block of rows and a block of columns of one group, and all of their depth. Scratch: word ROWS,LEAD and float
+// ROWS and the columns.
+static void gemm(const struct job *job, int64_t task, char *scratch) {
+	const struct gemm_args *g = &job->args.gemm;
+	int64_t rows = g->grid.n * g->grid.h * g->grid.w, panels = ceildiv(g->columns, PANEL), pairs = ceildiv(g->k, 2);
+	int64_t block = task % g->row_blocks, part = task / g->row_blocks % g->column_blocks;
+	int64_t group = task / g->row_blocks / g->column_blocks;
+	int64_t r0 = rows * block / g->row_blocks, r1 = rows * (block + 1) / g->row_blocks;
+	int64_t p0 = panels * part / g->column_blocks, p1 = panels * (part + 1) / g->column_blocks;
+	int64_t channel = group * g->group_columns + g->first, wide = (p1 - p0) * PANEL;
+	float *sums = (float *)scratch + ROWS * LEAD, *out[ROWS];
+	const float *bias = g->bias ? F(g->bias) + channel : 0;
+	elem *result[ROWS], *copied = (elem *)scratch;
+	struct pixel start = pixel_at(&g->grid, r0);
+	struct place places[ROWS];
+	locate(&g->grid, start, r1 - r0, group * g->window_step, places);
+	result_rows(g, start, r1 - r0, channel, result);
+	for (int64_t i = 0; i < r1 - r0; i++) out[i] = sums + i * wide;
+	// a row that is read where it is begins with a whole pair and ends with one
+	int there = in_place(&g->grid) && g->grid.pixel % 2 == 0 && g->grid.depth % 2 == 0;
+	int64_t lead = there ? g->grid.pixel / 2 : LEAD;
+	struct fetches ahead = {.other = image_fetch(&g->grid, places, r1 - r0, (p1 - p0) * pairs)};
+	for (int64_t k0 = 0; k0 == 0 || k0 < pairs; k0 += DEPTH) {
+		int64_t depth = least(pairs - k0, DEPTH), end = least(2 * (k0 + depth), g->k);
+		const float *a = (const float *)copied, *const *base = k0 > 0 ? (const float *const *)out : 0;
+		if (there)
+			a = (const float *)address(&g->grid, places, 0) + k0;
+		else {
+			gather(&g->grid, places, r1 - r0, 2 * k0, end, copied, 2 * LEAD);
+			for (int64_t i = 0; end % 2 && i < r1 - r0; i++) copied[i * 2 * LEAD + end - 2 * k0] = 0;
+		}
+		WRITTEN();
+		ahead.other.hop = depth * ahead.other.pace;
+		for (int64_t panel = p0; panel < p1; panel++) {
+			int64_t columns = least(g->columns - panel * PANEL, PANEL), width = panel_width(columns), at = (panel - p0) * PANEL;
+			const float *b = F(g->packed) + group * g->group_size + panel * PANEL * pairs + k0 * width;
+			ahead.one = panel_fetch(b + PANEL * pairs, r1 - r0, depth);
+			walk(pairs_in_rows, r1 - r0, width, lead, lead, width, depth, a, b, &ahead, out, at, base, at);
+			for (int64_t i = 0; k0 + DEPTH >= pairs && i < r1 - r0; i++) {
+				const float *more = bias ? bias + panel * PANEL : 0;
+				if (g->accumulate)
+					round_sums(out[i] + at, more, 1, columns, result[i] + panel * PANEL);
+				else
+					round_sums(out[i] + at, more, 0, columns, result[i] + panel * PANEL);
+			}
+		}
+	}
+}
+
+// pair_rows makes pairs of rows that are step apart: the last of an odd number is beside zeros.
+static void pair_rows(const elem *src, int64_t step, int64_t rows, int64_t width, word *dst, int64_t lead) {
+	for (int64_t r = 0; r < rows; r += 2, dst += lead) {
+		const elem *restrict a = src + r * step, *restrict b = a + step;
+		word *restrict out = dst;
+		if (r + 1 < rows)
+			for (int64_t i = 0; i < width; i++) out[i] = (word)a[i] | (word)b[i] << 16;
+		else
+			for (int64_t i = 0; i < width; i++) out[i] = a[i];
+	}
+}
+
+enum { GATHERED = 32 }; // windows that are gathered at a time before they are paired
+
+// weight_gradient: a task is a block of rows (output channels) and of columns (taps and input channels) of one
+// group, for one chunk of the pixels, which are paired. Scratch: word GRAD_DEPTH,GRAD_LEAD_A and GRAD_DEPTH,GRAD_LEAD_B.
+static void weight_gradient(const struct job *job, int64_t task, char *scratch) {
+	const struct gradient_args *g = &job->args.gradient;
+	int64_t chunk = task % g->chunks, rest = task / g->chunks;
+	int64_t row = rest % g->row_blocks, column = rest / g->row_blocks % g->column_blocks;
+	int64_t group = rest / g->row_blocks / g->column_blocks;
+	int64_t pixels = g->grid.n * g->grid.h * g->grid.w;
+	int64_t p0 = pixels * chunk / g->chunks, p1 = pixels * (chunk + 1) / g->chunks;
+	int64_t r0 = g->out * row / g->row_blocks, r1 = g->out * (row + 1) / g->row_blocks;
+	int64_t c0 = least(column * GRAD_COLS, g->columns), c1 = least(c0 + GRAD_COLS, g->columns);
+	int64_t step = g->groups * g->out;
+	int there = in_place(&g->grid);
+	word *a = (word *)scratch, *b = a + GRAD_DEPTH * GRAD_LEAD_A;
+	elem gathered[GATHERED * GRAD_COLS];
+	float *out[GRAD_ROWS];
+	for (int64_t i = r0; i < r1; i++)
+		out[i - r0] = F(g->part) + ((chunk * g->groups + group) * g->out + i) * g->columns + c0;
+	const float *const *base = g->accumulate ? (const float *const *)out : 0;
+	struct place places[2 * GRAD_DEPTH];
+	while (p0 < p1) {
+		int64_t depth = ceildiv(p1 - p0, ceildiv(p1 - p0, 2 * GRAD_DEPTH)); // about equal parts, in whole pairs
+		depth = least(depth + depth % 2, p1 - p0);
+		locate(&g->grid, pixel_at(&g->grid, p0), depth, group * g->window_step, places);
+		pair_rows(E(g->dy) + p0 * step + group * g->out + r0, step, depth, r1 - r0, a, GRAD_LEAD_A);
+		for (int64_t q = 0; q < depth; q += GATHERED) {
+			int64_t n = least(depth - q, GATHERED), from = GRAD_COLS;
+			const elem *x = gathered;
+			if (there)
+				x = address(&g->grid, places + q, 0) + c0, from = g->grid.pixel;
+			else
+				gather(&g->grid, places + q, n, c0, c1, gathered, GRAD_COLS);
+			pair_rows(x, from, n, c1 - c0, b + q / 2 * GRAD_LEAD_B, GRAD_LEAD_B);
+		}
+		WRITTEN();
+		const float *left = (const float *)a, *right = (const float *)b;
+		struct fetches ahead = {{left, left, 0, 0}, {left, left, 0, 0}};
+		for (int64_t c = 0; c < c1 - c0; c += PANEL)
+			walk(pairs_by_depth, r1 - r0, least(c1 - c0 - c, PANEL), 1, GRAD_LEAD_A, GRAD_LEAD_B, ceildiv(depth, 2), left, right + c,
+				&ahead, out, c, base, c);
+		base = (const float *const *)out;
+		p0 += depth;
+	}
+}
