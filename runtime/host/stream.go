@@ -2,7 +2,6 @@ package host
 
 import (
 	"fmt"
-	"math"
 	goruntime "runtime"
 	"sync"
 	"time"
@@ -28,13 +27,12 @@ type Stream struct {
 
 	mu       sync.Mutex
 	more     *sync.Cond // for the runner: a command was issued, or the stream closes
-	progress *sync.Cond // for everybody else: command wanted has run, or the stream closes
+	progress *sync.Cond // for everybody else: a command has run, or the stream closes
 	ring     []command
 	due      []time.Duration // when the latest commands that have run were due to end, each in its slot
 	issued   uint64          // number of the latest command
 	done     uint64          // number of the latest command that has run
 	awaited  int             // how many wait for progress
-	wanted   uint64          // the first number that one of them waits for
 	closing  bool
 	failedAt uint64 // number of the command that failed, 0 when none did
 	err      error  // why; a *runtime.StreamError
@@ -51,7 +49,6 @@ func newStream(d *Device, name string, index int) *Stream {
 		exited: make(chan struct{}),
 		ring:   make([]command, d.config.Queue),
 		due:    make([]time.Duration, d.config.Queue),
-		wanted: math.MaxUint64,
 	}
 	s.more = sync.NewCond(&s.mu)
 	s.progress = sync.NewCond(&s.mu)
@@ -144,7 +141,7 @@ func (s *Stream) issue(c command) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for !s.closing && s.issued-s.done == uint64(len(s.ring)) {
-		s.wait(s.done + 1)
+		s.progress.Wait()
 	}
 	if s.closing {
 		c.release()
@@ -163,21 +160,14 @@ func (s *Stream) issue(c command) error {
 // await waits until command n has run; the caller holds s.mu. The error is of n or of one before it.
 func (s *Stream) await(n uint64) error {
 	for s.done < n {
-		s.wait(n)
+		s.awaited++
+		s.progress.Wait()
+		s.awaited--
 	}
 	if s.failedAt != 0 && s.failedAt <= n {
 		return s.err
 	}
 	return nil
-}
-
-// wait waits until command n may have run, and is woken for no command before it that nobody else waits for: a step has hundreds. The caller
-// holds s.mu.
-func (s *Stream) wait(n uint64) {
-	s.awaited++
-	s.wanted = min(s.wanted, n)
-	s.progress.Wait()
-	s.awaited--
 }
 
 // dueAt returns when command n, which has run, was due to end: or another one behind it, when that is too long ago to be known. The caller
@@ -193,20 +183,13 @@ func (s *Stream) dueAt(n uint64) time.Duration {
 func (s *Stream) slot(n uint64) *command { return &s.ring[n%uint64(len(s.ring))] }
 
 // run is the stream's goroutine. Only it writes done, failedAt and err.
-//
-// Where one device has the process to itself, the stream that computes keeps its thread: copies wake others up at every op, and a goroutine
-// that goes on on the next free thread is soon on the core of its own helpers. Ops took 0.2 ms longer beside copies of 0.05 ms without.
 func (s *Stream) run() {
 	defer close(s.exited)
 	var due time.Duration
-	for keeps := false; ; {
+	for {
 		c := s.next()
 		if c == nil {
 			return
-		}
-		if c.kind == launching && !keeps && alone() {
-			keeps = true
-			goruntime.LockOSThread() // to the end
 		}
 		s.chaos.delay()
 		due = max(due, c.issued)
@@ -244,7 +227,7 @@ func (s *Stream) execute(begin time.Duration, c *command) (due time.Duration, er
 
 // finish ends a command, and reports whether somebody who waits for it should go on first: on the thread that is here already, and
 // with what this thread has just written. A thread that is woken for it waits for its turn where all cores compute: four devices of one
-// process on two cores are 12 % slower without (bench/results/processes.md). For one device alone a core is soon free.
+// process on two cores are 12 % slower without (bench/results/processes.md).
 func (s *Stream) finish(c *command, due time.Duration, err error) (handsOver bool) {
 	recorded := c.kind == recording
 	if recorded {
@@ -259,11 +242,8 @@ func (s *Stream) finish(c *command, due time.Duration, err error) (handsOver boo
 	if err != nil && s.err == nil {
 		s.failedAt, s.err = s.done, err
 	}
-	if s.done >= s.wanted {
-		s.progress.Broadcast()
-		s.wanted = math.MaxUint64 // until those who go on waiting say so again
-	}
-	return recorded && s.awaited > 0 && !alone()
+	s.progress.Broadcast()
+	return recorded && s.awaited > 0
 }
 
 // close lets the stream run what was issued and ends it.

@@ -146,7 +146,7 @@ func TestOtherSizes(t *testing.T) {
 
 // Close ends what waits here; a rank that fails ends what waits anywhere, with its error and not with that of a connection.
 func TestWhatWaitsEnds(t *testing.T) {
-	ways := []world.Way{{Name: "a", From: 0, To: 1, Bytes: 64 << 20}, {Name: "b", From: 1, To: 0, Bytes: 8}, {Name: "c", From: 2, To: 0, Bytes: 8}}
+	ways := []world.Way{{Name: "a", From: 0, To: 1, Bytes: 64 << 20}, {Name: "b", From: 1, To: 0, Bytes: 8}, {Name: "c", From: 2, To: 0, Bytes: 8}, {Name: "d", From: 0, To: 1, Bytes: 8}}
 	worlds := together(t, 3)
 	f := opened(t, worlds, ways)
 	sends := ended(func() error { return f[0].Send(0, make([]byte, 64<<20)) })
@@ -158,7 +158,7 @@ func TestWhatWaitsEnds(t *testing.T) {
 		}
 	}
 	// Rank 1 now finds its connections lost; why, it learns from the world.
-	receives = ended(func() error { return f[1].Receive(0, make([]byte, 8)) })
+	receives = ended(func() error { return f[1].Receive(3, make([]byte, 8)) }) // not on a, whose message may have begun to arrive
 	worlds[0].Fail(errors.New("device 0: the arena is on fire"))
 	for _, err := range []error{<-receives, f[1].Send(1, make([]byte, 8)), f[2].Send(2, make([]byte, 8))} {
 		if e, ok := errors.AsType[*world.RankError](err); !ok || e.Rank != 0 || e.Why != world.Failed {
