@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"plimsoll/kernels"
+	"plimsoll/kernels/cpu"
 )
 
 func must(t *testing.T, err error) {
@@ -166,8 +169,14 @@ func checkRotor(t *testing.T, f rotorFigures) {
 }
 
 func TestPartsOnTheCPU(t *testing.T) {
+	lib, err := cpu.New(nil, cpu.Options{Threads: 1})
+	must(t, err)
+	types := 2
+	if _, err := lib.Workspace(kernels.Call{Op: kernels.ReLU{}, In: []kernels.Desc{kernels.F32(4).As(kernels.BFloat16)}}); err == nil {
+		types = 3
+	}
 	all := measureAll(t, "cpu")
-	checkFigures(t, all, 2)
+	checkFigures(t, all, types)
 	for name, o := range all {
 		if o.Environment.Simulated {
 			t.Errorf("%s: the CPU is simulated", name)
