@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -121,7 +122,7 @@ func (p *profile) link(ctx context.Context, exercises []*Exercise, c *chain.Chai
 	if err != nil {
 		return link, err
 	}
-	opt := Options{Limit: min(x.Extent+2*probe.device, max(p.limit, x.Extent)), probe: probe}
+	opt := Options{Limit: probe.limit(x.Extent, p.limit), probe: probe}
 	err = p.with(x, opt, func(e *Executor) error {
 		m, err := e.newProber(probePatience)
 		if err != nil {
@@ -165,13 +166,29 @@ func (p *profile) beside(exercises []*Exercise) (x *Exercise, probe windows, err
 	default:
 		return nil, probe, err
 	}
-	room := p.limit - x.Extent
-	if room < 2*kernels.Alignment {
-		room = x.Extent
+	host := int64(math.MaxInt64)
+	if p.hostLimit > 0 {
+		host = p.hostLimit - x.hostSlab(0, Options{madeUp: x.madeUp()}).bytes
 	}
-	probe.host = min(max(kernels.Align(x.Extent), probeBytes), mostWindow)
-	probe.device = min(room/2/kernels.Alignment*kernels.Alignment, probe.host)
-	return x, probe, nil
+	return x, windowsBeside(x.Extent, p.limit, host), nil
+}
+
+// windowsBeside returns the windows beside what takes extent bytes of limit, where host bytes of host memory are left.
+func windowsBeside(extent, limit, host int64) (w windows) {
+	room := limit - kernels.Align(extent)
+	if room < 2*kernels.Alignment {
+		room = extent
+	}
+	half := func(bytes int64) int64 { return bytes / 2 / kernels.Alignment * kernels.Alignment }
+	w.host = min(max(kernels.Align(extent), probeBytes), mostWindow)
+	w.host = min(w.host, max(half(host), probeBytes))
+	w.device = min(half(room), w.host)
+	return w
+}
+
+// limit returns the end of the windows of the device: behind what takes extent bytes, where limit has that much, and otherwise in it.
+func (w windows) limit(extent, limit int64) int64 {
+	return min(kernels.Align(extent)+2*w.device, max(limit, extent)) / kernels.Alignment * kernels.Alignment
 }
 
 // prober measures the link of an executor's device. A direction's copies are between windows of their own.

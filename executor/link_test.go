@@ -8,12 +8,35 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
 )
+
+// Windows lie behind what runs beside them where there is room, within the memory in any case, at addresses that kernels take, and in the host
+// memory that is left, or as few bytes of it as ever.
+func TestWindowsAreWhereThereIsRoom(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		extent := rapid.Int64Range(4*kernels.Alignment, 1<<30).Draw(t, "extent")
+		limit := extent + rapid.OneOf(rapid.Int64Range(0, 4*kernels.Alignment), rapid.Int64Range(0, 1<<28)).Draw(t, "room")
+		host := rapid.Int64Range(-1<<20, 1<<28).Draw(t, "host")
+		w := windowsBeside(extent, limit, host)
+		end := w.limit(extent, limit)
+		behind := kernels.Align(extent)+2*w.device <= end
+		switch {
+		case w.device <= 0 || w.device%kernels.Alignment != 0 || w.host%kernels.Alignment != 0 || end%kernels.Alignment != 0:
+			t.Fatalf("%+v up to %d", w, end)
+		case end > limit || 2*w.device > end || !behind && limit-extent >= 4*kernels.Alignment:
+			t.Fatalf("%+v up to %d, of %d beside %d", w, end, limit, extent)
+		case w.host > mostWindow || w.device > w.host || w.host > probeBytes && 2*w.host > host:
+			t.Fatalf("%+v of %d bytes of host memory", w, host)
+		}
+	})
+}
 
 // On a link with a stated bandwidth that is what is measured, in both directions, also together: the host device's link
 // is duplex.

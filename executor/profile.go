@@ -67,6 +67,7 @@ type profile struct {
 	open        func() (Target, error)
 	lib         kernels.Library // as that of all targets
 	limit       int64
+	hostLimit   int64 // bytes of host memory that the device gives, 0: not known
 	load        func(*Executor) error
 	opt         ProfileOptions
 	samples     *Samples
@@ -80,8 +81,10 @@ func (p *profile) plan() ([]*Exercise, error) {
 		return nil, err
 	}
 	p.lib = target.Library
-	if memory := target.Device.Info().Memory; p.limit == 0 || p.limit > memory {
-		p.limit = memory
+	info := target.Device.Info()
+	p.hostLimit = info.HostMemory
+	if p.limit == 0 || p.limit > info.Memory {
+		p.limit = info.Memory
 	}
 	all, err := p.Exercises(p.lib, p.limit, p.opt.Halves)
 	return all, cmp.Or(err, target.Device.Close())

@@ -30,7 +30,7 @@ func TestTrainInBFloat16(t *testing.T) {
 		if r := plimsoll(t, "profile", "-m", "tiny", "--dtype", "bf16", "--json"); r.code == 2 && strings.Contains(r.err, "AVX512-BF16") {
 			t.Skip(r.err)
 		}
-		trainInBFloat16(t)
+		trainInBFloat16(t, "--threads", "2") // each thread has scratch, and limits are in bytes
 	})
 }
 
@@ -70,7 +70,7 @@ func TestTrainInTF32(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
 	train := func(args ...string) map[string]any {
 		t.Helper()
-		return trainTiny(t, append([]string{"--image", "16", "--batch", "16", "--profile-steps", "1", "--steps", "3"}, args...)...)
+		return trainTiny(t, append([]string{"--image", "16", "--batch", "16", "--profile-steps", "1", "--steps", "3", "--threads", "2"}, args...)...)
 	}
 	wide := train("--strategy", "store-all", "--memory", "2MiB")
 	want := train("--dtype", "tf32", "--strategy", "store-all", "--memory", "2MiB", "--out", out, "--checkpoint-every", "2")

@@ -6,6 +6,13 @@
 
 #include <stdint.h>
 
+// KNOWS_BF16 says that the compiler knows AVX512-BF16.
+#if defined(__x86_64__) && (defined(__clang__) ? __clang_major__ >= 11 : __GNUC__ >= 10)
+#define KNOWS_BF16 1
+#else
+#define KNOWS_BF16 0
+#endif
+
 enum kernel {
 	PACK_WEIGHTS,
 	GEMM,

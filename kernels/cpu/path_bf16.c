@@ -1,5 +1,6 @@
 // The AVX-512 path with activations in bfloat16: products by AVX512-BF16, everything else in float32 between a load and a store.
-#if defined(__x86_64__)
+#include "job.h"
+#if KNOWS_BF16
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>

@@ -3,13 +3,18 @@
 extern kernel_fn *const *const plimsoll_plain;
 extern const int64_t plimsoll_plain_panel;
 #if defined(__x86_64__)
-extern kernel_fn *const *const plimsoll_avx2, *const *const plimsoll_avx512, *const *const plimsoll_bf16;
+extern kernel_fn *const *const plimsoll_avx2, *const *const plimsoll_avx512;
 extern const int64_t plimsoll_avx2_panel, plimsoll_avx512_panel;
+#endif
+#if KNOWS_BF16
+extern kernel_fn *const *const plimsoll_bf16;
 #endif
 
 kernel_fn *const *plimsoll_kernels(int32_t path) {
-#if defined(__x86_64__)
+#if KNOWS_BF16
 	if (path == HALVES) return plimsoll_bf16;
+#endif
+#if defined(__x86_64__)
 	if (path == AVX512) return plimsoll_avx512;
 	if (path == AVX2) return plimsoll_avx2;
 #endif
@@ -31,7 +36,9 @@ int plimsoll_has(int32_t path) {
 #if defined(__x86_64__)
 	__builtin_cpu_init();
 	if (path == AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#if KNOWS_BF16
 	if (path == HALVES) return plimsoll_has(AVX512) && __builtin_cpu_supports("avx512bf16");
+#endif
 	if (path == AVX512)
 		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
 			__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma");
