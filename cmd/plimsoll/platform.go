@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	goruntime "runtime"
 
 	"plimsoll/bench"
 	"plimsoll/executor/train"
+	"plimsoll/internal/cores"
 	"plimsoll/internal/units"
 	"plimsoll/kernels/library"
 	"plimsoll/planner/pipeline"
@@ -123,15 +123,15 @@ func (v *inventory) measure(ctx context.Context) error {
 }
 
 // processor says with how many cores and which kernels the CPU computes, or why it has no kernels.
-func processor(d runtime.Device) (cores int, kernels string, err error) {
+func processor(d runtime.Device) (count int, kernels string, err error) {
 	lib, err := library.Open(d, library.Options{})
 	if errors.Is(err, library.ErrNone) {
-		return goruntime.GOMAXPROCS(0), oneLine(err), nil // which says why, and what to do
+		return cores.Count(), oneLine(err), nil // which says why, and what to do
 	}
 	if err != nil {
 		return 0, "", err
 	}
-	return goruntime.GOMAXPROCS(0), lib.Name(), nil
+	return cores.Count(), lib.Name(), nil
 }
 
 // measurePeers fills in the links between devices of one kind: between two items, and between the parts of one.

@@ -10,11 +10,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"plimsoll/executor"
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/cores"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/strategy"
@@ -206,7 +206,7 @@ func (j *Job) cacheKey(m Measure, inWindows bool) (string, error) {
 		Program         string
 	}{
 		j.Model, graphHash(j.Work.Model), j.Config, fmt.Sprintf("%T%+v", j.Update, j.Update), j.Offload.String(), j.Device.Model, j.library,
-		j.Threads, runtime.GOMAXPROCS(0), j.Open.Bandwidth, m.Warmup, m.Repeats, m.Enough, m.Halves, inWindows, program,
+		j.Threads, cores.Count(), j.Open.Bandwidth, m.Warmup, m.Repeats, m.Enough, m.Halves, inWindows, program,
 	}
 	text, err := json.Marshal(key)
 	if err != nil {

@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 
 	"plimsoll/executor/checkpoint"
+	"plimsoll/internal/cores"
 	"plimsoll/models/data"
 	"plimsoll/models/tokenizer"
 	"plimsoll/planner/pipeline"
@@ -49,7 +49,7 @@ func (j *Job) meta() checkpoint.Meta {
 	kind, path, _ := strings.Cut(j.Data, ":")
 	threads := j.Threads
 	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
+		threads = cores.Count()
 	}
 	c := j.Config
 	m := checkpoint.Meta{

@@ -6,7 +6,6 @@ import (
 	"encoding/gob"
 	"fmt"
 	"math"
-	goruntime "runtime"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	pipe "plimsoll/executor/pipeline"
+	"plimsoll/internal/cores"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 	"plimsoll/runtime/world"
@@ -45,7 +45,7 @@ func (d *Doing) String() string {
 func NewWorld(ctx context.Context, w *world.World, transport Transport, devices int, doing *Doing) (*World, error) {
 	all := &World{World: w, transport: transport, first: []int{0}, doing: doing}
 	type member struct{ Devices, Cores int }
-	members, err := gather(ctx, all, member{devices, goruntime.GOMAXPROCS(0)})
+	members, err := gather(ctx, all, member{devices, cores.Count()})
 	if err != nil {
 		return nil, err
 	}

@@ -20,9 +20,9 @@ import "C"
 
 import (
 	"fmt"
-	goruntime "runtime"
 	"unsafe"
 
+	"plimsoll/internal/cores"
 	"plimsoll/kernels"
 	"plimsoll/runtime"
 )
@@ -34,7 +34,7 @@ type Memory interface {
 
 // Options of a library. The zero value is the fastest path on all cores.
 type Options struct {
-	Threads int    // workers, the caller included; 0: GOMAXPROCS. Libraries with equal Threads share their workers
+	Threads int    // workers, the caller included; 0: cores.Count. Libraries with equal Threads share their workers
 	Path    string // "plain", "avx2", "avx512"; "": the environment's PLIMSOLL_CPU_PATH, or the fastest
 }
 
@@ -61,7 +61,7 @@ func New(memory Memory, o Options) (*Library, error) {
 		return nil, fmt.Errorf("cpu: %w: %d is not from 0 (all cores) to %d", ErrThreads, o.Threads, MaxThreads)
 	}
 	if o.Threads == 0 {
-		o.Threads = min(goruntime.GOMAXPROCS(0), MaxThreads)
+		o.Threads = min(cores.Count(), MaxThreads)
 	}
 	pool, err := sharedPool(o.Threads)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"plimsoll/internal/cores"
 	"plimsoll/kernels"
 	"plimsoll/runtime"
 )
@@ -222,8 +223,8 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%s=%v gives %v, %v", PathVariable, p, l, err)
 		}
 	}
-	if l := newLibrary(t, Plain, 0); l.Threads() != goruntime.GOMAXPROCS(0) {
-		t.Errorf("0 threads become %d, want %d", l.Threads(), goruntime.GOMAXPROCS(0))
+	if l := newLibrary(t, Plain, 0); l.Threads() != cores.Count() {
+		t.Errorf("0 threads become %d, want %d", l.Threads(), cores.Count())
 	}
 	if _, err := New(nil, Options{Path: "mmx"}); !errors.Is(err, ErrPath) || !strings.Contains(err.Error(), "plain") {
 		t.Errorf("path mmx: %v", err)

@@ -5,9 +5,10 @@ import "C"
 
 import (
 	"fmt"
-	goruntime "runtime"
 	"sync"
 	"unsafe"
+
+	"plimsoll/internal/cores"
 )
 
 // pool is the workers of libraries with equal numbers of threads; see pool.c.
@@ -28,7 +29,7 @@ func sharedPool(threads int) (*pool, error) {
 	if p := pools[threads]; p != nil {
 		return p, nil
 	}
-	p := &pool{threads: threads, c: C.plimsoll_pool(C.int64_t(threads), C.int64_t(goruntime.GOMAXPROCS(0)))}
+	p := &pool{threads: threads, c: C.plimsoll_pool(C.int64_t(threads), C.int64_t(cores.Count()))}
 	if p.c == nil {
 		return nil, fmt.Errorf("%w: the system does not start %d of them", ErrThreads, threads)
 	}

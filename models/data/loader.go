@@ -4,9 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"runtime"
 	"sync"
 	"time"
+
+	"plimsoll/internal/cores"
 )
 
 // Loader makes the batches of a Batcher in the background, ahead of the step that needs them. What it gives is what
@@ -53,7 +54,7 @@ func NewLoader[T Element](ctx context.Context, b *Batcher[T], first int64, worke
 			ErrOption, first, workers, depth, maxScratches)
 	}
 	if workers == 0 {
-		workers = runtime.GOMAXPROCS(0)
+		workers = cores.Count()
 	}
 	if depth == 0 {
 		depth = 2

@@ -92,6 +92,12 @@ func runGuarded(work Launch) (err error) {
 	return work.Run()
 }
 
+// computes reports whether the command occupies a core until it has ended.
+func (c *command) computes() bool {
+	_, pauses := c.work.(pause)
+	return c.kind == launching && !pauses
+}
+
 // release ends what the command held beyond its stream.
 func (c *command) release() {
 	if c.peer != nil {

@@ -1,0 +1,31 @@
+// Package cores says on how many cores this process computes, and sees to it that whoever computes is not kept waiting by whoever copies.
+//
+// A goroutine needs a processor of Go's scheduler, of which there are as many as cores. One that copies memory holds its own for as long
+// as the copy lasts, also where the system has given its core to another thread; so with as many copies as cores, a kernel that has
+// ended outside of Go waits for a processor while a core is idle.
+package cores
+
+import (
+	"runtime"
+	"sync"
+)
+
+var (
+	mu   sync.Mutex
+	lent int // processors beyond the cores
+)
+
+// Count returns the number of cores that this process computes on: GOMAXPROCS, without what Lend has added.
+func Count() int {
+	mu.Lock()
+	defer mu.Unlock()
+	return runtime.GOMAXPROCS(0) - lent
+}
+
+// Lend gives Go's scheduler n processors more than there are cores; a negative n takes as many back.
+func Lend(n int) {
+	mu.Lock()
+	defer mu.Unlock()
+	lent += n
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
+}

@@ -1,0 +1,24 @@
+package cores_test
+
+import (
+	"runtime"
+	"testing"
+
+	"plimsoll/internal/cores"
+)
+
+func TestLentProcessorsAreNoCores(t *testing.T) {
+	before, count := runtime.GOMAXPROCS(0), cores.Count()
+	cores.Lend(3)
+	cores.Lend(2)
+	if got := runtime.GOMAXPROCS(0); got != before+5 {
+		t.Errorf("%d processors with 5 lent, %d before", got, before)
+	}
+	if got := cores.Count(); got != count {
+		t.Errorf("%d cores with processors lent, %d before", got, count)
+	}
+	cores.Lend(-5)
+	if got := runtime.GOMAXPROCS(0); got != before {
+		t.Errorf("%d processors when all are back, %d before", got, before)
+	}
+}
