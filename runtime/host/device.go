@@ -70,8 +70,15 @@ func New(c Config) (*Device, error) {
 	if c.Until != nil {
 		d.forget = context.AfterFunc(c.Until, d.Abandon)
 	}
+	open.Add(1)
 	return d, nil
 }
+
+// open counts the devices of this process.
+var open atomic.Int32
+
+// alone reports whether this process has no other device, so that nobody else computes.
+func alone() bool { return open.Load() == 1 }
 
 // Abandon implements runtime.Abandoner. A launch that runs is waited for.
 func (d *Device) Abandon() { d.abandoned.Store(true) }
@@ -182,6 +189,7 @@ func (d *Device) Close() error {
 		return d.wrap("close", runtime.ErrClosed)
 	}
 	d.state = closed
+	open.Add(-1)
 	streams := d.streams
 	d.mu.Unlock()
 	if d.forget != nil {
