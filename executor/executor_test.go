@@ -89,7 +89,6 @@ func openRig(t testing.TB, m *models.Model, config host.Config, wrap func(kernel
 	var lib kernels.Library
 	lib, err = cpu.New(dev, cpu.Options{})
 	must(t, err)
-	must(t, err)
 	if wrap != nil {
 		lib = wrap(lib)
 	}

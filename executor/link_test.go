@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -62,6 +63,117 @@ func TestTheLinkIsMeasuredAsStated(t *testing.T) {
 		if got > 1.02*stated || got < stated/1e4 {
 			t.Errorf("%s: %.3g bytes/s, stated are %.3g", name, got, stated)
 		}
+	}
+}
+
+// watched is a stream that says which copies it is given.
+type watched struct {
+	runtime.Stream
+	copies func(dst, src runtime.Span)
+}
+
+func (w watched) Copy(dst, src runtime.Span) error {
+	w.copies(dst, src)
+	return w.Stream.Copy(dst, src)
+}
+
+// newWatched returns a prober of windows of two copies on the device and three on the host, and what each of its directions is about to copy
+// goes to copies.
+func newWatched(t *testing.T, copies func(direction int, dst, src runtime.Span)) (rig, *prober) {
+	t.Helper()
+	r := newRig(t, testModel(t), host.Config{}, nil)
+	e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: windows{2 * probeBytes, 3 * probeBytes}})
+	m, err := e.newProber(time.Hour)
+	must(t, err)
+	for i := range m.direction {
+		d := &m.direction[i]
+		d.stream = watched{d.stream, func(dst, src runtime.Span) { copies(i, dst, src) }}
+	}
+	return r, m
+}
+
+// Copies go through all of their windows, on both sides, and a direction's are its own: none is of bytes of which one was before the windows
+// are through, whether copies are measured alone or beside a step.
+func TestCopiesGoThroughTheirWindows(t *testing.T) {
+	const copies = 12
+	var seen [2][2][]runtime.Span // by direction: dst, src
+	stop := make(chan struct{})
+	_, m := newWatched(t, func(i int, dst, src runtime.Span) {
+		seen[i][0], seen[i][1] = append(seen[i][0], dst), append(seen[i][1], src)
+		if len(seen[i][0]) == 2*copies {
+			close(stop)
+		}
+	})
+	_, err := m.copy([]int{chain.ToHost, chain.ToDevice}, probeBytes, copies)
+	must(t, err)
+	for i := range m.direction {
+		stop = make(chan struct{})
+		_, err := m.direction[i].keepCopying(stop)
+		must(t, err)
+	}
+	for i, sides := range seen {
+		for side, spans := range sides {
+			space, places := runtime.Host, 3
+			if (side == 0) == (i == chain.ToDevice) {
+				space, places = runtime.Arena, 2
+			}
+			for k, s := range spans {
+				if s.Space != space || s.Bytes != probeBytes {
+					t.Fatalf("direction %d, copy %d: %v, want %d bytes of %v", i, k, s, probeBytes, space)
+				}
+				for back := 1; back <= min(places, k); back++ {
+					if spans[k-back].Overlaps(s) != (back == places) {
+						t.Errorf("direction %d, copy %d of %v, and %v %d copies before; the window has %d places", i, k, s, spans[k-back], back, places)
+					}
+				}
+				for _, other := range append(seen[1-i][0][:3:3], seen[1-i][1][:3]...) {
+					if s.Overlaps(other) {
+						t.Errorf("both directions copy %v and %v", s, other)
+					}
+				}
+			}
+		}
+	}
+}
+
+// All of the windows has been written to before the first copy: every page of the host's, and all of the device's, by its own kernels.
+func TestWindowsAreWrittenBeforeTheyAreRead(t *testing.T) {
+	const before = 0xbf // a float32 of four of them is negative: what kernels write is 0
+	var r rig
+	var m *prober
+	copies := 0
+	r, m = newWatched(t, func(int, runtime.Span, runtime.Span) {
+		if copies++; copies > 1 {
+			return
+		}
+		const page = 4 << 10
+		for i, d := range m.direction {
+			of := map[runtime.Space]runtime.Span{d.dst.Space: d.dst, d.src.Space: d.src}
+			bytes, err := m.dev.HostBytes(of[runtime.Host])
+			must(t, err)
+			for at := 0; at < len(bytes); at += page {
+				if !slices.ContainsFunc(bytes[at:at+page], func(b byte) bool { return b != 0 }) {
+					t.Fatalf("direction %d: page %d of %d of the host's window is as the system gave it", i, at/page, len(bytes)/page)
+				}
+			}
+			bytes = make([]byte, of[runtime.Arena].Bytes)
+			must(t, r.dev.Peek(of[runtime.Arena], bytes))
+			if at := slices.Index(bytes, before); at >= 0 {
+				t.Fatalf("direction %d: byte %d of the device's window was not written", i, at)
+			}
+		}
+	})
+	for _, d := range m.direction {
+		for _, s := range []runtime.Span{d.dst, d.src} {
+			if s.Space == runtime.Arena {
+				must(t, r.dev.Fill(s, before))
+			}
+		}
+	}
+	_, err := m.measure(t.Context())
+	must(t, err)
+	if copies == 0 {
+		t.Error("nothing was copied")
 	}
 }
 

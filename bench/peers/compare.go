@@ -3,12 +3,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"time"
 
-	"plimsoll/executor"
 	"plimsoll/internal/stats"
 	"plimsoll/kernels"
 	"plimsoll/kernels/cpu"
@@ -126,24 +125,33 @@ func compareConv(o options) error {
 	return nil
 }
 
+func (s shape) String() string {
+	return fmt.Sprintf("%dx%d %d-%d k%d s%d", s.size, s.size, s.in, s.out, s.kernel, s.stride)
+}
+
+func (s shape) op() kernels.Conv2D {
+	return kernels.Conv2D{Out: s.out, KernelH: s.kernel, KernelW: s.kernel, StrideH: s.stride, StrideW: s.stride, PadH: s.kernel / 2, PadW: s.kernel / 2}
+}
+
+func (s shape) images() kernels.Desc { return kernels.F32(convBatch, s.size, s.size, s.in) }
+
+// operations of a pass.
+func (s shape) operations() float64 {
+	side := (s.size-1)/s.stride + 1
+	return 2 * float64(convBatch*side*side*s.out) * float64(s.kernel*s.kernel*s.in)
+}
+
 // compare prints a row for every pass and adds the logarithms of the ratios to logs.
 func (s shape) compare(o options, p *peer, threads int, logs map[kernels.Pass]float64) error {
-	op := kernels.Conv2D{Out: s.out, KernelH: s.kernel, KernelW: s.kernel, StrideH: s.stride, StrideW: s.stride, PadH: s.kernel / 2, PadW: s.kernel / 2}
-	in := []kernels.Desc{kernels.F32(convBatch, s.size, s.size, s.in)}
-	y, err := op.Infer(in)
-	if err != nil {
-		return err
-	}
-	operations := 2 * float64(y.Elements()) * float64(s.kernel*s.kernel*s.in)
 	for _, pass := range convPasses {
 		question := fmt.Sprintf("%d %d %d %d %d %d %v %v %v", convBatch, s.size, s.in, s.out, s.kernel, s.stride, pass, warm.Seconds(), timed.Seconds())
-		c := kernels.Call{Op: op, In: in, Train: true, Pass: pass}
-		r, err := compare(o, c, operations, threads, func() (float64, error) { return p.ask(question) })
+		c := kernels.Call{Op: s.op(), In: []kernels.Desc{s.images()}, Train: true, Pass: pass}
+		r, err := compare(o, c, s.operations(), threads, func() (float64, error) { return p.ask(question) })
 		if err != nil {
 			return err
 		}
 		logs[pass] += math.Log(r.ratio)
-		fmt.Printf("| %dx%d %d-%d k%d s%d | %v | %d | %v\n", s.size, s.size, s.in, s.out, s.kernel, s.stride, pass, threads, r)
+		fmt.Printf("| %v | %v | %d | %v\n", s, pass, threads, r)
 	}
 	return nil
 }
@@ -227,9 +235,9 @@ func place(lib kernels.Library, dev *host.Device, c kernels.Call) (kernels.Opera
 		return o, err
 	}
 	b, err := dev.Bytes(runtime.Span{Bytes: at})
-	for i := 0; i+4 <= len(b); i += 4 {
-		// A float32 in [0.5, 1): exponent 126, some mantissa.
-		b[i], b[i+1], b[i+2], b[i+3] = byte(i>>2), byte(i>>5), byte(i>>9)&0x7f, 0x3f
+	for i := 0; i+2 <= len(b); i += 2 {
+		// A number in [0.5, 1), as a bfloat16 and, with its neighbour, as a float32: exponent 126, some mantissa.
+		b[i], b[i+1] = byte(i>>1^i>>8)&0x7f, 0x3f
 	}
 	o.Workspace = take(workspace)
 	return o, err
@@ -256,12 +264,17 @@ type trainingStep struct {
 var steps = []trainingStep{{"resnet50", 224}, {"densenet121", 224}, {"inception_v3", 299}}
 
 // compare prints a row.
-func (s trainingStep) compare(o options, threads int) error {
+func (s trainingStep) compare(o options, threads int) (err error) {
 	const batch = 8
-	ours, err := timeStep(s.model, batch, s.image, threads)
+	m, err := models.New(s.model, models.Config{Batch: batch, Image: s.image, Classes: classes})
 	if err != nil {
 		return err
 	}
+	ours, closed, err := timeSteps(m, stepUpdate, threads)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closed()) }()
 	var mine, theirs, ratio [2]float64
 	for k, layout := range []string{"channels_last", "nchw"} {
 		p, err := startPeer(threads, o.python, o.step, s.model, fmt.Sprint(batch), fmt.Sprint(s.image), fmt.Sprint(threads), layout)
@@ -286,56 +299,5 @@ func (s trainingStep) compare(o options, threads int) error {
 
 const classes = 1000 // as ImageNet has them
 
-// timeStep returns a function that gives the seconds of one training step that recomputes nothing.
-func timeStep(name string, batch, image, threads int) (stopwatch, error) {
-	m, err := models.New(name, models.Config{Batch: batch, Image: image, Classes: classes})
-	if err != nil {
-		return nil, err
-	}
-	dev, err := host.New(host.Config{Memory: 8 << 30, HostMemory: 1 << 30})
-	if err != nil {
-		return nil, err
-	}
-	lib, err := cpu.New(dev, cpu.Options{Threads: threads})
-	if err != nil {
-		return nil, err
-	}
-	w, err := executor.Compile(m, lib, kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4})
-	if err != nil {
-		return nil, err
-	}
-	limit, err := w.Extent(w.StoreAll())
-	if err != nil {
-		return nil, err
-	}
-	e, err := executor.New(w, executor.Target{Device: dev, Library: lib}, w.StoreAll(), executor.Options{Limit: limit, Seed: 1})
-	if err != nil {
-		return nil, err
-	}
-	images, err := e.Images()
-	if err != nil {
-		return nil, err
-	}
-	labels, err := e.Labels()
-	if err != nil {
-		return nil, err
-	}
-	rnd := rand.New(rand.NewPCG(1, 1))
-	for i := range images {
-		images[i] = rnd.Float32()
-	}
-	for i := range labels {
-		labels[i] = rnd.Int32N(classes)
-	}
-	step := uint64(0)
-	next := func() (float64, error) {
-		r, err := e.Step(step, 0) // weights, and so what a step has to do, stay as they are
-		if err != nil {
-			return 0, err
-		}
-		step++
-		return r.Seconds, nil
-	}
-	_, err = next() // does not count
-	return next, err
-}
+// stepUpdate is that of pictures' models.
+var stepUpdate = kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4}

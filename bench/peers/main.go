@@ -1,9 +1,9 @@
 //go:build cgo
 
-// Command peers times our CPU kernels beside OpenBLAS, oneDNN and PyTorch, and our reader of pictures beside Pillow, in turns, in one
-// run, and prints one markdown table of medians and ratios. The peers are separate processes; nothing of them is linked.
+// Command peers times our CPU kernels beside OpenBLAS, oneDNN and PyTorch, our reader of pictures beside Pillow, and bfloat16 beside float32,
+// in turns, in one run, and prints one markdown table of medians and ratios. The peers are separate processes; nothing of them is linked.
 //
-//	peers -onednn BIN -sgemm BIN -python PYTHON -step src/torch_step.py [-only sgemm|conv|attention|jpeg|step|gpt2] [-threads 1,2]
+//	peers -onednn BIN -sgemm BIN -python PYTHON -step src/torch_step.py [-only sgemm|conv|attention|jpeg|step|gpt2|bf16] [-threads 1,2]
 //
 // See README.md in this folder.
 package main
@@ -35,7 +35,7 @@ func main() {
 	flag.StringVar(&o.gpt2, "gpt2", "bench/peers/src/torch_gpt2.py", "the script that times its GPT-2")
 	flag.StringVar(&o.jpeg, "jpeg", "bench/peers/src/pillow_jpeg.py", "the script that times Pillow")
 	flag.StringVar(&batches, "batches", "4x64,4x1024", "batches of GPT-2, sequences and their tokens")
-	flag.StringVar(&o.only, "only", "", "one part alone: sgemm, conv, attention, jpeg, step or gpt2, which runs in no other way")
+	flag.StringVar(&o.only, "only", "", "one part alone: sgemm, conv, attention, jpeg, step, or gpt2 or bf16, which run in no other way")
 	flag.StringVar(&threads, "threads", "1,2", "numbers of threads")
 	flag.IntVar(&o.rounds, "rounds", 5, "turns of each side; medians count")
 	flag.Parse()
@@ -75,12 +75,16 @@ func readThreads(text string) (int, error) {
 func run(o options) error {
 	fmt.Printf("CPU: %s, %d cores. Medians of %d turns; ratio = median over the turns of peer's time / ours: above 1 we are faster.\n", cpuid.CPU.BrandName, cpuid.CPU.LogicalCores, o.rounds)
 	parts := []struct {
-		name string
-		bin  string
-		run  func(options) error
-	}{{"sgemm", o.sgemm, compareSGEMM}, {"conv", o.onednn, compareConv}, {"attention", o.python, compareAttention}, {"jpeg", o.python, compareJPEG}, {"step", o.python, compareStep}, {"gpt2", o.python, compareGPT2}}
+		name  string
+		peer  string
+		alone bool // it is run when it is asked for
+		run   func(options) error
+	}{
+		{"sgemm", o.sgemm, false, compareSGEMM}, {"conv", o.onednn, false, compareConv}, {"attention", o.python, false, compareAttention},
+		{"jpeg", o.python, false, compareJPEG}, {"step", o.python, false, compareStep}, {"gpt2", o.python, true, compareGPT2}, {"bf16", "ourselves", true, compareBF16},
+	}
 	for _, p := range parts {
-		if p.bin == "" || (o.only != "" && o.only != p.name) || (o.only == "" && p.name == "gpt2") {
+		if p.peer == "" || (o.only != "" && o.only != p.name) || (o.only == "" && p.alone) {
 			continue
 		}
 		if err := p.run(o); err != nil {

@@ -152,23 +152,8 @@ func countDevices(spec string) (n int, err error) {
 
 // open checks the flags and opens the job.
 func (f *jobFlags) open() (*train.Job, error) {
-	if err := required("--model", f.model, "-m resnet20"); err != nil {
+	if err := f.checkJob(); err != nil {
 		return nil, err
-	}
-	if f.largest {
-		return nil, usage(errors.New("--batch max is for train: give a number of images"))
-	}
-	if f.threads < 0 {
-		return nil, usage(fmt.Errorf("--threads is %d: give a number from 1, or 0 for every core", f.threads))
-	}
-	if f.config.Channels < 1 || f.config.Classes < 0 || f.config.Classes > mostClasses {
-		return nil, usage(fmt.Errorf("--channels is %d and --classes %d: both are positive numbers, and there are at most %d classes", f.config.Channels, f.config.Classes, mostClasses))
-	}
-	if err := noShare("--device-memory", f.deviceMemory); err != nil {
-		return nil, err
-	}
-	if f.length < 1 {
-		return nil, usage(fmt.Errorf("--length is %d: a sample of text has at least 1 token", f.length))
 	}
 	if err := f.ofFile(); err != nil {
 		return nil, err
@@ -202,6 +187,29 @@ func (f *jobFlags) open() (*train.Job, error) {
 		},
 		SkipBad: f.skipBad, OnSkip: f.onSkip, Offload: offload,
 	})
+}
+
+// checkJob refuses flags that mean nothing, whatever the others say.
+func (f *jobFlags) checkJob() error {
+	if err := required("--model", f.model, "-m resnet20"); err != nil {
+		return err
+	}
+	if f.largest {
+		return usage(errors.New("--batch max is for train: give a number of images"))
+	}
+	if f.threads < 0 {
+		return usage(fmt.Errorf("--threads is %d: give a number from 1, or 0 for every core", f.threads))
+	}
+	if f.config.Channels < 1 || f.config.Classes < 0 || f.config.Classes > mostClasses {
+		return usage(fmt.Errorf("--channels is %d and --classes %d: both are positive numbers, and there are at most %d classes", f.config.Channels, f.config.Classes, mostClasses))
+	}
+	if err := noShare("--device-memory", f.deviceMemory); err != nil {
+		return err
+	}
+	if f.length < 1 {
+		return usage(fmt.Errorf("--length is %d: a sample of text has at least 1 token", f.length))
+	}
+	return nil
 }
 
 // ofFile takes what the model's file says for flags that are not given.

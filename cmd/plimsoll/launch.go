@@ -124,7 +124,7 @@ func (a *app) launchAll(ctx context.Context, n int, grace time.Duration, args []
 	if err != nil {
 		l.signal(os.Kill)
 	}
-	return firstOf(err, l.wait(ctx, signals, grace))
+	return firstOf(err, l.wait(ctx, signals, grace, l.signal))
 }
 
 // startAll starts the processes; those that have started when one cannot be are in l.
@@ -172,7 +172,7 @@ func meeting(n, port int) []string {
 }
 
 // wait waits for all processes, passes signals on, and ends the rest when one has failed.
-func (l *launched) wait(ctx context.Context, signals <-chan os.Signal, grace time.Duration) error {
+func (l *launched) wait(ctx context.Context, signals <-chan os.Signal, grace time.Duration, pass func(os.Signal)) error {
 	var first *launchedError
 	var next <-chan time.Time // when the rest is told more firmly
 	firmly := []os.Signal{syscall.SIGTERM, os.Kill}
@@ -192,12 +192,12 @@ func (l *launched) wait(ctx context.Context, signals <-chan os.Signal, grace tim
 			}
 		case s := <-signals:
 			done = nil // the signal has ended that, too, and is passed on once
-			l.signal(s)
+			pass(s)
 		case <-done:
 			done = nil
-			l.signal(whichSignal(signals))
+			pass(whichSignal(signals))
 		case <-next:
-			l.signal(firmly[0])
+			pass(firmly[0])
 			if firmly = firmly[1:]; len(firmly) > 0 {
 				next = time.After(grace)
 			}

@@ -3,9 +3,11 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
@@ -13,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +33,8 @@ func child(does string) {
 	switch do, argument, _ := strings.Cut(does, ":"); do {
 	case "env":
 		fmt.Println(os.Getenv("RANK"), os.Getenv("LOCAL_RANK"), os.Getenv("WORLD_SIZE"), os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT"), os.Getenv(secretVariable))
+	case "group":
+		fmt.Println(syscall.Getpgrp() == os.Getpid())
 	case "exit3":
 		os.Exit(3)
 	case "kill":
@@ -188,6 +194,50 @@ func TestLaunchPassesSignalsOn(t *testing.T) {
 		if code := p.end(); code != 5 || told != 2 {
 			t.Errorf("%v: %d of 2 were told; exit code %d", s, told, code)
 		}
+	}
+}
+
+// A signal that ends the command's context, too, is passed on once, whichever of the two is seen first; another one is, as well.
+func TestASignalIsPassedOnOnce(t *testing.T) {
+	for _, contextFirst := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			signals, over := make(chan os.Signal, 1), make(chan error)
+			var passed []os.Signal
+			l := &launched{all: make([]*exec.Cmd, 1), running: []bool{true}, ended: make(chan int), errs: make([]error, 1)}
+			go func() {
+				over <- l.wait(ctx, signals, time.Hour, func(s os.Signal) { passed = append(passed, s) })
+			}()
+			send := func(s os.Signal) {
+				signals <- s
+				synctest.Wait()
+			}
+			if contextFirst {
+				cancel()
+				synctest.Wait()
+				send(os.Interrupt)
+			} else {
+				send(os.Interrupt)
+				cancel()
+			}
+			time.Sleep(24 * time.Hour) // of the test's own time
+			send(syscall.SIGTERM)
+			l.ended <- 0
+			if err := <-over; err != nil || !slices.Equal(passed, []os.Signal{os.Interrupt, syscall.SIGTERM}) {
+				t.Errorf("the context ends first: %v; passed on %v, %v", contextFirst, passed, err)
+			}
+		})
+	}
+}
+
+// Nor do processes get a terminal's Ctrl-C beside launch, where the system can keep it from them.
+func TestLaunchedProcessesAreAGroupEach(t *testing.T) {
+	if ofParent() == nil {
+		t.Skip("this system cannot do that")
+	}
+	r := launchWith(t, "group group")
+	if said := linesOf(r.err, "[1] "); r.out != "true\n" || !strings.Contains(said, "true\n") {
+		t.Errorf("rank 0 has a group of its own: %s; rank 1: %s", r.out, said)
 	}
 }
 

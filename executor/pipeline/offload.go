@@ -60,7 +60,7 @@ func computing(ops []op) []op {
 // openTransfers makes the streams of a stage to host memory and back, one for both where the plan's link does one thing at a time, and that
 // of images that come ahead.
 func (d *driver) openTransfers(t *localStage) (err error) {
-	if t.ring.ahead {
+	if t.ring.ahead > 0 {
 		if d.batches, err = d.newQueue("batches"); err != nil {
 			return err
 		}
@@ -216,7 +216,7 @@ func (d *driver) carries(t *localStage, s *step, v instance) error {
 	return record.close(q)
 }
 
-// comes copies the images of a minibatch whose forward is to come.
+// comes copies the images of a minibatch whose forward is to come, which is what is blamed when that fails.
 func (d *driver) comes(t *localStage, v instance) error {
 	p := &d.staging[t.stage]
 	i := p.arrivals % stagingSlots
@@ -224,8 +224,12 @@ func (d *driver) comes(t *localStage, v instance) error {
 	if err := d.fillsSlot(t, i); err != nil {
 		return err
 	}
+	record := d.recorder.add(v, d.done)
 	sb := &t.slabs[t.ring.slot(v.minibatch)]
-	return t.ring.copy(d.batches, sb.images.Part(0, p.images[i].Bytes), p.images[i])
+	if err := t.ring.copy(d.batches, sb.images.Part(0, p.images[i].Bytes), p.images[i]); err != nil {
+		return err
+	}
+	return record.close(d.batches)
 }
 
 // copy copies between host and device in pieces.

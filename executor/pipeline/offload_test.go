@@ -120,7 +120,7 @@ func TestStagesThatOffload(t *testing.T) {
 				e, got := trained(t, w, c, own, n, host.Config{Chaos: chaos})
 				got.Tensors = tensors(t, e)
 				same(t, want, got)
-				if first := e.drivers[own.Stages[0].Devices[0]].ringed(); first != nil && first.ring.ahead {
+				if first := e.drivers[own.Stages[0].Devices[0]].ringed(); first != nil && first.ring.ahead > 0 {
 					ahead++
 				}
 			}
@@ -339,6 +339,43 @@ func TestAFailingTransferIsNamed(t *testing.T) {
 	}
 }
 
+// failing is a stream on which a copy fails, after so many others.
+type failing struct {
+	runtime.Stream
+	after *int
+	with  error
+}
+
+func (s failing) Copy(dst, src runtime.Span) error {
+	if *s.after--; *s.after == -1 {
+		return s.Launch(host.Func{Name: "no copy", Do: func() error { return s.with }})
+	}
+	return s.Stream.Copy(dst, src)
+}
+
+// Images that come ahead and do not arrive are named by their forward, not by the task that was issued before or behind them.
+func TestImagesThatDoNotComeAreNamed(t *testing.T) {
+	w := workload(t, testModel(t))
+	c := costs(w, 2, 0)
+	c, plan := offloading(t, c, planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash}), 0)
+	broken := errors.New("broken")
+	for minibatch := range 8 {
+		e, err := New(w, targets(t, 2, host.Config{}), c, plan, Options{Feed: random{w.Model.Classes}, Seed: 7, Rate: rate, First: 20})
+		must(t, err)
+		d := e.drivers[plan.Stages[0].Devices[0]]
+		if first := d.ringed(); first == nil || first.ring.ahead == 0 || first.ring.piece < w.Model.Input.Bytes() {
+			t.Fatal("images do not come ahead, in a copy each")
+		}
+		after := minibatch
+		d.batches.s = failing{d.batches.s, &after, broken}
+		err = e.Run(t.Context(), 8)
+		if !errors.Is(err, broken) {
+			t.Errorf("%v", err)
+		}
+		wantTask(t, e, err, d.device, "F0", 20+minibatch)
+	}
+}
+
 // lag returns how much later than planned a ring's compute starts at most in so many periods, in seconds, when every step takes
 // its planned time, and what comes from other devices is there in time. Transfers run as soon as they can.
 func lag(r *ring, period float64, periods int) (worst float64) {
@@ -407,7 +444,7 @@ func TestRingsKeepThePlan(t *testing.T) {
 			needs := e.memory
 			for _, d := range e.drivers {
 				if x := d.ringed(); x != nil {
-					if x.ring.ahead {
+					if x.ring.ahead > 0 {
 						ahead++
 					}
 					if worst := lag(x.ring, plan.Period, 20*x.ring.slots); worst > 1e-6*plan.Period {

@@ -169,41 +169,30 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 	if err := e.checkLinks(costs, plan); err != nil {
 		return nil, err
 	}
-	for _, d := range e.drivers {
-		lib := on[d.device].Library
-		if opt.Pace != nil {
-			lib = simulated()
-		}
-		d.dev, d.binder = on[d.device].Device, newBinder(d.device, lib, w.Optimizer)
-		if err := d.open(e.limit(d.device), e.memory[d.device]); err != nil {
+	if err := e.openDrivers(on); err != nil {
+		return nil, err
+	}
+	for _, part := range []func() error{e.openChannels, e.dryRuns, e.prove, e.openWays, e.openSums, e.separate, e.capture, e.audit, e.initialize} {
+		if err := part(); err != nil {
 			return nil, err
 		}
 	}
-	if err := e.openChannels(); err != nil {
-		return nil, err
+	return e, nil
+}
+
+// openDrivers binds the drivers to their devices.
+func (e *Executor) openDrivers(on []executor.Target) error {
+	for _, d := range e.drivers {
+		lib := on[d.device].Library
+		if e.opt.Pace != nil {
+			lib = simulated()
+		}
+		d.dev, d.binder = on[d.device].Device, newBinder(d.device, lib, e.Optimizer)
+		if err := d.open(e.limit(d.device), e.memory[d.device]); err != nil {
+			return err
+		}
 	}
-	if err := e.dryRuns(); err != nil {
-		return nil, err
-	}
-	if err := e.prove(); err != nil {
-		return nil, err
-	}
-	if err := e.openWays(); err != nil {
-		return nil, err
-	}
-	if err := e.openSums(); err != nil {
-		return nil, err
-	}
-	if err := e.separate(); err != nil {
-		return nil, err
-	}
-	if err := e.capture(); err != nil {
-		return nil, err
-	}
-	if err := e.audit(); err != nil {
-		return nil, err
-	}
-	return e, e.initialize()
+	return nil
 }
 
 // Needs returns what a plan needs on each device. Errors: those of New that do not come from devices.

@@ -26,10 +26,10 @@ type ring struct {
 	items       []int64 // bytes, of what a minibatch holds in the arena
 	labels      int     // items behind those of its ops; none where the stage has none
 	images      int
-	ahead       bool  // the images come before the forward begins, on a stream of their own
-	leaves      int   // the last op of the forward that reads the input of the stage, where that goes to the host; else none
-	live, bytes int64 // the most that lives at one position; the extent of what is packed
-	locked      int64 // page-locked bytes for what is offloaded
+	ahead       float64 // seconds that the images come before their forward, on a stream of their own; 0: with it
+	leaves      int     // the last op of the forward that reads the input of the stage, where that goes to the host; else none
+	live, bytes int64   // the most that lives at one position; the extent of what is packed
+	locked      int64   // page-locked bytes for what is offloaded
 	duplex      bool
 	piece       int64 // bytes of what is copied at once between host and device
 

@@ -19,7 +19,6 @@ type ringBuilder struct {
 	t         *localStage
 	ops       *stageOps
 	planned   []pipeline.Swap
-	coming    float64 // seconds that images take to come
 	clock     *clock
 	comp      []step     // of compute, in order; those of the ring in the making
 	times     []float64  // when steps start, in the order in which they are issued
@@ -66,8 +65,7 @@ func pieceBytes(bandwidth float64) int64 {
 // buildRing lays out a ring whose images come so many seconds ahead; with the forward if that is 0.
 func buildRing(e *Executor, t *localStage, costs Costs, k *clock, ahead float64) (*ring, error) {
 	r := &ringBuilder{
-		ring: &ring{piece: pieceBytes(costs.Platform.Host), labels: none, images: none, ahead: ahead > 0, duplex: costs.Platform.Duplex}, t: t, ops: t.ops[1], planned: e.planned[t.stage], clock: k,
-		coming: ahead,
+		ring: &ring{piece: pieceBytes(costs.Platform.Host), labels: none, images: none, ahead: ahead, duplex: costs.Platform.Duplex}, t: t, ops: t.ops[1], planned: e.planned[t.stage], clock: k,
 	}
 	r.list(e)
 	r.leaves = r.lastReader()
@@ -195,8 +193,8 @@ func (r *ringBuilder) transfers() (before [][]step, err error) {
 		r.insert(before, out, step{instruction: instruction{kind: pipeline.F, layer: layer}, on: toHost, swap: k, start: start + p.Out, length: p.Seconds})
 		r.insert(before, home, step{instruction: instruction{kind: pipeline.B, layer: layer}, on: back, swap: k, start: start + p.Back, length: p.Seconds})
 	}
-	if r.ahead {
-		r.insert(before, r.behind(start-r.coming), step{instruction: instruction{kind: pipeline.F}, on: ofBatches, swap: none, batch: true, start: start - r.coming, length: r.coming})
+	if r.ahead > 0 {
+		r.insert(before, r.behind(start-r.ahead), step{instruction: instruction{kind: pipeline.F}, on: ofBatches, swap: none, batch: true, start: start - r.ahead, length: r.ahead})
 	}
 	for _, list := range before {
 		slices.SortStableFunc(list, func(a, b step) int { return cmp.Compare(a.start, b.start) })
@@ -295,7 +293,7 @@ func (r *ringBuilder) uses(s *step) (all []usage) {
 	case s.kind.Communication():
 	case s.begin && s.kind == pipeline.F:
 		item(r.labels, true)
-		item(r.images, !r.ahead)
+		item(r.images, r.ahead == 0)
 	case s.op != none:
 		item(r.labels, false)
 		o := &r.ops.tasks[s.kind][s.op]

@@ -84,7 +84,7 @@ func (d *driver) upload(t *localStage, sb *slab) error {
 	p := &d.staging[t.stage]
 	i := p.uploads % stagingSlots
 	p.uploads++
-	ahead := t.ring != nil && t.ring.ahead
+	ahead := t.ring != nil && t.ring.ahead > 0
 	if !ahead {
 		if err := d.fillsSlot(t, i); err != nil {
 			return err

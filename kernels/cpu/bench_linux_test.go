@@ -27,18 +27,10 @@ func threadClock() time.Duration {
 
 // benchmarkCall reports the speed of a call and its share of the peak of all its threads.
 func benchmarkCall(b *testing.B, path Path, threads int, c kernels.Call, operations float64) {
-	l, err := New(nil, Options{Threads: threads, Path: path.String()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	l := newLibrary(b, path, threads)
 	r := newRig(b, l, c, nil)
 	r.fill(randomInputs(rand.New(rand.NewPCG(1, 1)), c))
-	l.memory = r.memory
-	launch, err := l.Prepare(c, r.operands)
-	if err != nil {
-		b.Fatal(err)
-	}
-	work := launch.(interface{ Run() error })
+	w := r.prepare(b, l)
 	clock := wallClock
 	if threads == 1 {
 		goruntime.LockOSThread()
@@ -48,7 +40,7 @@ func benchmarkCall(b *testing.B, path Path, threads int, c kernels.Call, operati
 	best := time.Duration(1 << 62)
 	for b.Loop() {
 		start := clock()
-		if err := work.Run(); err != nil {
+		if err := w.Run(); err != nil {
 			b.Fatal(err)
 		}
 		best = min(best, clock()-start)

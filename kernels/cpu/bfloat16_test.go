@@ -337,13 +337,9 @@ func BenchmarkBFloat16(b *testing.B) {
 					l := newLibrary(b, fastest(), 1)
 					r := newRig(b, l, c, nil)
 					r.fill(randomInputs(rand.New(rand.NewPCG(1, 1)), c))
-					l.memory = r.memory
-					launch, err := l.Prepare(c, r.operands)
-					if err != nil {
-						b.Fatal(err)
-					}
+					w := r.prepare(b, l)
 					for b.Loop() {
-						_ = launch.(interface{ Run() error }).Run()
+						_ = w.Run()
 					}
 				})
 			}

@@ -27,14 +27,9 @@ func TestRunDoesNotAllocate(t *testing.T) {
 		l := newLibrary(t, fastest(), 3)
 		r := newRig(t, l, c, nil)
 		r.fill(randomInputs(rand.New(rand.NewPCG(6, 6)), c))
-		l.memory = r.memory
-		launch, err := l.Prepare(c, r.operands)
-		if err != nil {
-			t.Fatal(err)
-		}
-		work := launch.(interface{ Run() error })
-		if n := testing.AllocsPerRun(20, func() { _ = work.Run() }); n != 0 {
-			t.Errorf("%s: %v allocations a run, want none", launch.Kernel(), n)
+		w := r.prepare(t, l)
+		if n := testing.AllocsPerRun(20, func() { _ = w.Run() }); n != 0 {
+			t.Errorf("%s: %v allocations a run, want none", w.Kernel(), n)
 		}
 	}
 }

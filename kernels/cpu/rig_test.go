@@ -120,18 +120,30 @@ func newRig(t testing.TB, l *Library, c kernels.Call, alias map[kernels.Operand]
 	return r
 }
 
-// run computes the call from inputs and returns what it wrote, having checked that it wrote nothing else.
-func (r *rig) run(t testing.TB, l *Library, in data) data {
+// work is a launch of this library.
+type work interface {
+	runtime.Launch
+	Run() error
+}
+
+// prepare returns the launch of the call, on the memory of the rig.
+func (r *rig) prepare(t testing.TB, l *Library) work {
 	t.Helper()
-	r.fill(in)
-	before := slices.Clone(r.memory)
 	with := *l
 	with.memory = r.memory
 	launch, err := with.Prepare(r.call, r.operands)
 	if err != nil {
 		t.Fatalf("%+v: %v", r.call, err)
 	}
-	if err := launch.(interface{ Run() error }).Run(); err != nil {
+	return launch.(work)
+}
+
+// run computes the call from inputs and returns what it wrote, having checked that it wrote nothing else.
+func (r *rig) run(t testing.TB, l *Library, in data) data {
+	t.Helper()
+	r.fill(in)
+	before := slices.Clone(r.memory)
+	if err := r.prepare(t, l).Run(); err != nil {
 		t.Fatal(err)
 	}
 	out := data{}

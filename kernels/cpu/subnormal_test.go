@@ -49,13 +49,9 @@ func BenchmarkSubnormals(b *testing.B) {
 			for _, u := range r.uses {
 				spread(r.bytes(u), math.Float32bits(x))
 			}
-			l.memory = r.memory
-			launch, err := l.Prepare(c, r.operands)
-			if err != nil {
-				b.Fatal(err)
-			}
+			w := r.prepare(b, l)
 			for b.Loop() {
-				_ = launch.(interface{ Run() error }).Run()
+				_ = w.Run()
 			}
 		})
 	}

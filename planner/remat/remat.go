@@ -5,6 +5,8 @@
 package remat
 
 import (
+	"slices"
+
 	"plimsoll/planner/milp"
 	"plimsoll/planner/strategy"
 )
@@ -28,7 +30,10 @@ func Strategies() []strategy.Strategy {
 // Checkmate is the strategy that needs a solver of linear programs: see milp.Built.
 const Checkmate = "checkmate"
 
-func always() []strategy.Strategy {
+func always() []strategy.Strategy { return slices.Concat(classics(), rotors(), others()) }
+
+// classics are what frameworks do by themselves, what most of their users do, and what automatic differentiation does.
+func classics() []strategy.Strategy {
 	return []strategy.Strategy{
 		{
 			Name:    "store-all",
@@ -48,6 +53,12 @@ func always() []strategy.Strategy {
 			Paper:   `A. Griewank and A. Walther, "Evaluating derivatives", SIAM, 2008`, Section: "thesis of A. Shilova, 2.4.4",
 			Solve: revolve.solve,
 		},
+	}
+}
+
+// rotors are the optimal sequences of the thesis.
+func rotors() []strategy.Strategy {
+	return []strategy.Strategy{
 		{
 			Name:    "rotor",
 			Summary: "the best persistent sequence, sizes rounded up to memory slots",
@@ -66,6 +77,11 @@ func always() []strategy.Strategy {
 			Paper:   thesis, Section: "Theorem 5 repaired, Algorithms 1 and 2",
 			Solve: rotorFloating.solve,
 		},
+	}
+}
+
+func others() []strategy.Strategy {
+	return []strategy.Strategy{
 		{
 			Name:    BranchAndBound,
 			Summary: "the best of all sequences of short chains, proved; improves rotor's plan of longer ones",

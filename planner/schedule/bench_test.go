@@ -44,21 +44,35 @@ func BenchmarkSimulate(b *testing.B) {
 			if link.Bandwidth > 0 {
 				name = map[bool]string{false: "transfers", true: "duplex"}[link.Duplex]
 			}
-			b.Run(fmt.Sprintf("%s/n=%d", name, n), func(b *testing.B) {
-				seq := storeAll(n, link.Bandwidth > 0)
-				s, err := NewSimulator(benchChain(n))
-				if err != nil {
-					b.Fatal(err)
-				}
-				b.ReportAllocs()
-				for b.Loop() {
-					if _, err := s.Run(seq, Limits{Memory: NoLimit, Link: link}); err != nil {
-						b.Fatal(err)
-					}
-				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(seq)), "ns/seqop")
-			})
+			c, seq := benchChain(n), storeAll(n, link.Bandwidth > 0)
+			b.Run(fmt.Sprintf("%s/n=%d", name, n), func(b *testing.B) { benchmarkSimulate(b, c, seq, link) })
+			if link.Duplex {
+				contend(c)
+				b.Run(fmt.Sprintf("contended/n=%d", n), func(b *testing.B) { benchmarkSimulate(b, c, seq, link) })
+			}
 		}
+	}
+}
+
+func benchmarkSimulate(b *testing.B, c *chain.Chain, seq Sequence, link Link) {
+	s, err := NewSimulator(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Run(seq, Limits{Memory: NoLimit, Link: link}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(seq)), "ns/seqop")
+}
+
+// contend makes ops and copies slow each other, as measured over a link twice as fast.
+func contend(c *chain.Chain) {
+	c.Bandwidth, c.CopiesBeside = 100, &chain.CopiesBeside{2.5, 3}
+	for i := range c.Layers {
+		c.Layers[i].ForwardBeside, c.Layers[i].BackwardBeside = &chain.Beside{1.1, 1.2, 1.3}, &chain.Beside{1.2, 1.3, 1.4}
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 // times as long while an op does, and less where the link is slower than the one that was measured. Between two instants at which something
 // starts or ends, rates are constant. What nothing has changed for keeps its end, to the bit.
 func (s *Simulator) contend() {
-	if !s.contends || math.IsInf(s.now, 0) {
+	if s.beside == nil || math.IsInf(s.now, 0) {
 		return
 	}
 	for k := range s.streams {
@@ -35,12 +35,12 @@ func (s *Simulator) contend() {
 // slower returns how many times as long what stream k runs takes beside what the others run.
 func (s *Simulator) slower(k int) float64 {
 	if k != 0 {
-		if s.c.CopiesBeside == nil || s.streams[0].running == none {
+		if s.streams[0].running == none {
 			return 1
 		}
-		return s.c.CopyBeside(s.c.CopiesBeside[way(s.seq[s.streams[k].running].Kind)], s.limits.Link.Bandwidth)
+		return s.beside.copies[way(s.seq[s.streams[k].running].Kind)]
 	}
-	beside, which := s.steps[s.streams[0].running].beside, none
+	which := none
 	for _, link := range s.streams[1:] {
 		switch {
 		case link.running == none:
@@ -50,10 +50,10 @@ func (s *Simulator) slower(k int) float64 {
 			which = way(s.seq[link.running].Kind)
 		}
 	}
-	if beside == nil || which == none {
+	if which == none {
 		return 1
 	}
-	return s.c.OpBeside(beside[which], s.limits.Link.Bandwidth)
+	return s.beside.of(s.seq[s.streams[0].running])[which]
 }
 
 // way returns where a transfer goes.
@@ -62,4 +62,60 @@ func way(k Kind) int {
 		return chain.ToHost
 	}
 	return chain.ToDevice
+}
+
+// besides is what a chain says that ops and copies take from each other, as it is over a link.
+type besides struct {
+	c                 *chain.Chain
+	bandwidth         float64        // of the link
+	forward, backward []chain.Beside // by layer, from 0
+	copies            chain.CopiesBeside
+}
+
+// newBesides returns them over the link that the chain was measured with, nil where it says nothing.
+func newBesides(c *chain.Chain) *besides {
+	if !c.Contends() {
+		return nil
+	}
+	b := &besides{c: c, forward: make([]chain.Beside, c.Len()), backward: make([]chain.Beside, c.Len())}
+	b.scale(c.Bandwidth)
+	return b
+}
+
+// over makes them those over a link, once for all runs over it.
+func (b *besides) over(bandwidth float64) {
+	if bandwidth != b.bandwidth {
+		b.scale(bandwidth)
+	}
+}
+
+func (b *besides) scale(bandwidth float64) {
+	b.bandwidth, b.copies = bandwidth, chain.CopiesBeside{1, 1}
+	if of := b.c.CopiesBeside; of != nil {
+		for way, times := range of {
+			b.copies[way] = b.c.CopyBeside(times, bandwidth)
+		}
+	}
+	for i := range b.c.Layers {
+		b.ops(&b.forward[i], b.c.Layers[i].ForwardBeside)
+		b.ops(&b.backward[i], b.c.Layers[i].BackwardBeside)
+	}
+}
+
+// ops sets the factors of an op by those of the chain, which may have none.
+func (b *besides) ops(to, of *chain.Beside) {
+	if *to = (chain.Beside{1, 1, 1}); of == nil {
+		return
+	}
+	for way, times := range of {
+		to[way] = b.c.OpBeside(times, b.bandwidth)
+	}
+}
+
+// of returns the factors of a compute op.
+func (b *besides) of(op Op) *chain.Beside {
+	if op.Kind == Backward {
+		return &b.backward[op.Layer-1]
+	}
+	return &b.forward[op.Layer-1]
 }

@@ -40,11 +40,10 @@ const none = -1
 
 // step is an op with its operands resolved: what it waits for, takes and releases.
 type step struct {
-	seconds float64       // compute ops; transfers depend on the link
-	takes   int64         // bytes taken when the op starts
-	leaves  int64         // bytes of takes that stay when it has ended, less those freed then; can be negative
-	bytes   int64         // transfers: bytes moved
-	beside  *chain.Beside // compute ops; nil: copies take nothing from it
+	seconds float64 // compute ops; transfers depend on the link
+	takes   int64   // bytes taken when the op starts
+	leaves  int64   // bytes of takes that stay when it has ended, less those freed then; can be negative
+	bytes   int64   // transfers: bytes moved
 	// waits are transfers that must have ended before the op starts.
 	waits [2]int32
 	// releases are offloads whose device copy is free once this op, among their holds, has ended.
@@ -309,12 +308,11 @@ func (r *replay) free(st *step, i int) {
 // discard_overhead_bytes).
 func (r *replay) cost(st *step, kind Kind, l int) {
 	layer := r.c.Layer(l)
-	st.beside = layer.ForwardBeside
 	switch kind {
 	case ForwardAll:
 		st.seconds, st.takes = layer.ForwardS, layer.SavedBytes+layer.ForwardOverheadBytes
 	case Backward:
-		st.seconds, st.takes, st.beside = layer.BackwardS, layer.BackwardOverheadBytes, layer.BackwardBeside
+		st.seconds, st.takes = layer.BackwardS, layer.BackwardOverheadBytes
 	default:
 		st.seconds, st.takes = layer.DiscardSeconds(), layer.OutputBytes+layer.DiscardOverhead()
 	}

@@ -60,16 +60,16 @@ func Simulate(c *chain.Chain, seq Sequence, limits Limits) (*Result, error) {
 // is longer than all before it, so that a search can call it in its inner loop.
 type Simulator struct {
 	replay
-	c        *chain.Chain
-	contends bool // ops and copies slow each other
-	limits   Limits
-	streams  []stream
-	now      float64
-	used     int64
-	ended    int // compute ops that have ended
-	busy     float64
-	seq      Sequence
-	result   Result
+	c       *chain.Chain
+	beside  *besides // what ops and copies take from each other; nil: nothing
+	limits  Limits
+	streams []stream
+	now     float64
+	used    int64
+	ended   int // compute ops that have ended
+	busy    float64
+	seq     Sequence
+	result  Result
 }
 
 // stream is a queue of ops of which one runs at a time: the compute stream or a direction of the link.
@@ -87,7 +87,7 @@ func NewSimulator(c *chain.Chain) (*Simulator, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	return &Simulator{c: c, contends: c.Contends()}, nil
+	return &Simulator{c: c, beside: newBesides(c)}, nil
 }
 
 // Run is Simulate. The result is valid until the next call of Run.
@@ -121,6 +121,9 @@ func (s *Simulator) Run(seq Sequence, limits Limits) (*Result, error) {
 
 func (s *Simulator) begin(seq Sequence, limits Limits) {
 	s.seq, s.limits = seq, limits
+	if s.beside != nil {
+		s.beside.over(limits.Link.Bandwidth)
+	}
 	// Far above any memory; keeps sums of bytes from overflowing when nothing waits for memory.
 	s.limits.Memory = min(limits.Memory, 1<<62)
 	s.now, s.busy, s.ended, s.used = 0, 0, 0, s.c.AllInputBytes()

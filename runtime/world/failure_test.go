@@ -205,6 +205,33 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
+// Rank 0 says why its world never met also when that was known before its own member came to the hub, who is then told nothing.
+func TestVerdictBeforeRankZeroHasEntered(t *testing.T) {
+	bubble(t, "", func(t *testing.T, n *network) {
+		ctx := t.Context()
+		w := &World{o: n.options(0, 2)}
+		var err error
+		if err = w.o.fill(); err == nil {
+			w.guard, err = newGuard(&w.o)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.hub = newHub(w.o, w.guard)
+		own, err := w.hub.open(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := n.join(ctx, 3, []int{1}, nil)[0].err
+		synctest.Wait() // until the hub has done all that it can without rank 0
+		for rank, err := range []error{w.enterOwn(ctx, own), other} {
+			if e, ok := errors.AsType[*RefusalError](err); !ok || e.Reason != OtherSize {
+				t.Errorf("rank %d: %v, want that it is of another size", rank, err)
+			}
+		}
+	})
+}
+
 // With another secret nobody is taken in, rank 0 waits for who should come, and no text has a secret in it.
 func TestAnotherSecret(t *testing.T) {
 	const other = "another secret, as long"

@@ -67,14 +67,21 @@ func (w *World) host(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("rank 0 listens at %s: %w", w.o.Address, err)
 	}
-	if err = w.enter(context.WithoutCancel(ctx), conn); err != nil { // the hub says when it is over
-		w.hub.running.Wait()
-		if w.hub.verdict != nil { // it may have fallen before the hub knew its own rank, who was then told nothing
-			err = w.hub.verdict
-		}
-		if errors.Is(ctx.Err(), context.Canceled) {
-			err = context.Cause(ctx)
-		}
+	return w.enterOwn(ctx, conn)
+}
+
+// enterOwn takes rank 0's member into the hub, by its end of their connection.
+func (w *World) enterOwn(ctx context.Context, conn net.Conn) error {
+	err := w.enter(context.WithoutCancel(ctx), conn) // the hub says when it is over
+	if err == nil {
+		return nil
+	}
+	w.hub.running.Wait()
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return context.Cause(ctx)
+	case w.hub.verdict != nil: // it may have fallen before the hub knew its own rank, who was then told nothing
+		return w.hub.verdict
 	}
 	return err
 }

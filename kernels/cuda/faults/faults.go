@@ -108,6 +108,19 @@ var faults = []fault{
 	{"of the parameters that are updated at once the last one of a launch is left out", calls, "Updates", []edit{{"kernels/cuda/update.go", "dim{int64(args.first[args.count]), 1, 1}", "dim{int64(max(args.first[args.count-1], 1)), 1, 1}"}}},
 	{"blocks of an update begin one parameter late", calls, "Updates", []edit{{"kernels/cuda/src/update.cu", "if (first[middle] <= (int)blockIdx.x) low = middle;", "if (first[middle] < (int)blockIdx.x) low = middle;"}}},
 	{"Adam's bias correction is a step late", calls, "Updates", []edit{{"kernels/cuda/src/update.cu", "(double)(s.update + a.earlier[t]) + 1;", "(double)(s.update + a.earlier[t]) + 2;"}}},
+	{"Muon's momentum is not Nesterov's", calls, "Muon", []edit{{"kernels/cuda/src/update.cu", "x.v[k] = d + beta * (v.v[k] - d);", "x.v[k] = v.v[k];"}}},
+	{"Muon moves the momentum in a step that is skipped", calls, "Muon", []edit{{"kernels/cuda/src/update.cu", `		if (!s.skip) {
+			load_some(g, GLOBAL(const float, a.grad) + i, left);
+			load_some(v, GLOBAL(const float, a.momentum) + i, left);`, `		{
+			load_some(g, GLOBAL(const float, a.grad) + i, left);
+			load_some(v, GLOBAL(const float, a.momentum) + i, left);`}}},
+	{"Muon moves the weights in a step that is skipped", calls, "Muon", []edit{{"kernels/cuda/src/update.cu", `	if (s.skip) return;
+	float shrink = (float)(1 - (double)s.lr * a.weight_decay), size`, `	float shrink = (float)(1 - (double)s.lr * a.weight_decay), size`}}},
+	{"Muon's norm leaves the last chunk out", calls, "Muon", []edit{{"kernels/cuda/src/update.cu", "for (i64 i = 0; i < a.parts; i++) squares +=", "for (i64 i = 0; i < a.parts - (a.parts > 1); i++) squares +="}}},
+	{"Muon's polynomial has its constant beside the diagonal", calls, "Muon", []edit{{"kernels/cuda/src/update.cu", "(i + k) % (a.side + 1) == 0 ? f0 : 0", "(i + k) % a.side == 0 ? f0 : 0"}}},
+	{"no barrier before Muon's norm is read", watchedCalls, "Muon", []edit{{"kernels/cuda/src/update.cu", `	__syncthreads();
+	float factor = formed;`, `	float factor = formed;`}}},
+	{"what products of Muon's iteration need lies over the matrix", calls, "Muon", []edit{{"kernels/cuda/muon.go", "		b.used = rest\n", "		b.used = min(rest, 0)\n"}}},
 	{"a label out of range counts as a right one", calls, "BadLabel", []edit{{"kernels/cuda/src/loss.cu", `(double)__uint_as_float(0x7fc00000u);
 			GLOBAL`, `0.0;
 			GLOBAL`}}},
