@@ -310,7 +310,8 @@ func (b *builder) convParams(c convolution) {
 	if chunks > 1 {
 		args.part, args.accumulate = b.reserve(chunks*elements*4), 0
 	}
-	s := b.reserveScratch(C.GRAD_DEPTH * (C.GRAD_LEAD_A + C.GRAD_LEAD_B) * 4)
+	panel := int64(C.plimsoll_panel(C.int32_t(b.lib.path)))
+	s := b.reserveScratch(4 * max(C.GRAD_COPIED*(C.GRAD_LEAD_A+C.GRAD_LEAD_B), C.GRAD_DEPTH*(C.GRAD_LEAD_A+panel)))
 	addJob(b, C.WEIGHT_GRADIENT, chunks*c.groups*int64(args.row_blocks*args.column_blocks), s, args)
 	if chunks > 1 {
 		addJob(b, C.SUM_PARTS, ceil(elements, grain), scratch{}, C.struct_sum_args{
