@@ -142,8 +142,8 @@ static void walk(tile_fn *const fns[STRIP][2], int64_t rows, int64_t columns, in
 		const float *const *base, int64_t base_column) {
 	int64_t n = ceildiv(rows, STRIP);
 	int regs = columns > LANES ? 2 : 1;
-	for (int64_t s = 0; s < n; s++) {
-		int64_t r0 = rows * s / n, r1 = rows * (s + 1) / n;
+	for (int64_t s = 0, r0 = 0, r1, fewest = rows / n, more = rows % n; s < n; s++, r0 = r1) { // about equal strips
+		r1 = r0 + fewest + (s < more);
 		tile_fn *fn = fns[r1 - r0 - 1][regs - 1];
 		const float *const *from = base ? base + r0 : 0;
 		if (columns == regs * LANES)
@@ -180,21 +180,21 @@ INLINE struct pixel pixel_at(const struct grid *g, int64_t row) {
 	return (struct pixel){row / (g->h * g->w), row / g->w % g->h, row % g->w};
 }
 
-INLINE void next_pixel(const struct grid *g, struct pixel *p) {
-	if (++p->w < g->w) return;
+// next_row moves to the first pixel of the next row of the grid.
+INLINE void next_row(const struct grid *g, struct pixel *p) {
 	p->w = 0;
-	if (++p->h < g->h) return;
-	p->h = 0;
-	p->n++;
+	if (++p->h == g->h) p->h = 0, p->n++;
 }
 
 // locate finds the places of pixels p, p+1, ...; channel is the first of the group.
 static void locate(const struct grid *g, struct pixel p, int64_t rows, int64_t channel, struct place *places) {
-	for (int64_t i = 0; i < rows; i++, next_pixel(g, &p)) {
-		places[i].image = E(g->image) + p.n * g->height * g->width * g->pixel;
-		places[i].h = p.h * g->th.mul + g->th.off;
-		places[i].at = (p.w * g->tw.mul + g->tw.off) * g->pixel + channel;
-		places[i].left = g->w - p.w;
+	for (int64_t n; rows > 0; rows -= n, next_row(g, &p)) {
+		n = least(g->w - p.w, rows);
+		struct place at = {
+			E(g->image) + p.n * g->height * g->width * g->pixel, p.h * g->th.mul + g->th.off,
+			(p.w * g->tw.mul + g->tw.off) * g->pixel + channel, g->w - p.w,
+		};
+		for (int64_t i = 0; i < n; i++, at.at += g->tw.mul * g->pixel, at.left--) *places++ = at;
 	}
 }
 
@@ -347,14 +347,27 @@ static struct fetch image_fetch(const struct grid *g, const struct place *places
 	return (struct fetch){from, from + floats, floats <= MOST_AHEAD ? pace : 0, 0};
 }
 
+// result_rows writes the address of each row's first channel.
+static void result_rows(const struct gemm_args *g, struct pixel p, int64_t rows, int64_t channel, elem **out) {
+	for (int64_t n; rows > 0; rows -= n, next_row(&g->grid, &p)) {
+		n = least(g->grid.w - p.w, rows);
+		int64_t h = p.h * g->mul_h + g->off_h, w = p.w * g->mul_w + g->off_w;
+		elem *at = E(g->result) + ((p.n * g->rows + h) * g->cols + w) * g->pixel + channel;
+		for (int64_t i = 0; i < n; i++, at += g->mul_w * g->pixel) *out++ = at;
+	}
+}
+
 #if HALF
 #include "gemm_bf16.h"
 #else
+enum { COLUMN_AHEAD = 4 * CACHE_LINE }; // floats that are fetched before they are packed
+
 // pack_columns packs k values of columns that are rows in memory: dst[i*width + j] = src[j*row + i].
 static void pack_columns(const float *src, int64_t row, int64_t k, int64_t columns, int64_t width, float *dst) {
 	for (int64_t j = 0; j < columns; j += LANES)
 		for (int64_t i = 0; i < k; i += LANES) {
 			if (j + LANES <= columns && i + LANES <= k) {
+				UNROLL for (int y = 0; y < LANES; y++) __builtin_prefetch(src + (j + y) * row + i + COLUMN_AHEAD);
 				transpose(src + j * row + i, row, dst + i * width + j, width);
 				continue;
 			}
@@ -398,14 +411,6 @@ static void pack_weights(const struct job *job, int64_t task, char *scratch) {
 	else
 		pack_columns(weight + first * row + p->k0, row, p->k, columns, width, dst);
 	if (p->tf32) round_rows(dst, 1, p->k * width, 0);
-}
-
-// result_rows writes the address of each row's first channel.
-static void result_rows(const struct gemm_args *g, struct pixel p, int64_t rows, int64_t channel, float **out) {
-	for (int64_t i = 0; i < rows; i++, next_pixel(&g->grid, &p)) {
-		int64_t h = p.h * g->mul_h + g->off_h, w = p.w * g->mul_w + g->off_w;
-		out[i] = F(g->result) + ((p.n * g->rows + h) * g->cols + w) * g->pixel + channel;
-	}
 }
 
 // gemm: a task is a block of rows and a block of columns of one group. Scratch: float ROWS,LEAD.
@@ -459,7 +464,7 @@ static void tap_sources(const struct grid *g, struct pixel p, int64_t count, int
 	static const float zeros[GRAD_COLS];
 	int64_t down = g->th.off + tap / g->tw.count * g->th.step, right = g->tw.off + tap % g->tw.count * g->tw.step;
 	int64_t step = g->tw.mul * g->pixel;
-	for (int64_t n; count > 0; count -= n, from += n) {
+	for (int64_t n; count > 0; count -= n, from += n, next_row(g, &p)) {
 		n = least(g->w - p.w, count);
 		int64_t h = p.h * g->th.mul + down, w = p.w * g->tw.mul + right, i = 0;
 		int64_t before = w < 0 ? ceildiv(-w, g->tw.mul) : 0, end = w < g->width ? least(ceildiv(g->width - w, g->tw.mul), n) : 0;
@@ -468,8 +473,6 @@ static void tap_sources(const struct grid *g, struct pixel p, int64_t count, int
 		for (; i < least(before, n); i++) from[i] = zeros;
 		for (; i < end; i++, src += step) from[i] = src;
 		for (; i < n; i++) from[i] = zeros;
-		p.w = 0;
-		if (++p.h == g->h) p.h = 0, p.n++;
 	}
 }
 

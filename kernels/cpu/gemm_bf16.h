@@ -62,14 +62,6 @@ static void pack_weights(const struct job *job, int64_t task, char *scratch) {
 		pack_columns(weight + first * row, row, p->k, columns, width, dst);
 }
 
-// result_rows writes the address of each row's first channel.
-static void result_rows(const struct gemm_args *g, struct pixel p, int64_t rows, int64_t channel, elem **out) {
-	for (int64_t i = 0; i < rows; i++, next_pixel(&g->grid, &p)) {
-		int64_t h = p.h * g->mul_h + g->off_h, w = p.w * g->mul_w + g->off_w;
-		out[i] = E(g->result) + ((p.n * g->rows + h) * g->cols + w) * g->pixel + channel;
-	}
-}
-
 // round_sums rounds complete sums of some columns, with a bias and what is there added where there is one or it is wanted.
 INLINE void round_sums(const float *sums, const float *bias, const int add, int64_t columns, elem *out) {
 	for (int64_t c = 0; c < columns; c += LANES) {
