@@ -507,11 +507,12 @@ static void weight_gradient(const struct job *job, int64_t task, char *scratch) 
 	int64_t pixels = g->grid.n * g->grid.h * g->grid.w;
 	int64_t p0 = pixels * chunk / g->chunks, p1 = pixels * (chunk + 1) / g->chunks;
 	int64_t r0 = g->out * row / g->row_blocks, r1 = g->out * (row + 1) / g->row_blocks;
-	int64_t c0 = least(column * GRAD_COLS, g->columns), c1 = least(c0 + GRAD_COLS, g->columns);
+	int64_t panels = ceildiv(g->columns, PANEL);
+	int64_t c0 = panels * column / g->column_blocks * PANEL, c1 = least(panels * (column + 1) / g->column_blocks * PANEL, g->columns);
 	int64_t step = g->groups * g->out;
-	int dy_there = !g->tf32 && step <= GRAD_IN_PLACE, panels = whole_panels(g);
-	int x_there = panels && !g->tf32 && in_place(&g->grid) && g->grid.pixel * (r1 - r0) <= GRAD_DIRECT;
-	int64_t most_depth = panels ? GRAD_DEPTH : GRAD_COPIED, lead = dy_there ? step : GRAD_LEAD_A, bk = x_there ? g->grid.pixel : GRAD_LEAD_B;
+	int dy_there = !g->tf32 && step <= GRAD_IN_PLACE, whole = whole_panels(g);
+	int x_there = whole && !g->tf32 && in_place(&g->grid) && g->grid.pixel * (r1 - r0) <= GRAD_DIRECT;
+	int64_t most_depth = whole ? GRAD_DEPTH : GRAD_COPIED, lead = dy_there ? step : GRAD_LEAD_A, bk = x_there ? g->grid.pixel : GRAD_LEAD_B;
 	float *copied_a = (float *)scratch, *copied_b = copied_a + most_depth * GRAD_LEAD_A, *out[GRAD_ROWS];
 	for (int64_t i = r0; i < r1; i++)
 		out[i - r0] = F(g->part) + ((chunk * g->groups + group) * g->out + i) * g->columns + c0;
@@ -520,12 +521,12 @@ static void weight_gradient(const struct job *job, int64_t task, char *scratch) 
 	while (p0 < p1) {
 		int64_t depth = ceildiv(p1 - p0, ceildiv(p1 - p0, most_depth)); // about equal parts
 		const float *dy = F(g->dy) + p0 * step + group * g->out + r0, *a = dy_there ? dy : copied_a, *b = copied_b;
-		locate(&g->grid, pixel_at(&g->grid, p0), panels ? 1 : depth, group * g->window_step, places);
+		locate(&g->grid, pixel_at(&g->grid, p0), whole ? 1 : depth, group * g->window_step, places);
 		if (x_there) b = address(&g->grid, places, 0) + c0;
 		if (!dy_there) copy_rows(copied_a, lead, dy, step, depth, r1 - r0);
-		if (!panels) gather(&g->grid, places, depth, c0, c1, copied_b, bk);
+		if (!whole) gather(&g->grid, places, depth, c0, c1, copied_b, bk);
 		if (g->tf32) round_rows(copied_a, depth, r1 - r0, lead);
-		if (g->tf32 && !panels) round_rows(copied_b, depth, c1 - c0, bk);
+		if (g->tf32 && !whole) round_rows(copied_b, depth, c1 - c0, bk);
 		dy += depth * step;
 		locate(&g->grid, pixel_at(&g->grid, p0 + depth), 1, group * g->window_step, &next);
 		const float *x = address(&g->grid, &next, 0);
@@ -533,7 +534,7 @@ static void weight_gradient(const struct job *job, int64_t task, char *scratch) 
 			.one = {dy, dy + r1 - r0, step, CACHE_LINE},
 			.other = {x, x + least(g->grid.depth, c1 - c0), g->grid.tw.mul * g->grid.pixel, CACHE_LINE},
 		};
-		if (panels && !x_there)
+		if (whole && !x_there)
 			gradient_panels(g, p0, group * g->window_step, depth, c0, c1, r1 - r0, a, lead, copied_b, &ahead, out, base);
 		else
 			for (int64_t c = 0; c < c1 - c0; c += PANEL)

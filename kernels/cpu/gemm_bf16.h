@@ -149,7 +149,8 @@ static void weight_gradient(const struct job *job, int64_t task, char *scratch) 
 	int64_t pixels = g->grid.n * g->grid.h * g->grid.w;
 	int64_t p0 = pixels * chunk / g->chunks, p1 = pixels * (chunk + 1) / g->chunks;
 	int64_t r0 = g->out * row / g->row_blocks, r1 = g->out * (row + 1) / g->row_blocks;
-	int64_t c0 = least(column * GRAD_COLS, g->columns), c1 = least(c0 + GRAD_COLS, g->columns);
+	int64_t panels = ceildiv(g->columns, PANEL);
+	int64_t c0 = panels * column / g->column_blocks * PANEL, c1 = least(panels * (column + 1) / g->column_blocks * PANEL, g->columns);
 	int64_t step = g->groups * g->out;
 	int there = in_place(&g->grid);
 	word *a = (word *)scratch, *b = a + GRAD_COPIED * GRAD_LEAD_A;
