@@ -39,9 +39,10 @@ enum { AHEAD = 16 };
 
 // tile computes out[i] = base[i] + sum over k of a(i, k) * b(k) for `rows` rows of `regs` registers.
 // a(i, k) = a[i*ai + k*ak]; b(k) = b[k*bk ...]. base null stands for zeros. apart: ai is no constant, and three rows
-// share an address. pairs: the factors are pairs of bfloat16, see dot. packing: b(k) is read where it lies and packed. Meanwhile it brings the caches what comes next: its own part of out, and `depth` values of each fetch.
-INLINE void tile(const int rows, const int regs, const int apart, const int pairs, const int packing, int64_t ai, int64_t ak, int64_t bk, int64_t depth, const float *a,
-		const float *b, struct fetches ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) {
+// share an address. pairs: the factors are pairs of bfloat16, see dot. packing: b(k) is read where it lies and packed.
+// Meanwhile it brings the caches what comes next: its own part of out, and `depth` values of each fetch.
+INLINE void tile(const int rows, const int regs, const int apart, const int pairs, const int packing, int64_t ai, int64_t ak, int64_t bk,
+		int64_t depth, const float *a, const float *b, struct fetches ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) {
 	UNROLL for (int i = 0; i < rows; i++)
 		UNROLL for (int j = 0; j < regs; j++) __builtin_prefetch(out[i] + column + j * LANES, 1);
 	reg acc[STRIP][2];
@@ -140,6 +141,7 @@ static void edge(tile_fn *fn, int64_t rows, int64_t columns, int64_t lead, int64
 static void walk(tile_fn *const fns[STRIP][2], int64_t rows, int64_t columns, int64_t ai, int64_t lead, int64_t bk,
 		int64_t depth, const float *a, const float *b, struct fetches *ahead, float *const *out, int64_t column,
 		const float *const *base, int64_t base_column) {
+	if (rows == 0) return;
 	int64_t n = ceildiv(rows, STRIP);
 	int regs = columns > LANES ? 2 : 1;
 	for (int64_t s = 0, r0 = 0, r1, fewest = rows / n, more = rows % n; s < n; s++, r0 = r1) { // about equal strips
