@@ -294,23 +294,36 @@ const (
 	gradientChunks = 16      // parts of the pixels that are summed apart, at most
 	partFloats     = 1 << 18 // bound of all parts (1 MiB) when there is more than one
 	chunkPixels    = 512     // pixels that make a part worth it
+	fewTasks       = 16      // for a thread: with more, one too many does not count
 )
+
+// columnBlocks cuts the columns of a weight gradient, each of which is so many tasks, into blocks of about the same width, so many that
+// few tasks are as many for each thread. No sum depends on it.
+func (b *builder) columnBlocks(columns, tasks int64) int64 {
+	blocks, threads := ceil(columns, C.GRAD_COLS), int64(b.lib.pool.threads)
+	for blocks > 1 && blocks*tasks < fewTasks*threads && blocks*tasks%threads != 0 {
+		blocks++
+	}
+	return blocks
+}
 
 func (b *builder) convParams(c convolution) {
 	columns := c.h.kernel * c.w.kernel * c.depth()
 	elements := c.out * columns
 	pixels := c.n * c.h.out * c.w.out
 	chunks := max(min(gradientChunks, partFloats/elements, pixels/chunkPixels), 1)
+	rows := ceil(c.width(), C.GRAD_ROWS)
 	args := C.struct_gradient_args{
 		grid: b.forwardGrid(c), window_step: C.int64_t(c.depth()), dy: b.at(kernels.DY, 0),
 		groups: C.int64_t(c.groups), out: C.int64_t(c.width()), columns: C.int64_t(columns),
 		part: b.at(kernels.DParam, 0), accumulate: flag(b.call.AddParams), tf32: flag(c.tf32),
-		chunks: C.int64_t(chunks), row_blocks: C.int64_t(ceil(c.width(), C.GRAD_ROWS)), column_blocks: C.int64_t(ceil(columns, C.GRAD_COLS)),
+		chunks: C.int64_t(chunks), row_blocks: C.int64_t(rows), column_blocks: C.int64_t(b.columnBlocks(columns, chunks*c.groups*rows)),
 	}
 	if chunks > 1 {
 		args.part, args.accumulate = b.reserve(chunks*elements*4), 0
 	}
-	s := b.reserveScratch(C.GRAD_DEPTH * (C.GRAD_LEAD_A + C.GRAD_LEAD_B) * 4)
+	panel := int64(C.plimsoll_panel(C.int32_t(b.lib.path)))
+	s := b.reserveScratch(4 * max(C.GRAD_COPIED*(C.GRAD_LEAD_A+C.GRAD_LEAD_B), C.GRAD_DEPTH*(C.GRAD_LEAD_A+panel)))
 	addJob(b, C.WEIGHT_GRADIENT, chunks*c.groups*int64(args.row_blocks*args.column_blocks), s, args)
 	if chunks > 1 {
 		addJob(b, C.SUM_PARTS, ceil(elements, grain), scratch{}, C.struct_sum_args{

@@ -4,8 +4,8 @@
 // widens and a store that rounds.
 //
 // A launch is bound to addresses when it is prepared; running it allocates nothing. Results depend on the operands and
-// the path alone: work is cut into tasks by shape, sums run in an order that depends on the shape, and threads only
-// decide who does which task. So one thread and many give the same bits, alone or beside other streams.
+// the path alone: sums run in an order that depends on the shape, and threads only decide into how many tasks results are cut and
+// who does which. So one thread and many give the same bits, alone or beside other streams.
 //
 // Subnormal numbers are zeros, as operands and as results, in every op on every thread: gradients that vanish pass through them,
 // where many a processor is a hundred times slower. Package ref and the CUDA kernels keep them.

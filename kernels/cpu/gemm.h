@@ -19,7 +19,14 @@ INLINE reg dot(reg a, reg b, reg c) { return fma_(a, b, c); } // there are no pa
 // fetch is memory that will be needed: each step of a tile brings the cache line at `at` nearer, the next step the one `pace`
 // floats behind it; the next tile begins `hop` floats behind this one, until the end.
 struct fetch { const float *at, *end; int64_t pace, hop; };
-struct fetches { struct fetch one, other; };
+
+// fetches are two of them, and what a packing tile copies: the panel whose step k lies at from[k] + shift becomes one at to.
+struct fetches {
+	struct fetch one, other;
+	const float *const *from;
+	int64_t shift;
+	float *to;
+};
 
 // move brings a fetch to the next tile.
 INLINE void move(struct fetch *s) {
@@ -27,11 +34,15 @@ INLINE void move(struct fetch *s) {
 	if (s->at >= s->end) s->pace = s->hop = 0;
 }
 
+// AHEAD is the steps from which a packing tile fetches what it will read.
+enum { AHEAD = 16 };
+
 // tile computes out[i] = base[i] + sum over k of a(i, k) * b(k) for `rows` rows of `regs` registers.
 // a(i, k) = a[i*ai + k*ak]; b(k) = b[k*bk ...]. base null stands for zeros. apart: ai is no constant, and three rows
-// share an address. pairs: the factors are pairs of bfloat16, see dot. Meanwhile it brings the caches what comes next: its own part of out, and `depth` values of each fetch.
-INLINE void tile(const int rows, const int regs, const int apart, const int pairs, int64_t ai, int64_t ak, int64_t bk, int64_t depth, const float *a,
-		const float *b, struct fetches ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) {
+// share an address. pairs: the factors are pairs of bfloat16, see dot. packing: b(k) is read where it lies and packed.
+// Meanwhile it brings the caches what comes next: its own part of out, and `depth` values of each fetch.
+INLINE void tile(const int rows, const int regs, const int apart, const int pairs, const int packing, int64_t ai, int64_t ak, int64_t bk,
+		int64_t depth, const float *a, const float *b, struct fetches ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) {
 	UNROLL for (int i = 0; i < rows; i++)
 		UNROLL for (int j = 0; j < regs; j++) __builtin_prefetch(out[i] + column + j * LANES, 1);
 	reg acc[STRIP][2];
@@ -41,7 +52,13 @@ INLINE void tile(const int rows, const int regs, const int apart, const int pair
 	UNROLL for (int i = 0; i < rows; i += 3) threes[i / 3] = a + i * ai;
 	for (int64_t k = 0; k < depth; k++) {
 		reg bv[2];
-		UNROLL for (int j = 0; j < regs; j++) bv[j] = *(const vec *)(b + j * LANES);
+		UNROLL for (int j = 0; j < regs; j++) bv[j] = *(const vec *)((packing ? *ahead.from + ahead.shift : b) + j * LANES);
+		if (packing) {
+			UNROLL for (int j = 0; j < regs; j++) __builtin_prefetch(ahead.from[AHEAD] + ahead.shift + j * LANES);
+			UNROLL for (int j = 0; j < regs; j++) *(vec *)(ahead.to + j * LANES) = bv[j];
+			ahead.from++;
+			ahead.to += bk;
+		}
 		UNROLL for (int i = 0; i < rows; i++) {
 			reg av = splat(apart ? threes[i / 3][i % 3 * ai] : a[i * ai]);
 			UNROLL for (int j = 0; j < regs; j++) acc[i][j] = pairs ? dot(av, bv[j], acc[i][j]) : fma_(av, bv[j], acc[i][j]);
@@ -63,23 +80,24 @@ INLINE void tile(const int rows, const int regs, const int apart, const int pair
 }
 
 // A tile function for each number of rows and registers. by_rows reads a packed block row by row, by_depth depth by depth,
-// in_rows rows that are lead apart; pairs_in_rows and pairs_by_depth do so with pairs.
+// packing, too, while it packs its panel; in_rows rows that are lead apart; pairs_in_rows and pairs_by_depth do so with pairs.
 typedef void tile_fn(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b,
 	const struct fetches *ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column);
 
-#define LAYOUT(layout, rows, regs, apart, pairs, ai, ak) \
+#define LAYOUT(layout, rows, regs, apart, pairs, packing, ai, ak) \
 	static void layout##_##rows##_##regs(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, \
 			const struct fetches *ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) { \
 		(void)lead; \
-		tile(rows, regs, apart, pairs, ai, ak, bk, depth, a, b, *ahead, out, column, base, base_column); \
+		tile(rows, regs, apart, pairs, packing, ai, ak, bk, depth, a, b, *ahead, out, column, base, base_column); \
 	}
 #if HALF
 #define TILE(rows, regs) \
-	LAYOUT(in_rows, rows, regs, 1, 0, lead, 1) LAYOUT(by_depth, rows, regs, 0, 0, 1, lead) \
-	LAYOUT(pairs_in_rows, rows, regs, 1, 1, lead, 1) LAYOUT(pairs_by_depth, rows, regs, 0, 1, 1, lead)
+	LAYOUT(in_rows, rows, regs, 1, 0, 0, lead, 1) LAYOUT(by_depth, rows, regs, 0, 0, 0, 1, lead) \
+	LAYOUT(pairs_in_rows, rows, regs, 1, 1, 0, lead, 1) LAYOUT(pairs_by_depth, rows, regs, 0, 1, 0, 1, lead)
 #else
 #define TILE(rows, regs) \
-	LAYOUT(by_rows, rows, regs, 0, 0, LEAD, 1) LAYOUT(by_depth, rows, regs, 0, 0, 1, lead) LAYOUT(in_rows, rows, regs, 1, 0, lead, 1)
+	LAYOUT(by_rows, rows, regs, 0, 0, 0, LEAD, 1) LAYOUT(by_depth, rows, regs, 0, 0, 0, 1, lead) \
+	LAYOUT(in_rows, rows, regs, 1, 0, 0, lead, 1) LAYOUT(packing, rows, regs, 0, 0, 1, 1, lead)
 #endif
 #define TILES(rows) TILE(rows, 1) TILE(rows, 2)
 #define ENTRY(layout, rows) {layout##_##rows##_1, layout##_##rows##_2}
@@ -101,6 +119,7 @@ static tile_fn *const pairs_in_rows[STRIP][2] = ENTRIES(pairs_in_rows);
 static tile_fn *const pairs_by_depth[STRIP][2] = ENTRIES(pairs_by_depth);
 #else
 static tile_fn *const by_rows[STRIP][2] = ENTRIES(by_rows);
+static tile_fn *const packing[STRIP][2] = ENTRIES(packing);
 #endif
 static tile_fn *const by_depth[STRIP][2] = ENTRIES(by_depth);
 static tile_fn *const in_rows[STRIP][2] = ENTRIES(in_rows);
@@ -122,10 +141,11 @@ static void edge(tile_fn *fn, int64_t rows, int64_t columns, int64_t lead, int64
 static void walk(tile_fn *const fns[STRIP][2], int64_t rows, int64_t columns, int64_t ai, int64_t lead, int64_t bk,
 		int64_t depth, const float *a, const float *b, struct fetches *ahead, float *const *out, int64_t column,
 		const float *const *base, int64_t base_column) {
+	if (rows == 0) return;
 	int64_t n = ceildiv(rows, STRIP);
 	int regs = columns > LANES ? 2 : 1;
-	for (int64_t s = 0; s < n; s++) {
-		int64_t r0 = rows * s / n, r1 = rows * (s + 1) / n;
+	for (int64_t s = 0, r0 = 0, r1, fewest = rows / n, more = rows % n; s < n; s++, r0 = r1) { // about equal strips
+		r1 = r0 + fewest + (s < more);
 		tile_fn *fn = fns[r1 - r0 - 1][regs - 1];
 		const float *const *from = base ? base + r0 : 0;
 		if (columns == regs * LANES)
@@ -147,7 +167,7 @@ INLINE struct fetch panel_fetch(const float *panel, int64_t rows, int64_t depth)
 static void strips(tile_fn *const fns[STRIP][2], int64_t rows, int64_t columns, int64_t ai, int64_t lead, int64_t bk,
 		int64_t depth, const float *a, const float *b, const float *next, float *const *out, int64_t column,
 		const float *const *base, int64_t base_column) {
-	struct fetches ahead = {panel_fetch(next, rows, depth), {next, next, 0, 0}};
+	struct fetches ahead = {.one = panel_fetch(next, rows, depth), .other = {next, next, 0, 0}};
 	walk(fns, rows, columns, ai, lead, bk, depth, a, b, &ahead, out, column, base, base_column);
 }
 
@@ -162,21 +182,21 @@ INLINE struct pixel pixel_at(const struct grid *g, int64_t row) {
 	return (struct pixel){row / (g->h * g->w), row / g->w % g->h, row % g->w};
 }
 
-INLINE void next_pixel(const struct grid *g, struct pixel *p) {
-	if (++p->w < g->w) return;
+// next_row moves to the first pixel of the next row of the grid.
+INLINE void next_row(const struct grid *g, struct pixel *p) {
 	p->w = 0;
-	if (++p->h < g->h) return;
-	p->h = 0;
-	p->n++;
+	if (++p->h == g->h) p->h = 0, p->n++;
 }
 
 // locate finds the places of pixels p, p+1, ...; channel is the first of the group.
 static void locate(const struct grid *g, struct pixel p, int64_t rows, int64_t channel, struct place *places) {
-	for (int64_t i = 0; i < rows; i++, next_pixel(g, &p)) {
-		places[i].image = E(g->image) + p.n * g->height * g->width * g->pixel;
-		places[i].h = p.h * g->th.mul + g->th.off;
-		places[i].at = (p.w * g->tw.mul + g->tw.off) * g->pixel + channel;
-		places[i].left = g->w - p.w;
+	for (int64_t n; rows > 0; rows -= n, next_row(g, &p)) {
+		n = least(g->w - p.w, rows);
+		struct place at = {
+			E(g->image) + p.n * g->height * g->width * g->pixel, p.h * g->th.mul + g->th.off,
+			(p.w * g->tw.mul + g->tw.off) * g->pixel + channel, g->w - p.w,
+		};
+		for (int64_t i = 0; i < n; i++, at.at += g->tw.mul * g->pixel, at.left--) *places++ = at;
 	}
 }
 
@@ -329,14 +349,27 @@ static struct fetch image_fetch(const struct grid *g, const struct place *places
 	return (struct fetch){from, from + floats, floats <= MOST_AHEAD ? pace : 0, 0};
 }
 
+// result_rows writes the address of each row's first channel.
+static void result_rows(const struct gemm_args *g, struct pixel p, int64_t rows, int64_t channel, elem **out) {
+	for (int64_t n; rows > 0; rows -= n, next_row(&g->grid, &p)) {
+		n = least(g->grid.w - p.w, rows);
+		int64_t h = p.h * g->mul_h + g->off_h, w = p.w * g->mul_w + g->off_w;
+		elem *at = E(g->result) + ((p.n * g->rows + h) * g->cols + w) * g->pixel + channel;
+		for (int64_t i = 0; i < n; i++, at += g->mul_w * g->pixel) *out++ = at;
+	}
+}
+
 #if HALF
 #include "gemm_bf16.h"
 #else
+enum { COLUMN_AHEAD = 4 * CACHE_LINE }; // floats that are fetched before they are packed
+
 // pack_columns packs k values of columns that are rows in memory: dst[i*width + j] = src[j*row + i].
 static void pack_columns(const float *src, int64_t row, int64_t k, int64_t columns, int64_t width, float *dst) {
 	for (int64_t j = 0; j < columns; j += LANES)
 		for (int64_t i = 0; i < k; i += LANES) {
 			if (j + LANES <= columns && i + LANES <= k) {
+				UNROLL for (int y = 0; y < LANES; y++) __builtin_prefetch(src + (j + y) * row + i + COLUMN_AHEAD);
 				transpose(src + j * row + i, row, dst + i * width + j, width);
 				continue;
 			}
@@ -382,14 +415,6 @@ static void pack_weights(const struct job *job, int64_t task, char *scratch) {
 	if (p->tf32) round_rows(dst, 1, p->k * width, 0);
 }
 
-// result_rows writes the address of each row's first channel.
-static void result_rows(const struct gemm_args *g, struct pixel p, int64_t rows, int64_t channel, float **out) {
-	for (int64_t i = 0; i < rows; i++, next_pixel(&g->grid, &p)) {
-		int64_t h = p.h * g->mul_h + g->off_h, w = p.w * g->mul_w + g->off_w;
-		out[i] = F(g->result) + ((p.n * g->rows + h) * g->cols + w) * g->pixel + channel;
-	}
-}
-
 // gemm: a task is a block of rows and a block of columns of one group. Scratch: float ROWS,LEAD.
 static void gemm(const struct job *job, int64_t task, char *scratch) {
 	const struct gemm_args *g = &job->args.gemm;
@@ -429,8 +454,53 @@ static void gemm(const struct job *job, int64_t task, char *scratch) {
 	} while (k0 < g->k);
 }
 
+// whole_panels: on every path, each panel of a weight gradient's columns is whole registers of one tap, which lie in the image as they
+// are needed.
+INLINE int whole_panels(const struct gradient_args *g) {
+	const struct grid *at = &g->grid;
+	return at->depth % WIDEST == 0 || (at->th.count * at->tw.count == 1 && at->depth % (WIDEST / 2) == 0);
+}
+
+// tap_sources finds where a tap's values of so many windows lie, from a pixel and a channel on; zeros stand for those outside.
+static void tap_sources(const struct grid *g, struct pixel p, int64_t count, int64_t tap, int64_t channel, const float **from) {
+	static const float zeros[GRAD_COLS];
+	int64_t down = g->th.off + tap / g->tw.count * g->th.step, right = g->tw.off + tap % g->tw.count * g->tw.step;
+	int64_t step = g->tw.mul * g->pixel;
+	for (int64_t n; count > 0; count -= n, from += n, next_row(g, &p)) {
+		n = least(g->w - p.w, count);
+		int64_t h = p.h * g->th.mul + down, w = p.w * g->tw.mul + right, i = 0;
+		int64_t before = w < 0 ? ceildiv(-w, g->tw.mul) : 0, end = w < g->width ? least(ceildiv(g->width - w, g->tw.mul), n) : 0;
+		if (h < 0 || h >= g->height) end = 0;
+		const float *src = end > before ? F(g->image) + ((p.n * g->height + h) * g->width + w + before * g->tw.mul) * g->pixel + channel : 0;
+		for (; i < least(before, n); i++) from[i] = zeros;
+		for (; i < end; i++, src += step) from[i] = src;
+		for (; i < n; i++) from[i] = zeros;
+	}
+}
+
+// gradient_panels adds the products of some pixels, dy, lead apart, and their windows to rows of the weight gradient. It packs each
+// panel while it multiplies the first strip.
+static void gradient_panels(const struct gradient_args *g, int64_t pixel, int64_t channel, int64_t depth, int64_t c0, int64_t c1, int64_t rows,
+		const float *dy, int64_t lead, float *panel, struct fetches *ahead, float *const *out, const float *const *base) {
+	const float *from[GRAD_DEPTH + AHEAD];
+	int64_t first = rows / ceildiv(rows, STRIP), tap = -1;
+	for (int64_t i = depth; i < depth + AHEAD; i++) from[i] = panel;
+	ahead->from = from, ahead->to = panel;
+	for (int64_t c = 0; c < c1 - c0; c += PANEL, ahead->shift += PANEL) {
+		int64_t columns = least(c1 - c0 - c, PANEL);
+		if (tap != (c0 + c) / g->grid.depth) {
+			tap = (c0 + c) / g->grid.depth, ahead->shift = 0;
+			tap_sources(&g->grid, pixel_at(&g->grid, pixel), depth, tap, channel + (c0 + c) % g->grid.depth, from);
+		}
+		for (int64_t i = 0; g->tf32 && i < depth; i++) copy_values(panel + i * PANEL, from[i] + ahead->shift, columns);
+		if (g->tf32) round_rows(panel, depth, columns, PANEL);
+		walk(g->tf32 ? by_depth : packing, first, columns, 1, lead, PANEL, depth, dy, panel, ahead, out, c, base, c);
+		walk(by_depth, rows - first, columns, 1, lead, PANEL, depth, dy + first, panel, ahead, out + first, c, base ? base + first : 0, c);
+	}
+}
+
 // weight_gradient: a task is a block of rows (output channels) and of columns (taps and input channels) of one
-// group, for one chunk of the pixels. Scratch: float GRAD_DEPTH,GRAD_LEAD_A and GRAD_DEPTH,GRAD_LEAD_B.
+// group, for one chunk of the pixels. Scratch: dy, float GRAD_DEPTH,GRAD_LEAD_A, and a panel, or GRAD_COPIED of dy and of windows.
 static void weight_gradient(const struct job *job, int64_t task, char *scratch) {
 	const struct gradient_args *g = &job->args.gradient;
 	int64_t chunk = task % g->chunks, rest = task / g->chunks;
@@ -439,38 +509,40 @@ static void weight_gradient(const struct job *job, int64_t task, char *scratch) 
 	int64_t pixels = g->grid.n * g->grid.h * g->grid.w;
 	int64_t p0 = pixels * chunk / g->chunks, p1 = pixels * (chunk + 1) / g->chunks;
 	int64_t r0 = g->out * row / g->row_blocks, r1 = g->out * (row + 1) / g->row_blocks;
-	int64_t c0 = least(column * GRAD_COLS, g->columns), c1 = least(c0 + GRAD_COLS, g->columns);
+	int64_t panels = ceildiv(g->columns, PANEL);
+	int64_t c0 = panels * column / g->column_blocks * PANEL, c1 = least(panels * (column + 1) / g->column_blocks * PANEL, g->columns);
 	int64_t step = g->groups * g->out;
-	int dy_there = !g->tf32 && step <= GRAD_IN_PLACE;
-	int x_there = !g->tf32 && in_place(&g->grid) && g->grid.pixel <= GRAD_IN_PLACE && g->columns % LANES == 0;
-	int64_t lead = dy_there ? step : GRAD_LEAD_A, bk = x_there ? g->grid.pixel : GRAD_LEAD_B;
-	float *copied_a = (float *)scratch, *copied_b = copied_a + GRAD_DEPTH * GRAD_LEAD_A, *out[GRAD_ROWS];
+	int dy_there = !g->tf32 && step <= GRAD_IN_PLACE, whole = whole_panels(g);
+	int x_there = whole && !g->tf32 && in_place(&g->grid) && g->grid.pixel * (r1 - r0) <= GRAD_DIRECT;
+	int64_t most_depth = whole ? GRAD_DEPTH : GRAD_COPIED, lead = dy_there ? step : GRAD_LEAD_A, bk = x_there ? g->grid.pixel : GRAD_LEAD_B;
+	float *copied_a = (float *)scratch, *copied_b = copied_a + most_depth * GRAD_LEAD_A, *out[GRAD_ROWS];
 	for (int64_t i = r0; i < r1; i++)
 		out[i - r0] = F(g->part) + ((chunk * g->groups + group) * g->out + i) * g->columns + c0;
 	const float *const *base = g->accumulate ? (const float *const *)out : 0;
-	struct place places[GRAD_DEPTH];
+	struct place places[GRAD_COPIED], next;
 	while (p0 < p1) {
-		int64_t depth = ceildiv(p1 - p0, ceildiv(p1 - p0, GRAD_DEPTH)); // about equal parts
-		const float *dy = F(g->dy) + p0 * step + group * g->out + r0;
-		locate(&g->grid, pixel_at(&g->grid, p0), x_there ? 1 : depth, group * g->window_step, places);
-		const float *a = dy_there ? dy : copied_a, *b = x_there ? address(&g->grid, places, 0) + c0 : copied_b;
+		int64_t depth = ceildiv(p1 - p0, ceildiv(p1 - p0, most_depth)); // about equal parts
+		const float *dy = F(g->dy) + p0 * step + group * g->out + r0, *a = dy_there ? dy : copied_a, *b = copied_b;
+		locate(&g->grid, pixel_at(&g->grid, p0), whole ? 1 : depth, group * g->window_step, places);
+		if (x_there) b = address(&g->grid, places, 0) + c0;
 		if (!dy_there) copy_rows(copied_a, lead, dy, step, depth, r1 - r0);
-		if (!x_there) gather(&g->grid, places, depth, c0, c1, copied_b, bk);
-		if (g->tf32) {
-			round_rows(copied_a, depth, r1 - r0, lead);
-			round_rows(copied_b, depth, c1 - c0, bk);
-		}
-		p0 += depth;
+		if (!whole) gather(&g->grid, places, depth, c0, c1, copied_b, bk);
+		if (g->tf32) round_rows(copied_a, depth, r1 - r0, lead);
+		if (g->tf32 && !whole) round_rows(copied_b, depth, c1 - c0, bk);
 		dy += depth * step;
-		locate(&g->grid, pixel_at(&g->grid, p0), 1, group * g->window_step, places);
-		const float *x = address(&g->grid, places, 0);
+		locate(&g->grid, pixel_at(&g->grid, p0 + depth), 1, group * g->window_step, &next);
+		const float *x = address(&g->grid, &next, 0);
 		struct fetches ahead = {
-			{dy, dy + r1 - r0, step, CACHE_LINE},
-			{x, x + least(g->grid.depth, c1 - c0), g->grid.tw.mul * g->grid.pixel, CACHE_LINE},
+			.one = {dy, dy + r1 - r0, step, CACHE_LINE},
+			.other = {x, x + least(g->grid.depth, c1 - c0), g->grid.tw.mul * g->grid.pixel, CACHE_LINE},
 		};
-		for (int64_t c = 0; c < c1 - c0; c += PANEL)
-			walk(by_depth, r1 - r0, least(c1 - c0 - c, PANEL), 1, lead, bk, depth, a, b + c, &ahead, out, c, base, c);
+		if (whole && !x_there)
+			gradient_panels(g, p0, group * g->window_step, depth, c0, c1, r1 - r0, a, lead, copied_b, &ahead, out, base);
+		else
+			for (int64_t c = 0; c < c1 - c0; c += PANEL)
+				walk(by_depth, r1 - r0, least(c1 - c0 - c, PANEL), 1, lead, bk, depth, a, b + c, &ahead, out, c, base, c);
 		base = (const float *const *)out;
+		p0 += depth;
 	}
 }
 

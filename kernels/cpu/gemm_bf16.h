@@ -62,14 +62,6 @@ static void pack_weights(const struct job *job, int64_t task, char *scratch) {
 		pack_columns(weight + first * row, row, p->k, columns, width, dst);
 }
 
-// result_rows writes the address of each row's first channel.
-static void result_rows(const struct gemm_args *g, struct pixel p, int64_t rows, int64_t channel, elem **out) {
-	for (int64_t i = 0; i < rows; i++, next_pixel(&g->grid, &p)) {
-		int64_t h = p.h * g->mul_h + g->off_h, w = p.w * g->mul_w + g->off_w;
-		out[i] = E(g->result) + ((p.n * g->rows + h) * g->cols + w) * g->pixel + channel;
-	}
-}
-
 // round_sums rounds complete sums of some columns, with a bias and what is there added where there is one or it is wanted.
 INLINE void round_sums(const float *sums, const float *bias, const int add, int64_t columns, elem *out) {
 	for (int64_t c = 0; c < columns; c += LANES) {
@@ -148,7 +140,7 @@ static void pair_rows(const elem *src, int64_t step, int64_t rows, int64_t width
 enum { GATHERED = 32 }; // windows that are gathered at a time before they are paired
 
 // weight_gradient: a task is a block of rows (output channels) and of columns (taps and input channels) of one
-// group, for one chunk of the pixels, which are paired. Scratch: word GRAD_DEPTH,GRAD_LEAD_A and GRAD_DEPTH,GRAD_LEAD_B.
+// group, for one chunk of the pixels, which are paired. Scratch: word GRAD_COPIED,GRAD_LEAD_A and GRAD_COPIED,GRAD_LEAD_B.
 static void weight_gradient(const struct job *job, int64_t task, char *scratch) {
 	const struct gradient_args *g = &job->args.gradient;
 	int64_t chunk = task % g->chunks, rest = task / g->chunks;
@@ -157,18 +149,19 @@ static void weight_gradient(const struct job *job, int64_t task, char *scratch) 
 	int64_t pixels = g->grid.n * g->grid.h * g->grid.w;
 	int64_t p0 = pixels * chunk / g->chunks, p1 = pixels * (chunk + 1) / g->chunks;
 	int64_t r0 = g->out * row / g->row_blocks, r1 = g->out * (row + 1) / g->row_blocks;
-	int64_t c0 = least(column * GRAD_COLS, g->columns), c1 = least(c0 + GRAD_COLS, g->columns);
+	int64_t panels = ceildiv(g->columns, PANEL);
+	int64_t c0 = panels * column / g->column_blocks * PANEL, c1 = least(panels * (column + 1) / g->column_blocks * PANEL, g->columns);
 	int64_t step = g->groups * g->out;
 	int there = in_place(&g->grid);
-	word *a = (word *)scratch, *b = a + GRAD_DEPTH * GRAD_LEAD_A;
+	word *a = (word *)scratch, *b = a + GRAD_COPIED * GRAD_LEAD_A;
 	elem gathered[GATHERED * GRAD_COLS];
 	float *out[GRAD_ROWS];
 	for (int64_t i = r0; i < r1; i++)
 		out[i - r0] = F(g->part) + ((chunk * g->groups + group) * g->out + i) * g->columns + c0;
 	const float *const *base = g->accumulate ? (const float *const *)out : 0;
-	struct place places[2 * GRAD_DEPTH];
+	struct place places[2 * GRAD_COPIED];
 	while (p0 < p1) {
-		int64_t depth = ceildiv(p1 - p0, ceildiv(p1 - p0, 2 * GRAD_DEPTH)); // about equal parts, in whole pairs
+		int64_t depth = ceildiv(p1 - p0, ceildiv(p1 - p0, 2 * GRAD_COPIED)); // about equal parts, in whole pairs
 		depth = least(depth + depth % 2, p1 - p0);
 		locate(&g->grid, pixel_at(&g->grid, p0), depth, group * g->window_step, places);
 		pair_rows(E(g->dy) + p0 * step + group * g->out + r0, step, depth, r1 - r0, a, GRAD_LEAD_A);
@@ -183,7 +176,7 @@ static void weight_gradient(const struct job *job, int64_t task, char *scratch) 
 		}
 		WRITTEN();
 		const float *left = (const float *)a, *right = (const float *)b;
-		struct fetches ahead = {{left, left, 0, 0}, {left, left, 0, 0}};
+		struct fetches ahead = {.one = {left, left, 0, 0}, .other = {left, left, 0, 0}};
 		for (int64_t c = 0; c < c1 - c0; c += PANEL)
 			walk(pairs_by_depth, r1 - r0, least(c1 - c0 - c, PANEL), 1, GRAD_LEAD_A, GRAD_LEAD_B, ceildiv(depth, 2), left, right + c,
 				&ahead, out, c, base, c);

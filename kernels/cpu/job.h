@@ -82,8 +82,11 @@ enum { LEAD = DEPTH + GAP };                    // floats from row to row of a p
 enum { HALF_COLUMNS = 512 };                     // of bfloat16: most columns of a task, whose sums are scratch
 enum { IN_PLACE = 1024 };                        // GEMM: most floats between rows that are read where they are
 enum { MOST_AHEAD = 1 << 16 };                   // GEMM: floats of an image that are fetched ahead, a part of the second-level cache
-enum { GRAD_ROWS = 256, GRAD_COLS = 256, GRAD_DEPTH = 128 }; // the same for weight gradients
-enum { GRAD_IN_PLACE = 512 };                    // most floats between pixels that they read where they are
+enum { GRAD_ROWS = 256, GRAD_COLS = 256 };       // the same for weight gradients
+enum { GRAD_DEPTH = 224, GRAD_COPIED = 128 };    // their depth, of windows that are read where they are and of copied ones, or pairs
+enum { WIDEST = 32 };                            // columns of a panel of any path
+enum { GRAD_IN_PLACE = 512 };                    // most floats between pixels of dy that are read where they are
+enum { GRAD_DIRECT = 1 << 14 };                  // most floats between pixels of x, times rows, that no panel is packed for
 enum { GRAD_LEAD_A = GRAD_ROWS + GAP, GRAD_LEAD_B = GRAD_COLS + GAP }; // odd numbers of cache lines
 enum { NORM_CHANNELS = 256 };                   // channels of a BatchNorm task
 enum { POOL_CHANNELS = 256 };                   // channels of a global or adaptive pooling task

@@ -230,6 +230,10 @@ var largeCalls = []struct {
 	{kernels.Conv2D{Out: 34, KernelH: 1, KernelW: 1, Groups: 2, Bias: true}, []kernels.Desc{kernels.F32(1, 17, 19, 600)}},
 	{kernels.Conv2D{Out: 20, KernelH: 1, KernelW: 1, StrideH: 2, StrideW: 2}, []kernels.Desc{kernels.F32(3, 19, 21, 20)}},
 	{kernels.Conv2D{Out: 1100, KernelH: 1, KernelW: 1}, []kernels.Desc{kernels.F32(1, 11, 12, 20)}},
+	// Panels that weight gradients pack while they multiply: of one strip, of groups, of half their width.
+	{kernels.Conv2D{Out: 9, KernelH: 3, KernelW: 3, StrideH: 2, PadH: 1, PadW: 3, DilationW: 2}, []kernels.Desc{kernels.F32(2, 21, 17, 32)}},
+	{kernels.Conv2D{Out: 66, KernelH: 3, KernelW: 2, StrideW: 3, PadH: 2, PadW: 1, Groups: 2}, []kernels.Desc{kernels.F32(2, 19, 20, 128)}},
+	{kernels.Conv2D{Out: 30, KernelH: 1, KernelW: 1, StrideH: 2, StrideW: 2}, []kernels.Desc{kernels.F32(3, 19, 21, 48)}},
 	{kernels.Linear{Out: 33, Bias: true}, []kernels.Desc{kernels.F32(300, 40)}},
 	{kernels.Linear{Out: 260, Bias: true}, []kernels.Desc{kernels.F32(5, 2100)}},
 	{kernels.BatchNorm{ReLU: true}, []kernels.Desc{kernels.F32(4, 30, 30, 40)}},
