@@ -10,22 +10,22 @@ import (
 	"sync"
 )
 
+// count is read before anybody lends, and is not read again: whoever changes GOMAXPROCS for a while and puts it back, as
+// testing.AllocsPerRun does, would otherwise change it.
+var count = runtime.GOMAXPROCS(0)
+
 var (
 	mu   sync.Mutex
 	lent int // processors beyond the cores
 )
 
-// Count returns the number of cores that this process computes on: GOMAXPROCS, without what Lend has added.
-func Count() int {
-	mu.Lock()
-	defer mu.Unlock()
-	return runtime.GOMAXPROCS(0) - lent
-}
+// Count returns the number of cores that this process computes on: GOMAXPROCS as it was when the process began.
+func Count() int { return count }
 
 // Lend gives Go's scheduler n processors more than there are cores; a negative n takes as many back.
 func Lend(n int) {
 	mu.Lock()
 	defer mu.Unlock()
 	lent += n
-	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
+	runtime.GOMAXPROCS(count + lent)
 }

@@ -21,4 +21,12 @@ func TestLentProcessorsAreNoCores(t *testing.T) {
 	if got := runtime.GOMAXPROCS(0); got != before {
 		t.Errorf("%d processors when all are back, %d before", got, before)
 	}
+	testing.AllocsPerRun(1, func() { cores.Lend(2) }) // puts back what GOMAXPROCS was, also for what was lent meanwhile; two calls
+	if got := cores.Count(); got != count {
+		t.Errorf("%d cores when somebody else has set GOMAXPROCS, %d before", got, count)
+	}
+	cores.Lend(-4)
+	if got := runtime.GOMAXPROCS(0); got != before {
+		t.Errorf("%d processors when all are back, %d before", got, before)
+	}
 }

@@ -12,10 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 
-	"plimsoll/internal/cores"
 	"plimsoll/internal/units"
 	"plimsoll/planner/bound"
 	"plimsoll/planner/chain"
@@ -181,7 +181,7 @@ type entry struct {
 func (a *portfolio) stage(ctx context.Context, k int) {
 	best := a.ranking()
 	done := len(best) > 0 && bound.Gap(best[0].Makespan, a.bound) == 0 && a.Contention*best[0].Transfer == 0
-	slots := make(chan struct{}, cores.Count())
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var wg sync.WaitGroup
 	for _, e := range a.entries {
 		switch {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 
-	"plimsoll/internal/cores"
 	"plimsoll/planner/bound"
 	"plimsoll/planner/improve"
 	"plimsoll/planner/schedule"
@@ -122,7 +122,7 @@ func (m *improver) together(ctx context.Context, from []*Candidate) error {
 		return nil
 	}
 	found, used, errs := make([]*Candidate, len(from)), make([]int, len(from)), make([]error, len(from))
-	slots := make(chan struct{}, cores.Count())
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var wg sync.WaitGroup
 	for i, c := range from {
 		wg.Go(func() {

@@ -3,10 +3,9 @@ package parallel
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
-
-	"plimsoll/internal/cores"
 )
 
 // For calls work for 0 <= i < count on all processors, each with scratch space of its own; work must not depend on the
@@ -14,7 +13,7 @@ import (
 func For[T any](ctx context.Context, count int, work func(scratch *T, i int)) error {
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range min(cores.Count(), count) {
+	for range min(runtime.GOMAXPROCS(0), count) {
 		wg.Go(func() {
 			var scratch T
 			for i := int(next.Add(1)) - 1; i < count && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
