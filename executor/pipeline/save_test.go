@@ -324,13 +324,16 @@ func TestSavingWhenDevicesFail(t *testing.T) {
 		}
 	}})
 	must(t, e.Run(t.Context(), 8))
+	issued := make(chan struct{}) // a copy that fails while others are still issued is Save's own error
 	copies = func(op string) error {
 		if strings.HasPrefix(op, "copy") {
+			<-issued
 			return broken
 		}
 		return nil
 	}
 	must(t, e.Save(t.Context()))
+	close(issued)
 	e.Saved()
 	if unread != 3 {
 		t.Errorf("%d stages could not be read", unread)
