@@ -1,0 +1,37 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+	"plimsoll/runtime/host"
+)
+
+// A strategy whose layouts always stick out is asked again for less and less: a few dozen times, not once for every byte.
+func TestDraftsAskAFewTimes(t *testing.T) {
+	r := newRig(t, testModel(t), host.Config{}, nil)
+	limit := mustExtent(t, r, r.StoreAll()) - 1
+	const smallest = 1
+	asked, last := 0, limit
+	stubborn := strategy.Strategy{Name: "stubborn", Solve: func(_ context.Context, p strategy.Problem) (schedule.Sequence, error) {
+		if asked++; p.Memory < smallest {
+			return nil, &strategy.InfeasibleError{Strategy: "stubborn", Memory: p.Memory, Smallest: smallest}
+		}
+		if p.Memory >= last {
+			t.Errorf("asked for %d bytes after %d", p.Memory, last)
+		}
+		last = p.Memory
+		return r.StoreAll(), nil
+	}}
+	_, err := Plan(t.Context(), r.Workload, costs(r.Chain()), stubborn, limit, strategy.Options{})
+	if small := (*TooSmallError)(nil); !errors.As(err, &small) || small.Smallest <= limit {
+		t.Errorf("%v", err)
+	}
+	if asked > 64 {
+		t.Errorf("asked %d times", asked)
+	}
+	t.Logf("asked %d times for up to %d bytes", asked, limit)
+}
