@@ -20,9 +20,15 @@ INLINE reg dot(reg a, reg b, reg c) { return fma_(a, b, c); } // there are no pa
 // floats behind it; the next tile begins `hop` floats behind this one, until the end.
 struct fetch { const float *at, *end; int64_t pace, hop; };
 
-// fetches are two of them, and what a packing tile copies: the panel whose step k lies at from[k] + shift becomes one at to.
+// piece is where some of the values of a window follow one another.
+struct piece { const float *at; int64_t length; };
+
+// fetches are two of them, and where a tile that reads lines finds the pieces of its block's first window, and what a packing tile
+// copies: the panel whose step k lies at from[k] + shift becomes one at to.
 struct fetches {
 	struct fetch one, other;
+	const struct piece *pieces;
+	int64_t count;
 	const float *const *from;
 	int64_t shift;
 	float *to;
@@ -40,8 +46,9 @@ enum { AHEAD = 16 };
 // tile computes out[i] = base[i] + sum over k of a(i, k) * b(k) for `rows` rows of `regs` registers.
 // a(i, k) = a[i*ai + k*ak]; b(k) = b[k*bk ...]. base null stands for zeros. apart: ai is no constant, and three rows
 // share an address. pairs: the factors are pairs of bfloat16, see dot. packing: b(k) is read where it lies and packed.
+// lines: a(i, k) lies in pieces, each as far behind that of the first window as a is.
 // Meanwhile it brings the caches what comes next: its own part of out, and `depth` values of each fetch.
-INLINE void tile(const int rows, const int regs, const int apart, const int pairs, const int packing, int64_t ai, int64_t ak, int64_t bk,
+INLINE void tile(const int rows, const int regs, const int apart, const int pairs, const int packing, const int lines, int64_t ai, int64_t ak, int64_t bk,
 		int64_t depth, const float *a, const float *b, struct fetches ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) {
 	UNROLL for (int i = 0; i < rows; i++)
 		UNROLL for (int j = 0; j < regs; j++) __builtin_prefetch(out[i] + column + j * LANES, 1);
@@ -49,27 +56,31 @@ INLINE void tile(const int rows, const int regs, const int apart, const int pair
 	UNROLL for (int i = 0; i < rows; i++)
 		UNROLL for (int j = 0; j < regs; j++) acc[i][j] = splat(0);
 	const float *threes[STRIP / 3 + 1];
-	UNROLL for (int i = 0; i < rows; i += 3) threes[i / 3] = a + i * ai;
-	for (int64_t k = 0; k < depth; k++) {
-		reg bv[2];
-		UNROLL for (int j = 0; j < regs; j++) bv[j] = *(const vec *)((packing ? *ahead.from + ahead.shift : b) + j * LANES);
-		if (packing) {
-			UNROLL for (int j = 0; j < regs; j++) __builtin_prefetch(ahead.from[AHEAD] + ahead.shift + j * LANES);
-			UNROLL for (int j = 0; j < regs; j++) *(vec *)(ahead.to + j * LANES) = bv[j];
-			ahead.from++;
-			ahead.to += bk;
+	int64_t shift = lines ? a - ahead.pieces->at : 0;
+	for (int64_t q = 0; q < (lines ? ahead.count : 1); q++) {
+		if (lines) a = ahead.pieces[q].at + shift, depth = ahead.pieces[q].length;
+		UNROLL for (int i = 0; i < rows; i += 3) threes[i / 3] = a + i * ai;
+		for (int64_t k = 0; k < depth; k++) {
+			reg bv[2];
+			UNROLL for (int j = 0; j < regs; j++) bv[j] = *(const vec *)((packing ? *ahead.from + ahead.shift : b) + j * LANES);
+			if (packing) {
+				UNROLL for (int j = 0; j < regs; j++) __builtin_prefetch(ahead.from[AHEAD] + ahead.shift + j * LANES);
+				UNROLL for (int j = 0; j < regs; j++) *(vec *)(ahead.to + j * LANES) = bv[j];
+				ahead.from++;
+				ahead.to += bk;
+			}
+			UNROLL for (int i = 0; i < rows; i++) {
+				reg av = splat(apart ? threes[i / 3][i % 3 * ai] : a[i * ai]);
+				UNROLL for (int j = 0; j < regs; j++) acc[i][j] = pairs ? dot(av, bv[j], acc[i][j]) : fma_(av, bv[j], acc[i][j]);
+			}
+			__builtin_prefetch(ahead.one.at, 0, 2);
+			__builtin_prefetch(ahead.other.at, 0, 2);
+			a += ak;
+			UNROLL for (int i = 0; i < rows; i += 3) threes[i / 3] += ak;
+			b += bk;
+			ahead.one.at += ahead.one.pace;
+			ahead.other.at += ahead.other.pace;
 		}
-		UNROLL for (int i = 0; i < rows; i++) {
-			reg av = splat(apart ? threes[i / 3][i % 3 * ai] : a[i * ai]);
-			UNROLL for (int j = 0; j < regs; j++) acc[i][j] = pairs ? dot(av, bv[j], acc[i][j]) : fma_(av, bv[j], acc[i][j]);
-		}
-		__builtin_prefetch(ahead.one.at, 0, 2);
-		__builtin_prefetch(ahead.other.at, 0, 2);
-		a += ak;
-		UNROLL for (int i = 0; i < rows; i += 3) threes[i / 3] += ak;
-		b += bk;
-		ahead.one.at += ahead.one.pace;
-		ahead.other.at += ahead.other.pace;
 	}
 	if (base) {
 		UNROLL for (int i = 0; i < rows; i++)
@@ -80,24 +91,25 @@ INLINE void tile(const int rows, const int regs, const int apart, const int pair
 }
 
 // A tile function for each number of rows and registers. by_rows reads a packed block row by row, by_depth depth by depth,
-// packing, too, while it packs its panel; in_rows rows that are lead apart; pairs_in_rows and pairs_by_depth do so with pairs.
+// packing, too, while it packs its panel; in_rows rows that are lead apart, in_lines those in pieces; pairs_in_rows and pairs_by_depth do so with pairs.
 typedef void tile_fn(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b,
 	const struct fetches *ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column);
 
-#define LAYOUT(layout, rows, regs, apart, pairs, packing, ai, ak) \
+#define LAYOUT(layout, rows, regs, apart, pairs, packing, lines, ai, ak) \
 	static void layout##_##rows##_##regs(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b, \
 			const struct fetches *ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) { \
 		(void)lead; \
-		tile(rows, regs, apart, pairs, packing, ai, ak, bk, depth, a, b, *ahead, out, column, base, base_column); \
+		tile(rows, regs, apart, pairs, packing, lines, ai, ak, bk, depth, a, b, *ahead, out, column, base, base_column); \
 	}
 #if HALF
 #define TILE(rows, regs) \
-	LAYOUT(in_rows, rows, regs, 1, 0, 0, lead, 1) LAYOUT(by_depth, rows, regs, 0, 0, 0, 1, lead) \
-	LAYOUT(pairs_in_rows, rows, regs, 1, 1, 0, lead, 1) LAYOUT(pairs_by_depth, rows, regs, 0, 1, 0, 1, lead)
+	LAYOUT(in_rows, rows, regs, 1, 0, 0, 0, lead, 1) LAYOUT(by_depth, rows, regs, 0, 0, 0, 0, 1, lead) \
+	LAYOUT(pairs_in_rows, rows, regs, 1, 1, 0, 0, lead, 1) LAYOUT(pairs_by_depth, rows, regs, 0, 1, 0, 0, 1, lead)
 #else
 #define TILE(rows, regs) \
-	LAYOUT(by_rows, rows, regs, 0, 0, 0, LEAD, 1) LAYOUT(by_depth, rows, regs, 0, 0, 0, 1, lead) \
-	LAYOUT(in_rows, rows, regs, 1, 0, 0, lead, 1) LAYOUT(packing, rows, regs, 0, 0, 1, 1, lead)
+	LAYOUT(by_rows, rows, regs, 0, 0, 0, 0, LEAD, 1) LAYOUT(by_depth, rows, regs, 0, 0, 0, 0, 1, lead) \
+	LAYOUT(in_rows, rows, regs, 1, 0, 0, 0, lead, 1) LAYOUT(packing, rows, regs, 0, 0, 1, 0, 1, lead) \
+	LAYOUT(in_lines, rows, regs, 1, 0, 0, 1, lead, 1)
 #endif
 #define TILES(rows) TILE(rows, 1) TILE(rows, 2)
 #define ENTRY(layout, rows) {layout##_##rows##_1, layout##_##rows##_2}
@@ -120,6 +132,7 @@ static tile_fn *const pairs_by_depth[STRIP][2] = ENTRIES(pairs_by_depth);
 #else
 static tile_fn *const by_rows[STRIP][2] = ENTRIES(by_rows);
 static tile_fn *const packing[STRIP][2] = ENTRIES(packing);
+static tile_fn *const in_lines[STRIP][2] = ENTRIES(in_lines);
 #endif
 static tile_fn *const by_depth[STRIP][2] = ENTRIES(by_depth);
 static tile_fn *const in_rows[STRIP][2] = ENTRIES(in_rows);
@@ -157,9 +170,9 @@ static void walk(tile_fn *const fns[STRIP][2], int64_t rows, int64_t columns, in
 	}
 }
 
-// panel_fetch fetches a panel in the walk over so many rows.
-INLINE struct fetch panel_fetch(const float *panel, int64_t rows, int64_t depth) {
-	int64_t pace = PANEL / ceildiv(rows, STRIP);
+// panel_fetch fetches a panel in so many strips.
+INLINE struct fetch panel_fetch(const float *panel, int64_t strips, int64_t depth) {
+	int64_t pace = PANEL / strips;
 	return (struct fetch){panel, panel + PANEL * depth, pace, pace * depth};
 }
 
@@ -167,7 +180,7 @@ INLINE struct fetch panel_fetch(const float *panel, int64_t rows, int64_t depth)
 static void strips(tile_fn *const fns[STRIP][2], int64_t rows, int64_t columns, int64_t ai, int64_t lead, int64_t bk,
 		int64_t depth, const float *a, const float *b, const float *next, float *const *out, int64_t column,
 		const float *const *base, int64_t base_column) {
-	struct fetches ahead = {.one = panel_fetch(next, rows, depth), .other = {next, next, 0, 0}};
+	struct fetches ahead = {.one = panel_fetch(next, most(ceildiv(rows, STRIP), 1), depth), .other = {next, next, 0, 0}};
 	walk(fns, rows, columns, ai, lead, bk, depth, a, b, &ahead, out, column, base, base_column);
 }
 
@@ -232,7 +245,7 @@ INLINE void copy_rows(elem *dst, int64_t lead, const elem *src, int64_t step, in
 static void copy_clipped(elem *dst, const elem *line, int64_t from, int64_t to, int64_t width) {
 	int64_t a = least(most(from, 0), to), b = most(least(to, width), a);
 	for (int64_t i = from; i < a; i++) dst[i - from] = 0;
-	for (int64_t i = a; i < b; i++) dst[i - from] = line[i];
+	copy_values(dst + a - from, line + a, b - a);
 	for (int64_t i = b; i < to; i++) dst[i - from] = 0;
 }
 
@@ -415,6 +428,54 @@ static void pack_weights(const struct job *job, int64_t task, char *scratch) {
 	if (p->tf32) round_rows(dst, 1, p->k * width, 0);
 }
 
+// lines are rows of an image as the windows of a block see them, with zeros for what is outside, each copied once: windows of several taps
+// share most of their values. Windows of one row of the grid, a segment, are one step apart in their lines.
+struct lines {
+	int64_t segments, strips;
+	int64_t rows[MOST_LINES];             // windows of each segment
+	const float *at[MOST_LINES][MOST_LINES];   // where the first window of each finds its taps of h
+};
+
+// line_of returns the number of a row of an image among those that are there, which gets the next one if it is none of them. What is
+// outside is the row at 0.
+INLINE int64_t line_of(const elem *row, const elem **have, int64_t *count) {
+	for (int64_t i = *count; i-- > 0;)
+		if (have[i] == row) return i;
+	if (*count < MOST_LINES) have[*count] = row;
+	return (*count)++;
+}
+
+// lay_lines copies the lines of taps [first, last) of h; 0: they are too many, or strips or pieces would be short.
+static int lay_lines(const struct grid *g, const struct place *places, int64_t rows, int64_t first, int64_t last, struct lines *l, float *to) {
+	if (!g->joined || g->th.count * g->tw.count == 1 || g->w < FEWEST || g->tw.count * g->depth < FEWEST || last - first > MOST_LINES) return 0;
+	int64_t step = g->tw.mul * g->pixel, one = places->left >= rows, line = g->width * g->pixel, count = 0;
+	int64_t from = one ? places->at : g->tw.off * g->pixel, width = ((one ? rows : g->w) - 1) * step + g->tw.count * g->pixel;
+	const elem *have[MOST_LINES];
+	l->segments = l->strips = 0;
+	for (int64_t n; rows > 0; rows -= n, places += n, l->segments++) {
+		if (l->segments == MOST_LINES) return 0;
+		n = least(places->left, rows);
+		l->rows[l->segments] = n, l->strips += ceildiv(n, STRIP);
+		for (int64_t t = first; t < last; t++) {
+			int64_t h = places->h + t * g->th.step, number = line_of(h >= 0 && h < g->height ? places->image + h * line : 0, have, &count);
+			if (count > MOST_LINES || count * width > ROWS * LEAD) return 0;
+			l->at[l->segments][t - first] = to + number * width + places->at - from;
+		}
+	}
+	for (int64_t i = 0; i < count; i++) copy_clipped((elem *)to + i * width, have[i], from, from + width, have[i] ? line : 0);
+	return 1;
+}
+
+// cut_windows cuts values [k0, k1) of the windows of a segment into pieces, and returns how many they are.
+static int64_t cut_windows(const struct grid *g, const float *const *taps, int64_t first, int64_t k0, int64_t k1, struct piece *pieces) {
+	int64_t run = g->tw.count * g->depth, n = 0;
+	for (int64_t length; k0 < k1; k0 += length) {
+		length = least(run - k0 % run, k1 - k0);
+		pieces[n++] = (struct piece){taps[k0 / run - first] + k0 % run, length};
+	}
+	return n;
+}
+
 // gemm: a task is a block of rows and a block of columns of one group. Scratch: float ROWS,LEAD.
 static void gemm(const struct job *job, int64_t task, char *scratch) {
 	const struct gemm_args *g = &job->args.gemm;
@@ -433,21 +494,31 @@ static void gemm(const struct job *job, int64_t task, char *scratch) {
 	for (int64_t i = 0; g->bias && i < r1 - r0; i++) bias[i] = F(g->bias) + channel;
 	const float *const *base = g->accumulate ? (const float *const *)out : g->bias ? bias : 0;
 	int there = in_place(&g->grid) && !g->tf32;
-	int64_t k0 = 0, lead = there ? g->grid.pixel : LEAD;
+	int64_t run = g->grid.tw.count * g->grid.depth, tap = run ? g->k0 / run : 0;
+	struct lines l;
+	int lined = !there && !g->tf32 && g->k > 0 && lay_lines(&g->grid, places, r1 - r0, tap, ceildiv(g->k0 + g->k, run), &l, (float *)scratch);
+	if (!lined) l.segments = 1, l.rows[0] = r1 - r0, l.strips = ceildiv(r1 - r0, STRIP);
+	int64_t k0 = 0, lead = lined ? g->grid.tw.mul * g->grid.pixel : there ? g->grid.pixel : LEAD;
 	struct fetches ahead = {.other = image_fetch(&g->grid, places, r1 - r0, (p1 - p0) * g->k)};
 	do {
-		int64_t depth = least(g->k - k0, DEPTH);
+		int64_t depth = least(g->k - k0, DEPTH), from = g->k0 + k0;
+		struct piece pieces[MOST_LINES][DEPTH / FEWEST + 2];
 		if (there)
-			a = address(&g->grid, places, 0) + g->k0 + k0;
-		else
-			gather(&g->grid, places, r1 - r0, g->k0 + k0, g->k0 + k0 + depth, (float *)scratch, LEAD);
+			a = address(&g->grid, places, 0) + from;
+		else if (!lined)
+			gather(&g->grid, places, r1 - r0, from, from + depth, (float *)scratch, LEAD);
+		for (int64_t s = 0; lined && s < l.segments; s++) ahead.count = cut_windows(&g->grid, l.at[s], tap, from, from + depth, pieces[s]);
 		if (g->tf32) round_rows((float *)scratch, r1 - r0, depth, LEAD);
 		ahead.other.hop = depth * ahead.other.pace;
 		for (int64_t panel = p0; panel < p1; panel++) {
 			int64_t columns = least(g->columns - panel * PANEL, PANEL), width = panel_width(columns);
 			const float *b = F(g->packed) + group * g->group_size + panel * PANEL * g->k + k0 * width;
-			ahead.one = panel_fetch(b + PANEL * g->k, r1 - r0, depth);
-			walk(there ? in_rows : by_rows, r1 - r0, columns, lead, lead, width, depth, a, b, &ahead, out, panel * PANEL, base, panel * PANEL);
+			ahead.one = panel_fetch(b + PANEL * g->k, l.strips, depth);
+			for (int64_t s = 0, r = 0; s < l.segments; r += l.rows[s++]) {
+				ahead.pieces = pieces[s];
+				walk(lined ? in_lines : there ? in_rows : by_rows, l.rows[s], columns, lead, lead, width, depth, lined ? pieces[s]->at : a, b,
+					&ahead, out + r, panel * PANEL, base ? base + r : 0, panel * PANEL);
+			}
 		}
 		base = (const float *const *)out;
 		k0 += depth;
