@@ -432,8 +432,8 @@ static void pack_weights(const struct job *job, int64_t task, char *scratch) {
 // share most of their values. Windows of one row of the grid, a segment, are one step apart in their lines.
 struct lines {
 	int64_t segments, strips;
-	int64_t rows[MOST_LINES];             // windows of each segment
-	const float *at[MOST_LINES][MOST_LINES];   // where the first window of each finds its taps of h
+	int64_t rows[MOST_LINES];                // windows of each segment
+	const float *at[MOST_LINES][MOST_LINES]; // where the first window of each finds its taps of h
 };
 
 // line_of returns the number of a row of an image among those that are there, which gets the next one if it is none of them. What is
