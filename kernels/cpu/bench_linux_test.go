@@ -65,14 +65,14 @@ func BenchmarkGEMM(b *testing.B) {
 	}
 }
 
-// resnetConvs are convolutions of ResNet-50 at 224x224: channels in, out, kernel, stride, image.
+// resnetConvs are convolutions of ResNet-50 at 224x224, and of ResNet-20 and its like at 32x32: channels in, out, kernel, stride, image.
 var resnetConvs = []struct{ in, out, kernel, stride, size int }{
 	{3, 64, 7, 2, 224},
-	{16, 16, 3, 1, 32}, {32, 32, 3, 1, 16}, {64, 64, 3, 1, 8}, {3, 16, 3, 1, 32},
 	{64, 64, 1, 1, 56}, {64, 64, 3, 1, 56}, {64, 256, 1, 1, 56}, {256, 64, 1, 1, 56},
 	{256, 128, 1, 1, 56}, {128, 128, 3, 2, 56}, {128, 128, 3, 1, 28}, {128, 512, 1, 1, 28}, {512, 128, 1, 1, 28},
 	{256, 512, 1, 2, 56}, {256, 256, 3, 2, 28}, {256, 256, 3, 1, 14}, {256, 1024, 1, 1, 14}, {1024, 256, 1, 1, 14},
 	{512, 512, 3, 2, 14}, {512, 512, 3, 1, 7}, {512, 2048, 1, 1, 7}, {2048, 512, 1, 1, 7},
+	{3, 16, 3, 1, 32}, {16, 16, 3, 1, 32}, {32, 32, 3, 1, 16}, {64, 64, 3, 1, 8},
 }
 
 // BenchmarkConv runs ResNet-50's convolutions, batch 8, in all passes.

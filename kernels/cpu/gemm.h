@@ -3,7 +3,8 @@
 // result rows are pixels and its columns channels. A block of at most ROWS windows, DEPTH values of each, is copied
 // row by row (windows are runs of channels, so a copy is a few memcpys) to scratch that stays in the second-level cache;
 // the other factor was packed into panels of PANEL columns; a tile of at most STRIP rows and one panel is kept in
-// registers while its depth is walked. Windows of one pixel that lie near one another are not copied (in_place).
+// registers while its depth is walked. Windows of one pixel that lie near one another are not copied (in_place), and the values that
+// windows of several taps share once for all of them, where that fits (lay_lines).
 // (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, 2008.)
 //
 // Order of sums: each block of DEPTH products is summed from zero, one after the other, and added to what was
