@@ -75,9 +75,9 @@ func (p *drafter) draft(ctx context.Context) (*schedule.Plan, error) {
 		case err != nil:
 			return nil, err
 		case plan == nil:
-			memory -= p.less(memory, seq, at) << hurry(round)
+			memory -= p.less(memory, seq, at, round)
 		case opt.HostMemory > 0 && over > 0:
-			if p.opt.HostMemory -= over << hurry(round); p.opt.HostMemory <= 0 {
+			if p.opt.HostMemory -= over; p.opt.HostMemory <= 0 {
 				return nil, &schedule.HostMemoryError{Needed: at.Copies, Limit: opt.HostMemory}
 			}
 		default:
@@ -89,18 +89,16 @@ func (p *drafter) draft(ctx context.Context) (*schedule.Plan, error) {
 // patience is how many rounds of a draft ask for exactly as much less as stuck out. Nearly every plan needs one, few more than three.
 const patience = 8
 
-// hurry returns the power of two by which a round exaggerates, so that their number grows with the logarithm of what is asked for: layouts of
-// sequences with transfers may stick out by a few bytes time and again.
-func hurry(round int) int { return min(max(round-patience, 0), 32) }
-
 // less returns how much less to ask for next, when a sequence for so much sticks out: as much, and so often that the sequence, which
-// is the answer wherever it fits, is none any more.
-func (p *drafter) less(memory int64, seq schedule.Sequence, at Layout) int64 {
+// is the answer wherever it fits, is none any more. Layouts of sequences with transfers may stick out by a few bytes time and again: behind
+// the patient rounds each asks for twice as often as much, so that their number grows with the logarithm of the memory.
+func (p *drafter) less(memory int64, seq schedule.Sequence, at Layout, round int) int64 {
 	over, times := at.Extent-p.limit, int64(1)
 	if spare := memory - (at.Peak - p.w.StaticBytes()); !transfers(seq) && spare > 0 {
 		times += spare / over
 	}
-	return times * over
+	hurry := int64(1) << min(max(round-patience, 0), 20)
+	return over * max(times, hurry)
 }
 
 // drafter plans one training step.

@@ -246,7 +246,7 @@ INLINE void copy_rows(elem *dst, int64_t lead, const elem *src, int64_t step, in
 static void copy_clipped(elem *dst, const elem *line, int64_t from, int64_t to, int64_t width) {
 	int64_t a = least(most(from, 0), to), b = most(least(to, width), a);
 	for (int64_t i = from; i < a; i++) dst[i - from] = 0;
-	copy_values(dst + a - from, line + a, b - a);
+	copy_values(dst + (a - from), line + a, b - a);
 	for (int64_t i = b; i < to; i++) dst[i - from] = 0;
 }
 
@@ -446,9 +446,10 @@ INLINE int64_t line_of(const elem *row, const elem **have, int64_t *count) {
 	return (*count)++;
 }
 
-// lay_lines copies the lines of taps [first, last) of h; 0: they are too many, or strips or pieces would be short.
+// lay_lines copies the lines of taps [first, last) of h; 0: they are too many, or cost more than they save.
 static int lay_lines(const struct grid *g, const struct place *places, int64_t rows, int64_t first, int64_t last, struct lines *l, float *to) {
-	if (!g->joined || g->th.count * g->tw.count == 1 || g->w < FEWEST || g->tw.count * g->depth < FEWEST || last - first > MOST_LINES) return 0;
+	if (!g->joined || g->th.count * g->tw.count == 1 || g->tw.mul > g->tw.count || g->w < FEWEST || g->tw.count * g->depth < FEWEST) return 0;
+	if (last - first > MOST_LINES) return 0;
 	int64_t step = g->tw.mul * g->pixel, one = places->left >= rows, line = g->width * g->pixel, count = 0;
 	int64_t from = one ? places->at : g->tw.off * g->pixel, width = ((one ? rows : g->w) - 1) * step + g->tw.count * g->pixel;
 	const elem *have[MOST_LINES];
@@ -460,7 +461,7 @@ static int lay_lines(const struct grid *g, const struct place *places, int64_t r
 		for (int64_t t = first; t < last; t++) {
 			int64_t h = places->h + t * g->th.step, number = line_of(h >= 0 && h < g->height ? places->image + h * line : 0, have, &count);
 			if (count > MOST_LINES || count * width > ROWS * LEAD) return 0;
-			l->at[l->segments][t - first] = to + number * width + places->at - from;
+			l->at[l->segments][t - first] = to + number * width + (places->at - from);
 		}
 	}
 	for (int64_t i = 0; i < count; i++) copy_clipped((elem *)to + i * width, have[i], from, from + width, have[i] ? line : 0);
@@ -503,7 +504,7 @@ static void gemm(const struct job *job, int64_t task, char *scratch) {
 	struct fetches ahead = {.other = image_fetch(&g->grid, places, r1 - r0, (p1 - p0) * g->k)};
 	do {
 		int64_t depth = least(g->k - k0, DEPTH), from = g->k0 + k0;
-		struct piece pieces[MOST_LINES][DEPTH / FEWEST + 2];
+		struct piece pieces[MOST_LINES][MOST_LINES]; // one for each tap of h
 		if (there)
 			a = address(&g->grid, places, 0) + from;
 		else if (!lined)

@@ -112,7 +112,7 @@ static void gemm(const struct job *job, int64_t task, char *scratch) {
 		for (int64_t panel = p0; panel < p1; panel++) {
 			int64_t columns = least(g->columns - panel * PANEL, PANEL), width = panel_width(columns), at = (panel - p0) * PANEL;
 			const float *b = F(g->packed) + group * g->group_size + panel * PANEL * pairs + k0 * width;
-			ahead.one = panel_fetch(b + PANEL * pairs, r1 - r0, depth);
+			ahead.one = panel_fetch(b + PANEL * pairs, ceildiv(r1 - r0, STRIP), depth);
 			walk(pairs_in_rows, r1 - r0, width, lead, lead, width, depth, a, b, &ahead, out, at, base, at);
 			for (int64_t i = 0; k0 + DEPTH >= pairs && i < r1 - r0; i++) {
 				const float *more = bias ? bias + panel * PANEL : 0;

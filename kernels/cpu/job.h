@@ -81,7 +81,7 @@ enum { ROWS = 112, DEPTH = 256, GAP = 16 };     // GEMM: rows of a block, its de
 enum { LEAD = DEPTH + GAP };                    // floats from row to row of a packed block
 enum { HALF_COLUMNS = 512 };                     // of bfloat16: most columns of a task, whose sums are scratch
 enum { IN_PLACE = 1024 };                        // GEMM: most floats between rows that are read where they are
-enum { MOST_LINES = 16, FEWEST = 8 };            // GEMM: most rows of an image that a block copies; fewest windows of a strip, and values of a piece
+enum { MOST_LINES = 16, FEWEST = 8 };            // GEMM: most rows of an image that a block copies; fewest windows of a row of the grid, and values of its taps of w, worth it
 enum { MOST_AHEAD = 1 << 16 };                   // GEMM: floats of an image that are fetched ahead, a part of the second-level cache
 enum { GRAD_ROWS = 256, GRAD_COLS = 256 };       // the same for weight gradients
 enum { GRAD_DEPTH = 224, GRAD_COPIED = 128 };    // their depth, of windows that are read where they are and of copied ones, or pairs

@@ -220,7 +220,7 @@ func (s *Stream) run() {
 			due, err = s.execute(due, c)
 		}
 		s.chaos.delay()
-		if s.finish(c, due, err) {
+		if s.finish(c, due, err) && !keeps { // a thread that is kept has no goroutine to go on with
 			goruntime.Gosched()
 		}
 	}
