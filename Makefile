@@ -43,7 +43,7 @@ THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offlo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-sizes test-judges test-kills race demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-ingredients paper-torchgpipe bench bench-peers bench-language torch test-torch text-versions notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-sizes test-judges test-kills race race-processes demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-ingredients paper-torchgpipe bench bench-peers bench-language torch test-torch text-versions notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,7 +53,7 @@ build: ## build bin/plimsoll
 
 test: ## vet and run every test, those of examples/own-model, a module of its own, too
 	go vet ./...
-	go test -count=1 -timeout 9m ./...
+	go test -count=1 -timeout 15m ./...
 	cd examples/own-model && go vet ./... && go test -count=1 ./...
 	$(if $(HIGHS),go test -count=1 -tags highs -run 'Knapsack|Refusals|Solver|Checkmate|ILP' ./planner/milp ./planner/remat ./planner/pipeline/periodic ./planner/pipeline/ilp)
 
@@ -128,6 +128,8 @@ test-judges: ## judge 1000 random pipeline plans (PLANS=) of each kind, and chan
 
 race: ## run every package that starts goroutines under the race detector
 	go test -race -short -count=1 -timeout 30m -skip '$(PROOFS)' $(CONCURRENT)
+
+race-processes: ## run what starts and ends processes, from the command line down, under the race detector (minutes)
 	go test -race -short -count=1 -timeout 30m -run 'Process|Interrupt|Launch|Progress|Killed' ./cmd/plimsoll
 
 test-kills: ## kill runs on several devices 20 times at random instants, and resume them
