@@ -75,7 +75,7 @@ var resnetConvs = []struct{ in, out, kernel, stride, size int }{
 	{3, 16, 3, 1, 32}, {16, 16, 3, 1, 32}, {32, 32, 3, 1, 16}, {64, 64, 3, 1, 8},
 }
 
-// BenchmarkConv runs ResNet-50's convolutions, batch 8, in all passes.
+// BenchmarkConv runs convolutions of ResNets, batch 8, in all passes.
 func BenchmarkConv(b *testing.B) {
 	for _, s := range resnetConvs {
 		op := kernels.Conv2D{Out: s.out, KernelH: s.kernel, KernelW: s.kernel, StrideH: s.stride, StrideW: s.stride, PadH: s.kernel / 2, PadW: s.kernel / 2}
