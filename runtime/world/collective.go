@@ -75,19 +75,26 @@ func (w *World) gather(ctx context.Context, what string, data []byte) ([][]byte,
 	if err := w.contribute(what, data, result); err != nil {
 		return nil, err
 	}
+	return w.outcome(ctx, result)
+}
+
+// outcome returns the parts of a round, also where the world, or ctx, has ended since it was complete.
+func (w *World) outcome(ctx context.Context, result <-chan [][]byte) ([][]byte, error) {
+	select {
+	case <-w.ctx.Done():
+	case <-ctx.Done():
+	case parts := <-result:
+		return parts, nil
+	}
 	select {
 	case parts := <-result:
 		return parts, nil
-	case <-w.ctx.Done():
-		select { // it was complete before the end
-		case parts := <-result:
-			return parts, nil
-		default:
-			return nil, context.Cause(w.ctx)
-		}
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	default:
 	}
+	if err := context.Cause(w.ctx); err != nil {
+		return nil, err
+	}
+	return nil, context.Cause(ctx)
 }
 
 // contribute sends this rank's part of the next round. Rounds go out in their order.

@@ -135,6 +135,22 @@ func TestCollectivesEndWithTheWorld(t *testing.T) {
 	})
 }
 
+// What was complete before the end is had by all, whoever failed since: each finds for itself what is wrong with it.
+func TestWhatWasCompleteBeforeTheEnd(t *testing.T) {
+	bubble(t, "", func(t *testing.T, n *network) {
+		worlds := n.world(t, 2, nil)
+		worlds[0].Fail(errors.New("no more"))
+		ended(worlds...)
+		result := make(chan [][]byte, 1)
+		for range 100 { // select chooses at random
+			result <- [][]byte{{1}, {2}}
+			if parts, err := worlds[1].outcome(worlds[1].Context(), result); err != nil || len(parts) != 2 {
+				t.Fatalf("%d parts, %v", len(parts), err)
+			}
+		}
+	})
+}
+
 // Who leaves and does not wait for the others ends the world.
 func TestLeavingEarlyEndsTheWorld(t *testing.T) {
 	bubble(t, "", func(t *testing.T, n *network) {
