@@ -32,8 +32,8 @@ CUDA_TESTS   = $(sort $(dir $(CUDA_FILES)))
 CUDA_KERNELS = $(wildcard runtime/cuda/cudatest/src kernels/cuda/src)
 # Packages that start goroutines or guard what these share; of the program, tests that run it in processes and interrupt it.
 CONCURRENT   = $(filter-out ./cmd/plimsoll/,$(sort $(dir $(shell grep -rlE --include='*.go' '"sync|^[[:space:]]*go [a-z]|\.Go\b|parallel\.For\b' .))))
-# Tests of what drivers would issue: nothing runs.
-PROOFS = TestEveryKindOfEventIsNeeded|TestEventsOrder|TestSlips
+# Long tests of what drivers would issue and of what is planned, which no goroutines share.
+PROOFS = TestEveryKindOfEventIsNeeded|TestEventsOrder|TestSlips|TestLongChain|TestLimitsHoldWhateverTheTimes
 
 # PipeDream's profiles of a V100, batch 128 (gnmt: 32).
 MEMORIES = 3GiB,4GiB,6GiB,8GiB,10GiB,16GiB

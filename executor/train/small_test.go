@@ -95,7 +95,10 @@ func expectSmall(t *testing.T, devices string, c smallCase) {
 // Invariant 7: what is needed is what the smallest plan needs, also to measure, and a device smaller than store-all changes no bit.
 func TestDevicesSmallerThanStoreAll(t *testing.T) {
 	cases := []smallCase{{"resnet20", 32, 64, 3}, {"unet", 64, 10, 2}}
-	if os.Getenv("PLIMSOLL_ZOO") != "" {
+	switch {
+	case testing.Short():
+		cases = cases[:1]
+	case os.Getenv("PLIMSOLL_ZOO") != "":
 		cases = []smallCase{{"resnet50", 224, 32, 4}, {"densenet121", 64, 24, 3}, {"unet", 64, 32, 3}}
 	}
 	for _, c := range cases {

@@ -21,8 +21,8 @@ INLINE reg dot(reg a, reg b, reg c) { return fma_(a, b, c); } // there are no pa
 // floats behind it; the next tile begins `hop` floats behind this one, until the end.
 struct fetch { const float *at, *end; int64_t pace, hop; };
 
-// piece is where some of the values of a window follow one another.
-struct piece { const float *at; int64_t length; };
+// piece is where some of the values of a window follow one another, behind so many that are zeros.
+struct piece { const float *at; int64_t length, zeros; };
 
 // fetches are two of them, and where a tile that reads lines finds the pieces of its block's first window, and what a packing tile
 // copies: the panel whose step k lies at from[k] + shift becomes one at to.
@@ -59,7 +59,7 @@ INLINE void tile(const int rows, const int regs, const int apart, const int pair
 	const float *threes[STRIP / 3 + 1];
 	int64_t shift = lines ? a - ahead.pieces->at : 0;
 	for (int64_t q = 0; q < (lines ? ahead.count : 1); q++) {
-		if (lines) a = ahead.pieces[q].at + shift, depth = ahead.pieces[q].length;
+		if (lines) a = ahead.pieces[q].at + shift, depth = ahead.pieces[q].length, b += ahead.pieces[q].zeros * bk;
 		UNROLL for (int i = 0; i < rows; i += 3) threes[i / 3] = a + i * ai;
 		for (int64_t k = 0; k < depth; k++) {
 			reg bv[2];
@@ -434,11 +434,10 @@ static void pack_weights(const struct job *job, int64_t task, char *scratch) {
 struct lines {
 	int64_t segments, strips;
 	int64_t rows[MOST_LINES];                // windows of each segment
-	const float *at[MOST_LINES][MOST_LINES]; // where the first window of each finds its taps of h
+	const float *at[MOST_LINES][MOST_LINES]; // where the first window of each finds its taps of h; null: outside the image
 };
 
-// line_of returns the number of a row of an image among those that are there, which gets the next one if it is none of them. What is
-// outside is the row at 0.
+// line_of returns the number of a row of an image among those that are there, which gets the next one if it is none of them.
 INLINE int64_t line_of(const elem *row, const elem **have, int64_t *count) {
 	for (int64_t i = *count; i-- > 0;)
 		if (have[i] == row) return i;
@@ -459,21 +458,31 @@ static int lay_lines(const struct grid *g, const struct place *places, int64_t r
 		n = least(places->left, rows);
 		l->rows[l->segments] = n, l->strips += ceildiv(n, STRIP);
 		for (int64_t t = first; t < last; t++) {
-			int64_t h = places->h + t * g->th.step, number = line_of(h >= 0 && h < g->height ? places->image + h * line : 0, have, &count);
+			int64_t h = places->h + t * g->th.step;
+			l->at[l->segments][t - first] = 0;
+			if (h < 0 || h >= g->height) continue;
+			int64_t number = line_of(places->image + h * line, have, &count);
 			if (count > MOST_LINES || count * width > ROWS * LEAD) return 0;
 			l->at[l->segments][t - first] = to + number * width + (places->at - from);
 		}
 	}
-	for (int64_t i = 0; i < count; i++) copy_clipped((elem *)to + i * width, have[i], from, from + width, have[i] ? line : 0);
+	for (int64_t i = 0; i < count; i++) copy_clipped((elem *)to + i * width, have[i], from, from + width, line);
 	return 1;
 }
 
-// cut_windows cuts values [k0, k1) of the windows of a segment into pieces, and returns how many they are.
-static int64_t cut_windows(const struct grid *g, const float *const *taps, int64_t first, int64_t k0, int64_t k1, struct piece *pieces) {
-	int64_t run = g->tw.count * g->depth, n = 0;
+// cut_windows cuts values [k0, k1) of the windows of a segment into pieces, without those outside the image, and returns how many they
+// are. Where there is none, the first lies at none.
+static int64_t cut_windows(const struct grid *g, const float *const *taps, int64_t first, int64_t k0, int64_t k1, struct piece *pieces,
+		const float *none) {
+	int64_t run = g->tw.count * g->depth, n = 0, zeros = 0;
+	*pieces = (struct piece){none, 0, 0};
 	for (int64_t length; k0 < k1; k0 += length) {
+		const float *tap = taps[k0 / run - first];
 		length = least(run - k0 % run, k1 - k0);
-		pieces[n++] = (struct piece){taps[k0 / run - first] + k0 % run, length};
+		if (tap)
+			pieces[n++] = (struct piece){tap + k0 % run, length, zeros}, zeros = 0;
+		else
+			zeros += length;
 	}
 	return n;
 }
@@ -504,12 +513,13 @@ static void gemm(const struct job *job, int64_t task, char *scratch) {
 	struct fetches ahead = {.other = image_fetch(&g->grid, places, r1 - r0, (p1 - p0) * g->k)};
 	do {
 		int64_t depth = least(g->k - k0, DEPTH), from = g->k0 + k0;
-		struct piece pieces[MOST_LINES][MOST_LINES]; // one for each tap of h
+		struct piece pieces[MOST_LINES][MOST_LINES]; // at most one for each tap of h
+		int64_t counts[MOST_LINES];
 		if (there)
 			a = address(&g->grid, places, 0) + from;
 		else if (!lined)
 			gather(&g->grid, places, r1 - r0, from, from + depth, (float *)scratch, LEAD);
-		for (int64_t s = 0; lined && s < l.segments; s++) ahead.count = cut_windows(&g->grid, l.at[s], tap, from, from + depth, pieces[s]);
+		for (int64_t s = 0; lined && s < l.segments; s++) counts[s] = cut_windows(&g->grid, l.at[s], tap, from, from + depth, pieces[s], a);
 		if (g->tf32) round_rows((float *)scratch, r1 - r0, depth, LEAD);
 		ahead.other.hop = depth * ahead.other.pace;
 		for (int64_t panel = p0; panel < p1; panel++) {
@@ -517,7 +527,7 @@ static void gemm(const struct job *job, int64_t task, char *scratch) {
 			const float *b = F(g->packed) + group * g->group_size + panel * PANEL * g->k + k0 * width;
 			ahead.one = panel_fetch(b + PANEL * g->k, l.strips, depth);
 			for (int64_t s = 0, r = 0; s < l.segments; r += l.rows[s++]) {
-				ahead.pieces = pieces[s];
+				if (lined) ahead.pieces = pieces[s], ahead.count = counts[s];
 				walk(lined ? in_lines : there ? in_rows : by_rows, l.rows[s], columns, lead, lead, width, depth, lined ? pieces[s]->at : a, b,
 					&ahead, out + r, panel * PANEL, base ? base + r : 0, panel * PANEL);
 			}

@@ -216,6 +216,26 @@ func TestRandomCalls(t *testing.T) {
 	}
 }
 
+// Rows outside the image are left out where the lines of a block are copied once for all taps, as the reference leaves them out: an
+// infinite weight for them makes no NaN, where a product with a zero would.
+func TestRowsOutsideTheImageAreLeftOut(t *testing.T) {
+	call := kernels.Call{Op: kernels.Conv2D{Out: 3, KernelH: 3, KernelW: 3, PadH: 1, PadW: 1}, In: []kernels.Desc{kernels.F32(2, 9, 16, 8)}, Train: true}
+	for _, path := range Paths() {
+		in := randomInputs(rand.New(rand.NewPCG(1, 1)), call)
+		for i := range in[opW] {
+			if i/(3*8)%3 == 0 { // of the row above
+				in[opW][i] = float32(math.Inf(1))
+			}
+		}
+		for i, y := range run(t, newLibrary(t, path, 1), call, in)[opY] {
+			first, finite := i/(3*16)%9 == 0, !math.IsNaN(float64(y)) && !math.IsInf(float64(y), 0)
+			if first != finite {
+				t.Fatalf("%v: result %d is %v", path, i, y)
+			}
+		}
+	}
+}
+
 // largeCalls reach what small shapes do not: several tasks, blocks of columns, chunks of pixels and of rows.
 var largeCalls = []struct {
 	op kernels.Op
@@ -226,6 +246,7 @@ var largeCalls = []struct {
 	{kernels.Conv2D{Out: 70, KernelH: 3, KernelW: 4, StrideH: 2, StrideW: 3, PadH: 1}, []kernels.Desc{kernels.F32(2, 23, 24, 2)}}, // merged taps
 	{kernels.Conv2D{Out: 64, KernelH: 7, KernelW: 7, StrideH: 2, StrideW: 2, PadH: 3, PadW: 3}, []kernels.Desc{kernels.F32(1, 18, 20, 3)}},
 	{kernels.Conv2D{Out: 36, KernelH: 3, KernelW: 3, PadH: 2, PadW: 2, DilationH: 2, DilationW: 2, Groups: 18}, []kernels.Desc{kernels.F32(2, 30, 30, 36)}},
+	{kernels.Conv2D{Out: 40, KernelH: 3, KernelW: 3, PadH: 2, PadW: 1, Bias: true}, []kernels.Desc{kernels.F32(2, 10, 12, 130)}}, // blocks of depth outside the image
 	{kernels.Conv2D{Out: 40, KernelH: 1, KernelW: 1}, []kernels.Desc{kernels.F32(2, 13, 14, 70)}},
 	{kernels.Conv2D{Out: 34, KernelH: 1, KernelW: 1, Groups: 2, Bias: true}, []kernels.Desc{kernels.F32(1, 17, 19, 600)}},
 	{kernels.Conv2D{Out: 20, KernelH: 1, KernelW: 1, StrideH: 2, StrideW: 2}, []kernels.Desc{kernels.F32(3, 19, 21, 20)}},
