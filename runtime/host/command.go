@@ -65,6 +65,7 @@ func (c *command) run(begin time.Duration, config *Config, abandoned *atomic.Boo
 		if err := config.fault(c.copyKind()); err != nil {
 			return begin, err
 		}
+		ownTurn()
 		return c.link.copy(begin, c.dst, c.src, abandoned)
 	case waiting:
 		due, err = c.point.await()

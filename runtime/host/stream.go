@@ -44,6 +44,8 @@ var _ runtime.Stream = (*Stream)(nil)
 
 const directions = 2 // of copies: to the device and to the host
 
+var quiet sync.Once // when a stream first computes
+
 func newStream(d *Device, name string, index int) *Stream {
 	s := &Stream{
 		device: d,
@@ -205,6 +207,9 @@ func (s *Stream) run() {
 		c := s.next()
 		if c == nil {
 			return
+		}
+		if c.computes() {
+			quiet.Do(quietMonitor)
 		}
 		if c.computes() && !keeps && alone() {
 			keeps = true

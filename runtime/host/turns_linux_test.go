@@ -6,7 +6,9 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -54,6 +56,78 @@ func TestLongTurns(t *testing.T) {
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
+}
+
+// When a stream first computes, the thread of Go's runtime that watches the others, and no other, waits for its turn; who copies does not,
+// on whatever thread.
+func TestTheMonitorWaitsForItsTurn(t *testing.T) {
+	if os.Getenv(inTurns) == "" {
+		if err := exec.Command("chrt", "-b", "0", "true").Run(); err != nil {
+			t.Skip(err)
+		}
+		if own, err := unix.SchedGetAttr(0, 0); err != nil || own.Policy != unix.SCHED_NORMAL {
+			t.Skipf("policy %v, %v", own, err)
+		}
+		c := exec.Command(os.Args[0], "-test.run", "^TestTheMonitorWaitsForItsTurn$", "-test.v")
+		c.Env = append(os.Environ(), inTurns+"=1")
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	d, s := reserved(t, host.Config{}, 1<<10)
+	waits := func() (all []int) {
+		threads, err := os.ReadDir("/proc/self/task")
+		must(t, err)
+		for _, e := range threads {
+			id, err := strconv.Atoi(e.Name())
+			must(t, err)
+			if a, err := unix.SchedGetAttr(id, 0); err == nil && a.Policy == unix.SCHED_BATCH {
+				all = append(all, id)
+			}
+		}
+		return all
+	}
+	must(t, s.Copy(hostSpan(0, 1<<10), arena(0, 1<<10)))
+	must(t, s.Synchronize())
+	if all := waits(); len(all) > 0 {
+		t.Errorf("threads %v wait for their turns before anything is computed", all)
+	}
+	var told []int
+	woke := 0
+	must(t, s.Launch(host.Func{Name: "spin", Do: func() error {
+		if told = waits(); len(told) != 1 {
+			return nil
+		}
+		before := sleeps(t, told[0])
+		for end := time.Now().Add(10 * time.Second); woke < 5 && time.Now().Before(end); { // it looks at us every 10 ms
+			woke = sleeps(t, told[0]) - before
+		}
+		return nil
+	}}))
+	must(t, s.Synchronize())
+	if len(told) != 1 || woke < 5 {
+		t.Errorf("threads %v wait for their turns and woke up %d times beside one that computes: want one, 5", told, woke)
+	}
+	// Threads that the monitor begins are as it is.
+	must(t, s.Launch(host.Func{Name: "as the monitor", Do: func() error { return unix.SchedSetAttr(0, &unix.SchedAttr{Policy: unix.SCHED_BATCH}, 0) }}))
+	must(t, s.Copy(hostSpan(0, 1<<10), arena(0, 1<<10)))
+	must(t, s.Synchronize())
+	if all := waits(); len(all) != 1 {
+		t.Errorf("threads %v wait for their turns after a copy", all)
+	}
+	must(t, d.Close())
+}
+
+// sleeps returns how often a thread has gone to sleep.
+func sleeps(t *testing.T, id int) int {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/status", id))
+	must(t, err)
+	_, rest, _ := strings.Cut(string(status), "\nvoluntary_ctxt_switches:")
+	line, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.Atoi(strings.TrimSpace(line))
+	must(t, err)
+	return n
 }
 
 // A policy that whoever has started the process has chosen stays.
