@@ -14,7 +14,7 @@ trap 'rm -rf "$out"' EXIT
 run() {
   rm -rf "$out/run"
   "$1" train --quiet --no-cache --profile "$out/chain.json" --out "$out/run" "${@:2}" >/dev/null
-  sed -n 's/.*"seconds":\([0-9.e+-]*\).*/\1/p' "$out/run/log.jsonl" | sort -g | awk '{ v[NR] = 1e3 * $1 } END { print v[int(NR / 10) + 1], v[int(NR / 4) + 1], v[int(NR / 2) + 1] }'
+  sed -n '/"sequence_s":/s/.*"seconds":\([0-9.e+-]*\).*/\1/p' "$out/run/log.jsonl" | sort -g | awk '{ v[NR] = 1e3 * $1 } END { if (!NR) exit 1; print v[int(NR / 10) + 1], v[int(NR / 4) + 1], v[int(NR / 2) + 1] }'
 }
 
 median() { sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }

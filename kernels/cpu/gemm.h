@@ -8,7 +8,8 @@
 // (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, 2008.)
 //
 // Order of sums: each block of DEPTH products is summed from zero, one after the other, and added to what was
-// there. It depends on the shapes alone: not on the path's tile, not on the threads.
+// there. It depends on the shapes alone: not on the path's tile, not on the threads. Products with rows outside the image are left out
+// where lines are laid, which changes no bit but the sign of zeros that underflow left, and what weights make that are not finite.
 
 // dot adds the products of two pairs to each lane of c: a lane of a and b is two bfloat16, the first in its lower half.
 #if HALF
@@ -429,7 +430,7 @@ static void pack_weights(const struct job *job, int64_t task, char *scratch) {
 	if (p->tf32) round_rows(dst, 1, p->k * width, 0);
 }
 
-// lines are rows of an image as the windows of a block see them, with zeros for what is outside, each copied once: windows of several taps
+// lines are rows of an image as the windows of a block see them, with zeros left and right of them, each copied once: windows of several taps
 // share most of their values. Windows of one row of the grid, a segment, are one step apart in their lines.
 struct lines {
 	int64_t segments, strips;
@@ -471,7 +472,7 @@ static int lay_lines(const struct grid *g, const struct place *places, int64_t r
 }
 
 // cut_windows cuts values [k0, k1) of the windows of a segment into pieces, without those outside the image, and returns how many they
-// are. Where there is none, the first lies at none.
+// are. If there is none, the first is empty and points to none, for its address is read.
 static int64_t cut_windows(const struct grid *g, const float *const *taps, int64_t first, int64_t k0, int64_t k1, struct piece *pieces,
 		const float *none) {
 	int64_t run = g->tw.count * g->depth, n = 0, zeros = 0;

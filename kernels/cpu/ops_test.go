@@ -216,8 +216,8 @@ func TestRandomCalls(t *testing.T) {
 	}
 }
 
-// Rows outside the image are left out where the lines of a block are copied once for all taps, as the reference leaves them out: an
-// infinite weight for them makes no NaN, where a product with a zero would.
+// Rows outside the image are left out where the lines of a block are copied once for all taps: an infinite weight for them makes no NaN,
+// where a product with a zero would.
 func TestRowsOutsideTheImageAreLeftOut(t *testing.T) {
 	call := kernels.Call{Op: kernels.Conv2D{Out: 3, KernelH: 3, KernelW: 3, PadH: 1, PadW: 1}, In: []kernels.Desc{kernels.F32(2, 9, 16, 8)}, Train: true}
 	for _, path := range Paths() {

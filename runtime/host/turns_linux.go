@@ -58,30 +58,40 @@ var quieted atomic.Bool
 
 // quietMonitor lets the thread of Go's runtime that watches the others wait for a core where all compute. While a goroutine computes
 // outside of Go for longer than 10 ms it wakes up thousands of times a second, 20 us after it went to sleep, and each time took a core from
-// an op in the middle: a step of ResNet-56 took 4 to 8 % longer, on two cores.
+// an op in the middle: steps took 6 % longer, on two cores (bench/results/monitor.md). Threads that it begins from then on wait for their
+// turns, too; those of a GPU in the same process may be among them.
 func quietMonitor() {
 	if id, ok := monitor(); ok && batch(id, 0) {
 		quieted.Store(true)
 	}
 }
 
-// monitor returns the thread that Go's runtime begins first, before any of a program's: numbers of threads ascend.
+// monitor returns the thread that Go's runtime begins before any other: the one with the number behind the process's own. Where a library
+// has begun one before, or numbers began anew, it is another, which then waits for its turn. ok is false where /proc has the numbers of
+// another namespace.
 func monitor() (id int, ok bool) {
+	own, self := false, os.Getpid()
 	threads, _ := os.ReadDir("/proc/self/task")
 	for _, t := range threads {
-		if n, err := strconv.Atoi(t.Name()); err == nil && n > os.Getpid() && (!ok || n < id) {
-			id, ok = n, true
+		n, err := strconv.Atoi(t.Name())
+		own = own || n == unix.Gettid()
+		if err == nil && n > self && (id == 0 || n < id) {
+			id = n
 		}
 	}
-	return id, ok
+	return id, own && id > 0
 }
 
-// ownTurn gives this thread the usual policy, which it lacks if the monitor has begun it since: copies begin at once.
+// ownTurn gives this thread the usual policy, which it lacks if the monitor has begun it since: copies begin at once. It allocates nothing
+// where that is so.
 func ownTurn() {
 	if !quieted.Load() {
 		return
 	}
-	if a, err := unix.SchedGetAttr(0, 0); err == nil && a.Policy == unix.SCHED_BATCH {
+	if policy, _, _ := unix.RawSyscall(unix.SYS_SCHED_GETSCHEDULER, 0, 0, 0); policy != unix.SCHED_BATCH {
+		return
+	}
+	if a, err := unix.SchedGetAttr(0, 0); err == nil {
 		a.Policy = unix.SCHED_NORMAL
 		_ = unix.SchedSetAttr(0, a, 0)
 	}

@@ -1,6 +1,6 @@
 // Times oneDNN's convolutions. Reads lines "batch size in out kernel stride pass runs" (pass: forward,
 // backward_input, backward_params) and answers each with the median seconds of the runs. Every layout is oneDNN's own
-// choice and reorders are not counted: its best case. Threads: OMP_NUM_THREADS. With no time for either it runs once.
+// choice and reorders are not counted: its best case. Threads: OMP_NUM_THREADS. With no time for the runs there is one.
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <algorithm>
