@@ -32,7 +32,7 @@ CUDA_TESTS   = $(sort $(dir $(CUDA_FILES)))
 CUDA_KERNELS = $(wildcard runtime/cuda/cudatest/src kernels/cuda/src)
 # Packages that start goroutines or guard what these share; of the program, tests that run it in processes and interrupt it.
 CONCURRENT   = $(filter-out ./cmd/plimsoll/,$(sort $(dir $(shell grep -rlE --include='*.go' '"sync|^[[:space:]]*go [a-z]|\.Go\b|parallel\.For\b' .))))
-# Long tests of what drivers would issue and of what is planned, which no goroutines share.
+# Long tests of what drivers would issue and of what is planned: shorter ones of the same code run under the race detector.
 PROOFS = TestEveryKindOfEventIsNeeded|TestEventsOrder|TestSlips|TestLongChain|TestLimitsHoldWhateverTheTimes
 
 # PipeDream's profiles of a V100, batch 128 (gnmt: 32).

@@ -41,15 +41,13 @@ func longTurns(name string) {
 	}
 }
 
-// batch gives a thread SCHED_BATCH, with a slice unless that is 0, where it has the usual policy and the system lets it.
+// batch gives a thread SCHED_BATCH and a slice, 0: the usual one, where it has the usual policy and the system lets it.
 func batch(id int, slice time.Duration) bool {
 	a, err := unix.SchedGetAttr(id, 0)
 	if err != nil || a.Policy != unix.SCHED_NORMAL {
 		return false
 	}
-	if a.Policy = unix.SCHED_BATCH; slice > 0 {
-		a.Runtime = uint64(slice.Nanoseconds())
-	}
+	a.Policy, a.Runtime = unix.SCHED_BATCH, uint64(slice.Nanoseconds())
 	return unix.SchedSetAttr(id, a, 0) == nil
 }
 
@@ -92,7 +90,7 @@ func ownTurn() {
 		return
 	}
 	if a, err := unix.SchedGetAttr(0, 0); err == nil {
-		a.Policy = unix.SCHED_NORMAL
+		a.Policy, a.Runtime = unix.SCHED_NORMAL, 0
 		_ = unix.SchedSetAttr(0, a, 0)
 	}
 }

@@ -63,14 +63,7 @@ func TestLongTurns(t *testing.T) {
 // thread.
 func TestTheMonitorWaitsForItsTurn(t *testing.T) {
 	if os.Getenv(inTurns) == "" {
-		if err := exec.Command("chrt", "-o", "0", "true").Run(); err != nil {
-			t.Skip(err)
-		}
-		c := exec.Command("chrt", "-o", "0", os.Args[0], "-test.run", "^TestTheMonitorWaitsForItsTurn$", "-test.v")
-		c.Env = append(os.Environ(), inTurns+"=1")
-		if out, err := c.CombinedOutput(); err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
+		again(t, "-o")
 		return
 	}
 	threads, err := os.ReadDir("/proc/self/task")
@@ -148,10 +141,16 @@ func TestChosenPolicyStays(t *testing.T) {
 		}
 		return
 	}
-	if err := exec.Command("chrt", "-i", "0", "true").Run(); err != nil {
+	again(t, "-i")
+}
+
+// again runs the test in a process of its own, which chrt gives a policy.
+func again(t *testing.T, policy string) {
+	t.Helper()
+	if err := exec.Command("chrt", policy, "0", "true").Run(); err != nil {
 		t.Skip(err)
 	}
-	c := exec.Command("chrt", "-i", "0", os.Args[0], "-test.run", "^TestChosenPolicyStays$", "-test.v")
+	c := exec.Command("chrt", policy, "0", os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
 	c.Env = append(os.Environ(), inTurns+"=1")
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
