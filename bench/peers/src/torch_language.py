@@ -123,15 +123,16 @@ def drawer(params, deviation):
 def save(path, tensors):
     header, at = {}, 0
     for name, t in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(t.shape), "data_offsets": [at, at + 4 * t.numel()]}
-        at += 4 * t.numel()
+        bytes = t.element_size() * t.numel()
+        header[name] = {"dtype": "F32" if t.is_floating_point() else "I64", "shape": list(t.shape), "data_offsets": [at, at + bytes]}
+        at += bytes
     text = json.dumps({"__metadata__": {"format": "pt"}, **header}, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         for t in tensors.values():
             t = t.detach().contiguous()
-            f.write(ctypes.string_at(t.data_ptr(), 4 * t.numel()))
+            f.write(ctypes.string_at(t.data_ptr(), t.element_size() * t.numel()))
 
 
 def flat(t):
