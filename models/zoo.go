@@ -167,6 +167,7 @@ const (
 
 // tied reports whether the model of a name is tied, if it is as published.
 func tied(name string, published bool) bool {
+	name, _ = cutConstants(name)
 	return strings.HasSuffix(name, tiedSuffix) || published && !strings.HasSuffix(name, untiedSuffix)
 }
 
@@ -175,11 +176,13 @@ func Untied(name string) string {
 	if !OfText(name) || formatOf(name) != nil {
 		return ""
 	}
-	return base(name) + untiedSuffix
+	_, constants := cutConstants(name)
+	return strings.Join(append([]string{base(name) + untiedSuffix}, constants...), ",")
 }
 
-// base returns the name of a language model without what says whether it is tied.
+// base returns the name of a language model without its constants and what says whether it is tied.
 func base(name string) string {
+	name, _ = cutConstants(name)
 	for _, suffix := range []string{tiedSuffix, untiedSuffix} {
 		if cut, ok := strings.CutSuffix(name, suffix); ok && (strings.HasPrefix(cut, "gpt2") || strings.Contains(cut, "llama")) {
 			return cut

@@ -58,6 +58,7 @@ type jobFlags struct {
 	onSkip        func(error)       // is told of every bad sample that is passed over
 	note          func(text string) // is told of kernels that are not used
 	until         context.Context   // whose end gives up what runs on the devices; nil: it is finished
+	start         string            // weights that the model begins with; "": those of the seed
 }
 
 func (f *jobFlags) register(a *app, cmd *cobra.Command) {
@@ -155,7 +156,7 @@ func (f *jobFlags) open() (*train.Job, error) {
 	if err := f.checkJob(); err != nil {
 		return nil, err
 	}
-	if err := f.ofFile(); err != nil {
+	if err := firstOf(f.ofFile(), f.takeConstants()); err != nil {
 		return nil, err
 	}
 	if models.OfText(f.model) {

@@ -35,7 +35,8 @@ classes as shown, which are those that a model is meant for. Any others are give
 Families: unet-B-C is the U-Net of B convolutions a level and C channels, unetseg-B-C the same with a class for each pixel, amoebanet-L-F the AmoebaNet-D of L cells and F filters, gpt2-B-C a GPT-2 of B
 blocks and C channels without dropout, llama-B-C a Llama of B blocks and C channels; llama-B-C-H-K-F has H heads, K of keys and values, and F channels in
 its MLP. Language models read text: their image is the tokens of a sample (--length), their classes the vocabulary. A name that ends with -tied is that
-of one whose last layer has the embedding's weight, with -untied that of one whose last layer has its own.`, nil)
+of one whose last layer has the embedding's weight, with -untied that of one whose last layer has its own. Behind
+it the name may give constants, as in llama-B-C,rope_theta=500000,rms_norm_eps=1e-6 and gpt2-B-C,layer_norm_epsilon=1e-6.`, nil)
 	cmd.Example = `  plimsoll models
   plimsoll train -m resnet50 --image 224 --batch 8 --data folder:PATH`
 	cmd.RunE = func(*cobra.Command, []string) error { return a.listModels() }

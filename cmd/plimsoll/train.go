@@ -348,6 +348,7 @@ func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *plan
 	}
 	f.job.microbatches, f.job.peerBandwidth = f.pipe.parts(), f.pipe.links.peerBandwidth
 	f.job.onSkip = func(err error) { a.note("passed over: %v", err) }
+	f.job.start = f.init
 	if err := f.findBatch(ctx, a, p); err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,10 +57,13 @@ func Encode(w io.Writer, from Source, m Meta) error {
 	return safetensors.Write(io.MultiWriter(w, h), metadata, tensors)
 }
 
-// Export writes a model's weights and buffers to path: with the names, shapes and metadata that PyTorch expects of them.
-func Export(path string, from Source, batches Batches) error {
+// Export writes a model's weights and buffers to path: with the names, shapes and metadata that PyTorch expects of them, and more of
+// metadata, about the model.
+func Export(path string, from Source, batches Batches, about map[string]string) error {
+	metadata := map[string]string{"format": "pt"}
+	maps.Copy(metadata, about)
 	return atomicfile.WriteFile(path, func(w io.Writer) error {
-		return safetensors.Write(w, map[string]string{"format": "pt"}, collect(from, inference, batches))
+		return safetensors.Write(w, metadata, collect(from, inference, batches))
 	})
 }
 

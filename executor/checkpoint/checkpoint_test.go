@@ -295,7 +295,7 @@ func TestDifferences(t *testing.T) {
 func TestForeignFiles(t *testing.T) {
 	from := little(1)
 	path := filepath.Join(t.TempDir(), "final.safetensors")
-	must(t, Export(path, from, Batches{}))
+	must(t, Export(path, from, Batches{}, nil))
 	if _, err := Open(path); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), `"format" is "pt"`) {
 		t.Errorf("an exported file as checkpoint: %v", err)
 	}

@@ -81,7 +81,7 @@ func TestLinearBehindAnImageComesBack(t *testing.T) {
 		from := flattened(t, c.model, 1)
 		restoredFrom(t, encode(t, from, someMeta(3)), from, flattened(t, c.model, 2))
 		path, into := filepath.Join(t.TempDir(), "final.safetensors"), flattened(t, c.model, 2)
-		must(t, Export(path, from, Batches{}))
+		must(t, Export(path, from, Batches{}, nil))
 		imported(t, path, into)
 		if name := differs(from, into, inference); name != "" {
 			t.Errorf("%s: %s changed on its way out and in", c.model, name)

@@ -190,6 +190,7 @@ def language(name, request):
     sizes = {
         "vocabulary": request["classes"], "width": int(width), "blocks": int(blocks), "heads": 4, "untied": untied,
         "positions": request["shape"][1], "kv_heads": 2, "hidden": (8 * int(width) // 3 + 7) // 8 * 8,
+        "rope_theta": 10000.0, "norm_eps": 1e-5,
     }
     return Text({"gpt2": torch_language.GPT2, "llama": torch_language.Llama}[family], sizes)
 

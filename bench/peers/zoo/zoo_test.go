@@ -165,7 +165,7 @@ func (r request) exchange(t *testing.T, torch *peer) {
 			t.Fatal(err)
 		}
 	}
-	if err := checkpoint.Export(filepath.Join(folder, "ours.safetensors"), e, checkpoint.Batches{Since: 3}); err != nil {
+	if err := checkpoint.Export(filepath.Join(folder, "ours.safetensors"), e, checkpoint.Batches{Since: 3}, nil); err != nil {
 		t.Fatal(err)
 	}
 	ours := predict(t, e)
