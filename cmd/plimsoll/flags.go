@@ -58,6 +58,7 @@ type jobFlags struct {
 	onSkip        func(error)       // is told of every bad sample that is passed over
 	note          func(text string) // is told of kernels that are not used
 	until         context.Context   // whose end gives up what runs on the devices; nil: it is finished
+	told          bool              // what was made of the model's file
 	start         string            // weights that the model begins with; "": those of the seed
 }
 
@@ -219,6 +220,12 @@ func (f *jobFlags) ofFile() error {
 	if !is || err != nil {
 		return usage(err)
 	}
+	for _, sentence := range file.About {
+		if !f.told {
+			f.note(f.model + ": " + sentence)
+		}
+	}
+	f.told = true
 	for _, v := range []struct {
 		flag string
 		to   *int
