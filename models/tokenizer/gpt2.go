@@ -189,9 +189,10 @@ func (g *GPT2) End() int32 { return g.end }
 
 // Encode implements Tokenizer. What a text says of the end of a text is text.
 func (g *GPT2) Encode(dst []int32, text []byte) []int32 {
+	m := &merger{GPT2: g}
 	for len(text) > 0 {
 		n := word(text)
-		dst = g.encodeWord(dst, text[:n])
+		dst = g.encodeWord(dst, text[:n], m)
 		text = text[n:]
 	}
 	return dst
@@ -200,15 +201,15 @@ func (g *GPT2) Encode(dst []int32, text []byte) []int32 {
 // Words that are kept: most of a text are few words, and short.
 const mostWords, longestWord = 1 << 16, 32
 
-func (g *GPT2) encodeWord(dst []int32, word []byte) []int32 {
+func (g *GPT2) encodeWord(dst []int32, word []byte, m *merger) []int32 {
 	if len(word) > longestWord {
-		return append(dst, g.merge(word)...)
+		return m.append(dst, word)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	tokens, ok := g.words[string(word)]
 	if !ok {
-		tokens = g.merge(word)
+		tokens = m.append(nil, word)
 		if len(g.words) == mostWords {
 			clear(g.words)
 		}
