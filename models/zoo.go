@@ -2,6 +2,8 @@ package models
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -205,10 +207,19 @@ func lookup(name string) (func(name string, c Config) (*Model, error), error) {
 			build = k.Build
 		}
 	}
+	if build == nil && isFile(filepath.Join(name, "config.json")) {
+		return nil, fmt.Errorf("%w: %s is a folder of Hugging Face, which is not read yet: give a model with the sizes in its config.json, as in -m llama-B-C-H-K-F,rope_theta=X,rms_norm_eps=Y, "+
+			"and its weights with --init", ErrUnknown, name)
+	}
 	if build == nil {
 		return nil, names.Unknown(ErrUnknown, name, Names())
 	}
 	return build, nil
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // Names lists what New knows; unet-B-C, unetseg-B-C, amoebanet-L-F, gpt2-B-C and llama-B-C stand for all models of their families.

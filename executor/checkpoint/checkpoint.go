@@ -96,17 +96,23 @@ func Fits(path string, model []executor.Tensor) (auxiliary int, err error) {
 			auxiliary++
 		}
 	}
-	return auxiliary, err
+	return auxiliary, ofSeveral(path, err)
 }
 
 // openFiles opens a file, or the shards in a folder.
 func openFiles(path string) ([]*safetensors.File, error) {
 	if isFolder(path) {
+		if numbers, err := shardNumbers(path); err == nil && len(numbers) == 0 {
+			return nil, noWeights(path)
+		}
 		c, err := openShards(path)
 		if err != nil {
 			return nil, err
 		}
 		return c.files, nil
+	}
+	if err := textFile(path); err != nil {
+		return nil, err
 	}
 	f, err := safetensors.Open(path)
 	return []*safetensors.File{f}, err

@@ -91,7 +91,21 @@ func readEither(folder string, files []string) (data []byte, path string, err er
 		}
 		return data, path, nil
 	}
-	return nil, path, fmt.Errorf("%w: folder %s has no %s: give the folder of the two files of GPT-2's vocabulary", ErrVocabulary, folder, strings.Join(files, " and no "))
+	return nil, path, fmt.Errorf("%w: %s: give the folder of the two files of GPT-2's vocabulary", ErrVocabulary, lack(folder, files))
+}
+
+// lack says why a folder has none of some files.
+func lack(folder string, files []string) string {
+	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+		return fmt.Sprintf("there is no folder %s", folder)
+	}
+	text := fmt.Sprintf("folder %s has no %s", folder, strings.Join(files, " and no "))
+	for _, other := range []string{"tokenizer.json", "tokenizer.model"} {
+		if _, err := os.Stat(filepath.Join(folder, other)); err == nil {
+			return text + ", and its " + other + " is not read yet"
+		}
+	}
+	return text
 }
 
 // readTokens reads the numbers of tokens, whose bytes are written as letters (see letters).
