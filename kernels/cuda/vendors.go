@@ -55,13 +55,7 @@ func newVendors(device *cuda.Device, o Options) (*vendors, error) {
 	if mode == "" {
 		mode = nvidia.Refuse
 	}
-	if emulated(device) && !o.fakes && mode != nvidia.Refuse {
-		v.loaded.Missing = []error{errors.New("NVIDIA's libraries cannot use an emulated GPU: run without --vendor require")}
-		if mode == nvidia.Require {
-			return nil, v.loaded.Missing[0]
-		}
-		return v, nil
-	}
+	o.Search.Emulated = emulated(device)
 	var err error
 	if v.loaded, err = nvidia.Load(mode, o.Search); err != nil {
 		return nil, err

@@ -122,7 +122,10 @@ func (s Search) load(names []string, product, wheel string, accept func(library 
 			continue
 		}
 		if err == nil {
-			if err = accept(library, path); err == nil {
+			if err = s.fits(library, path); err == nil {
+				err = accept(library, path)
+			}
+			if err == nil {
 				return nil
 			}
 			C.dlclose(library)
@@ -138,6 +141,19 @@ func (s Search) load(names []string, product, wheel string, accept func(library 
 		return s.missing(product, names[0], wheel)
 	}
 	return first
+}
+
+// emulatedMark is a symbol of libraries that are made for an emulated GPU.
+const emulatedMark = "plimsollEmulatedVendor"
+
+// fits refuses a library that is not made for an emulated GPU, where there is one.
+func (s Search) fits(library unsafe.Pointer, path string) error {
+	name := C.CString(emulatedMark)
+	defer C.free(unsafe.Pointer(name))
+	if s.Emulated && C.dlsym(library, name) == nil {
+		return fmt.Errorf("%s cannot use an emulated GPU: run without --vendor require", path)
+	}
+	return nil
 }
 
 // open returns nil for a name that the loader does not find.
