@@ -348,7 +348,7 @@ func TestEmulatedRefusesVendors(t *testing.T) {
 	if _, err := library.Open(b.device, library.Options{Vendor: "require", VendorPath: folder}); err == nil || !strings.Contains(err.Error(), "emulated") {
 		t.Errorf("required: %v", err)
 	}
-	if lib, err := library.Open(b.device, library.Options{Vendor: "refuse"}); err != nil || len(lib.(*Library).vendors.loaded.Missing) != 0 {
+	if lib, err := library.Open(b.device, library.Options{Vendor: "refuse"}); err != nil || len(lib.(*Library).vendors.loaded.Missing()) != 0 {
 		t.Errorf("refused: %v", err)
 	}
 	if _, err := library.Open(b.device, library.Options{Vendor: "maybe"}); err == nil || !strings.Contains(err.Error(), "maybe") {

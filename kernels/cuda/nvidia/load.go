@@ -26,9 +26,19 @@ const (
 
 // Libraries are those that were found; either may be nil. A library stays loaded while the program runs.
 type Libraries struct {
-	DNN     *DNN
-	BLAS    *BLAS
-	Missing []error // why one is not there
+	DNN           *DNN
+	BLAS          *BLAS
+	NoDNN, NoBLAS error // why one is not used
+}
+
+// Missing lists why libraries are not used.
+func (l *Libraries) Missing() (all []error) {
+	for _, err := range []error{l.NoBLAS, l.NoDNN} {
+		if err != nil {
+			all = append(all, err)
+		}
+	}
+	return all
 }
 
 // DNN is a loaded cuDNN.
@@ -51,15 +61,10 @@ func Load(mode Mode, s Search) (*Libraries, error) {
 	if mode == Refuse {
 		return all, nil
 	}
-	var err error
-	if all.BLAS, err = LoadBLAS(s); err != nil {
-		all.Missing = append(all.Missing, err)
-	}
-	if all.DNN, err = LoadDNN(s); err != nil {
-		all.Missing = append(all.Missing, err)
-	}
+	all.BLAS, all.NoBLAS = LoadBLAS(s)
+	all.DNN, all.NoDNN = LoadDNN(s)
 	if mode == Require {
-		return all, errors.Join(all.Missing...)
+		return all, errors.Join(all.Missing()...)
 	}
 	return all, nil
 }
