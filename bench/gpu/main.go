@@ -3,7 +3,7 @@
 //
 //	gpu [flags] smoke|steps|copies|ops|vendors|throughput|rotor|offload|beyond|world  measure a part
 //	gpu -part NAME [-tests] [-result FILE] -out DIR run COMMAND...      run a part and add what it gave to the results
-//	gpu [-limits LIMIT] [-tiny] parts [CALL|PART...]   list parts, their limits, and whether they judge, for run.sh
+//	gpu [-limits LIMIT] parts [CALL|PART...]           list parts, their limits, and whether they judge, for run.sh
 //	gpu -out DIR merge DIR...                          join the results of several calls
 //	gpu -out DIR summary                               print the results as a short table
 //

@@ -45,9 +45,6 @@ var table = []entry{
 	{"beyond", speed, 150 * time.Second},
 }
 
-// emulatedSlowness is how much longer parts may take with tiny shapes, which run on an emulated GPU.
-const emulatedSlowness = 4
-
 // judges reports whether a part of this call can be wrong, and not only slow.
 func (e entry) judges() bool { return e.call == smokeCall || e.call == correctness }
 
@@ -81,15 +78,12 @@ func (o *options) list(names []string, out io.Writer) error {
 		return err
 	}
 	for _, e := range chosen {
-		seconds := e.limit
-		if o.tiny {
-			seconds *= emulatedSlowness
-		}
-		if seconds, err = limitOf(o.limits, e.name, seconds); err != nil {
+		limit, err := limitOf(o.limits, e.name, e.limit)
+		if err != nil {
 			return err
 		}
 		kind := map[bool]string{true: "judges", false: "measures"}[e.judges()]
-		fmt.Fprintf(out, "%s %d %s\n", e.name, int(seconds.Seconds()), kind)
+		fmt.Fprintf(out, "%s %d %s\n", e.name, int(limit.Seconds()), kind)
 	}
 	return nil
 }
