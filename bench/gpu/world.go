@@ -52,7 +52,7 @@ func measureWorld(ctx context.Context, p *part) error {
 	for _, strategy := range [][]string{{"1f1b-flush", "--microbatches", "8"}, {"contiguous", "--versions", "stash"}} {
 		args := append(append([]string{}, job...), "--strategy")
 		args = append(args, strategy...)
-		// One process is told what rank 0 of two has chosen to compute with, which the file of choices holds then.
+		// One process repeats the algorithms that rank 0 of two has chosen: rank 0 writes them into this file.
 		env := []string{"NCCL_MULTI_RANK_GPU_ENABLE=1", "PLIMSOLL_CUDA_CHOICES=" + filepath.Join(choices, strategy[0])}
 		trained, failed := map[string]*train.Summary{}, map[string]error{}
 		for _, transport := range worldTransports {

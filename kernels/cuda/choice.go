@@ -113,7 +113,7 @@ func (m *choices) adopt(l *Library, exported json.RawMessage) error {
 	}
 	list, err := parseChoices(exported)
 	if err != nil {
-		return fmt.Errorf("choices of another process: %w: use one version of the program everywhere", err)
+		return fmt.Errorf("choices of algorithms, of rank 0 or of run.json: %w: use one version of the program everywhere", err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
