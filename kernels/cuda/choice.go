@@ -123,7 +123,7 @@ func (m *choices) adopt(l *Library, exported json.RawMessage) error {
 	for _, c := range list {
 		c.GPU = l.device.Info().Model
 		if own, known := m.all[c.key()]; known && own.Algorithm == c.Algorithm {
-			continue
+			c = own
 		}
 		c.agreed = true
 		m.all[c.key()] = c

@@ -428,6 +428,17 @@ func TestAgreedChoices(t *testing.T) {
 	if got, err := made(repeats(), json.RawMessage(elsewhere)); got != "cublas" || err != nil {
 		t.Errorf("told to repeat the choice of another GPU, a process chose %s, %v", got, err)
 	}
+	same := newFaked(t, b, folder, cublas) // its file says the same, and is not believed either
+	same.vendors.choices.file = filepath.Join(t.TempDir(), "same.json")
+	if _, err := made(same, nil); err != nil {
+		t.Fatal(err)
+	}
+	again := newFaked(t, b, folder, ours)
+	again.vendors.choices.file = same.vendors.choices.file
+	again.prove = func(kernels.Call, algorithm) error { return ErrWrong }
+	if got, err := made(again, exported); err == nil || !strings.Contains(err.Error(), "cublas computes wrongly here") {
+		t.Errorf("a process whose file says the same, and that computes wrongly, chose %s, %v", got, err)
+	}
 	wrong := repeats()
 	wrong.prove = func(kernels.Call, algorithm) error { return ErrWrong }
 	for want, l := range map[string]*Library{"cublas computes wrongly here": wrong, "naive": repeats()} {
