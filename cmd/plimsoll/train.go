@@ -352,7 +352,12 @@ func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *plan
 	if err := f.findBatch(ctx, a, p); err != nil {
 		return nil, err
 	}
-	job, err := f.job.open()
+	spec, err := f.job.spec()
+	if err != nil {
+		return nil, err
+	}
+	spec.Choices = place.choices()
+	job, err := f.processes.OpenJob(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
