@@ -108,7 +108,7 @@ func TestProcessesWithDisksOfTheirOwn(t *testing.T) {
 		}
 	}
 	for rank, p := range onDisks(t, []string{t.TempDir(), fileCalledRun(t)}, nil, append(slices.Clone(args), "--steps", "8")...) {
-		if p.end(); !strings.Contains(p.err.String(), "--out run: open run") {
+		if p.end(); !strings.Contains(p.err.String(), "--out run: run is a file") {
 			t.Errorf("rank %d: %s", rank, p.err.String())
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"io"
 
 	"plimsoll/executor/checkpoint"
-	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/fields"
 )
 
@@ -31,15 +30,13 @@ func (r *Run) File() *RunFile { return &RunFile{Settings: r.settings(), Steps: r
 // ReadRunFile reads a run.json. Errors: ErrRunFile, those of the operating system.
 func ReadRunFile(path string) (*RunFile, error) { return fields.ReadFile[RunFile](path) }
 
-// Write writes a run.json.
-func (f *RunFile) Write(path string) error {
-	return atomicfile.WriteFile(path, func(w io.Writer) error {
-		list := fields.List{{Name: "format", Value: RunFormat}, {Name: "settings", Value: f.Settings}, {Name: "steps", Value: f.Steps}}
-		if f.Summary != nil {
-			list = append(list, fields.Field{Name: "summary", Value: f.Summary}, fields.Field{Name: "text", Value: f.Text})
-		}
-		return list.WriteLines(w)
-	})
+// Encode writes a run.json.
+func (f *RunFile) Encode(w io.Writer) error {
+	list := fields.List{{Name: "format", Value: RunFormat}, {Name: "settings", Value: f.Settings}, {Name: "steps", Value: f.Steps}}
+	if f.Summary != nil {
+		list = append(list, fields.Field{Name: "summary", Value: f.Summary}, fields.Field{Name: "text", Value: f.Text})
+	}
+	return list.WriteLines(w)
 }
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 
+	"plimsoll/internal/atomicfile"
 	"plimsoll/kernels"
 )
 
@@ -134,10 +136,7 @@ func (m *choices) save() error {
 	}
 	text, err := json.MarshalIndent(m.list(Choice.notable), "", "  ")
 	if err == nil {
-		err = os.WriteFile(m.file+".new", append(text, '\n'), 0o666)
-	}
-	if err == nil {
-		err = os.Rename(m.file+".new", m.file)
+		err = atomicfile.WriteFile(m.file, func(w io.Writer) error { _, err := w.Write(append(text, '\n')); return err })
 	}
 	if err != nil {
 		return fmt.Errorf("choices of algorithms, %s: %w", ChoicesVariable, err)
