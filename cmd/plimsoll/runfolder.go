@@ -135,6 +135,9 @@ func (f *runFolder) look() (err error) {
 		}
 		found = cmp.Or(found, name)
 	}
+	if _, err := f.saves.Dir.Steps(); err != nil {
+		return f.unusable(err)
+	}
 	switch {
 	case found == "" || f.flags.force:
 		return nil

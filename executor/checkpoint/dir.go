@@ -57,7 +57,7 @@ func folderName(step int64) string { return fmt.Sprintf("step-%d", step) }
 // shards returns the folder of the shards after step steps.
 func (d *Dir) shards(step int64) *folder.Dir { return d.at.Sub(folderName(step)) }
 
-// Steps lists the checkpoints that are there, good or not, oldest first.
+// Steps lists the checkpoints that are there, good or not, oldest first. Errors: folder.ErrForeign, those of the operating system.
 func (d *Dir) Steps() ([]int64, error) {
 	entries, err := d.at.List()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -65,7 +65,10 @@ func (d *Dir) Steps() ([]int64, error) {
 	}
 	var steps []int64
 	for _, e := range entries {
-		if m := checkpointName.FindStringSubmatch(e.Name()); m != nil && (m[2] != "" || e.IsDir()) {
+		if m := checkpointName.FindStringSubmatch(e.Name()); m != nil && (m[2] != "" || !e.Type().IsRegular()) {
+			if _, err := d.at.Stat(e.Name()); errors.Is(err, folder.ErrForeign) {
+				return nil, err
+			}
 			step, err := strconv.ParseInt(m[1], 10, 64)
 			if err != nil {
 				return nil, err
