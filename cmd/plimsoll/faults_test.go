@@ -117,10 +117,10 @@ func TestEveryOperationOnFilesFails(t *testing.T) {
 }
 
 // chainOf measures the chain of a run on several devices.
-func chainOf(t *testing.T) string {
+func chainOf(t *testing.T, more ...string) string {
 	t.Helper()
 	c := filepath.Join(t.TempDir(), "c.json")
-	works(t, "profile", "-m", "tiny", "--batch", "4", "--image", "16", "--profile-steps", "1", "--halves", "-o", c, "-q")
+	works(t, append([]string{"profile", "-m", "tiny", "--batch", "4", "--image", "16", "--profile-steps", "1", "--halves", "-o", c, "-q"}, more...)...)
 	return c
 }
 
@@ -220,5 +220,102 @@ func TestFoldersOfOthers(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// ofTwo is a command line of two processes, and the weights of one process with both devices.
+func ofTwo(t *testing.T) (args []string, want string) {
+	t.Helper()
+	args = []string{
+		"-m", "tiny", "--batch", "8", "--image", "16", "--threads", "1", "--strategy", "1f1b-flush", "--microbatches", "2",
+		"--profile", chainOf(t, "--threads", "1"), "--steps", "4", "--checkpoint-every", "2", "--keep", "1",
+	}
+	return args, weights(t, works(t, append([]string{"train", "--devices", "cpu*2", "--json", "-q", "--out", t.TempDir()}, args...)...).out)
+}
+
+// processFaults are the faults of processes: which rank has them, and which. Without make test-faults they are a few.
+func processFaults() (all []string) {
+	if !allFaults {
+		return []string{"0 20 ENOSPC", "1 4 EIO", "1 12 ENOSPC ever"}
+	}
+	for rank, operations := range []int{200, 60} {
+		for after := 0; after < operations; after += 7 {
+			all = append(all, fmt.Sprintf("%d %d ENOSPC", rank, after), fmt.Sprintf("%d %d EROFS ever", rank, after+2), fmt.Sprintf("%d %d EIO", rank, after+4))
+		}
+	}
+	return all
+}
+
+// Processes with one folder, and with folders on disks of their own, end by themselves when an operation on the files of one of them
+// fails; gone on with, they end with the bits of one process. Only processes lock folders of their own, and tell each other of shards.
+func TestProcessesOnFailingDisks(t *testing.T) {
+	t.Parallel()
+	args, want := ofTwo(t)
+	for name, run := range map[string]func(t *testing.T, disk, faults string, more ...string) (code int, out, said string){
+		"one folder": func(t *testing.T, disk, faults string, more ...string) (int, string, string) {
+			p := inProcesses(t, 2, slices.Concat(args, []string{"--devices", "cpu", "--out", filepath.Join(disk, "run")}, more)...)
+			p.Env = append(p.Env, asFaults+"="+faults)
+			p.start()
+			return p.end(), p.out.String(), p.err.String()
+		},
+		"disks of their own": func(t *testing.T, disk, faults string, more ...string) (int, string, string) {
+			disks := []string{filepath.Join(disk, "0"), filepath.Join(disk, "1")}
+			for _, d := range disks {
+				if err := os.MkdirAll(d, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			all := onDisksWith(t, disks, faults, nil, slices.Concat(args, more)...)
+			return max(all[0].end(), all[1].end()), all[0].out.String(), all[0].err.String() + all[1].err.String()
+		},
+	} {
+		for _, faults := range processFaults() {
+			t.Run(name+" "+faults, func(t *testing.T) {
+				t.Parallel()
+				disk := t.TempDir()
+				code, out, said := run(t, disk, faults)
+				switch {
+				case code == exitOK && weights(t, out) != want:
+					t.Error("other weights")
+				case code != exitOK && (code != exitFailed && code != exitUsage || said == "" || strings.Contains(said, "BUG")):
+					t.Errorf("exit code %d: %s", code, said)
+				}
+				if code, out, again := run(t, disk, "", "--resume"); code != exitOK || weights(t, out) != want {
+					t.Errorf("exit code %d: %s: resumed: %d: %s", code, said, code, again)
+				}
+			})
+		}
+	}
+}
+
+// A folder of a rank other than 0 on a disk of its own is locked: a second run is refused, also by that rank alone. The folder that is
+// put in its place while it runs is left alone.
+func TestRanksLockTheirFolders(t *testing.T) {
+	t.Parallel()
+	args, _ := ofTwo(t)
+	disks := []string{t.TempDir(), t.TempDir()}
+	held, err := folder.Open(filepath.Join(disks[1], "run"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := onDisks(t, disks, nil, args...)
+	if all[1].ends(exitUsage); !strings.Contains(all[1].err.String(), "--out run is used by process") {
+		t.Error(all[1].err.String())
+	}
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mine, kept := filepath.Join(disks[1], "run"), filepath.Join(disks[1], "kept")
+	all = onDisks(t, disks, func(p []*process) {
+		p[0].until(filepath.Join(disks[0], "run"), 20)
+		if err := errors.Join(os.Rename(mine, kept), os.Mkdir(mine, 0o755)); err != nil {
+			t.Error(err)
+		}
+	}, append(slices.Clone(args), "--steps", "300", "--checkpoint-every", "50")...)
+	if text := all[1].err.String(); all[1].end() != exitFailed || !strings.Contains(text, "was removed or replaced meanwhile") {
+		t.Errorf("exit code %d: %s", all[1].end(), text)
+	}
+	if left := tree(t, mine); len(left) > 0 {
+		t.Errorf("the folder in its place holds %q", left)
 	}
 }

@@ -363,3 +363,29 @@ func withoutDescriptors(t *testing.T, do func()) {
 	defer func() { must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was)) }()
 	do()
 }
+
+// vanishing is a disk that is full, on which a file goes away when another is begun.
+type vanishing struct {
+	atomicfile.FS
+	path string
+}
+
+func (v vanishing) OpenFile(name string, flag int, perm fs.FileMode) (atomicfile.File, error) {
+	if flag&os.O_CREATE == 0 {
+		return v.FS.OpenFile(name, flag, perm)
+	}
+	return nil, errors.Join(syscall.ENOSPC, os.Remove(v.path))
+}
+
+// An earlier checkpoint that goes away while one is saved, and is not, is none to go on from.
+func TestAnEarlierCheckpointGoesWhileASaveFails(t *testing.T) {
+	d := NewDir(t.TempDir(), 3)
+	saved(t, d, 1)
+	d.at = d.at.On(func(on atomicfile.FS) atomicfile.FS {
+		return vanishing{on, filepath.Join(d.at.Path(""), "step-1.safetensors")}
+	})
+	var e *SaveError
+	if err := d.Save(little(2), someMeta(2)); !errors.As(err, &e) || !errors.Is(err, syscall.ENOSPC) || e.Last != "" || e.Unknown != nil {
+		t.Errorf("%v", err)
+	}
+}

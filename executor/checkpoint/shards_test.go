@@ -472,3 +472,18 @@ func TestBothForms(t *testing.T) {
 }
 
 func shardPath(folder string, k int) string { return filepath.Join(folder, shardFile(k)) }
+
+// Shards of a checkpoint that is not saved give their room back at once.
+func TestShardsThatFailLeaveNothing(t *testing.T) {
+	d := NewDir(t.TempDir(), 3)
+	saved(t, d, 1)
+	one := len(encode(t, split(little(2), 3, 2)[0], someMeta(2)))
+	d.at = d.at.On((&faulty{write: syscall.ENOSPC, room: one * 3 / 2}).over)
+	if err := inTurn(d, 2, 3); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("%v", err)
+	}
+	wantTree(t, d, "step-1.safetensors")
+	if d.at.Has("step-2") {
+		t.Error("the folder of the shards stays")
+	}
+}
