@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/bounded"
+	"plimsoll/internal/folder"
 )
 
 // Format is the value of the "format" field of a report file.
@@ -31,14 +31,17 @@ type file struct {
 
 // WriteFolder writes the page into a folder, which it makes, and its data beside it, from which the page can be drawn again and
 // compared with others.
-func (p *Page) WriteFolder(folder, page string) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+func (p *Page) WriteFolder(path, page string) error { return p.WriteIn(folder.At(path), page) }
+
+// WriteIn is WriteFolder of a folder that is open.
+func (p *Page) WriteIn(at *folder.Dir, page string) error {
+	if err := at.Make(); err != nil {
 		return err
 	}
-	if err := atomicfile.WriteFile(filepath.Join(folder, FileName), p.Encode); err != nil {
+	if err := at.Write(FileName, p.Encode); err != nil {
 		return err
 	}
-	return p.WriteFile(filepath.Join(folder, page))
+	return at.Write(page, p.Write)
 }
 
 // Encode writes the page's data. Curves of very many points are thinned to what can be seen.

@@ -3,13 +3,12 @@ package validate
 import (
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"plimsoll/bench/report"
-	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/folder"
 	"plimsoll/internal/units"
 )
 
@@ -206,12 +205,12 @@ func (r *Row) Picture() (*report.Timeline, error) {
 
 // WriteFolder writes the report to a folder: its figures as validate.json, tables.md, index.html, and trace.json, the first
 // row as planned and as measured. No file is ever partial.
-func (r *Report) WriteFolder(folder string, facts ...report.Fact) error {
+func (r *Report) WriteFolder(at *folder.Dir, facts ...report.Fact) error {
 	page, err := r.Page(facts...)
 	if err != nil {
 		return err
 	}
-	if err := page.WriteFolder(folder, "index.html"); err != nil {
+	if err := page.WriteIn(at, "index.html"); err != nil {
 		return err
 	}
 	t, err := r.Rows[0].line.Trace()
@@ -219,11 +218,11 @@ func (r *Report) WriteFolder(folder string, facts ...report.Fact) error {
 		return err
 	}
 	t.Meta["limit"] = r.Rows[0].Limit
-	if err := t.WriteFile(filepath.Join(folder, "trace.json")); err != nil {
+	if err := at.Write("trace.json", t.Write); err != nil {
 		return err
 	}
-	if err := atomicfile.WriteFile(filepath.Join(folder, "tables.md"), r.Markdown); err != nil {
+	if err := at.Write("tables.md", r.Markdown); err != nil {
 		return err
 	}
-	return atomicfile.WriteJSON(filepath.Join(folder, "validate.json"), r)
+	return at.WriteJSON("validate.json", r)
 }

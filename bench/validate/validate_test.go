@@ -18,6 +18,7 @@ import (
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
+	"plimsoll/internal/folder"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -383,7 +384,7 @@ func TestSimulatedTime(t *testing.T) {
 		t.Errorf("%d rows, duels %v", len(r.Rows), r.Duels)
 	}
 	dir := filepath.Join(t.TempDir(), "out")
-	must(t, r.WriteFolder(dir))
+	must(t, r.WriteFolder(folder.At(dir)))
 	for _, name := range []string{"index.html", "tables.md", "trace.json", "validate.json"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		must(t, err)

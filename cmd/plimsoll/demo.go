@@ -81,7 +81,7 @@ func (a *app) runDemo(ctx context.Context, flags *jobFlags, text string, steps i
 	if err != nil {
 		return err
 	}
-	place, err := out.open(ctx, a)
+	place, err := out.open(ctx, a, "")
 	if err != nil {
 		return err
 	}

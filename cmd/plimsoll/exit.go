@@ -68,7 +68,7 @@ var badInput = []error{
 	models.ErrUnknown, models.ErrConfig, onnx.ErrFormat, onnx.ErrUnsupported, executor.ErrSlowLink, trace.ErrTooLong,
 	data.ErrUnknown, data.ErrOption, data.ErrUnreadable, data.ErrNoImages, data.ErrEmptyClass, data.ErrCorrupt, data.ErrTruncated,
 	data.ErrTooLarge, data.ErrLabel, devices.ErrSpec, devices.ErrUnknown, train.ErrSpec, train.ErrOtherModel, train.ErrOtherRun,
-	train.ErrLog, checkpoint.ErrElsewhere, checkpoint.ErrNoWeights, safetensors.ErrFormat,
+	train.ErrLog, train.ErrNoRoom, checkpoint.ErrElsewhere, checkpoint.ErrNoWeights, safetensors.ErrFormat,
 	interop.ErrTable, interop.ErrIllegal, interop.ErrChain, pipeline.ErrPlatform, pipeline.ErrBranches, periodic.ErrOptions, periodic.ErrStages, periodic.ErrNoPattern, flush.ErrOptions, flush.ErrHalves, ilp.ErrTooLarge, pipeline.ErrOps, pipe.ErrPlan,
 }
 

@@ -67,12 +67,12 @@ func (f *outFlags) register(cmd *cobra.Command, path, usage string) {
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait while another process writes into --out, instead of refusing")
 }
 
-// open makes the folder of --out, which is this program's alone until it is closed; nil without --out.
-func (f *outFlags) open(ctx context.Context, a *app) (*folder.Folder, error) {
+// open makes the folder of --out, which is this run's alone until it is closed; nil without --out. The run of one process is "".
+func (f *outFlags) open(ctx context.Context, a *app, run string) (*folder.Folder, error) {
 	if f.path == "" {
 		return nil, nil
 	}
-	out, err := f.take(ctx, a)
+	out, err := f.take(ctx, a, run)
 	if busy := (*folder.BusyError)(nil); errors.As(err, &busy) {
 		return nil, usage(fmt.Errorf("--out %w: give another folder, or wait for it with --wait", err))
 	}
@@ -91,11 +91,11 @@ func (f *outFlags) open(ctx context.Context, a *app) (*folder.Folder, error) {
 	return out, nil
 }
 
-func (f *outFlags) take(ctx context.Context, a *app) (*folder.Folder, error) {
+func (f *outFlags) take(ctx context.Context, a *app, run string) (*folder.Folder, error) {
 	if !f.wait {
-		return folder.Open(f.path)
+		return folder.Open(f.path, run)
 	}
-	return folder.Wait(ctx, f.path, func(by folder.Holder) { a.note("--out %s is used by %v: waiting", f.path, by) })
+	return folder.Wait(ctx, f.path, run, func(by folder.Holder) { a.note("--out %s is used by %v: waiting", f.path, by) })
 }
 
 // required refuses an empty flag.

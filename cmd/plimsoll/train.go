@@ -193,11 +193,15 @@ func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	place, err := a.openFolder(ctx, &f.keep, f.steps)
+	run := f.processes.Name()
+	place, err := a.openFolder(ctx, &f.keep, f.steps, run)
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstOf(err, place.Close()) }()
+	if err := f.tellFolder(ctx, run); err != nil {
+		return err
+	}
 	r, err := f.open(ctx, a, place, p)
 	if err != nil {
 		return err
@@ -225,16 +229,21 @@ func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
 }
 
 // runFollower is runTrain of a process other than rank 0, which plans and writes what is not a shard.
-func (a *app) runFollower(ctx context.Context, f *trainFlags) error {
+func (a *app) runFollower(ctx context.Context, f *trainFlags) (err error) {
 	p, err := f.begin(a)
 	if err != nil {
 		return err
 	}
+	place, err := f.followFolder(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer func() { err = firstOf(err, place.Close()) }()
 	r, err := f.open(ctx, a, nil, p)
 	if err != nil {
 		return err
 	}
-	if r.Saves, err = f.keep.follow(); err != nil {
+	if r.Saves, err = f.keep.follow(place); err != nil {
 		return err
 	}
 	done, err := a.told(ctx, f, r)

@@ -473,12 +473,12 @@ func writePipeSummary(out io.Writer, r *train.Run, s *train.Summary) {
 	_ = w.Flush() // of a buffer
 }
 
-// writePlan writes the plan of a run, whichever kind it is.
-func writePlan(r *train.Run, path string) error {
+// encodePlan returns what writes the plan of a run, whichever kind it is.
+func encodePlan(r *train.Run) func(io.Writer) error {
 	if r.Pipe != nil {
-		return r.Pipe.Plan.Write(path)
+		return r.Pipe.Plan.Encode
 	}
-	return r.Plan.Write(path)
+	return r.Plan.Encode
 }
 
 // predictedSeconds returns the predicted time of a run's step.

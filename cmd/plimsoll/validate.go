@@ -88,7 +88,7 @@ func (a *app) runValidate(ctx context.Context, f *validateFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	place, err := f.out.open(ctx, a)
+	place, err := f.out.open(ctx, a, "")
 	if err != nil {
 		return err
 	}
@@ -185,10 +185,10 @@ func (a *app) runGrid(ctx context.Context, g, small, text *bench.Grid, place *fo
 	if place != nil {
 		err := place.Check()
 		if err == nil && text != nil {
-			err = text.WriteFolder(place.Path("text"), name, r.Text, words)
+			err = text.WriteFolder(place.Sub("text"), name, r.Text, words)
 		}
 		if err == nil {
-			err = g.WriteFolder(place.Path(""), name, r, page)
+			err = g.WriteFolder(place.Dir, name, r, page)
 		}
 		if err != nil {
 			return err

@@ -172,7 +172,7 @@ func (f *fleetFlags) split(devices int) (groups [][]pipeline.Strategy) {
 
 // validatePipelines measures a grid of pipelines.
 func (a *app) validatePipelines(ctx context.Context, f *validateFlags) (err error) {
-	place, err := f.out.open(ctx, a)
+	place, err := f.out.open(ctx, a, "")
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (a *app) validatePipelines(ctx context.Context, f *validateFlags) (err erro
 		if err := place.Check(); err != nil {
 			return err
 		}
-		if err := r.WriteFolder(place.Path(""), a.facts()...); err != nil {
+		if err := r.WriteFolder(place.Dir, a.facts()...); err != nil {
 			return err
 		}
 	}

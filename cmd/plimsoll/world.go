@@ -22,6 +22,7 @@ import (
 
 	"plimsoll/executor/checkpoint"
 	"plimsoll/executor/train"
+	"plimsoll/internal/folder"
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
@@ -240,19 +241,54 @@ func leave(ctx context.Context, w *train.World, err error) error {
 }
 
 // follow says what a process other than rank 0 keeps of a run: the shards of its stages.
-func (f *keepFlags) follow() (train.Saves, error) {
-	if f.out.path == "" {
+func (f *keepFlags) follow(place *folder.Folder) (train.Saves, error) {
+	if place == nil {
 		return train.Saves{}, nil
 	}
-	dir := checkpoint.NewDir(filepath.Join(f.out.path, checkpoints), f.keep)
-	steps, err := dir.Steps()
+	s := train.Saves{Dir: f.saves(place).Dir, Every: f.every}
+	steps, err := s.Dir.Steps()
 	switch {
 	case err != nil:
 		err = fmt.Errorf("--out %s: %w", f.out.path, err)
 	case len(steps) > 0 && !f.resume && !f.force:
 		err = fmt.Errorf("--out %s holds checkpoints of a run: go on with it with --resume, begin anew with --force, or give another folder", f.out.path)
 	}
-	return train.Saves{Dir: dir, Every: f.every}, usage(err)
+	return s, usage(err)
+}
+
+// tellFolder tells the other processes, once rank 0 has its folder, what the run is called in it.
+func (f *trainFlags) tellFolder(ctx context.Context, run string) error {
+	w := f.processes
+	if w == nil || f.keep.out.path == "" {
+		return nil
+	}
+	_, err := w.Broadcast(ctx, 0, []byte(run))
+	return firstOf(err, w.Meet(ctx))
+}
+
+// followFolder opens the folder of a process other than rank 0, which is rank 0's, that of another process of the run, or on a disk of
+// its own: then it is locked as rank 0's is.
+func (f *trainFlags) followFolder(ctx context.Context, a *app) (*folder.Folder, error) {
+	w, out := f.processes, &f.keep.out
+	if out.path == "" {
+		return nil, nil
+	}
+	run, err := w.Broadcast(ctx, 0, nil)
+	if err != nil {
+		return nil, err
+	}
+	place, err := folder.Open(out.path, string(run))
+	busy := is[*folder.BusyError](err)
+	if err != nil && !busy {
+		return nil, usage(fmt.Errorf("--out %s: %w", out.path, err))
+	}
+	if err := w.Meet(ctx); err != nil { // whoever has a folder then says so in it
+		return nil, firstOf(err, place.Close())
+	}
+	if busy {
+		return out.open(ctx, a, string(run))
+	}
+	return place, nil
 }
 
 // bring lets rank 0 have what says which run goes on, and how, from the first process that has it, where its own folder has not: on
@@ -266,8 +302,8 @@ func (f *trainFlags) bring(ctx context.Context, a *app) error {
 	if err := w.Agree(ctx, flags); err != nil || !f.keep.resume {
 		return err
 	}
-	_, none := os.Stat(filepath.Join(out, runFile))
-	has, err := w.AllGather(ctx, strconv.AppendBool(nil, none == nil))
+	here := folder.At(out)
+	has, err := w.AllGather(ctx, strconv.AppendBool(nil, here.Has(runFile)))
 	from := slices.IndexFunc(has, func(b []byte) bool { return string(b) == "true" })
 	if err != nil || from <= 0 {
 		return err
@@ -275,7 +311,7 @@ func (f *trainFlags) bring(ctx context.Context, a *app) error {
 	for _, name := range []string{"chain.json", "plan.json", logFile, runFile} {
 		var own []byte
 		if w.Rank() == from {
-			own, _ = os.ReadFile(filepath.Join(out, name)) // or there is none
+			own, _ = here.ReadFile(name) // or there is none
 		}
 		text, err := w.Bring(ctx, from, own)
 		if err != nil {

@@ -51,10 +51,16 @@ func forDevices(more ...string) []string {
 // onDisks starts a process on each of some disks, by rank, and returns them when they have ended, or when kill says so.
 func onDisks(t *testing.T, disks []string, kill func(p []*process), args ...string) (all []*process) {
 	t.Helper()
+	return onDisksWith(t, disks, "", kill, args...)
+}
+
+// onDisksWith is onDisks with faults in the files of a rank.
+func onDisksWith(t *testing.T, disks []string, faults string, kill func(p []*process), args ...string) (all []*process) {
+	t.Helper()
 	address := freeporttest.Address(t)
 	for rank, disk := range disks {
 		p := program(t, nil, append([]string{"train", "--world", strconv.Itoa(len(disks)), "--rank", strconv.Itoa(rank), "--master", address, "--devices", "cpu", "--json", "--out", "run"}, args...)...)
-		p.Dir, p.Env = disk, append(p.Env, "PLIMSOLL_SECRET=")
+		p.Dir, p.Env = disk, append(p.Env, "PLIMSOLL_SECRET=", asFaults+"="+faults, "RANK="+strconv.Itoa(rank))
 		p.start()
 		all = append(all, p)
 	}
@@ -108,7 +114,7 @@ func TestProcessesWithDisksOfTheirOwn(t *testing.T) {
 		}
 	}
 	for rank, p := range onDisks(t, []string{t.TempDir(), fileCalledRun(t)}, nil, append(slices.Clone(args), "--steps", "8")...) {
-		if p.end(); !strings.Contains(p.err.String(), "--out run: open run") {
+		if p.end(); !strings.Contains(p.err.String(), "--out run: run is a file") {
 			t.Errorf("rank %d: %s", rank, p.err.String())
 		}
 	}

@@ -241,6 +241,10 @@ func (r *Run) pipeSummary() Summary {
 
 // run trains to the last step and evaluates.
 func (c *pipeLoop) run(ctx context.Context) error {
+	if err := c.reserve(); err != nil {
+		return err
+	}
+	defer func() { _ = c.room.Free() }() // a run that ends early is told why
 	for {
 		if err := c.evaluateIfDue(c.asked(ctx)); err != nil {
 			return err

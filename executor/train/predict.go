@@ -16,8 +16,11 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// FinalWeights is the file of a run's folder with the weights that it ended with.
-const FinalWeights = "final.safetensors"
+// Names in a run's folder: the file with the weights that it ended with, and the folder of its checkpoints.
+const (
+	FinalWeights = "final.safetensors"
+	Checkpoints  = "checkpoints"
+)
 
 // Predictor binds a model with trained weights to a device, in the least memory that the strategies of a kind can train it in: what it
 // does is a forward, which takes less. weights is a safetensors file, a checkpoint's folder, or that of a run that has ended. The caller

@@ -9,6 +9,7 @@ import (
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	pipe "plimsoll/executor/pipeline"
+	"plimsoll/internal/folder"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 )
@@ -53,7 +54,15 @@ type Run struct {
 type Saves struct {
 	Dir   *checkpoint.Dir // nil: no checkpoints
 	Every int             // steps; 0: only when the run is interrupted
-	Final string          // path for the trained weights, with torchvision's names; "": none
+	Final folder.File     // of the trained weights, with torchvision's names; zero: none
+}
+
+// SavesTo keeps in the folder at a path, which is made, the newest checkpoints, one after every so many steps, and the trained weights.
+func SavesTo(path string, keep, every int) Saves { return SavesIn(folder.At(path), keep, every) }
+
+// SavesIn is SavesTo of a folder that is open.
+func SavesIn(at *folder.Dir, keep, every int) Saves {
+	return Saves{Dir: checkpoint.DirIn(at.Sub(Checkpoints), keep), Every: every, Final: folder.File{Dir: at, Name: FinalWeights}}
 }
 
 // Summary is what a run gave and took, beside what was predicted. Times are of one step, in seconds.

@@ -7,7 +7,6 @@ import (
 	"io"
 
 	"plimsoll/executor/checkpoint"
-	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/fields"
 )
 
@@ -34,18 +33,16 @@ func (r *Run) File() *RunFile {
 // ReadRunFile reads a run.json. Errors: ErrRunFile, those of the operating system.
 func ReadRunFile(path string) (*RunFile, error) { return fields.ReadFile[RunFile](path) }
 
-// Write writes a run.json.
-func (f *RunFile) Write(path string) error {
-	return atomicfile.WriteFile(path, func(w io.Writer) error {
-		list := fields.List{{Name: "format", Value: RunFormat}, {Name: "settings", Value: f.Settings}, {Name: "steps", Value: f.Steps}}
-		if f.Choices != nil {
-			list = append(list, fields.Field{Name: "choices", Value: f.Choices})
-		}
-		if f.Summary != nil {
-			list = append(list, fields.Field{Name: "summary", Value: f.Summary}, fields.Field{Name: "text", Value: f.Text})
-		}
-		return list.WriteLines(w)
-	})
+// Encode writes a run.json.
+func (f *RunFile) Encode(w io.Writer) error {
+	list := fields.List{{Name: "format", Value: RunFormat}, {Name: "settings", Value: f.Settings}, {Name: "steps", Value: f.Steps}}
+	if f.Choices != nil {
+		list = append(list, fields.Field{Name: "choices", Value: f.Choices})
+	}
+	if f.Summary != nil {
+		list = append(list, fields.Field{Name: "summary", Value: f.Summary}, fields.Field{Name: "text", Value: f.Text})
+	}
+	return list.WriteLines(w)
 }
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -3,6 +3,7 @@ package train
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/gob"
 	"fmt"
 	"math"
@@ -91,6 +92,20 @@ func (w *World) Threads() int {
 		return 0
 	}
 	return w.cores
+}
+
+// Name returns a name that no other run has; "" of a run in one process.
+func (w *World) Name() string {
+	if w == nil {
+		return ""
+	}
+	return rand.Text()
+}
+
+// Meet waits until all processes have called it.
+func (w *World) Meet(ctx context.Context) error {
+	_, err := w.AllGather(ctx, []byte{1})
+	return err
 }
 
 // name says which process a rank is.
