@@ -28,6 +28,8 @@ var (
 	ErrSecret = errors.New("secret")
 
 	errOtherSecret = errors.New("it has another secret")
+	errSilent      = errors.New("it said nothing")
+	errGaveWay     = errors.New("it gave way to others before it had said who it is")
 )
 
 // guard makes connections of members of this world alone. Everything is behind TLS 1.3 in which both sides prove that they have the
