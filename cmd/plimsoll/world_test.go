@@ -377,7 +377,9 @@ func TestProcessesThatDoNotMeet(t *testing.T) {
 			for i, p := range all {
 				p.end()
 				text := strings.TrimSpace(p.err.String())
-				lines := slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool { return strings.HasPrefix(l, "rank 0 waits at ") })
+				lines := slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool {
+					return strings.HasPrefix(l, "rank 0 waits at ") || strings.HasPrefix(l, "the run has no secret: ")
+				})
 				if len(lines) != 1 || !regexp.MustCompile(c.want[i]).MatchString(lines[0]) || p.ProcessState.ExitCode() < 1 {
 					t.Errorf("process %d: exit code %d, %q, want one line with %q", i, p.ProcessState.ExitCode(), lines, c.want[i])
 				}
@@ -386,5 +388,42 @@ func TestProcessesThatDoNotMeet(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A secret that others can read is refused before anything is done with it; without one, rank 0 says who can join.
+func TestSecretsAreSecret(t *testing.T) {
+	t.Parallel()
+	dir, address := t.TempDir(), freeporttest.Address(t)
+	file := func(mode os.FileMode) string {
+		path := write(t, filepath.Join(dir, fmt.Sprintf("secret-%o", mode)), strings.Repeat("5a", 32))
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const missing = "1 of 2 missing after 1ms"
+	for _, c := range []struct {
+		args  []string
+		code  int
+		says  string
+		warns string
+	}{
+		{nil, 1, missing, "the run has no secret: every user of this machine, and every container that shares its network, can join at " + address + "; give all processes one"},
+		{[]string{"--secret-file", file(0o600)}, 1, missing, ""},
+		{[]string{"--secret-file", file(0o400)}, 1, missing, ""},
+		{[]string{"--secret-file", file(0o640)}, 2, "secret-640: other users can read or change it (mode 0640): make a new secret", ""},
+		{[]string{"--secret-file", file(0o604)}, 2, "with: chmod 600 " + dir, ""},
+		{[]string{"--secret-file", file(0o620)}, 2, "(mode 0620)", ""},
+		{[]string{"--secret-file", filepath.Join(dir, "none")}, 2, "--secret-file: stat " + dir + "/none: no such file", ""},
+		{[]string{"--secret-file", file(0o600), "--tls-key", file(0o644)}, 2, "--tls-key " + dir, ""},
+	} {
+		p := program(t, nil, append([]string{"devices", "--world", "2", "--rank", "0", "--master", address, "--rendezvous-timeout", "1ms"}, c.args...)...)
+		p.Env = append(p.Env, "PLIMSOLL_SECRET=")
+		p.start()
+		code, text := p.end(), p.err.String()
+		if code != c.code || !strings.Contains(text, c.says) || strings.Contains(text, "the run has no secret") != (c.warns != "") || !strings.Contains(text, c.warns) {
+			t.Errorf("%v: exit code %d, want %d: %s", c.args, code, c.code, text)
+		}
 	}
 }

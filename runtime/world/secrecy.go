@@ -56,6 +56,17 @@ func newGuard(o *Options) (*guard, error) {
 	return g, nil
 }
 
+// Exposure says who can join a world without a secret; "" where only processes that have the secret can, or nobody else is needed.
+func (o *Options) Exposure() string {
+	switch {
+	case o.Size < 2 || len(o.Secret) > 0:
+		return ""
+	case o.Certificate != "":
+		return fmt.Sprintf("every process that has a certificate of %s and reaches %s can join", o.CA, o.Address)
+	}
+	return fmt.Sprintf("every user of this machine, and every container that shares its network, can join at %s", o.Address)
+}
+
 // derive makes both sides' configuration from the secret.
 func (g *guard) derive() error {
 	key := ed25519.NewKeyFromSeed(derived(g.secret, "key of a world's processes"))
