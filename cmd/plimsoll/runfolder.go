@@ -97,7 +97,7 @@ func (a *app) openFolder(ctx context.Context, flags *keepFlags, steps int) (f *r
 	}
 	f = &runFolder{Folder: out, app: a, flags: flags, steps: steps}
 	f.saves = checkpoint.NewDir(f.Path(checkpoints), flags.keep).While(f.Check)
-	if err := firstOf(f.take(), f.look()); err != nil {
+	if err := firstOf(usage(f.take()), f.look()); err != nil {
 		return nil, firstOf(err, f.Close())
 	}
 	return f, nil

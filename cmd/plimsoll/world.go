@@ -201,7 +201,11 @@ func (f *worldFlags) within(ctx context.Context, a *app, spec string, do func(*t
 	if err != nil {
 		return err
 	}
-	return leave(ctx, w, do(w))
+	err = do(w)
+	if err != nil {
+		a.causes.report(err) // before the others know
+	}
+	return leave(ctx, w, err)
 }
 
 // programHash tells programs apart.

@@ -308,14 +308,17 @@ func TestProcessesAreInterruptedTogether(t *testing.T) {
 func TestProcessThatHangs(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	p := inProcesses(t, 3, forDevices("--strategy", "1f1b-flush", "--microbatches", "3", "--batch", "12", "--steps", "100000", "--lost-after", "5s", "--out", out)...)
+	p.Args[slices.Index(p.Args, "--grace")+1] = "1h" // launch does not wait for it
 	p.start()
 	p.until(out, 20)
 	if err := syscall.Kill(p.child(1), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	p.end()
-	if text := p.err.String(); !regexp.MustCompile(`\[0\] .*rank 1 on \S+ was silent for 5s; the last it said: device 1: `).MatchString(text) {
-		t.Errorf("%s", text)
+	code, text := p.end(), p.err.String()
+	for _, said := range []string{`\[0\] .*`, `"command":"plimsoll launch","error":"`} {
+		if !regexp.MustCompile(said+`rank 1 on \S+ was silent for 5s; the last it said: device 1: `).MatchString(text) || code != 1 {
+			t.Errorf("exit code %d: %s", code, text)
+		}
 	}
 }
 
