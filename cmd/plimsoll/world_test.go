@@ -430,3 +430,28 @@ func TestSecretsAreSecret(t *testing.T) {
 		}
 	}
 }
+
+// A run that launch starts again after a kill ends with the bits of one that nobody killed. Only this test restarts real runs.
+func TestLaunchedRunGoesOn(t *testing.T) {
+	t.Parallel()
+	args := []string{"-m", "mlp", "--data", "glyphs", "--batch", "64", "--threads", "1", "--steps", "400", "--profile-steps", "1", "--strategy", "1f1b-flush", "--microbatches", "2", "--checkpoint-every", "40"}
+	one, out := filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "out")
+	alone := program(t, nil, append([]string{"train", "--json", "--out", one, "--devices", "cpu*2"}, args...)...)
+	alone.start()
+	alone.ends(0)
+	p := inProcesses(t, 2, append(args, "--profile", filepath.Join(one, "chain.json"), "--out", out, "--force")...)
+	p.Args = slices.Insert(p.Args, 2, "--max-restarts", "2")
+	p.start()
+	p.until(out, 60)
+	if err := syscall.Kill(p.child(1), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	p.ends(0)
+	want, got := summaryOf(t, alone.out.String()), summaryOf(t, p.out.String())
+	if got.WeightsSHA256 != want.WeightsSHA256 || got.ResumedFrom < 40 {
+		t.Errorf("resumed from step %d, weights %s, want %s", got.ResumedFrom, got.WeightsSHA256, want.WeightsSHA256)
+	}
+	if said := "rank 1 was ended by signal 9 (killed): all processes are started again with --resume (restart 1 of 2)\n"; !strings.Contains(p.err.String(), said) {
+		t.Errorf("no %q in %s", said, p.err.String())
+	}
+}
