@@ -57,7 +57,7 @@ func (l *Lobby) Accept(listener net.Listener, tasks *sync.WaitGroup, serve func(
 		}
 		g := l.enter(conn)
 		tasks.Go(func() {
-			defer l.remove(g)
+			defer g.leave()
 			serve(g)
 		})
 	}
@@ -137,14 +137,17 @@ func (g *Guest) extend(until time.Time) {
 	}
 }
 
-// Leave ends the guest's limits: it has said who it is, and stays. It is false where the lobby's context has ended.
-func (g *Guest) Leave() bool {
-	g.lobby.remove(g)
-	if !g.stop() {
-		return false
+// Leave ends the limits of a guest that has said who it is.
+func (g *Guest) Leave() {
+	if g.leave() {
+		_ = g.SetDeadline(time.Time{}) // reading fails on a connection that is lost
 	}
-	_ = g.SetDeadline(time.Time{}) // reading fails on a connection that is lost
-	return true
+}
+
+// leave gives the guest's place back, and reports whether its limits had not ended.
+func (g *Guest) leave() bool {
+	g.lobby.remove(g)
+	return g.stop()
 }
 
 func (g *Guest) spoke() bool {
