@@ -442,7 +442,7 @@ func TestLaunchedRunGoesOn(t *testing.T) {
 	p := inProcesses(t, 2, append(args, "--profile", filepath.Join(one, "chain.json"), "--out", out, "--force")...)
 	p.Args = slices.Insert(p.Args, 2, "--max-restarts", "2")
 	p.start()
-	p.until(out, 60)
+	p.until(out, 100) // a device passes step 80 only when its state of step 40 is on the disk
 	if err := syscall.Kill(p.child(1), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
