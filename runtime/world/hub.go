@@ -14,7 +14,7 @@ import (
 
 const (
 	// strangers is how many connections may be in the lobby.
-	strangers = 128
+	strangers = 256
 	// longestHello is how many bytes an introduction may have.
 	longestHello = 1 << 20
 	// mostAhead is how many collectives a rank may have begun that others have not.
@@ -109,7 +109,9 @@ func (h *hub) admit(g *Guest, conn net.Conn) error {
 	if !h.guard.proves(conn, m.Hello.Proof) {
 		return &RefusalError{OtherSecret, errOtherSecret.Error()}
 	}
-	g.Leave()
+	if err := g.Leave(); err != nil {
+		return err
+	}
 	return h.enter(conn, m.Hello)
 }
 

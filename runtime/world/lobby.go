@@ -47,7 +47,7 @@ type Guest struct {
 }
 
 // Accept takes connections until the lobby's context ends, and serves each on a goroutine of tasks. serve closes the connection, or calls
-// Leave.
+// Leave with success.
 func (l *Lobby) Accept(listener net.Listener, tasks *sync.WaitGroup, serve func(*Guest)) {
 	for l.ctx.Err() == nil {
 		conn, err := listener.Accept()
@@ -137,11 +137,18 @@ func (g *Guest) extend(until time.Time) {
 	}
 }
 
-// Leave ends the limits of a guest that has said who it is.
-func (g *Guest) Leave() {
+// Leave ends the limits of a guest that has said who it is. It fails where the guest has had to give way before: then its connection is
+// closed.
+func (g *Guest) Leave() error {
 	if g.leave() {
 		_ = g.SetDeadline(time.Time{}) // reading fails on a connection that is lost
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.evicted {
+		return errGaveWay
+	}
+	return nil
 }
 
 // leave gives the guest's place back, and reports whether its limits had not ended.

@@ -40,7 +40,7 @@ func TestRanksComeThroughACrowd(t *testing.T) {
 		bubble(t, fmt.Sprintf("%q", text), func(t *testing.T, n *network) {
 			before, done := time.Now(), make(chan outcome)
 			go func() { done <- n.join(t.Context(), 2, []int{0}, nil)[0] }()
-			n.knock(t, 300, say(text))
+			n.knock(t, 2*strangers, say(text))
 			all := []outcome{n.join(t.Context(), 2, []int{1}, nil)[0], <-done}
 			if took := time.Since(before); took >= firstBytes || all[0].err != nil || all[1].err != nil {
 				t.Fatalf("it took %v: %v, %v", took, all[0].err, all[1].err)
@@ -129,5 +129,17 @@ func TestWhoGivesWay(t *testing.T) {
 				t.Errorf("%s: guest %d of %s is closed: %v", c.name, i, c.guests, conn.closed)
 			}
 		}
+	}
+}
+
+// A guest that has given way cannot stay, whatever it has said meanwhile; another one can.
+func TestWhoGaveWayDoesNotStay(t *testing.T) {
+	l := NewLobby(t.Context(), 1)
+	gone, here := l.enter(&from{address: netip.MustParseAddrPort("10.0.0.1:1")}), l.enter(&from{address: netip.MustParseAddrPort("10.0.0.2:1")})
+	if err := gone.Leave(); !errors.Is(err, errGaveWay) {
+		t.Error(err)
+	}
+	if err := here.Leave(); err != nil {
+		t.Error(err)
 	}
 }

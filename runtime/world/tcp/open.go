@@ -186,7 +186,6 @@ func (o *opening) welcome(g *world.Guest) {
 		_ = g.Close() // of a stranger
 		return
 	}
-	g.Leave()
 	o.arrive(arrival{&o.ins[way], g.Conn, r, nil})
 }
 
@@ -243,6 +242,10 @@ func (o *opening) answer(conn *world.Guest) (way uint64, r *ring, err error) {
 	if way >= uint64(len(o.ins)) || o.ins[way] == nil {
 		return 0, nil, fmt.Errorf("tcp: way %d does not end here", way)
 	}
+	if err := conn.Leave(); err != nil { // before the dialer counts on it
+		return 0, nil, err
+	}
+	defer o.limited(conn.Conn)()
 	if _, err = conn.Write(o.proof("listens", ours[:], theirs, number)); err == nil {
 		r, err = takeRing(conn.Conn)
 	}
