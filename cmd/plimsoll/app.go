@@ -28,6 +28,8 @@ type app struct {
 	quiet bool
 	rank  int // of this process, of several; 0 speaks for all
 
+	causes *causePipe // to the launch that has started this process; nil where none has
+
 	mu    sync.Mutex // of err, and of
 	drawn bool       // the last line of the terminal is a live one
 }
@@ -38,11 +40,12 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	ctx, hangUp, stop := untilSignal(ctx)
 	defer stop()
 	results := &stream{Writer: out}
-	a := &app{args: args, in: in, out: visible.Writer{W: results}, err: &stream{Writer: errs, failed: hangUp}}
+	a := &app{args: args, in: in, out: visible.Writer{W: results}, err: &stream{Writer: errs, failed: hangUp}, causes: launcher()}
 	defer func() {
 		if p := recover(); p != nil {
 			text := strings.TrimPrefix(fmt.Sprint(p), "BUG: ")
 			a.warn("BUG: %s\n%s", text, debug.Stack())
+			a.causes.report(errors.New(text))
 			bug := &failure{Command: "plimsoll", Error: text, Kind: kindBug, ExitCode: exitFailed}
 			if code = bug.ExitCode; slices.Contains(args, "--json") {
 				bug.writeJSON(visible.Writer{W: a.err})
@@ -58,6 +61,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	if errors.Is(err, syscall.EPIPE) { // plimsoll | head: whoever read has what they wanted
 		return exitUnread
 	}
+	a.causes.report(err)
 	failure := failureOf(cmd.CommandPath(), err)
 	if a.json || slices.Contains(args, "--json") { // which may stand behind the flag that is wrong
 		failure.writeJSON(visible.Writer{W: a.err})

@@ -12,7 +12,7 @@ import (
 	"plimsoll/internal/folder"
 )
 
-// writable refuses a file whose folder is missing, before any work is done for it.
+// writable refuses a file that cannot be written, before any work is done for it.
 func writable(flag, path string) error {
 	switch path {
 	case "":
@@ -28,10 +28,25 @@ func writable(flag, path string) error {
 	case !info.IsDir():
 		return usage(fmt.Errorf("%s %s: %s is not a folder", flag, path, dir))
 	}
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+	switch info, err := os.Stat(path); {
+	case err == nil && info.IsDir():
 		return usage(fmt.Errorf("%s %s: it is a folder", flag, path))
+	case err == nil && !info.Mode().IsRegular(): // a device, or a pipe
+		return nil
+	}
+	if err := takesFiles(dir); err != nil {
+		return usage(fmt.Errorf("%s %s: %w: give another folder", flag, path, err))
 	}
 	return nil
+}
+
+// takesFiles makes a file in a folder, and removes it.
+func takesFiles(dir string) error {
+	f, err := os.CreateTemp(dir, ".plimsoll-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // output is a file that a flag names; its path may be "".

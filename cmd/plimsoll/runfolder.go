@@ -95,7 +95,7 @@ func (a *app) openFolder(ctx context.Context, flags *keepFlags, steps int, run s
 		return nil, err
 	}
 	f = &runFolder{Folder: out, app: a, flags: flags, steps: steps, saves: flags.saves(out)}
-	if err := firstOf(f.take(), f.look()); err != nil {
+	if err := firstOf(usage(f.take()), f.look()); err != nil {
 		return nil, firstOf(err, f.Close())
 	}
 	return f, nil

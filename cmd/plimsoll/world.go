@@ -82,6 +82,9 @@ func (f *worldFlags) sharedSecret() ([]byte, error) {
 	if f.secret == "" {
 		return []byte(os.Getenv("PLIMSOLL_SECRET")), nil
 	}
+	if err := private("--secret-file", f.secret); err != nil {
+		return nil, err
+	}
 	b, err := os.ReadFile(f.secret)
 	if b = bytes.TrimRight(b, "\r\n"); err == nil && len(b) == 0 {
 		err = fmt.Errorf("--secret-file %s is empty: it holds the secret of all processes", f.secret)
@@ -104,7 +107,7 @@ func (f *worldFlags) join(ctx context.Context, a *app, spec string) (*train.Worl
 		return nil, err
 	}
 	secret, err := f.sharedSecret()
-	if err != nil {
+	if err = firstOf(err, private("--tls-key", f.key)); err != nil {
 		return nil, err
 	}
 	program, err := programHash()
@@ -123,13 +126,17 @@ func (f *worldFlags) join(ctx context.Context, a *app, spec string) (*train.Worl
 		host.LongTurns()
 	}
 	doing := &train.Doing{}
-	if id.Rank == 0 {
-		a.note("rank 0 waits at %s for %s", id.Address, units.Count(id.Size-1, "other rank"))
-	}
-	w, err := world.Join(ctx, world.Options{
+	o := world.Options{
 		Identity: id, Secret: secret, Certificate: f.certificate, Key: f.key, CA: f.authority, Timeout: f.timeout, Patience: f.patience, Heartbeat: f.patience / 10,
 		Agree: map[string]string{"program": program, "--transport": f.transport}, Status: doing.String,
-	})
+	}
+	if id.Rank == 0 {
+		a.note("rank 0 waits at %s for %s", id.Address, units.Count(id.Size-1, "other rank"))
+		if who := o.Exposure(); who != "" {
+			a.warn("the run has no secret: %s; give all processes one, as with: export PLIMSOLL_SECRET=$(openssl rand -hex 32)", who)
+		}
+	}
+	w, err := world.Join(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +202,11 @@ func (f *worldFlags) within(ctx context.Context, a *app, spec string, do func(*t
 	if err != nil {
 		return err
 	}
-	return leave(ctx, w, do(w))
+	err = do(w)
+	if err != nil {
+		a.causes.report(err) // before the others know
+	}
+	return leave(ctx, w, err)
 }
 
 // programHash tells programs apart.

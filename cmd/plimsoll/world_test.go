@@ -314,14 +314,17 @@ func TestProcessesAreInterruptedTogether(t *testing.T) {
 func TestProcessThatHangs(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	p := inProcesses(t, 3, forDevices("--strategy", "1f1b-flush", "--microbatches", "3", "--batch", "12", "--steps", "100000", "--lost-after", "5s", "--out", out)...)
+	p.Args[slices.Index(p.Args, "--grace")+1] = "1h" // launch does not wait for it
 	p.start()
 	p.until(out, 20)
 	if err := syscall.Kill(p.child(1), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	p.end()
-	if text := p.err.String(); !regexp.MustCompile(`\[0\] .*rank 1 on \S+ was silent for 5s; the last it said: device 1: `).MatchString(text) {
-		t.Errorf("%s", text)
+	code, text := p.end(), p.err.String()
+	for _, said := range []string{`\[0\] .*`, `"command":"plimsoll launch","error":"`} {
+		if !regexp.MustCompile(said+`rank 1 on \S+ was silent for 5s; the last it said: device 1: `).MatchString(text) || code != 1 {
+			t.Errorf("exit code %d: %s", code, text)
+		}
 	}
 }
 
@@ -383,7 +386,9 @@ func TestProcessesThatDoNotMeet(t *testing.T) {
 			for i, p := range all {
 				p.end()
 				text := strings.TrimSpace(p.err.String())
-				lines := slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool { return strings.HasPrefix(l, "rank 0 waits at ") })
+				lines := slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool {
+					return strings.HasPrefix(l, "rank 0 waits at ") || strings.HasPrefix(l, "the run has no secret: ")
+				})
 				if len(lines) != 1 || !regexp.MustCompile(c.want[i]).MatchString(lines[0]) || p.ProcessState.ExitCode() < 1 {
 					t.Errorf("process %d: exit code %d, %q, want one line with %q", i, p.ProcessState.ExitCode(), lines, c.want[i])
 				}
@@ -392,5 +397,67 @@ func TestProcessesThatDoNotMeet(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A secret that others can read is refused before anything is done with it; without one, rank 0 says who can join.
+func TestSecretsAreSecret(t *testing.T) {
+	t.Parallel()
+	dir, address := t.TempDir(), freeporttest.Address(t)
+	file := func(mode os.FileMode) string {
+		path := write(t, filepath.Join(dir, fmt.Sprintf("secret-%o", mode)), strings.Repeat("5a", 32))
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const missing = "1 of 2 missing after 1ms"
+	for _, c := range []struct {
+		args  []string
+		code  int
+		says  string
+		warns string
+	}{
+		{nil, 1, missing, "the run has no secret: every user of this machine, and every container that shares its network, can join at " + address + "; give all processes one"},
+		{[]string{"--secret-file", file(0o600)}, 1, missing, ""},
+		{[]string{"--secret-file", file(0o400)}, 1, missing, ""},
+		{[]string{"--secret-file", file(0o640)}, 2, "secret-640: other users can read or change it (mode 0640): make a new secret", ""},
+		{[]string{"--secret-file", file(0o604)}, 2, "with: chmod 600 " + dir, ""},
+		{[]string{"--secret-file", file(0o620)}, 2, "(mode 0620)", ""},
+		{[]string{"--secret-file", filepath.Join(dir, "none")}, 2, "--secret-file: stat " + dir + "/none: no such file", ""},
+		{[]string{"--secret-file", file(0o600), "--tls-key", file(0o644)}, 2, "--tls-key " + dir, ""},
+	} {
+		p := program(t, nil, append([]string{"devices", "--world", "2", "--rank", "0", "--master", address, "--rendezvous-timeout", "1ms"}, c.args...)...)
+		p.Env = append(p.Env, "PLIMSOLL_SECRET=")
+		p.start()
+		code, text := p.end(), p.err.String()
+		if code != c.code || !strings.Contains(text, c.says) || strings.Contains(text, "the run has no secret") != (c.warns != "") || !strings.Contains(text, c.warns) {
+			t.Errorf("%v: exit code %d, want %d: %s", c.args, code, c.code, text)
+		}
+	}
+}
+
+// A run that launch starts again after a kill ends with the bits of one that nobody killed. Only this test restarts real runs.
+func TestLaunchedRunGoesOn(t *testing.T) {
+	t.Parallel()
+	args := []string{"-m", "mlp", "--data", "glyphs", "--batch", "64", "--threads", "1", "--steps", "400", "--profile-steps", "1", "--strategy", "1f1b-flush", "--microbatches", "2", "--checkpoint-every", "40"}
+	one, out := filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "out")
+	alone := program(t, nil, append([]string{"train", "--json", "--out", one, "--devices", "cpu*2"}, args...)...)
+	alone.start()
+	alone.ends(0)
+	p := inProcesses(t, 2, append(args, "--profile", filepath.Join(one, "chain.json"), "--out", out, "--force")...)
+	p.Args = slices.Insert(p.Args, 2, "--max-restarts", "2")
+	p.start()
+	p.until(out, 100) // a device passes step 80 only when its state of step 40 is on the disk
+	if err := syscall.Kill(p.child(1), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	p.ends(0)
+	want, got := summaryOf(t, alone.out.String()), summaryOf(t, p.out.String())
+	if got.WeightsSHA256 != want.WeightsSHA256 || got.ResumedFrom < 40 {
+		t.Errorf("resumed from step %d, weights %s, want %s", got.ResumedFrom, got.WeightsSHA256, want.WeightsSHA256)
+	}
+	if said := "rank 1 was ended by signal 9 (killed): all processes are started again with --resume (restart 1 of 2)\n"; !strings.Contains(p.err.String(), said) {
+		t.Errorf("no %q in %s", said, p.err.String())
 	}
 }
