@@ -13,7 +13,7 @@ import (
 // whatever its schedule.
 //
 // In a time T for each minibatch, r devices that share a stage of layers i..j have r·T for each of theirs, which is at least what they
-// compute for it, and what their gradients take on a link; so is, for each minibatch on a link between them and r' others, lcm(r, r')·T. A
+// compute for it, and what their gradients take on a link (sums); so is, for each minibatch on a link between them and r' others, lcm(r, r')·T. A
 // minibatch that enters stays until layers i..n have run, forward and backward, so U(i,n)/(r·T) of them are in the memory of one of the
 // devices at one instant. Whichever sequence they run, the saved sets that it does not keep for all of them between F and B it makes again:
 // those that save most seconds for their bytes are kept (a fractional knapsack). All that is asked of a stage
@@ -98,7 +98,7 @@ func (c *cutter) share() float64 {
 // may reports whether r devices may have a stage of layers i..j, with so many seconds for each of their minibatches.
 func (c *cutter) may(i, j, r int, turn float64) bool {
 	work, weights := c.costs.U(i, j), float64(c.costs.Weights(i, j))
-	if work > turn*loose || r > 1 && weights/c.fastest*2*c.share() > turn*loose {
+	if work > turn*loose || c.summing(weights, r) > turn*loose {
 		return false
 	}
 	memory := largest(c.Platform)
@@ -113,6 +113,18 @@ func (c *cutter) may(i, j, r int, turn float64) bool {
 	}
 	room := kept - float64(c.Chain.Activation(i-1))
 	return room >= 0 && rest >= 0 && work+c.again(i, j, room) <= turn*loose
+}
+
+// summing returns for how long the busiest link between r devices is used, at least, when they add up gradients of so many bytes.
+//
+// Proof. Take any byte, and the message behind which a device has the sum of all r gradients for the first time. By then each of the
+// r-1 others has sent its own. Each of them needs one message more, for none has the sum. So 2(r-1) messages carry the byte, whatever
+// the algorithm, and r(r-1)/2 links share them.
+func (c *cutter) summing(bytes float64, r int) float64 {
+	if r == 1 {
+		return 0
+	}
+	return bytes / c.fastest * 4 / float64(r) * c.share()
 }
 
 // backward returns what a minibatch of a stage with ops has in memory, at least, while the backward of one of its layers runs: the inputs of
