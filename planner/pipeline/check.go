@@ -19,7 +19,7 @@ type Report struct {
 	PerMinibatch float64
 	// LowerBound is the plan's word, seconds, for how short PerMinibatch can be; 0 where the plan says nothing, or has a shorter time itself.
 	LowerBound float64
-	NCA          []int // of each stage: the most live minibatches on one of its devices
+	NCA        []int // of each stage: the most live minibatches on one of its devices
 	// Missed are, for each stage of a periodic plan, the fewest and the most updates that a minibatch misses when it enters, of rounds
 	// before its own (Plan.Round): how stale weights are that are stashed, or the latest. An update is made when its synchronization
 	// has ended.

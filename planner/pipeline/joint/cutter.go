@@ -270,6 +270,6 @@ func (c *cutter) longest() float64 {
 
 // infeasible returns the error for a memory that is too small for any stages.
 func infeasible(devices int, smallest int64) error {
-	return &pipeline.InfeasibleError{Strategy: name, Smallest: smallest,
+	return &pipeline.InfeasibleError{Strategy: name, Smallest: smallest, Found: true,
 		Reason: fmt.Sprintf("no stages fit on %d devices, not even with one live minibatch each and everything recomputed", devices)}
 }

@@ -290,7 +290,7 @@ const instant = 1e-9
 // infeasible returns the error for a memory that is too small for any stages. The smallest memory that it names is that without
 // transfers.
 func (c *cutter) infeasible() error {
-	e := &pipeline.InfeasibleError{Strategy: name, Smallest: c.smallest()}
+	e := &pipeline.InfeasibleError{Strategy: name, Smallest: c.smallest(), Found: true}
 	e.Reason = fmt.Sprintf("no stages fit on %d devices, not even with one live minibatch each and everything recomputed", c.Platform.Devices)
 	return e
 }

@@ -27,6 +27,7 @@ func solvePipeDream(ctx context.Context, r pipeline.Request) (*pipeline.Plan, er
 		return plan, err
 	}
 	small.Smallest, err = leastMemory(ctx, r, pipeline.NewCosts(r.Chain), r.Platform.Smallest(), small.Smallest)
+	small.Found = true // its optimizer does not keep what it finds in less memory
 	if err != nil {
 		return nil, err
 	}
