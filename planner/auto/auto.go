@@ -16,6 +16,7 @@ import (
 	"slices"
 	"sync"
 
+	"plimsoll/internal/await"
 	"plimsoll/internal/units"
 	"plimsoll/planner/bound"
 	"plimsoll/planner/chain"
@@ -80,14 +81,25 @@ var reaches = map[string]reach{
 // autoStates is the default of Options.States: in auto, branch-and-bound is one of many.
 const autoStates = 1 << 16
 
+// long is the length of chains from which members plan fewer groups, half as many for each time that a chain is twice as long: all members
+// together take about as long as for a chain of so many layers.
+const long = 1600
+
 // group returns how many of n layers a member plans as one.
 func group(name string, n int) int {
 	r, limited := reaches[name]
 	if !limited || n <= r.whole {
 		return 1
 	}
-	return (n + r.groups - 3) / (r.groups - 1) // the loss is a group of its own
+	groups := r.groups
+	for length := long; length < n; length *= 2 {
+		groups = max(groups/2, fewest)
+	}
+	return (n + groups - 3) / (groups - 1) // the loss is a group of its own
 }
+
+// fewest is how many groups of layers a member plans at least.
+const fewest = 16
 
 // stages are run one after another, the members of one together. When a member of a stage reaches the lower bound,
 // the later ones are not run: nothing can be better. What is in none of the others is in the second.
@@ -102,10 +114,17 @@ var stages = [][]string{
 // the best of what was found until then; a context that was canceled is an error.
 //
 // Errors: *strategy.InfeasibleError, with the smallest limit of any member, when none has a sequence; those of
-// chain.Validate; offload.ErrLink; the context's.
+// chain.Validate; remat.ErrTooLarge; offload.ErrLink; the context's.
 func Plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error) {
+	return await.Do(ctx, func() (*Report, error) { return plan(ctx, p, opt) })
+}
+
+func plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error) {
 	if b := p.Link.Bandwidth; !(b >= 0) || math.IsInf(b, 1) {
 		return nil, fmt.Errorf("%w: the bandwidth is %v bytes/s: give that of the link, above 0, or 0 for no link", offload.ErrLink, b)
+	}
+	if n := p.Chain.Len(); n > remat.MaxLayers {
+		return nil, fmt.Errorf("%s: %w: %d layers with the loss, the limit is %d: group layers", Name, remat.ErrTooLarge, n, remat.MaxLayers)
 	}
 	least, err := bound.Seconds(p.Chain, p.Limits())
 	if err != nil {
@@ -119,11 +138,11 @@ func Plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error)
 	for k := range stages {
 		a.stage(ctx, k)
 	}
+	if err := ctx.Err(); errors.Is(err, context.Canceled) {
+		return nil, err // members that were left alone may still write to their entries
+	}
 	for _, e := range a.entries {
 		a.bound = max(a.bound, e.proved)
-	}
-	if err := ctx.Err(); errors.Is(err, context.Canceled) {
-		return nil, err
 	}
 	if len(a.ranking()) == 0 && p.Link.Bandwidth == 0 {
 		a.least(ctx)

@@ -69,7 +69,7 @@ func solveRecomputing1F1B(ctx context.Context, name string, q pipeline.Request) 
 		return nil, err
 	}
 	x := &recomputing1F1B{Request: q, sums: p.sums, micros: p.micros, known: map[stageKey]stageWay{}}
-	x.seqs = recompute.New(x.sums, slices.Max(q.Platform.Memory))
+	x.seqs = recompute.New(x.sums, slices.Max(q.Platform.Memory)).Until(ctx)
 	var best *pipeline.Plan
 	try := func(stages []pipeline.Stage) error {
 		plan, err := x.plan(&base, stages)
@@ -90,6 +90,9 @@ func solveRecomputing1F1B(ctx context.Context, name string, q pipeline.Request) 
 		if err := x.choose(ctx, n, try); err != nil {
 			return nil, err
 		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	if best == nil {
 		works := x.smallest(p.stages, x.fewest)

@@ -2,6 +2,7 @@ package joint
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 
@@ -21,8 +22,8 @@ import (
 // If all layers need more than there are, T is too short. Every device is given the most memory of all, every link the bandwidth of the
 // fastest; where stages may offload, memory is counted for weights and buffers alone.
 //
-// Time: O(n²P + nP²) for each T, beside the sequences.
-func (c *cutter) bound() float64 {
+// Time: O(n²P + nP²) for each T, beside the sequences. It is 0 when the context ends.
+func (c *cutter) bound(ctx context.Context) float64 {
 	for l := range c.costs.Len() {
 		c.worthy = append(c.worthy, l+1)
 	}
@@ -32,12 +33,12 @@ func (c *cutter) bound() float64 {
 	})
 	low, high := 0.0, c.longest()
 	for high > low*(1+precision) {
-		if middle := (low + high) / 2; c.enough(middle) {
+		if middle := (low + high) / 2; c.enough(ctx, middle) {
 			high = middle
 		} else {
 			low = middle
 		}
-		if low == 0 && high < periodic.Instant {
+		if low == 0 && high < periodic.Instant || ctx.Err() != nil {
 			return 0
 		}
 	}
@@ -45,20 +46,20 @@ func (c *cutter) bound() float64 {
 }
 
 // enough reports whether a period may be possible.
-func (c *cutter) enough(period float64) bool {
+func (c *cutter) enough(ctx context.Context, period float64) bool {
 	n, p := c.costs.Len(), c.Platform.Devices
 	fewest := make([][]int, n+2) // devices for layers i..n, by layer i and devices of its stage
 	behind := make([][]int, n+2) // the same for the layers behind i, by layer i and devices of the stage that ends with it
 	for i := range fewest {
 		fewest[i], behind[i] = make([]int, p+1), make([]int, p+1)
 	}
-	for i := n; i >= 1; i-- {
+	for i := n; i >= 1 && ctx.Err() == nil; i-- {
 		for r := 1; r <= p; r++ {
 			behind[i][r] = c.behind(fewest[i+1], i, r, period)
 		}
 		for r := 1; r <= p; r++ {
 			fewest[i][r] = p + 1
-			for j := i; j <= n && fewest[i][r] > r; j++ {
+			for j := i; j <= n && fewest[i][r] > r && c.costs.U(i, j) <= float64(r)*period*loose; j++ {
 				if rest := behind[j][r]; r+rest < fewest[i][r] && c.may(i, j, r, float64(r)*period) {
 					fewest[i][r] = r + rest
 				}

@@ -52,6 +52,9 @@ func fastestFlush(ctx context.Context, r pipeline.Request, of ...pipeline.Strate
 			return nil, err
 		}
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if best.plan == nil {
 		return nil, best.unfit()
 	}

@@ -51,11 +51,14 @@ func Without(ctx context.Context, r pipeline.Request, these Ingredients) (*pipel
 			return nil, err
 		}
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if best.plan == nil {
 		return nil, infeasible(r.Platform.Devices, best.smallest)
 	}
 	best.plan.Strategy = name
-	if best.plan.Predicted.LowerBound = c.bound(); shares(best.plan) {
+	if best.plan.Predicted.LowerBound = c.bound(ctx); shares(best.plan) {
 		best.plan.Predicted.LowerBound = c.shortest()
 	}
 	return best.plan, nil

@@ -60,7 +60,7 @@ func newCutter(ctx context.Context, r pipeline.Request) (*cutter, error) {
 	for _, m := range r.Platform.Memory {
 		most = max(most, min(m, 1<<60))
 	}
-	c.seqs = recompute.New(c.costs, most)
+	c.seqs = recompute.New(c.costs, most).Until(ctx)
 	n := c.costs.Len()
 	for range r.Platform.Devices {
 		c.delay, c.after = append(c.delay, make([]float64, n+2)), append(c.after, make([]float64, n+2))
@@ -238,6 +238,8 @@ func (c *cutter) best(ctx context.Context) (*pipe, float64, error) {
 			return nil, 0, err
 		case stages != nil:
 			best, high = c.pipe(stages), period
+		case ctx.Err() != nil: // no sequence was made any more
+			return nil, 0, ctx.Err()
 		case period > c.longest():
 			panic("BUG: stages that fit with one live minibatch each have no period")
 		default:

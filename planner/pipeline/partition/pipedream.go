@@ -45,6 +45,9 @@ func PipeDreamPlan(ctx context.Context, r pipeline.Request) (*pipeline.Plan, err
 	if !errors.As(err, new(*pipeline.InfeasibleError)) {
 		return plan, err
 	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if tight, err := scheduled(ctx, r, newHierarchy(costs, r.Platform, float64(r.Platform.Smallest()))); err == nil {
 		return tight, nil
 	}
@@ -112,7 +115,11 @@ func slowest(p *pipeline.Platform) float64 {
 
 // scheduled solves a hierarchy and schedules its stages.
 func scheduled(ctx context.Context, r pipeline.Request, h *hierarchy) (*pipeline.Plan, error) {
+	h.ended = func() bool { return ctx.Err() != nil }
 	seconds := h.solve()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if math.IsInf(seconds, 1) {
 		return nil, &pipeline.InfeasibleError{Strategy: PipeDream, Reason: "its optimizer has no partition for this memory"}
 	}
