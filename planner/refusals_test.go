@@ -29,6 +29,9 @@ func (l *limited) judge(t *testing.T, rng *rand.Rand, name string) (refused bool
 	if !doesNotFit(err) {
 		return false
 	}
+	if !strings.HasPrefix(err.Error(), name+": ") {
+		t.Errorf("%s: a refusal by another name: %v", name, err)
+	}
 	smallest, found := l.named(err)
 	if smallest == 0 {
 		return false
@@ -171,5 +174,29 @@ func TestRefusalsOfSearches(t *testing.T) {
 		if _, err := s.Solve(t.Context(), r); err != nil {
 			t.Errorf("%s with %d bytes: %v", name, small.Smallest, err)
 		}
+	}
+}
+
+// TestRefusalsOfOptions: what a strategy does not take is refused by its own name, not by that of another one that it asks.
+func TestRefusalsOfOptions(t *testing.T) {
+	t.Parallel()
+	c := pipelinetest.Chain(rand.New(rand.NewPCG(28, 9)), 6, false)
+	refused := 0
+	for _, s := range Pipelines() {
+		for _, o := range []pipeline.Options{{Microbatches: -1}, {Versions: pipeline.Stash}, {Stages: []pipeline.Stage{{First: 2, Last: 6}}}, {WeightCopies: []float64{1, 2}}} {
+			_, err := s.Solve(t.Context(), pipeline.Request{Chain: c, Platform: pipeline.NewPlatform(3, 1<<20, 1), Options: o})
+			if err == nil {
+				continue
+			}
+			refused++
+			for _, other := range Pipelines() {
+				if other.Name != s.Name && strings.HasPrefix(err.Error(), other.Name+": ") {
+					t.Errorf("%s: %v", s.Name, err)
+				}
+			}
+		}
+	}
+	if refused < 20 {
+		t.Errorf("%d refusals", refused)
 	}
 }

@@ -467,6 +467,6 @@ func CheckGuard(strategy string, flush bool, maxNorm float64, skips bool) error 
 	default:
 		what = "--on-nan skip"
 	}
-	return fmt.Errorf("%w: %s needs the gradients of all stages before any stage is updated, and %s updates each on its own: leave it out, or give a strategy that empties the pipeline behind each step: 1f1b-flush, gpipe, interleaved, zb-h1 or another of type flush (plan --list)",
+	return fmt.Errorf("%w: %s needs the gradients of all stages before any stage is updated, and %s updates each on its own: leave it out, or give a strategy that empties the pipeline behind each step: --strategy joint-flush, or another of type flush (plan --list)",
 		ErrSpec, what, strategy)
 }

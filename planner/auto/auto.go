@@ -1,6 +1,7 @@
 // Package auto plans with every strategy that makes sense for a problem and returns the best plan, and why.
 //
-// The members of the portfolio are the strategies of remat and, where there is a link, those of offload and pofo. Each
+// The members of the portfolio are the strategies of remat and, where there is a link, those of offload and pofo; where branches meet they
+// are those of multichain. Each
 // result is judged by simulation under the true rules, and the best few are improved by local moves (package improve). So
 // auto is never slower than any member that it runs, or by no more than Problem.Tolerance where that saves transfers. It has
 // no clock: the same problem gives the same report, unless the context ends first.
@@ -20,6 +21,7 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/planner/bound"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/multichain"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
@@ -40,6 +42,7 @@ func Strategy() strategy.Strategy {
 		Summary: "the best of all the others by simulation, improved by local moves",
 		Paper:   `this program, after A. Shilova, "Memory saving strategies for deep neural network training", Université de Bordeaux, 2021`,
 		Section: "chapters 2 to 4; docs/strategies.md",
+		Joins:   true,
 		Solve: func(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
 			r, err := Plan(ctx, p, Options{})
 			if err != nil {
@@ -50,7 +53,7 @@ func Strategy() strategy.Strategy {
 	}
 }
 
-// Members returns the strategies that auto can run with a link, in the order in which ties are decided.
+// Members returns the strategies of chains that auto can run with a link, in the order in which ties are decided.
 func Members(link schedule.Link) []strategy.Strategy {
 	if link.Bandwidth == 0 {
 		return remat.Strategies()
@@ -126,13 +129,17 @@ func plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error)
 	if n := p.Chain.Len(); n > remat.MaxLayers {
 		return nil, fmt.Errorf("%s: %w: %d layers with the loss, the limit is %d: group layers", Name, remat.ErrTooLarge, n, remat.MaxLayers)
 	}
-	least, err := bound.Seconds(p.Chain, p.Limits())
+	least, err := lowest(p)
 	if err != nil {
 		return nil, err
 	}
+	members := Members(p.Link)
+	if joins(p) {
+		members, opt.Steps = multichain.Strategies(), -1
+	}
 	p.States = cmp.Or(p.States, autoStates)
 	a := &portfolio{Problem: p, bound: least}
-	for _, s := range Members(p.Link) {
+	for _, s := range members {
 		a.entries = append(a.entries, &entry{member: s, Candidate: Candidate{Strategy: s.Name}})
 	}
 	for k := range stages {
@@ -144,7 +151,7 @@ func plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error)
 	for _, e := range a.entries {
 		a.bound = max(a.bound, e.proved)
 	}
-	if len(a.ranking()) == 0 && p.Link.Bandwidth == 0 {
+	if len(a.ranking()) == 0 && p.Link.Bandwidth == 0 && !joins(p) {
 		a.least(ctx)
 	}
 	if len(a.ranking()) == 0 {
@@ -170,6 +177,20 @@ func plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error)
 		p.Proved(r.Bound)
 	}
 	return r, nil
+}
+
+// joins reports whether branches meet in the chain, which other members plan, and no local moves.
+func joins(p strategy.Problem) bool { return len(p.Chain.Branches) > 0 }
+
+// lowest returns a makespan that no sequence is below: where branches meet, that of every op once.
+func lowest(p strategy.Problem) (seconds float64, err error) {
+	if !joins(p) {
+		return bound.Seconds(p.Chain, p.Limits())
+	}
+	for i := range p.Chain.Layers {
+		seconds += p.Chain.Layers[i].ForwardS + p.Chain.Layers[i].BackwardS
+	}
+	return seconds, p.Chain.Validate()
 }
 
 // least adds least-memory, which is a member only of problems with a link: it knows the smallest limit of chains that rotor-exact plans
@@ -288,7 +309,7 @@ func (a *portfolio) refusal(ctx context.Context) error {
 	refusal := *least
 	refusal.Strategy = Name
 	// Of all sequences there are, members return a few.
-	refusal.Found = refusal.Smallest > bound.Memory(a.Chain, a.Link.Bandwidth > 0)
+	refusal.Found = joins(a.Problem) || refusal.Smallest > bound.Memory(a.Chain, a.Link.Bandwidth > 0)
 	return &refusal
 }
 

@@ -11,7 +11,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/flush"
@@ -49,7 +51,7 @@ func fastestFlush(ctx context.Context, r pipeline.Request, of ...pipeline.Strate
 	var best pick
 	for _, s := range of {
 		if err := best.add(s.Solve(ctx, r)); err != nil {
-			return nil, err
+			return nil, underOwnName(err, s.Name)
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -60,6 +62,14 @@ func fastestFlush(ctx context.Context, r pipeline.Request, of ...pipeline.Strate
 	}
 	best.plan.Strategy = flushing
 	return best.plan, nil
+}
+
+// underOwnName returns an error that begins with the name of a part as one that begins with this strategy's, which was asked.
+func underOwnName(err error, part string) error {
+	if inner := errors.Unwrap(err); inner != nil && strings.HasPrefix(err.Error(), part+": ") {
+		return fmt.Errorf("%s: %w", flushing, inner)
+	}
+	return err
 }
 
 // unfit returns the refusal where no plan with a flush fits: that of the first one where none fits in any memory.
