@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -66,11 +65,20 @@ func fastestFlush(ctx context.Context, r pipeline.Request, of ...pipeline.Strate
 
 // underOwnName returns an error that begins with the name of a part as one that begins with this strategy's, which was asked.
 func underOwnName(err error, part string) error {
-	if inner := errors.Unwrap(err); inner != nil && strings.HasPrefix(err.Error(), part+": ") {
-		return fmt.Errorf("%s: %w", flushing, inner)
+	if text, ok := strings.CutPrefix(err.Error(), part+": "); ok {
+		return &renamedError{err, flushing + ": " + text}
 	}
 	return err
 }
+
+// renamedError is an error of a part under another name.
+type renamedError struct {
+	error
+	text string
+}
+
+func (e *renamedError) Error() string { return e.text }
+func (e *renamedError) Unwrap() error { return e.error }
 
 // unfit returns the refusal where no plan with a flush fits: that of the first one where none fits in any memory.
 func (p *pick) unfit() error {
