@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"plimsoll/executor/train"
+	"plimsoll/internal/await"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
@@ -91,7 +92,7 @@ func (a *app) runFit(ctx context.Context, f *fitFlags) error {
 	if q.Chain, err = f.chain(job); err != nil {
 		return err
 	}
-	fit, err := job.Fit(ctx, q)
+	fit, err := await.Do(ctx, func() (*train.Fit, error) { return job.Fit(ctx, q) })
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 
 	"plimsoll/executor/train"
+	"plimsoll/internal/await"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
@@ -52,7 +53,7 @@ func (a *app) runFitPipe(ctx context.Context, f *fitFlags, devices int) error {
 			out.LimitBytes = job.Device.Memory
 		}
 		out.Model, out.Image = job.Model, job.Config.Image
-		fit, err := job.FitPipe(ctx, s, platform, out.LimitBytes)
+		fit, err := await.Do(ctx, func() (train.PipeFit, error) { return job.FitPipe(ctx, s, platform, out.LimitBytes) })
 		if err != nil {
 			return err
 		}
