@@ -62,6 +62,9 @@ func (j *Job) meta() checkpoint.Meta {
 	if j.Work.Apart() {
 		m.Extra[matricesField] = "files' tensors"
 	}
+	if j.Tokens() > 0 {
+		m.Extra[windowsField] = "every token"
+	}
 	if by := data.Tokenizer(j.Set); by != "" && by != tokenizer.BytesName {
 		m.Extra["tokenizer"] = by
 	}
@@ -98,6 +101,9 @@ const (
 	decayField        = "pipemare_decay"
 	deferredField     = "deferred_batchnorm"
 )
+
+// windowsField says which tokens of a text are labels in an epoch; before it was there, an epoch left some out.
+const windowsField = "windows"
 
 // matricesField says which matrices Muon updates apart from each other, where a parameter has several; before it was there, none.
 const matricesField = "muon_matrices"
