@@ -12,6 +12,7 @@ import (
 
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/bounded"
+	"plimsoll/internal/fields"
 )
 
 // Format is the value of the "format" field of a report file.
@@ -45,8 +46,12 @@ func (p *Page) WriteFolder(folder, page string) error {
 func (p *Page) Encode(w io.Writer) error {
 	kept := *p
 	kept.Charts = thinned(p.Charts)
-	e := json.NewEncoder(w)
-	return e.Encode(file{Format, &kept})
+	text, err := fields.Marshal(file{Format, &kept})
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(text, '\n'))
+	return err
 }
 
 // Read reads a page's data: a file, or the one in a folder. Errors: ErrFormat, naming the file.

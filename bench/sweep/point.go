@@ -15,6 +15,7 @@ import (
 
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/bounded"
+	"plimsoll/internal/fields"
 )
 
 // Source says where the times of a point are from.
@@ -154,7 +155,7 @@ func (s *Store) Current() (points []Point) {
 
 // Add writes a point.
 func (s *Store) Add(p Point) error {
-	line, err := json.Marshal(p)
+	line, err := fields.Marshal(p)
 	if err != nil {
 		return err
 	}

@@ -183,6 +183,9 @@ func (a *app) runGenerate(ctx context.Context, f *generateFlags) (err error) {
 		from = to
 		return nil
 	})
+	if errors.Is(err, train.ErrNotFinite) {
+		err = fmt.Errorf("--weights %s: %w", f.weights, err)
+	}
 	if err != nil {
 		return err
 	}
