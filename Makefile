@@ -201,6 +201,7 @@ torch: # PyTorch, torchvision and onnx: those of PYTHON, else of PyPI
 test-torch: build torch ## measure PyTorch models, plan them, run the plans with PyTorch, train language models and ONNX files beside it, and exchange weights of the zoo: that of PYTHON, else of PyPI
 	$(WITH_TORCH) tools/plimsoll_export_test.py
 	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -timeout 30m ./bench/peers/language ./bench/peers/onnx ./bench/peers/zoo
+	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -run OptimizersArePyTorchs ./executor
 
 text-versions: build torch ## train a language model with PyTorch and with every kind of weight versions, three seeds each, into out/text-versions
 	bench/text-versions.sh bin/plimsoll $(WITH_TORCH) out/text-versions

@@ -23,6 +23,9 @@ type Builder struct {
 	// Parts says how files hold a parameter; nil: as Parameter.Parts of nil. It is to be set before the first layer.
 	Parts func(p Parameter) []Part
 
+	// StartScale says how a parameter's StartScale differs from 1; nil: it does not. It is to be set before the first layer.
+	StartScale func(p Parameter) float64
+
 	model *Model
 	out   kernels.Desc // of the latest layer
 
@@ -259,6 +262,9 @@ func (g *Graph) params(n *Node, ps []kernels.Param, sources []Source) error {
 		}
 		if q.Parts == nil {
 			q.Parts = flattened(n.Op, g.layer.Desc(n.In[0]), q)
+		}
+		if g.b.StartScale != nil {
+			q.StartScale = g.b.StartScale(q)
 		}
 		var err error
 		if q.Of, err = g.tied(&q); err != nil {

@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"plimsoll/kernels"
@@ -83,7 +84,7 @@ func headsOf(width, unit int) int {
 }
 
 // GPT2 returns the model of Radford et al. 2019, Language Models are Unsupervised Multitask Learners, section 2.3: pre-activation
-// norms, learned positions, GELU by tanh. Each half of a block, attention and MLP, is a layer of the chain. Parameters are named as
+// norms, learned positions, GELU by tanh, weights of residual projections that start smaller (gpt2StartScale). Each half of a block, attention and MLP, is a layer of the chain. Parameters are named as
 // Hugging Face has them, and files have them as it does: see gpt2Parts.
 //
 // Attention weights are not dropped out, as published they are; and without Tied the last layer has a weight of its own (so a model has
@@ -93,7 +94,7 @@ func GPT2(name string, c Language) (*Model, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	b := NewBuilder(name, kernels.Desc{Shape: kernels.Shape{c.Batch, c.Length}, DType: kernels.Int32}, c.Vocabulary)
-	b.DType, b.LinearStart, b.BiasStart, b.Parts = c.DType, NormalFiftieth, Zeros, gpt2Parts
+	b.DType, b.LinearStart, b.BiasStart, b.StartScale, b.Parts = c.DType, NormalFiftieth, Zeros, c.gpt2StartScale, gpt2Parts
 	b.Layer("embed", "transformer", func(g *Graph, x Value) Value {
 		embed := kernels.Embedding{Vocabulary: c.Vocabulary, Width: c.Width, Positions: c.Positions, To: c.DType.Stored()}
 		return c.drop(g, "drop", g.Op("embed", embed, x))
@@ -124,6 +125,14 @@ func gpt2Parts(p Parameter) []Part {
 		one.Transposed = true
 	}
 	return []Part{one}
+}
+
+// gpt2StartScale makes the weights of residual projections smaller at the start, by 1/sqrt(N) of N residual layers, two a block.
+func (c Language) gpt2StartScale(p Parameter) float64 {
+	if strings.HasSuffix(p.Name, ".c_proj.weight") {
+		return 1 / math.Sqrt(float64(2*c.Blocks))
+	}
+	return 1
 }
 
 // attention is x + c_proj(attention(c_attn(ln_1(x)))).

@@ -13,6 +13,7 @@ import (
 	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/fields"
 	"plimsoll/runtime/devices"
 )
 
@@ -87,7 +88,7 @@ func (p *part) printf(format string, args ...any) {
 // save writes the outcome so far, with figures unless they are nil: a part that is stopped keeps what it has.
 func (p *part) save(figures any) error {
 	if figures != nil {
-		raw, err := json.Marshal(figures)
+		raw, err := fields.Marshal(figures)
 		if err != nil {
 			return err
 		}

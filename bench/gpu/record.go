@@ -16,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"plimsoll/internal/fields"
 )
 
 var errNotGreen = errors.New("not green")
@@ -138,7 +140,7 @@ func (p *outcome) countTests(output []byte) {
 			p.Markdown += fmt.Sprintf("\n%s: %s.\n", what, strings.Join(list, ", "))
 		}
 	}
-	p.Figures, _ = json.Marshal(count) // numbers and strings
+	p.Figures, _ = fields.Marshal(count) // numbers and strings
 }
 
 func names(pattern *regexp.Regexp, output []byte) []string {

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"plimsoll/internal/bounded"
+	"plimsoll/internal/fields"
 	"plimsoll/internal/folder"
 )
 
@@ -48,8 +49,12 @@ func (p *Page) WriteIn(at *folder.Dir, page string) error {
 func (p *Page) Encode(w io.Writer) error {
 	kept := *p
 	kept.Charts = thinned(p.Charts)
-	e := json.NewEncoder(w)
-	return e.Encode(file{Format, &kept})
+	text, err := fields.Marshal(file{Format, &kept})
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(text, '\n'))
+	return err
 }
 
 // Read reads a page's data: a file, or the one in a folder. Errors: ErrFormat, naming the file.

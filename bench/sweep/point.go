@@ -15,6 +15,7 @@ import (
 	"strconv"
 
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/fields"
 	"plimsoll/internal/folder"
 )
 
@@ -153,7 +154,7 @@ func (s *Store) Current() (points []Point) {
 
 // Add writes a point.
 func (s *Store) Add(p Point) error {
-	line, err := json.Marshal(p)
+	line, err := fields.Marshal(p)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"plimsoll/internal/fields"
 	"plimsoll/internal/names"
 	"plimsoll/internal/visible"
 )
@@ -141,7 +141,7 @@ func (a *app) print(object any, text func(io.Writer)) error {
 		text(a.out)
 		return nil
 	}
-	b, err := json.MarshalIndent(object, "", "  ")
+	b, err := fields.MarshalIndent(object)
 	if err != nil {
 		return err
 	}

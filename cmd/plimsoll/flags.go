@@ -27,26 +27,25 @@ import (
 
 // jobFlags are the flags that say what is trained and where.
 type jobFlags struct {
-	set           *pflag.FlagSet // that they are in
-	model         string
-	config        models.Config
-	length        int  // of samples of text
-	largest       bool // --batch max
-	data          string
-	seed          uint64
-	devices       string
-	deviceMemory  units.Size
-	dtype         string
-	threads       int
-	bandwidth     units.Bandwidth
-	chaos         uint64
-	reference     bool
-	vendor        string
-	vendorPath    string
-	noGraph       bool
-	optimizer     string
-	momentum      float64
-	weightDecay   float64
+	set          *pflag.FlagSet // that they are in
+	model        string
+	config       models.Config
+	length       int  // of samples of text
+	largest      bool // --batch max
+	data         string
+	seed         uint64
+	devices      string
+	deviceMemory units.Size
+	dtype        string
+	threads      int
+	bandwidth    units.Bandwidth
+	chaos        uint64
+	reference    bool
+	vendor       string
+	vendorPath   string
+	noGraph      bool
+	optimizerFlags
+	forward       bool // nothing is trained: an optimizer without state takes no memory
 	offload       string
 	tokenizer     string
 	skipBad       bool
@@ -87,9 +86,7 @@ func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	s.BoolVar(&f.reference, "reference", false, "compute with the reference kernels: every type, in plain Go, slow; cpu only")
 	s.Var(newOneOf(&f.vendor, "prefer", "refuse", "require"), "vendor", "NVIDIA's cuDNN and cuBLAS on a GPU: refuse, prefer or require")
 	s.StringVar(&f.vendorPath, "vendor-path", "", "folders where those are looked for first (default: $PLIMSOLL_CUDA_LIBRARIES)")
-	s.Var(newOneOf(&f.optimizer, "sgd", "adam", "adamw", "muon"), "optimizer", "sgd, adam, adamw or muon (for matrices of hidden layers, adamw for all else)")
-	s.Float64Var(&f.momentum, "momentum", sgdMomentum, "momentum of sgd, and of muon, there 0.95 unless given")
-	s.Float64Var(&f.weightDecay, "weight-decay", 1e-4, "weight decay")
+	f.optimizerFlags.register(cmd)
 }
 
 // batchFlag is a number of images, or max, or several numbers.
@@ -178,7 +175,7 @@ func (f *jobFlags) spec() (s train.Spec, err error) {
 		f.data = cmp.Or(f.data, "shapes")
 	}
 	f.data = cmp.Or(f.data, "digits")
-	update, err := f.update()
+	update, err := f.rule()
 	if err != nil {
 		return s, usage(err)
 	}
@@ -198,6 +195,14 @@ func (f *jobFlags) spec() (s train.Spec, err error) {
 		},
 		SkipBad: f.skipBad, OnSkip: f.onSkip, Offload: offload,
 	}, nil
+}
+
+// rule returns the optimizer.
+func (f *jobFlags) rule() (kernels.Update, error) {
+	if f.forward {
+		return kernels.SGD{}, nil
+	}
+	return f.update(f.set)
 }
 
 // checkJob refuses flags that mean nothing, whatever the others say.
@@ -247,36 +252,6 @@ func (f *jobFlags) ofFile() error {
 	return nil
 }
 
-// Momentum that nobody has given: what ResNets are usually trained with, and Muon's.
-const (
-	sgdMomentum  = 0.9
-	muonMomentum = 0.95
-)
-
-// update returns the optimizer; Adam's moments and epsilon are those of its paper.
-func (f *jobFlags) update() (kernels.Update, error) {
-	if !(f.momentum >= 0 && f.momentum < 1) {
-		return nil, fmt.Errorf("--momentum is %v: it is from 0 to below 1", f.momentum)
-	}
-	if !(f.weightDecay >= 0 && f.weightDecay <= math.MaxFloat32) {
-		return nil, fmt.Errorf("--weight-decay is %v: it is 0 or a positive number", f.weightDecay)
-	}
-	decay := float32(f.weightDecay)
-	switch f.optimizer {
-	case "sgd":
-		return kernels.SGD{Momentum: float32(f.momentum), WeightDecay: decay}, nil
-	case "adam":
-		return kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: decay}, nil
-	case "muon":
-		momentum := float32(muonMomentum)
-		if f.set.Changed("momentum") {
-			momentum = float32(f.momentum)
-		}
-		return kernels.Muon{Momentum: momentum, WeightDecay: decay, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, nil
-	}
-	return kernels.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: decay}, nil
-}
-
 // rateFlags are the flags of the learning rate.
 type rateFlags struct {
 	lr       float64
@@ -302,10 +277,7 @@ func (f *rateFlags) rate(optimizer string, steps int) (train.Rate, error) {
 	decay := decays[f.schedule]
 	r := train.Rate{Peak: f.lr, Warmup: f.warmup, Decay: decay, Every: f.every, Gamma: f.gamma, Steps: steps}
 	if r.Peak == 0 {
-		r.Peak = 0.001
-		if optimizer == "sgd" {
-			r.Peak = 0.1
-		}
+		r.Peak = optimizerDefaults[optimizer]["lr"]
 	}
 	switch {
 	case steps < 1:

@@ -14,7 +14,7 @@ var groups = []struct {
 }{
 	{"Model and data", []string{"model", "image", "length", "language", "tokenizer", "batch", "channels", "classes", "dtype", "data", "skip-bad", "seed", "init", "weights"}},
 	{"Text", []string{"prompt", "tokens", "temperature", "top-k"}},
-	{"Training", []string{"steps", "optimizer", "lr", "lr-schedule", "lr-step", "lr-gamma", "warmup", "momentum", "weight-decay", "clip-norm", "accumulate", "on-nan", "eval-every"}},
+	{"Training", []string{"steps", "optimizer", "lr", "lr-schedule", "lr-step", "lr-gamma", "warmup", "momentum", "beta1", "beta2", "eps", "weight-decay", "decay", "clip-norm", "accumulate", "on-nan", "eval-every"}},
 	{"Plan", []string{"chain", "plan", "memory", "strategy", "list", "tolerance", "budget", "slots", "pofo-slots", "states", "segments", "duplex", "host-memory", "offload-state", "bandwidths", "points"}},
 	{"Several devices", []string{
 		"platform", "peer-bandwidth", "microbatches", "minibatches", "versions", "zero", "chunks", "per-period", "accounting", "portals", "deferred-batchnorm",

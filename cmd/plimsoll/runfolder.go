@@ -19,6 +19,7 @@ import (
 	"plimsoll/executor/checkpoint"
 	"plimsoll/executor/train"
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/fields"
 	"plimsoll/internal/folder"
 )
 
@@ -305,7 +306,7 @@ func (f *runFolder) end(r *train.Run, o *train.Outcome, figures *trainFigures) e
 	if err := firstOf(f.writeRun(r, o), o.Unsaved); err != nil {
 		return err
 	}
-	summary, err := json.Marshal(figures)
+	summary, err := fields.Marshal(figures)
 	if err != nil {
 		return err
 	}

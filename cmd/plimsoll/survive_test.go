@@ -315,6 +315,8 @@ func TestFoldersAreNotMixed(t *testing.T) {
 		"seed":                           {"--resume", "--seed", "9"},
 		"data was \\\"digits\\\" and is": {"--resume", "--data", "glyphs"},
 		"optimizer":                      {"--resume", "--optimizer", "sgd", "--momentum", "0.5"},
+		"by --momentum, --beta1":         {"--resume", "--decay", "all"}, // the values of runs from before there was --decay
+		"optimizer_settings was":         {"--resume", "--weight-decay", "0.01"},
 		"--steps is 3: give more":        {"--resume", "--steps", "3"},
 	} {
 		if r := plimsoll(t, append(slices.Clone(args), more...)...); r.code != exitUsage || !strings.Contains(r.err, want) {

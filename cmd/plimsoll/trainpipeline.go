@@ -18,6 +18,7 @@ import (
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
+	"plimsoll/internal/fields"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
@@ -259,7 +260,7 @@ const requestField = "request"
 
 // request is everything that a run's plan depends on besides the measured chain.
 func (f *trainFlags) request(platform *pipeline.Platform) (json.RawMessage, error) {
-	return json.Marshal(struct {
+	return fields.Marshal(struct {
 		Strategy     string             `json:"strategy"`
 		Devices      string             `json:"devices"`
 		Memory       string             `json:"memory"`

@@ -5,7 +5,6 @@ package atomicfile
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"regexp"
 	"syscall"
 
+	"plimsoll/internal/fields"
 	"plimsoll/internal/lockfile"
 )
 
@@ -87,9 +87,12 @@ func WriteFile(path string, write func(io.Writer) error) error { return Write(OS
 // WriteJSON is WriteFile of a value as JSON, indented for people.
 func WriteJSON(path string, value any) error {
 	return WriteFile(path, func(w io.Writer) error {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(value)
+		text, err := fields.MarshalIndent(value)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(append(text, '\n'))
+		return err
 	})
 }
 

@@ -134,7 +134,7 @@ func (l *Library) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands)
 			return nil, fmt.Errorf("%s: %w", u.Kind(), err)
 		}
 		b := l.newBuilder(uses)
-		b.update(u, o)
+		b.update(o.Rule(u), o)
 		whole.jobs, used = append(whole.jobs, b.jobs...), append(used, uses...)
 	}
 	return l.launch(u.Kind(), whole, used), nil

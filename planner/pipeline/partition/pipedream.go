@@ -16,6 +16,7 @@ import (
 	"errors"
 	"math"
 
+	"plimsoll/internal/fields"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/periodic"
 )
@@ -136,7 +137,7 @@ func scheduled(ctx context.Context, r pipeline.Request, h *hierarchy) (*pipeline
 	}
 	plan.Extra = map[string]json.RawMessage{}
 	for name, value := range map[string]any{"pipedream_s": seconds, "noam": noam(r.Stages)} {
-		if plan.Extra[name], err = json.Marshal(value); err != nil {
+		if plan.Extra[name], err = fields.Marshal(value); err != nil {
 			return nil, err
 		}
 	}
