@@ -20,13 +20,14 @@ import (
 
 // app is what all commands share: where they read and write, and the flags that every command takes.
 type app struct {
-	in    io.Reader
-	out   io.Writer // results alone, without control characters
-	err   *stream   // progress, notes and errors
-	args  []string  // the command line
-	json  bool
-	quiet bool
-	rank  int // of this process, of several; 0 speaks for all
+	in      io.Reader
+	out     io.Writer // results alone, without control characters
+	err     *stream   // progress, notes and errors
+	args    []string  // the command line
+	json    bool
+	quiet   bool
+	verbose bool // of commands that print statistics on request
+	rank    int  // of this process, of several; 0 speaks for all
 
 	mu    sync.Mutex // of err, and of
 	drawn bool       // the last line of the terminal is a live one

@@ -107,7 +107,7 @@ func TestPlanTolerates(t *testing.T) {
 		tolerant["transfers"].(float64) >= fastest["transfers"].(float64) || tolerant["winner"] != report["winner"] {
 		t.Errorf("%v\nbeside\n%v", tolerant, fastest)
 	}
-	if text := works(t, append(args, "20%")...).out; !strings.Contains(text, "auto ("+report["winner"].(string)+")") || !strings.Contains(text, "the tolerance is 20%") {
+	if text := works(t, append(args, "20%")...).out; !strings.Contains(text, "auto ("+report["winner"].(string)+")") || !strings.Contains(text, "(--tolerance 20%)") {
 		t.Errorf("it does not say so:\n%s", text)
 	}
 	for _, bad := range []string{"-1%", "2", "much"} {

@@ -34,6 +34,7 @@ The folder of --out gets demo.json, index.html and trace.json, and its folder te
 		}
 		s.Lookup(name).DefValue = value
 	}
+	a.registerVerbose(cmd)
 	out.register(cmd, "out/demo", "folder for demo.json, index.html and trace.json")
 	s.IntVar(&steps, "steps", 8, "training steps of each row")
 	s.StringVar(&text, "language", "", "language model of the second table (default: gpt2-4-64, and none with another --model)")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,16 +118,20 @@ func (f *fitFlags) chain(job *train.Job) (c *chain.Chain, err error) {
 func writeFit(out io.Writer, f *train.Fit, measured bool) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "model\t%s, %d layers with the loss, %d parameters\n", f.Model, f.Layers, f.Parameters)
-	fmt.Fprintf(w, "step\t%d images of %dx%d\n", f.Batch, f.Image, f.Image)
+	fmt.Fprintf(w, "step\t%s\n", f.Samples(f.Batch))
 	fmt.Fprintf(w, "memory\t%s when nothing is recomputed, of which %s weights, gradients and optimizer\n", units.Bytes(f.StoreAllBytes), units.Bytes(f.StaticBytes))
 	fmt.Fprintf(w, "limit\t%s\n\n", units.Bytes(f.LimitBytes))
-	fmt.Fprintf(w, "plans that\tsmallest limit\tfits\tlargest batch\tlargest image")
+	varied := "largest image"
+	if f.Length > 0 {
+		varied = "largest length"
+	}
+	fmt.Fprintf(w, "plans that\tsmallest limit\tfits\tlargest batch\t%s", varied)
 	if measured {
 		fmt.Fprintf(w, "\ttime of a step")
 	}
 	fmt.Fprintln(w)
 	for _, k := range f.Kinds {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s", k.Kind, units.Bytes(k.SmallestBytes), yesNo(k.SmallestBytes <= f.LimitBytes), orNone(k.LargestBatch), orNone(k.LargestImage))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s", k.Kind, units.Bytes(k.SmallestBytes), yesNo(k.SmallestBytes <= f.LimitBytes), orNone(k.LargestBatch), orNone(*cmp.Or(k.LargestImage, k.LargestLength)))
 		if measured {
 			fmt.Fprintf(w, "\t%s", slowdown(k.Slowdown))
 		}

@@ -69,7 +69,7 @@ func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	s.StringVar(&f.tokenizer, "tokenizer", "", "what makes tokens of text: bytes, or a folder with GPT-2's encoder.json and vocab.bpe (default: bytes)")
 	s.IntVar(&f.length, "length", 64, "tokens of a sample, of language models")
 	f.config.Batch = 32
-	s.Var(&batchFlag{images: &f.config.Batch, max: &f.largest}, "batch", "images, or samples of text, of a step; train also takes max: as many as fit in the limit")
+	s.Var(&batchFlag{images: &f.config.Batch, max: &f.largest}, "batch", "samples of a step: images or texts; max (train): as many as fit in the limit")
 	s.IntVar(&f.config.Channels, "channels", 3, "channels of the images")
 	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")
 	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "type of the activations: float32 or bf16; tf32 is float32 with rounded products; weights and sums are float32")
@@ -90,7 +90,7 @@ func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	s.Float64Var(&f.weightDecay, "weight-decay", 1e-4, "weight decay")
 }
 
-// batchFlag is a number of images, or max, or several numbers.
+// batchFlag is a number of samples, or max, or several numbers.
 type batchFlag struct {
 	images *int
 	max    *bool
@@ -111,7 +111,7 @@ func (f *batchFlag) Set(text string) (err error) {
 	}
 	first, more, several := strings.Cut(text, ",")
 	if *f.images, err = strconv.Atoi(first); err != nil || several && f.more == nil {
-		return fmt.Errorf("give a number of images, max with train, or several with profile")
+		return fmt.Errorf("give a number of samples, max with train, or several with profile")
 	}
 	if f.more == nil {
 		return nil
@@ -120,7 +120,7 @@ func (f *batchFlag) Set(text string) (err error) {
 		first, more, several = strings.Cut(more, ",")
 		n, err := strconv.Atoi(first)
 		if err != nil || n == *f.images || slices.Contains(*f.more, n) {
-			return fmt.Errorf("%q is no other number of images", first)
+			return fmt.Errorf("%q is no other number of samples", first)
 		}
 		*f.more = append(*f.more, n)
 	}
@@ -128,7 +128,7 @@ func (f *batchFlag) Set(text string) (err error) {
 }
 
 // Type implements pflag.Value.
-func (f *batchFlag) Type() string { return "images" }
+func (f *batchFlag) Type() string { return "samples" }
 
 // registerOffload registers the flag of commands that can keep state in host memory.
 func (f *jobFlags) registerOffload(cmd *cobra.Command) {
@@ -195,7 +195,7 @@ func (f *jobFlags) checkJob() error {
 		return err
 	}
 	if f.largest {
-		return usage(errors.New("--batch max is for train: give a number of images"))
+		return usage(errors.New("--batch max is for train: give a number of samples"))
 	}
 	if f.threads < 0 {
 		return usage(fmt.Errorf("--threads is %d: give a number from 1, or 0 for every core", f.threads))

@@ -23,7 +23,7 @@ var groups = []struct {
 	{"Several processes", []string{"world", "rank", "master", "transport", "allreduce", "secret-file", "tls-certificate", "tls-key", "tls-ca", "rendezvous-timeout", "lost-after", "pairs"}},
 	{"Device", []string{"devices", "device-memory", "bandwidth", "threads", "reference", "vendor", "vendor-path", "no-graph", "chaos"}},
 	{"Measuring the model", []string{"profile", "no-cache", "profile-steps", "profile-warmup", "halves", "layers", "audit"}},
-	{"Output", []string{"out", "wait", "output", "text", "svg", "trace", "checkpoint-every", "keep", "resume", "force", "metrics", "help"}},
+	{"Output", []string{"out", "wait", "output", "text", "svg", "trace", "checkpoint-every", "keep", "resume", "force", "metrics", "verbose", "help"}},
 }
 
 // longList is the number of flags from which a list has headings.

@@ -18,9 +18,9 @@ type modelFigure struct {
 	Source     string `json:"source,omitempty"`
 	Parameters int64  `json:"parameters"`
 	Layers     int    `json:"layers"` // with the loss
-	Image      int    `json:"image"`
-	Classes    int    `json:"classes"`
-	Pairs      bool   `json:"pairs,omitempty"`
+	models.SampleSize
+	Classes int  `json:"classes"`
+	Pairs   bool `json:"pairs,omitempty"`
 }
 
 // modelList is what models prints.
@@ -34,7 +34,7 @@ classes as shown, which are those that a model is meant for. Any others are give
 
 Families: unet-B-C is the U-Net of B convolutions a level and C channels, unetseg-B-C the same with a class for each pixel, amoebanet-L-F the AmoebaNet-D of L cells and F filters, gpt2-B-C a GPT-2 of B
 blocks and C channels without dropout, llama-B-C a Llama of B blocks and C channels; llama-B-C-H-K-F has H heads, K of keys and values, and F channels in
-its MLP. Language models read text: their image is the tokens of a sample (--length), their classes the vocabulary. A name that ends with -tied is that
+its MLP. Language models read text: a sample has --length tokens, and classes are the vocabulary. A name that ends with -tied is that
 of one whose last layer has the embedding's weight, with -untied that of one whose last layer has its own.`, nil)
 	cmd.Example = `  plimsoll models
   plimsoll train -m resnet50 --image 224 --batch 8 --data folder:PATH`
@@ -50,14 +50,14 @@ func (a *app) listModels() error {
 			return err
 		}
 		list.Models = append(list.Models, modelFigure{
-			k.Name, k.Summary, k.Source, m.ParamCount(), len(m.Layers), k.Image, k.Classes, models.OfPairs(k.Name),
+			k.Name, k.Summary, k.Source, m.ParamCount(), len(m.Layers), models.SizeOf(k.Name, k.Image), k.Classes, models.OfPairs(k.Name),
 		})
 	}
 	return a.print(list, func(out io.Writer) {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "model\tparameters\tlayers\timage\tclasses\twhat\tsource")
+		fmt.Fprintln(w, "model\tparameters\tlayers\tsample\tclasses\twhat\tsource")
 		for _, m := range list.Models {
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", m.Name, humanize.Comma(m.Parameters), m.Layers, m.Image, m.Classes, m.Summary, m.Source)
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\n", m.Name, humanize.Comma(m.Parameters), m.Layers, m.Describe(), m.Classes, m.Summary, m.Source)
 		}
 		_ = w.Flush() // of a buffer
 	})

@@ -51,7 +51,7 @@ model's graph and are exact. The chain file is what plan takes.`, nil)
   plimsoll profile -m resnet20 --batch 8,16,32 -o c.json`
 	job.register(a, cmd)
 	batch := cmd.Flags().Lookup("batch")
-	batch.Value.(*batchFlag).more, batch.Usage = &f.more, "images, or samples of text, of a step, or several numbers of them, as in 8,16,32, for one chain file"
+	batch.Value.(*batchFlag).more, batch.Usage = &f.more, "samples of a step: images or texts; several numbers, as in 8,16,32, make one chain file"
 	job.registerOffload(cmd)
 	f.how.register(cmd)
 	cmd.Flags().StringVarP(&f.out, "output", "o", "", "write the chain file here")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"plimsoll/bench"
 	"plimsoll/bench/report"
 	"plimsoll/internal/atomicfile"
 )
@@ -65,6 +66,11 @@ func (a *app) runReport(f *reportFlags, paths []string) error {
 	return a.print(object, func(w io.Writer) {
 		for i, p := range pages {
 			fmt.Fprintf(w, "%s: %s\n", names[i], p.Title)
+			for _, f := range p.Environment {
+				if f.Name == bench.Processors {
+					fmt.Fprintf(w, "%s: %s\n", names[i], f.Value)
+				}
+			}
 		}
 		if table := report.FigureTable(names, pages); len(table.Rows) > 0 {
 			fmt.Fprintln(w)

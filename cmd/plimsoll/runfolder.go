@@ -294,7 +294,7 @@ func (f *runFolder) end(r *train.Run, o *train.Outcome, figures *trainFigures) e
 		return err
 	}
 	var text strings.Builder
-	figures.write(&text, r)
+	figures.write(&text, r, f.app.verbose)
 	return f.write(r, summary, text.String())
 }
 

@@ -9,19 +9,17 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"text/tabwriter"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"plimsoll/bench"
 	"plimsoll/bench/receipt"
-	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/auto"
 	"plimsoll/planner/chain"
-	"plimsoll/planner/schedule"
 )
 
 // trainFlags are the flags of plimsoll train.
@@ -72,7 +70,7 @@ func (a *app) measured(ctx context.Context, job *train.Job, f cacheFlags, m trai
 	if f.file != "" {
 		c, err := job.ReadChain(f.file)
 		if errors.Is(err, train.ErrOtherModel) && job.Images() > job.Config.Batch {
-			err = fmt.Errorf("%w; --batch %d is divided into %d parts: the chain is that of %d images", err, job.Images(), job.Images()/job.Config.Batch, job.Config.Batch)
+			err = fmt.Errorf("%w; --batch %d is divided into %d parts: the chain is that of %s", err, job.Images(), job.Images()/job.Config.Batch, job.Samples(job.Config.Batch))
 		}
 		return c, usage(err)
 	}
@@ -173,6 +171,7 @@ func (f *trainFlags) register(a *app, cmd *cobra.Command) {
 	f.keep.register(cmd)
 	f.pipe.register(cmd)
 	f.world.register(cmd)
+	a.registerVerbose(cmd)
 }
 
 func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
@@ -295,24 +294,7 @@ func (a *app) trainAndWrite(ctx context.Context, place *runFolder, r *train.Run,
 	}
 	// What could not be written does not keep what was trained from being shown.
 	failure := firstOf(lost, place.end(r, out, figures))
-	return firstOf(out.Unsaved, failure, a.print(figures, func(w io.Writer) { figures.write(w, r) }))
-}
-
-// write prints a run for people.
-func (t *trainFigures) write(w io.Writer, r *train.Run) {
-	if t.Pipe != nil {
-		writePipeSummary(w, r, &t.Summary)
-		return
-	}
-	writeSummary(w, r, &t.Summary)
-	if t.Receipt != nil {
-		step := "the step in the middle"
-		if r.Job.Parts > 1 {
-			step = "the last part of " + step
-		}
-		fmt.Fprintf(w, "\nwhere the gap between the predicted and the measured time of %s comes from:\n", step)
-		_ = bench.RunReceiptTable(t.Receipt).Text(w) // as all that is printed
-	}
+	return firstOf(out.Unsaved, failure, a.print(figures, func(w io.Writer) { figures.write(w, r, a.verbose) }))
 }
 
 // planning is how a run is measured and planned.
@@ -398,7 +380,7 @@ func (f *trainFlags) findBatch(ctx context.Context, a *app, p *planning) error {
 	}
 	switch {
 	case f.pipe.devices > 0 || f.job.parts > 0:
-		return usage(errors.New("--batch max is for one device and whole batches: give a number of images"))
+		return usage(errors.New("--batch max is for one device and whole batches: give a number of samples"))
 	case f.memoryGiven && f.memory.Share > 0:
 		return usage(fmt.Errorf("--batch max with --memory %v: what is it a share of? give bytes, as in 8GiB, or leave it out to use what the device has", &f.memory))
 	}
@@ -459,84 +441,9 @@ func (a *app) limit(f *trainFlags, job *train.Job) (int64, error) {
 func (a *app) planStep(ctx context.Context, r *train.Run, s *choice, f *trainFlags) (err error) {
 	r.Plan, err = r.Job.Plan(ctx, r.Chain, s.Strategy, r.Limit, f.options.Options)
 	if s.report != nil && err == nil {
-		a.note("auto: %s", s.report.Why())
+		a.note("auto: %s", strings.ReplaceAll(s.report.Why(), "\n", "\nauto: "))
 	}
 	return err
-}
-
-// writeSummary prints a run for people.
-func writeSummary(out io.Writer, r *train.Run, s *train.Summary) {
-	all, _ := r.Job.StoreAllBytes() // it was planned with
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "trained\t%s on %s, %s of %s, %s\n", r.Job.Model, r.Job.Data, units.Count(s.Steps, "step"), r.Job.Samples(r.Job.Images()), r.Job.Rate(s.ImagesPerS))
-	if n := r.Job.Parts; n > 1 {
-		fmt.Fprintf(w, "\t%d parts of %s a step, each of which runs the plan\n", n, r.Job.Samples(r.Job.Config.Batch))
-	}
-	fmt.Fprintf(w, "loss\t%.4f in the last step\n", s.Loss)
-	fmt.Fprintf(w, "accuracy\t%s\n", r.Job.Held(float64(s.TestLoss), s.Accuracy, s.MeanIoU, s.TestSamples))
-	fmt.Fprintf(w, "limit\t%s, %s of store-all's %s\n", units.Bytes(s.LimitBytes), share(float64(s.LimitBytes), float64(all)), units.Bytes(all))
-	fmt.Fprintf(w, "peak\tpredicted %s, measured %s\n", units.ExactBytes(s.PredictedPeakBytes), units.ExactBytes(s.MeasuredPeakBytes))
-	if s.StagedBytes > 0 {
-		fmt.Fprintf(w, "batches\tas bytes, beside the step before, to %s of the arena\n", units.Bytes(s.StagedBytes))
-	}
-	writeStep(w, s)
-	fmt.Fprintf(w, "data\tsteps waited for it %s of their time\n", share(s.DataWaitShare, 1))
-	if i := s.Idle; i != nil {
-		fmt.Fprintf(w, "idle\tthe device computed nothing in %s of it: data %s, copies of batches %s, of offloaded bytes %s, the host %s\n",
-			share(i.Share, 1), share(i.Data, 1), share(i.Batch, 1), share(i.Copies, 1), share(i.Host, 1))
-	}
-	writeIncidents(w, s)
-	fmt.Fprintf(w, "weights\tsha256 %s\n", s.WeightsSHA256)
-	_ = w.Flush() // of a buffer
-}
-
-// writeStep prints the time of a step. The simulation does not know the transfers of offloaded state: what they add is
-// between nothing hidden and all that can be.
-func writeStep(w io.Writer, s *train.Summary) {
-	x := s.State
-	if x == nil {
-		fmt.Fprintf(w, "step\tpredicted %s, measured %s (%s)\n", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS), schedule.Name(s.Strategy, s.Winner))
-		writeDrift(w, s.Drift)
-		return
-	}
-	fmt.Fprintf(w, "step\tpredicted %s without the state's transfers, %s to %s with them, measured %s (%s)\n", units.Seconds(s.PredictedS),
-		units.Seconds(x.LeastS), units.Seconds(x.MostS), units.Seconds(s.MeasuredS), schedule.Name(s.Strategy, s.Winner))
-	fmt.Fprintf(w, "state\t%s: %s in host memory, a window of %s in the arena\n", offloadedText[x.Offloading], units.Bytes(x.HostBytes), units.Bytes(x.WindowBytes))
-	fmt.Fprintf(w, "\t%s to the device and %s back a step, %s of the link; the step waited %s for it\n", units.Bytes(x.ToDeviceBytes),
-		units.Bytes(x.ToHostBytes), units.Seconds(x.TransferS), units.Seconds(s.StateWaitS))
-}
-
-// writeDrift prints how far the machine went from its profile, and the error of the prediction with and without that.
-func writeDrift(w io.Writer, d *train.Drift) {
-	if d == nil || d.Ops == 0 {
-		return
-	}
-	fmt.Fprintf(w, "drift\tops beside no copy took %.3f times their costs: with that %s are predicted, error %+.1f%% (%+.1f%% to %+.1f%%), without it %+.1f%%\n",
-		d.Factor, units.Seconds(d.PredictedS), 100*d.Error, 100*d.Interval[0], 100*d.Interval[1], 100*d.Without)
-}
-
-// offloadedText says for people what is offloaded.
-var offloadedText = map[string]string{
-	executor.OffloadOptimizer.String(): "the optimizer's", executor.OffloadWeights.String(): "weights and the optimizer's",
-}
-
-// writeIncidents prints what does not happen in every run.
-func writeIncidents(w io.Writer, s *train.Summary) {
-	for _, line := range []struct {
-		what string
-		n    int
-		of   string
-	}{
-		{"resumed\tafter %s\n", s.ResumedFrom, "step"},
-		{"skipped\t%s, whose gradients were not finite\n", s.Skipped, "step"},
-		{"bad data\t%s, passed over\n", int(s.BadSamples), "sample"},
-		{"saved\t%s\n", s.Checkpoints, "checkpoint"},
-		{"not saved\t%s\n", s.CheckpointsFailed, "checkpoint"},
-	} {
-		if line.n > 0 {
-			fmt.Fprintf(w, line.what, units.Count(line.n, line.of))
-		}
-	}
 }
 
 // firstOf returns the first error.

@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +16,6 @@ import (
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
-	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
 )
@@ -423,54 +420,6 @@ func (a *app) planRest(ctx context.Context, f *trainFlags, place *runFolder, r *
 	}
 	a.whole(r)
 	return nil
-}
-
-// writePipeSummary prints a run on several devices for people.
-func writePipeSummary(out io.Writer, r *train.Run, s *train.Summary) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	p := s.Pipe
-	fmt.Fprintf(w, "trained\t%s on %s, %s of %s, %s\n", r.Job.Model, r.Job.Data, units.Count(s.Steps, "step"), r.Job.Samples(r.Job.Images()), r.Job.Rate(s.ImagesPerS))
-	fmt.Fprintf(w, "loss\t%.4f in the last step\n", s.Loss)
-	fmt.Fprintf(w, "accuracy\t%s\n", r.Job.Held(float64(s.TestLoss), s.Accuracy, s.MeanIoU, s.TestSamples))
-	if len(p.Devices) > 1 {
-		fmt.Fprintf(w, "pipeline\t%s, weights %s, %d devices with at most %s each\n", s.Strategy, p.Versions, len(p.Devices), units.Bytes(s.LimitBytes))
-	} else {
-		fmt.Fprintf(w, "schedule\t%s, weights %s, on one device with at most %s\n", s.Strategy, p.Versions, units.Bytes(s.LimitBytes))
-	}
-	if p.Microbatches > 1 {
-		fmt.Fprintf(w, "\t%d microbatches of %s a step\n", p.Microbatches, r.Job.Samples(r.Job.Config.Batch))
-	}
-	if p.UpdateSteps > 1 {
-		fmt.Fprintf(w, "\tan update takes %d steps\n", p.UpdateSteps)
-	}
-	for _, d := range p.Devices {
-		peak := units.ExactBytes(d.PeakBytes)
-		if d.MeasuredPeakBytes > 0 {
-			peak = fmt.Sprintf("predicted %s, measured %s", peak, units.ExactBytes(d.MeasuredPeakBytes))
-		}
-		fmt.Fprintf(w, "%s\tstages %v: peak %s, %s laid out", d.Name, d.Stages, peak, units.ExactBytes(d.ExtentBytes))
-		if d.OffloadedBytes > 0 {
-			fmt.Fprintf(w, ", %s of page-locked host memory for what it offloads", units.ExactBytes(d.OffloadedBytes))
-		}
-		fmt.Fprintln(w)
-	}
-	fmt.Fprintf(w, "step\tpredicted %s, measured %s\n", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS))
-	if p.Sums != "" {
-		fmt.Fprintf(w, "sums\tby %s: bits may differ from run to run\n", p.Sums)
-	}
-	if x := p.Sent; x != nil {
-		fmt.Fprintf(w, "sent\t%s between processes, %s\n", units.Count(int(x.Messages), "message"), units.ExactBytes(x.Bytes))
-		if x.DeviceBytes > 0 {
-			fmt.Fprintf(w, "NCCL\t%s of the GPUs' memory beside the arenas\n", units.ExactBytes(x.DeviceBytes))
-		}
-	}
-	if x := p.Slowest; x != nil {
-		fmt.Fprintf(w, "slowest\t%s of %s: %s, planned %s, %.1f times as slow as the others are against the plan\n", x.Task, x.Name, units.Seconds(x.Measured), units.Seconds(x.Planned), x.Factor)
-	}
-	fmt.Fprintf(w, "data\tsteps waited for it %s of their time\n", share(s.DataWaitShare, 1))
-	writeIncidents(w, s)
-	fmt.Fprintf(w, "weights\tsha256 %s\n", s.WeightsSHA256)
-	_ = w.Flush() // of a buffer
 }
 
 // writePlan writes the plan of a run, whichever kind it is.
