@@ -76,6 +76,7 @@ func (a *app) root() *cobra.Command {
 schedule under a memory limit, runs exactly that schedule, and reports prediction beside measurement.
 
 Sizes are written as 4GiB, 512MB or 123, memory also as a share of what the plain step needs: 40%.
+
 Exit codes: 0 done, 1 the run failed, 2 bad usage or input, 3 it does not fit.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -24,7 +24,7 @@ type measureFlags struct {
 
 func (f *measureFlags) register(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.warmup, "profile-warmup", 1, "steps before the measured ones")
-	cmd.Flags().IntVar(&f.repeats, "profile-steps", 5, "measured steps of each sequence; the medians count. Unless it is given, fewer of steps that take over 10 s together")
+	cmd.Flags().IntVar(&f.repeats, "profile-steps", 5, "measured steps of each sequence; fewer of slow ones")
 	f.given = func() bool { return cmd.Flags().Changed("profile-steps") }
 }
 

@@ -53,7 +53,7 @@ type cacheFlags struct {
 }
 
 func (f *cacheFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.file, "profile", "", "chain file of this model (default: measured, and kept in the user's cache folder)")
+	cmd.Flags().StringVar(&f.file, "profile", "", "chain file of this model (default: measured once, and kept)")
 	cmd.Flags().BoolVar(&f.none, "no-cache", false, "measure the chain even when a measurement is kept")
 }
 
@@ -98,38 +98,14 @@ func profilesFolder() (string, error) {
 
 func (a *app) train() *cobra.Command {
 	f := &trainFlags{}
-	cmd := command("train", "Measure, plan and train under a memory limit", `Measure a model, plan its step under a memory limit, train along the plan, and evaluate on held-out samples.
+	cmd := command("train", "Measure, plan and train under a memory limit", `Measure a model, plan its training step under a memory limit, train along the plan, and evaluate.
 
-The limit is that of the device's arena and counts everything in it: weights, gradients, optimizer state, activations. A
-share is one of the peak of store-all, the step that recomputes nothing. Whatever the limit and the strategy, the weights
-after a step are the same bits.
-
-The folder of --out gets chain.json, plan.json, log.jsonl (a line a step), checkpoints, final.safetensors, report.html and
-trace.json. A run that was interrupted or killed goes on from its last checkpoint with --resume and ends with the same bits,
-also under another limit or strategy. Ctrl-C finishes the step and saves a checkpoint; a second one exits at once.
-
-On one device, --accumulate N runs the batch in N parts and adds their gradients up: an alternative to a plan, or beside one, for the
-limit is then that of a part's step, which is planned. It costs nothing where small batches are as fast as large ones, and is another
-computation: BatchNorm sees parts, where a plan's bits are those of the whole batch.
-
-A model whose optimizer state, or whose weights, do not fit beside the activations keeps them in page-locked host memory with
---offload-state: they pass through a window of the arena, and the bits stay the same.
-
-Several --devices train as a pipeline: the limit is that of each device's arena, and a share is one of what the device that
-needs most needs of a plan without a limit. With a flush (--strategy gpipe, 1f1b-flush, ...) --batch is divided into
---microbatches, and the weights are the same bits on any number of devices. Otherwise every batch is a step of its own whose
-weights may be older: the pipeline empties at checkpoints, evaluations and Ctrl-C, and where it does is part of what is trained.
---plan runs a plan of plimsoll plan, or anybody's, as it is, when it keeps the rules that plimsoll check knows.
-
-With --world the devices are those of several processes, on one machine or on many, which launchers start: plimsoll launch,
-torchrun, srun, mpiexec, Kubernetes. Rank 0 measures, plans, logs and writes; the weights are those of one process with all
-devices, bit for bit. Every process gets the same flags. --out is on storage that all of them share, or on
-disks of their own: each writes what its stages have, and --resume finds out who has what.`, nil)
+--memory limits the device's arena: weights, gradients, optimizer state and activations together. Whatever the limit and the strategy,
+the trained weights are the same bits.`, nil)
 	cmd.Example = `  plimsoll train -m resnet32 --data digits --memory 40% --steps 600 --out runs/a
-  plimsoll train -m resnet20 --data glyphs --batch 64 --memory 200MiB --strategy rotor --steps 1000
-  plimsoll train -m resnet20 --data glyphs --devices "cpu*4" --batch 64 --strategy 1f1b-flush --microbatches 8 --steps 1000
-  plimsoll train -m resnet20 --data glyphs --devices "cpu*4" --batch 64 --plan p.json --profile c.json --steps 1000
-  plimsoll launch -n 4 -- train --world auto -m resnet20 --data glyphs --devices cpu --batch 64 --strategy 1f1b-flush --steps 1000`
+  plimsoll train -m gpt2-4-64 --memory 35% --batch 16 --steps 200 --optimizer adamw
+  plimsoll train -m resnet20 --data glyphs --batch 64 --devices "cpu*4" --strategy 1f1b-flush`
+	setDetails(cmd, trainDetails)
 	f.register(a, cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.world.check(cmd); err != nil {
@@ -149,6 +125,31 @@ disks of their own: each writes what its stages have, and --resume finds out who
 	return cmd
 }
 
+// trainDetails is the end of the help text.
+const trainDetails = `A share of --memory is one of the peak of store-all, the step that recomputes nothing.
+
+The folder of --out gets chain.json, plan.json, log.jsonl (a line a step), checkpoints, final.safetensors, report.html and trace.json.
+--resume continues a run that was interrupted or killed from its last checkpoint. The run ends with the same bits, also under another
+limit or strategy. Ctrl-C finishes the step and saves a checkpoint; a second one exits at once.
+
+--accumulate N runs the batch on one device in N parts and adds up their gradients. The limit is then that of a part's step, which is
+planned. BatchNorm sees parts, so the weights differ from the weights of whole batches.
+
+--offload-state keeps the optimizer's state, or weights too, in page-locked host memory. They pass through a window of the arena, and
+the bits stay the same.
+
+Several --devices train as a pipeline. The limit is that of each device's arena. A share is one of the largest need of a device under a
+plan without a limit. With a flush (--strategy gpipe, 1f1b-flush, ...) --batch is divided into --microbatches, and the weights are the
+same bits on any number of devices. Without a flush, each batch is a step and its weights may be stale. The pipeline drains at
+checkpoints, evaluations and Ctrl-C; draining at other steps changes the result. --plan runs a plan file, ours or not, when it keeps the
+rules that plimsoll check knows.
+
+With --world the devices belong to several processes, on one machine or on many. Launchers start them with the same flags: plimsoll
+launch, torchrun, srun, mpiexec, Kubernetes. Rank 0 measures, plans, logs and writes. The weights have the bits of one process with all
+devices. --out is on shared storage or on a disk of each machine: each process writes its stages, and --resume finds them.
+
+More: docs/training.md, docs/pipelines.md, docs/machines.md`
+
 func (f *trainFlags) register(a *app, cmd *cobra.Command) {
 	f.job.register(a, cmd)
 	f.job.registerOffload(cmd)
@@ -160,13 +161,13 @@ func (f *trainFlags) register(a *app, cmd *cobra.Command) {
 	f.cache.register(cmd)
 	s := cmd.Flags()
 	f.memory = units.Size{Share: 1}
-	s.Var(&f.memory, "memory", "memory limit of the arena: 4GiB, 512MB, 123, or a share as 40%")
-	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy; plimsoll plan --list shows them")
+	s.Var(&f.memory, "memory", "memory limit of the arena: 4GiB, or a share as 40%")
+	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy (plimsoll plan --list shows them)")
 	s.IntVar(&f.steps, "steps", 100, "training steps")
-	s.Float64Var(&f.clip, "clip-norm", 0, "clip the gradients to this norm, all of them together (default: no clipping)")
-	s.IntVar(&f.eval, "eval-every", 0, "steps between evaluations on held-out samples (default: at the end alone)")
+	s.Float64Var(&f.clip, "clip-norm", 0, "clip the norm of all gradients together to this (default: no clipping)")
+	s.IntVar(&f.eval, "eval-every", 0, "steps between evaluations on held-out samples (default: the end)")
 	s.Var(newOneOf(&f.onNaN, "stop", "skip"), "on-nan", "when a step is not finite: stop, or skip it")
-	s.StringVar(&f.init, "init", "", "safetensors file with torchvision's or Hugging Face's names: weights to begin with")
+	s.StringVar(&f.init, "init", "", "safetensors file to begin with, named as torchvision or Hugging Face do")
 	s.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at this address, as in 127.0.0.1:9090")
 	f.keep.register(cmd)
 	f.pipe.register(cmd)

@@ -37,26 +37,26 @@ type trainPipeFlags struct {
 	strategies []pipeline.Strategy // in the order in which they are tried
 }
 
-const portalsUsage = "let skips that pass whole stages go straight to the stage that reads them, where that costs neither time nor memory; false: they are carried from stage to stage"
+const portalsUsage = "send skips straight to the stage that reads them"
 
 // pipelineOnly are the flags that mean nothing on one device.
 var pipelineOnly = []string{"plan", "versions", "peer-bandwidth", "platform", "patience", "pipemare", "pipemare-decay", "deferred-batchnorm", "portals", "zero"}
 
 func (f *trainPipeFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a step, of schedules with a flush (default: two for each device)")
-	s.IntVar(&f.accumulate, "accumulate", 0, "on one device: run a step's --batch in so many equal parts and add their gradients up, so that a part's activations are in memory at once")
-	s.StringVar(&f.versions, "versions", "", "weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
+	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a step with a flush (default: 2 a device)")
+	s.IntVar(&f.accumulate, "accumulate", 0, "equal parts of a step on one device, whose gradients are added up")
+	s.StringVar(&f.versions, "versions", "", "weight versions: double_buffered, stash, latest or flush (default: the strategy's)")
 	s.IntVar(&f.zero, "zero", 0, zeroUsage)
-	s.Var(newOneOf(&f.allreduce, "ordered", "nccl"), "allreduce", "who adds up the gradients of replicas in different processes: ordered, Plimsoll, with the bits of one process; or nccl, ncclAllReduce, whose bits may differ from run to run (with --transport nccl)")
+	s.Var(newOneOf(&f.allreduce, "ordered", "nccl"), "allreduce", "who sums replicas' gradients: ordered, with the bits of one process, or nccl, whose bits vary")
 	f.links.register(cmd)
 	f.given.register(cmd)
 	s.BoolVar(&f.portals, "portals", true, portalsUsage)
-	s.DurationVar(&f.patience, "patience", 5*time.Minute, "end the run when nothing has happened for so long; 0: never")
-	s.IntVar(&f.PipeMare, "pipemare", 0, "PipeMare's learning rates by stage for weight versions latest, phased out over so many updates; 0: without (default of --strategy pipemare: a quarter of --lr-step or --steps)")
-	s.Float64Var(&f.PipeMareDecay, "pipemare-decay", 0, "PipeMare's decay, 0.135 in its paper, with which backwards estimate the weights of their forward, for weight versions latest; 0: they use the latest (default of --strategy pipemare: 0.135)")
-	s.BoolVar(&f.DeferredBatchNorm, "deferred-batchnorm", false, "BatchNorm's running statistics move once for a step, of schedules with a flush, not once for each microbatch")
-	s.Lookup("devices").Usage = `device, or several for a pipeline: cpu, "cpu*4", cuda:0,cuda:1`
+	s.DurationVar(&f.patience, "patience", 5*time.Minute, "end a run that stands still for so long; 0: never")
+	s.IntVar(&f.PipeMare, "pipemare", 0, "updates over which PipeMare's rates by stage phase out; 0: none (default of --strategy pipemare: a quarter of --lr-step or --steps)")
+	s.Float64Var(&f.PipeMareDecay, "pipemare-decay", 0, "PipeMare's decay, by which backwards estimate the weights of their forward; 0: none (default of --strategy pipemare: 0.135)")
+	s.BoolVar(&f.DeferredBatchNorm, "deferred-batchnorm", false, "running statistics move once a step, not once a microbatch")
+	s.Lookup("devices").Usage = `device, or several: cpu, "cpu*4", cuda:0,cuda:1`
 	s.Lookup("bandwidth").Usage += offloads
 }
 
@@ -82,7 +82,7 @@ func (f *trainFlags) checkDivided() error {
 }
 
 // offloads is what the bandwidth to host memory means for pipelines.
-const offloads = "; pipeline: lets stages offload, at this bandwidth"
+const offloads = "; pipeline: stages may offload"
 
 // prepare decides whether the run is a pipeline, and checks what that means for the flags.
 func (f *trainFlags) prepare(cmd *cobra.Command) error {

@@ -39,19 +39,11 @@ type validateFlags struct {
 
 func (a *app) validate() *cobra.Command {
 	f := &validateFlags{memory: sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}}}
-	cmd := command("validate", "Compare predicted and measured time and memory over a grid", `Train a few steps along the plan of every strategy under every limit, in turns with store-all, and print predicted beside
-measured time and peak. Losses are compared with store-all's after every step, and weights, buffers, gradients and optimizer
-states after the last one, byte for byte. With --audit the outputs, gradients, BatchNorm statistics and random state that every single op
-leaves are compared too, and the first layer that differs is named.
+	cmd := command("validate", "Compare predicted and measured time and memory over a grid", `Train a few steps along the plan of every strategy under every limit, and print predicted beside measured time and peak.
 
-Several --devices compare pipelines: the period of a plan, or the makespan of its step, the highest byte of every device and how
-long it idles, each beside the prediction; the weights after steps with a flush beside those of one device. The devices of
-cpu*4 share the cores of one machine, so kernels are slower than planned: with --simulated every task takes just the time that
-it is planned to take, and periods can be compared. With --audit a step with a flush stops behind every task, to check that only
-memory that minibatches in flight hold was written; their largest sum is the measured peak. A share of --memory is one of what the device that needs most needs of a
-plan without a limit. --plan measures one plan, ours or not, as train runs it.
-
-The exit code is 1 when a row differs from store-all, or from one device, or its peak from the predicted one.`, nil)
+Losses are compared with store-all's after every step; weights, buffers, gradients and optimizer states after the last one, byte for byte.
+The exit code is 1 when a row differs, or its peak from the predicted one.`, nil)
+	setDetails(cmd, validateDetails)
 	cmd.Example = `  plimsoll validate -m resnet20 --batch 16 --memory 100%,75%,50% --strategy rotor,rotor-exact --steps 3
   plimsoll validate -m densenet121 --image 64 --batch 4 --memory 60% --audit
   plimsoll validate -m resnet20 --image 16 --batch 16 --devices "cpu*2;cpu*4" --strategy gpipe,1f1b-flush,zb-h1 --out out/validated
@@ -83,6 +75,18 @@ The exit code is 1 when a row differs from store-all, or from one device, or its
 	}
 	return cmd
 }
+
+// validateDetails is the end of the help text.
+const validateDetails = `With --audit the outputs, gradients, BatchNorm statistics and random state of every op are compared too, and the first layer that differs
+is named.
+
+Several --devices compare pipelines: the period of a plan or the makespan of its step, the highest byte of every device and its idle
+time, each beside the prediction. The weights after steps with a flush are compared with one device's. A share of --memory is one of the
+largest need of a device under a plan without a limit. --plan measures one plan, ours or not, as train runs it.
+
+Where the devices share processors, steps take longer than predicted. With --simulated every task takes exactly its planned time, and
+periods can be compared. With --audit a step with a flush stops after every task and checks that no other memory was written than the
+minibatches in flight hold; their largest sum is the measured peak.`
 
 func (a *app) runValidate(ctx context.Context, f *validateFlags) (err error) {
 	g, err := a.grid(f)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/spf13/cobra"
 )
 
 // textLines are command lines of a language model whose output names samples.
@@ -111,5 +113,35 @@ func TestSharedProcessorsAreSaid(t *testing.T) {
 	}
 	if o := object(t, of("validate", "--simulated")...); devices(o["rows"].([]any)[0]) != nil {
 		t.Errorf("in simulated time: %v", o["rows"])
+	}
+}
+
+// Help texts are at most 100 columns wide, and train's everyday flags stand within its first 30 lines.
+func TestHelpIsNarrow(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	var visit func(path []string, cmd *cobra.Command)
+	visit = func(path []string, cmd *cobra.Command) {
+		for i, line := range strings.Split(works(t, append(path, "--help")...).out, "\n") {
+			if n := utf8.RuneCountInString(line); n > helpColumns {
+				t.Errorf("%v --help, line %d has %d columns: %s", path, i+1, n, line)
+			}
+		}
+		checked++
+		for _, c := range cmd.Commands() {
+			if c.Name() != "help" && c.Name() != "completion" {
+				visit(append(slices.Clone(path), c.Name()), c)
+			}
+		}
+	}
+	visit(nil, (&app{}).root())
+	if checked < 20 {
+		t.Errorf("only %d commands", checked)
+	}
+	first := strings.Join(strings.Split(works(t, "train", "--help").out, "\n")[:30], "\n")
+	for _, want := range []string{"Everyday:", "--model", "--data", "--batch", "--memory", "--steps", "--lr ", "--out"} {
+		if !strings.Contains(first, want) {
+			t.Errorf("no %q in the first lines:\n%s", want, first)
+		}
 	}
 }
