@@ -30,7 +30,7 @@ type Limit struct {
 	Bytes int64  // of the arena
 }
 
-// Grid is what is measured: every strategy at every limit.
+// Grid measures every strategy at every limit.
 type Grid struct {
 	Job        *train.Job
 	Chain      *chain.Chain // measured

@@ -26,7 +26,7 @@ type Case struct {
 	Strategies []pipeline.Strategy
 }
 
-// Fleet is what is measured: every strategy of every case, a job on some devices, at every limit.
+// Fleet measures every strategy of every case, a job on some devices, at every limit.
 type Fleet struct {
 	Cases       []Case
 	Limits      []units.Size // of each device's arena; shares are of what a plan without a limit needs

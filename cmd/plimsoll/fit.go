@@ -28,17 +28,18 @@ type fitFlags struct {
 
 func (a *app) fit() *cobra.Command {
 	f := &fitFlags{}
-	cmd := command("fit", "Say from a model's graph what memory it needs, and what fits", `Say what memory a model's training step needs with each kind of plan, and how large a batch and an image fit in a limit. The model's
-graph says so alone: nothing is measured, and no step runs. Where the model was measured before, what the limit costs in time is said
-too.
+	cmd := command("fit", "Say from a model's graph what memory it needs, and what fits", `Say what memory a model's training step needs with each kind of plan, and how large a batch and a sample fit in a limit.
 
-A plan that recomputes forgets activations and computes them again; one that offloads moves them to host memory and back. The smallest
-limit is that of the arena, with weights, gradients and optimizer state, as --memory of train takes it, and of plans that offload with
-as much host memory as they like; what is largest keeps within --host-memory, and is found to 2% where a model has more than 40 layers.
-Images are tried in steps of 32 pixels, small ones of 4.
+The model's graph says so alone: nothing is measured, and no step runs. Where the model was measured before, the price of the limit in
+time is said too.`, nil)
+	setDetails(cmd, `A plan that recomputes forgets activations and computes them again. A plan that offloads moves them to host memory and back.
 
-Of several --devices the limit is that of each, and schedules of pipelines are asked; nothing is measured, so that stages are cut by
-the bytes that layers touch, and another cut can need less.`, nil)
+The smallest limit is that of the arena, with weights, gradients and optimizer state, as --memory of train takes it. Plans that offload
+have as much host memory there as they like. The largest batch and sample keep within --host-memory. They are found to 2% where a model
+has more than 40 layers. Images are tried in steps of 32 pixels, small ones of 4; lengths of text in steps of as many tokens.
+
+With several --devices the limit is that of each device, and schedules of pipelines are asked. Stages are cut by the bytes that layers
+touch, so another cut can need less.`)
 	cmd.Example = `  plimsoll fit -m resnet50 --image 224 --batch 256 --memory 8GiB
   plimsoll fit -m densenet121 --image 224 --batch 64 --offload-state optimizer --json
   plimsoll fit -m resnet101 --image 224 --batch 256 --devices "cpu*4" --memory 4GiB`

@@ -29,13 +29,17 @@ type modelList struct {
 }
 
 func (a *app) models() *cobra.Command {
-	cmd := command("models", "List the models", `List the models that -m knows. Layers are those of the chain, the loss included; parameters, for images of the size and as many
-classes as shown, which are those that a model is meant for. Any others are given with --image, --channels and --classes.
+	cmd := command("models", "List the models", `List the models that -m knows, with layers of the chain, the loss included, and parameters for the shown samples and classes.
 
-Families: unet-B-C is the U-Net of B convolutions a level and C channels, unetseg-B-C the same with a class for each pixel, amoebanet-L-F the AmoebaNet-D of L cells and F filters, gpt2-B-C a GPT-2 of B
-blocks and C channels without dropout, llama-B-C a Llama of B blocks and C channels; llama-B-C-H-K-F has H heads, K of keys and values, and F channels in
-its MLP. Language models read text: a sample has --length tokens, and classes are the vocabulary. A name that ends with -tied is that
-of one whose last layer has the embedding's weight, with -untied that of one whose last layer has its own.`, nil)
+A model is meant for these; --image, --length, --channels and --classes give others. A sample of a language model has --length tokens,
+and its classes are the vocabulary.
+
+unet-B-C is the U-Net of B convolutions a level and C channels. unetseg-B-C has a class for each pixel. amoebanet-L-F is the AmoebaNet-D
+of L cells and F filters.
+
+gpt2-B-C is a GPT-2 of B blocks and C channels without dropout. llama-B-C is a Llama of B blocks and C channels. llama-B-C-H-K-F has H
+heads, K heads of keys and values, and F channels in its MLP. With -tied behind the name the last layer has the embedding's weight. With
+-untied it has its own.`, nil)
 	cmd.Example = `  plimsoll models
   plimsoll train -m resnet50 --image 224 --batch 8 --data folder:PATH`
 	cmd.RunE = func(*cobra.Command, []string) error { return a.listModels() }

@@ -84,7 +84,7 @@ type profileFigures struct {
 	StaticBytes   int64               `json:"static_bytes"`
 	HostBytes     int64               `json:"state_host_bytes,omitempty"` // of state that lives in host memory
 	StoreAllBytes int64               `json:"store_all_peak_bytes"`       // static memory included
-	// Of a chain that is measured at several batch sizes: this one, and the others.
+	// Batch is the samples of a step where several numbers were measured, and Others has the other ones.
 	Batch  int               `json:"batch,omitempty"`
 	Others []*profileFigures `json:"other_batches,omitempty"`
 

@@ -100,8 +100,8 @@ func (a *app) train() *cobra.Command {
 	f := &trainFlags{}
 	cmd := command("train", "Measure, plan and train under a memory limit", `Measure a model, plan its training step under a memory limit, train along the plan, and evaluate.
 
---memory limits the device's arena: weights, gradients, optimizer state and activations together. Whatever the limit and the strategy,
-the trained weights are the same bits.`, nil)
+--memory limits the device's arena: weights, gradients, optimizer state and activations together. Whatever the limit, the
+trained weights are the same bits.`, nil)
 	cmd.Example = `  plimsoll train -m resnet32 --data digits --memory 40% --steps 600 --out runs/a
   plimsoll train -m gpt2-4-64 --memory 35% --batch 16 --steps 200 --optimizer adamw
   plimsoll train -m resnet20 --data glyphs --batch 64 --devices "cpu*4" --strategy 1f1b-flush`

@@ -14,7 +14,7 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// Fit is what a model's graph alone says about memory: nothing is measured, and no step runs.
+// Fit holds the memory that a model needs by its graph alone: nothing is measured, and no step runs.
 type Fit struct {
 	Model string `json:"model"`
 	Batch int    `json:"batch"`
@@ -29,7 +29,7 @@ type Fit struct {
 	Kinds         []KindFit `json:"kinds"`
 }
 
-// KindFit is what plans of one kind can do.
+// KindFit holds the limits of plans of one kind.
 type KindFit struct {
 	Kind          string `json:"kind"`
 	Strategy      string `json:"strategy"`       // that stands for it

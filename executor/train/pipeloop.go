@@ -24,16 +24,16 @@ type PipeSummary struct {
 	Devices      []DeviceSummary   `json:"devices"`
 	// Shared says that the devices compete for processors, which no prediction has; nil where each has its own.
 	Shared *SharedProcessors `json:"shared_processors,omitempty"`
-	// Sums is what has added up the gradients of replicas in different processes where Plimsoll has not: "ncclAllReduce", whose bits may
-	// differ from run to run.
+	// Sums names the library that added up the gradients of replicas in different processes: "ncclAllReduce", with bits that may differ from
+	// run to run. It is empty where Plimsoll did.
 	Sums string `json:"sums,omitempty"`
-	// Sent is what went between processes; nil in one process.
+	// Sent counts the messages between processes; nil in one process.
 	Sent *Sent `json:"sent,omitempty"`
 	// Slowest is the task that made others wait longest beyond the plan; nil where none took much longer than the plan says.
 	Slowest *SlowTask `json:"slowest,omitempty"`
 }
 
-// Sent is what went between the processes of a run, evaluations included.
+// Sent counts the messages between the processes of a run, evaluations included.
 type Sent struct {
 	Messages int64 `json:"messages"`
 	Bytes    int64 `json:"bytes"`

@@ -12,7 +12,7 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// Candidate is what a member of the portfolio found.
+// Candidate holds the plan that a member of the portfolio found.
 type Candidate struct {
 	Strategy string
 	Sequence schedule.Sequence // nil when it has none
@@ -23,7 +23,7 @@ type Candidate struct {
 	Reason   string            // why it has no sequence
 }
 
-// Report is what auto found, and why.
+// Report holds the plan that auto chose, and why.
 type Report struct {
 	Candidates []Candidate // every member, in the order of Members
 	// Winner is the member with the best result, from which the sequence was made; of equally fast results the one
