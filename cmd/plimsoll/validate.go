@@ -278,10 +278,10 @@ func writeSmall(w io.Writer, r *bench.Report) {
 			continue
 		}
 		if !said {
-			fmt.Fprintf(w, "%s has the small device; store-all needs %.1f times as much\n", units.Bytes(row.DeviceBytes), float64(r.StoreAllBytes)/float64(row.DeviceBytes))
+			fmt.Fprintf(w, "the small device has %s; store-all needs %.1f times as much\n", units.Bytes(row.DeviceBytes), float64(r.StoreAllBytes)/float64(row.DeviceBytes))
 		}
 		said = true
-		fmt.Fprintf(w, "%s a step there with %s\n", longer(row.MeasuredS/r.Rows[0].StoreAllS), row.Plan.Name())
+		fmt.Fprintf(w, "a step there takes %s with %s\n", longer(row.MeasuredS/r.Rows[0].StoreAllS), row.Plan.Name())
 	}
 }
 
