@@ -43,7 +43,7 @@ THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offlo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-sizes test-judges test-kills race race-processes demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-ingredients paper-torchgpipe bench bench-peers bench-language torch test-torch text-versions notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-sizes test-judges test-kills race race-processes demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-ingredients paper-torchgpipe bench bench-peers bench-language torch test-torch text-versions notices lint fuzz release image clean emulator check-cuda-header gpu-suite gpu-rehearsal
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ test-gpu: ## run the same tests on this machine's GPUs
 
 gpu-suite: ## fill out/gpu-suite, which checks and measures any machine with a GPU (see bench/gpu/README.md)
 	bench/gpu/suite.sh out/gpu-suite $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+gpu-rehearsal: emulator gpu-suite ## type the commands of bench/gpu/README.md in a tree of the tracked files, on the emulated driver (many minutes)
+	bench/gpu/rehearsal.sh $(EMULATOR) out/gpu-suite
 
 check-cuda-header: ## compare our cuda.h with NVIDIA's of CUDA 12.6: make check-cuda-header HEADER=.../cuda.h
 	$(CUDA)/include/check.sh $(HEADER)
@@ -195,9 +198,9 @@ torch: # PyTorch, torchvision and onnx: those of PYTHON, else of PyPI
 	@$(PYTHON) -c 'import torch, torchvision, onnx' 2>/dev/null || $(TORCH) -c 'import torch, torchvision, onnx' 2>/dev/null || \
 		{ $(PYTHON) -m venv out/torch && $(TORCH) -m pip install -q --disable-pip-version-check torch==2.15.0 torchvision onnx; }
 
-test-torch: build torch ## measure PyTorch models, plan them, run the plans with PyTorch, and train language models and ONNX files beside it: that of PYTHON, else of PyPI
+test-torch: build torch ## measure PyTorch models, plan them, run the plans with PyTorch, train language models and ONNX files beside it, and exchange weights of the zoo: that of PYTHON, else of PyPI
 	$(WITH_TORCH) tools/plimsoll_export_test.py
-	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -timeout 30m ./bench/peers/language ./bench/peers/onnx
+	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -timeout 30m ./bench/peers/language ./bench/peers/onnx ./bench/peers/zoo
 
 text-versions: build torch ## train a language model with PyTorch and with every kind of weight versions, three seeds each, into out/text-versions
 	bench/text-versions.sh bin/plimsoll $(WITH_TORCH) out/text-versions

@@ -257,6 +257,9 @@ func (g *Graph) params(n *Node, ps []kernels.Param, sources []Source) error {
 		case g.b.Parts != nil:
 			q.Parts = g.b.Parts(q)
 		}
+		if q.Parts == nil {
+			q.Parts = flattened(n.Op, g.layer.Desc(n.In[0]), q)
+		}
 		var err error
 		if q.Of, err = g.tied(&q); err != nil {
 			return err
@@ -276,6 +279,15 @@ func (g *Graph) params(n *Node, ps []kernels.Param, sources []Source) error {
 		n.Params = append(n.Params, q)
 	}
 	return nil
+}
+
+// flattened returns how files hold the weight of a Linear that reads an image; nil of other parameters.
+func flattened(op kernels.Op, in kernels.Desc, q Parameter) []Part {
+	l, linear := op.(kernels.Linear)
+	if !linear || l.LastAxis || len(in.Shape) != 4 || len(q.Desc.Shape) != 2 || in.Shape[1]*in.Shape[2] == 1 {
+		return nil
+	}
+	return []Part{{Name: q.Name, Rows: q.Desc.Shape[0], Area: in.Shape[1] * in.Shape[2]}}
 }
 
 // matrixOf returns the extent of the weight of a linear layer or a convolution.

@@ -12,6 +12,8 @@ type File struct {
 	Known
 	Channels int  // of its images
 	Text     bool // it reads tokens, not images
+	// About says what was made of the file, a sentence each: what its user cannot see otherwise.
+	About []string
 }
 
 // formats are what reads files, by the ending of their names.

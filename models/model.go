@@ -50,7 +50,8 @@ type Parameter struct {
 	// Of is the parameter of an earlier layer that this one is, and whose gradient gets the sum of both; nil: it is its own. Where
 	// one memory has both layers, Value and Grad of the two are one tensor and two gradients; else each has a copy at Value.
 	Of *Parameter
-	// Parts are how files hold it; nil: as one tensor with its name and shape, that of a convolution with the channels in front.
+	// Parts are how files hold it; nil: as one tensor with its name and shape, that of a convolution with the channels in front. The
+	// weight of a Linear behind an image always has one: see Part.Area.
 	Parts []Part
 
 	// Matrix is the extent of a weight of a linear layer or a convolution (outputs x rest) but the model's last, the head; zero: the
@@ -77,6 +78,9 @@ type Part struct {
 	Rows int // of the parameter's first axis, behind those of the parts before
 	// Transposed is that of a matrix whose columns the file has as rows.
 	Transposed bool
+	// Area is the number of pixels of the image that a Linear reads: memory has a row as H*W,C and the file as C,H*W, which is the
+	// order in which PyTorch flattens an image. 0: the file has rows as they are.
+	Area int
 }
 
 // DType returns the type of the activations, that of a_1; TF32 where products use it.

@@ -2,6 +2,8 @@ package models
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -198,6 +200,7 @@ const (
 
 // tied reports whether the model of a name is tied, if it is as published.
 func tied(name string, published bool) bool {
+	name, _ = cutConstants(name)
 	return strings.HasSuffix(name, tiedSuffix) || published && !strings.HasSuffix(name, untiedSuffix)
 }
 
@@ -206,11 +209,13 @@ func Untied(name string) string {
 	if !OfText(name) || formatOf(name) != nil {
 		return ""
 	}
-	return base(name) + untiedSuffix
+	_, constants := cutConstants(name)
+	return strings.Join(append([]string{base(name) + untiedSuffix}, constants...), ",")
 }
 
-// base returns the name of a language model without what says whether it is tied.
+// base returns the name of a language model without its constants and what says whether it is tied.
 func base(name string) string {
+	name, _ = cutConstants(name)
 	for _, suffix := range []string{tiedSuffix, untiedSuffix} {
 		if cut, ok := strings.CutSuffix(name, suffix); ok && (strings.HasPrefix(cut, "gpt2") || strings.Contains(cut, "llama")) {
 			return cut
@@ -233,10 +238,19 @@ func lookup(name string) (func(name string, c Config) (*Model, error), error) {
 			build = k.Build
 		}
 	}
+	if build == nil && isFile(filepath.Join(name, "config.json")) {
+		return nil, fmt.Errorf("%w: %s is a folder of Hugging Face, which is not read yet: give a model with the sizes in its config.json, as in -m llama-B-C-H-K-F,rope_theta=X,rms_norm_eps=Y, "+
+			"and its weights with --init", ErrUnknown, name)
+	}
 	if build == nil {
 		return nil, names.Unknown(ErrUnknown, name, Names())
 	}
 	return build, nil
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // Names lists what New knows; unet-B-C, unetseg-B-C, amoebanet-L-F, gpt2-B-C and llama-B-C stand for all models of their families.

@@ -40,7 +40,6 @@ type outcome struct {
 type part struct {
 	options
 	outcome
-	vendor   string          // as kernels/library means it
 	memory   int64           // of the device; 0: what it has
 	text     strings.Builder // markdown so far
 	progress io.Writer
@@ -49,11 +48,11 @@ type part struct {
 // measure runs a part of this program, prints its markdown, and writes its outcome to the file -result.
 func (o *options) measure(ctx context.Context, name string, measure func(context.Context, *part) error, out io.Writer) error {
 	p := &part{options: *o, progress: out, outcome: outcome{Part: name, State: green, Started: time.Now().UTC().Truncate(time.Second)}}
-	if err := p.describe(); err != nil {
-		return err
-	}
 	begin := time.Now()
-	err := measure(ctx, p)
+	err := p.describe()
+	if err == nil {
+		err = measure(ctx, p)
+	}
 	p.Seconds = time.Since(begin).Seconds()
 	if err != nil {
 		p.State, p.Summary = red, err.Error()

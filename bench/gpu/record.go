@@ -39,7 +39,7 @@ func runPart(ctx context.Context, o *options, command []string, out io.Writer) e
 	if o.missing == "" {
 		log = p.execute(ctx, o, command)
 	}
-	if err := appendLog(filepath.Join(o.out, "log.txt"), p, log); err != nil {
+	if err := appendLog(filepath.Join(o.out, logName), p, log); err != nil {
 		return err
 	}
 	if err := record(o.out, p); err != nil {

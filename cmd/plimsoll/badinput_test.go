@@ -370,3 +370,44 @@ func TestOurOwnBugsSaySo(t *testing.T) {
 		t.Errorf("with --json the end is not %s: %s", last, errs.String())
 	}
 }
+
+// A file that is not there is said to be missing, whatever it was to be, and nothing else is said of it.
+func TestMissingFilesAreMissing(t *testing.T) {
+	t.Parallel()
+	none := filepath.Join(t.TempDir(), "none")
+	tried := 0
+	for _, args := range []string{
+		"profile -m gpt2-1-16 --data tokens:NONE", "profile -m gpt2-1-16 --data text:NONE", "profile -m tiny --data folder:NONE", "profile -m tiny --data cifar10:NONE",
+		"profile -m tiny --data idx:NONE", "profile -m gpt2-1-16 --tokenizer NONE", "profile -m NONE.onnx", "train -m tiny --init NONE", "evaluate -m tiny --weights NONE",
+		"train -m tiny --profile NONE", "train -m tiny --plan NONE", "plan -c NONE --memory 40%", "check -c NONE -p NONE", "import NONE", "report NONE", "tokenize --data text:NONE -o x",
+	} {
+		tried++
+		r := plimsoll(t, strings.Fields(strings.ReplaceAll(args, "NONE", none))...)
+		missing := strings.Contains(r.err, "no such file") || strings.Contains(r.err, "there is no folder")
+		if r.code != exitUsage || !missing || !strings.Contains(r.err, none) || strings.Contains(r.err, "corrupt") || strings.Contains(r.err, "repair") {
+			t.Errorf("%s: exit code %d, %s", args, r.code, r.err)
+		}
+	}
+	if tried != 16 {
+		t.Errorf("%d were tried", tried)
+	}
+}
+
+// What Hugging Face publishes is told from what is corrupt: what is not read yet, and what to give.
+func TestFoldersOfHuggingFace(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	for _, name := range []string{"config.json", "tokenizer.json", "model.safetensors.index.json"} {
+		write(t, filepath.Join(folder, name), "{}")
+	}
+	for args, want := range map[string]string{
+		"train -m FOLDER":                       "is a folder of Hugging Face, which is not read yet: give a model with the sizes in its config.json",
+		"train -m gpt2-1-16 --init FOLDER":      "has Hugging Face's weights in several files, which are not read yet",
+		"evaluate -m tiny --weights FOLDER":     "has Hugging Face's weights in several files, which are not read yet",
+		"train -m gpt2-1-16 --tokenizer FOLDER": "its tokenizer.json is not read yet",
+	} {
+		if r := plimsoll(t, strings.Fields(strings.ReplaceAll(args, "FOLDER", folder))...); r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%s: exit code %d, %s, want %s", args, r.code, r.err, want)
+		}
+	}
+}

@@ -44,7 +44,7 @@ func (f *weightsFlags) open(ctx context.Context) (*train.Job, *train.Runner, err
 	if n, err := f.job.count(); err == nil && n > 1 {
 		return nil, nil, usage(fmt.Errorf("--devices %s: one device runs the model forward", f.job.devices))
 	}
-	f.job.optimizer, f.job.momentum = "sgd", 0
+	f.job.optimizer, f.job.momentum, f.job.start = "sgd", 0, f.weights
 	job, err := f.job.open()
 	if err != nil {
 		return nil, nil, err

@@ -58,6 +58,8 @@ type jobFlags struct {
 	onSkip        func(error)       // is told of every bad sample that is passed over
 	note          func(text string) // is told of kernels that are not used
 	until         context.Context   // whose end gives up what runs on the devices; nil: it is finished
+	told          bool              // what was made of the model's file
+	start         string            // weights that the model begins with; "": those of the seed
 }
 
 func (f *jobFlags) register(a *app, cmd *cobra.Command) {
@@ -152,16 +154,25 @@ func countDevices(spec string) (n int, err error) {
 
 // open checks the flags and opens the job.
 func (f *jobFlags) open() (*train.Job, error) {
-	if err := f.checkJob(); err != nil {
+	s, err := f.spec()
+	if err != nil {
 		return nil, err
 	}
-	if err := f.ofFile(); err != nil {
-		return nil, err
+	return train.Open(s)
+}
+
+// spec checks the flags and returns the job that they say.
+func (f *jobFlags) spec() (s train.Spec, err error) {
+	if err := f.checkJob(); err != nil {
+		return s, err
+	}
+	if err := firstOf(f.ofFile(), f.takeConstants()); err != nil {
+		return s, err
 	}
 	if models.OfText(f.model) {
 		f.config.Image, f.data = f.length, cmp.Or(f.data, "opticks")
 	} else if f.tokenizer != "" {
-		return nil, usage(fmt.Errorf("--tokenizer %s: --model %s reads images: leave it out", f.tokenizer, f.model))
+		return s, usage(fmt.Errorf("--tokenizer %s: --model %s reads images: leave it out", f.tokenizer, f.model))
 	}
 	if models.Segments(f.model) {
 		f.data = cmp.Or(f.data, "shapes")
@@ -169,16 +180,16 @@ func (f *jobFlags) open() (*train.Job, error) {
 	f.data = cmp.Or(f.data, "digits")
 	update, err := f.update()
 	if err != nil {
-		return nil, usage(err)
+		return s, usage(err)
 	}
 	if f.config.DType, err = kernels.ParseFloat(f.dtype); err != nil {
-		return nil, usage(fmt.Errorf("--dtype: %w", err))
+		return s, usage(fmt.Errorf("--dtype: %w", err))
 	}
 	offload, err := executor.ParseOffloading(cmp.Or(f.offload, executor.OffloadNothing.String()))
 	if err != nil {
-		return nil, usage(fmt.Errorf("--offload-state: %w", err))
+		return s, usage(fmt.Errorf("--offload-state: %w", err))
 	}
-	return train.Open(train.Spec{
+	return train.Spec{
 		Model: f.model, Config: f.config, Data: f.data, Tokenizer: f.tokenizer, Seed: f.seed, Devices: f.devices, Threads: f.threads, Update: update,
 		Reference: f.reference, NoGraph: f.noGraph, Vendor: f.vendor, VendorPath: f.vendorPath, Note: f.note,
 		Microbatches: f.microbatches, Parts: f.parts, Processes: f.processes,
@@ -186,7 +197,7 @@ func (f *jobFlags) open() (*train.Job, error) {
 			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos, Until: f.until, Local: f.local,
 		},
 		SkipBad: f.skipBad, OnSkip: f.onSkip, Offload: offload,
-	})
+	}, nil
 }
 
 // checkJob refuses flags that mean nothing, whatever the others say.
@@ -218,6 +229,12 @@ func (f *jobFlags) ofFile() error {
 	if !is || err != nil {
 		return usage(err)
 	}
+	for _, sentence := range file.About {
+		if !f.told {
+			f.note(f.model + ": " + sentence)
+		}
+	}
+	f.told = true
 	for _, v := range []struct {
 		flag string
 		to   *int

@@ -39,7 +39,8 @@ of L cells and F filters.
 
 gpt2-B-C is a GPT-2 of B blocks and C channels without dropout. llama-B-C is a Llama of B blocks and C channels. llama-B-C-H-K-F has H
 heads, K heads of keys and values, and F channels in its MLP. With -tied behind the name the last layer has the embedding's weight. With
--untied it has its own.`, nil)
+-untied it has its own. Constants stand at the end of a name, as in llama-B-C,rope_theta=500000,rms_norm_eps=1e-6 and
+gpt2-B-C,layer_norm_epsilon=1e-6.`, nil)
 	cmd.Example = `  plimsoll models
   plimsoll train -m resnet50 --image 224 --batch 8 --data folder:PATH`
 	cmd.RunE = func(*cobra.Command, []string) error { return a.listModels() }

@@ -71,3 +71,16 @@ func TestONNXFiles(t *testing.T) {
 		}
 	}
 }
+
+// What was made of a file is said once; a number of classes that nobody gave is nobody's to leave out.
+func TestONNXFilesSayWhatTheyAre(t *testing.T) {
+	t.Parallel()
+	r := works(t, "fit", "-m", onnxFile("tiny"), "--memory", "4MiB")
+	if strings.Count(r.err, "2 batchnorm, 3 conv2d, 2 linear; 17 tensors of 1,092 numbers") != 1 {
+		t.Error(r.err)
+	}
+	r = plimsoll(t, "train", "-m", onnxFile("tiny"), "--data", "glyphs")
+	if want := "has 10 classes, and data set glyphs has 62: give data with at most as many, or export the model with 62"; r.code != exitUsage || !strings.Contains(r.err, want) || strings.Contains(r.err, "leave it out") {
+		t.Errorf("exit code %d, %s, want %s", r.code, r.err, want)
+	}
+}

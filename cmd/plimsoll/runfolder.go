@@ -158,6 +158,14 @@ func (f *runFolder) keep() train.Saves {
 	return train.Saves{Dir: f.saves, Every: f.flags.every, Final: f.Path(finalFile)}
 }
 
+// choices returns those of algorithms in the run that is in the folder, for a run that goes on; nil when nothing says them.
+func (f *runFolder) choices() json.RawMessage {
+	if f == nil || f.was == nil {
+		return nil
+	}
+	return f.was.Choices
+}
+
 // ended returns the file of a run that has ended, nil when that which is asked for is not in the folder or has not. Errors:
 // train.ErrOtherRun.
 func (f *runFolder) ended(r *train.Run) (*train.RunFile, error) {

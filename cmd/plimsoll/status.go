@@ -118,7 +118,7 @@ func (a *app) noteWhenEnded(ctx context.Context, text string) (done func()) {
 func (a *app) warn(format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	line := visible.Lines(fmt.Sprintf(format, args...))
+	line := visible.Clip(visible.Lines(fmt.Sprintf(format, args...)))
 	if a.drawn {
 		line, a.drawn = erase+line, false
 	}

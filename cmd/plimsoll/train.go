@@ -331,10 +331,16 @@ func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *plan
 	}
 	f.job.microbatches, f.job.peerBandwidth = f.pipe.parts(), f.pipe.links.peerBandwidth
 	f.job.onSkip = func(err error) { a.note("passed over: %v", err) }
+	f.job.start = f.init
 	if err := f.findBatch(ctx, a, p); err != nil {
 		return nil, err
 	}
-	job, err := f.job.open()
+	spec, err := f.job.spec()
+	if err != nil {
+		return nil, err
+	}
+	spec.Choices = place.choices()
+	job, err := f.processes.OpenJob(ctx, spec)
 	if err != nil {
 		return nil, err
 	}

@@ -291,8 +291,9 @@ func (f *trainFlags) bring(ctx context.Context, a *app) error {
 
 // decision is what rank 0 tells the others before a run.
 type decision struct {
-	Chain *chain.Chain
-	Plan  *pipeline.Plan // nil: there is nothing to do
+	Chain   *chain.Chain
+	Plan    *pipeline.Plan  // nil: there is nothing to do
+	Choices json.RawMessage `json:",omitempty"` // of algorithms, with those that the plan has brought
 }
 
 // tell tells the other processes what was planned.
@@ -300,7 +301,7 @@ func (a *app) tell(ctx context.Context, r *train.Run) error {
 	if r.World == nil {
 		return nil
 	}
-	p := decision{Chain: r.Chain}
+	p := decision{Chain: r.Chain, Choices: r.Job.Choices}
 	if r.Pipe != nil {
 		p.Plan = r.Pipe.Plan
 	}
@@ -325,6 +326,7 @@ func (a *app) told(ctx context.Context, f *trainFlags, r *train.Run) (done bool,
 	if p.Plan == nil {
 		return true, nil
 	}
+	r.Job.Choices = p.Choices
 	if r.Pipe, err = r.Job.PipeOf("the plan of rank 0", p.Plan, p.Chain, f.pipe.Corrections); err != nil {
 		return false, err
 	}

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,10 +57,13 @@ func Encode(w io.Writer, from Source, m Meta) error {
 	return safetensors.Write(io.MultiWriter(w, h), metadata, tensors)
 }
 
-// Export writes a model's weights and buffers to path: with the names, shapes and metadata that PyTorch expects of them.
-func Export(path string, from Source, batches Batches) error {
+// Export writes a model's weights and buffers to path: with the names, shapes and metadata that PyTorch expects of them, and more of
+// metadata, about the model.
+func Export(path string, from Source, batches Batches, about map[string]string) error {
+	metadata := map[string]string{"format": "pt"}
+	maps.Copy(metadata, about)
 	return atomicfile.WriteFile(path, func(w io.Writer) error {
-		return safetensors.Write(w, map[string]string{"format": "pt"}, collect(from, inference, batches))
+		return safetensors.Write(w, metadata, collect(from, inference, batches))
 	})
 }
 
@@ -92,17 +96,23 @@ func Fits(path string, model []executor.Tensor) (auxiliary int, err error) {
 			auxiliary++
 		}
 	}
-	return auxiliary, err
+	return auxiliary, ofSeveral(path, err)
 }
 
 // openFiles opens a file, or the shards in a folder.
 func openFiles(path string) ([]*safetensors.File, error) {
 	if isFolder(path) {
+		if numbers, err := shardNumbers(path); err == nil && len(numbers) == 0 {
+			return nil, noWeights(path)
+		}
 		c, err := openShards(path)
 		if err != nil {
 			return nil, err
 		}
 		return c.files, nil
+	}
+	if err := textFile(path); err != nil {
+		return nil, err
 	}
 	f, err := safetensors.Open(path)
 	return []*safetensors.File{f}, err

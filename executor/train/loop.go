@@ -253,7 +253,7 @@ func (l *loop) keepWeights() {
 	}
 	err := l.Saves.Dir.Check()
 	if err == nil {
-		err = checkpoint.Export(l.Saves.Final, l.m, l.seen(l.step))
+		err = checkpoint.Export(l.Saves.Final, l.m, l.seen(l.step), l.Job.constants())
 	}
 	if err != nil {
 		l.out.Unsaved = errors.Join(l.out.Unsaved, fmt.Errorf("the trained weights are not saved: %w", err))

@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"plimsoll/executor"
@@ -24,9 +23,7 @@ const FinalWeights = "final.safetensors"
 // does is a forward, which takes less. weights is a safetensors file, a checkpoint's folder, or that of a run that has ended. The caller
 // closes the runner. Errors: those of checkpoint.Import; ErrSpec for a device that is too small.
 func (j *Job) Predictor(ctx context.Context, k strategy.Kind, weights string) (*Runner, error) {
-	if final := filepath.Join(weights, FinalWeights); isFile(final) {
-		weights = final
-	}
+	weights = weightsIn(weights)
 	if _, err := checkpoint.Fits(weights, j.Work.Tensors()); err != nil {
 		return nil, fmt.Errorf("--weights %w", err)
 	}

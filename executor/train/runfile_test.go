@@ -24,11 +24,11 @@ func TestRunFile(t *testing.T) {
 	if notes, err := read.Compare(path, r); err != nil || len(notes) > 0 {
 		t.Errorf("the same run: %v, %v", notes, err)
 	}
-	f.Summary, f.Text = json.RawMessage(`{"loss":0.5}`), "loss 0.5\n"
+	f.Summary, f.Text, f.Choices = json.RawMessage(`{"loss":0.5}`), "loss 0.5\n", json.RawMessage(`[{"algorithm":"ours"}]`)
 	if err := f.Write(path); err != nil {
 		t.Fatal(err)
 	}
-	if read, err = ReadRunFile(path); err != nil || string(read.Summary) != string(f.Summary) || read.Text != f.Text {
+	if read, err = ReadRunFile(path); err != nil || string(read.Summary) != string(f.Summary) || string(read.Choices) != string(f.Choices) || read.Text != f.Text {
 		t.Errorf("%+v, %v", read, err)
 	}
 	r.MaxNorm = 2

@@ -64,6 +64,26 @@ func NewWorld(ctx context.Context, w *world.World, transport Transport, devices 
 	return all, nil
 }
 
+// OpenJob opens a job in all processes: in rank 0 first, and then in the others, whose kernels repeat the choices of rank 0's. All
+// processes call it together. Without a world it is Open.
+func (w *World) OpenJob(ctx context.Context, s Spec) (*Job, error) {
+	if w == nil {
+		return Open(s)
+	}
+	var err error
+	if w.Rank() > 0 {
+		if s.Choices, err = w.Broadcast(ctx, 0, nil); err != nil {
+			return nil, err
+		}
+		return Open(s)
+	}
+	j, err := Open(s)
+	if err == nil {
+		_, err = w.Broadcast(ctx, 0, j.Choices)
+	}
+	return j, err
+}
+
 // Threads returns how many the kernels of each process have where nobody says it: its part of the cores of its machine. All have the
 // same number, which decides how much memory kernels work in.
 func (w *World) Threads() int {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	_ "embed" // for opticks.txt.gz
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -67,8 +68,11 @@ var tokensInfo = Info{
 			return nil, fmt.Errorf("%w: data set tokens:%s has tokens, and --tokenizer %s makes them of text: leave it out", ErrOption, path, o.Tokenizer)
 		}
 		all, size, err := tokenizer.OpenFile(path)
-		if err != nil {
+		switch {
+		case errors.Is(err, tokenizer.ErrFile):
 			return nil, fmt.Errorf("data set tokens: %w: %w", ErrCorrupt, err)
+		case err != nil:
+			return nil, fmt.Errorf("data set tokens: %w: %w", ErrUnreadable, err)
 		}
 		return newText("tokens:"+path, o, "", all, size)
 	},
