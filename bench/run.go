@@ -43,7 +43,11 @@ func RunTrace(r *train.Run, o *train.Outcome) (*trace.Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.Trace()
+	t, err := c.Trace()
+	if s := o.Pipe.Shared; err == nil && s != nil {
+		t.Meta[Processors] = s.String()
+	}
+	return t, err
 }
 
 // runStep is the step of a finished run.

@@ -266,6 +266,9 @@ func (r *Report) WriteFolder(folder string, facts ...report.Fact) error {
 		return err
 	}
 	t.Meta["limit"] = r.Rows[0].Limit
+	if s := r.Rows[0].Shared; s != nil {
+		t.Meta["processors"] = s.String()
+	}
 	if err := t.WriteFile(filepath.Join(folder, "trace.json")); err != nil {
 		return err
 	}

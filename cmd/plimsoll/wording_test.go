@@ -98,6 +98,11 @@ func TestSharedProcessorsAreSaid(t *testing.T) {
 	if text := works(t, "report", out).out; !strings.Contains(text, said) {
 		t.Errorf("report does not say it:\n%s", text)
 	}
+	for _, file := range []string{"report.html", "trace.json"} {
+		if text := read(t, filepath.Join(out, file)); !strings.Contains(text, said[1:]) {
+			t.Errorf("%s does not say it", file)
+		}
+	}
 	if text := works(t, of("validate")...).out; !strings.Contains(text, "cpu*2 on ") {
 		t.Errorf("validate does not say it:\n%s", text)
 	}
