@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"plimsoll/internal/names"
+	"plimsoll/internal/units"
 	"plimsoll/kernels"
 )
 
@@ -159,6 +160,36 @@ func OfText(name string) bool {
 	}
 	return slices.ContainsFunc(Texts(), func(k Known) bool { return k.Name == base(name) }) ||
 		strings.HasPrefix(name, "gpt2-") || strings.HasPrefix(name, "llama-")
+}
+
+// SampleSize holds the size of a model's sample. Image is set for models of images, Length for language models.
+type SampleSize struct {
+	Image  int `json:"image,omitempty"`  // pixels, of each side
+	Length int `json:"length,omitempty"` // tokens of a text
+}
+
+// SizeOf returns the size of a sample of a model from Config.Image.
+func SizeOf(name string, image int) SampleSize {
+	if OfText(name) {
+		return SampleSize{Length: image}
+	}
+	return SampleSize{Image: image}
+}
+
+// Describe returns a size as text: "224x224", "64 tokens".
+func (s SampleSize) Describe() string {
+	if s.Length > 0 {
+		return units.Count(s.Length, "token")
+	}
+	return fmt.Sprintf("%dx%d", s.Image, s.Image)
+}
+
+// Samples returns a number of samples with their size as text: "32 images of 224x224", "32 samples of 64 tokens".
+func (s SampleSize) Samples(n int) string {
+	if s.Length > 0 {
+		return units.Count(n, "sample") + " of " + s.Describe()
+	}
+	return units.Count(n, "image") + " of " + s.Describe()
 }
 
 // What the names of language models may end with: whether the last layer's weight is the embedding's, where that is not as published.

@@ -20,13 +20,14 @@ import (
 
 // app is what all commands share: where they read and write, and the flags that every command takes.
 type app struct {
-	in    io.Reader
-	out   io.Writer // results alone, without control characters
-	err   *stream   // progress, notes and errors
-	args  []string  // the command line
-	json  bool
-	quiet bool
-	rank  int // of this process, of several; 0 speaks for all
+	in      io.Reader
+	out     io.Writer // results alone, without control characters
+	err     *stream   // progress, notes and errors
+	args    []string  // the command line
+	json    bool
+	quiet   bool
+	verbose bool // of commands that print statistics on request
+	rank    int  // of this process, of several; 0 speaks for all
 
 	causes *causePipe // to the launch that has started this process; nil where none has
 
@@ -79,6 +80,7 @@ func (a *app) root() *cobra.Command {
 schedule under a memory limit, runs exactly that schedule, and reports prediction beside measurement.
 
 Sizes are written as 4GiB, 512MB or 123, memory also as a share of what the plain step needs: 40%.
+
 Exit codes: 0 done, 1 the run failed, 2 bad usage or input, 3 it does not fit.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,

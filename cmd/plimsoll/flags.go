@@ -65,31 +65,31 @@ func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	f.note = func(text string) { a.note("%s", text) }
 	s := cmd.Flags()
 	f.set = s
-	s.StringVarP(&f.model, "model", "m", "", "model of the zoo: resnet50, resnet20, densenet121, ...; or an ONNX file, NAME.onnx")
+	s.StringVarP(&f.model, "model", "m", "", "model of the zoo (plimsoll models lists them), or an ONNX file, NAME.onnx")
 	s.IntVar(&f.config.Image, "image", 32, "height and width of the images, pixels")
-	s.StringVar(&f.tokenizer, "tokenizer", "", "what makes tokens of text: bytes, or a folder with GPT-2's encoder.json and vocab.bpe (default: bytes)")
+	s.StringVar(&f.tokenizer, "tokenizer", "", "bytes, or a folder with encoder.json and vocab.bpe (default: bytes)")
 	s.IntVar(&f.length, "length", 64, "tokens of a sample, of language models")
 	f.config.Batch = 32
-	s.Var(&batchFlag{images: &f.config.Batch, max: &f.largest}, "batch", "images, or samples of text, of a step; train also takes max: as many as fit in the limit")
+	s.Var(&batchFlag{images: &f.config.Batch, max: &f.largest}, "batch", "samples of a step, or max (train): as many as fit")
 	s.IntVar(&f.config.Channels, "channels", 3, "channels of the images")
 	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")
-	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "type of the activations: float32 or bf16; tf32 is float32 with rounded products; weights and sums are float32")
-	s.StringVar(&f.data, "data", "", "data set: "+strings.Join(data.Names(), ", ")+" (default: digits, shapes for models that segment, opticks for language models)")
+	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "activations: float32, tf32 (rounded products) or bf16")
+	s.StringVar(&f.data, "data", "", "data set: "+strings.Join(data.Names(), ", ")+" (default: digits; shapes for segmentation; opticks for text)")
 	s.BoolVar(&f.skipBad, "skip-bad", false, "pass over samples whose files are corrupt, and count them")
 	s.Uint64Var(&f.seed, "seed", 1, "seed of weights, dropout and data")
 	s.StringVar(&f.devices, "devices", "cpu", "device: cpu")
-	s.Var(&f.deviceMemory, "device-memory", "memory of the device, of parts together: what does not fit is as on a device of this size, as in 8GiB (default: what there is)")
-	s.Var(&f.bandwidth, "bandwidth", "slow the cpu's link to host memory down to this, as in 1GB/s (default: as fast as memory)")
-	s.Uint64Var(&f.chaos, "chaos", 0, "delay the cpu's streams at random, by this seed: times change, bits must not (default: off)")
-	s.IntVar(&f.threads, "threads", 0, "threads of the kernels (default: every core, divided among the processes of a machine)")
-	s.BoolVar(&f.noGraph, "no-graph", false, "issue every step call by call, also on a device that could repeat it as one graph")
-	s.BoolVar(&f.reference, "reference", false, "compute with the reference kernels: every type, in plain Go, slow; cpu only")
-	s.Var(newOneOf(&f.vendor, "prefer", "refuse", "require"), "vendor", "NVIDIA's cuDNN and cuBLAS on a GPU: refuse, prefer or require")
-	s.StringVar(&f.vendorPath, "vendor-path", "", "folders where those are looked for first (default: $PLIMSOLL_CUDA_LIBRARIES)")
+	s.Var(&f.deviceMemory, "device-memory", "memory of the device, as in 8GiB (default: all of it)")
+	s.Var(&f.bandwidth, "bandwidth", "slow the cpu's link to host memory to this, as in 1GB/s (default: off)")
+	s.Uint64Var(&f.chaos, "chaos", 0, "seed of random delays of the cpu's streams (default: off)")
+	s.IntVar(&f.threads, "threads", 0, "threads of the kernels (default: every core, divided among processes)")
+	s.BoolVar(&f.noGraph, "no-graph", false, "issue every step call by call, not as one graph")
+	s.BoolVar(&f.reference, "reference", false, "compute with the reference kernels, in plain Go: slow; cpu only")
+	s.Var(newOneOf(&f.vendor, "prefer", "refuse", "require"), "vendor", "cuDNN and cuBLAS on a GPU: refuse, prefer or require")
+	s.StringVar(&f.vendorPath, "vendor-path", "", "folders with these libraries (default: $PLIMSOLL_CUDA_LIBRARIES)")
 	f.optimizerFlags.register(cmd)
 }
 
-// batchFlag is a number of images, or max, or several numbers.
+// batchFlag is a number of samples, or max, or several numbers.
 type batchFlag struct {
 	images *int
 	max    *bool
@@ -110,7 +110,7 @@ func (f *batchFlag) Set(text string) (err error) {
 	}
 	first, more, several := strings.Cut(text, ",")
 	if *f.images, err = strconv.Atoi(first); err != nil || several && f.more == nil {
-		return fmt.Errorf("give a number of images, max with train, or several with profile")
+		return fmt.Errorf("give a number of samples, max with train, or several with profile")
 	}
 	if f.more == nil {
 		return nil
@@ -119,7 +119,7 @@ func (f *batchFlag) Set(text string) (err error) {
 		first, more, several = strings.Cut(more, ",")
 		n, err := strconv.Atoi(first)
 		if err != nil || n == *f.images || slices.Contains(*f.more, n) {
-			return fmt.Errorf("%q is no other number of images", first)
+			return fmt.Errorf("%q is no other number of samples", first)
 		}
 		*f.more = append(*f.more, n)
 	}
@@ -127,11 +127,11 @@ func (f *batchFlag) Set(text string) (err error) {
 }
 
 // Type implements pflag.Value.
-func (f *batchFlag) Type() string { return "images" }
+func (f *batchFlag) Type() string { return "samples" }
 
 // registerOffload registers the flag of commands that can keep state in host memory.
 func (f *jobFlags) registerOffload(cmd *cobra.Command) {
-	cmd.Flags().Var(newOneOf(&f.offload, executor.OffloadingNames()...), "offload-state", "keep state in page-locked host memory: none, optimizer (the optimizer's state) or weights (weights too)")
+	cmd.Flags().Var(newOneOf(&f.offload, executor.OffloadingNames()...), "offload-state", "keep in host memory: none, optimizer or weights (both)")
 }
 
 // mostClasses bounds a slip of the finger: ImageNet has 21,841 classes.
@@ -211,7 +211,7 @@ func (f *jobFlags) checkJob() error {
 		return err
 	}
 	if f.largest {
-		return usage(errors.New("--batch max is for train: give a number of images"))
+		return usage(errors.New("--batch max is for train: give a number of samples"))
 	}
 	if f.threads < 0 {
 		return usage(fmt.Errorf("--threads is %d: give a number from 1, or 0 for every core", f.threads))
@@ -311,14 +311,14 @@ type strategyFlags struct{ strategy.Options }
 func (f *strategyFlags) register(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.Slots, "slots", 0, "rotor, offload-dynprog: memory slots (default 500)")
 	cmd.Flags().IntVar(&f.PofoSlots, "pofo-slots", 0, "pofo: N, more of which keep more alternatives (default 50)")
-	cmd.Flags().IntVar(&f.States, "states", 0, "branch-and-bound: states that the search keeps, 100 bytes each (default 1048576; in auto 65536)")
+	cmd.Flags().IntVar(&f.States, "states", 0, "branch-and-bound: states kept (default 1048576; in auto 65536)")
 	cmd.Flags().IntVar(&f.Segments, "segments", 0, "periodic: segments (default: the best number)")
 }
 
 // registerTolerance registers the flag of commands that plan for one limit.
 func (f *strategyFlags) registerTolerance(cmd *cobra.Command) {
 	f.Tolerance = auto.DefaultTolerance
-	cmd.Flags().Var((*tolerance)(&f.Tolerance), "tolerance", "auto: take the plan with the least to transfer of those that are at most so much slower than the fastest, with what transfers take from computation; 0: the fastest by simulation alone")
+	cmd.Flags().Var((*tolerance)(&f.Tolerance), "tolerance", "auto: among plans within this share of the fastest, take the one that transfers least")
 }
 
 // tolerance is a flag with a part of something, from 0 to 1: "1%" or "0.01".

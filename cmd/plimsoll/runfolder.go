@@ -45,7 +45,7 @@ func (f *keepFlags) register(cmd *cobra.Command) {
 	f.out.register(cmd, "", "folder for the run's files")
 	s.IntVar(&f.every, "checkpoint-every", 0, "steps between checkpoints in --out (default: only when interrupted)")
 	s.IntVar(&f.keep, "keep", 3, "checkpoints that are kept, the newest")
-	s.BoolVar(&f.resume, "resume", false, "go on from the newest checkpoint in --out, or begin when there is none; a run that has ended is shown again")
+	s.BoolVar(&f.resume, "resume", false, "continue the run in --out from its newest checkpoint, or begin one")
 	s.BoolVar(&f.force, "force", false, "begin anew, whatever run is in --out: its files are removed")
 }
 
@@ -311,7 +311,7 @@ func (f *runFolder) end(r *train.Run, o *train.Outcome, figures *trainFigures) e
 		return err
 	}
 	var text strings.Builder
-	figures.write(&text, r)
+	figures.write(&text, r, f.app.verbose)
 	return f.write(r, summary, text.String())
 }
 

@@ -146,7 +146,7 @@ func TestTrainAccumulates(t *testing.T) {
 	if same := alone("--accumulate", "4", "--strategy", "1f1b-flush"); parts.WeightsSHA256 != flush.WeightsSHA256 || less.WeightsSHA256 != flush.WeightsSHA256 || same.WeightsSHA256 != flush.WeightsSHA256 || same.Pipe == nil {
 		t.Errorf("%s, along a plan %s, by a schedule %s, of a flush %s", parts.WeightsSHA256, less.WeightsSHA256, same.WeightsSHA256, flush.WeightsSHA256)
 	}
-	if text := works(t, "train", "-m", "tiny", "--accumulate", "4", "--batch", "8", "--image", "16", "--steps", "1", "--profile-steps", "3", "-q").out; !strings.Contains(text, "1 step of 8 images") || !strings.Contains(text, "4 parts of 2 images a step") {
+	if text := works(t, "train", "-m", "tiny", "--accumulate", "4", "--batch", "8", "--image", "16", "--steps", "1", "--profile-steps", "3", "-q").out; !strings.Contains(text, "steps     1 of 8 images") || !strings.Contains(text, "4 of 2 images a step, each runs the plan") {
 		t.Errorf("%s", text)
 	}
 }

@@ -202,7 +202,7 @@ func (a *app) validatePipelines(ctx context.Context, f *validateFlags) (err erro
 			return err
 		}
 	}
-	if err := a.print(r, func(w io.Writer) { _ = r.Text(w) }); err != nil { // as all that is printed, it is not worth failing for
+	if err := a.print(r, func(w io.Writer) { _ = r.Text(w, a.verbose) }); err != nil { // as all that is printed, it is not worth failing for
 		return err
 	}
 	return broken(r.Failures(), len(r.Rows), "rows")

@@ -44,16 +44,16 @@ type worldFlags struct {
 
 func (f *worldFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.StringVar(&f.size, "world", "", "run in so many processes, each with its own --devices, or auto: as many as the launcher has started (see plimsoll launch)")
-	s.IntVar(&f.rank, "rank", -1, "number of this process, from 0 (default: the launcher's)")
-	s.StringVar(&f.master, "master", "", "host and port where rank 0 listens, as in node0:29500 (default: the launcher's)")
-	s.Var(newOneOf(&f.transport, "tcp", "mpi", "nccl"), "transport", "what moves tensors between processes: tcp, mpi under mpiexec, by a library with the standard ABI of MPI 5.0, or nccl, between GPUs")
-	s.StringVar(&f.secret, "secret-file", "", "file with the secret that all processes share (default: $PLIMSOLL_SECRET; without one they are on one machine)")
-	s.StringVar(&f.certificate, "tls-certificate", "", "certificate of this process, PEM, with --tls-key and --tls-ca (default: keys made of the secret)")
+	s.StringVar(&f.size, "world", "", "processes of the run; auto: as many as were launched")
+	s.IntVar(&f.rank, "rank", -1, "number from 0; -1: the launcher's")
+	s.StringVar(&f.master, "master", "", "host:port where rank 0 listens (default: the launcher's)")
+	s.Var(newOneOf(&f.transport, "tcp", "mpi", "nccl"), "transport", "transport of tensors: tcp, mpi or nccl")
+	s.StringVar(&f.secret, "secret-file", "", "file with the processes' secret (default: $PLIMSOLL_SECRET)")
+	s.StringVar(&f.certificate, "tls-certificate", "", "certificate of this process, PEM (default: the secret's)")
 	s.StringVar(&f.key, "tls-key", "", "its private key, PEM")
-	s.StringVar(&f.authority, "tls-ca", "", "certificate of who has signed those of all processes, PEM")
-	s.DurationVar(&f.timeout, "rendezvous-timeout", 2*time.Minute, "how long processes wait for each other at the beginning")
-	s.DurationVar(&f.patience, "lost-after", 10*time.Second, "a process that says nothing for so long is lost, and the run with it")
+	s.StringVar(&f.authority, "tls-ca", "", "certificate of the authority that signed all of them, PEM")
+	s.DurationVar(&f.timeout, "rendezvous-timeout", 2*time.Minute, "longest wait for all processes")
+	s.DurationVar(&f.patience, "lost-after", 10*time.Second, "silence after which a process is lost")
 }
 
 // processOnly are the flags that mean nothing in one process.

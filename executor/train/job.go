@@ -125,11 +125,14 @@ func (j *Job) Tokens() int {
 
 // Samples says what so many samples are: "32 images", "32 samples of 64 tokens".
 func (j *Job) Samples(n int) string {
-	if t := j.Tokens(); t > 0 {
-		return fmt.Sprintf("%s of %s", units.Count(n, "sample"), units.Count(t, "token"))
+	if j.Tokens() > 0 {
+		return j.SampleSize().Samples(n)
 	}
 	return units.Count(n, "image")
 }
+
+// SampleSize returns the size of a sample.
+func (j *Job) SampleSize() models.SampleSize { return models.SizeOf(j.Model, j.Config.Image) }
 
 // Rate says what so many samples per second are: "312 images/s", "19.9k tokens/s".
 func (j *Job) Rate(samples float64) string {

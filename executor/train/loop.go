@@ -241,8 +241,10 @@ func (l *loop) finish() {
 	o.Measured = l.recent.Middle()
 	o.Measured.Live, o.MeasuredS, o.StateWaitS = live, o.Measured.Step, o.Measured.StateWait
 	if l.busy > 0 {
-		o.ImagesPerS = float64(l.ran*l.Job.Images()) / l.busy.Seconds()
-		o.TokensPerS = o.ImagesPerS * float64(l.Job.Tokens())
+		o.SamplesPerS = float64(l.ran*l.Job.Images()) / l.busy.Seconds()
+		if o.TokensPerS = o.SamplesPerS * float64(l.Job.Tokens()); l.Job.Tokens() == 0 {
+			o.ImagesPerS = o.SamplesPerS
+		}
 		o.DataWaitShare = l.waited.Seconds() / l.busy.Seconds()
 		if l.e != nil {
 			o.Idle = l.idle.shares(l.busy.Seconds())

@@ -90,11 +90,12 @@ type Summary struct {
 	// State is what offloaded state costs beside the predicted time, and StateWaitS for how long a step waited for it.
 	State         *executor.StateCost `json:"state,omitempty"`
 	StateWaitS    float64             `json:"state_wait_s_per_step,omitempty"`
-	HostBytes     int64               `json:"host_bytes"`        // of page-locked memory
-	CopiesBytes   int64               `json:"host_copies_bytes"` // of which for what is offloaded
-	ImagesPerS    float64             `json:"images_per_s"`      // without evaluations and checkpoints; samples of text
-	TokensPerS    float64             `json:"tokens_per_s,omitempty"`
-	DataWaitShare float64             `json:"data_wait_share"` // of the time of the steps, that they waited for data
+	HostBytes     int64               `json:"host_bytes"`             // of page-locked memory
+	CopiesBytes   int64               `json:"host_copies_bytes"`      // of which for what is offloaded
+	SamplesPerS   float64             `json:"samples_per_s"`          // without evaluations and checkpoints
+	ImagesPerS    float64             `json:"images_per_s,omitempty"` // the same, of models of images
+	TokensPerS    float64             `json:"tokens_per_s,omitempty"` // of language models
+	DataWaitShare float64             `json:"data_wait_share"`        // of the time of the steps, that they waited for data
 	// Idle is how long the device computed nothing; not of pipelines, whose devices wait for each other, too.
 	Idle              *Idle  `json:"idle,omitempty"`
 	Skipped           int    `json:"skipped"`     // steps whose gradients were not finite

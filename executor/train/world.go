@@ -125,6 +125,20 @@ func (w *World) Local() (n int) {
 	return n
 }
 
+// here returns the number of processes on this machine.
+func (w *World) here() (n int) {
+	if w == nil {
+		return 1
+	}
+	hosts := w.Hosts()
+	for _, host := range hosts {
+		if host == hosts[w.Rank()] {
+			n++
+		}
+	}
+	return n
+}
+
 // Devices returns how many devices all processes have together.
 func (w *World) Devices() int { return w.first[len(w.first)-1] }
 
