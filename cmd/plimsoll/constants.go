@@ -42,19 +42,8 @@ func (f *jobFlags) takeConstants() error {
 		}
 	}
 	if assumed != nil {
-		all := strings.Join(assumed, ",")
-		f.note(fmt.Sprintf("%s does not say %s: assumed is %s; its config.json tells, and the model's name gives others, as in -m %s,%s",
-			f.start, namesOf(assumed), strings.ReplaceAll(all, ",", " and "), f.model, all))
+		f.note(fmt.Sprintf("%s does not say all that its model computes with: assumed is %s; its config.json tells, and the model's name gives others, as in -m %s,%s",
+			f.start, strings.Join(assumed, ", "), f.model, strings.Join(assumed, ",")))
 	}
 	return nil
-}
-
-// namesOf joins the names of constants.
-func namesOf(constants []string) string {
-	var all []string
-	for _, text := range constants {
-		name, _, _ := strings.Cut(text, "=")
-		all = append(all, name)
-	}
-	return strings.Join(all, " and ")
 }

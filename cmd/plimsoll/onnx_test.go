@@ -83,4 +83,8 @@ func TestONNXFilesSayWhatTheyAre(t *testing.T) {
 	if want := "has 10 classes, and data set glyphs has 62: give data with at most as many, or export the model with 62"; r.code != exitUsage || !strings.Contains(r.err, want) || strings.Contains(r.err, "leave it out") {
 		t.Errorf("exit code %d, %s, want %s", r.code, r.err, want)
 	}
+	r = plimsoll(t, "train", "-m", onnxFile("sdpa"))
+	if want := "has 40 tokens, and data set opticks has 256"; r.code != exitUsage || !strings.Contains(r.err, want) || strings.Contains(r.err, "leave it out") {
+		t.Errorf("exit code %d, %s, want %s", r.code, r.err, want)
+	}
 }
