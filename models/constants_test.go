@@ -10,7 +10,7 @@ import (
 	"plimsoll/models"
 )
 
-// A name gives a model's constants, which reach every op that computes with them; what it does not give is as published.
+// A model has the constants that its name gives, and the published values of all others.
 func TestNamesGiveConstants(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
@@ -42,7 +42,7 @@ func TestNamesGiveConstants(t *testing.T) {
 	}
 }
 
-// All of a model's ops have them, and no name makes another model otherwise.
+// Every rotation and norm of a model has the constants of its name; nothing else changes.
 func TestConstantsReachEveryOp(t *testing.T) {
 	t.Parallel()
 	c := models.Config{Batch: 2, Image: 4, Classes: 11}
@@ -70,7 +70,7 @@ func TestConstantsReachEveryOp(t *testing.T) {
 	}
 }
 
-// What a name cannot give is refused with what it can.
+// Errors name the constants that a model's name can give.
 func TestBadConstants(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{

@@ -8,8 +8,8 @@ import (
 	"plimsoll/executor/checkpoint/safetensors"
 )
 
-// Constants that no tensor tells go with the weights: the file of a run says them, what begins with it or judges it takes them, and what
-// a file does not say is assumed aloud.
+// A run's file of weights tells the model's constants. Commands that read the file take them from it, and note the ones that it does not
+// tell.
 func TestConstantsGoWithWeights(t *testing.T) {
 	t.Parallel()
 	run := filepath.Join(t.TempDir(), "run")
@@ -43,7 +43,7 @@ func TestConstantsGoWithWeights(t *testing.T) {
 		}
 	}
 	assumed := judge("llama-1-16", bare)
-	if loss(t, assumed.out) == loss(t, want.out) || !strings.Contains(assumed.err, "assumed is rope_theta=10000, rms_norm_eps=1e-05, num_attention_heads=4, num_key_value_heads=2; its") ||
+	if loss(t, assumed.out) == loss(t, want.out) || !strings.Contains(assumed.err, "rope_theta=10000, rms_norm_eps=1e-05, num_attention_heads=4, num_key_value_heads=2 are assumed") ||
 		!strings.Contains(assumed.err, "-m llama-1-16,rope_theta=10000,rms_norm_eps=1e-05,num_attention_heads=4,num_key_value_heads=2") {
 		t.Errorf("%s%s", assumed.out, assumed.err)
 	}
@@ -52,7 +52,7 @@ func TestConstantsGoWithWeights(t *testing.T) {
 	}
 }
 
-// loss is what evaluate prints of it.
+// loss returns the loss in a line of evaluate.
 func loss(t *testing.T, line string) string {
 	t.Helper()
 	_, rest, found := strings.Cut(line, ": loss ")

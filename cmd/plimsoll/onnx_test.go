@@ -72,7 +72,7 @@ func TestONNXFiles(t *testing.T) {
 	}
 }
 
-// What was made of a file is said once; a number of classes that nobody gave is nobody's to leave out.
+// Commands describe a model's file once, and advise nobody to leave out a --classes that was not given.
 func TestONNXFilesSayWhatTheyAre(t *testing.T) {
 	t.Parallel()
 	r := works(t, "fit", "-m", onnxFile("tiny"), "--memory", "4MiB")

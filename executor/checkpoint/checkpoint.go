@@ -57,8 +57,7 @@ func Encode(w io.Writer, from Source, m Meta) error {
 	return safetensors.Write(io.MultiWriter(w, h), metadata, tensors)
 }
 
-// Export writes a model's weights and buffers to path: with the names, shapes and metadata that PyTorch expects of them, and more of
-// metadata, about the model.
+// Export writes a model's weights and buffers to path, with the names, shapes and metadata that PyTorch expects. about is metadata besides.
 func Export(path string, from Source, batches Batches, about map[string]string) error {
 	metadata := map[string]string{"format": "pt"}
 	maps.Copy(metadata, about)
