@@ -379,7 +379,7 @@ func TestOurOwnBugsSaySo(t *testing.T) {
 	}
 }
 
-// A file that is not there is said to be missing, whatever it was to be, and nothing else is said of it.
+// Commands say that a missing file is missing, whichever flag names it.
 func TestMissingFilesAreMissing(t *testing.T) {
 	t.Parallel()
 	none := filepath.Join(t.TempDir(), "none")
@@ -401,7 +401,7 @@ func TestMissingFilesAreMissing(t *testing.T) {
 	}
 }
 
-// What Hugging Face publishes is told from what is corrupt: what is not read yet, and what to give.
+// Commands recognize folders of Hugging Face, and say which file to give instead.
 func TestFoldersOfHuggingFace(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -72,7 +72,7 @@ func (h *hostile) try(link string, args ...string) {
 	}
 }
 
-// An error that quotes a file is short, as text and as JSON, and still says which file and what is wrong.
+// Errors that quote a file are short, as text and as JSON, and name the file.
 func TestErrorsAreShort(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ä", 100_000)

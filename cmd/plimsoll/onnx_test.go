@@ -72,7 +72,7 @@ func TestONNXFiles(t *testing.T) {
 	}
 }
 
-// What was made of a file is said once; a number of classes that nobody gave is nobody's to leave out.
+// Commands describe a model's file once, and advise nobody to leave out a --classes that was not given.
 func TestONNXFilesSayWhatTheyAre(t *testing.T) {
 	t.Parallel()
 	r := works(t, "fit", "-m", onnxFile("tiny"), "--memory", "4MiB")
@@ -81,6 +81,10 @@ func TestONNXFilesSayWhatTheyAre(t *testing.T) {
 	}
 	r = plimsoll(t, "train", "-m", onnxFile("tiny"), "--data", "glyphs")
 	if want := "has 10 classes, and data set glyphs has 62: give data with at most as many, or export the model with 62"; r.code != exitUsage || !strings.Contains(r.err, want) || strings.Contains(r.err, "leave it out") {
+		t.Errorf("exit code %d, %s, want %s", r.code, r.err, want)
+	}
+	r = plimsoll(t, "train", "-m", onnxFile("sdpa"))
+	if want := "has 40 tokens, and data set opticks has 256"; r.code != exitUsage || !strings.Contains(r.err, want) || strings.Contains(r.err, "leave it out") {
 		t.Errorf("exit code %d, %s, want %s", r.code, r.err, want)
 	}
 }

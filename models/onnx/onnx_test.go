@@ -258,7 +258,7 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// A BatchNorm that computes with its running statistics is refused, also as files said it before there was an attribute for that.
+// A BatchNormalization that computes with its running statistics is refused.
 func TestFrozenNormsAreRefused(t *testing.T) {
 	t.Parallel()
 	_, message := fixture(t, "tiny")
@@ -273,7 +273,7 @@ func TestFrozenNormsAreRefused(t *testing.T) {
 	}
 }
 
-// A node that is refused for its input has attributes, too: the reason is the input, and the same whenever it is read.
+// The error of a node names the first true reason, and is the same every time.
 func TestReasonsAreTrue(t *testing.T) {
 	t.Parallel()
 	ints := func(name string, v ...uint64) []byte {
@@ -314,7 +314,7 @@ func cutOff(message string) string {
 	return message
 }
 
-// What an exporter has folded, left out or kept without use is counted and named.
+// Parameters that an exporter has folded, left out or kept without use are counted and named.
 func TestWhatIsReadIsSaid(t *testing.T) {
 	t.Parallel()
 	_, tiny := fixture(t, "tiny")
