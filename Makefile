@@ -32,6 +32,10 @@ CUDA_TESTS   = $(sort $(dir $(CUDA_FILES)))
 CUDA_KERNELS = $(wildcard runtime/cuda/cudatest/src kernels/cuda/src)
 # Packages that start goroutines or guard what these share; of the program, tests that run it in processes and interrupt it.
 CONCURRENT   = $(filter-out ./cmd/plimsoll/,$(sort $(dir $(shell grep -rlE --include='*.go' '"sync|^[[:space:]]*go [a-z]|\.Go\b|parallel\.For\b' .))))
+# Counts the tests that pass, and fails when fewer pass than tools/tally/counts.txt has for the tier.
+TALLY = go run ./tools/tally
+# Tests of the strategies that need HiGHS.
+SOLVED = Knapsack|Refusals|Solver|Checkmate|ILP
 # Long tests of what drivers would issue and of what is planned: shorter ones of the same code run under the race detector.
 PROOFS = TestEveryKindOfEventIsNeeded|TestEventsOrder|TestSlips|TestLongChain|TestLimitsHoldWhateverTheTimes
 
@@ -51,11 +55,19 @@ help: ## show this list
 build: ## build bin/plimsoll
 	go build -tags "$(TAGS) $(HIGHS)" -buildvcs=auto -o bin/plimsoll ./cmd/plimsoll
 
-test: ## vet and run every test, those of examples/own-model, a module of its own, too
-	go vet ./...
-	go test -count=1 -timeout 15m ./...
+test: ## run every feature's tests once: at most 5 minutes on two cores
+	go test -short -json -count=1 -timeout 15m ./... | $(TALLY) -tier test
 	cd examples/own-model && go vet ./... && go test -count=1 ./...
-	$(if $(HIGHS),go test -count=1 -tags highs -run 'Knapsack|Refusals|Solver|Checkmate|ILP' ./planner/milp ./planner/remat ./planner/pipeline/periodic ./planner/pipeline/ilp)
+	$(if $(HIGHS),go test -short -count=1 -timeout 15m -tags highs -run '$(SOLVED)' ./planner/milp ./planner/remat ./planner/pipeline/periodic ./planner/pipeline/ilp)
+
+check: ## vet and test the packages with changes since BASE (origin/main): under a minute
+	.ci/check $(BASE)
+
+nightly: build test-all test-nocgo test-cuda test-cuda-strict test-ptxas lint race race-processes ## run every test there is, at its full size: about an hour
+
+test-all: ## run every test at its full size
+	go test -json -count=1 -timeout 60m ./... | $(TALLY) -tier nightly
+	$(if $(HIGHS),go test -count=1 -timeout 60m -tags highs -run '$(SOLVED)' ./planner/milp ./planner/remat ./planner/pipeline/periodic ./planner/pipeline/ilp)
 
 test-nocgo: ## build everything without a C compiler, where only the planner is complete, and try the program
 	CGO_ENABLED=0 go build ./...
