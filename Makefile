@@ -108,13 +108,13 @@ gpu-suite: ## fill out/gpu-suite, which checks and measures any machine with a G
 check-cuda-header: ## compare our cuda.h with NVIDIA's of CUDA 12.6: make check-cuda-header HEADER=.../cuda.h
 	$(CUDA)/include/check.sh $(HEADER)
 
-test-world: ## train in 2 to 4 processes, eleven kinds of plans bit for bit, and kill 20 runs (minutes)
-	PLIMSOLL_WORLD=1 go test -v -count=1 -timeout 30m -run 'TestProcess|TestKilledProcesses' ./cmd/plimsoll
+test-world: ## train in 2 to 4 processes, twelve kinds of plans bit for bit, and kill 20 runs (minutes)
+	go test -v -count=1 -timeout 30m -run 'TestProcess|TestKilledProcesses' ./cmd/plimsoll
 
 test-mpi: ## train over MPI, with the library in PLIMSOLL_MPI_ABI, else with PyPI's mpich 5.0.2
 	@[ -n "$$PLIMSOLL_MPI_ABI" ] || [ -e $(MPI) ] || { $(PYTHON) -m venv out/mpi && out/mpi/bin/python -m pip install -q --disable-pip-version-check mpich==5.0.2; }
 	PLIMSOLL_MPI_ABI=$${PLIMSOLL_MPI_ABI:-$(MPI)} go test -v -count=1 -timeout 20m -run . -bench Transports -benchtime 1x ./runtime/world/mpi
-	PLIMSOLL_WORLD=1 PLIMSOLL_MPI_ABI=$${PLIMSOLL_MPI_ABI:-$(MPI)} go test -v -count=1 -timeout 20m -run MPI ./cmd/plimsoll
+	PLIMSOLL_MPI_ABI=$${PLIMSOLL_MPI_ABI:-$(MPI)} go test -v -count=1 -timeout 20m -run MPI ./cmd/plimsoll
 
 test-nccl: emulator ## move messages over a fake NCCL, and check NVIDIA's: that in PLIMSOLL_NCCL, else PyPI's 2.32.3
 	@[ -n "$$PLIMSOLL_NCCL" ] || [ -e $(NCCL) ] || { $(PYTHON) -m pip download -q --no-deps --disable-pip-version-check -d out/nccl nvidia-nccl-cu12==2.32.3 && \
