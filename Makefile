@@ -36,6 +36,9 @@ CONCURRENT   = $(filter-out ./cmd/plimsoll/,$(sort $(dir $(shell grep -rlE --inc
 TALLY = go run ./tools/tally
 # Tests of the strategies that need HiGHS.
 SOLVED = Knapsack|Refusals|Solver|Checkmate|ILP
+# Packages and tests that run under the race detector on every submission; race-all runs the rest, too.
+RACED = ./internal/... ./runtime/host/... ./runtime/null/... ./runtime/devices/... ./runtime/world/... ./planner/auto ./executor/checkpoint/... ./models/data
+RACES = Chaos|AreOneProcess|BetweenProcesses|SeveralProcesses|TrainInRounds|StagesThatOffload|Staged|RandomTransfers|Staleness|Abandoned|Stuck
 # Long tests of what drivers would issue and of what is planned: shorter ones of the same code run under the race detector.
 PROOFS = TestEveryKindOfEventIsNeeded|TestEventsOrder|TestSlips|TestLongChain|TestLimitsHoldWhateverTheTimes
 
@@ -47,7 +50,7 @@ THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offlo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-sizes test-judges test-kills race race-processes demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-ingredients paper-torchgpipe bench bench-peers bench-language torch test-torch text-versions notices lint fuzz release image clean emulator check-cuda-header gpu-suite
+.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-sizes test-judges test-kills race race-all race-processes check nightly test-all demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-ingredients paper-torchgpipe bench bench-peers bench-language torch test-torch text-versions notices lint fuzz release image clean emulator check-cuda-header gpu-suite
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,7 +66,7 @@ test: ## run every feature's tests once: at most 5 minutes on two cores
 check: ## vet and test the packages with changes since BASE (origin/main): under a minute
 	.ci/check $(BASE)
 
-nightly: build test-all test-nocgo test-cuda test-cuda-strict test-ptxas lint race race-processes ## run every test there is, at its full size: about an hour
+nightly: build test-all test-nocgo test-cuda test-cuda-strict test-ptxas lint race-all race-processes ## run every test there is, at its full size: about an hour
 
 test-all: ## run every test at its full size
 	go test -json -count=1 -timeout 60m ./... | $(TALLY) -tier nightly
@@ -138,8 +141,12 @@ test-sizes: ## train ResNet-50, DenseNet-121 and U-Net at usual sizes on devices
 test-judges: ## judge 1000 random pipeline plans (PLANS=) of each kind, and changed ones, beside the independent checker in ../shared (minutes)
 	PLIMSOLL_PLANS=$(or $(PLANS),1000) go test -v -count=1 -timeout 2h -run 'BothJudges|ChangedSynchronization|EmittedSynchronization|ZeroPlans' ./planner/pipeline
 
-race: ## run every package that starts goroutines under the race detector
-	go test -race -short -count=1 -timeout 30m -skip '$(PROOFS)' $(CONCURRENT)
+race: ## run a chosen set of tests under the race detector: devices, processes, streams, and plans with shared state
+	go test -race -short -count=1 -timeout 20m $(RACED)
+	go test -race -short -count=1 -timeout 20m -run '$(RACES)' ./executor ./executor/pipeline ./executor/train
+
+race-all: ## run every package that starts goroutines under the race detector (half an hour)
+	go test -race -short -count=1 -timeout 60m -skip '$(PROOFS)' $(CONCURRENT)
 
 race-processes: ## run what starts and ends processes, from the command line down, under the race detector (minutes)
 	go test -race -short -count=1 -timeout 30m -run 'Process|Interrupt|Launch|Progress|Killed' ./cmd/plimsoll
@@ -221,10 +228,7 @@ notices: ## write the licenses of what is linked into THIRD_PARTY_NOTICES
 
 lint: ## check the format, lint, and look for known vulnerabilities
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt'd: $$unformatted"; exit 1; fi
-	go vet ./...
-	go run $(LINT) run ./...
-	$(if $(TAGS),go vet -tags "$(TAGS)" $(CUDA_TESTS) ./cmd/plimsoll)
-	$(if $(TAGS),go run $(LINT) run --build-tags "$(TAGS)" $(CUDA_TESTS) ./cmd/plimsoll)
+	go run $(LINT) run --build-tags "$(TAGS)" ./...
 	.ci/vulnerabilities ./...
 
 fuzz: ## run every fuzz target for a while: make fuzz FUZZ=1m
