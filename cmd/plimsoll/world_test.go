@@ -18,8 +18,13 @@ import (
 	"plimsoll/internal/freeport/freeporttest"
 )
 
-// worldTests says that all configurations of several processes are tested, and many kills; see make test-world.
-var worldTests = os.Getenv("PLIMSOLL_WORLD") != ""
+// atSize returns the number of cases that a test runs at its full size, or with -short.
+func atSize(full, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return full
+}
 
 // inProcesses is a command line of launch.
 func inProcesses(t *testing.T, n int, args ...string) *process {
@@ -76,24 +81,28 @@ func onDisksWith(t *testing.T, disks []string, faults string, kill func(p []*pro
 // Processes whose --out is on disks of their own go on after a SIGKILL, also when they have changed places, with the bits of one; a
 // disk that is lost is named, and one process says what it lacks.
 func TestProcessesWithDisksOfTheirOwn(t *testing.T) {
-	args := forDevices("--strategy", "contiguous", "--checkpoint-every", "4") // where it empties is part of what is trained
+	args, n := forDevices("--strategy", "contiguous", "--checkpoint-every", "4"), atSize(4, 2) // draining at a checkpoint is part of the result
+	together, changed := fmt.Sprintf("cpu*%d", n), map[int][]int{2: {1, 0}, 4: {2, 3, 1, 0}}[n]
 	one := t.TempDir()
 	want := map[string]string{}
 	for _, steps := range []string{"40", "44"} {
-		p := onDisks(t, []string{one}, nil, append(slices.Clone(args), "--devices", "cpu*4", "--steps", steps, "--resume")...)[0]
+		p := onDisks(t, []string{one}, nil, append(slices.Clone(args), "--devices", together, "--steps", steps, "--resume")...)[0]
 		p.ends(0)
 		want[steps] = summaryOf(t, p.out.String()).WeightsSHA256
 	}
 	args = append(args, "--profile", filepath.Join(one, "run", "chain.json"), "--resume")
-	disks := []string{t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()}
+	disks := make([]string, n)
+	for i := range disks {
+		disks[i] = t.TempDir()
+	}
 	onDisks(t, disks, func(all []*process) {
 		all[0].until(filepath.Join(disks[0], "run"), 14) // a device passes step 12 only when its state of step 8 is on its disk
-		_ = all[2].Process.Signal(syscall.SIGKILL)       // or it has ended
+		_ = all[n/2].Process.Signal(syscall.SIGKILL)     // or it has ended
 	}, append(slices.Clone(args), "--steps", "40")...)
 	for _, c := range []struct {
 		steps string
 		order []int
-	}{{"40", []int{0, 1, 2, 3}}, {"44", []int{2, 3, 1, 0}}} {
+	}{{"40", []int{0, 1, 2, 3}[:n]}, {"44", changed}} {
 		var at []string
 		for _, i := range c.order {
 			at = append(at, disks[i])
@@ -107,8 +116,8 @@ func TestProcessesWithDisksOfTheirOwn(t *testing.T) {
 			t.Errorf("the log of disk %d has %d lines", c.order[0], n)
 		}
 	}
-	lost := regexp.MustCompile(`not all of the checkpoint is here: of that of step 44 there is no stage-\d.safetensors, which rank 1 on \S+ has saved: start a process on that disk`)
-	for rank, p := range onDisks(t, []string{disks[0], disks[1], disks[2], t.TempDir()}, nil, append(slices.Clone(args), "--steps", "48")...) {
+	lost := regexp.MustCompile(`not all of the checkpoint is here: of that of step 44 there is no stage-\d.safetensors, which rank \d on \S+ has saved: start a process on that disk`)
+	for rank, p := range onDisks(t, append(slices.Clone(disks[:n-1]), t.TempDir()), nil, append(slices.Clone(args), "--steps", "48")...) {
 		if p.ends(2); !lost.MatchString(p.err.String()) {
 			t.Errorf("rank %d: %s", rank, p.err.String())
 		}
@@ -118,7 +127,7 @@ func TestProcessesWithDisksOfTheirOwn(t *testing.T) {
 			t.Errorf("rank %d: %s", rank, p.err.String())
 		}
 	}
-	alone := onDisks(t, disks[:1], nil, append(slices.Clone(args), "--steps", "48", "--devices", "cpu*4")...)[0]
+	alone := onDisks(t, disks[:1], nil, append(slices.Clone(args), "--steps", "48", "--devices", together)...)[0]
 	if alone.ends(2); !strings.Contains(alone.err.String(), "which rank 1 on ") || !strings.Contains(alone.err.String(), "begin anew with --force") {
 		t.Error(alone.err.String())
 	}
@@ -170,8 +179,9 @@ func trainTheBitsOfOne(t *testing.T, in func(t *testing.T, n int, args ...string
 		devices string // of each process
 	}{
 		{"flush", 2, forDevices("--strategy", "1f1b-flush", "--microbatches", "4", "--clip-norm", "1"), "cpu"},
-		{"portals", 4, unet, "cpu"},
 		{"replicas with two versions", 3, forDevices("--strategy", "pipedream"), "cpu"},
+		{"portals", 2, unet, "cpu"},
+		{"portals of four", 4, unet, "cpu"},
 		{"stash", 4, forDevices("--strategy", "contiguous", "--versions", "stash"), "cpu"},
 		{"two versions", 2, forDevices("--strategy", "contiguous"), "cpu*2"},
 		{"chimera", 4, forDevices("--strategy", "chimera", "--microbatches", "4"), "cpu"},
@@ -180,7 +190,7 @@ func trainTheBitsOfOne(t *testing.T, in func(t *testing.T, n int, args ...string
 		{"simplex", 2, forDevices("--strategy", "gpipe", "--microbatches", "4", "--duplex=false", "--peer-bandwidth", "1GB/s"), "cpu"},
 		{"densenet, flush", 4, append(slices.Clone(densenet), "--strategy", "zb-h1", "--microbatches", "2"), "cpu"},
 		{"densenet, stash", 4, append(slices.Clone(densenet), "--strategy", "loadline", "--versions", "stash"), "cpu"},
-	}[:map[bool]int{true: 11, false: 4}[worldTests]] {
+	}[:atSize(12, 3)] {
 		t.Run(c.name, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "one")
 			each := 1
@@ -242,29 +252,29 @@ func (p *process) child(rank int) int {
 
 // A run of which any process is killed at any time goes on from its last checkpoint and ends with the same bits.
 func TestKilledProcessesResume(t *testing.T) {
-	args := forDevices("--strategy", "contiguous", "--steps", "40", "--checkpoint-every", "4")
+	args, n := forDevices("--strategy", "contiguous", "--steps", "40", "--checkpoint-every", "4"), atSize(4, 2)
 	chain := filepath.Join(t.TempDir(), "one")
-	want := summaryOf(t, works(t, append([]string{"train", "--json", "--out", chain, "--devices", "cpu*4"}, args...)...).out)
+	want := summaryOf(t, works(t, append([]string{"train", "--json", "--out", chain, "--devices", fmt.Sprintf("cpu*%d", n)}, args...)...).out)
 	args = append(args, "--profile", filepath.Join(chain, "chain.json"))
-	kills, killed, resumed := map[bool]int{true: 20, false: 2}[worldTests], 0, 0
+	kills, killed, resumed := atSize(20, 1), 0, 0
 	for i := range kills {
 		out := filepath.Join(t.TempDir(), strconv.Itoa(i))
-		p := inProcesses(t, 4, append(slices.Clone(args), "--out", out)...)
+		p := inProcesses(t, n, append(slices.Clone(args), "--out", out)...)
 		p.start()
 		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-			if len(p.children()) == 4 && (i%2 == 1 || len(shardsIn(out)) > 0) { // some before the first checkpoint
+			if len(p.children()) == n && (i%2 == 1 || len(shardsIn(out)) > 0) { // some before the first checkpoint
 				break
 			}
 		}
 		time.Sleep(time.Duration(i*37%300) * time.Millisecond)
-		if all := p.children(); len(all) == 4 {
-			_ = syscall.Kill(all[i%4], syscall.SIGKILL) // or it has ended
+		if all := p.children(); len(all) == n {
+			_ = syscall.Kill(all[i%n], syscall.SIGKILL) // or it has ended
 		}
 		if p.end() != 0 {
 			killed++
 		}
 		resumed += min(1, len(shardsIn(out)))
-		p = inProcesses(t, 4, append(slices.Clone(args), "--out", out, "--resume")...)
+		p = inProcesses(t, n, append(slices.Clone(args), "--out", out, "--resume")...)
 		p.start()
 		p.ends(0)
 		if got := summaryOf(t, p.out.String()); got.WeightsSHA256 != want.WeightsSHA256 {

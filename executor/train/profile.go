@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"plimsoll/executor"
@@ -229,7 +230,9 @@ func graphHash(m *models.Model) string {
 }
 
 // programHash identifies the running program by its bytes: another build may have other kernels.
-func programHash() (string, error) {
+var programHash = sync.OnceValues(hashProgram)
+
+func hashProgram() (string, error) {
 	path, err := os.Executable()
 	if err != nil {
 		return "", err
