@@ -93,8 +93,10 @@ test-gpu: ## run the same tests on this machine's GPUs
 gpu-suite: ## fill out/gpu-suite, which checks and measures any machine with a GPU (see bench/gpu/README.md)
 	bench/gpu/suite.sh out/gpu-suite $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-check-cuda-header: ## compare our cuda.h with NVIDIA's of CUDA 12.6: make check-cuda-header HEADER=.../cuda.h
-	$(CUDA)/include/check.sh $(HEADER)
+check-cuda-header: ## compare our cuda.h with NVIDIA's of CUDA 12.6 and 13.5, which PyPI has: or HEADER=.../cuda.h
+	@[ -n "$(HEADER)" ] || { $(PYTHON) -m pip download -q --no-deps --disable-pip-version-check -d out/cuda-headers nvidia-cuda-runtime-cu12==12.6.77 nvidia-cuda-runtime==13.5.37 && \
+		for wheel in out/cuda-headers/*.whl; do $(PYTHON) -m zipfile -e $$wheel out/cuda-headers; done; }
+	for header in $(or $(HEADER),out/cuda-headers/nvidia/cuda_runtime/include/cuda.h out/cuda-headers/nvidia/cu13/include/cuda.h); do $(CUDA)/include/check.sh $$header || exit 1; done
 
 test-world: ## train in 2 to 4 processes, eleven kinds of plans bit for bit, and kill 20 runs (minutes)
 	PLIMSOLL_WORLD=1 go test -v -count=1 -timeout 30m -run 'TestProcess|TestKilledProcesses' ./cmd/plimsoll
