@@ -111,8 +111,9 @@ test-nccl: emulator ## move messages over a fake NCCL, and check NVIDIA's: that 
 		$(PYTHON) -m zipfile -e out/nccl/*.whl out/nccl; }
 	PLIMSOLL_NCCL=$${PLIMSOLL_NCCL:-$(NCCL)} LD_LIBRARY_PATH=$(EMULATOR) go test -tags cuda -v -count=1 -timeout 20m ./runtime/world/nccl
 
-test-recipes: ## try the recipes of examples, hold them to the schemas that are published, and go through the Dockerfile in a new folder
+test-recipes: ## try the recipes of examples, follow that of an op in docs/adding.md, hold them to the schemas that are published, and go through the Dockerfile in a new folder
 	go test -count=1 -run 'Slurm|Kubernetes' ./cmd/plimsoll
+	PLIMSOLL_RECIPES=1 go test -count=1 -timeout 30m ./docs
 	cd examples/kubernetes/schemas && go vet ./... && go test -count=1 ./...
 	dir=$$(mktemp -d) && mkdir "$$dir/src" && git ls-files -z | tar --null -T - -c | tar -x -C "$$dir/src" && "$$dir/src/.ci/image" "$$dir/image" && rm -rf "$$dir"
 
