@@ -111,8 +111,10 @@ gpu-suite: ## fill out/gpu-suite, which checks and measures any machine with a G
 gpu-rehearsal: emulator gpu-suite ## type the commands of bench/gpu/README.md in a tree of the tracked files, on the emulated driver (many minutes)
 	bench/gpu/rehearsal.sh $(EMULATOR) out/gpu-suite
 
-check-cuda-header: ## compare our cuda.h with NVIDIA's of CUDA 12.6: make check-cuda-header HEADER=.../cuda.h
-	$(CUDA)/include/check.sh $(HEADER)
+check-cuda-header: ## compare our cuda.h with NVIDIA's of CUDA 12.6 and 13.5, which PyPI has: or HEADER=.../cuda.h
+	@[ -n "$(HEADER)" ] || { $(PYTHON) -m pip download -q --no-deps --disable-pip-version-check -d out/cuda-headers nvidia-cuda-runtime-cu12==12.6.77 nvidia-cuda-runtime==13.5.37 && \
+		for wheel in out/cuda-headers/*.whl; do $(PYTHON) -m zipfile -e $$wheel out/cuda-headers; done; }
+	for header in $(or $(HEADER),out/cuda-headers/nvidia/cuda_runtime/include/cuda.h out/cuda-headers/nvidia/cu13/include/cuda.h); do $(CUDA)/include/check.sh $$header || exit 1; done
 
 test-world: ## train in 2 to 4 processes, twelve kinds of plans bit for bit, and kill 20 runs (minutes)
 	go test -v -count=1 -timeout 30m -run 'TestProcess|TestKilledProcesses' ./cmd/plimsoll
@@ -127,8 +129,9 @@ test-nccl: emulator ## move messages over a fake NCCL, and check NVIDIA's: that 
 		$(PYTHON) -m zipfile -e out/nccl/*.whl out/nccl; }
 	PLIMSOLL_NCCL=$${PLIMSOLL_NCCL:-$(NCCL)} LD_LIBRARY_PATH=$(EMULATOR) go test -tags cuda -v -count=1 -timeout 20m ./runtime/world/nccl
 
-test-recipes: ## try the recipes of examples, hold them to the schemas that are published, and go through the Dockerfile in a new folder
+test-recipes: ## try the recipes of examples, follow that of an op in docs/adding.md, hold them to the schemas that are published, and go through the Dockerfile in a new folder
 	go test -count=1 -run 'Slurm|Kubernetes' ./cmd/plimsoll
+	PLIMSOLL_RECIPES=1 go test -count=1 -timeout 30m ./docs
 	cd examples/kubernetes/schemas && go vet ./... && go test -count=1 ./...
 	dir=$$(mktemp -d) && mkdir "$$dir/src" && git ls-files -z | tar --null -T - -c | tar -x -C "$$dir/src" && "$$dir/src/.ci/image" "$$dir/image" && rm -rf "$$dir"
 
