@@ -272,7 +272,7 @@ type trainFigures struct {
 func (a *app) trainAndWrite(ctx context.Context, place *runFolder, r *train.Run, m *metrics) error {
 	log, err := place.begin(r)
 	if err != nil {
-		return err
+		return place.unusable(err)
 	}
 	s := a.newStatus(r)
 	r.Record = func(rec train.Record) error {
