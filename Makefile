@@ -136,7 +136,7 @@ test-kills: ## kill runs on several devices 20 times at random instants, and res
 	PLIMSOLL_KILLS=20 go test -count=1 -timeout 20m -run Killed ./cmd/plimsoll
 
 test-faults: ## let every operation on a run's files fail, on one device, two, and in two processes, with each error of a disk (minutes)
-	PLIMSOLL_FAULTS=1 go test -count=1 -timeout 30m -run 'OperationOnFiles|FoldersOfOthers|FailingDisks' ./cmd/plimsoll
+	PLIMSOLL_FAULTS=1 go test -count=1 -timeout 30m -run 'OperationOnFiles|FoldersOf|FailingDisks' ./cmd/plimsoll
 
 demo: build ## train a ResNet under five limits and a GPT under two, predicted beside measured, into out/demo
 	bin/plimsoll demo --out out/demo

@@ -223,6 +223,37 @@ func TestFoldersOfOthers(t *testing.T) {
 	}
 }
 
+// What other commands write into a folder leads nowhere else, either.
+func TestResultsFoldersOfOthers(t *testing.T) {
+	t.Parallel()
+	chain := chainOf(t)
+	for command, c := range map[string]struct {
+		args  []string
+		names []string
+	}{
+		"bench": {[]string{"bench", "-c", chain, "--points", "2", "--strategy", "store-all", "-q"},
+			[]string{".plimsoll.lock", "points.jsonl", "points.csv", "index.html", "report.json", "figures"}},
+		"bench pipelines": {[]string{"bench", "pipelines", "-c", chain, "--devices", "2", "--memory", "1GiB", "--bandwidths", "1GB/s", "--strategy", "contiguous", "-q"},
+			[]string{".plimsoll.lock", "points.csv", "tables.md"}},
+		"validate": {[]string{"validate", "-m", "tiny", "--batch", "4", "--image", "16", "--memory", "100%", "--strategy", "store-all", "--steps", "1", "-q"},
+			[]string{".plimsoll.lock", "validate.json", "index.html", "report.json", "trace.json"}},
+	} {
+		for i, name := range c.names {
+			for j, kind := range slices.Sorted(maps.Keys(planted)) {
+				if !allFaults && (i+j)%len(c.names) > 0 {
+					continue
+				}
+				foreign := foreigner(t)
+				was, out := contents(t, foreign), plant(t, t.TempDir(), name, foreign, planted[kind])
+				if r := plimsoll(t, append(slices.Clone(c.args), "--out", out)...); r.code != exitOK && !strings.Contains(r.err, name) {
+					t.Errorf("%s, %s, %s: exit code %d: %s", command, name, kind, r.code, r.err)
+				}
+				sameContents(t, foreign, was)
+			}
+		}
+	}
+}
+
 // ofTwo is a command line of two processes, and the weights of one process with both devices.
 func ofTwo(t *testing.T) (args []string, want string) {
 	t.Helper()

@@ -144,7 +144,7 @@ func (f *runFolder) look() (err error) {
 	case !f.flags.resume:
 		return usage(fmt.Errorf("--out %s holds a run (%s): go on with it with --resume, begin anew with --force, or give another folder", f.flags.out.path, found))
 	}
-	if f.was, err = train.ReadRunFile(f.Path(runFile)); errors.Is(err, fs.ErrNotExist) {
+	if f.was, err = train.ReadRunFile(f.Dir, runFile); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return usage(err)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"plimsoll/internal/bounded"
+	"plimsoll/internal/folder"
 	"plimsoll/internal/visible"
 )
 
@@ -37,11 +38,22 @@ type file[T any] interface {
 // ReadFile reads what a file holds. Errors name the file.
 func ReadFile[T any, P file[T]](path string) (*T, error) {
 	data, err := bounded.ReadFile(path)
+	return parse[T, P](path, data, err)
+}
+
+// ReadIn is ReadFile of a file in a folder.
+func ReadIn[T any, P file[T]](at *folder.Dir, name string) (*T, error) {
+	data, err := at.ReadFile(name)
+	return parse[T, P](at.Path(name), data, err)
+}
+
+// parse returns what the text of a file says, unless err says why it could not be read.
+func parse[T any, P file[T]](path string, text []byte, err error) (*T, error) {
 	if err != nil {
 		return nil, err
 	}
 	out := new(T)
-	if err := P(out).UnmarshalJSON(data); err != nil {
+	if err := P(out).UnmarshalJSON(text); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return out, nil
