@@ -148,7 +148,7 @@ func failsAndGoesOn(t *testing.T, f *foldertest.Faults, want string, args []stri
 	}
 }
 
-// named are the names in the folder of a run, and of what it writes meanwhile.
+// named are the names in the folder of a run, with its temporary files.
 var named = []string{
 	".plimsoll.lock", runFile, "chain.json", "plan.json", logFile, finalFile, reportFile, "report.json", "trace.json", checkpoints,
 	"checkpoints/step-2.safetensors", "checkpoints/step-4.safetensors", "checkpoints/step-2", "checkpoints/step-4",
@@ -156,7 +156,7 @@ var named = []string{
 	".log.jsonl.tmp-1-0", "checkpoints/.step-4.safetensors.tmp-1-0",
 }
 
-// planted are what others may put in place of a name: each leads to a file, or to a folder, of theirs, or waits for somebody.
+// planted put something of others in place of a name: it leads to a file or a folder of theirs, or it waits for somebody.
 var planted = map[string]func(foreign, path string) error{
 	"a link to a file":   func(foreign, path string) error { return os.Symlink(filepath.Join(foreign, "file"), path) },
 	"a link to a folder": func(foreign, path string) error { return os.Symlink(foreign, path) },
@@ -223,7 +223,7 @@ func TestFoldersOfOthers(t *testing.T) {
 	}
 }
 
-// What other commands write into a folder leads nowhere else, either.
+// The other commands that fill a folder change nothing outside it, either.
 func TestResultsFoldersOfOthers(t *testing.T) {
 	t.Parallel()
 	chain := chainOf(t)

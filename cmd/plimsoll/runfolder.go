@@ -101,7 +101,7 @@ func (a *app) openFolder(ctx context.Context, flags *keepFlags, steps int, run s
 	return f, nil
 }
 
-// saves says what a run itself writes into its folder.
+// saves returns the checkpoints and the trained weights that a run writes into its folder.
 func (f *keepFlags) saves(out *folder.Folder) train.Saves {
 	s := train.SavesIn(out.Dir, f.keep, f.every)
 	s.Dir.While(out.Check)

@@ -198,10 +198,10 @@ func (r *replacement) drop() error {
 	return err
 }
 
-// Room is space that a file keeps free for another one until then.
+// Room is space on a disk that a temporary file keeps free for a later one.
 type Room struct{ r replacement }
 
-// Reserve keeps so many bytes free beside path, in a temporary file: see Tidy. Errors: those of a write of the bytes.
+// Reserve keeps so many bytes free beside path, in a temporary file (see Tidy). Errors: those of writing so many bytes.
 func Reserve(on FS, path string, size int64) (*Room, error) {
 	room := &Room{replacement{on: on}}
 	if _, err := room.r.create(path); err != nil || room.r.f == nil {

@@ -13,15 +13,15 @@ import (
 	"plimsoll/internal/lockfile"
 )
 
-// Dir is a folder of files, or one below it. All that is read and written there goes through it: files are replaced whole, no link is
-// followed and no pipe is opened (ErrForeign). The folder need not exist until Make.
+// Dir reads and writes files of one folder by their names. Files are replaced whole; links and pipes are refused (ErrForeign). The
+// folder need not exist until Make.
 type Dir struct {
-	on   atomicfile.FS
-	path string // of the folder that on is below
-	sub  string // of this one, below it
+	on   atomicfile.FS // below path
+	path string
+	sub  string // this folder, by its name below path
 }
 
-// Wrap, when it is not nil, replaces the file system below a path. Tests let its operations fail.
+// Wrap replaces the file system below a path, unless it is nil. Tests let operations fail with it.
 var Wrap func(path string, on atomicfile.FS) atomicfile.FS
 
 // At returns the folder at a path. Each operation finds it anew; see Open for a folder that nobody can replace.
@@ -151,7 +151,7 @@ func (d *Dir) Reserve(name string, size int64) (*atomicfile.Room, error) {
 // Tidy removes the temporary files of writers that were killed.
 func (d *Dir) Tidy() error { return atomicfile.Tidy(d.on, d.sub) }
 
-// Sync makes what was made and removed in the folder durable.
+// Sync makes new and removed names of the folder durable.
 func (d *Dir) Sync() error { return atomicfile.SyncDir(d.on, d.sub) }
 
 // File is a file of a folder. The zero File is none.
