@@ -50,7 +50,7 @@ THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offlo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-sizes test-judges test-kills race race-all race-processes check nightly test-all demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-ingredients paper-torchgpipe bench bench-peers bench-language torch test-torch text-versions notices lint fuzz release image clean emulator check-cuda-header gpu-suite gpu-rehearsal
+.PHONY: $(shell grep -oE '^[a-z-]+:' $(MAKEFILE_LIST) | tr -d :)
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -159,6 +159,9 @@ race-processes: ## run what starts and ends processes, from the command line dow
 
 test-kills: ## kill runs on several devices 20 times at random instants, and resume them
 	PLIMSOLL_KILLS=20 go test -count=1 -timeout 20m -run Killed ./cmd/plimsoll
+
+test-faults: ## let every operation on a run's files fail, on one device, two, and in two processes, with each error of a disk (minutes)
+	PLIMSOLL_FAULTS=1 go test -count=1 -timeout 30m -run 'OperationOnFiles|FoldersOf|FailingDisks' ./cmd/plimsoll
 
 demo: build ## train a ResNet under five limits and a GPT under two, predicted beside measured, into out/demo
 	bin/plimsoll demo --out out/demo

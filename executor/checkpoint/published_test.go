@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"plimsoll/executor"
+	"plimsoll/internal/atomicfile"
 )
 
 // dispersed saves little(step), a shard by each process, which are on disks by number, and tells all what became of them.
@@ -30,7 +32,7 @@ func dispersed(t testing.TB, disks []*Dir, step int64) error {
 		told.Go(func() {
 			for k, sum := range sums {
 				if _, err := s.Written(k, Saved{sum, fmt.Sprintf("rank %d on %c", k, 'a'+k)}, nil); err != nil {
-					errs[p] = err
+					errs[p] = s.Discard(err)
 				}
 			}
 		})
@@ -75,6 +77,28 @@ func TestShardsOnDisksOfTheirOwn(t *testing.T) {
 		t.Error(err)
 	}
 	must(t, disks[1].Forget(2))
+	wantTree(t, disks[1], "step-2/published.json", "step-2/stage-1.safetensors")
+}
+
+// unpublished is a disk that does not take the word that a checkpoint is complete.
+type unpublished struct{ atomicfile.FS }
+
+func (u unpublished) Rename(from, to string) error {
+	if filepath.Base(to) == publishedName {
+		return syscall.EIO
+	}
+	return u.FS.Rename(from, to)
+}
+
+// A process that cannot publish keeps its shard: others have said that the checkpoint is complete, and have removed older ones.
+func TestShardsThatOthersPublishStay(t *testing.T) {
+	disks := []*Dir{NewDir(t.TempDir(), 1), NewDir(t.TempDir(), 1)}
+	must(t, dispersed(t, disks, 1))
+	disks[0].at = disks[0].at.On(func(on atomicfile.FS) atomicfile.FS { return unpublished{on} })
+	if err := dispersed(t, disks, 2); !errors.Is(err, syscall.EIO) {
+		t.Errorf("%v", err)
+	}
+	wantTree(t, disks[0], "step-1/published.json", "step-1/stage-0.safetensors", "step-2/stage-0.safetensors")
 	wantTree(t, disks[1], "step-2/published.json", "step-2/stage-1.safetensors")
 }
 

@@ -629,7 +629,7 @@ func TestPipelinesOffload(t *testing.T) {
 		}
 		path := filepath.Join(t.TempDir(), "plan.json")
 		must(t, with.Pipe.Plan.Write(path))
-		again, err := j.ReadPipe(path, c, Corrections{})
+		again, err := readPipe(j, path, c)
 		must(t, err)
 		if !slices.Equal(again.Needs, with.Pipe.Needs) {
 			t.Errorf("the plan that was written needs %+v, it was %+v", again.Needs, with.Pipe.Needs)
@@ -673,4 +673,13 @@ func TestARunTellsWhenItsTasksRan(t *testing.T) {
 			t.Errorf("%s: tasks %v up to minibatch %d, at most %d are kept", x.strategy, counts, last, most)
 		}
 	}
+}
+
+// readPipe returns the pipeline of a plan file.
+func readPipe(j *Job, path string, c *chain.Chain) (*Pipe, error) {
+	plan, err := pipeline.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	return j.PipeOf(path, plan, c, Corrections{})
 }

@@ -53,7 +53,7 @@ func TestPortalsThatCostNothing(t *testing.T) {
 		taken++
 		path := filepath.Join(t.TempDir(), "plan.json")
 		must(t, straight.Plan.Write(path))
-		again, err := j.ReadPipe(path, c, Corrections{})
+		again, err := readPipe(j, path, c)
 		must(t, err)
 		if again.Work != straight.Work || !slices.Equal(again.Needs, straight.Needs) {
 			t.Errorf("%s: the plan of the file takes %v, want %v", strategy, again.Needs, straight.Needs)
@@ -101,7 +101,7 @@ func TestPortalsOfStagesThatOffload(t *testing.T) {
 		both++
 		path := filepath.Join(t.TempDir(), "plan.json")
 		must(t, p.Plan.Write(path))
-		again, err := j.ReadPipe(path, c, Corrections{})
+		again, err := readPipe(j, path, c)
 		must(t, err)
 		if !slices.Equal(again.Needs, p.Needs) {
 			t.Errorf("the plan of the file takes %v, want %v", again.Needs, p.Needs)

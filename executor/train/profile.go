@@ -139,6 +139,11 @@ func (j *Job) ReadChain(path string) (*chain.Chain, error) {
 	if err != nil {
 		return nil, err
 	}
+	return j.ChainOf(path, c)
+}
+
+// ChainOf is ReadChain for a chain that was read, by a name for errors.
+func (j *Job) ChainOf(path string, c *chain.Chain) (*chain.Chain, error) {
 	of := c.At(j.Config.Batch)
 	if of == nil {
 		return nil, fmt.Errorf("%s: %w: it was not measured at a batch of %d", path, ErrOtherModel, j.Config.Batch)
