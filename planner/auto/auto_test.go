@@ -15,6 +15,7 @@ import (
 	"plimsoll/internal/shared"
 	"plimsoll/planner/bound"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/multichain"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/plantest"
 	"plimsoll/planner/pofo"
@@ -271,15 +272,70 @@ func TestSmallestLimitOfGroups(t *testing.T) {
 	}
 }
 
-// Up to 5,000 layers every member has as few groups as it is for, and no group is larger than need be.
+// Every member has as few groups as it is for, half as many for each time that a long chain is twice as long, and no group is larger than
+// need be.
 func TestGroups(t *testing.T) {
 	for name, r := range reaches {
-		for n := 1; n <= 5000; n++ {
-			k := group(name, n)
-			if groups := (n-1+k-1)/k + 1; groups > max(r.whole, r.groups) || k > 1 && groups > r.groups || k > 1 && (n-1+k-2)/(k-1)+1 <= r.groups {
+		for n := 1; n <= remat.MaxLayers; n++ {
+			k, most := group(name, n), r.groups
+			for length := long; length < n; length *= 2 {
+				most = max(most/2, fewest)
+			}
+			groups := (n-1+k-1)/k + 1
+			if k == 1 && groups > max(r.whole, most) || k > 1 && groups > most || k > 1 && (n-1+k-2)/(k-1)+1 <= most {
 				t.Fatalf("%s: %d layers in groups of %d", name, n, k)
 			}
 		}
+	}
+	if few, many := group("rotor", 1601), group("rotor", 3201); few != 3 || many != 11 {
+		t.Errorf("groups of %d and %d", few, many)
+	}
+}
+
+// A chain longer than any table of the members is for is refused before anything is planned.
+func TestChainsTooLong(t *testing.T) {
+	t.Parallel()
+	c := &chain.Chain{Name: "endless", Layers: make([]chain.Layer, 100_000)}
+	_, err := Plan(t.Context(), strategy.Problem{Chain: c, Memory: 1}, Options{})
+	if !errors.Is(err, remat.ErrTooLarge) || !strings.Contains(err.Error(), "auto: chain too large: 100000 layers with the loss, the limit is 4096") {
+		t.Error(err)
+	}
+}
+
+// Where branches meet, the plan is the faster one of multichain's; without a limit it runs every op once.
+func TestBranches(t *testing.T) {
+	t.Parallel()
+	rng, planned, refused := rand.New(rand.NewPCG(28, 23)), 0, 0
+	for range 60 {
+		c := plantest.Chain(rng, 7)
+		c.Branches = []int{3, 3}
+		p := strategy.Problem{Chain: c, Memory: 20 + rng.Int64N(60)}
+		best := math.Inf(1)
+		for _, s := range multichain.Strategies() {
+			seq, err := s.Solve(t.Context(), p)
+			if err != nil {
+				continue
+			}
+			r, err := schedule.Simulate(c, seq, p.Limits())
+			if err != nil {
+				t.Fatal(err)
+			}
+			best = min(best, r.Makespan)
+		}
+		r, err := Plan(t.Context(), p, Options{})
+		if small := (*strategy.InfeasibleError)(nil); errors.As(err, &small) {
+			if refused++; !math.IsInf(best, 1) || !small.Found {
+				t.Errorf("%v, a member takes %v", err, best)
+			}
+			continue
+		}
+		if err != nil || r.Makespan != best || r.Bound > best {
+			t.Fatalf("%+v, %v; a member takes %v", r, err, best)
+		}
+		planned++
+	}
+	if planned < 20 || refused < 5 {
+		t.Errorf("%d planned, %d refused", planned, refused)
 	}
 }
 
