@@ -95,7 +95,7 @@ func (r random) batch(m int, images []float32, labels []int32) {
 	_ = r.Labels(m, labels)
 }
 
-var optimizer = kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4}
+var optimizer = kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4, MatricesOnly: true}
 
 func rate(step int) float32 { return 0.01 / float32(1+step) }
 
