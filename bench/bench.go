@@ -18,6 +18,7 @@ import (
 	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/internal/stats"
+	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -29,7 +30,7 @@ type Limit struct {
 	Bytes int64  // of the arena
 }
 
-// Grid is what is measured: every strategy at every limit.
+// Grid measures every strategy at every limit.
 type Grid struct {
 	Job        *train.Job
 	Chain      *chain.Chain // measured
@@ -95,9 +96,9 @@ type Skip struct {
 
 // Report is a measured grid.
 type Report struct {
-	Model         string `json:"model"`
-	Batch         int    `json:"batch"`
-	Image         int    `json:"image"`
+	Model string `json:"model"`
+	Batch int    `json:"batch"`
+	models.SampleSize
 	Data          string `json:"data"`
 	Device        string `json:"device"`
 	Steps         int    `json:"steps"`
@@ -231,7 +232,7 @@ func (g *Grid) plan(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	r := &Report{
-		Model: g.Job.Model, Batch: g.Job.Config.Batch, Image: g.Job.Config.Image, Data: g.Job.Data,
+		Model: g.Job.Model, Batch: g.Job.Config.Batch, SampleSize: g.Job.SampleSize(), Data: g.Job.Data,
 		Device: g.Job.Device.Model, Steps: g.Steps, Seed: g.Job.Seed,
 		StoreAllBytes: all, StaticBytes: g.Job.Work.StaticBytes(), DeviceBytes: g.Job.Device.Memory, Rows: []Row{}, Skipped: []Skip{},
 	}

@@ -29,7 +29,7 @@ func weights(s *train.Summary) report.Fact {
 
 // batch says what a step takes in.
 func batch(j *train.Job) string {
-	text := fmt.Sprintf("%d samples", j.Images())
+	text := j.Samples(j.Images())
 	if j.Parts > 1 {
 		text += fmt.Sprintf(" in %d parts", j.Parts)
 	}
@@ -55,7 +55,7 @@ func figures(s *train.Summary) (all []report.Figure) {
 		{Name: "step, predicted", Value: s.PredictedS, Unit: report.Seconds}, {Name: "step, measured", Value: s.MeasuredS, Unit: report.Seconds},
 		{Name: "error of the prediction", Value: report.TimeError(s.PredictedS, s.MeasuredS), Unit: report.Share},
 		{Name: "drift of ops since the profile", Value: drift(s.Drift).Factor}, {Name: "error without drift", Value: drift(s.Drift).Error, Unit: report.Share},
-		{Name: "images per second", Value: s.ImagesPerS}, {Name: "waited for data", Value: s.DataWaitShare, Unit: report.Share},
+		throughput(s), {Name: "waited for data", Value: s.DataWaitShare, Unit: report.Share},
 		{Name: "limit", Value: float64(s.LimitBytes), Unit: report.Bytes}, {Name: "peak, predicted", Value: float64(s.PredictedPeakBytes), Unit: report.Bytes},
 		{Name: "peak, measured", Value: float64(s.MeasuredPeakBytes), Unit: report.Bytes}, {Name: "arena, laid out", Value: float64(s.ExtentBytes), Unit: report.Bytes},
 		{Name: "host memory", Value: float64(s.HostBytes), Unit: report.Bytes},
@@ -65,6 +65,14 @@ func figures(s *train.Summary) (all []report.Figure) {
 		}
 	}
 	return all
+}
+
+// throughput returns the samples that a run trained in a second: tokens of a language model, else images.
+func throughput(s *train.Summary) report.Figure {
+	if s.TokensPerS > 0 {
+		return report.Figure{Name: "tokens per second", Value: s.TokensPerS}
+	}
+	return report.Figure{Name: "images per second", Value: s.ImagesPerS}
 }
 
 // drift returns that of a run, no numbers where it is not known.

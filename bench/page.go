@@ -2,13 +2,12 @@ package bench
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"plimsoll/bench/report"
 	"plimsoll/bench/timeline"
-	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/folder"
 	"plimsoll/internal/units"
 )
 
@@ -81,17 +80,17 @@ func (g *Grid) step(row *Row) *timeline.Step {
 
 // WriteFolder writes the measured grid to a folder: its figures as name.json, its page, and trace.json, the step of the row with
 // the most forwards. No file is ever partial.
-func (g *Grid) WriteFolder(folder, name string, r *Report, page *report.Page) error {
-	if err := page.WriteFolder(folder, "index.html"); err != nil {
+func (g *Grid) WriteFolder(at *folder.Dir, name string, r *Report, page *report.Page) error {
+	if err := page.WriteIn(at, "index.html"); err != nil {
 		return err
 	}
-	if err := g.writeTrace(filepath.Join(folder, "trace.json"), r); err != nil {
+	if err := g.writeTrace(at, r); err != nil {
 		return err
 	}
-	return atomicfile.WriteJSON(filepath.Join(folder, name+".json"), r)
+	return at.WriteJSON(name+".json", r)
 }
 
-func (g *Grid) writeTrace(path string, r *Report) error {
+func (g *Grid) writeTrace(at *folder.Dir, r *Report) error {
 	if len(r.Rows) == 0 {
 		return nil
 	}
@@ -107,7 +106,7 @@ func (g *Grid) writeTrace(path string, r *Report) error {
 	}
 	t.Meta["limit"] = best.Limit
 	t.Meta["model"] = g.Job.Model
-	return t.WriteFile(path)
+	return at.Write("trace.json", t.Write)
 }
 
 // Failures names the rows that broke a promise about bits or bytes; empty when all kept them.

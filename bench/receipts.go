@@ -18,6 +18,11 @@ func RunReceiptTable(r *receipt.Receipt) *report.Table {
 	return receipt.Table([]string{"step"}, []*receipt.Receipt{r}, func(int) []string { return []string{"in the middle"} })
 }
 
+// RunCauses returns the receipt of a run as a table with a line for each cause.
+func RunCauses(r *receipt.Receipt) *report.Table {
+	return receipt.Causes([]*receipt.Receipt{r}, func(int) string { return "time" })
+}
+
 // addReceipts makes the receipts of all rows; the prediction is by the costs measured in turns with them.
 func (g *Grid) addReceipts(r *Report) (err error) {
 	for i := range r.Rows {
@@ -31,11 +36,20 @@ func (g *Grid) addReceipts(r *Report) (err error) {
 
 // Receipts returns the receipts of all rows as a table.
 func (r *Report) Receipts() *report.Table {
-	var all []*receipt.Receipt
+	return receipt.Table([]string{"strategy", "limit"}, r.receipts(), func(i int) []string { return []string{r.Rows[i].Plan.Name(), r.Rows[i].Limit} })
+}
+
+// Causes returns the receipts of all rows as a table with a line for each cause.
+func (r *Report) Causes() *report.Table {
+	return receipt.Causes(r.receipts(), func(i int) string { return r.Rows[i].Plan.Name() + " " + r.Rows[i].Limit })
+}
+
+// receipts returns the receipt of each row.
+func (r *Report) receipts() (all []*receipt.Receipt) {
 	for i := range r.Rows {
 		all = append(all, r.Rows[i].Receipt)
 	}
-	return receipt.Table([]string{"strategy", "limit"}, all, func(i int) []string { return []string{r.Rows[i].Plan.Name(), r.Rows[i].Limit} })
+	return all
 }
 
 // receiptSection is the table of receipts on a page.

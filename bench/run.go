@@ -11,6 +11,9 @@ import (
 	"plimsoll/internal/units"
 )
 
+// Processors is the name of the fact that a run's devices share some.
+const Processors = "processors"
+
 // RunPage returns a finished run as a page: its figures, its loss and accuracy, its plan and how it ran, the memory over a step or a
 // few periods. The facts are those of its environment that only the caller knows.
 func RunPage(r *train.Run, o *train.Outcome, facts ...report.Fact) (*report.Page, error) {
@@ -19,8 +22,13 @@ func RunPage(r *train.Run, o *train.Outcome, facts ...report.Fact) (*report.Page
 		Environment: append(append(slices.Clip(facts), Environment(r.Job)...), weights(&o.Summary)),
 		Figures:     figures(&o.Summary),
 		Charts:      historyCharts(&o.History),
+		Tokens:      r.Job.Tokens(),
 	}
 	if r.Pipe != nil {
+		if s := o.Pipe.Shared; s != nil {
+			page.Notes = append(page.Notes, s.String())
+			page.Environment = append(page.Environment, report.Fact{Name: Processors, Value: s.String()})
+		}
 		return page, addPipeline(page, r, o)
 	}
 	return page, addStep(page, r, o)
@@ -35,7 +43,11 @@ func RunTrace(r *train.Run, o *train.Outcome) (*trace.Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.Trace()
+	t, err := c.Trace()
+	if s := o.Pipe.Shared; err == nil && s != nil {
+		t.Meta[Processors] = s.String()
+	}
+	return t, err
 }
 
 // runStep is the step of a finished run.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Trains everything in a list with two builds of plimsoll, side by side, and compares the weights at the end, bit for bit.
-# Both plan from the same measured chains, which the first build makes. Exits with 1 when any two differ.
+# Both plan from the same measured chains, which the first build makes. Weights do not decay, for builds differ in which ones do by
+# default. Exits with 1 when any two differ.
 #
 #   bench/same-weights.sh OLD NEW [LIST]
 set -euo pipefail
@@ -13,7 +14,7 @@ chains=0 runs=0 differ=0 model=() batch=
 weights() {
   local build=$1 name=$2
   shift 2
-  if ! "$build" train --quiet --json --data digits --threads 1 --out "$out/$name" "${model[@]}" "$@" >"$out/$name.json" 2>"$out/$name.err"; then
+  if ! "$build" train --quiet --json --data digits --threads 1 --weight-decay 0 --out "$out/$name" "${model[@]}" "$@" >"$out/$name.json" 2>"$out/$name.err"; then
     tail -c 300 "$out/$name.json" "$out/$name.err" | tr '\n' ' '
     return
   fi

@@ -20,8 +20,8 @@ one() {
     echo "== $1"
     shift
     mkdir -p "$grid"
-    "$plimsoll" validate "$@" --threads "$threads" --strategy $strategies --momentum 0 --seed 1 --out "$grid" >"$grid/table.txt" 2>"$grid/errors.txt" || status=1
-    grep -E 'median error|worst error|drifted' "$grid/table.txt" || true
+    "$plimsoll" validate -v "$@" --threads "$threads" --strategy $strategies --momentum 0 --seed 1 --out "$grid" >"$grid/table.txt" 2>"$grid/errors.txt" || status=1
+    grep -E 'median error|worst error|times the costs' "$grid/table.txt" || true
     cat "$grid/errors.txt"
 }
 

@@ -281,16 +281,16 @@ func (e *Executor) prepareUpdates() error {
 			}
 			bytes := q.Desc.Bytes()
 			o := kernels.UpdateOperands{
-				Elements: q.Desc.Elements(), Matrix: q.Matrix,
-				Param:   st.params.Part(q.Value.Offset, bytes),
-				Grad:    st.grads.Part(q.Grad.Offset, bytes),
-				Scalars: e.static.scalars, Workspace: e.static.workspace,
+				Elements: q.Desc.Elements(),
+				Param:    st.params.Part(q.Value.Offset, bytes),
+				Grad:     st.grads.Part(q.Grad.Offset, bytes),
+				Scalars:  e.static.scalars, Workspace: e.static.workspace,
 				Earlier: e.earlier(l + 1),
 			}
 			for k := range kernels.StatesOf(e.Optimizer, q.Matrix) {
 				o.States = append(o.States, st.state(k, q))
 			}
-			all = append(all, o)
+			all = append(all, q.Updates(e.Optimizer, o)...)
 		}
 	}
 	launch, u, err := e.updateAll(all)

@@ -279,6 +279,8 @@ type chooser struct{ kernels.Library }
 
 func (chooser) Chosen() any { return []string{"ours"} }
 
+func (chooser) ExportChoices() (json.RawMessage, error) { return nil, nil }
+
 // A profile keeps what a library chose while it was measured.
 func TestAProfileKeepsTheChoices(t *testing.T) {
 	r := newRig(t, testModel(t), host.Config{}, func(l kernels.Library) kernels.Library { return chooser{l} })

@@ -131,7 +131,7 @@ func (p *drafter) smallest(ctx context.Context, inf *strategy.InfeasibleError) (
 		return plan, err
 	}
 	small := &TooSmallError{
-		Strategy: p.s.Name, Limit: p.limit, Smallest: at.Extent, Found: inf.Found, Static: p.w.StaticBytes(), Op: inf.Op, LayerName: inf.LayerName,
+		Strategy: p.s.Name, Limit: p.limit, Smallest: at.Extent, Found: inf.Found || at.Extent > inf.Smallest+p.w.StaticBytes(), Static: p.w.StaticBytes(), Op: inf.Op, LayerName: inf.LayerName,
 	}
 	if p.sized || !transfers(seq) && !p.w.Model.Wiring().Joins() {
 		return nil, small

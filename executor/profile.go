@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"plimsoll/internal/fields"
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
@@ -57,7 +58,7 @@ func Profile(ctx context.Context, w *Workload, open func() (Target, error), limi
 		return nil, fmt.Errorf("measuring the link: %w", err)
 	}
 	c.Bandwidth = min(link.ToHost, link.ToDevice)
-	c.Extra[LinkField], err = json.Marshal(link)
+	c.Extra[LinkField], err = fields.Marshal(link)
 	return c, err
 }
 

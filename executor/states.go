@@ -2,6 +2,7 @@ package executor
 
 import (
 	"fmt"
+	"slices"
 
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -30,14 +31,23 @@ func updateWorkspaces(m *models.Model, lib kernels.Library, opt kernels.Update) 
 			if !q.Trained {
 				continue
 			}
-			bytes, err := lib.UpdateWorkspace(opt, q.Matrix)
-			if err != nil {
-				return nil, fmt.Errorf("update of %s: %w", q.Name, err)
+			for _, matrix := range q.Matrices() {
+				bytes, err := lib.UpdateWorkspace(opt, matrix)
+				if err != nil {
+					return nil, fmt.Errorf("update of %s: %w", q.Name, err)
+				}
+				all[i] = max(all[i], bytes)
 			}
-			all[i] = max(all[i], bytes)
 		}
 	}
 	return all, nil
+}
+
+// Apart reports whether the optimizer updates parts of some parameter apart from each other: see models.Parameter.Updates.
+func (w *Workload) Apart() bool {
+	return slices.ContainsFunc(w.Model.Params(), func(q models.Parameter) bool {
+		return q.Matrix.Muons(w.Optimizer) && len(q.Matrices()) > 1
+	})
 }
 
 // state returns where state k of a parameter lies.

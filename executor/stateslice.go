@@ -97,7 +97,7 @@ func (e *Executor) prepareSlice(x *stateSlice, p int, c piece) (err error) {
 			at := e.static.hostState.at[l] + q.Grad.Offset
 			from, to := max(at, c.at), min(at+q.Desc.Bytes(), c.at+c.bytes)
 			if q.Trained && from < to {
-				all = append(all, e.sliceUpdate(x, p, l+1, q, from-at, to-from, from-c.at))
+				all = append(all, q.Updates(e.Optimizer, e.sliceUpdate(x, p, l+1, q, from-at, to-from, from-c.at))...)
 			}
 		}
 	}
@@ -118,10 +118,7 @@ func (e *Executor) sliceUpdate(x *stateSlice, p, layer int, q models.Parameter, 
 		Scalars:  e.static.scalars, Workspace: e.static.workspace,
 		Earlier: e.earlier(layer),
 	}
-	if q.Matrix.Muons(e.Optimizer) { // slices have all of it
-		o.Matrix = q.Matrix
-	}
-	for k := range kernels.StatesOf(e.Optimizer, o.Matrix) {
+	for k := range kernels.StatesOf(e.Optimizer, q.Matrix) {
 		o.States = append(o.States, x.at[k].Part(within, bytes))
 	}
 	return o

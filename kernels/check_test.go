@@ -320,3 +320,24 @@ func TestBadUpdates(t *testing.T) {
 		}
 	}
 }
+
+// TestRules checks that MatricesOnly takes the weight decay from vectors alone, and nothing else from them.
+func TestRules(t *testing.T) {
+	t.Parallel()
+	decayed := []Update{
+		SGD{Momentum: 0.9, WeightDecay: 1, MatricesOnly: true}, Adam{Beta1: 0.9, WeightDecay: 1, MatricesOnly: true},
+		AdamW{Beta2: 0.9, WeightDecay: 1, MatricesOnly: true}, Muon{Momentum: 0.9, WeightDecay: 1, MatricesOnly: true},
+	}
+	plain := []Update{SGD{Momentum: 0.9, MatricesOnly: true}, Adam{Beta1: 0.9, MatricesOnly: true}, AdamW{Beta2: 0.9, MatricesOnly: true}, Muon{Momentum: 0.9, MatricesOnly: true}}
+	for i, u := range decayed {
+		if got := (UpdateOperands{Vector: true}).Rule(u); got != plain[i] {
+			t.Errorf("a vector: %+v, want %+v", got, plain[i])
+		}
+		if got := (UpdateOperands{}).Rule(u); got != u {
+			t.Errorf("a matrix: %+v, want %+v", got, u)
+		}
+	}
+	if all := (SGD{WeightDecay: 1}); (UpdateOperands{Vector: true}).Rule(all) != all {
+		t.Error("every parameter decays, but vectors do not")
+	}
+}

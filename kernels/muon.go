@@ -20,6 +20,7 @@ import "math"
 // States: of a matrix v, of others AdamW's two.
 type Muon struct {
 	Momentum, WeightDecay, Beta1, Beta2, Epsilon float32
+	MatricesOnly                                 bool `json:",omitempty"` // as SGD's
 }
 
 // What the iteration is made of.
@@ -34,7 +35,7 @@ var MuonCoefficients = [3]float64{3.4445, -4.7750, 2.0315}
 
 // AdamW is the rule for parameters that are no matrix.
 func (m Muon) AdamW() AdamW {
-	return AdamW{Beta1: m.Beta1, Beta2: m.Beta2, Epsilon: m.Epsilon, WeightDecay: m.WeightDecay}
+	return AdamW{Beta1: m.Beta1, Beta2: m.Beta2, Epsilon: m.Epsilon, WeightDecay: m.WeightDecay, MatricesOnly: m.MatricesOnly}
 }
 
 // Rate is what the learning rate of an update of a matrix is multiplied by.

@@ -6,6 +6,7 @@
 package kernels
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"plimsoll/runtime"
@@ -168,8 +169,11 @@ type Library interface {
 	PrepareMoments(m Moments, o MomentsOperands) (runtime.Launch, error)
 }
 
-// Chooser is a library that picks between algorithms by measuring them. A profile keeps what it has picked.
+// Chooser is a library that picks between algorithms by measuring them. A profile keeps its choices, and processes that train
+// together make the same ones.
 type Chooser interface {
 	// Chosen returns the choices so far, to be written as JSON; nil when there was nothing to choose.
 	Chosen() any
+	// ExportChoices returns all choices that this process has made, for library.Options of another process.
+	ExportChoices() (json.RawMessage, error)
 }

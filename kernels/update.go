@@ -3,6 +3,7 @@ package kernels
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"plimsoll/runtime"
 )
@@ -42,16 +43,20 @@ type SGD struct {
 	Dampening   float32
 	WeightDecay float32
 	Nesterov    bool
+	// MatricesOnly keeps the weight decay from parameters with fewer than two axes: gains and biases.
+	MatricesOnly bool `json:",omitempty"`
 }
 
 // Adam is Kingma and Ba's Adam with L2 regularization added to the gradient. States: first and second moment.
 type Adam struct {
 	Beta1, Beta2, Epsilon, WeightDecay float32
+	MatricesOnly                       bool `json:",omitempty"` // as SGD's
 }
 
 // AdamW is Adam with decoupled weight decay (Loshchilov and Hutter). States: first and second moment.
 type AdamW struct {
 	Beta1, Beta2, Epsilon, WeightDecay float32
+	MatricesOnly                       bool `json:",omitempty"` // as SGD's
 }
 
 func (SGD) Kind() string   { return "sgd" }
@@ -80,6 +85,7 @@ func (Muon) States() int { return 2 }
 type UpdateOperands struct {
 	Elements int64
 	Matrix   Matrix // rows of so many columns, for rules that know matrices
+	Vector   bool   // the parameter has fewer than two axes: see Rule
 	Param    runtime.Span
 	Grad     runtime.Span
 	States   []runtime.Span // as many as StatesOf says
@@ -88,6 +94,43 @@ type UpdateOperands struct {
 	Workspace runtime.Span
 	// Earlier is how many updates the parameter has had before those that Scalars.Update counts.
 	Earlier uint64
+}
+
+// Rule returns the rule for this parameter: u, without weight decay where that is for matrices only and the parameter is a vector.
+func (o UpdateOperands) Rule(u Update) Update {
+	decay := func(d float32, matricesOnly bool) float32 {
+		if o.Vector && matricesOnly {
+			return 0
+		}
+		return d
+	}
+	switch r := u.(type) {
+	case SGD:
+		r.WeightDecay = decay(r.WeightDecay, r.MatricesOnly)
+		return r
+	case Adam:
+		r.WeightDecay = decay(r.WeightDecay, r.MatricesOnly)
+		return r
+	case AdamW:
+		r.WeightDecay = decay(r.WeightDecay, r.MatricesOnly)
+		return r
+	case Muon:
+		r.WeightDecay = decay(r.WeightDecay, r.MatricesOnly)
+		return r
+	}
+	return u
+}
+
+// Rows cuts a matrix out of the update of a whole parameter: the one that begins at so many bytes of it.
+func (o UpdateOperands) Rows(m Matrix, at int64) UpdateOperands {
+	o.Matrix, o.Elements = m, m.Rows*m.Columns
+	bytes := o.Elements * Float32.Size()
+	o.Param, o.Grad = o.Param.Part(at, bytes), o.Grad.Part(at, bytes)
+	o.States = slices.Clone(o.States)
+	for i, s := range o.States {
+		o.States[i] = s.Part(at, bytes)
+	}
+	return o
 }
 
 // ScalarsBytes is the size of the memory that holds a step's Scalars.

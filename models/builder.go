@@ -23,6 +23,9 @@ type Builder struct {
 	// Parts says how files hold a parameter; nil: as Parameter.Parts of nil. It is to be set before the first layer.
 	Parts func(p Parameter) []Part
 
+	// StartScale says how a parameter's StartScale differs from 1; nil: it does not. It is to be set before the first layer.
+	StartScale func(p Parameter) float64
+
 	model *Model
 	out   kernels.Desc // of the latest layer
 
@@ -257,6 +260,12 @@ func (g *Graph) params(n *Node, ps []kernels.Param, sources []Source) error {
 		case g.b.Parts != nil:
 			q.Parts = g.b.Parts(q)
 		}
+		if q.Parts == nil {
+			q.Parts = flattened(n.Op, g.layer.Desc(n.In[0]), q)
+		}
+		if g.b.StartScale != nil {
+			q.StartScale = g.b.StartScale(q)
+		}
 		var err error
 		if q.Of, err = g.tied(&q); err != nil {
 			return err
@@ -276,6 +285,15 @@ func (g *Graph) params(n *Node, ps []kernels.Param, sources []Source) error {
 		n.Params = append(n.Params, q)
 	}
 	return nil
+}
+
+// flattened returns how files hold the weight of a Linear that reads an image; nil of other parameters.
+func flattened(op kernels.Op, in kernels.Desc, q Parameter) []Part {
+	l, linear := op.(kernels.Linear)
+	if !linear || l.LastAxis || len(in.Shape) != 4 || len(q.Desc.Shape) != 2 || in.Shape[1]*in.Shape[2] == 1 {
+		return nil
+	}
+	return []Part{{Name: q.Name, Rows: q.Desc.Shape[0], Area: in.Shape[1] * in.Shape[2]}}
 }
 
 // matrixOf returns the extent of the weight of a linear layer or a convolution.

@@ -12,6 +12,8 @@ type File struct {
 	Known
 	Channels int  // of its images
 	Text     bool // it reads tokens, not images
+	// About describes the model that was read, in sentences for people.
+	About []string
 }
 
 // formats are what reads files, by the ending of their names.

@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"plimsoll/kernels"
@@ -19,12 +20,13 @@ type Language struct {
 	DType         kernels.DType // of the activations
 	Tied          bool          // the last layer's weight is the embedding's
 
+	Epsilon float32 // of the norms: see kernels.LayerNorm and kernels.RMSNorm
+
 	// Of Llamas alone, which have no learned positions:
 
 	KVHeads    int     // of keys and values; they divide the heads; 0 means Heads
 	Hidden     int     // channels of the MLP
 	RotaryBase float64 // see kernels.Rotary
-	Epsilon    float32 // see kernels.RMSNorm
 }
 
 // GPT2Small is the smallest GPT-2, of 124M parameters, for a batch of sequences.
@@ -42,7 +44,7 @@ const (
 // gpt2 is GPT-2 with so many blocks and channels; for longer samples with more positions than published.
 func gpt2(blocks, width int) func(string, Config) (*Model, error) {
 	return func(name string, c Config) (*Model, error) {
-		return GPT2(name, Language{
+		return namedGPT2(name, Language{
 			Batch: c.Batch, Length: c.Image, Vocabulary: c.Classes, Positions: max(publishedPositions, c.Image),
 			Width: width, Heads: max(width/headChannels, 1), Blocks: blocks, Dropout: publishedDropout, DType: c.DType, Tied: tied(name, true),
 		})
@@ -55,11 +57,20 @@ func smallGPT2(blocks, width int) func(string, Config) (*Model, error) {
 		if width%4 != 0 {
 			return nil, fmt.Errorf("%s: %w: %d channels, want a multiple of 4", name, ErrConfig, width)
 		}
-		return GPT2(name, Language{
+		return namedGPT2(name, Language{
 			Batch: c.Batch, Length: c.Image, Vocabulary: c.Classes, Positions: c.Image, Width: width, Heads: headsOf(width, 1), Blocks: blocks,
 			DType: c.DType, Tied: tied(name, false),
 		})
 	}
+}
+
+// namedGPT2 is GPT2 with the constants that the name gives.
+func namedGPT2(name string, c Language) (*Model, error) {
+	c, err := c.take(name, layerNormEps, gptHeads)
+	if err != nil {
+		return nil, err
+	}
+	return GPT2(name, c)
 }
 
 // headsOf returns how many heads a small model of so many channels, a multiple of 4 units, has: of 64 channels, or at least 4. A head's
@@ -73,7 +84,7 @@ func headsOf(width, unit int) int {
 }
 
 // GPT2 returns the model of Radford et al. 2019, Language Models are Unsupervised Multitask Learners, section 2.3: pre-activation
-// norms, learned positions, GELU by tanh. Each half of a block, attention and MLP, is a layer of the chain. Parameters are named as
+// norms, learned positions, GELU by tanh, weights of residual projections that start smaller (gpt2StartScale). Each half of a block, attention and MLP, is a layer of the chain. Parameters are named as
 // Hugging Face has them, and files have them as it does: see gpt2Parts.
 //
 // Attention weights are not dropped out, as published they are; and without Tied the last layer has a weight of its own (so a model has
@@ -83,7 +94,7 @@ func GPT2(name string, c Language) (*Model, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	b := NewBuilder(name, kernels.Desc{Shape: kernels.Shape{c.Batch, c.Length}, DType: kernels.Int32}, c.Vocabulary)
-	b.DType, b.LinearStart, b.BiasStart, b.Parts = c.DType, NormalFiftieth, Zeros, gpt2Parts
+	b.DType, b.LinearStart, b.BiasStart, b.StartScale, b.Parts = c.DType, NormalFiftieth, Zeros, c.gpt2StartScale, gpt2Parts
 	b.Layer("embed", "transformer", func(g *Graph, x Value) Value {
 		embed := kernels.Embedding{Vocabulary: c.Vocabulary, Width: c.Width, Positions: c.Positions, To: c.DType.Stored()}
 		return c.drop(g, "drop", g.Op("embed", embed, x))
@@ -97,7 +108,7 @@ func GPT2(name string, c Language) (*Model, error) {
 		b.Tie("lm_head.weight", "transformer.embed.weight")
 	}
 	b.Layer("head", "", func(g *Graph, x Value) Value {
-		return g.Project("lm_head", g.LayerNorm("transformer.ln_f", x), c.Vocabulary)
+		return g.Project("lm_head", c.layerNorm(g, "transformer.ln_f", x), c.Vocabulary)
 	})
 	return b.Model()
 }
@@ -116,17 +127,29 @@ func gpt2Parts(p Parameter) []Part {
 	return []Part{one}
 }
 
+// gpt2StartScale makes the weights of residual projections smaller at the start, by 1/sqrt(N) of N residual layers, two a block.
+func (c Language) gpt2StartScale(p Parameter) float64 {
+	if strings.HasSuffix(p.Name, ".c_proj.weight") {
+		return 1 / math.Sqrt(float64(2*c.Blocks))
+	}
+	return 1
+}
+
 // attention is x + c_proj(attention(c_attn(ln_1(x)))).
 func (c Language) attention(g *Graph, x Value) Value {
-	qkv := g.Dense("attn.c_attn", g.LayerNorm("ln_1", x), 3*c.Width)
+	qkv := g.Dense("attn.c_attn", c.layerNorm(g, "ln_1", x), 3*c.Width)
 	y := g.Op("attn.attention", kernels.Attention{Heads: c.Heads}, qkv)
 	return g.Add("add_1", x, c.drop(g, "attn.drop", g.Dense("attn.c_proj", y, c.Width)))
 }
 
 // mlp is x + c_proj(gelu(c_fc(ln_2(x)))).
 func (c Language) mlp(g *Graph, x Value) Value {
-	y := g.Op("mlp.act", kernels.GELU{Tanh: true}, g.Dense("mlp.c_fc", g.LayerNorm("ln_2", x), 4*c.Width))
+	y := g.Op("mlp.act", kernels.GELU{Tanh: true}, g.Dense("mlp.c_fc", c.layerNorm(g, "ln_2", x), 4*c.Width))
 	return g.Add("add_2", x, c.drop(g, "mlp.drop", g.Dense("mlp.c_proj", y, c.Width)))
+}
+
+func (c Language) layerNorm(g *Graph, name string, x Value) Value {
+	return g.Op(name, kernels.LayerNorm{Epsilon: c.Epsilon}, x)
 }
 
 func (c Language) drop(g *Graph, name string, x Value) Value {

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
@@ -34,23 +35,24 @@ func Init(p Parameter, seed uint64, dst []float32) {
 	h := fnv.New64a()
 	h.Write([]byte(p.Name))
 	r := rand.New(rand.NewPCG(seed, h.Sum64()))
+	scale := cmp.Or(p.StartScale, 1)
 	switch p.Start {
 	case Zeros:
 		fill(dst, func() float64 { return 0 })
 	case Ones:
 		fill(dst, func() float64 { return 1 })
 	case KaimingFanIn:
-		fill(dst, normal(r, math.Sqrt(2/float64(p.FanIn))))
+		fill(dst, normal(r, math.Sqrt(2/float64(p.FanIn))*scale))
 	case KaimingFanOut:
-		fill(dst, normal(r, math.Sqrt(2/float64(p.FanOut))))
+		fill(dst, normal(r, math.Sqrt(2/float64(p.FanOut))*scale))
 	case NormalTenth:
-		fill(dst, normal(r, 0.1))
+		fill(dst, normal(r, 0.1*scale))
 	case NormalFiftieth:
-		fill(dst, normal(r, 0.02))
+		fill(dst, normal(r, 0.02*scale))
 	case NormalHundredth:
-		fill(dst, normal(r, 0.01))
+		fill(dst, normal(r, 0.01*scale))
 	case UniformFanIn:
-		bound := 1 / math.Sqrt(float64(p.FanIn))
+		bound := scale / math.Sqrt(float64(p.FanIn))
 		fill(dst, func() float64 { return (2*uniform(r) - 1) * bound })
 	}
 }

@@ -32,6 +32,7 @@ func parameter(t *testing.T, m *models.Model, name string) models.Parameter {
 func TestInitMoments(t *testing.T) {
 	c := models.Config{Batch: 1, Image: 224, Classes: 1000}
 	res, dense := build(t, "resnet18", c), build(t, "densenet121", c)
+	gpt := build(t, "gpt2-8-64", models.Config{Batch: 1, Image: 8, Classes: 50})
 	vgg, inception := build(t, "vgg16", c), build(t, "inception_v3", c)
 	for _, x := range []struct {
 		model           *models.Model
@@ -53,6 +54,8 @@ func TestInitMoments(t *testing.T) {
 		{vgg, "features.5.weight", 0, math.Sqrt(2.0 / (128 * 9)), 0}, {vgg, "features.5.bias", 0, 0, 0},
 		{vgg, "classifier.6.weight", 0, 0.01, 0}, {vgg, "classifier.6.bias", 0, 0, 0},
 		{inception, "Mixed_6b.branch7x7_2.conv.weight", 0, 0.1, 0}, {inception, "fc.weight", 0, 0.1, 0},
+		{gpt, "transformer.h.3.attn.c_attn.weight", 0, 0.02, 0}, {gpt, "transformer.h.3.mlp.c_fc.weight", 0, 0.02, 0},
+		{gpt, "transformer.h.3.attn.c_proj.weight", 0, 0.02 / math.Sqrt(16), 0}, {gpt, "transformer.h.7.mlp.c_proj.weight", 0, 0.02 / math.Sqrt(16), 0},
 		{inception, "fc.bias", 0, 1 / math.Sqrt(3*2048), 1 / math.Sqrt(2048)},
 	} {
 		v := initial(parameter(t, x.model, x.name), 1)

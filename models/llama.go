@@ -17,7 +17,7 @@ func llama(sizes Language) func(string, Config) (*Model, error) {
 	return func(name string, c Config) (*Model, error) {
 		s := sizes
 		s.Batch, s.Length, s.Vocabulary, s.DType, s.Tied = c.Batch, c.Image, c.Classes, c.DType, tied(name, false)
-		return Llama(name, s)
+		return namedLlama(name, s)
 	}
 }
 
@@ -37,8 +37,17 @@ func smallLlama(sizes []int) func(string, Config) (*Model, error) {
 				*size = sizes[2+i]
 			}
 		}
-		return Llama(name, s)
+		return namedLlama(name, s)
 	}
+}
+
+// namedLlama is Llama with the constants that the name gives.
+func namedLlama(name string, c Language) (*Model, error) {
+	c, err := c.take(name, ropeTheta, rmsNormEps, llamaHeads, llamaKVHeads)
+	if err != nil {
+		return nil, err
+	}
+	return Llama(name, c)
 }
 
 // Llama returns the model of Touvron et al. 2023, LLaMA: Open and Efficient Foundation Language Models, section 2.2, and of Llama 2

@@ -50,7 +50,8 @@ type Parameter struct {
 	// Of is the parameter of an earlier layer that this one is, and whose gradient gets the sum of both; nil: it is its own. Where
 	// one memory has both layers, Value and Grad of the two are one tensor and two gradients; else each has a copy at Value.
 	Of *Parameter
-	// Parts are how files hold it; nil: as one tensor with its name and shape, that of a convolution with the channels in front.
+	// Parts are how files hold it; nil: as one tensor with its name and shape, that of a convolution with the channels in front. The
+	// weight of a Linear behind an image always has one: see Part.Area.
 	Parts []Part
 
 	// Matrix is the extent of a weight of a linear layer or a convolution (outputs x rest) but the model's last, the head; zero: the
@@ -58,9 +59,38 @@ type Parameter struct {
 	Matrix kernels.Matrix
 
 	Start         Distribution // what Init fills it with
+	StartScale    float64      // of its deviation; 0 means 1
 	FanIn, FanOut int
 	// Fill writes the elements that it starts with, in place of Start; nil: Start does. See Source.
 	Fill func(dst []float32)
+}
+
+// Matrices are the extents that an optimizer for hidden layers' matrices goes by, row by row of the parameter: of a matrix that files
+// have as several tensors, theirs; zero where the parameter is no such matrix.
+func (p Parameter) Matrices() []kernels.Matrix {
+	if !p.Matrix.Is() || len(p.Parts) < 2 {
+		return []kernels.Matrix{p.Matrix}
+	}
+	all := make([]kernels.Matrix, len(p.Parts))
+	for i, part := range p.Parts {
+		all[i] = kernels.Matrix{Rows: int64(part.Rows), Columns: p.Matrix.Columns}
+	}
+	return all
+}
+
+// Updates cuts an update of a parameter, or of some of its elements, into updates by rule u: one of each of Matrices where u
+// orthogonalizes them, otherwise one.
+func (p Parameter) Updates(u kernels.Update, o kernels.UpdateOperands) (all []kernels.UpdateOperands) {
+	o.Vector = len(p.Desc.Shape) < 2
+	if !p.Matrix.Muons(u) {
+		return []kernels.UpdateOperands{o}
+	}
+	at := int64(0)
+	for _, m := range p.Matrices() {
+		all = append(all, o.Rows(m, at))
+		at += m.Rows * m.Columns * kernels.Float32.Size()
+	}
+	return all
 }
 
 // Source says what a parameter is called and where its first values are, of models that a file has with weights.
@@ -77,6 +107,9 @@ type Part struct {
 	Rows int // of the parameter's first axis, behind those of the parts before
 	// Transposed is that of a matrix whose columns the file has as rows.
 	Transposed bool
+	// Area is the number of pixels of the image that a Linear reads. Memory has a row as H*W,C; the file has it as C,H*W, because
+	// PyTorch flattens an image in that order. 0: the file has rows as memory has them.
+	Area int
 }
 
 // DType returns the type of the activations, that of a_1; TF32 where products use it.

@@ -2,11 +2,14 @@ package models
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"plimsoll/internal/names"
+	"plimsoll/internal/units"
 	"plimsoll/kernels"
 )
 
@@ -159,6 +162,36 @@ func OfText(name string) bool {
 		strings.HasPrefix(name, "gpt2-") || strings.HasPrefix(name, "llama-")
 }
 
+// SampleSize holds the size of a model's sample. Image is set for models of images, Length for language models.
+type SampleSize struct {
+	Image  int `json:"image,omitempty"`  // pixels, of each side
+	Length int `json:"length,omitempty"` // tokens of a text
+}
+
+// SizeOf returns the size of a sample of a model from Config.Image.
+func SizeOf(name string, image int) SampleSize {
+	if OfText(name) {
+		return SampleSize{Length: image}
+	}
+	return SampleSize{Image: image}
+}
+
+// Describe returns a size as text: "224x224", "64 tokens".
+func (s SampleSize) Describe() string {
+	if s.Length > 0 {
+		return units.Count(s.Length, "token")
+	}
+	return fmt.Sprintf("%dx%d", s.Image, s.Image)
+}
+
+// Samples returns a number of samples with their size as text: "32 images of 224x224", "32 samples of 64 tokens".
+func (s SampleSize) Samples(n int) string {
+	if s.Length > 0 {
+		return units.Count(n, "sample") + " of " + s.Describe()
+	}
+	return units.Count(n, "image") + " of " + s.Describe()
+}
+
 // What the names of language models may end with: whether the last layer's weight is the embedding's, where that is not as published.
 const (
 	tiedSuffix   = "-tied"
@@ -167,6 +200,7 @@ const (
 
 // tied reports whether the model of a name is tied, if it is as published.
 func tied(name string, published bool) bool {
+	name, _ = cutConstants(name)
 	return strings.HasSuffix(name, tiedSuffix) || published && !strings.HasSuffix(name, untiedSuffix)
 }
 
@@ -175,11 +209,13 @@ func Untied(name string) string {
 	if !OfText(name) || formatOf(name) != nil {
 		return ""
 	}
-	return base(name) + untiedSuffix
+	_, constants := cutConstants(name)
+	return strings.Join(append([]string{base(name) + untiedSuffix}, constants...), ",")
 }
 
-// base returns the name of a language model without what says whether it is tied.
+// base returns the name of a language model without its constants and what says whether it is tied.
 func base(name string) string {
+	name, _ = cutConstants(name)
 	for _, suffix := range []string{tiedSuffix, untiedSuffix} {
 		if cut, ok := strings.CutSuffix(name, suffix); ok && (strings.HasPrefix(cut, "gpt2") || strings.Contains(cut, "llama")) {
 			return cut
@@ -202,10 +238,19 @@ func lookup(name string) (func(name string, c Config) (*Model, error), error) {
 			build = k.Build
 		}
 	}
+	if build == nil && isFile(filepath.Join(name, "config.json")) {
+		return nil, fmt.Errorf("%w: %s is a folder of Hugging Face, which is not read yet: give a model with the sizes in its config.json, as in -m llama-B-C-H-K-F,rope_theta=X,rms_norm_eps=Y, "+
+			"and its weights with --init", ErrUnknown, name)
+	}
 	if build == nil {
 		return nil, names.Unknown(ErrUnknown, name, Names())
 	}
 	return build, nil
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // Names lists what New knows; unet-B-C, unetseg-B-C, amoebanet-L-F, gpt2-B-C and llama-B-C stand for all models of their families.

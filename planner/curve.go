@@ -3,6 +3,7 @@ package planner
 import (
 	"context"
 
+	"plimsoll/internal/await"
 	"plimsoll/planner/auto"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/frontier"
@@ -43,7 +44,7 @@ func Curve(ctx context.Context, s strategy.Strategy, p strategy.Problem, limits 
 }
 
 func steps(ctx context.Context, name string, of func(context.Context, *chain.Chain) (*remat.Frontier, error), c *chain.Chain) ([]frontier.Point, error) {
-	f, err := of(ctx, c)
+	f, err := await.Do(ctx, func() (*remat.Frontier, error) { return of(ctx, c) })
 	if err != nil {
 		return nil, err
 	}

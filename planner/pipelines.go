@@ -1,10 +1,13 @@
 package planner
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"plimsoll/internal/await"
 	"plimsoll/internal/names"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
@@ -19,9 +22,25 @@ import (
 )
 
 // Pipelines returns all strategies for several devices, in the order in which they are shown: those that choose stages
-// first, then the schedules.
+// first, then the schedules. They return as soon as their context is canceled.
 func Pipelines() []pipeline.Strategy {
-	return slices.Concat(partition.Strategies(), ilp.Strategies(), loadline.Strategies(), joint.Strategies(), periodic.Strategies(), flush.Strategies())
+	return prompt(slices.Concat(partition.Strategies(), ilp.Strategies(), loadline.Strategies(), joint.Strategies(), periodic.Strategies(), flush.Strategies()))
+}
+
+// prompt returns strategies that return as soon as their context is canceled.
+func prompt(all []pipeline.Strategy) []pipeline.Strategy {
+	out := slices.Clone(all)
+	for i, s := range out {
+		out[i].Solve = func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+			plan, err := await.Do(ctx, func() (*pipeline.Plan, error) { return s.Solve(ctx, r) })
+			if late := ctx.Err(); late != nil && errors.Is(err, pipeline.ErrInfeasible) {
+				err = late // what was left out might have fitted
+			}
+			return plan, err
+		}
+		out[i].Parts = prompt(s.Parts)
+	}
+	return out
 }
 
 // ChainFor returns the chain on which a strategy for several devices plans: that of the source, but for pipedream and an operator

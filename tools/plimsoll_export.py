@@ -25,6 +25,7 @@ import statistics
 import sys
 import time
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable
@@ -83,9 +84,14 @@ def split(model, x, names=None):
     shapes (flatten), nothing else. Where a piece returns its input, a view of it, or changes it in place, there is nothing to
     keep or drop in between: it becomes part of the layer before. Errors: ChainError.
 
+    x: a tensor, or a dict of one, which the module takes by that keyword.
+
     The layers are right as long as the model stays in the mode (train or eval) it is in, and the same parameters need gradients.
     """
-    pieces, want = named_pieces(model, x, names) if names else (sequence(model), None)
+    keyword, x = entering(x)
+    if keyword and not names:
+        raise ChainError(f"the batch is a dict, and layers that run one after the other take a tensor: give {keyword} itself, or names of a module's submodules")
+    pieces, want = named_pieces(model, x, keyword, names) if names else (sequence(model), None)
     if not pieces:
         raise ChainError("the model has no layers")
     whole = nn.ModuleList(m for _, m in pieces if isinstance(m, nn.Module))
@@ -96,6 +102,22 @@ def split(model, x, names=None):
     if want is not None and not torch.allclose(got, want, rtol=1e-3, atol=1e-5, equal_nan=True):
         raise ChainError("the submodules, one after the other, do not compute what the model does: it computes something between them")
     return layers
+
+
+def entering(x):
+    """Returns the keyword by which a model takes a batch, None where it is the first argument, and the tensor. Errors: ChainError."""
+    if isinstance(x, torch.Tensor):
+        return None, x
+    if not isinstance(x, Mapping):
+        raise ChainError(f"the batch is a {type(x).__name__}: one tensor goes into a chain, by itself or in a dict with the keyword that the model takes it by")
+    tensors = [name for name, value in x.items() if isinstance(value, torch.Tensor)]
+    if len(x) != 1 or not tensors:
+        raise ChainError(f"the batch is a dict of {', '.join(map(str, x)) or 'nothing'}: one tensor goes into a chain; give a module that makes the others of it, or has them")
+    return tensors[0], x[tensors[0]]
+
+
+def call(model, x, keyword):
+    return model(**{keyword: x}) if keyword else model(x)
 
 
 def sequence(model, prefix=""):
@@ -110,7 +132,7 @@ def sequence(model, prefix=""):
     return pieces
 
 
-def named_pieces(model, x, names):
+def named_pieces(model, x, keyword, names):
     """Returns the named submodules, and views between them, of a module, as its forward runs them, seen by hooks, and its output."""
     wanted = {name: model.get_submodule(name) for name in expand(model, names)}
     trace = Trace()
@@ -121,7 +143,7 @@ def named_pieces(model, x, names):
             hooks.append(m.register_forward_hook(trace.leave(name), with_kwargs=True))
         with undisturbed(model.buffers(), model.parameters(), x.device), torch.no_grad():
             trace.left(None, "the input", x)
-            y = model(x)
+            y = call(model, x, keyword)
             trace.link("the model's output", y)
     finally:
         for h in hooks:
@@ -159,10 +181,10 @@ class Trace:
                 raise ChainError(f"{name} runs inside {self.inside}: name one of them")
             if name in self.ran:
                 raise ChainError(f"{name} is called twice: a chain runs each of its layers once")
-            tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
-            if len(tensors) != 1 or not args or args[0] is not tensors[0]:
-                raise ChainError(f"{name} takes {len(tensors)} tensors: one goes from layer to layer, as the first argument")
-            self.link(name, args[0])
+            tensors = places(args, kwargs)
+            if len(tensors) != 1 or isinstance(tensors[0], int) and tensors[0] > 0:
+                raise ChainError(f"{name} takes {len(tensors)} tensors: one goes from layer to layer, as the first argument or by a keyword")
+            self.link(name, args[0] if tensors == [0] else kwargs[tensors[0]])
             self.inside = name
 
         return hook
@@ -170,8 +192,8 @@ class Trace:
     def leave(self, name):
         def hook(module, args, kwargs, output):
             self.inside = None
-            rest = args[1:]
-            self.pieces.append((name, module if not rest and not kwargs else Bound(module, rest, kwargs)))
+            plain = len(args) == 1 and not kwargs
+            self.pieces.append((name, module if plain else Bound(module, places(args, kwargs)[0], args, kwargs)))
             self.ran.append(name)
             self.left(module, name, output)
 
@@ -197,14 +219,23 @@ class Trace:
             self.pieces.append(("view", View(y.shape, x.shape)))
 
 
-class Bound(nn.Module):
-    """A module with further arguments, none of them a tensor."""
+def places(args, kwargs):
+    """Returns where the tensors of a call are: numbers of arguments, and keywords."""
+    return [place for place, a in (*enumerate(args), *kwargs.items()) if isinstance(a, torch.Tensor)]
 
-    def __init__(self, module, args, kwargs):
+
+class Bound(nn.Module):
+    """A module with further arguments, none of them a tensor, and the place of the tensor among them: 0 or a keyword."""
+
+    def __init__(self, module, place, args, kwargs):
         super().__init__()
-        self.module, self.args, self.kwargs = module, args, kwargs
+        self.module, self.keyword = module, None if place == 0 else place
+        self.args = args[1:] if place == 0 else args
+        self.kwargs = {k: v for k, v in kwargs.items() if k != place}
 
     def forward(self, x):
+        if self.keyword:
+            return self.module(*self.args, **{self.keyword: x}, **self.kwargs)
         return self.module(x, *self.args, **self.kwargs)
 
 
@@ -427,7 +458,7 @@ def run(plan, layers, x, loss):
     The plan's peak counts the batch, activations and their gradients, and what ops take beside. Beyond that a step keeps, of layers that
     draw random numbers or change buffers and run more than once, the generator's state (5,056 B on the CPU) and those buffers.
     """
-    ops = read_plan(plan, len(layers) + 1)
+    ops, x = read_plan(plan, len(layers) + 1), entering(x)[1]
     step = Step(with_loss(layers, loss), x, repeated(ops))
     with casts_not_kept():
         for i, (op, l) in enumerate(ops):
@@ -539,7 +570,7 @@ def export(layers, x, loss, name="model", repeats=10, warmup=3):
     layers: of split. Layers are measured one after the other: the memory of one is enough. Times are medians of so many repeats, sizes
     exact. Gradients of weights are measured as they are after zero_grad(): made by the backward, and static memory from then on.
     """
-    parts = with_loss(layers, loss)
+    parts, x = with_loss(layers, loss), entering(x)[1]
     entries, later = [], [{id(p) for part in parts[i + 1 :] for p in part.parameters} for i in range(len(parts))]
     with undisturbed_layers(parts, x.device), casts_not_kept():
         step = Step(parts, x)
@@ -646,9 +677,10 @@ class Comparison:
 def compare(plan, layers, x, loss, model):
     """Runs plain steps of the model and steps along a plan, and gives back the model as it was."""
     content = plan if isinstance(plan, dict) else read_json(plan, "plan", PlanError)
+    keyword, x = entering(x)
 
     def plain():
-        value = loss(model(x))
+        value = loss(call(model, x, keyword))
         value.backward()
         return value.detach()
 
@@ -741,7 +773,7 @@ def command_export(a, layers, x, loss, model):
     write(c, a.output)
     seconds, saved = (sum(e[k] for e in c["layers"]) for k in ("forward_s", "saved_bytes"))
     backward = sum(e["backward_s"] for e in c["layers"])
-    print(f"{a.output}: {len(c['layers'])} layers with the loss, forward {1e3 * seconds:.1f} ms, backward {1e3 * backward:.1f} ms, {(saved + x.nbytes) / 2**20:.2f} MiB saved")
+    print(f"{a.output}: {len(c['layers'])} layers with the loss, forward {1e3 * seconds:.1f} ms, backward {1e3 * backward:.1f} ms, {(saved + c['input_bytes']) / 2**20:.2f} MiB saved")
     return 0
 
 

@@ -313,6 +313,35 @@ class Splits(unittest.TestCase):
         self.refused(pe.ChainError, "Listed is no nn.Sequential", lambda: pe.split(Listed(*parts), x))
         self.assertEqual(len(pe.split(Listed(*parts), x, abc)), 3)
 
+    def test_dictionaries_and_keywords(self):
+        class Words(Listed):
+            def forward(self, *, ids=None, scale=1.0):
+                return self.c(self.b(shift=0.5, input=self.a(ids)))
+
+        class Shifted(nn.Linear):
+            def forward(self, input, shift):
+                return super().forward(input) + shift
+
+        torch.manual_seed(3)
+        model, batch = Words(nn.Linear(8, 8), Shifted(8, 8), nn.Linear(8, 8)), {"ids": torch.randn(16, 8)}
+        layers, loss = pe.split(model, batch, ["a", "b", "c"]), lambda y: y.square().mean()
+        self.assertEqual([layer.name for layer in layers], ["a", "b", "c"])
+        got = pe.compare({**ops(Steps.REPEATS), "predicted": {"peak_bytes": 1 << 20}}, layers, batch, loss, model)
+        self.assertEqual(got.difference, 0)
+        chain = pe.export(layers, batch, loss, repeats=1)
+        self.assertEqual((chain["input_bytes"], chain["batch"]), (16 * 8 * 4, 16))
+        two = {**batch, "mask": torch.ones(16)}
+        self.refused(pe.ChainError, "^the batch is a dict of ids, mask: one tensor goes into a chain; give a module", lambda: pe.split(model, two, ["a"]))
+        self.refused(pe.ChainError, "^the batch is a dict of nothing", lambda: pe.export(layers, {}, loss))
+        self.refused(pe.ChainError, "^the batch is a list: one tensor", lambda: pe.split(model, [batch["ids"]], ["a"]))
+        self.refused(pe.ChainError, "take a tensor: give ids itself", lambda: pe.split(nn.Sequential(nn.Linear(8, 8)), batch))
+
+        class Said(nn.Module):
+            def forward(self, x):
+                return {"logits": x}
+
+        self.refused(pe.ChainError, "c returns a dict: one tensor goes", lambda: pe.split(Listed(model.a, model.c, Said()), batch["ids"], ["a", "b", "c"]))
+
     def test_what_a_module_does_between_its_submodules_is_not_lost(self):
         def between(change):
             class Changes(Listed):
@@ -391,6 +420,11 @@ class CommandLine(unittest.TestCase):
             self.assertEqual((code, out), (2, ""))
             self.assertIn("the plan is for 6 layers, the model has 11 with the loss", err)
             self.assertEqual(self.call("export", f"{model}:make", "-o", c)[0], 2)
+            other = str(Path(folder, "other.py"))
+            Path(other).write_text("import torch\ndef build():\n    return torch.nn.Linear(2, 2), {'a': torch.ones(1), 'b': torch.ones(1)}, torch.sum\n")
+            code, out, err = self.call("export", f"{other}:build", "-o", c)
+            self.assertEqual((code, out, err.count("\n")), (2, "", 1))
+            self.assertIn("the batch is a dict of a, b", err)
             less = json.loads(Path(p).read_text())
             less["predicted"]["peak_bytes"] //= 2
             Path(p).write_text(json.dumps(less))

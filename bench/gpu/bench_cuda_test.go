@@ -3,9 +3,13 @@
 package main
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
+	"plimsoll/kernels/cuda/nvidia"
+	"plimsoll/kernels/cuda/nvidia/fake"
+	"plimsoll/runtime/cuda/cudatest"
 	"plimsoll/runtime/cuda/driver"
 )
 
@@ -22,5 +26,35 @@ func TestPartsOnAGPU(t *testing.T) {
 		if e.Simulated != emulated || emulated != strings.Contains(e.Device, "emulated") || e.CUDA == "" || e.Units == 0 {
 			t.Errorf("%s: %+v", name, e)
 		}
+	}
+}
+
+// TestSmokeSaysWhatToMend: a driver that takes no PTX, and a vendor's library that computes wrongly, make the smoke part red with what to
+// mend; with libraries that compute rightly it says go.
+func TestSmokeSaysWhatToMend(t *testing.T) {
+	if status := driver.Load(); status.Err != nil || !cudatest.Emulated() {
+		t.Skip("needs the emulated driver, which can be told to fail: ", status.Err)
+	}
+	t.Setenv(nvidia.PathVariable, fake.Build(t, fake.CuDNN, fake.CuBLAS))
+	smoke := func() (string, error) {
+		var out bytes.Buffer
+		err := run(t.Context(), []string{"-tiny", "smoke"}, &out)
+		return out.String(), err
+	}
+	text, err := smoke()
+	for _, want := range []string{"| cublas | green |", "| cudnn | green |", "| module mma | green |", "| graph | green |", "| streams | green |",
+		"float32 step 0", "tf32 step 0", "bfloat16 step 0", "\ngo: "} {
+		if err != nil || !strings.Contains(text, want) {
+			t.Errorf("%v: %q is not in\n%s", err, want, text)
+		}
+	}
+	t.Setenv("FAKE_WRONG", "scaled")
+	if text, err := smoke(); err == nil || !strings.Contains(err.Error(), "mend: cublas: it computes wrongly") || !strings.Contains(text, "; cudnn: it computes wrongly") || strings.Contains(text, "go: ") {
+		t.Errorf("a wrong library: %v\n%s", err, text)
+	}
+	t.Setenv("FAKE_WRONG", "")
+	cudatest.Fail(t, "cuModuleLoadDataEx:1=218")
+	if text, err := smoke(); err == nil || !strings.Contains(err.Error(), "mend: module activation: ") || !strings.Contains(text, "| module attention | green |") {
+		t.Errorf("a module that does not load: %v\n%s", err, text)
 	}
 }

@@ -204,7 +204,7 @@ func TestRun(t *testing.T) {
 		{green, "2 pipelines: 1 of 1 with a flush bit-identical to one device, median error of the time 25.0 %", []string{"-part", "pipelines", "run", "echo",
 			`{"median_error":0.25,"rows":[{"identical":true,"per_device":[{}]},{"identical":null,"per_device":[{}]}]}`}},
 		{stopped, "stopped after 200ms", []string{"-part", "ops", "-limit", "200ms", "run", "sh", "-c", "sleep 60 & wait"}},
-		{skipped, "it is not here", []string{"-part", "sanitizer", "-missing", "it is not here", "run"}},
+		{skipped, "it is not here", []string{"-part", "memcheck", "-missing", "it is not here", "run"}},
 	} {
 		var out bytes.Buffer
 		err := run(t.Context(), append([]string{"-device", "cpu", "-out", folder}, c.args...), &out)
@@ -221,7 +221,7 @@ func TestRun(t *testing.T) {
 	for _, p := range r.Parts {
 		names = append(names, p.Part+" "+p.State)
 	}
-	if got := strings.Join(names, ", "); got != "kernels green, executor red, validate green, pipelines green, sanitizer skipped, ops stopped" {
+	if got := strings.Join(names, ", "); got != "kernels green, executor red, validate green, pipelines green, memcheck skipped, ops stopped" {
 		t.Errorf("the results are %s", got)
 	}
 	log, err := os.ReadFile(filepath.Join(folder, "log.txt"))

@@ -23,6 +23,9 @@ func used(bus string) int64 {
 	return 0
 }
 
+// count returns how many GPUs the driver has; 0 without one.
+func count() int { return driver.Load().Devices }
+
 // ask adds what the driver and NVML know about a GPU.
 func (e *environment) ask(dev runtime.Device) {
 	d, ok := dev.(*cuda.Device)

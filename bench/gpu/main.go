@@ -1,8 +1,10 @@
 // Command gpu measures the CUDA backend on one device and writes what it found as JSON and as markdown. It is the
 // measuring half of the suite that make gpu-suite prepares; run.sh calls it and README.md says what each part asks.
 //
-//	gpu [flags] steps|copies|ops|vendors|throughput|rotor|offload|beyond|world  measure a part
+//	gpu [flags] smoke|steps|copies|ops|vendors|throughput|rotor|offload|beyond|world  measure a part
 //	gpu -part NAME [-tests] [-result FILE] -out DIR run COMMAND...      run a part and add what it gave to the results
+//	gpu [-limits LIMIT] parts [CALL|PART...]           list parts, their limits, and whether they judge, for run.sh
+//	gpu -out DIR merge DIR...                          join the results of several calls
 //	gpu -out DIR summary                               print the results as a short table
 //
 // It runs on every device that there are kernels for. With -tiny, shapes are so small that the CPU and the emulated driver
@@ -31,12 +33,14 @@ type options struct {
 	peer    string // torch_peer.py
 	program string // plimsoll, for parts that run it
 	commit  string
+	vendor  string // whether vendors' libraries are used, as kernels/library means it
 	result  string // file for, or of, a part's outcome
 	part    string
 	tests   bool
 	missing string // why a part cannot run; it is noted
 	out     string
 	limit   time.Duration
+	limits  string // of parts, as LIMIT of run.sh
 }
 
 func (o *options) register(f *flag.FlagSet) {
@@ -45,17 +49,19 @@ func (o *options) register(f *flag.FlagSet) {
 	f.StringVar(&o.python, "python", "", "Python with PyTorch, for the peer")
 	f.StringVar(&o.peer, "peer", "torch_peer.py", "the peer's script")
 	f.StringVar(&o.program, "program", "", "plimsoll, for world")
+	f.StringVar(&o.vendor, "vendor", "", "vendors' libraries: refuse, prefer or require")
 	f.StringVar(&o.result, "result", "", "file for a part's outcome")
 	f.StringVar(&o.part, "part", "", "run: the part's name")
 	f.BoolVar(&o.tests, "tests", false, "run: the command is a Go test binary with -test.v")
 	f.StringVar(&o.missing, "missing", "", "run: note that the part cannot run, and why")
 	f.StringVar(&o.out, "out", "out", "run: folder for results.json, results.md and log.txt")
 	f.DurationVar(&o.limit, "limit", 5*time.Minute, "run: the part is stopped then")
+	f.StringVar(&o.limits, "limits", "", "parts: seconds, of all parts (300) or of some (throughput=300 beyond=200)")
 }
 
 // parts are those that this program measures itself.
 var parts = map[string]func(context.Context, *part) error{
-	"steps": measureSteps, "copies": measureCopies, "ops": measureOps, "throughput": measureThroughput, "rotor": measureRotor,
+	"smoke": measureSmoke, "steps": measureSteps, "copies": measureCopies, "ops": measureOps, "throughput": measureThroughput, "rotor": measureRotor,
 	"vendors": measureVendors, "offload": measureOffload, "beyond": measureBeyond, "world": measureWorld,
 }
 
@@ -80,12 +86,16 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	switch name {
 	case "run":
 		return runPart(ctx, &o, f.Args()[1:], out)
+	case "parts":
+		return o.list(f.Args()[1:], out)
+	case "merge":
+		return merge(o.out, f.Args()[1:], out)
 	case "summary":
 		return summarize(o.out, out)
 	}
 	measure, known := parts[name]
 	if !known {
-		return fmt.Errorf("unknown part %q: known are steps, copies, ops, vendors, throughput, rotor, offload, beyond, world, run, summary", name)
+		return fmt.Errorf("unknown part %q: known are smoke, steps, copies, ops, vendors, throughput, rotor, offload, beyond, world, run, parts, merge, summary", name)
 	}
 	if f.NArg() > 1 {
 		return fmt.Errorf("unexpected %s: flags stand before the part", strings.Join(f.Args()[1:], " "))

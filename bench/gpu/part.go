@@ -13,6 +13,7 @@ import (
 	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/fields"
 	"plimsoll/runtime/devices"
 )
 
@@ -40,7 +41,6 @@ type outcome struct {
 type part struct {
 	options
 	outcome
-	vendor   string          // as kernels/library means it
 	memory   int64           // of the device; 0: what it has
 	text     strings.Builder // markdown so far
 	progress io.Writer
@@ -49,11 +49,11 @@ type part struct {
 // measure runs a part of this program, prints its markdown, and writes its outcome to the file -result.
 func (o *options) measure(ctx context.Context, name string, measure func(context.Context, *part) error, out io.Writer) error {
 	p := &part{options: *o, progress: out, outcome: outcome{Part: name, State: green, Started: time.Now().UTC().Truncate(time.Second)}}
-	if err := p.describe(); err != nil {
-		return err
-	}
 	begin := time.Now()
-	err := measure(ctx, p)
+	err := p.describe()
+	if err == nil {
+		err = measure(ctx, p)
+	}
 	p.Seconds = time.Since(begin).Seconds()
 	if err != nil {
 		p.State, p.Summary = red, err.Error()
@@ -88,7 +88,7 @@ func (p *part) printf(format string, args ...any) {
 // save writes the outcome so far, with figures unless they are nil: a part that is stopped keeps what it has.
 func (p *part) save(figures any) error {
 	if figures != nil {
-		raw, err := json.Marshal(figures)
+		raw, err := fields.Marshal(figures)
 		if err != nil {
 			return err
 		}

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"plimsoll/internal/fields"
 )
 
 var errNotGreen = errors.New("not green")
@@ -39,7 +41,7 @@ func runPart(ctx context.Context, o *options, command []string, out io.Writer) e
 	if o.missing == "" {
 		log = p.execute(ctx, o, command)
 	}
-	if err := appendLog(filepath.Join(o.out, "log.txt"), p, log); err != nil {
+	if err := appendLog(filepath.Join(o.out, logName), p, log); err != nil {
 		return err
 	}
 	if err := record(o.out, p); err != nil {
@@ -138,7 +140,7 @@ func (p *outcome) countTests(output []byte) {
 			p.Markdown += fmt.Sprintf("\n%s: %s.\n", what, strings.Join(list, ", "))
 		}
 	}
-	p.Figures, _ = json.Marshal(count) // numbers and strings
+	p.Figures, _ = fields.Marshal(count) // numbers and strings
 }
 
 func names(pattern *regexp.Regexp, output []byte) []string {

@@ -19,10 +19,10 @@ type results struct {
 	Parts  []*outcome `json:"parts"`
 }
 
-const resultsFormat = "plimsoll.gpu-suite/v1"
-
-// order is that of run.sh.
-var order = []string{"runtime", "kernels", "executor", "steps", "validate", "drivers", "pipelines", "world", "sanitizer", "copies", "ops", "vendors", "rotor", "offload", "throughput", "beyond"}
+const (
+	resultsFormat = "plimsoll.gpu-suite/v1"
+	logName       = "log.txt"
+)
 
 func readResults(folder string) (*results, error) {
 	r := &results{Format: resultsFormat}
@@ -39,9 +39,27 @@ func record(folder string, p *outcome) error {
 	if err != nil {
 		return err
 	}
+	r.replace(p)
+	return r.write(folder)
+}
+
+// replace puts the outcome of a part in place of an older one.
+func (r *results) replace(p *outcome) {
 	r.Parts = slices.DeleteFunc(r.Parts, func(q *outcome) bool { return q.Part == p.Part })
 	r.Parts = append(r.Parts, p)
+	order := partNames()
 	slices.SortStableFunc(r.Parts, func(a, b *outcome) int { return slices.Index(order, a.Part) - slices.Index(order, b.Part) })
+}
+
+// add is replace unless there is a later outcome of the part.
+func (r *results) add(p *outcome) {
+	if !slices.ContainsFunc(r.Parts, func(q *outcome) bool { return q.Part == p.Part && q.Started.After(p.Started) }) {
+		r.replace(p)
+	}
+}
+
+// write writes a folder's results.json and results.md.
+func (r *results) write(folder string) error {
 	if err := atomicfile.WriteJSON(filepath.Join(folder, "results.json"), r); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"plimsoll/executor/train"
@@ -29,6 +30,8 @@ type worldRow struct {
 
 var errOthers = errors.New("two processes train other weights, or with other peaks, than one")
 
+var worldTransports = []string{"tcp", "nccl"}
+
 // measureWorld trains in two processes, each with a share of the GPU, over each transport.
 func measureWorld(ctx context.Context, p *part) error {
 	if p.program == "" {
@@ -39,19 +42,30 @@ func measureWorld(ctx context.Context, p *part) error {
 		job = []string{"-m", "tiny", "--data", "glyphs", "--image", "16", "--batch", "8", "--steps", "3", "--device-memory", "1GiB"}
 	}
 	job = append(job, "--profile-steps", "1", "--threads", "1", "--json")
+	choices, err := os.MkdirTemp("", "choices")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(choices) }()
 	rows, wrong := []worldRow{}, 0
 	p.printf("| strategy | transport | weights of one process | peaks as predicted | step, one process | step, two | ratio | sent | memory of the library |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, strategy := range [][]string{{"1f1b-flush", "--microbatches", "8"}, {"contiguous", "--versions", "stash"}} {
 		args := append(append([]string{}, job...), "--strategy")
 		args = append(args, strategy...)
-		one, err := p.trains(ctx, nil, append([]string{"train", "--devices", p.device + "*2"}, args...)...)
+		// One process repeats the algorithms that rank 0 of two has chosen: rank 0 writes them into this file.
+		env := []string{"NCCL_MULTI_RANK_GPU_ENABLE=1", "PLIMSOLL_CUDA_CHOICES=" + filepath.Join(choices, strategy[0])}
+		trained, failed := map[string]*train.Summary{}, map[string]error{}
+		for _, transport := range worldTransports {
+			trained[transport], failed[transport] = p.trains(ctx, env,
+				append([]string{"launch", "-n", "2", "--", "train", "--world", "auto", "--transport", transport, "--devices", p.device}, args...)...)
+		}
+		one, err := p.trains(ctx, env, append([]string{"train", "--devices", p.device + "*2"}, args...)...)
 		if err != nil {
 			return err
 		}
-		for _, transport := range []string{"tcp", "nccl"} {
+		for _, transport := range worldTransports {
 			row := worldRow{Strategy: strategy[0], Transport: transport, OneS: one.MeasuredS}
-			two, err := p.trains(ctx, []string{"NCCL_MULTI_RANK_GPU_ENABLE=1"},
-				append([]string{"launch", "-n", "2", "--", "train", "--world", "auto", "--transport", transport, "--devices", p.device}, args...)...)
+			two, err := trained[transport], failed[transport]
 			switch {
 			case err != nil && transport == "nccl" && strings.Contains(err.Error(), "nccl"): // there is none, or none that can
 				row.Missing = err.Error()

@@ -19,6 +19,7 @@ import (
 
 	"plimsoll/bench/sweep"
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/folder"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/joint"
 	"plimsoll/planner/profiles"
@@ -106,7 +107,7 @@ func write(out string, points []sweep.PipelinePoint) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	if err := sweep.WritePipelines(out, points, sweep.PipelineTables(points, nil)); err != nil {
+	if err := sweep.WritePipelines(folder.At(out), points, sweep.PipelineTables(points, nil)); err != nil {
 		return err
 	}
 	if err := atomicfile.WriteFile(out+".md", page(points).write); err != nil {

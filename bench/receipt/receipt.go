@@ -6,10 +6,10 @@ package receipt
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"time"
 
+	"plimsoll/internal/fields"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 )
@@ -228,5 +228,5 @@ func (r *Receipt) MarshalJSON() ([]byte, error) {
 	for _, w := range r.Worst {
 		out.Worst = append(out.Worst, op{w.Op.String(), w.Layer, w.Gap.Seconds()})
 	}
-	return json.Marshal(out)
+	return fields.Marshal(out)
 }

@@ -38,6 +38,24 @@ func Table(heads []string, receipts []*Receipt, name func(i int) []string) *repo
 	return t
 }
 
+// Causes returns receipts as a table with a line for the predicted and the measured time, the gap, and each cause. name gives the head of
+// a receipt's column.
+func Causes(receipts []*Receipt, name func(i int) string) *report.Table {
+	t := Table(nil, receipts, func(int) []string { return nil })
+	lines := make([][]string, len(t.Columns))
+	for i, c := range t.Columns {
+		lines[i] = []string{c.Name}
+		for _, row := range t.Rows {
+			lines[i] = append(lines[i], row[i])
+		}
+	}
+	out := &report.Table{Columns: []report.Column{{Name: "cause"}}, Rows: lines}
+	for i := range receipts {
+		out.Columns = append(out.Columns, report.Column{Name: name(i), Right: true})
+	}
+	return out
+}
+
 // millis prints milliseconds: one unit in all cells of a table, so that they can be added up.
 func millis(d time.Duration) string { return fmt.Sprintf("%.3f ms", d.Seconds()*1e3) }
 

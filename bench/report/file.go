@@ -10,8 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/bounded"
+	"plimsoll/internal/fields"
+	"plimsoll/internal/folder"
 )
 
 // Format is the value of the "format" field of a report file.
@@ -31,22 +32,29 @@ type file struct {
 
 // WriteFolder writes the page into a folder, which it makes, and its data beside it, from which the page can be drawn again and
 // compared with others.
-func (p *Page) WriteFolder(folder, page string) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+func (p *Page) WriteFolder(path, page string) error { return p.WriteIn(folder.At(path), page) }
+
+// WriteIn is WriteFolder of a folder that is open.
+func (p *Page) WriteIn(at *folder.Dir, page string) error {
+	if err := at.Make(); err != nil {
 		return err
 	}
-	if err := atomicfile.WriteFile(filepath.Join(folder, FileName), p.Encode); err != nil {
+	if err := at.Write(FileName, p.Encode); err != nil {
 		return err
 	}
-	return p.WriteFile(filepath.Join(folder, page))
+	return at.Write(page, p.Write)
 }
 
 // Encode writes the page's data. Curves of very many points are thinned to what can be seen.
 func (p *Page) Encode(w io.Writer) error {
 	kept := *p
 	kept.Charts = thinned(p.Charts)
-	e := json.NewEncoder(w)
-	return e.Encode(file{Format, &kept})
+	text, err := fields.Marshal(file{Format, &kept})
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(text, '\n'))
+	return err
 }
 
 // Read reads a page's data: a file, or the one in a folder. Errors: ErrFormat, naming the file.

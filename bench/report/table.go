@@ -2,6 +2,7 @@ package report
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -26,6 +27,54 @@ func (t *Table) Text(w io.Writer) error {
 		rule[i] = strings.Repeat("─", n)
 	}
 	return a.write(w, rule, "", "  ", "")
+}
+
+// TerminalColumns is the width that tables for people keep to.
+const TerminalColumns = 100
+
+// Terminal writes the table for people. A table wider than TerminalColumns is written as several, one below the other, each of which
+// begins with the first keys columns.
+func (t *Table) Terminal(w io.Writer, keys int) error {
+	for i, part := range t.parts(keys) {
+		if i > 0 {
+			if _, err := io.WriteString(w, "\n"); err != nil {
+				return err
+			}
+		}
+		if err := part.Text(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parts divides the columns after the keys among tables that are as wide as TerminalColumns allows.
+func (t *Table) parts(keys int) (all []*Table) {
+	widths := t.align(strings.NewReplacer("\n", " "), 0).widths
+	width := func(from, to int) (sum int) {
+		for _, w := range widths[from:to] {
+			sum += w + 2
+		}
+		return sum
+	}
+	first := keys
+	for i := keys + 1; i <= len(widths); i++ {
+		if i == len(widths) || width(0, keys)+width(first, i+1)-2 > TerminalColumns {
+			all = append(all, t.columns(keys, first, i))
+			first = i
+		}
+	}
+	return all
+}
+
+// columns returns the table with the keys and the columns from first up to last alone.
+func (t *Table) columns(keys, first, last int) *Table {
+	part := &Table{Columns: slices.Concat(t.Columns[:keys], t.Columns[first:last])}
+	for _, row := range t.Rows {
+		from, to := min(first, len(row)), min(last, len(row))
+		part.Rows = append(part.Rows, slices.Concat(row[:min(keys, len(row))], row[from:to]))
+	}
+	return part
 }
 
 // Markdown writes the table for a document, aligned in the source as well.

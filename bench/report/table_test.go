@@ -85,3 +85,38 @@ func TestWriteErrors(t *testing.T) {
 		}
 	}
 }
+
+// A table that is too wide for a terminal becomes several, each with the keys and within the width; no cell is lost.
+func TestTerminalDividesWideTables(t *testing.T) {
+	t.Parallel()
+	var wide Table
+	row := []string{}
+	for i := range 12 {
+		wide.Columns = append(wide.Columns, Column{strings.Repeat("h", 14) + string(rune('a'+i)), i > 0})
+		row = append(row, "cell-"+string(rune('a'+i)))
+	}
+	wide.Rows = [][]string{row, row[:3]}
+	var b bytes.Buffer
+	if err := wide.Terminal(&b, 1); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	for line := range strings.SplitSeq(text, "\n") {
+		if n := utf8.RuneCountInString(line); n > TerminalColumns {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	parts := strings.Split(text, "\n\n")
+	if len(parts) != 3 {
+		t.Fatalf("%d tables:\n%s", len(parts), text)
+	}
+	for i := range 12 {
+		if n := strings.Count(text, "cell-"+string(rune('a'+i))); i > 2 && n != 1 || n == 0 {
+			t.Errorf("column %d is there %d times:\n%s", i, n, text)
+		}
+	}
+	var one, plain bytes.Buffer
+	if err := errors.Join(small.Terminal(&one, 1), small.Text(&plain)); err != nil || one.String() != plain.String() {
+		t.Errorf("%v: a narrow table changed:\n%s", err, one.String())
+	}
+}

@@ -186,6 +186,37 @@ func (p *Page) cells(r *Row) []string {
 	}
 }
 
+// Brief returns the rows for a terminal. A peak that was predicted exactly is printed once.
+func (p *Page) Brief() *Table {
+	t := &Table{Columns: []Column{
+		{"strategy", false}, {"share", true}, {"limit", true}, {"peak", true}, {"predicted", true}, {"measured", true}, {"error", true},
+		{p.rateUnit() + "/s", true}, {"bits", false},
+	}}
+	for i := range p.Rows {
+		c := p.cells(&p.Rows[i])
+		if p.Rows[i].Refused == "" {
+			peak := c[colMeasuredPeak]
+			if p.Rows[i].MeasuredPeak != p.Rows[i].PredictedPeak {
+				peak += ", predicted " + c[colPredictedPeak]
+			}
+			c = append(c[:colPredictedPeak], peak, c[colPredictedTime], c[colMeasuredTime], c[colError], c[colRate], bits(p.Rows[i].Identical))
+		}
+		t.Rows = append(t.Rows, c)
+	}
+	return t
+}
+
+// bits compares a row's weights with store-all's.
+func bits(identical *bool) string {
+	switch {
+	case identical == nil:
+		return "not compared"
+	case *identical:
+		return "same"
+	}
+	return "DIFFER"
+}
+
 func (r *Row) name() string { return cmp.Or(r.Name, r.Strategy) }
 
 // notRun stands for figures of what was not measured. What does not fit says so in words of its own.
@@ -211,13 +242,13 @@ func (p *Page) rateUnit() string {
 		return "steps"
 	}
 	if p.Tokens > 0 {
-		return "samples"
+		return "tokens"
 	}
 	return "images"
 }
 
 // perStep is how many of the rate's unit one step does.
-func (p *Page) perStep() float64 { return float64(max(1, p.Batch)) }
+func (p *Page) perStep() float64 { return float64(max(1, p.Batch) * max(1, p.Tokens)) }
 
 func rate(n, seconds float64) string {
 	if !(seconds > 0) {

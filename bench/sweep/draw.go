@@ -1,10 +1,8 @@
 package sweep
 
 import (
-	"path/filepath"
-
 	"plimsoll/bench/report"
-	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/folder"
 )
 
 // colors are those of the strategies, the same in every figure and different within one.
@@ -42,6 +40,6 @@ func (f *Figure) chart() *report.Chart {
 }
 
 // write writes the picture to a folder.
-func (f *Figure) write(folder string) error {
-	return atomicfile.WriteFile(filepath.Join(folder, f.Name+".svg"), f.chart().WriteSVG)
+func (f *Figure) write(at *folder.Dir) error {
+	return at.Write(f.Name+".svg", f.chart().WriteSVG)
 }

@@ -50,7 +50,7 @@ type panel struct {
 const fixedAlpha = 0.2
 
 var panels = []panel{
-	{"2.5-2.15", "throughput over memory, rematerialization", "peak memory, MiB", "images or steps per second", rematerializing, false, false,
+	{"2.5-2.15", "throughput over memory, rematerialization", "peak memory, MiB", "samples or steps per second", rematerializing, false, false,
 		func(p *Point, s float64) (float64, float64) {
 			return float64(p.PeakBytes) / (1 << 20), float64(max(1, p.Batch)) / s
 		}},

@@ -2,21 +2,20 @@ package sweep
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"plimsoll/bench/report"
+	"plimsoll/internal/folder"
 	"plimsoll/internal/units"
 )
 
 // WriteFolder writes points.csv, every figure as SVG, and index.html, which holds all of it. Figures of an
 // earlier state of the points are overwritten.
-func WriteFolder(folder string, points []Point, found []Claim, facts ...report.Fact) ([]Figure, error) {
-	if err := WriteCSV(filepath.Join(folder, "points.csv"), points); err != nil {
+func WriteFolder(at *folder.Dir, points []Point, found []Claim, facts ...report.Fact) ([]Figure, error) {
+	if err := WriteCSV(at, points); err != nil {
 		return nil, err
 	}
 	figures := Figures(points)
-	if err := os.MkdirAll(filepath.Join(folder, "figures"), 0o755); err != nil {
+	if err := at.Sub("figures").Make(); err != nil {
 		return nil, err
 	}
 	page := &report.Page{
@@ -29,12 +28,12 @@ func WriteFolder(folder string, points []Point, found []Claim, facts ...report.F
 		},
 	}
 	for i := range figures {
-		if err := figures[i].write(filepath.Join(folder, "figures")); err != nil {
+		if err := figures[i].write(at.Sub("figures")); err != nil {
 			return nil, err
 		}
 		page.Charts = append(page.Charts, *figures[i].chart())
 	}
-	return figures, page.WriteFolder(folder, "index.html")
+	return figures, page.WriteIn(at, "index.html")
 }
 
 func strategies(points []Point) int {

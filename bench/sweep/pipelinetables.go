@@ -3,17 +3,16 @@ package sweep
 import (
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/folder"
 	"plimsoll/internal/units"
 )
 
 // WritePipelines writes points.csv and tables.md, which has the text, to a folder.
-func WritePipelines(folder string, points []PipelinePoint, text string) error {
+func WritePipelines(at *folder.Dir, points []PipelinePoint, text string) error {
 	rows := [][]string{{"chain", "devices", "memory_bytes", "bandwidth_bytes_per_s", "strategy", "fits", "seconds_per_minibatch", "speedup", "bubble_fraction", "peak_bytes", "smallest_bytes", "reason", "devices_of_a_node", "node_bandwidth_bytes_per_s"}}
 	for _, p := range points {
 		rows = append(rows, []string{
@@ -22,10 +21,10 @@ func WritePipelines(folder string, points []PipelinePoint, text string) error {
 			whole(int64(p.Node)), float(p.Within),
 		})
 	}
-	if err := writeCSV(filepath.Join(folder, "points.csv"), rows); err != nil {
+	if err := writeCSV(at, rows); err != nil {
 		return err
 	}
-	return atomicfile.WriteFile(filepath.Join(folder, "tables.md"), func(w io.Writer) error {
+	return at.Write("tables.md", func(w io.Writer) error {
 		_, err := io.WriteString(w, text)
 		return err
 	})

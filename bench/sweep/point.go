@@ -8,13 +8,15 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"os"
+	"io/fs"
 	"strconv"
 
 	"plimsoll/internal/atomicfile"
-	"plimsoll/internal/bounded"
+	"plimsoll/internal/fields"
+	"plimsoll/internal/folder"
 )
 
 // Source says where the times of a point are from.
@@ -88,15 +90,16 @@ type Store struct {
 	Points []Point
 	known  map[Key]bool
 	inputs map[Key]string // by keys without input and memory, the input that was asked for last
-	file   *os.File
+	file   atomicfile.File
 }
 
 // Open reads the points of a file, which may not exist yet, and appends to it. A last line that was cut off when the
 // program ended is dropped. Errors name the line.
-func Open(path string) (*Store, error) {
-	s := &Store{known: map[Key]bool{}, inputs: map[Key]string{}}
-	data, err := bounded.ReadFile(path)
-	if err != nil && !os.IsNotExist(err) {
+func Open(at *folder.Dir) (*Store, error) {
+	const name = "points.jsonl"
+	path, s := at.Path(name), &Store{known: map[Key]bool{}, inputs: map[Key]string{}}
+	data, err := at.ReadFile(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	whole := data[:bytes.LastIndexByte(data, '\n')+1]
@@ -112,12 +115,9 @@ func Open(path string) (*Store, error) {
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if len(whole) < len(data) {
-		if err := os.Truncate(path, int64(len(whole))); err != nil {
-			return nil, err
-		}
+	if s.file, err = at.Append(name); err == nil && len(whole) < len(data) {
+		err = s.file.Truncate(int64(len(whole)))
 	}
-	s.file, err = os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	return s, err
 }
 
@@ -154,7 +154,7 @@ func (s *Store) Current() (points []Point) {
 
 // Add writes a point.
 func (s *Store) Add(p Point) error {
-	line, err := json.Marshal(p)
+	line, err := fields.Marshal(p)
 	if err != nil {
 		return err
 	}
@@ -168,8 +168,8 @@ func (s *Store) Add(p Point) error {
 // Close closes the file.
 func (s *Store) Close() error { return s.file.Close() }
 
-// WriteCSV writes the points to a file, in SI base units.
-func WriteCSV(path string, points []Point) error {
+// WriteCSV writes the points to points.csv, in SI base units.
+func WriteCSV(at *folder.Dir, points []Point) error {
 	rows := [][]string{{
 		"source", "chain", "strategy", "memory_bytes", "bandwidth_bytes_per_s", "duplex", "alpha", "seconds", "predicted_s", "peak_bytes",
 		"store_all_s", "store_all_bytes", "lower_bound_s", "offload_bound_s", "moved_bytes", "saved_bytes", "exact", "refused",
@@ -177,11 +177,11 @@ func WriteCSV(path string, points []Point) error {
 	for i := range points {
 		rows = append(rows, points[i].record())
 	}
-	return writeCSV(path, rows)
+	return writeCSV(at, rows)
 }
 
-func writeCSV(path string, rows [][]string) error {
-	return atomicfile.WriteFile(path, func(w io.Writer) error { return csv.NewWriter(w).WriteAll(rows) })
+func writeCSV(at *folder.Dir, rows [][]string) error {
+	return at.Write("points.csv", func(w io.Writer) error { return csv.NewWriter(w).WriteAll(rows) })
 }
 
 func float(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }

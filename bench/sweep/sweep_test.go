@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/internal/folder"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/remat"
@@ -57,7 +58,7 @@ func simulation(t testing.TB) *Simulation {
 
 func open(t testing.TB, path string) *Store {
 	t.Helper()
-	s, err := Open(path)
+	s, err := Open(folder.At(filepath.Dir(path)))
 	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
@@ -192,7 +193,7 @@ func TestShortChainsAndLongOnes(t *testing.T) {
 func TestABadStoreIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "points.jsonl")
 	must(t, os.WriteFile(path, []byte("{}\nnonsense\n"), 0o644))
-	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "line 2") {
+	if _, err := Open(folder.At(filepath.Dir(path))); err == nil || !strings.Contains(err.Error(), "line 2") {
 		t.Errorf("%v", err)
 	}
 }
@@ -248,8 +249,8 @@ func TestFigures(t *testing.T) {
 		}
 		points = append(points, p)
 	}
-	folder := t.TempDir()
-	figures, err := WriteFolder(folder, points, Claims(points))
+	out := t.TempDir()
+	figures, err := WriteFolder(folder.At(out), points, Claims(points))
 	must(t, err)
 	hollow := map[Source][2]int{}
 	kinds := map[string]bool{}
@@ -268,7 +269,7 @@ func TestFigures(t *testing.T) {
 				t.Errorf("%s: %+v", f.Name, c)
 			}
 		}
-		checkPictures(t, folder, &f)
+		checkPictures(t, out, &f)
 	}
 	if len(kinds) != 2*len(panels) {
 		t.Errorf("only %v", kinds)
@@ -276,12 +277,12 @@ func TestFigures(t *testing.T) {
 	if hollow[Simulated][0] > 0 || hollow[Simulated][1] < 10 || hollow[Measured][0] < 10 || hollow[Measured][1] < 10 {
 		t.Errorf("full and hollow curves: %v", hollow)
 	}
-	page, err := os.ReadFile(filepath.Join(folder, "index.html"))
+	page, err := os.ReadFile(filepath.Join(out, "index.html"))
 	must(t, err)
 	if n := bytes.Count(page, []byte(`<svg `)); n != 2*len(figures) || bytes.Contains(page, []byte(`src=`)) {
 		t.Errorf("%d pictures in the page, %d figures", n, len(figures))
 	}
-	lines, err := os.ReadFile(filepath.Join(folder, "points.csv"))
+	lines, err := os.ReadFile(filepath.Join(out, "points.csv"))
 	must(t, err)
 	if n := bytes.Count(lines, []byte("\n")); n != len(points)+1 {
 		t.Errorf("%d lines of CSV for %d points", n, len(points))

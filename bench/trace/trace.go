@@ -6,13 +6,13 @@
 package trace
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/fields"
 )
 
 // ErrInvalid is wrapped by the errors of traces that no viewer could show.
@@ -119,7 +119,7 @@ func (e *encoder) json(v any) {
 	if e.err != nil {
 		return
 	}
-	text, err := json.Marshal(v)
+	text, err := fields.Marshal(v)
 	if err != nil {
 		e.err = err
 		return

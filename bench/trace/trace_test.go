@@ -204,7 +204,7 @@ func TestInvalid(t *testing.T) {
 		"shows at most 9e+09 s":       track(Slice{Name: "a", End: 1e10}),
 		"sample 0 is at 1e+10 s":      counter(Sample{1e10, 1}),
 		"end +Inf s":                  track(Slice{Name: "a", End: math.Inf(1)}),
-		"unsupported":                 track(Slice{Name: "a", Args: map[string]any{"x": nan}}),
+		"unsupported":                 track(Slice{Name: "a", Args: map[string]any{"x": func() {}}}),
 		"before slice 0":              track(Slice{Name: "a", Start: 2, End: 2}, Slice{Name: "b", Start: 1, End: 1}),
 		"within a slice":              track(Slice{Name: "a", End: 2}, Slice{Name: "b", Start: 1, End: 3}),
 		"no name or no unit":          {Name: "p", Counters: []Counter{{Name: "m"}}},

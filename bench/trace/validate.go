@@ -1,9 +1,10 @@
 package trace
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
+
+	"plimsoll/internal/fields"
 )
 
 // maxTime is the largest time in seconds, 285 years; the nanoseconds of all smaller ones fit in 63 bits.
@@ -76,7 +77,7 @@ func (s *Slice) validate() error {
 	if s.End > maxTime {
 		return fmt.Errorf("it ends at %g s: %w", s.End, ErrTooLong)
 	}
-	_, err := json.Marshal(s.Args)
+	_, err := fields.Marshal(s.Args)
 	return err
 }
 

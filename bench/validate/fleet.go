@@ -56,14 +56,14 @@ func (f *Fleet) report() *Report {
 	j := f.Cases[0].Job
 	r := &Report{
 		Title: fmt.Sprintf("%s on %s: pipelines, predicted and measured", j.Model, j.Data), Simulated: f.Simulated,
-		Model: j.Model, Images: j.Images(), Image: j.Config.Image, Data: j.Data, Device: j.Device.Model, Seed: j.Seed,
+		Model: j.Model, Samples: j.Images(), SampleSize: j.SampleSize(), Data: j.Data, Device: j.Device.Model, Seed: j.Seed,
 		Note: updateNote, Rows: []Row{}, Skipped: []Skip{}, Duels: []Duel{},
 	}
-	switch {
-	case f.Simulated:
+	if j.Tokens() == 0 {
+		r.Images = r.Samples
+	}
+	if f.Simulated {
 		r.Title, r.Note = r.Title+" (simulated time)", simulatedNote
-	case j.Device.Kind == "host":
-		r.Note = sharedNote + " " + updateNote
 	}
 	return r
 }
@@ -113,7 +113,9 @@ func (f *Fleet) planOne(ctx context.Context, c *Case, s pipeline.Strategy, limit
 	if row.line, err = timeline.NewPipeline(p.Costs, p.Plan, p.Needs, p.Holds); err != nil {
 		return nil, err
 	}
-	row.line.Simulated = f.Simulated
+	if row.line.Simulated = f.Simulated; !f.Simulated {
+		row.Shared = c.Job.SharedProcessors(1)
+	}
 	if f.Simulated && !row.line.Flat.Even() {
 		return nil, fmt.Errorf("%s: %w", s.Name, ErrDurations)
 	}

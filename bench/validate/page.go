@@ -3,13 +3,12 @@ package validate
 import (
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"plimsoll/bench/report"
-	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/folder"
 	"plimsoll/internal/units"
 )
 
@@ -18,6 +17,9 @@ const (
 	notSeen     = "not looked at" // memory, in simulated time
 	notCompared = "not compared"
 )
+
+// sharedNote says what the times of devices that share processors mean.
+const sharedNote = "devices that share processors take longer than predicted (--simulated compares periods)"
 
 // Table returns the rows for people: times, idle shares, bits.
 func (r *Report) Table() *report.Table {
@@ -29,7 +31,7 @@ func (r *Report) Table() *report.Table {
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		t.Rows = append(t.Rows, []string{
-			row.Strategy, row.Devices, row.Limit, row.draw(), string(row.Versions), row.unit(),
+			row.Strategy, row.Shared.On(row.Devices), row.Limit, row.draw(), string(row.Versions), row.unit(),
 			units.Seconds(row.PredictedS), units.Seconds(row.MeasuredS), fmt.Sprintf("%.3f", row.Ratio),
 			percent(row.PlannedBubble), percent(row.MeasuredBubble), row.exact(), row.identical(),
 		})
@@ -119,18 +121,57 @@ func (r *Row) exact() string {
 	return fmt.Sprintf("%d of %d", exact, seen)
 }
 
-// Text prints the report for people.
-func (r *Report) Text(w io.Writer) error {
+// Text prints the report for people; verbose adds idle times and devices.
+func (r *Report) Text(w io.Writer, verbose bool) error {
 	fmt.Fprintf(w, "%s\n%s\n\n", r.Title, r.Note)
-	if err := r.Table().Text(w); err != nil {
+	if err := r.brief().Terminal(w, 2); err != nil {
 		return err
 	}
-	fmt.Fprintln(w)
-	if err := r.DeviceTable().Text(w); err != nil {
-		return err
+	if verbose {
+		fmt.Fprintln(w)
+		if err := r.Table().Terminal(w, 3); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+		if err := r.DeviceTable().Terminal(w, 4); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(w, "\n%s\n", strings.Join(r.conclusions(), "\n"))
 	return nil
+}
+
+// brief returns the rows for a terminal: times and bits.
+func (r *Report) brief() *report.Table {
+	t := &report.Table{Columns: []report.Column{{Name: "strategy"}, {Name: "devices"}, {Name: "limit", Right: true}}}
+	if r.drawn() {
+		t.Columns = append(t.Columns, report.Column{Name: "draw", Right: true})
+	}
+	t.Columns = append(t.Columns, []report.Column{
+		{Name: "time of"}, {Name: "predicted", Right: true}, {Name: "measured", Right: true}, {Name: "ratio", Right: true}, {Name: "identical"},
+	}...)
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		cells := []string{row.Strategy, row.Shared.On(row.Devices), row.Limit}
+		if r.drawn() {
+			cells = append(cells, row.draw())
+		}
+		t.Rows = append(t.Rows, append(cells, row.kind(), units.Seconds(row.PredictedS), units.Seconds(row.MeasuredS), fmt.Sprintf("%.3f", row.Ratio), row.identical()))
+	}
+	return t
+}
+
+// drawn reports whether the times of a chain were drawn at random.
+func (r *Report) drawn() bool {
+	return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Draw > 0 })
+}
+
+// kind returns the name of the time in few letters.
+func (r *Row) kind() string {
+	if r.pipe.Plan.IsFlush() {
+		return "step"
+	}
+	return r.unit()
 }
 
 // Markdown prints the report for a document, without its devices.
@@ -145,9 +186,10 @@ func (r *Report) Markdown(w io.Writer) error {
 
 // conclusions are the sentences under the tables.
 func (r *Report) conclusions() (all []string) {
-	exact, seen, same, compared := 0, 0, 0, 0
+	exact, seen, same, compared, shared := 0, 0, 0, 0, false
 	for i := range r.Rows {
 		row := &r.Rows[i]
+		shared = shared || row.Shared != nil
 		if row.Identical != nil {
 			compared++
 			if *row.Identical {
@@ -157,9 +199,13 @@ func (r *Report) conclusions() (all []string) {
 		e, n := row.count()
 		exact, seen = exact+e, seen+n
 	}
-	all = append(all, fmt.Sprintf("%d plans ran; the median error of the predicted time is %.1f%%, the worst %.1f%%", len(r.Rows), 100*r.MedianError, 100*r.WorstError))
+	all = append(all, fmt.Sprintf("%.1f%% median error of the predicted time, %.1f%% the worst, of %s", 100*r.MedianError, 100*r.WorstError, units.Count(len(r.Rows), "plan")))
 	if seen > 0 {
-		all = append(all, fmt.Sprintf("%d of %d devices were written up to the predicted byte, %d of %d steps with a flush are one device's bit for bit", exact, seen, same, compared))
+		all = append(all, fmt.Sprintf("%d of %d devices were written up to the predicted byte", exact, seen),
+			fmt.Sprintf("%d of %d steps with a flush have one device's bits", same, compared))
+	}
+	if shared {
+		all = append(all, sharedNote)
 	}
 	for _, d := range r.Duels {
 		all = append(all, d.String())
@@ -176,7 +222,7 @@ func (r *Report) Page(facts ...report.Fact) (*report.Page, error) {
 	p := &report.Page{
 		Title: r.Title, Summary: r.Note,
 		Environment: append(slices.Clip(facts), []report.Fact{
-			{Name: "model", Value: r.Model}, {Name: "batch", Value: fmt.Sprintf("%d images of %dx%d a step", r.Images, r.Image, r.Image)},
+			{Name: "model", Value: r.Model}, {Name: "batch", Value: r.SampleSize.Samples(r.Samples) + " a step"},
 			{Name: "data", Value: r.Data}, {Name: "device", Value: r.Device}, {Name: "seed", Value: fmt.Sprint(r.Seed)},
 		}...),
 		Sections: []report.Section{
@@ -197,7 +243,7 @@ func (r *Report) Page(facts ...report.Fact) (*report.Page, error) {
 
 // Picture returns the plan, and below it the run, on one axis.
 func (r *Row) Picture() (*report.Timeline, error) {
-	title := fmt.Sprintf("%s on %s at %s", r.Strategy, r.Devices, r.Limit)
+	title := fmt.Sprintf("%s on %s at %s", r.Strategy, r.Shared.On(r.Devices), r.Limit)
 	if r.Draw > 0 {
 		title += fmt.Sprintf(", draw %d", r.Draw)
 	}
@@ -206,12 +252,12 @@ func (r *Row) Picture() (*report.Timeline, error) {
 
 // WriteFolder writes the report to a folder: its figures as validate.json, tables.md, index.html, and trace.json, the first
 // row as planned and as measured. No file is ever partial.
-func (r *Report) WriteFolder(folder string, facts ...report.Fact) error {
+func (r *Report) WriteFolder(at *folder.Dir, facts ...report.Fact) error {
 	page, err := r.Page(facts...)
 	if err != nil {
 		return err
 	}
-	if err := page.WriteFolder(folder, "index.html"); err != nil {
+	if err := page.WriteIn(at, "index.html"); err != nil {
 		return err
 	}
 	t, err := r.Rows[0].line.Trace()
@@ -219,11 +265,14 @@ func (r *Report) WriteFolder(folder string, facts ...report.Fact) error {
 		return err
 	}
 	t.Meta["limit"] = r.Rows[0].Limit
-	if err := t.WriteFile(filepath.Join(folder, "trace.json")); err != nil {
+	if s := r.Rows[0].Shared; s != nil {
+		t.Meta["processors"] = s.String()
+	}
+	if err := at.Write("trace.json", t.Write); err != nil {
 		return err
 	}
-	if err := atomicfile.WriteFile(filepath.Join(folder, "tables.md"), r.Markdown); err != nil {
+	if err := at.Write("tables.md", r.Markdown); err != nil {
 		return err
 	}
-	return atomicfile.WriteJSON(filepath.Join(folder, "validate.json"), r)
+	return at.WriteJSON("validate.json", r)
 }

@@ -11,6 +11,7 @@ import (
 	"plimsoll/bench/timeline"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
+	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 )
@@ -25,7 +26,7 @@ type Case struct {
 	Strategies []pipeline.Strategy
 }
 
-// Fleet is what is measured: every strategy of every case, a job on some devices, at every limit.
+// Fleet measures every strategy of every case, a job on some devices, at every limit.
 type Fleet struct {
 	Cases       []Case
 	Limits      []units.Size // of each device's arena; shares are of what a plan without a limit needs
@@ -58,6 +59,8 @@ type Row struct {
 	PlannedBubble  float64           `json:"predicted_bubble"`
 	MeasuredBubble float64           `json:"measured_bubble"`
 	PerDevice      []Device          `json:"per_device"`
+	// Shared says that the devices compete for processors, which no prediction has; nil where each has its own, and in simulated time.
+	Shared *train.SharedProcessors `json:"shared_processors,omitempty"`
 	// Identical says whether the weights, buffers and optimizer states are those of the same schedule on one device, byte for
 	// byte; nil where that does not apply.
 	Identical  *bool  `json:"identical"`
@@ -94,11 +97,12 @@ type Skip struct {
 
 // Report is a measured fleet.
 type Report struct {
-	Title       string  `json:"title"`
-	Simulated   bool    `json:"simulated_time"`
-	Model       string  `json:"model"`
-	Images      int     `json:"images"` // of a step
-	Image       int     `json:"image"`
+	Title     string `json:"title"`
+	Simulated bool   `json:"simulated_time"`
+	Model     string `json:"model"`
+	Samples   int    `json:"samples"`          // of a step
+	Images    int    `json:"images,omitempty"` // the same, of models of images
+	models.SampleSize
 	Data        string  `json:"data"`
 	Device      string  `json:"device"`
 	Seed        uint64  `json:"seed"`
@@ -113,6 +117,5 @@ type Report struct {
 // Notes on what measured times mean.
 const (
 	simulatedNote = "Simulated time: every task takes the time of the chain, on real streams with real events, messages and drivers; nothing is computed."
-	sharedNote    = "The devices share the cores of one machine, so measured times are those of a shared machine; predictions hold for devices of their own. Check periods in simulated time."
 	updateNote    = "An update of the weights is no task of a plan: measured times have it, predicted ones have not."
 )

@@ -18,6 +18,7 @@ import (
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
+	"plimsoll/internal/folder"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -357,8 +358,8 @@ func TestKernels(t *testing.T) {
 		t.Errorf("%d rows compared to the bit, %d devices to the byte, the peaks of %d", identical, devices, audited)
 	}
 	var text strings.Builder
-	must(t, r.Text(&text))
-	for _, want := range []string{"share the cores of one machine", "12 of 12 devices were written up to the predicted byte", "3 of 3 steps with a flush"} {
+	must(t, r.Text(&text, true))
+	for _, want := range []string{"cpu*2 on ", "devices that share processors", "12 of 12 devices were written up to the predicted byte", "3 of 3 steps with a flush"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}
@@ -383,7 +384,7 @@ func TestSimulatedTime(t *testing.T) {
 		t.Errorf("%d rows, duels %v", len(r.Rows), r.Duels)
 	}
 	dir := filepath.Join(t.TempDir(), "out")
-	must(t, r.WriteFolder(dir))
+	must(t, r.WriteFolder(folder.At(dir)))
 	for _, name := range []string{"index.html", "tables.md", "trace.json", "validate.json"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		must(t, err)

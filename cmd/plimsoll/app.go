@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,19 +13,23 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"plimsoll/internal/fields"
 	"plimsoll/internal/names"
 	"plimsoll/internal/visible"
 )
 
 // app is what all commands share: where they read and write, and the flags that every command takes.
 type app struct {
-	in    io.Reader
-	out   io.Writer // results alone, without control characters
-	err   *stream   // progress, notes and errors
-	args  []string  // the command line
-	json  bool
-	quiet bool
-	rank  int // of this process, of several; 0 speaks for all
+	in      io.Reader
+	out     io.Writer // results alone, without control characters
+	err     *stream   // progress, notes and errors
+	args    []string  // the command line
+	json    bool
+	quiet   bool
+	verbose bool // of commands that print statistics on request
+	rank    int  // of this process, of several; 0 speaks for all
+
+	causes *causePipe // to the launch that has started this process; nil where none has
 
 	mu    sync.Mutex // of err, and of
 	drawn bool       // the last line of the terminal is a live one
@@ -38,11 +41,12 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	ctx, hangUp, stop := untilSignal(ctx)
 	defer stop()
 	results := &stream{Writer: out}
-	a := &app{args: args, in: in, out: visible.Writer{W: results}, err: &stream{Writer: errs, failed: hangUp}}
+	a := &app{args: args, in: in, out: visible.Writer{W: results}, err: &stream{Writer: errs, failed: hangUp}, causes: launcher()}
 	defer func() {
 		if p := recover(); p != nil {
 			text := strings.TrimPrefix(fmt.Sprint(p), "BUG: ")
 			a.warn("BUG: %s\n%s", text, debug.Stack())
+			a.causes.report(errors.New(text))
 			bug := &failure{Command: "plimsoll", Error: text, Kind: kindBug, ExitCode: exitFailed}
 			if code = bug.ExitCode; slices.Contains(args, "--json") {
 				bug.writeJSON(visible.Writer{W: a.err})
@@ -58,6 +62,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	if errors.Is(err, syscall.EPIPE) { // plimsoll | head: whoever read has what they wanted
 		return exitUnread
 	}
+	a.causes.report(err)
 	failure := failureOf(cmd.CommandPath(), err)
 	if a.json || slices.Contains(args, "--json") { // which may stand behind the flag that is wrong
 		failure.writeJSON(visible.Writer{W: a.err})
@@ -75,6 +80,7 @@ func (a *app) root() *cobra.Command {
 schedule under a memory limit, runs exactly that schedule, and reports prediction beside measurement.
 
 Sizes are written as 4GiB, 512MB or 123, memory also as a share of what the plain step needs: 40%.
+
 Exit codes: 0 done, 1 the run failed, 2 bad usage or input, 3 it does not fit.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -137,7 +143,7 @@ func (a *app) print(object any, text func(io.Writer)) error {
 		text(a.out)
 		return nil
 	}
-	b, err := json.MarshalIndent(object, "", "  ")
+	b, err := fields.MarshalIndent(object)
 	if err != nil {
 		return err
 	}

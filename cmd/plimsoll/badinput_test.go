@@ -213,6 +213,14 @@ func badTrains() []badCase {
 		{"train: sums by others", []string{"train", "-m", "tiny", "--allreduce", "mpi"}, 2, []string{"--allreduce", "ordered", "nccl"}},
 		{"train: momentum", []string{"train", "-m", "tiny", "--momentum", "1"}, 2, []string{"--momentum is 1"}},
 		{"train: weight decay", []string{"train", "-m", "tiny", "--weight-decay", "NaN"}, 2, []string{"--weight-decay"}},
+		{"train: momentum of adam", []string{"train", "-m", "tiny", "--optimizer", "adam", "--momentum", "0.9"}, 2, []string{"--momentum is not a setting of --optimizer adam"}},
+		{"train: beta of sgd", []string{"train", "-m", "tiny", "--beta1", "0.9"}, 2, []string{"--beta1 is not a setting of --optimizer sgd"}},
+		{"train: eps of sgd", []string{"train", "-m", "tiny", "--eps", "1e-8"}, 2, []string{"--eps is not a setting"}},
+		{"train: beta1", []string{"train", "-m", "tiny", "--optimizer", "adamw", "--beta1", "1"}, 2, []string{"--beta1 is 1"}},
+		{"train: beta2", []string{"train", "-m", "tiny", "--optimizer", "muon", "--beta2", "-0.1"}, 2, []string{"--beta2 is -0.1"}},
+		{"train: beta2 that rounds to 1", []string{"train", "-m", "tiny", "--optimizer", "adam", "--beta2", "0.99999999999"}, 2, []string{"--beta2 is 0.99999999999"}},
+		{"train: eps", []string{"train", "-m", "tiny", "--optimizer", "adam", "--eps", "0"}, 2, []string{"--eps is 0"}},
+		{"train: decay", []string{"train", "-m", "tiny", "--decay", "norms"}, 2, []string{`--decay: unknown value "norms"`, "matrices, all"}},
 		{"train: rate", []string{"train", "-m", "tiny", "--lr", "-1"}, 2, []string{"--lr is -1"}},
 		{"train: schedule", []string{"train", "-m", "tiny", "--lr-schedule", "steps"}, 2, []string{`"steps"`, "cosine"}},
 		{"train: warmup", []string{"train", "-m", "tiny", "--warmup", "101"}, 2, []string{"--warmup is 101"}},
@@ -368,5 +376,46 @@ func TestOurOwnBugsSaySo(t *testing.T) {
 	run(context.Background(), []string{"check", "-c", five, "-p", "-", "--json"}, panicking{}, &out, &errs)
 	if last := `{"command":"plimsoll","error":"no input","kind":"bug","exit_code":1}` + "\n"; !strings.HasSuffix(errs.String(), last) {
 		t.Errorf("with --json the end is not %s: %s", last, errs.String())
+	}
+}
+
+// Commands say that a missing file is missing, whichever flag names it.
+func TestMissingFilesAreMissing(t *testing.T) {
+	t.Parallel()
+	none := filepath.Join(t.TempDir(), "none")
+	tried := 0
+	for _, args := range []string{
+		"profile -m gpt2-1-16 --data tokens:NONE", "profile -m gpt2-1-16 --data text:NONE", "profile -m tiny --data folder:NONE", "profile -m tiny --data cifar10:NONE",
+		"profile -m tiny --data idx:NONE", "profile -m gpt2-1-16 --tokenizer NONE", "profile -m NONE.onnx", "train -m tiny --init NONE", "evaluate -m tiny --weights NONE",
+		"train -m tiny --profile NONE", "train -m tiny --plan NONE", "plan -c NONE --memory 40%", "check -c NONE -p NONE", "import NONE", "report NONE", "tokenize --data text:NONE -o x",
+	} {
+		tried++
+		r := plimsoll(t, strings.Fields(strings.ReplaceAll(args, "NONE", none))...)
+		missing := strings.Contains(r.err, "no such file") || strings.Contains(r.err, "there is no folder")
+		if r.code != exitUsage || !missing || !strings.Contains(r.err, none) || strings.Contains(r.err, "corrupt") || strings.Contains(r.err, "repair") {
+			t.Errorf("%s: exit code %d, %s", args, r.code, r.err)
+		}
+	}
+	if tried != 16 {
+		t.Errorf("%d were tried", tried)
+	}
+}
+
+// Commands recognize folders of Hugging Face, and say which file to give instead.
+func TestFoldersOfHuggingFace(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	for _, name := range []string{"config.json", "tokenizer.json", "model.safetensors.index.json"} {
+		write(t, filepath.Join(folder, name), "{}")
+	}
+	for args, want := range map[string]string{
+		"train -m FOLDER":                       "is a folder of Hugging Face, which is not read yet: give a model with the sizes in its config.json",
+		"train -m gpt2-1-16 --init FOLDER":      "has Hugging Face's weights in several files, which are not read yet",
+		"evaluate -m tiny --weights FOLDER":     "has Hugging Face's weights in several files, which are not read yet",
+		"train -m gpt2-1-16 --tokenizer FOLDER": "its tokenizer.json is not read yet",
+	} {
+		if r := plimsoll(t, strings.Fields(strings.ReplaceAll(args, "FOLDER", folder))...); r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%s: exit code %d, %s, want %s", args, r.code, r.err, want)
+		}
 	}
 }

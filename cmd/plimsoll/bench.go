@@ -160,12 +160,12 @@ func (a *app) runBench(ctx context.Context, f *benchFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	out, err := f.grid.out.open(ctx, a)
+	out, err := f.grid.out.open(ctx, a, "")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	store, err := sweep.Open(out.Path("points.jsonl"))
+	store, err := sweep.Open(out.Dir)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (a *app) runBench(ctx context.Context, f *benchFlags) (err error) {
 	}
 	points := store.Current()
 	found = append(found, sweep.Claims(points)...)
-	figures, err := sweep.WriteFolder(f.grid.out.path, points, found, a.facts()...)
+	figures, err := sweep.WriteFolder(out.Dir, points, found, a.facts()...)
 	if err != nil {
 		return err
 	}

@@ -116,7 +116,7 @@ func TestTrainPrintsAReceipt(t *testing.T) {
 	if sum > 1e-9 || sum < -1e-9 || len(paid["causes"].([]any)) != 7 {
 		t.Errorf("%v, off by %g", paid, sum)
 	}
-	if text := works(t, args...).out; !strings.Contains(text, "ops slower than profiled") {
+	if text := works(t, append(args, "-v")...).out; !strings.Contains(text, "ops slower than profiled") {
 		t.Errorf("no receipt:\n%s", text)
 	}
 }

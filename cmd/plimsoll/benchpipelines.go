@@ -175,7 +175,7 @@ func (a *app) runBenchPipelines(ctx context.Context, f *benchPipelineFlags) (err
 	if err != nil {
 		return err
 	}
-	out, err := f.out.open(ctx, a)
+	out, err := f.out.open(ctx, a, "")
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (a *app) runBenchPipelines(ctx context.Context, f *benchPipelineFlags) (err
 	g.Progress = a.progress("planning")
 	points, stopped := g.Run(ctx)
 	text := sweep.PipelineTables(points, g.Duels(points))
-	if err := sweep.WritePipelines(out.Path(""), points, text); err != nil {
+	if err := sweep.WritePipelines(out.Dir, points, text); err != nil {
 		return err
 	}
 	if stopped != nil {

@@ -97,7 +97,7 @@ func (p *pipelineFigures) add(plan *pipeline.Plan, r *pipeline.Report) {
 		return
 	}
 	p.Period, p.Makespan, p.PerMinibatch, p.Bubble, p.Busy = r.Period, r.Makespan, r.PerMinibatch, r.Bubble, r.PerDeviceBusy
-	p.LowerBound = plan.Predicted.LowerBound
+	p.LowerBound = r.LowerBound
 	p.NCA, p.Peak, p.Weights, p.Buffers = r.NCA, r.PerDevicePeak, r.PerDeviceWeights, r.PerDeviceBuffers
 	for _, s := range r.Replicated {
 		p.Replicated = append(p.Replicated, replicatedStage(s))

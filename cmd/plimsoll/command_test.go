@@ -107,7 +107,7 @@ func TestPlanTolerates(t *testing.T) {
 		tolerant["transfers"].(float64) >= fastest["transfers"].(float64) || tolerant["winner"] != report["winner"] {
 		t.Errorf("%v\nbeside\n%v", tolerant, fastest)
 	}
-	if text := works(t, append(args, "20%")...).out; !strings.Contains(text, "auto ("+report["winner"].(string)+")") || !strings.Contains(text, "the tolerance is 20%") {
+	if text := works(t, append(args, "20%")...).out; !strings.Contains(text, "auto ("+report["winner"].(string)+")") || !strings.Contains(text, "(--tolerance 20%)") {
 		t.Errorf("it does not say so:\n%s", text)
 	}
 	for _, bad := range []string{"-1%", "2", "much"} {
@@ -289,8 +289,8 @@ func TestTrainWithOffloadedState(t *testing.T) {
 	if home, two := measured["state_host_bytes"].(float64), 2*4*measured["parameters"].(float64); home < two || home > 1.05*two {
 		t.Errorf("profile: %v", measured)
 	}
-	r = works(t, append([]string{"train", "-m", "tiny", "--steps", "5", "--offload-state", "weights"}, args...)...)
-	for _, want := range []string{"without the state's transfers", "in host memory, a window of", "back a step", "waited for offloaded state"} {
+	r = works(t, append([]string{"train", "-m", "tiny", "--steps", "5", "--offload-state", "weights", "-v"}, args...)...)
+	for _, want := range []string{"without the state's transfers", "in host memory: weights and the optimizer's", "as a window to it", "back a step", "waited for offloaded state"} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("the summary lacks %q:\n%s", want, r.out)
 		}
@@ -457,7 +457,7 @@ func TestDemo(t *testing.T) {
 	if !ok || device >= o.All || small["extent_bytes"].(float64) > device || small["identical"] != true {
 		t.Errorf("the last row is not on a device smaller than %v: %v", o.All, small)
 	}
-	if !regexp.MustCompile(`of which store-all needs .* a step takes [0-9.]+% (longer|less time) with `).MatchString(r.out) || !strings.Contains(read(t, filepath.Join(out, "index.html")), "ran on a device of") {
+	if !regexp.MustCompile(`store-all needs .* times as much\na step there takes [0-9.]+% (longer|less time) with `).MatchString(r.out) || !strings.Contains(read(t, filepath.Join(out, "index.html")), "ran on a device of") {
 		t.Errorf("nothing is said of the small device:\n%s", r.out)
 	}
 }

@@ -81,13 +81,20 @@ func TestEveryFlagHasAHeading(t *testing.T) {
 	}
 }
 
+// size returns how large a sample of a listed model is: an image's side, or the length of a text.
+func size(model map[string]any) float64 {
+	image, _ := model["image"].(float64)
+	length, _ := model["length"].(float64)
+	return max(image, length)
+}
+
 // The models are those that can be built, with the parameters of their papers.
 func TestModels(t *testing.T) {
 	parameters := map[string]float64{}
 	for _, m := range object(t, "models")["models"].([]any) {
 		m := m.(map[string]any)
 		parameters[m["name"].(string)] = m["parameters"].(float64)
-		if m["layers"].(float64) < 2 || m["image"].(float64) < 8 || m["classes"].(float64) < 2 || m["summary"] == "" {
+		if m["layers"].(float64) < 2 || size(m) < 8 || m["classes"].(float64) < 2 || m["summary"] == "" {
 			t.Errorf("%v", m)
 		}
 	}

@@ -19,12 +19,13 @@ func (a *app) demo() *cobra.Command {
 	var out outFlags
 	var steps int
 	var text string
-	cmd := command("demo", "Show the main job: a ResNet under five limits, and a GPT", `Measure a ResNet on handwritten digits, plan it with every strategy for 100, 75, 50, 35 and 25 % of the memory that it
-takes, train along each plan, and compare: predicted and measured time and peak, and every bit of the result. The last rows are on a
-device that has less than half of what the step takes without a plan: there it is measured, planned and trained as well. Then the same for
-a small GPT on a book, under two limits.
+	cmd := command("demo", "Show the main job: a ResNet under five limits, and a GPT", `Measure a ResNet on handwritten digits and train it along plans for 100, 75, 50, 35 and 25 % of the memory that it takes.
 
-The folder of --out gets demo.json, index.html and trace.json, and its folder text those of the GPT.`, nil)
+Every row compares predicted with measured time and peak, and every bit of the result. The last rows are on a device that has less than
+half of the memory that the step takes without a plan. There the model is measured, planned and trained as well. A small GPT on a book
+follows, under two limits.
+
+The folder of --out gets demo.json, index.html and trace.json; its folder text gets the files of the GPT.`, nil)
 	job.register(a, cmd)
 	s := cmd.Flags()
 	for name, value := range map[string]string{"model": "resnet56", "batch": "16"} {
@@ -34,6 +35,7 @@ The folder of --out gets demo.json, index.html and trace.json, and its folder te
 		}
 		s.Lookup(name).DefValue = value
 	}
+	a.registerVerbose(cmd)
 	out.register(cmd, "out/demo", "folder for demo.json, index.html and trace.json")
 	s.IntVar(&steps, "steps", 8, "training steps of each row")
 	s.StringVar(&text, "language", "", "language model of the second table (default: gpt2-4-64, and none with another --model)")
@@ -81,7 +83,7 @@ func (a *app) runDemo(ctx context.Context, flags *jobFlags, text string, steps i
 	if err != nil {
 		return err
 	}
-	place, err := out.open(ctx, a)
+	place, err := out.open(ctx, a, "")
 	if err != nil {
 		return err
 	}

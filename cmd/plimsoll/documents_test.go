@@ -165,3 +165,22 @@ func anchors(text string) map[string]bool {
 	}
 	return all
 }
+
+// The README is short: its first command stands within 30 lines, it has one picture and one table, and says what no GPU has run.
+func TestReadmeIsShort(t *testing.T) {
+	t.Parallel()
+	text := read(t, "../../README.md")
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if len(lines) > 150 {
+		t.Errorf("%d lines", len(lines))
+	}
+	if first := strings.Join(lines[:min(30, len(lines))], "\n"); !strings.Contains(first, "plimsoll train ") {
+		t.Errorf("no command in the first lines:\n%s", first)
+	}
+	if pictures, tables := strings.Count(text, "\n!["), strings.Count(text, "\n|---"); pictures != 1 || tables != 1 {
+		t.Errorf("%d pictures, %d tables", pictures, tables)
+	}
+	if !strings.Contains(text, "No GPU has run it yet") {
+		t.Error("nothing about GPUs")
+	}
+}

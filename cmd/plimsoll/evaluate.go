@@ -27,13 +27,13 @@ type weightsFlags struct {
 
 func (f *weightsFlags) register(a *app, cmd *cobra.Command) {
 	f.job.register(a, cmd)
-	for _, name := range []string{"optimizer", "momentum", "weight-decay", "no-graph", "bandwidth", "chaos"} {
+	for _, name := range append([]string{"no-graph", "bandwidth", "chaos"}, optimizerFlagNames...) {
 		_ = cmd.Flags().MarkHidden(name) // that are for training
 	}
 	cmd.Flags().StringVar(&f.weights, "weights", "", "weights: a safetensors file, a checkpoint, or the folder of a run that has ended")
 }
 
-// open opens the job and binds it to its device, with the weights. Nothing is trained: an optimizer without state takes no memory.
+// open opens the job and binds it to its device, with the weights.
 func (f *weightsFlags) open(ctx context.Context) (*train.Job, *train.Runner, error) {
 	if err := required("--weights", f.weights, "--weights runs/a"); err != nil {
 		return nil, nil, err
@@ -44,7 +44,7 @@ func (f *weightsFlags) open(ctx context.Context) (*train.Job, *train.Runner, err
 	if n, err := f.job.count(); err == nil && n > 1 {
 		return nil, nil, usage(fmt.Errorf("--devices %s: one device runs the model forward", f.job.devices))
 	}
-	f.job.optimizer, f.job.momentum = "sgd", 0
+	f.job.forward, f.job.start = true, f.weights
 	job, err := f.job.open()
 	if err != nil {
 		return nil, nil, err
@@ -183,6 +183,9 @@ func (a *app) runGenerate(ctx context.Context, f *generateFlags) (err error) {
 		from = to
 		return nil
 	})
+	if errors.Is(err, train.ErrNotFinite) {
+		err = fmt.Errorf("--weights %s: %w", f.weights, err)
+	}
 	if err != nil {
 		return err
 	}

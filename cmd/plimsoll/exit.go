@@ -16,6 +16,7 @@ import (
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
+	"plimsoll/internal/visible"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/models/data"
@@ -67,7 +68,7 @@ var badInput = []error{
 	models.ErrUnknown, models.ErrConfig, onnx.ErrFormat, onnx.ErrUnsupported, executor.ErrSlowLink, trace.ErrTooLong,
 	data.ErrUnknown, data.ErrOption, data.ErrUnreadable, data.ErrNoImages, data.ErrEmptyClass, data.ErrCorrupt, data.ErrTruncated,
 	data.ErrTooLarge, data.ErrLabel, devices.ErrSpec, devices.ErrUnknown, train.ErrSpec, train.ErrOtherModel, train.ErrOtherRun,
-	train.ErrLog, checkpoint.ErrElsewhere, safetensors.ErrFormat,
+	train.ErrLog, train.ErrNoRoom, checkpoint.ErrElsewhere, checkpoint.ErrNoWeights, safetensors.ErrFormat,
 	interop.ErrTable, interop.ErrIllegal, interop.ErrChain, pipeline.ErrPlatform, pipeline.ErrBranches, periodic.ErrOptions, periodic.ErrStages, periodic.ErrNoPattern, flush.ErrOptions, flush.ErrHalves, ilp.ErrTooLarge, pipeline.ErrOps, pipe.ErrPlan,
 }
 
@@ -142,8 +143,9 @@ func isInput(err error) bool {
 		slices.ContainsFunc(badInput, func(known error) bool { return errors.Is(err, known) })
 }
 
+// oneLine returns an error as one line that people can read.
 func oneLine(err error) string {
-	return strings.Join(strings.Split(strings.TrimSpace(err.Error()), "\n"), "; ")
+	return visible.Clip(strings.Join(strings.Split(strings.TrimSpace(err.Error()), "\n"), "; "))
 }
 
 func is[E error](err error) bool {

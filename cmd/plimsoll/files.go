@@ -12,7 +12,7 @@ import (
 	"plimsoll/internal/folder"
 )
 
-// writable refuses a file whose folder is missing, before any work is done for it.
+// writable refuses a file that cannot be written, before any work is done for it.
 func writable(flag, path string) error {
 	switch path {
 	case "":
@@ -28,10 +28,25 @@ func writable(flag, path string) error {
 	case !info.IsDir():
 		return usage(fmt.Errorf("%s %s: %s is not a folder", flag, path, dir))
 	}
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+	switch info, err := os.Stat(path); {
+	case err == nil && info.IsDir():
 		return usage(fmt.Errorf("%s %s: it is a folder", flag, path))
+	case err == nil && !info.Mode().IsRegular(): // a device, or a pipe
+		return nil
+	}
+	if err := takesFiles(dir); err != nil {
+		return usage(fmt.Errorf("%s %s: %w: give another folder", flag, path, err))
 	}
 	return nil
+}
+
+// takesFiles makes a file in a folder, and removes it.
+func takesFiles(dir string) error {
+	f, err := os.CreateTemp(dir, ".plimsoll-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // output is a file that a flag names; its path may be "".
@@ -67,12 +82,12 @@ func (f *outFlags) register(cmd *cobra.Command, path, usage string) {
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait while another process writes into --out, instead of refusing")
 }
 
-// open makes the folder of --out, which is this program's alone until it is closed; nil without --out.
-func (f *outFlags) open(ctx context.Context, a *app) (*folder.Folder, error) {
+// open makes the folder of --out, which is this run's alone until it is closed; nil without --out. The run of one process is "".
+func (f *outFlags) open(ctx context.Context, a *app, run string) (*folder.Folder, error) {
 	if f.path == "" {
 		return nil, nil
 	}
-	out, err := f.take(ctx, a)
+	out, err := f.take(ctx, a, run)
 	if busy := (*folder.BusyError)(nil); errors.As(err, &busy) {
 		return nil, usage(fmt.Errorf("--out %w: give another folder, or wait for it with --wait", err))
 	}
@@ -91,11 +106,11 @@ func (f *outFlags) open(ctx context.Context, a *app) (*folder.Folder, error) {
 	return out, nil
 }
 
-func (f *outFlags) take(ctx context.Context, a *app) (*folder.Folder, error) {
+func (f *outFlags) take(ctx context.Context, a *app, run string) (*folder.Folder, error) {
 	if !f.wait {
-		return folder.Open(f.path)
+		return folder.Open(f.path, run)
 	}
-	return folder.Wait(ctx, f.path, func(by folder.Holder) { a.note("--out %s is used by %v: waiting", f.path, by) })
+	return folder.Wait(ctx, f.path, run, func(by folder.Holder) { a.note("--out %s is used by %v: waiting", f.path, by) })
 }
 
 // required refuses an empty flag.

@@ -15,11 +15,11 @@ func TestOutFolders(t *testing.T) {
 	var errs bytes.Buffer
 	a := &app{err: &stream{Writer: &errs}}
 	path := filepath.Join(dir, "a")
-	f, err := (&outFlags{path: path}).open(t.Context(), a)
+	f, err := (&outFlags{path: path}).open(t.Context(), a, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (&outFlags{path: path}).open(t.Context(), a); !isInput(err) || !strings.Contains(err.Error(), "--wait") {
+	if _, err := (&outFlags{path: path}).open(t.Context(), a, ""); !isInput(err) || !strings.Contains(err.Error(), "--wait") {
 		t.Errorf("a second one: %v", err)
 	}
 	if err := f.Close(); err != nil {
@@ -28,7 +28,7 @@ func TestOutFolders(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
-	if f, err := (&outFlags{}).open(t.Context(), a); f != nil || err != nil {
+	if f, err := (&outFlags{}).open(t.Context(), a, ""); f != nil || err != nil {
 		t.Errorf("without --out: %v, %v", f, err)
 	}
 	bad := []string{filepath.Join(write(t, filepath.Join(dir, "file"), ""), "x"), filepath.Join(dir, "file")}
@@ -36,7 +36,7 @@ func TestOutFolders(t *testing.T) {
 		bad = append(bad, "/proc/x") // not even root can write there
 	}
 	for _, path := range bad {
-		if _, err := (&outFlags{path: path}).open(t.Context(), a); !isInput(err) || !strings.Contains(err.Error(), "--out "+path) {
+		if _, err := (&outFlags{path: path}).open(t.Context(), a, ""); !isInput(err) || !strings.Contains(err.Error(), "--out "+path) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"plimsoll/executor/train"
+	"plimsoll/internal/await"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
@@ -27,17 +29,18 @@ type fitFlags struct {
 
 func (a *app) fit() *cobra.Command {
 	f := &fitFlags{}
-	cmd := command("fit", "Say from a model's graph what memory it needs, and what fits", `Say what memory a model's training step needs with each kind of plan, and how large a batch and an image fit in a limit. The model's
-graph says so alone: nothing is measured, and no step runs. Where the model was measured before, what the limit costs in time is said
-too.
+	cmd := command("fit", "Say from a model's graph what memory it needs, and what fits", `Say what memory a model's training step needs with each kind of plan, and how large a batch and a sample fit in a limit.
 
-A plan that recomputes forgets activations and computes them again; one that offloads moves them to host memory and back. The smallest
-limit is that of the arena, with weights, gradients and optimizer state, as --memory of train takes it, and of plans that offload with
-as much host memory as they like; what is largest keeps within --host-memory, and is found to 2% where a model has more than 40 layers.
-Images are tried in steps of 32 pixels, small ones of 4.
+The model's graph says so alone: nothing is measured, and no step runs. Where the model was measured before, the price of the limit in
+time is said too.`, nil)
+	setDetails(cmd, `A plan that recomputes forgets activations and computes them again. A plan that offloads moves them to host memory and back.
 
-Of several --devices the limit is that of each, and schedules of pipelines are asked; nothing is measured, so that stages are cut by
-the bytes that layers touch, and another cut can need less.`, nil)
+The smallest limit is that of the arena, with weights, gradients and optimizer state, as --memory of train takes it. Plans that offload
+have as much host memory there as they like. The largest batch and sample keep within --host-memory. They are found to 2% where a model
+has more than 40 layers. Images are tried in steps of 32 pixels, small ones of 4; lengths of text in steps of as many tokens.
+
+With several --devices the limit is that of each device, and schedules of pipelines are asked. Stages are cut by the bytes that layers
+touch, so another cut can need less.`)
 	cmd.Example = `  plimsoll fit -m resnet50 --image 224 --batch 256 --memory 8GiB
   plimsoll fit -m densenet121 --image 224 --batch 64 --offload-state optimizer --json
   plimsoll fit -m resnet101 --image 224 --batch 256 --devices "cpu*4" --memory 4GiB`
@@ -91,7 +94,7 @@ func (a *app) runFit(ctx context.Context, f *fitFlags) error {
 	if q.Chain, err = f.chain(job); err != nil {
 		return err
 	}
-	fit, err := job.Fit(ctx, q)
+	fit, err := await.Do(ctx, func() (*train.Fit, error) { return job.Fit(ctx, q) })
 	if err != nil {
 		return err
 	}
@@ -117,16 +120,20 @@ func (f *fitFlags) chain(job *train.Job) (c *chain.Chain, err error) {
 func writeFit(out io.Writer, f *train.Fit, measured bool) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "model\t%s, %d layers with the loss, %d parameters\n", f.Model, f.Layers, f.Parameters)
-	fmt.Fprintf(w, "step\t%d images of %dx%d\n", f.Batch, f.Image, f.Image)
+	fmt.Fprintf(w, "step\t%s\n", f.Samples(f.Batch))
 	fmt.Fprintf(w, "memory\t%s when nothing is recomputed, of which %s weights, gradients and optimizer\n", units.Bytes(f.StoreAllBytes), units.Bytes(f.StaticBytes))
 	fmt.Fprintf(w, "limit\t%s\n\n", units.Bytes(f.LimitBytes))
-	fmt.Fprintf(w, "plans that\tsmallest limit\tfits\tlargest batch\tlargest image")
+	varied := "largest image"
+	if f.Length > 0 {
+		varied = "largest length"
+	}
+	fmt.Fprintf(w, "plans that\tsmallest limit\tfits\tlargest batch\t%s", varied)
 	if measured {
 		fmt.Fprintf(w, "\ttime of a step")
 	}
 	fmt.Fprintln(w)
 	for _, k := range f.Kinds {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s", k.Kind, units.Bytes(k.SmallestBytes), yesNo(k.SmallestBytes <= f.LimitBytes), orNone(k.LargestBatch), orNone(k.LargestImage))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s", k.Kind, units.Bytes(k.SmallestBytes), yesNo(k.SmallestBytes <= f.LimitBytes), orNone(k.LargestBatch), orNone(*cmp.Or(k.LargestImage, k.LargestLength)))
 		if measured {
 			fmt.Fprintf(w, "\t%s", slowdown(k.Slowdown))
 		}

@@ -7,7 +7,9 @@ import (
 	"text/tabwriter"
 
 	"plimsoll/executor/train"
+	"plimsoll/internal/await"
 	"plimsoll/internal/units"
+	"plimsoll/models"
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
 )
@@ -17,10 +19,10 @@ var fitSchedules = []string{"gpipe", "1f1b-flush", "gpipe-checkpoint", "1f1b-rec
 
 // pipeFits is the answer of plimsoll fit for several devices.
 type pipeFits struct {
-	Model      string          `json:"model"`
-	Devices    int             `json:"devices"`
-	Batch      int             `json:"batch"`
-	Image      int             `json:"image"`
+	Model   string `json:"model"`
+	Devices int    `json:"devices"`
+	Batch   int    `json:"batch"`
+	models.SampleSize
 	LimitBytes int64           `json:"limit_bytes"` // of each device
 	Schedules  []train.PipeFit `json:"schedules"`
 }
@@ -51,8 +53,8 @@ func (a *app) runFitPipe(ctx context.Context, f *fitFlags, devices int) error {
 		if out.LimitBytes == 0 {
 			out.LimitBytes = job.Device.Memory
 		}
-		out.Model, out.Image = job.Model, job.Config.Image
-		fit, err := job.FitPipe(ctx, s, platform, out.LimitBytes)
+		out.Model, out.SampleSize = job.Model, job.SampleSize()
+		fit, err := await.Do(ctx, func() (train.PipeFit, error) { return job.FitPipe(ctx, s, platform, out.LimitBytes) })
 		if err != nil {
 			return err
 		}
@@ -64,7 +66,7 @@ func (a *app) runFitPipe(ctx context.Context, f *fitFlags, devices int) error {
 func writePipeFits(out io.Writer, f *pipeFits) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "model\t%s on %d devices\n", f.Model, f.Devices)
-	fmt.Fprintf(w, "step\t%d images of %dx%d\n", f.Batch, f.Image, f.Image)
+	fmt.Fprintf(w, "step\t%s\n", f.Samples(f.Batch))
 	fmt.Fprintf(w, "limit\t%s on each device\n\n", units.Bytes(f.LimitBytes))
 	fmt.Fprintln(w, "schedule\tmicrobatches\tsmallest limit\tfits\tlargest batch")
 	for _, s := range f.Schedules {

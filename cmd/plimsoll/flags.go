@@ -27,26 +27,25 @@ import (
 
 // jobFlags are the flags that say what is trained and where.
 type jobFlags struct {
-	set           *pflag.FlagSet // that they are in
-	model         string
-	config        models.Config
-	length        int  // of samples of text
-	largest       bool // --batch max
-	data          string
-	seed          uint64
-	devices       string
-	deviceMemory  units.Size
-	dtype         string
-	threads       int
-	bandwidth     units.Bandwidth
-	chaos         uint64
-	reference     bool
-	vendor        string
-	vendorPath    string
-	noGraph       bool
-	optimizer     string
-	momentum      float64
-	weightDecay   float64
+	set          *pflag.FlagSet // that they are in
+	model        string
+	config       models.Config
+	length       int  // of samples of text
+	largest      bool // --batch max
+	data         string
+	seed         uint64
+	devices      string
+	deviceMemory units.Size
+	dtype        string
+	threads      int
+	bandwidth    units.Bandwidth
+	chaos        uint64
+	reference    bool
+	vendor       string
+	vendorPath   string
+	noGraph      bool
+	optimizerFlags
+	forward       bool // nothing is trained: an optimizer without state takes no memory
 	offload       string
 	tokenizer     string
 	skipBad       bool
@@ -58,39 +57,39 @@ type jobFlags struct {
 	onSkip        func(error)       // is told of every bad sample that is passed over
 	note          func(text string) // is told of kernels that are not used
 	until         context.Context   // whose end gives up what runs on the devices; nil: it is finished
+	told          bool              // the model's file has been described
+	start         string            // weights that the model begins with; "": those of the seed
 }
 
 func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	f.note = func(text string) { a.note("%s", text) }
 	s := cmd.Flags()
 	f.set = s
-	s.StringVarP(&f.model, "model", "m", "", "model of the zoo: resnet50, resnet20, densenet121, ...; or an ONNX file, NAME.onnx")
+	s.StringVarP(&f.model, "model", "m", "", "model of the zoo (plimsoll models lists them), or an ONNX file, NAME.onnx")
 	s.IntVar(&f.config.Image, "image", 32, "height and width of the images, pixels")
-	s.StringVar(&f.tokenizer, "tokenizer", "", "what makes tokens of text: bytes, or a folder with GPT-2's encoder.json and vocab.bpe (default: bytes)")
+	s.StringVar(&f.tokenizer, "tokenizer", "", "bytes, or a folder with encoder.json and vocab.bpe (default: bytes)")
 	s.IntVar(&f.length, "length", 64, "tokens of a sample, of language models")
 	f.config.Batch = 32
-	s.Var(&batchFlag{images: &f.config.Batch, max: &f.largest}, "batch", "images, or samples of text, of a step; train also takes max: as many as fit in the limit")
+	s.Var(&batchFlag{images: &f.config.Batch, max: &f.largest}, "batch", "samples of a step, or max (train): as many as fit")
 	s.IntVar(&f.config.Channels, "channels", 3, "channels of the images")
 	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")
-	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "type of the activations: float32 or bf16; tf32 is float32 with rounded products; weights and sums are float32")
-	s.StringVar(&f.data, "data", "", "data set: "+strings.Join(data.Names(), ", ")+" (default: digits, shapes for models that segment, opticks for language models)")
+	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "activations: float32, tf32 (rounded products) or bf16")
+	s.StringVar(&f.data, "data", "", "data set: "+strings.Join(data.Names(), ", ")+" (default: digits; shapes for segmentation; opticks for text)")
 	s.BoolVar(&f.skipBad, "skip-bad", false, "pass over samples whose files are corrupt, and count them")
 	s.Uint64Var(&f.seed, "seed", 1, "seed of weights, dropout and data")
 	s.StringVar(&f.devices, "devices", "cpu", "device: cpu")
-	s.Var(&f.deviceMemory, "device-memory", "memory of the device, of parts together: what does not fit is as on a device of this size, as in 8GiB (default: what there is)")
-	s.Var(&f.bandwidth, "bandwidth", "slow the cpu's link to host memory down to this, as in 1GB/s (default: as fast as memory)")
-	s.Uint64Var(&f.chaos, "chaos", 0, "delay the cpu's streams at random, by this seed: times change, bits must not (default: off)")
-	s.IntVar(&f.threads, "threads", 0, "threads of the kernels (default: every core, divided among the processes of a machine)")
-	s.BoolVar(&f.noGraph, "no-graph", false, "issue every step call by call, also on a device that could repeat it as one graph")
-	s.BoolVar(&f.reference, "reference", false, "compute with the reference kernels: every type, in plain Go, slow; cpu only")
-	s.Var(newOneOf(&f.vendor, "prefer", "refuse", "require"), "vendor", "NVIDIA's cuDNN and cuBLAS on a GPU: refuse, prefer or require")
-	s.StringVar(&f.vendorPath, "vendor-path", "", "folders where those are looked for first (default: $PLIMSOLL_CUDA_LIBRARIES)")
-	s.Var(newOneOf(&f.optimizer, "sgd", "adam", "adamw", "muon"), "optimizer", "sgd, adam, adamw or muon (for matrices of hidden layers, adamw for all else)")
-	s.Float64Var(&f.momentum, "momentum", sgdMomentum, "momentum of sgd, and of muon, there 0.95 unless given")
-	s.Float64Var(&f.weightDecay, "weight-decay", 1e-4, "weight decay")
+	s.Var(&f.deviceMemory, "device-memory", "memory of the device, as in 8GiB (default: all of it)")
+	s.Var(&f.bandwidth, "bandwidth", "slow the cpu's link to host memory to this, as in 1GB/s (default: off)")
+	s.Uint64Var(&f.chaos, "chaos", 0, "seed of random delays of the cpu's streams (default: off)")
+	s.IntVar(&f.threads, "threads", 0, "threads of the kernels (default: every core, divided among processes)")
+	s.BoolVar(&f.noGraph, "no-graph", false, "issue every step call by call, not as one graph")
+	s.BoolVar(&f.reference, "reference", false, "compute with the reference kernels, in plain Go: slow; cpu only")
+	s.Var(newOneOf(&f.vendor, "prefer", "refuse", "require"), "vendor", "cuDNN and cuBLAS on a GPU: refuse, prefer or require")
+	s.StringVar(&f.vendorPath, "vendor-path", "", "folders with these libraries (default: $PLIMSOLL_CUDA_LIBRARIES)")
+	f.optimizerFlags.register(cmd)
 }
 
-// batchFlag is a number of images, or max, or several numbers.
+// batchFlag is a number of samples, or max, or several numbers.
 type batchFlag struct {
 	images *int
 	max    *bool
@@ -111,7 +110,7 @@ func (f *batchFlag) Set(text string) (err error) {
 	}
 	first, more, several := strings.Cut(text, ",")
 	if *f.images, err = strconv.Atoi(first); err != nil || several && f.more == nil {
-		return fmt.Errorf("give a number of images, max with train, or several with profile")
+		return fmt.Errorf("give a number of samples, max with train, or several with profile")
 	}
 	if f.more == nil {
 		return nil
@@ -120,7 +119,7 @@ func (f *batchFlag) Set(text string) (err error) {
 		first, more, several = strings.Cut(more, ",")
 		n, err := strconv.Atoi(first)
 		if err != nil || n == *f.images || slices.Contains(*f.more, n) {
-			return fmt.Errorf("%q is no other number of images", first)
+			return fmt.Errorf("%q is no other number of samples", first)
 		}
 		*f.more = append(*f.more, n)
 	}
@@ -128,11 +127,11 @@ func (f *batchFlag) Set(text string) (err error) {
 }
 
 // Type implements pflag.Value.
-func (f *batchFlag) Type() string { return "images" }
+func (f *batchFlag) Type() string { return "samples" }
 
 // registerOffload registers the flag of commands that can keep state in host memory.
 func (f *jobFlags) registerOffload(cmd *cobra.Command) {
-	cmd.Flags().Var(newOneOf(&f.offload, executor.OffloadingNames()...), "offload-state", "keep state in page-locked host memory: none, optimizer (the optimizer's state) or weights (weights too)")
+	cmd.Flags().Var(newOneOf(&f.offload, executor.OffloadingNames()...), "offload-state", "keep in host memory: none, optimizer or weights (both)")
 }
 
 // mostClasses bounds a slip of the finger: ImageNet has 21,841 classes.
@@ -152,33 +151,42 @@ func countDevices(spec string) (n int, err error) {
 
 // open checks the flags and opens the job.
 func (f *jobFlags) open() (*train.Job, error) {
-	if err := f.checkJob(); err != nil {
+	s, err := f.spec()
+	if err != nil {
 		return nil, err
 	}
-	if err := f.ofFile(); err != nil {
-		return nil, err
+	return train.Open(s)
+}
+
+// spec checks the flags and returns the job that they say.
+func (f *jobFlags) spec() (s train.Spec, err error) {
+	if err := f.checkJob(); err != nil {
+		return s, err
+	}
+	if err := firstOf(f.ofFile(), f.takeConstants()); err != nil {
+		return s, err
 	}
 	if models.OfText(f.model) {
 		f.config.Image, f.data = f.length, cmp.Or(f.data, "opticks")
 	} else if f.tokenizer != "" {
-		return nil, usage(fmt.Errorf("--tokenizer %s: --model %s reads images: leave it out", f.tokenizer, f.model))
+		return s, usage(fmt.Errorf("--tokenizer %s: --model %s reads images: leave it out", f.tokenizer, f.model))
 	}
 	if models.Segments(f.model) {
 		f.data = cmp.Or(f.data, "shapes")
 	}
 	f.data = cmp.Or(f.data, "digits")
-	update, err := f.update()
+	update, err := f.rule()
 	if err != nil {
-		return nil, usage(err)
+		return s, usage(err)
 	}
 	if f.config.DType, err = kernels.ParseFloat(f.dtype); err != nil {
-		return nil, usage(fmt.Errorf("--dtype: %w", err))
+		return s, usage(fmt.Errorf("--dtype: %w", err))
 	}
 	offload, err := executor.ParseOffloading(cmp.Or(f.offload, executor.OffloadNothing.String()))
 	if err != nil {
-		return nil, usage(fmt.Errorf("--offload-state: %w", err))
+		return s, usage(fmt.Errorf("--offload-state: %w", err))
 	}
-	return train.Open(train.Spec{
+	return train.Spec{
 		Model: f.model, Config: f.config, Data: f.data, Tokenizer: f.tokenizer, Seed: f.seed, Devices: f.devices, Threads: f.threads, Update: update,
 		Reference: f.reference, NoGraph: f.noGraph, Vendor: f.vendor, VendorPath: f.vendorPath, Note: f.note,
 		Microbatches: f.microbatches, Parts: f.parts, Processes: f.processes,
@@ -186,7 +194,15 @@ func (f *jobFlags) open() (*train.Job, error) {
 			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos, Until: f.until, Local: f.local,
 		},
 		SkipBad: f.skipBad, OnSkip: f.onSkip, Offload: offload,
-	})
+	}, nil
+}
+
+// rule returns the optimizer.
+func (f *jobFlags) rule() (kernels.Update, error) {
+	if f.forward {
+		return kernels.SGD{}, nil
+	}
+	return f.update(f.set)
 }
 
 // checkJob refuses flags that mean nothing, whatever the others say.
@@ -195,7 +211,7 @@ func (f *jobFlags) checkJob() error {
 		return err
 	}
 	if f.largest {
-		return usage(errors.New("--batch max is for train: give a number of images"))
+		return usage(errors.New("--batch max is for train: give a number of samples"))
 	}
 	if f.threads < 0 {
 		return usage(fmt.Errorf("--threads is %d: give a number from 1, or 0 for every core", f.threads))
@@ -218,6 +234,12 @@ func (f *jobFlags) ofFile() error {
 	if !is || err != nil {
 		return usage(err)
 	}
+	for _, sentence := range file.About {
+		if !f.told {
+			f.note(f.model + ": " + sentence)
+		}
+	}
+	f.told = true
 	for _, v := range []struct {
 		flag string
 		to   *int
@@ -228,36 +250,6 @@ func (f *jobFlags) ofFile() error {
 		}
 	}
 	return nil
-}
-
-// Momentum that nobody has given: what ResNets are usually trained with, and Muon's.
-const (
-	sgdMomentum  = 0.9
-	muonMomentum = 0.95
-)
-
-// update returns the optimizer; Adam's moments and epsilon are those of its paper.
-func (f *jobFlags) update() (kernels.Update, error) {
-	if !(f.momentum >= 0 && f.momentum < 1) {
-		return nil, fmt.Errorf("--momentum is %v: it is from 0 to below 1", f.momentum)
-	}
-	if !(f.weightDecay >= 0 && f.weightDecay <= math.MaxFloat32) {
-		return nil, fmt.Errorf("--weight-decay is %v: it is 0 or a positive number", f.weightDecay)
-	}
-	decay := float32(f.weightDecay)
-	switch f.optimizer {
-	case "sgd":
-		return kernels.SGD{Momentum: float32(f.momentum), WeightDecay: decay}, nil
-	case "adam":
-		return kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: decay}, nil
-	case "muon":
-		momentum := float32(muonMomentum)
-		if f.set.Changed("momentum") {
-			momentum = float32(f.momentum)
-		}
-		return kernels.Muon{Momentum: momentum, WeightDecay: decay, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, nil
-	}
-	return kernels.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: decay}, nil
 }
 
 // rateFlags are the flags of the learning rate.
@@ -285,10 +277,7 @@ func (f *rateFlags) rate(optimizer string, steps int) (train.Rate, error) {
 	decay := decays[f.schedule]
 	r := train.Rate{Peak: f.lr, Warmup: f.warmup, Decay: decay, Every: f.every, Gamma: f.gamma, Steps: steps}
 	if r.Peak == 0 {
-		r.Peak = 0.001
-		if optimizer == "sgd" {
-			r.Peak = 0.1
-		}
+		r.Peak = optimizerDefaults[optimizer]["lr"]
 	}
 	switch {
 	case steps < 1:
@@ -322,14 +311,14 @@ type strategyFlags struct{ strategy.Options }
 func (f *strategyFlags) register(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.Slots, "slots", 0, "rotor, offload-dynprog: memory slots (default 500)")
 	cmd.Flags().IntVar(&f.PofoSlots, "pofo-slots", 0, "pofo: N, more of which keep more alternatives (default 50)")
-	cmd.Flags().IntVar(&f.States, "states", 0, "branch-and-bound: states that the search keeps, 100 bytes each (default 1048576; in auto 65536)")
+	cmd.Flags().IntVar(&f.States, "states", 0, "branch-and-bound: states kept (default 1048576; in auto 65536)")
 	cmd.Flags().IntVar(&f.Segments, "segments", 0, "periodic: segments (default: the best number)")
 }
 
 // registerTolerance registers the flag of commands that plan for one limit.
 func (f *strategyFlags) registerTolerance(cmd *cobra.Command) {
 	f.Tolerance = auto.DefaultTolerance
-	cmd.Flags().Var((*tolerance)(&f.Tolerance), "tolerance", "auto: take the plan with the least to transfer of those that are at most so much slower than the fastest, with what transfers take from computation; 0: the fastest by simulation alone")
+	cmd.Flags().Var((*tolerance)(&f.Tolerance), "tolerance", "auto: among plans within this share of the fastest, take the one that transfers least")
 }
 
 // tolerance is a flag with a part of something, from 0 to 1: "1%" or "0.01".

@@ -24,7 +24,7 @@ type givenFlags struct {
 }
 
 func (f *givenFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&f.path, "plan", "p", "", "plan file that is run as it is, ours or not, in place of --strategy")
+	cmd.Flags().StringVarP(&f.path, "plan", "p", "", "plan file to run as it is, ours or not, in place of --strategy")
 }
 
 // saidByPlan are flags whose values a plan has.
@@ -100,8 +100,8 @@ type platformFlags struct {
 
 func (f *platformFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.Var(&f.peerBandwidth, "peer-bandwidth", "slow the links between the parts of the cpu down to this, and plan with it (default: not slowed; messages are planned to take no time)")
-	s.StringVar(&f.file, "platform", "", "platform file with the links between the devices, as plimsoll devices -o writes it (default: the one in --plan)")
+	s.Var(&f.peerBandwidth, "peer-bandwidth", "bandwidth between cpu parts (default: not slowed)")
+	s.StringVar(&f.file, "platform", "", "file of plimsoll devices -o with the links (default: --plan's)")
 }
 
 func (f *platformFlags) check() error {

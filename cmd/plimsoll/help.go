@@ -1,7 +1,9 @@
 package main
 
 import (
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -14,7 +16,7 @@ var groups = []struct {
 }{
 	{"Model and data", []string{"model", "image", "length", "language", "tokenizer", "batch", "channels", "classes", "dtype", "data", "skip-bad", "seed", "init", "weights"}},
 	{"Text", []string{"prompt", "tokens", "temperature", "top-k"}},
-	{"Training", []string{"steps", "optimizer", "lr", "lr-schedule", "lr-step", "lr-gamma", "warmup", "momentum", "weight-decay", "clip-norm", "accumulate", "on-nan", "eval-every"}},
+	{"Training", []string{"steps", "optimizer", "lr", "lr-schedule", "lr-step", "lr-gamma", "warmup", "momentum", "beta1", "beta2", "eps", "weight-decay", "decay", "clip-norm", "accumulate", "on-nan", "eval-every"}},
 	{"Plan", []string{"chain", "plan", "memory", "strategy", "list", "tolerance", "budget", "slots", "pofo-slots", "states", "segments", "duplex", "host-memory", "offload-state", "bandwidths", "points"}},
 	{"Several devices", []string{
 		"platform", "peer-bandwidth", "microbatches", "minibatches", "versions", "zero", "chunks", "per-period", "accounting", "portals", "deferred-batchnorm",
@@ -23,8 +25,14 @@ var groups = []struct {
 	{"Several processes", []string{"world", "rank", "master", "transport", "allreduce", "secret-file", "tls-certificate", "tls-key", "tls-ca", "rendezvous-timeout", "lost-after", "pairs"}},
 	{"Device", []string{"devices", "device-memory", "bandwidth", "threads", "reference", "vendor", "vendor-path", "no-graph", "chaos"}},
 	{"Measuring the model", []string{"profile", "no-cache", "profile-steps", "profile-warmup", "halves", "layers", "audit"}},
-	{"Output", []string{"out", "wait", "output", "text", "svg", "trace", "checkpoint-every", "keep", "resume", "force", "metrics", "help"}},
+	{"Output", []string{"out", "wait", "output", "text", "svg", "trace", "checkpoint-every", "keep", "resume", "force", "metrics", "verbose", "help"}},
 }
+
+// everyday are the flags that most command lines have; they stand first.
+var everyday = []string{"model", "chain", "plan", "data", "batch", "memory", "devices", "strategy", "steps", "optimizer", "lr", "out", "output", "resume"}
+
+// helpColumns is the width of help texts.
+const helpColumns = 100
 
 // longList is the number of flags from which a list has headings.
 const longList = 15
@@ -33,20 +41,78 @@ const longList = 15
 func sections(cmd *cobra.Command) string {
 	left := cmd.LocalFlags()
 	if len(flagNames(cmd)) < longList {
-		return "\n\nFlags:\n" + strings.TrimRight(left.FlagUsages(), "\n")
+		return "\n\nFlags:\n" + flagLines(left)
 	}
 	var b strings.Builder
-	for _, g := range groups {
-		set := pflag.NewFlagSet(g.title, pflag.ContinueOnError)
+	section := func(title string, names []string) {
+		set := pflag.NewFlagSet(title, pflag.ContinueOnError)
 		set.SortFlags = false
-		for _, name := range g.flags {
+		for _, name := range names {
 			if f := left.Lookup(name); f != nil {
 				set.AddFlag(f)
 			}
 		}
 		if set.HasAvailableFlags() {
-			b.WriteString("\n\n" + g.title + ":\n" + strings.TrimRight(set.FlagUsages(), "\n"))
+			b.WriteString("\n\n" + title + ":\n" + flagLines(set))
 		}
+	}
+	section("Everyday", everyday)
+	for _, g := range groups {
+		section(g.title, slices.DeleteFunc(slices.Clone(g.flags), func(name string) bool { return slices.Contains(everyday, name) }))
+	}
+	return b.String()
+}
+
+// flagLines returns the lines of flags.
+func flagLines(set *pflag.FlagSet) string {
+	return strings.TrimRight(set.FlagUsagesWrapped(helpColumns), "\n")
+}
+
+// details is the annotation with the end of a command's help text.
+const details = "details"
+
+// setDetails sets the end of a command's help text, which follows the flags.
+func setDetails(cmd *cobra.Command, text string) { cmd.Annotations = map[string]string{details: text} }
+
+// fold breaks the paragraphs of a text into lines of at most helpColumns. Indented lines stay.
+func fold(text string) string {
+	var paragraphs []string
+	for p := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+		paragraphs = append(paragraphs, wrapped(strings.Fields(p), " ", "\n"))
+	}
+	return strings.Join(paragraphs, "\n\n")
+}
+
+// foldExamples breaks long command lines before a flag.
+func foldExamples(text string) string {
+	var lines []string
+	for line := range strings.SplitSeq(text, "\n") {
+		parts := strings.Split(strings.TrimSpace(line), " --")
+		for i := range parts[1:] {
+			parts[i+1] = "--" + parts[i+1]
+		}
+		lines = append(lines, "  "+wrapped(parts, " ", " \\\n      "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// wrapped joins parts to lines of at most helpColumns, with between in a line and newline at its end.
+func wrapped(parts []string, between, newline string) string {
+	var b strings.Builder
+	column := 2 // of examples
+	for i, p := range parts {
+		n := utf8.RuneCountInString(p)
+		switch {
+		case i == 0:
+		case column+len(between)+n+len(" \\") > helpColumns:
+			b.WriteString(newline)
+			column = len(newline)
+		default:
+			b.WriteString(between)
+			column += len(between)
+		}
+		b.WriteString(p)
+		column += n
 	}
 	return b.String()
 }
@@ -55,7 +121,7 @@ func sections(cmd *cobra.Command) string {
 func setHelp(root *cobra.Command) {
 	const flags = "\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
 	template := root.UsageTemplate()
-	if !strings.Contains(template, flags) {
+	if !strings.Contains(template, flags) || !strings.Contains(template, "{{.Example}}") {
 		panic("BUG: the library's help texts have another form")
 	}
 	root.InitDefaultHelpCmd()
@@ -69,6 +135,14 @@ func setHelp(root *cobra.Command) {
 			}
 		}
 	}
-	cobra.AddTemplateFunc("sections", sections)
-	root.SetUsageTemplate(strings.Replace(template, flags, "{{sections .}}", 1))
+	cobra.AddTemplateFuncs(map[string]any{"sections": sections, "fold": fold, "foldExamples": foldExamples})
+	template = strings.Replace(template, flags, "{{sections .}}", 1)
+	root.SetUsageTemplate(strings.Replace(template, "{{.Example}}", "{{foldExamples .Example}}", 1))
+	root.SetHelpTemplate(`{{with (or .Long .Short)}}{{fold .}}
+
+{{end}}{{if or .Runnable .HasSubCommands}}{{.UsageString}}{{end}}{{with (index .Annotations "details")}}
+Details:
+
+{{fold .}}
+{{end}}`)
 }

@@ -71,3 +71,23 @@ func (h *hostile) try(link string, args ...string) {
 		}
 	}
 }
+
+// Errors that quote a file are short, as text and as JSON, and name the file.
+func TestErrorsAreShort(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("ä", 100_000)
+	for name, text := range map[string]string{
+		"c.json":           `{"format":"` + long + `"}`,
+		"names.json":       `{"format":"plimsoll.chain/v1","name":"n","input_bytes":1,"layers":[{"name":"` + long + `","forward_s":-1,"backward_s":1,"output_bytes":1}]}`,
+		"many words.json":  `{"format":"plimsoll.chain/v1","name":"n","input_bytes":1,"layers":"` + strings.Repeat("a ", 100_000) + `"}`,
+		"control.json":     `{"format":"` + strings.Repeat(`\u001b`, 50_000) + `"}`,
+		"unknown text.csv": long,
+	} {
+		file := write(t, filepath.Join(t.TempDir(), name), text)
+		for _, args := range [][]string{{"plan", "-c", file, "--memory", "40%"}, {"plan", "-c", file, "--memory", "40%", "--json"}} {
+			if r := plimsoll(t, args...); r.code != exitUsage || len(r.err) > 8000 || !strings.Contains(r.err, name) {
+				t.Errorf("%s: exit code %d, %d bytes: %.200s", name, r.code, len(r.err), r.err)
+			}
+		}
+	}
+}

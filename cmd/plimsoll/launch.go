@@ -12,7 +12,9 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -32,9 +34,15 @@ const (
 	longestLine = 64 << 10
 )
 
+// launchFlags say how processes are started and ended.
+type launchFlags struct {
+	n        int
+	grace    time.Duration
+	restarts int
+}
+
 func (a *app) launch() *cobra.Command {
-	var n int
-	var grace time.Duration
+	f := &launchFlags{}
 	c := &cobra.Command{
 		Use:   "launch -n N [flags] -- command ...",
 		Short: "Run a command in several processes on this machine",
@@ -42,20 +50,21 @@ func (a *app) launch() *cobra.Command {
 
 Each process is told who it is by RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR (127.0.0.1) and MASTER_PORT (a free one), and gets a random
 secret in PLIMSOLL_SECRET unless there is one. Standard output of rank 0 is that of launch, so that scripts can read it; everything
-else goes to standard error, each line behind the number of its rank. SIGINT, SIGTERM and SIGHUP are passed on. When a process fails,
-the others have 3 s to say that they end, too; then they get SIGTERM, and SIGKILL after --grace. The exit code is that of the first that
-failed, 128 and the number of the signal if one ended it; or 2 or 3 where another one then says that it is the input, or does not fit.`,
-		Example: `  plimsoll launch -n 4 -- train --world auto -m resnet20 --data glyphs --batch 64 --strategy 1f1b-flush --steps 100`,
+else goes to standard error, each line behind the number of its rank. SIGINT, SIGTERM and SIGHUP are passed on.
+
+When a process fails, the others have 3 s to say that they end, too; then they get SIGTERM, and SIGKILL after --grace. A process that the
+others call silent gets SIGKILL at once. The exit code is that of the process that failed first, which the processes tell launch: 128 and
+the number of the signal if one ended it, 1 if launch had to end it.
+
+With --max-restarts N, all processes are started again after a failure, at most N times, with --resume and without --force; the command
+needs --out. Exit codes 2 (flags or input) and 3 (it does not fit) end launch at once, since the processes would fail again; so does a signal
+to launch. The exit code is that of the last start. Rank 0 prints its summary once, at the end.`,
+		Example: `  plimsoll launch -n 4 -- train --world auto -m resnet20 --data glyphs --batch 64 --strategy 1f1b-flush --steps 100
+  plimsoll launch -n 4 --max-restarts 3 -- train --world auto -m resnet20 --data glyphs --batch 64 --strategy 1f1b-flush --steps 1000 --out runs/a --checkpoint-every 100`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case n < 1 || n > mostProcesses:
-				return usage(fmt.Errorf("-n %d: give a number of processes from 1 to %d", n, mostProcesses))
-			case grace < 0:
-				return usage(fmt.Errorf("--grace is %v: give a time, as in 30s", grace))
-			}
-			return launchable(cmd, args)
+			return firstOf(f.check(), launchable(cmd, args), a.restartable(f.restarts, args))
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.launchAll(cmd.Context(), n, grace, args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.launchAll(cmd.Context(), f, args) },
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveDefault
@@ -64,9 +73,22 @@ failed, 128 and the number of the signal if one ended it; or 2 or 3 where anothe
 		},
 	}
 	c.Flags().SetInterspersed(false) // what follows the command's name is its own
-	c.Flags().IntVarP(&n, "processes", "n", 0, "processes")
-	c.Flags().DurationVar(&grace, "grace", 30*time.Second, "how long processes may take to end when they are told to, before they are killed")
+	c.Flags().IntVarP(&f.n, "processes", "n", 0, "processes")
+	c.Flags().DurationVar(&f.grace, "grace", 30*time.Second, "how long processes may take to end when they are told to, before they are killed")
+	c.Flags().IntVar(&f.restarts, "max-restarts", 0, "start all processes again with --resume when one has failed, at most so often")
 	return c
+}
+
+func (f *launchFlags) check() error {
+	switch {
+	case f.n < 1 || f.n > mostProcesses:
+		return usage(fmt.Errorf("-n %d: give a number of processes from 1 to %d", f.n, mostProcesses))
+	case f.grace < 0:
+		return usage(fmt.Errorf("--grace is %v: give a time, as in 30s", f.grace))
+	case f.restarts < 0:
+		return usage(fmt.Errorf("--max-restarts is %d: give how often processes may be started again, or 0 for never", f.restarts))
+	}
+	return nil
 }
 
 // mostProcesses on one machine is beyond what has that many devices.
@@ -87,25 +109,30 @@ func launchable(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// launchedError says which process ended without success, first.
-type launchedError struct {
-	rank int
-	code int // exit code; 128 and its number after a signal
-	how  string
+// restartable refuses a command that cannot go on with a run. Flags that are wrong are for the processes to refuse.
+func (a *app) restartable(restarts int, args []string) error {
+	if restarts == 0 {
+		return nil
+	}
+	apart := &app{in: a.in, out: a.out, err: a.err} // its flags are not those of launch
+	found, flags, err := apart.root().Find(args)
+	if err != nil || found.ParseFlags(flags) != nil {
+		return nil
+	}
+	if found.Flags().Lookup("resume") == nil || !found.Flags().Changed("out") {
+		return usage(errors.New("--max-restarts starts a run again from its checkpoints: give a command with --resume and its --out, as in: plimsoll launch -n 4 --max-restarts 3 -- train --out runs/a"))
+	}
+	return nil
 }
 
-func (e *launchedError) Error() string { return fmt.Sprintf("rank %d %s", e.rank, e.how) }
-
-// launched is processes that run.
-type launched struct {
-	all     []*exec.Cmd
-	running []bool
-	ended   chan int // ranks
-	errs    []error  // of those that have ended
+// resumed returns the command line that goes on with a run.
+func resumed(args []string) []string {
+	kept := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--force" || strings.HasPrefix(arg, "--force=") })
+	return append(kept, "--resume")
 }
 
-// launchAll starts n processes and waits for all.
-func (a *app) launchAll(ctx context.Context, n int, grace time.Duration, args []string) error {
+// launchAll starts the processes and waits for all, again and again when they fail and may be started again.
+func (a *app) launchAll(ctx context.Context, f *launchFlags, args []string) error {
 	runtime.LockOSThread() // processes end with the thread that started them, where the system can do that
 	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 8)
@@ -114,21 +141,37 @@ func (a *app) launchAll(ctx context.Context, n int, grace time.Duration, args []
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	defer signal.Stop(signals)
+	for restart := 1; ; restart++ {
+		told, err := a.launchOnce(ctx, signals, f, args)
+		failure, ok := errors.AsType[*launchedError](err)
+		if !ok || failure.final() || told || ctx.Err() != nil || restart > f.restarts {
+			return err
+		}
+		a.warn("%v: all processes are started again with --resume (restart %d of %d)", failure, restart, f.restarts)
+		if restart == 1 {
+			args = resumed(args)
+		}
+	}
+}
+
+// launchOnce starts the processes and waits for all. told reports that launch has got a signal.
+func (a *app) launchOnce(ctx context.Context, signals <-chan os.Signal, f *launchFlags, args []string) (told bool, err error) {
 	port, release, err := freeport.Reserve()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer release()
-	l := &launched{ended: make(chan int), errs: make([]error, n)}
-	err = a.startAll(l, meeting(n, port), n, grace, args)
+	l := &launched{over: make(chan ending), grace: f.grace}
+	err = a.startAll(l, meeting(f.n, port), f.n, args)
 	if err != nil {
 		l.signal(os.Kill)
 	}
-	return firstOf(err, l.wait(ctx, signals, grace, l.signal))
+	err = firstOf(err, l.wait(ctx, signals, l.signal))
+	return l.told, err
 }
 
 // startAll starts the processes; those that have started when one cannot be are in l.
-func (a *app) startAll(l *launched, variables []string, n int, grace time.Duration, args []string) error {
+func (a *app) startAll(l *launched, variables []string, n int, args []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -136,22 +179,23 @@ func (a *app) startAll(l *launched, variables []string, n int, grace time.Durati
 	for rank := range n {
 		c := exec.Command(self, args...)
 		c.Env = append(append(os.Environ(), variables...), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("LOCAL_RANK=%d", rank))
-		c.SysProcAttr, c.WaitDelay = ofParent(), grace
+		c.SysProcAttr, c.WaitDelay = ofParent(), l.grace
 		said := []*lines{{to: a.err, prefix: fmt.Sprintf("[%d] ", rank)}, {to: a.err, prefix: fmt.Sprintf("[%d] ", rank)}}
 		if rank == 0 {
 			said[0] = &lines{to: a.out}
 		}
 		c.Stdout, c.Stderr = said[0], said[1]
-		if err := c.Start(); err != nil {
+		m := &member{Cmd: c, rank: rank, running: true}
+		if err := m.start(); err != nil {
 			return fmt.Errorf("rank %d of %d does not start: %w", rank, n, err)
 		}
-		l.all, l.running = append(l.all, c), append(l.running, true)
+		l.all = append(l.all, m)
 		go func() {
-			l.errs[rank] = c.Wait()
+			err := c.Wait()
 			for _, s := range said {
 				s.flush()
 			}
-			l.ended <- rank
+			l.over <- ending{rank, err, readCause(m.causes)}
 		}()
 	}
 	return nil
@@ -169,82 +213,6 @@ func meeting(n, port int) []string {
 		all = append(all, secretVariable+"="+hex.EncodeToString(secret))
 	}
 	return all
-}
-
-// wait waits for all processes, passes signals on, and ends the rest when one has failed.
-func (l *launched) wait(ctx context.Context, signals <-chan os.Signal, grace time.Duration, pass func(os.Signal)) error {
-	var first *launchedError
-	var next <-chan time.Time // when the rest is told more firmly
-	firmly := []os.Signal{syscall.SIGTERM, os.Kill}
-	done := ctx.Done()
-	for left := len(l.all); left > 0; {
-		select {
-		case rank := <-l.ended:
-			left--
-			l.running[rank] = false
-			err := failed(rank, l.all[rank], l.errs[rank])
-			switch {
-			case err == nil:
-			case first == nil:
-				first, next = err, time.After(min(grace, lastWords))
-			case first.code == exitFailed && (err.code == exitUsage || err.code == exitNoFit):
-				first = err // the others have failed because of it
-			}
-		case s := <-signals:
-			done = nil // the signal has ended that, too, and is passed on once
-			pass(s)
-		case <-done:
-			done = nil
-			pass(whichSignal(signals))
-		case <-next:
-			pass(firmly[0])
-			if firmly = firmly[1:]; len(firmly) > 0 {
-				next = time.After(grace)
-			}
-		}
-	}
-	if first == nil {
-		return nil
-	}
-	return first
-}
-
-// whichSignal returns the signal that ended the context: SIGTERM when it was none.
-func whichSignal(signals <-chan os.Signal) os.Signal {
-	select {
-	case s := <-signals:
-		return s
-	case <-time.After(oneSignal / 5):
-		return syscall.SIGTERM
-	}
-}
-
-// signal sends a signal to all that run; where the system has only one, that.
-func (l *launched) signal(s os.Signal) {
-	for rank, c := range l.all {
-		if !l.running[rank] {
-			continue
-		}
-		if err := c.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			_ = c.Process.Kill() // it may have ended meanwhile
-		}
-	}
-}
-
-// failed says how a process that has ended did, nil when well.
-func failed(rank int, c *exec.Cmd, err error) *launchedError {
-	if err == nil {
-		return nil
-	}
-	e := &launchedError{rank: rank, code: exitFailed, how: "failed: " + err.Error()}
-	if _, ok := errors.AsType[*exec.ExitError](err); !ok {
-		return e
-	}
-	e.code, e.how = c.ProcessState.ExitCode(), fmt.Sprintf("ended with exit code %d", c.ProcessState.ExitCode())
-	if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		e.code, e.how = 128+int(status.Signal()), fmt.Sprintf("was ended by signal %d (%v)", status.Signal(), status.Signal())
-	}
-	return e
 }
 
 // lines passes on whole lines, each behind a prefix. Without one, it passes on what comes in whole characters.

@@ -4,14 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +21,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"plimsoll/runtime/world"
 )
 
 // asChild has what a process that launch starts does instead of its command, by rank: "wait exit3".
@@ -35,8 +38,38 @@ func child(does string) {
 		fmt.Println(os.Getenv("RANK"), os.Getenv("LOCAL_RANK"), os.Getenv("WORLD_SIZE"), os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT"), os.Getenv(secretVariable))
 	case "group":
 		fmt.Println(syscall.Getpgrp() == os.Getpid())
+	case "exit2":
+		os.Exit(2)
 	case "exit3":
 		os.Exit(3)
+	case "slow": // it fails, and ends when the process that writes its number into a file is gone
+		launcher().report(errors.New("its own"))
+		announce(argument + ".failed")
+		for n, _ := strconv.Atoi(awaited(argument + ".gone")); syscall.Kill(n, 0) == nil; {
+			time.Sleep(time.Millisecond)
+		}
+		os.Exit(4)
+	case "follower": // it ends because of rank 1
+		awaited(argument + ".failed")
+		launcher().report(&world.RankError{Rank: 1, Host: "there", Why: world.Failed, Text: "its own"})
+		announce(argument + ".gone")
+		os.Exit(1)
+	case "lonely": // it says that rank 1 is silent
+		launcher().report(&world.RankError{Rank: 1, Host: "there", Why: world.Silent, Silence: 7 * time.Second})
+		os.Exit(1)
+	case "stop":
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		fmt.Fprintln(os.Stderr, "told to end by", <-signals)
+		os.Exit(5)
+	case "attempts": // how often it fails, with which code
+		folder, how, _ := strings.Cut(argument, ",")
+		var fails, code int
+		_, _ = fmt.Sscanf(how, "%d,%d", &fails, &code)
+		before, _ := os.ReadDir(folder)
+		announce(filepath.Join(folder, fmt.Sprint(len(before))), strings.Join(os.Args[1:], " "))
+		if len(before) < fails {
+			os.Exit(code)
+		}
 	case "kill":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
@@ -55,6 +88,26 @@ func child(does string) {
 		<-signals
 	}
 	os.Exit(0)
+}
+
+// announce makes a file with a text, by default the number of this process.
+func announce(path string, text ...string) {
+	if text == nil {
+		text = []string{strconv.Itoa(os.Getpid())}
+	}
+	if os.WriteFile(path+".new", []byte(text[0]), 0o600) != nil || os.Rename(path+".new", path) != nil {
+		os.Exit(9)
+	}
+}
+
+// awaited waits for a file and returns what it holds.
+func awaited(path string) string {
+	for {
+		if text, err := os.ReadFile(path); err == nil {
+			return string(text)
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // launchWith launches as many children as there are words, each of which says what one does.
@@ -152,6 +205,108 @@ func TestLaunchEndsAllWhenOneFails(t *testing.T) {
 	}
 }
 
+// A process that fails first is named, also when it ends last: the others say that they end because of it.
+func TestLaunchNamesWhoFailedFirst(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "rank1")
+	r := launchWith(t, "follower:"+at+" slow:"+at, "--grace", "1h")
+	if r.code != 4 || !strings.Contains(r.err, "plimsoll launch: rank 1 ended with exit code 4\n") {
+		t.Errorf("exit code %d: %s", r.code, r.err)
+	}
+}
+
+// A process that hangs, and that the others call silent, is killed at once, whatever --grace says, and is the one to blame.
+func TestLaunchKillsWhoIsSilent(t *testing.T) {
+	r := launchWith(t, "lonely stubborn", "--grace", "1h")
+	if r.code != 1 || !strings.Contains(r.err, "plimsoll launch: rank 1 on there was silent for 7s\n") {
+		t.Errorf("exit code %d: %s", r.code, r.err)
+	}
+}
+
+// A crash of Go's runtime, which ends with exit code 2, is no bad input.
+func TestLaunchTellsACrashFromBadInput(t *testing.T) {
+	r := launchWith(t, "exit2")
+	if r.code != 1 || !strings.Contains(r.err, "rank 0 crashed: ended with exit code 2") {
+		t.Errorf("exit code %d: %s", r.code, r.err)
+	}
+	t.Setenv(asChild, "")
+	r = plimsoll(t, "launch", "-n", "1", "--", "train", "--steps", "-1")
+	if r.code != 2 || !strings.Contains(r.err, "rank 0 ended with exit code 2") {
+		t.Errorf("exit code %d: %s", r.code, r.err)
+	}
+}
+
+// A process that is stopped hears that it is to end.
+func TestLaunchWakesWhoIsStopped(t *testing.T) {
+	p := program(t, nil)
+	p.Env = append(p.Env, asChild+"=stop", "RANK=0")
+	p.start()
+	var status unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, p.Process.Pid, &status, unix.WSTOPPED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	(&launched{all: []*member{{Cmd: p.Cmd, running: true}}}).signal(syscall.SIGTERM)
+	if code := p.end(); code != 5 {
+		t.Errorf("exit code %d: %s", code, p.err.String())
+	}
+}
+
+// Processes are started again as often as is said, with --resume, unless they would fail again.
+func TestLaunchStartsAgain(t *testing.T) {
+	for _, c := range []struct {
+		restarts, fails, code int // how often the process fails, and how
+		starts, want          int
+	}{
+		{3, 2, 1, 3, 0},
+		{2, 3, 7, 3, 7},
+		{0, 1, 7, 1, 7},
+		{5, 1, exitNoFit, 1, exitNoFit},
+	} {
+		folder := t.TempDir()
+		t.Setenv(asProgram, "1")
+		t.Setenv(asChild, fmt.Sprintf("attempts:%s,%d,%d", folder, c.fails, c.code))
+		r := plimsoll(t, "launch", "-n", "1", "--max-restarts", strconv.Itoa(c.restarts), "--", "train", "--force", "--out", "a", "--json")
+		if n := strings.Count(r.err, ": all processes are started again with --resume"); r.code != c.want || n != c.starts-1 {
+			t.Errorf("%+v: exit code %d, %d restarts: %s", c, r.code, n, r.err)
+		}
+		for start := range c.starts {
+			want := "train --force --out a --json"
+			if start > 0 {
+				want = "train --out a --json --resume"
+			}
+			if got := awaited(filepath.Join(folder, strconv.Itoa(start))); got != want {
+				t.Errorf("%+v: start %d: %s", c, start, got)
+			}
+		}
+	}
+}
+
+// Who stops launch does not want processes started again.
+func TestLaunchStartsNothingAgainAfterASignal(t *testing.T) {
+	p := program(t, nil, "launch", "-n", "1", "--max-restarts", "5", "--", "train", "--out", "a")
+	p.Env = append(p.Env, asChild+"=wait")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	p.Stderr = w
+	p.start()
+	_ = w.Close()
+	said := bufio.NewScanner(r)
+	said.Scan() // that it is ready
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.end(); code != 5 {
+		t.Errorf("exit code %d", code)
+	}
+	for said.Scan() {
+		if strings.Contains(said.Text(), "ready") {
+			t.Error("it is started again")
+		}
+	}
+}
+
 // launchApart launches children in a process of its own, until each has said something.
 func launchApart(t *testing.T, does, until string) (*process, *bufio.Scanner) {
 	t.Helper()
@@ -204,9 +359,9 @@ func TestASignalIsPassedOnOnce(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			signals, over := make(chan os.Signal, 1), make(chan error)
 			var passed []os.Signal
-			l := &launched{all: make([]*exec.Cmd, 1), running: []bool{true}, ended: make(chan int), errs: make([]error, 1)}
+			l := &launched{all: []*member{{running: true}}, over: make(chan ending), grace: time.Hour}
 			go func() {
-				over <- l.wait(ctx, signals, time.Hour, func(s os.Signal) { passed = append(passed, s) })
+				over <- l.wait(ctx, signals, func(s os.Signal) { passed = append(passed, s) })
 			}()
 			send := func(s os.Signal) {
 				signals <- s
@@ -222,7 +377,7 @@ func TestASignalIsPassedOnOnce(t *testing.T) {
 			}
 			time.Sleep(24 * time.Hour) // of the test's own time
 			send(syscall.SIGTERM)
-			l.ended <- 0
+			l.over <- ending{}
 			if err := <-over; err != nil || !slices.Equal(passed, []os.Signal{os.Interrupt, syscall.SIGTERM}) {
 				t.Errorf("the context ends first: %v; passed on %v, %v", contextFirst, passed, err)
 			}
@@ -268,6 +423,9 @@ func TestLaunchRefusals(t *testing.T) {
 		{"launch -n 2000 -- version", "-n 2000"},
 		{"launch -n 2", "give the command"},
 		{"launch -n 2 --grace -1s -- version", "--grace is -1s"},
+		{"launch -n 2 --max-restarts -1 -- version", "--max-restarts is -1"},
+		{"launch -n 2 --max-restarts 1 -- version", "--max-restarts starts a run again from its checkpoints: give a command with --resume and its --out"},
+		{"launch -n 2 --max-restarts 1 -- train -m mlp", "and its --out"},
 		{"launch -n 2 -- fly", `unknown command "fly"`},
 		{"launch -n 2 -- launch -n 2 -- version", "not itself"},
 	} {

@@ -21,9 +21,9 @@ type linkFlags struct {
 
 func (f *linkFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.BoolVar(&f.duplex, "duplex", false, "plans may copy to host memory and back at the same time (default: where the measured link can)")
+	s.BoolVar(&f.duplex, "duplex", false, "plans may copy both ways at once (default: as the link)")
 	f.given = func() bool { return s.Changed("duplex") }
-	s.Var(&f.memory, "host-memory", "limit of page-locked host memory: 4GiB (default: a part of what is available)")
+	s.Var(&f.memory, "host-memory", "limit of page-locked host memory, as 4GiB (default: a part of all)")
 }
 
 // registerHalf registers the flags of a command whose results are named after what was asked for, and not after what was measured.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"plimsoll/internal/folder"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files of testdata")
@@ -19,12 +21,16 @@ const asProgram = "PLIMSOLL_TEST_PROGRAM"
 // TestMain keeps the measurements of the tests out of the user's cache.
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
+		if rank, text, given := strings.Cut(os.Getenv(asFaults), " "); given && rank == os.Getenv("RANK") {
+			failAs(text)
+		}
 		if does, rank := strings.Fields(os.Getenv(asChild)), os.Getenv("RANK"); len(does) > 0 && rank != "" {
 			child(does[rank[0]-'0'])
 		}
 		main()
 	}
 	flag.Parse()
+	folder.Wrap = withFaults
 	cache, err := os.MkdirTemp("", "plimsoll-cache-")
 	if err != nil {
 		panic(err)

@@ -14,17 +14,18 @@ import (
 // metrics are the figures of a run for Prometheus.
 type metrics struct {
 	registry *prometheus.Registry
-	batch    int
+	job      *train.Job
 
 	step, steps, loss, accuracy, rate, norm, stepSeconds  prometheus.Gauge
 	peak, limit, predictedSeconds, testLoss, testAccuracy prometheus.Gauge
 	testMeanIoU                                           prometheus.Gauge // nil where images have no masks
-	images, dataWait, skipped, checkpoints, failed        prometheus.Counter
+	samples, dataWait, skipped, checkpoints, failed       prometheus.Counter
+	images, tokens                                        prometheus.Counter // one is nil: of a model of images or of a language model
 }
 
 // newMetrics makes the metrics of a run that has not begun.
 func newMetrics(r *train.Run) *metrics {
-	m := &metrics{registry: prometheus.NewRegistry(), batch: r.Job.Images()}
+	m := &metrics{registry: prometheus.NewRegistry(), job: r.Job}
 	m.step = m.gauge("step", "Steps done.")
 	m.steps = m.gauge("steps", "Steps of the whole run.")
 	m.loss = m.gauge("loss", "Loss of the latest step.")
@@ -40,7 +41,12 @@ func newMetrics(r *train.Run) *metrics {
 	m.predictedSeconds = m.gauge("predicted_step_seconds", "Predicted time of a step.")
 	m.peak = m.gauge("peak_bytes", "Peak memory of the latest step, weights included.")
 	m.limit = m.gauge("limit_bytes", "Memory limit of the arena.")
-	m.images = m.counter("images_total", "Training images since this process started.")
+	m.samples = m.counter("samples_total", "Training samples since this process started.")
+	if r.Job.Tokens() > 0 {
+		m.tokens = m.counter("tokens_total", "Training tokens since this process started.")
+	} else {
+		m.images = m.counter("images_total", "Training images since this process started.")
+	}
 	m.dataWait = m.counter("data_wait_seconds_total", "Time that steps waited for data.")
 	m.skipped = m.counter("skipped_total", "Steps that were skipped because their gradients were not finite.")
 	m.checkpoints = m.counter("checkpoints_total", "Checkpoints saved.")
@@ -49,6 +55,9 @@ func newMetrics(r *train.Run) *metrics {
 	m.limit.Set(float64(r.Limit))
 	m.predictedSeconds.Set(predictedSeconds(r))
 	if r.Pipe != nil {
+		if shares := m.gauge("shared_processors", "1: devices share processors, and steps take longer than predicted; 0: each has its own."); r.SharedProcessors() != nil {
+			shares.Set(1)
+		}
 		m.devices(r.Pipe)
 	}
 	if r.From != nil {
@@ -94,7 +103,13 @@ func (m *metrics) record(r train.Record) {
 	m.norm.Set(float64(r.Norm))
 	m.stepSeconds.Set(r.Seconds)
 	m.peak.Set(float64(r.PeakBytes))
-	m.images.Add(float64(m.batch))
+	samples := m.job.Images()
+	m.samples.Add(float64(samples))
+	if m.tokens != nil {
+		m.tokens.Add(float64(samples * m.job.Tokens()))
+	} else {
+		m.images.Add(float64(samples))
+	}
 	m.dataWait.Add(r.DataWaitS)
 	if r.Skipped {
 		m.skipped.Inc()

@@ -18,9 +18,9 @@ type modelFigure struct {
 	Source     string `json:"source,omitempty"`
 	Parameters int64  `json:"parameters"`
 	Layers     int    `json:"layers"` // with the loss
-	Image      int    `json:"image"`
-	Classes    int    `json:"classes"`
-	Pairs      bool   `json:"pairs,omitempty"`
+	models.SampleSize
+	Classes int  `json:"classes"`
+	Pairs   bool `json:"pairs,omitempty"`
 }
 
 // modelList is what models prints.
@@ -29,13 +29,18 @@ type modelList struct {
 }
 
 func (a *app) models() *cobra.Command {
-	cmd := command("models", "List the models", `List the models that -m knows. Layers are those of the chain, the loss included; parameters, for images of the size and as many
-classes as shown, which are those that a model is meant for. Any others are given with --image, --channels and --classes.
+	cmd := command("models", "List the models", `List the models that -m knows, with layers of the chain, the loss included, and parameters for the shown samples and classes.
 
-Families: unet-B-C is the U-Net of B convolutions a level and C channels, unetseg-B-C the same with a class for each pixel, amoebanet-L-F the AmoebaNet-D of L cells and F filters, gpt2-B-C a GPT-2 of B
-blocks and C channels without dropout, llama-B-C a Llama of B blocks and C channels; llama-B-C-H-K-F has H heads, K of keys and values, and F channels in
-its MLP. Language models read text: their image is the tokens of a sample (--length), their classes the vocabulary. A name that ends with -tied is that
-of one whose last layer has the embedding's weight, with -untied that of one whose last layer has its own.`, nil)
+A model is meant for these; --image, --length, --channels and --classes give others. A sample of a language model has --length tokens,
+and its classes are the vocabulary.
+
+unet-B-C is the U-Net of B convolutions a level and C channels. unetseg-B-C has a class for each pixel. amoebanet-L-F is the AmoebaNet-D
+of L cells and F filters.
+
+gpt2-B-C is a GPT-2 of B blocks and C channels without dropout. llama-B-C is a Llama of B blocks and C channels. llama-B-C-H-K-F has H
+heads, K heads of keys and values, and F channels in its MLP. With -tied behind the name the last layer has the embedding's weight. With
+-untied it has its own. Constants stand at the end of a name, as in llama-B-C,rope_theta=500000,rms_norm_eps=1e-6 and
+gpt2-B-C,layer_norm_epsilon=1e-6.`, nil)
 	cmd.Example = `  plimsoll models
   plimsoll train -m resnet50 --image 224 --batch 8 --data folder:PATH`
 	cmd.RunE = func(*cobra.Command, []string) error { return a.listModels() }
@@ -50,14 +55,14 @@ func (a *app) listModels() error {
 			return err
 		}
 		list.Models = append(list.Models, modelFigure{
-			k.Name, k.Summary, k.Source, m.ParamCount(), len(m.Layers), k.Image, k.Classes, models.OfPairs(k.Name),
+			k.Name, k.Summary, k.Source, m.ParamCount(), len(m.Layers), models.SizeOf(k.Name, k.Image), k.Classes, models.OfPairs(k.Name),
 		})
 	}
 	return a.print(list, func(out io.Writer) {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "model\tparameters\tlayers\timage\tclasses\twhat\tsource")
+		fmt.Fprintln(w, "model\tparameters\tlayers\tsample\tclasses\twhat\tsource")
 		for _, m := range list.Models {
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", m.Name, humanize.Comma(m.Parameters), m.Layers, m.Image, m.Classes, m.Summary, m.Source)
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\n", m.Name, humanize.Comma(m.Parameters), m.Layers, m.Describe(), m.Classes, m.Summary, m.Source)
 		}
 		_ = w.Flush() // of a buffer
 	})

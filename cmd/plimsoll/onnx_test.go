@@ -71,3 +71,20 @@ func TestONNXFiles(t *testing.T) {
 		}
 	}
 }
+
+// Commands describe a model's file once, and advise nobody to leave out a --classes that was not given.
+func TestONNXFilesSayWhatTheyAre(t *testing.T) {
+	t.Parallel()
+	r := works(t, "fit", "-m", onnxFile("tiny"), "--memory", "4MiB")
+	if strings.Count(r.err, "2 batchnorm, 3 conv2d, 2 linear; 17 tensors of 1,092 numbers") != 1 {
+		t.Error(r.err)
+	}
+	r = plimsoll(t, "train", "-m", onnxFile("tiny"), "--data", "glyphs")
+	if want := "has 10 classes, and data set glyphs has 62: give data with at most as many, or export the model with 62"; r.code != exitUsage || !strings.Contains(r.err, want) || strings.Contains(r.err, "leave it out") {
+		t.Errorf("exit code %d, %s, want %s", r.code, r.err, want)
+	}
+	r = plimsoll(t, "train", "-m", onnxFile("sdpa"))
+	if want := "has 40 tokens, and data set opticks has 256"; r.code != exitUsage || !strings.Contains(r.err, want) || strings.Contains(r.err, "leave it out") {
+		t.Errorf("exit code %d, %s, want %s", r.code, r.err, want)
+	}
+}

@@ -318,8 +318,8 @@ func TestBatchSizesOfAProfile(t *testing.T) {
 		"a step of 9 samples has no whole number of microbatches of 2 or 4 or 8": append(plan, "--batch", "9"),
 		"--batch is for schedules with a flush: joint takes the batch size":      append(plan, "--batch", "8", "--strategy", "joint"),
 		"was not measured at a batch of":                                         append(run, "--batch", "48"),
-		`"8" is no other number of images`:                                       append([]string{"profile", "--batch", "8,8"}, model...),
-		"give a number of images, max with train, or several with profile":       append([]string{"train", "--batch", "8,16"}, model...),
+		`"8" is no other number of samples`:                                      append([]string{"profile", "--batch", "8,8"}, model...),
+		"give a number of samples, max with train, or several with profile":      append([]string{"train", "--batch", "8,16"}, model...),
 		"is for pipelines: give --devices 4 or --platform platform.json too":     {"plan", "-c", chain, "--batch", "8"},
 	} {
 		if r := plimsoll(t, args...); r.code != exitUsage || !strings.Contains(r.err, want) {

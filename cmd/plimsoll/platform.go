@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -19,14 +18,6 @@ import (
 
 // rate is bytes per second, +Inf where copies take no time: null in JSON.
 type rate float64
-
-// MarshalJSON implements json.Marshaler.
-func (r rate) MarshalJSON() ([]byte, error) {
-	if math.IsInf(float64(r), 1) {
-		return []byte("null"), nil
-	}
-	return json.Marshal(float64(r))
-}
 
 func (r rate) String() string {
 	if math.IsInf(float64(r), 1) {

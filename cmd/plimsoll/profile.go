@@ -24,7 +24,7 @@ type measureFlags struct {
 
 func (f *measureFlags) register(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.warmup, "profile-warmup", 1, "steps before the measured ones")
-	cmd.Flags().IntVar(&f.repeats, "profile-steps", 5, "measured steps of each sequence; the medians count. Unless it is given, fewer of steps that take over 10 s together")
+	cmd.Flags().IntVar(&f.repeats, "profile-steps", 5, "measured steps of each sequence; fewer of slow ones")
 	f.given = func() bool { return cmd.Flags().Changed("profile-steps") }
 }
 
@@ -51,7 +51,7 @@ model's graph and are exact. The chain file is what plan takes.`, nil)
   plimsoll profile -m resnet20 --batch 8,16,32 -o c.json`
 	job.register(a, cmd)
 	batch := cmd.Flags().Lookup("batch")
-	batch.Value.(*batchFlag).more, batch.Usage = &f.more, "images, or samples of text, of a step, or several numbers of them, as in 8,16,32, for one chain file"
+	batch.Value.(*batchFlag).more, batch.Usage = &f.more, "samples of a step: images or texts; several numbers, as in 8,16,32, make one chain file"
 	job.registerOffload(cmd)
 	f.how.register(cmd)
 	cmd.Flags().StringVarP(&f.out, "output", "o", "", "write the chain file here")
@@ -84,7 +84,7 @@ type profileFigures struct {
 	StaticBytes   int64               `json:"static_bytes"`
 	HostBytes     int64               `json:"state_host_bytes,omitempty"` // of state that lives in host memory
 	StoreAllBytes int64               `json:"store_all_peak_bytes"`       // static memory included
-	// Of a chain that is measured at several batch sizes: this one, and the others.
+	// Batch is the samples of a step where several numbers were measured, and Others has the other ones.
 	Batch  int               `json:"batch,omitempty"`
 	Others []*profileFigures `json:"other_batches,omitempty"`
 

@@ -37,10 +37,10 @@ func refusalOf(err error) *refusal {
 		return neededBy(e.Op, e.LayerName, refusal{Strategy: e.Strategy, LimitBytes: e.Limit, SmallestBytes: e.Smallest, Found: e.Found, StaticBytes: e.Static})
 	}
 	if e, ok := errors.AsType[*train.PipeMemoryError](err); ok {
-		return &refusal{Strategy: e.Strategy, LimitBytes: e.Limit, SmallestBytes: e.Smallest, StaticBytes: e.Static, Device: &e.Device, alone: e.Devices == 1}
+		return &refusal{Strategy: e.Strategy, LimitBytes: e.Limit, SmallestBytes: e.Smallest, Found: true, StaticBytes: e.Static, Device: &e.Device, alone: e.Devices == 1}
 	}
 	if e, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
-		return &refusal{Strategy: e.Strategy, SmallestBytes: e.Smallest, Devices: e.Devices}
+		return &refusal{Strategy: e.Strategy, SmallestBytes: e.Smallest, Found: e.Found, Devices: e.Devices}
 	}
 	if e, ok := errors.AsType[*executor.HostLimitError](err); ok {
 		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Needed, StaticBytes: e.State, Host: true}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"plimsoll/bench"
 	"plimsoll/bench/report"
 	"plimsoll/internal/atomicfile"
 )
@@ -22,8 +23,8 @@ func (a *app) report() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report FOLDER...",
 		Short: "Draw the page of a run again, or compare several in one",
-		Long: `Draw the page of a folder that train, validate, demo or bench wrote, from its report.json, or put several side by side: their
-figures and what differs, what differs in their environments, losses and memory on the same axes, pipelines on one.
+		Long: `Draw the page of a folder that train, validate, demo or bench wrote, from its report.json. Several folders stand side by side: figures,
+differences of their environments, and losses, memory and pipelines on the same axes.
 
 Differences are to the first one. Curves of the same title lie over each other, a color for each folder.`,
 		Example: `  plimsoll report runs/a --svg memory.svg
@@ -65,6 +66,11 @@ func (a *app) runReport(f *reportFlags, paths []string) error {
 	return a.print(object, func(w io.Writer) {
 		for i, p := range pages {
 			fmt.Fprintf(w, "%s: %s\n", names[i], p.Title)
+			for _, f := range p.Environment {
+				if f.Name == bench.Processors {
+					fmt.Fprintf(w, "%s: %s\n", names[i], f.Value)
+				}
+			}
 		}
 		if table := report.FigureTable(names, pages); len(table.Rows) > 0 {
 			fmt.Fprintln(w)

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
+	"math"
 	"slices"
 	"strings"
 
@@ -19,8 +19,8 @@ import (
 	"plimsoll/executor/checkpoint"
 	"plimsoll/executor/train"
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/fields"
 	"plimsoll/internal/folder"
-	"plimsoll/internal/lockfile"
 )
 
 // keepFlags say what a run keeps on disk.
@@ -45,7 +45,7 @@ func (f *keepFlags) register(cmd *cobra.Command) {
 	f.out.register(cmd, "", "folder for the run's files")
 	s.IntVar(&f.every, "checkpoint-every", 0, "steps between checkpoints in --out (default: only when interrupted)")
 	s.IntVar(&f.keep, "keep", 3, "checkpoints that are kept, the newest")
-	s.BoolVar(&f.resume, "resume", false, "go on from the newest checkpoint in --out, or begin when there is none; a run that has ended is shown again")
+	s.BoolVar(&f.resume, "resume", false, "continue the run in --out from its newest checkpoint, or begin one")
 	s.BoolVar(&f.force, "force", false, "begin anew, whatever run is in --out: its files are removed")
 }
 
@@ -68,7 +68,7 @@ func (f *keepFlags) check() error {
 const (
 	runFile     = "run.json"
 	logFile     = "log.jsonl"
-	checkpoints = "checkpoints"
+	checkpoints = train.Checkpoints
 	finalFile   = train.FinalWeights
 	reportFile  = "report.html"
 )
@@ -85,29 +85,35 @@ type runFolder struct {
 	app   *app
 	flags *keepFlags
 	steps int // that are asked for
-	saves *checkpoint.Dir
+	saves train.Saves
 	was   *train.RunFile // of the run that is in it; nil when there is none, or nothing says which
 }
 
 // openFolder opens the folder of a run, and refuses one with another run in it.
-func (a *app) openFolder(ctx context.Context, flags *keepFlags, steps int) (f *runFolder, err error) {
-	out, err := flags.out.open(ctx, a)
+func (a *app) openFolder(ctx context.Context, flags *keepFlags, steps int, run string) (f *runFolder, err error) {
+	out, err := flags.out.open(ctx, a, run)
 	if out == nil {
 		return nil, err
 	}
-	f = &runFolder{Folder: out, app: a, flags: flags, steps: steps}
-	f.saves = checkpoint.NewDir(f.Path(checkpoints), flags.keep).While(f.Check)
-	if err := firstOf(f.take(), f.look()); err != nil {
+	f = &runFolder{Folder: out, app: a, flags: flags, steps: steps, saves: flags.saves(out)}
+	if err := firstOf(usage(f.take()), f.look()); err != nil {
 		return nil, firstOf(err, f.Close())
 	}
 	return f, nil
 }
 
+// saves says what a run itself writes into its folder.
+func (f *keepFlags) saves(out *folder.Folder) train.Saves {
+	s := train.SavesIn(out.Dir, f.keep, f.every)
+	s.Dir.While(out.Check)
+	return s
+}
+
 // take writes the files of the run that another process has brought.
 func (f *runFolder) take() error {
 	for _, b := range f.flags.brought {
-		if err := atomicfile.WriteFile(f.Path(b.name), func(w io.Writer) error { _, err := w.Write(b.text); return err }); err != nil {
-			return err
+		if err := f.Write(b.name, func(w io.Writer) error { _, err := w.Write(b.text); return err }); err != nil {
+			return f.unusable(err)
 		}
 	}
 	return nil
@@ -117,18 +123,21 @@ func (f *runFolder) take() error {
 func (f *runFolder) look() (err error) {
 	found := ""
 	for _, name := range runFiles {
-		info, err := os.Stat(f.Path(name))
+		info, err := f.Stat(name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
 		case err != nil:
-			return usage(err)
+			return f.unusable(err)
 		case info.IsDir() && name != checkpoints:
 			return usage(fmt.Errorf("--out %s: %s is a folder, where a run has a file: give another --out", f.flags.out.path, name))
-		case name != checkpoints && !info.Mode().IsRegular(), name == checkpoints && !info.IsDir():
+		case name == checkpoints && !info.IsDir():
 			return usage(fmt.Errorf("--out %s: %s is not what a run has there: give another --out", f.flags.out.path, name))
 		}
 		found = cmp.Or(found, name)
+	}
+	if _, err := f.saves.Dir.Steps(); err != nil {
+		return f.unusable(err)
 	}
 	switch {
 	case found == "" || f.flags.force:
@@ -140,6 +149,11 @@ func (f *runFolder) look() (err error) {
 		return nil
 	}
 	return usage(err)
+}
+
+// unusable says why nothing can be written into the folder.
+func (f *runFolder) unusable(err error) error {
+	return usage(fmt.Errorf("--out %s: %w", f.flags.out.path, err))
 }
 
 // Close gives the folder back.
@@ -155,7 +169,15 @@ func (f *runFolder) keep() train.Saves {
 	if f == nil {
 		return train.Saves{}
 	}
-	return train.Saves{Dir: f.saves, Every: f.flags.every, Final: f.Path(finalFile)}
+	return f.saves
+}
+
+// choices returns those of algorithms in the run that is in the folder, for a run that goes on; nil when nothing says them.
+func (f *runFolder) choices() json.RawMessage {
+	if f == nil || f.was == nil {
+		return nil
+	}
+	return f.was.Choices
 }
 
 // ended returns the file of a run that has ended, nil when that which is asked for is not in the folder or has not. Errors:
@@ -168,7 +190,7 @@ func (f *runFolder) ended(r *train.Run) (*train.RunFile, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: give another folder, or begin anew with --force", err)
-	case f.was.Summary == nil || f.was.Steps < f.steps || !f.has(finalFile):
+	case f.was.Summary == nil || f.was.Steps < f.steps || !f.Has(finalFile):
 		return nil, nil
 	case f.was.Steps > f.steps:
 		return nil, fmt.Errorf("%w: %s is of %d steps, and --steps is %d: give more", train.ErrOtherRun, f.Path(runFile), f.was.Steps, f.steps)
@@ -180,20 +202,15 @@ func (f *runFolder) ended(r *train.Run) (*train.RunFile, error) {
 	return f.was, nil
 }
 
-func (f *runFolder) has(name string) bool {
-	_, err := os.Lstat(f.Path(name))
-	return err == nil
-}
-
 // resume makes the run go on from the newest good checkpoint in the folder, if there is any. Without one it begins anew, unless
 // that would cost what it cannot make again.
 func (f *runFolder) resume(r *train.Run) error {
 	if f == nil || !f.flags.resume {
 		return nil
 	}
-	latest := f.saves.Latest
+	latest := f.saves.Dir.Latest
 	if r.World != nil {
-		latest = func() (*checkpoint.Checkpoint, []error, error) { return r.World.Latest(f.saves) }
+		latest = func() (*checkpoint.Checkpoint, []error, error) { return r.World.Latest(f.saves.Dir) }
 	}
 	c, bad, err := latest()
 	for _, b := range bad {
@@ -227,7 +244,7 @@ func (f *runFolder) anew(none error, bad []error) error {
 	if f.was != nil && f.was.Summary != nil {
 		return usage(fmt.Errorf("--resume: the run in %s has ended after %d steps and left no checkpoint to go on from: %s", out, f.was.Steps, how))
 	}
-	if i := slices.IndexFunc(trained, f.has); f.was == nil && i >= 0 {
+	if i := slices.IndexFunc(trained, f.Has); f.was == nil && i >= 0 {
 		return usage(fmt.Errorf("--resume: %s in %s is of a run that nothing is known of, without %s and without a checkpoint: %s", trained[i], out, runFile, how))
 	}
 	f.app.note("no checkpoint in %s: the run begins", out)
@@ -248,34 +265,34 @@ func (f *runFolder) begin(r *train.Run) (*runLog, error) {
 			return nil, err
 		}
 	}
-	if err := f.app.cutLog(f.Path(logFile), r); err != nil {
+	if err := f.cutLog(r); err != nil {
 		return nil, err
 	}
-	if err := r.Chain.Write(f.Path("chain.json")); err != nil {
+	if err := firstOf(r.Chain.Validate(), f.Write("chain.json", r.Chain.Encode)); err != nil {
 		return nil, err
 	}
-	if err := writePlan(r, f.Path("plan.json")); err != nil {
+	if err := f.Write("plan.json", encodePlan(r)); err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(f.Path(logFile), os.O_WRONLY|os.O_APPEND, 0)
-	return &runLog{app: f.app, file: file}, err
+	file, err := f.Append(logFile)
+	return &runLog{app: f.app, at: f.Dir, file: file}, err
 }
 
 // clear removes what another run has left.
 func (f *runFolder) clear() error {
 	for _, name := range trained {
-		if err := os.Remove(f.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := f.Remove(name); err != nil {
 			return err
 		}
 	}
-	return f.saves.Clear()
+	return f.saves.Dir.Clear()
 }
 
 // write writes which run the folder is of and, at its end, what it gave.
 func (f *runFolder) write(r *train.Run, summary json.RawMessage, text string) error {
 	now := r.File()
 	now.Steps, now.Summary, now.Text = f.steps, summary, text
-	return now.Write(f.Path(runFile))
+	return f.Write(runFile, now.Encode)
 }
 
 // end writes what a run gave: its report, its trace and, last, its summary.
@@ -289,12 +306,12 @@ func (f *runFolder) end(r *train.Run, o *train.Outcome, figures *trainFigures) e
 	if err := firstOf(f.writeRun(r, o), o.Unsaved); err != nil {
 		return err
 	}
-	summary, err := json.Marshal(figures)
+	summary, err := fields.Marshal(figures)
 	if err != nil {
 		return err
 	}
 	var text strings.Builder
-	figures.write(&text, r)
+	figures.write(&text, r, f.app.verbose)
 	return f.write(r, summary, text.String())
 }
 
@@ -303,20 +320,21 @@ func (f *runFolder) end(r *train.Run, o *train.Outcome, figures *trainFigures) e
 // Invariant: the file holds whole lines and a beginning of pending, which is empty unless writing fails.
 type runLog struct {
 	app     *app
-	file    *os.File // nil without --out
+	at      *folder.Dir
+	file    atomicfile.File // nil without --out
 	pending []byte
 	failed  bool // and said so
 }
 
 // cutLog reads the log of the steps that are done and leaves nothing else in it.
-func (a *app) cutLog(path string, r *train.Run) error {
-	done := 0
+func (f *runFolder) cutLog(r *train.Run) error {
+	done, path := 0, f.Path(logFile)
 	if r.From != nil {
 		done = int(r.From.Step)
 	}
-	file, err := os.Open(path)
+	file, err := f.Open(logFile)
 	if err == nil {
-		past, err := train.ReadHistory(file, done)
+		past, err := train.ReadHistory(io.NewSectionReader(file, 0, math.MaxInt64), done)
 		if err = errors.Join(err, file.Close()); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
@@ -325,9 +343,9 @@ func (a *app) cutLog(path string, r *train.Run) error {
 		return err
 	}
 	if n := len(r.Past.Steps); n != done {
-		a.warn("%s has %d of the %d steps that are done", path, n, done)
+		f.app.warn("%s has %d of the %d steps that are done", path, n, done)
 	}
-	return atomicfile.WriteFile(path, r.Past.Write)
+	return f.Write(logFile, r.Past.Write)
 }
 
 // add appends an entry; sync makes the log durable, for a checkpoint that follows. A log that cannot be written is said
@@ -362,8 +380,8 @@ func (l *runLog) close() error {
 		return nil
 	}
 	err := l.flush(true)
-	if err == nil && !lockfile.Names(l.file.Name(), l.file) {
-		err = fmt.Errorf("%s was removed or replaced meanwhile: what was logged is lost", l.file.Name())
+	if err == nil && !l.at.Names(logFile, l.file) {
+		err = fmt.Errorf("%s was removed or replaced meanwhile: what was logged is lost", l.at.Path(logFile))
 	}
 	return errors.Join(err, l.file.Close())
 }
@@ -374,12 +392,12 @@ func (f *runFolder) writeRun(r *train.Run, o *train.Outcome) error {
 	if err != nil {
 		return err
 	}
-	if err := page.WriteFolder(f.Path(""), reportFile); err != nil {
+	if err := page.WriteIn(f.Dir, reportFile); err != nil {
 		return err
 	}
 	t, err := bench.RunTrace(r, o)
 	if err != nil {
 		return err
 	}
-	return t.WriteFile(f.Path("trace.json"))
+	return f.Write("trace.json", t.Write)
 }

@@ -50,13 +50,15 @@ func (s *status) step(r train.Record) {
 	}
 }
 
-// line says everything about a run in one line, the most important first.
+// line returns the state of a run in one line, the most important first.
 func (s *status) line(r train.Record) string {
 	done := s.seen - s.first
 	perStep := time.Since(s.start).Seconds() / float64(done)
-	text := fmt.Sprintf("step %d of %d: loss %.4f, accuracy %.1f%%, %s, %s, memory %s of %s, %s left",
-		s.seen, s.steps, float64(r.Loss), 100*r.Accuracy, units.Rate(1/perStep, "steps"), s.job.Rate(float64(s.job.Images())/perStep),
-		units.Bytes(r.PeakBytes), units.Bytes(s.limit), units.Seconds(perStep*float64(s.steps-s.seen)))
+	text := fmt.Sprintf("step %d of %d: loss %.4f, accuracy %.1f%%, %s, %s left",
+		s.seen, s.steps, float64(r.Loss), 100*r.Accuracy, s.job.Rate(float64(s.job.Images())/perStep), units.Seconds(perStep*float64(s.steps-s.seen)))
+	if s.app.verbose {
+		text += fmt.Sprintf(", memory %s of %s", units.Bytes(r.PeakBytes), units.Bytes(s.limit))
+	}
 	if r.Skipped {
 		text += "; skipped: the gradients are not finite"
 	}
@@ -116,7 +118,7 @@ func (a *app) noteWhenEnded(ctx context.Context, text string) (done func()) {
 func (a *app) warn(format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	line := visible.Lines(fmt.Sprintf(format, args...))
+	line := visible.Clip(visible.Lines(fmt.Sprintf(format, args...)))
 	if a.drawn {
 		line, a.drawn = erase+line, false
 	}

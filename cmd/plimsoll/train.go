@@ -9,19 +9,17 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"text/tabwriter"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"plimsoll/bench"
 	"plimsoll/bench/receipt"
-	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/auto"
 	"plimsoll/planner/chain"
-	"plimsoll/planner/schedule"
 )
 
 // trainFlags are the flags of plimsoll train.
@@ -55,7 +53,7 @@ type cacheFlags struct {
 }
 
 func (f *cacheFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.file, "profile", "", "chain file of this model (default: measured, and kept in the user's cache folder)")
+	cmd.Flags().StringVar(&f.file, "profile", "", "chain file of this model (default: measured once, and kept)")
 	cmd.Flags().BoolVar(&f.none, "no-cache", false, "measure the chain even when a measurement is kept")
 }
 
@@ -72,7 +70,7 @@ func (a *app) measured(ctx context.Context, job *train.Job, f cacheFlags, m trai
 	if f.file != "" {
 		c, err := job.ReadChain(f.file)
 		if errors.Is(err, train.ErrOtherModel) && job.Images() > job.Config.Batch {
-			err = fmt.Errorf("%w; --batch %d is divided into %d parts: the chain is that of %d images", err, job.Images(), job.Images()/job.Config.Batch, job.Config.Batch)
+			err = fmt.Errorf("%w; --batch %d is divided into %d parts: the chain is that of %s", err, job.Images(), job.Images()/job.Config.Batch, job.Samples(job.Config.Batch))
 		}
 		return c, usage(err)
 	}
@@ -100,38 +98,14 @@ func profilesFolder() (string, error) {
 
 func (a *app) train() *cobra.Command {
 	f := &trainFlags{}
-	cmd := command("train", "Measure, plan and train under a memory limit", `Measure a model, plan its step under a memory limit, train along the plan, and evaluate on held-out samples.
+	cmd := command("train", "Measure, plan and train under a memory limit", `Measure a model, plan its training step under a memory limit, train along the plan, and evaluate.
 
-The limit is that of the device's arena and counts everything in it: weights, gradients, optimizer state, activations. A
-share is one of the peak of store-all, the step that recomputes nothing. Whatever the limit and the strategy, the weights
-after a step are the same bits.
-
-The folder of --out gets chain.json, plan.json, log.jsonl (a line a step), checkpoints, final.safetensors, report.html and
-trace.json. A run that was interrupted or killed goes on from its last checkpoint with --resume and ends with the same bits,
-also under another limit or strategy. Ctrl-C finishes the step and saves a checkpoint; a second one exits at once.
-
-On one device, --accumulate N runs the batch in N parts and adds their gradients up: an alternative to a plan, or beside one, for the
-limit is then that of a part's step, which is planned. It costs nothing where small batches are as fast as large ones, and is another
-computation: BatchNorm sees parts, where a plan's bits are those of the whole batch.
-
-A model whose optimizer state, or whose weights, do not fit beside the activations keeps them in page-locked host memory with
---offload-state: they pass through a window of the arena, and the bits stay the same.
-
-Several --devices train as a pipeline: the limit is that of each device's arena, and a share is one of what the device that
-needs most needs of a plan without a limit. With a flush (--strategy gpipe, 1f1b-flush, ...) --batch is divided into
---microbatches, and the weights are the same bits on any number of devices. Otherwise every batch is a step of its own whose
-weights may be older: the pipeline empties at checkpoints, evaluations and Ctrl-C, and where it does is part of what is trained.
---plan runs a plan of plimsoll plan, or anybody's, as it is, when it keeps the rules that plimsoll check knows.
-
-With --world the devices are those of several processes, on one machine or on many, which launchers start: plimsoll launch,
-torchrun, srun, mpiexec, Kubernetes. Rank 0 measures, plans, logs and writes; the weights are those of one process with all
-devices, bit for bit. Every process gets the same flags. --out is on storage that all of them share, or on
-disks of their own: each writes what its stages have, and --resume finds out who has what.`, nil)
+--memory limits the device's arena: weights, gradients, optimizer state and activations together. Whatever the limit, the
+trained weights are the same bits.`, nil)
 	cmd.Example = `  plimsoll train -m resnet32 --data digits --memory 40% --steps 600 --out runs/a
-  plimsoll train -m resnet20 --data glyphs --batch 64 --memory 200MiB --strategy rotor --steps 1000
-  plimsoll train -m resnet20 --data glyphs --devices "cpu*4" --batch 64 --strategy 1f1b-flush --microbatches 8 --steps 1000
-  plimsoll train -m resnet20 --data glyphs --devices "cpu*4" --batch 64 --plan p.json --profile c.json --steps 1000
-  plimsoll launch -n 4 -- train --world auto -m resnet20 --data glyphs --devices cpu --batch 64 --strategy 1f1b-flush --steps 1000`
+  plimsoll train -m gpt2-4-64 --memory 35% --batch 16 --steps 200 --optimizer adamw
+  plimsoll train -m resnet20 --data glyphs --batch 64 --devices "cpu*4" --strategy 1f1b-flush`
+	setDetails(cmd, trainDetails)
 	f.register(a, cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.world.check(cmd); err != nil {
@@ -151,6 +125,31 @@ disks of their own: each writes what its stages have, and --resume finds out who
 	return cmd
 }
 
+// trainDetails is the end of the help text.
+const trainDetails = `A share of --memory is one of the peak of store-all, the step that recomputes nothing.
+
+The folder of --out gets chain.json, plan.json, log.jsonl (a line a step), checkpoints, final.safetensors, report.html and trace.json.
+--resume continues a run that was interrupted or killed from its last checkpoint. The run ends with the same bits, also under another
+limit or strategy. Ctrl-C finishes the step and saves a checkpoint; a second one exits at once.
+
+--accumulate N runs the batch on one device in N parts and adds up their gradients. The limit is then that of a part's step, which is
+planned. BatchNorm sees parts, so the weights differ from the weights of whole batches.
+
+--offload-state keeps the optimizer's state, or weights too, in page-locked host memory. They pass through a window of the arena, and
+the bits stay the same.
+
+Several --devices train as a pipeline. The limit is that of each device's arena. A share is one of the largest need of a device under a
+plan without a limit. With a flush (--strategy gpipe, 1f1b-flush, ...) --batch is divided into --microbatches, and the weights are the
+same bits on any number of devices. Without a flush, each batch is a step and its weights may be stale. The pipeline drains at
+checkpoints, evaluations and Ctrl-C; draining at other steps changes the result. --plan runs a plan file, ours or not, when it keeps the
+rules that plimsoll check knows.
+
+With --world the devices belong to several processes, on one machine or on many. Launchers start them with the same flags: plimsoll
+launch, torchrun, srun, mpiexec, Kubernetes. Rank 0 measures, plans, logs and writes. The weights have the bits of one process with all
+devices. --out is on shared storage or on a disk of each machine: each process writes its stages, and --resume finds them.
+
+More: docs/training.md, docs/pipelines.md, docs/machines.md`
+
 func (f *trainFlags) register(a *app, cmd *cobra.Command) {
 	f.job.register(a, cmd)
 	f.job.registerOffload(cmd)
@@ -162,17 +161,18 @@ func (f *trainFlags) register(a *app, cmd *cobra.Command) {
 	f.cache.register(cmd)
 	s := cmd.Flags()
 	f.memory = units.Size{Share: 1}
-	s.Var(&f.memory, "memory", "memory limit of the arena: 4GiB, 512MB, 123, or a share as 40%")
-	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy; plimsoll plan --list shows them")
+	s.Var(&f.memory, "memory", "memory limit of the arena: 4GiB, or a share as 40%")
+	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy (plimsoll plan --list shows them)")
 	s.IntVar(&f.steps, "steps", 100, "training steps")
-	s.Float64Var(&f.clip, "clip-norm", 0, "clip the gradients to this norm, all of them together (default: no clipping)")
-	s.IntVar(&f.eval, "eval-every", 0, "steps between evaluations on held-out samples (default: at the end alone)")
+	s.Float64Var(&f.clip, "clip-norm", 0, "clip the norm of all gradients together to this (default: no clipping)")
+	s.IntVar(&f.eval, "eval-every", 0, "steps between evaluations on held-out samples (default: the end)")
 	s.Var(newOneOf(&f.onNaN, "stop", "skip"), "on-nan", "when a step is not finite: stop, or skip it")
-	s.StringVar(&f.init, "init", "", "safetensors file with torchvision's or Hugging Face's names: weights to begin with")
+	s.StringVar(&f.init, "init", "", "safetensors file to begin with, named as torchvision or Hugging Face do")
 	s.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at this address, as in 127.0.0.1:9090")
 	f.keep.register(cmd)
 	f.pipe.register(cmd)
 	f.world.register(cmd)
+	a.registerVerbose(cmd)
 }
 
 func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
@@ -193,11 +193,15 @@ func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	place, err := a.openFolder(ctx, &f.keep, f.steps)
+	run := f.processes.Name()
+	place, err := a.openFolder(ctx, &f.keep, f.steps, run)
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstOf(err, place.Close()) }()
+	if err := f.tellFolder(ctx, run); err != nil {
+		return err
+	}
 	r, err := f.open(ctx, a, place, p)
 	if err != nil {
 		return err
@@ -225,16 +229,21 @@ func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
 }
 
 // runFollower is runTrain of a process other than rank 0, which plans and writes what is not a shard.
-func (a *app) runFollower(ctx context.Context, f *trainFlags) error {
+func (a *app) runFollower(ctx context.Context, f *trainFlags) (err error) {
 	p, err := f.begin(a)
 	if err != nil {
 		return err
 	}
+	place, err := f.followFolder(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer func() { err = firstOf(err, place.Close()) }()
 	r, err := f.open(ctx, a, nil, p)
 	if err != nil {
 		return err
 	}
-	if r.Saves, err = f.keep.follow(); err != nil {
+	if r.Saves, err = f.keep.follow(place); err != nil {
 		return err
 	}
 	done, err := a.told(ctx, f, r)
@@ -262,8 +271,8 @@ type trainFigures struct {
 // trainAndWrite trains, writes the run's folder and prints the summary.
 func (a *app) trainAndWrite(ctx context.Context, place *runFolder, r *train.Run, m *metrics) error {
 	log, err := place.begin(r)
-	if err != nil {
-		return err
+	if err != nil { // a start that cannot be written fails again
+		return usage(fmt.Errorf("--out %s: %w: make room there, or give another folder", place.flags.out.path, err))
 	}
 	s := a.newStatus(r)
 	r.Record = func(rec train.Record) error {
@@ -295,24 +304,7 @@ func (a *app) trainAndWrite(ctx context.Context, place *runFolder, r *train.Run,
 	}
 	// What could not be written does not keep what was trained from being shown.
 	failure := firstOf(lost, place.end(r, out, figures))
-	return firstOf(out.Unsaved, failure, a.print(figures, func(w io.Writer) { figures.write(w, r) }))
-}
-
-// write prints a run for people.
-func (t *trainFigures) write(w io.Writer, r *train.Run) {
-	if t.Pipe != nil {
-		writePipeSummary(w, r, &t.Summary)
-		return
-	}
-	writeSummary(w, r, &t.Summary)
-	if t.Receipt != nil {
-		step := "the step in the middle"
-		if r.Job.Parts > 1 {
-			step = "the last part of " + step
-		}
-		fmt.Fprintf(w, "\nwhere the gap between the predicted and the measured time of %s comes from:\n", step)
-		_ = bench.RunReceiptTable(t.Receipt).Text(w) // as all that is printed
-	}
+	return firstOf(out.Unsaved, failure, a.print(figures, func(w io.Writer) { figures.write(w, r, a.verbose) }))
 }
 
 // planning is how a run is measured and planned.
@@ -348,10 +340,16 @@ func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *plan
 	}
 	f.job.microbatches, f.job.peerBandwidth = f.pipe.parts(), f.pipe.links.peerBandwidth
 	f.job.onSkip = func(err error) { a.note("passed over: %v", err) }
+	f.job.start = f.init
 	if err := f.findBatch(ctx, a, p); err != nil {
 		return nil, err
 	}
-	job, err := f.job.open()
+	spec, err := f.job.spec()
+	if err != nil {
+		return nil, err
+	}
+	spec.Choices = place.choices()
+	job, err := f.processes.OpenJob(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -398,7 +396,7 @@ func (f *trainFlags) findBatch(ctx context.Context, a *app, p *planning) error {
 	}
 	switch {
 	case f.pipe.devices > 0 || f.job.parts > 0:
-		return usage(errors.New("--batch max is for one device and whole batches: give a number of images"))
+		return usage(errors.New("--batch max is for one device and whole batches: give a number of samples"))
 	case f.memoryGiven && f.memory.Share > 0:
 		return usage(fmt.Errorf("--batch max with --memory %v: what is it a share of? give bytes, as in 8GiB, or leave it out to use what the device has", &f.memory))
 	}
@@ -459,84 +457,9 @@ func (a *app) limit(f *trainFlags, job *train.Job) (int64, error) {
 func (a *app) planStep(ctx context.Context, r *train.Run, s *choice, f *trainFlags) (err error) {
 	r.Plan, err = r.Job.Plan(ctx, r.Chain, s.Strategy, r.Limit, f.options.Options)
 	if s.report != nil && err == nil {
-		a.note("auto: %s", s.report.Why())
+		a.note("auto: %s", strings.ReplaceAll(s.report.Why(), "\n", "\nauto: "))
 	}
 	return err
-}
-
-// writeSummary prints a run for people.
-func writeSummary(out io.Writer, r *train.Run, s *train.Summary) {
-	all, _ := r.Job.StoreAllBytes() // it was planned with
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "trained\t%s on %s, %s of %s, %s\n", r.Job.Model, r.Job.Data, units.Count(s.Steps, "step"), r.Job.Samples(r.Job.Images()), r.Job.Rate(s.ImagesPerS))
-	if n := r.Job.Parts; n > 1 {
-		fmt.Fprintf(w, "\t%d parts of %s a step, each of which runs the plan\n", n, r.Job.Samples(r.Job.Config.Batch))
-	}
-	fmt.Fprintf(w, "loss\t%.4f in the last step\n", s.Loss)
-	fmt.Fprintf(w, "accuracy\t%s\n", r.Job.Held(float64(s.TestLoss), s.Accuracy, s.MeanIoU, s.TestSamples))
-	fmt.Fprintf(w, "limit\t%s, %s of store-all's %s\n", units.Bytes(s.LimitBytes), share(float64(s.LimitBytes), float64(all)), units.Bytes(all))
-	fmt.Fprintf(w, "peak\tpredicted %s, measured %s\n", units.ExactBytes(s.PredictedPeakBytes), units.ExactBytes(s.MeasuredPeakBytes))
-	if s.StagedBytes > 0 {
-		fmt.Fprintf(w, "batches\tas bytes, beside the step before, to %s of the arena\n", units.Bytes(s.StagedBytes))
-	}
-	writeStep(w, s)
-	fmt.Fprintf(w, "data\tsteps waited for it %s of their time\n", share(s.DataWaitShare, 1))
-	if i := s.Idle; i != nil {
-		fmt.Fprintf(w, "idle\tthe device computed nothing in %s of it: data %s, copies of batches %s, of offloaded bytes %s, the host %s\n",
-			share(i.Share, 1), share(i.Data, 1), share(i.Batch, 1), share(i.Copies, 1), share(i.Host, 1))
-	}
-	writeIncidents(w, s)
-	fmt.Fprintf(w, "weights\tsha256 %s\n", s.WeightsSHA256)
-	_ = w.Flush() // of a buffer
-}
-
-// writeStep prints the time of a step. The simulation does not know the transfers of offloaded state: what they add is
-// between nothing hidden and all that can be.
-func writeStep(w io.Writer, s *train.Summary) {
-	x := s.State
-	if x == nil {
-		fmt.Fprintf(w, "step\tpredicted %s, measured %s (%s)\n", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS), schedule.Name(s.Strategy, s.Winner))
-		writeDrift(w, s.Drift)
-		return
-	}
-	fmt.Fprintf(w, "step\tpredicted %s without the state's transfers, %s to %s with them, measured %s (%s)\n", units.Seconds(s.PredictedS),
-		units.Seconds(x.LeastS), units.Seconds(x.MostS), units.Seconds(s.MeasuredS), schedule.Name(s.Strategy, s.Winner))
-	fmt.Fprintf(w, "state\t%s: %s in host memory, a window of %s in the arena\n", offloadedText[x.Offloading], units.Bytes(x.HostBytes), units.Bytes(x.WindowBytes))
-	fmt.Fprintf(w, "\t%s to the device and %s back a step, %s of the link; the step waited %s for it\n", units.Bytes(x.ToDeviceBytes),
-		units.Bytes(x.ToHostBytes), units.Seconds(x.TransferS), units.Seconds(s.StateWaitS))
-}
-
-// writeDrift prints how far the machine went from its profile, and the error of the prediction with and without that.
-func writeDrift(w io.Writer, d *train.Drift) {
-	if d == nil || d.Ops == 0 {
-		return
-	}
-	fmt.Fprintf(w, "drift\tops beside no copy took %.3f times their costs: with that %s are predicted, error %+.1f%% (%+.1f%% to %+.1f%%), without it %+.1f%%\n",
-		d.Factor, units.Seconds(d.PredictedS), 100*d.Error, 100*d.Interval[0], 100*d.Interval[1], 100*d.Without)
-}
-
-// offloadedText says for people what is offloaded.
-var offloadedText = map[string]string{
-	executor.OffloadOptimizer.String(): "the optimizer's", executor.OffloadWeights.String(): "weights and the optimizer's",
-}
-
-// writeIncidents prints what does not happen in every run.
-func writeIncidents(w io.Writer, s *train.Summary) {
-	for _, line := range []struct {
-		what string
-		n    int
-		of   string
-	}{
-		{"resumed\tafter %s\n", s.ResumedFrom, "step"},
-		{"skipped\t%s, whose gradients were not finite\n", s.Skipped, "step"},
-		{"bad data\t%s, passed over\n", int(s.BadSamples), "sample"},
-		{"saved\t%s\n", s.Checkpoints, "checkpoint"},
-		{"not saved\t%s\n", s.CheckpointsFailed, "checkpoint"},
-	} {
-		if line.n > 0 {
-			fmt.Fprintf(w, line.what, units.Count(line.n, line.of))
-		}
-	}
 }
 
 // firstOf returns the first error.

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,7 @@ import (
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
-	"plimsoll/internal/units"
+	"plimsoll/internal/fields"
 	"plimsoll/planner"
 	"plimsoll/planner/pipeline"
 )
@@ -40,26 +39,26 @@ type trainPipeFlags struct {
 	strategies []pipeline.Strategy // in the order in which they are tried
 }
 
-const portalsUsage = "let skips that pass whole stages go straight to the stage that reads them, where that costs neither time nor memory; false: they are carried from stage to stage"
+const portalsUsage = "send skips straight to the stage that reads them"
 
 // pipelineOnly are the flags that mean nothing on one device.
 var pipelineOnly = []string{"plan", "versions", "peer-bandwidth", "platform", "patience", "pipemare", "pipemare-decay", "deferred-batchnorm", "portals", "zero"}
 
 func (f *trainPipeFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a step, of schedules with a flush (default: two for each device)")
-	s.IntVar(&f.accumulate, "accumulate", 0, "on one device: run a step's --batch in so many equal parts and add their gradients up, so that a part's activations are in memory at once")
-	s.StringVar(&f.versions, "versions", "", "weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
+	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a step with a flush (default: 2 a device)")
+	s.IntVar(&f.accumulate, "accumulate", 0, "equal parts of a step on one device, whose gradients are added up")
+	s.StringVar(&f.versions, "versions", "", "weight versions: double_buffered, stash, latest or flush (default: the strategy's)")
 	s.IntVar(&f.zero, "zero", 0, zeroUsage)
-	s.Var(newOneOf(&f.allreduce, "ordered", "nccl"), "allreduce", "who adds up the gradients of replicas in different processes: ordered, Plimsoll, with the bits of one process; or nccl, ncclAllReduce, whose bits may differ from run to run (with --transport nccl)")
+	s.Var(newOneOf(&f.allreduce, "ordered", "nccl"), "allreduce", "who sums replicas' gradients: ordered, with the bits of one process, or nccl, whose bits vary")
 	f.links.register(cmd)
 	f.given.register(cmd)
 	s.BoolVar(&f.portals, "portals", true, portalsUsage)
-	s.DurationVar(&f.patience, "patience", 5*time.Minute, "end the run when nothing has happened for so long; 0: never")
-	s.IntVar(&f.PipeMare, "pipemare", 0, "PipeMare's learning rates by stage for weight versions latest, phased out over so many updates; 0: without (default of --strategy pipemare: a quarter of --lr-step or --steps)")
-	s.Float64Var(&f.PipeMareDecay, "pipemare-decay", 0, "PipeMare's decay, 0.135 in its paper, with which backwards estimate the weights of their forward, for weight versions latest; 0: they use the latest (default of --strategy pipemare: 0.135)")
-	s.BoolVar(&f.DeferredBatchNorm, "deferred-batchnorm", false, "BatchNorm's running statistics move once for a step, of schedules with a flush, not once for each microbatch")
-	s.Lookup("devices").Usage = `device, or several for a pipeline: cpu, "cpu*4", cuda:0,cuda:1`
+	s.DurationVar(&f.patience, "patience", 5*time.Minute, "end a run that stands still for so long; 0: never")
+	s.IntVar(&f.PipeMare, "pipemare", 0, "updates over which PipeMare's rates by stage phase out; 0: none (default of --strategy pipemare: a quarter of --lr-step or --steps)")
+	s.Float64Var(&f.PipeMareDecay, "pipemare-decay", 0, "PipeMare's decay, by which backwards estimate the weights of their forward; 0: none (default of --strategy pipemare: 0.135)")
+	s.BoolVar(&f.DeferredBatchNorm, "deferred-batchnorm", false, "running statistics move once a step, not once a microbatch")
+	s.Lookup("devices").Usage = `device, or several: cpu, "cpu*4", cuda:0,cuda:1`
 	s.Lookup("bandwidth").Usage += offloads
 }
 
@@ -85,7 +84,7 @@ func (f *trainFlags) checkDivided() error {
 }
 
 // offloads is what the bandwidth to host memory means for pipelines.
-const offloads = "; pipeline: lets stages offload, at this bandwidth"
+const offloads = "; pipeline: stages may offload"
 
 // prepare decides whether the run is a pipeline, and checks what that means for the flags.
 func (f *trainFlags) prepare(cmd *cobra.Command) error {
@@ -259,7 +258,7 @@ const requestField = "request"
 
 // request is everything that a run's plan depends on besides the measured chain.
 func (f *trainFlags) request(platform *pipeline.Platform) (json.RawMessage, error) {
-	return json.Marshal(struct {
+	return fields.Marshal(struct {
 		Strategy     string             `json:"strategy"`
 		Devices      string             `json:"devices"`
 		Memory       string             `json:"memory"`
@@ -425,60 +424,12 @@ func (a *app) planRest(ctx context.Context, f *trainFlags, place *runFolder, r *
 	return nil
 }
 
-// writePipeSummary prints a run on several devices for people.
-func writePipeSummary(out io.Writer, r *train.Run, s *train.Summary) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	p := s.Pipe
-	fmt.Fprintf(w, "trained\t%s on %s, %s of %s, %s\n", r.Job.Model, r.Job.Data, units.Count(s.Steps, "step"), r.Job.Samples(r.Job.Images()), r.Job.Rate(s.ImagesPerS))
-	fmt.Fprintf(w, "loss\t%.4f in the last step\n", s.Loss)
-	fmt.Fprintf(w, "accuracy\t%s\n", r.Job.Held(float64(s.TestLoss), s.Accuracy, s.MeanIoU, s.TestSamples))
-	if len(p.Devices) > 1 {
-		fmt.Fprintf(w, "pipeline\t%s, weights %s, %d devices with at most %s each\n", s.Strategy, p.Versions, len(p.Devices), units.Bytes(s.LimitBytes))
-	} else {
-		fmt.Fprintf(w, "schedule\t%s, weights %s, on one device with at most %s\n", s.Strategy, p.Versions, units.Bytes(s.LimitBytes))
-	}
-	if p.Microbatches > 1 {
-		fmt.Fprintf(w, "\t%d microbatches of %s a step\n", p.Microbatches, r.Job.Samples(r.Job.Config.Batch))
-	}
-	if p.UpdateSteps > 1 {
-		fmt.Fprintf(w, "\tan update takes %d steps\n", p.UpdateSteps)
-	}
-	for _, d := range p.Devices {
-		peak := units.ExactBytes(d.PeakBytes)
-		if d.MeasuredPeakBytes > 0 {
-			peak = fmt.Sprintf("predicted %s, measured %s", peak, units.ExactBytes(d.MeasuredPeakBytes))
-		}
-		fmt.Fprintf(w, "%s\tstages %v: peak %s, %s laid out", d.Name, d.Stages, peak, units.ExactBytes(d.ExtentBytes))
-		if d.OffloadedBytes > 0 {
-			fmt.Fprintf(w, ", %s of page-locked host memory for what it offloads", units.ExactBytes(d.OffloadedBytes))
-		}
-		fmt.Fprintln(w)
-	}
-	fmt.Fprintf(w, "step\tpredicted %s, measured %s\n", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS))
-	if p.Sums != "" {
-		fmt.Fprintf(w, "sums\tby %s: bits may differ from run to run\n", p.Sums)
-	}
-	if x := p.Sent; x != nil {
-		fmt.Fprintf(w, "sent\t%s between processes, %s\n", units.Count(int(x.Messages), "message"), units.ExactBytes(x.Bytes))
-		if x.DeviceBytes > 0 {
-			fmt.Fprintf(w, "NCCL\t%s of the GPUs' memory beside the arenas\n", units.ExactBytes(x.DeviceBytes))
-		}
-	}
-	if x := p.Slowest; x != nil {
-		fmt.Fprintf(w, "slowest\t%s of %s: %s, planned %s, %.1f times as slow as the others are against the plan\n", x.Task, x.Name, units.Seconds(x.Measured), units.Seconds(x.Planned), x.Factor)
-	}
-	fmt.Fprintf(w, "data\tsteps waited for it %s of their time\n", share(s.DataWaitShare, 1))
-	writeIncidents(w, s)
-	fmt.Fprintf(w, "weights\tsha256 %s\n", s.WeightsSHA256)
-	_ = w.Flush() // of a buffer
-}
-
-// writePlan writes the plan of a run, whichever kind it is.
-func writePlan(r *train.Run, path string) error {
+// encodePlan returns what writes the plan of a run, whichever kind it is.
+func encodePlan(r *train.Run) func(io.Writer) error {
 	if r.Pipe != nil {
-		return r.Pipe.Plan.Write(path)
+		return r.Pipe.Plan.Encode
 	}
-	return r.Plan.Write(path)
+	return r.Plan.Encode
 }
 
 // predictedSeconds returns the predicted time of a run's step.

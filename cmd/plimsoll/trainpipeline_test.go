@@ -68,8 +68,8 @@ func badTrainPipes(t *testing.T) []badCase {
 		{"train on devices: host memory", on("--host-memory", "4GiB"), 2, []string{"--host-memory"}},
 		{"train on devices: branches", []string{"train", "-m", "siamese", "--image", "8", "--devices", "cpu*2"}, 2, []string{"siamese has branches"}},
 		{"train on devices: too many devices", train("--devices", "cpu*9", "--strategy", "gpipe", "--microbatches", "2"), 3, []string{"gpipe", "works with"}},
-		{"train on devices: memory", on("--strategy", "gpipe", "--memory", "10%"), 3, []string{"gpipe: a limit of", "the smallest that works is", "(--memory ", "device"}},
-		{"train on devices: memory of a periodic plan", on("--strategy", "1f1b*", "--memory", "1KiB"), 3, []string{"1f1b*: a limit of", "the smallest that works is"}},
+		{"train on devices: memory", on("--strategy", "gpipe", "--memory", "10%"), 3, []string{"gpipe: a limit of", "the smallest found is", "(--memory ", "device"}},
+		{"train on devices: memory of a periodic plan", on("--strategy", "1f1b*", "--memory", "1KiB"), 3, []string{"1f1b*: a limit of", "the smallest found is"}},
 		{"accumulate: none", train("--accumulate", "0"), 2, []string{"--accumulate is 0", "from 1"}},
 		{"accumulate: on devices", on("--accumulate", "2"), 2, []string{"--accumulate is for one device", "--microbatches 2"}},
 		{"accumulate: no flush", train("--accumulate", "2", "--strategy", "1f1b*"), 2, []string{"--strategy 1f1b* is neither", "plans for one device"}},
@@ -146,7 +146,7 @@ func TestTrainAccumulates(t *testing.T) {
 	if same := alone("--accumulate", "4", "--strategy", "1f1b-flush"); parts.WeightsSHA256 != flush.WeightsSHA256 || less.WeightsSHA256 != flush.WeightsSHA256 || same.WeightsSHA256 != flush.WeightsSHA256 || same.Pipe == nil {
 		t.Errorf("%s, along a plan %s, by a schedule %s, of a flush %s", parts.WeightsSHA256, less.WeightsSHA256, same.WeightsSHA256, flush.WeightsSHA256)
 	}
-	if text := works(t, "train", "-m", "tiny", "--accumulate", "4", "--batch", "8", "--image", "16", "--steps", "1", "--profile-steps", "3", "-q").out; !strings.Contains(text, "1 step of 8 images") || !strings.Contains(text, "4 parts of 2 images a step") {
+	if text := works(t, "train", "-m", "tiny", "--accumulate", "4", "--batch", "8", "--image", "16", "--steps", "1", "--profile-steps", "3", "-q").out; !strings.Contains(text, "steps     1 of 8 images") || !strings.Contains(text, "4 of 2 images a step, each runs the plan") {
 		t.Errorf("%s", text)
 	}
 }

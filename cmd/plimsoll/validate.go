@@ -39,19 +39,11 @@ type validateFlags struct {
 
 func (a *app) validate() *cobra.Command {
 	f := &validateFlags{memory: sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}}}
-	cmd := command("validate", "Compare predicted and measured time and memory over a grid", `Train a few steps along the plan of every strategy under every limit, in turns with store-all, and print predicted beside
-measured time and peak. Losses are compared with store-all's after every step, and weights, buffers, gradients and optimizer
-states after the last one, byte for byte. With --audit the outputs, gradients, BatchNorm statistics and random state that every single op
-leaves are compared too, and the first layer that differs is named.
+	cmd := command("validate", "Compare predicted and measured time and memory over a grid", `Train a few steps along the plan of every strategy under every limit, and print predicted beside measured time and peak.
 
-Several --devices compare pipelines: the period of a plan, or the makespan of its step, the highest byte of every device and how
-long it idles, each beside the prediction; the weights after steps with a flush beside those of one device. The devices of
-cpu*4 share the cores of one machine, so kernels are slower than planned: with --simulated every task takes just the time that
-it is planned to take, and periods can be compared. With --audit a step with a flush stops behind every task, to check that only
-memory that minibatches in flight hold was written; their largest sum is the measured peak. A share of --memory is one of what the device that needs most needs of a
-plan without a limit. --plan measures one plan, ours or not, as train runs it.
-
-The exit code is 1 when a row differs from store-all, or from one device, or its peak from the predicted one.`, nil)
+Losses are compared with store-all's after every step; weights, buffers, gradients and optimizer states after the last one, byte for byte.
+The exit code is 1 when a row differs, or its peak from the predicted one.`, nil)
+	setDetails(cmd, validateDetails)
 	cmd.Example = `  plimsoll validate -m resnet20 --batch 16 --memory 100%,75%,50% --strategy rotor,rotor-exact --steps 3
   plimsoll validate -m densenet121 --image 64 --batch 4 --memory 60% --audit
   plimsoll validate -m resnet20 --image 16 --batch 16 --devices "cpu*2;cpu*4" --strategy gpipe,1f1b-flush,zb-h1 --out out/validated
@@ -70,6 +62,7 @@ The exit code is 1 when a row differs from store-all, or from one device, or its
 	s.BoolVar(&f.audit, "audit", false, "compare what every op leaves, too; pipeline with a flush: measure the peak")
 	f.out.register(cmd, "", "folder for validate.json, index.html and trace.json, of pipelines also tables.md")
 	f.fleet.register(cmd)
+	a.registerVerbose(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := firstOf(f.options.check(cmd.Flags()), f.prepare(cmd)); err != nil {
 			return err
@@ -83,12 +76,24 @@ The exit code is 1 when a row differs from store-all, or from one device, or its
 	return cmd
 }
 
+// validateDetails is the end of the help text.
+const validateDetails = `With --audit the outputs, gradients, BatchNorm statistics and random state of every op are compared too, and the first layer that differs
+is named.
+
+Several --devices compare pipelines: the period of a plan or the makespan of its step, the highest byte of every device and its idle
+time, each beside the prediction. The weights after steps with a flush are compared with one device's. A share of --memory is one of the
+largest need of a device under a plan without a limit. --plan measures one plan, ours or not, as train runs it.
+
+Where the devices share processors, steps take longer than predicted. With --simulated every task takes exactly its planned time, and
+periods can be compared. With --audit a step with a flush stops after every task. No other memory may have been
+written than the minibatches in flight hold; their largest sum is the measured peak.`
+
 func (a *app) runValidate(ctx context.Context, f *validateFlags) (err error) {
 	g, err := a.grid(f)
 	if err != nil {
 		return err
 	}
-	place, err := f.out.open(ctx, a)
+	place, err := f.out.open(ctx, a, "")
 	if err != nil {
 		return err
 	}
@@ -185,17 +190,17 @@ func (a *app) runGrid(ctx context.Context, g, small, text *bench.Grid, place *fo
 	if place != nil {
 		err := place.Check()
 		if err == nil && text != nil {
-			err = text.WriteFolder(place.Path("text"), name, r.Text, words)
+			err = text.WriteFolder(place.Sub("text"), name, r.Text, words)
 		}
 		if err == nil {
-			err = g.WriteFolder(place.Path(""), name, r, page)
+			err = g.WriteFolder(place.Dir, name, r, page)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if err := a.print(r, func(w io.Writer) {
-		writeGrid(w, page, r)
+		writeGrid(w, page, r, a.verbose)
 		writeText(w, words, r.Text)
 	}); err != nil {
 		return err
@@ -212,9 +217,9 @@ func writeText(w io.Writer, page *report.Page, r *bench.Report) {
 	if r == nil {
 		return
 	}
-	fmt.Fprintf(w, "\n%s on %s, %s of %s:\n\n", r.Model, r.Data, units.Count(r.Batch, "sample"), units.Count(r.Image, "token"))
-	_ = page.Table().Text(w) // as all that is printed, it is not worth failing for
-	fmt.Fprintf(w, "\n%d plans ran; the median error of the predicted time is %.1f%%\n", len(r.Rows), 100*r.MedianError)
+	fmt.Fprintf(w, "\n%s on %s, %s:\n\n", r.Model, r.Data, r.Samples(r.Batch))
+	_ = page.Brief().Terminal(w, 2) // as all that is printed, it is not worth failing for
+	fmt.Fprintf(w, "\n%s\n", medianError(r))
 }
 
 // broken is the error of measurements of which some broke a promise about bits or bytes, nil when none did.
@@ -226,17 +231,15 @@ func broken(failures []string, of int, what string) error {
 }
 
 // writeGrid prints a measured grid for people.
-func writeGrid(w io.Writer, page *report.Page, r *bench.Report) {
-	_ = page.Table().Text(w) // as all that is printed, it is not worth failing for
-	fmt.Fprintf(w, "\n%d plans ran; the median error of the predicted time is %.1f%% (%.1f%% by the costs measured before planning)\n",
-		len(r.Rows), 100*r.MedianError, 100*r.MedianPlannedError)
-	fmt.Fprintf(w, "as steps vary, that median error is from %.1f%% to %.1f%%; if copies and ops took nothing from each other, it would be %.1f%%\n",
-		100*r.MedianInterval[0], 100*r.MedianInterval[1], 100*r.MedianAsAloneError)
-	fmt.Fprintf(w, "costs have drifted by a factor of %.3f since planning\n", r.Drift)
+func writeGrid(w io.Writer, page *report.Page, r *bench.Report, verbose bool) {
+	_ = page.Brief().Terminal(w, 2) // as all that is printed, it is not worth failing for
+	fmt.Fprintf(w, "\n%s\n", medianError(r))
+	fmt.Fprintf(w, "%.1f%% worst error\n", 100*r.WorstError)
 	writeSmall(w, r)
-	fmt.Fprintf(w, "100%% is %s, of which %s weights, gradients and optimizer\n", units.Bytes(r.StoreAllBytes), units.Bytes(r.StaticBytes))
-	fmt.Fprintf(w, "the worst error is %.1f%%\n\nwhere the gap between the predicted and the measured time comes from (of the step in the middle):\n", 100*r.WorstError)
-	_ = r.Receipts().Text(w)
+	fmt.Fprintf(w, "%s is 100%%, of which %s weights, gradients and optimizer\n", units.Bytes(r.StoreAllBytes), units.Bytes(r.StaticBytes))
+	if verbose {
+		writeStatistics(w, r)
+	}
 	seen := map[string]bool{}
 	for _, s := range r.Skipped {
 		switch {
@@ -250,19 +253,35 @@ func writeGrid(w io.Writer, page *report.Page, r *bench.Report) {
 	}
 }
 
-// writeSmall says what the rows on a smaller device paid for it, against store-all's time among the rows above.
+// medianError returns the line with the error in the middle.
+func medianError(r *bench.Report) string {
+	return fmt.Sprintf("%.1f%% median error of the predicted time, of %s", 100*r.MedianError, units.Count(len(r.Rows), "plan"))
+}
+
+// writeStatistics prints the statistics of the errors, and the cause of each row's.
+func writeStatistics(w io.Writer, r *bench.Report) {
+	fmt.Fprintf(w, "%.1f%% to %.1f%% median error as steps vary\n", 100*r.MedianInterval[0], 100*r.MedianInterval[1])
+	fmt.Fprintf(w, "%.1f%% median error by the costs measured before planning\n", 100*r.MedianPlannedError)
+	fmt.Fprintf(w, "%.1f%% median error if copies and ops did not slow each other down\n", 100*r.MedianAsAloneError)
+	fmt.Fprintf(w, "%.3f times the costs measured before planning are the costs measured beside the rows\n", r.Drift)
+	fmt.Fprint(w, "\nthe gap between the predicted and the measured time of the step in the middle, by cause:\n")
+	_ = r.Causes().Terminal(w, 1)
+	fmt.Fprintln(w)
+}
+
+// writeSmall prints the price of each row on a smaller device, against store-all's time among the rows above.
 func writeSmall(w io.Writer, r *bench.Report) {
-	var all []string
-	device := int64(0)
+	said := false
 	for i := range r.Rows {
-		if row := &r.Rows[i]; row.DeviceBytes > 0 && r.Rows[0].StoreAllS > 0 {
-			device = row.DeviceBytes
-			all = append(all, fmt.Sprintf("%s with %s", longer(row.MeasuredS/r.Rows[0].StoreAllS), row.Plan.Name()))
+		row := &r.Rows[i]
+		if row.DeviceBytes == 0 || !(r.Rows[0].StoreAllS > 0) {
+			continue
 		}
-	}
-	if device > 0 {
-		fmt.Fprintf(w, "on the device of %s, of which store-all needs %.1f times as much, a step takes %s\n",
-			units.Bytes(device), float64(r.StoreAllBytes)/float64(device), strings.Join(all, ", "))
+		if !said {
+			fmt.Fprintf(w, "the small device has %s; store-all needs %.1f times as much\n", units.Bytes(row.DeviceBytes), float64(r.StoreAllBytes)/float64(row.DeviceBytes))
+		}
+		said = true
+		fmt.Fprintf(w, "a step there takes %s with %s\n", longer(row.MeasuredS/r.Rows[0].StoreAllS), row.Plan.Name())
 	}
 }
 

@@ -172,7 +172,7 @@ func (f *fleetFlags) split(devices int) (groups [][]pipeline.Strategy) {
 
 // validatePipelines measures a grid of pipelines.
 func (a *app) validatePipelines(ctx context.Context, f *validateFlags) (err error) {
-	place, err := f.out.open(ctx, a)
+	place, err := f.out.open(ctx, a, "")
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (a *app) validatePipelines(ctx context.Context, f *validateFlags) (err erro
 		if err := place.Check(); err != nil {
 			return err
 		}
-		if err := r.WriteFolder(place.Path(""), a.facts()...); err != nil {
+		if err := r.WriteFolder(place.Dir, a.facts()...); err != nil {
 			return err
 		}
 	}
@@ -202,7 +202,7 @@ func (a *app) validatePipelines(ctx context.Context, f *validateFlags) (err erro
 			return err
 		}
 	}
-	if err := a.print(r, func(w io.Writer) { _ = r.Text(w) }); err != nil { // as all that is printed, it is not worth failing for
+	if err := a.print(r, func(w io.Writer) { _ = r.Text(w, a.verbose) }); err != nil { // as all that is printed, it is not worth failing for
 		return err
 	}
 	return broken(r.Failures(), len(r.Rows), "rows")

@@ -22,6 +22,7 @@ import (
 
 	"plimsoll/executor/checkpoint"
 	"plimsoll/executor/train"
+	"plimsoll/internal/folder"
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
@@ -43,16 +44,16 @@ type worldFlags struct {
 
 func (f *worldFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.StringVar(&f.size, "world", "", "run in so many processes, each with its own --devices, or auto: as many as the launcher has started (see plimsoll launch)")
-	s.IntVar(&f.rank, "rank", -1, "number of this process, from 0 (default: the launcher's)")
-	s.StringVar(&f.master, "master", "", "host and port where rank 0 listens, as in node0:29500 (default: the launcher's)")
-	s.Var(newOneOf(&f.transport, "tcp", "mpi", "nccl"), "transport", "what moves tensors between processes: tcp, mpi under mpiexec, by a library with the standard ABI of MPI 5.0, or nccl, between GPUs")
-	s.StringVar(&f.secret, "secret-file", "", "file with the secret that all processes share (default: $PLIMSOLL_SECRET; without one they are on one machine)")
-	s.StringVar(&f.certificate, "tls-certificate", "", "certificate of this process, PEM, with --tls-key and --tls-ca (default: keys made of the secret)")
+	s.StringVar(&f.size, "world", "", "processes of the run; auto: as many as were launched")
+	s.IntVar(&f.rank, "rank", -1, "number from 0; -1: the launcher's")
+	s.StringVar(&f.master, "master", "", "host:port where rank 0 listens (default: the launcher's)")
+	s.Var(newOneOf(&f.transport, "tcp", "mpi", "nccl"), "transport", "transport of tensors: tcp, mpi or nccl")
+	s.StringVar(&f.secret, "secret-file", "", "file with the processes' secret (default: $PLIMSOLL_SECRET)")
+	s.StringVar(&f.certificate, "tls-certificate", "", "certificate of this process, PEM (default: the secret's)")
 	s.StringVar(&f.key, "tls-key", "", "its private key, PEM")
-	s.StringVar(&f.authority, "tls-ca", "", "certificate of who has signed those of all processes, PEM")
-	s.DurationVar(&f.timeout, "rendezvous-timeout", 2*time.Minute, "how long processes wait for each other at the beginning")
-	s.DurationVar(&f.patience, "lost-after", 10*time.Second, "a process that says nothing for so long is lost, and the run with it")
+	s.StringVar(&f.authority, "tls-ca", "", "certificate of the authority that signed all of them, PEM")
+	s.DurationVar(&f.timeout, "rendezvous-timeout", 2*time.Minute, "longest wait for all processes")
+	s.DurationVar(&f.patience, "lost-after", 10*time.Second, "silence after which a process is lost")
 }
 
 // processOnly are the flags that mean nothing in one process.
@@ -81,6 +82,9 @@ func (f *worldFlags) sharedSecret() ([]byte, error) {
 	if f.secret == "" {
 		return []byte(os.Getenv("PLIMSOLL_SECRET")), nil
 	}
+	if err := private("--secret-file", f.secret); err != nil {
+		return nil, err
+	}
 	b, err := os.ReadFile(f.secret)
 	if b = bytes.TrimRight(b, "\r\n"); err == nil && len(b) == 0 {
 		err = fmt.Errorf("--secret-file %s is empty: it holds the secret of all processes", f.secret)
@@ -103,7 +107,7 @@ func (f *worldFlags) join(ctx context.Context, a *app, spec string) (*train.Worl
 		return nil, err
 	}
 	secret, err := f.sharedSecret()
-	if err != nil {
+	if err = firstOf(err, private("--tls-key", f.key)); err != nil {
 		return nil, err
 	}
 	program, err := programHash()
@@ -122,13 +126,17 @@ func (f *worldFlags) join(ctx context.Context, a *app, spec string) (*train.Worl
 		host.LongTurns()
 	}
 	doing := &train.Doing{}
-	if id.Rank == 0 {
-		a.note("rank 0 waits at %s for %s", id.Address, units.Count(id.Size-1, "other rank"))
-	}
-	w, err := world.Join(ctx, world.Options{
+	o := world.Options{
 		Identity: id, Secret: secret, Certificate: f.certificate, Key: f.key, CA: f.authority, Timeout: f.timeout, Patience: f.patience, Heartbeat: f.patience / 10,
 		Agree: map[string]string{"program": program, "--transport": f.transport}, Status: doing.String,
-	})
+	}
+	if id.Rank == 0 {
+		a.note("rank 0 waits at %s for %s", id.Address, units.Count(id.Size-1, "other rank"))
+		if who := o.Exposure(); who != "" {
+			a.warn("the run has no secret: %s; give all processes one, as with: export PLIMSOLL_SECRET=$(openssl rand -hex 32)", who)
+		}
+	}
+	w, err := world.Join(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +202,11 @@ func (f *worldFlags) within(ctx context.Context, a *app, spec string, do func(*t
 	if err != nil {
 		return err
 	}
-	return leave(ctx, w, do(w))
+	err = do(w)
+	if err != nil {
+		a.causes.report(err) // before the others know
+	}
+	return leave(ctx, w, err)
 }
 
 // programHash tells programs apart.
@@ -240,19 +252,54 @@ func leave(ctx context.Context, w *train.World, err error) error {
 }
 
 // follow says what a process other than rank 0 keeps of a run: the shards of its stages.
-func (f *keepFlags) follow() (train.Saves, error) {
-	if f.out.path == "" {
+func (f *keepFlags) follow(place *folder.Folder) (train.Saves, error) {
+	if place == nil {
 		return train.Saves{}, nil
 	}
-	dir := checkpoint.NewDir(filepath.Join(f.out.path, checkpoints), f.keep)
-	steps, err := dir.Steps()
+	s := train.Saves{Dir: f.saves(place).Dir, Every: f.every}
+	steps, err := s.Dir.Steps()
 	switch {
 	case err != nil:
 		err = fmt.Errorf("--out %s: %w", f.out.path, err)
 	case len(steps) > 0 && !f.resume && !f.force:
 		err = fmt.Errorf("--out %s holds checkpoints of a run: go on with it with --resume, begin anew with --force, or give another folder", f.out.path)
 	}
-	return train.Saves{Dir: dir, Every: f.every}, usage(err)
+	return s, usage(err)
+}
+
+// tellFolder tells the other processes, once rank 0 has its folder, what the run is called in it.
+func (f *trainFlags) tellFolder(ctx context.Context, run string) error {
+	w := f.processes
+	if w == nil || f.keep.out.path == "" {
+		return nil
+	}
+	_, err := w.Broadcast(ctx, 0, []byte(run))
+	return firstOf(err, w.Meet(ctx))
+}
+
+// followFolder opens the folder of a process other than rank 0, which is rank 0's, that of another process of the run, or on a disk of
+// its own: then it is locked as rank 0's is.
+func (f *trainFlags) followFolder(ctx context.Context, a *app) (*folder.Folder, error) {
+	w, out := f.processes, &f.keep.out
+	if out.path == "" {
+		return nil, nil
+	}
+	run, err := w.Broadcast(ctx, 0, nil)
+	if err != nil {
+		return nil, err
+	}
+	place, err := folder.Open(out.path, string(run))
+	busy := is[*folder.BusyError](err)
+	if err != nil && !busy {
+		return nil, usage(fmt.Errorf("--out %s: %w", out.path, err))
+	}
+	if err := w.Meet(ctx); err != nil { // whoever has a folder then says so in it
+		return nil, firstOf(err, place.Close())
+	}
+	if busy {
+		return out.open(ctx, a, string(run))
+	}
+	return place, nil
 }
 
 // bring lets rank 0 have what says which run goes on, and how, from the first process that has it, where its own folder has not: on
@@ -266,8 +313,8 @@ func (f *trainFlags) bring(ctx context.Context, a *app) error {
 	if err := w.Agree(ctx, flags); err != nil || !f.keep.resume {
 		return err
 	}
-	_, none := os.Stat(filepath.Join(out, runFile))
-	has, err := w.AllGather(ctx, strconv.AppendBool(nil, none == nil))
+	here := folder.At(out)
+	has, err := w.AllGather(ctx, strconv.AppendBool(nil, here.Has(runFile)))
 	from := slices.IndexFunc(has, func(b []byte) bool { return string(b) == "true" })
 	if err != nil || from <= 0 {
 		return err
@@ -275,7 +322,7 @@ func (f *trainFlags) bring(ctx context.Context, a *app) error {
 	for _, name := range []string{"chain.json", "plan.json", logFile, runFile} {
 		var own []byte
 		if w.Rank() == from {
-			own, _ = os.ReadFile(filepath.Join(out, name)) // or there is none
+			own, _ = here.ReadFile(name) // or there is none
 		}
 		text, err := w.Bring(ctx, from, own)
 		if err != nil {
@@ -291,8 +338,9 @@ func (f *trainFlags) bring(ctx context.Context, a *app) error {
 
 // decision is what rank 0 tells the others before a run.
 type decision struct {
-	Chain *chain.Chain
-	Plan  *pipeline.Plan // nil: there is nothing to do
+	Chain   *chain.Chain
+	Plan    *pipeline.Plan  // nil: there is nothing to do
+	Choices json.RawMessage `json:",omitempty"` // of algorithms, with those that the plan has brought
 }
 
 // tell tells the other processes what was planned.
@@ -300,7 +348,7 @@ func (a *app) tell(ctx context.Context, r *train.Run) error {
 	if r.World == nil {
 		return nil
 	}
-	p := decision{Chain: r.Chain}
+	p := decision{Chain: r.Chain, Choices: r.Job.Choices}
 	if r.Pipe != nil {
 		p.Plan = r.Pipe.Plan
 	}
@@ -325,6 +373,7 @@ func (a *app) told(ctx context.Context, f *trainFlags, r *train.Run) (done bool,
 	if p.Plan == nil {
 		return true, nil
 	}
+	r.Job.Choices = p.Choices
 	if r.Pipe, err = r.Job.PipeOf("the plan of rank 0", p.Plan, p.Chain, f.pipe.Corrections); err != nil {
 		return false, err
 	}

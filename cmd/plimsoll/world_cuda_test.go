@@ -4,14 +4,19 @@ package main
 
 import (
 	"encoding/binary"
+	"encoding/json"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
+	"plimsoll/internal/freeport/freeporttest"
+	"plimsoll/kernels/cuda/nvidia/fake"
 	"plimsoll/runtime/cuda/cudatest"
 	cuda "plimsoll/runtime/cuda/driver"
 )
@@ -67,6 +72,85 @@ func gpusOfProcesses(t *testing.T, transport []string, more ...string) {
 	}
 	if text := p.err.String(); !regexp.MustCompile(`rank 1 on \S+ died: its connection was lost; the last it said: `).MatchString(text) {
 		t.Errorf("%s", text)
+	}
+}
+
+// chooser begins runs on an emulated GPU with fakes of NVIDIA's libraries, which repeat the choices of a file.
+type chooser struct {
+	t             *testing.T
+	libraries     string
+	first, other  string   // files whose choices differ wherever there is a choice
+	args, devices []string // of every run; of one process
+	want          string   // weights with first
+}
+
+// newChooser trains once with each file. That their weights differ is what lets a test fail.
+func newChooser(t *testing.T) *chooser {
+	if status := cuda.Load(); status.Err != nil || !cudatest.Emulated() {
+		t.Skip("needs the emulated driver, for which NVIDIA's libraries can be faked: ", status.Err)
+	}
+	dir := t.TempDir()
+	c := &chooser{t: t, libraries: fake.Build(t, fake.CuDNN, fake.CuBLAS), first: filepath.Join(dir, "first.json"), other: filepath.Join(dir, "other.json")}
+	c.args = []string{"train", "--json", "-m", "tiny", "--data", "digits", "--image", "8", "--batch", "4", "--threads", "1", "--profile-steps", "1",
+		"--device-memory", "1GiB", "--strategy", "1f1b-flush", "--microbatches", "2"}
+	c.devices = []string{"--devices", "cuda:0*2", "--steps", "2"}
+	c.want = c.weights(c.begin(c.first, c.devices...))
+	chooseOthers(t, c.first, c.other)
+	if c.weights(c.begin(c.other, c.devices...)) == c.want {
+		t.Fatal("other algorithms give the same weights, so this test cannot fail")
+	}
+	return c
+}
+
+func (c *chooser) begin(choices string, more ...string) *process {
+	p := program(c.t, nil, append(slices.Clone(c.args), more...)...)
+	p.Env = append(p.Env, "PLIMSOLL_SECRET=", "PLIMSOLL_CUDA_LIBRARIES="+c.libraries, "PLIMSOLL_CUDA_CHOICES="+choices)
+	p.start()
+	return p
+}
+
+func (c *chooser) weights(p *process) string {
+	p.ends(0)
+	return summaryOf(c.t, p.out.String()).WeightsSHA256
+}
+
+// TestGPUsOfProcessesRepeatChoices: all processes compute with the algorithms that rank 0 has chosen, and so does a run that goes on,
+// though each would choose others by its own file. So they train the bits of one process with rank 0's choices. Nothing else runs vendors'
+// libraries in several processes.
+func TestGPUsOfProcessesRepeatChoices(t *testing.T) {
+	t.Parallel()
+	c := newChooser(t)
+	together := []string{"--world", "2", "--master", freeporttest.Address(t), "--devices", "cuda:0", "--steps", "2", "--rank"}
+	rank0, rank1 := c.begin(c.first, append(together, "0")...), c.begin(c.other, append(together, "1")...)
+	rank1.ends(0)
+	if got := c.weights(rank0); got != c.want {
+		t.Errorf("two processes that would choose different algorithms have weights %s, one process with rank 0's choices %s", got, c.want)
+	}
+	out := []string{"--out", filepath.Join(t.TempDir(), "run"), "--checkpoint-every", "1"}
+	c.begin(c.first, append(out, "--devices", "cuda:0*2", "--steps", "1")...).ends(0)
+	if got := c.weights(c.begin(c.other, append(append(out, "--resume"), c.devices...)...)); got != c.want {
+		t.Errorf("a run that goes on where other algorithms would be chosen has weights %s, one that was never stopped %s", got, c.want)
+	}
+}
+
+// chooseOthers writes a file of choices that take another algorithm wherever the first file had several.
+func chooseOthers(t *testing.T, first, other string) {
+	t.Helper()
+	var list []map[string]any
+	if err := json.Unmarshal([]byte(read(t, first)), &list); err != nil || len(list) == 0 {
+		t.Fatalf("%d choices: %v", len(list), err)
+	}
+	for _, choice := range list {
+		ran := slices.Sorted(maps.Keys(choice["microseconds"].(map[string]any)))
+		i := slices.Index(ran, choice["algorithm"].(string))
+		choice["algorithm"] = ran[(i+1)%len(ran)]
+	}
+	text, err := json.Marshal(list)
+	if err == nil {
+		err = os.WriteFile(other, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -18,8 +18,13 @@ import (
 	"plimsoll/internal/freeport/freeporttest"
 )
 
-// worldTests says that all configurations of several processes are tested, and many kills; see make test-world.
-var worldTests = os.Getenv("PLIMSOLL_WORLD") != ""
+// atSize returns the number of cases that a test runs at its full size, or with -short.
+func atSize(full, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return full
+}
 
 // inProcesses is a command line of launch.
 func inProcesses(t *testing.T, n int, args ...string) *process {
@@ -51,10 +56,16 @@ func forDevices(more ...string) []string {
 // onDisks starts a process on each of some disks, by rank, and returns them when they have ended, or when kill says so.
 func onDisks(t *testing.T, disks []string, kill func(p []*process), args ...string) (all []*process) {
 	t.Helper()
+	return onDisksWith(t, disks, "", kill, args...)
+}
+
+// onDisksWith is onDisks with faults in the files of a rank.
+func onDisksWith(t *testing.T, disks []string, faults string, kill func(p []*process), args ...string) (all []*process) {
+	t.Helper()
 	address := freeporttest.Address(t)
 	for rank, disk := range disks {
 		p := program(t, nil, append([]string{"train", "--world", strconv.Itoa(len(disks)), "--rank", strconv.Itoa(rank), "--master", address, "--devices", "cpu", "--json", "--out", "run"}, args...)...)
-		p.Dir, p.Env = disk, append(p.Env, "PLIMSOLL_SECRET=")
+		p.Dir, p.Env = disk, append(p.Env, "PLIMSOLL_SECRET=", asFaults+"="+faults, "RANK="+strconv.Itoa(rank))
 		p.start()
 		all = append(all, p)
 	}
@@ -70,24 +81,28 @@ func onDisks(t *testing.T, disks []string, kill func(p []*process), args ...stri
 // Processes whose --out is on disks of their own go on after a SIGKILL, also when they have changed places, with the bits of one; a
 // disk that is lost is named, and one process says what it lacks.
 func TestProcessesWithDisksOfTheirOwn(t *testing.T) {
-	args := forDevices("--strategy", "contiguous", "--checkpoint-every", "4") // where it empties is part of what is trained
+	args, n := forDevices("--strategy", "contiguous", "--checkpoint-every", "4"), atSize(4, 2) // draining at a checkpoint is part of the result
+	together, changed := fmt.Sprintf("cpu*%d", n), map[int][]int{2: {1, 0}, 4: {2, 3, 1, 0}}[n]
 	one := t.TempDir()
 	want := map[string]string{}
 	for _, steps := range []string{"40", "44"} {
-		p := onDisks(t, []string{one}, nil, append(slices.Clone(args), "--devices", "cpu*4", "--steps", steps, "--resume")...)[0]
+		p := onDisks(t, []string{one}, nil, append(slices.Clone(args), "--devices", together, "--steps", steps, "--resume")...)[0]
 		p.ends(0)
 		want[steps] = summaryOf(t, p.out.String()).WeightsSHA256
 	}
 	args = append(args, "--profile", filepath.Join(one, "run", "chain.json"), "--resume")
-	disks := []string{t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()}
+	disks := make([]string, n)
+	for i := range disks {
+		disks[i] = t.TempDir()
+	}
 	onDisks(t, disks, func(all []*process) {
 		all[0].until(filepath.Join(disks[0], "run"), 14) // a device passes step 12 only when its state of step 8 is on its disk
-		_ = all[2].Process.Signal(syscall.SIGKILL)       // or it has ended
+		_ = all[n/2].Process.Signal(syscall.SIGKILL)     // or it has ended
 	}, append(slices.Clone(args), "--steps", "40")...)
 	for _, c := range []struct {
 		steps string
 		order []int
-	}{{"40", []int{0, 1, 2, 3}}, {"44", []int{2, 3, 1, 0}}} {
+	}{{"40", []int{0, 1, 2, 3}[:n]}, {"44", changed}} {
 		var at []string
 		for _, i := range c.order {
 			at = append(at, disks[i])
@@ -101,18 +116,18 @@ func TestProcessesWithDisksOfTheirOwn(t *testing.T) {
 			t.Errorf("the log of disk %d has %d lines", c.order[0], n)
 		}
 	}
-	lost := regexp.MustCompile(`not all of the checkpoint is here: of that of step 44 there is no stage-\d.safetensors, which rank 1 on \S+ has saved: start a process on that disk`)
-	for rank, p := range onDisks(t, []string{disks[0], disks[1], disks[2], t.TempDir()}, nil, append(slices.Clone(args), "--steps", "48")...) {
+	lost := regexp.MustCompile(`not all of the checkpoint is here: of that of step 44 there is no stage-\d.safetensors, which rank \d on \S+ has saved: start a process on that disk`)
+	for rank, p := range onDisks(t, append(slices.Clone(disks[:n-1]), t.TempDir()), nil, append(slices.Clone(args), "--steps", "48")...) {
 		if p.ends(2); !lost.MatchString(p.err.String()) {
 			t.Errorf("rank %d: %s", rank, p.err.String())
 		}
 	}
 	for rank, p := range onDisks(t, []string{t.TempDir(), fileCalledRun(t)}, nil, append(slices.Clone(args), "--steps", "8")...) {
-		if p.end(); !strings.Contains(p.err.String(), "--out run: open run") {
+		if p.end(); !strings.Contains(p.err.String(), "--out run: run is a file") {
 			t.Errorf("rank %d: %s", rank, p.err.String())
 		}
 	}
-	alone := onDisks(t, disks[:1], nil, append(slices.Clone(args), "--steps", "48", "--devices", "cpu*4")...)[0]
+	alone := onDisks(t, disks[:1], nil, append(slices.Clone(args), "--steps", "48", "--devices", together)...)[0]
 	if alone.ends(2); !strings.Contains(alone.err.String(), "which rank 1 on ") || !strings.Contains(alone.err.String(), "begin anew with --force") {
 		t.Error(alone.err.String())
 	}
@@ -164,8 +179,9 @@ func trainTheBitsOfOne(t *testing.T, in func(t *testing.T, n int, args ...string
 		devices string // of each process
 	}{
 		{"flush", 2, forDevices("--strategy", "1f1b-flush", "--microbatches", "4", "--clip-norm", "1"), "cpu"},
-		{"portals", 4, unet, "cpu"},
 		{"replicas with two versions", 3, forDevices("--strategy", "pipedream"), "cpu"},
+		{"portals", 2, unet, "cpu"},
+		{"portals of four", 4, unet, "cpu"},
 		{"stash", 4, forDevices("--strategy", "contiguous", "--versions", "stash"), "cpu"},
 		{"two versions", 2, forDevices("--strategy", "contiguous"), "cpu*2"},
 		{"chimera", 4, forDevices("--strategy", "chimera", "--microbatches", "4"), "cpu"},
@@ -174,7 +190,7 @@ func trainTheBitsOfOne(t *testing.T, in func(t *testing.T, n int, args ...string
 		{"simplex", 2, forDevices("--strategy", "gpipe", "--microbatches", "4", "--duplex=false", "--peer-bandwidth", "1GB/s"), "cpu"},
 		{"densenet, flush", 4, append(slices.Clone(densenet), "--strategy", "zb-h1", "--microbatches", "2"), "cpu"},
 		{"densenet, stash", 4, append(slices.Clone(densenet), "--strategy", "loadline", "--versions", "stash"), "cpu"},
-	}[:map[bool]int{true: 11, false: 4}[worldTests]] {
+	}[:atSize(12, 3)] {
 		t.Run(c.name, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "one")
 			each := 1
@@ -236,29 +252,29 @@ func (p *process) child(rank int) int {
 
 // A run of which any process is killed at any time goes on from its last checkpoint and ends with the same bits.
 func TestKilledProcessesResume(t *testing.T) {
-	args := forDevices("--strategy", "contiguous", "--steps", "40", "--checkpoint-every", "4")
+	args, n := forDevices("--strategy", "contiguous", "--steps", "40", "--checkpoint-every", "4"), atSize(4, 2)
 	chain := filepath.Join(t.TempDir(), "one")
-	want := summaryOf(t, works(t, append([]string{"train", "--json", "--out", chain, "--devices", "cpu*4"}, args...)...).out)
+	want := summaryOf(t, works(t, append([]string{"train", "--json", "--out", chain, "--devices", fmt.Sprintf("cpu*%d", n)}, args...)...).out)
 	args = append(args, "--profile", filepath.Join(chain, "chain.json"))
-	kills, killed, resumed := map[bool]int{true: 20, false: 2}[worldTests], 0, 0
+	kills, killed, resumed := atSize(20, 1), 0, 0
 	for i := range kills {
 		out := filepath.Join(t.TempDir(), strconv.Itoa(i))
-		p := inProcesses(t, 4, append(slices.Clone(args), "--out", out)...)
+		p := inProcesses(t, n, append(slices.Clone(args), "--out", out)...)
 		p.start()
 		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-			if len(p.children()) == 4 && (i%2 == 1 || len(shardsIn(out)) > 0) { // some before the first checkpoint
+			if len(p.children()) == n && (i%2 == 1 || len(shardsIn(out)) > 0) { // some before the first checkpoint
 				break
 			}
 		}
 		time.Sleep(time.Duration(i*37%300) * time.Millisecond)
-		if all := p.children(); len(all) == 4 {
-			_ = syscall.Kill(all[i%4], syscall.SIGKILL) // or it has ended
+		if all := p.children(); len(all) == n {
+			_ = syscall.Kill(all[i%n], syscall.SIGKILL) // or it has ended
 		}
 		if p.end() != 0 {
 			killed++
 		}
 		resumed += min(1, len(shardsIn(out)))
-		p = inProcesses(t, 4, append(slices.Clone(args), "--out", out, "--resume")...)
+		p = inProcesses(t, n, append(slices.Clone(args), "--out", out, "--resume")...)
 		p.start()
 		p.ends(0)
 		if got := summaryOf(t, p.out.String()); got.WeightsSHA256 != want.WeightsSHA256 {
@@ -308,14 +324,17 @@ func TestProcessesAreInterruptedTogether(t *testing.T) {
 func TestProcessThatHangs(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	p := inProcesses(t, 3, forDevices("--strategy", "1f1b-flush", "--microbatches", "3", "--batch", "12", "--steps", "100000", "--lost-after", "5s", "--out", out)...)
+	p.Args[slices.Index(p.Args, "--grace")+1] = "1h" // launch does not wait for it
 	p.start()
 	p.until(out, 20)
 	if err := syscall.Kill(p.child(1), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	p.end()
-	if text := p.err.String(); !regexp.MustCompile(`\[0\] .*rank 1 on \S+ was silent for 5s; the last it said: device 1: `).MatchString(text) {
-		t.Errorf("%s", text)
+	code, text := p.end(), p.err.String()
+	for _, said := range []string{`\[0\] .*`, `"command":"plimsoll launch","error":"`} {
+		if !regexp.MustCompile(said+`rank 1 on \S+ was silent for 5s; the last it said: device 1: `).MatchString(text) || code != 1 {
+			t.Errorf("exit code %d: %s", code, text)
+		}
 	}
 }
 
@@ -377,7 +396,9 @@ func TestProcessesThatDoNotMeet(t *testing.T) {
 			for i, p := range all {
 				p.end()
 				text := strings.TrimSpace(p.err.String())
-				lines := slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool { return strings.HasPrefix(l, "rank 0 waits at ") })
+				lines := slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool {
+					return strings.HasPrefix(l, "rank 0 waits at ") || strings.HasPrefix(l, "the run has no secret: ")
+				})
 				if len(lines) != 1 || !regexp.MustCompile(c.want[i]).MatchString(lines[0]) || p.ProcessState.ExitCode() < 1 {
 					t.Errorf("process %d: exit code %d, %q, want one line with %q", i, p.ProcessState.ExitCode(), lines, c.want[i])
 				}
@@ -386,5 +407,67 @@ func TestProcessesThatDoNotMeet(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A secret that others can read is refused before anything is done with it; without one, rank 0 says who can join.
+func TestSecretsAreSecret(t *testing.T) {
+	t.Parallel()
+	dir, address := t.TempDir(), freeporttest.Address(t)
+	file := func(mode os.FileMode) string {
+		path := write(t, filepath.Join(dir, fmt.Sprintf("secret-%o", mode)), strings.Repeat("5a", 32))
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const missing = "1 of 2 missing after 1ms"
+	for _, c := range []struct {
+		args  []string
+		code  int
+		says  string
+		warns string
+	}{
+		{nil, 1, missing, "the run has no secret: every user of this machine, and every container that shares its network, can join at " + address + "; give all processes one"},
+		{[]string{"--secret-file", file(0o600)}, 1, missing, ""},
+		{[]string{"--secret-file", file(0o400)}, 1, missing, ""},
+		{[]string{"--secret-file", file(0o640)}, 2, "secret-640: other users can read or change it (mode 0640): make a new secret", ""},
+		{[]string{"--secret-file", file(0o604)}, 2, "with: chmod 600 " + dir, ""},
+		{[]string{"--secret-file", file(0o620)}, 2, "(mode 0620)", ""},
+		{[]string{"--secret-file", filepath.Join(dir, "none")}, 2, "--secret-file: stat " + dir + "/none: no such file", ""},
+		{[]string{"--secret-file", file(0o600), "--tls-key", file(0o644)}, 2, "--tls-key " + dir, ""},
+	} {
+		p := program(t, nil, append([]string{"devices", "--world", "2", "--rank", "0", "--master", address, "--rendezvous-timeout", "1ms"}, c.args...)...)
+		p.Env = append(p.Env, "PLIMSOLL_SECRET=")
+		p.start()
+		code, text := p.end(), p.err.String()
+		if code != c.code || !strings.Contains(text, c.says) || strings.Contains(text, "the run has no secret") != (c.warns != "") || !strings.Contains(text, c.warns) {
+			t.Errorf("%v: exit code %d, want %d: %s", c.args, code, c.code, text)
+		}
+	}
+}
+
+// A run that launch starts again after a kill ends with the bits of one that nobody killed. Only this test restarts real runs.
+func TestLaunchedRunGoesOn(t *testing.T) {
+	t.Parallel()
+	args := []string{"-m", "mlp", "--data", "glyphs", "--batch", "64", "--threads", "1", "--steps", "400", "--profile-steps", "1", "--strategy", "1f1b-flush", "--microbatches", "2", "--checkpoint-every", "40"}
+	one, out := filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "out")
+	alone := program(t, nil, append([]string{"train", "--json", "--out", one, "--devices", "cpu*2"}, args...)...)
+	alone.start()
+	alone.ends(0)
+	p := inProcesses(t, 2, append(args, "--profile", filepath.Join(one, "chain.json"), "--out", out, "--force")...)
+	p.Args = slices.Insert(p.Args, 2, "--max-restarts", "2")
+	p.start()
+	p.until(out, 100) // a device passes step 80 only when its state of step 40 is on the disk
+	if err := syscall.Kill(p.child(1), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	p.ends(0)
+	want, got := summaryOf(t, alone.out.String()), summaryOf(t, p.out.String())
+	if got.WeightsSHA256 != want.WeightsSHA256 || got.ResumedFrom < 40 {
+		t.Errorf("resumed from step %d, weights %s, want %s", got.ResumedFrom, got.WeightsSHA256, want.WeightsSHA256)
+	}
+	if said := "rank 1 was ended by signal 9 (killed): all processes are started again with --resume (restart 1 of 2)\n"; !strings.Contains(p.err.String(), said) {
+		t.Errorf("no %q in %s", said, p.err.String())
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-const zeroUsage = "1: the replicas of a stage divide its optimizer's state (ZeRO-1), of schedules with a flush; 0: each has all"
+const zeroUsage = "1: replicas of a stage divide optimizer state (ZeRO-1)"
 
 // checkZero refuses a --zero that is none, or not all of some strategies know.
 func checkZero(n int, strategies ...pipeline.Strategy) error {

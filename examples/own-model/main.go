@@ -13,11 +13,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 
 	"plimsoll/bench"
 	"plimsoll/executor"
-	"plimsoll/executor/checkpoint"
 	"plimsoll/executor/train"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -60,12 +58,7 @@ func (s settings) train(ctx context.Context) (*train.Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	run.Saves = train.Saves{
-		Dir: checkpoint.NewDir(filepath.Join(s.out, "checkpoints"), 2), Every: 20, Final: filepath.Join(s.out, "final.safetensors"),
-	}
-	if err := os.MkdirAll(s.out, 0o755); err != nil {
-		return nil, err
-	}
+	run.Saves = train.SavesTo(s.out, 2, 20)
 	if s.resume {
 		latest, _, err := run.Saves.Dir.Latest() // and those that are damaged
 		if err != nil {

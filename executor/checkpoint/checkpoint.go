@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,7 @@ import (
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint/safetensors"
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/folder"
 )
 
 // Source is the state that is saved.
@@ -56,11 +58,26 @@ func Encode(w io.Writer, from Source, m Meta) error {
 	return safetensors.Write(io.MultiWriter(w, h), metadata, tensors)
 }
 
-// Export writes a model's weights and buffers to path: with the names, shapes and metadata that PyTorch expects of them.
-func Export(path string, from Source, batches Batches) error {
-	return atomicfile.WriteFile(path, func(w io.Writer) error {
-		return safetensors.Write(w, map[string]string{"format": "pt"}, collect(from, inference, batches))
-	})
+// Export writes a model's weights and buffers to path, with the names, shapes and metadata that PyTorch expects. about is metadata besides.
+func Export(path string, from Source, batches Batches, about map[string]string) error {
+	return atomicfile.WriteFile(path, func(w io.Writer) error { return EncodeWeights(w, from, batches, about) })
+}
+
+// EncodeWeights writes the bytes of Export's file to w.
+func EncodeWeights(w io.Writer, from Source, batches Batches, about map[string]string) error {
+	return safetensors.Write(w, ofPyTorch(about), collect(from, inference, batches))
+}
+
+// WeightsBytes returns how many bytes EncodeWeights writes.
+func WeightsBytes(from Source, about map[string]string) (int64, error) {
+	return safetensors.Size(ofPyTorch(about), collect(from, inference, Batches{}))
+}
+
+// ofPyTorch returns the metadata of PyTorch's files with more about the model.
+func ofPyTorch(about map[string]string) map[string]string {
+	metadata := map[string]string{"format": "pt"}
+	maps.Copy(metadata, about)
+	return metadata
 }
 
 // Import loads weights and buffers from a file with torchvision's names: one that Export or PyTorch wrote, or a
@@ -92,17 +109,23 @@ func Fits(path string, model []executor.Tensor) (auxiliary int, err error) {
 			auxiliary++
 		}
 	}
-	return auxiliary, err
+	return auxiliary, ofSeveral(path, err)
 }
 
 // openFiles opens a file, or the shards in a folder.
 func openFiles(path string) ([]*safetensors.File, error) {
 	if isFolder(path) {
-		c, err := openShards(path)
+		if numbers, err := shardNumbers(folder.At(path)); err == nil && len(numbers) == 0 {
+			return nil, noWeights(path)
+		}
+		c, err := openShards(folder.At(path))
 		if err != nil {
 			return nil, err
 		}
 		return c.files, nil
+	}
+	if err := textFile(path); err != nil {
+		return nil, err
 	}
 	f, err := safetensors.Open(path)
 	return []*safetensors.File{f}, err
@@ -125,28 +148,41 @@ type Checkpoint struct {
 // safetensors.ErrFormat.
 func Open(path string) (*Checkpoint, error) {
 	if isFolder(path) {
-		return openShards(path)
+		return openShards(folder.At(path))
 	}
-	c, err := openFile(path)
+	return openWhole(safetensors.Open(path))
+}
+
+// in opens a file of a folder. Errors: *safetensors.Error, folder.ErrForeign, those of the operating system.
+func in(at *folder.Dir, name string) (*safetensors.File, error) {
+	f, err := at.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return safetensors.Of(at.Path(name), f)
+}
+
+// openWhole verifies a file, which must be no shard.
+func openWhole(f *safetensors.File, err error) (*Checkpoint, error) {
+	c, err := openFile(f, err)
 	if err != nil {
 		return nil, err
 	}
 	if k, shard := c.Extra[shardField]; shard {
-		err := fmt.Errorf("%s: %w: it is shard %s of %s: give its folder, %s", path, ErrFormat, k, c.Extra[shardsField], filepath.Dir(path))
+		err := fmt.Errorf("%s: %w: it is shard %s of %s: give its folder, %s", c.name, ErrFormat, k, c.Extra[shardsField], filepath.Dir(c.name))
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }
 
-// openFile opens and verifies one file; the fields of a shard stay among the extra ones.
-func openFile(path string) (*Checkpoint, error) {
-	f, err := safetensors.Open(path)
+// openFile verifies one file; the fields of a shard stay among the extra ones. err is why it could not be opened.
+func openFile(f *safetensors.File, err error) (*Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Checkpoint{name: path, files: []*safetensors.File{f}}
+	c := &Checkpoint{name: f.Name(), files: []*safetensors.File{f}}
 	if c.Meta, err = decodeMeta(f.Metadata()); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w", c.name, err), f.Close())
 	}
 	if err := verify(f); err != nil {
 		return nil, errors.Join(err, f.Close())

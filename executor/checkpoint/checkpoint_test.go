@@ -215,7 +215,7 @@ func TestMetaErrors(t *testing.T) {
 	good, err := m.encode()
 	must(t, err)
 	cases := []struct{ field, value, want string }{
-		{"format", "pt", `"format" is "pt": want "plimsoll.checkpoint/v1"`},
+		{"format", "pt", `"format" is "pt": want "plimsoll.checkpoint/v2"`},
 		{"step", "-1", `"step" is "-1": want a whole number from 0`}, {"step", "1.5", `"step" is "1.5"`},
 		{"position", "x", `"position" is "x"`}, {"seed", "18446744073709551616", `"seed" is "18446744073709551616"`},
 		{"threads", "", `"threads" is ""`},
@@ -295,7 +295,7 @@ func TestDifferences(t *testing.T) {
 func TestForeignFiles(t *testing.T) {
 	from := little(1)
 	path := filepath.Join(t.TempDir(), "final.safetensors")
-	must(t, Export(path, from, Batches{}))
+	must(t, Export(path, from, Batches{}, nil))
 	if _, err := Open(path); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), `"format" is "pt"`) {
 		t.Errorf("an exported file as checkpoint: %v", err)
 	}
@@ -329,7 +329,7 @@ func TestForeignFiles(t *testing.T) {
 // FuzzMeta: no metadata makes the reader panic, and what it takes is written as it was read.
 func FuzzMeta(f *testing.F) {
 	f.Add("plimsoll.checkpoint/v1", "3", "7", "192", "resnet18", "abc", "sgd", `{"Momentum":0.9}`, "cosine", "cpu/avx2", "2", "glyphs", "[3,0]")
-	f.Add("plimsoll.checkpoint/v1", "0", "0", "0", "", "", "adamw", `{"Beta1":0.9,"Beta2":0.999}`, "", "", "1", "", "[]")
+	f.Add("plimsoll.checkpoint/v2", "0", "0", "0", "", "", "adamw", `{"Beta1":0.9,"Beta2":0.999}`, "", "", "1", "", "[]")
 	f.Add("pt", "x", "-1", "1e9", "", "", "adam", `[]`, "", "", "-2", "", "null")
 	f.Fuzz(func(t *testing.T, format, step, seed, position, model, plan, optimizer, settings, schedule, library, threads, data, updates string) {
 		in, err := decodeMeta(map[string]string{

@@ -102,7 +102,7 @@ func killed(t *testing.T, what string, most int) {
 	r := rand.New(rand.NewPCG(1, 1))
 	last, saves := int64(0), 0
 	for range kills {
-		cmd, out := start(t, what, d.path, nil)
+		cmd, out := start(t, what, d.at.Path(""), nil)
 		lines := bufio.NewScanner(out)
 		for wait := 1 + r.IntN(5); wait > 0 && lines.Scan(); wait-- {
 			last, saves = number(t, lines.Text()), saves+1

@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 
-	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/folder"
 )
 
 // Dir is a folder of checkpoints of one run, which one process writes at a time: files step-N.safetensors, and folders step-N
@@ -20,16 +18,16 @@ import (
 // Invariants: a file of that name, and a shard, was complete when it got its name; nothing is removed before a newer
 // checkpoint is durable.
 type Dir struct {
-	path  string
+	at    *folder.Dir
 	keep  int
-	fs    atomicfile.FS
 	still func() error // nil, or why nothing may be saved any more
 }
 
 // NewDir returns the folder at path, which need not exist; Save keeps the newest keep checkpoints (at least 1).
-func NewDir(path string, keep int) *Dir {
-	return &Dir{path: path, keep: max(keep, 1), fs: atomicfile.OS{}}
-}
+func NewDir(path string, keep int) *Dir { return DirIn(folder.At(path), keep) }
+
+// DirIn is NewDir in a folder that is open.
+func DirIn(at *folder.Dir, keep int) *Dir { return &Dir{at: at, keep: max(keep, 1)} }
 
 // While makes everything that is saved fail from when still returns an error: the folder may be another run's by then.
 func (d *Dir) While(still func() error) *Dir {
@@ -48,22 +46,29 @@ func (d *Dir) Check() error {
 var checkpointName = regexp.MustCompile(`^step-(0|[1-9][0-9]{0,17})(\.safetensors)?$`)
 
 // Path returns the path of the checkpoint after step steps.
-func (d *Dir) Path(step int64) string {
-	return filepath.Join(d.path, fmt.Sprintf("step-%d.safetensors", step))
-}
+func (d *Dir) Path(step int64) string { return d.at.Path(fileName(step)) }
 
 // Folder returns the path of the checkpoint in shards after step steps.
-func (d *Dir) Folder(step int64) string { return filepath.Join(d.path, fmt.Sprintf("step-%d", step)) }
+func (d *Dir) Folder(step int64) string { return d.at.Path(folderName(step)) }
 
-// Steps lists the checkpoints that are there, good or not, oldest first.
+func fileName(step int64) string   { return fmt.Sprintf("step-%d.safetensors", step) }
+func folderName(step int64) string { return fmt.Sprintf("step-%d", step) }
+
+// shards returns the folder of the shards after step steps.
+func (d *Dir) shards(step int64) *folder.Dir { return d.at.Sub(folderName(step)) }
+
+// Steps lists the checkpoints that are there, good or not, oldest first. Errors: folder.ErrForeign, those of the operating system.
 func (d *Dir) Steps() ([]int64, error) {
-	entries, err := os.ReadDir(d.path)
+	entries, err := d.at.List()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	var steps []int64
 	for _, e := range entries {
-		if m := checkpointName.FindStringSubmatch(e.Name()); m != nil && (m[2] != "" || e.IsDir()) {
+		if m := checkpointName.FindStringSubmatch(e.Name()); m != nil && (m[2] != "" || !e.Type().IsRegular()) {
+			if _, err := d.at.Stat(e.Name()); errors.Is(err, folder.ErrForeign) {
+				return nil, err
+			}
 			step, err := strconv.ParseInt(m[1], 10, 64)
 			if err != nil {
 				return nil, err
@@ -86,7 +91,7 @@ func (d *Dir) Save(from Source, m Meta) error {
 		err = d.prepare()
 	}
 	if err == nil {
-		err = atomicfile.Write(d.fs, path, func(w io.Writer) error { return Encode(w, from, m) })
+		err = d.at.Write(fileName(m.Step), func(w io.Writer) error { return Encode(w, from, m) })
 	}
 	if err != nil {
 		return d.unsaved(path, before, unlisted, err)
@@ -99,10 +104,10 @@ func (d *Dir) prepare() error {
 	if err := d.Check(); err != nil {
 		return err
 	}
-	if _, err := atomicfile.MkdirAll(d.fs, d.path); err != nil {
+	if err := d.at.Make(); err != nil {
 		return err
 	}
-	return atomicfile.Tidy(d.fs, d.path)
+	return d.at.Tidy()
 }
 
 // Clear removes all checkpoints, good or not.
@@ -139,22 +144,18 @@ func (d *Dir) prune(step int64) error {
 
 // stands reports whether all files of a checkpoint are there, whatever is in them, or where other processes have them.
 func (d *Dir) stands(step int64) bool {
-	_, err := os.Lstat(d.Path(step))
-	return err == nil || haveShards(d.Folder(step)) || d.published(step)
+	return d.at.Has(fileName(step)) || haveShards(d.shards(step)) || d.published(step)
 }
 
-func (d *Dir) published(step int64) bool {
-	_, err := os.Lstat(filepath.Join(d.Folder(step), publishedName))
-	return err == nil
-}
+func (d *Dir) published(step int64) bool { return d.shards(step).Has(publishedName) }
 
 // remove removes a checkpoint in either form.
 func (d *Dir) remove(step int64) (err error) {
-	if _, none := os.Lstat(d.Path(step)); none == nil {
-		err = unlessGone(d.fs.Remove(d.Path(step)))
+	if d.at.Has(fileName(step)) {
+		err = d.at.Remove(fileName(step))
 	}
-	if folder := d.Folder(step); isFolder(folder) {
-		err = errors.Join(err, d.empty(folder), unlessGone(d.fs.Remove(folder)))
+	if d.at.HasDir(folderName(step)) {
+		err = errors.Join(err, empty(d.shards(step)), d.at.Remove(folderName(step)))
 	}
 	return err
 }
@@ -168,13 +169,13 @@ func (d *Dir) unsaved(path string, before []int64, unlisted, err error) *SaveErr
 			e.Last = d.Folder(step)
 			return e
 		}
-		c, err := d.open(step)
+		c, err := d.Open(step)
 		if err == nil {
 			e.Last = c.Name()
 			_ = c.Close() // of a file that was read
 			return e
 		}
-		if e.Unknown == nil && !isBad(err) {
+		if e.Unknown == nil && !isBad(err) && !errors.Is(err, ErrNone) {
 			e.Unknown = err
 		}
 	}
@@ -189,38 +190,42 @@ func (d *Dir) Latest() (c *Checkpoint, bad []error, err error) {
 		return nil, nil, err
 	}
 	for _, step := range slices.Backward(steps) {
-		if c, err = d.open(step); err == nil {
+		if c, err = d.Open(step); err == nil {
 			return c, bad, nil
 		}
 		bad = append(bad, err)
 	}
-	return nil, bad, fmt.Errorf("%w in %s", ErrNone, d.path)
+	return nil, bad, fmt.Errorf("%w in %s", ErrNone, d.at.Path(""))
 }
 
-// Open opens the checkpoint after step steps. Errors: ErrNone, those of the function Open.
+// Open opens the checkpoint after step steps, the file or, where that is not good, the folder of shards. Errors: ErrNone, those of
+// the function Open; ErrFormat when its name is another's.
 func (d *Dir) Open(step int64) (*Checkpoint, error) {
-	c, err := d.open(step)
-	if c == nil && err == nil {
-		err = fmt.Errorf("%w of step %d in %s", ErrNone, step, d.path)
+	c, bad := d.openAs(step, fileName(step), func() (*Checkpoint, error) { return openWhole(in(d.at, fileName(step))) })
+	if c != nil {
+		return c, nil
 	}
-	return c, err
+	c, err := d.openAs(step, folderName(step), func() (*Checkpoint, error) { return openShards(d.shards(step)) })
+	switch {
+	case c != nil:
+		return c, nil
+	case bad == nil && err == nil:
+		return nil, fmt.Errorf("%w of step %d in %s", ErrNone, step, d.at.Path(""))
+	}
+	return nil, errors.Join(bad, err)
 }
 
-// open opens the checkpoint after step steps, the file or, where that is not good, the folder of shards. Errors: those of
-// Open; ErrFormat when its name is another's.
-func (d *Dir) open(step int64) (c *Checkpoint, err error) {
-	var bad error
-	for _, path := range []string{d.Path(step), d.Folder(step)} {
-		if _, none := os.Lstat(path); errors.Is(none, fs.ErrNotExist) {
-			continue
-		}
-		if c, err = Open(path); err == nil && c.Step != step {
-			err = errors.Join(fmt.Errorf("%s: %w: metadata field \"step\" is %d", c.Name(), ErrFormat, c.Step), c.Close())
-		}
-		if err == nil {
-			return c, nil
-		}
-		bad = errors.Join(bad, err)
+// openAs opens one form of a checkpoint, which must be of the step of its name; nil where there is none.
+func (d *Dir) openAs(step int64, name string, open func() (*Checkpoint, error)) (*Checkpoint, error) {
+	if _, err := d.at.Stat(name); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	return nil, bad
+	c, err := open()
+	if err == nil && c.Step != step {
+		err = errors.Join(fmt.Errorf("%s: %w: metadata field \"step\" is %d", c.Name(), ErrFormat, c.Step), c.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }

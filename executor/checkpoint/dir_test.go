@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/folder"
 )
 
 // saved saves checkpoints of little(step).
@@ -40,7 +41,7 @@ func wantLatest(t testing.TB, d *Dir, step int64, bad int) {
 // wantFiles checks what a folder holds.
 func wantFiles(t testing.TB, d *Dir, names ...string) {
 	t.Helper()
-	entries, err := os.ReadDir(d.path)
+	entries, err := os.ReadDir(d.at.Path(""))
 	must(t, err)
 	var got []string
 	for _, e := range entries {
@@ -61,7 +62,7 @@ func TestKeepsLast(t *testing.T) {
 		saved(t, d, 0)
 		others := []string{"step-1.safetensors.bak", "step-01.safetensors", "best.safetensors", "step-.safetensors", "xstep-1.safetensors"}
 		for _, name := range others {
-			must(t, os.WriteFile(filepath.Join(d.path, name), nil, 0o666))
+			must(t, os.WriteFile(filepath.Join(d.at.Path(""), name), nil, 0o666))
 		}
 		saved(t, d, 8, 9, 10, 100)
 		wantFiles(t, d, append(others, want...)...)
@@ -92,7 +93,7 @@ func TestLatestPassesOverBad(t *testing.T) {
 	if _, _, err := d.Latest(); !errors.Is(err, ErrNone) {
 		t.Errorf("an empty folder: %v", err)
 	}
-	if _, _, err := NewDir(filepath.Join(d.path, "none"), 1).Latest(); !errors.Is(err, ErrNone) {
+	if _, _, err := NewDir(filepath.Join(d.at.Path(""), "none"), 1).Latest(); !errors.Is(err, ErrNone) {
 		t.Errorf("no folder: %v", err)
 	}
 	saved(t, d, 1, 2, 3, 4)
@@ -107,7 +108,7 @@ func TestLatestPassesOverBad(t *testing.T) {
 	c, bad, err := d.Latest()
 	must(t, err)
 	must(t, c.Close())
-	wants := []string{"step-8.safetensors: the checkpoint is incomplete: it has no shard", "step-7.safetensors: the checkpoint is damaged", `step-6.safetensors: not a checkpoint: metadata field "step" is 4`, "step-5.safetensors: not a valid safetensors file: it has 0 bytes", "step-4.safetensors: not a valid safetensors file: it is truncated"}
+	wants := []string{"step-8.safetensors: it is a folder, not a file", "step-7.safetensors: the checkpoint is damaged", `step-6.safetensors: not a checkpoint: metadata field "step" is 4`, "step-5.safetensors: not a valid safetensors file: it has 0 bytes", "step-4.safetensors: not a valid safetensors file: it is truncated"}
 	for i, want := range wants {
 		if len(bad) != len(wants) || !strings.Contains(bad[i].Error(), want) {
 			t.Fatalf("bad are %q, want %q", bad, wants)
@@ -126,16 +127,21 @@ func TestLatestPassesOverBad(t *testing.T) {
 
 // faulty is a file system that fails: each operation whose field is set, with that error; writes after room bytes.
 type faulty struct {
-	atomicfile.OS
+	atomicfile.FS
 	open, write, sync, rename, remove, syncDir error
 	room                                       int
+}
+
+func (f *faulty) over(on atomicfile.FS) atomicfile.FS {
+	f.FS = on
+	return f
 }
 
 func (f *faulty) OpenFile(name string, flag int, perm fs.FileMode) (atomicfile.File, error) {
 	if f.open != nil && flag&os.O_CREATE != 0 {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: f.open}
 	}
-	file, err := f.OS.OpenFile(name, flag, perm)
+	file, err := f.FS.OpenFile(name, flag, perm)
 	return &faultyFile{file, f, flag == os.O_RDONLY}, err
 }
 
@@ -143,14 +149,14 @@ func (f *faulty) Rename(from, to string) error {
 	if f.rename != nil {
 		return f.rename
 	}
-	return f.OS.Rename(from, to)
+	return f.FS.Rename(from, to)
 }
 
 func (f *faulty) Remove(name string) error {
 	if f.remove != nil {
 		return f.remove
 	}
-	return f.OS.Remove(name)
+	return f.FS.Remove(name)
 }
 
 type faultyFile struct {
@@ -208,7 +214,7 @@ func TestFailuresKeepTheLast(t *testing.T) {
 			if again {
 				step = 1
 			}
-			d.fs = &c.f
+			d.at = d.at.On(c.f.over)
 			err := d.Save(little(uint64(step)), someMeta(step))
 			var e *SaveError
 			if !errors.Is(err, c.want) || !errors.As(err, &e) || e.Last != d.Path(1) || !strings.Contains(err.Error(), "is not saved: ") {
@@ -219,7 +225,7 @@ func TestFailuresKeepTheLast(t *testing.T) {
 			}
 			wantFiles(t, d, "step-1.safetensors")
 			wantLatest(t, d, 1, 0)
-			d.fs = atomicfile.OS{}
+			d.at = folder.At(d.at.Path(""))
 			saved(t, d, 2)
 			wantFiles(t, d, "step-2.safetensors")
 		}
@@ -232,7 +238,7 @@ func TestFailuresKeepTheLast(t *testing.T) {
 // TestNothingToGoOnFrom: a first checkpoint that fails says that there is none, and one beside a damaged file too.
 func TestNothingToGoOnFrom(t *testing.T) {
 	d := NewDir(t.TempDir(), 3)
-	d.fs = &faulty{write: syscall.ENOSPC}
+	d.at = d.at.On((&faulty{write: syscall.ENOSPC}).over)
 	for range 2 {
 		err := d.Save(little(2), someMeta(2))
 		if e := (*SaveError)(nil); !errors.As(err, &e) || e.Last != "" || !strings.HasSuffix(err.Error(), "no space left on device; there is no earlier good one") {
@@ -240,14 +246,13 @@ func TestNothingToGoOnFrom(t *testing.T) {
 		}
 		must(t, os.WriteFile(d.Path(1), []byte("damaged"), 0o666))
 	}
-	d.fs = &faulty{syncDir: syscall.EIO}
-	d.path = filepath.Join(d.path, "new")
+	d.at = folder.At(filepath.Join(d.at.Path(""), "new")).On((&faulty{syncDir: syscall.EIO}).over)
 	if err := d.Save(little(2), someMeta(2)); !errors.Is(err, syscall.EIO) {
 		t.Errorf("a new folder that is not synced: %v", err)
 	}
-	d.path = filepath.Join(t.TempDir(), "file")
-	must(t, os.WriteFile(d.path, nil, 0o666))
-	if err := d.Save(little(2), someMeta(2)); !errors.Is(err, syscall.ENOTDIR) {
+	d.at = folder.At(filepath.Join(t.TempDir(), "file"))
+	must(t, os.WriteFile(d.at.Path(""), nil, 0o666))
+	if err := d.Save(little(2), someMeta(2)); !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("a file as folder: %v", err)
 	}
 }
@@ -269,13 +274,13 @@ func TestModelFails(t *testing.T) {
 func TestRemovalFails(t *testing.T) {
 	d := NewDir(t.TempDir(), 1)
 	saved(t, d, 1)
-	d.fs = &faulty{remove: syscall.EPERM}
+	d.at = d.at.On((&faulty{remove: syscall.EPERM}).over)
 	err := d.Save(little(2), someMeta(2))
 	if e := (*SaveError)(nil); !errors.Is(err, ErrNotRemoved) || !errors.Is(err, syscall.EPERM) || errors.As(err, &e) {
 		t.Errorf("%v", err)
 	}
 	wantLatest(t, d, 2, 0)
-	d.fs = atomicfile.OS{}
+	d.at = folder.At(d.at.Path(""))
 	saved(t, d, 3)
 	wantFiles(t, d, "step-3.safetensors")
 }
@@ -284,14 +289,14 @@ func TestRemovalFails(t *testing.T) {
 func TestLeftovers(t *testing.T) {
 	d := NewDir(t.TempDir(), 1)
 	saved(t, d, 1)
-	left := filepath.Join(d.path, ".step-2.safetensors.tmp-77-0")
+	left := filepath.Join(d.at.Path(""), ".step-2.safetensors.tmp-77-0")
 	must(t, os.WriteFile(left, make([]byte, 99), 0o666))
 	wantLatest(t, d, 1, 0)
-	d.fs = &faulty{remove: syscall.EPERM}
+	d.at = d.at.On((&faulty{remove: syscall.EPERM}).over)
 	if err := d.Save(little(2), someMeta(2)); !errors.Is(err, syscall.EPERM) {
 		t.Errorf("a leftover that stays: %v", err)
 	}
-	d.fs = atomicfile.OS{}
+	d.at = folder.At(d.at.Path(""))
 	saved(t, d, 2)
 	wantFiles(t, d, "step-2.safetensors")
 }
@@ -357,4 +362,30 @@ func withoutDescriptors(t *testing.T, do func()) {
 	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none))
 	defer func() { must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was)) }()
 	do()
+}
+
+// vanishing is a disk that is full, on which a file goes away when another is begun.
+type vanishing struct {
+	atomicfile.FS
+	path string
+}
+
+func (v vanishing) OpenFile(name string, flag int, perm fs.FileMode) (atomicfile.File, error) {
+	if flag&os.O_CREATE == 0 {
+		return v.FS.OpenFile(name, flag, perm)
+	}
+	return nil, errors.Join(syscall.ENOSPC, os.Remove(v.path))
+}
+
+// An earlier checkpoint that goes away while one is saved, and is not, is none to go on from.
+func TestAnEarlierCheckpointGoesWhileASaveFails(t *testing.T) {
+	d := NewDir(t.TempDir(), 3)
+	saved(t, d, 1)
+	d.at = d.at.On(func(on atomicfile.FS) atomicfile.FS {
+		return vanishing{on, filepath.Join(d.at.Path(""), "step-1.safetensors")}
+	})
+	var e *SaveError
+	if err := d.Save(little(2), someMeta(2)); !errors.As(err, &e) || !errors.Is(err, syscall.ENOSPC) || e.Last != "" || e.Unknown != nil {
+		t.Errorf("%v", err)
+	}
 }

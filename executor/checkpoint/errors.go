@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"plimsoll/executor/checkpoint/safetensors"
+	"plimsoll/internal/folder"
 )
 
 var (
@@ -25,7 +26,8 @@ var (
 
 // isBad reports whether an error tells of a checkpoint's bytes, not of a system that cannot read them now.
 func isBad(err error) bool {
-	return errors.Is(err, ErrFormat) || errors.Is(err, ErrDamaged) || errors.Is(err, ErrIncomplete) || errors.Is(err, ErrElsewhere) || errors.Is(err, safetensors.ErrFormat)
+	return errors.Is(err, ErrFormat) || errors.Is(err, ErrDamaged) || errors.Is(err, ErrIncomplete) || errors.Is(err, ErrElsewhere) || errors.Is(err, safetensors.ErrFormat) ||
+		errors.Is(err, folder.ErrForeign)
 }
 
 // ShapeError is a tensor that has another shape in a file than in the model, both as in files.

@@ -156,7 +156,7 @@ func TestHuggingFaceFiles(t *testing.T) {
 				}
 			}
 			path := filepath.Join(t.TempDir(), "final.safetensors")
-			must(t, Export(path, m, Batches{}))
+			must(t, Export(path, m, Batches{}, nil))
 			again := languageModel(t, c.model, small)
 			imported(t, path, again)
 			if name := differs(m, again, inference); name != "" {

@@ -15,6 +15,8 @@ type stored struct {
 	file *safetensors.File // nil: of another process
 	name string
 	info safetensors.Info
+	// channelsLast is true in checkpoints of the first format: rows of a Linear behind an image are in the order H,W,C.
+	channelsLast bool
 }
 
 // counts reports whether a tensor, by its name in the model, is the count of batches of a module, and which one's.
@@ -120,6 +122,7 @@ func unexpected(names map[string]stored, known map[string]bool, kept roles) []st
 func modelNames(files []*safetensors.File) (map[string]stored, error) {
 	names := map[string]stored{}
 	for _, f := range files {
+		old := f.Metadata()["format"] == firstFormat
 		for _, t := range f.Tensors() {
 			if t.Name == sumName {
 				continue
@@ -128,7 +131,7 @@ func modelNames(files []*safetensors.File) (map[string]stored, error) {
 			if twin, ok := names[ours]; ok {
 				return nil, &safetensors.Error{File: f.Name(), Tensor: t.Name, Err: twin.same(f, ours)}
 			}
-			names[ours] = stored{f, t.Name, t}
+			names[ours] = stored{f, t.Name, t, old}
 		}
 	}
 	return names, nil

@@ -16,8 +16,12 @@ import (
 // updatesField is the metadata field that older files do not have.
 const updatesField = "updates"
 
-// Format is the metadata field "format" of a checkpoint.
-const Format = "plimsoll.checkpoint/v1"
+// Format is the metadata field "format" of a checkpoint. firstFormat is that of older ones, which are read too: they differ in the
+// weights of a Linear behind an image alone.
+const (
+	Format      = "plimsoll.checkpoint/v2"
+	firstFormat = "plimsoll.checkpoint/v1"
+)
 
 // Meta is what the next step of a run depends on besides the tensors.
 type Meta struct {
@@ -81,7 +85,7 @@ func (m *Meta) encode() (map[string]string, error) {
 // decodeMeta reads the metadata of a file. Errors: ErrFormat, with field and value.
 func decodeMeta(all map[string]string) (Meta, error) {
 	r := metaReader{left: maps.Clone(all)}
-	if got := r.text("format"); r.err == nil && got != Format {
+	if got := r.text("format"); r.err == nil && got != Format && got != firstFormat {
 		r.fail("format", got, fmt.Sprintf("want %q", Format))
 	}
 	m := Meta{

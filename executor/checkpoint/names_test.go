@@ -293,7 +293,7 @@ func TestTorchvisionFiles(t *testing.T) {
 			compareAll(t, m, c.dict)
 
 			path := filepath.Join(t.TempDir(), "final.safetensors")
-			must(t, Export(path, m, Batches{Before: seen, Since: 77}))
+			must(t, Export(path, m, Batches{Before: seen, Since: 77}, nil))
 			f, err := safetensors.Open(path)
 			must(t, err)
 			defer func() { must(t, f.Close()) }()

@@ -6,14 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"plimsoll/executor/checkpoint/safetensors"
-	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/folder"
 )
 
 // publishedName is the file, beside shards, with a Published.
@@ -38,7 +36,7 @@ func (p *Published) Lacks(sums []string) error {
 	var all []string
 	for k, s := range p.Shards {
 		if !slices.Contains(sums, s.SHA256) {
-			all = append(all, fmt.Sprintf("%s, which %s has saved", shardPath("", k), s.By))
+			all = append(all, fmt.Sprintf("%s, which %s has saved", shardFile(k), s.By))
 		}
 	}
 	if len(all) == 0 {
@@ -61,21 +59,21 @@ func (d *Dir) Held() (all []Held, err error) {
 		return nil, err
 	}
 	for _, step := range steps {
-		if sum, err := sumOf(d.Path(step)); err == nil {
+		if sum, err := sumOf(in(d.at, fileName(step))); err == nil {
 			all = append(all, Held{Published{step, []Saved{{SHA256: sum}}}, []string{sum}})
 		}
-		if folder := d.Folder(step); isFolder(folder) {
-			all = append(all, heldIn(folder, step))
+		if d.at.HasDir(folderName(step)) {
+			all = append(all, heldIn(d.shards(step), step))
 		}
 	}
 	return all, nil
 }
 
-func heldIn(folder string, step int64) Held {
-	h := Held{Published: Published{Step: step}, Sums: sumsIn(folder)}
-	if p, err := readPublished(folder); err == nil && p.Step == step {
+func heldIn(at *folder.Dir, step int64) Held {
+	h := Held{Published: Published{Step: step}, Sums: sumsIn(at)}
+	if p, err := readPublished(at); err == nil && p.Step == step {
 		h.Published = *p
-	} else if haveShards(folder) {
+	} else if haveShards(at) {
 		for _, sum := range h.Sums {
 			h.Shards = append(h.Shards, Saved{SHA256: sum})
 		}
@@ -84,27 +82,26 @@ func heldIn(folder string, step int64) Held {
 }
 
 // sumsIn returns the checksums of the shards in a folder that can be read.
-func sumsIn(folder string) (all []string) {
-	for _, path := range shardPaths(folder) {
-		if sum, err := sumOf(path); err == nil {
+func sumsIn(at *folder.Dir) (all []string) {
+	for _, f := range shardFiles(at) {
+		if sum, err := sumOf(in(f.Dir, f.Name)); err == nil {
 			all = append(all, sum)
 		}
 	}
 	return all
 }
 
-// shardPaths lists the shards in a folder, in order.
-func shardPaths(folder string) (all []string) {
-	numbers, _ := shardNumbers(folder) // of a folder that cannot be read: none
+// shardFiles lists the shards in a folder, in order.
+func shardFiles(at *folder.Dir) (all []folder.File) {
+	numbers, _ := shardNumbers(at) // of a folder that cannot be read: none
 	for _, k := range numbers {
-		all = append(all, shardPath(folder, k))
+		all = append(all, folder.File{Dir: at, Name: shardFile(k)})
 	}
 	return all
 }
 
 // sumOf returns the checksum that a file ends with, in hexadecimal digits.
-func sumOf(path string) (string, error) {
-	f, err := safetensors.Open(path)
+func sumOf(f *safetensors.File, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
@@ -112,14 +109,14 @@ func sumOf(path string) (string, error) {
 	return hex.EncodeToString(sum), errors.Join(err, f.Close())
 }
 
-func readPublished(folder string) (*Published, error) {
-	text, err := os.ReadFile(filepath.Join(folder, publishedName))
+func readPublished(at *folder.Dir) (*Published, error) {
+	text, err := at.ReadFile(publishedName)
 	if err != nil {
 		return nil, err
 	}
 	p := &Published{}
 	if err := json.Unmarshal(text, p); err != nil || len(p.Shards) == 0 {
-		return nil, errors.Join(fmt.Errorf("%w: %s in %s", ErrFormat, publishedName, folder), err)
+		return nil, errors.Join(fmt.Errorf("%w: %s in %s", ErrFormat, publishedName, at.Path("")), err)
 	}
 	return p, nil
 }
@@ -127,17 +124,12 @@ func readPublished(folder string) (*Published, error) {
 // publish says on this process's disk that a checkpoint is complete, and removes older ones there. Of processes with one folder the
 // first one does that.
 func (s *Shards) publish() error {
-	folder := s.dir.Folder(s.meta.Step)
-	if s.follows && haveShards(folder) {
+	at := s.dir.shards(s.meta.Step)
+	if s.follows && haveShards(at) {
 		return nil
 	}
-	err := atomicfile.Write(s.dir.fs, filepath.Join(folder, publishedName), func(w io.Writer) error {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(Published{s.meta.Step, s.saved})
-	})
-	if err != nil {
-		return s.dir.unsaved(folder, s.before, s.hidden, err)
+	if err := at.WriteJSON(publishedName, Published{s.meta.Step, s.saved}); err != nil {
+		return s.unsaved(err)
 	}
 	return s.dir.prune(s.meta.Step)
 }
@@ -145,12 +137,12 @@ func (s *Shards) publish() error {
 // Part opens and verifies what this folder has of a checkpoint. bad says what is wrong with files that are not used.
 func (d *Dir) Part(p *Published) (c *Checkpoint, bad []error) {
 	c = &Checkpoint{name: d.Folder(p.Step)}
-	for _, path := range append(shardPaths(c.name), d.Path(p.Step)) {
-		sum, err := sumOf(path)
+	for _, f := range append(shardFiles(d.shards(p.Step)), folder.File{Dir: d.at, Name: fileName(p.Step)}) {
+		sum, err := sumOf(in(f.Dir, f.Name))
 		if err != nil || !slices.ContainsFunc(p.Shards, func(s Saved) bool { return s.SHA256 == sum }) {
 			continue
 		}
-		one, err := openFile(path)
+		one, err := openFile(in(f.Dir, f.Name))
 		if err != nil {
 			bad = append(bad, err)
 			continue

@@ -145,7 +145,7 @@ func TestExportedModelPredictsTheSame(t *testing.T) {
 	trained := newRun(t, kernels.SGD{}, arena, storeAll, nil)
 	trained.steps(0, 3)
 	path := filepath.Join(t.TempDir(), "final.safetensors")
-	must(t, Export(path, trained, Batches{}))
+	must(t, Export(path, trained, Batches{}, nil))
 	fresh := newRun(t, kernels.SGD{}, arena, storeAll, nil)
 	predict := func(r run) []float32 {
 		images, err := r.Images()

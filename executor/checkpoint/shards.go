@@ -6,15 +6,13 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"sync"
 
 	"plimsoll/executor/checkpoint/safetensors"
-	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/folder"
 )
 
 // Metadata fields of a shard: its number from 0, and how many there are. The other fields are those of the checkpoint, the
@@ -26,9 +24,7 @@ const (
 
 var shardName = regexp.MustCompile(`^stage-(0|[1-9][0-9]{0,8})\.safetensors$`)
 
-func shardPath(folder string, k int) string {
-	return filepath.Join(folder, fmt.Sprintf("stage-%d.safetensors", k))
-}
+func shardFile(k int) string { return fmt.Sprintf("stage-%d.safetensors", k) }
 
 // Shards is a checkpoint that is saved in parts, each by whoever has it, at the same time and in any order. Nobody waits
 // for another, and nothing says that the checkpoint is complete but its shards, which readers count; on disks of several processes
@@ -45,6 +41,7 @@ type Shards struct {
 	unready error
 
 	mu      sync.Mutex
+	wrote   []int // shards, by this process
 	left    int
 	saved   []Saved // by number
 	failure error
@@ -66,10 +63,28 @@ func (d *Dir) SharedShards(m Meta, of int, first bool) *Shards {
 
 // Save writes shard k, once for each from 0, and makes it durable. With the last one the result is known: then it removes
 // checkpoints of earlier steps beyond the number that is kept. Errors, of the last one: *SaveError when not all shards are
-// saved, and every earlier checkpoint is untouched; ErrNotRemoved.
+// saved, which removes the others, and every earlier checkpoint is untouched; ErrNotRemoved.
 func (s *Shards) Save(k int, from Source) (last bool, err error) {
 	sum, err := s.Write(k, from)
-	return s.Written(k, Saved{SHA256: sum}, err)
+	last, err = s.Written(k, Saved{SHA256: sum}, err)
+	return last, s.Discard(err)
+}
+
+// Discard removes the shards that this process has written when err, which it returns, says that the checkpoint is not saved: they
+// are of no use, and the next checkpoint needs their room.
+func (s *Shards) Discard(err error) error {
+	if s == nil || !errors.As(err, new(*SaveError)) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.dir.shards(s.meta.Step)
+	for _, k := range s.wrote {
+		err = errors.Join(err, at.Remove(shardFile(k)))
+	}
+	s.wrote = nil
+	_ = s.dir.at.Remove(folderName(s.meta.Step)) // which only an empty folder lets happen
+	return err
 }
 
 // Write writes shard k and makes it durable. It returns its checksum.
@@ -78,11 +93,14 @@ func (s *Shards) Write(k int, from Source) (sum string, err error) {
 	if s.unready != nil {
 		return "", s.unready
 	}
-	path := shardPath(s.dir.Folder(s.meta.Step), k)
-	if err := atomicfile.Write(s.dir.fs, path, func(w io.Writer) error { return encodeShard(w, from, s.meta, k, s.of) }); err != nil {
+	s.mu.Lock()
+	s.wrote = append(s.wrote, k)
+	s.mu.Unlock()
+	at := s.dir.shards(s.meta.Step)
+	if err := at.Write(shardFile(k), func(w io.Writer) error { return encodeShard(w, from, s.meta, k, s.of) }); err != nil {
 		return "", err
 	}
-	return sumOf(path)
+	return sumOf(in(at, shardFile(k)))
 }
 
 // Written counts shard k, which was written, or not. Returns and errors are those of Save.
@@ -98,11 +116,16 @@ func (s *Shards) Written(k int, as Saved, err error) (last bool, _ error) {
 	case s.left > 0:
 		return false, nil
 	case s.failure != nil:
-		return true, s.dir.unsaved(s.dir.Folder(s.meta.Step), s.before, s.hidden, s.failure)
+		return true, s.unsaved(s.failure)
 	case s.shared:
 		return true, s.publish()
 	}
 	return true, s.dir.prune(s.meta.Step)
+}
+
+// unsaved says that the checkpoint is not saved.
+func (s *Shards) unsaved(err error) *SaveError {
+	return s.dir.unsaved(s.dir.Folder(s.meta.Step), s.before, s.hidden, err)
 }
 
 // encodeShard writes one of so many shards.
@@ -136,35 +159,33 @@ func (d *Dir) prepareShards(step int64, shared bool) error {
 	if err := d.prepare(); err != nil {
 		return err
 	}
-	folder := d.Folder(step)
-	err := os.Mkdir(folder, 0o777)
+	at := d.shards(step)
+	err := at.New()
 	switch {
-	case err == nil:
-		return atomicfile.SyncDir(d.fs, d.path)
 	case errors.Is(err, fs.ErrExist) && shared:
 		return nil
 	case errors.Is(err, fs.ErrExist):
-		return errors.Join(d.empty(folder), atomicfile.SyncDir(d.fs, folder))
+		return errors.Join(empty(at), at.Sync())
 	}
 	return err
 }
 
 // empty removes the shards in a folder, whole or unfinished.
-func (d *Dir) empty(folder string) error {
-	err := unlessGone(atomicfile.Tidy(d.fs, folder))
-	entries, failure := os.ReadDir(folder)
+func empty(at *folder.Dir) error {
+	err := unlessGone(at.Tidy())
+	entries, failure := at.List()
 	err = errors.Join(err, unlessGone(failure))
 	for _, e := range entries {
 		if shardName.MatchString(e.Name()) || e.Name() == publishedName {
-			err = errors.Join(err, unlessGone(d.fs.Remove(filepath.Join(folder, e.Name()))))
+			err = errors.Join(err, at.Remove(e.Name()))
 		}
 	}
 	return err
 }
 
 // shardNumbers lists the shards in a folder, in order.
-func shardNumbers(folder string) (all []int, err error) {
-	entries, err := os.ReadDir(folder)
+func shardNumbers(at *folder.Dir) (all []int, err error) {
+	entries, err := at.List()
 	if err != nil {
 		return nil, err
 	}
@@ -182,12 +203,12 @@ func shardNumbers(folder string) (all []int, err error) {
 }
 
 // haveShards reports whether a folder has as many shards as its first one says.
-func haveShards(folder string) bool {
-	numbers, err := shardNumbers(folder)
+func haveShards(at *folder.Dir) bool {
+	numbers, err := shardNumbers(at)
 	if err != nil || len(numbers) == 0 {
 		return false
 	}
-	f, err := safetensors.Open(shardPath(folder, numbers[0]))
+	f, err := in(at, shardFile(numbers[0]))
 	if err != nil {
 		return false
 	}
@@ -196,12 +217,12 @@ func haveShards(folder string) bool {
 }
 
 // openShards opens and verifies all shards in a folder.
-func openShards(folder string) (c *Checkpoint, err error) {
-	numbers, err := shardNumbers(folder)
+func openShards(at *folder.Dir) (c *Checkpoint, err error) {
+	numbers, err := shardNumbers(at)
 	if err != nil {
 		return nil, err
 	}
-	c = &Checkpoint{name: folder}
+	c = &Checkpoint{name: at.Path("")}
 	defer func() {
 		if err != nil {
 			c, err = nil, errors.Join(err, c.Close())
@@ -209,16 +230,16 @@ func openShards(folder string) (c *Checkpoint, err error) {
 	}()
 	of := 0
 	for _, k := range numbers {
-		if of, err = c.addShard(k); err != nil {
+		if of, err = c.addShard(at, k); err != nil {
 			return c, err
 		}
 	}
-	return c, complete(folder, numbers, of)
+	return c, complete(at, numbers, of)
 }
 
 // addShard opens and verifies a shard, and compares it with the first one. It returns how many shards there are.
-func (c *Checkpoint) addShard(k int) (of int, err error) {
-	one, err := openFile(shardPath(c.name, k))
+func (c *Checkpoint) addShard(at *folder.Dir, k int) (of int, err error) {
+	one, err := openFile(in(at, shardFile(k)))
 	if err != nil {
 		return 0, err
 	}
@@ -257,15 +278,16 @@ func together(first, other *safetensors.File) error {
 }
 
 // complete reports, with ErrIncomplete, or ErrElsewhere of a checkpoint that was complete, which of so many shards are missing.
-func complete(folder string, numbers []int, of int) error {
+func complete(at *folder.Dir, numbers []int, of int) error {
+	folder := at.Path("")
 	var missing []string
 	for k := range of {
 		if _, found := slices.BinarySearch(numbers, k); !found {
-			missing = append(missing, fmt.Sprintf("stage-%d.safetensors", k))
+			missing = append(missing, shardFile(k))
 		}
 	}
-	if p, err := readPublished(folder); err == nil && len(missing) > 0 {
-		if lacks := p.Lacks(sumsIn(folder)); lacks != nil {
+	if p, err := readPublished(at); err == nil && len(missing) > 0 {
+		if lacks := p.Lacks(sumsIn(at)); lacks != nil {
 			return fmt.Errorf("%s: %w", folder, lacks)
 		}
 	}

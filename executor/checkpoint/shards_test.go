@@ -18,6 +18,7 @@ import (
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint/safetensors"
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/folder"
 )
 
 // portion is some of a model's tensors.
@@ -76,7 +77,7 @@ func sharded(t testing.TB, d *Dir, step int64, of int) (result error) {
 func wantTree(t testing.TB, d *Dir, names ...string) {
 	t.Helper()
 	var got []string
-	must(t, fs.WalkDir(os.DirFS(d.path), ".", func(path string, e fs.DirEntry, err error) error {
+	must(t, fs.WalkDir(os.DirFS(d.at.Path("")), ".", func(path string, e fs.DirEntry, err error) error {
 		if err == nil && path != "." && !e.IsDir() {
 			got = append(got, path)
 		}
@@ -297,7 +298,7 @@ func inTurn(d *Dir, step int64, of int) (err error) {
 // dying is a file system on which an operation fails, and every one after it: nothing is cleaned up, as by a process that is
 // killed. A write is cut in its middle.
 type dying struct {
-	atomicfile.OS
+	atomicfile.FS
 	left int
 }
 
@@ -309,11 +310,16 @@ func (f *dying) dead() bool {
 	return f.left < 0
 }
 
+func (f *dying) over(on atomicfile.FS) atomicfile.FS {
+	f.FS = on
+	return f
+}
+
 func (f *dying) OpenFile(name string, flag int, perm fs.FileMode) (atomicfile.File, error) {
-	if f.dead() {
+	if flag != os.O_RDONLY && f.dead() {
 		return nil, errDead
 	}
-	file, err := f.OS.OpenFile(name, flag, perm)
+	file, err := f.FS.OpenFile(name, flag, perm)
 	return &dyingFile{file, f}, err
 }
 
@@ -321,14 +327,14 @@ func (f *dying) Rename(from, to string) error {
 	if f.dead() {
 		return errDead
 	}
-	return f.OS.Rename(from, to)
+	return f.FS.Rename(from, to)
 }
 
 func (f *dying) Remove(name string) error {
 	if f.dead() {
 		return errDead
 	}
-	return f.OS.Remove(name)
+	return f.FS.Remove(name)
 }
 
 type dyingFile struct {
@@ -361,9 +367,9 @@ func TestKilledAtEveryOperation(t *testing.T) {
 			must(t, inTurn(d, 1, 3))
 			must(t, inTurn(d, 2, 2))
 			on := &dying{left: ops}
-			d.fs = on
+			d.at = d.at.On(on.over)
 			err := inTurn(d, 3, 3)
-			d.fs = atomicfile.OS{}
+			d.at = folder.At(d.at.Path(""))
 			c, bad, failure := d.Latest()
 			must(t, failure)
 			into := little(99)
@@ -405,12 +411,12 @@ func TestAShardThatIsNotSaved(t *testing.T) {
 	for _, f := range []faulty{{open: syscall.EROFS}, {write: syscall.ENOSPC, room: 100}, {sync: syscall.EIO}, {rename: syscall.EIO}, {syncDir: syscall.EIO}} {
 		d := NewDir(t.TempDir(), 1)
 		must(t, sharded(t, d, 1, 3))
-		d.fs = &f
+		d.at = d.at.On(f.over)
 		err := inTurn(d, 2, 3)
 		if e := (*SaveError)(nil); !errors.As(err, &e) || e.Last != d.Folder(1) || e.Path != d.Folder(2) {
 			t.Errorf("%v", err)
 		}
-		d.fs = atomicfile.OS{}
+		d.at = folder.At(d.at.Path(""))
 		wantLatestOf(t, d, 1, 2)
 		must(t, sharded(t, d, 3, 2))
 		wantTree(t, d, shardNames(3, 2)...)
@@ -421,7 +427,7 @@ func TestAShardThatIsNotSaved(t *testing.T) {
 	}
 	d := NewDir(t.TempDir(), 1)
 	must(t, sharded(t, d, 1, 2))
-	d.fs = &faulty{remove: syscall.EPERM}
+	d.at = d.at.On((&faulty{remove: syscall.EPERM}).over)
 	if err := sharded(t, d, 2, 2); !errors.Is(err, ErrNotRemoved) || errors.As(err, new(*SaveError)) {
 		t.Errorf("a removal that fails: %v", err)
 	}
@@ -456,11 +462,28 @@ func TestBothForms(t *testing.T) {
 	wantLatest(t, d, 1, 1)
 	saved(t, d, 2)
 	wantLatest(t, d, 2, 0)
-	if _, bad, _ := NewDir(filepath.Join(d.path, "step-2"), 1).Latest(); len(bad) > 0 {
+	if _, bad, _ := NewDir(filepath.Join(d.at.Path(""), "step-2"), 1).Latest(); len(bad) > 0 {
 		t.Errorf("%v", bad)
 	}
 	var missing *safetensors.Error
-	if _, err := Import(filepath.Join(d.path, "none"), little(1)); errors.As(err, &missing) || !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Import(filepath.Join(d.at.Path(""), "none"), little(1)); errors.As(err, &missing) || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
+	}
+}
+
+func shardPath(folder string, k int) string { return filepath.Join(folder, shardFile(k)) }
+
+// Shards of a checkpoint that is not saved give their room back at once.
+func TestShardsThatFailLeaveNothing(t *testing.T) {
+	d := NewDir(t.TempDir(), 3)
+	saved(t, d, 1)
+	one := len(encode(t, split(little(2), 3, 2)[0], someMeta(2)))
+	d.at = d.at.On((&faulty{write: syscall.ENOSPC, room: one * 3 / 2}).over)
+	if err := inTurn(d, 2, 3); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("%v", err)
+	}
+	wantTree(t, d, "step-1.safetensors")
+	if d.at.Has("step-2") {
+		t.Error("the folder of the shards stays")
 	}
 }

@@ -30,6 +30,7 @@ type part struct {
 	from, to      int // the elements
 	n             int // matrices of so many rows and columns in memory, which the file has transposed; 0: it has them as they are
 	rows, columns int
+	image         bool // each matrix is a row of a Linear that reads an image
 }
 
 // parts returns what files have of a tensor. The tensors with four axes are those of convolutions: O,KH,KW,I in memory,
@@ -49,8 +50,11 @@ func parts(t executor.Tensor) (all []part) {
 	row, at := int(t.Desc.Elements())/s[0], 0
 	for _, x := range t.Parts {
 		p := part{name: prefix + x.Name, shape: append([]int{x.Rows}, s[1:]...), from: at, to: at + x.Rows*row}
-		if x.Transposed {
+		switch {
+		case x.Transposed:
 			p.shape, p.n, p.rows, p.columns = []int{row, x.Rows}, 1, x.Rows, row
+		case x.Area > 0:
+			p.n, p.rows, p.columns, p.image = x.Rows, x.Area, row/x.Area, true
 		}
 		all, at = append(all, p), p.to
 	}
@@ -125,6 +129,9 @@ func (c *copier) read(names map[string]stored, t executor.Tensor) ([]float32, er
 	model := c.fit(t)
 	for _, p := range parts(t) {
 		from, file := names[p.name], model[p.from:p.to]
+		if p.image && from.channelsLast {
+			p.n = 0
+		}
 		if p.n > 0 {
 			file = room(&c.file, p.to-p.from)
 		}

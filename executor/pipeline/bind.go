@@ -164,13 +164,10 @@ func (b *binder) update(s *localStage, slot, sum int) (prepared, error) {
 					Elements: p.bytes / kernels.Float32.Size(), Scalars: s.scalars[sum], Workspace: s.workspace, Earlier: l.earlier,
 					Param: s.weights[slot].Part(at+p.behind, p.bytes), Grad: s.grads[sum].Part(at+p.behind, p.bytes),
 				}
-				if s.shard == nil {
-					o.Matrix = q.Matrix
-				}
-				for k := range kernels.StatesOf(b.optimizer, o.Matrix) {
+				for k := range kernels.StatesOf(b.optimizer, q.Matrix) {
 					o.States = append(o.States, s.state(k, l, q, p))
 				}
-				all = append(all, o)
+				all = append(all, q.Updates(b.optimizer, o)...)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -11,12 +12,15 @@ import (
 	"plimsoll/runtime"
 )
 
-// deferral is a stage's part of deferred batch normalization (torchgpipe): the running statistics move once for each step,
-// by those of the whole minibatch. Until then the statistics of each microbatch wait in rows of their own (kernels.Moments),
-// behind the gradients: a replica leaves the rows of microbatches that it does not see as they are, so the sum of the
-// gradients brings those of all microbatches to all replicas.
+// deferral keeps the statistics of a step's microbatches until the step ends. Until then the statistics of each microbatch wait in rows
+// of their own (kernels.Moments), behind the gradients: a replica leaves the rows of microbatches that it does not see as they are, so the
+// sum of the gradients brings those of all microbatches together.
+//
+// Deferred batch normalization (torchgpipe) moves the running statistics once, by those of the whole minibatch. Otherwise stages with
+// replicas move them by those of each microbatch in turn, as one device does.
 type deferral struct {
 	microbatches int          // of a step; 0: nothing is deferred
+	inTurn       bool         // a move for each microbatch
 	rows         runtime.Span // microbatches times as much as the buffers, in their order
 	moves        []prepared
 }
@@ -31,11 +35,18 @@ func (e *Executor) checkDeferral() error {
 }
 
 // deferred returns the deferral of a stage, without memory.
-func (e *Executor) deferred() (f deferral) {
-	if e.opt.DeferredBatchNorm {
+func (e *Executor) deferred(s int) (f deferral) {
+	f.inTurn = !e.opt.DeferredBatchNorm
+	if e.opt.DeferredBatchNorm || e.order.plan.IsFlush() && len(e.order.hosts(s)) > 1 {
 		f.microbatches = e.order.repeats
 	}
 	return f
+}
+
+// laterBytes returns what the rows of a stage take.
+func (e *Executor) laterBytes(s int) int64 {
+	st, f := e.order.plan.Stages[s], e.deferred(s)
+	return f.bytes(bufferBytes(e.Model.Layers[st.First-1 : st.Last]))
 }
 
 // bytes returns what the rows of so many bytes of buffers take.
@@ -104,17 +115,48 @@ func (b *binder) moves(s *localStage) ([]prepared, error) {
 				params[k] = s.resolve(o, &frame{}, ref)
 			}
 			m, rows := s.moments(step.Call, kernels.Operands{Params: params})
-			at := kernels.MomentsOperands{Moments: rows, Mean: params[2], Variance: params[3]}
-			launch, err := b.lib.PrepareMoments(m, at)
-			if err != nil {
-				return nil, fmt.Errorf("statistics of layer %d, op %s: %w", o.layer, step.Name, err)
+			for _, at := range s.deferred.turns(&m, kernels.MomentsOperands{Moments: rows, Mean: params[2], Variance: params[3]}) {
+				launch, err := b.lib.PrepareMoments(m, at)
+				if err != nil {
+					return nil, fmt.Errorf("statistics of layer %d, op %s: %w", o.layer, step.Name, err)
+				}
+				list = append(list, prepared{launch, hazard.Uses(b.device, at.Uses(m))})
 			}
-			list = append(list, prepared{launch, hazard.Uses(b.device, at.Uses(m))})
 		}
 	}
 	s.deferred.moves = list
 	return list, nil
 }
+
+// turns returns the operands of each move of a BatchNorm, and makes m what each move takes.
+func (f *deferral) turns(m *kernels.Moments, whole kernels.MomentsOperands) (all []kernels.MomentsOperands) {
+	if !f.inTurn {
+		return []kernels.MomentsOperands{whole}
+	}
+	m.Batches = 1
+	for k := range int64(f.microbatches) {
+		one := whole
+		one.Moments = whole.Moments.Part(k*m.Bytes(), m.Bytes())
+		all = append(all, one)
+	}
+	return all
+}
+
+// moveStatistics moves the running statistics of a stage at the end of a step. Where the step's gradients are divided among replicas,
+// the last one has the statistics of all microbatches, and the others get what it has.
+func (d *driver) moveStatistics(ctx context.Context, t *localStage) error {
+	moves, err := d.binder.moves(t)
+	if err != nil {
+		return err
+	}
+	if err := d.launch(moves); err != nil || !t.divided() {
+		return err
+	}
+	return d.share(ctx, t)
+}
+
+// divided reports whether replicas have parts of the sum of the stage's gradients, not all of it.
+func (s *localStage) divided() bool { return s.sums != nil && s.sums.divided() }
 
 // freshen makes the rows what they are between steps.
 func (e *Executor) freshen() error {

@@ -77,9 +77,13 @@ func (e *Executor) newReducers() {
 		for l := st.First; l <= st.Last; l++ {
 			bytes += kernels.Align(e.Layers[l-1].GradBytes)
 		}
-		later := e.deferred()
-		bytes += later.bytes(bufferBytes(e.Model.Layers[st.First-1 : st.Last]))
-		r := newReducer(s, e.order.hosts(s), bytes, e.order.sums[s] != nil || e.collectives[s] != nil)
+		bytes += e.laterBytes(s)
+		hosts, sums := e.order.hosts(s), e.order.sums[s]
+		source := hosts[0]
+		if sums != nil && sums.divided() {
+			source = sums.owner(lastPlace(e.bucketPlaces(s)))
+		}
+		r := newReducer(s, hosts, source, bytes, sums != nil || e.collectives[s] != nil)
 		e.reducers = append(e.reducers, r)
 		e.channels = append(e.channels, r.channels()...)
 	}
@@ -94,7 +98,7 @@ func (e *Executor) layDevice(costs Costs, k *clock, device int) error {
 		if !slices.Contains(e.order.on[s], device) {
 			continue
 		}
-		t := &localStage{deferred: e.deferred(), discrepancy: e.discrepancies[s], stage: s, device: device, spec: st, in: map[int]*channel{}, out: map[int]*channel{}, back: map[int]*channel{}, away: map[int]*channel{}}
+		t := &localStage{deferred: e.deferred(s), discrepancy: e.discrepancies[s], stage: s, device: device, spec: st, in: map[int]*channel{}, out: map[int]*channel{}, back: map[int]*channel{}, away: map[int]*channel{}}
 		if err := t.compile(e.Layers, e.order, e.InputBytes()); err != nil {
 			return err
 		}

@@ -11,33 +11,39 @@ import (
 
 // reducer adds up the gradients of a stage that has several devices, where the plan does not say when (synchronization). The sum goes from replica to replica, in the order of
 // the plan's list of devices, slice by slice, and back from the last one to all: every replica updates its weights with the
-// same bits. BatchNorm's statistics go this way in any case.
+// same bits. BatchNorm's statistics go from one replica to the others where these do not have them: see share.
 type reducer struct {
 	hosts  []int
 	slice  int64      // bytes
 	slices int        // of the gradients of a stage
 	up     []*channel // from replica i to the next one
 	down   []*channel // from the last replica to replica i
-	stats  []*channel // from the first replica to replica i+1: BatchNorm's statistics
+	source int        // the replica whose BatchNorm statistics the others get
+	stats  []*channel // these, to each of the others in turn
 }
 
 // longestSlice bounds the memory of a sum on its way, in bytes.
 const longestSlice = 4 << 20
 
 // newReducer returns the reducer of a stage whose gradients take so many bytes; nil for a stage on one device.
-func newReducer(stage int, hosts []int, bytes int64, planned bool) *reducer {
+func newReducer(stage int, hosts []int, source int, bytes int64, planned bool) *reducer {
 	if len(hosts) < 2 || bytes == 0 {
 		return nil
 	}
-	r := &reducer{hosts: hosts, slice: min(bytes, longestSlice)}
+	r := &reducer{hosts: hosts, source: source, slice: min(bytes, longestSlice)}
 	r.slices = int((bytes + r.slice - 1) / r.slice)
+	for _, to := range hosts {
+		if to != source {
+			l := between("statistics", stage, source, to, 1)
+			l.asked = true
+			r.stats = append(r.stats, l)
+		}
+	}
+	if planned {
+		return r
+	}
 	last := hosts[len(hosts)-1]
 	for i, from := range hosts[:len(hosts)-1] {
-		r.stats = append(r.stats, between("statistics", stage, hosts[0], hosts[i+1], 1))
-		r.stats[i].asked = true
-		if planned {
-			continue
-		}
 		r.up = append(r.up, between("partial gradients", stage, from, hosts[i+1], 2))
 		r.down = append(r.down, between("gradients", stage, last, from, 1))
 		r.up[i].bytes, r.down[i].bytes, r.down[i].asked = r.slice, bytes, true
@@ -61,10 +67,10 @@ func (r *reducer) layOut(t *localStage, g *allocator) {
 	if r == nil {
 		return
 	}
-	i := slices.Index(r.hosts, t.device)
-	if i > 0 {
-		r.stats[i-1].blocks[0] = t.buffers
+	if l := r.statisticsTo(t.device); l != nil {
+		l.blocks[0] = t.buffers
 	}
+	i := slices.Index(r.hosts, t.device)
 	if len(r.up) == 0 {
 		return
 	}
@@ -77,8 +83,17 @@ func (r *reducer) layOut(t *localStage, g *allocator) {
 	}
 }
 
-// reduce makes the gradients in a slot of a stage the sum of those of all replicas, and the statistics those of the first
-// replica, as PyTorch's DistributedDataParallel does.
+// statisticsTo returns the channel by which a replica gets statistics; nil: it has them.
+func (r *reducer) statisticsTo(device int) *channel {
+	for _, l := range r.stats {
+		if l.to == device {
+			return l
+		}
+	}
+	return nil
+}
+
+// reduce makes the gradients in a slot of a stage the sum of those of all replicas.
 func (d *driver) reduce(ctx context.Context, t *localStage, minibatch, slot int) error {
 	r := d.e.reducers[t.stage]
 	if r == nil {
@@ -86,16 +101,10 @@ func (d *driver) reduce(ctx context.Context, t *localStage, minibatch, slot int)
 	}
 	i, last, grads := slices.Index(r.hosts, d.device), len(r.hosts)-1, t.grads[slot]
 	if t.sums != nil {
-		if err := d.collect(ctx, t, minibatch, slot); err != nil {
-			return err
-		}
-		return d.shareStep(ctx, t)
+		return d.collect(ctx, t, minibatch, slot)
 	}
 	if d.e.collectives[t.stage] != nil {
-		if err := d.sumAll(ctx, t, slot); err != nil {
-			return err
-		}
-		return d.shareStep(ctx, t)
+		return d.sumAll(ctx, t, slot)
 	}
 	for k := range r.slices {
 		at := grads.Part(int64(k)*r.slice, min(r.slice, grads.Bytes-int64(k)*r.slice))
@@ -104,22 +113,10 @@ func (d *driver) reduce(ctx context.Context, t *localStage, minibatch, slot int)
 		}
 	}
 	t.rounds++
-	if err := d.shareStep(ctx, t); err != nil {
-		return err
-	}
 	if i < last {
 		return d.receive(ctx, r.down[i], slot, t.rounds)
 	}
 	return d.tellAll(ctx, t, r.down, t.rounds, grads)
-}
-
-// shareStep is share at the end of a step with a flush, where replicas wait for each other in any case. Without one they would have to
-// run in step for what no task reads: their statistics become the first one's where a segment ends.
-func (d *driver) shareStep(ctx context.Context, t *localStage) error {
-	if !d.e.order.plan.IsFlush() {
-		return nil
-	}
-	return d.share(ctx, t)
 }
 
 // pass adds a slice to what arrives from the replica before, and sends it on to the next one.
@@ -150,15 +147,17 @@ func (d *driver) pass(ctx context.Context, t *localStage, r *reducer, i, number 
 	return d.send(ctx, r.up[i], nil, number, t.summed, at)
 }
 
-// share sends the statistics of the first replica to the others, behind what they have issued so far.
+// share sends the statistics of one replica to the others, behind what they have issued so far. Without a flush replicas would have to
+// run in step for statistics that no task reads: theirs become the first one's where a segment ends, as PyTorch's
+// DistributedDataParallel has it.
 func (d *driver) share(ctx context.Context, t *localStage) error {
 	r := d.e.reducers[t.stage]
 	if r == nil || t.buffers.Bytes == 0 {
 		return nil
 	}
 	t.shared++
-	if i := slices.Index(r.hosts, d.device); i > 0 {
-		return d.receive(ctx, r.stats[i-1], 0, t.shared)
+	if l := r.statisticsTo(d.device); l != nil {
+		return d.receive(ctx, l, 0, t.shared)
 	}
 	return d.tellAll(ctx, t, r.stats, t.shared, t.buffers)
 }

@@ -63,7 +63,8 @@ func (e *Executor) newSynchronizations(c *chain.Chain, k *clock) {
 	}
 }
 
-// bucketPlaces returns where the buckets of a stage lie in a sum of its gradients. The last one takes what else replicas add up.
+// bucketPlaces returns where the buckets of a stage lie in a sum of its gradients. The last one with gradients takes the statistics behind
+// them, too.
 func (e *Executor) bucketPlaces(s int) (places []runtime.Span) {
 	st, at := e.order.plan.Stages[s], int64(0)
 	var begins []int64
@@ -74,13 +75,20 @@ func (e *Executor) bucketPlaces(s int) (places []runtime.Span) {
 	begins = append(begins, at)
 	for _, b := range e.order.sums[s].buckets {
 		from, to := begins[b.first-st.First], begins[b.last+1-st.First]
-		if to == at {
-			later := e.deferred()
-			to += later.bytes(bufferBytes(e.Model.Layers[st.First-1 : st.Last]))
-		}
 		places = append(places, e.cut(s, b, runtime.Span{Offset: from, Bytes: to - from}, begins))
 	}
+	places[lastPlace(places)].Bytes += e.laterBytes(s)
 	return places
+}
+
+// lastPlace returns which of some places ends last, and is not empty.
+func lastPlace(places []runtime.Span) (last int) {
+	for i, p := range places {
+		if p.Bytes > 0 && p.End() >= places[last].End() {
+			last = i
+		}
+	}
+	return last
 }
 
 // mostReduces returns how many blocks a device has for the sums of another one: two, so that one is added up while the next one comes, or

@@ -24,6 +24,11 @@ func (d *driver) update(ctx context.Context, t *localStage) error {
 	if err := d.reduce(ctx, t, last, m.sum); err != nil {
 		return err
 	}
+	if !t.divided() {
+		if err := d.moveStatistics(ctx, t); err != nil {
+			return err
+		}
+	}
 	if d.guard == nil {
 		return d.apply(t, m)
 	}
@@ -60,11 +65,7 @@ func (d *driver) apply(t *localStage, m move) error {
 			return err
 		}
 	}
-	moves, err := d.binder.moves(t)
-	if err != nil {
-		return err
-	}
-	return d.launch(moves)
+	return nil
 }
 
 // settle moves the latest weights to slot 0, where every run begins.

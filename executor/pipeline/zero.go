@@ -65,8 +65,9 @@ func (e *Executor) shardOf(s, device int) *shard {
 		return nil
 	}
 	h := &shard{}
+	weights := e.weightBytes(s)
 	for b, p := range e.bucketPlaces(s) {
-		if x.owner(b) == device && p.Bytes > 0 {
+		if p = within(p, weights); x.owner(b) == device && p.Bytes > 0 {
 			h.places = append(h.places, p)
 		}
 	}
@@ -76,6 +77,20 @@ func (e *Executor) shardOf(s, device int) *shard {
 		h.bytes += p.Bytes
 	}
 	return h
+}
+
+// weightBytes returns the bytes of a copy of a stage's weights.
+func (e *Executor) weightBytes(s int) (bytes int64) {
+	for _, p := range e.Layers[e.order.plan.Stages[s].First-1 : e.order.plan.Stages[s].Last] {
+		bytes += kernels.Align(p.GradBytes)
+	}
+	return bytes
+}
+
+// within returns the part of a place, which begins there, that lies in the first bytes.
+func within(p runtime.Span, bytes int64) runtime.Span {
+	p.Bytes = max(0, min(p.Bytes, bytes-p.Offset))
+	return p
 }
 
 // divided reports whether buckets are parts, which have owners.
@@ -131,8 +146,6 @@ func (e *Executor) checkShards() error {
 		}
 		_, muon := e.Optimizer.(kernels.Muon)
 		switch apart := slices.ContainsFunc(x.line, func(d int) bool { return e.parted(d, x.line[0]) }); {
-		case e.opt.DeferredBatchNorm:
-			return fmt.Errorf("%w: deferred batch normalization adds up statistics with all gradients, and with \"zero\" of %d replicas of stage %d have parts of them: leave one of the two out", ErrPlan, e.order.plan.Zero, s)
 		case muon:
 			return fmt.Errorf("%w: muon updates a matrix as a whole, and with \"zero\" of %d replicas of stage %d have parts of it: leave \"zero\" out, or take adamw", ErrPlan, e.order.plan.Zero, s)
 		case apart && e.opt.Save != nil:
@@ -389,7 +402,7 @@ func (d *driver) exchange(ctx context.Context, t *localStage, v instance, slot i
 
 // weightsOf returns those of a bucket.
 func (s *localStage) weightsOf(bucket int) runtime.Span {
-	p := s.sums.places[bucket]
+	p := within(s.sums.places[bucket], s.weights[0].Bytes)
 	return s.weights[0].Part(p.Offset, p.Bytes)
 }
 
@@ -427,7 +440,8 @@ func (d *driver) collectOwn(t *localStage, slot int) error {
 	return nil
 }
 
-// complete waits for the new weights of all parts, and until those that were sent have left.
+// complete waits for the new weights of all parts, and until those that were sent have left. Then the rows of statistics have been sent,
+// too, and the running ones move.
 func (d *driver) complete(ctx context.Context, t *localStage, v instance, slot int) error {
 	x := t.sums
 	for b, p := range x.places {
@@ -445,7 +459,10 @@ func (d *driver) complete(ctx context.Context, t *localStage, v instance, slot i
 		}
 		x.whole[slot*len(x.buckets)+b] = nil
 	}
-	return d.waitForLeft(t, slot)
+	if err := d.waitForLeft(t, slot); err != nil {
+		return err
+	}
+	return d.moveStatistics(ctx, t)
 }
 
 // waitForLeft waits until what was gathered has left.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 
 	"plimsoll/models/data"
 )
@@ -87,25 +88,38 @@ func (s *Score) addAll(logits []float32, labels []int32, classes int) {
 	}
 }
 
-// add counts one prediction.
+// add counts one prediction. Logits that are not finite predict nothing.
 func (s *Score) add(logits []float32, label int) {
 	best := argmax(logits)
+	s.Samples++
+	s.Loss += crossEntropy(logits, logits[best], label)
+	if !allFinite(logits) {
+		best = nothing
+	}
 	if best == label {
 		s.Correct++
 	}
 	if s.Either != nil {
 		s.count(best, label)
 	}
-	s.Samples++
-	s.Loss += crossEntropy(logits, logits[best], label)
+}
+
+// nothing is the prediction of logits that predict no class.
+const nothing = -1
+
+// allFinite reports whether no logit is infinite or not a number.
+func allFinite(logits []float32) bool {
+	return !slices.ContainsFunc(logits, func(x float32) bool { return x-x != 0 })
 }
 
 // count counts a pixel.
 func (s *Score) count(predicted, label int) {
 	s.Either[label]++
-	if predicted == label {
+	switch predicted {
+	case label:
 		s.Both[label]++
-	} else {
+	case nothing:
+	default:
 		s.Either[predicted]++
 	}
 }

@@ -14,28 +14,31 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// Fit is what a model's graph alone says about memory: nothing is measured, and no step runs.
+// Fit holds the memory that a model needs by its graph alone: nothing is measured, and no step runs.
 type Fit struct {
-	Model         string    `json:"model"`
-	Batch         int       `json:"batch"`
-	Image         int       `json:"image"`
+	Model string `json:"model"`
+	Batch int    `json:"batch"`
+	models.SampleSize
 	Layers        int       `json:"layers"` // with the loss
 	Parameters    int64     `json:"parameters"`
 	StaticBytes   int64     `json:"static_bytes"` // weights, gradients, optimizer state
 	LimitBytes    int64     `json:"limit_bytes"`
-	ImageStep     int       `json:"image_step"`      // images are tried in multiples of it, pixels
-	StoreAllBytes int64     `json:"store_all_bytes"` // the arena of the step that recomputes nothing
+	ImageStep     int       `json:"image_step,omitempty"`  // sizes of images are tried in multiples of it, pixels
+	LengthStep    int       `json:"length_step,omitempty"` // lengths of text are tried in multiples of it, tokens
+	StoreAllBytes int64     `json:"store_all_bytes"`       // the arena of the step that recomputes nothing
 	Kinds         []KindFit `json:"kinds"`
 }
 
-// KindFit is what plans of one kind can do.
+// KindFit holds the limits of plans of one kind.
 type KindFit struct {
 	Kind          string `json:"kind"`
 	Strategy      string `json:"strategy"`       // that stands for it
 	SmallestBytes int64  `json:"smallest_bytes"` // the smallest limit at which it has a plan, as far as it is known
 	NeededBy      string `json:"needed_by,omitempty"`
-	LargestBatch  int    `json:"largest_batch"` // within the limit, at the image's size; 0: not one image fits
-	LargestImage  int    `json:"largest_image"` // within the limit, at the batch, a multiple of Fit.ImageStep; 0: none fits
+	LargestBatch  int    `json:"largest_batch"` // within the limit, at the sample's size; 0: not one sample fits
+	// LargestImage, or LargestLength of a language model, is within the limit, at the batch, a multiple of Fit's step; 0: none fits.
+	LargestImage  *int `json:"largest_image,omitempty"`
+	LargestLength *int `json:"largest_length,omitempty"`
 	// Slowdown is the predicted time of a step within the limit over store-all's, where a measured chain is known and it fits.
 	Slowdown float64 `json:"slowdown,omitempty"`
 }
@@ -86,12 +89,17 @@ func (j *Job) Fit(ctx context.Context, q FitRequest) (*Fit, error) {
 		return nil, err
 	}
 	out := &Fit{
-		Model: j.Model, Batch: j.Config.Batch, Image: j.Config.Image, Layers: len(j.Work.Layers), Parameters: j.Work.Model.ParamCount(),
+		Model: j.Model, Batch: j.Config.Batch, SampleSize: j.SampleSize(), Layers: len(j.Work.Layers), Parameters: j.Work.Model.ParamCount(),
 		StaticBytes: j.Work.StaticBytes(), LimitBytes: q.Limit, StoreAllBytes: extent,
-		ImageStep: f.imageStep(),
+	}
+	step := f.imageStep()
+	if j.Tokens() > 0 {
+		out.LengthStep = step
+	} else {
+		out.ImageStep = step
 	}
 	for _, k := range q.Kinds {
-		fit, err := f.kind(ctx, k, out.ImageStep)
+		fit, err := f.kind(ctx, k, step)
 		if err != nil {
 			return nil, err
 		}
@@ -153,7 +161,11 @@ func (f *fitter) kind(ctx context.Context, k strategy.Kind, step int) (fit KindF
 	if err != nil {
 		return fit, err
 	}
-	fit.LargestImage = steps * step
+	if largest := steps * step; f.Tokens() > 0 {
+		fit.LargestLength = &largest
+	} else {
+		fit.LargestImage = &largest
+	}
 	fit.Slowdown, err = f.slowdown(ctx, k)
 	return fit, err
 }

@@ -88,7 +88,7 @@ func TestFit(t *testing.T) {
 				if n := got.LargestBatch; n > 0 && !at(n, c.image) || at(n+1, c.image) {
 					t.Errorf("%s: %d is not the largest batch", k.Name, n)
 				}
-				if n := got.LargestImage; n > 0 && !at(c.batch, n) || at(c.batch, compiles(s, n+f.ImageStep, f.ImageStep)) {
+				if n := *got.LargestImage; n > 0 && !at(c.batch, n) || at(c.batch, compiles(s, n+f.ImageStep, f.ImageStep)) {
 					t.Errorf("%s: %d is not the largest image", k.Name, n)
 				}
 				checked++

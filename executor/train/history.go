@@ -8,6 +8,8 @@ import (
 	"io"
 	"math"
 	"slices"
+
+	"plimsoll/internal/fields"
 )
 
 // Record is what a step gave and took: a line of log.jsonl.
@@ -67,7 +69,7 @@ type History struct {
 
 // Line returns a Record or an Evaluation as a line of log.jsonl.
 func Line(entry any) ([]byte, error) {
-	b, err := json.Marshal(entry)
+	b, err := fields.Marshal(entry)
 	return append(b, '\n'), err
 }
 

@@ -7,6 +7,7 @@ package train
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -47,7 +48,9 @@ type Spec struct {
 	// Vendor and VendorPath are those of the kernels' library; see kernels/library.
 	Vendor, VendorPath string
 	Note               func(text string) // is told of kernels that are not used; may be nil
-	Update             kernels.Update
+	// Choices are the algorithms of another process, which the kernels' library repeats; a Job adds those that its own library chose.
+	Choices json.RawMessage
+	Update  kernels.Update
 	// Offload says what of the static memory lives in host memory.
 	Offload executor.Offloading
 	// SkipBad passes over samples whose bytes are bad; OnSkip, which may be nil, is told of each, on any goroutine.
@@ -122,11 +125,14 @@ func (j *Job) Tokens() int {
 
 // Samples says what so many samples are: "32 images", "32 samples of 64 tokens".
 func (j *Job) Samples(n int) string {
-	if t := j.Tokens(); t > 0 {
-		return fmt.Sprintf("%s of %s", units.Count(n, "sample"), units.Count(t, "token"))
+	if j.Tokens() > 0 {
+		return j.SampleSize().Samples(n)
 	}
 	return units.Count(n, "image")
 }
+
+// SampleSize returns the size of a sample.
+func (j *Job) SampleSize() models.SampleSize { return models.SizeOf(j.Model, j.Config.Image) }
 
 // Rate says what so many samples per second are: "312 images/s", "19.9k tokens/s".
 func (j *Job) Rate(samples float64) string {
@@ -167,6 +173,14 @@ func (j *Job) openData() (err error) {
 		j.Set = data.Pairs(j.Set, j.Seed)
 	}
 	if c.Classes = cmp.Or(c.Classes, j.Set.Classes()); c.Classes < j.Set.Classes() {
+		if f, is, _ := models.Open(j.Model); is && f.Classes == c.Classes {
+			what := "classes"
+			if f.Text {
+				what = "tokens"
+			}
+			return fmt.Errorf("%w: --model %s has %d %s, and data set %s has %d: give data with at most as many, or export the model with %d",
+				ErrSpec, j.Model, c.Classes, what, j.Set.Name(), j.Set.Classes(), j.Set.Classes())
+		}
 		return fmt.Errorf("%w: --classes is %d, but data set %s has %d: give no fewer, or leave it out", ErrSpec, c.Classes, j.Set.Name(), j.Set.Classes())
 	}
 	return j.openBatches()
@@ -181,11 +195,6 @@ func (j *Job) compile() error {
 	if err := j.checkLabels(m); err != nil {
 		return err
 	}
-	target, err := j.Target()
-	if err != nil {
-		return err
-	}
-	j.Device, j.library = target.Device.Info(), target.Library.Name()
 	compile := executor.Compile
 	switch {
 	case j.Microbatches > 0:
@@ -193,11 +202,15 @@ func (j *Job) compile() error {
 	case j.unsplit:
 		compile = executor.CompileUnsplit
 	}
-	lib := target.Library
-	if j.Parts > 0 {
-		lib = models.Accumulation(lib)
-	}
-	j.Work, err = compile(m, lib, j.Update)
+	err = j.ask(func(target executor.Target) (err error) {
+		j.Device, j.library = target.Device.Info(), target.Library.Name()
+		lib := target.Library
+		if j.Parts > 0 {
+			lib = models.Accumulation(lib)
+		}
+		j.Work, err = compile(m, lib, j.Update)
+		return err
+	})
 	if errors.Is(err, pipe.ErrTied) {
 		err = fmt.Errorf("%w: --devices %s: %w: train it on one device%s", ErrSpec, j.Devices, err, untied(j.Model))
 	}
@@ -209,13 +222,26 @@ func (j *Job) compile() error {
 		err = fmt.Errorf("%w: --dtype %v: the kernels of --devices %s, %s, do not compute in it%s; use --dtype float32, or --reference, which is slow",
 			ErrSpec, j.Config.DType, j.Devices, j.library, why)
 	}
-	if err = errors.Join(err, target.Device.Close()); err != nil {
+	if err != nil {
 		return err
 	}
 	if j.Work, err = j.Work.Offload(j.Offload); err != nil {
 		err = fmt.Errorf("%w: --offload-state %v: %w", ErrSpec, j.Offload, err)
 	}
 	return err
+}
+
+// ask lets do use the library of a fresh device, and keeps the choices that the library has made.
+func (j *Job) ask(do func(executor.Target) error) error {
+	target, err := j.Target()
+	if err != nil {
+		return err
+	}
+	err = do(target)
+	if lib, chooses := target.Library.(kernels.Chooser); chooses && err == nil {
+		j.Choices, err = lib.ExportChoices()
+	}
+	return errors.Join(err, target.Device.Close())
 }
 
 // checkLabels refuses a model that gives classes to other things than those that have them in the data.

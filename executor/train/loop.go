@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
+	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/units"
 	"plimsoll/models/data"
 )
 
@@ -31,6 +34,7 @@ type loop struct {
 	step    int // steps done, which is the number of the next one
 	saved   int // steps of the latest checkpoint of this run, -1 before the first
 	failure error
+	room    *atomicfile.Room // for the trained weights
 
 	recent       executor.Recent
 	ran          int // steps
@@ -40,6 +44,10 @@ type loop struct {
 
 // run trains to the last step and evaluates.
 func (l *loop) run(ctx context.Context) error {
+	if err := l.reserve(); err != nil {
+		return err
+	}
+	defer func() { _ = l.room.Free() }() // a run that ends early is told why
 	// Making batches goes on when ctx ends: the step that runs is finished, and may still need one.
 	batches, err := l.e.loader(context.WithoutCancel(ctx), data.Train, l.step*l.Job.parts())
 	if err != nil {
@@ -233,8 +241,10 @@ func (l *loop) finish() {
 	o.Measured = l.recent.Middle()
 	o.Measured.Live, o.MeasuredS, o.StateWaitS = live, o.Measured.Step, o.Measured.StateWait
 	if l.busy > 0 {
-		o.ImagesPerS = float64(l.ran*l.Job.Images()) / l.busy.Seconds()
-		o.TokensPerS = o.ImagesPerS * float64(l.Job.Tokens())
+		o.SamplesPerS = float64(l.ran*l.Job.Images()) / l.busy.Seconds()
+		if o.TokensPerS = o.SamplesPerS * float64(l.Job.Tokens()); l.Job.Tokens() == 0 {
+			o.ImagesPerS = o.SamplesPerS
+		}
 		o.DataWaitShare = l.waited.Seconds() / l.busy.Seconds()
 		if l.e != nil {
 			o.Idle = l.idle.shares(l.busy.Seconds())
@@ -243,15 +253,43 @@ func (l *loop) finish() {
 	l.keepWeights()
 }
 
+// ErrNoRoom says that the trained weights could not be saved, before anything is trained.
+var ErrNoRoom = errors.New("the trained weights cannot be saved there: make room for them, or give another folder")
+
+// reserve keeps room for the trained weights, which no checkpoint then takes. Errors: ErrNoRoom.
+func (l *loop) reserve() error {
+	at := l.Saves.Final
+	if at.IsZero() {
+		return nil
+	}
+	bytes, err := checkpoint.WeightsBytes(l.m, l.Job.constants())
+	if err != nil {
+		return err
+	}
+	if err = at.Dir.Make(); err == nil {
+		l.room, err = at.Dir.Reserve(at.Name, bytes)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s takes %s: %w", ErrNoRoom, at.Path(), units.Bytes(bytes), err)
+	}
+	return nil
+}
+
 // keepWeights writes the trained weights. A run whose state cannot be saved is trained all the same.
 func (l *loop) keepWeights() {
 	l.out.Unsaved = l.failure
-	if l.Saves.Final == "" {
+	at := l.Saves.Final
+	if at.IsZero() {
 		return
 	}
 	err := l.Saves.Dir.Check()
 	if err == nil {
-		err = checkpoint.Export(l.Saves.Final, l.m, l.seen(l.step))
+		freed := l.room.Free()
+		if err = at.Dir.Write(at.Name, func(w io.Writer) error {
+			return checkpoint.EncodeWeights(w, l.m, l.seen(l.step), l.Job.constants())
+		}); err != nil {
+			err = errors.Join(err, freed)
+		}
 	}
 	if err != nil {
 		l.out.Unsaved = errors.Join(l.out.Unsaved, fmt.Errorf("the trained weights are not saved: %w", err))

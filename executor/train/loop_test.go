@@ -13,6 +13,7 @@ import (
 
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
+	"plimsoll/internal/folder"
 	"plimsoll/models/data"
 	"plimsoll/planner/schedule"
 )
@@ -63,8 +64,7 @@ func TestABatchThatIsNotFiniteStopsTheRun(t *testing.T) {
 	j := mlp(t)
 	r := planned(t, j, 12)
 	spoil(t, j, 4*7, infinite)
-	folder := filepath.Join(t.TempDir(), "checkpoints")
-	r.Saves = Saves{Dir: checkpoint.NewDir(folder, 9), Every: 5, Final: filepath.Join(t.TempDir(), "final")}
+	r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: 5, Final: folder.File{Dir: folder.At(t.TempDir()), Name: "final"}}
 	var steps []int
 	r.Record = func(rec Record) error { steps = append(steps, rec.Step); return nil }
 	_, err := r.Do(t.Context())
@@ -76,7 +76,7 @@ func TestABatchThatIsNotFiniteStopsTheRun(t *testing.T) {
 	if err != nil || len(saved) != 1 || saved[0] != 5 || len(steps) != 7 {
 		t.Errorf("checkpoints of %v, records of %v, %v", saved, steps, err)
 	}
-	if _, err := os.Stat(r.Saves.Final); err == nil {
+	if _, err := os.Stat(r.Saves.Final.Path()); err == nil {
 		t.Error("there are final weights")
 	}
 }
@@ -206,12 +206,12 @@ func appendLine(log *bytes.Buffer, entry any) error {
 // A folder that takes no checkpoint for a while costs those checkpoints; one that takes none at the end is said there.
 func TestFailedCheckpoints(t *testing.T) {
 	r := planned(t, opened(t, tiny(4)), 8)
-	folder := filepath.Join(t.TempDir(), "run")
-	r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(folder, "checkpoints"), 3), Every: 2}
-	must(t, os.WriteFile(folder, nil, 0o666)) // a file is in the way
+	path := filepath.Join(t.TempDir(), "run")
+	r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(path, "checkpoints"), 3), Every: 2}
+	must(t, os.WriteFile(path, nil, 0o666)) // a file is in the way
 	r.Record = func(rec Record) error {
 		if rec.Step == 4 {
-			return os.Remove(folder)
+			return os.Remove(path)
 		}
 		return nil
 	}
@@ -222,14 +222,14 @@ func TestFailedCheckpoints(t *testing.T) {
 	if out.Checkpoints != 2 || out.CheckpointsFailed != 2 || out.Unsaved != nil || !failed[2] || !failed[4] || failed[6] || failed[8] {
 		t.Errorf("%d saved, %d failed: %v; %v", out.Checkpoints, out.CheckpointsFailed, failed, out.Unsaved)
 	}
-	must(t, os.RemoveAll(folder))
+	must(t, os.RemoveAll(path))
 	r.Record = func(rec Record) error {
 		if rec.Step == 7 {
-			return errors.Join(os.RemoveAll(folder), os.WriteFile(folder, nil, 0o666))
+			return errors.Join(os.RemoveAll(path), os.WriteFile(path, nil, 0o666))
 		}
 		return nil
 	}
-	r.Saves.Final = filepath.Join(folder, "final.safetensors")
+	r.Saves.Final = SavesTo(path, 3, 2).Final
 	out, err = r.Do(t.Context())
 	must(t, err)
 	var save *checkpoint.SaveError

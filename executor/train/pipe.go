@@ -117,7 +117,7 @@ type PipeRequest struct {
 type PipeMemoryError struct {
 	Strategy string
 	Limit    int64 // bytes of each arena asked for
-	Smallest int64 // the smallest known to work with this strategy
+	Smallest int64 // the smallest that was found to work with this strategy
 	Device   int   // that needs it
 	Devices  int   // there are
 	Static   int64 // of which weights, gradients and optimizer state
@@ -128,7 +128,7 @@ func (e *PipeMemoryError) Error() string {
 	if e.Devices == 1 {
 		each, by = "", ""
 	}
-	return fmt.Sprintf("%s: a limit of %s%s is too small: the smallest that works is %s, of which %s are static%s",
+	return fmt.Sprintf("%s: a limit of %s%s is too small: the smallest found is %s, of which %s are static%s",
 		e.Strategy, units.Precise(e.Limit), each, units.Precise(e.Smallest), units.Bytes(e.Static), by)
 }
 
@@ -467,6 +467,6 @@ func CheckGuard(strategy string, flush bool, maxNorm float64, skips bool) error 
 	default:
 		what = "--on-nan skip"
 	}
-	return fmt.Errorf("%w: %s needs the gradients of all stages before any stage is updated, and %s updates each on its own: leave it out, or give a strategy that empties the pipeline behind each step: 1f1b-flush, gpipe, interleaved, zb-h1 or another of type flush (plan --list)",
+	return fmt.Errorf("%w: %s needs the gradients of all stages before any stage is updated, and %s updates each on its own: leave it out, or give a strategy that empties the pipeline behind each step: --strategy joint-flush, or another of type flush (plan --list)",
 		ErrSpec, what, strategy)
 }

@@ -22,16 +22,18 @@ type PipeSummary struct {
 	Microbatches int               `json:"microbatches"`     // of a step
 	UpdateSteps  int               `json:"steps_per_update"` // more than 1 where an update takes several minibatches
 	Devices      []DeviceSummary   `json:"devices"`
-	// Sums is what has added up the gradients of replicas in different processes where Plimsoll has not: "ncclAllReduce", whose bits may
-	// differ from run to run.
+	// Shared says that the devices compete for processors, which no prediction has; nil where each has its own.
+	Shared *SharedProcessors `json:"shared_processors,omitempty"`
+	// Sums names the library that added up the gradients of replicas in different processes: "ncclAllReduce", with bits that may differ from
+	// run to run. It is empty where Plimsoll did.
 	Sums string `json:"sums,omitempty"`
-	// Sent is what went between processes; nil in one process.
+	// Sent counts the messages between processes; nil in one process.
 	Sent *Sent `json:"sent,omitempty"`
 	// Slowest is the task that made others wait longest beyond the plan; nil where none took much longer than the plan says.
 	Slowest *SlowTask `json:"slowest,omitempty"`
 }
 
-// Sent is what went between the processes of a run, evaluations included.
+// Sent counts the messages between the processes of a run, evaluations included.
 type Sent struct {
 	Messages int64 `json:"messages"`
 	Bytes    int64 `json:"bytes"`
@@ -210,6 +212,11 @@ func (c *pipeLoop) options(r *Run, devices int) pipe.Options {
 // where the run has gone on from, whatever plan it had before.
 func (r *Run) rateOf(step int) float32 { return r.Rate.At(step - (step-r.begun())%r.Pipe.unit()) }
 
+// SharedProcessors returns how the run's devices on this machine share processors; nil where each has its own.
+func (r *Run) SharedProcessors() *SharedProcessors {
+	return r.Job.SharedProcessors(r.World.here())
+}
+
 // pipeSummary is what is known of a pipeline before it runs.
 func (r *Run) pipeSummary() Summary {
 	p := r.Pipe
@@ -217,7 +224,7 @@ func (r *Run) pipeSummary() Summary {
 	s := Summary{
 		Steps: r.Steps, Strategy: p.Plan.Strategy, LimitBytes: p.Limit, PredictedS: p.PredictedSeconds(),
 		PredictedPeakBytes: p.PredictedPeak(), ExtentBytes: extent,
-		Pipe: &PipeSummary{Versions: p.versions(), Microbatches: r.Job.Microbatches, UpdateSteps: p.unit()},
+		Pipe: &PipeSummary{Versions: p.versions(), Microbatches: r.Job.Microbatches, UpdateSteps: p.unit(), Shared: r.SharedProcessors()},
 	}
 	for d, m := range p.Needs {
 		at := DeviceSummary{
@@ -241,6 +248,10 @@ func (r *Run) pipeSummary() Summary {
 
 // run trains to the last step and evaluates.
 func (c *pipeLoop) run(ctx context.Context) error {
+	if err := c.reserve(); err != nil {
+		return err
+	}
+	defer func() { _ = c.room.Free() }() // a run that ends early is told why
 	for {
 		if err := c.evaluateIfDue(c.asked(ctx)); err != nil {
 			return err

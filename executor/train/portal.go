@@ -20,12 +20,12 @@ func (j *Job) straight(plan *pipeline.Plan) (*executor.Workload, error) {
 	if w := j.straights[cuts]; w != nil {
 		return w, nil
 	}
-	target, err := j.Target()
+	var w *executor.Workload
+	err := j.ask(func(target executor.Target) (err error) {
+		w, err = pipe.Straight(j.Work, target.Library, plan)
+		return err
+	})
 	if err != nil {
-		return nil, err
-	}
-	w, err := pipe.Straight(j.Work, target.Library, plan)
-	if err = errors.Join(err, target.Device.Close()); err != nil {
 		return nil, err
 	}
 	if j.straights == nil {

@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"plimsoll/executor"
@@ -17,16 +16,17 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// FinalWeights is the file of a run's folder with the weights that it ended with.
-const FinalWeights = "final.safetensors"
+// Names in a run's folder: the file with the weights that it ended with, and the folder of its checkpoints.
+const (
+	FinalWeights = "final.safetensors"
+	Checkpoints  = "checkpoints"
+)
 
 // Predictor binds a model with trained weights to a device, in the least memory that the strategies of a kind can train it in: what it
 // does is a forward, which takes less. weights is a safetensors file, a checkpoint's folder, or that of a run that has ended. The caller
 // closes the runner. Errors: those of checkpoint.Import; ErrSpec for a device that is too small.
 func (j *Job) Predictor(ctx context.Context, k strategy.Kind, weights string) (*Runner, error) {
-	if final := filepath.Join(weights, FinalWeights); isFile(final) {
-		weights = final
-	}
+	weights = weightsIn(weights)
 	if _, err := checkpoint.Fits(weights, j.Work.Tensors()); err != nil {
 		return nil, fmt.Errorf("--weights %w", err)
 	}
@@ -61,6 +61,9 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
+// ErrNotFinite says that a model has no likeliest token.
+var ErrNotFinite = errors.New("the model's outputs are infinite or not numbers: its weights are, or are too large (evaluate says how it does)")
+
 // Sampling is how the next token is chosen.
 type Sampling struct {
 	Temperature float64 // of the distribution; 0 takes the likeliest token
@@ -69,13 +72,13 @@ type Sampling struct {
 }
 
 // Generate continues a text of at least one token by n tokens, and hands each over as it comes. Each takes a forward of a whole sample: of
-// what comes before it as much is seen as a sample has. It needs a batch of one sample.
+// what comes before it as much is seen as a sample has. It needs a batch of one sample. Errors: ErrNotFinite.
 func (r *Runner) Generate(ctx context.Context, text []int32, n int, s Sampling, each func(token int32) error) error {
 	length, size := r.job.Tokens(), r.job.Config.Classes
 	logits := make([]float32, length*size)
 	random := rand.New(rand.NewPCG(s.Seed, s.Seed))
 	text = slices.Clone(text)
-	for range n {
+	for made := range n {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -91,7 +94,11 @@ func (r *Runner) Generate(ctx context.Context, text []int32, n int, s Sampling, 
 		if err := r.Predict(logits); err != nil {
 			return err
 		}
-		next := s.choose(logits[(len(seen)-1)*size:][:size], random)
+		last := logits[(len(seen)-1)*size:][:size]
+		if !allFinite(last) {
+			return fmt.Errorf("%w: token %d behind the prompt", ErrNotFinite, made+1)
+		}
+		next := s.choose(last, random)
 		text = append(text, next)
 		if err := each(next); err != nil {
 			return err

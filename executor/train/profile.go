@@ -10,11 +10,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"plimsoll/executor"
-	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/cores"
+	"plimsoll/internal/folder"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/strategy"
@@ -74,20 +75,21 @@ var ErrNotKept = errors.New("the measurement is not kept")
 
 // Cached returns the chain from the cache folder, or measures it and keeps it there. hit says which. Errors: ErrNotKept, which comes
 // with the chain, those of Profile.
-func (j *Job) Cached(ctx context.Context, folder string, m Measure) (c *chain.Chain, hit bool, err error) {
+func (j *Job) Cached(ctx context.Context, path string, m Measure) (c *chain.Chain, hit bool, err error) {
 	// A cached file that cannot be read, or is not of this model, is measured again and replaced.
-	if c, err := j.Kept(folder, m); err == nil {
+	if c, err := j.Kept(path, m); err == nil {
 		return c, true, nil
 	}
-	paths, err := j.cachePaths(folder, m)
+	paths, err := j.cachePaths(path, m)
 	if err != nil {
 		return nil, false, err
 	}
 	if c, err = j.Profile(ctx, m); err != nil {
 		return nil, false, err
 	}
-	if _, err = atomicfile.MkdirAll(atomicfile.OS{}, folder); err == nil {
-		err = errors.Join(c.Write(paths[len(paths)-1]), atomicfile.Tidy(atomicfile.OS{}, folder))
+	at := folder.At(path)
+	if err = at.Make(); err == nil {
+		err = errors.Join(at.Write(filepath.Base(paths[len(paths)-1]), c.Encode), at.Tidy())
 	}
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrNotKept, err)
@@ -228,7 +230,9 @@ func graphHash(m *models.Model) string {
 }
 
 // programHash identifies the running program by its bytes: another build may have other kernels.
-func programHash() (string, error) {
+var programHash = sync.OnceValues(hashProgram)
+
+func hashProgram() (string, error) {
 	path, err := os.Executable()
 	if err != nil {
 		return "", err

@@ -59,6 +59,12 @@ func (j *Job) meta() checkpoint.Meta {
 			"channels": strconv.Itoa(c.Channels), "classes": strconv.Itoa(c.Classes), "dtype": c.DType.String(),
 		},
 	}
+	if j.Work.Apart() {
+		m.Extra[matricesField] = "files' tensors"
+	}
+	if j.Tokens() > 0 {
+		m.Extra[windowsField] = "every token"
+	}
 	if by := data.Tokenizer(j.Set); by != "" && by != tokenizer.BytesName {
 		m.Extra["tokenizer"] = by
 	}
@@ -96,6 +102,12 @@ const (
 	deferredField     = "deferred_batchnorm"
 )
 
+// windowsField says which tokens of a text are labels in an epoch; before it was there, an epoch left some out.
+const windowsField = "windows"
+
+// matricesField says which matrices Muon updates apart from each other, where a parameter has several; before it was there, none.
+const matricesField = "muon_matrices"
+
 // Resume makes the run go on from a checkpoint. notes says what is not as it was when it was saved. Errors: ErrOtherRun,
 // with what differs.
 func (r *Run) Resume(from *checkpoint.Checkpoint) (notes []string, err error) {
@@ -128,7 +140,11 @@ func differences(path string, saved, want *checkpoint.Meta) (notes []string, err
 		return nil, err
 	}
 	var refused []string
+	remedy := ""
 	for _, d := range list {
+		if d.Field == "optimizer_settings" {
+			remedy = ": give the values that it was begun with, by --momentum, --beta1, --beta2, --eps, --weight-decay, and --decay all where it has no MatricesOnly"
+		}
 		if mayChange[d.Field] {
 			notes = append(notes, d.String())
 		} else {
@@ -136,7 +152,7 @@ func differences(path string, saved, want *checkpoint.Meta) (notes []string, err
 		}
 	}
 	if len(refused) > 0 {
-		return nil, fmt.Errorf("%w: %s: %s", ErrOtherRun, path, strings.Join(refused, ", "))
+		return nil, fmt.Errorf("%w: %s: %s%s", ErrOtherRun, path, strings.Join(refused, ", "), remedy)
 	}
 	return notes, nil
 }

@@ -9,6 +9,7 @@ import (
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	pipe "plimsoll/executor/pipeline"
+	"plimsoll/internal/folder"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 )
@@ -53,7 +54,15 @@ type Run struct {
 type Saves struct {
 	Dir   *checkpoint.Dir // nil: no checkpoints
 	Every int             // steps; 0: only when the run is interrupted
-	Final string          // path for the trained weights, with torchvision's names; "": none
+	Final folder.File     // of the trained weights, with torchvision's names; zero: none
+}
+
+// SavesTo keeps in the folder at a path, which is made, the newest checkpoints, one after every so many steps, and the trained weights.
+func SavesTo(path string, keep, every int) Saves { return SavesIn(folder.At(path), keep, every) }
+
+// SavesIn is SavesTo of a folder that is open.
+func SavesIn(at *folder.Dir, keep, every int) Saves {
+	return Saves{Dir: checkpoint.DirIn(at.Sub(Checkpoints), keep), Every: every, Final: folder.File{Dir: at, Name: FinalWeights}}
 }
 
 // Summary is what a run gave and took, beside what was predicted. Times are of one step, in seconds.
@@ -81,11 +90,12 @@ type Summary struct {
 	// State is what offloaded state costs beside the predicted time, and StateWaitS for how long a step waited for it.
 	State         *executor.StateCost `json:"state,omitempty"`
 	StateWaitS    float64             `json:"state_wait_s_per_step,omitempty"`
-	HostBytes     int64               `json:"host_bytes"`        // of page-locked memory
-	CopiesBytes   int64               `json:"host_copies_bytes"` // of which for what is offloaded
-	ImagesPerS    float64             `json:"images_per_s"`      // without evaluations and checkpoints; samples of text
-	TokensPerS    float64             `json:"tokens_per_s,omitempty"`
-	DataWaitShare float64             `json:"data_wait_share"` // of the time of the steps, that they waited for data
+	HostBytes     int64               `json:"host_bytes"`             // of page-locked memory
+	CopiesBytes   int64               `json:"host_copies_bytes"`      // of which for what is offloaded
+	SamplesPerS   float64             `json:"samples_per_s"`          // without evaluations and checkpoints
+	ImagesPerS    float64             `json:"images_per_s,omitempty"` // the same, of models of images
+	TokensPerS    float64             `json:"tokens_per_s,omitempty"` // of language models
+	DataWaitShare float64             `json:"data_wait_share"`        // of the time of the steps, that they waited for data
 	// Idle is how long the device computed nothing; not of pipelines, whose devices wait for each other, too.
 	Idle              *Idle  `json:"idle,omitempty"`
 	Skipped           int    `json:"skipped"`     // steps whose gradients were not finite

@@ -7,7 +7,6 @@ import (
 	"io"
 
 	"plimsoll/executor/checkpoint"
-	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/fields"
 )
 
@@ -21,25 +20,29 @@ var ErrRunFile = errors.New("bad run file")
 type RunFile struct {
 	Settings checkpoint.Meta // of the run, as its checkpoints have them; nothing of a step or a plan
 	Steps    int             // that were asked for
+	Choices  json.RawMessage // of algorithms, as in Spec: a run that goes on repeats them; nil where there was nothing to choose
 	Summary  json.RawMessage // what the program gave at the end; nil before
 	Text     string          // the same for people
 }
 
 // File returns what is known of a run before it begins.
-func (r *Run) File() *RunFile { return &RunFile{Settings: r.settings(), Steps: r.Steps} }
+func (r *Run) File() *RunFile {
+	return &RunFile{Settings: r.settings(), Steps: r.Steps, Choices: r.Job.Choices}
+}
 
 // ReadRunFile reads a run.json. Errors: ErrRunFile, those of the operating system.
 func ReadRunFile(path string) (*RunFile, error) { return fields.ReadFile[RunFile](path) }
 
-// Write writes a run.json.
-func (f *RunFile) Write(path string) error {
-	return atomicfile.WriteFile(path, func(w io.Writer) error {
-		list := fields.List{{Name: "format", Value: RunFormat}, {Name: "settings", Value: f.Settings}, {Name: "steps", Value: f.Steps}}
-		if f.Summary != nil {
-			list = append(list, fields.Field{Name: "summary", Value: f.Summary}, fields.Field{Name: "text", Value: f.Text})
-		}
-		return list.WriteLines(w)
-	})
+// Encode writes a run.json.
+func (f *RunFile) Encode(w io.Writer) error {
+	list := fields.List{{Name: "format", Value: RunFormat}, {Name: "settings", Value: f.Settings}, {Name: "steps", Value: f.Steps}}
+	if f.Choices != nil {
+		list = append(list, fields.Field{Name: "choices", Value: f.Choices})
+	}
+	if f.Summary != nil {
+		list = append(list, fields.Field{Name: "summary", Value: f.Summary}, fields.Field{Name: "text", Value: f.Text})
+	}
+	return list.WriteLines(w)
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -50,7 +53,7 @@ func (f *RunFile) UnmarshalJSON(text []byte) error {
 	}
 	o.Format(RunFormat)
 	o.Require("settings", "steps")
-	read := RunFile{Steps: int(o.Size("steps", 0)), Summary: o.Raw("summary"), Text: o.Text("text", "")}
+	read := RunFile{Steps: int(o.Size("steps", 0)), Choices: o.Raw("choices"), Summary: o.Raw("summary"), Text: o.Text("text", "")}
 	settings := o.Raw("settings")
 	if err := o.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrRunFile, err)

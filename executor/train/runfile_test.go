@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"plimsoll/internal/atomicfile"
 )
 
 // What is written of a run comes back, and is of that run alone.
@@ -14,7 +16,7 @@ func TestRunFile(t *testing.T) {
 	r := planned(t, opened(t, tiny(8)), 5)
 	path := filepath.Join(t.TempDir(), "run.json")
 	f := r.File()
-	if err := f.Write(path); err != nil {
+	if err := atomicfile.WriteFile(path, f.Encode); err != nil {
 		t.Fatal(err)
 	}
 	read, err := ReadRunFile(path)
@@ -24,11 +26,11 @@ func TestRunFile(t *testing.T) {
 	if notes, err := read.Compare(path, r); err != nil || len(notes) > 0 {
 		t.Errorf("the same run: %v, %v", notes, err)
 	}
-	f.Summary, f.Text = json.RawMessage(`{"loss":0.5}`), "loss 0.5\n"
-	if err := f.Write(path); err != nil {
+	f.Summary, f.Text, f.Choices = json.RawMessage(`{"loss":0.5}`), "loss 0.5\n", json.RawMessage(`[{"algorithm":"ours"}]`)
+	if err := atomicfile.WriteFile(path, f.Encode); err != nil {
 		t.Fatal(err)
 	}
-	if read, err = ReadRunFile(path); err != nil || string(read.Summary) != string(f.Summary) || read.Text != f.Text {
+	if read, err = ReadRunFile(path); err != nil || string(read.Summary) != string(f.Summary) || string(read.Choices) != string(f.Choices) || read.Text != f.Text {
 		t.Errorf("%+v, %v", read, err)
 	}
 	r.MaxNorm = 2
@@ -59,7 +61,7 @@ func FuzzReadRunFile(f *testing.F) {
 			}
 			return
 		}
-		if err := was.Write(path); err != nil {
+		if err := atomicfile.WriteFile(path, was.Encode); err != nil {
 			t.Fatal(err)
 		}
 		now, err := ReadRunFile(path)

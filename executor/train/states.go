@@ -81,6 +81,7 @@ func (s *states) written(shards *checkpoint.Shards, step, shard int, as checkpoi
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	err = s.open[step].Discard(err)
 	delete(s.open, step)
 	delete(s.told, step)
 	s.ended[step] = true

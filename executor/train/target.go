@@ -43,7 +43,7 @@ func (s *Spec) Targets() (all []executor.Target, err error) {
 	}
 	for _, dev := range opened {
 		lib, failure := library.Open(dev, library.Options{
-			Threads: s.Threads, Reference: s.Reference, Vendor: s.Vendor, VendorPath: s.VendorPath, Note: s.Note,
+			Threads: s.Threads, Reference: s.Reference, Vendor: s.Vendor, VendorPath: s.VendorPath, Note: s.Note, Choices: s.Choices,
 		})
 		if failure != nil && err == nil {
 			err = fmt.Errorf("%w: --devices %s: %w", ErrSpec, s.Devices, failure)

@@ -158,20 +158,19 @@ func TestCheckpointsWithoutCounts(t *testing.T) {
 // Exported weights count the batches that BatchNorms have seen, as PyTorch does: those that a file to begin with has counted, and then
 // every microbatch, also over a checkpoint; with deferred statistics one a step.
 func TestBatchesAreCounted(t *testing.T) {
-	folder := t.TempDir()
 	first := planned(t, opened(t, tiny(8)), 3)
-	first.Saves.Final = filepath.Join(folder, "first.safetensors")
+	first.Saves = SavesTo(t.TempDir(), 9, 0)
 	done(t, first)
-	wantBatches(t, first.Saves.Final, 3)
-	saves := Saves{Dir: checkpoint.NewDir(filepath.Join(folder, "checkpoints"), 9), Every: 1, Final: filepath.Join(folder, "final.safetensors")}
+	wantBatches(t, first.Saves.Final.Path(), 3)
+	saves := SavesTo(t.TempDir(), 9, 1)
 	piped := func(deferred bool) *Run {
 		r := pipeRun(t, piped(t, 2, 4, 8), "gpipe", 2, 2)
-		r.Init, r.Saves, r.Pipe.DeferredBatchNorm = first.Saves.Final, saves, deferred
+		r.Init, r.Saves, r.Pipe.DeferredBatchNorm = first.Saves.Final.Path(), saves, deferred
 		r.Pipe.Limit *= 2 // deferred statistics take more
 		return r
 	}
 	done(t, piped(false))
-	wantBatches(t, saves.Final, 3+2*4)
+	wantBatches(t, saves.Final.Path(), 3+2*4)
 	wantBatches(t, filepath.Join(saves.Dir.Folder(1), "stage-0.safetensors"), 3+4)
 	c, err := checkpoint.Open(saves.Dir.Folder(1))
 	must(t, err)
@@ -180,9 +179,9 @@ func TestBatchesAreCounted(t *testing.T) {
 	must(t, err)
 	done(t, again)
 	must(t, c.Close())
-	wantBatches(t, saves.Final, 3+2*4)
+	wantBatches(t, saves.Final.Path(), 3+2*4)
 	done(t, piped(true))
-	wantBatches(t, saves.Final, 3+2)
+	wantBatches(t, saves.Final.Path(), 3+2)
 }
 
 // wantBatches checks the counts in a file.

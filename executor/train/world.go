@@ -3,6 +3,7 @@ package train
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/gob"
 	"fmt"
 	"math"
@@ -64,6 +65,26 @@ func NewWorld(ctx context.Context, w *world.World, transport Transport, devices 
 	return all, nil
 }
 
+// OpenJob opens a job in all processes: in rank 0 first, and then in the others, whose kernels repeat the choices of rank 0's. All
+// processes call it together. Without a world it is Open.
+func (w *World) OpenJob(ctx context.Context, s Spec) (*Job, error) {
+	if w == nil {
+		return Open(s)
+	}
+	var err error
+	if w.Rank() > 0 {
+		if s.Choices, err = w.Broadcast(ctx, 0, nil); err != nil {
+			return nil, err
+		}
+		return Open(s)
+	}
+	j, err := Open(s)
+	if err == nil {
+		_, err = w.Broadcast(ctx, 0, j.Choices)
+	}
+	return j, err
+}
+
 // Threads returns how many the kernels of each process have where nobody says it: its part of the cores of its machine. All have the
 // same number, which decides how much memory kernels work in.
 func (w *World) Threads() int {
@@ -71,6 +92,20 @@ func (w *World) Threads() int {
 		return 0
 	}
 	return w.cores
+}
+
+// Name returns a name that no other run has; "" of a run in one process.
+func (w *World) Name() string {
+	if w == nil {
+		return ""
+	}
+	return rand.Text()
+}
+
+// Meet waits until all processes have called it.
+func (w *World) Meet(ctx context.Context) error {
+	_, err := w.AllGather(ctx, []byte{1})
+	return err
 }
 
 // name says which process a rank is.
@@ -83,6 +118,20 @@ func (w *World) Local() (n int) {
 	}
 	hosts := w.Hosts()
 	for _, host := range hosts[:w.Rank()] {
+		if host == hosts[w.Rank()] {
+			n++
+		}
+	}
+	return n
+}
+
+// here returns the number of processes on this machine.
+func (w *World) here() (n int) {
+	if w == nil {
+		return 1
+	}
+	hosts := w.Hosts()
+	for _, host := range hosts {
 		if host == hosts[w.Rank()] {
 			n++
 		}

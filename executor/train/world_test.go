@@ -58,6 +58,23 @@ func member(t *testing.T, r *Run, w *World) *Run {
 	return &q
 }
 
+// TestJobsOfOneWorldRepeatChoices: whatever the processes would choose, their kernels' libraries are told the choices of rank 0.
+func TestJobsOfOneWorldRepeatChoices(t *testing.T) {
+	t.Parallel()
+	open := func(w *World) error {
+		s := tiny(8)
+		s.Choices = fmt.Appendf(nil, `["of rank %d"]`, w.Rank())
+		j, err := w.OpenJob(t.Context(), s)
+		if err == nil && string(j.Choices) != `["of rank 0"]` {
+			t.Errorf("rank %d repeats %s", w.Rank(), j.Choices)
+		}
+		return err
+	}
+	for _, err := range inWorld(t, open, open, open) {
+		must(t, err)
+	}
+}
+
 // A result that comes before a process has begun the pass that counts it waits for that.
 func TestResultsThatComeEarly(t *testing.T) {
 	for _, err := range inWorld(t, func(w *World) error {

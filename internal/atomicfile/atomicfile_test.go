@@ -98,7 +98,7 @@ func TestBadPaths(t *testing.T) {
 func TestLeftoverDoesNotMatter(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.json")
-	f, err := createSibling(OS{}, path)
+	_, f, err := createSibling(OS{}, path)
 	if err != nil {
 		t.Fatal(err)
 	}

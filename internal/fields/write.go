@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
+	"reflect"
 	"slices"
 )
 
@@ -95,7 +96,7 @@ func (l List) marshal(before, after string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// marshal is json.Marshal without the escapes that only HTML needs.
+// marshal is Marshal without the escapes that only HTML needs.
 func marshal(v any) ([]byte, error) {
 	if lines, ok := v.(verbatim); ok {
 		return lines, nil
@@ -104,6 +105,9 @@ func marshal(v any) ([]byte, error) {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(v)
+	if notFinite(err) {
+		err = enc.Encode(finite(reflect.ValueOf(v)))
+	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 

@@ -1,5 +1,5 @@
-// Package folder opens folders for results such that one process at a time writes into each. It does not know what the
-// results are.
+// Package folder owns folders of results: one run at a time writes into each (Folder), and nothing outside them is read or written
+// through what others put there (Dir). It does not know what the results are.
 package folder
 
 import (
@@ -7,10 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/user"
-	"path/filepath"
 	"time"
 
 	"plimsoll/internal/atomicfile"
@@ -21,14 +21,15 @@ import (
 // process that was killed.
 const lockName = ".plimsoll.lock"
 
-// Folder is a folder that this process alone writes into, as long as all others ask here, too. A nil *Folder is none: it can
-// be closed.
+// Folder is a folder that this run alone writes into, as long as all others ask here, too. What is written there stays in the folder
+// that was opened, whatever takes its place. A nil *Folder is none: it can be closed.
 //
-// Invariant: until Close the lock is held, unless Unlocked.
+// Invariant: until Close a process of the run holds the lock, unless Unlocked.
 type Folder struct {
-	path string
-	lock *os.File
-	made bool // by Open
+	*Dir
+	root *os.Root
+	lock atomicfile.File // nil: another process of the run has it
+	made bool            // by Open
 
 	// Left is who had the folder before and ended without closing it; nil when nobody did.
 	Left *Holder
@@ -42,6 +43,7 @@ type Holder struct {
 	Host  string    `json:"host"`
 	PID   int       `json:"pid"`
 	Since time.Time `json:"since"`
+	Run   string    `json:"run,omitempty"` // of several processes: the name that all of them give it
 }
 
 func (h Holder) String() string {
@@ -65,44 +67,69 @@ func (e *BusyError) Error() string { return fmt.Sprintf("%s is used by %v", e.Pa
 // ErrGone says that a folder was removed or replaced while it was open.
 var ErrGone = errors.New("the folder was removed or replaced meanwhile")
 
-// Open makes the folder, and those above it, durably, and takes it; temporary files of processes that were killed are removed.
-// Errors: *BusyError, those of the operating system.
-func Open(path string) (*Folder, error) {
+// Open makes the folder, and those above it, durably, and takes it; temporary files of processes that were killed are removed. A
+// folder that another process of the same run has is shared with it; the run "" is of one process. Errors: *BusyError, ErrForeign,
+// those of the operating system.
+func Open(path, run string) (*Folder, error) {
 	for {
-		f, err := open(path)
+		f, err := open(path, run)
 		if f != nil || err != nil {
 			return f, err
 		}
 	}
 }
 
-// open is Open, or nothing when the lock was removed by who had it just before.
-func open(path string) (f *Folder, err error) {
-	f = &Folder{path: path}
+// open is Open, or nothing when who had the lock before has removed it meanwhile.
+func open(path, run string) (f *Folder, err error) {
+	f = &Folder{}
 	if f.made, err = atomicfile.MkdirAll(atomicfile.OS{}, path); err != nil {
 		return nil, err
 	}
-	f.lock, err = os.OpenFile(f.Path(lockName), os.O_RDWR|os.O_CREATE, 0o666)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	if f.root, err = os.OpenRoot(path); err != nil {
 		return nil, err
 	}
-	if err := f.take(); err != nil {
-		return nil, errors.Join(err, f.lock.Close())
+	f.Dir = below(disk{path, f.root})
+	taken, err := f.takeLock(run)
+	if err != nil || !taken {
+		return nil, errors.Join(err, f.abandon())
 	}
-	if !lockfile.Names(f.lock.Name(), f.lock) {
-		return nil, f.lock.Close()
-	}
-	_ = atomicfile.Tidy(atomicfile.OS{}, path) // what cannot be removed is in nobody's way
+	_ = f.Tidy() // a file that cannot be removed is in nobody's way
 	return f, nil
 }
 
+// takeLock opens and takes the lock; it reports whether the lock that was taken is still the folder's.
+func (f *Folder) takeLock(run string) (bool, error) {
+	lock, err := f.on.OpenFile(lockName, os.O_RDWR|os.O_CREATE, 0o666)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) { // removed or made meanwhile
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	f.lock = lock
+	if err := f.take(run); err != nil {
+		return false, err
+	}
+	return f.lock == nil || f.Names(lockName, f.lock), nil
+}
+
+// abandon closes a folder that was not taken.
+func (f *Folder) abandon() (err error) {
+	if f.lock != nil {
+		err = f.lock.Close()
+	}
+	return errors.Join(err, f.root.Close())
+}
+
 // take locks the folder, reads who had it and writes who has it.
-func (f *Folder) take() error {
+func (f *Folder) take(run string) error {
 	var was Holder
-	_ = json.NewDecoder(f.lock).Decode(&was) // new, or of a process that was killed while it wrote
+	_ = json.NewDecoder(io.NewSectionReader(f.lock, 0, maxHolder)).Decode(&was) // new, or of a process that was killed while it wrote
+	if run != "" && was.Run == run {
+		err := f.lock.Close()
+		f.lock = nil
+		return err
+	}
 	switch err := lockfile.Try(f.lock); {
 	case errors.Is(err, lockfile.ErrHeld):
 		return &BusyError{Path: f.path, By: was}
@@ -113,20 +140,23 @@ func (f *Folder) take() error {
 	case was != Holder{}:
 		f.Left = &was
 	}
-	line, err := json.Marshal(Holder{User: username(), Host: hostname(), PID: os.Getpid(), Since: time.Now().Round(time.Second)})
+	line, err := json.Marshal(Holder{User: username(), Host: hostname(), PID: os.Getpid(), Since: time.Now().Round(time.Second), Run: run})
 	if err == nil {
 		err = f.lock.Truncate(0)
 	}
 	if err == nil {
-		_, err = f.lock.WriteAt(append(line, '\n'), 0)
+		_, err = f.lock.Write(append(line, '\n'))
 	}
 	return err
 }
 
-// Wait is Open, but waits until nobody else has the folder. held is called once, if it has to wait.
-func Wait(ctx context.Context, path string, held func(Holder)) (*Folder, error) {
+// maxHolder is how many bytes of a lock are read.
+const maxHolder = 64 << 10
+
+// Wait is Open, but waits until no other run has the folder. held is called once, if it has to wait.
+func Wait(ctx context.Context, path, run string, held func(Holder)) (*Folder, error) {
 	for first := true; ; first = false {
-		f, err := Open(path)
+		f, err := Open(path, run)
 		var busy *BusyError
 		if !errors.As(err, &busy) {
 			return f, err
@@ -142,15 +172,22 @@ func Wait(ctx context.Context, path string, held func(Holder)) (*Folder, error) 
 	}
 }
 
-// Path returns the path of something in the folder.
-func (f *Folder) Path(name string) string { return filepath.Join(f.path, name) }
-
 // Check reports with ErrGone that the folder, or its lock, is not there any more.
 func (f *Folder) Check() error {
-	if f == nil || lockfile.Names(f.lock.Name(), f.lock) {
+	if f == nil || f.there() && (f.lock == nil || f.Names(lockName, f.lock)) {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", f.path, ErrGone)
+}
+
+// there reports whether the path still leads to the folder that was opened.
+func (f *Folder) there() bool {
+	open, err := f.root.Stat(".")
+	if err != nil {
+		return false
+	}
+	now, err := os.Stat(f.path)
+	return err == nil && os.SameFile(open, now)
 }
 
 // Close gives the folder back. One that Open made and that nothing was written into is removed. Errors: as of Check.
@@ -159,13 +196,13 @@ func (f *Folder) Close() error {
 		return nil
 	}
 	err := f.Check()
-	if err == nil {
-		err = os.Remove(f.lock.Name())
+	if err == nil && f.lock != nil {
+		err = f.on.Remove(lockName)
 	}
 	if err == nil && f.made {
 		_ = os.Remove(f.path) // which only an empty folder lets happen
 	}
-	return errors.Join(err, f.lock.Close())
+	return errors.Join(err, f.abandon())
 }
 
 func hostname() string {

@@ -14,7 +14,7 @@ import (
 
 func take(t *testing.T, path string) *Folder {
 	t.Helper()
-	f, err := Open(path)
+	f, err := Open(path, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func give(t *testing.T, f *Folder) {
 func TestOneHasTheFolder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "runs", "a")
 	f := take(t, path)
-	_, err := Open(path)
+	_, err := Open(path, "")
 	var busy *BusyError
 	if !errors.As(err, &busy) || busy.By.PID != os.Getpid() || !busy.By.Here() || busy.By.User == "" {
 		t.Fatalf("a second one: %v", err)
@@ -99,7 +99,7 @@ func TestWaiting(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	f := take(t, path)
 	ctx, stop := context.WithCancel(t.Context())
-	if _, err := Wait(ctx, path, func(Holder) { stop() }); !errors.Is(err, context.Canceled) {
+	if _, err := Wait(ctx, path, "", func(Holder) { stop() }); !errors.Is(err, context.Canceled) {
 		t.Errorf("told to stop: %v", err)
 	}
 	var all sync.WaitGroup
@@ -107,7 +107,7 @@ func TestWaiting(t *testing.T) {
 	const n = 4
 	for range n {
 		all.Go(func() {
-			f, err := Wait(t.Context(), path, func(h Holder) { waiting.Add(1) })
+			f, err := Wait(t.Context(), path, "", func(h Holder) { waiting.Add(1) })
 			if err != nil {
 				t.Error(err)
 				return
@@ -162,7 +162,7 @@ func TestBadFolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{file, filepath.Join(file, "a"), "", "/proc/none"} {
-		if f, err := Open(path); err == nil || f != nil {
+		if f, err := Open(path, ""); err == nil || f != nil {
 			t.Errorf("%q: %v", path, err)
 		}
 	}

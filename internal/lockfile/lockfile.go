@@ -21,15 +21,20 @@ type File interface {
 	Stat() (fs.FileInfo, error)
 }
 
+// Namer tells what a name stands for.
+type Namer interface {
+	Lstat(name string) (fs.FileInfo, error)
+}
+
 // Try locks a file and does not wait. Errors: ErrHeld, ErrUnsupported, those of the operating system.
 func Try(f File) error { return try(f.Fd()) }
 
-// Names reports whether a path still names an open file: what was removed, or replaced, can be locked, too.
-func Names(path string, f File) bool {
+// Names reports whether a path still names an open file: a file that was removed or replaced can be locked, too.
+func Names(on Namer, path string, f File) bool {
 	open, err := f.Stat()
 	if err != nil {
 		return false
 	}
-	there, err := os.Lstat(path)
+	there, err := on.Lstat(path)
 	return err == nil && os.SameFile(open, there)
 }

@@ -7,6 +7,10 @@ import (
 	"testing"
 )
 
+type here struct{}
+
+func (here) Lstat(name string) (os.FileInfo, error) { return os.Lstat(name) }
+
 func open(t *testing.T, path string) *os.File {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
@@ -47,17 +51,17 @@ func TestOneHoldsTheLock(t *testing.T) {
 func TestNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	f := open(t, path)
-	if !Names(path, f) {
+	if !Names(here{}, path, f) {
 		t.Error("a new file is another")
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if Names(path, f) {
+	if Names(here{}, path, f) {
 		t.Error("a removed file is still there")
 	}
 	open(t, path)
-	if Names(path, f) {
+	if Names(here{}, path, f) {
 		t.Error("another file is the removed one")
 	}
 }

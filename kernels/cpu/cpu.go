@@ -135,7 +135,7 @@ func (l *Library) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands)
 			return nil, fmt.Errorf("%s: %w", u.Kind(), err)
 		}
 		b := l.newBuilder(uses)
-		if b.update(u, o); b.err != nil {
+		if b.update(o.Rule(u), o); b.err != nil {
 			return nil, b.err
 		}
 		whole.jobs, used = append(whole.jobs, b.jobs...), append(used, uses...)

@@ -97,8 +97,10 @@ static void norm_statistics(const struct job *job, int64_t task, char *scratch) 
 		if (n->mean) F(n->mean)[c] = (float)mean;
 		if (n->invstd) F(n->invstd)[c] = (float)invstd;
 		if (n->update && isfinite(mean) && isfinite(squares)) {
-			double unbiased = squares / (double)(n->rows > 1 ? n->rows - 1 : 1), m = n->momentum;
-			running_mean[c] = (float)((1 - m) * running_mean[c] + m * mean);
+			// rounded, so that statistics that wait as floats (kernels.Moments) move them by the same bits
+			float unbiased = (float)(squares / (double)(n->rows > 1 ? n->rows - 1 : 1)), rounded = (float)mean;
+			double m = n->momentum;
+			running_mean[c] = (float)((1 - m) * running_mean[c] + m * rounded);
 			running_var[c] = (float)((1 - m) * running_var[c] + m * unbiased);
 		}
 	}

@@ -175,3 +175,50 @@ func TestFirstStepIgnoresState(t *testing.T) {
 	}
 	sameBits(t, "velocity and parameter", data{opX: tr.floats(2), opY: tr.floats(0)}, data{opX: {1, 2, 3}, opY: {-1, -2, -3}})
 }
+
+// TestVectorsDoNotDecay checks that one launch of a rule with MatricesOnly updates a matrix with weight decay, and a vector by the bits of
+// the rule without it.
+func TestVectorsDoNotDecay(t *testing.T) {
+	t.Parallel()
+	const n, size = 33, 192
+	span := func(i int) runtime.Span { return runtime.Span{Offset: int64(i) * size, Bytes: 4 * n} }
+	run := func(u kernels.Update, vectors ...bool) []byte {
+		memory := newArena(9*size + kernels.ScalarsBytes)
+		values := random(rand.New(rand.NewPCG(7, 1)), n)
+		scalars := runtime.Span{Offset: 9 * size, Bytes: kernels.ScalarsBytes}
+		kernels.Scalars{LR: 0.1, GradScale: 1}.Put(memory[scalars.Offset:])
+		var all []kernels.UpdateOperands
+		for i, vector := range vectors {
+			o := kernels.UpdateOperands{Elements: n, Vector: vector, Param: span(4 * i), Grad: span(4*i + 1), Scalars: scalars}
+			for k := range u.States() {
+				o.States = append(o.States, span(4*i+2+k))
+			}
+			copy(floats(memory[o.Param.Offset:][:4*n]), values)
+			copy(floats(memory[o.Grad.Offset:][:4*n]), values[1:])
+			all = append(all, o)
+		}
+		l := newLibrary(t, Paths()[0], 1)
+		l.memory = memory
+		launch, err := l.PrepareUpdate(u, all...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := launch.(interface{ Run() error }).Run(); err != nil {
+			t.Fatal(err)
+		}
+		return memory[: 8*size : 8*size]
+	}
+	for _, u := range []kernels.Update{
+		kernels.SGD{Momentum: 0.9, WeightDecay: 0.1, MatricesOnly: true}, kernels.AdamW{Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.1, MatricesOnly: true},
+		kernels.Adam{Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.1, MatricesOnly: true},
+		kernels.Muon{Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.1, MatricesOnly: true},
+	} {
+		both, plain := run(u, false, true), run(kernels.UpdateOperands{Vector: true}.Rule(u), false, false)
+		if string(both[4*size:]) != string(plain[4*size:]) {
+			t.Errorf("%+v: a vector decays", u)
+		}
+		if string(both[:4*size]) == string(plain[:4*size]) {
+			t.Errorf("%+v: a matrix does not decay", u)
+		}
+	}
+}

@@ -23,6 +23,6 @@ func init() {
 		if mode == "" {
 			mode = nvidia.Prefer
 		}
-		return New(device, Options{Vendor: mode, Search: nvidia.NewSearch(o.VendorPath), Note: o.Note})
+		return New(device, Options{Vendor: mode, Search: nvidia.NewSearch(o.VendorPath), Note: o.Note, Choices: o.Choices})
 	}})
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 
+	"plimsoll/internal/atomicfile"
 	"plimsoll/kernels"
 )
 
@@ -46,6 +47,7 @@ type Choice struct {
 	Failed       []string           `json:"failed,omitempty"`  // algorithms that did not run, and why
 	Refused      []string           `json:"refused,omitempty"` // algorithms that computed wrongly, and what
 	proven       bool               // in this process
+	agreed       bool               // by all processes of a run: this one cannot choose otherwise
 }
 
 // notable reports whether there was anything to choose.
@@ -71,7 +73,7 @@ type choices struct {
 var remembered = &choices{file: os.Getenv(ChoicesVariable)}
 
 // get returns the choice with the key of c: that of this process, that of the file where holds says that it holds here, or
-// else what decide makes of c.
+// else what decide makes of c. An agreed choice that does not hold here is an error.
 func (m *choices) get(c Choice, holds func(Choice) (bool, error), decide func(Choice) Choice) (Choice, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,6 +93,9 @@ func (m *choices) get(c Choice, holds func(Choice) (bool, error), decide func(Ch
 			m.all[c.key()] = found
 			return found, nil
 		}
+		if found.agreed {
+			return c, found.unable("computes wrongly")
+		}
 	}
 	c = decide(c)
 	c.proven = true
@@ -99,6 +104,44 @@ func (m *choices) get(c Choice, holds func(Choice) (bool, error), decide func(Ch
 		return c, nil
 	}
 	return c, m.save()
+}
+
+// adopt takes the choices of another process as those of a library, over what a file says.
+func (m *choices) adopt(l *Library, exported json.RawMessage) error {
+	if len(exported) == 0 {
+		return nil
+	}
+	list, err := parseChoices(exported)
+	if err != nil {
+		return fmt.Errorf("choices of algorithms, of rank 0 or of run.json: %w: use one version of the program everywhere", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.open(); err != nil {
+		return err
+	}
+	for _, c := range list {
+		c.GPU = l.device.Info().Model
+		if own, known := m.all[c.key()]; known && own.Algorithm == c.Algorithm {
+			c = own
+		}
+		c.agreed = true
+		m.all[c.key()] = c
+	}
+	return nil
+}
+
+// parseChoices reads choices of known algorithms.
+func parseChoices(text []byte) (list []Choice, err error) {
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, err
+	}
+	for _, c := range list {
+		if !slices.Contains(algorithms[ours:], c.Algorithm) {
+			return nil, fmt.Errorf("algorithm %q is unknown", c.Algorithm)
+		}
+	}
+	return list, nil
 }
 
 // open reads the file once. A file that is not there is written by the first choice.
@@ -111,15 +154,12 @@ func (m *choices) open() error {
 		var list []Choice
 		text, err := os.ReadFile(m.file)
 		if err == nil {
-			err = json.Unmarshal(text, &list)
+			list, err = parseChoices(text)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%s: %w: delete the file, or name another in %s", m.file, err, ChoicesVariable)
 		}
 		for _, c := range list {
-			if !slices.Contains(algorithms[ours:], c.Algorithm) {
-				return fmt.Errorf("%s: algorithm %q is unknown: delete the file, or name another in %s", m.file, c.Algorithm, ChoicesVariable)
-			}
 			m.all[c.key()] = c
 		}
 	}
@@ -132,14 +172,7 @@ func (m *choices) save() error {
 	if m.file == "" {
 		return nil
 	}
-	text, err := json.MarshalIndent(m.list(Choice.notable), "", "  ")
-	if err == nil {
-		err = os.WriteFile(m.file+".new", append(text, '\n'), 0o666)
-	}
-	if err == nil {
-		err = os.Rename(m.file+".new", m.file)
-	}
-	if err != nil {
+	if err := atomicfile.WriteJSON(m.file, m.list(Choice.notable)); err != nil {
 		return fmt.Errorf("choices of algorithms, %s: %w", ChoicesVariable, err)
 	}
 	return nil
@@ -162,6 +195,14 @@ func (l *Library) Choices() []Choice {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.list(func(c Choice) bool { return c.notable() && c.GPU == l.device.Info().Model && c.Library == l.Name() })
+}
+
+// ExportChoices implements kernels.Chooser.
+func (l *Library) ExportChoices() (json.RawMessage, error) {
+	m := l.vendors.choices
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return json.Marshal(m.list(func(c Choice) bool { return c.proven && c.GPU == l.device.Info().Model && c.Library == l.Name() }))
 }
 
 // Chosen implements kernels.Chooser.
@@ -191,11 +232,20 @@ func (l *Library) choose(call kernels.Call, c convolution) (algorithm, error) {
 
 func (c Choice) algorithm() algorithm { return algorithm(slices.Index(algorithms[:], c.Algorithm)) }
 
+// unable says why an agreed choice cannot be kept in this process.
+func (c Choice) unable(why string) error {
+	return fmt.Errorf("%s: %s %s here for %s %s of %s, and all processes of a run compute alike, as the first one has chosen: use GPUs and libraries of one kind, or --vendor refuse",
+		c.GPU, c.Algorithm, why, c.Op, c.Pass, c.Shapes)
+}
+
 // holds reports whether what another process has chosen computes rightly in this one.
 func (l *Library) holds(made Choice, call kernels.Call, candidates []algorithm) (bool, error) {
 	a := made.algorithm()
 	if a == naive { // all others were wrong: they may have been mended
-		return false, nil
+		return made.agreed, nil
+	}
+	if made.agreed && !slices.Contains(candidates, a) {
+		return false, made.unable("cannot be used")
 	}
 	if !slices.Contains(candidates, a) {
 		return false, fmt.Errorf("%s: it says that %s computes %s %s of %s, which it cannot here: delete the file", ChoicesVariable, a, made.Op, made.Pass, made.Shapes)

@@ -7,6 +7,7 @@ package cuda
 import "C"
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"unsafe"
@@ -23,9 +24,10 @@ type Options struct {
 	Vendor        nvidia.Mode // of NVIDIA's libraries; "": nvidia.Refuse
 	Search        nvidia.Search
 	// Note, when not nil, is told in one line of each algorithm that computed wrongly and is not used.
-	Note  func(string)
-	fakes bool // the vendor's libraries are made for emulated GPUs
-	tile  tile // of every product, for tests; the zero tile: each product chooses
+	Note func(string)
+	// Choices are those of another process, by ExportChoices: this library repeats them.
+	Choices json.RawMessage
+	tile    tile // of every product, for tests; the zero tile: each product chooses
 }
 
 // Library implements kernels.Library on one device.
@@ -65,7 +67,7 @@ func New(device *cuda.Device, o Options) (*Library, error) {
 		l.note = func(string) {}
 	}
 	l.prove = l.proof
-	return l, nil
+	return l, v.choices.adopt(l, o.Choices)
 }
 
 // emulated reports whether the GPU is the emulated driver's.

@@ -244,7 +244,7 @@ func onFaked(t *testing.T, folder string) executor.Target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := New(devices[0], Options{Vendor: nvidia.Require, Search: nvidia.Search{Folders: []string{folder}}, fakes: true})
+	l, err := New(devices[0], Options{Vendor: nvidia.Require, Search: nvidia.Search{Folders: []string{folder}}})
 	on := target(t, devices[0], l, err)
 	l.vendors.choices = &choices{}
 	l.vendors.time = func(a algorithm, _ cuda.Launch) (float64, error) {

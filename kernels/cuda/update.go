@@ -30,12 +30,17 @@ func (l *Library) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands)
 }
 
 // update updates as many parameters at a time as a kernel's argument has room for: most are too small for a launch of their own.
-// Matrices come one after the other.
+// Matrices come one after the other, then parameters rule by rule: vectors may be without weight decay.
 func (b *builder) update(u kernels.Update, all []kernels.UpdateOperands) error {
-	var rest []kernels.UpdateOperands
+	var rules []kernels.Update
+	rest := map[kernels.Update][]kernels.UpdateOperands{}
 	for _, o := range all {
 		if !o.Matrix.Muons(u) {
-			rest = append(rest, o)
+			r := o.Rule(u)
+			if len(rest[r]) == 0 {
+				rules = append(rules, r)
+			}
+			rest[r] = append(rest[r], o)
 			continue
 		}
 		if err := kernels.CheckUpdateWorkspace(b.lib, u, o); err != nil {
@@ -48,8 +53,18 @@ func (b *builder) update(u kernels.Update, all []kernels.UpdateOperands) error {
 		b.address = at
 		b.muon(u.(kernels.Muon), o.Matrix)
 	}
-	for list := range slices.Chunk(rest, C.UPDATE_TENSORS) {
-		function, args, err := rule(u)
+	for _, r := range rules {
+		if err := b.updateBy(r, rest[r]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// updateBy updates parameters that are no matrices by one rule.
+func (b *builder) updateBy(r kernels.Update, all []kernels.UpdateOperands) error {
+	for list := range slices.Chunk(all, C.UPDATE_TENSORS) {
+		function, args, err := rule(r)
 		if err != nil {
 			return err
 		}

@@ -55,45 +55,34 @@ func newVendors(device *cuda.Device, o Options) (*vendors, error) {
 	if mode == "" {
 		mode = nvidia.Refuse
 	}
-	if emulated(device) && !o.fakes && mode != nvidia.Refuse {
-		v.loaded.Missing = []error{errors.New("NVIDIA's libraries cannot use an emulated GPU: run without --vendor require")}
-		if mode == nvidia.Require {
-			return nil, v.loaded.Missing[0]
-		}
-		return v, nil
-	}
+	o.Search.Emulated = emulated(device)
 	var err error
 	if v.loaded, err = nvidia.Load(mode, o.Search); err != nil {
 		return nil, err
 	}
-	opened := device.Run(v.open)
-	if err := device.OnClose(v.close); err != nil {
-		return nil, errors.Join(opened, err, device.Run(v.close))
-	}
-	if opened == nil {
-		return v, nil
+	if err := errors.Join(device.Run(v.open), device.OnClose(v.close)); err != nil {
+		return nil, errors.Join(err, device.Run(v.close))
 	}
 	if mode == nvidia.Require {
-		return nil, opened
+		return v, errors.Join(v.loaded.Missing()...)
 	}
-	v.loaded.Missing = append(v.loaded.Missing, opened)
 	return v, nil
 }
 
-// open makes the handles; one that cannot be made is an error, and not there. The context is current.
+// open makes the handles, and notes why one cannot be made. The context is current.
 func (v *vendors) open() (err error) {
-	var first, second error
-	if v.loaded.BLAS != nil {
-		if v.multiplier, first = v.loaded.BLAS.NewMultiplier(); first != nil {
-			first = fmt.Errorf("%s: %w", v.loaded.BLAS.Path, first)
+	l := v.loaded
+	if l.BLAS != nil {
+		if v.multiplier, err = l.BLAS.NewMultiplier(); err != nil {
+			l.NoBLAS = fmt.Errorf("%s: %w", l.BLAS.Path, err)
 		}
 	}
-	if v.loaded.DNN != nil {
-		if v.convolver, second = v.loaded.DNN.NewConvolver(); second != nil {
-			second = fmt.Errorf("%s: %w", v.loaded.DNN.Path, second)
+	if l.DNN != nil {
+		if v.convolver, err = l.DNN.NewConvolver(); err != nil {
+			l.NoDNN = fmt.Errorf("%s: %w", l.DNN.Path, err)
 		}
 	}
-	return errors.Join(first, second)
+	return nil
 }
 
 // close destroys the handles, when the device closes and launches have run. The context is current.
@@ -128,7 +117,7 @@ func (l *Library) Vendors() (files []string, missing []error) {
 	if l.vendors.convolver != nil {
 		files = append(files, l.vendors.loaded.DNN.Path)
 	}
-	return files, l.vendors.loaded.Missing
+	return files, l.vendors.loaded.Missing()
 }
 
 // candidates lists who computes a call with the sums and roundings that kernels asks for, ours first.

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -26,7 +27,7 @@ import (
 // What it chooses, nobody else knows.
 func newFaked(t testing.TB, b *bench, folder string, fastest algorithm) *Library {
 	t.Helper()
-	l, err := New(b.device, Options{Vendor: nvidia.Require, Search: nvidia.Search{Folders: []string{folder}}, fakes: true})
+	l, err := New(b.device, Options{Vendor: nvidia.Require, Search: nvidia.Search{Folders: []string{folder}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,10 +301,10 @@ func TestHandles(t *testing.T) {
 		"cudnnCreate": "libcublas.so.12", "cublasCreate": "libcudnn.so.9", "cublasSetMathMode": "libcudnn.so.9",
 	} {
 		t.Setenv("FAKE_FAIL", call+"=1001")
-		if _, err := New(b.device, Options{Vendor: nvidia.Require, Search: s, fakes: true}); err == nil || !strings.Contains(err.Error(), call+": FAKE_STATUS (1001)") {
+		if _, err := New(b.device, Options{Vendor: nvidia.Require, Search: s}); err == nil || !strings.Contains(err.Error(), call+": FAKE_STATUS (1001)") {
 			t.Errorf("%s: %v", call, err)
 		}
-		l, err := New(b.device, Options{Vendor: nvidia.Prefer, Search: s, fakes: true})
+		l, err := New(b.device, Options{Vendor: nvidia.Prefer, Search: s})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -318,7 +319,7 @@ func TestHandles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := New(devices[0], Options{Vendor: nvidia.Require, Search: s, fakes: true}); err != nil {
+		if _, err := New(devices[0], Options{Vendor: nvidia.Require, Search: s}); err != nil {
 			t.Error(err)
 		}
 		t.Setenv("FAKE_FAIL", call+"=4")
@@ -328,20 +329,26 @@ func TestHandles(t *testing.T) {
 	}
 }
 
-// TestEmulatedRefusesVendors: NVIDIA's own libraries are never loaded for a GPU that is emulated.
+// TestEmulatedRefusesVendors: a library that does not say that it is made for one is not used on a GPU that is emulated, nor
+// looked for outside the folders that are named.
 func TestEmulatedRefusesVendors(t *testing.T) {
-	b, folder := newFakedBench(t)
+	b, _ := newFakedBench(t)
+	unmarked := []fake.Library{fake.CuDNN, fake.CuBLAS}
+	for i := range unmarked {
+		unmarked[i].Defines = append(slices.Clone(unmarked[i].Defines), "FAKE_UNMARKED")
+	}
+	folder := fake.Build(t, unmarked...)
 	lib, err := library.Open(b.device, library.Options{VendorPath: folder})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if files, missing := lib.(*Library).Vendors(); len(files) != 0 || len(missing) != 1 || strings.Contains(lib.Name(), "cudnn") {
+	if files, missing := lib.(*Library).Vendors(); len(files) != 0 || len(missing) != 2 || strings.Contains(lib.Name(), "cudnn") {
 		t.Errorf("%s uses %v without %v", lib.Name(), files, missing)
 	}
 	if _, err := library.Open(b.device, library.Options{Vendor: "require", VendorPath: folder}); err == nil || !strings.Contains(err.Error(), "emulated") {
 		t.Errorf("required: %v", err)
 	}
-	if lib, err := library.Open(b.device, library.Options{Vendor: "refuse"}); err != nil || len(lib.(*Library).vendors.loaded.Missing) != 0 {
+	if lib, err := library.Open(b.device, library.Options{Vendor: "refuse"}); err != nil || len(lib.(*Library).vendors.loaded.Missing()) != 0 {
 		t.Errorf("refused: %v", err)
 	}
 	if _, err := library.Open(b.device, library.Options{Vendor: "maybe"}); err == nil || !strings.Contains(err.Error(), "maybe") {
@@ -373,6 +380,85 @@ func TestVendorGraph(t *testing.T) {
 		for range 2 {
 			before := r.memory(in)
 			sameBits(t, fastest.String()+" in a graph", r.outputs(t, before, b.run(t, before, graph)), want)
+		}
+	}
+}
+
+// TestAgreedChoices: a library repeats the choices of another process, over its own file, without a measurement; one that it cannot
+// repeat is an error and no choice of its own.
+func TestAgreedChoices(t *testing.T) {
+	b, folder := newFakedBench(t)
+	c := kernels.Call{Op: kernels.Conv2D{Out: 8, KernelH: 1, KernelW: 1}, In: []kernels.Desc{kernels.F32(2, 6, 6, 16)}}
+	made := func(l *Library, exported json.RawMessage) (string, error) {
+		if err := l.vendors.choices.adopt(l, exported); err != nil {
+			return "", err
+		}
+		if _, err := l.Workspace(c); err != nil {
+			return "", err
+		}
+		return l.Choices()[0].Algorithm, nil
+	}
+	first := newFaked(t, b, folder, cublas)
+	if got, err := made(first, nil); got != "cublas" || err != nil {
+		t.Fatalf("the first process chose %s, %v", got, err)
+	}
+	exported, err := first.ExportChoices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "choices.json")
+	own := newFaked(t, b, folder, ours)
+	own.vendors.choices.file = file
+	if got, err := made(own, nil); got != "ours" || err != nil {
+		t.Fatalf("alone, another process chose %s, %v", got, err)
+	}
+	repeats := func() *Library {
+		l := newFaked(t, b, folder, ours)
+		l.vendors.choices.file = file
+		l.vendors.time = func(algorithm, cuda.Launch) (float64, error) { return 0, errors.New("measured again") }
+		return l
+	}
+	if got, err := made(repeats(), exported); got != "cublas" || err != nil {
+		t.Errorf("told to repeat cublas, a process chose %s, %v", got, err)
+	}
+	if got, err := made(repeats(), nil); got != "ours" || err != nil { // the file is what it was
+		t.Errorf("afterwards the file gives %s, %v", got, err)
+	}
+	elsewhere := strings.Replace(string(exported), first.device.Info().Model, "another GPU", 1)
+	if got, err := made(repeats(), json.RawMessage(elsewhere)); got != "cublas" || err != nil {
+		t.Errorf("told to repeat the choice of another GPU, a process chose %s, %v", got, err)
+	}
+	same := newFaked(t, b, folder, cublas) // its file says the same, and is not believed either
+	same.vendors.choices.file = filepath.Join(t.TempDir(), "same.json")
+	if _, err := made(same, nil); err != nil {
+		t.Fatal(err)
+	}
+	again := newFaked(t, b, folder, ours)
+	again.vendors.choices.file = same.vendors.choices.file
+	again.prove = func(kernels.Call, algorithm) error { return ErrWrong }
+	if got, err := made(again, exported); err == nil || !strings.Contains(err.Error(), "cublas computes wrongly here") {
+		t.Errorf("a process whose file says the same, and that computes wrongly, chose %s, %v", got, err)
+	}
+	wrong := repeats()
+	wrong.prove = func(kernels.Call, algorithm) error { return ErrWrong }
+	for want, l := range map[string]*Library{"cublas computes wrongly here": wrong, "naive": repeats()} {
+		told := exported
+		if want == "naive" { // is believed, as no process may compute otherwise
+			told = json.RawMessage(strings.Replace(string(exported), `"algorithm":"cublas"`, `"algorithm":"naive"`, 1))
+		}
+		if got, err := made(l, told); got != want && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("want %s: got %s, %v", want, got, err)
+		}
+	}
+	without := newFaked(t, b, folder, ours)
+	without.vendors.multiplier = nil
+	for says, told := range map[string]string{
+		"cublas cannot be used here":   strings.Replace(string(exported), first.Name(), without.Name(), 1),
+		`algorithm "magic" is unknown`: strings.Replace(string(exported), `"algorithm":"cublas"`, `"algorithm":"magic"`, 1),
+		"one version of the program":   "{",
+	} {
+		if got, err := made(without, json.RawMessage(told)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("want %q: got %s, %v", says, got, err)
 		}
 	}
 }

@@ -2,6 +2,7 @@
 package library
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,6 +19,8 @@ type Options struct {
 	// Vendor says whether vendors' GPU libraries are used: one of Vendors; "": prefer.
 	Vendor     string
 	VendorPath string // folders with vendors' libraries, as in PATH; "": as the library's documentation says
+	// Choices are those of another process, by kernels.Chooser: the library repeats them, and makes only the others itself.
+	Choices json.RawMessage
 	// Note, when not nil, is told in one line what a library does not use and why.
 	Note func(string)
 	// Reference asks for kernels/ref in place of the device's own library: every element type, in plain Go, slow. Only

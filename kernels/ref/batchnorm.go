@@ -70,13 +70,16 @@ func batchStatistics(op kernels.BatchNorm, t *tensors, mean, inverse []float32) 
 		mean[k] = float32(means[k])
 		inverse[k] = float32(1 / math.Sqrt(variances[k]/n+epsilon(op)))
 		if t.call.UpdateStats && finite(means[k]) && finite(variances[k]) {
-			move(&t.params[2][k], means[k], momentum)
-			move(&t.params[3][k], variances[k]/max(n-1, 1), momentum)
+			move(&t.params[2][k], rounded(means[k]), momentum)
+			move(&t.params[3][k], rounded(variances[k]/max(n-1, 1)), momentum)
 		}
 	}
 }
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+// rounded is a statistic as a row of kernels.Moments holds it.
+func rounded(x float64) float64 { return float64(float32(x)) }
 
 func move(running *float32, batch, momentum float64) {
 	*running = float32((1-momentum)*float64(*running) + momentum*batch)

@@ -16,7 +16,7 @@ func (l *Library) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands)
 	}
 	var each []*update
 	for _, o := range all {
-		s, err := l.bindUpdate(o)
+		s, err := l.bindUpdate(u, o)
 		if err != nil {
 			return nil, fmt.Errorf("ref: %s: %w", u.Kind(), err)
 		}
@@ -24,7 +24,7 @@ func (l *Library) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands)
 	}
 	return launch{u.Kind(), func() (err error) {
 		for _, s := range each {
-			err = errors.Join(err, s.make(u))
+			err = errors.Join(err, s.make(s.rule))
 		}
 		return err
 	}}, nil
@@ -49,6 +49,7 @@ func (s *update) make(u kernels.Update) error {
 }
 
 type update struct {
+	rule    kernels.Update
 	w, g    []float32
 	matrix  kernels.Matrix
 	states  [][]float32
@@ -57,8 +58,8 @@ type update struct {
 }
 
 // bindUpdate views the operands of a checked update.
-func (l *Library) bindUpdate(o kernels.UpdateOperands) (*update, error) {
-	s := &update{matrix: o.Matrix, states: make([][]float32, len(o.States)), earlier: o.Earlier}
+func (l *Library) bindUpdate(u kernels.Update, o kernels.UpdateOperands) (*update, error) {
+	s := &update{rule: o.Rule(u), matrix: o.Matrix, states: make([][]float32, len(o.States)), earlier: o.Earlier}
 	for _, u := range o.Uses() {
 		u.Span.Bytes = u.Bytes
 		b, err := l.memory.Bytes(u.Span)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	_ "embed" // for opticks.txt.gz
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -67,8 +68,11 @@ var tokensInfo = Info{
 			return nil, fmt.Errorf("%w: data set tokens:%s has tokens, and --tokenizer %s makes them of text: leave it out", ErrOption, path, o.Tokenizer)
 		}
 		all, size, err := tokenizer.OpenFile(path)
-		if err != nil {
+		switch {
+		case errors.Is(err, tokenizer.ErrFile):
 			return nil, fmt.Errorf("data set tokens: %w: %w", ErrCorrupt, err)
+		case err != nil:
+			return nil, fmt.Errorf("data set tokens: %w: %w", ErrUnreadable, err)
 		}
 		return newText("tokens:"+path, o, "", all, size)
 	},
@@ -83,8 +87,11 @@ const (
 	mostTokens = 1 << 20
 )
 
-// text is a data set of tokens. Its first nine tenths are trained on, in windows that lie side by side: each epoch begins at another
-// place below the length of one, so that every token comes once an epoch, behind other tokens each time.
+// text is a data set of tokens. Its first nine tenths are trained on, the rest is held out.
+//
+// Every token of a split but its first is a label once an epoch. The labels are cut into pieces of the length of a sample, one for
+// each sample: the first piece of a training epoch is shorter by a random number, and the last ones are as short as they must be.
+// The sample of a piece is a whole window of tokens; labels of the window that are not of the piece are Ignored.
 type text struct {
 	name       string
 	options    Options
@@ -110,7 +117,7 @@ func newText(name string, o Options, by string, all tokenizer.Tokens, vocabulary
 	s := &text{name, o, by, vocabulary, [2]tokenizer.Tokens{all.Part(0, cut), all.Part(cut, all.Len())}}
 	if s.TrainLen() < 1 || s.TestLen() < 1 {
 		return nil, fmt.Errorf("%w: data set %s has %d tokens to train on and %d held out: %d tokens a sample (--length) take at least %d and %d; give more text, or shorter samples",
-			ErrOption, name, cut, all.Len()-cut, o.Length, 2*o.Length+1, o.Length+1)
+			ErrOption, name, cut, all.Len()-cut, o.Length, o.Length+1, o.Length+1)
 	}
 	return s, nil
 }
@@ -204,13 +211,39 @@ func (s *text) Name() string  { return s.name }
 func (s *text) Classes() int  { return s.vocabulary }
 func (s *text) Shape() [3]int { return [3]int{1, s.options.Length, 1} }
 
-// TrainLen counts the windows behind any start of an epoch.
-func (s *text) TrainLen() int64 { return max(s.windows(Train)-1, 0) }
-func (s *text) TestLen() int64  { return s.windows(Test) }
+func (s *text) TrainLen() int64 { return s.pieces(Train) }
+func (s *text) TestLen() int64  { return s.pieces(Test) }
 
-// windows counts those of a split that lie side by side; each token has one behind it.
-func (s *text) windows(split Split) int64 {
-	return max(s.splits[split].Len()-1, 0) / int64(s.options.Length)
+// labels counts the tokens of a split that have one before them.
+func (s *text) labels(split Split) int64 { return max(s.splits[split].Len()-1, 0) }
+
+// pieces counts those of a split: as many as its labels need, of training epochs whatever the length of the first piece.
+func (s *text) pieces(split Split) int64 {
+	n, length := s.labels(split), int64(s.options.Length)
+	switch {
+	case n < length:
+		return 0
+	case split == Train && !s.options.NoAugment && n > length:
+		return 1 + (n-1+length-1)/length
+	}
+	return (n + length - 1) / length
+}
+
+// piece returns where a piece begins and ends among the labels.
+func (s *text) piece(split Split, index int64) (from, to int64) {
+	n, length, count := s.labels(split), int64(s.options.Length), s.pieces(split)
+	first := length
+	if split == Train && !s.options.NoAugment && n > length {
+		if start := int64(hash(s.options.Seed, windowKey, uint64(index/count)) % uint64(length)); start > 0 {
+			first = start
+		}
+	}
+	at := index % count
+	end := func(k int64) int64 { return min(first+k*length, n-(count-1-k)) } // one label at least is left for each of the others
+	if at > 0 {
+		from = end(at - 1)
+	}
+	return from, end(at)
 }
 
 // Fill implements Dataset, with the label of the last token.
@@ -222,14 +255,8 @@ func (s *text) Fill(split Split, index int64, dst []float32) (int, error) {
 
 // FillTokens implements Sequences.
 func (s *text) FillTokens(split Split, index int64, dst []float32, labels []int32) error {
-	n, start := s.TestLen(), int64(0)
-	if split == Train {
-		n = s.TrainLen()
-		if !s.options.NoAugment {
-			start = int64(hash(s.options.Seed, windowKey, uint64(index/n)) % uint64(s.options.Length))
-		}
-	}
-	first := start + index%n*int64(s.options.Length)
+	from, to := s.piece(split, index)
+	first := min(from, s.labels(split)-int64(len(dst)))
 	for i := range dst {
 		at := first + int64(i)
 		token, next := s.splits[split].At(at), s.splits[split].At(at+1)
@@ -237,6 +264,9 @@ func (s *text) FillTokens(split Split, index int64, dst []float32, labels []int3
 			return fmt.Errorf("%w: data set %s: token %d, about number %d of its %v split, is beyond its vocabulary of %d", ErrLabel, s.name, worst, at, split, s.vocabulary)
 		}
 		dst[i], labels[i] = math.Float32frombits(token), int32(next)
+		if at < from || at >= to {
+			labels[i] = Ignored
+		}
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"plimsoll/models/tokenizer"
 )
 
 // tokensOf reads a sample back as text, and what its labels say.
@@ -25,8 +27,9 @@ func tokensOf(t *testing.T, set Dataset, split Split, index int64) (tokens, labe
 	return a.String(), b.String()
 }
 
-// An epoch of a text is all of it but less than two windows, side by side from another place each time; each token's label follows it.
+// TestTextInWindows checks the built-in text: labels follow their tokens, and the windows of three epochs begin at different places.
 func TestTextInWindows(t *testing.T) {
+	t.Parallel()
 	all, err := loadOpticks()
 	if err != nil {
 		t.Fatal(err)
@@ -37,30 +40,101 @@ func TestTextInWindows(t *testing.T) {
 	}
 	whole, starts := string(all), map[int]bool{}
 	for epoch := range int64(3) {
-		var b strings.Builder
-		for i := range set.TrainLen() {
-			tokens, labels := tokensOf(t, set, Train, epoch*set.TrainLen()+i)
-			if tokens[1:] != labels[:len(labels)-1] {
-				t.Fatalf("labels %q of %q", labels, tokens)
-			}
-			b.WriteString(tokens)
+		tokens, _ := tokensOf(t, set, Train, epoch*set.TrainLen()+1)
+		starts[strings.Index(whole, tokens)] = true
+		tokens, labels := tokensOf(t, set, Train, epoch*set.TrainLen()+7)
+		if tokens[1:] != labels[:len(labels)-1] {
+			t.Fatalf("labels %q of %q", labels, tokens)
 		}
-		start := strings.Index(whole, b.String())
-		if start < 0 || start >= 100 || b.Len() < len(all)*9/10-200 {
-			t.Fatalf("epoch %d: %d bytes from %d", epoch, b.Len(), start)
-		}
-		starts[start] = true
 	}
 	if len(starts) != 3 {
-		t.Errorf("epochs start at %v", starts)
+		t.Errorf("second windows start at %v", starts)
 	}
 	first, _ := tokensOf(t, set, Test, 0)
-	last, labels := tokensOf(t, set, Test, set.TestLen()-1)
-	if at := strings.Index(whole, first); at < len(all)*9/10-1 {
+	last, _ := tokensOf(t, set, Test, set.TestLen()-1)
+	if at := strings.Index(whole, first); at != len(all)-len(all)/10 {
 		t.Errorf("held out from %d on, of %d", at, len(all))
 	}
-	if !strings.Contains(whole[len(whole)-202:], last+labels[99:]) {
+	if !strings.HasSuffix(whole[:len(whole)-1], last) {
 		t.Errorf("the last held out window is %q", last)
+	}
+}
+
+// TestEveryTokenIsALabelOnceAnEpoch counts the labels of epochs of texts and samples of many lengths: each token but the first of its
+// split is one once, and follows its token; no sample is without labels; an epoch has at most one sample more than its labels need.
+func TestEveryTokenIsALabelOnceAnEpoch(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	for tokens := 2; tokens < 150; tokens++ {
+		for length := 1; length < 40; length++ {
+			for _, o := range []Options{{Seed: uint64(tokens), Length: length}, {Length: length, NoAugment: true}} {
+				set := countedText(t, tokens, o)
+				if set == nil {
+					continue
+				}
+				for _, split := range []Split{Train, Test} {
+					for epoch := range int64(3) {
+						checkEpoch(t, set, split, epoch)
+						checked++
+					}
+				}
+			}
+		}
+	}
+	if checked < 10_000 {
+		t.Errorf("checked %d epochs", checked)
+	}
+}
+
+// countedText returns a text whose tokens are their own positions; nil where it is too short.
+func countedText(t *testing.T, tokens int, o Options) *text {
+	t.Helper()
+	ids := make([]int32, tokens)
+	for i := range ids {
+		ids[i] = int32(i)
+	}
+	set, err := newText("counted", o, "", tokenizer.NewTokens(ids, tokens), tokens)
+	held := tokens / heldOut
+	if enough := held > o.Length; enough != (err == nil) || err != nil && !errors.Is(err, ErrOption) {
+		t.Fatalf("%d tokens, %d held out, %d a sample: %v", tokens, held, o.Length, err)
+	}
+	if err != nil {
+		return nil
+	}
+	return set.(*text)
+}
+
+// checkEpoch checks the labels of one epoch.
+func checkEpoch(t *testing.T, s *text, split Split, epoch int64) {
+	t.Helper()
+	first := int32(s.splits[split].At(0))
+	length, n := s.options.Length, s.TrainLen()
+	if split == Test {
+		n = s.TestLen()
+	}
+	seen, total := map[int32]int{}, 0
+	dst, labels := make([]float32, length), make([]int32, length)
+	for i := range n {
+		if err := s.FillTokens(split, epoch*n+i, dst, labels); err != nil {
+			t.Fatal(err)
+		}
+		counts := 0
+		for k, label := range labels {
+			if label == Ignored {
+				continue
+			}
+			if seen[label]++; seen[label] > 1 || label != int32(math.Float32bits(dst[k]))+1 {
+				t.Fatalf("%v, %d tokens a sample, sample %d: label %d of token %d comes %d times", split, length, i, label, math.Float32bits(dst[k]), seen[label])
+			}
+			counts++
+		}
+		if total += counts; counts == 0 {
+			t.Fatalf("%v, %d tokens a sample: sample %d of %d has no label", split, length, i, n)
+		}
+	}
+	want := int(s.splits[split].Len()) - 1
+	if need := (want + length - 1) / length; total != want || seen[first] > 0 || int(n) > need+1 || split == Test && int(n) != need {
+		t.Fatalf("%v, %d tokens a sample: %d labels in %d samples, want %d in %d", split, length, total, n, want, need)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 type call struct {
 	*importer
 	*node
-	asked map[string]bool // attributes
-	err   error           // the first that is wrong
+	known []string // attributes
+	err   error    // the first of them that is wrong
 }
 
 func (c *call) fail(format string, a ...any) {
@@ -21,7 +21,9 @@ func (c *call) fail(format string, a ...any) {
 
 // attribute returns one, nil when it is left out.
 func (c *call) attribute(name string) *attribute {
-	c.asked[name] = true
+	if !slices.Contains(c.known, name) {
+		panic("BUG: " + c.op + " reads an attribute that its reader does not list: " + name)
+	}
 	a := c.attributes[name]
 	if a != nil && a.other {
 		c.fail("attribute %s is of a type that is not supported", name)
@@ -92,23 +94,6 @@ func (c *call) onlyText(name, want string) {
 	}
 }
 
-// ignore passes over attributes that change nothing.
-func (c *call) ignore(names ...string) {
-	for _, name := range names {
-		c.asked[name] = true
-	}
-}
-
-// done returns the first error, if any; attributes that nothing asked for are errors.
-func (c *call) done() error {
-	for name := range c.attributes {
-		if !c.asked[name] {
-			c.fail("attribute %s is not supported", name)
-		}
-	}
-	return c.err
-}
-
 // at returns input i, nil when it is left out.
 func (c *call) at(i int) *value {
 	if i >= len(c.in) {
@@ -129,6 +114,9 @@ func (c *call) tensor(i int, axes ...int) (*value, error) {
 	}
 	if c.tokens(v) {
 		return nil, fmt.Errorf("input %d is the tokens, which only the table of an embedding is read with", i)
+	}
+	if pooled := len(v.shape) == 4 && len(v.step.desc.Shape) == 2; pooled && slices.Equal(axes, []int{4}) {
+		return nil, fmt.Errorf("input %d is %v, the mean of an image, behind which layers of images are not supported: a linear layer is, in place of a 1x1 convolution", i, v.shape)
 	}
 	if len(axes) > 0 && (!slices.Contains(axes, len(v.shape)) || len(v.shape) != len(v.step.desc.Shape)) {
 		return nil, fmt.Errorf("input %d is %v (%v here), want one of %v axes", i, v.shape, v.step.desc, axes)
@@ -183,9 +171,13 @@ func (c *call) param(i int, l layout) (source, error) {
 }
 
 // constants returns the numbers of input i, or of the attribute that older versions have in its place; nil when both are left out.
-func (c *call) constants(i int, attribute string) ([]int, error) {
+func (c *call) constants(i int, name string) ([]int, error) {
 	var numbers []float64
-	if a := c.attribute(attribute); a != nil && attribute != "" {
+	var a *attribute
+	if name != "" {
+		a = c.attribute(name)
+	}
+	if a != nil {
 		for _, v := range a.ints {
 			numbers = append(numbers, float64(v))
 		}

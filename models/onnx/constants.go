@@ -225,13 +225,11 @@ func unsqueeze(c *call) (*value, error) {
 	x := c.at(0)
 	switch {
 	case x != nil && x.numbers != nil:
-		c.ignore("axes")
 		if len(x.numbers) != 1 && len(x.dims) > 1 {
 			return nil, fmt.Errorf("of constants of %v is not supported", x.dims)
 		}
 		return &value{numbers: x.numbers, dims: append([]int{1}, x.dims...)[:max(len(x.dims), 1)]}, nil
 	case x != nil && x.mask != nil:
-		c.ignore("axes")
 		m := *x.mask
 		m.dims = append([]int{1}, m.dims...)
 		if len(m.dims) > mostAxes {
@@ -262,7 +260,6 @@ func unsqueeze(c *call) (*value, error) {
 func squeeze(c *call) (*value, error) {
 	x := c.at(0)
 	if x != nil && x.numbers != nil && len(x.numbers) == 1 {
-		c.ignore("axes")
 		return &value{numbers: x.numbers}, nil
 	}
 	if x == nil || x.shape == nil {
@@ -291,7 +288,6 @@ func squeeze(c *call) (*value, error) {
 // cast leaves constants what they are, and tensors of float32.
 func cast(c *call) (*value, error) {
 	to := c.int("to", 0)
-	c.ignore("saturate")
 	x := c.at(0)
 	switch {
 	case x == nil:

@@ -211,7 +211,7 @@ func (m *importer) add(n *node) {
 
 // knows reports whether there is such an op.
 func (m *importer) knows(n *node) bool {
-	return ops[n.op] != nil && (n.domain == "" || n.domain == "ai.onnx")
+	return ops[n.op].read != nil && (n.domain == "" || n.domain == "ai.onnx")
 }
 
 // problem keeps what is wrong with a node.

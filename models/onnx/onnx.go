@@ -50,7 +50,7 @@ func Read(path string, message []byte) (models.File, error) {
 	if err != nil {
 		return models.File{}, fmt.Errorf("%w: %s: %w", ErrUnsupported, path, err)
 	}
-	f.Classes, f.Image = m.classes(), c.Image
+	f.Classes, f.Image, f.About = m.classes(), c.Image, m.about()
 	f.Build = func(name string, c models.Config) (*models.Model, error) { return g.build(name, c, f) }
 	return f, nil
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -252,6 +253,93 @@ func TestUnsupported(t *testing.T) {
 		for _, want := range c.want {
 			if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "my.onnx") || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %q", err, want)
+			}
+		}
+	}
+}
+
+// A BatchNormalization that computes with its running statistics is refused.
+func TestFrozenNormsAreRefused(t *testing.T) {
+	t.Parallel()
+	_, message := fixture(t, "tiny")
+	mode := []byte("training_mode\x18\x01")
+	if n := bytes.Count(message, mode); n != 2 {
+		t.Fatalf("%d norms are trained", n)
+	}
+	_, err := Read("my.onnx", bytes.Replace(message, mode, []byte("training_mode\x18\x00"), 1))
+	want := `node "/stem/stem.1/BatchNormalization" (BatchNormalization): training_mode is 0, so it computes with its running statistics`
+	if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "training=torch.onnx.TrainingMode.TRAINING") {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// The error of a node names the first true reason, and is the same every time.
+func TestReasonsAreTrue(t *testing.T) {
+	t.Parallel()
+	ints := func(name string, v ...uint64) []byte {
+		all := [][]byte{text(1, name)}
+		for _, n := range v {
+			all = append(all, number(8, n))
+		}
+		return nested(5, append(all, number(20, 7))...)
+	}
+	size := func(n uint64) []byte { return nested(1, number(1, n)) }
+	images := nested(11, text(1, "x"), nested(2, nested(1, number(1, 1), nested(2, size(2), size(3), size(8), size(8)))))
+	pool := nested(1, text(1, "x"), text(2, "p"), text(4, "GlobalAveragePool"))
+	conv := func(more ...[]byte) []byte {
+		attributes := [][]byte{ints("dilations", 1, 1), ints("kernel_shape", 1, 1), ints("pads", 0, 0, 0, 0), ints("strides", 1, 1)}
+		node := [][]byte{text(1, "p"), text(1, "w"), text(2, "y"), text(4, "Conv")}
+		return nested(1, slices.Concat(node, attributes, more)...)
+	}
+	weight := nested(5, number(1, 5), number(1, 3), number(1, 1), number(1, 1), number(2, 1), text(8, "w"), text(9, strings.Repeat("\x00", 60)))
+	for _, c := range []struct {
+		node []byte
+		want string
+	}{
+		{conv(), `node "y" (Conv): input 0 is [2 3 1 1], the mean of an image, behind which layers of images are not supported`},
+		{conv(ints("zebra", 1), ints("aardvark", 1)), `node "y" (Conv): attribute aardvark is not supported`},
+	} {
+		for range 20 { // attributes are a map
+			_, err := Read("my.onnx", nested(7, pool, c.node, images, nested(12, text(1, "y")), weight))
+			if err == nil || !strings.HasSuffix(cutOff(err.Error()), c.want) {
+				t.Fatalf("%v, want %s", err, c.want)
+			}
+		}
+	}
+}
+
+// cutOff returns a message up to its advice.
+func cutOff(message string) string {
+	message, _, _ = strings.Cut(message, ": a linear layer is")
+	return message
+}
+
+// Parameters that an exporter has folded, left out or kept without use are counted and named.
+func TestWhatIsReadIsSaid(t *testing.T) {
+	t.Parallel()
+	_, tiny := fixture(t, "tiny")
+	_, branches := fixture(t, "branches")
+	_, sdpa := fixture(t, "sdpa")
+	for _, c := range []struct {
+		message []byte
+		want    []string
+	}{
+		{tiny, []string{"2 batchnorm, 3 conv2d, 2 linear; 17 tensors of 1,092 numbers"}},
+		{replaced(t, tiny, "conv1.weight", "onnx::Conv_1"), []string{"1,092", `1 parameter is of the exporter's making (onnx::Conv_1 of node "/conv1/Conv")`}},
+		{branches, []string{"4 conv2d, 3 linear", "1 convolution or linear layer has no bias and no norm behind (fc1.weight)"}},
+		{sdpa, []string{"1 embedding, 5 layernorm, 9 linear", "1 convolution or linear layer has no bias"}},
+	} {
+		f, err := Read("my.onnx", c.message)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(f.About) != len(c.want) {
+			t.Errorf("%q, want %q", f.About, c.want)
+			continue
+		}
+		for i, want := range c.want {
+			if !strings.Contains(f.About[i], want) {
+				t.Errorf("%q, want %q", f.About[i], want)
 			}
 		}
 	}

@@ -1,43 +1,71 @@
 package onnx
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"plimsoll/kernels"
 )
 
-// ops are the ops that are read, by their names in ONNX: what makes of a node the value of its first output.
-var ops map[string]func(c *call) (*value, error)
+// reader makes of a node of one op the value of its first output.
+type reader struct {
+	read       func(c *call) (*value, error)
+	attributes []string // that it reads, or may ignore
+}
+
+// ops are the ops that are read, by their names in ONNX.
+var ops map[string]reader
 
 func init() { // they look each other up
-	ops = map[string]func(c *call) (*value, error){
-		"Conv": conv, "BatchNormalization": batchNorm, "LayerNormalization": layerNorm, "Relu": elementwise(kernels.ReLU{}), "Clip": clip, "Gelu": gelu,
-		"MaxPool": maxPool, "AveragePool": avgPool, "GlobalAveragePool": globalAvgPool, "ReduceMean": reduceMean,
-		"Gemm": gemm, "MatMul": matMul, "Transpose": transpose, "Add": add, "Concat": concat, "Flatten": flatten, "Reshape": reshape, "Dropout": dropout, "Identity": identity,
-		"Softmax": softmax, "Split": split, "Slice": sliced, "Gather": gather, "Unsqueeze": unsqueeze, "Squeeze": squeeze, "Cast": cast,
-		"Mul": product, "Div": quotient, "Sub": ofTwo(func(x, y float64) float64 { return x - y }, nil), "Pow": ofTwo(math.Pow, nil),
-		"Erf": ofOne(math.Erf), "Tanh": ofOne(math.Tanh), "Sqrt": ofOne(math.Sqrt), "Exp": ofOne(math.Exp), "Neg": ofOne(func(x float64) float64 { return -x }),
-		"Sigmoid":  ofOne(func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }),
-		"Constant": constant, "Shape": shapeOf, "Expand": expand, "ConstantOfShape": constantOfShape, "Range": ranged, "Trilu": trilu, "Where": where, "Not": not, "Mod": mod,
-		"Equal": truth(func(x, y float64) bool { return x == y }), "Less": truth(func(x, y float64) bool { return x < y }),
-		"Greater":        truth(func(x, y float64) bool { return x > y }),
-		"LessOrEqual":    truth(func(x, y float64) bool { return x <= y }),
-		"GreaterOrEqual": truth(func(x, y float64) bool { return x >= y }),
+	const window = "auto_pad dilations kernel_shape pads strides "
+	ops = map[string]reader{
+		"Conv": of(conv, window+"group"), "MaxPool": of(maxPool, window+"ceil_mode storage_order"), "AveragePool": of(avgPool, window+"ceil_mode count_include_pad"),
+		"BatchNormalization": of(batchNorm, "epsilon momentum training_mode"), "LayerNormalization": of(layerNorm, "axis epsilon stash_type"),
+		"Relu": of(elementwise(kernels.ReLU{}), ""), "Clip": of(clip, "min max"), "Gelu": of(gelu, "approximate"),
+		"GlobalAveragePool": of(globalAvgPool, ""), "ReduceMean": of(reduceMean, "axes keepdims noop_with_empty_axes"),
+		"Gemm": of(gemm, "alpha beta transA transB"), "MatMul": of(matMul, ""), "Transpose": of(transpose, "perm"), "Add": of(add, ""), "Concat": of(concat, "axis"),
+		"Flatten": of(flatten, "axis"), "Reshape": of(reshape, "allowzero shape"), "Dropout": of(dropout, "ratio seed"), "Identity": of(identity, ""),
+		"Softmax": of(softmax, "axis"), "Split": of(split, "axis num_outputs split"), "Slice": of(sliced, ""), "Gather": of(gather, "axis"),
+		"Unsqueeze": of(unsqueeze, "axes"), "Squeeze": of(squeeze, "axes"), "Cast": of(cast, "saturate to"),
+		"Mul": of(product, ""), "Div": of(quotient, ""), "Sub": of(ofTwo(func(x, y float64) float64 { return x - y }, nil), ""), "Pow": of(ofTwo(math.Pow, nil), ""),
+		"Erf": of(ofOne(math.Erf), ""), "Tanh": of(ofOne(math.Tanh), ""), "Sqrt": of(ofOne(math.Sqrt), ""), "Exp": of(ofOne(math.Exp), ""),
+		"Neg":      of(ofOne(func(x float64) float64 { return -x }), ""),
+		"Sigmoid":  of(ofOne(func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }), ""),
+		"Constant": of(constant, "value value_float value_int value_ints"), "ConstantOfShape": of(constantOfShape, "value"), "Shape": of(shapeOf, "start"),
+		"Expand": of(expand, ""), "Range": of(ranged, ""), "Trilu": of(trilu, "upper"), "Where": of(where, ""), "Not": of(not, ""), "Mod": of(mod, "fmod"),
+		"Equal": of(truth(func(x, y float64) bool { return x == y }), ""), "Less": of(truth(func(x, y float64) bool { return x < y }), ""),
+		"Greater":        of(truth(func(x, y float64) bool { return x > y }), ""),
+		"LessOrEqual":    of(truth(func(x, y float64) bool { return x <= y }), ""),
+		"GreaterOrEqual": of(truth(func(x, y float64) bool { return x >= y }), ""),
 	}
 }
 
-// make returns what a node makes.
+// of is a reader of the attributes that a text lists.
+func of(read func(c *call) (*value, error), attributes string) reader {
+	return reader{read, strings.Fields(attributes)}
+}
+
+// make returns what a node makes. An attribute that no reader knows is the first reason to refuse it, then one with a value that is not
+// supported, then its inputs.
 func (m *importer) make(n *node) (*value, error) {
 	if !m.knows(n) {
 		return nil, fmt.Errorf("the op is not supported")
 	}
-	c := &call{importer: m, node: n, asked: map[string]bool{}}
-	v, err := ops[n.op](c)
-	if bad := c.done(); bad != nil { // it says more than what follows from it
-		return nil, bad
+	r := ops[n.op]
+	for _, name := range slices.Sorted(maps.Keys(n.attributes)) {
+		if !slices.Contains(r.attributes, name) {
+			return nil, fmt.Errorf("attribute %s is not supported", name)
+		}
+	}
+	c := &call{importer: m, node: n, known: r.attributes}
+	v, err := r.read(c)
+	if c.err != nil {
+		return nil, c.err
 	}
 	return v, err
 }
@@ -136,13 +164,22 @@ func batchNorm(c *call) (*value, error) {
 		}
 		sources = append(sources, s)
 	}
-	c.ignore("training_mode")
+	if c.int("training_mode", 0) == 0 && !c.trains() {
+		return nil, errFrozen
+	}
 	op := kernels.BatchNorm{Epsilon: c.float("epsilon", 1e-5), Momentum: complement(c.float("momentum", 0.9))}
 	if !(op.Epsilon > 0) || !(op.Momentum > 0) {
 		c.fail("attributes epsilon and momentum are %v and %v, and only positive numbers and less than 1 are supported", op.Epsilon, 1-op.Momentum)
 	}
 	return c.push(c.node, op, as(x), sources, x)
 }
+
+// errFrozen is the refusal of a BatchNorm that computes with its running statistics.
+var errFrozen = errors.New("training_mode is 0, so it computes with its running statistics, and training here computes with those of the batch: export the model in training mode, " +
+	"as in torch.onnx.export(model.train(), ..., training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)")
+
+// trains reports whether a BatchNorm has the outputs that it had for training before it had an attribute for that.
+func (c *call) trains() bool { return c.attributes["training_mode"] == nil && len(c.out) > 1 }
 
 // complement is 1 - x of a number as it is written: 0.1 of 0.9.
 func complement(x float32) float32 {
@@ -175,7 +212,6 @@ func maxPool(c *call) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.ignore("storage_order")
 	return c.push(c.node, kernels.MaxPool(c.window(x)), asImage, nil, x)
 }
 
@@ -208,7 +244,6 @@ func reduceMean(c *call) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.ignore("noop_with_empty_axes")
 	axes, err := c.constants(1, "axes")
 	if err != nil {
 		return nil, err
@@ -555,7 +590,6 @@ func reshaped(x *value, to []int) ([]int, error) {
 
 // dropout is none outside of training, as the node says.
 func dropout(c *call) (*value, error) {
-	c.ignore("seed")
 	ratio, training := float64(c.float("ratio", 0.5)), true
 	if r := c.at(1); r != nil && len(r.numbers) == 1 {
 		ratio = r.numbers[0]

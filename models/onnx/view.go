@@ -220,7 +220,7 @@ func split(c *call) (*value, error) {
 		return nil, fmt.Errorf("attribute axis is %d of %d axes", axis, len(v.axes))
 	}
 	n := v.shape()[axis]
-	if c.ignore("num_outputs"); sizes == nil && n%len(c.out) == 0 {
+	if sizes == nil && n%len(c.out) == 0 {
 		sizes = slices.Repeat([]int{n / len(c.out)}, len(c.out))
 	}
 	if len(sizes) != len(c.out) {
@@ -297,7 +297,6 @@ func layerNorm(c *call) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.ignore("stash_type")
 	if axis := positive(c.int("axis", -1), len(x.shape)); axis != len(x.shape)-1 || len(x.shape) == 4 {
 		return nil, fmt.Errorf("attribute axis is %d of %v, and only the last, of a matrix or a sequence, is supported", axis, x.shape)
 	}

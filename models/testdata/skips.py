@@ -26,7 +26,10 @@ class UNet(Net):
             x = F.relu(self.norm(f"{name}.norm{i}", x))
         return x
 
-    def logits(self, x, convs, width, classes, levels=5):
+    def logits(self, *sizes):
+        return self.scores(*sizes).mean((2, 3))
+
+    def scores(self, x, convs, width, classes, levels=5):
         skips = []
         for i in range(levels):
             skips.append(self.level(f"down{i + 1}", x, convs, width << i, width << i))
@@ -35,7 +38,7 @@ class UNet(Net):
         for i in reversed(range(levels)):
             x = torch.cat([F.interpolate(x, scale_factor=2), skips[i]], 1)
             x = self.level(f"up{i + 1}", x, convs, (width << i) // 2, (width << i) // 2)
-        return self.conv("segment", x, classes).mean((2, 3))
+        return self.conv("segment", x, classes)
 
 
 class AmoebaNetD(Net):

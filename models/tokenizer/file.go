@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 
 	"plimsoll/internal/atomicfile"
@@ -120,9 +121,13 @@ func WriteFile(path string, all Tokens, size int) error {
 	})
 }
 
-// OpenFile maps a file of tokens, and returns the size of their vocabulary. Errors: ErrFile, with path and field.
+// OpenFile maps a file of tokens, and returns the size of their vocabulary. Errors: ErrFile, with path and field; those of the
+// operating system.
 func OpenFile(path string) (all Tokens, size int, err error) {
 	data, err := mapped.Open(path)
+	if errors.As(err, new(*fs.PathError)) {
+		return Tokens{}, 0, err
+	}
 	if err != nil {
 		return Tokens{}, 0, fmt.Errorf("%w: %w", ErrFile, err)
 	}

@@ -91,7 +91,21 @@ func readEither(folder string, files []string) (data []byte, path string, err er
 		}
 		return data, path, nil
 	}
-	return nil, path, fmt.Errorf("%w: folder %s has no %s: give the folder of the two files of GPT-2's vocabulary", ErrVocabulary, folder, strings.Join(files, " and no "))
+	return nil, path, fmt.Errorf("%w: %s: give the folder of the two files of GPT-2's vocabulary", ErrVocabulary, lack(folder, files))
+}
+
+// lack says why a folder has none of some files.
+func lack(folder string, files []string) string {
+	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+		return fmt.Sprintf("there is no folder %s", folder)
+	}
+	text := fmt.Sprintf("folder %s has no %s", folder, strings.Join(files, " and no "))
+	for _, other := range []string{"tokenizer.json", "tokenizer.model"} {
+		if _, err := os.Stat(filepath.Join(folder, other)); err == nil {
+			return text + ", and its " + other + " is not read yet"
+		}
+	}
+	return text
 }
 
 // readTokens reads the numbers of tokens, whose bytes are written as letters (see letters).
@@ -189,9 +203,10 @@ func (g *GPT2) End() int32 { return g.end }
 
 // Encode implements Tokenizer. What a text says of the end of a text is text.
 func (g *GPT2) Encode(dst []int32, text []byte) []int32 {
+	m := &merger{GPT2: g}
 	for len(text) > 0 {
 		n := word(text)
-		dst = g.encodeWord(dst, text[:n])
+		dst = g.encodeWord(dst, text[:n], m)
 		text = text[n:]
 	}
 	return dst
@@ -200,15 +215,15 @@ func (g *GPT2) Encode(dst []int32, text []byte) []int32 {
 // Words that are kept: most of a text are few words, and short.
 const mostWords, longestWord = 1 << 16, 32
 
-func (g *GPT2) encodeWord(dst []int32, word []byte) []int32 {
+func (g *GPT2) encodeWord(dst []int32, word []byte, m *merger) []int32 {
 	if len(word) > longestWord {
-		return append(dst, g.merge(word)...)
+		return m.append(dst, word)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	tokens, ok := g.words[string(word)]
 	if !ok {
-		tokens = g.merge(word)
+		tokens = m.append(nil, word)
 		if len(g.words) == mostWords {
 			clear(g.words)
 		}

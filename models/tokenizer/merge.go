@@ -1,96 +1,117 @@
 package tokenizer
 
-import "container/heap"
+import "slices"
 
-// candidate is a pair of neighbours that may be merged: that whose left one is at a place.
-type candidate struct {
-	merging
-	at   int32
-	pair pair // as it was: one of them may have been merged since
+// candidate is a pair of neighbours that may be merged, by the place of the left one. No two pairs have one rank, so that a pair with
+// another rank by now is another pair.
+type candidate struct{ rank, at int32 }
+
+func (c candidate) before(d candidate) bool {
+	return c.rank < d.rank || c.rank == d.rank && c.at < d.at
 }
 
-// candidates is a heap: the lowest rank first, of those the leftmost one.
-type candidates []candidate
-
-func (c candidates) Len() int      { return len(c) }
-func (c candidates) Swap(i, j int) { c[i], c[j] = c[j], c[i] }
-func (c candidates) Less(i, j int) bool {
-	return c[i].rank < c[j].rank || c[i].rank == c[j].rank && c[i].at < c[j].at
-}
-func (c *candidates) Push(x any) { *c = append(*c, x.(candidate)) }
-func (c *candidates) Pop() any {
-	last := (*c)[len(*c)-1]
-	*c = (*c)[:len(*c)-1]
-	return last
+// merger merges the bytes of one word after the other, in memory that grows with the longest of them alone: 20 to 28 bytes a byte.
+type merger struct {
+	*GPT2
+	tokens         []int32     // of the word; -1 where one was merged into a place before it
+	next, previous []int32     // place behind and before each, -1 at the ends
+	open           []candidate // a heap: the lowest rank first, of those the leftmost one
+	joined         []int32     // places of a round
 }
 
-// chain is the tokens of a word while it is merged: what is behind a place and before it, -1 at the ends; merged ones are skipped.
-type chain struct {
-	tokens, next, previous []int32
-}
-
-// merge returns the tokens of a word: of all neighbours that can be merged those of the lowest rank are, from the left, again and
-// again. The time is n log n in bytes.
-func (g *GPT2) merge(word []byte) []int32 {
+// append appends the tokens of a word: of all neighbours that can be merged those of the lowest rank are, from the left, again and again.
+// The time is n log n in bytes.
+func (m *merger) append(dst []int32, word []byte) []int32 {
 	n := len(word)
-	c := chain{make([]int32, n), make([]int32, n), make([]int32, n)}
+	dst = slices.Grow(dst, n)
+	m.tokens, m.next, m.previous = dst[len(dst):len(dst)+n], slices.Grow(m.next[:0], n)[:n], slices.Grow(m.previous[:0], n)[:n]
 	for i, b := range word {
-		c.tokens[i], c.next[i], c.previous[i] = g.bytes[b], int32(i+1), int32(i-1)
+		m.tokens[i], m.next[i], m.previous[i] = m.bytes[b], int32(i+1), int32(i-1)
 	}
-	c.next[n-1] = -1
-	var open candidates
-	for i := range n - 1 {
-		if x, ok := g.candidate(c, int32(i)); ok {
-			open = append(open, x)
-		}
+	m.next[n-1] = -1
+	m.open = slices.Grow(m.open[:0], n)
+	for i := range int32(n) {
+		m.consider(i)
 	}
-	heap.Init(&open)
-	for len(open) > 0 {
-		open = g.round(c, open)
+	for len(m.open) > 0 {
+		m.round()
 	}
-	var all []int32
-	for i := int32(0); i >= 0; i = c.next[i] {
-		all = append(all, c.tokens[i])
+	for i := int32(0); i >= 0; i = m.next[i] { // in place: a place is never behind its token
+		dst = append(dst, m.tokens[i])
 	}
-	return all
+	return dst
 }
 
 // round merges all pairs of the lowest rank, before what they make possible.
-func (g *GPT2) round(c chain, open candidates) candidates {
-	rank := open[0].rank
-	var joined []int32
-	for len(open) > 0 && open[0].rank == rank {
-		best := heap.Pop(&open).(candidate)
-		if now, ok := g.candidate(c, best.at); ok && now.pair == best.pair {
-			c.join(best.at, best.token)
-			joined = append(joined, best.at)
+func (m *merger) round() {
+	rank := m.open[0].rank
+	m.joined = m.joined[:0]
+	for len(m.open) > 0 && m.open[0].rank == rank {
+		at := m.pop().at
+		if now, ok := m.merging(at); ok && now.rank == rank {
+			m.join(at, now.token)
+			m.joined = append(m.joined, at)
 		}
 	}
-	for _, i := range joined {
-		for _, at := range []int32{c.previous[i], i} {
-			if x, ok := g.candidate(c, at); ok {
-				heap.Push(&open, x)
-			}
-		}
+	for _, i := range m.joined {
+		m.consider(m.previous[i])
+		m.consider(i)
 	}
-	return open
 }
 
-// candidate returns the pair at a place, if it can be merged.
-func (g *GPT2) candidate(c chain, at int32) (candidate, bool) {
-	if at < 0 || c.tokens[at] < 0 || c.next[at] < 0 {
-		return candidate{}, false
+// consider puts the pair at a place among those that are open, if it can be merged.
+func (m *merger) consider(at int32) {
+	if x, ok := m.merging(at); ok {
+		m.push(candidate{x.rank, at})
 	}
-	p := pair{c.tokens[at], c.tokens[c.next[at]]}
-	m, ok := g.merges[p]
-	return candidate{m, at, p}, ok
+}
+
+// merging returns what the pair at a place becomes.
+func (m *merger) merging(at int32) (x merging, ok bool) {
+	if at < 0 || m.tokens[at] < 0 || m.next[at] < 0 {
+		return merging{}, false
+	}
+	x, ok = m.merges[pair{m.tokens[at], m.tokens[m.next[at]]}]
+	return x, ok
 }
 
 // join makes one token of a place and the one behind it.
-func (c chain) join(at, token int32) {
-	gone := c.next[at]
-	c.tokens[at], c.tokens[gone] = token, -1
-	if c.next[at] = c.next[gone]; c.next[at] >= 0 {
-		c.previous[c.next[at]] = at
+func (m *merger) join(at, token int32) {
+	gone := m.next[at]
+	m.tokens[at], m.tokens[gone] = token, -1
+	if m.next[at] = m.next[gone]; m.next[at] >= 0 {
+		m.previous[m.next[at]] = at
+	}
+}
+
+// push and pop are those of a binary heap; container/heap would allocate for each candidate.
+func (m *merger) push(c candidate) {
+	m.open = append(m.open, c)
+	for i := len(m.open) - 1; i > 0; {
+		up := (i - 1) / 2
+		if !m.open[i].before(m.open[up]) {
+			return
+		}
+		m.open[i], m.open[up] = m.open[up], m.open[i]
+		i = up
+	}
+}
+
+func (m *merger) pop() candidate {
+	first, last := m.open[0], len(m.open)-1
+	m.open[0] = m.open[last]
+	m.open = m.open[:last]
+	for i := 0; ; {
+		least := i
+		for down := 2*i + 1; down <= 2*i+2 && down < last; down++ {
+			if m.open[down].before(m.open[least]) {
+				least = down
+			}
+		}
+		if least == i {
+			return first
+		}
+		m.open[i], m.open[least] = m.open[least], m.open[i]
+		i = least
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -90,7 +91,7 @@ func TestMergesAsPublished(t *testing.T) {
 	g := opened(t)
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.SliceOfN(rapid.SampledFrom([]byte("aaabb the1'sä")), 1, 60).Draw(t, "word")
-		if got, want := g.merge(word), slow(g, word); !slices.Equal(got, want) {
+		if got, want := (&merger{GPT2: g}).append(nil, word), slow(g, word); !slices.Equal(got, want) {
 			t.Errorf("%q: %v, want %v", word, got, want)
 		}
 	})
@@ -285,6 +286,32 @@ func TestClasses(t *testing.T) {
 		}
 		if got, _ := classOf(utf8.AppendRune(nil, r)); got != want {
 			t.Fatalf("%U: %d, want %d", r, got, want)
+		}
+	}
+}
+
+// A word without end takes few bytes for each of its own, and more words take no more memory than the longest of them. Not parallel: it
+// counts what all goroutines allocate.
+func TestLongWordsTakeLittleMemory(t *testing.T) {
+	g := opened(t)
+	const long = 1 << 18
+	for _, c := range []struct {
+		what string
+		text string
+		most float64 // bytes for each of the text
+	}{
+		{"one word", strings.Repeat("abaab", long/5), 32},
+		{"pairs everywhere", strings.Repeat("a", long), 32},
+		{"no pairs", strings.Repeat("x", long), 32},
+		{"many words", strings.Repeat(strings.Repeat("abaab", 50)+" ", long/251), 16},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		tokens := g.Encode(nil, []byte(c.text))
+		runtime.ReadMemStats(&after)
+		per := float64(after.TotalAlloc-before.TotalAlloc-uint64(len(c.text))) / float64(len(c.text))
+		if allocations := after.Mallocs - before.Mallocs; per > c.most || allocations > 200 || len(tokens) == 0 {
+			t.Errorf("%s: %.1f bytes a byte of text in %d allocations, want at most %v in 200", c.what, per, allocations, c.most)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 // Package auto plans with every strategy that makes sense for a problem and returns the best plan, and why.
 //
-// The members of the portfolio are the strategies of remat and, where there is a link, those of offload and pofo. Each
+// The members of the portfolio are the strategies of remat and, where there is a link, those of offload and pofo; where branches meet they
+// are those of multichain. Each
 // result is judged by simulation under the true rules, and the best few are improved by local moves (package improve). So
 // auto is never slower than any member that it runs, or by no more than Problem.Tolerance where that saves transfers. It has
 // no clock: the same problem gives the same report, unless the context ends first.
@@ -16,9 +17,11 @@ import (
 	"slices"
 	"sync"
 
+	"plimsoll/internal/await"
 	"plimsoll/internal/units"
 	"plimsoll/planner/bound"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/multichain"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
@@ -39,6 +42,7 @@ func Strategy() strategy.Strategy {
 		Summary: "the best of all the others by simulation, improved by local moves",
 		Paper:   `this program, after A. Shilova, "Memory saving strategies for deep neural network training", Université de Bordeaux, 2021`,
 		Section: "chapters 2 to 4; docs/strategies.md",
+		Joins:   true,
 		Solve: func(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
 			r, err := Plan(ctx, p, Options{})
 			if err != nil {
@@ -49,7 +53,7 @@ func Strategy() strategy.Strategy {
 	}
 }
 
-// Members returns the strategies that auto can run with a link, in the order in which ties are decided.
+// Members returns the strategies of chains that auto can run with a link, in the order in which ties are decided.
 func Members(link schedule.Link) []strategy.Strategy {
 	if link.Bandwidth == 0 {
 		return remat.Strategies()
@@ -80,14 +84,25 @@ var reaches = map[string]reach{
 // autoStates is the default of Options.States: in auto, branch-and-bound is one of many.
 const autoStates = 1 << 16
 
+// long is the length of chains from which members plan fewer groups, half as many for each time that a chain is twice as long: all members
+// together take about as long as for a chain of so many layers.
+const long = 1600
+
 // group returns how many of n layers a member plans as one.
 func group(name string, n int) int {
 	r, limited := reaches[name]
 	if !limited || n <= r.whole {
 		return 1
 	}
-	return (n + r.groups - 3) / (r.groups - 1) // the loss is a group of its own
+	groups := r.groups
+	for length := long; length < n; length *= 2 {
+		groups = max(groups/2, fewest)
+	}
+	return (n + groups - 3) / (groups - 1) // the loss is a group of its own
 }
+
+// fewest is how many groups of layers a member plans at least.
+const fewest = 16
 
 // stages are run one after another, the members of one together. When a member of a stage reaches the lower bound,
 // the later ones are not run: nothing can be better. What is in none of the others is in the second.
@@ -102,30 +117,41 @@ var stages = [][]string{
 // the best of what was found until then; a context that was canceled is an error.
 //
 // Errors: *strategy.InfeasibleError, with the smallest limit of any member, when none has a sequence; those of
-// chain.Validate; offload.ErrLink; the context's.
+// chain.Validate; remat.ErrTooLarge; offload.ErrLink; the context's.
 func Plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error) {
+	return await.Do(ctx, func() (*Report, error) { return plan(ctx, p, opt) })
+}
+
+func plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error) {
 	if b := p.Link.Bandwidth; !(b >= 0) || math.IsInf(b, 1) {
 		return nil, fmt.Errorf("%w: the bandwidth is %v bytes/s: give that of the link, above 0, or 0 for no link", offload.ErrLink, b)
 	}
-	least, err := bound.Seconds(p.Chain, p.Limits())
+	if n := p.Chain.Len(); n > remat.MaxLayers {
+		return nil, fmt.Errorf("%s: %w: %d layers with the loss, the limit is %d: group layers", Name, remat.ErrTooLarge, n, remat.MaxLayers)
+	}
+	least, err := lowest(p)
 	if err != nil {
 		return nil, err
 	}
+	members := Members(p.Link)
+	if joins(p) {
+		members, opt.Steps = multichain.Strategies(), -1
+	}
 	p.States = cmp.Or(p.States, autoStates)
 	a := &portfolio{Problem: p, bound: least}
-	for _, s := range Members(p.Link) {
+	for _, s := range members {
 		a.entries = append(a.entries, &entry{member: s, Candidate: Candidate{Strategy: s.Name}})
 	}
 	for k := range stages {
 		a.stage(ctx, k)
 	}
+	if err := ctx.Err(); errors.Is(err, context.Canceled) {
+		return nil, err // members that were left alone may still write to their entries
+	}
 	for _, e := range a.entries {
 		a.bound = max(a.bound, e.proved)
 	}
-	if err := ctx.Err(); errors.Is(err, context.Canceled) {
-		return nil, err
-	}
-	if len(a.ranking()) == 0 && p.Link.Bandwidth == 0 {
+	if len(a.ranking()) == 0 && p.Link.Bandwidth == 0 && !joins(p) {
 		a.least(ctx)
 	}
 	if len(a.ranking()) == 0 {
@@ -151,6 +177,20 @@ func Plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error)
 		p.Proved(r.Bound)
 	}
 	return r, nil
+}
+
+// joins reports whether branches meet in the chain, which other members plan, and no local moves.
+func joins(p strategy.Problem) bool { return len(p.Chain.Branches) > 0 }
+
+// lowest returns a makespan that no sequence is below: where branches meet, that of every op once.
+func lowest(p strategy.Problem) (seconds float64, err error) {
+	if !joins(p) {
+		return bound.Seconds(p.Chain, p.Limits())
+	}
+	for i := range p.Chain.Layers {
+		seconds += p.Chain.Layers[i].ForwardS + p.Chain.Layers[i].BackwardS
+	}
+	return seconds, p.Chain.Validate()
 }
 
 // least adds least-memory, which is a member only of problems with a link: it knows the smallest limit of chains that rotor-exact plans
@@ -269,7 +309,7 @@ func (a *portfolio) refusal(ctx context.Context) error {
 	refusal := *least
 	refusal.Strategy = Name
 	// Of all sequences there are, members return a few.
-	refusal.Found = refusal.Smallest > bound.Memory(a.Chain, a.Link.Bandwidth > 0)
+	refusal.Found = joins(a.Problem) || refusal.Smallest > bound.Memory(a.Chain, a.Link.Bandwidth > 0)
 	return &refusal
 }
 

@@ -287,7 +287,7 @@ func TestTheReportSaysWhy(t *testing.T) {
 	c := plantest.Chain(rand.New(rand.NewPCG(5, 6)), 6)
 	all := storeAllPeak(t, c)
 	r, err := Plan(context.Background(), strategy.Problem{Chain: c, Memory: all}, Options{})
-	if err != nil || r.Winner != "store-all" || !strings.Contains(r.Why(), "nothing is faster") || !strings.Contains(r.Candidates[1].Reason, "bound") {
+	if err != nil || r.Winner != "store-all" || !strings.Contains(r.Why(), "no plan is faster") || !strings.Contains(r.Candidates[1].Reason, "bound") {
 		t.Errorf("%v: %s, %+v", err, r.Why(), r.Candidates)
 	}
 	r, err = Plan(context.Background(), strategy.Problem{Chain: c, Memory: all - 1}, Options{})
@@ -463,7 +463,7 @@ func TestOptimalOnlyWhereProved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := strings.Contains(r.Why(), "nothing is faster")
+		said := strings.Contains(r.Why(), "no plan is faster")
 		if r.Makespan != 22 && k.p.States == 0 || said != k.proved || (r.Bound == 22) != k.proved || bound != r.Bound {
 			t.Errorf("%+v: %v s, bound %v, told %v: %s", k.p, r.Makespan, r.Bound, bound, r.Why())
 		}

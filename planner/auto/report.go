@@ -12,7 +12,7 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// Candidate is what a member of the portfolio found.
+// Candidate holds the plan that a member of the portfolio found.
 type Candidate struct {
 	Strategy string
 	Sequence schedule.Sequence // nil when it has none
@@ -23,7 +23,7 @@ type Candidate struct {
 	Reason   string            // why it has no sequence
 }
 
-// Report is what auto found, and why.
+// Report holds the plan that auto chose, and why.
 type Report struct {
 	Candidates []Candidate // every member, in the order of Members
 	// Winner is the member with the best result, from which the sequence was made; of equally fast results the one
@@ -55,16 +55,16 @@ func (r *Report) Why() string {
 		}
 	}
 	if p := r.Passed; p != nil {
-		why := fmt.Sprintf("%s is chosen of %d, with transfers of %s: the fastest plan, of %s, is %.2f%% faster, with transfers of %s; the tolerance is %s",
-			r.Winner, ran, units.Seconds(r.Transfer), p.Strategy, 100*(r.Makespan/p.Makespan-1), units.Seconds(p.Transfer), units.Percent(r.Tolerance))
+		why := fmt.Sprintf("chose %s, with %s of transfers\nthe fastest of %d plans, %s, is %.2f%% faster but transfers %s (--tolerance %s)",
+			r.Winner, units.Seconds(r.Transfer), ran, p.Strategy, 100*(r.Makespan/p.Makespan-1), units.Seconds(p.Transfer), units.Percent(r.Tolerance))
 		if r.Contention > 0 {
-			why += fmt.Sprintf(", and transfers take %s of their time from computation", units.Percent(math.Round(1000*r.Contention)/1000))
+			why += fmt.Sprintf("\ncopies slow ops down by %s of their own time", units.Percent(math.Round(1000*r.Contention)/1000))
 		}
 		return why
 	}
-	why := fmt.Sprintf("%s is the best of %d", r.Winner, ran)
+	why := fmt.Sprintf("chose %s, the best of %s", r.Winner, units.Count(ran, "plan"))
 	if gap := bound.Gap(r.Makespan, r.Bound); gap == 0 {
-		why += ", and nothing is faster"
+		why += "; no plan is faster"
 	} else if r.Start != "" {
 		why += fmt.Sprintf("; local moves on %s made it better", r.Start)
 	}

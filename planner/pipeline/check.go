@@ -17,7 +17,9 @@ type Report struct {
 	Makespan float64 // seconds, of a flush plan: the end of its last task or message
 	// PerMinibatch is the time of one pass through the chain: the period over k, the makespan over the microbatches.
 	PerMinibatch float64
-	NCA          []int // of each stage: the most live minibatches on one of its devices
+	// LowerBound is the plan's word, seconds, for how short PerMinibatch can be; 0 where the plan says nothing, or has a shorter time itself.
+	LowerBound float64
+	NCA        []int // of each stage: the most live minibatches on one of its devices
 	// Missed are, for each stage of a periodic plan, the fewest and the most updates that a minibatch misses when it enters, of rounds
 	// before its own (Plan.Round): how stale weights are that are stashed, or the latest. An update is made when its synchronization
 	// has ended.
@@ -32,7 +34,7 @@ type Report struct {
 	PerDeviceBubble  []float64 // idle fraction of the period or makespan; 0 for a device without a stage
 	Bubble           float64   // idle fraction over all devices that hold a stage
 
-	Warnings []string // what the plan says about itself and is otherwise: peaks, makespan
+	Warnings []string // what the plan says about itself and is otherwise: peaks, makespan, bound
 }
 
 // Check judges a plan, whoever made it, in exact arithmetic on the decimals of its files; times may be off by 1e-9 of the
@@ -240,6 +242,11 @@ func (k *check) predictions(r *Report) {
 	}
 	if said := k.plan.Predicted.Makespan; k.period == nil && said != 0 && !k.agrees(said, k.span) {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the plan says that makespan_s is %g, it is %g", said, r.Makespan))
+	}
+	if said := k.plan.Predicted.LowerBound; said <= r.PerMinibatch*(1+1e-9) {
+		r.LowerBound = said
+	} else {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the plan says that lower_bound_s is %g, and takes %g a minibatch: its bound is wrong", said, r.PerMinibatch))
 	}
 }
 

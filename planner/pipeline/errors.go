@@ -33,6 +33,7 @@ type InfeasibleError struct {
 	Strategy string
 	Reason   string // what does not fit: "layer 3 (conv3) needs 12 bytes on every device"
 	Smallest int64  // the smallest memory of each device, bytes, at which the strategy has a plan
+	Found    bool   // Smallest is the smallest memory that was found; a smaller one may work
 	Devices  int    // the number of devices at which it has a plan with the memory given
 	Best     *Plan  // a plan that only exceeds the memory: the best so far
 }
@@ -44,12 +45,20 @@ func (e *InfeasibleError) Error() string {
 		fmt.Fprintf(&b, ": %s", e.Reason)
 	}
 	if e.Smallest > 0 {
-		fmt.Fprintf(&b, "; the smallest memory of each device that works is %s", units.ExactBytes(e.Smallest))
+		fmt.Fprintf(&b, "; the smallest memory of each device %s is %s", that(e.Found), units.ExactBytes(e.Smallest))
 	}
 	if e.Devices > 0 {
 		fmt.Fprintf(&b, "; it works with %d devices", e.Devices)
 	}
 	return b.String()
+}
+
+// that says what is known of the smallest memory.
+func that(found bool) string {
+	if found {
+		return "that was found"
+	}
+	return "that works"
 }
 
 // Unwrap makes errors.Is(err, ErrInfeasible) true.

@@ -242,9 +242,12 @@ func TestWarnings(t *testing.T) {
 	if r, err := pipeline.Check(k.Chain, k.Platform, k.Plan); err != nil || r.Warnings != nil {
 		t.Errorf("%+v, %v", r, err)
 	}
-	k.Plan.PerDevicePeak, k.Plan.Predicted.Makespan = []int64{4, 5}, 8
-	want := []string{"the plan says that per_device_peak_bytes is [4 5], it is [4 4]", "the plan says that makespan_s is 8, it is 9"}
-	if r, err := pipeline.Check(k.Chain, k.Platform, k.Plan); err != nil || !equal(r.Warnings, want) {
+	k.Plan.PerDevicePeak, k.Plan.Predicted.Makespan, k.Plan.Predicted.LowerBound = []int64{4, 5}, 8, 4.6
+	want := []string{
+		"the plan says that per_device_peak_bytes is [4 5], it is [4 4]", "the plan says that makespan_s is 8, it is 9",
+		"the plan says that lower_bound_s is 4.6, and takes 4.5 a minibatch: its bound is wrong",
+	}
+	if r, err := pipeline.Check(k.Chain, k.Platform, k.Plan); err != nil || !equal(r.Warnings, want) || r.LowerBound != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

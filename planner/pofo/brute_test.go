@@ -152,7 +152,7 @@ func randomProblem(t testing.TB, rng *rand.Rand, layers int) strategy.Problem {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Memory = max(0, k.newLeast().memory()-1+rng.Int64N(max(1, high-k.newLeast().memory()+2)))
+	p.Memory = max(0, k.newLeast(t.Context()).memory()-1+rng.Int64N(max(1, high-k.newLeast(t.Context()).memory()+2)))
 	return p
 }
 

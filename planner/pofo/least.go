@@ -22,7 +22,7 @@ func Smallest(c *chain.Chain) (recompute, both int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	l := k.newLeast()
+	l := k.newLeast(context.Background())
 	both = l.memory()
 	l.alone = true
 	return l.memory(), both, nil
@@ -43,7 +43,10 @@ func leastOf(ctx context.Context, p strategy.Problem, alone bool) (schedule.Sequ
 	if err = cmp.Or(err, ctx.Err()); err != nil {
 		return nil, err
 	}
-	l := k.newLeast()
+	l := k.newLeast(ctx)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	l.alone = alone
 	l.sequence()
 	return l.seq, l.refuse("least-memory", p)
@@ -79,9 +82,10 @@ type least struct {
 	seq      schedule.Sequence
 }
 
-func (k *costs) newLeast() *least {
+// newLeast fills the tables, which mean nothing when the context has ended.
+func (k *costs) newLeast(ctx context.Context) *least {
 	l := &least{costs: k, segments: make([]choice, (k.n+1)*(k.n+1))}
-	l.fillSegments()
+	l.fillSegments(ctx)
 	l.fillRests()
 	return l
 }
@@ -115,8 +119,8 @@ func (c *choice) take(bytes float64, way int) {
 	}
 }
 
-func (l *least) fillSegments() {
-	for d := range l.n {
+func (l *least) fillSegments(ctx context.Context) {
+	for d := 0; d < l.n && ctx.Err() == nil; d++ {
 		for s := 1; s+d <= l.n; s++ {
 			t := s + d
 			best := choice{max(l.grad[t]+l.needAll[s], l.needBack[s]), keep}

@@ -37,7 +37,7 @@ func TestLeastMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := k.newLeast()
+		l := k.newLeast(t.Context())
 		l.run(1, k.n)
 		if r, err := schedule.Simulate(c, l.seq, schedule.Limits{Memory: recompute}); err != nil || r.Peak != recompute {
 			t.Errorf("%v: %v", l.seq, err)

@@ -25,7 +25,11 @@ func solveOpportunist(ctx context.Context, p strategy.Problem) (schedule.Sequenc
 	}
 	o := opportunist{costs: k, Problem: p}
 	o.divide()
-	if smallest := o.smallest(); p.Memory < smallest {
+	smallest := o.smallest(ctx)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if p.Memory < smallest {
 		o.Memory = smallest
 		seq, err := o.plan(ctx)
 		if err != nil {
@@ -73,8 +77,8 @@ func (o *opportunist) inputOf(first int) float64 {
 
 // smallest returns the smallest limit: that at which the first groups are offloaded and the rest fits, for the best
 // choice of the rest.
-func (o *opportunist) smallest() int64 {
-	segment := o.newLeast().segment
+func (o *opportunist) smallest(ctx context.Context) int64 {
+	segment := o.newLeast(ctx).segment
 	smallest, before := math.Inf(1), 0.0
 	for _, g := range o.groups {
 		smallest = min(smallest, max(before, o.rest(g.first)))

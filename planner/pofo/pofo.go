@@ -50,7 +50,11 @@ func solvePofo(ctx context.Context, p strategy.Problem) (schedule.Sequence, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := s.newLeast().refuse("pofo", p); err != nil {
+	least := s.newLeast(ctx)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := least.refuse("pofo", p); err != nil {
 		return nil, err
 	}
 	if err := s.propose(ctx); err != nil {

@@ -92,8 +92,8 @@ func expectProgram(t *testing.T, path string) (points int) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if feasible := l.Memory >= k.newLeast().memory(); feasible != (l.PofoCost != nil) {
-				t.Errorf("%s at %d: feasible is %v, least is %d", c.Name, l.Memory, feasible, k.newLeast().memory())
+			if feasible := l.Memory >= k.newLeast(t.Context()).memory(); feasible != (l.PofoCost != nil) {
+				t.Errorf("%s at %d: feasible is %v, least is %d", c.Name, l.Memory, feasible, k.newLeast(t.Context()).memory())
 			}
 			points++
 		}

@@ -28,8 +28,8 @@ type costs struct {
 	backwardOver   []int64 // o_B, 1..n
 }
 
-// maxLayers bounds the tables of all programs, which have an entry for every two layers.
-const maxLayers = 4096
+// MaxLayers bounds the tables of all programs, which have an entry for every two layers.
+const MaxLayers = 4096
 
 // newCosts validates a chain and converts it. Errors: those of chain.Validate, ErrTooLarge.
 func newCosts(c *chain.Chain) (*costs, error) {
@@ -37,8 +37,8 @@ func newCosts(c *chain.Chain) (*costs, error) {
 		return nil, err
 	}
 	n := c.Len()
-	if n > maxLayers {
-		return nil, fmt.Errorf("%w: %d layers with the loss, the limit is %d: group layers", ErrTooLarge, n, maxLayers)
+	if n > MaxLayers {
+		return nil, fmt.Errorf("%w: %d layers with the loss, the limit is %d: group layers", ErrTooLarge, n, MaxLayers)
 	}
 	k := &costs{n: n, again: make([]int64, n+1)}
 	ticks := k.clock(c)

@@ -357,8 +357,8 @@ func TestBadInput(t *testing.T) {
 		{"rotor", strategy.Problem{Chain: good, Options: strategy.Options{Slots: -5}}, ErrOptions, "-5 slots"},
 		{"rotor", strategy.Problem{Chain: good, Options: strategy.Options{Slots: 3}}, ErrOptions, "too few at any limit"},
 		{"rotor", strategy.Problem{Chain: deepChain(100), Memory: 1 << 30, Options: strategy.Options{Slots: 1 << 20}}, ErrTooLarge, "fewer slots"},
-		{"rotor", strategy.Problem{Chain: deepChain(maxLayers + 1)}, ErrTooLarge, "4097 layers"},
-		{"rotor-exact", strategy.Problem{Chain: deepChain(maxLayers + 1)}, ErrTooLarge, "group layers"},
+		{"rotor", strategy.Problem{Chain: deepChain(MaxLayers + 1)}, ErrTooLarge, "4097 layers"},
+		{"rotor-exact", strategy.Problem{Chain: deepChain(MaxLayers + 1)}, ErrTooLarge, "group layers"},
 		{"rotor-floating", strategy.Problem{Chain: deepChain(maxFloating + 1)}, ErrTooLarge, "group layers"},
 	} {
 		_, err := named(t, k.name).Solve(context.Background(), k.problem)

@@ -23,7 +23,7 @@ var revolve = exact{
 		p.plain = true
 		return p
 	},
-	least: func(_ context.Context, k *costs) (int64, error) { return k.least(true), nil },
+	least: func(ctx context.Context, k *costs) (int64, error) { return k.least(ctx, true), ctx.Err() },
 }
 
 // Revolve computes revolve's frontier. Errors: those of chain.Validate, ErrTooLarge, the context's.

@@ -79,13 +79,16 @@ func solveSlotted(ctx context.Context, k *costs, slots int, cut int64) (*slotted
 //
 // Errors: *strategy.InfeasibleError; ErrOptions when no limit helps.
 func rotorInfeasible(ctx context.Context, k *costs, p strategy.Problem, slots int) error {
-	if fewest := k.leastSlots(1<<62, slots); fewest > int64(slots) {
+	if fewest := k.leastSlots(ctx, 1<<62, slots); fewest > int64(slots) && ctx.Err() == nil {
 		return fmt.Errorf("%w: %d slots are too few at any limit: the chain needs %d", ErrOptions, slots, fewest)
 	}
-	low := max(p.Memory, k.a[0]+k.least(false)-1)
+	low := max(p.Memory, k.a[0]+k.least(ctx, false)-1)
 	high, exact := firstThat(low, slots, mostFills/(k.n*k.n*k.n), func(memory int64) bool {
-		return ctx.Err() != nil || k.leastSlots(memory, slots) <= int64(slots)
+		return ctx.Err() != nil || k.leastSlots(ctx, memory, slots) <= int64(slots)
 	})
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	table, err := k.refused().slotted(ctx, high, slots)
 	if err != nil {
 		return err
@@ -123,20 +126,20 @@ func firstThat(low int64, parts, calls int, fits func(int64) bool) (high int64, 
 }
 
 // leastSlots returns the least number of slots, of memory/slots bytes each, in which a sequence fits.
-func (k *costs) leastSlots(memory int64, slots int) int64 {
+func (k *costs) leastSlots(ctx context.Context, memory int64, slots int) int64 {
 	r := k.inSlots(memory, slots)
-	return r.a[0] + r.least(false)
+	return r.a[0] + r.least(ctx, false)
 }
 
-// least returns the least memory beside a_0 in which a persistent sequence fits, a plain one or any: Theorem 6 without times.
-// O(n^3).
-func (k *costs) least(plain bool) int64 {
+// least returns the least memory beside a_0 in which a persistent sequence fits, a plain one or any: Theorem 6 without times;
+// nothing that means anything when the context has ended. O(n^3).
+func (k *costs) least(ctx context.Context, plain bool) int64 {
 	// By last and by first layer: what a split reads lies side by side.
 	from, to := make([][]int64, k.n+1), make([][]int64, k.n+2)
 	for l := 1; l <= k.n; l++ {
 		from[l], to[l] = make([]int64, k.n+2), make([]int64, k.n+2)
 	}
-	for t := 1; t <= k.n; t++ {
+	for t := 1; t <= k.n && ctx.Err() == nil; t++ {
 		for s := t; s >= 1; s-- {
 			parts, rests := from[s], to[t]
 			best := k.needAll(s, t)

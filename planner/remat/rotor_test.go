@@ -60,7 +60,7 @@ func TestRefusalOfLongChains(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if least := k.a[0] + k.least(false); small.Smallest < least || s.Name == "rotor-exact" && small.Smallest != least || small.Smallest > least*21/20 {
+		if least := k.a[0] + k.least(t.Context(), false); small.Smallest < least || s.Name == "rotor-exact" && small.Smallest != least || small.Smallest > least*21/20 {
 			t.Errorf("%s: %d is the smallest, of all %d", s.Name, small.Smallest, least)
 		}
 	}

@@ -18,7 +18,7 @@ var rotorExact = exact{
 	name:  "rotor-exact",
 	make:  func(k *costs, limit, cut int64) program { return newPersistent(k, limit, cut) },
 	known: exact.pairsOrSlots,
-	least: func(_ context.Context, k *costs) (int64, error) { return k.least(false), nil },
+	least: func(ctx context.Context, k *costs) (int64, error) { return k.least(ctx, false), ctx.Err() },
 }
 
 // pairsOrSlots returns the excess of the better one of rotor's sequence, in a table of limited size, and of the best one of the

@@ -67,7 +67,7 @@ func (s Strategy) accepts(c *chain.Chain) error {
 	if s.Joins || len(c.Branches) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %s cannot plan %s of %d branches: use one of multi-delta, multi-empty", ErrBranches, s.Name, c.Name, len(c.Branches))
+	return fmt.Errorf("%w: %s cannot plan %s of %d branches: use auto, multi-delta or multi-empty", ErrBranches, s.Name, c.Name, len(c.Branches))
 }
 
 // Kind is a way to need less memory: what a plan may do.

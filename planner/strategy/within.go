@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 
+	"plimsoll/internal/await"
 	"plimsoll/planner/schedule"
 )
 
@@ -16,7 +17,7 @@ const (
 
 // Within returns a sequence of the strategy whose copies fit in p.HostMemory. The literature's strategies know no such limit, but
 // the slower the link, the less is worth a transfer: where the copies do not fit, the strategy is asked again for slower links, and
-// for the fastest of them that does. Errors: ErrBranches, those of Solve, *schedule.HostMemoryError.
+// for the fastest of them that does. It returns as soon as the context is canceled. Errors: ErrBranches, those of Solve, *schedule.HostMemoryError.
 func (s Strategy) Within(ctx context.Context, p Problem) (schedule.Sequence, error) {
 	if err := s.accepts(p.Chain); err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func (s Strategy) slowed(ctx context.Context, p Problem, full, slower float64, l
 
 // ask returns a sequence if its copies fit, and what they take.
 func (s Strategy) ask(ctx context.Context, p Problem) (schedule.Sequence, int64, error) {
-	seq, err := s.Solve(ctx, p)
+	seq, err := await.Do(ctx, func() (schedule.Sequence, error) { return s.Solve(ctx, p) })
 	if err != nil || p.HostMemory == 0 {
 		return seq, 0, err
 	}

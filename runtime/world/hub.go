@@ -13,14 +13,10 @@ import (
 )
 
 const (
-	// handshake is how long a connection may take to say who it is.
-	handshake = 10 * time.Second
-	// strangers is how many connections may be at it at a time.
-	strangers = 128
+	// strangers is how many connections may be in the lobby.
+	strangers = 256
 	// longestHello is how many bytes an introduction may have.
 	longestHello = 1 << 20
-	// mostRefused bounds what is remembered of who was turned away.
-	mostRefused = 8
 	// mostAhead is how many collectives a rank may have begun that others have not.
 	mostAhead = 64
 )
@@ -29,19 +25,19 @@ const (
 type hub struct {
 	o        Options
 	guard    *guard
-	listener net.Listener   // nil for a world of one
-	entering chan struct{}  // a place for each connection that has not said who it is
+	listener net.Listener // nil for a world of one
+	lobby    *Lobby
 	running  sync.WaitGroup // goroutines
 	ctx      context.Context
 	cancel   context.CancelFunc // when the hub has told everybody that it is over
 
-	mu      sync.Mutex
-	peers   []*peer // by rank; nil: not here
-	refused []string
-	started bool
-	verdict error // with which the rendezvous ended, if it did
-	rounds  map[int]*round
-	left    int
+	mu         sync.Mutex
+	peers      []*peer // by rank; nil: not here
+	turnedAway turnedAway
+	started    bool
+	verdict    error // with which the rendezvous ended, if it did
+	rounds     map[int]*round
+	left       int
 }
 
 // peer is a member as the hub sees it.
@@ -62,8 +58,9 @@ type round struct {
 }
 
 func newHub(o Options, g *guard) *hub {
-	h := &hub{o: o, guard: g, entering: make(chan struct{}, strangers), peers: make([]*peer, o.Size), rounds: map[int]*round{}}
+	h := &hub{o: o, guard: g, peers: make([]*peer, o.Size), rounds: map[int]*round{}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.lobby = NewLobby(h.ctx, strangers)
 	return h
 }
 
@@ -74,45 +71,29 @@ func (h *hub) open(ctx context.Context) (net.Conn, error) {
 		if h.listener, err = h.o.listen(ctx, h.guard, h.o.Address); err != nil {
 			return nil, err
 		}
-		h.running.Go(h.accept)
+		h.running.Go(func() {
+			h.lobby.Accept(h.listener, &h.running, func(g *Guest) { h.serve(g, tls.Server(g, h.guard.server)) })
+		})
 	}
 	hubs, members := net.Pipe()
-	h.running.Go(func() { h.serve(hubs) })
+	own := h.lobby.own(hubs)
+	h.running.Go(func() { h.serve(own, own) })
 	h.running.Go(func() { h.watch(ctx) })
 	return members, nil
 }
 
-// accept is the goroutine that takes connections, until the world is over.
-func (h *hub) accept() {
-	for h.ctx.Err() == nil {
-		conn, err := h.listener.Accept()
-		if err != nil { // too many files are open, say
-			time.Sleep(10 * time.Millisecond)
-			continue
-		}
-		h.entering <- struct{}{}
-		h.running.Go(func() {
-			defer func() { <-h.entering }()
-			h.serve(tls.Server(conn, h.guard.server))
-		})
-	}
-}
-
-// serve is the goroutine that begins with a connection; one that has become a peer is followed by another.
-func (h *hub) serve(conn net.Conn) {
-	err := h.admit(conn)
+// serve is the goroutine that begins with a guest, over a connection through it; one that has become a peer is followed by another.
+func (h *hub) serve(g *Guest, conn net.Conn) {
+	err := h.admit(g, conn)
 	if err == nil {
 		return
 	}
-	h.turnAway(conn, err)
+	h.turnAway(conn, g.explain(err))
 	_ = conn.Close() // of a stranger
 }
 
-// admit reads who a connection is, and takes it in. Nothing is read of who has not proved that it belongs to this world.
-func (h *hub) admit(conn net.Conn) error {
-	_ = conn.SetDeadline(time.Now().Add(handshake)) // what follows fails on a connection that is lost
-	stop := context.AfterFunc(h.ctx, func() { _ = conn.SetDeadline(time.Now()) })
-	defer stop()
+// admit reads who a guest is, and takes it in. Nothing is read of who has not proved that it belongs to this world.
+func (h *hub) admit(g *Guest, conn net.Conn) error {
 	if t, ok := conn.(*tls.Conn); ok {
 		if err := h.shake(t); err != nil {
 			return err
@@ -128,8 +109,8 @@ func (h *hub) admit(conn net.Conn) error {
 	if !h.guard.proves(conn, m.Hello.Proof) {
 		return &RefusalError{OtherSecret, errOtherSecret.Error()}
 	}
-	if stop() {
-		_ = conn.SetDeadline(time.Time{})
+	if err := g.Leave(); err != nil {
+		return err
 	}
 	return h.enter(conn, m.Hello)
 }
@@ -213,7 +194,7 @@ func (h *hub) missing() (all []int) {
 // turnAway tells a connection why it is, where it has proved that it may know, and remembers it.
 func (h *hub) turnAway(conn net.Conn, err error) {
 	if h.ctx.Err() == nil {
-		h.remember(fmt.Sprintf("%v: %s", conn.RemoteAddr(), clip(stranger(err), 200)))
+		h.remember(source(conn.RemoteAddr()), err)
 	}
 	if r := refusalOf(err); r != nil {
 		if frame, err := encode(&message{Kind: refused, Refusal: r}, h.o.Longest); err == nil {
@@ -223,20 +204,9 @@ func (h *hub) turnAway(conn net.Conn, err error) {
 	}
 }
 
-// stranger says what is wrong with who failed to prove that it belongs here.
-func stranger(err error) string {
-	if rejected(err) {
-		return errOtherSecret.Error()
-	}
-	return err.Error()
-}
-
-func (h *hub) remember(who string) {
+func (h *hub) remember(from string, err error) {
 	h.mu.Lock()
-	first := len(h.refused) < mostRefused
-	if first {
-		h.refused = append(h.refused, who)
-	}
+	who, first := h.turnedAway.add(from, err)
 	h.mu.Unlock()
 	if first && h.o.Note != nil {
 		h.o.Note("turned away " + who)
@@ -268,7 +238,7 @@ func (h *hub) expire(rendezvous context.Context) {
 	switch {
 	case h.started:
 	case errors.Is(rendezvous.Err(), context.DeadlineExceeded):
-		h.giveUp(&MissingError{Missing: h.missing(), Size: h.o.Size, Timeout: h.o.Timeout, Address: h.o.Address, Refused: h.refused})
+		h.giveUp(&MissingError{Missing: h.missing(), Size: h.o.Size, Timeout: h.o.Timeout, Address: h.o.Address, Refused: h.turnedAway.list()})
 	default:
 		h.giveUp(&RankError{Rank: 0, Host: hostName(), Why: Failed, Text: "interrupted during the rendezvous"})
 	}

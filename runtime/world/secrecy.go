@@ -28,6 +28,8 @@ var (
 	ErrSecret = errors.New("secret")
 
 	errOtherSecret = errors.New("it has another secret")
+	errSilent      = errors.New("it said nothing")
+	errGaveWay     = errors.New("it gave way to others before it had said who it is")
 )
 
 // guard makes connections of members of this world alone. Everything is behind TLS 1.3 in which both sides prove that they have the
@@ -52,6 +54,17 @@ func newGuard(o *Options) (*guard, error) {
 		return nil, fmt.Errorf("%w: %w", ErrSecret, err)
 	}
 	return g, nil
+}
+
+// Exposure says who can join a world without a secret; "" where only processes that have the secret can, or nobody else is needed.
+func (o *Options) Exposure() string {
+	switch {
+	case o.Size < 2 || len(o.Secret) > 0:
+		return ""
+	case o.Certificate != "":
+		return fmt.Sprintf("every process that has a certificate of %s and reaches %s can join", o.CA, o.Address)
+	}
+	return fmt.Sprintf("every user of this machine, and every container that shares its network, can join at %s", o.Address)
 }
 
 // derive makes both sides' configuration from the secret.

@@ -205,7 +205,7 @@ func TestStrangers(t *testing.T) {
 		}
 		done <- w
 	}()
-	for i := range 40 {
+	for i := range 300 {
 		var conn net.Conn
 		for conn == nil { // until rank 0 listens
 			conn, _ = net.Dial("tcp", address)

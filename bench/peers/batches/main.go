@@ -1,5 +1,6 @@
 // Command batches writes what train reads of the built-in text, for others to train on: two files of tokens, of the steps' samples in
-// their order and of the held-out ones, each sample with the token behind it.
+// their order and of the held-out ones, each sample as its tokens and then their labels. A label that does not count is the size of
+// the vocabulary.
 package main
 
 import (
@@ -37,19 +38,19 @@ func write(length, batch int, steps int64, seed uint64, out string) error {
 		if split == data.Test {
 			n = b.Steps()
 		}
-		all, err := samples(b, n, length, batch)
+		all, err := samples(b, n, length, batch, int32(set.Classes()))
 		if err != nil {
 			return err
 		}
-		if err := tokenizer.WriteFile(filepath.Join(out, split.String()+".bin"), tokenizer.NewTokens(all, set.Classes()), set.Classes()); err != nil {
+		if err := tokenizer.WriteFile(filepath.Join(out, split.String()+".bin"), tokenizer.NewTokens(all, set.Classes()+1), set.Classes()+1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// samples returns those of some steps, one behind the other.
-func samples(b *data.Batcher[float32], steps int64, length, batch int) (all []int32, err error) {
+// samples returns those of some steps, one behind the other; ignored stands for labels that do not count.
+func samples(b *data.Batcher[float32], steps int64, length, batch int, ignored int32) (all []int32, err error) {
 	tokens, labels := make([]float32, batch*length), make([]int32, batch*length)
 	for step := range steps {
 		fresh, err := b.Fill(step, tokens, labels)
@@ -60,7 +61,12 @@ func samples(b *data.Batcher[float32], steps int64, length, batch int) (all []in
 			for _, token := range tokens[i*length : (i+1)*length] {
 				all = append(all, int32(math.Float32bits(token)))
 			}
-			all = append(all, labels[(i+1)*length-1])
+			for _, label := range labels[i*length : (i+1)*length] {
+				if label == data.Ignored {
+					label = ignored
+				}
+				all = append(all, label)
+			}
 		}
 	}
 	return all, nil

@@ -37,8 +37,10 @@ type reference struct {
 	Sizes              struct {
 		Batch, Length, Vocabulary, Positions, Width, Heads, Hidden, Blocks int
 
-		KVHeads int `json:"kv_heads"`
-		Untied  bool
+		KVHeads   int `json:"kv_heads"`
+		Untied    bool
+		RopeTheta float64 `json:"rope_theta"` // 0: as published
+		NormEps   float32 `json:"norm_eps"`
 	}
 	Tokens []uint32
 	Labels []int32
@@ -109,7 +111,7 @@ func (r *reference) build() (*models.Model, error) {
 	s := r.Sizes
 	c := models.Language{
 		Batch: s.Batch, Length: s.Length, Vocabulary: s.Vocabulary, Positions: s.Positions, Width: s.Width, Heads: s.Heads, KVHeads: s.KVHeads,
-		Hidden: s.Hidden, Blocks: s.Blocks, Tied: !s.Untied,
+		Hidden: s.Hidden, Blocks: s.Blocks, Tied: !s.Untied, Epsilon: s.NormEps, RotaryBase: s.RopeTheta,
 	}
 	switch r.Model {
 	case "gpt2":
@@ -180,7 +182,7 @@ func (r *result) compareGradients(e *executor.Executor, folder string) (err erro
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temporary)) }()
 	path := filepath.Join(temporary, "gradients.safetensors")
-	if err := checkpoint.Export(path, gradients{e}, checkpoint.Batches{}); err != nil {
+	if err := checkpoint.Export(path, gradients{e}, checkpoint.Batches{}, nil); err != nil {
 		return err
 	}
 	var files [2]*safetensors.File

@@ -22,7 +22,7 @@ func python(t *testing.T) string {
 
 // Losses and gradients of tiny models are those that PyTorch has computed: the files in testdata.
 func TestTinyModelsArePyTorchs(t *testing.T) {
-	for _, name := range []string{"gpt2-tied", "gpt2-untied", "llama-tied", "llama-untied"} {
+	for _, name := range []string{"gpt2-tied", "gpt2-untied", "gpt2-eps", "llama-tied", "llama-untied", "llama-theta-eps"} {
 		t.Run(name, func(t *testing.T) { same(t, filepath.Join("testdata", name)) })
 	}
 }

@@ -1,6 +1,6 @@
 """Language models in plain PyTorch, to compare ours with: GPT-2 and Llama, from their papers, with Hugging Face's names of parameters.
 
-    python3 torch_language.py MODEL SIZE OUT [--untied] [--json] [--steps 10] [--rate 0.03]     MODEL: gpt2 or llama; SIZE: tiny or 124M
+    python3 torch_language.py MODEL SIZE OUT [--untied] [--rope-theta 10000] [--norm-eps 1e-5] [--json] [--steps 10] [--rate 0.03]     MODEL: gpt2 or llama; SIZE: tiny or 124M
 
 Draws weights, tokens and labels from a seed and takes steps of gradient descent on the same batch. OUT is a folder: weights.safetensors
 has the weights in Hugging Face's layout, gradients.safetensors the gradients of the first step, reference.json sizes, tokens, labels and
@@ -48,7 +48,7 @@ class GPT2:
         c = self.c
         n, t = tokens.shape
         affine = lambda x, name: x @ p[name + ".weight"] + p[name + ".bias"]
-        norm = lambda x, name: F.layer_norm(x, (c["width"],), p[name + ".weight"], p[name + ".bias"])
+        norm = lambda x, name: F.layer_norm(x, (c["width"],), p[name + ".weight"], p[name + ".bias"], c["norm_eps"])
         x = p["transformer.wte.weight"][tokens] + p["transformer.wpe.weight"][:t]
         for i in range(c["blocks"]):
             h = f"transformer.h.{i}."
@@ -85,8 +85,8 @@ class Llama:
         n, t = tokens.shape
         d = c["width"] // c["heads"]
         linear = lambda x, name: F.linear(x, p[name + ".weight"])
-        norm = lambda x, name: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * p[name + ".weight"]
-        angles = torch.outer(torch.arange(t).double(), 10000.0 ** (-torch.arange(0, d, 2).double() / d))
+        norm = lambda x, name: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + c["norm_eps"]) * p[name + ".weight"]
+        angles = torch.outer(torch.arange(t).double(), c["rope_theta"] ** (-torch.arange(0, d, 2).double() / d))
         turns = torch.polar(torch.ones_like(angles), angles).to(torch.complex64)
 
         def turned(x):
@@ -123,15 +123,16 @@ def drawer(params, deviation):
 def save(path, tensors):
     header, at = {}, 0
     for name, t in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(t.shape), "data_offsets": [at, at + 4 * t.numel()]}
-        at += 4 * t.numel()
+        bytes = t.element_size() * t.numel()
+        header[name] = {"dtype": "F32" if t.is_floating_point() else "I64", "shape": list(t.shape), "data_offsets": [at, at + bytes]}
+        at += bytes
     text = json.dumps({"__metadata__": {"format": "pt"}, **header}, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         for t in tensors.values():
             t = t.detach().contiguous()
-            f.write(ctypes.string_at(t.data_ptr(), 4 * t.numel()))
+            f.write(ctypes.string_at(t.data_ptr(), t.element_size() * t.numel()))
 
 
 def flat(t):
@@ -144,13 +145,15 @@ def main():
     a.add_argument("size", choices=["tiny", "124M"])
     a.add_argument("out", type=pathlib.Path)
     a.add_argument("--untied", action="store_true")
+    a.add_argument("--rope-theta", type=float, default=10000.0)
+    a.add_argument("--norm-eps", type=float, default=1e-5)
     a.add_argument("--json", action="store_true")
     a.add_argument("--steps", type=int, default=10)
     a.add_argument("--rate", type=float, default=0.03)
     a = a.parse_args()
     torch.manual_seed(1)
     torch.use_deterministic_algorithms(True)
-    c = dict(SIZES[a.model, a.size], untied=a.untied)
+    c = dict(SIZES[a.model, a.size], untied=a.untied, rope_theta=a.rope_theta, norm_eps=a.norm_eps)
     params = {}
     model = {"gpt2": GPT2, "llama": Llama}[a.model](drawer(params, 0.3 if a.size == "tiny" else 0.02), c)
     out = {"model": a.model, "size": a.size, "rate": a.rate, "sizes": c, "torch": torch.__version__, "losses": []}

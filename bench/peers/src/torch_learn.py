@@ -3,7 +3,7 @@
     python3 torch_learn.py draw WEIGHTS [--length 64] [--blocks 2] [--width 64]        writes weights to begin with
     python3 torch_learn.py train WEIGHTS FOLDER [--batch 16] [--rate 0.002] ...         begins with them, prints JSON
 
-AdamW is torch.optim's, with the decay on every parameter, as Plimsoll has it. With --optimizer muon torch.optim.Muon, which iterates in
+AdamW is torch.optim's, with the decay on every parameter, as Plimsoll has it with --decay all. With --optimizer muon torch.optim.Muon, which iterates in
 bfloat16, updates the matrices of the blocks, at the scale of AdamW's updates, and AdamW all else. Weights have Hugging Face's names.
 """
 import argparse
@@ -18,12 +18,18 @@ import torch.nn.functional as F
 from torch_language import GPT2, save
 
 
+IGNORED = -100  # the label of a token that does not count, F.cross_entropy's
+
+
 def tokens_of(path, length):
+    """Samples by their tokens and labels."""
     data = pathlib.Path(path).read_bytes()
     header = struct.unpack("<256i", data[:1024])
     assert header[0] == 20240520 and header[1] == 1, path
     tokens = array.array("H", data[1024:])
-    return torch.tensor(tokens, dtype=torch.int64).view(-1, length + 1)
+    samples = torch.tensor(tokens, dtype=torch.int64).view(-1, 2, length)
+    samples[:, 1][samples[:, 1] == header[3] - 1] = IGNORED
+    return samples
 
 
 def load(path):
@@ -83,7 +89,7 @@ def main():
     updates = optimizers(params, a)
 
     def loss(samples, reduction):
-        return F.cross_entropy(model.logits(params, samples[:, :-1]).flatten(0, 1), samples[:, 1:].flatten(), reduction=reduction)
+        return F.cross_entropy(model.logits(params, samples[:, 0]).flatten(0, 1), samples[:, 1].flatten(), reduction=reduction)
 
     for samples in train.split(a.batch):
         for p in params.values():
@@ -93,7 +99,7 @@ def main():
         for u in updates:
             u.step()
     with torch.no_grad():
-        held = sum(float(loss(s, "sum")) for s in test.split(64)) / test[:, 1:].numel()
+        held = sum(float(loss(s, "sum")) for s in test.split(64)) / int((test[:, 1] != IGNORED).sum())
     print(json.dumps({"torch": torch.__version__, "steps": len(train) // a.batch, "loss": value.item(), "test_loss": held}))
 
 

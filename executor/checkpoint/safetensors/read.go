@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 )
@@ -32,7 +33,23 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := New(path, f, info.Size())
+	return Of(path, f)
+}
+
+// Opened is a file that is open; *os.File is one.
+type Opened interface {
+	io.ReaderAt
+	io.Closer
+	Stat() (fs.FileInfo, error)
+}
+
+// Of reads and checks the header of an open file, which it closes after an error; errors call it name.
+func Of(name string, f Opened) (*File, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	file, err := New(name, f, info.Size())
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}

@@ -41,6 +41,23 @@ func Write(w io.Writer, metadata map[string]string, tensors []Tensor) error {
 	return nil
 }
 
+// Size returns how many bytes Write writes. Errors: *Error without a file.
+func Size(metadata map[string]string, tensors []Tensor) (int64, error) {
+	h, err := place(metadata, tensors)
+	if err != nil {
+		return 0, err
+	}
+	text, err := h.encode()
+	if err != nil {
+		return 0, &Error{Err: err}
+	}
+	bytes := int64(8 + len(text))
+	for _, e := range h.entries {
+		bytes += e.end - e.begin
+	}
+	return bytes, nil
+}
+
 // place lays tensors one after the other and refuses what no reader would take.
 func place(metadata map[string]string, tensors []Tensor) (*header, error) {
 	h := &header{metadata: metadata}

@@ -108,11 +108,13 @@ func (b *binder) size() error {
 	}
 	for _, l := range b.Model.Layers {
 		for _, q := range l.Params() {
-			n, err := b.Library.UpdateWorkspace(b.Optimizer, q.Matrix)
-			if err != nil {
-				return err
+			for _, matrix := range q.Matrices() {
+				n, err := b.Library.UpdateWorkspace(b.Optimizer, matrix)
+				if err != nil {
+					return err
+				}
+				most = max(most, n)
 			}
-			most = max(most, n)
 		}
 	}
 	b.workspace = b.take(most)
@@ -197,9 +199,9 @@ func (b *binder) updates(l *layer) error {
 		if !p.Trained {
 			continue
 		}
-		launch, err := b.Library.PrepareUpdate(b.Optimizer, kernels.UpdateOperands{
-			Elements: p.Desc.Elements(), Matrix: p.Matrix, Workspace: b.workspace, Param: p.value, Grad: p.grad, States: p.states, Scalars: b.shared[models.Scalars],
-		})
+		launch, err := b.Library.PrepareUpdate(b.Optimizer, p.Updates(b.Optimizer, kernels.UpdateOperands{
+			Elements: p.Desc.Elements(), Workspace: b.workspace, Param: p.value, Grad: p.grad, States: p.states, Scalars: b.shared[models.Scalars],
+		})...)
 		if err != nil {
 			return fmt.Errorf("update of %s: %w", p.Name, err)
 		}

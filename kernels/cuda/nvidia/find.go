@@ -21,6 +21,8 @@ var ErrMissing = errors.New("not found")
 type Search struct {
 	Folders []string
 	Python  []string // site-packages
+	// Emulated: the GPU is. Then only libraries from Folders are taken, which say that they are made for one: those of fake.
+	Emulated bool
 }
 
 // NewSearch returns the search order. path names folders, separated as in PATH; when it is empty, the environment's do.
@@ -92,6 +94,9 @@ func (s Search) candidates(names []string) (all []string, named int, err error) 
 		all = appendFiles(all, folder, names)
 	}
 	named = len(all)
+	if s.Emulated {
+		return all, named, nil
+	}
 	all = append(all, names...)
 	for _, site := range s.Python {
 		for _, folder := range glob(filepath.Join(site, "nvidia", "*", "lib")) {
@@ -113,6 +118,9 @@ func appendFiles(all []string, folder string, names []string) []string {
 
 // missing says what was searched, and what to do.
 func (s Search) missing(product, file, wheel string) error {
+	if s.Emulated {
+		return fmt.Errorf("%s (%s) %w: NVIDIA's libraries cannot use an emulated GPU: run without --vendor require", product, file, ErrMissing)
+	}
 	where := "the loader's path"
 	if len(s.Folders) > 0 {
 		where = strings.Join(s.Folders, ", ") + ", " + where

@@ -26,9 +26,19 @@ const (
 
 // Libraries are those that were found; either may be nil. A library stays loaded while the program runs.
 type Libraries struct {
-	DNN     *DNN
-	BLAS    *BLAS
-	Missing []error // why one is not there
+	DNN           *DNN
+	BLAS          *BLAS
+	NoDNN, NoBLAS error // why one is not used
+}
+
+// Missing lists why libraries are not used.
+func (l *Libraries) Missing() (all []error) {
+	for _, err := range []error{l.NoBLAS, l.NoDNN} {
+		if err != nil {
+			all = append(all, err)
+		}
+	}
+	return all
 }
 
 // DNN is a loaded cuDNN.
@@ -51,15 +61,10 @@ func Load(mode Mode, s Search) (*Libraries, error) {
 	if mode == Refuse {
 		return all, nil
 	}
-	var err error
-	if all.BLAS, err = LoadBLAS(s); err != nil {
-		all.Missing = append(all.Missing, err)
-	}
-	if all.DNN, err = LoadDNN(s); err != nil {
-		all.Missing = append(all.Missing, err)
-	}
+	all.BLAS, all.NoBLAS = LoadBLAS(s)
+	all.DNN, all.NoDNN = LoadDNN(s)
 	if mode == Require {
-		return all, errors.Join(all.Missing...)
+		return all, errors.Join(all.Missing()...)
 	}
 	return all, nil
 }
@@ -122,7 +127,10 @@ func (s Search) load(names []string, product, wheel string, accept func(library 
 			continue
 		}
 		if err == nil {
-			if err = accept(library, path); err == nil {
+			if err = s.fits(library, path); err == nil {
+				err = accept(library, path)
+			}
+			if err == nil {
 				return nil
 			}
 			C.dlclose(library)
@@ -138,6 +146,19 @@ func (s Search) load(names []string, product, wheel string, accept func(library 
 		return s.missing(product, names[0], wheel)
 	}
 	return first
+}
+
+// emulatedMark is a symbol of libraries that are made for an emulated GPU.
+const emulatedMark = "plimsollEmulatedVendor"
+
+// fits refuses a library that is not made for an emulated GPU, where there is one.
+func (s Search) fits(library unsafe.Pointer, path string) error {
+	name := C.CString(emulatedMark)
+	defer C.free(unsafe.Pointer(name))
+	if s.Emulated && C.dlsym(library, name) == nil {
+		return fmt.Errorf("%s cannot use an emulated GPU: run without --vendor require", path)
+	}
+	return nil
 }
 
 // open returns nil for a name that the loader does not find.

@@ -72,7 +72,7 @@ func refused(t *testing.T, file string, s nvidia.Search, says string) {
 	if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "--vendor") {
 		t.Errorf("%s: %v; want %q", file, err, says)
 	}
-	if all, err := nvidia.Load(nvidia.Prefer, s); err != nil || len(all.Missing) == 0 {
+	if all, err := nvidia.Load(nvidia.Prefer, s); err != nil || len(all.Missing()) == 0 {
 		t.Errorf("preferred: %+v, %v", all, err)
 	}
 	if _, err := nvidia.Load(nvidia.Require, s); err == nil {

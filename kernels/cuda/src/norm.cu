@@ -106,8 +106,9 @@ INLINE void move_running(const norm_args &a, int c, const moments &m) {
 	if (!a.update || !is_finite(m.mean) || !is_finite(m.squares)) return;
 	float *mean = GLOBAL(float, a.running_mean) + c, *var = GLOBAL(float, a.running_var) + c;
 	double rest = m.n > 1 ? m.n - 1 : 1;
-	*mean = (float)((1 - a.momentum) * *mean + a.momentum * m.mean);
-	*var = (float)((1 - a.momentum) * *var + a.momentum * (m.squares / rest));
+	// rounded, so that statistics that wait as floats (norm_move) move them by the same bits
+	*mean = (float)((1 - a.momentum) * *mean + a.momentum * (double)(float)m.mean);
+	*var = (float)((1 - a.momentum) * *var + a.momentum * (double)(float)(m.squares / rest));
 }
 
 INLINE double chunk_size(i64 rows, i64 chunk_rows, int chunk) {

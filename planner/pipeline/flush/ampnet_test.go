@@ -121,7 +121,7 @@ func TestBadAsynchronousRequests(t *testing.T) {
 	for says, edit := range map[string]func(q *pipeline.Request){
 		"active is -1":                func(q *pipeline.Request) { q.Active = -1 },
 		"weight versions are \"stash": func(q *pipeline.Request) { q.Versions = pipeline.Stash },
-		"works with 2 devices":        func(q *pipeline.Request) { q.Platform = free(3) },
+		"has enough for 2 devices":    func(q *pipeline.Request) { q.Platform = free(3) },
 		"needs 4 B":                   func(q *pipeline.Request) { q.Platform = free(2).WithMemory(3) },
 		"its period is 0 s":           func(q *pipeline.Request) { q.Chain = uniform(2, 0, 0, 0) },
 		"a minibatch takes +Inf s": func(q *pipeline.Request) { // B_1 has to wait for a whole period

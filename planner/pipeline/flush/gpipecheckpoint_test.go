@@ -228,9 +228,9 @@ func TestCheckpointedMemory(t *testing.T) {
 
 func TestCheckpointedRefuses(t *testing.T) {
 	for says, edit := range map[string]func(q *pipeline.Request){
-		"works with 4 devices":   func(q *pipeline.Request) { q.Platform = free(5) },
-		"microbatches is -1":     func(q *pipeline.Request) { q.Microbatches = -1 },
-		"a chain and a platform": func(q *pipeline.Request) { q.Chain = nil },
+		"has enough for 4 devices": func(q *pipeline.Request) { q.Platform = free(5) },
+		"microbatches is -1":       func(q *pipeline.Request) { q.Microbatches = -1 },
+		"a chain and a platform":   func(q *pipeline.Request) { q.Chain = nil },
 		"has its own ops": func(q *pipeline.Request) {
 			q.Stages = []pipeline.Stage{{First: 1, Last: 4, LastOps: schedule.Sequence{{Kind: schedule.ForwardAll, Layer: 1}}}}
 		},

@@ -69,7 +69,7 @@ func solveRecomputing1F1B(ctx context.Context, name string, q pipeline.Request) 
 		return nil, err
 	}
 	x := &recomputing1F1B{Request: q, sums: p.sums, micros: p.micros, known: map[stageKey]stageWay{}}
-	x.seqs = recompute.New(x.sums, slices.Max(q.Platform.Memory))
+	x.seqs = recompute.New(x.sums, slices.Max(q.Platform.Memory)).Until(ctx)
 	var best *pipeline.Plan
 	try := func(stages []pipeline.Stage) error {
 		plan, err := x.plan(&base, stages)
@@ -91,8 +91,12 @@ func solveRecomputing1F1B(ctx context.Context, name string, q pipeline.Request) 
 			return nil, err
 		}
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if best == nil {
-		return nil, &pipeline.InfeasibleError{Strategy: name, Smallest: x.smallest(p.stages),
+		works := x.smallest(p.stages, x.fewest)
+		return nil, &pipeline.InfeasibleError{Strategy: name, Smallest: works, Found: x.smallest(p.stages, x.least) < works,
 			Reason: "not even with stages that keep their inputs alone and recompute everything else"}
 	}
 	return best, nil
@@ -359,32 +363,41 @@ func (p *placement) withAgain(ops []op, c costs) (out []op) {
 	return out
 }
 
-// smallest returns a memory of each device in which there are stages, or those that are given fit: each keeps everything, or its inputs
-// alone.
-func (x *recomputing1F1B) smallest(given []pipeline.Stage) int64 {
+// smallest returns a memory of each device in which there are stages, or those that are given fit, when each stage needs as many bytes as
+// need says.
+func (x *recomputing1F1B) smallest(given []pipeline.Stage, need func(s, n, first, last int) int64) int64 {
 	if len(x.Stages) > 0 {
 		most := int64(0)
 		for s, st := range given {
-			most = max(most, x.fewest(s, len(given), st.First, st.Last))
+			most = max(most, need(s, len(given), st.First, st.Last))
 		}
 		return most
 	}
 	least := int64(math.MaxInt64)
 	for n := 1; n <= len(given); n++ {
 		if x.counts(n) {
-			least = min(least, x.smallestOn(n))
+			least = min(least, x.smallestOn(n, need))
 		}
 	}
 	return least
 }
 
-// fewest returns the bytes of a stage that keeps everything or its inputs alone, whichever takes less.
+// fewest returns the bytes of a stage that keeps everything or its inputs alone, whichever takes less; of one minibatch in flight those of
+// any way.
 func (x *recomputing1F1B) fewest(s, n, first, last int) int64 {
+	if x.live(s, n) == 1 {
+		return x.least(s, n, first, last)
+	}
 	return min(x.bytes(s, n, first, last), x.fixed(s, n, first, last)+x.seqs.Bytes(first, last))
 }
 
+// least returns bytes that every way of a stage needs.
+func (x *recomputing1F1B) least(s, n, first, last int) int64 {
+	return min(x.bytes(s, n, first, last), x.fixed(s, n, first, last)+x.seqs.Least(first, last))
+}
+
 // smallestOn is smallest for n stages: the least of the largest, by the last layers placed.
-func (x *recomputing1F1B) smallestOn(n int) int64 {
+func (x *recomputing1F1B) smallestOn(n int, need func(s, n, first, last int) int64) int64 {
 	layers := x.sums.Len()
 	behind := slices.Repeat([]int64{math.MaxInt64}, layers+2)
 	behind[layers+1] = 0
@@ -393,7 +406,7 @@ func (x *recomputing1F1B) smallestOn(n int) int64 {
 		for first := 1; first <= layers; first++ {
 			for last := first; last <= layers; last++ {
 				if behind[last+1] < here[first] {
-					here[first] = min(here[first], max(behind[last+1], x.fewest(s, n, first, last)))
+					here[first] = min(here[first], max(behind[last+1], need(s, n, first, last)))
 				}
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 )
 
@@ -201,8 +202,8 @@ func (p *placement) balanced(r *recipe, q pipeline.Request) error {
 	p.devices = q.Platform.Devices
 	if n := q.Chain.Len(); p.counts.stages() > n {
 		return &pipeline.InfeasibleError{
-			Strategy: r.name, Devices: r.works(n/p.chunks, q.Microbatches),
-			Reason: fmt.Sprintf("%d devices with %d stages each need %d layers, the chain has %d", p.devices, p.chunks, p.counts.stages(), n),
+			Strategy: r.name,
+			Reason:   fmt.Sprintf("%d devices with %d stages each need %d layers, the chain has %d%s", p.devices, p.chunks, p.counts.stages(), n, r.enough(n/p.chunks, q.Microbatches)),
 		}
 	}
 	first := 1
@@ -216,14 +217,14 @@ func (p *placement) balanced(r *recipe, q pipeline.Request) error {
 	return nil
 }
 
-// works returns the largest number of devices, up to a limit, that the schedule knows; 0: none.
-func (r *recipe) works(limit, micros int) int {
+// enough says which number of devices, up to a limit, has enough layers and is one that the schedule knows; "" where none is.
+func (r *recipe) enough(limit, micros int) string {
 	for ; limit > 0; limit-- {
 		if r.accepts == nil || r.accepts(limit, cmp.Or(micros, 2*limit)) == nil {
-			break
+			return fmt.Sprintf("; it has enough for %s", units.Count(limit, "device"))
 		}
 	}
-	return limit
+	return ""
 }
 
 // given takes the stages of the request. Those that name devices say which device is which rank.

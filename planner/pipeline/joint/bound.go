@@ -2,6 +2,7 @@ package joint
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 
@@ -13,7 +14,7 @@ import (
 // whatever its schedule.
 //
 // In a time T for each minibatch, r devices that share a stage of layers i..j have r·T for each of theirs, which is at least what they
-// compute for it, and what their gradients take on a link; so is, for each minibatch on a link between them and r' others, lcm(r, r')·T. A
+// compute for it, and what their gradients take on a link (sums); so is, for each minibatch on a link between them and r' others, lcm(r, r')·T. A
 // minibatch that enters stays until layers i..n have run, forward and backward, so U(i,n)/(r·T) of them are in the memory of one of the
 // devices at one instant. Whichever sequence they run, the saved sets that it does not keep for all of them between F and B it makes again:
 // those that save most seconds for their bytes are kept (a fractional knapsack). All that is asked of a stage
@@ -21,8 +22,8 @@ import (
 // If all layers need more than there are, T is too short. Every device is given the most memory of all, every link the bandwidth of the
 // fastest; where stages may offload, memory is counted for weights and buffers alone.
 //
-// Time: O(n²P + nP²) for each T, beside the sequences.
-func (c *cutter) bound() float64 {
+// Time: O(n²P + nP²) for each T, beside the sequences. It is 0 when the context ends.
+func (c *cutter) bound(ctx context.Context) float64 {
 	for l := range c.costs.Len() {
 		c.worthy = append(c.worthy, l+1)
 	}
@@ -32,12 +33,12 @@ func (c *cutter) bound() float64 {
 	})
 	low, high := 0.0, c.longest()
 	for high > low*(1+precision) {
-		if middle := (low + high) / 2; c.enough(middle) {
+		if middle := (low + high) / 2; c.enough(ctx, middle) {
 			high = middle
 		} else {
 			low = middle
 		}
-		if low == 0 && high < periodic.Instant {
+		if low == 0 && high < periodic.Instant || ctx.Err() != nil {
 			return 0
 		}
 	}
@@ -45,20 +46,20 @@ func (c *cutter) bound() float64 {
 }
 
 // enough reports whether a period may be possible.
-func (c *cutter) enough(period float64) bool {
+func (c *cutter) enough(ctx context.Context, period float64) bool {
 	n, p := c.costs.Len(), c.Platform.Devices
 	fewest := make([][]int, n+2) // devices for layers i..n, by layer i and devices of its stage
 	behind := make([][]int, n+2) // the same for the layers behind i, by layer i and devices of the stage that ends with it
 	for i := range fewest {
 		fewest[i], behind[i] = make([]int, p+1), make([]int, p+1)
 	}
-	for i := n; i >= 1; i-- {
+	for i := n; i >= 1 && ctx.Err() == nil; i-- {
 		for r := 1; r <= p; r++ {
 			behind[i][r] = c.behind(fewest[i+1], i, r, period)
 		}
 		for r := 1; r <= p; r++ {
 			fewest[i][r] = p + 1
-			for j := i; j <= n && fewest[i][r] > r; j++ {
+			for j := i; j <= n && fewest[i][r] > r && c.costs.U(i, j) <= float64(r)*period*loose; j++ {
 				if rest := behind[j][r]; r+rest < fewest[i][r] && c.may(i, j, r, float64(r)*period) {
 					fewest[i][r] = r + rest
 				}
@@ -98,7 +99,7 @@ func (c *cutter) share() float64 {
 // may reports whether r devices may have a stage of layers i..j, with so many seconds for each of their minibatches.
 func (c *cutter) may(i, j, r int, turn float64) bool {
 	work, weights := c.costs.U(i, j), float64(c.costs.Weights(i, j))
-	if work > turn*loose || r > 1 && weights/c.fastest*2*c.share() > turn*loose {
+	if work > turn*loose || c.summing(weights, r) > turn*loose {
 		return false
 	}
 	memory := largest(c.Platform)
@@ -113,6 +114,18 @@ func (c *cutter) may(i, j, r int, turn float64) bool {
 	}
 	room := kept - float64(c.Chain.Activation(i-1))
 	return room >= 0 && rest >= 0 && work+c.again(i, j, room) <= turn*loose
+}
+
+// summing returns for how long the busiest link between r devices is used, at least, when they add up gradients of so many bytes.
+//
+// Proof. Take any byte, and the message behind which a device has the sum of all r gradients for the first time. By then each of the
+// r-1 others has sent its own. Each of them needs one message more, for none has the sum. So 2(r-1) messages carry the byte, whatever
+// the algorithm, and r(r-1)/2 links share them.
+func (c *cutter) summing(bytes float64, r int) float64 {
+	if r == 1 {
+		return 0
+	}
+	return bytes / c.fastest * 4 / float64(r) * c.share()
 }
 
 // backward returns what a minibatch of a stage with ops has in memory, at least, while the backward of one of its layers runs: the inputs of

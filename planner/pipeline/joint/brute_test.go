@@ -100,7 +100,7 @@ func TestAgainstBruteForce(t *testing.T) {
 		if plan.Repeats() > 1 {
 			replicated++
 		}
-		bound := c.bound()
+		bound := c.bound(t.Context())
 		if bound > b.best*(1+1e-9) {
 			t.Errorf("a bound of %v, brute force has %v", bound, b.plan)
 		}

@@ -62,7 +62,7 @@ func newCutter(ctx context.Context, r pipeline.Request, without Ingredients) (*c
 	if c.need, err = periodic.NewFootprint(c.costs, r, 0); err != nil {
 		return nil, err
 	}
-	c.seqs = recompute.New(c.costs, min(largest(r.Platform), 1<<60))
+	c.seqs = recompute.New(c.costs, min(largest(r.Platform), 1<<60)).Until(ctx)
 	c.sums = slices.ContainsFunc(c.groups, func(g group) bool { return g.perByte > 0 })
 	n := c.costs.Len()
 	for x := range r.Platform.Devices {
@@ -96,9 +96,12 @@ func (c *cutter) cut(ctx context.Context, period float64) ([]pipeline.Stage, err
 		for l := range c.delay[g] {
 			c.delay[g][l] = math.Inf(1)
 		}
-		for last := n; last >= 1; last-- {
+		for last := n; last >= 1 && ctx.Err() == nil; last-- {
 			c.end(g, last, period)
 		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	best := none
 	for g := range c.groups {
@@ -270,6 +273,6 @@ func (c *cutter) longest() float64 {
 
 // infeasible returns the error for a memory that is too small for any stages.
 func infeasible(devices int, smallest int64) error {
-	return &pipeline.InfeasibleError{Strategy: name, Smallest: smallest,
+	return &pipeline.InfeasibleError{Strategy: name, Smallest: smallest, Found: true,
 		Reason: fmt.Sprintf("no stages fit on %d devices, not even with one live minibatch each and everything recomputed", devices)}
 }

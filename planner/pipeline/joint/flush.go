@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/flush"
@@ -49,14 +50,45 @@ func fastestFlush(ctx context.Context, r pipeline.Request, of ...pipeline.Strate
 	var best pick
 	for _, s := range of {
 		if err := best.add(s.Solve(ctx, r)); err != nil {
-			return nil, err
+			return nil, underOwnName(err, s.Name)
 		}
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if best.plan == nil {
-		return nil, &pipeline.InfeasibleError{Strategy: flushing, Smallest: best.smallest, Reason: "not even with stages that keep their inputs alone and recompute everything else"}
+		return nil, best.unfit()
 	}
 	best.plan.Strategy = flushing
 	return best.plan, nil
+}
+
+// underOwnName returns an error that begins with the name of a part as one that begins with this strategy's, which was asked.
+func underOwnName(err error, part string) error {
+	if text, ok := strings.CutPrefix(err.Error(), part+": "); ok {
+		return &renamedError{err, flushing + ": " + text}
+	}
+	return err
+}
+
+// renamedError is an error of a part under another name.
+type renamedError struct {
+	error
+	text string
+}
+
+func (e *renamedError) Error() string { return e.text }
+func (e *renamedError) Unwrap() error { return e.error }
+
+// unfit returns the refusal where no plan with a flush fits: that of the first one where none fits in any memory.
+func (p *pick) unfit() error {
+	if p.smallest == 0 && p.refusal != nil {
+		refusal := *p.refusal
+		refusal.Strategy = flushing
+		return &refusal
+	}
+	return &pipeline.InfeasibleError{Strategy: flushing, Smallest: p.smallest, Found: true,
+		Reason: "not even with stages that keep their inputs alone and recompute everything else"}
 }
 
 // layouts returns where so many copies of a pipeline may be: for each of its devices those of all copies. None where the devices or the
@@ -78,44 +110,54 @@ func layouts(r pipeline.Request, copies int) (all [][][]int) {
 	return all
 }
 
-// copied returns the plan of copies of a pipeline, which leaves room for gradients that arrive from other copies. Errors: those of
-// 1f1b-recompute and of the judge.
-func copied(ctx context.Context, r pipeline.Request, places [][]int) (plan *pipeline.Plan, err error) {
-	one := r
-	one.Microbatches = r.Microbatches / len(places[0])
-	all, over := sums(r), make([]int64, len(places))
+// copied returns the plan of copies of a pipeline. What the judge finds that gradients from other copies take is left free, or all that
+// they can take where that is too much for the stages. Errors: those of 1f1b-recompute and of the judge.
+func copied(ctx context.Context, r pipeline.Request, places [][]int) (*pipeline.Plan, error) {
 	var small *pipeline.InfeasibleError
-	for try := range tries {
-		one.Platform = worst(r.Platform, places)
-		for d := range over {
-			if one.Platform.Memory[d] -= over[d]; try == tries-1 {
-				one.Platform.Memory[d] += over[d] - all
-			}
-		}
-		if plan, err = named(flush.Strategies(), "1f1b-recompute")[0].Solve(ctx, one); errors.As(err, &small) && small.Smallest > 0 {
-			small.Smallest += all
-		}
-		if err != nil {
-			return nil, err
-		}
-		if plan, err = pipeline.Finish(flushing, r, copies(plan, r.Microbatches, places)); !errors.As(err, &small) {
+	free := make([]int64, len(places))
+	for range tries {
+		plan, err := copiedBeside(ctx, r, places, free)
+		if !errors.As(err, &small) {
 			return plan, err
+		}
+		if small.Best == nil || len(small.Best.PerDevicePeak) < r.Platform.Devices {
+			break // one copy does not fit
 		}
 		for d, of := range places {
 			more := int64(0)
 			for _, x := range of {
 				more = max(more, small.Best.PerDevicePeak[x]-r.Platform.Memory[x])
 			}
-			over[d] += more
+			free[d] += more
 		}
 	}
-	return nil, err
+	all := sums(r)
+	plan, err := copiedBeside(ctx, r, places, slices.Repeat([]int64{all}, len(places)))
+	if errors.As(err, &small) && small.Smallest > 0 {
+		small.Smallest += all
+	}
+	return plan, err
 }
 
 // tries bounds how often a plan is made anew in less memory: other stages may need more room than those before.
-const tries = 4
+const tries = 3
 
-// sums returns the most bytes of the blocks in which a replica of any stage needs to receive gradients of undivided buckets.
+// copiedBeside returns the plan of copies of a pipeline whose stages leave so many bytes of each device free.
+func copiedBeside(ctx context.Context, r pipeline.Request, places [][]int, free []int64) (*pipeline.Plan, error) {
+	one := r
+	one.Microbatches, one.Platform = r.Microbatches/len(places[0]), worst(r.Platform, places)
+	for d := range free {
+		one.Platform.Memory[d] = max(one.Platform.Memory[d]-free[d], 0)
+	}
+	plan, err := named(flush.Strategies(), "1f1b-recompute")[0].Solve(ctx, one)
+	if err != nil {
+		return nil, err
+	}
+	return pipeline.Finish(flushing, r, copies(plan, r.Microbatches, places))
+}
+
+// sums returns the most bytes of the blocks in which a replica of any stage needs to receive gradients of undivided buckets. Parts of
+// divided ones are rounded up to whole bytes, from each device that sends some.
 func sums(r pipeline.Request) int64 {
 	if r.Platform.NoBuffers {
 		return 0
@@ -124,7 +166,11 @@ func sums(r pipeline.Request) int64 {
 	for l := 1; l <= k.Len(); l++ {
 		heaviest = max(heaviest, k.Weights(l, l))
 	}
-	return min(k.Weights(1, k.Len()), 2*heaviest)
+	most := min(k.Weights(1, k.Len()), 2*heaviest)
+	if r.Zero != pipeline.ZeroNothing {
+		most += int64(r.Platform.Devices)
+	}
+	return most
 }
 
 // copies returns a plan of so many microbatches on copies of a pipeline.

@@ -1,6 +1,7 @@
 package joint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -50,11 +51,14 @@ func Without(ctx context.Context, r pipeline.Request, these Ingredients) (*pipel
 			return nil, err
 		}
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if best.plan == nil {
 		return nil, infeasible(r.Platform.Devices, best.smallest)
 	}
 	best.plan.Strategy = name
-	if best.plan.Predicted.LowerBound = c.bound(); shares(best.plan) {
+	if best.plan.Predicted.LowerBound = c.bound(ctx); shares(best.plan) {
 		best.plan.Predicted.LowerBound = c.shortest()
 	}
 	return best.plan, nil
@@ -72,7 +76,8 @@ func solveOwn(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 // pick is the fastest of several plans, the first of equals.
 type pick struct {
 	plan     *pipeline.Plan
-	smallest int64 // a memory that works, the least that is known of those that did not fit; 0: none
+	smallest int64                     // a memory that works, the least that is known of those that did not fit; 0: none
+	refusal  *pipeline.InfeasibleError // the first of those that did not fit
 }
 
 // add looks at a plan. What does not fit, is on devices that no link joins or has too many replicas for a pattern is no plan; other errors
@@ -81,6 +86,7 @@ func (p *pick) add(plan *pipeline.Plan, err error) error {
 	var small *pipeline.InfeasibleError
 	switch {
 	case errors.As(err, &small):
+		p.refusal = cmp.Or(p.refusal, small)
 		if p.smallest == 0 || small.Smallest > 0 && small.Smallest < p.smallest {
 			p.smallest = small.Smallest
 		}

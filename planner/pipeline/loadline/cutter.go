@@ -60,7 +60,7 @@ func newCutter(ctx context.Context, r pipeline.Request) (*cutter, error) {
 	for _, m := range r.Platform.Memory {
 		most = max(most, min(m, 1<<60))
 	}
-	c.seqs = recompute.New(c.costs, most)
+	c.seqs = recompute.New(c.costs, most).Until(ctx)
 	n := c.costs.Len()
 	for range r.Platform.Devices {
 		c.delay, c.after = append(c.delay, make([]float64, n+2)), append(c.after, make([]float64, n+2))
@@ -238,6 +238,8 @@ func (c *cutter) best(ctx context.Context) (*pipe, float64, error) {
 			return nil, 0, err
 		case stages != nil:
 			best, high = c.pipe(stages), period
+		case ctx.Err() != nil: // no sequence was made any more
+			return nil, 0, ctx.Err()
 		case period > c.longest():
 			panic("BUG: stages that fit with one live minibatch each have no period")
 		default:
@@ -290,7 +292,7 @@ const instant = 1e-9
 // infeasible returns the error for a memory that is too small for any stages. The smallest memory that it names is that without
 // transfers.
 func (c *cutter) infeasible() error {
-	e := &pipeline.InfeasibleError{Strategy: name, Smallest: c.smallest()}
+	e := &pipeline.InfeasibleError{Strategy: name, Smallest: c.smallest(), Found: true}
 	e.Reason = fmt.Sprintf("no stages fit on %d devices, not even with one live minibatch each and everything recomputed", c.Platform.Devices)
 	return e
 }

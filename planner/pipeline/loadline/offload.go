@@ -35,7 +35,7 @@ func (c *cutter) offloaded(ctx context.Context, best *pipe, high float64) (*pipe
 	if best == nil && !c.hopeful() {
 		return nil, 0, nil
 	}
-	c.rich = recompute.New(c.costs, math.MaxInt64)
+	c.rich = recompute.New(c.costs, math.MaxInt64).Until(ctx)
 	low := c.shortest()
 	for period := low; best == nil && period <= c.longest(); period *= growth {
 		found, at, err := c.try(ctx, period)

@@ -14,6 +14,7 @@ type hierarchy struct {
 	straight                         bool                       // no replicas
 	transfers                        bool                       // count the transfers of activations
 	memory                           float64                    // bytes; +Inf for no limit
+	ended                            func() bool                // the answer is not wanted any more; nil: it is
 	whole                            map[int]map[[2]int]float64 // by level: time of a range of states on all machines of the levels below
 }
 
@@ -79,7 +80,7 @@ func (h *hierarchy) row(level, first int) *row {
 	r := &row{machines: count, first: first}
 	size := (n - first) * count
 	r.best, r.split, r.replicas = make([]float64, size), make([]int, size), make([]int, size)
-	for last := first; last < n; last++ {
+	for last := first; last < n && (h.ended == nil || !h.ended()); last++ {
 		for m := 1; m <= count; m++ {
 			at := r.at(last, m)
 			r.best[at], r.split[at], r.replicas[at] = h.single(level, first, last, m), -1, m

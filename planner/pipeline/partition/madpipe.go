@@ -65,7 +65,11 @@ func MadPipe(ctx context.Context, r pipeline.Request, below float64) (*pipeline.
 		a.limit = min(a.limit, m)
 	}
 	a.below = below
-	if smallest := a.smallest(); smallest > a.limit {
+	smallest := a.smallest(ctx)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if smallest > a.limit {
 		if best != nil {
 			return best, nil
 		}
@@ -188,7 +192,7 @@ func (a *allocator) targets(ctx context.Context, high float64) ([]*label, error)
 	}
 	var found []*label
 	if high == a.below {
-		l := a.allocate(high)
+		l := a.allocate(ctx, high)
 		if l == nil {
 			return nil, nil
 		}
@@ -198,7 +202,7 @@ func (a *allocator) targets(ctx context.Context, high float64) ([]*label, error)
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if l := a.allocate(target); l != nil {
+		if l := a.allocate(ctx, target); l != nil {
 			found = append(found, l)
 			high = target
 		} else {
@@ -212,7 +216,7 @@ func (a *allocator) targets(ctx context.Context, high float64) ([]*label, error)
 
 // allocate returns an allocation whose loads are within a period and whose memory, as far as it is known, fits; nil when
 // none was found. Of several, the one with the shortest delay at the first layer.
-func (a *allocator) allocate(period float64) *label {
+func (a *allocator) allocate(ctx context.Context, period float64) *label {
 	n, normal := a.costs.Len(), a.Platform.Devices-1
 	t := &table{allocator: a, period: period, at: make([]bucket, (n+1)*(normal+1))}
 	t.extend(&label{first: n + 1})
@@ -221,7 +225,9 @@ func (a *allocator) allocate(period float64) *label {
 			for _, l := range t.bucket(first, used).labels {
 				t.extend(l)
 			}
-			t.bucket(first, used).cells = nil
+			if t.bucket(first, used).cells = nil; ctx.Err() != nil {
+				return nil
+			}
 		}
 	}
 	var best *label
@@ -407,12 +413,12 @@ func (a *allocator) frugal() *label {
 }
 
 // smallest returns the smallest limit at which an allocation fits.
-func (a *allocator) smallest() int64 {
+func (a *allocator) smallest(ctx context.Context) int64 {
 	n := a.costs.Len()
 	limit := a.limit
 	defer func() { a.limit = limit }()
 	small, enough := int64(-1), a.need.Bytes(0, 1, n, 1) // all on one device
-	for enough-small > 1 {
+	for enough-small > 1 && ctx.Err() == nil {
 		a.limit = small + (enough-small)/2
 		if a.frugal() != nil {
 			enough = a.limit

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"math"
 
+	"plimsoll/internal/fields"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/periodic"
 )
@@ -27,6 +28,7 @@ func solvePipeDream(ctx context.Context, r pipeline.Request) (*pipeline.Plan, er
 		return plan, err
 	}
 	small.Smallest, err = leastMemory(ctx, r, pipeline.NewCosts(r.Chain), r.Platform.Smallest(), small.Smallest)
+	small.Found = true // its optimizer does not keep what it finds in less memory
 	if err != nil {
 		return nil, err
 	}
@@ -43,6 +45,9 @@ func PipeDreamPlan(ctx context.Context, r pipeline.Request) (*pipeline.Plan, err
 	plan, err := scheduled(ctx, r, newHierarchy(costs, r.Platform, math.Inf(1)))
 	if !errors.As(err, new(*pipeline.InfeasibleError)) {
 		return plan, err
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
 	if tight, err := scheduled(ctx, r, newHierarchy(costs, r.Platform, float64(r.Platform.Smallest()))); err == nil {
 		return tight, nil
@@ -111,7 +116,11 @@ func slowest(p *pipeline.Platform) float64 {
 
 // scheduled solves a hierarchy and schedules its stages.
 func scheduled(ctx context.Context, r pipeline.Request, h *hierarchy) (*pipeline.Plan, error) {
+	h.ended = func() bool { return ctx.Err() != nil }
 	seconds := h.solve()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if math.IsInf(seconds, 1) {
 		return nil, &pipeline.InfeasibleError{Strategy: PipeDream, Reason: "its optimizer has no partition for this memory"}
 	}
@@ -128,7 +137,7 @@ func scheduled(ctx context.Context, r pipeline.Request, h *hierarchy) (*pipeline
 	}
 	plan.Extra = map[string]json.RawMessage{}
 	for name, value := range map[string]any{"pipedream_s": seconds, "noam": noam(r.Stages)} {
-		if plan.Extra[name], err = json.Marshal(value); err != nil {
+		if plan.Extra[name], err = fields.Marshal(value); err != nil {
 			return nil, err
 		}
 	}

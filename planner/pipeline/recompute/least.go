@@ -13,7 +13,7 @@ func newLeast(w *ways) *least {
 	for range w.n + 2 {
 		m.inside, m.stage = append(m.inside, make([]int64, w.n+2)), append(m.stage, make([]int64, w.n+2))
 	}
-	for d := range w.n {
+	for d := 0; d < w.n && !w.over(); d++ {
 		for s := 1; s+d <= w.n; s++ {
 			m.fill(s, s+d)
 		}

@@ -3,6 +3,8 @@
 package recompute
 
 import (
+	"context"
+
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 )
@@ -16,6 +18,12 @@ type Sequences struct {
 // New returns those of a chain that need at most so many bytes.
 func New(k *pipeline.Costs, most int64) *Sequences {
 	return &Sequences{ways: newWays(k, most)}
+}
+
+// Until makes ways none as soon as the context has ended: whoever asks looks at the context before an answer means anything.
+func (q *Sequences) Until(ctx context.Context) *Sequences {
+	q.ended = func() bool { return ctx.Err() != nil }
+	return q
 }
 
 // Fastest returns the way of a stage that takes the least time among those that hold at most so many bytes beside the inputs of the

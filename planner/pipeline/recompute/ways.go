@@ -56,7 +56,11 @@ type ways struct {
 	stage map[[3]int][]Way // by s, j and g
 	// unpruned: every pair of ways is tried, of every stage: the reference of tests.
 	unpruned bool
+	ended    func() bool // no way is wanted any more; nil: some are
 }
+
+// over reports whether no way is wanted any more.
+func (w *ways) over() bool { return w.ended != nil && w.ended() }
 
 func newWays(k *pipeline.Costs, limit int64) *ways {
 	w := &ways{c: k.Chain, k: k, n: k.Len(), limit: limit, redo: map[[2]int][]Way{}, stage: map[[3]int][]Way{}}
@@ -72,6 +76,9 @@ func (w *ways) inside(s, t int) []Way {
 	key := [2]int{s, t}
 	if have, ok := w.redo[key]; ok {
 		return have
+	}
+	if w.over() {
+		return nil
 	}
 	f := w.front(1)
 	layer, grad := w.c.Layer(s), w.c.Gradient(t)
@@ -146,6 +153,9 @@ func (w *ways) of(s, j, g int) []Way {
 	key := [3]int{s, j, g}
 	if have, ok := w.stage[key]; ok {
 		return have
+	}
+	if w.over() {
+		return nil
 	}
 	f := w.front(g)
 	layer := w.c.Layer(s)

@@ -17,10 +17,13 @@ import (
 )
 
 const (
-	// handshake is how long a connection may take to prove whose it is.
+	// handshake is how long a process that is dialled may take to prove that it belongs to this world.
 	handshake = 10 * time.Second
-	// strangers is how many connections may be at it at a time, beside those that are expected.
-	strangers  = 64
+	// strangers is how many connections may be in the lobby beside those that are expected.
+	strangers = 64
+	// tries is how often a process is dialled, with a pause between that begins with firstPause and doubles.
+	tries      = 8
+	firstPause = 20 * time.Millisecond
 	nonceBytes = 32
 )
 
@@ -51,8 +54,9 @@ func (f *fabric) connect(ctx context.Context, listeners []net.Listener, addresse
 	defer context.AfterFunc(f.ctx, func() { cancel(context.Cause(f.ctx)) })()
 	o := &opening{fabric: f, ctx: ctx, key: f.world.Key("tcp"), arrived: make(chan arrival)}
 	expected := o.prepare(ways)
+	lobby := world.NewLobby(ctx, expected+strangers)
 	for _, l := range listeners {
-		o.tasks.Go(func() { o.accept(l, expected+strangers) })
+		o.tasks.Go(func() { lobby.Accept(l, &o.tasks, o.welcome) })
 	}
 	for way, e := range o.outs {
 		if e != nil {
@@ -131,40 +135,58 @@ func (o *opening) arrive(a arrival) {
 	}
 }
 
+// dial opens a way that begins here.
 func (o *opening) dial(way int, address string) {
-	conn, err := o.dialHere(o.ctx, o.outs[way].To)
-	if err != nil {
-		conn, err = o.world.Dial(o.ctx, address)
-	}
+	conn, err := o.reach(way, address)
 	var r *ring
 	if err == nil {
-		if r, err = o.ask(conn, way); err != nil {
-			_ = conn.Close() // of a stranger
+		if r, err = o.offer(conn); err != nil {
+			_ = conn.Close() // it is lost
 		}
 	}
 	o.arrive(arrival{&o.outs[way], conn, r, err})
 }
 
-// accept takes connections until the listener is closed.
-func (o *opening) accept(l net.Listener, most int) {
-	places := make(chan struct{}, most)
-	for o.ctx.Err() == nil {
-		conn, err := l.Accept()
-		if err != nil { // closed, or too many files are open
-			time.Sleep(time.Millisecond)
-			continue
+// reach connects to the process that a way ends at. It tries again when the connection ends before that process has proved that it
+// belongs to this world: in a crowd of strangers any connection may give way.
+func (o *opening) reach(way int, address string) (conn net.Conn, err error) {
+	for try := range tries {
+		if conn, err = o.dialHere(o.ctx, o.outs[way].To); err != nil {
+			conn, err = o.world.Dial(o.ctx, address)
 		}
-		places <- struct{}{}
-		o.tasks.Go(func() {
-			defer func() { <-places }()
-			way, r, err := o.answer(conn)
-			if err != nil {
-				_ = conn.Close() // of a stranger
-				return
-			}
-			o.arrive(arrival{&o.ins[way], conn, r, nil})
-		})
+		if err != nil {
+			return nil, err
+		}
+		if err = o.ask(conn, way); err == nil {
+			return conn, nil
+		}
+		_ = conn.Close() // of a stranger, or it is lost
+		if errors.Is(err, ErrStranger) {
+			return nil, err
+		}
+		select {
+		case <-o.ctx.Done():
+			return nil, err
+		case <-time.After(firstPause << try):
+		}
 	}
+	return nil, err
+}
+
+// offer offers a ring to the process that a way ends at.
+func (o *opening) offer(conn net.Conn) (*ring, error) {
+	defer o.limited(conn)()
+	return offerRing(conn)
+}
+
+// welcome takes a guest that proves which way it is.
+func (o *opening) welcome(g *world.Guest) {
+	way, r, err := o.answer(g)
+	if err != nil {
+		_ = g.Close() // of a stranger
+		return
+	}
+	o.arrive(arrival{&o.ins[way], g.Conn, r, nil})
 }
 
 // limited makes a connection fail when the opening ends or when it takes too long; release takes that back.
@@ -180,31 +202,30 @@ func (o *opening) limited(conn net.Conn) (release func()) {
 
 // ask proves to the listener that this process belongs to the world, and asks for the same. On the wire: 32 random bytes of the
 // listener; 32 of the dialer, the way's number (8 bytes, big-endian) and a proof; a proof of the listener; the ring, on one machine.
-func (o *opening) ask(conn net.Conn, way int) (*ring, error) {
+func (o *opening) ask(conn net.Conn, way int) error {
 	defer o.limited(conn)()
 	var theirs [nonceBytes]byte
 	if err := readFull(conn, theirs[:]); err != nil {
-		return nil, err
+		return err
 	}
 	ours := nonce()
 	number := binary.BigEndian.AppendUint64(nil, uint64(way))
 	said := append(append(ours[:], number...), o.proof("dials", theirs[:], ours[:], number)...)
 	if _, err := conn.Write(said); err != nil {
-		return nil, err
+		return err
 	}
 	var proof [sha256.Size]byte
 	if err := readFull(conn, proof[:]); err != nil {
-		return nil, err
+		return err
 	}
 	if !hmac.Equal(proof[:], o.proof("listens", theirs[:], ours[:], number)) {
-		return nil, ErrStranger
+		return ErrStranger
 	}
-	return offerRing(conn)
+	return nil
 }
 
 // answer is the listener's side, and returns which way it is.
-func (o *opening) answer(conn net.Conn) (way uint64, r *ring, err error) {
-	defer o.limited(conn)()
+func (o *opening) answer(conn *world.Guest) (way uint64, r *ring, err error) {
 	ours := nonce()
 	if _, err := conn.Write(ours[:]); err != nil {
 		return 0, nil, err
@@ -221,8 +242,12 @@ func (o *opening) answer(conn net.Conn) (way uint64, r *ring, err error) {
 	if way >= uint64(len(o.ins)) || o.ins[way] == nil {
 		return 0, nil, fmt.Errorf("tcp: way %d does not end here", way)
 	}
+	if err := conn.Leave(); err != nil { // before the dialer counts on it
+		return 0, nil, err
+	}
+	defer o.limited(conn.Conn)()
 	if _, err = conn.Write(o.proof("listens", ours[:], theirs, number)); err == nil {
-		r, err = takeRing(conn)
+		r, err = takeRing(conn.Conn)
 	}
 	return way, r, err
 }

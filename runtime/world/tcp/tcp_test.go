@@ -205,7 +205,8 @@ func TestStrangersAreRefused(t *testing.T) {
 	if n := o.prepare([]world.Way{{Name: "a", From: 1, To: 0, Bytes: 8}, {Name: "b", From: 0, To: 1, Bytes: 8}}); n != 2 {
 		t.Fatal(n)
 	}
-	o.tasks.Go(func() { o.accept(l, 4) })
+	lobby := world.NewLobby(ctx, 4)
+	o.tasks.Go(func() { lobby.Accept(l, &o.tasks, o.welcome) })
 	stranger := &opening{fabric: f, ctx: ctx, key: make([]byte, 32)}
 	for _, c := range []struct {
 		name string
@@ -216,7 +217,7 @@ func TestStrangersAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.who.ask(conn, c.way); err == nil {
+		if err := c.who.ask(conn, c.way); err == nil {
 			t.Errorf("%s is let in", c.name)
 		}
 		_ = conn.Close()
@@ -240,14 +241,21 @@ func TestStrangersAreRefused(t *testing.T) {
 		_, _ = io.CopyN(io.Discard, far, 72)
 		_, _ = far.Write(make([]byte, 32))
 	}()
-	if _, err := o.ask(near, 0); !errors.Is(err, ErrStranger) {
+	if err := o.ask(near, 0); !errors.Is(err, ErrStranger) {
 		t.Errorf("a listener who proves nothing: %v", err)
+	}
+	for range 50 { // which say nothing, and stay: more than the lobby holds
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
 	}
 	conn, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { _, _ = o.ask(conn, 0) }()
+	go func() { _ = o.ask(conn, 0) }()
 	if a := <-o.arrived; a.err != nil || *a.end != o.ins[0] {
 		t.Errorf("%+v", a)
 	}

@@ -9,6 +9,11 @@
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
+#ifndef FAKE_UNMARKED
+EXPORT int plimsollEmulatedVendor; // nvidia.Search looks for it
+int plimsollEmulatedVendor = 1;
+#endif
+
 // asked returns the status that FAKE_FAIL=NAME=STATUS gives a call, or 0.
 inline int asked(const char *name) {
     const char *text = getenv("FAKE_FAIL");

@@ -1,0 +1,52 @@
+package train
+
+import (
+	"path/filepath"
+	"strconv"
+
+	"plimsoll/executor/checkpoint"
+	"plimsoll/models"
+)
+
+// constants returns the constants of a language model, as metadata of its file of weights; nil for other models.
+func (j *Job) constants() map[string]string {
+	if j.Tokens() == 0 {
+		return nil
+	}
+	all := map[string]string{}
+	for _, c := range j.Work.Model.Constants() {
+		all[c.Name] = c.Text()
+	}
+	return all
+}
+
+// SavedConstants returns the constants that weights were trained with, by name, as far as the file tells them. weights is a path as
+// Predictor takes it; checkpoints tell constants by the name of their model. Errors: those of checkpoint.Import.
+func SavedConstants(weights string) (map[string]float64, error) {
+	about, err := checkpoint.About(weightsIn(weights))
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]float64{}
+	for name, text := range about {
+		if v, err := strconv.ParseFloat(text, 32); err == nil && v > 0 {
+			all[name] = v
+		}
+	}
+	named, err := models.Constants(about["model"])
+	if err != nil { // a model that others have registered
+		return all, nil
+	}
+	for _, c := range named {
+		all[c.Name] = c.Value
+	}
+	return all, nil
+}
+
+// weightsIn returns the file with the final weights if path is the folder of a run, else path.
+func weightsIn(path string) string {
+	if final := filepath.Join(path, FinalWeights); isFile(final) {
+		return final
+	}
+	return path
+}

@@ -1,0 +1,179 @@
+package folder
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"plimsoll/internal/atomicfile"
+)
+
+// ErrForeign says that a name in a folder stands for something that this program has not written there: a link, a pipe, a device, a
+// file that another folder has, too.
+var ErrForeign = errors.New("remove it, or give another folder")
+
+// disk is the file system below a folder. Names are paths relative to it.
+//
+// Invariants: no link is followed, whoever replaces what meanwhile (os.Root); only regular files and folders are opened, and none that
+// has another name is opened to be written; nothing waits for another process, as the opening of a pipe does.
+type disk struct {
+	path string
+	root *os.Root // nil: opened anew for each operation
+}
+
+// in calls do with the root of the folder. Errors name paths, as those of package os.
+func (d disk) in(do func(*os.Root) error) (err error) {
+	root := d.root
+	if root == nil {
+		if root, err = os.OpenRoot(d.path); err != nil {
+			return err
+		}
+		defer func() { _ = root.Close() }() // files stay open
+	}
+	return d.named(do(root))
+}
+
+// named makes the names in an error paths.
+func (d disk) named(err error) error {
+	if e := (*fs.PathError)(nil); errors.As(err, &e) && !filepath.IsAbs(e.Path) {
+		return &fs.PathError{Op: strings.TrimSuffix(e.Op, "at"), Path: filepath.Join(d.path, e.Path), Err: e.Err}
+	}
+	if e := (*os.LinkError)(nil); errors.As(err, &e) && !filepath.IsAbs(e.Old) {
+		return &os.LinkError{Op: strings.TrimSuffix(e.Op, "at"), Old: filepath.Join(d.path, e.Old), New: filepath.Join(d.path, e.New), Err: e.Err}
+	}
+	return err
+}
+
+// OpenFile implements atomicfile.FS.
+func (d disk) OpenFile(name string, flag int, perm fs.FileMode) (f atomicfile.File, err error) {
+	err = d.in(func(root *os.Root) error {
+		before, err := look(root, name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && flag&os.O_CREATE != 0:
+			flag |= os.O_EXCL
+		case err != nil:
+			return err
+		case flag&os.O_EXCL != 0:
+			return &fs.PathError{Op: "open", Path: name, Err: fs.ErrExist}
+		case flag&(os.O_WRONLY|os.O_RDWR) != 0 && !before.IsDir() && names(before) > 1:
+			return foreign(name, "is a file that another name stands for, too")
+		}
+		open, err := root.OpenFile(name, flag|syscall.O_NONBLOCK, perm)
+		if err != nil {
+			return err
+		}
+		if f = (file{open}); before == nil {
+			return nil
+		}
+		if after, err := open.Stat(); err != nil || !os.SameFile(before, after) {
+			return errors.Join(err, open.Close(), foreign(name, "was replaced while it was opened"))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// look describes a regular file or a folder, and refuses all else, also above it. Errors: ErrForeign, those of the operating system.
+func look(root *os.Root, name string) (info fs.FileInfo, err error) {
+	parts := strings.Split(filepath.Clean(name), string(filepath.Separator))
+	for i := range parts {
+		part := filepath.Join(parts[:i+1]...)
+		info, err = root.Lstat(part)
+		switch {
+		case err != nil:
+			return nil, err
+		case info.Mode().IsRegular() && i < len(parts)-1:
+			return nil, &fs.PathError{Op: "open", Path: part, Err: syscall.ENOTDIR}
+		case !info.Mode().IsRegular() && !info.IsDir():
+			return nil, foreign(part, kind(info.Mode()))
+		}
+	}
+	return info, nil
+}
+
+// foreign says what a name stands for in place of what is looked for.
+func foreign(name, what string) error {
+	return &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("it %s: %w", what, ErrForeign)}
+}
+
+// kind says what is neither a regular file nor a folder.
+func kind(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeSymlink != 0:
+		return "is a symbolic link, and links are not followed"
+	case mode&fs.ModeNamedPipe != 0:
+		return "is a pipe, not a file"
+	}
+	return "is not a file"
+}
+
+// Mkdir implements atomicfile.FS.
+func (d disk) Mkdir(name string) error {
+	return d.in(func(root *os.Root) error {
+		if _, err := look(root, filepath.Dir(name)); err != nil {
+			return err
+		}
+		return root.Mkdir(name, 0o777)
+	})
+}
+
+// Rename implements atomicfile.FS.
+func (d disk) Rename(from, to string) error {
+	return d.in(func(root *os.Root) error {
+		if _, err := look(root, filepath.Dir(to)); err != nil {
+			return err
+		}
+		return root.Rename(from, to)
+	})
+}
+
+// Remove implements atomicfile.FS.
+func (d disk) Remove(name string) error {
+	return d.in(func(root *os.Root) error {
+		if _, err := look(root, filepath.Dir(name)); err != nil {
+			return err
+		}
+		return root.Remove(name)
+	})
+}
+
+// Lstat implements atomicfile.FS. Errors: ErrForeign of what is no regular file and no folder, those of the operating system.
+func (d disk) Lstat(name string) (info fs.FileInfo, err error) {
+	err = d.in(func(root *os.Root) (err error) { info, err = look(root, name); return err })
+	return info, err
+}
+
+// ReadDir implements atomicfile.FS.
+func (d disk) ReadDir(name string) (all []fs.DirEntry, err error) {
+	err = d.in(func(root *os.Root) error {
+		if _, err := look(root, name); err != nil {
+			return err
+		}
+		f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		all, err = f.ReadDir(-1)
+		return errors.Join(err, f.Close())
+	})
+	slices.SortFunc(all, func(a, b fs.DirEntry) int { return cmp.Compare(a.Name(), b.Name()) })
+	return all, err
+}
+
+// Resolve implements atomicfile.FS.
+func (d disk) Resolve(name string) (string, fs.FileInfo, error) {
+	info, err := d.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return name, info, err
+}

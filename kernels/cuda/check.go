@@ -1,0 +1,35 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"plimsoll/kernels"
+)
+
+// Modules lists the modules that hold our kernels, by name.
+func (l *Library) Modules() []string { return slices.Sorted(maps.Keys(images)) }
+
+// LoadModule lets the driver compile a module, unless the device has loaded it.
+func (l *Library) LoadModule(name string) error {
+	_, err := l.device.Module(name, images[name])
+	return err
+}
+
+// Prove lets an algorithm, "ours", "cublas" or "cudnn", compute a convolution or a linear layer, and compares the result with naive
+// sums. Errors: ErrWrong, nvidia.ErrMissing, those of the vendor's library.
+func (l *Library) Prove(call kernels.Call, by string) error {
+	a := Choice{Algorithm: by}.algorithm()
+	for vendor, why := range map[algorithm]error{cublas: l.vendors.loaded.NoBLAS, cudnn: l.vendors.loaded.NoDNN} {
+		if a == vendor && why != nil {
+			return why
+		}
+	}
+	if !slices.Contains(l.candidates(call, definition(call).simplified()), a) {
+		return fmt.Errorf("%s does not compute %s %s of %v", by, call.Op.Kind(), call.Pass, call.In)
+	}
+	return l.proof(call, a)
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// kind is the rule that a sentence breaks.
+type kind string
+
+const (
+	long      kind = "long"      // more than mostWords words
+	predicate kind = "predicate" // a comment says that its name is what, those or that of
+	opening   kind = "opening"   // it begins with What or Of a
+)
+
+const mostWords = 30
+
+// breach is a sentence that breaks a rule.
+type breach struct {
+	folder, position string
+	kind             kind
+	sentence         string
+}
+
+// key is the name of the count that a breach belongs to.
+func (b breach) key() string { return b.folder + " " + string(b.kind) }
+
+func (b breach) String() string { return fmt.Sprintf("%s: %s: %s", b.position, b.kind, b.sentence) }
+
+// check returns the breaches of a file.
+func check(file string, source []byte) ([]breach, error) {
+	set := token.NewFileSet()
+	tree, err := parser.ParseFile(set, file, source, parser.ParseComments)
+	if err != nil || ast.IsGenerated(tree) {
+		return nil, err
+	}
+	c := &checker{set: set, folder: path.Dir(file)}
+	ast.Inspect(tree, c.node)
+	return c.found, nil
+}
+
+// checker collects the breaches of a file.
+type checker struct {
+	set    *token.FileSet
+	folder string
+	found  []breach
+}
+
+func (c *checker) add(at token.Pos, k kind, sentence string) {
+	c.found = append(c.found, breach{c.folder, c.set.Position(at).String(), k, sentence})
+}
+
+// node checks the texts of a node: comments of exported names, messages and help texts.
+func (c *checker) node(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.FuncDecl:
+		c.comment(n.Name, n.Doc)
+	case *ast.GenDecl:
+		for _, s := range n.Specs {
+			c.spec(n, s)
+		}
+	case *ast.Field:
+		for _, name := range n.Names {
+			c.comment(name, n.Doc)
+		}
+	case *ast.CallExpr:
+		if textCalls.MatchString(called(n)) {
+			for _, arg := range n.Args {
+				c.literals(arg)
+			}
+		}
+	case *ast.KeyValueExpr:
+		if key, ok := n.Key.(*ast.Ident); ok && (key.Name == "Short" || key.Name == "Long") {
+			c.literals(n.Value)
+		}
+	}
+	return true
+}
+
+// textCalls are the functions whose string literals are messages or help texts.
+var textCalls = regexp.MustCompile(`^(New|Errorf|usage|note|warn|fail|command|(String|Bool|Int|Uint64|Float64|Duration)?(Slice)?VarP?)$`)
+
+// called returns the name of the function of a call, without its package.
+func called(n *ast.CallExpr) string {
+	if f, ok := n.Fun.(*ast.SelectorExpr); ok {
+		return f.Sel.Name
+	}
+	f, _ := n.Fun.(*ast.Ident)
+	return f.String()
+}
+
+// spec checks the comment of a type, a constant or a variable, and the texts of constants of commands.
+func (c *checker) spec(d *ast.GenDecl, s ast.Spec) {
+	switch s := s.(type) {
+	case *ast.TypeSpec:
+		c.comment(s.Name, cmp.Or(s.Doc, d.Doc))
+	case *ast.ValueSpec:
+		c.comment(s.Names[0], cmp.Or(s.Doc, d.Doc))
+		if d.Tok == token.CONST && strings.HasPrefix(c.folder, "cmd/") {
+			for _, v := range s.Values {
+				c.literals(v)
+			}
+		}
+	}
+}
+
+var predicates = regexp.MustCompile(`^\w+ (is|are|returns) (what|those|that of)\b`)
+
+// comment checks the comment of an exported name.
+func (c *checker) comment(name *ast.Ident, doc *ast.CommentGroup) {
+	if doc == nil || !name.IsExported() {
+		return
+	}
+	text := doc.Text()
+	if predicates.MatchString(text) {
+		c.add(doc.Pos(), predicate, sentences(text)[0])
+	}
+	c.sentences(doc.Pos(), text)
+}
+
+// literals checks the string literals of an expression, which may be joined by +.
+func (c *checker) literals(e ast.Expr) {
+	switch e := e.(type) {
+	case *ast.BinaryExpr:
+		c.literals(e.X)
+		c.literals(e.Y)
+	case *ast.BasicLit:
+		if text, err := strconv.Unquote(e.Value); err == nil && e.Kind == token.STRING {
+			c.sentences(e.Pos(), text)
+		}
+	}
+}
+
+// sentences checks each sentence of a text.
+func (c *checker) sentences(at token.Pos, text string) {
+	for _, s := range sentences(text) {
+		if len(strings.Fields(s)) > mostWords {
+			c.add(at, long, s)
+		}
+		if openings.MatchString(s) && !strings.HasSuffix(s, "?") {
+			c.add(at, opening, s)
+		}
+	}
+}
+
+var (
+	openings = regexp.MustCompile(`^(What|Of a) `)
+	// Sentences end before a capital; "et al. 2021", "0.5" and "..." end none.
+	ends = regexp.MustCompile(`([^.][.!?])[)"]?\s+([A-Z"(]|--)`)
+	// Lines of code and tables are indented.
+	indented = regexp.MustCompile(`(?m)^[\t ].*$`)
+	// Items of lists and paragraphs begin a sentence.
+	breaks = regexp.MustCompile(`\n\s*\n|\n- `)
+)
+
+// sentences divides a text.
+func sentences(text string) (all []string) {
+	for _, part := range breaks.Split(indented.ReplaceAllString(text, "\n"), -1) {
+		part = ends.ReplaceAllString(strings.Join(strings.Fields(part), " "), "$1\n$2")
+		for s := range strings.SplitSeq(part, "\n") {
+			if s != "" {
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}

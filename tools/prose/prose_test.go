@@ -1,0 +1,55 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Each bad sample breaks the rule that it is named after, once; the good ones, and texts that nobody reads, break none.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	words := func(n int) string { return "It" + strings.Repeat(" goes on", n/2) }
+	for _, c := range []struct{ name, source, want string }{
+		{"a good comment", "// Joined appends a span. It merges it into the last one.\nfunc Joined() {}", ""},
+		{"a predicate", "// Place is what there is one task of.\ntype Place int", "predicate"},
+		{"a plural", "// Errors are those of planning.\nvar Errors int", "predicate"},
+		{"of something", "// Until returns that of the first step.\nfunc Until() {}", "predicate"},
+		{"nobody's comment", "// place is what there is one task of.\ntype place int", ""},
+		{"what in the middle", "// Place says what it holds.\ntype Place int", ""},
+		{"an opening", "// Save saves. What is older goes away.\nfunc Save() {}", "opening"},
+		{"a question", "// Save saves. What is lost?\nfunc Save() {}", ""},
+		{"of a plan", "// Cost costs. Of a plan it is the sum.\nfunc Cost() {}", "opening"},
+		{"long", "// Save saves. " + words(31) + ".\nfunc Save() {}", "long"},
+		{"just short enough", "// Save saves. " + words(29) + ".\nfunc Save() {}", ""},
+		{"two sentences", "// Save saves. " + words(20) + ". " + words(20) + ".\nfunc Save() {}", ""},
+		{"a paper", "// Save saves as in Yang et al. 2021, section 4.2.\nfunc Save() {}", ""},
+		{"a list", "// Save saves:\n// - " + words(20) + "\n// - " + words(20) + "\nfunc Save() {}", ""},
+		{"code", "// Save saves:\n//\n//\tx := " + words(40) + "\nfunc Save() {}", ""},
+		{"an error", `var _ = errors.New("` + words(31) + `")`, "long"},
+		{"an error of two parts", `var _ = fmt.Errorf("` + words(31) + `" + "x")`, "long"},
+		{"a flag", `func f() { s.IntVar(&x, "x", 0, "` + words(31) + `") }`, "long"},
+		{"a help text", "var c = cobra.Command{Long: `" + words(31) + "`}", "long"},
+		{"another string", `var s = "` + words(31) + `"`, ""},
+		{"a field", "type T struct {\n// Held is what it holds.\nHeld int\n}", "predicate"},
+	} {
+		found, err := check("planner/x.go", []byte("package x\n\n"+c.source))
+		got := ""
+		for _, b := range found {
+			got += string(b.kind)
+		}
+		if err != nil || got != c.want {
+			t.Errorf("%s: %q, %v, want %q: %v", c.name, got, err, c.want, found)
+		}
+	}
+}
+
+// Counts may fall and not grow.
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	known := map[string]int{"a long": 2, "a opening": 1, "b long": 3}
+	grown, fallen := compare(known, map[string]int{"a long": 3, "b long": 3, "c predicate": 1})
+	if !slices.Equal(grown, []string{"a long", "c predicate"}) || !slices.Equal(fallen, []string{"a opening"}) {
+		t.Errorf("grown %v, fallen %v", grown, fallen)
+	}
+}
