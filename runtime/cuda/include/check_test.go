@@ -49,11 +49,11 @@ func TestCheck(t *testing.T) {
 		from, to string
 		want     string // of the output; "": the check passes
 	}{
-		"a newer version":         {"", "", ""},
-		"another old version":     {"CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);", "CUresult cuCtxCreate_v2(CUcontext *, CUdevice, unsigned long);", "cuCtxCreate_v2"},
-		"no old version":          {"CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);", "", "cuCtxCreate_v2"},
-		"another value":           {"CU_CTX_MAP_HOST = 8,", "CU_CTX_MAP_HOST = 9,", "CU_CTX_MAP_HOST == 8"},
-		"no such function":        {"CUresult cuInit(unsigned);", "", "cuInit"},
+		"a newer version":     {"", "", ""},
+		"another old version": {"CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);", "CUresult cuCtxCreate_v2(CUcontext *, CUdevice, unsigned long);", "cuCtxCreate_v2"},
+		"no old version":      {"CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);", "", "cuCtxCreate_v2"},
+		"another value":       {"CU_CTX_MAP_HOST = 8,", "CU_CTX_MAP_HOST = 9,", "CU_CTX_MAP_HOST == 8"},
+		"no such function":    {"CUresult cuInit(unsigned);", "", "cuInit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
