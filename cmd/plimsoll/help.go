@@ -51,6 +51,9 @@ func sections(cmd *cobra.Command) string {
 	return b.String()
 }
 
+// init names the function of the help texts once: the library keeps such names for the whole program.
+func init() { cobra.AddTemplateFunc("sections", sections) }
+
 // setHelp gives all commands their help texts' form.
 func setHelp(root *cobra.Command) {
 	const flags = "\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
@@ -69,6 +72,5 @@ func setHelp(root *cobra.Command) {
 			}
 		}
 	}
-	cobra.AddTemplateFunc("sections", sections)
 	root.SetUsageTemplate(strings.Replace(template, flags, "{{sections .}}", 1))
 }
