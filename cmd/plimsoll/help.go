@@ -117,6 +117,11 @@ func wrapped(parts []string, between, newline string) string {
 	return b.String()
 }
 
+// init names the functions of the help texts once: the library keeps such names for the whole program.
+func init() {
+	cobra.AddTemplateFuncs(map[string]any{"sections": sections, "fold": fold, "foldExamples": foldExamples})
+}
+
 // setHelp gives all commands their help texts' form.
 func setHelp(root *cobra.Command) {
 	const flags = "\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
@@ -135,7 +140,6 @@ func setHelp(root *cobra.Command) {
 			}
 		}
 	}
-	cobra.AddTemplateFuncs(map[string]any{"sections": sections, "fold": fold, "foldExamples": foldExamples})
 	template = strings.Replace(template, flags, "{{sections .}}", 1)
 	root.SetUsageTemplate(strings.Replace(template, "{{.Example}}", "{{foldExamples .Example}}", 1))
 	root.SetHelpTemplate(`{{with (or .Long .Short)}}{{fold .}}
