@@ -54,6 +54,7 @@ import (
 )
 
 func TestLeakyReLU(t *testing.T) {
+	t.Parallel()
 	for _, path := range testedPaths() {
 		l := newLibrary(t, path, 2)
 		for _, d := range []kernels.DType{kernels.Float32, kernels.BFloat16} {
@@ -84,6 +85,7 @@ import (
 )
 
 func TestLeakyReLU(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	for _, d := range types {
 		r := rand.New(rand.NewPCG(1, uint64(d)))
@@ -98,6 +100,7 @@ func TestLeakyReLU(t *testing.T) {
 // TestRecipeOfAnOp follows the section "An op" in a copy of the sources, and runs the op that it adds on both devices: no other test
 // finds that a step is missing. It compiles the CPU's and the emulated driver's kernels, which takes minutes: make test-recipes.
 func TestRecipeOfAnOp(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("PLIMSOLL_RECIPES") == "" {
 		t.Skip("minutes of compiling: set PLIMSOLL_RECIPES")
 	}

@@ -10,6 +10,7 @@ import (
 
 // A model of branches is measured, planned and trained like a chain: to store-all's bits, at the predicted peak.
 func TestBranches(t *testing.T) {
+	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "run")
 	train := func(args ...string) map[string]any {
 		return object(t, append([]string{"train", "-m", "siamese", "--image", "8", "--batch", "64", "--steps", "3"}, args...)...)

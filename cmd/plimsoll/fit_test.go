@@ -11,6 +11,7 @@ import (
 
 // fit says what trains: the smallest limit and the largest batch of a kind are those that train accepts.
 func TestFitAgreesWithTrain(t *testing.T) {
+	t.Parallel()
 	run := func(args ...string) result {
 		return plimsoll(t, append([]string{"train", "-m", "tiny", "--image", "16", "--data", "glyphs", "--steps", "1", "--profile-steps", "1", "--json"}, args...)...)
 	}
@@ -40,6 +41,7 @@ func TestFitAgreesWithTrain(t *testing.T) {
 
 // A table says what does not fit, and of several devices what schedules need.
 func TestFitForPeople(t *testing.T) {
+	t.Parallel()
 	text := works(t, "fit", "-m", "tiny", "--image", "16", "--batch", "8", "--memory", "10KiB").out
 	for _, want := range []string{"8 images of 16x16", "smallest limit", "recompute and offload", "no", "none"} {
 		if !strings.Contains(text, want) {

@@ -12,6 +12,7 @@ import (
 // Chains whose times are next to nothing, next to nothing beside others, or centuries, on links of any speed: every strategy plans
 // them or says why not, as text and as JSON, and no command fails for it.
 func TestHostileChains(t *testing.T) {
+	t.Parallel()
 	chains, err := filepath.Glob("testdata/hostile/*.json")
 	if err != nil || len(chains) != 3 {
 		t.Fatalf("%v, %v", chains, err)

@@ -16,6 +16,7 @@ func onnxFile(name string) string {
 // A file trains as a model of the zoo does: under a limit to the same bits, with the images and classes that it was exported with, and
 // its parameters keep their names.
 func TestTrainONNX(t *testing.T) {
+	t.Parallel()
 	train := func(more ...string) string {
 		t.Helper()
 		out := filepath.Join(t.TempDir(), "run")
@@ -47,6 +48,7 @@ func TestTrainONNX(t *testing.T) {
 
 // The other commands take a file, too; what is wrong with one is told with its name.
 func TestONNXFiles(t *testing.T) {
+	t.Parallel()
 	tiny := onnxFile("tiny")
 	if out := works(t, "fit", "-m", tiny, "--memory", "4MiB"); !strings.Contains(out.out, "32 images of 16x16") {
 		t.Errorf("fit: %s", out.out)

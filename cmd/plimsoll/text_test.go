@@ -20,6 +20,7 @@ func ofLanguage(model string, more ...string) []string {
 // A language model trains the same bits along every plan of one device, and along those of its parts, of several devices, of processes
 // and of a run that goes on.
 func TestLanguageModelsTrainOnText(t *testing.T) {
+	t.Parallel()
 	for _, model := range []string{"gpt2-2-16", "llama-2-16", "gpt2-2-16-tied"} {
 		t.Run(model, func(t *testing.T) { trainsOnText(t, model) })
 	}
@@ -70,6 +71,7 @@ func trainsOnText(t *testing.T, model string) {
 // Muon trains the same bits along every plan of one device, with state on the host, on one thread and two, and when it goes on; and
 // with a flush on several devices, replicas too, those of parts.
 func TestMuonTrainsTheSameBits(t *testing.T) {
+	t.Parallel()
 	with := func(args ...string) train.Summary {
 		s := summaryOf(t, works(t, append(append([]string{"train", "--json", "--quiet"}, ofText("--optimizer", "muon")...), args...)...).out)
 		if s.PredictedPeakBytes != s.MeasuredPeakBytes {
@@ -99,6 +101,7 @@ func TestMuonTrainsTheSameBits(t *testing.T) {
 
 // A text of one's own is read, and what does not go together is refused with a word on what would.
 func TestTextsOfOnesOwn(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tea.txt")
 	if err := os.WriteFile(file, []byte(strings.Repeat("Tea for two, and two for tea. ", 40)), 0o600); err != nil {
 		t.Fatal(err)

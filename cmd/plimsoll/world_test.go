@@ -81,6 +81,7 @@ func onDisksWith(t *testing.T, disks []string, faults string, kill func(p []*pro
 // Processes whose --out is on disks of their own go on after a SIGKILL, also when they have changed places, with the bits of one; a
 // disk that is lost is named, and one process says what it lacks.
 func TestProcessesWithDisksOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	args, n := forDevices("--strategy", "contiguous", "--checkpoint-every", "4"), atSize(4, 2) // draining at a checkpoint is part of the result
 	together, changed := fmt.Sprintf("cpu*%d", n), map[int][]int{2: {1, 0}, 4: {2, 3, 1, 0}}[n]
 	one := t.TempDir()
@@ -163,10 +164,16 @@ func (p *process) ends(code int) {
 }
 
 // Devices of several processes train the bits of one process that has them all, and take the same memory.
-func TestProcessesTrainTheBitsOfOne(t *testing.T) { trainTheBitsOfOne(t, inProcesses) }
+func TestProcessesTrainTheBitsOfOne(t *testing.T) {
+	t.Parallel()
+	trainTheBitsOfOne(t, inProcesses)
+}
 
 // The same over MPI.
-func TestMPITrainsTheBitsOfOne(t *testing.T) { trainTheBitsOfOne(t, byMPI) }
+func TestMPITrainsTheBitsOfOne(t *testing.T) {
+	t.Parallel()
+	trainTheBitsOfOne(t, byMPI)
+}
 
 func trainTheBitsOfOne(t *testing.T, in func(t *testing.T, n int, args ...string) *process) {
 	in(t, 1) // or skip
@@ -252,6 +259,7 @@ func (p *process) child(rank int) int {
 
 // A run of which any process is killed at any time goes on from its last checkpoint and ends with the same bits.
 func TestKilledProcessesResume(t *testing.T) {
+	t.Parallel()
 	args, n := forDevices("--strategy", "contiguous", "--steps", "40", "--checkpoint-every", "4"), atSize(4, 2)
 	chain := filepath.Join(t.TempDir(), "one")
 	want := summaryOf(t, works(t, append([]string{"train", "--json", "--out", chain, "--devices", fmt.Sprintf("cpu*%d", n)}, args...)...).out)
@@ -298,6 +306,7 @@ func shardsIn(out string) []string {
 
 // What processes are told together they do together: Ctrl-C saves one checkpoint, from which one process with all devices goes on.
 func TestProcessesAreInterruptedTogether(t *testing.T) {
+	t.Parallel()
 	args := forDevices("--strategy", "1f1b-flush", "--microbatches", "4", "--steps", "240")
 	one := filepath.Join(t.TempDir(), "one")
 	want := summaryOf(t, works(t, append([]string{"train", "--json", "--out", one, "--devices", "cpu*2"}, args...)...).out)
@@ -322,6 +331,7 @@ func TestProcessesAreInterruptedTogether(t *testing.T) {
 
 // A process that hangs ends the run everywhere: the others name it, and what it was at.
 func TestProcessThatHangs(t *testing.T) {
+	// Serial: it sends signals to its own process.
 	out := filepath.Join(t.TempDir(), "out")
 	p := inProcesses(t, 3, forDevices("--strategy", "1f1b-flush", "--microbatches", "3", "--batch", "12", "--steps", "100000", "--lost-after", "5s", "--out", out)...)
 	p.Args[slices.Index(p.Args, "--grace")+1] = "1h" // launch does not wait for it
@@ -340,6 +350,7 @@ func TestProcessThatHangs(t *testing.T) {
 
 // What is wrong between processes is one clear line in each, and nothing hangs.
 func TestProcessesThatDoNotMeet(t *testing.T) {
+	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ func skippingJob(t testing.TB, microbatches, batch int) *Job {
 // Skips go straight where that makes no plan slower and no arena larger, and their runs train the same weights. (Without a
 // flush, weights are those of the schedule, and shorter messages make another one.)
 func TestPortalsThatCostNothing(t *testing.T) {
+	t.Parallel()
 	taken := 0
 	for _, strategy := range []string{"gpipe", "gpipe-checkpoint", "1f1b-flush", "interleaved", "zb-h1", "1f1b*", "madpipe"} {
 		microbatches := 1
@@ -80,6 +81,7 @@ func TestPortalsThatCostNothing(t *testing.T) {
 // A plan whose stages offload lets skips go straight: its arenas are as large as the plan file says when it is read again, and runs of
 // both train the same weights.
 func TestPortalsOfStagesThatOffload(t *testing.T) {
+	t.Parallel()
 	j := skippingJob(t, 1, 8)
 	c := timed(j)
 	q := request(t, "loadline", 4)

@@ -14,6 +14,7 @@ import (
 
 // What is written of a run comes back, and is of that run alone.
 func TestRunFile(t *testing.T) {
+	t.Parallel()
 	r := planned(t, opened(t, tiny(8)), 5)
 	path := filepath.Join(t.TempDir(), "run.json")
 	f := r.File()

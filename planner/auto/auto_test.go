@@ -87,10 +87,12 @@ func expectCombined(t *testing.T, path string, want int) {
 }
 
 func TestCombined(t *testing.T) {
+	t.Parallel()
 	expectCombined(t, filepath.Join("..", "pofo", "testdata", "combined_small.json"), 100)
 }
 
 func TestCombinedShared(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("TestCombined has a quarter of these points")
 	}
@@ -99,6 +101,7 @@ func TestCombinedShared(t *testing.T) {
 
 // Real chains: never above the best known makespan by more than 1 %, for pure offloading, pofo and rematerialization.
 func TestProfiles(t *testing.T) {
+	t.Parallel()
 	var file struct {
 		Cases []struct {
 			Name   string `json:"name"`
@@ -146,6 +149,7 @@ func TestProfiles(t *testing.T) {
 // Random chains, no link, one link and duplex: never slower than any strategy on its own; what none can do is refused with the
 // least limit of any, at which it works; and the same problem gives the same report.
 func TestNeverWorseThanAnyMember(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	j := &judge{t: t}
 	planned, refused, chains := 0, 0, 60
@@ -228,6 +232,7 @@ func expectRefusal(t *testing.T, p strategy.Problem, least int64) {
 
 // A chain that is too long for some members is planned by all of them, groups of layers by these.
 func TestLongChain(t *testing.T) {
+	t.Parallel()
 	c := plantest.Chain(rand.New(rand.NewPCG(3, 4)), 131)
 	p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c) / 2, Link: schedule.Link{Bandwidth: 0.05}}
 	r, err := Plan(context.Background(), p, Options{Steps: -1})
@@ -255,6 +260,7 @@ func TestLongChain(t *testing.T) {
 
 // A refusal names the smallest limit, also where members plan groups of layers as one.
 func TestSmallestLimitOfGroups(t *testing.T) {
+	t.Parallel()
 	layers := 61
 	if testing.Short() {
 		layers = 31
@@ -275,6 +281,7 @@ func TestSmallestLimitOfGroups(t *testing.T) {
 // Every member has as few groups as it is for, half as many for each time that a long chain is twice as long, and no group is larger than
 // need be.
 func TestGroups(t *testing.T) {
+	t.Parallel()
 	for name, r := range reaches {
 		for n := 1; n <= remat.MaxLayers; n++ {
 			k, most := group(name, n), r.groups
@@ -340,6 +347,7 @@ func TestBranches(t *testing.T) {
 }
 
 func TestTheReportSaysWhy(t *testing.T) {
+	t.Parallel()
 	c := plantest.Chain(rand.New(rand.NewPCG(5, 6)), 6)
 	all := storeAllPeak(t, c)
 	r, err := Plan(context.Background(), strategy.Problem{Chain: c, Memory: all}, Options{})
@@ -354,6 +362,7 @@ func TestTheReportSaysWhy(t *testing.T) {
 
 // A deadline ends the search with the best so far; a canceled context is an error.
 func TestContext(t *testing.T) {
+	t.Parallel()
 	c := plantest.Chain(rand.New(rand.NewPCG(7, 8)), 40)
 	p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c) * 2 / 3, Link: schedule.Link{Bandwidth: 0.05}}
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
@@ -380,6 +389,7 @@ func TestContext(t *testing.T) {
 }
 
 func TestBadProblems(t *testing.T) {
+	t.Parallel()
 	good := plantest.Chain(rand.New(rand.NewPCG(9, 10)), 3)
 	for _, b := range []float64{-1, math.NaN(), math.Inf(1)} {
 		if _, err := Plan(context.Background(), strategy.Problem{Chain: good, Memory: 100, Link: schedule.Link{Bandwidth: b}}, Options{}); !errors.Is(err, offload.ErrLink) {
@@ -393,6 +403,7 @@ func TestBadProblems(t *testing.T) {
 
 // What a kick returns runs, differs, and is the same for the same seed.
 func TestKicks(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(11, 12))
 	kicked := 0
 	for seed := range uint64(200) {
@@ -427,6 +438,7 @@ func TestKicks(t *testing.T) {
 }
 
 func TestSwallows(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]bool{
 		"Fck1 O2 Fck2 Fall3 B3 P2 Fall1 Fall2 B2 B1":    true,
 		"Fck1 O2 Fck2 Fall3 B3 P2 Fall2 B2 Fall1 B1":    false,
@@ -460,6 +472,7 @@ func FuzzPlan(f *testing.F) {
 // Where rotor-exact plans groups of layers, and there is no link, a refusal still says the smallest limit of any strategy, and auto has a
 // plan there.
 func TestSmallestOfGroups(t *testing.T) {
+	// Serial: it replaces reaches.
 	defer maps.Copy(reaches, maps.Clone(reaches))
 	reaches["rotor-exact"], reaches["revolve"] = reach{12, 8}, reach{12, 8}
 	reaches[remat.BranchAndBound] = reach{12, 8}
@@ -504,6 +517,7 @@ func lemma3() *chain.Chain {
 
 // Without a link auto has the optimum of all sequences and says so; with one, or where the search ended early, it says nothing of the kind.
 func TestOptimalOnlyWhereProved(t *testing.T) {
+	t.Parallel()
 	for _, k := range []struct {
 		p      strategy.Problem
 		proved bool
@@ -528,6 +542,7 @@ func TestOptimalOnlyWhereProved(t *testing.T) {
 
 // What is proved of groups of layers says nothing of the chain.
 func TestNothingIsProvedOfGroups(t *testing.T) {
+	// Serial: it replaces reaches.
 	defer maps.Copy(reaches, maps.Clone(reaches))
 	reaches[remat.BranchAndBound] = reach{4, 4}
 	rnd := rand.New(rand.NewPCG(17, 18))

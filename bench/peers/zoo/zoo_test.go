@@ -97,6 +97,7 @@ func (r request) model(t *testing.T) *models.Model {
 // Files of every model of the zoo are those of PyTorch's modules, both ways: each computes the same logits of what the other has saved.
 // Nothing else tells whether the elements of a tensor are in PyTorch's order.
 func TestEveryModelIsPyTorchs(t *testing.T) {
+	t.Parallel()
 	python := os.Getenv("PLIMSOLL_TORCH")
 	if python == "" {
 		t.Skip("PLIMSOLL_TORCH names no Python with torch: make test-torch does")

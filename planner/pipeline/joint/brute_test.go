@@ -73,6 +73,7 @@ func (b *brute) try(t *testing.T, stages []pipeline.Stage) {
 // TestAgainstBruteForce: of all stages, numbers of replicas and sequences, on consecutive devices, none is faster; and none is faster than
 // the bound.
 func TestAgainstBruteForce(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(16, 3))
 	fit, none, recompute, replicated, tight := 0, 0, 0, 0, 0
 	for range 500 {
