@@ -366,8 +366,9 @@ func TestKernels(t *testing.T) {
 		t.Errorf("%d rows compared to the bit, %d devices to the byte, the peaks of %d", identical, devices, audited)
 	}
 	var text strings.Builder
+	r.Rows[0].Shared = &train.SharedProcessors{Devices: 2, Processors: 1, Kind: "core"} // as on a machine of one core
 	must(t, r.Text(&text, true))
-	for _, want := range []string{"cpu*2 on ", "devices that share processors", "12 of 12 devices were written up to the predicted byte", "3 of 3 steps with a flush"} {
+	for _, want := range []string{"cpu*2 on 1 core", "devices that share processors", "12 of 12 devices were written up to the predicted byte", "3 of 3 steps with a flush"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}

@@ -125,7 +125,7 @@ func writeFit(out io.Writer, f *train.Fit, measured bool) {
 	fmt.Fprintf(w, "model\t%s, %d layers with the loss, %d parameters\n", f.Model, f.Layers, f.Parameters)
 	fmt.Fprintf(w, "step\t%s\n", f.Samples(f.Batch))
 	writeVocabulary(w, f)
-	fmt.Fprintf(w, "memory\t%s when nothing is recomputed, of which %s weights, gradients and optimizer\n", units.Bytes(f.StoreAllBytes), units.Bytes(f.StaticBytes))
+	fmt.Fprintf(w, "memory\t%s without recomputation, of which %s weights, gradients and optimizer\n", units.Bytes(f.StoreAllBytes), units.Bytes(f.StaticBytes))
 	fmt.Fprintf(w, "limit\t%s\n", units.Bytes(f.LimitBytes))
 	if f.HostStateBytes > 0 {
 		fmt.Fprintf(w, "host memory\t%s at least, of which %s weights and optimizer state%s\n", units.Bytes(f.HostBytes), units.Bytes(f.HostStateBytes), ofLimit(f.HostLimitBytes))

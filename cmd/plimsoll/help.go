@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -149,4 +150,13 @@ Details:
 
 {{fold .}}
 {{end}}`)
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) { // as one text: whoever lost it is known to the output, not to the template
+		var text bytes.Buffer
+		out := c.OutOrStdout()
+		c.SetOut(&text)
+		help(c, args)
+		c.SetOut(out)
+		_, _ = out.Write(text.Bytes())
+	})
 }

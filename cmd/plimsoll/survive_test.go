@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"plimsoll/executor/train"
+	"plimsoll/internal/cores"
 	"plimsoll/internal/folder"
 	"plimsoll/internal/freeport/freeporttest"
 )
@@ -50,7 +50,7 @@ func program(t *testing.T, through []string, args ...string) *process {
 	line := append(append(slices.Clone(through), self), args...)
 	p := &process{Cmd: exec.Command(line[0], line[1:]...), t: t}
 	// With as many threads as this process: the workspace of a chain that it has measured counts them.
-	p.Env = append(os.Environ(), asProgram+"=1", fmt.Sprintf("GOMAXPROCS=%d", runtime.GOMAXPROCS(0)))
+	p.Env = append(os.Environ(), asProgram+"=1", fmt.Sprintf("GOMAXPROCS=%d", cores.Count()))
 	p.Stdout, p.Stderr = &p.out, &p.err
 	return p
 }

@@ -188,6 +188,10 @@ func (l idleLibrary) PrepareGuard(_ kernels.Guard, o kernels.GuardOperands) (run
 	return l.launch("guard", o.Uses()), nil
 }
 
+func (l idleLibrary) PrepareMoments(m kernels.Moments, o kernels.MomentsOperands) (runtime.Launch, error) {
+	return l.launch("moments", o.Uses(m)), nil
+}
+
 // idleNew binds a plan to idle devices.
 func idleNew(t *testing.T, w *Workload, lib kernels.Library, c Costs, plan *pipeline.Plan, h *history) *Executor {
 	t.Helper()

@@ -67,7 +67,7 @@ func TestPicturesStateWhatTheyTake(t *testing.T) {
 
 // All pictures that are decoded at one time share one budget, and give back what they took however it ends.
 func TestPicturesShareTheirMemory(t *testing.T) {
-	t.Parallel()
+	// Serial: it takes the memory of all pictures.
 	const all = maxPictureBytes + maxPictureDecoded
 	root, _ := spoilt(t)
 	set, err := Open("folder:"+root, Options{Image: 8, Channels: 3})

@@ -87,7 +87,7 @@ func TestContentionCounts(t *testing.T) {
 		}
 		if r.Passed != nil {
 			other++
-			if !strings.Contains(r.Why(), "of their time from computation") {
+			if !strings.Contains(r.Why(), "of their own time") {
 				t.Errorf("why: %s", r.Why())
 			}
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	t.Parallel()
+	// Serial: it counts allocations.
 	got := devicetest.Run(t, devicetest.Suite{
 		Open: func(t testing.TB, n int) []runtime.Device {
 			var all []runtime.Device
