@@ -105,7 +105,7 @@ func TestStagedBatchesChangeNoBit(t *testing.T) {
 			} {
 				plain := offloaded(t, make(t), host.Config{}, adam, mode)
 				seq := seqs(plain)
-				if seq == nil {
+				if seq == nil || testing.Short() && name == "branches" && mode != OffloadWeights {
 					continue
 				}
 				opt := Options{Seed: 7, Audit: true, Sim: Sim{Limits: schedule.Limits{Link: schedule.Link{Bandwidth: 1e9}}}}
@@ -126,7 +126,7 @@ func TestStagedBatchesChangeNoBit(t *testing.T) {
 			}
 		}
 	}
-	if cases != 2*3*5 {
+	if cases != 2*3*5 && !testing.Short() || cases < 2*3*3 {
 		t.Errorf("ran %d cases", cases)
 	}
 }

@@ -132,7 +132,10 @@ func (r *random) layer(g *models.Graph, x models.Value) models.Value {
 // are shared; their memory is as small as the lower bound nearly always.
 func TestRandomLayers(t *testing.T) {
 	t.Parallel()
-	const layers = 1000
+	layers := 1000
+	if testing.Short() {
+		layers = 400
+	}
 	loose, kinds := 0, halvesKinds{}
 	for seed := range uint64(layers) {
 		r := &random{Rand: rand.New(rand.NewPCG(seed, 1))}

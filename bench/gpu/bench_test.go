@@ -170,6 +170,9 @@ func checkRotor(t *testing.T, f rotorFigures) {
 
 func TestPartsOnTheCPU(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("nightly: make gpu-rehearsal and the parts on the emulated driver are as long")
+	}
 	lib, err := cpu.New(nil, cpu.Options{Threads: 1})
 	must(t, err)
 	types := 2

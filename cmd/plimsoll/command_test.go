@@ -316,7 +316,7 @@ func TestTrainWithEveryOptimizerAndDataSet(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"--optimizer", "sgd", "--momentum", "0"}, {"--optimizer", "adam"}, {"--optimizer", "adamw"}, {"--optimizer", "muon"}, {"--optimizer", "muon", "--momentum", "0"}, {"--data", "glyphs"},
 		{"--lr-schedule", "cosine", "--warmup", "2"}, {"--lr-schedule", "step", "--lr-step", "1"}, {"--clip-norm", "0.5"}, {"--lr", "0.05"}, {"--channels", "1"}, {"--classes", "12"},
-	} {
+	}[:atSize(13, 9)] {
 		hash := trainTiny(t, append(args, "--steps", "2")...)["weights_sha256"]
 		if other, taken := seen[hash]; taken {
 			t.Errorf("%v gives the weights of %s", args, other)

@@ -27,7 +27,12 @@ func TestBFloat16IsRefusedByName(t *testing.T) {
 // has the instructions.
 func TestTrainInBFloat16(t *testing.T) {
 	t.Parallel()
-	t.Run("reference", func(t *testing.T) { trainInBFloat16(t, "--reference") })
+	t.Run("reference", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("nightly: the reference kernels are slow")
+		}
+		trainInBFloat16(t, "--reference")
+	})
 	t.Run("cpu", func(t *testing.T) {
 		if r := plimsoll(t, "profile", "-m", "tiny", "--dtype", "bf16", "--json"); r.code == 2 && strings.Contains(r.err, "AVX512-BF16") {
 			t.Skip(r.err)

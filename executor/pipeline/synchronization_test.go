@@ -315,6 +315,9 @@ func TestSynchronizationBetweenProcesses(t *testing.T) {
 	for _, x := range synchronizedPlans {
 		for _, simplex := range []bool{false, true} {
 			costs, plan := synchronizedPlan(t, w, x.name, x.versions, x.devices)
+			if testing.Short() && simplex {
+				continue
+			}
 			platform := *costs.Platform
 			platform.Duplex, costs.Platform = !simplex, &platform
 			plan = summing(t, costs, plan, 3)

@@ -98,7 +98,7 @@ func TestDevicesSmallerThanStoreAll(t *testing.T) {
 	cases := []smallCase{{"resnet20", 32, 64, 3}, {"unet", 64, 10, 2}}
 	switch {
 	case testing.Short():
-		cases = cases[:1]
+		cases = []smallCase{{"resnet20", 16, 64, 3}}
 	case os.Getenv("PLIMSOLL_ZOO") != "":
 		cases = []smallCase{{"resnet50", 224, 32, 4}, {"densenet121", 64, 24, 3}, {"unet", 64, 32, 3}}
 	}
@@ -111,6 +111,9 @@ func TestDevicesSmallerThanStoreAll(t *testing.T) {
 // these fits, the one by sizes is run.
 func TestLimitsHoldWhateverTheTimes(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("nightly: TestLimitsOfBranchesHoldWhateverTheTimes has the short one")
+	}
 	c := smallCase{"unet", 64, 32, 3}
 	j := c.open(t, "cpu", 0)
 	extent, err := j.StoreAllExtent()

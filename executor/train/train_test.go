@@ -240,6 +240,9 @@ func TestCache(t *testing.T) {
 		"repeats":   func(_ *Spec, m *Measure) { m.Repeats = 2 },
 		"end":       func(_ *Spec, m *Measure) { m.Enough = time.Minute },
 	} {
+		if testing.Short() && (name == "image" || name == "model" || name == "end") {
+			continue
+		}
 		s, m := tiny(4), m
 		change(&s, &m)
 		if _, hit := ask(s, m); hit {

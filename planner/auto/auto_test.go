@@ -233,6 +233,9 @@ func expectRefusal(t *testing.T, p strategy.Problem, least int64) {
 // A chain that is too long for some members is planned by all of them, groups of layers by these.
 func TestLongChain(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("nightly: TestSmallestLimitOfGroups plans groups, too")
+	}
 	c := plantest.Chain(rand.New(rand.NewPCG(3, 4)), 131)
 	p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c) / 2, Link: schedule.Link{Bandwidth: 0.05}}
 	r, err := Plan(context.Background(), p, Options{Steps: -1})
