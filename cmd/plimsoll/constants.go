@@ -24,8 +24,8 @@ func (f *jobFlags) takeConstants() error {
 		return nil
 	}
 	saved, err := train.SavedConstants(f.start)
-	if err != nil { // the error comes again when the weights are loaded
-		return nil
+	if err != nil {
+		return nil //nolint:nilerr // the error comes again when the weights are loaded
 	}
 	var assumed []string
 	for _, c := range constants {

@@ -244,16 +244,16 @@ func (p *process) children() (all []int) {
 	return all
 }
 
-// child returns the process of a rank of a launch. Their numbers do not say which it is: they begin anew now and then.
-func (p *process) child(rank int) int {
+// second returns the process of rank 1 of a launch. Process numbers do not tell ranks: they begin anew now and then.
+func (p *process) second() int {
 	p.t.Helper()
 	for _, pid := range p.children() {
 		env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)) // or it has ended
-		if slices.Contains(strings.Split(string(env), "\x00"), fmt.Sprintf("RANK=%d", rank)) {
+		if slices.Contains(strings.Split(string(env), "\x00"), "RANK=1") {
 			return pid
 		}
 	}
-	p.t.Fatalf("no process is rank %d", rank)
+	p.t.Fatal("no process is rank 1")
 	return 0
 }
 
@@ -338,7 +338,7 @@ func TestProcessThatHangs(t *testing.T) {
 	p.Args[slices.Index(p.Args, "--grace")+1] = "1h" // launch does not wait for it
 	p.start()
 	p.until(out, 20)
-	if err := syscall.Kill(p.child(1), syscall.SIGSTOP); err != nil {
+	if err := syscall.Kill(p.second(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	code, text := p.end(), p.err.String()
@@ -472,7 +472,7 @@ func TestLaunchedRunGoesOn(t *testing.T) {
 	p.Args = slices.Insert(p.Args, 2, "--max-restarts", "2")
 	p.start()
 	p.until(out, 100) // a device passes step 80 only when its state of step 40 is on the disk
-	if err := syscall.Kill(p.child(1), syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(p.second(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	p.ends(0)

@@ -34,8 +34,8 @@ func SavedConstants(weights string) (map[string]float64, error) {
 		}
 	}
 	named, err := models.Constants(about["model"])
-	if err != nil { // a model that others have registered
-		return all, nil
+	if err != nil {
+		return all, nil //nolint:nilerr // others have registered the model
 	}
 	for _, c := range named {
 		all[c.Name] = c.Value
