@@ -15,7 +15,7 @@ import (
 func python(t *testing.T) string {
 	p := os.Getenv("PLIMSOLL_TORCH")
 	if p == "" {
-		t.Skip("PLIMSOLL_TORCH names no Python with torch: make test-torch does")
+		t.Skip("PLIMSOLL_TORCH names no Python with torch: make test-oracle does")
 	}
 	return p
 }

@@ -44,7 +44,7 @@ var torchvisions = strings.Fields("resnet18 resnet50 resnext50_32x4d vgg11 vgg11
 func TestTorchvisionsModelsArePyTorchs(t *testing.T) {
 	python := os.Getenv("PLIMSOLL_TORCH")
 	if python == "" {
-		t.Skip("PLIMSOLL_TORCH names no Python with torch: make test-torch does")
+		t.Skip("PLIMSOLL_TORCH names no Python with torch: make test-oracle does")
 	}
 	for _, name := range torchvisions {
 		t.Run(name, func(t *testing.T) {
