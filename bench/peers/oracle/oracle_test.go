@@ -27,6 +27,8 @@ const (
 	// run of float32 is one draw of them: in a tensor of few elements it may be a few times luckier. A wrong version, rate or rule gives
 	// thousands.
 	mostNoise = 10
+	// mostBlunt keeps cases sharp: an activation that float32 moves across ReLU's kink makes other gradients, and Adam makes the most of them.
+	mostBlunt = 0.01
 	// wantCases is asserted, so that no case is left out in silence.
 	wantCases = 135
 	steps     = 8
@@ -46,7 +48,7 @@ var subjects = []subject{
 	{"gpt2-2-16", 256, []int{8, 16}, "opticks", false},
 	{"gpt2-2-16-tied", 256, []int{8, 16}, "opticks", true},
 	{"llama-2-16", 256, []int{8, 16}, "opticks", false},
-	{"resnet20", 62, []int{16, 16, 16, 3}, "glyphs", false},
+	{"resnet20", 10, []int{8, 8, 8, 3}, "digits", false},
 }
 
 // rule is an optimizer with its rate. All else is as the program has it unless told.
@@ -75,7 +77,7 @@ type way struct {
 
 var ways = []way{
 	{"one device", 1, 0, "", []string{"--strategy", "store-all"}},
-	{"rotor, 85 %", 1, 0, "", []string{"--strategy", "rotor", "--memory", "85%"}},
+	{"rotor, 90 %", 1, 0, "", []string{"--strategy", "rotor", "--memory", "90%"}},
 	{"accumulate 4", 4, 0, "", []string{"--strategy", "store-all", "--accumulate", "4"}},
 	{"flush", 4, 0, "", []string{"--devices", "cpu*2", "--strategy", "1f1b-flush", "--microbatches", "4"}},
 	{"flush, clipped", 4, 0.5, "", []string{"--devices", "cpu*2", "--strategy", "1f1b-flush", "--microbatches", "4", "--clip-norm", "0.5"}},
@@ -98,24 +100,32 @@ type run struct {
 	Versions  string  `json:"versions"`
 }
 
-// verdict is PyTorch's answer: of the losses and of each tensor our distance from float64, that of float32, and the largest element.
-type verdict struct {
-	Tensors map[string][3]float64
+// verdict is PyTorch's answer, by the name of a tensor, or losses.
+type verdict map[string]distances
+
+// distances are largest ones, from PyTorch's float64, but for the largest element.
+type distances struct{ Ours, Noise, Largest, Went float64 }
+
+// ratio compares ours with that of float32, which counts as an ulp of the largest element at least.
+func (d distances) ratio() float64 {
+	if d.Ours == 0 {
+		return 0
+	}
+	return d.Ours / max(d.Noise, d.Largest*0x1p-23)
 }
 
-// worst returns the tensor with the largest ratio of both distances. That of float32 counts as an ulp of the largest element at least.
-func (v verdict) worst() (tensor string, ratio float64) {
-	for _, name := range slices.Sorted(maps.Keys(v.Tensors)) {
-		d := v.Tensors[name]
-		r := 0.0
-		if d[0] != 0 {
-			r = d[0] / max(d[1], d[2]*0x1p-23)
+// worst returns the tensor with the largest ratio, and the noise as a share of how far the weights went.
+func (v verdict) worst() (tensor string, blunt float64) {
+	var noise, went float64
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		if tensor == "" || !(v[name].ratio() <= v[tensor].ratio()) { // a ratio that is no number is the worst
+			tensor = name
 		}
-		if tensor == "" || !(r <= ratio) { // a ratio that is no number is the worst
-			tensor, ratio = name, r
+		if name != "losses" && !strings.HasSuffix(name, "num_batches_tracked") {
+			noise, went = max(noise, v[name].Noise), max(went, v[name].Went)
 		}
 	}
-	return tensor, ratio
+	return tensor, noise / went
 }
 
 // TestTrainingIsPyTorchs finds what holds in each part alone and not from the command line on: defaults of flags, the rate of a step,
@@ -125,7 +135,7 @@ func TestTrainingIsPyTorchs(t *testing.T) {
 	folder := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", filepath.Join(folder, "cache"))
 	program := build(t, folder)
-	ratios := map[string]float64{}
+	cases := map[string]figures{}
 	var version struct{ Torch string }
 	for _, s := range subjects {
 		home := filepath.Join(folder, s.Model)
@@ -137,14 +147,14 @@ func TestTrainingIsPyTorchs(t *testing.T) {
 					continue
 				}
 				name := strings.Join([]string{s.Model, r.name, w.name}, "/")
-				t.Run(name, func(t *testing.T) { ratios[name] = compare(t, torch, program, home, s, r, w) })
+				t.Run(name, func(t *testing.T) { cases[name] = compare(t, torch, program, home, s, r, w) })
 			}
 		}
 	}
-	if part := flag.Lookup("test.run").Value.String(); len(ratios) != wantCases && !strings.Contains(part, "/") {
-		t.Errorf("%d cases ran to their end, want %d", len(ratios), wantCases)
+	if part := flag.Lookup("test.run").Value.String(); len(cases) != wantCases && !strings.Contains(part, "/") {
+		t.Errorf("%d cases ran to their end, want %d", len(cases), wantCases)
 	}
-	text := table(version.Torch, ratios)
+	text := table(version.Torch, cases)
 	t.Log("\n" + text)
 	if *report != "" && !t.Failed() {
 		if err := os.WriteFile(*report, []byte(text), 0o644); err != nil {
@@ -226,8 +236,11 @@ func write(t *testing.T, path string, b []byte) {
 	}
 }
 
-// compare trains on both sides and returns the largest ratio of distances.
-func compare(t *testing.T, torch *worker.Worker, program, home string, s subject, r rule, w way) float64 {
+// figures are the largest ratio of a case, and its noise as a share of how far the weights went.
+type figures struct{ ratio, blunt float64 }
+
+// compare trains on both sides.
+func compare(t *testing.T, torch *worker.Worker, program, home string, s subject, r rule, w way) figures {
 	folder := filepath.Join(home, fmt.Sprintf("%s, %s", r.name, w.name))
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
@@ -243,13 +256,16 @@ func compare(t *testing.T, torch *worker.Worker, program, home string, s subject
 	}
 	var v verdict
 	answer(t, torch, "judge", folder, &v)
-	tensor, ratio := v.worst()
-	d := v.Tensors[tensor]
-	if len(v.Tensors) < 20 || !(ratio <= mostNoise) {
+	tensor, blunt := v.worst()
+	d := v[tensor]
+	if len(v) < 20 || !(d.ratio() <= mostNoise) {
 		t.Errorf("%s (of %d tensors) is %.3g away from PyTorch's float64, whose largest element is %.3g; PyTorch's float32 is %.3g away: %s",
-			tensor, len(v.Tensors), d[0], d[2], d[1], strings.Join(args, " "))
+			tensor, len(v), d.Ours, d.Largest, d.Noise, strings.Join(args, " "))
 	}
-	return ratio
+	if !(blunt <= mostBlunt) {
+		t.Errorf("the noise is %.3g of how far the weights went: nothing is compared", blunt)
+	}
+	return figures{d.ratio(), blunt}
 }
 
 // size is the flag of the extent of samples.
@@ -261,8 +277,12 @@ func (s subject) size() string {
 }
 
 // table shows the ratio of each case.
-func table(torch string, ratios map[string]float64) string {
+func table(torch string, cases map[string]figures) string {
 	var b strings.Builder
+	blunt := 0.0
+	for _, f := range cases {
+		blunt = max(blunt, f.blunt)
+	}
 	fmt.Fprintf(&b, `# Training beside PyTorch in float64
 
 `+"`make test-oracle`"+` made this, with PyTorch %s, on an Intel Xeon with 2 cores and AVX-512. Nothing here is timed.
@@ -270,10 +290,11 @@ func table(torch string, ratios map[string]float64) string {
 Each case is a run of `+"`plimsoll train`"+` of %d steps, from weights that PyTorch drew, with a warm-up and a cosine; bench/peers/oracle has
 the flags. PyTorch trains on the same batches in float64 and in float32, with torch.optim's rules and with the versions of weights that the
 definitions give each stage of plan.json (bench/peers/src/torch_oracle.py). A ratio is our largest distance from float64, divided by that of
-PyTorch's float32 or by an ulp of the largest element. The table has the largest ratio of the losses and of all tensors of a case; at most %d
-is wanted. The %d cases:
+PyTorch's float32, or by an ulp of the largest element where that is more. Float32's is the most of three draws: two begin with weights that
+are moved by up to half an ulp. The table has the largest ratio of the losses and of all tensors of a case; at most %d is wanted. Float32's
+noise is at most %.2g of the largest distance that weights go in a case; at most %v is wanted. The %d cases:
 
-| model | optimizer |`, torch, steps, mostNoise, len(ratios))
+| model | optimizer |`, torch, steps, mostNoise, blunt, mostBlunt, len(cases))
 	for _, w := range ways {
 		fmt.Fprintf(&b, " %s |", w.name)
 	}
@@ -283,8 +304,8 @@ is wanted. The %d cases:
 			fmt.Fprintf(&b, "| %s | %s |", s.Model, r.name)
 			for _, w := range ways {
 				cell := " "
-				if ratio, ran := ratios[strings.Join([]string{s.Model, r.name, w.name}, "/")]; ran {
-					cell = fmt.Sprintf(" %.2f ", ratio)
+				if f, ran := cases[strings.Join([]string{s.Model, r.name, w.name}, "/")]; ran {
+					cell = fmt.Sprintf(" %.2f ", f.ratio)
 				}
 				b.WriteString(cell + "|")
 			}

@@ -4,7 +4,8 @@
 
 It reads lines, and answers each with one. `draw FOLDER`: FOLDER has model.json (model, classes, shape of a batch), and gets first.safetensors.
 `judge FOLDER`: FOLDER has case.json and the run's folder, run, and lies in a model's. The answer has, for the losses and for each tensor, the
-largest distances of the run and of PyTorch's float32 from PyTorch's float64, and the largest element. Updates follow the definitions:
+largest distances of the run and of PyTorch's float32 from PyTorch's float64, the largest element, and how far training went. Float32 trains
+DRAWS times, after the first time from weights that are moved by up to half an ulp, as roundings are. Updates follow the definitions:
 
     flush, one device   W(t+1) = W(t) - rule(mean of the parts' gradients at W(t))
     stash               stage s computes gradient t at W(max(0, t - d)), d minibatches behind it in flight: PipeDream (Narayanan et al. 2019), 3.3
@@ -34,6 +35,7 @@ RULES = {  # as `plimsoll train --optimizer` has them without other flags
     "muon": dict(Momentum=0.95, Beta1=0.9, Beta2=0.999, Epsilon=1e-8, WeightDecay=0.1),
 }
 BFLOAT16 = torch.bfloat16
+DRAWS = 3
 
 
 class Samples:
@@ -120,7 +122,7 @@ class Simulation:
     def __init__(self, case, samples, first, delay, group, dtype):
         self.case, self.samples, self.delay, self.group = case, samples, delay, group
         self.module = samples.module().to(dtype).train()
-        values = {name: t.to(dtype) if t.is_floating_point() else t.clone() for name, t in first.items()}
+        values = {name: t.to(dtype if t.is_floating_point() else t.dtype, copy=True) for name, t in first.items()}
         self.buffers = {name: values.pop(name) for name, _ in self.module.named_buffers()}
         self.versions, self.losses = [values], []
         self.x = samples.x if samples.text else samples.x.to(dtype)
@@ -164,23 +166,33 @@ class Simulation:
         return {**self.versions[-1], **self.buffers, "losses": torch.tensor(self.losses, dtype=torch.float64)}
 
 
+def moved(first, seed):
+    """The weights, each moved by up to half an ulp."""
+    generator = torch.Generator().manual_seed(seed)
+    move = lambda t: t.double() * (1 + 2**-24 * (2 * torch.rand(t.shape, generator=generator, dtype=torch.float64) - 1))
+    return {name: move(t) if seed and t.is_floating_point() else t for name, t in first.items()}
+
+
 def judge(folder):
     case, run, samples = json.loads((folder / "case.json").read_text()), folder / "run", Samples(folder.parent)
     first, ours = torch_zoo.load(folder.parent / "first.safetensors"), torch_zoo.load(run / "final.safetensors")
     delay, group = staleness(case, run, [name for name, _ in samples.module().named_parameters()])
-    both = []
-    for dtype in (torch.float64, torch.float32):
+
+    def train(dtype, first):
         torch.bfloat16 = dtype  # the type in which torch.optim.Muon iterates
-        both.append(Simulation(case, samples, first, delay, group, dtype).train())
-        torch.bfloat16 = BFLOAT16
+        try:
+            return Simulation(case, samples, first, delay, group, dtype).train()
+        finally:
+            torch.bfloat16 = BFLOAT16
+
+    exact, rounded = train(torch.float64, first), [train(torch.float32, moved(first, draw)) for draw in range(DRAWS)]
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    ours["losses"] = torch.tensor([line["loss"] for line in log if "step" in line])
-    exact, rounded = both
-    assert ours.keys() == exact.keys(), f"{ours.keys() ^ exact.keys()}"
+    first["losses"], ours["losses"] = torch.zeros(()), torch.tensor([line["loss"] for line in log if "step" in line])
+    assert ours.keys() == exact.keys(), f"tensors of one side: {ours.keys() ^ exact.keys()}"
     far = lambda t, name: float((t.double() - exact[name].double()).abs().max())
     return {
-        "group": group, "delays": sorted(set(delay.values())),
-        "tensors": {name: [far(t, name), far(rounded[name], name), float(exact[name].double().abs().max())] for name, t in ours.items()},
+        name: dict(ours=far(t, name), noise=max(far(r[name], name) for r in rounded), largest=float(exact[name].double().abs().max()), went=far(first[name], name))
+        for name, t in ours.items()
     }
 
 
