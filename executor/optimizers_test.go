@@ -142,7 +142,7 @@ func TestOptimizersArePyTorchs(t *testing.T) {
 	t.Parallel()
 	python := os.Getenv("PLIMSOLL_TORCH")
 	if python == "" {
-		t.Skip("PLIMSOLL_TORCH names no Python with torch: make test-torch does")
+		t.Skip("PLIMSOLL_TORCH names no Python with torch: make test-oracle does")
 	}
 	var runs []optimizerRun
 	for _, c := range optimizerRuns {

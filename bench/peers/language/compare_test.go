@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// python is one with torch, as make test-torch has it: that of PLIMSOLL_TORCH.
+// python is one with torch, as make test-oracle has it: that of PLIMSOLL_TORCH.
 func python(t *testing.T) string {
 	p := os.Getenv("PLIMSOLL_TORCH")
 	if p == "" {
-		t.Skip("PLIMSOLL_TORCH names no Python with torch: make test-torch does")
+		t.Skip("PLIMSOLL_TORCH names no Python with torch: make test-oracle does")
 	}
 	return p
 }

@@ -46,7 +46,7 @@ func TestTorchvisionsModelsArePyTorchs(t *testing.T) {
 	t.Parallel()
 	python := os.Getenv("PLIMSOLL_TORCH")
 	if python == "" {
-		t.Skip("PLIMSOLL_TORCH names no Python with torch: make test-torch does")
+		t.Skip("PLIMSOLL_TORCH names no Python with torch: make test-oracle does")
 	}
 	for _, name := range torchvisions {
 		t.Run(name, func(t *testing.T) {

@@ -87,11 +87,12 @@ class Llama:
         linear = lambda x, name: F.linear(x, p[name + ".weight"])
         norm = lambda x, name: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + c["norm_eps"]) * p[name + ".weight"]
         angles = torch.outer(torch.arange(t).double(), c["rope_theta"] ** (-torch.arange(0, d, 2).double() / d))
-        turns = torch.polar(torch.ones_like(angles), angles).to(torch.complex64)
+        turns = torch.polar(torch.ones_like(angles), angles)
 
         def turned(x):
             a, b = x.chunk(2, -1)
-            y = torch.complex(a, b) * turns
+            y = torch.complex(a, b)
+            y = y * turns.to(y.dtype)
             return torch.cat([y.real, y.imag], -1)
 
         x = p["model.embed_tokens.weight"][tokens]

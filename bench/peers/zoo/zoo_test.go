@@ -4,23 +4,18 @@
 package zoo
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"plimsoll/bench/peers/internal/storeall"
+	"plimsoll/bench/peers/internal/worker"
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	"plimsoll/models"
@@ -98,53 +93,14 @@ func (r request) model(t *testing.T) *models.Model {
 // Nothing else tells whether the elements of a tensor are in PyTorch's order.
 func TestEveryModelIsPyTorchs(t *testing.T) {
 	t.Parallel()
-	python := os.Getenv("PLIMSOLL_TORCH")
-	if python == "" {
-		t.Skip("PLIMSOLL_TORCH names no Python with torch: make test-torch does")
-	}
-	torch := start(t, python)
+	torch := worker.Start(t, "../src/torch_zoo.py")
 	for _, r := range requests(t) {
 		t.Run(r.Model, func(t *testing.T) { r.exchange(t, torch) })
 	}
 }
 
-// peer is PyTorch's program, which works on one folder after the other.
-type peer struct {
-	in     io.WriteCloser
-	out    *bufio.Scanner
-	errors bytes.Buffer
-}
-
-func start(t *testing.T, python string) *peer {
-	t.Helper()
-	p, cmd := &peer{}, exec.Command(python, "../src/torch_zoo.py")
-	cmd.Stderr = &p.errors
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.in, p.out = in, bufio.NewScanner(out)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = errors.Join(in.Close(), cmd.Wait()) }) // its failures are those of its last folder
-	return p
-}
-
-// work gives it a folder, and waits until it has done it.
-func (p *peer) work(t *testing.T, folder string) {
-	t.Helper()
-	if _, err := fmt.Fprintln(p.in, folder); err != nil || !p.out.Scan() {
-		t.Fatalf("%v: %s", err, p.errors.String())
-	}
-}
-
 // exchange gives PyTorch a file of random weights, and takes one.
-func (r request) exchange(t *testing.T, torch *peer) {
+func (r request) exchange(t *testing.T, torch *worker.Worker) {
 	folder := t.TempDir()
 	e, closed, err := storeall.Open(r.model(t), storeall.Options{})
 	if err != nil {
@@ -170,7 +126,7 @@ func (r request) exchange(t *testing.T, torch *peer) {
 		t.Fatal(err)
 	}
 	ours := predict(t, e)
-	torch.work(t, folder)
+	torch.Ask(t, folder)
 	compare(t, ours, filepath.Join(folder, "ours.f32"))
 	batches, err := checkpoint.Import(filepath.Join(folder, "theirs.safetensors"), e)
 	if err != nil {
