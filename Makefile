@@ -38,7 +38,7 @@ TALLY = go run ./tools/tally
 SOLVED = Knapsack|Refusals|Solver|Checkmate|ILP
 # Packages and tests that run under the race detector on every submission; race-all runs the rest, too.
 RACED = ./internal/... ./runtime/host/... ./runtime/null/... ./runtime/devices/... ./runtime/world/... ./planner/auto ./executor/checkpoint/... ./models/data
-RACES = Chaos|AreOneProcess|BetweenProcesses|SeveralProcesses|TrainInRounds|StagesThatOffload|Staged|RandomTransfers|Staleness|Abandoned|Stuck
+RACES = Chaos|AreOneProcess|BetweenProcesses|SeveralProcesses|TrainInRounds|StagesThatOffload|Staged|RandomTransfers|Staleness|Stuck
 # Long tests of what drivers would issue and of what is planned: shorter ones of the same code run under the race detector.
 PROOFS = TestEveryKindOfEventIsNeeded|TestEventsOrder|TestSlips|TestLongChain|TestLimitsHoldWhateverTheTimes
 
@@ -66,7 +66,7 @@ test: ## run every feature's tests once: at most 5 minutes on two cores
 check: ## vet and test the packages with changes since BASE (origin/main): under a minute
 	.ci/check $(BASE)
 
-nightly: build test-all test-nocgo test-cuda test-cuda-strict test-ptxas lint race-all race-processes ## run every test there is, at its full size: about an hour
+nightly: build test-all test-faults test-kills test-recipes test-nocgo test-cuda test-cuda-strict test-ptxas lint race-all race-processes ## run the tests of all packages at full size, faults, kills, recipes, CUDA and races: hours
 
 test-all: ## run every test at its full size
 	go test -json -count=1 -timeout 60m ./... | $(TALLY) -tier nightly

@@ -130,7 +130,10 @@ func (f *fitter) helps(out *Fit) (flags []string) {
 		batch, least = max(batch, k.LargestBatch), min(least, k.SmallestBytes)
 	}
 	if f.overHost(f.Work) > 1 {
-		return []string{fmt.Sprintf("--host-memory %d", out.HostBytes)}
+		flags = append(flags, fmt.Sprintf("--host-memory %d", out.HostBytes))
+	}
+	if least <= f.Limit {
+		return flags
 	}
 	flags = append(flags, fmt.Sprintf("--memory %d", least))
 	if batch > 0 {

@@ -27,8 +27,9 @@ const (
 	// run of float32 is one draw of them: in a tensor of few elements it may be a few times luckier. A wrong version, rate or rule gives
 	// thousands.
 	mostNoise = 10
-	// mostBlunt keeps cases sharp: an activation that float32 moves across ReLU's kink makes other gradients, and Adam makes the most of them.
-	mostBlunt = 0.01
+	// mostBlunt keeps cases sharp: an activation that float32 moves across ReLU's kink makes other gradients, and Adam and Muon make the most
+	// of them.
+	mostBlunt = 0.05
 	// wantCases is asserted, so that no case is left out in silence.
 	wantCases = 135
 	steps     = 8
