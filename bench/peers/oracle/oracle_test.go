@@ -23,12 +23,11 @@ import (
 var report = flag.String("out", "", "file to write the table of ratios to")
 
 const (
-	// mostNoise is the largest ratio of our distance from float64 to that of PyTorch's float32. Both are sums of random roundings, and one
-	// run of float32 is one draw of them: in a tensor of few elements it may be a few times luckier. A wrong version, rate or rule gives
-	// thousands.
-	mostNoise = 10
-	// mostBlunt keeps cases sharp: an activation that float32 moves across ReLU's kink makes other gradients, and Adam makes the most of them.
-	mostBlunt = 0.01
+	// mostNoise is the largest ratio of our distance from float64 to that of PyTorch's float32. Both are sums of random roundings, and the
+	// most of three runs of float32 may be a few times luckier than one of ours: the largest seen is 7.5.
+	mostNoise = 20
+	// mostBlunt keeps cases sharp: float32's noise as a share of how far weights go.
+	mostBlunt = 0.03
 	// wantCases is asserted, so that no case is left out in silence.
 	wantCases = 135
 	steps     = 8
