@@ -32,6 +32,13 @@ CUDA_TESTS   = $(sort $(dir $(CUDA_FILES)))
 CUDA_KERNELS = $(wildcard runtime/cuda/cudatest/src kernels/cuda/src)
 # Packages that start goroutines or guard what these share; of the program, tests that run it in processes and interrupt it.
 CONCURRENT   = $(filter-out ./cmd/plimsoll/,$(sort $(dir $(shell grep -rlE --include='*.go' '"sync|^[[:space:]]*go [a-z]|\.Go\b|parallel\.For\b' .))))
+# Counts the tests that pass, and fails when fewer pass than tools/tally/counts.txt has for the tier.
+TALLY = go run ./tools/tally
+# Tests of the strategies that need HiGHS.
+SOLVED = Knapsack|Refusals|Solver|Checkmate|ILP
+# Packages and tests that run under the race detector on every submission; race-all runs the rest, too.
+RACED = ./internal/... ./runtime/host/... ./runtime/null/... ./runtime/devices/... ./runtime/world/... ./planner/auto ./executor/checkpoint/... ./models/data
+RACES = Chaos|AreOneProcess|BetweenProcesses|SeveralProcesses|TrainInRounds|StagesThatOffload|Staged|RandomTransfers|Staleness|Stuck
 # Long tests of what drivers would issue and of what is planned: shorter ones of the same code run under the race detector.
 PROOFS = TestEveryKindOfEventIsNeeded|TestEventsOrder|TestSlips|TestLongChain|TestLimitsHoldWhateverTheTimes
 
@@ -43,7 +50,7 @@ THESIS      = store-all,periodic,revolve,rotor,rotor-exact,offload-dynprog,offlo
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help build kernels test same-weights test-nocgo test-cuda test-cuda-strict test-cuda-faults test-ptxas test-gpu test-sizes test-judges test-kills race race-processes demo validate-offload validate-pipelines pipeline-versions test-world test-mpi test-nccl test-recipes test-pipelines test-pipelines-cuda paper-single paper-pipeline paper-joint paper-ingredients paper-torchgpipe bench bench-peers bench-language torch test-oracle text-versions notices lint fuzz release image clean emulator check-cuda-header gpu-suite gpu-rehearsal
+.PHONY: $(shell grep -oE '^[a-z-]+:' $(MAKEFILE_LIST) | tr -d :)
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,11 +58,19 @@ help: ## show this list
 build: ## build bin/plimsoll
 	go build -tags "$(TAGS) $(HIGHS)" -buildvcs=auto -o bin/plimsoll ./cmd/plimsoll
 
-test: ## vet and run every test, those of examples/own-model, a module of its own, too
-	go vet ./...
-	go test -count=1 -timeout 15m ./...
+test: ## run every feature's tests once: at most 5 minutes on two cores
+	go test -short -json -count=1 -parallel 4 -timeout 15m ./... | $(TALLY) -tier test
 	cd examples/own-model && go vet ./... && go test -count=1 ./...
-	$(if $(HIGHS),go test -count=1 -tags highs -run 'Knapsack|Refusals|Solver|Checkmate|ILP' ./planner/milp ./planner/remat ./planner/pipeline/periodic ./planner/pipeline/ilp)
+	$(if $(HIGHS),go test -short -count=1 -timeout 15m -tags highs -run '$(SOLVED)' ./planner/milp ./planner/remat ./planner/pipeline/periodic ./planner/pipeline/ilp)
+
+check: ## vet and test the packages with changes since BASE (origin/main): under a minute
+	.ci/check $(BASE)
+
+nightly: build test-all test-faults test-kills test-recipes test-nocgo test-cuda test-cuda-strict test-ptxas lint race-all race-processes ## run the tests of all packages at full size, faults, kills, recipes, CUDA and races: hours
+
+test-all: ## run every test at its full size
+	go test -json -count=1 -timeout 60m ./... | $(TALLY) -tier nightly
+	$(if $(HIGHS),go test -count=1 -timeout 60m -tags highs -run '$(SOLVED)' ./planner/milp ./planner/remat ./planner/pipeline/periodic ./planner/pipeline/ilp)
 
 test-nocgo: ## build everything without a C compiler, where only the planner is complete, and try the program
 	CGO_ENABLED=0 go build ./...
@@ -96,24 +111,27 @@ gpu-suite: ## fill out/gpu-suite, which checks and measures any machine with a G
 gpu-rehearsal: emulator gpu-suite ## type the commands of bench/gpu/README.md in a tree of the tracked files, on the emulated driver (many minutes)
 	bench/gpu/rehearsal.sh $(EMULATOR) out/gpu-suite
 
-check-cuda-header: ## compare our cuda.h with NVIDIA's of CUDA 12.6: make check-cuda-header HEADER=.../cuda.h
-	$(CUDA)/include/check.sh $(HEADER)
+check-cuda-header: ## compare our cuda.h with NVIDIA's of CUDA 12.6 and 13.5, which PyPI has: or HEADER=.../cuda.h
+	@[ -n "$(HEADER)" ] || { $(PYTHON) -m pip download -q --no-deps --disable-pip-version-check -d out/cuda-headers nvidia-cuda-runtime-cu12==12.6.77 nvidia-cuda-runtime==13.5.37 && \
+		for wheel in out/cuda-headers/*.whl; do $(PYTHON) -m zipfile -e $$wheel out/cuda-headers; done; }
+	for header in $(or $(HEADER),out/cuda-headers/nvidia/cuda_runtime/include/cuda.h out/cuda-headers/nvidia/cu13/include/cuda.h); do $(CUDA)/include/check.sh $$header || exit 1; done
 
-test-world: ## train in 2 to 4 processes, eleven kinds of plans bit for bit, and kill 20 runs (minutes)
-	PLIMSOLL_WORLD=1 go test -v -count=1 -timeout 30m -run 'TestProcess|TestKilledProcesses' ./cmd/plimsoll
+test-world: ## train in 2 to 4 processes, twelve kinds of plans bit for bit, and kill 20 runs (minutes)
+	go test -v -count=1 -timeout 30m -run 'TestProcess|TestKilledProcesses' ./cmd/plimsoll
 
 test-mpi: ## train over MPI, with the library in PLIMSOLL_MPI_ABI, else with PyPI's mpich 5.0.2
 	@[ -n "$$PLIMSOLL_MPI_ABI" ] || [ -e $(MPI) ] || { $(PYTHON) -m venv out/mpi && out/mpi/bin/python -m pip install -q --disable-pip-version-check mpich==5.0.2; }
 	PLIMSOLL_MPI_ABI=$${PLIMSOLL_MPI_ABI:-$(MPI)} go test -v -count=1 -timeout 20m -run . -bench Transports -benchtime 1x ./runtime/world/mpi
-	PLIMSOLL_WORLD=1 PLIMSOLL_MPI_ABI=$${PLIMSOLL_MPI_ABI:-$(MPI)} go test -v -count=1 -timeout 20m -run MPI ./cmd/plimsoll
+	PLIMSOLL_MPI_ABI=$${PLIMSOLL_MPI_ABI:-$(MPI)} go test -v -count=1 -timeout 20m -run MPI ./cmd/plimsoll
 
 test-nccl: emulator ## move messages over a fake NCCL, and check NVIDIA's: that in PLIMSOLL_NCCL, else PyPI's 2.32.3
 	@[ -n "$$PLIMSOLL_NCCL" ] || [ -e $(NCCL) ] || { $(PYTHON) -m pip download -q --no-deps --disable-pip-version-check -d out/nccl nvidia-nccl-cu12==2.32.3 && \
 		$(PYTHON) -m zipfile -e out/nccl/*.whl out/nccl; }
 	PLIMSOLL_NCCL=$${PLIMSOLL_NCCL:-$(NCCL)} LD_LIBRARY_PATH=$(EMULATOR) go test -tags cuda -v -count=1 -timeout 20m ./runtime/world/nccl
 
-test-recipes: ## try the recipes of examples, hold them to the schemas that are published, and go through the Dockerfile in a new folder
+test-recipes: ## try the recipes of examples, follow that of an op in docs/adding.md, hold them to the schemas that are published, and go through the Dockerfile in a new folder
 	go test -count=1 -run 'Slurm|Kubernetes' ./cmd/plimsoll
+	PLIMSOLL_RECIPES=1 go test -count=1 -timeout 30m ./docs
 	cd examples/kubernetes/schemas && go vet ./... && go test -count=1 ./...
 	dir=$$(mktemp -d) && mkdir "$$dir/src" && git ls-files -z | tar --null -T - -c | tar -x -C "$$dir/src" && "$$dir/src/.ci/image" "$$dir/image" && rm -rf "$$dir"
 
@@ -129,14 +147,21 @@ test-sizes: ## train ResNet-50, DenseNet-121 and U-Net at usual sizes on devices
 test-judges: ## judge 1000 random pipeline plans (PLANS=) of each kind, and changed ones, beside the independent checker in ../shared (minutes)
 	PLIMSOLL_PLANS=$(or $(PLANS),1000) go test -v -count=1 -timeout 2h -run 'BothJudges|ChangedSynchronization|EmittedSynchronization|ZeroPlans' ./planner/pipeline
 
-race: ## run every package that starts goroutines under the race detector
-	go test -race -short -count=1 -timeout 30m -skip '$(PROOFS)' $(CONCURRENT)
+race: ## run a chosen set of tests under the race detector: devices, processes, streams, and plans with shared state
+	go test -race -short -count=1 -timeout 20m $(RACED)
+	go test -race -short -count=1 -timeout 20m -run '$(RACES)' ./executor ./executor/pipeline ./executor/train
+
+race-all: ## run every package that starts goroutines under the race detector (half an hour)
+	go test -race -short -count=1 -timeout 60m -skip '$(PROOFS)' $(CONCURRENT)
 
 race-processes: ## run what starts and ends processes, from the command line down, under the race detector (minutes)
 	go test -race -short -count=1 -timeout 30m -run 'Process|Interrupt|Launch|Progress|Killed' ./cmd/plimsoll
 
 test-kills: ## kill runs on several devices 20 times at random instants, and resume them
 	PLIMSOLL_KILLS=20 go test -count=1 -timeout 20m -run Killed ./cmd/plimsoll
+
+test-faults: ## let every operation on a run's files fail, on one device, two, and in two processes, with each error of a disk (minutes)
+	PLIMSOLL_FAULTS=1 go test -count=1 -timeout 30m -run 'OperationOnFiles|FoldersOf|FailingDisks' ./cmd/plimsoll
 
 demo: build ## train a ResNet under five limits and a GPT under two, predicted beside measured, into out/demo
 	bin/plimsoll demo --out out/demo
@@ -198,12 +223,12 @@ torch: # PyTorch, torchvision and onnx: those of PYTHON, else of PyPI
 	@$(PYTHON) -c 'import torch, torchvision, onnx' 2>/dev/null || $(TORCH) -c 'import torch, torchvision, onnx' 2>/dev/null || \
 		{ $(PYTHON) -m venv out/torch && $(TORCH) -m pip install -q --disable-pip-version-check torch==2.15.0 torchvision onnx; }
 
-test-oracle: build torch ## train beside PyTorch's float64, into bench/results/oracle.md; measure its models and run their plans, optimizers, ONNX files, weights of the zoo; weights that are no numbers (minutes)
+test-oracle: build torch ## judge training, optimizers, files, plans and ONNX models by PyTorch, in float64 where it decides: that of PYTHON, else of PyPI (minutes)
 	$(WITH_TORCH) tools/plimsoll_export_test.py
-	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -timeout 30m ./bench/peers/language ./bench/peers/onnx ./bench/peers/zoo
-	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) PLIMSOLL_PROGRAM=$(CURDIR)/bin/plimsoll go test -count=1 -timeout 30m ./bench/peers/oracle -out $(CURDIR)/bench/results/oracle.md
+	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -timeout 60m ./bench/peers/language ./bench/peers/onnx ./bench/peers/zoo
 	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -run OptimizersArePyTorchs ./executor
-	go test -count=1 -v -run 'NoFloatStopsJSON|ReportsWithoutNumbers|WeightsThatAreNoNumbers' ./cmd/plimsoll
+	go test -count=1 -v -run 'NoFloatStopsJSON|WeightsThatAreNoNumbers|ReportsWithoutNumbers' ./cmd/plimsoll
+	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) PLIMSOLL_PROGRAM=$(CURDIR)/bin/plimsoll go test -count=1 -v -timeout 60m ./bench/peers/oracle -out $(CURDIR)/bench/results/oracle.md
 
 text-versions: build torch ## train a language model with PyTorch and with every kind of weight versions, three seeds each, into out/text-versions
 	bench/text-versions.sh bin/plimsoll $(WITH_TORCH) out/text-versions
@@ -213,13 +238,12 @@ notices: ## write the licenses of what is linked into THIRD_PARTY_NOTICES
 	go run ./internal/notices >out/notices
 	mv out/notices THIRD_PARTY_NOTICES
 
+# With the tag cuda, Gorgonia needs NVIDIA's headers: the packages that import it are linted without.
 lint: ## check the format, lint, and look for known vulnerabilities
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt'd: $$unformatted"; exit 1; fi
-	go vet ./...
-	go run $(LINT) run ./...
+	go run $(LINT) run --build-tags "$(TAGS)" $$(go list -e -tags "$(TAGS)" -f '{{.Dir}}' ./... | grep -vE '/(models/gorgonia|kernels/cpu)$$')
+	go run $(LINT) run ./models/gorgonia ./kernels/cpu
 	go run ./tools/prose
-	$(if $(TAGS),go vet -tags "$(TAGS)" $(CUDA_TESTS) ./cmd/plimsoll)
-	$(if $(TAGS),go run $(LINT) run --build-tags "$(TAGS)" $(CUDA_TESTS) ./cmd/plimsoll)
 	.ci/vulnerabilities ./...
 
 fuzz: ## run every fuzz target for a while: make fuzz FUZZ=1m

@@ -52,6 +52,7 @@ func grid(t testing.TB, shares ...float64) *Grid {
 }
 
 func TestGrid(t *testing.T) {
+	t.Parallel()
 	g := grid(t, 1, 0.85, 0.1)
 	g.Steps = 3 // of which two count: their median is none of them
 	g.Audit = true
@@ -142,6 +143,7 @@ func checkTable(t *testing.T, g *Grid, r *Report) {
 
 // Where the device cannot hold all arenas at once the rows run in groups, and nothing else changes.
 func TestRowsRunInGroups(t *testing.T) {
+	t.Parallel()
 	g := grid(t, 1, 0.9)
 	all, err := g.exercises(math.MaxInt64)
 	must(t, err)
@@ -160,6 +162,7 @@ func TestRowsRunInGroups(t *testing.T) {
 
 // On a device that has no room for store-all, rows are compared with store-all on a larger one.
 func TestADeviceSmallerThanStoreAll(t *testing.T) {
+	t.Parallel()
 	g := grid(t, 0.8)
 	small := g.Limits[0].Bytes
 	spec := g.Job.Spec
@@ -187,6 +190,7 @@ func TestADeviceSmallerThanStoreAll(t *testing.T) {
 
 // Where no device has room for store-all, the first row is the reference: others differ from it when they do.
 func TestTheFirstRowIsTheReference(t *testing.T) {
+	t.Parallel()
 	g := grid(t, 0.8)
 	r, err := g.plan(t.Context())
 	must(t, err)
@@ -220,6 +224,7 @@ func start(t *testing.T, j *train.Job, opt executor.Options) *train.Runner {
 
 // One changed bit in any tensor is found and named.
 func TestDifferFindsOneBit(t *testing.T) {
+	t.Parallel()
 	j := job(t, 1)
 	a, b := start(t, j, executor.Options{}), start(t, j, executor.Options{})
 	for _, r := range []*train.Runner{a, b} {
@@ -255,6 +260,7 @@ func TestDifferFindsOneBit(t *testing.T) {
 
 // A row whose losses are right and whose weights are not is seen in the last step.
 func TestRowsAreComparedInFullAtTheEnd(t *testing.T) {
+	t.Parallel()
 	g := grid(t, 1)
 	g.Strategies = g.Strategies[:1]
 	rep, err := g.plan(t.Context())
@@ -278,6 +284,7 @@ func TestRowsAreComparedInFullAtTheEnd(t *testing.T) {
 
 // Side by side, a plan with recomputation leaves what store-all leaves, at every op.
 func TestSideBySide(t *testing.T) {
+	t.Parallel()
 	g := grid(t, 0.85)
 	s, err := planner.Lookup("rotor-exact")
 	must(t, err)
@@ -294,6 +301,7 @@ func TestSideBySide(t *testing.T) {
 // The first thing that differs is named with its layer and op: another seed begins with the random state; without it,
 // with the output of the first layer.
 func TestComparisonNamesTheFirstDifference(t *testing.T) {
+	t.Parallel()
 	for skip, want := range map[string]string{
 		"":             "layer 1 (stem), op 0 Fall1: random state",
 		"random state": "layer 1 (stem), op 0 Fall1: output",
@@ -324,6 +332,7 @@ func TestComparisonNamesTheFirstDifference(t *testing.T) {
 
 // Each kind of thing that an op leaves is seen, for every layer that has it.
 func TestObservationsCoverEveryLayer(t *testing.T) {
+	t.Parallel()
 	seen := map[string]map[int]bool{}
 	j := job(t, 1)
 	_, err := start(t, j, executor.Options{Observe: func(o executor.Observation) {
@@ -348,6 +357,7 @@ func TestObservationsCoverEveryLayer(t *testing.T) {
 }
 
 func TestFailuresNameTheRow(t *testing.T) {
+	t.Parallel()
 	good := Row{Strategy: "rotor", Limit: "50%", LimitBytes: 100, PredictedPeakBytes: 90, MeasuredPeakBytes: 90, ExtentBytes: 100, Identical: true}
 	r := &Report{Rows: []Row{good, good, good, good}}
 	r.Rows[1].Identical, r.Rows[1].Difference = false, "weight conv1"
@@ -363,6 +373,7 @@ func TestFailuresNameTheRow(t *testing.T) {
 
 // A fault of a device that is too small for store-all ends the run with the device's error.
 func TestErrorsOfRowsAreNamed(t *testing.T) {
+	t.Parallel()
 	g := grid(t, 1)
 	g.Job.Open.Memory = g.Limits[0].Bytes / 2
 	_, err := g.Run(t.Context())
@@ -372,6 +383,7 @@ func TestErrorsOfRowsAreNamed(t *testing.T) {
 }
 
 func TestCopyBandwidth(t *testing.T) {
+	t.Parallel()
 	target, err := job(t, 1).Target()
 	must(t, err)
 	toDevice, toHost, err := CopyBandwidth(target.Device)
@@ -382,6 +394,7 @@ func TestCopyBandwidth(t *testing.T) {
 }
 
 func TestForwardsAreCounted(t *testing.T) {
+	t.Parallel()
 	g := grid(t, 1)
 	r, err := g.plan(t.Context())
 	must(t, err)
@@ -400,6 +413,7 @@ func TestForwardsAreCounted(t *testing.T) {
 
 // The causes of every row's gap add up to it, to the nanosecond, on a device; with transfers and without.
 func TestReceiptsAddUpOnADevice(t *testing.T) {
+	t.Parallel()
 	g := grid(t, 0.9, 0.8)
 	r, err := g.Run(t.Context())
 	must(t, err)
@@ -427,6 +441,7 @@ func TestReceiptsAddUpOnADevice(t *testing.T) {
 
 // Copies between devices are as fast as their link was made, or take no time.
 func TestPeerBandwidth(t *testing.T) {
+	t.Parallel()
 	for _, stated := range []float64{0, 3e6, 5e11} {
 		opened, err := devices.Open("null*2", devices.Options{PeerBandwidth: stated})
 		must(t, err)

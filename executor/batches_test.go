@@ -9,6 +9,7 @@ import (
 // A step reads its own batch alone: what is put into the other one while it runs is the next step's, whatever the order of events,
 // and an evaluation between two steps leaves it alone when it takes the batch that was used.
 func TestTheNextBatchIsFilledBesideAStep(t *testing.T) {
+	t.Parallel()
 	const steps = 5
 	for _, config := range []host.Config{{}, {Memory: testMemory, HostMemory: testMemory, Chaos: 7}} {
 		r := newRig(t, plainModel(t), config, nil)

@@ -37,15 +37,18 @@ func zooRigOn(t *testing.T, name string, d kernels.DType, open func(*host.Device
 
 // Invariants 2 and 3 in bfloat16 and TF32: recomputation gives the bits of store-all at the predicted peak.
 func TestBFloat16PlansGiveTheBitsOfStoreAll(t *testing.T) {
+	t.Parallel()
 	plansGiveTheBitsOfStoreAll(t, func(name string) rig { return zooRig(t, name, kernels.BFloat16) }, 10, 5)
 }
 
 func TestTF32PlansGiveTheBitsOfStoreAll(t *testing.T) {
+	t.Parallel()
 	plansGiveTheBitsOfStoreAll(t, func(name string) rig { return zooRig(t, name, kernels.TF32) }, 10, 5)
 }
 
 // The kernels of the CPU in bfloat16, too, with two threads, where the processor has the instructions.
 func TestBFloat16PlansOfTheCPUGiveTheBitsOfStoreAll(t *testing.T) {
+	t.Parallel()
 	open := func(dev *host.Device) kernels.Library {
 		lib, err := cpu.New(dev, cpu.Options{Threads: 2})
 		must(t, err)
@@ -100,6 +103,7 @@ func plansGiveTheBitsOfStoreAll(t *testing.T, zooRig func(name string) rig, leas
 // A run in bfloat16 or TF32 follows the one in float32 from the same weights on the same batches: in bfloat16 in about half the
 // memory for activations, in TF32 in as much. Weights are float32.
 func TestRunsFollowFloat32(t *testing.T) {
+	t.Parallel()
 	const steps = 5
 	run := func(d kernels.DType) (losses []float64, activations int64) {
 		r := zooRig(t, "resnet20", d)
@@ -158,6 +162,7 @@ func allRounded(t *testing.T, e *Executor, round func(float32) float32) bool {
 // What reads activations from the device decodes them: evaluation, and the search for the first layer that is not
 // finite.
 func TestBFloat16IsDecoded(t *testing.T) {
+	t.Parallel()
 	var logits [2][]float32
 	for i, d := range []kernels.DType{kernels.Float32, kernels.BFloat16} {
 		r := zooRig(t, "resnet20", d)

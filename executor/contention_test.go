@@ -14,6 +14,7 @@ import (
 
 // What copies take from computation is half of what they take in both directions, and nothing where it was not measured.
 func TestContentionIsThatOfTheLink(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]float64{
 		``: 0, `{"compute_slowdown":1}`: 0, `{"compute_slowdown":0.9}`: 0, `{"compute_slowdown":1.25}`: 0.1, `{"compute_slowdown":2}`: 0.25, `"nonsense"`: 0,
 	} {
@@ -29,6 +30,7 @@ func TestContentionIsThatOfTheLink(t *testing.T) {
 
 // Steps are measured alone and beside copies of each way in turns, as often as there is time for, and what comes of it is a valid chain.
 func TestStepsAreMeasuredBesideCopies(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: 200e6}, nil)
 	e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: windows{probeBytes, 2 * probeBytes}})
 	fillBatch(t, e, 1)
@@ -60,6 +62,7 @@ func TestStepsAreMeasuredBesideCopies(t *testing.T) {
 
 // Ops of a class share a factor, the sums of their medians beside copies over those alone; a class that was not measured has that of all.
 func TestContentionIsThatOfTheClass(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{InputBytes: 1e6, Layers: []chain.Layer{
 		{ForwardS: 1e-3, BackwardS: 10e-3, OutputBytes: 1e6, SavedBytes: 1e6, GradientBytes: 1e6}, // 2e9 and 0.4e9 bytes/s
 		{ForwardS: 1e-6, BackwardS: 10e-3, OutputBytes: 1e6, SavedBytes: 1e6, GradientBytes: 1e6}, // launches, 0.3e9

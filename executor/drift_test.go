@@ -11,6 +11,7 @@ import (
 
 // The reference ops are those beside which nothing is copied; their factor is the median over the steps.
 func TestDriftIsThatOfOpsBesideNoCopy(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Layers: []chain.Layer{{ForwardS: 1, BackwardS: 2}, {ForwardS: 1, BackwardS: 2}}}
 	seq := schedule.Sequence{
 		{Kind: schedule.Offload, Layer: 1}, {Kind: schedule.ForwardAll, Layer: 1}, {Kind: schedule.ForwardAll, Layer: 2},
@@ -38,6 +39,7 @@ func TestDriftIsThatOfOpsBesideNoCopy(t *testing.T) {
 
 // Costs of ops and the update drift; the chain that they are taken from stays as it was, and so do its link and contention.
 func TestDriftedCosts(t *testing.T) {
+	t.Parallel()
 	discard, half := 0.5, 1.5
 	c := &chain.Chain{
 		Bandwidth: 7, CopiesBeside: &chain.CopiesBeside{2, 2}, Extra: map[string]json.RawMessage{UpdateField: json.RawMessage("0.25")},

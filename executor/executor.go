@@ -204,12 +204,15 @@ func (w *Workload) HostRoom(limit int64) int64 {
 	if limit == 0 {
 		return 0
 	}
-	return max(limit-w.hostSlab(0, Options{}).bytes, 1)
+	return max(limit-w.LeastHostBytes(), 1)
 }
+
+// LeastHostBytes returns the host memory of a plan that offloads nothing: offloaded state, the batch, results and a buffer.
+func (w *Workload) LeastHostBytes() int64 { return w.hostSlab(0, Options{}).bytes }
 
 // CheckHost refuses a limit of host memory, 0 for none, that no plan of the workload can keep. Error: *HostLimitError.
 func (w *Workload) CheckHost(limit int64) error {
-	if least := w.hostSlab(0, Options{}).bytes; limit > 0 && least > limit {
+	if least := w.LeastHostBytes(); limit > 0 && least > limit {
 		return &HostLimitError{Limit: limit, Needed: least, State: w.static.hostState.bytes, Unplanned: true}
 	}
 	return nil

@@ -185,10 +185,14 @@ func reference(t testing.TB, steps int) outcome {
 }
 
 // Invariants 2 and 3: every strategy at every limit gives store-all's bits, at exactly the predicted peak.
-func TestPlansGiveTheBitsOfStoreAllAtThePredictedPeak(t *testing.T) { everyPlan(t, testModel(t)) }
+func TestPlansGiveTheBitsOfStoreAllAtThePredictedPeak(t *testing.T) {
+	t.Parallel()
+	everyPlan(t, testModel(t))
+}
 
 // The same of a transformer, whose input is tokens and each of whose tokens has a label.
 func TestPlansOfTransformersGiveTheBitsOfStoreAll(t *testing.T) {
+	t.Parallel()
 	m, err := models.GPT2("gpt2", models.Language{
 		Batch: 2, Length: 20, Vocabulary: 30, Positions: 24, Width: 32, Heads: 4, Blocks: 4, Dropout: 0.1,
 	})
@@ -250,6 +254,7 @@ func everyPlan(t *testing.T, m *models.Model) {
 
 // Invariant 3 for sequences that no strategy makes: redundant forwards, checkpoints in odd places.
 func TestRandomSequencesGiveTheBitsOfStoreAll(t *testing.T) {
+	t.Parallel()
 	const steps, cases = 2, 40
 	want := reference(t, steps)
 	rnd := rand.New(rand.NewPCG(11, 12))
@@ -323,6 +328,7 @@ func randomSequence(r *rand.Rand, n int) schedule.Sequence {
 
 // Invariant 4: delays change nothing.
 func TestChaosChangesNoBit(t *testing.T) {
+	t.Parallel()
 	const steps = 3
 	want := reference(t, steps)
 	for seed := uint64(1); seed <= 4; seed++ {
@@ -336,6 +342,7 @@ func TestChaosChangesNoBit(t *testing.T) {
 
 // Invariant 1.
 func TestStepsAllocateNothing(t *testing.T) {
+	// Serial: it counts allocations.
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	e := r.executor(t, r.checkpointAll(), Options{Seed: 7, Timed: true})
 	fillBatch(t, e, 1)
@@ -352,6 +359,7 @@ func TestStepsAllocateNothing(t *testing.T) {
 }
 
 func TestAuditFindsAWriteThatNoBlockOwns(t *testing.T) {
+	t.Parallel()
 	v := &planted{at: -1}
 	r := newRig(t, testModel(t), host.Config{}, func(l kernels.Library) kernels.Library { v.Library = l; return v })
 	v.dev = r.dev
@@ -392,6 +400,7 @@ func (p *planted) Prepare(c kernels.Call, o kernels.Operands) (runtime.Launch, e
 
 // The audit above can only be trusted if repeating BatchNorm's side effect would be seen.
 func TestStatisticsThatMoveTwiceAreSeen(t *testing.T) {
+	t.Parallel()
 	want := reference(t, 1)
 	r := newRig(t, testModel(t), host.Config{}, func(l kernels.Library) kernels.Library { return everyTime{l} })
 	got := train(t, r.executor(t, r.checkpointAll(), Options{Seed: 7}), 1)
@@ -409,6 +418,7 @@ func (l everyTime) Prepare(c kernels.Call, o kernels.Operands) (runtime.Launch, 
 }
 
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	seq := r.StoreAll()
 	for _, c := range []struct {
@@ -439,6 +449,7 @@ func mustExtent(t *testing.T, r rig, seq schedule.Sequence) int64 {
 
 // Predict must neither depend on the batch's neighbours in training mode nor change anything.
 func TestPredictLeavesTrainingAlone(t *testing.T) {
+	t.Parallel()
 	want := reference(t, 2)
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	e := r.executor(t, r.checkpointAll(), Options{Seed: 7})
@@ -468,6 +479,7 @@ func TestPredictLeavesTrainingAlone(t *testing.T) {
 }
 
 func TestProfileMeasuresEveryOp(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	steps := 0
 	open := func() (Target, error) { return openRig(t, testModel(t), host.Config{}, nil).on, nil }
@@ -493,6 +505,7 @@ func TestProfileMeasuresEveryOp(t *testing.T) {
 
 // A batch that is not finite must leave no trace in the weights, and the layer where it began must be found.
 func TestABadBatchIsSkippedAndNamed(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	e := r.executor(t, r.checkpointAll(), Options{Seed: 7, MaxNorm: 5})
 	before := train(t, e, 2)

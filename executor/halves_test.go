@@ -9,6 +9,7 @@ import (
 
 // The halves of a backward are measured when asked for, with other memory than the whole one.
 func TestProfileMeasuresHalves(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	steps := 0
 	open := func() (Target, error) { return openRig(t, testModel(t), host.Config{}, nil).on, nil }
@@ -36,6 +37,7 @@ func TestProfileMeasuresHalves(t *testing.T) {
 
 // Backwards in halves train to the same bits.
 func TestHalvesTrainAlike(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	want := train(t, r.executor(t, r.checkpointAll(), Options{Seed: 7}), 3)
 	r = newRig(t, testModel(t), host.Config{}, nil)
@@ -48,6 +50,7 @@ func TestHalvesTrainAlike(t *testing.T) {
 
 // The event between the halves stands behind the calls of the first and before those of the second.
 func TestMiddleOfABackward(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	r.Workload = r.halved()
 	e := r.executor(t, r.StoreAll(), Options{Seed: 7, Timed: true, halves: true})

@@ -15,6 +15,7 @@ import (
 // What the arena holds at the peak adds up to the peak, to the byte: of plans that recompute, that move, of joins, and of models
 // whose state lives in host memory. Every piece says what it is, of a layer that there is.
 func TestWhatIsHeldAtThePeakIsThePeak(t *testing.T) {
+	t.Parallel()
 	checked, moved := 0, 0
 	roles := map[Role]int{}
 	for _, mode := range []Offloading{OffloadNothing, OffloadOptimizer, OffloadWeights} {

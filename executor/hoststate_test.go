@@ -57,6 +57,7 @@ func missing(want, got outcome) string {
 // Invariants 2 to 4 with state on the host: the bits of the run that keeps everything in the arena, at the predicted peak,
 // along sequences with and without transfers, whatever the streams do.
 func TestOffloadedStateChangesNoBit(t *testing.T) {
+	t.Parallel()
 	const steps = 2
 	rnd := rand.New(rand.NewPCG(41, 42))
 	ran := 0
@@ -131,6 +132,7 @@ func (r rig) sequence(t testing.TB, rnd *rand.Rand, k int) randomCase {
 
 // A limit that is too small with the state in the arena is enough without it, on networks as they are used.
 func TestOffloadedStateFitsWhereItDidNot(t *testing.T) {
+	t.Parallel()
 	const steps = 2
 	zoo := []string{"resnet20", "densenet121"}
 	if testing.Short() {
@@ -186,6 +188,7 @@ func smallestLimit(t testing.TB, w *Workload, s strategy.Strategy) int64 {
 // Invariant 4: no wait for state may be missing. Without any single one of them the order check fails, or an op could start
 // before what it needs is there.
 func TestEveryWaitForStateIsNeeded(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []Offloading{OffloadOptimizer, OffloadWeights} {
 		r := offloaded(t, testModel(t), host.Config{}, adam, mode)
 		e := r.executor(t, r.checkpointAll(), Options{Seed: 7})
@@ -212,6 +215,7 @@ func TestEveryWaitForStateIsNeeded(t *testing.T) {
 
 // Invariant 1.
 func TestStepsWithOffloadedStateAllocateNothing(t *testing.T) {
+	// Serial: it counts allocations.
 	for _, mode := range []Offloading{OffloadOptimizer, OffloadWeights} {
 		r := offloaded(t, testModel(t), host.Config{}, adam, mode)
 		e := r.executor(t, r.checkpointAll(), Options{Seed: 7, Timed: true})
@@ -231,6 +235,7 @@ func TestStepsWithOffloadedStateAllocateNothing(t *testing.T) {
 
 // The page-locked memory of the state counts, and too little of it is refused with what would do.
 func TestHostLimitCountsOffloadedState(t *testing.T) {
+	t.Parallel()
 	r := offloaded(t, testModel(t), host.Config{}, adam, OffloadWeights)
 	opt := Options{Limit: testMemory, HostLimit: 1}
 	var refused *HostLimitError
@@ -257,6 +262,7 @@ func TestHostLimitCountsOffloadedState(t *testing.T) {
 }
 
 func TestOffloadingRefusals(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	w, err := Compile(r.Model, r.on.Library, kernels.SGD{})
 	must(t, err)
@@ -279,6 +285,7 @@ func TestOffloadingRefusals(t *testing.T) {
 
 // Clipping needs all gradients before the first update: the state alone can be away.
 func TestClippingWithOffloadedOptimizer(t *testing.T) {
+	t.Parallel()
 	var got [2]outcome
 	for i, mode := range []Offloading{OffloadNothing, OffloadOptimizer} {
 		r := offloaded(t, testModel(t), host.Config{}, adam, mode)
@@ -295,6 +302,7 @@ func TestClippingWithOffloadedOptimizer(t *testing.T) {
 
 // A batch that is not finite leaves no trace in weights and state, wherever they live, and its layer is found.
 func TestABadBatchWithOffloadedState(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []Offloading{OffloadOptimizer, OffloadWeights} {
 		r := offloaded(t, testModel(t), host.Config{}, adam, mode)
 		e := r.executor(t, r.checkpointAll(), Options{Seed: 7})
@@ -322,6 +330,7 @@ func TestABadBatchWithOffloadedState(t *testing.T) {
 
 // The first layer that is not finite is found by its own weights, from wherever they live.
 func TestABadWeightIsFoundWhereItLives(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []Offloading{OffloadNothing, OffloadWeights} {
 		e := offloaded(t, testModel(t), host.Config{}, momentum, mode).storeAll(t)
 		train(t, e, 1)
@@ -340,6 +349,7 @@ func TestABadWeightIsFoundWhereItLives(t *testing.T) {
 
 // Evaluation brings the weights too.
 func TestPredictWithOffloadedWeights(t *testing.T) {
+	t.Parallel()
 	var logits [2][]float32
 	var norms [2]float64
 	for i, mode := range []Offloading{OffloadNothing, OffloadWeights} {
@@ -363,6 +373,7 @@ func TestPredictWithOffloadedWeights(t *testing.T) {
 
 // What a step is said to move is what its script copies.
 func TestStateCostCountsTheCopies(t *testing.T) {
+	t.Parallel()
 	for _, opt := range []kernels.Update{momentum, adam} {
 		for _, mode := range []Offloading{OffloadOptimizer, OffloadWeights} {
 			r := offloaded(t, testModel(t), host.Config{}, opt, mode)
@@ -395,6 +406,7 @@ func TestStateCostCountsTheCopies(t *testing.T) {
 
 // Layers that share weights, twins or tied: their optimizer's state can be away, their weights cannot.
 func TestOffloadedStateOfSharedWeights(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"siamese", "gpt2-2-16-tied"} {
 		m, err := models.New(name, models.Config{Batch: 2, Image: 16, Classes: 2})
 		must(t, err)
@@ -426,6 +438,7 @@ func offloadedStateOfShared(t *testing.T, m *models.Model) {
 
 // Whatever the sequence, each op finds its layer's weights in its slot, where they could arrive while another layer computed.
 func TestVisitsBringEveryLayerInTime(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(51, 52))
 	arrivals, ops := 0, 0
 	for range 300 {

@@ -60,6 +60,7 @@ func crossModal(t testing.TB) *models.Model {
 // Invariants 2 and 3 for branches that meet: plans of every strategy for joins at every limit, and random sequences, with
 // delays, leave the bits of store-all at exactly the predicted peak.
 func TestJoinsGiveTheBitsOfStoreAllAtThePredictedPeak(t *testing.T) {
+	t.Parallel()
 	ran, recomputed := 0, 0
 	for name, build := range map[string]func(testing.TB) *models.Model{"siamese": siameseModel, "cross": crossModal} {
 		probe := newRig(t, build(t), host.Config{}, nil)
@@ -148,6 +149,7 @@ func randomJoinSequence(rng *rand.Rand, c *chain.Chain) (seq schedule.Sequence) 
 // The gradient of shared weights is the sum of what the same network gives whose branches have weights of their own, when
 // these are equal.
 func TestSharedWeightsSumTheirGradients(t *testing.T) {
+	t.Parallel()
 	branch := func(b *models.Builder, prefix string) {
 		b.Layer("conv", prefix+"conv", func(g *models.Graph, x models.Value) models.Value {
 			return g.ReLU("relu", g.Conv("conv", x, 8, 3, 1))
@@ -221,6 +223,7 @@ func values(t testing.TB, e *Executor, name, role string) []float32 {
 
 // Along the gradient of all weights the loss of a join rises by the gradient's norm.
 func TestJoinsDescendAlongTheirGradient(t *testing.T) {
+	t.Parallel()
 	for name, m := range map[string]*models.Model{"siamese": siameseModel(t), "cross": crossModal(t)} {
 		r := newRig(t, m, host.Config{}, nil)
 		e := r.executor(t, r.StoreAll(), Options{Seed: 7})
@@ -260,6 +263,7 @@ func TestJoinsDescendAlongTheirGradient(t *testing.T) {
 
 // Evaluation, the search for what is not finite, and steps without allocations work on joins as on chains.
 func TestJoinsPredict(t *testing.T) {
+	// Serial: it counts allocations.
 	m := crossModal(t)
 	r := newRig(t, m, host.Config{}, nil)
 	e := r.executor(t, r.checkpointAll(), Options{Seed: 7})
@@ -293,6 +297,7 @@ func TestJoinsPredict(t *testing.T) {
 }
 
 func TestJoinsRefuse(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, crossModal(t), host.Config{}, nil)
 	rotor, err := planner.Lookup("rotor")
 	must(t, err)

@@ -14,6 +14,7 @@ import (
 // Invariant 2 on real models: the layout of a plan stays within 0.1 % of the live peak, so that a limit can be
 // used to the last byte.
 func TestLayoutsOfRealModelsReachTheirPeaks(t *testing.T) {
+	t.Parallel()
 	checked := 0
 	for _, name := range []string{"resnet56", "resnet50", "densenet121", "resnet110"} {
 		m, err := models.New(name, models.Config{Batch: 8, Image: 32, Classes: 10})

@@ -21,6 +21,7 @@ import (
 // Windows lie behind what runs beside them where there is room, within the memory in any case, at addresses that kernels take, and in the host
 // memory that is left, or as few bytes of it as ever.
 func TestWindowsAreWhereThereIsRoom(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		extent := rapid.Int64Range(4*kernels.Alignment, 1<<30).Draw(t, "extent")
 		limit := extent + rapid.OneOf(rapid.Int64Range(0, 4*kernels.Alignment), rapid.Int64Range(0, 1<<28)).Draw(t, "room")
@@ -42,6 +43,7 @@ func TestWindowsAreWhereThereIsRoom(t *testing.T) {
 // On a link with a stated bandwidth that is what is measured, in both directions, also together: the host device's link
 // is duplex.
 func TestTheLinkIsMeasuredAsStated(t *testing.T) {
+	t.Parallel()
 	const stated = 200e6
 	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: stated}, nil)
 	e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: windows{probeBytes, 2 * probeBytes}})
@@ -95,6 +97,7 @@ func newWatched(t *testing.T, copies func(direction int, dst, src runtime.Span))
 // Copies go through all of their windows, on both sides, and a direction's are its own: none is of bytes of which one was before the windows
 // are through, whether copies are measured alone or beside a step.
 func TestCopiesGoThroughTheirWindows(t *testing.T) {
+	t.Parallel()
 	const copies = 12
 	var seen [2][2][]runtime.Span // by direction: dst, src
 	stop := make(chan struct{})
@@ -138,6 +141,7 @@ func TestCopiesGoThroughTheirWindows(t *testing.T) {
 
 // All of the windows has been written to before the first copy: every page of the host's, and all of the device's, by its own kernels.
 func TestWindowsAreWrittenBeforeTheyAreRead(t *testing.T) {
+	t.Parallel()
 	const before = 0xbf // a float32 of four of them is negative: what kernels write is 0
 	var r rig
 	var m *prober
@@ -180,6 +184,7 @@ func TestWindowsAreWrittenBeforeTheyAreRead(t *testing.T) {
 // A link on which nothing arrives is given up, when it has taken too long or when the measurement is no longer wanted, and the device
 // can be closed.
 func TestLinksThatAreTooSlow(t *testing.T) {
+	t.Parallel()
 	for _, stop := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: 1e6, Until: ctx}, nil)
@@ -207,6 +212,7 @@ func TestLinksThatAreTooSlow(t *testing.T) {
 
 // A slow link is measured with as few bytes as it takes.
 func TestSlowLinksAreMeasuredWithFewBytes(t *testing.T) {
+	t.Parallel()
 	const stated = 64 << 10 // bytes/s: a whole buffer takes a minute
 	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: stated}, nil)
 	e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: windows{probeBytes, 2 * probeBytes}})
@@ -225,6 +231,7 @@ func TestSlowLinksAreMeasuredWithFewBytes(t *testing.T) {
 
 // Another link changes nothing else of a chain, not even fields of the profile that are unknown here.
 func TestWithLink(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Bandwidth: 5, Extra: map[string]json.RawMessage{
 		LinkField: json.RawMessage(`{"to_host_bytes_per_s":7,"lanes":16}`), "other": json.RawMessage(`1`),
 	}}
@@ -251,6 +258,7 @@ func TestWithLink(t *testing.T) {
 // A link counts as duplex by default where both directions together move half as much again as one alone, and plans may then count
 // on what the slower one moves beside the other.
 func TestLinksAreDuplexAsMeasured(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		profile string
 		want    schedule.Link
@@ -283,6 +291,7 @@ func (chooser) ExportChoices() (json.RawMessage, error) { return nil, nil }
 
 // A profile keeps what a library chose while it was measured.
 func TestAProfileKeepsTheChoices(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, func(l kernels.Library) kernels.Library { return chooser{l} })
 	open := func() (Target, error) {
 		fresh := openRig(t, testModel(t), host.Config{}, func(l kernels.Library) kernels.Library { return chooser{l} })

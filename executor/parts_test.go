@@ -12,6 +12,7 @@ import (
 
 // The order check misses a wait of any kind of part of a step, from one part to the next, too.
 func TestWaitsOfPartsAreNeeded(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(33, 34))
 	var missed, kept [3]int
 	for range 8 {
@@ -46,6 +47,7 @@ func TestWaitsOfPartsAreNeeded(t *testing.T) {
 
 // Invariant 1.
 func TestStepsInPartsAllocateNothing(t *testing.T) {
+	// Serial: it counts allocations.
 	r := newRig(t, testModel(t), host.Config{}, models.Accumulation)
 	e := r.executor(t, r.StoreAll(), Options{Seed: 7, Timed: true, Parts: 3})
 	allocs := testing.AllocsPerRun(20, func() {

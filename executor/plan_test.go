@@ -12,6 +12,7 @@ import (
 
 // A strategy whose layouts always stick out is asked again for less and less: a few dozen times, not once for every byte.
 func TestDraftsAskAFewTimes(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	limit := mustExtent(t, r, r.StoreAll()) - 1
 	const smallest = 1

@@ -88,6 +88,7 @@ func trainBeside(t testing.TB, e *Executor, steps int) (o outcome) {
 // Invariants 1 to 3 of batches that are staged: the bits of the values that the palette has, whatever the streams do, with
 // branches, transfers and offloaded state; the peak is that of the plan with the staged bytes on top.
 func TestStagedBatchesChangeNoBit(t *testing.T) {
+	t.Parallel()
 	const steps = 5
 	cases := 0
 	for name, make := range map[string]func(testing.TB) *models.Model{"chain": testModel, "branches": crossModal} {
@@ -104,7 +105,7 @@ func TestStagedBatchesChangeNoBit(t *testing.T) {
 			} {
 				plain := offloaded(t, make(t), host.Config{}, adam, mode)
 				seq := seqs(plain)
-				if seq == nil {
+				if seq == nil || testing.Short() && name == "branches" && mode != OffloadWeights {
 					continue
 				}
 				opt := Options{Seed: 7, Audit: true, Sim: Sim{Limits: schedule.Limits{Link: schedule.Link{Bandwidth: 1e9}}}}
@@ -125,7 +126,7 @@ func TestStagedBatchesChangeNoBit(t *testing.T) {
 			}
 		}
 	}
-	if cases != 2*3*5 {
+	if cases != 2*3*5 && !testing.Short() || cases < 2*3*3 {
 		t.Errorf("ran %d cases", cases)
 	}
 }
@@ -154,6 +155,7 @@ func (g gatedLaunch) Run() error {
 // The next batch is on the device while the step before it still computes: it waits for nothing that the step does behind taking
 // its own batch.
 func TestTheNextBatchIsOnTheDeviceBesideAStep(t *testing.T) {
+	t.Parallel()
 	gate := make(chan struct{})
 	r := newRig(t, plainModel(t), host.Config{}, func(l kernels.Library) kernels.Library { return gated{l, &gate} }).withStage()
 	e := r.executor(t, r.StoreAll(), Options{})
@@ -181,6 +183,7 @@ func TestTheNextBatchIsOnTheDeviceBesideAStep(t *testing.T) {
 
 // Without any one of the waits of staging the order check fails.
 func TestEveryWaitOfStagingIsNeeded(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, crossModal(t), host.Config{}, nil).withStage()
 	e := r.executor(t, r.checkpointAll(), Options{})
 	missed := 0
@@ -205,6 +208,7 @@ func TestEveryWaitOfStagingIsNeeded(t *testing.T) {
 
 // Invariant 1.
 func TestStepsOnStagedBatchesAllocateNothing(t *testing.T) {
+	// Serial: it counts allocations.
 	r := newRig(t, testModel(t), host.Config{}, nil).withStage()
 	e := r.executor(t, r.StoreAll(), Options{Seed: 7, Timed: true})
 	fillBytes(t, e, 1)
@@ -224,6 +228,7 @@ func TestStepsOnStagedBatchesAllocateNothing(t *testing.T) {
 
 // A copy of a batch that fails fails the step that it is for, and leaves the one beside it as it is.
 func TestABatchThatCannotBeStagedFailsItsStep(t *testing.T) {
+	t.Parallel()
 	var armed atomic.Bool
 	broken := errors.New("broken link")
 	config := host.Config{Memory: testMemory, HostMemory: testMemory, Fault: func(op string) error {
@@ -258,6 +263,7 @@ func TestABatchThatCannotBeStagedFailsItsStep(t *testing.T) {
 
 // What is not finite is found in the batch of the step, though the next one is staged; the step after takes that one.
 func TestWhatIsNotFiniteIsFoundBesideAStagedBatch(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	palette := testPalette()
 	palette[255] = float32(math.Inf(1))
@@ -292,6 +298,7 @@ func TestWhatIsNotFiniteIsFoundBesideAStagedBatch(t *testing.T) {
 
 // The staged batch is among what the arena holds at the peak.
 func TestTheStagedBatchIsHeld(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil).withStage()
 	_, all, err := r.AtPeak(r.StoreAll(), schedule.NoLimit, Sim{})
 	must(t, err)
@@ -310,6 +317,7 @@ func TestTheStagedBatchIsHeld(t *testing.T) {
 }
 
 func TestPalettesOfOtherModelsAreBugs(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	defer func() {
 		if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "BUG: a palette of 256 values") {

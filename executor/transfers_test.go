@@ -88,6 +88,7 @@ func randomTransfers(t testing.TB, r *rand.Rand, w *Workload) randomCase {
 // Invariants 2 to 4 with transfers: the bits of store-all, at the peak of the simulation, in an arena that ends with the
 // layout, whatever the streams do.
 func TestRandomTransfersGiveTheBitsOfStoreAllAtTheSimulatedPeak(t *testing.T) {
+	t.Parallel()
 	const steps = 2
 	cases := 100
 	if testing.Short() {
@@ -144,6 +145,7 @@ func (s *script) check() error { return ordered(slices.Repeat(s.list, 2), s.even
 // The order check must miss every wait that memory needs, and no wait may be without a reason: what is not for memory is
 // the rule that a transfer follows the compute ops before it.
 func TestEveryWaitIsNeeded(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(31, 32))
 	missed, rules := 0, 0
 	for range 25 {
@@ -197,6 +199,7 @@ func (e *Executor) isRule(c command) bool {
 
 // Timed steps say when every op ran, and the rules show in that; the link's speed shows in what the steps take.
 func TestIntervalsKeepTheRules(t *testing.T) {
+	t.Parallel()
 	const bandwidth = 50e6
 	for _, duplex := range []bool{false, true} {
 		r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: bandwidth}, nil)
@@ -248,6 +251,7 @@ func TestIntervalsKeepTheRules(t *testing.T) {
 
 // Invariant 1 with transfers.
 func TestStepsWithTransfersAllocateNothing(t *testing.T) {
+	// Serial: it counts allocations.
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	sim := Sim{Limits: schedule.Limits{Link: schedule.Link{Bandwidth: 1e9, Duplex: true}}}
 	e := r.executor(t, withTransfer(r.StoreAll()), Options{Seed: 7, Timed: true, Sim: sim})
@@ -265,6 +269,7 @@ func TestStepsWithTransfersAllocateNothing(t *testing.T) {
 }
 
 func TestHostLimitIsExact(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	seq := withTransfer(r.StoreAll())
 	opt := Options{Limit: testMemory, HostLimit: 1, Sim: Sim{Limits: schedule.Limits{Link: schedule.Link{Bandwidth: 1e9}}}}
@@ -289,6 +294,7 @@ func TestHostLimitIsExact(t *testing.T) {
 
 // The host slab is used again: two activations that are away at different times share it.
 func TestHostCopiesShareMemory(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	c := costs(r.Chain())
 	sim := Sim{c, schedule.Limits{Link: schedule.Link{Bandwidth: 1e9}}}
@@ -310,6 +316,7 @@ func TestHostCopiesShareMemory(t *testing.T) {
 
 // A prefetch whose copy is replaced before it starts has no memory that anybody counts.
 func TestAnUnusedPrefetchIsRefused(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	seq, err := schedule.Parse("Fall1 Fck2 O3 O1 P3 Fall2 Fall3 Fall4 Fall5 Fall6 Fall7 Fall8 Fall9 Fall10 B10 B9 B8 B7 B6 B5 B4 B3 B2 P1 B1")
 	must(t, err)
@@ -325,6 +332,7 @@ func TestAnUnusedPrefetchIsRefused(t *testing.T) {
 }
 
 func TestSimulationsOfOtherChainsAreRefused(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	c := r.Chain()
 	c.Layers = c.Layers[1:]

@@ -29,6 +29,7 @@ func plainModel(t testing.TB) *models.Model {
 // A step whose gradients are not finite is no update, as PyTorch's GradScaler has it: what follows has the weights and states of a
 // run without it, of which Adam's depend on the number of updates.
 func TestASkippedStepIsNoUpdate(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []Offloading{OffloadNothing, OffloadOptimizer} {
 		run := func(steps ...uint64) *Executor {
 			e := offloaded(t, plainModel(t), host.Config{}, adam, mode).storeAll(t)
@@ -77,6 +78,7 @@ func kept(t testing.TB, e *Executor) map[string][]float32 {
 // Layers whose weights were updated more or less often, by stages of another plan, have bias corrections of their own: of equal
 // moments the update of number t is lr·(1-β1)/(1-β1^t) / √((1-β2)/(1-β2^t)), wherever the state lives.
 func TestLayersCountTheirUpdates(t *testing.T) {
+	t.Parallel()
 	earlier := []int64{0, 1, 7, 3, 0} // the loss has no weights
 	for _, mode := range []Offloading{OffloadNothing, OffloadOptimizer, OffloadWeights} {
 		r := offloaded(t, plainModel(t), host.Config{}, adam, mode)

@@ -41,6 +41,7 @@ func smallest(t testing.TB, w *Workload, lib kernels.Library, halves bool) int64
 // Exercises contain every op of every layer, whatever the limit, which they keep; where all fits they are store-all and
 // checkpoint-all.
 func TestExercisesCoverTheChain(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	whole, err := r.Exercises(r.on.Library, testMemory, false)
 	must(t, err)
@@ -81,6 +82,7 @@ func TestExercisesCoverTheChain(t *testing.T) {
 // A profile in the smallest arena, in which the model cannot be trained without recomputation, measures every field that one
 // in a large arena measures, and no device gives it a byte more.
 func TestAProfileKeepsItsLimit(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	for _, halves := range []bool{false, true} {
 		limit := smallest(t, r.Workload, r.on.Library, halves)
@@ -118,6 +120,7 @@ func TestAProfileKeepsItsLimit(t *testing.T) {
 
 // Windows of every kind of activation have heads: packed ones of models with skips, flat ones, one pixel, one channel.
 func TestWindowsOfTheZoo(t *testing.T) {
+	t.Parallel()
 	steps := 0
 	for _, name := range []string{"unet", "densenet121", "vgg16", "inception_v3", "resnet20", "mlp", "tiny", "amoebanet", "siamese"} {
 		c := models.Config{Batch: 4, Image: 32, Classes: 7}

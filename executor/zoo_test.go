@@ -16,6 +16,7 @@ import (
 // Plans of every strategy with transfers, and plans of rotor with transfers at random places, on networks as they are
 // used: the bits of store-all, at the predicted peak, with delays.
 func TestTransfersOfRealModels(t *testing.T) {
+	t.Parallel()
 	ran, moved := 0, 0
 	zoo := []zooModel{{"resnet20", []int64{65, 85}}, {"densenet121", []int64{65}}, {"unet-1-4", []int64{65, 85}}, {"amoebanet-3-8", []int64{85}}}
 	if testing.Short() {
@@ -98,6 +99,7 @@ func zooCases(t *testing.T, w *Workload, percents []int64, seed uint64) (cases [
 // A model whose weights outweigh its activations, of blocks with branches: the bits of store-all under a plan that
 // recomputes and one that offloads, each within its limit at the predicted peak.
 func TestWideModel(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("24 million parameters")
 	}

@@ -10,6 +10,7 @@ import (
 
 // TestBFloat16: bit patterns worked out by hand. The fraction of 1 ends with bit 16, so 0x8000 is half a unit.
 func TestBFloat16(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		in   uint32
 		want uint16
@@ -48,6 +49,7 @@ func TestBFloat16(t *testing.T) {
 
 // TestBFloat16Values: every bfloat16 is itself again, and every float32 goes to the nearest as math/big rounds it.
 func TestBFloat16Values(t *testing.T) {
+	t.Parallel()
 	for b := range uint32(1 << 16) {
 		v := FromBFloat16(uint16(b))
 		switch got := ToBFloat16(v); {
@@ -79,6 +81,7 @@ func TestBFloat16Values(t *testing.T) {
 
 // TestTypes: an output has the type of its inputs, which must agree; only the loss leaves it, and Cast.
 func TestTypes(t *testing.T) {
+	t.Parallel()
 	image, other := F32(2, 4, 4, 6), F32(2, 4, 4, 6).As(BFloat16)
 	for _, op := range everyOp {
 		in := inputsOf(op, BFloat16)
@@ -132,6 +135,7 @@ func TestTypes(t *testing.T) {
 
 // TestSizes: in bfloat16 a call's activations and their gradients have half the bytes; nothing else changes.
 func TestSizes(t *testing.T) {
+	t.Parallel()
 	halved, kept := 0, 0
 	for _, op := range everyOp {
 		switch op.(type) {

@@ -98,6 +98,7 @@ func spanOf(o *Operands, op Operand) *runtime.Span {
 
 // TestUses: each pass reads and writes what the contract says.
 func TestUses(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		call Call
 		want string
@@ -152,6 +153,7 @@ func TestUses(t *testing.T) {
 // TestOperandsCheck: for every call, each listed operand that is spoiled is refused by its name, and each that is
 // not listed is ignored.
 func TestOperandsCheck(t *testing.T) {
+	t.Parallel()
 	spoils := map[string]func(*runtime.Span){
 		"bytes":    func(s *runtime.Span) { s.Bytes-- },
 		"multiple": func(s *runtime.Span) { s.Offset += 4 },
@@ -182,6 +184,7 @@ func TestOperandsCheck(t *testing.T) {
 // TestOverlaps: an output on an input is accepted exactly where the op declares it, on that input's very bytes; what is
 // accumulated shares with nothing.
 func TestOverlaps(t *testing.T) {
+	t.Parallel()
 	pairs, allowed := 0, 0
 	for _, c := range everyCall() {
 		uses := c.Uses(place(c, 64), 64)
@@ -216,6 +219,7 @@ func TestOverlaps(t *testing.T) {
 
 // TestBadCalls: calls that no library can run are refused by field.
 func TestBadCalls(t *testing.T) {
+	t.Parallel()
 	conv, norm := everyOp[0], everyOp[2]
 	for _, c := range []struct {
 		call  Call
@@ -239,6 +243,7 @@ func TestBadCalls(t *testing.T) {
 
 // TestBadUpdatesAtOnce: parameters that are updated at once are apart, and have the same scalars.
 func TestBadUpdatesAtOnce(t *testing.T) {
+	t.Parallel()
 	span := func(i int) runtime.Span { return runtime.Span{Offset: int64(i) * 64, Bytes: 64} }
 	one := UpdateOperands{Elements: 16, Param: span(0), Grad: span(1), Scalars: span(2)}
 	other, same, apart := one, one, one
@@ -262,6 +267,7 @@ func TestBadUpdatesAtOnce(t *testing.T) {
 
 // TestBadUpdates: rules and operands that cannot be are refused by field.
 func TestBadUpdates(t *testing.T) {
+	t.Parallel()
 	nan := float32(math.NaN())
 	good := func(states int) UpdateOperands {
 		span := func(i int) runtime.Span { return runtime.Span{Offset: int64(i) * 64, Bytes: 64} }

@@ -16,6 +16,14 @@ func (e *TypeError) Error() string { return fmt.Sprintf("%v: it needs %s", ErrTy
 // Unwrap returns ErrType.
 func (*TypeError) Unwrap() error { return ErrType }
 
+// ErrNoKernel is returned by a library for an op or an update that it has no kernel of.
+var ErrNoKernel = errors.New("there is no kernel of it")
+
+// NoKernel returns an ErrNoKernel that says which folder lacks the kernel and what to do.
+func NoKernel(folder string) error {
+	return fmt.Errorf("%w in %s: add one as docs/adding.md says, or choose a device of another kind", ErrNoKernel, folder)
+}
+
 // OpError says that an op cannot be applied: a bad attribute or inputs that do not fit.
 type OpError struct {
 	Kind   string // the op

@@ -21,6 +21,7 @@ func labels(n int) Desc { return Desc{Shape: Shape{n}, DType: Int32} }
 
 // TestShapes: outputs as PyTorch's documentation gives them (its layouts are channels first; extents are the same).
 func TestShapes(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		op   Op
 		in   []Desc
@@ -76,6 +77,7 @@ func TestShapes(t *testing.T) {
 
 // TestInferDoesNotShare: the output's shape is the caller's to change.
 func TestInferDoesNotShare(t *testing.T) {
+	t.Parallel()
 	for _, op := range []Op{ReLU{}, BatchNorm{}, Dropout{}, Concat{}, Pack{}, Slice{H: 1, W: 1, C: 3}, LayerNorm{}, GELU{}} {
 		in := shapes(Shape{2, 3})
 		y, err := op.Infer(in)
@@ -213,6 +215,7 @@ func badOps() []badOp {
 
 // TestBadOps: what cannot be inferred is an *OpError that names the op and the field.
 func TestBadOps(t *testing.T) {
+	t.Parallel()
 	for _, c := range badOps() {
 		_, err := c.op.Infer(c.in)
 		var e *OpError

@@ -8,6 +8,7 @@ import (
 )
 
 func TestBadLookupsAreRefused(t *testing.T) {
+	t.Parallel()
 	good := Lookup{Elements: 12, Channels: 3}
 	o := LookupOperands{
 		X: runtime.Span{Bytes: 12}, Table: runtime.Span{Offset: 64, Bytes: good.TableBytes()},

@@ -9,6 +9,7 @@ import (
 )
 
 func TestBadMomentsAreRefused(t *testing.T) {
+	t.Parallel()
 	good := Moments{Batches: 2, Rows: 8, Channels: 3}
 	o := MomentsOperands{
 		Moments: runtime.Span{Bytes: good.Bytes()},
@@ -36,6 +37,7 @@ func TestBadMomentsAreRefused(t *testing.T) {
 
 // Adding NoMoment leaves every number's bits.
 func TestNoMomentIsNeutral(t *testing.T) {
+	t.Parallel()
 	for _, v := range []float32{0, NoMoment, 1, -1e-40, float32(math.Inf(1))} {
 		if got := v + NoMoment; math.Float32bits(got) != math.Float32bits(v) {
 			t.Errorf("%v + NoMoment is %v", v, got)

@@ -9,6 +9,7 @@ import (
 
 // TestPhilox: the known answers of Random123 (kat_vectors, philox4x32 with 10 rounds).
 func TestPhilox(t *testing.T) {
+	t.Parallel()
 	ones := uint32(math.MaxUint32)
 	for _, c := range []struct {
 		counter [4]uint32
@@ -30,6 +31,7 @@ func TestPhilox(t *testing.T) {
 
 // TestDropoutWords: an element's word is its place among the four words of its counter.
 func TestDropoutWords(t *testing.T) {
+	t.Parallel()
 	s := NewDropoutStream(Scalars{Seed: 1, Step: 2, Microbatch: 3}, 4)
 	for e := range uint64(12) {
 		counter := [4]uint32{uint32(e / 4), 0, uint32(s.High), uint32(s.High >> 32)}
@@ -42,6 +44,7 @@ func TestDropoutWords(t *testing.T) {
 
 // TestThreshold: P of all words lie below the threshold.
 func TestThreshold(t *testing.T) {
+	t.Parallel()
 	for p, want := range map[float32]uint32{0: 0, 0.5: 1 << 31, 0.25: 1 << 30, math.Nextafter32(1, 0): math.MaxUint32 - 255} {
 		if got := (Dropout{P: p}).Threshold(); got != want {
 			t.Errorf("threshold of %v is %d, want %d", p, got, want)
@@ -51,6 +54,7 @@ func TestThreshold(t *testing.T) {
 
 // TestScalars: what Put writes Get reads, whatever the values.
 func TestScalars(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		want := Scalars{
 			Seed: rapid.Uint64().Draw(t, "seed"), Step: rapid.Uint64().Draw(t, "step"), Microbatch: rapid.Uint64().Draw(t, "microbatch"),

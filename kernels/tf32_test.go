@@ -10,6 +10,7 @@ import (
 
 // TestTF32: bit patterns worked out by hand. The fraction of 10 bits ends with bit 13, so 0x1000 is half a unit.
 func TestTF32(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		in, want uint32
 		what     string
@@ -45,6 +46,7 @@ func TestTF32(t *testing.T) {
 
 // TestTF32Values: every float32 goes to the nearest of 11 bits as math/big rounds it, ties away from zero, and stays there.
 func TestTF32Values(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	normal := 0
 	for i := range 200_000 {
@@ -70,6 +72,7 @@ func TestTF32Values(t *testing.T) {
 // TestInTF32: ops with products change, and all their sizes stay; others are what they were. TF32 is for float32, and no
 // tensor is of this type.
 func TestInTF32(t *testing.T) {
+	t.Parallel()
 	changed := 0
 	for _, op := range everyOp {
 		round := InTF32(op)

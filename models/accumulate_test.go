@@ -33,6 +33,7 @@ func (h *halved) microbatch(t testing.TB, r *rand.Rand) {
 // Two microbatches accumulated are their two gradients added in float32, bit for bit, where the arithmetic is exact: with
 // Back and with its halves, on every library.
 func TestAccumulatedBits(t *testing.T) {
+	t.Parallel()
 	b := models.NewBuilder("exact", kernels.F32(2, 8, 8, 3), 5)
 	b.Layer("conv", "conv", func(g *models.Graph, x models.Value) models.Value {
 		x = g.Op("bias", kernels.Conv2D{Out: 4, KernelH: 3, KernelW: 3, PadH: 1, PadW: 1, Bias: true}, x)
@@ -97,6 +98,7 @@ func (h hungry) Workspace(c kernels.Call) (int64, error) {
 
 // What is compiled for accumulation has workspaces for both calls; only steps that write gradients of parameters have two.
 func TestAccumulationWorkspaces(t *testing.T) {
+	t.Parallel()
 	m := build(t, "tiny", models.Config{Batch: 2, Image: 16, Classes: 5})
 	both := 0
 	for _, lib := range []hungry{{write: 1000, add: 3000}, {write: 3000, add: 1000}} {

@@ -22,6 +22,7 @@ import (
 //   - The loss: two float32 (64), three for each row (48, stored in 64); no gradient.
 //   - Parameters and their gradients are float32.
 func TestBFloat16Bytes(t *testing.T) {
+	t.Parallel()
 	const m = 4 * 8 * 8 * 16 * 2
 	model := build(t, "resnet20", models.Config{Batch: 4, Image: 8, Classes: 5, DType: kernels.BFloat16})
 	c := model.Footprints(compiled(t, model))
@@ -51,6 +52,7 @@ func TestBFloat16Bytes(t *testing.T) {
 // In bfloat16 a model is the same graph with the same parameters behind one cast, and what it stores has half the bytes,
 // but for statistics, indices and what alignment adds.
 func TestBFloat16Halves(t *testing.T) {
+	t.Parallel()
 	for _, k := range models.Zoo() {
 		if k.Name == "resnet1001" { // resnet164, longer
 			continue
@@ -88,6 +90,7 @@ func TestBFloat16Halves(t *testing.T) {
 
 // A type that activations cannot have is refused.
 func TestTypeRefused(t *testing.T) {
+	t.Parallel()
 	for _, d := range []kernels.DType{kernels.Int32, 9} {
 		if _, err := models.New("tiny", models.Config{Batch: 1, Image: 8, Classes: 2, DType: d}); !errors.Is(err, models.ErrConfig) {
 			t.Errorf("%v: %v", d, err)
@@ -105,6 +108,7 @@ func TestTypeRefused(t *testing.T) {
 // In TF32 a model has the graph, the parameters and the bytes of one in float32; only its products, and so its chain's
 // name of the type, are others.
 func TestTF32IsFloat32(t *testing.T) {
+	t.Parallel()
 	products := 0
 	for _, k := range models.Zoo() {
 		if k.Name == "resnet1001" { // resnet164, longer

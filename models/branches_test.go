@@ -20,6 +20,7 @@ func concat(g *models.Graph, ends []models.Value) models.Value {
 
 // A siamese model has its weights once, and every layer knows whose it uses.
 func TestSiamese(t *testing.T) {
+	t.Parallel()
 	m := build(t, "siamese", models.Config{Batch: 2, Image: 32, Classes: 2})
 	if !slices.Equal(m.Branches, []int{9, 9}) || len(m.Layers) != 21 {
 		t.Fatalf("branches of %v layers, %d altogether", m.Branches, len(m.Layers))
@@ -51,6 +52,7 @@ func TestSiamese(t *testing.T) {
 
 // The layer that joins branches reads each end in its own block, and leaves each gradient there.
 func TestJoinedBlocks(t *testing.T) {
+	t.Parallel()
 	b := models.NewBuilder("join", kernels.F32(2, 4, 4, 3), 2)
 	b.Layer("a", "a", conv)
 	b.Branch()
@@ -76,6 +78,7 @@ func TestJoinedBlocks(t *testing.T) {
 }
 
 func TestBranchesRefuse(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		build func(b *models.Builder)
 		says  string

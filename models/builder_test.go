@@ -12,6 +12,7 @@ import (
 // A model that is not a chain of graphs with one input, one output and no unused op is refused; the error names
 // layer and op.
 func TestBuilderRefuses(t *testing.T) {
+	t.Parallel()
 	type graph = func(g *models.Graph, x models.Value) models.Value
 	fc := func(g *models.Graph, x models.Value) models.Value { return g.Linear("fc", x, 5) }
 	cases := map[string]struct {
@@ -53,6 +54,7 @@ func TestBuilderRefuses(t *testing.T) {
 
 // A library that cannot run a call makes Compile name layer, program and op.
 func TestCompileNamesTheOp(t *testing.T) {
+	t.Parallel()
 	m := build(t, "densenet121", models.Config{Batch: 1, Image: 32, Classes: 5})
 	_, err := m.Compile(refuser{})
 	if err == nil || !strings.Contains(err.Error(), `layer 1 (stem): forward_all: op "norm0", forward`) {
@@ -73,6 +75,7 @@ func (refuser) Workspace(c kernels.Call) (int64, error) {
 // Workspaces are laid out for the call that they belong to: exactly as many bytes, aligned, and counted. A megabyte is
 // more than any block of this model has to spare.
 func TestWorkspaces(t *testing.T) {
+	t.Parallel()
 	m := build(t, "tiny", models.Config{Batch: 2, Image: 16, Classes: 5})
 	programs, err := m.Compile(spacious{bytes: 1_000_001})
 	must(t, err)

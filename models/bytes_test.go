@@ -22,6 +22,7 @@ import (
 //     scratch.
 //   - backward: bn3's gradients lie on its input (4m) and on δ (4m), and so on down: nothing needs scratch.
 func TestBottleneckBytes(t *testing.T) {
+	t.Parallel()
 	const m = 56 * 56 * 64 * 4
 	model := build(t, "resnet50", models.Config{Batch: 1, Image: 224, Classes: 1000})
 	p := compiled(t, model)[1]
@@ -46,6 +47,7 @@ func TestBottleneckBytes(t *testing.T) {
 
 // The programs of the same block, call by call, each operand with its place.
 func TestBottleneckProgramText(t *testing.T) {
+	t.Parallel()
 	model := build(t, "resnet50", models.Config{Batch: 1, Image: 224, Classes: 1000})
 	p := compiled(t, model)[1]
 	got := text("forward_all", p.Save) + text("forward_checkpoint", p.Forget) + text("backward", p.Back)
@@ -55,6 +57,7 @@ func TestBottleneckProgramText(t *testing.T) {
 // A gradient with several contributions, in this order: bn1 of a block that normalizes first adds to the sum's
 // gradient, which is handed on, not copied.
 func TestPreActivationProgramText(t *testing.T) {
+	t.Parallel()
 	model := build(t, "resnet164", models.Config{Batch: 1, Image: 32, Classes: 10})
 	golden(t, "preactivation.txt", text("backward", compiled(t, model)[2].Back))
 }
@@ -92,6 +95,7 @@ func operand(b *strings.Builder, name string, refs ...models.Ref) {
 // A gradient is asked for where it is used and nowhere else: layer 1 has none for its input unless the model wants
 // it, and ops before the first parameter have no backward at all.
 func TestInputGradient(t *testing.T) {
+	t.Parallel()
 	for _, input := range []bool{false, true} {
 		b := models.NewBuilder("pooled", kernels.F32(2, 4, 4, 3), 5)
 		b.Layer("stem", "", func(g *models.Graph, x models.Value) models.Value {

@@ -24,6 +24,7 @@ func unetNorms(convs, width int) (n int64) {
 // Published counts. U-Net: torchgpipe's table 4 (image segmentation into one class), whose instance normalization has no
 // parameters. AmoebaNet-D: GPipe's table 1.
 func TestPublishedParameterCounts(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name      string
 		classes   int
@@ -55,6 +56,7 @@ func TestPublishedParameterCounts(t *testing.T) {
 
 // The activations between layers: what a layer works on, then the skips that pass it.
 func TestCarriedShapes(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]string{
 		"unet-3-8": `
 			down1.1 [2 32 32 8]
@@ -101,6 +103,7 @@ func TestCarriedShapes(t *testing.T) {
 }
 
 func TestFamiliesRefuse(t *testing.T) {
+	t.Parallel()
 	ok := models.Config{Batch: 1, Image: 64, Classes: 10}
 	small := models.Config{Batch: 1, Image: 48, Classes: 10}
 	for _, c := range []struct {
@@ -133,6 +136,7 @@ func TestFamiliesRefuse(t *testing.T) {
 
 // Programs of models whose activations carry several tensors compute what the definition does, in both types.
 func TestCarryingPrograms(t *testing.T) {
+	t.Parallel()
 	layers := 0
 	for _, name := range []string{"unet-1-2", "unet-3-2", "amoebanet-3-8"} {
 		for _, d := range []kernels.DType{kernels.Float32, kernels.BFloat16} {

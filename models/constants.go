@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -21,6 +22,18 @@ type Constant struct {
 // Text is the value in the fewest digits that tell it.
 func (c Constant) Text() string { return strconv.FormatFloat(c.Value, 'g', -1, 32) }
 
+// The names of constants, in the order in which they are listed. Heads are among them because no shape of a tensor tells their number.
+const (
+	ropeTheta    = "rope_theta"
+	rmsNormEps   = "rms_norm_eps"
+	layerNormEps = "layer_norm_epsilon"
+	gptHeads     = "n_head"
+	llamaHeads   = "num_attention_heads"
+	llamaKVHeads = "num_key_value_heads"
+)
+
+var constantNames = []string{ropeTheta, rmsNormEps, layerNormEps, gptHeads, llamaHeads, llamaKVHeads}
+
 // Constants returns the constants of a known language model, in a fixed order; none of other models and of files, whose ops have their
 // own. Errors: those of New.
 func Constants(name string) ([]Constant, error) {
@@ -33,42 +46,48 @@ func Constants(name string) ([]Constant, error) {
 	}
 	all := m.Constants()
 	for i := range all {
-		all[i].Given = strings.Contains(name, ","+all[i].Name+"=")
+		all[i].Given = strings.Contains(name, ","+all[i].Name+"=") || givenBySize(name, all[i].Name)
 	}
 	return all, nil
+}
+
+// givenBySize reports whether the heads of a Llama are among the numbers of its name, llama-B-C-H-K.
+func givenBySize(name, constant string) bool {
+	sizes := strings.Count(base(name), "-")
+	return strings.HasPrefix(name, "llama-") && (constant == llamaHeads && sizes > 2 || constant == llamaKVHeads && sizes > 3)
 }
 
 // Constants returns those of a language model, as its ops have them.
 func (m *Model) Constants() (all []Constant) {
 	for _, l := range m.Layers {
 		for _, n := range l.Nodes {
-			c, is := constantOf(n.Op)
-			if is && !slices.ContainsFunc(all, func(have Constant) bool { return have.Name == c.Name }) {
-				all = append(all, c)
+			for _, c := range constantsOf(n.Op) {
+				if !slices.ContainsFunc(all, func(have Constant) bool { return have.Name == c.Name }) {
+					all = append(all, c)
+				}
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b Constant) int { return strings.Compare(b.Name, a.Name) })
+	place := func(c Constant) int { return slices.Index(constantNames, c.Name) }
+	slices.SortFunc(all, func(a, b Constant) int { return cmp.Compare(place(a), place(b)) })
 	return all
 }
 
-// The names of constants.
-const (
-	ropeTheta    = "rope_theta"
-	rmsNormEps   = "rms_norm_eps"
-	layerNormEps = "layer_norm_epsilon"
-)
-
-func constantOf(op kernels.Op) (Constant, bool) {
+func constantsOf(op kernels.Op) []Constant {
 	switch op := op.(type) {
 	case kernels.Rotary:
-		return Constant{Name: ropeTheta, Value: op.Defaults().Base}, true
+		return []Constant{{Name: ropeTheta, Value: op.Defaults().Base}}
 	case kernels.RMSNorm:
-		return Constant{Name: rmsNormEps, Value: float64(op.Defaults().Epsilon)}, true
+		return []Constant{{Name: rmsNormEps, Value: float64(op.Defaults().Epsilon)}}
 	case kernels.LayerNorm:
-		return Constant{Name: layerNormEps, Value: float64(op.Defaults().Epsilon)}, true
+		return []Constant{{Name: layerNormEps, Value: float64(op.Defaults().Epsilon)}}
+	case kernels.Attention:
+		if op.KVHeads > 0 {
+			return []Constant{{Name: llamaHeads, Value: float64(op.Heads)}, {Name: llamaKVHeads, Value: float64(op.KVHeads)}}
+		}
+		return []Constant{{Name: gptHeads, Value: float64(op.Heads)}}
 	}
-	return Constant{}, false
+	return nil
 }
 
 // WithConstant returns the name of a language model with another value of a constant.
@@ -94,15 +113,33 @@ func (c Language) take(name string, family ...string) (Language, error) {
 			return c, fmt.Errorf("%w: %s,%s: a name like this gives %s, each once, as in %s,%s=VALUE", ErrConfig, plain, text, strings.Join(family, " and "), plain, family[0])
 		}
 		seen[key] = true
-		v, err := strconv.ParseFloat(value, 32)
-		if err != nil || !(v > 0) || math.IsInf(v, 1) || float32(v) == 0 {
-			return c, fmt.Errorf("%w: %s,%s: %s is a positive number, as in %s=1e-6", ErrConfig, plain, text, key, key)
-		}
-		if key == ropeTheta {
-			c.RotaryBase = v
-		} else {
-			c.Epsilon = float32(v)
+		if err := c.set(key, value); err != nil {
+			return c, fmt.Errorf("%w: %s,%s: %w", ErrConfig, plain, text, err)
 		}
 	}
 	return c, nil
+}
+
+// set gives a constant the value that a text says.
+func (c *Language) set(key, text string) error {
+	v, err := strconv.ParseFloat(text, 32)
+	if err != nil || !(v > 0) || math.IsInf(v, 1) || float32(v) == 0 {
+		return fmt.Errorf("%s is a positive number, as in %s=1e-6", key, key)
+	}
+	switch key {
+	case ropeTheta:
+		c.RotaryBase = v
+	case rmsNormEps, layerNormEps:
+		c.Epsilon = float32(v)
+	default:
+		if v != math.Trunc(v) || v > kernels.MaxExtent {
+			return fmt.Errorf("%s is a whole number, as in %s=4", key, key)
+		}
+		if key == llamaKVHeads {
+			c.KVHeads = int(v)
+		} else {
+			c.Heads = int(v)
+		}
+	}
+	return nil
 }

@@ -10,17 +10,20 @@ import (
 	"plimsoll/models"
 )
 
-// A name gives a model's constants, which reach every op that computes with them; what it does not give is as published.
+// A model has the constants that its name gives, and the published values of all others.
 func TestNamesGiveConstants(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
-		"llama-1-16":                "rope_theta=10000 rms_norm_eps=1e-05",
-		"llama-1-16,rope_theta=5e5": "rope_theta=500000! rms_norm_eps=1e-05",
-		"llama-1-16-tied,rms_norm_eps=1e-6,rope_theta=1e6": "rope_theta=1e+06! rms_norm_eps=1e-06!",
-		"tinyllama,rms_norm_eps=1e-6":                      "rope_theta=10000 rms_norm_eps=1e-06!",
-		"llama3-8b":                                        "rope_theta=500000 rms_norm_eps=1e-05",
-		"gpt2-1-16,layer_norm_epsilon=1e-6":                "layer_norm_epsilon=1e-06!",
-		"gpt2-untied":                                      "layer_norm_epsilon=1e-05",
+		"llama-1-16":                "rope_theta=10000 rms_norm_eps=1e-05 num_attention_heads=4 num_key_value_heads=2",
+		"llama-1-16,rope_theta=5e5": "rope_theta=500000! rms_norm_eps=1e-05 num_attention_heads=4 num_key_value_heads=2",
+		"llama-1-16-tied,rms_norm_eps=1e-6,rope_theta=1e6": "rope_theta=1e+06! rms_norm_eps=1e-06! num_attention_heads=4 num_key_value_heads=2",
+		"llama-1-16-2,num_key_value_heads=1":               "rope_theta=10000 rms_norm_eps=1e-05 num_attention_heads=2! num_key_value_heads=1!",
+		"llama-1-16-8-2-tied":                              "rope_theta=10000 rms_norm_eps=1e-05 num_attention_heads=8! num_key_value_heads=2!",
+		"tinyllama,rms_norm_eps=1e-6":                      "rope_theta=10000 rms_norm_eps=1e-06! num_attention_heads=32 num_key_value_heads=4",
+		"llama3-8b":                                        "rope_theta=500000 rms_norm_eps=1e-05 num_attention_heads=32 num_key_value_heads=8",
+		"gpt2-1-16,layer_norm_epsilon=1e-6":                "layer_norm_epsilon=1e-06! n_head=4",
+		"gpt2-1-16,n_head=2":                               "layer_norm_epsilon=1e-05 n_head=2!",
+		"gpt2-untied":                                      "layer_norm_epsilon=1e-05 n_head=12",
 		"resnet18":                                         "",
 	} {
 		var all []string
@@ -39,7 +42,7 @@ func TestNamesGiveConstants(t *testing.T) {
 	}
 }
 
-// All of a model's ops have them, and no name makes another model otherwise.
+// Every rotation and norm of a model has the constants of its name; nothing else changes.
 func TestConstantsReachEveryOp(t *testing.T) {
 	t.Parallel()
 	c := models.Config{Batch: 2, Image: 4, Classes: 11}
@@ -67,11 +70,11 @@ func TestConstantsReachEveryOp(t *testing.T) {
 	}
 }
 
-// What a name cannot give is refused with what it can.
+// Errors name the constants that a model's name can give.
 func TestBadConstants(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
-		"llama-1-16,theta=3":                   "llama-1-16,theta=3: a name like this gives rope_theta and rms_norm_eps",
+		"llama-1-16,theta=3":                   "llama-1-16,theta=3: a name like this gives rope_theta and rms_norm_eps and num_attention_heads and num_key_value_heads",
 		"gpt2-1-16,rope_theta=3":               "gives layer_norm_epsilon",
 		"llama-1-16,rope_theta=x":              "rope_theta is a positive number",
 		"llama-1-16,rope_theta=":               "rope_theta is a positive number",
@@ -80,6 +83,8 @@ func TestBadConstants(t *testing.T) {
 		"llama-1-16,rope_theta=NaN":            "rope_theta is a positive number",
 		"llama-1-16,rope_theta=0.5":            "not more than 1",
 		"llama-1-16,rope_theta=3,rope_theta=4": "each once",
+		"llama-1-16,num_attention_heads=1.5":   "num_attention_heads is a whole number",
+		"gpt2-1-16,n_head=3":                   "width is 16, which 3 heads do not divide",
 	} {
 		if _, err := models.New(name, models.Config{Batch: 1, Image: 2, Classes: 3}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", name, err, want)

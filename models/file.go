@@ -12,7 +12,7 @@ type File struct {
 	Known
 	Channels int  // of its images
 	Text     bool // it reads tokens, not images
-	// About says what was made of the file, a sentence each: what its user cannot see otherwise.
+	// About describes the model that was read, in sentences for people.
 	About []string
 }
 

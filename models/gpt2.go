@@ -66,7 +66,7 @@ func smallGPT2(blocks, width int) func(string, Config) (*Model, error) {
 
 // namedGPT2 is GPT2 with the constants that the name gives.
 func namedGPT2(name string, c Language) (*Model, error) {
-	c, err := c.take(name, layerNormEps)
+	c, err := c.take(name, layerNormEps, gptHeads)
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ func gpt2(t testing.TB, c models.Language) *models.Model {
 
 // Radford et al. 2019: GPT-2 small has 124,439,808 parameters as published, whose head has none of its own.
 func TestGPT2ParameterCount(t *testing.T) {
+	t.Parallel()
 	m := gpt2(t, models.GPT2Small(1, 8))
 	if got := m.ParamCount(); got != 124_439_808 {
 		t.Errorf("%d parameters, want 124439808", got)
@@ -39,6 +40,7 @@ func TestGPT2ParameterCount(t *testing.T) {
 
 // Every layer's programs compute the definition's output and gradients, and save nothing that they do not need.
 func TestGPT2Layers(t *testing.T) {
+	t.Parallel()
 	for _, d := range []kernels.DType{kernels.Float32, kernels.BFloat16} {
 		c := toy
 		c.DType = d
@@ -52,6 +54,7 @@ func TestGPT2Layers(t *testing.T) {
 
 // A toy GPT-2 learns that each token follows the one before it by a fixed rule, at the same losses on both libraries.
 func TestGPT2Learns(t *testing.T) {
+	t.Parallel()
 	c := toy
 	c.Dropout = 0
 	m := gpt2(t, c)
@@ -99,6 +102,7 @@ func descend(c *modeltest.Chain, rate float32) {
 }
 
 func TestGPT2Errors(t *testing.T) {
+	t.Parallel()
 	for _, change := range []func(*models.Language){
 		func(c *models.Language) { c.Batch = 0 },
 		func(c *models.Language) { c.Length = 10 },

@@ -246,6 +246,7 @@ func (k *halvesKinds) check(t *testing.T) {
 // The halves of every family of the zoo, on the kernels of the CPU, workspaces included. (On the reference checkLayer runs
 // them.)
 func TestZooHalves(t *testing.T) {
+	t.Parallel()
 	layers, kept, held := 0, 0, 0
 	for _, c := range []struct {
 		name  string
@@ -283,6 +284,7 @@ func TestZooHalves(t *testing.T) {
 //   - In the first layer of a model the convolution's own gradient is not computed, nothing else changes.
 //   - With BatchNorm before the ReLU gradients lie on the norms' inputs, which only BackInput reads: nothing is held.
 func TestHeldBytes(t *testing.T) {
+	t.Parallel()
 	const a = 2 * 8 * 8 * 4 * 4
 	b := models.NewBuilder("held", kernels.F32(2, 8, 8, 1), 5)
 	for _, name := range []string{"first", "second"} {
@@ -317,6 +319,7 @@ func TestHeldBytes(t *testing.T) {
 
 // The halves of a bottleneck, a block that normalizes first and a dense layer, call by call.
 func TestHalvesProgramText(t *testing.T) {
+	t.Parallel()
 	var all string
 	for _, c := range []struct {
 		model        string
@@ -331,6 +334,7 @@ func TestHalvesProgramText(t *testing.T) {
 // Whole models, every BackInput first, then the BackParams in any order, each layer reading its input where the layer before
 // has left it: the gradients are those of Back.
 func TestChainsInHalves(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		image int

@@ -30,6 +30,7 @@ func parameter(t *testing.T, m *models.Model, name string) models.Parameter {
 // DenseNets, uniform ±1/sqrt(fan_in) in linear layers, deviations of 0.01 in VGG's and of 0.1 in Inception's, 1 and 0 in
 // norms. Four standard errors.
 func TestInitMoments(t *testing.T) {
+	t.Parallel()
 	c := models.Config{Batch: 1, Image: 224, Classes: 1000}
 	res, dense := build(t, "resnet18", c), build(t, "densenet121", c)
 	gpt := build(t, "gpt2-8-64", models.Config{Batch: 1, Image: 8, Classes: 50})
@@ -82,6 +83,7 @@ func moments(v []float32) (mean, deviation float64) {
 
 // Values depend on seed and name alone.
 func TestInitSeeds(t *testing.T) {
+	t.Parallel()
 	m := build(t, "tiny", models.Config{Batch: 1, Image: 16, Classes: 5})
 	p, q := parameter(t, m, "conv1.weight"), parameter(t, m, "dense.conv1.weight")
 	again := build(t, "tiny", models.Config{Batch: 64, Image: 32, Classes: 3})
@@ -99,6 +101,7 @@ func TestInitSeeds(t *testing.T) {
 
 // The bits are the same on every machine: these came from one.
 func TestInitBits(t *testing.T) {
+	t.Parallel()
 	p := models.Parameter{Name: "conv1.weight", Desc: kernels.F32(4), Start: models.KaimingFanOut, FanOut: 8}
 	if got, want := initial(p, 1), []float32{-0.12702087, 0.13583913, -0.66939783, 0.65187705}; !slices.Equal(got, want) {
 		t.Errorf("normal: %v, want %v", got, want)
@@ -111,6 +114,7 @@ func TestInitBits(t *testing.T) {
 
 // ln agrees with math.Log to the last bits.
 func TestLn(t *testing.T) {
+	t.Parallel()
 	for _, x := range []float64{1e-300, 0x1p-54, 0.1, 0.3, 0.5, math.Sqrt2 / 2, 0.9, 0.999999, 1 - 0x1p-53} {
 		if got, want := models.Ln(x), math.Log(x); math.Abs(got-want) > 4e-16*math.Abs(want) {
 			t.Errorf("ln(%v) = %v, want %v", x, got, want)

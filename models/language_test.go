@@ -26,6 +26,7 @@ func llama(t testing.TB, c models.Language) *models.Model {
 // Published counts: Hugging Face's of its GPT-2s; Zhang et al. 2024, TinyLlama; the cards of Llama 2 and 3 (6.74B and 8.03B), counted from
 // their tensors. Nothing is allocated for them.
 func TestLanguageParameterCounts(t *testing.T) {
+	t.Parallel()
 	counts := map[string]int64{
 		"gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080, "gpt2-xl": 1_557_611_200,
 		"tinyllama": 1_100_048_384, "llama2-7b": 6_738_415_616, "llama3-8b": 8_030_261_248,
@@ -44,6 +45,7 @@ func TestLanguageParameterCounts(t *testing.T) {
 
 // Every layer's programs compute the definition's output and gradients, and save nothing that they do not need.
 func TestLlamaLayers(t *testing.T) {
+	t.Parallel()
 	for _, d := range []kernels.DType{kernels.Float32, kernels.BFloat16} {
 		c := toyLlama
 		c.DType = d
@@ -110,6 +112,7 @@ func ofFile(p models.Parameter, tensors map[string][]float32) (all []float32) {
 // With PyTorch's parameters and batch toy models have its gradients, each to 1e-5 of the largest of its tensor or of 1, and its losses
 // over ten steps of gradient descent, to 1e-4.
 func TestLanguageModelsArePyTorchs(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"gpt2", "llama"} {
 		for library, lib := range map[string]func(modeltest.Memory) kernels.Library{"reference": reference, "cpu": onCPU} {
 			t.Run(name+" "+library, func(t *testing.T) { isPyTorchs(t, "testdata/"+name+".json", lib) })
@@ -157,6 +160,7 @@ func isPyTorchs(t *testing.T, file string, lib func(modeltest.Memory) kernels.Li
 }
 
 func TestLlamaErrors(t *testing.T) {
+	t.Parallel()
 	for _, change := range []func(*models.Language){
 		func(c *models.Language) { c.Batch = 0 },
 		func(c *models.Language) { c.Heads = 5 },
@@ -180,6 +184,7 @@ func TestLlamaErrors(t *testing.T) {
 
 // Names of a family say sizes; those that are left out follow from the channels.
 func TestLlamaFamily(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]string{
 		"llama-2-16": "4 2 48", "llama-1-128": "4 2 344", "llama-1-320": "5 5 856", "llama-1-64-8": "8 2 176", "llama-2-64-8-1-96": "8 1 96",
 	} {

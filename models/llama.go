@@ -43,7 +43,7 @@ func smallLlama(sizes []int) func(string, Config) (*Model, error) {
 
 // namedLlama is Llama with the constants that the name gives.
 func namedLlama(name string, c Language) (*Model, error) {
-	c, err := c.take(name, ropeTheta, rmsNormEps)
+	c, err := c.take(name, ropeTheta, rmsNormEps, llamaHeads, llamaKVHeads)
 	if err != nil {
 		return nil, err
 	}

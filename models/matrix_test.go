@@ -13,6 +13,7 @@ import (
 // Matrices are the weights of linear layers and convolutions but the head, outputs by all else: those that an optimizer for hidden
 // layers is for.
 func TestMatrices(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]struct {
 		count   int
 		example string

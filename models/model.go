@@ -107,8 +107,8 @@ type Part struct {
 	Rows int // of the parameter's first axis, behind those of the parts before
 	// Transposed is that of a matrix whose columns the file has as rows.
 	Transposed bool
-	// Area is the number of pixels of the image that a Linear reads: memory has a row as H*W,C and the file as C,H*W, which is the
-	// order in which PyTorch flattens an image. 0: the file has rows as they are.
+	// Area is the number of pixels of the image that a Linear reads. Memory has a row as H*W,C; the file has it as C,H*W, because
+	// PyTorch flattens an image in that order. 0: the file has rows as memory has them.
 	Area int
 }
 

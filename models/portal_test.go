@@ -11,6 +11,7 @@ import (
 
 // The skip of each level of a U-Net goes from the last layer on the way down to the first on the way up.
 func TestSkipsOfAUNet(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ convs, width int }{{1, 4}, {2, 16}, {3, 8}, {6, 2}} {
 		for _, d := range []kernels.DType{kernels.Float32, kernels.BFloat16} {
 			m := build(t, fmt.Sprintf("unet-%d-%d", c.convs, c.width), models.Config{Batch: 2, Image: 32, Classes: 5, DType: d})
@@ -40,6 +41,7 @@ func TestSkipsOfAUNet(t *testing.T) {
 
 // Cells of an AmoebaNet hand on what they read themselves: nothing passes one untouched.
 func TestModelsWithoutSkips(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"amoebanet-6-16", "resnet20", "densenet121", "inception_v3", "tiny", "siamese"} {
 		m := build(t, name, models.Config{Batch: 2, Image: 96, Classes: 2})
 		if skips := m.Skips(); len(skips) > 0 {
@@ -53,6 +55,7 @@ func TestModelsWithoutSkips(t *testing.T) {
 
 // Layers of a stage hold nothing that passes it, and one boundary has what its two stages have between them alone.
 func TestStraightUNet(t *testing.T) {
+	t.Parallel()
 	m := build(t, "unet-1-4", models.Config{Batch: 2, Image: 32, Classes: 5})
 	s := m.Straight([]int{3, 6, 9})
 	var got string

@@ -155,6 +155,7 @@ func nearBFloat16(t testing.TB, what string, got, want []float32, scale float64)
 
 // The programs of every family of the zoo, each different layer once.
 func TestZooPrograms(t *testing.T) {
+	t.Parallel()
 	both := []kernels.DType{kernels.Float32, kernels.BFloat16}
 	layers := 0
 	for _, c := range []struct {
@@ -166,6 +167,9 @@ func TestZooPrograms(t *testing.T) {
 		{"resnet18", 16, both[:1]}, {"resnet50", 16, both[:1]}, {"densenet121", 32, both[:1]},
 	} {
 		for _, d := range c.dtypes {
+			if testing.Short() && c.name != "tiny" && d != kernels.Float32 {
+				continue
+			}
 			m := build(t, c.name, models.Config{Batch: 2, Image: c.image, Classes: 5, DType: d})
 			programs := compiled(t, m)
 			for l := range different(m) {
@@ -179,7 +183,7 @@ func TestZooPrograms(t *testing.T) {
 			}
 		}
 	}
-	if layers < 65 {
+	if layers < 65 && !testing.Short() || layers < 45 {
 		t.Errorf("only %d layers ran", layers)
 	}
 }
@@ -211,6 +215,7 @@ func elements(l *models.Layer) (n int64) {
 // A layer's gradients once more, by differences of its own outputs along the gradient. Where a step crosses the kink
 // of a ReLU or a maximum the difference is off, so the median over many inputs counts.
 func TestFiniteDifferences(t *testing.T) {
+	t.Parallel()
 	m := build(t, "tiny", models.Config{Batch: 4, Image: 8, Classes: 5})
 	m.InputGradient = true
 	programs := compiled(t, m)
@@ -265,6 +270,7 @@ func dot(v, w []float32) (sum float64) {
 
 // Eval neither drops nor uses the batch: it is the forward with running statistics.
 func TestEvaluation(t *testing.T) {
+	t.Parallel()
 	m := build(t, "tiny", models.Config{Batch: 2, Image: 8, Classes: 5})
 	programs := compiled(t, m)
 	for l := 1; l <= len(m.Layers); l++ {
@@ -295,6 +301,7 @@ func (picky) Alias(_ kernels.Pass, out, in kernels.Operand) bool {
 
 // An input that an op reads in two roles is overwritten only when both allow it.
 func TestAliasInEveryRole(t *testing.T) {
+	t.Parallel()
 	for _, twice := range []bool{false, true} {
 		b := models.NewBuilder("picky", kernels.F32(2, 320), 5)
 		b.Layer("l", "", func(g *models.Graph, x models.Value) models.Value {
@@ -315,6 +322,7 @@ func TestAliasInEveryRole(t *testing.T) {
 
 // Two dropouts of a model never draw the same mask, twins neither; other ops know nothing of where they are.
 func TestSalts(t *testing.T) {
+	t.Parallel()
 	b := models.NewBuilder("dropouts", kernels.F32(2, 4, 4, 3), 2)
 	for _, name := range []string{"a", "b", "c"} {
 		b.Layer(name, name, func(g *models.Graph, x models.Value) models.Value {
@@ -358,6 +366,7 @@ func (a *asked) Workspace(c kernels.Call) (int64, error) {
 
 // Layers that repeat are compiled once, and every layer's programs are those that it has alone.
 func TestLayersThatRepeat(t *testing.T) {
+	t.Parallel()
 	for name, most := range map[string]int{"resnet110": 150, "densenet121": 1400, "siamese": 150, "tiny": 120} {
 		m := build(t, name, models.Config{Batch: 2, Image: 32, Classes: 2})
 		lib := &asked{Library: reference(nil)}

@@ -131,7 +131,11 @@ func (r *random) layer(g *models.Graph, x models.Value) models.Value {
 // Programs of random layers, first of their model or not, compute what the definition does, however their values
 // are shared; their memory is as small as the lower bound nearly always.
 func TestRandomLayers(t *testing.T) {
-	const layers = 1000
+	t.Parallel()
+	layers := 1000
+	if testing.Short() {
+		layers = 400
+	}
 	loose, kinds := 0, halvesKinds{}
 	for seed := range uint64(layers) {
 		r := &random{Rand: rand.New(rand.NewPCG(seed, 1))}
@@ -175,6 +179,7 @@ func TestRandomLayers(t *testing.T) {
 // Every call of every program of the zoo, with and without workspaces, has operands that kernels allow: aligned, long
 // enough, and sharing bytes only where the op declares it.
 func TestZooOperands(t *testing.T) {
+	t.Parallel()
 	calls := 0
 	for _, k := range models.Zoo() {
 		m := build(t, k.Name, models.Config{Batch: 2, Image: 224, Classes: 1000})
@@ -223,6 +228,7 @@ func describe(l *models.Layer) (s string) {
 
 // Every program of the zoo has the smallest Scratch that there can be, and every backward in halves the smallest Kept.
 func TestZooMeetsLowerBounds(t *testing.T) {
+	t.Parallel()
 	programs := 0
 	for _, k := range models.Zoo() {
 		m := build(t, k.Name, models.Config{Batch: 8, Image: 224, Classes: 1000})

@@ -8,6 +8,7 @@ import (
 
 // A model of one's own is one of those that New knows; a name is taken once.
 func TestRegister(t *testing.T) {
+	// Serial: it replaces registered.
 	t.Cleanup(func() { registered = nil })
 	if _, err := New("own", Config{Batch: 1, Image: 16, Classes: 2}); err == nil || slices.Contains(Names(), "own") {
 		t.Fatal("own is known before it is registered")

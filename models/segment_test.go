@@ -15,6 +15,7 @@ import (
 // A U-Net that segments is the one that classifies but for the mean over the pixels: the same parameters, layers and skips, and scores
 // of the pixels whose means are the other's logits, which are PyTorch's (TestTorchvision).
 func TestSegmentingUNet(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ sizes, image string }{{"1-8", "32"}, {"3-8", "64"}} {
 		var image int
 		_, err := fmt.Sscan(c.image, &image)
@@ -48,6 +49,7 @@ func TestSegmentingUNet(t *testing.T) {
 
 // Its last layers have the derivatives of their definition, in one memory as small as can be, in float32 and in bfloat16.
 func TestSegmentingLayers(t *testing.T) {
+	t.Parallel()
 	for _, d := range []kernels.DType{kernels.Float32, kernels.BFloat16} {
 		m := build(t, "unetseg-1-4", models.Config{Batch: 2, Image: 32, Classes: 3, DType: d})
 		programs := compiled(t, m)
@@ -67,6 +69,7 @@ func TestSegmentingLayers(t *testing.T) {
 
 // Labels of pixels are for images, and are asked for before the first layer.
 func TestPerPixelRefuses(t *testing.T) {
+	t.Parallel()
 	text := models.NewBuilder("text", kernels.Desc{Shape: kernels.Shape{2, 4}, DType: kernels.Int32}, 3)
 	text.PerPixel()
 	late := models.NewBuilder("late", kernels.F32(1, 4, 4, 1), 2)

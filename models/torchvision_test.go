@@ -88,6 +88,7 @@ func evaluate(t *testing.T, m *models.Model) []float32 {
 // testdata/skips.py: see testdata/logits.py. The tolerance is 1e-4 of the largest logit, for sums of up to 25,088 float32
 // through 20 layers and more.
 func TestTorchvision(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("testdata/logits.txt")
 	must(t, err)
 	want := map[string][]float32{}
@@ -131,6 +132,7 @@ func TestTorchvision(t *testing.T) {
 
 // The derivatives of layers that are wide: the kinds of blocks of Inception, and VGG's convolutions with a pool.
 func TestWidePrograms(t *testing.T) {
+	t.Parallel()
 	layers := 0
 	for _, c := range []struct {
 		name   string

@@ -11,6 +11,7 @@ import (
 // Of a model of branches, windows end with their branch, a twin has its own weights, and the layer that joins branches reads their
 // ends one behind the other.
 func TestWindowsOfBranches(t *testing.T) {
+	t.Parallel()
 	m := build(t, "siamese", models.Config{Batch: 2, Image: 32, Classes: 2})
 	programs := compiled(t, m)
 	for from, end := range map[int]int{1: 9, 9: 9, 10: 18, 18: 18, 19: 21, 21: 21} {

@@ -35,6 +35,7 @@ func compiled(t testing.TB, m *models.Model) []*models.Programs {
 // 1.7M with shortcuts that have no parameters; our two projections add 16*32 + 32*64 weights and 2*(32+64) for their
 // norms. He et al. 2016, table 4, gives 1.7M and 10.2M.
 func TestParameterCounts(t *testing.T) {
+	t.Parallel()
 	const projections = 16*32 + 32*64 + 2*(32+64)
 	for _, c := range []struct {
 		image, classes int
@@ -60,6 +61,7 @@ func TestParameterCounts(t *testing.T) {
 
 // Names are torchvision's.
 func TestParameterNames(t *testing.T) {
+	t.Parallel()
 	for model, names := range map[string][]string{
 		"resnet50": {"conv1.weight", "bn1.running_var", "layer1.0.conv1.weight", "layer1.0.downsample.0.weight",
 			"layer2.0.downsample.1.running_mean", "layer4.2.bn3.bias", "fc.weight", "fc.bias"},
@@ -82,6 +84,7 @@ func TestParameterNames(t *testing.T) {
 
 // A layer's parameters lie in its blocks aligned, in order, without gaps beyond the alignment.
 func TestParameterPlaces(t *testing.T) {
+	t.Parallel()
 	m := build(t, "tiny", models.Config{Batch: 2, Image: 16, Classes: 5})
 	for i, p := range compiled(t, m) {
 		var params, grads int64
@@ -106,6 +109,7 @@ func TestParameterPlaces(t *testing.T) {
 
 // Every size of image that the ops allow works: 1x1 for small ResNets, and so on; 32x32 for all but those of smallest.
 func TestZooAnyImageSize(t *testing.T) {
+	t.Parallel()
 	smallest := map[string]int{"inception_v3": 75}
 	built, refused := 0, 0
 	for _, k := range models.Zoo() {
@@ -131,6 +135,7 @@ func TestZooAnyImageSize(t *testing.T) {
 }
 
 func TestZooRefuses(t *testing.T) {
+	t.Parallel()
 	ok := models.Config{Batch: 1, Image: 32, Classes: 10}
 	with := func(change func(*models.Config)) models.Config {
 		c := ok
@@ -166,6 +171,7 @@ func TestZooRefuses(t *testing.T) {
 
 // Footprints hold the bytes of the programs and nothing else.
 func TestFootprints(t *testing.T) {
+	t.Parallel()
 	m := build(t, "resnet20", models.Config{Batch: 4, Image: 32, Classes: 10})
 	programs := compiled(t, m)
 	c := m.Footprints(programs)

@@ -60,7 +60,11 @@ func TestPlanningEndsWithItsContext(t *testing.T) {
 	}
 	c, saved := longChain(602)
 	longer, more := longChain(2002)
-	for _, part := range []int64{3, 1 << 12} { // it recomputes, or refuses
+	parts := []int64{3, 1 << 12} // it recomputes, or refuses
+	if testing.Short() {
+		parts = parts[1:]
+	}
+	for _, part := range parts {
 		for _, s := range slices.Concat(auto.Members(schedule.Link{Bandwidth: 1}), []strategy.Strategy{auto.Strategy()}) {
 			p := strategy.Problem{Chain: c, Memory: saved / part, Link: schedule.Link{Bandwidth: 1 << 20}}
 			ends(s.Name, func(ctx context.Context) error {
@@ -79,7 +83,7 @@ func TestPlanningEndsWithItsContext(t *testing.T) {
 			})
 		}
 	}
-	if canceled < 20 {
+	if canceled < 10*len(parts) {
 		t.Errorf("only %d were canceled", canceled)
 	}
 }

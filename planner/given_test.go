@@ -15,6 +15,7 @@ import (
 // A plan that is given is planned as it is, wherever it fits; elsewhere it is refused with a limit at which it works; and never for
 // another chain.
 func TestGiven(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(31, 32))
 	fits, small := 0, 0
 	for range 40 {

@@ -15,6 +15,7 @@ import (
 )
 
 func TestLookup(t *testing.T) {
+	t.Parallel()
 	seen := map[string]bool{}
 	for _, s := range Strategies() {
 		if s.Name == "" || s.Summary == "" || s.Paper == "" || s.Section == "" || s.Solve == nil || seen[s.Name] {
@@ -40,6 +41,7 @@ func TestLookup(t *testing.T) {
 }
 
 func TestSolve(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Name: "two", InputBytes: 1, Layers: []chain.Layer{
 		{Name: "one", ForwardS: 1, BackwardS: 2, OutputBytes: 3, SavedBytes: 4, GradientBytes: 3},
 		{Name: "loss", ForwardS: 1, BackwardS: 1, OutputBytes: 1, SavedBytes: 1},
@@ -67,6 +69,7 @@ func TestSolve(t *testing.T) {
 
 // A strategy that returns nonsense is our own bug, and is caught.
 func TestSolveCatchesBadSequences(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Layers: []chain.Layer{{Name: "loss"}}}
 	broken := strategy.Strategy{Name: "broken", Solve: func(context.Context, strategy.Problem) (schedule.Sequence, error) {
 		return schedule.Sequence{{Kind: schedule.Backward, Layer: 1}}, nil
@@ -78,6 +81,7 @@ func TestSolveCatchesBadSequences(t *testing.T) {
 
 // What needs a link is left out without one, and exactly that refuses.
 func TestFor(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Name: "one", InputBytes: 1, Layers: []chain.Layer{{Name: "loss", ForwardS: 1, BackwardS: 1}}}
 	if n := len(For(schedule.Link{Bandwidth: 1})); n != len(Strategies()) {
 		t.Errorf("%d strategies with a link, %d in all", n, len(Strategies()))
@@ -99,6 +103,7 @@ func TestFor(t *testing.T) {
 
 // A curve falls, its points are what the strategy says at their memory, and the exact ones have every step.
 func TestCurve(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	points, chains := 0, 10
 	if testing.Short() {

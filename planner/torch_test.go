@@ -14,6 +14,7 @@ import (
 
 // What tools/plimsoll_export.py wrote of a small GPT is a chain that can be planned down to 40 % of store-all's peak.
 func TestChainOfPyTorch(t *testing.T) {
+	t.Parallel()
 	c, err := chain.Read("../tools/testdata/gpt.json")
 	if err != nil {
 		t.Fatal(err)

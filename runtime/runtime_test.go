@@ -9,6 +9,7 @@ import (
 )
 
 func TestSpansOverlapWhenTheyShareAByte(t *testing.T) {
+	t.Parallel()
 	s := func(offset, bytes int64) runtime.Span { return runtime.Span{Offset: offset, Bytes: bytes} }
 	for _, c := range []struct {
 		a, b runtime.Span
@@ -33,6 +34,7 @@ func TestSpansOverlapWhenTheyShareAByte(t *testing.T) {
 // Check must not be fooled by sums that overflow: it agrees with the definition, byte by byte, on small spans, and
 // refuses everything huge.
 func TestExtentAcceptsExactlyWhatIsInside(t *testing.T) {
+	t.Parallel()
 	const size = 5
 	x := runtime.Extent{Device: "d", Arena: size}
 	cases := 0
@@ -51,6 +53,7 @@ func TestExtentAcceptsExactlyWhatIsInside(t *testing.T) {
 }
 
 func TestErrorsSayWhereAndWhat(t *testing.T) {
+	t.Parallel()
 	cause := errors.New("boom")
 	x := runtime.Extent{Device: "cpu", Arena: 100, Host: 10}
 	arena, host := runtime.Span{Bytes: 100}, runtime.Span{Space: runtime.Host, Bytes: 10}

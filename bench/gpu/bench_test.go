@@ -169,6 +169,10 @@ func checkRotor(t *testing.T, f rotorFigures) {
 }
 
 func TestPartsOnTheCPU(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("nightly: make gpu-rehearsal and the parts on the emulated driver are as long")
+	}
 	lib, err := cpu.New(nil, cpu.Options{Threads: 1})
 	must(t, err)
 	types := 2
@@ -187,6 +191,7 @@ func TestPartsOnTheCPU(t *testing.T) {
 // TestRun: what a command gave becomes green, red, stopped or skipped, in the folder's results; a part that runs again
 // replaces its result.
 func TestRun(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	tests := "=== RUN   TestA\n--- PASS: TestA (0.1s)\n    --- PASS: TestA/b (0.1s)\n--- SKIP: TestC (0.0s)\n"
 	for _, c := range []struct {
@@ -238,6 +243,7 @@ func TestRun(t *testing.T) {
 
 // TestAStoppedPartKeepsItsFigures: a measuring part that is stopped, or fails, leaves what it had.
 func TestAStoppedPartKeepsItsFigures(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	file := filepath.Join(folder, "part.json")
 	p := &part{options: options{result: file}, outcome: outcome{Part: "rotor", State: green, Summary: "so far"}}
@@ -255,6 +261,7 @@ func TestAStoppedPartKeepsItsFigures(t *testing.T) {
 }
 
 func TestBadCommands(t *testing.T) {
+	t.Parallel()
 	for want, args := range map[string]string{
 		`unknown part "jump"`:       "jump",
 		"unknown part \"\"":         "",
@@ -268,6 +275,7 @@ func TestBadCommands(t *testing.T) {
 }
 
 func TestParseJob(t *testing.T) {
+	t.Parallel()
 	j, err := parseJob("resnet50:224:64:bf16:checkpoint:4")
 	if want := (peerJob{job{"resnet50", 224, 64}, "bf16", "checkpoint"}); err != nil || j != want {
 		t.Errorf("%+v, %v", j, err)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,7 +47,7 @@ func suiteOf(t *testing.T, calls ...string) func(smoke string, env ...string) (l
 		c.Dir = dir
 		c.Env = append([]string{"PATH=" + dir + ":" + os.Getenv("PATH"), "TMPDIR=" + dir, "CALLS=" + log, "PARTS=" + in("parts"), "SMOKE=" + smoke, "PYTHON=false"}, env...)
 		text, err := c.CombinedOutput()
-		if _, exits := err.(*exec.ExitError); err != nil && !exits {
+		if _, exits := errors.AsType[*exec.ExitError](err); err != nil && !exits {
 			t.Fatalf("%v: %s", err, text)
 		}
 		raw, err := os.ReadFile(log)

@@ -12,6 +12,7 @@ import (
 // The tables have a row for each memory, number of devices, bandwidth and chain, the list every point, and the picture a curve for what is
 // missing.
 func TestResults(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	c := &chain.Chain{Name: "three", InputBytes: 1 << 28}
 	for _, seconds := range []float64{1, 2, 3} {
@@ -43,6 +44,7 @@ func TestResults(t *testing.T) {
 
 // What cannot be read is refused.
 func TestRefuses(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{"0", "2", "8"}, {"2", "x", "8"}, {"2", "2", ""}, {"2", "2", "8"}} {
 		if err := run(t.Context(), t.TempDir(), filepath.Join(t.TempDir(), "x"), args[0], args[1], args[2]); err == nil {
 			t.Errorf("%v is taken", args)

@@ -57,6 +57,7 @@ func later(spans []schedule.Span, p int, by time.Duration) {
 
 // Each cause alone is found, and named.
 func TestEachCauseIsNamed(t *testing.T) {
+	t.Parallel()
 	const plain, moved = "Fall1 Fall2 Fall3 B3 B2 B1", "Fall1 Fall2 O2 Fall3 B3 P2 B2 B1"
 	free := schedule.Limits{Memory: schedule.NoLimit, Link: link}
 	for name, x := range map[string]struct {
@@ -106,6 +107,7 @@ func TestEachCauseIsNamed(t *testing.T) {
 
 // Fall3 waits for the memory that the offload frees: a slow offload is a slower transfer, a late one a wait for memory.
 func TestWaitsForMemory(t *testing.T) {
+	t.Parallel()
 	const text = "Fall1 Fall2 O2 Fall3 B3 P2 B2 B1"
 	seq, _ := schedule.Parse(text)
 	limits := schedule.Limits{Memory: schedule.NoLimit, Link: link}
@@ -135,6 +137,7 @@ func TestWaitsForMemory(t *testing.T) {
 
 // Waits for offloaded state are neither the update's nor a launch gap, behind the last op or between the ops.
 func TestWaitsForState(t *testing.T) {
+	t.Parallel()
 	const text = "Fall1 Fall2 Fall3 B3 B2 B1"
 	free := schedule.Limits{Memory: schedule.NoLimit}
 	for name, between := range map[string]time.Duration{"at the end": 0, "between the ops": ms(3), "both": ms(1)} {
@@ -173,6 +176,7 @@ func sums(t *testing.T, name string, r *Receipt) {
 
 // The causes add up to the gap for any spans that keep the order of the compute ops.
 func TestCausesAlwaysAddUp(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	seq, _ := schedule.Parse("Fall1 O1 Fck2 O2 F3 P2 Fall2 Fall3 B3 P1 B2 B1")
 	seq2, _ := schedule.Parse("Fall1 O1 Fall2 O2 Fall3 B3 P2 B2 P1 B1")
@@ -219,6 +223,7 @@ func randomSpans(rng *rand.Rand, seq schedule.Sequence) []schedule.Span {
 }
 
 func TestJSONAndTable(t *testing.T) {
+	t.Parallel()
 	r, err := New(step(t, "Fall1 Fall2 Fall3 B3 B2 B1", schedule.Limits{Memory: schedule.NoLimit}, func(s []schedule.Span) {
 		s[4].End += ms(3)
 		later(s, 5, ms(3))

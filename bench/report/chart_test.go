@@ -62,6 +62,7 @@ func curve(t testing.TB, elements []element) string {
 
 // In the frame of a card 0 is at x 52 and y 226, and the top of the data at 1/1.08 of 196 pixels.
 func TestPaths(t *testing.T) {
+	t.Parallel()
 	points := []Point{{0, 0}, {1, 54}, {2, 108}}
 	for shape, want := range map[Shape]string{
 		Line: "M52.0 226.0L280.0 135.3L508.0 44.5",
@@ -77,6 +78,7 @@ func TestPaths(t *testing.T) {
 
 // Whatever the data, the picture is XML, holds no NaN, and every coordinate is inside it.
 func TestEverythingInside(t *testing.T) {
+	t.Parallel()
 	coordinates := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		number := rapid.OneOf(rapid.Float64Range(-1e3, 1e3), rapid.Float64(), rapid.SampledFrom([]float64{0, math.NaN(), math.Inf(1), 1e18, 1e-12}))
@@ -121,6 +123,7 @@ func TestEverythingInside(t *testing.T) {
 
 // Axes: ticks are evenly spaced, inside the range, and neither too few nor too many.
 func TestTicks(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		unit := Unit(rapid.IntRange(0, 3).Draw(t, "unit"))
 		lo := rapid.Float64Range(-1, 1).Draw(t, "lo") * math.Pow(10, float64(rapid.IntRange(-9, 12).Draw(t, "power")))
@@ -146,6 +149,7 @@ func TestTicks(t *testing.T) {
 }
 
 func TestAxisTitles(t *testing.T) {
+	t.Parallel()
 	for want, a := range map[string]axis{
 		"memory (MiB)": Axis{"memory", Bytes, false}.fit(0, 300<<20, 0, 1, 0, 5),
 		"memory (GiB)": Axis{"memory", Bytes, false}.fit(0, 1<<30, 0, 1, 0, 5),
@@ -169,6 +173,7 @@ func TestAxisTitles(t *testing.T) {
 
 // A curve of many points keeps what can be seen: in each column of pixels the first, lowest, highest and last.
 func TestThin(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var points []Point
 		x := 0.0
@@ -217,6 +222,7 @@ func columns(points []Point) map[float64]column {
 
 // The pointer is told the value that a step holds, and nothing outside the curve.
 func TestValueAt(t *testing.T) {
+	t.Parallel()
 	s := Series{Shape: Step, Points: []Point{{1, 10}, {2, 20}, {2, 30}, {4, 5}}}
 	for x, want := range map[float64]float64{1: 10, 1.9: 10, 2: 30, 3.9: 30, 4: 5} {
 		if got, ok := s.at(x); !ok || got != want {
@@ -232,6 +238,7 @@ func TestValueAt(t *testing.T) {
 
 // A picture of its own is XML with the title, and a style that nothing is missing from.
 func TestPicture(t *testing.T) {
+	t.Parallel()
 	c := Chart{Title: "<a title>", Wide: true, Series: []Series{{Name: "s", Shape: Dots, Dashed: true, Points: []Point{{0, 1}, {1, 2}}}}}
 	var b strings.Builder
 	if err := c.WriteSVG(&b); err != nil {
@@ -249,6 +256,7 @@ func TestPicture(t *testing.T) {
 }
 
 func TestHostileText(t *testing.T) {
+	t.Parallel()
 	const evil = `<script>alert("x")</script>&'`
 	c := Chart{
 		Title: evil, X: Axis{Label: evil}, Y: Axis{Label: evil}, Marks: []Mark{{evil, 1}},
@@ -266,6 +274,7 @@ func TestHostileText(t *testing.T) {
 }
 
 func TestChartGolden(t *testing.T) {
+	t.Parallel()
 	r := sampleRow("periodic", 0.5, 1, 150<<20, nil)
 	got := string(r.chart().SVG())
 	path := filepath.Join("testdata", "memory.svg")

@@ -20,6 +20,7 @@ func run(seconds float64, command string, timelines ...Timeline) *Page {
 
 // Two runs in one page: figures with differences, what the environments share and what not, curves over each other, one axis.
 func TestCompareRuns(t *testing.T) {
+	t.Parallel()
 	a, b := run(0.2, "plimsoll train <a>", sampleTimeline()), run(0.3, "plimsoll train b", sampleTimeline())
 	b.Figures = append(b.Figures, Figure{"only here", 7, Plain})
 	before := render(t, a)
@@ -61,6 +62,7 @@ func TestCompareRuns(t *testing.T) {
 
 // Grids are compared row by row; pages without anything in common still stand side by side.
 func TestCompareGrids(t *testing.T) {
+	t.Parallel()
 	a, b := samplePage(), samplePage()
 	for i := range b.Rows {
 		b.Rows[i].MeasuredSeconds *= 0.9

@@ -22,6 +22,7 @@ func fullPage() *Page {
 
 // What is written can be read, and is drawn as it was, to the byte.
 func TestFilesKeepThePage(t *testing.T) {
+	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "a", "b")
 	p := fullPage()
 	if err := p.WriteFolder(folder, "index.html"); err != nil {
@@ -49,6 +50,7 @@ func TestFilesKeepThePage(t *testing.T) {
 
 // A long history is thinned in the file, and looks the same.
 func TestLongCurvesAreThinned(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 1))
 	s := Series{Name: "loss"}
 	for i := range 200000 {
@@ -69,6 +71,7 @@ func TestLongCurvesAreThinned(t *testing.T) {
 }
 
 func TestBadFilesAreRefused(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), FileName)
 	for want, text := range map[string]string{
 		"invalid character":     "nonsense",

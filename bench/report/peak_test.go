@@ -18,6 +18,7 @@ func samplePeak() *Peak {
 
 // The parts of a peak fill its picture, by role, each told; the table has the largest, and the rest in one line.
 func TestPeakPicture(t *testing.T) {
+	t.Parallel()
 	p := samplePeak()
 	elements, text := parse(t, string(p.SVG()))
 	at, parts := 0.0, 0

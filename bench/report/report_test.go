@@ -21,6 +21,7 @@ func render(t *testing.T, p *Page) string {
 
 // A page opens without a network: it loads nothing and runs nothing.
 func TestSelfContained(t *testing.T) {
+	t.Parallel()
 	page := render(t, samplePage())
 	outside := regexp.MustCompile(`(?i)<(script|link|iframe|img|object|embed|base)\b|\b(src|href|srcset|on[a-z]+)=|url\(|@import|https?:|//[a-z]`)
 	if found := outside.FindString(page); found != "" {
@@ -33,6 +34,7 @@ func TestSelfContained(t *testing.T) {
 
 // Every figure of every row is on the page: rounded in the table, exact on hover, and as a picture.
 func TestPageShowsRows(t *testing.T) {
+	t.Parallel()
 	p := samplePage()
 	page := render(t, p)
 	ran, refused := 0, 0
@@ -59,6 +61,7 @@ func TestPageShowsRows(t *testing.T) {
 
 // The charts of a page are XML too.
 func TestPagePictures(t *testing.T) {
+	t.Parallel()
 	pictures := regexp.MustCompile(`(?s)<svg .*?</svg>`).FindAllString(render(t, samplePage()), -1)
 	for _, svg := range pictures {
 		parse(t, svg)
@@ -70,6 +73,7 @@ func TestPagePictures(t *testing.T) {
 
 // What went wrong is said: a peak that was missed, a limit that was broken, a result that differs.
 func TestPageShowsFailures(t *testing.T) {
+	t.Parallel()
 	no := false
 	p := &Page{Title: "t", Rows: []Row{
 		{Strategy: "rotor", Limit: 100, PredictedPeak: 90, MeasuredPeak: 91, PredictedSeconds: 1, MeasuredSeconds: 2, Identical: &no},
@@ -88,6 +92,7 @@ func TestPageShowsFailures(t *testing.T) {
 
 // Parts that are missing leave no trace, and a plan that was not run has no measured figures.
 func TestSparsePages(t *testing.T) {
+	t.Parallel()
 	empty := render(t, &Page{Title: "nothing"})
 	for _, tag := range []string{"<h2>", "<table>", "<figure", "<dl>", "tile"} {
 		if strings.Contains(strings.SplitN(empty, "</style>", 2)[1], tag) {
@@ -110,6 +115,7 @@ func TestSparsePages(t *testing.T) {
 
 // A page of one run has one wide curve, and no throughput over a single limit.
 func TestOneRun(t *testing.T) {
+	t.Parallel()
 	p := samplePage()
 	p.Rows = p.Rows[:1]
 	p.Charts = []Chart{{Title: "Loss", Series: []Series{{Name: "loss", Points: []Point{{0, 2}, {1, 1}}}}}}
@@ -122,6 +128,7 @@ func TestOneRun(t *testing.T) {
 }
 
 func TestDeterministic(t *testing.T) {
+	t.Parallel()
 	first, second := render(t, samplePage()), render(t, samplePage())
 	if first != second {
 		t.Error("two pages of the same rows differ")
@@ -129,6 +136,7 @@ func TestDeterministic(t *testing.T) {
 }
 
 func TestWriteFile(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "index.html")
 	if err := samplePage().WriteFile(path); err != nil {
 		t.Fatal(err)
@@ -140,6 +148,7 @@ func TestWriteFile(t *testing.T) {
 }
 
 func TestMedianTimeError(t *testing.T) {
+	t.Parallel()
 	row := func(predicted, measured float64) Row {
 		return Row{PredictedSeconds: predicted, MeasuredSeconds: measured}
 	}

@@ -16,6 +16,7 @@ var small = Table{
 }
 
 func TestText(t *testing.T) {
+	t.Parallel()
 	want := strings.Join([]string{
 		"strategy      time  ok",
 		"─────────  ───────  ───",
@@ -31,6 +32,7 @@ func TestText(t *testing.T) {
 }
 
 func TestMarkdown(t *testing.T) {
+	t.Parallel()
 	want := strings.Join([]string{
 		"| strategy  |    time | ok  |",
 		"| --------- | ------: | --- |",
@@ -47,6 +49,7 @@ func TestMarkdown(t *testing.T) {
 
 // All lines of a table in Markdown are equally wide, and a bar in a cell does not start a column.
 func TestAligned(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		cell := rapid.StringOf(rapid.RuneFrom([]rune("ab µ|\n9")))
 		table := Table{Columns: []Column{{cell.Draw(t, "a"), rapid.Bool().Draw(t, "ra")}, {cell.Draw(t, "b"), rapid.Bool().Draw(t, "rb")}}}
@@ -77,6 +80,7 @@ var errBroken = errors.New("broken")
 func (broken) Write([]byte) (int, error) { return 0, errBroken }
 
 func TestWriteErrors(t *testing.T) {
+	t.Parallel()
 	for name, err := range map[string]error{
 		"text": small.Text(broken{}), "markdown": small.Markdown(broken{}), "page": samplePage().Write(broken{}),
 	} {

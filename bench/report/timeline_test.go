@@ -35,6 +35,7 @@ func sampleTimeline() Timeline {
 
 // Both panels lie on one axis: what starts at one time is at one place, and what takes as long is as wide.
 func TestPanelsShareAnAxis(t *testing.T) {
+	t.Parallel()
 	line := sampleTimeline()
 	elements, text := parse(t, string(line.SVG()))
 	var bars []element
@@ -76,6 +77,7 @@ func TestPanelsShareAnAxis(t *testing.T) {
 
 // A timeline on its own is a picture, and one without any bar, or with times that are none, is drawn, too.
 func TestTimelinePictures(t *testing.T) {
+	t.Parallel()
 	for _, line := range []Timeline{sampleTimeline(), {Title: "nothing"}, {Title: "odd", Panels: []Panel{{Lanes: []Lane{{Bars: []Bar{{Start: math.NaN(), End: math.Inf(1)}, {End: 1}}}}}}}} {
 		var b strings.Builder
 		if err := line.WriteSVG(&b); err != nil {

@@ -38,6 +38,7 @@ func grid(strategies ...pipeline.Strategy) *Pipelines {
 
 // TestRun: a plan is checked and measured, a refusal is a point with its reason, and a plan that breaks a rule ends the sweep.
 func TestRun(t *testing.T) {
+	t.Parallel()
 	small := &pipeline.InfeasibleError{Strategy: "small", Reason: "layer 1 is too large", Smallest: 77}
 	points, err := grid(fixed("one", nil), fixed("small", small), fixed("late", &pipeline.UnfinishedError{Strategy: "late"}), fixed("odd", errors.New("odd"))).Run(t.Context())
 	if err != nil || len(points) != 4 {
@@ -70,6 +71,7 @@ func TestRun(t *testing.T) {
 
 // TestOffloading: only the strategy of that name is told of the link to the host.
 func TestOffloading(t *testing.T) {
+	t.Parallel()
 	told := map[string]float64{}
 	listening := func(name string) pipeline.Strategy {
 		s := fixed(name, nil)
@@ -91,6 +93,7 @@ func TestOffloading(t *testing.T) {
 
 // TestNodes: more devices than a node has are whole nodes, fewer a part of one, and tables say so.
 func TestNodes(t *testing.T) {
+	t.Parallel()
 	within := map[int][]pipeline.Level{}
 	s := fixed("one", nil)
 	solve := s.Solve
@@ -120,6 +123,7 @@ func TestNodes(t *testing.T) {
 
 // TestCompare: by hand.
 func TestCompare(t *testing.T) {
+	t.Parallel()
 	at := func(memory int64, strategy string, seconds float64) PipelinePoint {
 		return PipelinePoint{Chain: "c", Devices: 2, MemoryBytes: memory, Strategy: strategy, Fits: seconds > 0, PerMinibatchS: seconds}
 	}

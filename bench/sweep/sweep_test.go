@@ -66,6 +66,7 @@ func open(t testing.TB, path string) *Store {
 
 // A sweep that stopped halfway goes on: what is in the file is not planned again, and a line that was cut off is.
 func TestASweepGoesOn(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "points.jsonl")
 	s := simulation(t)
 	store, done := open(t, path), 0
@@ -99,6 +100,7 @@ func TestASweepGoesOn(t *testing.T) {
 
 // A chain that was measured again takes the place of what it was, in either order; what nobody asks for again stays.
 func TestAnotherInputTakesThePlace(t *testing.T) {
+	t.Parallel()
 	store := open(t, filepath.Join(t.TempDir(), "points.jsonl"))
 	first, second := simulation(t), simulation(t)
 	second.Chain.Layer(1).ForwardS *= 2
@@ -125,6 +127,7 @@ func TestAnotherInputTakesThePlace(t *testing.T) {
 // Plans that are given stand beside the strategies: at every limit in which they fit, with every link if they move anything, and in
 // the pictures. Another plan under the same name is another point.
 func TestGivenPlansStandBeside(t *testing.T) {
+	t.Parallel()
 	s := simulation(t)
 	s.Strategies = s.Strategies[:4]
 	parse := func(text string) *schedule.Plan {
@@ -167,6 +170,7 @@ func TestGivenPlansStandBeside(t *testing.T) {
 // A chain of two or three layers has no numbers of segments, or few, to compare; a strategy that does not plan such a chain did not
 // run, and is not one that does not fit.
 func TestShortChainsAndLongOnes(t *testing.T) {
+	t.Parallel()
 	for layers, want := range map[int]int{1: 0, 2: 0, 3: 1, 4: 2, 6: 3} {
 		c := sample()
 		c.Layers = c.Layers[:layers]
@@ -191,6 +195,7 @@ func TestShortChainsAndLongOnes(t *testing.T) {
 }
 
 func TestABadStoreIsRefused(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "points.jsonl")
 	must(t, os.WriteFile(path, []byte("{}\nnonsense\n"), 0o644))
 	if _, err := Open(folder.At(filepath.Dir(path))); err == nil || !strings.Contains(err.Error(), "line 2") {
@@ -200,6 +205,7 @@ func TestABadStoreIsRefused(t *testing.T) {
 
 // Every point agrees with a simulation of its own, made here.
 func TestPointsAreWhatPlansAre(t *testing.T) {
+	t.Parallel()
 	s := simulation(t)
 	store := open(t, filepath.Join(t.TempDir(), "p"))
 	must(t, s.Run(t.Context(), store, nil))
@@ -228,6 +234,7 @@ func TestPointsAreWhatPlansAre(t *testing.T) {
 }
 
 func TestMovedCountsSavedSetsOnce(t *testing.T) {
+	t.Parallel()
 	seq, err := schedule.Parse("Fall1 O1 Fall2 O2 Fall3 Fall4 Fall5 Fall6 B6 B5 B4 B3 P2 B2 P1 B1")
 	must(t, err)
 	n, err := Moved(sample(), seq)
@@ -238,6 +245,7 @@ func TestMovedCountsSavedSetsOnce(t *testing.T) {
 
 // Every panel is drawn, simulated ones hollow and dashed, measured ones with their prediction; the pictures are XML.
 func TestFigures(t *testing.T) {
+	t.Parallel()
 	s := simulation(t)
 	store := open(t, filepath.Join(t.TempDir(), "p"))
 	must(t, s.Run(t.Context(), store, nil))
@@ -301,6 +309,7 @@ func checkPictures(t *testing.T, folder string, f *Figure) {
 
 // Claims are judged by the points: made ones break each of them.
 func TestClaims(t *testing.T) {
+	t.Parallel()
 	point := func(strategy string, seconds float64) Point {
 		return Point{
 			Key: Key{Source: Simulated, Chain: "c", Strategy: strategy, MemoryBytes: 25, Bandwidth: 1e9}, Seconds: seconds, PeakBytes: 25,
@@ -335,6 +344,7 @@ func TestClaims(t *testing.T) {
 }
 
 func TestPeriodicIsComparedAtItsPeak(t *testing.T) {
+	t.Parallel()
 	p, err := ComparePeriodic(t.Context(), sample())
 	must(t, err)
 	if p.Limits != 3 || p.Gain() < 0 || p.Least > p.MeanGain || p.MeanGain > p.Greatest || p.PeriodicS < p.RotorS {

@@ -12,6 +12,7 @@ import (
 
 // Idle shares, beside a count of many small intervals.
 func TestIdleByCounting(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
 		s := Stretch{From: 3, To: 3 + 10*rnd.Float64() + 1}
@@ -45,6 +46,7 @@ func TestIdleByCounting(t *testing.T) {
 
 // A picture of a run without a flush shows a few periods of its steady state: not what fills and drains the pipeline.
 func TestPicturesShowTheSteadyState(t *testing.T) {
+	t.Parallel()
 	p := &Pipeline{Flat: &Flat{Depth: 3}, Plan: &pipeline.Plan{}}
 	at := 0.0
 	for m := range 16 {

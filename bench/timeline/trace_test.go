@@ -14,6 +14,7 @@ import (
 
 // Traces of random plans, planned and simulated, are valid and have a slice for each span, on the process of its device.
 func TestTrace(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(6, 6))
 	slices := 0
 	for range 60 {
@@ -60,6 +61,7 @@ func TestTrace(t *testing.T) {
 
 // A run that goes as planned has the plan's timeline, messages between replicas included.
 func TestRunsAsPlanned(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(7, 6))
 	sums := 0
 	for range 120 {
@@ -111,6 +113,7 @@ func TestRunsAsPlanned(t *testing.T) {
 
 // Messages that were under way at once lie on tracks of their own, each the first one that is free.
 func TestTraceOfOverlappingMessages(t *testing.T) {
+	t.Parallel()
 	var messages []pipeline.Slice
 	for i, at := range [][2]float64{{0, 2}, {1, 3}, {1.5, 1.75}, {2, 4}, {3, 5}} {
 		messages = append(messages, pipeline.Slice{Span: pipeline.Span{Task: i, Start: at[0], End: at[1]}})

@@ -17,6 +17,7 @@ import (
 
 // TestLeast: against all divisions.
 func TestLeast(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	cases := 0
 	for n := 1; n <= 7; n++ {
@@ -62,6 +63,7 @@ func brute(first, n, k int, cost func(first, last int) int64) int64 {
 
 // TestParameters: the models have the parameters that torchgpipe counts.
 func TestParameters(t *testing.T) {
+	t.Parallel()
 	seen := 0
 	for _, c := range collections() {
 		for _, row := range c.rows {
@@ -82,6 +84,7 @@ func TestParameters(t *testing.T) {
 
 // TestSkips: those of a U-Net, whose level i has 8·2^i channels of (32/2^i)² pixels.
 func TestSkips(t *testing.T) {
+	t.Parallel()
 	w, err := compiled(wanted{"unet-2-8", 32, 3, 10, 0})
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +105,7 @@ func TestSkips(t *testing.T) {
 
 // TestStraight: a skip of 3 bytes from layer 1 to 4, and one of 2 from layer 2 to 3, whose stages are neighbours.
 func TestStraight(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Layers: []chain.Layer{{OutputBytes: 10}, {OutputBytes: 20}, {OutputBytes: 30}, {OutputBytes: 40}}}
 	var stages []pipeline.Stage
 	for l := 1; l <= 4; l++ {
@@ -120,6 +124,7 @@ func TestStraight(t *testing.T) {
 //	not while it waits         R0 begins at 10 s, when the gradient is there
 //	last one recomputed too    both devices work 1 s more, device 0 waits 1 s less
 func TestVariants(t *testing.T) {
+	t.Parallel()
 	layer := chain.Layer{ForwardS: 1, BackwardS: 2, OutputBytes: 1, SavedBytes: 1, GradientBytes: 1}
 	c := &chain.Chain{Name: "two", InputBytes: 1, Layers: []chain.Layer{layer, layer}}
 	links := pipeline.NewPlatform(2, pipeline.NoLimit, 1)
@@ -167,6 +172,7 @@ func small() collection {
 
 // TestGiants: every way is tried, a model fits to the byte, and recomputing takes less than keeping.
 func TestGiants(t *testing.T) {
+	t.Parallel()
 	c := small()
 	points, dims, err := c.giants(t.Context(), 1<<40)
 	if err != nil {
@@ -212,6 +218,7 @@ func tableOf(t *testing.T, always bool) (*speeds, *chain.Chain) {
 
 // TestSpeeds: the baseline has its own speed, nothing beats one device times the devices, and what has no plan has a reason.
 func TestSpeeds(t *testing.T) {
+	t.Parallel()
 	for _, always := range []bool{false, true} {
 		s, measured := tableOf(t, always)
 		points, err := s.run(t.Context(), measured, 1<<40)
@@ -242,6 +249,7 @@ func TestSpeeds(t *testing.T) {
 
 // TestOtherChains: times of other layers are refused.
 func TestOtherChains(t *testing.T) {
+	t.Parallel()
 	s, measured := tableOf(t, false)
 	measured.Layers[1].Name = "else"
 	if _, err := s.run(t.Context(), measured, 1<<40); err == nil || !strings.Contains(err.Error(), `layer 2 of the measured chain "unet-1-4" is "else"`) {
@@ -255,6 +263,7 @@ func TestOtherChains(t *testing.T) {
 
 // TestAblation: what is added makes it faster, what is taken away slower, and skips that are sent straight save bytes.
 func TestAblation(t *testing.T) {
+	t.Parallel()
 	s, measured := tableOf(t, false)
 	rows, err := ablation(t.Context(), s, measured, race{devices: 4, micros: 8, batch: 16})
 	if err != nil {
@@ -272,6 +281,7 @@ func TestAblation(t *testing.T) {
 
 // TestMeanRatio: of two races, in the second of which one strategy has no plan.
 func TestMeanRatio(t *testing.T) {
+	t.Parallel()
 	points := []speedPoint{
 		{holder: "gpipe-checkpoint", plan: true, speedup: 2}, {holder: "zb-h1", plan: true, speedup: 4}, {holder: "loadline", plan: true, speedup: 4},
 		{holder: "gpipe-checkpoint", plan: true, speedup: 1}, {holder: "zb-h1", plan: true, speedup: 8}, {holder: "loadline"},
@@ -288,6 +298,7 @@ func TestMeanRatio(t *testing.T) {
 
 // TestPages: every point is in the files, and a model that fits nowhere is said to.
 func TestPages(t *testing.T) {
+	t.Parallel()
 	r := &results{models: map[string]map[size]dimensions{}}
 	for i, s := range allSpeeds() {
 		points := make([]speedPoint, 0)

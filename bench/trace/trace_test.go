@@ -76,6 +76,7 @@ func (p parsed) names(kind string) map[[2]int]string {
 
 // Every slice and sample of the trace comes back, in order, at its time, under its process and track.
 func TestReadBack(t *testing.T) {
+	t.Parallel()
 	want := sample()
 	p := write(t, want)
 	if p.DisplayTimeUnit != "ms" || p.OtherData["model"] != "resnet56" {
@@ -138,6 +139,7 @@ func compareSamples(t *testing.T, got, want []Sample) {
 
 // Metadata names every process and thread once, and numbers them in order.
 func TestMetadata(t *testing.T) {
+	t.Parallel()
 	p := write(t, sample())
 	count := map[string]int{}
 	for _, e := range p.TraceEvents {
@@ -160,6 +162,7 @@ func TestMetadata(t *testing.T) {
 
 // Slices that touch in seconds touch in the file, whatever the rounding.
 func TestTouchingSlicesDoNotOverlap(t *testing.T) {
+	t.Parallel()
 	slices := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		track := Track{Name: "compute"}
@@ -191,6 +194,7 @@ func TestTouchingSlicesDoNotOverlap(t *testing.T) {
 }
 
 func TestInvalid(t *testing.T) {
+	t.Parallel()
 	nan := math.NaN()
 	track := func(s ...Slice) Process { return Process{Name: "p", Tracks: []Track{{"t", s}}} }
 	counter := func(s ...Sample) Process { return Process{Name: "p", Counters: []Counter{{"m", "bytes", s}}} }
@@ -226,6 +230,7 @@ func TestInvalid(t *testing.T) {
 }
 
 func TestWriteFile(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "trace.json")
 	bad := &Trace{Processes: []Process{{}}}
@@ -246,6 +251,7 @@ func TestWriteFile(t *testing.T) {
 
 // The same trace is the same file, and one without anything is still one.
 func TestDeterministic(t *testing.T) {
+	t.Parallel()
 	var a, b, empty bytes.Buffer
 	for w, trace := range map[*bytes.Buffer]*Trace{&a: sample(), &b: sample(), &empty: {}} {
 		if err := trace.Write(w); err != nil {

@@ -87,6 +87,7 @@ func near(a, b, within float64) bool {
 
 // Figures from the times of a run that the planner's simulator made are the simulator's.
 func TestFiguresAreTheSimulators(t *testing.T) {
+	t.Parallel()
 	plans := 0
 	for _, devices := range []int{2, 3, 4} {
 		c := testCase(t, devices, 2*devices, 2e6, slices.Concat(asynchronous, flushing)...)
@@ -123,6 +124,7 @@ func TestFiguresAreTheSimulators(t *testing.T) {
 
 // The picture of a run that keeps to the plan's times is the picture of the plan.
 func TestPicturesOfAPerfectRunAreThePlans(t *testing.T) {
+	t.Parallel()
 	pictures, tasks, curves := 0, 0, 0
 	for _, devices := range []int{2, 4} {
 		c := testCase(t, devices, 2*devices, 2e6, "1f1b*", "madpipe", "gpipe", "zb-h1")
@@ -197,6 +199,7 @@ func checkMemories(t *testing.T, row *Row) (curves int) {
 }
 
 func TestPeriodPassesOverStalls(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		instant func(i int) float64
 		want    float64
@@ -220,6 +223,7 @@ func TestPeriodPassesOverStalls(t *testing.T) {
 }
 
 func TestSumsOfSchedules(t *testing.T) {
+	t.Parallel()
 	c := testCase(t, 2, 4, 0)
 	g := testGrid(c)
 	for name, want := range map[string]sums{
@@ -250,6 +254,7 @@ func TestSumsOfSchedules(t *testing.T) {
 
 // A split backward adds up in the order of its halves for the weights.
 func TestSumsOfSplitSchedules(t *testing.T) {
+	t.Parallel()
 	c := testCase(t, 2, 4, 0, "zb-h1")
 	row, err := testGrid(c).planOne(t.Context(), &c, c.Strategies[0], units.Size{Share: 1})
 	must(t, err)
@@ -271,6 +276,7 @@ func TestSumsOfSplitSchedules(t *testing.T) {
 
 // What fills and drains the pipeline is no part of the steady state.
 func TestSteadyState(t *testing.T) {
+	t.Parallel()
 	c := testCase(t, 2, 1, 0, "1f1b*")
 	row, err := testGrid(c).planOne(t.Context(), &c, c.Strategies[0], units.Size{Share: 1})
 	must(t, err)
@@ -293,6 +299,7 @@ func TestSteadyState(t *testing.T) {
 
 // An album serves the first batches of the training data, and then again.
 func TestAlbum(t *testing.T) {
+	t.Parallel()
 	c := testCase(t, 2, 2, 0)
 	a, err := newAlbum(c.Job)
 	must(t, err)
@@ -325,6 +332,7 @@ func must1(s pipeline.Strategy, err error) pipeline.Strategy {
 
 // With kernels: every byte and every bit is as predicted, and the report says so.
 func TestKernels(t *testing.T) {
+	t.Parallel()
 	g := testGrid(testCase(t, 2, 1, 0, "1f1b*", "eager"), testCase(t, 2, 4, 0, "gpipe", "1f1b-flush", "zb-h1", "chimera"))
 	progress := 0
 	g.Progress, g.Audit = func(done, total int) { progress += total - done }, true
@@ -358,8 +366,9 @@ func TestKernels(t *testing.T) {
 		t.Errorf("%d rows compared to the bit, %d devices to the byte, the peaks of %d", identical, devices, audited)
 	}
 	var text strings.Builder
+	r.Rows[0].Shared = &train.SharedProcessors{Devices: 2, Processors: 1, Kind: "core"} // as on a machine of one core
 	must(t, r.Text(&text, true))
-	for _, want := range []string{"cpu*2 on ", "devices that share processors", "12 of 12 devices were written up to the predicted byte", "3 of 3 steps with a flush"} {
+	for _, want := range []string{"cpu*2 on 1 core", "devices that share processors", "12 of 12 devices were written up to the predicted byte", "3 of 3 steps with a flush"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}
@@ -371,6 +380,7 @@ func TestKernels(t *testing.T) {
 
 // In simulated time, the report says so everywhere, and no run is faster than its plan can be.
 func TestSimulatedTime(t *testing.T) {
+	t.Parallel()
 	g := testGrid(testCase(t, 2, 1, 20e6, "1f1b*", "eager"), testCase(t, 2, 2, 20e6, "1f1b-flush"))
 	g.Simulated, g.Minibatches, g.Steps = true, 4, 1
 	r, err := g.Run(t.Context())
@@ -403,6 +413,7 @@ func TestSimulatedTime(t *testing.T) {
 
 // What breaks a promise is named.
 func TestFailuresAreNamed(t *testing.T) {
+	t.Parallel()
 	no := false
 	r := &Report{Rows: []Row{
 		{Strategy: "gpipe", Devices: "cpu*2", Limit: "100%", Identical: &no, Difference: "weight of fc.bias"},
@@ -423,6 +434,7 @@ func TestFailuresAreNamed(t *testing.T) {
 
 // A bit of one weight, and a byte behind the predicted end, are seen.
 func TestPlantedDifferencesAreSeen(t *testing.T) {
+	t.Parallel()
 	c := testCase(t, 2, 2, 0, "1f1b-flush")
 	g := testGrid(c)
 	row, err := g.planOne(t.Context(), &c, c.Strategies[0], g.Limits[0])
@@ -465,6 +477,7 @@ func TestPlantedDifferencesAreSeen(t *testing.T) {
 }
 
 func TestDrawnTimes(t *testing.T) {
+	t.Parallel()
 	c := testCase(t, 2, 1, 0).Job.Work.Chain()
 	before, err := json.Marshal(c)
 	must(t, err)
@@ -493,6 +506,7 @@ func TestDrawnTimes(t *testing.T) {
 }
 
 func TestGridsThatCannotRun(t *testing.T) {
+	t.Parallel()
 	c := testCase(t, 3, 6, 0, "chimera")
 	if _, err := testGrid(c).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "no strategy has a plan; chimera on cpu*3") {
 		t.Errorf("error %v", err)
@@ -517,6 +531,7 @@ func TestGridsThatCannotRun(t *testing.T) {
 
 // Strategies are compared where both ran, by the image.
 func TestDuels(t *testing.T) {
+	t.Parallel()
 	job := func(batch int) *Case {
 		return &Case{Job: &train.Job{Spec: train.Spec{Config: models.Config{Batch: batch}}}}
 	}

@@ -267,6 +267,7 @@ func badValidates() []badCase {
 // Every mistake ends with its exit code, one line that names the thing and says what to do, nothing on standard
 // output, and no file.
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	cases := slices.Concat(badCommands(), badPlans(t), badChecks(t), badNoises(), badDevices(), badFrontiers(t), badProfiles(), badTrains(), badTrainPipes(t), badGiven(t), badValidates(), badFits())
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -303,6 +304,7 @@ func TestBadInput(t *testing.T) {
 
 // The smallest limit of the error works, and one byte less does not.
 func TestTheSmallestLimitWorks(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{
 		{"plan", "-c", five},
 		{"plan", "-c", five, "--strategy", "periodic"},
@@ -321,6 +323,7 @@ func TestTheSmallestLimitWorks(t *testing.T) {
 
 // A file that is there stays as it was when the command fails.
 func TestAFailureLeavesOldFiles(t *testing.T) {
+	t.Parallel()
 	plan := write(t, filepath.Join(t.TempDir(), "p.json"), "old")
 	for _, args := range [][]string{
 		{"plan", "-c", five, "--memory", "100", "-o", plan},
@@ -341,6 +344,7 @@ func TestAFailureLeavesOldFiles(t *testing.T) {
 
 // A canceled context ends every command that takes time, with exit code 1 and without files.
 func TestInterruption(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	folder := t.TempDir()
@@ -367,6 +371,7 @@ type panicking struct{}
 func (panicking) Read([]byte) (int, error) { panic("BUG: no input") }
 
 func TestOurOwnBugsSaySo(t *testing.T) {
+	t.Parallel()
 	var out, errs strings.Builder
 	code := run(context.Background(), []string{"check", "-c", five, "-p", "-"}, panicking{}, &out, &errs)
 	if code != exitFailed || !strings.HasPrefix(errs.String(), "BUG: no input\n") {
@@ -379,7 +384,7 @@ func TestOurOwnBugsSaySo(t *testing.T) {
 	}
 }
 
-// A file that is not there is said to be missing, whatever it was to be, and nothing else is said of it.
+// Commands say that a missing file is missing, whichever flag names it.
 func TestMissingFilesAreMissing(t *testing.T) {
 	t.Parallel()
 	none := filepath.Join(t.TempDir(), "none")
@@ -401,7 +406,7 @@ func TestMissingFilesAreMissing(t *testing.T) {
 	}
 }
 
-// What Hugging Face publishes is told from what is corrupt: what is not read yet, and what to give.
+// Commands recognize folders of Hugging Face, and say which file to give instead.
 func TestFoldersOfHuggingFace(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -9,6 +9,7 @@ import (
 
 // A chain is simulated and a model measured into one folder; the same command again does nothing again.
 func TestBench(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "b")
 	args := []string{
 		"bench", "-c", five, "-m", "tiny", "--batch", "8", "--bandwidths", "20MB/s,1GB/s", "--memory", "100%,90%", "--points", "3",
@@ -46,6 +47,7 @@ func TestBench(t *testing.T) {
 
 // A plan file runs beside the strategies, simulated and measured, and as a pipeline; the chain of the documents can be swept.
 func TestBenchRunsPlansOfTheUser(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	mine, stages := filepath.Join(folder, "mine.json"), filepath.Join(folder, "stages.json")
 	doc := filepath.Join("..", "..", "docs", "chain.json")
@@ -83,6 +85,7 @@ func TestBenchRunsPlansOfTheUser(t *testing.T) {
 }
 
 func TestBenchRefuses(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "b")
 	for want, args := range map[string][]string{
 		"nothing to sweep":     {},
@@ -103,6 +106,7 @@ func TestBenchRefuses(t *testing.T) {
 
 // train prints where the gap of the step in the middle comes from, as text and as JSON; it is the step whose time is printed.
 func TestTrainPrintsAReceipt(t *testing.T) {
+	t.Parallel()
 	args := []string{"train", "-m", "tiny", "--batch", "8", "--steps", "2", "--memory", "90%", "--strategy", "rotor", "--profile-steps", "1"}
 	o := object(t, args...)
 	paid := o["receipt"].(map[string]any)
@@ -123,6 +127,7 @@ func TestTrainPrintsAReceipt(t *testing.T) {
 
 // The timeline of a plan with transfers has a track for each stream.
 func TestTrace(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	plan, out := filepath.Join(folder, "p.json"), filepath.Join(folder, "t.json")
 	works(t, "plan", "-c", five, "--memory", "80%", "--strategy", "offload-dynprog", "--bandwidth", "1000B/s", "-o", plan)

@@ -10,11 +10,15 @@ import (
 
 // A model of branches is measured, planned and trained like a chain: to store-all's bits, at the predicted peak.
 func TestBranches(t *testing.T) {
+	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "run")
 	train := func(args ...string) map[string]any {
 		return object(t, append([]string{"train", "-m", "siamese", "--image", "8", "--batch", "64", "--steps", "3"}, args...)...)
 	}
 	all := train("--strategy", "multi-delta")
+	if run := train("--memory", "75%"); run["weights_sha256"] != all["weights_sha256"] || run["strategy"] != "auto" {
+		t.Errorf("by default: %v, with all memory %v", run, all)
+	}
 	run := train("--strategy", "multi-empty", "--memory", "80%", "--out", folder)
 	if run["weights_sha256"] != all["weights_sha256"] || run["measured_peak_bytes"] != run["predicted_peak_bytes"] {
 		t.Errorf("%v, with all memory %v", run, all)
@@ -34,11 +38,14 @@ func TestBranches(t *testing.T) {
 	if files := tree(t, folder); !slices.Contains(files, "report.html") || !slices.Contains(files, "trace.json") {
 		t.Errorf("%v", files)
 	}
+	if plan := object(t, "plan", "-c", c, "--memory", "60%"); plan["makespan_s"].(float64) > tight["makespan_s"].(float64) {
+		t.Errorf("%v, multi-empty has %v", plan, tight)
+	}
 	for _, k := range []struct {
 		args []string
 		says string
 	}{
-		{[]string{"plan", "-c", c, "--memory", "60%"}, "use one of multi-delta, multi-empty"},
+		{[]string{"plan", "-c", c, "--memory", "60%", "--strategy", "rotor"}, "use auto, multi-delta or multi-empty"},
 		{[]string{"train", "-m", "siamese", "--image", "8", "--strategy", "rotor"}, "rotor cannot plan siamese of 2 branches"},
 		{[]string{"frontier", "-c", c}, "use plimsoll plan"},
 		{[]string{"bench", "--chain", c, "--out", t.TempDir()}, "use plimsoll plan"},

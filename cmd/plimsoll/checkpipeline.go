@@ -145,7 +145,7 @@ func (p *pipelineFigures) write(w io.Writer) {
 		fmt.Fprintf(w, "makespan %s, %s a microbatch, bubble %s\n", units.Seconds(p.Makespan), units.Seconds(p.PerMinibatch), percent(p.Bubble))
 	}
 	if p.LowerBound > 0 && p.PerMinibatch > 0 {
-		fmt.Fprintf(w, "no plan with one stage on each device, and replicas in turn, takes less than %s a minibatch: at most %s less\n", units.Seconds(p.LowerBound), percent(max(0, 1-p.LowerBound/p.PerMinibatch)))
+		fmt.Fprintf(w, "bound as the plan states it: with one stage on each device, and replicas in turn, no plan takes less than %s a minibatch, at most %s less\n", units.Seconds(p.LowerBound), percent(max(0, 1-p.LowerBound/p.PerMinibatch)))
 	}
 	for d := range p.Busy {
 		fmt.Fprintf(w, "device %d: busy %s", d, units.Seconds(p.Busy[d]))

@@ -17,6 +17,7 @@ const (
 
 // TestCheckSchedule: a table of PyTorch's costs without a chain what is expected of it, and can be put on a chain.
 func TestCheckSchedule(t *testing.T) {
+	t.Parallel()
 	o := object(t, "check", "-p", tables+"gpipe_4ranks_1stages_8mb.csv")
 	if o["makespan_s"] != 33.0 || math.Abs(o["bubble_fraction"].(float64)-3.0/11) > 1e-12 || o["valid"] != true || o["deadlock"] != false {
 		t.Errorf("%v", o)
@@ -35,6 +36,7 @@ func TestCheckSchedule(t *testing.T) {
 
 // TestCheckAllSchedules: check prints for every table of PyTorch's exactly the figures that are expected of it.
 func TestCheckAllSchedules(t *testing.T) {
+	t.Parallel()
 	var all map[string]map[string]any
 	if err := json.Unmarshal([]byte(read(t, tables+"expected.json")), &all); err != nil {
 		t.Fatal(err)
@@ -64,6 +66,7 @@ func TestCheckAllSchedules(t *testing.T) {
 
 // A table on standard input is read as its file is, without a chain; a plan there still asks for one.
 func TestCheckScheduleOnStandardInput(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"gpipe_4ranks_1stages_8mb.csv", "zbvzerobubble_4ranks_2stages_8mb.comms.csv", "1f1b_2ranks_1stages_2mb.csv"} {
 		file := plimsoll(t, "check", "-p", tables+name, "--json")
 		in := plimsollIn(t.Context(), t, read(t, tables+name), "check", "-p", "-", "--json")
@@ -86,6 +89,7 @@ func TestCheckScheduleOnStandardInput(t *testing.T) {
 
 // TestCheckIllegalSchedule: PyTorch's printed 1F1B cannot run; the answer is printed, the first op that waits is the error.
 func TestCheckIllegalSchedule(t *testing.T) {
+	t.Parallel()
 	r := plimsoll(t, "check", "-p", tables+"1f1b_2ranks_1stages_2mb.csv", "--json")
 	if r.code != exitUsage || !strings.Contains(r.out, `"deadlock": true`) || !strings.Contains(r.out, `"makespan_s": 3`) ||
 		!strings.Contains(r.err, "rank 1 cannot run 1B0 (op 1, cell 1): it waits for 1F0, which no rank runs") {
@@ -95,6 +99,7 @@ func TestCheckIllegalSchedule(t *testing.T) {
 
 // TestCheckActions: checkpoint_schedules' actions on a chain.
 func TestCheckActions(t *testing.T) {
+	t.Parallel()
 	text := strings.ReplaceAll(read(t, actions+"single_memory_5.txt"), "# 5 steps\n", "")
 	o := object(t, "check", "-c", five, "-p", write(t, filepath.Join(t.TempDir(), "a.txt"), text))
 	all := object(t, "check", "-c", five, "--text", "Fall1 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 B2 B1")
@@ -110,6 +115,7 @@ const twoStages = `{"format":"plimsoll.plan/v1","chain":"five","strategy":"hand"
 {"kind":"B","stage":1,"device":1,"start_s":200,"shift":0},{"kind":"B","stage":0,"device":0,"start_s":300,"shift":0}]}`
 
 func TestCheckPipeline(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	plan := write(t, filepath.Join(dir, "plan.json"), twoStages)
 	platform := write(t, filepath.Join(dir, "platform.json"), `{"devices":2,"memory_bytes":null,"bandwidth_bytes_per_s":null}`)
@@ -152,6 +158,7 @@ func TestCheckPipeline(t *testing.T) {
 
 // TestCheckRefusals: a table that names one op of the largest stage is judged at once, and a chain with branches is no pipeline's.
 func TestCheckRefusals(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	table := write(t, filepath.Join(dir, "x.csv"), "4095F0")
 	if r := plimsoll(t, "check", "-p", table); r.code != exitUsage || !strings.Contains(r.err, "rank 0 cannot run 4095F0") {

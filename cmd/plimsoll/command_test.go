@@ -19,6 +19,7 @@ import (
 )
 
 func TestHelp(t *testing.T) {
+	t.Parallel()
 	golden(t, "help.txt", works(t, "--help").out)
 	for _, name := range []string{"devices", "profile", "plan", "frontier", "check", "train", "evaluate", "generate", "tokenize", "validate", "bench", "trace", "report", "demo", "fit", "models", "import", "convert", "launch", "version"} {
 		golden(t, "help-"+name+".txt", works(t, name, "--help").out)
@@ -27,6 +28,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
+	t.Parallel()
 	for _, arg := range []string{"version", "--version"} {
 		if v := object(t, arg); v["version"] != version.Release || v["cuda"] != withCUDA || v["highs"] != milp.Built {
 			t.Errorf("%s: %v", arg, v)
@@ -35,6 +37,7 @@ func TestVersion(t *testing.T) {
 }
 
 func TestDevices(t *testing.T) {
+	t.Parallel()
 	o := object(t, "devices")
 	d := o["devices"].([]any)[0].(map[string]any)
 	for _, field := range []string{"cores", "memory_bytes", "to_device_bytes_per_s", "to_host_bytes_per_s"} {
@@ -51,6 +54,7 @@ func TestDevices(t *testing.T) {
 }
 
 func TestPlanList(t *testing.T) {
+	t.Parallel()
 	text := works(t, "plan", "--list").out
 	names := append(planner.Names(), remat.Checkmate)
 	for _, name := range names {
@@ -71,6 +75,7 @@ func TestPlanList(t *testing.T) {
 }
 
 func TestPlan(t *testing.T) {
+	t.Parallel()
 	golden(t, "plan.txt", works(t, "plan", "-c", five, "--memory", "70%", "--strategy", "rotor-exact").out)
 	golden(t, "plan.json", works(t, "plan", "-c", five, "--memory", "70%", "--strategy", "rotor-exact", "--json").out)
 	want := "Fck1 F2 Fall3 Fall4 Fall5 B5 B4 B3 Fall1 Fall2 B2 B1\n"
@@ -81,6 +86,7 @@ func TestPlan(t *testing.T) {
 
 // auto says what each of its members found, and is never slower than any of them.
 func TestPlanAuto(t *testing.T) {
+	t.Parallel()
 	golden(t, "plan-auto.txt", works(t, "plan", "-c", five, "--memory", "55%", "--bandwidth", "80B/s").out)
 	o := object(t, "plan", "-c", five, "--memory", "55%", "--bandwidth", "80B/s")
 	noneIsFaster(t, o)
@@ -98,6 +104,7 @@ func TestPlanAuto(t *testing.T) {
 
 // Within the tolerance auto leaves transfers out, and says what it has passed over for that; the plan names who made it.
 func TestPlanTolerates(t *testing.T) {
+	t.Parallel()
 	args := []string{"plan", "-c", five, "--memory", "80%", "--bandwidth", "1000B/s", "--tolerance"}
 	fastest, tolerant := object(t, append(args, "0")...), object(t, append(args, "20%")...)
 	noneIsFaster(t, fastest)
@@ -134,6 +141,7 @@ func noneIsFaster(t *testing.T, o map[string]any) {
 
 // The frontier: monotone in text, JSON and CSV, and exact where the strategy is.
 func TestFrontier(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "f.csv")
 	golden(t, "frontier.txt", works(t, "frontier", "-c", five, "--strategy", "rotor-exact", "-o", file).out)
 	golden(t, "frontier.csv", read(t, file))
@@ -162,6 +170,7 @@ func TestFrontier(t *testing.T) {
 // What plan writes, check reads, and both print the same figures; so for the text form, from a file and from
 // standard input.
 func TestCheckAgreesWithPlan(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "p.json")
 	checked := 0
 	for _, s := range planner.Names() {
@@ -199,6 +208,7 @@ func withoutReport(object string) string {
 }
 
 func TestCheckOfAStrangersPlan(t *testing.T) {
+	t.Parallel()
 	golden(t, "check.txt", works(t, "check", "-c", five, "--bandwidth", "200B/s",
 		"--text", "Fall1 O2 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 P2 B2 B1").out)
 	plan := `{"format":"plimsoll.plan/v1","chain":"five","ops":[{"op":"forward_all","layer":1}],
@@ -217,6 +227,7 @@ func planOps(ops string) string {
 }
 
 func TestProfileThenPlanThenTrain(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	c := filepath.Join(folder, "c.json")
 	job := []string{"-m", "tiny", "--batch", "32"}
@@ -240,6 +251,7 @@ func trainTiny(t *testing.T, args ...string) map[string]any {
 
 // The limit, the strategy and the number of threads change nothing about the weights; the seed does.
 func TestTrainGivesTheSameWeights(t *testing.T) {
+	t.Parallel()
 	want := trainTiny(t)
 	for _, args := range [][]string{
 		{"--memory", "85%"}, {"--memory", "85%", "--strategy", "revolve"}, {"--threads", "1"}, {"--no-cache"},
@@ -264,6 +276,7 @@ func TestTrainGivesTheSameWeights(t *testing.T) {
 
 // A limit that is too small with the state in the arena is enough without it, and the weights are the same.
 func TestTrainWithOffloadedState(t *testing.T) {
+	t.Parallel()
 	args := []string{"--batch", "8", "--image", "16", "--optimizer", "adam", "--bandwidth", "1GB/s"}
 	want := trainTiny(t, args...)
 	args = append(args, "--strategy", "rotor", "--memory", "1KiB")
@@ -298,11 +311,12 @@ func TestTrainWithOffloadedState(t *testing.T) {
 }
 
 func TestTrainWithEveryOptimizerAndDataSet(t *testing.T) {
+	t.Parallel()
 	seen := map[any]string{}
 	for _, args := range [][]string{
 		{}, {"--optimizer", "sgd", "--momentum", "0"}, {"--optimizer", "adam"}, {"--optimizer", "adamw"}, {"--optimizer", "muon"}, {"--optimizer", "muon", "--momentum", "0"}, {"--data", "glyphs"},
 		{"--lr-schedule", "cosine", "--warmup", "2"}, {"--lr-schedule", "step", "--lr-step", "1"}, {"--clip-norm", "0.5"}, {"--lr", "0.05"}, {"--channels", "1"}, {"--classes", "12"},
-	} {
+	}[:atSize(13, 9)] {
 		hash := trainTiny(t, append(args, "--steps", "2")...)["weights_sha256"]
 		if other, taken := seen[hash]; taken {
 			t.Errorf("%v gives the weights of %s", args, other)
@@ -312,6 +326,7 @@ func TestTrainWithEveryOptimizerAndDataSet(t *testing.T) {
 }
 
 func TestTrainWritesItsFolder(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "deep", "run")
 	trainTiny(t, "--memory", "85%", "--out", out, "--eval-every", "2")
 	want := []string{"chain.json", "final.safetensors", "log.jsonl", "plan.json", "report.html", "report.json", "run.json", "trace.json"}
@@ -363,6 +378,7 @@ func wantLog(t *testing.T, out string, steps int, evals ...float64) {
 }
 
 func TestTrainIsReadable(t *testing.T) {
+	t.Parallel()
 	r := works(t, "train", "-m", "tiny", "--batch", "32", "--steps", "10", "--memory", "85%")
 	for _, want := range []string{"trained", "loss", "accuracy", "85.0% of store-all's", "peak", "predicted", "measured", "sha256"} {
 		if !strings.Contains(r.out, want) {
@@ -379,6 +395,7 @@ func TestTrainIsReadable(t *testing.T) {
 
 // A rate that blows up is an error that says so, and no summary.
 func TestDivergence(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run")
 	r := plimsoll(t, "train", "-m", "mlp", "--batch", "8", "--steps", "60", "--lr", "1e30", "--out", out, "-q")
 	if r.code != exitFailed || !strings.Contains(r.err, "lower --lr") || !strings.Contains(r.err, `layer "hidden`) || r.out != "" {
@@ -393,6 +410,7 @@ func TestDivergence(t *testing.T) {
 
 // TestValidate: every row is compared, audit included.
 func TestValidate(t *testing.T) {
+	t.Parallel()
 	out := t.TempDir()
 	o := object(t, "validate", "-m", "tiny", "--batch", "32", "--memory", "100%,85%,10%", "--steps", "2", "--audit", "-q", "--out", out)
 	rows, skipped := o["rows"].([]any), o["skipped"].([]any)
@@ -416,6 +434,7 @@ func TestValidate(t *testing.T) {
 }
 
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out", "demo")
 	r := works(t, "demo", "-m", "tiny", "--batch", "32", "--language", "gpt2-4-16", "--length", "32", "--steps", "2", "--out", out)
 	if !strings.Contains(r.out, "offload-dynprog") || !strings.Contains(r.out, "median error") || !strings.Contains(r.out, "\ngpt2-4-16 on opticks, 32 samples of 32 tokens:") {
@@ -464,6 +483,7 @@ func TestDemo(t *testing.T) {
 
 // Every command line and every make target of the documents exists.
 func TestDocumentsNameCommandsThatExist(t *testing.T) {
+	t.Parallel()
 	root := (&app{}).root()
 	makefile := read(t, "../../Makefile")
 	commands, targets := 0, 0

@@ -12,6 +12,7 @@ import (
 // The shell completes names of models, strategies, data sets, devices, optimizers and all other flags of a few names, each item of
 // a list, and of files the endings that a flag reads.
 func TestCompletion(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		args []string
 		want []string // in the answer
@@ -44,6 +45,7 @@ func TestCompletion(t *testing.T) {
 
 // Every flag of a command with many stands under a heading, once.
 func TestEveryFlagHasAHeading(t *testing.T) {
+	t.Parallel()
 	seen := map[string]bool{}
 	for _, g := range groups {
 		for _, name := range g.flags {
@@ -90,6 +92,7 @@ func size(model map[string]any) float64 {
 
 // The models are those that can be built, with the parameters of their papers.
 func TestModels(t *testing.T) {
+	t.Parallel()
 	parameters := map[string]float64{}
 	for _, m := range object(t, "models")["models"].([]any) {
 		m := m.(map[string]any)

@@ -8,8 +8,8 @@ import (
 	"plimsoll/models"
 )
 
-// takeConstants gives a language model the constants that its weights were trained with, where its name gives none, and says which ones
-// are assumed or are not those of the file. A name that gives some is written in one way.
+// takeConstants gives a language model the constants of the file that it begins with, unless its name gives them. It notes constants that
+// are assumed or differ from the file's, and writes the model's name in one form.
 func (f *jobFlags) takeConstants() error {
 	constants, err := models.Constants(f.model)
 	if err != nil {
@@ -24,8 +24,8 @@ func (f *jobFlags) takeConstants() error {
 		return nil
 	}
 	saved, err := train.SavedConstants(f.start)
-	if err != nil { // loading the weights says what is wrong with them
-		return nil
+	if err != nil {
+		return nil //nolint:nilerr // the error comes again when the weights are loaded
 	}
 	var assumed []string
 	for _, c := range constants {
@@ -42,19 +42,8 @@ func (f *jobFlags) takeConstants() error {
 		}
 	}
 	if assumed != nil {
-		all := strings.Join(assumed, ",")
-		f.note(fmt.Sprintf("%s does not say %s: assumed is %s; its config.json tells, and the model's name gives others, as in -m %s,%s",
-			f.start, namesOf(assumed), strings.ReplaceAll(all, ",", " and "), f.model, all))
+		f.note(fmt.Sprintf("%s does not tell every constant of its model: %s are assumed. Its config.json has them, and the model's name gives others, as in -m %s,%s",
+			f.start, strings.Join(assumed, ", "), f.model, strings.Join(assumed, ",")))
 	}
 	return nil
-}
-
-// namesOf joins the names of constants.
-func namesOf(constants []string) string {
-	var all []string
-	for _, text := range constants {
-		name, _, _ := strings.Cut(text, "=")
-		all = append(all, name)
-	}
-	return strings.Join(all, " and ")
 }

@@ -8,12 +8,12 @@ import (
 	"plimsoll/executor/checkpoint/safetensors"
 )
 
-// Constants that no tensor tells go with the weights: the file of a run says them, what begins with it or judges it takes them, and what
-// a file does not say is assumed aloud.
+// A run's file of weights tells the model's constants. Commands that read the file take them from it, and note the ones that it does not
+// tell.
 func TestConstantsGoWithWeights(t *testing.T) {
 	t.Parallel()
 	run := filepath.Join(t.TempDir(), "run")
-	works(t, append([]string{"train", "--checkpoint-every", "4", "--out", run}, ofLanguage("llama-1-16,rope_theta=5e2,rms_norm_eps=0.01")...)...)
+	works(t, append([]string{"train", "--checkpoint-every", "4", "--out", run}, ofLanguage("llama-1-16,num_attention_heads=2,num_key_value_heads=1,rope_theta=5e2,rms_norm_eps=0.01")...)...)
 	final, bare := filepath.Join(run, finalFile), filepath.Join(t.TempDir(), "bare.safetensors")
 	f, err := safetensors.Open(final)
 	if err != nil {
@@ -25,13 +25,13 @@ func TestConstantsGoWithWeights(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	write(t, bare, strings.NewReplacer("rope_theta", "rope_thetb", "rms_norm_eps", "rms_norm_epz").Replace(read(t, final)))
+	write(t, bare, strings.NewReplacer("rope_theta", "rope_thetb", "rms_norm_eps", "rms_norm_epz", "num_attention_heads", "num_attention_heada", "num_key_value_heads", "num_key_value_heada").Replace(read(t, final)))
 	judge := func(model, weights string) result {
 		return works(t, "evaluate", "-m", model, "--length", "24", "--batch", "8", "--threads", "1", "--weights", weights)
 	}
-	want := judge("llama-1-16,rms_norm_eps=1e-2,rope_theta=500", bare)
+	want := judge("llama-1-16-2-1,rms_norm_eps=1e-2,rope_theta=500", bare)
 	if strings.Contains(want.err, "assumed") {
-		t.Errorf("both are given: %s", want.err)
+		t.Errorf("all are given: %s", want.err)
 	}
 	for _, weights := range []string{run, final, filepath.Join(run, "checkpoints", "step-4.safetensors")} {
 		got := judge("llama-1-16", weights)
@@ -43,8 +43,8 @@ func TestConstantsGoWithWeights(t *testing.T) {
 		}
 	}
 	assumed := judge("llama-1-16", bare)
-	if loss(t, assumed.out) == loss(t, want.out) || !strings.Contains(assumed.err, "does not say rope_theta and rms_norm_eps: assumed is rope_theta=10000 and rms_norm_eps=1e-05") ||
-		!strings.Contains(assumed.err, "-m llama-1-16,rope_theta=10000,rms_norm_eps=1e-05") {
+	if loss(t, assumed.out) == loss(t, want.out) || !strings.Contains(assumed.err, "rope_theta=10000, rms_norm_eps=1e-05, num_attention_heads=4, num_key_value_heads=2 are assumed") ||
+		!strings.Contains(assumed.err, "-m llama-1-16,rope_theta=10000,rms_norm_eps=1e-05,num_attention_heads=4,num_key_value_heads=2") {
 		t.Errorf("%s%s", assumed.out, assumed.err)
 	}
 	if other := judge("llama-1-16,rope_theta=600", final); !strings.Contains(other.err, "rope_theta is 600 here, and was 500 when "+final+" was trained") {
@@ -52,7 +52,7 @@ func TestConstantsGoWithWeights(t *testing.T) {
 	}
 }
 
-// loss is what evaluate prints of it.
+// loss returns the loss in a line of evaluate.
 func loss(t *testing.T, line string) string {
 	t.Helper()
 	_, rest, found := strings.Cut(line, ": loss ")

@@ -11,6 +11,7 @@ import (
 
 // What devices writes, plan reads: devices, memory and the bandwidth that the links were slowed down to.
 func TestPlatformFile(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "platform.json")
 	o := object(t, "devices", "--devices", "cpu*3", "--peer-bandwidth", "100MB/s", "--memory", "1GiB", "-o", file)
@@ -44,6 +45,7 @@ func TestPlatformFile(t *testing.T) {
 
 // Simulated devices have exactly what was stated; links that take no time are null in both places.
 func TestPlatformOfSimulatedDevices(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "platform.json")
 	works(t, "devices", "--devices", "null*4", "--peer-bandwidth", "1MB/s", "-o", file)
 	p, err := pipeline.ReadPlatform(file)
@@ -68,6 +70,7 @@ func TestPlatformOfSimulatedDevices(t *testing.T) {
 
 // Links of several speeds: the slowest is the default, the faster ones are named.
 func TestPlatformOfUnequalLinks(t *testing.T) {
+	t.Parallel()
 	v := &inventory{figures: make([]deviceFigures, 4), of: []int{0, 0, 1, 2}, links: map[[2]int]float64{{0, 0}: 9, {0, 1}: 5, {0, 2}: 5, {1, 2}: 7}}
 	if got := v.pairs(5); len(got) != 2 || got[[2]int{0, 1}] != 9 || got[[2]int{2, 3}] != 7 {
 		t.Errorf("%v", got)
@@ -76,6 +79,7 @@ func TestPlatformOfUnequalLinks(t *testing.T) {
 
 // A run that is interrupted writes nothing.
 func TestInterruptedDevices(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	dir := t.TempDir()

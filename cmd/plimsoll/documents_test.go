@@ -16,6 +16,7 @@ import (
 // behind it; "cat FILE", which makes the file of what is shown; sed, for a file that is another one with a change; and make help.
 // -update rewrites the blocks.
 func TestDocumentsShowWhatIsPrinted(t *testing.T) {
+	// Serial: it changes the working folder.
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -129,6 +130,7 @@ func agree(shown, got string) bool {
 
 // Every link from a document to a file of the repository, or to a heading in one, leads somewhere.
 func TestLinksOfDocuments(t *testing.T) {
+	t.Parallel()
 	links := 0
 	for _, doc := range append(documents(t), "../../SECURITY.md", "../../docs/chains/README.md") {
 		text := fenced.ReplaceAllString(read(t, doc), "")

@@ -11,6 +11,7 @@ import (
 
 // bfloat16 on a path without its instructions is refused by their name, with what else there is.
 func TestBFloat16IsRefusedByName(t *testing.T) {
+	// Serial: it sets environment variables.
 	t.Setenv("PLIMSOLL_CPU_PATH", "plain")
 	for _, command := range []string{"profile", "train", "fit"} {
 		r := plimsoll(t, command, "-m", "tiny", "--dtype", "bf16")
@@ -25,7 +26,13 @@ func TestBFloat16IsRefusedByName(t *testing.T) {
 // A training in bfloat16 keeps every promise of one in float32, and follows it: on the reference kernels, and on the CPU's own where it
 // has the instructions.
 func TestTrainInBFloat16(t *testing.T) {
-	t.Run("reference", func(t *testing.T) { trainInBFloat16(t, "--reference") })
+	t.Parallel()
+	t.Run("reference", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("nightly: the reference kernels are slow")
+		}
+		trainInBFloat16(t, "--reference")
+	})
 	t.Run("cpu", func(t *testing.T) {
 		if r := plimsoll(t, "profile", "-m", "tiny", "--dtype", "bf16", "--json"); r.code == 2 && strings.Contains(r.err, "AVX512-BF16") {
 			t.Skip(r.err)
@@ -67,6 +74,7 @@ func trainInBFloat16(t *testing.T, with ...string) {
 // A training in TF32, on the CPU's own kernels, takes the memory of one in float32 and follows it, closely; under a limit it
 // gives the same bits.
 func TestTrainInTF32(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run")
 	train := func(args ...string) map[string]any {
 		t.Helper()

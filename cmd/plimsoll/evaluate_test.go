@@ -39,6 +39,7 @@ func vocabulary(t *testing.T) string {
 
 // Weights that were trained are judged as train judged them, wherever they are, and continue a text the same way each time.
 func TestEvaluateAndGenerate(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	words, file, run := vocabulary(t), filepath.Join(dir, "tea.txt"), filepath.Join(dir, "run")
 	if err := os.WriteFile(file, []byte(strings.Repeat("Tea for the two, and the two for tea. ", 60)), 0o600); err != nil {
@@ -96,6 +97,7 @@ func TestEvaluateAndGenerate(t *testing.T) {
 
 // What does not go together is refused, with a word on what would.
 func TestBadEvaluations(t *testing.T) {
+	t.Parallel()
 	words := vocabulary(t)
 	here := t.TempDir()
 	bin := filepath.Join(here, "x.bin")

@@ -143,7 +143,7 @@ func isInput(err error) bool {
 		slices.ContainsFunc(badInput, func(known error) bool { return errors.Is(err, known) })
 }
 
-// oneLine is an error as one line that people can read.
+// oneLine returns an error as one line that people can read.
 func oneLine(err error) string {
 	return visible.Clip(strings.Join(strings.Split(strings.TrimSpace(err.Error()), "\n"), "; "))
 }

@@ -13,6 +13,7 @@ import (
 // With --json an error is one object on standard error: the line for people, a kind, the exit code, and of what does not fit the
 // numbers.
 func TestErrorsAsJSON(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		args []string
 		want map[string]any
@@ -65,6 +66,7 @@ func TestErrorsAsJSON(t *testing.T) {
 
 // A process that finds out that another one has died while it reads what the user gave does not blame the user.
 func TestTheEndOfAnotherIsNoInput(t *testing.T) {
+	t.Parallel()
 	if f := failureOf("train", usage(&world.RankError{Rank: 2, Why: world.Died})); f.ExitCode != exitFailed || f.Kind != kindFailed {
 		t.Errorf("%+v", f)
 	}

@@ -148,7 +148,7 @@ func failsAndGoesOn(t *testing.T, f *foldertest.Faults, want string, args []stri
 	}
 }
 
-// named are the names in the folder of a run, and of what it writes meanwhile.
+// named are the names in the folder of a run, with its temporary files.
 var named = []string{
 	".plimsoll.lock", runFile, "chain.json", "plan.json", logFile, finalFile, reportFile, "report.json", "trace.json", checkpoints,
 	"checkpoints/step-2.safetensors", "checkpoints/step-4.safetensors", "checkpoints/step-2", "checkpoints/step-4",
@@ -156,7 +156,7 @@ var named = []string{
 	".log.jsonl.tmp-1-0", "checkpoints/.step-4.safetensors.tmp-1-0",
 }
 
-// planted are what others may put in place of a name: each leads to a file, or to a folder, of theirs, or waits for somebody.
+// planted put something of others in place of a name: it leads to a file or a folder of theirs, or it waits for somebody.
 var planted = map[string]func(foreign, path string) error{
 	"a link to a file":   func(foreign, path string) error { return os.Symlink(filepath.Join(foreign, "file"), path) },
 	"a link to a folder": func(foreign, path string) error { return os.Symlink(foreign, path) },
@@ -219,6 +219,37 @@ func TestFoldersOfOthers(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// The other commands that fill a folder change nothing outside it, either.
+func TestResultsFoldersOfOthers(t *testing.T) {
+	t.Parallel()
+	chain := chainOf(t)
+	for command, c := range map[string]struct {
+		args  []string
+		names []string
+	}{
+		"bench": {[]string{"bench", "-c", chain, "--points", "2", "--strategy", "store-all", "-q"},
+			[]string{".plimsoll.lock", "points.jsonl", "points.csv", "index.html", "report.json", "figures"}},
+		"bench pipelines": {[]string{"bench", "pipelines", "-c", chain, "--devices", "2", "--memory", "1GiB", "--bandwidths", "1GB/s", "--strategy", "contiguous", "-q"},
+			[]string{".plimsoll.lock", "points.csv", "tables.md"}},
+		"validate": {[]string{"validate", "-m", "tiny", "--batch", "4", "--image", "16", "--memory", "100%", "--strategy", "store-all", "--steps", "1", "-q"},
+			[]string{".plimsoll.lock", "validate.json", "index.html", "report.json", "trace.json"}},
+	} {
+		for i, name := range c.names {
+			for j, kind := range slices.Sorted(maps.Keys(planted)) {
+				if !allFaults && (i+j)%len(c.names) > 0 {
+					continue
+				}
+				foreign := foreigner(t)
+				was, out := contents(t, foreign), plant(t, t.TempDir(), name, foreign, planted[kind])
+				if r := plimsoll(t, append(slices.Clone(c.args), "--out", out)...); r.code != exitOK && !strings.Contains(r.err, name) {
+					t.Errorf("%s, %s, %s: exit code %d: %s", command, name, kind, r.code, r.err)
+				}
+				sameContents(t, foreign, was)
+			}
 		}
 	}
 }

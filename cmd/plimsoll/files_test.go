@@ -11,6 +11,7 @@ import (
 
 // --out is made when it is opened and gone again when nothing was written into it; what cannot be one is refused.
 func TestOutFolders(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	var errs bytes.Buffer
 	a := &app{err: &stream{Writer: &errs}}

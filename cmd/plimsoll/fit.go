@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	"plimsoll/executor/train"
 	"plimsoll/internal/await"
 	"plimsoll/internal/units"
+	"plimsoll/models"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 )
@@ -83,7 +85,8 @@ func (a *app) runFit(ctx context.Context, f *fitFlags) error {
 		return err
 	}
 	q := train.FitRequest{Kinds: planner.Kinds(job.Work.Chain()), Limit: job.Device.Memory}
-	q.Options.HostMemory = job.Work.HostRoom(job.HostLimit(f.link.memory.Bytes))
+	q.Host = job.HostLimit(f.link.memory.Bytes)
+	q.Options.HostMemory = job.Work.HostRoom(q.Host)
 	if !f.memory.IsZero() {
 		all, err := job.StoreAllBytes()
 		if err != nil {
@@ -121,8 +124,13 @@ func writeFit(out io.Writer, f *train.Fit, measured bool) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "model\t%s, %d layers with the loss, %d parameters\n", f.Model, f.Layers, f.Parameters)
 	fmt.Fprintf(w, "step\t%s\n", f.Samples(f.Batch))
-	fmt.Fprintf(w, "memory\t%s when nothing is recomputed, of which %s weights, gradients and optimizer\n", units.Bytes(f.StoreAllBytes), units.Bytes(f.StaticBytes))
-	fmt.Fprintf(w, "limit\t%s\n\n", units.Bytes(f.LimitBytes))
+	writeVocabulary(w, f)
+	fmt.Fprintf(w, "memory\t%s without recomputation, of which %s weights, gradients and optimizer\n", units.Bytes(f.StoreAllBytes), units.Bytes(f.StaticBytes))
+	fmt.Fprintf(w, "limit\t%s\n", units.Bytes(f.LimitBytes))
+	if f.HostStateBytes > 0 {
+		fmt.Fprintf(w, "host memory\t%s at least, of which %s weights and optimizer state%s\n", units.Bytes(f.HostBytes), units.Bytes(f.HostStateBytes), ofLimit(f.HostLimitBytes))
+	}
+	fmt.Fprintln(w)
 	varied := "largest image"
 	if f.Length > 0 {
 		varied = "largest length"
@@ -133,13 +141,38 @@ func writeFit(out io.Writer, f *train.Fit, measured bool) {
 	}
 	fmt.Fprintln(w)
 	for _, k := range f.Kinds {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s", k.Kind, units.Bytes(k.SmallestBytes), yesNo(k.SmallestBytes <= f.LimitBytes), orNone(k.LargestBatch), orNone(*cmp.Or(k.LargestImage, k.LargestLength)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s", k.Kind, units.Bytes(k.SmallestBytes), yesNo(k.Fits), orNone(k.LargestBatch), orNone(*cmp.Or(k.LargestImage, k.LargestLength)))
 		if measured {
 			fmt.Fprintf(w, "\t%s", slowdown(k.Slowdown))
 		}
 		fmt.Fprintln(w)
 	}
 	_ = w.Flush() // of a buffer
+	if len(f.Helps) > 0 {
+		fmt.Fprintf(out, "\nnothing fits; what would help: %s\n", strings.Join(f.Helps, ", "))
+	}
+}
+
+// writeVocabulary says which vocabulary a language model has, and which it was published with.
+func writeVocabulary(w io.Writer, f *train.Fit) {
+	if f.Vocabulary == 0 {
+		return
+	}
+	fmt.Fprintf(w, "vocabulary\t%d tokens, as the data or --classes say", f.Vocabulary)
+	for _, known := range models.All() {
+		if known.Name == f.Model && known.Classes != f.Vocabulary {
+			fmt.Fprintf(w, "; %s was published with --classes %d", f.Model, known.Classes)
+		}
+	}
+	fmt.Fprintln(w)
+}
+
+// ofLimit says what the limit of host memory is; "" where none is known.
+func ofLimit(bytes int64) string {
+	if bytes == 0 {
+		return ""
+	}
+	return "; the limit is " + units.Bytes(bytes)
 }
 
 func yesNo(yes bool) string {

@@ -11,6 +11,7 @@ import (
 
 // fit says what trains: the smallest limit and the largest batch of a kind are those that train accepts.
 func TestFitAgreesWithTrain(t *testing.T) {
+	t.Parallel()
 	run := func(args ...string) result {
 		return plimsoll(t, append([]string{"train", "-m", "tiny", "--image", "16", "--data", "glyphs", "--steps", "1", "--profile-steps", "1", "--json"}, args...)...)
 	}
@@ -40,6 +41,7 @@ func TestFitAgreesWithTrain(t *testing.T) {
 
 // A table says what does not fit, and of several devices what schedules need.
 func TestFitForPeople(t *testing.T) {
+	t.Parallel()
 	text := works(t, "fit", "-m", "tiny", "--image", "16", "--batch", "8", "--memory", "10KiB").out
 	for _, want := range []string{"8 images of 16x16", "smallest limit", "recompute and offload", "no", "none"} {
 		if !strings.Contains(text, want) {
@@ -80,5 +82,67 @@ func badFits() []badCase {
 		{"train: largest of a share", []string{"train", "-m", "tiny", "--batch", "max", "--memory", "50%"}, 2, []string{"--batch max with --memory 50%"}},
 		{"train: largest on devices", []string{"train", "-m", "tiny", "--batch", "max", "--devices", "cpu*2"}, 2, []string{"--batch max is for one device"}},
 		{"train: not one image", []string{"train", "-m", "tiny", "--image", "16", "--batch", "max", "--memory", "1KiB"}, 3, []string{"not one image of 16 pixels fits"}},
+	}
+}
+
+// Where nothing fits, the answer says what would help, and that is true.
+func TestFitSaysWhatHelps(t *testing.T) {
+	t.Parallel()
+	fit := func(args ...string) (f train.Fit) {
+		args = append([]string{"fit", "-m", "tiny", "--image", "16", "--data", "glyphs", "--memory", "1MiB", "--json"}, args...)
+		if err := json.Unmarshal([]byte(works(t, args...).out), &f); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	none := fit("--batch", "64")
+	if len(none.Helps) < 3 || !strings.HasPrefix(none.Helps[0], "--memory ") || !strings.HasPrefix(none.Helps[1], "--batch ") {
+		t.Fatalf("%+v", none)
+	}
+	for _, flag := range none.Helps[:2] {
+		args := append(strings.Fields(flag), "--batch", "64")
+		if strings.HasPrefix(flag, "--batch") {
+			args = strings.Fields(flag)
+		}
+		if f := fit(args...); f.Helps != nil || !f.Kinds[len(f.Kinds)-1].Fits {
+			t.Errorf("with %s: %+v", flag, f)
+		}
+	}
+}
+
+// Host memory that --offload-state takes is counted, as train counts it.
+func TestFitCountsHostMemory(t *testing.T) {
+	t.Parallel()
+	args := []string{"fit", "-m", "llama2-7b", "--batch", "1", "--memory", "16GiB", "--offload-state", "weights", "--host-memory", "1GiB"}
+	var f train.Fit
+	if err := json.Unmarshal([]byte(works(t, append(args, "--json")...).out), &f); err != nil {
+		t.Fatal(err)
+	}
+	if f.HostBytes < 48<<30 || f.HostStateBytes < 48<<30 || f.HostLimitBytes != 1<<30 || len(f.Helps) != 1 || f.Helps[0] != "--host-memory "+strconv.FormatInt(f.HostBytes, 10) {
+		t.Errorf("%+v", f)
+	}
+	for _, k := range f.Kinds {
+		if k.Fits || k.LargestBatch > 0 {
+			t.Errorf("%+v", k)
+		}
+	}
+	text := works(t, args...).out
+	for _, want := range []string{"host memory  48.", "the limit is 1.000 GiB", "nothing fits; what would help: --host-memory "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+// A language model's vocabulary is said, and which one it was published with.
+func TestFitSaysTheVocabulary(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"256 tokens, as the data or --classes say; gpt2 was published with --classes 50257": nil,
+		"50257 tokens, as the data or --classes say\n":                                      {"--classes", "50257"},
+	} {
+		if text := works(t, append([]string{"fit", "-m", "gpt2", "--batch", "1", "--memory", "16GiB"}, args...)...).out; !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 
 	"plimsoll/executor/train"
@@ -77,4 +78,7 @@ func writePipeFits(out io.Writer, f *pipeFits) {
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", s.Strategy, s.Microbatches, units.Bytes(s.SmallestBytes), yesNo(s.SmallestBytes <= f.LimitBytes), orNone(s.LargestBatch))
 	}
 	_ = w.Flush() // of a buffer
+	if !slices.ContainsFunc(f.Schedules, func(s train.PipeFit) bool { return s.SmallestBytes > 0 && s.SmallestBytes <= f.LimitBytes }) {
+		fmt.Fprintln(out, "\nnothing fits; what would help: a smaller --batch, more --microbatches, more --devices, --dtype bf16")
+	}
 }

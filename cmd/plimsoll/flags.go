@@ -57,7 +57,7 @@ type jobFlags struct {
 	onSkip        func(error)       // is told of every bad sample that is passed over
 	note          func(text string) // is told of kernels that are not used
 	until         context.Context   // whose end gives up what runs on the devices; nil: it is finished
-	told          bool              // what was made of the model's file
+	told          bool              // the model's file has been described
 	start         string            // weights that the model begins with; "": those of the seed
 }
 

@@ -46,6 +46,7 @@ func trainedAlong(t *testing.T, args ...string) (o train.Summary) {
 // A plan that is given runs as it is: the run's folder has its stages and tasks, and its weights are those of the run that makes
 // the same plan itself.
 func TestTrainAlongAPlan(t *testing.T) {
+	t.Parallel()
 	for _, x := range []struct {
 		batch        int
 		plan, itself []string
@@ -82,6 +83,7 @@ func TestTrainAlongAPlan(t *testing.T) {
 
 // A plan that breaks rules is refused with every violation, as check says them.
 func TestViolationsOfAPlan(t *testing.T) {
+	t.Parallel()
 	chain, bad := tinyChain(t, 8), tinyByHand(t, `"start_s":150`, `"start_s":100`)
 	checked := plimsoll(t, "check", "-c", chain, "-p", bad)
 	for _, command := range []string{"train", "validate"} {
@@ -120,6 +122,7 @@ func tinyByHand(t *testing.T, changes ...string) string {
 
 // A plan that somebody wrote needs no chain file where its times leave room for those that are measured.
 func TestTrainAlongAPlanByHand(t *testing.T) {
+	t.Parallel()
 	o := trainedAlong(t, along(tinyByHand(t), "-q")...)
 	if o.Strategy != "given" || o.PredictedS != 200 || o.Pipe.Versions != pipeline.Stash || len(o.Pipe.Devices) != 2 {
 		t.Errorf("%+v", o)
@@ -183,6 +186,7 @@ func badGiven(t *testing.T) []badCase {
 
 // validate runs a plan that is given, with kernels and in simulated time, on the links of its platform.
 func TestValidateAlongAPlan(t *testing.T) {
+	t.Parallel()
 	chain := tinyChain(t, 2)
 	plan := plannedFor(t, chain, "--strategy", "gpipe", "--microbatches", "4")
 	args := []string{"validate", "-m", "tiny", "--image", "16", "--batch", "8", "--devices", "cpu*2", "--plan", plan, "--profile", chain, "--steps", "2", "-q"}
@@ -222,6 +226,7 @@ func slower(t *testing.T, path string, times float64) string {
 
 // The links of a platform file are those that strategies plan with.
 func TestValidateOnAPlatform(t *testing.T) {
+	t.Parallel()
 	file := func(text string) string { return write(t, filepath.Join(t.TempDir(), "platform.json"), text) }
 	args := []string{"validate", "-m", "tiny", "--image", "16", "--batch", "4", "--devices", "cpu*2", "--strategy", "1f1b*", "--simulated", "--draws", "1", "--minibatches", "4", "-q"}
 	predicted := func(more ...string) float64 {
@@ -252,6 +257,7 @@ func TestValidateOnAPlatform(t *testing.T) {
 
 // Tables of other numbers of microbatches can be validated beside each other.
 func TestValidateTables(t *testing.T) {
+	t.Parallel()
 	two := write(t, filepath.Join(t.TempDir(), "two.csv"), "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
 	one := write(t, filepath.Join(t.TempDir(), "one.csv"), "0F0,0B0\n1F0,1B0\n")
 	o := object(t, "validate", "-m", "tiny", "--image", "16", "--batch", "8", "--devices", "cpu*2", "--strategy", two+","+one+",gpipe", "--steps", "1", "--profile-steps", "9", "-q")
@@ -263,6 +269,7 @@ func TestValidateTables(t *testing.T) {
 
 // pipemare is ampnet with its paper's corrections, whether the run plans it itself or is given its plan; flags can leave them out.
 func TestPipeMareCorrects(t *testing.T) {
+	t.Parallel()
 	chain := tinyChain(t, 8)
 	plan := plannedFor(t, chain, "--strategy", "pipemare")
 	run := func(args ...string) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -117,6 +118,11 @@ func wrapped(parts []string, between, newline string) string {
 	return b.String()
 }
 
+// init names the functions of the help texts once: the library keeps such names for the whole program.
+func init() {
+	cobra.AddTemplateFuncs(map[string]any{"sections": sections, "fold": fold, "foldExamples": foldExamples})
+}
+
 // setHelp gives all commands their help texts' form.
 func setHelp(root *cobra.Command) {
 	const flags = "\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
@@ -135,7 +141,6 @@ func setHelp(root *cobra.Command) {
 			}
 		}
 	}
-	cobra.AddTemplateFuncs(map[string]any{"sections": sections, "fold": fold, "foldExamples": foldExamples})
 	template = strings.Replace(template, flags, "{{sections .}}", 1)
 	root.SetUsageTemplate(strings.Replace(template, "{{.Example}}", "{{foldExamples .Example}}", 1))
 	root.SetHelpTemplate(`{{with (or .Long .Short)}}{{fold .}}
@@ -145,4 +150,13 @@ Details:
 
 {{fold .}}
 {{end}}`)
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) { // as one text: whoever lost it is known to the output, not to the template
+		var text bytes.Buffer
+		out := c.OutOrStdout()
+		c.SetOut(&text)
+		help(c, args)
+		c.SetOut(out)
+		_, _ = out.Write(text.Bytes())
+	})
 }

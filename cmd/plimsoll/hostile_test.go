@@ -12,11 +12,12 @@ import (
 // Chains whose times are next to nothing, next to nothing beside others, or centuries, on links of any speed: every strategy plans
 // them or says why not, as text and as JSON, and no command fails for it.
 func TestHostileChains(t *testing.T) {
+	t.Parallel()
 	chains, err := filepath.Glob("testdata/hostile/*.json")
 	if err != nil || len(chains) != 3 {
 		t.Fatalf("%v, %v", chains, err)
 	}
-	links := []string{"", "0.001B/s", "12GB/s", "1e300B/s", "1e-100B/s"}
+	links := []string{"", "0.001B/s", "12GB/s", "1e300B/s", "1e-100B/s"}[:atSize(5, 2)]
 	h := &hostile{T: t}
 	for _, c := range chains {
 		for _, link := range links {
@@ -42,7 +43,7 @@ func TestHostileChains(t *testing.T) {
 		h.try("", "bench", "-c", c, "--points", "3", "--bandwidths", "0.001B/s,1B/s,12GB/s", "--out", out)
 		h.try("", "bench", "pipelines", "-c", c, "--memory", "60MB", "--bandwidths", "1B/s,12GB/s", "--devices", "2,3", "--out", out)
 	}
-	if h.tried < 1100 || h.planned < 250 {
+	if h.tried < atSize(1100, 450) || h.planned < atSize(250, 100) {
 		t.Errorf("%d command lines were tried, %d of them planned", h.tried, h.planned)
 	}
 }
@@ -72,7 +73,7 @@ func (h *hostile) try(link string, args ...string) {
 	}
 }
 
-// An error that quotes a file is short, as text and as JSON, and still says which file and what is wrong.
+// Errors that quote a file are short, as text and as JSON, and name the file.
 func TestErrorsAreShort(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ä", 100_000)

@@ -35,6 +35,7 @@ loss,0,0,0,0
 
 // Every command that takes a chain reads all forms, and says the same of each; import writes each as the same file.
 func TestEveryCommandReadsEveryForm(t *testing.T) {
+	t.Parallel()
 	forms := threeForms(t)
 	folder := t.TempDir()
 	at := func(name string) string { return filepath.Join(folder, name) }
@@ -70,6 +71,7 @@ func TestEveryCommandReadsEveryForm(t *testing.T) {
 
 // import adds what a form does not say, and prints what it is.
 func TestImport(t *testing.T) {
+	t.Parallel()
 	forms := threeForms(t)
 	out := filepath.Join(t.TempDir(), "c.json")
 	o := object(t, "import", forms["table"], "--name", "mine", "--bandwidth", "2kB/s", "--batch", "8", "-o", out)
@@ -100,6 +102,7 @@ func TestImport(t *testing.T) {
 
 // A sequence is checked, drawn, traced and made a plan file, and comes back as it was; so is a table of a pipeline, but for a text.
 func TestConvert(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	at := func(name string) string { return filepath.Join(folder, name) }
 	text := works(t, "plan", "-c", five, "--memory", "70%", "--strategy", "pofo", "--text").out

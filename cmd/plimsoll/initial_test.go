@@ -57,6 +57,7 @@ func tinyTrain(args ...string) []string {
 
 // What of a file of weights is left out is said, and PyTorch's counts of batches go on.
 func TestTrainBeginsWithWeights(t *testing.T) {
+	t.Parallel()
 	path := beginning(t, safetensors.Info{Name: "AuxLogits.fc.bias", DType: safetensors.F32, Shape: []int{3}})
 	out := filepath.Join(t.TempDir(), "run")
 	r := works(t, tinyTrain("--steps", "2", "--init", path, "--out", out)...)
@@ -79,6 +80,7 @@ func TestTrainBeginsWithWeights(t *testing.T) {
 
 // Weights that are not the model's are refused before anything is measured, with what to do.
 func TestTrainRefusesOtherWeights(t *testing.T) {
+	t.Parallel()
 	path, pth := beginning(t), write(t, filepath.Join(t.TempDir(), "weights.pth"), "PK\x03\x04and so on")
 	for _, c := range []struct {
 		args []string

@@ -105,6 +105,7 @@ func jsonObjects(t *testing.T) []jsonObject {
 
 // docs/json.md lists what every command prints: each field of the types that are printed, and none else; and every command is there.
 func TestDocumentedJSON(t *testing.T) {
+	t.Parallel()
 	documented := documentedFields(t)
 	commands := map[string]bool{}
 	for _, o := range jsonObjects(t) {

@@ -227,6 +227,10 @@ func (p *pods) again(code int) bool {
 // The recipes for Kubernetes train the bits of one process, with the very arguments that are in them: one pod that is told to end ends
 // all, which are made again and go on; what would fail again is not made again.
 func TestKubernetesRecipesTrain(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("nightly: TestSlurmScriptTrains starts processes as a recipe does, too")
+	}
 	for name, recipe := range map[string]func(*testing.T) *pods{"job": plainJob, "jobset": jobSet, "trainjob": trainJob} {
 		t.Run(name, func(t *testing.T) {
 			p := recipe(t)

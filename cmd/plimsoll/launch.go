@@ -117,7 +117,7 @@ func (a *app) restartable(restarts int, args []string) error {
 	apart := &app{in: a.in, out: a.out, err: a.err} // its flags are not those of launch
 	found, flags, err := apart.root().Find(args)
 	if err != nil || found.ParseFlags(flags) != nil {
-		return nil
+		return nil //nolint:nilerr // the processes refuse them
 	}
 	if found.Flags().Lookup("resume") == nil || !found.Flags().Changed("out") {
 		return usage(errors.New("--max-restarts starts a run again from its checkpoints: give a command with --resume and its --out, as in: plimsoll launch -n 4 --max-restarts 3 -- train --out runs/a"))

@@ -120,6 +120,7 @@ func launchWith(t *testing.T, does string, args ...string) result {
 
 // What rank 0 writes is the command's output; everything else stands behind its rank.
 func TestLaunchTellsRanksApart(t *testing.T) {
+	// Serial: it sets environment variables.
 	t.Setenv(asProgram, "1")
 	want := works(t, "version").out
 	r := works(t, "launch", "-n", "3", "--", "version")
@@ -139,6 +140,7 @@ func TestLaunchTellsRanksApart(t *testing.T) {
 
 // Processes that do not know of each other are told so, once.
 func TestLaunchedProcessesThatWorkAlone(t *testing.T) {
+	// Serial: it sets environment variables.
 	t.Setenv(asProgram, "1")
 	r := plimsoll(t, "launch", "-n", "2", "--", "devices", "--json")
 	if n := strings.Count(r.err, "a launcher has started 2 processes, and each works alone: give --world auto"); n != 1 || r.code != 0 {
@@ -158,6 +160,7 @@ func linesOf(text, prefix string) (own string) {
 
 // Processes get what tells them apart and lets them meet; a secret that is set is everybody's.
 func TestLaunchSaysWhoIsWho(t *testing.T) {
+	// Serial: it sets environment variables.
 	pattern := regexp.MustCompile(`^(\d) (\d) 3 127\.0\.0\.1 (\d+) ([0-9a-f]{64}|set by hand)$`)
 	secrets := map[string]bool{}
 	for _, secret := range []string{"", "", "set by hand"} {
@@ -180,6 +183,7 @@ func TestLaunchSaysWhoIsWho(t *testing.T) {
 
 // When a process fails, the others are told to end, and made to; the exit code is that of the first.
 func TestLaunchEndsAllWhenOneFails(t *testing.T) {
+	// Serial: it sets environment variables.
 	for _, c := range []struct {
 		does string
 		code int
@@ -207,6 +211,7 @@ func TestLaunchEndsAllWhenOneFails(t *testing.T) {
 
 // A process that fails first is named, also when it ends last: the others say that they end because of it.
 func TestLaunchNamesWhoFailedFirst(t *testing.T) {
+	// Serial: it sets environment variables.
 	at := filepath.Join(t.TempDir(), "rank1")
 	r := launchWith(t, "follower:"+at+" slow:"+at, "--grace", "1h")
 	if r.code != 4 || !strings.Contains(r.err, "plimsoll launch: rank 1 ended with exit code 4\n") {
@@ -216,6 +221,7 @@ func TestLaunchNamesWhoFailedFirst(t *testing.T) {
 
 // A process that hangs, and that the others call silent, is killed at once, whatever --grace says, and is the one to blame.
 func TestLaunchKillsWhoIsSilent(t *testing.T) {
+	// Serial: it sets environment variables.
 	r := launchWith(t, "lonely stubborn", "--grace", "1h")
 	if r.code != 1 || !strings.Contains(r.err, "plimsoll launch: rank 1 on there was silent for 7s\n") {
 		t.Errorf("exit code %d: %s", r.code, r.err)
@@ -224,6 +230,7 @@ func TestLaunchKillsWhoIsSilent(t *testing.T) {
 
 // A crash of Go's runtime, which ends with exit code 2, is no bad input.
 func TestLaunchTellsACrashFromBadInput(t *testing.T) {
+	// Serial: it sets environment variables.
 	r := launchWith(t, "exit2")
 	if r.code != 1 || !strings.Contains(r.err, "rank 0 crashed: ended with exit code 2") {
 		t.Errorf("exit code %d: %s", r.code, r.err)
@@ -237,6 +244,7 @@ func TestLaunchTellsACrashFromBadInput(t *testing.T) {
 
 // A process that is stopped hears that it is to end.
 func TestLaunchWakesWhoIsStopped(t *testing.T) {
+	t.Parallel()
 	p := program(t, nil)
 	p.Env = append(p.Env, asChild+"=stop", "RANK=0")
 	p.start()
@@ -252,6 +260,7 @@ func TestLaunchWakesWhoIsStopped(t *testing.T) {
 
 // Processes are started again as often as is said, with --resume, unless they would fail again.
 func TestLaunchStartsAgain(t *testing.T) {
+	// Serial: it sets environment variables.
 	for _, c := range []struct {
 		restarts, fails, code int // how often the process fails, and how
 		starts, want          int
@@ -282,6 +291,7 @@ func TestLaunchStartsAgain(t *testing.T) {
 
 // Who stops launch does not want processes started again.
 func TestLaunchStartsNothingAgainAfterASignal(t *testing.T) {
+	t.Parallel()
 	p := program(t, nil, "launch", "-n", "1", "--max-restarts", "5", "--", "train", "--out", "a")
 	p.Env = append(p.Env, asChild+"=wait")
 	r, w, err := os.Pipe()
@@ -332,6 +342,7 @@ func launchApart(t *testing.T, does, until string) (*process, *bufio.Scanner) {
 
 // Signals reach every process.
 func TestLaunchPassesSignalsOn(t *testing.T) {
+	t.Parallel()
 	if signal.Ignored(syscall.SIGHUP) {
 		t.Skip("SIGHUP is ignored here")
 	}
@@ -354,6 +365,7 @@ func TestLaunchPassesSignalsOn(t *testing.T) {
 
 // A signal that ends the command's context, too, is passed on once, whichever of the two is seen first; another one is, as well.
 func TestASignalIsPassedOnOnce(t *testing.T) {
+	t.Parallel()
 	for _, contextFirst := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -387,6 +399,7 @@ func TestASignalIsPassedOnOnce(t *testing.T) {
 
 // Nor do processes get a terminal's Ctrl-C beside launch, where the system can keep it from them.
 func TestLaunchedProcessesAreAGroupEach(t *testing.T) {
+	// Serial: it sets environment variables.
 	if ofParent() == nil {
 		t.Skip("this system cannot do that")
 	}
@@ -398,6 +411,7 @@ func TestLaunchedProcessesAreAGroupEach(t *testing.T) {
 
 // Processes do not outlive a launch that is killed, where the system can do that.
 func TestLaunchedProcessesEndWithIt(t *testing.T) {
+	t.Parallel()
 	if ofParent() == nil {
 		t.Skip("this system cannot do that")
 	}
@@ -418,6 +432,7 @@ func TestLaunchedProcessesEndWithIt(t *testing.T) {
 }
 
 func TestLaunchRefusals(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ args, says string }{
 		{"launch -- version", "-n 0: give a number"},
 		{"launch -n 2000 -- version", "-n 2000"},
@@ -437,6 +452,7 @@ func TestLaunchRefusals(t *testing.T) {
 
 // However a text comes in pieces, it goes on in whole lines behind their prefix, and unchanged without one.
 func TestLinesAreWhole(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 7))
 	long := 0
 	for range 60 {

@@ -14,6 +14,7 @@ import (
 // Links over which nothing would ever arrive are refused at once and by name, in whatever command, and so are plans of which a
 // message takes longer than a run waits.
 func TestLinksThatNeverDeliver(t *testing.T) {
+	t.Parallel()
 	job := []string{"-m", "tiny", "--batch", "4", "--image", "8", "-q"}
 	with := func(command string, more ...string) []string {
 		return append(append([]string{command}, job...), append(slices.Clone(more), "--out", filepath.Join(t.TempDir(), "out"))...)
@@ -50,6 +51,7 @@ func TestLinksThatNeverDeliver(t *testing.T) {
 
 // Ctrl-C while something slow is measured ends it at once.
 func TestInterruptedMeasurements(t *testing.T) {
+	t.Parallel()
 	slow := []string{"-m", "tiny", "--batch", "4", "--image", "8", "--no-cache", "--out", filepath.Join(t.TempDir(), "out")}
 	for _, args := range [][]string{
 		append([]string{"train", "--bandwidth", "1kB/s"}, slow...), append([]string{"validate", "--bandwidth", "1kB/s"}, slow...),
@@ -70,6 +72,7 @@ func TestInterruptedMeasurements(t *testing.T) {
 
 // Numbers that nobody can mean are refused before anything of their size is made.
 func TestAbsurdNumbers(t *testing.T) {
+	// Serial: it counts allocations.
 	tiny := []string{"-m", "tiny", "--batch", "2", "--image", "8", "-q"}
 	for want, args := range map[string][]string{
 		"--points is 1000000000":              {"bench", "-c", five, "--points", "1000000000", "--out", t.TempDir()},
@@ -97,6 +100,7 @@ func allocated(do func()) uint64 {
 
 // Devices that never end, pipes and files of absurd sizes are read up to a bound, or not at all, wherever a file is named.
 func TestEndlessInputs(t *testing.T) {
+	// Serial: it counts allocations.
 	dir := t.TempDir()
 	sparse := write(t, filepath.Join(dir, "sparse"), "")
 	if err := os.Truncate(sparse, 1<<40); err != nil {
@@ -152,6 +156,7 @@ func TestEndlessInputs(t *testing.T) {
 // Times of centuries are planned, simulated and drawn like others; a timeline that no viewer has room for is refused and leaves
 // nothing.
 func TestTimesOfCenturies(t *testing.T) {
+	t.Parallel()
 	if got := share(1e308, 1e308); got != "100.0%" {
 		t.Errorf("all of it is %s", got)
 	}

@@ -28,6 +28,7 @@ func measured(places []string, speeds [3]float64) *inventory {
 // Links of equal nodes become levels, whose bandwidths between any two devices are those that were measured; of others, or where those of a
 // class differ by more than a fifth, each stands by itself.
 func TestLinkClasses(t *testing.T) {
+	t.Parallel()
 	two := strings.Fields("a/0 a/0 a/1 a/1 b/0 b/0 b/1 b/1")
 	for _, c := range []struct {
 		name   string
@@ -83,6 +84,7 @@ func TestLinkClasses(t *testing.T) {
 
 // The table has the median, the least and the most of each class.
 func TestTableOfLinkClasses(t *testing.T) {
+	t.Parallel()
 	v := measured(strings.Fields("a/0 a/1 b/0 b/1"), [3]float64{0, 1e11, 2e9})
 	v.links[[2]int{0, 3}] = 1e9
 	all := v.classes()

@@ -11,6 +11,7 @@ import (
 // Built without cgo the program plans, checks and draws as ever, says what is missing for the rest, and trains with the reference
 // kernels, which are Go.
 func TestWithoutCgo(t *testing.T) {
+	t.Parallel()
 	p := filepath.Join(t.TempDir(), "p.json")
 	works(t, "plan", "-c", five, "--memory", "70%", "--strategy", "rotor-exact", "-o", p)
 	works(t, "check", "-c", five, "-p", p)

@@ -20,6 +20,7 @@ func noisy(t *testing.T, args ...string) (noise map[string]any, row func(name, c
 
 // One device, one microbatch: a run is the sum of two durations with a factor each, whose figures are known.
 func TestNoiseOfASum(t *testing.T) {
+	t.Parallel()
 	table := write(t, filepath.Join(t.TempDir(), "one.csv"), "0F0,0B0\n") // 1 s and 2 s
 	noise, row := noisy(t, "-p", table, "--noise", "30%", "--runs", "20000", "--seed", "5")
 	if noise["simulated"] != true || noise["of"] != "makespan" || noise["runs"] != 20000.0 || noise["seed"] != 5.0 || noise["noise_fraction"] != 0.3 {
@@ -41,6 +42,7 @@ func TestNoiseOfASum(t *testing.T) {
 
 // Figures are those of the simulator, of seeds that --seed draws: of plans of every kind, stages with ops among them.
 func TestNoiseIsTheSimulators(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "p.json")
 	for _, args := range [][]string{{"1f1b-flush"}, {"gpipe-checkpoint"}, {"1f1b*"}, {"loadline", "--memory", "900", "--accounting", "saved"}} {
 		works(t, append([]string{"plan", "-c", five, "--devices", "2", "--bandwidth", "100B/s", "-o", file, "--strategy"}, args...)...)
@@ -104,6 +106,7 @@ func simulated(t *testing.T, file string, seed uint64, runs int) (times, bubbles
 
 // The same seed gives the same figures, another one others; a percentage and a fraction mean the same.
 func TestNoiseIsSeeded(t *testing.T) {
+	t.Parallel()
 	table := tables + "interleaved1f1b_4ranks_2stages_8mb.csv"
 	run := func(noise, seed string) string {
 		return works(t, "check", "-p", table, "--noise", noise, "--seed", seed, "--runs", "20").out
@@ -122,6 +125,7 @@ func TestNoiseIsSeeded(t *testing.T) {
 
 // The simulator has no link to host memory: a plan whose stages offload is refused, and checked without noise.
 func TestNoNoiseOfOffloads(t *testing.T) {
+	t.Parallel()
 	ops := `"devices":[0],"ops":[{"op":"offload","layer":1},{"op":"forward_all","layer":1},{"op":"forward_all","layer":2},{"op":"prefetch","layer":1},
 {"op":"backward","layer":2},{"op":"backward","layer":1}]}`
 	periodic := strings.Replace(strings.Replace(twoStages, `"devices":[0]}`, ops, 1), `"flush","microbatches":1`, `"latest","period_s":1000`, 1)
@@ -136,6 +140,7 @@ func TestNoNoiseOfOffloads(t *testing.T) {
 
 // Without the flag nothing is simulated, and a plan that breaks a rule is not either.
 func TestNoNoise(t *testing.T) {
+	t.Parallel()
 	if r := works(t, "check", "-p", tables+"gpipe_4ranks_1stages_8mb.csv", "--json"); strings.Contains(r.out, "noise") {
 		t.Errorf("%s", r.out)
 	}

@@ -16,6 +16,7 @@ func onnxFile(name string) string {
 // A file trains as a model of the zoo does: under a limit to the same bits, with the images and classes that it was exported with, and
 // its parameters keep their names.
 func TestTrainONNX(t *testing.T) {
+	t.Parallel()
 	train := func(more ...string) string {
 		t.Helper()
 		out := filepath.Join(t.TempDir(), "run")
@@ -47,6 +48,7 @@ func TestTrainONNX(t *testing.T) {
 
 // The other commands take a file, too; what is wrong with one is told with its name.
 func TestONNXFiles(t *testing.T) {
+	t.Parallel()
 	tiny := onnxFile("tiny")
 	if out := works(t, "fit", "-m", tiny, "--memory", "4MiB"); !strings.Contains(out.out, "32 images of 16x16") {
 		t.Errorf("fit: %s", out.out)
@@ -72,7 +74,7 @@ func TestONNXFiles(t *testing.T) {
 	}
 }
 
-// What was made of a file is said once; a number of classes that nobody gave is nobody's to leave out.
+// Commands describe a model's file once, and advise nobody to leave out a --classes that was not given.
 func TestONNXFilesSayWhatTheyAre(t *testing.T) {
 	t.Parallel()
 	r := works(t, "fit", "-m", onnxFile("tiny"), "--memory", "4MiB")
@@ -81,6 +83,10 @@ func TestONNXFilesSayWhatTheyAre(t *testing.T) {
 	}
 	r = plimsoll(t, "train", "-m", onnxFile("tiny"), "--data", "glyphs")
 	if want := "has 10 classes, and data set glyphs has 62: give data with at most as many, or export the model with 62"; r.code != exitUsage || !strings.Contains(r.err, want) || strings.Contains(r.err, "leave it out") {
+		t.Errorf("exit code %d, %s, want %s", r.code, r.err, want)
+	}
+	r = plimsoll(t, "train", "-m", onnxFile("sdpa"))
+	if want := "has 40 tokens, and data set opticks has 256"; r.code != exitUsage || !strings.Contains(r.err, want) || strings.Contains(r.err, "leave it out") {
 		t.Errorf("exit code %d, %s, want %s", r.code, r.err, want)
 	}
 }

@@ -16,6 +16,7 @@ import (
 // TestPlanPipeline: every strategy for several devices plans a real chain, or says why it cannot, and check finds nothing wrong with
 // its plan.
 func TestPlanPipeline(t *testing.T) {
+	t.Parallel()
 	graph, planned := pipedream+"resnet50.graph.txt", 0
 	for _, s := range planner.Pipelines() {
 		if s.Name == "milp" || s.Name == "ilp" {
@@ -49,6 +50,7 @@ func TestPlanPipeline(t *testing.T) {
 // An operator graph is not linearized for pipedream: from plan and from bench it takes the authors' time or less, where its plain chain
 // takes twice that, and check and trace know the plan's layers again.
 func TestPipeDreamKnowsGraphs(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	graph, file := pipedream+"gnmt.graph.txt", filepath.Join(dir, "p.json")
 	on := []string{"plan", "--devices", "8", "--bandwidth", "3.125GB/s", "--strategy", "pipedream"}
@@ -80,6 +82,7 @@ func TestPipeDreamKnowsGraphs(t *testing.T) {
 
 // TestPlanPipelineOutput: stages, a picture and a trace; joint by default and, of microbatches, joint-flush.
 func TestPlanPipelineOutput(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	args := []string{"plan", "-c", pipedream + "vgg16.graph.txt", "--devices", "2", "--memory", "8GB", "--bandwidth", "12GB/s"}
 	r := works(t, append(args, "--svg", filepath.Join(dir, "p.svg"), "--trace", filepath.Join(dir, "p.trace.json"))...)
@@ -103,6 +106,7 @@ func TestPlanPipelineOutput(t *testing.T) {
 
 // TestPlanPipelineRefuses: what is missing or contradicts is named, and a memory that is too small comes with one that works.
 func TestPlanPipelineRefuses(t *testing.T) {
+	t.Parallel()
 	graph := pipedream + "resnet50.graph.txt"
 	for _, c := range []struct {
 		want string
@@ -132,6 +136,7 @@ func TestPlanPipelineRefuses(t *testing.T) {
 
 // TestBenchPipelinesRefuses: what contradicts.
 func TestBenchPipelinesRefuses(t *testing.T) {
+	t.Parallel()
 	for want, args := range map[string][]string{
 		"--node is -1":                {"--node", "-1"},
 		"--node and --node-bandwidth": {"--node", "2"},
@@ -148,6 +153,7 @@ func TestBenchPipelinesRefuses(t *testing.T) {
 
 // TestBenchPipelines: the tables have the speed-ups of the points, and the duels count them.
 func TestBenchPipelines(t *testing.T) {
+	t.Parallel()
 	out := t.TempDir()
 	r := works(t, "bench", "pipelines", "-c", pipedream+"resnet50.graph.txt", "--devices", "2,4", "--memory", "5GB,16GB", "--bandwidths", "12GB/s",
 		"--strategy", "contiguous,madpipe", "--out", out, "--json")
@@ -187,6 +193,7 @@ func TestBenchPipelines(t *testing.T) {
 // GPipe with recomputation: plan and check print the same figures, the timeline is drawn, noise is simulated, and a file whose
 // last microbatch recomputes too, or not at all, is another plan.
 func TestPlanCheckpointed(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file, svg := filepath.Join(dir, "p.json"), filepath.Join(dir, "p.svg")
 	made := object(t, "plan", "-c", five, "--devices", "2", "--bandwidth", "100B/s", "--strategy", "gpipe-checkpoint", "--microbatches", "3", "-o", file, "--svg", svg)
@@ -227,6 +234,7 @@ func TestPlanCheckpointed(t *testing.T) {
 
 // A plan whose picture or timeline cannot be written leaves none of its files.
 func TestPicturesThatFailLeaveNothing(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)
 	}
@@ -252,6 +260,7 @@ func TestPicturesThatFailLeaveNothing(t *testing.T) {
 // Plans with replicas say how stale weights are that are stashed: one stage on all devices is data parallelism, of which the next round
 // begins while the gradients of the last are added up.
 func TestPlanSaysWhatReplicasMiss(t *testing.T) {
+	t.Parallel()
 	for _, x := range []struct{ chain, devices, versions, want string }{
 		{five, "2", "stash", "stage 0, 2 replicas: the weights of a forward miss no update\n"},
 		{five, "2", "latest", "stage 0, 2 replicas: the weights of a forward miss no update\n"},
@@ -269,6 +278,7 @@ func TestPlanSaysWhatReplicasMiss(t *testing.T) {
 
 // What a plan says about itself, and is otherwise, is noted; it is still a plan.
 func TestCheckNotesWhatAPlanSaysWrongly(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "p.json")
 	works(t, "plan", "-c", five, "--devices", "2", "--bandwidth", "100B/s", "--strategy", "gpipe", "-o", file)
 	if r := works(t, "check", "-c", five, "-p", file); strings.Contains(r.err, "note:") {
@@ -286,6 +296,7 @@ func TestCheckNotesWhatAPlanSaysWrongly(t *testing.T) {
 
 // A chain that was profiled at several batch sizes lets a plan choose among them; check knows the size again, and train runs it.
 func TestBatchSizesOfAProfile(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	chain, file := filepath.Join(dir, "c.json"), filepath.Join(dir, "p.json")
 	model := []string{"-m", "tiny", "--image", "16"}

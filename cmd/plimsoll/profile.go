@@ -169,7 +169,7 @@ func (f *profileFigures) write(out io.Writer) {
 	if o, k := f.OpsBeside, f.CopiesBeside; o != nil && k != nil {
 		fmt.Fprintf(w, "beside\tcopies to the host ops take %.2f times as long, to the device %.2f, both ways %.2f; copies beside ops %.2f and %.2f\n", o[0], o[1], o[2], k[0], k[1])
 	}
-	fmt.Fprintf(w, "memory\t%s when nothing is recomputed, of which %s weights, gradients and optimizer\n",
+	fmt.Fprintf(w, "memory\t%s without recomputation, of which %s weights, gradients and optimizer\n",
 		units.Bytes(f.StoreAllBytes), units.Bytes(f.StaticBytes))
 	if f.HostBytes > 0 {
 		fmt.Fprintf(w, "host memory\t%s of state\n", units.Bytes(f.HostBytes))

@@ -49,7 +49,7 @@ func refusalOf(err error) *refusal {
 		return neededBy(e.Op, e.LayerName, refusal{Strategy: e.Strategy, LimitBytes: e.Memory, SmallestBytes: e.Smallest, Found: e.Found, Tried: e.Tried})
 	}
 	if e, ok := errors.AsType[*nothingFitsError](err); ok {
-		return &refusal{Strategy: e.Strategy, LimitBytes: e.LimitBytes, SmallestBytes: e.SmallestBytes}
+		return &refusal{Strategy: e.Strategy, LimitBytes: e.LimitBytes, SmallestBytes: e.SmallestBytes, Found: true}
 	}
 	if e, ok := errors.AsType[*sequenceError](err); ok {
 		return neededBy(e.op, e.layer, refusal{LimitBytes: e.limit, SmallestBytes: e.peak})

@@ -10,6 +10,7 @@ import (
 // The page of a run is drawn again as it was; two runs stand in one page, with what differs between them; the picture of the memory has
 // the step with a plan and the one without.
 func TestReport(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	a, b, grid := filepath.Join(folder, "a"), filepath.Join(folder, "b"), filepath.Join(folder, "grid")
 	trainTiny(t, "--memory", "85%", "--out", a)

@@ -102,7 +102,7 @@ func (a *app) openFolder(ctx context.Context, flags *keepFlags, steps int, run s
 	return f, nil
 }
 
-// saves says what a run itself writes into its folder.
+// saves returns the checkpoints and the trained weights that a run writes into its folder.
 func (f *keepFlags) saves(out *folder.Folder) train.Saves {
 	s := train.SavesIn(out.Dir, f.keep, f.every)
 	s.Dir.While(out.Check)
@@ -145,7 +145,7 @@ func (f *runFolder) look() (err error) {
 	case !f.flags.resume:
 		return usage(fmt.Errorf("--out %s holds a run (%s): go on with it with --resume, begin anew with --force, or give another folder", f.flags.out.path, found))
 	}
-	if f.was, err = train.ReadRunFile(f.Path(runFile)); errors.Is(err, fs.ErrNotExist) {
+	if f.was, err = train.ReadRunFile(f.Dir, runFile); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return usage(err)

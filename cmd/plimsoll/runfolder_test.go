@@ -43,6 +43,7 @@ func sameContents(t *testing.T, folder string, was map[string]string) {
 // A run that has ended has ended: resumed it gives what it gave, on one device and on several, with checkpoints and without, and no
 // file of it changes, whatever else is asked for. --force begins anew.
 func TestAFinishedRunIsFinished(t *testing.T) {
+	t.Parallel()
 	for name, args := range map[string][]string{
 		"plain":       small(t, 4, "--memory", "90%"),
 		"checkpoints": small(t, 4, "--checkpoint-every", "2"),
@@ -86,6 +87,7 @@ func TestAFinishedRunIsFinished(t *testing.T) {
 // A run that has ended goes on for more steps from a checkpoint; without one, or without what says whose it is, nothing of it is
 // removed.
 func TestAFinishedRunGoesOnFromACheckpointAlone(t *testing.T) {
+	t.Parallel()
 	args := small(t, 4, "--lr-schedule", "constant", "--warmup", "0")
 	more := slices.Clone(args)
 	more[slices.Index(more, "--steps")+1] = "6"
@@ -142,6 +144,7 @@ func (p *process) says(path, text string) {
 // One process at a time writes into --out: a second one is refused, and told by whom, or waits; what a killed one has left is taken
 // over.
 func TestOneProcessHasTheFolder(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run")
 	args := small(t, 1_000_000, "--lr-schedule", "constant", "--warmup", "0", "--out", out)
 	p := start(t, args...)
@@ -183,6 +186,7 @@ func TestOneProcessHasTheFolder(t *testing.T) {
 
 // Half-written files of processes that were killed are gone after the next start, wherever a run writes.
 func TestTemporaryFilesAreCleaned(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run")
 	args := small(t, 4, "--out", out, "--checkpoint-every", "2", "--resume")
 	works(t, args...)
@@ -201,6 +205,7 @@ func TestTemporaryFilesAreCleaned(t *testing.T) {
 
 // A folder that holds something else under the name of a file of a run is refused before anything is done, and left alone.
 func TestFoldersInTheWay(t *testing.T) {
+	t.Parallel()
 	args := small(t, 3)
 	for _, name := range runFiles {
 		for _, how := range []string{"", "--resume", "--force"} {
@@ -233,6 +238,7 @@ func TestFoldersInTheWay(t *testing.T) {
 
 // A run whose folder is removed, or replaced, while it trains says so and fails.
 func TestRunsWhoseFolderGoes(t *testing.T) {
+	t.Parallel()
 	for _, again := range []bool{false, true} {
 		out := filepath.Join(t.TempDir(), "run")
 		p := start(t, small(t, 3000, "--out", out, "--checkpoint-every", "1000")...)
@@ -257,6 +263,7 @@ func TestRunsWhoseFolderGoes(t *testing.T) {
 
 // A log that is removed while it is written is missed.
 func TestALogThatGoes(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run")
 	p := start(t, small(t, 2000, "--out", out)...)
 	p.until(out, 5)
@@ -271,6 +278,7 @@ func TestALogThatGoes(t *testing.T) {
 // A terminal that is closed, and whoever reads the notes going away, end a run as Ctrl-C does: what was trained is saved. Under nohup
 // a run goes on.
 func TestHangUpsSave(t *testing.T) {
+	t.Parallel()
 	args := small(t, 1_000_000, "--lr-schedule", "constant", "--warmup", "0")
 	t.Run("SIGHUP", func(t *testing.T) {
 		if signal.Ignored(syscall.SIGHUP) {
@@ -342,6 +350,7 @@ func steps(t *testing.T, out string) int {
 // Results that cannot be written to standard output are a failure, whatever the command, and nobody who reads them is none to speak
 // of (plimsoll | head); what was trained is in the folder all the same.
 func TestLostOutput(t *testing.T) {
+	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip(err)
@@ -385,6 +394,7 @@ func closedPipe(t *testing.T) *os.File {
 
 // What was measured is used where it cannot be kept, and that is noted.
 func TestACacheThatCannotBeWritten(t *testing.T) {
+	// Serial: it sets environment variables.
 	args := []string{"train", "-m", "tiny", "--batch", "8", "--image", "16", "--steps", "2", "--profile-steps", "1"}
 	for name, home := range map[string]string{"a file": write(t, filepath.Join(t.TempDir(), "cache"), ""), "read-only": "/proc"} {
 		t.Setenv("XDG_CACHE_HOME", home)
@@ -397,6 +407,7 @@ func TestACacheThatCannotBeWritten(t *testing.T) {
 
 // A trace of what is no plan, or not this chain's, is refused as bad input and leaves no file.
 func TestTraceOfBadPlans(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	out := filepath.Join(folder, "t.json")
 	plan := func(ops string, memory int) string {

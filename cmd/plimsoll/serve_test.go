@@ -24,6 +24,7 @@ import (
 // Thousands of clients that connect and say nothing take no more descriptors of a run than there is room for, and metrics are
 // served again when they have gone. The notes say which interfaces can read them.
 func TestManyClientsTakeLittle(t *testing.T) {
+	t.Parallel()
 	const clients = 300
 	address := freeporttest.Address(t)
 	_, port, _ := net.SplitHostPort(address)
@@ -72,6 +73,7 @@ func TestManyClientsTakeLittle(t *testing.T) {
 
 // Clients that send no request, half of one, or do not take the answer are hung up on.
 func TestSlowClientsAreHungUpOn(t *testing.T) {
+	t.Parallel()
 	l, err := listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -122,6 +124,7 @@ func (c *tellingConn) Close() error {
 
 // Only an address without a host, or with that of every interface, is open to all.
 func TestEverywhere(t *testing.T) {
+	t.Parallel()
 	for address, want := range map[string]bool{":0": true, "0.0.0.0:0": true, "[::]:0": true, "127.0.0.1:0": false, "localhost:0": false} {
 		l, err := listen(address)
 		if err != nil {

@@ -112,6 +112,7 @@ func (s *slurm) pids(t *testing.T) (all []int) {
 // The script for Slurm trains the bits of one process: through a time limit, of which Slurm warns every task; a task that is killed;
 // and with a secret that only its user can read, which is gone when it ends.
 func TestSlurmScriptTrains(t *testing.T) {
+	t.Parallel()
 	s := newSlurm(t, 3)
 	out := filepath.Join(t.TempDir(), "shared", "run")
 	args := append([]string{out, "--checkpoint-every", "10"}, smaller...)
@@ -161,6 +162,7 @@ func TestSlurmScriptTrains(t *testing.T) {
 
 // What would fail again does not go back into the queue, nor what has failed often.
 func TestSlurmScriptGivesUp(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name     string
 		restarts int
@@ -186,6 +188,7 @@ func TestSlurmScriptGivesUp(t *testing.T) {
 
 // The other script measures the links between tasks, on which train plans.
 func TestSlurmScriptMeasuresLinks(t *testing.T) {
+	t.Parallel()
 	s := newSlurm(t, 2)
 	platform := filepath.Join(t.TempDir(), "platform.json")
 	p := s.script(t, "links.sbatch", platform)

@@ -22,6 +22,7 @@ var strange = []string{
 // Whatever a chain and its layers are called, no command writes beside its output, and nothing that controls a terminal or a page
 // comes out: not on standard output and error, not in any file but JSON.
 func TestStrangeNames(t *testing.T) {
+	// Serial: it changes the working folder.
 	plain := read(t, five)
 	for i, name := range strange {
 		around := t.TempDir()

@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"plimsoll/executor/train"
+	"plimsoll/internal/cores"
 	"plimsoll/internal/folder"
 	"plimsoll/internal/freeport/freeporttest"
 )
@@ -50,7 +50,7 @@ func program(t *testing.T, through []string, args ...string) *process {
 	line := append(append(slices.Clone(through), self), args...)
 	p := &process{Cmd: exec.Command(line[0], line[1:]...), t: t}
 	// With as many threads as this process: the workspace of a chain that it has measured counts them.
-	p.Env = append(os.Environ(), asProgram+"=1", fmt.Sprintf("GOMAXPROCS=%d", runtime.GOMAXPROCS(0)))
+	p.Env = append(os.Environ(), asProgram+"=1", fmt.Sprintf("GOMAXPROCS=%d", cores.Count()))
 	p.Stdout, p.Stderr = &p.out, &p.err
 	return p
 }
@@ -152,6 +152,7 @@ func unfinish(t *testing.T, out string) {
 // Runs that are killed at any instant and resumed end with the weights of the run that was left alone, bit for bit, and
 // with a log that has each step once. Runs are killed until enough were hit midway.
 func TestKilledRunsEndTheSame(t *testing.T) {
+	t.Parallel()
 	const enough, steps = 15, 40
 	args := small(t, steps, "--eval-every", "25")
 	alone := filepath.Join(t.TempDir(), "alone")
@@ -201,6 +202,7 @@ func TestKilledRunsEndTheSame(t *testing.T) {
 
 // Ctrl-C and SIGTERM finish the step, save it, and say how to go on; what goes on ends the same.
 func TestInterruptedRunsGoOn(t *testing.T) {
+	t.Parallel()
 	const steps = 1_000_000 // more than pass before the signal
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		out := filepath.Join(t.TempDir(), "run")
@@ -237,6 +239,7 @@ func TestInterruptedRunsGoOn(t *testing.T) {
 // pipe that nobody reads. When it has noticed the first signal nobody outside knows, so signals come until it ends. Shells
 // start what is in the background with SIGINT ignored, SIGTERM is not.
 func TestSecondInterrupt(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run")
 	p := program(t, nil, small(t, 1_000_000, "--out", out)...)
 	p.Stderr = fullPipe(t)
@@ -284,6 +287,7 @@ func fullPipe(t *testing.T) *os.File {
 
 // A run goes on under another limit, another strategy and another number of steps between checkpoints, bit for bit.
 func TestResumeUnderAnotherPlan(t *testing.T) {
+	t.Parallel()
 	args := small(t, 12, "--optimizer", "adam", "--lr-schedule", "constant", "--warmup", "0")
 	args = append(args[:slices.Index(args, "--profile")], args[slices.Index(args, "--profile")+2:]...) // adam has more state
 	want := weights(t, works(t, args...).out)
@@ -305,6 +309,7 @@ func TestResumeUnderAnotherPlan(t *testing.T) {
 
 // A folder with a run in it is not overwritten, and a run does not go on as another one.
 func TestFoldersAreNotMixed(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run")
 	args := small(t, 4, "--out", out, "--checkpoint-every", "2")
 	works(t, args...)
@@ -336,6 +341,7 @@ func TestFoldersAreNotMixed(t *testing.T) {
 
 // Damaged checkpoints are named and passed over for the newest good one; with no good one nothing is overwritten.
 func TestDamagedCheckpoints(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run")
 	args := small(t, 6, "--out", out, "--checkpoint-every", "2")
 	want := weights(t, works(t, args...).out)
@@ -363,6 +369,7 @@ func TestDamagedCheckpoints(t *testing.T) {
 // A disk that takes no checkpoint any more does not end the run: the last good one stays, the log goes on, and the run
 // fails at its end.
 func TestCheckpointsThatCannotBeSaved(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run")
 	args := small(t, 12, "--lr-schedule", "constant", "--warmup", "0", "--out", out, "--checkpoint-every", "3")
 	short := slices.Clone(args)
@@ -407,6 +414,7 @@ func TestCheckpointsThatCannotBeSaved(t *testing.T) {
 
 // Steps that are not finite are passed over, counted and logged.
 func TestSkippedSteps(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run")
 	o := object(t, "train", "-m", "mlp", "--batch", "8", "--steps", "20", "--lr", "1e30", "--on-nan", "skip", "--out", out, "-q")
 	if n := o["skipped"].(float64); n < 10 || n >= 20 || o["steps"] != 20.0 {
@@ -418,6 +426,7 @@ func TestSkippedSteps(t *testing.T) {
 
 // Weights of one run begin another one, under the names of PyTorch.
 func TestInit(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run")
 	args := small(t, 3)
 	first := weights(t, works(t, append(slices.Clone(args), "--out", out)...).out)
@@ -433,6 +442,7 @@ func TestInit(t *testing.T) {
 
 // What a run serves is what Prometheus reads, and is what the run does.
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	address := freeporttest.Address(t)
 	out := filepath.Join(t.TempDir(), "run")
 	p := start(t, small(t, 100000, "--out", out, "--metrics", address, "--eval-every", "10", "--checkpoint-every", "10")...)
@@ -491,6 +501,7 @@ func samples(t *testing.T, text io.Reader) map[string]float64 {
 // The main claim, small: a residual network on glyphs with 40 % of the memory ends with the bits and the accuracy of the
 // unconstrained one.
 func TestFortyPercentOnGlyphs(t *testing.T) {
+	t.Parallel()
 	args := []string{"train", "-m", "resnet20", "--data", "glyphs", "--image", "16", "--batch", "64", "--steps", "3", "--lr", "0.02", "-q", "--profile-steps", "1"}
 	full, less := object(t, append(args, "--strategy", "store-all")...), object(t, append(args, "--memory", "40%")...)
 	for _, field := range []string{"weights_sha256", "loss", "accuracy", "test_loss"} {
@@ -505,6 +516,7 @@ func TestFortyPercentOnGlyphs(t *testing.T) {
 
 // A corrupt picture ends the run, named and with what was trained saved; --skip-bad passes over it and counts it.
 func TestSkipBad(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	var picture bytes.Buffer
 	for class := range 2 {
@@ -555,6 +567,7 @@ func TestSkipBad(t *testing.T) {
 
 // On a terminal a single line says how far the run is; it is never longer than the terminal is wide.
 func TestLiveProgress(t *testing.T) {
+	t.Parallel()
 	for _, width := range []uint16{0, 200, 30} {
 		text := onTerminal(t, width)
 		words := []string{"auto: chose store-all, the best of", "step ", " of 60: loss", "after 20 steps: loss", "step 60 of 60"}
@@ -624,6 +637,7 @@ func pseudoTerminal(t *testing.T, width uint16) (master, terminal *os.File) {
 
 // What the log cannot take is kept, said once, and written when it can be.
 func TestALogThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	path := write(t, filepath.Join(t.TempDir(), logFile), "")
 	closed, err := os.Open(path) // for reading
 	if err != nil {

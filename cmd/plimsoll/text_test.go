@@ -20,6 +20,7 @@ func ofLanguage(model string, more ...string) []string {
 // A language model trains the same bits along every plan of one device, and along those of its parts, of several devices, of processes
 // and of a run that goes on.
 func TestLanguageModelsTrainOnText(t *testing.T) {
+	t.Parallel()
 	for _, model := range []string{"gpt2-2-16", "llama-2-16", "gpt2-2-16-tied"} {
 		t.Run(model, func(t *testing.T) { trainsOnText(t, model) })
 	}
@@ -38,10 +39,13 @@ func trainsOnText(t *testing.T, model string) {
 		}
 	}
 	want := once(ofText("--strategy", "store-all")...)
-	if want.TokensPerS <= 0 || want.TestSamples != 56719/24*24 || want.TestCorrect == 0 {
+	if want.TokensPerS <= 0 || want.TestSamples != 56718 || want.TestCorrect == 0 {
 		t.Errorf("%v tokens/s, %d of %d tokens are right", want.TokensPerS, want.TestCorrect, want.TestSamples)
 	}
 	same("75%", once(ofText("--memory", "75%", "--strategy", "rotor")...), want)
+	if testing.Short() && model != "gpt2-2-16" {
+		return
+	}
 	parts := once(ofText("--accumulate", "4")...)
 	same("parts in less memory", once(ofText("--accumulate", "4", "--memory", "95%", "--strategy", "rotor")...), parts)
 	if strings.HasSuffix(model, "-tied") {
@@ -67,6 +71,7 @@ func trainsOnText(t *testing.T, model string) {
 // Muon trains the same bits along every plan of one device, with state on the host, on one thread and two, and when it goes on; and
 // with a flush on several devices, replicas too, those of parts.
 func TestMuonTrainsTheSameBits(t *testing.T) {
+	t.Parallel()
 	with := func(args ...string) train.Summary {
 		s := summaryOf(t, works(t, append(append([]string{"train", "--json", "--quiet"}, ofText("--optimizer", "muon")...), args...)...).out)
 		if s.PredictedPeakBytes != s.MeasuredPeakBytes {
@@ -96,6 +101,7 @@ func TestMuonTrainsTheSameBits(t *testing.T) {
 
 // A text of one's own is read, and what does not go together is refused with a word on what would.
 func TestTextsOfOnesOwn(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tea.txt")
 	if err := os.WriteFile(file, []byte(strings.Repeat("Tea for two, and two for tea. ", 40)), 0o600); err != nil {
 		t.Fatal(err)

@@ -271,8 +271,8 @@ type trainFigures struct {
 // trainAndWrite trains, writes the run's folder and prints the summary.
 func (a *app) trainAndWrite(ctx context.Context, place *runFolder, r *train.Run, m *metrics) error {
 	log, err := place.begin(r)
-	if err != nil { // a start that cannot be written fails again
-		return usage(fmt.Errorf("--out %s: %w: make room there, or give another folder", place.flags.out.path, err))
+	if err != nil {
+		return place.unusable(err)
 	}
 	s := a.newStatus(r)
 	r.Record = func(rec train.Record) error {

@@ -19,6 +19,7 @@ import (
 	"plimsoll/executor/train"
 	"plimsoll/internal/fields"
 	"plimsoll/planner"
+	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 )
 
@@ -324,7 +325,7 @@ func (a *app) whole(r *train.Run) {
 // savedPipe takes the plan in the run's folder if it is for the same flags.
 func (a *app) savedPipe(r *train.Run, f *trainFlags, place *runFolder, request json.RawMessage) {
 	path := place.Path("plan.json")
-	plan, err := pipeline.Read(path)
+	plan, err := fields.ReadIn[pipeline.Plan](place.Dir, "plan.json")
 	if err != nil {
 		return // there is none yet, or it is one for a single device
 	}
@@ -332,9 +333,12 @@ func (a *app) savedPipe(r *train.Run, f *trainFlags, place *runFolder, request j
 		a.note("planned anew, not as %s: %s", path, other)
 		return
 	}
-	c, err := r.Job.ReadChain(place.Path("chain.json"))
+	c, err := fields.ReadIn[chain.Chain](place.Dir, "chain.json")
 	if err == nil {
-		r.Pipe, err = r.Job.ReadPipe(path, c, f.pipe.Corrections)
+		c, err = r.Job.ChainOf(place.Path("chain.json"), c)
+	}
+	if err == nil {
+		r.Pipe, err = r.Job.PipeOf(path, plan, c, f.pipe.Corrections)
 	}
 	if err != nil {
 		a.note("planned anew: %v", err)

@@ -302,5 +302,5 @@ func nothingFits(r *bench.Report) error {
 }
 
 func (e *nothingFitsError) Error() string {
-	return fmt.Sprintf("no strategy fits in any of the limits: the smallest that works is %s, of %s, needed by %s", units.Bytes(e.SmallestBytes), e.Strategy, e.NeededBy)
+	return fmt.Sprintf("no strategy fits in any of the limits: the smallest found is %s, of %s, needed by %s", units.Bytes(e.SmallestBytes), e.Strategy, e.NeededBy)
 }

@@ -11,6 +11,7 @@ import (
 
 // With kernels every device of a pipeline is as full as predicted and steps with a flush are one device's bits.
 func TestValidatePipelines(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out")
 	svg := filepath.Join(t.TempDir(), "run.svg")
 	o := object(t, "validate", "-m", "tiny", "--image", "16", "--batch", "8", "--devices", "cpu*2;cpu*3", "--strategy", "1f1b*,gpipe,chimera",
@@ -61,6 +62,7 @@ func TestValidatePipelines(t *testing.T) {
 
 // Simulated time is called so, and needs no measurement when times are drawn.
 func TestValidateSimulated(t *testing.T) {
+	t.Parallel()
 	args := []string{
 		"validate", "-m", "tiny", "--image", "16", "--batch", "4", "--devices", "cpu*2", "--strategy", "1f1b*,eager", "--simulated", "--draws", "2",
 		"--minibatches", "2", "--peer-bandwidth", "50MB/s",
@@ -82,6 +84,7 @@ func TestValidateSimulated(t *testing.T) {
 }
 
 func TestValidatePipelinesRefuses(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)

@@ -62,7 +62,7 @@ func gpusOfProcesses(t *testing.T, transport []string, more ...string) {
 	p = inProcesses(t, 2, append(args, "--devices", "cuda", "--steps", "100000", "--out", out)...)
 	p.start()
 	p.until(out, 3)
-	if err := syscall.Kill(p.child(1), syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(p.second(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	begun := time.Now()
@@ -199,7 +199,7 @@ func sumByNCCL(t *testing.T, most float64, more ...string) {
 	}
 	p = start("--steps", "100000", "--out", dying)
 	p.until(dying, 3)
-	if err := syscall.Kill(p.child(1), syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(p.second(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	p.ends(128 + 9)

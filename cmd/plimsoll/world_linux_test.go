@@ -18,6 +18,7 @@ import (
 
 // A process of a world on CPUs has long turns on its cores, with all of its threads, before it meets the others.
 func TestProcessesOfAWorldHaveLongTurns(t *testing.T) {
+	t.Parallel()
 	if own, err := unix.SchedGetAttr(0, 0); err != nil || own.Policy != unix.SCHED_NORMAL {
 		t.Skipf("policy %v, %v", own, err)
 	}

@@ -18,8 +18,13 @@ import (
 	"plimsoll/internal/freeport/freeporttest"
 )
 
-// worldTests says that all configurations of several processes are tested, and many kills; see make test-world.
-var worldTests = os.Getenv("PLIMSOLL_WORLD") != ""
+// atSize returns the number of cases that a test runs at its full size, or with -short.
+func atSize(full, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return full
+}
 
 // inProcesses is a command line of launch.
 func inProcesses(t *testing.T, n int, args ...string) *process {
@@ -76,24 +81,29 @@ func onDisksWith(t *testing.T, disks []string, faults string, kill func(p []*pro
 // Processes whose --out is on disks of their own go on after a SIGKILL, also when they have changed places, with the bits of one; a
 // disk that is lost is named, and one process says what it lacks.
 func TestProcessesWithDisksOfTheirOwn(t *testing.T) {
-	args := forDevices("--strategy", "contiguous", "--checkpoint-every", "4") // where it empties is part of what is trained
+	t.Parallel()
+	args, n := forDevices("--strategy", "contiguous", "--checkpoint-every", "4"), atSize(4, 2) // draining at a checkpoint is part of the result
+	together, changed := fmt.Sprintf("cpu*%d", n), map[int][]int{2: {1, 0}, 4: {2, 3, 1, 0}}[n]
 	one := t.TempDir()
 	want := map[string]string{}
 	for _, steps := range []string{"40", "44"} {
-		p := onDisks(t, []string{one}, nil, append(slices.Clone(args), "--devices", "cpu*4", "--steps", steps, "--resume")...)[0]
+		p := onDisks(t, []string{one}, nil, append(slices.Clone(args), "--devices", together, "--steps", steps, "--resume")...)[0]
 		p.ends(0)
 		want[steps] = summaryOf(t, p.out.String()).WeightsSHA256
 	}
 	args = append(args, "--profile", filepath.Join(one, "run", "chain.json"), "--resume")
-	disks := []string{t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()}
+	disks := make([]string, n)
+	for i := range disks {
+		disks[i] = t.TempDir()
+	}
 	onDisks(t, disks, func(all []*process) {
 		all[0].until(filepath.Join(disks[0], "run"), 14) // a device passes step 12 only when its state of step 8 is on its disk
-		_ = all[2].Process.Signal(syscall.SIGKILL)       // or it has ended
+		_ = all[n/2].Process.Signal(syscall.SIGKILL)     // or it has ended
 	}, append(slices.Clone(args), "--steps", "40")...)
 	for _, c := range []struct {
 		steps string
 		order []int
-	}{{"40", []int{0, 1, 2, 3}}, {"44", []int{2, 3, 1, 0}}} {
+	}{{"40", []int{0, 1, 2, 3}[:n]}, {"44", changed}} {
 		var at []string
 		for _, i := range c.order {
 			at = append(at, disks[i])
@@ -107,8 +117,8 @@ func TestProcessesWithDisksOfTheirOwn(t *testing.T) {
 			t.Errorf("the log of disk %d has %d lines", c.order[0], n)
 		}
 	}
-	lost := regexp.MustCompile(`not all of the checkpoint is here: of that of step 44 there is no stage-\d.safetensors, which rank 1 on \S+ has saved: start a process on that disk`)
-	for rank, p := range onDisks(t, []string{disks[0], disks[1], disks[2], t.TempDir()}, nil, append(slices.Clone(args), "--steps", "48")...) {
+	lost := regexp.MustCompile(`not all of the checkpoint is here: of that of step 44 there is no stage-\d.safetensors, which rank \d on \S+ has saved: start a process on that disk`)
+	for rank, p := range onDisks(t, append(slices.Clone(disks[:n-1]), t.TempDir()), nil, append(slices.Clone(args), "--steps", "48")...) {
 		if p.ends(2); !lost.MatchString(p.err.String()) {
 			t.Errorf("rank %d: %s", rank, p.err.String())
 		}
@@ -118,7 +128,7 @@ func TestProcessesWithDisksOfTheirOwn(t *testing.T) {
 			t.Errorf("rank %d: %s", rank, p.err.String())
 		}
 	}
-	alone := onDisks(t, disks[:1], nil, append(slices.Clone(args), "--steps", "48", "--devices", "cpu*4")...)[0]
+	alone := onDisks(t, disks[:1], nil, append(slices.Clone(args), "--steps", "48", "--devices", together)...)[0]
 	if alone.ends(2); !strings.Contains(alone.err.String(), "which rank 1 on ") || !strings.Contains(alone.err.String(), "begin anew with --force") {
 		t.Error(alone.err.String())
 	}
@@ -154,10 +164,16 @@ func (p *process) ends(code int) {
 }
 
 // Devices of several processes train the bits of one process that has them all, and take the same memory.
-func TestProcessesTrainTheBitsOfOne(t *testing.T) { trainTheBitsOfOne(t, inProcesses) }
+func TestProcessesTrainTheBitsOfOne(t *testing.T) {
+	t.Parallel()
+	trainTheBitsOfOne(t, inProcesses)
+}
 
 // The same over MPI.
-func TestMPITrainsTheBitsOfOne(t *testing.T) { trainTheBitsOfOne(t, byMPI) }
+func TestMPITrainsTheBitsOfOne(t *testing.T) {
+	t.Parallel()
+	trainTheBitsOfOne(t, byMPI)
+}
 
 func trainTheBitsOfOne(t *testing.T, in func(t *testing.T, n int, args ...string) *process) {
 	in(t, 1) // or skip
@@ -170,8 +186,9 @@ func trainTheBitsOfOne(t *testing.T, in func(t *testing.T, n int, args ...string
 		devices string // of each process
 	}{
 		{"flush", 2, forDevices("--strategy", "1f1b-flush", "--microbatches", "4", "--clip-norm", "1"), "cpu"},
-		{"portals", 4, unet, "cpu"},
 		{"replicas with two versions", 3, forDevices("--strategy", "pipedream"), "cpu"},
+		{"portals", 2, unet, "cpu"},
+		{"portals of four", 4, unet, "cpu"},
 		{"stash", 4, forDevices("--strategy", "contiguous", "--versions", "stash"), "cpu"},
 		{"two versions", 2, forDevices("--strategy", "contiguous"), "cpu*2"},
 		{"chimera", 4, forDevices("--strategy", "chimera", "--microbatches", "4"), "cpu"},
@@ -180,7 +197,7 @@ func trainTheBitsOfOne(t *testing.T, in func(t *testing.T, n int, args ...string
 		{"simplex", 2, forDevices("--strategy", "gpipe", "--microbatches", "4", "--duplex=false", "--peer-bandwidth", "1GB/s"), "cpu"},
 		{"densenet, flush", 4, append(slices.Clone(densenet), "--strategy", "zb-h1", "--microbatches", "2"), "cpu"},
 		{"densenet, stash", 4, append(slices.Clone(densenet), "--strategy", "loadline", "--versions", "stash"), "cpu"},
-	}[:map[bool]int{true: 11, false: 4}[worldTests]] {
+	}[:atSize(12, 2)] {
 		t.Run(c.name, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "one")
 			each := 1
@@ -227,44 +244,45 @@ func (p *process) children() (all []int) {
 	return all
 }
 
-// child returns the process of a rank of a launch. Their numbers do not say which it is: they begin anew now and then.
-func (p *process) child(rank int) int {
+// second returns the process of rank 1 of a launch. Process numbers do not tell ranks: they begin anew now and then.
+func (p *process) second() int {
 	p.t.Helper()
 	for _, pid := range p.children() {
 		env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)) // or it has ended
-		if slices.Contains(strings.Split(string(env), "\x00"), fmt.Sprintf("RANK=%d", rank)) {
+		if slices.Contains(strings.Split(string(env), "\x00"), "RANK=1") {
 			return pid
 		}
 	}
-	p.t.Fatalf("no process is rank %d", rank)
+	p.t.Fatal("no process is rank 1")
 	return 0
 }
 
 // A run of which any process is killed at any time goes on from its last checkpoint and ends with the same bits.
 func TestKilledProcessesResume(t *testing.T) {
-	args := forDevices("--strategy", "contiguous", "--steps", "40", "--checkpoint-every", "4")
+	t.Parallel()
+	args, n := forDevices("--strategy", "contiguous", "--steps", "40", "--checkpoint-every", "4"), atSize(4, 2)
 	chain := filepath.Join(t.TempDir(), "one")
-	want := summaryOf(t, works(t, append([]string{"train", "--json", "--out", chain, "--devices", "cpu*4"}, args...)...).out)
+	want := summaryOf(t, works(t, append([]string{"train", "--json", "--out", chain, "--devices", fmt.Sprintf("cpu*%d", n)}, args...)...).out)
 	args = append(args, "--profile", filepath.Join(chain, "chain.json"))
-	kills, killed, resumed := map[bool]int{true: 20, false: 2}[worldTests], 0, 0
+	kills, killed, resumed := atSize(20, 1), 0, 0
 	for i := range kills {
 		out := filepath.Join(t.TempDir(), strconv.Itoa(i))
-		p := inProcesses(t, 4, append(slices.Clone(args), "--out", out)...)
+		p := inProcesses(t, n, append(slices.Clone(args), "--out", out)...)
 		p.start()
 		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-			if len(p.children()) == 4 && (i%2 == 1 || len(shardsIn(out)) > 0) { // some before the first checkpoint
+			if len(p.children()) == n && (i%2 == 1 || len(shardsIn(out)) > 0) { // some before the first checkpoint
 				break
 			}
 		}
 		time.Sleep(time.Duration(i*37%300) * time.Millisecond)
-		if all := p.children(); len(all) == 4 {
-			_ = syscall.Kill(all[i%4], syscall.SIGKILL) // or it has ended
+		if all := p.children(); len(all) == n {
+			_ = syscall.Kill(all[i%n], syscall.SIGKILL) // or it has ended
 		}
 		if p.end() != 0 {
 			killed++
 		}
 		resumed += min(1, len(shardsIn(out)))
-		p = inProcesses(t, 4, append(slices.Clone(args), "--out", out, "--resume")...)
+		p = inProcesses(t, n, append(slices.Clone(args), "--out", out, "--resume")...)
 		p.start()
 		p.ends(0)
 		if got := summaryOf(t, p.out.String()); got.WeightsSHA256 != want.WeightsSHA256 {
@@ -288,7 +306,9 @@ func shardsIn(out string) []string {
 
 // What processes are told together they do together: Ctrl-C saves one checkpoint, from which one process with all devices goes on.
 func TestProcessesAreInterruptedTogether(t *testing.T) {
-	args := forDevices("--strategy", "1f1b-flush", "--microbatches", "4", "--steps", "240")
+	t.Parallel()
+	steps := strconv.Itoa(atSize(240, 80))
+	args := forDevices("--strategy", "1f1b-flush", "--microbatches", "4", "--steps", steps)
 	one := filepath.Join(t.TempDir(), "one")
 	want := summaryOf(t, works(t, append([]string{"train", "--json", "--out", one, "--devices", "cpu*2"}, args...)...).out)
 	args = append(args, "--profile", filepath.Join(one, "chain.json"))
@@ -300,7 +320,7 @@ func TestProcessesAreInterruptedTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.end()
-	saved := regexp.MustCompile(`interrupted after (\d+) of 240 steps; they are saved`).FindAllStringSubmatch(p.err.String(), -1)
+	saved := regexp.MustCompile(`interrupted after (\d+) of \d+ steps; they are saved`).FindAllStringSubmatch(p.err.String(), -1)
 	if len(saved) != 2 || saved[0][1] != saved[1][1] {
 		t.Fatalf("%v:\n%s", saved, p.err.String())
 	}
@@ -312,12 +332,13 @@ func TestProcessesAreInterruptedTogether(t *testing.T) {
 
 // A process that hangs ends the run everywhere: the others name it, and what it was at.
 func TestProcessThatHangs(t *testing.T) {
+	// Serial: it sends signals to its own process.
 	out := filepath.Join(t.TempDir(), "out")
 	p := inProcesses(t, 3, forDevices("--strategy", "1f1b-flush", "--microbatches", "3", "--batch", "12", "--steps", "100000", "--lost-after", "5s", "--out", out)...)
 	p.Args[slices.Index(p.Args, "--grace")+1] = "1h" // launch does not wait for it
 	p.start()
 	p.until(out, 20)
-	if err := syscall.Kill(p.child(1), syscall.SIGSTOP); err != nil {
+	if err := syscall.Kill(p.second(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	code, text := p.end(), p.err.String()
@@ -330,11 +351,12 @@ func TestProcessThatHangs(t *testing.T) {
 
 // What is wrong between processes is one clear line in each, and nothing hangs.
 func TestProcessesThatDoNotMeet(t *testing.T) {
+	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = listener.Close() }()
+	t.Cleanup(func() { _ = listener.Close() })
 	taken, out := listener.Addr().String(), filepath.Join(t.TempDir(), "out")
 	var weights [2]string
 	for i := range weights { // of the same name on two machines, say
@@ -371,6 +393,7 @@ func TestProcessesThatDoNotMeet(t *testing.T) {
 		{"nobody", []one{{"", "2", nil, ""}}, []string{"which process this is: give --rank"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			address, timeout := freeporttest.Address(t), "1m" // nobody waits that long
 			if slices.ContainsFunc(c.want, func(s string) bool { return strings.Contains(s, "missing") }) {
 				timeout = "6s"
@@ -449,7 +472,7 @@ func TestLaunchedRunGoesOn(t *testing.T) {
 	p.Args = slices.Insert(p.Args, 2, "--max-restarts", "2")
 	p.start()
 	p.until(out, 100) // a device passes step 80 only when its state of step 40 is on the disk
-	if err := syscall.Kill(p.child(1), syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(p.second(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	p.ends(0)

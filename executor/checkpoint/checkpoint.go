@@ -58,8 +58,7 @@ func Encode(w io.Writer, from Source, m Meta) error {
 	return safetensors.Write(io.MultiWriter(w, h), metadata, tensors)
 }
 
-// Export writes a model's weights and buffers to path: with the names, shapes and metadata that PyTorch expects of them, and more of
-// metadata, about the model.
+// Export writes a model's weights and buffers to path, with the names, shapes and metadata that PyTorch expects. about is metadata besides.
 func Export(path string, from Source, batches Batches, about map[string]string) error {
 	return atomicfile.WriteFile(path, func(w io.Writer) error { return EncodeWeights(w, from, batches, about) })
 }

@@ -129,6 +129,7 @@ func save(t testing.TB, b []byte) string {
 
 // TestWholeState: weights, buffers and states come back bit for bit, gradients are not there, and so do all fields.
 func TestWholeState(t *testing.T) {
+	t.Parallel()
 	from, into := little(1), little(2)
 	from.values["weight of fc.weight"][3] = math.Float32frombits(0xFFC01234) // a NaN keeps its bits
 	for _, u := range []kernels.Update{
@@ -157,6 +158,7 @@ func TestWholeState(t *testing.T) {
 // TestLayout: a convolution's weights and their states lie in a file as O,I,KH,KW, at the places that PyTorch
 // expects.
 func TestLayout(t *testing.T) {
+	t.Parallel()
 	m := little(1)
 	f, err := safetensors.Open(save(t, encode(t, m, someMeta(3))))
 	must(t, err)
@@ -179,6 +181,7 @@ func TestLayout(t *testing.T) {
 
 // TestEveryDamage: whatever byte is changed, and wherever a file ends, it is refused.
 func TestEveryDamage(t *testing.T) {
+	t.Parallel()
 	m := &memory{}
 	m.add("fc.weight", "weight", 2, 3)
 	m.fill(1)
@@ -211,6 +214,7 @@ func TestEveryDamage(t *testing.T) {
 
 // TestMetaErrors: a field that is missing or cannot be used is named with its value.
 func TestMetaErrors(t *testing.T) {
+	t.Parallel()
 	m := someMeta(3)
 	good, err := m.encode()
 	must(t, err)
@@ -257,6 +261,7 @@ func TestMetaErrors(t *testing.T) {
 
 // TestUnsavable: what cannot be read back is not saved.
 func TestUnsavable(t *testing.T) {
+	t.Parallel()
 	for what, change := range map[string]func(*Meta){
 		"step": func(m *Meta) { m.Step = -1 }, "position": func(m *Meta) { m.Position = -1 },
 		"optimizer": func(m *Meta) { m.Update = nil }, "NaN": func(m *Meta) { m.Update = kernels.SGD{Momentum: float32(math.NaN())} },
@@ -272,6 +277,7 @@ func TestUnsavable(t *testing.T) {
 
 // TestDifferences: what makes two runs different is listed; where they are and what plan they follow does not.
 func TestDifferences(t *testing.T) {
+	t.Parallel()
 	saved, same := someMeta(3), someMeta(9)
 	same.Plan, same.Extra = "other", nil
 	other := same
@@ -293,6 +299,7 @@ func TestDifferences(t *testing.T) {
 
 // TestForeignFiles: files that are no checkpoints of the model are refused by name, and nothing of them is loaded.
 func TestForeignFiles(t *testing.T) {
+	t.Parallel()
 	from := little(1)
 	path := filepath.Join(t.TempDir(), "final.safetensors")
 	must(t, Export(path, from, Batches{}, nil))

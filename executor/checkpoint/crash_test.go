@@ -90,6 +90,7 @@ func forever(folder string, save func(d *Dir, step int64) error) error {
 // or the one after it, whole; and none of the files that have a checkpoint's name is broken. Of shards there may be some of
 // one more.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	for what, most := range map[string]int{"save": 0, "shards": 1} {
 		t.Run(what, func(t *testing.T) { killed(t, what, most) })
 	}
@@ -180,6 +181,7 @@ func big(step int64) *memory {
 
 // TestFullDisk: a real disk that is full, and one that is read-only, keep the last checkpoint and say so.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	cmd, out := start(t, "fill", folder, &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,

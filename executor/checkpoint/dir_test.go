@@ -54,6 +54,7 @@ func wantFiles(t testing.TB, d *Dir, names ...string) {
 
 // TestKeepsLast: the newest N stay, by number and not by name, and files of others are left alone.
 func TestKeepsLast(t *testing.T) {
+	t.Parallel()
 	for keep, want := range map[int][]string{
 		0: {"step-100.safetensors"}, 1: {"step-100.safetensors"}, 3: {"step-9.safetensors", "step-10.safetensors", "step-100.safetensors"},
 		9: {"step-0.safetensors", "step-8.safetensors", "step-9.safetensors", "step-10.safetensors", "step-100.safetensors"},
@@ -72,6 +73,7 @@ func TestKeepsLast(t *testing.T) {
 
 // TestSaveAgain: a step that is saved again replaces its file, and a later one of an abandoned run is not removed.
 func TestSaveAgain(t *testing.T) {
+	t.Parallel()
 	d := NewDir(t.TempDir(), 1)
 	saved(t, d, 5)
 	must(t, d.Save(little(9), someMeta(5)))
@@ -89,6 +91,7 @@ func TestSaveAgain(t *testing.T) {
 
 // TestLatestPassesOverBad: damaged files are reported, newest first, and the newest good one is opened.
 func TestLatestPassesOverBad(t *testing.T) {
+	t.Parallel()
 	d := NewDir(t.TempDir(), 9)
 	if _, _, err := d.Latest(); !errors.Is(err, ErrNone) {
 		t.Errorf("an empty folder: %v", err)
@@ -189,6 +192,7 @@ func (f *faultyFile) Sync() error {
 // TestFailuresKeepTheLast: whatever fails while a checkpoint is saved, the one before stays, nothing half-written
 // does, the error says what failed and what to go on from, and the next try succeeds.
 func TestFailuresKeepTheLast(t *testing.T) {
+	t.Parallel()
 	bytes := len(encode(t, little(2), someMeta(2)))
 	type failure struct {
 		what   string
@@ -237,6 +241,7 @@ func TestFailuresKeepTheLast(t *testing.T) {
 
 // TestNothingToGoOnFrom: a first checkpoint that fails says that there is none, and one beside a damaged file too.
 func TestNothingToGoOnFrom(t *testing.T) {
+	t.Parallel()
 	d := NewDir(t.TempDir(), 3)
 	d.at = d.at.On((&faulty{write: syscall.ENOSPC}).over)
 	for range 2 {
@@ -259,6 +264,7 @@ func TestNothingToGoOnFrom(t *testing.T) {
 
 // TestModelFails: a tensor that cannot be read from the device is named, and nothing is saved.
 func TestModelFails(t *testing.T) {
+	t.Parallel()
 	d := NewDir(t.TempDir(), 1)
 	saved(t, d, 1)
 	m := little(2)
@@ -272,6 +278,7 @@ func TestModelFails(t *testing.T) {
 
 // TestRemovalFails: a checkpoint is saved all the same, and the error says that it is.
 func TestRemovalFails(t *testing.T) {
+	t.Parallel()
 	d := NewDir(t.TempDir(), 1)
 	saved(t, d, 1)
 	d.at = d.at.On((&faulty{remove: syscall.EPERM}).over)
@@ -287,6 +294,7 @@ func TestRemovalFails(t *testing.T) {
 
 // TestLeftovers: what a killed process left unfinished goes before more disk is taken, and counts for nothing.
 func TestLeftovers(t *testing.T) {
+	t.Parallel()
 	d := NewDir(t.TempDir(), 1)
 	saved(t, d, 1)
 	left := filepath.Join(d.at.Path(""), ".step-2.safetensors.tmp-77-0")
@@ -303,6 +311,7 @@ func TestLeftovers(t *testing.T) {
 
 // TestAFolderThatIsAnothersGetsNothing: from when the folder may not be written any more, every save fails and leaves it as it is.
 func TestAFolderThatIsAnothersGetsNothing(t *testing.T) {
+	t.Parallel()
 	gone := errors.New("gone")
 	var now error
 	path := t.TempDir()
@@ -333,6 +342,7 @@ func TestAFolderThatIsAnothersGetsNothing(t *testing.T) {
 
 // TestNoDescriptors: a process that may open no more files says so, and not that there is no good checkpoint.
 func TestNoDescriptors(t *testing.T) {
+	// Serial: it sets limits of the process.
 	d := NewDir(t.TempDir(), 3)
 	saved(t, d, 1)
 	for name, save := range map[string]func() error{
@@ -379,6 +389,7 @@ func (v vanishing) OpenFile(name string, flag int, perm fs.FileMode) (atomicfile
 
 // An earlier checkpoint that goes away while one is saved, and is not, is none to go on from.
 func TestAnEarlierCheckpointGoesWhileASaveFails(t *testing.T) {
+	t.Parallel()
 	d := NewDir(t.TempDir(), 3)
 	saved(t, d, 1)
 	d.at = d.at.On(func(on atomicfile.FS) atomicfile.FS {

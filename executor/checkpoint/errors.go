@@ -83,6 +83,7 @@ type SaveError struct {
 	Last    string // path of the newest good checkpoint; empty when none is known
 	Unknown error  // why a newer one, or any, may be there that cannot be read now; nil: there is none
 	Err     error
+	whole   bool // all shards are durable, and other processes may say so
 }
 
 func (e *SaveError) Error() string {

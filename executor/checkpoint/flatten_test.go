@@ -19,7 +19,7 @@ var flattening = []struct {
 	{"siamese", "fc1.weight", 2, 2, 128},
 }
 
-// flattened is one of them in memory, trained by an optimizer with one state.
+// flattened returns one of these models in memory, trained by an optimizer with one state.
 func flattened(t testing.TB, name string, seed uint64) *memory {
 	t.Helper()
 	image, classes := 6, 5
@@ -74,7 +74,7 @@ func TestLinearBehindAnImageIsPyTorchs(t *testing.T) {
 	}
 }
 
-// What is saved is loaded again, as a checkpoint and as exported weights.
+// Checkpoints and exported weights load again, bit for bit.
 func TestLinearBehindAnImageComesBack(t *testing.T) {
 	t.Parallel()
 	for _, c := range flattening {
@@ -89,7 +89,7 @@ func TestLinearBehindAnImageComesBack(t *testing.T) {
 	}
 }
 
-// A checkpoint of the first format has the columns as memory has them, and is read so.
+// Checkpoints of the first format, with columns in the order H,W,C, load bit for bit.
 func TestFirstFormatIsReadRight(t *testing.T) {
 	t.Parallel()
 	for _, c := range flattening {
@@ -98,7 +98,7 @@ func TestFirstFormatIsReadRight(t *testing.T) {
 	}
 }
 
-// firstFormatOf is a checkpoint as programs wrote it before the order was PyTorch's.
+// firstFormatOf returns a checkpoint of the first format.
 func firstFormatOf(t testing.TB, m *memory) []byte {
 	t.Helper()
 	plain := &memory{values: m.values}
@@ -121,7 +121,7 @@ func restoredFrom(t testing.TB, file []byte, from, into *memory) {
 	}
 }
 
-// resummed returns the bytes of a checkpoint with the checksum that they have.
+// resummed returns a checkpoint with a new checksum.
 func resummed(t testing.TB, b []byte) []byte {
 	t.Helper()
 	end := len(b) - sha256.Size

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ErrNoWeights says that a path is no file of weights, and what to give instead.
+// ErrNoWeights: a path is no file of weights; the message says which file to give instead.
 var ErrNoWeights = errors.New("not a file of weights")
 
 // Files of Hugging Face's folders.
@@ -19,13 +19,13 @@ const (
 	finalFile = "final.safetensors" // of a run's folder
 )
 
-// pieceName matches one of several files that hold a model's tensors together.
+// pieceName matches the name of one of several files that together hold a model's tensors.
 var pieceName = regexp.MustCompile(`-(\d{5})-of-(\d{5})\.safetensors$`)
 
 // joinPieces is the command that makes one file of several.
 const joinPieces = `python -c "import glob, safetensors.torch as s; s.save_file({k: v for f in glob.glob('%s') for k, v in s.load_file(f).items()}, 'FILE.safetensors')"`
 
-// noWeights says what to give in place of a folder without shards of ours.
+// noWeights returns an error that names the file to give in place of a folder without our shards.
 func noWeights(folder string) error {
 	has := func(name string) bool {
 		_, err := os.Stat(filepath.Join(folder, name))
@@ -46,7 +46,7 @@ func noWeights(folder string) error {
 	return fmt.Errorf("%s: %w: %s", folder, ErrNoWeights, advice)
 }
 
-// textFile says what to give in place of a file of JSON, as config.json is; nil of other files.
+// textFile refuses files of JSON, such as config.json; it returns nil for other files.
 func textFile(path string) error {
 	if !strings.HasSuffix(path, ".json") {
 		return nil
@@ -54,7 +54,7 @@ func textFile(path string) error {
 	return fmt.Errorf("%s: %w: it is JSON: give the safetensors file beside it", path, ErrNoWeights)
 }
 
-// ofSeveral adds to what is wrong with the tensors of a file that it is one of several, if its name says so.
+// ofSeveral adds to an error of missing tensors that the file is one of several, if its name says so.
 func ofSeveral(path string, err error) error {
 	m := pieceName.FindStringSubmatchIndex(path)
 	if m == nil || !errors.As(err, new(*TensorsError)) {

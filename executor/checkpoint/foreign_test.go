@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What is no file of weights is told from what it looks like, with what to give instead.
+// Errors say which file to give in place of a folder or a file without weights.
 func TestWhatHoldsNoWeights(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -37,7 +37,7 @@ func TestWhatHoldsNoWeights(t *testing.T) {
 	}
 }
 
-// One of several files lacks tensors, and says that the others have them.
+// The error of one of several files says that the others have the missing tensors.
 func TestOneOfSeveralFiles(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "model-00002-of-00010.safetensors")

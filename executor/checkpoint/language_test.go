@@ -81,6 +81,7 @@ func languageModel(t testing.TB, name string, c models.Config) *memory {
 
 // Every tensor of an exported file has the name and shape of Hugging Face's, none is missing, none is more.
 func TestHuggingFaceNames(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		model, count string
 		want         stateDict
@@ -105,6 +106,7 @@ func TestHuggingFaceNames(t *testing.T) {
 // Files with Hugging Face's names load into our models, every element at its place, and what is exported again is the same file but for
 // what others leave out or have beside it; so is a checkpoint, with the optimizer's state.
 func TestHuggingFaceFiles(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		model  string
 		dict   stateDict
@@ -188,6 +190,7 @@ func restored(t *testing.T, from, into *memory) {
 
 // What does not fit is named as the file has it.
 func TestHuggingFaceErrors(t *testing.T) {
+	t.Parallel()
 	config := models.Config{Batch: 1, Image: 6, Classes: 50}
 	dict := huggingGPT2(50, 6, 16, 2)
 	for what, change := range map[string]func(stateDict) stateDict{

@@ -15,7 +15,7 @@ type stored struct {
 	file *safetensors.File // nil: of another process
 	name string
 	info safetensors.Info
-	// channelsLast is true of checkpoints in the first format: weights of a Linear behind an image are in H,W,C.
+	// channelsLast is true in checkpoints of the first format: rows of a Linear behind an image are in the order H,W,C.
 	channelsLast bool
 }
 

@@ -192,6 +192,7 @@ func (d stateDict) elements() int {
 // TestTorchvisionNames: every tensor of an exported file has the name, type and shape of torchvision's, none is
 // missing, none is more. The rules themselves are checked by the published numbers of parameters.
 func TestTorchvisionNames(t *testing.T) {
+	t.Parallel()
 	cases := []struct {
 		model    string
 		want     stateDict
@@ -273,6 +274,7 @@ func mixed(k, i int) float32 { return float32(k*31+i%8191) + 0.5 }
 // TestTorchvisionFiles: files with torchvision's names load into our models, every element at its place, and what is
 // exported again has the same tensors. The names that old DenseNet files and PyTorch's wrappers use are understood.
 func TestTorchvisionFiles(t *testing.T) {
+	t.Parallel()
 	old := strings.NewReplacer("norm1.", "norm.1.", "norm2.", "norm.2.", "conv1.", "conv.1.", "conv2.", "conv.2.")
 	for _, c := range []struct {
 		model  string
@@ -360,6 +362,7 @@ func compareAll(t *testing.T, m *memory, d stateDict) {
 
 // TestImportCheckpoint: the weights of a checkpoint are a file of weights; its states are left.
 func TestImportCheckpoint(t *testing.T) {
+	t.Parallel()
 	from, into := little(1), little(2)
 	imported(t, save(t, encode(t, from, someMeta(3))), into)
 	if name := differs(from, into, inference); name != "" {
@@ -372,6 +375,7 @@ func TestImportCheckpoint(t *testing.T) {
 
 // TestImportErrors: every tensor that does not fit is listed, and nothing is loaded.
 func TestImportErrors(t *testing.T) {
+	t.Parallel()
 	dict := torchResNet(false, 10, 2, 2, 2, 2)
 	index := func(name string) int {
 		return slices.IndexFunc(dict, func(x safetensors.Info) bool { return x.Name == name })
@@ -431,6 +435,7 @@ func binaryOf(data any) func(io.Writer) error {
 
 // TestImportConverts: other element types become the same numbers.
 func TestImportConverts(t *testing.T) {
+	t.Parallel()
 	m := &memory{}
 	m.add("fc.weight", "weight", 2, 2)
 	m.values = map[string][]float32{}

@@ -129,7 +129,9 @@ func (s *Shards) publish() error {
 		return nil
 	}
 	if err := at.WriteJSON(publishedName, Published{s.meta.Step, s.saved}); err != nil {
-		return s.unsaved(err)
+		e := s.unsaved(err)
+		e.whole = true
+		return e
 	}
 	return s.dir.prune(s.meta.Step)
 }

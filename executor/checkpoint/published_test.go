@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"plimsoll/executor"
+	"plimsoll/internal/atomicfile"
 )
 
 // dispersed saves little(step), a shard by each process, which are on disks by number, and tells all what became of them.
@@ -30,7 +32,7 @@ func dispersed(t testing.TB, disks []*Dir, step int64) error {
 		told.Go(func() {
 			for k, sum := range sums {
 				if _, err := s.Written(k, Saved{sum, fmt.Sprintf("rank %d on %c", k, 'a'+k)}, nil); err != nil {
-					errs[p] = err
+					errs[p] = s.Discard(err)
 				}
 			}
 		})
@@ -48,6 +50,7 @@ func folders(t testing.TB, n int) (all []*Dir) {
 
 // Each disk has its shards and the word that they are part of a whole; the newest few stay on each.
 func TestShardsOnDisksOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	disks := folders(t, 3)
 	for step := range int64(4) {
 		must(t, dispersed(t, disks, step))
@@ -78,9 +81,33 @@ func TestShardsOnDisksOfTheirOwn(t *testing.T) {
 	wantTree(t, disks[1], "step-2/published.json", "step-2/stage-1.safetensors")
 }
 
+// unpublished is a disk that does not take the word that a checkpoint is complete.
+type unpublished struct{ atomicfile.FS }
+
+func (u unpublished) Rename(from, to string) error {
+	if filepath.Base(to) == publishedName {
+		return syscall.EIO
+	}
+	return u.FS.Rename(from, to)
+}
+
+// A process that cannot publish keeps its shard: others have said that the checkpoint is complete, and have removed older ones.
+func TestShardsThatOthersPublishStay(t *testing.T) {
+	t.Parallel()
+	disks := []*Dir{NewDir(t.TempDir(), 1), NewDir(t.TempDir(), 1)}
+	must(t, dispersed(t, disks, 1))
+	disks[0].at = disks[0].at.On(func(on atomicfile.FS) atomicfile.FS { return unpublished{on} })
+	if err := dispersed(t, disks, 2); !errors.Is(err, syscall.EIO) {
+		t.Errorf("%v", err)
+	}
+	wantTree(t, disks[0], "step-1/published.json", "step-1/stage-0.safetensors", "step-2/stage-0.safetensors")
+	wantTree(t, disks[1], "step-2/published.json", "step-2/stage-1.safetensors")
+}
+
 // In one folder the first process alone publishes; several processes that have one of their own do that at the same time, and do not
 // mind.
 func TestWhoPublishes(t *testing.T) {
+	t.Parallel()
 	one := NewDir(t.TempDir(), 1)
 	must(t, dispersed(t, []*Dir{one, one, one}, 5))
 	wantTree(t, one, append(shardNames(5, 3), "step-5/published.json")...)
@@ -96,6 +123,7 @@ func TestWhoPublishes(t *testing.T) {
 // A whole checkpoint of one process is held by whoever has it, in either form; what nobody has published and is not whole makes up
 // nothing.
 func TestHeldWithoutAWord(t *testing.T) {
+	t.Parallel()
 	d := NewDir(t.TempDir(), 9)
 	saved(t, d, 1)
 	must(t, sharded(t, d, 2, 3))
@@ -115,6 +143,7 @@ func TestHeldWithoutAWord(t *testing.T) {
 
 // Processes that have parts load the whole: what one has it reads, and all agree on who has what; a part that is damaged is none.
 func TestPartsAreLoadedTogether(t *testing.T) {
+	t.Parallel()
 	disks := folders(t, 3)
 	must(t, dispersed(t, disks, 7))
 	held, err := disks[2].Held()

@@ -92,6 +92,7 @@ func recompute(w *executor.Workload) schedule.Sequence {
 // TestResumeUnderAnotherPlan: three steps, a checkpoint, and three more along another plan, under another limit, on a
 // device whose model started elsewhere, are six steps, bit for bit: losses, weights, buffers, gradients and states.
 func TestResumeUnderAnotherPlan(t *testing.T) {
+	t.Parallel()
 	cases := 0
 	for _, u := range []kernels.Update{
 		kernels.SGD{}, kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4, Nesterov: true},
@@ -142,6 +143,7 @@ func TestResumeUnderAnotherPlan(t *testing.T) {
 
 // TestExportedModelPredictsTheSame: weights that went through a file of torchvision's layout give the same logits.
 func TestExportedModelPredictsTheSame(t *testing.T) {
+	t.Parallel()
 	trained := newRun(t, kernels.SGD{}, arena, storeAll, nil)
 	trained.steps(0, 3)
 	path := filepath.Join(t.TempDir(), "final.safetensors")

@@ -70,10 +70,10 @@ func (s *Shards) Save(k int, from Source) (last bool, err error) {
 	return last, s.Discard(err)
 }
 
-// Discard removes the shards that this process has written when err, which it returns, says that the checkpoint is not saved: they
-// are of no use, and the next checkpoint needs their room.
+// Discard removes the shards that this process has written, when err says that not all shards are saved: the next checkpoint needs
+// their room. It returns err, with the errors of removing.
 func (s *Shards) Discard(err error) error {
-	if s == nil || !errors.As(err, new(*SaveError)) {
+	if e := (*SaveError)(nil); s == nil || !errors.As(err, &e) || e.whole {
 		return err
 	}
 	s.mu.Lock()

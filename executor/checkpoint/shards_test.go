@@ -91,6 +91,7 @@ func wantTree(t testing.TB, d *Dir, names ...string) {
 // Shards of any number, in any order, are what one file is: all fields, and every tensor bit for bit; and the newest few of
 // both forms are kept.
 func TestShardsAreOneCheckpoint(t *testing.T) {
+	t.Parallel()
 	for _, of := range []int{1, 2, 5, 11} { // of 11 some are empty
 		d := NewDir(t.TempDir(), 2)
 		saved(t, d, 1)
@@ -124,6 +125,7 @@ func shardNames(step, of int) (names []string) {
 
 // What can be wrong with shards is said with the file, and nothing is mixed.
 func TestBadShards(t *testing.T) {
+	t.Parallel()
 	for want, spoil := range map[string]func(folder string) error{
 		"the checkpoint is incomplete: of 3 shards it has not stage-1.safetensors": func(folder string) error { return os.Remove(shardPath(folder, 1)) },
 		"the checkpoint is incomplete: it has no shard": func(folder string) error {
@@ -180,6 +182,7 @@ func flip(path string) error {
 
 // A tensor that two shards have, or none, is named with its file, and nothing is loaded.
 func TestEveryTensorIsInOneShard(t *testing.T) {
+	t.Parallel()
 	for want, change := range map[string]func(parts []portion){
 		`1 missing: bn.weight: remove `: func(parts []portion) {
 			for i := range parts {
@@ -220,6 +223,7 @@ func TestEveryTensorIsInOneShard(t *testing.T) {
 // Whatever subset of the files of some checkpoints is on disk, the newest one of which all are there is restored, and each newer
 // one is named.
 func TestAnySubsetOfShards(t *testing.T) {
+	t.Parallel()
 	restored, none := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		folder, err := os.MkdirTemp("", "shards")
@@ -360,6 +364,7 @@ func (f *dyingFile) Sync() error {
 // Killed at any operation on the disk, while the third checkpoint is written or an old one is removed, a process leaves the
 // newest checkpoint that was complete; who goes on from it ends with the files of one that was left alone.
 func TestKilledAtEveryOperation(t *testing.T) {
+	t.Parallel()
 	for _, keep := range []int{1, 2} {
 		ops, second, third := 0, 0, 0
 		for ; ; ops++ {
@@ -407,6 +412,7 @@ func TestKilledAtEveryOperation(t *testing.T) {
 
 // Whatever fails for one shard, the checkpoints before stay, the error says which one to go on from, and a later one succeeds.
 func TestAShardThatIsNotSaved(t *testing.T) {
+	t.Parallel()
 	cases := 0
 	for _, f := range []faulty{{open: syscall.EROFS}, {write: syscall.ENOSPC, room: 100}, {sync: syscall.EIO}, {rename: syscall.EIO}, {syncDir: syscall.EIO}} {
 		d := NewDir(t.TempDir(), 1)
@@ -453,6 +459,7 @@ func wantLatestOf(t testing.TB, d *Dir, steps ...int64) {
 
 // A damaged file and good shards of one step, or the other way round: what is good is taken.
 func TestBothForms(t *testing.T) {
+	t.Parallel()
 	d := NewDir(t.TempDir(), 9)
 	saved(t, d, 1, 2)
 	must(t, sharded(t, d, 2, 2))
@@ -475,6 +482,7 @@ func shardPath(folder string, k int) string { return filepath.Join(folder, shard
 
 // Shards of a checkpoint that is not saved give their room back at once.
 func TestShardsThatFailLeaveNothing(t *testing.T) {
+	t.Parallel()
 	d := NewDir(t.TempDir(), 3)
 	saved(t, d, 1)
 	one := len(encode(t, split(little(2), 3, 2)[0], someMeta(2)))

@@ -30,7 +30,7 @@ type part struct {
 	from, to      int // the elements
 	n             int // matrices of so many rows and columns in memory, which the file has transposed; 0: it has them as they are
 	rows, columns int
-	image         bool // each matrix is the image that a row of a Linear weighs
+	image         bool // each matrix is a row of a Linear that reads an image
 }
 
 // parts returns what files have of a tensor. The tensors with four axes are those of convolutions: O,KH,KW,I in memory,

@@ -17,6 +17,7 @@ import (
 
 // An audited step holds the planned peak of every device, writes up to the last byte of it, and changes no bit of the run.
 func TestAuditedStepsHoldThePlannedPeak(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	devices := 0
 	for i, x := range flushing {
@@ -73,6 +74,7 @@ func (l *stray) Prepare(c kernels.Call, o kernels.Operands) (runtime.Launch, err
 
 // A kernel that writes where its minibatch holds nothing is found, at the task behind which that shows.
 func TestAuditsFindStrayWrites(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	c := costs(w, 2, 1)
 	plan := planFor(t, "1f1b-flush", c, pipeline.Options{Microbatches: 4})
@@ -95,6 +97,7 @@ func TestAuditsFindStrayWrites(t *testing.T) {
 
 // What has no steps, or memory at which nobody can look, is not audited.
 func TestAuditsThatCannotBe(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	c := costs(w, 2, 1)
 	for _, x := range []struct {

@@ -18,6 +18,7 @@ import (
 
 // A bound falls to a whole group behind what is known, and no further; what was in stays in.
 func TestBound(t *testing.T) {
+	t.Parallel()
 	for _, x := range []struct{ n, group, known, want int }{
 		{12, 1, 0, 0}, {12, 4, 0, 0}, {12, 1, 5, 5}, {12, 4, 1, 4}, {12, 4, 4, 4}, {12, 4, 5, 8}, {12, 4, 11, 12}, {12, 4, 12, 12}, {12, 12, 1, 12},
 	} {
@@ -39,6 +40,7 @@ func TestBound(t *testing.T) {
 
 // Nobody is told otherwise than the last bound says, however many ask while it falls.
 func TestBoundHasOneAnswer(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(200) {
 		b := newBound(60)
 		var all sync.WaitGroup
@@ -112,6 +114,7 @@ func follow(o *order, halfDuplex map[[2]int]*halfDuplex, n, group, at int, r *ra
 // Whatever the order in which drivers come to their tasks, and whenever the bound falls, each does what it does in the run that
 // has had this bound from the beginning; the ends of a link agree on who waits for whom.
 func TestALoweredBoundIsAShorterRun(t *testing.T) {
+	t.Parallel()
 	w := workload(t, smallModel(t))
 	r := rand.New(rand.NewPCG(4, 2))
 	early, all := 0, 0
@@ -222,6 +225,7 @@ func drained(t *testing.T, e *Executor, s *stopper, r *rand.Rand, runs int) (len
 // The updates of a run that goes on behind any number of minibatches begin there: all minibatches of one have the learning rate
 // of its first.
 func TestUpdatesBehindAnyRun(t *testing.T) {
+	t.Parallel()
 	w := workload(t, smallModel(t))
 	c := costs(w, 3, 1)
 	plan := planFor(t, "madpipe", c, pipeline.Options{Versions: pipeline.DoubleBuffered})
@@ -254,6 +258,7 @@ func TestUpdatesBehindAnyRun(t *testing.T) {
 
 // Where stages update their weights after different numbers of minibatches, each update has the rate of its own first one.
 func TestRatesOfStagesWithReplicas(t *testing.T) {
+	t.Parallel()
 	w := workload(t, smallModel(t))
 	c, plan := replicated(t, w, pipeline.Stash)
 	var mu sync.Mutex
@@ -278,6 +283,7 @@ func TestRatesOfStagesWithReplicas(t *testing.T) {
 // Runs that were told to end at any instant leave, bit for bit, what runs of the same lengths leave; every minibatch below the
 // end has a result, and no other. So a run that goes on behind one is the run that emptied its pipeline there.
 func TestRunsThatEndEarly(t *testing.T) {
+	t.Parallel()
 	runs := 12
 	if testing.Short() {
 		runs = 4

@@ -101,6 +101,7 @@ func (m *member) join(l *lineOfHub, at int, own []float32) error {
 // Where a library adds up the gradients in the order of the line, replicas in processes of their own train the bits of one process; no
 // messages of gradients are left, and all gradients of all updates were added up once.
 func TestSumsByLibrary(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	for i, x := range synchronizedPlans {
 		for _, buckets := range []int{0, 3} {
@@ -117,6 +118,7 @@ func TestSumsByLibrary(t *testing.T) {
 
 // Buckets that are made at once are added up at once, others by themselves.
 func TestSumsInGroups(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	costs := costs(w, 3, 2)
 	layers := costs.Chain.Layers
@@ -166,6 +168,7 @@ func sumsByLibrary(t *testing.T, w *Workload, costs Costs, plan *pipeline.Plan) 
 
 // Sums that no library can make are refused: in one process, of replicas of which some share a process, and with a divided state.
 func TestSumsThatNoLibraryMakes(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	costs, plan := synchronizedPlan(t, w, "data", pipeline.Stash, 4)
 	for name, o := range map[string]Options{
@@ -186,6 +189,7 @@ func TestSumsThatNoLibraryMakes(t *testing.T) {
 
 // Drivers that would not add up in one order are found before anything runs, and so are those that wait for each other.
 func TestSumsInAnotherOrder(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	costs, plan := synchronizedPlan(t, w, "chimera", "", 2)
 	plan = summing(t, costs, plan, 3)

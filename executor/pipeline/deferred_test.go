@@ -110,6 +110,7 @@ func running(given [][]float32, microbatches, channel, channels int) (mean, vari
 
 // After each step the running statistics are those of all samples of all microbatches.
 func TestDeferredStatisticsAreThoseOfTheMinibatch(t *testing.T) {
+	t.Parallel()
 	const microbatches, steps = 4, 3
 	m := testModel(t)
 	w := workload(t, m)
@@ -155,6 +156,7 @@ func deferredRun(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, n int,
 
 // Deferred statistics do not know the number of devices, and a recomputed forward does not count.
 func TestDeferredStatisticsOnAnyNumberOfDevices(t *testing.T) {
+	t.Parallel()
 	const microbatches = 4
 	w := workload(t, testModel(t))
 	var want *pipelinetest.Outcome
@@ -188,6 +190,7 @@ func buffers(o *pipelinetest.Outcome) []pipelinetest.Tensor {
 // The statistics of a step are the same in whatever order its microbatches go, and wherever: with chimera each of the two
 // devices of a stage sees half of them, and both know all.
 func TestDeferredStatisticsUnderEverySchedule(t *testing.T) {
+	t.Parallel()
 	const microbatches = 4
 	w := workload(t, testModel(t))
 	single := costs(w, 1, 1)
@@ -218,6 +221,7 @@ func TestDeferredStatisticsUnderEverySchedule(t *testing.T) {
 
 // The rows of a minibatch's microbatches are counted as memory, and only where statistics are deferred.
 func TestDeferredStatisticsNeedTheirRows(t *testing.T) {
+	t.Parallel()
 	const microbatches = 6
 	m := testModel(t)
 	w := workload(t, m)
@@ -244,6 +248,7 @@ func TestDeferredStatisticsNeedTheirRows(t *testing.T) {
 }
 
 func TestDeferredStatisticsNeedSteps(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	c := costs(w, 2, 1)
 	plan := planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash})
@@ -254,6 +259,7 @@ func TestDeferredStatisticsNeedSteps(t *testing.T) {
 
 // A microbatch whose statistics are not finite leaves the running ones of the channel alone, as a batch alone does.
 func TestDeferredStatisticsThatAreNotFinite(t *testing.T) {
+	t.Parallel()
 	b := models.NewBuilder("first", kernels.F32(2, 4, 4, 3), 5)
 	b.Layer("norm", "norm", func(g *models.Graph, x models.Value) models.Value { return g.BN("bn", x) })
 	b.Layer("head", "head", func(g *models.Graph, x models.Value) models.Value {

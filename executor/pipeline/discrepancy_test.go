@@ -33,6 +33,7 @@ func distance(a, b *pipelinetest.Outcome) (most float64) {
 // T2 against a sequential program that keeps δ in float64: the weights are the same but for rounding, and far from those
 // without it and with another decay.
 func TestPipeMareCorrectsTheWeightsOfBackwards(t *testing.T) {
+	t.Parallel()
 	const n, decay, anneal = 12, 0.3, 6
 	m := plainModel(t)
 	w := workload(t, m)
@@ -94,6 +95,7 @@ func corrected(t *testing.T, w *Workload, plan *pipeline.Plan, missed []int, n i
 
 // The mean of the changes begins anew in every run, so one that goes on from saved tensors is as one that stopped and went on.
 func TestCorrectedRunsGoOn(t *testing.T) {
+	t.Parallel()
 	m := testModel(t)
 	w := workload(t, m)
 	c := costs(w, 3, 3)
@@ -118,6 +120,7 @@ func TestCorrectedRunsGoOn(t *testing.T) {
 
 // T2 takes one copy of the weights of every stage that has a delay.
 func TestCorrectionsTakeOneCopy(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	c := costs(w, 3, 3)
 	plan := planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Latest})

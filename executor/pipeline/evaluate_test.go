@@ -43,6 +43,7 @@ func predictions(t *testing.T, e *Executor, batches int) (all [][]float32) {
 // A pipeline predicts what one device with its weights predicts, bit for bit, for stages that are contiguous, that meet again
 // on a device, that are on several devices, and that are the loss alone; and in chaos.
 func TestEvaluateIsThatOfOneDevice(t *testing.T) {
+	t.Parallel()
 	const batches = 9
 	w := workload(t, testModel(t))
 	n := len(w.Layers)
@@ -108,6 +109,7 @@ func silent(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, n int) *Exe
 
 // An evaluation between two runs changes nothing: it works in memory that only minibatches in flight use.
 func TestEvaluateLeavesTrainingAlone(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	for _, name := range []string{"1f1b-flush", "madpipe"} {
 		c := costs(w, 3, 1)
@@ -140,6 +142,7 @@ func TestEvaluateLeavesTrainingAlone(t *testing.T) {
 
 // What ends an evaluation from outside leaves the executor usable; a device that fails stops it, and is named.
 func TestEvaluateThatEndsEarly(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	c := costs(w, 3, 1)
 	plan := planFor(t, "gpipe", c, pipeline.Options{Microbatches: 2})

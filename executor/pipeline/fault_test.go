@@ -74,6 +74,7 @@ func wantTask(t *testing.T, e *Executor, err error, device int, task string, min
 
 // Whoever notices first that a message failed, the error names the message; the first one of a run is known.
 func TestAFailingDeviceIsNamed(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	broken := errors.New("broken")
 	for failing := range int64(6) {
@@ -110,6 +111,7 @@ func forwards(w *Workload, st pipeline.Stage) (n int64) {
 // A kernel that panics in the forward of a minibatch ends the run of all devices, and the error names that forward, although
 // later ones are issued already.
 func TestAPanicInAKernelIsNamed(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	for minibatch := range 4 {
 		for device := range 3 {
@@ -148,6 +150,7 @@ func (b bad) Images(m int, dst []float32) error {
 }
 
 func TestBadDataAndCtrlCStopAllDevices(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	broken := errors.New("broken.jpg")
 	e, _ := gpipe4(t, w, host.Config{}, Options{Feed: bad{random{5}, 6, func() error { return broken }}}, nil)
@@ -178,6 +181,7 @@ func TestBadDataAndCtrlCStopAllDevices(t *testing.T) {
 // A stream that is stuck ends the run with a text that says for every device what it issues, what that needs, and what its
 // streams wait for; patience alone ends nothing. In these tests the clock stands still while anything goes on.
 func TestWatchdog(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := workload(t, testModel(t))
 		release := make(chan struct{})
@@ -208,6 +212,7 @@ func TestWatchdog(t *testing.T) {
 
 // So does a stream that is stuck in an evaluation.
 func TestWatchdogOfAnEvaluation(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := workload(t, testModel(t))
 		release, hold := make(chan struct{}), false
@@ -236,6 +241,7 @@ func TestWatchdogOfAnEvaluation(t *testing.T) {
 
 // A run that goes on, however slowly, is not stuck.
 func TestPatienceIsForWhatStandsStill(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := workload(t, testModel(t))
 		const patience, kernel = time.Minute, 50 * time.Second
@@ -254,6 +260,7 @@ func TestPatienceIsForWhatStandsStill(t *testing.T) {
 
 // What a driver needs of others is said in the words of plans.
 func TestStatuses(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	e, _ := gpipe4(t, w, host.Config{}, Options{}, nil)
 	d := e.drivers[1]

@@ -86,6 +86,7 @@ func expectClipping(t *testing.T, m *models.Model, w *Workload, plans []flushPla
 }
 
 func TestClippedStepsAreThoseOfOneDevice(t *testing.T) {
+	t.Parallel()
 	m := plainModel(t)
 	w := workload(t, m)
 	chaos, plans := uint64(0), flushing
@@ -100,6 +101,7 @@ func TestClippedStepsAreThoseOfOneDevice(t *testing.T) {
 
 // Skips that go straight are clipped as those that are carried.
 func TestPortalsClipTheSame(t *testing.T) {
+	t.Parallel()
 	w, lib := workload(t, skipping(t)), onlyLibrary(t)
 	for _, name := range []string{"1f1b-flush", "zb-h1", "interleaved"} {
 		c := costs(w, 2, 2)
@@ -173,6 +175,7 @@ func spoil(on []executor.Target, device int) []executor.Target {
 // Gradients that are not finite on one device alone keep all devices from updating, and the steps behind them are those of one
 // device that has skipped as many: Adam does not count them, nor does a run that goes on.
 func TestOneBadDeviceSkipsTheStepOfAll(t *testing.T) {
+	t.Parallel()
 	m := plainModel(t)
 	w, err := Compile(m, onlyLibrary(t), kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8})
 	must(t, err)
@@ -230,6 +233,7 @@ func (b broken) Images(m int, dst []float32) error {
 
 // A microbatch that is not finite spoils the step of all replicas, and nothing else.
 func TestReplicasSkipTogether(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	for _, name := range []string{"chimera", "1f1b-flush"} {
 		c := costs(w, 4, 1)
@@ -249,6 +253,7 @@ func TestReplicasSkipTogether(t *testing.T) {
 
 // What updates its stages at different times cannot clip.
 func TestOnlyFlushesClip(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	c := costs(w, 2, 1)
 	for _, versions := range asynchronous {

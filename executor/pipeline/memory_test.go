@@ -15,6 +15,7 @@ import (
 
 // Every device writes up to the last byte of what the plan was said to need, and none beyond.
 func TestRunsTouchExactlyThePredictedMemory(t *testing.T) {
+	t.Parallel()
 	m := testModel(t)
 	w := workload(t, m)
 	const beyond = 1 << 16
@@ -52,6 +53,7 @@ func TestRunsTouchExactlyThePredictedMemory(t *testing.T) {
 
 // The memory of a stage follows from the chain's sizes and the checker's count of live minibatches.
 func TestNeedsAreWhatTheCheckerCounts(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	seen := 0
 	for seed := range uint64(20) {
@@ -97,6 +99,7 @@ func copyBytes(w *Workload, st pipeline.Stage) (bytes int64) {
 }
 
 func TestADeviceThatIsTooSmallIsNamed(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	c := costs(w, 2, 1)
 	plan := planFor(t, "1f1b*", c, pipeline.Options{})
@@ -113,6 +116,7 @@ func TestADeviceThatIsTooSmallIsNamed(t *testing.T) {
 // With vertical_sync no stage keeps more versions than the first one stashes, which is what plans count that do not say, and some
 // need them all.
 func TestVerticalSyncKeepsTheFirstStagesVersions(t *testing.T) {
+	t.Parallel()
 	w := workload(t, smallModel(t))
 	plans, all := 0, 0
 	for _, name := range []string{"1f1b", "1f1b*", "k-periodic", "eager"} {

@@ -18,6 +18,7 @@ var muon = kernels.Muon{Momentum: 0.95, WeightDecay: 1e-2, Beta1: 0.9, Beta2: 0.
 // Matrices are updated as a whole, in every schedule, with every kind of weight versions and in replicas: to the bits of the
 // definition on one device, at the planned peak. Of the momentum alone there is a state of every weight.
 func TestMuonInPipelines(t *testing.T) {
+	t.Parallel()
 	m := plainModel(t)
 	w, err := Compile(m, onlyLibrary(t), muon)
 	must(t, err)
@@ -59,6 +60,7 @@ func TestMuonInPipelines(t *testing.T) {
 
 // Parts of a matrix cannot be updated by themselves: a plan that divides the state is refused, and says what to do.
 func TestMuonIsNotDivided(t *testing.T) {
+	t.Parallel()
 	w, err := Compile(wideModel(t), onlyLibrary(t), muon)
 	must(t, err)
 	c := costs(w, 2, 3)
@@ -73,6 +75,7 @@ func TestMuonIsNotDivided(t *testing.T) {
 
 // The memory of a stage is that of AdamW less the second state of matrices, with the workspace of the largest one.
 func TestMemoryOfMuon(t *testing.T) {
+	t.Parallel()
 	m, lib := wideModel(t), onlyLibrary(t)
 	needs := func(u kernels.Update) (*executor.Workload, []Memory) {
 		w, err := Compile(m, lib, u)

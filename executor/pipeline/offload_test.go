@@ -98,6 +98,7 @@ func staying(plan *pipeline.Plan) *pipeline.Plan {
 
 // Stages that offload give the bits of stages that do not, whatever streams are slow.
 func TestStagesThatOffload(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	moved, ahead, seeds := 0, 0, uint64(12)
 	if testing.Short() {
@@ -133,6 +134,7 @@ func TestStagesThatOffload(t *testing.T) {
 
 // Segments of a run follow each other without a wait: the slots of the next one go on behind those that the one before has left.
 func TestSegmentsThatOffload(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	segments := []Segment{{Minibatches: 3}, {Minibatches: 1}, {Minibatches: 7}, {Minibatches: 2}}
 	for seed := range uint64(4) {
@@ -164,6 +166,7 @@ func TestSegmentsThatOffload(t *testing.T) {
 // Transfers are ordered with all that shares their memory, in the arena and in that of the host. That would be seen if one of the
 // waits of a ring were missing, or that of a sender for the copy of the block that it sends to; of a few others say the same.
 func TestEventsOrderTransfers(t *testing.T) {
+	t.Parallel()
 	lib := targets(t, 1, host.Config{})[0].Library
 	w := workload(t, plainModel(t))
 	dropped, seen, copied, r := 0, 0, 0, rand.New(rand.NewPCG(1, 6))
@@ -231,6 +234,7 @@ func dropOne(e *Executor, r *rand.Rand) {
 // Every device writes up to the last byte that a plan with transfers was said to need, and none beyond, in the arena and in
 // page-locked memory.
 func TestTransfersTouchExactlyThePredictedMemory(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	const beyond = 1 << 16
 	looked := 0
@@ -281,6 +285,7 @@ func TestTransfersTouchExactlyThePredictedMemory(t *testing.T) {
 
 // A transfer that fails is named, with its device, stage and minibatch, whoever notices first.
 func TestAFailingTransferIsNamed(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	c := costs(w, 2, 1)
 	c, plan := offloading(t, c, planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash}), 1)
@@ -355,6 +360,7 @@ func (s failing) Copy(dst, src runtime.Span) error {
 
 // Images that come ahead and do not arrive are named by their forward, not by the task that was issued before or behind them.
 func TestImagesThatDoNotComeAreNamed(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	c := costs(w, 2, 0)
 	c, plan := offloading(t, c, planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash}), 0)
@@ -404,6 +410,7 @@ func lag(r *ring, period float64, periods int) (worst float64) {
 
 // A piece of a transfer is whole pages, at least one, and all of it where nobody knows how fast it is.
 func TestPieces(t *testing.T) {
+	t.Parallel()
 	for bandwidth, want := range map[float64]int64{0: math.MaxInt64, 1: 4096, 1e9: 48 * 4096, 2.5e10: 1220 * 4096} {
 		if got := pieceBytes(bandwidth); got != want {
 			t.Errorf("at %g bytes/s a piece is %d bytes, want %d", bandwidth, got, want)
@@ -413,6 +420,7 @@ func TestPieces(t *testing.T) {
 
 // A stage with ops of its own holds what the planner counts, and no more, and what waits for what never holds it up.
 func TestRingsKeepThePlan(t *testing.T) {
+	t.Parallel()
 	m, err := models.New("resnet20", models.Config{Batch: 8, Image: 16, Classes: 5})
 	must(t, err)
 	w := workload(t, m)

@@ -188,6 +188,10 @@ func (l idleLibrary) PrepareGuard(_ kernels.Guard, o kernels.GuardOperands) (run
 	return l.launch("guard", o.Uses()), nil
 }
 
+func (l idleLibrary) PrepareMoments(m kernels.Moments, o kernels.MomentsOperands) (runtime.Launch, error) {
+	return l.launch("moments", o.Uses(m)), nil
+}
+
 // idleNew binds a plan to idle devices.
 func idleNew(t *testing.T, w *Workload, lib kernels.Library, c Costs, plan *pipeline.Plan, h *history) *Executor {
 	t.Helper()
@@ -229,6 +233,7 @@ func idleRunWithout(t *testing.T, w *Workload, lib kernels.Library, c Costs, pla
 // Any two pieces of work on the same bytes, of which one writes, are ordered by streams and events, copies between devices
 // and host included; and that would be seen if a wait were missing.
 func TestEventsOrderEverythingThatSharesMemory(t *testing.T) {
+	t.Parallel()
 	lib := targets(t, 1, host.Config{})[0].Library
 	plans, dropped, seen := 0, 0, 0
 	for _, x := range []struct {
@@ -290,6 +295,7 @@ func recomputing(plan *pipeline.Plan) *pipeline.Plan {
 // Memory that one stream reads and another one writes again is given back by events: without the waits for any kind of them two
 // pieces of work meet there.
 func TestEveryKindOfEventIsNeeded(t *testing.T) {
+	t.Parallel()
 	lib := targets(t, 1, host.Config{})[0].Library
 	w := workload(t, plainModel(t))
 	c := costs(w, 3, 2)
@@ -370,6 +376,7 @@ func TestEveryKindOfEventIsNeeded(t *testing.T) {
 
 // Times that are measured are no round numbers: what ends and what starts at one instant may differ in the last bit.
 func TestTimesAreRounded(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	lib := targets(t, 1, host.Config{})[0].Library
 	for seed := range uint64(15) {

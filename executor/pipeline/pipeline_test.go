@@ -95,7 +95,7 @@ func (r random) batch(m int, images []float32, labels []int32) {
 	_ = r.Labels(m, labels)
 }
 
-var optimizer = kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4}
+var optimizer = kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4, MatricesOnly: true}
 
 func rate(step int) float32 { return 0.01 / float32(1+step) }
 
@@ -252,6 +252,7 @@ func same(t testing.TB, want, got *pipelinetest.Outcome) {
 }
 
 func TestFlushSchedulesAreGradientAccumulation(t *testing.T) {
+	t.Parallel()
 	reversed := map[string]bool{"gpipe": true, "looped-bfs": true}
 	for _, norm := range []bool{false, true} {
 		m := builtModel(t, norm)
@@ -311,6 +312,7 @@ func program(versions pipeline.Versions, delays []int, group int) pipelinetest.P
 var asynchronous = []pipeline.Versions{pipeline.Stash, pipeline.VerticalSync, pipeline.DoubleBuffered, pipeline.Latest}
 
 func TestAsynchronousSchedulesFollowTheStalenessEquations(t *testing.T) {
+	t.Parallel()
 	m := testModel(t)
 	w := workload(t, m)
 	for _, name := range []string{"1f1b", "1f1b*", "contiguous", "madpipe", "list"} {
@@ -348,6 +350,7 @@ func replicated(t *testing.T, w *Workload, versions pipeline.Versions) (Costs, *
 
 // With replicas the version that a minibatch sees is how often the stage's device has updated before, in the plan's order.
 func TestReplicasAddTheirGradients(t *testing.T) {
+	t.Parallel()
 	m := plainModel(t)
 	w := workload(t, m)
 	for _, versions := range []pipeline.Versions{pipeline.Stash, pipeline.DoubleBuffered, pipeline.Latest} {
@@ -372,6 +375,7 @@ func TestReplicasAddTheirGradients(t *testing.T) {
 
 // After every update all replicas have the same weights, states and statistics.
 func TestReplicasAgree(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	c, plan := replicated(t, w, pipeline.Stash)
 	e, _ := trained(t, w, c, plan, 8, host.Config{Chaos: 5})
@@ -383,6 +387,7 @@ func TestReplicasAgree(t *testing.T) {
 // Without a flush statistics go between replicas where a segment ends, and not with each update: replicas would run in step for what no
 // task reads.
 func TestStatisticsGoWhereSegmentsEnd(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	c, plan := replicated(t, w, pipeline.Stash)
 	for name, p := range map[string]*pipeline.Plan{"": plan, "messages": summing(t, c, plan, 3)} {
@@ -424,6 +429,7 @@ func replicasAgree(t *testing.T, e *Executor) (compared int) {
 
 // Stages that recompute give the bits of stages that do not.
 func TestStagesWithTheirOwnOps(t *testing.T) {
+	t.Parallel()
 	m := testModel(t)
 	w := workload(t, m)
 	for seed := range uint64(8) {
@@ -445,6 +451,7 @@ func TestStagesWithTheirOwnOps(t *testing.T) {
 
 // The same with replicas, each of which recomputes for its own minibatches; and the memory of each is little more than the judge counts.
 func TestReplicasWithTheirOwnOps(t *testing.T) {
+	t.Parallel()
 	m := testModel(t)
 	w := workload(t, m)
 	ran := 0
@@ -514,6 +521,7 @@ func againUpTo(st pipeline.Stage, x int) (seq schedule.Sequence) {
 
 // Whatever streams are slow, the bits are the same.
 func TestChaosChangesNoBit(t *testing.T) {
+	t.Parallel()
 	m := plainModel(t)
 	w := workload(t, m)
 	for _, name := range []string{"1f1b-flush", "chimera", "1f1b*", "list"} {
@@ -534,6 +542,7 @@ func TestChaosChangesNoBit(t *testing.T) {
 // Replicas that keep rounds, and are added up in no time, are as stale as PipeDream's, bit for bit. One stage on all devices always does:
 // data parallelism.
 func TestReplicasTrainInRounds(t *testing.T) {
+	t.Parallel()
 	m := plainModel(t)
 	w := workload(t, m)
 	ran, stale := 0, map[int]bool{}

@@ -12,6 +12,7 @@ import (
 
 // T1 against the sequential program with PipeMare's rates, at the delays that the checker counts.
 func TestPipeMareReschedulesTheLearningRates(t *testing.T) {
+	t.Parallel()
 	const anneal = 7
 	m := testModel(t)
 	w := workload(t, m)
@@ -49,6 +50,7 @@ func TestPipeMareReschedulesTheLearningRates(t *testing.T) {
 
 // Two devices take turns: each has every other minibatch, and a backward behind the forward of one that is `apart` later.
 func TestDelaysAreCountedInUpdates(t *testing.T) {
+	t.Parallel()
 	for _, x := range []struct {
 		apart, local int // local: backwards of an update, on each of the two
 		want         float64
@@ -68,6 +70,7 @@ func TestDelaysAreCountedInUpdates(t *testing.T) {
 }
 
 func TestPipeMareIsRefusedWhereItCorrectsNothing(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	c := costs(w, 2, 1)
 	for _, x := range []struct {

@@ -63,6 +63,7 @@ func shown(t testing.TB, w *Workload, c Costs, plan *pipeline.Plan) int {
 
 // Skips that go straight are the same numbers, whatever streams are slow.
 func TestPortalsChangeNoBit(t *testing.T) {
+	t.Parallel()
 	w, lib := workload(t, skipping(t)), onlyLibrary(t)
 	for i, x := range passing {
 		t.Run(fmt.Sprintf("%s/%d/%s", x.name, x.devices, x.versions), func(t *testing.T) {
@@ -163,6 +164,7 @@ func (r *wiring) model(layers int) (*models.Model, error) {
 
 // Any model, cut anywhere, is trained to the same bits with portals.
 func TestPortalsOfAnyModel(t *testing.T) {
+	t.Parallel()
 	lib, straights := onlyLibrary(t), 0
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 4))
@@ -204,6 +206,7 @@ func TestPortalsOfAnyModel(t *testing.T) {
 
 // Events order everything with portals, too.
 func TestEventsOrderPortals(t *testing.T) {
+	t.Parallel()
 	w, lib := workload(t, skipping(t)), onlyLibrary(t)
 	seen := 0
 	for _, x := range passing {
@@ -231,6 +234,7 @@ func TestEventsOrderPortals(t *testing.T) {
 
 // The links carry each skip once, there and back.
 func TestPortalsCarrySkipsOnce(t *testing.T) {
+	t.Parallel()
 	w, lib := workload(t, skipping(t)), onlyLibrary(t)
 	checked := 0
 	for _, x := range passing {
@@ -306,6 +310,7 @@ func sentBy(h *history) (bytes int64) {
 // With portals every device writes up to the last byte that it was said to need, and none beyond; and stages that skips pass
 // need less.
 func TestMemoryWithPortals(t *testing.T) {
+	t.Parallel()
 	w, lib := workload(t, skipping(t)), onlyLibrary(t)
 	for _, x := range passing {
 		t.Run(fmt.Sprintf("%s/%d/%s", x.name, x.devices, x.versions), func(t *testing.T) {
@@ -357,6 +362,7 @@ func touches(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, n int) {
 }
 
 func TestAWorkloadMustBeForThePortals(t *testing.T) {
+	t.Parallel()
 	w, lib := workload(t, skipping(t)), onlyLibrary(t)
 	c := costs(w, 4, 4)
 	plan := planFor(t, "1f1b-flush", c, pipeline.Options{Microbatches: 4})
@@ -371,6 +377,7 @@ func TestAWorkloadMustBeForThePortals(t *testing.T) {
 
 // Drivers with portals never wait for each other in a circle, whatever the times are.
 func TestPortalsNeverStick(t *testing.T) {
+	t.Parallel()
 	w, lib, tried := workload(t, skipping(t)), onlyLibrary(t), 0
 	for seed := range uint64(2) {
 		for _, x := range passing {

@@ -50,6 +50,7 @@ func offloadingStraight(t testing.TB, w *Workload, lib kernels.Library, devices 
 
 // Stages that offload train the weights of the sequential reference on one device when skips go past them, too.
 func TestPortalsOfStagesThatOffload(t *testing.T) {
+	t.Parallel()
 	m := skipping(t)
 	w, lib, moved := workload(t, m), onlyLibrary(t), 0
 	for seed := range uint64(8) {
@@ -83,6 +84,7 @@ func TestPortalsOfStagesThatOffload(t *testing.T) {
 
 // Any model, cut anywhere, is trained to the same bits when its stages offload and its skips go straight.
 func TestPortalsOfAnyModelThatOffloads(t *testing.T) {
+	t.Parallel()
 	lib, straights, moved := onlyLibrary(t), 0, 0
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 14))
@@ -114,6 +116,7 @@ func TestPortalsOfAnyModelThatOffloads(t *testing.T) {
 // Messages to several devices and transfers of one stage are ordered with all that shares their memory: that would be seen if one of
 // the waits of a ring were missing.
 func TestEventsOrderPortalsAndTransfers(t *testing.T) {
+	t.Parallel()
 	w, lib := workload(t, skipping(t)), onlyLibrary(t)
 	tried, dropped, seen := 0, 0, 0
 	r := rand.New(rand.NewPCG(1, 16))
@@ -141,6 +144,7 @@ func TestEventsOrderPortalsAndTransfers(t *testing.T) {
 
 // A step waits for both links to which what it overwrites was sent: each is a stream of its own.
 func TestStepsWaitForEveryLink(t *testing.T) {
+	t.Parallel()
 	const first, second = links, links + 1
 	block := []memoryAccess{{span: runtime.Span{Bytes: 1}, write: false}}
 	accessed := [][][]memoryAccess{{block}, {block}, {{{span: runtime.Span{Bytes: 1}, write: true}}}}
@@ -155,6 +159,7 @@ func TestStepsWaitForEveryLink(t *testing.T) {
 // With both every device writes up to the last byte that it was said to need, and none beyond; in flight are no more than the judge
 // counts, and where skips pass a stage that is less than when they are carried.
 func TestMemoryOfPortalsAndTransfers(t *testing.T) {
+	t.Parallel()
 	w, lib, passed := workload(t, skipping(t)), onlyLibrary(t), 0
 	for seed := range uint64(8) {
 		x := offloadingStraight(t, w, lib, 3+int(seed)%2, pipeline.Options{Versions: pipeline.Stash}, seed)

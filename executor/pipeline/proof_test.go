@@ -75,6 +75,7 @@ var mutations = []struct {
 // New proves the order of every plan; a script with a slip in it is refused, and both parties are named with device, task and
 // minibatch. Not every event is needed by itself: streams and other events may order the same.
 func TestSlipsInScriptsAreFound(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	const tries = 12
 	tried, found := map[string]int{}, map[string]int{}
@@ -137,6 +138,7 @@ func TestSlipsInScriptsAreFound(t *testing.T) {
 // A message between two drivers that a script leaves out, and one that it has twice, is found: drivers wait for each other, or a
 // record and the wait for it may be issued in either order.
 func TestMessagesLeftOutOfScriptsAreFound(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	tried, found := map[string]int{}, map[string]int{}
 	for _, x := range []struct {

@@ -57,11 +57,16 @@ func idleBind(w *Workload, lib kernels.Library, c Costs, plan *pipeline.Plan, h 
 // The drivers of no legal plan wait for each other, and events order all they do. Refused are only plans with vertical_sync:
 // whose stages count updates differently, or whose first stage updates before another one has the version.
 func TestNoLegalPlanIsStuck(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	lib := targets(t, 1, host.Config{})[0].Library
 	ran, refused, enough := map[string]int{}, 0, make(chan struct{})
 	close(enough)
-	for seed := range uint64(320) {
+	seeds := uint64(320)
+	if testing.Short() {
+		seeds = 160
+	}
+	for seed := range seeds {
 		c, plan := randomPlan(w, seed/2, 0)
 		if plan = summing(t, c, plan, int(seed%2)*(1+int(seed/2)%4)); seed%2 == 1 && plan.Synchronization == nil {
 			continue
@@ -97,7 +102,7 @@ func TestNoLegalPlanIsStuck(t *testing.T) {
 		t.Errorf("ran %v, refused %d: want all kinds, and few refused", ran, refused)
 	}
 	for kind, n := range ran {
-		if n < 3 {
+		if n < 3 && !testing.Short() {
 			t.Errorf("%d plans with %s", n, kind)
 		}
 	}
@@ -236,9 +241,13 @@ func (x *instants) ascending(e *Executor, n int) bool {
 // Random plans with replicas or split backwards train with the bits of the sequential program whose versions follow from the
 // times of the plan.
 func TestRandomPlansFollowTheClock(t *testing.T) {
+	t.Parallel()
 	m := plainModel(t)
 	w := workload(t, m)
-	ran := map[string]int{}
+	ran, most := map[string]int{}, 2
+	if testing.Short() {
+		most = 1
+	}
 	for seed := uint64(0); seed < 4000 && len(ran) < 100; seed++ {
 		c, plan := randomPlan(w, seed, 1)
 		if hasReplicas(plan) && seed%2 == 1 {
@@ -246,7 +255,7 @@ func TestRandomPlansFollowTheClock(t *testing.T) {
 		}
 		split := slices.Contains(plan.Split(), true)
 		kind := fmt.Sprintf("%s, replicas %v, messages %v, split %v", plan.Versions, hasReplicas(plan), plan.Synchronization != nil, split)
-		if plan.Versions == pipeline.VerticalSync || !hasReplicas(plan) && !split || ran[kind] >= 2 {
+		if plan.Versions == pipeline.VerticalSync || !hasReplicas(plan) && !split || ran[kind] >= most {
 			continue
 		}
 		e := &Executor{Workload: w}
@@ -272,6 +281,7 @@ func TestRandomPlansFollowTheClock(t *testing.T) {
 
 // A circle is found, and named, without waiting.
 func TestDriversThatWaitForEachOtherAreRefused(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	lib := targets(t, 1, host.Config{})[0].Library
 	c := costs(w, 2, 1)
@@ -292,6 +302,7 @@ func TestDriversThatWaitForEachOtherAreRefused(t *testing.T) {
 
 // A plan that takes too many minibatches to repeat itself is refused before anybody walks through them.
 func TestHugeShiftsAreRefused(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	c := costs(w, 2, 1)
 	plan := planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash})
@@ -308,6 +319,7 @@ func TestHugeShiftsAreRefused(t *testing.T) {
 // Skips that go straight are the same numbers where backwards are split and minibatches overlap: a second half may read a skip when
 // the minibatch has left the stage that made it.
 func TestPortalsOfRandomPlans(t *testing.T) {
+	t.Parallel()
 	lib, tried := onlyLibrary(t), 0
 	for seed := uint64(0); seed < 4000 && tried < 12; seed++ {
 		r := rand.New(rand.NewPCG(seed, 12))
@@ -344,6 +356,7 @@ func sharesADevice(plan *pipeline.Plan, p pipeline.Portal) bool {
 
 // How many updates a minibatch misses, as the checker counts them in the plan's times, is how many it misses when it runs.
 func TestMissedUpdatesAreThoseThatArePlanned(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	plans, spread := 0, 0
 	for seed := range uint64(400) {

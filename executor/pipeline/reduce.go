@@ -18,8 +18,7 @@ type reducer struct {
 	slices int        // of the gradients of a stage
 	up     []*channel // from replica i to the next one
 	down   []*channel // from the last replica to replica i
-	source int        // the replica whose BatchNorm statistics the others get
-	stats  []*channel // these, to each of the others in turn
+	stats  []*channel // from one replica, the source, to each of the others: BatchNorm's statistics
 }
 
 // longestSlice bounds the memory of a sum on its way, in bytes.
@@ -30,7 +29,7 @@ func newReducer(stage int, hosts []int, source int, bytes int64, planned bool) *
 	if len(hosts) < 2 || bytes == 0 {
 		return nil
 	}
-	r := &reducer{hosts: hosts, source: source, slice: min(bytes, longestSlice)}
+	r := &reducer{hosts: hosts, slice: min(bytes, longestSlice)}
 	r.slices = int((bytes + r.slice - 1) / r.slice)
 	for _, to := range hosts {
 		if to != source {

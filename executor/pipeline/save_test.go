@@ -56,6 +56,7 @@ func (a *album) state(stages, done int) (list []pipelinetest.Tensor) {
 // A run in segments is one run for each of them, bit for bit: losses, and the state behind every segment, of which each stage is
 // saved once while training goes on. However slow any stream is.
 func TestSegmentsAreRuns(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	cases := 0
 	for _, x := range []struct {
@@ -129,6 +130,7 @@ func TestSegmentsAreRuns(t *testing.T) {
 // A run in segments that is told to end at any instant has the segments before that, saved, and the one that it was in up to
 // where it emptied; none behind it is begun.
 func TestSegmentsThatEndEarly(t *testing.T) {
+	t.Parallel()
 	const runs = 6
 	w := workload(t, smallModel(t))
 	early := 0
@@ -204,6 +206,7 @@ func segmented(t *testing.T, config host.Config, opt Options) *Executor {
 
 // Training goes on while a state is saved: until it has the next one to save, which waits. If it did not, this test would hang.
 func TestTrainingGoesOnWhileAStateIsSaved(t *testing.T) {
+	t.Parallel()
 	trained := make(chan struct{})
 	var mu sync.Mutex
 	var order []string
@@ -233,6 +236,7 @@ func TestTrainingGoesOnWhileAStateIsSaved(t *testing.T) {
 // Devices do not wait for each other where a state is saved: while the first one still has its state behind the first segment to
 // save, the others save theirs behind the second. If they waited, this test would hang.
 func TestDevicesDoNotWaitForEachOthersSaving(t *testing.T) {
+	t.Parallel()
 	var others sync.WaitGroup
 	others.Add(2)
 	saved, statuses := 0, make(chan string, 1)
@@ -264,6 +268,7 @@ func TestDevicesDoNotWaitForEachOthersSaving(t *testing.T) {
 // A device that fails behind a state that is saved leaves it whole; one that fails before leaves an error to whoever reads it.
 // Whoever saves is waited for, and a run that is stopped while a device waits for it ends.
 func TestSavingWhenDevicesFail(t *testing.T) {
+	t.Parallel()
 	broken := errors.New("broken")
 	failed := make(chan struct{})
 	var begun sync.WaitGroup
@@ -342,6 +347,7 @@ func TestSavingWhenDevicesFail(t *testing.T) {
 
 // What saving takes of page-locked memory is said before, and is one copy of weights, statistics and states.
 func TestSnapshotsAreAsLargeAsTheState(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	seen := 0
 	for _, versions := range []pipeline.Versions{pipeline.Stash, pipeline.DoubleBuffered} {
@@ -373,6 +379,7 @@ func TestSnapshotsAreAsLargeAsTheState(t *testing.T) {
 
 // Tasks are timed with the minibatches of the run, whatever segments these are in.
 func TestTimingsOfSegments(t *testing.T) {
+	t.Parallel()
 	e := segmented(t, host.Config{}, Options{Timed: true})
 	must(t, e.RunUntil(t.Context(), nil, Segment{Minibatches: 3}, Segment{Minibatches: 5}))
 	all, err := e.Timings()
@@ -392,6 +399,7 @@ func TestTimingsOfSegments(t *testing.T) {
 
 // A device whose host memory is too small for its state says what the state takes.
 func TestNoHostMemoryForAState(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	c := costs(w, 2, 1)
 	plan := planFor(t, "1f1b*", c, pipeline.Options{})
@@ -412,6 +420,7 @@ func TestNoHostMemoryForAState(t *testing.T) {
 // Stages whose updates take different numbers of minibatches count them apart, and a run goes on with their counts, to the bits of
 // one that has emptied its pipeline there.
 func TestStagesCountTheirUpdates(t *testing.T) {
+	t.Parallel()
 	m := plainModel(t)
 	w, err := Compile(m, targets(t, 1, host.Config{})[0].Library, kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8})
 	must(t, err)
@@ -451,6 +460,7 @@ func TestStagesCountTheirUpdates(t *testing.T) {
 
 // Timings of so many periods are those of the latest tasks, and not of earlier ones.
 func TestTimingsGoBackSomePeriods(t *testing.T) {
+	t.Parallel()
 	all, some := segmented(t, host.Config{}, Options{Timed: true}), segmented(t, host.Config{}, Options{Timed: true, TimedPeriods: 2})
 	for range 2 { // the second run has the events of the first
 		var counts [2]map[int]int
@@ -471,6 +481,7 @@ func TestTimingsGoBackSomePeriods(t *testing.T) {
 
 // A disk that is slower than patience is not taken for a device that is stuck; who saves and waits for something else is.
 func TestSlowDisksAreNotStuckDevices(t *testing.T) {
+	t.Parallel()
 	const patience, disk = time.Minute, time.Hour
 	for _, writes := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

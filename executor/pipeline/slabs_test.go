@@ -208,6 +208,7 @@ func withOps(c Costs, plan *pipeline.Plan, r *rand.Rand) (Costs, *pipeline.Plan)
 // In any plan with a flush every op finds what it reads where the op before has written it, whole, and nothing ends behind the
 // arena: no two pieces of memory that live together overlap.
 func TestNothingLiveOverlaps(t *testing.T) {
+	t.Parallel()
 	reads, own := 0, 0
 	check := func(rt rapid.TB, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 4))
@@ -254,6 +255,7 @@ func replayed(t rapid.TB, w *Workload, c Costs, plan *pipeline.Plan) (reads int)
 
 // The second half of a backward reads the output of the stage before it on its device, whose own backward may have ended.
 func TestAnOutputOutlivesTheBackward(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(20) {
 		w := drawn(t, rand.New(rand.NewPCG(seed, 6)))
 		c := costs(w, 2, seed)
@@ -275,6 +277,7 @@ func TestAnOutputOutlivesTheBackward(t *testing.T) {
 
 // Random plans with a flush, recomputing or not, give the bits of the same tasks on one device.
 func TestDrawnPlansKeepTheBits(t *testing.T) {
+	t.Parallel()
 	seeds := uint64(12)
 	if testing.Short() {
 		seeds = 4
@@ -297,6 +300,7 @@ func TestDrawnPlansKeepTheBits(t *testing.T) {
 // plan has several at one time, and labels. What tasks work in is part of it where stages have ops; where they have none the
 // planner leaves it out. The arena is as large as all that lives at one time, or little larger.
 func TestArenasAreCloseToThePlannersCount(t *testing.T) {
+	t.Parallel()
 	for _, x := range []struct {
 		strategy     string
 		memory       float64 // of what 1f1b* needs; 0: no limit

@@ -12,6 +12,7 @@ import (
 
 // A run allocates when it begins and when it ends; a minibatch allocates nothing.
 func TestMinibatchesAllocateNothing(t *testing.T) {
+	// Serial: it counts allocations.
 	w := workload(t, testModel(t))
 	for _, name := range []string{"1f1b*", "zb-h1", "1f1b* that offloads"} {
 		c := costs(w, 3, 1)

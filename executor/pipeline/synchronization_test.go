@@ -119,6 +119,7 @@ func synchronizedPlan(t *testing.T, w *Workload, name string, versions pipeline.
 
 // Gradients that the plan's messages add up have the bits of gradient accumulation, whatever the buckets.
 func TestSynchronizationIsGradientAccumulation(t *testing.T) {
+	t.Parallel()
 	m := plainModel(t)
 	w := workload(t, m)
 	for _, x := range synchronizedPlans {
@@ -152,6 +153,7 @@ func dataParallel(c Costs, microbatches int) *pipeline.Plan {
 
 // All buckets but the one of the first layers are made before the last backward of a step has ended, on every device.
 func TestBucketsAreMadeWithinTheBackward(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	c := costs(w, 3, 2)
 	e, err := New(w, targets(t, 3, host.Config{}), c, summing(t, c, dataParallel(c, 6), 3), Options{Feed: still{}, Rate: rate})
@@ -175,6 +177,7 @@ func TestBucketsAreMadeWithinTheBackward(t *testing.T) {
 
 // Messages change nothing else of a step: statistics, deferred or not, norms, what an audit finds.
 func TestSynchronizationKeepsTheRestOfAStep(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	for _, devices := range []int{2, 3} {
 		c := costs(w, devices, 3)
@@ -202,6 +205,7 @@ func TestSynchronizationKeepsTheRestOfAStep(t *testing.T) {
 
 // Replicas have the same weights, states and statistics behind every update by messages.
 func TestSynchronizedReplicasAgree(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	c, plan := replicated(t, w, pipeline.Stash)
 	e, _ := trained(t, w, c, summing(t, c, plan, 3), 8, host.Config{Chaos: 5})
@@ -213,6 +217,7 @@ func TestSynchronizedReplicasAgree(t *testing.T) {
 // A device has two blocks for what it adds, one where there is one bucket, each as large as the largest
 // bucket, and a run writes all of them.
 func TestMemoryOfSynchronization(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	for _, devices := range []int{2, 4} {
 		for _, buckets := range []int{1, 2, 100} {
@@ -260,6 +265,7 @@ func TestMemoryOfSynchronization(t *testing.T) {
 
 // Every message of the plan is timed in every round, on the device that sends it.
 func TestSynchronizationIsTimed(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	type key struct {
 		kind                       pipeline.Kind
@@ -303,11 +309,15 @@ func TestSynchronizationIsTimed(t *testing.T) {
 
 // Replicas in different processes send each other the plan's messages, to the byte, and train the bits of one process.
 func TestSynchronizationBetweenProcesses(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, x := range synchronizedPlans {
 		for _, simplex := range []bool{false, true} {
 			costs, plan := synchronizedPlan(t, w, x.name, x.versions, x.devices)
+			if testing.Short() && simplex {
+				continue
+			}
 			platform := *costs.Platform
 			platform.Duplex, costs.Platform = !simplex, &platform
 			plan = summing(t, costs, plan, 3)
@@ -408,6 +418,7 @@ var messageSlips = []syncSlip{
 
 // New proves the order of messages between replicas: a slip in the script of any device is refused, and both parties are named.
 func TestSlipsInSynchronizationAreFound(t *testing.T) {
+	t.Parallel()
 	w := workload(t, plainModel(t))
 	c := costs(w, 3, 2)
 	e, err := New(w, targets(t, 3, host.Config{}), c, summing(t, c, dataParallel(c, 6), 3), Options{Feed: still{}, Rate: rate})
@@ -446,6 +457,7 @@ func (x *syncSlip) found(t *testing.T, e *Executor) (found int) {
 
 // Devices have as many blocks for what they add as the judge counts, of random plans, whether replicas divide states or not.
 func TestBlocksAreThoseOfTheJudge(t *testing.T) {
+	t.Parallel()
 	w := workload(t, wideModel(t))
 	ways, several := 0, 0
 	for seed := range uint64(150) {

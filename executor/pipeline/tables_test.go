@@ -11,6 +11,7 @@ import (
 
 // PyTorch's own schedules run, those that are legal: with the bits of their tasks on one device.
 func TestPyTorchTablesRun(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("../../planner/pipeline/interop/testdata/pytorch/*.csv")
 	must(t, err)
 	w := workload(t, plainModel(t))

@@ -297,6 +297,7 @@ func divisions(n int, r *rand.Rand) [][]int {
 // A plan trains and predicts the same bits whichever processes have its devices, in chaos too; two runs, so that the second begins in
 // the memory of the first.
 func TestProcessesAreOneProcess(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, c := range []struct {
@@ -345,6 +346,7 @@ func TestProcessesAreOneProcess(t *testing.T) {
 // Processes that are stopped at any time, each at another instant, agree on where they end: it is what one process trains with as many
 // minibatches.
 func TestProcessesAgreeOnTheirEnd(t *testing.T) {
+	t.Parallel()
 	w := workload(t, testModel(t))
 	early := 0
 	for seed := range uint64(24) {

@@ -79,6 +79,7 @@ type bed struct {
 // Every strategy's plan trains models of the zoo with the bits that it must: those of its own tasks on one device when it
 // flushes, those of the sequential program of its weight versions when it does not.
 func TestEveryStrategyTrainsTheZoo(t *testing.T) {
+	t.Parallel()
 	on := bed{targets(t, 1, host.Config{})[0].Library, func(t testing.TB, n int) []executor.Target { return targets(t, n, host.Config{}) }}
 	if os.Getenv("PLIMSOLL_ZOO") == "" {
 		on.train(t, quickZoo, []int{3})

@@ -8,7 +8,7 @@ import (
 	"plimsoll/models"
 )
 
-// constants are what the file of trained weights says of a language model besides its tensors.
+// constants returns the constants of a language model, as metadata of its file of weights; nil for other models.
 func (j *Job) constants() map[string]string {
 	if j.Tokens() == 0 {
 		return nil
@@ -20,9 +20,8 @@ func (j *Job) constants() map[string]string {
 	return all
 }
 
-// SavedConstants returns the values of a language model's constants that weights were trained with, by their names, as far as they are
-// told: weights is what Predictor takes, a file of weights that tells them, or a checkpoint, whose model's name does. Errors: those of
-// checkpoint.Import.
+// SavedConstants returns the constants that weights were trained with, by name, as far as the file tells them. weights is a path as
+// Predictor takes it; checkpoints tell constants by the name of their model. Errors: those of checkpoint.Import.
 func SavedConstants(weights string) (map[string]float64, error) {
 	about, err := checkpoint.About(weightsIn(weights))
 	if err != nil {
@@ -35,8 +34,8 @@ func SavedConstants(weights string) (map[string]float64, error) {
 		}
 	}
 	named, err := models.Constants(about["model"])
-	if err != nil { // a model that others have registered
-		return all, nil
+	if err != nil {
+		return all, nil //nolint:nilerr // others have registered the model
 	}
 	for _, c := range named {
 		all[c.Name] = c.Value
@@ -44,7 +43,7 @@ func SavedConstants(weights string) (map[string]float64, error) {
 	return all, nil
 }
 
-// weightsIn returns the file of weights that a path stands for: itself, or that of a run that has ended in the folder there.
+// weightsIn returns the file with the final weights if path is the folder of a run, else path.
 func weightsIn(path string) string {
 	if final := filepath.Join(path, FinalWeights); isFile(final) {
 		return final

@@ -30,6 +30,7 @@ func correctedRun(t *testing.T, strategy string, devices, microbatches, steps in
 // With deferred statistics a run ends the same on any number of devices, resumed or not; it trains the same weights as one
 // without, and evaluates otherwise.
 func TestDeferredBatchNormOnAnyNumberOfDevices(t *testing.T) {
+	t.Parallel()
 	const steps, microbatches = 5, 4
 	run := func(devices int, also Corrections) *Run {
 		r := correctedRun(t, "1f1b-flush", devices, microbatches, steps, also, "")
@@ -70,6 +71,7 @@ func TestDeferredBatchNormOnAnyNumberOfDevices(t *testing.T) {
 
 // PipeMare's corrections are part of what is trained.
 func TestPipeMareRuns(t *testing.T) {
+	t.Parallel()
 	run := func(also Corrections) string {
 		return done(t, correctedRun(t, "1f1b*", 3, 1, 12, also, pipeline.Latest)).WeightsSHA256
 	}

@@ -43,6 +43,7 @@ func resumes(t *testing.T, one *Run, disk string, steps int) func(w *World) erro
 // Processes with disks of their own go on from what they have together, wherever each of them is then, and as fewer of them; what a
 // disk has that nothing goes on from does not come back.
 func TestDisksOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	const devices = 3
 	one := pipeRun(t, piped(t, devices, 2, 8), "1f1b-flush", devices, 4)
 	disks := make([]string, devices)
@@ -91,6 +92,7 @@ func TestDisksOfTheirOwn(t *testing.T) {
 
 // What one process has of another run is refused with its name, and stays.
 func TestAnotherRunOnOneDisk(t *testing.T) {
+	t.Parallel()
 	one := pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, 4)
 	disk := t.TempDir()
 	other := *one
@@ -109,6 +111,7 @@ func TestAnotherRunOnOneDisk(t *testing.T) {
 
 // A disk on which nothing can be written is named by all, with whose it is, and the run goes on.
 func TestADiskThatTakesNothing(t *testing.T) {
+	t.Parallel()
 	one := pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, 2)
 	disk := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(disk, "step-2"), nil, 0o600)) // where a folder should be
@@ -132,6 +135,7 @@ func TestADiskThatTakesNothing(t *testing.T) {
 
 // A damaged shard is passed over by all, with the checkpoint that it is part of; from the one before they go on.
 func TestADamagedShardElsewhere(t *testing.T) {
+	t.Parallel()
 	one := pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, 4)
 	disks := []string{t.TempDir(), t.TempDir()}
 	for _, err := range inWorld(t, resumes(t, one, disks[0], 4), resumes(t, one, disks[1], 4)) {

@@ -26,6 +26,7 @@ func fetching(t *testing.T, j *Job) *fetcher {
 // While a step runs the next batch comes, to where the step does not read it; behind the last one none is asked for. An evaluation
 // between two steps leaves it there.
 func TestTheNextBatchComesBesideAStep(t *testing.T) {
+	t.Parallel()
 	j := opened(t, tiny(4))
 	f := fetching(t, j)
 	e := f.to
@@ -54,6 +55,7 @@ func TestTheNextBatchComesBesideAStep(t *testing.T) {
 
 // A batch that cannot be made fails the step that needs it, not the one beside which it was asked for.
 func TestABatchThatFailsWaitsForItsStep(t *testing.T) {
+	t.Parallel()
 	j := opened(t, tiny(4))
 	broken := errors.New("broken.jpg")
 	spoil(t, j, 4, func([]float32) error { return broken })
@@ -72,6 +74,7 @@ func TestABatchThatFailsWaitsForItsStep(t *testing.T) {
 
 // What a device did not compute is shared out to reasons that add up.
 func TestIdleSharesAddUp(t *testing.T) {
+	t.Parallel()
 	var i idleness
 	for range 2 { // of 10 s each, of which 5 are computed
 		i.add(&executor.Result{Busy: 5, Upload: 1, Sequence: 6, Update: 1}, 500e6)

@@ -3,10 +3,12 @@ package train
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"sort"
 
 	"plimsoll/executor"
+	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
@@ -19,14 +21,20 @@ type Fit struct {
 	Model string `json:"model"`
 	Batch int    `json:"batch"`
 	models.SampleSize
-	Layers        int       `json:"layers"` // with the loss
-	Parameters    int64     `json:"parameters"`
-	StaticBytes   int64     `json:"static_bytes"` // weights, gradients, optimizer state
-	LimitBytes    int64     `json:"limit_bytes"`
-	ImageStep     int       `json:"image_step,omitempty"`  // sizes of images are tried in multiples of it, pixels
-	LengthStep    int       `json:"length_step,omitempty"` // lengths of text are tried in multiples of it, tokens
-	StoreAllBytes int64     `json:"store_all_bytes"`       // the arena of the step that recomputes nothing
-	Kinds         []KindFit `json:"kinds"`
+	Layers      int   `json:"layers"` // with the loss
+	Parameters  int64 `json:"parameters"`
+	StaticBytes int64 `json:"static_bytes"` // weights, gradients, optimizer state
+	LimitBytes  int64 `json:"limit_bytes"`
+	// HostBytes counts the page-locked host memory of a step whose plan offloads nothing; HostStateBytes of it are state that lives there.
+	HostBytes      int64     `json:"host_bytes"`
+	HostStateBytes int64     `json:"host_state_bytes,omitempty"`
+	HostLimitBytes int64     `json:"host_limit_bytes,omitempty"` // 0: none is known
+	Vocabulary     int       `json:"vocabulary,omitempty"`       // tokens, of a language model
+	Helps          []string  `json:"would_help,omitempty"`       // where no kind fits: flags that lower the need
+	ImageStep      int       `json:"image_step,omitempty"`       // sizes of images are tried in multiples of it, pixels
+	LengthStep     int       `json:"length_step,omitempty"`      // lengths of text are tried in multiples of it, tokens
+	StoreAllBytes  int64     `json:"store_all_bytes"`            // the arena of the step that recomputes nothing
+	Kinds          []KindFit `json:"kinds"`
 }
 
 // KindFit holds the limits of plans of one kind.
@@ -35,6 +43,7 @@ type KindFit struct {
 	Strategy      string `json:"strategy"`       // that stands for it
 	SmallestBytes int64  `json:"smallest_bytes"` // the smallest limit at which it has a plan, as far as it is known
 	NeededBy      string `json:"needed_by,omitempty"`
+	Fits          bool   `json:"fits"`          // within the limits of the arena and of host memory
 	LargestBatch  int    `json:"largest_batch"` // within the limit, at the sample's size; 0: not one sample fits
 	// LargestImage, or LargestLength of a language model, is within the limit, at the batch, a multiple of Fit's step; 0: none fits.
 	LargestImage  *int `json:"largest_image,omitempty"`
@@ -47,6 +56,7 @@ type KindFit struct {
 type FitRequest struct {
 	Kinds   []strategy.Kind
 	Limit   int64 // bytes of the arena
+	Host    int64 // bytes of host memory; 0: no limit is known
 	Options strategy.Options
 	Chain   *chain.Chain // measured, for the slowdown; may be nil
 }
@@ -91,10 +101,11 @@ func (j *Job) Fit(ctx context.Context, q FitRequest) (*Fit, error) {
 	out := &Fit{
 		Model: j.Model, Batch: j.Config.Batch, SampleSize: j.SampleSize(), Layers: len(j.Work.Layers), Parameters: j.Work.Model.ParamCount(),
 		StaticBytes: j.Work.StaticBytes(), LimitBytes: q.Limit, StoreAllBytes: extent,
+		HostBytes: j.Work.LeastHostBytes(), HostStateBytes: j.Work.HostStateBytes(), HostLimitBytes: q.Host,
 	}
 	step := f.imageStep()
 	if j.Tokens() > 0 {
-		out.LengthStep = step
+		out.LengthStep, out.Vocabulary = step, j.Config.Classes
 	} else {
 		out.ImageStep = step
 	}
@@ -105,7 +116,66 @@ func (j *Job) Fit(ctx context.Context, q FitRequest) (*Fit, error) {
 		}
 		out.Kinds = append(out.Kinds, fit)
 	}
+	out.Helps = f.helps(out)
 	return out, nil
+}
+
+// helps returns what lowers the need where no kind fits: flags, those first that do it alone.
+func (f *fitter) helps(out *Fit) (flags []string) {
+	batch, least := 0, int64(math.MaxInt64)
+	for _, k := range out.Kinds {
+		if k.Fits {
+			return nil
+		}
+		batch, least = max(batch, k.LargestBatch), min(least, k.SmallestBytes)
+	}
+	if f.overHost(f.Work) > 1 {
+		flags = append(flags, fmt.Sprintf("--host-memory %d", out.HostBytes))
+	}
+	if least <= f.Limit {
+		return flags
+	}
+	flags = append(flags, fmt.Sprintf("--memory %d", least))
+	if batch > 0 {
+		flags = append(flags, fmt.Sprintf("--batch %d", batch))
+	}
+	flags = append(flags, f.offloads()...)
+	if out.StaticBytes < f.Limit {
+		flags = append(flags, f.smaller()...)
+	}
+	return append(flags, "several --devices")
+}
+
+// offloads returns the --offload-state with which static memory is below the limit; of several the one that moves least.
+func (f *fitter) offloads() []string {
+	for _, mode := range []executor.Offloading{executor.OffloadOptimizer, executor.OffloadWeights} {
+		if f.Offload != executor.OffloadNothing {
+			break
+		}
+		if w, err := f.Work.Offload(mode); err == nil && w.StaticBytes() < f.Limit {
+			return []string{"--offload-state " + mode.String()}
+		}
+	}
+	return nil
+}
+
+// smaller returns what makes activations smaller.
+func (f *fitter) smaller() (flags []string) {
+	if f.Config.DType == kernels.Float32 {
+		flags = append(flags, "--dtype bf16")
+	}
+	if f.Tokens() > 0 {
+		return append(flags, "a smaller --length")
+	}
+	return append(flags, "a smaller --image")
+}
+
+// overHost returns how many times the host memory that there is a step needs whose plan offloads nothing.
+func (f *fitter) overHost(w *executor.Workload) float64 {
+	if f.Host == 0 {
+		return 0
+	}
+	return float64(w.LeastHostBytes()) / float64(f.Host)
 }
 
 // LargestBatch returns the largest batch with which a kind has a plan within the limit, 0 if there is none.
@@ -153,6 +223,7 @@ func (f *fitter) kind(ctx context.Context, k strategy.Kind, step int) (fit KindF
 	if fit.SmallestBytes, fit.NeededBy, err = f.smallest(ctx, f.Work, k); err != nil {
 		return fit, err
 	}
+	fit.Fits = fit.SmallestBytes <= f.Limit && f.overHost(f.Work) <= 1
 	if fit.LargestBatch, err = f.largest(ctx, k, f.batches()); err != nil {
 		return fit, err
 	}
@@ -269,6 +340,9 @@ func (f *fitter) largestBy(ctx context.Context, s strategy.Strategy, d dimension
 
 // over returns how many times the memory that there is a strategy needs, of the device or of the host; 1 where it has a plan.
 func (f *fitter) over(ctx context.Context, w *executor.Workload, s strategy.Strategy) (float64, error) {
+	if times := f.overHost(w); times > 1 {
+		return times, nil
+	}
 	_, err := executor.Plan(ctx, w, w.Unmeasured(), s, f.Limit, f.Options)
 	if small, ok := errors.AsType[*executor.TooSmallError](err); ok {
 		return float64(small.Smallest) / float64(f.Limit), nil

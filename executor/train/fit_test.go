@@ -44,6 +44,7 @@ func compiles(s Spec, image, step int) int {
 
 // What fit says is so: a plan exists at the smallest limit, at the largest batch and image, and at none beyond.
 func TestFit(t *testing.T) {
+	t.Parallel()
 	checked := 0
 	for _, c := range []struct {
 		model        string
@@ -102,6 +103,7 @@ func TestFit(t *testing.T) {
 
 // Where layouts stick out by little, a strategy is not asked again for as long as it would answer the same.
 func TestAPlanAsksAStrategyFewTimes(t *testing.T) {
+	t.Parallel()
 	s, err := planner.Lookup("rotor-exact")
 	must(t, err)
 	j := opened(t, Spec{Model: "unet", Config: models.Config{Batch: 1024, Image: 32}, Data: "digits", Devices: "cpu", Update: kernels.SGD{}})

@@ -12,6 +12,7 @@ import (
 
 // What fit says of pipelines is so: there is a plan at the smallest limit and at the largest batch, and at none beyond.
 func TestFitPipe(t *testing.T) {
+	t.Parallel()
 	platform := pipeline.NewPlatform(2, pipeline.NoLimit, pipeline.Free())
 	for _, c := range []struct {
 		strategy string

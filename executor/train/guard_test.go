@@ -47,6 +47,7 @@ func guardedRun(t *testing.T, r *Run) *Run {
 // Clipped steps, and those that are passed over, are the same bits on any number of devices as of one device that knows no pipelines:
 // weights, losses, norms, and counts in checkpoints, from which any of them goes on.
 func TestPipelinesClipAndSkipAsOneDevice(t *testing.T) {
+	t.Parallel()
 	alone := func() *Run { return guardedRun(t, parted(t, guardedSpec("cpu"), 4, "rotor-exact", true)) }
 	want := done(t, alone())
 	if want.Skipped != 1 || !want.History.Steps[2].Skipped || !finite(float64(want.TestLoss)) {
@@ -91,6 +92,7 @@ func TestPipelinesClipAndSkipAsOneDevice(t *testing.T) {
 
 // Without --on-nan skip a bad step ends the run of a pipeline, with the weights of the step before.
 func TestPipelinesStopAtABadStep(t *testing.T) {
+	t.Parallel()
 	s := guardedSpec("cpu*2")
 	s.Microbatches, s.Config.Batch = 4, 8
 	r := guardedRun(t, pipeRun(t, opened(t, s), "1f1b-flush", 2, 6))

@@ -13,6 +13,7 @@ import (
 
 // What is written is read again, whole or up to any step, numbers that are not finite included.
 func TestHistoryRoundTrip(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 30).Draw(t, "steps")
 		every := rapid.IntRange(1, 9).Draw(t, "every")
@@ -68,6 +69,7 @@ func must2(t *rapid.T, err error) {
 
 // A damaged line is named by its number.
 func TestBadLogs(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"{\"step\":0}\nfoo\n":                      "line 2",
 		"{\"step\":1}\n{\"step\":1}\n":             "step 1 comes after step 1",

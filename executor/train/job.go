@@ -174,8 +174,12 @@ func (j *Job) openData() (err error) {
 	}
 	if c.Classes = cmp.Or(c.Classes, j.Set.Classes()); c.Classes < j.Set.Classes() {
 		if f, is, _ := models.Open(j.Model); is && f.Classes == c.Classes {
-			return fmt.Errorf("%w: --model %s has %d classes, and data set %s has %d: give data with at most as many, or export the model with %d",
-				ErrSpec, j.Model, c.Classes, j.Set.Name(), j.Set.Classes(), j.Set.Classes())
+			what := "classes"
+			if f.Text {
+				what = "tokens"
+			}
+			return fmt.Errorf("%w: --model %s has %d %s, and data set %s has %d: give data with at most as many, or export the model with %d",
+				ErrSpec, j.Model, c.Classes, what, j.Set.Name(), j.Set.Classes(), j.Set.Classes())
 		}
 		return fmt.Errorf("%w: --classes is %d, but data set %s has %d: give no fewer, or leave it out", ErrSpec, c.Classes, j.Set.Name(), j.Set.Classes())
 	}

@@ -256,7 +256,7 @@ func (l *loop) finish() {
 // ErrNoRoom says that the trained weights could not be saved, before anything is trained.
 var ErrNoRoom = errors.New("the trained weights cannot be saved there: make room for them, or give another folder")
 
-// reserve keeps room for the trained weights, which no checkpoint then takes. Errors: ErrNoRoom.
+// reserve keeps room for the trained weights, so that no checkpoint takes it. Errors: ErrNoRoom.
 func (l *loop) reserve() error {
 	at := l.Saves.Final
 	if at.IsZero() {

@@ -61,6 +61,7 @@ func mlp(t testing.TB) *Job {
 
 // A batch that is not finite names the layer where it shows first, ends the run, and saves nothing.
 func TestABatchThatIsNotFiniteStopsTheRun(t *testing.T) {
+	t.Parallel()
 	j := mlp(t)
 	r := planned(t, j, 12)
 	spoil(t, j, 4*7, infinite)
@@ -83,6 +84,7 @@ func TestABatchThatIsNotFiniteStopsTheRun(t *testing.T) {
 
 // With SkipNotFinite a bad step is counted, and the weights are those of a run without it.
 func TestSkippedStepsChangeNoWeights(t *testing.T) {
+	t.Parallel()
 	j := mlp(t)
 	want, err := planned(t, j, 7).Do(t.Context())
 	must(t, err)
@@ -114,6 +116,7 @@ func TestSkippedStepsChangeNoWeights(t *testing.T) {
 
 // A sample that cannot be read ends the run with what was trained saved, and the run goes on when it can.
 func TestABadSampleSavesWhatWasTrained(t *testing.T) {
+	t.Parallel()
 	j := opened(t, tiny(4))
 	r := planned(t, j, 10)
 	spoil(t, j, 0, func([]float32) error { return nil })
@@ -151,6 +154,7 @@ func resumeLatest(t testing.TB, r *Run, step int64) {
 
 // A run that is interrupted at any step, even in its evaluations, goes on to the same weights and evaluations.
 func TestInterruptedAnywhere(t *testing.T) {
+	t.Parallel()
 	j := opened(t, tiny(8))
 	r := planned(t, j, 9)
 	r.EvalEvery, r.MaxNorm = 3, 1
@@ -205,6 +209,7 @@ func appendLine(log *bytes.Buffer, entry any) error {
 
 // A folder that takes no checkpoint for a while costs those checkpoints; one that takes none at the end is said there.
 func TestFailedCheckpoints(t *testing.T) {
+	t.Parallel()
 	r := planned(t, opened(t, tiny(4)), 8)
 	path := filepath.Join(t.TempDir(), "run")
 	r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(path, "checkpoints"), 3), Every: 2}
@@ -241,6 +246,7 @@ func TestFailedCheckpoints(t *testing.T) {
 // A plan with transfers ends at the weights of one without, also when it is interrupted: what a checkpoint keeps never
 // leaves the device's static memory.
 func TestTransfersTrainToTheSameWeights(t *testing.T) {
+	t.Parallel()
 	spec := tiny(8)
 	spec.Open.Bandwidth = 100e6
 	j := opened(t, spec)

@@ -25,6 +25,7 @@ func offloadedSpec(mode executor.Offloading) Spec {
 // A run with offloaded state ends as one without: weights, loss and accuracy; it says what the state cost, and its steps
 // take at least as long as the link needs.
 func TestOffloadedStateTrainsToTheSameWeights(t *testing.T) {
+	t.Parallel()
 	want, err := planned(t, opened(t, offloadedSpec(executor.OffloadNothing)), 6).Do(t.Context())
 	must(t, err)
 	if want.State != nil || want.StateWaitS != 0 {
@@ -52,6 +53,7 @@ func TestOffloadedStateTrainsToTheSameWeights(t *testing.T) {
 
 // What a checkpoint keeps does not depend on where it lived: a run goes on with other offloading, to the same weights.
 func TestRunsGoOnWithOtherOffloading(t *testing.T) {
+	t.Parallel()
 	want, err := planned(t, opened(t, offloadedSpec(executor.OffloadNothing)), 6).Do(t.Context())
 	must(t, err)
 	dir := checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 3)
@@ -88,6 +90,7 @@ func TestRunsGoOnWithOtherOffloading(t *testing.T) {
 }
 
 func TestOffloadingRefusals(t *testing.T) {
+	t.Parallel()
 	r := planned(t, opened(t, offloadedSpec(executor.OffloadWeights)), 2)
 	clipped, skipping, poor := *r, *r, *r
 	clipped.MaxNorm, skipping.SkipNotFinite, poor.HostLimit = 1, true, 1000

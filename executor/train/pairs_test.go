@@ -13,6 +13,7 @@ import (
 // A siamese network learns under a memory limit which pairs are of one class: far better than chance after a few hundred
 // steps, to the bits that store-all leaves.
 func TestSiameseLearns(t *testing.T) {
+	t.Parallel()
 	steps, accuracy := 300, 0.75
 	if testing.Short() {
 		steps, accuracy = 10, 0
@@ -52,6 +53,7 @@ func TestSiameseLearns(t *testing.T) {
 
 // The images of a batch of pairs become those of the first branch, then those of the second.
 func TestSeparate(t *testing.T) {
+	t.Parallel()
 	f := feeds[float32]{pairs: make([]float32, 12)}
 	images := []float32{0, 1, 10, 11, 2, 3, 12, 13, 4, 5, 14, 15}
 	f.separate(images, 3)

@@ -63,10 +63,14 @@ func expectParts(t *testing.T, device string, parts []int) {
 	}
 }
 
-func TestPartsAreMicrobatches(t *testing.T) { expectParts(t, "cpu", []int{1, 2, 3, 5}) }
+func TestPartsAreMicrobatches(t *testing.T) {
+	t.Parallel()
+	expectParts(t, "cpu", []int{1, 2, 3, 5})
+}
 
 // A run in parts goes on after any step, in whatever way its step was divided up along which plan, with clipped gradients, too.
 func TestPartsGoOn(t *testing.T) {
+	t.Parallel()
 	clipped := func(name string, least bool) *Run {
 		r := parted(t, tiny(2), 3, name, least)
 		r.MaxNorm = 0.5
@@ -90,6 +94,7 @@ func TestPartsGoOn(t *testing.T) {
 // A batch that cannot be made in the middle of a step leaves no checkpoint behind, for BatchNorm's statistics have moved; a loss that
 // is not finite ends the run at its part.
 func TestPartsThatFail(t *testing.T) {
+	t.Parallel()
 	broken := errors.New("broken.jpg")
 	run := func(from int64, fill func([]float32) error) (*Run, error) {
 		r := parted(t, tiny(2), 3, "store-all", false)
@@ -112,6 +117,7 @@ func TestPartsThatFail(t *testing.T) {
 
 // A step in parts that would keep state in host memory is refused.
 func TestPartsKeepTheirState(t *testing.T) {
+	t.Parallel()
 	s := tiny(2)
 	s.Parts, s.Offload, s.Config.Batch = 2, executor.OffloadOptimizer, 4
 	j := opened(t, s)

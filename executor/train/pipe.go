@@ -397,18 +397,8 @@ func (p *Pipe) note() error {
 	return nil
 }
 
-// ReadPipe returns the pipeline of a plan file and the chain that it was made with, for a run that goes on. Errors: ErrSpec
-// when the plan does not say what it was made for or does not fit in its limit any more; those of reading the plan and of
-// pipeline.Needs.
-func (j *Job) ReadPipe(path string, c *chain.Chain, also Corrections) (*Pipe, error) {
-	plan, err := pipeline.Read(path)
-	if err != nil {
-		return nil, err
-	}
-	return j.PipeOf(path, plan, c, also)
-}
-
-// PipeOf is ReadPipe for a plan that was read, by a name for errors.
+// PipeOf returns the pipeline of a plan, by a name for errors, and the chain that it was made with, for a run that goes on. Errors:
+// ErrSpec when the plan does not say what it was made for or does not fit in its limit any more; those of pipeline.Needs.
 func (j *Job) PipeOf(path string, plan *pipeline.Plan, c *chain.Chain, also Corrections) (p *Pipe, err error) {
 	costs := *c
 	costs.Bandwidth = 0

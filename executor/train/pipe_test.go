@@ -73,6 +73,7 @@ func done(t testing.TB, r *Run) *Outcome {
 // A plan with a flush gives the same bits on any number of devices; with one microbatch they are those of the step that
 // knows nothing of pipelines. Losses and evaluations are the same, too.
 func TestFlushIsTheSameOnAnyNumberOfDevices(t *testing.T) {
+	t.Parallel()
 	const steps = 5
 	alone := planned(t, opened(t, tiny(8)), steps)
 	alone.Rate, alone.EvalEvery = Rate{Peak: 0.05, Warmup: 3}, 2
@@ -131,6 +132,7 @@ func wantHistory(t *testing.T, got, want *Outcome) {
 // An asynchronous run that fails after some checkpoint, and goes on from it, ends as one that was left alone with as many
 // checkpoints. What it leaves at a checkpoint is where any other plan goes on.
 func TestAsynchronousRunsGoOn(t *testing.T) {
+	t.Parallel()
 	for _, strategy := range []string{"1f1b*", "madpipe", "contiguous"} {
 		run := func(steps int) *Run {
 			r := pipeRun(t, piped(t, 3, 1, 8), strategy, 3, steps)
@@ -169,6 +171,7 @@ func TestAsynchronousRunsGoOn(t *testing.T) {
 // Ctrl-C lets the pipeline of an asynchronous run empty, and saves where it did. A run that goes on from there ends as one that was left
 // alone and whose checkpoints come just then.
 func TestAsynchronousRunsAreInterruptedWhereTheyEmpty(t *testing.T) {
+	t.Parallel()
 	const steps = 48
 	early := 0
 	for i, strategy := range []string{"1f1b*", "madpipe", "list", "1f1b*", "madpipe"} {
@@ -213,6 +216,7 @@ func TestAsynchronousRunsAreInterruptedWhereTheyEmpty(t *testing.T) {
 
 // Interrupted before its first step, a run has nothing to save.
 func TestAPipelineInterruptedAtOnce(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, strategy := range []string{"1f1b*", "gpipe"} {
@@ -226,6 +230,7 @@ func TestAPipelineInterruptedAtOnce(t *testing.T) {
 // An update that takes several steps begins wherever the run goes on, though the plan before was another; a run that is cut once more
 // ends the same, at the same learning rates.
 func TestUpdatesBeginWhereARunGoesOn(t *testing.T) {
+	t.Parallel()
 	before := pipeRun(t, piped(t, 2, 1, 8), "gpipe", 2, 7)
 	before.Rate = Rate{Peak: 0.05, Warmup: 30}
 	before.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: 7}
@@ -281,6 +286,7 @@ func TestUpdatesBeginWhereARunGoesOn(t *testing.T) {
 // A run goes on with another plan on another number of devices, and on one without a pipeline; with a flush it ends with the
 // same bits.
 func TestResumeOnOtherDevices(t *testing.T) {
+	t.Parallel()
 	const steps = 7
 	want := done(t, pipeRun(t, piped(t, 2, 4, 8), "1f1b-flush", 2, steps))
 	first := pipeRun(t, piped(t, 4, 4, 8), "1f1b-flush", 4, 3)
@@ -318,6 +324,7 @@ func TestResumeOnOtherDevices(t *testing.T) {
 
 // Ctrl-C finishes the step of a plan with a flush and saves it.
 func TestAFlushIsInterruptedBetweenSteps(t *testing.T) {
+	t.Parallel()
 	want := done(t, pipeRun(t, piped(t, 2, 4, 8), "gpipe", 2, 6))
 	r := pipeRun(t, piped(t, 2, 4, 8), "gpipe", 2, 6)
 	r.Saves.Dir = checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 3)
@@ -341,6 +348,7 @@ func TestAFlushIsInterruptedBetweenSteps(t *testing.T) {
 // The limit is kept to the byte, whatever the strategy's own account of memory; one that is too small is refused with one that
 // works.
 func TestLimitsOfPipelines(t *testing.T) {
+	t.Parallel()
 	kept := 0
 	for _, strategy := range []string{"gpipe", "1f1b-flush", "1f1b*", "contiguous", "madpipe", "loadline", "joint", "joint-flush"} {
 		j := piped(t, 3, 1, 8)
@@ -385,6 +393,7 @@ func TestLimitsOfPipelines(t *testing.T) {
 // In whatever arenas, a strategy that chooses among plans has one where another one that it chooses among has, no slower and by its own name;
 // what it says is the smallest limit is the smallest of theirs.
 func TestPlansAmongOthersInArenas(t *testing.T) {
+	t.Parallel()
 	fewer := 0
 	for _, name := range []string{"joint", "joint-flush"} {
 		j := piped(t, 4, 1, 8)
@@ -426,6 +435,7 @@ func TestPlansAmongOthersInArenas(t *testing.T) {
 
 // A strategy is asked once for each memory: what it has said once it says again, and it may take long.
 func TestAPlannerIsAskedOnceForEachMemory(t *testing.T) {
+	t.Parallel()
 	for _, strategy := range []string{"1f1b-flush", "1f1b-recompute"} {
 		j := piped(t, 2, 4, 8)
 		q := request(t, strategy, 2)
@@ -458,6 +468,7 @@ func TestAPlannerIsAskedOnceForEachMemory(t *testing.T) {
 
 // A loss that is not finite names the task; the checkpoint before it stands and is finite.
 func TestAPipelineThatDiverges(t *testing.T) {
+	t.Parallel()
 	for _, strategy := range []string{"gpipe", "madpipe"} {
 		parts := map[string]int{"gpipe": 4, "madpipe": 1}[strategy]
 		j := piped(t, 2, parts, 8)
@@ -485,6 +496,7 @@ func TestAPipelineThatDiverges(t *testing.T) {
 
 // Weights that are no longer finite are not saved, although the loss before them was.
 func TestAPipelineSavesWhatIsFinite(t *testing.T) {
+	t.Parallel()
 	r := pipeRun(t, piped(t, 2, 4, 8), "gpipe", 2, 9)
 	r.Rate = Rate{Peak: math.Inf(1)}
 	r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: 1}
@@ -503,6 +515,7 @@ func TestAPipelineSavesWhatIsFinite(t *testing.T) {
 
 // A sample that cannot be read stops all devices, and the run goes on from the checkpoint when it can be.
 func TestABadSampleInAPipeline(t *testing.T) {
+	t.Parallel()
 	j := piped(t, 2, 4, 8)
 	r := pipeRun(t, j, "gpipe", 2, 8)
 	spoil(t, j, 0, func([]float32) error { return nil })
@@ -523,6 +536,7 @@ func TestABadSampleInAPipeline(t *testing.T) {
 
 // What a run's functions say ends it.
 func TestARecordThatFails(t *testing.T) {
+	t.Parallel()
 	full := errors.New("full")
 	for _, strategy := range []string{"gpipe", "1f1b*"} {
 		r := pipeRun(t, piped(t, 2, 1, 8), strategy, 2, 30)
@@ -540,6 +554,7 @@ func TestARecordThatFails(t *testing.T) {
 
 // The two ends of a pipeline ask in any order for what the loader gives in its own.
 func TestFeed(t *testing.T) {
+	t.Parallel()
 	j := piped(t, 2, 2, 4)
 	f, err := j.newFeed(t.Context(), j.train, 3)
 	must(t, err)
@@ -571,6 +586,7 @@ func TestFeed(t *testing.T) {
 }
 
 func TestPipelinesThatCannotBe(t *testing.T) {
+	t.Parallel()
 	for want, change := range map[string]func(*Spec){
 		"--batch is 6, of 4 microbatches": func(s *Spec) { s.Config.Batch, s.Microbatches = 6, 4 },
 		"siamese has branches":            func(s *Spec) { s.Model, s.Microbatches = "siamese", 2 },
@@ -598,6 +614,7 @@ func TestPipelinesThatCannotBe(t *testing.T) {
 // Where the platform says how fast its devices talk to their host, a plan that must do with little memory offloads, and is faster
 // than the one that must not. The summary counts the host's memory, and a run that goes on finds the same plan.
 func TestPipelinesOffload(t *testing.T) {
+	t.Parallel()
 	const devices, steps = 3, 6
 	j := piped(t, devices, 1, 16)
 	c := timed(j)
@@ -629,7 +646,7 @@ func TestPipelinesOffload(t *testing.T) {
 		}
 		path := filepath.Join(t.TempDir(), "plan.json")
 		must(t, with.Pipe.Plan.Write(path))
-		again, err := j.ReadPipe(path, c, Corrections{})
+		again, err := readPipe(j, path, c)
 		must(t, err)
 		if !slices.Equal(again.Needs, with.Pipe.Needs) {
 			t.Errorf("the plan that was written needs %+v, it was %+v", again.Needs, with.Pipe.Needs)
@@ -643,6 +660,7 @@ func TestPipelinesOffload(t *testing.T) {
 // A run of a pipeline tells when its tasks ran: with a flush those of one step, with its updates, which took the measured time;
 // without one those of the last minibatches, and no more than so many.
 func TestARunTellsWhenItsTasksRan(t *testing.T) {
+	t.Parallel()
 	for _, x := range []struct {
 		strategy     string
 		microbatches int
@@ -673,4 +691,13 @@ func TestARunTellsWhenItsTasksRan(t *testing.T) {
 			t.Errorf("%s: tasks %v up to minibatch %d, at most %d are kept", x.strategy, counts, last, most)
 		}
 	}
+}
+
+// readPipe returns the pipeline of a plan file.
+func readPipe(j *Job, path string, c *chain.Chain) (*Pipe, error) {
+	plan, err := pipeline.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	return j.PipeOf(path, plan, c, Corrections{})
 }

@@ -20,6 +20,7 @@ func skippingJob(t testing.TB, microbatches, batch int) *Job {
 // Skips go straight where that makes no plan slower and no arena larger, and their runs train the same weights. (Without a
 // flush, weights are those of the schedule, and shorter messages make another one.)
 func TestPortalsThatCostNothing(t *testing.T) {
+	t.Parallel()
 	taken := 0
 	for _, strategy := range []string{"gpipe", "gpipe-checkpoint", "1f1b-flush", "interleaved", "zb-h1", "1f1b*", "madpipe"} {
 		microbatches := 1
@@ -53,7 +54,7 @@ func TestPortalsThatCostNothing(t *testing.T) {
 		taken++
 		path := filepath.Join(t.TempDir(), "plan.json")
 		must(t, straight.Plan.Write(path))
-		again, err := j.ReadPipe(path, c, Corrections{})
+		again, err := readPipe(j, path, c)
 		must(t, err)
 		if again.Work != straight.Work || !slices.Equal(again.Needs, straight.Needs) {
 			t.Errorf("%s: the plan of the file takes %v, want %v", strategy, again.Needs, straight.Needs)
@@ -80,6 +81,7 @@ func TestPortalsThatCostNothing(t *testing.T) {
 // A plan whose stages offload lets skips go straight: its arenas are as large as the plan file says when it is read again, and runs of
 // both train the same weights.
 func TestPortalsOfStagesThatOffload(t *testing.T) {
+	t.Parallel()
 	j := skippingJob(t, 1, 8)
 	c := timed(j)
 	q := request(t, "loadline", 4)
@@ -101,7 +103,7 @@ func TestPortalsOfStagesThatOffload(t *testing.T) {
 		both++
 		path := filepath.Join(t.TempDir(), "plan.json")
 		must(t, p.Plan.Write(path))
-		again, err := j.ReadPipe(path, c, Corrections{})
+		again, err := readPipe(j, path, c)
 		must(t, err)
 		if !slices.Equal(again.Needs, p.Needs) {
 			t.Errorf("the plan of the file takes %v, want %v", again.Needs, p.Needs)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"plimsoll/executor"
@@ -138,6 +139,11 @@ func (j *Job) ReadChain(path string) (*chain.Chain, error) {
 	if err != nil {
 		return nil, err
 	}
+	return j.ChainOf(path, c)
+}
+
+// ChainOf is ReadChain for a chain that was read, by a name for errors.
+func (j *Job) ChainOf(path string, c *chain.Chain) (*chain.Chain, error) {
 	of := c.At(j.Config.Batch)
 	if of == nil {
 		return nil, fmt.Errorf("%s: %w: it was not measured at a batch of %d", path, ErrOtherModel, j.Config.Batch)
@@ -229,7 +235,9 @@ func graphHash(m *models.Model) string {
 }
 
 // programHash identifies the running program by its bytes: another build may have other kernels.
-func programHash() (string, error) {
+var programHash = sync.OnceValues(hashProgram)
+
+func hashProgram() (string, error) {
 	path, err := os.Executable()
 	if err != nil {
 		return "", err

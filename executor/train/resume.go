@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -105,6 +106,15 @@ const (
 // windowsField says which tokens of a text are labels in an epoch; before it was there, an epoch left some out.
 const windowsField = "windows"
 
+// remedies say what to do about fields that differ.
+var remedies = map[string]string{
+	"optimizer_settings": ": give the values that it was begun with, by --momentum, --beta1, --beta2, --eps, --weight-decay, and --decay all where it has no MatricesOnly",
+	windowsField:         earlier,
+	matricesField:        earlier,
+}
+
+const earlier = ": an earlier version made its steps, and this one would make others: begin a new run from its weights, with --init"
+
 // matricesField says which matrices Muon updates apart from each other, where a parameter has several; before it was there, none.
 const matricesField = "muon_matrices"
 
@@ -142,9 +152,7 @@ func differences(path string, saved, want *checkpoint.Meta) (notes []string, err
 	var refused []string
 	remedy := ""
 	for _, d := range list {
-		if d.Field == "optimizer_settings" {
-			remedy = ": give the values that it was begun with, by --momentum, --beta1, --beta2, --eps, --weight-decay, and --decay all where it has no MatricesOnly"
-		}
+		remedy = cmp.Or(remedies[d.Field], remedy)
 		if mayChange[d.Field] {
 			notes = append(notes, d.String())
 		} else {

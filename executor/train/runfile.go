@@ -8,6 +8,7 @@ import (
 
 	"plimsoll/executor/checkpoint"
 	"plimsoll/internal/fields"
+	"plimsoll/internal/folder"
 )
 
 // RunFormat is the field "format" of run.json.
@@ -30,8 +31,10 @@ func (r *Run) File() *RunFile {
 	return &RunFile{Settings: r.settings(), Steps: r.Steps, Choices: r.Job.Choices}
 }
 
-// ReadRunFile reads a run.json. Errors: ErrRunFile, those of the operating system.
-func ReadRunFile(path string) (*RunFile, error) { return fields.ReadFile[RunFile](path) }
+// ReadRunFile reads the run.json of a folder. Errors: ErrRunFile, folder.ErrForeign, those of the operating system.
+func ReadRunFile(at *folder.Dir, name string) (*RunFile, error) {
+	return fields.ReadIn[RunFile](at, name)
+}
 
 // Encode writes a run.json.
 func (f *RunFile) Encode(w io.Writer) error {

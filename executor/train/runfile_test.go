@@ -9,17 +9,19 @@ import (
 	"testing"
 
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/folder"
 )
 
 // What is written of a run comes back, and is of that run alone.
 func TestRunFile(t *testing.T) {
+	t.Parallel()
 	r := planned(t, opened(t, tiny(8)), 5)
 	path := filepath.Join(t.TempDir(), "run.json")
 	f := r.File()
 	if err := atomicfile.WriteFile(path, f.Encode); err != nil {
 		t.Fatal(err)
 	}
-	read, err := ReadRunFile(path)
+	read, err := ReadRunFile(folder.At(filepath.Dir(path)), filepath.Base(path))
 	if err != nil || read.Steps != 5 || read.Summary != nil {
 		t.Fatalf("%+v, %v", read, err)
 	}
@@ -30,7 +32,7 @@ func TestRunFile(t *testing.T) {
 	if err := atomicfile.WriteFile(path, f.Encode); err != nil {
 		t.Fatal(err)
 	}
-	if read, err = ReadRunFile(path); err != nil || string(read.Summary) != string(f.Summary) || string(read.Choices) != string(f.Choices) || read.Text != f.Text {
+	if read, err = ReadRunFile(folder.At(filepath.Dir(path)), filepath.Base(path)); err != nil || string(read.Summary) != string(f.Summary) || string(read.Choices) != string(f.Choices) || read.Text != f.Text {
 		t.Errorf("%+v, %v", read, err)
 	}
 	r.MaxNorm = 2
@@ -54,7 +56,7 @@ func FuzzReadRunFile(f *testing.F) {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		was, err := ReadRunFile(path)
+		was, err := ReadRunFile(folder.At(filepath.Dir(path)), filepath.Base(path))
 		if err != nil {
 			if !errors.Is(err, ErrRunFile) || !strings.Contains(err.Error(), path) {
 				t.Errorf("%v", err)
@@ -64,7 +66,7 @@ func FuzzReadRunFile(f *testing.F) {
 		if err := atomicfile.WriteFile(path, was.Encode); err != nil {
 			t.Fatal(err)
 		}
-		now, err := ReadRunFile(path)
+		now, err := ReadRunFile(folder.At(filepath.Dir(path)), filepath.Base(path))
 		if err != nil || now.Steps != was.Steps || (now.Summary == nil) != (was.Summary == nil) {
 			t.Fatalf("%+v became %+v, %v", was, now, err)
 		}

@@ -50,6 +50,7 @@ func trainedAt(t *testing.T, j *Job, name string, share float64, steps int) *Out
 // A U-Net learns to segment within a limit: its mean IoU after 60 steps is well above that of calling every pixel ground, which is below
 // 0.2; that of seeds 1 to 3 was 0.38 to 0.42. A limit changes no bit, and every pixel counts once.
 func TestAUNetLearnsToSegment(t *testing.T) {
+	t.Parallel()
 	steps, least := 60, 0.3
 	if testing.Short() {
 		steps, least = 3, 0
@@ -92,6 +93,7 @@ func segmentingPipe(t *testing.T, name string, devices int) *Run {
 // Masks get to the last stage of pipelines, whose skips go by portals: on any number of devices, and in a process for each, the weights,
 // losses and evaluations are those of parts of a step on one device, and the peaks the planned ones.
 func TestSegmentingPipelines(t *testing.T) {
+	t.Parallel()
 	alone := segmenting(2)
 	alone.Threads = 1
 	r := parted(t, alone, 4, "rotor-exact", true)
@@ -125,6 +127,7 @@ func TestSegmentingPipelines(t *testing.T) {
 
 // A run that segments goes on where its checkpoint is, its evaluations with it.
 func TestSegmentingGoesOn(t *testing.T) {
+	t.Parallel()
 	j := opened(t, segmenting(4))
 	r := planned(t, j, 4)
 	want := done(t, r)
@@ -140,6 +143,7 @@ func TestSegmentingGoesOn(t *testing.T) {
 
 // The mean IoU of pixels is that of its definition; ignored ones, and classes that neither are nor are predicted, do not count.
 func TestMeanIoU(t *testing.T) {
+	t.Parallel()
 	s := Score{Both: make([]int, 4), Either: make([]int, 4)}
 	logits := func(classes ...int) (all []float32) {
 		for _, c := range classes {
@@ -190,6 +194,7 @@ func (c corners) FillMask(_ data.Split, index int64, dst []float32, mask []int32
 
 // Pixels that are ignored are in no accuracy, no loss and no gradient: a data set and a model of one's own, which learns what counts.
 func TestIgnoredPixels(t *testing.T) {
+	t.Parallel()
 	if data.Ignored != kernels.Ignored {
 		t.Fatalf("the label of what is ignored is %d in data and %d in kernels", data.Ignored, kernels.Ignored)
 	}
@@ -209,6 +214,7 @@ func TestIgnoredPixels(t *testing.T) {
 
 // A class for each pixel takes a model that segments, and such a model masks.
 func TestMasksAreForModelsThatSegment(t *testing.T) {
+	t.Parallel()
 	for want, change := range map[string]func(*Spec){
 		"give it masks, as in --data shapes":               func(s *Spec) { s.Data = "digits" },
 		"give a model that segments, as in -m unetseg":     func(s *Spec) { s.Model = "tiny" },

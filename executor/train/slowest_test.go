@@ -12,6 +12,7 @@ import (
 
 // A task that takes far longer than the plan says is named, whatever all tasks take together; where all are alike none is.
 func TestSlowest(t *testing.T) {
+	t.Parallel()
 	layer := chain.Layer{ForwardS: 1, BackwardS: 2, OutputBytes: 1, GradientBytes: 1, SavedBytes: 1}
 	c := &chain.Chain{InputBytes: 1}
 	for range 6 {

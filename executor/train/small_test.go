@@ -94,10 +94,11 @@ func expectSmall(t *testing.T, devices string, c smallCase) {
 
 // Invariant 7: what is needed is what the smallest plan needs, also to measure, and a device smaller than store-all changes no bit.
 func TestDevicesSmallerThanStoreAll(t *testing.T) {
+	t.Parallel()
 	cases := []smallCase{{"resnet20", 32, 64, 3}, {"unet", 64, 10, 2}}
 	switch {
 	case testing.Short():
-		cases = cases[:1]
+		cases = []smallCase{{"resnet20", 16, 64, 3}}
 	case os.Getenv("PLIMSOLL_ZOO") != "":
 		cases = []smallCase{{"resnet50", 224, 32, 4}, {"densenet121", 64, 24, 3}, {"unet", 64, 32, 3}}
 	}
@@ -109,6 +110,10 @@ func TestDevicesSmallerThanStoreAll(t *testing.T) {
 // A limit that a model's sizes promise holds whatever is measured, though layouts with transfers depend on times: where no order by
 // these fits, the one by sizes is run.
 func TestLimitsHoldWhateverTheTimes(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("nightly: TestLimitsOfBranchesHoldWhateverTheTimes has the short one")
+	}
 	c := smallCase{"unet", 64, 32, 3}
 	j := c.open(t, "cpu", 0)
 	extent, err := j.StoreAllExtent()
@@ -145,6 +150,7 @@ func TestLimitsHoldWhateverTheTimes(t *testing.T) {
 
 // So it is with branches, where times say which layers are computed again.
 func TestLimitsOfBranchesHoldWhateverTheTimes(t *testing.T) {
+	t.Parallel()
 	j := smallCase{"siamese", 32, 16, 0}.open(t, "cpu", 0)
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, s := range multichain.Strategies() {

@@ -63,6 +63,7 @@ func stagedRuns(t testing.TB, s Spec, steps int) (plain, staged *Run) {
 // Batches that travel as bytes and wait on the device train the same weights, bit for bit, with evaluations between steps and a last
 // test batch in part, of one branch and of two, in steps of several parts; the peak has them on top, and is the predicted one.
 func TestStagedBatchesTrainTheSameWeights(t *testing.T) {
+	t.Parallel()
 	for _, of := range []struct {
 		model string
 		parts int
@@ -93,6 +94,7 @@ func TestStagedBatchesTrainTheSameWeights(t *testing.T) {
 
 // A run on staged batches that is interrupted at any step goes on to the same weights.
 func TestStagedBatchesResume(t *testing.T) {
+	t.Parallel()
 	_, r := stagedRuns(t, tiny(6), 7)
 	want, err := r.Do(t.Context())
 	must(t, err)
@@ -121,6 +123,7 @@ func TestStagedBatchesResume(t *testing.T) {
 
 // Steps that are not finite are passed over on staged batches as on others, and a run that stops at one names the layer.
 func TestStagedBatchesThatAreNotFinite(t *testing.T) {
+	t.Parallel()
 	s := tiny(6)
 	s.Model = "mlp"
 	plain, staged := stagedRuns(t, s, 12)
@@ -150,6 +153,7 @@ func TestStagedBatchesThatAreNotFinite(t *testing.T) {
 
 // A sample that cannot be read fails the step that needs it, and saves those before it.
 func TestABadByteSampleSavesWhatWasTrained(t *testing.T) {
+	t.Parallel()
 	_, r := stagedRuns(t, tiny(4), 9)
 	broken := errors.New("broken.jpg")
 	var err error
@@ -185,6 +189,7 @@ func (d torn) FillBytes(split data.Split, index int64, dst []uint8) (int, error)
 // Where a plan leaves no room the batch is copied when its step begins: no limit is refused, and no plan changed, for a batch that
 // waits. With just enough room it waits.
 func TestAPlanWithoutRoomStagesNothing(t *testing.T) {
+	t.Parallel()
 	plain, r := stagedRuns(t, tiny(6), 3)
 	want, err := plain.Do(t.Context())
 	must(t, err)

@@ -21,6 +21,7 @@ func shard(d *checkpoint.Dir, step int64, stage int) string {
 // A pipeline saves one shard for each stage. The newest checkpoint of which all are whole is gone on from, on any number of
 // devices, along any plan or none, and ends at the weights of one file with the same state; what is newer is named.
 func TestShardsGoOnAnywhere(t *testing.T) {
+	t.Parallel()
 	const steps = 12
 	first := pipeRun(t, piped(t, 4, 4, 8), "1f1b-flush", 4, 9)
 	first.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: 3}
@@ -95,6 +96,7 @@ func restored(t *testing.T, r *Run, from *checkpoint.Checkpoint) *pipe.Executor 
 // A folder that takes no shard for a while costs those checkpoints, each of which is said once; one that takes none at the end is
 // said there. Training goes on to the weights of a run that saves nothing.
 func TestShardsThatAreNotSaved(t *testing.T) {
+	t.Parallel()
 	for _, strategy := range []string{"gpipe", "1f1b*"} {
 		r := pipeRun(t, piped(t, 2, 1, 8), strategy, 2, 12)
 		folder := filepath.Join(t.TempDir(), "run")
@@ -128,6 +130,7 @@ func TestShardsThatAreNotSaved(t *testing.T) {
 // A step is in the log before a shard of the state behind it is on the disk, so that a run goes on with a log that has all of its
 // steps.
 func TestTheLogIsAheadOfShards(t *testing.T) {
+	t.Parallel()
 	for _, strategy := range []string{"1f1b-flush", "1f1b*", "madpipe"} {
 		parts := map[bool]int{true: 4, false: 1}[strategy == "1f1b-flush"]
 		r := pipeRun(t, piped(t, 3, parts, 8), strategy, 3, 24)

@@ -55,6 +55,7 @@ func planned(t testing.TB, j *Job, steps int) *Run {
 }
 
 func TestRate(t *testing.T) {
+	t.Parallel()
 	r := Rate{Peak: 0.4, Warmup: 4, Decay: Cosine, Steps: 24}
 	for step, want := range map[int]float64{0: 0.1, 1: 0.2, 3: 0.4, 4: 0.4, 14: 0.2, 9: 0.2 * (1 + math.Sqrt2/2)} {
 		if got := r.At(step); math.Abs(float64(got)-want) > 1e-7 {
@@ -79,6 +80,7 @@ func TestRate(t *testing.T) {
 
 // The words of a rate, which checkpoints keep, tell rates apart, and do not depend on what the rate does not.
 func TestRateString(t *testing.T) {
+	t.Parallel()
 	seen := map[string]int{}
 	for i, r := range []Rate{
 		{Peak: 0.1}, {Peak: 0.2}, {Peak: 0.1, Warmup: 5}, {Peak: 0.1, Decay: Step, Every: 3, Gamma: 0.1},
@@ -96,6 +98,7 @@ func TestRateString(t *testing.T) {
 }
 
 func TestSpecsThatDoNotGoTogether(t *testing.T) {
+	t.Parallel()
 	for want, change := range map[string]func(*Spec){
 		"--classes is 4, but data set digits has 10": func(s *Spec) { s.Config.Classes = 4 },
 		"2 devices, and a job runs on one":           func(s *Spec) { s.Devices = "cpu*2" },
@@ -114,6 +117,7 @@ func TestSpecsThatDoNotGoTogether(t *testing.T) {
 
 // Every held-out sample counts once, also when the last batch is not full; the batch size changes no prediction.
 func TestEvaluationCountsEverySampleOnce(t *testing.T) {
+	t.Parallel()
 	want := -1
 	for _, batch := range []int{1, 7, 32, 500} {
 		j := opened(t, tiny(batch))
@@ -136,6 +140,7 @@ func TestEvaluationCountsEverySampleOnce(t *testing.T) {
 }
 
 func TestArgmax(t *testing.T) {
+	t.Parallel()
 	for want, x := range map[int][]float32{0: {3}, 1: {-5, -1, -1}, 2: {0, 1, 2}} {
 		if got := argmax(x); got != want {
 			t.Errorf("argmax(%v) = %d", x, got)
@@ -145,6 +150,7 @@ func TestArgmax(t *testing.T) {
 
 // The loss of a sample is that of its definition, and finite where its exponentials are not.
 func TestScore(t *testing.T) {
+	t.Parallel()
 	var s Score
 	s.add([]float32{1, 1}, 0)
 	s.add([]float32{0, float32(math.Log(3))}, 1)
@@ -157,6 +163,7 @@ func TestScore(t *testing.T) {
 
 // A run learns, and what it reports is what happened.
 func TestRun(t *testing.T) {
+	t.Parallel()
 	r := planned(t, opened(t, tiny(16)), 60)
 	var records []Record
 	r.Record = func(rec Record) error { records = append(records, rec); return nil }
@@ -186,6 +193,7 @@ func TestRun(t *testing.T) {
 
 // A run that is asked to stop ends with its step, and so does one whose log fails.
 func TestRunStops(t *testing.T) {
+	t.Parallel()
 	r := planned(t, opened(t, tiny(4)), 50)
 	ctx, cancel := context.WithCancel(t.Context())
 	steps := 0
@@ -207,6 +215,7 @@ func TestRunStops(t *testing.T) {
 
 // The cache answers for the same measurement only, and a damaged entry is measured again.
 func TestCache(t *testing.T) {
+	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "cache")
 	ask := func(s Spec, m Measure) (*chain.Chain, bool) {
 		t.Helper()
@@ -231,6 +240,9 @@ func TestCache(t *testing.T) {
 		"repeats":   func(_ *Spec, m *Measure) { m.Repeats = 2 },
 		"end":       func(_ *Spec, m *Measure) { m.Enough = time.Minute },
 	} {
+		if testing.Short() && (name == "image" || name == "model" || name == "end") {
+			continue
+		}
 		s, m := tiny(4), m
 		change(&s, &m)
 		if _, hit := ask(s, m); hit {
@@ -252,6 +264,7 @@ func TestCache(t *testing.T) {
 
 // A measurement in windows is not taken where the whole model has room, but one of the whole model is everywhere.
 func TestCacheOfWindows(t *testing.T) {
+	t.Parallel()
 	s := tiny(4)
 	extent, err := opened(t, s).StoreAllExtent()
 	must(t, err)
@@ -279,6 +292,7 @@ func TestCacheOfWindows(t *testing.T) {
 
 // A chain of other sizes is refused, and the layer and the field are named.
 func TestChainOfAnotherModel(t *testing.T) {
+	t.Parallel()
 	j := opened(t, tiny(4))
 	path := filepath.Join(t.TempDir(), "c.json")
 	cases := map[string]func(*chain.Chain){

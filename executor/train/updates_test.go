@@ -71,6 +71,7 @@ func wantAdam(t *testing.T, what string, a kernels.Adam, lr float64, k int, befo
 // Adam's bias correction counts updates, whatever number of steps each of them took: a run goes on from one device to groups of
 // minibatches, to other groups, and back.
 func TestAdamCountsUpdatesAcrossGroups(t *testing.T) {
+	t.Parallel()
 	adam := kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
 	saves := Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 99)}
 	step, updates, groups := 0, 0, map[int]bool{}
@@ -116,6 +117,7 @@ func TestAdamCountsUpdatesAcrossGroups(t *testing.T) {
 // A checkpoint that does not say how often weights were updated is read as if every step had updated them, or every group of the
 // steps that make an update where it goes on; one that counts other layers is refused.
 func TestCheckpointsWithoutCounts(t *testing.T) {
+	t.Parallel()
 	s := tiny(8)
 	s.Update, s.Threads = kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, 1
 	open := func(devices int) *Run {
@@ -158,6 +160,7 @@ func TestCheckpointsWithoutCounts(t *testing.T) {
 // Exported weights count the batches that BatchNorms have seen, as PyTorch does: those that a file to begin with has counted, and then
 // every microbatch, also over a checkpoint; with deferred statistics one a step.
 func TestBatchesAreCounted(t *testing.T) {
+	t.Parallel()
 	first := planned(t, opened(t, tiny(8)), 3)
 	first.Saves = SavesTo(t.TempDir(), 9, 0)
 	done(t, first)

@@ -55,6 +55,7 @@ func offloadings(model string) []executor.Offloading {
 
 // Where a plan fits, every op can be measured: nothing that a profile runs needs more than the smallest plan of any kind.
 func TestMeasuringNeedsNoMoreThanTheSmallestPlan(t *testing.T) {
+	t.Parallel()
 	exercises := 0
 	sizes := strings.NewReplacer("-B-C", "-1-8", "-L-F", "-3-16") // of names that stand for many
 	for _, model := range models.Names() {
@@ -84,6 +85,7 @@ func TestMeasuringNeedsNoMoreThanTheSmallestPlan(t *testing.T) {
 
 // A model of branches is measured in the memory of its smallest plan, link included, and every op of every layer has a time.
 func TestBranchesAreMeasuredInTheSmallestMemory(t *testing.T) {
+	t.Parallel()
 	j := opened(t, windowSpec("siamese", executor.OffloadNothing))
 	c, err := j.Profile(t.Context(), Measure{Repeats: 1, Limit: smallestPlan(t, j)})
 	must(t, err)

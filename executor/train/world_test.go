@@ -77,6 +77,7 @@ func TestJobsOfOneWorldRepeatChoices(t *testing.T) {
 
 // A result that comes before a process has begun the pass that counts it waits for that.
 func TestResultsThatComeEarly(t *testing.T) {
+	t.Parallel()
 	for _, err := range inWorld(t, func(w *World) error {
 		c := &pipeLoop{parts: 2, early: map[int]pipe.Result{}, states: &states{}}
 		m := newMembers(c, w)
@@ -104,6 +105,7 @@ func TestResultsThatComeEarly(t *testing.T) {
 // Processes that are asked to stop, each at a time of its own, save one checkpoint; what goes on from it, in as many processes, ends as
 // a run that nobody has stopped. Losses and evaluations are those of one process in each of them.
 func TestRunsOfSeveralProcesses(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		strategy     string
 		microbatches int
@@ -175,6 +177,7 @@ func TestRunsOfSeveralProcesses(t *testing.T) {
 
 // What goes on from a step that was evaluated evaluates it in no process again, though only rank 0 has the log.
 func TestEvaluationsAreMadeOnce(t *testing.T) {
+	t.Parallel()
 	one := pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, 4)
 	one.EvalEvery = 2
 	want := done(t, one)
@@ -230,6 +233,7 @@ func (c *cut) Receive(way int, p []byte) error {
 // A process that fails while all evaluate is named, without the streams that waited for it, and so is the checkpoint that stands; no
 // other is tried.
 func TestAProcessThatFailsInAnEvaluation(t *testing.T) {
+	t.Parallel()
 	one := pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, 4)
 	one.EvalEvery = 2
 	dir := checkpoint.NewDir(t.TempDir(), 3)
@@ -278,6 +282,7 @@ func sameRun(want, got *Outcome) error {
 
 // A process that fails ends all others, which say which one and why.
 func TestAProcessThatFails(t *testing.T) {
+	t.Parallel()
 	one := pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, 1000)
 	errs := inWorld(t, func(w *World) error {
 		_, err := member(t, one, w).Do(t.Context())

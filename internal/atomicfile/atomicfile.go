@@ -85,16 +85,7 @@ func (OS) Resolve(name string) (string, fs.FileInfo, error) {
 func WriteFile(path string, write func(io.Writer) error) error { return Write(OS{}, path, write) }
 
 // WriteJSON is WriteFile of a value as JSON, indented for people.
-func WriteJSON(path string, value any) error {
-	return WriteFile(path, func(w io.Writer) error {
-		text, err := fields.MarshalIndent(value)
-		if err != nil {
-			return err
-		}
-		_, err = w.Write(append(text, '\n'))
-		return err
-	})
-}
+func WriteJSON(path string, value any) error { return WriteFile(path, fields.Indented(value)) }
 
 // Write is WriteFile on a file system.
 func Write(on FS, path string, write func(io.Writer) error) error {
@@ -201,10 +192,10 @@ func (r *replacement) drop() error {
 	return err
 }
 
-// Room is space that a file keeps free for another one until then.
+// Room is space on a disk that a temporary file keeps free for a later one.
 type Room struct{ r replacement }
 
-// Reserve keeps so many bytes free beside path, in a temporary file: see Tidy. Errors: those of a write of the bytes.
+// Reserve keeps so many bytes free beside path, in a temporary file (see Tidy). Errors: those of writing so many bytes.
 func Reserve(on FS, path string, size int64) (*Room, error) {
 	room := &Room{replacement{on: on}}
 	if _, err := room.r.create(path); err != nil || room.r.f == nil {

@@ -40,6 +40,7 @@ func want(t *testing.T, dir, text string, names ...string) {
 }
 
 func TestWriteFileReplacesWhole(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.json")
 	for _, text := range []string{"first", strings.Repeat("second and longer ", 10000), ""} {
@@ -52,6 +53,7 @@ func TestWriteFileReplacesWhole(t *testing.T) {
 
 // TestErrorLeavesNothing: neither the temporary file nor half of the new one stays, and the old file is untouched.
 func TestErrorLeavesNothing(t *testing.T) {
+	t.Parallel()
 	broken := errors.New("broken")
 	half := func(w io.Writer) error {
 		if _, err := io.WriteString(w, strings.Repeat("half", 100000)); err != nil {
@@ -75,6 +77,7 @@ func TestErrorLeavesNothing(t *testing.T) {
 }
 
 func TestPanicLeavesNothing(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	func() {
 		defer func() { _ = recover() }()
@@ -84,6 +87,7 @@ func TestPanicLeavesNothing(t *testing.T) {
 }
 
 func TestBadPaths(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := WriteFile(dir, write("x")); err == nil || !strings.Contains(err.Error(), "is a directory") {
 		t.Errorf("a directory: %v", err)
@@ -96,6 +100,7 @@ func TestBadPaths(t *testing.T) {
 
 // TestLeftoverDoesNotMatter: a temporary file of a killed process is in nobody's way.
 func TestLeftoverDoesNotMatter(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.json")
 	_, f, err := createSibling(OS{}, path)
@@ -114,6 +119,7 @@ func TestLeftoverDoesNotMatter(t *testing.T) {
 }
 
 func TestPermissionsAndLinksStay(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.json")
 	if err := os.WriteFile(path, []byte("old"), 0o640); err != nil {
@@ -137,6 +143,7 @@ func TestPermissionsAndLinksStay(t *testing.T) {
 
 // TestPipesAreWrittenDirectly: a path that is no regular file stays what it is.
 func TestPipesAreWrittenDirectly(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -163,6 +170,7 @@ func TestPipesAreWrittenDirectly(t *testing.T) {
 
 // TestTidyLeavesTheLiving: temporary files that nobody writes any more are removed, others and those that are being written stay.
 func TestTidyLeavesTheLiving(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	left := []string{".a.json.tmp-123-0", ".step-7.safetensors.tmp-99999999-12"}
 	strangers := []string{".a.json.tmp-x", ".tmp-1-1", "a.json.tmp-1-1", "b"}
@@ -192,6 +200,7 @@ func TestTidyLeavesTheLiving(t *testing.T) {
 
 // TestTidyAndWritersMeet: whatever Tidy removes of files that are just made, every write succeeds.
 func TestTidyAndWritersMeet(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	stop := make(chan struct{})
 	var tidy sync.WaitGroup
@@ -231,6 +240,7 @@ func (s *syncs) OpenFile(name string, flag int, perm os.FileMode) (File, error) 
 
 // TestMkdirAllIsDurable: every folder that got an entry is synced, the highest first, and none that was there already.
 func TestMkdirAllIsDurable(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a", "b", "c")
 	s := &syncs{}
@@ -257,6 +267,7 @@ func TestMkdirAllIsDurable(t *testing.T) {
 
 // TestFilesThatBelongTogether: of several files all are replaced or none.
 func TestFilesThatBelongTogether(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	broken := errors.New("broken")
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")

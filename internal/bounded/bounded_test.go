@@ -20,6 +20,7 @@ func (e *endless) Read(p []byte) (int, error) {
 }
 
 func TestWhatIsReadIsBounded(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	small, large := filepath.Join(dir, "small"), filepath.Join(dir, "large")
 	if err := os.WriteFile(small, []byte("text"), 0o600); err != nil {
@@ -54,6 +55,7 @@ func TestWhatIsReadIsBounded(t *testing.T) {
 
 // A pipe is read like a file; one that nobody writes into is refused at once.
 func TestPipes(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := exec.Command("mkfifo", path).Run(); err != nil {
 		t.Skip("no mkfifo: ", err)

@@ -8,6 +8,7 @@ import (
 )
 
 func TestLentProcessorsAreNoCores(t *testing.T) {
+	// Serial: it counts allocations.
 	before, count := runtime.GOMAXPROCS(0), cores.Count()
 	cores.Lend(3)
 	cores.Lend(2)

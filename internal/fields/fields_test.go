@@ -17,6 +17,7 @@ func object(t *testing.T, doc string) *Object {
 }
 
 func TestFieldsAreTaken(t *testing.T) {
+	t.Parallel()
 	o := object(t, `{"s":"x","b":true,"f":-1.5,"n":-3,"big":9007199254740993,"sci":12e9,"a":[1,2],"o":{"k":1},"null":null,"rest":{"x" : 1}}`)
 	o.Require("s", "b", "f")
 	if o.String("s", "") != "x" || !o.Bool("b", false) || o.Float("f", 0) != -1.5 || o.Int("n", 0) != -3 {
@@ -41,6 +42,7 @@ func TestFieldsAreTaken(t *testing.T) {
 }
 
 func TestRawAndOf(t *testing.T) {
+	t.Parallel()
 	o := object(t, `{"raw":[1, {}],"null":null}`)
 	if string(o.Raw("raw")) != "[1, {}]" || o.Raw("null") != nil || o.Raw("none") != nil || o.Rest() != nil {
 		t.Error("raw fields")
@@ -52,6 +54,7 @@ func TestRawAndOf(t *testing.T) {
 }
 
 func TestTheFirstErrorStays(t *testing.T) {
+	t.Parallel()
 	o := object(t, `{"a":"x","b":-1,"long":"`+strings.Repeat("x", 100)+`"}`)
 	if o.Int("a", 5) != 5 || o.Size("b", 6) != 6 {
 		t.Error("a bad value gives the default")
@@ -69,6 +72,7 @@ func TestTheFirstErrorStays(t *testing.T) {
 }
 
 func TestNumbersThatDoNotFit(t *testing.T) {
+	t.Parallel()
 	for value, want := range map[string]string{
 		"9223372036854775808":         "is too large",
 		"1e16":                        "is too large",
@@ -89,6 +93,7 @@ func TestNumbersThatDoNotFit(t *testing.T) {
 }
 
 func TestWriting(t *testing.T) {
+	t.Parallel()
 	x := 0.5
 	l := List{{"first", "a<b"}, {"list", []int{1, 2}}}
 	l = Optional(l, "half", &x)

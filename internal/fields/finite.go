@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"math"
 	"reflect"
 	"strings"
@@ -27,6 +28,18 @@ func MarshalIndent(v any) ([]byte, error) {
 	var b bytes.Buffer
 	err = json.Indent(&b, text, "", "  ")
 	return b.Bytes(), err
+}
+
+// Indented returns a function that writes MarshalIndent's text and the end of a line.
+func Indented(v any) func(io.Writer) error {
+	return func(w io.Writer) error {
+		text, err := MarshalIndent(v)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(append(text, '\n'))
+		return err
+	}
 }
 
 // notFinite reports whether json.Marshal has met a float that is not finite.

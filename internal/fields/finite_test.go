@@ -13,9 +13,10 @@ func TestMarshal(t *testing.T) {
 		X float64 `json:"x"`
 		Y float32 `json:",omitempty"`
 	}
+	type left struct{ Z float64 }
 	type outer struct {
 		inner
-		*List  `json:"-"`
+		*left  `json:"-"`
 		Left   *float64           `json:"left,omitempty"`
 		Zero   float64            `json:"zero,omitzero"`
 		Any    any                `json:"any"`

@@ -37,11 +37,28 @@ type file[T any] interface {
 // ReadFile reads what a file holds. Errors name the file.
 func ReadFile[T any, P file[T]](path string) (*T, error) {
 	data, err := bounded.ReadFile(path)
+	return parse[T, P](path, data, err)
+}
+
+// dir is a folder whose files are read (folder.Dir).
+type dir interface {
+	ReadFile(name string) ([]byte, error)
+	Path(name string) string
+}
+
+// ReadIn is ReadFile of a file in a folder.
+func ReadIn[T any, P file[T]](at dir, name string) (*T, error) {
+	data, err := at.ReadFile(name)
+	return parse[T, P](at.Path(name), data, err)
+}
+
+// parse returns what the text of a file says, unless err says why it could not be read.
+func parse[T any, P file[T]](path string, text []byte, err error) (*T, error) {
 	if err != nil {
 		return nil, err
 	}
 	out := new(T)
-	if err := P(out).UnmarshalJSON(data); err != nil {
+	if err := P(out).UnmarshalJSON(text); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return out, nil

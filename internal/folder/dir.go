@@ -1,7 +1,6 @@
 package folder
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -10,18 +9,19 @@ import (
 
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/bounded"
+	"plimsoll/internal/fields"
 	"plimsoll/internal/lockfile"
 )
 
-// Dir is a folder of files, or one below it. All that is read and written there goes through it: files are replaced whole, no link is
-// followed and no pipe is opened (ErrForeign). The folder need not exist until Make.
+// Dir reads and writes files of one folder by their names. Files are replaced whole; links and pipes are refused (ErrForeign). The
+// folder need not exist until Make.
 type Dir struct {
-	on   atomicfile.FS
-	path string // of the folder that on is below
-	sub  string // of this one, below it
+	on   atomicfile.FS // below path
+	path string
+	sub  string // this folder, by its name below path
 }
 
-// Wrap, when it is not nil, replaces the file system below a path. Tests let its operations fail.
+// Wrap replaces the file system below a path, unless it is nil. Tests let operations fail with it.
 var Wrap func(path string, on atomicfile.FS) atomicfile.FS
 
 // At returns the folder at a path. Each operation finds it anew; see Open for a folder that nobody can replace.
@@ -116,13 +116,7 @@ func (d *Dir) Write(name string, write func(io.Writer) error) error {
 }
 
 // WriteJSON is Write of a value as JSON, indented for people.
-func (d *Dir) WriteJSON(name string, value any) error {
-	return d.Write(name, func(w io.Writer) error {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(value)
-	})
-}
+func (d *Dir) WriteJSON(name string, value any) error { return d.Write(name, fields.Indented(value)) }
 
 // Append opens a file to write at its end; it makes one where there is none.
 func (d *Dir) Append(name string) (atomicfile.File, error) {
@@ -151,7 +145,7 @@ func (d *Dir) Reserve(name string, size int64) (*atomicfile.Room, error) {
 // Tidy removes the temporary files of writers that were killed.
 func (d *Dir) Tidy() error { return atomicfile.Tidy(d.on, d.sub) }
 
-// Sync makes what was made and removed in the folder durable.
+// Sync makes new and removed names of the folder durable.
 func (d *Dir) Sync() error { return atomicfile.SyncDir(d.on, d.sub) }
 
 // File is a file of a folder. The zero File is none.

@@ -20,8 +20,8 @@ var ErrForeign = errors.New("remove it, or give another folder")
 
 // disk is the file system below a folder. Names are paths relative to it.
 //
-// Invariants: no link is followed, whoever replaces what meanwhile (os.Root); only regular files and folders are opened, and none that
-// has another name is opened to be written; nothing waits for another process, as the opening of a pipe does.
+// Invariants: no link is followed out of the folder, even if it is put there meanwhile (os.Root); only regular files and folders are
+// opened; a file with a second name is not opened to be written; nothing waits for another process, as the opening of a pipe does.
 type disk struct {
 	path string
 	root *os.Root // nil: opened anew for each operation
@@ -82,7 +82,8 @@ func (d disk) OpenFile(name string, flag int, perm fs.FileMode) (f atomicfile.Fi
 	return f, nil
 }
 
-// look describes a regular file or a folder, and refuses all else, also above it. Errors: ErrForeign, those of the operating system.
+// look describes a regular file or a folder, and refuses anything else, also among the folders above it. Errors: ErrForeign, those of
+// the operating system.
 func look(root *os.Root, name string) (info fs.FileInfo, err error) {
 	parts := strings.Split(filepath.Clean(name), string(filepath.Separator))
 	for i := range parts {
@@ -100,12 +101,12 @@ func look(root *os.Root, name string) (info fs.FileInfo, err error) {
 	return info, nil
 }
 
-// foreign says what a name stands for in place of what is looked for.
+// foreign returns an ErrForeign that describes a name.
 func foreign(name, what string) error {
 	return &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("it %s: %w", what, ErrForeign)}
 }
 
-// kind says what is neither a regular file nor a folder.
+// kind describes the type of a name that stands for neither a regular file nor a folder.
 func kind(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeSymlink != 0:

@@ -1,5 +1,5 @@
-// Package folder owns folders of results: one run at a time writes into each (Folder), and nothing outside them is read or written
-// through what others put there (Dir). It does not know what the results are.
+// Package folder owns folders of results. One run at a time writes into a folder (Folder). Files in it are opened by name, and no link
+// or pipe that somebody else put there leads out of it (Dir). The package does not know the results.
 package folder
 
 import (
@@ -21,8 +21,8 @@ import (
 // process that was killed.
 const lockName = ".plimsoll.lock"
 
-// Folder is a folder that this run alone writes into, as long as all others ask here, too. What is written there stays in the folder
-// that was opened, whatever takes its place. A nil *Folder is none: it can be closed.
+// Folder is a folder that this run alone writes into, as long as all others ask here, too. Writes go to the folder that was opened,
+// even if another one takes its place. A nil *Folder is none: it can be closed.
 //
 // Invariant: until Close a process of the run holds the lock, unless Unlocked.
 type Folder struct {
@@ -79,7 +79,7 @@ func Open(path, run string) (*Folder, error) {
 	}
 }
 
-// open is Open, or nothing when who had the lock before has removed it meanwhile.
+// open is Open; it returns nil when the last holder of the lock has removed the lock meanwhile.
 func open(path, run string) (f *Folder, err error) {
 	f = &Folder{}
 	if f.made, err = atomicfile.MkdirAll(atomicfile.OS{}, path); err != nil {

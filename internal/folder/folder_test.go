@@ -33,6 +33,7 @@ func give(t *testing.T, f *Folder) {
 
 // A folder is made when it is taken and is refused to others until it is given back; what was made in vain is gone again.
 func TestOneHasTheFolder(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "runs", "a")
 	f := take(t, path)
 	_, err := Open(path, "")
@@ -64,6 +65,7 @@ func TestOneHasTheFolder(t *testing.T) {
 
 // A lock that a killed process left is told, whatever is in it, and its temporary files are removed.
 func TestLeftLocksAreTakenOver(t *testing.T) {
+	t.Parallel()
 	path := t.TempDir()
 	killed := Holder{User: "ann", Host: "elsewhere", PID: 12}
 	text, err := json.Marshal(killed)
@@ -96,6 +98,7 @@ func TestLeftLocksAreTakenOver(t *testing.T) {
 
 // Who waits gets the folder when it is given back, one after the other, and gives up when told to.
 func TestWaiting(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a")
 	f := take(t, path)
 	ctx, stop := context.WithCancel(t.Context())
@@ -127,6 +130,7 @@ func TestWaiting(t *testing.T) {
 
 // A folder that is removed, replaced or robbed of its lock while it is open is noticed, and what replaces it is left alone.
 func TestFoldersThatGo(t *testing.T) {
+	t.Parallel()
 	for name, harm := range map[string]func(path string) error{
 		"removed": os.RemoveAll,
 		"robbed":  func(path string) error { return os.Remove(filepath.Join(path, lockName)) },
@@ -157,6 +161,7 @@ func TestFoldersThatGo(t *testing.T) {
 
 // What is no folder, or takes no file, is refused.
 func TestBadFolders(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

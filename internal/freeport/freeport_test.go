@@ -8,6 +8,7 @@ import (
 
 // Reserved ports differ, can be listened at by who knows them, again and again, and on any interface.
 func TestReserve(t *testing.T) {
+	t.Parallel()
 	seen := map[int]bool{}
 	for range 200 {
 		port, release, err := Reserve()

@@ -23,6 +23,7 @@ func open(t *testing.T, path string) *os.File {
 
 // One open file has the lock, until it is closed.
 func TestOneHoldsTheLock(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")
 	first, second := open(t, path), open(t, path)
 	if err := Try(first); errors.Is(err, ErrUnsupported) {
@@ -49,6 +50,7 @@ func TestOneHoldsTheLock(t *testing.T) {
 
 // A lock of a file that nobody can find any more is none.
 func TestNames(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")
 	f := open(t, path)
 	if !Names(here{}, path, f) {

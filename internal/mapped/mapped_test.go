@@ -7,6 +7,7 @@ import (
 )
 
 func TestOpen(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, text := range []string{"", "a", string(make([]byte, 10000))} {
 		path := filepath.Join(dir, "x")

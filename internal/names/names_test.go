@@ -10,6 +10,7 @@ import (
 )
 
 func TestClosest(t *testing.T) {
+	t.Parallel()
 	known := []string{"store-all", "periodic", "revolve", "rotor", "rotor-exact", "rotor-floating", "pofo", "resnet50", "resnet56", "resnet101", "vgg16"}
 	for name, want := range map[string][]string{
 		"rotr": {"rotor"}, "Rotor": {"rotor"}, "rotro": {"rotor"}, "store_all": {"store-all"}, "storeall": {"store-all"}, "pfoo": {"pofo"},
@@ -23,6 +24,7 @@ func TestClosest(t *testing.T) {
 }
 
 func TestUnknown(t *testing.T) {
+	t.Parallel()
 	kind := errors.New("unknown optimizer")
 	known := []string{"sgd", "adam", "adamw"}
 	if err := In(kind, "adam", known); err != nil {
@@ -44,6 +46,7 @@ func TestUnknown(t *testing.T) {
 
 // The number of slips is a distance but for its third side, and no number of random slips is counted as more than they are.
 func TestSlips(t *testing.T) {
+	t.Parallel()
 	text := rapid.StringMatching(`[a-d]{0,7}`)
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := text.Draw(t, "a"), text.Draw(t, "b")

@@ -10,6 +10,7 @@ import (
 
 // The committed notices are those of what is linked now.
 func TestCurrent(t *testing.T) {
+	t.Parallel()
 	var now strings.Builder
 	if err := run(&now); err != nil {
 		if exec.Command("go", "list", "-deps", "-tags", "cuda highs", "plimsoll/cmd/plimsoll").Run() != nil {
@@ -34,6 +35,7 @@ func TestCurrent(t *testing.T) {
 
 // A license that the project does not take is an error, and so is none.
 func TestOtherLicenses(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	file := filepath.Join(folder, "LICENSE")
 	for text, want := range map[string]string{

@@ -7,6 +7,7 @@ import (
 )
 
 func TestParseAvailable(t *testing.T) {
+	t.Parallel()
 	got, err := parseAvailable([]byte("MemTotal:       24 kB\nMemFree: 1 kB\nMemAvailable:   12 kB\nSwapTotal: 0 kB\n"))
 	if err != nil || got != 12<<10 {
 		t.Errorf("got %d, %v", got, err)
@@ -20,6 +21,7 @@ func TestParseAvailable(t *testing.T) {
 }
 
 func TestGroupAvailable(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		limit, used string
 		want        int64

@@ -7,6 +7,7 @@ import (
 
 // An interval of a median holds the true one in about 95 of 100 experiments, is the same each time, and a point where nothing varies.
 func TestIntervalsHoldTheTruth(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(3, 9))
 	first := func(medians []float64) float64 { return medians[0] }
 	held, narrow := 0, 0.0

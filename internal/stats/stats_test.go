@@ -8,6 +8,7 @@ import (
 
 // The median of an odd number of values is the element in the middle; of an even number it lies between the two.
 func TestMedianAndMiddle(t *testing.T) {
+	t.Parallel()
 	if got := Median(nil); got != 0 {
 		t.Errorf("of none %g", got)
 	}

@@ -10,6 +10,7 @@ import (
 )
 
 func TestParseBytes(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]int64{
 		"123": 123, "0": 0, "1B": 1, "1 b": 1, "4GiB": 4 << 30, "4 GiB": 4 << 30, " 4gib ": 4 << 30, "4Gi": 4 << 30,
 		"512MB": 512e6, "512mb": 512e6, "4G": 4e9, "4E": 4e18, "1.5GiB": 3 << 29, ".5KiB": 512, "1.KiB": 1024,
@@ -24,6 +25,7 @@ func TestParseBytes(t *testing.T) {
 }
 
 func TestParseBandwidth(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]float64{
 		"12GB/s": 12e9, "12 GB/s": 12e9, "12GB": 12e9, "1.5e9": 1.5e9, "1.5e9B/s": 1.5e9, "800MiB/s": 800 << 20,
 		"100Gbit/s": 12.5e9, "8bit/s": 1, "12G/s": 12e9, "0.5": 0.5, "1e300": 1e300,
@@ -35,6 +37,7 @@ func TestParseBandwidth(t *testing.T) {
 }
 
 func TestParsePercent(t *testing.T) {
+	t.Parallel()
 	const spaced = " 7 % "
 	for text, want := range map[string]float64{
 		"40%": 0.4, spaced: 0.07, "100%": 1, "250%": 2.5, "0.1%": 0.001, "1e1%": 0.1, "33.3%": 0.333,
@@ -47,6 +50,7 @@ func TestParsePercent(t *testing.T) {
 
 // Nothing that is not a positive finite quantity passes, and the error shows the value and what to write.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	parsers := map[string]func(string) error{
 		"bytes":     func(s string) error { _, err := ParseBytes(s); return err },
 		"bandwidth": func(s string) error { _, err := ParseBandwidth(s); return err },
@@ -84,6 +88,7 @@ func TestRefused(t *testing.T) {
 }
 
 func TestErrorText(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"4GX":   `bad value "4GX": "GX" is not a unit of size; write bytes as "4GiB", "512MB", "1.5GiB" or "123", or a share as "40%"`,
 		"0.4":   `bad value "0.4": it has no unit and is no whole number of bytes; write bytes as "4GiB", "512MB", "1.5GiB" or "123", or a share as "40%"`,
@@ -98,6 +103,7 @@ func TestErrorText(t *testing.T) {
 }
 
 func TestFormat(t *testing.T) {
+	t.Parallel()
 	for want, got := range map[string]string{
 		"0 B": Bytes(0), "1023 B": Bytes(1023), "1.000 KiB": Bytes(1024), "1.500 GiB": Bytes(3 << 29), "-2.000 KiB": Bytes(-2048),
 		"8.000 EiB": Bytes(math.MaxInt64), "-8.000 EiB": Bytes(math.MinInt64), "1,610,612,736 B": ExactBytes(3 << 29),
@@ -118,6 +124,7 @@ func TestFormat(t *testing.T) {
 }
 
 func TestSizeOf(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		size        Size
 		total, want int64
@@ -136,6 +143,7 @@ func TestSizeOf(t *testing.T) {
 
 // What String prints is read back as exactly the same value.
 func TestRoundTrip(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		want := Size{Bytes: rapid.Int64Range(0, math.MaxInt64).Draw(t, "bytes") >> rapid.IntRange(0, 62).Draw(t, "shift")}
 		if rapid.Bool().Draw(t, "share") {
@@ -151,6 +159,7 @@ func TestRoundTrip(t *testing.T) {
 // Printed for people, four digits are kept: what is read back is off by half of
 // the last of them, and by what whole bytes round away.
 func TestPrintedBytesAreClose(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Int64Range(0, 1<<62).Draw(t, "bytes") >> rapid.IntRange(0, 62).Draw(t, "shift")
 		got, err := ParseBytes(Bytes(n))
@@ -161,6 +170,7 @@ func TestPrintedBytesAreClose(t *testing.T) {
 }
 
 func TestBandwidthFlag(t *testing.T) {
+	t.Parallel()
 	var b Bandwidth
 	if b.String() != "" || b.Type() == "" {
 		t.Errorf("no bandwidth prints as %q of type %q", b.String(), b.Type())
@@ -198,6 +208,7 @@ func FuzzParse(f *testing.F) {
 }
 
 func TestCount(t *testing.T) {
+	t.Parallel()
 	for n, want := range map[int]string{0: "0 steps", 1: "1 step", 2: "2 steps"} {
 		if got := Count(n, "step"); got != want {
 			t.Errorf("%q, want %q", got, want)

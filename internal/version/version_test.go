@@ -8,6 +8,7 @@ import (
 
 // The release is the newest that the changelog has.
 func TestTheChangelogHasTheRelease(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("../../CHANGELOG.md")
 	if err != nil {
 		t.Fatal(err)

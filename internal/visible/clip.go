@@ -6,14 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// What people read of a line, in bytes: of each word, of all.
+// Limits of a word and of a line, in bytes.
 const (
 	mostWord = 300
 	mostLine = 2000
 )
 
-// Clip returns a text in which long words and long lines lose their middle: an error may quote a file, and files hold anything. Where a
-// message begins and what it advises at its end stay.
+// Clip cuts the middle out of long words and long lines, because an error may quote a file and a file may hold anything. A message keeps
+// its beginning and the advice at its end.
 func Clip(s string) string {
 	if len(s) <= mostWord {
 		return s
@@ -29,7 +29,7 @@ func Clip(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// withoutMiddle leaves out what is behind three quarters of most bytes, up to the last quarter of them.
+// withoutMiddle shortens a longer text to most bytes: three quarters of them from its beginning, one quarter from its end.
 func withoutMiddle(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Whatever a message quotes, a line is short, begins as it did and ends with its advice.
+// Clipped lines are short, and keep their beginning and their advice.
 func TestClip(t *testing.T) {
 	t.Parallel()
 	quoted := strings.Repeat("äöü", 40000)

@@ -9,6 +9,7 @@ import (
 )
 
 func TestText(t *testing.T) {
+	t.Parallel()
 	for in, want := range map[string]string{
 		"":                        "",
 		"résumé α→β 層 🙂":          "résumé α→β 層 🙂",
@@ -33,6 +34,7 @@ func TestText(t *testing.T) {
 }
 
 func TestFileName(t *testing.T) {
+	t.Parallel()
 	for in, want := range map[string]string{
 		"resnet50":        "resnet50",
 		"timm/resnet50":   "timm=2fresnet50",

@@ -10,6 +10,7 @@ import (
 
 // TestAliases: wherever an op declares that an output may lie on an input, doing so changes no bit.
 func TestAliases(t *testing.T) {
+	t.Parallel()
 	ran := map[string]int{}
 	rounds := 150
 	if underRace {

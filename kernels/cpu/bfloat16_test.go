@@ -39,6 +39,7 @@ func halved(op kernels.Op, in []kernels.Desc) (kernels.Op, []kernels.Desc) {
 // Calls in bfloat16 are refused before anything is bound, with what is missing, on every other path and where the processor does
 // not have the instructions.
 func TestBFloat16IsRefusedByName(t *testing.T) {
+	t.Parallel()
 	image, labels := kernels.F32(2, 4, 4, 6).As(kernels.BFloat16), kernels.Desc{Shape: kernels.Shape{2}, DType: kernels.Int32}
 	refused := 0
 	for _, path := range Paths() {
@@ -149,6 +150,7 @@ func checkHalves(t *testing.T, forward kernels.Call, backward []kernels.Call, in
 // TestBFloat16: every op, pass, attribute and switch in bfloat16 against package ref; outputs start as NaN, guards stay; one,
 // two and three threads give the same bits.
 func TestBFloat16(t *testing.T) {
+	t.Parallel()
 	needsBFloat16(t)
 	rounds := 20 * draws
 	if underRace || testing.Short() {
@@ -170,6 +172,7 @@ func TestBFloat16(t *testing.T) {
 // TestLargeBFloat16: as TestBFloat16, with several tasks each, and with sums of several blocks, of odd depth and in several
 // packed parts.
 func TestLargeBFloat16(t *testing.T) {
+	t.Parallel()
 	needsBFloat16(t)
 	calls := slices.Clone(largeCalls)
 	for _, op := range []struct{ out, rows, depth int }{{33, 7, 1025}, {600, 4, 2100}, {5, 3, 513}, {40, 2, 512}} {
@@ -178,7 +181,7 @@ func TestLargeBFloat16(t *testing.T) {
 		last.op, last.in = kernels.Linear{Out: op.out, Bias: true}, []kernels.Desc{kernels.F32(op.rows, op.depth)}
 	}
 	for i, large := range calls {
-		if underRace && i%4 > 0 {
+		if (underRace || testing.Short()) && i%4 > 0 {
 			continue
 		}
 		r := rand.New(rand.NewPCG(17, uint64(i)))
@@ -194,6 +197,7 @@ func TestLargeBFloat16(t *testing.T) {
 
 // TestBFloat16Aliases: as TestAliases.
 func TestBFloat16Aliases(t *testing.T) {
+	t.Parallel()
 	needsBFloat16(t)
 	ran := 0
 	for seed := range 4 * draws {
@@ -219,6 +223,7 @@ func TestBFloat16Aliases(t *testing.T) {
 // TestBFloat16RoundsOnce: weights are rounded before they multiply, biases and sums are not, and a result is rounded once, when it
 // is complete: also one of several blocks, or one that is added to what was there.
 func TestBFloat16RoundsOnce(t *testing.T) {
+	t.Parallel()
 	needsBFloat16(t)
 	const depth, tie = 1100, 1 + 0x1p-8 // a tie goes to 1, the even one
 	x, w := slices.Repeat([]float32{0}, depth), slices.Repeat([]float32{1}, depth)
@@ -253,6 +258,7 @@ func TestBFloat16RoundsOnce(t *testing.T) {
 
 // TestCasts: a cast rounds as kernels.ToBFloat16 does, to the bit, and back every value is itself.
 func TestCasts(t *testing.T) {
+	t.Parallel()
 	needsBFloat16(t)
 	lib := newLibrary(t, AVX512, 1)
 	var wide []float32
@@ -282,6 +288,7 @@ func TestCasts(t *testing.T) {
 // TestBFloat16NotFinite: a NaN goes through every op that passes values on, and an infinity or a number that is too large through
 // a product; what is subnormal is zero there.
 func TestBFloat16NotFinite(t *testing.T) {
+	t.Parallel()
 	needsBFloat16(t)
 	lib := newLibrary(t, AVX512, 1)
 	for _, c := range gradientCalls {
@@ -305,6 +312,7 @@ func TestBFloat16NotFinite(t *testing.T) {
 
 // TestBFloat16AttentionWorkspace: in bfloat16 the gradients of one head's queries are scratch, and nothing that depends on the batch.
 func TestBFloat16AttentionWorkspace(t *testing.T) {
+	t.Parallel()
 	needsBFloat16(t)
 	workspace := func(samples, length int) int64 {
 		c := kernels.Call{Op: kernels.Attention{Heads: 4}, In: []kernels.Desc{kernels.F32(samples, length, 3*4*64).As(kernels.BFloat16)}, Pass: kernels.Backward}

@@ -89,7 +89,8 @@ func (l *Library) Workspace(c kernels.Call) (int64, error) {
 			return 0, err
 		}
 	}
-	return l.build(c, nil).used, nil
+	b := l.build(c, nil)
+	return b.used, b.err
 }
 
 // lacksBFloat16 says, with a *kernels.TypeError, what is missing for bfloat16: the instructions, or the path that uses them.
@@ -134,7 +135,9 @@ func (l *Library) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands)
 			return nil, fmt.Errorf("%s: %w", u.Kind(), err)
 		}
 		b := l.newBuilder(uses)
-		b.update(o.Rule(u), o)
+		if b.update(o.Rule(u), o); b.err != nil {
+			return nil, b.err
+		}
 		whole.jobs, used = append(whole.jobs, b.jobs...), append(used, uses...)
 	}
 	return l.launch(u.Kind(), whole, used), nil
@@ -177,6 +180,7 @@ type builder struct {
 	address map[kernels.Operand]C.uint64_t
 	jobs    []C.struct_job
 	used    int64 // bytes of workspace
+	err     error // of an op or update without a kernel
 }
 
 func (l *Library) newBuilder(uses []access) *builder {
@@ -242,7 +246,7 @@ func (l *Library) build(c kernels.Call, uses []access) *builder {
 	case kernels.Attention:
 		b.attention(op.Defaults())
 	default:
-		panic(fmt.Sprintf("BUG: no kernels for %T", op))
+		b.err = fmt.Errorf("%s: %w", op.Kind(), kernels.NoKernel("kernels/cpu"))
 	}
 	return b
 }

@@ -31,6 +31,7 @@ func share(v []float32, of func(i int) bool) float64 {
 // TestDropoutStatistics: the share that is kept, and of equal neighbours, is what independent draws give, within
 // five standard deviations; kept elements are scaled so that the mean stays.
 func TestDropoutStatistics(t *testing.T) {
+	t.Parallel()
 	for _, p := range []float32{0, 0.1, 0.5, 0.9} {
 		y := dropped(t, kernels.Scalars{Seed: 5}, 1, p)
 		keep := 1 - float64(p)
@@ -53,6 +54,7 @@ func TestDropoutStatistics(t *testing.T) {
 
 // TestDropoutKeys: seed, step, microbatch and salt each change the mask; the same four repeat it.
 func TestDropoutKeys(t *testing.T) {
+	t.Parallel()
 	base := kernels.Scalars{Seed: 7, Step: 3, Microbatch: 2}
 	first := dropped(t, base, 9, 0.5)
 	same := func(v []float32) float64 { return share(first, func(i int) bool { return v[i] == first[i] }) }
@@ -77,6 +79,7 @@ func TestDropoutKeys(t *testing.T) {
 
 // TestDropoutBackward: backward drops exactly what forward dropped, for sizes around the generator's four words.
 func TestDropoutBackward(t *testing.T) {
+	t.Parallel()
 	for n := 1; n < 70; n++ {
 		c := kernels.Call{Op: kernels.Dropout{P: 0.5}, In: []kernels.Desc{kernels.F32(n)}, Train: true}
 		in := randomInputs(rand.New(rand.NewPCG(4, uint64(n))), c)
@@ -90,6 +93,7 @@ func TestDropoutBackward(t *testing.T) {
 
 // TestDropoutThreshold: a word that is exactly P*2^32 keeps its element, one below it does not.
 func TestDropoutThreshold(t *testing.T) {
+	t.Parallel()
 	s := kernels.Scalars{Seed: 11}
 	stream := kernels.NewDropoutStream(s, 1)
 	tried := 0

@@ -67,6 +67,7 @@ func gorgoniaGradients(t *testing.T, image, filter, matrix, onehot []float32) (l
 // TestGorgonia: loss and gradients of a small network equal those of Gorgonia's automatic differentiation within
 // 2e-6 (both are float32; sums have at most 80 terms).
 func TestGorgonia(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(12, 1))
 	image := random(r, netN*netSize*netSize*netIn)
 	filter := random(r, netMid*9*netIn)
@@ -173,6 +174,7 @@ func near(t *testing.T, what string, got, want []float32, tolerance float64) {
 // TestGorgoniaBatchNorm: output and gradients of a training BatchNorm are Gorgonia's. Its scale and bias have an
 // element for each element of x, so their gradients are summed over the pixels of a channel to give ours.
 func TestGorgoniaBatchNorm(t *testing.T) {
+	t.Parallel()
 	const n, size, channels = 4, 3, 5
 	c := kernels.Call{Op: kernels.BatchNorm{}, In: []kernels.Desc{kernels.F32(n, size, size, channels)}, Train: true}
 	in := randomInputs(rand.New(rand.NewPCG(13, 1)), c)

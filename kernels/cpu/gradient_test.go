@@ -46,6 +46,7 @@ var gradientCalls = []kernels.Call{
 // The step is 2^-12 (exact in float32): its own error is about step^2 times the third derivative, 1e-6 here for
 // BatchNorm and the loss; the gradients' float32 arithmetic adds about 1e-6.
 func TestFiniteDifferences(t *testing.T) {
+	t.Parallel()
 	const step, tolerance = 1.0 / 4096, 2e-5
 	compared := 0
 	for i, c := range gradientCalls {

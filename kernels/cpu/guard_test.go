@@ -45,6 +45,7 @@ func (r guardRig) run(t *testing.T, path Path, threads int, max float32, s kerne
 }
 
 func TestGuardClipsAndSkips(t *testing.T) {
+	t.Parallel()
 	r := newGuardRig([]int64{5, kernels.GuardChunk, 3*kernels.GuardChunk + 7})
 	rnd := rand.New(rand.NewPCG(5, 6))
 	want := 0.0
@@ -83,6 +84,7 @@ func TestGuardClipsAndSkips(t *testing.T) {
 
 // Gradients that are measured apart and judged together give the bits of one guard.
 func TestGuardsMeasureApartAndJudgeTogether(t *testing.T) {
+	t.Parallel()
 	r := newGuardRig([]int64{9, 2*kernels.GuardChunk + 3, kernels.GuardChunk, 77})
 	rnd := rand.New(rand.NewPCG(7, 8))
 	for _, g := range r.o.Grads {
@@ -124,6 +126,7 @@ func (r guardRig) launch(t *testing.T, l *Library, max float32) {
 
 // TestSkippedUpdatesChangeNothing: with Skip set, parameters and states keep their bits.
 func TestSkippedUpdatesChangeNothing(t *testing.T) {
+	t.Parallel()
 	for _, u := range updates {
 		tr := newTrainer(t, Paths()[0], 1, u, 37)
 		for k := range 4 {

@@ -18,6 +18,7 @@ import (
 
 // TestRunDoesNotAllocate: a prepared launch of every kind of op runs without Go heap.
 func TestRunDoesNotAllocate(t *testing.T) {
+	// Serial: it counts allocations.
 	calls := append([]kernels.Call{
 		{Op: kernels.Conv2D{Out: 64, KernelH: 3, KernelW: 3, PadH: 1, PadW: 1}, In: []kernels.Desc{kernels.F32(4, 14, 14, 64)}},
 		{Op: kernels.BatchNorm{ReLU: true}, In: []kernels.Desc{kernels.F32(4, 56, 56, 64)}, UpdateStats: true},
@@ -37,6 +38,7 @@ func TestRunDoesNotAllocate(t *testing.T) {
 // TestConcurrentStreams: launches of many streams run on one pool at the same time, none waits for ever, and each
 // gives the bits that it gives alone.
 func TestConcurrentStreams(t *testing.T) {
+	t.Parallel()
 	const streams, rounds = 6, 15
 	c := kernels.Call{Op: kernels.Conv2D{Out: 40, KernelH: 3, KernelW: 3, PadH: 1, PadW: 1, Bias: true}, In: []kernels.Desc{kernels.F32(2, 20, 20, 32)}, Train: true}
 	var all sync.WaitGroup
@@ -59,6 +61,7 @@ func TestConcurrentStreams(t *testing.T) {
 
 // TestOneProcessor: helpers that never get a processor do not keep a launch from ending.
 func TestOneProcessor(t *testing.T) {
+	// Serial: it sets the number of processors.
 	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(1))
 	c := kernels.Call{Op: kernels.Linear{Out: 300}, In: []kernels.Desc{kernels.F32(300, 100)}}
 	in := randomInputs(rand.New(rand.NewPCG(8, 8)), c)
@@ -67,6 +70,7 @@ func TestOneProcessor(t *testing.T) {
 
 // TestSavedIsOptional: a training forward without room for saved tensors computes the same output.
 func TestSavedIsOptional(t *testing.T) {
+	t.Parallel()
 	ran := 0
 	for i, c := range gradientCalls {
 		c.Train = true
@@ -90,6 +94,7 @@ func TestSavedIsOptional(t *testing.T) {
 
 // TestNotFinite: a NaN goes through every op that passes values on, so that a broken step is seen.
 func TestNotFinite(t *testing.T) {
+	t.Parallel()
 	nan := float32(math.NaN())
 	for _, c := range gradientCalls {
 		c.Train = false
@@ -108,6 +113,7 @@ func TestNotFinite(t *testing.T) {
 
 // TestLabelOutOfRange: the loss and the row's gradient are NaN, other rows are not touched by it.
 func TestLabelOutOfRange(t *testing.T) {
+	t.Parallel()
 	for _, label := range []int32{-1, 4, math.MaxInt32, math.MinInt32} {
 		c := kernels.Call{Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.F32(2, 4), {Shape: kernels.Shape{2}, DType: kernels.Int32}}, Train: true}
 		in := randomInputs(rand.New(rand.NewPCG(11, 1)), c)
@@ -131,6 +137,7 @@ func TestLabelOutOfRange(t *testing.T) {
 // TestIgnoredLabels: the loss is that of the other rows alone, to the bit, and of no rows 0; an ignored row's gradient is 0, or what was
 // there where it is added.
 func TestIgnoredLabels(t *testing.T) {
+	t.Parallel()
 	loss := func(rows int) kernels.Call {
 		return kernels.Call{Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.F32(rows, 4), {Shape: kernels.Shape{rows}, DType: kernels.Int32}}, Train: true}
 	}
@@ -170,6 +177,7 @@ func TestIgnoredLabels(t *testing.T) {
 
 // TestExtremeLogits: the loss of logits far apart neither overflows nor loses the right answer.
 func TestExtremeLogits(t *testing.T) {
+	t.Parallel()
 	c := kernels.Call{Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.F32(2, 3), {Shape: kernels.Shape{2}, DType: kernels.Int32}}, Train: true}
 	in := data{opX: {1e30, -1e30, 0, 300, 100, 299}, opX1: {0, math.Float32frombits(1)}}
 	out := run(t, newLibrary(t, fastest(), 1), c, in)
@@ -186,6 +194,7 @@ func TestExtremeLogits(t *testing.T) {
 
 // TestMaxPoolTies: of equal values the first in row-major order wins, and of NaNs the last, as in PyTorch.
 func TestMaxPoolTies(t *testing.T) {
+	t.Parallel()
 	nan := float32(math.NaN())
 	c := kernels.Call{Op: kernels.MaxPool{KernelH: 2, KernelW: 2}, In: []kernels.Desc{kernels.F32(1, 2, 2, 20)}, Train: true}
 	for _, window := range []struct {
@@ -211,6 +220,7 @@ func TestMaxPoolTies(t *testing.T) {
 
 // TestPaths: the environment and the option choose a path; unknown ones are refused with those there are.
 func TestPaths(t *testing.T) {
+	// Serial: it sets environment variables.
 	for _, p := range Paths() {
 		t.Setenv(PathVariable, p.String())
 		l, err := New(nil, Options{})
@@ -233,6 +243,7 @@ func TestPaths(t *testing.T) {
 
 // TestBadOperands: spans that are short, misaligned, negative, elsewhere or overlapping are refused by name.
 func TestBadOperands(t *testing.T) {
+	t.Parallel()
 	c := kernels.Call{Op: kernels.Conv2D{Out: 4, KernelH: 3, KernelW: 3, PadH: 1, PadW: 1, Bias: true}, In: []kernels.Desc{kernels.F32(1, 4, 4, 4)}}
 	cases := map[string]func(*kernels.Operands){
 		"X[0]":      func(o *kernels.Operands) { o.X[0].Bytes-- },

@@ -13,6 +13,7 @@ import (
 
 // Every byte of every channel becomes the table's bits on every path, and nothing beside the numbers is written.
 func TestLookup(t *testing.T) {
+	t.Parallel()
 	cases := 0
 	for _, path := range Paths() {
 		for _, k := range []kernels.Lookup{

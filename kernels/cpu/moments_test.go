@@ -102,6 +102,7 @@ func (r *momentsRig) padding(i int) bool {
 
 // The statistics of batches make those of all their values, on every path and in the reference.
 func TestMomentsAreThoseOfAllValues(t *testing.T) {
+	t.Parallel()
 	cases := 0
 	for i, m := range []kernels.Moments{
 		{Batches: 1, Rows: 2, Channels: 1}, {Batches: 2, Rows: 7, Channels: 3}, {Batches: 8, Rows: 32, Channels: 16, Momentum: 0.3},
@@ -129,6 +130,7 @@ func TestMomentsAreThoseOfAllValues(t *testing.T) {
 
 // A forward with Momentum 1 leaves its statistics in fresh rows; where one has not been, running statistics stay.
 func TestMomentsOfForwards(t *testing.T) {
+	t.Parallel()
 	d := kernels.F32(2, 3, 2, 5)
 	m := kernels.Moments{Batches: 2, Rows: 12, Channels: 5}
 	r := newMomentsRig(m, 1)

@@ -73,6 +73,7 @@ func (r *matrixRig) step(t *testing.T, l kernels.Library, s kernels.Scalars) {
 
 // TestMuon: steps of matrices of any shape are the definition's; one to three threads give the same bits; guards stay.
 func TestMuon(t *testing.T) {
+	t.Parallel()
 	steps := 0
 	for i, m := range matrices {
 		for _, path := range Paths() {
@@ -119,6 +120,7 @@ func nearest(t *testing.T, what string, got, want []float32, tolerance float64) 
 
 // TestMuonOrthogonalizes: an update's singular values, over the learning rate and the scale, are near 1.
 func TestMuonOrthogonalizes(t *testing.T) {
+	t.Parallel()
 	for i, m := range []kernels.Matrix{{Rows: 12, Columns: 40}, {Rows: 40, Columns: 12}, {Rows: 24, Columns: 24}, {Rows: 1, Columns: 50}} {
 		l := newLibrary(t, Plain, 1)
 		r := newMatrixRig(t, l, m, uint64(i))
@@ -171,6 +173,7 @@ func singularValues(w []float32, m kernels.Matrix) (all []float64) {
 
 // TestMuonSkips: a step that is skipped changes neither weights nor momentum; a gradient of zeros moves nothing but by decay.
 func TestMuonSkips(t *testing.T) {
+	t.Parallel()
 	l := newLibrary(t, Plain, 1)
 	r := newMatrixRig(t, l, kernels.Matrix{Rows: 9, Columns: 5}, 1)
 	l.memory = r.memory
@@ -190,6 +193,7 @@ func TestMuonSkips(t *testing.T) {
 
 // TestMuonWorkspace: less than an update needs is refused.
 func TestMuonWorkspace(t *testing.T) {
+	t.Parallel()
 	l := newLibrary(t, Plain, 1)
 	r := newMatrixRig(t, l, kernels.Matrix{Rows: 9, Columns: 5}, 1)
 	l.memory = r.memory

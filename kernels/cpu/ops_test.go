@@ -184,6 +184,7 @@ func fastest() Path { return slices.Max(Paths()) }
 // TestRandomCalls: every op, pass, attribute and switch against the reference, on every path; outputs start as
 // NaN, guards stay; one, two and three threads give the same bits; AVX2 and AVX-512 agree to the bit.
 func TestRandomCalls(t *testing.T) {
+	t.Parallel()
 	rounds := 600
 	if underRace || testing.Short() {
 		rounds = 90
@@ -219,6 +220,7 @@ func TestRandomCalls(t *testing.T) {
 // Rows outside the image are left out where the lines of a block are copied once for all taps: an infinite weight for them makes no NaN,
 // where a product with a zero would.
 func TestRowsOutsideTheImageAreLeftOut(t *testing.T) {
+	t.Parallel()
 	call := kernels.Call{Op: kernels.Conv2D{Out: 3, KernelH: 3, KernelW: 3, PadH: 1, PadW: 1}, In: []kernels.Desc{kernels.F32(2, 9, 16, 8)}, Train: true}
 	for _, path := range Paths() {
 		in := randomInputs(rand.New(rand.NewPCG(1, 1)), call)
@@ -293,7 +295,11 @@ var largeCalls = []struct {
 
 // TestLargeCalls: as TestRandomCalls, with several tasks each.
 func TestLargeCalls(t *testing.T) {
+	t.Parallel()
 	for i, large := range largeCalls {
+		if testing.Short() && i%3 != 0 {
+			continue
+		}
 		r := rand.New(rand.NewPCG(14, uint64(i)))
 		forward, backward := randomCalls(r, large.op, large.in)
 		forward.Train = true

@@ -11,6 +11,7 @@ import (
 // TestActivationsFarOut: activation functions and their slopes keep their precision where they are next to nothing, and overflow
 // nowhere.
 func TestActivationsFarOut(t *testing.T) {
+	t.Parallel()
 	xs := []float32{0, 1e-30, -1e-30, 1e15, -1e15, 3e38, -3e38}
 	for x := float32(-20); x <= 20; x += 0.0137 {
 		xs = append(xs, x)
@@ -45,6 +46,7 @@ func clamped(in data) data {
 
 // TestUnknownTokens: a token outside the vocabulary makes its own row NaN, and gets no gradient.
 func TestUnknownTokens(t *testing.T) {
+	t.Parallel()
 	c := kernels.Call{Op: kernels.Embedding{Vocabulary: 3, Width: 5, Positions: 2}, In: []kernels.Desc{{Shape: kernels.Shape{2, 2}, DType: kernels.Int32}}}
 	in := randomInputs(rand.New(rand.NewPCG(6, 6)), c)
 	for i, token := range []int32{1, -1, 3, 1} {
@@ -72,6 +74,7 @@ func TestUnknownTokens(t *testing.T) {
 // TestAttentionSeesNothingAhead: later tokens, were they infinite, change no bit of earlier rows; and rows whose scores would
 // overflow an exponential are finite.
 func TestAttentionSeesNothingAhead(t *testing.T) {
+	t.Parallel()
 	const length, seen, row = 300, 201, 3 * 16
 	c := kernels.Call{Op: kernels.Attention{Heads: 1}, In: []kernels.Desc{kernels.F32(1, length, row)}, Train: true}
 	in := randomInputs(rand.New(rand.NewPCG(7, 7)), c)
@@ -99,6 +102,7 @@ func TestAttentionSeesNothingAhead(t *testing.T) {
 
 // TestAttentionWorkspace: what attention takes beside its operands does not depend on the length of sequences.
 func TestAttentionWorkspace(t *testing.T) {
+	t.Parallel()
 	sizes := map[int64]bool{}
 	for _, length := range []int{200, 4000, 100_000} {
 		for _, pass := range []kernels.Pass{kernels.Forward, kernels.Backward} {

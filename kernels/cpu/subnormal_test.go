@@ -15,6 +15,7 @@ const subnormal = 0x007fffff
 // Every worker of a launch takes subnormal operands for zeros and returns zeros for subnormal results; the thread that ran it computes
 // with them again.
 func TestWorkersFlushSubnormals(t *testing.T) {
+	t.Parallel()
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	tiny, least := math.Float32frombits(subnormal), math.Float32frombits(0x00800000) // and the least that is none

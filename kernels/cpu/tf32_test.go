@@ -11,6 +11,7 @@ import (
 // TestTF32 multiplies numbers whose roundings show: with exact products and sums, any other rounding of either factor
 // gives another result. 1+2^-11 is a tie, which goes up to 1+2^-10; less goes down.
 func TestTF32(t *testing.T) {
+	t.Parallel()
 	const tie, down = 1 + 0x1p-11, 1 + 0x1p-12
 	for _, path := range testedPaths() {
 		lib := newLibrary(t, path, 1)
@@ -38,6 +39,7 @@ func TestTF32(t *testing.T) {
 
 // TestTF32KeepsWhatIsNotFinite: an infinity and a NaN with any payload go through a product.
 func TestTF32KeepsWhatIsNotFinite(t *testing.T) {
+	t.Parallel()
 	for _, path := range testedPaths() {
 		lib := newLibrary(t, path, 1)
 		for _, bits := range []uint32{0x7f800000, 0xff800000, 0x7fffffff, 0x7f800001, 0xffffffff} {
@@ -65,6 +67,7 @@ func (d data) rounded() data {
 // TestTF32IsFloat32OfRoundedFactors: a product in TF32 has the bits of one in float32 on factors that were rounded before, on
 // every path and for every large shape.
 func TestTF32IsFloat32OfRoundedFactors(t *testing.T) {
+	t.Parallel()
 	compared := 0
 	for i, large := range largeCalls {
 		if !large.op.Split() {

@@ -4,6 +4,7 @@ package cpu
 import "C"
 
 import (
+	"fmt"
 	"strconv"
 
 	"plimsoll/kernels"
@@ -34,6 +35,8 @@ func (b *builder) update(u kernels.Update, o kernels.UpdateOperands) {
 	case kernels.Muon:
 		adam(&args, kernels.Adam(r.AdamW()))
 		args.decoupled = 1
+	default:
+		b.err = fmt.Errorf("%s: %w", u.Kind(), kernels.NoKernel("kernels/cpu"))
 	}
 	addJob(b, kernel, ceil(o.Elements, grain), scratch{}, args)
 }

@@ -63,6 +63,7 @@ func (tr *trainer) scalars() []byte { return tr.memory[4*tr.size:] }
 // TestUpdates: five updates of each rule follow PyTorch's documented algorithm in float64 within 1e-5, on every path, whatever
 // the steps' numbers, and also when a run begins with the fourth; one and two threads give the same bits, and so do all paths.
 func TestUpdates(t *testing.T) {
+	t.Parallel()
 	steps := 0
 	for i, u := range updates {
 		for _, n := range []int{1, 5, 16, 33, 17_000} {
@@ -166,6 +167,7 @@ func (m *model) adam(i int, o kernels.Adam, g, lr, t float64) {
 
 // TestFirstStepIgnoresState: the first step of SGD does not read the velocity, whatever it holds.
 func TestFirstStepIgnoresState(t *testing.T) {
+	t.Parallel()
 	tr := newTrainer(t, Plain, 1, kernels.SGD{Momentum: 0.9, Dampening: 0.5}, 3)
 	copy(tr.floats(2), []float32{float32(math.NaN()), float32(math.Inf(1)), 9})
 	copy(tr.floats(1), []float32{1, 2, 3})

@@ -236,7 +236,7 @@ func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder,
 	case kernels.Attention:
 		b.attention(op.Defaults())
 	default:
-		panic(fmt.Sprintf("BUG: no kernels for %T", op))
+		b.fail("%w", kernels.NoKernel("kernels/cuda"))
 	}
 	return b, b.err
 }

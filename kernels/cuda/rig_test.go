@@ -31,7 +31,7 @@ var skipped atomic.Int32
 // PTX was launched by none of all tests.
 func TestMain(m *testing.M) {
 	if name := "PLIMSOLL_EMULATOR_MEMORY"; os.Getenv(name) == "" {
-		_ = os.Setenv(name, fmt.Sprint(16<<30)) // for TestOffsetsBeyond32Bits, which uses little of it
+		_ = os.Setenv(name, fmt.Sprint(16<<30)) // for the tests of offsets beyond 32 bits, which use little of it
 	}
 	code := cudatest.Judge(m.Run())
 	_ = os.RemoveAll(fakes.folder)

@@ -64,7 +64,10 @@ func (b *builder) update(u kernels.Update, all []kernels.UpdateOperands) error {
 // updateBy updates parameters that are no matrices by one rule.
 func (b *builder) updateBy(r kernels.Update, all []kernels.UpdateOperands) error {
 	for list := range slices.Chunk(all, C.UPDATE_TENSORS) {
-		function, args := rule(r)
+		function, args, err := rule(r)
+		if err != nil {
+			return err
+		}
 		for i, o := range list {
 			at, err := b.lib.resolve(o.Uses())
 			if err != nil {
@@ -84,22 +87,22 @@ func (b *builder) updateBy(r kernels.Update, all []kernels.UpdateOperands) error
 }
 
 // rule returns an update's kernel, and its argument without tensors.
-func rule(u kernels.Update) (function string, args C.struct_update_args) {
+func rule(u kernels.Update) (function string, args C.struct_update_args, err error) {
 	switch r := u.(type) {
 	case kernels.SGD:
 		args.momentum, args.dampening, args.weight_decay = decimal(r.Momentum), decimal(r.Dampening), decimal(r.WeightDecay)
 		args.nesterov = flag(r.Nesterov)
-		return "sgd_update", args
+		return "sgd_update", args, nil
 	case kernels.Adam:
-		return "adam_update", adam(r)
+		return "adam_update", adam(r), nil
 	case kernels.AdamW:
 		args = adam(kernels.Adam(r))
 		args.decoupled = 1
-		return "adam_update", args
+		return "adam_update", args, nil
 	case kernels.Muon: // of what is no matrix
 		return rule(r.AdamW())
 	}
-	panic(fmt.Sprintf("BUG: no kernel for %T", u))
+	return "", args, kernels.NoKernel("kernels/cuda")
 }
 
 func adam(r kernels.Adam) C.struct_update_args {

@@ -22,6 +22,7 @@ func device(t *testing.T, spec string) runtime.Device {
 }
 
 func TestTheCPUHasALibrary(t *testing.T) {
+	t.Parallel()
 	lib, err := library.Open(device(t, "cpu"), library.Options{Threads: 1})
 	if errors.Is(err, library.ErrNone) && strings.Contains(err.Error(), "built without cgo") {
 		t.Skip(err)
@@ -35,6 +36,7 @@ func TestTheCPUHasALibrary(t *testing.T) {
 }
 
 func TestTheReference(t *testing.T) {
+	t.Parallel()
 	lib, err := library.Open(device(t, "cpu"), library.Options{Reference: true})
 	if err != nil || lib.Name() != "ref" {
 		t.Errorf("the library is %v, %v", lib, err)
@@ -45,6 +47,7 @@ func TestTheReference(t *testing.T) {
 }
 
 func TestADeviceWithoutKernelsIsRefused(t *testing.T) {
+	t.Parallel()
 	_, err := library.Open(device(t, "null"), library.Options{})
 	if !errors.Is(err, library.ErrNone) || !strings.Contains(err.Error(), "null") || !strings.Contains(err.Error(), "host") {
 		t.Errorf("%v", err)
@@ -52,6 +55,7 @@ func TestADeviceWithoutKernelsIsRefused(t *testing.T) {
 }
 
 func TestAKindIsRegisteredOnce(t *testing.T) {
+	t.Parallel()
 	defer func() {
 		if recover() == nil {
 			t.Error("host was registered twice")

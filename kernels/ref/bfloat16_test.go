@@ -92,6 +92,7 @@ func (p pair) compare(f func(what string, wide, short []float32, rounded bool)) 
 // A call in bfloat16 gives what it gives in float32 on the same values, each element of Y and DX rounded once, bit for
 // bit, when the weights are bfloat16s too; with any weights it is near.
 func TestBFloat16(t *testing.T) {
+	t.Parallel()
 	compared := 0
 	for i, c := range ops {
 		for k := range 8 {
@@ -140,6 +141,7 @@ func largest(v []float32) float64 {
 
 // A sum of products is rounded at its end, not on the way; a weight is rounded before, a bias is not.
 func TestBFloat16ByHand(t *testing.T) {
+	t.Parallel()
 	b := bind(t, kernels.Linear{Out: 1, Bias: true}, []kernels.Desc{kernels.F32(1, 3).As(kernels.BFloat16)}, 1)
 	one := []byte{0x80, 0x3f}
 	copy(b.bytes[b.o.X[0].Offset:], slices.Repeat(one, 3))
@@ -160,6 +162,7 @@ func TestBFloat16ByHand(t *testing.T) {
 
 // Cast rounds one way and widens the other; its backward does the opposite, and can add.
 func TestCast(t *testing.T) {
+	t.Parallel()
 	b := bind(t, kernels.Cast{To: kernels.BFloat16}, []kernels.Desc{kernels.F32(3)}, 1)
 	b.put(b.o.X[0], 1+0x1p-8, float32(math.Inf(-1)), 3)
 	b.pass(t, kernels.Forward)

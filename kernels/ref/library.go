@@ -114,7 +114,7 @@ func kernel(op kernels.Op, t *tensors) (func() error, error) {
 	case kernels.Attention:
 		return func() error { return attention(op.Defaults(), t) }, nil
 	}
-	return nil, fmt.Errorf("there is no op %q", op.Kind())
+	return nil, fmt.Errorf("%s: %w", op.Kind(), kernels.NoKernel("kernels/ref"))
 }
 
 // tensors are a call's operands as slices; those that it does not use are nil, and those in bfloat16 and rounded factors are

@@ -12,6 +12,7 @@ import (
 // TestMuonIsPyTorchs: three steps of matrices are those of torch.optim.Muon, to the precision of float32, and to that of the type in
 // which it iterates by itself; see testdata/make_muon.py.
 func TestMuonIsPyTorchs(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("testdata/muon.json")
 	if err != nil {
 		t.Fatal(err)

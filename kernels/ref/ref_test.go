@@ -173,6 +173,7 @@ var ops = []struct {
 
 // Every gradient of every op is the slope of its output: along the gradient, the output moves as far as it says.
 func TestGradients(t *testing.T) {
+	t.Parallel()
 	compared := 0
 	for i, c := range ops {
 		t.Run(fmt.Sprintf("%d %s", i, c.op.Kind()), func(t *testing.T) {
@@ -231,6 +232,7 @@ func dot(v, w []float32) (sum float64) {
 
 // AddDX and AddParams add to what is there, SkipDX leaves alone what is there.
 func TestAccumulation(t *testing.T) {
+	t.Parallel()
 	for i, c := range ops {
 		b := bind(t, c.op, c.in, uint64(i))
 		b.pass(t, kernels.Forward)
@@ -285,6 +287,7 @@ func (b *bound) trained(j int) bool {
 
 // Every alias that an op declares changes no bit.
 func TestAliases(t *testing.T) {
+	t.Parallel()
 	aliases := map[kernels.DType]int{}
 	for _, d := range []kernels.DType{kernels.Float32, kernels.BFloat16} {
 		for _, c := range ops {
@@ -367,6 +370,7 @@ func (b *bound) operand(o kernels.Operand) *runtime.Span {
 
 // Values worked out by hand.
 func TestByHand(t *testing.T) {
+	t.Parallel()
 	b := bind(t, kernels.Conv2D{Out: 1, KernelH: 2, KernelW: 2, PadW: 1, Bias: true}, []kernels.Desc{kernels.F32(1, 2, 2, 1)}, 1)
 	b.put(b.o.X[0], 1, 2, 3, 4)
 	b.put(b.o.Params[0], 10, 20, 30, 40)
@@ -425,6 +429,7 @@ func TestByHand(t *testing.T) {
 
 // Transformers' ops in closed form.
 func TestSequencesByHand(t *testing.T) {
+	t.Parallel()
 	tokens := kernels.Desc{Shape: kernels.Shape{1, 2}, DType: kernels.Int32}
 	b := bind(t, kernels.Embedding{Vocabulary: 2, Width: 1, Positions: 3}, []kernels.Desc{tokens}, 1)
 	b.put(b.o.Params[0], 10, 20)
@@ -489,6 +494,7 @@ func is(t *testing.T, what string, got []float32, want ...float32) {
 
 // Two steps of every rule, worked out by hand: weight 1, gradients 2 (scaled by 1/2 to 1) and -1/2, rate 0.1.
 func TestUpdates(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		rule kernels.Update
 		want [2]float32
@@ -527,6 +533,7 @@ func TestUpdates(t *testing.T) {
 
 // What no library can run is refused when it is prepared; what shows only when it runs is an error then.
 func TestErrors(t *testing.T) {
+	t.Parallel()
 	b := bind(t, kernels.ReLU{}, []kernels.Desc{image}, 1)
 	b.o.Y.Bytes -= 4
 	if _, err := b.lib.Prepare(b.call, b.o); err == nil {
@@ -562,6 +569,7 @@ func TestErrors(t *testing.T) {
 
 // Dropout keeps 1-P of the elements, scaled, and its gradient passes where they pass; another salt keeps others.
 func TestDropout(t *testing.T) {
+	t.Parallel()
 	in := []kernels.Desc{kernels.F32(100, 100)}
 	b := bind(t, kernels.Dropout{P: 0.4}, in, 1)
 	b.put(b.o.X[0], slices.Repeat([]float32{3}, 10_000)...)

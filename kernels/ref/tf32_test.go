@@ -12,6 +12,7 @@ import (
 // A product in TF32 has the bits of one in float32 on factors that were rounded before; the bias's gradient those of
 // the gradient as it is. What the call reads stays as it was.
 func TestTF32(t *testing.T) {
+	t.Parallel()
 	compared, changed := 0, 0
 	for i, c := range ops {
 		if !c.op.Split() {

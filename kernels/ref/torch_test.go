@@ -20,6 +20,7 @@ type torchCase struct {
 
 // TestTorch: the ops of transformers, the loss of pixels and their gradients are PyTorch's, from its own inputs, to the precision of float32.
 func TestTorch(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("testdata/torch.json")
 	if err != nil {
 		t.Fatal(err)

@@ -45,7 +45,7 @@ func (s *update) make(u kernels.Update) error {
 		}
 		return s.adam(kernels.Adam(u.AdamW()), 0, u.WeightDecay)
 	}
-	return fmt.Errorf("ref: there is no update %q", u.Kind())
+	return fmt.Errorf("ref: %s: %w", u.Kind(), kernels.NoKernel("kernels/ref"))
 }
 
 type update struct {

@@ -73,6 +73,7 @@ func badPictures(t testing.TB) map[string]struct {
 
 // A bad picture is named, with what is wrong with it.
 func TestBadPictures(t *testing.T) {
+	t.Parallel()
 	cases := badPictures(t)
 	for name, c := range cases {
 		root := album(t, 2, "a")
@@ -107,6 +108,7 @@ func spoilt(t testing.TB) (root string, bad []string) {
 // Bad pictures are passed over: the next good one of the split stands in their place, whoever meets them first. Each is
 // counted once and reported once, by name.
 func TestSkipBadPictures(t *testing.T) {
+	t.Parallel()
 	root, bad := spoilt(t)
 	var mu sync.Mutex
 	var reported []string
@@ -154,6 +156,7 @@ func TestSkipBadPictures(t *testing.T) {
 
 // A sample that two workers find bad at the same time counts once; what is not in the bytes is no reason to skip.
 func TestPassOnce(t *testing.T) {
+	t.Parallel()
 	calls := 0
 	s := skips{options: &Options{SkipBad: true, OnSkip: func(error) { calls++ }}}
 	for range 2 {
@@ -172,6 +175,7 @@ func TestPassOnce(t *testing.T) {
 
 // A set of bad pictures alone ends with an error, not with a search without end.
 func TestAllBad(t *testing.T) {
+	t.Parallel()
 	root := album(t, 5, "a")
 	for i := range 5 {
 		write(t, filepath.Join(root, "a", fmt.Sprintf("%03d.%s", i, []string{"png", "JPG"}[i%2])), []byte("no"))
@@ -188,6 +192,7 @@ func TestAllBad(t *testing.T) {
 
 // Files that cannot be read now are an error, skipping or not: later they may be there.
 func TestUnreadablePictures(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(path string) error{
 		"gone":      os.Remove,
 		"dangling":  func(path string) error { return errors.Join(os.Remove(path), os.Symlink(path+"x", path)) },
@@ -215,6 +220,7 @@ func TestUnreadablePictures(t *testing.T) {
 
 // Each way in which CIFAR-10's files can be wrong has its own error; those in the records can be skipped.
 func TestBadCIFAR(t *testing.T) {
+	t.Parallel()
 	label := cifarBytes(1, 20)
 	label[3*cifarRecord] = 10
 	for name, c := range map[string]struct {
@@ -268,6 +274,7 @@ func TestBadCIFAR(t *testing.T) {
 
 // Each way in which IDX files can be wrong has its own error; those of single samples can be skipped.
 func TestBadIDX(t *testing.T) {
+	t.Parallel()
 	const pixels, labels, tests = "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"
 	good := idxFiles()
 	cut := func(name string, n int) []byte { return good[name][:len(good[name])-n] }
@@ -328,6 +335,7 @@ func TestBadIDX(t *testing.T) {
 
 // The four files are found or missed by name.
 func TestIDXNames(t *testing.T) {
+	t.Parallel()
 	for _, missing := range slices.Sorted(maps.Keys(idxFiles())) {
 		files := idxFiles()
 		delete(files, missing)

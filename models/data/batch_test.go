@@ -71,6 +71,7 @@ func newBatcher(t testing.TB, set Dataset, split Split, n int, seed uint64) *Bat
 
 // Each epoch holds every training sample once, in an order of its own, across batches that straddle its end.
 func TestEpochIsAPermutation(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.Int64Range(1, 300).Draw(rt, "samples")
 		size := rapid.IntRange(1, 40).Draw(rt, "batch")
@@ -97,6 +98,7 @@ func TestEpochIsAPermutation(t *testing.T) {
 
 // The order depends on the seed and the epoch, and is no shift or reversal of the stored one.
 func TestOrderIsShuffled(t *testing.T) {
+	t.Parallel()
 	const n = 1437
 	orders := map[string]bool{}
 	for seed := range uint64(4) {
@@ -125,6 +127,7 @@ func TestOrderIsShuffled(t *testing.T) {
 
 // A batch is a function of seed and step: a new batcher continues where another one was stopped.
 func TestResume(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, set Dataset) {
 		const size, steps = 24, 150 // more than two epochs of digits
 		pixels := size * len(canvas(set))
@@ -147,6 +150,7 @@ func TestResume(t *testing.T) {
 
 // A pass over the test split sees every sample once, in order; the last batch is filled up and says so.
 func TestTestPass(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.Int64Range(1, 200).Draw(rt, "samples")
 		size := rapid.IntRange(1, 64).Draw(rt, "batch")
@@ -172,6 +176,7 @@ func TestTestPass(t *testing.T) {
 
 // Endless sets are taken in order and have no number of steps.
 func TestEndless(t *testing.T) {
+	t.Parallel()
 	b := newBatcher(t, ledger{train: 0, test: 1}, Train, 10, 3)
 	indices, fresh := batch(t, b, 7)
 	if b.Steps() != 0 || fresh != 10 || indices[0] != 70 || indices[9] != 79 {
@@ -180,6 +185,7 @@ func TestEndless(t *testing.T) {
 }
 
 func TestBatcherErrors(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{0, -1} {
 		if b, err := NewBatcher(ledger{}, Train, n, 1); b != nil || !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), fmt.Sprint(n)) {
 			t.Errorf("batch %d: %v, %v", n, b, err)
@@ -203,6 +209,7 @@ func TestBatcherErrors(t *testing.T) {
 }
 
 func TestPermutation(t *testing.T) {
+	t.Parallel()
 	checked := 0
 	for n := uint64(1); n <= 130; n++ {
 		for key := range uint64(8) {
@@ -226,6 +233,7 @@ func TestPermutation(t *testing.T) {
 // Every element goes to every place about equally often (chi-squared with 11*11 degrees of freedom, within five
 // standard deviations).
 func TestPermutationIsEven(t *testing.T) {
+	t.Parallel()
 	const n, keys = 12, 6000
 	var counts [n][n]float64
 	for key := range uint64(keys) {

@@ -39,6 +39,7 @@ func statedJPEG(t *testing.T, side uint16, progressive bool) []byte {
 
 // What a picture takes while it is decoded follows from what it states, and is refused by name before anything is decoded.
 func TestPicturesStateWhatTheyTake(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		file  []byte
 		takes int64 // bytes; 0: too much
@@ -66,6 +67,7 @@ func TestPicturesStateWhatTheyTake(t *testing.T) {
 
 // All pictures that are decoded at one time share one budget, and give back what they took however it ends.
 func TestPicturesShareTheirMemory(t *testing.T) {
+	// Serial: it takes the memory of all pictures.
 	const all = maxPictureBytes + maxPictureDecoded
 	root, _ := spoilt(t)
 	set, err := Open("folder:"+root, Options{Image: 8, Channels: 3})
@@ -101,6 +103,7 @@ func TestPicturesShareTheirMemory(t *testing.T) {
 
 // A gzip file that unpacks to a thousand times its size is refused by what it states; memory is that of what a file holds, once.
 func TestIDXBombs(t *testing.T) {
+	// Serial: it counts allocations.
 	const n = 700_000 // of 784 bytes
 	files := idxFiles()
 	var bomb bytes.Buffer
@@ -151,6 +154,7 @@ func allocated(do func()) uint64 {
 
 // Devices and pipes under the names of data are refused, and nobody waits for them.
 func TestDataIsInFiles(t *testing.T) {
+	t.Parallel()
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Skip(err)
@@ -185,6 +189,7 @@ func TestDataIsInFiles(t *testing.T) {
 
 // An error of the system is none of the file's, whatever parsed it.
 func TestReadErrorsAreNotTheFiles(t *testing.T) {
+	t.Parallel()
 	good := pngBytes(t, scene(1, 9, 9))
 	r := io.MultiReader(bytes.NewReader(good[:20]), iotest.ErrReader(syscall.EIO))
 	err := reading(r, "a.png", func(r io.Reader) error { _, err := look(r); return err })

@@ -9,6 +9,7 @@ import (
 // The bytes of a sample, looked up in the palette, are its values bit for bit: of every reader, with and without augmentation,
 // scaled and not, in color and grey, alone, in batches and in pairs.
 func TestBytesAreTheValuesThroughThePalette(t *testing.T) {
+	t.Parallel()
 	compared := 0
 	eachFiles(t, func(t *testing.T, name string) {
 		for _, o := range []Options{{Seed: 1, Image: 24}, {Seed: 1, Image: 32, Channels: 1}, {Seed: 2, Image: 16, NoAugment: true}} {
@@ -66,6 +67,7 @@ func compareBytes(t *testing.T, set Dataset) (compared int) {
 
 // A palette has (v/255 - mean) / deviation, in float64 and rounded once, for all 256 bytes of each channel; grey repeats one.
 func TestPaletteIsTheNormalization(t *testing.T) {
+	t.Parallel()
 	for _, o := range []Options{{Image: 32}, {Image: 32, Channels: 1}} {
 		eachFiles(t, func(t *testing.T, name string) {
 			set := open(t, name, o)

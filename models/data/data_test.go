@@ -59,6 +59,7 @@ func each(t *testing.T, test func(t *testing.T, set Dataset)) {
 // The samples are what they were when the package was written, on every platform: a change would make runs
 // incomparable. The hash is over images and labels of both splits, augmentation included.
 func TestGolden(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]string{
 		"digits": "f75fea1533305fd3364e260d",
 		"glyphs": "93990471051b3cd3bff3e74a",
@@ -82,6 +83,7 @@ func TestGolden(t *testing.T) {
 
 // A sample depends on nothing but seed, split and index: not on what was asked before, nor on who else asks.
 func TestPure(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, set Dataset) {
 		const n = 300
 		type sample struct {
@@ -116,6 +118,7 @@ func TestPure(t *testing.T) {
 
 // No image is in both splits, and none twice.
 func TestSplitsAreDisjoint(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, set Dataset) {
 		seen := map[[sha256.Size]byte]string{}
 		dst := canvas(set)
@@ -141,6 +144,7 @@ func TestSplitsAreDisjoint(t *testing.T) {
 // Every picture of the file is in exactly one split; no two are equal; the test split is 36 of each class,
 // whatever the seed.
 func TestDigitsSplit(t *testing.T) {
+	t.Parallel()
 	splits, err := loadDigits()
 	if err != nil {
 		t.Fatal(err)
@@ -175,6 +179,7 @@ func TestDigitsSplit(t *testing.T) {
 
 // At 8x8 a test image is the picture of the file, value by value.
 func TestDigitsAreThePictures(t *testing.T) {
+	t.Parallel()
 	splits, err := loadDigits()
 	if err != nil {
 		t.Fatal(err)
@@ -206,6 +211,7 @@ func TestDigitsAreThePictures(t *testing.T) {
 // Training samples of later epochs are augmented anew, with the label they had; without augmentation they repeat.
 // Test samples always repeat.
 func TestEpochs(t *testing.T) {
+	t.Parallel()
 	set, plain := small(t, "digits"), open(t, "digits", Options{Image: 16, Channels: 1, NoAugment: true})
 	first, second := canvas(set), canvas(set)
 	for i := range set.TrainLen() {
@@ -229,6 +235,7 @@ func TestEpochs(t *testing.T) {
 }
 
 func TestLabels(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, set Dataset) {
 		dst := canvas(set)
 		for _, split := range []Split{Train, Test} {
@@ -253,6 +260,7 @@ func TestLabels(t *testing.T) {
 
 // The seed changes what is random.
 func TestSeed(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, a Dataset) {
 		b := open(t, a.Name(), Options{Seed: 2, Image: 16, Channels: 1})
 		x, y := canvas(a), canvas(a)
@@ -272,6 +280,7 @@ func TestSeed(t *testing.T) {
 
 // Pixels have about zero mean and unit variance, at any size, and are the same in all channels.
 func TestNormalized(t *testing.T) {
+	t.Parallel()
 	for _, info := range Known() {
 		for _, side := range []int{16, 32, 100} {
 			set := open(t, info.Name, Options{Image: side})
@@ -296,6 +305,7 @@ func TestNormalized(t *testing.T) {
 }
 
 func TestNoAllocation(t *testing.T) {
+	// Serial: it counts allocations.
 	each(t, func(t *testing.T, set Dataset) {
 		b, err := NewBatcher(set, Train, 16, 1)
 		if err != nil {
@@ -310,6 +320,7 @@ func TestNoAllocation(t *testing.T) {
 }
 
 func TestOpenErrors(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		o    Options
@@ -340,6 +351,7 @@ func TestOpenErrors(t *testing.T) {
 }
 
 func TestReadDigitsErrors(t *testing.T) {
+	t.Parallel()
 	row := strings.Repeat("16,", 64)
 	if all, err := readDigits(strings.NewReader(row + "9\n" + row + "0\n")); err != nil || len(all) != 2 || all[0].class != 9 {
 		t.Errorf("two good rows: %d, %v", len(all), err)

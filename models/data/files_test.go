@@ -17,6 +17,7 @@ import (
 // the same files gives the same; test samples and plain training samples repeat; augmented ones change with the epoch and
 // the seed, their labels do not.
 func TestFileSamplesArePure(t *testing.T) {
+	t.Parallel()
 	eachFiles(t, func(t *testing.T, name string) {
 		set := open(t, name, Options{Seed: 1, Image: 24})
 		n := set.TrainLen()
@@ -75,6 +76,7 @@ func readAll(t testing.TB, set Dataset, train int64) (all []sum) {
 
 // In a folder that is not split by the user, plain samples repeat each epoch and augmented ones change.
 func TestFolderEpochs(t *testing.T) {
+	t.Parallel()
 	name := "folder:" + album(t, 10, "ant", "bee")
 	set, plain := open(t, name, Options{Seed: 1, Image: 24}), open(t, name, Options{Seed: 1, Image: 24, NoAugment: true})
 	n := set.TrainLen()
@@ -92,6 +94,7 @@ func TestFolderEpochs(t *testing.T) {
 
 // Batches go on after a restart at any step as if there had been none.
 func TestFileResume(t *testing.T) {
+	t.Parallel()
 	eachFiles(t, func(t *testing.T, name string) {
 		const size = 7
 		first := newBatcher(t, open(t, name, Options{Seed: 4, Image: 16}), Train, size, 9)
@@ -113,6 +116,7 @@ func TestFileResume(t *testing.T) {
 
 // What a reader says of itself, and the names that Open knows.
 func TestFileSets(t *testing.T) {
+	t.Parallel()
 	want := map[string][3]int64{"folder": {3, 24, 6}, "cifar10": {10, 40, 10}, "idx": {10, 40, 20}}
 	eachFiles(t, func(t *testing.T, name string) {
 		set := open(t, name, Options{Image: 20, Channels: 1})
@@ -146,6 +150,7 @@ func TestFileSets(t *testing.T) {
 
 // Images held in memory are served without allocation, at their own size.
 func TestStoredNoAllocation(t *testing.T) {
+	// Serial: it counts allocations.
 	for name, side := range map[string]int{"cifar10:" + cifarFolder(t): 32, "idx:" + idxFolder(t, idxFiles()): 28} {
 		set := open(t, name, Options{Image: side})
 		dst, i := canvas(set), int64(0)
@@ -191,6 +196,7 @@ func near(a, b []float32) bool {
 // A CIFAR-10 image is the bytes of its record; a training image is one of the 81 crops of the padded record, mirrored or
 // not, and all of them occur.
 func TestCIFARImages(t *testing.T) {
+	t.Parallel()
 	name := "cifar10:" + cifarFolder(t)
 	records := append(cifarBytes(1, 20), cifarBytes(2, 20)...)
 	mean, deviation := cifarTones.mean[:], cifarTones.deviation[:]
@@ -235,6 +241,7 @@ func augmentations(t *testing.T, set Dataset, pixels []byte, side, reach int, ep
 // An IDX image is the bytes of the file with zero mean and unit variance; a training image is moved by at most 2 pixels
 // and never mirrored. A zipped file gives the same, and so do names with dots.
 func TestIDXImages(t *testing.T) {
+	t.Parallel()
 	files := idxFiles()
 	pixels := files["train-images-idx3-ubyte"][16:]
 	packed, dotted := map[string][]byte{}, map[string][]byte{}
@@ -272,6 +279,7 @@ func TestIDXImages(t *testing.T) {
 
 // Images of one tone are not divided by zero.
 func TestOneTone(t *testing.T) {
+	t.Parallel()
 	files := idxFiles()
 	clear(files["train-images-idx3-ubyte"][16:])
 	set := open(t, "idx:"+idxFolder(t, files), Options{Image: 28, Channels: 1})
@@ -284,6 +292,7 @@ func TestOneTone(t *testing.T) {
 
 // Scaled images keep their tones: a stored image of one color is that color at every size, edges included.
 func TestScaledTones(t *testing.T) {
+	t.Parallel()
 	root := cifarFolder(t)
 	records := slices.Concat(cifarBytes(1, 20), cifarBytes(2, 20))
 	for i := range records {

@@ -26,6 +26,7 @@ func solo(t testing.TB, o Options, img image.Image) Dataset {
 
 // A test image is the middle of the picture: 7/8 of its shorter side. Where that needs no scaling, values are exact.
 func TestCenterCrop(t *testing.T) {
+	t.Parallel()
 	for _, size := range [][2]int{{64, 64}, {100, 64}, {64, 90}} {
 		set := solo(t, Options{Image: 56}, coded(size[0], size[1]))
 		dst := canvas(set)
@@ -45,6 +46,7 @@ func TestCenterCrop(t *testing.T) {
 
 // Training images are crops of the stated areas and shapes from all over the picture, half of them mirrored.
 func TestRandomResizedCrop(t *testing.T) {
+	t.Parallel()
 	const w, h, side, draws = 200, 150, 32, 240
 	set := solo(t, Options{Image: side, Seed: 11}, coded(w, h))
 	dst := canvas(set)
@@ -78,6 +80,7 @@ func TestRandomResizedCrop(t *testing.T) {
 
 // Every crop lies in its picture and has at least one pixel, also of pictures a pixel wide.
 func TestCropsFit(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		x, y := rapid.IntRange(-9, 9).Draw(rt, "x"), rapid.IntRange(-9, 9).Draw(rt, "y")
 		b := image.Rect(x, y, x+rapid.IntRange(1, 2000).Draw(rt, "w"), y+rapid.IntRange(1, 2000).Draw(rt, "h"))
@@ -92,6 +95,7 @@ func TestCropsFit(t *testing.T) {
 
 // Luminance is the weighted sum of the colors; transparent pixels lie over black; every model of color is understood.
 func TestColorModels(t *testing.T) {
+	t.Parallel()
 	b := image.Rect(0, 0, 16, 16)
 	nrgba, grey, deep := image.NewNRGBA(b), image.NewGray(b), image.NewNRGBA64(b)
 	table := image.NewPaletted(b, color.Palette{color.NRGBA{200, 100, 50, 255}})
@@ -138,6 +142,7 @@ func paths(l *listing, split Split) (all []string) {
 // A folder without splits loses a fifth of each class, at least one picture, to the test split; which ones depends on the
 // seed alone. Every picture is in one split, in order.
 func TestStratified(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	sizes := map[string]int{"a": 2, "b": 5, "c": 7, "d": 8, "e": 50, "train": 13}
 	held := map[string]int{"a": 1, "b": 1, "c": 1, "d": 2, "e": 10, "train": 3}
@@ -182,6 +187,7 @@ func TestStratified(t *testing.T) {
 
 // Splits that are folders are taken as they are; val serves as test; links to folders and files are followed.
 func TestSplitFolders(t *testing.T) {
+	t.Parallel()
 	for _, test := range []string{"test", "val"} {
 		root := t.TempDir()
 		fillAlbum(t, filepath.Join(root, "train"), 4, "x", "y")
@@ -198,6 +204,7 @@ func TestSplitFolders(t *testing.T) {
 
 // Each way in which a folder can be wrong has its own error.
 func TestFolderErrors(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(root string)
 		err    error

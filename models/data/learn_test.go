@@ -46,6 +46,7 @@ func accuracy(t testing.TB, set Dataset, references [][]float32, labels []int, n
 
 // The nearest training picture names a test digit; augmentation keeps a digit readable as what it is.
 func TestDigitsCanBeLearned(t *testing.T) {
+	t.Parallel()
 	plain := open(t, "digits", Options{Image: 8, Channels: 1, NoAugment: true})
 	images, labels := samples(t, plain, Train, plain.TrainLen())
 	if a := accuracy(t, plain, images, labels, plain.TestLen()); a < 0.97 {
@@ -61,6 +62,7 @@ func TestDigitsCanBeLearned(t *testing.T) {
 // The nearest class mean, which knows nothing of place and slant, names over a third of the glyphs: chance is 1 in
 // 62.
 func TestGlyphsCanBeLearned(t *testing.T) {
+	t.Parallel()
 	set := small(t, "glyphs")
 	images, labels := samples(t, set, Train, 62*60)
 	means := make([][]float32, set.Classes())
@@ -81,6 +83,7 @@ func TestGlyphsCanBeLearned(t *testing.T) {
 // Letters whose two cases differ only in size stay apart: the smallest capital is at least a tenth higher than the
 // largest small letter, in every face.
 func TestCasesStayApart(t *testing.T) {
+	t.Parallel()
 	set := small(t, "glyphs").(*glyphs)
 	big := open(t, "glyphs", Options{Image: 200, Channels: 1}).(*glyphs)
 	pairs := 0
@@ -110,6 +113,7 @@ func indexOf(c rune) int {
 
 // However a glyph is turned and moved, at most the serifs of the widest letters leave the image.
 func TestGlyphsFit(t *testing.T) {
+	t.Parallel()
 	const side = 48
 	set := open(t, "glyphs", Options{Image: side, Channels: 1}).(*glyphs)
 	dst := canvas(set)

@@ -39,6 +39,7 @@ func same(t *testing.T, b *Batcher[float32], first, n int64, workers, depth int)
 
 // A loader gives the batcher's batches, from any step, whatever its workers and its depth.
 func TestLoaderIsTheBatcher(t *testing.T) {
+	t.Parallel()
 	runs := 0
 	for _, workers := range []int{0, 1, 2, 5, 16} {
 		for _, depth := range []int{0, 1, 2, 7} {
@@ -61,6 +62,7 @@ func TestLoaderIsTheBatcher(t *testing.T) {
 
 // A test pass ends after its last batch, in which the samples that fill it up do not count.
 func TestLoaderTestPass(t *testing.T) {
+	t.Parallel()
 	b := newBatcher(t, ledger{test: 23}, Test, 5, 1)
 	for _, first := range []int64{0, 3, 5, 9} {
 		l := loader(t, b, first, 3, 2)
@@ -99,6 +101,7 @@ func (f faulty) Fill(split Split, index int64, dst []float32) (int, error) {
 
 // The error of a batch is that of its first bad sample, comes when the batch is asked for, and stays.
 func TestLoaderErrors(t *testing.T) {
+	t.Parallel()
 	first, second := errors.New("first"), errors.New("second")
 	set := faulty{ledger: ledger{test: 1}, bad: map[int64]error{22: first, 23: second, 31: second}}
 	b := newBatcher(t, set, Train, 5, 1)
@@ -124,6 +127,7 @@ func TestLoaderErrors(t *testing.T) {
 
 // A loader makes as many batches ahead as it has room for, and no more.
 func TestLoaderIsBounded(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		set := faulty{ledger: ledger{test: 1}, gate: make(chan struct{})}
 		l := loader(t, newBatcher(t, set, Train, 4, 1), 0, 3, 2)
@@ -148,6 +152,7 @@ func TestLoaderIsBounded(t *testing.T) {
 
 // The time that Next waits is counted, and only that. The clock is one that passes while everything waits.
 func TestLoaderWaited(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const pause, work = 20 * time.Millisecond, time.Second
 		set := faulty{ledger: ledger{test: 1}, gate: make(chan struct{})}
@@ -173,6 +178,7 @@ func TestLoaderWaited(t *testing.T) {
 
 // The end of the context and Close both end a Next that waits, with their reason, and every worker.
 func TestLoaderEnds(t *testing.T) {
+	t.Parallel()
 	reason := errors.New("enough")
 	for name, c := range map[string]struct {
 		end  func(l *Loader[float32], cancel context.CancelCauseFunc)
@@ -216,6 +222,7 @@ func TestLoaderEnds(t *testing.T) {
 }
 
 func TestLoaderOptions(t *testing.T) {
+	t.Parallel()
 	b := newBatcher(t, ledger{test: 1}, Train, 4, 1)
 	for _, o := range [][3]int{{-1, 1, 1}, {0, -1, 1}, {0, 1, -1}, {0, maxScratches + 1, 1}} {
 		if l, err := NewLoader(t.Context(), b, int64(o[0]), o[1], o[2]); l != nil || !errors.Is(err, ErrOption) {
@@ -232,6 +239,7 @@ func TestLoaderOptions(t *testing.T) {
 
 // In steady state a loader does not allocate, nor do its workers.
 func TestLoaderNoAllocation(t *testing.T) {
+	// Serial: it counts allocations.
 	l := loader(t, newBatcher(t, small(t, "digits"), Train, 16, 1), 0, 2, 2)
 	images, labels := make([]float32, 16*16*16), make([]int32, 16)
 	if n := testing.AllocsPerRun(50, func() { _, _ = l.Next(images, labels) }); n != 0 {

@@ -8,6 +8,7 @@ import (
 // The first of a pair is the sample itself, the second another one of the split; the label says whether their labels are
 // equal, which half of them are; the same index gives the same pair.
 func TestPairs(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"digits", "glyphs"} { // with an end, and without one
 		of, err := Open(name, Options{Seed: 3, Image: 16, Channels: 1})
 		if err != nil {

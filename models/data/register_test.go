@@ -9,6 +9,7 @@ import (
 
 // A data set of one's own is one of those that Open knows; a name is taken once.
 func TestRegister(t *testing.T) {
+	// Serial: it replaces registered.
 	t.Cleanup(func() { registered = nil })
 	o := Options{Image: 16, Seed: 3}
 	_, err := Open("own", o)

@@ -22,6 +22,7 @@ func masked(t *testing.T, set Dataset, split Split, index int64) (dst []float32,
 
 // The masks are what they were when the set was written, on every platform, as TestGolden's images are.
 func TestMasksAreGolden(t *testing.T) {
+	t.Parallel()
 	set := open(t, "shapes", Options{Seed: 7, Image: 24, Channels: 2, Classes: 7})
 	h := sha256.New()
 	for _, split := range []Split{Train, Test} {
@@ -41,6 +42,7 @@ func TestMasksAreGolden(t *testing.T) {
 // A mask says where the tones of its image are: without noise a pixel's tone is one of its class's band, or the ground's; every class
 // has pixels, at any size and number of classes, and images are the same with and without a mask.
 func TestMasksAreTheShapes(t *testing.T) {
+	t.Parallel()
 	for _, o := range []Options{{Image: 16, Channels: 1}, {Image: 33, Channels: 3, Classes: 2}, {Image: 64, Channels: 2, Classes: 9}, {Image: 48, Classes: 22}} {
 		set := open(t, "shapes", o)
 		s := set.(*shapes)
@@ -76,6 +78,7 @@ func (s *shapes) band(class int) (lo, hi float64) {
 
 // Drawn large, shapes have the areas of their formulas, wherever they are turned, and lie within their radius.
 func TestFiguresHaveTheirAreas(t *testing.T) {
+	t.Parallel()
 	const side, r = 400, 150.0
 	for _, c := range []struct {
 		name string
@@ -110,6 +113,7 @@ func TestFiguresHaveTheirAreas(t *testing.T) {
 
 // Batches have a class for each pixel, the same from a batcher and a loader; images with masks are no bytes.
 func TestBatchesOfMasks(t *testing.T) {
+	t.Parallel()
 	set := open(t, "shapes", Options{Seed: 3, Image: 20, Channels: 1})
 	b := newBatcher(t, set, Train, 4, 1)
 	l, err := NewLoader(t.Context(), b, 5, 2, 0)
@@ -144,6 +148,7 @@ func (bytesWithMasks) FillMask(Split, int64, []float32, []int32) error { return 
 
 // The set says what it is drawn with.
 func TestShapesAreDescribed(t *testing.T) {
+	t.Parallel()
 	if !strings.Contains(shapesInfo.Summary, "--classes") || open(t, "shapes", Options{Image: 16, Classes: 5}).Classes() != 5 {
 		t.Error("shapes have as many classes as are asked for")
 	}

@@ -140,6 +140,7 @@ func checkEpoch(t *testing.T, s *text, split Split, epoch int64) {
 
 // Batches of text hold a label for each token, the same from a batcher and a loader.
 func TestBatchesOfText(t *testing.T) {
+	t.Parallel()
 	set, err := Open("opticks", Options{Seed: 1, Length: 16})
 	if err != nil {
 		t.Fatal(err)
@@ -171,6 +172,7 @@ func TestBatchesOfText(t *testing.T) {
 
 // A folder is its .txt files in order; what is no text is refused by name.
 func TestTextFiles(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	for name, content := range map[string]string{"b.txt": "second. ", "a.TXT": strings.Repeat("first. ", 10), "c.md": "never", ".hidden.txt": "never"} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {

@@ -15,6 +15,7 @@ import (
 // What is left between the two is a unit here and there of the inverse transform, which becomes up to 3 when colors are formed.
 // Windows are those of whole pictures.
 func TestColorsAreThoseOfLibjpeg(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("testdata/jpeg/*.jpg")
 	must(t, err)
 	windows, sum, values := 0, 0, 0

@@ -26,6 +26,7 @@ func must(t testing.TB, err error) {
 
 // Gorgonia's loss and gradients of whole models are those of our programs.
 func TestOracle(t *testing.T) {
+	t.Parallel()
 	block := func(stride int) func(g *models.Graph, x models.Value) models.Value {
 		return func(g *models.Graph, x models.Value) models.Value {
 			y := g.BNReLU("bn1", g.Conv("conv1", x, 6, 3, stride))
@@ -194,6 +195,7 @@ func gradients(t *testing.T, p models.Parameter, ours []float32, n *g.Node, prec
 
 // What Gorgonia lacks is named.
 func TestUnsupported(t *testing.T) {
+	t.Parallel()
 	for name, op := range map[string]kernels.Op{
 		"dropout":              kernels.Dropout{P: 0.5},
 		"conv2d with 3 groups": kernels.Conv2D{Out: 3, KernelH: 1, KernelW: 1, Groups: 3},

@@ -12,16 +12,15 @@ import (
 	"plimsoll/kernels"
 )
 
-// mostNamed is how many parameters a sentence names.
+// mostNamed bounds how many parameters a sentence names.
 const mostNamed = 4
 
-// about says what was made of the file: how many layers and parameters, and what an exporter has folded into others or left out, as far
-// as the file tells.
+// about describes the model: its layers and parameters, and the parts that an exporter has folded or left out, as far as the file tells.
 func (m *importer) about() []string {
 	all := []string{m.counts()}
 	if made := m.madeUp(); made != nil {
-		all = append(all, fmt.Sprintf("%s of the exporter's making (%s), as where it folds a norm into a convolution or transposes a matrix: they are trained as the file has them; "+
-			"do_constant_folding=False and training=torch.onnx.TrainingMode.TRAINING keep the model's own", counted(len(made), "parameter is", "parameters are"), named(made)))
+		all = append(all, fmt.Sprintf("%s of the exporter's making (%s): it folds norms into convolutions and transposes matrices. Training begins with them as they are; "+
+			"export with do_constant_folding=False and training=torch.onnx.TrainingMode.TRAINING to keep the model's own", counted(len(made), "parameter is", "parameters are"), named(made)))
 	}
 	if bare := m.withoutBias(); bare != nil {
 		all = append(all, fmt.Sprintf("%s no bias and no norm behind (%s): some exporters leave out biases that are zero",
@@ -33,7 +32,7 @@ func (m *importer) about() []string {
 	return all
 }
 
-// counts says how many layers of each kind with parameters there are, and how many parameters.
+// counts counts the layers with parameters, by kind, and the parameters.
 func (m *importer) counts() string {
 	kinds, tensors, elements := map[string]int{}, 0, int64(0)
 	for _, s := range m.steps {
@@ -67,7 +66,7 @@ func (m *importer) madeUp() (all []string) {
 	return all
 }
 
-// withoutBias lists the weights of convolutions and linear layers that have none, and no norm behind them, whose bias would do instead.
+// withoutBias lists the weights of convolutions and linear layers that have neither a bias nor a norm behind them.
 func (m *importer) withoutBias() (all []string) {
 	normed := map[*step]bool{}
 	for _, s := range m.steps {

@@ -54,6 +54,7 @@ func mutate(r *rand.Rand, message []byte) []byte {
 
 // 5,000 files with mistakes: none panics, and they take little memory.
 func TestMutatedFiles(t *testing.T) {
+	// Serial: it counts allocations.
 	r := rand.New(rand.NewPCG(1, 2))
 	fine, all := 0, 0
 	var before, after runtime.MemStats
@@ -111,6 +112,7 @@ func repeat(n int, b []byte) []byte {
 
 // Files that promise more than they have, or more than anybody trains, are refused for what they are.
 func TestHostileFiles(t *testing.T) {
+	t.Parallel()
 	node, relu := nested(1), nested(1, text(4, "Relu"))
 	images := nested(11, text(1, "x"), nested(2, nested(1, number(1, 1), nested(2, repeat(2, nested(1, number(1, 2))), repeat(2, nested(1, number(1, 8)))))))
 	logits := nested(12, text(1, "y"))

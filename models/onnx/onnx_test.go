@@ -47,6 +47,7 @@ func build(t *testing.T, name string, batch, image int) *models.Model {
 
 // The chain ends a layer where one tensor is alive, and what belongs together stays together.
 func TestLayers(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]string{
 		"tiny":     "stem conv1 narrow fc.0 fc.3 loss",
 		"branches": "convs.0 convs.1 convs.2 convs.3 fc1 fc2 fc3 loss",
@@ -64,6 +65,7 @@ func TestLayers(t *testing.T) {
 
 // A norm carries the sum and the ReLU behind it; what a DenseNet joins again and again is joined once.
 func TestOpsAreFused(t *testing.T) {
+	t.Parallel()
 	m := build(t, "tiny", 2, 0)
 	want := map[string]kernels.Op{
 		"stem":  kernels.BatchNorm{Epsilon: 1e-3, Momentum: 0.2, ReLU: true},
@@ -94,6 +96,7 @@ func opsOf(m *models.Model) map[kernels.Op]int {
 
 // A transformer, however it was written and exported, is made of the ops that our own ones have.
 func TestTransformers(t *testing.T) {
+	t.Parallel()
 	dense := func(out int) kernels.Op { return kernels.Linear{Out: out, Bias: true, LastAxis: true} }
 	common := map[kernels.Op]int{kernels.LayerNorm{Epsilon: 1e-5}: 5, kernels.Add{}: 4, kernels.SoftmaxCrossEntropy{}: 1}
 	for name, want := range map[string]map[kernels.Op]int{
@@ -123,6 +126,7 @@ func TestTransformers(t *testing.T) {
 
 // A classifier whose weight is the embedding's is one parameter; its gradients are added.
 func TestTiedWeights(t *testing.T) {
+	t.Parallel()
 	m := build(t, "sdpa", 3, 0)
 	tied := m.Layers[len(m.Layers)-2].Tied()
 	if len(tied) != 1 || tied[0].Of == nil || tied[0].Of.Name != "tokens.weight" {
@@ -135,6 +139,7 @@ func TestTiedWeights(t *testing.T) {
 
 // Skips over many layers are told from what layers make, so that pipelines send them past stages.
 func TestSkips(t *testing.T) {
+	t.Parallel()
 	m := build(t, "skips", 2, 0)
 	longest := 0
 	for _, s := range m.Skips() {
@@ -151,6 +156,7 @@ func TestSkips(t *testing.T) {
 
 // Parameters have the initializers' names, and begin with their elements, whatever the seed.
 func TestParameters(t *testing.T) {
+	t.Parallel()
 	path, message := fixture(t, "tiny")
 	g, err := readModel(message)
 	if err != nil {
@@ -185,6 +191,7 @@ func TestParameters(t *testing.T) {
 
 // Any batch will do, and other images where no weight depends on their size.
 func TestSizes(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name         string
 		batch, image int
@@ -224,6 +231,7 @@ func replaced(t *testing.T, message []byte, old, to string) []byte {
 
 // What is not supported is named, each node once, with its op and its attribute.
 func TestUnsupported(t *testing.T) {
+	t.Parallel()
 	_, message := fixture(t, "tiny")
 	_, skips := fixture(t, "skips")
 	_, sdpa := fixture(t, "sdpa")
@@ -258,7 +266,7 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// A BatchNorm that computes with its running statistics is refused, also as files said it before there was an attribute for that.
+// A BatchNormalization that computes with its running statistics is refused.
 func TestFrozenNormsAreRefused(t *testing.T) {
 	t.Parallel()
 	_, message := fixture(t, "tiny")
@@ -273,7 +281,7 @@ func TestFrozenNormsAreRefused(t *testing.T) {
 	}
 }
 
-// A node that is refused for its input has attributes, too: the reason is the input, and the same whenever it is read.
+// The error of a node names the first true reason, and is the same every time.
 func TestReasonsAreTrue(t *testing.T) {
 	t.Parallel()
 	ints := func(name string, v ...uint64) []byte {
@@ -314,7 +322,7 @@ func cutOff(message string) string {
 	return message
 }
 
-// What an exporter has folded, left out or kept without use is counted and named.
+// Parameters that an exporter has folded, left out or kept without use are counted and named.
 func TestWhatIsReadIsSaid(t *testing.T) {
 	t.Parallel()
 	_, tiny := fixture(t, "tiny")

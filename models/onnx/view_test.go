@@ -82,6 +82,7 @@ func (d dense) cut(axis, from, n int) dense {
 
 // A view has the elements that a copy would have, whatever was done to it; what it cannot have it refuses.
 func TestViews(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(4, 5))
 	done, refused := 0, 0
 	for range 2000 {
@@ -145,6 +146,7 @@ func change(r *rand.Rand, v view, d dense) (view, dense, error) {
 
 // The rows of a view are those of its step in the same order, so that an op on rows can work on the step.
 func TestRowsOfViews(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(6, 7))
 	found := 0
 	for range 2000 {
@@ -180,6 +182,7 @@ func TestRowsOfViews(t *testing.T) {
 
 // Activations are told apart by their values, and from what is none.
 func TestCurves(t *testing.T) {
+	t.Parallel()
 	curveOf := func(f func(x float64) float64) *curve {
 		c := &curve{at: make([]float64, len(samples))}
 		for i, x := range samples {
@@ -218,6 +221,7 @@ func TestCurves(t *testing.T) {
 
 // A constant is a causal mask where it is one number up to the diagonal, and one behind it.
 func TestMasks(t *testing.T) {
+	t.Parallel()
 	bools := func(dims []int64, of ...byte) *tensor { return &tensor{dims: dims, dtype: typeBool, raw: of} }
 	for _, c := range []struct {
 		*tensor

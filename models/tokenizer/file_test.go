@@ -21,6 +21,7 @@ func header(n ...uint32) []byte {
 
 // What is written is read, in as few bytes as the vocabulary allows.
 func TestFilesOfTokens(t *testing.T) {
+	t.Parallel()
 	for size, width := range map[int]int{256: 2, 257: 2, 50257: 2, 1 << 16: 2, 1<<16 + 1: 4, 128256: 4} {
 		all := make([]int32, 40000)
 		for i := range all {
@@ -50,6 +51,7 @@ func TestFilesOfTokens(t *testing.T) {
 
 // Files of llm.c do not say how large their vocabulary is: it is GPT-2's, or Llama 3's.
 func TestFilesOfOthers(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		header, tokens []byte
 		size           int
@@ -66,6 +68,7 @@ func TestFilesOfOthers(t *testing.T) {
 }
 
 func TestBadFiles(t *testing.T) {
+	t.Parallel()
 	for says, file := range map[string][]byte{
 		"0 bytes are no header":                {},
 		"1023 bytes are no header":             header()[1:],
@@ -89,6 +92,7 @@ func TestBadFiles(t *testing.T) {
 
 // Nothing that a file may hold is more than an error, and nothing of a size that it states is allocated.
 func TestMutatedFiles(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	good := append(header(20240520, 1, 100, 300), make([]byte, 200)...)
 	read := 0

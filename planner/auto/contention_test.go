@@ -14,6 +14,7 @@ import (
 // What copies take from ops counts in the choice: beside ops that are much slower while something is copied, plans are faster, by
 // the contended simulation, than those that were made as if nothing contended, and offload less often.
 func TestPlansCountOnContention(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(18, 2))
 	faster, fewer, with := 0, 0, 0
 	for range 24 {

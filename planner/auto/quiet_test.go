@@ -15,6 +15,7 @@ import (
 // Within a tolerance a plan is slower by no more than that, has less to transfer or is the fastest, keeps the rules, and is
 // said to be what it is.
 func TestWhatIsBelowTheToleranceIsNotWorthATransfer(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(21, 22))
 	passed, none, fewer := 0, 0, 0
 	for range 60 {
@@ -65,6 +66,7 @@ func TestWhatIsBelowTheToleranceIsNotWorthATransfer(t *testing.T) {
 // Where transfers take time from computation, no plan is expected to take less, with that, than the one that is chosen; where they take
 // more than they can save, none is left if a plan without any fits.
 func TestContentionCounts(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(25, 26))
 	other, without := 0, 0
 	for range 40 {
@@ -85,7 +87,7 @@ func TestContentionCounts(t *testing.T) {
 		}
 		if r.Passed != nil {
 			other++
-			if !strings.Contains(r.Why(), "of their time from computation") {
+			if !strings.Contains(r.Why(), "of their own time") {
 				t.Errorf("why: %s", r.Why())
 			}
 		}
@@ -103,6 +105,7 @@ func TestContentionCounts(t *testing.T) {
 
 // Twelve layers of which a single one needs to leave: the strategies that move all they can are thinned out.
 func TestTransfersThatNothingNeedsAreLeftOut(t *testing.T) {
+	t.Parallel()
 	c := plantest.Chain(rand.New(rand.NewPCG(23, 24)), 12)
 	p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c) - 1, Link: schedule.Link{Bandwidth: 1e3}}
 	p.Tolerance = DefaultTolerance

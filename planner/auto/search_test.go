@@ -35,6 +35,7 @@ func refusedThough(t *testing.T) (all []strategy.Problem) {
 // Limits that all members refuse though something fits: a search finds plans at most of them, the same for the same number of steps,
 // and the refusal of the others says how much was tried.
 func TestSearchOfRefusedLimits(t *testing.T) {
+	t.Parallel()
 	j := &judge{t: t}
 	problems, found := refusedThough(t), 0
 	for _, p := range problems {
@@ -65,6 +66,7 @@ func TestSearchOfRefusedLimits(t *testing.T) {
 
 // Below what any sequence needs nothing is tried, and a search ends with the time that it is given.
 func TestSearchEnds(t *testing.T) {
+	t.Parallel()
 	problems := refusedThough(t)
 	p := problems[len(problems)-2] // at which no search has found any
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

@@ -72,10 +72,12 @@ func expectBelow(t *testing.T, path string, want int) {
 }
 
 func TestNoSequenceBeatsTheBound(t *testing.T) {
+	t.Parallel()
 	expectBelow(t, filepath.Join("..", "pofo", "testdata", "combined_small.json"), 100)
 }
 
 func TestNoSequenceBeatsTheBoundShared(t *testing.T) {
+	t.Parallel()
 	expectBelow(t, shared.Path(t, "vectors", "combined_small.json"), 436)
 }
 
@@ -150,6 +152,7 @@ func leastAgain(b *bounder, k int, bytes float64) (time float64) {
 
 // The minimum over X is found exactly: never above a grid's, and hardly below.
 func TestMinimumAgainstGrid(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(5, 6))
 	finite, above := 0, 0
 	for range 300 {
@@ -183,6 +186,7 @@ func TestMinimumAgainstGrid(t *testing.T) {
 
 // More memory or a faster link never raises the bound, and with store-all's peak it is store-all's time.
 func TestBoundFalls(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(7, 8))
 	for range 200 {
 		c := plantest.Chain(rnd, 1+rnd.IntN(8))
@@ -207,6 +211,7 @@ func TestBoundFalls(t *testing.T) {
 }
 
 func TestGap(t *testing.T) {
+	t.Parallel()
 	for _, k := range []struct{ makespan, bound, want float64 }{
 		{11, 10, 0.1}, {10, 10, 0}, {10 * (1 + 1e-12), 10, 0}, {9, 10, 0}, {1, 0, 0}, {1, math.Inf(1), 0},
 	} {
@@ -217,6 +222,7 @@ func TestGap(t *testing.T) {
 }
 
 func TestBadChain(t *testing.T) {
+	t.Parallel()
 	if _, err := Seconds(&chain.Chain{}, schedule.Limits{}); err == nil {
 		t.Error("a chain without layers has a bound")
 	}

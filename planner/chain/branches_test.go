@@ -16,6 +16,7 @@ const joined = `{"format":"plimsoll.chain/v1","name":"pair","input_bytes":5,"bra
 
 // Branches are written as they are read; those that no model has are refused by name.
 func TestBranchesInFiles(t *testing.T) {
+	t.Parallel()
 	c, err := Decode(strings.NewReader(fmt.Sprintf(joined, "[1,1]")))
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ const contending = `{"format":"plimsoll.chain/v1","name":"c","copies_beside":[1.
 
 // The fields of contention survive rewriting; without them nothing contends.
 func TestContentionInFiles(t *testing.T) {
+	t.Parallel()
 	c, err := decode(contending)
 	if err != nil {
 		t.Fatal(err)
@@ -42,6 +43,7 @@ func TestContentionInFiles(t *testing.T) {
 
 // Factors are numbers from 1 to a million, two of copies and three of ops.
 func TestBadContentionIsNamed(t *testing.T) {
+	t.Parallel()
 	for _, k := range []struct{ good, bad, want string }{
 		{`"copies_beside":[1.5,2]`, `"copies_beside":[1.5]`, `field "copies_beside" is [1.5], which is not 2 numbers`},
 		{`"copies_beside":[1.5,2]`, `"copies_beside":[0.5,2]`, `field "copies_beside" is 0.5, which is not from 1 to 1e6`},
@@ -63,6 +65,7 @@ func TestBadContentionIsNamed(t *testing.T) {
 
 // A group is slower by the mean of its members by time; one that takes no time is not.
 func TestContentionOfGroups(t *testing.T) {
+	t.Parallel()
 	c, err := decode(contending)
 	if err != nil {
 		t.Fatal(err)

@@ -26,6 +26,7 @@ func decode(doc string) (*Chain, error) { return Decode(strings.NewReader(doc)) 
 
 // TestChainSurvivesRewriting: what is read and written again is the same, byte for byte, unknown fields included.
 func TestChainSurvivesRewriting(t *testing.T) {
+	t.Parallel()
 	c, err := Read("testdata/tiny.json")
 	if err != nil {
 		t.Fatal(err)
@@ -52,6 +53,7 @@ func TestChainSurvivesRewriting(t *testing.T) {
 }
 
 func TestEveryFieldIsRead(t *testing.T) {
+	t.Parallel()
 	c, err := Read("testdata/tiny.json")
 	if err != nil {
 		t.Fatal(err)
@@ -84,6 +86,7 @@ func TestEveryFieldIsRead(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
+	t.Parallel()
 	c, err := decode(`{"format":"plimsoll.chain/v1","input_bytes":1e9,"bandwidth_bytes_per_s":null,
 		"layers":[{"forward_s":3,"backward_s":1e-3,"output_bytes":2.5e3,"gradient_bytes":null},
 		{"forward_s":0,"backward_s":0,"output_bytes":2,"saved_bytes":3}]}`)
@@ -101,6 +104,7 @@ func TestDefaults(t *testing.T) {
 
 // TestBadChainsNameWhatIsWrong changes one place of the tiny chain at a time.
 func TestBadChainsNameWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	for change, want := range map[[2]string]string{
 		{`"format":"plimsoll.chain/v1",`, ``}:           `field "format" is missing`,
 		{`chain/v1`, `plan/v1`}:                         `field "format" is "plimsoll.plan/v1", which is not "plimsoll.chain/v1"`,
@@ -155,6 +159,7 @@ const (
 )
 
 func TestNotAChain(t *testing.T) {
+	t.Parallel()
 	for doc, want := range map[string]string{
 		``:     `line 1, column 1: unexpected end of JSON input`,
 		`[]`:   `not a JSON object: []`,
@@ -174,6 +179,7 @@ func TestNotAChain(t *testing.T) {
 
 // TestBadReadLeavesChain: a chain that is read into keeps its value when the file is bad.
 func TestBadReadLeavesChain(t *testing.T) {
+	t.Parallel()
 	c := &Chain{Name: "before"}
 	if err := json.Unmarshal([]byte(strings.Replace(tiny(t), "300", "-300", 1)), c); err == nil || c.Name != "before" || c.Layers != nil {
 		t.Errorf("%+v, %v", c, err)
@@ -182,6 +188,7 @@ func TestBadReadLeavesChain(t *testing.T) {
 
 // TestBadChainIsNotWritten: no file appears, and one that is there stays.
 func TestBadChainIsNotWritten(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "c.json")
 	c := &Chain{Layers: []Layer{{Name: "loss", OutputBytes: 2, SavedBytes: 1}}}
 	if err := c.Write(path); !errors.Is(err, ErrFormat) {
@@ -194,6 +201,7 @@ func TestBadChainIsNotWritten(t *testing.T) {
 
 // TestSharedChainsAreRead reads the profiles of real networks and every chain embedded in the known answers.
 func TestSharedChainsAreRead(t *testing.T) {
+	t.Parallel()
 	files, _ := filepath.Glob(filepath.Join(shared.Chains(t), "*.json"))
 	vectors, _ := filepath.Glob(filepath.Join(shared.Path(t, "vectors"), "*.json"))
 	read := 0

@@ -38,6 +38,7 @@ func example() *chain.Chain {
 //	B:     b takes δ_a 9 + 40 = 49; then a, when ā_b 7 and δ_b 3 are gone and δ_a 9 is there: 9-10 + δ_0 8 + 5 = 12;
 //	       so 49 = δ_0 8 + 41.
 func TestGroupByHand(t *testing.T) {
+	t.Parallel()
 	g, err := chain.Group(example(), []int{2, 3})
 	if err != nil {
 		t.Fatal(err)
@@ -55,6 +56,7 @@ func TestGroupByHand(t *testing.T) {
 }
 
 func TestGroupRefusesGaps(t *testing.T) {
+	t.Parallel()
 	for _, lasts := range [][]int{nil, {2}, {2, 2, 3}, {2, 1, 3}, {0, 3}, {3, 4}, {-1, 3}} {
 		if g, err := chain.Group(example(), lasts); !errors.Is(err, chain.ErrGroups) {
 			t.Errorf("%v: %v, %v", lasts, g, err)
@@ -69,6 +71,7 @@ func TestGroupRefusesGaps(t *testing.T) {
 }
 
 func TestGroupEveryLeavesTheLossAlone(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, k := range []int{1, 2, 3, 6, 7, 8, math.MaxInt} {
 		c := randomChain(rng, 8)
@@ -155,6 +158,7 @@ func randomPlan(rng *rand.Rand, n int, discard bool) (seq schedule.Sequence) {
 // TestGroupedPlansCanBeCarriedOut runs random plans of grouped chains on the grouped chain and, member by member,
 // on the original: same makespan, never a higher peak.
 func TestGroupedPlansCanBeCarriedOut(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(2, 2))
 	merged, tight := 0, 0
 	for range 3000 {
@@ -192,6 +196,7 @@ func TestGroupedPlansCanBeCarriedOut(t *testing.T) {
 
 // TestForwardsOfGroupsAreTight: a merged forward_all and forward_checkpoint peak where their members do.
 func TestForwardsOfGroupsAreTight(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 3))
 	for range 500 {
 		c := randomChain(rng, 5)

@@ -28,6 +28,7 @@ func sized(t *testing.T) *Chain {
 
 // A chain of several batch sizes is read as it is written, and says each of them.
 func TestBatchSizesAreKept(t *testing.T) {
+	t.Parallel()
 	c := sized(t)
 	var text, again bytes.Buffer
 	if err := c.Encode(&text); err != nil {
@@ -58,6 +59,7 @@ func TestBatchSizesAreKept(t *testing.T) {
 
 // Batch sizes that are none, or of another model, are refused by field and value, also in files.
 func TestBadBatchSizesAreRefused(t *testing.T) {
+	t.Parallel()
 	for want, change := range map[string]func(c *Chain){
 		`field "batch" is 0, which of a chain with other_batches is missing`:                          func(c *Chain) { c.Batch = 0 },
 		`other_batches[1]: field "batch" is 8, which is no other batch size`:                          func(c *Chain) { c.Others[1].Batch = 8 },

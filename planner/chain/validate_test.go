@@ -9,6 +9,7 @@ import (
 
 // TestValidateRefusesWhatNoFileCanSay: values that a program can make but JSON cannot.
 func TestValidateRefusesWhatNoFileCanSay(t *testing.T) {
+	t.Parallel()
 	nan, inf := math.NaN(), math.Inf(1)
 	for want, spoil := range map[string]func(c *Chain){
 		`layer 1 (conv): field "forward_s" is NaN`:                func(c *Chain) { c.Layers[0].ForwardS = nan },

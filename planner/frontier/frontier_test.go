@@ -35,6 +35,7 @@ func randomCurve(rnd *rand.Rand) (curve []Point) {
 
 // With enough limits the whole curve comes back; with few, points of it, the first and the last among them.
 func TestSample(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		want := randomCurve(rnd)
@@ -62,6 +63,7 @@ func TestSample(t *testing.T) {
 
 // A heuristic may be slower with more memory, or refuse more than it should: the curve never rises.
 func TestSampleOfAnUnsteadyStrategy(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for range 300 {
 		solve := func(_ context.Context, m int64) (Point, error) {
@@ -83,6 +85,7 @@ func TestSampleOfAnUnsteadyStrategy(t *testing.T) {
 }
 
 func TestSampleErrors(t *testing.T) {
+	t.Parallel()
 	_, err := Sample(t.Context(), steps([]Point{{Memory: 100, Makespan: 1}}), 0, 50, 5)
 	if _, ok := errors.AsType[*strategy.InfeasibleError](err); !ok {
 		t.Errorf("a top that is too small: %v", err)
@@ -103,6 +106,7 @@ func TestSampleErrors(t *testing.T) {
 }
 
 func TestWhatMoreMemoryBuys(t *testing.T) {
+	t.Parallel()
 	curve := []Point{{Memory: 100, Makespan: 10}, {Memory: 150, Makespan: 8}, {Memory: 250, Makespan: 7}}
 	for i, want := range []float64{0.04, 0.01, 0} {
 		if got := Slope(curve, i); got != want {

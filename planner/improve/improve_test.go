@@ -35,6 +35,7 @@ func limits(memory int64, bandwidth float64) schedule.Limits {
 
 // Each kind of move finds what it is for.
 func TestMoves(t *testing.T) {
+	t.Parallel()
 	for _, k := range []struct {
 		name, from, to string
 		limits         schedule.Limits
@@ -109,6 +110,7 @@ func peakOf(memory []int64) int64 { return slices.Max(memory) }
 // Memory without gaps against the simulation, and with gaps against the limit at which the latest placement still runs:
 // that runs in exactly the memory that the gaps leave, and a byte less does not do.
 func TestMemory(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	placed := 0
 	for i := range 500 {
@@ -150,6 +152,7 @@ func TestMemory(t *testing.T) {
 // A search never gets worse, keeps the rules and the limit at every step, stops at its budget, goes on where it stopped,
 // and finds the same every time.
 func TestSearch(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
 	better := 0
 	for i := range 200 {
@@ -211,6 +214,7 @@ func run(t *testing.T, c *chain.Chain, lim schedule.Limits, seq schedule.Sequenc
 }
 
 func TestEnds(t *testing.T) {
+	t.Parallel()
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	from := parse(t, "Fck1 F2 Fall3 B3 Fall1 Fall2 B2 B1")
@@ -267,6 +271,7 @@ func FuzzSearch(f *testing.F) {
 
 // A prefetch starts as late as it can: with the op whose time covers its transfer, or earlier if that op needs the room.
 func TestPlaceIsLate(t *testing.T) {
+	t.Parallel()
 	compute := parse(t, "Fall1 Fall2 Fall3 B3 B2 B1")
 	for _, k := range []struct {
 		limits schedule.Limits

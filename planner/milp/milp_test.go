@@ -11,6 +11,7 @@ import (
 
 // A build without a solver says what to do; one with it does not claim to have none.
 func TestSolverIsThereOrNamed(t *testing.T) {
+	t.Parallel()
 	_, err := new(Program).Solve(context.Background(), Options{})
 	if errors.Is(err, ErrNoSolver) == Built {
 		t.Errorf("Built is %v: %v", Built, err)
@@ -19,6 +20,7 @@ func TestSolverIsThereOrNamed(t *testing.T) {
 
 // Knapsacks against every subset.
 func TestKnapsacks(t *testing.T) {
+	t.Parallel()
 	need(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 30 {
@@ -63,6 +65,7 @@ func bestSubset(value, weight []float64, limit float64) float64 {
 }
 
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	need(t)
 	var p Program
 	x := p.Binary(1)
@@ -83,6 +86,7 @@ func TestRefusals(t *testing.T) {
 
 // A program that HiGHS does not finish (a market split: Cornuéjols and Dawande, 1998) is left when the context is cancelled.
 func TestSolverIsLeftWhenTheContextIsCancelled(t *testing.T) {
+	t.Parallel()
 	need(t)
 	var p Program
 	rng := rand.New(rand.NewPCG(1, 1))

@@ -12,6 +12,7 @@ import (
 // Every small join at every number of slots against an exhaustive search over memory states: the same makespan, the
 // same smallest number of slots, a schedule that keeps the rules.
 func TestAgainstExhaustiveSearch(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	solved, refused := 0, 0
 	for _, lengths := range [][]int{{1}, {4}, {6}, {0, 3}, {1, 1}, {1, 3}, {2, 2}, {2, 3}, {3, 3}, {2, 4}, {0, 0}, {1, 1, 2}, {2, 2, 2}, {0, 1, 3}} {
@@ -59,6 +60,7 @@ func replayed(t *testing.T, j Join, s Schedule, slots int) float64 {
 // The closed forms of the thesis: with a slot for every activation the makespan is that without recomputation (1.4), and
 // one branch alone is Revolve's chain plus the last forward and the loss (1.1.5).
 func TestClosedForms(t *testing.T) {
+	t.Parallel()
 	for _, lengths := range [][]int{{3, 15}, {4, 20}, {6, 6, 6}, {18}} { // cross-modal, siamese with a triplet loss, a chain
 		total := 0
 		for _, l := range lengths {
@@ -88,6 +90,7 @@ func TestClosedForms(t *testing.T) {
 
 // Dropping gradients never hurts, and neither do more slots.
 func TestMonotone(t *testing.T) {
+	t.Parallel()
 	cases := 0
 	for _, lengths := range [][]int{{5, 9}, {4, 10, 12}, {7, 7}} {
 		last := map[string]float64{"δ": math.Inf(1), "∅": math.Inf(1)}
@@ -113,6 +116,7 @@ func TestMonotone(t *testing.T) {
 }
 
 func TestBadJoins(t *testing.T) {
+	t.Parallel()
 	for _, k := range []struct {
 		join Join
 		want error
@@ -132,6 +136,7 @@ func TestBadJoins(t *testing.T) {
 
 // A schedule with any one step left out, or the wrong one in its place, is refused or does less.
 func TestReplayRefuses(t *testing.T) {
+	t.Parallel()
 	j := multiDelta(2, 3)
 	s, err := Solve(j, 6)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 // Plans of small joins beside the best of all sequences, which an exhaustive search over memory states finds: never faster,
 // refused where none fits, and on the mean not far behind.
 func TestPlansBesideTheOptimum(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 8))
 	points, optimal, missed, ratio, want := 0, 0, 0, 0.0, 120
 	if testing.Short() {

@@ -45,6 +45,7 @@ func storeAll(c *chain.Chain) (seq schedule.Sequence) {
 // Plans of joins fit and are the same each time; with the memory of store-all they take its time; the smallest limit named
 // works, and is refused when it is one byte less.
 func TestPlansOfMeasuredJoins(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 6))
 	planned, refused := 0, 0
 	for n := range 60 {
@@ -97,6 +98,7 @@ func checkSmallest(t *testing.T, c *chain.Chain, small *strategy.InfeasibleError
 // Less memory never makes a plan faster, and two equal branches are planned in the time that the thesis's model gives when
 // its assumptions hold: layers of one second and one byte whose backward needs no more than their input.
 func TestEqualLayersAreTheModelOfTheThesis(t *testing.T) {
+	t.Parallel()
 	last, cases := 0.0, 0
 	for memory := int64(30); memory > 0; memory-- {
 		zero := 0.0

@@ -75,6 +75,7 @@ func (b *brute) extend(seq schedule.Sequence, k int, moves []move) {
 // No strategy is below the optimum, no bound is above it, and one layer and the loss are planned optimally nearly always:
 // on one link and on a duplex one.
 func TestBruteForce(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	j := &judge{t: t}
 	feasible, tried := 0, 0
@@ -121,6 +122,7 @@ func TestBruteForce(t *testing.T) {
 
 // Algorithm 5 finds the cheapest of all selections: neither its bounds nor the merging of states lose it.
 func TestAlgorithm5IsOptimal(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
 	worst, problems := 1.0, 0
 	for range 400 {

@@ -40,6 +40,7 @@ func expectSelection(t *testing.T, what string, got []bool, want string) {
 
 // Thesis, equations 3.1 to 3.3, by hand. δ has the size of the output: B_3 needs ā_3 + δ_2 beside its input, and so on.
 func TestNeedsByHand(t *testing.T) {
+	t.Parallel()
 	k := costsOf(t, four(), 20, 1)
 	if want := []float64{0, 4, 2, 8, 1}; !reflect.DeepEqual(k.needF, want) {
 		t.Errorf("𝓜_F %v, want %v", k.needF, want)
@@ -58,6 +59,7 @@ func TestNeedsByHand(t *testing.T) {
 
 // Thesis, section 3.2.2: as many first activations as hold what is over the limit, the last one rounded up.
 func TestGreedyByHand(t *testing.T) {
+	t.Parallel()
 	for memory, want := range map[int64]string{19: "----", 18: "x---", 15: "x---", 14: "xx--", 12: "xx--"} {
 		expectSelection(t, "greedy", costsOf(t, four(), memory, 1).greedySelection(), want)
 	}
@@ -65,6 +67,7 @@ func TestGreedyByHand(t *testing.T) {
 
 // Thesis, section 3.4.1: u_F per byte of the input is 0.5, 1, 0.5 and 0.125.
 func TestVDNNByHand(t *testing.T) {
+	t.Parallel()
 	k := costsOf(t, four(), 12, 1)
 	if got, want := k.ratios(), []float64{1, 0.5, 0.125}; !reflect.DeepEqual(got, want) {
 		t.Errorf("thresholds %v, want %v", got, want)
@@ -77,6 +80,7 @@ func TestVDNNByHand(t *testing.T) {
 // The scores of autoswap at 2 bytes/s. Between F_1 and B_1 the other ops take 18 s, between F_2 and B_2 6 s, F_3 and B_3
 // 2 s, F_4 and B_4 none.
 func TestAutoSwapScoresByHand(t *testing.T) {
+	t.Parallel()
 	k := costsOf(t, four(), 12, 2)
 	s := newScores(k)
 	if want := []float64{17, 5, 2, 0}; !reflect.DeepEqual(s.absence, want) {
@@ -109,6 +113,7 @@ func TestAutoSwapScoresByHand(t *testing.T) {
 // Thesis, section 3.3.3.2, and erratum 8: of the states in a cell the cheapest stays and the one that keeps the least; too
 // many cells grow.
 func TestMergeByHand(t *testing.T) {
+	t.Parallel()
 	at := func(kept, forward, idle float64) entry {
 		return entry{state: state{kept: kept, forward: forward, idle: idle}}
 	}
@@ -133,6 +138,7 @@ func TestMergeByHand(t *testing.T) {
 // tflms delays nothing: with a slow link it refuses limits that the others reach by waiting, and where it plans, every
 // compute op starts when the one before ends or its operand arrives, whatever the limit.
 func TestTFLMSWaitsForNoMemory(t *testing.T) {
+	t.Parallel()
 	planned, refused := 0, 0
 	c := deepChain(12)
 	smallest, peak := limitsOf(t, c)
@@ -163,6 +169,7 @@ func TestTFLMSWaitsForNoMemory(t *testing.T) {
 // The example of section 3.3.1: a selection that halves a set exactly needs no idle time; a program that offloads whole
 // activations finds it. x = 3, 1, 2, 2, a link of V = 4 bytes/s, M = 2V; nothing else takes memory or time.
 func TestTwoPartitionByHand(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Name: "2-partition", InputBytes: 3}
 	for _, x := range []int64{1, 2, 2, 0} {
 		c.Layers = append(c.Layers, chain.Layer{OutputBytes: x, SavedBytes: x})

@@ -17,6 +17,7 @@ import (
 // Every strategy on random chains at every limit, on one link and on a duplex one: a sequence that fits, not below the
 // bounds, or a refusal; dynprog is never slower than greedy; and all of store-all's memory gives store-all.
 func TestStrategiesOnRandomChains(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 6))
 	j := &judge{t: t}
 	for i := range 60 {
@@ -61,6 +62,7 @@ func checkAll(t testing.TB, j *judge, p strategy.Problem, smallest, peak int64) 
 
 // A refusal names the smallest limit: there the strategy succeeds and the peak is the limit; a byte below it fails.
 func TestSmallestLimit(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 8))
 	refused := 0
 	for i := range 60 {
@@ -109,6 +111,7 @@ func expectTight(t *testing.T, s strategy.Strategy, p strategy.Problem, refusal 
 
 // The same problem gives the same sequence, whatever the number of processors and the order of map keys.
 func TestDeterminism(t *testing.T) {
+	// Serial: it sets the number of processors.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	c := deepChain(30)
 	smallest, peak := limitsOf(t, c)
@@ -132,6 +135,7 @@ func TestDeterminism(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	good := deepChain(6)
 	negative := deepChain(6)
 	negative.Layers[2].OutputBytes = -1
@@ -163,6 +167,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestCancellation(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	c := deepChain(30)
@@ -176,6 +181,7 @@ func TestCancellation(t *testing.T) {
 
 // Links and times of any size: a plan, or the makespan is no number.
 func TestSizesOfAllMagnitudes(t *testing.T) {
+	t.Parallel()
 	c := deepChain(8)
 	smallest, peak := limitsOf(t, c)
 	j := &judge{t: t}

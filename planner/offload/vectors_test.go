@@ -52,6 +52,7 @@ func readJSON(t *testing.T, path string, into any) {
 // Thesis, chapter 3, on small chains: the bounds, Algorithm 5's exact value, and sequences that are as good as the
 // known ones and never better than the optimum.
 func TestVectors(t *testing.T) {
+	t.Parallel()
 	limits, refused := expectSmall(t, filepath.Join("testdata", "offload_small.json"))
 	if limits != 228 || refused != 75 {
 		t.Errorf("%d limits and %d refused, want 228 and 75", limits, refused)
@@ -59,6 +60,7 @@ func TestVectors(t *testing.T) {
 }
 
 func TestSharedVectors(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("long; TestVectors has a part of it")
 	}
@@ -172,6 +174,7 @@ type profileVectors struct {
 // Real chains: the bounds, and no strategy is slower than the known sequences; Algorithm 5's value is at most the known
 // one, which was computed in coarser cells.
 func TestProfiles(t *testing.T) {
+	t.Parallel()
 	var file profileVectors
 	readJSON(t, shared.Path(t, "vectors", "profile_offload.json"), &file)
 	j := &judge{t: t}

@@ -98,6 +98,7 @@ func stage(rnd *rand.Rand, k *pipelinetest.Case) *pipeline.Stage {
 
 // Random plans, and each changed in every way, are judged as the independent checker judges them.
 func TestBothJudgesAgree(t *testing.T) {
+	t.Parallel()
 	plans := many(150, 30)
 	rnd := rand.New(rand.NewPCG(7, 1))
 	var cases []pipelinetest.Case

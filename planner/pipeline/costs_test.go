@@ -14,6 +14,7 @@ import (
 
 // All sums over ranges are the sums of their layers.
 func TestCostsAreSums(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	ranges := 0
 	for range 20 {
@@ -57,6 +58,7 @@ func TestCostsAreSums(t *testing.T) {
 }
 
 func TestVirtualStages(t *testing.T) {
+	t.Parallel()
 	k := messages()
 	costs := pipeline.NewCosts(k.Chain)
 	want := []pipeline.Virtual{{Stage: 0, Forward: 2, Backward: 3}, {Stage: 0, Boundary: true, Forward: 2, Backward: 2}, {Stage: 1, Forward: 1, Backward: 1}}
@@ -73,6 +75,7 @@ func TestVirtualStages(t *testing.T) {
 }
 
 func TestFinish(t *testing.T) {
+	t.Parallel()
 	k := gpipe()
 	p, err := pipeline.Finish("gpipe", pipeline.Request{Chain: k.Chain, Platform: k.Platform}, k.Plan)
 	if err != nil || p.Strategy != "gpipe" || p.Chain != "flush" || p.Platform != k.Platform || !equal(p.PerDevicePeak, []int64{4, 4}) || p.Predicted.Makespan != 9 || p.SecondsPerMinibatch() != 4.5 {
@@ -93,6 +96,7 @@ func TestFinish(t *testing.T) {
 }
 
 func TestErrorsSayWhatWorks(t *testing.T) {
+	t.Parallel()
 	for want, err := range map[string]error{
 		"madpipe: no plan fits: layer 3 is too large; the smallest memory of each device that works is 1,234 B; it works with 5 devices": &pipeline.InfeasibleError{Strategy: "madpipe", Reason: "layer 3 is too large", Smallest: 1234, Devices: 5},
 		"ilp: out of time before it found a plan: give it a larger time limit":                                                           &pipeline.UnfinishedError{Strategy: "ilp", Gap: math.Inf(1)},
@@ -108,6 +112,7 @@ func TestErrorsSayWhatWorks(t *testing.T) {
 }
 
 func TestCopiesAndNames(t *testing.T) {
+	t.Parallel()
 	for v, want := range map[pipeline.Versions]float64{"": 3, pipeline.DoubleBuffered: 3, pipeline.Stash: 5, pipeline.Latest: 2, pipeline.Flush: 2} {
 		if got, ok := v.Copies(4); !ok || got != want {
 			t.Errorf("%s: %g, %v", v, got, ok)

@@ -15,6 +15,7 @@ import (
 // A plan of any strategy, given, is the plan on its own platform; with less memory than it needs it says how much that is, and on a
 // chain that is slower it breaks rules.
 func TestGiven(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Name: "given", InputBytes: 8}
 	for i := range 6 {
 		in, w := 0.5+float64(i%2), 1.0

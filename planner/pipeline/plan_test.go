@@ -23,6 +23,7 @@ const document = `{"format":"plimsoll.plan/v1","chain":"two","strategy":"made up
 	"made_by":"hand"}`
 
 func TestPlanIsRead(t *testing.T) {
+	t.Parallel()
 	p, err := pipeline.Decode(strings.NewReader(document))
 	if err != nil {
 		t.Fatal(err)
@@ -53,6 +54,7 @@ func TestPlanIsRead(t *testing.T) {
 
 // A plan comes back from its file as it was, unknown fields included.
 func TestPlanRoundTrip(t *testing.T) {
+	t.Parallel()
 	plans := []*pipeline.Plan{staircase().Plan, messages().Plan, gpipe().Plan, replicated().Plan}
 	p, err := pipeline.Decode(strings.NewReader(document))
 	if err != nil {
@@ -73,6 +75,7 @@ func TestPlanRoundTrip(t *testing.T) {
 }
 
 func TestBadPlans(t *testing.T) {
+	t.Parallel()
 	for change, says := range map[[2]string]string{
 		{`"plimsoll.plan/v1"`, `"other"`}:                            `"format" is "other"`,
 		{`"tasks"`, `"todo"`}:                                        `"tasks" is missing`,

@@ -101,6 +101,7 @@ func instant() pipelinetest.Case {
 
 // The plans above are valid, with the figures that one finds by hand.
 func TestFiguresByHand(t *testing.T) {
+	t.Parallel()
 	for name, k := range map[string]struct {
 		pipelinetest.Case
 		nca          []int
@@ -127,6 +128,7 @@ func TestFiguresByHand(t *testing.T) {
 
 // Every rule, broken once: refused by that rule, with the offending task and what it waits for.
 func TestPlantedViolations(t *testing.T) {
+	t.Parallel()
 	type plan = pipelinetest.Case
 	half := 0.5
 	for name, x := range map[string]struct {
@@ -202,6 +204,7 @@ func TestPlantedViolations(t *testing.T) {
 
 // Plans that cannot be judged are refused with the field that is wrong.
 func TestUnusablePlans(t *testing.T) {
+	t.Parallel()
 	for says, change := range map[string]func(k *pipelinetest.Case){
 		"has no stages":                            func(k *pipelinetest.Case) { k.Plan.Stages = nil },
 		`"accounting" is "most"`:                   func(k *pipelinetest.Case) { k.Plan.Accounting = "most" },
@@ -237,6 +240,7 @@ func timed(x pipeline.Timing) func(k *pipelinetest.Case) {
 
 // What a plan says about itself and is otherwise is a warning.
 func TestWarnings(t *testing.T) {
+	t.Parallel()
 	k := gpipe()
 	k.Plan.PerDevicePeak, k.Plan.Predicted.Makespan = []int64{4, 4}, 9
 	if r, err := pipeline.Check(k.Chain, k.Platform, k.Plan); err != nil || r.Warnings != nil {
@@ -255,6 +259,7 @@ func TestWarnings(t *testing.T) {
 // Versions and accounting: what they add to the peak of the first stage of the staircase, whose live minibatches are 3. With
 // vertical_sync the second stage, which has 2, keeps the versions that the first one needs.
 func TestVersionsAndAccounting(t *testing.T) {
+	t.Parallel()
 	for want, change := range map[int64]func(p *pipelinetest.Case){
 		3 + 3: func(k *pipelinetest.Case) {},
 		4 + 3: func(k *pipelinetest.Case) { k.Plan.Versions = pipeline.Stash },
@@ -280,6 +285,7 @@ func TestVersionsAndAccounting(t *testing.T) {
 
 // The published patterns and optima in the shared vectors are accepted, with their peaks.
 func TestVectors(t *testing.T) {
+	t.Parallel()
 	var doc struct {
 		General struct {
 			Cases []struct {
@@ -315,6 +321,7 @@ func TestVectors(t *testing.T) {
 
 // An instant task may be where any of three backwards, of 2 s each, begins or ends, and nowhere within one.
 func TestInterruptions(t *testing.T) {
+	t.Parallel()
 	for _, periodic := range []bool{false, true} {
 		for half := range 12 {
 			at := float64(half) / 2 // of the forward of microbatch 2, which must be before its backward at 4 s
@@ -355,6 +362,7 @@ func TestInterruptions(t *testing.T) {
 // A chain with branches is refused by all that read a plan, though its layers would be a chain: a plan for those says nothing
 // about what the layer behind the branches waits for.
 func TestBranchesAreRefused(t *testing.T) {
+	t.Parallel()
 	k, flush := staircase(), gpipe()
 	for name, judge := range map[string]func() error{
 		"request":  func() error { return pipeline.Request{Chain: k.Chain, Platform: k.Platform}.Validate() },

@@ -24,6 +24,7 @@ func platform(t testing.TB, doc string) *pipeline.Platform {
 }
 
 func TestPlatformIsRead(t *testing.T) {
+	t.Parallel()
 	p := platform(t, `{"devices":3,"memory_bytes":[1,null,3e3],"bandwidth_bytes_per_s":{"default":2,"0-2":null,"1-2":0},
 		"duplex":true,"communication_buffers":false,"host_bandwidth_bytes_per_s":6,"rack":7}`)
 	if !equal(p.Memory, []int64{1, pipeline.NoLimit, 3000}) || !p.Duplex || !p.NoBuffers || p.Host != 6 || string(p.Extra["rack"]) != "7" {
@@ -46,6 +47,7 @@ func TestPlatformIsRead(t *testing.T) {
 
 // Levels give bandwidths from the inside out; a pair wins.
 func TestLevels(t *testing.T) {
+	t.Parallel()
 	p := platform(t, `{"devices":8,"memory_bytes":9,"levels":[{"devices":2,"bandwidth_bytes_per_s":100},{"devices":4,"bandwidth_bytes_per_s":10}],
 		"bandwidth_bytes_per_s":{"0-7":1}}`)
 	for pair, want := range map[[2]int]float64{{0, 1}: 100, {6, 7}: 100, {1, 2}: 10, {7, 4}: 10, {0, 7}: 1, {7, 0}: 1} {
@@ -60,6 +62,7 @@ func TestLevels(t *testing.T) {
 
 // A platform comes back from its file as it was; readers that know no levels find all bandwidths.
 func TestPlatformRoundTrip(t *testing.T) {
+	t.Parallel()
 	for _, doc := range []string{
 		`{"devices":3,"memory_bytes":[1,null,3000],"bandwidth_bytes_per_s":{"default":2,"0-2":null,"0-1":0},"duplex":true,"communication_buffers":false,"host_bandwidth_bytes_per_s":12500000000,"rack":{"a":[1]}}`,
 		`{"devices":1,"memory_bytes":null,"bandwidth_bytes_per_s":null}`,
@@ -89,6 +92,7 @@ func TestPlatformRoundTrip(t *testing.T) {
 }
 
 func TestBadPlatforms(t *testing.T) {
+	t.Parallel()
 	for doc, says := range map[string]string{
 		`[]`:                                      "not a JSON object",
 		`{"devices":1}x`:                          "line 1",

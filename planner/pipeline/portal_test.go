@@ -41,6 +41,7 @@ func skipped(t *testing.T) pipelinetest.Case {
 }
 
 func TestPortalsOfASmallPlan(t *testing.T) {
+	t.Parallel()
 	x := skipped(t)
 	report, err := pipeline.Check(x.Chain, x.Platform, x.Plan)
 	if err != nil {
@@ -65,6 +66,7 @@ func TestPortalsOfASmallPlan(t *testing.T) {
 }
 
 func TestPlansWithPortalsThatCannotRun(t *testing.T) {
+	t.Parallel()
 	for says, spoil := range map[string]func(p *pipeline.Plan){
 		"CF of the portal from stage 0 to stage 2 is missing":          func(p *pipeline.Plan) { p.Tasks = slices.Delete(p.Tasks, 10, 11) },
 		"CF0-2(0): a second one":                                       func(p *pipeline.Plan) { p.Tasks = append(p.Tasks, p.Tasks[10]) },
@@ -96,6 +98,7 @@ func TestPlansWithPortalsThatCannotRun(t *testing.T) {
 // Portals of random plans: what WithPortals returns keeps all rules, as the checker says and as the times of some periods
 // say, laid out one beside the other.
 func TestRandomPlansWithPortals(t *testing.T) {
+	t.Parallel()
 	placed, late, stretched, synchronized := 0, 0, 0, 0
 	for seed := range uint64(1500) {
 		rnd := rand.New(rand.NewPCG(seed, 11))
@@ -301,6 +304,7 @@ func carried(plan *pipeline.Plan, t pipeline.Task) (far int, bytes int64) {
 // Three stages of one layer, F = B = 1 s, a = ā = δ = 3 bytes, of which 2 go by a portal from the first stage to the last, weights of 0
 // bytes; a period of 30 s in which one minibatch goes through all stages, of which the last two offload their input at 1 byte/s.
 func TestPortalsOfStagesWithOps(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Name: "skip", InputBytes: 1, Layers: []chain.Layer{layer(1, 1, 3, 0), layer(1, 1, 3, 0), layer(1, 1, 3, 0)}}
 	p := pipeline.NewPlatform(3, pipeline.NoLimit, 1)
 	p.Host, p.NoBuffers = 1, true

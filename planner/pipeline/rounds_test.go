@@ -28,6 +28,7 @@ func turns(apart float64) pipelinetest.Case {
 // Devices that work abreast are data parallelism: minibatch m sees floor(m/4) updates. A second apart it sees floor((m-3)/4), as each
 // update waits for the last of its round, and others have begun the next one by then.
 func TestMissedUpdates(t *testing.T) {
+	t.Parallel()
 	for name, x := range map[string]struct {
 		pipelinetest.Case
 		want [][2]int
@@ -48,6 +49,7 @@ func TestMissedUpdates(t *testing.T) {
 
 // A round is as many minibatches as always give each device one, whether or not they take turns.
 func TestRounds(t *testing.T) {
+	t.Parallel()
 	for _, x := range []struct {
 		on   []int
 		want int

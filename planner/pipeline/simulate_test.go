@@ -57,6 +57,7 @@ func neverLater(t *testing.T, k pipelinetest.Case, report *pipeline.Report) *pip
 
 // Without noise nothing is later than the plan says, no period longer, no peak higher; with noise no peak is higher either.
 func TestNeverLaterThanThePlan(t *testing.T) {
+	t.Parallel()
 	plans := 300
 	if testing.Short() {
 		plans = 60
@@ -158,6 +159,7 @@ func naive(k pipelinetest.Case) (makespan float64, ok bool) {
 
 // Orders of one stage a device at random, of which many block: the makespan, or the deadlock, is that of the naive run.
 func TestAgainstTheNaiveRun(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(4, 4))
 	deadlocks, runs := 0, 0
 	for range 400 {
@@ -206,6 +208,7 @@ func TestAgainstTheNaiveRun(t *testing.T) {
 
 // A deadlock names the task that cannot run and, round the cycle, what it waits for.
 func TestDeadlockIsNamed(t *testing.T) {
+	t.Parallel()
 	k := gpipe()
 	k.Plan.Tasks[4].Start = 0.5 // on device 1 the backward of microbatch 0 goes before its forward
 	_, err := pipeline.Simulate(k.Chain, k.Platform, k.Plan, pipeline.Noise{})
@@ -228,6 +231,7 @@ func TestDeadlockIsNamed(t *testing.T) {
 
 // The staircase runs without idle time in the steady state, also when the plan has slack; messages overlap when they can.
 func TestSteadyState(t *testing.T) {
+	t.Parallel()
 	k := staircase()
 	if o := simulate(t, k, pipeline.Noise{}); o.Period != 2 || o.Bubble != 0 || !equal(o.PerDevicePeak, []int64{6, 5, 4}) {
 		t.Errorf("%+v", *o)
@@ -251,6 +255,7 @@ func TestSteadyState(t *testing.T) {
 
 // Noise stays within its bounds, is the same for the same seed and another one for another seed.
 func TestNoise(t *testing.T) {
+	t.Parallel()
 	k := messages()
 	o := simulate(t, k, pipeline.Noise{Fraction: 0.1, Seed: 1})
 	length := map[pipeline.Kind][2]float64{F: {2, 1}, B: {3, 1}, CF: {2}, CB: {2}}

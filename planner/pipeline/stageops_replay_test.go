@@ -276,6 +276,7 @@ func ordered(plan *pipeline.Plan, p *pipeline.Platform, turns bool) {
 // TestMemoryByReplay: the checker's peak of a device whose stage has ops is the sum of all tensors at the worst instant, to the
 // byte, and one byte less is refused.
 func TestMemoryByReplay(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(31, 1))
 	devices, replicas, last, refused := 0, 0, 0, 0
 	for range 600 {
@@ -334,6 +335,7 @@ func refuses(t *testing.T, x problem, d int, need int64) bool {
 // TestNoiseOfOps: a simulated run with other durations starts every task exactly when it can: when what came before on its device or
 // link has ended, and what it needs; a backward that recomputes by what that takes in this run earlier than its gradient comes.
 func TestNoiseOfOps(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(31, 2))
 	waited := 0
 	for range 150 {

@@ -56,6 +56,7 @@ func seconds64(x float64) *float64 { return &x }
 
 // TestTheExample: what the checker finds about the plan that is drawn above.
 func TestTheExample(t *testing.T) {
+	t.Parallel()
 	x := two()
 	r, err := pipeline.Check(x.c, x.p, x.plan)
 	if err != nil {
@@ -87,6 +88,7 @@ func TestTheExample(t *testing.T) {
 // TestTimings: what parts take, by hand: forwards of 1, 2 and 4 s, of half of that where nothing is saved, backwards of 10, 20
 // and 40 s.
 func TestTimings(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Name: "three"}
 	for i := range 3 {
 		forward := float64(int(1) << i)
@@ -116,6 +118,7 @@ func TestTimings(t *testing.T) {
 
 // TestPlantedViolationsOfOps: each broken rule is found, by its name.
 func TestPlantedViolationsOfOps(t *testing.T) {
+	t.Parallel()
 	found := 0
 	for says, planted := range map[string]struct {
 		rule  pipeline.Rule
@@ -174,6 +177,7 @@ func slow(x *problem, seconds float64) { x.c.Layers[0].DiscardForwardS = &second
 
 // TestRefusedOps: ops that no stage of a plan with a flush can run.
 func TestRefusedOps(t *testing.T) {
+	t.Parallel()
 	for says, edit := range map[string]func(x *problem){
 		"stage 0: bad ops of a stage: it has \"last_ops\" without \"ops\"":                      func(x *problem) { x.plan.Stages[0].Ops = nil },
 		"stage 1: bad ops of a stage: op 0 (forward_checkpoint 1): the stage has layers 2 to 2": func(x *problem) { x.plan.Stages[1].Ops = x.plan.Stages[0].Ops },
@@ -206,6 +210,7 @@ func TestRefusedOps(t *testing.T) {
 
 // TestOtherPlans: the same plan without ops, and a periodic one whose stage recomputes.
 func TestOtherPlans(t *testing.T) {
+	t.Parallel()
 	x := two()
 	for s := range x.plan.Stages {
 		x.plan.Stages[s].Ops, x.plan.Stages[s].LastOps = nil, nil

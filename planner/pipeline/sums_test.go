@@ -39,6 +39,7 @@ func threeReplicas() pipelinetest.Case {
 
 // The plan's time is that of its last message, a gradient leaves as soon as it is made, and a run keeps to it.
 func TestReplicasAreAddedUp(t *testing.T) {
+	t.Parallel()
 	k := threeReplicas()
 	r, err := pipeline.Check(k.Chain, k.Platform, k.Plan)
 	if err != nil {
@@ -73,6 +74,7 @@ func sameTime(a, b pipeline.Synchronization) bool {
 
 // A broken sum is refused for the right reason, which names the message, its field and what to do.
 func TestPlantedSums(t *testing.T) {
+	t.Parallel()
 	message := func(i int, change func(m *pipeline.Synchronization)) func(*pipelinetest.Case) {
 		return func(k *pipelinetest.Case) { change(&k.Plan.Synchronization[i]) }
 	}
@@ -137,6 +139,7 @@ func TestPlantedSums(t *testing.T) {
 
 // Gathers may go any way from devices that have the sum: straight from the last one to all.
 func TestGathersGoAnyWay(t *testing.T) {
+	t.Parallel()
 	k := threeReplicas()
 	for i := range k.Plan.Synchronization {
 		if m := &k.Plan.Synchronization[i]; m.Kind == pipeline.Gather {
@@ -150,6 +153,7 @@ func TestGathersGoAnyWay(t *testing.T) {
 
 // A message that comes before what it waits for on its link blocks it for ever.
 func TestDeadlockOfSums(t *testing.T) {
+	t.Parallel()
 	k := threeReplicas()
 	k.Plan.Synchronization[2].Start = 6 // the sum comes back before it has gone
 	_, err := pipeline.Simulate(k.Chain, k.Platform, k.Plan, pipeline.Noise{})
@@ -162,6 +166,7 @@ func TestDeadlockOfSums(t *testing.T) {
 // Minibatches that start before the sums of a round have come miss its update, and a period that links have no time for is stretched:
 // of four devices abreast each link carries 8 bytes up and 8 back for every four minibatches.
 func TestMissedSynchronization(t *testing.T) {
+	t.Parallel()
 	for _, x := range []struct {
 		bandwidth, period float64
 		missed            [2]int

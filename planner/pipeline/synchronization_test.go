@@ -9,6 +9,7 @@ import (
 
 // Messages between replicas survive a file, and bad ones are refused by position, field and value.
 func TestSynchronizationInFiles(t *testing.T) {
+	t.Parallel()
 	p := &Plan{Chain: "c", Strategy: "s", Period: 1, Stages: []Stage{{First: 1, Last: 2, Devices: []int{0, 1}}}, Tasks: []Task{{Kind: F}}}
 	p.Synchronization = []Synchronization{
 		{Kind: Reduce, First: 1, Last: 2, To: 1, Start: 0.25, Shift: -1},

@@ -42,6 +42,7 @@ func squeeze(rnd *rand.Rand, k *pipelinetest.Case) {
 // Messages of other times, other ways and other buckets, and devices of less memory, are refused, by both judges, or the plan runs no later
 // than they say.
 func TestChangedSynchronization(t *testing.T) {
+	t.Parallel()
 	plans := many(300, 60)
 	rnd := rand.New(rand.NewPCG(16, 4))
 	refused := map[pipeline.Rule]int{}
@@ -94,6 +95,7 @@ func TestChangedSynchronization(t *testing.T) {
 
 // What is emitted keeps every rule, for the independent judge too, and runs no later than planned.
 func TestEmittedSynchronization(t *testing.T) {
+	t.Parallel()
 	plans := many(300, 60)
 	rnd := rand.New(rand.NewPCG(16, 1))
 	flush := 0
@@ -276,6 +278,7 @@ func (k *tiny) best(t *testing.T) (end float64, ok bool) {
 
 // Beside the best of all orders of all buckets the messages of tiny plans end never earlier, and seldom later.
 func TestAgainstAllOrders(t *testing.T) {
+	t.Parallel()
 	plans := 400
 	if testing.Short() {
 		plans = 80
@@ -328,6 +331,7 @@ func TestAgainstAllOrders(t *testing.T) {
 
 // A period is stretched only where a link has no room, seldom by much more than what its messages take together.
 func TestStretchedPeriods(t *testing.T) {
+	t.Parallel()
 	plans := 300
 	if testing.Short() {
 		plans = 60
@@ -391,6 +395,7 @@ func dataParallel(devices int, load float64) pipelinetest.Case {
 // Data parallelism hides its sums where links have room. Where they have none the period is theirs, and not so tight that updates come as
 // many periods later as there are devices.
 func TestDataParallelism(t *testing.T) {
+	t.Parallel()
 	for _, x := range []struct {
 		devices int
 		load    float64

@@ -11,6 +11,7 @@ import (
 
 // The staircase as planned, two periods: every task on its device at its time.
 func TestPlannedTimeline(t *testing.T) {
+	t.Parallel()
 	k := staircase()
 	k.Plan.Strategy = "<made up>"
 	spans, err := pipeline.Planned(k.Chain, k.Platform, k.Plan, 2)
@@ -43,6 +44,7 @@ func TestPlannedTimeline(t *testing.T) {
 
 // Timelines have a slice for each span; lanes of links come last; nothing overlaps.
 func TestTimelinesHaveEverySpan(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(8, 8))
 	links := 0
 	for range 40 {

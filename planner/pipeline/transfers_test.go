@@ -27,6 +27,7 @@ func byHand(t *testing.T) (*chain.Chain, Stage) {
 // TestSwapsByHand: F runs from 0 to 2, the offload could from 1 to 2; B begins later, and the prefetch ends there. One minibatch
 // holds 14, 20, 10 without ā_1, 24 while B2 runs, and 20 bytes.
 func TestSwapsByHand(t *testing.T) {
+	t.Parallel()
 	c, st := byHand(t)
 	cost, err := MeasureStage(c, st, st.Ops)
 	if err != nil {
@@ -67,6 +68,7 @@ func TestSwapsByHand(t *testing.T) {
 // TestSwapsInOrder: the prefetches are on the link from 0.5 to 1.8, so the first offload waits until then, and the second one behind
 // it, though there would be room for it before.
 func TestSwapsInOrder(t *testing.T) {
+	t.Parallel()
 	cost := StageCost{Forward: 2, Backward: 2, moves: []move{{bytes: 10, due: 1.5}, {bytes: 3, due: 1.8}}, fetches: []int{0, 1}}
 	swaps, why := cost.swaps(&Platform{Host: 10}, Rhythm{10, 20}, 2)
 	if why != nil {
@@ -81,6 +83,7 @@ func TestSwapsInOrder(t *testing.T) {
 
 // TestTransfersRefused: what a plan that offloads can break.
 func TestTransfersRefused(t *testing.T) {
+	t.Parallel()
 	one := func() (*chain.Chain, *Platform, *Plan) {
 		c, st := byHand(t)
 		p := NewPlatform(2, NoLimit, Free())
@@ -140,6 +143,7 @@ func TestTransfersRefused(t *testing.T) {
 }
 
 func TestMeasureErrors(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Layers: make([]chain.Layer, 4)}
 	for text, want := range map[string]string{
 		"Fall2 Fall3 B3":       "backwards from 2 down to 2 are missing",
@@ -162,6 +166,7 @@ func TestMeasureErrors(t *testing.T) {
 
 // TestCheckErrors: what a plan with ops can break beside what Check finds.
 func TestCheckErrors(t *testing.T) {
+	t.Parallel()
 	one := func() (*chain.Chain, *Plan) {
 		half := 0.5
 		c := &chain.Chain{Name: "c", Layers: []chain.Layer{

@@ -67,6 +67,7 @@ func many(usual, short int) int {
 // Plans that divide the optimizer's state keep every rule, for the independent judge too, run no later than planned, and hold no more of it
 // than r-th parts.
 func TestZeroPlansAreValid(t *testing.T) {
+	t.Parallel()
 	all := divided(t, rand.New(rand.NewPCG(16, 11)), many(300, 60))
 	for _, k := range all {
 		report, err := pipeline.Check(k.Chain, k.Platform, k.Plan)
@@ -80,6 +81,7 @@ func TestZeroPlansAreValid(t *testing.T) {
 
 // Messages of other times, ways, parts and buckets are refused or accepted by both judges, and what is accepted runs no later than it says.
 func TestChangedZeroPlans(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(16, 12))
 	var all []pipelinetest.Case
 	for _, k := range divided(t, rnd, many(300, 60)) {
@@ -137,6 +139,7 @@ func TestChangedZeroPlans(t *testing.T) {
 // Three replicas share 12 MiB of weights in two buckets, 4 MiB and 8. On links of two directions parts take 1/3 s and 2/3 s: reduces of the
 // last layer leave when it is made, at 5 s, those of the first at 9 s, and the new weights when they have come.
 func TestZeroDividesTheOptimizersState(t *testing.T) {
+	t.Parallel()
 	k := threeReplicas()
 	const times = 1 << 20
 	for i := range k.Chain.Layers {
@@ -163,6 +166,7 @@ func TestZeroDividesTheOptimizersState(t *testing.T) {
 
 // What cannot be divided is refused, and the error names the field, its value and what to do.
 func TestRefusedDivisions(t *testing.T) {
+	t.Parallel()
 	for _, x := range []struct {
 		reason string
 		change func(*pipelinetest.Case)
@@ -189,6 +193,7 @@ func TestRefusedDivisions(t *testing.T) {
 
 // Fields of divided plans survive a file; files without them are as before.
 func TestZeroInFiles(t *testing.T) {
+	t.Parallel()
 	k := divided(t, rand.New(rand.NewPCG(16, 13)), 1)[0]
 	var b bytes.Buffer
 	if err := k.Plan.Encode(&b); err != nil {

@@ -158,6 +158,7 @@ func randomProblem(t testing.TB, rng *rand.Rand, layers int) strategy.Problem {
 
 // Thesis, section 4.2: the program against the printed recursion, where it is feasible and where it is not.
 func TestProgramIsLiteral(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
 	feasible, infeasible := 0, 0
 	for range 1500 {
@@ -179,6 +180,7 @@ func TestProgramIsLiteral(t *testing.T) {
 
 // With whole transfers nothing is free earlier than piece by piece.
 func TestWholeIsSlower(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 6))
 	slower := 0
 	for range 500 {

@@ -30,6 +30,7 @@ func named(t testing.TB, all []strategy.Strategy, name string) strategy.Strategy
 // Every strategy on random chains, on one link and duplex: what it returns keeps the rules within the limit; pofo is never
 // slower than rotor-exact, offload-dynprog and autocapper.
 func TestNeverWorse(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 8))
 	pofo := named(t, Strategies(), "pofo")
 	others := []strategy.Strategy{
@@ -65,6 +66,7 @@ func TestNeverWorse(t *testing.T) {
 
 // The smallest limit of a refusal works, and a byte less is refused with the same.
 func TestSmallest(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(9, 10))
 	checked := map[string]int{}
 	for range 100 {
@@ -95,6 +97,7 @@ func TestSmallest(t *testing.T) {
 
 // The same problem gives the same sequence, whatever the number of processors.
 func TestDeterminism(t *testing.T) {
+	// Serial: it sets the number of processors.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	c := deepChain(24)
 	high, err := storeAllPeak(c)
@@ -121,6 +124,7 @@ func TestDeterminism(t *testing.T) {
 
 // A link that cannot be used, options that cannot be meant, and an ended context are errors of their own.
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	c := deepChain(6)
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -159,6 +163,7 @@ func TestBadInput(t *testing.T) {
 
 // Smaller tables give other sequences, never wrong ones; N is the number of cells.
 func TestFewCells(t *testing.T) {
+	t.Parallel()
 	c := deepChain(30)
 	high, err := storeAllPeak(c)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 // The least memory is what its sequence needs, and no strategy needs less; without offloads it is that of rotor-exact.
 func TestLeastMemory(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(11, 12))
 	exact := named(t, remat.Strategies(), "rotor-exact")
 	below := 0

@@ -103,6 +103,7 @@ func expectProgram(t *testing.T, path string) (points int) {
 
 // Thesis, Theorem 12, repaired: the optimum under assumptions OR.1 to OR.5, one state per exact value.
 func TestProgram(t *testing.T) {
+	t.Parallel()
 	points := expectProgram(t, filepath.Join("testdata", "pofo_small.json")) + expectProgram(t, filepath.Join("testdata", "combined_small.json"))
 	if want := 318 + 116; points != want {
 		t.Errorf("%d points, want %d", points, want)
@@ -110,6 +111,7 @@ func TestProgram(t *testing.T) {
 }
 
 func TestProgramShared(t *testing.T) {
+	t.Parallel()
 	points := expectProgram(t, shared.Path(t, "vectors", "pofo_small.json")) + expectProgram(t, shared.Path(t, "vectors", "combined_small.json"))
 	if want := 1362 + 433; points != want {
 		t.Errorf("%d points, want %d", points, want)
@@ -173,6 +175,7 @@ func (n *tally) expect(t *testing.T, points int) {
 
 // The optimum over all sequences of all ops: pofo reaches it at nine tenths of the points.
 func TestCombined(t *testing.T) {
+	t.Parallel()
 	j := &judge{t: t}
 	n := j.expectCombined(filepath.Join("testdata", "combined_small.json"))
 	n.expect(t, 116)
@@ -180,6 +183,7 @@ func TestCombined(t *testing.T) {
 }
 
 func TestCombinedShared(t *testing.T) {
+	t.Parallel()
 	j := &judge{t: t}
 	n := j.expectCombined(shared.Path(t, "vectors", "combined_small.json"))
 	n.expect(t, 433)
@@ -202,6 +206,7 @@ type profileVectors struct {
 
 // Real chains: pofo is never above the best known makespan by more than 1 %, and refuses what is known to be infeasible.
 func TestProfiles(t *testing.T) {
+	t.Parallel()
 	var file profileVectors
 	readJSON(t, shared.Path(t, "vectors", "profile_offload.json"), &file)
 	j := &judge{t: t}

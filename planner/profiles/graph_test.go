@@ -15,6 +15,7 @@ import (
 
 // TestPipeDream: the authors' profiles become chains with all their time and weights.
 func TestPipeDream(t *testing.T) {
+	t.Parallel()
 	// vgg16 has 40 operators that count, of which Size and View are one layer, and the loss.
 	layers := map[string]int{"vgg16": 40, "resnet50": 40, "resnext50": 40, "squeezenet1_0": 35, "densenet121": 78, "gnmt": 10}
 	files, _ := filepath.Glob("testdata/pipedream/*.graph.txt")
@@ -50,6 +51,7 @@ func TestPipeDream(t *testing.T) {
 
 // TestVGG: a graph that is a chain gives a layer for each operator, with its own figures.
 func TestVGG(t *testing.T) {
+	t.Parallel()
 	g, err := parseFile(t, "testdata/pipedream/vgg16.graph.txt", ParseGraph)
 	if err != nil {
 		t.Fatal(err)
@@ -86,6 +88,7 @@ var diamond = line("n5", costs) + line("n4", costs) + line("n3", costs) + line("
 
 // TestDiamond: what runs in parallel is one layer; its overheads are counted by hand. a = δ = 7 everywhere.
 func TestDiamond(t *testing.T) {
+	t.Parallel()
 	g, err := ParseGraph("diamond.graph.txt", []byte(diamond))
 	if err != nil {
 		t.Fatal(err)
@@ -111,6 +114,7 @@ func TestDiamond(t *testing.T) {
 
 // TestAsGroup: for operators in a line the overheads are those of chain.Group.
 func TestAsGroup(t *testing.T) {
+	t.Parallel()
 	sizes := []int64{5, 9, 2, 30, 4, 11}
 	c := &chain.Chain{Name: "line", InputBytes: 6}
 	var nodes []Node
@@ -153,6 +157,7 @@ func TestAsGroup(t *testing.T) {
 }
 
 func TestGraphErrors(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"":                                    `x: field "node" is missing`,
 		"node1 -- Op\n":                       `x:1: field "node" is "node1 -- Op", which is not a name`,
@@ -184,6 +189,7 @@ func TestGraphErrors(t *testing.T) {
 
 // TestSeparators: a separator is a node without which no path leads on, found by removing it.
 func TestSeparators(t *testing.T) {
+	t.Parallel()
 	files, _ := filepath.Glob("testdata/pipedream/*.graph.txt")
 	for _, file := range files {
 		g, err := parseFile(t, file, ParseGraph)
@@ -247,6 +253,7 @@ func FuzzGraph(f *testing.F) {
 
 // TestNamesAreShown: what would control a terminal is written out in the names of a graph and its operators.
 func TestNamesAreShown(t *testing.T) {
+	t.Parallel()
 	const profile = "forward_compute_time=1.0, backward_compute_time=1.0, activation_size=4.0, parameter_size=4.0"
 	g, err := ParseGraph("models/\x1b[2Jnet.graph.txt", []byte("node1 -- Input\x07 -- "+profile+"\nnode2 -- Linear\x1b]0;x\u202e -- "+profile+"\n\tnode1 -- node2\n"))
 	if err != nil {

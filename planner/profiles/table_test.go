@@ -18,6 +18,7 @@ conv2,0.25,500,1,,,,
 
 // A table has times and sizes in its own units, defaults where cells are empty, and a loss in the end.
 func TestTable(t *testing.T) {
+	t.Parallel()
 	c, err := ParseTable("some/net.csv", []byte(someTable))
 	if err != nil {
 		t.Fatal(err)
@@ -42,6 +43,7 @@ func TestTable(t *testing.T) {
 }
 
 func TestTablesRefused(t *testing.T) {
+	t.Parallel()
 	cases := map[string][2]string{
 		`net.csv: field "row" is missing`:                                                {someTable, ""},
 		`net.csv:1: field "column" is "forward", which is missing`:                       {"forward_ms", "f"},
@@ -66,6 +68,7 @@ func TestTablesRefused(t *testing.T) {
 
 // Each form of a chain is read as what it is, whatever the file is called, and anything else says what there is.
 func TestReadSource(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	write := func(text string) string {
 		path := filepath.Join(folder, "file")

@@ -200,6 +200,7 @@ func randomChain(rng *rand.Rand, n int, separate bool) *chain.Chain {
 // The exact programs against the exhaustive search, at every limit from nothing to the store-all peak: the makespans
 // are equal, and where one is infeasible so is the other. Half the chains have separate costs of forwards that save nothing.
 func TestExactIsOptimal(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 6))
 	feasible, infeasible, beaten := 0, 0, 0
 	for i := range 300 {

@@ -25,6 +25,7 @@ func needSolver(t *testing.T) {
 
 // Without a solver the strategy is not offered, and asked all the same it says what is missing.
 func TestCheckmateWithoutSolver(t *testing.T) {
+	t.Parallel()
 	offered := slices.ContainsFunc(Strategies(), func(s strategy.Strategy) bool { return s.Name == Checkmate })
 	if offered != milp.Built {
 		t.Errorf("offered: %v, built: %v", offered, milp.Built)
@@ -39,6 +40,7 @@ func TestCheckmateWithoutSolver(t *testing.T) {
 // The second phase needs no solver: whatever is kept, the order computes what each stage reads, and becomes a sequence
 // that keeps the rules.
 func TestAnyKeptSetsGiveASequence(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 2000 {
 		c := randomChain(rng, 1+rng.IntN(7), false)
@@ -58,6 +60,7 @@ func TestAnyKeptSetsGiveASequence(t *testing.T) {
 // On small chains the integer program is solved: never better than the optimum of brute force, never worse than keeping
 // nothing, store-all where that fits, and judged by the oracle.
 func TestCheckmateOnSmallChains(t *testing.T) {
+	t.Parallel()
 	needSolver(t)
 	rng := rand.New(rand.NewPCG(7, 8))
 	j := &judge{t: t}
@@ -91,6 +94,7 @@ func TestCheckmateOnSmallChains(t *testing.T) {
 
 // On a real chain the relaxation is rounded: a valid sequence within the limit, between the optimum and keeping nothing.
 func TestCheckmateOnAProfile(t *testing.T) {
+	t.Parallel()
 	needSolver(t)
 	if testing.Short() {
 		t.Skip("takes seconds")

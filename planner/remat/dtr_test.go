@@ -11,6 +11,7 @@ import (
 // The invariant of the simulated runtime after every computation, and what its orders become: a sequence that keeps the
 // rules and runs every backward once.
 func TestEvictorKeepsItsBudget(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(11, 12))
 	orders, evicted := 0, 0
 	for range 300 {
@@ -86,6 +87,7 @@ func gradientBefore(c *chain.Chain, done []compute) int64 {
 // The paper's Theorem 3.1: N unit layers within 2*ceil(sqrt(N)) tensors take O(N) computations. Ours hold a_0, the
 // gradients and the output beside them; the constant is what this simulation took, rounded up.
 func TestSquareRootBudgetTakesLinearTime(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{16, 64, 144, 256} {
 		c := unitChain(n)
 		root := int64(1)
@@ -112,6 +114,7 @@ func unitChain(n int) *chain.Chain {
 
 // An input is dropped where it is computed again before it is read again, and kept otherwise.
 func TestSequenceOfAnOrder(t *testing.T) {
+	t.Parallel()
 	f := func(l int) compute { return compute{layer: l} }
 	b := func(l int) compute { return compute{layer: l, back: true} }
 	for _, k := range []struct {

@@ -17,6 +17,7 @@ import (
 // Every strategy on random chains at every limit: a sequence that fits or a refusal; more memory is never slower; and
 // each strategy is at least as good as those whose sequences it could return.
 func TestStrategiesOnRandomChains(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	j := &judge{t: t}
 	for range 50 {
@@ -57,6 +58,7 @@ func notWorse(x, y float64) bool { return math.IsNaN(y) || x <= y*(1+1e-12) }
 
 // A refusal names the smallest limit: there the strategy succeeds and the op is the one at the peak; a byte below it fails.
 func TestSmallestLimit(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
 	refused := 0
 	for range 40 {
@@ -105,6 +107,7 @@ func expectTight(t *testing.T, s strategy.Strategy, p strategy.Problem, refusal 
 
 // A frontier falls strictly, and its sequences are those of the strategy at each limit.
 func TestFrontierIsTheStrategy(t *testing.T) {
+	t.Parallel()
 	c := deepChain(16)
 	for name, of := range map[string]func(context.Context, *chain.Chain) (*Frontier, error){
 		"rotor-exact": Exact, "rotor-floating": Floating, "revolve": Revolve,
@@ -139,6 +142,7 @@ func TestFrontierIsTheStrategy(t *testing.T) {
 // What is known beforehand rules nothing out that is best: on chains that are long enough for it, at limits from the smallest to
 // store-all's peak, the strategies are as fast as their frontiers, for which nothing is known.
 func TestWhatIsKnownRulesOutNothingBest(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(17, 18))
 	planned := 0
 	for i := range 12 {
@@ -162,6 +166,7 @@ func TestWhatIsKnownRulesOutNothingBest(t *testing.T) {
 
 // A program that knows the best excess still finds it, at every step of a frontier; one that knows a smaller one finds nothing.
 func TestCeilingsLeaveTheBest(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(19, 20))
 	checked := 0
 	for range 60 {
@@ -212,6 +217,7 @@ func expectSame(t *testing.T, f *Frontier, name string, p strategy.Problem) {
 
 // The same problem gives the same sequence, whatever the number of processors.
 func TestDeterminism(t *testing.T) {
+	// Serial: it sets the number of processors.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	c := deepChain(24)
 	for _, s := range always() {
@@ -239,6 +245,7 @@ func TestDeterminism(t *testing.T) {
 // The tiles of rotor's table and the skipping of stretches change nothing: with slots of one byte a long chain has
 // rotor-exact's makespan at every limit tried.
 func TestRotorWithSlotsOfOneByte(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 8))
 	for i := range 12 {
 		c := randomChain(rng, 20+rng.IntN(25), i%2 == 1)
@@ -260,6 +267,7 @@ func TestRotorWithSlotsOfOneByte(t *testing.T) {
 
 // Layers in groups never promise what the chain cannot keep: rotor discards what is slower.
 func TestGroupedIsABound(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(9, 10))
 	promises := 0
 	for i := range 300 {
@@ -288,6 +296,7 @@ func TestGroupedIsABound(t *testing.T) {
 
 // Thesis, sequence 2.2: revolve puts F^all before each backward, and nowhere else.
 func TestRevolveIsPlain(t *testing.T) {
+	t.Parallel()
 	c := deepChain(12)
 	f, err := Revolve(context.Background(), c)
 	if err != nil {
@@ -308,6 +317,7 @@ func TestRevolveIsPlain(t *testing.T) {
 
 // Periodic, by hand: 5 layers and the loss in 2 segments of 2 layers and the rest.
 func TestPeriodicByHand(t *testing.T) {
+	t.Parallel()
 	seq, err := Periodic(deepChain(6), 2)
 	if err != nil {
 		t.Fatal(err)
@@ -319,6 +329,7 @@ func TestPeriodicByHand(t *testing.T) {
 
 // Times need not be whole nanoseconds nor of ordinary size.
 func TestTimesOfAllSizes(t *testing.T) {
+	t.Parallel()
 	for _, scale := range []float64{1.0 / 3, math.Pi * 1e-12, 1e-300, 1e-313, 1e300, 12345.678} {
 		c := deepChain(14)
 		for i := range c.Layers {
@@ -343,6 +354,7 @@ func TestTimesOfAllSizes(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	good := deepChain(6)
 	negative := deepChain(6)
 	negative.Layers[2].OutputBytes = -1
@@ -379,6 +391,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestCancellation(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	c := deepChain(30)
@@ -392,6 +405,7 @@ func TestCancellation(t *testing.T) {
 
 // Rounding up to slots: ceil(size·slots/memory) without overflow.
 func TestSlotsOf(t *testing.T) {
+	t.Parallel()
 	for _, k := range []struct {
 		size, memory int64
 		slots        int

@@ -46,6 +46,7 @@ func wholeSearch(t testing.TB, c *chain.Chain, memory int64, states int) (*costs
 // The search against exhaustive search over every legal sequence, at every limit: equal makespans, proved, and infeasible together;
 // the independent checker agrees. Nothing of a chain's structure is known to either.
 func TestSearchIsOptimal(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(41, 42))
 	judges := [2]*judge{{t: t}, {t: t}} // the checker knows no separate cost of forwards that save nothing, as every other chain has
 	infeasible, chains := 0, 600
@@ -104,6 +105,7 @@ func lemma3(t *testing.T) strategy.Problem {
 
 // Where Lemma 3 fails: 22 instead of 31, by the search, by parts of a plan that are solved again, and proved without a link alone.
 func TestLemma3(t *testing.T) {
+	t.Parallel()
 	p := lemma3(t)
 	if seq, makespan, bound := proved(t, p); makespan != 22 || bound != 22 {
 		t.Errorf("%v takes %v, proved is %v", seq, makespan, bound)
@@ -129,6 +131,7 @@ func TestLemma3(t *testing.T) {
 
 // A search that ends early is never slower than rotor-floating, and proves no more than is so.
 func TestSearchWithinItsBudget(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(43, 44))
 	between := 0
 	for i := range 150 {
@@ -165,6 +168,7 @@ func TestSearchWithinItsBudget(t *testing.T) {
 
 // Parts that are solved again make a plan no slower and keep it within the limit, in chains of any length.
 func TestImproved(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(45, 46))
 	planned, better := 0, 0
 	for i := range 80 {
@@ -209,6 +213,7 @@ func TestImproved(t *testing.T) {
 
 // The smallest limit of a refusal is that of all sequences.
 func TestSmallestOfAll(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(47, 48))
 	lower := 0
 	for i := range 300 {
@@ -228,6 +233,7 @@ func TestSmallestOfAll(t *testing.T) {
 
 // A search can be canceled.
 func TestSearchIsCanceled(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	k, err := newCosts(plantest.Chain(rand.New(rand.NewPCG(1, 1)), 9))

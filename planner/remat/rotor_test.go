@@ -11,6 +11,7 @@ import (
 
 // However long the chain, the smallest limit is looked for in few tables; of short chains to the byte.
 func TestFirstThat(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(21, 22))
 	for range 2000 {
 		low, allowed := rnd.Int64N(1<<40), rnd.IntN(60)
@@ -28,6 +29,7 @@ func TestFirstThat(t *testing.T) {
 
 // rotor's refusal of short chains names the smallest limit at which it has a sequence.
 func TestRotorsSmallestLimit(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(23, 24))
 	for range 200 {
 		p := strategy.Problem{Chain: plantest.Chain(rnd, 1+rnd.IntN(8)), Options: strategy.Options{Slots: 60 + rnd.IntN(60)}}
@@ -49,6 +51,7 @@ func TestRotorsSmallestLimit(t *testing.T) {
 
 // The refusal of a long chain names an op that binds in a sequence of the smallest limit, made without times.
 func TestRefusalOfLongChains(t *testing.T) {
+	t.Parallel()
 	c := deepChain(longRefusal + 2)
 	for _, s := range []strategy.Strategy{{Name: "rotor", Solve: solveRotor}, {Name: "rotor-exact", Solve: rotorExact.solve}} {
 		_, err := s.Solve(t.Context(), strategy.Problem{Chain: c, Memory: 1 << 20})

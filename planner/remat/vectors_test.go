@@ -75,6 +75,7 @@ func (j *judge) expectBoth(p strategy.Problem, persistent, floating *float64) {
 // Thesis, Theorems 5 (repaired) and 6: the optima of small chains, of figure 2.3 and of the counterexamples to
 // statements of the thesis.
 func TestVectors(t *testing.T) {
+	t.Parallel()
 	j := &judge{t: t}
 	limits := 0
 	for _, name := range []string{"remat_small.json", "remat_errata.json", "fig23.json"} {
@@ -87,6 +88,7 @@ func TestVectors(t *testing.T) {
 }
 
 func TestSharedVectors(t *testing.T) {
+	t.Parallel()
 	j := &judge{t: t}
 	limits := 0
 	for _, name := range []string{"remat_small.json", "remat_errata.json", "fig23.json"} {
@@ -125,6 +127,7 @@ type profileVectors struct {
 
 // Real chains: every strategy but revolve at every limit of the vectors.
 func TestProfiles(t *testing.T) {
+	t.Parallel()
 	var file profileVectors
 	readJSON(t, shared.Path(t, "vectors", "profile_remat.json"), &file)
 	j := &judge{t: t}

@@ -232,6 +232,7 @@ func contended(rng *rand.Rand, c *chain.Chain, exact bool) {
 // TestContentionAgainstFractions: random sequences, links and limits, valid or stuck, with random factors: every start and every end is
 // that of the oracle, to the bit where factors are powers of two.
 func TestContentionAgainstFractions(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(18, 1))
 	total := 6000
 	if testing.Short() {
@@ -306,6 +307,7 @@ func (s *slow) compare(t *testing.T, r *Result, err error, ran, exact bool) stri
 
 // A transfer that never ends is said to be one, whatever slows it.
 func TestContentionOfEndlessTransfers(t *testing.T) {
+	t.Parallel()
 	c := smallChain()
 	for i := range c.Layers {
 		c.Layers[i].ForwardBeside, c.Layers[i].BackwardBeside = &chain.Beside{2, 3, 4}, &chain.Beside{2, 3, 4}
@@ -325,6 +327,7 @@ func TestContentionOfEndlessTransfers(t *testing.T) {
 // TestContentionOfOneIsNone: with factors of 1, and in sequences without transfers whatever the factors, results are to the bit what
 // they are without.
 func TestContentionOfOneIsNone(t *testing.T) {
+	t.Parallel()
 	with, without := 0, 0
 	eachRandom(t, 1200, func(c *chain.Chain, seq Sequence, limits Limits, r *Result) {
 		factors := chain.Beside{1, 1, 1}

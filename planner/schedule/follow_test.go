@@ -8,6 +8,7 @@ import (
 
 // Whoever follows a sequence hears of the rules what Verify says of the whole, and what every op leaves adds up to what is stored.
 func TestFollow(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(41, 1))
 	refused, sums := 0, 0
 	for range 3000 {
@@ -58,6 +59,7 @@ func TestFollow(t *testing.T) {
 
 // A stage begins with its input, and its gradient comes when the loss has been passed; a plain output has left by then.
 func TestFollowStage(t *testing.T) {
+	t.Parallel()
 	c := randomChain(rand.New(rand.NewPCG(41, 2)))
 	for c.Len() < 3 {
 		c.Layers = append(c.Layers, c.Layers[0])

@@ -4,6 +4,7 @@ import "testing"
 
 // Each copy counts from its offload to its last prefetch, saved sets as such; one that comes back twice counts until the second time.
 func TestHostBytes(t *testing.T) {
+	t.Parallel()
 	c := smallChain()
 	a0, s1 := c.Activation(0), c.Saved(1)
 	for text, want := range map[string]int64{

@@ -37,6 +37,7 @@ func eachRandom(t *testing.T, n int, check func(c *chain.Chain, seq Sequence, li
 // TestEveryOpStartsAsSoonAsItMay checks times and memory of a simulation from the definition, without its event
 // loop: nothing starts before what it waits for has ended, and what starts later did not fit before.
 func TestEveryOpStartsAsSoonAsItMay(t *testing.T) {
+	t.Parallel()
 	late := 0
 	eachRandom(t, 1200, func(c *chain.Chain, seq Sequence, limits Limits, r *Result) {
 		steps := resolve(t, c, seq)
@@ -100,6 +101,7 @@ func fittedAt(r *Result, from, to float64, bytes int64) float64 {
 // TestCurveIsTheSumOfLifetimes recomputes the memory curve from starts and ends: every op holds what it takes
 // from its start, and at its end keeps what it leaves; an offloaded copy goes with the last of its holders.
 func TestCurveIsTheSumOfLifetimes(t *testing.T) {
+	t.Parallel()
 	eachRandom(t, 1200, func(c *chain.Chain, seq Sequence, limits Limits, r *Result) {
 		steps := resolve(t, c, seq)
 		for _, instant := range r.Curve {
@@ -145,6 +147,7 @@ func lastAt(curve []Point, time float64) (bytes int64) {
 
 // TestPeakIsTheTopOfTheCurve also holds the curve under the limit and the peak at the op that is named.
 func TestPeakIsTheTopOfTheCurve(t *testing.T) {
+	t.Parallel()
 	eachRandom(t, 800, func(c *chain.Chain, seq Sequence, limits Limits, r *Result) {
 		top := slices.MaxFunc(r.Curve, func(a, b Point) int { return int(min(1, max(-1, a.Bytes-b.Bytes))) })
 		if top.Bytes != r.Peak || r.Peak > limits.Memory {
@@ -158,6 +161,7 @@ func TestPeakIsTheTopOfTheCurve(t *testing.T) {
 
 // TestOwnPeakIsEnough: without transfers the unlimited peak is exactly the memory a sequence needs.
 func TestOwnPeakIsEnough(t *testing.T) {
+	t.Parallel()
 	n := 0
 	eachRandom(t, 1200, func(c *chain.Chain, seq Sequence, limits Limits, r *Result) {
 		if hasTransfers(seq) {
@@ -184,6 +188,7 @@ func TestOwnPeakIsEnough(t *testing.T) {
 // TestDuplexNeverSlower: with unlimited memory a second queue can only help, and does not matter to transfers in
 // one direction.
 func TestDuplexNeverSlower(t *testing.T) {
+	t.Parallel()
 	faster, oneWay := 0, 0
 	eachRandom(t, 1200, func(c *chain.Chain, seq Sequence, limits Limits, _ *Result) {
 		run := func(duplex bool) *Result {
@@ -214,6 +219,7 @@ func TestDuplexNeverSlower(t *testing.T) {
 
 // TestSimulatorForgets: a simulator that is used again gives what a new one gives, and allocates nothing.
 func TestSimulatorForgets(t *testing.T) {
+	// Serial: it counts allocations.
 	rng := rand.New(rand.NewPCG(5, 6))
 	runs := 0
 	for range 50 {
@@ -250,6 +256,7 @@ func TestSimulatorForgets(t *testing.T) {
 // TestHostCopyIsNotOverwrittenWhileRead: on a duplex link the second O2 waits for the P2 that reads the host copy,
 // although Fall1 has replaced what P2 brings long before.
 func TestHostCopyIsNotOverwrittenWhileRead(t *testing.T) {
+	t.Parallel()
 	seq, err := Parse("Fck1 O2 Fck2 P2 Fall1 O2 P2 Fall2 B2 B1")
 	if err != nil {
 		t.Fatal(err)

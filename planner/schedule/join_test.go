@@ -38,6 +38,7 @@ func randomJoinSequence(rng *rand.Rand, c *chain.Chain) (seq Sequence) {
 // A join of one branch is a chain: the same verdict, times and memory, for sequences that keep the rules and for ones
 // that do not.
 func TestOneBranchIsAChain(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
 	valid, refused := 0, 0
 	for range 600 {
@@ -80,6 +81,7 @@ func TestOneBranchIsAChain(t *testing.T) {
 
 // Two branches told step by step: branch 0 is layer 1, branch 1 layers 2 and 3, layer 4 joins them and is the loss.
 func TestJoinStory(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{InputBytes: 100, Branches: []int{1, 2}, Layers: make([]chain.Layer, 4)}
 	for i := range c.Layers {
 		c.Layers[i] = chain.Layer{ForwardS: 1, BackwardS: 2, OutputBytes: 10, SavedBytes: 30, GradientBytes: 7}

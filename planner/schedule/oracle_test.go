@@ -185,6 +185,7 @@ func agree(k oracleCase, v oracleVerdict) (class string, err error) {
 // without transfers and limits. They must agree on the verdict, on the op that breaks a rule or never starts, on
 // makespan, idle time and peak, and on the start of every op.
 func TestOracleAgrees(t *testing.T) {
+	t.Parallel()
 	total := 8000
 	if testing.Short() {
 		total = 1500

@@ -8,6 +8,7 @@ import (
 // The order of a simulation holds every start and end once, by their times, and adding up what ops take and leave along
 // it gives the peak.
 func TestOrderTellsThePeak(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 6))
 	checked := 0
 	for range 600 {

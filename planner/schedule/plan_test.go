@@ -42,6 +42,7 @@ const smallPlan = `{
 
 // TestPlanSurvivesRewriting: what is read and written again is the same, byte for byte, unknown fields included.
 func TestPlanSurvivesRewriting(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "p.json")
 	if err := os.WriteFile(path, []byte(smallPlan), 0o644); err != nil {
 		t.Fatal(err)
@@ -71,6 +72,7 @@ func TestPlanSurvivesRewriting(t *testing.T) {
 
 // TestNewPlanPredicts: a plan carries the simulated cost, and fields that say nothing are left out.
 func TestNewPlanPredicts(t *testing.T) {
+	t.Parallel()
 	seq, err := Parse("Fall1 Fall2 B2 B1")
 	if err != nil {
 		t.Fatal(err)
@@ -93,6 +95,7 @@ func TestNewPlanPredicts(t *testing.T) {
 }
 
 func TestPlanIsForOneChain(t *testing.T) {
+	t.Parallel()
 	p, err := fields.Decode[Plan](strings.NewReader(smallPlan))
 	if err != nil {
 		t.Fatal(err)
@@ -114,6 +117,7 @@ func TestPlanIsForOneChain(t *testing.T) {
 }
 
 func TestBadPlansNameWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	for change, want := range map[[2]string]string{
 		{`plimsoll.plan/v1`, `plimsoll.plan/v2`}:            `field "format" is "plimsoll.plan/v2", which is not "plimsoll.plan/v1"`,
 		{`"format":"plimsoll.plan/v1",`, ``}:                `field "format" is missing`,
@@ -153,6 +157,7 @@ func TestBadPlansNameWhatIsWrong(t *testing.T) {
 }
 
 func TestSimulateRefusesBadInput(t *testing.T) {
+	t.Parallel()
 	seq := Sequence{{ForwardAll, 1}, {ForwardAll, 2}, {Backward, 2}, {Backward, 1}}
 	bad := smallChain()
 	bad.Layers[1].ForwardS = -1

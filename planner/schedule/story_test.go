@@ -21,6 +21,7 @@ var update = flag.Bool("update", false, "rewrite the expected parts of testdata"
 // chain copies=) and simulate sequences
 // on it ("simulate memory=9 bandwidth=1 duplex", the sequence, "----", what comes out).
 func TestStories(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("testdata/stories/*.txt")
 	if err != nil || len(files) != 6 {
 		t.Fatalf("%d stories, want 6 (%v)", len(files), err)

@@ -10,6 +10,7 @@ import (
 )
 
 func TestTextFormOfEveryKind(t *testing.T) {
+	t.Parallel()
 	seq := Sequence{{ForwardCheckpoint, 1}, {ForwardDiscard, 2}, {ForwardAll, 3}, {Offload, 1}, {Prefetch, 10}, {Backward, 3}}
 	const text = "Fck1 F2 Fall3 O1 P10 B3"
 	if got := seq.String(); got != text {
@@ -26,6 +27,7 @@ func TestTextFormOfEveryKind(t *testing.T) {
 }
 
 func TestKindNames(t *testing.T) {
+	t.Parallel()
 	for k, name := range []string{"forward_all", "forward_checkpoint", "forward_discard", "backward", "offload", "prefetch"} {
 		got, err := ParseKind(name)
 		if err != nil || got != Kind(k) || got.String() != name || got.Transfer() != (k >= 4) {
@@ -41,6 +43,7 @@ func TestKindNames(t *testing.T) {
 }
 
 func TestParseNamesTokenAndPosition(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]ParseError{
 		"Fall1 Fall":               {1, "Fall", "has no layer"},
 		"B":                        {0, "B", "has no layer"},
@@ -61,6 +64,7 @@ func TestParseNamesTokenAndPosition(t *testing.T) {
 }
 
 func TestOpJSONNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	for doc, want := range map[string]string{
 		`[{"op":"backward"}]`:                                         `op 0: field "layer" is missing`,
 		`[{"op":"backward","layer":1},{"layer":1}]`:                   `op 1: field "op" is missing`,
@@ -84,6 +88,7 @@ func TestOpJSONNamesWhatIsWrong(t *testing.T) {
 
 // TestSequencesSurviveBothForms writes and reads random sequences as text and as JSON.
 func TestSequencesSurviveBothForms(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 8))
 	for range 200 {
 		seq := make(Sequence, rng.IntN(40))

@@ -10,6 +10,7 @@ import (
 
 // A simulation starts every op as soon as it may: all its idle time is a wait for a transfer or for memory.
 func TestWaitsExplainEverySimulation(t *testing.T) {
+	t.Parallel()
 	forTransfers, forMemory := 0, 0
 	eachRandom(t, 1200, func(c *chain.Chain, seq Sequence, limits Limits, r *Result) {
 		spans := r.Spans()
@@ -55,6 +56,7 @@ func check(t *testing.T, wait time.Duration, by int, seq Sequence, kind Kind) in
 
 // Hand-made spans of one step: Fall2 waits for the memory that O1 frees where the limit is small, B1 for its prefetch and then for nothing.
 func TestWaitsOfMeasuredSpans(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Name: "two", InputBytes: 4, Layers: []chain.Layer{
 		{Name: "a", OutputBytes: 2, SavedBytes: 2, GradientBytes: 2}, {Name: "b", OutputBytes: 2, SavedBytes: 2, GradientBytes: 2},
 	}}

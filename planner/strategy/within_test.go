@@ -31,6 +31,7 @@ func randomChain(rng *rand.Rand, layers int) *chain.Chain {
 // Invariants: what Within returns keeps both limits; a limit that its own plan keeps changes no strategy's plan. Where nothing but
 // offloading makes a plan fit, it refuses.
 func TestWithinKeepsTheHostLimit(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 6))
 	kept, refused, slowed, chains := 0, 0, 0, 60
 	if testing.Short() {
@@ -98,6 +99,7 @@ func TestWithinKeepsTheHostLimit(t *testing.T) {
 
 // A strategy of sizes alone is asked once: a slower link would change nothing.
 func TestAStrategyOfSizesIsAskedOnce(t *testing.T) {
+	t.Parallel()
 	s, err := planner.Lookup("least-memory")
 	if err != nil {
 		t.Fatal(err)
@@ -125,6 +127,7 @@ func TestAStrategyOfSizesIsAskedOnce(t *testing.T) {
 
 // Branches that meet go to strategies that plan them, and to no other.
 func TestWithinRefusesBranches(t *testing.T) {
+	t.Parallel()
 	layer := chain.Layer{ForwardS: 1, BackwardS: 1, OutputBytes: 1, SavedBytes: 1}
 	c := &chain.Chain{Name: "join", Layers: []chain.Layer{layer, layer, layer}, Branches: []int{1, 1}}
 	asked := 0

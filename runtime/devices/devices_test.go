@@ -12,6 +12,7 @@ import (
 )
 
 func TestParse(t *testing.T) {
+	t.Parallel()
 	for spec, want := range map[string][]devices.Item{
 		"cpu":            {{Kind: "cpu", Index: -1}},
 		"cpu*4":          {{Kind: "cpu", Index: -1, Parts: 4}},
@@ -26,6 +27,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestBadSpecsAreRefused(t *testing.T) {
+	t.Parallel()
 	for spec, want := range map[string]string{
 		"":          `bad device "": want a name`,
 		"cpu,":      `bad device "": want a name`,
@@ -50,6 +52,7 @@ func TestBadSpecsAreRefused(t *testing.T) {
 }
 
 func TestDevices(t *testing.T) {
+	t.Parallel()
 	o := devices.Options{Memory: 1000, HostMemory: 1000, Bandwidth: 5}
 	for spec, want := range map[string][]string{
 		"cpu":        {"cpu"},
@@ -76,6 +79,7 @@ func TestDevices(t *testing.T) {
 }
 
 func TestUnknownDevicesListTheKnownOnes(t *testing.T) {
+	t.Parallel()
 	for spec, want := range map[string]string{
 		"tpu":    "known are cpu, null, fake",
 		"tpu:3":  `unknown device "tpu:3"`,
@@ -106,6 +110,7 @@ func init() {
 }
 
 func TestDevicesBeforeOneThatFailsAreClosed(t *testing.T) {
+	// Serial: it replaces fakeIsClosed.
 	fakeIsClosed = false
 	if devices, err := devices.Open("fake,tpu", devices.Options{}); err == nil || devices != nil {
 		t.Errorf("got %v, %v", devices, err)
@@ -116,6 +121,7 @@ func TestDevicesBeforeOneThatFailsAreClosed(t *testing.T) {
 }
 
 func TestBackendNamesAreUnique(t *testing.T) {
+	t.Parallel()
 	var names []string
 	for _, b := range devices.Backends() {
 		names = append(names, b.Name)

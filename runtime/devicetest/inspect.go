@@ -8,7 +8,7 @@ import (
 )
 
 // Inspect checks a device that is a runtime.Inspector, with at least 4 KiB reserved in both spaces: Fill reaches a span
-// and nothing beside it; Peek shows it, and refuses a buffer of another length.
+// and nothing beside it, and has ended when it returns; Peek shows it, and refuses a buffer of another length.
 func Inspect(t *testing.T, d runtime.Device) {
 	t.Helper()
 	i, ok := d.(runtime.Inspector)
@@ -19,6 +19,7 @@ func Inspect(t *testing.T, d runtime.Device) {
 		for _, bytes := range []int64{0, 1, 64, 100, 1000} {
 			inspectSpan(t, i, runtime.Span{Space: space, Offset: 128, Bytes: bytes})
 		}
+		inspectFromStream(t, d, i, space)
 		if err := i.Peek(runtime.Span{Space: space, Bytes: 8}, make([]byte, 7)); err == nil {
 			t.Errorf("8 bytes of the %v were read into 7", space)
 		}
@@ -41,5 +42,26 @@ func inspectSpan(t *testing.T, i runtime.Inspector, s runtime.Span) {
 	}
 	if !bytes.Equal(got, want) {
 		t.Errorf("filling %v reached something else", s)
+	}
+}
+
+// inspectFromStream copies what has just been filled, on a stream.
+func inspectFromStream(t *testing.T, d runtime.Device, i runtime.Inspector, space runtime.Space) {
+	t.Helper()
+	s, err := d.NewStream("reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	filled, copied := runtime.Span{Space: space, Bytes: 1 << 11}, runtime.Span{Space: runtime.Host, Offset: 1 << 11, Bytes: 1 << 11}
+	got := make([]byte, copied.Bytes)
+	for value := range byte(20) {
+		for _, err := range []error{i.Fill(copied, 99), i.Fill(filled, value), s.Copy(copied, filled), s.Synchronize(), i.Peek(copied, got)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(got, bytes.Repeat([]byte{value}, len(got))) {
+			t.Fatalf("a copy behind a fill of the %v with %d brought %d ...", space, value, got[0])
+		}
 	}
 }

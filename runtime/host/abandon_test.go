@@ -12,6 +12,7 @@ import (
 // A device that is abandoned gives up copies that wait for a link which would take centuries, skips what is behind them, wakes who
 // waits for it, also on a peer, and can be closed.
 func TestAbandonedDevicesGiveUp(t *testing.T) {
+	t.Parallel()
 	const n = 1 << 20
 	for name, bandwidth := range map[string]float64{"slow": 1e-3, "the slowest": 5e-324} {
 		ctx, stop := context.WithCancel(t.Context())

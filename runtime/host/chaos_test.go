@@ -16,6 +16,7 @@ func draws(seed uint64, stream int) []time.Duration {
 }
 
 func TestChaosIsSeeded(t *testing.T) {
+	t.Parallel()
 	first := draws(1, 0)
 	if !slices.Equal(first, draws(1, 0)) {
 		t.Error("the same seed gives different delays")
@@ -35,6 +36,7 @@ func TestChaosIsSeeded(t *testing.T) {
 }
 
 func TestChaosIsOnWhenSeeded(t *testing.T) {
+	t.Parallel()
 	for seed, want := range map[uint64]bool{0: false, 1: true} {
 		parts, err := Split(Config{Memory: 8, HostMemory: 8, Chaos: seed}, 2)
 		if err != nil {

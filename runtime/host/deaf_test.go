@@ -26,6 +26,7 @@ func (deafStream) Wait(runtime.Event) error { return nil }
 
 // The random programs must notice a device that ignores waits, else their agreement says nothing.
 func TestRandomProgramsNoticeMissingWaits(t *testing.T) {
+	t.Parallel()
 	const programs = 100
 	hearing := suite(host.Config{Chaos: 3}, false)
 	if n := hearing.CountDifferences(t, programs); n != 0 {

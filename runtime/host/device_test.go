@@ -52,6 +52,7 @@ func wantText(t *testing.T, err error, parts ...string) {
 }
 
 func TestBadConfigsAreRefused(t *testing.T) {
+	t.Parallel()
 	for want, c := range map[string]host.Config{
 		"memory is -1 bytes":            {Memory: -1},
 		"host memory is -1 bytes":       {HostMemory: -1},
@@ -73,6 +74,7 @@ func TestBadConfigsAreRefused(t *testing.T) {
 }
 
 func TestSplitSharesTheMemory(t *testing.T) {
+	t.Parallel()
 	parts, err := host.Split(host.Config{Memory: 1000, HostMemory: 500, Bandwidth: 5}, 4)
 	must(t, err)
 	for i, d := range parts {
@@ -95,6 +97,7 @@ func TestSplitSharesTheMemory(t *testing.T) {
 }
 
 func TestMemoryDefaultsToWhatIsAvailable(t *testing.T) {
+	t.Parallel()
 	whole := device(t, host.Config{}).Info().Memory
 	if whole < 1<<20 {
 		t.Errorf("the arena can have %d bytes only", whole)
@@ -118,6 +121,7 @@ func faulty(op string, times int) func(string) error {
 }
 
 func TestReserveThatFailsMayBeRepeated(t *testing.T) {
+	t.Parallel()
 	d := device(t, host.Config{Fault: faulty("reserve", 1)})
 	err := d.Reserve(100, 100)
 	wantText(t, err, "cpu: reserve: injected")
@@ -129,6 +133,7 @@ func TestReserveThatFailsMayBeRepeated(t *testing.T) {
 }
 
 func TestCopyThatFailsStopsItsStream(t *testing.T) {
+	t.Parallel()
 	d, s := reserved(t, host.Config{Fault: faulty("copy", 1)}, 100)
 	must(t, s.Copy(arena(8, 16), hostSpan(0, 16)))
 	err := s.Synchronize()
@@ -139,6 +144,7 @@ func TestCopyThatFailsStopsItsStream(t *testing.T) {
 }
 
 func TestPeerCopyThatFailsNamesBothDevices(t *testing.T) {
+	t.Parallel()
 	parts, err := host.Split(host.Config{Memory: 200, HostMemory: 200, Fault: faulty("copy to peer", 1)}, 2)
 	must(t, err)
 	for _, d := range parts {
@@ -152,6 +158,7 @@ func TestPeerCopyThatFailsNamesBothDevices(t *testing.T) {
 }
 
 func TestPanicOfALaunchIsItsStreamsError(t *testing.T) {
+	t.Parallel()
 	_, s := reserved(t, host.Config{}, 100)
 	must(t, s.Launch(host.Func{Name: "conv", Do: func() error {
 		var empty []int
@@ -164,6 +171,7 @@ func TestPanicOfALaunchIsItsStreamsError(t *testing.T) {
 
 // The error of a stream that waited for a stopped one tells the whole way.
 func TestFailureSaysWhereItCameFrom(t *testing.T) {
+	t.Parallel()
 	d, s := reserved(t, host.Config{}, 100)
 	next, e := stream(t, d, "next"), event(t, d)
 	must(t, s.Launch(host.Func{Name: "conv", Do: func() error { return errInjected }}))
@@ -173,6 +181,7 @@ func TestFailureSaysWhereItCameFrom(t *testing.T) {
 }
 
 func TestDumpSaysWhoWaitsForWhat(t *testing.T) {
+	t.Parallel()
 	d, s := reserved(t, host.Config{}, 100)
 	peer, _ := reserved(t, host.Config{Name: "peer"}, 100)
 	next, e := stream(t, d, "next"), event(t, d)
@@ -203,6 +212,7 @@ func TestDumpSaysWhoWaitsForWhat(t *testing.T) {
 
 // Issuing blocks at a full queue, and goes on, or says that the device is closed.
 func TestFullQueueHoldsTheIssuer(t *testing.T) {
+	t.Parallel()
 	const queue, launches = 2, 100
 	d, s := reserved(t, host.Config{Queue: queue}, 100)
 	gate, open := gateLaunch(d)
@@ -232,6 +242,7 @@ func TestFullQueueHoldsTheIssuer(t *testing.T) {
 }
 
 func TestBlockedIssuerLearnsOfClose(t *testing.T) {
+	t.Parallel()
 	d, s := reserved(t, host.Config{Queue: 1}, 100)
 	gate, open := gateLaunch(d)
 	must(t, s.Launch(gate))
@@ -254,6 +265,7 @@ func TestBlockedIssuerLearnsOfClose(t *testing.T) {
 }
 
 func TestBytesEndWithTheSpan(t *testing.T) {
+	t.Parallel()
 	d, _ := reserved(t, host.Config{}, 100)
 	b, err := d.Bytes(arena(10, 5))
 	must(t, err)

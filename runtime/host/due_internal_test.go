@@ -51,6 +51,7 @@ func pass(t *testing.T, from, to *Stream) {
 // Pauses that wait for each other are due as long after the first one as all of them take, however late each of them wakes up. The last one
 // ends no earlier.
 func TestLatenessOfPausesDoesNotAddUp(t *testing.T) {
+	t.Parallel()
 	const rounds, length = 40, 300 * time.Microsecond
 	streams, gate := two(t, Config{})
 	for range rounds {
@@ -73,6 +74,7 @@ func TestLatenessOfPausesDoesNotAddUp(t *testing.T) {
 
 // A pause begins no earlier than it was issued, and than a kernel before it has ended.
 func TestPausesBeginWhenWhatTheyWaitForHasEnded(t *testing.T) {
+	t.Parallel()
 	const length = time.Millisecond
 	streams, gate := two(t, Config{})
 	pass(t, streams[0], streams[1])
@@ -93,6 +95,7 @@ func TestPausesBeginWhenWhatTheyWaitForHasEnded(t *testing.T) {
 
 // A throttled copy is due as long after it was due to begin as the link takes, though it begins late.
 func TestLateCopiesAreDueAsPunctualOnes(t *testing.T) {
+	t.Parallel()
 	l := newLink(1000)
 	begin := now() - time.Minute
 	l.free = begin
@@ -107,6 +110,7 @@ func TestLateCopiesAreDueAsPunctualOnes(t *testing.T) {
 
 // What ran too long ago to be known was due no later than what ran since.
 func TestOldCommandsWereDueBeforeNewOnes(t *testing.T) {
+	t.Parallel()
 	streams, gate := two(t, Config{Queue: 4})
 	close(gate)
 	for range 10 {

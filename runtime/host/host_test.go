@@ -77,6 +77,7 @@ func gateLaunch(runtime.Device) (runtime.Launch, func()) {
 var every = devicetest.Report{Ran: 44}
 
 func TestConformance(t *testing.T) {
+	// Serial: it counts allocations.
 	for _, c := range []struct {
 		name   string
 		config host.Config

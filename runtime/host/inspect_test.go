@@ -8,6 +8,7 @@ import (
 )
 
 func TestInspector(t *testing.T) {
+	t.Parallel()
 	d, err := host.New(host.Config{Memory: 1 << 16, HostMemory: 1 << 16})
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 )
 
 func TestLinkReservationsFollowEachOther(t *testing.T) {
+	t.Parallel()
 	l := newLink(1000)
 	for _, c := range []struct {
 		from  time.Duration
@@ -26,6 +27,7 @@ func TestLinkReservationsFollowEachOther(t *testing.T) {
 }
 
 func TestEachDirectionHasItsOwnLink(t *testing.T) {
+	t.Parallel()
 	c := Config{Memory: 8, HostMemory: 8, Bandwidth: 1, PeerBandwidth: 1}
 	parts, err := Split(c, 2)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 // A throttled copy may be late on a busy machine; early it must never be.
 func TestThrottledCopiesAreNeverEarly(t *testing.T) {
+	t.Parallel()
 	const n, bandwidth = 3_000_000, 500e6
 	least := time.Duration(n / bandwidth * 1e9)
 	// Each stream has its own part of the memory, at offset at.

@@ -10,6 +10,7 @@ import (
 
 // Limits are the user's word; when the system has less, Reserve says so and may be repeated.
 func TestReserveSaysWhatTheSystemRefused(t *testing.T) {
+	t.Parallel()
 	const huge = 1 << 60
 	d := device(t, host.Config{Memory: huge, HostMemory: huge})
 	wantText(t, d.Reserve(huge, 8), "cpu: reserve: arena of 1.000 EiB: ")

@@ -20,6 +20,7 @@ const inTurns = "PLIMSOLL_TEST_TURNS"
 
 // Every thread of a process, those that begin later too, has long turns, and the niceness that it had.
 func TestLongTurns(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(inTurns) != "" {
 		host.LongTurns()
 		later := make(chan struct{})
@@ -62,6 +63,7 @@ func TestLongTurns(t *testing.T) {
 // When a stream first computes, the thread of Go's runtime that watches the others waits for its turn; who copies does not, on whatever
 // thread.
 func TestTheMonitorWaitsForItsTurn(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(inTurns) == "" {
 		again(t, "-o")
 		return
@@ -134,6 +136,7 @@ func sleeps(id int) (int, error) {
 
 // A policy that whoever has started the process has chosen stays.
 func TestChosenPolicyStays(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(inTurns) != "" {
 		host.LongTurns()
 		if a, err := unix.SchedGetAttr(0, 0); err != nil || a.Policy != unix.SCHED_IDLE {

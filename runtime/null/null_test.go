@@ -12,6 +12,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	// Serial: it counts allocations.
 	got := devicetest.Run(t, devicetest.Suite{
 		Open: func(t testing.TB, n int) []runtime.Device {
 			var all []runtime.Device
@@ -90,6 +91,7 @@ func arena(bytes int64) runtime.Span { return runtime.Span{Space: runtime.Arena,
 func host(bytes int64) runtime.Span { return runtime.Span{Space: runtime.Host, Bytes: bytes} }
 
 func TestLaunchesOfAStreamAddUp(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, null.Config{})
 	s, other := r.stream("s"), r.stream("other")
 	must(t, s.Launch(seconds(2)))
@@ -100,6 +102,7 @@ func TestLaunchesOfAStreamAddUp(t *testing.T) {
 }
 
 func TestWaitTakesTheLaterTime(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, null.Config{})
 	s, other := r.stream("s"), r.stream("other")
 	must(t, s.Launch(seconds(2)))
@@ -112,6 +115,7 @@ func TestWaitTakesTheLaterTime(t *testing.T) {
 }
 
 func TestCopiesTakeBytesOverBandwidth(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, null.Config{Bandwidth: 100, PeerBandwidth: 10})
 	peer := newRig(t, null.Config{Name: "peer"})
 	in, in2, out, to := r.stream("in"), r.stream("in2"), r.stream("out"), r.stream("to")
@@ -129,6 +133,7 @@ func TestCopiesTakeBytesOverBandwidth(t *testing.T) {
 }
 
 func TestWithoutBandwidthCopiesTakeNoTime(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, null.Config{})
 	s := r.stream("s")
 	must(t, s.Copy(arena(1000), host(1000)))
@@ -136,6 +141,7 @@ func TestWithoutBandwidthCopiesTakeNoTime(t *testing.T) {
 }
 
 func TestDevicesShareOneTime(t *testing.T) {
+	t.Parallel()
 	a, b := newRig(t, null.Config{Name: "a"}), newRig(t, null.Config{Name: "b"})
 	s, far := a.stream("s"), b.stream("far")
 	must(t, s.Launch(seconds(9)))
@@ -144,6 +150,7 @@ func TestDevicesShareOneTime(t *testing.T) {
 }
 
 func TestBadCostsAreRefused(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, null.Config{})
 	s := r.stream("s")
 	for _, bad := range []float64{-1, math.NaN(), math.Inf(1)} {
@@ -160,6 +167,7 @@ func TestBadCostsAreRefused(t *testing.T) {
 }
 
 func TestItSaysThatItIsSimulated(t *testing.T) {
+	t.Parallel()
 	i := device(t, null.Config{}).Info()
 	if !i.Simulated || i.Name != "null" || i.Kind != "null" || i.Memory != math.MaxInt64 {
 		t.Errorf("%+v", i)
@@ -167,6 +175,7 @@ func TestItSaysThatItIsSimulated(t *testing.T) {
 }
 
 func TestHostBytesAreScratch(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, null.Config{})
 	b, err := r.HostBytes(host(10))
 	must(t, err)
@@ -179,6 +188,7 @@ func TestHostBytesAreScratch(t *testing.T) {
 }
 
 func TestClosedTwice(t *testing.T) {
+	t.Parallel()
 	d := device(t, null.Config{})
 	must(t, d.Close())
 	if err := d.Close(); !errors.Is(err, runtime.ErrClosed) {

@@ -65,6 +65,7 @@ func (s script) play(t *testing.T, w *World) {
 // Several worlds in one process, over loopback, TLS and all: every collective gives every rank the same, messages arrive everywhere in one
 // order, late handlers miss none, and all have been handled when the world has been left.
 func TestCollectivesAndMessages(t *testing.T) {
+	t.Parallel()
 	epochs := sync.Map{}
 	var worlds sync.WaitGroup
 	for i, size := range []int{1, 2, 3, 5} {
@@ -107,6 +108,7 @@ func TestCollectivesAndMessages(t *testing.T) {
 
 // Offsets come from the fastest of the last round trips.
 func TestClockOffset(t *testing.T) {
+	t.Parallel()
 	var c clock
 	if c.offset() != 0 {
 		t.Error("an offset without a round trip")
@@ -128,6 +130,7 @@ func TestClockOffset(t *testing.T) {
 
 // Statuses and clocks are known at the beginning and follow.
 func TestStatusesAreKnown(t *testing.T) {
+	t.Parallel()
 	bubble(t, "", func(t *testing.T, n *network) {
 		worlds := n.world(t, 3, busy)
 		time.Sleep(3 * time.Second)

@@ -20,6 +20,7 @@ func busy(i int, o *Options) {
 
 // Whichever rank dies, all others know at once which, where, and what it did.
 func TestDeathIsToldToAll(t *testing.T) {
+	t.Parallel()
 	for dead := range 4 {
 		bubble(t, fmt.Sprint(dead), func(t *testing.T, n *network) {
 			worlds := n.world(t, 4, busy)
@@ -49,6 +50,7 @@ func TestDeathIsToldToAll(t *testing.T) {
 
 // Whichever rank hangs, all know it when their patience is over.
 func TestSilenceIsToldToAll(t *testing.T) {
+	t.Parallel()
 	for silent := range 3 {
 		bubble(t, fmt.Sprint(silent), func(t *testing.T, n *network) {
 			worlds := n.world(t, 3, busy)
@@ -74,6 +76,7 @@ func TestSilenceIsToldToAll(t *testing.T) {
 
 // A process that was stopped itself has heard nobody for long, and blames nobody.
 func TestWhoSleptBlamesNobody(t *testing.T) {
+	t.Parallel()
 	bubble(t, "", func(t *testing.T, _ *network) {
 		a := wakefulness{patience: 10 * time.Second}
 		var got []bool
@@ -89,6 +92,7 @@ func TestWhoSleptBlamesNobody(t *testing.T) {
 
 // A rank that fails says so to all; what it fails with is an error of its own there alone.
 func TestFailureIsToldToAll(t *testing.T) {
+	t.Parallel()
 	own := errors.New("device 1: the disk is full")
 	for failing := range 3 {
 		bubble(t, fmt.Sprint(failing), func(t *testing.T, n *network) {
@@ -117,6 +121,7 @@ func TestFailureIsToldToAll(t *testing.T) {
 
 // What waits in a collective ends with the world.
 func TestCollectivesEndWithTheWorld(t *testing.T) {
+	t.Parallel()
 	bubble(t, "", func(t *testing.T, n *network) {
 		worlds := n.world(t, 3, nil)
 		errs := make(chan error, 2)
@@ -137,6 +142,7 @@ func TestCollectivesEndWithTheWorld(t *testing.T) {
 
 // What was complete before the end is had by all, whoever failed since: each finds for itself what is wrong with it.
 func TestWhatWasCompleteBeforeTheEnd(t *testing.T) {
+	t.Parallel()
 	bubble(t, "", func(t *testing.T, n *network) {
 		worlds := n.world(t, 2, nil)
 		worlds[0].Fail(errors.New("no more"))
@@ -153,6 +159,7 @@ func TestWhatWasCompleteBeforeTheEnd(t *testing.T) {
 
 // Who leaves and does not wait for the others ends the world.
 func TestLeavingEarlyEndsTheWorld(t *testing.T) {
+	t.Parallel()
 	bubble(t, "", func(t *testing.T, n *network) {
 		worlds := n.world(t, 3, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -166,6 +173,7 @@ func TestLeavingEarlyEndsTheWorld(t *testing.T) {
 
 // Ranks that call other collectives are told which.
 func TestOtherCollectives(t *testing.T) {
+	t.Parallel()
 	bubble(t, "", func(t *testing.T, n *network) {
 		worlds := n.world(t, 2, nil)
 		go func() { _, _ = worlds[0].AllGather(t.Context(), nil) }()
@@ -181,6 +189,7 @@ func TestOtherCollectives(t *testing.T) {
 
 // What contradicts this world is one line, the same for all who are there.
 func TestContradictions(t *testing.T) {
+	t.Parallel()
 	host := hostName()
 	for _, c := range []struct {
 		name   string
@@ -223,6 +232,7 @@ func TestContradictions(t *testing.T) {
 
 // Rank 0 says why its world never met also when that was known before its own member came to the hub, who is then told nothing.
 func TestVerdictBeforeRankZeroHasEntered(t *testing.T) {
+	t.Parallel()
 	bubble(t, "", func(t *testing.T, n *network) {
 		ctx := t.Context()
 		w := &World{o: n.options(0, 2)}
@@ -250,6 +260,7 @@ func TestVerdictBeforeRankZeroHasEntered(t *testing.T) {
 
 // With another secret nobody is taken in, rank 0 waits for who should come, and no text has a secret in it.
 func TestAnotherSecret(t *testing.T) {
+	t.Parallel()
 	const other = "another secret, as long"
 	bubble(t, "", func(t *testing.T, n *network) {
 		var notes atomic.Int32
@@ -280,6 +291,7 @@ func TestAnotherSecret(t *testing.T) {
 
 // Who is missing is named, everywhere where somebody is.
 func TestMissingRanksAreNamed(t *testing.T) {
+	t.Parallel()
 	bubble(t, "", func(t *testing.T, n *network) {
 		for i, o := range n.join(t.Context(), 8, []int{0, 2, 7}, nil) {
 			if want := "ranks 1, 3 to 6 of 8 missing after 2m0s at rank0:1"; o.err == nil || o.err.Error() != want {
@@ -297,6 +309,7 @@ func TestMissingRanksAreNamed(t *testing.T) {
 
 // Rank 0 may be the last to come, and a rank that gave up may come again.
 func TestLateRanks(t *testing.T) {
+	t.Parallel()
 	bubble(t, "", func(t *testing.T, n *network) {
 		go func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
@@ -337,6 +350,7 @@ func TestLateRanks(t *testing.T) {
 
 // A process that comes when the world has started is told so, when it has waited for the next one in vain.
 func TestTooLate(t *testing.T) {
+	t.Parallel()
 	bubble(t, "", func(t *testing.T, n *network) {
 		worlds := n.world(t, 2, nil)
 		o := n.join(t.Context(), 2, []int{1}, nil)[0]
@@ -349,6 +363,7 @@ func TestTooLate(t *testing.T) {
 
 // An interrupted rendezvous ends for all: where it was interrupted with that, elsewhere with the rank.
 func TestInterruptedRendezvous(t *testing.T) {
+	t.Parallel()
 	stop := errors.New("stop")
 	bubble(t, "", func(t *testing.T, n *network) {
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -12,6 +12,7 @@ var nobody = Identity{Rank: -1, LocalRank: -1}
 
 // Every launcher's variables say who a process is.
 func TestLaunchersSayWhoIsWho(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		env   map[string]string
@@ -62,6 +63,7 @@ func get(env map[string]string) func(string) string {
 
 // What is wrong with a variable or a flag is said with its name.
 func TestWrongVariablesAreNamed(t *testing.T) {
+	t.Parallel()
 	good := map[string]map[string]string{
 		"torchrun": {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "29500"},
 		"kubeflow": {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "h", "PET_MASTER_PORT": "1"},
@@ -128,6 +130,7 @@ func TestWrongVariablesAreNamed(t *testing.T) {
 }
 
 func TestFirstHostOfSlurmsList(t *testing.T) {
+	t.Parallel()
 	for list, want := range map[string]string{
 		"a": "a", "a,b": "a", "node[01-03,07],login1": "node01", "node[7]": "node7", "gpu[03-05,9]-a,x": "gpu03-a", "r[0-1]n[08-09]": "r0n08",
 		"a-b.c_d,e[1-2]": "a-b.c_d", "n[1": "", "n]": "", "n[]": "", "n[a-b]": "", "": "", ",a": "", "[1-2]": "1", "a b": "", "a\n": "", "n[1]]": "", "ä": "",
@@ -162,6 +165,7 @@ func compress(r *rand.Rand) (list, first string) {
 }
 
 func TestFirstHostOfRandomLists(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
 		list, want := compress(r)

@@ -36,6 +36,7 @@ func say(text string) func(net.Conn) {
 
 // However many strangers wait at rank 0, whether they say nothing or something, a rank comes in before any of them is sent away.
 func TestRanksComeThroughACrowd(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{"", "\x16\x03\x01\x02\x00\x01"} { // of which the second may begin a handshake
 		bubble(t, fmt.Sprintf("%q", text), func(t *testing.T, n *network) {
 			before, done := time.Now(), make(chan outcome)
@@ -52,6 +53,7 @@ func TestRanksComeThroughACrowd(t *testing.T) {
 
 // Who says nothing is sent away after a second, who does not end what it began to say after ten.
 func TestGuestsHaveLittleTime(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]time.Duration{"": firstBytes, "\x16\x03\x01\x02\x00\x01": handshake} {
 		bubble(t, fmt.Sprintf("%q", text), func(t *testing.T, n *network) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -75,6 +77,7 @@ func TestGuestsHaveLittleTime(t *testing.T) {
 
 // A scan of ports does not hide who is missing, and which process was turned away for what.
 func TestAScanHidesNoProcess(t *testing.T) {
+	t.Parallel()
 	bubble(t, "", func(t *testing.T, n *network) {
 		done := make(chan outcome)
 		go func() { done <- n.join(t.Context(), 2, []int{0}, nil)[0] }()
@@ -107,6 +110,7 @@ func (c *from) Close() error                { c.closed = true; return nil }
 
 // In a full lobby the oldest guest of the address with the most guests gives way.
 func TestWhoGivesWay(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, guests string // an address each
 		gone         int
@@ -134,6 +138,7 @@ func TestWhoGivesWay(t *testing.T) {
 
 // A guest that has given way cannot stay, whatever it has said meanwhile; another one can.
 func TestWhoGaveWayDoesNotStay(t *testing.T) {
+	t.Parallel()
 	l := NewLobby(t.Context(), 1)
 	gone, here := l.enter(&from{address: netip.MustParseAddrPort("10.0.0.1:1")}), l.enter(&from{address: netip.MustParseAddrPort("10.0.0.2:1")})
 	if err := gone.Leave(); !errors.Is(err, errGaveWay) {

@@ -48,6 +48,7 @@ func frames(t testing.TB) (all [][]byte) {
 
 // A message that was written is read as it was, and nothing behind it.
 func TestMessagesComeBack(t *testing.T) {
+	t.Parallel()
 	stream := &bytes.Buffer{}
 	for _, frame := range frames(t) {
 		stream.Write(frame)
@@ -131,6 +132,7 @@ func mutate(r *rand.Rand, frame []byte) []byte {
 
 // Whatever a member or a hub is sent: an error at most, and what was taken for it is given back.
 func TestMutatedMessagesDoNoHarm(t *testing.T) {
+	// Serial: it counts allocations.
 	r := rand.New(rand.NewPCG(15, 5000))
 	valid := frames(t)
 	var h *hub
@@ -208,6 +210,7 @@ func heap() int64 {
 
 // A length alone takes no memory.
 func TestLengthsAreNotBelieved(t *testing.T) {
+	// Serial: it counts allocations.
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	const times = 1000
@@ -227,6 +230,7 @@ func TestLengthsAreNotBelieved(t *testing.T) {
 
 // What one rank sends is as much as another will take: a topic that nobody handles, a rank that runs ahead.
 func TestWhatIsKeptIsBounded(t *testing.T) {
+	t.Parallel()
 	bubble(t, "topic", func(t *testing.T, n *network) {
 		worlds := n.world(t, 2, func(_ int, o *Options) { o.Longest = 64 << 10 })
 		worlds[1].Handle("other", func(int, []byte) {})

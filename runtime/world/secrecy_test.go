@@ -84,6 +84,7 @@ func (a *authority) use(o *Options, name string) {
 
 // Certificates of one authority make a world; those of another, of another host, or beside another secret do not.
 func TestCertificates(t *testing.T) {
+	t.Parallel()
 	loop := net.IPv4(127, 0, 0, 1)
 	a, other := newAuthority(t), newAuthority(t)
 	a.process("rank", loop)
@@ -154,6 +155,7 @@ func TestCertificates(t *testing.T) {
 
 // Without a secret nothing beyond this machine is listened at or dialled; a short one is refused.
 func TestWithoutASecretOnlyLoopback(t *testing.T) {
+	t.Parallel()
 	for _, rank := range []int{0, 1} {
 		for _, address := range []string{"0.0.0.0:29400", "192.0.2.1:29400", "[2001:db8::1]:29400"} {
 			_, err := Join(t.Context(), Options{Identity: Identity{Rank: rank, Size: 2, Address: address}})
@@ -170,6 +172,7 @@ func TestWithoutASecretOnlyLoopback(t *testing.T) {
 
 // What listens at rank 0's port and is no rank 0 is said on both sides.
 func TestPortInUse(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -194,6 +197,7 @@ func TestPortInUse(t *testing.T) {
 
 // Strangers who say nothing, or anything, neither join nor hold up who belongs here; no goroutine is left of them.
 func TestStrangers(t *testing.T) {
+	// Serial: it counts goroutines.
 	before := runtime.NumGoroutine()
 	address := freeporttest.Address(t)
 	o := Options{Identity: Identity{Rank: 0, Size: 2, Address: address}, Secret: []byte(secret)}

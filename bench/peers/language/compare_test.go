@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// python is one with torch, as make test-torch has it: that of PLIMSOLL_TORCH.
+// python is one with torch, as make test-oracle has it: that of PLIMSOLL_TORCH.
 func python(t *testing.T) string {
 	p := os.Getenv("PLIMSOLL_TORCH")
 	if p == "" {
@@ -22,6 +22,7 @@ func python(t *testing.T) string {
 
 // Losses and gradients of tiny models are those that PyTorch has computed: the files in testdata.
 func TestTinyModelsArePyTorchs(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"gpt2-tied", "gpt2-untied", "gpt2-eps", "llama-tied", "llama-untied", "llama-theta-eps"} {
 		t.Run(name, func(t *testing.T) { same(t, filepath.Join("testdata", name)) })
 	}
@@ -42,6 +43,7 @@ func same(t *testing.T, folder string) *result {
 
 // The same of what PyTorch computes now, in all sizes; GPT-2 has as many parameters as published.
 func TestModelsArePyTorchs(t *testing.T) {
+	t.Parallel()
 	python := python(t)
 	for _, args := range []string{"gpt2 tiny", "llama tiny", "gpt2 124M", "llama 124M", "gpt2 124M --untied", "llama 124M --untied"} {
 		t.Run(args, func(t *testing.T) {
@@ -60,6 +62,7 @@ func TestModelsArePyTorchs(t *testing.T) {
 
 // A loss, a gradient or a file that is not PyTorch's is found.
 func TestDifferencesAreFound(t *testing.T) {
+	t.Parallel()
 	for what, change := range map[string]func(t *testing.T, folder string){
 		"losses differ": func(t *testing.T, folder string) {
 			edit(t, folder, func(all map[string]any) { all["losses"].([]any)[9] = 1.001 * all["losses"].([]any)[9].(float64) })

@@ -16,6 +16,7 @@ const fixtures = "../../../models/onnx/testdata"
 
 // Losses of small models are those that PyTorch has computed.
 func TestSmallModelsArePyTorchs(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"tiny", "branches", "skips", "sdpa", "written", "modules"} {
 		r := same(t, filepath.Join(fixtures, name))
 		if moved := r.Losses[0] - r.Losses[steps-1]; moved < 0.1 {
@@ -42,6 +43,7 @@ var torchvisions = strings.Fields("resnet18 resnet50 resnext50_32x4d vgg11 vgg11
 
 // Those of torchvision's models are what PyTorch computes now, with the Python of PLIMSOLL_TORCH.
 func TestTorchvisionsModelsArePyTorchs(t *testing.T) {
+	t.Parallel()
 	python := os.Getenv("PLIMSOLL_TORCH")
 	if python == "" {
 		t.Skip("PLIMSOLL_TORCH names no Python with torch: make test-oracle does")
@@ -59,6 +61,7 @@ func TestTorchvisionsModelsArePyTorchs(t *testing.T) {
 
 // A loss or a file that is not PyTorch's is found.
 func TestDifferencesAreFound(t *testing.T) {
+	t.Parallel()
 	for what, change := range map[string]func(all map[string]any){
 		"differ by up to": func(all map[string]any) { all["losses"].([]any)[2] = 1.001 * all["losses"].([]any)[2].(float64) },
 		"parameters":      func(all map[string]any) { all["parameters"] = 7 },

@@ -92,6 +92,7 @@ func (r request) model(t *testing.T) *models.Model {
 // Files of every model of the zoo are those of PyTorch's modules, both ways: each computes the same logits of what the other has saved.
 // Nothing else tells whether the elements of a tensor are in PyTorch's order.
 func TestEveryModelIsPyTorchs(t *testing.T) {
+	t.Parallel()
 	torch := worker.Start(t, "../src/torch_zoo.py")
 	for _, r := range requests(t) {
 		t.Run(r.Model, func(t *testing.T) { r.exchange(t, torch) })

@@ -32,6 +32,7 @@ func raw(b []byte) func(io.Writer) error {
 
 // TestKnownBytes: a file put together by hand is read as the format says.
 func TestKnownBytes(t *testing.T) {
+	t.Parallel()
 	f, err := open(assemble(`{"b":{"dtype":"U8","shape":[3],"data_offsets":[8,11]},"__metadata__":{"made":"by \u0068and"},`+
 		`"empty":{"dtype":"I64","shape":[0,7],"data_offsets":[8,8]},"a":{"shape":[2,1],"dtype":"F32","data_offsets":[0,8],"note":1}}   `,
 		0, 0, 0x80, 0x3F, 0, 0, 0, 0xC0, 1, 2, 255))
@@ -74,6 +75,7 @@ func drawTensors(t *rapid.T) []drawn {
 
 // TestRoundTrip: what is written is read, every tensor lies aligned to its elements, the same input gives the same bytes.
 func TestRoundTrip(t *testing.T) {
+	t.Parallel()
 	cases := 0
 	rapid.Check(t, func(t *rapid.T) {
 		cases++
@@ -127,6 +129,7 @@ func write(t rapid.TB, metadata map[string]string, all []drawn) []byte {
 
 // TestRefusedHeaders: each rule of the format, with an error that says what and where.
 func TestRefusedHeaders(t *testing.T) {
+	t.Parallel()
 	a := func(fields string) string { return `{"a":{` + fields + `}}` }
 	good := `"dtype":"U8","shape":[4],"data_offsets":[0,4]`
 	two := func(offsets string) string {
@@ -190,6 +193,7 @@ func TestRefusedHeaders(t *testing.T) {
 
 // TestRefusedLengths: no length of a header makes the reader take memory for it that the file does not have.
 func TestRefusedLengths(t *testing.T) {
+	t.Parallel()
 	for length, want := range map[uint64]string{
 		3: "truncated: the header's length is 3, and 2 bytes follow", MaxHeader: "truncated",
 		MaxHeader + 1: "more than 100000000", math.MaxInt64: "more than", math.MaxUint64: "more than",
@@ -203,6 +207,7 @@ func TestRefusedLengths(t *testing.T) {
 
 // TestTruncated: no beginning of a file passes for a file.
 func TestTruncated(t *testing.T) {
+	t.Parallel()
 	file := write(t, map[string]string{"x": "y"}, []drawn{
 		{Info{"a", F32, []int{3}}, make([]byte, 12)}, {Info{"b", U8, nil}, []byte{7}},
 	})
@@ -239,6 +244,7 @@ func half(h uint16) float64 {
 
 // TestEveryHalf: all numbers of 16 bits, in both formats, are the same numbers as float32.
 func TestEveryHalf(t *testing.T) {
+	t.Parallel()
 	var b []byte
 	for h := range 1 << 16 {
 		b = binary.LittleEndian.AppendUint16(b, uint16(h))
@@ -261,6 +267,7 @@ func TestEveryHalf(t *testing.T) {
 
 // TestNumbers: what float32 has is kept, F64 is rounded, and what it cannot hold is refused with its place.
 func TestNumbers(t *testing.T) {
+	t.Parallel()
 	double := func(x float64) uint64 { return math.Float64bits(x) }
 	whole := func(n int64) uint64 { return uint64(n) }
 	cases := []struct {
@@ -305,6 +312,7 @@ func TestNumbers(t *testing.T) {
 
 // TestLargeTensors: elements beyond one chunk of reading and writing arrive, and NaNs keep their bits.
 func TestLargeTensors(t *testing.T) {
+	t.Parallel()
 	want := make([]float32, 3*chunk/4+5)
 	for i := range want {
 		want[i] = math.Float32frombits(uint32(i) * 2654435761)
@@ -331,6 +339,7 @@ func TestLargeTensors(t *testing.T) {
 
 // TestReadErrors: questions that a file cannot answer.
 func TestReadErrors(t *testing.T) {
+	t.Parallel()
 	f, err := open(assemble(`{"a":{"dtype":"U8","shape":[2,2],"data_offsets":[0,4]}}`, 1, 2, 3, 4))
 	if err != nil {
 		t.Fatal(err)
@@ -360,6 +369,7 @@ func TestReadErrors(t *testing.T) {
 
 // TestWriteErrors: nothing is written that no reader would take.
 func TestWriteErrors(t *testing.T) {
+	t.Parallel()
 	one := func(name string, d DType, shape ...int) Tensor { return Tensor{Info{name, d, shape}, raw([]byte{1})} }
 	broken := errors.New("broken")
 	cases := []struct {
@@ -393,6 +403,7 @@ func TestWriteErrors(t *testing.T) {
 
 // TestStreams: neither side holds the tensors; what is allocated does not grow with them.
 func TestStreams(t *testing.T) {
+	// Serial: it counts allocations.
 	const n, tensors = 1 << 20, 8
 	values := make([]float32, n)
 	var list []Tensor

@@ -34,6 +34,7 @@ func story(waits ...bool) []Action {
 }
 
 func TestEventsOrderAndEachMissingOneIsFound(t *testing.T) {
+	t.Parallel()
 	if err := Check(story(true, true), 2, 2); err != nil {
 		t.Errorf("with all events: %v", err)
 	}
@@ -52,6 +53,7 @@ func TestEventsOrderAndEachMissingOneIsFound(t *testing.T) {
 }
 
 func TestReadsOtherSpacesAndOtherDevicesDoNotMeet(t *testing.T) {
+	t.Parallel()
 	elsewhere := Access{0, runtime.Span{Space: runtime.Host, Bytes: 8}, true}
 	list := []Action{
 		{name("a"), 0, []Access{access(0, 0, 8, false)}, None, None},
@@ -120,6 +122,7 @@ func unordered(list []Action) (pairs map[[2]string]bool) {
 }
 
 func TestAgreesWithTheDefinition(t *testing.T) {
+	t.Parallel()
 	const cases = 20_000
 	ordered := 0
 	for seed := range uint64(cases) {

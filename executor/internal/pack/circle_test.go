@@ -7,6 +7,7 @@ import (
 
 // Items of a round keep apart at every moment of it, as a table of who owns which byte when says.
 func TestCircleNeverOverlapsAndStaysNearTheLivePeak(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
 	const cases, unit = 300, 64
 	var excess float64

@@ -37,6 +37,7 @@ func randomItems(r *rand.Rand, n, ops int) []Item {
 }
 
 func TestPackNeverOverlapsAndStaysNearTheLivePeak(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	const cases = 500
 	var excess float64
@@ -63,6 +64,7 @@ func TestPackNeverOverlapsAndStaysNearTheLivePeak(t *testing.T) {
 
 // Around leaves fixed items where they are and places others beside them.
 func TestAroundFixedItems(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
 	filled := 0
 	for range 300 {
@@ -91,6 +93,7 @@ func TestAroundFixedItems(t *testing.T) {
 }
 
 func TestLivePeakByHand(t *testing.T) {
+	t.Parallel()
 	items := []Item{{Bytes: 5, First: 0, Last: 1}, {Bytes: 7, First: 1, Last: 2}, {Bytes: 9, First: 2, Last: 2}}
 	if got := Live(items, 3); got != 16 {
 		t.Errorf("live peak %d, want 16 (items 1 and 2 at op 2)", got)
@@ -98,6 +101,7 @@ func TestLivePeakByHand(t *testing.T) {
 }
 
 func TestPackIsDeterministic(t *testing.T) {
+	t.Parallel()
 	a := randomItems(rand.New(rand.NewPCG(3, 4)), 200, 50)
 	b := append([]Item(nil), a...)
 	Pack(a, 50)
@@ -110,6 +114,7 @@ func TestPackIsDeterministic(t *testing.T) {
 }
 
 func TestPackOfNothing(t *testing.T) {
+	t.Parallel()
 	if got := Pack(nil, 3); got != 0 {
 		t.Errorf("extent %d of no items", got)
 	}

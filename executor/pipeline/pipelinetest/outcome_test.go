@@ -7,6 +7,7 @@ import (
 
 // TestFirstDifference: each difference is found and named.
 func TestFirstDifference(t *testing.T) {
+	t.Parallel()
 	tensors := func(last float32) []Tensor {
 		return []Tensor{{"weight", "a", []float32{1, 2}}, {"buffer", "b", []float32{3, last}}}
 	}
@@ -34,6 +35,7 @@ func TestFirstDifference(t *testing.T) {
 }
 
 func TestOutcomes(t *testing.T) {
+	t.Parallel()
 	o := &Outcome{Losses: []float64{1, 2}, Tensors: []Tensor{{"weight", "a", []float32{1}}}}
 	for say, got := range map[string]*Outcome{
 		"":                                     {Losses: []float64{1, 2}, Tensors: o.Tensors},

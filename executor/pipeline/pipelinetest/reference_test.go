@@ -122,6 +122,7 @@ func single(t testing.TB, m *models.Model, opt kernels.Update, steps int) *Outco
 
 // Without a delay every program is training on one device: the executor's bits, in any number of stages.
 func TestWithoutDelayItIsTheExecutorOfOneDevice(t *testing.T) {
+	t.Parallel()
 	const steps = 4
 	zoo := []struct {
 		name   string
@@ -170,6 +171,7 @@ func TestWithoutDelayItIsTheExecutorOfOneDevice(t *testing.T) {
 
 // Every single version of every program matters, in the forward as in the backward: another one in one place changes bits.
 func TestAnotherVersionChangesBits(t *testing.T) {
+	t.Parallel()
 	const stages, minibatches = 3, 4
 	r := open(t, config(t, model(t, "tiny", 8), stages))
 	delays, changed, least := Depths(stages), 0, 120
@@ -222,6 +224,7 @@ func (p Program) others(stage, minibatch int) (all []Program) {
 // stages only the second one's backward, in stage 0, sees other weights than with stashing, and no forward sees what that
 // changes.
 func TestBackwardHasItsOwnVersion(t *testing.T) {
+	t.Parallel()
 	r := open(t, config(t, model(t, "tiny", 8), 2))
 	want, got := r.must(t, Stashing(Depths(2)), 3), r.must(t, Latest(Depths(2)), 3)
 	below := map[string]bool{}
@@ -250,6 +253,7 @@ func TestBackwardHasItsOwnVersion(t *testing.T) {
 
 // A run starts anew, whatever ran before, and depends on the seed, the rates and the data.
 func TestRunsAreIndependent(t *testing.T) {
+	t.Parallel()
 	m := model(t, "tiny", 8)
 	c := config(t, m, 3)
 	c.Optimizer = kernels.Adam{Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8} // whose states count from the first step
@@ -277,6 +281,7 @@ func TestRunsAreIndependent(t *testing.T) {
 
 // A stage keeps only the versions that a later minibatch uses: as many as PipeDream says, the number of minibatches in flight.
 func TestVersionsAreForgotten(t *testing.T) {
+	t.Parallel()
 	const stages = 3
 	c := config(t, model(t, "tiny", 8), stages)
 	var r *Reference
@@ -303,6 +308,7 @@ func TestVersionsAreForgotten(t *testing.T) {
 
 // Dropout of a program that flushes counts steps and microbatches, that of others minibatches.
 func TestDropoutFollowsTheProgram(t *testing.T) {
+	t.Parallel()
 	flush, other := Flush(2), DoubleBuffered(2, []int{1, 1})
 	for m, want := range [][2]uint64{{0, 0}, {0, 1}, {1, 0}, {1, 1}} {
 		if step, microbatch := flush.key(m); [2]uint64{step, microbatch} != want {
@@ -330,6 +336,7 @@ func TestDropoutFollowsTheProgram(t *testing.T) {
 }
 
 func TestBadConfigurationsAreRefused(t *testing.T) {
+	t.Parallel()
 	m := model(t, "tiny", 8) // six layers with the loss
 	good := config(t, m, 2)
 	pair, err := models.New("siamese", models.Config{Batch: 2, Image: 32, Classes: 2})
@@ -354,6 +361,7 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 }
 
 func TestBadProgramsAreRefused(t *testing.T) {
+	t.Parallel()
 	r := open(t, config(t, model(t, "tiny", 8), 2))
 	minibatch := func(_, m int) int { return m }
 	future := Delayed("future", func(s, m int) int { return m + s })
@@ -383,6 +391,7 @@ func TestBadProgramsAreRefused(t *testing.T) {
 
 // What is not finite is not compared: an executor skips such an update.
 func TestWhatIsNotFiniteIsRefused(t *testing.T) {
+	t.Parallel()
 	c := config(t, model(t, "tiny", 8), 2)
 	fill := c.Batch
 	c.Batch = func(m int, images []float32, labels []int32) {

@@ -193,6 +193,7 @@ var toyPrograms = []struct {
 // The papers' equations in plain Go, in float64, with backpropagation by hand: the weights of a reference are theirs, and far
 // from those of every other program.
 func TestProgramsFollowThePapersEquations(t *testing.T) {
+	t.Parallel()
 	m := toyModel(t)
 	c := config(t, m, 1)
 	c.Stages = []Stage{{1, 1}, {2, 2}, {3, 4}}
@@ -224,6 +225,7 @@ func TestProgramsFollowThePapersEquations(t *testing.T) {
 
 // The delays of 1F1B, counted on its sequence: stage s of n does n-s forwards, then a backward and a forward in turn.
 func TestDepthsAreThoseOf1F1B(t *testing.T) {
+	t.Parallel()
 	for n := 1; n <= 6; n++ {
 		p := Stashing(Depths(n))
 		for s := range n {
@@ -242,6 +244,7 @@ func TestDepthsAreThoseOf1F1B(t *testing.T) {
 
 // PipeMare's T1, with τ of three stages and one microbatch, (2(3-i)+1): 5, 3, 1; the rates by hand.
 func TestRescheduledRates(t *testing.T) {
+	t.Parallel()
 	m := toyModel(t)
 	c := config(t, m, 1)
 	c.Stages = []Stage{{1, 1}, {2, 2}, {3, 4}}
@@ -263,6 +266,7 @@ func TestRescheduledRates(t *testing.T) {
 
 // Replicas compute the same gradient; only its rounding depends on who adds what, in which order.
 func TestReplicasAddUpTheirOwnMinibatches(t *testing.T) {
+	t.Parallel()
 	m := toyModel(t)
 	r := open(t, config(t, m, 2))
 	assign := func(replicas ...int) Program {
@@ -295,6 +299,7 @@ func TestReplicasAddUpTheirOwnMinibatches(t *testing.T) {
 
 // The sums of replicas are added in the order of their numbers: another order of these would lose the 1, or be 0.
 func TestReplicasAreSummedInOrder(t *testing.T) {
+	t.Parallel()
 	sums := map[int]tensors{2: {{1e8}, {2}}, 0: {{-1e8}, {3}}, 5: {{1}, {4}}}
 	s := &stage{sums: sums}
 	if total := s.allReduce(); total[0][0] != 1 || total[1][0] != 9 {

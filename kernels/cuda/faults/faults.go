@@ -180,4 +180,54 @@ var faults = []fault{
 `, `	_ = visitors
 `}}},
 	{"the PTX is of other sources", calls, "PTXIsFresh", []edit{{"kernels/cuda/src/mma.cu", "STAGES = 3", "STAGES = 4"}}},
+	{"rows beyond the grid are left out: loss", calls, "RowsBeyond", []edit{{"kernels/cuda/src/loss.cu", `row += gridDim.x) {
+		i64 base`, `row += a.rows) {
+		i64 base`}}},
+	{"rows beyond the grid are left out: gradient of the loss", calls, "RowsBeyond", []edit{{"kernels/cuda/src/loss.cu", `row += gridDim.x) {
+		int label`, `row += a.rows) {
+		int label`}}},
+	{"rows beyond the grid are left out: layer norm", calls, "RowsBeyond", []edit{{"kernels/cuda/src/sequence.cu", `r += gridDim.x) {
+		const T *x = GLOBAL(const T, a.x) + r * a.channels;`, `r += a.rows) {
+		const T *x = GLOBAL(const T, a.x) + r * a.channels;`}}},
+	{"rows beyond the grid are left out: gradient of the layer norm", calls, "RowsBeyond", []edit{{"kernels/cuda/src/sequence.cu", `r += gridDim.x) {
+		const T *x = GLOBAL(const T, a.x) + r * a.channels, *dy`, `r += a.rows) {
+		const T *x = GLOBAL(const T, a.x) + r * a.channels, *dy`}}},
+	{"rows beyond the grid are left out: rotary positions", calls, "RowsBeyond", []edit{{"kernels/cuda/src/sequence.cu", `r += gridDim.x) {
+		const T *in`, `r += a.rows) {
+		const T *in`}}},
+	{"rows beyond the grid are left out: gradient of the embedding", calls, "TokensBeyond", []edit{{"kernels/cuda/src/sequence.cu", `r += gridDim.x) {
+		int token = x[r];`, `r += a.tokens) {
+		int token = x[r];`}}},
+	{"rows beyond the grid are left out: gradient of positions", calls, "TokensBeyond", []edit{{"kernels/cuda/src/sequence.cu", "p < a.positions; p += gridDim.x)", "p < a.positions; p += a.positions)"}}},
+	{"rows beyond the grid are left out: images of pools", calls, "RowsBeyond", []edit{{"kernels/cuda/src/pool.cu", "image < (images); image += gridDim.z)", "image < (images); image += (images))"}}},
+	{"rows beyond the grid are left out: rows of images of pools", calls, "RowsBeyond", []edit{{"kernels/cuda/src/pool.cu", "row < (rows); row += gridDim.y)", "row < (rows); row += (rows))"}}},
+	{"slabs beyond the grid are not packed", calls, "ManySlabs", []edit{{"kernels/cuda/src/pack.cu", "slab < slabs; slab += gridDim.y)", "slab < slabs; slab += slabs)"}}},
+	{"a grid of 65,536 blocks along y", calls, "GridsWithin", []edit{
+		{"kernels/cuda/pool.go", "const maxImages = 1<<16 - 1", "const maxImages = 1 << 16"},
+		{"kernels/cuda/cuda.go", "var maxGrid = dim{1<<31 - 1, 1<<16 - 1, 1<<16 - 1}", "var maxGrid = dim{1<<31 - 1, 1 << 16, 1 << 16}"},
+	}},
+	{"32 bits for the offset of a row: loss", calls, "LossBeyond32", []edit{{"kernels/cuda/src/loss.cu", "i64 base = (i64)row * a.classes;", "i64 base = (i64)(row * a.classes);"}}},
+	{"32 bits for the offset of a row: gradient of the loss", calls, "LossBeyond32", []edit{{"kernels/cuda/src/loss.cu", "i64 at = (i64)row * a.classes + c;", "i64 at = (i64)(row * a.classes + c);"}}},
+	{"32 bits for the offset of a row: attention", calls, "AttentionBeyond32", []edit{{"kernels/cuda/src/attention.cu", "return (n * a.length + t) * a.channels + (i64)column", "return (int)((n * a.length + t) * a.channels) + (i64)column"}}},
+	{"32 bits for the offset of a row: result of attention", calls, "AttentionBeyond32", []edit{{"kernels/cuda/src/attention.cu", "return ((n * a.length + t) * a.heads + query) * a.dim;", "return (int)(((n * a.length + t) * a.heads + query) * a.dim);"}}},
+	{"32 bits for the offset of a row: moments of BatchNorm", calls, "NormBeyond32", []edit{{"kernels/cuda/src/norm.cu", "const T *x = GLOBAL(const T, a.x) + (p.r0 + threadIdx.y) * a.channels + p.c;", "const T *x = GLOBAL(const T, a.x) + (int)((p.r0 + threadIdx.y) * a.channels + p.c);"}}},
+	{"32 bits for the offset of a row: BatchNorm", calls, "NormBeyond32", []edit{{"kernels/cuda/src/norm.cu", `i64 at = r * a.channels + p.c;
+		values<V> x, more;`, `i64 at = (int)(r * a.channels + p.c);
+		values<V> x, more;`}}},
+	{"32 bits for the offset of a row: gradient of BatchNorm", calls, "NormBeyond32", []edit{{"kernels/cuda/src/norm.cu", "i64 at = r * c + p.c;", "i64 at = (int)(r * c + p.c);"}}},
+	{"a negative token has an embedding", calls, "UnknownTokens", []edit{{"kernels/cuda/src/sequence.cu", "bool known = token >= 0 && token < a.vocabulary;", "bool known = token < a.vocabulary;"}}},
+	{"a negative token has a gradient", calls, "UnknownTokens", []edit{{"kernels/cuda/src/sequence.cu", "if (total(earlier) > 0 || token < 0 ||", "if (total(earlier) > 0 ||"}}},
+	{"Muon divides by a norm of zero", calls, "MuonOfNothing", []edit{{"kernels/cuda/src/update.cu", "formed = (float)(1 / (norm > a.tiny ? norm : a.tiny));", "formed = (float)(1 / norm);"}}},
+	{"running statistics take a batch with a NaN", calls, "NaNsLeave", []edit{{"kernels/cuda/src/norm.cu", "if (!a.update || !is_finite(m.mean) || !is_finite(m.squares)) return;", "if (!a.update) return;"}}},
+	{"attention does not take off the largest score", calls, "LargeValues", []edit{{"kernels/cuda/src/attention.cu", "		top = fmaxf(fmaxf(parts[r][0], parts[r][1]), fmaxf(parts[r][2], parts[r][3]));", "		top = 0;"}}},
+	{"no barrier between an image of a pool and the block's next one", watchedCalls, "RowsBeyond", []edit{{"kernels/cuda/src/pool.cu", `sum * a.share);
+		}
+		__syncthreads();`, `sum * a.share);
+		}`}}},
+	{"no barrier between a row of a norm and the block's next one", watchedCalls, "RowsBeyond", []edit{{"kernels/cuda/src/sequence.cu", `	int t = threadIdx.x;
+	__syncthreads();
+	sums[t] = v;`, `	int t = threadIdx.x;
+	sums[t] = v;`}}},
+	{"PTX is handed over without its zero byte", watchedDevice, "PTXEnds", []edit{{"runtime/cuda/driver/calls.go", "C.CBytes(append(image[:len(image):len(image)], 0))", "C.CBytes(image)"}}},
+	{"nobody waits for a fill", watchedDevice, "Inspector", []edit{{"runtime/cuda/inspect.go", `return d.wrap("fill", callError("cuStreamSynchronize", cu.Stream{}.Synchronize()))`, "return nil"}}},
 }

@@ -21,3 +21,19 @@ func TestFaultsCanBePlanted(t *testing.T) {
 		}
 	}
 }
+
+// TestTableKeepsRows: the rows of a table are read by their faults; without a file there are none.
+func TestTableKeepsRows(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "faults.md")
+	if rows, err := readTable(path); err != nil || len(rows) > 0 {
+		t.Errorf("without a file: %v, %v", rows, err)
+	}
+	text := "# Faults\n\n" + tableHead + "| 1 | a sum is left out | `a.cu` | TestA, TestB |\n| 2 | nobody waits | `b.go` | **not found** |\n"
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := readTable(path)
+	if err != nil || rows["a sum is left out"] != "`a.cu` | TestA, TestB |" || rows["nobody waits"] != "`b.go` | **not found** |" {
+		t.Errorf("%v, %v", rows, err)
+	}
+}

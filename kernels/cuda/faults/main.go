@@ -21,7 +21,7 @@ import (
 
 func main() {
 	out := flag.String("out", "", "the file for the table; without it the table is only printed")
-	only := flag.String("run", "", "a regular expression: plant the faults alone whose description it matches")
+	only := flag.String("run", "", "a regular expression: plant the faults alone whose description it matches; the file keeps its other rows")
 	flag.Parse()
 	if err := run(*out, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "faults:", err)
@@ -41,29 +41,36 @@ func run(out, only string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(b.root) }() // of temporary files
+	earlier, err := readTable(out)
+	if err != nil {
+		return err
+	}
 	var table strings.Builder
-	table.WriteString("| # | fault | planted in | found by |\n|--:|---|---|---|\n")
-	planted, survived := 0, 0
+	planted, survived, listed := 0, 0, 0
 	for i, f := range faults {
-		if !pattern.MatchString(f.what) {
-			continue
+		row, known := earlier[f.what]
+		if pattern.MatchString(f.what) {
+			found, err := b.judge(f)
+			if err != nil {
+				return fmt.Errorf("fault %d, %s: %w", i+1, f.what, err)
+			}
+			planted++
+			if found == "" {
+				survived++
+				found = notFound
+			}
+			row, known = fmt.Sprintf("`%s` | %s |", f.edits[0].file, found), true
+			fmt.Printf("| %d | %s | %s\n", i+1, f.what, row)
 		}
-		found, err := b.judge(f)
-		if err != nil {
-			return fmt.Errorf("fault %d, %s: %w", i+1, f.what, err)
+		if known {
+			listed++
+			fmt.Fprintf(&table, "| %d | %s | %s\n", i+1, f.what, row)
 		}
-		planted++
-		if found == "" {
-			survived++
-			found = "**not found**"
-		}
-		line := fmt.Sprintf("| %d | %s | `%s` | %s |\n", i+1, f.what, f.edits[0].file, found)
-		fmt.Print(line)
-		table.WriteString(line)
 	}
 	if out != "" {
 		if err := atomicfile.WriteFile(out, func(w io.Writer) error {
-			_, err := fmt.Fprintf(w, head+"%s", planted, planted-survived, table.String())
+			missed := strings.Count(table.String(), notFound)
+			_, err := fmt.Fprintf(w, head+"%s", listed, listed-missed, planted, listed-planted, tableHead+table.String())
 			return err
 		}); err != nil {
 			return err
@@ -79,9 +86,30 @@ func run(out, only string) error {
 const head = `# Faults planted in the CUDA backend
 
 Each is a small change of the sources, planted alone in a copy of them; then tests run on the emulated driver. Without a fault
-these tests pass. %d were planted, %d found. Made by ` + "`make test-cuda-faults`" + `; the changes are in kernels/cuda/faults/faults.go.
+these tests pass. %d are listed, %d found. Made by ` + "`make test-cuda-faults`" + `; the changes are in kernels/cuda/faults/faults.go. The last
+run planted %d; %d rows are those of earlier runs (-run plants some alone).
 
 `
+
+const (
+	tableHead = "| # | fault | planted in | found by |\n|--:|---|---|---|\n"
+	notFound  = "**not found**"
+)
+
+// readTable returns the rows of an earlier table, from the third column on, by their faults. Without a file there are none.
+func readTable(path string) (map[string]string, error) {
+	rows := map[string]string{}
+	text, err := os.ReadFile(path)
+	if path == "" || errors.Is(err, os.ErrNotExist) {
+		return rows, nil
+	}
+	for line := range strings.Lines(string(text)) {
+		if columns := strings.SplitN(strings.TrimSpace(line), " | ", 3); len(columns) == 3 && strings.HasPrefix(line, "| ") {
+			rows[columns[1]] = columns[2]
+		}
+	}
+	return rows, err
+}
 
 // bench is a copy of the sources in which faults are planted, with a driver of it as it is for each build.
 type bench struct {

@@ -20,7 +20,8 @@ INLINE best better(best p, best q) {
 
 // loss_forward: a block of a power of two of threads, at most LOSS_THREADS, takes one row after the other. It writes the row's loss,
 // whether its prediction is right, 0 and -1 of a row that does not count, and what is saved when that is wanted. A label out of range
-// makes the loss NaN. As many threads as classes, or more, give the same bits.
+// makes the loss NaN. As many threads as classes, or more, give the same bits. Rows need no barrier between them: tops are last read
+// ahead of the barriers of sums, and sums are written behind those of the next row's tops.
 template <typename T> INLINE void loss_forward(const loss_args &a) {
 	__shared__ best tops[LOSS_THREADS];
 	__shared__ double sums[LOSS_THREADS];
@@ -56,7 +57,6 @@ template <typename T> INLINE void loss_forward(const loss_args &a) {
 			double loss = valid ? log(sums[0]) + top.v - to_float(logits[base + label]) : (double)__uint_as_float(0x7fc00000u);
 			GLOBAL(double, a.row_loss)[row] = label == IGNORED ? 0 : loss;
 		}
-		__syncthreads();
 	}
 }
 INSTANCES(loss_forward, loss_args)

@@ -8,6 +8,7 @@ import (
 
 // Against a greedy choice made anew for every set: the layers by time for each byte, the last one in part.
 func TestLeastIsTheFractionalKnapsack(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		n := 1 + rng.IntN(12)

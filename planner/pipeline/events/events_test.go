@@ -10,6 +10,7 @@ import (
 // Jobs end in the order of time, those of one instant together and in the order in which they were started; the clock never goes
 // back, and is not before the end of anything that has ended.
 func TestClock(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 1))
 	together := 0
 	for range 300 {
@@ -52,6 +53,7 @@ func TestClock(t *testing.T) {
 
 // Sums of the same times in another order are the same instant.
 func TestRoundingIsNoTime(t *testing.T) {
+	t.Parallel()
 	var c Clock[string]
 	c.Start("three tenths", 0.3)
 	c.Start("a tenth", 0.1)

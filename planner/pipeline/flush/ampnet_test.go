@@ -31,6 +31,7 @@ func latency(q pipeline.Request, plan *pipeline.Plan) float64 {
 // Both checkers accept every pattern; its period is the load of the busiest device or link, or as long as the bound on the
 // minibatches in flight asks, and then no longer than one minibatch after the other.
 func TestAsynchronousPatterns(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(9, 1))
 	var cases []pipelinetest.Case
 	bounded := 0
@@ -87,6 +88,7 @@ func loads(q pipeline.Request, plan *pipeline.Plan) (busiest, way float64) {
 // On equal stages without communication devices never wait; with one minibatch in flight only one works at a time. The
 // correction of pipemare is in the plan and costs a copy of the weights.
 func TestAsynchronousOfEqualStages(t *testing.T) {
+	t.Parallel()
 	for P := 1; P <= 6; P++ {
 		c := uniform(P, 1, 1, 1)
 		for i := range c.Layers {
@@ -118,6 +120,7 @@ func TestAsynchronousOfEqualStages(t *testing.T) {
 }
 
 func TestBadAsynchronousRequests(t *testing.T) {
+	t.Parallel()
 	for says, edit := range map[string]func(q *pipeline.Request){
 		"active is -1":                func(q *pipeline.Request) { q.Active = -1 },
 		"weight versions are \"stash": func(q *pipeline.Request) { q.Versions = pipeline.Stash },
@@ -148,6 +151,7 @@ func TestBadAsynchronousRequests(t *testing.T) {
 
 // A backward of no duration touches the forward of the next minibatch: one minibatch is there, not two.
 func TestAsynchronousTouch(t *testing.T) {
+	t.Parallel()
 	for _, f := range []float64{1, 1e-308, 1e308} {
 		q := pipeline.Request{Chain: uniform(1, f, 0, 0), Platform: free(1)}
 		plan, err := ampnet().solve(context.Background(), q)

@@ -84,6 +84,7 @@ var formulas = []published{
 
 // Every schedule has exactly the makespan and the activations of its formula, over a grid of sizes and costs.
 func TestFormulas(t *testing.T) {
+	t.Parallel()
 	compared := map[string]int{}
 	for _, f := range formulas {
 		for _, s := range f.schedules {
@@ -137,6 +138,7 @@ func expect(t *testing.T, f published, s setting) {
 
 // Zero Bubble, table 1: the bubble of zb-h2 is (P-1)(F+B-2W), that of the first device within its own span.
 func TestZeroBubbleH2OfUnequalHalves(t *testing.T) {
+	t.Parallel()
 	for _, s := range in(1, unequal) {
 		for _, P := range []int{2, 4, 8} {
 			got := planned(t, "zb-h2", P, 1, 4*P, s.F, s.B, s.W)
@@ -151,6 +153,7 @@ func TestZeroBubbleH2OfUnequalHalves(t *testing.T) {
 // Controllable Memory: with F = B = W, v-min holds (P+4)/3 and v-half (P+2)/2 activations of a device, rounded down; their
 // bubble rates are about 2P/3m and P/2m. Ours hold exactly that and have no larger bubble.
 func TestControllableMemory(t *testing.T) {
+	t.Parallel()
 	compared := 0
 	for _, s := range in(2, split) {
 		for _, P := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9} {
@@ -183,6 +186,7 @@ func atMost(t *testing.T, name string, s setting, live int, bubble float64) {
 // DualPipe's table gives a bubble of (PP/2-1)(F&B+B-3W) for PP = 2P stages, with B the whole backward and F&B a forward
 // and a backward at once. One after the other, F&B = F+B, ours is never longer.
 func TestDualPipeBubble(t *testing.T) {
+	t.Parallel()
 	for _, s := range in(2, unequal) {
 		for _, P := range []int{1, 2, 4, 8} {
 			for _, m := range []int{2 * P, 2*P + 1, 6 * P} {
@@ -199,6 +203,7 @@ func TestDualPipeBubble(t *testing.T) {
 
 // The rows of published figures that were derived and judged independently.
 func TestVectors(t *testing.T) {
+	t.Parallel()
 	var file struct {
 		Rows []vector `json:"rows"`
 	}
@@ -259,6 +264,7 @@ func (r vector) compare(t *testing.T) {
 
 // Ours is never slower than PyTorch's schedule of the same name.
 func TestPyTorch(t *testing.T) {
+	t.Parallel()
 	names := map[string]string{
 		"gpipe": "gpipe", "interleaved1f1b": "interleaved", "loopedbfs": "looped-bfs", "zbvzerobubble": "zb-v", "dualpipev": "dualpipe-v",
 		"interleavedzerobubble": "", // we have none of that name

@@ -22,6 +22,7 @@ var update = flag.Bool("update", false, "rewrite the golden files of testdata")
 // for gradients. A device holds m-1 inputs of its stage beside the last microbatch, of which there are, while the backward of
 // its third layer runs, its input, three saved sets, δ_2 and, in front of another stage, δ_3.
 func TestCheckpointedFormula(t *testing.T) {
+	t.Parallel()
 	compared := 0
 	for _, s := range whole {
 		for _, P := range []int{1, 2, 4, 7} {
@@ -125,6 +126,7 @@ func checkpointable(rnd *rand.Rand) pipeline.Request {
 // Whatever the costs, links and stages: the makespan is that of the recurrences, the simulator needs the same time, and the
 // plan survives its file.
 func TestCheckpointedOfAnyCosts(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(7, 11))
 	early, busyLinks := 0, 0
 	for range 200 {
@@ -190,6 +192,7 @@ func beforeGradient(t *testing.T, q pipeline.Request, plan *pipeline.Plan) (n in
 // No more memory than it says: with one byte less the plan is refused, and the memory that works is named. Recomputing needs
 // less than gpipe, which keeps everything, where there is much to keep.
 func TestCheckpointedMemory(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(7, 12))
 	refused, smaller := 0, 0
 	for range 60 {
@@ -227,6 +230,7 @@ func TestCheckpointedMemory(t *testing.T) {
 }
 
 func TestCheckpointedRefuses(t *testing.T) {
+	t.Parallel()
 	for says, edit := range map[string]func(q *pipeline.Request){
 		"has enough for 4 devices": func(q *pipeline.Request) { q.Platform = free(5) },
 		"microbatches is -1":       func(q *pipeline.Request) { q.Microbatches = -1 },
@@ -247,6 +251,7 @@ func TestCheckpointedRefuses(t *testing.T) {
 
 // The plan file: ops for all microbatches but the last, and for that one.
 func TestCheckpointedFile(t *testing.T) {
+	t.Parallel()
 	c := pipelinetest.Chain(rand.New(rand.NewPCG(7, 15)), 5, false)
 	q := pipeline.Request{Chain: c, Platform: pipeline.NewPlatform(2, pipeline.NoLimit, 8), Options: pipeline.Options{Microbatches: 3}}
 	plan, err := checkpointing().Solve(t.Context(), q)

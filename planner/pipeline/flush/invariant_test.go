@@ -60,6 +60,7 @@ func divided(rnd *rand.Rand, r recipe, q pipeline.Request) pipeline.Request {
 // and does not look at its times, needs the same time; no plan is shorter than the busiest device or
 // than the way of one microbatch through all stages.
 func TestPlansPassBothCheckers(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(7, 1))
 	var cases []pipelinetest.Case
 	rounds := 8
@@ -118,6 +119,7 @@ func bounds(t *testing.T, q pipeline.Request, plan *pipeline.Plan, r recipe) {
 
 // A device never holds more activations than the schedule says, whatever the costs and links.
 func TestActivationsOfAnyCosts(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(7, 2))
 	compared := 0
 	for range 60 {
@@ -144,6 +146,7 @@ func TestActivationsOfAnyCosts(t *testing.T) {
 
 // Idle devices that may run ahead do it as equal costs or as those at hand say, whichever ends first; both happen.
 func TestTheBetterOfTwo(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(7, 6))
 	wins := [2]int{}
 	for range 60 {
@@ -196,6 +199,7 @@ func peak(ops []op, split bool) int {
 
 // A refusal for memory names the smallest memory: there the plan exists, a byte below it does not.
 func TestSmallestMemory(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(7, 3))
 	refused := 0
 	for range 6 {
@@ -229,6 +233,7 @@ func TestSmallestMemory(t *testing.T) {
 
 // The same request gives the same plan.
 func TestDeterminism(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(7, 4))
 	for _, s := range Strategies() {
 		q := request(rnd)
@@ -251,6 +256,7 @@ func TestDeterminism(t *testing.T) {
 }
 
 func TestRegistry(t *testing.T) {
+	t.Parallel()
 	seen := map[string]bool{}
 	for _, s := range Strategies() {
 		if s.Name == "" || s.Summary == "" || s.Paper == "" || s.Section == "" || seen[s.Name] || (s.Type == pipeline.Flushing) != (len(seen) < len(recipes())+2) {

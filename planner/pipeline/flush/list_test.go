@@ -73,6 +73,7 @@ func randomCosts(rnd *rand.Rand, stages, micros int, split bool) costs {
 
 // Without links every op starts at the earliest instant that its order and its data allow.
 func TestEveryOpStartsAsEarlyAsItCan(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(8, 1))
 	compared, deadlocks := 0, 0
 	for range 60 {
@@ -116,6 +117,7 @@ func TestEveryOpStartsAsEarlyAsItCan(t *testing.T) {
 //	link       .  a0 a0 a1 a1 a2 a2 .  .  d2 d2 d1 d1 d0 d0 .
 //	device 1   .  .  .  F0 .  F1 .  F2 B2 B1 B0 .  .  .  .  .
 func TestMessagesQueue(t *testing.T) {
+	t.Parallel()
 	c := unit(2, 3, false)
 	c.message = func(pipeline.Kind, int, int, int) float64 { return 2 }
 	n := counts{devices: 2, chunks: 1, micros: 3}
@@ -137,6 +139,7 @@ func TestMessagesQueue(t *testing.T) {
 
 // Every order that a schedule gives holds every op once and runs to its end, for all sizes that the schedule accepts.
 func TestNoOrderDeadlocks(t *testing.T) {
+	t.Parallel()
 	ran := 0
 	for _, r := range recipes() {
 		for _, P := range []int{1, 2, 3, 4, 5, 6, 7, 12} {
@@ -185,6 +188,7 @@ func expectComplete(t *testing.T, r recipe, n counts) {
 
 // Both directions at once, or one after the other.
 func TestDuplex(t *testing.T) {
+	t.Parallel()
 	c := unit(2, 2, false)
 	c.message = func(kind pipeline.Kind, _, _, _ int) float64 {
 		if kind == pipeline.CF {
@@ -209,6 +213,7 @@ func TestDuplex(t *testing.T) {
 
 // A device that would idle runs ahead within the cap, and only then.
 func TestRunningAhead(t *testing.T) {
+	t.Parallel()
 	o := order{
 		{{pipeline.F, 0, 0}, {pipeline.B, 0, 0}, {pipeline.F, 0, 1}, {pipeline.B, 0, 1}, {pipeline.W, 0, 0}, {pipeline.W, 0, 1}},
 		{{pipeline.F, 1, 0}, {pipeline.B, 1, 0}, {pipeline.W, 1, 0}, {pipeline.F, 1, 1}, {pipeline.B, 1, 1}, {pipeline.W, 1, 1}},
@@ -226,6 +231,7 @@ func TestRunningAhead(t *testing.T) {
 
 // The longest of the stages of equal is as short as in the best of all divisions.
 func TestEqualDivision(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(8, 2))
 	for range 300 {
 		n := 1 + rnd.IntN(8)

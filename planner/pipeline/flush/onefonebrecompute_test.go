@@ -66,6 +66,7 @@ func everyWay(t *testing.T, q pipeline.Request, do func(*pipeline.Plan)) {
 
 // Of all stages, each with its fastest sequence, the plan has the fastest or nearly so; it has one whenever there are any.
 func TestRecomputingStagesAreNearTheBest(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(41, 1))
 	compared, refused, recomputing, sum, worst := 0, 0, 0, 0.0, 1.0
 	for n := range 300 {
@@ -104,6 +105,7 @@ func TestRecomputingStagesAreNearTheBest(t *testing.T) {
 
 // It is never slower than 1f1b-flush where that fits, and fits wherever its error says.
 func TestRecomputing1F1BIsNeverSlower(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(41, 2))
 	compared, faster, refused := 0, 0, 0
 	for n := range 200 {
@@ -144,6 +146,7 @@ func TestRecomputing1F1BIsNeverSlower(t *testing.T) {
 
 // Weights may have copies of their own in each stage: then there are as many stages as devices, and each counts its own.
 func TestRecomputingWithCopiesOfEachStage(t *testing.T) {
+	t.Parallel()
 	rnd := rand.New(rand.NewPCG(41, 3))
 	planned, refused := 0, 0
 	for n := range 200 {
@@ -172,6 +175,7 @@ func TestRecomputingWithCopiesOfEachStage(t *testing.T) {
 
 // Layers that take no time have a plan, or none, however long their messages take.
 func TestRecomputingWithoutTimes(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Name: "bytes", InputBytes: 8}
 	for range 4 {
 		c.Layers = append(c.Layers, chain.Layer{OutputBytes: 8, SavedBytes: 16, GradientBytes: 8})

@@ -14,6 +14,7 @@ import (
 
 // A request that a schedule cannot serve is refused by name, with what would work.
 func TestBadRequests(t *testing.T) {
+	t.Parallel()
 	type edit = func(q *pipeline.Request)
 	stages := func(all ...pipeline.Stage) edit { return func(q *pipeline.Request) { q.Stages = all } }
 	nolink := pipeline.NewPlatform(3, pipeline.NoLimit, 1)
@@ -70,6 +71,7 @@ func TestBadRequests(t *testing.T) {
 
 // Stages of the request are kept, on the devices that they name; the others get the free ones.
 func TestGivenStages(t *testing.T) {
+	t.Parallel()
 	q := pipeline.Request{Chain: uniform(8, 1, 1, 1), Platform: free(4)}
 	q.Stages = []pipeline.Stage{{First: 1, Last: 3, Devices: []int{2}}, {First: 4, Last: 4}, {First: 5, Last: 5}, {First: 6, Last: 8}}
 	plan, err := lookup(t, "zb-v").Solve(context.Background(), q)

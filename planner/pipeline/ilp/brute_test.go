@@ -182,6 +182,7 @@ func (b *brute) fits(period int) bool {
 }
 
 func TestILPAgainstBruteForce(t *testing.T) {
+	t.Parallel()
 	need(t)
 	count := 120
 	if testing.Short() {

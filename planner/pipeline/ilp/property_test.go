@@ -15,6 +15,7 @@ import (
 // Random chains, platforms whose devices and links differ, versions and accountings: both checkers accept every plan; it is never
 // slower than contiguous and madpipe; a refusal names the smallest memory.
 func TestILPPlans(t *testing.T) {
+	t.Parallel()
 	need(t)
 	count := 80
 	if testing.Short() {
@@ -59,6 +60,7 @@ func TestILPPlans(t *testing.T) {
 
 // Windows improve the plan that runs on the first allocation that fits, and never make one slower.
 func TestILPNear(t *testing.T) {
+	t.Parallel()
 	need(t)
 	rng := rand.New(rand.NewPCG(3, 6))
 	var cases []pipelinetest.Case
@@ -94,6 +96,7 @@ func TestILPNear(t *testing.T) {
 
 // The smallest period of random orders is the one below which they have a cycle that needs more, as bisection finds it.
 func TestSmallest(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(2, 6))
 	possible := 0
 	for range 500 {
@@ -127,6 +130,7 @@ func TestSmallest(t *testing.T) {
 
 // The same request has the same plan where the search ends before its time.
 func TestILPIsDeterministic(t *testing.T) {
+	t.Parallel()
 	need(t)
 	rng := rand.New(rand.NewPCG(4, 6))
 	for range 5 {
@@ -141,6 +145,7 @@ func TestILPIsDeterministic(t *testing.T) {
 
 // Rows of sums: a variable that appears twice is in the row once, with both coefficients.
 func TestSums(t *testing.T) {
+	t.Parallel()
 	s := of(1).plus(2, of(0)).plus(3, of(1)).plus(-1, number(4))
 	terms := s.collected()
 	if len(terms) != 2 || terms[0].Coef != 2 || terms[1].Coef != 4 || s.constant != -4 || s.most() != 2 {
@@ -154,6 +159,7 @@ func TestSums(t *testing.T) {
 // A program refuses no schedule that exists: given the devices, the period and, as limits, the very peaks of a plan, it has a
 // solution. What it answers has that period, and but for gradients larger than activations that memory.
 func TestILPProgramsTakePlans(t *testing.T) {
+	t.Parallel()
 	need(t)
 	count := 300
 	if testing.Short() {

@@ -34,6 +34,7 @@ func tight(n int) pipeline.Request {
 // A search whose programs all run out of time keeps the plan that it began with, says how far it may be from the best, and asks no
 // more than once for each window and part.
 func TestILPKeepsTheBestPlan(t *testing.T) {
+	t.Parallel()
 	r := tight(12)
 	r.TimeLimit = time.Hour
 	begin, err := with(t, "madpipe", r)
@@ -66,6 +67,7 @@ func TestILPKeepsTheBestPlan(t *testing.T) {
 
 // The time of a real search ends it, with a plan.
 func TestILPEndsInTime(t *testing.T) {
+	t.Parallel()
 	need(t)
 	r := tight(20)
 	r.TimeLimit = 300 * time.Millisecond
@@ -88,6 +90,7 @@ func TestILPEndsInTime(t *testing.T) {
 
 // A time that is over from the start leaves the plans of other strategies, or the memory at which they have one.
 func TestILPWithoutTime(t *testing.T) {
+	t.Parallel()
 	r := tight(6)
 	r.Platform = r.Platform.WithMemory(4)
 	s, never := searchOf(t, r), &stop{}
@@ -104,6 +107,7 @@ func TestILPWithoutTime(t *testing.T) {
 }
 
 func TestILPRefusals(t *testing.T) {
+	t.Parallel()
 	if !milp.Built {
 		if _, err := solve(context.Background(), tight(4)); !errors.Is(err, milp.ErrNoSolver) {
 			t.Errorf("without a solver: %v", err)
@@ -134,6 +138,7 @@ func TestILPRefusals(t *testing.T) {
 
 // Devices 0 and 1 are joined only through device 2: no plan sends between them.
 func TestILPMissingLink(t *testing.T) {
+	t.Parallel()
 	need(t)
 	p := pipeline.NewPlatform(3, pipeline.NoLimit, 0)
 	p.Pairs = map[[2]int]float64{{0, 2}: 1e9, {1, 2}: 1e9}
@@ -149,6 +154,7 @@ func TestILPMissingLink(t *testing.T) {
 
 // What takes no time is no reason to stop.
 func TestILPNothing(t *testing.T) {
+	t.Parallel()
 	need(t)
 	r := tight(2)
 	for i := range r.Chain.Layers {

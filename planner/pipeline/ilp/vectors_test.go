@@ -12,6 +12,7 @@ import (
 // The best of all allocations and schedules, of whole periods, where it is known by enumeration: the answer is as good, and better by
 // less than a second. Where nothing fits, it says so.
 func TestILPReachesOptimaOfTinyChains(t *testing.T) {
+	t.Parallel()
 	need(t)
 	all, periods := tiny(t)
 	var cases []pipelinetest.Case
@@ -43,6 +44,7 @@ func TestILPReachesOptimaOfTinyChains(t *testing.T) {
 // The programs alone, without the plans of other strategies: the search begins with one minibatch at a time, on an allocation that
 // fits, and the list scheduler does not help.
 func TestILPAlone(t *testing.T) {
+	t.Parallel()
 	need(t)
 	all, periods := tiny(t)
 	var cases []pipelinetest.Case

@@ -24,6 +24,7 @@ func steps(n int) *chain.Chain {
 // TestActionsOfPackage: every schedule that checkpoint_schedules 1.0.4 printed into testdata becomes a sequence that keeps
 // the rules and runs each step as often as the actions say.
 func TestActionsOfPackage(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("testdata/checkpoint_schedules/*.txt")
 	if err != nil || len(files) != 22 {
 		t.Fatalf("%d files of 22, %v", len(files), err)
@@ -82,6 +83,7 @@ func compareRuns(t *testing.T, a *Actions, n int, seq schedule.Sequence) {
 // TestActionsMemory: the checkpoints in RAM bound the memory. With sizes of 1, revolve with k snapshots needs the snapshots and
 // what a backward reads and writes (input, saved set, two gradients), and no more; on disk the snapshots cost nothing.
 func TestActionsMemory(t *testing.T) {
+	t.Parallel()
 	for file, most := range map[string]int64{
 		"revolve_4_2": 2 + 4, "revolve_10_3": 3 + 4, "revolve_20_2": 2 + 4, "multistage_12_2_2": 2 + 4, "multistage_15_0_3": 0 + 4,
 	} {
@@ -109,6 +111,7 @@ func TestActionsMemory(t *testing.T) {
 
 // TestActionsText: the guide's Revolve(4, 2), op by op.
 func TestActionsText(t *testing.T) {
+	t.Parallel()
 	a, err := parseFile(t, "testdata/checkpoint_schedules/revolve_4_2.txt", ParseActions)
 	if err != nil {
 		t.Fatal(err)
@@ -123,6 +126,7 @@ func TestActionsText(t *testing.T) {
 }
 
 func TestActionsSpellings(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{
 		"Forward(0, 1, False, True, StorageType.WORK)\nEndForward()\nReverse(1, 0, True)\nEndReverse()\n",
 		"[Forward(0, 9223372036854775807, False, True, <StorageType.WORK: -1>), EndForward(), Reverse(1, 0, True), EndReverse()]",
@@ -143,6 +147,7 @@ func TestActionsSpellings(t *testing.T) {
 }
 
 func TestActionsErrors(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"":                                  `x: field "action" is missing`,
 		"Forward(0, 1, False, True":         `x:1: field "action" is "Forward(0, 1, False, True", which is not a name`,

@@ -44,6 +44,7 @@ func readExpected(t *testing.T) map[string]expected {
 // TestPyTorch: every table that PyTorch printed costs exactly what expected.json says, deadlocks included; the lowered ones
 // cost what they cost before.
 func TestPyTorch(t *testing.T) {
+	t.Parallel()
 	all := readExpected(t)
 	files, _ := filepath.Glob("testdata/pytorch/*.csv")
 	if len(files) != 39 || len(all) != 36 {
@@ -107,6 +108,7 @@ func comparePlan(t *testing.T, s *Schedule, r *Run) {
 
 // TestIllegal: the message names the first op that cannot run, what it waits for, and where that is.
 func TestIllegal(t *testing.T) {
+	t.Parallel()
 	for file, want := range map[string]string{
 		"1f1b_2ranks_1stages_2mb": "rank 1 cannot run 1B0 (op 1, cell 1): it waits for 1F0, which no rank runs",
 		"1f1b_4ranks_1stages_8mb": "rank 3 cannot run 3B0 (op 1, cell 1): it waits for 3F0, which no rank runs",
@@ -126,6 +128,7 @@ func TestIllegal(t *testing.T) {
 }
 
 func TestStuck(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"0B0,0F0":                          "rank 0 cannot run 0B0 (op 0, cell 0): it waits for 0F0, which comes later in the same row",
 		"0F0,0W0,0I0":                      "rank 0 cannot run 0W0 (op 1, cell 1): it waits for 0I0, which comes later in the same row",
@@ -148,6 +151,7 @@ func TestStuck(t *testing.T) {
 }
 
 func TestViolations(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"0F0,0B0":                  "",
 		"0F0,0I0,0W0":              "",
@@ -180,6 +184,7 @@ func TestViolations(t *testing.T) {
 }
 
 func TestScheduleErrors(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"":                    `x: field "op" is missing`,
 		"0F0\n0F1":            `x:2: field "op 0" is "0F1", which puts stage 0 on rank 1, line 1 has it on rank 0`,
@@ -201,6 +206,7 @@ func TestScheduleErrors(t *testing.T) {
 // TestLowered: in a lowered table a transfer waits for its receive, in another one for its data only. By hand, with 4 s for a
 // forward communication.
 func TestLowered(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]float64{
 		"0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1": 17,
 		"0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1": 14,
@@ -235,6 +241,7 @@ func randomChain(rng *rand.Rand, n int) *chain.Chain {
 
 // TestPlaced: on random chains and links every legal table becomes a plan that the checker accepts with the run's makespan.
 func TestPlaced(t *testing.T) {
+	t.Parallel()
 	files, _ := filepath.Glob("testdata/pytorch/*.csv")
 	rng := rand.New(rand.NewPCG(7, 1))
 	count, transfers := 0, 0
@@ -279,6 +286,7 @@ func TestPlaced(t *testing.T) {
 
 // TestSpread: the cut is the best of all.
 func TestSpread(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 2))
 	for range 300 {
 		n := 1 + rng.IntN(7)
@@ -321,6 +329,7 @@ func TestSpread(t *testing.T) {
 
 // TestManyStages: as many stages as layers are one layer each, whatever a short table names, and cost no table of all ranges.
 func TestManyStages(t *testing.T) {
+	// Serial: it counts allocations.
 	s, err := ParseSchedule("x", []byte("4095F0"))
 	if err != nil {
 		t.Fatal(err)
@@ -348,6 +357,7 @@ func TestManyStages(t *testing.T) {
 }
 
 func TestPlaceErrors(t *testing.T) {
+	t.Parallel()
 	s, err := ParseSchedule("x", []byte("0F0,0I0,0W0\n1F0,1I0,1W0"))
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 // A table as a strategy gives the plan of its run, which the checker accepts, with the table's order on every device.
 func TestTablesAreStrategies(t *testing.T) {
+	t.Parallel()
 	planned, refused := 0, 0
 	files, err := filepath.Glob("testdata/pytorch/*.csv")
 	if err != nil {
@@ -56,6 +57,7 @@ func TestTablesAreStrategies(t *testing.T) {
 }
 
 func TestFilesThatAreNoStrategies(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "x.csv")
 	if err := os.WriteFile(path, []byte("0F0,what\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 // whatever its schedule.
 //
 // In a time T for each minibatch, r devices that share a stage of layers i..j have r·T for each of theirs, which is at least what they
-// compute for it, and what their gradients take on a link (sums); so is, for each minibatch on a link between them and r' others, lcm(r, r')·T. A
+// compute for it, and what their gradients take on a link (summing); so is, for each minibatch on a link between them and r' others, lcm(r, r')·T. A
 // minibatch that enters stays until layers i..n have run, forward and backward, so U(i,n)/(r·T) of them are in the memory of one of the
 // devices at one instant. Whichever sequence they run, the saved sets that it does not keep for all of them between F and B it makes again:
 // those that save most seconds for their bytes are kept (a fractional knapsack). All that is asked of a stage

@@ -27,6 +27,7 @@ func apart(_ context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 // TestFlushNeverSlower: no schedule with a flush of those that most people mean is faster, nor fits where it does not; the memory that it
 // names where nothing fits works.
 func TestFlushNeverSlower(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(16, 5))
 	both, faster, alone, replicated, recompute, limits := 0, 0, 0, 0, 0, 0
 	for range 400 {

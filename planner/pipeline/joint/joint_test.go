@@ -99,6 +99,7 @@ func tell(t *testing.T, duels map[string]*duel) {
 
 // TestNeverSlower: no plan of another strategy, or of a special case, is faster when synchronization is counted.
 func TestNeverSlower(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(16, 4))
 	duels := map[string]*duel{}
 	for range 300 {
@@ -114,6 +115,7 @@ func TestNeverSlower(t *testing.T) {
 
 // TestSamePlan: the same request gives the same bytes, whichever of the plans that are compared is ready first.
 func TestSamePlan(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(16, 6))
 	plans := 0
 	for range 60 {
@@ -157,6 +159,7 @@ func encoded(t *testing.T, p *pipeline.Plan) []byte {
 
 // TestProfilesNeverSlower: the same on PipeDream's chains, on devices that are alike and on nodes of four.
 func TestProfilesNeverSlower(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("../../../docs/chains/*.json")
 	if err != nil || len(files) < 4 {
 		t.Fatal(files, err)

@@ -40,6 +40,7 @@ func sizes(rng *rand.Rand, r *pipeline.Request) {
 // TestSizesAreTheBestOfEach: of a chain of several batch sizes, joint and joint-flush take the plan of the size that trains most samples a
 // second when each is planned by itself.
 func TestSizesAreTheBestOfEach(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(16, 9))
 	taken, none, left := map[int]int{}, 0, 0
 	for range 60 {
@@ -105,6 +106,7 @@ func same(t *testing.T, p *pipeline.Plan) string {
 
 // TestStepsOfNoSize: a step that no batch size divides, or not into the microbatches that are asked for, is refused.
 func TestStepsOfNoSize(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(16, 10))
 	r := request(rng, 5, 3)
 	r.Versions, r.Platform = "", r.Platform.WithMemory(pipeline.NoLimit)

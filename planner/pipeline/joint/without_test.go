@@ -11,6 +11,7 @@ import (
 
 // TestWithout: what a plan must not have it has not, and it is no faster than one that may have everything.
 func TestWithout(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(16, 5))
 	several := func(p *pipeline.Plan) bool { return len(p.Stages) > 1 }
 	replicas := func(p *pipeline.Plan) bool {

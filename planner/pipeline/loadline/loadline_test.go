@@ -28,6 +28,7 @@ func strategy(t *testing.T, name string) pipeline.Strategy {
 // TestNeverWorse: with the same memory loadline is never slower than contiguous, fits whenever that does, and sometimes when it
 // does not. At its own smallest memory it fits, below it does not.
 func TestNeverWorse(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(12, 1))
 	contiguous := strategy(t, "contiguous")
 	both, faster, alone, neither := 0, 0, 0, 0
@@ -129,6 +130,7 @@ func (b *brute) period(stages []pipeline.Stage) float64 {
 
 // TestBrute: the period is the best of all cuts and all persistent sequences.
 func TestBrute(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(12, 2))
 	count, infeasible, withOps := 0, 0, 0
 	for range 1500 {
@@ -185,6 +187,7 @@ func TestBrute(t *testing.T) {
 // TestPlansRun: plans survive their file, the simulator of pipelines runs their order, and one byte less
 // on a full device is refused.
 func TestPlansRun(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(12, 3))
 	withOps, refused := 0, 0
 	for range 300 {
@@ -257,6 +260,7 @@ func compareSimulation(t *testing.T, c *chain.Chain, p *pipeline.Platform, plan 
 
 // TestBranches: a chain with branches is refused, with ops or without.
 func TestBranches(t *testing.T) {
+	t.Parallel()
 	seq, err := schedule.Parse("Fck1 Fall1 B1")
 	if err != nil {
 		t.Fatal(err)
@@ -286,6 +290,7 @@ func TestBranches(t *testing.T) {
 
 // TestNeverWorseThanMadpipe: with the same memory loadline is never slower than madpipe and fits whenever that does.
 func TestNeverWorseThanMadpipe(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(12, 4))
 	both, faster, theirsBest, alone := 0, 0, 0, 0
 	for range 120 {
@@ -338,6 +343,7 @@ func repeats(plan *pipeline.Plan) bool {
 // TestLongChains: in chains that are too long to keep every way, loadline is still never slower than contiguous, gives the
 // same plan twice, and uses ops where memory is short.
 func TestLongChains(t *testing.T) {
+	t.Parallel()
 	contiguous := strategy(t, "contiguous")
 	faster, alone := 0, 0
 	for _, n := range []int{12, 24, 36} {

@@ -42,6 +42,7 @@ func moves(st pipeline.Stage) bool {
 // TestOffloadNeverWorse: a link to the host never makes a plan slower or impossible, often faster, and sometimes it alone makes
 // one possible.
 func TestOffloadNeverWorse(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(13, 1))
 	both, faster, alone, neither := 0, 0, 0, 0
 	for range 1500 {

@@ -167,6 +167,7 @@ func interleave(t *testing.T, c *chain.Chain, plan *pipeline.Plan, s int) (peak 
 // TestMemoryByReplay: what the package counts for a stage with ops is never less than the sum at any instant, and exactly that
 // for one live minibatch; the number of live ones is the checker's.
 func TestMemoryByReplay(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(11, 1))
 	stages, exact, tight := 0, 0, 0
 	for range 1500 {

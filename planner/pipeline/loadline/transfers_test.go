@@ -339,6 +339,7 @@ func positive(rng *rand.Rand, layers int) pipeline.Request {
 // TestTransfersByReplay: in plans that offload, the transfers of many minibatches run one at a time, everything that an op reads
 // is there, and the bytes of the stage are exactly those that the checker counts.
 func TestTransfersByReplay(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(13, 2))
 	stages, several, recomputed, waits := 0, 0, 0, 0
 	for range 1600 {
@@ -428,6 +429,7 @@ func again(t *testing.T, r pipeline.Request, plan *pipeline.Plan) {
 // TestPlanted: a good plan with transfers is refused when its link is slower than its transfers need, or its device has a byte
 // less.
 func TestPlanted(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(13, 3))
 	good, slow, small := 0, 0, 0
 	for range 800 {

@@ -37,6 +37,7 @@ func request(rng *rand.Rand) pipeline.Request {
 // Every plan of every strategy passes both checkers; every refusal names the smallest memory: it works there, and with one
 // byte less it does not.
 func TestPlansOfAllStrategies(t *testing.T) {
+	t.Parallel()
 	count := 250
 	if testing.Short() {
 		count = 50
@@ -95,6 +96,7 @@ func refusal(t *testing.T, s pipeline.Strategy, r pipeline.Request, e *pipeline.
 
 // contiguous against all ways to give consecutive layers to devices in their order, on platforms that are not uniform.
 func TestContiguousOnMixedPlatforms(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 5))
 	mixed := 0
 	for range 150 {
@@ -145,6 +147,7 @@ func bruteContiguous(r pipeline.Request) (best float64, ok bool) {
 
 // The sums of blocks differ by at most the largest number, and together they are all numbers.
 func TestBlocks(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(2, 2))
 	for range 5000 {
 		n := 1 + rng.IntN(12)
@@ -173,6 +176,7 @@ func TestBlocks(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Name: "3", Layers: []chain.Layer{{Name: "a", ForwardS: 1}, {Name: "b", ForwardS: 1, WeightBytes: 50}, {Name: "c", ForwardS: 1}}}
 	for _, s := range Strategies() {
 		ctx, cancel := context.WithCancel(context.Background())

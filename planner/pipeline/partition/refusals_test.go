@@ -20,6 +20,7 @@ func heavy() chain.Layer {
 // Layers of 2, 3, 5, ... seconds between heavy ones of one second: PipeDream gives each as many replicas, and every one
 // would have had its turns only after 223 million minibatches.
 func TestPipeDreamWithTooManyTurns(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Name: "primes"}
 	devices := -1
 	for _, seconds := range []int{2, 3, 5, 7, 11, 13, 17, 19, 23} {
@@ -37,6 +38,7 @@ func TestPipeDreamWithTooManyTurns(t *testing.T) {
 
 // Devices 0 and 1 are joined only through device 2: those who look at links avoid the pair, the others name it.
 func TestNoLinkBetweenNeighbours(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Name: "3", Layers: []chain.Layer{heavy(), heavy(), heavy()}}
 	p := pipeline.NewPlatform(3, pipeline.NoLimit, 0)
 	p.Pairs = map[[2]int]float64{{0, 2}: 1e9, {1, 2}: 1e9}
@@ -54,6 +56,7 @@ func TestNoLinkBetweenNeighbours(t *testing.T) {
 
 // The number of devices that contiguous asks for is the first at which it has a plan.
 func TestEnoughDevices(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(31, 5))
 	named, none := 0, 0
 	for range 1500 {
@@ -87,6 +90,7 @@ func TestEnoughDevices(t *testing.T) {
 
 // A long chain of which every layer needs a device of its own; and a search that is cancelled among so many devices.
 func TestEnoughDevicesOfLongChain(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Name: "long"}
 	for range 300 {
 		c.Layers = append(c.Layers, chain.Layer{Name: "layer", ForwardS: 1, WeightBytes: 1})

@@ -77,6 +77,7 @@ type small struct {
 // contiguous reaches the optimum over all partitions, on all platforms and at all limits, and names the smallest memory;
 // madpipe is never worse.
 func TestContiguousOptima(t *testing.T) {
+	t.Parallel()
 	var v small
 	read(t, &v, "pipeline_small.json")
 	chains := map[string]*chain.Chain{}
@@ -129,6 +130,7 @@ func TestContiguousOptima(t *testing.T) {
 
 // madpipe on tiny chains whose optimum over all allocations and schedules is known.
 func TestMadPipeOnGeneralOptima(t *testing.T) {
+	t.Parallel()
 	var v small
 	read(t, &v, "pipeline_small.json")
 	var cases []pipelinetest.Case
@@ -163,6 +165,7 @@ func TestMadPipeOnGeneralOptima(t *testing.T) {
 
 // Section 5.3 of the thesis: what contiguous allocations lose.
 func TestSection53(t *testing.T) {
+	t.Parallel()
 	var v struct {
 		Examples []struct {
 			Name       string             `json:"name"`
@@ -240,6 +243,7 @@ type pipedreams struct {
 
 // The objective of the authors' own program on their profiles, chains and graphs, in all configurations.
 func TestPipeDreamProfiles(t *testing.T) {
+	t.Parallel()
 	var v pipedreams
 	read(t, &v, "pipedream_partitions.json")
 	done := 0
@@ -308,6 +312,7 @@ func ancestors(t *testing.T, n int, direct []json.RawMessage) func(k, j int) boo
 // pipedream on the chain that is made of a graph takes no longer than the authors' program says of the graph, whose states are
 // among ours.
 func TestPipeDreamChain(t *testing.T) {
+	t.Parallel()
 	var v pipedreams
 	read(t, &v, "pipedream_partitions.json")
 	done := 0
@@ -357,6 +362,7 @@ func TestPipeDreamChain(t *testing.T) {
 
 // Small random chains on one and two levels, against exhaustive search of the program's objective.
 func TestPipeDreamSmall(t *testing.T) {
+	t.Parallel()
 	var v pipedreams
 	read(t, &v, "pipedream_partitions.json")
 	for i, s := range v.Small {

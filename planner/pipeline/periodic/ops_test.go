@@ -27,6 +27,7 @@ func recomputing(rng *rand.Rand, r *pipeline.Request) {
 // Stages with ops, on one device or several, get the smallest period, of all at which anything changes, that the judge finds to fit, if
 // links have room for the gradients of replicas.
 func TestPeriodOfStagesWithOps(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(9, 12))
 	fit, squeezed, replicated := 0, 0, 0
 	for range 1000 {
@@ -82,6 +83,7 @@ func TestPeriodOfStagesWithOps(t *testing.T) {
 
 // Some schedules take no ops, and none takes transfers.
 func TestRefusedOps(t *testing.T) {
+	t.Parallel()
 	r := replicas(1, 1)
 	seqs := recompute.New(pipeline.NewCosts(r.Chain), 1<<50)
 	r.Stages[0].Ops = seqs.Ops(1, 1, 1, 0)

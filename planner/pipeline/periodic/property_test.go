@@ -108,6 +108,7 @@ func refusal(t *testing.T, name string, r pipeline.Request, e *pipeline.Infeasib
 }
 
 func TestPlansOfAllStrategies(t *testing.T) {
+	t.Parallel()
 	count := 400
 	if testing.Short() {
 		count = 80
@@ -124,6 +125,7 @@ func TestPlansOfAllStrategies(t *testing.T) {
 
 // With replicas, no period below the one found serves: a dense scan finds none.
 func TestSmallestPeriodWithReplicas(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(8, 8))
 	bound := 0
 	for range 800 {
@@ -156,6 +158,7 @@ func TestSmallestPeriodWithReplicas(t *testing.T) {
 
 // 1F1B keeps exactly as many minibatches live as it warms up with; equal stages then never wait (PipeDream, 3.2).
 func TestOneFOneB(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Name: "equal"}
 	for range 5 {
 		c.Layers = append(c.Layers, chain.Layer{Name: "layer", ForwardS: 1, BackwardS: 2})
@@ -173,6 +176,7 @@ func TestOneFOneB(t *testing.T) {
 
 // PipeDream's example of 1F1B-RR: a first stage of twice the load on two workers, a second one on one. NOAM is 2.
 func TestRoundRobin(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Name: "figure 8", Layers: []chain.Layer{
 		{Name: "1", ForwardS: 2, BackwardS: 4}, {Name: "2", ForwardS: 1, BackwardS: 2},
 	}}
@@ -193,6 +197,7 @@ func TestRoundRobin(t *testing.T) {
 // Eager runs: one minibatch at a time takes the whole time each; equal stages with NOAM = P never wait; no run is faster
 // than the largest load.
 func TestEager(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Name: "equal"}
 	for range 4 {
 		c.Layers = append(c.Layers, chain.Layer{Name: "layer", ForwardS: 1, BackwardS: 2})
@@ -210,6 +215,7 @@ func TestEager(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 1))
 	good := request(rng, false, false)
 	for len(good.Stages) < 2 {
@@ -253,6 +259,7 @@ func TestRefusals(t *testing.T) {
 
 // Without stages, a request gets those of equal load; nothing that takes no time stops a planner.
 func TestDefaultsAndNothing(t *testing.T) {
+	t.Parallel()
 	c := &chain.Chain{Name: "idle", Layers: []chain.Layer{{Name: "1"}, {Name: "2"}}}
 	for _, s := range Strategies() {
 		r := pipeline.Request{Chain: c, Platform: pipeline.NewPlatform(2, pipeline.NoLimit, pipeline.Free())}
@@ -297,6 +304,7 @@ func FuzzPlans(f *testing.F) {
 // them miss the updates of just the rounds in flight, all alike, as PipeDream's do, whose updates are synchronized; one stage on all
 // devices misses none.
 func TestReplicasKeepRounds(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(9, 9))
 	kept, not, fresher, staler := 0, 0, 0, 0
 	for range 1500 {

@@ -40,6 +40,7 @@ func replicas(counts ...int) pipeline.Request {
 
 // A pattern holds the common multiple of the numbers of replicas; the larger one of these is beyond 64 bits.
 func TestTooManyReplicas(t *testing.T) {
+	t.Parallel()
 	primes := []int{2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59}
 	for _, count := range []int{9, 16, 17} {
 		r := replicas(primes[:count]...)
@@ -65,6 +66,7 @@ func TestTooManyReplicas(t *testing.T) {
 }
 
 func TestLcm(t *testing.T) {
+	t.Parallel()
 	for _, c := range [][3]int{{1, 1, 1}, {4, 6, 12}, {7, 5, 35}, {1 << 40, 3, 3 << 40}, {1 << 40, 1<<40 - 1, math.MaxInt}, {math.MaxInt, 2, math.MaxInt}} {
 		if got := LCM(c[0], c[1]); got != c[2] {
 			t.Errorf("LCM(%d, %d) = %d, want %d", c[0], c[1], got, c[2])
@@ -73,6 +75,7 @@ func TestLcm(t *testing.T) {
 }
 
 func TestTooManyPerPeriod(t *testing.T) {
+	t.Parallel()
 	r := replicas(1, 1)
 	for _, k := range []int{mostTasks, math.MaxInt} {
 		r.PerPeriod = k
@@ -88,6 +91,7 @@ func TestTooManyPerPeriod(t *testing.T) {
 
 // Devices 0 and 1 are joined only through device 2, and messages do not go through devices.
 func TestNoLinkBetweenNeighbours(t *testing.T) {
+	t.Parallel()
 	p := pipeline.NewPlatform(3, pipeline.NoLimit, 0)
 	p.Pairs = map[[2]int]float64{{0, 2}: 1e9, {1, 2}: 1e9}
 	for _, s := range Strategies() {
@@ -118,6 +122,7 @@ func TestNoLinkBetweenNeighbours(t *testing.T) {
 
 // A pair of replicas that never work on the same minibatch needs no link.
 func TestReplicasThatNeverMeet(t *testing.T) {
+	t.Parallel()
 	r := replicas(2, 4) // 0 and 1, 2 to 5
 	meet := map[[2]int]bool{{0, 2}: true, {1, 3}: true, {0, 4}: true, {1, 5}: true}
 	for x := range 2 {
@@ -131,6 +136,7 @@ func TestReplicasThatNeverMeet(t *testing.T) {
 }
 
 func TestUnknownOptions(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		said string
 		mar  func(r *pipeline.Request)
@@ -155,6 +161,7 @@ func TestUnknownOptions(t *testing.T) {
 
 // A deadline keeps the best plan so far; a cancelled search has none.
 func TestDeadlineOfProof(t *testing.T) {
+	t.Parallel()
 	r := replicas(1, 1)
 	r.Versions = pipeline.Latest
 	r.Platform = r.Platform.WithMemory(3) // one live minibatch: nothing overlaps

@@ -11,6 +11,7 @@ import (
 // Theorem 15: 1F1B* has the fewest live minibatches of all 1-periodic schedules, in every stage at once. All patterns of
 // whole start times are tried, which is enough for whole durations and periods.
 func TestTheorem15(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(15, 1))
 	patterns, cases := 0, 0
 	for range 500 {

@@ -80,6 +80,7 @@ func near(x, y float64) bool { return math.Abs(x-y) <= 1e-9*max(1, math.Abs(x), 
 // Algorithm 7 on every optimal partition of the vectors, and the list scheduler on every fourth: the period and the peaks that brute force
 // found, accepted by both checkers.
 func TestOptimalPartitions(t *testing.T) {
+	t.Parallel()
 	var v small
 	read(t, &v, "pipeline_small.json")
 	chains := map[string]*chain.Chain{}
@@ -125,6 +126,7 @@ func TestOptimalPartitions(t *testing.T) {
 // With HiGHS: the integer programs find nothing better than Algorithm 7 on contiguous stages, and nothing better than the
 // optimum over all schedules on others; never worse than the list scheduler.
 func TestMILP(t *testing.T) {
+	t.Parallel()
 	var v small
 	read(t, &v, "pipeline_small.json")
 	if !milp.Built {
@@ -215,6 +217,7 @@ type examples struct {
 
 // Theorem 16: k-periodic schedules are sometimes needed; leaving out minibatches reaches the bound 2(1+1/j) for each j.
 func TestTheorem16(t *testing.T) {
+	t.Parallel()
 	var v examples
 	read(t, &v, "pipeline_examples.json")
 	done := 0
@@ -255,6 +258,7 @@ func TestTheorem16(t *testing.T) {
 
 // Section 5.3: the allocations of Theorems 17 and 18 and Lemma 10, which are not contiguous, reach the printed periods.
 func TestNonContiguousExamples(t *testing.T) {
+	t.Parallel()
 	var v examples
 	read(t, &v, "pipeline_examples.json")
 	var cases []pipelinetest.Case
@@ -283,6 +287,7 @@ func TestNonContiguousExamples(t *testing.T) {
 // The optimal allocations of tiny chains, several layers on a device: the list scheduler is never faster than any schedule
 // can be, and mostly as fast.
 func TestListOnOptimalAllocations(t *testing.T) {
+	t.Parallel()
 	var v small
 	read(t, &v, "pipeline_small.json")
 	var cases []pipelinetest.Case

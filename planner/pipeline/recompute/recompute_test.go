@@ -14,6 +14,7 @@ import (
 // TestMeasureAsSchedule: for one minibatch, time and memory are those of package schedule for the stage's layers and a last one
 // without cost, where F ends with a saved set; else there is at most a_j more, which schedule keeps until B.
 func TestMeasureAsSchedule(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(11, 2))
 	same, sent := 0, 0
 	for range 400 {
@@ -73,6 +74,7 @@ func TestMeasureAsSchedule(t *testing.T) {
 // TestPruningLosesNothing: what is left out makes no stage slower in any memory, neither in chains of which all ways are kept nor in
 // longer ones.
 func TestPruningLosesNothing(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(31, 7))
 	asked, again := 0, 0
 	for range 150 {

@@ -87,3 +87,27 @@ func TestAtomicsCount(t *testing.T) {
 		t.Errorf("counters %v, want %d", ints, all)
 	}
 }
+
+// TestGridsBeyondTheLimits: a driver refuses grids of more blocks than an axis may have.
+func TestGridsBeyondTheLimits(t *testing.T) {
+	g := start(t, false)
+	from, to := g.alloc(64), g.alloc(64)
+	argument := scaleArgs{to, from, 2, 1, 1}.bytes()
+	a := NewScratch(len(argument) + 8)
+	defer a.Free()
+	copy(a.Bytes()[8:], argument)
+	Elements[uint64](a)[0] = a.Address() + 8
+	for _, c := range []struct {
+		x, y, z uint64
+		want    int
+	}{
+		{1, 1<<16 - 1, 1, success}, {1, 1, 1<<16 - 1, success},
+		{1, 1 << 16, 1, invalidValue}, {1, 1, 1 << 16, invalidValue}, {1, 0, 1, invalidValue},
+	} {
+		stream := g.create("cuStreamCreate", 1) // a refused call on a stream that goes on would be a finding
+		if got := g.call("cuLaunchKernel", g.function("scale"), c.x, c.y, c.z, 1, 1, 1, 0, stream, a.Address(), 0); got != c.want {
+			t.Errorf("a grid of %d x %d x %d blocks: %d, want %d", c.x, c.y, c.z, got, c.want)
+		}
+	}
+	g.ok("cuCtxSynchronize")
+}

@@ -178,6 +178,7 @@ func TestLaunchValidation(t *testing.T) {
 		t.Errorf("opted in: %d", got)
 	}
 	g.want(noBinary, "cuModuleLoadData", g.out.Address(), g.text(".visible .entry nobody() {}"))
+	g.want(invalidPTX, "cuModuleLoadData", g.out.Address(), g.text(".visible .entry scale() { ret; }\nxx"))
 	g.want(notFound, "cuModuleGetFunction", g.out.Address(), g.module, g.text("nobody"))
 }
 

@@ -120,6 +120,7 @@ func processes(t testing.TB, n int, name string, env ...string) (out string, err
 // Messages of random sizes on random ways, all at once, arrive whole and in order; what was sent is counted to the byte. MPI's ranks may be
 // others than the world's, and the library may let in a single thread.
 func TestMessagesArriveInOrder(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"order", "one thread"} {
 		for _, reversed := range []string{"", "1"} {
 			if out, err := processes(t, 3, name, "REVERSED="+reversed); err != nil || strings.Count(out, "all in order\n") != 3 {
@@ -193,6 +194,7 @@ func exchange(rank int, f world.Fabric, ways []world.Way, lengths [][]int) error
 
 // Processes that end well are seen to by the launcher: MPI_Finalize is followed by C's exit.
 func TestGoodEnds(t *testing.T) {
+	t.Parallel()
 	for range 10 {
 		if out, err := processes(t, 4, "ends"); err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -204,6 +206,7 @@ func ends(_ *world.World, f world.Fabric) error { return f.Open(context.Backgrou
 
 // A message of another size than expected is an error with both, and the fabric moves nothing more on that way.
 func TestSizes(t *testing.T) {
+	t.Parallel()
 	out, _ := processes(t, 2, "sizes")
 	for _, want := range []string{
 		"way wide: rank 0 sent a message of 12 bytes, rank 1 expected 8", "way narrow: rank 0 sent a message of 5 bytes, rank 1 expected 8",
@@ -236,6 +239,7 @@ func sizes(w *world.World, f world.Fabric) error {
 
 // A message longer than an int counts arrives.
 func TestLongMessage(t *testing.T) {
+	t.Parallel()
 	out, err := processes(t, 2, "huge")
 	if err != nil || strings.Count(out, "3221225475 bytes\n") != 2 {
 		t.Errorf("%v: %s", err, out)
@@ -286,6 +290,7 @@ func mirrored(length, window int) ([]byte, error) {
 
 // A message takes no memory of Go's.
 func TestMessagesTakeNoMemory(t *testing.T) {
+	t.Parallel()
 	if out, err := processes(t, 2, "memory"); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
@@ -308,6 +313,7 @@ func memory(w *world.World, f world.Fabric) error {
 
 // Close ends what waits, though MPI has begun it.
 func TestCloseEndsWhatWaits(t *testing.T) {
+	t.Parallel()
 	if out, _ := processes(t, 2, "closed"); strings.Count(out, "ended: mpi: the fabric is closed\n") != 2 {
 		t.Error(out)
 	}
@@ -334,6 +340,7 @@ func closed(w *world.World, f world.Fabric) error {
 
 // Who waits for a rank that fails is told which, and why.
 func TestWorldEndsWhatWaits(t *testing.T) {
+	t.Parallel()
 	if out, _ := processes(t, 2, "lost"); !regexp.MustCompile(`waited: rank 1 on \S+ failed: the disk is full`).MatchString(out) {
 		t.Error(out)
 	}
@@ -350,6 +357,7 @@ func lost(w *world.World, f world.Fabric) error {
 
 // Processes that differ in their lists of ways, or that no mpiexec has started together, are told so.
 func TestProcessesThatDoNotMatch(t *testing.T) {
+	t.Parallel()
 	if out, _ := processes(t, 2, "lists"); strings.Count(out, "differ in the list of ways: 1 ways ") != 2 {
 		t.Error(out)
 	}
@@ -374,6 +382,7 @@ func lists(w *world.World, f world.Fabric) error {
 
 // What is no library of the ABI is refused by one clear line.
 func TestLibraries(t *testing.T) {
+	// Serial: it sets environment variables.
 	folder := t.TempDir()
 	text := filepath.Join(folder, "text.so.1")
 	if err := os.WriteFile(text, []byte("no library"), 0o600); err != nil {

@@ -15,6 +15,7 @@ import (
 
 // What is no NCCL, or not one that can be used, is refused by one clear line.
 func TestLibraries(t *testing.T) {
+	// Serial: it sets environment variables.
 	folder := t.TempDir()
 	text := filepath.Join(folder, "text.so.2")
 	if err := os.WriteFile(text, []byte("no library"), 0o600); err != nil {
@@ -38,6 +39,7 @@ func TestLibraries(t *testing.T) {
 // NVIDIA's own library, which loads without a driver, has all that is called, and makes ids that differ. Where its header lies beside it,
 // as in PyPI's wheel, our declarations are compared with it.
 func TestRealLibrary(t *testing.T) {
+	t.Parallel()
 	path := os.Getenv(variable)
 	if path == "" {
 		t.Skip("no NCCL: give the path of a libnccl.so.2 in $" + variable + ", or use make test-nccl")

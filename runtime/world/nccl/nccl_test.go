@@ -270,6 +270,7 @@ func processes(t testing.TB, n int, name string, environment func(rank int) []st
 // Messages of random sizes on random ways, all at once and each way's on two streams, arrive whole and in order; what was sent is
 // counted to the byte. A second list of ways is opened beside the first.
 func TestMessagesArriveInOrder(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{2, 4} {
 		if out, ok := processes(t, n, "order", nil); !ok || strings.Count(strings.Join(out, ""), "all in order\n") != n {
 			t.Errorf("%d processes: %s", n, out)
@@ -325,6 +326,7 @@ func order(w *world.World, f *Fabric, g *gpu) error {
 // Messages are given to the GPU without waiting for the other end's process: two processes that turn to their ways in opposite orders
 // do not wait for each other.
 func TestProcessesDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
 	if out, ok := processes(t, 2, "crossed", nil); !ok {
 		t.Error(out)
 	}
@@ -417,6 +419,7 @@ func TestFaultsAreFound(t *testing.T) {
 
 // Who waits for a rank that dies is told which, and its streams end.
 func TestDeathEndsWhatWaits(t *testing.T) {
+	t.Parallel()
 	for range 3 {
 		out, _ := processes(t, 2, "killed", nil)
 		if !regexp.MustCompile(`ended: .*rank 1 on \S+ died: its connection was lost`).MatchString(out[0]) {
@@ -442,6 +445,7 @@ func killed(w *world.World, f *Fabric, g *gpu) error {
 
 // Close ends streams that wait, and what comes later is refused.
 func TestCloseEndsWhatWaits(t *testing.T) {
+	t.Parallel()
 	out, _ := processes(t, 2, "closed", nil)
 	if text := strings.Join(out, ""); strings.Count(text, "idle: <nil>, later: nccl: the fabric is closed\n") != 2 {
 		t.Error(text)
@@ -482,6 +486,7 @@ func closed(w *world.World, f *Fabric, g *gpu) error {
 // Messages that are too long, and ways that are not here, are refused at once; where the ends differ otherwise, the failure of either
 // ends both.
 func TestSizes(t *testing.T) {
+	t.Parallel()
 	out, _ := processes(t, 2, "sizes", nil)
 	for _, want := range []string{
 		"a message of 101 bytes on way narrow, of at most 100", "a message of -1 bytes on way narrow", "nccl: no open way 0 ends at rank 0",
@@ -520,6 +525,7 @@ func sizes(w *world.World, f *Fabric, g *gpu) error {
 
 // Ways within a process, and lists that differ, are refused.
 func TestWaysThatCannotBe(t *testing.T) {
+	t.Parallel()
 	out, _ := processes(t, 2, "again", nil)
 	if text := strings.Join(out, ""); strings.Count(text, "way home begins and ends at rank 1: the GPUs of one process copy to each other without NCCL") < 2 {
 		t.Error(text)
@@ -540,6 +546,7 @@ func lists(w *world.World, f *Fabric, g *gpu) error {
 
 // A message takes no memory of Go's.
 func TestMessagesTakeNoMemory(t *testing.T) {
+	t.Parallel()
 	if out, ok := processes(t, 2, "memory", nil); !ok {
 		t.Error(out)
 	}

@@ -110,6 +110,7 @@ func (g *gpu) summed(w *world.World, f *Fabric, line int, parts []world.Part, ra
 
 // Parts are added up over lines of two and more ranks, in groups of one and more; nothing else is touched, and all ranks have the same bits.
 func TestSumsOfAllRanks(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{2, 4} {
 		if out, ok := processes(t, n, "sums", nil); !ok || strings.Count(strings.Join(out, ""), "all sums are right\n") != n {
 			t.Errorf("%d processes: %s", n, out)
@@ -227,6 +228,7 @@ func TestFaultsOfSumsAreFound(t *testing.T) {
 
 // Who waits for the part of a rank that dies is told which, and its streams end.
 func TestDeathEndsSums(t *testing.T) {
+	t.Parallel()
 	out, _ := processes(t, 3, "killed sums", nil)
 	for _, rank := range []int{0, 2} {
 		if !regexp.MustCompile(`ended: .*rank 1 on \S+ died: its connection was lost`).MatchString(out[rank]) {

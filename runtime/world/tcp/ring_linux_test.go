@@ -35,6 +35,7 @@ func here(t *testing.T) (a, b *net.UnixConn) {
 
 // Long messages on one machine go through a ring, in order with short ones, of every length about the edges of its slots.
 func TestRing(t *testing.T) {
+	t.Parallel()
 	f := opened(t, together(t, 2), []world.Way{{Name: "a", From: 0, To: 1, Bytes: 9 * slotBytes}})
 	out, in := f[0].(*fabric).outs[0].ring, f[1].(*fabric).ins[0].ring
 	if out == nil || in == nil {
@@ -98,6 +99,7 @@ func mixed(t *testing.T, f []world.Fabric) {
 
 // Whoever closes behind its last message has sent it.
 func TestLastMessageInRing(t *testing.T) {
+	t.Parallel()
 	f := opened(t, together(t, 2), []world.Way{{Name: "a", From: 0, To: 1, Bytes: slots * slotBytes}})
 	f[0].(*fabric).outs[0].ring.peer, f[1].(*fabric).ins[0].ring.peer = 0, 0 // else the sender waits
 	want, got := bytes.Repeat([]byte("last"), slots*slotBytes/4), make([]byte, slots*slotBytes)
@@ -114,6 +116,7 @@ func TestLastMessageInRing(t *testing.T) {
 
 // Memory that could be taken away, is of another size, or is none, is not taken: messages go through the socket.
 func TestRingsThatAreNone(t *testing.T) {
+	t.Parallel()
 	memory := func(size int64, seals int) int {
 		fd, err := unix.MemfdCreate("x", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 		if err != nil {
@@ -166,6 +169,7 @@ func TestRingsThatAreNone(t *testing.T) {
 
 // Whoever says that its memory holds what it does not is not read, nor is a process that is gone.
 func TestMemoryThatIsNotRead(t *testing.T) {
+	t.Parallel()
 	near, far := here(t)
 	file, memory := newMemory()
 	defer func() { _, _ = file.Close(), unix.Munmap(memory) }()

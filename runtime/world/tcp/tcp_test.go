@@ -63,6 +63,7 @@ func opened(t testing.TB, worlds []*world.World, ways []world.Way) []world.Fabri
 
 // Messages of random sizes on random ways, all at once, arrive whole and in order; what was sent is counted to the byte.
 func TestMessagesArriveInOrder(t *testing.T) {
+	t.Parallel()
 	const size, most, messages = 3, 300 << 10, 40
 	r := rand.New(rand.NewPCG(1, 2))
 	var ways []world.Way
@@ -120,6 +121,7 @@ func ended(call func() error) <-chan error {
 
 // The ends of a way that have other sizes in mind are told both, and the way is of no more use.
 func TestOtherSizes(t *testing.T) {
+	t.Parallel()
 	ways := []world.Way{{Name: "F 0>1", From: 0, To: 1, Bytes: 100}}
 	f := opened(t, together(t, 2), ways)
 	if err := f[0].Send(0, make([]byte, 101)); err == nil || !strings.Contains(err.Error(), "101 bytes on way F 0>1, of at most 100") {
@@ -146,6 +148,7 @@ func TestOtherSizes(t *testing.T) {
 
 // Close ends what waits here; a rank that fails ends what waits anywhere, with its error and not with that of a connection.
 func TestWhatWaitsEnds(t *testing.T) {
+	t.Parallel()
 	ways := []world.Way{{Name: "a", From: 0, To: 1, Bytes: 64 << 20}, {Name: "b", From: 1, To: 0, Bytes: 8}, {Name: "c", From: 2, To: 0, Bytes: 8}, {Name: "d", From: 0, To: 1, Bytes: 8}}
 	worlds := together(t, 3)
 	f := opened(t, worlds, ways)
@@ -169,6 +172,7 @@ func TestWhatWaitsEnds(t *testing.T) {
 
 // A connection that is lost alone is said to be, with its way and rank, when the world has not ended of it.
 func TestLostConnection(t *testing.T) {
+	t.Parallel()
 	f := opened(t, together(t, 2), []world.Way{{Name: "a", From: 0, To: 1, Bytes: 8}})
 	f[1].(*fabric).patience = time.Millisecond
 	_ = f[0].(*fabric).outs[0].conn.Close()
@@ -180,6 +184,7 @@ func TestLostConnection(t *testing.T) {
 
 // Lists that differ are no world's, and neither are ways between ranks that are not there.
 func TestOtherWays(t *testing.T) {
+	t.Parallel()
 	worlds := together(t, 2)
 	each(2, func(rank int) {
 		err := New(worlds[rank]).Open(t.Context(), []world.Way{{From: 0, To: 1, Bytes: int64(rank)}})
@@ -194,6 +199,7 @@ func TestOtherWays(t *testing.T) {
 
 // Strangers are not let in, whatever they say, and ways open beside them.
 func TestStrangersAreRefused(t *testing.T) {
+	t.Parallel()
 	worlds := together(t, 2)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -266,6 +272,7 @@ func TestStrangersAreRefused(t *testing.T) {
 
 // A message takes no memory.
 func TestMessagesTakeNoMemory(t *testing.T) {
+	// Serial: it counts allocations.
 	f := opened(t, together(t, 2), []world.Way{{Name: "a", From: 0, To: 1, Bytes: 4096}})
 	p, q := make([]byte, 4096), make([]byte, 4096)
 	n := testing.AllocsPerRun(200, func() {

@@ -19,6 +19,7 @@ CUresult load(Call &c, const char *image, CUmodule *handle) {
     if (!image) return CUDA_ERROR_INVALID_VALUE;
     const std::vector<std::string> entries = entriesOf(image);
     if (entries.empty()) return CUDA_ERROR_INVALID_IMAGE; // a cubin, or no PTX at all
+    if (!endsAsText(image)) return CUDA_ERROR_INVALID_PTX;
     auto module = std::make_shared<Module>();
     module->context = c.context;
     for (const std::string &entry : entries) {

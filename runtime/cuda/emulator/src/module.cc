@@ -27,6 +27,12 @@ std::string codeOf(const std::string &ptx) {
 
 } // namespace
 
+bool endsAsText(const std::string &ptx) {
+    const std::string code = codeOf(ptx);
+    const size_t last = code.find_last_not_of(" \t\r\n");
+    return last != std::string::npos && (code[last] == '}' || code[last] == ';');
+}
+
 std::vector<std::string> entriesOf(const std::string &ptx) {
     static const std::string word = ".entry";
     const std::string code = codeOf(ptx);

@@ -29,4 +29,8 @@ struct Module {
 // The names behind ".entry" in a text of PTX, in their order.
 std::vector<std::string> entriesOf(const std::string &ptx);
 
+// Reports whether a text of PTX ends as one: with a function or a declaration. What follows is memory behind an image that the
+// program did not end with a zero byte, which the compiler of PTX refuses.
+bool endsAsText(const std::string &ptx);
+
 } // namespace emulator

@@ -1,0 +1,78 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"plimsoll/kernels"
+)
+
+// TestLaunchesFitTheirKernels: what the library launches with has the size of the parameter that the kernel takes in the PTX, of all
+// kernels but those for proofs, which launch one by one. A driver copies as many bytes as the kernel takes, whatever there is.
+func TestLaunchesFitTheirKernels(t *testing.T) {
+	l := libraries(t, newBench(t))[0]
+	plain := *l
+	plain.tensor = false
+	sizes := map[[2]string]int{}
+	for _, e := range ptxText().entries {
+		sizes[[2]string{e.module, e.name}] = e.bytes
+	}
+	launched := map[string]bool{}
+	judge := func(b *builder, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range b.steps {
+			if launched[s.function] = true; sizes[[2]string{s.module, s.function}] != len(s.args) {
+				t.Fatalf("%s of %s is launched with %d bytes, and takes %d", s.function, s.module, len(s.args), sizes[[2]string{s.module, s.function}])
+			}
+		}
+	}
+	for round := range 40 * kinds {
+		for _, d := range factorTypes {
+			r := rand.New(rand.NewPCG(uint64(d)+51, uint64(round)))
+			op, in := randomOp(r, round, d)
+			if op = as(d, op); d == kernels.TF32 && !op.Split() {
+				continue
+			}
+			forward, backward := randomCalls(r, op, in)
+			for _, c := range append(backward, forward) {
+				for _, how := range []algorithm{ours, naive} {
+					judge(l.buildAs(c, nil, how))
+					judge(plain.buildAs(c, nil, how))
+				}
+			}
+		}
+	}
+	for _, large := range largeCalls {
+		for _, d := range factorTypes {
+			if d == kernels.TF32 && !large.op.Split() {
+				continue
+			}
+			forward, backward := randomCalls(rand.New(rand.NewPCG(52, 1)), as(d, large.op), []kernels.Desc{typed(d, large.shape...)})
+			for _, c := range append(backward, forward) {
+				judge(l.buildAs(c, nil, ours))
+			}
+		}
+	}
+	judge(built(l, func(b *builder) error { b.muon(muon, kernels.Matrix{Rows: 3, Columns: 4}); return b.err }))
+	judge(built(l, func(b *builder) error {
+		b.moments(kernels.Moments{Channels: 3, Batches: 2, Rows: 4}.Defaults())
+		return b.err
+	}))
+	for _, u := range []kernels.Update{kernels.SGD{}, kernels.Adam{}} {
+		judge(built(l, func(b *builder) error { return b.update(u, []kernels.UpdateOperands{newOptimizer(u, 9, 1).operands}) }))
+	}
+	if len(launched) < 130 {
+		t.Errorf("%d kernels were judged", len(launched))
+	}
+}
+
+// built returns a builder after f.
+func built(l *Library, f func(*builder) error) (*builder, error) {
+	b := &builder{lib: l}
+	return b, f(b)
+}

@@ -1,0 +1,163 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"bytes"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"plimsoll/kernels"
+	"plimsoll/runtime/cuda/cudatest"
+)
+
+// overflows is where expf is infinite.
+const overflows = 88.73
+
+// TestLargeValues: functions whose exponentials would overflow give what the reference gives, forward and backward.
+func TestLargeValues(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	for i, c := range []struct {
+		op     kernels.Op
+		shape  []int
+		factor float32
+	}{
+		{kernels.Attention{Heads: 2}, []int{1, 80, 6 * 64}, 12},
+		{kernels.SoftmaxCrossEntropy{}, []int{50, 7}, 300},
+		{kernels.GELU{}, []int{1000}, 200},
+		{kernels.GELU{Tanh: true}, []int{1000}, 200},
+		{kernels.SiLU{}, []int{1000}, 200},
+	} {
+		x := []kernels.Desc{typed(kernels.Float32, c.shape...)}
+		if c.op.Kind() == "softmax_cross_entropy" {
+			x = append(x, kernels.Desc{Shape: c.shape[:1], DType: kernels.Int32})
+		}
+		forward := kernels.Call{Op: c.op, In: x, Train: true}
+		backward := forward
+		backward.Pass = kernels.Backward
+		in := randomInputs(rand.New(rand.NewPCG(33, uint64(i))), forward)
+		for j := range floats(in[operand(kernels.X, 0)]) {
+			floats(in[operand(kernels.X, 0)])[j] *= c.factor
+		}
+		given, _ := check(t, b, l, forward, []kernels.Call{backward}, in)
+		largest := floats(given[operand(kernels.X, 0)])
+		if saved := given[operand(kernels.Save, 0)]; c.op.Kind() == "attention" {
+			largest = floats(saved) // log(sum(exp)) of the scores
+		}
+		if most := slices.Max(largest); most < overflows {
+			t.Errorf("%s: the largest value is %v, want more than %v", c.op.Kind(), most, overflows)
+		}
+	}
+}
+
+// TestUnknownTokens: a token below 0 or behind the vocabulary has no embedding, NaN, and no gradient, whatever lies beside the table.
+func TestUnknownTokens(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	const vocabulary, width = 5, 8
+	var tokens []float32
+	for i, token := range []int32{-1, vocabulary, -3, vocabulary + 2} {
+		tokens = append(tokens, math.Float32frombits(uint32(token)), math.Float32frombits(uint32(i)))
+	}
+	op := kernels.Embedding{Vocabulary: vocabulary, Width: width, To: kernels.Float32}
+	for _, pass := range []kernels.Pass{kernels.Forward, kernels.Backward} {
+		call := kernels.Call{Op: op, In: []kernels.Desc{{Shape: kernels.Shape{1, len(tokens)}, DType: kernels.Int32}}, Train: true, Pass: pass}
+		in := randomInputs(rand.New(rand.NewPCG(34, 1)), call)
+		in[operand(kernels.X, 0)] = encode(kernels.Int32, tokens)
+		r := newRig(call, 0, nil)
+		launch, err := l.Prepare(call, r.operands)
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory := r.memory(in)
+		for _, u := range r.uses { // numbers beside all operands: a NaN would be taken for the right one
+			for _, beside := range [][]byte{memory[u.Span.Offset-kernels.Alignment : u.Span.Offset], memory[kernels.Align(u.Span.End()):][:kernels.Alignment]} {
+				spread(beside, math.Float32bits(1))
+			}
+		}
+		got := r.outputs(t, memory, b.run(t, memory, launch))
+		compare(t, call, kernels.Float32, r.types, got, reference(t, call, in))
+	}
+}
+
+// TestNaNsLeaveRunningStatistics: a channel whose batch has a NaN, or an infinity, keeps its running statistics; the others move.
+func TestNaNsLeaveRunningStatistics(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	const channels = 5
+	for _, d := range types {
+		call := kernels.Call{Op: kernels.BatchNorm{}, In: []kernels.Desc{typed(d, 40, channels)}, Train: true, UpdateStats: true}
+		in := randomInputs(rand.New(rand.NewPCG(35, 1)), call)
+		x := in[operand(kernels.X, 0)]
+		bad := map[int]float32{1: float32(math.NaN()), 3: float32(math.Inf(1))}
+		for c, v := range bad {
+			at := (7*channels + c) * int(d.Size())
+			copy(x[at:], encode(d, []float32{v}))
+		}
+		got := compute(t, b, l, call, in, nil)
+		for _, o := range []kernels.Operand{operand(kernels.ParamRole, 2), operand(kernels.ParamRole, 3)} {
+			want := reference(t, call, in)[o]
+			for c, before := range floats(in[o]) {
+				_, kept := bad[c]
+				if now := floats(got[o])[c]; kept != (now == before) || math.Abs(float64(now-floats(want)[c])) > 1e-4 {
+					t.Errorf("%v, channel %d: %v was %v and is %v, want %v", d, c, o, before, now, floats(want)[c])
+				}
+			}
+		}
+	}
+}
+
+// TestMuonOfNothing: a gradient of zeros, without momentum, moves a matrix by its decay alone.
+func TestMuonOfNothing(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	o := newMatrix(t, l, kernels.Matrix{Rows: 6, Columns: 9}, 1)
+	o.scalars(kernels.Scalars{LR: 0.1, GradScale: 1})
+	want := expected(t, muon, o)
+	got := b.run(t, o.memory, prepared(t, l, o.operands))
+	for _, s := range []struct{ offset, bytes int64 }{{o.operands.Param.Offset, o.operands.Param.Bytes}, {o.operands.States[0].Offset, o.operands.States[0].Bytes}} {
+		within(t, "zeros", floats(got[s.offset:s.offset+s.bytes]), floats(want[s.offset:s.offset+s.bytes]))
+	}
+	if param := o.operands.Param; bytes.Equal(got[param.Offset:param.End()], o.memory[param.Offset:param.End()]) {
+		t.Error("the decay does not move the weights")
+	}
+}
+
+// TestManySlabs: weights of more slabs than the grid of pack has blocks are packed in full.
+func TestManySlabs(t *testing.T) {
+	if cudatest.Checked() {
+		t.Skip("half a minute, for accesses that TestRandomCalls has watched")
+	}
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	slab := int(registers.slab)
+	call := kernels.Call{Op: kernels.Linear{Out: 2}, In: []kernels.Desc{typed(kernels.Float32, 1, slab*(maxSlabsAtOnce+1))}, Train: true}
+	in := randomInputs(rand.New(rand.NewPCG(36, 1)), call)
+	x := floats(in[operand(kernels.X, 0)])
+	clear(x[:len(x)-slab]) // so that the products of the last slab do not vanish beside the others'
+	compare(t, call, kernels.Float32, newRig(call, 0, nil).types, compute(t, b, l, call, in, nil), reference(t, call, in))
+}
+
+// TestGridsWithinTheLimits: an image of 65,536 rows, and as many images, are one launch whose grid CUDA allows; what would need a
+// larger one is refused.
+func TestGridsWithinTheLimits(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	cudatest.LastBlocks(t, 1)
+	for _, shape := range [][]int{{1, 1 << 16, 1, 1}, {1 << 16, 1, 1, 1}} {
+		call := kernels.Call{Op: kernels.MaxPool{KernelH: 1, KernelW: 1}, In: []kernels.Desc{typed(kernels.Float32, shape...)}, Train: true}
+		in := randomInputs(rand.New(rand.NewPCG(37, 1)), call)
+		before, got, _ := partly(t, b, l, call, in)
+		y := operand(kernels.Y, 0)
+		if n := sameWhereWritten(t, "maxpool", kernels.Float32, before[y], got[y], reference(t, call, in)[y]); n != 1 && cudatest.Emulated() {
+			t.Errorf("%v: one block wrote %d elements", shape, n)
+		}
+	}
+	heads := kernels.Call{Op: kernels.Attention{Heads: 1}, In: []kernels.Desc{typed(kernels.Float32, 1<<16, 1, 3)}, Train: true}
+	if _, err := l.Workspace(heads); err == nil {
+		t.Error("attention of 65,536 samples is launched")
+	}
+}
