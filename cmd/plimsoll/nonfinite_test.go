@@ -182,3 +182,33 @@ func TestWeightsThatAreNoNumbers(t *testing.T) {
 		}
 	}
 }
+
+// TestTrainingFromWeightsThatAreNoNumbers checks that train ends with an error in one object, or prints nulls when it skips such steps.
+func TestTrainingFromWeightsThatAreNoNumbers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first, bad := filepath.Join(dir, "run", "final.safetensors"), filepath.Join(dir, "bad.safetensors")
+	model := []string{"train", "-m", "gpt2-1-16", "--length", "8", "--threads", "1", "-q", "--batch", "8", "--steps", "2", "--profile-steps", "1"}
+	works(t, slices.Concat(model, []string{"--strategy", "store-all", "--out", filepath.Dir(first)})...)
+	spoil(t, first, bad, "lm_head.weight", float32(math.NaN()))
+	for _, way := range [][]string{{"--strategy", "store-all"}, {"--devices", "cpu*2", "--strategy", "1f1b-flush"}} {
+		args := slices.Concat(model, way, []string{"--init", bad})
+		got := plimsoll(t, append(slices.Clone(args), "--json")...)
+		var failure struct {
+			Kind string
+			Code int `json:"exit_code"`
+		}
+		if err := json.Unmarshal([]byte(got.err), &failure); err != nil || got.code != exitFailed || failure.Code != exitFailed || failure.Kind != "failed" {
+			t.Errorf("%v: exit code %d, %v, %q", way, got.code, err, got.err)
+		}
+		out := object(t, append(args, "--on-nan", "skip")...)
+		for _, field := range []string{"loss", "test_loss"} {
+			if v, there := out[field]; !there || v != nil {
+				t.Errorf("%v: %s is %v", way, field, v)
+			}
+		}
+		if out["skipped"] != 2.0 {
+			t.Errorf("%v: %v steps were skipped", way, out["skipped"])
+		}
+	}
+}

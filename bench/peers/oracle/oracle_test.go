@@ -24,8 +24,8 @@ var report = flag.String("out", "", "file to write the table of ratios to")
 
 const (
 	// mostNoise is the largest ratio of our distance from float64 to that of PyTorch's float32. Both are sums of random roundings, and one
-	// run of float32 is one draw of them: in a tensor of few elements it may be a few times luckier. A wrong version, rate or rule gives
-	// thousands.
+	// run of float32 is one draw of them: in a tensor of few elements it may be a few times luckier. Weights of another version, or
+	// a cosine over all steps, give ratios of 7,000 and more, a decay of biases 200 and more, 0.9991 for 0.999 as Adam's second decay 56.
 	mostNoise = 10
 	// mostBlunt keeps cases sharp: an activation that float32 moves across ReLU's kink makes other gradients, and Adam and Muon make the most
 	// of them.
