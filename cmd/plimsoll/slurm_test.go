@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -46,6 +47,11 @@ type slurm struct {
 	restarts  int
 }
 
+var jobs atomic.Int64
+
+// nextJob returns a number that no other job of this process has, and hardly one of another process: the port follows from it.
+func nextJob() int { return os.Getpid()<<8 + int(jobs.Add(1)) }
+
 func newSlurm(t *testing.T, tasks int) *slurm {
 	t.Helper()
 	s := &slurm{bin: t.TempDir(), step: t.TempDir(), tasks: tasks}
@@ -61,7 +67,7 @@ func newSlurm(t *testing.T, tasks int) *slurm {
 			t.Fatal(err)
 		}
 	}
-	for s.id = 1; !s.free(t); s.id++ {
+	for s.id = nextJob(); !s.free(t); s.id = nextJob() {
 	}
 	return s
 }
