@@ -86,7 +86,7 @@ func TestProgram(t *testing.T) {
 		t.Fatalf("%v: %s", err, text)
 	}
 	text, err := exec.Command(program, "train", "-m", "stripenet", "--data", "stripes", "--batch", "8", "--steps", "2", "--no-cache", "-q").CombinedOutput()
-	if err != nil || !strings.Contains(string(text), "stripenet on stripes, 2 steps") {
+	if err != nil || !strings.Contains(string(text), "stripenet on stripes\nsteps     2 of 8 images") {
 		t.Errorf("%v: %s", err, text)
 	}
 }
