@@ -13,8 +13,8 @@ import (
 )
 
 // deferral keeps the statistics of a step's microbatches until the step ends. Until then the statistics of each microbatch wait in rows
-// of their own (kernels.Moments), behind the gradients: a replica leaves the rows of microbatches that it does not see as they are, so the
-// sum of the gradients brings those of all microbatches together.
+// of their own (kernels.Moments), behind the gradients. A replica writes no rows of microbatches that it does not see. So the sum of the
+// gradients brings the rows of all microbatches together.
 //
 // Deferred batch normalization (torchgpipe) moves the running statistics once, by those of the whole minibatch. Otherwise stages with
 // replicas move them by those of each microbatch in turn, as one device does.

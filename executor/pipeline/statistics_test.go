@@ -9,8 +9,8 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// flushPlans calls do with plans of the strategies whose stages have replicas, and with random ones, each of which has the minibatches of
-// a step in the order of their numbers; of some, replicas divide the optimizer's state, or add gradients up when the plan says.
+// flushPlans calls do with plans whose stages have replicas: of strategies, and random ones with minibatches in the order of their numbers.
+// In some of them replicas divide the optimizer's state, or add gradients up at times that the plan gives.
 func flushPlans(t *testing.T, w *Workload, random int, do func(name string, c Costs, plan *pipeline.Plan)) {
 	t.Helper()
 	for _, devices := range []int{2, 4} {

@@ -20,8 +20,10 @@ var ErrForeign = errors.New("remove it, or give another folder")
 
 // disk is the file system below a folder. Names are paths relative to it.
 //
-// Invariants: no link is followed out of the folder, even if it is put there meanwhile (os.Root); only regular files and folders are
-// opened; a file with a second name is not opened to be written; nothing waits for another process, as the opening of a pipe does.
+// Invariants:
+//   - No link is followed out of the folder, even if it is put there meanwhile (os.Root).
+//   - Only regular files and folders are opened, so that no opening waits for another process, as that of a pipe does.
+//   - A file with a second name is not opened to be written.
 type disk struct {
 	path string
 	root *os.Root // nil: opened anew for each operation

@@ -60,8 +60,8 @@ func TestTextInWindows(t *testing.T) {
 	}
 }
 
-// TestEveryTokenIsALabelOnceAnEpoch counts the labels of epochs of texts and samples of many lengths: each token but the first of its
-// split is one once, and follows its token; no sample is without labels; an epoch has at most one sample more than its labels need.
+// TestEveryTokenIsALabelOnceAnEpoch counts labels over texts and samples of many lengths. Each token but the first of its split is a label
+// once, and follows its token. No sample is without labels, and an epoch has at most one sample more than its labels need.
 func TestEveryTokenIsALabelOnceAnEpoch(t *testing.T) {
 	t.Parallel()
 	checked := 0
