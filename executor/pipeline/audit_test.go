@@ -16,6 +16,7 @@ import (
 )
 
 // An audited step holds the planned peak of every device, writes up to the last byte of it, and changes no bit of the run.
+// Only this test finds a planned peak of looped-bfs, interleaved or dualpipe-v that an audited step misses by a byte.
 func TestAuditedStepsHoldThePlannedPeak(t *testing.T) {
 	t.Parallel()
 	w := workload(t, plainModel(t))

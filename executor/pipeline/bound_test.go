@@ -282,6 +282,7 @@ func TestRatesOfStagesWithReplicas(t *testing.T) {
 
 // Runs that were told to end at any instant leave, bit for bit, what runs of the same lengths leave; every minibatch below the
 // end has a result, and no other. So a run that goes on behind one is the run that emptied its pipeline there.
+// Only this test finds an early end that leaves other bits under vertical_sync or split backwards.
 func TestRunsThatEndEarly(t *testing.T) {
 	t.Parallel()
 	runs := 12

@@ -85,6 +85,7 @@ func expectClipping(t *testing.T, m *models.Model, w *Workload, plans []flushPla
 	}
 }
 
+// Only this test finds a clipped step of gpipe, or nightly of chimera or zero-bubble, that differs from one device's.
 func TestClippedStepsAreThoseOfOneDevice(t *testing.T) {
 	t.Parallel()
 	m := plainModel(t)

@@ -294,6 +294,7 @@ func recomputing(plan *pipeline.Plan) *pipeline.Plan {
 
 // Memory that one stream reads and another one writes again is given back by events: without the waits for any kind of them two
 // pieces of work meet there.
+// Only this test finds a kind of event that orders nothing any more, or a race check that is blind to it.
 func TestEveryKindOfEventIsNeeded(t *testing.T) {
 	t.Parallel()
 	lib := targets(t, 1, host.Config{})[0].Library

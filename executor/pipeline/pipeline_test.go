@@ -251,6 +251,7 @@ func same(t testing.TB, want, got *pipelinetest.Outcome) {
 	}
 }
 
+// Only this test finds a V-shaped or zero-bubble schedule that adds gradients in another order than the reference.
 func TestFlushSchedulesAreGradientAccumulation(t *testing.T) {
 	t.Parallel()
 	reversed := map[string]bool{"gpipe": true, "looped-bfs": true}
@@ -311,6 +312,7 @@ func program(versions pipeline.Versions, delays []int, group int) pipelinetest.P
 
 var asynchronous = []pipeline.Versions{pipeline.Stash, pipeline.VerticalSync, pipeline.DoubleBuffered, pipeline.Latest}
 
+// Only this test finds a stage of 1f1b, madpipe or list that trains with another delay than the staleness equations.
 func TestAsynchronousSchedulesFollowTheStalenessEquations(t *testing.T) {
 	t.Parallel()
 	m := testModel(t)
@@ -450,6 +452,7 @@ func TestStagesWithTheirOwnOps(t *testing.T) {
 }
 
 // The same with replicas, each of which recomputes for its own minibatches; and the memory of each is little more than the judge counts.
+// Only this test finds a replica that recomputes another replica's minibatch, or holds far more than the judge counts.
 func TestReplicasWithTheirOwnOps(t *testing.T) {
 	t.Parallel()
 	m := testModel(t)
@@ -520,6 +523,7 @@ func againUpTo(st pipeline.Stage, x int) (seq schedule.Sequence) {
 }
 
 // Whatever streams are slow, the bits are the same.
+// Only this test tries three seeds of delays on each schedule, and finds a race that most orders of streams hide.
 func TestChaosChangesNoBit(t *testing.T) {
 	t.Parallel()
 	m := plainModel(t)
@@ -541,6 +545,7 @@ func TestChaosChangesNoBit(t *testing.T) {
 
 // Replicas that keep rounds, and are added up in no time, are as stale as PipeDream's, bit for bit. One stage on all devices always does:
 // data parallelism.
+// Only this test finds replicas that are staler than PipeDream's formula, which reads no times of the plan.
 func TestReplicasTrainInRounds(t *testing.T) {
 	t.Parallel()
 	m := plainModel(t)

@@ -376,6 +376,7 @@ func TestAWorkloadMustBeForThePortals(t *testing.T) {
 }
 
 // Drivers with portals never wait for each other in a circle, whatever the times are.
+// If measured times are not round, only this test finds drivers with portals that wait for each other.
 func TestPortalsNeverStick(t *testing.T) {
 	t.Parallel()
 	w, lib, tried := workload(t, skipping(t)), onlyLibrary(t), 0

@@ -49,6 +49,7 @@ func offloadingStraight(t testing.TB, w *Workload, lib kernels.Library, devices 
 }
 
 // Stages that offload train the weights of the sequential reference on one device when skips go past them, too.
+// Only this test finds a wrong weight version of vertical_sync that recomputing and offloading stages share.
 func TestPortalsOfStagesThatOffload(t *testing.T) {
 	t.Parallel()
 	m := skipping(t)
@@ -83,6 +84,7 @@ func TestPortalsOfStagesThatOffload(t *testing.T) {
 }
 
 // Any model, cut anywhere, is trained to the same bits when its stages offload and its skips go straight.
+// Only this test finds a wrong portal of an offloading stage for skips that several layers read, hand on or add up.
 func TestPortalsOfAnyModelThatOffloads(t *testing.T) {
 	t.Parallel()
 	lib, straights, moved := onlyLibrary(t), 0, 0
@@ -115,6 +117,7 @@ func TestPortalsOfAnyModelThatOffloads(t *testing.T) {
 
 // Messages to several devices and transfers of one stage are ordered with all that shares their memory: that would be seen if one of
 // the waits of a ring were missing.
+// Only this test finds a wait between portals and transfers that the proof counts on and the running ring leaves out.
 func TestEventsOrderPortalsAndTransfers(t *testing.T) {
 	t.Parallel()
 	w, lib := workload(t, skipping(t)), onlyLibrary(t)

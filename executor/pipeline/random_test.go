@@ -56,6 +56,7 @@ func idleBind(w *Workload, lib kernels.Library, c Costs, plan *pipeline.Plan, h 
 
 // The drivers of no legal plan wait for each other, and events order all they do. Refused are only plans with vertical_sync:
 // whose stages count updates differently, or whose first stage updates before another one has the version.
+// Only this test finds a legal plan that New refuses, or one that needs launches that its dry runs have not prepared.
 func TestNoLegalPlanIsStuck(t *testing.T) {
 	t.Parallel()
 	w := workload(t, plainModel(t))
@@ -240,6 +241,7 @@ func (x *instants) ascending(e *Executor, n int) bool {
 
 // Random plans with replicas or split backwards train with the bits of the sequential program whose versions follow from the
 // times of the plan.
+// Without a flush, only this test finds a wrong weight version of split backwards or of replicas without turns.
 func TestRandomPlansFollowTheClock(t *testing.T) {
 	t.Parallel()
 	m := plainModel(t)

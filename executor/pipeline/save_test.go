@@ -55,6 +55,7 @@ func (a *album) state(stages, done int) (list []pipelinetest.Tensor) {
 
 // A run in segments is one run for each of them, bit for bit: losses, and the state behind every segment, of which each stage is
 // saved once while training goes on. However slow any stream is.
+// Only this test finds updates of the next segment in a saved state of zb-h1, latest or vertical_sync weights.
 func TestSegmentsAreRuns(t *testing.T) {
 	t.Parallel()
 	w := workload(t, testModel(t))

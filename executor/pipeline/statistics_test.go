@@ -43,6 +43,7 @@ func flushPlans(t *testing.T, w *Workload, random int, do func(name string, c Co
 
 // TestReplicasHaveTheStatisticsOfAccumulation checks that the running statistics of BatchNorms, after a step of a plan with a flush and
 // replicas, are the bits of accumulation on one device, on every replica.
+// Only this test finds running statistics of replicas that miss a microbatch or take them in another order.
 func TestReplicasHaveTheStatisticsOfAccumulation(t *testing.T) {
 	t.Parallel()
 	w := workload(t, testModel(t))

@@ -11,6 +11,7 @@ import (
 )
 
 // A run allocates when it begins and when it ends; a minibatch allocates nothing.
+// Only this test finds an allocation in a steady minibatch of several devices.
 func TestMinibatchesAllocateNothing(t *testing.T) {
 	// Serial: it counts allocations.
 	w := workload(t, testModel(t))

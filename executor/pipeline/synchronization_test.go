@@ -118,6 +118,7 @@ func synchronizedPlan(t *testing.T, w *Workload, name string, versions pipeline.
 }
 
 // Gradients that the plan's messages add up have the bits of gradient accumulation, whatever the buckets.
+// Only this test finds a sum of chimera, or of data parallelism without a flush, that the number of buckets changes.
 func TestSynchronizationIsGradientAccumulation(t *testing.T) {
 	t.Parallel()
 	m := plainModel(t)
@@ -176,6 +177,7 @@ func TestBucketsAreMadeWithinTheBackward(t *testing.T) {
 }
 
 // Messages change nothing else of a step: statistics, deferred or not, norms, what an audit finds.
+// Only this test finds that messages between replicas change a deferred statistic, a norm or an audited peak.
 func TestSynchronizationKeepsTheRestOfAStep(t *testing.T) {
 	t.Parallel()
 	w := workload(t, testModel(t))
@@ -308,6 +310,7 @@ func TestSynchronizationIsTimed(t *testing.T) {
 }
 
 // Replicas in different processes send each other the plan's messages, to the byte, and train the bits of one process.
+// Only this test finds messages between replicas of several processes with other bytes than the plan's buckets.
 func TestSynchronizationBetweenProcesses(t *testing.T) {
 	t.Parallel()
 	w := workload(t, testModel(t))

@@ -296,6 +296,7 @@ func divisions(n int, r *rand.Rand) [][]int {
 
 // A plan trains and predicts the same bits whichever processes have its devices, in chaos too; two runs, so that the second begins in
 // the memory of the first.
+// Only this test finds a lost or mistaken message of interleaved, zero-bubble or recomputing plans between processes.
 func TestProcessesAreOneProcess(t *testing.T) {
 	t.Parallel()
 	w := workload(t, testModel(t))
@@ -345,6 +346,7 @@ func TestProcessesAreOneProcess(t *testing.T) {
 
 // Processes that are stopped at any time, each at another instant, agree on where they end: it is what one process trains with as many
 // minibatches.
+// If each process is stopped in another run, only this test finds processes that end behind different minibatches.
 func TestProcessesAgreeOnTheirEnd(t *testing.T) {
 	t.Parallel()
 	w := workload(t, testModel(t))

@@ -59,6 +59,7 @@ func sharedPlans(t testing.TB, c Costs) map[string]*pipeline.Plan {
 
 // A divided run is the undivided one to the last bit, whatever the model, the optimizer and the plan: losses, norms, weights and
 // states, clipped or not. And each device has its part of the state alone.
+// Only this test finds that dividing the optimizer's state among replicas changes a norm or a deferred statistic.
 func TestZeroIsTheUndividedRun(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string]*models.Model{"norm": testModel(t), "wide": wideModel(t)} {
@@ -207,6 +208,7 @@ func (e *Executor) joinsPartialSums(t *testing.T) {
 }
 
 // A divided run is gradient accumulation on one device.
+// Among short tests, only this test finds a sum that is wrong when eight replicas divide the optimizer's state.
 func TestZeroIsGradientAccumulation(t *testing.T) {
 	t.Parallel()
 	m := plainModel(t)
@@ -303,6 +305,7 @@ func TestZeroCheckpoints(t *testing.T) {
 }
 
 // Replicas in different processes divide the state, too, and train the bits of one process.
+// Only this test finds a part of a divided state that goes to the wrong process, or is summed in another order there.
 func TestZeroBetweenProcesses(t *testing.T) {
 	t.Parallel()
 	w := workload(t, testModel(t))

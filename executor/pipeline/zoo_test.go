@@ -78,6 +78,7 @@ type bed struct {
 
 // Every strategy's plan trains models of the zoo with the bits that it must: those of its own tasks on one device when it
 // flushes, those of the sequential program of its weight versions when it does not.
+// Only this test finds a new strategy with plans that train other bits than one device or the sequential program.
 func TestEveryStrategyTrainsTheZoo(t *testing.T) {
 	t.Parallel()
 	on := bed{targets(t, 1, host.Config{})[0].Library, func(t testing.TB, n int) []executor.Target { return targets(t, n, host.Config{}) }}
