@@ -191,6 +191,7 @@ func TestPlansGiveTheBitsOfStoreAllAtThePredictedPeak(t *testing.T) {
 }
 
 // The same of a transformer, whose input is tokens and each of whose tokens has a label.
+// Only this test finds a strategy that recomputes dropout of a GPT or grouped heads of a tied Llama to other bits.
 func TestPlansOfTransformersGiveTheBitsOfStoreAll(t *testing.T) {
 	t.Parallel()
 	m, err := models.GPT2("gpt2", models.Language{

@@ -59,6 +59,7 @@ func crossModal(t testing.TB) *models.Model {
 
 // Invariants 2 and 3 for branches that meet: plans of every strategy for joins at every limit, and random sequences, with
 // delays, leave the bits of store-all at exactly the predicted peak.
+// Only this test finds wrong bits or peaks of joins in orders that no strategy makes, with unequal branches.
 func TestJoinsGiveTheBitsOfStoreAllAtThePredictedPeak(t *testing.T) {
 	t.Parallel()
 	ran, recomputed := 0, 0

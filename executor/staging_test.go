@@ -87,6 +87,7 @@ func trainBeside(t testing.TB, e *Executor, steps int) (o outcome) {
 
 // Invariants 1 to 3 of batches that are staged: the bits of the values that the palette has, whatever the streams do, with
 // branches, transfers and offloaded state; the peak is that of the plan with the staged bytes on top.
+// Only this test finds a staged batch that transfers or offloaded state overwrite, or that slow streams bring late.
 func TestStagedBatchesChangeNoBit(t *testing.T) {
 	t.Parallel()
 	const steps = 5

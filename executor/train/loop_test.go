@@ -83,6 +83,7 @@ func TestABatchThatIsNotFiniteStopsTheRun(t *testing.T) {
 }
 
 // With SkipNotFinite a bad step is counted, and the weights are those of a run without it.
+// Only this test finds a summary that takes its loss from a skipped step.
 func TestSkippedStepsChangeNoWeights(t *testing.T) {
 	t.Parallel()
 	j := mlp(t)
@@ -153,6 +154,7 @@ func resumeLatest(t testing.TB, r *Run, step int64) {
 }
 
 // A run that is interrupted at any step, even in its evaluations, goes on to the same weights and evaluations.
+// If Ctrl-C comes between a step and its evaluation, only this test finds that evaluation lost or repeated.
 func TestInterruptedAnywhere(t *testing.T) {
 	t.Parallel()
 	j := opened(t, tiny(8))
@@ -245,6 +247,7 @@ func TestFailedCheckpoints(t *testing.T) {
 
 // A plan with transfers ends at the weights of one without, also when it is interrupted: what a checkpoint keeps never
 // leaves the device's static memory.
+// Only this test finds a checkpoint that misses bytes because a transfer has moved them to the host.
 func TestTransfersTrainToTheSameWeights(t *testing.T) {
 	t.Parallel()
 	spec := tiny(8)

@@ -24,6 +24,7 @@ func offloadedSpec(mode executor.Offloading) Spec {
 
 // A run with offloaded state ends as one without: weights, loss and accuracy; it says what the state cost, and its steps
 // take at least as long as the link needs.
+// Only this test finds a step with offloaded state that is reported faster than its link can copy.
 func TestOffloadedStateTrainsToTheSameWeights(t *testing.T) {
 	t.Parallel()
 	want, err := planned(t, opened(t, offloadedSpec(executor.OffloadNothing)), 6).Do(t.Context())
@@ -52,6 +53,7 @@ func TestOffloadedStateTrainsToTheSameWeights(t *testing.T) {
 }
 
 // What a checkpoint keeps does not depend on where it lived: a run goes on with other offloading, to the same weights.
+// Only this test finds a checkpoint that depends on where weights and the optimizer's state lived.
 func TestRunsGoOnWithOtherOffloading(t *testing.T) {
 	t.Parallel()
 	want, err := planned(t, opened(t, offloadedSpec(executor.OffloadNothing)), 6).Do(t.Context())

@@ -19,6 +19,7 @@ func skippingJob(t testing.TB, microbatches, batch int) *Job {
 
 // Skips go straight where that makes no plan slower and no arena larger, and their runs train the same weights. (Without a
 // flush, weights are those of the schedule, and shorter messages make another one.)
+// Only this test finds portals that make a plan slower or an arena larger.
 func TestPortalsThatCostNothing(t *testing.T) {
 	t.Parallel()
 	taken := 0

@@ -214,6 +214,7 @@ func TestRunStops(t *testing.T) {
 }
 
 // The cache answers for the same measurement only, and a damaged entry is measured again.
+// Only this test finds a measurement that is taken for another batch, optimizer or number of threads or repeats.
 func TestCache(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "cache")

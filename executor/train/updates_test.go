@@ -70,6 +70,7 @@ func wantAdam(t *testing.T, what string, a kernels.Adam, lr float64, k int, befo
 
 // Adam's bias correction counts updates, whatever number of steps each of them took: a run goes on from one device to groups of
 // minibatches, to other groups, and back.
+// Only this test finds a bias correction that counts steps after a resume under another number of steps an update.
 func TestAdamCountsUpdatesAcrossGroups(t *testing.T) {
 	t.Parallel()
 	adam := kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}

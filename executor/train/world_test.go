@@ -104,6 +104,7 @@ func TestResultsThatComeEarly(t *testing.T) {
 
 // Processes that are asked to stop, each at a time of its own, save one checkpoint; what goes on from it, in as many processes, ends as
 // a run that nobody has stopped. Losses and evaluations are those of one process in each of them.
+// If processes stop at different times, only this test finds an asynchronous run with different checkpoints.
 func TestRunsOfSeveralProcesses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
