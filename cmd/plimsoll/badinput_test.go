@@ -266,6 +266,7 @@ func badValidates() []badCase {
 
 // Every mistake ends with its exit code, one line that names the thing and says what to do, nothing on standard
 // output, and no file.
+// Only this test finds a refusal that fills several lines, prints to standard output or leaves --out behind.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	cases := slices.Concat(badCommands(), badPlans(t), badChecks(t), badNoises(), badDevices(), badFrontiers(t), badProfiles(), badTrains(), badTrainPipes(t), badGiven(t), badValidates(), badFits())

@@ -8,6 +8,7 @@ import (
 )
 
 // A chain is simulated and a model measured into one folder; the same command again does nothing again.
+// If the same bench command runs again, only this test finds that it measures the model's points again.
 func TestBench(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "b")

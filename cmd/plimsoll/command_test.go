@@ -226,6 +226,7 @@ func planOps(ops string) string {
 	return strings.TrimSuffix(rest, "]}")
 }
 
+// Only this test finds a profile that leaves out the table of --layers, or counts nothing beside the static bytes.
 func TestProfileThenPlanThenTrain(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -250,6 +251,7 @@ func trainTiny(t *testing.T, args ...string) map[string]any {
 }
 
 // The limit, the strategy and the number of threads change nothing about the weights; the seed does.
+// Only this test finds weights of an image model that depend on --threads or the cache, or do not depend on --seed.
 func TestTrainGivesTheSameWeights(t *testing.T) {
 	t.Parallel()
 	want := trainTiny(t)
@@ -275,6 +277,7 @@ func TestTrainGivesTheSameWeights(t *testing.T) {
 }
 
 // A limit that is too small with the state in the arena is enough without it, and the weights are the same.
+// Only this test finds that --offload-state lets train fit in no smaller limit, or that its summary hides the cost.
 func TestTrainWithOffloadedState(t *testing.T) {
 	t.Parallel()
 	args := []string{"--batch", "8", "--image", "16", "--optimizer", "adam", "--bandwidth", "1GB/s"}
@@ -310,6 +313,7 @@ func TestTrainWithOffloadedState(t *testing.T) {
 	}
 }
 
+// Only this test finds a flag of the optimizer, the data set or the learning rate that changes nothing in training.
 func TestTrainWithEveryOptimizerAndDataSet(t *testing.T) {
 	t.Parallel()
 	seen := map[any]string{}
@@ -409,6 +413,7 @@ func TestDivergence(t *testing.T) {
 }
 
 // TestValidate: every row is compared, audit included.
+// Only this test finds that validate loses a strategy, a refusal or one of its four files.
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	out := t.TempDir()
@@ -433,6 +438,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+// Only this test finds a demo without a table, a page or the row on a device smaller than store-all.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out", "demo")

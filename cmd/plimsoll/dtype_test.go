@@ -25,6 +25,7 @@ func TestBFloat16IsRefusedByName(t *testing.T) {
 
 // A training in bfloat16 keeps every promise of one in float32, and follows it: on the reference kernels, and on the CPU's own where it
 // has the instructions.
+// Only this test finds a bfloat16 run that writes another type into its chain file, or goes on in float32.
 func TestTrainInBFloat16(t *testing.T) {
 	t.Parallel()
 	t.Run("reference", func(t *testing.T) {

@@ -45,6 +45,7 @@ func trainedAlong(t *testing.T, args ...string) (o train.Summary) {
 
 // A plan that is given runs as it is: the run's folder has its stages and tasks, and its weights are those of the run that makes
 // the same plan itself.
+// Only this test finds that train changes stages, tasks or the period of a plan that it is given.
 func TestTrainAlongAPlan(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
@@ -225,6 +226,7 @@ func slower(t *testing.T, path string, times float64) string {
 }
 
 // The links of a platform file are those that strategies plan with.
+// Only this test finds that validate plans with other links than its --platform file states.
 func TestValidateOnAPlatform(t *testing.T) {
 	t.Parallel()
 	file := func(text string) string { return write(t, filepath.Join(t.TempDir(), "platform.json"), text) }

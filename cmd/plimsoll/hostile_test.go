@@ -11,6 +11,7 @@ import (
 
 // Chains whose times are next to nothing, next to nothing beside others, or centuries, on links of any speed: every strategy plans
 // them or says why not, as text and as JSON, and no command fails for it.
+// Only this test finds a strategy that fails, or prints invalid JSON, for times near zero or links of any speed.
 func TestHostileChains(t *testing.T) {
 	t.Parallel()
 	chains, err := filepath.Glob("testdata/hostile/*.json")

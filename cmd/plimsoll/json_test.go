@@ -104,6 +104,7 @@ func jsonObjects(t *testing.T) []jsonObject {
 }
 
 // docs/json.md lists what every command prints: each field of the types that are printed, and none else; and every command is there.
+// Only this test finds a printed field that docs/json.md lacks, and a documented field that no command prints.
 func TestDocumentedJSON(t *testing.T) {
 	t.Parallel()
 	documented := documentedFields(t)

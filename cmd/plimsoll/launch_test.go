@@ -182,6 +182,7 @@ func TestLaunchSaysWhoIsWho(t *testing.T) {
 }
 
 // When a process fails, the others are told to end, and made to; the exit code is that of the first.
+// Only this test finds a stubborn process that outlives --grace when another one has failed.
 func TestLaunchEndsAllWhenOneFails(t *testing.T) {
 	// Serial: it sets environment variables.
 	for _, c := range []struct {

@@ -184,6 +184,7 @@ func TestWeightsThatAreNoNumbers(t *testing.T) {
 }
 
 // TestTrainingFromWeightsThatAreNoNumbers checks that train ends with an error in one object, or prints nulls when it skips such steps.
+// If weights are no numbers, only this test finds a train that prints invalid JSON.
 func TestTrainingFromWeightsThatAreNoNumbers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -15,6 +15,7 @@ func onnxFile(name string) string {
 
 // A file trains as a model of the zoo does: under a limit to the same bits, with the images and classes that it was exported with, and
 // its parameters keep their names.
+// Only this test finds an ONNX file that trains to other bits under a limit, or under other parameter names.
 func TestTrainONNX(t *testing.T) {
 	t.Parallel()
 	train := func(more ...string) string {

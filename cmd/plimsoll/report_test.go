@@ -9,6 +9,7 @@ import (
 
 // The page of a run is drawn again as it was; two runs stand in one page, with what differs between them; the picture of the memory has
 // the step with a plan and the one without.
+// Only this test finds that report draws a run's page otherwise than train, or hides the differences between two runs.
 func TestReport(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

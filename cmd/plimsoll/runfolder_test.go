@@ -237,6 +237,7 @@ func TestFoldersInTheWay(t *testing.T) {
 }
 
 // A run whose folder is removed, or replaced, while it trains says so and fails.
+// If --out is removed meanwhile, only this test finds a run of one process that ends as if it had saved.
 func TestRunsWhoseFolderGoes(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{false, true} {

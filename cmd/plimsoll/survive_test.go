@@ -151,6 +151,7 @@ func unfinish(t *testing.T, out string) {
 
 // Runs that are killed at any instant and resumed end with the weights of the run that was left alone, bit for bit, and
 // with a log that has each step once. Runs are killed until enough were hit midway.
+// After a SIGKILL, only this test finds a log that disagrees with the one-file checkpoint of a run on one device.
 func TestKilledRunsEndTheSame(t *testing.T) {
 	t.Parallel()
 	const enough, steps = 15, 40
@@ -286,6 +287,7 @@ func fullPipe(t *testing.T) *os.File {
 }
 
 // A run goes on under another limit, another strategy and another number of steps between checkpoints, bit for bit.
+// Only this test finds that --resume takes another --memory, --strategy, --keep or --checkpoint-every for another run.
 func TestResumeUnderAnotherPlan(t *testing.T) {
 	t.Parallel()
 	args := small(t, 12, "--optimizer", "adam", "--lr-schedule", "constant", "--warmup", "0")
@@ -500,6 +502,7 @@ func samples(t *testing.T, text io.Reader) map[string]float64 {
 
 // The main claim, small: a residual network on glyphs with 40 % of the memory ends with the bits and the accuracy of the
 // unconstrained one.
+// Only this test finds a share given to --memory that is not a share of store-all's measured peak.
 func TestFortyPercentOnGlyphs(t *testing.T) {
 	t.Parallel()
 	args := []string{"train", "-m", "resnet20", "--data", "glyphs", "--image", "16", "--batch", "64", "--steps", "3", "--lr", "0.02", "-q", "--profile-steps", "1"}

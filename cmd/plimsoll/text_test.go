@@ -19,6 +19,7 @@ func ofLanguage(model string, more ...string) []string {
 
 // A language model trains the same bits along every plan of one device, and along those of its parts, of several devices, of processes
 // and of a run that goes on.
+// Only this test finds a language model that trains other bits in parts or after a resume, or miscounts its tokens.
 func TestLanguageModelsTrainOnText(t *testing.T) {
 	t.Parallel()
 	for _, model := range []string{"gpt2-2-16", "llama-2-16", "gpt2-2-16-tied"} {
@@ -70,6 +71,7 @@ func trainsOnText(t *testing.T, model string) {
 
 // Muon trains the same bits along every plan of one device, with state on the host, on one thread and two, and when it goes on; and
 // with a flush on several devices, replicas too, those of parts.
+// Only this test finds that train with muon takes other bits with offloaded state, in parts or after a resume.
 func TestMuonTrainsTheSameBits(t *testing.T) {
 	t.Parallel()
 	with := func(args ...string) train.Summary {

@@ -155,6 +155,7 @@ func TestTrainAccumulates(t *testing.T) {
 
 // Runs of all strategies leave a trace that a viewer can show, with measured tracks beside the planned ones, and a page with both on
 // one axis and the memory of the devices; also of stages that recompute before their gradient is there.
+// Only this test finds a strategy of several devices that train cannot run, or leaves without measured tracks.
 func TestTrainTracesEveryPipeline(t *testing.T) {
 	t.Parallel()
 	ran := 0
@@ -254,6 +255,7 @@ func TestSmallestLimitOfDevices(t *testing.T) {
 const killedEnv = "PLIMSOLL_KILLS"
 
 // Runs on 4 devices that are killed at any instant and resumed end with the weights of one that was left alone, bit for bit.
+// After a SIGKILL of one process with several devices, only this test finds shards that belong to different steps.
 func TestKilledPipelinesEndTheSame(t *testing.T) {
 	t.Parallel()
 	const steps, evaluations = 240, 3

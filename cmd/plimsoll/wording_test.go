@@ -27,6 +27,7 @@ func textLines(out string) [][]string {
 }
 
 // Language models are told in samples and tokens: neither texts nor JSON nor pages speak of images.
+// Only this test finds a text, a JSON field or a page of a language model that counts images.
 func TestLanguageModelsHaveNoImages(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run")
@@ -56,6 +57,7 @@ func TestLanguageModelsHaveNoImages(t *testing.T) {
 }
 
 // What train, validate and fit print for people is at most 100 columns wide; statistics come with -v alone.
+// Only this test finds a line for people of over 100 columns, or a statistic that is printed without -v.
 func TestLinesForPeopleAreNarrow(t *testing.T) {
 	t.Parallel()
 	statistics := []string{"drift", "idle", "launch gaps", "as steps vary", "bubble", "laid out"}

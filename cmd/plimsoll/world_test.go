@@ -80,6 +80,7 @@ func onDisksWith(t *testing.T, disks []string, faults string, kill func(p []*pro
 
 // Processes whose --out is on disks of their own go on after a SIGKILL, also when they have changed places, with the bits of one; a
 // disk that is lost is named, and one process says what it lacks.
+// After a SIGKILL, only this test finds that processes lose or mix up the shards on disks of their own.
 func TestProcessesWithDisksOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	args, n := forDevices("--strategy", "contiguous", "--checkpoint-every", "4"), atSize(4, 2) // draining at a checkpoint is part of the result
@@ -164,6 +165,7 @@ func (p *process) ends(code int) {
 }
 
 // Devices of several processes train the bits of one process that has them all, and take the same memory.
+// Only this test finds replicas in real processes that train other bits over TCP, or take other peaks, than in one.
 func TestProcessesTrainTheBitsOfOne(t *testing.T) {
 	t.Parallel()
 	trainTheBitsOfOne(t, inProcesses)
@@ -258,6 +260,7 @@ func (p *process) second() int {
 }
 
 // A run of which any process is killed at any time goes on from its last checkpoint and ends with the same bits.
+// If a process is killed, only this test finds a shared folder from which an asynchronous run does not go on.
 func TestKilledProcessesResume(t *testing.T) {
 	t.Parallel()
 	args, n := forDevices("--strategy", "contiguous", "--steps", "40", "--checkpoint-every", "4"), atSize(4, 2)
@@ -305,6 +308,7 @@ func shardsIn(out string) []string {
 }
 
 // What processes are told together they do together: Ctrl-C saves one checkpoint, from which one process with all devices goes on.
+// Only this test finds that one process with all devices cannot resume a run of several that Ctrl-C has interrupted.
 func TestProcessesAreInterruptedTogether(t *testing.T) {
 	t.Parallel()
 	steps := strconv.Itoa(atSize(240, 80))
@@ -331,6 +335,7 @@ func TestProcessesAreInterruptedTogether(t *testing.T) {
 }
 
 // A process that hangs ends the run everywhere: the others name it, and what it was at.
+// If a real process stops answering, only this test finds that the others do not say what it was at.
 func TestProcessThatHangs(t *testing.T) {
 	// Serial: it sends signals to its own process.
 	out := filepath.Join(t.TempDir(), "out")
@@ -460,7 +465,8 @@ func TestSecretsAreSecret(t *testing.T) {
 	}
 }
 
-// A run that launch starts again after a kill ends with the bits of one that nobody killed. Only this test restarts real runs.
+// A run that launch starts again after a kill ends with the bits of one that nobody killed.
+// Only this test finds that a real run which launch starts again does not go on from its checkpoint.
 func TestLaunchedRunGoesOn(t *testing.T) {
 	t.Parallel()
 	args := []string{"-m", "mlp", "--data", "glyphs", "--batch", "64", "--threads", "1", "--steps", "400", "--profile-steps", "1", "--strategy", "1f1b-flush", "--microbatches", "2", "--checkpoint-every", "40"}
