@@ -51,6 +51,7 @@ func grid(t testing.TB, shares ...float64) *Grid {
 	return g
 }
 
+// Only this test finds a curve, a trace, a receipt or a page that disagrees with its row about the measured step.
 func TestGrid(t *testing.T) {
 	t.Parallel()
 	g := grid(t, 1, 0.85, 0.1)
@@ -142,6 +143,7 @@ func checkTable(t *testing.T, g *Grid, r *Report) {
 }
 
 // Where the device cannot hold all arenas at once the rows run in groups, and nothing else changes.
+// Only this test finds rows that are lost, or compared with another reference, when a device holds few arenas at once.
 func TestRowsRunInGroups(t *testing.T) {
 	t.Parallel()
 	g := grid(t, 1, 0.9)
@@ -161,6 +163,7 @@ func TestRowsRunInGroups(t *testing.T) {
 }
 
 // On a device that has no room for store-all, rows are compared with store-all on a larger one.
+// Only this test finds rows of a small device that are not compared with store-all on a larger device.
 func TestADeviceSmallerThanStoreAll(t *testing.T) {
 	t.Parallel()
 	g := grid(t, 0.8)
@@ -412,6 +415,7 @@ func TestForwardsAreCounted(t *testing.T) {
 }
 
 // The causes of every row's gap add up to it, to the nanosecond, on a device; with transfers and without.
+// Only this test finds causes that do not add up to the gap for spans that a device has measured.
 func TestReceiptsAddUpOnADevice(t *testing.T) {
 	t.Parallel()
 	g := grid(t, 0.9, 0.8)

@@ -36,9 +36,10 @@ func longChain(n int) (c *chain.Chain, saved int64) {
 	return c, saved
 }
 
-// TestPlanningEndsWithItsContext, which alone finds loops that do not look at their context: every strategy looks at its context again and again, so that work that Solve has left alone when it was
-// canceled ends, too. The strategies are asked themselves, not by way of what leaves them alone. Chains are so long that most need longer
-// than the tests have; the guard is for strategies that hang.
+// Every strategy looks at its context again and again, so that work that Solve has left alone when it was canceled
+// ends, too. The strategies are asked themselves, not by way of what leaves them alone. Chains are so long that most
+// need longer than the tests have; the guard is for strategies that hang.
+// Only this test finds a loop of a strategy that does not look at its context.
 func TestPlanningEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	canceled := 0

@@ -34,6 +34,7 @@ func refusedThough(t *testing.T) (all []strategy.Problem) {
 
 // Limits that all members refuse though something fits: a search finds plans at most of them, the same for the same number of steps,
 // and the refusal of the others says how much was tried.
+// Only this test finds a search that misses plans where all members refuse, or answers otherwise the second time.
 func TestSearchOfRefusedLimits(t *testing.T) {
 	t.Parallel()
 	j := &judge{t: t}

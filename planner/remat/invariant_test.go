@@ -16,6 +16,7 @@ import (
 
 // Every strategy on random chains at every limit: a sequence that fits or a refusal; more memory is never slower; and
 // each strategy is at least as good as those whose sequences it could return.
+// Only this test finds a strategy that one more byte makes slower, or a strategy that a weaker one beats.
 func TestStrategiesOnRandomChains(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))

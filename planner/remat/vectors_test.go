@@ -87,6 +87,7 @@ func TestVectors(t *testing.T) {
 	j.oracle()
 }
 
+// Only this test finds a makespan that is wrong at one of 1374 known optima, of which TestVectors has 196.
 func TestSharedVectors(t *testing.T) {
 	t.Parallel()
 	j := &judge{t: t}

@@ -98,6 +98,7 @@ func tell(t *testing.T, duels map[string]*duel) {
 }
 
 // TestNeverSlower: no plan of another strategy, or of a special case, is faster when synchronization is counted.
+// Only this test finds a plan of joint on four to six unlike devices that is slower than a rival's.
 func TestNeverSlower(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(16, 4))
@@ -158,6 +159,7 @@ func encoded(t *testing.T, p *pipeline.Plan) []byte {
 }
 
 // TestProfilesNeverSlower: the same on PipeDream's chains, on devices that are alike and on nodes of four.
+// Only this test finds a plan of joint that is slower than a rival's on a real chain, or on links of two speeds.
 func TestProfilesNeverSlower(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../../docs/chains/*.json")
