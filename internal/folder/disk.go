@@ -74,7 +74,7 @@ func (d disk) OpenFile(name string, flag int, perm fs.FileMode) (f atomicfile.Fi
 			return nil
 		}
 		if after, err := open.Stat(); err != nil || !os.SameFile(before, after) {
-			return errors.Join(err, open.Close(), foreign(name, "was replaced while it was opened"))
+			return errors.Join(err, open.Close(), &fs.PathError{Op: "open", Path: name, Err: errReplaced})
 		}
 		return nil
 	})
@@ -102,6 +102,9 @@ func look(root *os.Root, name string) (info fs.FileInfo, err error) {
 	}
 	return info, nil
 }
+
+// errReplaced says that a name stood for another file when it was opened than just before.
+var errReplaced = fmt.Errorf("it was replaced while it was opened: %w", ErrForeign)
 
 // foreign returns an ErrForeign that describes a name.
 func foreign(name, what string) error {

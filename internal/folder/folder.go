@@ -79,13 +79,15 @@ func Open(path, run string) (*Folder, error) {
 	}
 }
 
-// open is Open; it returns nil when the last holder of the lock has removed the lock meanwhile.
+// open is Open; it returns nil when the last holder has removed the folder, or its lock, meanwhile.
 func open(path, run string) (f *Folder, err error) {
 	f = &Folder{}
 	if f.made, err = atomicfile.MkdirAll(atomicfile.OS{}, path); err != nil {
 		return nil, err
 	}
-	if f.root, err = os.OpenRoot(path); err != nil {
+	if f.root, err = os.OpenRoot(path); errors.Is(err, fs.ErrNotExist) { // who made it has removed it meanwhile
+		return nil, nil
+	} else if err != nil {
 		return nil, err
 	}
 	f.Dir = below(disk{path, f.root})
@@ -100,7 +102,7 @@ func open(path, run string) (f *Folder, err error) {
 // takeLock opens and takes the lock; it reports whether the lock that was taken is still the folder's.
 func (f *Folder) takeLock(run string) (bool, error) {
 	lock, err := f.on.OpenFile(lockName, os.O_RDWR|os.O_CREATE, 0o666)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) { // removed or made meanwhile
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || errors.Is(err, errReplaced) { // removed, made or both meanwhile
 		return false, nil
 	}
 	if err != nil {

@@ -128,6 +128,31 @@ func TestWaiting(t *testing.T) {
 	all.Wait()
 }
 
+// Whoever opens a folder while another one, who made it, gives it back and removes it gets it, or is told that it is in use.
+func TestOpeningWhatIsGivenBack(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a")
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 1000 {
+				f, err := Open(path, "")
+				if errors.As(err, new(*BusyError)) {
+					continue
+				}
+				if err == nil {
+					err = f.Close()
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
 // A folder that is removed, replaced or robbed of its lock while it is open is noticed, and what replaces it is left alone.
 func TestFoldersThatGo(t *testing.T) {
 	t.Parallel()
