@@ -20,6 +20,7 @@ import (
 	"plimsoll/internal/stats"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -54,7 +55,7 @@ type Grid struct {
 // Row is one plan: predicted beside measured. Times are of one training step with its update, in seconds.
 type Row struct {
 	Strategy           string  `json:"strategy"`
-	Winner             string  `json:"winner,omitempty"` // as in schedule.Plan
+	Winner             string  `json:"winner,omitempty"` // as in pipeline.Plan
 	Limit              string  `json:"limit"`
 	LimitBytes         int64   `json:"limit_bytes"`
 	DeviceBytes        int64   `json:"device_bytes,omitempty"` // of the device, where that is another one than the report's
@@ -77,7 +78,7 @@ type Row struct {
 	// Receipt attributes the gap between PredictedS and MeasuredS to causes.
 	Receipt *receipt.Receipt `json:"receipt"`
 
-	Plan     *schedule.Plan    `json:"-"`
+	Plan     *pipeline.Plan    `json:"-"`
 	Measured executor.Measured `json:"-"` // of the step in the middle
 
 	times []float64 // of its steps
@@ -167,7 +168,7 @@ func (g *Grid) predict(r *Report, samples *executor.Samples) error {
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		for c, seconds := range map[*chain.Chain]*float64{g.Latest: &row.PredictedS, alone: &row.AsAloneS} {
-			sim, err := schedule.Simulate(c, row.Plan.Ops, row.Plan.Limits)
+			sim, err := schedule.Simulate(c, row.Plan.Sequence(), row.Plan.Limits())
 			if err != nil {
 				return err
 			}
@@ -263,10 +264,10 @@ func (g *Grid) planOne(ctx context.Context, r *Report, limit Limit, s strategy.S
 		return err
 	}
 	row := Row{
-		Strategy: s.Name, Winner: p.Winner, Limit: limit.Name, LimitBytes: limit.Bytes, Plan: p, Ops: len(p.Ops),
+		Strategy: s.Name, Winner: p.Winner, Limit: limit.Name, LimitBytes: limit.Bytes, Plan: p, Ops: len(p.Sequence()),
 		PredictedPeakBytes: g.Job.PredictedPeak(p), PlannedS: g.Job.PredictedSeconds(g.Chain, p),
 	}
-	for _, op := range p.Ops {
+	for _, op := range p.Sequence() {
 		if op.Kind != schedule.Backward {
 			row.Forwards++
 		}

@@ -126,8 +126,8 @@ func checkCurves(t *testing.T, g *Grid, r *Report) {
 				t.Errorf("%s: measured %v, %s has %v", row.Strategy, want, what, schedule.Duration(s))
 			}
 		}
-		if n != len(r.Rows[i].Plan.Ops)+1 {
-			t.Errorf("%d slices for %d ops and the update", n, len(r.Rows[i].Plan.Ops))
+		if n != len(r.Rows[i].Plan.Sequence())+1 {
+			t.Errorf("%d slices for %d ops and the update", n, len(r.Rows[i].Plan.Sequence()))
 		}
 	}
 }
@@ -201,7 +201,7 @@ func TestTheFirstRowIsTheReference(t *testing.T) {
 	b := &bits{}
 	for i := range rows {
 		one := &rounds{grid: g, samples: g.Job.Work.NewSamples(), bits: b}
-		x, err := g.start(g.Job, rows[i].Plan.Ops, g.options(&rows[i]), &rows[i])
+		x, err := g.start(g.Job, rows[i].Plan.Sequence(), g.options(&rows[i]), &rows[i])
 		must(t, err)
 		one.rows = []*timed{x}
 		must(t, errors.Join(one.run(t.Context(), func(int) {}), one.close()))
@@ -293,10 +293,10 @@ func TestSideBySide(t *testing.T) {
 	must(t, err)
 	p, err := executor.Plan(t.Context(), g.Job.Work, g.Chain, s, g.Limits[0].Bytes, g.Options)
 	must(t, err)
-	if len(p.Ops) == 2*len(g.Job.Work.Layers) {
-		t.Fatalf("the plan recomputes nothing: %v", p.Ops)
+	if len(p.Sequence()) == 2*len(g.Job.Work.Layers) {
+		t.Fatalf("the plan recomputes nothing: %v", p.Sequence())
 	}
-	if first, err := g.sideBySide(t.Context(), p.Ops, executor.Options{Limit: g.Limits[0].Bytes}, 2); first != "" || err != nil {
+	if first, err := g.sideBySide(t.Context(), p.Sequence(), executor.Options{Limit: g.Limits[0].Bytes}, 2); first != "" || err != nil {
 		t.Errorf("%q, %v", first, err)
 	}
 }
@@ -403,7 +403,7 @@ func TestForwardsAreCounted(t *testing.T) {
 	must(t, err)
 	for _, row := range r.Rows {
 		n := 0
-		for _, op := range row.Plan.Ops {
+		for _, op := range row.Plan.Sequence() {
 			if op.Kind == schedule.Backward {
 				n++
 			}
@@ -431,7 +431,7 @@ func TestReceiptsAddUpOnADevice(t *testing.T) {
 		if p := row.Receipt; sum != p.Gap() || p.Measured != schedule.Duration(row.MeasuredS) || (p.Predicted-schedule.Duration(row.PredictedS)).Abs() > 2 {
 			t.Errorf("%s: %v of causes, a gap of %v; measured %v, predicted %v", row.Strategy, sum, p.Gap(), row.MeasuredS, row.PredictedS)
 		}
-		if slices.ContainsFunc(row.Plan.Ops, func(op schedule.Op) bool { return op.Kind.Transfer() }) {
+		if slices.ContainsFunc(row.Plan.Sequence(), func(op schedule.Op) bool { return op.Kind.Transfer() }) {
 			transfers++
 		}
 	}

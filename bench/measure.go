@@ -17,13 +17,13 @@ func (g *Grid) measureMemory(ctx context.Context, row *Row) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	audit, err := g.Job.Audit(row.Plan.Ops, g.options(row))
+	audit, err := g.Job.Audit(row.Plan.Sequence(), g.options(row))
 	if err != nil {
 		return err
 	}
 	row.MeasuredPeakBytes, row.ExtentBytes, row.Measured.Live = audit.PeakBytes, audit.ExtentBytes, audit.Live
 	if g.Audit {
-		row.Difference, err = g.sideBySide(ctx, row.Plan.Ops, g.options(row), min(g.Steps, auditedSteps))
+		row.Difference, err = g.sideBySide(ctx, row.Plan.Sequence(), g.options(row), min(g.Steps, auditedSteps))
 	}
 	return err
 }
@@ -132,7 +132,7 @@ func (g *Grid) measureAlone(ctx context.Context, rows []Row, samples *executor.S
 	defer func() { g.reference = r.bits.of }()
 	for i := range rows {
 		one := &rounds{grid: g, samples: samples, bits: r.bits, storeAllS: r.storeAllS}
-		t, err := g.start(g.Job, rows[i].Plan.Ops, g.options(&rows[i]), &rows[i])
+		t, err := g.start(g.Job, rows[i].Plan.Sequence(), g.options(&rows[i]), &rows[i])
 		if err != nil {
 			return fmt.Errorf("%s at %s: %w", rows[i].Strategy, rows[i].Limit, err)
 		}
@@ -235,7 +235,7 @@ func (r *rounds) open(rows []Row) error {
 		r.profile = append(r.profile, d)
 	}
 	for i := range rows {
-		t, err := r.grid.start(r.grid.Job, rows[i].Plan.Ops, r.grid.options(&rows[i]), &rows[i])
+		t, err := r.grid.start(r.grid.Job, rows[i].Plan.Sequence(), r.grid.options(&rows[i]), &rows[i])
 		if err != nil {
 			return fmt.Errorf("%s at %s: %w", rows[i].Strategy, rows[i].Limit, err)
 		}

@@ -64,7 +64,7 @@ func (g *Grid) row(r *Report, row *Row) (report.Row, error) {
 		Strategy: row.Strategy, Name: row.Plan.Name(), Limit: row.LimitBytes, Share: share(row.LimitBytes, r.StoreAllBytes),
 		PredictedPeak: row.PredictedPeakBytes, MeasuredPeak: row.MeasuredPeakBytes,
 		PredictedSeconds: row.PredictedS, MeasuredSeconds: row.MeasuredS,
-		Identical: &row.Identical, Plan: row.Plan.Ops.String(),
+		Identical: &row.Identical, Plan: row.Plan.Sequence().String(),
 	}
 	var err error
 	if out.Predicted, out.Measured, err = g.step(row).Curves(); err != nil {

@@ -21,7 +21,7 @@ func (g *Grid) Points(r *Report, digest string, link schedule.Link) ([]sweep.Poi
 		p.Seconds, p.PredictedS, p.StoreAllS, p.PeakBytes = row.MeasuredS, row.PredictedS, row.StoreAllS, row.MeasuredPeakBytes
 		p.Exact = row.Identical && row.PredictedPeakBytes == row.MeasuredPeakBytes
 		var err error
-		if p.MovedBytes, err = sweep.Moved(g.Chain, row.Plan.Ops); err != nil {
+		if p.MovedBytes, err = sweep.Moved(g.Chain, row.Plan.Sequence()); err != nil {
 			return nil, err
 		}
 		points = append(points, p)

@@ -65,7 +65,7 @@ func addStep(page *report.Page, r *train.Run, o *train.Outcome) error {
 	step := runStep(r, o)
 	row := report.Row{
 		Strategy: o.Strategy, Name: r.Plan.Name(), Limit: o.LimitBytes, Share: share(o.LimitBytes, all), PredictedPeak: o.PredictedPeakBytes,
-		MeasuredPeak: o.MeasuredPeakBytes, PredictedSeconds: o.PredictedS, MeasuredSeconds: o.MeasuredS, Plan: r.Plan.Ops.String(),
+		MeasuredPeak: o.MeasuredPeakBytes, PredictedSeconds: o.PredictedS, MeasuredSeconds: o.MeasuredS, Plan: r.Plan.Sequence().String(),
 	}
 	if row.Predicted, row.Measured, err = step.Curves(); err != nil {
 		return err

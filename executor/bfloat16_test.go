@@ -80,15 +80,15 @@ func plansGiveTheBitsOfStoreAll(t *testing.T, zooRig func(name string) rig, leas
 					continue
 				}
 				must(t, err)
-				e := r.executor(t, plan.Ops, Options{Seed: 7, Limit: limit, Audit: true})
+				e := r.executor(t, plan.Sequence(), Options{Seed: 7, Limit: limit, Audit: true})
 				if d := firstDifference(want, train(t, e, 3)); d != "" {
 					t.Errorf("%s, %s at %d %%: %s differs from store-all's", name, s.Name, percent, d)
 				}
-				if predicted := r.StaticBytes() + plan.Predicted.Peak; e.result.PeakBytes != predicted {
+				if predicted := r.StaticBytes() + plan.Peak(); e.result.PeakBytes != predicted {
 					t.Errorf("%s, %s at %d %%: measured peak %d, predicted %d", name, s.Name, percent, e.result.PeakBytes, predicted)
 				}
 				ran++
-				if len(plan.Ops) > 2*len(r.Layers) {
+				if len(plan.Sequence()) > 2*len(r.Layers) {
 					recomputed++
 				}
 			}

@@ -228,21 +228,21 @@ func everyPlan(t *testing.T, m *models.Model) {
 				continue
 			}
 			must(t, err)
-			e := r.executor(t, plan.Ops, Options{Seed: 7, Limit: limit, Audit: true, Sim: Following(c, plan)})
+			e := r.executor(t, plan.Sequence(), Options{Seed: 7, Limit: limit, Audit: true, Sim: Following(c, plan)})
 			got := train(t, e, steps)
 			if d := firstDifference(want, got); d != "" {
-				t.Errorf("%s at %d %%: %s differs from store-all's (%v)", s.Name, percent, d, plan.Ops)
+				t.Errorf("%s at %d %%: %s differs from store-all's (%v)", s.Name, percent, d, plan.Sequence())
 			}
-			if predicted := r.StaticBytes() + plan.Predicted.Peak; e.result.PeakBytes != predicted {
+			if predicted := r.StaticBytes() + plan.Peak(); e.result.PeakBytes != predicted {
 				t.Errorf("%s at %d %%: measured peak %d, predicted %d", s.Name, percent, e.result.PeakBytes, predicted)
 			}
 			if e.result.ExtentBytes > limit {
 				t.Errorf("%s at %d %%: wrote byte %d beyond the limit %d", s.Name, percent, e.result.ExtentBytes, limit)
 			}
 			ran++
-			moved := count(transfers(plan.Ops))
+			moved := count(transfers(plan.Sequence()))
 			offloaded += moved
-			if moved == 0 && len(plan.Ops) > 2*len(r.Layers) {
+			if moved == 0 && len(plan.Sequence()) > 2*len(r.Layers) {
 				recomputed++
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 	"plimsoll/runtime/host"
@@ -164,11 +165,11 @@ func TestOffloadedStateFitsWhereItDidNot(t *testing.T) {
 			if got := string(plan.Extra[OffloadField]); got != `"`+mode.String()+`"` {
 				t.Errorf("%s: the plan says %s is offloaded, want %v", name, got, mode)
 			}
-			e := r.executor(t, plan.Ops, Options{Seed: 7, Limit: small, Audit: true, Sim: Following(c, plan)})
+			e := r.executor(t, plan.Sequence(), Options{Seed: 7, Limit: small, Audit: true, Sim: Following(c, plan)})
 			if d := missing(want, train(t, e, steps)); d != "" {
 				t.Errorf("%s, %v offloaded: %s differs", name, mode, d)
 			}
-			if predicted := r.StaticBytes() + plan.Predicted.Peak; e.result.PeakBytes != predicted || e.result.ExtentBytes > small {
+			if predicted := r.StaticBytes() + plan.Peak(); e.result.PeakBytes != predicted || e.result.ExtentBytes > small {
 				t.Errorf("%s, %v offloaded: peak %d, predicted %d, extent %d of %d", name, mode, e.result.PeakBytes, predicted, e.result.ExtentBytes, small)
 			}
 		}
@@ -384,7 +385,7 @@ func TestStateCostCountsTheCopies(t *testing.T) {
 			}
 			c := costs(r.Chain())
 			c.Bandwidth = 1000
-			plan, err := schedule.NewPlan(c, "by hand", r.checkpointAll(), schedule.Limits{Memory: schedule.NoLimit})
+			plan, err := pipeline.PlanSequence(c, "by hand", r.checkpointAll(), schedule.Limits{Memory: schedule.NoLimit})
 			must(t, err)
 			x := r.StateCost(c, plan)
 			if x.ToDeviceBytes != moved[streamStateIn] || x.ToHostBytes != moved[streamStateOut] || x.ToHostBytes == 0 {
@@ -399,7 +400,7 @@ func TestStateCostCountsTheCopies(t *testing.T) {
 		}
 	}
 	r := newRig(t, testModel(t), host.Config{}, nil)
-	if x := r.StateCost(r.Chain(), &schedule.Plan{}); x != nil {
+	if x := r.StateCost(r.Chain(), pipeline.NewSequence("", "", nil, schedule.Limits{})); x != nil {
 		t.Errorf("nothing is offloaded: %+v", x)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/multichain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 	"plimsoll/runtime/host"
@@ -68,15 +69,15 @@ func TestJoinsGiveTheBitsOfStoreAllAtThePredictedPeak(t *testing.T) {
 		want := train(t, probe.executor(t, probe.StoreAll(), Options{Seed: 7}), 3)
 		for k, x := range joinCases(t, probe.Workload) {
 			r := newRig(t, build(t), host.Config{Memory: testMemory, HostMemory: testMemory, Chaos: uint64(k + 1)}, nil)
-			e := r.executor(t, x.Ops, Options{Seed: 7, Limit: x.Limits.Memory, Audit: true})
+			e := r.executor(t, x.Sequence(), Options{Seed: 7, Limit: x.Limits().Memory, Audit: true})
 			if d := firstDifference(want, train(t, e, 3)); d != "" {
-				t.Errorf("%s, %s: %s differs from store-all's (%v)", name, x.Strategy, d, x.Ops)
+				t.Errorf("%s, %s: %s differs from store-all's (%v)", name, x.Strategy, d, x.Sequence())
 			}
-			if predicted := r.StaticBytes() + x.Predicted.Peak; e.result.PeakBytes != predicted || e.result.ExtentBytes > x.Limits.Memory {
-				t.Errorf("%s, %s: peak %d, predicted %d; extent %d of %d", name, x.Strategy, e.result.PeakBytes, predicted, e.result.ExtentBytes, x.Limits.Memory)
+			if predicted := r.StaticBytes() + x.Peak(); e.result.PeakBytes != predicted || e.result.ExtentBytes > x.Limits().Memory {
+				t.Errorf("%s, %s: peak %d, predicted %d; extent %d of %d", name, x.Strategy, e.result.PeakBytes, predicted, e.result.ExtentBytes, x.Limits().Memory)
 			}
 			ran++
-			recomputed += count(len(x.Ops) > 2*len(r.Layers))
+			recomputed += count(len(x.Sequence()) > 2*len(r.Layers))
 		}
 	}
 	t.Logf("%d plans ran, %d of them recompute", ran, recomputed)
@@ -86,7 +87,7 @@ func TestJoinsGiveTheBitsOfStoreAllAtThePredictedPeak(t *testing.T) {
 }
 
 // joinCases returns plans whose limit is that of the arena.
-func joinCases(t *testing.T, w *Workload) (plans []*schedule.Plan) {
+func joinCases(t *testing.T, w *Workload) (plans []*pipeline.Plan) {
 	t.Helper()
 	c := costs(w.Chain())
 	all, err := w.PeakBytes(w.StoreAll())
@@ -107,17 +108,17 @@ func joinCases(t *testing.T, w *Workload) (plans []*schedule.Plan) {
 				limit = small.Smallest
 			}
 			must(t, err)
-			p.Limits.Memory = limit
+			p.Platform.Memory[0] = limit
 			plans = append(plans, p)
 		}
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 6 {
-		p, err := schedule.NewPlan(c, "random", randomJoinSequence(rng, c), schedule.Limits{Memory: schedule.NoLimit})
+		p, err := pipeline.PlanSequence(c, "random", randomJoinSequence(rng, c), schedule.Limits{Memory: schedule.NoLimit})
 		must(t, err)
-		p.Limits.Memory, err = w.Extent(p.Ops)
+		p.Platform.Memory[0], err = w.Extent(p.Sequence())
 		must(t, err)
-		p.Limits.Memory = max(p.Limits.Memory, rig{Workload: w}.evalExtent(t))
+		p.Platform.Memory[0] = max(p.Platform.Memory[0], rig{Workload: w}.evalExtent(t))
 		plans = append(plans, p)
 	}
 	return plans

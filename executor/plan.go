@@ -9,6 +9,7 @@ import (
 
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -50,7 +51,7 @@ func (e *TooSmallError) Error() string {
 // Transfers use the chain's link (LinkOf); with a tolerance auto counts what they take from computation (ContentionOf). The plan's Memory is what the arena leaves to the chain, or with transfers,
 // whose timing depends on it, what the strategy was asked for at last. Errors: *TooSmallError, *schedule.HostMemoryError,
 // strategy.ErrBranches, those of the strategy.
-func Plan(ctx context.Context, w *Workload, c *chain.Chain, s strategy.Strategy, limit int64, opt strategy.Options) (*schedule.Plan, error) {
+func Plan(ctx context.Context, w *Workload, c *chain.Chain, s strategy.Strategy, limit int64, opt strategy.Options) (*pipeline.Plan, error) {
 	p := &drafter{w: w, c: c, s: s, limit: limit, opt: opt, link: LinkOf(c)}
 	if opt.Tolerance > 0 { // else the fastest plan by simulation is wanted
 		p.opt.Contention = ContentionOf(c)
@@ -59,7 +60,7 @@ func Plan(ctx context.Context, w *Workload, c *chain.Chain, s strategy.Strategy,
 }
 
 // draft makes the plan.
-func (p *drafter) draft(ctx context.Context) (*schedule.Plan, error) {
+func (p *drafter) draft(ctx context.Context) (*pipeline.Plan, error) {
 	w, limit, opt := p.w, p.limit, p.opt
 	memory := limit - w.StaticBytes()
 	for round := 0; ; round++ {
@@ -110,7 +111,7 @@ type drafter struct {
 	opt   strategy.Options
 	link  schedule.Link
 
-	winner string // of the latest solution, as in schedule.Plan
+	winner string // of the latest solution, as in pipeline.Plan
 	sized  bool   // the chain's times are those of bySizes
 }
 
@@ -121,7 +122,7 @@ func (p *drafter) solve(ctx context.Context, memory int64) (schedule.Sequence, e
 }
 
 // smallest returns the plan for the smallest memory that the strategy works at, if its layout fits.
-func (p *drafter) smallest(ctx context.Context, inf *strategy.InfeasibleError) (*schedule.Plan, error) {
+func (p *drafter) smallest(ctx context.Context, inf *strategy.InfeasibleError) (*pipeline.Plan, error) {
 	seq, err := p.solve(ctx, inf.Smallest)
 	if err != nil {
 		return nil, fmt.Errorf("%s at its smallest limit: %w", p.s.Name, err)
@@ -149,7 +150,7 @@ func (p *drafter) smallest(ctx context.Context, inf *strategy.InfeasibleError) (
 // bySizes plans as if times were in proportion to bytes. Where the holes of a layout are depends on when transfers end, and which
 // layers of branches are recomputed on what they take, so that the least memory changes with the times by a few percent; this plan is
 // the one that a limit was promised for before anything was measured.
-func (p *drafter) bySizes(ctx context.Context) (*schedule.Plan, error) {
+func (p *drafter) bySizes(ctx context.Context) (*pipeline.Plan, error) {
 	sized := *p
 	sized.c, sized.sized = p.w.Unmeasured(), true
 	sized.link = schedule.Link{Bandwidth: sized.c.Bandwidth, Duplex: p.link.Duplex}
@@ -157,15 +158,15 @@ func (p *drafter) bySizes(ctx context.Context) (*schedule.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	limits := found.Limits
+	limits := found.Limits()
 	limits.Link = p.link
-	plan, err := schedule.NewPlan(p.c, p.s.Name, found.Ops, limits)
+	plan, err := pipeline.PlanSequence(p.c, p.s.Name, found.Sequence(), limits)
 	if err != nil {
 		return nil, err
 	}
-	plan.Predicted.Peak = found.Predicted.Peak // that of the order in which it runs
+	plan.PerDevicePeak = found.PerDevicePeak // that of the order in which it runs
 	plan.Winner, plan.Extra = found.Winner, found.Extra
-	if transfers(found.Ops) {
+	if transfers(found.Sequence()) {
 		plan.Extra[OrderField] = json.RawMessage(`"sizes"`)
 	}
 	return plan, nil
@@ -174,15 +175,15 @@ func (p *drafter) bySizes(ctx context.Context) (*schedule.Plan, error) {
 // Staged returns a plan of a workload as one of the same workload with room for the next batch (Workload.Stage): the same
 // sequence, where its layout leaves that room and it is predicted to take no longer than with the copy of the batch ahead of it.
 // Otherwise it returns the plan as it is.
-func Staged(w *Workload, c *chain.Chain, p *schedule.Plan, limit int64) *schedule.Plan {
+func Staged(w *Workload, c *chain.Chain, p *pipeline.Plan, limit int64) *pipeline.Plan {
 	if _, sized := p.Extra[OrderField]; sized { // of a limit that has no room
 		return p
 	}
 	d := &drafter{
-		w: w, c: c, s: strategy.Strategy{Name: p.Strategy}, limit: limit, opt: strategy.Options{HostMemory: p.Limits.Host},
-		link: p.Limits.Link, winner: p.Winner,
+		w: w, c: c, s: strategy.Strategy{Name: p.Strategy}, limit: limit, opt: strategy.Options{HostMemory: p.Limits().Host},
+		link: p.Limits().Link, winner: p.Winner,
 	}
-	staged, _, err := d.plan(p.Ops, min(p.Limits.Memory, limit-w.StaticBytes()))
+	staged, _, err := d.plan(p.Sequence(), min(p.Limits().Memory, limit-w.StaticBytes()))
 	if err != nil || staged == nil {
 		return p
 	}
@@ -201,7 +202,7 @@ func Staged(w *Workload, c *chain.Chain, p *schedule.Plan, limit int64) *schedul
 
 // plan makes a sequence a plan if its layout fits in the arena, and returns the layout. A sequence with transfers is simulated,
 // and laid out, with memory bytes.
-func (p *drafter) plan(seq schedule.Sequence, memory int64) (*schedule.Plan, Layout, error) {
+func (p *drafter) plan(seq schedule.Sequence, memory int64) (*pipeline.Plan, Layout, error) {
 	limits := schedule.Limits{Memory: p.limit - p.w.StaticBytes(), Link: p.link, Host: p.opt.HostMemory}
 	if transfers(seq) {
 		limits.Memory = memory
@@ -210,7 +211,7 @@ func (p *drafter) plan(seq schedule.Sequence, memory int64) (*schedule.Plan, Lay
 	if err != nil || at.Extent > p.limit {
 		return nil, at, err
 	}
-	plan, err := schedule.NewPlan(p.c, p.s.Name, seq, limits)
+	plan, err := pipeline.PlanSequence(p.c, p.s.Name, seq, limits)
 	if err != nil {
 		return nil, at, err
 	}

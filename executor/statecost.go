@@ -5,7 +5,7 @@ import (
 
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
-	"plimsoll/planner/schedule"
+	"plimsoll/planner/pipeline"
 )
 
 // StateCost is what offloaded state costs a step. Plans are simulated with activations alone, so the time is estimated
@@ -23,7 +23,7 @@ type StateCost struct {
 
 // StateCost returns what a plan's step pays for offloaded state over the chain's link; nil when nothing is offloaded.
 // Without a measured link the times are those of the plan.
-func (w *Workload) StateCost(c *chain.Chain, p *schedule.Plan) *StateCost {
+func (w *Workload) StateCost(c *chain.Chain, p *pipeline.Plan) *StateCost {
 	h := &w.static.hostState
 	if h.mode == OffloadNothing {
 		return nil
@@ -31,7 +31,7 @@ func (w *Workload) StateCost(c *chain.Chain, p *schedule.Plan) *StateCost {
 	x := &StateCost{Offloading: h.mode.String(), HostBytes: h.bytes, WindowBytes: h.windowBytes()}
 	states := int64(len(h.states)) * h.region
 	x.ToDeviceBytes, x.ToHostBytes = states, states
-	w.weightFetches(p.Ops).each(func(a weightFetch) { x.ToDeviceBytes += kernels.Align(w.Layers[a.layer-1].GradBytes) })
+	w.weightFetches(p.Sequence()).each(func(a weightFetch) { x.ToDeviceBytes += kernels.Align(w.Layers[a.layer-1].GradBytes) })
 	if h.mode == OffloadWeights {
 		x.ToHostBytes += h.region
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 )
 
@@ -18,8 +19,8 @@ type Sim struct {
 }
 
 // Following returns what a plan of a chain was simulated with.
-func Following(c *chain.Chain, p *schedule.Plan) Sim {
-	s := Sim{Chain: c, Limits: p.Limits}
+func Following(c *chain.Chain, p *pipeline.Plan) Sim {
+	s := Sim{Chain: c, Limits: p.Limits()}
 	if _, ok := p.Extra[OrderField]; ok {
 		sized := *c
 		sized.Layers = slices.Clone(c.Layers)

@@ -78,19 +78,19 @@ func zooCases(t *testing.T, w *Workload, percents []int64, seed uint64) (cases [
 				continue
 			}
 			must(t, err)
-			if !transfers(plan.Ops) {
-				plan.Ops = sprinkle(rnd, c, plan.Ops, 30)
+			if !transfers(plan.Sequence()) {
+				plan.Stages[0].Ops = sprinkle(rnd, c, plan.Sequence(), 30)
 				limit += limit / 4
-				plan.Limits.Memory = schedule.NoLimit
+				plan.Platform.Memory[0] = schedule.NoLimit
 			}
 			sim := Following(c, plan)
 			sim.Limits.Memory = min(sim.Limits.Memory, limit-w.StaticBytes())
-			res, err := schedule.Simulate(c, plan.Ops, sim.Limits)
+			res, err := schedule.Simulate(c, plan.Sequence(), sim.Limits)
 			must(t, err)
-			if at, err := w.Layout(plan.Ops, limit, sim); errors.As(err, new(*UnusedPrefetchError)) || at.Extent > limit {
+			if at, err := w.Layout(plan.Sequence(), limit, sim); errors.As(err, new(*UnusedPrefetchError)) || at.Extent > limit {
 				continue
 			}
-			cases = append(cases, zooCase{randomCase{plan.Ops, sim, res}, limit})
+			cases = append(cases, zooCase{randomCase{plan.Sequence(), sim, res}, limit})
 		}
 	}
 	return cases
@@ -119,12 +119,12 @@ func TestWideModel(t *testing.T) {
 		plan, err := Plan(t.Context(), r.Workload, c, s, limit, strategy.Options{})
 		must(t, err)
 		sim := Following(c, plan)
-		res, err := schedule.Simulate(c, plan.Ops, sim.Limits)
+		res, err := schedule.Simulate(c, plan.Sequence(), sim.Limits)
 		must(t, err)
 		r := newRig(t, m, config, nil)
-		e := r.executor(t, plan.Ops, Options{Seed: 7, Limit: limit, Sim: sim, Audit: true})
+		e := r.executor(t, plan.Sequence(), Options{Seed: 7, Limit: limit, Sim: sim, Audit: true})
 		if d := firstDifference(want, train(t, e, 1)); d != "" {
-			t.Errorf("%s, %v: %s differs from store-all's", name, plan.Ops, d)
+			t.Errorf("%s, %v: %s differs from store-all's", name, plan.Sequence(), d)
 		}
 		if want := r.StaticBytes() + res.Peak; e.result.PeakBytes != want || e.result.PeakBytes >= all || e.result.ExtentBytes > limit {
 			t.Errorf("%s: peak %d, predicted %d, of store-all %d; extent %d of %d", name, e.result.PeakBytes, want, all, e.result.ExtentBytes, limit)

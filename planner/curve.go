@@ -73,5 +73,5 @@ func point(ctx context.Context, s strategy.Strategy, p strategy.Problem) (fronti
 	if err != nil {
 		return frontier.Point{}, err
 	}
-	return frontier.Point{Memory: plan.Predicted.Peak, Makespan: plan.Predicted.Makespan, By: s.Name, Bound: plan.Bound, Sequence: plan.Ops}, nil
+	return frontier.Point{Memory: plan.Peak(), Makespan: plan.Predicted.Makespan, By: s.Name, Bound: plan.Predicted.LowerBound, Sequence: plan.Sequence()}, nil
 }

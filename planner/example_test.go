@@ -33,9 +33,9 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(p.Ops)
-	fmt.Println(p.Predicted.Makespan, "s,", p.Predicted.Peak, "bytes")
-	for _, op := range p.Ops[:2] {
+	fmt.Println(p.Sequence())
+	fmt.Println(p.Predicted.Makespan, "s,", p.Peak(), "bytes")
+	for _, op := range p.Sequence()[:2] {
 		fmt.Println(op.Kind, op.Layer)
 	}
 	// Output:
@@ -76,7 +76,7 @@ func ExampleSolve_link() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(p.Ops)
+	fmt.Println(p.Sequence())
 	fmt.Printf("%g s\n", p.Predicted.Makespan)
 	// Output:
 	// O1 Fck1 Fall2 Fall3 B3 B2 P1 Fall1 B1

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/plantest"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -30,18 +31,18 @@ func TestGiven(t *testing.T) {
 			t.Fatal(err)
 		}
 		mine := Given("mine.json", made)
-		for _, memory := range []int64{made.Predicted.Peak, made.Predicted.Peak / 2} {
+		for _, memory := range []int64{made.Peak(), made.Peak() / 2} {
 			problem.Memory = memory
 			got, err := Solve(context.Background(), mine, problem)
 			refused, ok := errors.AsType[*strategy.InfeasibleError](err)
 			switch {
 			case ok:
 				problem.Memory = refused.Smallest
-				if again, err := Solve(context.Background(), mine, problem); err != nil || refused.Strategy != "mine.json" || refused.Memory != memory || again.Predicted.Peak != refused.Smallest {
+				if again, err := Solve(context.Background(), mine, problem); err != nil || refused.Strategy != "mine.json" || refused.Memory != memory || again.Peak() != refused.Smallest {
 					t.Fatalf("%+v: %v", refused, err)
 				}
 				small++
-			case err != nil || !slices.Equal(got.Ops, made.Ops) || got.Strategy != "mine.json":
+			case err != nil || !slices.Equal(got.Sequence(), made.Sequence()) || got.Strategy != "mine.json":
 				t.Fatalf("%v: %v, not %v", err, got, made)
 			default:
 				fits++
@@ -50,7 +51,7 @@ func TestGiven(t *testing.T) {
 		other := *c
 		other.Name += "?"
 		problem.Chain = &other
-		if _, err := Solve(context.Background(), mine, problem); !errors.Is(err, schedule.ErrOtherChain) {
+		if _, err := Solve(context.Background(), mine, problem); !errors.Is(err, pipeline.ErrOtherChain) {
 			t.Errorf("another chain: %v", err)
 		}
 	}

@@ -71,7 +71,7 @@ func Lookup(name string) (strategy.Strategy, error) {
 
 // Solve runs a strategy and simulates what it returns, so that no plan leaves the planner unchecked.
 // Errors: those of Within, *strategy.InfeasibleError among them.
-func Solve(ctx context.Context, s strategy.Strategy, p strategy.Problem) (*schedule.Plan, error) {
+func Solve(ctx context.Context, s strategy.Strategy, p strategy.Problem) (*pipeline.Plan, error) {
 	winner, proved := "", 0.0
 	p.Chosen = func(name string) { winner = name }
 	p.Proved = func(bound float64) { proved = bound }
@@ -79,10 +79,10 @@ func Solve(ctx context.Context, s strategy.Strategy, p strategy.Problem) (*sched
 	if err != nil {
 		return nil, err
 	}
-	plan, err := schedule.NewPlan(p.Chain, s.Name, seq, p.Limits())
+	plan, err := pipeline.PlanSequence(p.Chain, s.Name, seq, p.Limits())
 	if err != nil {
 		return nil, fmt.Errorf("BUG: %s returned a sequence that cannot run: %w", s.Name, err)
 	}
-	plan.Winner, plan.Bound = winner, proved
+	plan.Winner, plan.Predicted.LowerBound = winner, proved
 	return plan, nil
 }

@@ -53,7 +53,7 @@ func TestSolve(t *testing.T) {
 			t.Errorf("%s: %v", s.Name, err)
 			continue
 		}
-		if plan.Strategy != s.Name || plan.Limits.Memory != 12 || plan.Predicted.Makespan < 5 || plan.Predicted.Peak > 12 {
+		if plan.Strategy != s.Name || plan.Limits().Memory != 12 || plan.Predicted.Makespan < 5 || plan.Peak() > 12 {
 			t.Errorf("%s: plan %+v", s.Name, plan)
 		}
 		solved++

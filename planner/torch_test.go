@@ -38,8 +38,8 @@ func TestChainOfPyTorch(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%d %%: %v", share, err)
 		}
-		if repeats := len(p.Ops) > 2*len(c.Layers); repeats != (share < 100) {
-			t.Errorf("%d %%: %v", share, p.Ops)
+		if repeats := len(p.Sequence()) > 2*len(c.Layers); repeats != (share < 100) {
+			t.Errorf("%d %%: %v", share, p.Sequence())
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -107,7 +108,7 @@ func (p *part) offloadAt(ctx context.Context, w *executor.Workload, c *chain.Cha
 	if row.Refused = t.refused(); err != nil || row.Refused != "" {
 		return err
 	}
-	alone := withoutTransfers(t.Ops)
+	alone := withoutTransfers(t.Sequence())
 	room, err := w.Extent(alone)
 	if err != nil {
 		return err
@@ -126,12 +127,12 @@ func (p *part) offloadAt(ctx context.Context, w *executor.Workload, c *chain.Cha
 }
 
 // transferSeconds returns the predicted time of a plan's transfers together.
-func transferSeconds(c *chain.Chain, plan *schedule.Plan) (seconds float64, err error) {
-	sim, err := schedule.Simulate(c, plan.Ops, plan.Limits)
+func transferSeconds(c *chain.Chain, plan *pipeline.Plan) (seconds float64, err error) {
+	sim, err := schedule.Simulate(c, plan.Sequence(), plan.Limits())
 	if err != nil {
 		return 0, err
 	}
-	for i, op := range plan.Ops {
+	for i, op := range plan.Sequence() {
 		if op.Kind.Transfer() {
 			seconds += sim.End[i] - sim.Start[i]
 		}

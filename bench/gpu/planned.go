@@ -9,13 +9,13 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
-	"plimsoll/planner/schedule"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/strategy"
 )
 
 // planned is a plan within a limit, and the steps that were run along it.
 type planned struct {
-	*schedule.Plan
+	*pipeline.Plan
 	timing
 	seconds float64                 // predicted, of a step with its update
 	bytes   int64                   // predicted, of the peak, weights included
@@ -34,8 +34,8 @@ func (p *part) along(ctx context.Context, w *executor.Workload, c *chain.Chain, 
 	if err != nil {
 		return out, err
 	}
-	out.seconds, out.bytes = out.Predicted.Makespan+executor.UpdateSeconds(c), out.Predicted.Peak+w.StaticBytes()
-	out.timing, err = p.timeSteps(w, out.Ops, executor.Options{Limit: limit, Sim: executor.Following(c, out.Plan)})
+	out.seconds, out.bytes = out.Predicted.Makespan+executor.UpdateSeconds(c), out.Plan.Peak()+w.StaticBytes()
+	out.timing, err = p.timeSteps(w, out.Sequence(), executor.Options{Limit: limit, Sim: executor.Following(c, out.Plan)})
 	return out, err
 }
 

@@ -114,7 +114,7 @@ func (p *part) auditRotor(ctx context.Context, f *rotorFigures, d kernels.DType)
 	if err != nil {
 		return err
 	}
-	e, err := p.start(w, p.device, plan.Ops, executor.Options{Limit: a.Limit, Sim: executor.Following(c, plan), Audit: true})
+	e, err := p.start(w, p.device, plan.Sequence(), executor.Options{Limit: a.Limit, Sim: executor.Following(c, plan), Audit: true})
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (p *part) auditRotor(ctx context.Context, f *rotorFigures, d kernels.DType)
 	if err := errors.Join(err, e.close()); err != nil {
 		return err
 	}
-	a.PlanBytes, a.PeakBytes, a.Extent = plan.Predicted.Peak+w.StaticBytes(), res.PeakBytes, res.ExtentBytes
+	a.PlanBytes, a.PeakBytes, a.Extent = plan.Peak()+w.StaticBytes(), res.PeakBytes, res.ExtentBytes
 	f.Audit = a
 	p.printf("\nAn audited step at %d pixels within %s: planned peak %s, measured %s, highest byte written %s.\n", a.Image,
 		units.Bytes(a.Limit), units.ExactBytes(a.PlanBytes), units.ExactBytes(a.PeakBytes), units.ExactBytes(a.Extent))
@@ -142,9 +142,9 @@ func (p *part) rotorAt(ctx context.Context, w *executor.Workload, c *chain.Chain
 		return err
 	}
 	if row.Refused = t.refused(); row.Refused == "" {
-		row.PeakBytes, row.Extent, row.NVML, row.Predicted, row.PlanBytes = t.Peak, t.Extent, t.NVML, t.seconds, t.bytes
+		row.PeakBytes, row.Extent, row.NVML, row.Predicted, row.PlanBytes = t.timing.Peak, t.Extent, t.NVML, t.seconds, t.bytes
 		row.Measured, row.Images, row.Loss, row.Same = t.Device, float64(f.Batch)/t.Wall, t.Loss, t.Loss == f.StoreAll.Loss
-		row.Forwards = len(t.Ops) - len(w.Layers)
+		row.Forwards = len(t.Sequence()) - len(w.Layers)
 	}
 	return p.addRotor(f, row)
 }

@@ -15,6 +15,7 @@ import (
 	"plimsoll/planner/bound"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/offload"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -34,16 +35,16 @@ type Simulation struct {
 // Given is a plan that somebody else made, under the name of its file.
 type Given struct {
 	Name string
-	Plan *schedule.Plan
+	Plan *pipeline.Plan
 }
 
 // links are those that the plan runs with: any of all, or else its own, when it moves something.
 func (g *Given) links(all []schedule.Link) []schedule.Link {
 	switch {
-	case !slices.ContainsFunc(g.Plan.Ops, func(op schedule.Op) bool { return op.Kind.Transfer() }):
+	case !slices.ContainsFunc(g.Plan.Sequence(), func(op schedule.Op) bool { return op.Kind.Transfer() }):
 		return []schedule.Link{{}}
-	case len(all) == 0 && g.Plan.Limits.Link.Bandwidth > 0:
-		return []schedule.Link{g.Plan.Limits.Link}
+	case len(all) == 0 && g.Plan.Limits().Link.Bandwidth > 0:
+		return []schedule.Link{g.Plan.Limits().Link}
 	}
 	return all
 }
@@ -61,7 +62,7 @@ func (s *Simulation) contenders(input string) (all []contender, err error) {
 		all = append(all, contender{one, s.links(one.Name), input})
 	}
 	for _, g := range s.Given {
-		its, err := Digest(input, g.Plan.Ops)
+		its, err := Digest(input, g.Plan.Sequence())
 		if err != nil {
 			return nil, err
 		}
@@ -168,8 +169,8 @@ func (s *Simulation) point(ctx context.Context, p *Point, one strategy.Strategy)
 	if err != nil {
 		return err
 	}
-	p.Seconds, p.PredictedS, p.PeakBytes = plan.Predicted.Makespan, plan.Predicted.Makespan, plan.Predicted.Peak
-	if p.MovedBytes, err = Moved(s.Chain, plan.Ops); err != nil {
+	p.Seconds, p.PredictedS, p.PeakBytes = plan.Predicted.Makespan, plan.Predicted.Makespan, plan.Peak()
+	if p.MovedBytes, err = Moved(s.Chain, plan.Sequence()); err != nil {
 		return err
 	}
 	return p.bounds(s.Chain, link)
@@ -258,7 +259,7 @@ func periodicIn(ctx context.Context, c *chain.Chain, segments int) (seconds floa
 	if err != nil {
 		return 0, 0, err
 	}
-	return plan.Predicted.Makespan, plan.Predicted.Peak, nil
+	return plan.Predicted.Makespan, plan.Peak(), nil
 }
 
 func (p *Periodic) add(segments int, peak int64, periodic, rotor float64) {

@@ -15,6 +15,7 @@ import (
 	"plimsoll/internal/folder"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -130,10 +131,10 @@ func TestGivenPlansStandBeside(t *testing.T) {
 	t.Parallel()
 	s := simulation(t)
 	s.Strategies = s.Strategies[:4]
-	parse := func(text string) *schedule.Plan {
+	parse := func(text string) *pipeline.Plan {
 		seq, err := schedule.Parse(text)
 		must(t, err)
-		return &schedule.Plan{Chain: s.Chain.Name, Ops: seq}
+		return pipeline.NewSequence(s.Chain.Name, "", seq, schedule.Limits{})
 	}
 	recomputes, moves := "Fck1 F2 F3 Fall4 Fall5 Fall6 B6 B5 B4 Fall1 Fall2 Fall3 B3 B2 B1", "Fall1 O1 Fall2 O2 Fall3 Fall4 Fall5 Fall6 B6 B5 B4 B3 P2 B2 P1 B1"
 	s.Given = []Given{{"mine.json", parse(recomputes)}, {"moves.json", parse(moves)}}

@@ -14,20 +14,21 @@ import (
 	"plimsoll/executor"
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 )
 
 // Step is one training step along a plan, as predicted and as measured.
 type Step struct {
 	Chain    *chain.Chain
-	Plan     *schedule.Plan
+	Plan     *pipeline.Plan
 	Static   int64             // bytes that lie in the arena throughout
 	UpdateS  float64           // predicted time of the optimizer's update, which follows the ops
 	Measured executor.Measured // without ops when no step was measured
 }
 
 // NewStep returns a step of the work along a plan, which was measured or, without ops, not.
-func NewStep(c *chain.Chain, p *schedule.Plan, w *executor.Workload, m executor.Measured) *Step {
+func NewStep(c *chain.Chain, p *pipeline.Plan, w *executor.Workload, m executor.Measured) *Step {
 	return &Step{Chain: c, Plan: p, Static: w.StaticBytes(), UpdateS: executor.UpdateSeconds(c), Measured: m}
 }
 
@@ -46,7 +47,7 @@ func (t *Step) Curves() (predicted, measured []report.Point, err error) {
 	for _, i := range t.byStart() {
 		at := t.Measured.Intervals[i]
 		measured = append(measured, report.Point{X: at.Start, Y: float64(t.Measured.Live[i])})
-		if !t.Plan.Ops[i].Kind.Transfer() {
+		if !t.Plan.Sequence()[i].Kind.Transfer() {
 			end = at.End
 		}
 	}
@@ -71,7 +72,7 @@ func (t *Step) Chart() (*report.Chart, error) {
 	if len(measured) > 0 {
 		c.Series = append(c.Series, report.Series{Name: "measured", Shape: report.Step, Color: 1, Points: measured})
 	}
-	if limit := t.Plan.Limits.Memory; limit != schedule.NoLimit {
+	if limit := t.Plan.Limits().Memory; limit != schedule.NoLimit {
 		c.Marks = []report.Mark{{Name: "limit " + units.Bytes(t.Static+limit), Y: float64(t.Static + limit)}}
 	}
 	return c, nil
@@ -80,19 +81,19 @@ func (t *Step) Chart() (*report.Chart, error) {
 // StoreAll returns the memory over the step that recomputes and moves nothing, as predicted by the same costs.
 func (t *Step) StoreAll(seq schedule.Sequence) ([]report.Point, error) {
 	plain := *t
-	plain.Plan, plain.Measured = &schedule.Plan{Ops: seq, Limits: schedule.Limits{Memory: schedule.NoLimit}}, executor.Measured{}
+	plain.Plan, plain.Measured = pipeline.NewSequence(t.Chain.Name, "", seq, schedule.Limits{Memory: schedule.NoLimit}), executor.Measured{}
 	points, _, err := plain.Curves()
 	return points, err
 }
 
 // Peak says what the arena holds when a plan needs most of it.
-func Peak(w *executor.Workload, c *chain.Chain, p *schedule.Plan, limit int64) (*report.Peak, error) {
-	op, all, err := w.AtPeak(p.Ops, limit, executor.Following(c, p))
+func Peak(w *executor.Workload, c *chain.Chain, p *pipeline.Plan, limit int64) (*report.Peak, error) {
+	op, all, err := w.AtPeak(p.Sequence(), limit, executor.Following(c, p))
 	if err != nil {
 		return nil, err
 	}
 	name := func(layer int) string { return fmt.Sprintf("layer %d, %s", layer, c.Layer(layer).Name) }
-	peak := &report.Peak{At: fmt.Sprintf("op %d, %v (%s)", op, p.Ops[op], c.Layer(p.Ops[op].Layer).Name)}
+	peak := &report.Peak{At: fmt.Sprintf("op %d, %v (%s)", op, p.Sequence()[op], c.Layer(p.Sequence()[op].Layer).Name)}
 	for _, h := range all {
 		part := report.Part{Role: string(h.Role), Bytes: h.Bytes}
 		switch {
@@ -119,7 +120,7 @@ func (t *Step) byStart() []int {
 }
 
 func (t *Step) simulate() (*schedule.Result, error) {
-	return schedule.Simulate(t.Chain, t.Plan.Ops, t.Plan.Limits)
+	return schedule.Simulate(t.Chain, t.Plan.Sequence(), t.Plan.Limits())
 }
 
 // Trace returns the step as a trace with a process for the prediction and one for the measurement.
@@ -132,13 +133,13 @@ func (t *Step) Trace(device string) (*trace.Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	intervals := make([]executor.Interval, len(t.Plan.Ops))
+	intervals := make([]executor.Interval, len(t.Plan.Sequence()))
 	for i := range intervals {
 		intervals[i] = executor.Interval{Start: r.Start[i], End: r.End[i]}
 	}
 	processes := []trace.Process{t.process(device+" predicted", intervals, t.UpdateS, r.Makespan+t.UpdateS, predicted)}
 	meta := map[string]string{
-		"chain": t.Chain.Name, "strategy": t.Plan.Name(), "plan": t.Plan.Ops.String(), "predicted_s": fmt.Sprint(r.Makespan + t.UpdateS),
+		"chain": t.Chain.Name, "strategy": t.Plan.Name(), "plan": t.Plan.Sequence().String(), "predicted_s": fmt.Sprint(r.Makespan + t.UpdateS),
 	}
 	if len(t.Measured.Intervals) > 0 {
 		processes = append(processes, t.process(device+" measured", t.Measured.Intervals, t.Measured.Update, t.Measured.Whole, measured))
@@ -159,7 +160,7 @@ func (t *Step) slice(op schedule.Op, start, end float64) trace.Slice {
 func (t *Step) process(name string, at []executor.Interval, updateS, whole float64, memory []report.Point) trace.Process {
 	tracks := []trace.Track{{Name: "compute"}, {Name: "device to host"}, {Name: "host to device"}}
 	end := 0.0
-	for i, op := range t.Plan.Ops {
+	for i, op := range t.Plan.Sequence() {
 		track := &tracks[0]
 		switch op.Kind {
 		case schedule.Offload:
@@ -187,7 +188,7 @@ func (t *Step) Receipt() (*receipt.Receipt, error) {
 		return nil, nil
 	}
 	s := receipt.Step{
-		Chain: t.Chain, Ops: t.Plan.Ops, Limits: t.Plan.Limits,
+		Chain: t.Chain, Ops: t.Plan.Sequence(), Limits: t.Plan.Limits(),
 		Update: schedule.Duration(t.Measured.Update), UpdatePredicted: schedule.Duration(t.UpdateS), Whole: schedule.Duration(t.Measured.Whole),
 		State: schedule.Duration(t.Measured.StateWait),
 	}

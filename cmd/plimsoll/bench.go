@@ -16,6 +16,7 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -89,9 +90,9 @@ func (f *benchFlags) check() error {
 // readPlans reads the plans that are given.
 func (f *benchFlags) readPlans() error {
 	for _, path := range f.plans {
-		p, err := schedule.Read(path)
-		if errors.Is(err, schedule.ErrPipeline) {
-			err = fmt.Errorf("%w: give it to plimsoll bench pipelines", err)
+		p, err := pipeline.Read(path)
+		if err == nil && !p.IsSequence() {
+			err = fmt.Errorf("%s: a pipeline plan, not a plan for one device: give it to plimsoll bench pipelines", path)
 		}
 		if err != nil {
 			return usage(fmt.Errorf("--plan: %w", err))
@@ -125,7 +126,7 @@ func (f *benchFlags) givenFor(c *chain.Chain) (plans []sweep.Given, err error) {
 // sequences are what the plans that are given run, for a digest.
 func (f *benchFlags) sequences() (all []string) {
 	for _, g := range f.given {
-		all = append(all, g.Plan.Ops.String())
+		all = append(all, g.Plan.Sequence().String())
 	}
 	return all
 }

@@ -126,8 +126,8 @@ func (f *benchPipelineFlags) check() error {
 func (f *benchPipelineFlags) readPlans(g *sweep.Pipelines) error {
 	for _, path := range f.plans {
 		p, err := pipeline.Read(path)
-		if errors.Is(err, pipeline.ErrNotPipeline) {
-			err = fmt.Errorf("%w: give it to plimsoll bench", err)
+		if err == nil && p.IsSequence() {
+			err = fmt.Errorf("%s: not a pipeline plan: it has no stages: give it to plimsoll bench", path)
 		}
 		if err != nil {
 			return usage(fmt.Errorf("--plan: %w", err))

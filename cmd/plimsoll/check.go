@@ -12,6 +12,7 @@ import (
 
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/interop"
 	"plimsoll/planner/schedule"
 )
@@ -91,22 +92,21 @@ func (a *app) checkSequence(f *checkFlags, text string) error {
 		return err
 	}
 	limits := f.limits(p, all.Peak)
-	r, err := schedule.Simulate(c, p.Ops, limits)
+	r, err := schedule.Simulate(c, p.Sequence(), limits)
 	if err != nil {
-		return fmt.Errorf("%s: %w", &f.plan, enough(c, p.Ops, limits, err))
+		return fmt.Errorf("%s: %w", &f.plan, enough(c, p.Sequence(), limits, err))
 	}
 	a.comparePredicted(p, r)
-	predicted := schedule.Predicted{Makespan: r.Makespan, Peak: r.Peak, Idle: r.Idle}
-	figures, err := figuresOf(c, p.Strategy, p.Ops, limits, predicted, all)
+	p.Predict(r)
+	figures, err := figuresOf(c, p, limits, all)
 	if err != nil {
 		return err
 	}
-	figures.Winner = p.Winner
-	a.noteUnfetched(p.Ops)
+	a.noteUnfetched(p.Sequence())
 	return a.print(figures, func(w io.Writer) {
 		figures.write(w)
 		if r.PeakOp >= 0 {
-			op := p.Ops[r.PeakOp]
+			op := p.Sequence()[r.PeakOp]
 			fmt.Fprintf(w, "the peak is at op %d, %v (%s)\n", r.PeakOp, op, c.Layer(op.Layer).Name)
 		}
 		fmt.Fprintln(w, "the plan keeps every rule")
@@ -189,8 +189,8 @@ func (a *app) noteUnfetched(seq schedule.Sequence) {
 	}
 }
 
-func (f *checkFlags) limits(p *schedule.Plan, storeAll int64) schedule.Limits {
-	l := p.Limits
+func (f *checkFlags) limits(p *pipeline.Plan, storeAll int64) schedule.Limits {
+	l := p.Limits()
 	if !f.memory.IsZero() {
 		l.Memory = f.memory.Of(storeAll)
 	}
@@ -202,9 +202,9 @@ func (f *checkFlags) limits(p *schedule.Plan, storeAll int64) schedule.Limits {
 }
 
 // comparePredicted notes where a plan file promises something else than its simulation gives.
-func (a *app) comparePredicted(p *schedule.Plan, r *schedule.Result) {
-	if p.Predicted.Peak != 0 && p.Predicted.Peak != r.Peak {
-		a.note("note: the plan predicts a peak of %s, its simulation gives %s", units.Precise(p.Predicted.Peak), units.Precise(r.Peak))
+func (a *app) comparePredicted(p *pipeline.Plan, r *schedule.Result) {
+	if p.Peak() != 0 && p.Peak() != r.Peak {
+		a.note("note: the plan predicts a peak of %s, its simulation gives %s", units.Precise(p.Peak()), units.Precise(r.Peak))
 	}
 	if m := p.Predicted.Makespan; m != 0 && math.Abs(m-r.Makespan) > 1e-9*r.Makespan {
 		a.note("note: the plan predicts a makespan of %v s, its simulation gives %v s", m, r.Makespan)

@@ -53,26 +53,26 @@ func (a *app) runConvert(f *convertFlags) error {
 	}
 	figures := convertFigures{File: f.out}
 	figures.Ops, _ = p.size()
-	switch text := p.one != nil; {
+	switch text := p.plan.IsSequence(); {
 	case strings.HasSuffix(f.out, ".json"):
 		err = p.write(planFiles{plan: f.out})
 	case !text:
 		return usage(fmt.Errorf("%s: %w", &f.plan, errNoText))
 	case f.out != "":
 		err = atomicfile.WriteFile(f.out, func(w io.Writer) error {
-			_, err := fmt.Fprintln(w, p.one.Ops)
+			_, err := fmt.Fprintln(w, p.plan.Sequence())
 			return err
 		})
 	}
 	if err != nil {
 		return err
 	}
-	if p.one != nil {
-		figures.Sequence = p.one.Ops.String()
+	if p.plan.IsSequence() {
+		figures.Sequence = p.plan.Sequence().String()
 	}
 	return a.print(figures, func(w io.Writer) {
 		if f.out == "" {
-			fmt.Fprintln(w, p.one.Ops)
+			fmt.Fprintln(w, p.plan.Sequence())
 			return
 		}
 		fmt.Fprintf(w, "%s: %d ops\n", f.out, figures.Ops)

@@ -42,8 +42,8 @@ func (f *givenFlags) read(cmd *cobra.Command) (err error) {
 		return err
 	}
 	f.plan, err = pipeline.Read(f.path)
-	if errors.Is(err, pipeline.ErrNotPipeline) {
-		err = fmt.Errorf("%w: --plan is for several devices", err)
+	if err == nil && f.plan.IsSequence() {
+		err = fmt.Errorf("%s: not a pipeline plan: it has no stages: --plan is for several devices", f.path)
 	}
 	if err != nil {
 		return usage(fmt.Errorf("--plan: %w", err))

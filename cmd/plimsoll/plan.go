@@ -21,6 +21,7 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/multichain"
 	"plimsoll/planner/offload"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -173,7 +174,7 @@ func (s *listed) write(w io.Writer) {
 type planFigures struct {
 	Chain       string       `json:"chain"`
 	Strategy    string       `json:"strategy"`
-	Winner      string       `json:"winner,omitempty"`       // as in schedule.Plan
+	Winner      string       `json:"winner,omitempty"`       // as in pipeline.Plan
 	MemoryBytes int64        `json:"memory_bytes,omitempty"` // 0 when there is no limit
 	MakespanS   float64      `json:"makespan_s"`
 	PeakBytes   int64        `json:"peak_bytes"`
@@ -214,20 +215,20 @@ func (a *app) runPlan(ctx context.Context, f *planFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := (&anyPlan{chain: c, one: p}).write(planFiles{f.out, f.pipe.svg, f.pipe.trace}); err != nil {
+	if err := (&anyPlan{c, p, p.Platform}).write(planFiles{f.out, f.pipe.svg, f.pipe.trace}); err != nil {
 		return err
 	}
-	figures, err := figuresOf(c, p.Strategy, p.Ops, p.Limits, p.Predicted, all)
+	figures, err := figuresOf(c, p, p.Limits(), all)
 	if err != nil {
 		return err
 	}
-	figures.Auto, figures.Winner = choice.figures(), p.Winner
-	if p.Bound > figures.LowerBoundS {
-		figures.LowerBoundS, figures.Gap = p.Bound, train.Number(bound.Gap(p.Predicted.Makespan, p.Bound))
+	figures.Auto = choice.figures()
+	if least := p.Predicted.LowerBound; least > figures.LowerBoundS {
+		figures.LowerBoundS, figures.Gap = least, train.Number(bound.Gap(p.Predicted.Makespan, least))
 	}
 	return a.print(figures, func(w io.Writer) {
 		if f.text {
-			fmt.Fprintln(w, p.Ops)
+			fmt.Fprintln(w, p.Sequence())
 			return
 		}
 		figures.write(w)
@@ -235,7 +236,7 @@ func (a *app) runPlan(ctx context.Context, f *planFlags) error {
 }
 
 // plan plans, within the budget where there is one.
-func (f *planFlags) plan(ctx context.Context, choice *choice, problem strategy.Problem) (*schedule.Plan, error) {
+func (f *planFlags) plan(ctx context.Context, choice *choice, problem strategy.Problem) (*pipeline.Plan, error) {
 	if f.budget == 0 {
 		return planner.Solve(ctx, choice.Strategy, problem)
 	}
@@ -282,9 +283,11 @@ func storeAll(c *chain.Chain) (*schedule.Result, error) {
 	return schedule.Simulate(c, remat.StoreAll(c), schedule.Limits{Memory: schedule.NoLimit})
 }
 
-func figuresOf(c *chain.Chain, strategy string, seq schedule.Sequence, l schedule.Limits, p schedule.Predicted, all *schedule.Result) (*planFigures, error) {
+// figuresOf returns what a plan costs within limits, beside store-all.
+func figuresOf(c *chain.Chain, p *pipeline.Plan, l schedule.Limits, all *schedule.Result) (*planFigures, error) {
+	seq := p.Sequence()
 	f := &planFigures{
-		Chain: c.Name, Strategy: strategy, MakespanS: p.Makespan, PeakBytes: p.Peak, IdleS: p.Idle,
+		Chain: c.Name, Strategy: p.Strategy, Winner: p.Winner, MakespanS: p.Predicted.Makespan, PeakBytes: p.Peak(), IdleS: p.Predicted.Idle,
 		StoreAllS: all.Makespan, StoreAllBytes: all.Peak, Ops: len(seq), Layers: c.Len(), Sequence: seq.String(),
 	}
 	if l.Memory != schedule.NoLimit {
@@ -328,7 +331,7 @@ func (f *planFigures) addBounds(c *chain.Chain, l schedule.Limits) error {
 func (f *planFigures) write(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "chain\t%s, %d layers\n", f.Chain, f.Layers)
-	fmt.Fprintf(w, "strategy\t%s\n", schedule.Name(f.Strategy, f.Winner))
+	fmt.Fprintf(w, "strategy\t%s\n", pipeline.Name(f.Strategy, f.Winner))
 	if f.Strategy == remat.Checkmate {
 		fmt.Fprintln(w, "\tits rounded relaxation is a weak peer beyond 8 layers; rotor-exact is what to compare with")
 	}

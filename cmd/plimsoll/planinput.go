@@ -69,33 +69,45 @@ func (f *planInput) isTable(text string) bool {
 
 // isPipeline reports whether a text is a plan with stages.
 func isPipeline(text string) bool {
-	_, err := pipeline.Decode(strings.NewReader(text))
-	return strings.HasPrefix(strings.TrimSpace(text), "{") && !errors.Is(err, pipeline.ErrNotPipeline) &&
-		(err == nil || strings.Contains(text, `"stages"`))
+	p, err := pipeline.Decode(strings.NewReader(text))
+	if err != nil {
+		return strings.HasPrefix(strings.TrimSpace(text), "{") && strings.Contains(text, `"stages"`)
+	}
+	return !p.IsSequence()
 }
 
 // sequence reads a plan for one device from its text; it must be for the chain.
-func (f *planInput) sequence(text string, c *chain.Chain) (*schedule.Plan, error) {
-	var err error
-	p := &schedule.Plan{Chain: c.Name, Strategy: "given", Limits: schedule.Limits{Memory: schedule.NoLimit}}
-	switch {
-	case strings.HasPrefix(strings.TrimSpace(text), "{"):
-		err = p.UnmarshalJSON([]byte(text))
-	case interop.LooksLikeActions(text):
-		var actions *interop.Actions
-		if actions, err = interop.ParseActions(f.String(), []byte(text)); err == nil {
-			p.Ops, err = actions.Sequence(c.Len())
-		}
-	default:
-		p.Ops, err = schedule.Parse(text)
-	}
-	if err == nil {
-		err = p.For(c)
-	}
+func (f *planInput) sequence(text string, c *chain.Chain) (*pipeline.Plan, error) {
+	p, err := f.parse(text, c)
 	if err != nil {
-		return nil, usage(fmt.Errorf("%s: %w%s", f, err, missingPrefetch(p.Ops, err)))
+		return nil, usage(fmt.Errorf("%s: %w", f, err))
+	}
+	if err := p.For(c); err != nil {
+		return nil, usage(fmt.Errorf("%s: %w%s", f, err, missingPrefetch(p.Sequence(), err)))
 	}
 	return p, nil
+}
+
+// parse reads a plan for one device in any of its forms.
+func (f *planInput) parse(text string, c *chain.Chain) (*pipeline.Plan, error) {
+	if strings.HasPrefix(strings.TrimSpace(text), "{") {
+		p := new(pipeline.Plan)
+		return p, p.UnmarshalJSON([]byte(text))
+	}
+	seq, err := f.parseSequence(text, c.Len())
+	return pipeline.NewSequence(c.Name, "given", seq, schedule.Limits{Memory: schedule.NoLimit}), err
+}
+
+// parseSequence reads the text form of a sequence for so many layers, or the printed actions of checkpoint_schedules.
+func (f *planInput) parseSequence(text string, layers int) (schedule.Sequence, error) {
+	if !interop.LooksLikeActions(text) {
+		return schedule.Parse(text)
+	}
+	actions, err := interop.ParseActions(f.String(), []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	return actions.Sequence(layers)
 }
 
 // pipeline reads a pipeline plan from its text; it must be for the chain.
@@ -172,8 +184,7 @@ func (f *planInput) place(text, chainFile string, devices func(*pipeline.Platfor
 // anyPlan is a plan for one device or for several, with what it is for.
 type anyPlan struct {
 	chain    *chain.Chain
-	one      *schedule.Plan // nil: of several devices
-	several  *pipeline.Plan
+	plan     *pipeline.Plan
 	platform *pipeline.Platform
 }
 
@@ -211,27 +222,28 @@ func (f *planInput) plan(stdin io.Reader, of *planFor) (*anyPlan, error) {
 	}
 	c := source.Chain
 	if isPipeline(text) {
-		several, c, err := f.pipeline(text, source)
+		plan, c, err := f.pipeline(text, source)
 		if err != nil {
 			return nil, err
 		}
-		platform, err := f.platformOf(several, of.platform)
-		return &anyPlan{chain: c, several: several, platform: platform}, err
+		platform, err := f.platformOf(plan, of.platform)
+		return &anyPlan{c, plan, platform}, err
 	}
-	one, err := f.sequence(text, c)
+	plan, err := f.sequence(text, c)
 	if err != nil {
 		return nil, err
 	}
 	if of.bandwidth > 0 {
-		one.Limits.Link.Bandwidth = float64(of.bandwidth)
+		plan.Platform.Host = float64(of.bandwidth)
 	}
-	one.Limits.Link.Duplex = one.Limits.Link.Duplex || of.duplex
-	r, err := schedule.Simulate(c, one.Ops, one.Limits)
+	plan.Platform.Duplex = plan.Platform.Duplex || of.duplex
+	r, err := schedule.Simulate(c, plan.Sequence(), plan.Limits())
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f, enough(c, one.Ops, one.Limits, err))
+		return nil, fmt.Errorf("%s: %w", f, enough(c, plan.Sequence(), plan.Limits(), err))
 	}
-	one.Predicted = schedule.Predicted{Makespan: r.Makespan, Peak: r.Peak, Idle: r.Idle}
-	return &anyPlan{chain: c, one: one}, nil
+	plan.Predicted = pipeline.Predicted{}
+	plan.Predict(r)
+	return &anyPlan{c, plan, plan.Platform}, nil
 }
 
 // tablePlan makes a plan of a table of pipeline ops.
@@ -249,7 +261,7 @@ func (f *planInput) tablePlan(text string, of *planFor) (*anyPlan, error) {
 	if err != nil {
 		return nil, usage(fmt.Errorf("%s: %w", f, err))
 	}
-	return &anyPlan{chain: placed.Chain, several: plan, platform: placed.Platform}, nil
+	return &anyPlan{placed.Chain, plan, placed.Platform}, nil
 }
 
 // planFiles are the files that a plan can be written to; "" is none.
@@ -268,7 +280,7 @@ func (p *anyPlan) write(files planFiles) error {
 			all = append(all, atomicfile.Output{Path: path, Write: write})
 		}
 	}
-	add(files.plan, p.encode)
+	add(files.plan, p.plan.Encode)
 	if files.svg != "" || files.trace != "" {
 		svg, trace, err := p.pictures()
 		if err != nil {
@@ -280,25 +292,17 @@ func (p *anyPlan) write(files planFiles) error {
 	return atomicfile.WriteAll(atomicfile.OS{}, all...)
 }
 
-// encode writes the plan file.
-func (p *anyPlan) encode(w io.Writer) error {
-	if p.one != nil {
-		return p.one.Encode(w)
-	}
-	return p.several.Encode(w)
-}
-
 // pictures returns what draws a plan, the memory over time or a pipeline's timeline, and what writes its timeline for Perfetto.
 func (p *anyPlan) pictures() (svg, trace func(io.Writer) error, err error) {
-	if p.several != nil {
-		t, err := planned(p.chain, p.platform, p.several)
+	if !p.plan.IsSequence() {
+		t, err := planned(p.chain, p.platform, p.plan)
 		if err != nil {
 			return nil, nil, err
 		}
 		picture := &report.Timeline{Title: t.Title, Panels: []report.Panel{timeline.Panel("planned", t)}}
 		return picture.WriteSVG, timeline.Trace(t).Write, nil
 	}
-	t := &timeline.Step{Chain: p.chain, Plan: p.one}
+	t := &timeline.Step{Chain: p.chain, Plan: p.plan}
 	chart, err := t.Chart()
 	if err != nil {
 		return nil, nil, err
@@ -312,8 +316,8 @@ func (p *anyPlan) pictures() (svg, trace func(io.Writer) error, err error) {
 
 // size returns how many ops, or tasks, a plan has, and how long its step or its period takes.
 func (p *anyPlan) size() (ops int, seconds float64) {
-	if p.one != nil {
-		return len(p.one.Ops), p.one.Predicted.Makespan
+	if p.plan.IsSequence() {
+		return len(p.plan.Sequence()), p.plan.Predicted.Makespan
 	}
-	return len(p.several.Tasks), cmp.Or(p.several.Period, p.several.Predicted.Makespan)
+	return len(p.plan.Tasks), cmp.Or(p.plan.Period, p.plan.Predicted.Makespan)
 }

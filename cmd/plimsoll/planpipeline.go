@@ -185,7 +185,7 @@ func (a *app) runPipeline(ctx context.Context, f *planFlags) error {
 	if err != nil {
 		return fmt.Errorf("BUG: %s made a plan that breaks a rule: %w", s.Name, err)
 	}
-	if err := (&anyPlan{chain: r.Chain, several: p, platform: r.Platform}).write(planFiles{f.out, f.pipe.svg, f.pipe.trace}); err != nil {
+	if err := (&anyPlan{r.Chain, p, r.Platform}).write(planFiles{f.out, f.pipe.svg, f.pipe.trace}); err != nil {
 		return err
 	}
 	figures := &pipelineFigures{Devices: r.Platform.Devices, Valid: true}

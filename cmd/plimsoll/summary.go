@@ -11,7 +11,7 @@ import (
 	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
-	"plimsoll/planner/schedule"
+	"plimsoll/planner/pipeline"
 )
 
 // registerVerbose registers the flag of commands that print statistics on request.
@@ -80,7 +80,7 @@ func (s *summary) device() {
 	if s.StagedBytes > 0 {
 		s.statistic("batches\t%s of the arena for the next batch, as bytes", units.Bytes(s.StagedBytes))
 	}
-	s.line("strategy\t%s", schedule.Name(s.Strategy, s.Winner))
+	s.line("strategy\t%s", pipeline.Name(s.Strategy, s.Winner))
 	s.line("step\tpredicted %s, measured %s", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS))
 	if s.State != nil {
 		s.state()

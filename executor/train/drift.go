@@ -25,9 +25,9 @@ func (l *loop) drift() (*Drift, error) {
 		return nil, nil
 	}
 	d := &Drift{}
-	d.Factor, d.Ops = l.recent.Drift(l.Chain, p.Ops)
+	d.Factor, d.Ops = l.recent.Drift(l.Chain, p.Sequence())
 	c := executor.Drifted(l.Chain, d.Factor)
-	sim, err := schedule.Simulate(c, p.Ops, p.Limits)
+	sim, err := schedule.Simulate(c, p.Sequence(), p.Limits())
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"plimsoll/executor/checkpoint"
 	"plimsoll/internal/folder"
 	"plimsoll/models/data"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 )
 
@@ -260,7 +261,7 @@ func TestTransfersTrainToTheSameWeights(t *testing.T) {
 		n := r.Chain.Len()
 		seq := slices.Insert(j.Work.StoreAll(), n+1, schedule.Op{Kind: schedule.Prefetch, Layer: 2})
 		seq = slices.Insert(seq, 2, schedule.Op{Kind: schedule.Offload, Layer: 2})
-		r.Plan, err = schedule.NewPlan(r.Chain, "by hand", seq, schedule.Limits{Memory: schedule.NoLimit, Link: executor.LinkOf(r.Chain)})
+		r.Plan, err = pipeline.PlanSequence(r.Chain, "by hand", seq, schedule.Limits{Memory: schedule.NoLimit, Link: executor.LinkOf(r.Chain)})
 		must(t, err)
 		return r
 	}
@@ -270,7 +271,7 @@ func TestTransfersTrainToTheSameWeights(t *testing.T) {
 	if got.WeightsSHA256 != want.WeightsSHA256 || got.MeasuredPeakBytes != got.PredictedPeakBytes {
 		t.Errorf("weights %s, peak %d of %d predicted; without transfers %s", got.WeightsSHA256, got.MeasuredPeakBytes, got.PredictedPeakBytes, want.WeightsSHA256)
 	}
-	if got.CopiesBytes != r.Chain.Saved(1) || len(got.Measured.Intervals) != len(r.Plan.Ops) {
+	if got.CopiesBytes != r.Chain.Saved(1) || len(got.Measured.Intervals) != len(r.Plan.Sequence()) {
 		t.Errorf("%d bytes on the host, %d intervals", got.CopiesBytes, len(got.Measured.Intervals))
 	}
 	r = run()

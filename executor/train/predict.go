@@ -12,7 +12,7 @@ import (
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	"plimsoll/internal/units"
-	"plimsoll/planner/schedule"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/strategy"
 )
 
@@ -37,7 +37,7 @@ func (j *Job) Predictor(ctx context.Context, k strategy.Kind, weights string) (*
 	if has := j.Device.Memory; limit > has {
 		return nil, fmt.Errorf("%w: --devices %s has %s, and %s takes %s with --batch %d: give a smaller batch", ErrSpec, j.Devices, units.Bytes(has), j.Model, units.Bytes(limit), j.Config.Batch)
 	}
-	var plan *schedule.Plan
+	var plan *pipeline.Plan
 	for _, s := range k.Strategies { // one of which has a plan there
 		if plan, err = executor.Plan(ctx, j.Work, j.Work.Unmeasured(), s, limit, strategy.Options{}); err == nil {
 			break
@@ -46,7 +46,7 @@ func (j *Job) Predictor(ctx context.Context, k strategy.Kind, weights string) (*
 	if err != nil {
 		return nil, err
 	}
-	r, err := j.Start(plan.Ops, executor.Options{Limit: limit})
+	r, err := j.Start(plan.Sequence(), executor.Options{Limit: limit})
 	if err != nil {
 		return nil, err
 	}

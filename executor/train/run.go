@@ -11,6 +11,7 @@ import (
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/folder"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 )
 
@@ -18,7 +19,7 @@ import (
 type Run struct {
 	Job   *Job
 	Chain *chain.Chain
-	Plan  *schedule.Plan
+	Plan  *pipeline.Plan
 	Pipe  *Pipe // nil on one device
 	Limit int64 // bytes of the arena, of each device
 	// HostLimit bounds the page-locked host memory, in bytes; 0: no limit.
@@ -76,7 +77,7 @@ type Summary struct {
 	TestCorrect        int      `json:"test_correct"`
 	TestSamples        int      `json:"test_samples"`
 	Strategy           string   `json:"strategy"`
-	Winner             string   `json:"winner,omitempty"` // as in schedule.Plan
+	Winner             string   `json:"winner,omitempty"` // as in pipeline.Plan
 	LimitBytes         int64    `json:"limit_bytes"`
 	PredictedS         float64  `json:"predicted_s_per_step"`
 	MeasuredS          float64  `json:"measured_s_per_step"`
@@ -125,13 +126,13 @@ var (
 )
 
 // PredictedPeak returns the peak of a plan in the arena: the plan counts activations, static memory comes on top.
-func (j *Job) PredictedPeak(p *schedule.Plan) int64 {
-	return p.Predicted.Peak + j.Planned(p).Work.StaticBytes()
+func (j *Job) PredictedPeak(p *pipeline.Plan) int64 {
+	return p.Peak() + j.Planned(p).Work.StaticBytes()
 }
 
 // PredictedSeconds returns the time of a training step along a plan: its sequence, once for each part, and the update. What transfers
 // of offloaded state add is not in it (executor.StateCost).
-func (j *Job) PredictedSeconds(c *chain.Chain, p *schedule.Plan) float64 {
+func (j *Job) PredictedSeconds(c *chain.Chain, p *pipeline.Plan) float64 {
 	return float64(j.parts())*p.Predicted.Makespan + executor.UpdateSeconds(c)
 }
 
@@ -147,12 +148,12 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 	}
 	opt := executor.Options{Limit: r.Limit, HostLimit: r.HostLimit, Sim: executor.Following(r.Chain, r.Plan)}
 	job := r.Job.Planned(r.Plan)
-	audit, err := job.Audit(r.Plan.Ops, opt)
+	audit, err := job.Audit(r.Plan.Sequence(), opt)
 	if err != nil {
 		return nil, err
 	}
 	opt.Timed, opt.MaxNorm, opt.Updates = true, r.MaxNorm, r.updates()
-	e, err := job.Start(r.Plan.Ops, opt)
+	e, err := job.Start(r.Plan.Sequence(), opt)
 	if err != nil {
 		return nil, err
 	}

@@ -138,9 +138,9 @@ func TestLimitsHoldWhateverTheTimes(t *testing.T) {
 		if bySizes++; bySizes > 1 {
 			continue
 		}
-		a, err := j.Audit(p.Ops, executor.Options{Limit: limit, Sim: executor.Following(times, p)})
+		a, err := j.Audit(p.Sequence(), executor.Options{Limit: limit, Sim: executor.Following(times, p)})
 		must(t, err)
-		if want := p.Predicted.Peak + j.Work.StaticBytes(); a.PeakBytes != want || a.ExtentBytes > limit {
+		if want := p.Peak() + j.Work.StaticBytes(); a.PeakBytes != want || a.ExtentBytes > limit {
 			t.Errorf("peak %d, predicted %d, extent %d, within %d", a.PeakBytes, want, a.ExtentBytes, limit)
 		}
 	}
@@ -164,7 +164,7 @@ func TestLimitsOfBranchesHoldWhateverTheTimes(t *testing.T) {
 			}
 			p, err := executor.Plan(t.Context(), j.Work, times, s, limit, strategy.Options{})
 			must(t, err)
-			extent, err := j.Work.Extent(p.Ops)
+			extent, err := j.Work.Extent(p.Sequence())
 			if must(t, err); extent > limit {
 				t.Errorf("%s: %d bytes within %d", s.Name, extent, limit)
 			}

@@ -6,13 +6,13 @@ import (
 	"plimsoll/executor"
 	"plimsoll/models/data"
 	"plimsoll/planner/chain"
-	"plimsoll/planner/schedule"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/strategy"
 )
 
 // Plan plans a step of the job on one device. Where the samples are bytes, the plan has the next batch wait in the room that it
 // leaves, if it does (executor.Staged). Errors: those of executor.Plan.
-func (j *Job) Plan(ctx context.Context, c *chain.Chain, s strategy.Strategy, limit int64, opt strategy.Options) (*schedule.Plan, error) {
+func (j *Job) Plan(ctx context.Context, c *chain.Chain, s strategy.Strategy, limit int64, opt strategy.Options) (*pipeline.Plan, error) {
 	p, err := executor.Plan(ctx, j.Work, c, s, limit, opt)
 	if staged := j.staged(); staged != j && err == nil {
 		p = executor.Staged(staged.Work, c, p, limit)
@@ -21,7 +21,7 @@ func (j *Job) Plan(ctx context.Context, c *chain.Chain, s strategy.Strategy, lim
 }
 
 // Planned returns the job with the memory that a plan of it counts: that of the next batch, where that waits in the arena.
-func (j *Job) Planned(p *schedule.Plan) *Job {
+func (j *Job) Planned(p *pipeline.Plan) *Job {
 	if _, staged := p.Extra[executor.StagedField]; staged {
 		return j.staged()
 	}

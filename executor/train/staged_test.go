@@ -200,8 +200,8 @@ func TestAPlanWithoutRoomStagesNothing(t *testing.T) {
 		run.Limit = limit
 		run.Plan = executor.Staged(r.Job.staged().Work, r.Chain, plain.Plan, limit)
 		_, staged := run.Plan.Extra[executor.StagedField]
-		if staged != (spare == r.Job.StagedBytes()) || run.Plan.Ops.String() != plain.Plan.Ops.String() {
-			t.Errorf("%d bytes to spare: staged %v, along %v", spare, staged, run.Plan.Ops)
+		if staged != (spare == r.Job.StagedBytes()) || run.Plan.Sequence().String() != plain.Plan.Sequence().String() {
+			t.Errorf("%d bytes to spare: staged %v, along %v", spare, staged, run.Plan.Sequence())
 		}
 		out, err := run.Do(t.Context())
 		must(t, err)
@@ -217,7 +217,7 @@ func TestAPlanWithoutRoomStagesNothing(t *testing.T) {
 // extent returns where the layout of a run's plan ends, that of its evaluation included.
 func (r *Run) extent(t testing.TB) int64 {
 	t.Helper()
-	at, err := r.Job.Work.Layout(r.Plan.Ops, r.Limit, executor.Following(r.Chain, r.Plan))
+	at, err := r.Job.Work.Layout(r.Plan.Sequence(), r.Limit, executor.Following(r.Chain, r.Plan))
 	must(t, err)
 	return at.Extent
 }

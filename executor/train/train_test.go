@@ -178,10 +178,10 @@ func TestRun(t *testing.T) {
 	if out.MeasuredPeakBytes != out.PredictedPeakBytes || out.ExtentBytes > r.Limit {
 		t.Errorf("peak %d, predicted %d, extent %d of %d", out.MeasuredPeakBytes, out.PredictedPeakBytes, out.ExtentBytes, r.Limit)
 	}
-	if d := out.Drift; d == nil || !(d.Factor > 0) || !(d.PredictedS > 0) || d.Ops > float64(len(r.Plan.Ops)) || d.Interval[0] > d.Interval[1] || d.Error >= 1 {
+	if d := out.Drift; d == nil || !(d.Factor > 0) || !(d.PredictedS > 0) || d.Ops > float64(len(r.Plan.Sequence())) || d.Interval[0] > d.Interval[1] || d.Error >= 1 {
 		t.Errorf("drift %+v", d)
 	}
-	if len(out.Measured.Intervals) != len(r.Plan.Ops) || out.Measured.Whole != out.MeasuredS || len(out.Measured.Live) != len(r.Plan.Ops) || out.MeasuredS <= 0 || out.ImagesPerS <= 0 {
+	if len(out.Measured.Intervals) != len(r.Plan.Sequence()) || out.Measured.Whole != out.MeasuredS || len(out.Measured.Live) != len(r.Plan.Sequence()) || out.MeasuredS <= 0 || out.ImagesPerS <= 0 {
 		t.Errorf("measured %+v", out.Measured)
 	}
 	again, err := r.Do(t.Context())

@@ -1,5 +1,8 @@
-// Package pipeline holds what every pipeline planner shares: the platform, the plan, its costs, the one checker and
-// the one simulator. It makes no decision itself.
+// Package pipeline holds what every planner shares: the platform, the plan, its costs, the one checker and the one
+// simulator. It makes no decision itself.
+//
+// A plan for one device is a plan of one stage (NewSequence): all layers on device 0, whose ops are the sequence of the step, with a
+// flush and one microbatch. It has a file form of its own; every other plan is written with its stages and tasks. One reader reads both.
 //
 // Words are those of the thesis (chapters 4 to 7). A stage is a range of consecutive layers on a device. A periodic
 // plan repeats one pattern every Period seconds: in period j the task with start t and shift h runs at j·T + t and works
@@ -8,7 +11,7 @@
 //
 // What belongs where:
 //
-//	pipeline               Platform, Plan, Stage, Task, Versions, Costs, StageCost, Check, Simulate, Synchronize, timelines, Request, Strategy, errors
+//	pipeline               Platform, Plan, sequences as plans, Stage, Task, Versions, Costs, StageCost, Check, Simulate, Synchronize, timelines, Request, Strategy, errors
 //	pipeline/partition     which layers go to which device: balance, pipedream, contiguous, madpipe
 //	pipeline/ilp           stages on any devices and their schedule at once, by integer programs
 //	pipeline/recompute     the ways in which stages recompute inside

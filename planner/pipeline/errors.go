@@ -16,8 +16,8 @@ var (
 	ErrBranches = errors.New("the chain has branches: pipelines are for single chains")
 	// ErrPlan: a plan cannot be judged at all: a field is missing or has a value without meaning.
 	ErrPlan = errors.New("bad pipeline plan")
-	// ErrNotPipeline: a plan file has no stages: it is a plan for one device.
-	ErrNotPipeline = errors.New("not a pipeline plan: it has no stages")
+	// ErrOtherChain: a plan was made for a chain of another name.
+	ErrOtherChain = errors.New("the plan is for another chain")
 	// ErrInvalid is wrapped by the *InvalidError of a plan that breaks a rule.
 	ErrInvalid = errors.New("invalid pipeline plan")
 	// ErrInfeasible is wrapped by every *InfeasibleError.

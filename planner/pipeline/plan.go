@@ -8,7 +8,7 @@ import (
 )
 
 // Format is the value of the "format" field of a plan file.
-const Format = schedule.Format
+const Format = "plimsoll.plan/v1"
 
 // Kind is the kind of a task.
 type Kind uint8
@@ -80,6 +80,8 @@ type Stage struct {
 	Ops schedule.Sequence
 	// LastOps is what the last microbatch of a flush plan runs instead of Ops; nil: it runs Ops too.
 	LastOps schedule.Sequence
+	// OpExtra are the fields of the ops in the file that this package does not know, by position in Ops.
+	OpExtra map[int]map[string]json.RawMessage
 	Extra   map[string]json.RawMessage
 }
 
@@ -125,10 +127,12 @@ const (
 	Saved  Accounting = "saved"  // the input of the stage and the saved sets of all its layers: a stage without recomputation
 )
 
-// Plan is a pipeline: stages on devices, and when every task runs.
+// Plan is stages on devices, and when every task runs. A plan for one device is one stage of all layers, whose ops are the sequence
+// (NewSequence).
 type Plan struct {
 	Chain    string // name of the chain
 	Strategy string
+	Winner   string    // of a strategy that chooses among others: the one whose plan it is; else ""
 	Platform *Platform // what it was made for; nil when the file does not say
 	Stages   []Stage   // in the order of the chain
 	// Portals are the ways of skips straight from one stage to another. The chain's activations count skips wherever they
@@ -171,8 +175,10 @@ type Timing struct {
 // Predicted is what a plan is said to cost.
 type Predicted struct {
 	Makespan float64 // seconds, of a flush plan; 0 when not said
-	// LowerBound is a time of a minibatch, seconds, that no plan of the kind that was looked for goes below; 0 when not said.
+	// LowerBound is a time of a minibatch, seconds, that no plan of the kind that was looked for goes below; 0 when not said. The file of
+	// a plan for one device does not have it.
 	LowerBound float64
+	Idle       float64 // seconds in which nothing computes, of a plan for one device
 	Extra      map[string]json.RawMessage
 }
 

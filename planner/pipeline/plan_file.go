@@ -7,11 +7,10 @@ import (
 
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/fields"
-	"plimsoll/planner/schedule"
 )
 
-// Read reads a pipeline plan file. Whether it can run only Check tells. Errors name the file, the stage or task, the field
-// and its value; ErrNotPipeline for a plan without stages.
+// Read reads a plan file: that of a sequence for one device, or that of stages. Whether it can run only Check tells. Errors name the
+// file, the stage, task or op, the field and its value.
 func Read(path string) (*Plan, error) { return fields.ReadFile[Plan](path) }
 
 // Decode reads one plan; nothing but white space may follow it.
@@ -20,13 +19,21 @@ func Decode(r io.Reader) (*Plan, error) { return fields.Decode[Plan](r) }
 // Write writes the plan to a file, whole or not at all.
 func (p *Plan) Write(path string) error { return atomicfile.WriteFile(path, p.Encode) }
 
-// Encode writes the plan with one stage and one task a line.
+// Encode writes the plan with one stage and one task, or one op of a sequence for one device, a line.
 func (p *Plan) Encode(w io.Writer) error {
+	if p.IsSequence() {
+		return p.sequenceFields().WriteLines(w, "ops")
+	}
 	return p.list().WriteLines(w, "synchronization", "stages", "tasks")
 }
 
 // MarshalJSON writes the plan on one line.
-func (p Plan) MarshalJSON() ([]byte, error) { return p.list().MarshalJSON() }
+func (p Plan) MarshalJSON() ([]byte, error) {
+	if p.IsSequence() {
+		return p.sequenceFields().MarshalJSON()
+	}
+	return p.list().MarshalJSON()
+}
 
 func (p *Plan) list() fields.List {
 	out := fields.List{
@@ -34,6 +41,7 @@ func (p *Plan) list() fields.List {
 		{Name: "chain", Value: p.Chain},
 		{Name: "strategy", Value: p.Strategy},
 	}
+	out = fields.Unless(out, "", "winner", p.Winner)
 	if p.Platform != nil {
 		out = append(out, fields.Field{Name: "platform", Value: p.Platform})
 	}
@@ -85,7 +93,7 @@ func (s Stage) list() fields.List {
 		{Name: "devices", Value: append([]int{}, s.Devices...)}, // never null
 	}
 	if len(s.Ops) > 0 {
-		out = append(out, fields.Field{Name: "ops", Value: s.Ops})
+		out = append(out, fields.Field{Name: "ops", Value: s.ops()})
 	}
 	if len(s.LastOps) > 0 {
 		out = append(out, fields.Field{Name: "last_ops", Value: s.LastOps})
@@ -101,51 +109,62 @@ func (t Task) list() fields.List {
 	return fields.Optional(out, "duration_s", t.Duration).With(t.Extra)
 }
 
-// UnmarshalJSON reads a plan; on an error the plan is left as it was. Only format, stages and tasks must be there.
+// UnmarshalJSON reads a plan; on an error the plan is left as it was. Only format, stages and tasks must be there, or format, chain and
+// ops.
 func (p *Plan) UnmarshalJSON(data []byte) error {
 	o, err := fields.Parse(data)
 	if err != nil {
 		return err
 	}
 	o.Format(Format)
-	if o.Err() == nil && !o.Has("stages") {
-		return ErrNotPipeline
+	take := takeSequence
+	if o.Has("stages") || o.Has("tasks") {
+		take = takeStages
 	}
+	read, err := take(o)
+	if err == nil {
+		*p = *read
+	}
+	return err
+}
+
+// takeStages takes a plan with stages and tasks.
+func takeStages(o *fields.Object) (read *Plan, err error) {
 	o.Require("stages", "tasks")
-	var read Plan
+	read = new(Plan)
 	read.takeHead(o)
 	stages, tasks, portals, synchronization := o.Array("stages"), o.Array("tasks"), o.Array("portals"), o.Array("synchronization")
 	if err := o.Err(); err != nil {
-		return err
+		return nil, err
 	}
 	if read.Stages, err = objects("stage", stages, takeStage); err != nil {
-		return err
+		return nil, err
 	}
 	if read.Tasks, err = objects("task", tasks, takeTask); err != nil {
-		return err
+		return nil, err
 	}
 	if len(portals) > 0 {
 		if read.Portals, err = objects("portal", portals, takePortal); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if len(synchronization) > 0 {
 		if read.Synchronization, err = objects("synchronization", synchronization, takeSynchronization); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := read.takeParts(o); err != nil {
-		return err
+		return nil, err
 	}
 	read.Extra = o.Rest()
-	*p = read
-	return nil
+	return read, nil
 }
 
 // takeHead takes the fields of the plan that are plain values.
 func (p *Plan) takeHead(o *fields.Object) {
 	p.Chain = o.String("chain", "")
 	p.Strategy = o.String("strategy", "")
+	p.Winner = o.String("winner", "")
 	p.Versions = Versions(o.String("weight_versions", ""))
 	p.OptimizerCopies = o.NotNegative("optimizer_copies", 0)
 	p.Zero = Zero(o.Size("zero", 0))
@@ -235,24 +254,18 @@ func takeStage(o *fields.Object) (s Stage, err error) {
 	for _, d := range devices {
 		s.Devices = append(s.Devices, int(d))
 	}
-	if s.Ops, err = takeOps(o, "ops"); err != nil {
-		return s, err
+	if raw := o.Array("ops"); raw != nil {
+		if s.Ops, s.OpExtra, err = takeOps(raw); err != nil {
+			return s, fmt.Errorf("field \"ops\": %w", err)
+		}
 	}
-	if s.LastOps, err = takeOps(o, "last_ops"); err != nil {
-		return s, err
+	if raw := o.Array("last_ops"); raw != nil {
+		if s.LastOps, _, err = takeOps(raw); err != nil {
+			return s, fmt.Errorf("field \"last_ops\": %w", err)
+		}
 	}
 	s.Extra = o.Rest()
 	return s, o.Err()
-}
-
-// takeOps takes a sequence; nil when it is missing.
-func takeOps(o *fields.Object, name string) (ops schedule.Sequence, err error) {
-	if raw := o.Raw(name); raw != nil {
-		if err := ops.UnmarshalJSON(raw); err != nil {
-			return nil, fmt.Errorf("field %q: %w", name, err)
-		}
-	}
-	return ops, nil
 }
 
 func takeTask(o *fields.Object) (t Task, err error) {

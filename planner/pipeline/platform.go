@@ -25,14 +25,16 @@ func Free() float64 { return math.Inf(1) }
 // 0 connect all devices; the levels multiply to the number of devices.
 type Platform struct {
 	Devices   int
-	Memory    []int64                    // bytes of each device, weights included; NoLimit for none
-	Bandwidth float64                    // bytes/s of the links that Pairs does not name; Free for no time, 0 for no link
-	Pairs     map[[2]int]float64         // bytes/s of single links, by the two devices in ascending order
-	Duplex    bool                       // one link for each direction instead of one for both
-	NoBuffers bool                       // communication buffers are not counted (thesis, chapter 5)
-	Host      float64                    // bytes/s of the link between each device and its host; 0: not known
-	Levels    []Level                    // topology, innermost first; nil: all devices are alike
-	Extra     map[string]json.RawMessage // fields of the file that this package does not know
+	Memory    []int64            // bytes of each device, weights included; NoLimit for none
+	Bandwidth float64            // bytes/s of the links that Pairs does not name; Free for no time, 0 for no link
+	Pairs     map[[2]int]float64 // bytes/s of single links, by the two devices in ascending order
+	Duplex    bool               // one link for each direction instead of one for both
+	NoBuffers bool               // communication buffers are not counted (thesis, chapter 5)
+	Host      float64            // bytes/s of the link between each device and its host; 0: not known
+	// HostMemory bounds what a sequence for one device copies to host memory, bytes; 0: no limit. Platform files do not have it.
+	HostMemory int64
+	Levels     []Level                    // topology, innermost first; nil: all devices are alike
+	Extra      map[string]json.RawMessage // fields of the file that this package does not know
 }
 
 // Level is one level of a topology: Devices components of the level below (devices, at the first level) joined by

@@ -14,10 +14,6 @@ var (
 	ErrNoLink = errors.New("the sequence has transfers: a link with a bandwidth above 0 is needed")
 	// ErrEndless: the makespan is not a finite number.
 	ErrEndless = errors.New("the makespan is too long for a number: the times of the chain or the bandwidth cannot be meant")
-	// ErrPipeline: a plan file describes a pipeline and is read as a plan for one device.
-	ErrPipeline = errors.New("a pipeline plan, not a plan for one device")
-	// ErrOtherChain: a plan was made for a chain of another name.
-	ErrOtherChain = errors.New("the plan is for another chain")
 )
 
 // ParseError is a token of the text form that is no op.

@@ -1,14 +1,12 @@
 package schedule
 
 import (
-	"bytes"
 	"errors"
 	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
 
-	"plimsoll/internal/fields"
 	"plimsoll/planner/chain"
 )
 
@@ -23,30 +21,6 @@ func FuzzParse(f *testing.F) {
 		again, err := Parse(seq.String())
 		if err != nil || !reflect.DeepEqual(seq, again) {
 			t.Fatalf("%q reads as %s, which reads as %s, %v", text, seq, again, err)
-		}
-	})
-}
-
-func FuzzDecodePlan(f *testing.F) {
-	f.Add([]byte(smallPlan))
-	f.Add([]byte(`{"format":"plimsoll.plan/v1","chain":"","ops":[]}`))
-	f.Add([]byte(`{"format":"plimsoll.plan/v1","chain":"x","stages":[]}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := fields.Decode[Plan](bytes.NewReader(data))
-		if err != nil {
-			return
-		}
-		var out bytes.Buffer
-		if err := p.Encode(&out); err != nil {
-			t.Fatal(err)
-		}
-		again, err := fields.Decode[Plan](bytes.NewReader(out.Bytes()))
-		if err != nil {
-			t.Fatalf("%v in what was written:\n%s", err, out.Bytes())
-		}
-		var twice bytes.Buffer
-		if err := again.Encode(&twice); err != nil || twice.String() != out.String() {
-			t.Fatalf("written again (%v):\n%s\ninstead of\n%s", err, twice.String(), out.String())
 		}
 	})
 }

@@ -86,7 +86,7 @@ func ParseKind(name string) (Kind, error) {
 func (o Op) String() string { return string(o.append(nil)) }
 
 // MarshalJSON writes {"op":"forward_all","layer":1}.
-func (o Op) MarshalJSON() ([]byte, error) { return o.list().MarshalJSON() }
+func (o Op) MarshalJSON() ([]byte, error) { return o.Fields().MarshalJSON() }
 
 // UnmarshalJSON reads what MarshalJSON writes; fields of other names are ignored.
 func (o *Op) UnmarshalJSON(data []byte) error {
@@ -94,15 +94,17 @@ func (o *Op) UnmarshalJSON(data []byte) error {
 	if err != nil {
 		return err
 	}
-	*o, err = takeOp(obj)
+	*o, err = TakeOp(obj)
 	return err
 }
 
-func (o Op) list() fields.List {
+// Fields returns the fields of the op in files.
+func (o Op) Fields() fields.List {
 	return fields.List{{Name: "op", Value: o.Kind.String()}, {Name: "layer", Value: o.Layer}}
 }
 
-func takeOp(obj *fields.Object) (Op, error) {
+// TakeOp takes the fields of an op. Errors: *fields.Error, ErrUnknownOp.
+func TakeOp(obj *fields.Object) (Op, error) {
 	obj.Require("op", "layer")
 	name := obj.String("op", "")
 	layer := obj.Int("layer", 0)

@@ -1,15 +1,18 @@
-package schedule
+package pipeline_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
-	"plimsoll/internal/fields"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/schedule"
 )
 
 // smallChain has one layer and the loss.
@@ -40,18 +43,18 @@ const smallPlan = `{
 }
 `
 
-// TestPlanSurvivesRewriting: what is read and written again is the same, byte for byte, unknown fields included.
-func TestPlanSurvivesRewriting(t *testing.T) {
+// TestSequenceSurvivesRewriting: what is read and written again is the same, byte for byte, unknown fields included.
+func TestSequenceSurvivesRewriting(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "p.json")
 	if err := os.WriteFile(path, []byte(smallPlan), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p, err := Read(path)
+	p, err := pipeline.Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Limits{Memory: 20, Link: Link{2, true}}); p.Limits != want || p.Ops.String() != "O1 Fall1 Fall2 P1 B2 B1" || p.Predicted.Peak != 13 {
+	if want := (schedule.Limits{Memory: 20, Link: schedule.Link{Bandwidth: 2, Duplex: true}}); p.Limits() != want || p.Sequence().String() != "O1 Fall1 Fall2 P1 B2 B1" || p.Peak() != 13 {
 		t.Errorf("read %+v", p)
 	}
 	if err := p.Write(path); err != nil {
@@ -61,7 +64,7 @@ func TestPlanSurvivesRewriting(t *testing.T) {
 		t.Errorf("rewritten:\n%s", got)
 	}
 	line, err := json.Marshal(*p)
-	var again Plan
+	var again pipeline.Plan
 	if err == nil {
 		err = json.Unmarshal(line, &again)
 	}
@@ -70,14 +73,14 @@ func TestPlanSurvivesRewriting(t *testing.T) {
 	}
 }
 
-// TestNewPlanPredicts: a plan carries the simulated cost, and fields that say nothing are left out.
-func TestNewPlanPredicts(t *testing.T) {
+// TestPlanSequencePredicts: a plan carries the simulated cost, and fields that say nothing are left out.
+func TestPlanSequencePredicts(t *testing.T) {
 	t.Parallel()
-	seq, err := Parse("Fall1 Fall2 B2 B1")
+	seq, err := schedule.Parse("Fall1 Fall2 B2 B1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewPlan(smallChain(), "store-all", seq, Limits{Memory: NoLimit})
+	p, err := pipeline.PlanSequence(smallChain(), "store-all", seq, schedule.Limits{Memory: schedule.NoLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,15 +91,15 @@ func TestNewPlanPredicts(t *testing.T) {
 	if err != nil || string(data) != want {
 		t.Errorf("%s, %v", data, err)
 	}
-	var memory *MemoryError
-	if _, err := NewPlan(smallChain(), "store-all", seq, Limits{Memory: 15}); !errors.As(err, &memory) || memory.Index != 3 || memory.Needed != 16 {
+	var memory *schedule.MemoryError
+	if _, err := pipeline.PlanSequence(smallChain(), "store-all", seq, schedule.Limits{Memory: 15}); !errors.As(err, &memory) || memory.Index != 3 || memory.Needed != 16 {
 		t.Errorf("15 bytes: %v", err)
 	}
 }
 
-func TestPlanIsForOneChain(t *testing.T) {
+func TestSequenceIsForOneChain(t *testing.T) {
 	t.Parallel()
-	p, err := fields.Decode[Plan](strings.NewReader(smallPlan))
+	p, err := pipeline.Decode(strings.NewReader(smallPlan))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,18 +108,18 @@ func TestPlanIsForOneChain(t *testing.T) {
 		t.Error(err)
 	}
 	c.Name = "large"
-	if err := p.For(c); !errors.Is(err, ErrOtherChain) || !strings.Contains(err.Error(), `"small"`) || !strings.Contains(err.Error(), `"large"`) {
+	if err := p.For(c); !errors.Is(err, pipeline.ErrOtherChain) || !strings.Contains(err.Error(), `"small"`) || !strings.Contains(err.Error(), `"large"`) {
 		t.Errorf("another chain: %v", err)
 	}
 	c = smallChain()
-	p.Ops = p.Ops[:5]
-	var rule *RuleError
+	p.Stages[0].Ops = p.Sequence()[:5]
+	var rule *schedule.RuleError
 	if err := p.For(c); !errors.As(err, &rule) {
 		t.Errorf("without backward 1: %v", err)
 	}
 }
 
-func TestBadPlansNameWhatIsWrong(t *testing.T) {
+func TestBadSequencesNameWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	for change, want := range map[[2]string]string{
 		{`plimsoll.plan/v1`, `plimsoll.plan/v2`}:            `field "format" is "plimsoll.plan/v2", which is not "plimsoll.plan/v1"`,
@@ -129,13 +132,13 @@ func TestBadPlansNameWhatIsWrong(t *testing.T) {
 		{`"memory_bytes":20`, `"memory_bytes":0.5`}:         `field "memory_bytes" is 0.5, which is not a whole number`,
 		{`_per_s":2`, `_per_s":-2`}:                         `field "bandwidth_bytes_per_s" is -2, which is negative`,
 		{`"duplex":true`, `"duplex":1`}:                     `field "duplex" is 1, which is neither true nor false`,
-		{`"peak_bytes":13`, `"peak_bytes":"13"`}:            `predicted: field "peak_bytes" is "13", which is not a number`,
-		{`"idle_s":0.75`, `"idle_s":-1`}:                    `predicted: field "idle_s" is -1, which is negative`,
+		{`"peak_bytes":13`, `"peak_bytes":"13"`}:            `field "predicted": field "peak_bytes" is "13", which is not a number`,
+		{`"idle_s":0.75`, `"idle_s":-1`}:                    `field "predicted": field "idle_s" is -1, which is negative`,
 		{`{"op":"offload","layer":1}`, `{"op":"offload"}`}:  `op 0: field "layer" is missing`,
 		{`{"op":"prefetch","layer":1}`, `{"op":"fetch"}`}:   `op 3: field "layer" is missing`,
 		{`"op":"backward","layer":2`, `"op":"b","layer":2`}: `op 4: unknown op "b"`,
 		{`"author"`, `"chain"`}:                             `field "chain" occurs twice`,
-		{`"author"`, `"stages":[],"author"`}:                `a pipeline plan, not a plan for one device: it has stages or tasks`,
+		{`"author"`, `"stages":[],"author"`}:                `field "tasks" is missing`,
 		{`paper"}` + "\n}", `paper"}` + "\n} {}"}:           `line 18, column 3: invalid character '{' after top-level value`,
 		{`"strategy":`, `"strategy"`}:                       `line 4, column 12: invalid character '"' after object key`,
 	} {
@@ -147,32 +150,64 @@ func TestBadPlansNameWhatIsWrong(t *testing.T) {
 		if err := os.WriteFile(path, []byte(doc), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Read(path); err == nil || err.Error() != path+": "+want {
+		if _, err := pipeline.Read(path); err == nil || err.Error() != path+": "+want {
 			t.Errorf("%s: %v, want %s", change[1], err, want)
 		}
 	}
-	if _, err := Read(filepath.Join(t.TempDir(), "none.json")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := pipeline.Read(filepath.Join(t.TempDir(), "none.json")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
 }
 
-func TestSimulateRefusesBadInput(t *testing.T) {
+func FuzzDecodeSequence(f *testing.F) {
+	f.Add([]byte(smallPlan))
+	f.Add([]byte(`{"format":"plimsoll.plan/v1","chain":"","ops":[]}`))
+	f.Add([]byte(`{"format":"plimsoll.plan/v1","chain":"x","stages":[]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := pipeline.Decode(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		var out bytes.Buffer
+		if err := p.Encode(&out); err != nil {
+			t.Fatal(err)
+		}
+		again, err := pipeline.Decode(bytes.NewReader(out.Bytes()))
+		if err != nil {
+			t.Fatalf("%v in what was written:\n%s", err, out.Bytes())
+		}
+		var twice bytes.Buffer
+		if err := again.Encode(&twice); err != nil || twice.String() != out.String() {
+			t.Fatalf("written again (%v):\n%s\ninstead of\n%s", err, twice.String(), out.String())
+		}
+	})
+}
+
+// TestFormOfFile: a plan for one device that says more than its sequence is written with its stages, and read as it was.
+func TestFormOfFile(t *testing.T) {
 	t.Parallel()
-	seq := Sequence{{ForwardAll, 1}, {ForwardAll, 2}, {Backward, 2}, {Backward, 1}}
-	bad := smallChain()
-	bad.Layers[1].ForwardS = -1
-	if _, err := Simulate(bad, seq, Limits{Memory: NoLimit}); !errors.Is(err, chain.ErrFormat) {
-		t.Errorf("negative time: %v", err)
-	}
-	moving := append(Sequence{{Offload, 1}, seq[0], {Prefetch, 1}}, seq[1:]...)
-	if _, err := Simulate(smallChain(), moving, Limits{Memory: NoLimit}); !errors.Is(err, ErrNoLink) {
-		t.Errorf("no link: %v", err)
-	}
-	if _, err := Simulate(smallChain(), moving, Limits{Memory: NoLimit, Link: Link{Bandwidth: 5e-324}}); !errors.Is(err, ErrEndless) {
-		t.Errorf("endless transfer: %v", err)
-	}
-	var memory *MemoryError
-	if _, err := Simulate(smallChain(), seq, Limits{Memory: -1}); !errors.As(err, &memory) || memory.Index != -1 {
-		t.Errorf("negative limit: %v", err)
+	for name, change := range map[string]func(*pipeline.Plan){
+		"microbatches":  func(p *pipeline.Plan) { p.Microbatches = 2 },
+		"weights":       func(p *pipeline.Plan) { p.WeightCopies = nil },
+		"period":        func(p *pipeline.Plan) { p.Versions, p.Period = pipeline.Stash, 1 },
+		"bandwidth":     func(p *pipeline.Plan) { p.Platform.Bandwidth = 3 },
+		"batch":         func(p *pipeline.Plan) { p.Batch = 4 },
+		"last ops":      func(p *pipeline.Plan) { p.Stages[0].LastOps = p.Stages[0].Ops[1:] },
+		"another start": func(p *pipeline.Plan) { p.Tasks[1].Shift = 1 },
+	} {
+		p, err := pipeline.Decode(strings.NewReader(smallPlan))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !p.IsSequence() {
+			t.Fatalf("%+v is no sequence", p)
+		}
+		p.Predicted, p.Winner = pipeline.Predicted{Makespan: p.Predicted.Makespan}, "another"
+		change(p)
+		text, err := p.MarshalJSON()
+		q, failed := pipeline.Decode(bytes.NewReader(text))
+		if err != nil || failed != nil || p.IsSequence() || !strings.Contains(string(text), `"stages"`) || !reflect.DeepEqual(p, q) {
+			t.Errorf("%s: %s, %v\n%+v\n%+v, %v", name, text, err, p, q, failed)
+		}
 	}
 }
