@@ -204,7 +204,7 @@ func planned(t *testing.T, name string) plan {
 			p, err = planner.Solve(context.Background(), found, problem)
 		}
 		must(t, err)
-		return p.Ops, executor.Following(c, p)
+		return p.Sequence(), executor.Following(c, p)
 	}
 }
 
