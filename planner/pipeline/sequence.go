@@ -21,7 +21,7 @@ func (p *Platform) Limits(device int) schedule.Limits {
 }
 
 // NewSequence returns a plan for one device: one stage of all layers, whose ops are the sequence, for one microbatch. Its limits count
-// no weights. What it costs is not known; PlanSequence simulates it.
+// no weights. Its costs are not known: PlanSequence simulates them.
 func NewSequence(chain, strategy string, seq schedule.Sequence, limits schedule.Limits) *Plan {
 	last := 0 // the backward of every layer is in the sequence
 	for _, op := range seq {
