@@ -30,6 +30,8 @@ CUDA_FILES   = $(filter-out ./cmd/plimsoll/%,$(shell grep -rl --include='*_test.
 CUDA_NAMES   = ^($(subst $(space),|,$(strip $(shell grep -hoP '^func \KTest\w+' $(CUDA_FILES)))))$$
 CUDA_TESTS   = $(sort $(dir $(CUDA_FILES)))
 CUDA_KERNELS = $(wildcard runtime/cuda/cudatest/src kernels/cuda/src)
+# What remakes papers' tables is a module of its own, which uses the program as a library.
+RESEARCH = bench/research
 # Packages that start goroutines or guard what these share; of the program, tests that run it in processes and interrupt it.
 CONCURRENT   = $(filter-out ./cmd/plimsoll/,$(sort $(dir $(shell grep -rlE --include='*.go' '"sync|^[[:space:]]*go [a-z]|\.Go\b|parallel\.For\b' .))))
 # Counts the tests that pass, and fails when fewer pass than tools/tally/counts.txt has for the tier.
@@ -61,6 +63,7 @@ build: ## build bin/plimsoll
 test: ## run every feature's tests once: at most 5 minutes on two cores
 	go test -short -json -count=1 -parallel 4 -timeout 15m ./... | $(TALLY) -tier test
 	cd examples/own-model && go vet ./... && go test -count=1 ./...
+	cd $(RESEARCH) && go vet ./... && go test -short -count=1 ./...
 	$(if $(HIGHS),go test -short -count=1 -timeout 15m -tags highs -run '$(SOLVED)' ./planner/milp ./planner/remat ./planner/pipeline/periodic ./planner/pipeline/ilp)
 
 check: ## vet and test the packages with changes since BASE (origin/main): under a minute
@@ -70,6 +73,7 @@ nightly: build test-all test-faults test-kills test-recipes test-nocgo test-cuda
 
 test-all: ## run every test at its full size
 	go test -json -count=1 -timeout 60m ./... | $(TALLY) -tier nightly
+	cd $(RESEARCH) && go test -count=1 ./...
 	$(if $(HIGHS),go test -count=1 -timeout 60m -tags highs -run '$(SOLVED)' ./planner/milp ./planner/remat ./planner/pipeline/periodic ./planner/pipeline/ilp)
 
 test-nocgo: ## build everything without a C compiler, where only the planner is complete, and try the program
@@ -94,8 +98,8 @@ test-cuda-strict: ## run the device and the kernels on the emulated driver that 
 	runtime/cuda/emulator/build.sh $(STRICT) --checked $(CUDA_KERNELS)
 	LD_LIBRARY_PATH=$(STRICT) go test -tags cuda -short -count=1 -timeout 20m ./runtime/cuda ./kernels/cuda
 
-test-cuda-faults: ## plant faults in the CUDA backend, each must be found, into bench/results/cuda-faults.md (slow)
-	go run ./kernels/cuda/faults -out bench/results/cuda-faults.md
+test-cuda-faults: ## plant faults in the CUDA backend, each must be found, into bench/research/results/cuda-faults.md (slow)
+	cd $(RESEARCH) && go run ./faults -out results/cuda-faults.md
 
 test-ptxas: ## assemble the PTX for sm_75 to sm_100 with NVIDIA's ptxas, where PyPI can be reached
 	@[ -x $(PTXAS) ] || { $(PYTHON) -m pip download -q --no-deps --disable-pip-version-check -d out/ptxas nvidia-cuda-nvcc-cu12==12.9.86 && \
@@ -198,26 +202,26 @@ paper-joint: build ## compare joint with what it chooses among, synchronization 
 	$(JOINT) --devices 2,4,8,16 --memory $(MEMORIES) --bandwidths 12GB/s,24GB/s $(FLUSHES) --out out/joint-flush
 	$(JOINT) $(NODES) --memory 3GiB,6GiB,10GiB,16GiB --bandwidths 12GB/s $(FLUSHES) --out out/joint-flush-nodes
 
-paper-ingredients: ## what stages, replicas and recomputation are worth (simulated), into bench/results/ingredients.md
-	go run ./bench/ingredients -devices 2,8,64 -memory 3,6,10,16,80 -bandwidths 8,450 -out out/ingredients
-	cp out/ingredients.md bench/results/ingredients.md
+paper-ingredients: ## what stages, replicas and recomputation are worth (simulated), into bench/research/results/ingredients.md
+	cd $(RESEARCH) && go run ./ingredients -devices 2,8,64 -memory 3,6,10,16,80 -bandwidths 8,450 -out $(CURDIR)/out/ingredients
+	cp out/ingredients.md $(RESEARCH)/results/ingredients.md
 	cp out/ingredients.svg docs/results/ingredients.svg
 
-paper-torchgpipe: ## remake torchgpipe's tables and ablation with our plans (simulated), into bench/results/torchgpipe.md
-	go run ./bench/torchgpipe -chains bench/results/chains -out bench/results/torchgpipe
+paper-torchgpipe: ## remake torchgpipe's tables and ablation with our plans (simulated), into bench/research/results/torchgpipe.md
+	cd $(RESEARCH) && go run ./torchgpipe
 
 bench: ## run the Go benchmarks
 	go test -run '^$$' -bench . -benchmem -timeout 30m ./...
 
-bench-peers: ## time our kernels beside OpenBLAS, oneDNN and PyTorch (see bench/peers/README.md)
+bench-peers: ## time our kernels beside OpenBLAS, oneDNN and PyTorch (see bench/research/peers/README.md)
 	mkdir -p out/peers
-	g++ -O2 -o out/peers/onednn bench/peers/src/onednn.cc -ldnnl
-	$(CC) -O2 -o out/peers/sgemm bench/peers/src/sgemm.c -lopenblas
-	go build -o out/peers/peers ./bench/peers
-	out/peers/peers -onednn out/peers/onednn -sgemm out/peers/sgemm -python $(PYTHON) | tee out/peers/peers.md
+	g++ -O2 -o out/peers/onednn $(RESEARCH)/peers/src/onednn.cc -ldnnl
+	$(CC) -O2 -o out/peers/sgemm $(RESEARCH)/peers/src/sgemm.c -lopenblas
+	go build -C $(RESEARCH) -o $(CURDIR)/out/peers/peers ./peers
+	out/peers/peers -scripts $(RESEARCH)/peers/src -onednn out/peers/onednn -sgemm out/peers/sgemm -python $(PYTHON) | tee out/peers/peers.md
 
 bench-language: torch ## time training steps of GPT-2 124M, and attention, beside PyTorch, into out/peers/language-speed.md (minutes, on idle cores)
-	bench/peers/language.sh $(WITH_TORCH) out/peers
+	$(RESEARCH)/peers/language.sh $(WITH_TORCH) out/peers
 
 torch: # PyTorch, torchvision and onnx: those of PYTHON, else of PyPI
 	@$(PYTHON) -c 'import torch, torchvision, onnx' 2>/dev/null || $(TORCH) -c 'import torch, torchvision, onnx' 2>/dev/null || \
@@ -225,13 +229,13 @@ torch: # PyTorch, torchvision and onnx: those of PYTHON, else of PyPI
 
 test-oracle: build torch ## judge training, optimizers, files, plans and ONNX models by PyTorch, in float64 where it decides: that of PYTHON, else of PyPI (minutes)
 	$(WITH_TORCH) tools/plimsoll_export_test.py
-	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -timeout 60m ./bench/peers/language ./bench/peers/onnx ./bench/peers/zoo
+	cd $(RESEARCH) && PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -timeout 60m ./peers/language ./peers/onnx ./peers/zoo
 	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -run OptimizersArePyTorchs ./executor
 	go test -count=1 -v -run 'NoFloatStopsJSON|WeightsThatAreNoNumbers|ReportsWithoutNumbers' ./cmd/plimsoll
-	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) PLIMSOLL_PROGRAM=$(CURDIR)/bin/plimsoll go test -count=1 -v -timeout 60m ./bench/peers/oracle -out $(CURDIR)/bench/results/oracle.md
+	cd $(RESEARCH) && PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) PLIMSOLL_PROGRAM=$(CURDIR)/bin/plimsoll go test -count=1 -v -timeout 60m ./peers/oracle -out $(CURDIR)/$(RESEARCH)/results/oracle.md
 
 text-versions: build torch ## train a language model with PyTorch and with every kind of weight versions, three seeds each, into out/text-versions
-	bench/text-versions.sh bin/plimsoll $(WITH_TORCH) out/text-versions
+	$(RESEARCH)/text-versions.sh bin/plimsoll $(WITH_TORCH) out/text-versions
 
 notices: ## write the licenses of what is linked into THIRD_PARTY_NOTICES
 	@mkdir -p out
@@ -243,6 +247,7 @@ lint: ## check the format, lint, and look for known vulnerabilities
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt'd: $$unformatted"; exit 1; fi
 	go run $(LINT) run --build-tags "$(TAGS)" $$(go list -e -tags "$(TAGS)" -f '{{.Dir}}' ./... | grep -vE '/(models/gorgonia|kernels/cpu)$$')
 	go run $(LINT) run ./models/gorgonia ./kernels/cpu
+	cd $(RESEARCH) && go run $(LINT) run ./...
 	go run ./tools/prose
 	.ci/vulnerabilities ./...
 

@@ -57,7 +57,7 @@ func TestLlamaLayers(t *testing.T) {
 	}
 }
 
-// torchModel is a model in PyTorch: bench/peers/src/torch_language.py has written it.
+// torchModel is a model in PyTorch: bench/research/peers/src/torch_language.py has written it.
 type torchModel struct {
 	Model  string
 	Rate   float32

@@ -132,7 +132,7 @@ func agree(shown, got string) bool {
 func TestLinksOfDocuments(t *testing.T) {
 	t.Parallel()
 	links := 0
-	for _, doc := range append(documents(t), "../../SECURITY.md", "../../docs/chains/README.md") {
+	for _, doc := range append(documents(t), "../../SECURITY.md", "../../docs/chains/README.md", "../../bench/research/README.md", "../../bench/research/peers/README.md") {
 		text := fenced.ReplaceAllString(read(t, doc), "")
 		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(text, -1) {
 			file, heading, _ := strings.Cut(m[1], "#")
