@@ -1,0 +1,647 @@
+package pipeline
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"plimsoll/planner"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+)
+
+// life is how long one of the users of some slots holds one: from an instruction, or a time, up to one. Taken in turn, its slot is its
+// number mod slots.
+type life struct {
+	number   int
+	from, to float64
+}
+
+func (a life) overlaps(b life, eps float64) bool { return a.from < b.to-eps && b.from < a.to-eps }
+
+// atOnce returns the most lives that hold at one instant: the slots of a free list.
+func atOnce(lives []life, eps float64) (most int) {
+	for _, a := range lives {
+		n := 0
+		for _, b := range lives {
+			if b == a || b.from <= a.from && a.from < b.to-eps {
+				n++
+			}
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
+// inTurn returns the fewest slots, at least as many as a free list has, with which no two lives that overlap have one slot.
+func inTurn(lives []life, eps float64) int {
+	apart := map[int]bool{} // by how many turns lives are apart that overlap
+	for i, a := range lives {
+		for _, b := range lives[:i] {
+			if a.number != b.number && a.overlaps(b, eps) {
+				apart[max(a.number-b.number, b.number-a.number)] = true
+			}
+		}
+	}
+	for n := max(1, atOnce(lives, eps)); ; n++ {
+		meet := false
+		for d := range apart {
+			meet = meet || d%n == 0
+		}
+		if !meet {
+			return n
+		}
+	}
+}
+
+// overtaken returns how many lives end behind one that began later.
+func overtaken(lives []life, eps float64) (n int) {
+	for _, a := range lives {
+		if slices.ContainsFunc(lives, func(b life) bool { return b.from > a.from && b.to < a.to-eps }) {
+			n++
+		}
+	}
+	return n
+}
+
+// turns is one set of slots: how many a free list has, and how many when they are taken in turn.
+type turns struct {
+	free, inTurn    int
+	perPeriod       int // users of a period
+	users, overtook int
+	bytes           int64 // of a slot
+}
+
+func (x *turns) measure(lives []life, eps float64) {
+	x.free, x.inTurn = atOnce(lives, eps), inTurn(lives, eps)
+	x.users, x.overtook = len(lives), overtaken(lives, eps)
+}
+
+// cycle returns after how many periods the turns are as before.
+func (x turns) cycle() int {
+	if x.inTurn == 0 {
+		return 1
+	}
+	return x.inTurn / gcd(x.inTurn, max(x.perPeriod, 1))
+}
+
+// version is how long a version of the weights is in use.
+type version struct {
+	life
+	period int // in which it is made
+}
+
+// rotation is what a plan without a flush needs when all slots are taken in turn.
+type rotation struct {
+	*Executor
+	costs Costs
+	clock *clock
+	sets  map[string][]turns      // all of a kind
+	by    map[slotSet]turns       // each of them
+	seen  map[[2]int]int          // by stage and device: periods after which a task sees the slot of the weights that it saw
+	more  []int64                 // by device: bytes that turns take beyond free lists
+	all   []int                   // cycles of the commands of all devices
+	walks map[int][]timedInstance // by device
+}
+
+// slotSet names a set of slots.
+type slotSet struct {
+	what            string
+	stage, from, to int
+}
+
+// timedInstance is an instruction of a run, the one at a position, in the period that issues it.
+type timedInstance struct {
+	instance
+	at, period int
+}
+
+// newRotation analyses a plan. The chain stands for a model: all layers with weights have gradients, and the second half of a backward
+// reads the gradient of the output.
+func newRotation(c Costs, plan *pipeline.Plan) (x *rotation, err error) {
+	x = &rotation{Executor: &Executor{}, costs: c, sets: map[string][]turns{}, by: map[slotSet]turns{}, seen: map[[2]int]int{}, more: make([]int64, c.Platform.Devices), walks: map[int][]timedInstance{}}
+	if x.clock, err = newClock(c, plan); err != nil {
+		return nil, err
+	}
+	if x.order, err = newOrder(plan, c.Platform.Devices, x.clock); err != nil {
+		return nil, err
+	}
+	if err := x.schedule(c, plan); err != nil {
+		return nil, err
+	}
+	x.order.late = x.order.split
+	if n := x.order.long(); n > mostMinibatches {
+		return nil, fmt.Errorf("it repeats itself after %d minibatches", n)
+	}
+	if err := x.newRules(plan); err != nil {
+		return nil, err
+	}
+	for s := range x.order.on {
+		for _, device := range x.order.hosts(s) {
+			x.ofStage(s, device)
+			if err := x.weights(s, device); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for s := range len(x.order.on) - 1 {
+		x.messages(pipeline.CF, s)
+		x.messages(pipeline.CB, s)
+	}
+	x.commands()
+	return x, nil
+}
+
+// add notes a set of slots in the memory of a device.
+func (x *rotation) add(set slotSet, device int, t turns) {
+	x.by[set], x.sets[set.what] = t, append(x.sets[set.what], t)
+	x.more[device] += int64(t.inTurn-t.free) * t.bytes
+}
+
+// walk returns the instructions of a device in a run that shows everything.
+func (x *rotation) walk(device int) []timedInstance {
+	if have := x.walks[device]; have != nil {
+		return have
+	}
+	var all []timedInstance
+	n := (x.order.long()/x.group + 4) * x.group
+	_ = x.order.instances(device, n, func(v instance) error {
+		all = append(all, timedInstance{v, len(all), floorDiv(v.minibatch-v.shift, x.order.repeats)})
+		return nil
+	})
+	x.walks[device] = all
+	return all
+}
+
+// turn returns how many tasks of a kind a device has in a period of a stage, and numbers them in order.
+func (x *rotation) turn(kind pipeline.Kind, s, device int) (perPeriod int, number func(timedInstance) int) {
+	at := map[int]int{}
+	for _, t := range x.order.instructions[device] {
+		if t.kind == kind && t.stage == s {
+			at[t.shift] = perPeriod
+			perPeriod++
+		}
+	}
+	return perPeriod, func(v timedInstance) int { return v.period*perPeriod + at[v.shift] }
+}
+
+// is returns whether an instruction is a task.
+func is(kind pipeline.Kind, s int) func(timedInstance) bool {
+	return func(v timedInstance) bool { return v.kind == kind && v.stage == s && v.far == 0 }
+}
+
+// lives returns how long minibatches hold a slot that they take with one task of a device and give back with the last that gives.
+func (x *rotation) lives(device int, takes, gives func(timedInstance) bool, number func(timedInstance) int) (all []life) {
+	open, last := map[int]life{}, map[int]int{}
+	for _, v := range x.walk(device) {
+		if takes(v) {
+			open[v.minibatch] = life{number(v), float64(v.at), 0}
+		}
+		if _, have := open[v.minibatch]; have && gives(v) {
+			last[v.minibatch] = v.at + 1
+		}
+	}
+	for m, a := range open {
+		if a.to = float64(last[m]); a.to > 0 {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, func(a, b life) int { return cmp.Compare(a.from, b.from) })
+	return all
+}
+
+// ofStage measures the slots of activations of a stage, of gradients that the stage behind it leaves there, and of what it sends.
+func (x *rotation) ofStage(s, device int) {
+	o, c, st := x.order, x.costs.Chain, x.order.plan.Stages[s]
+	if !o.rings(s) { // there slots are taken in turn already
+		n, number := x.turn(pipeline.F, s, device)
+		t := turns{perPeriod: n, bytes: sumOf(c, st, func(l chain.Layer) int64 { return l.SavedBytes })}
+		t.measure(x.lives(device, is(pipeline.F, s), func(v timedInstance) bool {
+			return v.stage == s && o.last(v.instruction) || v.stage == s+1 && o.last(v.instruction) && o.split[s+1]
+		}, number), 0)
+		x.add(slotSet{"activations", s, device, device}, device, t)
+	}
+	if s+1 < len(o.on) && slices.Contains(o.on[s+1], device) {
+		n, number := x.turn(pipeline.B, s+1, device)
+		t := turns{perPeriod: n, bytes: c.Layers[st.Last-1].GradientBytes}
+		if lives := x.lives(device, is(pipeline.B, s+1), is(o.reads(s), s), number); len(lives) > 0 {
+			t.measure(lives, 0)
+			x.add(slotSet{"returns", s, device, device}, device, t)
+		}
+	}
+	if s+1 < len(o.on) {
+		x.sends(pipeline.F, pipeline.CF, s, s, device)
+	}
+	if s > 0 {
+		x.sends(pipeline.B, pipeline.CB, s, s-1, device)
+	}
+}
+
+// sends measures the slots of what a task sends over a boundary: until its message is issued, and by time until it has arrived.
+func (x *rotation) sends(kind, carries pipeline.Kind, s, boundary, device int) {
+	o := x.order
+	n, number := x.turn(kind, s, device)
+	lives := x.lives(device, func(v timedInstance) bool { return is(kind, s)(v) && o.crosses(boundary, o.residue(v.minibatch)) }, is(carries, boundary), number)
+	if len(lives) == 0 {
+		return
+	}
+	t := turns{perPeriod: n, bytes: x.costs.Chain.Layers[x.order.plan.Stages[boundary].Last-1].GradientBytes}
+	t.measure(lives, 0)
+	timed := x.periods(func(r int) (from, to float64, ok bool) {
+		return x.clock.span(kind, s, r).Start, x.clock.span(carries, boundary, r).End, o.onDevice(s, r, device) && o.crosses(boundary, r)
+	})
+	t.free, t.inTurn = max(t.free, atOnce(timed, x.clock.eps)), max(t.inTurn, inTurn(timed, x.clock.eps))
+	x.add(slotSet{"sends " + kind.String(), s, device, device}, device, t)
+}
+
+// periods repeats the times of residues over periods, in order.
+func (x *rotation) periods(of func(residue int) (from, to float64, ok bool)) (all []life) {
+	var one []life
+	longest := 0.0
+	for r := range x.order.repeats {
+		if from, to, ok := of(r); ok {
+			first := from - float64(int(from/x.clock.period))*x.clock.period
+			one = append(one, life{0, first, first + to - from})
+			longest = max(longest, to-from)
+		}
+	}
+	slices.SortFunc(one, func(a, b life) int { return cmp.Compare(a.from, b.from) })
+	for j := range 2*int(longest/x.clock.period) + 3 {
+		for i, a := range one {
+			later := float64(j) * x.clock.period
+			all = append(all, life{j*len(one) + i, a.from + later, a.to + later})
+		}
+	}
+	return all
+}
+
+// messages measures the blocks of the messages over a boundary, of each pair of devices, by time.
+func (x *rotation) messages(kind pipeline.Kind, s int) {
+	o := x.order
+	for r := range o.repeats {
+		from, to := o.ends(kind, s, r)
+		set := slotSet{"blocks " + kind.String(), s, from, to}
+		if _, have := x.by[set]; have || from == to {
+			continue
+		}
+		lives := x.periods(func(r int) (float64, float64, bool) {
+			f, t := o.ends(kind, s, r)
+			end := x.clock.span(o.reads(s), s, r).End
+			if kind == pipeline.CF {
+				end = x.clock.span(o.leaves(s+1), s+1, r).End
+				if held := o.held[s+1]; held > 0 {
+					end = x.clock.span(pipeline.F, s+1, r).Start + held
+				}
+			}
+			return x.clock.span(kind, s, r).Start, end, f == from && t == to
+		})
+		t := turns{bytes: x.costs.Chain.Layers[o.plan.Stages[s].Last-1].GradientBytes}
+		for r := range o.repeats {
+			if f, g := o.ends(kind, s, r); f == from && g == to {
+				t.perPeriod++
+			}
+		}
+		t.measure(lives, x.clock.eps)
+		x.add(set, to, t)
+	}
+}
+
+// weights measures the slots of versions of the weights, of those that are kept, and of sums of gradients. A version is kept when
+// somebody still reads it once the next one is made; else the next one takes its place.
+func (x *rotation) weights(s, device int) error {
+	o, rule := x.order, x.rules[s]
+	k := newWeightStash(rule, o.here(s, device), 1, 1)
+	walk := x.walk(device)
+	last := 0
+	for _, v := range walk {
+		last = max(last, v.minibatch)
+	}
+	k.begin(newBound(last + 1))
+	made, sums := []version{{life: life{to: 1}}}, map[int]life{}
+	for _, v := range walk {
+		switch {
+		case v.stage != s || !v.computes() && v.kind != minibatchEnd:
+			continue
+		case v.kind == minibatchEnd:
+			for k.end(v.minibatch); k.due(); k.update() {
+				old := &made[k.latest]
+				old.to = max(old.to, float64(v.at))
+				if a, have := sums[k.latest]; have {
+					sums[k.latest] = life{a.number, a.from, float64(v.at) + 1}
+				}
+				made = append(made, version{life{k.latest + 1, float64(v.at), float64(v.at) + 1}, v.period})
+			}
+			continue
+		case v.kind == pipeline.F:
+			if _, err := k.enter(v.minibatch); err != nil {
+				return err
+			}
+		default:
+			if _, have := sums[v.minibatch/rule.group]; !have && (v.kind == pipeline.W || !o.split[s]) {
+				sums[v.minibatch/rule.group] = life{v.minibatch / rule.group, float64(v.at), 0}
+			}
+			k.sum(v.minibatch / rule.group)
+		}
+		read := k.latest
+		if i := slices.IndexFunc(k.flying, func(f stashedUse) bool { return f.minibatch == v.minibatch }); rule.mode != pipeline.Latest {
+			read = k.flying[i].version
+		}
+		made[read].to = max(made[read].to, float64(v.at)+1)
+		if o.last(v.instruction) {
+			k.leave(v.minibatch)
+		}
+	}
+	x.addWeights(s, device, k, made[:len(made)-1], sums)
+	return nil
+}
+
+func (x *rotation) addWeights(s, device int, k *weightStash, made []version, sums map[int]life) {
+	bytes := sumOf(x.costs.Chain, x.order.plan.Stages[s], func(l chain.Layer) int64 { return l.WeightBytes })
+	var all, kept, growing []life
+	var periods []int // in which what is kept is made
+	from := 0.0
+	for i, v := range made[:len(made)-1] {
+		all = append(all, v.life)
+		if next := made[i+1].from; v.to > next {
+			kept, periods = append(kept, life{len(kept), from, v.to}), append(periods, v.period)
+			from = next
+		}
+	}
+	for _, a := range sums {
+		if a.to > 0 {
+			growing = append(growing, a)
+		}
+	}
+	slices.SortFunc(growing, func(a, b life) int { return cmp.Compare(a.from, b.from) })
+	group := k.group / gcd(k.group, x.order.repeats) // periods of whole updates
+	middle := made[len(made)/2].period
+	perGroup := 0
+	for _, p := range periods {
+		if middle <= p && p < middle+group {
+			perGroup++
+		}
+	}
+	for what, lives := range map[string][]life{"versions": all, "kept versions": kept, "sums": growing} {
+		t := turns{bytes: bytes}
+		t.measure(lives, 0)
+		t.free = len(k.slots)
+		if what == "sums" {
+			t.free = len(k.sums)
+		}
+		if what == "versions" { // which nobody proposes
+			t.bytes = 0
+		}
+		x.add(slotSet{what, s, device, device}, device, t)
+	}
+	n := x.by[slotSet{"kept versions", s, device, device}].inTurn
+	x.seen[[2]int{s, device}] = group * (n / gcd(n, max(perGroup, 1)))
+}
+
+// commands finds the cycles of all commands: a forward and a backward of each layer, messages, updates. A backward of a layer with
+// weights writes the first gradients of an update and adds the others.
+func (x *rotation) commands() {
+	o := x.order
+	for device, instructions := range o.instructions {
+		for _, t := range instructions {
+			r := o.residue(t.shift)
+			if t.kind == pipeline.CF || t.kind == pipeline.CB {
+				from, to := o.ends(t.kind, t.stage, r)
+				sent := slotSet{"sends F", t.stage, from, from}
+				if t.kind == pipeline.CB {
+					sent = slotSet{"sends B", t.stage + 1, from, from}
+				}
+				x.command(slotSet{"blocks " + t.kind.String(), t.stage, from, to}, sent)
+				continue
+			}
+			st := o.plan.Stages[t.stage]
+			if !t.computes() {
+				x.all = append(x.all, lcm(x.seen[[2]int{t.stage, device}], x.summing(t.stage, device)))
+				continue
+			}
+			for l := st.First; l <= st.Last; l++ {
+				x.layer(t, l, device, r)
+			}
+		}
+	}
+}
+
+// command adds the cycle of a command that uses some sets of slots.
+func (x *rotation) command(sets ...slotSet) {
+	n := 1
+	for _, set := range sets {
+		n = lcm(n, x.by[set].cycle())
+	}
+	x.all = append(x.all, n)
+}
+
+// layer adds the command of a layer of a task.
+func (x *rotation) layer(t instruction, l, device, r int) {
+	o, s, st := x.order, t.stage, x.order.plan.Stages[t.stage]
+	sets := []slotSet{{"activations", s, device, device}}
+	first, last := l == st.First && s > 0, l == st.Last && s+1 < len(o.on)
+	if first {
+		sets = append(sets, slotSet{"blocks CF", s - 1, o.on[s-1][r], device})
+	}
+	if first && t.kind == pipeline.B {
+		sets = append(sets, slotSet{"sends B", s, device, device}, slotSet{"returns", s - 1, device, device})
+	}
+	if last && t.kind == pipeline.F {
+		sets = append(sets, slotSet{"sends F", s, device, device})
+	} else if last {
+		sets = append(sets, slotSet{"blocks CB", s, o.on[s+1][r], device}, slotSet{"returns", s, device, device})
+	}
+	x.command(sets...)
+	n := &x.all[len(x.all)-1]
+	if x.costs.Chain.Layers[l-1].WeightBytes == 0 {
+		return
+	}
+	*n = lcm(*n, x.seen[[2]int{s, device}])
+	if t.kind == pipeline.W || t.kind == pipeline.B && !o.split[s] {
+		*n = lcm(*n, x.summing(s, device))
+	}
+}
+
+// summing returns after how many periods a task adds to the sum to which it added, as it did.
+func (x *rotation) summing(s, device int) int {
+	group, n := x.rules[s].group, x.by[slotSet{"sums", s, device, device}].inTurn
+	for p := 1; ; p++ {
+		if p*x.order.repeats%(group*n) == 0 {
+			return p
+		}
+	}
+}
+
+func sumOf(c *chain.Chain, st pipeline.Stage, of func(chain.Layer) int64) (bytes int64) {
+	for l := st.First; l <= st.Last; l++ {
+		bytes += of(c.Layers[l-1])
+	}
+	return bytes
+}
+
+func lcm(a, b int) int { return a / gcd(a, b) * b }
+
+// Lives of a free list's two slots need three in turn where one of them is overtaken.
+func TestTurnsOfLives(t *testing.T) {
+	t.Parallel()
+	for want, lives := range map[turns][]life{
+		{free: 2, inTurn: 2, users: 3}:              {{0, 0, 2}, {1, 1, 3}, {2, 2, 4}},
+		{free: 2, inTurn: 3, users: 3, overtook: 1}: {{0, 0, 9}, {1, 1, 2}, {2, 3, 4}},
+		{free: 2, inTurn: 3, users: 2}:              {{0, 0, 3}, {2, 1, 4}},
+	} {
+		got := turns{}
+		if got.measure(lives, 0); got != want {
+			t.Errorf("%v: %+v, want %+v", lives, got, want)
+		}
+	}
+	if x := (turns{inTurn: 6, perPeriod: 4}); x.cycle() != 3 {
+		t.Errorf("6 slots, 4 taken a period: a cycle of %d periods", x.cycle())
+	}
+}
+
+// variantsEnv, when set, is the file to which TestSlotsInTurn writes its figures as a table, of all chains.
+const variantsEnv = "PLIMSOLL_VARIANTS"
+
+// Plans without a flush need no more slots when each is taken in turn than a free list has, and no minibatch and no message overtakes
+// another one: of weights the versions that are kept are counted. A table of one period rests on that.
+func TestSlotsInTurn(t *testing.T) {
+	t.Parallel()
+	f := figures{}
+	for _, name := range []string{"vgg16", "resnet50", "resnext50", "gnmt"} {
+		c, err := chain.Read(filepath.Join("..", "..", "docs", "chains", name+".json"))
+		must(t, err)
+		for _, devices := range []int{2, 4, 8} {
+			if os.Getenv(variantsEnv) == "" && (name != "vgg16" || devices != 4 && testing.Short()) {
+				continue
+			}
+			for _, s := range planner.Pipelines() {
+				for _, v := range []pipeline.Versions{pipeline.Stash, pipeline.DoubleBuffered, pipeline.VerticalSync, pipeline.Latest} {
+					for memory, plan := range plansOf(t, s, c, devices, v) {
+						f.add(t, fmt.Sprintf("%s, %s, %d devices, %s, %s", name, s.Name, devices, v, memory), devices, v, plan)
+					}
+				}
+			}
+		}
+	}
+	if want := 30; len(f.rotations) < want {
+		t.Errorf("%d plans, want at least %d", len(f.rotations), want)
+	}
+	if path := os.Getenv(variantsEnv); path != "" {
+		must(t, os.WriteFile(path, []byte(f.table()), 0o644))
+	}
+}
+
+// plannedCosts is a plan and what it is for.
+type plannedCosts struct {
+	plan  *pipeline.Plan
+	costs Costs
+}
+
+// plansOf returns the plans of a strategy without a flush: with all memory over fast links and over slow ones, and with little.
+func plansOf(t *testing.T, s pipeline.Strategy, c *chain.Chain, devices int, v pipeline.Versions) map[string]plannedCosts {
+	if s.Type == pipeline.Flushing || s.Name == "ilp" || s.Name == "milp" || (s.Name == "ampnet" || s.Name == "pipemare") != (v == pipeline.Latest) {
+		return nil
+	}
+	all := map[string]plannedCosts{}
+	solve := func(name string, memory int64, bandwidth float64) bool {
+		o := pipeline.Options{Versions: v}
+		if v == pipeline.VerticalSync {
+			o.WeightCopies = []float64{float64(devices)}
+		}
+		r := pipeline.Request{Chain: c, Platform: pipeline.NewPlatform(devices, memory, bandwidth), Options: o}
+		plan, err := s.Solve(t.Context(), r)
+		if err == nil {
+			all[name] = plannedCosts{plan, Costs{c, r.Platform}}
+		}
+		return err == nil
+	}
+	if !solve("fast links", pipeline.NoLimit, 12e9) {
+		return nil
+	}
+	solve("slow links", pipeline.NoLimit, 1e9)
+	most := slices.Max(all["fast links"].plan.PerDevicePeak)
+	for share := 4; share < 9 && !solve("little memory", most*int64(share)/10, 12e9); share++ {
+	}
+	return all
+}
+
+// figures are those of many plans.
+type figures struct {
+	rotations []*rotation
+	names     []string
+	groups    []string // of the table's rows
+	refused   int
+}
+
+func (f *figures) add(t *testing.T, name string, devices int, v pipeline.Versions, p plannedCosts) {
+	x, err := newRotation(p.costs, p.plan)
+	if err != nil {
+		f.refused++
+		return
+	}
+	f.rotations, f.names, f.groups = append(f.rotations, x), append(f.names, name), append(f.groups, fmt.Sprintf("%d | %s", devices, v))
+	for set, s := range x.by {
+		if set.what != "versions" && (s.inTurn > s.free || s.overtook > 0) {
+			t.Errorf("%s: %+v: %d slots in turn, %d of a free list; %d of %d overtake", name, set, s.inTurn, s.free, s.overtook, s.users)
+		}
+	}
+}
+
+// table returns the figures as text.
+func (f *figures) table() string {
+	var out strings.Builder
+	rows, by := []string{}, map[string][]*rotation{}
+	for i, x := range f.rotations {
+		if by[f.groups[i]] == nil {
+			rows = append(rows, f.groups[i])
+		}
+		by[f.groups[i]] = append(by[f.groups[i]], x)
+	}
+	slices.Sort(rows)
+	fmt.Fprintf(&out, "| devices | weights | plans | activations | sends | blocks | kept versions | versions | sums | cycle, mean | of a plan, at most | of a command, at most |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+	for _, row := range rows {
+		cells := []string{row, fmt.Sprint(len(by[row]))}
+		for _, what := range []string{"activations", "sends", "blocks", "kept versions", "versions", "sums"} {
+			var free, turn int
+			for _, x := range by[row] {
+				for set, s := range x.by {
+					if strings.HasPrefix(set.what, what) {
+						free, turn = free+s.free, turn+s.inTurn
+					}
+				}
+			}
+			cells = append(cells, fmt.Sprintf("%d / %d", free, turn))
+		}
+		var sum, most float64
+		longest := 0
+		for _, x := range by[row] {
+			mean := 0.0
+			for _, n := range x.all {
+				mean += float64(n) / float64(len(x.all))
+				longest = max(longest, n)
+			}
+			sum, most = sum+mean, max(most, mean)
+		}
+		cells = append(cells, fmt.Sprintf("%.1f", sum/float64(len(by[row]))), fmt.Sprintf("%.1f", most), fmt.Sprint(longest))
+		fmt.Fprintf(&out, "| %s |\n", strings.Join(cells, " | "))
+	}
+	fmt.Fprintf(&out, "\n%d plans, %d more are refused.\n\n| plan | versions, free list | in turn | kept, in turn |\n|---|---:|---:|---:|\n", len(f.rotations), f.refused)
+	for i, x := range f.rotations {
+		var free, turn, kept int
+		for set, s := range x.by {
+			switch set.what {
+			case "versions":
+				free, turn = free+s.free, turn+s.inTurn
+			case "kept versions":
+				kept += s.inTurn
+			}
+		}
+		if turn > free {
+			fmt.Fprintf(&out, "| %s | %d | %d | %d |\n", f.names[i], free, turn, kept)
+		}
+	}
+	return out.String()
+}
