@@ -37,7 +37,7 @@ type Grid struct {
 	Chain      *chain.Chain // measured
 	Limits     []Limit
 	HostLimit  int64 // bytes of page-locked host memory of a row; 0: no limit
-	Strategies []strategy.Strategy
+	Strategies []pipeline.Strategy
 	Options    strategy.Options
 	Steps      int // training steps of each row, from the same start
 	Rate       train.Rate
@@ -247,7 +247,7 @@ func (g *Grid) plan(ctx context.Context) (*Report, error) {
 	return r, nil
 }
 
-func (g *Grid) planOne(ctx context.Context, r *Report, limit Limit, s strategy.Strategy) error {
+func (g *Grid) planOne(ctx context.Context, r *Report, limit Limit, s pipeline.Strategy) error {
 	p, err := executor.Plan(ctx, g.Job.Work, g.Chain, s, limit.Bytes, g.Options)
 	if small := (*executor.TooSmallError)(nil); errors.As(err, &small) {
 		r.Skipped = append(r.Skipped, Skip{

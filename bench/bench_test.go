@@ -39,7 +39,7 @@ func job(t testing.TB, seed uint64) *train.Job {
 
 func grid(t testing.TB, shares ...float64) *Grid {
 	t.Helper()
-	g := &Grid{Job: job(t, 1), Strategies: planner.Strategies(), Steps: 2, Rate: train.Rate{Peak: 0.05}}
+	g := &Grid{Job: job(t, 1), Strategies: planner.Sequences(), Steps: 2, Rate: train.Rate{Peak: 0.05}}
 	var err error
 	g.Chain, err = g.Job.Profile(t.Context(), train.Measure{Repeats: 2})
 	must(t, err)

@@ -68,7 +68,7 @@ func plansGiveTheBitsOfStoreAll(t *testing.T, zooRig func(name string) rig, leas
 		want := train(t, all.executor(t, all.StoreAll(), Options{Seed: 7}), 3)
 		most, err := all.PeakBytes(all.StoreAll())
 		must(t, err)
-		for _, s := range planner.Strategies() {
+		for _, s := range planner.Sequences() {
 			if s.Name != "rotor" && s.Name != "periodic" {
 				continue
 			}

@@ -21,6 +21,7 @@ import (
 	"plimsoll/models"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 	"plimsoll/runtime/cuda/driver"
@@ -198,10 +199,10 @@ func planned(t *testing.T, name string) plan {
 		problem := strategy.Problem{
 			Chain: c, Memory: all.Peak * 3 / 5, Link: schedule.Link{Bandwidth: float64(all.Peak), Duplex: true},
 		}
-		p, err := planner.Solve(context.Background(), found, problem)
-		if small, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+		p, err := found.Solve(context.Background(), problem.Request())
+		if small, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
 			problem.Memory = small.Smallest
-			p, err = planner.Solve(context.Background(), found, problem)
+			p, err = found.Solve(context.Background(), problem.Request())
 		}
 		must(t, err)
 		return p.Sequence(), executor.Following(c, p)

@@ -214,7 +214,7 @@ func everyPlan(t *testing.T, m *models.Model) {
 	all, err := probe.PeakBytes(probe.StoreAll())
 	must(t, err)
 	ran, recomputed, offloaded := 0, 0, 0
-	for _, s := range planner.Strategies() {
+	for _, s := range planner.Sequences() {
 		for _, percent := range []int64{100, 90, 80, 70, 60, 50} {
 			limit := probe.StaticBytes() + (all-probe.StaticBytes())*percent/100
 			r := newRig(t, m, host.Config{}, nil)

@@ -73,8 +73,8 @@ func heldCases(t *testing.T, w *Workload) (all []schedule.Sequence) {
 		must(t, err)
 		for _, share := range []int64{50, 33} {
 			p := strategy.Problem{Chain: costs(w.Chain()), Memory: (peak - w.StaticBytes()) * share / 100, Link: schedule.Link{Bandwidth: 1e6}}
-			if seq, err := s.Solve(context.Background(), p); err == nil && len(seq) > 0 {
-				all = append(all, seq)
+			if plan, err := s.Solve(context.Background(), p.Request()); err == nil {
+				all = append(all, plan.Sequence())
 			}
 		}
 	}

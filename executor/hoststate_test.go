@@ -177,7 +177,7 @@ func TestOffloadedStateFitsWhereItDidNot(t *testing.T) {
 }
 
 // smallestLimit returns the smallest arena that a strategy works in.
-func smallestLimit(t testing.TB, w *Workload, s strategy.Strategy) int64 {
+func smallestLimit(t testing.TB, w *Workload, s pipeline.Strategy) int64 {
 	t.Helper()
 	var small *TooSmallError
 	if _, err := Plan(context.Background(), w, costs(w.Chain()), s, w.StaticBytes()+1, strategy.Options{}); !errors.As(err, &small) {

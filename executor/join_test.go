@@ -11,7 +11,6 @@ import (
 	"plimsoll/models"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
-	"plimsoll/planner/multichain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -92,7 +91,7 @@ func joinCases(t *testing.T, w *Workload) (plans []*pipeline.Plan) {
 	c := costs(w.Chain())
 	all, err := w.PeakBytes(w.StoreAll())
 	must(t, err)
-	for _, s := range multichain.Strategies() {
+	for _, s := range planner.Joins() {
 		percents := []int64{70, 40, 100, 85, 55}
 		if testing.Short() {
 			percents = percents[:2]

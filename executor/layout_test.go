@@ -28,10 +28,11 @@ func TestLayoutsOfRealModelsReachTheirPeaks(t *testing.T) {
 			must(t, err)
 			for _, percent := range []int64{100, 75, 50, 35, 25} {
 				memory := (all - w.StaticBytes()) * percent / 100
-				seq, err := s.Solve(context.Background(), strategy.Problem{Chain: costs(w.Chain()), Memory: memory})
+				plan, err := s.Solve(context.Background(), strategy.Problem{Chain: costs(w.Chain()), Memory: memory}.Request())
 				if err != nil {
 					continue
 				}
+				seq := plan.Sequence()
 				peak, err := w.PeakBytes(seq)
 				must(t, err)
 				extent := mustExtent(t, rig{Workload: w}, seq)

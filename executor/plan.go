@@ -33,7 +33,7 @@ type TooSmallError struct {
 	Strategy string
 	Limit    int64 // bytes of the arena asked for
 	Smallest int64 // the smallest arena known to work with this strategy
-	Found    bool  // as in strategy.InfeasibleError
+	Found    bool  // as in pipeline.InfeasibleError
 	Static   int64 // of which weights, gradients and optimizer state
 	// Op is the op with the highest memory in the plan for Smallest, of layer LayerName.
 	Op        schedule.Op
@@ -41,7 +41,7 @@ type TooSmallError struct {
 }
 
 func (e *TooSmallError) Error() string {
-	that := (&strategy.InfeasibleError{Found: e.Found}).That()
+	that := (&pipeline.InfeasibleError{Found: e.Found}).That()
 	return fmt.Sprintf("%s: a limit of %s is too small: the smallest %s is %s, of which %s are static, needed by %v (%s)",
 		e.Strategy, units.Precise(e.Limit), that, units.Precise(e.Smallest), units.Bytes(e.Static), e.Op, e.LayerName)
 }
@@ -51,7 +51,7 @@ func (e *TooSmallError) Error() string {
 // Transfers use the chain's link (LinkOf); with a tolerance auto counts what they take from computation (ContentionOf). The plan's Memory is what the arena leaves to the chain, or with transfers,
 // whose timing depends on it, what the strategy was asked for at last. Errors: *TooSmallError, *schedule.HostMemoryError,
 // strategy.ErrBranches, those of the strategy.
-func Plan(ctx context.Context, w *Workload, c *chain.Chain, s strategy.Strategy, limit int64, opt strategy.Options) (*pipeline.Plan, error) {
+func Plan(ctx context.Context, w *Workload, c *chain.Chain, s pipeline.Strategy, limit int64, opt strategy.Options) (*pipeline.Plan, error) {
 	p := &drafter{w: w, c: c, s: s, limit: limit, opt: opt, link: LinkOf(c)}
 	if opt.Tolerance > 0 { // else the fastest plan by simulation is wanted
 		p.opt.Contention = ContentionOf(c)
@@ -65,7 +65,7 @@ func (p *drafter) draft(ctx context.Context) (*pipeline.Plan, error) {
 	memory := limit - w.StaticBytes()
 	for round := 0; ; round++ {
 		seq, err := p.solve(ctx, max(memory, 0))
-		if inf := (*strategy.InfeasibleError)(nil); errors.As(err, &inf) {
+		if inf := (*pipeline.InfeasibleError)(nil); errors.As(err, &inf) {
 			return p.smallest(ctx, inf)
 		}
 		if err != nil {
@@ -106,7 +106,7 @@ func (p *drafter) less(memory int64, seq schedule.Sequence, at Layout, round int
 type drafter struct {
 	w     *Workload
 	c     *chain.Chain
-	s     strategy.Strategy
+	s     pipeline.Strategy
 	limit int64
 	opt   strategy.Options
 	link  schedule.Link
@@ -115,14 +115,19 @@ type drafter struct {
 	sized  bool   // the chain's times are those of bySizes
 }
 
+// solve asks the strategy for a plan in so much memory.
 func (p *drafter) solve(ctx context.Context, memory int64) (schedule.Sequence, error) {
-	return p.s.Within(ctx, strategy.Problem{
-		Chain: p.c, Memory: memory, Link: p.link, Options: p.opt, Chosen: func(name string) { p.winner = name },
-	})
+	limits := schedule.Limits{Memory: memory, Link: p.link, Host: p.opt.HostMemory}
+	plan, err := p.s.Solve(ctx, pipeline.Request{Chain: p.c, Platform: pipeline.OneDevice(limits), Sequences: p.opt})
+	if err != nil {
+		return nil, err
+	}
+	p.winner = plan.Winner
+	return plan.Sequence(), nil
 }
 
 // smallest returns the plan for the smallest memory that the strategy works at, if its layout fits.
-func (p *drafter) smallest(ctx context.Context, inf *strategy.InfeasibleError) (*pipeline.Plan, error) {
+func (p *drafter) smallest(ctx context.Context, inf *pipeline.InfeasibleError) (*pipeline.Plan, error) {
 	seq, err := p.solve(ctx, inf.Smallest)
 	if err != nil {
 		return nil, fmt.Errorf("%s at its smallest limit: %w", p.s.Name, err)
@@ -180,7 +185,7 @@ func Staged(w *Workload, c *chain.Chain, p *pipeline.Plan, limit int64) *pipelin
 		return p
 	}
 	d := &drafter{
-		w: w, c: c, s: strategy.Strategy{Name: p.Strategy}, limit: limit, opt: strategy.Options{HostMemory: p.Limits().Host},
+		w: w, c: c, s: pipeline.Strategy{Name: p.Strategy}, limit: limit, opt: strategy.Options{HostMemory: p.Limits().Host},
 		link: p.Limits().Link, winner: p.Winner,
 	}
 	staged, _, err := d.plan(p.Sequence(), min(p.Limits().Memory, limit-w.StaticBytes()))

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"plimsoll/planner/schedule"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/strategy"
 	"plimsoll/runtime/host"
 )
@@ -17,15 +17,16 @@ func TestDraftsAskAFewTimes(t *testing.T) {
 	limit := mustExtent(t, r, r.StoreAll()) - 1
 	const smallest = 1
 	asked, last := 0, limit
-	stubborn := strategy.Strategy{Name: "stubborn", Solve: func(_ context.Context, p strategy.Problem) (schedule.Sequence, error) {
-		if asked++; p.Memory < smallest {
-			return nil, &strategy.InfeasibleError{Strategy: "stubborn", Memory: p.Memory, Smallest: smallest}
+	stubborn := pipeline.Strategy{Name: "stubborn", Solve: func(_ context.Context, q pipeline.Request) (*pipeline.Plan, error) {
+		memory := q.Platform.Memory[0]
+		if asked++; memory < smallest {
+			return nil, &pipeline.InfeasibleError{Strategy: "stubborn", Memory: memory, Smallest: smallest}
 		}
-		if p.Memory >= last {
-			t.Errorf("asked for %d bytes after %d", p.Memory, last)
+		if memory >= last {
+			t.Errorf("asked for %d bytes after %d", memory, last)
 		}
-		last = p.Memory
-		return r.StoreAll(), nil
+		last = memory
+		return pipeline.NewSequence(q.Chain.Name, "stubborn", r.StoreAll(), q.Platform.Limits(0)), nil
 	}}
 	_, err := Plan(t.Context(), r.Workload, costs(r.Chain()), stubborn, limit, strategy.Options{})
 	if small := (*TooSmallError)(nil); !errors.As(err, &small) || small.Smallest <= limit {

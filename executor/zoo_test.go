@@ -67,7 +67,7 @@ func zooCases(t *testing.T, w *Workload, percents []int64, seed uint64) (cases [
 	all, err := w.PeakBytes(w.StoreAll())
 	must(t, err)
 	rnd := rand.New(rand.NewPCG(seed, 3))
-	for _, s := range planner.Strategies() {
+	for _, s := range planner.Sequences() {
 		if !slices.Contains([]string{"rotor", "offload-greedy", "offload-dynprog", "autoswap", "pofo"}, s.Name) {
 			continue // others take long, or make the same sequences
 		}

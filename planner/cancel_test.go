@@ -66,7 +66,7 @@ func TestPlanningEndsWithItsContext(t *testing.T) {
 		parts = parts[1:]
 	}
 	for _, part := range parts {
-		for _, s := range slices.Concat(auto.Members(schedule.Link{Bandwidth: 1}), []strategy.Strategy{auto.Strategy()}) {
+		for _, s := range slices.Concat(auto.Members(schedule.Link{Bandwidth: 1}), []strategy.Sequencer{auto.Strategy()}) {
 			p := strategy.Problem{Chain: c, Memory: saved / part, Link: schedule.Link{Bandwidth: 1 << 20}}
 			ends(s.Name, func(ctx context.Context) error {
 				_, err := s.Solve(ctx, p)

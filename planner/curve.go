@@ -7,6 +7,7 @@ import (
 	"plimsoll/planner/auto"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/frontier"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -17,29 +18,29 @@ var exact = map[string]func(context.Context, *chain.Chain) (*remat.Frontier, err
 	"revolve": remat.Revolve, "rotor-exact": remat.Exact, "rotor-floating": remat.Floating,
 }
 
-// Curve returns how the makespan of a strategy falls with memory, p.Memory left aside: every step, and true, where the
+// Curve returns how the makespan of a strategy falls with memory, the memory of r left aside: every step, and true, where the
 // strategy knows them; otherwise what at most so many limits show, up to store-all's peak. asked, which may be nil, is
-// told after each limit. Errors: those of the strategy, *strategy.InfeasibleError when it has no sequence at
+// told after each limit. Errors: those of the strategy, *pipeline.InfeasibleError when it has no sequence at
 // store-all's peak.
-func Curve(ctx context.Context, s strategy.Strategy, p strategy.Problem, limits int, asked func()) (curve []frontier.Point, whole bool, err error) {
+func Curve(ctx context.Context, s pipeline.Strategy, r pipeline.Request, limits int, asked func()) (curve []frontier.Point, whole bool, err error) {
 	if of, ok := exact[s.Name]; ok {
-		curve, err = steps(ctx, s.Name, of, p.Chain)
+		curve, err = steps(ctx, s.Name, of, r.Chain)
 		return curve, true, err
 	}
-	all, err := schedule.Simulate(p.Chain, remat.StoreAll(p.Chain), schedule.Limits{Memory: schedule.NoLimit})
+	all, err := schedule.Simulate(r.Chain, remat.StoreAll(r.Chain), schedule.Limits{Memory: schedule.NoLimit})
 	if err != nil {
 		return nil, false, err
 	}
 	solve := func(ctx context.Context, memory int64) (frontier.Point, error) {
-		at := p
-		at.Memory = memory
+		at := r
+		at.Platform = r.Platform.WithMemory(memory)
 		point, err := point(ctx, s, at)
 		if asked != nil {
 			asked()
 		}
 		return point, err
 	}
-	curve, err = frontier.Sample(ctx, solve, p.Chain.InputBytes, all.Peak, limits)
+	curve, err = frontier.Sample(ctx, solve, r.Chain.InputBytes, all.Peak, limits)
 	return curve, false, err
 }
 
@@ -61,15 +62,15 @@ func steps(ctx context.Context, name string, of func(context.Context, *chain.Cha
 
 // point plans for one limit. Nothing in the sequence waits for memory that it does not have at its peak, so the peak does
 // as a limit.
-func point(ctx context.Context, s strategy.Strategy, p strategy.Problem) (frontier.Point, error) {
+func point(ctx context.Context, s pipeline.Strategy, r pipeline.Request) (frontier.Point, error) {
 	if s.Name == auto.Name {
-		r, err := auto.Plan(ctx, p, auto.Options{})
+		best, err := auto.Plan(ctx, strategy.ProblemOf(r), auto.Options{})
 		if err != nil {
 			return frontier.Point{}, err
 		}
-		return frontier.Point{Memory: r.Peak, Makespan: r.Makespan, By: r.Winner, Bound: r.Bound, Sequence: r.Sequence}, nil
+		return frontier.Point{Memory: best.Peak, Makespan: best.Makespan, By: best.Winner, Bound: best.Bound, Sequence: best.Sequence}, nil
 	}
-	plan, err := Solve(ctx, s, p)
+	plan, err := s.Solve(ctx, r)
 	if err != nil {
 		return frontier.Point{}, err
 	}

@@ -29,7 +29,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	p, err := planner.Solve(context.Background(), s, strategy.Problem{Chain: example(), Memory: 744})
+	p, err := s.Solve(context.Background(), strategy.Problem{Chain: example(), Memory: 744}.Request())
 	if err != nil {
 		panic(err)
 	}
@@ -46,13 +46,13 @@ func Example() {
 }
 
 // A limit that is too small is an error that knows the smallest one that works, and what needs it.
-func ExampleSolve_tooSmall() {
+func Example_tooSmall() {
 	s, err := planner.Lookup("rotor-exact")
 	if err != nil {
 		panic(err)
 	}
-	_, err = planner.Solve(context.Background(), s, strategy.Problem{Chain: example(), Memory: 500})
-	var small *strategy.InfeasibleError
+	_, err = s.Solve(context.Background(), strategy.Problem{Chain: example(), Memory: 500}.Request())
+	var small *pipeline.InfeasibleError
 	if errors.As(err, &small) {
 		fmt.Println("give", small.Smallest, "bytes, for", small.Op)
 	}
@@ -60,7 +60,7 @@ func ExampleSolve_tooSmall() {
 }
 
 // A chain file is read with the defaults of docs/formats.md filled in; with a link, plans may move activations to host memory, too.
-func ExampleSolve_link() {
+func Example_link() {
 	c, err := chain.Decode(strings.NewReader(`{"format":"plimsoll.chain/v1","name":"two","input_bytes":100,"layers":[
 		{"forward_s":1,"backward_s":2,"output_bytes":100,"saved_bytes":300},
 		{"forward_s":1,"backward_s":2,"output_bytes":100,"saved_bytes":300},
@@ -72,7 +72,7 @@ func ExampleSolve_link() {
 	if err != nil {
 		panic(err)
 	}
-	p, err := planner.Solve(context.Background(), s, strategy.Problem{Chain: c, Memory: 600, Link: schedule.Link{Bandwidth: 200}})
+	p, err := s.Solve(context.Background(), strategy.Problem{Chain: c, Memory: 600, Link: schedule.Link{Bandwidth: 200}}.Request())
 	if err != nil {
 		panic(err)
 	}

@@ -26,19 +26,19 @@ func TestGiven(t *testing.T) {
 			t.Fatal(err)
 		}
 		problem := strategy.Problem{Chain: c, Memory: schedule.NoLimit, Link: schedule.Link{Bandwidth: 1 + rnd.Float64()}}
-		made, err := Solve(context.Background(), s, problem)
+		made, err := s.Solve(context.Background(), problem.Request())
 		if err != nil {
 			t.Fatal(err)
 		}
-		mine := Given("mine.json", made)
+		mine := pipeline.Given("mine.json", made)
 		for _, memory := range []int64{made.Peak(), made.Peak() / 2} {
 			problem.Memory = memory
-			got, err := Solve(context.Background(), mine, problem)
-			refused, ok := errors.AsType[*strategy.InfeasibleError](err)
+			got, err := mine.Solve(context.Background(), problem.Request())
+			refused, ok := errors.AsType[*pipeline.InfeasibleError](err)
 			switch {
 			case ok:
 				problem.Memory = refused.Smallest
-				if again, err := Solve(context.Background(), mine, problem); err != nil || refused.Strategy != "mine.json" || refused.Memory != memory || again.Peak() != refused.Smallest {
+				if again, err := mine.Solve(context.Background(), problem.Request()); err != nil || refused.Strategy != "mine.json" || refused.Memory != memory || again.Peak() != refused.Smallest {
 					t.Fatalf("%+v: %v", refused, err)
 				}
 				small++
@@ -51,7 +51,7 @@ func TestGiven(t *testing.T) {
 		other := *c
 		other.Name += "?"
 		problem.Chain = &other
-		if _, err := Solve(context.Background(), mine, problem); !errors.Is(err, pipeline.ErrOtherChain) {
+		if _, err := mine.Solve(context.Background(), problem.Request()); !errors.Is(err, pipeline.ErrOtherChain) {
 			t.Errorf("another chain: %v", err)
 		}
 	}

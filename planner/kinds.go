@@ -10,6 +10,7 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/multichain"
 	"plimsoll/planner/offload"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
@@ -24,7 +25,7 @@ func Kinds(c *chain.Chain) []strategy.Kind {
 	if len(c.Branches) == 0 {
 		return kinds(c.Len() <= ExactLayers)
 	}
-	joins := multichain.Strategies()
+	joins := Joins()
 	return []strategy.Kind{{Name: Recompute, Strategies: joins, Fastest: joins[0], Smallest: smallestOf(joins)}}
 }
 
@@ -42,7 +43,7 @@ func kinds(short bool) []strategy.Kind {
 		_, bytes, err := pofo.Smallest(c)
 		return bytes, err
 	}
-	alone := []strategy.Strategy{pofo.Alone()}
+	alone := []pipeline.Strategy{pofo.Alone().Strategy()}
 	if short {
 		alone = append(alone, mustLookup("rotor-exact"))
 	}
@@ -50,20 +51,20 @@ func kinds(short bool) []strategy.Kind {
 		kind("store-all", storeAllPeak, "store-all", mustLookup("store-all")),
 		kind(Recompute, recompute, "rotor-exact", alone...),
 		kind("offload", offload.Smallest, "offload-dynprog", mustLookup("offload-greedy")),
-		kind("recompute and offload", both, auto.Name, append(slices.Concat([]strategy.Strategy{mustLookup("least-memory")}, alone), mustLookup("offload-greedy"))...),
+		kind("recompute and offload", both, auto.Name, append(slices.Concat([]pipeline.Strategy{mustLookup("least-memory")}, alone), mustLookup("offload-greedy"))...),
 	}
 }
 
 // KindOf returns the kind that a strategy is of, with the strategy itself.
-func KindOf(s strategy.Strategy) strategy.Kind {
+func KindOf(s pipeline.Strategy) strategy.Kind {
 	all := kinds(false)
 	kind := all[len(all)-1] // auto, and the strategies of pofo
-	is := func(list []strategy.Strategy) bool {
-		return slices.ContainsFunc(list, func(o strategy.Strategy) bool { return o.Name == s.Name })
+	is := func(list []strategy.Sequencer) bool {
+		return slices.ContainsFunc(list, func(o strategy.Sequencer) bool { return o.Name == s.Name })
 	}
 	switch {
 	case is(multichain.Strategies()):
-		kind.Smallest = smallestOf([]strategy.Strategy{s})
+		kind.Smallest = smallestOf([]pipeline.Strategy{s})
 	case s.Name == all[0].Strategies[0].Name:
 		kind = all[0]
 	case is(remat.Strategies()):
@@ -71,15 +72,15 @@ func KindOf(s strategy.Strategy) strategy.Kind {
 	case is(offload.Strategies()):
 		kind = all[2]
 	}
-	kind.Strategies, kind.Fastest = []strategy.Strategy{s}, s
+	kind.Strategies, kind.Fastest = []pipeline.Strategy{s}, s
 	return kind
 }
 
-func kind(name string, smallest func(*chain.Chain) (int64, error), fastest string, by ...strategy.Strategy) strategy.Kind {
+func kind(name string, smallest func(*chain.Chain) (int64, error), fastest string, by ...pipeline.Strategy) strategy.Kind {
 	return strategy.Kind{Name: name, Strategies: by, Smallest: smallest, Fastest: mustLookup(fastest)}
 }
 
-func mustLookup(name string) strategy.Strategy {
+func mustLookup(name string) pipeline.Strategy {
 	s, err := Lookup(name)
 	if err != nil {
 		panic("BUG: " + err.Error())
@@ -88,12 +89,12 @@ func mustLookup(name string) strategy.Strategy {
 }
 
 // smallestOf asks strategies for the least that they refuse everything below.
-func smallestOf(list []strategy.Strategy) func(*chain.Chain) (int64, error) {
+func smallestOf(list []pipeline.Strategy) func(*chain.Chain) (int64, error) {
 	return func(c *chain.Chain) (int64, error) {
 		least := int64(math.MaxInt64)
 		for _, s := range list {
-			_, err := s.Solve(context.Background(), strategy.Problem{Chain: c})
-			small, ok := errors.AsType[*strategy.InfeasibleError](err)
+			_, err := s.Solve(context.Background(), pipeline.Request{Chain: c, Platform: pipeline.OneDevice(schedule.Limits{})})
+			small, ok := errors.AsType[*pipeline.InfeasibleError](err)
 			if !ok {
 				return 0, err
 			}

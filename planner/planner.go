@@ -1,7 +1,7 @@
-// Package planner decides: it turns the costs of a chain and the limits of a device into a plan.
+// Package planner decides: it turns the costs of a chain and the limits of devices into a plan.
 //
-// It lists every single-device strategy. Like everything below it, it is a pure function of its input: no device, no
-// clock, and no randomness that the input does not seed.
+// It lists every strategy. Like everything below it, it is a pure function of its input: no device, no clock, and no
+// randomness that the input does not seed.
 package planner
 
 import (
@@ -9,14 +9,25 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
+	"plimsoll/internal/await"
 	"plimsoll/internal/names"
 	"plimsoll/planner/auto"
+	"plimsoll/planner/chain"
 	"plimsoll/planner/milp"
 	"plimsoll/planner/multichain"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/flush"
+	"plimsoll/planner/pipeline/ilp"
+	"plimsoll/planner/pipeline/interop"
+	"plimsoll/planner/pipeline/joint"
+	"plimsoll/planner/pipeline/loadline"
+	"plimsoll/planner/pipeline/partition"
+	"plimsoll/planner/pipeline/periodic"
 	"plimsoll/planner/pofo"
+	"plimsoll/planner/profiles"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -28,24 +39,54 @@ var ErrUnknownStrategy = errors.New("unknown strategy")
 // ErrOtherDevices means that a strategy for several devices was asked to plan for one, or the other way round.
 var ErrOtherDevices = errors.New("wrong strategy")
 
-// Strategies returns all strategies of chains, in the order in which they are shown. Those of offload and pofo need a link:
-// see For. Those of multichain, which plan branches that meet, are not among them.
-func Strategies() []strategy.Strategy {
-	return slices.Concat(remat.Strategies(), offload.Strategies(), pofo.Strategies(), []strategy.Strategy{auto.Strategy()})
+// Strategies returns all strategies: Sequences, those of branches that meet, and Pipelines.
+func Strategies() []pipeline.Strategy { return slices.Concat(Sequences(), Joins(), Pipelines()) }
+
+// Sequences returns the strategies that plan a chain for one device, in the order in which they are shown. Those of offload and pofo
+// need a link: see For.
+func Sequences() []pipeline.Strategy {
+	return strategy.Strategies(slices.Concat(remat.Strategies(), offload.Strategies(), pofo.Strategies(), []strategy.Sequencer{auto.Strategy()}))
 }
 
-// For returns the strategies that can plan with a link; without one these are the ones that only recompute, and auto.
-func For(link schedule.Link) []strategy.Strategy { return append(auto.Members(link), auto.Strategy()) }
+// Joins returns the strategies that plan branches that meet for one device; auto does that, too.
+func Joins() []pipeline.Strategy { return strategy.Strategies(multichain.Strategies()) }
 
-// NeedsLink reports whether a strategy refuses problems without a link.
+// Pipelines returns the strategies for several devices, in the order in which they are shown: those that choose stages first, then the
+// schedules. They return as soon as their context is canceled.
+func Pipelines() []pipeline.Strategy {
+	return prompt(slices.Concat(partition.Strategies(), ilp.Strategies(), loadline.Strategies(), joint.Strategies(), periodic.Strategies(), flush.Strategies()))
+}
+
+// prompt returns strategies that return as soon as their context is canceled.
+func prompt(all []pipeline.Strategy) []pipeline.Strategy {
+	out := slices.Clone(all)
+	for i, s := range out {
+		out[i].Solve = func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+			plan, err := await.Do(ctx, func() (*pipeline.Plan, error) { return s.Solve(ctx, r) })
+			if late := ctx.Err(); late != nil && errors.Is(err, pipeline.ErrInfeasible) {
+				err = late // what was left out might have fitted
+			}
+			return plan, err
+		}
+		out[i].Parts = prompt(s.Parts)
+	}
+	return out
+}
+
+// For returns the strategies that can plan a chain with a link; without one these are the ones that only recompute, and auto.
+func For(link schedule.Link) []pipeline.Strategy {
+	return strategy.Strategies(append(auto.Members(link), auto.Strategy()))
+}
+
+// NeedsLink reports whether a strategy for one device refuses requests without a link.
 func NeedsLink(name string) bool {
-	joins := slices.ContainsFunc(multichain.Strategies(), func(s strategy.Strategy) bool { return s.Name == name })
-	return !joins && !slices.ContainsFunc(For(schedule.Link{}), func(s strategy.Strategy) bool { return s.Name == name })
+	return find(slices.Concat(For(schedule.Link{}), Joins()), name) == nil
 }
 
-// Names returns the names of all strategies.
-func Names() []string {
-	all := Strategies()
+// Names returns the names of Sequences.
+func Names() []string { return namesOf(Sequences()) }
+
+func namesOf(all []pipeline.Strategy) []string {
 	list := make([]string, len(all))
 	for i, s := range all {
 		list[i] = s.Name
@@ -53,36 +94,61 @@ func Names() []string {
 	return list
 }
 
-// Lookup returns the strategy of that name. Errors: ErrUnknownStrategy, ErrOtherDevices, milp.ErrNoSolver.
-func Lookup(name string) (strategy.Strategy, error) {
-	for _, s := range slices.Concat(Strategies(), multichain.Strategies()) {
-		if s.Name == name {
-			return s, nil
-		}
+// find returns the strategy of that name, nil when there is none.
+func find(all []pipeline.Strategy, name string) *pipeline.Strategy {
+	if i := slices.IndexFunc(all, func(s pipeline.Strategy) bool { return s.Name == name }); i >= 0 {
+		return &all[i]
 	}
-	if name == remat.Checkmate {
-		return strategy.Strategy{}, fmt.Errorf("%s: %w", name, milp.ErrNoSolver)
-	}
-	if slices.ContainsFunc(Pipelines(), func(s pipeline.Strategy) bool { return s.Name == name }) {
-		return strategy.Strategy{}, fmt.Errorf("%w: %s plans for several devices: give --devices", ErrOtherDevices, name)
-	}
-	return strategy.Strategy{}, names.Unknown(ErrUnknownStrategy, name, Names())
+	return nil
 }
 
-// Solve runs a strategy and simulates what it returns, so that no plan leaves the planner unchecked.
-// Errors: those of Within, *strategy.InfeasibleError among them.
-func Solve(ctx context.Context, s strategy.Strategy, p strategy.Problem) (*pipeline.Plan, error) {
-	winner, proved := "", 0.0
-	p.Chosen = func(name string) { winner = name }
-	p.Proved = func(bound float64) { proved = bound }
-	seq, err := s.Within(ctx, p)
-	if err != nil {
-		return nil, err
+// Lookup returns the strategy of that name, or the schedule table of that file. Errors: ErrUnknownStrategy, milp.ErrNoSolver, those of
+// interop.Strategy.
+func Lookup(name string) (pipeline.Strategy, error) {
+	if interop.IsTable(name) {
+		return interop.Strategy(name)
 	}
-	plan, err := pipeline.PlanSequence(p.Chain, s.Name, seq, p.Limits())
-	if err != nil {
-		return nil, fmt.Errorf("BUG: %s returned a sequence that cannot run: %w", s.Name, err)
+	all := Strategies()
+	s := find(all, name)
+	switch {
+	case s != nil:
+		return *s, nil
+	case name == remat.Checkmate:
+		return pipeline.Strategy{}, fmt.Errorf("%s: %w", name, milp.ErrNoSolver)
 	}
-	plan.Winner, plan.Predicted.LowerBound = winner, proved
-	return plan, nil
+	return pipeline.Strategy{}, names.Unknown(ErrUnknownStrategy, name, namesOf(all))
+}
+
+// LookupSequence is Lookup of a strategy for one device. Errors: those of Lookup, ErrOtherDevices.
+func LookupSequence(name string) (pipeline.Strategy, error) {
+	s, err := Lookup(name)
+	switch {
+	case errors.Is(err, ErrUnknownStrategy) || interop.IsTable(name):
+		return s, names.Unknown(ErrUnknownStrategy, name, Names())
+	case err == nil && s.Type != pipeline.Sequencing:
+		err = fmt.Errorf("%w: %s plans for several devices: give --devices", ErrOtherDevices, name)
+	}
+	return s, err
+}
+
+// LookupPipeline is Lookup of a strategy for several devices. Errors: those of Lookup, ErrOtherDevices.
+func LookupPipeline(name string) (pipeline.Strategy, error) {
+	s, err := Lookup(name)
+	known := namesOf(Pipelines())
+	switch {
+	case err == nil && s.Type == pipeline.Sequencing:
+		err = fmt.Errorf("%w: %s plans for one device: for several there are %s", ErrOtherDevices, name, strings.Join(known, ", "))
+	case errors.Is(err, ErrUnknownStrategy) || errors.Is(err, milp.ErrNoSolver):
+		err = names.Unknown(ErrUnknownStrategy, name, known)
+	}
+	return s, err
+}
+
+// ChainFor returns the chain on which a strategy for several devices plans: that of the source, but for pipedream and an operator
+// graph that of partition.PipeDreamChain. So a plan's chain follows from the graph and the plan. Errors: those of PipeDreamChain.
+func ChainFor(s *profiles.Source, strategy string, p *pipeline.Platform) (*chain.Chain, error) {
+	if s.Graph == nil || p == nil || strategy != partition.PipeDream {
+		return s.Chain, nil
+	}
+	return partition.PipeDreamChain(s.Graph, p)
 }

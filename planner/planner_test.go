@@ -9,6 +9,7 @@ import (
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/offload"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/plantest"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -17,7 +18,7 @@ import (
 func TestLookup(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, s := range Strategies() {
+	for _, s := range Sequences() {
 		if s.Name == "" || s.Summary == "" || s.Paper == "" || s.Section == "" || s.Solve == nil || seen[s.Name] {
 			t.Errorf("incomplete or double entry %+v", s)
 		}
@@ -47,8 +48,8 @@ func TestSolve(t *testing.T) {
 		{Name: "loss", ForwardS: 1, BackwardS: 1, OutputBytes: 1, SavedBytes: 1},
 	}}
 	solved, link := 0, schedule.Link{Bandwidth: 1}
-	for _, s := range Strategies() {
-		plan, err := Solve(context.Background(), s, strategy.Problem{Chain: c, Memory: 12, Link: link})
+	for _, s := range Sequences() {
+		plan, err := s.Solve(context.Background(), strategy.Problem{Chain: c, Memory: 12, Link: link}.Request())
 		if err != nil {
 			t.Errorf("%s: %v", s.Name, err)
 			continue
@@ -57,8 +58,8 @@ func TestSolve(t *testing.T) {
 			t.Errorf("%s: plan %+v", s.Name, plan)
 		}
 		solved++
-		_, err = Solve(context.Background(), s, strategy.Problem{Chain: c, Memory: 5, Link: link})
-		if _, ok := errors.AsType[*strategy.InfeasibleError](err); !ok {
+		_, err = s.Solve(context.Background(), strategy.Problem{Chain: c, Memory: 5, Link: link}.Request())
+		if _, ok := errors.AsType[*pipeline.InfeasibleError](err); !ok {
 			t.Errorf("%s: no refusal of 5 bytes", s.Name)
 		}
 	}
@@ -71,10 +72,10 @@ func TestSolve(t *testing.T) {
 func TestSolveCatchesBadSequences(t *testing.T) {
 	t.Parallel()
 	c := &chain.Chain{Layers: []chain.Layer{{Name: "loss"}}}
-	broken := strategy.Strategy{Name: "broken", Solve: func(context.Context, strategy.Problem) (schedule.Sequence, error) {
+	broken := strategy.Sequencer{Name: "broken", Solve: func(context.Context, strategy.Problem) (schedule.Sequence, error) {
 		return schedule.Sequence{{Kind: schedule.Backward, Layer: 1}}, nil
-	}}
-	if _, err := Solve(context.Background(), broken, strategy.Problem{Chain: c}); err == nil || !strings.HasPrefix(err.Error(), "BUG: broken") {
+	}}.Strategy()
+	if _, err := broken.Solve(context.Background(), strategy.Problem{Chain: c}.Request()); err == nil || !strings.HasPrefix(err.Error(), "BUG: broken") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -83,12 +84,12 @@ func TestSolveCatchesBadSequences(t *testing.T) {
 func TestFor(t *testing.T) {
 	t.Parallel()
 	c := &chain.Chain{Name: "one", InputBytes: 1, Layers: []chain.Layer{{Name: "loss", ForwardS: 1, BackwardS: 1}}}
-	if n := len(For(schedule.Link{Bandwidth: 1})); n != len(Strategies()) {
-		t.Errorf("%d strategies with a link, %d in all", n, len(Strategies()))
+	if n := len(For(schedule.Link{Bandwidth: 1})); n != len(Sequences()) {
+		t.Errorf("%d strategies with a link, %d in all", n, len(Sequences()))
 	}
 	needy := 0
-	for _, s := range Strategies() {
-		_, err := Solve(context.Background(), s, strategy.Problem{Chain: c, Memory: 100})
+	for _, s := range Sequences() {
+		_, err := s.Solve(context.Background(), strategy.Problem{Chain: c, Memory: 100}.Request())
 		if refused := errors.Is(err, offload.ErrLink); refused != NeedsLink(s.Name) || !refused && err != nil {
 			t.Errorf("%s without a link: %v, needs one: %v", s.Name, err, NeedsLink(s.Name))
 		}
@@ -96,8 +97,8 @@ func TestFor(t *testing.T) {
 			needy++
 		}
 	}
-	if needy < 9 || len(For(schedule.Link{}))+needy != len(Strategies()) {
-		t.Errorf("%d strategies need a link, %d of %d are left", needy, len(For(schedule.Link{})), len(Strategies()))
+	if needy < 9 || len(For(schedule.Link{}))+needy != len(Sequences()) {
+		t.Errorf("%d strategies need a link, %d of %d are left", needy, len(For(schedule.Link{})), len(Sequences()))
 	}
 }
 
@@ -111,9 +112,9 @@ func TestCurve(t *testing.T) {
 	}
 	for range chains {
 		c := plantest.Chain(rnd, 5)
-		for _, s := range Strategies() {
+		for _, s := range Sequences() {
 			p := strategy.Problem{Chain: c, Link: schedule.Link{Bandwidth: 1}}
-			curve, whole, err := Curve(context.Background(), s, p, 6, nil)
+			curve, whole, err := Curve(context.Background(), s, p.Request(), 6, nil)
 			if err != nil || len(curve) == 0 || whole != (exact[s.Name] != nil) {
 				t.Fatalf("%s: %v, whole %v, %v", s.Name, curve, whole, err)
 			}

@@ -48,7 +48,7 @@ func (l *limited) judge(t *testing.T, rng *rand.Rand, name string) (refused bool
 }
 
 func doesNotFit(err error) bool {
-	return errors.As(err, new(*strategy.InfeasibleError)) || errors.As(err, new(*pipeline.InfeasibleError))
+	return errors.As(err, new(*pipeline.InfeasibleError))
 }
 
 // judgeMany judges so many random problems.
@@ -71,7 +71,7 @@ func judgeMany(t *testing.T, name string, problems, least int, next func(rng *ra
 func TestRefusalsName(t *testing.T) {
 	t.Parallel()
 	searches := []string{"ilp", "milp", "checkmate"} // take seconds, or a build with a solver
-	for _, s := range Strategies() {
+	for _, s := range Sequences() {
 		if !slices.Contains(searches, s.Name) {
 			judgeMany(t, s.Name, 60, 6, func(rng *rand.Rand) *limited { return single(t, rng, s) })
 		}
@@ -83,7 +83,7 @@ func TestRefusalsName(t *testing.T) {
 	}
 }
 
-func single(t *testing.T, rng *rand.Rand, s strategy.Strategy) *limited {
+func single(t *testing.T, rng *rand.Rand, s pipeline.Strategy) *limited {
 	c, unit := plantest.Chain(rng, 2+rng.IntN(8)), 1+rng.Int64N(1000)
 	c.InputBytes *= unit
 	for i := range c.Layers {
@@ -99,11 +99,11 @@ func single(t *testing.T, rng *rand.Rand, s strategy.Strategy) *limited {
 		memory: rng.Int64N(80 * unit),
 		solve: func(memory int64) error {
 			p.Memory = memory
-			_, err := Solve(t.Context(), s, p)
+			_, err := s.Solve(t.Context(), p.Request())
 			return err
 		},
 		named: func(err error) (int64, bool) {
-			small, _ := errors.AsType[*strategy.InfeasibleError](err)
+			small, _ := errors.AsType[*pipeline.InfeasibleError](err)
 			return small.Smallest, small.Found
 		},
 	}

@@ -34,7 +34,7 @@ func TestChainOfPyTorch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, share := range []int64{100, 70, 50, 40} {
-		p, err := planner.Solve(context.Background(), s, strategy.Problem{Chain: c, Memory: all.Peak * share / 100})
+		p, err := s.Solve(context.Background(), strategy.Problem{Chain: c, Memory: all.Peak * share / 100}.Request())
 		if err != nil {
 			t.Fatalf("%d %%: %v", share, err)
 		}

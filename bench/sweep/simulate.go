@@ -27,7 +27,7 @@ type Simulation struct {
 	Chain      *chain.Chain
 	Alphas     []float64
 	Links      []schedule.Link
-	Strategies []strategy.Strategy // those that can do nothing with a link run once
+	Strategies []pipeline.Strategy // those that can do nothing with a link run once
 	Given      []Given             // beside the strategies
 	Options    strategy.Options
 }
@@ -51,7 +51,7 @@ func (g *Given) links(all []schedule.Link) []schedule.Link {
 
 // contender is who plans at every limit, with some links.
 type contender struct {
-	strategy.Strategy
+	pipeline.Strategy
 	links []schedule.Link
 	input string // as in Key
 }
@@ -66,7 +66,7 @@ func (s *Simulation) contenders(input string) (all []contender, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, contender{planner.Given(g.Name, g.Plan), g.links(s.Links), its})
+		all = append(all, contender{pipeline.Given(g.Name, g.Plan), g.links(s.Links), its})
 	}
 	return all, nil
 }
@@ -158,11 +158,11 @@ func Digest(inputs ...any) (string, error) {
 }
 
 // point plans and simulates one point.
-func (s *Simulation) point(ctx context.Context, p *Point, one strategy.Strategy) error {
+func (s *Simulation) point(ctx context.Context, p *Point, one pipeline.Strategy) error {
 	link := schedule.Link{Bandwidth: p.Bandwidth, Duplex: p.Duplex}
 	problem := strategy.Problem{Chain: s.Chain, Memory: p.MemoryBytes, Link: link, Options: s.Options}
-	plan, err := planner.Solve(ctx, one, problem)
-	if small := (*strategy.InfeasibleError)(nil); errors.As(err, &small) || errors.Is(err, remat.ErrTooLarge) {
+	plan, err := one.Solve(ctx, problem.Request())
+	if small := (*pipeline.InfeasibleError)(nil); errors.As(err, &small) || errors.Is(err, remat.ErrTooLarge) {
 		p.Refused, p.NotRun = err.Error(), small == nil
 		return p.bounds(s.Chain, link)
 	}
@@ -182,7 +182,7 @@ func (p *Point) bounds(c *chain.Chain, link schedule.Link) (err error) {
 		return err
 	}
 	p.OffloadBoundS, err = offload.LowerBound(strategy.Problem{Chain: c, Memory: p.MemoryBytes, Link: link})
-	if small := (*strategy.InfeasibleError)(nil); errors.As(err, &small) {
+	if small := (*pipeline.InfeasibleError)(nil); errors.As(err, &small) {
 		err = nil
 	}
 	return err
@@ -255,7 +255,7 @@ func periodicIn(ctx context.Context, c *chain.Chain, segments int) (seconds floa
 	if err != nil {
 		return 0, 0, err
 	}
-	plan, err := planner.Solve(ctx, s, strategy.Problem{Chain: c, Memory: schedule.NoLimit, Options: strategy.Options{Segments: segments}})
+	plan, err := s.Solve(ctx, strategy.Problem{Chain: c, Memory: schedule.NoLimit, Options: strategy.Options{Segments: segments}}.Request())
 	if err != nil {
 		return 0, 0, err
 	}

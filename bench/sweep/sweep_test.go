@@ -18,7 +18,6 @@ import (
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
-	"plimsoll/planner/strategy"
 )
 
 func must(t testing.TB, err error) {
@@ -40,7 +39,7 @@ func sample() *chain.Chain {
 	return c
 }
 
-func strategiesOf(t testing.TB, names ...string) (all []strategy.Strategy) {
+func strategiesOf(t testing.TB, names ...string) (all []pipeline.Strategy) {
 	t.Helper()
 	for _, name := range names {
 		s, err := planner.Lookup(name)
@@ -81,9 +80,9 @@ func TestASweepGoesOn(t *testing.T) {
 	planned := 0
 	for i, one := range s.Strategies {
 		solve := one.Solve
-		s.Strategies[i].Solve = func(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
+		s.Strategies[i].Solve = func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 			planned++
-			return solve(ctx, p)
+			return solve(ctx, r)
 		}
 	}
 	again := open(t, path)
@@ -183,7 +182,7 @@ func TestShortChainsAndLongOnes(t *testing.T) {
 	}
 	s := simulation(t)
 	s.Strategies = strategiesOf(t, "store-all", "rotor")
-	s.Strategies[1].Solve = func(context.Context, strategy.Problem) (schedule.Sequence, error) { return nil, remat.ErrTooLarge }
+	s.Strategies[1].Solve = func(context.Context, pipeline.Request) (*pipeline.Plan, error) { return nil, remat.ErrTooLarge }
 	store := open(t, filepath.Join(t.TempDir(), "p"))
 	must(t, s.Run(t.Context(), store, nil))
 	cells := map[string]int{}

@@ -12,25 +12,27 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/auto"
 	"plimsoll/planner/bound"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
 
 // choice is the strategy that the user named. Of auto it keeps the report of the last plan.
 type choice struct {
-	strategy.Strategy
+	pipeline.Strategy
 	report *auto.Report
 }
 
 // choose looks a strategy up; the options are for auto.
 func choose(name string, opt auto.Options) (*choice, error) {
-	s, err := planner.Lookup(name)
+	s, err := planner.LookupSequence(name)
 	if err != nil {
 		return nil, err
 	}
 	c := &choice{Strategy: s}
 	if name == auto.Name {
-		c.Solve = func(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
+		reporting := auto.Strategy()
+		reporting.Solve = func(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
 			r, err := auto.Plan(ctx, p, opt)
 			if err != nil {
 				return nil, err
@@ -38,6 +40,7 @@ func choose(name string, opt auto.Options) (*choice, error) {
 			c.report = r
 			return r.Sequence, nil
 		}
+		c.Strategy = reporting.Strategy()
 	}
 	return c, nil
 }

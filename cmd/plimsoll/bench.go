@@ -18,7 +18,6 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
-	"plimsoll/planner/strategy"
 )
 
 // benchFlags are the flags of plimsoll bench.
@@ -194,13 +193,13 @@ func (a *app) runBench(ctx context.Context, f *benchFlags) (err error) {
 }
 
 // simulate sweeps a chain.
-func (a *app) simulate(ctx context.Context, f *benchFlags, c *chain.Chain, strategies []strategy.Strategy, store *sweep.Store) ([]sweep.Claim, error) {
+func (a *app) simulate(ctx context.Context, f *benchFlags, c *chain.Chain, strategies []pipeline.Strategy, store *sweep.Store) ([]sweep.Claim, error) {
 	given, err := f.givenFor(c)
 	if err != nil {
 		return nil, err
 	}
 	if strategies == nil {
-		strategies = planner.Strategies()
+		strategies = planner.Sequences()
 	}
 	s := &sweep.Simulation{Chain: c, Links: f.links(executor.LinkOf(c)), Strategies: strategies, Given: given, Options: f.grid.options.Options}
 	for i := range f.points {
@@ -297,14 +296,14 @@ func (a *app) fill(ctx context.Context, f *benchFlags, g *bench.Grid) (link sche
 	}
 	given, err := f.givenFor(g.Chain)
 	for _, p := range given {
-		g.Strategies = append(g.Strategies, planner.Given(p.Name, p.Plan))
+		g.Strategies = append(g.Strategies, pipeline.Given(p.Name, p.Plan))
 	}
 	return link, err
 }
 
 // complete reports whether every point of a grid is known.
 func complete(g *bench.Grid, store *sweep.Store, model, digest string, link schedule.Link) bool {
-	return !slices.ContainsFunc(g.Strategies, func(s strategy.Strategy) bool {
+	return !slices.ContainsFunc(g.Strategies, func(s pipeline.Strategy) bool {
 		return slices.ContainsFunc(g.Limits, func(l bench.Limit) bool {
 			return !store.Has(sweep.Key{
 				Source: sweep.Measured, Chain: model, Input: digest, Strategy: s.Name, MemoryBytes: l.Bytes,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -132,7 +133,7 @@ func (f *benchPipelineFlags) readPlans(g *sweep.Pipelines) error {
 		if err != nil {
 			return usage(fmt.Errorf("--plan: %w", err))
 		}
-		s := pipeline.Given(p)
+		s := pipeline.Given(cmp.Or(p.Strategy, "given"), p)
 		s.Name = filepath.Base(path)
 		g.Strategies, g.Given[s.Name] = append(g.Strategies, s), p
 	}

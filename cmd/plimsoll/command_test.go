@@ -62,14 +62,14 @@ func TestPlanList(t *testing.T) {
 			t.Errorf("%s is not in the list", name)
 		}
 	}
-	for _, s := range planner.Strategies() {
+	for _, s := range planner.Sequences() {
 		if !strings.Contains(text, s.Paper) || !strings.Contains(text, s.Section) {
 			t.Errorf("the paper or section of %s is not in the list", s.Name)
 		}
 	}
 	list := object(t, "plan", "--list")["strategies"].([]any)
 	last := list[len(list)-1].(map[string]any)
-	if _, missing := last["missing"]; milp.Built == missing || len(list) < len(planner.Strategies()) {
+	if _, missing := last["missing"]; milp.Built == missing || len(list) < len(planner.Sequences()) {
 		t.Errorf("%d strategies, the last is %v", len(list), last)
 	}
 }
@@ -128,7 +128,7 @@ func TestPlanTolerates(t *testing.T) {
 func noneIsFaster(t *testing.T, o map[string]any) {
 	t.Helper()
 	candidates := o["auto"].(map[string]any)["candidates"].([]any)
-	if n := len(candidates); n != len(planner.Strategies())-1 {
+	if n := len(candidates); n != len(planner.Sequences())-1 {
 		t.Errorf("%d candidates", n)
 	}
 	for _, x := range candidates {
@@ -419,7 +419,7 @@ func TestValidate(t *testing.T) {
 	out := t.TempDir()
 	o := object(t, "validate", "-m", "tiny", "--batch", "32", "--memory", "100%,85%,10%", "--steps", "2", "--audit", "-q", "--out", out)
 	rows, skipped := o["rows"].([]any), o["skipped"].([]any)
-	if len(rows) < 5 || len(rows)+len(skipped) != 3*len(planner.Strategies()) {
+	if len(rows) < 5 || len(rows)+len(skipped) != 3*len(planner.Sequences()) {
 		t.Fatalf("%d rows, %d skipped", len(rows), len(skipped))
 	}
 	for _, x := range rows {

@@ -10,7 +10,6 @@ import (
 	"plimsoll/models"
 	"plimsoll/models/data"
 	"plimsoll/planner"
-	"plimsoll/planner/multichain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime/devices"
 )
@@ -61,7 +60,7 @@ func deviceValues() (all []string) {
 func strategyValues(cmd *cobra.Command) (all []string) {
 	devices, several := cmd.Flags().Lookup("devices"), cmd.Name() == "pipelines"
 	if !several && (devices == nil || !devices.Changed) {
-		for _, s := range slices.Concat(planner.Strategies(), multichain.Strategies()) {
+		for _, s := range slices.Concat(planner.Sequences(), planner.Joins()) {
 			all = append(all, s.Name+"\t"+s.Summary)
 		}
 	}

@@ -63,7 +63,7 @@ func smallDevice(ctx context.Context, job *train.Job) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	s, err := planner.Lookup(smallKind)
+	s, err := planner.LookupSequence(smallKind)
 	if err != nil {
 		return 0, err
 	}
@@ -147,7 +147,7 @@ func (a *app) demoGrid(ctx context.Context, flags *jobFlags, memory sizes, strat
 		Options: strategy.Options{Tolerance: auto.DefaultTolerance, HostMemory: job.Work.HostRoom(host)},
 	}
 	for _, name := range strategies {
-		s, err := planner.Lookup(name)
+		s, err := planner.LookupSequence(name)
 		if err != nil {
 			return nil, err
 		}

@@ -21,6 +21,7 @@ import (
 	"plimsoll/models/data"
 	"plimsoll/planner"
 	"plimsoll/planner/auto"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/strategy"
 	"plimsoll/runtime/devices"
 )
@@ -352,13 +353,13 @@ func (f *strategyFlags) check(flags *pflag.FlagSet) error {
 }
 
 // namedStrategies looks up a comma-separated list; "all", every strategy that the link allows, is nil.
-func namedStrategies(list string) ([]strategy.Strategy, error) {
+func namedStrategies(list string) ([]pipeline.Strategy, error) {
 	if list == "all" {
 		return nil, nil
 	}
-	var found []strategy.Strategy
+	var found []pipeline.Strategy
 	for name := range strings.SplitSeq(list, ",") {
-		s, err := planner.Lookup(strings.TrimSpace(name))
+		s, err := planner.LookupSequence(strings.TrimSpace(name))
 		if err != nil {
 			return nil, err
 		}

@@ -18,6 +18,7 @@ import (
 	"plimsoll/planner/bound"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/frontier"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -96,7 +97,7 @@ func (a *app) runFrontier(ctx context.Context, f *frontierFlags) error {
 		return err
 	}
 	asked, progress := 0, a.progress("frontier")
-	curve, exact, err := planner.Curve(ctx, s, strategy.Problem{Chain: c, Link: link, Options: f.options.Options}, f.points, func() {
+	curve, exact, err := planner.Curve(ctx, s, strategy.Problem{Chain: c, Link: link, Options: f.options.Options}.Request(), f.points, func() {
 		if asked++; progress != nil {
 			progress(min(asked, f.points), f.points)
 		}
@@ -120,8 +121,8 @@ func (a *app) runFrontier(ctx context.Context, f *frontierFlags) error {
 }
 
 // read checks the flags and reads the chain.
-func (f *frontierFlags) read() (s strategy.Strategy, c *chain.Chain, err error) {
-	if s, err = planner.Lookup(f.strategy); err != nil {
+func (f *frontierFlags) read() (s pipeline.Strategy, c *chain.Chain, err error) {
+	if s, err = planner.LookupSequence(f.strategy); err != nil {
 		return s, nil, err
 	}
 	if err := required("--chain", f.chain, "-c c.json"); err != nil {

@@ -54,6 +54,11 @@ func (f *givenFlags) read(cmd *cobra.Command) (err error) {
 	return nil
 }
 
+// strategy returns the plan as a strategy.
+func (f *givenFlags) strategy() pipeline.Strategy {
+	return pipeline.Given(cmp.Or(f.plan.Strategy, "given"), f.plan)
+}
+
 // hash tells plans apart; "" without one.
 func (f *givenFlags) hash() string {
 	if f.plan == nil {

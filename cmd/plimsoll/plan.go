@@ -19,7 +19,6 @@ import (
 	"plimsoll/planner/auto"
 	"plimsoll/planner/bound"
 	"plimsoll/planner/chain"
-	"plimsoll/planner/multichain"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/remat"
@@ -138,7 +137,7 @@ type strategyList struct {
 
 func (a *app) listStrategies() error {
 	list := strategyList{}
-	for _, s := range slices.Concat(planner.Strategies(), multichain.Strategies()) {
+	for _, s := range slices.Concat(planner.Sequences(), planner.Joins()) {
 		list.Strategies = append(list.Strategies, listed{s.Name, s.Summary, s.Paper, s.Section, planner.NeedsLink(s.Name), ""})
 	}
 	if _, err := planner.Lookup(remat.Checkmate); err != nil {
@@ -238,15 +237,15 @@ func (a *app) runPlan(ctx context.Context, f *planFlags) error {
 // plan plans, within the budget where there is one.
 func (f *planFlags) plan(ctx context.Context, choice *choice, problem strategy.Problem) (*pipeline.Plan, error) {
 	if f.budget == 0 {
-		return planner.Solve(ctx, choice.Strategy, problem)
+		return choice.Strategy.Solve(ctx, problem.Request())
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.budget)
 	defer cancel()
-	p, err := planner.Solve(ctx, choice.Strategy, problem)
+	p, err := choice.Strategy.Solve(ctx, problem.Request())
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = usage(fmt.Errorf("--budget %v is too little for a first plan: give more, or --strategy rotor", f.budget))
 	}
-	if refusal, ok := errors.AsType[*strategy.InfeasibleError](err); ok && refusal.Tried > 0 {
+	if refusal, ok := errors.AsType[*pipeline.InfeasibleError](err); ok && refusal.Tried > 0 {
 		err = fmt.Errorf("%w in %v", err, f.budget)
 	}
 	return p, err
@@ -321,7 +320,7 @@ func (f *planFigures) addBounds(c *chain.Chain, l schedule.Limits) error {
 		return nil
 	}
 	f.OffloadBoundS, err = offload.FractionalBound(strategy.Problem{Chain: c, Memory: l.Memory, Link: l.Link})
-	if is[*strategy.InfeasibleError](err) { // it recomputes nothing, but does not save everything either
+	if is[*pipeline.InfeasibleError](err) { // it recomputes nothing, but does not save everything either
 		err = nil
 	}
 	return err

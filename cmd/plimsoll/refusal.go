@@ -10,7 +10,6 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
-	"plimsoll/planner/strategy"
 	"plimsoll/runtime"
 )
 
@@ -39,14 +38,11 @@ func refusalOf(err error) *refusal {
 	if e, ok := errors.AsType[*train.PipeMemoryError](err); ok {
 		return &refusal{Strategy: e.Strategy, LimitBytes: e.Limit, SmallestBytes: e.Smallest, Found: true, StaticBytes: e.Static, Device: &e.Device, alone: e.Devices == 1}
 	}
-	if e, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
-		return &refusal{Strategy: e.Strategy, SmallestBytes: e.Smallest, Found: e.Found, Devices: e.Devices}
-	}
 	if e, ok := errors.AsType[*executor.HostLimitError](err); ok {
 		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Needed, StaticBytes: e.State, Host: true}
 	}
-	if e, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
-		return neededBy(e.Op, e.LayerName, refusal{Strategy: e.Strategy, LimitBytes: e.Memory, SmallestBytes: e.Smallest, Found: e.Found, Tried: e.Tried})
+	if e, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
+		return neededBy(e.Op, e.LayerName, refusal{Strategy: e.Strategy, LimitBytes: e.Memory, SmallestBytes: e.Smallest, Found: e.Found, Tried: e.Tried, Devices: e.Devices})
 	}
 	if e, ok := errors.AsType[*nothingFitsError](err); ok {
 		return &refusal{Strategy: e.Strategy, LimitBytes: e.LimitBytes, SmallestBytes: e.SmallestBytes, Found: true}

@@ -179,7 +179,7 @@ func flushes(name string) bool {
 // onlyPipeline reports whether a strategy is one of several devices alone.
 func onlyPipeline(name string) bool {
 	_, err := planner.LookupPipeline(name)
-	_, single := planner.Lookup(name)
+	_, single := planner.LookupSequence(name)
 	return err == nil && single != nil
 }
 
@@ -192,7 +192,7 @@ var (
 // name finds the strategies: a plan that is given is one.
 func (f *trainPipeFlags) name(strategy string) error {
 	if f.given.plan != nil {
-		f.strategies = []pipeline.Strategy{pipeline.Given(f.given.plan)}
+		f.strategies = []pipeline.Strategy{f.given.strategy()}
 		return nil
 	}
 	names := defaultPipes

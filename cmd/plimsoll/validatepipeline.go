@@ -127,7 +127,7 @@ func (f *fleetFlags) divides() error {
 // name looks up the strategies: a plan that is given is one.
 func (f *fleetFlags) name(list string) error {
 	if f.given.plan != nil {
-		f.strategies = []pipeline.Strategy{pipeline.Given(f.given.plan)}
+		f.strategies = []pipeline.Strategy{f.given.strategy()}
 		return nil
 	}
 	if list == "all" {

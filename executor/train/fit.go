@@ -12,6 +12,7 @@ import (
 	"plimsoll/models"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -313,7 +314,7 @@ const roughly = 50
 
 // largestBy is largest of one strategy: it begins where sums of bytes say, and goes down, by as much as the plan at a size is too large
 // and in steps that double, until a layout fits as well.
-func (f *fitter) largestBy(ctx context.Context, s strategy.Strategy, d dimension) (int, error) {
+func (f *fitter) largestBy(ctx context.Context, s pipeline.Strategy, d dimension) (int, error) {
 	n, err := f.largestSum(ctx, planner.KindOf(s), d)
 	over := func(n int) (times float64) {
 		if w := f.workload(d.at(n)); w != nil && err == nil {
@@ -339,7 +340,7 @@ func (f *fitter) largestBy(ctx context.Context, s strategy.Strategy, d dimension
 }
 
 // over returns how many times the memory that there is a strategy needs, of the device or of the host; 1 where it has a plan.
-func (f *fitter) over(ctx context.Context, w *executor.Workload, s strategy.Strategy) (float64, error) {
+func (f *fitter) over(ctx context.Context, w *executor.Workload, s pipeline.Strategy) (float64, error) {
 	if times := f.overHost(w); times > 1 {
 		return times, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -111,9 +112,9 @@ func TestAPlanAsksAStrategyFewTimes(t *testing.T) {
 	least, err := j.Smallest(t.Context(), planner.KindOf(s))
 	must(t, err)
 	asked, solve := 0, s.Solve
-	s.Solve = func(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
+	s.Solve = func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 		asked++
-		return solve(ctx, p)
+		return solve(ctx, r)
 	}
 	small := (*executor.TooSmallError)(nil)
 	if _, err := executor.Plan(t.Context(), j.Work, j.Work.Unmeasured(), s, least-kernels.Alignment, strategy.Options{}); !errors.As(err, &small) {

@@ -18,6 +18,7 @@ import (
 	"plimsoll/internal/folder"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/strategy"
 )
 
@@ -58,7 +59,7 @@ func (j *Job) Profile(ctx context.Context, m Measure) (*chain.Chain, error) {
 
 // Feasible asks a strategy, with times that are made up, whether it has a plan within a limit of the arena: whether there is one
 // depends on sizes alone. Error: *executor.TooSmallError.
-func (j *Job) Feasible(ctx context.Context, s strategy.Strategy, limit int64, opt strategy.Options) error {
+func (j *Job) Feasible(ctx context.Context, s pipeline.Strategy, limit int64, opt strategy.Options) error {
 	extent, err := j.StoreAllExtent()
 	if err != nil || extent <= limit {
 		return err

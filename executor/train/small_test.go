@@ -12,7 +12,7 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/auto"
 	"plimsoll/planner/chain"
-	"plimsoll/planner/multichain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/strategy"
 )
 
@@ -50,14 +50,14 @@ func (c smallCase) trainSmall(t *testing.T, devices string, memory int64) (*Run,
 	t.Helper()
 	j := c.open(t, devices, memory)
 	measured, err := j.Profile(t.Context(), Measure{Repeats: 1, Limit: memory, Check: func() error {
-		return j.Feasible(t.Context(), auto.Strategy(), memory, strategy.Options{})
+		return j.Feasible(t.Context(), auto.Strategy().Strategy(), memory, strategy.Options{})
 	}})
 	must(t, err)
-	return run(t, j, measured, auto.Strategy(), memory)
+	return run(t, j, measured, auto.Strategy().Strategy(), memory)
 }
 
 // run trains two steps within a limit.
-func run(t *testing.T, j *Job, measured *chain.Chain, by strategy.Strategy, limit int64) (*Run, *Outcome) {
+func run(t *testing.T, j *Job, measured *chain.Chain, by pipeline.Strategy, limit int64) (*Run, *Outcome) {
 	t.Helper()
 	host := j.HostLimit(0)
 	p, err := executor.Plan(t.Context(), j.Work, measured, by, limit, strategy.Options{HostMemory: j.Work.HostRoom(host)})
@@ -85,7 +85,7 @@ func expectSmall(t *testing.T, devices string, c smallCase) {
 		t.Errorf("%s: other weights than on a large device", c.model)
 	}
 	tooFew := Measure{Limit: got.PredictedPeakBytes / 4, Repeats: 1, Check: func() error {
-		return small.Job.Feasible(t.Context(), auto.Strategy(), got.PredictedPeakBytes/4, strategy.Options{})
+		return small.Job.Feasible(t.Context(), auto.Strategy().Strategy(), got.PredictedPeakBytes/4, strategy.Options{})
 	}}
 	if _, err := small.Job.Profile(t.Context(), tooFew); !errors.As(err, new(*executor.TooSmallError)) {
 		t.Errorf("%s in a quarter of that: %v", c.model, err)
@@ -121,7 +121,7 @@ func TestLimitsHoldWhateverTheTimes(t *testing.T) {
 	must(t, err)
 	limit := int64(float64(extent) / c.times)
 	opt := strategy.Options{HostMemory: j.Work.HostRoom(j.HostLimit(0))}
-	must(t, j.Feasible(t.Context(), auto.Strategy(), limit, opt))
+	must(t, j.Feasible(t.Context(), auto.Strategy().Strategy(), limit, opt))
 	random := rand.New(rand.NewPCG(1, 2))
 	bySizes := 0
 	for range 5 {
@@ -130,7 +130,7 @@ func TestLimitsHoldWhateverTheTimes(t *testing.T) {
 			times.Layers[l].ForwardS, times.Layers[l].BackwardS = 0.001+0.003*random.Float64(), 0.002+0.006*random.Float64()
 		}
 		times.Bandwidth = 5e8 * (1 + 20*random.Float64())
-		p, err := executor.Plan(t.Context(), j.Work, times, auto.Strategy(), limit, opt)
+		p, err := executor.Plan(t.Context(), j.Work, times, auto.Strategy().Strategy(), limit, opt)
 		must(t, err)
 		if _, ok := p.Extra[executor.OrderField]; !ok {
 			continue
@@ -154,7 +154,7 @@ func TestLimitsOfBranchesHoldWhateverTheTimes(t *testing.T) {
 	t.Parallel()
 	j := smallCase{"siamese", 32, 16, 0}.open(t, "cpu", 0)
 	random := rand.New(rand.NewPCG(1, 2))
-	for _, s := range multichain.Strategies() {
+	for _, s := range planner.Joins() {
 		limit, err := j.Smallest(t.Context(), planner.KindOf(s))
 		must(t, err)
 		for range 20 {

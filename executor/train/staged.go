@@ -12,7 +12,7 @@ import (
 
 // Plan plans a step of the job on one device. Where the samples are bytes, the plan has the next batch wait in the room that it
 // leaves, if it does (executor.Staged). Errors: those of executor.Plan.
-func (j *Job) Plan(ctx context.Context, c *chain.Chain, s strategy.Strategy, limit int64, opt strategy.Options) (*pipeline.Plan, error) {
+func (j *Job) Plan(ctx context.Context, c *chain.Chain, s pipeline.Strategy, limit int64, opt strategy.Options) (*pipeline.Plan, error) {
 	p, err := executor.Plan(ctx, j.Work, c, s, limit, opt)
 	if staged := j.staged(); staged != j && err == nil {
 		p = executor.Staged(staged.Work, c, p, limit)

@@ -23,6 +23,7 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/multichain"
 	"plimsoll/planner/offload"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
@@ -36,8 +37,8 @@ const Name = "auto"
 const DefaultTolerance = 0.01
 
 // Strategy returns the registry entry.
-func Strategy() strategy.Strategy {
-	return strategy.Strategy{
+func Strategy() strategy.Sequencer {
+	return strategy.Sequencer{
 		Name:    Name,
 		Summary: "the best of all the others by simulation, improved by local moves",
 		Paper:   `this program, after A. Shilova, "Memory saving strategies for deep neural network training", Université de Bordeaux, 2021`,
@@ -54,7 +55,7 @@ func Strategy() strategy.Strategy {
 }
 
 // Members returns the strategies of chains that auto can run with a link, in the order in which ties are decided.
-func Members(link schedule.Link) []strategy.Strategy {
+func Members(link schedule.Link) []strategy.Sequencer {
 	if link.Bandwidth == 0 {
 		return remat.Strategies()
 	}
@@ -116,7 +117,7 @@ var stages = [][]string{
 // Plan runs the portfolio, improves the best results and reports. When the context's deadline ends first, the report has
 // the best of what was found until then; a context that was canceled is an error.
 //
-// Errors: *strategy.InfeasibleError, with the smallest limit of any member, when none has a sequence; those of
+// Errors: *pipeline.InfeasibleError, with the smallest limit of any member, when none has a sequence; those of
 // chain.Validate; remat.ErrTooLarge; offload.ErrLink; the context's.
 func Plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error) {
 	return await.Do(ctx, func() (*Report, error) { return plan(ctx, p, opt) })
@@ -155,7 +156,7 @@ func plan(ctx context.Context, p strategy.Problem, opt Options) (*Report, error)
 		a.least(ctx)
 	}
 	if len(a.ranking()) == 0 {
-		if err := a.refusal(ctx); opt.Steps <= 0 || !errors.As(err, new(*strategy.InfeasibleError)) {
+		if err := a.refusal(ctx); opt.Steps <= 0 || !errors.As(err, new(*pipeline.InfeasibleError)) {
 			return nil, err
 		}
 		tried, lowest, err := a.search(ctx, opt.Steps)
@@ -212,7 +213,7 @@ type portfolio struct {
 // entry is a member with its result.
 type entry struct {
 	Candidate
-	member strategy.Strategy
+	member strategy.Sequencer
 	err    error
 	proved float64 // seconds, of the chain itself
 }
@@ -282,7 +283,7 @@ func (e *entry) plan(ctx context.Context, p strategy.Problem) (schedule.Sequence
 
 // reason says why a member has no sequence.
 func reason(err error) string {
-	if small, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+	if small, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
 		return fmt.Sprintf("does not fit: it needs %s", units.Bytes(small.Smallest))
 	}
 	return err.Error()
@@ -294,10 +295,10 @@ func (a *portfolio) refusal(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: no strategy was done in the time given: %w", Name, err)
 	}
-	var least *strategy.InfeasibleError
+	var least *pipeline.InfeasibleError
 	var other error
 	for _, e := range a.entries {
-		if small, ok := errors.AsType[*strategy.InfeasibleError](e.err); !ok {
+		if small, ok := errors.AsType[*pipeline.InfeasibleError](e.err); !ok {
 			other = firstOf(other, e.err)
 		} else if least == nil || small.Smallest < least.Smallest {
 			least = small
@@ -315,7 +316,7 @@ func (a *portfolio) refusal(ctx context.Context) error {
 
 // searched is the refusal after a search.
 func (a *portfolio) searched(tried int, lowest *walk) error {
-	refusal, _ := errors.AsType[*strategy.InfeasibleError](a.refusal(context.Background()))
+	refusal, _ := errors.AsType[*pipeline.InfeasibleError](a.refusal(context.Background()))
 	refusal.Tried = tried
 	if lowest != nil && lowest.peak < refusal.Smallest {
 		refusal.Smallest, refusal.Op, refusal.LayerName = lowest.peak, lowest.bind, a.Chain.Layer(lowest.bind.Layer).Name

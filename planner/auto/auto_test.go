@@ -17,6 +17,7 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/multichain"
 	"plimsoll/planner/offload"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/plantest"
 	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
@@ -57,7 +58,7 @@ func expectCombined(t *testing.T, path string, want int) {
 			r := j.plan(p)
 			if r == nil {
 				_, err := Plan(context.Background(), p, Options{})
-				refusal, ok := errors.AsType[*strategy.InfeasibleError](err)
+				refusal, ok := errors.AsType[*pipeline.InfeasibleError](err)
 				if !ok || !math.IsInf(best, 1) && !refusal.Found {
 					t.Errorf("%s at %d, %g: %v, but there is a sequence of %v", c.Name, l.Memory, l.Bandwidth, err, best)
 				}
@@ -197,7 +198,7 @@ func alone(t *testing.T, p strategy.Problem) (best float64, least int64) {
 	best, least = math.Inf(1), math.MaxInt64
 	for _, s := range Members(p.Link) {
 		seq, err := s.Solve(context.Background(), p)
-		if small, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+		if small, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
 			least = min(least, small.Smallest)
 			continue
 		}
@@ -216,7 +217,7 @@ func alone(t *testing.T, p strategy.Problem) (best float64, least int64) {
 func expectRefusal(t *testing.T, p strategy.Problem, least int64) {
 	t.Helper()
 	_, err := Strategy().Solve(context.Background(), p)
-	refusal, ok := errors.AsType[*strategy.InfeasibleError](err)
+	refusal, ok := errors.AsType[*pipeline.InfeasibleError](err)
 	if !ok || refusal.Smallest != least || refusal.Found != (least > bound.Memory(p.Chain, p.Link.Bandwidth > 0)) {
 		t.Fatalf("refusal %v, the smallest limit of any member is %d", err, least)
 	}
@@ -271,7 +272,7 @@ func TestSmallestLimitOfGroups(t *testing.T) {
 	c := plantest.Chain(rand.New(rand.NewPCG(3, 4)), layers)
 	p := strategy.Problem{Chain: c, Memory: 1, Link: schedule.Link{Bandwidth: 0.05}}
 	_, err := Plan(context.Background(), p, Options{Steps: -1})
-	small, ok := errors.AsType[*strategy.InfeasibleError](err)
+	small, ok := errors.AsType[*pipeline.InfeasibleError](err)
 	if !ok {
 		t.Fatal(err)
 	}
@@ -333,7 +334,7 @@ func TestBranches(t *testing.T) {
 			best = min(best, r.Makespan)
 		}
 		r, err := Plan(t.Context(), p, Options{})
-		if small := (*strategy.InfeasibleError)(nil); errors.As(err, &small) {
+		if small := (*pipeline.InfeasibleError)(nil); errors.As(err, &small) {
 			if refused++; !math.IsInf(best, 1) || !small.Found {
 				t.Errorf("%v, a member takes %v", err, best)
 			}
@@ -489,7 +490,7 @@ func TestSmallestOfGroups(t *testing.T) {
 		}
 		p := strategy.Problem{Chain: c, Memory: 1, Options: strategy.Options{Slots: 20}}
 		_, err = Plan(t.Context(), p, Options{Steps: -1})
-		small, ok := errors.AsType[*strategy.InfeasibleError](err)
+		small, ok := errors.AsType[*pipeline.InfeasibleError](err)
 		if !ok || small.Smallest > want {
 			t.Fatalf("%v, the smallest is %d", err, want)
 		}
@@ -553,7 +554,7 @@ func TestNothingIsProvedOfGroups(t *testing.T) {
 		c := plantest.Chain(rnd, 8)
 		p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c) * 3 / 4}
 		r, err := Plan(t.Context(), p, Options{})
-		if errors.As(err, new(*strategy.InfeasibleError)) {
+		if errors.As(err, new(*pipeline.InfeasibleError)) {
 			continue
 		}
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"plimsoll/internal/shared"
 	"plimsoll/planner/bound"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -33,7 +34,7 @@ func benchmark(b *testing.B, c *chain.Chain) {
 				begin := b.Elapsed()
 				r, err := Plan(context.Background(), strategy.Problem{Chain: c, Memory: peak * share / 100, Link: schedule.Link{Bandwidth: bandwidth}}, Options{})
 				slowest = max(slowest, (b.Elapsed() - begin).Seconds())
-				if _, refused := errors.AsType[*strategy.InfeasibleError](err); refused {
+				if _, refused := errors.AsType[*pipeline.InfeasibleError](err); refused {
 					continue
 				}
 				if err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"testing"
 
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/plantest"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -41,7 +42,7 @@ type judge struct {
 func (j *judge) plan(p strategy.Problem) *Report {
 	j.t.Helper()
 	r, err := Plan(context.Background(), p, Options{})
-	if refusal, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+	if refusal, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
 		if refusal.Strategy != Name || refusal.Memory != p.Memory || refusal.Smallest <= p.Memory {
 			j.t.Fatalf("%s at %d: refusal %+v", p.Chain.Name, p.Memory, refusal)
 		}

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"plimsoll/planner/bound"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
-	"plimsoll/planner/strategy"
 )
 
 // wide is what a sequence may cost in time, as a factor, while one that fits is searched for.
@@ -52,12 +52,12 @@ type walk struct {
 func (a *portfolio) walks(ctx context.Context) (all []*walk, err error) {
 	var small []*entry
 	for _, e := range a.entries {
-		if _, ok := errors.AsType[*strategy.InfeasibleError](e.err); ok && e.Group == 1 {
+		if _, ok := errors.AsType[*pipeline.InfeasibleError](e.err); ok && e.Group == 1 {
 			small = append(small, e)
 		}
 	}
 	needs := func(e *entry) int64 {
-		needs, _ := errors.AsType[*strategy.InfeasibleError](e.err)
+		needs, _ := errors.AsType[*pipeline.InfeasibleError](e.err)
 		return needs.Smallest
 	}
 	slices.SortStableFunc(small, func(d, e *entry) int { return cmp.Compare(needs(d), needs(e)) })

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"plimsoll/internal/shared"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -24,7 +25,7 @@ func refusedThough(t *testing.T) (all []strategy.Problem) {
 		for _, l := range c.Limits {
 			p := strategy.Problem{Chain: c.Chain, Memory: l.Memory, Link: schedule.Link{Bandwidth: l.Bandwidth}}
 			_, err := Plan(t.Context(), p, Options{})
-			if errors.As(err, new(*strategy.InfeasibleError)) && !math.IsInf(orInfinite(l.Optimum), 1) {
+			if errors.As(err, new(*pipeline.InfeasibleError)) && !math.IsInf(orInfinite(l.Optimum), 1) {
 				all = append(all, p)
 			}
 		}
@@ -40,7 +41,7 @@ func TestSearchOfRefusedLimits(t *testing.T) {
 	j := &judge{t: t}
 	problems, found := refusedThough(t), 0
 	for _, p := range problems {
-		var refusal *strategy.InfeasibleError
+		var refusal *pipeline.InfeasibleError
 		r, err := Plan(t.Context(), p, Options{Steps: 60000})
 		switch {
 		case errors.As(err, &refusal):
@@ -72,11 +73,11 @@ func TestSearchEnds(t *testing.T) {
 	p := problems[len(problems)-2] // at which no search has found any
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := Plan(ctx, p, Options{Steps: math.MaxInt}); !errors.As(err, new(*strategy.InfeasibleError)) && !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := Plan(ctx, p, Options{Steps: math.MaxInt}); !errors.As(err, new(*pipeline.InfeasibleError)) && !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
 	p.Memory = 1
-	var refusal *strategy.InfeasibleError
+	var refusal *pipeline.InfeasibleError
 	if _, err := Plan(t.Context(), p, Options{Steps: math.MaxInt}); !errors.As(err, &refusal) || refusal.Tried != 0 {
 		t.Errorf("%v", err)
 	}

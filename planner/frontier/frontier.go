@@ -7,8 +7,8 @@ import (
 	"errors"
 	"slices"
 
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
-	"plimsoll/planner/strategy"
 )
 
 // Point is a sequence that nothing else on the curve beats: with less memory all are slower.
@@ -20,7 +20,7 @@ type Point struct {
 	Sequence schedule.Sequence
 }
 
-// Solve plans for a limit. Errors: *strategy.InfeasibleError when it is too small.
+// Solve plans for a limit. Errors: *pipeline.InfeasibleError when it is too small.
 type Solve func(ctx context.Context, memory int64) (Point, error)
 
 // span is a part of the memory axis, between two limits that were asked for. What its ends have bounds what is inside.
@@ -42,7 +42,7 @@ func (s span) area() float64 {
 // of the axis in which the curve can still hide most: where it falls steeply, or far apart from others. The same answers
 // give the same curve.
 //
-// Errors: those of solve, *strategy.InfeasibleError when even high is too small.
+// Errors: those of solve, *pipeline.InfeasibleError when even high is too small.
 func Sample(ctx context.Context, solve Solve, least, high int64, limits int) ([]Point, error) {
 	s := sampler{Solve: solve}
 	top, err := s.ask(ctx, high)
@@ -85,13 +85,13 @@ func (s *sampler) ask(ctx context.Context, memory int64) (Point, error) {
 func (s *sampler) first(ctx context.Context, least, high int64) (Point, error) {
 	p, err := s.ask(ctx, least)
 	for range 3 {
-		small, ok := errors.AsType[*strategy.InfeasibleError](err)
+		small, ok := errors.AsType[*pipeline.InfeasibleError](err)
 		if !ok || small.Smallest > high {
 			break
 		}
 		p, err = s.ask(ctx, small.Smallest)
 	}
-	if _, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+	if _, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
 		return s.points[0], nil
 	}
 	return p, err
@@ -102,7 +102,7 @@ func (s *sampler) split(ctx context.Context, at span) error {
 	i := slices.Index(s.spans, at)
 	middle := at.low + (at.high-at.low)/2
 	p, err := s.ask(ctx, middle)
-	if _, refused := errors.AsType[*strategy.InfeasibleError](err); refused {
+	if _, refused := errors.AsType[*pipeline.InfeasibleError](err); refused {
 		p, err = Point{Memory: middle, Makespan: at.slow}, nil
 	}
 	if err != nil {

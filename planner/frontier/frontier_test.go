@@ -8,8 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
-	"plimsoll/planner/strategy"
 )
 
 // steps is a solver whose best makespans are known: a curve.
@@ -17,7 +17,7 @@ func steps(curve []Point) Solve {
 	return func(_ context.Context, memory int64) (Point, error) {
 		p, ok := At(curve, memory)
 		if !ok {
-			return Point{}, &strategy.InfeasibleError{Memory: memory, Smallest: curve[0].Memory}
+			return Point{}, &pipeline.InfeasibleError{Memory: memory, Smallest: curve[0].Memory}
 		}
 		return p, nil
 	}
@@ -68,7 +68,7 @@ func TestSampleOfAnUnsteadyStrategy(t *testing.T) {
 	for range 300 {
 		solve := func(_ context.Context, m int64) (Point, error) {
 			if m < 50 || m < 1000 && rnd.IntN(4) == 0 {
-				return Point{}, &strategy.InfeasibleError{Memory: m, Smallest: min(m+1+rnd.Int64N(100), 1000)}
+				return Point{}, &pipeline.InfeasibleError{Memory: m, Smallest: min(m+1+rnd.Int64N(100), 1000)}
 			}
 			return Point{Memory: m - rnd.Int64N(20), Makespan: 1 + rnd.Float64()}, nil
 		}
@@ -87,7 +87,7 @@ func TestSampleOfAnUnsteadyStrategy(t *testing.T) {
 func TestSampleErrors(t *testing.T) {
 	t.Parallel()
 	_, err := Sample(t.Context(), steps([]Point{{Memory: 100, Makespan: 1}}), 0, 50, 5)
-	if _, ok := errors.AsType[*strategy.InfeasibleError](err); !ok {
+	if _, ok := errors.AsType[*pipeline.InfeasibleError](err); !ok {
 		t.Errorf("a top that is too small: %v", err)
 	}
 	broken := errors.New("broken")

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/strategy"
 )
 
@@ -32,7 +33,7 @@ func TestPlansBesideTheOptimum(t *testing.T) {
 		memory := all.Peak * int64(40+rng.IntN(60)) / 100
 		best := optimum(c, memory)
 		seq, err := Strategies()[1].Solve(t.Context(), strategy.Problem{Chain: c, Memory: memory})
-		if errors.As(err, new(*strategy.InfeasibleError)) {
+		if errors.As(err, new(*pipeline.InfeasibleError)) {
 			if !math.IsInf(best, 1) {
 				missed++
 			}

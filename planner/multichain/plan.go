@@ -5,14 +5,15 @@ import (
 	"slices"
 
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
 
 // Strategies returns Multi-δ and Multi-∅ for joins of measured layers.
-func Strategies() []strategy.Strategy {
-	entry := func(name, summary, section string, keep bool) strategy.Strategy {
-		return strategy.Strategy{
+func Strategies() []strategy.Sequencer {
+	entry := func(name, summary, section string, keep bool) strategy.Sequencer {
+		return strategy.Sequencer{
 			Name: name, Summary: summary, Paper: "Shilova's thesis", Section: section, Joins: true,
 			Solve: func(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
 				if err := p.Chain.Validate(); err != nil {
@@ -22,7 +23,7 @@ func Strategies() []strategy.Strategy {
 			},
 		}
 	}
-	return []strategy.Strategy{
+	return []strategy.Sequencer{
 		entry("multi-delta", "branches that meet in a loss: checkpoints in equal slots, as if every input's gradient were kept", "1.3, problem 2 and Theorem 3", true),
 		entry("multi-empty", "branches that meet in a loss: checkpoints in equal slots, no input's gradient is kept", "1.3, problem 3 and Theorem 3", false),
 	}
@@ -45,7 +46,7 @@ func newMeasured(c *chain.Chain) measured {
 
 // solve plans a join whose layers differ: the optimal schedule of equal layers for every number of slots becomes a
 // sequence, to which forward_alls are added while they fit; the fastest within memory bytes is returned. All of it is
-// judged by schedule.Simulate. Errors: *strategy.InfeasibleError, ErrTooLarge, the context's.
+// judged by schedule.Simulate. Errors: *pipeline.InfeasibleError, ErrTooLarge, the context's.
 func (m measured) solve(ctx context.Context, name string, memory int64, keep bool) (schedule.Sequence, error) {
 	equal := m.equal(keep)
 	var best, least candidate
@@ -90,7 +91,7 @@ func (m measured) candidate(seq schedule.Sequence) candidate {
 }
 
 func (m measured) infeasible(name string, memory int64, least candidate) error {
-	e := &strategy.InfeasibleError{Strategy: name, Memory: memory, Smallest: least.Peak}
+	e := &pipeline.InfeasibleError{Strategy: name, Memory: memory, Smallest: least.Peak}
 	if least.PeakOp >= 0 {
 		e.Op = least.seq[least.PeakOp]
 		e.LayerName = m.Layer(e.Op.Layer).Name

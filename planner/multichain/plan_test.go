@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -57,7 +58,7 @@ func TestPlansOfMeasuredJoins(t *testing.T) {
 			}
 			for _, memory := range []int64{0, all.Peak / 2, all.Peak * 3 / 4, all.Peak} {
 				seq, err := solve(memory)
-				if small, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+				if small, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
 					refused++
 					checkSmallest(t, c, small, memory, solve)
 					continue
@@ -81,7 +82,7 @@ func TestPlansOfMeasuredJoins(t *testing.T) {
 	}
 }
 
-func checkSmallest(t *testing.T, c *chain.Chain, small *strategy.InfeasibleError, memory int64, solve func(int64) (schedule.Sequence, error)) {
+func checkSmallest(t *testing.T, c *chain.Chain, small *pipeline.InfeasibleError, memory int64, solve func(int64) (schedule.Sequence, error)) {
 	t.Helper()
 	seq, err := solve(small.Smallest)
 	if err != nil || small.Smallest <= memory {
@@ -110,7 +111,7 @@ func TestEqualLayersAreTheModelOfTheThesis(t *testing.T) {
 		c.Layers[12] = chain.Layer{BackwardS: 1, DiscardForwardS: &zero}
 		c.Branches = []int{6, 6}
 		seq, err := Strategies()[1].Solve(t.Context(), strategy.Problem{Chain: c, Memory: memory})
-		if small, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+		if small, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
 			if small.Smallest <= memory {
 				t.Error(small)
 			}

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -111,7 +112,7 @@ func (k *costs) infeasible(name string, p strategy.Problem) error {
 	if k.needB[l] >= k.needF[l] {
 		op.Kind = schedule.Backward
 	}
-	return &strategy.InfeasibleError{
+	return &pipeline.InfeasibleError{
 		Strategy: name, Memory: p.Memory, Smallest: int64(bytes), Op: op, LayerName: p.Chain.Layer(l).Name,
 	}
 }

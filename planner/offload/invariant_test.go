@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -72,7 +73,7 @@ func TestSmallestLimit(t *testing.T) {
 			for _, memory := range []int64{math.MinInt64, -1, 0, smallest - 1} {
 				p := problem(c, memory, 1+float64(i%4), i%2 == 0)
 				_, err := s.Solve(context.Background(), p)
-				refusal, ok := errors.AsType[*strategy.InfeasibleError](err)
+				refusal, ok := errors.AsType[*pipeline.InfeasibleError](err)
 				if !ok {
 					if memory < smallest {
 						t.Fatalf("%s at %d: %v, the smallest limit is %d", s.Name, memory, err, smallest)
@@ -89,7 +90,7 @@ func TestSmallestLimit(t *testing.T) {
 	}
 }
 
-func expectTight(t *testing.T, s strategy.Strategy, p strategy.Problem, refusal *strategy.InfeasibleError) {
+func expectTight(t *testing.T, s strategy.Sequencer, p strategy.Problem, refusal *pipeline.InfeasibleError) {
 	t.Helper()
 	p.Memory = refusal.Smallest
 	seq, err := s.Solve(context.Background(), p)

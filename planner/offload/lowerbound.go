@@ -13,7 +13,7 @@ import (
 // ops run one after another, and M_peak - M bytes cross the link out and, after the op that needs them away, back
 // again; the proof holds on one link and for duplex.
 //
-// It does not bound sequences that recompute. Errors: those of chain.Validate, ErrLink, *strategy.InfeasibleError
+// It does not bound sequences that recompute. Errors: those of chain.Validate, ErrLink, *pipeline.InfeasibleError
 // when no sequence fits.
 func LowerBound(p strategy.Problem) (seconds float64, err error) {
 	k, err := feasibleCosts("offload", p)

@@ -11,8 +11,8 @@ import "plimsoll/planner/strategy"
 const thesis = `A. Shilova, "Memory saving strategies for deep neural network training", Université de Bordeaux, 2021`
 
 // Strategies returns the registry entries of this package, from the simplest to the most thorough.
-func Strategies() []strategy.Strategy {
-	return []strategy.Strategy{
+func Strategies() []strategy.Sequencer {
+	return []strategy.Sequencer{
 		{
 			Name:    "tflms",
 			Summary: "offloads the first activations, prefetches a fixed number of ops ahead; the best of both numbers",

@@ -43,7 +43,7 @@ type candidate struct {
 }
 
 // solve runs a strategy that may offload any activation: it refuses limits that are too small for that, and offloads
-// nothing where nothing has to be. Errors: those of chain.Validate, ErrLink, *strategy.InfeasibleError,
+// nothing where nothing has to be. Errors: those of chain.Validate, ErrLink, *pipeline.InfeasibleError,
 // schedule.ErrEndless, the context's.
 func solve(ctx context.Context, name string, p strategy.Problem, run func(context.Context, *search) error) (schedule.Sequence, error) {
 	k, err := feasibleCosts(name, p)

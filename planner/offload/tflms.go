@@ -12,6 +12,7 @@ import (
 	"context"
 	"math"
 
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -86,7 +87,7 @@ func (t *tflms) infeasible(p strategy.Problem) error {
 	if err != nil {
 		return err
 	}
-	e := &strategy.InfeasibleError{Strategy: "tflms", Memory: p.Memory, Smallest: r.Peak}
+	e := &pipeline.InfeasibleError{Strategy: "tflms", Memory: p.Memory, Smallest: r.Peak}
 	if r.PeakOp >= 0 {
 		e.Op = t.lowest.seq[r.PeakOp]
 		e.LayerName = p.Chain.Layer(e.Op.Layer).Name

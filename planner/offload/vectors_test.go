@@ -11,6 +11,7 @@ import (
 
 	"plimsoll/internal/shared"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/plantest"
 	"plimsoll/planner/strategy"
 )
@@ -119,13 +120,13 @@ func expectRefused(t *testing.T, p strategy.Problem, smallest int64) {
 	t.Helper()
 	for _, s := range Strategies() {
 		_, err := s.Solve(context.Background(), p)
-		e, ok := errors.AsType[*strategy.InfeasibleError](err)
+		e, ok := errors.AsType[*pipeline.InfeasibleError](err)
 		if !ok || e.Smallest != smallest && s.Name != "tflms" {
 			t.Errorf("%s %s at %d: %v, want a refusal that names %d", s.Name, p.Chain.Name, p.Memory, err, smallest)
 		}
 	}
 	_, err := LowerBound(p)
-	if _, ok := errors.AsType[*strategy.InfeasibleError](err); !ok {
+	if _, ok := errors.AsType[*pipeline.InfeasibleError](err); !ok {
 		t.Errorf("LowerBound of %s at %d: %v", p.Chain.Name, p.Memory, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
 )
 
 // Report is what Check found. Seconds are exact values rounded once, bytes exact ones rounded up.
@@ -34,14 +35,20 @@ type Report struct {
 	PerDeviceBubble  []float64 // idle fraction of the period or makespan; 0 for a device without a stage
 	Bubble           float64   // idle fraction over all devices that hold a stage
 
+	Sequence *schedule.Result // of a plan for one device: when its ops run, and its memory over time
+
 	Warnings []string // what the plan says about itself and is otherwise: peaks, makespan, bound
 }
 
-// Check judges a plan, whoever made it, in exact arithmetic on the decimals of its files; times may be off by 1e-9 of the
+// Check judges a plan, whoever made it. A plan for one device is judged by schedule.Simulate, within the limits of the platform's first
+// device; errors are those of schedule.Simulate and ErrPlatform. Every other plan is judged in exact arithmetic on the decimals of its files; times may be off by 1e-9 of the
 // period or makespan. The report is there whenever its figures mean something: for a valid plan, and beside an
 // *InvalidError whose violations are all of RuleDuration or later. Errors: *InvalidError; ErrPlan, ErrPlatform,
 // ErrBranches and chain.ErrFormat for what cannot be judged.
 func Check(c *chain.Chain, p *Platform, plan *Plan) (*Report, error) {
+	if plan.IsSequence() {
+		return checkSequence(c, p, plan)
+	}
 	l, err := arrange(c, p, plan)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"plimsoll/internal/units"
+	"plimsoll/planner/schedule"
 )
 
 var (
@@ -32,20 +33,33 @@ var (
 type InfeasibleError struct {
 	Strategy string
 	Reason   string // what does not fit: "layer 3 (conv3) needs 12 bytes on every device"
+	Memory   int64  // the limit asked for, bytes, of one device
 	Smallest int64  // the smallest memory of each device, bytes, at which the strategy has a plan
 	Found    bool   // Smallest is the smallest memory that was found; a smaller one may work
+	Tried    int    // sequences that a search has tried for one that fits; 0: there was none
 	Devices  int    // the number of devices at which it has a plan with the memory given
 	Best     *Plan  // a plan that only exceeds the memory: the best so far
+	// Op is the op that binds, of layer LayerName: in the sequence for Smallest, the one with the highest memory. The zero op of plans
+	// for several devices.
+	Op        schedule.Op
+	LayerName string
 }
 
 func (e *InfeasibleError) Error() string {
+	if e.Op.Layer > 0 {
+		return e.tooSmall()
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %v", e.Strategy, ErrInfeasible)
 	if e.Reason != "" {
 		fmt.Fprintf(&b, ": %s", e.Reason)
 	}
 	if e.Smallest > 0 {
-		fmt.Fprintf(&b, "; the smallest memory of each device %s is %s", that(e.Found), units.ExactBytes(e.Smallest))
+		that := e.That()
+		if e.Found {
+			that = "that was " + that
+		}
+		fmt.Fprintf(&b, "; the smallest memory of each device %s is %s", that, units.ExactBytes(e.Smallest))
 	}
 	if e.Devices > 0 {
 		fmt.Fprintf(&b, "; it works with %d devices", e.Devices)
@@ -53,10 +67,20 @@ func (e *InfeasibleError) Error() string {
 	return b.String()
 }
 
-// that says what is known of the smallest memory.
-func that(found bool) string {
-	if found {
-		return "that was found"
+// tooSmall says which limit works, and which op needs it.
+func (e *InfeasibleError) tooSmall() string {
+	searched := ""
+	if e.Tried > 0 {
+		searched = fmt.Sprintf("; %d sequences were tried for less", e.Tried)
+	}
+	return fmt.Sprintf("%s: a limit of %s is too small: the smallest %s is %s, needed by %v (%s)%s",
+		e.Strategy, units.Precise(e.Memory), e.That(), units.Precise(e.Smallest), e.Op, e.LayerName, searched)
+}
+
+// That says what is known of Smallest: "that works" or "found".
+func (e *InfeasibleError) That() string {
+	if e.Found {
+		return "found"
 	}
 	return "that works"
 }

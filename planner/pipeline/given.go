@@ -1,27 +1,55 @@
 package pipeline
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
+
+	"plimsoll/planner/schedule"
 )
 
-// Given returns a plan that somebody else made as a strategy: it gives that plan, as it is, to whoever asks for one for a chain and
-// a platform on which Check accepts it. Solve fails with an *InfeasibleError where the plan needs more memory, else with the
-// errors of Check.
-func Given(plan *Plan) Strategy {
-	name := cmp.Or(plan.Strategy, "given")
+// Given returns a plan that somebody else made as a strategy of that name: it gives that plan, as it is, to whoever asks for one for a
+// chain and a platform on which Check accepts it, of one device for the plan's chain within limits in which it runs. Solve fails with
+// an *InfeasibleError where the plan needs more memory, else with the errors of Check, or those of Plan.For and schedule.Simulate.
+func Given(name string, plan *Plan) Strategy {
 	s := Strategy{
 		Name: name, Type: Periodic,
 		Summary: "a plan that is given", Paper: "the plan", Section: "the whole file",
 		Solve: func(_ context.Context, r Request) (*Plan, error) { return given(name, plan, r) },
 	}
-	if plan.IsFlush() {
+	switch {
+	case plan.IsSequence():
+		s.Type = Sequencing
+		s.Solve = func(_ context.Context, r Request) (*Plan, error) { return givenSequence(name, plan, r) }
+	case plan.IsFlush():
 		s.Type, s.Microbatches = Flushing, plan.Microbatches
 	}
 	return s
+}
+
+// givenSequence simulates a plan for one device within the limits of a request.
+func givenSequence(name string, plan *Plan, r Request) (*Plan, error) {
+	if err := plan.For(r.Chain); err != nil {
+		return nil, err
+	}
+	seq, limits := plan.Sequence(), r.Platform.Limits(0)
+	p, err := PlanSequence(r.Chain, name, seq, limits)
+	if over := (*schedule.MemoryError)(nil); !errors.As(err, &over) {
+		return p, err
+	}
+	// Without a limit nothing waits for memory, and so it runs in the peak that it has there.
+	limits.Memory = NoLimit
+	free, err := schedule.Simulate(r.Chain, seq, limits)
+	if err != nil {
+		return nil, err
+	}
+	small := &InfeasibleError{Strategy: name, Memory: r.Platform.Memory[0], Smallest: free.Peak}
+	if free.PeakOp >= 0 {
+		small.Op = seq[free.PeakOp]
+		small.LayerName = r.Chain.Layer(small.Op.Layer).Name
+	}
+	return nil, small
 }
 
 // given returns a copy of a plan with its platform and what it costs there.

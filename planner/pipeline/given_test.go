@@ -35,7 +35,7 @@ func TestGiven(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := pipeline.Given(want)
+		g := pipeline.Given(name, want)
 		got, err := g.Solve(context.Background(), pipeline.Request{Chain: c, Platform: p})
 		if err != nil || !reflect.DeepEqual(got.Stages, want.Stages) || !reflect.DeepEqual(got.Tasks, want.Tasks) || !slices.Equal(got.PerDevicePeak, want.PerDevicePeak) {
 			t.Errorf("%s: another plan: %v", name, err)

@@ -61,9 +61,13 @@ type layout struct {
 // maxShift bounds shifts, which count minibatches in flight.
 const maxShift = 1 << 31
 
-// arrange lays a plan out. Errors: *InvalidError, ErrPlan, ErrPlatform, those of the chain.
-func arrange(c *chain.Chain, p *Platform, plan *Plan) (*layout, error) {
-	if err := (Request{Chain: c, Platform: p}).Validate(); err != nil {
+// arrange lays a plan out; that of a sequence as its forward and its backward part. Errors: those of checkSequence, *InvalidError, ErrPlan, ErrPlatform, those of the chain.
+func arrange(c *chain.Chain, p *Platform, plan *Plan) (_ *layout, err error) {
+	if plan.IsSequence() {
+		if plan, err = plan.parts(c, p); err != nil {
+			return nil, err
+		}
+	} else if err := (Request{Chain: c, Platform: p}).Validate(); err != nil {
 		return nil, err
 	}
 	l := &layout{

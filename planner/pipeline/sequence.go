@@ -49,9 +49,7 @@ func PlanSequence(c *chain.Chain, strategy string, seq schedule.Sequence, limits
 // Predict sets what a plan for one device is predicted to cost by a simulation of its sequence.
 func (p *Plan) Predict(r *schedule.Result) {
 	p.Predicted.Makespan, p.Predicted.Idle, p.PerDevicePeak = r.Makespan, r.Idle, []int64{r.Peak}
-	st := &p.Stages[0]
-	loss := slices.IndexFunc(st.Ops, func(op schedule.Op) bool { return op.Layer == st.Last && !op.Kind.Transfer() })
-	p.Tasks[1].Start = r.End[loss]
+	p.Tasks[1].Start = r.End[p.Stages[0].loss()]
 }
 
 // IsSequence reports whether the plan is the sequence of one device: it says nothing that the sequence and its limits do not say.

@@ -43,11 +43,17 @@ type Span struct {
 // has done that when its gradient comes. Start times matter for that order only. So a
 // plan that Check accepts is, without noise, never later than its own times, and with any noise it needs no more memory.
 //
+// The ops of a plan for one device run by the rules of schedule.Simulate, each with a factor of its own; its errors are those of
+// schedule.Simulate and ErrPlatform.
+//
 // A periodic plan begins with minibatch 0 in an empty pipeline; its figures are those of the steady state. Errors:
 // *DeadlockError; those of Check up to RuleBoundary; ErrPlan.
 func Simulate(c *chain.Chain, p *Platform, plan *Plan, n Noise) (*Outcome, error) {
 	if !(n.Fraction >= 0 && n.Fraction <= 1) || n.Periods < 0 {
 		return nil, fmt.Errorf("%w: noise of a fraction %g over %d periods: the fraction is 0 to 1, the periods 0 or more", ErrPlan, n.Fraction, n.Periods)
+	}
+	if plan.IsSequence() {
+		return simulateSequence(c, p, plan, n)
 	}
 	l, err := arrange(c, p, plan)
 	if err != nil {
@@ -232,11 +238,16 @@ func (l *layout) rank(j *job) int {
 
 // factor draws the noise of a run. It depends on the task, the run and the seed alone.
 func (s *simulation) factor(j *job, turn int) float64 {
-	if s.noise.Fraction == 0 {
+	return s.noise.factor(j.task, turn)
+}
+
+// factor draws the factor of a turn of a task, or of an op of a sequence.
+func (n Noise) factor(task, turn int) float64 {
+	if n.Fraction == 0 {
 		return 1
 	}
-	rnd := rand.New(rand.NewPCG(s.noise.Seed, uint64(j.task)<<32|uint64(turn)))
-	return 1 + s.noise.Fraction*(2*rnd.Float64()-1)
+	rnd := rand.New(rand.NewPCG(n.Seed, uint64(task)<<32|uint64(turn)))
+	return 1 + n.Fraction*(2*rnd.Float64()-1)
 }
 
 // run gives every run its times. Errors: *DeadlockError.

@@ -10,11 +10,12 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// Request is everything a pipeline strategy may look at.
+// Request is everything a strategy may look at.
 type Request struct {
 	Chain    *chain.Chain
 	Platform *Platform
 	Options
+	Sequences SequenceOptions // of strategies for one device
 }
 
 // Validate checks the chain and the platform, which every strategy does before it plans. Errors: chain.ErrFormat, ErrBranches,
@@ -53,11 +54,30 @@ type Options struct {
 	Gap          float64       // relative gap at which a search may stop; 0: as far as the solver's tolerance
 }
 
+// SequenceOptions are the parameters of strategies for one device; zero values mean the documented default.
+type SequenceOptions struct {
+	Slots     int // rotor and offload-dynprog: number of memory slots S, N (default 500)
+	PofoSlots int // pofo: N, which bounds the alternatives that are kept (default 50)
+	States    int // branch-and-bound: states of memory that the search keeps, about 100 bytes each (default 2^20; in auto 2^16)
+	Segments  int // periodic: number of segments (default: the best by simulation)
+	// HighMemory is capper's M', bytes: the limit of the rematerialization that is then offloaded (default: store-all's peak).
+	HighMemory int64
+	// HostMemory bounds the copies of what leaves the device, bytes; 0: no limit. Of a Request the platform says it.
+	HostMemory int64
+	// Tolerance is auto's: by which part of the least makespan a plan may be slower that needs no transfers (default: 0, the
+	// fastest plan).
+	Tolerance float64
+	// Contention is auto's: the seconds that computation loses for each second in which the link is busy, beyond what simulations
+	// know, for chains that do not say it themselves (chain.Beside) (default: 0).
+	Contention float64
+}
+
 // Type says what a strategy decides.
 type Type string
 
 // The types of strategies.
 const (
+	Sequencing  Type = "sequence"  // the sequence of one device
 	Partitioner Type = "partition" // stages and schedule
 	Periodic    Type = "periodic"  // a periodic schedule of given stages
 	Flushing    Type = "flush"     // a flush schedule of given stages

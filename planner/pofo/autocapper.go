@@ -11,6 +11,7 @@ import (
 	"errors"
 	"math"
 
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -74,7 +75,7 @@ func refuseAutocapper(ctx context.Context, p strategy.Problem) error {
 	if p.Chain.Len() > longestRefusal {
 		seq := remat.StoreAll(p.Chain) // what capper makes of it is among the 40
 		err := refuseCap("autocapper", p, seq, newCap(p.Chain, seq, 0).peak)
-		if small, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+		if small, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
 			small.Found = true
 		}
 		return err

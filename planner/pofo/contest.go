@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"plimsoll/planner/improve"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -75,7 +76,7 @@ func infeasible(name string, p strategy.Problem, smallest int64, seq schedule.Se
 	if err != nil {
 		return fmt.Errorf("BUG: %s at its smallest limit: %w", name, err)
 	}
-	e := &strategy.InfeasibleError{Strategy: name, Memory: p.Memory, Smallest: smallest}
+	e := &pipeline.InfeasibleError{Strategy: name, Memory: p.Memory, Smallest: smallest}
 	if r.PeakOp >= 0 {
 		e.Op = seq[r.PeakOp]
 		e.LayerName = p.Chain.Layer(e.Op.Layer).Name

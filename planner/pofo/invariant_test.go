@@ -11,12 +11,13 @@ import (
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/offload"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
 
-func named(t testing.TB, all []strategy.Strategy, name string) strategy.Strategy {
+func named(t testing.TB, all []strategy.Sequencer, name string) strategy.Sequencer {
 	t.Helper()
 	for _, s := range all {
 		if s.Name == name {
@@ -24,7 +25,7 @@ func named(t testing.TB, all []strategy.Strategy, name string) strategy.Strategy
 		}
 	}
 	t.Fatalf("no strategy %s", name)
-	return strategy.Strategy{}
+	return strategy.Sequencer{}
 }
 
 // Every strategy on random chains, on one link and duplex: what it returns keeps the rules within the limit; pofo is never
@@ -33,7 +34,7 @@ func TestNeverWorse(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 8))
 	pofo := named(t, Strategies(), "pofo")
-	others := []strategy.Strategy{
+	others := []strategy.Sequencer{
 		named(t, remat.Strategies(), "rotor-exact"), named(t, offload.Strategies(), "offload-dynprog"), named(t, Strategies(), "autocapper"),
 	}
 	j, beaten := &judge{t: t}, 0
@@ -74,7 +75,7 @@ func TestSmallest(t *testing.T) {
 		for _, s := range Strategies() {
 			p.Memory = 0
 			_, err := s.Solve(context.Background(), p)
-			refusal, ok := errors.AsType[*strategy.InfeasibleError](err)
+			refusal, ok := errors.AsType[*pipeline.InfeasibleError](err)
 			if !ok {
 				continue // a chain of nothing fits in nothing
 			}
@@ -82,7 +83,7 @@ func TestSmallest(t *testing.T) {
 			(&judge{t: t}).makespan(s, p)
 			p.Memory--
 			_, err = s.Solve(context.Background(), p)
-			if again, ok := errors.AsType[*strategy.InfeasibleError](err); !ok || again.Smallest != refusal.Smallest || again.Op != refusal.Op {
+			if again, ok := errors.AsType[*pipeline.InfeasibleError](err); !ok || again.Smallest != refusal.Smallest || again.Op != refusal.Op {
 				t.Fatalf("%s at %d: %v, want the smallest limit %d", s.Name, p.Memory, err, refusal.Smallest)
 			}
 			checked[s.Name]++

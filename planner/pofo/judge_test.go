@@ -10,6 +10,7 @@ import (
 
 	"plimsoll/internal/shared"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/plantest"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -48,10 +49,10 @@ type judge struct {
 }
 
 // makespan returns the simulated makespan of a strategy, infinite when it refuses the limit.
-func (j *judge) makespan(s strategy.Strategy, p strategy.Problem) float64 {
+func (j *judge) makespan(s strategy.Sequencer, p strategy.Problem) float64 {
 	j.t.Helper()
 	seq, err := s.Solve(context.Background(), p)
-	if refusal, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+	if refusal, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
 		if refusal.Strategy != s.Name || refusal.Memory != p.Memory || refusal.Smallest <= p.Memory || refusal.LayerName != p.Chain.Layer(max(1, refusal.Op.Layer)).Name {
 			j.t.Fatalf("%s %s at %d: refusal %+v", s.Name, p.Chain.Name, p.Memory, refusal)
 		}

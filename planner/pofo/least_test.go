@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/plantest"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
@@ -43,8 +44,8 @@ func TestLeastMemory(t *testing.T) {
 		if r, err := schedule.Simulate(c, l.seq, schedule.Limits{Memory: recompute}); err != nil || r.Peak != recompute {
 			t.Errorf("%v: %v", l.seq, err)
 		}
-		for s, smallest := range map[*strategy.Strategy]int64{&exact: recompute, {Name: "pofo", Solve: solvePofo}: both} {
-			var small *strategy.InfeasibleError
+		for s, smallest := range map[*strategy.Sequencer]int64{&exact: recompute, {Name: "pofo", Solve: solvePofo}: both} {
+			var small *pipeline.InfeasibleError
 			p.Memory = smallest - 1
 			if _, err := s.Solve(t.Context(), p); !errors.As(err, &small) || small.Smallest != smallest {
 				t.Errorf("%s below %d bytes: %v", s.Name, smallest, err)

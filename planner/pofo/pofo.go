@@ -25,6 +25,7 @@ import (
 	"plimsoll/planner/improve"
 	"plimsoll/planner/internal/parallel"
 	"plimsoll/planner/offload"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -175,7 +176,7 @@ func (s *pofo) others(ctx context.Context) error {
 			s.enter(seq)
 			continue
 		}
-		if _, infeasible := errors.AsType[*strategy.InfeasibleError](err); !infeasible && !errors.Is(err, remat.ErrTooLarge) {
+		if _, infeasible := errors.AsType[*pipeline.InfeasibleError](err); !infeasible && !errors.Is(err, remat.ErrTooLarge) {
 			return err
 		}
 	}

@@ -11,8 +11,8 @@ import "plimsoll/planner/strategy"
 const thesis = `A. Shilova, "Memory saving strategies for deep neural network training", Université de Bordeaux, 2021`
 
 // Strategies returns the registry entries of this package, the simple heuristics first.
-func Strategies() []strategy.Strategy {
-	return []strategy.Strategy{
+func Strategies() []strategy.Sequencer {
+	return []strategy.Sequencer{
 		{
 			Name:    "least-memory",
 			Summary: "the least memory that recomputing and offloading can do with, whatever it takes",
@@ -48,7 +48,7 @@ func Strategies() []strategy.Strategy {
 
 // Alone is least-memory for problems without a link: it only recomputes. Up to 1,024 layers it has a sequence wherever a persistent
 // one fits.
-func Alone() strategy.Strategy {
+func Alone() strategy.Sequencer {
 	s := Strategies()[0]
 	s.Summary, s.Solve = "the least memory that recomputing can do with, whatever it takes", solveAlone
 	return s

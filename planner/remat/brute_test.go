@@ -252,7 +252,7 @@ func frontiers(t testing.TB, c *chain.Chain) (exact, floating *Frontier) {
 	return exact, floating
 }
 
-// makespan returns the best makespan, in seconds, within a limit that includes a_0. Errors: *strategy.InfeasibleError.
+// makespan returns the best makespan, in seconds, within a limit that includes a_0. Errors: *pipeline.InfeasibleError.
 func (f *Frontier) makespan(memory int64) (float64, error) {
 	ticks, ok := f.program.root().at(f.costs.beside(memory))
 	if !ok {

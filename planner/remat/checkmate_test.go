@@ -26,7 +26,7 @@ func needSolver(t *testing.T) {
 // Without a solver the strategy is not offered, and asked all the same it says what is missing.
 func TestCheckmateWithoutSolver(t *testing.T) {
 	t.Parallel()
-	offered := slices.ContainsFunc(Strategies(), func(s strategy.Strategy) bool { return s.Name == Checkmate })
+	offered := slices.ContainsFunc(Strategies(), func(s strategy.Sequencer) bool { return s.Name == Checkmate })
 	if offered != milp.Built {
 		t.Errorf("offered: %v, built: %v", offered, milp.Built)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -43,7 +44,7 @@ func (f *Frontier) Breakpoints() []Breakpoint {
 }
 
 // Sequence returns a fastest sequence within a limit that includes a_0; its peak is the least at which its makespan
-// is possible, Memory of the breakpoint that holds. Errors: *strategy.InfeasibleError.
+// is possible, Memory of the breakpoint that holds. Errors: *pipeline.InfeasibleError.
 func (f *Frontier) Sequence(memory int64) (schedule.Sequence, error) {
 	root := f.program.root()
 	i := root.index(f.costs.beside(memory))
@@ -64,7 +65,7 @@ func infeasible(name string, c *chain.Chain, memory, smallest int64, seq schedul
 	if err != nil {
 		return err
 	}
-	e := &strategy.InfeasibleError{Strategy: name, Memory: memory, Smallest: smallest}
+	e := &pipeline.InfeasibleError{Strategy: name, Memory: memory, Smallest: smallest}
 	if r.PeakOp >= 0 {
 		e.Op = seq[r.PeakOp]
 		e.LayerName = c.Layer(e.Op.Layer).Name
@@ -118,7 +119,7 @@ func (x exact) from(ctx context.Context, c *chain.Chain, memory int64) (*Frontie
 	return &Frontier{strategy: x.name, chain: c, costs: k, program: p}, p.solve(ctx)
 }
 
-// solve is strategy.Strategy's Solve.
+// solve is strategy.Sequencer's Solve.
 func (x exact) solve(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {
 	k, err := x.costs(p.Chain)
 	if err != nil {

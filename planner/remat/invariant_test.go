@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -68,7 +69,7 @@ func TestSmallestLimit(t *testing.T) {
 			for _, memory := range []int64{math.MinInt64, -1, 0, c.InputBytes} {
 				p := strategy.Problem{Chain: c, Memory: memory, Options: strategy.Options{Slots: 25}}
 				_, err := s.Solve(context.Background(), p)
-				refusal, ok := errors.AsType[*strategy.InfeasibleError](err)
+				refusal, ok := errors.AsType[*pipeline.InfeasibleError](err)
 				if !ok {
 					continue
 				}
@@ -82,7 +83,7 @@ func TestSmallestLimit(t *testing.T) {
 	}
 }
 
-func expectTight(t *testing.T, s strategy.Strategy, p strategy.Problem, refusal *strategy.InfeasibleError) {
+func expectTight(t *testing.T, s strategy.Sequencer, p strategy.Problem, refusal *pipeline.InfeasibleError) {
 	t.Helper()
 	p.Memory = refusal.Smallest
 	seq, err := s.Solve(context.Background(), p)

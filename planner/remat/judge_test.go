@@ -7,13 +7,14 @@ import (
 	"math"
 	"testing"
 
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/plantest"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
 
 // named returns the registered strategy.
-func named(t testing.TB, name string) strategy.Strategy {
+func named(t testing.TB, name string) strategy.Sequencer {
 	t.Helper()
 	for _, s := range Strategies() {
 		if s.Name == name {
@@ -21,7 +22,7 @@ func named(t testing.TB, name string) strategy.Strategy {
 		}
 	}
 	t.Fatalf("no strategy %s", name)
-	return strategy.Strategy{}
+	return strategy.Sequencer{}
 }
 
 // judge solves problems and judges every answer: the sequence keeps the rules within the limit, or the error names
@@ -36,7 +37,7 @@ type judge struct {
 func (j *judge) makespan(name string, p strategy.Problem) float64 {
 	j.t.Helper()
 	seq, err := named(j.t, name).Solve(context.Background(), p)
-	if refusal, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+	if refusal, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
 		if refusal.Strategy != name || refusal.Memory != p.Memory || refusal.Smallest <= p.Memory || refusal.LayerName != p.Chain.Layer(max(1, refusal.Op.Layer)).Name {
 			j.t.Fatalf("%s %s at %d: refusal %+v", name, p.Chain.Name, p.Memory, refusal)
 		}

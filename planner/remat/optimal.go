@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -33,7 +34,7 @@ func solveOptimal(ctx context.Context, p strategy.Problem) (schedule.Sequence, e
 	}
 	p.States = cmp.Or(p.States, DefaultStates)
 	start, err := k.restricted().solve(ctx, p)
-	small, refused := errors.AsType[*strategy.InfeasibleError](err)
+	small, refused := errors.AsType[*pipeline.InfeasibleError](err)
 	cut := int64(infinite)
 	switch {
 	case err != nil && (!refused || k.n > maxWindow):
@@ -75,7 +76,7 @@ func (k *costs) restricted() exact {
 
 // refusedBy makes the refusal of another program that of the search: of longer chains it knows no less memory.
 func refusedBy(err error) error {
-	small, ok := errors.AsType[*strategy.InfeasibleError](err)
+	small, ok := errors.AsType[*pipeline.InfeasibleError](err)
 	if !ok {
 		return err
 	}
@@ -94,7 +95,7 @@ func (k *costs) excessOf(seq schedule.Sequence) (ticks int64) {
 	return ticks
 }
 
-// refuse finds the smallest limit by bisection, up to one that works. Times do not matter. Errors: *strategy.InfeasibleError.
+// refuse finds the smallest limit by bisection, up to one that works. Times do not matter. Errors: *pipeline.InfeasibleError.
 func (k *costs) refuse(ctx context.Context, p strategy.Problem, works int64) error {
 	timeless, found := k.timeless(), false
 	for fails := max(p.Memory, -1); fails+1 < works; {
@@ -116,7 +117,7 @@ func (k *costs) refuse(ctx context.Context, p strategy.Problem, works int64) err
 		return err
 	}
 	err = infeasible(BranchAndBound, p.Chain, asked, works, seq)
-	if small, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+	if small, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
 		small.Found = found
 	}
 	return err

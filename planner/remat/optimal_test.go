@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/plantest"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -179,7 +180,7 @@ func TestImproved(t *testing.T) {
 		}
 		p := strategy.Problem{Chain: c, Memory: storeAllPeak(t, c) * 2 / 3, Options: strategy.Options{States: DefaultStates}}
 		seq, err := curve.Sequence(p.Memory)
-		if _, refused := errors.AsType[*strategy.InfeasibleError](err); refused {
+		if _, refused := errors.AsType[*pipeline.InfeasibleError](err); refused {
 			continue
 		}
 		if err != nil {
@@ -219,7 +220,7 @@ func TestSmallestOfAll(t *testing.T) {
 	for i := range 300 {
 		c := anyChain(rng, 1+rng.IntN(5), i)
 		_, err := solveOptimal(t.Context(), strategy.Problem{Chain: c, Memory: -1})
-		small, ok := errors.AsType[*strategy.InfeasibleError](err)
+		small, ok := errors.AsType[*pipeline.InfeasibleError](err)
 		if !ok || small.Found || generalOptimum(c, small.Smallest) == nil || generalOptimum(c, small.Smallest-1) != nil {
 			t.Fatalf("%v: %+v", err, c)
 		}

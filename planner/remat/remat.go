@@ -15,9 +15,9 @@ const thesis = `A. Shilova, "Memory saving strategies for deep neural network tr
 
 // Strategies returns the registry entries of this package that this build can run, from the simplest to the most
 // thorough, and those of other systems last.
-func Strategies() []strategy.Strategy {
+func Strategies() []strategy.Sequencer {
 	if milp.Built {
-		return append(always(), strategy.Strategy{
+		return append(always(), strategy.Sequencer{
 			Name:    Checkmate,
 			Summary: "an integer program up to 8 layers; beyond, its relaxation rounded: a weak peer, not the hour-long solver's optimum",
 			Paper:   `P. Jain et al., "Checkmate: breaking the memory wall with optimal tensor rematerialization", MLSys, 2020`, Section: "4 and 5",
@@ -30,11 +30,11 @@ func Strategies() []strategy.Strategy {
 // Checkmate is the strategy that needs a solver of linear programs: see milp.Built.
 const Checkmate = "checkmate"
 
-func always() []strategy.Strategy { return slices.Concat(classics(), rotors(), others()) }
+func always() []strategy.Sequencer { return slices.Concat(classics(), rotors(), others()) }
 
 // classics are what frameworks do by themselves, what most of their users do, and what automatic differentiation does.
-func classics() []strategy.Strategy {
-	return []strategy.Strategy{
+func classics() []strategy.Sequencer {
+	return []strategy.Sequencer{
 		{
 			Name:    "store-all",
 			Summary: "no recomputation: the fastest, and the most memory",
@@ -57,8 +57,8 @@ func classics() []strategy.Strategy {
 }
 
 // rotors are the optimal sequences of the thesis.
-func rotors() []strategy.Strategy {
-	return []strategy.Strategy{
+func rotors() []strategy.Sequencer {
+	return []strategy.Sequencer{
 		{
 			Name:    "rotor",
 			Summary: "the best persistent sequence, sizes rounded up to memory slots",
@@ -80,8 +80,8 @@ func rotors() []strategy.Strategy {
 	}
 }
 
-func others() []strategy.Strategy {
-	return []strategy.Strategy{
+func others() []strategy.Sequencer {
+	return []strategy.Sequencer{
 		{
 			Name:    BranchAndBound,
 			Summary: "the best of all sequences of short chains, proved; improves rotor's plan of longer ones",

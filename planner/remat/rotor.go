@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"math"
 
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -77,7 +78,7 @@ func solveSlotted(ctx context.Context, k *costs, slots int, cut int64) (*slotted
 // rotorInfeasible finds the smallest limit by bisection, between that of rotor-exact and the first larger one that is found to work: with
 // a larger limit no size takes more slots, so what fits stays feasible. In long chains the bisection ends before the last byte.
 //
-// Errors: *strategy.InfeasibleError; ErrOptions when no limit helps.
+// Errors: *pipeline.InfeasibleError; ErrOptions when no limit helps.
 func rotorInfeasible(ctx context.Context, k *costs, p strategy.Problem, slots int) error {
 	if fewest := k.leastSlots(ctx, 1<<62, slots); fewest > int64(slots) && ctx.Err() == nil {
 		return fmt.Errorf("%w: %d slots are too few at any limit: the chain needs %d", ErrOptions, slots, fewest)
@@ -94,7 +95,7 @@ func rotorInfeasible(ctx context.Context, k *costs, p strategy.Problem, slots in
 		return err
 	}
 	err = infeasible("rotor", p.Chain, p.Memory, high, table.sequence())
-	if small, ok := errors.AsType[*strategy.InfeasibleError](err); ok {
+	if small, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
 		small.Found = !exact
 	}
 	return err

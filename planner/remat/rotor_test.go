@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/plantest"
 	"plimsoll/planner/strategy"
 )
@@ -34,7 +35,7 @@ func TestRotorsSmallestLimit(t *testing.T) {
 	for range 200 {
 		p := strategy.Problem{Chain: plantest.Chain(rnd, 1+rnd.IntN(8)), Options: strategy.Options{Slots: 60 + rnd.IntN(60)}}
 		_, err := solveRotor(t.Context(), p)
-		small, ok := errors.AsType[*strategy.InfeasibleError](err)
+		small, ok := errors.AsType[*pipeline.InfeasibleError](err)
 		if !ok || small.Found {
 			t.Fatalf("%v", err)
 		}
@@ -53,9 +54,9 @@ func TestRotorsSmallestLimit(t *testing.T) {
 func TestRefusalOfLongChains(t *testing.T) {
 	t.Parallel()
 	c := deepChain(longRefusal + 2)
-	for _, s := range []strategy.Strategy{{Name: "rotor", Solve: solveRotor}, {Name: "rotor-exact", Solve: rotorExact.solve}} {
+	for _, s := range []strategy.Sequencer{{Name: "rotor", Solve: solveRotor}, {Name: "rotor-exact", Solve: rotorExact.solve}} {
 		_, err := s.Solve(t.Context(), strategy.Problem{Chain: c, Memory: 1 << 20})
-		small, ok := errors.AsType[*strategy.InfeasibleError](err)
+		small, ok := errors.AsType[*pipeline.InfeasibleError](err)
 		if !ok || small.Op.Layer == 0 || small.LayerName != c.Layer(small.Op.Layer).Name {
 			t.Fatalf("%s: %v", s.Name, err)
 		}

@@ -28,7 +28,7 @@ func solveStoreAll(_ context.Context, p strategy.Problem) (schedule.Sequence, er
 	return checked("store-all", p, StoreAll(p.Chain))
 }
 
-// checked returns the sequence, or *strategy.InfeasibleError when its peak is over the limit.
+// checked returns the sequence, or *pipeline.InfeasibleError when its peak is over the limit.
 func checked(name string, p strategy.Problem, seq schedule.Sequence) (schedule.Sequence, error) {
 	r, err := schedule.Simulate(p.Chain, seq, schedule.Limits{Memory: schedule.NoLimit})
 	if err != nil {

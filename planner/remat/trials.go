@@ -29,7 +29,7 @@ func (t *trials) add(now candidate, memory int64) {
 	}
 }
 
-// best returns the fastest sequence that fits. Errors: *strategy.InfeasibleError with the smallest peak seen.
+// best returns the fastest sequence that fits. Errors: *pipeline.InfeasibleError with the smallest peak seen.
 func (t *trials) best(name string, p strategy.Problem) (schedule.Sequence, error) {
 	if t.fastest.seq == nil {
 		return nil, infeasible(name, p.Chain, p.Memory, t.smallest.peak, t.smallest.seq)

@@ -60,6 +60,9 @@ func Simulate(c *chain.Chain, seq Sequence, limits Limits) (*Result, error) {
 // is longer than all before it, so that a search can call it in its inner loop.
 type Simulator struct {
 	replay
+	// Stretch returns how many times as long as its costs say the op at a position takes; nil: once.
+	Stretch func(position int) float64
+
 	c       *chain.Chain
 	beside  *besides // what ops and copies take from each other; nil: nothing
 	limits  Limits
@@ -241,10 +244,14 @@ func (s *Simulator) start(k int) {
 	p := ln.next
 	st := &s.steps[p]
 	seconds := st.seconds
+	if k != 0 {
+		seconds = float64(st.bytes) / s.limits.Link.Bandwidth
+	}
+	if s.Stretch != nil {
+		seconds *= s.Stretch(p)
+	}
 	if k == 0 {
 		s.busy += seconds
-	} else {
-		seconds = float64(st.bytes) / s.limits.Link.Bandwidth
 	}
 	s.use(s.used + st.takes)
 	if s.used > s.result.Peak {

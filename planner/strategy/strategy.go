@@ -1,5 +1,4 @@
-// Package strategy says what a planning strategy is: one function from a problem to a sequence, and one
-// registry entry that names it and its source. It knows no algorithm; planner lists them all.
+// Package strategy makes algorithms that find sequences strategies for one device. It knows no algorithm; planner lists them all.
 package strategy
 
 import (
@@ -7,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 
-	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 )
 
-// Problem is everything a single-device strategy may look at.
+// Problem is everything a sequencer may look at.
 type Problem struct {
 	Chain  *chain.Chain
 	Memory int64         // M, bytes; includes the input a_0
@@ -24,46 +23,82 @@ type Problem struct {
 	Proved func(bound float64)
 }
 
+// ProblemOf returns the problem of a request for one device.
+func ProblemOf(r pipeline.Request) Problem {
+	l := r.Platform.Limits(0)
+	p := Problem{Chain: r.Chain, Memory: l.Memory, Link: l.Link, Options: r.Sequences}
+	p.HostMemory = l.Host
+	return p
+}
+
+// Request returns the request of the problem.
+func (p Problem) Request() pipeline.Request {
+	return pipeline.Request{Chain: p.Chain, Platform: pipeline.OneDevice(p.Limits()), Sequences: p.Options}
+}
+
 // Limits returns what a sequence of the problem is simulated with.
-func (p *Problem) Limits() schedule.Limits {
+func (p Problem) Limits() schedule.Limits {
 	return schedule.Limits{Memory: p.Memory, Link: p.Link, Host: p.HostMemory}
 }
 
-// Options are the parameters of strategies; zero values mean the documented default.
-type Options struct {
-	Slots     int // rotor and offload-dynprog: number of memory slots S, N (default 500)
-	PofoSlots int // pofo: N, which bounds the alternatives that are kept (default 50)
-	States    int // branch-and-bound: states of memory that the search keeps, about 100 bytes each (default 2^20; in auto 2^16)
-	Segments  int // periodic: number of segments (default: the best by simulation)
-	// HighMemory is capper's M', bytes: the limit of the rematerialization that is then offloaded (default: store-all's peak).
-	HighMemory int64
-	// HostMemory bounds the copies of what leaves the device, bytes; 0: no limit. See Strategy.Within.
-	HostMemory int64
-	// Tolerance is auto's: by which part of the least makespan a plan may be slower that needs no transfers (default: 0, the
-	// fastest plan).
-	Tolerance float64
-	// Contention is auto's: the seconds that computation loses for each second in which the link is busy, beyond what simulations
-	// know, for chains that do not say it themselves (chain.Beside) (default: 0).
-	Contention float64
-}
+// Options are the parameters of sequencers.
+type Options = pipeline.SequenceOptions
 
-// Strategy is one algorithm. The same problem gives the same sequence, byte for byte.
-type Strategy struct {
+// Sequencer is one algorithm that finds sequences. The same problem gives the same sequence, byte for byte.
+type Sequencer struct {
 	Name    string // as the literature names it: "rotor"
 	Summary string // one line
 	Paper   string // "Shilova's thesis", ...
 	Section string // "Theorem 6, Algorithms 3 and 4"
 	Sizes   bool   // its sequences depend on sizes alone: neither times nor the link change them
 	Joins   bool   // it plans branches that meet in a loss, too
-	// Solve returns a sequence whose simulated peak is at most p.Memory, or an *InfeasibleError. It need not know p.HostMemory.
+	// Solve returns a sequence whose simulated peak is at most p.Memory, or a *pipeline.InfeasibleError. It need not know p.HostMemory.
 	Solve func(ctx context.Context, p Problem) (schedule.Sequence, error)
 }
+
+// Strategy returns the sequencer as a strategy. Its plans were simulated, so that no plan leaves the planner unchecked. Errors of its
+// Solve: ErrDevices and those of Within.
+func (s Sequencer) Strategy() pipeline.Strategy {
+	return pipeline.Strategy{Name: s.Name, Type: pipeline.Sequencing, Summary: s.Summary, Paper: s.Paper, Section: s.Section, Solve: s.plan}
+}
+
+// Strategies returns sequencers as strategies.
+func Strategies(all []Sequencer) []pipeline.Strategy {
+	out := make([]pipeline.Strategy, len(all))
+	for i, s := range all {
+		out[i] = s.Strategy()
+	}
+	return out
+}
+
+func (s Sequencer) plan(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+	if n := r.Platform.Devices; n != 1 {
+		return nil, fmt.Errorf("%w: %s was asked to plan for %d", ErrDevices, s.Name, n)
+	}
+	winner, proved := "", 0.0
+	p := ProblemOf(r)
+	p.Chosen = func(name string) { winner = name }
+	p.Proved = func(bound float64) { proved = bound }
+	seq, err := s.Within(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := pipeline.PlanSequence(r.Chain, s.Name, seq, p.Limits())
+	if err != nil {
+		return nil, fmt.Errorf("BUG: %s returned a sequence that cannot run: %w", s.Name, err)
+	}
+	plan.Winner, plan.Predicted.LowerBound = winner, proved
+	return plan, nil
+}
+
+// ErrDevices means that a strategy for one device was asked to plan for several.
+var ErrDevices = errors.New("the strategy plans for one device")
 
 // ErrBranches means that a strategy of chains was asked to plan branches that meet.
 var ErrBranches = errors.New("the strategy plans chains alone")
 
 // accepts refuses to plan branches as if they were one chain. Error: ErrBranches.
-func (s Strategy) accepts(c *chain.Chain) error {
+func (s Sequencer) accepts(c *chain.Chain) error {
 	if s.Joins || len(c.Branches) == 0 {
 		return nil
 	}
@@ -74,37 +109,8 @@ func (s Strategy) accepts(c *chain.Chain) error {
 type Kind struct {
 	Name string // "recompute and offload"
 	// Strategies stand for it, the one that needs least memory first: where that needs too much host memory, another may do.
-	Strategies []Strategy
-	Fastest    Strategy // whose plan says what a limit costs in time
+	Strategies []pipeline.Strategy
+	Fastest    pipeline.Strategy // whose plan says what a limit costs in time
 	// Smallest returns the smallest limit at which the kind has a sequence, in bytes with a_0: it depends on sizes alone.
 	Smallest func(*chain.Chain) (int64, error)
-}
-
-// InfeasibleError says that no sequence of this strategy fits.
-type InfeasibleError struct {
-	Strategy string
-	Memory   int64 // the limit asked for
-	Smallest int64 // the smallest limit at which this strategy has a sequence
-	Found    bool  // Smallest is the smallest limit that was found; a smaller one may work
-	Tried    int   // sequences that a search has tried for one that fits; 0: there was none
-	// Op is the op that binds: in the sequence for Smallest, the one with the highest memory.
-	Op        schedule.Op
-	LayerName string
-}
-
-func (e *InfeasibleError) Error() string {
-	searched := ""
-	if e.Tried > 0 {
-		searched = fmt.Sprintf("; %d sequences were tried for less", e.Tried)
-	}
-	return fmt.Sprintf("%s: a limit of %s is too small: the smallest %s is %s, needed by %v (%s)%s",
-		e.Strategy, units.Precise(e.Memory), e.That(), units.Precise(e.Smallest), e.Op, e.LayerName, searched)
-}
-
-// That says what is known of Smallest: "that works" or "found".
-func (e *InfeasibleError) That() string {
-	if e.Found {
-		return "found"
-	}
-	return "that works"
 }

@@ -18,7 +18,7 @@ const (
 // Within returns a sequence of the strategy whose copies fit in p.HostMemory. The literature's strategies know no such limit, but
 // the slower the link, the less is worth a transfer: where the copies do not fit, the strategy is asked again for slower links, and
 // for the fastest of them that does. It returns as soon as the context is canceled. Errors: ErrBranches, those of Solve, *schedule.HostMemoryError.
-func (s Strategy) Within(ctx context.Context, p Problem) (schedule.Sequence, error) {
+func (s Sequencer) Within(ctx context.Context, p Problem) (schedule.Sequence, error) {
 	if err := s.accepts(p.Chain); err != nil {
 		return nil, err
 	}
@@ -53,14 +53,14 @@ func (s Strategy) Within(ctx context.Context, p Problem) (schedule.Sequence, err
 }
 
 // slowed asks for a link 2^slower times slower. least is the fewest bytes of copies so far.
-func (s Strategy) slowed(ctx context.Context, p Problem, full, slower float64, least int64) (schedule.Sequence, int64, error) {
+func (s Sequencer) slowed(ctx context.Context, p Problem, full, slower float64, least int64) (schedule.Sequence, int64, error) {
 	p.Link.Bandwidth = full / math.Exp2(slower)
 	seq, needed, err := s.ask(ctx, p)
 	return seq, min(least, needed), err
 }
 
 // ask returns a sequence if its copies fit, and what they take.
-func (s Strategy) ask(ctx context.Context, p Problem) (schedule.Sequence, int64, error) {
+func (s Sequencer) ask(ctx context.Context, p Problem) (schedule.Sequence, int64, error) {
 	seq, err := await.Do(ctx, func() (schedule.Sequence, error) { return s.Solve(ctx, p) })
 	if err != nil || p.HostMemory == 0 {
 		return seq, 0, err

@@ -3,14 +3,16 @@ package strategy_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
-	"plimsoll/planner"
+	"plimsoll/planner/auto"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/multichain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -26,6 +28,16 @@ func randomChain(rng *rand.Rand, layers int) *chain.Chain {
 		}
 	}
 	return c
+}
+
+// sequencer returns the sequencer of that name.
+func sequencer(name string) (strategy.Sequencer, error) {
+	for _, s := range append(auto.Members(schedule.Link{Bandwidth: 1}), auto.Strategy()) {
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	return strategy.Sequencer{}, fmt.Errorf("no sequencer %s", name)
 }
 
 // Invariants: what Within returns keeps both limits; a limit that its own plan keeps changes no strategy's plan. Where nothing but
@@ -44,13 +56,13 @@ func TestWithinKeepsTheHostLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"offload-greedy", "offload-dynprog", "pofo", "autocapper", "auto", "rotor-exact"} {
-			s, err := planner.Lookup(name)
+			s, err := sequencer(name)
 			if err != nil {
 				t.Fatal(err)
 			}
 			p := strategy.Problem{Chain: c, Memory: all.Peak * (4 + rng.Int64N(6)) / 10, Link: schedule.Link{Bandwidth: 5 + 20*rng.Float64()}}
 			free, err := s.Solve(t.Context(), p)
-			if errors.As(err, new(*strategy.InfeasibleError)) {
+			if errors.As(err, new(*pipeline.InfeasibleError)) {
 				continue
 			}
 			if err != nil {
@@ -69,7 +81,7 @@ func TestWithinKeepsTheHostLimit(t *testing.T) {
 					}
 					continue
 				}
-				if name == "auto" && errors.As(err, new(*strategy.InfeasibleError)) {
+				if name == "auto" && errors.As(err, new(*pipeline.InfeasibleError)) {
 					refused++
 					continue
 				}
@@ -100,7 +112,7 @@ func TestWithinKeepsTheHostLimit(t *testing.T) {
 // A strategy of sizes alone is asked once: a slower link would change nothing.
 func TestAStrategyOfSizesIsAskedOnce(t *testing.T) {
 	t.Parallel()
-	s, err := planner.Lookup("least-memory")
+	s, err := sequencer("least-memory")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +143,7 @@ func TestWithinRefusesBranches(t *testing.T) {
 	layer := chain.Layer{ForwardS: 1, BackwardS: 1, OutputBytes: 1, SavedBytes: 1}
 	c := &chain.Chain{Name: "join", Layers: []chain.Layer{layer, layer, layer}, Branches: []int{1, 1}}
 	asked := 0
-	s := strategy.Strategy{Name: "some", Solve: func(context.Context, strategy.Problem) (schedule.Sequence, error) {
+	s := strategy.Sequencer{Name: "some", Solve: func(context.Context, strategy.Problem) (schedule.Sequence, error) {
 		asked++
 		return schedule.Sequence{}, nil
 	}}

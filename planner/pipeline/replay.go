@@ -1,0 +1,97 @@
+package pipeline
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"plimsoll/internal/units"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/schedule"
+)
+
+// checkSequence judges a plan for one device: the rules of sequences, its memory, its transfers and its copies on the host, as
+// schedule.Simulate finds them. Errors: those of schedule.Simulate, ErrPlatform.
+func checkSequence(c *chain.Chain, p *Platform, plan *Plan) (*Report, error) {
+	run, err := replaySequence(c, p, plan, Noise{})
+	if err != nil {
+		return nil, err
+	}
+	busy, bubble := run.Makespan-run.Idle, 0.0
+	if run.Makespan > 0 {
+		bubble = run.Idle / run.Makespan
+	}
+	r := &Report{
+		Makespan: run.Makespan, PerMinibatch: run.Makespan, NCA: []int{1}, Bubble: bubble, Sequence: run,
+		PerDevicePeak: only(p, run.Peak), PerDeviceWeights: only(p, int64(0)), PerDeviceBuffers: only(p, int64(0)),
+		PerDeviceBusy: only(p, busy), PerDeviceBubble: only(p, bubble),
+	}
+	if said := plan.Peak(); said != 0 && said != run.Peak {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the plan predicts a peak of %s, its simulation gives %s", units.Precise(said), units.Precise(run.Peak)))
+	}
+	if said := plan.Predicted.Makespan; said != 0 && math.Abs(said-run.Makespan) > 1e-9*run.Makespan {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the plan predicts a makespan of %v s, its simulation gives %v s", said, run.Makespan))
+	}
+	if least := plan.Predicted.LowerBound; least <= run.Makespan*(1+1e-9) {
+		r.LowerBound = least
+	}
+	return r, nil
+}
+
+// only returns figures of all devices of which the first alone does something.
+func only[T any](p *Platform, first T) []T {
+	all := make([]T, p.Devices)
+	all[0] = first
+	return all
+}
+
+// replaySequence simulates a plan for one device on the first device of a platform.
+func replaySequence(c *chain.Chain, p *Platform, plan *Plan, n Noise) (*schedule.Result, error) {
+	if err := p.validateDevices(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPlatform, err)
+	}
+	s, err := schedule.NewSimulator(c)
+	if err != nil {
+		return nil, err
+	}
+	if n.Fraction > 0 {
+		s.Stretch = func(op int) float64 { return n.factor(op, 0) }
+	}
+	return s.Run(plan.Sequence(), p.Limits(0))
+}
+
+// simulateSequence is Simulate of a plan for one device. Its spans are the forward part and the backward part of the sequence.
+func simulateSequence(c *chain.Chain, p *Platform, plan *Plan, n Noise) (*Outcome, error) {
+	run, err := replaySequence(c, p, plan, n)
+	if err != nil {
+		return nil, err
+	}
+	o := &Outcome{Makespan: run.Makespan, PerMinibatch: run.Makespan, PerDevicePeak: only(p, run.Peak)}
+	if run.Makespan > 0 {
+		o.Bubble = run.Idle / run.Makespan
+	}
+	turn := run.End[plan.Stages[0].loss()]
+	o.Spans = []Span{{Task: 0, End: turn}, {Task: 1, Start: turn, End: run.Makespan}}
+	return o, nil
+}
+
+// loss returns the position of the op that ends the forward part of the stage: the first that computes its last layer.
+func (s *Stage) loss() int {
+	return slices.IndexFunc(s.Ops, func(op schedule.Op) bool { return op.Layer == s.Last && !op.Kind.Transfer() })
+}
+
+// parts returns a plan for one device as two tasks, without ops, at the times at which its sequence runs.
+func (p *Plan) parts(c *chain.Chain, on *Platform) (*Plan, error) {
+	o, err := simulateSequence(c, on, p, Noise{})
+	if err != nil {
+		return nil, err
+	}
+	out := *p
+	out.Stages, out.Tasks, out.Timings = slices.Clone(p.Stages), slices.Clone(p.Tasks), nil
+	out.Stages[0].Ops = nil
+	for i, s := range o.Spans {
+		out.Tasks[i].Start = s.Start
+		out.Timings = append(out.Timings, &Timing{Length: s.End - s.Start})
+	}
+	return &out, nil
+}
