@@ -4,6 +4,7 @@
 # up: the faster ones say more of the builds. Both plan from the same measured chain, which the first build makes.
 #
 #   bench/by-turns.sh OLD NEW TURNS FLAG...    FLAG...: of `plimsoll train`, the model and the strategy among them
+# Flags are written as both builds know them: old ones, until no build is compared that lacks --option and --debug.
 set -euo pipefail
 old=$1 new=$2 turns=$3
 shift 3

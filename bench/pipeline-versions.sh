@@ -4,7 +4,7 @@
 set -euo pipefail
 plimsoll=$1 out=$2
 mkdir -p "$out"
-model=(-m resnet20 --data glyphs --image 16 --devices "cpu*4" --threads 1 --lr 0.05 --lr-schedule cosine)
+model=(-m resnet20 --data glyphs --image 16 --devices "cpu*4" --debug threads=1 --lr 0.05 --lr-schedule cosine)
 images=25600 every=1600 # images of a run, and between evaluations
 
 # run NAME BATCH ARGS...: three seeds of one way to train

@@ -58,11 +58,11 @@ echo "| training | devices | step, one process | step, a process for each | rati
 echo "|---|---:|---:|---:|---:|---|---:|---:|---:|"
 flush=(--strategy 1f1b-flush --microbatches 8)
 model=(-m resnet20 --batch 256)
-pair 2 12 "${flush[@]}" --threads 1
-pair 4 12 "${flush[@]}" --threads 1
+pair 2 12 "${flush[@]}" --debug threads=1
+pair 4 12 "${flush[@]}" --debug threads=1
 model=(-m resnet20 --batch 64)
-pair 4 40 --strategy contiguous --versions stash --threads 1
+pair 4 40 --strategy contiguous --versions stash --debug threads=1
 model=(-m resnet50 --image 64 --batch 32)
-pair 4 8 "${flush[@]}" --threads 1
+pair 4 8 "${flush[@]}" --debug threads=1
 model=(-m resnet20 --batch 256)
-pair 4 12 "${flush[@]}" --threads 2
+pair 4 12 "${flush[@]}" --debug threads=2

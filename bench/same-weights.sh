@@ -4,6 +4,7 @@
 # default. Exits with 1 when any two differ.
 #
 #   bench/same-weights.sh OLD NEW [LIST]
+# Flags are written as both builds know them: old ones, until no build is compared that lacks --option and --debug.
 set -euo pipefail
 old=$1 new=$2 list=${3:-$(dirname "$0")/same-weights.txt}
 out=$(mktemp -d)

@@ -20,7 +20,7 @@ one() {
     echo "== $1"
     shift
     mkdir -p "$grid"
-    "$plimsoll" validate -v "$@" --threads "$threads" --strategy $strategies --momentum 0 --seed 1 --out "$grid" >"$grid/table.txt" 2>"$grid/errors.txt" || status=1
+    "$plimsoll" validate -v "$@" --debug threads="$threads" --strategy $strategies --option sgd.momentum=0 --seed 1 --out "$grid" >"$grid/table.txt" 2>"$grid/errors.txt" || status=1
     grep -E 'median error|worst error|times the costs' "$grid/table.txt" || true
     cat "$grid/errors.txt"
 }
@@ -43,6 +43,6 @@ threads=2
 one densenet121-1GBs-two-cores $densenet --bandwidth 1GB/s --steps 9
 one resnet101-1GBs-two-cores $resnet --bandwidth 1GB/s --steps 4
 threads=1
-one resnet101-chaos -m resnet101 --image 32 --batch 16 --memory 96%,93% --bandwidth 1GB/s --steps 1 --chaos 1
-one densenet121-chaos $densenet --bandwidth 500MB/s --steps 2 --chaos 1
+one resnet101-chaos -m resnet101 --image 32 --batch 16 --memory 96%,93% --bandwidth 1GB/s --steps 1 --debug chaos=1
+one densenet121-chaos $densenet --bandwidth 500MB/s --steps 2 --debug chaos=1
 exit $status

@@ -58,7 +58,7 @@ if wanted replicas; then
     done
 fi
 if wanted kernels; then
-    one kernels --devices "$devices" --batch 32 --microbatches 8 --strategy "$flush,$asynchronous" --threads 1 --steps 2 --minibatches 12
+    one kernels --devices "$devices" --batch 32 --microbatches 8 --strategy "$flush,$asynchronous" --debug threads=1 --steps 2 --minibatches 12
 fi
 
 # section NAME HEADING: what its function prints, with the commit and the load of the machine, or what the page has of it.

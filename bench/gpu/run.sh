@@ -67,7 +67,7 @@ validate() {
 	unpack plimsoll || return
 	set -- -m resnet18 --image 64 --batch 8 --memory 100%,75%,55%
 	[ -z "$tiny" ] || set -- -m resnet20 --image 8 --batch 8 --memory 100%,85%
-	record run "$work/plimsoll/plimsoll" validate "$@" --devices "$device" --strategy rotor,periodic --steps 3 --no-cache --json
+	record run "$work/plimsoll/plimsoll" validate "$@" --devices "$device" --strategy rotor,periodic --steps 3 --option profile.no-cache --json
 }
 
 # pipelines: virtual devices share the GPU, so bits are judged, and times are shown.
@@ -76,7 +76,7 @@ pipelines() {
 	set -- -m resnet50 --image 64 --batch 32 --minibatches 16
 	[ -z "$tiny" ] || set -- -m resnet20 --image 8 --batch 8 --minibatches 6
 	record run "$work/plimsoll/plimsoll" validate "$@" --devices "$device*2;$device*4" \
-		--strategy "1f1b*,gpipe,1f1b-flush,interleaved,zb-h1,zb-v" --microbatches 8 --steps 2 --no-cache --json
+		--strategy "1f1b*,gpipe,1f1b-flush,interleaved,zb-h1,zb-v" --microbatches 8 --steps 2 --option profile.no-cache --json
 }
 
 # world: two processes share the GPU, so bits and peaks are judged, and times are shown.

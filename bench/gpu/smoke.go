@@ -46,8 +46,8 @@ func (p *part) smokeChecks() []smokeCheck {
 		smokeCheck{"steps", "kernels compute wrongly: run the part kernels", (*part).trySmokeSteps},
 		smokeCheck{"graph", mend, (*part).tryGraph},
 		smokeCheck{"streams", mend, (*part).tryStreams},
-		smokeCheck{"cublas", "install cuBLAS again, or give --vendor refuse", func(p *part) (string, error) { return p.tryVendor("cublas") }},
-		smokeCheck{"cudnn", "install cuDNN again, or give --vendor refuse", func(p *part) (string, error) { return p.tryVendor("cudnn") }})
+		smokeCheck{"cublas", "install cuBLAS again, or give --debug vendor=refuse", func(p *part) (string, error) { return p.tryVendor("cublas") }},
+		smokeCheck{"cudnn", "install cuDNN again, or give --debug vendor=refuse", func(p *part) (string, error) { return p.tryVendor("cudnn") }})
 }
 
 // measureSmoke tries everything that the other parts need, in at most a minute, and says go, or what to mend.

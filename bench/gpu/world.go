@@ -37,11 +37,11 @@ func measureWorld(ctx context.Context, p *part) error {
 	if p.program == "" {
 		return errors.New("world needs -program, the path of plimsoll")
 	}
-	job := []string{"-m", "resnet50", "--data", "glyphs", "--image", "64", "--batch", "32", "--steps", "10", "--device-memory", "8GiB"}
+	job := []string{"-m", "resnet50", "--data", "glyphs", "--image", "64", "--batch", "32", "--steps", "10", "--debug", "device-memory=8GiB"}
 	if p.tiny {
-		job = []string{"-m", "tiny", "--data", "glyphs", "--image", "16", "--batch", "8", "--steps", "3", "--device-memory", "1GiB"}
+		job = []string{"-m", "tiny", "--data", "glyphs", "--image", "16", "--batch", "8", "--steps", "3", "--debug", "device-memory=1GiB"}
 	}
-	job = append(job, "--profile-steps", "1", "--threads", "1", "--json")
+	job = append(job, "--option", "profile.steps=1", "--debug", "threads=1", "--json")
 	choices, err := os.MkdirTemp("", "choices")
 	if err != nil {
 		return err

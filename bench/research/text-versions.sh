@@ -7,7 +7,7 @@ set -euo pipefail
 plimsoll=$1 python=$2 out=$3 steps=${4:-400} limit=35%
 here=$(cd "$(dirname "$0")/peers" && pwd)
 mkdir -p "$out"
-model=(-m gpt2-4-64 --data opticks --length 64 --threads 1 --weight-decay 0.01 --decay all)
+model=(-m gpt2-4-64 --data opticks --length 64 --debug threads=1 --weight-decay 0.01 --option optimizer.decay=all)
 optimizers=(adamw muon)
 declare -A rate=([adamw]=0.002 [muon]=0.016) title=([adamw]=AdamW [muon]=Muon)
 rates=(0.001 0.002 0.004 0.008 0.016 0.032)

@@ -99,7 +99,8 @@ Exit codes: 0 done, 1 the run failed, 2 bad usage or input, 3 it does not fit.`,
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print one JSON object, in SI base units")
 	root.PersistentFlags().BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no notes")
-	root.AddCommand(a.devices(), a.fit(), a.profile(), a.plan(), a.frontier(), a.check(), a.train(), a.evaluate(), a.generate(), a.tokenize(), a.validate(), a.bench(), a.trace(), a.report(), a.demo(), a.models(), a.importing(), a.convert(), a.launch(), a.version())
+	root.AddCommand(a.devices(), a.fit(), a.profile(), a.plan(), a.frontier(), a.check(), a.train(), a.evaluate(), a.generate(), a.tokenize(), a.validate(), a.bench(), a.trace(), a.report(), a.demo(), a.models(), a.options(), a.importing(), a.convert(), a.launch(), a.version())
+	linkSettings(a, root)
 	setHelp(root)
 	completeValues(root)
 	return root

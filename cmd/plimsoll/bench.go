@@ -63,9 +63,6 @@ points.jsonl is not done again. Points of a chain that has changed since stay th
 	f.grid.out.register(cmd, "out/bench", "folder for the results")
 	cmd.AddCommand(a.benchPipelines())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := f.grid.options.check(cmd.Flags()); err != nil {
-			return err
-		}
 		f.grid.job.until = cmd.Context()
 		return a.runBench(cmd.Context(), f)
 	}

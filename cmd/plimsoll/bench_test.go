@@ -14,7 +14,7 @@ func TestBench(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "b")
 	args := []string{
 		"bench", "-c", five, "-m", "tiny", "--batch", "8", "--bandwidths", "20MB/s,1GB/s", "--memory", "100%,90%", "--points", "3",
-		"--strategy", "rotor,offload-dynprog,pofo", "--steps", "2", "--profile-steps", "1", "--out", out,
+		"--strategy", "rotor,offload-dynprog,pofo", "--steps", "2", "--option", "profile.steps=1", "--out", out,
 	}
 	first := object(t, args...)
 	points := first["points"].([]any)
@@ -108,7 +108,7 @@ func TestBenchRefuses(t *testing.T) {
 // train prints where the gap of the step in the middle comes from, as text and as JSON; it is the step whose time is printed.
 func TestTrainPrintsAReceipt(t *testing.T) {
 	t.Parallel()
-	args := []string{"train", "-m", "tiny", "--batch", "8", "--steps", "2", "--memory", "90%", "--strategy", "rotor", "--profile-steps", "1"}
+	args := []string{"train", "-m", "tiny", "--batch", "8", "--steps", "2", "--memory", "90%", "--strategy", "rotor", "--option", "profile.steps=1"}
 	o := object(t, args...)
 	paid := o["receipt"].(map[string]any)
 	if off := o["measured_s_per_step"].(float64) - paid["measured_s"].(float64); off > 2e-9 || off < -2e-9 {

@@ -21,7 +21,7 @@ import (
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	golden(t, "help.txt", works(t, "--help").out)
-	for _, name := range []string{"devices", "profile", "plan", "frontier", "check", "train", "evaluate", "generate", "tokenize", "validate", "bench", "trace", "report", "demo", "fit", "models", "import", "convert", "launch", "version"} {
+	for _, name := range []string{"devices", "profile", "plan", "frontier", "check", "train", "evaluate", "generate", "tokenize", "validate", "bench", "trace", "report", "demo", "fit", "models", "options", "import", "convert", "launch", "version"} {
 		golden(t, "help-"+name+".txt", works(t, name, "--help").out)
 	}
 	golden(t, "help-bench-pipelines.txt", works(t, "bench", "pipelines", "--help").out)
@@ -91,8 +91,8 @@ func TestPlanAuto(t *testing.T) {
 	o := object(t, "plan", "-c", five, "--memory", "55%", "--bandwidth", "80B/s")
 	noneIsFaster(t, o)
 	// How far it comes within a budget depends on the machine; perhaps not even to a first plan.
-	r := plimsoll(t, "plan", "-c", five, "--memory", "55%", "--bandwidth", "80B/s", "--budget", "300ms", "--json")
-	if r.code == exitUsage && strings.Contains(r.err, "--budget 300ms is too little for a first plan") {
+	r := plimsoll(t, "plan", "-c", five, "--memory", "55%", "--bandwidth", "80B/s", "--option", "auto.budget=300ms", "--json")
+	if r.code == exitUsage && strings.Contains(r.err, "--option auto.budget=300ms is too little for a first plan") {
 		return
 	}
 	var longer map[string]any
@@ -105,8 +105,8 @@ func TestPlanAuto(t *testing.T) {
 // Within the tolerance auto leaves transfers out, and says what it has passed over for that; the plan names who made it.
 func TestPlanTolerates(t *testing.T) {
 	t.Parallel()
-	args := []string{"plan", "-c", five, "--memory", "80%", "--bandwidth", "1000B/s", "--tolerance"}
-	fastest, tolerant := object(t, append(args, "0")...), object(t, append(args, "20%")...)
+	args := []string{"plan", "-c", five, "--memory", "80%", "--bandwidth", "1000B/s", "--option"}
+	fastest, tolerant := object(t, append(args, "auto.tolerance=0")...), object(t, append(args, "auto.tolerance=20%")...)
 	noneIsFaster(t, fastest)
 	report := tolerant["auto"].(map[string]any)
 	passed := report["passed_over"].(map[string]any)
@@ -114,12 +114,12 @@ func TestPlanTolerates(t *testing.T) {
 		tolerant["transfers"].(float64) >= fastest["transfers"].(float64) || tolerant["winner"] != report["winner"] {
 		t.Errorf("%v\nbeside\n%v", tolerant, fastest)
 	}
-	if text := works(t, append(args, "20%")...).out; !strings.Contains(text, "auto ("+report["winner"].(string)+")") || !strings.Contains(text, "(--tolerance 20%)") {
+	if text := works(t, append(args, "auto.tolerance=20%")...).out; !strings.Contains(text, "auto ("+report["winner"].(string)+")") || !strings.Contains(text, "(auto.tolerance=20%)") {
 		t.Errorf("it does not say so:\n%s", text)
 	}
 	for _, bad := range []string{"-1%", "2", "much"} {
-		if r := plimsoll(t, append(args, bad)...); r.code != exitUsage {
-			t.Errorf("--tolerance %s: exit code %d, %s", bad, r.code, r.err)
+		if r := plimsoll(t, append(args, "auto.tolerance="+bad)...); r.code != exitUsage {
+			t.Errorf("auto.tolerance=%s: exit code %d, %s", bad, r.code, r.err)
 		}
 	}
 }
@@ -251,12 +251,12 @@ func trainTiny(t *testing.T, args ...string) map[string]any {
 }
 
 // The limit, the strategy and the number of threads change nothing about the weights; the seed does.
-// Only this test finds weights of an image model that depend on --threads or the cache, or do not depend on --seed.
+// Only this test finds weights of an image model that depend on threads or the cache, or do not depend on --seed.
 func TestTrainGivesTheSameWeights(t *testing.T) {
 	t.Parallel()
 	want := trainTiny(t)
 	for _, args := range [][]string{
-		{"--memory", "85%"}, {"--memory", "85%", "--strategy", "revolve"}, {"--threads", "1"}, {"--no-cache"},
+		{"--memory", "85%"}, {"--memory", "85%", "--strategy", "revolve"}, {"--debug", "threads=1"}, {"--option", "profile.no-cache"},
 	} {
 		got := trainTiny(t, args...)
 		for _, field := range []string{"weights_sha256", "loss", "accuracy", "test_correct"} {
@@ -301,7 +301,7 @@ func TestTrainWithOffloadedState(t *testing.T) {
 		}
 	}
 	// Weights and momentum, two numbers a parameter.
-	measured := object(t, "profile", "-m", "tiny", "--batch", "8", "--image", "16", "--profile-steps", "1", "--offload-state", "weights")
+	measured := object(t, "profile", "-m", "tiny", "--batch", "8", "--image", "16", "--option", "profile.steps=1", "--offload-state", "weights")
 	if home, two := measured["state_host_bytes"].(float64), 2*4*measured["parameters"].(float64); home < two || home > 1.05*two {
 		t.Errorf("profile: %v", measured)
 	}
@@ -318,8 +318,8 @@ func TestTrainWithEveryOptimizerAndDataSet(t *testing.T) {
 	t.Parallel()
 	seen := map[any]string{}
 	for _, args := range [][]string{
-		{}, {"--optimizer", "sgd", "--momentum", "0"}, {"--optimizer", "adam"}, {"--optimizer", "adamw"}, {"--optimizer", "muon"}, {"--optimizer", "muon", "--momentum", "0"}, {"--data", "glyphs"},
-		{"--lr-schedule", "cosine", "--warmup", "2"}, {"--lr-schedule", "step", "--lr-step", "1"}, {"--clip-norm", "0.5"}, {"--lr", "0.05"}, {"--channels", "1"}, {"--classes", "12"},
+		{}, {"--optimizer", "sgd", "--option", "sgd.momentum=0"}, {"--optimizer", "adam"}, {"--optimizer", "adamw"}, {"--optimizer", "muon"}, {"--optimizer", "muon", "--option", "muon.momentum=0"}, {"--data", "glyphs"},
+		{"--lr-schedule", "cosine", "--warmup", "2"}, {"--lr-schedule", "step", "--option", "step.every=1"}, {"--clip-norm", "0.5"}, {"--lr", "0.05"}, {"--option", "data.channels=1"}, {"--classes", "12"},
 	}[:atSize(13, 9)] {
 		hash := trainTiny(t, append(args, "--steps", "2")...)["weights_sha256"]
 		if other, taken := seen[hash]; taken {

@@ -100,6 +100,9 @@ func valuesOf(f *pflag.Flag) func(*cobra.Command) []string {
 	if names, ok := f.Value.(*oneOf); ok {
 		return func(*cobra.Command) []string { return names.known }
 	}
+	if s, ok := f.Value.(*settings); ok {
+		return s.completions
+	}
 	if t := f.Value.Type(); t == "int" || t == "intSlice" {
 		return nil
 	}
@@ -116,7 +119,7 @@ func offered(values func(*cobra.Command) []string) cobra.CompletionFunc {
 				continue
 			}
 			all = append(all, before+v)
-			if name, _, _ := strings.Cut(v, "\t"); before != "" || strings.HasSuffix(name, ":") {
+			if name, _, _ := strings.Cut(v, "\t"); before != "" || strings.HasSuffix(name, ":") || strings.HasSuffix(name, "=") {
 				directive |= cobra.ShellCompDirectiveNoSpace // more may follow
 			}
 		}

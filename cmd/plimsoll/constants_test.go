@@ -27,7 +27,7 @@ func TestConstantsGoWithWeights(t *testing.T) {
 	}
 	write(t, bare, strings.NewReplacer("rope_theta", "rope_thetb", "rms_norm_eps", "rms_norm_epz", "num_attention_heads", "num_attention_heada", "num_key_value_heads", "num_key_value_heada").Replace(read(t, final)))
 	judge := func(model, weights string) result {
-		return works(t, "evaluate", "-m", model, "--length", "24", "--batch", "8", "--threads", "1", "--weights", weights)
+		return works(t, "evaluate", "-m", model, "--length", "24", "--batch", "8", "--debug", "threads=1", "--weights", weights)
 	}
 	want := judge("llama-1-16-2-1,rms_norm_eps=1e-2,rope_theta=500", bare)
 	if strings.Contains(want.err, "assumed") {

@@ -23,7 +23,7 @@ func onDisk(t *testing.T, folder, script string, args ...string) *process {
 // A run that cannot begin for want of room, or of permission to write, is bad input: started again, it would fail again.
 func TestDisksThatTakeNoRun(t *testing.T) {
 	t.Parallel()
-	train := []string{"train", "-m", "mlp", "--data", "glyphs", "--batch", "8", "--steps", "2", "--no-cache", "--profile-steps", "1"}
+	train := []string{"train", "-m", "mlp", "--data", "glyphs", "--batch", "8", "--steps", "2", "--option", "profile.no-cache", "--option", "profile.steps=1"}
 	for _, c := range []struct {
 		script    string
 		args      []string

@@ -15,7 +15,7 @@ func TestBFloat16IsRefusedByName(t *testing.T) {
 	t.Setenv("PLIMSOLL_CPU_PATH", "plain")
 	for _, command := range []string{"profile", "train", "fit"} {
 		r := plimsoll(t, command, "-m", "tiny", "--dtype", "bf16")
-		for _, want := range []string{"--dtype bfloat16", "cpu", "AVX512-BF16", "--dtype float32", "--reference"} {
+		for _, want := range []string{"--dtype bfloat16", "cpu", "AVX512-BF16", "--dtype float32", "--debug reference"} {
 			if r.code != 2 || !strings.Contains(r.err, want) {
 				t.Errorf("%s ends with %d: %s, want %q", command, r.code, r.err, want)
 			}
@@ -32,13 +32,13 @@ func TestTrainInBFloat16(t *testing.T) {
 		if testing.Short() {
 			t.Skip("nightly: the reference kernels are slow")
 		}
-		trainInBFloat16(t, "--reference")
+		trainInBFloat16(t, "--debug", "reference")
 	})
 	t.Run("cpu", func(t *testing.T) {
 		if r := plimsoll(t, "profile", "-m", "tiny", "--dtype", "bf16", "--json"); r.code == 2 && strings.Contains(r.err, "AVX512-BF16") {
 			t.Skip(r.err)
 		}
-		trainInBFloat16(t, "--threads", "2") // each thread has scratch, and limits are in bytes
+		trainInBFloat16(t, "--debug", "threads=2") // each thread has scratch, and limits are in bytes
 	})
 }
 
@@ -46,7 +46,7 @@ func trainInBFloat16(t *testing.T, with ...string) {
 	out := filepath.Join(t.TempDir(), "run")
 	train := func(args ...string) map[string]any {
 		t.Helper()
-		all := append([]string{"--image", "16", "--batch", "16", "--profile-steps", "1", "--steps", "3"}, with...)
+		all := append([]string{"--image", "16", "--batch", "16", "--option", "profile.steps=1", "--steps", "3"}, with...)
 		return trainTiny(t, append(all, args...)...)
 	}
 	wide, want := train(), train("--dtype", "bf16", "--strategy", "store-all", "--memory", "8MiB", "--out", out, "--checkpoint-every", "2")
@@ -79,7 +79,7 @@ func TestTrainInTF32(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
 	train := func(args ...string) map[string]any {
 		t.Helper()
-		return trainTiny(t, append([]string{"--image", "16", "--batch", "16", "--profile-steps", "1", "--steps", "3", "--threads", "2"}, args...)...)
+		return trainTiny(t, append([]string{"--image", "16", "--batch", "16", "--option", "profile.steps=1", "--steps", "3", "--debug", "threads=2"}, args...)...)
 	}
 	wide := train("--strategy", "store-all", "--memory", "2MiB")
 	want := train("--dtype", "tf32", "--strategy", "store-all", "--memory", "2MiB", "--out", out, "--checkpoint-every", "2")

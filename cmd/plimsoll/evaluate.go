@@ -27,9 +27,9 @@ type weightsFlags struct {
 
 func (f *weightsFlags) register(a *app, cmd *cobra.Command) {
 	f.job.register(a, cmd)
-	for _, name := range append([]string{"no-graph", "bandwidth", "chaos"}, optimizerFlagNames...) {
-		_ = cmd.Flags().MarkHidden(name) // that are for training
-	}
+	_ = cmd.Flags().MarkHidden("bandwidth") // that is for training, as are:
+	debugOf(cmd).hide("no-graph", "chaos")
+	hideOptimizer(cmd)
 	cmd.Flags().StringVar(&f.weights, "weights", "", "weights: a safetensors file, a checkpoint, or the folder of a run that has ended")
 }
 
@@ -120,9 +120,10 @@ length that it was trained with; every token takes a forward over all of it.`, n
 	cmd.Example = `  plimsoll train -m gpt2-2-64 --length 64 --steps 500 --optimizer adamw --lr 0.003 --out runs/text
   plimsoll generate -m gpt2-2-64 --length 64 --weights runs/text --prompt "The Rays of Light" --tokens 200 --temperature 0.8`
 	f.register(a, cmd)
-	for _, name := range []string{"image", "channels", "batch", "data", "skip-bad"} {
+	for _, name := range []string{"image", "batch", "data"} {
 		_ = cmd.Flags().MarkHidden(name) // that are for data
 	}
+	optionsOf(cmd).hide("data.channels", "data.skip-bad")
 	s := cmd.Flags()
 	s.StringVar(&f.prompt, "prompt", "", "text to continue")
 	s.IntVar(&f.tokens, "tokens", 100, "tokens to add")

@@ -45,8 +45,8 @@ func TestEvaluateAndGenerate(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.Repeat("Tea for the two, and the two for tea. ", 60)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	model := []string{"-m", "gpt2-2-16", "--length", "24", "--threads", "1", "--tokenizer", words}
-	trained := summaryOf(t, works(t, append([]string{"train", "--json", "--quiet", "--data", "text:" + file, "--batch", "8", "--steps", "60", "--profile-steps", "1",
+	model := []string{"-m", "gpt2-2-16", "--length", "24", "--debug", "threads=1", "--tokenizer", words}
+	trained := summaryOf(t, works(t, append([]string{"train", "--json", "--quiet", "--data", "text:" + file, "--batch", "8", "--steps", "60", "--option", "profile.steps=1",
 		"--strategy", "store-all", "--optimizer", "adamw", "--lr", "0.01", "--out", run}, model...)...).out)
 
 	var judged evaluateFigures

@@ -116,7 +116,7 @@ func failureOf(command string, err error) *failure {
 		f.Kind, f.ExitCode = kindUsage, exitUsage
 	}
 	if errors.Is(err, data.ErrCorrupt) || errors.Is(err, data.ErrTruncated) {
-		f.Error += ": repair or remove it, or pass over such samples with --skip-bad"
+		f.Error += ": repair or remove it, or pass over such samples with --option data.skip-bad"
 	}
 	return f
 }

@@ -95,7 +95,7 @@ func TestEveryOperationOnFilesFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			args := append(c.args, "--checkpoint-every", "2", "--keep", "1")
+			args := append(c.args, "--checkpoint-every", "2", "--option", "checkpoint.keep=1")
 			out, none := filepath.Join(t.TempDir(), "run"), &foldertest.Faults{}
 			want := weights(t, failing(t, out, none, append(slices.Clone(args), "--out", out)...).out)
 			runs, failed := 0, map[string]bool{}
@@ -120,7 +120,7 @@ func TestEveryOperationOnFilesFails(t *testing.T) {
 func chainOf(t *testing.T, more ...string) string {
 	t.Helper()
 	c := filepath.Join(t.TempDir(), "c.json")
-	works(t, append([]string{"profile", "-m", "tiny", "--batch", "4", "--image", "16", "--profile-steps", "1", "--halves", "-o", c, "-q"}, more...)...)
+	works(t, append([]string{"profile", "-m", "tiny", "--batch", "4", "--image", "16", "--option", "profile.steps=1", "--halves", "-o", c, "-q"}, more...)...)
 	return c
 }
 
@@ -195,7 +195,7 @@ func TestFoldersOfOthers(t *testing.T) {
 	cases := map[string][]string{"one device": small(t, 4), "two devices": onDevices(2, "1f1b-flush", 4, "--microbatches", "2", "--profile", chainOf(t))}
 	for devices, args := range cases {
 		run := filepath.Join(t.TempDir(), "run")
-		args = append(args, "--checkpoint-every", "2", "--keep", "9")
+		args = append(args, "--checkpoint-every", "2", "--option", "checkpoint.keep=9")
 		want := weights(t, works(t, append(slices.Clone(args), "--out", run)...).out)
 		unfinish(t, run)
 		for i, name := range named {
@@ -258,8 +258,8 @@ func TestResultsFoldersOfOthers(t *testing.T) {
 func ofTwo(t *testing.T) (args []string, want string) {
 	t.Helper()
 	args = []string{
-		"-m", "tiny", "--batch", "8", "--image", "16", "--threads", "1", "--strategy", "1f1b-flush", "--microbatches", "2",
-		"--profile", chainOf(t, "--threads", "1"), "--steps", "4", "--checkpoint-every", "2", "--keep", "1",
+		"-m", "tiny", "--batch", "8", "--image", "16", "--debug", "threads=1", "--strategy", "1f1b-flush", "--microbatches", "2",
+		"--profile", chainOf(t, "--debug", "threads=1"), "--steps", "4", "--checkpoint-every", "2", "--option", "checkpoint.keep=1",
 	}
 	return args, weights(t, works(t, append([]string{"train", "--devices", "cpu*2", "--json", "-q", "--out", t.TempDir()}, args...)...).out)
 }

@@ -79,7 +79,7 @@ type outFlags struct {
 
 func (f *outFlags) register(cmd *cobra.Command, path, usage string) {
 	cmd.Flags().StringVar(&f.path, "out", path, usage)
-	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait while another process writes into --out, instead of refusing")
+	optionsOf(cmd).BoolVar(&f.wait, "out.wait", false, "")
 }
 
 // open makes the folder of --out, which is this run's alone until it is closed; nil without --out. The run of one process is "".
@@ -89,7 +89,7 @@ func (f *outFlags) open(ctx context.Context, a *app, run string) (*folder.Folder
 	}
 	out, err := f.take(ctx, a, run)
 	if busy := (*folder.BusyError)(nil); errors.As(err, &busy) {
-		return nil, usage(fmt.Errorf("--out %w: give another folder, or wait for it with --wait", err))
+		return nil, usage(fmt.Errorf("--out %w: give another folder, or wait for it with --option out.wait", err))
 	}
 	switch {
 	case err != nil && ctx.Err() == nil:

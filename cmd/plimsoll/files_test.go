@@ -20,7 +20,7 @@ func TestOutFolders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (&outFlags{path: path}).open(t.Context(), a, ""); !isInput(err) || !strings.Contains(err.Error(), "--wait") {
+	if _, err := (&outFlags{path: path}).open(t.Context(), a, ""); !isInput(err) || !strings.Contains(err.Error(), "--option out.wait") {
 		t.Errorf("a second one: %v", err)
 	}
 	if err := f.Close(); err != nil {

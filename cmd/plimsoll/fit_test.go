@@ -13,7 +13,7 @@ import (
 func TestFitAgreesWithTrain(t *testing.T) {
 	t.Parallel()
 	run := func(args ...string) result {
-		return plimsoll(t, append([]string{"train", "-m", "tiny", "--image", "16", "--data", "glyphs", "--steps", "1", "--profile-steps", "1", "--json"}, args...)...)
+		return plimsoll(t, append([]string{"train", "-m", "tiny", "--image", "16", "--data", "glyphs", "--steps", "1", "--option", "profile.steps=1", "--json"}, args...)...)
 	}
 	var fit train.Fit
 	if err := json.Unmarshal([]byte(works(t, "fit", "-m", "tiny", "--image", "16", "--data", "glyphs", "--batch", "8", "--memory", "1MiB", "--json").out), &fit); err != nil {
@@ -53,7 +53,7 @@ func TestFitForPeople(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range fits.Schedules {
-		args := []string{"train", "-m", "tiny", "--image", "16", "--data", "glyphs", "--devices", "cpu*2", "--steps", "2", "--profile-steps", "1", "--memory", "400KiB", "--strategy", s.Strategy, "--json"}
+		args := []string{"train", "-m", "tiny", "--image", "16", "--data", "glyphs", "--devices", "cpu*2", "--steps", "2", "--option", "profile.steps=1", "--memory", "400KiB", "--strategy", s.Strategy, "--json"}
 		if s.Microbatches > 1 {
 			args = append(args, "--microbatches", strconv.Itoa(s.Microbatches))
 		}

@@ -64,7 +64,7 @@ type jobFlags struct {
 
 func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	f.note = func(text string) { a.note("%s", text) }
-	s := cmd.Flags()
+	s, o, debug := cmd.Flags(), optionsOf(cmd), debugOf(cmd)
 	f.set = s
 	s.StringVarP(&f.model, "model", "m", "", "model of the zoo (plimsoll models lists them), or an ONNX file, NAME.onnx")
 	s.IntVar(&f.config.Image, "image", 32, "height and width of the images, pixels")
@@ -72,21 +72,21 @@ func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	s.IntVar(&f.length, "length", 64, "tokens of a sample, of language models")
 	f.config.Batch = 32
 	s.Var(&batchFlag{images: &f.config.Batch, max: &f.largest}, "batch", "samples of a step, or max (train): as many as fit")
-	s.IntVar(&f.config.Channels, "channels", 3, "channels of the images")
+	o.IntVar(&f.config.Channels, "data.channels", 3, "")
 	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")
 	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "activations: float32, tf32 (rounded products) or bf16")
 	s.StringVar(&f.data, "data", "", "data set: "+strings.Join(data.Names(), ", ")+" (default: digits; shapes for segmentation; opticks for text)")
-	s.BoolVar(&f.skipBad, "skip-bad", false, "pass over samples whose files are corrupt, and count them")
+	o.BoolVar(&f.skipBad, "data.skip-bad", false, "")
 	s.Uint64Var(&f.seed, "seed", 1, "seed of weights, dropout and data")
 	s.StringVar(&f.devices, "devices", "cpu", "device: cpu")
-	s.Var(&f.deviceMemory, "device-memory", "memory of the device, as in 8GiB (default: all of it)")
 	s.Var(&f.bandwidth, "bandwidth", "slow the cpu's link to host memory to this, as in 1GB/s (default: off)")
-	s.Uint64Var(&f.chaos, "chaos", 0, "seed of random delays of the cpu's streams (default: off)")
-	s.IntVar(&f.threads, "threads", 0, "threads of the kernels (default: every core, divided among processes)")
-	s.BoolVar(&f.noGraph, "no-graph", false, "issue every step call by call, not as one graph")
-	s.BoolVar(&f.reference, "reference", false, "compute with the reference kernels, in plain Go: slow; cpu only")
-	s.Var(newOneOf(&f.vendor, "prefer", "refuse", "require"), "vendor", "cuDNN and cuBLAS on a GPU: refuse, prefer or require")
-	s.StringVar(&f.vendorPath, "vendor-path", "", "folders with these libraries (default: $PLIMSOLL_CUDA_LIBRARIES)")
+	debug.IntVar(&f.threads, "threads", 0, "")
+	debug.Var(&f.deviceMemory, "device-memory", "")
+	debug.Var(newOneOf(&f.vendor, "prefer", "refuse", "require"), "vendor", "")
+	debug.StringVar(&f.vendorPath, "vendor-path", "", "")
+	debug.BoolVar(&f.noGraph, "no-graph", false, "")
+	debug.BoolVar(&f.reference, "reference", false, "")
+	debug.Uint64Var(&f.chaos, "chaos", 0, "")
 	f.optimizerFlags.register(cmd)
 }
 
@@ -214,13 +214,10 @@ func (f *jobFlags) checkJob() error {
 	if f.largest {
 		return usage(errors.New("--batch max is for train: give a number of samples"))
 	}
-	if f.threads < 0 {
-		return usage(fmt.Errorf("--threads is %d: give a number from 1, or 0 for every core", f.threads))
+	if f.config.Classes < 0 || f.config.Classes > mostClasses {
+		return usage(fmt.Errorf("--classes is %d: give a number from 1 to %d", f.config.Classes, mostClasses))
 	}
-	if f.config.Channels < 1 || f.config.Classes < 0 || f.config.Classes > mostClasses {
-		return usage(fmt.Errorf("--channels is %d and --classes %d: both are positive numbers, and there are at most %d classes", f.config.Channels, f.config.Classes, mostClasses))
-	}
-	if err := noShare("--device-memory", f.deviceMemory); err != nil {
+	if err := noShare("--debug device-memory", f.deviceMemory); err != nil {
 		return err
 	}
 	if f.length < 1 {
@@ -245,8 +242,8 @@ func (f *jobFlags) ofFile() error {
 		flag string
 		to   *int
 		has  int
-	}{{"image", &f.config.Image, file.Image}, {"length", &f.length, file.Image}, {"channels", &f.config.Channels, file.Channels}, {"classes", &f.config.Classes, file.Classes}} {
-		if !f.set.Changed(v.flag) {
+	}{{"image", &f.config.Image, file.Image}, {"length", &f.length, file.Image}, {"data.channels", &f.config.Channels, file.Channels}, {"classes", &f.config.Classes, file.Classes}} {
+		if spelling(f.set, v.flag) == "" {
 			*v.to = v.has
 		}
 	}
@@ -263,12 +260,12 @@ type rateFlags struct {
 }
 
 func (f *rateFlags) register(cmd *cobra.Command) {
-	s := cmd.Flags()
+	s, o := cmd.Flags(), optionsOf(cmd)
 	s.Float64Var(&f.lr, "lr", 0, "learning rate (default: 0.1 for sgd, 0.001 for all others)")
 	s.Var(newOneOf(&f.schedule, "constant", "step", "cosine"), "lr-schedule", "constant, step or cosine")
 	s.IntVar(&f.warmup, "warmup", 0, "steps in which the learning rate rises to --lr")
-	s.IntVar(&f.every, "lr-step", 0, "of the schedule step: steps between two falls")
-	s.Float64Var(&f.gamma, "lr-gamma", 0.1, "of the schedule step: factor of each fall")
+	o.IntVar(&f.every, "step.every", 0, "")
+	o.Float64Var(&f.gamma, "step.gamma", 0.1, "")
 }
 
 // decays are the learning rate's schedules.
@@ -298,10 +295,8 @@ func (f *rateFlags) checkStep(decay train.Decay) error {
 		return fmt.Errorf("--lr-step is for --lr-schedule step, not for %s", f.schedule)
 	case decay != train.Step:
 		return nil
-	case f.every < 1:
-		return fmt.Errorf("--lr-step is %d: give the steps between two falls of the learning rate, as in --lr-step 500", f.every)
-	case !(f.gamma > 0 && f.gamma <= 1):
-		return fmt.Errorf("--lr-gamma is %v: it is above 0 and at most 1", f.gamma)
+	case f.every == 0:
+		return errors.New("--option step.every is missing: give the steps between two falls of the learning rate, as in --option step.every=500")
 	}
 	return nil
 }
@@ -310,16 +305,18 @@ func (f *rateFlags) checkStep(decay train.Decay) error {
 type strategyFlags struct{ strategy.Options }
 
 func (f *strategyFlags) register(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&f.Slots, "slots", 0, "rotor, offload-dynprog: memory slots (default 500)")
-	cmd.Flags().IntVar(&f.PofoSlots, "pofo-slots", 0, "pofo: N, more of which keep more alternatives (default 50)")
-	cmd.Flags().IntVar(&f.States, "states", 0, "branch-and-bound: states kept (default 1048576; in auto 65536)")
-	cmd.Flags().IntVar(&f.Segments, "segments", 0, "periodic: segments (default: the best number)")
+	o := optionsOf(cmd)
+	o.IntVar(&f.Slots, "rotor.slots", 0, "")
+	o.IntVar(&f.PofoSlots, "pofo.slots", 0, "")
+	o.IntVar(&f.States, "branch-and-bound.states", 0, "")
+	o.IntVar(&f.Segments, "periodic.segments", 0, "")
+	o.Var((*byteCount)(&f.HighMemory), "capper.high-memory", "")
 }
 
 // registerTolerance registers the flag of commands that plan for one limit.
 func (f *strategyFlags) registerTolerance(cmd *cobra.Command) {
 	f.Tolerance = auto.DefaultTolerance
-	cmd.Flags().Var((*tolerance)(&f.Tolerance), "tolerance", "auto: among plans within this share of the fastest, take the one that transfers least")
+	optionsOf(cmd).Var((*tolerance)(&f.Tolerance), "auto.tolerance", "")
 }
 
 // tolerance is a flag with a part of something, from 0 to 1: "1%" or "0.01".
@@ -340,17 +337,27 @@ func (t *tolerance) Set(text string) error {
 // Type implements pflag.Value.
 func (t *tolerance) Type() string { return "portion" }
 
-func (f *strategyFlags) check(flags *pflag.FlagSet) error {
-	for _, o := range []struct {
-		name  string
-		value int
-	}{{"slots", f.Slots}, {"pofo-slots", f.PofoSlots}, {"states", f.States}, {"segments", f.Segments}} {
-		if flags.Changed(o.name) && o.value < 1 {
-			return usage(fmt.Errorf("--%s is %d: give a number from 1", o.name, o.value))
-		}
+// byteCount is a number of bytes, as units.Size writes it.
+type byteCount int64
+
+// String implements pflag.Value.
+func (b *byteCount) String() string { return units.Size{Bytes: int64(*b)}.String() }
+
+// Set implements pflag.Value.
+func (b *byteCount) Set(text string) error {
+	var s units.Size
+	if err := s.Set(text); err != nil {
+		return err
 	}
+	if s.Share > 0 || s.Bytes == 0 {
+		return fmt.Errorf("%q is no size: give it, as in 4GiB", text)
+	}
+	*b = byteCount(s.Bytes)
 	return nil
 }
+
+// Type implements pflag.Value.
+func (b *byteCount) Type() string { return "size" }
 
 // namedStrategies looks up a comma-separated list; "all", every strategy that the link allows, is nil.
 func namedStrategies(list string) ([]pipeline.Strategy, error) {

@@ -50,9 +50,6 @@ says are planned, more of them where the curve is steep; what they give is made 
 	f.options.register(cmd)
 	s.StringVarP(&f.out, "output", "o", "", "write the points as CSV, in SI base units, here")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := f.options.check(cmd.Flags()); err != nil {
-			return err
-		}
 		return a.runFrontier(cmd.Context(), f)
 	}
 	return cmd

@@ -17,7 +17,7 @@ import (
 func tinyChain(t *testing.T, batch int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "c.json")
-	works(t, "profile", "-m", "tiny", "--image", "16", "--batch", fmt.Sprint(batch), "--profile-steps", "3", "-o", path, "-q")
+	works(t, "profile", "-m", "tiny", "--image", "16", "--batch", fmt.Sprint(batch), "--option", "profile.steps=3", "-o", path, "-q")
 	return path
 }
 
@@ -31,7 +31,7 @@ func plannedFor(t *testing.T, chain string, args ...string) string {
 
 // along is a run of a plan, as arguments.
 func along(plan string, args ...string) []string {
-	base := []string{"train", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", "cpu*2", "--plan", plan, "--steps", "12", "--profile-steps", "9", "--json"}
+	base := []string{"train", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", "cpu*2", "--plan", plan, "--steps", "12", "--option", "profile.steps=9", "--json"}
 	return append(base, args...)
 }
 
@@ -148,7 +148,7 @@ func badGiven(t *testing.T) []badCase {
 	flat := write(t, filepath.Join(t.TempDir(), "flat.json"), `{"format":"plimsoll.plan/v1","chain":"tiny","strategy":"x","ops":[]}`)
 	two := write(t, filepath.Join(t.TempDir(), "two.json"), `{"devices":2,"memory_bytes":null,"bandwidth_bytes_per_s":1e9}`)
 	on := func(devices string) []string {
-		return []string{"train", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", devices, "--profile-steps", "9", "--plan"}
+		return []string{"train", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", devices, "--option", "profile.steps=9", "--plan"}
 	}
 	var all []badCase
 	for _, c := range []badCase{
@@ -167,13 +167,13 @@ func badGiven(t *testing.T) []badCase {
 		{"strategy", append(on("cpu*2"), own, "--strategy", "gpipe"), 2, []string{"--strategy and --plan"}},
 		{"microbatches", append(on("cpu*2"), own, "--microbatches", "2"), 2, []string{"--microbatches and --plan"}},
 		{"versions", append(on("cpu*2"), own, "--versions", "latest"), 2, []string{"--versions and --plan"}},
-		{"deferred", append(on("cpu*2"), own, "--deferred-batchnorm"), 2, []string{"--deferred-batchnorm", "given has none"}},
+		{"deferred", append(on("cpu*2"), own, "--option", "batchnorm.deferred"), 2, []string{"--option batchnorm.deferred", "given has none"}},
 		{"flush without microbatches", append(on("cpu*2"), tinyByHand(t, "stash", "flush")), 2, []string{`"microbatches" is missing`}},
 		{"weight versions", append(on("cpu*2"), tinyByHand(t, "stash", "old")), 2, []string{`"old"`}},
 	} {
 		c.name = "given: " + c.name
 		all = append(all, c)
-		if v := slices.Clone(c.args); !slices.Contains(v, "--deferred-batchnorm") {
+		if v := slices.Clone(c.args); !slices.Contains(v, "batchnorm.deferred") {
 			v[0] = "validate"
 			all = append(all, badCase{c.name + ", validated", v, c.code, c.want})
 		}
@@ -262,7 +262,7 @@ func TestValidateTables(t *testing.T) {
 	t.Parallel()
 	two := write(t, filepath.Join(t.TempDir(), "two.csv"), "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
 	one := write(t, filepath.Join(t.TempDir(), "one.csv"), "0F0,0B0\n1F0,1B0\n")
-	o := object(t, "validate", "-m", "tiny", "--image", "16", "--batch", "8", "--devices", "cpu*2", "--strategy", two+","+one+",gpipe", "--steps", "1", "--profile-steps", "9", "-q")
+	o := object(t, "validate", "-m", "tiny", "--image", "16", "--batch", "8", "--devices", "cpu*2", "--strategy", two+","+one+",gpipe", "--steps", "1", "--option", "profile.steps=9", "-q")
 	rows := o["rows"].([]any)
 	if len(rows) != 3 || len(o["skipped"].([]any)) > 0 {
 		t.Errorf("%d rows, skipped %v", len(rows), o["skipped"])
@@ -278,7 +278,7 @@ func TestPipeMareCorrects(t *testing.T) {
 		all := append(onDevices(2, "ampnet", 12, "--profile", chain, "--peer-bandwidth", "1GB/s"), args...)
 		return trainedAlong(t, all...).WeightsSHA256
 	}
-	plain, corrected := run(), run("--pipemare", "3", "--pipemare-decay", "0.135")
+	plain, corrected := run(), run("--option", "pipemare.updates=3", "--option", "pipemare.decay=0.135")
 	if plain == corrected {
 		t.Error("corrections change nothing")
 	}
@@ -287,7 +287,7 @@ func TestPipeMareCorrects(t *testing.T) {
 		args []string
 	}{
 		{corrected, []string{"--strategy", "pipemare"}},
-		{plain, []string{"--strategy", "pipemare", "--pipemare", "0", "--pipemare-decay", "0"}},
+		{plain, []string{"--strategy", "pipemare", "--option", "pipemare.updates=0", "--option", "pipemare.decay=0"}},
 	} {
 		if got := run(x.args...); got != x.want {
 			t.Errorf("%v: weights %s, want %s", x.args, got, x.want)

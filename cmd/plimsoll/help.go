@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -15,18 +16,18 @@ var groups = []struct {
 	title string
 	flags []string
 }{
-	{"Model and data", []string{"model", "image", "length", "language", "tokenizer", "batch", "channels", "classes", "dtype", "data", "skip-bad", "seed", "init", "weights"}},
+	{"Model and data", []string{"model", "image", "length", "language", "tokenizer", "batch", "classes", "dtype", "data", "seed", "init", "weights"}},
 	{"Text", []string{"prompt", "tokens", "temperature", "top-k"}},
-	{"Training", []string{"steps", "optimizer", "lr", "lr-schedule", "lr-step", "lr-gamma", "warmup", "momentum", "beta1", "beta2", "eps", "weight-decay", "decay", "clip-norm", "accumulate", "on-nan", "eval-every"}},
-	{"Plan", []string{"chain", "plan", "memory", "strategy", "list", "tolerance", "budget", "slots", "pofo-slots", "states", "segments", "duplex", "host-memory", "offload-state", "bandwidths", "points"}},
+	{"Training", []string{"steps", "optimizer", "lr", "lr-schedule", "warmup", "weight-decay", "clip-norm", "accumulate", "on-nan", "eval-every"}},
+	{"Plan", []string{"chain", "plan", "memory", "strategy", "option", "list", "duplex", "host-memory", "offload-state", "bandwidths", "points"}},
 	{"Several devices", []string{
-		"platform", "peer-bandwidth", "microbatches", "minibatches", "versions", "zero", "chunks", "per-period", "accounting", "portals", "deferred-batchnorm",
-		"pipemare", "pipemare-decay", "time-limit", "patience", "simulated", "draws", "node", "node-bandwidth", "host-bandwidth",
+		"platform", "peer-bandwidth", "microbatches", "minibatches", "versions", "zero", "accounting", "simulated", "draws", "node", "node-bandwidth",
+		"host-bandwidth",
 	}},
-	{"Several processes", []string{"world", "rank", "master", "transport", "allreduce", "secret-file", "tls-certificate", "tls-key", "tls-ca", "rendezvous-timeout", "lost-after", "pairs"}},
-	{"Device", []string{"devices", "device-memory", "bandwidth", "threads", "reference", "vendor", "vendor-path", "no-graph", "chaos"}},
-	{"Measuring the model", []string{"profile", "no-cache", "profile-steps", "profile-warmup", "halves", "layers", "audit"}},
-	{"Output", []string{"out", "wait", "output", "text", "svg", "trace", "checkpoint-every", "keep", "resume", "force", "metrics", "verbose", "help"}},
+	{"Several processes", []string{"world", "transport", "pairs"}},
+	{"Device", []string{"devices", "bandwidth", "debug"}},
+	{"Measuring the model", []string{"profile", "halves", "layers", "audit"}},
+	{"Output", []string{"out", "output", "text", "svg", "trace", "checkpoint-every", "resume", "force", "metrics", "verbose", "help"}},
 }
 
 // everyday are the flags that most command lines have; they stand first.
@@ -42,7 +43,7 @@ const longList = 15
 func sections(cmd *cobra.Command) string {
 	left := cmd.LocalFlags()
 	if len(flagNames(cmd)) < longList {
-		return "\n\nFlags:\n" + flagLines(left)
+		return "\n\nFlags:\n" + flagLines(left) + settingLines(cmd)
 	}
 	var b strings.Builder
 	section := func(title string, names []string) {
@@ -61,8 +62,60 @@ func sections(cmd *cobra.Command) string {
 	for _, g := range groups {
 		section(g.title, slices.DeleteFunc(slices.Clone(g.flags), func(name string) bool { return slices.Contains(everyday, name) }))
 	}
+	return b.String() + settingLines(cmd)
+}
+
+// settingLines lists what --option and --debug take: one a line, or the names alone where they are many.
+func settingLines(cmd *cobra.Command) string {
+	var b strings.Builder
+	for _, s := range allSettings(cmd.Flags()) {
+		rows := s.shown()
+		if len(rows) == 0 {
+			continue
+		}
+		if len(rows) < longList {
+			fmt.Fprintf(&b, "\n\nSettings of --%s:\n%s", s.flag, settingUsages(rows))
+			continue
+		}
+		all := s.known()
+		for i := range all[1:] {
+			all[i] += ","
+		}
+		fmt.Fprintf(&b, "\n\nSettings of --%s (plimsoll options says what they are):\n  %s", s.flag, wrapped(all, " ", "\n  "))
+	}
 	return b.String()
 }
+
+// settingUsages returns the lines of rows, as those of flags without their dashes.
+func settingUsages(rows []*setting) string {
+	set := pflag.NewFlagSet("", pflag.ContinueOnError)
+	set.SortFlags = false
+	for _, r := range rows {
+		for _, name := range r.names() {
+			set.Var(shownForm{r.takes}, name, r.usage())
+		}
+	}
+	lines := strings.Split(flagLines(set), "\n")
+	for i, line := range lines {
+		lines[i] = "  " + strings.TrimPrefix(line[len("      "):], "--")
+		if !strings.HasPrefix(line, "      --") { // the end of a text that was broken
+			lines[i] = line[len("      "):]
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// shownForm is a value of which only the form is shown.
+type shownForm struct{ form }
+
+// String implements pflag.Value.
+func (shownForm) String() string { return "" }
+
+// Set implements pflag.Value.
+func (shownForm) Set(string) error { return nil }
+
+// Type implements pflag.Value.
+func (k shownForm) Type() string { return k.name }
 
 // flagLines returns the lines of flags.
 func flagLines(set *pflag.FlagSet) string {

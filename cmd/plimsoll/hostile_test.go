@@ -23,7 +23,7 @@ func TestHostileChains(t *testing.T) {
 	for _, c := range chains {
 		for _, link := range links {
 			for _, s := range planner.Names() {
-				by := []string{"-c", c, "--strategy", s, "--states", "1000"} // after which branch-and-bound ends
+				by := []string{"-c", c, "--strategy", s, "--option", "branch-and-bound.states=1000"} // after which branch-and-bound ends
 				for _, memory := range []string{"1", "40%"} {
 					h.try(link, append([]string{"plan", "--memory", memory}, by...)...)
 				}

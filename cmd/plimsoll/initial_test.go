@@ -52,7 +52,7 @@ func beginning(t *testing.T, more ...safetensors.Info) string {
 
 // tinyTrain is a run of tiny on digits, with more arguments.
 func tinyTrain(args ...string) []string {
-	return append([]string{"train", "-m", "tiny", "--image", "16", "--batch", "4", "--data", "digits", "--profile-steps", "9"}, args...)
+	return append([]string{"train", "-m", "tiny", "--image", "16", "--batch", "4", "--data", "digits", "--option", "profile.steps=9"}, args...)
 }
 
 // What of a file of weights is left out is said, and PyTorch's counts of batches go on.

@@ -40,6 +40,7 @@ var printedTypes = map[string]any{
 	"`convert`":                           convertFigures{},
 	"`import`":                            chainFigures{},
 	"`models`":                            modelList{},
+	"`options`":                           settingList{},
 	"`devices`":                           deviceList{},
 	"`version`":                           versionFigures{},
 	"Errors":                              failure{},
@@ -56,7 +57,7 @@ func jsonObjects(t *testing.T) []jsonObject {
 	folder := t.TempDir()
 	at := func(name string) string { return filepath.Join(folder, name) }
 	works(t, "plan", "-c", five, "--memory", "70%", "-o", at("p.json"))
-	tiny := []string{"-m", "tiny", "--batch", "8", "--image", "16", "--steps", "2", "--profile-steps", "1", "-q"}
+	tiny := []string{"-m", "tiny", "--batch", "8", "--image", "16", "--steps", "2", "--option", "profile.steps=1", "-q"}
 	of := func(command string, more ...string) []string { return slices.Concat([]string{command}, tiny, more) }
 	works(t, of("train", "--out", at("run"))...)
 	text := func(command string, more ...string) []string {
@@ -79,7 +80,7 @@ func jsonObjects(t *testing.T) []jsonObject {
 		{"`frontier`", [][]string{{"frontier", "-c", five, "--points", "3"}}},
 		{"`fit`", [][]string{{"fit", "-m", "tiny", "--batch", "8", "--image", "16", "--memory", "60%"}}},
 		{"`fit`, several devices", [][]string{{"fit", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", "cpu*2"}}},
-		{"`profile`", [][]string{{"profile", "-m", "tiny", "--batch", "8", "--image", "16", "--profile-steps", "1", "--offload-state", "optimizer"}}},
+		{"`profile`", [][]string{{"profile", "-m", "tiny", "--batch", "8", "--image", "16", "--option", "profile.steps=1", "--offload-state", "optimizer"}}},
 		{"`train`", [][]string{
 			of("train"), of("train", "--offload-state", "optimizer", "--bandwidth", "1GB/s"), of("train", "--devices", "cpu*2", "--strategy", "1f1b*"),
 			segment("train", "--steps", "1", "--strategy", "store-all", "--out", at("masks")),
@@ -97,6 +98,7 @@ func jsonObjects(t *testing.T) []jsonObject {
 		{"`convert`", [][]string{{"convert", "-c", five, "-p", at("p.json"), "-o", at("p.txt")}}},
 		{"`import`", [][]string{{"import", five}}},
 		{"`models`", [][]string{{"models"}}},
+		{"`options`", [][]string{{"options"}}},
 		{"`devices`", [][]string{{"devices", "--devices", "cpu*2"}}},
 		{"`version`", [][]string{{"version"}, {"--version"}}},
 		{"Errors", nil},

@@ -19,7 +19,7 @@ func TestLinksThatNeverDeliver(t *testing.T) {
 	with := func(command string, more ...string) []string {
 		return append(append([]string{command}, job...), append(slices.Clone(more), "--out", filepath.Join(t.TempDir(), "out"))...)
 	}
-	pipeline := []string{"--devices", "cpu*2", "--strategy", "gpipe", "--steps", "1", "--profile-steps", "1"}
+	pipeline := []string{"--devices", "cpu*2", "--strategy", "gpipe", "--steps", "1", "--option", "profile.steps=1"}
 	tried := 0
 	refused := func(want string, args ...string) {
 		t.Helper()
@@ -40,7 +40,7 @@ func TestLinksThatNeverDeliver(t *testing.T) {
 		refused("would take", "devices", "--bandwidth", slow)
 		refused("would take", "devices", "--devices", "cpu*2", "--peer-bandwidth", slow)
 		refused("a run waits", append(with("train", pipeline...), "--peer-bandwidth", slow)...)
-		refused("a run waits", append(with("train", "--devices", "cpu*2", "--strategy", "ampnet", "--steps", "2", "--profile-steps", "1"), "--peer-bandwidth", slow)...)
+		refused("a run waits", append(with("train", "--devices", "cpu*2", "--strategy", "ampnet", "--steps", "2", "--option", "profile.steps=1"), "--peer-bandwidth", slow)...)
 		refused("a run waits", append(with("validate", pipeline...), "--peer-bandwidth", slow)...)
 	}
 	refused("next to nothing", "plan", "-c", five, "--memory", "80%", "--bandwidth", "5e-324B/s")
@@ -52,7 +52,7 @@ func TestLinksThatNeverDeliver(t *testing.T) {
 // Ctrl-C while something slow is measured ends it at once.
 func TestInterruptedMeasurements(t *testing.T) {
 	t.Parallel()
-	slow := []string{"-m", "tiny", "--batch", "4", "--image", "8", "--no-cache", "--out", filepath.Join(t.TempDir(), "out")}
+	slow := []string{"-m", "tiny", "--batch", "4", "--image", "8", "--option", "profile.no-cache", "--out", filepath.Join(t.TempDir(), "out")}
 	for _, args := range [][]string{
 		append([]string{"train", "--bandwidth", "1kB/s"}, slow...), append([]string{"validate", "--bandwidth", "1kB/s"}, slow...),
 		append([]string{"bench", "--bandwidths", "1kB/s"}, slow...),
@@ -75,11 +75,11 @@ func TestAbsurdNumbers(t *testing.T) {
 	// Serial: it counts allocations.
 	tiny := []string{"-m", "tiny", "--batch", "2", "--image", "8", "-q"}
 	for want, args := range map[string][]string{
-		"--points is 1000000000":              {"bench", "-c", five, "--points", "1000000000", "--out", t.TempDir()},
-		"--points is 1000000001":              {"frontier", "-c", five, "--points", "1000000001"},
-		"--classes 1000000000":                append([]string{"train", "--classes", "1000000000"}, tiny...),
-		"--profile-steps 9223372036854775807": append([]string{"profile", "--profile-steps", "9223372036854775807"}, tiny...),
-		"--profile-warmup is 1000000000":      append([]string{"profile", "--profile-warmup", "1000000000"}, tiny...),
+		"--points is 1000000000":                {"bench", "-c", five, "--points", "1000000000", "--out", t.TempDir()},
+		"--points is 1000000001":                {"frontier", "-c", five, "--points", "1000000001"},
+		"--classes is 1000000000":               append([]string{"train", "--classes", "1000000000"}, tiny...),
+		"profile.steps 9223372036854775807":     append([]string{"profile", "--option", "profile.steps=9223372036854775807"}, tiny...),
+		"--option profile.warmup is 1000000000": append([]string{"profile", "--option", "profile.warmup=1000000000"}, tiny...),
 	} {
 		var r result
 		took := allocated(func() { r = plimsoll(t, args...) })

@@ -31,7 +31,7 @@ type modelList struct {
 func (a *app) models() *cobra.Command {
 	cmd := command("models", "List the models", `List the models that -m knows, with layers of the chain, the loss included, and parameters for the shown samples and classes.
 
-A model is meant for these; --image, --length, --channels and --classes give others. A sample of a language model has --length tokens,
+A model is meant for these; --image, --length, --classes and --option data.channels give others. A sample of a language model has --length tokens,
 and its classes are the vocabulary.
 
 unet-B-C is the U-Net of B convolutions a level and C channels. unetseg-B-C has a class for each pixel. amoebanet-L-F is the AmoebaNet-D

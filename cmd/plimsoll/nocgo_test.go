@@ -22,16 +22,16 @@ func TestWithoutCgo(t *testing.T) {
 	if out := works(t, "devices").out; !strings.Contains(out, "built without cgo") {
 		t.Errorf("devices does not say what is missing: %s", out)
 	}
-	job := []string{"-m", "tiny", "--batch", "4", "--image", "8", "--no-cache", "-q"}
+	job := []string{"-m", "tiny", "--batch", "4", "--image", "8", "--option", "profile.no-cache", "-q"}
 	for _, command := range []string{"train", "validate"} {
 		r := plimsoll(t, append([]string{command}, job...)...)
-		if r.code != exitUsage || !strings.Contains(r.err, "built without cgo") || !strings.Contains(r.err, "--reference") {
+		if r.code != exitUsage || !strings.Contains(r.err, "built without cgo") || !strings.Contains(r.err, "--debug reference") {
 			t.Errorf("%s: exit code %d: %s", command, r.code, r.err)
 		}
 	}
-	r := plimsoll(t, append([]string{"train", "--reference", "--world", "2", "--rank", "0", "--master", "127.0.0.1:29400", "--transport", "mpi"}, job...)...)
+	r := plimsoll(t, append([]string{"train", "--debug", "reference", "--world", "2", "--option", "world.rank=0", "--option", "world.master=127.0.0.1:29400", "--transport", "mpi"}, job...)...)
 	if r.code != exitUsage || !strings.Contains(r.err, "mpi: this program was built without cgo") {
 		t.Errorf("--transport mpi: exit code %d: %s", r.code, r.err)
 	}
-	works(t, append([]string{"train", "--reference", "--steps", "1", "--memory", "100%"}, job...)...)
+	works(t, append([]string{"train", "--debug", "reference", "--steps", "1", "--memory", "100%"}, job...)...)
 }

@@ -156,8 +156,8 @@ func spoil(t *testing.T, from, to, tensor string, x float32) {
 func TestWeightsThatAreNoNumbers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	model := []string{"-m", "gpt2-1-16", "--length", "8", "--threads", "1", "-q"}
-	works(t, slices.Concat([]string{"train", "--batch", "8", "--steps", "1", "--profile-steps", "1", "--strategy", "store-all", "--out", filepath.Join(dir, "run")}, model)...)
+	model := []string{"-m", "gpt2-1-16", "--length", "8", "--debug", "threads=1", "-q"}
+	works(t, slices.Concat([]string{"train", "--batch", "8", "--steps", "1", "--option", "profile.steps=1", "--strategy", "store-all", "--out", filepath.Join(dir, "run")}, model)...)
 	for _, x := range []float32{float32(math.NaN()), float32(math.Inf(1)), 1e6, 3e38} {
 		bad := filepath.Join(dir, "bad.safetensors")
 		spoil(t, filepath.Join(dir, "run", "final.safetensors"), bad, "lm_head.weight", x)
@@ -189,7 +189,7 @@ func TestTrainingFromWeightsThatAreNoNumbers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first, bad := filepath.Join(dir, "run", "final.safetensors"), filepath.Join(dir, "bad.safetensors")
-	model := []string{"train", "-m", "gpt2-1-16", "--length", "8", "--threads", "1", "-q", "--batch", "8", "--steps", "2", "--profile-steps", "1"}
+	model := []string{"train", "-m", "gpt2-1-16", "--length", "8", "--debug", "threads=1", "-q", "--batch", "8", "--steps", "2", "--option", "profile.steps=1"}
 	works(t, slices.Concat(model, []string{"--strategy", "store-all", "--out", filepath.Dir(first)})...)
 	spoil(t, first, bad, "lm_head.weight", float32(math.NaN()))
 	for _, way := range [][]string{{"--strategy", "store-all"}, {"--devices", "cpu*2", "--strategy", "1f1b-flush"}} {

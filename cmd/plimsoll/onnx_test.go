@@ -21,7 +21,7 @@ func TestTrainONNX(t *testing.T) {
 	train := func(more ...string) string {
 		t.Helper()
 		out := filepath.Join(t.TempDir(), "run")
-		works(t, append([]string{"train", "-m", onnxFile("skips"), "--batch", "32", "--steps", "3", "--lr", "0.05", "--profile-steps", "3", "--out", out}, more...)...)
+		works(t, append([]string{"train", "-m", onnxFile("skips"), "--batch", "32", "--steps", "3", "--lr", "0.05", "--option", "profile.steps=3", "--out", out}, more...)...)
 		f, err := safetensors.Open(filepath.Join(out, finalFile))
 		if err != nil {
 			t.Fatal(err)
@@ -54,9 +54,9 @@ func TestONNXFiles(t *testing.T) {
 	if out := works(t, "fit", "-m", tiny, "--memory", "4MiB"); !strings.Contains(out.out, "32 images of 16x16") {
 		t.Errorf("fit: %s", out.out)
 	}
-	works(t, "profile", "-m", tiny, "--profile-steps", "3")
+	works(t, "profile", "-m", tiny, "--option", "profile.steps=3")
 	// Its first layer takes all that store-all does, so that the link is measured in the memory of the step.
-	works(t, "train", "-m", tiny, "--steps", "2", "--profile-steps", "1", "--out", filepath.Join(t.TempDir(), "run"))
+	works(t, "train", "-m", tiny, "--steps", "2", "--option", "profile.steps=1", "--out", filepath.Join(t.TempDir(), "run"))
 	bad := filepath.Join(t.TempDir(), "bad.onnx")
 	write(t, bad, strings.ReplaceAll(read(t, tiny), "MaxPool", "Unknown"))
 	for _, c := range []struct {
@@ -65,7 +65,7 @@ func TestONNXFiles(t *testing.T) {
 	}{
 		{`bad.onnx: node "/stem/stem.3/Unknown" (Unknown): the op is not supported`, []string{"-m", bad}},
 		{"none.onnx: no such file", []string{"-m", "none.onnx"}},
-		{"give --channels 3", []string{"-m", tiny, "--channels", "1"}},
+		{"give --option data.channels=3", []string{"-m", tiny, "--option", "data.channels=1"}},
 		{"images of 20x20", []string{"-m", tiny, "--image", "20"}},
 		{"give --classes 10", []string{"-m", tiny, "--classes", "11"}},
 	} {

@@ -20,7 +20,7 @@ type optimizerFlags struct {
 // optimizerSettings are the numbers that flags of an optimizer set.
 type optimizerSettings struct{ momentum, beta1, beta2, eps, weightDecay float64 }
 
-// Parameters that --decay names: those with two axes or more, or every one.
+// Parameters that the setting decay names: those with two axes or more, or every one.
 const (
 	decayMatrices = "matrices"
 	decayAll      = "all"
@@ -36,18 +36,23 @@ var optimizerDefaults = map[string]map[string]float64{
 }
 
 func (f *optimizerFlags) register(cmd *cobra.Command) {
-	s := cmd.Flags()
+	s, o := cmd.Flags(), optionsOf(cmd)
 	s.Var(newOneOf(&f.optimizer, "sgd", "adam", "adamw", "muon"), "optimizer", "sgd, adam, adamw or muon (for matrices of hidden layers, adamw for all else)")
-	s.Float64Var(&f.settings.momentum, "momentum", 0, "momentum (default: 0.9 for sgd, 0.95 for muon)")
-	s.Float64Var(&f.settings.beta1, "beta1", 0, "adam, adamw, muon: decay of the first moment (default: 0.9)")
-	s.Float64Var(&f.settings.beta2, "beta2", 0, "adam, adamw, muon: decay of the second moment (default: 0.999)")
-	s.Float64Var(&f.settings.eps, "eps", 0, "adam, adamw, muon: the number that keeps divisors from 0 (default: 1e-08)")
+	o.Float64Var(&f.settings.momentum, "sgd.momentum", 0, "")
+	o.Float64Var(&f.settings.beta1, "adam.beta1", 0, "")
+	o.Float64Var(&f.settings.beta2, "adam.beta2", 0, "")
+	o.Float64Var(&f.settings.eps, "adam.eps", 0, "")
 	s.Float64Var(&f.settings.weightDecay, "weight-decay", 0, "weight decay (default: 0.0001 for sgd, 0 for adam, 0.01 for adamw, 0.1 for muon)")
-	s.Var(newOneOf(&f.decay, decayMatrices, decayAll), "decay", "parameters that decay: matrices (two axes or more, embeddings too) or all")
+	o.Var(newOneOf(&f.decay, decayMatrices, decayAll), "optimizer.decay", "")
 }
 
-// optimizerFlagNames are the flags that evaluate and generate hide: they train nothing.
-var optimizerFlagNames = []string{"optimizer", "momentum", "beta1", "beta2", "eps", "weight-decay", "decay"}
+// hideOptimizer leaves the optimizer out of the help texts of evaluate and generate: they train nothing.
+func hideOptimizer(cmd *cobra.Command) {
+	for _, name := range []string{"optimizer", "weight-decay"} {
+		_ = cmd.Flags().MarkHidden(name) // that is there
+	}
+	optionsOf(cmd).hide("sgd.momentum", "adam.beta1", "adam.beta2", "adam.eps", "optimizer.decay")
+}
 
 // update returns the optimizer that the flags describe.
 func (f *optimizerFlags) update(set *pflag.FlagSet) (kernels.Update, error) {
@@ -73,28 +78,23 @@ func (f *optimizerFlags) update(set *pflag.FlagSet) (kernels.Update, error) {
 // complete returns the settings with the optimizer's defaults, and refuses flags that the optimizer has no use for.
 func (f *optimizerFlags) complete(set *pflag.FlagSet) (optimizerSettings, error) {
 	s, defaults := f.settings, optimizerDefaults[f.optimizer]
-	below1 := func(v float64) bool { return v >= 0 && v < 1 && float32(v) < 1 }
 	for _, x := range []struct {
-		flag   string
-		value  *float64
-		good   func(float64) bool
-		limits string
+		setting, row string
+		value        *float64
 	}{
-		{"momentum", &s.momentum, below1, "it is from 0 to below 1"},
-		{"beta1", &s.beta1, below1, "it is from 0 to below 1"},
-		{"beta2", &s.beta2, below1, "it is from 0 to below 1"},
-		{"eps", &s.eps, func(v float64) bool { return float32(v) > 0 && v <= math.MaxFloat32 }, "it is a positive number"},
-		{"weight-decay", &s.weightDecay, func(v float64) bool { return v >= 0 && v <= math.MaxFloat32 }, "it is 0 or a positive number"},
+		{"momentum", "sgd.momentum", &s.momentum}, {"beta1", "adam.beta1", &s.beta1}, {"beta2", "adam.beta2", &s.beta2}, {"eps", "adam.eps", &s.eps},
+		{"weight-decay", "weight-decay", &s.weightDecay},
 	} {
-		value, has := defaults[x.flag]
-		switch given := set.Changed(x.flag); {
-		case given && !x.good(*x.value):
-			return s, fmt.Errorf("--%s is %v: %s", x.flag, *x.value, x.limits)
-		case given && !has:
-			return s, fmt.Errorf("--%s is not a setting of --optimizer %s: leave it out", x.flag, f.optimizer)
-		case !given:
+		value, has := defaults[x.setting]
+		switch given := spelling(set, x.row); {
+		case given != "" && !has:
+			return s, fmt.Errorf("%s is not a setting of --optimizer %s: leave it out", given, f.optimizer)
+		case given == "":
 			*x.value = value
 		}
+	}
+	if !(s.weightDecay >= 0 && s.weightDecay <= math.MaxFloat32) {
+		return s, fmt.Errorf("--weight-decay is %v: it is 0 or a positive number", s.weightDecay)
 	}
 	return s, nil
 }

@@ -18,10 +18,10 @@ func TestOptimizerFlags(t *testing.T) {
 		"--optimizer adamw": kernels.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.01, MatricesOnly: true},
 		"--optimizer muon":  kernels.Muon{Momentum: 0.95, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.1, MatricesOnly: true},
 
-		"--decay all --momentum 0":                                  kernels.SGD{WeightDecay: 1e-4},
-		"--optimizer muon --momentum 0 --weight-decay 0 --beta1 .5": kernels.Muon{Beta1: 0.5, Beta2: 0.999, Epsilon: 1e-8, MatricesOnly: true},
-		"--optimizer adamw --beta1 0 --beta2 0.95 --eps 1e-6":       kernels.AdamW{Beta2: 0.95, Epsilon: 1e-6, WeightDecay: 0.01, MatricesOnly: true},
-		"--optimizer adam --weight-decay 0.5 --decay all":           kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.5},
+		"--option optimizer.decay=all --option sgd.momentum=0":                                       kernels.SGD{WeightDecay: 1e-4},
+		"--optimizer muon --option muon.momentum=0 --weight-decay 0 --option muon.beta1=.5":          kernels.Muon{Beta1: 0.5, Beta2: 0.999, Epsilon: 1e-8, MatricesOnly: true},
+		"--optimizer adamw --option adamw.beta1=0 --option adamw.beta2=0.95 --option adamw.eps=1e-6": kernels.AdamW{Beta2: 0.95, Epsilon: 1e-6, WeightDecay: 0.01, MatricesOnly: true},
+		"--optimizer adam --weight-decay 0.5 --option optimizer.decay=all":                           kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.5},
 	} {
 		f, cmd := &optimizerFlags{}, &cobra.Command{}
 		f.register(cmd)

@@ -94,7 +94,7 @@ each device and counts weights too, and --bandwidth is that of the links between
 	f.options.register(cmd)
 	f.options.registerTolerance(cmd)
 	f.pipe.register(cmd)
-	s.DurationVar(&f.budget, "budget", 0, "auto: improve its plan, or search for one where there is none, until so much time has passed, as in 10s; the plan then depends on the machine's speed")
+	optionsOf(cmd).DurationVar(&f.budget, "auto.budget", 0, "")
 	s.StringVarP(&f.out, "output", "o", "", "write the plan file here")
 	s.BoolVar(&f.text, "text", false, "print the sequence in its text form, one token an op")
 	s.BoolVar(&f.list, "list", false, "list the strategies with their papers")
@@ -102,7 +102,7 @@ each device and counts weights too, and --bandwidth is that of the links between
 		if f.list {
 			return a.listStrategies()
 		}
-		if err := firstOf(f.options.check(cmd.Flags()), f.pipe.check(cmd)); err != nil {
+		if err := f.pipe.check(cmd); err != nil {
 			return err
 		}
 		f.memoryGiven = cmd.Flags().Changed("memory")
@@ -127,6 +127,8 @@ type listed struct {
 	Section   string `json:"section"`
 	NeedsLink bool   `json:"needs_link"`
 	Missing   string `json:"missing,omitempty"` // why this build does not have it
+
+	Options []string `json:"options,omitempty"` // of --option
 }
 
 // strategyList is what plan --list prints.
@@ -138,13 +140,13 @@ type strategyList struct {
 func (a *app) listStrategies() error {
 	list := strategyList{}
 	for _, s := range slices.Concat(planner.Sequences(), planner.Joins()) {
-		list.Strategies = append(list.Strategies, listed{s.Name, s.Summary, s.Paper, s.Section, planner.NeedsLink(s.Name), ""})
+		list.Strategies = append(list.Strategies, listed{s.Name, s.Summary, s.Paper, s.Section, planner.NeedsLink(s.Name), "", optionsNamed(s.Name)})
 	}
 	if _, err := planner.Lookup(remat.Checkmate); err != nil {
 		list.Strategies = append(list.Strategies, listed{Name: remat.Checkmate, Missing: err.Error()})
 	}
 	for _, s := range planner.Pipelines() {
-		list.Pipelines = append(list.Pipelines, listed{Name: s.Name, Summary: s.Summary, Paper: s.Paper, Section: s.Section})
+		list.Pipelines = append(list.Pipelines, listed{Name: s.Name, Summary: s.Summary, Paper: s.Paper, Section: s.Section, Options: optionsNamed(s.Name)})
 	}
 	return a.print(list, func(w io.Writer) {
 		for _, s := range list.Strategies {
@@ -167,6 +169,9 @@ func (s *listed) write(w io.Writer) {
 		link = " (needs a link)"
 	}
 	fmt.Fprintf(w, "%-15s %s%s\n%-15s   %s, %s\n", s.Name, s.Summary, link, "", s.Paper, s.Section)
+	for _, name := range s.Options {
+		fmt.Fprintf(w, "%-15s   --option %s\n", "", name)
+	}
 }
 
 // planFigures is what plan and check print: seconds and bytes.
@@ -243,7 +248,7 @@ func (f *planFlags) plan(ctx context.Context, choice *choice, problem strategy.P
 	defer cancel()
 	p, err := choice.Strategy.Solve(ctx, problem.Request())
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = usage(fmt.Errorf("--budget %v is too little for a first plan: give more, or --strategy rotor", f.budget))
+		err = usage(fmt.Errorf("--option auto.budget=%v is too little for a first plan: give more, or --strategy rotor", f.budget))
 	}
 	if refusal, ok := errors.AsType[*pipeline.InfeasibleError](err); ok && refusal.Tried > 0 {
 		err = fmt.Errorf("%w in %v", err, f.budget)
@@ -267,8 +272,8 @@ func (f *planFlags) read() (*chain.Chain, *choice, error) {
 	switch {
 	case f.memory.IsZero():
 		return nil, s, usage(errors.New("--memory is missing or 0: give it, as in --memory 4GiB or --memory 40%"))
-	case f.budget < 0 || f.budget > 0 && f.strategy != auto.Name:
-		return nil, s, usage(fmt.Errorf("--budget is %v with --strategy %s: give a time, as in 10s, and only with auto", f.budget, f.strategy))
+	case f.budget > 0 && f.strategy != auto.Name:
+		return nil, s, usage(fmt.Errorf("--budget is %v with --strategy %s: it goes only with auto", f.budget, f.strategy))
 	}
 	if err := (planFiles{f.out, f.pipe.svg, f.pipe.trace}).writable(f.chain); err != nil {
 		return nil, s, err

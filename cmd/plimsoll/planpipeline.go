@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,21 +29,23 @@ type pipelineFlags struct {
 	zero         int
 	accounting   string
 	timeLimit    time.Duration
+	gap          float64
 	svg, trace   string
 }
 
 func (f *pipelineFlags) register(cmd *cobra.Command) {
-	s := cmd.Flags()
+	s, o := cmd.Flags(), optionsOf(cmd)
 	s.IntVar(&f.devices, "devices", 0, "number of equal devices, each with --memory, linked at --bandwidth")
 	s.StringVar(&f.platform, "platform", "", "platform file, instead of --devices")
 	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a schedule with a flush (default: the strategy's)")
 	s.IntVar(&f.batch, "batch", 0, "samples of a step with a flush: the fastest of the batch sizes that the chain was profiled at is that of its microbatches")
-	s.IntVar(&f.chunks, "chunks", 0, "stages of each device, of interleaved schedules (default: 2)")
-	s.IntVar(&f.perPeriod, "per-period", 0, "minibatches of a period, of k-periodic schedules (default: 1)")
+	o.IntVar(&f.chunks, "interleaved.chunks", 0, "")
+	o.IntVar(&f.perPeriod, "k-periodic.per-period", 0, "")
 	s.StringVar(&f.versions, "versions", "", "weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
 	s.IntVar(&f.zero, "zero", 0, zeroUsage)
 	s.Var(&oneOf{&f.accounting, []string{string(pipeline.Inputs), string(pipeline.Saved)}}, "accounting", "what a minibatch holds in a stage, inputs (thesis) or saved (default: inputs)")
-	s.DurationVar(&f.timeLimit, "time-limit", 0, "end the search of milp or ilp after this time, with the best plan so far (default: none, ilp 1m)")
+	o.DurationVar(&f.timeLimit, "milp.time-limit", 0, "")
+	o.Var((*portion)(&f.gap), "milp.gap", "")
 	s.StringVar(&f.svg, "svg", "", "draw the plan here: the memory over time, of a pipeline the timeline")
 	s.StringVar(&f.trace, "trace", "", "write the timeline for Perfetto here")
 }
@@ -59,26 +62,32 @@ func (f *pipelineFlags) check(cmd *cobra.Command) error {
 		if f.devices != 0 && f.platform != "" {
 			return usage(errors.New("--devices and --platform both say what there is: give one of them"))
 		}
-		if f.timeLimit < 0 {
-			return usage(fmt.Errorf("--time-limit is %v: give a time, as in 60s", f.timeLimit))
-		}
 		if f.batch < 0 {
 			return usage(fmt.Errorf("--batch is %d: give the samples of a step, as in --batch 64", f.batch))
 		}
-		return refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "states", "segments", "budget", "text", "host-memory")
+		return refuseChoices(cmd, "auto.budget", "text", "host-memory")
 	}
 	return refuse(cmd, "is for pipelines: give --devices 4 or --platform platform.json too",
-		"devices", "microbatches", "batch", "chunks", "per-period", "versions", "zero", "accounting", "time-limit")
+		"devices", "microbatches", "batch", "interleaved.chunks", "k-periodic.per-period", "versions", "zero", "accounting", "milp.time-limit", "milp.gap")
 }
 
-// refuse returns an error for the first of the flags that was given.
+// refuse returns an error for the first of the flags or settings that was given.
 func refuse(cmd *cobra.Command, why string, flags ...string) error {
 	for _, name := range flags {
-		if cmd.Flags().Changed(name) {
-			return usage(fmt.Errorf("--%s %s", name, why))
+		if given := spelling(cmd.Flags(), name); given != "" {
+			return usage(fmt.Errorf("%s %s", given, why))
 		}
 	}
 	return nil
+}
+
+// refuseChoices refuses, for several devices, settings of strategies for one device, and more.
+func refuseChoices(cmd *cobra.Command, more ...string) error {
+	choices := append([]string{"rotor.slots", "pofo.slots", "branch-and-bound.states", "periodic.segments", "capper.high-memory"}, more...)
+	if given := spelling(cmd.Flags(), "auto.tolerance"); strings.HasPrefix(given, "--option") { // the old flag was passed over
+		choices = append(choices, "auto.tolerance")
+	}
+	return refuse(cmd, "is for one device: a pipeline has no such choice", choices...)
 }
 
 // fit refuses flags that the strategy would pass over.
@@ -105,7 +114,7 @@ func (f *planFlags) request(c *chain.Chain) (pipeline.Request, error) {
 		return pipeline.Request{}, err
 	}
 	return pipeline.Request{Chain: c, Platform: p, Options: pipeline.Options{
-		Microbatches: f.pipe.microbatches, Chunks: f.pipe.chunks, PerPeriod: f.pipe.perPeriod, TimeLimit: f.pipe.timeLimit,
+		Microbatches: f.pipe.microbatches, Chunks: f.pipe.chunks, PerPeriod: f.pipe.perPeriod, TimeLimit: f.pipe.timeLimit, Gap: f.pipe.gap,
 		Versions: pipeline.Versions(f.pipe.versions), Accounting: pipeline.Accounting(f.pipe.accounting), Zero: pipeline.Zero(f.pipe.zero),
 	}}, nil
 }

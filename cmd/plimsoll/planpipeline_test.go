@@ -117,7 +117,7 @@ func TestPlanPipelineRefuses(t *testing.T) {
 		{"give one of them", []string{"--devices", "2", "--platform", "p.json"}},
 		{"--memory is 50%", []string{"--devices", "2", "--bandwidth", "1GB/s", "--memory", "50%"}},
 		{"rotor plans for one device: for several there are", []string{"--devices", "2", "--bandwidth", "1GB/s", "--strategy", "rotor"}},
-		{"--chunks is for pipelines", []string{"--chunks", "2"}},
+		{"--option interleaved.chunks is a setting of interleaved, and --strategy is auto", []string{"--option", "interleaved.chunks=2"}},
 		{"nowhere.json", []string{"--platform", "nowhere.json"}},
 	} {
 		if r := plimsoll(t, append([]string{"plan", "-c", graph}, c.args...)...); r.code != exitUsage || !strings.Contains(r.err, c.want) {
@@ -300,7 +300,7 @@ func TestBatchSizesOfAProfile(t *testing.T) {
 	dir := t.TempDir()
 	chain, file := filepath.Join(dir, "c.json"), filepath.Join(dir, "p.json")
 	model := []string{"-m", "tiny", "--image", "16"}
-	o := object(t, append([]string{"profile", "--batch", "2,8,4", "--profile-steps", "1", "-o", chain}, model...)...)
+	o := object(t, append([]string{"profile", "--batch", "2,8,4", "--option", "profile.steps=1", "-o", chain}, model...)...)
 	if others := o["other_batches"].([]any); o["batch"] != 2.0 || len(others) != 2 || others[0].(map[string]any)["batch"] != 8.0 {
 		t.Errorf("profile: %v", o)
 	}

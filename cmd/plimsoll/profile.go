@@ -23,17 +23,18 @@ type measureFlags struct {
 }
 
 func (f *measureFlags) register(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&f.warmup, "profile-warmup", 1, "steps before the measured ones")
-	cmd.Flags().IntVar(&f.repeats, "profile-steps", 5, "measured steps of each sequence; fewer of slow ones")
-	f.given = func() bool { return cmd.Flags().Changed("profile-steps") }
+	o := optionsOf(cmd)
+	o.IntVar(&f.warmup, "profile.warmup", 1, "")
+	o.IntVar(&f.repeats, "profile.steps", 5, "")
+	f.given = func() bool { return spelling(cmd.Flags(), "profile.steps") != "" }
 }
 
 // mostProfileSteps is more than any median needs.
 const mostProfileSteps = 100_000
 
 func (f *measureFlags) measure(progress func(done, total int)) (train.Measure, error) {
-	if f.warmup < 0 || f.repeats < 1 || f.warmup > mostProfileSteps || f.repeats > mostProfileSteps {
-		return train.Measure{}, usage(fmt.Errorf("--profile-warmup is %d and --profile-steps %d: give at least 0 and 1, and at most %d", f.warmup, f.repeats, mostProfileSteps))
+	if max(f.warmup, f.repeats) > mostProfileSteps {
+		return train.Measure{}, usage(fmt.Errorf("--option profile.warmup is %d and profile.steps %d: give at most %d", f.warmup, f.repeats, mostProfileSteps))
 	}
 	enough := time.Duration(0)
 	if !f.given() {

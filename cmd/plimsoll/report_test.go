@@ -16,7 +16,7 @@ func TestReport(t *testing.T) {
 	a, b, grid := filepath.Join(folder, "a"), filepath.Join(folder, "b"), filepath.Join(folder, "grid")
 	trainTiny(t, "--memory", "85%", "--out", a)
 	trainTiny(t, "--memory", "90%", "--out", b)
-	works(t, "validate", "-m", "tiny", "--batch", "8", "--steps", "2", "--strategy", "rotor", "--memory", "100%,90%", "--profile-steps", "1", "--out", grid)
+	works(t, "validate", "-m", "tiny", "--batch", "8", "--steps", "2", "--strategy", "rotor", "--memory", "100%,90%", "--option", "profile.steps=1", "--out", grid)
 	again, both, memory := filepath.Join(folder, "again.html"), filepath.Join(folder, "both.html"), filepath.Join(folder, "memory.svg")
 	works(t, "report", a, "--out", again, "--svg", memory)
 	if read(t, again) != read(t, filepath.Join(a, reportFile)) {

@@ -44,7 +44,7 @@ func (f *keepFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
 	f.out.register(cmd, "", "folder for the run's files")
 	s.IntVar(&f.every, "checkpoint-every", 0, "steps between checkpoints in --out (default: only when interrupted)")
-	s.IntVar(&f.keep, "keep", 3, "checkpoints that are kept, the newest")
+	optionsOf(cmd).IntVar(&f.keep, "checkpoint.keep", 3, "")
 	s.BoolVar(&f.resume, "resume", false, "continue the run in --out from its newest checkpoint, or begin one")
 	s.BoolVar(&f.force, "force", false, "begin anew, whatever run is in --out: its files are removed")
 }
@@ -54,10 +54,8 @@ func (f *keepFlags) check() error {
 	switch {
 	case f.every < 0:
 		return usage(fmt.Errorf("--checkpoint-every is %d: give a number of steps, or 0 for none", f.every))
-	case f.keep < 1:
-		return usage(fmt.Errorf("--keep is %d: at least 1 checkpoint is kept", f.keep))
 	case f.out.path == "" && (f.every > 0 || f.resume || f.force || f.out.wait):
-		return usage(errors.New("--out is missing: --checkpoint-every, --resume, --force and --wait need a folder, as in --out runs/a"))
+		return usage(errors.New("--out is missing: --checkpoint-every, --resume, --force and --option out.wait need a folder, as in --out runs/a"))
 	case f.resume && f.force:
 		return usage(errors.New("--resume goes on with the run in --out, --force removes it: give one of them"))
 	}

@@ -63,7 +63,7 @@ func TestAFinishedRunIsFinished(t *testing.T) {
 		}
 		for want, more := range map[string][]string{
 			`seed was \"1\" and is \"9\" here`:       {"--seed", "9"},
-			`model was \"tiny\" and is \"mlp\" here`: {"-m", "mlp", "--no-cache"},
+			`model was \"tiny\" and is \"mlp\" here`: {"-m", "mlp", "--option", "profile.no-cache"},
 			"--steps is 3: give more":                {"--steps", "3", "--warmup", "0"},
 			"--resume goes on with the run in":       {"--force"},
 			`optimizer was \"sgd\" and is \"adam\"`:  {"--optimizer", "adam"},
@@ -162,7 +162,7 @@ func TestOneProcessHasTheFolder(t *testing.T) {
 			t.Errorf("%v: exit code %d: %s", line, r.code, r.err)
 		}
 	}
-	later := program(t, nil, append(slices.DeleteFunc(slices.Clone(args), func(s string) bool { return s == "-q" }), "--resume", "--wait")...)
+	later := program(t, nil, append(slices.DeleteFunc(slices.Clone(args), func(s string) bool { return s == "-q" }), "--resume", "--option", "out.wait")...)
 	says := later.toFile()
 	later.start()
 	later.says(says, "waiting")
@@ -396,7 +396,7 @@ func closedPipe(t *testing.T) *os.File {
 // What was measured is used where it cannot be kept, and that is noted.
 func TestACacheThatCannotBeWritten(t *testing.T) {
 	// Serial: it sets environment variables.
-	args := []string{"train", "-m", "tiny", "--batch", "8", "--image", "16", "--steps", "2", "--profile-steps", "1"}
+	args := []string{"train", "-m", "tiny", "--batch", "8", "--image", "16", "--steps", "2", "--option", "profile.steps=1"}
 	for name, home := range map[string]string{"a file": write(t, filepath.Join(t.TempDir(), "cache"), ""), "read-only": "/proc"} {
 		t.Setenv("XDG_CACHE_HOME", home)
 		r := plimsoll(t, args...)

@@ -122,7 +122,7 @@ func (p *process) reaches(out string, n int) bool {
 func small(t *testing.T, steps int, args ...string) []string {
 	t.Helper()
 	c := filepath.Join(t.TempDir(), "c.json")
-	works(t, "profile", "-m", "tiny", "--batch", "8", "--image", "16", "--profile-steps", "1", "-o", c, "-q")
+	works(t, "profile", "-m", "tiny", "--batch", "8", "--image", "16", "--option", "profile.steps=1", "-o", c, "-q")
 	return append([]string{
 		"train", "-m", "tiny", "--batch", "8", "--image", "16", "--profile", c, "--steps", strconv.Itoa(steps), "--json", "-q",
 		"--lr-schedule", "cosine", "--warmup", "3",
@@ -287,7 +287,7 @@ func fullPipe(t *testing.T) *os.File {
 }
 
 // A run goes on under another limit, another strategy and another number of steps between checkpoints, bit for bit.
-// Only this test finds that --resume takes another --memory, --strategy, --keep or --checkpoint-every for another run.
+// Only this test finds that --resume takes another --memory, --strategy, --checkpoint-every or checkpoint.keep for another run.
 func TestResumeUnderAnotherPlan(t *testing.T) {
 	t.Parallel()
 	args := small(t, 12, "--optimizer", "adam", "--lr-schedule", "constant", "--warmup", "0")
@@ -296,7 +296,7 @@ func TestResumeUnderAnotherPlan(t *testing.T) {
 	short := slices.Clone(args)
 	short[slices.Index(short, "--steps")+1] = "5"
 	hows := [][]string{
-		{"--memory", "95%"}, {"--strategy", "revolve"}, {"--memory", "90%", "--strategy", "rotor", "--keep", "1"}, {"--checkpoint-every", "1"},
+		{"--memory", "95%"}, {"--strategy", "revolve"}, {"--memory", "90%", "--strategy", "rotor", "--option", "checkpoint.keep=1"}, {"--checkpoint-every", "1"},
 	}
 	for _, how := range hows {
 		out := filepath.Join(t.TempDir(), "run")
@@ -321,8 +321,8 @@ func TestFoldersAreNotMixed(t *testing.T) {
 		"go on with it with --resume":    {},
 		"seed":                           {"--resume", "--seed", "9"},
 		"data was \\\"digits\\\" and is": {"--resume", "--data", "glyphs"},
-		"optimizer":                      {"--resume", "--optimizer", "sgd", "--momentum", "0.5"},
-		"by --momentum, --beta1":         {"--resume", "--decay", "all"}, // the values of runs from before there was --decay
+		"optimizer":                      {"--resume", "--optimizer", "sgd", "--option", "sgd.momentum=0.5"},
+		"by --weight-decay and --option": {"--resume", "--option", "optimizer.decay=all"}, // the values of runs from before there was a choice
 		"optimizer_settings was":         {"--resume", "--weight-decay", "0.01"},
 		"--steps is 3: give more":        {"--resume", "--steps", "3"},
 	} {
@@ -437,7 +437,7 @@ func TestInit(t *testing.T) {
 	if second == first {
 		t.Error("three more steps change nothing")
 	}
-	if r := plimsoll(t, append(init, "--classes", "12", "--no-cache", "--profile", "")...); r.code != exitUsage || !strings.Contains(r.err, "fc.weight") {
+	if r := plimsoll(t, append(init, "--classes", "12", "--option", "profile.no-cache", "--profile", "")...); r.code != exitUsage || !strings.Contains(r.err, "fc.weight") {
 		t.Errorf("exit code %d: %s", r.code, r.err)
 	}
 }
@@ -505,7 +505,7 @@ func samples(t *testing.T, text io.Reader) map[string]float64 {
 // Only this test finds a share given to --memory that is not a share of store-all's measured peak.
 func TestFortyPercentOnGlyphs(t *testing.T) {
 	t.Parallel()
-	args := []string{"train", "-m", "resnet20", "--data", "glyphs", "--image", "16", "--batch", "64", "--steps", "3", "--lr", "0.02", "-q", "--profile-steps", "1"}
+	args := []string{"train", "-m", "resnet20", "--data", "glyphs", "--image", "16", "--batch", "64", "--steps", "3", "--lr", "0.02", "-q", "--option", "profile.steps=1"}
 	full, less := object(t, append(args, "--strategy", "store-all")...), object(t, append(args, "--memory", "40%")...)
 	for _, field := range []string{"weights_sha256", "loss", "accuracy", "test_loss"} {
 		if full[field] != less[field] {
@@ -517,7 +517,7 @@ func TestFortyPercentOnGlyphs(t *testing.T) {
 	}
 }
 
-// A corrupt picture ends the run, named and with what was trained saved; --skip-bad passes over it and counts it.
+// A corrupt picture ends the run, named and with what was trained saved; data.skip-bad passes over it and counts it.
 func TestSkipBad(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -551,10 +551,10 @@ func TestSkipBad(t *testing.T) {
 		whole := read(t, path)
 		write(t, path, whole[:60]+"not a picture"+whole[73:])
 		r := plimsoll(t, append(args, "-q", "--resume")...)
-		if r.code != exitUsage || !strings.Contains(r.err, bad) || !strings.Contains(r.err, "--skip-bad") {
+		if r.code != exitUsage || !strings.Contains(r.err, bad) || !strings.Contains(r.err, "--option data.skip-bad") {
 			t.Fatalf("exit code %d: %s", r.code, r.err)
 		}
-		r = works(t, append(args, "--skip-bad", "--json", "--resume")...)
+		r = works(t, append(args, "--option", "data.skip-bad", "--json", "--resume")...)
 		if !strings.Contains(r.out, `"bad_samples": 1,`) || strings.Count(r.err, "passed over: ") != 1 || !strings.Contains(r.err, bad) {
 			t.Errorf("%s%s", r.err, r.out)
 		}

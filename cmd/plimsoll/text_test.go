@@ -14,7 +14,7 @@ import (
 func ofText(more ...string) []string { return ofLanguage("gpt2-2-16", more...) }
 
 func ofLanguage(model string, more ...string) []string {
-	return append([]string{"-m", model, "--length", "24", "--batch", "8", "--threads", "1", "--steps", "4", "--profile-steps", "1", "--optimizer", "adamw", "--lr", "0.01"}, more...)
+	return append([]string{"-m", model, "--length", "24", "--batch", "8", "--debug", "threads=1", "--steps", "4", "--option", "profile.steps=1", "--optimizer", "adamw", "--lr", "0.01"}, more...)
 }
 
 // A language model trains the same bits along every plan of one device, and along those of its parts, of several devices, of processes
@@ -84,7 +84,7 @@ func TestMuonTrainsTheSameBits(t *testing.T) {
 	run := filepath.Join(t.TempDir(), "run")
 	for _, same := range [][][]string{
 		{
-			{"--strategy", "store-all"}, {"--memory", "85%", "--strategy", "rotor"}, {"--threads", "2", "--strategy", "store-all"},
+			{"--strategy", "store-all"}, {"--memory", "85%", "--strategy", "rotor"}, {"--debug", "threads=2", "--strategy", "store-all"},
 			{"--offload-state", "optimizer", "--strategy", "rotor", "--memory", "90%"}, {"--offload-state", "weights", "--strategy", "store-all"},
 			{"--steps", "2", "--strategy", "store-all", "--out", run, "--checkpoint-every", "2"}, {"--steps", "4", "--strategy", "store-all", "--out", run, "--resume"},
 		},

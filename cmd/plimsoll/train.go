@@ -54,7 +54,7 @@ type cacheFlags struct {
 
 func (f *cacheFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.file, "profile", "", "chain file of this model (default: measured once, and kept)")
-	cmd.Flags().BoolVar(&f.none, "no-cache", false, "measure the chain even when a measurement is kept")
+	optionsOf(cmd).BoolVar(&f.none, "profile.no-cache", false, "")
 }
 
 // chain returns the measured chain of a job, with the link that plans may use.
@@ -81,7 +81,7 @@ func (a *app) measured(ctx context.Context, job *train.Job, f cacheFlags, m trai
 	}
 	c, hit, err := job.Cached(ctx, folder, m)
 	if hit {
-		a.note("measured before: %s (--no-cache measures again)", job.Model)
+		a.note("measured before: %s (--option profile.no-cache measures again)", job.Model)
 	}
 	if errors.Is(err, train.ErrNotKept) {
 		a.note("%v", err)
@@ -116,7 +116,7 @@ trained weights are the same bits.`, nil)
 		}
 		return f.world.within(cmd.Context(), a, f.job.devices, func(w *train.World) error {
 			f.processes = w
-			if err := firstOf(f.options.check(cmd.Flags()), f.prepare(cmd)); err != nil {
+			if err := f.prepare(cmd); err != nil {
 				return err
 			}
 			return a.runTrain(cmd.Context(), f)

@@ -40,25 +40,23 @@ type trainPipeFlags struct {
 	strategies []pipeline.Strategy // in the order in which they are tried
 }
 
-const portalsUsage = "send skips straight to the stage that reads them"
-
 // pipelineOnly are the flags that mean nothing on one device.
-var pipelineOnly = []string{"plan", "versions", "peer-bandwidth", "platform", "patience", "pipemare", "pipemare-decay", "deferred-batchnorm", "portals", "zero"}
+var pipelineOnly = []string{"plan", "versions", "peer-bandwidth", "platform", "patience", "pipemare.updates", "pipemare.decay", "batchnorm.deferred", "portals", "zero"}
 
 func (f *trainPipeFlags) register(cmd *cobra.Command) {
-	s := cmd.Flags()
+	s, o, debug := cmd.Flags(), optionsOf(cmd), debugOf(cmd)
 	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a step with a flush (default: 2 a device)")
 	s.IntVar(&f.accumulate, "accumulate", 0, "equal parts of a step on one device, whose gradients are added up")
 	s.StringVar(&f.versions, "versions", "", "weight versions: double_buffered, stash, latest or flush (default: the strategy's)")
 	s.IntVar(&f.zero, "zero", 0, zeroUsage)
-	s.Var(newOneOf(&f.allreduce, "ordered", "nccl"), "allreduce", "who sums replicas' gradients: ordered, with the bits of one process, or nccl, whose bits vary")
+	o.Var(newOneOf(&f.allreduce, "ordered", "nccl"), "world.allreduce", "")
 	f.links.register(cmd)
 	f.given.register(cmd)
-	s.BoolVar(&f.portals, "portals", true, portalsUsage)
-	s.DurationVar(&f.patience, "patience", 5*time.Minute, "end a run that stands still for so long; 0: never")
-	s.IntVar(&f.PipeMare, "pipemare", 0, "updates over which PipeMare's rates by stage phase out; 0: none (default of --strategy pipemare: a quarter of --lr-step or --steps)")
-	s.Float64Var(&f.PipeMareDecay, "pipemare-decay", 0, "PipeMare's decay, by which backwards estimate the weights of their forward; 0: none (default of --strategy pipemare: 0.135)")
-	s.BoolVar(&f.DeferredBatchNorm, "deferred-batchnorm", false, "running statistics move once a step, not once a microbatch")
+	debug.BoolVar(&f.portals, "portals", true, "")
+	debug.DurationVar(&f.patience, "patience", 5*time.Minute, "")
+	o.IntVar(&f.PipeMare, "pipemare.updates", 0, "")
+	o.Float64Var(&f.PipeMareDecay, "pipemare.decay", 0, "")
+	o.BoolVar(&f.DeferredBatchNorm, "batchnorm.deferred", false, "")
 	s.Lookup("devices").Usage = `device, or several: cpu, "cpu*4", cuda:0,cuda:1`
 	s.Lookup("bandwidth").Usage += offloads
 }
@@ -69,9 +67,9 @@ func (f *trainFlags) checkSums() error {
 	case f.pipe.allreduce != "nccl":
 		return nil
 	case f.world.transport != "nccl":
-		return usage(fmt.Errorf("--allreduce nccl is for --transport nccl, between GPUs: with %s Plimsoll adds up gradients itself, so leave it out", f.world.transport))
+		return usage(fmt.Errorf("--option world.allreduce=nccl is for --transport nccl, between GPUs: with %s Plimsoll adds up gradients itself, so leave it out", f.world.transport))
 	case f.pipe.zero != 0:
-		return usage(errors.New("--allreduce nccl adds up whole gradients, and with --zero 1 each replica adds up a part of them: leave one of the two out"))
+		return usage(errors.New("--option world.allreduce=nccl adds up whole gradients, and with --zero 1 each replica adds up a part of them: leave one of the two out"))
 	}
 	return nil
 }
@@ -115,7 +113,7 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 	if f.pipe.devices = n; f.pipe.allreduce == "nccl" {
 		f.pipe.Sums = f.processes
 	}
-	if err := refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "states", "segments"); err != nil {
+	if err := refuseChoices(cmd); err != nil {
 		return err
 	}
 	if err := f.pipe.check(strategy); err != nil {
@@ -139,10 +137,10 @@ func (f *trainPipeFlags) correct(cmd *cobra.Command, steady int) {
 	if name != "pipemare" {
 		return
 	}
-	if !cmd.Flags().Changed("pipemare") {
+	if spelling(cmd.Flags(), "pipemare.updates") == "" {
 		f.PipeMare = max(steady/4, 1)
 	}
-	if !cmd.Flags().Changed("pipemare-decay") {
+	if spelling(cmd.Flags(), "pipemare.decay") == "" {
 		f.PipeMareDecay = pipeMareDecay
 	}
 }
@@ -224,16 +222,10 @@ func (f *trainPipeFlags) check(strategy string) error {
 		return usage(fmt.Errorf("--microbatches is for schedules with a flush: %s has none; give one, as in --strategy 1f1b-flush", first.Name))
 	case f.versions != string(pipeline.Flush) && !knownVersions(f.versions):
 		return unknownVersions(f.versions, "double_buffered, stash, latest or flush")
-	case f.PipeMare < 0:
-		return usage(fmt.Errorf("--pipemare is %d: give a number of updates from 1", f.PipeMare))
-	case !(f.PipeMareDecay >= 0 && f.PipeMareDecay < 1):
-		return usage(fmt.Errorf("--pipemare-decay is %v: give a number between 0 and 1", f.PipeMareDecay))
 	case (f.PipeMare > 0 || f.PipeMareDecay > 0) && first.Type == pipeline.Flushing:
-		return usage(fmt.Errorf("--pipemare and --pipemare-decay are for weight versions latest: with %s no weights are stale; give a schedule without a flush, as in --strategy ampnet", first.Name))
+		return usage(fmt.Errorf("--option pipemare.updates and pipemare.decay are for weight versions latest: with %s no weights are stale; give a schedule without a flush, as in --strategy ampnet", first.Name))
 	case f.DeferredBatchNorm && first.Type != pipeline.Flushing:
-		return usage(fmt.Errorf("--deferred-batchnorm is for schedules with a flush: %s has none; give one, as in --strategy 1f1b-flush", first.Name))
-	case f.patience < 0:
-		return usage(fmt.Errorf("--patience is %v: give a time, as in 5m, or 0 to wait for ever", f.patience))
+		return usage(fmt.Errorf("--option batchnorm.deferred is for schedules with a flush: %s has none; give one, as in --strategy 1f1b-flush", first.Name))
 	}
 	return firstOf(checkZero(f.zero, f.strategies...), zeroOfPlan(f.zero, f.given.plan), f.links.check())
 }

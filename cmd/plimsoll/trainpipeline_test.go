@@ -25,13 +25,13 @@ import (
 func onDevices(devices int, strategy string, steps int, args ...string) []string {
 	return append([]string{
 		"train", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", fmt.Sprintf("cpu*%d", devices), "--strategy", strategy,
-		"--steps", strconv.Itoa(steps), "--lr-schedule", "cosine", "--warmup", "3", "--profile-steps", "9", "--json", "-q",
+		"--steps", strconv.Itoa(steps), "--lr-schedule", "cosine", "--warmup", "3", "--option", "profile.steps=9", "--json", "-q",
 	}, args...)
 }
 
 func badTrainPipes(t *testing.T) []badCase {
 	train := func(args ...string) []string {
-		return append([]string{"train", "-m", "tiny", "--image", "16", "--batch", "8", "--profile-steps", "9"}, args...)
+		return append([]string{"train", "-m", "tiny", "--image", "16", "--batch", "8", "--option", "profile.steps=9"}, args...)
 	}
 	two := write(t, filepath.Join(t.TempDir(), "p.json"), `{"devices":2,"memory_bytes":null,"bandwidth_bytes_per_s":1e9}`)
 	hosted := write(t, filepath.Join(t.TempDir(), "p.json"), `{"devices":2,"memory_bytes":null,"host_bandwidth_bytes_per_s":1e9}`)
@@ -50,14 +50,14 @@ func badTrainPipes(t *testing.T) []badCase {
 		{"train on devices: versions of a flush", on("--strategy", "gpipe", "--versions", "stash"), 2, []string{`"stash"`, `"flush"`}},
 		{"train on devices: versions alone", train("--versions", "stash"), 2, []string{"--versions is for pipelines", "cpu*4"}},
 		{"train on devices: peers alone", train("--peer-bandwidth", "1GB/s"), 2, []string{"--peer-bandwidth is for pipelines"}},
-		{"train on devices: patience", on("--patience", "-3s"), 2, []string{"--patience is -3s", "5m"}},
-		{"train on devices: pipemare", on("--pipemare", "-3"), 2, []string{"--pipemare is -3"}},
-		{"train on devices: pipemare's decay", on("--pipemare-decay", "1"), 2, []string{"--pipemare-decay is 1"}},
-		{"train on devices: pipemare of a flush", on("--strategy", "gpipe", "--pipemare", "9"), 2, []string{"--pipemare", "gpipe", "ampnet"}},
-		{"train on devices: pipemare of a stash", on("--strategy", "1f1b*", "--versions", "stash", "--pipemare", "9"), 2, []string{`PipeMare corrects weight versions "latest"`, `"stash"`}},
-		{"train on devices: pipemare alone", train("--pipemare", "9"), 2, []string{"--pipemare is for pipelines"}},
-		{"train on devices: deferred without a flush", on("--strategy", "1f1b*", "--deferred-batchnorm"), 2, []string{"--deferred-batchnorm", "1f1b* has none", "1f1b-flush"}},
-		{"train on devices: slots", on("--slots", "9"), 2, []string{"--slots is for one device"}},
+		{"train on devices: patience", on("--debug", "patience=-3s"), 2, []string{"--debug patience is -3s", "5m"}},
+		{"train on devices: pipemare", on("--option", "pipemare.updates=-3"), 2, []string{"--option pipemare.updates is -3"}},
+		{"train on devices: pipemare's decay", on("--option", "pipemare.decay=1"), 2, []string{"--option pipemare.decay is 1"}},
+		{"train on devices: pipemare of a flush", on("--strategy", "gpipe", "--option", "pipemare.updates=9"), 2, []string{"--option pipemare.updates", "gpipe", "ampnet"}},
+		{"train on devices: pipemare of a stash", on("--strategy", "1f1b*", "--versions", "stash", "--option", "pipemare.updates=9"), 2, []string{`PipeMare corrects weight versions "latest"`, `"stash"`}},
+		{"train on devices: pipemare alone", train("--option", "pipemare.updates=9"), 2, []string{"--option pipemare.updates is for pipelines"}},
+		{"train on devices: deferred without a flush", on("--strategy", "1f1b*", "--option", "batchnorm.deferred"), 2, []string{"--option batchnorm.deferred", "1f1b* has none", "1f1b-flush"}},
+		{"train on devices: slots", on("--option", "rotor.slots=9"), 2, []string{"--option rotor.slots is for one device"}},
 		{"train on devices: two links", on("--platform", two, "--peer-bandwidth", "1GB/s"), 2, []string{"--peer-bandwidth and --platform"}},
 		{"train on devices: two links to the host", on("--platform", hosted, "--bandwidth", "1GB/s"), 2, []string{"--bandwidth and field", "host_bandwidth_bytes_per_s"}},
 		{"train on devices: another platform", train("--devices", "cpu*3", "--platform", two), 2, []string{"2 devices", "--devices names 3"}},
@@ -80,6 +80,7 @@ func badTrainPipes(t *testing.T) []badCase {
 		{"accumulate: memory", train("--accumulate", "2", "--memory", "1KiB"), 3, []string{"auto: a limit of 1.000 KiB is too small", "the smallest that works is", "train's --accumulate, lowers"}},
 		{"accumulate: strategy", train("--accumulate", "2", "--strategy", "gpip"), 2, []string{`"gpip"`, "rotor-exact"}},
 		{"accumulate: slots", train("--accumulate", "2", "--strategy", "gpipe", "--slots", "9"), 2, []string{"--slots is for one device"}},
+		{"accumulate: rotor's slots", train("--accumulate", "2", "--strategy", "gpipe", "--option", "rotor.slots=9"), 2, []string{"--option rotor.slots is a setting of rotor", "gpipe"}},
 		{"accumulate: branches", []string{"train", "-m", "siamese", "--image", "8", "--accumulate", "2"}, 2, []string{"--accumulate: siamese has branches"}},
 		{"train on devices: table", on("--strategy", write(t, filepath.Join(t.TempDir(), "late.csv"), "0B0,0F0\n1F0,1B0\n")), 2, []string{"late.csv", "illegal schedule"}},
 		{"train on devices: no table", on("--strategy", "none.csv"), 2, []string{"none.csv"}},
@@ -131,7 +132,7 @@ func TestTrainAccumulates(t *testing.T) {
 	t.Parallel()
 	alone := func(args ...string) (o train.Summary) {
 		t.Helper()
-		args = append([]string{"train", "-m", "tiny", "--batch", "8", "--image", "16", "--steps", "4", "--profile-steps", "3", "--json", "-q"}, args...)
+		args = append([]string{"train", "-m", "tiny", "--batch", "8", "--image", "16", "--steps", "4", "--option", "profile.steps=3", "--json", "-q"}, args...)
 		if err := json.Unmarshal([]byte(works(t, args...).out), &o); err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +149,7 @@ func TestTrainAccumulates(t *testing.T) {
 	if same := alone("--accumulate", "4", "--strategy", "1f1b-flush"); parts.WeightsSHA256 != flush.WeightsSHA256 || less.WeightsSHA256 != flush.WeightsSHA256 || same.WeightsSHA256 != flush.WeightsSHA256 || same.Pipe == nil {
 		t.Errorf("%s, along a plan %s, by a schedule %s, of a flush %s", parts.WeightsSHA256, less.WeightsSHA256, same.WeightsSHA256, flush.WeightsSHA256)
 	}
-	if text := works(t, "train", "-m", "tiny", "--accumulate", "4", "--batch", "8", "--image", "16", "--steps", "1", "--profile-steps", "3", "-q").out; !strings.Contains(text, "steps     1 of 8 images") || !strings.Contains(text, "4 of 2 images a step, each runs the plan") {
+	if text := works(t, "train", "-m", "tiny", "--accumulate", "4", "--batch", "8", "--image", "16", "--steps", "1", "--option", "profile.steps=3", "-q").out; !strings.Contains(text, "steps     1 of 8 images") || !strings.Contains(text, "4 of 2 images a step, each runs the plan") {
 		t.Errorf("%s", text)
 	}
 }
@@ -228,7 +229,7 @@ func TestTrainOnDevicesForPeople(t *testing.T) {
 		t.Errorf("notes: %s", r.err)
 	}
 	// Without --strategy a plan is found that can be run.
-	r = works(t, "train", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", "cpu*2", "--steps", "3", "--profile-steps", "9")
+	r = works(t, "train", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", "cpu*2", "--steps", "3", "--option", "profile.steps=9")
 	if !strings.Contains(r.out, "pipeline  ") {
 		t.Errorf("%s", r.out)
 	}
@@ -342,7 +343,7 @@ func TestResumeWhereUpdatesTakeSteps(t *testing.T) {
 func TestResumedPipelinesKeepTheirPlan(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run")
-	args := slices.DeleteFunc(onDevices(3, "1f1b*", 6, "--no-cache", "--out", out, "--checkpoint-every", "3"), func(s string) bool { return s == "-q" })
+	args := slices.DeleteFunc(onDevices(3, "1f1b*", 6, "--option", "profile.no-cache", "--out", out, "--checkpoint-every", "3"), func(s string) bool { return s == "-q" })
 	works(t, args...)
 	plan := read(t, filepath.Join(out, "plan.json"))
 	more := slices.Clone(args)
@@ -450,7 +451,7 @@ func TestResumedFromShards(t *testing.T) {
 func TestZero(t *testing.T) {
 	t.Parallel()
 	line := []string{"train", "--json", "-q", "-m", "mlp", "--image", "32", "--batch", "32", "--microbatches", "2", "--devices", "cpu*2", "--strategy", "joint-flush",
-		"--optimizer", "adam", "--lr", "0.001", "--steps", "3", "--profile-steps", "1", "--threads", "1"}
+		"--optimizer", "adam", "--lr", "0.001", "--steps", "3", "--option", "profile.steps=1", "--debug", "threads=1"}
 	all := summaryOf(t, works(t, line...).out)
 	divided := summaryOf(t, works(t, append(line, "--zero", "1")...).out)
 	if divided.WeightsSHA256 != all.WeightsSHA256 || divided.MeasuredPeakBytes >= all.MeasuredPeakBytes || divided.MeasuredPeakBytes != divided.PredictedPeakBytes {

@@ -64,7 +64,7 @@ The exit code is 1 when a row differs, or its peak from the predicted one.`, nil
 	f.fleet.register(cmd)
 	a.registerVerbose(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := firstOf(f.options.check(cmd.Flags()), f.prepare(cmd)); err != nil {
+		if err := f.prepare(cmd); err != nil {
 			return err
 		}
 		f.job.until = cmd.Context()

@@ -51,7 +51,7 @@ func (f *fleetFlags) register(cmd *cobra.Command) {
 	s.IntVar(&f.zero, "zero", 0, zeroUsage)
 	f.links.register(cmd)
 	f.given.register(cmd)
-	s.BoolVar(&f.portals, "portals", true, portalsUsage)
+	debugOf(cmd).BoolVar(&f.portals, "portals", true, "")
 	s.BoolVar(&f.simulated, "simulated", false, "simulated time, tasks take just the time that they are planned to take; cpu only")
 	s.IntVar(&f.draws, "draws", 0, "with --simulated, so many chains whose times are drawn at random in place of the measured one")
 	s.StringVar(&f.svg, "svg", "", "pipeline: draw the run of the first row here")
@@ -95,7 +95,7 @@ func (f *validateFlags) prepare(cmd *cobra.Command) error {
 	if f.audit && p.simulated {
 		return usage(errors.New("--audit and --simulated do not go together: in simulated time nothing is computed; leave one of them out"))
 	}
-	return firstOf(refuse(cmd, "is for one device: a pipeline has no such choice", "slots", "pofo-slots", "states", "segments", "no-graph", "host-memory"),
+	return firstOf(refuseChoices(cmd, "no-graph", "host-memory"),
 		p.check(onCPU), p.name(f.strategies), p.divides(), writable("--svg", p.svg))
 }
 

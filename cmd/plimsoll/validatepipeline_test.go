@@ -15,7 +15,7 @@ func TestValidatePipelines(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	svg := filepath.Join(t.TempDir(), "run.svg")
 	o := object(t, "validate", "-m", "tiny", "--image", "16", "--batch", "8", "--devices", "cpu*2;cpu*3", "--strategy", "1f1b*,gpipe,chimera",
-		"--microbatches", "4", "--versions", "stash", "--steps", "2", "--minibatches", "8", "--profile-steps", "9", "-q", "--out", out, "--svg", svg)
+		"--microbatches", "4", "--versions", "stash", "--steps", "2", "--minibatches", "8", "--option", "profile.steps=9", "-q", "--out", out, "--svg", svg)
 	rows := o["rows"].([]any)
 	if len(rows) != 5 || len(o["skipped"].([]any)) != 1 || o["simulated_time"] != false {
 		t.Fatalf("%d rows, skipped %v", len(rows), o["skipped"])

@@ -53,11 +53,23 @@ func flagError(cmd *cobra.Command, err error) error {
 	}
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		f := bad.GetFlag()
+		if namesFlag(f.Value) {
+			return usage(bad.Unwrap())
+		}
 		if err = fmt.Errorf("--%s: %w", f.Name, bad.Unwrap()); numbers[f.Value.Type()] != "" {
 			err = fmt.Errorf("--%s is %q: give %s", f.Name, bad.GetValue(), numbers[f.Value.Type()])
 		}
 	}
 	return usage(err)
+}
+
+// namesFlag reports whether the errors of a flag's values name it.
+func namesFlag(v pflag.Value) bool {
+	switch v.(type) {
+	case *settings, *oldFlag:
+		return true
+	}
+	return false
 }
 
 // flagNames lists the flags of a command.

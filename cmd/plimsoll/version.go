@@ -24,7 +24,7 @@ type versionFigures struct {
 	Commit   string `json:"commit,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
-	Kernels  bool   `json:"cpu_kernels"` // those in C; without them only --reference trains on the cpu
+	Kernels  bool   `json:"cpu_kernels"` // those in C; without them only --debug reference trains on the cpu
 	CUDA     bool   `json:"cuda"`
 	HiGHS    bool   `json:"highs"` // which checkmate, milp and ilp need
 }

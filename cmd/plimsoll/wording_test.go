@@ -15,7 +15,7 @@ func textLines(out string) [][]string {
 	text := func(command string, more ...string) []string {
 		return slices.Concat([]string{command, "-m", "gpt2-1-16-untied", "--length", "8", "--batch", "8"}, more)
 	}
-	run := []string{"--steps", "1", "--profile-steps", "1"}
+	run := []string{"--steps", "1", "--option", "profile.steps=1"}
 	return [][]string{
 		text("fit", "--memory", "1MiB"),
 		text("fit", "--devices", "cpu*2"),
@@ -50,7 +50,7 @@ func TestLanguageModelsHaveNoImages(t *testing.T) {
 	if trained["images_per_s"] != nil || !(samples > 0) || tokens != 8*samples {
 		t.Errorf("%v samples/s, %v tokens/s, %v images/s", samples, tokens, trained["images_per_s"])
 	}
-	images := object(t, "train", "-m", "tiny", "--batch", "8", "--steps", "1", "--profile-steps", "1")
+	images := object(t, "train", "-m", "tiny", "--batch", "8", "--steps", "1", "--option", "profile.steps=1")
 	if images["images_per_s"] != images["samples_per_s"] || images["tokens_per_s"] != nil {
 		t.Errorf("of images: %v", images)
 	}
@@ -91,7 +91,7 @@ func TestLinesForPeopleAreNarrow(t *testing.T) {
 func TestSharedProcessorsAreSaid(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run")
-	args := []string{"-m", "tiny", "--image", "16", "--batch", "8", "--steps", "1", "--profile-steps", "1", "--devices", "cpu*2", "--strategy", "gpipe"}
+	args := []string{"-m", "tiny", "--image", "16", "--batch", "8", "--steps", "1", "--option", "profile.steps=1", "--devices", "cpu*2", "--strategy", "gpipe"}
 	of := func(command string, more ...string) []string { return slices.Concat([]string{command}, args, more) }
 	said := " 2 devices share "
 	if text := works(t, of("train", "--out", out)...).out; !strings.Contains(text, said) {

@@ -39,7 +39,7 @@ func TestGPUsOfProcesses(t *testing.T) {
 }
 
 func gpusOfProcesses(t *testing.T, transport []string, more ...string) {
-	args := []string{"-m", "tiny", "--data", "glyphs", "--image", "16", "--batch", "8", "--threads", "1", "--profile-steps", "1", "--device-memory", "1GiB"}
+	args := []string{"-m", "tiny", "--data", "glyphs", "--image", "16", "--batch", "8", "--debug", "threads=1", "--option", "profile.steps=1", "--debug", "device-memory=1GiB"}
 	args = append(args, more...)
 	want := summaryOf(t, works(t, append([]string{"train", "--json", "--devices", "cuda:0*2", "--steps", "3"}, args...)...).out)
 	args = append(args, transport...)
@@ -91,8 +91,8 @@ func newChooser(t *testing.T) *chooser {
 	}
 	dir := t.TempDir()
 	c := &chooser{t: t, libraries: fake.Build(t, fake.CuDNN, fake.CuBLAS), first: filepath.Join(dir, "first.json"), other: filepath.Join(dir, "other.json")}
-	c.args = []string{"train", "--json", "-m", "tiny", "--data", "digits", "--image", "8", "--batch", "4", "--threads", "1", "--profile-steps", "1",
-		"--device-memory", "1GiB", "--strategy", "1f1b-flush", "--microbatches", "2"}
+	c.args = []string{"train", "--json", "-m", "tiny", "--data", "digits", "--image", "8", "--batch", "4", "--debug", "threads=1", "--option", "profile.steps=1",
+		"--debug", "device-memory=1GiB", "--strategy", "1f1b-flush", "--microbatches", "2"}
 	c.devices = []string{"--devices", "cuda:0*2", "--steps", "2"}
 	c.want = c.weights(c.begin(c.first, c.devices...))
 	chooseOthers(t, c.first, c.other)
@@ -120,8 +120,8 @@ func (c *chooser) weights(p *process) string {
 func TestGPUsOfProcessesRepeatChoices(t *testing.T) {
 	t.Parallel()
 	c := newChooser(t)
-	together := []string{"--world", "2", "--master", freeporttest.Address(t), "--devices", "cuda:0", "--steps", "2", "--rank"}
-	rank0, rank1 := c.begin(c.first, append(together, "0")...), c.begin(c.other, append(together, "1")...)
+	together := []string{"--world", "2", "--option", "world.master=" + freeporttest.Address(t), "--devices", "cuda:0", "--steps", "2", "--option"}
+	rank0, rank1 := c.begin(c.first, append(together, "world.rank=0")...), c.begin(c.other, append(together, "world.rank=1")...)
 	rank1.ends(0)
 	if got := c.weights(rank0); got != c.want {
 		t.Errorf("two processes that would choose different algorithms have weights %s, one process with rank 0's choices %s", got, c.want)
@@ -154,7 +154,7 @@ func chooseOthers(t *testing.T, first, other string) {
 	}
 }
 
-// With --allreduce nccl pairs of replicas train the bits of one process, as two numbers have one sum, and more of them the same weights but
+// With sums by NCCL pairs of replicas train the bits of one process, as two numbers have one sum, and more of them the same weights but
 // for rounding; the run says so. Where one dies, the others say so.
 func TestGPUsOfProcessesSumByNCCL(t *testing.T) {
 	if status := cuda.Load(); status.Err != nil || os.Getenv("PLIMSOLL_NCCL") == "" || !cudatest.Emulated() && status.Devices < 4 {
@@ -169,11 +169,11 @@ func TestGPUsOfProcessesSumByNCCL(t *testing.T) {
 }
 
 func sumByNCCL(t *testing.T, most float64, more ...string) {
-	args := append([]string{"-m", "tiny", "--data", "digits", "--image", "8", "--batch", "8", "--threads", "1", "--profile-steps", "1", "--device-memory", "1GiB"}, more...)
+	args := append([]string{"-m", "tiny", "--data", "digits", "--image", "8", "--batch", "8", "--debug", "threads=1", "--option", "profile.steps=1", "--debug", "device-memory=1GiB"}, more...)
 	dir := t.TempDir()
 	one, all, dying := filepath.Join(dir, "one"), filepath.Join(dir, "all"), filepath.Join(dir, "dying")
 	works(t, append([]string{"train", "--devices", "cuda:0*4", "--steps", "4", "--out", one}, args...)...)
-	args = append(args, "--transport", "nccl", "--allreduce", "nccl", "--devices", "cuda", "--profile", filepath.Join(one, "chain.json"))
+	args = append(args, "--transport", "nccl", "--option", "world.allreduce=nccl", "--devices", "cuda", "--profile", filepath.Join(one, "chain.json"))
 	start := func(more ...string) *process {
 		p := inProcesses(t, 4, append(more, args...)...)
 		p.Env = append(p.Env, "PLIMSOLL_EMULATOR_DEVICES=4")

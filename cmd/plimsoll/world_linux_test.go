@@ -25,7 +25,7 @@ func TestProcessesOfAWorldHaveLongTurns(t *testing.T) {
 	if err := exec.Command("chrt", "-b", "0", "true").Run(); err != nil { // may policies be set here?
 		t.Skip(err)
 	}
-	p := program(t, nil, append([]string{"train", "--world", "2", "--rank", "0", "--master", freeporttest.Address(t)}, forDevices()...)...)
+	p := program(t, nil, append([]string{"train", "--world", "2", "--option", "world.rank=0", "--option", "world.master=" + freeporttest.Address(t)}, forDevices()...)...)
 	p.Env = append(p.Env, "PLIMSOLL_SECRET=")
 	r, w, err := os.Pipe()
 	if err != nil {

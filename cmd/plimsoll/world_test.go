@@ -29,7 +29,7 @@ func atSize(full, short int) int {
 // inProcesses is a command line of launch.
 func inProcesses(t *testing.T, n int, args ...string) *process {
 	t.Helper()
-	p := program(t, nil, append([]string{"launch", "-n", strconv.Itoa(n), "--grace", "5s", "--", "train", "--world", "auto", "--lost-after", "1m", "--json"}, args...)...)
+	p := program(t, nil, append([]string{"launch", "-n", strconv.Itoa(n), "--grace", "5s", "--", "train", "--world", "auto", "--option", "world.lost-after=1m", "--json"}, args...)...)
 	p.Env = append(p.Env, "PLIMSOLL_SECRET=")
 	return p
 }
@@ -43,14 +43,14 @@ func byMPI(t *testing.T, n int, args ...string) *process {
 	}
 	_, port, _ := net.SplitHostPort(freeporttest.Address(t))
 	mpiexec := filepath.Join(filepath.Dir(library), "..", "bin", "mpiexec")
-	p := program(t, []string{mpiexec, "-n", strconv.Itoa(n)}, append([]string{"train", "--world", "auto", "--lost-after", "1m", "--json", "--transport", "mpi"}, args...)...)
+	p := program(t, []string{mpiexec, "-n", strconv.Itoa(n)}, append([]string{"train", "--world", "auto", "--option", "world.lost-after=1m", "--json", "--transport", "mpi"}, args...)...)
 	p.Env = append(p.Env, "PLIMSOLL_SECRET=", "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port)
 	return p
 }
 
 // forDevices is a run of a small model on several devices.
 func forDevices(more ...string) []string {
-	return append([]string{"-m", "resnet20", "--data", "glyphs", "--batch", "16", "--threads", "1", "--steps", "4", "--profile-steps", "1"}, more...)
+	return append([]string{"-m", "resnet20", "--data", "glyphs", "--batch", "16", "--debug", "threads=1", "--steps", "4", "--option", "profile.steps=1"}, more...)
 }
 
 // onDisks starts a process on each of some disks, by rank, and returns them when they have ended, or when kill says so.
@@ -64,7 +64,7 @@ func onDisksWith(t *testing.T, disks []string, faults string, kill func(p []*pro
 	t.Helper()
 	address := freeporttest.Address(t)
 	for rank, disk := range disks {
-		p := program(t, nil, append([]string{"train", "--world", strconv.Itoa(len(disks)), "--rank", strconv.Itoa(rank), "--master", address, "--devices", "cpu", "--json", "--out", "run"}, args...)...)
+		p := program(t, nil, append([]string{"train", "--world", strconv.Itoa(len(disks)), "--option", "world.rank=" + strconv.Itoa(rank), "--option", "world.master=" + address, "--devices", "cpu", "--json", "--out", "run"}, args...)...)
 		p.Dir, p.Env = disk, append(p.Env, "PLIMSOLL_SECRET=", asFaults+"="+faults, "RANK="+strconv.Itoa(rank))
 		p.start()
 		all = append(all, p)
@@ -179,8 +179,8 @@ func TestMPITrainsTheBitsOfOne(t *testing.T) {
 
 func trainTheBitsOfOne(t *testing.T, in func(t *testing.T, n int, args ...string) *process) {
 	in(t, 1) // or skip
-	unet := []string{"-m", "unet", "--data", "glyphs", "--image", "32", "--batch", "8", "--threads", "1", "--steps", "2", "--profile-steps", "1", "--microbatches", "4", "--strategy", "1f1b-flush"}
-	densenet := []string{"-m", "densenet121", "--data", "glyphs", "--image", "32", "--batch", "4", "--threads", "1", "--steps", "2", "--profile-steps", "1"}
+	unet := []string{"-m", "unet", "--data", "glyphs", "--image", "32", "--batch", "8", "--debug", "threads=1", "--steps", "2", "--option", "profile.steps=1", "--microbatches", "4", "--strategy", "1f1b-flush"}
+	densenet := []string{"-m", "densenet121", "--data", "glyphs", "--image", "32", "--batch", "4", "--debug", "threads=1", "--steps", "2", "--option", "profile.steps=1"}
 	for _, c := range []struct {
 		name    string
 		n       int
@@ -339,7 +339,7 @@ func TestProcessesAreInterruptedTogether(t *testing.T) {
 func TestProcessThatHangs(t *testing.T) {
 	// Serial: it sends signals to its own process.
 	out := filepath.Join(t.TempDir(), "out")
-	p := inProcesses(t, 3, forDevices("--strategy", "1f1b-flush", "--microbatches", "3", "--batch", "12", "--steps", "100000", "--lost-after", "5s", "--out", out)...)
+	p := inProcesses(t, 3, forDevices("--strategy", "1f1b-flush", "--microbatches", "3", "--batch", "12", "--steps", "100000", "--option", "world.lost-after=5s", "--out", out)...)
 	p.Args[slices.Index(p.Args, "--grace")+1] = "1h" // launch does not wait for it
 	p.start()
 	p.until(out, 20)
@@ -386,16 +386,16 @@ func TestProcessesThatDoNotMeet(t *testing.T) {
 		{"short secret", []one{{"0", "2", nil, "short"}}, []string{"it has 5 bytes: make one of 16 or more"}},
 		{"size", []one{{"0", "2", nil, ""}, {"1", "3", nil, ""}}, []string{"rank 0 on .* is one of 2 processes, rank 1 on .* one of 3", "rank 0 on .* is one of 2 processes, rank 1 on .* one of 3"}},
 		{"flags", []one{{"0", "2", nil, ""}, {"1", "2", []string{"--lr", "0.5"}, ""}}, []string{"ranks 0 on .* and 1 on .* differ in schedule: \"constant 0.1\" and \"constant 0.5\"", "differ in schedule"}},
-		{"port", []one{{"0", "2", []string{"--master", taken}, ""}}, []string{taken + ", where rank 0 is to listen, is in use"}},
-		{"no secret", []one{{"0", "2", []string{"--master", "10.0.0.1:29500"}, ""}}, []string{"only processes of one machine may meet, .*: set PLIMSOLL_SECRET"}},
+		{"port", []one{{"0", "2", []string{"--option", "world.master=" + taken}, ""}}, []string{taken + ", where rank 0 is to listen, is in use"}},
+		{"no secret", []one{{"0", "2", []string{"--option", "world.master=10.0.0.1:29500"}, ""}}, []string{"only processes of one machine may meet, .*: set PLIMSOLL_SECRET"}},
 		{"strategy", []one{{"0", "2", nil, ""}, {"1", "2", []string{"--strategy", "1f1b-flush"}, ""}}, []string{"ranks 0 on .* and 1 on .* differ in --strategy: gpipe and 1f1b-flush; all need the same", "differ in --strategy"}},
 		{"resume", []one{{"0", "2", []string{"--out", out}, ""}, {"1", "2", []string{"--out", out, "--resume"}, ""}}, []string{"differ in --resume: false and true", "differ in --resume: false and true"}},
 		{"weights", []one{{"0", "2", []string{"--init", weights[0]}, ""}, {"1", "2", []string{"--init", weights[1]}, ""}}, []string{"differ in --init: [0-9a-f]{16} and [0-9a-f]{16}", "differ in --init"}},
-		{"patience", []one{{"0", "2", []string{"--lost-after", "1ms"}, ""}}, []string{"--lost-after is 1ms: give a time from 1s"}},
-		{"time", []one{{"0", "2", []string{"--rendezvous-timeout", "-3s"}, ""}}, []string{"--rendezvous-timeout is -3s: give a time, as in 2m"}},
+		{"patience", []one{{"0", "2", []string{"--option", "world.lost-after=1ms"}, ""}}, []string{"--option world.lost-after is 1ms: give a time from 1s"}},
+		{"time", []one{{"0", "2", []string{"--option", "world.rendezvous-timeout=-3s"}, ""}}, []string{"--option world.rendezvous-timeout is -3s: give a time, as in 2m"}},
 		{"rank", []one{{"7", "2", nil, ""}}, []string{"rank 7 of 2 processes .*: ranks count from 0"}},
 		{"transport", []one{{"0", "2", nil, ""}, {"1", "2", []string{"--transport", "mpi"}, ""}}, []string{"rank 1 of 2 missing", "mpi: .*none.so: cannot open .*PLIMSOLL_MPI_ABI, or use --transport tcp"}},
-		{"nobody", []one{{"", "2", nil, ""}}, []string{"which process this is: give --rank"}},
+		{"nobody", []one{{"", "2", nil, ""}}, []string{"which process this is: give --option world.rank"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -405,7 +405,7 @@ func TestProcessesThatDoNotMeet(t *testing.T) {
 			}
 			var all []*process
 			for _, x := range c.all {
-				args := append([]string{"train", "--world", x.size, "--rendezvous-timeout", timeout, "--devices", "cpu", "--master", address}, forDevices("--strategy", "gpipe", "--microbatches", "2")...)
+				args := append([]string{"train", "--world", x.size, "--option", "world.rendezvous-timeout=" + timeout, "--devices", "cpu", "--option", "world.master=" + address}, forDevices("--strategy", "gpipe", "--microbatches", "2")...)
 				p := program(t, nil, append(args, x.more...)...)
 				p.Env = append(p.Env, "PLIMSOLL_SECRET="+x.secret, "RANK="+x.rank, "PLIMSOLL_MPI_ABI=none.so")
 				p.start()
@@ -447,15 +447,15 @@ func TestSecretsAreSecret(t *testing.T) {
 		warns string
 	}{
 		{nil, 1, missing, "the run has no secret: every user of this machine, and every container that shares its network, can join at " + address + "; give all processes one"},
-		{[]string{"--secret-file", file(0o600)}, 1, missing, ""},
-		{[]string{"--secret-file", file(0o400)}, 1, missing, ""},
-		{[]string{"--secret-file", file(0o640)}, 2, "secret-640: other users can read or change it (mode 0640): make a new secret", ""},
-		{[]string{"--secret-file", file(0o604)}, 2, "with: chmod 600 " + dir, ""},
-		{[]string{"--secret-file", file(0o620)}, 2, "(mode 0620)", ""},
-		{[]string{"--secret-file", filepath.Join(dir, "none")}, 2, "--secret-file: stat " + dir + "/none: no such file", ""},
-		{[]string{"--secret-file", file(0o600), "--tls-key", file(0o644)}, 2, "--tls-key " + dir, ""},
+		{[]string{"--option", "world.secret-file=" + file(0o600)}, 1, missing, ""},
+		{[]string{"--option", "world.secret-file=" + file(0o400)}, 1, missing, ""},
+		{[]string{"--option", "world.secret-file=" + file(0o640)}, 2, "secret-640: other users can read or change it (mode 0640): make a new secret", ""},
+		{[]string{"--option", "world.secret-file=" + file(0o604)}, 2, "with: chmod 600 " + dir, ""},
+		{[]string{"--option", "world.secret-file=" + file(0o620)}, 2, "(mode 0620)", ""},
+		{[]string{"--option", "world.secret-file=" + filepath.Join(dir, "none")}, 2, "--option world.secret-file: stat " + dir + "/none: no such file", ""},
+		{[]string{"--option", "world.secret-file=" + file(0o600), "--option", "world.tls-key=" + file(0o644)}, 2, "--option world.tls-key " + dir, ""},
 	} {
-		p := program(t, nil, append([]string{"devices", "--world", "2", "--rank", "0", "--master", address, "--rendezvous-timeout", "1ms"}, c.args...)...)
+		p := program(t, nil, append([]string{"devices", "--world", "2", "--option", "world.rank=0", "--option", "world.master=" + address, "--option", "world.rendezvous-timeout=1ms"}, c.args...)...)
 		p.Env = append(p.Env, "PLIMSOLL_SECRET=")
 		p.start()
 		code, text := p.end(), p.err.String()
@@ -469,7 +469,7 @@ func TestSecretsAreSecret(t *testing.T) {
 // Only this test finds that a real run which launch starts again does not go on from its checkpoint.
 func TestLaunchedRunGoesOn(t *testing.T) {
 	t.Parallel()
-	args := []string{"-m", "mlp", "--data", "glyphs", "--batch", "64", "--threads", "1", "--steps", "400", "--profile-steps", "1", "--strategy", "1f1b-flush", "--microbatches", "2", "--checkpoint-every", "40"}
+	args := []string{"-m", "mlp", "--data", "glyphs", "--batch", "64", "--debug", "threads=1", "--steps", "400", "--option", "profile.steps=1", "--strategy", "1f1b-flush", "--microbatches", "2", "--checkpoint-every", "40"}
 	one, out := filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "out")
 	alone := program(t, nil, append([]string{"train", "--json", "--out", one, "--devices", "cpu*2"}, args...)...)
 	alone.start()

@@ -85,7 +85,7 @@ func TestProgram(t *testing.T) {
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
-	text, err := exec.Command(program, "train", "-m", "stripenet", "--data", "stripes", "--batch", "8", "--steps", "2", "--no-cache", "-q").CombinedOutput()
+	text, err := exec.Command(program, "train", "-m", "stripenet", "--data", "stripes", "--batch", "8", "--steps", "2", "--option", "profile.no-cache", "-q").CombinedOutput()
 	if err != nil || !strings.Contains(string(text), "stripenet on stripes\nsteps     2 of 8 images") {
 		t.Errorf("%v: %s", err, text)
 	}

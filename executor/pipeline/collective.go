@@ -69,7 +69,7 @@ func (e *Executor) newCollectives(c *chain.Chain) error {
 			continue
 		case len(line):
 		default:
-			return fmt.Errorf("%w: of the devices %v of stage %d some are in one process and some are not, and a library that adds up their gradients needs a process for each: start one for each device, or let Plimsoll add them up (--allreduce ordered)", ErrPlan, line, s)
+			return fmt.Errorf("%w: of the devices %v of stage %d some are in one process and some are not, and a library that adds up their gradients needs a process for each: start one for each device, or let Plimsoll add them up (--option world.allreduce=ordered)", ErrPlan, line, s)
 		}
 		e.collectives[s] = newCollective(line, count)
 		count++

@@ -219,7 +219,7 @@ func (j *Job) compile() error {
 		if lacks := (*kernels.TypeError)(nil); errors.As(err, &lacks) {
 			why = ": it needs " + lacks.Needs
 		}
-		err = fmt.Errorf("%w: --dtype %v: the kernels of --devices %s, %s, do not compute in it%s; use --dtype float32, or --reference, which is slow",
+		err = fmt.Errorf("%w: --dtype %v: the kernels of --devices %s, %s, do not compute in it%s; use --dtype float32, or --debug reference, which is slow",
 			ErrSpec, j.Config.DType, j.Devices, j.library, why)
 	}
 	if err != nil {

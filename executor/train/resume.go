@@ -108,7 +108,7 @@ const windowsField = "windows"
 
 // remedies say what to do about fields that differ.
 var remedies = map[string]string{
-	"optimizer_settings": ": give the values that it was begun with, by --momentum, --beta1, --beta2, --eps, --weight-decay, and --decay all where it has no MatricesOnly",
+	"optimizer_settings": ": give the values that it was begun with, by --weight-decay and --option, as in adam.beta1=0.9, with optimizer.decay=all where it has no MatricesOnly",
 	windowsField:         earlier,
 	matricesField:        earlier,
 }

@@ -24,7 +24,7 @@ func TestRunsOfEarlierVersions(t *testing.T) {
 	for want, change := range map[string]func(*RunFile){
 		"begin a new run from its weights, with --init": func(f *RunFile) { delete(f.Settings.Extra, "windows") },
 		`muon_matrices was ""`:                          func(f *RunFile) { delete(f.Settings.Extra, "muon_matrices") },
-		"--decay all where it has no MatricesOnly": func(f *RunFile) {
+		"decay=all where it has no MatricesOnly": func(f *RunFile) {
 			f.Settings.Update = kernels.Muon{Momentum: 0.95, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 1e-4}
 		},
 	} {

@@ -165,7 +165,7 @@ func (w *World) Receive(way int, dst runtime.Span) (runtime.Launch, error) {
 func (w *World) OpenSums(lines []pipe.Line) error {
 	t, able := w.transport.(*gpus)
 	if !able {
-		return fmt.Errorf("%w: --allreduce nccl is for --transport nccl", ErrSpec)
+		return fmt.Errorf("%w: --option world.allreduce=nccl is for --transport nccl", ErrSpec)
 	}
 	return t.openSums(w.Context(), w, lines)
 }

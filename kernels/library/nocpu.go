@@ -14,6 +14,6 @@ const Compiled = false
 
 // openCPU has nothing to open: the kernels are C.
 func openCPU(dev runtime.Device, _ Options) (kernels.Library, error) {
-	return nil, fmt.Errorf("%w: %s: those of the cpu are in C, and this program was built without cgo; build it with a C compiler and CGO_ENABLED=1, or use the reference kernels (--reference), which are slow",
+	return nil, fmt.Errorf("%w: %s: those of the cpu are in C, and this program was built without cgo; build it with a C compiler and CGO_ENABLED=1, or use the reference kernels (--debug reference), which are slow",
 		ErrNone, dev.Info().Name)
 }

@@ -120,7 +120,7 @@ func (g *graph) importer(c *models.Config) (*importer, error) {
 func (g *graph) build(name string, c models.Config, f models.File) (*models.Model, error) {
 	switch {
 	case c.Channels != f.Channels && !f.Text:
-		return nil, fmt.Errorf("%w: %s reads images of %d channels, not %d: give --channels %d", models.ErrConfig, name, f.Channels, c.Channels, f.Channels)
+		return nil, fmt.Errorf("%w: %s reads images of %d channels, not %d: give --option data.channels=%d", models.ErrConfig, name, f.Channels, c.Channels, f.Channels)
 	case c.Classes != f.Classes:
 		return nil, fmt.Errorf("%w: %s has %d classes, not %d: give --classes %d and data of at most as many, or export it with %d", models.ErrConfig, name, f.Classes,
 			c.Classes, f.Classes, c.Classes)

@@ -211,7 +211,7 @@ func TestSizes(t *testing.T) {
 		{"modules", models.Config{Batch: 2, Image: 8, Classes: 30}, ErrUnsupported, "(Reshape): [8 2 12] has no shape of [8 9 4]"},
 		{"tiny", models.Config{Batch: 2, Image: 24, Classes: 10}, ErrUnsupported, "images of 24x24: node \"/fc/fc.0/Gemm\" (Gemm): weight \"fc.0.weight\" is float32[8 96], want float32[8 216]"},
 		{"tiny", models.Config{Batch: 2, Image: 16, Classes: 9}, models.ErrConfig, "has 10 classes, not 9: give --classes 10"},
-		{"tiny", models.Config{Batch: 2, Image: 16, Classes: 10, Channels: 1}, models.ErrConfig, "channels, not 1: give --channels 3"},
+		{"tiny", models.Config{Batch: 2, Image: 16, Classes: 10, Channels: 1}, models.ErrConfig, "channels, not 1: give --option data.channels=3"},
 	} {
 		path, _ := fixture(t, c.name)
 		if _, err := models.New(path, c.Config); !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), path) {

@@ -54,7 +54,7 @@ func TestWhatIsBelowTheToleranceIsNotWorthATransfer(t *testing.T) {
 		} else if r.Transfer < exact.Transfer {
 			fewer++
 		}
-		if why := r.Why(); !strings.Contains(why, "chose "+r.Winner+", with") || !strings.Contains(why, "(--tolerance ") || !strings.Contains(why, r.Passed.Strategy) {
+		if why := r.Why(); !strings.Contains(why, "chose "+r.Winner+", with") || !strings.Contains(why, "(auto.tolerance=") || !strings.Contains(why, r.Passed.Strategy) {
 			t.Errorf("why: %s", why)
 		}
 	}

@@ -55,7 +55,7 @@ func (r *Report) Why() string {
 		}
 	}
 	if p := r.Passed; p != nil {
-		why := fmt.Sprintf("chose %s, with %s of transfers\nthe fastest of %d plans, %s, is %.2f%% faster but transfers %s (--tolerance %s)",
+		why := fmt.Sprintf("chose %s, with %s of transfers\nthe fastest of %d plans, %s, is %.2f%% faster but transfers %s (auto.tolerance=%s)",
 			r.Winner, units.Seconds(r.Transfer), ran, p.Strategy, 100*(r.Makespan/p.Makespan-1), units.Seconds(p.Transfer), units.Percent(r.Tolerance))
 		if r.Contention > 0 {
 			why += fmt.Sprintf("\ncopies slow ops down by %s of their own time", units.Percent(math.Round(1000*r.Contention)/1000))

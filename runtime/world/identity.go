@@ -53,7 +53,7 @@ func Identify(given Identity, getenv func(string) string) (id Identity, ok bool,
 	}
 	v := variables{getenv: getenv}
 	id = Identity{
-		Rank:      v.number(given.Rank >= 0, given.Rank, l.rank, "--rank", 0),
+		Rank:      v.number(given.Rank >= 0, given.Rank, l.rank, "--option world.rank", 0),
 		Size:      v.number(given.Size > 0, given.Size, l.size, "--world", 1),
 		LocalRank: v.optional(given.LocalRank, l.local),
 		Launcher:  l.name,

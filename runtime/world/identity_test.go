@@ -115,7 +115,7 @@ func TestWrongVariablesAreNamed(t *testing.T) {
 		says  string
 	}{
 		{Identity{Rank: 2, Size: 2, LocalRank: -1, Address: "h:1"}, "rank 2 of 2"},
-		{Identity{Rank: -1, Size: 2, LocalRank: -1, Address: "h:1"}, "--rank"},
+		{Identity{Rank: -1, Size: 2, LocalRank: -1, Address: "h:1"}, "--option world.rank"},
 		{Identity{Rank: 1, LocalRank: -1, Address: "h:1"}, "--world"},
 		{Identity{Rank: 1, Size: 2, LocalRank: -1}, "MASTER_ADDR"},
 		{Identity{Rank: 1, Size: 2, LocalRank: -1, Address: "h"}, "host:port"},

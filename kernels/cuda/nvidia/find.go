@@ -89,7 +89,7 @@ func (s Search) candidates(names []string) (all []string, named int, err error) 
 	for _, folder := range s.Folders {
 		info, err := os.Stat(folder)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
-			return nil, 0, fmt.Errorf("%q is not a folder: name one that holds %s with --vendor-path or %s", folder, names[0], PathVariable)
+			return nil, 0, fmt.Errorf("%q is not a folder: name one that holds %s with --debug vendor-path=FOLDER or %s", folder, names[0], PathVariable)
 		}
 		all = appendFiles(all, folder, names)
 	}
@@ -119,12 +119,12 @@ func appendFiles(all []string, folder string, names []string) []string {
 // missing says what was searched, and what to do.
 func (s Search) missing(product, file, wheel string) error {
 	if s.Emulated {
-		return fmt.Errorf("%s (%s) %w: NVIDIA's libraries cannot use an emulated GPU: run without --vendor require", product, file, ErrMissing)
+		return fmt.Errorf("%s (%s) %w: NVIDIA's libraries cannot use an emulated GPU: run without --debug vendor=require", product, file, ErrMissing)
 	}
 	where := "the loader's path"
 	if len(s.Folders) > 0 {
 		where = strings.Join(s.Folders, ", ") + ", " + where
 	}
-	return fmt.Errorf("%s (%s) %w in %s and the nvidia packages of %d Python folders: install it (pip install %s), or name its folder with --vendor-path or %s",
+	return fmt.Errorf("%s (%s) %w in %s and the nvidia packages of %d Python folders: install it (pip install %s), or name its folder with --debug vendor-path=FOLDER or %s",
 		product, file, ErrMissing, where, len(s.Python), wheel, PathVariable)
 }

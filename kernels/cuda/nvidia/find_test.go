@@ -40,7 +40,7 @@ func TestSearchOrder(t *testing.T) {
 		t.Errorf("candidates are %q, %d, %v; want %q", got, named, err, want)
 	}
 	for _, bad := range []string{first, filepath.Join(root, "none")} {
-		if _, _, err := (Search{Folders: []string{bad}}).candidates([]string{"libx.so.9"}); err == nil || !strings.Contains(err.Error(), bad) || !strings.Contains(err.Error(), "--vendor-path") {
+		if _, _, err := (Search{Folders: []string{bad}}).candidates([]string{"libx.so.9"}); err == nil || !strings.Contains(err.Error(), bad) || !strings.Contains(err.Error(), "--debug vendor-path") {
 			t.Errorf("%s is searched: %v", bad, err)
 		}
 	}
@@ -94,7 +94,7 @@ func TestSitePackages(t *testing.T) {
 
 func TestMissing(t *testing.T) {
 	err := Search{Folders: []string{"/a"}, Python: []string{"/p"}}.missing("cuDNN 9", "libcudnn.so.9", "nvidia-cudnn-cu12")
-	for _, part := range []string{"libcudnn.so.9", "/a", "1 Python", "pip install nvidia-cudnn-cu12", "--vendor-path", PathVariable} {
+	for _, part := range []string{"libcudnn.so.9", "/a", "1 Python", "pip install nvidia-cudnn-cu12", "--debug vendor-path", PathVariable} {
 		if !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v: does not say %q", err, part)
 		}

@@ -156,7 +156,7 @@ func (s Search) fits(library unsafe.Pointer, path string) error {
 	name := C.CString(emulatedMark)
 	defer C.free(unsafe.Pointer(name))
 	if s.Emulated && C.dlsym(library, name) == nil {
-		return fmt.Errorf("%s cannot use an emulated GPU: run without --vendor require", path)
+		return fmt.Errorf("%s cannot use an emulated GPU: run without --debug vendor=require", path)
 	}
 	return nil
 }
@@ -172,18 +172,18 @@ func open(path string) (unsafe.Pointer, error) {
 	if strings.HasPrefix(text, path+": cannot open shared object file: No such file") {
 		return nil, nil
 	}
-	return nil, fmt.Errorf("%s: it cannot be loaded: install it again, or use --vendor refuse", text)
+	return nil, fmt.Errorf("%s: it cannot be loaded: install it again, or use --debug vendor=refuse", text)
 }
 
 func lacks(path string, symbol *C.char, product string) error {
-	return fmt.Errorf("%s has no %s: it is no %s; install that, or use --vendor refuse", path, C.GoString(symbol), product)
+	return fmt.Errorf("%s has no %s: it is no %s; install that, or use --debug vendor=refuse", path, C.GoString(symbol), product)
 }
 
 func wrongVersion(path, product, version string, major, oldest, newest int) error {
 	if major >= oldest && major <= newest {
 		return nil
 	}
-	return fmt.Errorf("%s is %s %s, and version %d is needed: install that, or use --vendor refuse", path, product, version, oldest)
+	return fmt.Errorf("%s is %s %s, and version %d is needed: install that, or use --debug vendor=refuse", path, product, version, oldest)
 }
 
 // fileOf returns the file that the loader took, or what it was asked for.

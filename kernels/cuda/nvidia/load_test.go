@@ -69,7 +69,7 @@ func refused(t *testing.T, file string, s nvidia.Search, says string) {
 		}
 	}
 	err := load()
-	if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "--vendor") {
+	if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "--debug vendor") {
 		t.Errorf("%s: %v; want %q", file, err, says)
 	}
 	if all, err := nvidia.Load(nvidia.Prefer, s); err != nil || len(all.Missing()) == 0 {

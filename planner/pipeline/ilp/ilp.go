@@ -46,7 +46,7 @@ const mostLayers = 64
 func Strategies() []pipeline.Strategy {
 	return []pipeline.Strategy{{
 		Name: name, Type: pipeline.Partitioner,
-		Summary: "the best stages and schedule of all that repeat with each minibatch, by integer programs; ends after --time-limit (1m); needs HiGHS",
+		Summary: "the best stages and schedule of all that repeat with each minibatch, by integer programs; ends after its time limit (1m); needs HiGHS",
 		Paper:   `A. Shilova, "Memory saving strategies for deep neural network training", Université de Bordeaux, 2021`, Section: "6.1 to 6.4",
 		Solve: solve,
 	}}

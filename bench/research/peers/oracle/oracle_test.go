@@ -60,7 +60,7 @@ type rule struct {
 }
 
 var rules = []rule{
-	{"sgd", 0.05, []string{"--optimizer", "sgd", "--momentum", "0"}},
+	{"sgd", 0.05, []string{"--optimizer", "sgd", "--option", "sgd.momentum=0"}},
 	{"momentum", 0.05, []string{"--optimizer", "sgd"}},
 	{"adam", 0.01, []string{"--optimizer", "adam"}},
 	{"adamw", 0.01, []string{"--optimizer", "adamw"}},
@@ -248,7 +248,7 @@ func compare(t *testing.T, torch *worker.Worker, program, home string, s subject
 	}
 	writeJSON(t, filepath.Join(folder, "case.json"), run{r.name, r.rate, warmup, steps, w.parts, w.clip, w.versions})
 	args := slices.Concat([]string{
-		"train", "-m", s.Model, "--data", s.set, "--batch", strconv.Itoa(s.Shape[0]), "--steps", strconv.Itoa(steps), "--threads", "1",
+		"train", "-m", s.Model, "--data", s.set, "--batch", strconv.Itoa(s.Shape[0]), "--steps", strconv.Itoa(steps), "--debug", "threads=1",
 		"--lr", fmt.Sprint(r.rate), "--lr-schedule", "cosine", "--warmup", strconv.Itoa(warmup), "--quiet", "--json",
 		"--init", filepath.Join(home, "first.safetensors"), "--out", filepath.Join(folder, "run"), s.size(), strconv.Itoa(s.Shape[1]),
 	}, r.flags, w.flags)

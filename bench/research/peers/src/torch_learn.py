@@ -3,7 +3,7 @@
     python3 torch_learn.py draw WEIGHTS [--length 64] [--blocks 2] [--width 64]        writes weights to begin with
     python3 torch_learn.py train WEIGHTS FOLDER [--batch 16] [--rate 0.002] ...         begins with them, prints JSON
 
-AdamW is torch.optim's, with the decay on every parameter, as Plimsoll has it with --decay all. With --optimizer muon torch.optim.Muon, which iterates in
+AdamW is torch.optim's, with the decay on every parameter, as Plimsoll has it with optimizer.decay=all. With --optimizer muon torch.optim.Muon, which iterates in
 bfloat16, updates the matrices of the blocks, at the scale of AdamW's updates, and AdamW all else. Weights have Hugging Face's names.
 """
 import argparse
