@@ -133,7 +133,6 @@ func badChecks(t *testing.T) []badCase {
 
 func badNoises() []badCase {
 	table := tables + "gpipe_4ranks_1stages_8mb.csv"
-	sequence := []string{"check", "-c", five, "--text", "Fall1 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 B2 B1", "--noise", "10%"}
 	return []badCase{
 		{"noise: too much", []string{"check", "-p", table, "--noise", "101%"}, 2, []string{"--noise", `"101%"`, `"10%"`}},
 		{"noise: more than all", []string{"check", "-p", table, "--noise", "10"}, 2, []string{"--noise", `"10"`, "0.1"}},
@@ -147,7 +146,6 @@ func badNoises() []badCase {
 		{"noise: runs alone", []string{"check", "-p", table, "--runs", "5"}, 2, []string{"--runs", "--noise 10%"}},
 		{"noise: seed alone", []string{"check", "-p", table, "--seed", "5"}, 2, []string{"--seed", "--noise 10%"}},
 		{"noise: seed", []string{"check", "-p", table, "--noise", "10%", "--seed", "-1"}, 2, []string{"--seed", `"-1"`}},
-		{"noise: one device", sequence, 2, []string{"--text", "--noise is for pipelines"}},
 	}
 }
 

@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"plimsoll/internal/units"
-	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/interop"
+	"plimsoll/planner/profiles"
 	"plimsoll/planner/schedule"
 )
 
@@ -38,7 +37,7 @@ PyTorch's pipeline schedules, a CSV with a row for each rank; without a chain a 
 communication no time. The printed actions of checkpoint_schedules are a sequence too. A plan that breaks a rule ends with
 exit code 2 and names the op; one that does not fit in the limit (--memory, or else the plan's own) ends with 3.
 
---noise asks how robust a pipeline is: its tasks run in the planned order, each as soon as it can, many times over, with every
+--noise asks how robust a plan is: its tasks, or its ops, run in the planned order, each as soon as it can, many times over, with every
 duration multiplied by a factor of its own, drawn evenly from 1 minus to 1 plus the noise. All of that is simulated.`, nil)
 	cmd.Example = `  plimsoll check -c c.json -p p.json --memory 4GiB
   plimsoll check -c c.json --text "Fall1 Fall2 B2 B1"
@@ -69,48 +68,75 @@ func (a *app) runCheck(ctx context.Context, f *checkFlags) error {
 		return required("--chain", f.chain, "-c c.json")
 	case err != nil:
 		return err
-	case isPipeline(text):
-		return a.checkPipeline(ctx, f, text)
-	case f.noise.wanted():
-		return usage(fmt.Errorf("%s: --noise is for pipelines: the plan is for one device", &f.plan))
 	}
-	return a.checkSequence(f, text)
+	source, err := profiles.ReadSource(f.chain)
+	if err != nil {
+		return usage(err)
+	}
+	p, err := f.plan.known(text, source, f.platform)
+	if err != nil {
+		return err
+	}
+	if p.plan.IsSequence() {
+		return a.checkSequence(ctx, f, p)
+	}
+	if p.platform, err = f.devices(p.platform); err != nil {
+		return err
+	}
+	return a.judge(ctx, f, p, &pipelineFigures{}, func() {})
 }
 
 // checkSequence judges a plan for one device.
-func (a *app) checkSequence(f *checkFlags, text string) error {
-	c, err := readChain(f.chain)
+func (a *app) checkSequence(ctx context.Context, f *checkFlags, p *anyPlan) error {
+	all, err := storeAll(p.chain)
 	if err != nil {
 		return err
 	}
-	p, err := f.plan.sequence(text, c)
+	p.platform = f.limits(p.platform, all.Peak)
+	report, err := pipeline.Check(p.chain, p.platform, p.plan)
+	if err != nil {
+		return fmt.Errorf("%s: %w", &f.plan, enough(p, err))
+	}
+	a.noteWarnings(report)
+	p.plan.Predict(report.Sequence)
+	figures, err := figuresOf(p.chain, p.plan, p.platform.Limits(0), all)
 	if err != nil {
 		return err
 	}
-	all, err := storeAll(c)
-	if err != nil {
+	if figures.Noise, err = f.noisy(ctx, p, report); err != nil {
 		return err
 	}
-	limits := f.limits(p, all.Peak)
-	r, err := schedule.Simulate(c, p.Sequence(), limits)
-	if err != nil {
-		return fmt.Errorf("%s: %w", &f.plan, enough(c, p.Sequence(), limits, err))
-	}
-	a.comparePredicted(p, r)
-	p.Predict(r)
-	figures, err := figuresOf(c, p, limits, all)
-	if err != nil {
-		return err
-	}
-	a.noteUnfetched(p.Sequence())
+	a.noteUnfetched(p.plan.Sequence())
 	return a.print(figures, func(w io.Writer) {
 		figures.write(w)
-		if r.PeakOp >= 0 {
-			op := p.Sequence()[r.PeakOp]
-			fmt.Fprintf(w, "the peak is at op %d, %v (%s)\n", r.PeakOp, op, c.Layer(op.Layer).Name)
+		if at := report.Sequence.PeakOp; at >= 0 {
+			op := p.plan.Sequence()[at]
+			fmt.Fprintf(w, "the peak is at op %d, %v (%s)\n", at, op, p.chain.Layer(op.Layer).Name)
 		}
 		fmt.Fprintln(w, "the plan keeps every rule")
+		if figures.Noise != nil {
+			figures.Noise.write(w)
+		}
 	})
+}
+
+// noisy runs a valid plan with noise; nil where that is not asked for.
+func (f *checkFlags) noisy(ctx context.Context, p *anyPlan, r *pipeline.Report) (*noiseFigures, error) {
+	if !f.noise.wanted() {
+		return nil, nil
+	}
+	n, err := f.noise.run(ctx, p.chain, p.platform, p.plan, r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: --noise %v: %w", &f.plan, &f.noise.fraction, err)
+	}
+	return n, nil
+}
+
+// noteWarnings notes where a plan promises something else than was found.
+func (a *app) noteWarnings(r *pipeline.Report) {
+	for _, w := range r.Warnings {
+		a.note("note: %s", w)
+	}
 }
 
 // sequenceError is that of a sequence over its limit, with the limit at which it works.
@@ -128,23 +154,22 @@ func (e *sequenceError) Error() string {
 
 func (e *sequenceError) Unwrap() error { return e.error }
 
-// enough adds to the error of a sequence over its limit which limit it works at, and which op needs it, and to that of a missing
+// enough adds to the error of a plan for one device over its limit which limit it works at, and which op needs it, and to that of a missing
 // link what to give. A sequence that never waits for memory runs at its peak without a limit.
-func enough(c *chain.Chain, seq schedule.Sequence, l schedule.Limits, err error) error {
+func enough(p *anyPlan, err error) error {
 	if errors.Is(err, schedule.ErrNoLink) {
 		return fmt.Errorf("%w: give that of the link, as in --bandwidth 12GB/s", err)
 	}
 	if !is[*schedule.MemoryError](err) {
 		return err
 	}
-	limit := l.Memory
-	l.Memory = schedule.NoLimit
-	r, failed := schedule.Simulate(c, seq, l)
-	if failed != nil || r.PeakOp < 0 {
+	r, failed := pipeline.Check(p.chain, p.platform.WithMemory(pipeline.NoLimit), p.plan)
+	if failed != nil || r.Sequence.PeakOp < 0 {
 		return err
 	}
-	op := seq[r.PeakOp]
-	return &sequenceError{err, limit, r.Peak, r.PeakOp, op, c.Layer(op.Layer).Name}
+	at := r.Sequence.PeakOp
+	op := p.plan.Sequence()[at]
+	return &sequenceError{err, p.platform.Memory[0], r.Sequence.Peak, at, op, p.chain.Layer(op.Layer).Name}
 }
 
 // missingPrefetch says what to add when an op lacks what an offload before it took away; "" for other errors.
@@ -189,24 +214,15 @@ func (a *app) noteUnfetched(seq schedule.Sequence) {
 	}
 }
 
-func (f *checkFlags) limits(p *pipeline.Plan, storeAll int64) schedule.Limits {
-	l := p.Limits()
+// limits returns the platform of a plan for one device with what the flags say about it.
+func (f *checkFlags) limits(p *pipeline.Platform, storeAll int64) *pipeline.Platform {
+	q := *p
 	if !f.memory.IsZero() {
-		l.Memory = f.memory.Of(storeAll)
+		q = *q.WithMemory(f.memory.Of(storeAll))
 	}
 	if f.bandwidth > 0 {
-		l.Link.Bandwidth = float64(f.bandwidth)
+		q.Host = float64(f.bandwidth)
 	}
-	l.Link.Duplex = l.Link.Duplex || f.duplex
-	return l
-}
-
-// comparePredicted notes where a plan file promises something else than its simulation gives.
-func (a *app) comparePredicted(p *pipeline.Plan, r *schedule.Result) {
-	if p.Peak() != 0 && p.Peak() != r.Peak {
-		a.note("note: the plan predicts a peak of %s, its simulation gives %s", units.Precise(p.Peak()), units.Precise(r.Peak))
-	}
-	if m := p.Predicted.Makespan; m != 0 && math.Abs(m-r.Makespan) > 1e-9*r.Makespan {
-		a.note("note: the plan predicts a makespan of %v s, its simulation gives %v s", m, r.Makespan)
-	}
+	q.Duplex = q.Duplex || f.duplex
+	return &q
 }

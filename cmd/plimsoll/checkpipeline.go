@@ -9,10 +9,8 @@ import (
 	"slices"
 
 	"plimsoll/internal/units"
-	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/interop"
-	"plimsoll/planner/profiles"
 )
 
 // noFit is an error of a plan that would run with more memory.
@@ -171,26 +169,6 @@ func (p *pipelineFigures) write(w io.Writer) {
 	}
 }
 
-// checkPipeline judges a pipeline plan.
-func (a *app) checkPipeline(ctx context.Context, f *checkFlags, text string) error {
-	source, err := profiles.ReadSource(f.chain)
-	if err != nil {
-		return usage(err)
-	}
-	plan, c, err := f.plan.pipeline(text, source)
-	if err != nil {
-		return err
-	}
-	p, err := f.plan.platformOf(plan, f.platform)
-	if err != nil {
-		return err
-	}
-	if p, err = f.devices(p); err != nil {
-		return err
-	}
-	return a.judge(ctx, f, c, p, plan, &pipelineFigures{}, func() {})
-}
-
 // devices returns a platform with what the flags say about it.
 func (f *checkFlags) devices(p *pipeline.Platform) (*pipeline.Platform, error) {
 	q := *p
@@ -208,23 +186,21 @@ func (f *checkFlags) devices(p *pipeline.Platform) (*pipeline.Platform, error) {
 }
 
 // judge checks a plan, prints what was found, which more may add to, and returns the first violation.
-func (a *app) judge(ctx context.Context, f *checkFlags, c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan, figures *pipelineFigures, more func()) error {
-	report, err := pipeline.Check(c, p, plan)
+func (a *app) judge(ctx context.Context, f *checkFlags, p *anyPlan, figures *pipelineFigures, more func()) error {
+	report, err := pipeline.Check(p.chain, p.platform, p.plan)
 	var invalid *pipeline.InvalidError
 	if err != nil && !errors.As(err, &invalid) {
 		return usage(fmt.Errorf("%s: %w", &f.plan, err))
 	}
-	figures.Devices, figures.Valid = p.Devices, err == nil
-	figures.add(plan, report)
+	figures.Devices, figures.Valid = p.platform.Devices, err == nil
+	figures.add(p.plan, report)
 	if report != nil {
-		for _, w := range report.Warnings {
-			a.note("note: %s", w)
-		}
+		a.noteWarnings(report)
 	}
 	more()
-	if invalid == nil && f.noise.wanted() {
-		if figures.Noise, err = f.noise.run(ctx, c, p, plan, report); err != nil {
-			return fmt.Errorf("%s: --noise %v: %w", &f.plan, &f.noise.fraction, err)
+	if invalid == nil {
+		if figures.Noise, err = f.noisy(ctx, p, report); err != nil {
+			return err
 		}
 	}
 	if invalid != nil {
@@ -265,7 +241,7 @@ func (a *app) checkSchedule(ctx context.Context, f *checkFlags, text string) err
 	if err != nil {
 		return a.refuseSchedule(f, placed.Schedule, run, figures)
 	}
-	return a.judge(ctx, f, placed.Chain, placed.Platform, plan, figures, func() { figures.addRun(placed.Schedule, run) })
+	return a.judge(ctx, f, &anyPlan{placed.Chain, plan, placed.Platform}, figures, func() { figures.addRun(placed.Schedule, run) })
 }
 
 // refuseSchedule prints how far a table that is no plan runs, and returns why it is none: the op that cannot run first.

@@ -63,7 +63,7 @@ const mostNoisyRuns = 1_000_000
 
 func (f *noiseFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.Var(&f.fraction, "noise", "pipelines: simulate with durations that are this much longer or shorter at random, as in 10% or 0.1")
+	s.Var(&f.fraction, "noise", "simulate with durations that are this much longer or shorter at random, as in 10% or 0.1")
 	s.Uint64Var(&f.seed, "seed", 1, "seed of --noise")
 	s.IntVar(&f.runs, "runs", 100, "runs of --noise")
 	f.given = func(name string) bool { return s.Lookup(name).Changed }
@@ -108,7 +108,7 @@ type noiseRow struct {
 // run simulates a valid plan: without noise, and so many times with it.
 func (f *noiseFlags) run(ctx context.Context, c *chain.Chain, p *pipeline.Platform, plan *pipeline.Plan, r *pipeline.Report) (*noiseFigures, error) {
 	for s, st := range plan.Stages {
-		if slices.ContainsFunc(st.Ops, func(o schedule.Op) bool { return o.Kind.Transfer() }) {
+		if !plan.IsSequence() && slices.ContainsFunc(st.Ops, func(o schedule.Op) bool { return o.Kind.Transfer() }) {
 			return nil, usage(fmt.Errorf("stage %d offloads, and the simulation of noise knows no copies to host memory", s))
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -147,5 +148,20 @@ func TestNoNoise(t *testing.T) {
 	r := plimsoll(t, "check", "-p", tables+"1f1b_2ranks_1stages_2mb.csv", "--noise", "10%")
 	if r.code != exitUsage || strings.Contains(r.out, "noise") {
 		t.Errorf("exit code %d: %s", r.code, r.out)
+	}
+}
+
+// TestNoiseOnOneDevice: --noise runs a plan for one device too, with transfers; the same seed gives the same figures.
+func TestNoiseOnOneDevice(t *testing.T) {
+	t.Parallel()
+	for _, sequence := range []string{"Fall1 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 B2 B1", "O1 Fall1 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 B2 P1 B1"} {
+		args := []string{"-c", five, "--bandwidth", "1GB/s", "--text", sequence, "--noise", "10%", "--runs", "20", "--seed", "3"}
+		noise, row := noisy(t, args...)
+		if noise["of"] != "makespan" || row("without_noise", "ratio_to_plan") != 1 || row("worst", "seconds") <= row("median", "seconds") || row("worst", "ratio_to_plan") > 1.1 || row("median", "ratio_to_plan") < 0.9 {
+			t.Errorf("%s: %v", sequence, noise)
+		}
+		if again, _ := noisy(t, args...); fmt.Sprint(again) != fmt.Sprint(noise) {
+			t.Errorf("%s: %v, and again %v", sequence, noise, again)
+		}
 	}
 }

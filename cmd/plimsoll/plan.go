@@ -196,6 +196,8 @@ type planFigures struct {
 	Sequence      string  `json:"sequence"`
 
 	Auto *autoFigures `json:"auto,omitempty"`
+	// Of check --noise: how robust the plan is.
+	Noise *noiseFigures `json:"noise,omitempty"`
 }
 
 func (a *app) runPlan(ctx context.Context, f *planFlags) error {

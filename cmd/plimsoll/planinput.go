@@ -67,32 +67,26 @@ func (f *planInput) isTable(text string) bool {
 	return interop.IsTable(f.path) || interop.LooksLikeSchedule(text)
 }
 
-// isPipeline reports whether a text is a plan with stages.
-func isPipeline(text string) bool {
-	p, err := pipeline.Decode(strings.NewReader(text))
-	if err != nil {
-		return strings.HasPrefix(strings.TrimSpace(text), "{") && strings.Contains(text, `"stages"`)
-	}
-	return !p.IsSequence()
-}
-
-// sequence reads a plan for one device from its text; it must be for the chain.
-func (f *planInput) sequence(text string, c *chain.Chain) (*pipeline.Plan, error) {
-	p, err := f.parse(text, c)
-	if err != nil {
+// known reads a plan in any of its forms from its text; it must be for the chain of the source. Its platform is that of a file, for
+// several devices, or else the plan's.
+func (f *planInput) known(text string, source *profiles.Source, platform string) (*anyPlan, error) {
+	p, err := f.parse(text, source.Chain)
+	switch {
+	case err != nil:
 		return nil, usage(fmt.Errorf("%s: %w", f, err))
+	case !p.IsSequence():
+		return f.several(p, source, platform)
 	}
-	if err := p.For(c); err != nil {
+	if err := p.For(source.Chain); err != nil {
 		return nil, usage(fmt.Errorf("%s: %w%s", f, err, missingPrefetch(p.Sequence(), err)))
 	}
-	return p, nil
+	return &anyPlan{source.Chain, p, p.Platform}, nil
 }
 
-// parse reads a plan for one device in any of its forms.
+// parse reads a plan file, or a sequence for a chain.
 func (f *planInput) parse(text string, c *chain.Chain) (*pipeline.Plan, error) {
 	if strings.HasPrefix(strings.TrimSpace(text), "{") {
-		p := new(pipeline.Plan)
-		return p, p.UnmarshalJSON([]byte(text))
+		return pipeline.Decode(strings.NewReader(text))
 	}
 	seq, err := f.parseSequence(text, c.Len())
 	return pipeline.NewSequence(c.Name, "given", seq, schedule.Limits{Memory: schedule.NoLimit}), err
@@ -110,23 +104,20 @@ func (f *planInput) parseSequence(text string, layers int) (schedule.Sequence, e
 	return actions.Sequence(layers)
 }
 
-// pipeline reads a pipeline plan from its text; it must be for the chain.
-func (f *planInput) pipeline(text string, source *profiles.Source) (*pipeline.Plan, *chain.Chain, error) {
-	plan, err := pipeline.Decode(strings.NewReader(text))
-	if err != nil {
-		return nil, nil, usage(fmt.Errorf("%s: pipeline plan: %w", f, err))
-	}
+// several returns a plan for several devices with the chain and the platform that it is for.
+func (f *planInput) several(plan *pipeline.Plan, source *profiles.Source, platform string) (*anyPlan, error) {
 	c, err := planner.ChainFor(source, plan.Strategy, plan.Platform)
-	if err != nil {
-		return nil, nil, usage(fmt.Errorf("%s: %w", f, err))
+	if err == nil {
+		c, err = atBatch(plan, c)
 	}
-	if c, err = atBatch(plan, c); err != nil {
-		return nil, nil, usage(fmt.Errorf("%s: %w", f, err))
+	if err != nil {
+		return nil, usage(fmt.Errorf("%s: %w", f, err))
 	}
 	if plan.Chain != "" && plan.Chain != c.Name {
-		return nil, nil, usage(fmt.Errorf("%s: field \"chain\" is %q, the chain's name %q: the pipeline plan is for another chain", f, plan.Chain, c.Name))
+		return nil, usage(fmt.Errorf("%s: field \"chain\" is %q, the chain's name %q: the pipeline plan is for another chain", f, plan.Chain, c.Name))
 	}
-	return plan, c, nil
+	on, err := f.platformOf(plan, platform)
+	return &anyPlan{c, plan, on}, err
 }
 
 // atBatch returns the chain at the batch size that a plan is for.
@@ -204,7 +195,7 @@ func (f *planFor) register(cmd *cobra.Command) {
 	s.BoolVar(&f.duplex, "duplex", false, "the link has a queue for each direction (default: as the plan says)")
 }
 
-// plan reads the plan in whatever form it is, and simulates that of one device.
+// plan reads the plan in whatever form it is; what one of one device is predicted to cost is simulated.
 func (f *planInput) plan(stdin io.Reader, of *planFor) (*anyPlan, error) {
 	text, err := f.read(stdin)
 	if err != nil {
@@ -220,30 +211,21 @@ func (f *planInput) plan(stdin io.Reader, of *planFor) (*anyPlan, error) {
 	if err != nil {
 		return nil, usage(err)
 	}
-	c := source.Chain
-	if isPipeline(text) {
-		plan, c, err := f.pipeline(text, source)
-		if err != nil {
-			return nil, err
-		}
-		platform, err := f.platformOf(plan, of.platform)
-		return &anyPlan{c, plan, platform}, err
-	}
-	plan, err := f.sequence(text, c)
-	if err != nil {
-		return nil, err
+	p, err := f.known(text, source, of.platform)
+	if err != nil || !p.plan.IsSequence() {
+		return p, err
 	}
 	if of.bandwidth > 0 {
-		plan.Platform.Host = float64(of.bandwidth)
+		p.platform.Host = float64(of.bandwidth)
 	}
-	plan.Platform.Duplex = plan.Platform.Duplex || of.duplex
-	r, err := schedule.Simulate(c, plan.Sequence(), plan.Limits())
+	p.platform.Duplex = p.platform.Duplex || of.duplex
+	r, err := pipeline.Check(p.chain, p.platform, p.plan)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f, enough(c, plan.Sequence(), plan.Limits(), err))
+		return nil, fmt.Errorf("%s: %w", f, enough(p, err))
 	}
-	plan.Predicted = pipeline.Predicted{}
-	plan.Predict(r)
-	return &anyPlan{c, plan, plan.Platform}, nil
+	p.plan.Predicted = pipeline.Predicted{}
+	p.plan.Predict(r.Sequence)
+	return p, nil
 }
 
 // tablePlan makes a plan of a table of pipeline ops.

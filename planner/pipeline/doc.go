@@ -11,7 +11,7 @@
 //
 // What belongs where:
 //
-//	pipeline               Platform, Plan, sequences as plans, Stage, Task, Versions, Costs, StageCost, Check, Simulate, Synchronize, timelines, Request, Strategy, errors
+//	pipeline               Platform, Plan, sequences as plans, Stage, Task, Versions, Costs, StageCost, Check, Simulate, Order, Synchronize, timelines, Request, Strategy, errors
 //	pipeline/partition     which layers go to which device: balance, pipedream, contiguous, madpipe
 //	pipeline/ilp           stages on any devices and their schedule at once, by integer programs
 //	pipeline/recompute     the ways in which stages recompute inside

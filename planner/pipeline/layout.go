@@ -56,6 +56,7 @@ type layout struct {
 	unfit    error             // of ops that no stage can run
 	broken   violations
 	lengths  map[place]ticks // durations by kind and stage
+	queues   map[resource][]entry
 }
 
 // maxShift bounds shifts, which count minibatches in flight.

@@ -157,21 +157,31 @@ func (s *simulation) instances() {
 		}
 	})
 	s.hubs()
-	queues := map[resource][]*run{}
-	for _, r := range s.runs {
-		on := s.resource(r.job)
-		queues[on] = append(queues[on], r)
-	}
-	eps := new(big.Int).Div(s.span(), tolerance)
-	for _, queue := range queues {
-		inOrder(queue, eps, func(r *run) ticks { return r.planned }, func(a, b *run) int {
-			return cmp.Or(s.together(a.job, b.job), s.minibatch(a)-s.minibatch(b))
-		})
-		for i := 1; i < len(queue); i++ {
-			queue[i].before = queue[i-1]
-			wait(queue[i-1], queue[i], 0)
+	for _, queue := range s.inOrder() {
+		var last *run
+		for _, r := range s.unroll(queue) {
+			if r.before = last; last != nil {
+				wait(last, r, 0)
+			}
+			last = r
 		}
 	}
+}
+
+// unroll returns the runs of what a resource does, period by period, in order.
+func (s *simulation) unroll(queue []entry) (all []*run) {
+	first, last := queue[0].later, queue[0].later
+	for _, q := range queue {
+		first, last = min(first, q.later), max(last, q.later)
+	}
+	for period := first; period < last+s.periods; period++ {
+		for _, q := range queue {
+			if i := period - q.later; i >= 0 && i < s.periods {
+				all = append(all, s.by[q.job.task][i])
+			}
+		}
+	}
+	return all
 }
 
 // hubs lets the messages of new weights wait for all that updates wait for. A hub is a run of no job that stands for that.
@@ -190,50 +200,9 @@ func (s *simulation) hubs() {
 	s.behindAll(of, func(x, y *job) { wait(at(x), at(y), 0) })
 }
 
-// inOrder puts what a resource does into its planned order. What starts at one instant, or differs by no more than rounding, is
-// sorted by what it is.
-func inOrder[T any](queue []T, eps ticks, start func(T) ticks, together func(a, b T) int) {
-	slices.SortStableFunc(queue, func(a, b T) int { return start(a).Cmp(start(b)) })
-	for i := 0; i < len(queue); {
-		j := i + 1
-		for j < len(queue) && !less(eps, sub(start(queue[j]), start(queue[j-1]))) {
-			j++
-		}
-		if j > i+1 {
-			slices.SortStableFunc(queue[i:j], together)
-		}
-		i = j
-	}
-}
-
-// together is the one rule for jobs that start at one instant: those of no duration come first, and among them those that come first
-// when a minibatch passes; then the first minibatch, which the caller knows.
-func (l *layout) together(a, b *job) int {
-	return cmp.Or(a.length.Sign()-b.length.Sign(), l.rank(a)-l.rank(b))
-}
-
 func wait(x, y *run, lead float64) {
 	x.then = append(x.then, need{y, lead})
 	y.waits++
-}
-
-// rank is when a job comes in the passage of one minibatch.
-func (l *layout) rank(j *job) int {
-	back := 4*len(l.plan.Stages) - 2*j.stage
-	if b := j.bucket; b != nil {
-		return 4*len(l.plan.Stages) + 1 + int(b.Kind)
-	}
-	switch j.kind {
-	case F:
-		return 2 * j.stage
-	case CF:
-		return 2*j.stage + 1
-	case CB:
-		return back - 1
-	case B:
-		return back
-	}
-	return 4*len(l.plan.Stages) + 1
 }
 
 // factor draws the noise of a run. It depends on the task, the run and the seed alone.

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -175,7 +174,8 @@ func (k *check) heldByOps(s, d, live int) (bytes int64, at int, why *misfit) {
 // first. One part runs at a time: one microbatch holds what its ops have made, and every other live one what is left between its parts.
 func (k *check) fullest(s, d int) (most int64, at int) {
 	between, at := int64(0), None
-	for _, j := range k.order(s, d) {
+	for _, q := range k.inOrder()[resource{d, d}] { // which has no other stage
+		j := q.job
 		cost := k.run(s, j.residue)
 		inside := cost.ForwardPeak
 		if j.kind == B {
@@ -190,15 +190,4 @@ func (k *check) fullest(s, d int) (most int64, at int) {
 		}
 	}
 	return most, at
-}
-
-// order returns the forwards and backwards of a stage in the order in which a device runs them.
-func (k *check) order(s, d int) (all []*job) {
-	for _, j := range k.jobs {
-		if j.stage == s && j.device == d && !j.onLink() {
-			all = append(all, j)
-		}
-	}
-	inOrder(all, k.eps, func(j *job) ticks { return j.start }, func(a, b *job) int { return cmp.Or(k.together(a, b), a.residue-b.residue) })
-	return all
 }
