@@ -120,15 +120,36 @@ func (g *gpu) run(do func() error) error {
 	return do()
 }
 
-// Run, Free and Enqueue implement runtime.Enqueuer, of which ways and lines need the first two.
+// Run, Free and Enqueue implement runtime.Enqueuer. A span's offset is an address.
 func (g *gpu) Run(do func() error) error { return g.run(do) }
 
 func (g *gpu) Free() (bytes int64, err error) {
 	return bytes, g.run(func() error { bytes, _, err = cu.MemInfo(); return err })
 }
 
-func (g *gpu) Enqueue(string, device.Span, func(address, stream uintptr) error) (device.Launch, error) {
-	panic("BUG: messages are given to streams by hand")
+func (g *gpu) Enqueue(name string, s device.Span, do func(address, stream uintptr) error) (device.Launch, error) {
+	return enqueued{name, uintptr(s.Offset), do}, nil
+}
+
+type enqueued struct {
+	name    string
+	address uintptr
+	do      func(address, stream uintptr) error
+}
+
+func (l enqueued) Kernel() string { return l.name }
+
+// launch launches on the stream.
+func (q queue) launch(l device.Launch, err error) error {
+	if err != nil {
+		return err
+	}
+	return q.run(func() error { return l.(enqueued).do(l.(enqueued).address, q.handle()) })
+}
+
+// spanOf is memory of the GPU.
+func spanOf(p cu.DevicePtr, offset, bytes int) device.Span {
+	return device.Span{Offset: int64(p) + int64(offset), Bytes: int64(bytes)}
 }
 
 // on returns ways whose ends are on the GPU.
@@ -204,7 +225,7 @@ func (g *gpu) send(w *world.World, f *fabric, way int, lengths []int) error {
 		if err != nil {
 			return err
 		}
-		if err := g.run(func() error { return f.send(way, uintptr(p), int64(n), q[k%2].handle()) }); err != nil {
+		if err := q[k%2].launch(f.Send(way, spanOf(p, 0, n))); err != nil {
 			return err
 		}
 	}
@@ -222,7 +243,7 @@ func (g *gpu) receive(w *world.World, f *fabric, way int, lengths []int, patienc
 		if places[k], err = g.memory(n, nil); err != nil {
 			return err
 		}
-		if err := g.run(func() error { return f.receive(way, uintptr(places[k]), int64(n), q[k%2].handle()) }); err != nil {
+		if err := q[k%2].launch(f.Receive(way, spanOf(places[k], 0, n))); err != nil {
 			return err
 		}
 	}

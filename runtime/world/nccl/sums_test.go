@@ -20,6 +20,7 @@ import (
 
 	"gorgonia.org/cu"
 
+	device "plimsoll/runtime"
 	"plimsoll/runtime/world"
 	"plimsoll/runtime/world/nccl/fake"
 )
@@ -65,7 +66,11 @@ func (g *gpu) summed(w *world.World, f *fabric, line int, parts []part, ranks []
 	if err != nil {
 		return err
 	}
-	if err := g.run(func() error { return f.sum(line, uintptr(p), parts, q.handle()) }); err != nil {
+	var spans []device.Span
+	for _, x := range parts {
+		spans = append(spans, spanOf(p, int(x.offset), int(x.bytes)))
+	}
+	if err := q.launch(f.Sum(line, spans)); err != nil {
 		return err
 	}
 	if err := q.wait(w, limit); err != nil {
@@ -255,7 +260,7 @@ func killedSums(w *world.World, f *fabric, g *gpu) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(g.run(func() error { return f.sum(0, uintptr(p), []part{{bytes: 400}}, q.handle()) }), q.wait(w, 30*time.Second))
+	err = errors.Join(q.launch(f.Sum(0, []device.Span{spanOf(p, 0, 400)})), q.wait(w, 30*time.Second))
 	fmt.Println("ended:", strings.ReplaceAll(fmt.Sprint(err), "\n", " "))
 	return err
 }
