@@ -141,8 +141,8 @@ func (w *World) here() (n int) {
 // Devices returns how many devices all processes have together.
 func (w *World) Devices() int { return len(w.ranks) }
 
-// runs returns what an executor knows of this world.
-func (w *World) runs() *pipe.World {
+// describe returns the world as an executor sees it.
+func (w *World) describe() *pipe.World {
 	return &pipe.World{Ranks: w.ranks, Rank: w.Rank(), Transport: w.transport, Broadcast: w.Broadcast, Fail: w.Fail}
 }
 
@@ -166,7 +166,7 @@ func (w *World) Leave(ctx context.Context) error {
 // ended reports whether there is a world, and it has.
 func (w *World) ended() bool { return w != nil && w.Context().Err() != nil }
 
-// Fail tells all processes that this one goes on no more. What waits for a message fails.
+// Fail tells all processes that this one goes on no more. Receives that wait fail.
 func (w *World) Fail(err error) {
 	w.World.Fail(err)
 	_ = w.transport.Close() // what waits ends

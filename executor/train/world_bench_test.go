@@ -34,7 +34,7 @@ func simulatedStep(b *testing.B, p *Pipe, spec Spec, processes int) float64 {
 		o := p.options()
 		o.Feed, o.Rate, o.Pace = blank{}, func(int) float32 { return 0 }, pace
 		if w != nil {
-			o.World = w.runs()
+			o.World = w.describe()
 		}
 		e, err := pipe.New(p.Work, on, p.Costs, p.Plan, o)
 		must(b, err)

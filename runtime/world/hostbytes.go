@@ -19,7 +19,7 @@ type HostBytes struct {
 	bytes    atomic.Int64
 }
 
-// Carrier is what moves the bytes of messages between processes. Each end of a way is used by one goroutine at a time.
+// Carrier moves the bytes of messages between processes. Each end of a way is used by one goroutine at a time.
 type Carrier struct {
 	Name string // for errors
 	// Open is collective.

@@ -31,7 +31,7 @@ type Transport interface {
 	// line. A device's part waits until all others have begun theirs. The bits are the same on all devices, and may differ from run to
 	// run.
 	Sum(line int, parts []runtime.Span) (runtime.Launch, error)
-	// Sent returns what this process has sent, without headers: it equals the plan's.
+	// Sent counts the messages that this process has sent, and their bytes without headers: as the plan does.
 	Sent() (messages, bytes int64)
 	// DeviceBytes returns the memory of devices that the transport has beside their arenas.
 	DeviceBytes() int64
