@@ -27,6 +27,7 @@ import (
 	device "plimsoll/runtime"
 	"plimsoll/runtime/cuda/cudatest"
 	"plimsoll/runtime/cuda/driver"
+	"plimsoll/runtime/null"
 	"plimsoll/runtime/world"
 	"plimsoll/runtime/world/nccl/fake"
 )
@@ -575,11 +576,14 @@ func sizes(w *world.World, f *fabric, g *gpu) error {
 	return err
 }
 
-// Ways within a process, and lists that differ, are refused.
+// Ways within a process, of devices that are no GPUs, and lists that differ, are refused.
 func TestWaysThatCannotBe(t *testing.T) {
 	t.Parallel()
 	out, _ := processes(t, 2, "again", nil)
 	if text := strings.Join(out, ""); strings.Count(text, "way home begins and ends at rank 1: the GPUs of one process copy to each other without NCCL") < 2 {
+		t.Error(text)
+	}
+	if text := strings.Join(out, ""); strings.Count(text, "--devices tape: --transport nccl is for GPUs") < 2 {
 		t.Error(text)
 	}
 	out, _ = processes(t, 2, "lists", nil)
@@ -589,7 +593,8 @@ func TestWaysThatCannotBe(t *testing.T) {
 }
 
 func again(_ *world.World, f *fabric, g *gpu) error {
-	return f.Open(g.on([]world.Way{{Name: "home", From: 1, To: 1}}))
+	tape, err := null.New(null.Config{Name: "tape"})
+	return errors.Join(err, f.Open(g.on([]world.Way{{Name: "home", From: 1, To: 1}})), f.Open([]world.Way{{Name: "there", To: 1, Device: tape}}))
 }
 
 func lists(w *world.World, f *fabric, g *gpu) error {
