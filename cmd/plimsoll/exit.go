@@ -69,7 +69,7 @@ var badInput = []error{
 	data.ErrUnknown, data.ErrOption, data.ErrUnreadable, data.ErrNoImages, data.ErrEmptyClass, data.ErrCorrupt, data.ErrTruncated,
 	data.ErrTooLarge, data.ErrLabel, devices.ErrSpec, devices.ErrUnknown, train.ErrSpec, train.ErrOtherModel, train.ErrOtherRun,
 	train.ErrLog, train.ErrNoRoom, checkpoint.ErrElsewhere, checkpoint.ErrNoWeights, safetensors.ErrFormat,
-	interop.ErrTable, interop.ErrIllegal, interop.ErrChain, pipeline.ErrPlatform, pipeline.ErrBranches, periodic.ErrOptions, periodic.ErrStages, periodic.ErrNoPattern, flush.ErrOptions, flush.ErrHalves, ilp.ErrTooLarge, pipeline.ErrOps, pipe.ErrPlan,
+	interop.ErrTable, interop.ErrIllegal, interop.ErrChain, pipeline.ErrPlatform, pipeline.ErrBranches, periodic.ErrOptions, periodic.ErrStages, periodic.ErrNoPattern, flush.ErrOptions, flush.ErrHalves, ilp.ErrTooLarge, pipeline.ErrOps, pipe.ErrPlan, world.ErrTransport,
 }
 
 // failure is how a command line ended without success: a line for people, or an object with --json.

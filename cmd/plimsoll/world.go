@@ -158,19 +158,14 @@ func (f *worldFlags) alone(a *app) {
 }
 
 // carry returns what makes the transport of a world.
-func (f *worldFlags) carry() (func(*world.World) train.Transport, error) {
-	through := func(fabric func(*world.World) world.Fabric) func(*world.World) train.Transport {
-		return func(w *world.World) train.Transport { return train.ThroughPrograms(fabric(w)) }
-	}
+func (f *worldFlags) carry() (func(*world.World) world.Transport, error) {
 	switch f.transport {
 	case "mpi":
-		fabric, err := mpi.Load()
-		return through(fabric), err
+		return mpi.Load()
 	case "nccl":
-		library, err := nccl.Load()
-		return func(w *world.World) train.Transport { return train.BetweenGPUs(nccl.New(w, library)) }, err
+		return nccl.Load()
 	}
-	return through(tcp.New), nil
+	return tcp.New, nil
 }
 
 // beside lets streams of a GPU run beside one that waits for a message, where nobody has said otherwise: by default some share a queue

@@ -10,26 +10,11 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
+	"plimsoll/runtime/world"
 )
 
-// Summer is a World in which a library adds up what devices of different processes have, all of them at once and in an order that it
-// chooses: the bits of such sums may differ from run to run, and are the same on all devices.
-type Summer interface {
-	// OpenSums readies the lines of devices that add up. All processes open the same ones.
-	OpenSums(lines []Line) error
-	// Sum returns a launch that makes parts of the arena of this process's device of a line, float32 numbers, the sums of those of all
-	// devices of the line. Launching it again repeats it. A device's part waits until all others have begun theirs.
-	Sum(line int, parts []runtime.Span) (runtime.Launch, error)
-}
-
-// Line is devices that add up, each of a process of its own.
-type Line struct {
-	Name    string
-	Devices []int
-	Device  runtime.Device // the one that is in this process; nil where none is
-}
-
-// collective adds up the gradients of a stage's replicas at once, in place of messages along their line.
+// collective adds up the gradients of a stage's replicas at once, in place of messages along their line: a library does, in an order that
+// it chooses.
 //
 // All devices of all lines issue their parts in one order, that of all instructions of all devices: the part of a bucket stands on all of
 // them where the last device of the line would first send the whole sum. So no two parts wait for each other in a circle, and the parts of
@@ -55,14 +40,14 @@ func (e *Executor) newCollectives(c *chain.Chain) error {
 	if !e.opt.AllReduce {
 		return nil
 	}
-	if _, able := e.opt.World.(Summer); !able || e.order.plan.Zero != pipeline.ZeroNothing {
+	if e.opt.World == nil || e.order.plan.Zero != pipeline.ZeroNothing {
 		return fmt.Errorf("%w: its sums cannot be made by a library: that is for several processes, of plans without \"zero\"", ErrPlan)
 	}
 	count := 0
 	for s := range e.order.on {
 		line, processes := e.order.hosts(s), map[int]bool{}
 		for _, d := range line {
-			processes[e.opt.World.Process(d)] = true
+			processes[e.opt.World.Ranks[d]] = true
 		}
 		switch len(processes) {
 		case 1:
@@ -261,19 +246,19 @@ func (*unopened) Kernel() string { return "sum over replicas" }
 
 // open returns the launch that another one stands for.
 func (e *Executor) open(u *unopened) (runtime.Launch, error) {
-	return e.opt.World.(Summer).Sum(u.of.number, u.parts)
+	return e.opt.World.Transport.Sum(u.of.number, u.parts)
 }
 
 // openSums opens the lines of all collectives.
 func (e *Executor) openSums() error {
-	var lines []Line
+	var lines []world.Line
 	for s, c := range e.collectives {
 		if c == nil {
 			continue
 		}
-		l := Line{Name: fmt.Sprintf("gradients of stage %d", s), Devices: c.line}
+		l := world.Line{Name: fmt.Sprintf("gradients of stage %d", s)}
 		for _, d := range c.line {
-			if e.here(d) {
+			if l.Ranks = append(l.Ranks, e.opt.World.Ranks[d]); e.here(d) {
 				l.Device = e.driver(d).dev
 			}
 		}
@@ -282,7 +267,7 @@ func (e *Executor) openSums() error {
 	if len(lines) == 0 {
 		return nil
 	}
-	return e.opt.World.(Summer).OpenSums(lines)
+	return e.opt.World.Transport.OpenSums(lines)
 }
 
 // meet lets a driver go on, in a dry run, when all others of a line are about to issue their parts of the same sum, too.

@@ -12,6 +12,7 @@ import (
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
+	"plimsoll/runtime/world"
 )
 
 // sums are the lines of a hub, which adds up in the order of the line: as Plimsoll does itself, so the bits are the same.
@@ -22,14 +23,14 @@ type sums struct {
 }
 
 type lineOfHub struct {
-	Line
+	world.Line
 	moved *sync.Cond
 	parts [][]float32 // of the sum that is being made, by place in the line
 	came  int
 	round int
 }
 
-func (m *member) OpenSums(lines []Line) error {
+func (m *member) OpenSums(lines []world.Line) error {
 	m.sums.mu.Lock()
 	defer m.sums.mu.Unlock()
 	m.lineDevices = nil
@@ -37,9 +38,9 @@ func (m *member) OpenSums(lines []Line) error {
 		m.lineDevices = append(m.lineDevices, l.Device)
 		l.Device = nil
 		if i == len(m.sums.lines) {
-			m.sums.lines = append(m.sums.lines, &lineOfHub{Line: l, moved: sync.NewCond(&m.sums.mu), parts: make([][]float32, len(l.Devices))})
+			m.sums.lines = append(m.sums.lines, &lineOfHub{Line: l, moved: sync.NewCond(&m.sums.mu), parts: make([][]float32, len(l.Ranks))})
 		}
-		if !slices.Equal(l.Devices, m.sums.lines[i].Devices) || len(lines) < len(m.sums.lines) {
+		if !slices.Equal(l.Ranks, m.sums.lines[i].Ranks) || len(lines) < len(m.sums.lines) {
 			return fmt.Errorf("process %d opens other lines: %v", m.self, lines)
 		}
 	}
@@ -48,7 +49,7 @@ func (m *member) OpenSums(lines []Line) error {
 
 func (m *member) Sum(line int, parts []runtime.Span) (runtime.Launch, error) {
 	l := m.sums.lines[line]
-	at := slices.IndexFunc(l.Devices, func(d int) bool { return m.process[d] == m.self })
+	at := slices.Index(l.Ranks, m.self)
 	if at < 0 || len(parts) == 0 {
 		return nil, fmt.Errorf("process %d adds up %v on line %v", m.self, parts, l.Line)
 	}
@@ -173,8 +174,8 @@ func TestSumsThatNoLibraryMakes(t *testing.T) {
 	costs, plan := synchronizedPlan(t, w, "data", pipeline.Stash, 4)
 	for name, o := range map[string]Options{
 		"several processes":       {AllReduce: true},
-		"some are in one process": {AllReduce: true, World: &member{hub: newHub([]int{0, 0, 1, 2})}},
-		"plans without \"zero\"":  {AllReduce: true, World: &member{hub: newHub([]int{0, 1, 2, 3})}},
+		"some are in one process": {AllReduce: true, World: &World{Ranks: []int{0, 0, 1, 2}}},
+		"plans without \"zero\"":  {AllReduce: true, World: &World{Ranks: []int{0, 1, 2, 3}}},
 	} {
 		costs, p := costs, plan
 		if strings.Contains(name, "zero") {
@@ -201,7 +202,7 @@ func TestSumsInAnotherOrder(t *testing.T) {
 			own[joins[0]], own[joins[len(joins)-1]] = own[joins[len(joins)-1]], own[joins[0]]
 		},
 	} {
-		e := &Executor{Workload: w, opt: Options{Feed: random{w.Model.Classes}, AllReduce: true, World: &member{hub: newHub([]int{0, 1})}}}
+		e := &Executor{Workload: w, opt: Options{Feed: random{w.Model.Classes}, AllReduce: true, World: &World{Ranks: []int{0, 1}}}}
 		must(t, e.layOut(costs, plan, 2))
 		own, joins := e.order.instructions[1], []int{}
 		for i, v := range own {

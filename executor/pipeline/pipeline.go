@@ -98,8 +98,8 @@ type Options struct {
 	// Pace gives tasks fixed durations: simulated time. May be nil.
 	Pace Pace
 	// World is the processes that run the plan together; nil: this one alone.
-	World World
-	// AllReduce lets World, a Summer, add up the gradients of stages whose replicas are in different processes.
+	World *World
+	// AllReduce lets World's transport add up the gradients of stages whose replicas are in different processes.
 	AllReduce bool
 	// NoGraph issues the steps of a plan that flushes call by call, also on devices that could repeat tasks as graphs
 	// (runtime.Grapher).

@@ -141,7 +141,7 @@ func (e *Executor) readTogether(d *driver, from runtime.Span, dst []byte) error 
 			return err
 		}
 	}
-	b, err := e.opt.World.Share(context.Background(), d.device, dst)
+	b, err := e.opt.World.Broadcast(context.Background(), e.opt.World.Ranks[d.device], dst)
 	copy(dst, b)
 	return err
 }
@@ -168,7 +168,7 @@ func (e *Executor) Write(t executor.Tensor, src []float32) error {
 func (e *Executor) Processes(t executor.Tensor) (all []int) {
 	if p, err := e.find(t); err == nil {
 		for _, x := range p.at {
-			all = append(all, e.opt.World.Process(x.driver.device))
+			all = append(all, e.opt.World.Ranks[x.driver.device])
 		}
 	}
 	return all

@@ -338,7 +338,7 @@ func TestSynchronizationBetweenProcesses(t *testing.T) {
 }
 
 // summedAsPlanned checks that what went between the replicas of different processes in n minibatches is what the plan sends.
-func (x *world) summedAsPlanned(n int) {
+func (x *processes) summedAsPlanned(n int) {
 	x.t.Helper()
 	var want, got int64
 	e := x.all[0]

@@ -8,43 +8,30 @@ import (
 	"slices"
 
 	"plimsoll/runtime"
+	"plimsoll/runtime/world"
 )
 
 // World is the processes that run one plan together, each with some of its devices. Every process lays out, dry-runs and proves the
 // scripts of all devices, so that nobody need be told what others do; it runs its own. What then crosses between two processes is
 // bytes alone, each message in the order of its way.
-type World interface {
-	// Process returns the number of the process that has a device, Self that of this one.
-	Process(device int) int
-	Self() int
-	// Open opens the ways between processes. All of them open the same ones.
-	Open(ways []Way) error
-	// Send returns a launch that sends a span of the way's device on it, Receive one that fills a span with the next message.
-	// Launching one again repeats it.
-	Send(way int, src runtime.Span) (runtime.Launch, error)
-	Receive(way int, dst runtime.Span) (runtime.Launch, error)
-	// Share returns the bytes that the process of a device has given. All processes call it, at the same point of their work.
-	Share(ctx context.Context, device int, data []byte) ([]byte, error)
+type World struct {
+	Ranks     []int // by device: of the process that has it
+	Rank      int   // of this process
+	Transport world.Transport
+	// Broadcast returns the bytes that the process of a rank has given. All processes call it, at the same point of their work.
+	Broadcast func(ctx context.Context, rank int, data []byte) ([]byte, error)
 	// Fail tells all processes that this one goes on no more. What waits for a message fails.
-	Fail(err error)
-}
-
-// Way is a way of messages from one device to another one, in another process.
-type Way struct {
-	Name     string
-	From, To int            // devices
-	Bytes    int64          // of the longest message
-	Device   runtime.Device // of the end that is in this process; nil where none is
+	Fail func(err error)
 }
 
 // here reports whether this process has a device.
 func (e *Executor) here(device int) bool {
-	return e.opt.World == nil || e.opt.World.Process(device) == e.opt.World.Self()
+	return e.opt.World == nil || e.opt.World.Ranks[device] == e.opt.World.Rank
 }
 
 // parted reports whether two devices are in different processes.
 func (e *Executor) parted(a, b int) bool {
-	return e.opt.World != nil && e.opt.World.Process(a) != e.opt.World.Process(b)
+	return e.opt.World != nil && e.opt.World.Ranks[a] != e.opt.World.Ranks[b]
 }
 
 // own returns the drivers of this process.
@@ -69,13 +56,14 @@ func (e *Executor) openWays() error {
 	if e.opt.World == nil {
 		return nil
 	}
-	var ways []Way
+	ranks := e.opt.World.Ranks
+	var ways []world.Way
 	add := func(name string, from, to int, bytes int64) (*remote, bool) {
 		if !e.parted(from, to) {
 			return nil, false
 		}
 		r := e.end(len(ways), from, to)
-		way := Way{Name: name, From: from, To: to, Bytes: bytes}
+		way := world.Way{Name: name, From: ranks[from], To: ranks[to], Bytes: bytes}
 		if r != nil {
 			way.Device = r.dev
 		}
@@ -107,7 +95,7 @@ func (e *Executor) openWays() error {
 			x.remote = r
 		}
 	}
-	return e.opt.World.Open(ways)
+	return e.opt.World.Transport.Open(ways)
 }
 
 // receives makes the stream on which messages of a channel come, if they come here.
@@ -126,9 +114,9 @@ func (e *Executor) end(way, from, to int) *remote {
 	r := &remote{way: way, launches: map[runtime.Span]prepared{}}
 	switch {
 	case e.here(from):
-		r.dev, r.prepare = e.driver(from).dev, e.opt.World.Send
+		r.dev, r.prepare = e.driver(from).dev, e.opt.World.Transport.Send
 	case e.here(to):
-		r.dev, r.prepare = e.driver(to).dev, e.opt.World.Receive
+		r.dev, r.prepare = e.driver(to).dev, e.opt.World.Transport.Receive
 	default:
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
+	"plimsoll/runtime/world"
 )
 
 // hub joins executors of one process as if each were in a process of its own.
@@ -22,10 +23,10 @@ type hub struct {
 	process []int // by device
 	mu      sync.Mutex
 	moved   *sync.Cond
-	ways    []Way
+	ways    []world.Way
 	wires   []chan []byte
 	taken   []chan struct{}
-	shared  map[[2]int][]byte // by device and round
+	shared  map[[2]int][]byte // by rank and round
 	failed  chan struct{}
 	once    sync.Once
 	err     error
@@ -41,15 +42,13 @@ func newHub(process []int) *hub {
 
 // member is a process of a hub.
 type member struct {
+	world.Transport // whose other methods nobody calls
 	*hub
 	self, round int
 	devices     []runtime.Device  // by way: of the end here
 	stagings    []runtime.Staging // where it has one
 	lineDevices []runtime.Device  // by line of sums, likewise
 }
-
-func (m *member) Process(device int) int { return m.process[device] }
-func (m *member) Self() int              { return m.self }
 
 func (m *member) Fail(err error) {
 	m.once.Do(func() {
@@ -66,7 +65,7 @@ func (m *member) Fail(err error) {
 	})
 }
 
-func (m *member) Open(ways []Way) error {
+func (m *member) Open(ways []world.Way) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ways = slices.Clone(ways)
@@ -97,7 +96,7 @@ func (m *member) Open(ways []Way) error {
 var errFailed = errors.New("another process has failed")
 
 func (m *member) Send(way int, src runtime.Span) (runtime.Launch, error) {
-	if m.process[m.ways[way].From] != m.self || src.Bytes > m.ways[way].Bytes {
+	if m.ways[way].From != m.self || src.Bytes > m.ways[way].Bytes {
 		return nil, fmt.Errorf("process %d sends %d bytes on %v", m.self, src.Bytes, m.ways[way])
 	}
 	return m.launch(way, "send", runtime.Staging.Send, src, func(b []byte) error {
@@ -112,7 +111,7 @@ func (m *member) Send(way int, src runtime.Span) (runtime.Launch, error) {
 }
 
 func (m *member) Receive(way int, dst runtime.Span) (runtime.Launch, error) {
-	if m.process[m.ways[way].To] != m.self {
+	if m.ways[way].To != m.self {
 		return nil, fmt.Errorf("process %d receives on %v", m.self, m.ways[way])
 	}
 	return m.launch(way, "receive", runtime.Staging.Receive, dst, func(b []byte) error {
@@ -142,12 +141,12 @@ func (m *member) launch(way int, name string, stage func(runtime.Staging, runtim
 	return host.Func{Name: name, Do: func() error { return do(b) }}, err
 }
 
-func (m *member) Share(_ context.Context, device int, data []byte) ([]byte, error) {
+func (m *member) Broadcast(_ context.Context, rank int, data []byte) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := [2]int{device, m.round}
+	key := [2]int{rank, m.round}
 	m.round++
-	if m.process[device] == m.self {
+	if rank == m.self {
 		m.shared[key] = slices.Clone(data)
 		m.moved.Broadcast()
 	}
@@ -157,17 +156,17 @@ func (m *member) Share(_ context.Context, device int, data []byte) ([]byte, erro
 	return m.shared[key], m.err
 }
 
-// world runs a plan in as many processes as devices are divided into.
-type world struct {
+// processes run a plan in as many processes as devices are divided into.
+type processes struct {
 	*hub
 	t   *testing.T
 	all []*Executor
 	out *pipelinetest.Outcome
 }
 
-func newWorld(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, process []int, open func(n int) []executor.Target, opt Options) *world {
+func newWorld(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, process []int, open func(n int) []executor.Target, opt Options) *processes {
 	t.Helper()
-	x := &world{hub: newHub(process), t: t, out: &pipelinetest.Outcome{}}
+	x := &processes{hub: newHub(process), t: t, out: &pipelinetest.Outcome{}}
 	n := slices.Max(process) + 1
 	x.all = make([]*Executor, n)
 	opt.Feed, opt.Seed, opt.Rate = random{w.Model.Classes}, 7, rate
@@ -193,7 +192,8 @@ func newWorld(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, process [
 	x.each(func(p int) error {
 		o := opt
 		if n > 1 {
-			o.World = &member{hub: x.hub, self: p}
+			m := &member{hub: x.hub, self: p}
+			o.World = &World{Ranks: process, Rank: p, Transport: m, Broadcast: m.Broadcast, Fail: m.Fail}
 		}
 		var err error
 		x.all[p], err = New(w, on[p], c, plan, o)
@@ -208,7 +208,7 @@ func cpus(t *testing.T, config host.Config) func(n int) []executor.Target {
 }
 
 // each lets all processes do something at the same time.
-func (x *world) each(do func(p int) error) {
+func (x *processes) each(do func(p int) error) {
 	x.t.Helper()
 	errs := make([]error, len(x.all))
 	var all sync.WaitGroup
@@ -219,7 +219,7 @@ func (x *world) each(do func(p int) error) {
 	must(x.t, errors.Join(errs...))
 }
 
-func (x *world) run(n int) {
+func (x *processes) run(n int) {
 	x.t.Helper()
 	x.each(func(p int) error {
 		ctx, cancel := context.WithTimeoutCause(context.Background(), 2*time.Minute, fmt.Errorf("stuck"))
@@ -229,7 +229,7 @@ func (x *world) run(n int) {
 }
 
 // trained is what two runs of n minibatches make.
-func (x *world) trained(n int) *pipelinetest.Outcome {
+func (x *processes) trained(n int) *pipelinetest.Outcome {
 	x.t.Helper()
 	x.run(n)
 	x.run(n)
@@ -238,7 +238,7 @@ func (x *world) trained(n int) *pipelinetest.Outcome {
 }
 
 // sentAsPlanned checks that what went between processes for n minibatches is what the plan sends, to the byte.
-func (x *world) sentAsPlanned(c Costs, plan *pipeline.Plan, n int) {
+func (x *processes) sentAsPlanned(c Costs, plan *pipeline.Plan, n int) {
 	x.t.Helper()
 	want, got := int64(0), int64(0)
 	at := func(s, m int) int { return x.process[x.all[0].order.on[s][m%plan.Repeats()]] }
@@ -260,7 +260,7 @@ func (x *world) sentAsPlanned(c Costs, plan *pipeline.Plan, n int) {
 }
 
 // tensors are those that all processes read together.
-func (x *world) tensors() []pipelinetest.Tensor {
+func (x *processes) tensors() []pipelinetest.Tensor {
 	x.t.Helper()
 	read := make([][]pipelinetest.Tensor, len(x.all))
 	x.each(func(p int) error {
@@ -271,7 +271,7 @@ func (x *world) tensors() []pipelinetest.Tensor {
 }
 
 // evaluate predicts batches; only the process of the last stage is told.
-func (x *world) evaluate(batches int) (all [][]float32) {
+func (x *processes) evaluate(batches int) (all [][]float32) {
 	x.t.Helper()
 	x.each(func(p int) error {
 		return x.all[p].Evaluate(x.t.Context(), random{x.all[p].Model.Classes}, batches, func(_ int, logits []float32) error {
@@ -402,7 +402,7 @@ func TestProcessesAgreeOnTheirEnd(t *testing.T) {
 }
 
 // stop freezes all processes, each when it likes, and thaws them.
-func (x *world) stop(r *rand.Rand) {
+func (x *processes) stop(r *rand.Rand) {
 	runs, known := make([]int, len(x.all)), make([][]int, len(x.all))
 	var all sync.WaitGroup
 	for p := range x.all {

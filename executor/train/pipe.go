@@ -43,7 +43,7 @@ type Corrections struct {
 func (c Corrections) options() pipe.Options {
 	o := pipe.Options{DeferredBatchNorm: c.DeferredBatchNorm}
 	if c.Sums != nil {
-		o.AllReduce, o.World = true, c.Sums
+		o.AllReduce, o.World = true, c.Sums.describe()
 	}
 	if c.PipeMare > 0 || c.PipeMareDecay > 0 {
 		o.PipeMare = &pipe.PipeMare{Anneal: c.PipeMare, Decay: c.PipeMareDecay}

@@ -197,7 +197,7 @@ func (c *pipeLoop) options(r *Run, devices int) pipe.Options {
 	o := r.Pipe.options()
 	o.Feed, o.Seed, o.Rate, o.NoGraph, o.Limits = c.feed, r.Job.Seed, r.Rate.At, r.Job.NoGraph, slices.Repeat([]int64{r.Pipe.Limit}, devices)
 	if o.Done = c.result; c.others != nil {
-		o.Done, o.World = c.others.tell, c.others
+		o.Done, o.World = c.others.tell, c.others.describe()
 	}
 	o.First, o.Updates, o.Patience, o.MaxNorm = c.next, r.updates(), r.Pipe.Patience, r.MaxNorm
 	o.Audit = r.Pipe.Plan.IsFlush()

@@ -7,7 +7,7 @@ import (
 	"encoding/gob"
 	"fmt"
 	"math"
-	"sort"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -16,7 +16,6 @@ import (
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/cores"
 	"plimsoll/planner/pipeline"
-	"plimsoll/runtime"
 	"plimsoll/runtime/world"
 )
 
@@ -24,8 +23,8 @@ import (
 // others do the same work with their own devices, and write the shards of their stages.
 type World struct {
 	*world.World
-	transport Transport
-	first     []int // by rank: the first of its devices; then how many there are
+	transport world.Transport
+	ranks     []int // by device: of the process that has it
 	cores     int   // of a process: those of its machine, divided
 	doing     *Doing
 }
@@ -43,8 +42,8 @@ func (d *Doing) String() string {
 
 // NewWorld joins the devices of all processes, of which this one has so many. All processes call it together. doing will say what this
 // one does.
-func NewWorld(ctx context.Context, w *world.World, transport Transport, devices int, doing *Doing) (*World, error) {
-	all := &World{World: w, transport: transport, first: []int{0}, doing: doing}
+func NewWorld(ctx context.Context, w *world.World, transport world.Transport, devices int, doing *Doing) (*World, error) {
+	all := &World{World: w, transport: transport, doing: doing}
 	type member struct{ Devices, Cores int }
 	members, err := gather(ctx, all, member{devices, cores.Count()})
 	if err != nil {
@@ -59,7 +58,7 @@ func NewWorld(ctx context.Context, w *world.World, transport Transport, devices 
 		if m.Devices < 1 {
 			return nil, fmt.Errorf("rank %d has %d devices", rank, m.Devices)
 		}
-		all.first = append(all.first, all.first[rank]+m.Devices)
+		all.ranks = append(all.ranks, slices.Repeat([]int{rank}, m.Devices)...)
 		all.cores = min(all.cores, max(1, m.Cores/processes[w.Hosts()[rank]]))
 	}
 	return all, nil
@@ -140,49 +139,20 @@ func (w *World) here() (n int) {
 }
 
 // Devices returns how many devices all processes have together.
-func (w *World) Devices() int { return w.first[len(w.first)-1] }
+func (w *World) Devices() int { return len(w.ranks) }
 
-// Process implements pipeline.World.
-func (w *World) Process(device int) int { return sort.SearchInts(w.first, device+1) - 1 }
-
-// Self implements pipeline.World.
-func (w *World) Self() int { return w.Rank() }
-
-// Open implements pipeline.World.
-func (w *World) Open(ways []pipe.Way) error { return w.transport.open(w.Context(), w, ways) }
-
-// Send implements pipeline.World.
-func (w *World) Send(way int, src runtime.Span) (runtime.Launch, error) {
-	return w.transport.send(way, src)
+// describe returns the world as an executor sees it.
+func (w *World) describe() *pipe.World {
+	return &pipe.World{Ranks: w.ranks, Rank: w.Rank(), Transport: w.transport, Broadcast: w.Broadcast, Fail: w.Fail}
 }
 
-// Receive implements pipeline.World.
-func (w *World) Receive(way int, dst runtime.Span) (runtime.Launch, error) {
-	return w.transport.receive(way, dst)
-}
-
-// OpenSums implements pipeline.Summer.
-func (w *World) OpenSums(lines []pipe.Line) error {
-	t, able := w.transport.(*gpus)
-	if !able {
-		return fmt.Errorf("%w: --option world.allreduce=nccl is for --transport nccl", ErrSpec)
-	}
-	return t.openSums(w.Context(), w, lines)
-}
-
-// Sum implements pipeline.Summer.
-func (w *World) Sum(line int, parts []runtime.Span) (runtime.Launch, error) {
-	return w.transport.(*gpus).sum(line, parts)
-}
-
-// Links measures how fast messages go between each two processes (world.World.Links). Nothing else goes by this world's transport then.
+// Links measures how fast messages go between each two processes (world.HostBytes). Nothing else goes by this world's transport then.
 func (w *World) Links(ctx context.Context) (map[[2]int]float64, error) {
-	return w.transport.links(ctx, w.World)
-}
-
-// Share implements pipeline.World.
-func (w *World) Share(ctx context.Context, device int, data []byte) ([]byte, error) {
-	return w.Broadcast(ctx, w.Process(device), data)
+	t, able := w.transport.(*world.HostBytes)
+	if !able {
+		return nil, fmt.Errorf("%w: --transport nccl: links are measured between programs, with --transport tcp or mpi", ErrSpec)
+	}
+	return t.Links(ctx)
 }
 
 // Leave leaves the world, and then what moves its messages.
@@ -196,7 +166,7 @@ func (w *World) Leave(ctx context.Context) error {
 // ended reports whether there is a world, and it has.
 func (w *World) ended() bool { return w != nil && w.Context().Err() != nil }
 
-// Fail implements pipeline.World.
+// Fail tells all processes that this one goes on no more. Receives that wait fail.
 func (w *World) Fail(err error) {
 	w.World.Fail(err)
 	_ = w.transport.Close() // what waits ends
@@ -396,8 +366,9 @@ func (m *members) report(devices []DeviceSummary, names []string) error {
 		return err
 	}
 	for rank, x := range all {
+		first := slices.Index(m.ranks, rank)
 		for i, name := range x.Names {
-			devices[m.first[rank]+i].Name = fmt.Sprintf("rank %d, %s", rank, name)
+			devices[first+i].Name = fmt.Sprintf("rank %d, %s", rank, name)
 		}
 		for _, a := range x.Audited {
 			devices[a.Device].MeasuredPeakBytes = a.PeakBytes
@@ -468,7 +439,7 @@ func (m *members) collect() error {
 // sent adds up what all processes have sent.
 func (m *members) sent() error {
 	messages, bytes := m.transport.Sent()
-	all, err := gather(m.Context(), m.World, Sent{messages, bytes, m.transport.taken()})
+	all, err := gather(m.Context(), m.World, Sent{messages, bytes, m.transport.DeviceBytes()})
 	m.c.out.Pipe.Sent = &Sent{}
 	for _, x := range all {
 		m.c.out.Pipe.Sent.Messages += x.Messages
@@ -494,7 +465,7 @@ func (w *weights) Read(t executor.Tensor, dst []float32) error {
 func (r *Run) wants(batch int) (images, labels bool) {
 	plan := r.Pipe.Plan
 	for _, t := range plan.Tasks {
-		if t.Kind != pipeline.F || (t.Shift-batch)%plan.Repeats() != 0 || r.World.Process(t.Device) != r.World.Self() {
+		if t.Kind != pipeline.F || (t.Shift-batch)%plan.Repeats() != 0 || r.World.ranks[t.Device] != r.World.Rank() {
 			continue
 		}
 		images, labels = images || t.Stage == 0, labels || t.Stage == len(plan.Stages)-1

@@ -34,7 +34,7 @@ func simulatedStep(b *testing.B, p *Pipe, spec Spec, processes int) float64 {
 		o := p.options()
 		o.Feed, o.Rate, o.Pace = blank{}, func(int) float32 { return 0 }, pace
 		if w != nil {
-			o.World = w
+			o.World = w.describe()
 		}
 		e, err := pipe.New(p.Work, on, p.Costs, p.Plan, o)
 		must(b, err)
@@ -64,7 +64,7 @@ func simulatedStep(b *testing.B, p *Pipe, spec Spec, processes int) float64 {
 			doing := &Doing{}
 			m, err := world.Join(b.Context(), world.Options{Identity: world.Identity{Rank: rank, Size: processes, Address: address}, Timeout: time.Minute})
 			must(b, err)
-			w, err := NewWorld(b.Context(), m, ThroughPrograms(tcp.New(m)), devices/processes, doing)
+			w, err := NewWorld(b.Context(), m, tcp.New(m), devices/processes, doing)
 			must(b, err)
 			on, err := (&spec).Targets()
 			must(b, err)

@@ -16,6 +16,8 @@ import (
 	"plimsoll/executor/checkpoint"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/freeport/freeporttest"
+	"plimsoll/runtime"
+	"plimsoll/runtime/host"
 	"plimsoll/runtime/world"
 	"plimsoll/runtime/world/tcp"
 )
@@ -33,7 +35,7 @@ func inWorld(t *testing.T, do ...func(w *World) error) []error {
 			if errs[rank] = err; err != nil {
 				return
 			}
-			w, err := NewWorld(t.Context(), m, ThroughPrograms(tcp.New(m)), 1, doing)
+			w, err := NewWorld(t.Context(), m, tcp.New(m), 1, doing)
 			if err == nil {
 				err = f(w)
 			}
@@ -213,22 +215,22 @@ func TestEvaluationsAreMadeOnce(t *testing.T) {
 	}
 }
 
-// cut is a fabric by which no evaluation gets through.
+// cut is a transport by which no evaluation gets through.
 type cut struct {
-	world.Fabric
+	world.Transport
 	ways []world.Way
 }
 
-func (c *cut) Open(ctx context.Context, ways []world.Way) error {
+func (c *cut) Open(ways []world.Way) error {
 	c.ways = ways
-	return c.Fabric.Open(ctx, ways)
+	return c.Transport.Open(ways)
 }
 
-func (c *cut) Receive(way int, p []byte) error {
+func (c *cut) Receive(way int, dst runtime.Span) (runtime.Launch, error) {
 	if strings.Contains(c.ways[way].Name, "evaluation") {
-		return errors.New("the cable is cut")
+		return host.Func{Name: "receive", Do: func() error { return errors.New("the cable is cut") }}, nil
 	}
-	return c.Fabric.Receive(way, p)
+	return c.Transport.Receive(way, dst)
 }
 
 // A process that fails while all evaluate is named, without the streams that waited for it, and so is the checkpoint that stands; no
@@ -257,8 +259,7 @@ func TestAProcessThatFailsInAnEvaluation(t *testing.T) {
 		must(t, err)
 	}
 	errs := inWorld(t, train, func(w *World) error {
-		through := w.transport.(*programs)
-		through.Fabric = &cut{Fabric: through.Fabric}
+		w.transport = &cut{Transport: w.transport}
 		return train(w)
 	})
 	want := regexp.MustCompile(`^rank 1 on \S+ failed: .*the cable is cut.*; the checkpoint of step 2 stands: the same command with --resume goes on from there$`)

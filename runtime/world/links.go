@@ -13,9 +13,10 @@ const (
 	probes     = 8
 )
 
-// Links measures how fast messages go between each two processes, over a fabric whose ways are not open yet: bytes/s by the two ranks
+// Links measures how fast messages go between each two processes, over a transport that moves nothing else: bytes/s by the two ranks
 // in ascending order, of the slower direction. It is collective; two processes at a time use the network.
-func (w *World) Links(ctx context.Context, f Fabric) (map[[2]int]float64, error) {
+func (h *HostBytes) Links(ctx context.Context) (map[[2]int]float64, error) {
+	w := h.world
 	var ways []Way
 	for y := range w.Size() {
 		for x := range y {
@@ -24,7 +25,7 @@ func (w *World) Links(ctx context.Context, f Fabric) (map[[2]int]float64, error)
 			}
 		}
 	}
-	if err := f.Open(ctx, ways); err != nil {
+	if err := h.open(ctx, ways); err != nil {
 		return nil, err
 	}
 	own := map[int]float64{} // by way
@@ -33,7 +34,7 @@ func (w *World) Links(ctx context.Context, f Fabric) (map[[2]int]float64, error)
 		if _, err := w.AllGather(ctx, nil); err != nil { // the way before is through
 			return nil, err
 		}
-		rate, err := w.probe(f, way, way^1, ways[way], buffer)
+		rate, err := h.probe(way, way^1, ways[way], buffer)
 		if err != nil {
 			return nil, err
 		}
@@ -45,27 +46,27 @@ func (w *World) Links(ctx context.Context, f Fabric) (map[[2]int]float64, error)
 }
 
 // probe measures a way, by an answer on the way back; 0 where this process does not send on it.
-func (w *World) probe(f Fabric, there, back int, way Way, buffer []byte) (rate float64, err error) {
-	switch w.Rank() {
+func (h *HostBytes) probe(there, back int, way Way, buffer []byte) (rate float64, err error) {
+	switch h.world.Rank() {
 	case way.From:
 		var begun time.Time
 		for i := range 1 + probes {
 			if i == 1 { // the first one opens what opens late
 				begun = time.Now()
 			}
-			if err := f.Send(there, buffer); err != nil {
+			if err := h.SendBytes(there, buffer); err != nil {
 				return 0, err
 			}
 		}
-		err := f.Receive(back, nil)
+		err := h.ReceiveBytes(back, nil)
 		return probes * probeBytes / time.Since(begun).Seconds(), err
 	case way.To:
 		for range 1 + probes {
-			if err := f.Receive(there, buffer); err != nil {
+			if err := h.ReceiveBytes(there, buffer); err != nil {
 				return 0, err
 			}
 		}
-		return 0, f.Send(back, nil)
+		return 0, h.SendBytes(back, nil)
 	}
 	return 0, nil
 }

@@ -135,8 +135,8 @@ var finalized atomic.Bool
 var level C.int = C.thread_multiple
 
 // Load loads the library that $PLIMSOLL_MPI_ABI names, else libmpi_abi.so.1 from where the loader looks, and returns what makes the
-// fabric of a world. Errors: ErrLibrary.
-func Load() (func(w *world.World) world.Fabric, error) {
+// transport of a world. Errors: ErrLibrary.
+func Load() (func(w *world.World) world.Transport, error) {
 	path := os.Getenv(variable)
 	if path == "" {
 		path = soname
@@ -145,7 +145,7 @@ func Load() (func(w *world.World) world.Fabric, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w: %s", ErrLibrary, err, advice)
 	}
-	return func(w *world.World) world.Fabric { return newFabric(w, l) }, nil
+	return func(w *world.World) world.Transport { return newFabric(w, l).HostBytes }, nil
 }
 
 func load(path string) (*library, error) {

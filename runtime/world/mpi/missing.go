@@ -10,7 +10,7 @@ import (
 )
 
 // Load refuses: libraries are loaded by C.
-func Load() (func(w *world.World) world.Fabric, error) {
+func Load() (func(w *world.World) world.Transport, error) {
 	return nil, fmt.Errorf("%w: this program was built without cgo, which loads libraries: use --transport tcp, or build with a C compiler", ErrLibrary)
 }
 

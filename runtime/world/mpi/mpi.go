@@ -25,6 +25,7 @@ var ErrClosed = errors.New("mpi: the fabric is closed")
 // fabric is the ways of one process. No call of MPI waits: what takes time is begun, and looked at until it is done or the world ends.
 type fabric struct {
 	*library
+	*world.HostBytes
 	world *world.World
 	ctx   context.Context // ends with the world, or with Close
 	end   context.CancelCauseFunc
@@ -33,8 +34,6 @@ type fabric struct {
 	open      bool
 	broken    atomic.Bool // a message was given up
 	outs, ins []*end      // by way; nil where the way does not begin or end here
-	messages  atomic.Int64
-	bytes     atomic.Int64
 }
 
 // end is one end of a way.
@@ -53,13 +52,14 @@ type end struct {
 
 func newFabric(w *world.World, l *library) *fabric {
 	f := &fabric{world: w, library: l}
+	f.HostBytes = world.NewHostBytes(w, world.Carrier{Name: "mpi", Open: f.openWays, Send: f.send, Receive: f.receive, Close: f.close})
 	f.ctx, f.end = context.WithCancelCause(w.Context())
 	return f
 }
 
-// Open implements world.Fabric. Its first call in a process starts MPI, for which all processes of the world must have been started by
+// openWays opens ways. Its first call in a process starts MPI, for which all processes of the world must have been started by
 // one mpiexec. Errors: *world.DisagreementError when lists or libraries differ.
-func (f *fabric) Open(ctx context.Context, ways []world.Way) error {
+func (f *fabric) openWays(ctx context.Context, ways []world.Way) error {
 	ctx, cancel := context.WithTimeout(ctx, f.world.Timeout())
 	defer cancel()
 	if err := f.world.AgreeOnWays(ctx, ways, map[string]string{"the MPI library": f.version}); err != nil {
@@ -153,28 +153,14 @@ func (f *fabric) progress(self C.int) {
 	}
 }
 
-// Send implements world.Fabric.
-func (f *fabric) Send(way int, p []byte) error {
-	err := f.carry(f.outs, way, "begins", p, f.send)
-	if err != nil {
-		return err
-	}
-	f.messages.Add(1)
-	f.bytes.Add(int64(len(p)))
-	return nil
+func (f *fabric) send(way int, p []byte) error {
+	return f.carry(f.outs[way], p, func(e *end) error { return f.move(e, "MPI_Isend_c", (*end).send) })
 }
 
-// Receive implements world.Fabric.
-func (f *fabric) Receive(way int, p []byte) error {
-	return f.carry(f.ins, way, "ends", p, f.receive)
-}
+func (f *fabric) receive(way int, p []byte) error { return f.carry(f.ins[way], p, f.take) }
 
-// carry moves a message at the end of a way that is here.
-func (f *fabric) carry(ends []*end, way int, does string, p []byte, by func(*end) error) error {
-	if way < 0 || way >= len(ends) || ends[way] == nil {
-		return fmt.Errorf("mpi: no open way %d %s at rank %d", way, does, f.world.Rank())
-	}
-	e := ends[way]
+// carry moves a message at an end of a way.
+func (f *fabric) carry(e *end, p []byte, by func(*end) error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	f.using.RLock()
@@ -190,15 +176,8 @@ func (f *fabric) carry(ends []*end, way int, does string, p []byte, by func(*end
 	return e.err
 }
 
-func (f *fabric) send(e *end) error {
-	if int64(len(e.p)) > e.Bytes {
-		return fmt.Errorf("mpi: a message of %d bytes on way %s, of at most %d", len(e.p), e.Name, e.Bytes)
-	}
-	return f.move(e, "MPI_Isend_c", (*end).send)
-}
-
-// receive looks for the message before anything is given to MPI, so its size is known, and while it waits nobody writes into p.
-func (f *fabric) receive(e *end) error {
+// take looks for the message before anything is given to MPI, so its size is known, and while it waits nobody writes into p.
+func (f *fabric) take(e *end) error {
 	found, err := f.until(e, "MPI_Improbe", (*end).find)
 	if err != nil {
 		return err
@@ -243,12 +222,9 @@ func (f *fabric) until(e *end, name string, call func(*end) C.struct_outcome) (o
 	}
 }
 
-// Sent implements world.Fabric.
-func (f *fabric) Sent() (messages, bytes int64) { return f.messages.Load(), f.bytes.Load() }
-
-// Close implements world.Fabric. At the good end of a world it ends MPI, too, and waits for the others; where one has failed, or a
-// message was given up, MPI has no good end, and the launcher is left to see how the process exits.
-func (f *fabric) Close() error {
+// close makes what waits fail. At the good end of a world it ends MPI, too, and waits for the others; where one has failed, or a message
+// was given up, MPI has no good end, and the launcher is left to see how the process exits.
+func (f *fabric) close() error {
 	f.end(ErrClosed)
 	f.using.Lock() // what waits has ended
 	defer f.using.Unlock()

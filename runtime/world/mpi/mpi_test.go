@@ -33,7 +33,7 @@ import (
 const scenario = "PLIMSOLL_MPI_SCENARIO"
 
 // scenarios are what the processes of a world do, each with its fabric.
-var scenarios = map[string]func(w *world.World, f world.Fabric) error{
+var scenarios = map[string]func(w *world.World, f *world.HostBytes) error{
 	"order": order, "one thread": order, "sizes": sizes, "huge": huge, "closed": closed, "lost": lost, "speed": speed, "lists": lists, "ends": ends, "memory": memory,
 }
 
@@ -65,7 +65,7 @@ func play(name string) int {
 		if err != nil {
 			return err
 		}
-		f := create(w)
+		f := create(w).(*world.HostBytes)
 		if err := scenarios[name](w, f); err != nil {
 			w.Fail(err)
 			return err
@@ -130,7 +130,7 @@ func TestMessagesArriveInOrder(t *testing.T) {
 	}
 }
 
-func order(w *world.World, f world.Fabric) error {
+func order(w *world.World, f *world.HostBytes) error {
 	const most, messages = 300 << 10, 40
 	r := rand.New(rand.NewPCG(1, 2))
 	var ways []world.Way
@@ -149,7 +149,7 @@ func order(w *world.World, f world.Fabric) error {
 		lengths = append(lengths, all)
 	}
 	for range 2 { // the second list's tags are others
-		if err := f.Open(context.Background(), ways); err != nil {
+		if err := f.Open(ways); err != nil {
 			return err
 		}
 		if err := exchange(w.Rank(), f, ways, lengths); err != nil {
@@ -164,7 +164,7 @@ func order(w *world.World, f world.Fabric) error {
 }
 
 // exchange sends and receives on all ways at once.
-func exchange(rank int, f world.Fabric, ways []world.Way, lengths [][]int) error {
+func exchange(rank int, f *world.HostBytes, ways []world.Way, lengths [][]int) error {
 	var all sync.WaitGroup
 	errs := make([]error, 2*len(ways))
 	content := func(way, k, n int) []byte { return bytes.Repeat([]byte{byte(way*7 + k)}, n) }
@@ -172,7 +172,7 @@ func exchange(rank int, f world.Fabric, ways []world.Way, lengths [][]int) error
 		if x.From == rank {
 			all.Go(func() {
 				for k, n := range lengths[way] {
-					errs[2*way] = errors.Join(errs[2*way], f.Send(way, content(way, k, n)))
+					errs[2*way] = errors.Join(errs[2*way], f.SendBytes(way, content(way, k, n)))
 				}
 			})
 		}
@@ -180,7 +180,7 @@ func exchange(rank int, f world.Fabric, ways []world.Way, lengths [][]int) error
 			all.Go(func() {
 				for k, n := range lengths[way] {
 					p := make([]byte, n)
-					if err := f.Receive(way, p); err != nil || !bytes.Equal(p, content(way, k, n)) {
+					if err := f.ReceiveBytes(way, p); err != nil || !bytes.Equal(p, content(way, k, n)) {
 						errs[2*way+1] = fmt.Errorf("message %d of way %d: %w", k, way, err)
 						return
 					}
@@ -202,7 +202,7 @@ func TestGoodEnds(t *testing.T) {
 	}
 }
 
-func ends(_ *world.World, f world.Fabric) error { return f.Open(context.Background(), nil) }
+func ends(_ *world.World, f *world.HostBytes) error { return f.Open(nil) }
 
 // A message of another size than expected is an error with both, and the fabric moves nothing more on that way.
 func TestSizes(t *testing.T) {
@@ -218,19 +218,19 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-func sizes(w *world.World, f world.Fabric) error {
+func sizes(w *world.World, f *world.HostBytes) error {
 	ways := []world.Way{{Name: "wide", To: 1, Bytes: 100}, {Name: "narrow", To: 1, Bytes: 100}}
-	if err := f.Open(context.Background(), ways); err != nil {
+	if err := f.Open(ways); err != nil {
 		return err
 	}
 	if w.Rank() == 0 {
-		err := errors.Join(f.Send(0, make([]byte, 12)), f.Send(1, make([]byte, 5)), f.Receive(1, nil), f.Send(1, make([]byte, 101)))
+		err := errors.Join(f.SendBytes(0, make([]byte, 12)), f.SendBytes(1, make([]byte, 5)), f.ReceiveBytes(1, nil), f.SendBytes(1, make([]byte, 101)))
 		_, _ = w.AllGather(context.Background(), nil)
 		return err
 	}
-	err := errors.Join(f.Receive(0, make([]byte, 8)), f.Receive(1, make([]byte, 8)))
+	err := errors.Join(f.ReceiveBytes(0, make([]byte, 8)), f.ReceiveBytes(1, make([]byte, 8)))
 	fmt.Println(err)
-	if again := f.Receive(0, make([]byte, 12)); again == nil {
+	if again := f.ReceiveBytes(0, make([]byte, 12)); again == nil {
 		fmt.Println("the way goes on")
 	}
 	_, _ = w.AllGather(context.Background(), nil)
@@ -246,19 +246,19 @@ func TestLongMessage(t *testing.T) {
 	}
 }
 
-func huge(w *world.World, f world.Fabric) error {
+func huge(w *world.World, f *world.HostBytes) error {
 	const length, window = 3<<30 + 3, 16 << 20
 	p, err := mirrored(length, window)
 	if err != nil {
 		return err
 	}
-	if err := f.Open(context.Background(), []world.Way{{Name: "long", To: 1, Bytes: length}}); err != nil {
+	if err := f.Open([]world.Way{{Name: "long", To: 1, Bytes: length}}); err != nil {
 		return err
 	}
 	if w.Rank() == 0 {
 		copy(p[length%window-3:], "end")
-		err = f.Send(0, p)
-	} else if err = f.Receive(0, p); err == nil && string(p[length-3:]) != "end" {
+		err = f.SendBytes(0, p)
+	} else if err = f.ReceiveBytes(0, p); err == nil && string(p[length-3:]) != "end" {
 		err = fmt.Errorf("it ends with %q", p[length-3:])
 	}
 	if err == nil {
@@ -296,9 +296,9 @@ func TestMessagesTakeNoMemory(t *testing.T) {
 	}
 }
 
-func memory(w *world.World, f world.Fabric) error {
+func memory(w *world.World, f *world.HostBytes) error {
 	const most = 1 << 20
-	if err := f.Open(context.Background(), []world.Way{{Name: "there", To: 1, Bytes: most}, {Name: "back", From: 1, To: 0, Bytes: most}}); err != nil {
+	if err := f.Open([]world.Way{{Name: "there", To: 1, Bytes: most}, {Name: "back", From: 1, To: 0, Bytes: most}}); err != nil {
 		return err
 	}
 	for _, n := range []int{0, 8, most} {
@@ -319,16 +319,16 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	}
 }
 
-func closed(w *world.World, f world.Fabric) error {
-	if err := f.Open(context.Background(), []world.Way{{Name: "never taken", To: 1, Bytes: 64 << 20}, {Name: "never sent", To: 1, Bytes: 9}}); err != nil {
+func closed(w *world.World, f *world.HostBytes) error {
+	if err := f.Open([]world.Way{{Name: "never taken", To: 1, Bytes: 64 << 20}, {Name: "never sent", To: 1, Bytes: 9}}); err != nil {
 		return err
 	}
 	ended := make(chan error)
 	go func() {
 		if w.Rank() == 0 {
-			ended <- f.Send(0, make([]byte, 64<<20))
+			ended <- f.SendBytes(0, make([]byte, 64<<20))
 		} else {
-			ended <- f.Receive(1, make([]byte, 9))
+			ended <- f.ReceiveBytes(1, make([]byte, 9))
 		}
 	}()
 	time.Sleep(50 * time.Millisecond) // it has begun, on most machines
@@ -346,11 +346,11 @@ func TestWorldEndsWhatWaits(t *testing.T) {
 	}
 }
 
-func lost(w *world.World, f world.Fabric) error {
-	if err := f.Open(context.Background(), []world.Way{{Name: "silent", From: 1, To: 0, Bytes: 9}}); err != nil || w.Rank() == 1 {
+func lost(w *world.World, f *world.HostBytes) error {
+	if err := f.Open([]world.Way{{Name: "silent", From: 1, To: 0, Bytes: 9}}); err != nil || w.Rank() == 1 {
 		return errors.Join(err, errors.New("the disk is full"))
 	}
-	err := f.Receive(0, make([]byte, 9))
+	err := f.ReceiveBytes(0, make([]byte, 9))
 	fmt.Println("waited:", err)
 	return err
 }
@@ -376,8 +376,8 @@ func TestProcessesThatDoNotMatch(t *testing.T) {
 	all.Wait()
 }
 
-func lists(w *world.World, f world.Fabric) error {
-	return f.Open(context.Background(), make([]world.Way, 1+w.Rank()))
+func lists(w *world.World, f *world.HostBytes) error {
+	return f.Open(make([]world.Way, 1+w.Rank()))
 }
 
 // What is no library of the ABI is refused by one clear line.
@@ -433,20 +433,20 @@ func BenchmarkTransports(b *testing.B) {
 	b.Log("\n" + out)
 }
 
-func speed(w *world.World, f world.Fabric) error {
+func speed(w *world.World, f *world.HostBytes) error {
 	const most = 16 << 20
-	over := tcp.New(w)
-	for _, x := range []world.Fabric{f, over} {
-		if err := x.Open(context.Background(), []world.Way{{Name: "there", To: 1, Bytes: most}, {Name: "back", From: 1, To: 0, Bytes: most}}); err != nil {
+	over := tcp.New(w).(*world.HostBytes)
+	for _, x := range []*world.HostBytes{f, over} {
+		if err := x.Open([]world.Way{{Name: "there", To: 1, Bytes: most}, {Name: "back", From: 1, To: 0, Bytes: most}}); err != nil {
 			return err
 		}
 	}
 	for size := 8; size <= most; size *= 8 {
 		rounds := max(20, min(2000, (256<<20)/size))
-		each := map[world.Fabric][]time.Duration{}
+		each := map[*world.HostBytes][]time.Duration{}
 		p := make([]byte, size)
 		for range 5 {
-			for _, x := range []world.Fabric{f, over} {
+			for _, x := range []*world.HostBytes{f, over} {
 				began := time.Now()
 				for range rounds {
 					if err := pingPong(w.Rank(), x, p); err != nil {
@@ -466,9 +466,9 @@ func speed(w *world.World, f world.Fabric) error {
 	return over.Close()
 }
 
-func pingPong(rank int, f world.Fabric, p []byte) error {
+func pingPong(rank int, f *world.HostBytes, p []byte) error {
 	if rank == 0 {
-		return errors.Join(f.Send(0, p), f.Receive(1, p))
+		return errors.Join(f.SendBytes(0, p), f.ReceiveBytes(1, p))
 	}
-	return errors.Join(f.Receive(0, p), f.Send(1, p))
+	return errors.Join(f.ReceiveBytes(0, p), f.SendBytes(1, p))
 }

@@ -84,14 +84,15 @@ import (
 	"plimsoll/runtime/world"
 )
 
-// Library is a loaded NCCL.
-type Library struct {
+// library is a loaded NCCL.
+type library struct {
 	calls   *C.struct_nccl // C memory, for as long as the program runs
 	version int            // NCCL's code of it
 }
 
-// Load loads the library that $PLIMSOLL_NCCL names, else libnccl.so.2 from where the loader looks. Errors: ErrLibrary.
-func Load() (*Library, error) {
+// Load loads the library that $PLIMSOLL_NCCL names, else libnccl.so.2 from where the loader looks, and returns what makes the transport
+// of a world. Errors: ErrLibrary.
+func Load() (func(w *world.World) world.Transport, error) {
 	path := os.Getenv(variable)
 	if path == "" {
 		path = soname
@@ -103,16 +104,16 @@ func Load() (*Library, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w: %s", ErrLibrary, err, advice)
 	}
-	return l, nil
+	return func(w *world.World) world.Transport { return newFabric(w, l) }, nil
 }
 
 // load loads NCCL, which needs no driver for that.
-func load(path string) (*Library, error) {
+func load(path string) (*library, error) {
 	found, err := open(path)
 	if err != nil {
 		return nil, err
 	}
-	l := &Library{calls: (*C.struct_nccl)(C.calloc(1, C.sizeof_struct_nccl))}
+	l := &library{calls: (*C.struct_nccl)(C.calloc(1, C.sizeof_struct_nccl))}
 	if missing := C.load_nccl(l.calls, found); missing != nil {
 		return nil, fmt.Errorf("%s has no %s: it is no NCCL, or one before 2.18", path, C.GoString(missing))
 	}
@@ -127,7 +128,7 @@ func load(path string) (*Library, error) {
 }
 
 // loadDriver finds the driver's functions in the libcuda that the process has.
-func (l *Library) loadDriver() error {
+func (l *library) loadDriver() error {
 	found, err := open("libcuda.so.1")
 	if err != nil {
 		return err
@@ -151,7 +152,7 @@ func open(path string) (unsafe.Pointer, error) {
 }
 
 // Version returns that of the library, "2.27.3".
-func (l *Library) Version() string {
+func (l *library) Version() string {
 	v := l.version
 	if v < 10000 { // before 2.9
 		return fmt.Sprintf("%d.%d.%d", v/1000, v/100%10, v%100)
@@ -162,7 +163,7 @@ func (l *Library) Version() string {
 const idBytes = C.sizeof_struct_unique_id
 
 // uniqueID makes the id of one communicator.
-func (l *Library) uniqueID() ([]byte, error) {
+func (l *library) uniqueID() ([]byte, error) {
 	var id C.struct_unique_id
 	if e := C.call_unique_id(l.calls, &id); e != 0 {
 		return nil, l.failure("ncclGetUniqueId", 0, e)
@@ -171,7 +172,7 @@ func (l *Library) uniqueID() ([]byte, error) {
 }
 
 // failure is that of a call, nil where there is none.
-func (l *Library) failure(call string, comm C.handle, code C.int) error {
+func (l *library) failure(call string, comm C.handle, code C.int) error {
 	if code == C.success {
 		return nil
 	}
@@ -224,7 +225,7 @@ func (e *end) move(ptr uintptr, n int64, stream uintptr) C.int {
 }
 
 // sum gives NCCL sums of parts of memory, as one launch.
-func (e *end) sum(address uintptr, parts []world.Part, stream uintptr) C.int {
+func (e *end) sum(address uintptr, parts []part, stream uintptr) C.int {
 	return C.call_sums(e.calls, C.handle(address), (*C.struct_part)(unsafe.Pointer(unsafe.SliceData(parts))), C.size_t(len(parts)), e.comm, C.handle(stream))
 }
 

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"plimsoll/runtime"
 	"plimsoll/runtime/world"
 )
 
@@ -22,9 +23,9 @@ const scratchBytes = 256
 // pace is how often communicators are asked whether they have failed.
 const pace = 20 * time.Millisecond
 
-// Fabric is the ways of one process.
-type Fabric struct {
-	*Library
+// fabric is the ways of one process.
+type fabric struct {
+	*library
 	world *world.World
 	ctx   context.Context // ends with the world, a failure, or Close
 	end   context.CancelCauseFunc
@@ -37,74 +38,61 @@ type Fabric struct {
 	sums     []*end // by line, likewise
 	messages atomic.Int64
 	bytes    atomic.Int64
+	taken    int64 // memory of devices: bytes
 }
 
 // end is one end of a way, or a rank of a line.
 type end struct {
 	world.Way
 	calls   *C.struct_nccl
-	in      func(do func() error) error // with the device's context
-	rank    C.int                       // in the communicator: 0 sends, of a way
-	ranks   C.int                       // of the communicator
-	label   string                      // "way " and its name
-	peer    string                      // "rank 3 on node1"
-	scratch uintptr                     // on the device
+	device  runtime.Enqueuer
+	rank    C.int   // in the communicator: 0 sends, of a way
+	ranks   C.int   // of the communicator
+	label   string  // "way " and its name
+	peer    string  // "rank 3 on node1"
+	scratch uintptr // on the device
 
 	mu   sync.Mutex // one call at a time
 	comm C.handle   // 0 when there is none, or none any more
 }
 
-// New returns the ways of one process.
-func New(w *world.World, l *Library) *Fabric {
-	f := &Fabric{world: w, Library: l}
+func newFabric(w *world.World, l *library) *fabric {
+	f := &fabric{world: w, library: l}
 	f.ctx, f.end = context.WithCancelCause(w.Context())
 	return f
 }
 
-// Open makes a communicator for each way, and moves a message over it, for which NCCL connects the two: later messages are given to the
-// GPU without waiting for the other end's process. It is collective. in runs do with the CUDA context of way's device current, on a
-// locked thread. Errors: *world.DisagreementError when lists or versions differ; what NCCL says, with the way and the other rank.
-func (f *Fabric) Open(ctx context.Context, ways []world.Way, in func(way int, do func() error) error) error {
-	ctx, cancel := f.within(ctx)
+// Open implements world.Transport. It makes a communicator for each way, and moves a message over it, for which NCCL connects the two:
+// later messages are given to the GPU without waiting for the other end's process. Errors: *world.DisagreementError when lists or
+// versions differ; what NCCL says, with the way and the other rank.
+func (f *fabric) Open(ways []world.Way) error {
+	ctx, cancel := f.within()
 	defer cancel()
 	if err := f.world.AgreeOnWays(ctx, ways, map[string]string{"NCCL's version": f.Version()}); err != nil {
 		return err
 	}
-	makers := make([]int, len(ways))
+	ends, makers := make([]*end, len(ways)), make([]int, len(ways))
 	for i, w := range ways {
 		if makers[i] = w.From; w.From == w.To {
 			return fmt.Errorf("nccl: way %s begins and ends at rank %d: the GPUs of one process copy to each other without NCCL", w.Name, w.From)
 		}
+		ends[i] = f.endOf(w)
 	}
-	ids, err := f.ids(ctx, makers)
-	if err != nil {
-		return err
+	err := f.connectAll(ctx, ends, makers, func(e *end) error { return f.move(ctx, e, e.scratch, 1, 0) })
+	if err == nil {
+		f.ends = ends
 	}
-	ends := make([]*end, len(ways))
-	for i, w := range ways { // in one order everywhere, so nobody waits in a circle
-		if e := f.endOf(w); e != nil {
-			e.in = func(do func() error) error { return in(i, do) }
-			ends[i] = e
-			if err := f.connect(ctx, e, ids[i], func() error { return f.move(ctx, e, e.scratch, 1, 0) }); err != nil {
-				return f.stop(err)
-			}
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ends = ends
-	f.watch.Go(func() { f.follow(ends) })
-	return nil
+	return err
 }
 
 // within bounds the time of opening something.
-func (f *Fabric) within(ctx context.Context) (context.Context, context.CancelFunc) {
+func (f *fabric) within() (context.Context, context.CancelFunc) {
 	timeout := f.world.Timeout()
-	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it has not come within %v", timeout))
+	return context.WithTimeoutCause(f.world.Context(), timeout, fmt.Errorf("it has not come within %v", timeout))
 }
 
 // endOf returns the end of a way that is here, if one is.
-func (f *Fabric) endOf(w world.Way) *end {
+func (f *fabric) endOf(w world.Way) *end {
 	e := &end{Way: w, calls: f.calls, ranks: 2, label: "way " + w.Name}
 	other := w.To
 	switch f.world.Rank() {
@@ -115,16 +103,57 @@ func (f *Fabric) endOf(w world.Way) *end {
 		return nil
 	}
 	e.peer = f.name(other)
-	return f.keep(e)
+	return e
 }
 
 // name says which process a rank is.
-func (f *Fabric) name(rank int) string {
+func (f *fabric) name(rank int) string {
 	return fmt.Sprintf("rank %d on %s", rank, f.world.Hosts()[rank])
 }
 
+// connectAll makes the communicators of ends, whose ids some ranks make, tries each, and follows them. It counts the memory of devices
+// that this takes.
+func (f *fabric) connectAll(ctx context.Context, ends []*end, makers []int, try func(*end) error) error {
+	before := map[runtime.Enqueuer]int64{}
+	for _, e := range ends {
+		if e == nil {
+			continue
+		}
+		var able bool
+		if e.device, able = e.Device.(runtime.Enqueuer); !able {
+			return fmt.Errorf("%w: --devices %s: --transport nccl is for GPUs; tcp and mpi are for all devices", world.ErrTransport, e.Device.Info().Name)
+		}
+		free, err := e.device.Free()
+		if err != nil {
+			return err
+		}
+		before[e.device] = free
+	}
+	ids, err := f.ids(ctx, makers)
+	if err != nil {
+		return err
+	}
+	for i, e := range ends { // in one order everywhere, so nobody waits in a circle
+		if e == nil {
+			continue
+		}
+		if err := f.connect(ctx, f.keep(e), ids[i], func() error { return try(e) }); err != nil {
+			return f.stop(err)
+		}
+	}
+	f.watch.Go(func() { f.follow(ends) })
+	for d, free := range before {
+		now, err := d.Free()
+		if err != nil {
+			return err
+		}
+		f.taken += max(0, free-now)
+	}
+	return nil
+}
+
 // keep lets an end be closed with the fabric.
-func (f *Fabric) keep(e *end) *end {
+func (f *fabric) keep(e *end) *end {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.all = append(f.all, e)
@@ -132,7 +161,7 @@ func (f *Fabric) keep(e *end) *end {
 }
 
 // ids returns the ids of communicators, which some ranks make: new ones in every start.
-func (f *Fabric) ids(ctx context.Context, makers []int) ([][]byte, error) {
+func (f *fabric) ids(ctx context.Context, makers []int) ([][]byte, error) {
 	var own []byte
 	for _, maker := range makers {
 		if maker == f.world.Rank() {
@@ -159,8 +188,8 @@ func (f *Fabric) ids(ctx context.Context, makers []int) ([][]byte, error) {
 }
 
 // connect makes the communicator of an end and tries it.
-func (f *Fabric) connect(ctx context.Context, e *end, id []byte, try func() error) error {
-	return e.in(func() error {
+func (f *fabric) connect(ctx context.Context, e *end, id []byte, try func() error) error {
+	return e.device.Run(func() error {
 		if err := f.await(ctx, e, "ncclCommInitRankConfig", f.call(e, func() C.int { return e.init(id) })); err != nil {
 			return err
 		}
@@ -175,7 +204,7 @@ func (f *Fabric) connect(ctx context.Context, e *end, id []byte, try func() erro
 }
 
 // drain waits until the default stream has moved the first message.
-func (f *Fabric) drain(ctx context.Context, e *end) error {
+func (f *fabric) drain(ctx context.Context, e *end) error {
 	for began := time.Now(); ; nap(began) {
 		if idle, err := e.idle(); idle || err != nil {
 			return err
@@ -193,7 +222,7 @@ func (f *Fabric) drain(ctx context.Context, e *end) error {
 const gone C.int = -1
 
 // call makes a call of an end. Some of NCCL's may not be made at once, and none after it has aborted.
-func (f *Fabric) call(e *end, call func() C.int) C.int {
+func (f *fabric) call(e *end, call func() C.int) C.int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if f.ctx.Err() != nil || f.broken.Load() {
@@ -203,7 +232,7 @@ func (f *Fabric) call(e *end, call func() C.int) C.int {
 }
 
 // await waits until what a call has begun is done.
-func (f *Fabric) await(ctx context.Context, e *end, name string, code C.int) error {
+func (f *fabric) await(ctx context.Context, e *end, name string, code C.int) error {
 	for began := time.Now(); code == C.in_progress; nap(began) {
 		if err := f.over(ctx, e, name); err != nil {
 			return err
@@ -217,7 +246,7 @@ func (f *Fabric) await(ctx context.Context, e *end, name string, code C.int) err
 }
 
 // over says why waiting is of no use any more.
-func (f *Fabric) over(ctx context.Context, e *end, name string) error {
+func (f *fabric) over(ctx context.Context, e *end, name string) error {
 	if f.ctx.Err() != nil {
 		return f.stop(context.Cause(f.ctx))
 	}
@@ -228,7 +257,7 @@ func (f *Fabric) over(ctx context.Context, e *end, name string) error {
 }
 
 // fail ends the fabric with the failure of a call. The other end's death is what NCCL notices first, and the world knows a moment later.
-func (f *Fabric) fail(e *end, name string, code C.int) error {
+func (f *fabric) fail(e *end, name string, code C.int) error {
 	if code == gone {
 		<-f.ctx.Done()
 		return f.stop(context.Cause(f.ctx))
@@ -241,7 +270,7 @@ func (f *Fabric) fail(e *end, name string, code C.int) error {
 
 // patience is how long the world has to tell the cause of a failure. Who sees that the other end is gone hears first what that one, or
 // the hub, has to say; mistakes of the program have no other cause.
-func (f *Fabric) patience(code C.int) time.Duration {
+func (f *fabric) patience(code C.int) time.Duration {
 	switch code {
 	case C.remote_error:
 		return f.world.Patience()
@@ -252,21 +281,21 @@ func (f *Fabric) patience(code C.int) time.Duration {
 }
 
 // reason is NCCL's own text.
-func (f *Fabric) reason(e *end, name string, code C.int) error {
+func (f *fabric) reason(e *end, name string, code C.int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return f.failure(name, e.comm, code)
 }
 
 // stop ends the fabric, and returns what it has ended with first.
-func (f *Fabric) stop(err error) error {
+func (f *fabric) stop(err error) error {
 	f.end(err)
 	f.abort()
 	return context.Cause(f.ctx)
 }
 
 // abort aborts all communicators, so that streams that wait for messages go on. It waits for NCCL with patience.
-func (f *Fabric) abort() {
+func (f *fabric) abort() {
 	f.mu.Lock()
 	all := f.all
 	f.mu.Unlock()
@@ -284,7 +313,7 @@ func (f *Fabric) abort() {
 
 // follow asks the communicators of ends whether they have failed, and ends the world when one has. When the world ends otherwise than
 // well, it aborts them.
-func (f *Fabric) follow(ends []*end) {
+func (f *fabric) follow(ends []*end) {
 	ticks := time.NewTicker(pace)
 	defer ticks.Stop()
 	for {
@@ -307,9 +336,19 @@ func (f *Fabric) follow(ends []*end) {
 	}
 }
 
-// Send has stream move n bytes at ptr, of the device of the way, whose context is current. They may be written again behind it on the
+// Send implements world.Transport.
+func (f *fabric) Send(way int, src runtime.Span) (runtime.Launch, error) {
+	return f.ends[way].device.Enqueue("ncclSend", src, func(address, stream uintptr) error { return f.send(way, address, src.Bytes, stream) })
+}
+
+// Receive implements world.Transport.
+func (f *fabric) Receive(way int, dst runtime.Span) (runtime.Launch, error) {
+	return f.ends[way].device.Enqueue("ncclRecv", dst, func(address, stream uintptr) error { return f.receive(way, address, dst.Bytes, stream) })
+}
+
+// send has stream move n bytes at ptr, of the device of the way, whose context is current. They may be written again behind it on the
 // stream. A message that is longer than the way's is refused here; where both ends differ otherwise, NCCL waits for ever.
-func (f *Fabric) Send(way int, ptr uintptr, n int64, stream uintptr) error {
+func (f *fabric) send(way int, ptr uintptr, n int64, stream uintptr) error {
 	if err := f.carry(0, way, "begins", ptr, n, stream); err != nil {
 		return err
 	}
@@ -318,13 +357,13 @@ func (f *Fabric) Send(way int, ptr uintptr, n int64, stream uintptr) error {
 	return nil
 }
 
-// Receive has stream wait for n bytes to ptr, like Send.
-func (f *Fabric) Receive(way int, ptr uintptr, n int64, stream uintptr) error {
+// receive has stream wait for n bytes to ptr, like send.
+func (f *fabric) receive(way int, ptr uintptr, n int64, stream uintptr) error {
 	return f.carry(1, way, "ends", ptr, n, stream)
 }
 
 // carry gives NCCL a message at the end of a way that is here.
-func (f *Fabric) carry(rank C.int, way int, does string, ptr uintptr, n int64, stream uintptr) error {
+func (f *fabric) carry(rank C.int, way int, does string, ptr uintptr, n int64, stream uintptr) error {
 	if way < 0 || way >= len(f.ends) || f.ends[way] == nil || f.ends[way].rank != rank {
 		return fmt.Errorf("nccl: no open way %d %s at rank %d", way, does, f.world.Rank())
 	}
@@ -339,17 +378,20 @@ func (f *Fabric) carry(rank C.int, way int, does string, ptr uintptr, n int64, s
 }
 
 // move gives NCCL a message. NCCL may give it to the stream a moment later, before which nothing may be issued behind it.
-func (f *Fabric) move(ctx context.Context, e *end, ptr uintptr, n int64, stream uintptr) error {
+func (f *fabric) move(ctx context.Context, e *end, ptr uintptr, n int64, stream uintptr) error {
 	name := [...]string{"ncclSend", "ncclRecv"}[e.rank]
 	return f.await(ctx, e, name, f.call(e, func() C.int { return e.move(ptr, n, stream) }))
 }
 
-// Sent returns what this process has sent; an empty message has no bytes.
-func (f *Fabric) Sent() (messages, bytes int64) { return f.messages.Load(), f.bytes.Load() }
+// Sent implements world.Transport; an empty message has no bytes.
+func (f *fabric) Sent() (messages, bytes int64) { return f.messages.Load(), f.bytes.Load() }
+
+// DeviceBytes implements world.Transport: what is free less since communicators were made.
+func (f *fabric) DeviceBytes() int64 { return f.taken }
 
 // Close destroys the communicators at the good end of a world, after Leave, for which the streams must have ended their work; it waits
 // for the other ends with patience. Otherwise it aborts them, so that whatever waits goes on.
-func (f *Fabric) Close() error {
+func (f *fabric) Close() error {
 	good := errors.Is(context.Cause(f.ctx), world.ErrLeft)
 	f.end(ErrClosed)
 	f.watch.Wait()
@@ -362,7 +404,7 @@ func (f *Fabric) Close() error {
 }
 
 // finish is a good end: all communicators finalize at once, since each waits for its other end.
-func (f *Fabric) finish() error {
+func (f *fabric) finish() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	until := time.Now().Add(f.world.Patience())
@@ -379,7 +421,7 @@ func (f *Fabric) finish() error {
 			errs = append(errs, fmt.Errorf("%s, with %s: %w", e.label, e.peer, err))
 			continue
 		}
-		errs = append(errs, e.in(func() error { return errors.Join(f.failure("ncclCommDestroy", 0, e.destroy()), e.release()) }))
+		errs = append(errs, e.device.Run(func() error { return errors.Join(f.failure("ncclCommDestroy", 0, e.destroy()), e.release()) }))
 		e.comm = 0
 	}
 	f.all = nil

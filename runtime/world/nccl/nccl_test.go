@@ -24,8 +24,10 @@ import (
 	"gorgonia.org/cu"
 
 	"plimsoll/internal/freeport/freeporttest"
+	device "plimsoll/runtime"
 	"plimsoll/runtime/cuda/cudatest"
 	"plimsoll/runtime/cuda/driver"
+	"plimsoll/runtime/null"
 	"plimsoll/runtime/world"
 	"plimsoll/runtime/world/nccl/fake"
 )
@@ -34,7 +36,7 @@ import (
 const scenario = "PLIMSOLL_NCCL_SCENARIO"
 
 // scenarios are what the processes of a world do, each with its fabric and its GPU.
-var scenarios = map[string]func(w *world.World, f *Fabric, g *gpu) error{
+var scenarios = map[string]func(w *world.World, f *fabric, g *gpu) error{
 	"order": order, "few": few, "killed": killed, "closed": closed, "sizes": sizes, "again": again, "lists": lists, "memory": memory, "crossed": crossed,
 	"sums": sums, "some sums": someSums, "other sums": otherSums, "other groups": otherGroups, "killed sums": killedSums,
 }
@@ -64,7 +66,7 @@ func join(name string) error {
 	if os.Getenv(short) != "" {
 		limit = 4 * time.Second
 	}
-	l, err := Load()
+	create, err := Load()
 	if err != nil {
 		return err
 	}
@@ -80,7 +82,7 @@ func join(name string) error {
 	if err != nil {
 		return err
 	}
-	f := New(w, l)
+	f := create(w).(*fabric)
 	if err := scenarios[name](w, f, g); err != nil {
 		w.Fail(err)
 		return errors.Join(err, f.Close())
@@ -92,7 +94,10 @@ func join(name string) error {
 }
 
 // gpu is the first one, with memory that is given out and not taken back.
-type gpu struct{ context cu.CUContext }
+type gpu struct {
+	device.Device
+	context cu.CUContext
+}
 
 func newGPU() (*gpu, error) {
 	if s := driver.Load(); s.Err != nil {
@@ -103,7 +108,7 @@ func newGPU() (*gpu, error) {
 		return nil, err
 	}
 	context, err := d.RetainPrimaryCtx()
-	return &gpu{context}, err
+	return &gpu{context: context}, err
 }
 
 // run does what needs the context.
@@ -116,7 +121,55 @@ func (g *gpu) run(do func() error) error {
 	return do()
 }
 
-func (g *gpu) in(_ int, do func() error) error { return g.run(do) }
+// Run, Free and Enqueue implement runtime.Enqueuer. A span's offset is an address.
+func (g *gpu) Run(do func() error) error { return g.run(do) }
+
+func (g *gpu) Free() (bytes int64, err error) {
+	return bytes, g.run(func() error { bytes, _, err = cu.MemInfo(); return err })
+}
+
+func (g *gpu) Enqueue(name string, s device.Span, do func(address, stream uintptr) error) (device.Launch, error) {
+	return enqueued{name, uintptr(s.Offset), do}, nil
+}
+
+type enqueued struct {
+	name    string
+	address uintptr
+	do      func(address, stream uintptr) error
+}
+
+func (l enqueued) Kernel() string { return l.name }
+
+// launch launches on the stream.
+func (q queue) launch(l device.Launch, err error) error {
+	if err != nil {
+		return err
+	}
+	return q.run(func() error { return l.(enqueued).do(l.(enqueued).address, q.handle()) })
+}
+
+// spanOf is memory of the GPU.
+func spanOf(p cu.DevicePtr, offset, bytes int) device.Span {
+	return device.Span{Offset: int64(p) + int64(offset), Bytes: int64(bytes)}
+}
+
+// on returns ways whose ends are on the GPU.
+func (g *gpu) on(ways []world.Way) (all []world.Way) {
+	for _, x := range ways {
+		x.Device = g
+		all = append(all, x)
+	}
+	return all
+}
+
+// adding returns lines with the GPU.
+func (g *gpu) adding(lines []world.Line) (all []world.Line) {
+	for _, x := range lines {
+		x.Device = g
+		all = append(all, x)
+	}
+	return all
+}
 
 // queue is a stream, and what it moves.
 type queue struct {
@@ -163,7 +216,7 @@ func content(way, k, n int) []byte {
 }
 
 // send sends messages of some lengths on streams by turns.
-func (g *gpu) send(w *world.World, f *Fabric, way int, lengths []int) error {
+func (g *gpu) send(w *world.World, f *fabric, way int, lengths []int) error {
 	q, err := g.queues(2)
 	if err != nil {
 		return err
@@ -173,7 +226,7 @@ func (g *gpu) send(w *world.World, f *Fabric, way int, lengths []int) error {
 		if err != nil {
 			return err
 		}
-		if err := g.run(func() error { return f.Send(way, uintptr(p), int64(n), q[k%2].handle()) }); err != nil {
+		if err := q[k%2].launch(f.Send(way, spanOf(p, 0, n))); err != nil {
 			return err
 		}
 	}
@@ -181,7 +234,7 @@ func (g *gpu) send(w *world.World, f *Fabric, way int, lengths []int) error {
 }
 
 // receive takes them, and looks at them when all have come.
-func (g *gpu) receive(w *world.World, f *Fabric, way int, lengths []int, patience time.Duration) error {
+func (g *gpu) receive(w *world.World, f *fabric, way int, lengths []int, patience time.Duration) error {
 	q, err := g.queues(2)
 	if err != nil {
 		return err
@@ -191,7 +244,7 @@ func (g *gpu) receive(w *world.World, f *Fabric, way int, lengths []int, patienc
 		if places[k], err = g.memory(n, nil); err != nil {
 			return err
 		}
-		if err := g.run(func() error { return f.Receive(way, uintptr(places[k]), int64(n), q[k%2].handle()) }); err != nil {
+		if err := q[k%2].launch(f.Receive(way, spanOf(places[k], 0, n))); err != nil {
 			return err
 		}
 	}
@@ -278,7 +331,7 @@ func TestMessagesArriveInOrder(t *testing.T) {
 	}
 }
 
-func order(w *world.World, f *Fabric, g *gpu) error {
+func order(w *world.World, f *fabric, g *gpu) error {
 	const most, messages = 300 << 10, 24
 	r := rand.New(rand.NewPCG(1, 2))
 	var ways []world.Way
@@ -298,7 +351,7 @@ func order(w *world.World, f *Fabric, g *gpu) error {
 		lengths = append(lengths, all)
 	}
 	for range 2 {
-		if err := f.Open(context.Background(), ways, g.in); err != nil {
+		if err := f.Open(g.on(ways)); err != nil {
 			return err
 		}
 		var all sync.WaitGroup
@@ -332,14 +385,14 @@ func TestProcessesDoNotWaitForEachOther(t *testing.T) {
 	}
 }
 
-func crossed(w *world.World, f *Fabric, g *gpu) error {
+func crossed(w *world.World, f *fabric, g *gpu) error {
 	ways := []world.Way{{Name: "a", To: 1, Bytes: 9}, {Name: "b", To: 1, Bytes: 9}, {Name: "c", To: 1, Bytes: 9}}
-	if err := f.Open(context.Background(), ways, g.in); err != nil {
+	if err := f.Open(g.on(ways)); err != nil {
 		return err
 	}
-	by, order := f.Send, []int{0, 1, 2}
+	by, order := f.send, []int{0, 1, 2}
 	if w.Rank() == 1 {
-		by, order = f.Receive, []int{2, 1, 0}
+		by, order = f.receive, []int{2, 1, 0}
 	}
 	var errs []error
 	p, err := g.memory(9, nil)
@@ -356,8 +409,8 @@ func crossed(w *world.World, f *Fabric, g *gpu) error {
 var one = []world.Way{{Name: "there", To: 1, Bytes: 4 << 10}}
 
 // few sends six messages, which do not all come where there is a fault.
-func few(w *world.World, f *Fabric, g *gpu) error {
-	if err := f.Open(context.Background(), one, g.in); err != nil {
+func few(w *world.World, f *fabric, g *gpu) error {
+	if err := f.Open(g.on(one)); err != nil {
 		return err
 	}
 	lengths := []int{2000, 2000, 2000, 2000, 2000, 2000}
@@ -428,8 +481,8 @@ func TestDeathEndsWhatWaits(t *testing.T) {
 	}
 }
 
-func killed(w *world.World, f *Fabric, g *gpu) error {
-	if err := f.Open(context.Background(), []world.Way{{Name: "silent", From: 1, To: 0, Bytes: 9}}, g.in); err != nil {
+func killed(w *world.World, f *fabric, g *gpu) error {
+	if err := f.Open(g.on([]world.Way{{Name: "silent", From: 1, To: 0, Bytes: 9}})); err != nil {
 		return err
 	}
 	if _, err := w.AllGather(context.Background(), nil); err != nil { // both have opened it
@@ -452,9 +505,9 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	}
 }
 
-func closed(w *world.World, f *Fabric, g *gpu) error {
+func closed(w *world.World, f *fabric, g *gpu) error {
 	ways := []world.Way{{Name: "never taken", To: 1, Bytes: 16 << 20}, {Name: "never sent", To: 1, Bytes: 9}}
-	if err := f.Open(context.Background(), ways, g.in); err != nil {
+	if err := f.Open(g.on(ways)); err != nil {
 		return err
 	}
 	q, err := g.queue()
@@ -467,9 +520,9 @@ func closed(w *world.World, f *Fabric, g *gpu) error {
 	}
 	move := func() error {
 		if w.Rank() == 0 {
-			return f.Send(0, uintptr(p), 16<<20, q.handle())
+			return f.send(0, uintptr(p), 16<<20, q.handle())
 		}
-		return f.Receive(1, uintptr(p), 9, q.handle())
+		return f.receive(1, uintptr(p), 9, q.handle())
 	}
 	if err := g.run(move); err != nil {
 		return err
@@ -498,8 +551,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-func sizes(w *world.World, f *Fabric, g *gpu) error {
-	if err := f.Open(context.Background(), []world.Way{{Name: "narrow", To: 1, Bytes: 100}}, g.in); err != nil {
+func sizes(w *world.World, f *fabric, g *gpu) error {
+	if err := f.Open(g.on([]world.Way{{Name: "narrow", To: 1, Bytes: 100}})); err != nil {
 		return err
 	}
 	q, err := g.queue()
@@ -511,23 +564,26 @@ func sizes(w *world.World, f *Fabric, g *gpu) error {
 		return err
 	}
 	if w.Rank() == 1 {
-		err := g.run(func() error { return f.Receive(0, uintptr(p), 8, q.handle()) })
+		err := g.run(func() error { return f.receive(0, uintptr(p), 8, q.handle()) })
 		_, _ = w.AllGather(context.Background(), nil)
 		<-w.Context().Done()
 		return errors.Join(context.Cause(w.Context()), err, q.wait(w, 30*time.Second))
 	}
 	err = g.run(func() error {
-		return errors.Join(f.Send(0, uintptr(p), 101, 0), f.Send(0, uintptr(p), -1, 0), f.Receive(0, uintptr(p), 1, 0), f.Send(1, uintptr(p), 1, 0), f.Send(0, uintptr(p), 12, q.handle()))
+		return errors.Join(f.send(0, uintptr(p), 101, 0), f.send(0, uintptr(p), -1, 0), f.receive(0, uintptr(p), 1, 0), f.send(1, uintptr(p), 1, 0), f.send(0, uintptr(p), 12, q.handle()))
 	})
 	_, _ = w.AllGather(context.Background(), nil)
 	return err
 }
 
-// Ways within a process, and lists that differ, are refused.
+// Ways within a process, of devices that are no GPUs, and lists that differ, are refused.
 func TestWaysThatCannotBe(t *testing.T) {
 	t.Parallel()
 	out, _ := processes(t, 2, "again", nil)
 	if text := strings.Join(out, ""); strings.Count(text, "way home begins and ends at rank 1: the GPUs of one process copy to each other without NCCL") < 2 {
+		t.Error(text)
+	}
+	if text := strings.Join(out, ""); strings.Count(text, "--devices tape: --transport nccl is for GPUs") < 2 {
 		t.Error(text)
 	}
 	out, _ = processes(t, 2, "lists", nil)
@@ -536,12 +592,13 @@ func TestWaysThatCannotBe(t *testing.T) {
 	}
 }
 
-func again(_ *world.World, f *Fabric, g *gpu) error {
-	return f.Open(context.Background(), []world.Way{{Name: "home", From: 1, To: 1}}, g.in)
+func again(_ *world.World, f *fabric, g *gpu) error {
+	tape, err := null.New(null.Config{Name: "tape"})
+	return errors.Join(err, f.Open(g.on([]world.Way{{Name: "home", From: 1, To: 1}})), f.Open([]world.Way{{Name: "there", To: 1, Device: tape}}))
 }
 
-func lists(w *world.World, f *Fabric, g *gpu) error {
-	return f.Open(context.Background(), one[:1-w.Rank()], g.in)
+func lists(w *world.World, f *fabric, g *gpu) error {
+	return f.Open(g.on(one[:1-w.Rank()]))
 }
 
 // A message takes no memory of Go's.
@@ -552,8 +609,8 @@ func TestMessagesTakeNoMemory(t *testing.T) {
 	}
 }
 
-func memory(w *world.World, f *Fabric, g *gpu) error {
-	if err := f.Open(context.Background(), one, g.in); err != nil {
+func memory(w *world.World, f *fabric, g *gpu) error {
+	if err := f.Open(g.on(one)); err != nil {
 		return err
 	}
 	q, err := g.queue()
@@ -564,7 +621,7 @@ func memory(w *world.World, f *Fabric, g *gpu) error {
 	if err != nil {
 		return err
 	}
-	by := map[int]func(int, uintptr, int64, uintptr) error{0: f.Send, 1: f.Receive}[w.Rank()]
+	by := map[int]func(int, uintptr, int64, uintptr) error{0: f.send, 1: f.receive}[w.Rank()]
 	err = g.run(func() error {
 		var failed error
 		allocations := testing.AllocsPerRun(300, func() {

@@ -20,6 +20,7 @@ import (
 
 	"gorgonia.org/cu"
 
+	device "plimsoll/runtime"
 	"plimsoll/runtime/world"
 	"plimsoll/runtime/world/nccl/fake"
 )
@@ -56,7 +57,7 @@ func everyone(w *world.World) (l world.Line) {
 }
 
 // summed adds up parts of its numbers, and looks at them: within parts they are sums, and elsewhere as before.
-func (g *gpu) summed(w *world.World, f *Fabric, line int, parts []world.Part, ranks []int) error {
+func (g *gpu) summed(w *world.World, f *fabric, line int, parts []part, ranks []int) error {
 	q, err := g.queue()
 	if err != nil {
 		return err
@@ -65,7 +66,11 @@ func (g *gpu) summed(w *world.World, f *Fabric, line int, parts []world.Part, ra
 	if err != nil {
 		return err
 	}
-	if err := g.run(func() error { return f.Sum(line, uintptr(p), parts, q.handle()) }); err != nil {
+	var spans []device.Span
+	for _, x := range parts {
+		spans = append(spans, spanOf(p, int(x.offset), int(x.bytes)))
+	}
+	if err := q.launch(f.Sum(line, spans)); err != nil {
 		return err
 	}
 	if err := q.wait(w, limit); err != nil {
@@ -76,7 +81,7 @@ func (g *gpu) summed(w *world.World, f *Fabric, line int, parts []world.Part, ra
 		return err
 	}
 	for i, v := range got {
-		within := slices.ContainsFunc(parts, func(p world.Part) bool { return int64(4*i) >= p.Offset && int64(4*i) < p.Offset+p.Bytes })
+		within := slices.ContainsFunc(parts, func(p part) bool { return int64(4*i) >= p.offset && int64(4*i) < p.offset+p.bytes })
 		want := float64(w.Rank()*1000 + i%512)
 		if i%7 == 0 {
 			want = 1 / (want + 3)
@@ -95,7 +100,7 @@ func (g *gpu) summed(w *world.World, f *Fabric, line int, parts []world.Part, ra
 			return fmt.Errorf("number %d of line %d is %v, want %v", i, line, v, want)
 		}
 	}
-	sum := sha256.Sum256(unsafe.Slice((*byte)(unsafe.Pointer(&got[parts[0].Offset/4])), parts[0].Bytes))
+	sum := sha256.Sum256(unsafe.Slice((*byte)(unsafe.Pointer(&got[parts[0].offset/4])), parts[0].bytes))
 	all, err := w.AllGather(context.Background(), sum[:])
 	if err != nil {
 		return err
@@ -118,13 +123,13 @@ func TestSumsOfAllRanks(t *testing.T) {
 	}
 }
 
-func sums(w *world.World, f *Fabric, g *gpu) error {
+func sums(w *world.World, f *fabric, g *gpu) error {
 	pair := world.Line{Name: "pair", Ranks: []int{w.Size() - 1, 0}}
 	lines := []world.Line{everyone(w), pair}
-	if err := f.OpenSums(context.Background(), lines, g.in); err != nil {
+	if err := f.OpenSums(g.adding(lines)); err != nil {
 		return err
 	}
-	for round, parts := range [][]world.Part{{{Bytes: 4000}}, {{Offset: 4, Bytes: 400}, {Offset: 1000, Bytes: 8}, {Offset: 3000, Bytes: 0}, {Offset: 2000, Bytes: 996}}, {{Offset: 3996, Bytes: 4}}} {
+	for round, parts := range [][]part{{{bytes: 4000}}, {{offset: 4, bytes: 400}, {offset: 1000, bytes: 8}, {offset: 3000, bytes: 0}, {offset: 2000, bytes: 996}}, {{offset: 3996, bytes: 4}}} {
 		for line, l := range lines {
 			if !slices.Contains(l.Ranks, w.Rank()) {
 				if _, err := w.AllGather(context.Background(), nil); err != nil { // of what the others have
@@ -140,10 +145,10 @@ func sums(w *world.World, f *Fabric, g *gpu) error {
 	if n, b := f.Sent(); n != 0 || b != 0 {
 		return fmt.Errorf("%d messages of %d bytes", n, b)
 	}
-	if err := f.Sum(len(lines), 0, nil, 0); err == nil {
+	if err := f.sum(len(lines), 0, nil, 0); err == nil {
 		return errors.New("a line that is none")
 	}
-	if err := f.Sum(0, 0, []world.Part{{Bytes: 3}}, 0); err == nil {
+	if err := f.sum(0, 0, []part{{bytes: 3}}, 0); err == nil {
 		return errors.New("three bytes")
 	}
 	fmt.Println("all sums are right")
@@ -151,13 +156,13 @@ func sums(w *world.World, f *Fabric, g *gpu) error {
 }
 
 // someSums adds up three times.
-func someSums(w *world.World, f *Fabric, g *gpu) error {
+func someSums(w *world.World, f *fabric, g *gpu) error {
 	l := everyone(w)
-	if err := f.OpenSums(context.Background(), []world.Line{l}, g.in); err != nil {
+	if err := f.OpenSums(g.adding([]world.Line{l})); err != nil {
 		return err
 	}
 	for range 3 {
-		if err := g.summed(w, f, 0, []world.Part{{Bytes: 1600}, {Offset: 2000, Bytes: 2000}}, l.Ranks); err != nil {
+		if err := g.summed(w, f, 0, []part{{bytes: 1600}, {offset: 2000, bytes: 2000}}, l.Ranks); err != nil {
 			return err
 		}
 	}
@@ -165,21 +170,21 @@ func someSums(w *world.World, f *Fabric, g *gpu) error {
 }
 
 // otherSums are of as many numbers as the rank says.
-func otherSums(w *world.World, f *Fabric, g *gpu) error {
+func otherSums(w *world.World, f *fabric, g *gpu) error {
 	l := everyone(w)
-	if err := f.OpenSums(context.Background(), []world.Line{l}, g.in); err != nil {
+	if err := f.OpenSums(g.adding([]world.Line{l})); err != nil {
 		return err
 	}
-	return wrong(w, g.summed(w, f, 0, []world.Part{{Bytes: int64(400 + 4*w.Rank())}}, l.Ranks))
+	return wrong(w, g.summed(w, f, 0, []part{{bytes: int64(400 + 4*w.Rank())}}, l.Ranks))
 }
 
 // otherGroups are the same sums, in another order at one rank.
-func otherGroups(w *world.World, f *Fabric, g *gpu) error {
+func otherGroups(w *world.World, f *fabric, g *gpu) error {
 	l := everyone(w)
-	if err := f.OpenSums(context.Background(), []world.Line{l}, g.in); err != nil {
+	if err := f.OpenSums(g.adding([]world.Line{l})); err != nil {
 		return err
 	}
-	parts := []world.Part{{Bytes: 400}, {Offset: 400, Bytes: 800}}
+	parts := []part{{bytes: 400}, {offset: 400, bytes: 800}}
 	if w.Rank() == 1 {
 		slices.Reverse(parts)
 	}
@@ -237,8 +242,8 @@ func TestDeathEndsSums(t *testing.T) {
 	}
 }
 
-func killedSums(w *world.World, f *Fabric, g *gpu) error {
-	if err := f.OpenSums(context.Background(), []world.Line{everyone(w)}, g.in); err != nil {
+func killedSums(w *world.World, f *fabric, g *gpu) error {
+	if err := f.OpenSums(g.adding([]world.Line{everyone(w)})); err != nil {
 		return err
 	}
 	if _, err := w.AllGather(context.Background(), nil); err != nil { // all have opened it
@@ -255,7 +260,7 @@ func killedSums(w *world.World, f *Fabric, g *gpu) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(g.run(func() error { return f.Sum(0, uintptr(p), []world.Part{{Bytes: 400}}, q.handle()) }), q.wait(w, 30*time.Second))
+	err = errors.Join(q.launch(f.Sum(0, []device.Span{spanOf(p, 0, 400)})), q.wait(w, 30*time.Second))
 	fmt.Println("ended:", strings.ReplaceAll(fmt.Sprint(err), "\n", " "))
 	return err
 }

@@ -22,8 +22,11 @@ func (e *LostError) Error() string {
 // Unwrap returns what the connection says.
 func (e *LostError) Unwrap() error { return e.err }
 
-// cause returns why a call really failed.
+// cause returns why a call really failed, if it has.
 func (f *fabric) cause(err error) error {
+	if err == nil {
+		return nil
+	}
 	if lost := (*LostError)(nil); errors.As(err, &lost) {
 		return f.world.Cause(f.ctx, err, f.patience)
 	}

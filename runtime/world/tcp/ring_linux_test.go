@@ -38,7 +38,7 @@ func here(t *testing.T) (a, b *net.UnixConn) {
 func TestRing(t *testing.T) {
 	t.Parallel()
 	f := opened(t, together(t, 2), []world.Way{{Name: "a", From: 0, To: 1, Bytes: 9 * slotBytes}})
-	out, in := f[0].(*fabric).outs[0].ring, f[1].(*fabric).ins[0].ring
+	out, in := f[0].outs[0].ring, f[1].ins[0].ring
 	if out == nil || in == nil {
 		t.Fatal("there is no ring")
 	}
@@ -62,7 +62,7 @@ func TestRing(t *testing.T) {
 }
 
 // mixed sends messages of many lengths from rank 0 to 1.
-func mixed(t *testing.T, f []world.Fabric) {
+func mixed(t *testing.T, f []*fabric) {
 	var lengths []int
 	for _, n := range []int{shortest, slotBytes, slots * slotBytes, 8 * slotBytes} {
 		lengths = append(lengths, 1, n-1, n, n+1, 0)
@@ -80,10 +80,10 @@ func mixed(t *testing.T, f []world.Fabric) {
 	}
 	each(2, func(rank int) {
 		for i := range want {
-			err := f[0].Send
+			err := f[0].SendBytes
 			p := want[i]
 			if rank == 1 {
-				err, p = f[1].Receive, got[i]
+				err, p = f[1].ReceiveBytes, got[i]
 			}
 			if err := err(0, p); err != nil {
 				t.Error(err)
@@ -102,15 +102,15 @@ func mixed(t *testing.T, f []world.Fabric) {
 func TestLastMessageInRing(t *testing.T) {
 	t.Parallel()
 	f := opened(t, together(t, 2), []world.Way{{Name: "a", From: 0, To: 1, Bytes: slots * slotBytes}})
-	f[0].(*fabric).outs[0].ring.peer, f[1].(*fabric).ins[0].ring.peer = 0, 0 // else the sender waits
+	f[0].outs[0].ring.peer, f[1].ins[0].ring.peer = 0, 0 // else the sender waits
 	want, got := bytes.Repeat([]byte("last"), slots*slotBytes/4), make([]byte, slots*slotBytes)
-	if err := f[0].Send(0, want); err != nil {
+	if err := f[0].SendBytes(0, want); err != nil {
 		t.Fatal(err)
 	}
 	if err := f[0].Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := f[1].Receive(0, got); err != nil || !bytes.Equal(got, want) {
+	if err := f[1].ReceiveBytes(0, got); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("it is lost: %v", err)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"plimsoll/runtime/world"
@@ -21,17 +20,16 @@ var ErrClosed = errors.New("tcp: the fabric is closed")
 
 // fabric is the ways of one process.
 type fabric struct {
+	*world.HostBytes
 	world *world.World
 	ctx   context.Context // ends with the world, or with Close
 	end   context.CancelCauseFunc
 
 	patience time.Duration // with which a lost connection waits for the world to say why
 
-	mu       sync.Mutex
-	outs     []*end // by way; nil where the way does not begin here
-	ins      []*end // by way; nil where it does not end here
-	messages atomic.Int64
-	bytes    atomic.Int64
+	mu   sync.Mutex
+	outs []*end // by way; nil where the way does not begin here
+	ins  []*end // by way; nil where it does not end here
 }
 
 // end is one end of a way.
@@ -50,17 +48,20 @@ type end struct {
 // headerBytes is the length of a message, big-endian, before it.
 const headerBytes = 8
 
-// New returns the fabric of a world.
-func New(w *world.World) world.Fabric {
+// New returns the transport of a world.
+func New(w *world.World) world.Transport { return newFabric(w).HostBytes }
+
+func newFabric(w *world.World) *fabric {
 	f := &fabric{world: w, patience: w.Patience()}
+	f.HostBytes = world.NewHostBytes(w, world.Carrier{Name: "tcp", Open: f.open, Send: f.send, Receive: f.receive, Close: f.close})
 	f.ctx, f.end = context.WithCancelCause(w.Context())
 	context.AfterFunc(f.ctx, f.closeAll)
 	return f
 }
 
-// Open implements world.Fabric: every process listens, tells the others where, dials for the ways that begin at it, and is there when
-// all ways are. Errors: *world.DisagreementError when lists differ.
-func (f *fabric) Open(ctx context.Context, ways []world.Way) error {
+// open opens ways: every process listens, tells the others where, dials for the ways that begin at it, and is there when all ways are.
+// Errors: *world.DisagreementError when lists differ.
+func (f *fabric) open(ctx context.Context, ways []world.Way) error {
 	ctx, cancel := context.WithTimeout(ctx, f.world.Timeout())
 	defer cancel()
 	if err := f.world.AgreeOnWays(ctx, ways, nil); err != nil {
@@ -86,39 +87,9 @@ func (f *fabric) Open(ctx context.Context, ways []world.Way) error {
 	return err
 }
 
-// Send implements world.Fabric.
-func (f *fabric) Send(way int, p []byte) error {
-	e, err := f.at(f.outs, way, "begins")
-	if err == nil {
-		err = e.send(p)
-	}
-	if err != nil {
-		return f.cause(err)
-	}
-	f.messages.Add(1)
-	f.bytes.Add(int64(len(p)))
-	return nil
-}
+func (f *fabric) send(way int, p []byte) error { return f.cause(f.outs[way].send(p)) }
 
-// Receive implements world.Fabric.
-func (f *fabric) Receive(way int, p []byte) error {
-	e, err := f.at(f.ins, way, "ends")
-	if err == nil {
-		err = e.receive(p)
-	}
-	if err != nil {
-		return f.cause(err)
-	}
-	return nil
-}
-
-// at returns the end of a way that is here.
-func (f *fabric) at(ends []*end, way int, does string) (*end, error) {
-	if way < 0 || way >= len(ends) || ends[way] == nil {
-		return nil, fmt.Errorf("tcp: no open way %d %s at rank %d", way, does, f.world.Rank())
-	}
-	return ends[way], nil
-}
+func (f *fabric) receive(way int, p []byte) error { return f.cause(f.ins[way].receive(p)) }
 
 // send writes header and message in one call, without a copy, or all of a long one through the ring.
 func (e *end) send(p []byte) error {
@@ -126,9 +97,6 @@ func (e *end) send(p []byte) error {
 	defer e.mu.Unlock()
 	if e.err != nil {
 		return e.err
-	}
-	if int64(len(p)) > e.Bytes {
-		return fmt.Errorf("tcp: a message of %d bytes on way %s, of at most %d", len(p), e.Name, e.Bytes)
 	}
 	binary.BigEndian.PutUint64(e.header[:], uint64(len(p)))
 	if e.rings(p) {
@@ -172,11 +140,7 @@ func (e *end) broken(toward string, rank int, err error) error {
 	return e.err
 }
 
-// Sent implements world.Fabric.
-func (f *fabric) Sent() (messages, bytes int64) { return f.messages.Load(), f.bytes.Load() }
-
-// Close implements world.Fabric.
-func (f *fabric) Close() error {
+func (f *fabric) close() error {
 	f.end(ErrClosed)
 	f.closeAll()
 	return nil

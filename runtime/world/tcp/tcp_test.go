@@ -45,12 +45,12 @@ func each(size int, do func(rank int)) {
 }
 
 // opened returns open fabrics of several ranks.
-func opened(t testing.TB, worlds []*world.World, ways []world.Way) []world.Fabric {
+func opened(t testing.TB, worlds []*world.World, ways []world.Way) []*fabric {
 	t.Helper()
-	fabrics := make([]world.Fabric, len(worlds))
+	fabrics := make([]*fabric, len(worlds))
 	each(len(worlds), func(rank int) {
-		fabrics[rank] = New(worlds[rank])
-		if err := fabrics[rank].Open(t.Context(), ways); err != nil {
+		fabrics[rank] = newFabric(worlds[rank])
+		if err := fabrics[rank].Open(ways); err != nil {
 			t.Errorf("rank %d: %v", rank, err)
 		}
 	})
@@ -84,7 +84,7 @@ func TestMessagesArriveInOrder(t *testing.T) {
 	for way, w := range ways {
 		all.Go(func() {
 			for k, n := range lengths[way] {
-				if err := fabrics[w.From].Send(way, bytes.Repeat([]byte{byte(way*messages + k)}, n)); err != nil {
+				if err := fabrics[w.From].SendBytes(way, bytes.Repeat([]byte{byte(way*messages + k)}, n)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -92,7 +92,7 @@ func TestMessagesArriveInOrder(t *testing.T) {
 		all.Go(func() {
 			for k, n := range lengths[way] {
 				p := make([]byte, n)
-				if err := fabrics[w.To].Receive(way, p); err != nil || !bytes.Equal(p, bytes.Repeat([]byte{byte(way*messages + k)}, n)) {
+				if err := fabrics[w.To].ReceiveBytes(way, p); err != nil || !bytes.Equal(p, bytes.Repeat([]byte{byte(way*messages + k)}, n)) {
 					t.Errorf("message %d of way %d: %v", k, way, err)
 					return
 				}
@@ -124,19 +124,19 @@ func TestOtherSizes(t *testing.T) {
 	t.Parallel()
 	ways := []world.Way{{Name: "F 0>1", From: 0, To: 1, Bytes: 100}}
 	f := opened(t, together(t, 2), ways)
-	if err := f[0].Send(0, make([]byte, 101)); err == nil || !strings.Contains(err.Error(), "101 bytes on way F 0>1, of at most 100") {
+	if err := f[0].SendBytes(0, make([]byte, 101)); err == nil || !strings.Contains(err.Error(), "101 bytes on way F 0>1, of at most 100") {
 		t.Error(err)
 	}
-	if err := f[0].Send(0, make([]byte, 7)); err != nil {
+	if err := f[0].SendBytes(0, make([]byte, 7)); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		err := f[1].Receive(0, make([]byte, 8))
+		err := f[1].ReceiveBytes(0, make([]byte, 8))
 		if e, ok := errors.AsType[*world.SizeError](err); !ok || e.Sent != 7 || e.Expected != 8 || err.Error() != "way F 0>1: rank 0 sent a message of 7 bytes, rank 1 expected 8" {
 			t.Error(err)
 		}
 	}
-	for _, err := range []error{f[1].Send(0, nil), f[0].Receive(0, nil), f[0].Send(1, nil), f[0].Send(-1, nil)} {
+	for _, err := range []error{f[1].SendBytes(0, nil), f[0].ReceiveBytes(0, nil), f[0].SendBytes(1, nil), f[0].SendBytes(-1, nil)} {
 		if err == nil || !strings.Contains(err.Error(), "no open way") {
 			t.Error(err)
 		}
@@ -152,8 +152,8 @@ func TestWhatWaitsEnds(t *testing.T) {
 	ways := []world.Way{{Name: "a", From: 0, To: 1, Bytes: 64 << 20}, {Name: "b", From: 1, To: 0, Bytes: 8}, {Name: "c", From: 2, To: 0, Bytes: 8}, {Name: "d", From: 0, To: 1, Bytes: 8}}
 	worlds := together(t, 3)
 	f := opened(t, worlds, ways)
-	sends := ended(func() error { return f[0].Send(0, make([]byte, 64<<20)) })
-	receives := ended(func() error { return f[0].Receive(1, make([]byte, 8)) })
+	sends := ended(func() error { return f[0].SendBytes(0, make([]byte, 64<<20)) })
+	receives := ended(func() error { return f[0].ReceiveBytes(1, make([]byte, 8)) })
 	_ = f[0].Close()
 	for _, c := range []<-chan error{sends, receives} {
 		if err := <-c; !errors.Is(err, ErrClosed) {
@@ -161,9 +161,9 @@ func TestWhatWaitsEnds(t *testing.T) {
 		}
 	}
 	// Rank 1 now finds its connections lost; why, it learns from the world.
-	receives = ended(func() error { return f[1].Receive(3, make([]byte, 8)) }) // not on a, whose message may have begun to arrive
+	receives = ended(func() error { return f[1].ReceiveBytes(3, make([]byte, 8)) }) // not on a, whose message may have begun to arrive
 	worlds[0].Fail(errors.New("device 0: the arena is on fire"))
-	for _, err := range []error{<-receives, f[1].Send(1, make([]byte, 8)), f[2].Send(2, make([]byte, 8))} {
+	for _, err := range []error{<-receives, f[1].SendBytes(1, make([]byte, 8)), f[2].SendBytes(2, make([]byte, 8))} {
 		if e, ok := errors.AsType[*world.RankError](err); !ok || e.Rank != 0 || e.Why != world.Failed {
 			t.Error(err)
 		}
@@ -174,9 +174,9 @@ func TestWhatWaitsEnds(t *testing.T) {
 func TestLostConnection(t *testing.T) {
 	t.Parallel()
 	f := opened(t, together(t, 2), []world.Way{{Name: "a", From: 0, To: 1, Bytes: 8}})
-	f[1].(*fabric).patience = time.Millisecond
-	_ = f[0].(*fabric).outs[0].conn.Close()
-	err := f[1].Receive(0, make([]byte, 8))
+	f[1].patience = time.Millisecond
+	_ = f[0].outs[0].conn.Close()
+	err := f[1].ReceiveBytes(0, make([]byte, 8))
 	if e, ok := errors.AsType[*LostError](err); !ok || !strings.HasPrefix(e.Error(), "tcp: way a: the connection from rank 0 is lost") {
 		t.Error(err)
 	}
@@ -187,11 +187,11 @@ func TestOtherWays(t *testing.T) {
 	t.Parallel()
 	worlds := together(t, 2)
 	each(2, func(rank int) {
-		err := New(worlds[rank]).Open(t.Context(), []world.Way{{From: 0, To: 1, Bytes: int64(rank)}})
+		err := New(worlds[rank]).Open([]world.Way{{From: 0, To: 1, Bytes: int64(rank)}})
 		if e, ok := errors.AsType[*world.DisagreementError](err); !ok || e.Ranks != [2]int{0, 1} {
 			t.Error(err)
 		}
-		if err := New(worlds[rank]).Open(t.Context(), []world.Way{{Name: "x", From: 0, To: 2}}); err == nil || !strings.Contains(err.Error(), "way x") {
+		if err := New(worlds[rank]).Open([]world.Way{{Name: "x", From: 0, To: 2}}); err == nil || !strings.Contains(err.Error(), "way x") {
 			t.Error(err)
 		}
 	})
@@ -206,7 +206,7 @@ func TestStrangersAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	f := New(worlds[0]).(*fabric)
+	f := newFabric(worlds[0])
 	o := &opening{fabric: f, ctx: ctx, key: worlds[0].Key("tcp"), arrived: make(chan arrival)}
 	if n := o.prepare([]world.Way{{Name: "a", From: 1, To: 0, Bytes: 8}, {Name: "b", From: 0, To: 1, Bytes: 8}}); n != 2 {
 		t.Fatal(n)
@@ -276,7 +276,7 @@ func TestMessagesTakeNoMemory(t *testing.T) {
 	f := opened(t, together(t, 2), []world.Way{{Name: "a", From: 0, To: 1, Bytes: 4096}})
 	p, q := make([]byte, 4096), make([]byte, 4096)
 	n := testing.AllocsPerRun(200, func() {
-		if err := errors.Join(f[0].Send(0, p), f[1].Receive(0, q)); err != nil {
+		if err := errors.Join(f[0].SendBytes(0, p), f[1].ReceiveBytes(0, q)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -296,7 +296,7 @@ func BenchmarkThroughput(b *testing.B) {
 			each(2, func(rank int) {
 				p := make([]byte, size)
 				for range b.N {
-					do := []func(int, []byte) error{f[0].Send, f[1].Receive}[rank]
+					do := []func(int, []byte) error{f[0].SendBytes, f[1].ReceiveBytes}[rank]
 					if err := do(0, p); err != nil {
 						b.Error(err)
 						return
@@ -312,7 +312,7 @@ func BenchmarkLatency(b *testing.B) {
 	b.ResetTimer()
 	each(2, func(rank int) {
 		var p [8]byte
-		first, second := f[rank].Send, f[rank].Receive
+		first, second := f[rank].SendBytes, f[rank].ReceiveBytes
 		if rank == 1 {
 			first, second = second, first
 		}
