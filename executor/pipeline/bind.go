@@ -47,6 +47,7 @@ type binder struct {
 	guards    map[updateKey][2]prepared
 	sums      map[sumKey]prepared
 	folds     map[fold]int // of the places of portals
+	number    int          // of the latest launch
 }
 
 type updateKey struct {
@@ -58,10 +59,16 @@ func newBinder(device int, lib kernels.Library, optimizer kernels.Update) *binde
 	return &binder{device: device, lib: lib, optimizer: optimizer, ops: map[key][]prepared{}, updates: map[updateKey]prepared{}, guards: map[updateKey][2]prepared{}, sums: map[sumKey]prepared{}, folds: map[fold]int{}}
 }
 
+// ready numbers a launch that is prepared.
+func (b *binder) ready(l runtime.Launch, accesses []hazard.Access) prepared {
+	b.number++
+	return prepared{l, b.number, accesses}
+}
+
 // call prepares a call.
 func (b *binder) call(c kernels.Call, o kernels.Operands) (prepared, error) {
 	launch, err := b.lib.Prepare(c, o)
-	return prepared{launch, hazard.Uses(b.device, c.Uses(o, o.Workspace.Bytes))}, err
+	return b.ready(launch, hazard.Uses(b.device, c.Uses(o, o.Workspace.Bytes))), err
 }
 
 // op returns the launches of an op.
@@ -187,7 +194,7 @@ func (b *binder) change(rule kernels.Update, all ...kernels.UpdateOperands) (pre
 	for _, o := range all {
 		uses = append(uses, o.Uses()...)
 	}
-	return prepared{launch, hazard.Uses(b.device, uses)}, err
+	return b.ready(launch, hazard.Uses(b.device, uses)), err
 }
 
 // prepared returns how many things are prepared.

@@ -20,13 +20,14 @@ type channel struct {
 	bytes    int64
 	blocks   []runtime.Span // in the arena of the receiver
 
-	grants   chan int // numbers of blocks that are free behind their event freed
-	arrivals chan arrival
-	free     []chan struct{} // by block: the turns of scripts, as grants; sent likewise as arrivals
-	sent     chan struct{}
-	early    []arrival // that the receiver has taken and not yet used
-	asked    bool      // the receiver grants its blocks only when it asks for a message
-	latest   int       // the block that the sender has sent to last
+	grants     chan int // numbers of blocks that are free behind their event freed
+	arrivals   chan arrival
+	free       []chan struct{} // by block: the turns of tables, as grants
+	sent       []chan struct{} // likewise, as arrivals
+	early      []arrival       // that the receiver has taken and not yet used
+	deliveries [][]delivery    // by block, of a dry run
+	asked      bool            // the receiver grants its blocks only when it asks for a message
+	latest     int             // the block that the sender has sent to last
 
 	arrived []runtime.Event // by block, of the sender
 	freed   []runtime.Event // by block, of the receiver
@@ -64,9 +65,10 @@ func (l *channel) size(blocks int) {
 	l.blocks = make([]runtime.Span, blocks)
 	l.grants, l.arrivals = make(chan int, blocks), make(chan arrival, blocks)
 	l.early = make([]arrival, 0, blocks)
-	l.sent, l.free = make(chan struct{}, blocks), make([]chan struct{}, blocks)
+	l.free = make([]chan struct{}, blocks)
+	l.sent, l.deliveries = make([]chan struct{}, blocks), make([][]delivery, blocks)
 	for i := range l.free {
-		l.free[i] = make(chan struct{}, 1)
+		l.free[i], l.sent[i] = make(chan struct{}, 1), make(chan struct{}, 1)
 	}
 }
 
@@ -77,14 +79,22 @@ func (l *channel) layOut(g *allocator) {
 	}
 }
 
+// delivery is a message of a minibatch, and where it comes to.
+type delivery struct {
+	minibatch int
+	dst       runtime.Span
+}
+
+// delivers notes what comes into a block.
+func (l *channel) delivers(block int, x delivery) {
+	l.deliveries[block] = append(l.deliveries[block], x)
+}
+
 // arrival says that a minibatch's message is in a block behind its event arrived.
 type arrival struct{ minibatch, block int }
 
 // grant gives a block back to the sender.
 func (d *driver) grant(l *channel, block int) error {
-	if l.remote != nil && !d.dryRun {
-		return d.expect(l, block)
-	}
 	l.grants <- block
 	d.noteTurn(doGive, l.free[block])
 	return nil
@@ -101,18 +111,15 @@ func (d *driver) granted(ctx context.Context, l *channel) (block int, err error)
 // arrives tells the receiver in which block a message is.
 func (d *driver) arrives(l *channel, a arrival) {
 	l.arrivals <- a
-	d.noteTurn(doGive, l.sent)
+	d.noteTurn(doGive, l.sent[a.block])
 }
 
-// take returns the block in which the message of a minibatch arrives, when the sender has issued it. Of two minibatches with one
-// number, in segments that follow each other, it is the earlier one's: messages arrive in the order in which they are sent.
+// take returns the block in which the message of a minibatch arrives, when the sender has issued it.
 func (d *driver) take(ctx context.Context, l *channel, minibatch int) (block int, err error) {
-	if l.remote != nil && !d.dryRun {
-		return l.remote.take(l, minibatch)
-	}
 	for i, a := range l.early {
 		if a.minibatch == minibatch {
 			l.early = slices.Delete(l.early, i, i+1)
+			d.noteTurn(doTake, l.sent[a.block])
 			return a.block, nil
 		}
 	}
@@ -121,8 +128,8 @@ func (d *driver) take(ctx context.Context, l *channel, minibatch int) (block int
 		if err != nil {
 			return none, err
 		}
-		d.noteTurn(doTake, l.sent)
 		if a.minibatch == minibatch {
+			d.noteTurn(doTake, l.sent[a.block])
 			return a.block, nil
 		}
 		l.early = append(l.early, a)

@@ -24,7 +24,7 @@ type collective struct {
 	number     int                 // among those of all stages
 	come, gone []chan int          // in dry runs, by place in the line: what a device adds up next, to the first one; that it may
 	turns      [2][]chan struct{}  // of scripts, likewise
-	launches   map[[2]int]prepared // by slot and first bucket
+	launches   map[[3]int]prepared // by device, slot and first bucket
 }
 
 // joint is what a device adds up at once: buckets of a stage.
@@ -66,7 +66,7 @@ func (e *Executor) newCollectives(c *chain.Chain) error {
 }
 
 func newCollective(line []int, number int) *collective {
-	c := &collective{line: line, number: number, launches: map[[2]int]prepared{}}
+	c := &collective{line: line, number: number, launches: map[[3]int]prepared{}}
 	for range line {
 		c.come, c.gone = append(c.come, make(chan int, 1)), append(c.gone, make(chan int, 1))
 		for i := range c.turns {
@@ -194,24 +194,20 @@ func (d *driver) sumAtOnce(ctx context.Context, t *localStage, j joint, done run
 	if err := d.meet(ctx, c, t.stage, j.number); err != nil {
 		return err
 	}
-	l, err := d.jointLaunch(c, t, j)
-	if err != nil {
-		return err
-	}
-	if err := d.adding.launch(l); err != nil {
+	if err := d.adding.launch(d.jointLaunch(c, t, j)); err != nil {
 		return err
 	}
 	return d.adding.record(done)
 }
 
 // jointLaunch returns the launch of a sum: one that stands for it until the lines are open.
-func (d *driver) jointLaunch(c *collective, t *localStage, j joint) (prepared, error) {
-	key := [2]int{j.slot, none}
+func (d *driver) jointLaunch(c *collective, t *localStage, j joint) prepared {
+	key := [3]int{d.device, j.slot, none}
 	if len(j.buckets) > 0 {
-		key[1] = j.buckets[0]
+		key[2] = j.buckets[0]
 	}
-	if l, ok := c.launches[key]; ok && !d.dryRun {
-		return l, nil
+	if l, ok := c.launches[key]; ok {
+		return l
 	}
 	u := &unopened{of: c}
 	if len(j.buckets) == 0 {
@@ -226,13 +222,8 @@ func (d *driver) jointLaunch(c *collective, t *localStage, j joint) (prepared, e
 	for _, p := range u.parts {
 		l.accesses = append(l.accesses, hazard.Access{Device: d.device, Span: p, Write: true})
 	}
-	if d.dryRun {
-		return l, nil
-	}
-	var err error
-	l.Launch, err = d.e.open(u)
 	c.launches[key] = l
-	return l, err
+	return l
 }
 
 // unopened stands for a sum until the lines are open.
@@ -272,9 +263,6 @@ func (e *Executor) openSums() error {
 
 // meet lets a driver go on, in a dry run, when all others of a line are about to issue their parts of the same sum, too.
 func (d *driver) meet(ctx context.Context, c *collective, stage, number int) error {
-	if !d.dryRun {
-		return nil
-	}
 	at := slices.Index(c.line, d.device)
 	if at > 0 {
 		c.come[at] <- number

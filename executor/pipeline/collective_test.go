@@ -218,7 +218,7 @@ func TestSumsInAnotherOrder(t *testing.T) {
 			must(t, d.open(e.limit(d.device), e.memory[d.device]))
 		}
 		must(t, e.openChannels())
-		if err := e.dryRuns(); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), name) {
+		if err := e.compile(); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -90,11 +90,15 @@ func TestGPUsTrainAsOne(t *testing.T) {
 	}
 }
 
-// followingCalls counts the calls of scripts that could be one with the call before them.
+// followingCalls counts the calls of tables that could be one with the call before them.
 func followingCalls(e *Executor) (n int) {
 	for _, d := range e.drivers {
-		for i := range d.script {
-			n += max(d.together(d.script[i:])-1, 0)
+		for i := range d.table.rows {
+			for _, list := range d.table.rows[i].variants {
+				for k := range list {
+					n += max(d.together(list[k:])-1, 0)
+				}
+			}
 		}
 	}
 	return n

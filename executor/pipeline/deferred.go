@@ -120,7 +120,7 @@ func (b *binder) moves(s *localStage) ([]prepared, error) {
 				if err != nil {
 					return nil, fmt.Errorf("statistics of layer %d, op %s: %w", o.layer, step.Name, err)
 				}
-				list = append(list, prepared{launch, hazard.Uses(b.device, at.Uses(m))})
+				list = append(list, b.ready(launch, hazard.Uses(b.device, at.Uses(m))))
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"plimsoll/internal/units"
@@ -22,28 +23,30 @@ type driver struct {
 	links   map[int]queue // by receiver
 	adding  queue         // of gradients of other replicas
 
-	toHost, fromHost queue   // of a stage with transfers
-	batches          queue   // of images that come ahead
-	incoming         []queue // of messages from other processes
+	toHost, fromHost queue           // of a stage with transfers
+	batches          queue           // of images that come ahead
+	incoming         []queue         // of messages from other processes
+	joined           []runtime.Event // by stream, of a stage with transfers
 
 	staging    []staging // by stage
 	hostBytes  int64     // of page-locked memory
 	chunk      runtime.Span
-	dryRun     bool
 	unused     []*inFlight         // that are not in use
 	halfDuplex map[int]*halfDuplex // by peer, of links that carry one message at a time
 	watch      *stopwatch
 	paced      map[taskKey]runtime.Launch // in place of kernels, in simulated time; nil else
 	done       int                        // minibatches of all runs and segments before the one that it is in
-	bound      *bound                     // of the segment that it is in
+	bound      *bound                     // of a dry run
 	saver      *saver                     // nil when nothing is saved
 	guard      *guard                     // nil without a flush
 	auditor    *auditor                   // of the step; nil: nothing is audited
 	audited    *Audited                   // by it
 	recorder   recorder                   // of what it issued
-	current    *record                    // of the task that its script is in
-	script     []command                  // of a step of a plan that flushes
+	current    *record                    // of the task that it is in
+	recording  *recording                 // of a dry run
+	table      *table                     // of a period
 	now        instance                   // what it issues
+	ahead      int                        // in a dry run: what it notes is of a minibatch so many behind that of its task
 	progress   progress                   // likewise, for whoever watches
 }
 
@@ -93,6 +96,10 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 			return err
 		}
 		if err := t.ring.open(d.dev); err != nil {
+			return err
+		}
+		d.joined = make([]runtime.Event, len(d.queues()))
+		if err := makeEvents(d.dev, each(d.joined)...); err != nil {
 			return err
 		}
 	}
@@ -149,30 +156,25 @@ func makeEvents(dev runtime.Device, events ...*runtime.Event) (err error) {
 	return nil
 }
 
-// begin opens the books before a run of some segments.
-func (d *driver) begin(running []runningSegment, dryRun bool) {
+// begin prepares for a run.
+func (d *driver) begin() {
 	d.recorder.begin()
 	d.guard.begin()
-	d.dryRun = dryRun
-	for s, t := range d.stages {
-		if t != nil {
-			t.rounds, t.shared, d.staging[s].uploads, d.staging[s].arrivals = 0, 0, 0, 0
-		}
-	}
-	d.clear(d.e.done, running[0].bound)
+	d.follow(d.e.done)
 }
 
-// clear empties the books before a segment, in a bound, behind so many minibatches. What other drivers see stays as it is: they may
-// be in the segment before, or in this one already.
-func (d *driver) clear(done int, in *bound) {
-	d.done = done
-	d.progress.done.Store(int64(done))
-	d.watch.shift(done - d.e.done)
-	for _, t := range d.stages {
+// openBooks empties the books before a dry run.
+func (d *driver) openBooks(in *bound) {
+	d.begin()
+	d.bound = in
+	for s, t := range d.stages {
 		if t == nil {
 			continue
 		}
+		t.rounds, t.shared, d.staging[s].uploads, d.staging[s].arrivals = 0, 0, 0, 0
+		t.stash.forget()
 		t.stash.begin(in)
+		d.recording.slots[s] = append(d.recording.slots[s], 0)
 		t.sums.begin()
 		d.unused = append(d.unused, t.inFlight...)
 		t.inFlight = t.inFlight[:0]
@@ -183,84 +185,20 @@ func (d *driver) clear(done int, in *bound) {
 	}
 }
 
-// numbers refills list with 0..n-1, the first to be taken last.
+// numbers refills list with 0..n-1.
 func numbers(list []int, n int) []int {
 	list = list[:0]
 	for i := range n {
-		list = append(list, n-1-i)
+		list = append(list, i)
 	}
 	return list
 }
 
-// pop takes the last entry of a list.
+// pop takes the first entry of a list: that which has been in it longest, so that all are taken in turn.
 func pop(list *[]int) int {
-	n := len(*list) - 1
-	i := (*list)[n]
-	*list = (*list)[:n]
+	i := (*list)[0]
+	*list = slices.Delete(*list, 0, 1)
 	return i
-}
-
-// run issues all tasks of some segments and waits for them.
-func (d *driver) run(ctx context.Context, running []runningSegment) error {
-	if err := d.watch.begin(d.compute); err != nil {
-		return err
-	}
-	if err := d.expectFirst(running); err != nil {
-		return err
-	}
-	for i, l := range running {
-		if !l.in(0) {
-			break
-		}
-		if i > 0 {
-			d.clear(d.done+running[i-1].end(), l.bound)
-		}
-		if err := d.segment(ctx, l); err != nil {
-			return err
-		}
-	}
-	return d.finish()
-}
-
-// segment issues all tasks of a segment, and what saves its end.
-//
-// It cannot happen that two drivers in different segments wait for each other. All tasks of a segment can be issued before any
-// of the next one is: what a driver sends and grants in a segment comes after all that it sends and grants in the segment
-// before.
-func (d *driver) segment(ctx context.Context, l runningSegment) error {
-	d.bound = l.bound
-	if err := d.forget(); err != nil {
-		return err
-	}
-	if err := d.tasks(ctx, l.bound); err != nil {
-		return err
-	}
-	if err := d.settled(ctx); err != nil || !l.save || d.dryRun {
-		return err
-	}
-	return d.save(ctx, d.done+l.end())
-}
-
-// tasks issues all tasks of the minibatches in a bound.
-func (d *driver) tasks(ctx context.Context, run *bound) error {
-	switch t := d.ringed(); {
-	case t != nil:
-		return d.round(ctx, t, run)
-	case d.script != nil && !d.dryRun:
-		return d.play(ctx, run)
-	}
-	return d.e.order.within(d.e.order.instructions[d.device], run, func(v instance) error {
-		err := context.Cause(ctx)
-		if err == nil {
-			d.starts(v)
-			err = d.issueRecorded(ctx, v)
-			d.progress.end()
-		}
-		if err != nil {
-			return d.failed(v, err)
-		}
-		return nil
-	})
 }
 
 // ringed returns the stage of the device that has a ring, which is then its only one; nil: none has.
@@ -302,37 +240,8 @@ func (d *driver) issue(ctx context.Context, v instance) error {
 	return d.backward(ctx, d.stages[v.stage], v)
 }
 
-// settled hands on the last results of a segment and puts the latest weights into slot 0.
-func (d *driver) settled(ctx context.Context) error {
-	if err := d.settleNorm(); err != nil {
-		return err
-	}
-	for s, t := range d.stages {
-		if t == nil {
-			continue
-		}
-		if !d.e.order.plan.IsFlush() {
-			if err := d.share(ctx, t); err != nil {
-				return err
-			}
-		}
-		if err := d.settle(t); err != nil {
-			return err
-		}
-		for p := &d.staging[s]; len(p.pending) > 0; {
-			if err := d.tell(p); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // finish waits for everything.
 func (d *driver) finish() error {
-	if d.dryRun {
-		return nil
-	}
 	for _, q := range d.queues() {
 		if err := q.s.Synchronize(); err != nil {
 			return err
@@ -344,8 +253,8 @@ func (d *driver) finish() error {
 // queues returns all streams, the one of compute first.
 func (d *driver) queues() []queue {
 	all := []queue{d.compute}
-	for _, q := range d.links {
-		all = append(all, q)
+	for _, to := range slices.Sorted(maps.Keys(d.links)) {
+		all = append(all, d.links[to])
 	}
 	for _, q := range []queue{d.toHost, d.fromHost, d.batches, d.adding} {
 		if q.s != nil {

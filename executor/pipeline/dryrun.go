@@ -8,67 +8,20 @@ import (
 	"strings"
 )
 
-// Dry runs.
-const (
-	// dryRunMinibatches and maxDryRunMinibatches are how many minibatches drivers go through in dry runs: twice as many as long as that meets new
-	// combinations of places.
-	dryRunMinibatches, maxDryRunMinibatches = 128, 4096
-)
-
-// dryRuns lets the drivers go through runs without issuing them, so that all they launch is prepared: with a flush a step, which
-// becomes the script of all steps; else runs too short to fill the pipeline, and long ones. Where minibatches of a period do not follow each other alike it matters with which of them a run
-// ends, so it takes one run for each. A combination that no dry run has met is prepared when a run meets it: later segments of a
-// run may begin with any blocks free. Errors: ErrPlan when the drivers wait for each other.
-func (e *Executor) dryRuns() error {
-	if e.order.plan.IsFlush() {
-		return e.writeScripts(e.group)
-	}
-	for n := e.group; n < e.order.filling(); n += e.group {
-		if err := e.dryRun(n, n); err != nil {
-			return err
-		}
-	}
-	for n, before := max(dryRunMinibatches, e.order.long()), -1; n <= maxDryRunMinibatches; n *= 2 {
-		for i := range e.order.repeats / gcd(e.order.repeats, e.group) {
-			length := ((n+e.group-1)/e.group + i) * e.group
-			if err := e.dryRun(length, length); err != nil {
-				return err
-			}
-		}
-		if e.prepared() == before {
-			break
-		}
-		before = e.prepared()
-	}
-	return nil
-}
-
-// prepared returns how many things are prepared on all devices.
-func (e *Executor) prepared() (n int) {
-	for _, d := range e.drivers {
-		n += d.binder.prepared()
-	}
-	return n
-}
-
-// dryRun is a run, in segments of so many minibatches, of which nothing is issued. One driver goes on at a time, until it
+// dryRun is a run of so many minibatches, of which nothing is issued: drivers record what they would do. One driver goes on at a time, until it
 // needs what another one has not sent yet; when none can go on they wait for each other.
 //
 // This is exact, and no time is involved. What a driver does depends on what others send it, and not on when: each way between
 // two drivers has one who sends and one who receives, and who receives waits for one thing at a time (a Kahn process network).
 // So a run does the same in whatever order its drivers go on. Streams cannot be stuck then: a wait is issued behind the record
 // that it waits for, whose driver has said so.
-func (e *Executor) dryRun(lengths ...int) error {
-	var segments []Segment
-	for _, n := range lengths {
-		segments = append(segments, Segment{Minibatches: n})
-	}
-	running := start(segments)
-	e.begin(running, true)
+func (e *Executor) dryRun(minibatches int) error {
+	run := newBound(minibatches)
+	e.reset()
 	var parts []*dryRunDriver
 	for _, d := range e.drivers {
 		p := &dryRunDriver{driver: d}
-		p.next, p.stop = iter.Pull(p.read(running))
+		p.next, p.stop = iter.Pull(p.read(run))
 		defer p.stop()
 		parts = append(parts, p)
 	}
@@ -102,11 +55,12 @@ type dryRunDriver struct {
 }
 
 // read is what a driver does in a run. It yields where it waits.
-func (p *dryRunDriver) read(running []runningSegment) iter.Seq[struct{}] {
+func (p *dryRunDriver) read(run *bound) iter.Seq[struct{}] {
 	return func(yield func(struct{}) bool) {
 		p.pause = func() bool { return yield(struct{}{}) }
 		p.moves++
-		p.err = p.guarded(context.WithValue(context.Background(), dryRunKey{}, p), running)
+		ctx := context.WithValue(context.Background(), dryRunKey{}, p)
+		p.err = p.guarded(func() error { return p.record(ctx, run) })
 	}
 }
 

@@ -20,35 +20,44 @@ func (e *Executor) capture() error {
 }
 
 func (d *driver) capture(device runtime.Grapher) error {
-	var script []command
-	for i := 0; i < len(d.script); {
-		n := d.together(d.script[i:])
+	for i := range d.table.rows {
+		for k, list := range d.table.rows[i].variants {
+			captured, err := d.captured(device, list)
+			if err != nil {
+				return err
+			}
+			d.table.rows[i].variants[k] = captured
+		}
+	}
+	return nil
+}
+
+// captured returns commands in which those that follow each other on the compute stream are one.
+func (d *driver) captured(device runtime.Grapher, list []*command) (all []*command, err error) {
+	for len(list) > 0 {
+		n := d.together(list)
 		if n < 2 {
-			script = append(script, d.script[i])
-			i++
+			all, list = append(all, list[0]), list[1:]
 			continue
 		}
-		list := d.script[i : i+n]
 		graph, err := device.Capture(d.compute.s, func() error {
-			for i := range list {
-				if err := d.put(&list[i]); err != nil {
+			for _, c := range list[:n] {
+				if err := d.put(c); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		script = append(script, command{verb: doLaunch, on: d.compute, task: list[0].task, prepared: prepared{Launch: graph}})
-		i += n
+		all, list = append(all, &command{verb: doLaunch, on: d.compute, prepared: prepared{Launch: graph}}), list[n:]
 	}
-	d.script = script
-	return nil
+	return all, nil
 }
 
 // together returns how many commands at the head of a list can be one launch.
-func (d *driver) together(list []command) (n int) {
+func (d *driver) together(list []*command) (n int) {
 	for n < len(list) && list[n].on == d.compute && (list[n].verb == doLaunch || list[n].verb == doCopy && list[n].to == d) {
 		n++
 	}

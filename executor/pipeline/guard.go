@@ -307,19 +307,13 @@ func (d *driver) judge(ctx context.Context) error {
 
 // returnNorm lets the norm go to the host.
 func (d *driver) returnNorm() error {
-	if err := d.host(command{work: (*driver).awaitNorm, event: d.guard.returned, pages: d.guard.page}); err != nil {
+	if err := d.host(command{work: awaitNorm, event: d.guard.returned, pages: d.guard.page}); err != nil {
 		return err
 	}
 	if err := d.compute.copy(d.guard.host, d.guard.norm); err != nil {
 		return err
 	}
 	return d.compute.record(d.guard.returned)
-}
-
-// awaitNorm says that the norm of the step that a minibatch ends is on its way.
-func (d *driver) awaitNorm(c command, first int) error {
-	d.guard.awaited = first + c.task.minibatch
-	return nil
 }
 
 // settleNorm waits for the norm of the step before, if it is on its way. It is told with the step's last minibatch; an update that
@@ -376,7 +370,7 @@ func (b *binder) guard(g *guard, s *localStage, sum int, most float32) (launches
 		if err != nil {
 			return launches, fmt.Errorf("guard of stage %d: %w", s.stage, err)
 		}
-		launches[i] = prepared{launch, hazard.Uses(b.device, o.Uses())}
+		launches[i] = b.ready(launch, hazard.Uses(b.device, o.Uses()))
 	}
 	b.guards[k] = launches
 	return launches, nil

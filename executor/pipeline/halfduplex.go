@@ -84,33 +84,44 @@ func (b *halfDuplex) changes(in *bound, v instance, step int) bool {
 
 // acquire waits for the link, if a message needs it.
 func (b *halfDuplex) acquire(ctx context.Context, in *bound, v instance, q queue) error {
-	if b == nil || !b.changes(in, v, -1) {
+	if b == nil {
 		return nil
 	}
+	changes := b.changes(in, v, -1)
 	other := b.end(v.to)
-	if b.remote[other] != nil && !q.of.dryRun {
-		return b.signal(other, q)
+	if changes {
+		if _, err := receive(ctx, b.passed[other]); err != nil {
+			return err
+		}
 	}
-	if _, err := receive(ctx, b.passed[other]); err != nil {
-		return err
-	}
-	q.of.noteTurn(doTake, b.passed[other])
-	return q.wait(b.event[other])
+	return b.note(q, changes, -1, command{verb: doTake, turn: b.passed[other]}, command{verb: doWait, on: q, event: b.event[other]})
 }
 
 // release lets the other end have the link behind a message, if the next one is the other's.
 func (b *halfDuplex) release(in *bound, v instance, q queue) error {
-	if b == nil || !b.changes(in, v, 1) {
+	if b == nil {
 		return nil
 	}
+	changes := b.changes(in, v, 1)
 	e := 1 - b.end(v.to)
-	if b.remote[e] != nil && !q.of.dryRun {
-		return b.signal(e, q)
+	if changes {
+		b.passed[e] <- struct{}{}
 	}
-	if err := q.record(b.event[e]); err != nil {
-		return err
+	return b.note(q, changes, 1, command{verb: doRecord, on: q, event: b.event[e]}, command{verb: doGive, turn: b.passed[e]})
+}
+
+// note notes what a driver does when the link changes its direction. Which of a run's messages is the first and which the last is known
+// when it is played; a step with a flush has always the same.
+func (b *halfDuplex) note(q queue, changes bool, step int, list ...command) error {
+	for _, c := range list {
+		if !b.order.plan.IsFlush() {
+			c.link, c.step = b, step
+		} else if !changes {
+			return nil
+		}
+		if err := q.of.note(c); err != nil {
+			return err
+		}
 	}
-	b.passed[e] <- struct{}{}
-	q.of.noteTurn(doGive, b.passed[e])
 	return nil
 }

@@ -31,9 +31,6 @@ func (d *driver) send(ctx context.Context, l *channel, v *instance, number int, 
 	if v == nil {
 		watch = nil
 	}
-	if l.remote != nil && !d.dryRun {
-		return d.sendAway(q, watch, l, v, ready, src)
-	}
 	block, err := d.granted(ctx, l)
 	if err != nil {
 		return err
@@ -49,10 +46,12 @@ func (d *driver) send(ctx context.Context, l *channel, v *instance, number int, 
 			return err
 		}
 	}
-	if err := watch.start(q, v); err != nil {
+	if err := watch.start(q); err != nil {
 		return err
 	}
-	if err := d.do(command{verb: doCopy, on: q, to: d.e.driver(l.to), channel: l, dst: l.blocks[block].Part(0, src.Bytes), src: src}); err != nil {
+	dst := l.blocks[block].Part(0, src.Bytes)
+	l.delivers(block, delivery{d.now.minibatch + d.ahead, dst})
+	if err := d.note(command{verb: doCopy, on: q, to: d.e.driver(l.to), channel: l, dst: dst, src: src}); err != nil {
 		return err
 	}
 	if err := watch.end(q); err != nil {

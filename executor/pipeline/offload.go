@@ -78,50 +78,47 @@ func (d *driver) openTransfers(t *localStage) (err error) {
 	return err
 }
 
-// round issues the steps of a ring for the minibatches in a bound. What belongs to no minibatch of the run does nothing, but
-// waits and is waited for like all others: then what a step waits for stands for all that is before it on its stream, as in the
-// middle of a run. Periods go on where those of the segment before have ended, so that it is as if there were no segments.
-func (d *driver) round(ctx context.Context, t *localStage, run *bound) error {
-	r := t.ring
-	least, most := r.steps[0].shift, r.steps[0].shift
-	for i := range r.steps {
-		least, most = min(least, r.steps[i].shift), max(most, r.steps[i].shift)
+// join lets all streams of a ring wait for each other where a segment begins: its minibatches have memory from the first slot on, whatever
+// the last ones of the segment before had.
+func (d *driver) join(t *localStage) error {
+	if t == nil {
+		return nil
 	}
-	r.before = r.period + most
-	for j := -most; j+least < run.end(); j++ {
-		for i := range r.steps {
-			s := &r.steps[i]
-			if err := d.step(ctx, t, s, j+s.shift, run); err != nil {
+	for i, q := range d.queues() {
+		if err := q.record(d.joined[i]); err != nil {
+			return err
+		}
+	}
+	for i, q := range d.queues() {
+		for k, ev := range d.joined {
+			if k == i {
+				continue
+			}
+			if err := q.wait(ev); err != nil {
 				return err
 			}
 		}
-		r.period++
 	}
 	return nil
 }
 
-// step issues a step of a minibatch.
-func (d *driver) step(ctx context.Context, t *localStage, s *step, m int, run *bound) error {
-	q, slot := d.queueOf(s), t.ring.slot(m)
-	v := instance{s.instruction, m}
+// step notes a step of a minibatch. Where the minibatch is not in the run it does nothing, but
+// waits and is waited for like all others: then what a step waits for stands for all that is before it on its stream, as in the
+// middle of a run.
+func (d *driver) step(ctx context.Context, t *localStage, s *step, v instance, in bool) error {
+	q, slot := d.queueOf(s), t.ring.slot(v.minibatch)
 	for _, p := range s.waits[slot] {
-		if err := q.wait(t.ring.steps[p.step].ends[p.slot]); err != nil {
-			return d.failed(v, err)
+		if err := d.note(command{verb: doWait, on: q, event: t.ring.steps[p.step].ends[p.slot], always: true}); err != nil {
+			return err
 		}
 	}
-	if m >= 0 && run.in(m) {
-		err := context.Cause(ctx)
-		if err == nil {
-			d.starts(v)
-			err = d.does(ctx, t, s, v)
-			d.progress.end()
-		}
-		if err != nil {
-			return d.failed(v, err)
+	if in {
+		if err := d.does(ctx, t, s, v); err != nil {
+			return err
 		}
 	}
 	if ev := s.ends[slot]; ev != nil {
-		return q.record(ev)
+		return d.note(command{verb: doRecord, on: q, event: ev, always: true})
 	}
 	return nil
 }
@@ -150,7 +147,7 @@ func (d *driver) does(ctx context.Context, t *localStage, s *step, v instance) e
 	case s.on >= links || s.kind == minibatchEnd:
 		return d.issueRecorded(ctx, v)
 	case s.begin:
-		d.recorder.start(v, d.done)
+		_ = d.note(command{verb: doStart})
 		return d.begins(ctx, t, v)
 	}
 	f := t.find(v.minibatch)
@@ -160,8 +157,7 @@ func (d *driver) does(ctx context.Context, t *localStage, s *step, v instance) e
 	if err := d.ends(t, v, f); err != nil {
 		return err
 	}
-	d.recorder.begun = nil
-	return d.recorder.add(v, d.done).close(d.compute)
+	return d.note(command{verb: doFinish, on: d.compute})
 }
 
 // begins begins a task.
@@ -174,7 +170,7 @@ func (d *driver) begins(ctx context.Context, t *localStage, v instance) (err err
 	if err != nil {
 		return err
 	}
-	return d.watch.start(d.compute, &v)
+	return d.watch.start(d.compute)
 }
 
 // part issues an op of a task, or in simulated time its part of it.
@@ -200,7 +196,7 @@ func (d *driver) part(ctx context.Context, t *localStage, s *step, f *inFlight) 
 func (d *driver) carries(t *localStage, s *step, v instance) error {
 	f := t.find(v.minibatch)
 	sb, m, q := &t.slabs[f.slab], &t.ops[1].swaps[s.swap], d.queueOf(s)
-	record := d.recorder.add(v, d.done)
+	_ = d.note(command{verb: doBegin})
 	var err error
 	switch {
 	case s.kind == pipeline.B:
@@ -213,7 +209,7 @@ func (d *driver) carries(t *localStage, s *step, v instance) error {
 	if err != nil {
 		return err
 	}
-	return record.close(q)
+	return d.note(command{verb: doEnd, on: q})
 }
 
 // comes copies the images of a minibatch whose forward is to come, which is what is blamed when that fails.
@@ -224,12 +220,12 @@ func (d *driver) comes(t *localStage, v instance) error {
 	if err := d.fillsSlot(t, i); err != nil {
 		return err
 	}
-	record := d.recorder.add(v, d.done)
+	_ = d.note(command{verb: doBegin})
 	sb := &t.slabs[t.ring.slot(v.minibatch)]
 	if err := t.ring.copy(d.batches, sb.images.Part(0, p.images[i].Bytes), p.images[i]); err != nil {
 		return err
 	}
-	return record.close(d.batches)
+	return d.note(command{verb: doEnd, on: d.batches})
 }
 
 // copy copies between host and device in pieces.

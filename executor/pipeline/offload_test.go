@@ -206,29 +206,33 @@ func racesWithout(t *testing.T, w *Workload, lib kernels.Library, c Costs, plan 
 	e := idleNew(t, w, lib, c, plan, h)
 	leaveOut(e, h)
 	h.deeds = h.deeds[:0]
-	must(t, e.RunUntil(t.Context(), nil, Segment{Minibatches: 7}, Segment{Minibatches: 5}))
+	must(t, e.RunUntil(t.Context(), nil, Segment{Minibatches: 14}, Segment{Minibatches: 9}))
 	return h.race() != nil
 }
 
 // dropOne leaves out one of the waits of a plan's rings, in all periods.
 func dropOne(e *Executor, r *rand.Rand) {
-	var all []*[]stepRef
+	type wait struct {
+		of *row
+		c  *command
+	}
+	var all []wait
 	for _, d := range e.drivers {
-		s := d.ringed()
-		if s == nil {
-			continue
-		}
-		for i := range s.ring.steps {
-			for slot := range s.ring.slots {
-				if waits := &s.ring.steps[i].waits[slot]; len(*waits) > 0 {
-					all = append(all, waits)
+		for i := range d.table.rows {
+			r := &d.table.rows[i]
+			for _, list := range r.variants {
+				for _, c := range list {
+					if w := (wait{r, c}); c.verb == doWait && c.always && !slices.Contains(all, w) {
+						all = append(all, w)
+					}
 				}
 			}
 		}
 	}
-	waits := all[r.IntN(len(all))]
-	k := r.IntN(len(*waits))
-	*waits = slices.Delete(slices.Clone(*waits), k, k+1)
+	w := all[r.IntN(len(all))]
+	for i, list := range w.of.variants {
+		w.of.variants[i] = slices.DeleteFunc(slices.Clone(list), func(c *command) bool { return c == w.c })
+	}
 }
 
 // Every device writes up to the last byte that a plan with transfers was said to need, and none beyond, in the arena and in
@@ -373,7 +377,16 @@ func TestImagesThatDoNotComeAreNamed(t *testing.T) {
 			t.Fatal("images do not come ahead, in a copy each")
 		}
 		after := minibatch
-		d.batches.s = failing{d.batches.s, &after, broken}
+		s := failing{d.batches.s, &after, broken}
+		for i := range d.table.rows {
+			for _, list := range d.table.rows[i].variants {
+				for _, c := range list {
+					if c.on.number == d.batches.number && c.on.of != nil {
+						c.on.s = s
+					}
+				}
+			}
+		}
 		err = e.Run(t.Context(), 8)
 		if !errors.Is(err, broken) {
 			t.Errorf("%v", err)

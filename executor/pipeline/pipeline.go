@@ -132,8 +132,9 @@ type Executor struct {
 	planned       [][]pipeline.Swap      // by stage: of its transfers
 	channels      []*channel
 	drivers       []*driver
-	streams       int  // of all drivers
-	noting        bool // dry runs write scripts
+	streams       int // of all drivers
+	recorded      int // minibatches of the latest dry run
+	launches      int // that are opened, counted down
 	memory        []Memory
 	holds         [][]hold // by device
 	done          int      // minibatches
@@ -172,7 +173,7 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 	if err := e.openDrivers(on); err != nil {
 		return nil, err
 	}
-	for _, part := range []func() error{e.openChannels, e.dryRuns, e.prove, e.openWays, e.openSums, e.separate, e.capture, e.audit, e.initialize} {
+	for _, part := range []func() error{e.openChannels, e.compile, e.prove, e.openWays, e.openSums, e.separate, e.capture, e.audit, e.initialize} {
 		if err := part(); err != nil {
 			return nil, err
 		}
@@ -294,16 +295,13 @@ func (e *Executor) RunUntil(ctx context.Context, enough <-chan struct{}, segment
 	return nil
 }
 
-// begin opens the books of all drivers before a run of some segments.
-func (e *Executor) begin(running []runningSegment, dryRun bool) {
+// reset frees what drivers share before a run.
+func (e *Executor) reset() {
 	for _, l := range e.channels {
 		l.reset()
 	}
 	for _, b := range e.halfDuplex {
 		b.reset()
-	}
-	for _, d := range e.drivers {
-		d.begin(running, dryRun)
 	}
 }
 
@@ -311,14 +309,16 @@ func (e *Executor) begin(running []runningSegment, dryRun bool) {
 func (e *Executor) pass(ctx context.Context, running []runningSegment) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	e.begin(running, false)
+	e.reset()
+	for _, d := range e.own() {
+		d.begin()
+	}
 	var all sync.WaitGroup
 	own := e.own()
 	errs := make([]error, len(own))
-	defer e.expectNothing()
 	for i, d := range own {
 		all.Go(func() {
-			if errs[i] = d.guarded(ctx, running); errs[i] != nil {
+			if errs[i] = d.guarded(func() error { return d.run(ctx, running) }); errs[i] != nil {
 				cancel(errs[i])
 				e.fail(errs[i])
 			}
@@ -364,9 +364,10 @@ func (l *channel) reset() {
 	drain(l.grants)
 	drain(l.arrivals)
 	l.early = l.early[:0]
-	drain(l.sent)
 	for i := range l.blocks {
 		drain(l.free[i])
+		drain(l.sent[i])
+		l.deliveries[i] = l.deliveries[i][:0]
 		if !l.asked {
 			l.grants <- i
 			l.free[i] <- struct{}{}

@@ -12,9 +12,15 @@ import (
 // verbs are the names of what commands do, in errors.
 var verbs = [...]string{doCopy: "a copy", doRecord: "record", doWait: "wait", doGive: "message to another device", doTake: "message of another device", doWork: "work of the host", doEnd: "end"}
 
+// played is a command that is issued for a minibatch.
+type played struct {
+	*command
+	of instance
+}
+
 // String names a command that is issued: what it is, in which task.
-func (c *command) String() string {
-	v, what := c.task, verbs[c.verb]
+func (c played) String() string {
+	v, what := c.of, verbs[c.verb]
 	if c.Launch != nil {
 		what = c.Kernel()
 	}
@@ -38,8 +44,9 @@ func (c *command) touches() []hazard.Access {
 // driver to another.
 type weaver struct {
 	drivers []*driver
-	clock   [][]int // by driver
-	at      []int   // by driver: its next command, through all rounds
+	lists   [][]played // by driver: what it issues in a round
+	clock   [][]int    // by driver
+	at      []int      // by driver: its next command, through all rounds
 	actions []hazard.Action
 	events  map[runtime.Event]*mark
 	turns   map[chan struct{}][][]int // that were given and not yet taken: the clocks that they carry
@@ -58,17 +65,17 @@ type issued struct {
 // mark is what has been issued of an event.
 type mark struct {
 	number int
-	latest *command // that has recorded it; nil: none has
-	by, at int      // its driver, and the clock there
-	waits  []*command
+	latest played // that has recorded it; nil: none has
+	by, at int    // its driver, and the clock there
+	waits  []played
 	waited []int // by driver: the clock of its latest wait
 }
 
-// weave returns what the drivers issue when each plays its script so many times. Errors: ErrPlan when drivers wait for each other, or
+// weave returns what the drivers issue when each plays a list so many times. Errors: ErrPlan when drivers wait for each other, or
 // when one may issue a wait before the other has issued the record that it is for.
-func (e *Executor) weave(rounds int) (*weaver, error) {
+func (e *Executor) weave(rounds int, lists [][]played) (*weaver, error) {
 	n := len(e.drivers)
-	w := &weaver{streams: e.streams, worked: make([]issued, n), seen: make([]int, e.streams), drivers: e.drivers, at: make([]int, n), events: map[runtime.Event]*mark{}, turns: map[chan struct{}][][]int{}, given: map[chan struct{}]int{}}
+	w := &weaver{streams: e.streams, worked: make([]issued, n), seen: make([]int, e.streams), drivers: e.drivers, lists: lists, at: make([]int, n), events: map[runtime.Event]*mark{}, turns: map[chan struct{}][][]int{}, given: map[chan struct{}]int{}}
 	for range e.drivers {
 		w.clock = append(w.clock, make([]int, n))
 	}
@@ -81,8 +88,8 @@ func (e *Executor) weave(rounds int) (*weaver, error) {
 	}
 	for moved := true; moved; {
 		moved = false
-		for i, d := range e.drivers {
-			for w.at[i] < rounds*len(d.script) {
+		for i := range e.drivers {
+			for w.at[i] < rounds*len(w.lists[i]) {
 				able, err := w.next(i, w.command(i))
 				if err != nil {
 					return nil, err
@@ -99,21 +106,27 @@ func (e *Executor) weave(rounds int) (*weaver, error) {
 }
 
 // command returns what a driver issues next.
-func (w *weaver) command(i int) *command {
-	script := w.drivers[i].script
-	return &script[w.at[i]%len(script)]
+func (w *weaver) command(i int) played { return w.lists[i][w.at[i]%len(w.lists[i])] }
+
+// list returns all that a segment of so many minibatches plays.
+func (t *table) list(minibatches int) (all []played) {
+	_ = t.segment(newBound(minibatches), func(c *command, v instance) error {
+		all = append(all, played{c, v})
+		return nil
+	})
+	return all
 }
 
 // ended returns an error when drivers have commands left, or not all that they tell each other is heard.
 func (w *weaver) ended(rounds int) error {
 	var left []string
 	for i, d := range w.drivers {
-		if w.at[i] < rounds*len(d.script) {
+		if w.at[i] < rounds*len(w.lists[i]) {
 			left = append(left, fmt.Sprintf("device %d: waits for the %v", d.device, w.command(i)))
 		}
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("%w: the scripts of its devices wait for each other:\n%s", ErrPlan, strings.Join(left, "\n"))
+		return fmt.Errorf("%w: the tables of its devices wait for each other:\n%s", ErrPlan, strings.Join(left, "\n"))
 	}
 	for turn, clocks := range w.turns {
 		if n := len(clocks) - w.given[turn]; n != 0 {
@@ -124,7 +137,7 @@ func (w *weaver) ended(rounds int) error {
 }
 
 // next adds a command of a driver, unless that waits for another one.
-func (w *weaver) next(i int, c *command) (able bool, err error) {
+func (w *weaver) next(i int, c played) (able bool, err error) {
 	clock := w.clock[i]
 	if c.verb == doTake && len(w.turns[c.turn]) == 0 {
 		return false, nil
@@ -158,7 +171,7 @@ func (w *weaver) next(i int, c *command) (able bool, err error) {
 }
 
 // work adds what the host does with page-locked memory: it waits until streams have done with that.
-func (w *weaver) work(i int, c *command) error {
+func (w *weaver) work(i int, c played) error {
 	if len(c.pages) == 0 {
 		return nil
 	}
@@ -196,14 +209,14 @@ func (hostWork) String() string { return "the order of issue" }
 func (w *weaver) mark(ev runtime.Event) *mark {
 	m := w.events[ev]
 	if m == nil {
-		m = &mark{number: len(w.events), waits: make([]*command, len(w.drivers)), waited: make([]int, len(w.drivers))}
+		m = &mark{number: len(w.events), waits: make([]played, len(w.drivers)), waited: make([]int, len(w.drivers))}
 		w.events[ev] = m
 	}
 	return m
 }
 
 // record proves that all earlier waits for an event are issued before this record of it.
-func (w *weaver) record(i int, c *command) (int, error) {
+func (w *weaver) record(i int, c played) (int, error) {
 	m := w.mark(c.event)
 	for k, n := range m.waited {
 		if k != i && w.clock[i][k] < n {
@@ -215,31 +228,46 @@ func (w *weaver) record(i int, c *command) (int, error) {
 }
 
 // wait proves that the record that a wait is for is issued before it.
-func (w *weaver) wait(i int, c *command) (int, error) {
+func (w *weaver) wait(i int, c played) (int, error) {
 	m := w.mark(c.event)
-	if m.latest != nil && m.by != i && w.clock[i][m.by] < m.at {
+	if m.latest.command != nil && m.by != i && w.clock[i][m.by] < m.at {
 		return m.number, fmt.Errorf("%w: nothing lets the %v be issued before the %v, which is for it", ErrPlan, m.latest, c)
 	}
 	m.waits[i], m.waited[i] = c, w.clock[i][i]
 	return m.number, nil
 }
 
-// written returns what the drivers issue in two rounds that show everything that the plan does: two steps, or two runs that fill
-// the pipeline and go on; the second one begins in the memory of the first. Errors: ErrPlan when drivers wait for each other.
-func (e *Executor) written() (*weaver, error) {
+// written returns what the drivers issue in two rounds that show everything that the plan does: two steps, or two segments that fill
+// the pipeline and go on until all tables have gone round; the second one begins in the memory of the first. Errors: ErrPlan when drivers
+// wait for each other.
+func (e *Executor) written(lists [][]played) (*weaver, error) { return e.weave(2, lists) }
+
+// played returns what each driver issues in a round.
+func (e *Executor) played() (lists [][]played) {
+	n := e.provenMinibatches()
+	for _, d := range e.drivers {
+		lists = append(lists, d.table.list(n))
+	}
+	return lists
+}
+
+// mostProven is how many periods of a plan without a flush are proved at most behind those that fill the pipeline.
+const mostProven = 64
+
+// provenMinibatches returns how many minibatches show everything that the plan does.
+func (e *Executor) provenMinibatches() int {
 	if e.order.plan.IsFlush() {
-		return e.weave(2)
+		return e.group
 	}
-	n := (e.order.long() + e.group - 1) / e.group * e.group
-	if err := e.writeScripts(n, n); err != nil {
-		return nil, err
-	}
-	defer func() {
-		for _, d := range e.drivers {
-			d.script = nil
+	begins, round := 0, 1
+	for _, d := range e.drivers {
+		for i := range d.table.rows {
+			c := &d.table.rows[i].cycle
+			begins, round = max(begins, len(c.begins)), max(round, len(c.round))
 		}
-	}()
-	return e.weave(1)
+	}
+	n := max(e.order.long(), (begins+min(2*round, mostProven))*e.order.repeats)
+	return (n + e.group - 1) / e.group * e.group
 }
 
 // prove proves that memory, of whatever device, is reused only behind its last user. With Pace, kernels touch nothing. Errors:
@@ -248,7 +276,12 @@ func (e *Executor) prove() error {
 	if e.opt.Pace != nil {
 		return nil
 	}
-	w, err := e.written()
+	return e.proveLists(e.played())
+}
+
+// proveLists is prove for what drivers issue in a round.
+func (e *Executor) proveLists(lists [][]played) error {
+	w, err := e.written(lists)
 	if err != nil {
 		return err
 	}

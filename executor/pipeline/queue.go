@@ -5,8 +5,7 @@ import (
 	"plimsoll/runtime"
 )
 
-// queue is a stream of a driver, with a number among those of all devices. In a dry run nothing is issued; what would be is noted
-// in the driver's script.
+// queue is a stream of a driver, with a number among those of all devices. Its methods note commands in a dry run.
 type queue struct {
 	s      runtime.Stream
 	of     *driver
@@ -24,21 +23,22 @@ func (d *driver) newQueue(name string) (q queue, err error) {
 // prepared is a launch that is ready, and what it does to memory.
 type prepared struct {
 	runtime.Launch
+	id       int // tells what a driver launches apart; 0: launches that are equal do the same
 	accesses []hazard.Access
 }
 
 func (q queue) launch(l prepared) error {
-	return q.of.do(command{verb: doLaunch, on: q, prepared: l})
+	return q.of.note(command{verb: doLaunch, on: q, prepared: l})
 }
 
 func (q queue) copy(dst, src runtime.Span) error {
-	return q.of.do(command{verb: doCopy, on: q, to: q.of, dst: dst, src: src})
+	return q.of.note(command{verb: doCopy, on: q, to: q.of, dst: dst, src: src})
 }
 
 func (q queue) record(ev runtime.Event) error {
-	return q.of.do(command{verb: doRecord, on: q, event: ev})
+	return q.of.note(command{verb: doRecord, on: q, event: ev})
 }
 
 func (q queue) wait(ev runtime.Event) error {
-	return q.of.do(command{verb: doWait, on: q, event: ev})
+	return q.of.note(command{verb: doWait, on: q, event: ev})
 }

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"context"
 	"errors"
 
 	"plimsoll/runtime"
@@ -67,23 +66,11 @@ func (t *recorder) add(v instance, done int) *record {
 
 // close puts the event behind a task.
 func (m *record) close(q queue) error {
-	if err := q.record(m.end); err != nil {
+	if err := q.s.Record(m.end); err != nil {
 		return err
 	}
 	m.issued = true
 	return nil
-}
-
-// issueRecorded issues a task and puts an event behind it.
-func (d *driver) issueRecorded(ctx context.Context, v instance) error {
-	if d.dryRun {
-		return d.writeTask(ctx, v)
-	}
-	m := d.recorder.add(v, d.done)
-	if err := d.issue(ctx, v); err != nil {
-		return err
-	}
-	return m.close(d.queueFor(v))
 }
 
 // first returns the earliest task whose work did not end.

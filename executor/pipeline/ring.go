@@ -33,9 +33,6 @@ type ring struct {
 	duplex      bool
 	piece       int64 // bytes of what is copied at once between host and device
 
-	period int // that is issued next, through all segments of a run
-	before int // minibatches before those of the segment, those that were none included
-
 	places     [][]int64 // by slot and item: offset behind the ring's base
 	hostCopies [][]int64 // by slot and swap: offset in page-locked memory behind its base
 }
@@ -122,8 +119,8 @@ func (r *ring) slabs(t *localStage, base int64) (all []slab) {
 	return all
 }
 
-// slot returns that of a minibatch of the segment.
-func (r *ring) slot(minibatch int) int { return mod(r.before+minibatch, r.slots) }
+// slot returns that of a minibatch.
+func (r *ring) slot(minibatch int) int { return mod(minibatch, r.slots) }
 
 // extent returns the bytes of a ring: behind what is packed each slot has its scalars, which only compute touches.
 func (r *ring) extent() int64 { return r.bytes + int64(r.slots)*scalarsBytes }

@@ -1,16 +1,17 @@
 package pipeline
 
 import (
+	"fmt"
 	"slices"
 
 	"plimsoll/runtime"
 )
 
-// separate turns the scripts of this process's devices, which are proved as if all devices were in one process, into what they do
+// separate turns what this process's devices do, which is recorded as if all devices were in one process, into what they do
 // where some are in others: a message is sent, and received into the block that it would be copied into, behind the same users of
 // the block and before the same ones. What drivers would tell each other falls away: the order of the messages says it.
 func (e *Executor) separate() error {
-	if e.opt.World == nil || !e.order.plan.IsFlush() {
+	if e.opt.World == nil {
 		return nil
 	}
 	x := e.newSeparation()
@@ -18,39 +19,38 @@ func (e *Executor) separate() error {
 		if err := x.driver(d); err != nil {
 			return err
 		}
+		if !d.fold(e.seen(e.recorded)) {
+			return fmt.Errorf("%w: what device %d tells other processes does not repeat itself within %d minibatches", ErrPlan, d.device, e.recorded)
+		}
 	}
 	return nil
 }
 
-// separation is what the scripts of all devices say of what crosses between this process and others.
+// separation is what the recordings of all devices say of what crosses between this process and others.
 type separation struct {
 	e        *Executor
 	turns    map[chan struct{}]*channel // nil: of a link that carries one message at a time
 	blocks   map[chan struct{}]int      // of the channel, which a turn grants
-	coming   map[*channel][]coming      // that are received here, in their order
 	unneeded map[runtime.Event]bool     // of a receiver elsewhere
 	signals  map[runtime.Event]*remote
-	script   []command
-}
+	opened   map[*unopened]prepared
 
-// coming is a message, and where it comes to.
-type coming struct {
-	block int
-	dst   runtime.Span
+	to       *recording      // of the driver in hand
+	becomes  map[int32]int32 // by number of a command of its recording before: what it is; none: nothing
+	granted  map[*channel][]int
+	anywhere bool // it is in no period
 }
 
 func (e *Executor) newSeparation() *separation {
-	x := &separation{e: e, turns: map[chan struct{}]*channel{}, blocks: map[chan struct{}]int{}, coming: map[*channel][]coming{}, unneeded: map[runtime.Event]bool{}, signals: map[runtime.Event]*remote{}}
+	x := &separation{e: e, turns: map[chan struct{}]*channel{}, blocks: map[chan struct{}]int{}, unneeded: map[runtime.Event]bool{}, signals: map[runtime.Event]*remote{}, opened: map[*unopened]prepared{}}
 	for _, l := range e.channels {
 		if l.remote == nil {
 			continue
 		}
-		x.turns[l.sent] = l
 		for i, turn := range l.free {
-			x.turns[turn], x.blocks[turn] = l, i
+			x.turns[l.sent[i]], x.turns[turn], x.blocks[turn] = l, l, i
 		}
 		if e.here(l.to) {
-			x.coming[l] = e.driver(l.from).sends(l)
 			continue
 		}
 		for _, ev := range slices.Concat(l.freed, l.copied) {
@@ -74,90 +74,132 @@ func (e *Executor) newSeparation() *separation {
 	return x
 }
 
-// sends returns the messages that the script of a driver sends by a channel.
-func (d *driver) sends(l *channel) (all []coming) {
-	for i := range d.script {
-		if c := &d.script[i]; c.verb == doCopy && c.channel == l {
-			block := slices.IndexFunc(l.blocks, func(b runtime.Span) bool { return b.Offset == c.dst.Offset })
-			all = append(all, coming{block, c.dst})
-		}
-	}
-	return all
-}
-
-// driver separates the script of one driver. What may come at once comes first.
+// driver separates what one driver does. What may come at once comes first.
 func (x *separation) driver(d *driver) error {
-	x.script = nil
+	from, rows := d.recording, d.instructions()
+	x.to, x.becomes, x.granted = newRecording(len(rows), len(d.stages)), map[int32]int32{}, map[*channel][]int{}
+	x.to.slots, x.to.at = from.slots, &x.to.before
+	if d.e.order.plan.IsFlush() { // a step begins with it
+		x.to.row(0, 0)
+	}
 	for _, l := range d.e.channels {
-		if l.to != d.device || l.asked {
-			continue
-		}
-		for free := len(l.blocks); free > 0; free-- {
-			if err := x.admit(l, none); err != nil {
+		x.granted[l] = make([]int, len(l.blocks))
+		for block := 0; block < len(l.blocks) && l.to == d.device && l.remote != nil && !l.asked; block++ {
+			if err := x.admit(l, block, 0); err != nil {
 				return err
 			}
 		}
 	}
-	for i := range d.script {
-		if err := x.command(d.script[i]); err != nil {
-			return err
+	x.to.at = &x.to.before
+	if err := x.list(from, from.before, 0); err != nil {
+		return err
+	}
+	repeats := d.e.order.repeats
+	least, most := shifts(rows)
+	for j := floorDiv(-most, repeats); j*repeats+least < d.e.recorded; j++ {
+		for i, r := range rows {
+			m := j*repeats + r.shift
+			k := floorDiv(m, repeats)
+			if k < 0 || k >= len(from.done[i]) {
+				continue
+			}
+			x.to.row(i, k)
+			if err := x.list(from, from.done[i][k], m); err != nil {
+				return err
+			}
 		}
 	}
-	d.script = x.script
-	return nil
-}
-
-// admit lets the next message of a channel, if there is one, come when a block is granted.
-func (x *separation) admit(l *channel, block int) error {
-	list := x.coming[l]
-	if len(list) == 0 || block != none && list[0].block != block {
-		return nil
-	}
-	x.coming[l] = list[1:]
-	steps, err := l.admit(list[0].block, list[0].dst)
-	x.script = append(x.script, steps[:]...)
+	x.to.at, x.anywhere = &x.to.behind, true
+	err := x.list(from, from.behind, 0)
+	d.recording, x.anywhere = x.to, false
 	return err
 }
 
-// command adds what becomes of a command.
-func (x *separation) command(c command) error {
+// list adds what becomes of commands of a minibatch.
+func (x *separation) list(from *recording, numbers []int32, minibatch int) error {
+	for _, n := range numbers {
+		c := from.commands[n]
+		if block, grants := x.blocks[c.turn]; grants && c.verb == doGive && x.turns[c.turn] != nil {
+			if err := x.admit(x.turns[c.turn], block, minibatch); err != nil {
+				return err
+			}
+			continue
+		}
+		now, known := x.becomes[n]
+		if !known {
+			next, stays, err := x.command(*c)
+			if err != nil {
+				return err
+			}
+			if now = none; stays {
+				now = x.to.number(next)
+			}
+			x.becomes[n] = now
+		}
+		if now != none {
+			*x.to.at = append(*x.to.at, now)
+		}
+	}
+	return nil
+}
+
+// admit lets the message that comes next into a block, if there is one, come when the block is granted with a minibatch.
+func (x *separation) admit(l *channel, block, minibatch int) error {
+	n := x.granted[l][block]
+	x.granted[l][block]++
+	if n >= len(l.deliveries[block]) {
+		return nil
+	}
+	next := l.deliveries[block][n]
+	steps, err := l.admit(block, next.dst)
+	for _, c := range steps {
+		if !x.anywhere && !x.e.order.plan.IsFlush() {
+			c.ahead = next.minibatch - minibatch
+		}
+		*x.to.at = append(*x.to.at, x.to.number(c))
+	}
+	return err
+}
+
+// command returns what becomes of a command; false: nothing.
+func (x *separation) command(c command) (next command, stays bool, err error) {
 	switch c.verb {
 	case doGive, doTake:
-		l, crosses := x.turns[c.turn]
-		if !crosses {
-			break
-		}
-		if block, grants := x.blocks[c.turn]; grants && c.verb == doGive {
-			return x.admit(l, block)
-		}
-		return nil
+		_, crosses := x.turns[c.turn]
+		return c, !crosses, nil
 	case doWait, doRecord:
 		if x.unneeded[c.event] {
-			return nil
+			return c, false, nil
 		}
 		if r := x.signals[c.event]; r != nil {
 			return x.launch(c, r, runtime.Span{})
 		}
 	case doLaunch:
 		if u, ok := c.Launch.(*unopened); ok {
-			var err error
-			if c.Launch, err = x.e.open(u); err != nil {
-				return err
-			}
+			c.prepared, err = x.open(u, c.prepared)
 		}
 	case doCopy:
 		if c.channel != nil && c.channel.remote != nil {
 			return x.launch(c, c.channel.remote, c.src)
 		}
 	}
-	x.script = append(x.script, c)
-	return nil
+	return c, true, err
 }
 
-// launch adds a launch of the end of a way in place of a command.
-func (x *separation) launch(c command, r *remote, span runtime.Span) (err error) {
+// open returns a launch of a sum that another one stands for.
+func (x *separation) open(u *unopened, l prepared) (prepared, error) {
+	if now, ok := x.opened[u]; ok {
+		return now, nil
+	}
+	launch, err := x.e.open(u)
+	x.e.launches--
+	x.opened[u] = prepared{launch, x.e.launches, l.accesses}
+	return x.opened[u], err
+}
+
+// launch returns a launch of the end of a way in place of a command.
+func (x *separation) launch(c command, r *remote, span runtime.Span) (_ command, stays bool, err error) {
 	c.verb = doLaunch
 	c.prepared, err = r.launch(span)
-	x.script = append(x.script, c)
-	return err
+	return c, true, err
 }

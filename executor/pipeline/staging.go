@@ -76,7 +76,7 @@ func (d *driver) layHost() int64 {
 // fillsSlot lets the host put what belongs to the minibatch of the task into a place of page-locked memory.
 func (d *driver) fillsSlot(t *localStage, i int) error {
 	p := &d.staging[t.stage]
-	return d.host(command{work: (*driver).fill, stage: t, slot: i, event: p.uploaded[i], pages: p.batch[i], writes: true})
+	return d.host(command{work: fillBatch, stage: t, slot: i, event: p.uploaded[i], pages: p.batch[i], writes: true})
 }
 
 // upload brings a batch and its scalars to the device. Images that have come ahead are there: compute is behind them.
@@ -107,7 +107,7 @@ func (d *driver) upload(t *localStage, sb *slab) error {
 }
 
 // fill puts a batch and its scalars into page-locked memory.
-func (d *driver) fill(c command, first int) error {
+func (d *driver) fill(c *command, minibatch int) error {
 	t, i := c.stage, c.slot
 	p := &d.staging[t.stage]
 	if err := p.uploaded[i].Synchronize(); err != nil {
@@ -120,7 +120,7 @@ func (d *driver) fill(c command, first int) error {
 	if err != nil {
 		return err
 	}
-	m := d.done + first + c.task.minibatch
+	m := d.done + minibatch
 	d.e.scalars(m).Put(b)
 	d.updateScalars(t, m).Put(b[kernels.ScalarsBytes:])
 	if t.stage == 0 {
@@ -195,7 +195,7 @@ func (e *Executor) updates(done, skipped int) (all []int64) {
 func (d *driver) report(t *localStage, f *inFlight) error {
 	p := &d.staging[t.stage]
 	i := (p.uploads - 1) % stagingSlots
-	if err := d.host(command{work: (*driver).awaitResult, stage: t, slot: i, event: p.returned[i], pages: p.result[i]}); err != nil {
+	if err := d.host(command{work: awaitResult, stage: t, slot: i, event: p.returned[i], pages: p.result[i]}); err != nil {
 		return err
 	}
 	if err := d.compute.copy(p.results[i], t.output(f).Part(0, lossBytes)); err != nil {
@@ -205,14 +205,14 @@ func (d *driver) report(t *localStage, f *inFlight) error {
 }
 
 // awaitResult says that a result is on its way to a slot, behind all that are on theirs until the slot is free.
-func (d *driver) awaitResult(c command, first int) error {
+func (d *driver) awaitResult(c *command, minibatch int) error {
 	p := &d.staging[c.stage.stage]
 	for slices.ContainsFunc(p.pending, func(r pendingResult) bool { return r.slot == c.slot }) {
 		if err := d.tell(p); err != nil {
 			return err
 		}
 	}
-	p.pending = append(p.pending, pendingResult{minibatch: first + c.task.minibatch, slot: c.slot, norm: math.NaN()})
+	p.pending = append(p.pending, pendingResult{minibatch: minibatch, slot: c.slot, norm: math.NaN()})
 	return nil
 }
 

@@ -161,12 +161,13 @@ func TestBucketsAreMadeWithinTheBackward(t *testing.T) {
 	must(t, err)
 	for _, d := range e.drivers {
 		made, within := 0, 0
-		for i, x := range d.script {
+		list := d.table.list(e.group)
+		for i, x := range list {
 			if x.verb != doRecord || !slices.Contains(d.stages[0].sums.made, x.event) {
 				continue
 			}
 			made++
-			if slices.ContainsFunc(d.script[i:], func(y command) bool { return y.verb == doLaunch && y.task == x.task }) {
+			if slices.ContainsFunc(list[i:], func(y played) bool { return y.verb == doLaunch && y.of == x.of }) {
 				within++
 			}
 		}
@@ -363,34 +364,34 @@ func (x *processes) summedAsPlanned(n int) {
 // syncSlip is a mistake in a script.
 type syncSlip struct {
 	slip   string
-	change func(d *driver, list []command, i int) bool // makes it, if it can be made there
+	change func(d *driver, list []played, i int) bool // makes it, if it can be made there
 	names  []string                                    // of one of the two parties each
 	least  int
 }
 
-func isCopyOf(c *command, kind pipeline.Kind) bool {
-	return c.verb == doCopy && c.channel != nil && c.task.kind == kind
+func isCopyOf(c *played, kind pipeline.Kind) bool {
+	return c.verb == doCopy && c.channel != nil && c.of.kind == kind
 }
 
 // waitSlips are waits of sums and updates that are left out.
 var waitSlips = []syncSlip{
-	{"no wait for what is added", func(d *driver, list []command, i int) bool {
+	{"no wait for what is added", func(d *driver, list []played, i int) bool {
 		drop := list[i].verb == doWait && list[i].on == d.adding && list[i+1].verb == doLaunch
 		if drop {
 			list[i].event = list[i-1].event // it has waited for its own already
 		}
 		return drop
 	}, []string{"a copy in reduce", "add forward in"}, 6},
-	{"no wait for its own gradients", func(d *driver, list []command, i int) bool {
+	{"no wait for its own gradients", func(d *driver, list []played, i int) bool {
 		drop := list[i].verb == doWait && list[i].on == d.adding && list[i+1].verb == doWait
 		if drop {
 			list[i].event = list[i+1].event
 		}
 		return drop
 	}, []string{" in B0", "add forward in"}, 6},
-	{"an update that does not wait for a sum", func(d *driver, list []command, i int) bool {
-		for k := i - 1; k >= 0 && list[i].verb == doWait && list[i].on == d.compute && list[i].task.kind == minibatchEnd; k-- {
-			if list[k].verb == doWait && list[k].task.kind == minibatchEnd {
+	{"an update that does not wait for a sum", func(d *driver, list []played, i int) bool {
+		for k := i - 1; k >= 0 && list[i].verb == doWait && list[i].on == d.compute && list[i].of.kind == minibatchEnd; k-- {
+			if list[k].verb == doWait && list[k].of.kind == minibatchEnd {
 				list[i].event = list[k].event
 				return true
 			}
@@ -401,16 +402,16 @@ var waitSlips = []syncSlip{
 
 // messageSlips are messages of other bytes, or in another order.
 var messageSlips = []syncSlip{
-	{"a shifted bucket", func(_ *driver, list []command, i int) bool {
+	{"a shifted bucket", func(_ *driver, list []played, i int) bool {
 		if !isCopyOf(&list[i], reducing) || list[i].src.Offset < list[i].src.Bytes {
 			return false
 		}
 		list[i].src.Offset -= list[i].src.Bytes
 		return true
 	}, []string{"a copy in reduce"}, 3},
-	{"a gather in place of a reduce", func(_ *driver, list []command, i int) bool {
+	{"a gather in place of a reduce", func(_ *driver, list []played, i int) bool {
 		for k := i; k < len(list) && isCopyOf(&list[i], reducing); k++ {
-			if isCopyOf(&list[k], gathering) && list[k].task.layer == list[i].task.layer {
+			if isCopyOf(&list[k], gathering) && list[k].of.layer == list[i].of.layer {
 				list[i], list[k] = list[k], list[i]
 				return true
 			}
@@ -436,12 +437,17 @@ func TestSlipsInSynchronizationAreFound(t *testing.T) {
 
 // found makes a slip wherever it can be made, and counts the scripts that are refused for it.
 func (x *syncSlip) found(t *testing.T, e *Executor) (found int) {
-	for _, d := range e.drivers {
-		whole := d.script
+	lists := e.played()
+	for n, d := range e.drivers {
+		whole := lists[n]
 		for i := range len(whole) - 1 {
-			d.script = slices.Clone(whole)
+			lists[n] = nil
+			for _, p := range whole {
+				c := *p.command
+				lists[n] = append(lists[n], played{&c, p.of})
+			}
 			var race *executor.OrderError
-			if !x.change(d, d.script, i) || !errors.As(e.prove(), &race) {
+			if !x.change(d, lists[n], i) || !errors.As(e.proveLists(lists), &race) {
 				continue
 			}
 			parties := race.First + "; " + race.Second
@@ -453,7 +459,7 @@ func (x *syncSlip) found(t *testing.T, e *Executor) (found int) {
 				t.Errorf("%s: %v", x.slip, race)
 			}
 		}
-		d.script = whole
+		lists[n] = whole
 	}
 	return found
 }

@@ -19,7 +19,7 @@ func (d *driver) launch(list []prepared) error {
 
 // task issues a task.
 func (d *driver) task(ctx context.Context, t *localStage, v instance, f *inFlight) error {
-	if err := d.watch.start(d.compute, &v); err != nil {
+	if err := d.watch.start(d.compute); err != nil {
 		return err
 	}
 	if d.paced != nil {

@@ -66,14 +66,14 @@ func (w *stopwatch) shift(before int) {
 
 // begin starts the clock.
 func (w *stopwatch) begin(q queue) error {
-	if w == nil || q.of.dryRun {
+	if w == nil {
 		return nil
 	}
 	w.used, w.open = 0, nil
 	if err := makeEvents(w.dev, &w.origin); err != nil {
 		return err
 	}
-	if err := q.record(w.origin); err != nil {
+	if err := q.s.Record(w.origin); err != nil {
 		return err
 	}
 	err := w.origin.Synchronize()
@@ -95,49 +95,40 @@ func (w *stopwatch) next() (s *stamp, err error) {
 	return s, makeEvents(w.dev, &s.start, &s.end)
 }
 
-// start stamps the start of a task, end its end.
-func (w *stopwatch) start(q queue, v *instance) (err error) {
+// start notes that the start of a task is stamped, end that its end is.
+func (w *stopwatch) start(q queue) error {
 	if w == nil {
 		return nil
 	}
-	if q.of.dryRun {
-		return q.of.host(command{work: (*driver).stampStart, on: q})
-	}
-	if w.open, err = w.next(); err != nil {
-		return err
-	}
-	w.open.instance = *v
-	w.open.minibatch += w.before
-	return q.record(w.open.start)
+	return q.of.host(command{work: stampStart, on: q})
 }
 
 func (w *stopwatch) end(q queue) error {
 	if w == nil {
 		return nil
 	}
-	if q.of.dryRun {
-		return q.of.host(command{work: (*driver).stampEnd, on: q})
+	return q.of.host(command{work: stampEnd, on: q})
+}
+
+// stamp stamps the start of a task, stampEnd its end.
+func (w *stopwatch) stamp(q queue, v *instance) (err error) {
+	if w.open, err = w.next(); err != nil {
+		return err
 	}
+	w.open.instance = *v
+	w.open.minibatch += w.before
+	return q.s.Record(w.open.start)
+}
+
+func (w *stopwatch) stampEnd(q queue) error {
 	s := w.open
 	w.open = nil
-	return q.record(s.end)
+	return q.s.Record(s.end)
 }
 
-// stampStart stamps the start of the task of a script, stampEnd its end.
-func (d *driver) stampStart(c command, first int) error {
-	v := c.task
-	v.minibatch += first
-	return d.watch.start(c.on, &v)
-}
-
-func (d *driver) stampEnd(c command, _ int) error { return d.watch.end(c.on) }
-
-// update stamps what an update issues, unless that is within a task.
-func (w *stopwatch) update(q queue, stage, minibatch int, issue func() error) error {
-	if w == nil || w.open != nil {
-		return issue()
-	}
-	if err := w.start(q, &instance{instruction{kind: Updating, stage: stage}, minibatch}); err != nil {
+// update stamps what an update issues.
+func (w *stopwatch) update(q queue, issue func() error) error {
+	if err := w.start(q); err != nil {
 		return err
 	}
 	if err := issue(); err != nil {

@@ -3,13 +3,18 @@ package pipeline
 import (
 	"context"
 	"fmt"
-	"slices"
 )
 
-// updates makes the updates of a stage that are due when a minibatch has ended there.
+// updates makes the updates of a stage that are due when a minibatch has ended there. Of those behind its own all minibatches have
+// overtaken it: where they are not in the run, their updates are left out.
 func (d *driver) updates(ctx context.Context, t *localStage, minibatch int) error {
+	defer func() { d.ahead = 0 }()
 	for t.stash.end(minibatch); t.stash.due(); {
-		if err := d.watch.update(d.compute, t.stage, minibatch, func() error { return d.update(ctx, t) }); err != nil {
+		d.ahead = t.stash.dueLast() - minibatch
+		if d.ahead < t.stash.group {
+			d.ahead = 0
+		}
+		if err := d.watch.update(d.compute, func() error { return d.update(ctx, t) }); err != nil {
 			return err
 		}
 	}
@@ -19,8 +24,9 @@ func (d *driver) updates(ctx context.Context, t *localStage, minibatch int) erro
 // update makes the next version of the weights, by the gradients of all replicas. Where there is a guard it waits for those of the
 // device's other stages: all are made behind the last one's.
 func (d *driver) update(ctx context.Context, t *localStage) error {
-	last := (t.stash.latest-t.stash.base+1)*t.stash.group - 1
+	last := t.stash.dueLast()
 	m := t.stash.update()
+	d.recording.slots[t.stage] = append(d.recording.slots[t.stage], int32(m.to))
 	if err := d.reduce(ctx, t, last, m.sum); err != nil {
 		return err
 	}
@@ -38,6 +44,15 @@ func (d *driver) update(ctx context.Context, t *localStage) error {
 	return d.judge(ctx)
 }
 
+// newVersion copies the weights to the slot of their next version. It does so also when the update is left out: who is to see the next
+// version sees the same weights there.
+func (d *driver) newVersion(t *localStage, m move) error {
+	ahead := d.ahead
+	defer func() { d.ahead = ahead }()
+	d.ahead = 0
+	return d.compute.copy(t.weights[m.to], t.weights[m.from])
+}
+
 // apply updates the weights by a sum of gradients.
 func (d *driver) apply(t *localStage, m move) error {
 	if m.to >= len(t.weights) {
@@ -48,7 +63,7 @@ func (d *driver) apply(t *localStage, m move) error {
 		return err
 	}
 	if m.to != m.from {
-		if err := d.compute.copy(t.weights[m.to], t.weights[m.from]); err != nil {
+		if err := d.newVersion(t, m); err != nil {
 			return err
 		}
 	}
@@ -65,17 +80,5 @@ func (d *driver) apply(t *localStage, m move) error {
 			return err
 		}
 	}
-	return nil
-}
-
-// settle moves the latest weights to slot 0, where every run begins.
-func (d *driver) settle(t *localStage) error {
-	from := slices.Index(t.stash.slots, t.stash.latest)
-	if from > 0 {
-		if err := d.compute.copy(t.weights[0], t.weights[from]); err != nil {
-			return err
-		}
-	}
-	t.stash.compact()
 	return nil
 }

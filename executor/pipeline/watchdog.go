@@ -97,14 +97,14 @@ func unpack(word uint64) (v instance) {
 // dumper is a device that tells what its streams do.
 type dumper interface{ Dump() string }
 
-// guarded runs a driver. A panic becomes an error, so that the other devices stop, too.
-func (d *driver) guarded(ctx context.Context, running []runningSegment) (err error) {
+// guarded lets a driver do something. A panic becomes an error, so that the other devices stop, too.
+func (d *driver) guarded(do func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = d.failed(d.now, panicked(v))
 		}
 	}()
-	return d.run(ctx, running)
+	return do()
 }
 
 func panicked(v any) error { return fmt.Errorf("BUG: panic: %v\n%s", v, debug.Stack()) }

@@ -80,6 +80,9 @@ func (s *weightStash) begin(run *bound) {
 	s.compact()
 }
 
+// forget makes the stash what it is before all runs.
+func (s *weightStash) forget() { s.latest = 0 }
+
 // compact says that the latest version is in slot 0 and no other is left.
 func (s *weightStash) compact() {
 	for i := range s.slots {
@@ -174,6 +177,9 @@ func (s *weightStash) end(m int) {
 
 // due reports whether all minibatches of the next update have ended.
 func (s *weightStash) due() bool { return len(s.ended) > 0 && s.ended[0] == s.group }
+
+// dueLast returns the last minibatch of the next update.
+func (s *weightStash) dueLast() int { return (s.latest-s.base+1)*s.group - 1 }
 
 // update makes room for the next version. A slot whose version nobody will see is used again, the latest one's itself if
 // possible; to is len(slots) when there is none.

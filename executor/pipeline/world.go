@@ -3,9 +3,6 @@ package pipeline
 import (
 	"context"
 	"fmt"
-	"iter"
-	"math"
-	"slices"
 
 	"plimsoll/runtime"
 	"plimsoll/runtime/world"
@@ -133,11 +130,9 @@ type remote struct {
 	prepare  func(way int, span runtime.Span) (runtime.Launch, error)
 	dev      runtime.Device // of this end
 	launches map[runtime.Span]prepared
+	number   int // of the latest of them
 
 	incoming queue // of the receiver
-	next     func() (number int, ok bool)
-	stop     func()
-	expected []arrival // that will come, and are not used yet
 }
 
 // launch returns what sends or receives a span.
@@ -146,48 +141,9 @@ func (r *remote) launch(span runtime.Span) (prepared, error) {
 		return l, nil
 	}
 	l, err := r.prepare(r.way, span)
-	r.launches[span] = prepared{Launch: l}
+	r.number--
+	r.launches[span] = prepared{Launch: l, id: r.number<<16 - r.way}
 	return r.launches[span], err
-}
-
-// sendAway sends to another process.
-func (d *driver) sendAway(q queue, watch *stopwatch, l *channel, v *instance, ready runtime.Event, src runtime.Span) error {
-	launch, err := l.remote.launch(src)
-	if err != nil {
-		return err
-	}
-	if err := q.wait(ready); err != nil {
-		return err
-	}
-	if err := watch.start(q, v); err != nil {
-		return err
-	}
-	if err := q.launch(launch); err != nil {
-		return err
-	}
-	if err := watch.end(q); err != nil {
-		return err
-	}
-	l.latest = 0
-	return q.record(l.arrived[l.latest])
-}
-
-// expect lets the next message of a channel, if there is one, come into a block.
-func (d *driver) expect(l *channel, block int) error {
-	number, ok := l.remote.next()
-	if !ok {
-		return nil
-	}
-	dst := l.blocks[block]
-	if n := len(l.sizes); n > 0 {
-		dst = dst.Part(0, l.sizes[number%n])
-	}
-	l.remote.expected = append(l.remote.expected, arrival{number, block})
-	steps, err := l.admit(block, dst)
-	for i := 0; i < len(steps) && err == nil; i++ {
-		err = d.put(&steps[i])
-	}
-	return err
 }
 
 // admit returns what receives into a block, behind what has used it so far.
@@ -201,102 +157,4 @@ func (l *channel) admit(block int, dst runtime.Span) (steps [4]command, err erro
 		{verb: doWait, on: q, event: l.freed[block]}, {verb: doWait, on: q, event: behind},
 		{verb: doLaunch, on: q, prepared: launch}, {verb: doRecord, on: q, event: l.arrived[block]},
 	}, err
-}
-
-// take returns the block into which the message of a number comes. Where the receiver asks for messages without one it is the next.
-func (r *remote) take(l *channel, minibatch int) (block int, err error) {
-	i := slices.IndexFunc(r.expected, func(a arrival) bool { return l.asked && l.kind == 0 || a.minibatch == minibatch })
-	if i < 0 {
-		return none, fmt.Errorf("BUG: no message %d comes by %v", minibatch, l)
-	}
-	block = r.expected[i].block
-	r.expected = slices.Delete(r.expected, i, i+1)
-	return block, nil
-}
-
-// expectFirst lets the first messages of a run come, of a plan whose drivers have no scripts, which say when they do.
-func (d *driver) expectFirst(running []runningSegment) error {
-	if d.dryRun || d.script != nil {
-		return nil
-	}
-	for _, l := range d.e.channels {
-		if l.remote == nil || l.to != d.device {
-			continue
-		}
-		l.remote.next, l.remote.stop = iter.Pull(d.e.messages(l, running))
-		for i := 0; i < len(l.blocks) && !l.asked; i++ {
-			if err := d.expect(l, i); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// expectNothing ends what a run has expected.
-func (e *Executor) expectNothing() {
-	for _, l := range e.channels {
-		if r := l.remote; r != nil && r.stop != nil {
-			r.stop()
-			r.stop, r.expected = nil, r.expected[:0]
-		}
-	}
-}
-
-// messages numbers the messages of a channel in a run, in the order in which they are sent.
-func (e *Executor) messages(l *channel, running []runningSegment) iter.Seq[int] {
-	return func(yield func(int) bool) {
-		number := 0
-		count := func(n int) error {
-			for range n {
-				if !yield(number) {
-					return ErrStopped
-				}
-				number++
-			}
-			return nil
-		}
-		for _, seg := range running {
-			var err error
-			switch {
-			case !seg.in(0):
-				return
-			case l.kind != 0:
-				err = e.order.within(e.order.sending(l), seg.bound, func(v instance) error {
-					if !yield(e.order.number(v)) {
-						return ErrStopped
-					}
-					return nil
-				})
-			case l.asked:
-				err = count(math.MaxInt)
-			default: // an update's sums of gradients
-				for m := 0; seg.in(m) && err == nil; m += e.rules[l.stage].group {
-					err = count(len(l.sizes))
-				}
-			}
-			if err != nil {
-				return
-			}
-		}
-	}
-}
-
-// sending returns the instructions that send by a channel.
-func (o *order) sending(l *channel) (all []instruction) {
-	for _, t := range o.instructions[l.from] {
-		if t.kind == l.kind && t.stage == l.boundary && t.far == l.far && t.to == l.to {
-			all = append(all, t)
-		}
-	}
-	return all
-}
-
-// signal lets a link between two processes change its direction: by a message without bytes, sent or received.
-func (b *halfDuplex) signal(end int, q queue) error {
-	launch, err := b.remote[end].launch(runtime.Span{})
-	if err != nil {
-		return err
-	}
-	return q.launch(launch)
 }

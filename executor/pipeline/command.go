@@ -1,0 +1,105 @@
+package pipeline
+
+import (
+	"unsafe"
+
+	"plimsoll/runtime"
+)
+
+// command is one thing that a driver does. Its row of the driver's table says in which task and for which minibatch.
+type command struct {
+	verb
+	prepared                // of a launch
+	on       queue          // that it is issued to, if it is
+	dst, src runtime.Span   // of a copy
+	to       *driver        // in whose arena dst is
+	channel  *channel       // of a copy that is a message
+	event    runtime.Event  // recorded, or waited for; by the host, too
+	pages    []runtime.Span // of page-locked memory that the host reads, or writes
+	writes   bool
+	turn     chan struct{} // that is given or taken
+	work     hostTask      // of the host
+	stage    *localStage   // for which the host works
+	slot     int           // of its staging memory
+
+	always bool        // played whether or not the minibatch is in the run
+	ahead  int         // played when the minibatch so many behind the row's own is in the run
+	link   *halfDuplex // played when this link changes its direction at the row's message; nil: always
+	step   int         // at the message before it (-1), or at the one behind it (1)
+}
+
+// verb says what a command does.
+type verb uint8
+
+const (
+	doLaunch verb = iota
+	doCopy
+	doRecord
+	doWait
+	doGive   // tell another driver that what it waits for was issued
+	doTake   // wait until another driver has said so
+	doWork   // of the host
+	doBegin  // a task
+	doEnd    // put an event behind it
+	doStart  // begin a task whose commands stand in several rows
+	doFinish // put an event behind it
+)
+
+// hostTask is what the host of a driver does.
+type hostTask uint8
+
+const (
+	fillBatch hostTask = iota + 1
+	awaitResult
+	awaitNorm
+	stampStart
+	stampEnd
+)
+
+// commandKey tells commands apart: equal keys do the same.
+type commandKey struct {
+	verb
+	id       int
+	launch   any
+	on       int
+	dst, src runtime.Span
+	to       *driver
+	channel  *channel
+	event    runtime.Event
+	pages    *runtime.Span
+	turn     chan struct{}
+	work     hostTask
+	stage    *localStage
+	slot     int
+	always   bool
+	ahead    int
+	link     *halfDuplex
+	step     int
+}
+
+func (c *command) key() commandKey {
+	k := commandKey{
+		verb: c.verb, id: c.id, on: c.on.number, dst: c.dst, src: c.src, to: c.to, channel: c.channel, event: c.event, pages: unsafe.SliceData(c.pages),
+		turn: c.turn, work: c.work, stage: c.stage, slot: c.slot, always: c.always, ahead: c.ahead, link: c.link, step: c.step,
+	}
+	if c.id == 0 {
+		k.launch = c.Launch
+	}
+	return k
+}
+
+// put issues a command to its stream.
+func (d *driver) put(c *command) error {
+	switch c.verb {
+	case doLaunch:
+		return c.on.s.Launch(c.Launch)
+	case doRecord:
+		return c.on.s.Record(c.event)
+	case doWait:
+		return c.on.s.Wait(c.event)
+	}
+	if c.to != d {
+		return c.on.s.CopyPeer(c.to.dev, c.dst, c.src)
+	}
+	return c.on.s.Copy(c.dst, c.src)
+}

@@ -1,0 +1,259 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// recording is what a driver does in a dry run, row by row and period by period.
+type recording struct {
+	known    map[commandKey]int32
+	commands []*command  // by number
+	done     [][][]int32 // by row and period: numbers of commands
+	before   []int32
+	behind   []int32
+	slots    [][]int32 // by stage that is here: the slots of its latest weights, version by version
+	at       *[]int32  // where commands are noted
+}
+
+func newRecording(rows, stages int) *recording {
+	return &recording{known: map[commandKey]int32{}, done: make([][][]int32, rows), slots: make([][]int32, stages)}
+}
+
+// number returns that of a command, the same for all that do the same.
+func (r *recording) number(c command) int32 {
+	k := c.key()
+	n, ok := r.known[k]
+	if !ok {
+		n = int32(len(r.commands))
+		r.known[k], r.commands = n, append(r.commands, &c)
+	}
+	return n
+}
+
+// row lets what follows be noted in a row, for a minibatch of a period. Nobody plays what is before the first minibatch.
+func (r *recording) row(i, period int) {
+	if period < 0 {
+		r.at = new([]int32)
+		return
+	}
+	for len(r.done[i]) <= period {
+		r.done[i] = append(r.done[i], nil)
+	}
+	r.at = &r.done[i][period]
+}
+
+// note adds a command to what the driver does.
+func (d *driver) note(c command) error {
+	if d.ahead > 0 {
+		c.ahead = d.ahead
+	}
+	*d.recording.at = append(*d.recording.at, d.recording.number(c))
+	return nil
+}
+
+// noteTurn notes that the driver gives a turn to another one, or takes one.
+func (d *driver) noteTurn(v verb, turn chan struct{}) { _ = d.note(command{verb: v, turn: turn}) }
+
+// host lets the host work for a stage, or for what is issued to a queue.
+func (d *driver) host(c command) error {
+	c.verb = doWork
+	if c.on.of == nil {
+		c.on = d.compute
+	}
+	return d.note(c)
+}
+
+// instructions returns what the driver does in a period, in order.
+func (d *driver) instructions() []instruction {
+	t := d.ringed()
+	if t == nil {
+		return d.e.order.instructions[d.device]
+	}
+	all := make([]instruction, len(t.ring.steps))
+	for i := range t.ring.steps {
+		all[i] = t.ring.steps[i].instruction
+	}
+	return all
+}
+
+// record notes all that the driver does in a run.
+func (d *driver) record(ctx context.Context, run *bound) error {
+	rows, t := d.instructions(), d.ringed()
+	d.recording = newRecording(len(rows), len(d.stages))
+	d.openBooks(run)
+	d.recording.at = &d.recording.before
+	if err := d.forget(); err != nil {
+		return err
+	}
+	if err := d.join(t); err != nil {
+		return err
+	}
+	repeats := d.e.order.repeats
+	least, most := shifts(rows)
+	for j := floorDiv(-most, repeats); len(rows) > 0 && j*repeats+least < run.end(); j++ {
+		for i, r := range rows {
+			v := instance{r, j*repeats + r.shift}
+			d.recording.row(i, floorDiv(v.minibatch, repeats))
+			if err := d.recordTask(ctx, t, i, v, run); err != nil {
+				return d.failed(v, err)
+			}
+		}
+	}
+	d.recording.at = &d.recording.behind
+	return d.shareAll(ctx)
+}
+
+// recordTask notes what a task does for a minibatch.
+func (d *driver) recordTask(ctx context.Context, t *localStage, i int, v instance, run *bound) error {
+	in := v.minibatch >= 0 && run.in(v.minibatch) && !d.e.order.idle(v.instruction, v.minibatch)
+	if in {
+		d.starts(v)
+		defer d.progress.end()
+	}
+	if t != nil {
+		return d.step(ctx, t, &t.ring.steps[i], v, in)
+	}
+	if !in {
+		return nil
+	}
+	return d.issueRecorded(ctx, v)
+}
+
+// issueRecorded notes a task and an event behind it.
+func (d *driver) issueRecorded(ctx context.Context, v instance) error {
+	_ = d.note(command{verb: doBegin})
+	if err := d.issue(ctx, v); err != nil {
+		return err
+	}
+	return d.note(command{verb: doEnd, on: d.queueFor(v)})
+}
+
+// shareAll notes what replicas tell each other behind a segment.
+func (d *driver) shareAll(ctx context.Context) error {
+	for _, t := range d.stages {
+		if t == nil || d.e.order.plan.IsFlush() {
+			continue
+		}
+		if err := d.share(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// seen is how many periods of a recording are as in any longer run: those before the end of a run may differ.
+func (e *Executor) seen(minibatches int) int {
+	if e.order.plan.IsFlush() {
+		return 1
+	}
+	return (minibatches-2*e.order.filling()-2*e.group)/e.order.repeats - 1
+}
+
+// fold makes the driver's table of its recording of so many periods; false: some row does not repeat itself in them.
+func (d *driver) fold(periods int) bool {
+	r, t := d.recording, &table{repeats: d.e.order.repeats}
+	flush := d.e.order.plan.IsFlush()
+	for i, x := range d.instructions() {
+		w := row{instruction: x}
+		numbers := w.vary(r, r.done[i][:min(periods, len(r.done[i]))])
+		var ok bool
+		if w.cycle, ok = foldCycle(numbers); flush {
+			w.cycle, ok = cycle{round: numbers}, true
+		}
+		if !ok {
+			return false
+		}
+		t.rows = append(t.rows, w)
+	}
+	t.before, t.behind = r.list(r.before), r.list(r.behind)
+	for s, x := range d.stages {
+		if x == nil {
+			continue
+		}
+		v := settling{group: x.stash.group, moves: make([]*command, len(x.weights))}
+		for slot := 1; slot < len(x.weights); slot++ {
+			v.moves[slot] = &command{verb: doCopy, on: d.compute, to: d, dst: x.weights[0], src: x.weights[slot]}
+		}
+		var ok bool
+		if v.cycle, ok = foldCycle(r.slots[s][:min(len(r.slots[s]), max(1, periods*t.repeats/v.group))]); flush {
+			v.cycle, ok = cycle{round: []int32{0}}, true
+		}
+		if !ok {
+			return false
+		}
+		t.versions = append(t.versions, v)
+	}
+	d.table = t
+	return true
+}
+
+// list returns commands by their numbers.
+func (r *recording) list(numbers []int32) []*command {
+	list := make([]*command, len(numbers))
+	for i, n := range numbers {
+		list[i] = r.commands[n]
+	}
+	return list
+}
+
+// vary finds the variants of a row, and numbers them period by period.
+func (w *row) vary(r *recording, periods [][]int32) (numbers []int32) {
+	byText := map[string]int32{}
+	var text []byte
+	for _, list := range periods {
+		text = text[:0]
+		for _, n := range list {
+			text = append(text, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
+		}
+		n, ok := byText[string(text)]
+		if !ok {
+			n = int32(len(w.variants))
+			byText[string(text)] = n
+			w.variants = append(w.variants, r.list(list))
+			w.outside = w.outside || slices.ContainsFunc(w.variants[n], func(c *command) bool { return c.always || c.ahead != 0 })
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers
+}
+
+const (
+	// firstDryRun and longestDryRun are how many minibatches drivers go through in dry runs: twice as many as long as some row of a table does not
+	// repeat itself.
+	firstDryRun, longestDryRun = 128, 1 << 14
+)
+
+// compile lets the drivers go through a run without issuing it, and makes their tables of what they do: with a flush a step, else a run
+// that is long enough to see everything repeat itself. Errors: ErrPlan when the drivers wait for each other, or repeat nothing.
+func (e *Executor) compile() error {
+	if e.order.plan.IsFlush() {
+		if err := e.dryRun(e.group); err != nil {
+			return err
+		}
+		e.recorded = e.group
+		e.fold(e.group)
+		return nil
+	}
+	for n := max(firstDryRun, e.order.long()); n <= longestDryRun; n *= 2 {
+		length := (n + e.group - 1) / e.group * e.group
+		if err := e.dryRun(length); err != nil {
+			return err
+		}
+		if e.recorded = length; e.fold(length) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: what its devices do does not repeat itself within %d minibatches", ErrPlan, longestDryRun)
+}
+
+// fold makes the tables of all drivers of their recordings of so many minibatches; false: they do not repeat themselves.
+func (e *Executor) fold(minibatches int) bool {
+	for _, d := range e.drivers {
+		if !d.fold(e.seen(minibatches)) {
+			return false
+		}
+	}
+	return true
+}
