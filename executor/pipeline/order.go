@@ -35,7 +35,7 @@ type instruction struct {
 // All devices of a stage have these instructions, at one place in one order of all instructions of all devices. In this order
 // each instruction waits for earlier ones alone, and replicas meet in the sum of their gradients: drivers, each in its part of
 // the order, do not wait for each other in a circle.
-const minibatchEnd pipeline.Kind = pipeline.CB + 1
+const minibatchEnd = pipeline.Update
 
 // name returns what the instruction does, in the notation of plans, without the minibatch; of a transfer as in sequences.
 func (t instruction) name() string {

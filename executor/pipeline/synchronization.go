@@ -11,12 +11,12 @@ import (
 // Kinds of instructions for messages between the replicas of a stage (pipeline.Synchronization). A gather has two: the device that
 // waits for the sum lets it come, at the same place in the order of all instructions, just before the other one sends it.
 const (
-	reducing pipeline.Kind = minibatchEnd + 1 + iota
-	gathering
-	admitting
-	owning     // a device adds the sum that has come to its own gradients; of a part (zero.go) its owner all that have come
-	completing // a device has all new weights of a stage whose parts have owners
-	joining    // of sums that a library makes (collective.go): a device adds up some buckets together with all others of the line
+	reducing   = pipeline.Reducing
+	gathering  = pipeline.Gathering
+	admitting  = pipeline.Admitting
+	owning     = pipeline.Owning     // a device adds the sum that has come to its own gradients; of a part (zero.go) its owner all that have come
+	completing = pipeline.Completing // a device has all new weights of a stage whose parts have owners
+	joining    = pipeline.Joining    // of sums that a library makes (collective.go): a device adds up some buckets together with all others of the line
 )
 
 // synchronized reports whether an instruction belongs to a message between replicas.

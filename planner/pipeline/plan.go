@@ -10,10 +10,10 @@ import (
 // Format is the value of the "format" field of a plan file.
 const Format = "plimsoll.plan/v1"
 
-// Kind is the kind of a task.
+// Kind is the kind of work. The set is closed: no other package adds one.
 type Kind uint8
 
-// The kinds of tasks. A communication belongs to the boundary between a stage and the next one.
+// The kinds of tasks, which plans list. A communication belongs to the boundary between a stage and the next one.
 const (
 	F  Kind = iota + 1 // forward of a stage
 	B                  // backward of a stage; the input half of it where the stage has W tasks
@@ -22,11 +22,25 @@ const (
 	CB                 // δ_l into the stage
 )
 
-var kindNames = [...]string{F: "F", B: "B", W: "W", CF: "CF", CB: "CB"}
+// The kinds of work that follow from a plan, which does not list it: updates, and what devices do about sums of gradients of replicas.
+const (
+	Update     Kind = iota + CB + 1 // the updates that are due when a minibatch, a round or a step has ended in a stage
+	Reducing                        // a device sends gradients, or sums so far
+	Gathering                       // a device sends a sum, or new weights
+	Admitting                       // a device lets a sum, or new weights, come
+	Owning                          // a device adds what has come to its own gradients
+	Completing                      // a device has all new weights of a stage whose state is divided
+	Joining                         // a device adds up buckets together with all replicas at once, by a library
+)
 
-// String returns the name of the kind in files.
+var kindNames = [...]string{
+	F: "F", B: "B", W: "W", CF: "CF", CB: "CB",
+	Update: "update", Reducing: "reducing", Gathering: "gathering", Admitting: "admitting", Owning: "owning", Completing: "completing", Joining: "joining",
+}
+
+// String returns the name of the kind; of tasks that in files.
 func (k Kind) String() string {
-	if k < F || k > CB {
+	if k < F || k > Joining {
 		return fmt.Sprintf("Kind(%d)", uint8(k))
 	}
 	return kindNames[k]
@@ -35,7 +49,7 @@ func (k Kind) String() string {
 // Communication reports whether the task runs on a link.
 func (k Kind) Communication() bool { return k == CF || k == CB }
 
-// ParseKind returns the kind of that name.
+// ParseKind returns the kind of tasks of that name.
 func ParseKind(name string) (Kind, bool) {
 	for k := F; k <= CB; k++ {
 		if kindNames[k] == name {
