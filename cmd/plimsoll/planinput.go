@@ -86,7 +86,11 @@ func (f *planInput) known(text string, source *profiles.Source, platform string)
 // parse reads a plan file, or a sequence for a chain.
 func (f *planInput) parse(text string, c *chain.Chain) (*pipeline.Plan, error) {
 	if strings.HasPrefix(strings.TrimSpace(text), "{") {
-		return pipeline.Decode(strings.NewReader(text))
+		p, err := pipeline.Decode(strings.NewReader(text))
+		if err != nil && strings.Contains(text, `"stages"`) {
+			err = fmt.Errorf("pipeline plan: %w", err)
+		}
+		return p, err
 	}
 	seq, err := f.parseSequence(text, c.Len())
 	return pipeline.NewSequence(c.Name, "given", seq, schedule.Limits{Memory: schedule.NoLimit}), err
