@@ -72,7 +72,7 @@ const (
 	giveParts   = "--accumulate is for one device: give --microbatches 2, into which pipelines divide a step"
 	untie       = "stages of a pipeline share no weights: lm_head.weight of layer head is transformer.embed.weight of layer embed: train it on one device, or -m gpt2-2-16-untied"
 	unbranch    = "siamese has branches, and pipelines are for single chains: train it on one device"
-	worlds      = "--allreduce is for several processes: give their number, as in --world 4"
+	worlds      = "--option world.allreduce is for several processes: give their number, as in --world 4"
 	muonWhole   = "--zero 1 divides weights among replicas by elements, and --optimizer muon updates a matrix as a whole: leave --zero out, or take adamw"
 	wholeBatch  = "--batch max is for one device and whole batches: give a number of samples"
 	hostOfOne   = "--host-memory limits what the plan of one device offloads: " + wholeOnOne
@@ -119,24 +119,24 @@ func combinations(t *testing.T, p map[string][]string) []combination {
 		{feature: "tied weights", args: small("gpt2-2-16-tied", "--length", "8"), answers: [planKinds]answer{yes(), no(untie), no(untie, two("1f1b*")...), no(untie, two("loadline")...)}},
 		{feature: "branches that meet", args: small("siamese", "--image", "8"), answers: [planKinds]answer{
 			yes("--strategy", "auto"), no(unbranch), no(unbranch, two("1f1b*")...), no(unbranch, two("loadline")...)}},
-		{feature: "portals", args: small("unet-1-4", "--image", "32", "--portals"), answers: [planKinds]answer{
-			refuses("--portals", needsMore), yes("--devices", "cpu*4", "--strategy", "1f1b-flush", "--microbatches", "2"), yes("--devices", "cpu*4", "--strategy", "1f1b*"), elsewhere("TestPortalsOfStagesThatOffload")}},
+		{feature: "portals", args: small("unet-1-4", "--image", "32", "--debug", "portals"), answers: [planKinds]answer{
+			refuses("--debug portals", needsMore), yes("--devices", "cpu*4", "--strategy", "1f1b-flush", "--microbatches", "2"), yes("--devices", "cpu*4", "--strategy", "1f1b*"), elsewhere("TestPortalsOfStagesThatOffload")}},
 		{feature: "`--zero 1`", args: []string{"--zero", "1"}, answers: [planKinds]answer{refuses("--zero", needsMore), yes(), refuses("--zero", noneInGiven), refuses("--zero", noneInGiven)}},
 		{feature: "`--zero 1` with Muon", args: []string{"--zero", "1", "--optimizer", "muon"}, answers: all(no(muonWhole))},
-		{feature: "`--deferred-batchnorm`", args: []string{"--deferred-batchnorm"}, answers: [planKinds]answer{
-			refuses("--deferred-batchnorm", needsMore), yes(), refuses("--deferred-batchnorm", noneInGiven), refuses("--deferred-batchnorm", noneInGiven)}},
+		{feature: "`--option batchnorm.deferred`", args: []string{"--option", "batchnorm.deferred"}, answers: [planKinds]answer{
+			refuses("--option batchnorm.deferred", needsMore), yes(), refuses("--option batchnorm.deferred", noneInGiven), refuses("--option batchnorm.deferred", noneInGiven)}},
 		{feature: "parts of a step", args: []string{"--accumulate", "2"}, answers: [planKinds]answer{yes(), yes("--strategy", "1f1b-flush"), no(giveParts), no(giveParts)}},
 		{feature: "`--batch max`", args: []string{"--batch", "max", "--memory", "1MiB"}, answers: [planKinds]answer{yes(), no(wholeBatch), no(wholeBatch), no(wholeBatch)}},
-		{feature: "PipeMare", args: []string{"--pipemare", "4"}, answers: [planKinds]answer{
-			refuses("--pipemare", needsMore), no("--pipemare and --pipemare-decay are for weight versions latest: with 1f1b-flush no weights are stale; give a schedule without a flush"), yes(p["latest"]...), yes(p["latest, offloading"]...)}},
+		{feature: "PipeMare", args: []string{"--option", "pipemare.updates=4"}, answers: [planKinds]answer{
+			refuses("--option pipemare.updates", needsMore), no("--option pipemare.updates and pipemare.decay are for weight versions latest: with 1f1b-flush no weights are stale; give a schedule without a flush"), yes(p["latest"]...), yes(p["latest, offloading"]...)}},
 		{feature: "several processes", processes: true, answers: [planKinds]answer{no("store-all plans for one device"), yes("--strategy", "1f1b-flush", "--microbatches", "2"), yes(p["without a flush"][2:]...), yes(p["offloading"][2:]...)}},
 		{feature: "`--zero 1` over processes with checkpoints", processes: true, args: []string{"--zero", "1", "--checkpoint-every", "2", "--force"}, answers: [planKinds]answer{
 			unasked, no("lies on devices [0 1] of different processes, and one process saves a stage: leave checkpoints or \\\"zero\\\" out", "--strategy", "chimera", "--microbatches", "2"), unasked, unasked}},
-		{feature: "`--allreduce nccl` in one process", args: []string{"--allreduce", "nccl"}, answers: all(no(worlds))},
+		{feature: "`--option world.allreduce=nccl` in one process", args: []string{"--option", "world.allreduce=nccl"}, answers: all(no(worlds))},
 		{feature: "checkpoints, evaluations", args: []string{"--checkpoint-every", "2", "--eval-every", "2", "--force"}, answers: all(yes())},
 		{feature: "Muon", args: []string{"--optimizer", "muon"}, answers: all(yes())},
 		{feature: "bf16", args: []string{"--dtype", "bf16"}, answers: all(yes())},
-		{feature: "random delays (`--chaos`)", args: []string{"--chaos", "3"}, answers: all(yes())},
+		{feature: "random delays (`--debug chaos`)", args: []string{"--debug", "chaos=3"}, answers: all(yes())},
 	}
 }
 
@@ -187,7 +187,7 @@ func combinedPlans(t *testing.T) map[string][]string {
 	add("two stages", shares("")...)
 	add("two stages, offloading", shares(`,"ops":[`+opsText("Fall3 O4 Fall4 Fall5 B5 P4 B4 B3")+`]`)...)
 	chain := filepath.Join(dir, "c.json")
-	works(t, "profile", "--halves", "-m", "tiny", "--image", "16", "--batch", "8", "--threads", "1", "--profile-steps", "1", "-q", "-o", chain)
+	works(t, "profile", "--halves", "-m", "tiny", "--image", "16", "--batch", "8", "--debug", "threads=1", "--option", "profile.steps=1", "-q", "-o", chain)
 	all["halves"] = []string{chain}
 	return all
 }
@@ -284,7 +284,7 @@ func pictures(t *testing.T) string {
 
 // run runs a cell.
 func (c combination) run(t *testing.T, a answer) {
-	args := []string{"--steps", "4", "--profile-steps", "1", "--threads", "1", "-q"}
+	args := []string{"--steps", "4", "--option", "profile.steps=1", "--debug", "threads=1", "-q"}
 	if !slices.Contains(c.args, "-m") {
 		args = append(args, "-m", "tiny", "--image", "16", "--batch", "8")
 	}

@@ -39,7 +39,7 @@ var oneSteps = []oneStep{
 
 // lines returns the two command lines.
 func (s oneStep) lines(more ...string) (alone, flush []string) {
-	all := slices.Concat([]string{"train", "--steps", "3", "--profile-steps", "1", "--threads", "1", "-q"}, s.args, more)
+	all := slices.Concat([]string{"train", "--steps", "3", "--option", "profile.steps=1", "--debug", "threads=1", "-q"}, s.args, more)
 	alone, flush = append(slices.Clone(all), "--strategy", "store-all"), append(all, "--strategy", "1f1b-flush", "--microbatches", fmt.Sprint(max(s.parts, 1)))
 	if s.parts > 0 {
 		alone = append(alone, "--accumulate", fmt.Sprint(s.parts))
