@@ -9,7 +9,7 @@ import (
 )
 
 // backward issues B, or W: the minibatch gives back what it held when it was its last task.
-func (d *driver) backward(ctx context.Context, t *localStage, v instance) error {
+func (d taskCompiler) backward(ctx context.Context, t *localStage, v instance) error {
 	f, err := d.beginBackward(ctx, t, v)
 	if err != nil {
 		return err
@@ -21,7 +21,7 @@ func (d *driver) backward(ctx context.Context, t *localStage, v instance) error 
 }
 
 // beginBackward does what B, or W, does before its ops.
-func (d *driver) beginBackward(ctx context.Context, t *localStage, v instance) (*inFlight, error) {
+func (d taskCompiler) beginBackward(ctx context.Context, t *localStage, v instance) (*inFlight, error) {
 	f := t.find(v.minibatch)
 	sb := &t.slabs[f.slab]
 	at := frame{input: f.entry, scalars: sb.scalars, labels: sb.labels}
@@ -51,7 +51,7 @@ func (d *driver) beginBackward(ctx context.Context, t *localStage, v instance) (
 }
 
 // endBackward does what B, or W, does behind its ops.
-func (d *driver) endBackward(t *localStage, v instance, f *inFlight) error {
+func (d taskCompiler) endBackward(t *localStage, v instance, f *inFlight) error {
 	if v.kind == pipeline.B {
 		if err := t.deltas.seal(d.compute, f.minibatch); err != nil {
 			return err
@@ -72,7 +72,7 @@ func (d *driver) endBackward(t *localStage, v instance, f *inFlight) error {
 }
 
 // sum finds where the gradients of a task are summed. The first task of an update brings its scalars.
-func (d *driver) sum(t *localStage, v instance, sb *slab, at *frame) error {
+func (d taskCompiler) sum(t *localStage, v instance, sb *slab, at *frame) error {
 	if !t.opsOf(v.minibatch).writes(v.kind) {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (d *driver) sum(t *localStage, v instance, sb *slab, at *frame) error {
 
 // waitsAtOnce reports whether a backward begins with an op that reads δ of the stage's output. In simulated time it waits at
 // once, too.
-func (d *driver) waitsAtOnce(t *localStage, f *inFlight) bool {
+func (d taskCompiler) waitsAtOnce(t *localStage, f *inFlight) bool {
 	if d.paced != nil {
 		return t.stage < len(d.stages)-1
 	}
@@ -98,7 +98,7 @@ func (d *driver) waitsAtOnce(t *localStage, f *inFlight) bool {
 
 // delta finds δ of the stage's output, in a block of this device or in what arrives, when the first op reads it: what a
 // backward recomputes before need not wait for it.
-func (d *driver) delta(ctx context.Context, t *localStage, f *inFlight) (err error) {
+func (d taskCompiler) delta(ctx context.Context, t *localStage, f *inFlight) (err error) {
 	if f.delta.Bytes > 0 {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (d *driver) delta(ctx context.Context, t *localStage, f *inFlight) (err err
 }
 
 // target finds where δ of the stage's input goes: to the stage before on this device, or to the send buffer.
-func (d *driver) target(t *localStage, f *inFlight, at *frame) error {
+func (d taskCompiler) target(t *localStage, f *inFlight, at *frame) error {
 	if t.stage == 0 {
 		return nil
 	}
@@ -136,7 +136,7 @@ func (d *driver) target(t *localStage, f *inFlight, at *frame) error {
 }
 
 // spent gives the block of δ of the output back.
-func (d *driver) spent(t *localStage, f *inFlight) error {
+func (d taskCompiler) spent(t *localStage, f *inFlight) error {
 	if err := d.spentSkips(t, f); err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (d *driver) spent(t *localStage, f *inFlight) error {
 }
 
 // end gives back what a minibatch held.
-func (d *driver) end(t *localStage, f *inFlight) error {
+func (d taskCompiler) end(t *localStage, f *inFlight) error {
 	if err := d.releaseSkips(f.skips); err != nil {
 		return err
 	}

@@ -94,14 +94,14 @@ func (l *channel) delivers(block int, x delivery) {
 type arrival struct{ minibatch, block int }
 
 // grant gives a block back to the sender.
-func (d *driver) grant(l *channel, block int) error {
+func (d *compiler) grant(l *channel, block int) error {
 	l.grants <- block
 	d.noteTurn(doGive, l.free[block])
 	return nil
 }
 
 // granted returns a block to send to, when the receiver has granted one.
-func (d *driver) granted(ctx context.Context, l *channel) (block int, err error) {
+func (d *compiler) granted(ctx context.Context, l *channel) (block int, err error) {
 	if block, err = receive(ctx, l.grants); err == nil {
 		d.noteTurn(doTake, l.free[block])
 	}
@@ -109,13 +109,13 @@ func (d *driver) granted(ctx context.Context, l *channel) (block int, err error)
 }
 
 // arrives tells the receiver in which block a message is.
-func (d *driver) arrives(l *channel, a arrival) {
+func (d *compiler) arrives(l *channel, a arrival) {
 	l.arrivals <- a
 	d.noteTurn(doGive, l.sent[a.block])
 }
 
 // take returns the block in which the message of a minibatch arrives, when the sender has issued it.
-func (d *driver) take(ctx context.Context, l *channel, minibatch int) (block int, err error) {
+func (d *compiler) take(ctx context.Context, l *channel, minibatch int) (block int, err error) {
 	for i, a := range l.early {
 		if a.minibatch == minibatch {
 			l.early = slices.Delete(l.early, i, i+1)

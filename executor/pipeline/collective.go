@@ -144,7 +144,7 @@ func earlier(a, b instruction) bool {
 }
 
 // sumBuckets adds up the buckets of an instruction.
-func (d *driver) sumBuckets(ctx context.Context, t *localStage, v instance) error {
+func (d sumCompiler) sumBuckets(ctx context.Context, t *localStage, v instance) error {
 	x, n := t.sums, len(t.sums.buckets)
 	slot, fresh := t.stash.sum(v.minibatch / t.stash.group)
 	if fresh {
@@ -160,7 +160,7 @@ func (d *driver) sumBuckets(ctx context.Context, t *localStage, v instance) erro
 }
 
 // collectSums waits for the sums of an update of which a minibatch is the last.
-func (d *driver) collectSums(t *localStage, minibatch, slot int) error {
+func (d sumCompiler) collectSums(t *localStage, minibatch, slot int) error {
 	x, r := t.sums, d.e.order.residue(minibatch)
 	for b := range x.buckets {
 		if x.together[arrivalOf{r, b, none}] == nil {
@@ -174,7 +174,7 @@ func (d *driver) collectSums(t *localStage, minibatch, slot int) error {
 }
 
 // sumAll adds up all gradients in a slot, of a plan that does not say when, behind what has been issued to the compute stream.
-func (d *driver) sumAll(ctx context.Context, t *localStage, slot int) error {
+func (d sumCompiler) sumAll(ctx context.Context, t *localStage, slot int) error {
 	if err := d.compute.record(t.summed); err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (d *driver) sumAll(ctx context.Context, t *localStage, slot int) error {
 }
 
 // sumAtOnce issues this device's part of a sum to the stream of sums, and records an event behind it.
-func (d *driver) sumAtOnce(ctx context.Context, t *localStage, j joint, done runtime.Event) error {
+func (d sumCompiler) sumAtOnce(ctx context.Context, t *localStage, j joint, done runtime.Event) error {
 	c := d.e.collectives[t.stage]
 	if err := d.meet(ctx, c, t.stage, j.number); err != nil {
 		return err
@@ -201,7 +201,7 @@ func (d *driver) sumAtOnce(ctx context.Context, t *localStage, j joint, done run
 }
 
 // jointLaunch returns the launch of a sum: one that stands for it until the lines are open.
-func (d *driver) jointLaunch(c *collective, t *localStage, j joint) prepared {
+func (d sumCompiler) jointLaunch(c *collective, t *localStage, j joint) prepared {
 	key := [3]int{d.device, j.slot, none}
 	if len(j.buckets) > 0 {
 		key[2] = j.buckets[0]
@@ -262,7 +262,7 @@ func (e *Executor) openSums() error {
 }
 
 // meet lets a driver go on, in a dry run, when all others of a line are about to issue their parts of the same sum, too.
-func (d *driver) meet(ctx context.Context, c *collective, stage, number int) error {
+func (d sumCompiler) meet(ctx context.Context, c *collective, stage, number int) error {
 	at := slices.Index(c.line, d.device)
 	if at > 0 {
 		c.come[at] <- number

@@ -18,6 +18,7 @@ type command struct {
 	pages    []runtime.Span // of page-locked memory that the host reads, or writes
 	writes   bool
 	turn     chan struct{} // that is given or taken
+	way      *remote       // of a message between processes
 	work     hostTask      // of the host
 	stage    *localStage   // for which the host works
 	slot     int           // of its staging memory
@@ -34,6 +35,8 @@ type verb uint8
 const (
 	doLaunch verb = iota
 	doCopy
+	doSend    // a message to another process
+	doReceive // likewise, from one
 	doRecord
 	doWait
 	doGive   // tell another driver that what it waits for was issued
@@ -68,6 +71,7 @@ type commandKey struct {
 	event    runtime.Event
 	pages    *runtime.Span
 	turn     chan struct{}
+	way      *remote
 	work     hostTask
 	stage    *localStage
 	slot     int
@@ -80,7 +84,7 @@ type commandKey struct {
 func (c *command) key() commandKey {
 	k := commandKey{
 		verb: c.verb, id: c.id, on: c.on.number, dst: c.dst, src: c.src, to: c.to, channel: c.channel, event: c.event, pages: unsafe.SliceData(c.pages),
-		turn: c.turn, work: c.work, stage: c.stage, slot: c.slot, always: c.always, ahead: c.ahead, link: c.link, step: c.step,
+		turn: c.turn, way: c.way, work: c.work, stage: c.stage, slot: c.slot, always: c.always, ahead: c.ahead, link: c.link, step: c.step,
 	}
 	if c.id == 0 {
 		k.launch = c.Launch
@@ -91,7 +95,7 @@ func (c *command) key() commandKey {
 // put issues a command to its stream.
 func (d *driver) put(c *command) error {
 	switch c.verb {
-	case doLaunch:
+	case doLaunch, doSend, doReceive:
 		return c.on.s.Launch(c.Launch)
 	case doRecord:
 		return c.on.s.Record(c.event)

@@ -4,7 +4,30 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"plimsoll/planner/pipeline"
 )
+
+// compiler makes the table of a driver: in a dry run it goes through all that the driver is to do, and notes it. What it knows of the
+// minibatches in flight, and which blocks of memory they have, lives in a dry run alone.
+type compiler struct {
+	*driver
+	bound     *bound
+	recording *recording
+	unused    []*inFlight // that are not in use
+	ahead     int         // what it notes is of a minibatch so many behind that of its task
+}
+
+// sumCompiler notes what adds up gradients over replicas, taskCompiler what tasks do with their minibatches, ringCompiler the steps of rings.
+type (
+	sumCompiler  struct{ *compiler }
+	taskCompiler struct{ sumCompiler }
+	ringCompiler struct{ taskCompiler }
+)
+
+func (d *compiler) sums() sumCompiler   { return sumCompiler{d} }
+func (d *compiler) tasks() taskCompiler { return taskCompiler{d.sums()} }
+func (d *compiler) ring() ringCompiler  { return ringCompiler{d.tasks()} }
 
 // recording is what a driver does in a dry run, row by row and period by period.
 type recording struct {
@@ -45,7 +68,7 @@ func (r *recording) row(i, period int) {
 }
 
 // note adds a command to what the driver does.
-func (d *driver) note(c command) error {
+func (d *compiler) note(c command) error {
 	if d.ahead > 0 {
 		c.ahead = d.ahead
 	}
@@ -54,10 +77,10 @@ func (d *driver) note(c command) error {
 }
 
 // noteTurn notes that the driver gives a turn to another one, or takes one.
-func (d *driver) noteTurn(v verb, turn chan struct{}) { _ = d.note(command{verb: v, turn: turn}) }
+func (d *compiler) noteTurn(v verb, turn chan struct{}) { _ = d.note(command{verb: v, turn: turn}) }
 
 // host lets the host work for a stage, or for what is issued to a queue.
-func (d *driver) host(c command) error {
+func (d *compiler) host(c command) error {
 	c.verb = doWork
 	if c.on.of == nil {
 		c.on = d.compute
@@ -78,8 +101,53 @@ func (d *driver) instructions() []instruction {
 	return all
 }
 
+// issue notes what a task does.
+func (d *compiler) issue(ctx context.Context, v instance) error {
+	if v.far > 0 {
+		return d.tasks().sendThrough(ctx, v)
+	}
+	switch v.kind {
+	case pipeline.F:
+		return d.tasks().forward(ctx, d.stages[v.stage], v)
+	case pipeline.CF:
+		return d.tasks().sendOutput(ctx, d.stages[v.stage], v)
+	case pipeline.CB:
+		t := d.stages[v.stage+1]
+		return d.tasks().sendFrom(ctx, &t.deltas, t.away[v.to], v, 0, 0)
+	case joining:
+		return d.sums().sumBuckets(ctx, d.stages[v.stage], v)
+	case reducing, gathering, admitting, owning, completing:
+		return d.sums().synchronize(ctx, d.stages[v.stage], v)
+	case minibatchEnd:
+		return d.updates(ctx, d.stages[v.stage], v.minibatch)
+	}
+	return d.tasks().backward(ctx, d.stages[v.stage], v)
+}
+
+// openBooks empties the books before a dry run.
+func (d *compiler) openBooks(in *bound) {
+	d.begin()
+	d.bound = in
+	for s, t := range d.stages {
+		if t == nil {
+			continue
+		}
+		t.rounds, t.shared, d.staging[s].uploads, d.staging[s].arrivals = 0, 0, 0, 0
+		t.stash.forget()
+		t.stash.begin(in)
+		d.recording.slots[s] = append(d.recording.slots[s], 0)
+		t.sums.begin()
+		d.unused = append(d.unused, t.inFlight...)
+		t.inFlight = t.inFlight[:0]
+		t.free, t.freeReturns = numbers(t.free, len(t.slabs)), numbers(t.freeReturns, len(t.returns))
+		t.outputs.begin()
+		t.deltas.begin()
+		t.beginPortals()
+	}
+}
+
 // record notes all that the driver does in a run.
-func (d *driver) record(ctx context.Context, run *bound) error {
+func (d *compiler) record(ctx context.Context, run *bound) error {
 	rows, t := d.instructions(), d.ringed()
 	d.recording = newRecording(len(rows), len(d.stages))
 	d.openBooks(run)
@@ -87,7 +155,7 @@ func (d *driver) record(ctx context.Context, run *bound) error {
 	if err := d.forget(); err != nil {
 		return err
 	}
-	if err := d.join(t); err != nil {
+	if err := d.ring().join(t); err != nil {
 		return err
 	}
 	repeats := d.e.order.repeats
@@ -106,14 +174,14 @@ func (d *driver) record(ctx context.Context, run *bound) error {
 }
 
 // recordTask notes what a task does for a minibatch.
-func (d *driver) recordTask(ctx context.Context, t *localStage, i int, v instance, run *bound) error {
+func (d *compiler) recordTask(ctx context.Context, t *localStage, i int, v instance, run *bound) error {
 	in := v.minibatch >= 0 && run.in(v.minibatch) && !d.e.order.idle(v.instruction, v.minibatch)
 	if in {
 		d.starts(v)
 		defer d.progress.end()
 	}
 	if t != nil {
-		return d.step(ctx, t, &t.ring.steps[i], v, in)
+		return d.ring().step(ctx, t, &t.ring.steps[i], v, in)
 	}
 	if !in {
 		return nil
@@ -122,7 +190,7 @@ func (d *driver) recordTask(ctx context.Context, t *localStage, i int, v instanc
 }
 
 // issueRecorded notes a task and an event behind it.
-func (d *driver) issueRecorded(ctx context.Context, v instance) error {
+func (d *compiler) issueRecorded(ctx context.Context, v instance) error {
 	_ = d.note(command{verb: doBegin})
 	if err := d.issue(ctx, v); err != nil {
 		return err
@@ -131,12 +199,12 @@ func (d *driver) issueRecorded(ctx context.Context, v instance) error {
 }
 
 // shareAll notes what replicas tell each other behind a segment.
-func (d *driver) shareAll(ctx context.Context) error {
+func (d *compiler) shareAll(ctx context.Context) error {
 	for _, t := range d.stages {
 		if t == nil || d.e.order.plan.IsFlush() {
 			continue
 		}
-		if err := d.share(ctx, t); err != nil {
+		if err := d.sums().share(ctx, t); err != nil {
 			return err
 		}
 	}
@@ -152,7 +220,7 @@ func (e *Executor) seen(minibatches int) int {
 }
 
 // fold makes the driver's table of its recording of so many periods; false: some row does not repeat itself in them.
-func (d *driver) fold(periods int) bool {
+func (d *compiler) fold(periods int) bool {
 	r, t := d.recording, &table{repeats: d.e.order.repeats}
 	flush := d.e.order.plan.IsFlush()
 	for i, x := range d.instructions() {
@@ -174,7 +242,7 @@ func (d *driver) fold(periods int) bool {
 		}
 		v := settling{group: x.stash.group, moves: make([]*command, len(x.weights))}
 		for slot := 1; slot < len(x.weights); slot++ {
-			v.moves[slot] = &command{verb: doCopy, on: d.compute, to: d, dst: x.weights[0], src: x.weights[slot]}
+			v.moves[slot] = &command{verb: doCopy, on: d.compute, to: d.driver, dst: x.weights[0], src: x.weights[slot]}
 		}
 		var ok bool
 		if v.cycle, ok = foldCycle(r.slots[s][:min(len(r.slots[s]), max(1, periods*t.repeats/v.group))]); flush {
@@ -251,7 +319,7 @@ func (e *Executor) compile() error {
 // fold makes the tables of all drivers of their recordings of so many minibatches; false: they do not repeat themselves.
 func (e *Executor) fold(minibatches int) bool {
 	for _, d := range e.drivers {
-		if !d.fold(e.seen(minibatches)) {
+		if !d.compiler.fold(e.seen(minibatches)) {
 			return false
 		}
 	}

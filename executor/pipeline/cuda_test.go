@@ -96,7 +96,7 @@ func followingCalls(e *Executor) (n int) {
 		for i := range d.table.rows {
 			for _, list := range d.table.rows[i].variants {
 				for k := range list {
-					n += max(d.together(list[k:])-1, 0)
+					n += max(capturer{driver: d}.together(list[k:])-1, 0)
 				}
 			}
 		}

@@ -144,7 +144,7 @@ func (f *deferral) turns(m *kernels.Moments, whole kernels.MomentsOperands) (all
 
 // moveStatistics moves the running statistics of a stage at the end of a step. Where the step's gradients are divided among replicas,
 // the last one has the statistics of all microbatches, and the others get what it has.
-func (d *driver) moveStatistics(ctx context.Context, t *localStage) error {
+func (d *compiler) moveStatistics(ctx context.Context, t *localStage) error {
 	moves, err := d.binder.moves(t)
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func (d *driver) moveStatistics(ctx context.Context, t *localStage) error {
 	if err := d.launch(moves); err != nil || !t.divided() {
 		return err
 	}
-	return d.share(ctx, t)
+	return d.sums().share(ctx, t)
 }
 
 // divided reports whether replicas have parts of the sum of the stage's gradients, not all of it.

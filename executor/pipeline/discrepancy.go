@@ -98,7 +98,7 @@ func (b *binder) corrections(s *localStage) (steps [2]prepared, err error) {
 }
 
 // perform launches what there is to do, if there is anything.
-func (d *driver) perform(step prepared) error {
+func (d *compiler) perform(step prepared) error {
 	if step.Launch == nil {
 		return nil
 	}
@@ -106,7 +106,7 @@ func (d *driver) perform(step prepared) error {
 }
 
 // forget begins a run: nothing has changed so far.
-func (d *driver) forget() error {
+func (d *compiler) forget() error {
 	for _, t := range d.stages {
 		if t == nil || !t.discrepancy.corrects() {
 			continue

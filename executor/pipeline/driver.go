@@ -1,18 +1,16 @@
 package pipeline
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
 	"plimsoll/internal/units"
-	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
 
-// driver issues the tasks of one device, in the plan's order.
+// driver plays the table of one device.
 type driver struct {
 	e       *Executor
 	device  int
@@ -31,22 +29,19 @@ type driver struct {
 	staging    []staging // by stage
 	hostBytes  int64     // of page-locked memory
 	chunk      runtime.Span
-	unused     []*inFlight         // that are not in use
 	halfDuplex map[int]*halfDuplex // by peer, of links that carry one message at a time
 	watch      *stopwatch
 	paced      map[taskKey]runtime.Launch // in place of kernels, in simulated time; nil else
 	done       int                        // minibatches of all runs and segments before the one that it is in
-	bound      *bound                     // of a dry run
 	saver      *saver                     // nil when nothing is saved
 	guard      *guard                     // nil without a flush
 	auditor    *auditor                   // of the step; nil: nothing is audited
 	audited    *Audited                   // by it
 	recorder   recorder                   // of what it issued
 	current    *record                    // of the task that it is in
-	recording  *recording                 // of a dry run
+	compiler   *compiler                  // that makes the table
 	table      *table                     // of a period
 	now        instance                   // what it issues
-	ahead      int                        // in a dry run: what it notes is of a minibatch so many behind that of its task
 	progress   progress                   // likewise, for whoever watches
 }
 
@@ -163,28 +158,6 @@ func (d *driver) begin() {
 	d.follow(d.e.done)
 }
 
-// openBooks empties the books before a dry run.
-func (d *driver) openBooks(in *bound) {
-	d.begin()
-	d.bound = in
-	for s, t := range d.stages {
-		if t == nil {
-			continue
-		}
-		t.rounds, t.shared, d.staging[s].uploads, d.staging[s].arrivals = 0, 0, 0, 0
-		t.stash.forget()
-		t.stash.begin(in)
-		d.recording.slots[s] = append(d.recording.slots[s], 0)
-		t.sums.begin()
-		d.unused = append(d.unused, t.inFlight...)
-		t.inFlight = t.inFlight[:0]
-		t.free, t.freeReturns = numbers(t.free, len(t.slabs)), numbers(t.freeReturns, len(t.returns))
-		t.outputs.begin()
-		t.deltas.begin()
-		t.beginPortals()
-	}
-}
-
 // numbers refills list with 0..n-1.
 func numbers(list []int, n int) []int {
 	list = list[:0]
@@ -216,28 +189,6 @@ func (d *driver) failed(v instance, err error) error {
 		return err
 	}
 	return &TaskError{Device: d.device, Task: v.name(), Minibatch: d.done + v.minibatch, Err: err}
-}
-
-func (d *driver) issue(ctx context.Context, v instance) error {
-	if v.far > 0 {
-		return d.sendThrough(ctx, v)
-	}
-	switch v.kind {
-	case pipeline.F:
-		return d.forward(ctx, d.stages[v.stage], v)
-	case pipeline.CF:
-		return d.sendOutput(ctx, d.stages[v.stage], v)
-	case pipeline.CB:
-		t := d.stages[v.stage+1]
-		return d.sendFrom(ctx, &t.deltas, t.away[v.to], v, 0, 0)
-	case joining:
-		return d.sumBuckets(ctx, d.stages[v.stage], v)
-	case reducing, gathering, admitting, owning, completing:
-		return d.synchronize(ctx, d.stages[v.stage], v)
-	case minibatchEnd:
-		return d.updates(ctx, d.stages[v.stage], v.minibatch)
-	}
-	return d.backward(ctx, d.stages[v.stage], v)
 }
 
 // finish waits for everything.

@@ -20,7 +20,7 @@ func (e *Executor) dryRun(minibatches int) error {
 	e.reset()
 	var parts []*dryRunDriver
 	for _, d := range e.drivers {
-		p := &dryRunDriver{driver: d}
+		p := &dryRunDriver{compiler: d.compiler}
 		p.next, p.stop = iter.Pull(p.read(run))
 		defer p.stop()
 		parts = append(parts, p)
@@ -43,9 +43,17 @@ func (e *Executor) dryRun(minibatches int) error {
 	return nil
 }
 
+// forgetDryRuns frees what the drivers have noted: their tables are made.
+func (e *Executor) forgetDryRuns() error {
+	for _, d := range e.drivers {
+		d.compiler.recording = nil
+	}
+	return nil
+}
+
 // dryRunDriver is a driver in a dry run.
 type dryRunDriver struct {
-	*driver
+	*compiler
 	next  func() (struct{}, bool)
 	stop  func()
 	pause func() bool // lets others go on; false when the dry run is over

@@ -6,7 +6,7 @@ import (
 )
 
 // forward issues F: the minibatch takes a slab and a version of the weights, its input is there or arrives.
-func (d *driver) forward(ctx context.Context, t *localStage, v instance) error {
+func (d taskCompiler) forward(ctx context.Context, t *localStage, v instance) error {
 	f, err := d.beginForward(ctx, t, v)
 	if err != nil {
 		return err
@@ -18,7 +18,7 @@ func (d *driver) forward(ctx context.Context, t *localStage, v instance) error {
 }
 
 // beginForward does what F does before its ops.
-func (d *driver) beginForward(ctx context.Context, t *localStage, v instance) (*inFlight, error) {
+func (d taskCompiler) beginForward(ctx context.Context, t *localStage, v instance) (*inFlight, error) {
 	f := d.enter(t, v.minibatch)
 	sb := &t.slabs[f.slab]
 	if err := d.upload(t, sb); err != nil {
@@ -42,7 +42,7 @@ func (d *driver) beginForward(ctx context.Context, t *localStage, v instance) (*
 }
 
 // endForward does what F does behind its ops.
-func (d *driver) endForward(t *localStage, f *inFlight) error {
+func (d taskCompiler) endForward(t *localStage, f *inFlight) error {
 	sb := &t.slabs[f.slab]
 	if t.stage == len(d.stages)-1 {
 		return d.report(t, f)
@@ -54,7 +54,7 @@ func (d *driver) endForward(t *localStage, f *inFlight) error {
 }
 
 // enter books a minibatch into a stage.
-func (d *driver) enter(t *localStage, m int) *inFlight {
+func (d taskCompiler) enter(t *localStage, m int) *inFlight {
 	if len(d.unused) == 0 {
 		d.unused = append(d.unused, new(inFlight))
 	}
@@ -75,7 +75,7 @@ func (d *driver) enter(t *localStage, m int) *inFlight {
 }
 
 // leave books it out.
-func (d *driver) leave(t *localStage, f *inFlight) {
+func (d taskCompiler) leave(t *localStage, f *inFlight) {
 	t.inFlight = slices.DeleteFunc(t.inFlight, func(g *inFlight) bool { return g == f })
 	d.unused = append(d.unused, f)
 	if d.e.order.plan.IsFlush() || t.ring != nil {
@@ -95,7 +95,7 @@ type loan struct {
 
 // vacate frees a slab, unless the second half of another stage's backward on this device still reads an output there: then it is
 // lent to that.
-func (d *driver) vacate(l loan, minibatch int) {
+func (d taskCompiler) vacate(l loan, minibatch int) {
 	for _, s := range d.e.order.readers[l.of.stage] {
 		if d.stages[s] == nil {
 			continue
@@ -109,7 +109,7 @@ func (d *driver) vacate(l loan, minibatch int) {
 }
 
 // entry finds the input of a stage: the images, the output of the stage before on this device, or what arrives.
-func (d *driver) entry(ctx context.Context, t *localStage, f *inFlight, sb *slab) (err error) {
+func (d taskCompiler) entry(ctx context.Context, t *localStage, f *inFlight, sb *slab) (err error) {
 	if t.stage == 0 {
 		f.entry = sb.images
 		return nil

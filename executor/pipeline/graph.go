@@ -9,38 +9,45 @@ import (
 func (e *Executor) capture() error {
 	for _, d := range e.own() {
 		device, able := d.dev.(runtime.Grapher)
-		if !able || e.opt.NoGraph || e.opt.Pace != nil {
+		if !able || e.opt.NoGraph || e.opt.Pace != nil || !e.order.plan.IsFlush() {
 			continue
 		}
-		if err := d.capture(device); err != nil {
+		if err := (capturer{d, device}).table(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (d *driver) capture(device runtime.Grapher) error {
-	for i := range d.table.rows {
-		for k, list := range d.table.rows[i].variants {
-			captured, err := d.captured(device, list)
+// capturer makes graphs of what a driver launches.
+type capturer struct {
+	*driver
+	device runtime.Grapher
+}
+
+// table puts graphs into the table of the driver.
+func (d capturer) table() error {
+	for i := range d.driver.table.rows {
+		for k, list := range d.driver.table.rows[i].variants {
+			captured, err := d.list(list)
 			if err != nil {
 				return err
 			}
-			d.table.rows[i].variants[k] = captured
+			d.driver.table.rows[i].variants[k] = captured
 		}
 	}
 	return nil
 }
 
-// captured returns commands in which those that follow each other on the compute stream are one.
-func (d *driver) captured(device runtime.Grapher, list []*command) (all []*command, err error) {
+// list returns commands in which those that follow each other on the compute stream are one.
+func (d capturer) list(list []*command) (all []*command, err error) {
 	for len(list) > 0 {
 		n := d.together(list)
 		if n < 2 {
 			all, list = append(all, list[0]), list[1:]
 			continue
 		}
-		graph, err := device.Capture(d.compute.s, func() error {
+		graph, err := d.device.Capture(d.compute.s, func() error {
 			for _, c := range list[:n] {
 				if err := d.put(c); err != nil {
 					return err
@@ -57,8 +64,8 @@ func (d *driver) captured(device runtime.Grapher, list []*command) (all []*comma
 }
 
 // together returns how many commands at the head of a list can be one launch.
-func (d *driver) together(list []*command) (n int) {
-	for n < len(list) && list[n].on == d.compute && (list[n].verb == doLaunch || list[n].verb == doCopy && list[n].to == d) {
+func (d capturer) together(list []*command) (n int) {
+	for n < len(list) && list[n].on == d.compute && list[n].ahead == 0 && (list[n].verb == doLaunch || list[n].verb == doCopy && list[n].to == d.driver) {
 		n++
 	}
 	return n

@@ -222,7 +222,7 @@ func (g *guard) forget() {
 }
 
 // measure measures the gradients of a stage whose update is due, and tells the devices that do not have it.
-func (d *driver) measure(ctx context.Context, t *localStage, m move) error {
+func (d *compiler) measure(ctx context.Context, t *localStage, m move) error {
 	g, x := d.guard, &d.e.squares[t.stage]
 	g.measured = append(g.measured, measured{t, m})
 	if x.place.Bytes == 0 { // no backward brings scalars
@@ -250,11 +250,11 @@ func (d *driver) measure(ctx context.Context, t *localStage, m move) error {
 	if len(tell) == 0 {
 		return nil
 	}
-	return d.tellAll(ctx, t, tell, g.steps, t.squares)
+	return d.sums().tellAll(ctx, t, tell, g.steps, t.squares)
 }
 
 // putTogether copies partial sums that lie behind each other to their places among those of all layers.
-func (d *driver) putTogether(places []runtime.Span, from runtime.Span) error {
+func (d *compiler) putTogether(places []runtime.Span, from runtime.Span) error {
 	at := int64(0)
 	for _, p := range places {
 		if err := d.compute.copy(d.guard.partials.Part(p.Offset, p.Bytes), from.Part(at, p.Bytes)); err != nil {
@@ -267,7 +267,7 @@ func (d *driver) putTogether(places []runtime.Span, from runtime.Span) error {
 
 // judge judges the gradients of all stages, as soon as what others have measured is there, and lets the updates of the device's stages
 // follow.
-func (d *driver) judge(ctx context.Context) error {
+func (d *compiler) judge(ctx context.Context) error {
 	g := d.guard
 	for _, l := range g.arrivals {
 		_, span, err := d.received(ctx, l.channel, g.steps)
@@ -306,7 +306,7 @@ func (d *driver) judge(ctx context.Context) error {
 }
 
 // returnNorm lets the norm go to the host.
-func (d *driver) returnNorm() error {
+func (d *compiler) returnNorm() error {
 	if err := d.host(command{work: awaitNorm, event: d.guard.returned, pages: d.guard.page}); err != nil {
 		return err
 	}

@@ -135,6 +135,7 @@ func (e *Executor) layDevice(costs Costs, k *clock, device int) error {
 		e.holds[device] = laySlabs(e.order, e.Workload, device, stages, g, m)
 	}
 	m.Peak, m.Extent = fixed+m.Working+m.InFlight, max(g.end, e.layEvaluations(d, m))
+	d.compiler = &compiler{driver: d}
 	e.drivers = append(e.drivers, d)
 	return nil
 }

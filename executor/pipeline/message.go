@@ -8,7 +8,7 @@ import (
 
 // message issues a communication of the plan, in its turn on the link. An event is recorded when it has left, unless that is nil: before
 // the other end has the link, which it takes when it needs it.
-func (d *driver) message(ctx context.Context, l *channel, v instance, ready runtime.Event, src runtime.Span, left runtime.Event) error {
+func (d *compiler) message(ctx context.Context, l *channel, v instance, ready runtime.Event, src runtime.Span, left runtime.Event) error {
 	q, b := d.links[l.to], d.halfDuplex[l.to]
 	if err := b.acquire(ctx, d.bound, v, q); err != nil {
 		return err
@@ -26,7 +26,7 @@ func (d *driver) message(ctx context.Context, l *channel, v instance, ready runt
 
 // send sends: the receiver grants a block, the copy waits for what it reads and for the block. It is timed as a task of the plan,
 // unless that is nil.
-func (d *driver) send(ctx context.Context, l *channel, v *instance, number int, ready runtime.Event, src runtime.Span) error {
+func (d *compiler) send(ctx context.Context, l *channel, v *instance, number int, ready runtime.Event, src runtime.Span) error {
 	q, watch := d.links[l.to], d.watch
 	if v == nil {
 		watch = nil
@@ -66,7 +66,7 @@ func (d *driver) send(ctx context.Context, l *channel, v *instance, number int, 
 }
 
 // received waits for the message of a number, and returns the block that it is in.
-func (d *driver) received(ctx context.Context, l *channel, number int) (block int, span runtime.Span, err error) {
+func (d *compiler) received(ctx context.Context, l *channel, number int) (block int, span runtime.Span, err error) {
 	if block, err = d.take(ctx, l, number); err != nil {
 		return block, span, err
 	}
@@ -74,7 +74,7 @@ func (d *driver) received(ctx context.Context, l *channel, number int) (block in
 }
 
 // release grants a block again, behind what the device has issued so far.
-func (d *driver) release(l *channel, block int) error {
+func (d *compiler) release(l *channel, block int) error {
 	if err := d.compute.record(l.freed[block]); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (d *driver) release(l *channel, block int) error {
 }
 
 // sendOutput issues CF: the output of a stage leaves for the stage behind it.
-func (d *driver) sendOutput(ctx context.Context, t *localStage, v instance) error {
+func (d taskCompiler) sendOutput(ctx context.Context, t *localStage, v instance) error {
 	l, out := t.out[v.to], t.opsOf(v.minibatch).out
 	if out.in == inSentOutput {
 		return d.sendFrom(ctx, &t.outputs, l, v, 0, 0)

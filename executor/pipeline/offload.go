@@ -80,7 +80,7 @@ func (d *driver) openTransfers(t *localStage) (err error) {
 
 // join lets all streams of a ring wait for each other where a segment begins: its minibatches have memory from the first slot on, whatever
 // the last ones of the segment before had.
-func (d *driver) join(t *localStage) error {
+func (d ringCompiler) join(t *localStage) error {
 	if t == nil {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (d *driver) join(t *localStage) error {
 // step notes a step of a minibatch. Where the minibatch is not in the run it does nothing, but
 // waits and is waited for like all others: then what a step waits for stands for all that is before it on its stream, as in the
 // middle of a run.
-func (d *driver) step(ctx context.Context, t *localStage, s *step, v instance, in bool) error {
+func (d ringCompiler) step(ctx context.Context, t *localStage, s *step, v instance, in bool) error {
 	q, slot := d.queueOf(s), t.ring.slot(v.minibatch)
 	for _, p := range s.waits[slot] {
 		if err := d.note(command{verb: doWait, on: q, event: t.ring.steps[p.step].ends[p.slot], always: true}); err != nil {
@@ -138,7 +138,7 @@ func (d *driver) queueOf(s *step) queue {
 }
 
 // does issues what a step is.
-func (d *driver) does(ctx context.Context, t *localStage, s *step, v instance) error {
+func (d ringCompiler) does(ctx context.Context, t *localStage, s *step, v instance) error {
 	switch {
 	case s.swap != none:
 		return d.carries(t, s, v)
@@ -161,7 +161,7 @@ func (d *driver) does(ctx context.Context, t *localStage, s *step, v instance) e
 }
 
 // begins begins a task.
-func (d *driver) begins(ctx context.Context, t *localStage, v instance) (err error) {
+func (d ringCompiler) begins(ctx context.Context, t *localStage, v instance) (err error) {
 	if v.kind == pipeline.F {
 		_, err = d.beginForward(ctx, t, v)
 	} else {
@@ -174,7 +174,7 @@ func (d *driver) begins(ctx context.Context, t *localStage, v instance) (err err
 }
 
 // part issues an op of a task, or in simulated time its part of it.
-func (d *driver) part(ctx context.Context, t *localStage, s *step, f *inFlight) error {
+func (d ringCompiler) part(ctx context.Context, t *localStage, s *step, f *inFlight) error {
 	o := &t.ops[1].tasks[s.kind][s.op]
 	if d.paced != nil {
 		if err := d.compute.launch(prepared{Launch: d.paced[taskKey{s.kind, s.stage, s.op}]}); err != nil {
@@ -193,7 +193,7 @@ func (d *driver) part(ctx context.Context, t *localStage, s *step, f *inFlight) 
 }
 
 // carries issues a transfer.
-func (d *driver) carries(t *localStage, s *step, v instance) error {
+func (d ringCompiler) carries(t *localStage, s *step, v instance) error {
 	f := t.find(v.minibatch)
 	sb, m, q := &t.slabs[f.slab], &t.ops[1].swaps[s.swap], d.queueOf(s)
 	_ = d.note(command{verb: doBegin})
@@ -213,7 +213,7 @@ func (d *driver) carries(t *localStage, s *step, v instance) error {
 }
 
 // comes copies the images of a minibatch whose forward is to come, which is what is blamed when that fails.
-func (d *driver) comes(t *localStage, v instance) error {
+func (d ringCompiler) comes(t *localStage, v instance) error {
 	p := &d.staging[t.stage]
 	i := p.arrivals % stagingSlots
 	p.arrivals++
@@ -241,7 +241,7 @@ func (r *ring) copy(q queue, dst, src runtime.Span) error {
 
 // entryGoes copies the input of a stage to the host. The block in which it has come is free when that is done, and the last op
 // of the forward that reads it: its sender waits for both.
-func (d *driver) entryGoes(t *localStage, f *inFlight, q queue, hostCopy runtime.Span) error {
+func (d ringCompiler) entryGoes(t *localStage, f *inFlight, q queue, hostCopy runtime.Span) error {
 	if f.from == nil { // the images, which are in the ring
 		return t.ring.copy(q, hostCopy, f.entry.Part(0, hostCopy.Bytes))
 	}
@@ -259,7 +259,7 @@ func (d *driver) entryGoes(t *localStage, f *inFlight, q queue, hostCopy runtime
 
 // leaves counts what is done with the input of a stage whose input goes to the host: copied, and read for the last time. Then the
 // sender may have its block.
-func (d *driver) leaves(f *inFlight) error {
+func (d ringCompiler) leaves(f *inFlight) error {
 	if f.left = !f.left; f.left {
 		return nil
 	}
@@ -269,7 +269,7 @@ func (d *driver) leaves(f *inFlight) error {
 }
 
 // ends ends a task.
-func (d *driver) ends(t *localStage, v instance, f *inFlight) error {
+func (d ringCompiler) ends(t *localStage, v instance, f *inFlight) error {
 	if err := d.watch.end(d.compute); err != nil {
 		return err
 	}

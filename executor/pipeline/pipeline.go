@@ -173,7 +173,7 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 	if err := e.openDrivers(on); err != nil {
 		return nil, err
 	}
-	for _, part := range []func() error{e.openChannels, e.compile, e.prove, e.openWays, e.openSums, e.separate, e.capture, e.audit, e.initialize} {
+	for _, part := range []func() error{e.openChannels, e.compile, e.openWays, e.openSums, e.separate, e.prove, e.forgetDryRuns, e.capture, e.audit, e.initialize} {
 		if err := part(); err != nil {
 			return nil, err
 		}

@@ -43,9 +43,9 @@ func (d *driver) follow(done int) {
 // of the next one is: what a driver sends and grants in a segment comes after all that it sends and grants in the segment
 // before.
 func (d *driver) segment(ctx context.Context, l runningSegment) error {
-	play := func(c *command, v instance) error {
+	play := func(c *command, v *instance) error {
 		if err := d.playCommand(ctx, c, v); err != nil {
-			return d.failed(v, err)
+			return d.failed(*v, err)
 		}
 		return nil
 	}
@@ -69,8 +69,8 @@ func (d *driver) segment(ctx context.Context, l runningSegment) error {
 }
 
 // segment calls do for every command of a segment, what comes before and behind it included.
-func (t *table) segment(run *bound, do func(c *command, v instance) error) error {
-	v := instance{instruction: instruction{kind: minibatchEnd, to: none}}
+func (t *table) segment(run *bound, do func(c *command, v *instance) error) error {
+	v := &instance{instruction: instruction{kind: minibatchEnd, to: none}}
 	for _, c := range t.before {
 		if !c.plays(run, v, true) {
 			continue
@@ -99,7 +99,7 @@ func (t *table) segment(run *bound, do func(c *command, v instance) error) error
 }
 
 // playCommand does what a command says for a minibatch.
-func (d *driver) playCommand(ctx context.Context, c *command, v instance) error {
+func (d *driver) playCommand(ctx context.Context, c *command, v *instance) error {
 	switch c.verb {
 	case doGive:
 		c.turn <- struct{}{}
@@ -112,20 +112,20 @@ func (d *driver) playCommand(ctx context.Context, c *command, v instance) error 
 	case doWork:
 		return d.works(c, v)
 	case doBegin:
-		d.starts(v)
-		d.current = d.recorder.add(v, d.done)
+		d.starts(*v)
+		d.current = d.recorder.add(*v, d.done)
 		return cmp.Or(context.Cause(ctx), d.auditor.before())
 	case doEnd:
 		d.progress.end()
 		return cmp.Or(d.current.close(c.on), d.auditTask())
 	case doStart:
-		d.starts(v)
-		d.recorder.start(v, d.done)
+		d.starts(*v)
+		d.recorder.start(*v, d.done)
 		return context.Cause(ctx)
 	case doFinish:
 		d.recorder.begun = nil
 		d.progress.end()
-		return d.recorder.add(v, d.done).close(c.on)
+		return d.recorder.add(*v, d.done).close(c.on)
 	default:
 		return d.put(c)
 	}
@@ -133,7 +133,7 @@ func (d *driver) playCommand(ctx context.Context, c *command, v instance) error 
 }
 
 // works does what the host has to do for a minibatch.
-func (d *driver) works(c *command, v instance) error {
+func (d *driver) works(c *command, v *instance) error {
 	switch c.work {
 	case fillBatch:
 		return d.fill(c, v.minibatch)
@@ -143,7 +143,7 @@ func (d *driver) works(c *command, v instance) error {
 		d.guard.awaited = v.minibatch
 		return nil
 	case stampStart:
-		return d.watch.stamp(c.on, &v)
+		return d.watch.stamp(c.on, v)
 	}
 	return d.watch.stampEnd(c.on)
 }

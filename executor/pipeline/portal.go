@@ -242,7 +242,7 @@ func (s *localStage) skip(p *models.Portal, minibatch int) runtime.Span {
 }
 
 // skips finds what portals bring into a stage: on this device in the slab of the stage that has made it, or in what arrives.
-func (d *driver) skips(ctx context.Context, t *localStage, f *inFlight) (err error) {
+func (d taskCompiler) skips(ctx context.Context, t *localStage, f *inFlight) (err error) {
 	for i := range t.portalInputs {
 		x := &t.portalInputs[i]
 		p := skipTensor{block: none, returned: none}
@@ -258,14 +258,14 @@ func (d *driver) skips(ctx context.Context, t *localStage, f *inFlight) (err err
 }
 
 // fetch takes what arrives through a portal.
-func (d *driver) fetch(ctx context.Context, l *channel, minibatch int, p *skipTensor) (err error) {
+func (d taskCompiler) fetch(ctx context.Context, l *channel, minibatch int, p *skipTensor) (err error) {
 	p.from = l
 	p.block, p.span, err = d.received(ctx, l, minibatch)
 	return err
 }
 
 // deltas finds δ of what has left a stage by portals.
-func (d *driver) deltas(ctx context.Context, t *localStage, f *inFlight) error {
+func (d taskCompiler) deltas(ctx context.Context, t *localStage, f *inFlight) error {
 	for i := range t.portalOutputs {
 		x, p := &t.portalOutputs[i], &f.deltas[i]
 		from := d.e.order.on[x.To][d.e.order.residue(f.minibatch)]
@@ -280,7 +280,7 @@ func (d *driver) deltas(ctx context.Context, t *localStage, f *inFlight) error {
 
 // targets finds where δ of what portals have brought goes: to the stage that made it on this device, or to a slot of the send
 // buffer.
-func (d *driver) targets(t *localStage, f *inFlight) (err error) {
+func (d taskCompiler) targets(t *localStage, f *inFlight) (err error) {
 	for i := range t.portalInputs {
 		x, p := &t.portalInputs[i], &f.skips[i]
 		if d.e.order.onDevice(x.From, f.minibatch, d.device) {
@@ -299,7 +299,7 @@ func (d *driver) targets(t *localStage, f *inFlight) (err error) {
 }
 
 // leaveByPortals says that δ of what portals have brought is ready to leave.
-func (d *driver) leaveByPortals(t *localStage, f *inFlight) error {
+func (d taskCompiler) leaveByPortals(t *localStage, f *inFlight) error {
 	for i := range t.portalInputs {
 		if err := t.portalInputs[i].deltas.seal(d.compute, f.minibatch); err != nil {
 			return err
@@ -309,7 +309,7 @@ func (d *driver) leaveByPortals(t *localStage, f *inFlight) error {
 }
 
 // spentSkips gives the blocks of δ of what has left by portals back.
-func (d *driver) spentSkips(t *localStage, f *inFlight) error {
+func (d taskCompiler) spentSkips(t *localStage, f *inFlight) error {
 	for i := range f.deltas {
 		if p := &f.deltas[i]; p.returned != none {
 			t.portalOutputs[i].freeReturns = append(t.portalOutputs[i].freeReturns, p.returned)
@@ -320,7 +320,7 @@ func (d *driver) spentSkips(t *localStage, f *inFlight) error {
 }
 
 // releaseSkips grants the blocks of skip tensors again.
-func (d *driver) releaseSkips(all []skipTensor) error {
+func (d taskCompiler) releaseSkips(all []skipTensor) error {
 	for i := range all {
 		p := &all[i]
 		if p.from == nil {
@@ -335,7 +335,7 @@ func (d *driver) releaseSkips(all []skipTensor) error {
 }
 
 // sendThrough issues a communication through a portal.
-func (d *driver) sendThrough(ctx context.Context, v instance) error {
+func (d taskCompiler) sendThrough(ctx context.Context, v instance) error {
 	if v.kind == pipeline.CF {
 		t := d.stages[v.stage]
 		i := slices.IndexFunc(t.portalOutputs, func(x portalOutput) bool { return x.To == v.far })
@@ -368,7 +368,7 @@ func (b *binder) fold(places int, at int64) int {
 }
 
 // bindPortals lets an op that stands at portals find what goes through them.
-func (d *driver) bindPortals(t *localStage, o *op, f *inFlight, at *frame) {
+func (d taskCompiler) bindPortals(t *localStage, o *op, f *inFlight, at *frame) {
 	if o.layer == t.spec.First && len(t.portalInputs) > 0 {
 		at.skips = f.skips
 		for i := range f.skips {

@@ -101,7 +101,7 @@ func TestSlipsInScriptsAreFound(t *testing.T) {
 		must(t, err)
 		s, err := e.written(e.played())
 		must(t, err)
-		must(t, hazard.Check(s.actions, e.streams+len(e.drivers), len(s.events)))
+		must(t, hazard.Check(s.actions, e.streams+len(e.drivers), len(s.listed)))
 		r := rand.New(rand.NewPCG(7, uint64(x.devices)))
 		for _, m := range mutations {
 			for n := 0; n < tries; {
@@ -112,7 +112,7 @@ func TestSlipsInScriptsAreFound(t *testing.T) {
 				}
 				n++
 				tried[m.name]++
-				err := hazard.Check(list, e.streams+len(e.drivers), len(s.events))
+				err := hazard.Check(list, e.streams+len(e.drivers), len(s.listed))
 				var race *executor.OrderError
 				if err != nil && !errors.As(err, &race) {
 					t.Fatal(err)

@@ -28,17 +28,17 @@ type prepared struct {
 }
 
 func (q queue) launch(l prepared) error {
-	return q.of.note(command{verb: doLaunch, on: q, prepared: l})
+	return q.of.compiler.note(command{verb: doLaunch, on: q, prepared: l})
 }
 
 func (q queue) copy(dst, src runtime.Span) error {
-	return q.of.note(command{verb: doCopy, on: q, to: q.of, dst: dst, src: src})
+	return q.of.compiler.note(command{verb: doCopy, on: q, to: q.of, dst: dst, src: src})
 }
 
 func (q queue) record(ev runtime.Event) error {
-	return q.of.note(command{verb: doRecord, on: q, event: ev})
+	return q.of.compiler.note(command{verb: doRecord, on: q, event: ev})
 }
 
 func (q queue) wait(ev runtime.Event) error {
-	return q.of.note(command{verb: doWait, on: q, event: ev})
+	return q.of.compiler.note(command{verb: doWait, on: q, event: ev})
 }

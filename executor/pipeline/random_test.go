@@ -119,7 +119,7 @@ func nothingNew(t *testing.T, e *Executor) {
 	for _, k := range []int{31, 300} {
 		must(t, e.dryRun(k*e.group))
 		for _, d := range e.drivers {
-			plays := d.table.list(k * e.group)
+			plays := d.table.list(d, k*e.group)
 			recorded := d.recorded(k * e.group)
 			ends := func(p played) bool { return p.of.minibatch >= (k-1)*e.group-e.order.filling() }
 			plays, recorded = slices.DeleteFunc(plays, ends), slices.DeleteFunc(recorded, ends)
@@ -136,17 +136,17 @@ func nothingNew(t *testing.T, e *Executor) {
 
 // recorded returns what a driver has done in a dry run of so many minibatches, in order.
 func (d *driver) recorded(minibatches int) (all []played) {
-	t := &table{repeats: d.e.order.repeats, before: d.recording.list(d.recording.before), behind: d.recording.list(d.recording.behind)}
+	t := &table{repeats: d.e.order.repeats, before: d.compiler.recording.list(d.compiler.recording.before), behind: d.compiler.recording.list(d.compiler.recording.behind)}
 	for i, x := range d.instructions() {
 		w := row{instruction: x}
-		w.round = w.vary(d.recording, d.recording.done[i])
+		w.round = w.vary(d.compiler.recording, d.compiler.recording.done[i])
 		if len(w.round) == 0 {
 			w.variants, w.round = [][]*command{nil}, []int32{0}
 		}
 		t.rows = append(t.rows, w)
 	}
 	t.versions = d.table.versions
-	return t.list(minibatches)
+	return t.list(d, minibatches)
 }
 
 // instants are when the tasks of a plan run, by its times.

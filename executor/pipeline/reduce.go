@@ -93,7 +93,7 @@ func (r *reducer) statisticsTo(device int) *channel {
 }
 
 // reduce makes the gradients in a slot of a stage the sum of those of all replicas.
-func (d *driver) reduce(ctx context.Context, t *localStage, minibatch, slot int) error {
+func (d sumCompiler) reduce(ctx context.Context, t *localStage, minibatch, slot int) error {
 	r := d.e.reducers[t.stage]
 	if r == nil {
 		return nil
@@ -119,7 +119,7 @@ func (d *driver) reduce(ctx context.Context, t *localStage, minibatch, slot int)
 }
 
 // pass adds a slice to what arrives from the replica before, and sends it on to the next one.
-func (d *driver) pass(ctx context.Context, t *localStage, r *reducer, i, number int, at runtime.Span) error {
+func (d sumCompiler) pass(ctx context.Context, t *localStage, r *reducer, i, number int, at runtime.Span) error {
 	if i > 0 {
 		l := r.up[i-1]
 		block, slice, err := d.received(ctx, l, number)
@@ -149,7 +149,7 @@ func (d *driver) pass(ctx context.Context, t *localStage, r *reducer, i, number 
 // share sends the statistics of one replica to the others, behind what they have issued so far. Without a flush replicas would have to
 // run in step for statistics that no task reads: theirs become the first one's where a segment ends, as PyTorch's
 // DistributedDataParallel has it.
-func (d *driver) share(ctx context.Context, t *localStage) error {
+func (d sumCompiler) share(ctx context.Context, t *localStage) error {
 	r := d.e.reducers[t.stage]
 	if r == nil || t.buffers.Bytes == 0 {
 		return nil
@@ -162,7 +162,7 @@ func (d *driver) share(ctx context.Context, t *localStage) error {
 }
 
 // tellAll sends what is ready on the compute stream to other devices. What follows on that stream may write it again.
-func (d *driver) tellAll(ctx context.Context, t *localStage, to []*channel, number int, src runtime.Span) error {
+func (d sumCompiler) tellAll(ctx context.Context, t *localStage, to []*channel, number int, src runtime.Span) error {
 	if err := d.compute.record(t.summed); err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (d *driver) tellAll(ctx context.Context, t *localStage, to []*channel, numb
 }
 
 // receive asks for what arrives in a block, which this replica has no use for until then, and waits for it.
-func (d *driver) receive(ctx context.Context, l *channel, block, number int) error {
+func (d sumCompiler) receive(ctx context.Context, l *channel, block, number int) error {
 	if err := d.release(l, block); err != nil {
 		return err
 	}

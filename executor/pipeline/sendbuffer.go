@@ -71,7 +71,7 @@ func (b *sendBuffer) seal(q queue, minibatch int) error {
 }
 
 // sendFrom issues a communication of what lies in a send buffer, one of the messages of its slots: what is from an offset on.
-func (d *driver) sendFrom(ctx context.Context, b *sendBuffer, l *channel, v instance, message int, offset int64) error {
+func (d taskCompiler) sendFrom(ctx context.Context, b *sendBuffer, l *channel, v instance, message int, offset int64) error {
 	i := b.find(v.minibatch)
 	n := b.unsent[i].slot
 	x := &b.slots[n]

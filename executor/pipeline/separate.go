@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/executor/internal/hazard"
 	"plimsoll/runtime"
+	"plimsoll/runtime/null"
 )
 
-// separate turns what this process's devices do, which is recorded as if all devices were in one process, into what they do
+// separate turns what the devices do, which is recorded as if all were in one process, into what they do
 // where some are in others: a message is sent, and received into the block that it would be copied into, behind the same users of
 // the block and before the same ones. What drivers would tell each other falls away: the order of the messages says it.
 func (e *Executor) separate() error {
@@ -15,11 +17,11 @@ func (e *Executor) separate() error {
 		return nil
 	}
 	x := e.newSeparation()
-	for _, d := range e.own() {
+	for _, d := range e.drivers {
 		if err := x.driver(d); err != nil {
 			return err
 		}
-		if !d.fold(e.seen(e.recorded)) {
+		if !d.compiler.fold(e.seen(e.recorded)) {
 			return fmt.Errorf("%w: what device %d tells other processes does not repeat itself within %d minibatches", ErrPlan, d.device, e.recorded)
 		}
 	}
@@ -31,18 +33,19 @@ type separation struct {
 	e        *Executor
 	turns    map[chan struct{}]*channel // nil: of a link that carries one message at a time
 	blocks   map[chan struct{}]int      // of the channel, which a turn grants
-	unneeded map[runtime.Event]bool     // of a receiver elsewhere
+	unneeded map[runtime.Event]int      // of a receiver elsewhere: by whom
 	signals  map[runtime.Event]*remote
 	opened   map[*unopened]prepared
 
-	to       *recording      // of the driver in hand
+	d        *driver         // in hand
+	to       *recording      // of it
 	becomes  map[int32]int32 // by number of a command of its recording before: what it is; none: nothing
 	granted  map[*channel][]int
 	anywhere bool // it is in no period
 }
 
 func (e *Executor) newSeparation() *separation {
-	x := &separation{e: e, turns: map[chan struct{}]*channel{}, blocks: map[chan struct{}]int{}, unneeded: map[runtime.Event]bool{}, signals: map[runtime.Event]*remote{}, opened: map[*unopened]prepared{}}
+	x := &separation{e: e, turns: map[chan struct{}]*channel{}, blocks: map[chan struct{}]int{}, unneeded: map[runtime.Event]int{}, signals: map[runtime.Event]*remote{}, opened: map[*unopened]prepared{}}
 	for _, l := range e.channels {
 		if l.remote == nil {
 			continue
@@ -50,11 +53,8 @@ func (e *Executor) newSeparation() *separation {
 		for i, turn := range l.free {
 			x.turns[l.sent[i]], x.turns[turn], x.blocks[turn] = l, l, i
 		}
-		if e.here(l.to) {
-			continue
-		}
 		for _, ev := range slices.Concat(l.freed, l.copied) {
-			x.unneeded[ev] = true
+			x.unneeded[ev] = l.from
 		}
 	}
 	for _, c := range e.collectives {
@@ -76,7 +76,8 @@ func (e *Executor) newSeparation() *separation {
 
 // driver separates what one driver does. What may come at once comes first.
 func (x *separation) driver(d *driver) error {
-	from, rows := d.recording, d.instructions()
+	x.d = d
+	from, rows := d.compiler.recording, d.instructions()
 	x.to, x.becomes, x.granted = newRecording(len(rows), len(d.stages)), map[int32]int32{}, map[*channel][]int{}
 	x.to.slots, x.to.at = from.slots, &x.to.before
 	if d.e.order.plan.IsFlush() { // a step begins with it
@@ -111,7 +112,7 @@ func (x *separation) driver(d *driver) error {
 	}
 	x.to.at, x.anywhere = &x.to.behind, true
 	err := x.list(from, from.behind, 0)
-	d.recording, x.anywhere = x.to, false
+	d.compiler.recording, x.anywhere = x.to, false
 	return err
 }
 
@@ -151,8 +152,8 @@ func (x *separation) admit(l *channel, block, minibatch int) error {
 		return nil
 	}
 	next := l.deliveries[block][n]
-	steps, err := l.admit(block, next.dst)
-	for _, c := range steps {
+	launch, err := x.prepare(l.remote, next.dst)
+	for _, c := range l.admit(block, next.dst, launch) {
 		if !x.anywhere && !x.e.order.plan.IsFlush() {
 			c.ahead = next.minibatch - minibatch
 		}
@@ -168,19 +169,19 @@ func (x *separation) command(c command) (next command, stays bool, err error) {
 		_, crosses := x.turns[c.turn]
 		return c, !crosses, nil
 	case doWait, doRecord:
-		if x.unneeded[c.event] {
+		if sender, parted := x.unneeded[c.event]; parted && sender == x.d.device {
 			return c, false, nil
 		}
 		if r := x.signals[c.event]; r != nil {
-			return x.launch(c, r, runtime.Span{})
+			return x.message(c, r, runtime.Span{})
 		}
 	case doLaunch:
-		if u, ok := c.Launch.(*unopened); ok {
+		if u, ok := c.Launch.(*unopened); ok && x.e.here(x.d.device) {
 			c.prepared, err = x.open(u, c.prepared)
 		}
 	case doCopy:
 		if c.channel != nil && c.channel.remote != nil {
-			return x.launch(c, c.channel.remote, c.src)
+			return x.message(c, c.channel.remote, c.src)
 		}
 	}
 	return c, true, err
@@ -197,9 +198,24 @@ func (x *separation) open(u *unopened, l prepared) (prepared, error) {
 	return x.opened[u], err
 }
 
-// launch returns a launch of the end of a way in place of a command.
-func (x *separation) launch(c command, r *remote, span runtime.Span) (_ command, stays bool, err error) {
-	c.verb = doLaunch
-	c.prepared, err = r.launch(span)
+// message returns what sends a span, or in place of a wait receives, instead of a command.
+func (x *separation) message(c command, r *remote, span runtime.Span) (_ command, stays bool, err error) {
+	receives := c.verb == doWait
+	c.verb, c.way = doSend, r
+	if receives {
+		c.verb = doReceive
+	}
+	c.prepared, err = x.prepare(r, span)
+	if span.Bytes > 0 {
+		c.accesses = []hazard.Access{{Device: x.d.device, Span: span}}
+	}
 	return c, true, err
+}
+
+// prepare returns what sends or receives a span at the end of a way that is the driver's in hand. That of a device elsewhere stands for it.
+func (x *separation) prepare(r *remote, span runtime.Span) (prepared, error) {
+	if !x.e.here(x.d.device) {
+		return prepared{Launch: null.Cost{Name: "a message"}}, nil
+	}
+	return r.launch(span)
 }

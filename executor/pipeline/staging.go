@@ -74,13 +74,13 @@ func (d *driver) layHost() int64 {
 }
 
 // fillsSlot lets the host put what belongs to the minibatch of the task into a place of page-locked memory.
-func (d *driver) fillsSlot(t *localStage, i int) error {
+func (d taskCompiler) fillsSlot(t *localStage, i int) error {
 	p := &d.staging[t.stage]
 	return d.host(command{work: fillBatch, stage: t, slot: i, event: p.uploaded[i], pages: p.batch[i], writes: true})
 }
 
 // upload brings a batch and its scalars to the device. Images that have come ahead are there: compute is behind them.
-func (d *driver) upload(t *localStage, sb *slab) error {
+func (d taskCompiler) upload(t *localStage, sb *slab) error {
 	p := &d.staging[t.stage]
 	i := p.uploads % stagingSlots
 	p.uploads++
@@ -192,7 +192,7 @@ func (e *Executor) updates(done, skipped int) (all []int64) {
 }
 
 // report copies the loss of a minibatch to page-locked memory, and tells that of an earlier one.
-func (d *driver) report(t *localStage, f *inFlight) error {
+func (d taskCompiler) report(t *localStage, f *inFlight) error {
 	p := &d.staging[t.stage]
 	i := (p.uploads - 1) % stagingSlots
 	if err := d.host(command{work: awaitResult, stage: t, slot: i, event: p.returned[i], pages: p.result[i]}); err != nil {

@@ -196,7 +196,7 @@ func (x *replicaSums) begin() {
 }
 
 // made says that the gradients of some buckets are made with a minibatch.
-func (d *driver) made(t *localStage, f *inFlight, buckets []int) error {
+func (d sumCompiler) made(t *localStage, f *inFlight, buckets []int) error {
 	for _, b := range buckets {
 		if err := d.compute.record(t.sums.made[f.at.sum*len(t.sums.buckets)+b]); err != nil {
 			return err
@@ -206,12 +206,12 @@ func (d *driver) made(t *localStage, f *inFlight, buckets []int) error {
 }
 
 // closes reports whether a task of a minibatch is the last that adds to some gradients of its update.
-func (d *driver) closes(t *localStage, kind pipeline.Kind, f *inFlight) bool {
+func (d sumCompiler) closes(t *localStage, kind pipeline.Kind, f *inFlight) bool {
 	return t.sums != nil && kind != pipeline.F && t.opsOf(f.minibatch).writes(kind) && d.e.order.closes(kind, t.stage, f.minibatch)
 }
 
 // synchronize issues a message between replicas, or lets one come.
-func (d *driver) synchronize(ctx context.Context, t *localStage, v instance) error {
+func (d sumCompiler) synchronize(ctx context.Context, t *localStage, v instance) error {
 	x, n := t.sums, len(t.sums.buckets)
 	if x.divided() {
 		return d.exchange(ctx, t, v, 0) // a step has one sum of gradients
@@ -242,7 +242,7 @@ func (d *driver) synchronize(ctx context.Context, t *localStage, v instance) err
 }
 
 // addPartial makes the gradients of a bucket the sum of those of the replicas up to this one.
-func (d *driver) addPartial(ctx context.Context, t *localStage, v instance, slot int) error {
+func (d sumCompiler) addPartial(ctx context.Context, t *localStage, v instance, slot int) error {
 	x, i := t.sums, slot*len(t.sums.buckets)+v.bucket
 	l := x.reduces[x.at-1]
 	block, err := d.take(ctx, l, x.number(v))
@@ -274,7 +274,7 @@ func (d *driver) addPartial(ctx context.Context, t *localStage, v instance, slot
 }
 
 // total returns the event behind which the gradients of a bucket are the sum of those of all replicas.
-func (d *driver) total(ctx context.Context, t *localStage, v instance, slot int) (runtime.Event, error) {
+func (d sumCompiler) total(ctx context.Context, t *localStage, v instance, slot int) (runtime.Event, error) {
 	x, i := t.sums, slot*len(t.sums.buckets)+v.bucket
 	if x.whole[i] != nil {
 		return x.whole[i], nil
@@ -291,7 +291,7 @@ func (d *driver) total(ctx context.Context, t *localStage, v instance, slot int)
 
 // collect waits for the sums of all buckets in a slot, of an update of which a minibatch is the last, and until all that was sent of
 // them has left.
-func (d *driver) collect(ctx context.Context, t *localStage, minibatch, slot int) error {
+func (d sumCompiler) collect(ctx context.Context, t *localStage, minibatch, slot int) error {
 	x := t.sums
 	if x.divided() {
 		return d.collectOwn(t, slot)

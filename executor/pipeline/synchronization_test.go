@@ -161,7 +161,7 @@ func TestBucketsAreMadeWithinTheBackward(t *testing.T) {
 	must(t, err)
 	for _, d := range e.drivers {
 		made, within := 0, 0
-		list := d.table.list(e.group)
+		list := d.table.list(d, e.group)
 		for i, x := range list {
 			if x.verb != doRecord || !slices.Contains(d.stages[0].sums.made, x.event) {
 				continue
@@ -365,7 +365,7 @@ func (x *processes) summedAsPlanned(n int) {
 type syncSlip struct {
 	slip   string
 	change func(d *driver, list []played, i int) bool // makes it, if it can be made there
-	names  []string                                    // of one of the two parties each
+	names  []string                                   // of one of the two parties each
 	least  int
 }
 
@@ -444,7 +444,7 @@ func (x *syncSlip) found(t *testing.T, e *Executor) (found int) {
 			lists[n] = nil
 			for _, p := range whole {
 				c := *p.command
-				lists[n] = append(lists[n], played{&c, p.of})
+				lists[n] = append(lists[n], played{&c, p.of, p.by})
 			}
 			var race *executor.OrderError
 			if !x.change(d, lists[n], i) || !errors.As(e.proveLists(lists), &race) {

@@ -67,12 +67,13 @@ func (r *row) commands(minibatch, repeats int) []*command {
 }
 
 // play calls do for every command of a segment, in order.
-func (t *table) play(run *bound, do func(c *command, v instance) error) error {
+func (t *table) play(run *bound, do func(c *command, v *instance) error) error {
 	least, most := t.shifts()
+	v := new(instance)
 	for j := floorDiv(-most, t.repeats); j*t.repeats+least < run.end(); j++ {
 		for i := range t.rows {
 			r := &t.rows[i]
-			v := instance{r.instruction, j*t.repeats + r.shift}
+			v.instruction, v.minibatch = r.instruction, j*t.repeats+r.shift
 			in := v.minibatch >= 0 && run.in(v.minibatch)
 			if !in && !r.outside {
 				continue
@@ -101,7 +102,7 @@ func (t *table) shifts() (least, most int) {
 }
 
 // plays reports whether a command of a row is played for a minibatch, which is or is not in the run.
-func (c *command) plays(run *bound, v instance, in bool) bool {
+func (c *command) plays(run *bound, v *instance, in bool) bool {
 	switch {
 	case c.always:
 		return true
@@ -110,7 +111,7 @@ func (c *command) plays(run *bound, v instance, in bool) bool {
 	case !in:
 		return false
 	}
-	return c.link == nil || c.link.changes(run, v, c.step)
+	return c.link == nil || c.link.changes(run, *v, c.step)
 }
 
 // settle returns what puts the latest weights into slot 0 behind so many minibatches; nil: they are there.

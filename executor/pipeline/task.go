@@ -8,7 +8,7 @@ import (
 	"plimsoll/runtime"
 )
 
-func (d *driver) launch(list []prepared) error {
+func (d *compiler) launch(list []prepared) error {
 	for _, l := range list {
 		if err := d.compute.launch(l); err != nil {
 			return err
@@ -18,7 +18,7 @@ func (d *driver) launch(list []prepared) error {
 }
 
 // task issues a task.
-func (d *driver) task(ctx context.Context, t *localStage, v instance, f *inFlight) error {
+func (d taskCompiler) task(ctx context.Context, t *localStage, v instance, f *inFlight) error {
 	if err := d.watch.start(d.compute); err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (d *driver) task(ctx context.Context, t *localStage, v instance, f *inFligh
 }
 
 // ops issues the ops of a task.
-func (d *driver) ops(ctx context.Context, t *localStage, kind pipeline.Kind, f *inFlight) error {
+func (d taskCompiler) ops(ctx context.Context, t *localStage, kind pipeline.Kind, f *inFlight) error {
 	list, closes := t.opsOf(f.minibatch).tasks[kind], d.closes(t, kind, f)
 	for i := range list {
 		if err := d.op(ctx, t, kind, &list[i], f); err != nil {
@@ -50,7 +50,7 @@ func (d *driver) ops(ctx context.Context, t *localStage, kind pipeline.Kind, f *
 }
 
 // pause issues what stands for a task in simulated time.
-func (d *driver) pause(t *localStage, kind pipeline.Kind, f *inFlight) error {
+func (d taskCompiler) pause(t *localStage, kind pipeline.Kind, f *inFlight) error {
 	if !d.closes(t, kind, f) {
 		return d.compute.launch(prepared{Launch: d.paced[taskKey{kind, t.stage, 0}]})
 	}
@@ -66,7 +66,7 @@ func (d *driver) pause(t *localStage, kind pipeline.Kind, f *inFlight) error {
 }
 
 // op issues an op of a minibatch's task.
-func (d *driver) op(ctx context.Context, t *localStage, kind pipeline.Kind, o *op, f *inFlight) error {
+func (d taskCompiler) op(ctx context.Context, t *localStage, kind pipeline.Kind, o *op, f *inFlight) error {
 	sb, at := &t.slabs[f.slab], &f.at
 	if o.gradOutput.in == inOutputGradient {
 		if err := d.delta(ctx, t, f); err != nil {

@@ -100,14 +100,14 @@ func (w *stopwatch) start(q queue) error {
 	if w == nil {
 		return nil
 	}
-	return q.of.host(command{work: stampStart, on: q})
+	return q.of.compiler.host(command{work: stampStart, on: q})
 }
 
 func (w *stopwatch) end(q queue) error {
 	if w == nil {
 		return nil
 	}
-	return q.of.host(command{work: stampEnd, on: q})
+	return q.of.compiler.host(command{work: stampEnd, on: q})
 }
 
 // stamp stamps the start of a task, stampEnd its end.

@@ -7,7 +7,7 @@ import (
 
 // updates makes the updates of a stage that are due when a minibatch has ended there. Of those behind its own all minibatches have
 // overtaken it: where they are not in the run, their updates are left out.
-func (d *driver) updates(ctx context.Context, t *localStage, minibatch int) error {
+func (d *compiler) updates(ctx context.Context, t *localStage, minibatch int) error {
 	defer func() { d.ahead = 0 }()
 	for t.stash.end(minibatch); t.stash.due(); {
 		d.ahead = t.stash.dueLast() - minibatch
@@ -23,11 +23,11 @@ func (d *driver) updates(ctx context.Context, t *localStage, minibatch int) erro
 
 // update makes the next version of the weights, by the gradients of all replicas. Where there is a guard it waits for those of the
 // device's other stages: all are made behind the last one's.
-func (d *driver) update(ctx context.Context, t *localStage) error {
+func (d *compiler) update(ctx context.Context, t *localStage) error {
 	last := t.stash.dueLast()
 	m := t.stash.update()
 	d.recording.slots[t.stage] = append(d.recording.slots[t.stage], int32(m.to))
-	if err := d.reduce(ctx, t, last, m.sum); err != nil {
+	if err := d.sums().reduce(ctx, t, last, m.sum); err != nil {
 		return err
 	}
 	if !t.divided() {
@@ -46,7 +46,7 @@ func (d *driver) update(ctx context.Context, t *localStage) error {
 
 // newVersion copies the weights to the slot of their next version. It does so also when the update is left out: who is to see the next
 // version sees the same weights there.
-func (d *driver) newVersion(t *localStage, m move) error {
+func (d *compiler) newVersion(t *localStage, m move) error {
 	ahead := d.ahead
 	defer func() { d.ahead = ahead }()
 	d.ahead = 0
@@ -54,7 +54,7 @@ func (d *driver) newVersion(t *localStage, m move) error {
 }
 
 // apply updates the weights by a sum of gradients.
-func (d *driver) apply(t *localStage, m move) error {
+func (d *compiler) apply(t *localStage, m move) error {
 	if m.to >= len(t.weights) {
 		return fmt.Errorf("%w: stage %d needs %d versions of its weights at one time, planned are %d", ErrPlan, t.stage, m.to+1, len(t.weights))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"plimsoll/executor/internal/hazard"
 	"plimsoll/runtime"
 	"plimsoll/runtime/world"
 )
@@ -24,6 +25,14 @@ type World struct {
 // here reports whether this process has a device.
 func (e *Executor) here(device int) bool {
 	return e.opt.World == nil || e.opt.World.Ranks[device] == e.opt.World.Rank
+}
+
+// process returns the number of the process that has a driver's device.
+func (d *driver) process() int {
+	if d.e.opt.World == nil {
+		return 0
+	}
+	return d.e.opt.World.Ranks[d.device]
 }
 
 // parted reports whether two devices are in different processes.
@@ -60,12 +69,8 @@ func (e *Executor) openWays() error {
 			return nil, false
 		}
 		r := e.end(len(ways), from, to)
-		way := world.Way{Name: name, From: ranks[from], To: ranks[to], Bytes: bytes}
-		if r != nil {
-			way.Device = r.dev
-		}
-		ways = append(ways, way)
-		return r, r != nil
+		ways = append(ways, world.Way{Name: name, From: ranks[from], To: ranks[to], Bytes: bytes, Device: r.dev})
+		return r, true
 	}
 	for _, l := range e.channels {
 		if r, ok := add(l.String(), l.from, l.to, l.longest()); ok {
@@ -88,25 +93,22 @@ func (e *Executor) openWays() error {
 		if x.stage == nil || next.stage == nil {
 			continue
 		}
-		if r, ok := add(x.String(), x.driver.device, next.driver.device, e.entryBytes(s+1)); ok {
+		if r, ok := add(x.String(), x.driver.device, next.driver.device, e.entryBytes(s+1)); ok && r.dev != nil {
 			x.remote = r
 		}
 	}
 	return e.opt.World.Transport.Open(ways)
 }
 
-// receives makes the stream on which messages of a channel come, if they come here.
+// receives makes the stream on which messages of a channel come.
 func (e *Executor) receives(l *channel) (err error) {
-	if !e.here(l.to) {
-		return nil
-	}
 	d := e.driver(l.to)
 	l.remote.incoming, err = d.newQueue(fmt.Sprintf("from device %d, %v", l.from, l))
 	d.incoming = append(d.incoming, l.remote.incoming)
 	return err
 }
 
-// end returns the end of a way that is here; nil when none is.
+// end returns the end of a way that is here, if one is.
 func (e *Executor) end(way, from, to int) *remote {
 	r := &remote{way: way, launches: map[runtime.Span]prepared{}}
 	switch {
@@ -114,13 +116,11 @@ func (e *Executor) end(way, from, to int) *remote {
 		r.dev, r.prepare = e.driver(from).dev, e.opt.World.Transport.Send
 	case e.here(to):
 		r.dev, r.prepare = e.driver(to).dev, e.opt.World.Transport.Receive
-	default:
-		return nil
 	}
 	return r
 }
 
-// remote is the end in this process of a channel whose other end is in another process.
+// remote is a channel between two processes, and its end in this one, if it has one.
 //
 // The receiver has a stream of its own for the channel, and lets the next message come into a block as soon as it would grant that
 // to a sender here: so what is sent always has a place, whatever the order in which the messages of several channels are sent and
@@ -128,7 +128,7 @@ func (e *Executor) end(way, from, to int) *remote {
 type remote struct {
 	way      int
 	prepare  func(way int, span runtime.Span) (runtime.Launch, error)
-	dev      runtime.Device // of this end
+	dev      runtime.Device // of the end that is here; nil: none is
 	launches map[runtime.Span]prepared
 	number   int // of the latest of them
 
@@ -147,14 +147,14 @@ func (r *remote) launch(span runtime.Span) (prepared, error) {
 }
 
 // admit returns what receives into a block, behind what has used it so far.
-func (l *channel) admit(block int, dst runtime.Span) (steps [4]command, err error) {
-	launch, err := l.remote.launch(dst)
+func (l *channel) admit(block int, dst runtime.Span, launch prepared) [4]command {
 	q, behind := l.remote.incoming, l.freed[block]
 	if l.copied != nil {
 		behind = l.copied[block]
 	}
+	launch.accesses = []hazard.Access{{Device: l.to, Span: dst, Write: true}}
 	return [...]command{
 		{verb: doWait, on: q, event: l.freed[block]}, {verb: doWait, on: q, event: behind},
-		{verb: doLaunch, on: q, prepared: launch}, {verb: doRecord, on: q, event: l.arrived[block]},
-	}, err
+		{verb: doReceive, on: q, prepared: launch, way: l.remote, dst: dst}, {verb: doRecord, on: q, event: l.arrived[block]},
+	}
 }

@@ -319,7 +319,7 @@ func (t instruction) renews() bool { return t.kind == gathering && math.IsInf(t.
 
 // own adds up the gradients of a part that this device owns, in the order of the line: the sum of those before it grows in the block of
 // the first of them.
-func (d *driver) own(ctx context.Context, t *localStage, v instance, slot int) error {
+func (d sumCompiler) own(ctx context.Context, t *localStage, v instance, slot int) error {
 	x, i, q := t.sums, slot*len(t.sums.buckets)+v.bucket, d.adding
 	mine := t.gradientsOf(slot, v.bucket)
 	if err := q.wait(x.made[i]); err != nil {
@@ -371,7 +371,7 @@ func (d *driver) own(ctx context.Context, t *localStage, v instance, slot int) e
 }
 
 // addUp adds gradients to others.
-func (d *driver) addUp(q queue, to, from runtime.Span) error {
+func (d sumCompiler) addUp(q queue, to, from runtime.Span) error {
 	add, err := d.binder.add(to, from)
 	if err != nil {
 		return err
@@ -380,7 +380,7 @@ func (d *driver) addUp(q queue, to, from runtime.Span) error {
 }
 
 // exchange issues what belongs to a message of a part.
-func (d *driver) exchange(ctx context.Context, t *localStage, v instance, slot int) error {
+func (d sumCompiler) exchange(ctx context.Context, t *localStage, v instance, slot int) error {
 	x, i := t.sums, slot*len(t.sums.buckets)+v.bucket
 	switch v.kind {
 	case completing:
@@ -407,7 +407,7 @@ func (s *localStage) weightsOf(bucket int) runtime.Span {
 }
 
 // renewed returns the event behind which the new weights of a part are here.
-func (d *driver) renewed(ctx context.Context, t *localStage, v instance, i int) (runtime.Event, error) {
+func (d sumCompiler) renewed(ctx context.Context, t *localStage, v instance, i int) (runtime.Event, error) {
 	x := t.sums
 	if x.owner(v.bucket) == d.device {
 		return t.summed, d.compute.record(t.summed)
@@ -425,7 +425,7 @@ func (d *driver) renewed(ctx context.Context, t *localStage, v instance, i int) 
 }
 
 // collectOwn waits for the sums of the parts that this device owns.
-func (d *driver) collectOwn(t *localStage, slot int) error {
+func (d sumCompiler) collectOwn(t *localStage, slot int) error {
 	x := t.sums
 	for b, p := range x.places {
 		i := slot*len(x.buckets) + b
@@ -442,7 +442,7 @@ func (d *driver) collectOwn(t *localStage, slot int) error {
 
 // complete waits for the new weights of all parts, and until those that were sent have left. Then the rows of statistics have been sent,
 // too, and the running ones move.
-func (d *driver) complete(ctx context.Context, t *localStage, v instance, slot int) error {
+func (d sumCompiler) complete(ctx context.Context, t *localStage, v instance, slot int) error {
 	x := t.sums
 	for b, p := range x.places {
 		if x.owner(b) == d.device || p.Bytes == 0 {
@@ -466,7 +466,7 @@ func (d *driver) complete(ctx context.Context, t *localStage, v instance, slot i
 }
 
 // waitForLeft waits until what was gathered has left.
-func (d *driver) waitForLeft(t *localStage, slot int) error {
+func (d sumCompiler) waitForLeft(t *localStage, slot int) error {
 	x := t.sums
 	for i, to := range x.line {
 		if x.gathers[[2]int{d.device, to}] == nil {

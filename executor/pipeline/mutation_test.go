@@ -1,0 +1,189 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"testing"
+
+	"plimsoll/executor"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime/host"
+)
+
+// tableSlip is a mistake in a table: change makes it at a command of a variant of a row, if it can be made there.
+type tableSlip struct {
+	name   string
+	change func(r *row, list []*command, i int) (changed []*command, ok bool)
+}
+
+// swapped returns commands with two of them in each other's place.
+func swapped(list []*command, i, k int) []*command {
+	list = slices.Clone(list)
+	list[i], list[k] = list[k], list[i]
+	return list
+}
+
+// other returns commands of which one is another one.
+func other(list []*command, i int, change func(c *command)) []*command {
+	list = slices.Clone(list)
+	c := *list[i]
+	change(&c)
+	list[i] = &c
+	return list
+}
+
+func (c *command) works() bool { return len(c.touches()) > 0 && c.verb != doWork }
+
+var tableSlips = []tableSlip{
+	{"a wait is dropped", func(_ *row, list []*command, i int) ([]*command, bool) {
+		if list[i].verb != doWait {
+			return nil, false
+		}
+		return slices.Delete(slices.Clone(list), i, i+1), true
+	}},
+	{"two commands are swapped", func(_ *row, list []*command, i int) ([]*command, bool) {
+		if i == 0 || list[i].verb != doRecord || !list[i-1].works() || list[i].on != list[i-1].on {
+			return nil, false
+		}
+		return swapped(list, i-1, i), true
+	}},
+	{"a buffer is shifted", func(_ *row, list []*command, i int) ([]*command, bool) {
+		c := list[i]
+		switch {
+		case c.verb == doCopy && c.channel != nil && c.dst.Offset >= c.dst.Bytes:
+			return other(list, i, func(c *command) { c.dst.Offset -= c.dst.Bytes }), true
+		case c.verb == doReceive && len(c.accesses) > 0 && c.dst.Offset >= c.dst.Bytes:
+			return other(list, i, func(c *command) {
+				c.accesses = slices.Clone(c.accesses)
+				c.accesses[0].Span.Offset -= c.dst.Bytes
+			}), true
+		}
+		return nil, false
+	}},
+	{"a message is received early", func(_ *row, list []*command, i int) ([]*command, bool) {
+		for k := i + 1; k < len(list) && list[i].verb == doWait; k++ {
+			if list[k].on.number == list[i].on.number && list[k].works() {
+				return slices.Insert(slices.Delete(slices.Clone(list), i, i+1), k, list[i]), true
+			}
+		}
+		return nil, false
+	}},
+	{"a variant is off by one", func(r *row, list []*command, i int) ([]*command, bool) {
+		if i > 0 || len(r.round) < 2 || !slices.ContainsFunc(list, (*command).works) {
+			return nil, false
+		}
+		for k, v := range r.round {
+			if &r.variants[v][0] == &list[0] {
+				return r.variants[r.round[(k+1)%len(r.round)]], true
+			}
+		}
+		return nil, false
+	}},
+	{"a slot is reused", func(r *row, list []*command, i int) ([]*command, bool) {
+		if list[i].verb != doCopy || list[i].channel != nil || list[i].src.Space != list[i].dst.Space {
+			return nil, false
+		}
+		for _, l := range list[i].to.e.channels { // the slot of a message that comes
+			if l.to == list[i].to.device && len(l.blocks) > 0 && l.blocks[0].Bytes > 0 {
+				return other(list, i, func(c *command) { c.dst = l.blocks[0] }), true
+			}
+		}
+		return nil, false
+	}},
+}
+
+// bothNamed is how an error about tables names two commands: what they are, in which task of which minibatch, on which device.
+var bothNamed = regexp.MustCompile(`(?s) in (F|B|W|CF|CB|reduce|gather|sum|update |O|P)[0-9].* of minibatch \d+ on device \d+.* in (F|B|W|CF|CB|reduce|gather|sum|update |O|P)[0-9].* of minibatch \d+ on device \d+`)
+
+// places lists all commands of all tables.
+func (e *Executor) tablePlaces() (all [][4]int) {
+	for d, x := range e.drivers {
+		for i := range x.table.rows {
+			for v, list := range x.table.rows[i].variants {
+				for k := range list {
+					all = append(all, [4]int{d, i, v, k})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// refuses makes a slip where it can be made, at places in random order, until one is refused, and restores the table.
+func (x *tableSlip) refuses(t *testing.T, e *Executor, r *rand.Rand) (tried int, err error) {
+	const most = 40
+	places := e.tablePlaces()
+	r.Shuffle(len(places), func(i, k int) { places[i], places[k] = places[k], places[i] })
+	for _, p := range places {
+		w := &e.drivers[p[0]].table.rows[p[1]]
+		whole := w.variants[p[2]]
+		changed, ok := x.change(w, whole, p[3])
+		if !ok {
+			continue
+		}
+		w.variants[p[2]] = changed
+		err := e.prove()
+		w.variants[p[2]] = whole
+		if tried++; err != nil || tried == most {
+			return tried, err
+		}
+	}
+	return tried, nil
+}
+
+// New proves the tables that are played, within a process and between several: of each kind of slip, in each plan, the prover refuses
+// one, and names both commands. Not every command is needed by itself: streams and other events may order the same.
+func TestSlipsInTablesAreFound(t *testing.T) {
+	t.Parallel()
+	w := workload(t, plainModel(t))
+	found, between, tried := 0, 0, 0
+	for n, x := range []struct {
+		name     string
+		versions pipeline.Versions
+		devices  int
+		process  []int
+	}{
+		{"1f1b-flush", "", 3, nil}, {"1f1b*", pipeline.Stash, 3, nil}, {"list", pipeline.DoubleBuffered, 3, nil}, {"1f1b*", pipeline.Latest, 2, nil},
+		{"1f1b-flush", "", 3, []int{0, 1, 2}}, {"1f1b*", pipeline.Stash, 3, []int{0, 1, 2}}, {"list", pipeline.DoubleBuffered, 3, []int{0, 0, 1}}, {"1f1b*", pipeline.Latest, 2, []int{0, 1}},
+	} {
+		c := costs(w, x.devices, 2)
+		plan := planFor(t, x.name, c, pipeline.Options{Microbatches: 4, Versions: x.versions})
+		var e *Executor
+		if x.process == nil {
+			var err error
+			e, err = New(w, targets(t, x.devices, host.Config{}), c, plan, Options{Feed: still{}, Rate: rate})
+			must(t, err)
+		} else {
+			e = newWorld(t, w, c, plan, x.process, cpus(t, host.Config{}), Options{}).all[0]
+		}
+		must(t, e.prove())
+		r := rand.New(rand.NewPCG(uint64(n), 3))
+		for i := range tableSlips {
+			slip := &tableSlips[i]
+			n, err := slip.refuses(t, e, r)
+			tried += n
+			what := fmt.Sprintf("%s, %s on %d devices, processes %v", slip.name, x.name, x.devices, x.process)
+			var race *executor.OrderError
+			switch {
+			case n == 0:
+				t.Logf("%s: it cannot be made", what)
+			case err == nil:
+				t.Errorf("%s: none of %d was refused", what, n)
+			case !errors.As(err, &race) && !errors.Is(err, ErrPlan) || !bothNamed.MatchString(err.Error()):
+				t.Errorf("%s: %v", what, err)
+			default:
+				if found++; x.process != nil {
+					between++
+				}
+			}
+		}
+		must(t, e.prove())
+	}
+	t.Logf("%d slips are refused, %d of them between processes; %d were made", found, between, tried)
+	if found < 40 || between < 20 {
+		t.Errorf("%d slips are refused, %d of them between processes", found, between)
+	}
+}
