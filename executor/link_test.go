@@ -50,20 +50,24 @@ func TestTheLinkIsMeasuredAsStated(t *testing.T) {
 	fillBatch(t, e, 1)
 	m, err := e.newProber(time.Hour)
 	must(t, err)
-	p, err := m.measure(t.Context())
-	must(t, err)
-	for range 4 { // a stream that wakes up late for the first event makes up for it, and the link seems faster
-		q, err := m.measure(t.Context())
+	// A stream that wakes up late for the first event makes up for it, and the link seems faster: the slowest of five counts. A busy machine
+	// is slower, by how much is nobody's to say: a wrong unit would show in the fastest.
+	slowest, fastest := map[string]float64{}, map[string]float64{}
+	for range 5 {
+		p, err := m.measure(t.Context())
 		must(t, err)
-		p.ToHost, p.ToDevice = min(p.ToHost, q.ToHost), min(p.ToDevice, q.ToDevice)
-		p.ToHostTogether, p.ToDeviceTogether = min(p.ToHostTogether, q.ToHostTogether), min(p.ToDeviceTogether, q.ToDeviceTogether)
+		for name, got := range map[string]float64{
+			"to host": p.ToHost, "to device": p.ToDevice, "to host, together": p.ToHostTogether, "to device, together": p.ToDeviceTogether,
+		} {
+			if was, known := slowest[name]; !known || got < was {
+				slowest[name] = got
+			}
+			fastest[name] = max(fastest[name], got)
+		}
 	}
-	for name, got := range map[string]float64{
-		"to host": p.ToHost, "to device": p.ToDevice, "to host, together": p.ToHostTogether, "to device, together": p.ToDeviceTogether,
-	} {
-		// A busy machine is slower; by how much is nobody's to say, but a wrong unit would show.
-		if got > 1.02*stated || got < stated/1e4 {
-			t.Errorf("%s: %.3g bytes/s, stated are %.3g", name, got, stated)
+	for name := range slowest {
+		if slowest[name] > 1.02*stated || fastest[name] < stated/1e4 {
+			t.Errorf("%s: %.3g to %.3g bytes/s, stated are %.3g", name, slowest[name], fastest[name], stated)
 		}
 	}
 }
