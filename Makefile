@@ -249,6 +249,7 @@ lint: ## check the format, lint, and look for known vulnerabilities
 	go run $(LINT) run ./models/gorgonia ./kernels/cpu
 	cd $(RESEARCH) && go run $(LINT) run ./...
 	go run ./tools/prose
+	go run ./tools/layers -check
 	.ci/vulnerabilities ./...
 
 fuzz: ## run every fuzz target for a while: make fuzz FUZZ=1m
