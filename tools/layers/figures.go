@@ -144,7 +144,7 @@ func read(file string) (figures, error) {
 			continue
 		}
 		for i := 1; i < len(words); i += 2 {
-			value, err := 0, error(strconv.ErrSyntax)
+			value, err := 0, strconv.ErrSyntax
 			if i+1 < len(words) {
 				value, err = strconv.Atoi(words[i+1])
 			}

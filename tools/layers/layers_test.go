@@ -278,6 +278,13 @@ func TestBaseline(t *testing.T) {
 		wants = append(wants, "  new: b.go -> c.go (b.go:3 uses c)\n  new: c.go -> a.go (c.go:3 uses a)\n")
 	}
 	try(true, false, false, wants...)
+	var circles strings.Builder
+	if err := run(&circles, root, "./p/", false, false, false); err != nil || circles.String() != explained {
+		t.Errorf("circles %q, %v, want %q", circles.String(), err, explained)
+	}
+	if err := run(&circles, root, "none", false, false, false); err == nil || !strings.Contains(err.Error(), "no package of the module lies in none") {
+		t.Errorf("error %v", err)
+	}
 	try(false, true, true)
 	baseline(strings.Replace(first, "circle 2", "circle 3", 1))
 
@@ -287,6 +294,13 @@ func TestBaseline(t *testing.T) {
 	baseline("./... lines 500|functions max 1 p50 1 p90 1|p/... lines 500 |")
 	try(true, false, false)
 }
+
+const explained = `circle of 3 files, 4 arrows, 1 of them back, the highest file first: b.go c.go a.go
+  back: a.go -> b.go (a.go:3 uses b)
+  down: b.go -> a.go (b.go:3 uses a)
+  down: b.go -> c.go (b.go:3 uses c)
+  down: c.go -> a.go (c.go:3 uses a)
+`
 
 // commit puts the files into a repository, where git is.
 func commit(t *testing.T, root string) bool {

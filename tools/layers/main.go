@@ -6,7 +6,7 @@
 // as are the sizes of types, functions and folders. Tests are not measured.
 //
 //	go run ./tools/layers                    print the figures
-//	go run ./tools/layers FOLDER             print the circles of a package: files, the highest first, and the arrows back
+//	go run ./tools/layers FOLDER             print the circles of a package: files, the highest first, and arrows between them
 //	go run ./tools/layers -check             fail when a figure is above the baseline
 //	go run ./tools/layers -update [-raise]   write the baseline; a figure grows only with -raise
 package main
@@ -162,9 +162,15 @@ func explain(w io.Writer, folders []*folder, path string) error {
 	for _, circle := range f.circles() {
 		order, back := f.layer(circle)
 		slices.Reverse(order)
-		fmt.Fprintf(w, "circle of %d files, %d arrows, the highest file first: %s\n", len(circle), len(f.inside(circle)), f.names(order))
+		inside := f.inside(circle)
+		fmt.Fprintf(w, "circle of %d files, %d arrows, %d of them back, the highest file first: %s\n", len(circle), len(inside), len(back), f.names(order))
 		for _, a := range back {
 			fmt.Fprintf(w, "  back: %s (%s)\n", f.name(a), f.arrows[a])
+		}
+		for _, a := range inside {
+			if !slices.Contains(back, a) {
+				fmt.Fprintf(w, "  down: %s (%s)\n", f.name(a), f.arrows[a])
+			}
 		}
 	}
 	return nil

@@ -9,15 +9,16 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // folder holds the figures of one package.
 type folder struct {
-	path      string           // below the module's root
-	files     []string         // names, sorted
-	arrows    map[arrow]string // each with its first use, as "file:line uses name"
-	methods   map[string]int   // by type
-	fields    map[string]int   // by struct type; an embedded one is a field
+	path      string   // below the module's root
+	files     []string // names, sorted
+	arrows    map[arrow]*uses
+	methods   map[string]int // by type
+	fields    map[string]int // by struct type; an embedded one is a field
 	functions []function
 }
 
@@ -30,15 +31,23 @@ type function struct {
 // arrow goes from a file that names something to the file that declares it; both are indices into folder.files.
 type arrow struct{ from, to int }
 
+// uses says why there is an arrow.
+type uses struct {
+	first string   // "file.go:12"
+	names []string // in order of their first use
+}
+
+func (u *uses) String() string { return u.first + " uses " + strings.Join(u.names, ", ") }
+
 // measure counts in the files of a type-checked package.
 func measure(path string, set *token.FileSet, files []*ast.File, p *types.Package, info *types.Info) *folder {
-	f := &folder{path: path, arrows: map[arrow]string{}, methods: map[string]int{}, fields: map[string]int{}}
+	f := &folder{path: path, arrows: map[arrow]*uses{}, methods: map[string]int{}, fields: map[string]int{}}
 	for _, tree := range files {
 		f.files = append(f.files, fileOf(set, tree.Package))
 		f.declarations(set, tree)
 	}
 	slices.Sort(f.files)
-	f.uses(set, p, info)
+	f.draw(set, p, info)
 	return f
 }
 
@@ -87,9 +96,9 @@ func fieldsOf(s *ast.StructType) (n int) {
 	return n
 }
 
-// uses finds the arrows. An identifier that stands for a type, function, method, variable, constant or field of the package points at
+// draw finds the arrows. An identifier that stands for a type, function, method, variable, constant or field of the package points at
 // the file that declares it; so a method points at the file of its receiver's type.
-func (f *folder) uses(set *token.FileSet, p *types.Package, info *types.Info) {
+func (f *folder) draw(set *token.FileSet, p *types.Package, info *types.Info) {
 	index := map[string]int{}
 	for i, name := range f.files {
 		index[name] = i
@@ -101,8 +110,14 @@ func (f *folder) uses(set *token.FileSet, p *types.Package, info *types.Info) {
 		}
 		file := fileOf(set, name.Pos())
 		a := arrow{index[file], index[fileOf(set, object.Pos())]}
-		if f.arrows[a] == "" && a.from != a.to {
-			f.arrows[a] = fmt.Sprintf("%s:%d uses %s", file, set.Position(name.Pos()).Line, name.Name)
+		if a.from == a.to {
+			continue
+		}
+		if f.arrows[a] == nil {
+			f.arrows[a] = &uses{first: fmt.Sprintf("%s:%d", file, set.Position(name.Pos()).Line)}
+		}
+		if known := f.arrows[a]; !slices.Contains(known.names, name.Name) {
+			known.names = append(known.names, name.Name)
 		}
 	}
 }
