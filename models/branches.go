@@ -113,18 +113,3 @@ func (b *Builder) end() {
 		b.first = len(b.model.Layers)
 	}
 }
-
-// fail keeps an error about the model's shape, unless there is an earlier one.
-func (b *Builder) fail(format string, a ...any) {
-	if b.err == nil {
-		b.err = fmt.Errorf("%w: %s: %s", ErrGraph, b.model.Name, fmt.Sprintf(format, a...))
-	}
-}
-
-// salt tells the random ops of a model apart; others have none, so that layers that repeat are alike.
-func salt(op kernels.Op, layer, node int) uint64 {
-	if _, random := op.(kernels.Dropout); !random {
-		return 0
-	}
-	return uint64(layer)<<32 | uint64(node)
-}

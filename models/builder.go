@@ -377,13 +377,6 @@ func (b *Builder) start(op kernels.Op, param string) Distribution {
 	return b.BiasStart
 }
 
-// next takes the storage of a tensor from the end of a block.
-func next(block Block, end *int64, d kernels.Desc) Ref {
-	r := Ref{Block: block, Offset: *end, Bytes: d.Bytes()}
-	*end += d.Storage()
-	return r
-}
-
 func joined(parts ...string) string {
 	var s string
 	for _, p := range parts {
@@ -409,4 +402,19 @@ func checkTensor(d kernels.Desc) error {
 		bytes = low
 	}
 	return nil
+}
+
+// fail keeps an error about the model's shape, unless there is an earlier one.
+func (b *Builder) fail(format string, a ...any) {
+	if b.err == nil {
+		b.err = fmt.Errorf("%w: %s: %s", ErrGraph, b.model.Name, fmt.Sprintf(format, a...))
+	}
+}
+
+// salt tells the random ops of a model apart; others have none, so that layers that repeat are alike.
+func salt(op kernels.Op, layer, node int) uint64 {
+	if _, random := op.(kernels.Dropout); !random {
+		return 0
+	}
+	return uint64(layer)<<32 | uint64(node)
 }

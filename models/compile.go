@@ -2,9 +2,103 @@ package models
 
 import (
 	"fmt"
+	"slices"
 
 	"plimsoll/kernels"
+	"plimsoll/planner/chain"
 )
+
+// Compile returns the programs of every layer, the loss included, for one kernel library.
+func (m *Model) Compile(lib kernels.Library) ([]*Programs, error) {
+	all, err := m.CompileUnsplit(lib)
+	if err != nil {
+		return nil, err
+	}
+	late := m.readLate()
+	for i, l := range m.Layers {
+		if err := l.compileHalves(all[i], lib, m.differentiatesInput(i+1), late[i+1]); err != nil {
+			return nil, m.at(i, err)
+		}
+	}
+	return all, nil
+}
+
+// CompileUnsplit is Compile without BackInput and BackParams.
+func (m *Model) CompileUnsplit(lib kernels.Library) ([]*Programs, error) {
+	all := make([]*Programs, len(m.Layers))
+	var unlike []int // layers of which each is unlike those before it
+	for i, l := range m.Layers {
+		same := slices.IndexFunc(unlike, func(j int) bool {
+			return m.differentiatesInput(i+1) == m.differentiatesInput(j+1) && l.like(m.Layers[j])
+		})
+		if same >= 0 {
+			p := *all[unlike[same]]
+			all[i] = &p
+			continue
+		}
+		p, err := l.compile(lib, m.differentiatesInput(i+1))
+		if err != nil {
+			return nil, m.at(i, err)
+		}
+		all[i], unlike = p, append(unlike, i)
+	}
+	return all, nil
+}
+
+// at says in which layer an error arose.
+func (m *Model) at(i int, err error) error {
+	return fmt.Errorf("%s: layer %d (%s): %w", m.Name, i+1, m.Layers[i].Name, err)
+}
+
+// differentiatesInput reports whether the backward of layer ℓ computes the gradient of its input; tokens have none.
+func (m *Model) differentiatesInput(l int) bool {
+	return m.InputGradient && m.Input.DType.Float() || !m.Wiring().Begins(l)
+}
+
+// readLate returns, by activation, whether a BackParams reads it.
+func (m *Model) readLate() []bool {
+	wiring := m.Wiring()
+	late := make([]bool, wiring.Activations())
+	for i, l := range m.Layers {
+		if l.readsLate(l.wanted(m.differentiatesInput(i + 1))) {
+			for _, a := range wiring.Reads(i + 1) {
+				late[a] = true
+			}
+			for _, p := range m.Portals {
+				if m.Lasts[p.To-1] == i {
+					late[m.Lasts[p.From]] = true
+				}
+			}
+		}
+	}
+	return late
+}
+
+// Footprints returns the sizes of the compiled model as a chain whose times are all zero.
+func (m *Model) Footprints(programs []*Programs) *chain.Chain {
+	c := &chain.Chain{
+		Name: m.Name, InputBytes: m.Input.Storage(), DType: m.DType().String(), Batch: m.Input.Shape[0],
+		Branches: m.Branches,
+		Layers:   make([]chain.Layer, len(programs)),
+	}
+	for i, p := range programs {
+		forget, weights := p.Forget.Scratch, p.ParamBytes
+		if m.Layers[i].Twin > 0 {
+			weights = 0
+		}
+		c.Layers[i] = chain.Layer{
+			Name:                  m.Layers[i].Name,
+			OutputBytes:           p.OutputBytes,
+			SavedBytes:            p.SavedBytes,
+			GradientBytes:         p.GradientBytes,
+			ForwardOverheadBytes:  p.Save.Scratch,
+			DiscardOverheadBytes:  &forget,
+			BackwardOverheadBytes: p.Back.Scratch,
+			WeightBytes:           weights,
+		}
+	}
+	return c
+}
 
 // compile derives the layer's programs, without the halves of its backward, and lays out their memory.
 func (l *Layer) compile(lib kernels.Library, inputGradient bool) (*Programs, error) {
@@ -40,36 +134,4 @@ func (l *Layer) routines(want *gradients, saved savedSet) []unplaced {
 		{"evaluation", l.forward(evaluating, saved), output},
 		{"backward", l.backward(want, saved), l.backwardSpare(saved)},
 	}
-}
-
-// backwardSpare returns the blocks whose free parts a backward may use.
-func (l *Layer) backwardSpare(saved savedSet) []region {
-	spare := []region{{GradOutput, l.gradientBytes()}, {Output, saved.bytes}}
-	if len(l.joined) == 0 || l.entries != nil { // otherwise GradInput is several blocks, and small
-		spare = append(spare, region{GradInput, l.inputBytes()})
-	}
-	return spare
-}
-
-// inputBytes returns the storage of the inputs in the first block of the Input.
-func (l *Layer) inputBytes() (bytes int64) {
-	if l.entries == nil {
-		return l.Input().Storage()
-	}
-	for k, r := range l.entries {
-		if r.Branch == 0 {
-			bytes += l.Desc(InputOf(k)).Storage()
-		}
-	}
-	return bytes
-}
-
-// gradientBytes returns δ_ℓ without what comes by portals; the loss has none.
-func (l *Layer) gradientBytes() (bytes int64) {
-	for _, x := range l.outputs() {
-		if !l.loss() && x.branch == 0 {
-			bytes += l.Desc(x.value).Storage()
-		}
-	}
-	return bytes
 }

@@ -2,8 +2,6 @@ package models
 
 import (
 	"cmp"
-	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,29 +31,6 @@ const (
 )
 
 var constantNames = []string{ropeTheta, rmsNormEps, layerNormEps, gptHeads, llamaHeads, llamaKVHeads}
-
-// Constants returns the constants of a known language model, in a fixed order; none of other models and of files, whose ops have their
-// own. Errors: those of New.
-func Constants(name string) ([]Constant, error) {
-	if !OfText(name) || formatOf(name) != nil {
-		return nil, nil
-	}
-	m, err := New(name, Config{Batch: 1, Image: 1, Classes: 1})
-	if err != nil {
-		return nil, err
-	}
-	all := m.Constants()
-	for i := range all {
-		all[i].Given = strings.Contains(name, ","+all[i].Name+"=") || givenBySize(name, all[i].Name)
-	}
-	return all, nil
-}
-
-// givenBySize reports whether the heads of a Llama are among the numbers of its name, llama-B-C-H-K.
-func givenBySize(name, constant string) bool {
-	sizes := strings.Count(base(name), "-")
-	return strings.HasPrefix(name, "llama-") && (constant == llamaHeads && sizes > 2 || constant == llamaKVHeads && sizes > 3)
-}
 
 // Constants returns those of a language model, as its ops have them.
 func (m *Model) Constants() (all []Constant) {
@@ -101,45 +76,4 @@ func WithConstant(name string, c Constant) string {
 func cutConstants(name string) (plain string, given []string) {
 	parts := strings.Split(name, ",")
 	return parts[0], parts[1:]
-}
-
-// take sets the constants that a name gives, of those that a family of models has.
-func (c Language) take(name string, family ...string) (Language, error) {
-	plain, given := cutConstants(name)
-	seen := map[string]bool{}
-	for _, text := range given {
-		key, value, _ := strings.Cut(text, "=")
-		if !slices.Contains(family, key) || seen[key] {
-			return c, fmt.Errorf("%w: %s,%s: a name like this gives %s, each once, as in %s,%s=VALUE", ErrConfig, plain, text, strings.Join(family, " and "), plain, family[0])
-		}
-		seen[key] = true
-		if err := c.set(key, value); err != nil {
-			return c, fmt.Errorf("%w: %s,%s: %w", ErrConfig, plain, text, err)
-		}
-	}
-	return c, nil
-}
-
-// set gives a constant the value that a text says.
-func (c *Language) set(key, text string) error {
-	v, err := strconv.ParseFloat(text, 32)
-	if err != nil || !(v > 0) || math.IsInf(v, 1) || float32(v) == 0 {
-		return fmt.Errorf("%s is a positive number, as in %s=1e-6", key, key)
-	}
-	switch key {
-	case ropeTheta:
-		c.RotaryBase = v
-	case rmsNormEps, layerNormEps:
-		c.Epsilon = float32(v)
-	default:
-		if v != math.Trunc(v) || v > kernels.MaxExtent {
-			return fmt.Errorf("%s is a whole number, as in %s=4", key, key)
-		}
-		if key == llamaKVHeads {
-			c.KVHeads = int(v)
-		} else {
-			c.Heads = int(v)
-		}
-	}
-	return nil
 }

@@ -6,32 +6,6 @@ import (
 	"plimsoll/kernels"
 )
 
-// gradients is what a layer's derivative computes.
-type gradients struct {
-	values []bool // by value: its gradient is wanted
-	active []bool // by node: its backward runs
-}
-
-// wanted finds the gradients that lead to a trained parameter, or to the input when its gradient is asked for.
-func (l *Layer) wanted(input bool) *gradients {
-	g := &gradients{values: make([]bool, len(l.descs)), active: make([]bool, len(l.Nodes))}
-	g.values[GraphInput] = input
-	for i := range l.Nodes {
-		n := &l.Nodes[i]
-		g.active[i] = slices.ContainsFunc(n.Params, func(p Parameter) bool { return p.Trained }) ||
-			slices.ContainsFunc(n.In, g.value)
-		g.values[i+1] = g.active[i]
-	}
-	return g
-}
-
-func (g *gradients) value(v Value) bool {
-	if v.branch() >= 0 { // a layer's inputs are alike
-		v = GraphInput
-	}
-	return v >= GraphInput && g.values[v]
-}
-
 // derivation derives the backward of a layer: nodes in reverse order, and where a value has several readers, their
 // contributions to its gradient in that order. The first contribution is written, the others are added in place;
 // the gradient of a sum is passed on, so that one buffer can be the gradient of several values until one of them

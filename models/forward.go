@@ -15,47 +15,6 @@ const (
 	evaluating                // no training at all
 )
 
-// savedSet places what forward_all leaves in the Output block: the output, then what backward reads beyond the
-// layer's input.
-type savedSet struct {
-	values map[Value]Ref
-	extras map[int][]Ref // Op.Saved by node
-	bytes  int64
-}
-
-// saves returns the minimal saved set: what the backward of the active nodes needs.
-func (l *Layer) saves(g *gradients) savedSet {
-	s := savedSet{values: map[Value]Ref{}, extras: map[int][]Ref{}}
-	for _, x := range l.outputs() {
-		s.value(l, x.value)
-	}
-	for i := range l.Nodes {
-		if !g.active[i] {
-			continue
-		}
-		n := &l.Nodes[i]
-		needs := n.Op.Needs()
-		for j, v := range n.In {
-			if needs.Input(j) {
-				s.value(l, v)
-			}
-		}
-		if needs.Output {
-			s.value(l, Value(i+1))
-		}
-		for _, d := range n.Op.Saved(l.inputs(n)) {
-			s.extras[i] = append(s.extras[i], next(Output, &s.bytes, d))
-		}
-	}
-	return s
-}
-
-func (s *savedSet) value(l *Layer, v Value) {
-	if _, have := s.values[v]; v > GraphInput && !have {
-		s.values[v] = next(Output, &s.bytes, l.Desc(v))
-	}
-}
-
 // forward returns the routine that computes the layer's output.
 func (l *Layer) forward(p purpose, saved savedSet) *routine {
 	values, r := l.given(), &routine{}

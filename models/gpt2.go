@@ -3,6 +3,8 @@ package models
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
 	"strings"
 
 	"plimsoll/kernels"
@@ -27,6 +29,47 @@ type Language struct {
 	KVHeads    int     // of keys and values; they divide the heads; 0 means Heads
 	Hidden     int     // channels of the MLP
 	RotaryBase float64 // see kernels.Rotary
+}
+
+// take sets the constants that a name gives, of those that a family of models has.
+func (c Language) take(name string, family ...string) (Language, error) {
+	plain, given := cutConstants(name)
+	seen := map[string]bool{}
+	for _, text := range given {
+		key, value, _ := strings.Cut(text, "=")
+		if !slices.Contains(family, key) || seen[key] {
+			return c, fmt.Errorf("%w: %s,%s: a name like this gives %s, each once, as in %s,%s=VALUE", ErrConfig, plain, text, strings.Join(family, " and "), plain, family[0])
+		}
+		seen[key] = true
+		if err := c.set(key, value); err != nil {
+			return c, fmt.Errorf("%w: %s,%s: %w", ErrConfig, plain, text, err)
+		}
+	}
+	return c, nil
+}
+
+// set gives a constant the value that a text says.
+func (c *Language) set(key, text string) error {
+	v, err := strconv.ParseFloat(text, 32)
+	if err != nil || !(v > 0) || math.IsInf(v, 1) || float32(v) == 0 {
+		return fmt.Errorf("%s is a positive number, as in %s=1e-6", key, key)
+	}
+	switch key {
+	case ropeTheta:
+		c.RotaryBase = v
+	case rmsNormEps, layerNormEps:
+		c.Epsilon = float32(v)
+	default:
+		if v != math.Trunc(v) || v > kernels.MaxExtent {
+			return fmt.Errorf("%s is a whole number, as in %s=4", key, key)
+		}
+		if key == llamaKVHeads {
+			c.KVHeads = int(v)
+		} else {
+			c.Heads = int(v)
+		}
+	}
+	return nil
 }
 
 // GPT2Small is the smallest GPT-2, of 124M parameters, for a batch of sequences.

@@ -55,15 +55,6 @@ func (h *halves) keepers() []*buffer {
 	return all
 }
 
-// keep marks the forward values and the gradient that the call reads.
-func (s *instruction) keep() {
-	for _, a := range s.args {
-		if a.operand.Role == kernels.X || a.operand.Role == kernels.DY {
-			a.buf.kept, a.buf.liveOut = true, true
-		}
-	}
-}
-
 // layoutKept is the layout of the gradients that both halves read.
 func (l *Layer) layoutKept(h *halves) *layout {
 	spare := []region{{Output, h.saved.bytes}}
@@ -71,6 +62,38 @@ func (l *Layer) layoutKept(h *halves) *layout {
 		spare = append(spare, region{GradOutput, l.gradientBytes()})
 	}
 	return layoutOf(h.input, spare, Kept, func(b *buffer) bool { return b.kept })
+}
+
+// backwardSpare returns the blocks whose free parts a backward may use.
+func (l *Layer) backwardSpare(saved savedSet) []region {
+	spare := []region{{GradOutput, l.gradientBytes()}, {Output, saved.bytes}}
+	if len(l.joined) == 0 || l.entries != nil { // otherwise GradInput is several blocks, and small
+		spare = append(spare, region{GradInput, l.inputBytes()})
+	}
+	return spare
+}
+
+// gradientBytes returns δ_ℓ without what comes by portals; the loss has none.
+func (l *Layer) gradientBytes() (bytes int64) {
+	for _, x := range l.outputs() {
+		if !l.loss() && x.branch == 0 {
+			bytes += l.Desc(x.value).Storage()
+		}
+	}
+	return bytes
+}
+
+// inputBytes returns the storage of the inputs in the first block of the Input.
+func (l *Layer) inputBytes() (bytes int64) {
+	if l.entries == nil {
+		return l.Input().Storage()
+	}
+	for k, r := range l.entries {
+		if r.Branch == 0 {
+			bytes += l.Desc(InputOf(k)).Storage()
+		}
+	}
+	return bytes
 }
 
 // layoutInput is the layout of the other temporaries of the first half, once the kept ones have their places.

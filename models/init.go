@@ -7,24 +7,6 @@ import (
 	"math/rand/v2"
 )
 
-// Distribution says what a parameter starts with.
-type Distribution uint8
-
-const (
-	Zeros Distribution = iota
-	Ones
-	// KaimingFanIn and KaimingFanOut are normal with variance 2/fan (He et al. 2015, Delving deep into rectifiers,
-	// section 2.2, equations 10 and 14).
-	KaimingFanIn
-	KaimingFanOut
-	// UniformFanIn is uniform in ±1/sqrt(fan_in).
-	UniformFanIn
-	// NormalTenth, NormalFiftieth and NormalHundredth are normal with a deviation of 0.1, of 0.02 and of 0.01.
-	NormalTenth
-	NormalFiftieth
-	NormalHundredth
-)
-
 // Init fills dst, the elements of p, with the values that p starts from: those of its Fill, or what depends on the seed and
 // the parameter's name alone, the same bits on every machine.
 func Init(p Parameter, seed uint64, dst []float32) {

@@ -12,16 +12,6 @@ type Skip struct {
 	Bytes    int64 // of its storage; its gradient has as many
 }
 
-// Portal is the way of skips from the stage that makes them straight to the one that reads them, past all stages between
-// (Kim et al. 2020, torchgpipe, section 3.3), and of their gradients back.
-type Portal struct {
-	From, To int   // stages
-	Bytes    int64 // of all its skips, one behind the other
-	Offset   int64 // of them in the Output block of From's last layer
-	Exit     int   // the Branch of that layer's GradOutput that their gradient is
-	Entry    int   // the Branch of Input and GradInput of To's first layer that they and their gradient are
-}
-
 // Portals returns the portals of stages whose last layers, all but the last stage's, are given: where the stages that skips pass
 // are, each once, by From and To. Bytes is all that is filled in.
 func Portals(skips []Skip, lasts []int) (all []Portal) {

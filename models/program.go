@@ -122,3 +122,10 @@ func (p *Programs) HeldBytes() int64 {
 	}
 	return p.KeptBytes
 }
+
+// next takes the storage of a tensor from the end of a block.
+func next(block Block, end *int64, d kernels.Desc) Ref {
+	r := Ref{Block: block, Offset: *end, Bytes: d.Bytes()}
+	*end += d.Storage()
+	return r
+}

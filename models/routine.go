@@ -52,6 +52,15 @@ func (s *instruction) bind(role kernels.Role, index int, b *buffer) {
 	}
 }
 
+// keep marks the forward values and the gradient that the call reads.
+func (s *instruction) keep() {
+	for _, a := range s.args {
+		if a.operand.Role == kernels.X || a.operand.Role == kernels.DY {
+			a.buf.kept, a.buf.liveOut = true, true
+		}
+	}
+}
+
 func (r *routine) add(s instruction) { r.steps = append(r.steps, s) }
 
 // workspaces gives every call the workspace that the library wants for it.

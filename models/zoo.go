@@ -10,28 +10,7 @@ import (
 
 	"plimsoll/internal/names"
 	"plimsoll/internal/units"
-	"plimsoll/kernels"
 )
-
-// Config is what a model can be built for.
-type Config struct {
-	Batch    int
-	Image    int           // height and width in pixels; of text the tokens of a sample
-	Channels int           // 0 means 3; text has none
-	Classes  int           // of text the vocabulary
-	DType    kernels.DType // of the activations: float32, its TF32, or bfloat16; images and parameters are float32
-}
-
-// Known is a model that New knows by its name.
-type Known struct {
-	Name    string
-	Summary string
-	Source  string // the paper that describes it; "" for our own
-	Image   int    // the height and width of the images that it is meant for, in pixels; of text the tokens of a sample
-	Classes int    // likewise
-	// Build makes it, with a Builder. The config is complete; it is called anew for every batch, image and number of classes.
-	Build func(name string, c Config) (*Model, error)
-}
 
 // registered are the models that others have made known.
 var registered []Known
@@ -44,9 +23,6 @@ func Register(k Known) {
 	}
 	registered = append(registered, k)
 }
-
-// Config is what the model is meant for, with a batch of one image.
-func (k Known) Config() Config { return Config{Batch: 1, Image: k.Image, Classes: k.Classes} }
 
 // Zoo returns the known models, those that are registered last.
 func Zoo() []Known {
@@ -76,9 +52,6 @@ func Zoo() []Known {
 		{"tiny", "five small layers that use most ops", "", 32, 10, tiny},
 	}, registered...)
 }
-
-// mostSize bounds the numbers of a family.
-const mostSize = 1 << 14
 
 // families are the models that numbers scale: unet-6-72 is the U-Net of (6, 72), gpt2-4-128 a GPT-2 of 4 blocks and 128 channels. All
 // take two numbers, some more.
@@ -192,18 +165,6 @@ func (s SampleSize) Samples(n int) string {
 	return units.Count(n, "image") + " of " + s.Describe()
 }
 
-// What the names of language models may end with: whether the last layer's weight is the embedding's, where that is not as published.
-const (
-	tiedSuffix   = "-tied"
-	untiedSuffix = "-untied"
-)
-
-// tied reports whether the model of a name is tied, if it is as published.
-func tied(name string, published bool) bool {
-	name, _ = cutConstants(name)
-	return strings.HasSuffix(name, tiedSuffix) || published && !strings.HasSuffix(name, untiedSuffix)
-}
-
 // Untied returns the name of a language model without tied weights, "" of other models and files.
 func Untied(name string) string {
 	if !OfText(name) || formatOf(name) != nil {
@@ -211,17 +172,6 @@ func Untied(name string) string {
 	}
 	_, constants := cutConstants(name)
 	return strings.Join(append([]string{base(name) + untiedSuffix}, constants...), ",")
-}
-
-// base returns the name of a language model without its constants and what says whether it is tied.
-func base(name string) string {
-	name, _ = cutConstants(name)
-	for _, suffix := range []string{tiedSuffix, untiedSuffix} {
-		if cut, ok := strings.CutSuffix(name, suffix); ok && (strings.HasPrefix(cut, "gpt2") || strings.Contains(cut, "llama")) {
-			return cut
-		}
-	}
-	return name
 }
 
 // All returns all known models: of images, of their pixels, of pairs of images, of text.
@@ -273,26 +223,25 @@ func New(name string, c Config) (*Model, error) {
 	return build(name, c)
 }
 
-func (c *Config) complete() error {
-	if c.Channels == 0 {
-		c.Channels = 3
+// Constants returns the constants of a known language model, in a fixed order; none of other models and of files, whose ops have their
+// own. Errors: those of New.
+func Constants(name string) ([]Constant, error) {
+	if !OfText(name) || formatOf(name) != nil {
+		return nil, nil
 	}
-	for _, f := range []struct {
-		name  string
-		value int
-	}{{"batch", c.Batch}, {"image", c.Image}, {"channels", c.Channels}, {"classes", c.Classes}} {
-		if f.value < 1 {
-			return fmt.Errorf("%w: %s is %d, want at least 1", ErrConfig, f.name, f.value)
-		}
+	m, err := New(name, Config{Batch: 1, Image: 1, Classes: 1})
+	if err != nil {
+		return nil, err
 	}
-	if !c.DType.Stored().Float() {
-		return fmt.Errorf("%w: dtype is %v, want float32, tf32 or bfloat16", ErrConfig, c.DType)
+	all := m.Constants()
+	for i := range all {
+		all[i].Given = strings.Contains(name, ","+all[i].Name+"=") || givenBySize(name, all[i].Name)
 	}
-	return nil
+	return all, nil
 }
 
-func (c Config) builder(name string) *Builder {
-	b := NewBuilder(name, kernels.F32(c.Batch, c.Image, c.Image, c.Channels), c.Classes)
-	b.DType = c.DType
-	return b
+// givenBySize reports whether the heads of a Llama are among the numbers of its name, llama-B-C-H-K.
+func givenBySize(name, constant string) bool {
+	sizes := strings.Count(base(name), "-")
+	return strings.HasPrefix(name, "llama-") && (constant == llamaHeads && sizes > 2 || constant == llamaKVHeads && sizes > 3)
 }

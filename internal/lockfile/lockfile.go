@@ -3,16 +3,8 @@
 package lockfile
 
 import (
-	"errors"
 	"io/fs"
 	"os"
-)
-
-var (
-	// ErrHeld says that another open file has the lock.
-	ErrHeld = errors.New("locked")
-	// ErrUnsupported says that the file system, or the operating system, has no locks.
-	ErrUnsupported = errors.New("the file system has no locks")
 )
 
 // File is an open file; *os.File is one.

@@ -20,64 +20,12 @@ import "C"
 
 import (
 	"fmt"
-	"unsafe"
 
-	"plimsoll/internal/cores"
 	"plimsoll/kernels"
 	"plimsoll/runtime"
 )
 
-// Memory gives the bytes of a device's spans; runtime/host's Device is one.
-type Memory interface {
-	Bytes(s runtime.Span) ([]byte, error)
-}
-
-// Options of a library. The zero value is the fastest path on all cores.
-type Options struct {
-	Threads int    // workers, the caller included; 0: cores.Count. Libraries with equal Threads share their workers
-	Path    string // "plain", "avx2", "avx512"; "": the environment's PLIMSOLL_CPU_PATH, or the fastest
-}
-
-// MaxThreads bounds Options.Threads.
-const MaxThreads = 1024
-
-// Library implements kernels.Library.
-type Library struct {
-	memory Memory
-	path   Path
-	halves bool // the processor multiplies in bfloat16
-	pool   *pool
-}
-
 var _ kernels.Library = (*Library)(nil)
-
-// New returns the library for memory; nil will do for Workspace.
-func New(memory Memory, o Options) (*Library, error) {
-	path, err := choosePath(o.Path)
-	if err != nil {
-		return nil, fmt.Errorf("cpu: %w", err)
-	}
-	if o.Threads < 0 || o.Threads > MaxThreads {
-		return nil, fmt.Errorf("cpu: %w: %d is not from 0 (all cores) to %d", ErrThreads, o.Threads, MaxThreads)
-	}
-	if o.Threads == 0 {
-		o.Threads = min(cores.Count(), MaxThreads)
-	}
-	pool, err := sharedPool(o.Threads)
-	if err != nil {
-		return nil, fmt.Errorf("cpu: %w", err)
-	}
-	return &Library{memory: memory, path: path, halves: C.plimsoll_has(C.HALVES) != 0, pool: pool}, nil
-}
-
-// Name implements kernels.Library: "cpu/avx512".
-func (l *Library) Name() string { return "cpu/" + l.path.String() }
-
-// Path returns the instruction set in use.
-func (l *Library) Path() Path { return l.path }
-
-// Threads returns the number of workers.
-func (l *Library) Threads() int { return l.pool.threads }
 
 // Workspace implements kernels.Library. It depends on the path and the threads.
 func (l *Library) Workspace(c kernels.Call) (int64, error) {
@@ -91,17 +39,6 @@ func (l *Library) Workspace(c kernels.Call) (int64, error) {
 	}
 	b := l.build(c, nil)
 	return b.used, b.err
-}
-
-// lacksBFloat16 says, with a *kernels.TypeError, what is missing for bfloat16: the instructions, or the path that uses them.
-func (l *Library) lacksBFloat16() error {
-	switch {
-	case !l.halves:
-		return &kernels.TypeError{Needs: "AVX512-BF16, which this CPU does not have"}
-	case l.path != AVX512:
-		return &kernels.TypeError{Needs: fmt.Sprintf("AVX512-BF16, which only the path %v has, and this is %v", AVX512, l.path)}
-	}
-	return nil
 }
 
 // Prepare implements kernels.Library.
@@ -149,13 +86,6 @@ func (l *Library) launch(name string, b *builder, uses []access) *launch {
 	}
 }
 
-// access is an operand's memory.
-type access struct {
-	operand kernels.Operand
-	bytes   []byte
-	write   bool
-}
-
 // resolve finds the memory of operands.
 func (l *Library) resolve(uses []kernels.Use) ([]access, error) {
 	if l.memory == nil {
@@ -170,25 +100,6 @@ func (l *Library) resolve(uses []kernels.Use) ([]access, error) {
 		found[i] = access{operand: u.Operand, bytes: b[:u.Bytes], write: u.Write}
 	}
 	return found, nil
-}
-
-// builder turns a call into jobs. Without operands it only counts the workspace.
-type builder struct {
-	lib     *Library
-	call    kernels.Call
-	half    bool // activations are bfloat16
-	address map[kernels.Operand]C.uint64_t
-	jobs    []C.struct_job
-	used    int64 // bytes of workspace
-	err     error // of an op or update without a kernel
-}
-
-func (l *Library) newBuilder(uses []access) *builder {
-	b := &builder{lib: l, address: map[kernels.Operand]C.uint64_t{}}
-	for _, u := range uses {
-		b.address[u.operand] = C.uint64_t(uintptr(unsafe.Pointer(unsafe.SliceData(u.bytes))))
-	}
-	return b
 }
 
 func (l *Library) build(c kernels.Call, uses []access) *builder {
@@ -249,58 +160,4 @@ func (l *Library) build(c kernels.Call, uses []access) *builder {
 		b.err = fmt.Errorf("%s: %w", op.Kind(), kernels.NoKernel("kernels/cpu"))
 	}
 	return b
-}
-
-// at returns the address of an operand, 0 when the call does not use it.
-func (b *builder) at(r kernels.Role, index int) C.uint64_t {
-	return b.address[kernels.Operand{Role: r, Index: index}]
-}
-
-// reserve takes bytes of the workspace.
-func (b *builder) reserve(bytes int64) C.uint64_t {
-	at := b.used
-	b.used += kernels.Align(bytes)
-	if base := b.at(kernels.Workspace, 0); base != 0 {
-		return base + C.uint64_t(at)
-	}
-	return 0
-}
-
-// scratch is workspace that every worker has for itself.
-type scratch struct {
-	base  C.uint64_t
-	bytes int64
-}
-
-func (b *builder) reserveScratch(bytes int64) scratch {
-	bytes = kernels.Align(bytes)
-	return scratch{b.reserve(bytes * int64(b.lib.pool.threads)), bytes}
-}
-
-// addJob appends a phase with its arguments.
-func addJob[T any](b *builder, kernel, tasks int64, s scratch, args T) {
-	path := C.int32_t(b.lib.path)
-	if b.half {
-		path = C.HALVES
-	}
-	b.jobs = append(b.jobs, C.struct_job{
-		tasks: C.int64_t(tasks), path: path, kernel: C.int32_t(kernel),
-		scratch: s.base, scratch_bytes: C.int64_t(s.bytes),
-	})
-	*(*T)(unsafe.Pointer(&b.jobs[len(b.jobs)-1].args)) = args
-}
-
-// grain is the elements of a task of the kernels that stream through memory.
-const grain = 16384
-
-func ceil(a, b int64) int64 { return (a + b - 1) / b }
-
-// rowsPerTask returns how many rows of so many elements make a task.
-func rowsPerTask(width int64) int64 { return max(grain/width, 1) }
-
-func flag(b bool) C.int64_t {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -5,7 +5,6 @@ import "C"
 
 import (
 	"fmt"
-	"strconv"
 
 	"plimsoll/kernels"
 )
@@ -44,13 +43,4 @@ func (b *builder) update(u kernels.Update, o kernels.UpdateOperands) {
 func adam(args *C.struct_update_args, a kernels.Adam) {
 	args.beta1, args.beta2 = decimal(a.Beta1), decimal(a.Beta2)
 	args.epsilon, args.weight_decay = decimal(a.Epsilon), decimal(a.WeightDecay)
-}
-
-// decimal returns the number that was written: 0.999 as a float32 is 0.99900001, and 1-0.999 would be off by 5e-5.
-func decimal(f float32) C.double {
-	d, err := strconv.ParseFloat(strconv.FormatFloat(float64(f), 'g', -1, 32), 64)
-	if err != nil {
-		panic("BUG: " + err.Error())
-	}
-	return C.double(d)
 }

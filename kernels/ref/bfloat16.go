@@ -6,16 +6,6 @@ import (
 	"plimsoll/kernels"
 )
 
-// stage is an operand that the call works on as a float32 copy: a tensor in bfloat16, whose every element is rounded
-// once, when the call has ended; or a factor of products that round.
-type stage struct {
-	at          *[]float32
-	brain       []uint16
-	read, write bool
-	factor      []float32 // of a product, in place of brain: rounded as it is read
-	round       func(float32) float32
-}
-
 // staged returns run between the reading of the staged operands and their writing.
 func (t *tensors) staged(run func() error) func() error {
 	if len(t.stages) == 0 {
@@ -31,28 +21,6 @@ func (t *tensors) staged(run func() error) func() error {
 		}
 		return err
 	}
-}
-
-func (s stage) load() {
-	v := make([]float32, max(len(s.brain), len(s.factor)))
-	for i, w := range s.factor {
-		v[i] = s.round(w)
-	}
-	if s.read {
-		for i, b := range s.brain {
-			v[i] = kernels.FromBFloat16(b)
-		}
-	}
-	*s.at = v
-}
-
-func (s stage) store() {
-	if s.write {
-		for i, v := range *s.at {
-			s.brain[i] = kernels.ToBFloat16(v)
-		}
-	}
-	*s.at = nil
 }
 
 // dtype returns the type of an operand's elements.

@@ -8,14 +8,6 @@
 // The package knows no model and no device: it fills slices of the caller.
 package data
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-
-	"plimsoll/internal/names"
-)
-
 // Split names one of the two disjoint parts of a data set.
 type Split uint8
 
@@ -106,14 +98,6 @@ func Labels(set Dataset) int {
 	return 1
 }
 
-// Tokenizer returns the name of what has made a data set's tokens; "" of images, and where that is not known.
-func Tokenizer(set Dataset) string {
-	if s, ok := set.(*text); ok {
-		return s.by
-	}
-	return ""
-}
-
 // Palette returns that of a data set of pictures; nil for others, and where each pixel has a class: such images are read as values.
 func Palette(set Dataset) []float32 {
 	if p, ok := set.(Pictures); ok && !Masked(set) {
@@ -139,6 +123,11 @@ type Options struct {
 	// called from whichever goroutine met the sample.
 	OnSkip func(error)
 }
+
+// maxImage keeps fixed-point coordinates far from their ends.
+const maxImage = 4096
+
+func (o Options) shape() [3]int { return [3]int{o.Image, o.Image, o.Channels} }
 
 // Skipper is a data set that may pass over bad samples. In the place of a bad sample stands the next good one in the
 // stored order, or the sample is left out when the set is opened: either way what stands there depends on the files
@@ -166,87 +155,4 @@ type Info struct {
 	Text     bool // whether its samples are texts: Open returns Sequences
 	// Open opens it, with complete options; path is "" but for files.
 	Open func(path string, o Options) (Dataset, error)
-}
-
-// registered are the data sets that others have made known.
-var registered []Info
-
-// Register makes a data set of one's own known, to Open and to all that take a data set's name; call it from an init function. A name
-// that is taken or has a colon, or no Open, is a bug of the caller: Register panics.
-func Register(info Info) {
-	if info.Open == nil || strings.Contains(info.Name, ":") || slices.Contains(Names(), info.Name) {
-		panic(fmt.Sprintf("BUG: data set %q has no Open, or a colon in its name, or another one has its name", info.Name))
-	}
-	registered = append(registered, info)
-}
-
-// Known returns the built-in data sets, sorted by name, and those that are registered.
-func Known() []Info { return append([]Info{digitsInfo, glyphsInfo, shapesInfo}, registered...) }
-
-// Files returns the readers of the user's images, sorted by name.
-func Files() []Info { return []Info{cifar10Info, folderInfo, idxInfo} }
-
-// Texts returns the sets of text: the built-in one and the readers of the user's files.
-func Texts() []Info { return []Info{opticksInfo, textInfo, tokensInfo} }
-
-// all returns every data set that Open knows.
-func all() []Info { return slices.Concat(Known(), Files(), Texts()) }
-
-// Open returns the data set of a name: a built-in one, or a reader and a path, as in "folder:/data/flowers". Errors:
-// ErrUnknown, which lists the known names, ErrOption, and those of the files.
-func Open(name string, o Options) (Dataset, error) {
-	if o.Channels == 0 {
-		o.Channels = 3
-	}
-	info, path, err := lookup(name)
-	if err != nil {
-		return nil, err
-	}
-	if err := o.validate(info); err != nil {
-		return nil, err
-	}
-	return info.Open(path, o)
-}
-
-// lookup finds the data set of a name and the path in it.
-func lookup(name string) (info Info, path string, err error) {
-	for _, info := range all() {
-		kind, _, inFiles := strings.Cut(info.Name, ":")
-		path, ok := strings.CutPrefix(name, kind+":")
-		switch {
-		case name == info.Name && !inFiles:
-			return info, "", nil
-		case !inFiles:
-		case ok && path != "":
-			return info, path, nil
-		case ok || name == kind:
-			return Info{}, "", fmt.Errorf("%w: data set %s is in files; say where: %s", ErrOption, kind, info.Name)
-		}
-	}
-	return Info{}, "", names.Unknown(ErrUnknown, name, Names())
-}
-
-// Names lists what Open knows.
-func Names() (names []string) {
-	for _, info := range all() {
-		names = append(names, info.Name)
-	}
-	return names
-}
-
-// maxImage keeps fixed-point coordinates far from their ends.
-const maxImage = 4096
-
-func (o Options) validate(info Info) error {
-	switch {
-	case info.Text:
-		return o.validateText(info)
-	case o.Length != 0:
-		return fmt.Errorf("%w: data set %s has images, and the model reads text: give it text, as in %s or %s", ErrOption, info.Name, opticksInfo.Name, textInfo.Name)
-	case o.Image < info.MinImage || o.Image > maxImage:
-		return fmt.Errorf("%w: data set %s with images of %d pixels a side; %d to %d work", ErrOption, info.Name, o.Image, info.MinImage, maxImage)
-	case o.Channels < 1 || o.Channels > 1024:
-		return fmt.Errorf("%w: data set %s with %d channels; 1 to 1024 work", ErrOption, info.Name, o.Channels)
-	}
-	return nil
 }

@@ -153,8 +153,6 @@ func (s *digits) Shape() [3]int   { return s.options.shape() }
 func (s *digits) TrainLen() int64 { return int64(len(s.splits[Train])) }
 func (s *digits) TestLen() int64  { return int64(len(s.splits[Test])) }
 
-func (o Options) shape() [3]int { return [3]int{o.Image, o.Image, o.Channels} }
-
 // Fill implements Dataset.
 func (s *digits) Fill(split Split, index int64, dst []float32) (int, error) {
 	o := &s.options

@@ -122,29 +122,6 @@ func newText(name string, o Options, by string, all tokenizer.Tokens, vocabulary
 	return s, nil
 }
 
-// validateText refuses samples that are no windows of tokens.
-func (o Options) validateText(info Info) error {
-	if o.Length == 0 {
-		return fmt.Errorf("%w: data set %s has text, and the model reads images: give it images, as in %s or %s", ErrOption, info.Name, digitsInfo.Name, folderInfo.Name)
-	}
-	if o.Length < 1 || o.Length > mostTokens {
-		return fmt.Errorf("%w: data set %s with samples of %d tokens; 1 to %d work", ErrOption, info.Name, o.Length, mostTokens)
-	}
-	return nil
-}
-
-// Text returns the bytes of a data set of text: opticks, or text:PATH. Errors: ErrOption, and those of the files.
-func Text(name string) ([]byte, error) {
-	kind, _, _ := strings.Cut(textInfo.Name, ":")
-	if name == opticksInfo.Name {
-		return loadOpticks()
-	}
-	if path, ok := strings.CutPrefix(name, kind+":"); ok && path != "" {
-		return readText(path)
-	}
-	return nil, fmt.Errorf("%w: %q is no text: give %s or %s", ErrOption, name, opticksInfo.Name, textInfo.Name)
-}
-
 // readText reads a file, or those of a folder one after the other. Errors: ErrUnreadable, ErrTooLarge, ErrCorrupt.
 func readText(path string) ([]byte, error) {
 	files := []string{path}
@@ -269,4 +246,12 @@ func (s *text) FillTokens(split Split, index int64, dst []float32, labels []int3
 		}
 	}
 	return nil
+}
+
+// Tokenizer returns the name of what has made a data set's tokens; "" of images, and where that is not known.
+func Tokenizer(set Dataset) string {
+	if s, ok := set.(*text); ok {
+		return s.by
+	}
+	return ""
 }

@@ -2,6 +2,37 @@ package tokenizer
 
 import "slices"
 
+// Encode implements Tokenizer. What a text says of the end of a text is text.
+func (g *GPT2) Encode(dst []int32, text []byte) []int32 {
+	m := &merger{GPT2: g}
+	for len(text) > 0 {
+		n := word(text)
+		dst = g.encodeWord(dst, text[:n], m)
+		text = text[n:]
+	}
+	return dst
+}
+
+// Words that are kept: most of a text are few words, and short.
+const mostWords, longestWord = 1 << 16, 32
+
+func (g *GPT2) encodeWord(dst []int32, word []byte, m *merger) []int32 {
+	if len(word) > longestWord {
+		return m.append(dst, word)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	tokens, ok := g.words[string(word)]
+	if !ok {
+		tokens = m.append(nil, word)
+		if len(g.words) == mostWords {
+			clear(g.words)
+		}
+		g.words[string(word)] = tokens
+	}
+	return append(dst, tokens...)
+}
+
 // candidate is a pair of neighbours that may be merged, by the place of the left one. No two pairs have one rank, so that a pair with
 // another rank by now is another pair.
 type candidate struct{ rank, at int32 }

@@ -1,18 +1,7 @@
 // Package tokenizer makes numbers of text: its bytes, or GPT-2's byte pairs.
 package tokenizer
 
-import (
-	"errors"
-	"fmt"
-)
-
-// Errors of what is given.
-var (
-	// ErrVocabulary says that the files of a vocabulary are none, or do not fit together.
-	ErrVocabulary = errors.New("tokenizer: bad vocabulary")
-	// ErrToken says that a number is no token.
-	ErrToken = errors.New("tokenizer: no such token")
-)
+import "fmt"
 
 // Tokenizer makes tokens of text, and text of tokens. It may be used by several goroutines at once.
 type Tokenizer interface {

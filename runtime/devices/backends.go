@@ -1,12 +1,33 @@
 package devices
 
 import (
+	"context"
 	"fmt"
 
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
 	"plimsoll/runtime/null"
 )
+
+// Options apply to every device of a spec.
+type Options struct {
+	Memory        int64   // bytes that an arena can have at most, before a split; 0: what the machine gives
+	HostMemory    int64   // likewise for the host space
+	Bandwidth     float64 // bytes/s of the host link, each way, where it can be throttled; 0: not throttled
+	PeerBandwidth float64 // likewise between devices
+	Chaos         uint64  // seed of random delays, where the device has them; 0: none
+	// Local is the number of this process among those of a machine, which take their GPUs in turn where a spec names none.
+	Local int
+	// Until abandons the devices that can be when it ends; nil: never.
+	Until context.Context
+}
+
+// Backend opens the devices of one kind.
+type Backend struct {
+	Name string // as written in a spec: "cpu"
+	Doc  string // one line
+	Open func(Item, Options) ([]runtime.Device, error)
+}
 
 var backends = []Backend{
 	{Name: "cpu", Doc: "this machine's processor, its memory as device memory", Open: openCPU},

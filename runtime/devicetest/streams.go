@@ -1,11 +1,6 @@
 package devicetest
 
-import (
-	"bytes"
-	"sync/atomic"
-
-	"plimsoll/runtime"
-)
+import "plimsoll/runtime"
 
 var streamCases = []testCase{
 	{"a stream keeps its name", 0, 1, keepsName},
@@ -48,13 +43,6 @@ func inOrder(k *kit) {
 	}
 	k.wantBytes(d, s, x, a)
 	k.wantBytes(d, s, y, b)
-}
-
-func (k *kit) wantBytes(d runtime.Device, s runtime.Stream, at runtime.Span, want []byte) {
-	k.Helper()
-	if got := k.read(d, s, at); !bytes.Equal(got, want) {
-		k.Errorf("%v of %s differs from what it should be", at, d.Info().Name)
-	}
 }
 
 func issueReturns(k *kit) {
@@ -108,26 +96,6 @@ func closeWaits(k *kit) {
 	k.must(s.Launch(held))
 	k.must(s.Copy(host(0, space), arena(0, space)))
 	k.wantAfter(open, d.Close)
-}
-
-// wantAfter asserts that wait returns after open was called.
-func (k *kit) wantAfter(open func(), wait func() error) {
-	k.Helper()
-	var opened atomic.Bool
-	finished := make(chan struct{})
-	go func() {
-		defer close(finished)
-		opened.Store(true)
-		open()
-	}()
-	k.soon("waiting", func() error {
-		err := wait()
-		if !opened.Load() {
-			k.Error("it did not wait")
-		}
-		return err
-	})
-	<-finished
 }
 
 type foreign struct{}

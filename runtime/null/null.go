@@ -75,18 +75,6 @@ func (d *Device) Reserve(arena, host int64) error {
 	return nil
 }
 
-// NewStream returns a stream at time 0.
-func (d *Device) NewStream(name string) (runtime.Stream, error) {
-	defer lock()()
-	return &stream{device: d, name: name}, d.wrap("new stream "+name, d.state)
-}
-
-// NewEvent returns an event that is not recorded.
-func (d *Device) NewEvent() (runtime.Event, error) {
-	defer lock()()
-	return &event{device: d, at: never}, d.wrap("new event", d.state)
-}
-
 // HostBytes returns scratch memory of the right length: nothing written to it is kept.
 func (d *Device) HostBytes(s runtime.Span) ([]byte, error) {
 	defer lock()()

@@ -7,6 +7,18 @@ import (
 	"plimsoll/runtime"
 )
 
+// NewStream returns a stream at time 0.
+func (d *Device) NewStream(name string) (runtime.Stream, error) {
+	defer lock()()
+	return &stream{device: d, name: name}, d.wrap("new stream "+name, d.state)
+}
+
+// NewEvent returns an event that is not recorded.
+func (d *Device) NewEvent() (runtime.Event, error) {
+	defer lock()()
+	return &event{device: d, at: never}, d.wrap("new event", d.state)
+}
+
 // stream is the simulated second at which everything issued to it so far has run.
 type stream struct {
 	device *Device
