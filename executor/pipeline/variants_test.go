@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -519,8 +520,9 @@ func TestSlotsInTurn(t *testing.T) {
 			}
 			for _, s := range planner.Pipelines() {
 				for _, v := range []pipeline.Versions{pipeline.Stash, pipeline.DoubleBuffered, pipeline.VerticalSync, pipeline.Latest} {
-					for memory, plan := range plansOf(t, s, c, devices, v) {
-						f.add(t, fmt.Sprintf("%s, %s, %d devices, %s, %s", name, s.Name, devices, v, memory), devices, v, plan)
+					plans := plansOf(t, s, c, devices, v)
+					for _, memory := range slices.Sorted(maps.Keys(plans)) {
+						f.add(t, fmt.Sprintf("%s, %s, %d devices, %s, %s", name, s.Name, devices, v, memory), devices, v, plans[memory])
 					}
 				}
 			}
