@@ -196,6 +196,3 @@ func (b *binder) change(rule kernels.Update, all ...kernels.UpdateOperands) (pre
 	}
 	return b.ready(launch, hazard.Uses(b.device, uses)), err
 }
-
-// prepared returns how many things are prepared.
-func (b *binder) prepared() int { return len(b.ops) + len(b.updates) + len(b.guards) + len(b.sums) }

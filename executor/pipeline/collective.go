@@ -23,7 +23,7 @@ type collective struct {
 	line       []int
 	number     int                 // among those of all stages
 	come, gone []chan int          // in dry runs, by place in the line: what a device adds up next, to the first one; that it may
-	turns      [2][]chan struct{}  // of scripts, likewise
+	turns      [2][]chan struct{}  // of tables, likewise
 	launches   map[[3]int]prepared // by device, slot and first bucket
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // World is the processes that run one plan together, each with some of its devices. Every process lays out, dry-runs and proves the
-// scripts of all devices, so that nobody need be told what others do; it runs its own. What then crosses between two processes is
+// tables of all devices, so that nobody need be told what others do; it runs its own. What then crosses between two processes is
 // bytes alone, each message in the order of its way.
 type World struct {
 	Ranks     []int // by device: of the process that has it
