@@ -38,7 +38,7 @@ func no(refusal string, plan ...string) answer {
 }
 
 // absent is a feature that the summary of a run lacks.
-func absent(plan ...string) answer { return answer{text: "no", args: plan} }
+func absent() answer { return answer{text: "no"} }
 
 // elsewhere is a yes that a test of executor/pipeline shows: which stages a strategy lets offload depends on measured times.
 func elsewhere(test string) answer { return answer{text: "yes", test: test} }

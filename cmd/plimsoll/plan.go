@@ -244,11 +244,11 @@ func (a *app) runPlan(ctx context.Context, f *planFlags) error {
 // plan plans, within the budget where there is one.
 func (f *planFlags) plan(ctx context.Context, choice *choice, problem strategy.Problem) (*pipeline.Plan, error) {
 	if f.budget == 0 {
-		return choice.Strategy.Solve(ctx, problem.Request())
+		return choice.Solve(ctx, problem.Request())
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.budget)
 	defer cancel()
-	p, err := choice.Strategy.Solve(ctx, problem.Request())
+	p, err := choice.Solve(ctx, problem.Request())
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = usage(fmt.Errorf("--option auto.budget=%v is too little for a first plan: give more, or --strategy rotor", f.budget))
 	}

@@ -267,7 +267,7 @@ func (r *recording) list(numbers []int32) []*command {
 }
 
 // vary finds the variants of a row, and numbers them period by period.
-func (w *row) vary(r *recording, periods [][]int32) (numbers []int32) {
+func (r *row) vary(of *recording, periods [][]int32) (numbers []int32) {
 	byText := map[string]int32{}
 	var text []byte
 	for _, list := range periods {
@@ -277,10 +277,10 @@ func (w *row) vary(r *recording, periods [][]int32) (numbers []int32) {
 		}
 		n, ok := byText[string(text)]
 		if !ok {
-			n = int32(len(w.variants))
+			n = int32(len(r.variants))
 			byText[string(text)] = n
-			w.variants = append(w.variants, r.list(list))
-			w.outside = w.outside || slices.ContainsFunc(w.variants[n], func(c *command) bool { return c.always || c.ahead != 0 })
+			r.variants = append(r.variants, of.list(list))
+			r.outside = r.outside || slices.ContainsFunc(r.variants[n], func(c *command) bool { return c.always || c.ahead != 0 })
 		}
 		numbers = append(numbers, n)
 	}

@@ -113,7 +113,7 @@ func (e *Executor) tablePlaces() (all [][4]int) {
 }
 
 // refuses makes a slip where it can be made, at places in random order, until one is refused, and restores the table.
-func (x *tableSlip) refuses(t *testing.T, e *Executor, r *rand.Rand) (tried int, err error) {
+func (x *tableSlip) refuses(e *Executor, r *rand.Rand) (tried int, err error) {
 	const most = 40
 	places := e.tablePlaces()
 	r.Shuffle(len(places), func(i, k int) { places[i], places[k] = places[k], places[i] })
@@ -163,7 +163,7 @@ func TestSlipsInTablesAreFound(t *testing.T) {
 		r := rand.New(rand.NewPCG(uint64(n), 3))
 		for i := range tableSlips {
 			slip := &tableSlips[i]
-			n, err := slip.refuses(t, e, r)
+			n, err := slip.refuses(e, r)
 			tried += n
 			what := fmt.Sprintf("%s, %s on %d devices, processes %v", slip.name, x.name, x.devices, x.process)
 			var race *executor.OrderError

@@ -9,9 +9,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// Given returns a plan that somebody else made as a strategy of that name: it gives that plan, as it is, to whoever asks for one for a
-// chain and a platform on which Check accepts it, of one device for the plan's chain within limits in which it runs. Solve fails with
-// an *InfeasibleError where the plan needs more memory, else with the errors of Check, or those of Plan.For and schedule.Simulate.
+// Given returns a plan that somebody else made as a strategy of that name. Solve returns the plan as it is where Check accepts it for the
+// chain and the platform. A plan for one device must be for that chain and run within the limits. Solve fails with an *InfeasibleError where the plan needs more memory, else with the errors of Check, or those of Plan.For and schedule.Simulate.
 func Given(name string, plan *Plan) Strategy {
 	s := Strategy{
 		Name: name, Type: Periodic,

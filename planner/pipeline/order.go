@@ -8,7 +8,7 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// Queue is what a device or a link does in a period, or in the step of a plan with a flush, in order.
+// Queue lists, in order, the work of a device or a link in a period, or in the step of a plan with a flush.
 type Queue struct {
 	From, To int // a device has both the same; a link that carries messages both ways has the smaller first
 	Work     []Work
@@ -20,9 +20,9 @@ type Work struct {
 	Shift int // in a plan with a flush the microbatch
 }
 
-// Order returns the order in which devices and links do the work of a plan, devices and links by their numbers. Starts say it: work that
-// starts at one instant, or differs by no more than rounding, is in the order of a minibatch's passage, work of no duration before the
-// rest. Errors: those of Check up to RuleBoundary, ErrPlan.
+// Order returns the order in which devices and links do the work of a plan, devices and links by their numbers. The order follows from
+// the starts. Work that starts at one instant, rounding aside, is in the order of a minibatch's passage, with work of no duration first.
+// Errors: those of Check up to RuleBoundary, ErrPlan.
 func Order(c *chain.Chain, p *Platform, plan *Plan) ([]Queue, error) {
 	l, err := arrange(c, p, plan)
 	if err != nil {

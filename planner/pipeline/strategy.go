@@ -62,7 +62,7 @@ type SequenceOptions struct {
 	Segments  int // periodic: number of segments (default: the best by simulation)
 	// HighMemory is capper's M', bytes: the limit of the rematerialization that is then offloaded (default: store-all's peak).
 	HighMemory int64
-	// HostMemory bounds the copies of what leaves the device, bytes; 0: no limit. Of a Request the platform says it.
+	// HostMemory bounds the copies of what leaves the device, bytes; 0: no limit. The platform of a Request overrides it.
 	HostMemory int64
 	// Tolerance is auto's: by which part of the least makespan a plan may be slower that needs no transfers (default: 0, the
 	// fastest plan).

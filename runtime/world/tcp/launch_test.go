@@ -24,7 +24,7 @@ func (m memory) Bytes(s runtime.Span) ([]byte, error) { return m.content[s.Offse
 // staged is one whose messages are staged.
 type staged struct{ memory }
 
-func (s staged) NewStaging(string, int64) (runtime.Staging, error) { return staging{s.memory}, nil }
+func (s staged) NewStaging(string, int64) (runtime.Staging, error) { return staging(s), nil }
 
 type staging struct{ memory }
 
