@@ -11,12 +11,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/internal/await"
 	"plimsoll/internal/units"
 	"plimsoll/models"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/strategy"
 )
 
 // fitFlags are the flags of plimsoll fit.
@@ -26,7 +29,6 @@ type fitFlags struct {
 	link   linkFlags
 	how    measureFlags
 	file   string // --profile
-	parts  int    // --microbatches
 }
 
 func (a *app) fit() *cobra.Command {
@@ -51,7 +53,7 @@ touch, so another cut can need less.`)
 	f.link.register(cmd)
 	f.how.register(cmd)
 	cmd.Flags().Var(&f.memory, "memory", "memory limit of the arena: 4GiB, 512MB, 123, or a share as 40% (default: what the device has)")
-	cmd.Flags().IntVar(&f.parts, "microbatches", 0, "microbatches of a step, of schedules with a flush (default: two for each device)")
+	cmd.Flags().IntVar(&f.job.microbatches, "microbatches", 0, "microbatches of a step, of schedules with a flush (default: two for each device)")
 	cmd.Flags().Lookup("devices").Usage = `device, or several for a pipeline: cpu, "cpu*4", cuda:0,cuda:1`
 	cmd.Flags().StringVar(&f.file, "profile", "", "chain file of this model, for the price in time (default: one that is kept from a measurement)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -63,20 +65,31 @@ touch, so another cut can need less.`)
 			return err
 		}
 		if n > 1 {
-			if err := refuse(cmd, "is for one device", "profile", "offload-state", "host-memory", "bandwidth", "duplex"); err != nil {
-				return err
-			}
-			return a.runFitPipe(cmd.Context(), f, n)
+			err = firstOf(refuse(cmd, "is for one device", "profile", "offload-state", "host-memory", "bandwidth", "duplex"), f.divide(n))
+		} else {
+			err = refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, "microbatches")
 		}
-		if err := refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, "microbatches"); err != nil {
+		if err != nil {
 			return err
 		}
-		return a.runFit(cmd.Context(), f)
+		return a.runFit(cmd.Context(), f, n)
 	}
 	return cmd
 }
 
-func (a *app) runFit(ctx context.Context, f *fitFlags) error {
+// divide divides a step on several devices into microbatches.
+func (f *fitFlags) divide(devices int) error {
+	switch {
+	case f.job.microbatches < 0:
+		return usage(fmt.Errorf("--microbatches is %d: give a number from 1", f.job.microbatches))
+	case f.memory.Share > 0:
+		return usage(fmt.Errorf("--memory %v of several devices: give bytes, as in 8GiB", &f.memory))
+	}
+	f.job.microbatches = cmp.Or(f.job.microbatches, 2*devices)
+	return nil
+}
+
+func (a *app) runFit(ctx context.Context, f *fitFlags, devices int) error {
 	if err := f.link.check(); err != nil {
 		return err
 	}
@@ -84,9 +97,17 @@ func (a *app) runFit(ctx context.Context, f *fitFlags) error {
 	if err != nil {
 		return err
 	}
-	q := train.FitRequest{Kinds: planner.Kinds(job.Work.Chain()), Limit: job.Device.Memory}
-	q.Host = job.HostLimit(f.link.memory.Bytes)
-	q.Options.HostMemory = job.Work.HostRoom(q.Host)
+	q := train.FitRequest{Devices: devices, Limit: job.Device.Memory}
+	if q.Kinds, err = fitKinds(devices, job.Work); err != nil {
+		return err
+	}
+	if devices == 1 {
+		q.Host = job.HostLimit(f.link.memory.Bytes)
+		q.Options.HostMemory = job.Work.HostRoom(q.Host)
+		if q.Chain, err = f.chain(job); err != nil {
+			return err
+		}
+	}
 	if !f.memory.IsZero() {
 		all, err := job.StoreAllBytes()
 		if err != nil {
@@ -94,14 +115,29 @@ func (a *app) runFit(ctx context.Context, f *fitFlags) error {
 		}
 		q.Limit = f.memory.Of(all)
 	}
-	if q.Chain, err = f.chain(job); err != nil {
-		return err
-	}
 	fit, err := await.Do(ctx, func() (*train.Fit, error) { return job.Fit(ctx, q) })
 	if err != nil {
 		return err
 	}
 	return a.print(fit, func(w io.Writer) { writeFit(w, fit, q.Chain != nil) })
+}
+
+// fitSchedules are the schedules that fit asks of several devices: those that most people mean, by what they keep in memory.
+var fitSchedules = []string{"gpipe", "1f1b-flush", "gpipe-checkpoint", "1f1b-recompute", defaultFlush, "1f1b", "loadline", defaultPipeline}
+
+// fitKinds returns the kinds of plans that fit asks: of several devices a schedule each.
+func fitKinds(devices int, w *executor.Workload) (kinds []strategy.Kind, err error) {
+	if devices == 1 {
+		return planner.Kinds(w.Chain()), nil
+	}
+	for _, name := range fitSchedules {
+		s, err := planner.LookupPipeline(name)
+		if err != nil {
+			return nil, err
+		}
+		kinds = append(kinds, strategy.Kind{Name: s.Name, Strategies: []pipeline.Strategy{s}})
+	}
+	return kinds, nil
 }
 
 // chain returns the chain that the flags name, or one that is kept; nil when there is none.
@@ -122,35 +158,58 @@ func (f *fitFlags) chain(job *train.Job) (c *chain.Chain, err error) {
 
 func writeFit(out io.Writer, f *train.Fit, measured bool) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "model\t%s, %d layers with the loss, %d parameters\n", f.Model, f.Layers, f.Parameters)
+	on, each, kinds := "", "", "plans that"
+	if f.Devices > 1 {
+		on, each, kinds = fmt.Sprintf(" on %d devices", f.Devices), " on each device", "schedule\tmicrobatches"
+	}
+	fmt.Fprintf(w, "model\t%s%s, %d layers with the loss, %d parameters\n", f.Model, on, f.Layers, f.Parameters)
 	fmt.Fprintf(w, "step\t%s\n", f.Samples(f.Batch))
 	writeVocabulary(w, f)
-	fmt.Fprintf(w, "memory\t%s without recomputation, of which %s weights, gradients and optimizer\n", units.Bytes(f.StoreAllBytes), units.Bytes(f.StaticBytes))
-	fmt.Fprintf(w, "limit\t%s\n", units.Bytes(f.LimitBytes))
+	if f.StoreAllBytes > 0 {
+		fmt.Fprintf(w, "memory\t%s without recomputation, of which %s weights, gradients and optimizer\n", units.Bytes(f.StoreAllBytes), units.Bytes(f.StaticBytes))
+	}
+	fmt.Fprintf(w, "limit\t%s%s\n", units.Bytes(f.LimitBytes), each)
 	if f.HostStateBytes > 0 {
 		fmt.Fprintf(w, "host memory\t%s at least, of which %s weights and optimizer state%s\n", units.Bytes(f.HostBytes), units.Bytes(f.HostStateBytes), ofLimit(f.HostLimitBytes))
 	}
-	fmt.Fprintln(w)
-	varied := "largest image"
-	if f.Length > 0 {
-		varied = "largest length"
+	fmt.Fprintf(w, "\n%s\tsmallest limit\tfits\tlargest batch", kinds)
+	switch {
+	case f.LengthStep > 0:
+		fmt.Fprint(w, "\tlargest length")
+	case f.ImageStep > 0:
+		fmt.Fprint(w, "\tlargest image")
 	}
-	fmt.Fprintf(w, "plans that\tsmallest limit\tfits\tlargest batch\t%s", varied)
 	if measured {
-		fmt.Fprintf(w, "\ttime of a step")
+		fmt.Fprint(w, "\ttime of a step")
 	}
 	fmt.Fprintln(w)
 	for _, k := range f.Kinds {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s", k.Kind, units.Bytes(k.SmallestBytes), yesNo(k.Fits), orNone(k.LargestBatch), orNone(*cmp.Or(k.LargestImage, k.LargestLength)))
-		if measured {
-			fmt.Fprintf(w, "\t%s", slowdown(k.Slowdown))
-		}
-		fmt.Fprintln(w)
+		writeKind(w, f, k, measured)
 	}
 	_ = w.Flush() // of a buffer
 	if len(f.Helps) > 0 {
 		fmt.Fprintf(out, "\nnothing fits; what would help: %s\n", strings.Join(f.Helps, ", "))
 	}
+}
+
+// writeKind writes the row of a kind.
+func writeKind(w io.Writer, f *train.Fit, k train.KindFit, measured bool) {
+	fmt.Fprint(w, k.Kind)
+	if k.Microbatches > 0 {
+		fmt.Fprintf(w, "\t%d", k.Microbatches)
+	}
+	if k.SmallestBytes == 0 {
+		fmt.Fprintf(w, "\tno plan on %d devices\n", f.Devices)
+		return
+	}
+	fmt.Fprintf(w, "\t%s\t%s\t%s", units.Bytes(k.SmallestBytes), yesNo(k.Fits), orNone(k.LargestBatch))
+	if most := cmp.Or(k.LargestImage, k.LargestLength); most != nil {
+		fmt.Fprintf(w, "\t%s", orNone(*most))
+	}
+	if measured {
+		fmt.Fprintf(w, "\t%s", slowdown(k.Slowdown))
+	}
+	fmt.Fprintln(w)
 }
 
 // writeVocabulary says which vocabulary a language model has, and which it was published with.

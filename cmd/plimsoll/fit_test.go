@@ -42,17 +42,23 @@ func TestFitAgreesWithTrain(t *testing.T) {
 // A table says what does not fit, and of several devices what schedules need.
 func TestFitForPeople(t *testing.T) {
 	t.Parallel()
-	text := works(t, "fit", "-m", "tiny", "--image", "16", "--batch", "8", "--memory", "10KiB").out
-	for _, want := range []string{"8 images of 16x16", "smallest limit", "recompute and offload", "no", "none"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
+	for _, c := range []struct{ devices, memory, want string }{
+		{"cpu", "10KiB", "28 images of 16x16|smallest limit|recompute and offload|no|none|nothing fits; what would help: --memory |several --devices"},
+		{"cpu*2", "10KiB", " on 2 devices, 6 layers|schedule|1f1b-flush|nothing fits; what would help: --memory |more --microbatches"},
+		{"cpu*7", "1GiB", "no plan on 7 devices"},
+	} {
+		text := works(t, "fit", "-m", "tiny", "--image", "16", "--batch", "28", "--memory", c.memory, "--devices", c.devices).out
+		for want := range strings.SplitSeq(c.want, "|") {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %q in\n%s", want, text)
+			}
 		}
 	}
-	var fits pipeFits
+	var fits train.Fit
 	if err := json.Unmarshal([]byte(works(t, "fit", "-m", "tiny", "--image", "16", "--data", "glyphs", "--batch", "8", "--devices", "cpu*2", "--memory", "400KiB", "--json").out), &fits); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range fits.Schedules {
+	for _, s := range fits.Kinds {
 		args := []string{"train", "-m", "tiny", "--image", "16", "--data", "glyphs", "--devices", "cpu*2", "--steps", "2", "--option", "profile.steps=1", "--memory", "400KiB", "--strategy", s.Strategy, "--json"}
 		if s.Microbatches > 1 {
 			args = append(args, "--microbatches", strconv.Itoa(s.Microbatches))

@@ -25,7 +25,6 @@ var printedTypes = map[string]any{
 	"`plan --list`":                       strategyList{},
 	"`frontier`":                          frontierFigures{},
 	"`fit`":                               train.Fit{},
-	"`fit`, several devices":              pipeFits{},
 	"`profile`":                           profileFigures{},
 	"`train`":                             trainFigures{},
 	"`evaluate`":                          evaluateFigures{},
@@ -78,8 +77,10 @@ func jsonObjects(t *testing.T) []jsonObject {
 		}},
 		{"`plan --list`", [][]string{{"plan", "--list"}}},
 		{"`frontier`", [][]string{{"frontier", "-c", five, "--points", "3"}}},
-		{"`fit`", [][]string{{"fit", "-m", "tiny", "--batch", "8", "--image", "16", "--memory", "60%"}}},
-		{"`fit`, several devices", [][]string{{"fit", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", "cpu*2"}}},
+		{"`fit`", [][]string{
+			{"fit", "-m", "tiny", "--batch", "8", "--image", "16", "--memory", "60%"},
+			{"fit", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", "cpu*2"},
+		}},
 		{"`profile`", [][]string{{"profile", "-m", "tiny", "--batch", "8", "--image", "16", "--option", "profile.steps=1", "--offload-state", "optimizer"}}},
 		{"`train`", [][]string{
 			of("train"), of("train", "--offload-state", "optimizer", "--bandwidth", "1GB/s"), of("train", "--devices", "cpu*2", "--strategy", "1f1b*"),

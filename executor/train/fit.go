@@ -19,34 +19,39 @@ import (
 
 // Fit holds the memory that a model needs by its graph alone: nothing is measured, and no step runs.
 type Fit struct {
-	Model string `json:"model"`
-	Batch int    `json:"batch"`
+	Model   string `json:"model"`
+	Devices int    `json:"devices"`
+	Batch   int    `json:"batch"`
 	models.SampleSize
 	Layers      int   `json:"layers"` // with the loss
 	Parameters  int64 `json:"parameters"`
-	StaticBytes int64 `json:"static_bytes"` // weights, gradients, optimizer state
-	LimitBytes  int64 `json:"limit_bytes"`
-	// HostBytes counts the page-locked host memory of a step whose plan offloads nothing; HostStateBytes of it are state that lives there.
-	HostBytes      int64     `json:"host_bytes"`
+	StaticBytes int64 `json:"static_bytes,omitempty"` // weights, gradients, optimizer state; of one device
+	LimitBytes  int64 `json:"limit_bytes"`            // of each device
+	// HostBytes counts the page-locked host memory of a step on one device whose plan offloads nothing; HostStateBytes of it are state that
+	// lives there.
+	HostBytes      int64     `json:"host_bytes,omitempty"`
 	HostStateBytes int64     `json:"host_state_bytes,omitempty"`
 	HostLimitBytes int64     `json:"host_limit_bytes,omitempty"` // 0: none is known
 	Vocabulary     int       `json:"vocabulary,omitempty"`       // tokens, of a language model
 	Helps          []string  `json:"would_help,omitempty"`       // where no kind fits: flags that lower the need
-	ImageStep      int       `json:"image_step,omitempty"`       // sizes of images are tried in multiples of it, pixels
-	LengthStep     int       `json:"length_step,omitempty"`      // lengths of text are tried in multiples of it, tokens
-	StoreAllBytes  int64     `json:"store_all_bytes"`            // the arena of the step that recomputes nothing
+	ImageStep      int       `json:"image_step,omitempty"`       // sizes of images are tried in multiples of it, pixels; on one device
+	LengthStep     int       `json:"length_step,omitempty"`      // lengths of text are tried in multiples of it, tokens; on one device
+	StoreAllBytes  int64     `json:"store_all_bytes,omitempty"`  // the arena of the step on one device that recomputes nothing
 	Kinds          []KindFit `json:"kinds"`
 }
 
 // KindFit holds the limits of plans of one kind.
 type KindFit struct {
-	Kind          string `json:"kind"`
-	Strategy      string `json:"strategy"`       // that stands for it
-	SmallestBytes int64  `json:"smallest_bytes"` // the smallest limit at which it has a plan, as far as it is known
+	Kind         string `json:"kind"`
+	Strategy     string `json:"strategy"`               // that stands for it
+	Microbatches int    `json:"microbatches,omitempty"` // of a step on several devices; 1: every batch is one
+	// SmallestBytes is the smallest limit of a device at which the kind has a plan, as far as it is known; 0: it has none on so many devices.
+	SmallestBytes int64  `json:"smallest_bytes"`
 	NeededBy      string `json:"needed_by,omitempty"`
 	Fits          bool   `json:"fits"`          // within the limits of the arena and of host memory
 	LargestBatch  int    `json:"largest_batch"` // within the limit, at the sample's size; 0: not one sample fits
-	// LargestImage, or LargestLength of a language model, is within the limit, at the batch, a multiple of Fit's step; 0: none fits.
+	// LargestImage, or LargestLength of a language model, is within the limit of one device, at the batch, a multiple of Fit's step; 0: none
+	// fits.
 	LargestImage  *int `json:"largest_image,omitempty"`
 	LargestLength *int `json:"largest_length,omitempty"`
 	// Slowdown is the predicted time of a step within the limit over store-all's, where a measured chain is known and it fits.
@@ -55,8 +60,11 @@ type KindFit struct {
 
 // FitRequest says what is asked of a fit.
 type FitRequest struct {
+	// Devices is their number. Where it is above 1 the job has Microbatches, and each of the Kinds has a single strategy for several devices.
+	// Stages are cut by times in proportion to the bytes that ops touch.
+	Devices int
 	Kinds   []strategy.Kind
-	Limit   int64 // bytes of the arena
+	Limit   int64 // bytes of each device's arena
 	Host    int64 // bytes of host memory; 0: no limit is known
 	Options strategy.Options
 	Chain   *chain.Chain // measured, for the slowdown; may be nil
@@ -91,27 +99,31 @@ func (f *fitter) imageStep() int {
 // firstMultiple returns the smallest n of which n steps are not below an image.
 func firstMultiple(image, step int) int { return (image + step - 1) / step }
 
-// Fit asks how much memory the job's model needs with each kind of plan, and what the largest batch and image are within a limit.
-// Errors: those of compiling the model, the context's.
-func (j *Job) Fit(ctx context.Context, q FitRequest) (*Fit, error) {
+// Fit asks how much memory each device needs with each kind of plan, and what the largest batch is within a limit; on one device the
+// largest image, too. Errors: those of compiling the model and of strategies, the context's.
+func (j *Job) Fit(ctx context.Context, q FitRequest) (out *Fit, err error) {
 	f := newFitter(j, q)
-	extent, err := j.StoreAllExtent()
-	if err != nil {
-		return nil, err
+	out = &Fit{
+		Model: j.Model, Devices: max(q.Devices, 1), Batch: j.Images(), SampleSize: j.SampleSize(), Layers: len(j.Work.Layers),
+		Parameters: j.Work.Model.ParamCount(), LimitBytes: q.Limit,
 	}
-	out := &Fit{
-		Model: j.Model, Batch: j.Config.Batch, SampleSize: j.SampleSize(), Layers: len(j.Work.Layers), Parameters: j.Work.Model.ParamCount(),
-		StaticBytes: j.Work.StaticBytes(), LimitBytes: q.Limit, StoreAllBytes: extent,
-		HostBytes: j.Work.LeastHostBytes(), HostStateBytes: j.Work.HostStateBytes(), HostLimitBytes: q.Host,
-	}
-	step := f.imageStep()
+	step := &out.ImageStep
 	if j.Tokens() > 0 {
-		out.LengthStep, out.Vocabulary = step, j.Config.Classes
-	} else {
-		out.ImageStep = step
+		step, out.Vocabulary = &out.LengthStep, j.Config.Classes
+	}
+	if q.Devices <= 1 {
+		*step = f.imageStep()
+		out.StaticBytes, out.HostBytes, out.HostStateBytes, out.HostLimitBytes = j.Work.StaticBytes(), j.Work.LeastHostBytes(), j.Work.HostStateBytes(), q.Host
+		if out.StoreAllBytes, err = j.StoreAllExtent(); err != nil {
+			return nil, err
+		}
 	}
 	for _, k := range q.Kinds {
-		fit, err := f.kind(ctx, k, step)
+		by, err := f.by(k)
+		if err != nil {
+			return nil, err
+		}
+		fit, err := by.kind(ctx, k, *step)
 		if err != nil {
 			return nil, err
 		}
@@ -128,7 +140,12 @@ func (f *fitter) helps(out *Fit) (flags []string) {
 		if k.Fits {
 			return nil
 		}
-		batch, least = max(batch, k.LargestBatch), min(least, k.SmallestBytes)
+		if k.SmallestBytes > 0 {
+			batch, least = max(batch, k.LargestBatch), min(least, k.SmallestBytes)
+		}
+	}
+	if least == math.MaxInt64 {
+		return []string{"fewer --devices"}
 	}
 	if f.overHost(f.Work) > 1 {
 		flags = append(flags, fmt.Sprintf("--host-memory %d", out.HostBytes))
@@ -144,13 +161,16 @@ func (f *fitter) helps(out *Fit) (flags []string) {
 	if out.StaticBytes < f.Limit {
 		flags = append(flags, f.smaller()...)
 	}
+	if f.Devices > 1 {
+		return append(flags, "more --microbatches", "more --devices")
+	}
 	return append(flags, "several --devices")
 }
 
 // offloads returns the --offload-state with which static memory is below the limit; of several the one that moves least.
 func (f *fitter) offloads() []string {
 	for _, mode := range []executor.Offloading{executor.OffloadOptimizer, executor.OffloadWeights} {
-		if f.Offload != executor.OffloadNothing {
+		if f.Offload != executor.OffloadNothing || f.Devices > 1 {
 			break
 		}
 		if w, err := f.Work.Offload(mode); err == nil && w.StaticBytes() < f.Limit {
@@ -186,7 +206,7 @@ func (j *Job) LargestBatch(ctx context.Context, q FitRequest, k strategy.Kind) (
 
 // Smallest returns the smallest limit of a kind at which its layout fits, too.
 func (j *Job) Smallest(ctx context.Context, k strategy.Kind) (int64, error) {
-	bytes, _, err := newFitter(j, FitRequest{}).smallest(ctx, j.Work, k)
+	bytes, _, err := newFitter(j, FitRequest{}).smallest(ctx, j, k)
 	return bytes, err
 }
 
@@ -200,12 +220,29 @@ func (j *Job) batches() dimension { return dimension{"batch", j.Config.Batch, 1,
 type fitter struct {
 	*Job
 	FitRequest
-	sized map[size]*executor.Workload // nil where the model cannot be of that size
-	most  map[[2]string]int           // by summary of a strategy and dimension, what is largest
+	sized map[size]*Job     // nil where the model cannot be of that size
+	most  map[[2]string]int // by summary of a strategy and dimension, what is largest
+	whole *fitter           // of the job whose batches are not divided; nil until it is asked
 }
 
 func newFitter(j *Job, q FitRequest) *fitter {
-	return &fitter{Job: j, FitRequest: q, sized: map[size]*executor.Workload{}, most: map[[2]string]int{}}
+	return &fitter{Job: j, FitRequest: q, sized: map[size]*Job{}, most: map[[2]string]int{}}
+}
+
+// by returns the fitter of the job whose batches are divided as a kind's strategies do: on several devices those without a flush divide none.
+func (f *fitter) by(k strategy.Kind) (*fitter, error) {
+	if f.Devices <= 1 || k.Strategies[0].Type == pipeline.Flushing || f.Microbatches == 1 {
+		return f, nil
+	}
+	if f.whole == nil {
+		j := *f.Job
+		j.Microbatches, j.Config.Batch = 1, f.Images()
+		if err := j.compile(); err != nil {
+			return nil, err
+		}
+		f.whole = newFitter(&j, f.FitRequest)
+	}
+	return f.whole, nil
 }
 
 // size is what of a model is varied.
@@ -220,12 +257,14 @@ type dimension struct {
 }
 
 func (f *fitter) kind(ctx context.Context, k strategy.Kind, step int) (fit KindFit, err error) {
-	fit = KindFit{Kind: k.Name, Strategy: k.Strategies[0].Name}
-	if fit.SmallestBytes, fit.NeededBy, err = f.smallest(ctx, f.Work, k); err != nil {
+	fit = KindFit{Kind: k.Name, Strategy: k.Strategies[0].Name, Microbatches: f.Microbatches}
+	smallest, neededBy, err := f.smallest(ctx, f.Job, k)
+	if err != nil || smallest == math.MaxInt64 {
 		return fit, err
 	}
-	fit.Fits = fit.SmallestBytes <= f.Limit && f.overHost(f.Work) <= 1
-	if fit.LargestBatch, err = f.largest(ctx, k, f.batches()); err != nil {
+	fit.SmallestBytes, fit.NeededBy, fit.Fits = smallest, neededBy, smallest <= f.Limit && f.overHost(f.Work) <= 1
+	fit.LargestBatch, err = f.largest(ctx, k, f.batches())
+	if fit.LargestBatch *= f.parts(); err != nil || f.Devices > 1 {
 		return fit, err
 	}
 	byImage := func(n int) size { return size{f.Config.Batch, n * step} }
@@ -242,17 +281,17 @@ func (f *fitter) kind(ctx context.Context, k strategy.Kind, step int) (fit KindF
 	return fit, err
 }
 
-// smallest returns the smallest limit of a kind at which its layout fits, too, and which op needs it.
-func (f *fitter) smallest(ctx context.Context, w *executor.Workload, k strategy.Kind) (int64, string, error) {
-	bytes, err := f.sum(w, k)
-	if err != nil {
-		return 0, "", err
+// smallest returns the smallest limit of a kind at which its layout fits, too, and which op needs it; math.MaxInt64 where it has no plan.
+func (f *fitter) smallest(ctx context.Context, j *Job, k strategy.Kind) (int64, string, error) {
+	bytes, err := f.sum(ctx, j, k)
+	if err != nil || f.Devices > 1 {
+		return bytes, "", err
 	}
 	free := f.Options
 	free.HostMemory = 0 // is another question
 	least := &executor.TooSmallError{Smallest: math.MaxInt64}
 	for _, s := range k.Strategies {
-		_, err := executor.Plan(ctx, w, w.Unmeasured(), s, bytes, free)
+		_, err := executor.Plan(ctx, j.Work, j.Work.Unmeasured(), s, bytes, free)
 		small := (*executor.TooSmallError)(nil)
 		if !errors.As(err, &small) {
 			return bytes, "", err
@@ -264,10 +303,26 @@ func (f *fitter) smallest(ctx context.Context, w *executor.Workload, k strategy.
 	return least.Smallest, least.LayerName, nil
 }
 
-// sum returns the smallest limit of a kind by the sum of what is alive at once: no layout needs less.
-func (f *fitter) sum(w *executor.Workload, k strategy.Kind) (int64, error) {
-	bytes, err := k.Smallest(w.Chain())
-	return bytes + w.StaticBytes(), err
+// sum returns the smallest limit of a kind by the sum of what is alive at once: no layout needs less. On several devices it is that of
+// layouts; math.MaxInt64 where the kind has no plan for so many.
+func (f *fitter) sum(ctx context.Context, j *Job, k strategy.Kind) (int64, error) {
+	if f.Devices <= 1 {
+		bytes, err := k.Smallest(j.Work.Chain())
+		return bytes + j.Work.StaticBytes(), err
+	}
+	q := PipeRequest{Strategy: k.Strategies[0], Platform: pipeline.NewPlatform(f.Devices, pipeline.NoLimit, pipeline.Free()), Limit: func(int64) int64 { return 0 }, Portals: true}
+	q.Options.Accounting = pipeline.Saved
+	if q.Strategy.Type == pipeline.Flushing {
+		q.Options.Microbatches = j.Microbatches
+	}
+	_, err := j.PlanPipe(ctx, j.Work.Unmeasured(), q)
+	if small, ok := errors.AsType[*PipeMemoryError](err); ok {
+		return small.Smallest, nil
+	}
+	if errors.As(err, new(*pipeline.InfeasibleError)) {
+		return math.MaxInt64, nil
+	}
+	return 0, err
 }
 
 // slowdown returns the predicted time of a step of a kind within the limit over store-all's; 0 where that is not known.
@@ -316,9 +371,12 @@ const roughly = 50
 // and in steps that double, until a layout fits as well.
 func (f *fitter) largestBy(ctx context.Context, s pipeline.Strategy, d dimension) (int, error) {
 	n, err := f.largestSum(ctx, planner.KindOf(s), d)
+	if f.Devices > 1 {
+		return n, err // by layouts
+	}
 	over := func(n int) (times float64) {
-		if w := f.workload(d.at(n)); w != nil && err == nil {
-			times, err = f.over(ctx, w, s)
+		if j := f.at(d.at(n)); j != nil && err == nil {
+			times, err = f.over(ctx, j.Work, s)
 			return times
 		}
 		return 1 + 1e-9 // no such size
@@ -357,11 +415,11 @@ func (f *fitter) over(ctx context.Context, w *executor.Workload, s pipeline.Stra
 // largestSum is largest by sums of bytes.
 func (f *fitter) largestSum(ctx context.Context, k strategy.Kind, d dimension) (int, error) {
 	return largestWithin(ctx, f.Limit, d.start, d.power, func(n int) (int64, error) {
-		w := f.workload(d.at(n))
-		if w == nil { // too small for the model's layers, or too large for any memory
+		j := f.at(d.at(n))
+		if j == nil { // too small for the model's layers, or too large for any memory
 			return map[bool]int64{true: 0, false: math.MaxInt64}[n < d.start], nil
 		}
-		return f.sum(w, k)
+		return f.sum(ctx, j, k)
 	})
 }
 
@@ -411,17 +469,17 @@ func (b bracket) towards(high bracket, bytes int64, power float64) int {
 	return max(int(min(math.Pow(from+share*(to-from), 1/power), largestOf)), b.n+1)
 }
 
-// workload returns the model of another size; nil where there is none.
-func (f *fitter) workload(s size) *executor.Workload {
-	if w, known := f.sized[s]; known {
-		return w
+// at returns the job with samples of another size; nil where the model has none of it.
+func (f *fitter) at(s size) *Job {
+	j, known := f.sized[s]
+	if !known {
+		sized := *f.Job
+		sized.unsplit = sized.Microbatches == 0
+		sized.Config.Batch, sized.Config.Image = s.batch, s.image
+		if sized.compile() == nil {
+			j = &sized
+		}
+		f.sized[s] = j
 	}
-	j := *f.Job
-	j.unsplit = j.Microbatches == 0
-	j.Config.Batch, j.Config.Image = s.batch, s.image
-	if j.compile() != nil {
-		j.Work = nil
-	}
-	f.sized[s] = j.Work
-	return j.Work
+	return j
 }
