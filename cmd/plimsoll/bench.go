@@ -83,26 +83,30 @@ func (f *benchFlags) check() error {
 	return f.grid.link.check()
 }
 
-// readPlans reads the plans that are given.
-func (f *benchFlags) readPlans() error {
-	for _, path := range f.plans {
+// readGiven reads plans to compare with strategies, for one device or for several. Rows are named after their files.
+func readGiven(paths []string, several bool) (all []sweep.Given, err error) {
+	for _, path := range paths {
 		p, err := pipeline.Read(path)
-		if err == nil && !p.IsSequence() {
+		switch {
+		case err != nil:
+		case several && p.IsSequence():
+			err = fmt.Errorf("%s: not a pipeline plan: it has no stages: give it to plimsoll bench", path)
+		case !several && !p.IsSequence():
 			err = fmt.Errorf("%s: a pipeline plan, not a plan for one device: give it to plimsoll bench pipelines", path)
 		}
 		if err != nil {
-			return usage(fmt.Errorf("--plan: %w", err))
+			return nil, usage(fmt.Errorf("--plan: %w", err))
 		}
 		name := filepath.Base(path)
-		if slices.Contains(planner.Names(), name) {
-			return usage(fmt.Errorf("--plan %s: rows are named after the files, and %s is a strategy: rename the file", path, name))
+		if slices.ContainsFunc(planner.Strategies(), func(s pipeline.Strategy) bool { return s.Name == name }) {
+			return nil, usage(fmt.Errorf("--plan %s: rows are named after the files, and %s is a strategy: rename the file", path, name))
 		}
-		if slices.ContainsFunc(f.given, func(g sweep.Given) bool { return g.Name == name }) {
-			return usage(fmt.Errorf("--plan: two files are named %s, and rows are named after the files: rename one", name))
+		if slices.ContainsFunc(all, func(g sweep.Given) bool { return g.Name == name }) {
+			return nil, usage(fmt.Errorf("--plan: two files are named %s, and rows are named after the files: rename one", name))
 		}
-		f.given = append(f.given, sweep.Given{Name: name, Plan: p})
+		all = append(all, sweep.Given{Name: name, Plan: p})
 	}
-	return nil
+	return all, nil
 }
 
 // givenFor returns the plans for a chain.
@@ -146,7 +150,10 @@ func (f *benchFlags) readChains() (chains []*chain.Chain, err error) {
 }
 
 func (a *app) runBench(ctx context.Context, f *benchFlags) (err error) {
-	if err := firstOf(f.check(), f.readPlans()); err != nil {
+	if err := f.check(); err != nil {
+		return err
+	}
+	if f.given, err = readGiven(f.plans, false); err != nil {
 		return err
 	}
 	chains, err := f.readChains()

@@ -71,13 +71,21 @@ func TestBenchRunsPlansOfTheUser(t *testing.T) {
 	}
 	taken := filepath.Join(folder, "auto")
 	write(t, taken, read(t, mine))
+	schedule, other := filepath.Join(folder, "joint"), filepath.Join(t.TempDir(), "stages.json")
+	write(t, schedule, read(t, stages))
+	write(t, other, read(t, stages))
+	pipelines := func(plans string) []string {
+		return []string{"bench", "pipelines", "-c", doc, "--memory", "4KiB", "--bandwidths", "1kB/s", "--plan", plans}
+	}
 	for want, args := range map[string][]string{
-		"is a strategy":                     {"bench", "-c", doc, "--plan", taken},
+		"joint is a strategy":               pipelines(schedule),
+		"two files are named stages.json":   pipelines(stages + "," + other),
+		"auto is a strategy":                {"bench", "-c", doc, "--plan", taken},
 		"give it to plimsoll bench pipelin": {"bench", "-c", doc, "--plan", stages},
 		"which is not swept":                {"bench", "-c", five, "--plan", mine},
-		"two files are named":               {"bench", "-c", doc, "--plan", mine + "," + mine},
+		"two files are named mine.json":     {"bench", "-c", doc, "--plan", mine + "," + mine},
 		"no such file":                      {"bench", "-c", doc, "--plan", "no.json"},
-		"give it to plimsoll bench":         {"bench", "pipelines", "-c", doc, "--memory", "4KiB", "--bandwidths", "1kB/s", "--plan", mine},
+		"give it to plimsoll bench":         pipelines(mine),
 	} {
 		if r := plimsoll(t, append(args, "--out", filepath.Join(folder, "x"))...); r.code != exitUsage || !strings.Contains(r.err, want) {
 			t.Errorf("%v: exit code %d, %s, want %s", args, r.code, r.err, want)

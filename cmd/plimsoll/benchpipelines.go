@@ -1,12 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -80,20 +78,21 @@ func (f *benchPipelineFlags) grid() (*sweep.Pipelines, error) {
 	for _, b := range f.bandwidths {
 		g.Bandwidths = append(g.Bandwidths, float64(b))
 	}
-	for _, name := range f.strategies {
-		s, err := planner.LookupPipeline(name)
-		if err != nil {
-			return nil, err
-		}
+	strategies, err := lookupAll(f.strategies, planner.LookupPipeline)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range strategies {
 		g.Strategies = append(g.Strategies, s)
 		if g.Host = float64(f.host); (s.Name == "loadline" || s.Name == "joint") && g.Host > 0 {
 			g.Strategies = append(g.Strategies, sweep.Offloading(s))
 		}
 	}
-	if err := f.readPlans(g); err != nil {
-		return nil, err
+	given, err := readGiven(f.plans, true)
+	for _, p := range given {
+		g.Strategies, g.Given[p.Name] = append(g.Strategies, pipeline.Given(p.Name, p.Plan)), p.Plan
 	}
-	return g, f.once(g)
+	return g, firstOf(err, f.once(g))
 }
 
 // check refuses what is missing, and numbers that mean nothing.
@@ -123,23 +122,6 @@ func (f *benchPipelineFlags) check() error {
 	return nil
 }
 
-// readPlans adds the plans that are given, under the names of their files.
-func (f *benchPipelineFlags) readPlans(g *sweep.Pipelines) error {
-	for _, path := range f.plans {
-		p, err := pipeline.Read(path)
-		if err == nil && p.IsSequence() {
-			err = fmt.Errorf("%s: not a pipeline plan: it has no stages: give it to plimsoll bench", path)
-		}
-		if err != nil {
-			return usage(fmt.Errorf("--plan: %w", err))
-		}
-		s := pipeline.Given(cmp.Or(p.Strategy, "given"), p)
-		s.Name = filepath.Base(path)
-		g.Strategies, g.Given[s.Name] = append(g.Strategies, s), p
-	}
-	return nil
-}
-
 // once refuses what is named twice: a table has one place for it.
 func (f *benchPipelineFlags) once(g *sweep.Pipelines) error {
 	seen := map[string]bool{}
@@ -150,7 +132,7 @@ func (f *benchPipelineFlags) once(g *sweep.Pipelines) error {
 		}
 		seen[at] = true
 	}
-	for _, item := range slices.Concat(texts("--strategy", f.strategies), texts("--plan", f.plans), texts("--devices", f.devices), texts("--memory", g.Memories), texts("--bandwidths", g.Bandwidths)) {
+	for _, item := range slices.Concat(texts("--strategy", f.strategies), texts("--devices", f.devices), texts("--memory", g.Memories), texts("--bandwidths", g.Bandwidths)) {
 		if seen[item] {
 			return usage(fmt.Errorf("%s is given twice", item))
 		}

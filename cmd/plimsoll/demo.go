@@ -146,12 +146,6 @@ func (a *app) demoGrid(ctx context.Context, flags *jobFlags, memory sizes, strat
 		Job: job, Chain: c, Limits: limits, HostLimit: host, Progress: a.progress("demo"),
 		Options: strategy.Options{Tolerance: auto.DefaultTolerance, HostMemory: job.Work.HostRoom(host)},
 	}
-	for _, name := range strategies {
-		s, err := planner.LookupSequence(name)
-		if err != nil {
-			return nil, err
-		}
-		g.Strategies = append(g.Strategies, s)
-	}
-	return g, nil
+	g.Strategies, err = lookupAll(strategies, planner.LookupSequence)
+	return g, err
 }

@@ -130,14 +130,11 @@ func fitKinds(devices int, w *executor.Workload) (kinds []strategy.Kind, err err
 	if devices == 1 {
 		return planner.Kinds(w.Chain()), nil
 	}
-	for _, name := range fitSchedules {
-		s, err := planner.LookupPipeline(name)
-		if err != nil {
-			return nil, err
-		}
+	all, err := lookupAll(fitSchedules, planner.LookupPipeline)
+	for _, s := range all {
 		kinds = append(kinds, strategy.Kind{Name: s.Name, Strategies: []pipeline.Strategy{s}})
 	}
-	return kinds, nil
+	return kinds, err
 }
 
 // chain returns the chain that the flags name, or one that is kept; nil when there is none.

@@ -364,9 +364,13 @@ func namedStrategies(list string) ([]pipeline.Strategy, error) {
 	if list == "all" {
 		return nil, nil
 	}
-	var found []pipeline.Strategy
-	for name := range strings.SplitSeq(list, ",") {
-		s, err := planner.LookupSequence(strings.TrimSpace(name))
+	return lookupAll(strings.Split(list, ","), planner.LookupSequence)
+}
+
+// lookupAll looks up strategies for one device, or for several.
+func lookupAll(names []string, lookup func(string) (pipeline.Strategy, error)) (found []pipeline.Strategy, err error) {
+	for _, name := range names {
+		s, err := lookup(strings.TrimSpace(name))
 		if err != nil {
 			return nil, err
 		}
@@ -385,6 +389,14 @@ func (s *sizes) Set(text string) error { return setList((*[]units.Size)(s), text
 
 // Type implements pflag.Value.
 func (s *sizes) Type() string { return "sizes" }
+
+// check refuses a limit of 0.
+func (s *sizes) check() error {
+	if slices.ContainsFunc(*s, units.Size.IsZero) {
+		return usage(fmt.Errorf("--memory %s: a limit is 0", s.String()))
+	}
+	return nil
+}
 
 // value is a pflag.Value of a type T, of which a list can be a flag, too.
 type value[T any] interface {

@@ -141,15 +141,15 @@ func (a *app) grid(f *validateFlags) (*bench.Grid, error) {
 }
 
 func limitsOf(job *train.Job, list sizes) ([]bench.Limit, error) {
+	if err := list.check(); err != nil {
+		return nil, err
+	}
 	all, err := job.StoreAllBytes()
 	if err != nil {
 		return nil, err
 	}
 	var limits []bench.Limit
 	for _, size := range list {
-		if size.IsZero() {
-			return nil, usage(fmt.Errorf("--memory %s: a limit is 0", list.String()))
-		}
 		limits = append(limits, bench.Limit{Name: size.String(), Bytes: size.Of(all)})
 	}
 	return limits, nil

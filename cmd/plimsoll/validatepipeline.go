@@ -96,7 +96,7 @@ func (f *validateFlags) prepare(cmd *cobra.Command) error {
 		return usage(errors.New("--audit and --simulated do not go together: in simulated time nothing is computed; leave one of them out"))
 	}
 	return firstOf(refuseChoices(cmd, "no-graph", "host-memory"),
-		p.check(onCPU), p.name(f.strategies), p.divides(), writable("--svg", p.svg))
+		p.check(onCPU), f.memory.check(), p.name(f.strategies), p.divides(), writable("--svg", p.svg))
 }
 
 func (f *fleetFlags) check(onCPU bool) error {
@@ -125,23 +125,16 @@ func (f *fleetFlags) divides() error {
 }
 
 // name looks up the strategies: a plan that is given is one.
-func (f *fleetFlags) name(list string) error {
-	if f.given.plan != nil {
+func (f *fleetFlags) name(list string) (err error) {
+	switch {
+	case f.given.plan != nil:
 		f.strategies = []pipeline.Strategy{f.given.strategy()}
-		return nil
-	}
-	if list == "all" {
+	case list == "all":
 		f.strategies = planner.Pipelines()
-		return nil
+	default:
+		f.strategies, err = lookupAll(strings.Split(list, ","), planner.LookupPipeline)
 	}
-	for name := range strings.SplitSeq(list, ",") {
-		s, err := planner.LookupPipeline(strings.TrimSpace(name))
-		if err != nil {
-			return err
-		}
-		f.strategies = append(f.strategies, s)
-	}
-	return nil
+	return err
 }
 
 // parts returns the microbatches of a step of a strategy on so many devices: 1 without a flush, where every minibatch is a step.
@@ -217,11 +210,6 @@ func (a *app) fleet(ctx context.Context, f *validateFlags) (*validate.Fleet, err
 	measure, err := f.how.measure(a.progress("profile"))
 	if err != nil {
 		return nil, err
-	}
-	for _, limit := range f.memory {
-		if limit.IsZero() {
-			return nil, usage(fmt.Errorf("--memory %s: a limit is 0", f.memory.String()))
-		}
 	}
 	measure.Halves = f.fleet.halves()
 	k := &fleetChains{a: a, f: f, measure: measure, measured: map[string]*chain.Chain{}}
