@@ -53,7 +53,7 @@ func newMetrics(r *train.Run) *metrics {
 	m.failed = m.counter("checkpoints_failed_total", "Checkpoints that could not be saved.")
 	m.steps.Set(float64(r.Steps))
 	m.limit.Set(float64(r.Limit))
-	m.predictedSeconds.Set(predictedSeconds(r))
+	m.predictedSeconds.Set(r.PredictedSeconds())
 	if r.Pipe != nil {
 		if shares := m.gauge("shared_processors", "1: devices share processors, and steps take longer than predicted; 0: each has its own."); r.SharedProcessors() != nil {
 			shares.Set(1)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -418,20 +417,4 @@ func (a *app) planRest(ctx context.Context, f *trainFlags, place *runFolder, r *
 	}
 	a.whole(r)
 	return nil
-}
-
-// encodePlan returns what writes the plan of a run, whichever kind it is.
-func encodePlan(r *train.Run) func(io.Writer) error {
-	if r.Pipe != nil {
-		return r.Pipe.Plan.Encode
-	}
-	return r.Plan.Encode
-}
-
-// predictedSeconds returns the predicted time of a run's step.
-func predictedSeconds(r *train.Run) float64 {
-	if r.Pipe != nil {
-		return r.Pipe.PredictedSeconds()
-	}
-	return r.Job.PredictedSeconds(r.Chain, r.Plan)
 }

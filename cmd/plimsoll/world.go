@@ -338,11 +338,7 @@ func (a *app) tell(ctx context.Context, r *train.Run) error {
 	if r.World == nil {
 		return nil
 	}
-	p := decision{Chain: r.Chain, Choices: r.Job.Choices}
-	if r.Pipe != nil {
-		p.Plan = r.Pipe.Plan
-	}
-	text, err := json.Marshal(p)
+	text, err := json.Marshal(decision{Chain: r.Chain, Plan: r.FollowedPlan(), Choices: r.Job.Choices})
 	if err != nil {
 		return err
 	}

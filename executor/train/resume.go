@@ -74,11 +74,7 @@ func (j *Job) meta() checkpoint.Meta {
 
 // planHash is the SHA-256 of the plan's file.
 func (r *Run) planHash() string {
-	plan := any(r.Plan)
-	if r.Pipe != nil {
-		plan = r.Pipe.Plan
-	}
-	text, err := json.Marshal(plan)
+	text, err := json.Marshal(r.FollowedPlan())
 	if err != nil {
 		panic("BUG: a plan that ran has no JSON: " + err.Error())
 	}

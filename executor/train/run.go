@@ -136,6 +136,22 @@ func (j *Job) PredictedSeconds(c *chain.Chain, p *pipeline.Plan) float64 {
 	return float64(j.parts())*p.Predicted.Makespan + executor.UpdateSeconds(c)
 }
 
+// FollowedPlan returns the plan that the run follows, on one device or on several; nil before it is planned.
+func (r *Run) FollowedPlan() *pipeline.Plan {
+	if r.Pipe != nil {
+		return r.Pipe.Plan
+	}
+	return r.Plan
+}
+
+// PredictedSeconds returns the time of a step along the plan.
+func (r *Run) PredictedSeconds() float64 {
+	if r.Pipe != nil {
+		return r.Pipe.PredictedSeconds()
+	}
+	return r.Job.PredictedSeconds(r.Chain, r.Plan)
+}
+
 // Do measures the peak of one step, trains, and evaluates on the test samples. When ctx ends it finishes the step that
 // runs, saves a checkpoint and returns ErrInterrupted. Errors: ErrDiverged, ErrOtherRun, those of the executor, the data
 // and the run's functions; a checkpoint that cannot be saved is none (Saved, Outcome.Unsaved).
@@ -160,7 +176,7 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 	defer func() { err = errors.Join(err, e.Close()) }()
 	out = &Outcome{Measured: executor.Measured{Live: audit.Live}, History: r.Past, Summary: Summary{
 		Steps: r.Steps, Strategy: r.Plan.Strategy, Winner: r.Plan.Winner, LimitBytes: r.Limit,
-		PredictedS: r.Job.PredictedSeconds(r.Chain, r.Plan), PredictedPeakBytes: r.Job.PredictedPeak(r.Plan),
+		PredictedS: r.PredictedSeconds(), PredictedPeakBytes: r.Job.PredictedPeak(r.Plan),
 		MeasuredPeakBytes: audit.PeakBytes, ExtentBytes: audit.ExtentBytes,
 		StagedBytes: job.Work.StagedBytes(), HostBytes: audit.HostBytes, CopiesBytes: audit.CopiesBytes, State: r.Job.Work.StateCost(r.Chain, r.Plan),
 	}}
