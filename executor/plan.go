@@ -28,22 +28,31 @@ const (
 	OrderField = "issue_order"
 )
 
-// TooSmallError says that no plan of a strategy fits in an arena.
+// TooSmallError says that no plan of a strategy fits in the arena of each device.
 type TooSmallError struct {
 	Strategy string
-	Limit    int64 // bytes of the arena asked for
+	Limit    int64 // bytes of each arena asked for
 	Smallest int64 // the smallest arena known to work with this strategy
 	Found    bool  // as in pipeline.InfeasibleError
 	Static   int64 // of which weights, gradients and optimizer state
-	// Op is the op with the highest memory in the plan for Smallest, of layer LayerName.
-	Op        schedule.Op
-	LayerName string
+	// Op is the op with the highest memory in the sequence for Smallest, of layer LayerName. Plans with stages name the device of Devices that
+	// needs most instead; sequences have 0 Devices.
+	Op              schedule.Op
+	LayerName       string
+	Device, Devices int
 }
 
 func (e *TooSmallError) Error() string {
+	each, by := "", ""
+	switch {
+	case e.Devices > 1:
+		each, by = " on each device", fmt.Sprintf(", needed by device %d", e.Device)
+	case e.Devices == 0:
+		by = fmt.Sprintf(", needed by %v (%s)", e.Op, e.LayerName)
+	}
 	that := (&pipeline.InfeasibleError{Found: e.Found}).That()
-	return fmt.Sprintf("%s: a limit of %s is too small: the smallest %s is %s, of which %s are static, needed by %v (%s)",
-		e.Strategy, units.Precise(e.Limit), that, units.Precise(e.Smallest), units.Bytes(e.Static), e.Op, e.LayerName)
+	return fmt.Sprintf("%s: a limit of %s%s is too small: the smallest %s is %s, of which %s are static%s",
+		e.Strategy, units.Precise(e.Limit), each, that, units.Precise(e.Smallest), units.Bytes(e.Static), by)
 }
 
 // Plan plans a training step of a measured chain for an arena of limit bytes, static memory included, such that the

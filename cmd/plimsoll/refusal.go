@@ -6,7 +6,6 @@ import (
 
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
-	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
@@ -33,10 +32,11 @@ type refusal struct {
 // refusalOf returns what an error says does not fit, nil when it is of another kind.
 func refusalOf(err error) *refusal {
 	if e, ok := errors.AsType[*executor.TooSmallError](err); ok {
-		return neededBy(e.Op, e.LayerName, refusal{Strategy: e.Strategy, LimitBytes: e.Limit, SmallestBytes: e.Smallest, Found: e.Found, StaticBytes: e.Static})
-	}
-	if e, ok := errors.AsType[*train.PipeMemoryError](err); ok {
-		return &refusal{Strategy: e.Strategy, LimitBytes: e.Limit, SmallestBytes: e.Smallest, Found: true, StaticBytes: e.Static, Device: &e.Device, alone: e.Devices == 1}
+		r := refusal{Strategy: e.Strategy, LimitBytes: e.Limit, SmallestBytes: e.Smallest, Found: e.Found, StaticBytes: e.Static, alone: e.Devices == 1}
+		if e.Devices > 0 {
+			r.Device = &e.Device
+		}
+		return neededBy(e.Op, e.LayerName, r)
 	}
 	if e, ok := errors.AsType[*executor.HostLimitError](err); ok {
 		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Needed, StaticBytes: e.State, Host: true}

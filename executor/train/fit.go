@@ -316,7 +316,7 @@ func (f *fitter) sum(ctx context.Context, j *Job, k strategy.Kind) (int64, error
 		q.Options.Microbatches = j.Microbatches
 	}
 	_, err := j.PlanPipe(ctx, j.Work.Unmeasured(), q)
-	if small, ok := errors.AsType[*PipeMemoryError](err); ok {
+	if small, ok := errors.AsType[*executor.TooSmallError](err); ok {
 		return small.Smallest, nil
 	}
 	if errors.As(err, new(*pipeline.InfeasibleError)) {

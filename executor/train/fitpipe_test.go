@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"plimsoll/executor"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner"
@@ -42,7 +43,7 @@ func TestFitPipe(t *testing.T) {
 			}
 			j := open(batch, c.parts)
 			_, err := j.PlanPipe(t.Context(), j.Work.Unmeasured(), q)
-			if err != nil && !errors.As(err, new(*PipeMemoryError)) {
+			if err != nil && !errors.As(err, new(*executor.TooSmallError)) {
 				t.Fatal(err)
 			}
 			return err == nil

@@ -113,28 +113,9 @@ type PipeRequest struct {
 	Limit func(most int64) int64
 }
 
-// PipeMemoryError says that no plan of a strategy fits in the arenas.
-type PipeMemoryError struct {
-	Strategy string
-	Limit    int64 // bytes of each arena asked for
-	Smallest int64 // the smallest that was found to work with this strategy
-	Device   int   // that needs it
-	Devices  int   // there are
-	Static   int64 // of which weights, gradients and optimizer state
-}
-
-func (e *PipeMemoryError) Error() string {
-	each, by := " on each device", fmt.Sprintf(", needed by device %d", e.Device)
-	if e.Devices == 1 {
-		each, by = "", ""
-	}
-	return fmt.Sprintf("%s: a limit of %s%s is too small: the smallest found is %s, of which %s are static%s",
-		e.Strategy, units.Precise(e.Limit), each, units.Precise(e.Smallest), units.Bytes(e.Static), by)
-}
-
 // PlanPipe plans a pipeline of a measured chain such that what the executor lays out fits in each device's arena, to the
 // byte. Planners count memory by rules of their own: where a device needs more than its limit, the strategy is asked again
-// for so much less. Errors: *PipeMemoryError, those of the strategy and of pipeline.Needs.
+// for so much less. Errors: *executor.TooSmallError, those of the strategy and of pipeline.Needs.
 func (j *Job) PlanPipe(ctx context.Context, c *chain.Chain, q PipeRequest) (*Pipe, error) {
 	costs := *c
 	costs.Bandwidth = 0 // stages offload at that of the platform
@@ -160,12 +141,12 @@ func (p *pipePlanner) fastest(ctx context.Context, free *Pipe, limit int64) (*Pi
 		return p.best(ctx, free, limit)
 	}
 	var found *Pipe
-	var failure *PipeMemoryError
+	var failure *executor.TooSmallError
 	for _, s := range p.q.Strategy.Parts {
 		part := *p
 		part.q.Strategy = s
 		other, err := part.alone(ctx, limit)
-		small, tooSmall := errors.AsType[*PipeMemoryError](err)
+		small, tooSmall := errors.AsType[*executor.TooSmallError](err)
 		switch {
 		case tooSmall && (failure == nil || small.Smallest < failure.Smallest):
 			failure = small
@@ -205,7 +186,7 @@ func noPlan(err error) bool {
 // on bytes that only the layout knows.
 func (p *pipePlanner) best(ctx context.Context, free *Pipe, limit int64) (*Pipe, error) {
 	found, err := p.within(ctx, free, limit)
-	if p.q.Platform.Host == 0 || err != nil && !errors.As(err, new(*PipeMemoryError)) {
+	if p.q.Platform.Host == 0 || err != nil && !errors.As(err, new(*executor.TooSmallError)) {
 		return found, err
 	}
 	alone, q := *p, *p.q.Platform
@@ -213,7 +194,7 @@ func (p *pipePlanner) best(ctx context.Context, free *Pipe, limit int64) (*Pipe,
 	alone.q.Platform = &q
 	kept, failure := alone.within(ctx, free, limit)
 	switch {
-	case failure != nil && !errors.As(failure, new(*PipeMemoryError)):
+	case failure != nil && !errors.As(failure, new(*executor.TooSmallError)):
 		return nil, failure
 	case err != nil || failure == nil && kept.PredictedSeconds() <= found.PredictedSeconds():
 		return kept, failure
@@ -359,7 +340,7 @@ func (p *pipePlanner) smallest(ctx context.Context, limit, memory int64, latest 
 	if most <= limit {
 		return latest, nil
 	}
-	return nil, &PipeMemoryError{Strategy: p.q.Strategy.Name, Limit: limit, Smallest: most, Device: device, Devices: p.q.Platform.Devices, Static: latest.Needs[device].Static}
+	return nil, &executor.TooSmallError{Strategy: p.q.Strategy.Name, Limit: limit, Smallest: most, Found: true, Device: device, Devices: p.q.Platform.Devices, Static: latest.Needs[device].Static}
 }
 
 // extent returns the largest arena and whose it is.

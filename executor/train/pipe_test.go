@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/models/data"
@@ -361,7 +362,7 @@ func TestLimitsOfPipelines(t *testing.T) {
 		for _, share := range []float64{1, 0.9, 0.8, 0.7, 0.5, 0} {
 			q.Limit = func(b int64) int64 { most = b; return int64(share * float64(b)) }
 			p, err := j.PlanPipe(t.Context(), timed(j), q)
-			var small *PipeMemoryError
+			var small *executor.TooSmallError
 			switch {
 			case errors.As(err, &small):
 				if small.Smallest <= small.Limit || share == 1 {
@@ -381,7 +382,7 @@ func TestLimitsOfPipelines(t *testing.T) {
 			}
 		}
 		q.Limit = func(int64) int64 { return 0 }
-		if _, err := j.PlanPipe(t.Context(), timed(j), q); !errors.As(err, new(*PipeMemoryError)) {
+		if _, err := j.PlanPipe(t.Context(), timed(j), q); !errors.As(err, new(*executor.TooSmallError)) {
 			t.Errorf("%s without memory: %v", strategy, err)
 		}
 	}
@@ -405,7 +406,7 @@ func TestPlansAmongOthersInArenas(t *testing.T) {
 		plan := func(s pipeline.Strategy, limit int64) (float64, int64, bool) {
 			q.Strategy, q.Limit = s, func(int64) int64 { return limit }
 			p, err := j.PlanPipe(t.Context(), timed(j), q)
-			if small, ok := errors.AsType[*PipeMemoryError](err); ok {
+			if small, ok := errors.AsType[*executor.TooSmallError](err); ok {
 				return math.Inf(1), small.Smallest, small.Strategy == s.Name
 			}
 			must(t, err)
@@ -448,7 +449,7 @@ func TestAPlannerIsAskedOnceForEachMemory(t *testing.T) {
 		for _, share := range []float64{1, 0.9, 0.7, 0.5, 0.3, 0} {
 			clear(asked)
 			q.Limit = func(b int64) int64 { return int64(share * float64(b)) }
-			if _, err := j.PlanPipe(t.Context(), timed(j), q); err != nil && !errors.As(err, new(*PipeMemoryError)) {
+			if _, err := j.PlanPipe(t.Context(), timed(j), q); err != nil && !errors.As(err, new(*executor.TooSmallError)) {
 				t.Fatal(err)
 			}
 			for memory, n := range asked {

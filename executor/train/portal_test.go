@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"plimsoll/executor"
 	"plimsoll/planner/pipeline"
 )
 
@@ -93,7 +94,7 @@ func TestPortalsOfStagesThatOffload(t *testing.T) {
 	for share := int64(30); share <= 50; share += 5 {
 		q.Limit = func(most int64) int64 { return most * share / 100 }
 		p, err := j.PlanPipe(t.Context(), c, q)
-		var small *PipeMemoryError
+		var small *executor.TooSmallError
 		if errors.As(err, &small) {
 			continue
 		}
