@@ -70,10 +70,10 @@ func (f *benchPipelineFlags) grid() (*sweep.Pipelines, error) {
 		g.Chains = append(g.Chains, source)
 	}
 	for _, m := range f.memory {
-		if m.Of(0) != m.Of(1<<40) {
-			return nil, usage(fmt.Errorf("--memory: %v is a share: each device of a pipeline has bytes, as in 8GiB", m))
+		if err := noShare("--memory", m); err != nil {
+			return nil, err
 		}
-		g.Memories = append(g.Memories, m.Of(0))
+		g.Memories = append(g.Memories, m.Bytes)
 	}
 	for _, b := range f.bandwidths {
 		g.Bandwidths = append(g.Bandwidths, float64(b))
@@ -108,8 +108,9 @@ func (f *benchPipelineFlags) check() error {
 		return usage(fmt.Errorf("--node is %d: give the devices of a node, from 1", f.node))
 	case (f.node > 0) != (f.within > 0):
 		return usage(errors.New("--node and --node-bandwidth say together what a node is: give both, as in --node 8 --node-bandwidth 100GB/s"))
-	case f.microbatches < 0:
-		return usage(fmt.Errorf("--microbatches is %d: give a number from 1", f.microbatches))
+	}
+	if err := checkMicrobatches(f.microbatches); err != nil {
+		return err
 	}
 	for _, d := range f.devices {
 		switch {

@@ -79,14 +79,9 @@ touch, so another cut can need less.`)
 
 // divide divides a step on several devices into microbatches.
 func (f *fitFlags) divide(devices int) error {
-	switch {
-	case f.job.microbatches < 0:
-		return usage(fmt.Errorf("--microbatches is %d: give a number from 1", f.job.microbatches))
-	case f.memory.Share > 0:
-		return usage(fmt.Errorf("--memory %v of several devices: give bytes, as in 8GiB", &f.memory))
-	}
+	err := firstOf(checkMicrobatches(f.job.microbatches), noShare("--memory", f.memory))
 	f.job.microbatches = cmp.Or(f.job.microbatches, 2*devices)
-	return nil
+	return err
 }
 
 func (a *app) runFit(ctx context.Context, f *fitFlags, devices int) error {

@@ -82,7 +82,7 @@ func badFits() []badCase {
 		{"fit: profile of another model", fit("--profile", five), 2, []string{"5 layers", "tiny has 6"}},
 		{"fit: microbatches alone", fit("--microbatches", "2"), 2, []string{"--microbatches is for pipelines"}},
 		{"fit: microbatches", fit("--devices", "cpu*2", "--microbatches", "-2"), 2, []string{"--microbatches is -2"}},
-		{"fit: share of devices", fit("--devices", "cpu*2", "--memory", "50%"), 2, []string{"--memory 50%", "8GiB"}},
+		{"fit: share of devices", fit("--devices", "cpu*2", "--memory", "50%"), 2, []string{"--memory is 50%", "give a size, as in 4GiB"}},
 		{"fit: offload on devices", fit("--devices", "cpu*2", "--offload-state", "optimizer"), 2, []string{"--offload-state is for one device"}},
 		{"fit: batch", fit("--devices", "cpu*2", "--batch", "9"), 2, []string{"--batch is 9", "4 microbatches"}},
 		{"train: largest of a share", []string{"train", "-m", "tiny", "--batch", "max", "--memory", "50%"}, 2, []string{"--batch max with --memory 50%"}},

@@ -101,8 +101,6 @@ func (f *validateFlags) prepare(cmd *cobra.Command) error {
 
 func (f *fleetFlags) check(onCPU bool) error {
 	switch {
-	case f.microbatches < 0:
-		return usage(fmt.Errorf("--microbatches is %d: give a number from 1", f.microbatches))
 	case f.minibatches < 2:
 		return usage(fmt.Errorf("--minibatches is %d: a period is the time between two of them, give 2 or more", f.minibatches))
 	case f.draws < 0:
@@ -116,7 +114,7 @@ func (f *fleetFlags) check(onCPU bool) error {
 	case !knownVersions(f.versions):
 		return unknownVersions(f.versions, "double_buffered, stash or latest")
 	}
-	return f.links.check()
+	return firstOf(checkMicrobatches(f.microbatches), f.links.check())
 }
 
 // divides refuses a --zero that not all strategies know.
