@@ -1,11 +1,18 @@
 package train
 
 import (
+	"os"
 	"path/filepath"
 	"strconv"
 
 	"plimsoll/executor/checkpoint"
 	"plimsoll/models"
+)
+
+// Names in a run's folder: the file with the weights that it ended with, and the folder of its checkpoints.
+const (
+	FinalWeights = "final.safetensors"
+	Checkpoints  = "checkpoints"
 )
 
 // constants returns the constants of a language model, as metadata of its file of weights; nil for other models.
@@ -49,4 +56,9 @@ func weightsIn(path string) string {
 		return final
 	}
 	return path
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }

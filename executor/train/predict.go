@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 
 	"plimsoll/executor"
@@ -14,12 +13,6 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/strategy"
-)
-
-// Names in a run's folder: the file with the weights that it ended with, and the folder of its checkpoints.
-const (
-	FinalWeights = "final.safetensors"
-	Checkpoints  = "checkpoints"
 )
 
 // Predictor binds a model with trained weights to a device, in the least memory that the strategies of a kind can train it in: what it
@@ -54,11 +47,6 @@ func (j *Job) Predictor(ctx context.Context, k strategy.Kind, weights string) (*
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
-}
-
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
 }
 
 // ErrNotFinite says that a model has no likeliest token.
