@@ -504,6 +504,9 @@ func samples(t *testing.T, text io.Reader) map[string]float64 {
 // unconstrained one.
 // Only this test finds a share given to --memory that is not a share of store-all's measured peak.
 func TestFortyPercentOnGlyphs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("shorter tests train on devices smaller than store-all")
+	}
 	t.Parallel()
 	args := []string{"train", "-m", "resnet20", "--data", "glyphs", "--image", "16", "--batch", "64", "--steps", "3", "--lr", "0.02", "-q", "--option", "profile.steps=1"}
 	full, less := object(t, append(args, "--strategy", "store-all")...), object(t, append(args, "--memory", "40%")...)

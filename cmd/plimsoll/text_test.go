@@ -73,6 +73,9 @@ func trainsOnText(t *testing.T, model string) {
 // with a flush on several devices, replicas too, those of parts.
 // Only this test finds that train with muon takes other bits with offloaded state, in parts or after a resume.
 func TestMuonTrainsTheSameBits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the bits of Muon are those of shorter tests of kernels and executors; the command is tried at full size")
+	}
 	t.Parallel()
 	with := func(args ...string) train.Summary {
 		s := summaryOf(t, works(t, append(append([]string{"train", "--json", "--quiet"}, ofText("--optimizer", "muon")...), args...)...).out)

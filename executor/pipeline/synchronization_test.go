@@ -123,8 +123,12 @@ func TestSynchronizationIsGradientAccumulation(t *testing.T) {
 	t.Parallel()
 	m := plainModel(t)
 	w := workload(t, m)
+	counts := []int{1, 2, 100}
+	if testing.Short() {
+		counts = counts[1:2]
+	}
 	for _, x := range synchronizedPlans {
-		for _, buckets := range []int{1, 2, 100} {
+		for _, buckets := range counts {
 			t.Run(fmt.Sprintf("%s/%s/%d/%d", x.name, x.versions, x.devices, buckets), func(t *testing.T) {
 				c, plan := synchronizedPlan(t, w, x.name, x.versions, x.devices)
 				plan = summing(t, c, plan, buckets)
