@@ -210,13 +210,11 @@ func (f *trainPipeFlags) name(strategy string) error {
 }
 
 func (f *trainPipeFlags) check(strategy string) error {
-	if err := f.name(strategy); err != nil {
+	if err := firstOf(f.name(strategy), checkMicrobatches(f.microbatches)); err != nil {
 		return err
 	}
 	first := f.strategies[0]
 	switch {
-	case f.microbatches < 0:
-		return usage(fmt.Errorf("--microbatches is %d: give a number from 1", f.microbatches))
 	case f.microbatches > 0 && first.Type != pipeline.Flushing:
 		return usage(fmt.Errorf("--microbatches is for schedules with a flush: %s has none; give one, as in --strategy 1f1b-flush", first.Name))
 	case f.versions != string(pipeline.Flush) && !knownVersions(f.versions):
