@@ -279,6 +279,9 @@ func TestTrainGivesTheSameWeights(t *testing.T) {
 // A limit that is too small with the state in the arena is enough without it, and the weights are the same.
 // Only this test finds that --offload-state lets train fit in no smaller limit, or that its summary hides the cost.
 func TestTrainWithOffloadedState(t *testing.T) {
+	if testing.Short() {
+		t.Skip("shorter tests of executors offload state; the command is tried at full size")
+	}
 	t.Parallel()
 	args := []string{"--batch", "8", "--image", "16", "--optimizer", "adam", "--bandwidth", "1GB/s"}
 	want := trainTiny(t, args...)

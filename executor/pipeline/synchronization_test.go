@@ -186,7 +186,11 @@ func TestBucketsAreMadeWithinTheBackward(t *testing.T) {
 func TestSynchronizationKeepsTheRestOfAStep(t *testing.T) {
 	t.Parallel()
 	w := workload(t, testModel(t))
-	for _, devices := range []int{2, 3} {
+	counts := []int{2, 3}
+	if testing.Short() {
+		counts = counts[1:]
+	}
+	for _, devices := range counts {
 		c := costs(w, devices, 3)
 		plan := dataParallel(c, 6)
 		for name, opt := range map[string]Options{"": {}, "deferred": {DeferredBatchNorm: true}, "clipped": {MaxNorm: 0.5}, "audited": {Audit: true}} {
