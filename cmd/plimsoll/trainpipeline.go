@@ -315,7 +315,7 @@ func (a *app) whole(r *train.Run) {
 func (a *app) savedPipe(r *train.Run, f *trainFlags, place *runFolder, request json.RawMessage) {
 	path := place.Path("plan.json")
 	plan, err := fields.ReadIn[pipeline.Plan](place.Dir, "plan.json")
-	if err != nil {
+	if err != nil || plan.IsSequence() {
 		return // there is none yet, or it is one for a single device
 	}
 	if other := otherwise(plan.Extra[requestField], request); other != "" {

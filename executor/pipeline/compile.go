@@ -313,7 +313,7 @@ func (e *Executor) compile() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: what its devices do does not repeat itself within %d minibatches", ErrPlan, longestDryRun)
+	return fmt.Errorf("%w: with updates of %d minibatches, what its devices do does not repeat itself within %d minibatches: take updates of fewer minibatches, or weight versions stash", ErrPlan, e.group, longestDryRun)
 }
 
 // fold makes the tables of all drivers of their recordings of so many minibatches; false: they do not repeat themselves.

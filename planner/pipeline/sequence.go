@@ -62,7 +62,11 @@ func (p *Plan) IsSequence() bool {
 
 // isWhole reports whether the stage is a sequence of all layers on device 0.
 func (s *Stage) isWhole() bool {
-	return s.First == 1 && s.Ops != nil && s.LastOps == nil && slices.Equal(s.Devices, []int{0}) && len(s.Extra) == 0
+	last := 0 // the backward of every layer is in a sequence
+	for _, op := range s.Ops {
+		last = max(last, op.Layer)
+	}
+	return s.First == 1 && s.Ops != nil && s.Last == last && s.LastOps == nil && slices.Equal(s.Devices, []int{0}) && len(s.Extra) == 0
 }
 
 // isOneDevice reports whether limits of a sequence say all of the platform.

@@ -211,3 +211,19 @@ func TestFormOfFile(t *testing.T) {
 		}
 	}
 }
+
+// A file whose stage has other layers than its ops is no sequence: it is judged as stages, and written as it was read.
+func TestStagesThatAreNoSequence(t *testing.T) {
+	t.Parallel()
+	const text = `{"format":"plimsoll.plan/v1","chain":"c","strategy":"x","platform":{"devices":1,"bandwidth_bytes_per_s":0},"weight_versions":"flush",` +
+		`"weight_copies":0,"microbatches":1,"stages":[{"first_layer":1,"last_layer":7,"devices":[0],"ops":[{"op":"forward_all","layer":1},{"op":"backward","layer":1}]}],` +
+		`"tasks":[{"kind":"F","stage":0,"device":0,"start_s":0,"shift":0},{"kind":"B","stage":0,"device":0,"start_s":0,"shift":0}]}`
+	p, err := pipeline.Decode(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &chain.Chain{Name: "c", Layers: []chain.Layer{{Name: "l", ForwardS: 1, BackwardS: 1}}}
+	if _, err := pipeline.Check(c, p.Platform, p); p.IsSequence() || !errors.Is(err, pipeline.ErrInvalid) {
+		t.Errorf("a sequence: %v; %v", p.IsSequence(), err)
+	}
+}

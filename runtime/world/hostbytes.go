@@ -66,6 +66,9 @@ func (h *HostBytes) open(ctx context.Context, ways []Way) error {
 // Send implements Transport.
 func (h *HostBytes) Send(way int, src runtime.Span) (runtime.Launch, error) {
 	do := func(p []byte) error { return h.SendBytes(way, p) }
+	if way < 0 || way >= len(h.ends) {
+		return nil, do(nil)
+	}
 	if s := h.ends[way].staging; s != nil {
 		return s.Send(src, h.orEnd(do))
 	}
@@ -75,6 +78,9 @@ func (h *HostBytes) Send(way int, src runtime.Span) (runtime.Launch, error) {
 // Receive implements Transport.
 func (h *HostBytes) Receive(way int, dst runtime.Span) (runtime.Launch, error) {
 	do := func(p []byte) error { return h.ReceiveBytes(way, p) }
+	if way < 0 || way >= len(h.ends) {
+		return nil, do(nil)
+	}
 	if s := h.ends[way].staging; s != nil {
 		return s.Receive(dst, h.orEnd(do))
 	}
