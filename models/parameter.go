@@ -29,8 +29,8 @@ type Parameter struct {
 	Fill func(dst []float32)
 }
 
-// Matrices are the extents that an optimizer for hidden layers' matrices goes by, row by row of the parameter: of a matrix that files
-// have as several tensors, theirs; zero where the parameter is no such matrix.
+// Matrices returns the extents that an optimizer for hidden layers' matrices goes by, row by row of the parameter. Where files have a
+// matrix as several tensors, they are those of the tensors. They are zero where the parameter is no such matrix.
 func (p Parameter) Matrices() []kernels.Matrix {
 	if !p.Matrix.Is() || len(p.Parts) < 2 {
 		return []kernels.Matrix{p.Matrix}

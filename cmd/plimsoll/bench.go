@@ -90,7 +90,7 @@ func readGiven(paths []string, several bool) (all []sweep.Given, err error) {
 		switch {
 		case err != nil:
 		case several && p.IsSequence():
-			err = fmt.Errorf("%s: not a pipeline plan: it has no stages: give it to plimsoll bench", path)
+			err = fmt.Errorf("%s: a plan for one device: give it to plimsoll bench", path)
 		case !several && !p.IsSequence():
 			err = fmt.Errorf("%s: a pipeline plan, not a plan for one device: give it to plimsoll bench pipelines", path)
 		}

@@ -43,7 +43,7 @@ func (f *givenFlags) read(cmd *cobra.Command) (err error) {
 	}
 	f.plan, err = pipeline.Read(f.path)
 	if err == nil && f.plan.IsSequence() {
-		err = fmt.Errorf("%s: not a pipeline plan: it has no stages: --plan is for several devices", f.path)
+		err = fmt.Errorf("%s: a plan for one device: --plan is for several devices", f.path)
 	}
 	if err != nil {
 		return usage(fmt.Errorf("--plan: %w", err))

@@ -161,7 +161,7 @@ func badGiven(t *testing.T) []badCase {
 		{"a violation", append(on("cpu*2"), tinyByHand(t, `"start_s":150`, `"start_s":100`)), 2, []string{"task 3, B1(1) starts at -100", "it waits for task 2, F1(1)", "(and 1 more)", "--profile c.json"}},
 		{"memory", append(on("cpu*2"), tinyByHand(t, `"memory_bytes":null`, `"memory_bytes":1000`)), 3, []string{"device 0 needs", "it has 1000"}},
 		{"slow links", append(on("cpu*2"), own, "--peer-bandwidth", "100B/s"), 2, []string{"it waits for task 1, CF0(1)"}},
-		{"for one device", append(on("cpu*2"), flat), 2, []string{"flat.json", "no stages", "--plan is for several devices"}},
+		{"for one device", append(on("cpu*2"), flat), 2, []string{"flat.json", "a plan for one device", "--plan is for several devices"}},
 		{"table", append(on("cpu*2"), "own.csv"), 2, []string{"--strategy own.csv"}},
 		{"no file", append(on("cpu*2"), "none.json"), 2, []string{"none.json"}},
 		{"strategy", append(on("cpu*2"), own, "--strategy", "gpipe"), 2, []string{"--strategy and --plan"}},

@@ -319,6 +319,9 @@ func asksFor(cmd *cobra.Command, v said) error {
 			return nil
 		}
 	}
+	if flag == "strategy" && !f.Changed { // the default depends on the devices
+		return usage(fmt.Errorf("%s is a setting of %s, and no --strategy is given: leave it out, or give --strategy %s", v.spelling, of, of))
+	}
 	return usage(fmt.Errorf("%s is a setting of %s, and --%s is %s: leave it out, or give --%s %s", v.spelling, of, flag, strings.Join(chosen, ","), flag, of))
 }
 

@@ -168,7 +168,7 @@ func TestSettingErrors(t *testing.T) {
 		"train --debug device-memory=much":     "--debug device-memory: ",
 
 		"plan --strategy pofo --option rotor.slots=5":                    "--option rotor.slots is a setting of rotor, and --strategy is pofo: leave it out, or give --strategy rotor",
-		"plan --option milp.gap=1%":                                      "--option milp.gap is a setting of milp, and --strategy is auto",
+		"plan --option milp.gap=1%":                                      "--option milp.gap is a setting of milp, and no --strategy is given",
 		"validate --strategy rotor,pofo --option periodic.segments=5":    "--option periodic.segments is a setting of periodic, and --strategy is rotor,pofo",
 		"train --optimizer adamw --option adam.eps=1e-6":                 "--option adam.eps is a setting of adam, and --optimizer is adamw",
 		"train --option step.every=5":                                    "--option step.every is a setting of step, and --lr-schedule is constant",

@@ -102,9 +102,8 @@ func (d ringCompiler) join(t *localStage) error {
 	return nil
 }
 
-// step notes a step of a minibatch. Where the minibatch is not in the run it does nothing, but
-// waits and is waited for like all others: then what a step waits for stands for all that is before it on its stream, as in the
-// middle of a run.
+// step notes a step of a minibatch. Where the minibatch is not in the run, the step does nothing, but waits and is waited for like all
+// others. So what a step waits for stands for all that is before it on its stream, as in the middle of a run.
 func (d ringCompiler) step(ctx context.Context, t *localStage, s *step, v instance, in bool) error {
 	q, slot := d.queueOf(s), t.ring.slot(v.minibatch)
 	for _, p := range s.waits[slot] {

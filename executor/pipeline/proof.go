@@ -313,9 +313,9 @@ func (w *weaver) wait(i int, c played) (int, error) {
 	return m.number, nil
 }
 
-// written returns what the drivers issue in two rounds that show everything that the plan does: two steps, or two segments that fill
-// the pipeline and go on until all tables have gone round; the second one begins in the memory of the first. Errors: ErrPlan when drivers
-// wait for each other.
+// written returns what the drivers issue in two rounds, of which the second begins in the memory of the first. With a flush a round is a
+// step, else a segment that fills the pipeline and goes on until all tables have gone round. Errors: ErrPlan when drivers wait for each
+// other.
 func (e *Executor) written(lists [][]played) (*weaver, error) { return e.weave(2, lists) }
 
 // played returns what each driver issues in a round.

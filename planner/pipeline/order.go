@@ -81,8 +81,8 @@ func (l *layout) queue(j *job, eps ticks) entry {
 	return q
 }
 
-// sort puts what a resource does into order. What begins at one instant, or differs by no more than rounding, is sorted by what it is:
-// what has no duration comes first, and then what comes first when a minibatch passes, and then the first minibatch.
+// sort puts the work of a resource into order. Where starts differ by no more than rounding, work of no duration comes first. Then work
+// that comes first when a minibatch passes does, and then that of the first minibatch.
 func (l *layout) sort(queue []entry, eps ticks) {
 	slices.SortStableFunc(queue, func(a, b entry) int { return a.begin.Cmp(b.begin) })
 	for i := 0; i < len(queue); {

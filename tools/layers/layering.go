@@ -159,8 +159,8 @@ func (g graph) search() []int {
 	return best
 }
 
-// greedy places a file that uses none of those left lowest, else one that none of them uses highest, else the one highest whose arrows
-// from it are most above those to it (Eades, Lin and Smyth 1993).
+// greedy places a file that uses none of those left lowest, and one that none of them uses highest. Where there is neither, it places that
+// file highest whose arrows from it exceed those to it by most (Eades, Lin and Smyth 1993).
 func (g graph) greedy() []int {
 	n := len(g.uses)
 	order, placed := make([]int, n), make([]bool, n)

@@ -147,8 +147,8 @@ func fewest(g graph, order []int) int {
 	return least
 }
 
-// Of circles that are too large for exact, search finds the best order where it is known, and the same one in every run: of a ring, and
-// of layers in which some pairs of files use each other, where one arrow of each pair runs back.
+// Where the best order of a circle too large for exact is known, search finds it, the same one in every run. It is known of a ring, and of
+// layers in which some pairs of files use each other: one arrow of each pair runs back.
 func TestLargeCircles(t *testing.T) {
 	t.Parallel()
 	const n = 60

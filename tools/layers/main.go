@@ -6,9 +6,9 @@
 // as are the sizes of types, functions and folders. Tests are not measured.
 //
 //	go run ./tools/layers                    print the figures
-//	go run ./tools/layers FOLDER             print the circles of a package: files, the highest first, and arrows between them
+//	go run ./tools/layers FOLDER             print the circles of a package, the highest file first, and their arrows
 //	go run ./tools/layers -check             fail when a figure is above the baseline
-//	go run ./tools/layers -update [-raise]   write the baseline; a figure grows only with -raise
+//	go run ./tools/layers -update [-raise]   write the baseline, where a figure grows only with -raise
 package main
 
 import (

@@ -222,8 +222,8 @@ func (f *fabric) until(e *end, name string, call func(*end) C.struct_outcome) (o
 	}
 }
 
-// close makes what waits fail. At the good end of a world it ends MPI, too, and waits for the others; where one has failed, or a message
-// was given up, MPI has no good end, and the launcher is left to see how the process exits.
+// close makes what waits fail. At the good end of a world it ends MPI, too, and waits for the others. Where one has failed, or a message
+// was given up, MPI has no good end: the launcher is left to see how the process exits.
 func (f *fabric) close() error {
 	f.end(ErrClosed)
 	f.using.Lock() // what waits has ended
