@@ -117,7 +117,7 @@ func TestPlanPipelineRefuses(t *testing.T) {
 		{"give one of them", []string{"--devices", "2", "--platform", "p.json"}},
 		{"--memory is 50%", []string{"--devices", "2", "--bandwidth", "1GB/s", "--memory", "50%"}},
 		{"rotor plans for one device: for several there are", []string{"--devices", "2", "--bandwidth", "1GB/s", "--strategy", "rotor"}},
-		{"--option interleaved.chunks is a setting of interleaved, and --strategy is auto", []string{"--option", "interleaved.chunks=2"}},
+		{"--option interleaved.chunks is a setting of interleaved, and no --strategy is given", []string{"--option", "interleaved.chunks=2"}},
 		{"nowhere.json", []string{"--platform", "nowhere.json"}},
 	} {
 		if r := plimsoll(t, append([]string{"plan", "-c", graph}, c.args...)...); r.code != exitUsage || !strings.Contains(r.err, c.want) {
