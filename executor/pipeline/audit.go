@@ -3,28 +3,27 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"plimsoll/executor"
 	"plimsoll/executor/internal/canary"
-	"plimsoll/executor/internal/pack"
-	"plimsoll/kernels"
 	"plimsoll/runtime"
 )
 
-// Audited is the memory of one device in a step, measured: what every task owns is checked against what it writes.
+// Audited is the memory of one device in a step, measured: what every op owns is checked against what it writes.
 type Audited struct {
 	Device      int
-	PeakBytes   int64 // the most that was owned while a task ran, static memory and messages included
+	PeakBytes   int64 // the most that was owned while an op ran, static memory and messages included
 	ExtentBytes int64 // the end of the highest byte that was written by minibatches in flight
 }
 
-// auditor checks a step of a plan that flushes against the layout of a device: what no minibatch in flight and no task holds
-// must not change. The driver stops behind every task until the device's streams have done all that was issued; what others send
-// arrives elsewhere.
+// auditor checks a step of a plan that flushes against the layout of a device: what no minibatch in flight and no op holds
+// must not change. The driver stops behind every op until the device's streams have done all that was issued; what others send
+// arrives elsewhere. What comes between two ops, such as a batch, belongs to the later one.
 type auditor struct {
 	held  *canary.Region
 	fixed int64 // bytes of the arena before it
-	next  int   // the instruction that is next
+	next  int   // the op that is next
 	count int   // of them
 	peak  int64
 }
@@ -59,6 +58,7 @@ func (e *Executor) audit() error {
 	e.opt.Feed, e.opt.Rate, e.opt.Done = blank{}, func(int) float32 { return 0 }, nil
 	err := e.Run(context.Background(), e.group)
 	e.opt, e.done = opt, opt.First
+	e.dropAudits()
 	for _, d := range e.own() {
 		d.guard.forget()
 	}
@@ -75,10 +75,10 @@ func (d *driver) openAudit() error {
 		return executor.ErrNotInspectable
 	}
 	m := d.e.memory[d.device]
-	a := &auditor{fixed: m.Peak - m.Working - m.InFlight, count: len(d.e.order.instructions[d.device])}
-	var items []pack.Item
-	for _, t := range d.e.holds[d.device] {
-		items = append(items, pack.Item{Bytes: kernels.Align(t.bytes), First: t.first, Last: t.last, Offset: t.at - a.fixed})
+	a := &auditor{fixed: m.Peak - m.Working - m.InFlight, count: d.step.ops}
+	items := slices.Clone(d.step.packed)
+	for i := range items {
+		items[i].Offset -= a.fixed
 	}
 	beyond := runtime.Span{Offset: a.fixed, Bytes: max(d.e.limit(d.device), m.Extent) - a.fixed}
 	a.held, d.auditor = canary.New("arena", mem, beyond, items, a.count), a
@@ -91,21 +91,21 @@ func (a *auditor) begin() error {
 		return nil
 	}
 	a.next, a.peak = 0, a.fixed
-	return a.held.Begin(0)
+	if err := a.held.Begin(0); err != nil {
+		return err
+	}
+	return a.before()
 }
 
-// before comes before the next task.
+// before comes before the next op.
 func (a *auditor) before() error {
-	if a == nil {
-		return nil
-	}
 	err := a.held.Before(a.next, 0)
 	a.peak = max(a.peak, a.fixed+a.held.Live())
 	return err
 }
 
-// auditTask comes behind a task: what it was the last to hold is nobody's, and behind the last one everything is.
-func (d *driver) auditTask() error {
+// auditOp comes behind an op: what it was the last to hold is nobody's, and behind the last one everything is.
+func (d *driver) auditOp() error {
 	a := d.auditor
 	if a == nil {
 		return nil
@@ -117,10 +117,31 @@ func (d *driver) auditTask() error {
 		return err
 	}
 	if a.next++; a.next < a.count {
-		return nil
+		return a.before()
 	}
 	d.audited, d.auditor = &Audited{d.device, a.peak, a.fixed + a.held.Extent()}, nil
 	return a.held.End()
+}
+
+// noteAudit notes that an op has ended, for an audit of so many.
+func (d *compiler) noteAudit(ops int) {
+	for range ops {
+		if d.e.opt.Audit {
+			_ = d.note(command{verb: doAudit})
+		}
+	}
+}
+
+// dropAudits leaves what is for audits out of the tables.
+func (e *Executor) dropAudits() {
+	for _, d := range e.own() {
+		for i := range d.table.rows {
+			for k := range d.table.rows[i].variants {
+				list := &d.table.rows[i].variants[k]
+				*list = slices.DeleteFunc(*list, func(c *command) bool { return c.verb == doAudit })
+			}
+		}
+	}
 }
 
 // Audited returns what New has measured, with Options.Audit.

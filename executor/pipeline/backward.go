@@ -71,7 +71,7 @@ func (d taskCompiler) endBackward(t *localStage, v instance, f *inFlight) error 
 	return d.end(t, f)
 }
 
-// sum finds where the gradients of a task are summed. The first task of an update brings its scalars.
+// sum finds where the gradients of a task are summed. Without a flush the first task of an update brings its scalars.
 func (d taskCompiler) sum(t *localStage, v instance, sb *slab, at *frame) error {
 	if !t.opsOf(v.minibatch).writes(v.kind) {
 		return nil
@@ -81,7 +81,7 @@ func (d taskCompiler) sum(t *localStage, v instance, sb *slab, at *frame) error 
 		return fmt.Errorf("%w: stage %d needs %d sums of gradients at one time, planned are %d", ErrPlan, t.stage, slot+1, len(t.grads))
 	}
 	at.sum, at.add = slot, t.stash.sums[slot].adds(v.kind)
-	if !fresh {
+	if !fresh || d.e.order.plan.IsFlush() {
 		return nil
 	}
 	return d.compute.copy(t.scalars[slot], sb.scalars.Part(kernels.ScalarsBytes, kernels.ScalarsBytes))

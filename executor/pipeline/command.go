@@ -46,6 +46,7 @@ const (
 	doEnd    // put an event behind it
 	doStart  // begin a task whose commands stand in several rows
 	doFinish // put an event behind it
+	doAudit  // what an op has written; nothing outside of audits
 )
 
 // hostTask is what the host of a driver does.

@@ -35,6 +35,7 @@ type driver struct {
 	done       int                        // minibatches of all runs and segments before the one that it is in
 	saver      *saver                     // nil when nothing is saved
 	guard      *guard                     // nil without a flush
+	step       *stepLayout                // of a plan with a flush
 	auditor    *auditor                   // of the step; nil: nothing is audited
 	audited    *Audited                   // by it
 	recorder   recorder                   // of what it issued
@@ -83,7 +84,7 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	if err := d.saver.open(); err != nil {
 		return err
 	}
-	if err := d.guard.open(d.dev, d.e.group); err != nil {
+	if err := d.guard.open(d.dev); err != nil {
 		return err
 	}
 	if t := d.ringed(); t != nil {

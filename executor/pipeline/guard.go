@@ -28,7 +28,7 @@ type guard struct {
 	returned runtime.Event // the norm is in page-locked memory
 
 	page          []runtime.Span // host alone
-	host, scalars runtime.Span   // there: the norm; scalars of an update of a stage that has nothing to update
+	host          runtime.Span   // there: the norm
 
 	arrivals []arriving // the partial sums of others
 	stages   int        // that are here
@@ -188,22 +188,16 @@ const normBytes = 4
 // layHost places what is in page-locked memory.
 func (g *guard) layHost(at *allocator) {
 	if g != nil {
-		g.host, g.scalars = at.alloc(normBytes), at.alloc(kernels.ScalarsBytes)
+		g.host = at.alloc(normBytes)
 		g.page = []runtime.Span{g.host}
 	}
 }
 
-// open makes the event, and the scalars of an update by so many microbatches.
-func (g *guard) open(dev runtime.Device, microbatches int) error {
-	if g == nil {
-		return nil
+// open makes the event.
+func (g *guard) open(dev runtime.Device) (err error) {
+	if g != nil {
+		g.returned, err = dev.NewEvent()
 	}
-	b, err := dev.HostBytes(g.scalars)
-	if err != nil {
-		return err
-	}
-	kernels.Scalars{GradScale: 1 / float32(microbatches)}.Put(b)
-	g.returned, err = dev.NewEvent()
 	return err
 }
 
@@ -225,9 +219,6 @@ func (g *guard) forget() {
 func (d *compiler) measure(ctx context.Context, t *localStage, m move) error {
 	g, x := d.guard, &d.e.squares[t.stage]
 	g.measured = append(g.measured, measured{t, m})
-	if x.place.Bytes == 0 { // no backward brings scalars
-		return d.compute.copy(t.scalars[m.sum], g.scalars)
-	}
 	if t.squares.Bytes == 0 {
 		return nil
 	}

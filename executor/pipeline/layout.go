@@ -58,12 +58,12 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 		return err
 	}
 	e.halfDuplex = newHalfDuplex(e.order, costs.Platform)
-	e.memory, e.holds = make([]Memory, devices), make([][]hold, devices)
+	e.memory, e.holds = make([]Memory, devices), make([][]Hold, devices)
 	for d := range devices {
 		if len(e.order.instructions[d]) == 0 {
 			continue
 		}
-		if err := e.layDevice(costs, k, d); err != nil {
+		if err := e.layDevice(costs, plan, k, d); err != nil {
 			return fmt.Errorf("device %d: %w", d, err)
 		}
 	}
@@ -90,7 +90,7 @@ func (e *Executor) newReducers() {
 }
 
 // layDevice places the stages of a device.
-func (e *Executor) layDevice(costs Costs, k *clock, device int) error {
+func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, k *clock, device int) error {
 	d := &driver{e: e, device: device, stages: make([]*localStage, len(e.order.on))}
 	g, m := &allocator{}, &e.memory[device]
 	var stages []*localStage
@@ -107,7 +107,7 @@ func (e *Executor) layDevice(costs Costs, k *clock, device int) error {
 			return err
 		}
 		t.shard = e.shardOf(s, device)
-		t.layStatic(e.Workload, copies, sums, g, m)
+		t.layStatic(e.Workload, copies, sums, plan.IsFlush(), g, m)
 		for i := range t.layers {
 			t.layers[i].earlier = e.earlier(s, t.layers[i].number)
 		}
@@ -127,12 +127,15 @@ func (e *Executor) layDevice(costs Costs, k *clock, device int) error {
 	}
 	m.Messages = g.end - start
 	fixed := g.end
-	if e.order.rings(stages[0].stage) { // it has the device for itself
+	switch {
+	case e.order.rings(stages[0].stage): // it has the device for itself
 		if err := e.layRing(stages[0], costs, k, g, m); err != nil {
 			return err
 		}
-	} else {
-		e.holds[device] = laySlabs(e.order, e.Workload, device, stages, g, m)
+	case plan.IsFlush():
+		d.step, e.holds[device] = e.layStep(device, stages, g, m)
+	default:
+		e.holds[device] = e.laySlabs(device, stages, g, m)
 	}
 	m.Peak, m.Extent = fixed+m.Working+m.InFlight, max(g.end, e.layEvaluations(d, m))
 	d.compiler = &compiler{driver: d}

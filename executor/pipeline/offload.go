@@ -45,13 +45,6 @@ func (t *stageCompiler) transfer(o schedule.Op) error {
 	return nil
 }
 
-// bind tells the blocks which items they are.
-func (t *stageCompiler) bind() {
-	for _, r := range t.refs {
-		*r.to = block{in: inRing, item: r.item, bytes: t.items[r.item].Bytes}
-	}
-}
-
 // computing returns the ops that are no transfers.
 func computing(ops []op) []op {
 	return slices.DeleteFunc(ops, func(o op) bool { return o.program == nil })
@@ -199,11 +192,11 @@ func (d ringCompiler) carries(t *localStage, s *step, v instance) error {
 	var err error
 	switch {
 	case s.kind == pipeline.B:
-		err = t.ring.copy(q, sb.ring[m.to].Part(0, m.bytes), sb.hostCopies[s.swap])
+		err = t.ring.copy(q, sb.items[m.to].Part(0, m.bytes), sb.hostCopies[s.swap])
 	case m.from == none:
 		err = d.entryGoes(t, f, q, sb.hostCopies[s.swap])
 	default:
-		err = t.ring.copy(q, sb.hostCopies[s.swap], sb.ring[m.from].Part(0, m.bytes))
+		err = t.ring.copy(q, sb.hostCopies[s.swap], sb.items[m.from].Part(0, m.bytes))
 	}
 	if err != nil {
 		return err

@@ -481,7 +481,7 @@ func TestRingsKeepThePlan(t *testing.T) {
 				d := st.Devices[0]
 				held := report.PerDevicePeak[d] - report.PerDeviceWeights[d] - report.PerDeviceBuffers[d]
 				// Blocks are aligned, each minibatch has its scalars and labels, and an output waits until it has left.
-				slack := int64(report.NCA[s]+1)*scalarsBytes + int64(len(st.Ops))*int64(report.NCA[s]+1)*2*kernels.Alignment + c.Chain.Activation(st.Last)
+				slack := int64(report.NCA[s]+1)*ringScalars + int64(len(st.Ops))*int64(report.NCA[s]+1)*2*kernels.Alignment + c.Chain.Activation(st.Last)
 				if got := needs[d].InFlight; got > held+slack {
 					t.Errorf("seed %d, memory %d, stage %d: %d bytes in flight, counted are %d; %v", seed, share, s, got, held, st.Ops)
 				}

@@ -104,8 +104,8 @@ type Options struct {
 	// NoGraph issues the steps of a plan that flushes call by call, also on devices that could repeat tasks as graphs
 	// (runtime.Grapher).
 	NoGraph bool
-	// Audit lets New run a step of a plan that flushes that stops behind every task to check that only memory that minibatches in
-	// flight and tasks hold was written (Audited). It leaves nothing behind.
+	// Audit lets New run a step of a plan that flushes that stops behind every op to check that only memory that minibatches in
+	// flight and ops hold was written (Audited). It leaves nothing behind.
 	Audit bool
 	// Timed records when every task ran (Timings).
 	Timed bool
@@ -136,7 +136,7 @@ type Executor struct {
 	recorded      int // minibatches of the latest dry run
 	launches      int // that are opened, counted down
 	memory        []Memory
-	holds         [][]hold // by device
+	holds         [][]Hold // by device
 	done          int      // minibatches
 	stopped       bool
 	telling       sync.Mutex // Options.Done
@@ -173,7 +173,7 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 	if err := e.openDrivers(on); err != nil {
 		return nil, err
 	}
-	for _, part := range []func() error{e.openChannels, e.compile, e.openWays, e.openSums, e.separate, e.prove, e.forgetDryRuns, e.capture, e.audit, e.initialize} {
+	for _, part := range []func() error{e.openChannels, e.compile, e.openWays, e.openSums, e.separate, e.prove, e.forgetDryRuns, e.audit, e.capture, e.initialize} {
 		if err := part(); err != nil {
 			return nil, err
 		}

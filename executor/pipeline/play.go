@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"cmp"
 	"context"
 
 	"plimsoll/planner/pipeline"
@@ -114,10 +113,12 @@ func (d *driver) playCommand(ctx context.Context, c *command, v *instance) error
 	case doBegin:
 		d.starts(*v)
 		d.current = d.recorder.add(*v, d.done)
-		return cmp.Or(context.Cause(ctx), d.auditor.before())
+		return context.Cause(ctx)
 	case doEnd:
 		d.progress.end()
-		return cmp.Or(d.current.close(c.on), d.auditTask())
+		return d.current.close(c.on)
+	case doAudit:
+		return d.auditOp()
 	case doStart:
 		d.starts(*v)
 		d.recorder.start(*v, d.done)

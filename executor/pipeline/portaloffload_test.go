@@ -186,7 +186,7 @@ func TestMemoryOfPortalsAndTransfers(t *testing.T) {
 				t.Errorf("seed %d, stage %d: %d bytes are counted with portals, %d without", seed, s, after, before)
 			}
 			// Blocks are aligned, and each minibatch has its scalars.
-			slack := int64(x.straight.Stages[s].Len()+2) * 8 * 2 * (scalarsBytes + 4*kernels.Alignment)
+			slack := int64(x.straight.Stages[s].Len()+2) * 8 * 2 * (ringScalars + 4*kernels.Alignment)
 			if got := needs[d].InFlight; got > after+slack {
 				t.Errorf("seed %d, stage %d: %d bytes in flight, counted are %d", seed, s, got, after)
 			}

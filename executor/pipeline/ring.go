@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
@@ -97,6 +98,9 @@ func (e *Executor) layRing(t *localStage, costs Costs, k *clock, g *allocator, m
 	return nil
 }
 
+// ringScalars is order.scalarsBytes of a ring.
+const ringScalars = 2 * kernels.ScalarsBytes
+
 // slabs returns the memory of the minibatches of each slot, in an arena and in page-locked memory from two offsets on.
 func (r *ring) slabs(t *localStage, base int64) (all []slab) {
 	for slot := range r.slots {
@@ -107,9 +111,9 @@ func (r *ring) slabs(t *localStage, base int64) (all []slab) {
 			return runtime.Span{Offset: base + r.places[slot][item], Bytes: r.items[item]}
 		}
 		p := slab{labels: at(r.labels), images: at(r.images)}
-		p.scalars = runtime.Span{Offset: base + r.bytes + int64(slot)*scalarsBytes, Bytes: scalarsBytes}
+		p.scalars = runtime.Span{Offset: base + r.bytes + int64(slot)*ringScalars, Bytes: ringScalars}
 		for i := range r.items {
-			p.ring = append(p.ring, at(i))
+			p.items = append(p.items, at(i))
 		}
 		for k := range t.ops[1].swaps {
 			p.hostCopies = append(p.hostCopies, runtime.Span{Space: runtime.Host, Offset: r.hostCopies[slot][k], Bytes: t.ops[1].swaps[k].bytes})
@@ -123,7 +127,7 @@ func (r *ring) slabs(t *localStage, base int64) (all []slab) {
 func (r *ring) slot(minibatch int) int { return mod(minibatch, r.slots) }
 
 // extent returns the bytes of a ring: behind what is packed each slot has its scalars, which only compute touches.
-func (r *ring) extent() int64 { return r.bytes + int64(r.slots)*scalarsBytes }
+func (r *ring) extent() int64 { return r.bytes + int64(r.slots)*ringScalars }
 
 // open makes the events that steps wait for.
 func (r *ring) open(dev runtime.Device) error {

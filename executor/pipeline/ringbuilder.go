@@ -301,7 +301,7 @@ func (r *ringBuilder) uses(s *step) (all []usage) {
 			item(r.images, false)
 		}
 		for _, b := range []*block{&o.input, &o.output, &o.gradOutput, &o.gradInput, &o.scratch, &o.kept} {
-			if b.in == inRing {
+			if b.in == inItem {
 				item(b.item, b != &o.input)
 			}
 		}
@@ -360,7 +360,7 @@ func (r *ringBuilder) pack() {
 		r.slots = max(r.slots, (a.to-a.from+n-1)/n)
 	}
 	r.places, r.live, r.bytes = r.around(r.lives, r.items)
-	r.live += int64(r.slots) * scalarsBytes
+	r.live += int64(r.slots) * ringScalars
 	sizes := make([]int64, len(r.hostLives))
 	for k := range sizes {
 		sizes[k] = r.ops.swaps[k].bytes

@@ -1,54 +1,117 @@
 package pipeline
 
 import (
+	"slices"
+
 	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
 
-// slab is what a minibatch holds of a stage's device while it is in flight there, and what each of its tasks takes beside it.
+// slab is what a minibatch holds of a stage's device while it is in flight there.
 type slab struct {
-	kept, scalars, labels, images runtime.Span
-	working                       map[pipeline.Kind]runtime.Span
-	ring, hostCopies              []runtime.Span // of a stage with a ring, in place of kept and working: its items; its swaps, with the host
-	forward                       runtime.Event  // the forward has ended
+	items                   []runtime.Span // of its ops; of a ring also what stands behind them
+	scalars, labels, images runtime.Span
+	hostCopies              []runtime.Span // of a stage with a ring: its swaps, with the host
+	forward                 runtime.Event  // the forward has ended
 }
 
-// scalarsBytes is the size of a minibatch's scalars, and those of its update.
-const scalarsBytes = 2 * kernels.ScalarsBytes
-
-// slabBytes returns the size of a slab and where its parts lie in it.
-func (s *localStage) slabBytes(w *Workload, stages, minibatch int) (bytes int64, parts slab) {
-	g := &allocator{}
-	parts.kept = g.alloc(s.opsOf(minibatch).keptBytes)
-	parts.scalars = g.alloc(scalarsBytes)
-	if s.stage == stages-1 {
-		parts.labels = g.alloc(w.Model.Labels.Bytes())
+// scalarsBytes is the size of the scalars that a minibatch brings: its own, and those of its update. In a plan with a flush these are
+// one: the last minibatch of the step has those of the update.
+func (o *order) scalarsBytes() int64 {
+	if o.plan.IsFlush() {
+		return kernels.ScalarsBytes
 	}
-	if s.stage == 0 {
-		parts.images = g.alloc(w.Model.Input.Storage())
-	}
-	parts.working = map[pipeline.Kind]runtime.Span{}
-	return g.end, parts
+	return 2 * kernels.ScalarsBytes
 }
 
-// at moves the parts of a slab to where the slab lies.
-func (p slab) at(offset int64) slab {
-	for _, s := range []*runtime.Span{&p.kept, &p.scalars, &p.labels, &p.images} {
+// shift moves everything but the items.
+func (p *slab) shift(offset int64) {
+	for _, s := range []*runtime.Span{&p.scalars, &p.labels, &p.images} {
 		s.Offset += offset
 	}
+}
+
+// slabPlan says where the memory of a minibatch lies when what it holds is one piece, its slab, from its forward to its last task. What a
+// task works in lies in those parts of the slab that its ops have not filled yet, or have left, and what does not fit there in
+// memory that the task has for itself. A saved output that goes to another device lives until the first op that reads its δ, which
+// has been computed from it: the copy has ended by then, and what takes its place needs no event.
+type slabPlan struct {
+	slab                            // relative to where it begins
+	bytes   int64                   // of it
+	tasks   []pipeline.Kind         // by item: the task in whose own memory it lies, relative to where that begins; 0: in the slab
+	working map[pipeline.Kind]int64 // bytes of that memory
+}
+
+// planSlab packs the memory of a minibatch in a stage: what its tasks keep, and around that what each of them works in.
+func (s *localStage) planSlab(w *Workload, o *order, minibatch int) *slabPlan {
+	t := s.opsOf(minibatch)
+	p := &slabPlan{working: map[pipeline.Kind]int64{}, tasks: make([]pipeline.Kind, len(t.items))}
+	p.items = make([]runtime.Span, len(t.items))
+	g := &allocator{}
+	kept, index := t.those(0, t.moments, true)
+	g.alloc(pack.Pack(kept, t.moments))
+	for k, i := range index {
+		p.items[i] = itemSpan(kept[k])
+	}
+	fence := pack.Item{Offset: g.end, Bytes: kernels.Alignment, Last: t.moments - 1} // between slab and task
+	own, taken := fence.Offset+fence.Bytes, append(kept, fence)
+	for _, kind := range []pipeline.Kind{pipeline.F, pipeline.B, pipeline.W} {
+		begin, end := t.task(kind)
+		passing, index := t.those(begin, end, false)
+		p.working[kind] = pack.Around(taken, passing, t.moments) - own
+		for k, i := range index {
+			if p.items[i] = itemSpan(passing[k]); passing[k].Offset >= own {
+				p.items[i].Offset, p.tasks[i] = passing[k].Offset-own, kind
+			}
+		}
+	}
+	s.placeBatch(&p.slab, w, o, g)
+	p.bytes = g.end
 	return p
 }
 
-// hold is how long memory is held, in instructions of the device: the slab of a minibatch, or what one of its tasks takes
-// beside it.
+// placeBatch places what a minibatch brings: scalars, in the last stage labels, in the first one images.
+func (s *localStage) placeBatch(p *slab, w *Workload, o *order, g *allocator) {
+	p.scalars = g.alloc(o.scalarsBytes())
+	if s.stage == len(o.on)-1 {
+		p.labels = g.alloc(w.Model.Labels.Bytes())
+	}
+	if s.stage == 0 {
+		p.images = g.alloc(w.Model.Input.Storage())
+	}
+}
+
+// those returns the items that begin at the moments from begin to end and stay, or do not, and which they are.
+func (t *stageOps) those(begin, end int, stay bool) (items []pack.Item, index []int) {
+	for i, it := range t.items {
+		if it.First >= begin && it.First < end && t.stays(i) == stay {
+			items, index = append(items, it), append(index, i)
+		}
+	}
+	return items, index
+}
+
+// at returns a slab that begins at an offset, and whose tasks have their own memory from other offsets on.
+func (p *slabPlan) at(offset int64, working map[pipeline.Kind]int64) slab {
+	out := p.slab
+	out.shift(offset)
+	out.items = slices.Clone(p.items)
+	for i := range out.items {
+		if kind := p.tasks[i]; kind != 0 {
+			out.items[i].Offset += working[kind]
+		} else {
+			out.items[i].Offset += offset
+		}
+	}
+	return out
+}
+
+// hold is how long a slab is held, in instructions of its device.
 type hold struct {
 	stage       *localStage
 	minibatch   int
-	task        pipeline.Kind // 0: the slab
-	bytes       int64
-	at          int64 // where it begins in the arena, with a flush
 	first, last int
 	until       instance // the task at whose end it is given back
 }
@@ -56,9 +119,12 @@ type hold struct {
 // Hold is a part of Memory's Working or InFlight, from the start of a task to the end of one.
 type Hold struct {
 	Stage     int
-	Minibatch int           // of a step, or of the first period: all that follow a period later hold the same
-	Task      pipeline.Kind // that works in it; 0: the minibatch keeps it while it is in flight, from its forward on
-	Bytes     int64
+	Minibatch int // of a step, or of the first period: all that follow a period later hold the same
+	// Task works in it; 0: the minibatch keeps it while it is in flight.
+	Task pipeline.Kind
+	// Behind is the task behind which it is held; 0: it is held from its task on, or of what is kept from the forward on.
+	Behind pipeline.Kind
+	Bytes  int64
 	// It is given back at the end of the task Until of UntilStage.
 	Until      pipeline.Kind
 	UntilStage int
@@ -71,81 +137,52 @@ func Holds(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([][]Hold
 	if err := e.layOut(costs, plan, costs.Platform.Devices); err != nil {
 		return nil, err
 	}
-	all := make([][]Hold, len(e.holds))
-	for d, holds := range e.holds {
-		for _, t := range holds {
-			if t.minibatch < e.order.repeats {
-				all[d] = append(all[d], Hold{t.stage.stage, t.minibatch, t.task, t.bytes, t.until.kind, t.until.stage})
-			}
-		}
-	}
-	return all, nil
+	return e.holds, nil
 }
 
-// laySlabs places what minibatches in flight and their tasks hold of a device, and returns it. In a flush plan everything has
-// its own place, which it shares with what is not held during the same instructions: a step is known to the last of them, all
-// instructions of a device are on one stream, and no copy reads or writes a slab that has been left. A periodic plan has a slab
-// of each stage for as many minibatches as are in flight, and memory for the task that takes most.
-func laySlabs(o *order, w *Workload, device int, stages []*localStage, g *allocator, m *Memory) []hold {
-	holds := o.holds(w, device, stages)
-	if o.plan.IsFlush() {
-		layStep(o, w, holds, g, m)
-		return holds
-	}
-	start := g.end
-	for _, s := range stages {
-		for _, bytes := range s.ops[0].working {
+// laySlabs places what minibatches in flight, and their tasks, hold of a device in a plan without a flush, and returns it: a slab of each
+// stage for as many minibatches as are in flight, and memory for the task that takes most.
+func (e *Executor) laySlabs(device int, stages []*localStage, g *allocator, m *Memory) (all []Hold) {
+	o, start := e.order, g.end
+	plans := make([]*slabPlan, len(stages))
+	for i, s := range stages {
+		plans[i] = s.planSlab(e.Workload, o, 0)
+		for _, bytes := range plans[i].working {
 			m.Working = max(m.Working, bytes)
 		}
 	}
-	work := g.alloc(m.Working)
+	work := g.alloc(m.Working).Offset
 	m.Working = g.end - start
-	for _, s := range stages {
-		bytes, parts := s.slabBytes(w, len(o.on), 0)
-		for kind, n := range s.ops[0].working {
-			parts.working[kind] = work.Part(0, n)
-		}
+	own := map[pipeline.Kind]int64{pipeline.F: work, pipeline.B: work, pipeline.W: work}
+	holds := o.holds(device, stages)
+	for i, s := range stages {
 		for range mostAtOnce(holds, s) {
-			s.slabs = append(s.slabs, parts.at(g.alloc(bytes).Offset))
+			s.slabs = append(s.slabs, plans[i].at(g.alloc(plans[i].bytes).Offset, own))
 		}
+		all = append(all, s.held(plans[i], holds, o.repeats)...)
 	}
 	m.InFlight = g.end - start - m.Working
-	return holds
+	return all
 }
 
-// layStep places the holds of one step, from the top: the first slab ends where the arena does. The last bytes of a slab are
-// always written, those of what a task works in need not be, so that a run can be seen to take all that it was said to.
-func layStep(o *order, w *Workload, holds []hold, g *allocator, m *Memory) {
-	var all, slabs []pack.Item
-	instructions := 0
-	for _, t := range holds {
-		it := pack.Item{Bytes: kernels.Align(t.bytes), First: t.first, Last: t.last}
-		if all = append(all, it); t.task == 0 {
-			slabs = append(slabs, it)
-		}
-		instructions = max(instructions, t.last+1)
-	}
-	m.InFlight = pack.Live(slabs, instructions)
-	m.Working = pack.Live(all, instructions) - m.InFlight
-	top := g.alloc(pack.Around(all[:1], all[1:], instructions)).End()
-	for i, t := range holds {
-		at := top - all[i].Offset - all[i].Bytes
-		holds[i].at = at
-		if t.task != 0 {
-			t.stage.slabs[t.minibatch].working[t.task] = runtime.Span{Offset: at, Bytes: t.bytes}
+// held returns the slabs that minibatches of the first period hold, and what their tasks work in.
+func (s *localStage) held(p *slabPlan, holds []hold, repeats int) (all []Hold) {
+	for _, h := range holds {
+		if h.stage != s || h.minibatch >= repeats {
 			continue
 		}
-		_, parts := t.stage.slabBytes(w, len(o.on), t.minibatch)
-		for len(t.stage.slabs) <= t.minibatch {
-			t.stage.slabs = append(t.stage.slabs, slab{})
+		all = append(all, Hold{Stage: s.stage, Minibatch: h.minibatch, Bytes: p.bytes, Until: h.until.kind, UntilStage: h.until.stage})
+		for _, kind := range []pipeline.Kind{pipeline.F, pipeline.B, pipeline.W} {
+			if bytes := p.working[kind]; bytes > 0 {
+				all = append(all, Hold{Stage: s.stage, Minibatch: h.minibatch, Task: kind, Bytes: bytes, Until: kind, UntilStage: s.stage})
+			}
 		}
-		t.stage.slabs[t.minibatch] = parts.at(at)
 	}
+	return all
 }
 
-// holds returns what is held, and when, in one step of a flush plan or, for long enough to see the most at once, in a run of
-// a periodic one. The slab of a minibatch comes before its tasks.
-func (o *order) holds(w *Workload, device int, stages []*localStage) (all []hold) {
+// holds returns the slabs that are held, and when, in a run that is long enough to see the most at once.
+func (o *order) holds(device int, stages []*localStage) (all []hold) {
 	bySite := map[int]*localStage{}
 	for _, s := range stages {
 		bySite[s.stage] = s
@@ -153,14 +190,12 @@ func (o *order) holds(w *Workload, device int, stages []*localStage) (all []hold
 	now, open, latest := 0, map[[2]int]int{}, map[int]instance{}
 	giveBack := func(i, minibatch int) { all[i].last, all[i].until = now, latest[minibatch] }
 	_ = o.instances(device, o.long(), func(v instance) error {
-		s, key := bySite[v.stage], [2]int{v.stage, v.minibatch}
+		key := [2]int{v.stage, v.minibatch}
 		if v.kind == pipeline.F {
-			bytes, _ := s.slabBytes(w, len(o.on), v.minibatch)
 			open[key] = len(all)
-			all = append(all, hold{stage: s, minibatch: v.minibatch, bytes: bytes, first: now, last: now})
+			all = append(all, hold{stage: bySite[v.stage], minibatch: v.minibatch, first: now, last: now})
 		}
 		if v.computes() {
-			all = append(all, hold{stage: s, minibatch: v.minibatch, task: v.kind, bytes: s.opsOf(v.minibatch).working[v.kind], first: now, last: now, until: v})
 			latest[v.minibatch] = v
 		}
 		if o.last(v.instruction) {
@@ -183,11 +218,11 @@ func (o *order) holds(w *Workload, device int, stages []*localStage) (all []hold
 }
 
 // mostAtOnce returns the most slabs of a stage that are held at one instruction.
-func mostAtOnce(holds []hold, s *localStage) (most int) {
+func mostAtOnce(holds []hold, s *localStage) int {
 	var slabs []pack.Item
 	instructions := 0
 	for _, t := range holds {
-		if t.stage == s && t.task == 0 {
+		if t.stage == s {
 			slabs = append(slabs, pack.Item{Bytes: 1, First: t.first, Last: t.last})
 			instructions = max(instructions, t.last+1)
 		}

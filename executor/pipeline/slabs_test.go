@@ -72,7 +72,7 @@ type use struct {
 func (y *replay) uses(t *localStage, v instance, o *op) (reads, writes []use) {
 	sb := &t.slabs[v.minibatch%t.repeats]
 	on := func(b *block, what string, layer int) use {
-		return use{span(b, v.kind, sb, &frame{input: y.entry(t, v.minibatch)}), tensor{what, layer, v.minibatch}}
+		return use{span(b, sb, &frame{input: y.entry(t, v.minibatch)}), tensor{what, layer, v.minibatch}}
 	}
 	p := y.d.e.Layers[o.layer-1]
 	input, output := on(&o.input, "a", o.layer-1), on(&o.output, "a", o.layer)
@@ -96,8 +96,7 @@ func (y *replay) entry(t *localStage, minibatch int) runtime.Span {
 		return t.slabs[minibatch%t.repeats].images
 	}
 	if before := y.d.stages[t.stage-1]; before != nil && y.d.e.order.onDevice(t.stage-1, minibatch, t.device) {
-		out := before.opsOf(minibatch).out
-		return before.slabs[minibatch%t.repeats].kept.Part(out.offset, out.bytes)
+		return before.slabs[minibatch%t.repeats].items[before.opsOf(minibatch).out.item]
 	}
 	return runtime.Span{}
 }
@@ -240,7 +239,15 @@ func replayed(t rapid.TB, w *Workload, c Costs, plan *pipeline.Plan) (reads int)
 	for _, d := range e.drivers {
 		y := &replay{d: d, holds: map[runtime.Span]tensor{}}
 		err := e.order.instances(d.device, 2*plan.Microbatches, func(v instance) error {
-			if !v.computes() {
+			switch {
+			case v.kind == minibatchEnd: // of a minibatch that may be on another device: an update may follow
+				t := d.stages[v.stage]
+				last := v.minibatch - v.minibatch%t.repeats + d.step.lastOf(t)
+				if v.minibatch < last {
+					return nil
+				}
+				return y.finds(t.scalars[0], tensor{"scalars", 0, last})
+			case !v.computes():
 				return nil
 			}
 			return y.task(v)

@@ -141,7 +141,7 @@ func (g *allocator) alloc(bytes int64) runtime.Span {
 func (s *localStage) compile(layers []*models.Programs, o *order, inputBytes int64) (err error) {
 	s.repeats = o.repeats
 	c := stageContext{
-		inputBytes: inputBytes, split: o.split[s.stage], rings: o.rings(s.stage), departs: o.departs(s.stage, s.device), lingers: o.lingers(s.stage, s.device),
+		inputBytes: inputBytes, split: o.split[s.stage], departs: o.departs(s.stage, s.device), lingers: o.lingers(s.stage, s.device),
 	}
 	if s.ops[1], err = compileStage(layers, s.spec, c); err != nil {
 		return err
@@ -164,8 +164,9 @@ func (s *localStage) opsOf(minibatch int) *stageOps {
 	return s.ops[1]
 }
 
-// layStatic places what lives throughout, with so many copies of the weights and so many sums of gradients.
-func (s *localStage) layStatic(w *Workload, copies, sums int, g *allocator, m *Memory) {
+// layStatic places what lives throughout, with so many copies of the weights and so many sums of gradients. With a flush the scalars of an
+// update are those of a minibatch.
+func (s *localStage) layStatic(w *Workload, copies, sums int, flush bool, g *allocator, m *Memory) {
 	start := g.end
 	weights, buffers := s.layLayers(w.Model, w.Layers)
 	for range copies + s.discrepancy.copies() {
@@ -174,7 +175,10 @@ func (s *localStage) layStatic(w *Workload, copies, sums int, g *allocator, m *M
 	m.Weights += g.end - start
 	s.buffers = g.alloc(buffers)
 	for range sums {
-		s.grads, s.scalars = append(s.grads, g.alloc(weights+s.deferred.bytes(buffers))), append(s.scalars, g.alloc(kernels.ScalarsBytes))
+		s.grads = append(s.grads, g.alloc(weights+s.deferred.bytes(buffers)))
+		if !flush {
+			s.scalars = append(s.scalars, g.alloc(kernels.ScalarsBytes))
+		}
 	}
 	s.discrepancy.layOut(g)
 	s.deferred.rows = s.grads[0].Part(weights, s.deferred.bytes(buffers))
@@ -271,11 +275,7 @@ func (s *localStage) copies(o *order, r rule) (weights, sums int, err error) {
 
 // output returns where a minibatch has the output of the stage.
 func (s *localStage) output(f *inFlight) runtime.Span {
-	out := &s.opsOf(f.minibatch).out
-	if out.in == inRing {
-		return s.slabs[f.slab].ring[out.item]
-	}
-	return s.slabs[f.slab].kept.Part(out.offset, out.bytes)
+	return s.slabs[f.slab].items[s.opsOf(f.minibatch).out.item]
 }
 
 // find returns the record of a minibatch in flight; nil when it is not in the stage.

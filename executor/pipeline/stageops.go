@@ -20,23 +20,19 @@ const (
 	inInputGradient            // δ of the input of the stage, which leaves it
 	inSentOutput               // the output of the stage, which leaves it and is not kept
 	inOutputGradient           // δ of the output of the stage, which comes back
-	inSlab                     // of the minibatch, from its forward to its last task
-	inWorking                  // of one task
-	inRing                     // of the minibatch, from one op to another: an item of a ring
+	inItem                     // of the minibatch, from one op to another
 )
 
-// block is a piece of memory of an op: bytes at an offset of the memory that it lies in.
+// block is a piece of memory of an op.
 type block struct {
-	in     blockKind
-	offset int64
-	bytes  int64
-	item   int // of a ring
+	in   blockKind
+	item int // of the minibatch, where it lies in one
 }
 
 // op is one program of a layer within a task.
 type op struct {
 	layer   int // counted from 1, in the whole model
-	at      int // in the sequence of the stage
+	at      int // in the sequence of the stage; of a second half, its moment
 	program *models.Program
 	// first says that the layer's statistics move: it is the minibatch's first forward of the layer.
 	first                                               bool
@@ -48,36 +44,34 @@ type op struct {
 
 // stageOps is what one minibatch does in a stage: the ops of each task, with their memory. The input of the stage, δ of its output
 // and δ of its input are blocks of their own, because they may come from or go to another device; so is an output that only
-// another device reads.
+// another device reads. All else are items, which live from one moment to another: a moment is an op of the sequence, or of the second
+// half of the backward behind it. Where they lie is up to who lays a device out.
 type stageOps struct {
-	tasks     map[pipeline.Kind][]op
-	keptBytes int64                   // what a minibatch keeps between its tasks, beside the stage's input
-	working   map[pipeline.Kind]int64 // what a task needs beyond the parts of that which its ops have not filled, or have left
-	out       block                   // a_j, the stage's output, when the forward has ended
-	result    int                     // the item of it; none when it leaves at once
-	items     []pack.Item             // what lives from one op of the sequence to another
-	swaps     []swap                  // what goes to the host and comes back
+	tasks   map[pipeline.Kind][]op
+	cut     int         // the first moment of the backward
+	half    int         // the first moment of its second half, behind all others
+	moments int         // of all tasks
+	out     block       // a_j, the stage's output, when the forward has ended
+	result  int         // the item of it; none when it leaves at once
+	items   []pack.Item // by their moments
+	swaps   []swap      // what goes to the host and comes back
 }
 
 // stageContext is what surrounds a stage.
 type stageContext struct {
 	inputBytes int64 // of the model
 	split      bool  // the backward is B and W
-	rings      bool  // the stage has a ring, which finds the places of the items
 	departs    bool  // the output goes to another device, for every minibatch
 	lingers    bool  // the stage behind reads the output when the backward of this one may have ended
 }
 
-// stageCompiler compiles the sequence of a stage. Items of memory live from one op to another; those that live in two tasks are
-// kept, the others are what tasks work in.
+// stageCompiler compiles the sequence of a stage.
 type stageCompiler struct {
 	*stageOps
 	stageContext
 	layers []*models.Programs // of the whole model
 	st     pipeline.Stage
 	seq    schedule.Sequence
-	cut    int  // the first op of the backward
-	half   int  // the first op of its second half, behind all others
 	params []op // the second half, where there is one
 	now    int
 	refs   []ref
@@ -114,7 +108,7 @@ func storeAll(st pipeline.Stage) (seq schedule.Sequence) {
 // In two halves, a backward keeps for the second one what the first has spared (models.Programs). Errors: ErrPlan.
 func compileStage(layers []*models.Programs, st pipeline.Stage, c stageContext) (*stageOps, error) {
 	t := &stageCompiler{
-		stageOps: &stageOps{tasks: map[pipeline.Kind][]op{}, working: map[pipeline.Kind]int64{}, result: none}, stageContext: c, layers: layers, st: st, seq: st.Ops,
+		stageOps: &stageOps{tasks: map[pipeline.Kind][]op{}, result: none}, stageContext: c, layers: layers, st: st, seq: st.Ops,
 		entry: c.inputBytes, act: map[int]storedActivation{}, grad: map[int]int{}, seen: map[int]bool{},
 	}
 	if st.First > 1 {
@@ -130,6 +124,7 @@ func compileStage(layers []*models.Programs, st pipeline.Stage, c stageContext) 
 	if c.split {
 		t.params = make([]op, st.Len())
 	}
+	t.moments = t.half + len(t.params)
 	if err := t.findCut(); err != nil {
 		return nil, err
 	}
@@ -142,12 +137,10 @@ func compileStage(layers []*models.Programs, st pipeline.Stage, c stageContext) 
 		}
 	}
 	if t.result != none && t.lingers {
-		t.items[t.result].Last = t.moments() - 1
+		t.items[t.result].Last = t.moments - 1
 	}
-	if t.rings {
-		t.bind()
-	} else {
-		t.place()
+	for _, r := range t.refs {
+		*r.to = block{in: inItem, item: r.item}
 	}
 	t.out = ops[t.cut-1].output
 	t.tasks[pipeline.F], t.tasks[pipeline.B], t.tasks[pipeline.W] = computing(ops[:t.cut]), computing(ops[t.cut:]), t.params
@@ -194,7 +187,7 @@ func (t *stageCompiler) apply(o schedule.Op, out *op) error {
 	default:
 		out.program = &p.Forget
 		if t.now == t.cut-1 && t.departs {
-			out.output = block{in: inSentOutput, bytes: p.OutputBytes}
+			out.output = block{in: inSentOutput}
 		} else {
 			t.store(o.Layer, p.OutputBytes, false, &out.output)
 		}
@@ -277,7 +270,7 @@ func (t *stageCompiler) backward(l int, out *op) error {
 func (t *stageCompiler) second(l int, first *op) error {
 	p, at := t.layers[l-1], t.st.Last-l
 	w := &t.params[at]
-	*w = op{layer: l, program: &p.BackParams, gradients: p.BackParams.Uses(models.Grads)}
+	*w = op{layer: l, at: t.half + at, program: &p.BackParams, gradients: p.BackParams.Uses(models.Grads)}
 	if err := t.read(l-1, &w.input); err != nil {
 		return err
 	}
@@ -326,56 +319,32 @@ func (t *stageCompiler) open(bytes int64, to *block) int {
 
 func (t *stageCompiler) close(item int) { t.items[item].Last = t.now }
 
-// moments returns how many ops all tasks have.
-func (t *stageCompiler) moments() int { return t.half + len(t.params) }
-
-// place gives the items their offsets and tells the blocks. What is kept lies packed in the slab of a minibatch. What a task
-// works in lies in those parts of the slab that its ops have not filled yet, or have left, and what does not fit there in
-// memory that the task has for itself. A saved output that goes to another device lives until the first op that reads its δ,
-// which has been computed from it: the copy has ended by then, and what takes its place needs no event.
-func (t *stageCompiler) place() {
-	places := make([]block, len(t.items))
-	kept, index := t.those(0, t.moments(), true)
-	t.keptBytes = pack.Pack(kept, t.moments())
-	for k, i := range index {
-		places[i] = block{in: inSlab, offset: kept[k].Offset, bytes: kept[k].Bytes}
+// task returns the moments at which those of a task begin and end.
+func (t *stageOps) task(kind pipeline.Kind) (begin, end int) {
+	switch kind {
+	case pipeline.F:
+		return 0, t.cut
+	case pipeline.B:
+		return t.cut, t.half
 	}
-	fence := pack.Item{Offset: t.keptBytes, Bytes: kernels.Alignment, Last: t.moments() - 1} // between slab and task
-	taken := append(kept, fence)
-	for _, task := range []struct {
-		kind       pipeline.Kind
-		begin, end int
-	}{{pipeline.F, 0, t.cut}, {pipeline.B, t.cut, t.half}, {pipeline.W, t.half, t.moments()}} {
-		passing, index := t.those(task.begin, task.end, false)
-		own := fence.Offset + fence.Bytes
-		t.working[task.kind] = pack.Around(taken, passing, t.moments()) - own
-		for k, i := range index {
-			places[i] = block{in: inSlab, offset: passing[k].Offset, bytes: passing[k].Bytes}
-			if passing[k].Offset >= own {
-				places[i] = block{in: inWorking, offset: passing[k].Offset - own, bytes: passing[k].Bytes}
-			}
-		}
-	}
-	for _, r := range t.refs {
-		*r.to = places[r.item]
-	}
+	return t.half, t.moments
 }
 
-// those returns the items that begin at the moments from begin to end and stay, or do not, and which they are.
-func (t *stageCompiler) those(begin, end int, stay bool) (items []pack.Item, index []int) {
-	for i, it := range t.items {
-		if it.First >= begin && it.First < end && t.stays(i) == stay {
-			items, index = append(items, it), append(index, i)
-		}
+// taskAt returns the task of a moment.
+func (t *stageOps) taskAt(moment int) pipeline.Kind {
+	switch {
+	case moment < t.cut:
+		return pipeline.F
+	case moment < t.half:
+		return pipeline.B
 	}
-	return items, index
+	return pipeline.W
 }
 
 // stays reports whether an item outlives its task. The output of the stage does: it may be on its way to another device.
-func (t *stageCompiler) stays(item int) bool {
+func (t *stageOps) stays(item int) bool {
 	it := &t.items[item]
-	crosses := func(cut int) bool { return it.First < cut && it.Last >= cut }
-	return crosses(t.cut) || crosses(t.half) || item == t.result
+	return t.taskAt(it.First) != t.taskAt(it.Last) || item == t.result
 }
 
 // writes reports whether a task writes gradients of parameters.

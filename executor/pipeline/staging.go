@@ -49,7 +49,7 @@ func (d *driver) layHost() int64 {
 		}
 		p := &d.staging[s]
 		for i := range stagingSlots {
-			p.scalars[i] = g.alloc(2 * kernels.ScalarsBytes)
+			p.scalars[i] = g.alloc(d.e.order.scalarsBytes())
 			if s == 0 {
 				p.images[i] = g.alloc(d.e.Model.Input.Bytes())
 			}
@@ -121,8 +121,7 @@ func (d *driver) fill(c *command, minibatch int) error {
 		return err
 	}
 	m := d.done + minibatch
-	d.e.scalars(m).Put(b)
-	d.updateScalars(t, m).Put(b[kernels.ScalarsBytes:])
+	d.putScalars(t, m, b)
 	if t.stage == 0 {
 		images, err := d.dev.HostBytes(p.images[i])
 		if err != nil {
@@ -140,6 +139,18 @@ func (d *driver) fill(c *command, minibatch int) error {
 		return d.e.opt.Feed.Labels(m, unsafe.Slice((*int32)(unsafe.Pointer(&labels[0])), len(labels)/4))
 	}
 	return nil
+}
+
+// putScalars encodes the scalars of a minibatch and those of its update.
+func (d *driver) putScalars(t *localStage, m int, b []byte) {
+	own, update := d.e.scalars(m), d.updateScalars(t, m)
+	if !d.e.order.plan.IsFlush() {
+		own.Put(b)
+		update.Put(b[kernels.ScalarsBytes:])
+		return
+	}
+	own.Update, own.LR, own.GradScale = update.Update, update.LR, update.GradScale
+	own.Put(b)
 }
 
 // scalars returns those of a minibatch, counted through all runs, which tell dropouts apart. A flush plan counts steps, and

@@ -79,18 +79,22 @@ func (d taskCompiler) op(ctx context.Context, t *localStage, kind pipeline.Kind,
 		to   *runtime.Span
 		from *block
 	}{{&fr.input, &o.input}, {&fr.output, &o.output}, {&fr.gradOutput, &o.gradOutput}, {&fr.gradInput, &o.gradInput}, {&fr.scratch, &o.scratch}, {&fr.kept, &o.kept}} {
-		*b.to = span(b.from, kind, sb, at)
+		*b.to = span(b.from, sb, at)
 	}
 	d.bindPortals(t, o, f, &fr)
 	launches, err := d.binder.op(t, o, &fr)
 	if err != nil {
 		return err
 	}
-	return d.launch(launches)
+	if err := d.launch(launches); err != nil {
+		return err
+	}
+	d.noteAudit(1)
+	return nil
 }
 
-// span returns where a block of an op of a task lies for a minibatch.
-func span(b *block, kind pipeline.Kind, sb *slab, at *frame) runtime.Span {
+// span returns where a block of an op lies for a minibatch.
+func span(b *block, sb *slab, at *frame) runtime.Span {
 	switch b.in {
 	case inStageInput:
 		return at.input
@@ -100,12 +104,8 @@ func span(b *block, kind pipeline.Kind, sb *slab, at *frame) runtime.Span {
 		return at.output
 	case inOutputGradient:
 		return at.gradOutput
-	case inSlab:
-		return sb.kept.Part(b.offset, b.bytes)
-	case inWorking:
-		return sb.working[kind].Part(b.offset, b.bytes)
-	case inRing:
-		return sb.ring[b.item]
+	case inItem:
+		return sb.items[b.item]
 	}
 	return runtime.Span{}
 }

@@ -1,0 +1,362 @@
+package pipeline
+
+import (
+	"slices"
+	"sort"
+
+	"plimsoll/executor/internal/pack"
+	"plimsoll/kernels"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+)
+
+// stepLayout lays out what minibatches hold of a device in a step of a plan with a flush. A step is known to its last op, all ops of a
+// device are on one stream, and no copy reads or writes what has been left: so each item lies where nothing lies that lives
+// during the same ops.
+type stepLayout struct {
+	e      *Executor
+	device int
+	stages map[int]*localStage
+	tasks  []stepTask
+	begins map[stepKey]int // by task: the first of its ops
+	ops    int             // of the device, in order
+	items  []stepItem
+	packed []pack.Item // of these
+	extent int64
+}
+
+// stepKey names a task of a step.
+type stepKey struct {
+	stage, minibatch int
+	kind             pipeline.Kind
+}
+
+// stepTask is a task of the device and its ops, from the first up to the one behind the last.
+type stepTask struct {
+	instance
+	from, to int
+}
+
+// stepItem is an item of a minibatch in a stage: of its ops, by number, or of its batch.
+type stepItem struct {
+	stage     *localStage
+	minibatch int
+	item      int
+	kept      bool // it outlives its task
+}
+
+// Items of a batch.
+const (
+	itemScalars = -1 - iota
+	itemLabels
+	itemImages
+)
+
+// layStep places what a step holds of a device, and returns that.
+func (e *Executor) layStep(device int, stages []*localStage, g *allocator, m *Memory) (*stepLayout, []Hold) {
+	l := &stepLayout{e: e, device: device, stages: map[int]*localStage{}, begins: map[stepKey]int{}}
+	for _, s := range stages {
+		l.stages[s.stage] = s
+		s.slabs = make([]slab, e.order.repeats)
+	}
+	l.number()
+	for _, t := range l.tasks {
+		if t.kind == pipeline.F {
+			l.add(l.stages[t.stage], t.minibatch)
+		}
+	}
+	var kept []pack.Item
+	for i, it := range l.items {
+		if it.kept {
+			kept = append(kept, l.packed[i])
+		}
+	}
+	live := pack.Live(l.packed, l.ops)
+	m.InFlight = pack.Live(kept, l.ops)
+	m.Working = live - m.InFlight
+	l.pack(live)
+	l.place(g.alloc(l.extent).End())
+	return l, l.holds()
+}
+
+// number numbers the ops of the device.
+func (l *stepLayout) number() {
+	_ = l.e.order.instances(l.device, l.e.order.repeats, func(v instance) error {
+		if !v.computes() {
+			return nil
+		}
+		begin, end := l.stages[v.stage].opsOf(v.minibatch).task(v.kind)
+		l.begins[stepKey{v.stage, v.minibatch, v.kind}] = l.ops
+		l.tasks = append(l.tasks, stepTask{v, l.ops, l.ops + end - begin})
+		l.ops += end - begin
+		return nil
+	})
+}
+
+// op returns the number of the op at a moment of a minibatch.
+func (l *stepLayout) op(s *localStage, minibatch, moment int) int {
+	t := s.opsOf(minibatch)
+	kind := t.taskAt(moment)
+	begin, _ := t.task(kind)
+	return l.begins[stepKey{s.stage, minibatch, kind}] + moment - begin
+}
+
+// add adds the items of a minibatch in a stage.
+func (l *stepLayout) add(s *localStage, minibatch int) {
+	t := s.opsOf(minibatch)
+	first, last := l.op(s, minibatch, 0), 0
+	for _, kind := range []pipeline.Kind{pipeline.F, pipeline.B, pipeline.W} {
+		if begin, end := t.task(kind); end > begin {
+			last = max(last, l.op(s, minibatch, end-1))
+		}
+	}
+	for i, it := range t.items {
+		p := pack.Item{Bytes: it.Bytes, First: l.op(s, minibatch, it.First), Last: l.op(s, minibatch, it.Last)}
+		if i == t.result {
+			p.Last = max(p.Last, l.readers(s, minibatch))
+		}
+		l.hold(stepItem{s, minibatch, i, t.stays(i)}, p)
+	}
+	batch := slab{}
+	s.placeBatch(&batch, l.e.Workload, l.e.order, &allocator{})
+	scalars := last
+	if l.lastOf(s) == minibatch {
+		scalars = l.ops - 1 // the update has them
+	}
+	for _, x := range []struct{ item, end int }{{itemScalars, scalars}, {itemLabels, last}, {itemImages, l.readsInput(s, minibatch)}} {
+		if bytes := batch.span(x.item).Bytes; bytes > 0 {
+			l.hold(stepItem{s, minibatch, x.item, true}, pack.Item{Bytes: kernels.Align(bytes), First: first, Last: x.end})
+		}
+	}
+}
+
+func (l *stepLayout) hold(it stepItem, p pack.Item) {
+	l.items, l.packed = append(l.items, it), append(l.packed, p)
+}
+
+// lastOf returns the minibatch whose last task in a stage is the last one.
+func (l *stepLayout) lastOf(s *localStage) int {
+	for _, t := range slices.Backward(l.tasks) {
+		if t.stage == s.stage {
+			return t.minibatch
+		}
+	}
+	return none
+}
+
+// readsInput returns the last op of a minibatch in a stage that reads the stage's input.
+func (l *stepLayout) readsInput(s *localStage, minibatch int) (last int) {
+	for _, list := range s.opsOf(minibatch).tasks {
+		for i := range list {
+			if list[i].input.in == inStageInput {
+				last = max(last, l.op(s, minibatch, list[i].at))
+			}
+		}
+	}
+	return last
+}
+
+// readers returns the last op on this device, of another stage, that reads the output of a stage: the stage behind has it as its input, in
+// which a portal finds its skips.
+func (l *stepLayout) readers(s *localStage, minibatch int) (last int) {
+	o := l.e.order
+	if o.onDevice(s.stage, minibatch, l.device) && s.stage+1 < len(o.on) && o.onDevice(s.stage+1, minibatch, l.device) {
+		last = l.readsInput(l.stages[s.stage+1], minibatch)
+	}
+	for _, p := range o.plan.Portals {
+		if p.From != s.stage || !o.onDevice(p.To, minibatch, l.device) {
+			continue
+		}
+		t := l.stages[p.To]
+		for _, kind := range []pipeline.Kind{pipeline.F, pipeline.B, pipeline.W} {
+			if begin, end := t.opsOf(minibatch).task(kind); end > begin {
+				last = max(last, l.op(t, minibatch, end-1))
+			}
+		}
+	}
+	return last
+}
+
+// mostPairs bounds how many pairs of items live together where all are packed at once: the time for that grows with them.
+const mostPairs = 1 << 18
+
+// pack finds the offsets of all items, from the top of the memory down, in the smaller of two layouts: minibatch by minibatch, and all at
+// once, where these are not too many.
+func (l *stepLayout) pack(live int64) {
+	l.bySlabs()
+	if l.extent == live || !l.few() {
+		return
+	}
+	all := slices.Clone(l.packed)
+	if extent := pack.Pack(all, l.ops); extent < l.extent {
+		l.extent, l.packed = extent, all
+	}
+}
+
+// few reports whether all items can be packed at once.
+func (l *stepLayout) few() bool {
+	pairs, live := 0, 0
+	change := make([]int, l.ops+1)
+	for _, it := range l.packed {
+		change[it.First]++
+		change[it.Last+1]--
+	}
+	begins := make([]int, l.ops)
+	for _, it := range l.packed {
+		begins[it.First]++
+	}
+	for i, n := range begins {
+		live += change[i]
+		pairs += n * live
+	}
+	return pairs <= mostPairs
+}
+
+// bySlabs packs minibatch by minibatch: what each keeps as one piece, and around these pieces those that tasks work in.
+func (l *stepLayout) bySlabs() {
+	var slabs, work []pack.Item
+	plans := map[*stageOps]*slabPlan{}
+	of := make([]int, 0, len(l.items)) // by item: its piece, those of tasks behind those of slabs
+	number := map[stepKey]int{}
+	piece := func(all *[]pack.Item, k stepKey, bytes int64) int {
+		n, ok := number[k]
+		if !ok {
+			n = len(*all)
+			number[k], *all = n, append(*all, pack.Item{Bytes: kernels.Align(bytes), First: l.ops})
+		}
+		return n
+	}
+	for i, it := range l.items {
+		p := l.plan(plans, it)
+		kind := p.taskOf(it.item)
+		all, bytes := &slabs, p.bytes
+		if kind != 0 {
+			all, bytes = &work, p.working[kind]
+		}
+		n := piece(all, stepKey{it.stage.stage, it.minibatch, kind}, bytes)
+		x := &(*all)[n]
+		x.First, x.Last = min(x.First, l.packed[i].First), max(x.Last, l.packed[i].Last)
+		of = append(of, n)
+	}
+	all := slices.Concat(slabs, work)
+	l.extent = pack.Around(all[:1], all[1:], l.ops)
+	for i, it := range l.items {
+		p := l.plan(plans, it)
+		n := of[i]
+		if p.taskOf(it.item) != 0 {
+			n += len(slabs)
+		}
+		at := p.span(it.item)
+		l.packed[i].Offset = all[n].Offset + all[n].Bytes - at.Offset - l.packed[i].Bytes
+	}
+}
+
+// plan returns the slab plan of an item's minibatch.
+func (l *stepLayout) plan(plans map[*stageOps]*slabPlan, it stepItem) *slabPlan {
+	t := it.stage.opsOf(it.minibatch)
+	if plans[t] == nil {
+		plans[t] = it.stage.planSlab(l.e.Workload, l.e.order, it.minibatch)
+	}
+	return plans[t]
+}
+
+// taskOf returns the task in whose own memory an item lies; 0: it lies in the slab.
+func (p *slabPlan) taskOf(item int) pipeline.Kind {
+	if item < 0 {
+		return 0
+	}
+	return p.tasks[item]
+}
+
+// span returns where an item lies.
+func (p *slab) span(item int) *runtime.Span {
+	switch item {
+	case itemScalars:
+		return &p.scalars
+	case itemLabels:
+		return &p.labels
+	case itemImages:
+		return &p.images
+	}
+	return &p.items[item]
+}
+
+// place tells the slabs of the stages where their items lie, in memory that ends somewhere.
+func (l *stepLayout) place(top int64) {
+	for i, it := range l.items {
+		s := &it.stage.slabs[it.minibatch]
+		if s.items == nil {
+			s.items = make([]runtime.Span, len(it.stage.opsOf(it.minibatch).items))
+			it.stage.placeBatch(s, l.e.Workload, l.e.order, &allocator{})
+		}
+		l.packed[i].Offset = top - l.packed[i].Offset - l.packed[i].Bytes
+		at := s.span(it.item)
+		if at.Offset = l.packed[i].Offset; it.item >= 0 {
+			at.Bytes = l.packed[i].Bytes
+		}
+	}
+	for _, s := range l.stages {
+		s.scalars = []runtime.Span{s.slabs[l.lastOf(s)].scalars}
+	}
+}
+
+// holds returns what minibatches and tasks hold, task by task.
+func (l *stepLayout) holds() (all []Hold) {
+	type kept struct {
+		stage, minibatch int
+		behind           pipeline.Kind
+		until            int // of the tasks
+	}
+	bytes, order := map[kept]int64{}, []kept(nil)
+	own := l.most()
+	for i, it := range l.items {
+		from, until := l.taskOf(l.packed[i].First), l.taskOf(l.packed[i].Last)
+		if from == until {
+			continue
+		}
+		k := kept{it.stage.stage, it.minibatch, 0, until}
+		if kind := l.tasks[from].kind; kind != pipeline.F {
+			k.behind = kind
+			from++
+		}
+		if bytes[k] == 0 {
+			order = append(order, k)
+		}
+		bytes[k] += l.packed[i].Bytes
+		for j := from; j <= until; j++ {
+			own[j] -= l.packed[i].Bytes
+		}
+	}
+	for _, k := range order {
+		until := l.tasks[k.until]
+		all = append(all, Hold{Stage: k.stage, Minibatch: k.minibatch, Behind: k.behind, Bytes: bytes[k], Until: until.kind, UntilStage: until.stage})
+	}
+	for i, t := range l.tasks {
+		all = append(all, Hold{Stage: t.stage, Minibatch: t.minibatch, Task: t.kind, Bytes: own[i], Until: t.kind, UntilStage: t.stage})
+	}
+	return all
+}
+
+// taskOf returns the task of an op.
+func (l *stepLayout) taskOf(op int) int {
+	return sort.Search(len(l.tasks), func(i int) bool { return l.tasks[i].to > op })
+}
+
+// most returns the most bytes that live at an op of each task.
+func (l *stepLayout) most() (all []int64) {
+	change := make([]int64, l.ops+1)
+	for _, it := range l.packed {
+		change[it.First] += it.Bytes
+		change[it.Last+1] -= it.Bytes
+	}
+	live := int64(0)
+	for _, t := range l.tasks {
+		most := int64(0)
+		for op := t.from; op < t.to; op++ {
+			live += change[op]
+			most = max(most, live)
+		}
+		all = append(all, most)
+	}
+	return all
+}
