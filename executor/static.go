@@ -23,18 +23,18 @@ type static struct {
 
 // Where a step's result holds what: float32 loss, number of correct predictions and that of labels that count; float32 norm.
 const (
-	lossAt    = 0
-	lossBytes = 12
-	normAt    = kernels.Alignment
+	normAt    = 0
 	normBytes = 4
+	lossAt    = 16
+	lossBytes = 12
 )
 
 // resultBytes is the size of a step's result. With offloaded weights each layer has a norm.
 func resultBytes(layers int, mode Offloading) int64 {
 	if mode == OffloadWeights {
-		return layerNormAt(layers) + normBytes
+		return max(layerNormAt(layers)+normBytes, lossAt+lossBytes)
 	}
-	return normAt + normBytes
+	return lossAt + lossBytes
 }
 
 // staticLayer is the memory of one layer's parameters.

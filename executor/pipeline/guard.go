@@ -27,8 +27,8 @@ type guard struct {
 	norm     runtime.Span
 	returned runtime.Event // the norm is in page-locked memory
 
-	page          []runtime.Span // host alone
-	host          runtime.Span   // there: the norm
+	page []runtime.Span // host alone
+	host runtime.Span   // there: the norm
 
 	arrivals []arriving // the partial sums of others
 	stages   int        // that are here
@@ -177,9 +177,17 @@ func (e *Executor) layGuard(d *driver, stages []*localStage, g *allocator) {
 			d.guard.arrivals = append(d.guard.arrivals, arriving{l, x.parts[l.from]})
 		}
 		if d.stages[s] != nil {
-			d.stages[s].squares = g.alloc(x.of(d.device))
+			d.stages[s].squares = x.measured(d, g)
 		}
 	}
+}
+
+// measured returns where a device measures a stage's gradients: at their place among those of all layers, if that is one piece.
+func (x *squares) measured(d *driver, g *allocator) runtime.Span {
+	if places := x.measures(d.device); len(places) == 1 {
+		return d.guard.partials.Part(places[0].Offset, places[0].Bytes)
+	}
+	return g.alloc(x.of(d.device))
 }
 
 // normBytes is the size of a norm, a float32.
@@ -248,8 +256,11 @@ func (d *compiler) measure(ctx context.Context, t *localStage, m move) error {
 func (d *compiler) putTogether(places []runtime.Span, from runtime.Span) error {
 	at := int64(0)
 	for _, p := range places {
-		if err := d.compute.copy(d.guard.partials.Part(p.Offset, p.Bytes), from.Part(at, p.Bytes)); err != nil {
-			return err
+		to := d.guard.partials.Part(p.Offset, p.Bytes)
+		if to != from {
+			if err := d.compute.copy(to, from.Part(at, p.Bytes)); err != nil {
+				return err
+			}
 		}
 		at += p.Bytes
 	}
