@@ -182,9 +182,10 @@ func (e *Executor) layGuard(d *driver, stages []*localStage, g *allocator) {
 	}
 }
 
-// measured returns where a device measures a stage's gradients: at their place among those of all layers, if that is one piece.
+// measured returns where a device measures a stage's gradients: at their place among those of all layers, if that is one piece at a
+// multiple of kernels.Alignment.
 func (x *squares) measured(d *driver, g *allocator) runtime.Span {
-	if places := x.measures(d.device); len(places) == 1 {
+	if places := x.measures(d.device); len(places) == 1 && places[0].Offset%kernels.Alignment == 0 {
 		return d.guard.partials.Part(places[0].Offset, places[0].Bytes)
 	}
 	return g.alloc(x.of(d.device))

@@ -9,14 +9,16 @@ import (
 	"testing"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/hazard"
 	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
 	"plimsoll/runtime/host"
 )
 
 // tableSlip is a mistake in a table: change makes it at a command of a variant of a row, if it can be made there.
 type tableSlip struct {
 	name   string
-	change func(r *row, list []*command, i int) (changed []*command, ok bool)
+	change func(e *Executor, r *row, list []*command, i int) (changed []*command, ok bool)
 }
 
 // swapped returns commands with two of them in each other's place.
@@ -38,19 +40,19 @@ func other(list []*command, i int, change func(c *command)) []*command {
 func (c *command) works() bool { return len(c.touches()) > 0 && c.verb != doWork }
 
 var tableSlips = []tableSlip{
-	{"a wait is dropped", func(_ *row, list []*command, i int) ([]*command, bool) {
+	{"a wait is dropped", func(_ *Executor, _ *row, list []*command, i int) ([]*command, bool) {
 		if list[i].verb != doWait {
 			return nil, false
 		}
 		return slices.Delete(slices.Clone(list), i, i+1), true
 	}},
-	{"two commands are swapped", func(_ *row, list []*command, i int) ([]*command, bool) {
+	{"two commands are swapped", func(_ *Executor, _ *row, list []*command, i int) ([]*command, bool) {
 		if i == 0 || list[i].verb != doRecord || !list[i-1].works() || list[i].on != list[i-1].on {
 			return nil, false
 		}
 		return swapped(list, i-1, i), true
 	}},
-	{"a buffer is shifted", func(_ *row, list []*command, i int) ([]*command, bool) {
+	{"a buffer is shifted", func(_ *Executor, _ *row, list []*command, i int) ([]*command, bool) {
 		c := list[i]
 		switch {
 		case c.verb == doCopy && c.channel != nil && c.dst.Offset >= c.dst.Bytes:
@@ -63,7 +65,7 @@ var tableSlips = []tableSlip{
 		}
 		return nil, false
 	}},
-	{"a message is received early", func(_ *row, list []*command, i int) ([]*command, bool) {
+	{"a message is received early", func(_ *Executor, _ *row, list []*command, i int) ([]*command, bool) {
 		for k := i + 1; k < len(list) && list[i].verb == doWait; k++ {
 			if list[k].on.number == list[i].on.number && list[k].works() {
 				return slices.Insert(slices.Delete(slices.Clone(list), i, i+1), k, list[i]), true
@@ -71,7 +73,7 @@ var tableSlips = []tableSlip{
 		}
 		return nil, false
 	}},
-	{"a variant is off by one", func(r *row, list []*command, i int) ([]*command, bool) {
+	{"a variant is off by one", func(_ *Executor, r *row, list []*command, i int) ([]*command, bool) {
 		if i > 0 || len(r.round) < 2 || !slices.ContainsFunc(list, (*command).works) {
 			return nil, false
 		}
@@ -82,13 +84,17 @@ var tableSlips = []tableSlip{
 		}
 		return nil, false
 	}},
-	{"a slot is reused", func(r *row, list []*command, i int) ([]*command, bool) {
-		if list[i].verb != doCopy || list[i].channel != nil || list[i].src.Space != list[i].dst.Space {
+	{"a slot is reused", func(e *Executor, _ *row, list []*command, i int) ([]*command, bool) {
+		k := slices.IndexFunc(list[i].accesses, func(a hazard.Access) bool { return a.Write && a.Span.Space != runtime.Host })
+		if list[i].verb != doLaunch || k < 0 {
 			return nil, false
 		}
-		for _, l := range list[i].to.e.channels { // the slot of a message that comes
-			if l.to == list[i].to.device && len(l.blocks) > 0 && l.blocks[0].Bytes > 0 {
-				return other(list, i, func(c *command) { c.dst = l.blocks[0] }), true
+		for _, l := range e.channels { // the slot of a message that comes
+			if l.to == list[i].accesses[k].Device && len(l.blocks) > 0 && l.blocks[0].Bytes > 0 {
+				return other(list, i, func(c *command) {
+					c.accesses = slices.Clone(c.accesses)
+					c.accesses[k].Span = l.blocks[0]
+				}), true
 			}
 		}
 		return nil, false
@@ -120,7 +126,7 @@ func (x *tableSlip) refuses(e *Executor, r *rand.Rand) (tried int, err error) {
 	for _, p := range places {
 		w := &e.drivers[p[0]].table.rows[p[1]]
 		whole := w.variants[p[2]]
-		changed, ok := x.change(w, whole, p[3])
+		changed, ok := x.change(e, w, whole, p[3])
 		if !ok {
 			continue
 		}
