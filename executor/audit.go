@@ -50,7 +50,7 @@ func (a *auditor) fail(err error) {
 func (a *auditor) before(m int) {
 	a.check(m, a.arena.Before(m, a.inputs))
 	a.check(m, a.host.Before(m, 0))
-	p := a.layout.order[m]
+	p := a.layout.Order[m]
 	a.owned[p] = a.base + a.arena.Live()
 	a.peak = max(a.peak, a.owned[p])
 }
@@ -72,7 +72,7 @@ func (a *auditor) end() error {
 // check says at which op memory was found written.
 func (a *auditor) check(m int, err error) {
 	if err != nil {
-		p := a.layout.order[m]
+		p := a.layout.Order[m]
 		a.fail(fmt.Errorf("audit: at op %d (%v) %w", p, a.layout.seq[p], err))
 	}
 }

@@ -40,7 +40,7 @@ func (o *opBlocks) arena() [5]int {
 
 // layout is a sequence with its memory: every block that it makes, with the moments between which it lives.
 type layout struct {
-	*timeline
+	*Timeline
 	seq   schedule.Sequence
 	ops   []opBlocks
 	items []pack.Item // of the arena; the first are the inputs, a_0
@@ -74,10 +74,10 @@ type recorder struct {
 
 // record lays the life of every block of seq onto a layout. input is the size of a_0. The sequence must keep the
 // rules (schedule.Verify). Error: *UnusedPrefetchError.
-func record(wiring chain.Wiring, layers []*models.Programs, input int64, seq schedule.Sequence, t *timeline) (*layout, error) {
+func record(wiring chain.Wiring, layers []*models.Programs, input int64, seq schedule.Sequence, t *Timeline) (*layout, error) {
 	n := wiring.Activations()
 	r := &recorder{
-		layout: &layout{timeline: t, seq: seq, ops: make([]opBlocks, len(seq)), first: make([]bool, len(seq))},
+		layout: &layout{Timeline: t, seq: seq, ops: make([]opBlocks, len(seq)), first: make([]bool, len(seq))},
 		Wiring: wiring, layers: layers, grad: slices.Repeat([]int{none}, n), seen: make([]bool, len(layers)+1),
 		act: make([]stored, n), leaving: make([]stored, n), away: make([]stored, n),
 	}
@@ -151,7 +151,7 @@ func (r *recorder) compute(op schedule.Op, blocks *opBlocks) (err error) {
 func (r *recorder) offload(i int, blocks *opBlocks) {
 	from := r.act[i]
 	blocks.input, blocks.host = from.block, len(r.host)
-	r.host = append(r.host, pack.Item{Bytes: r.items[from.block].Bytes, First: r.start[r.now], Last: r.end[r.now]})
+	r.host = append(r.host, pack.Item{Bytes: r.items[from.block].Bytes, First: r.Start[r.now], Last: r.End[r.now]})
 	r.close(from.block)
 	r.leaving[i], r.away[i], r.act[i] = from, stored{blocks.host, from.saved}, nowhere
 }
@@ -159,7 +159,7 @@ func (r *recorder) offload(i int, blocks *opBlocks) {
 func (r *recorder) prefetch(i int, blocks *opBlocks) {
 	from := r.away[i]
 	copied := &r.host[from.block]
-	copied.Last = max(copied.Last, r.end[r.now])
+	copied.Last = max(copied.Last, r.End[r.now])
 	blocks.host, blocks.output = from.block, r.open(copied.Bytes)
 	r.act[i] = stored{blocks.output, from.saved}
 }
@@ -174,7 +174,7 @@ func (r *recorder) read(i int) int {
 		panic("BUG: a sequence that was not verified reached the executor")
 	}
 	it := &r.items[block]
-	it.Last = max(it.Last, r.end[r.now])
+	it.Last = max(it.Last, r.End[r.now])
 	return block
 }
 
@@ -216,7 +216,7 @@ func (r *recorder) store(l int, bytes int64, saved bool) (int, error) {
 	case saved && !old.saved:
 		r.close(old.block)
 		if it := &r.items[old.block]; it.Last < it.First {
-			return none, &UnusedPrefetchError{Prefetch: r.order[it.First], Index: r.now, Op: r.seq[r.now]}
+			return none, &UnusedPrefetchError{Prefetch: r.Order[it.First], Index: r.now, Op: r.seq[r.now]}
 		}
 		r.act[l] = stored{block, saved}
 	default:
@@ -232,14 +232,14 @@ func (r *recorder) drop(i int) {
 
 // open begins the life of a block at the start of the current op.
 func (r *recorder) open(bytes int64) int {
-	r.items = append(r.items, pack.Item{Bytes: bytes, First: r.start[r.now], Last: len(r.seq) - 1})
+	r.items = append(r.items, pack.Item{Bytes: bytes, First: r.Start[r.now], Last: len(r.seq) - 1})
 	return len(r.items) - 1
 }
 
 // close ends the life of a block with the current op.
 func (r *recorder) close(block int) {
 	if block != none {
-		r.items[block].Last = r.end[r.now]
+		r.items[block].Last = r.End[r.now]
 	}
 }
 

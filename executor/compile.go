@@ -117,7 +117,7 @@ func (w *Workload) record(seq schedule.Sequence, sim Sim, limit int64) (*layout,
 	if err := schedule.Verify(w.Chain(), seq); err != nil {
 		return nil, err
 	}
-	t, err := w.timeline(seq, sim, limit-w.StaticBytes())
+	t, err := w.Timeline(seq, sim, limit-w.StaticBytes())
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func TestMiddleOfABackward(t *testing.T) {
 	r.Workload = r.halved()
 	e := r.executor(t, r.StoreAll(), Options{Seed: 7, Timed: true, halves: true})
 	backwards := 0
-	for m, p := range e.step.layout.order {
+	for m, p := range e.step.layout.Order {
 		op := e.step.layout.seq[p]
 		if op.Kind != schedule.Backward {
 			if e.script.middle[p] != none {

@@ -40,7 +40,7 @@ func (w *Workload) AtPeak(seq schedule.Sequence, limit int64, sim Sim) (op int, 
 			all = append(all, owner)
 		}
 	}
-	return b.layout.order[at], all, nil
+	return b.layout.Order[at], all, nil
 }
 
 // fullest returns the first moment at which most lives.

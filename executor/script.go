@@ -114,7 +114,7 @@ func (e *Executor) write() error {
 // writePart writes the script of a step, or of a part of one: the last part updates the weights.
 func (e *Executor) writePart(s *script, last bool) {
 	e.writeBegin(s)
-	for _, p := range e.step.layout.order {
+	for _, p := range e.step.layout.Order {
 		s.part = append(s.part, len(s.list))
 		e.writeOp(s, p)
 	}
@@ -315,7 +315,7 @@ func (e *Executor) issueWatched(s *script) error {
 	if err := e.put(list[s.head:part[0]]); err != nil {
 		return err
 	}
-	for m, p := range e.step.layout.order {
+	for m, p := range e.step.layout.Order {
 		if err := e.wait(); err != nil {
 			return err
 		}

@@ -30,25 +30,25 @@ func Following(c *chain.Chain, p *pipeline.Plan) Sim {
 	return s
 }
 
-// timeline is the order in which the ops of a sequence are issued. A moment is the start of an op: memory is taken at
+// Timeline is the order in which the ops of a sequence are issued. A moment is the start of an op: memory is taken at
 // moments only, so the most that lives at one of them is the peak.
-type timeline struct {
-	order []int // positions in the sequence, by moment
-	start []int // by position: the op's moment
-	end   []int // by position: the last moment before the op has ended
+type Timeline struct {
+	Order []int // positions in the sequence, by moment
+	Start []int // by position: the op's moment
+	End   []int // by position: the last moment before the op has ended
 }
 
 // inOrder is the timeline of a sequence without transfers: each op starts when the one before has ended.
-func inOrder(ops int) *timeline {
+func inOrder(ops int) *Timeline {
 	order := make([]int, ops)
 	for i := range order {
 		order[i] = i
 	}
-	return &timeline{order, order, order}
+	return &Timeline{order, order, order}
 }
 
-// timeline returns the order of a sequence that may use memory bytes. Errors: those of schedule.Simulate.
-func (w *Workload) timeline(seq schedule.Sequence, sim Sim, memory int64) (*timeline, error) {
+// Timeline returns the order of a sequence that may use memory bytes. Errors: those of schedule.Simulate.
+func (w *Workload) Timeline(seq schedule.Sequence, sim Sim, memory int64) (*Timeline, error) {
 	if !transfers(seq) {
 		return inOrder(len(seq)), nil
 	}
@@ -67,15 +67,15 @@ func (w *Workload) timeline(seq schedule.Sequence, sim Sim, memory int64) (*time
 }
 
 // newTimeline numbers the moments of a simulation (schedule.Result.Order).
-func newTimeline(ops int, order []int) *timeline {
-	t := &timeline{start: make([]int, ops), end: make([]int, ops)}
+func newTimeline(ops int, order []int) *Timeline {
+	t := &Timeline{Start: make([]int, ops), End: make([]int, ops)}
 	for _, p := range order {
 		if p < 0 {
-			t.end[^p] = len(t.order) - 1
+			t.End[^p] = len(t.Order) - 1
 			continue
 		}
-		t.start[p] = len(t.order)
-		t.order = append(t.order, p)
+		t.Start[p] = len(t.Order)
+		t.Order = append(t.Order, p)
 	}
 	return t
 }

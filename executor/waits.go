@@ -44,7 +44,7 @@ func (b *bound) waits() [][]int {
 		return all
 	}
 	w := newWaiter(b)
-	for _, p := range t.order {
+	for _, p := range t.Order {
 		w.begin(p)
 		w.rules(p)
 		w.operands(p)
@@ -137,13 +137,13 @@ func (w *waiter) operands(p int) {
 			continue
 		}
 		for _, q := range w.users[block] {
-			if t.start[q] < t.start[p] && (w.writes(q, block) || w.writes(p, block)) {
+			if t.Start[q] < t.Start[p] && (w.writes(q, block) || w.writes(p, block)) {
 				w.require(q)
 			}
 		}
 	}
-	if block := t.ops[p].host; block != none && t.host[block].First < t.start[p] {
-		w.require(t.order[t.host[block].First])
+	if block := t.ops[p].host; block != none && t.host[block].First < t.Start[p] {
+		w.require(t.Order[t.host[block].First])
 	}
 }
 
@@ -151,14 +151,14 @@ func (w *waiter) operands(p int) {
 // saved set that it consumes. (An offload of that set directly before the backward is of no use, but it is allowed.)
 func (w *waiter) writes(p, block int) bool {
 	t := w.layout
-	return t.items[block].First == t.start[p] && block != 0 || t.seq[p].Kind == schedule.Backward && t.ops[p].output == block
+	return t.items[block].First == t.Start[p] && block != 0 || t.seq[p].Kind == schedule.Backward && t.ops[p].output == block
 }
 
 // memory requires the users of what lay where op p's new blocks lie. Compute ops follow each other anyway: they look
 // at the blocks of transfers alone.
 func (w *waiter) memory(p int) {
 	t := w.layout
-	now := t.start[p]
+	now := t.Start[p]
 	for _, block := range t.ops[p].arena() {
 		if block == none || block == 0 || t.items[block].First != now {
 			continue

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
@@ -93,7 +94,9 @@ func (d taskCompiler) waitsAtOnce(t *localStage, f *inFlight) bool {
 	if d.paced != nil {
 		return t.stage < len(d.stages)-1
 	}
-	return t.opsOf(f.minibatch).tasks[pipeline.B][0].gradOutput.in == inOutputGradient
+	list := t.opsOf(f.minibatch).tasks[pipeline.B]
+	i := slices.IndexFunc(list, func(o op) bool { return o.program != nil })
+	return list[i].gradOutput.in == inOutputGradient
 }
 
 // delta finds δ of the stage's output, in a block of this device or in what arrives, when the first op reads it: what a

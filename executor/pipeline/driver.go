@@ -99,6 +99,14 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 			return err
 		}
 	}
+	if d.step.moves() {
+		if err := d.openHost(d.step.duplex); err != nil {
+			return err
+		}
+		if err := d.step.open(d.dev); err != nil {
+			return err
+		}
+	}
 	return d.openEvents()
 }
 

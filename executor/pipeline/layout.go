@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/executor"
 	"plimsoll/kernels"
+	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
@@ -99,7 +101,11 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, k *clock, device 
 			continue
 		}
 		t := &localStage{deferred: e.deferred(s), discrepancy: e.discrepancies[s], stage: s, device: device, spec: st, in: map[int]*channel{}, out: map[int]*channel{}, back: map[int]*channel{}, away: map[int]*channel{}}
-		if err := t.compile(e.Layers, e.order, e.InputBytes()); err != nil {
+		time, err := e.timeline(costs.Chain, plan)
+		if err != nil {
+			return err
+		}
+		if err := t.compile(e.Layers, e.order, e.InputBytes(), time); err != nil {
 			return err
 		}
 		copies, sums, err := t.copies(e.order, e.rules[s])
@@ -133,7 +139,7 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, k *clock, device 
 			return err
 		}
 	case plan.IsFlush():
-		d.step, e.holds[device] = e.layStep(device, stages, g, m)
+		d.step, e.holds[device] = e.layStep(device, stages, plan.Platform, g, m)
 	default:
 		e.holds[device] = e.laySlabs(device, stages, g, m)
 	}
@@ -141,6 +147,23 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, k *clock, device 
 	d.compiler = &compiler{driver: d}
 	e.drivers = append(e.drivers, d)
 	return nil
+}
+
+// timeline returns when the ops of a step with transfers start; nil of a step without. Errors: ErrPlan, those of executor.Workload.Timeline.
+func (e *Executor) timeline(c *chain.Chain, plan *pipeline.Plan) (*executor.Timeline, error) {
+	switch {
+	case !plan.IsFlush() || !plan.Offloads():
+		return nil, nil
+	case !plan.IsSequence():
+		return nil, fmt.Errorf("%w: its stages offload, and with a flush that is for a sequence on one device", ErrPlan)
+	case e.Model.Wiring().Joins():
+		return nil, fmt.Errorf("%w: it offloads, and the model joins branches", ErrPlan)
+	}
+	memory := int64(pipeline.NoLimit)
+	if limit := e.limit(0); limit > 0 {
+		memory = limit - e.StaticBytes()
+	}
+	return e.Timeline(plan.Sequence(), executor.Following(c, plan), memory)
 }
 
 // layMessages places the blocks in which a stage receives, and those in which δ waits to leave it.

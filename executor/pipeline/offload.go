@@ -21,7 +21,10 @@ type swap struct {
 }
 
 // transfer records O or P. What comes back is an item of its own.
-func (t *stageCompiler) transfer(o schedule.Op) error {
+func (t *stageCompiler) transfer(o schedule.Op, out *op) error {
+	if t.time != nil {
+		return t.move(o, out)
+	}
 	a, ok := t.act[o.Layer-1]
 	if !ok {
 		return fmt.Errorf("the output of layer %d is not stored", o.Layer-1)
@@ -45,9 +48,9 @@ func (t *stageCompiler) transfer(o schedule.Op) error {
 	return nil
 }
 
-// computing returns the ops that are no transfers.
-func computing(ops []op) []op {
-	return slices.DeleteFunc(ops, func(o op) bool { return o.program == nil })
+// issued returns the ops that a task issues: of a ring those that are no transfers.
+func (t *stageCompiler) issued(ops []op) []op {
+	return slices.DeleteFunc(ops, func(o op) bool { return o.program == nil && t.time == nil })
 }
 
 // openTransfers makes the streams of a stage to host memory and back, one for both where the plan's link does one thing at a time, and that
@@ -61,11 +64,16 @@ func (d *driver) openTransfers(t *localStage) (err error) {
 	if len(t.ops[1].swaps) == 0 {
 		return nil
 	}
+	return d.openHost(t.ring.duplex)
+}
+
+// openHost makes the streams to host memory and back.
+func (d *driver) openHost(duplex bool) (err error) {
 	if d.toHost, err = d.newQueue("to the host"); err != nil {
 		return err
 	}
 	d.fromHost = d.toHost
-	if t.ring.duplex {
+	if duplex {
 		d.fromHost, err = d.newQueue("from the host")
 	}
 	return err

@@ -137,11 +137,11 @@ func (g *allocator) alloc(bytes int64) runtime.Span {
 	return span
 }
 
-// compile records what minibatches do in the stage.
-func (s *localStage) compile(layers []*models.Programs, o *order, inputBytes int64) (err error) {
+// compile records what minibatches do in the stage; time is when, in a step with transfers, else nil.
+func (s *localStage) compile(layers []*models.Programs, o *order, inputBytes int64, time *executor.Timeline) (err error) {
 	s.repeats = o.repeats
 	c := stageContext{
-		inputBytes: inputBytes, split: o.split[s.stage], departs: o.departs(s.stage, s.device), lingers: o.lingers(s.stage, s.device),
+		inputBytes: inputBytes, time: time, split: o.split[s.stage], departs: o.departs(s.stage, s.device), lingers: o.lingers(s.stage, s.device),
 	}
 	if s.ops[1], err = compileStage(layers, s.spec, c); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/executor"
 	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -31,9 +32,12 @@ type block struct {
 
 // op is one program of a layer within a task.
 type op struct {
-	layer   int // counted from 1, in the whole model
-	at      int // in the sequence of the stage; of a second half, its moment
-	program *models.Program
+	layer   int             // counted from 1, in the whole model
+	at      int             // its moment
+	until   int             // the last moment before it has ended
+	program *models.Program // nil of a transfer
+	moves   schedule.Kind   // of a transfer in a step with a flush
+	host    int             // the host item of that
 	// first says that the layer's statistics move: it is the minibatch's first forward of the layer.
 	first                                               bool
 	input, output, gradOutput, gradInput, scratch, kept block
@@ -54,7 +58,9 @@ type stageOps struct {
 	out     block       // a_j, the stage's output, when the forward has ended
 	result  int         // the item of it; none when it leaves at once
 	items   []pack.Item // by their moments
-	swaps   []swap      // what goes to the host and comes back
+	swaps   []swap      // what goes to the host and comes back, round and round
+	host    []pack.Item // what is with the host in a step with a flush
+	before  []int       // by moment, in a step with transfers: that of the compute op before it in the sequence; none
 }
 
 // stageContext is what surrounds a stage.
@@ -63,6 +69,9 @@ type stageContext struct {
 	split      bool  // the backward is B and W
 	departs    bool  // the output goes to another device, for every minibatch
 	lingers    bool  // the stage behind reads the output when the backward of this one may have ended
+	// time says when transfers run in a step with a flush: a moment is then the start of an op. nil: there are none, or they go round
+	// and round, and a moment is the place of an op in the sequence.
+	time *executor.Timeline
 }
 
 // stageCompiler compiles the sequence of a stage.
@@ -73,9 +82,11 @@ type stageCompiler struct {
 	st     pipeline.Stage
 	seq    schedule.Sequence
 	params []op // the second half, where there is one
-	now    int
+	turn   int  // in the sequence, the first op of the backward
+	now    int  // likewise, the op
 	refs   []ref
 	act    map[int]storedActivation // by layer: what is stored of its output
+	moving                          // with a timeline
 	grad   map[int]int              // by layer: the item of δ of its output
 	entry  int64                    // bytes of the stage's input
 	seen   map[int]bool
@@ -109,7 +120,7 @@ func storeAll(st pipeline.Stage) (seq schedule.Sequence) {
 func compileStage(layers []*models.Programs, st pipeline.Stage, c stageContext) (*stageOps, error) {
 	t := &stageCompiler{
 		stageOps: &stageOps{tasks: map[pipeline.Kind][]op{}, result: none}, stageContext: c, layers: layers, st: st, seq: st.Ops,
-		entry: c.inputBytes, act: map[int]storedActivation{}, grad: map[int]int{}, seen: map[int]bool{},
+		entry: c.inputBytes, act: map[int]storedActivation{}, grad: map[int]int{}, seen: map[int]bool{}, moving: newMoving(),
 	}
 	if st.First > 1 {
 		t.entry = layers[st.First-2].GradientBytes
@@ -125,13 +136,14 @@ func compileStage(layers []*models.Programs, st pipeline.Stage, c stageContext) 
 		t.params = make([]op, st.Len())
 	}
 	t.moments = t.half + len(t.params)
-	if err := t.findCut(); err != nil {
+	if err := t.findTurn(); err != nil {
 		return nil, err
 	}
 	ops := make([]op, len(t.seq))
 	t.act[st.First-1] = storedActivation{item: none}
 	for i, o := range t.seq {
 		t.now = i
+		ops[i] = op{layer: o.Layer, at: t.starts(), until: t.ends()}
 		if err := t.apply(o, &ops[i]); err != nil {
 			return nil, fmt.Errorf("%w: stage of layers %d to %d, op %d, %v: %w", ErrPlan, st.First, st.Last, i, o, err)
 		}
@@ -142,20 +154,40 @@ func compileStage(layers []*models.Programs, st pipeline.Stage, c stageContext) 
 	for _, r := range t.refs {
 		*r.to = block{in: inItem, item: r.item}
 	}
-	t.out = ops[t.cut-1].output
-	t.tasks[pipeline.F], t.tasks[pipeline.B], t.tasks[pipeline.W] = computing(ops[:t.cut]), computing(ops[t.cut:]), t.params
+	t.out = ops[t.turn-1].output
+	if t.time != nil {
+		ops = t.inTime(ops)
+	} else {
+		t.cut = t.turn
+	}
+	t.tasks[pipeline.F], t.tasks[pipeline.B], t.tasks[pipeline.W] = t.issued(ops[:t.cut]), t.issued(ops[t.cut:]), t.params
 	return t.stageOps, nil
 }
 
-// findCut finds where the backward of a stage begins: behind the op that computes its output for the first time.
-func (t *stageCompiler) findCut() error {
-	t.cut = slices.IndexFunc(t.seq, func(o schedule.Op) bool {
+// starts returns the moment at which the op starts, ends the last one before it has ended.
+func (t *stageCompiler) starts() int {
+	if t.time != nil {
+		return t.time.Start[t.now]
+	}
+	return t.now
+}
+
+func (t *stageCompiler) ends() int {
+	if t.time != nil {
+		return t.time.End[t.now]
+	}
+	return t.now
+}
+
+// findTurn finds where the backward of a stage begins: behind the op that computes its output for the first time.
+func (t *stageCompiler) findTurn() error {
+	t.turn = slices.IndexFunc(t.seq, func(o schedule.Op) bool {
 		return o.Layer == t.st.Last && o.Kind != schedule.Offload && o.Kind != schedule.Prefetch
 	})
-	if t.cut < 0 || t.seq[t.cut].Kind == schedule.Backward {
+	if t.turn < 0 || t.seq[t.turn].Kind == schedule.Backward {
 		return fmt.Errorf("%w: stage of layers %d to %d: its ops do not compute layer %d", ErrPlan, t.st.First, t.st.Last, t.st.Last)
 	}
-	t.cut++
+	t.turn++
 	return nil
 }
 
@@ -164,10 +196,9 @@ func (t *stageCompiler) apply(o schedule.Op, out *op) error {
 		return fmt.Errorf("stages run their own layers")
 	}
 	if o.Kind.Transfer() {
-		return t.transfer(o)
+		return t.transfer(o, out)
 	}
 	p := t.layers[o.Layer-1]
-	*out = op{layer: o.Layer, at: t.now}
 	if err := t.read(o.Layer-1, &out.input); err != nil {
 		return err
 	}
@@ -183,13 +214,15 @@ func (t *stageCompiler) apply(o schedule.Op, out *op) error {
 		}
 	case schedule.ForwardAll:
 		out.program = &p.Save
-		t.store(o.Layer, p.SavedBytes, true, &out.output)
+		if err := t.store(o.Layer, p.SavedBytes, true, &out.output); err != nil {
+			return err
+		}
 	default:
 		out.program = &p.Forget
-		if t.now == t.cut-1 && t.departs {
+		if t.now == t.turn-1 && t.departs {
 			out.output = block{in: inSentOutput}
-		} else {
-			t.store(o.Layer, p.OutputBytes, false, &out.output)
+		} else if err := t.store(o.Layer, p.OutputBytes, false, &out.output); err != nil {
+			return err
 		}
 		if o.Kind == schedule.ForwardDiscard && !t.act[o.Layer-1].saved {
 			t.drop(o.Layer - 1)
@@ -201,12 +234,16 @@ func (t *stageCompiler) apply(o schedule.Op, out *op) error {
 	if n := out.program.Scratch; n > 0 {
 		t.close(t.open(n, &out.scratch))
 	}
+	clear(t.leaving)
 	return nil
 }
 
 // read binds a block to the stored activation of layer l.
 func (t *stageCompiler) read(l int, to *block) error {
 	a, ok := t.act[l]
+	if !ok {
+		a, ok = t.leaving[l]
+	}
 	if !ok {
 		return fmt.Errorf("the output of layer %d is not stored", l)
 	}
@@ -215,22 +252,32 @@ func (t *stageCompiler) read(l int, to *block) error {
 		return nil
 	}
 	t.refs = append(t.refs, ref{to, a.item})
-	t.items[a.item].Last = t.now
+	it := &t.items[a.item]
+	if _, leaves := t.leaving[l]; leaves {
+		it.Last = max(it.Last, t.ends())
+	} else {
+		it.Last = t.ends()
+	}
 	return nil
 }
 
-// store opens the block that a forward of layer l writes; ā_l takes the place of a plain a_l.
-func (t *stageCompiler) store(l int, bytes int64, saved bool, to *block) {
+// store opens the block that a forward of layer l writes; ā_l takes the place of a plain a_l. Error: *executor.UnusedPrefetchError.
+func (t *stageCompiler) store(l int, bytes int64, saved bool, to *block) error {
 	item := t.open(bytes, to)
-	if t.now == t.cut-1 {
+	if t.now == t.turn-1 {
 		t.result = item
 	}
 	if old, ok := t.act[l]; ok && (old.saved || !saved) {
 		t.close(item) // a redundant result
-		return
+		return nil
 	}
+	old, ok := t.act[l]
 	t.drop(l)
 	t.act[l] = storedActivation{item, saved}
+	if ok && old.item != none && t.items[old.item].Last < t.items[old.item].First {
+		return &executor.UnusedPrefetchError{Prefetch: t.time.Order[t.items[old.item].First], Index: t.now, Op: t.seq[t.now]}
+	}
+	return nil
 }
 
 func (t *stageCompiler) backward(l int, out *op) error {
@@ -259,7 +306,7 @@ func (t *stageCompiler) backward(l int, out *op) error {
 		return t.second(l, out)
 	}
 	t.drop(l)
-	if l > t.st.First && !t.act[l-1].saved {
+	if !t.act[l-1].saved {
 		t.drop(l - 1)
 	}
 	return nil
@@ -270,7 +317,7 @@ func (t *stageCompiler) backward(l int, out *op) error {
 func (t *stageCompiler) second(l int, first *op) error {
 	p, at := t.layers[l-1], t.st.Last-l
 	w := &t.params[at]
-	*w = op{layer: l, at: t.half + at, program: &p.BackParams, gradients: p.BackParams.Uses(models.Grads)}
+	*w = op{layer: l, at: t.half + at, until: t.half + at, program: &p.BackParams, gradients: p.BackParams.Uses(models.Grads)}
 	if err := t.read(l-1, &w.input); err != nil {
 		return err
 	}
@@ -312,12 +359,12 @@ func (t *stageCompiler) drop(l int) {
 }
 
 func (t *stageCompiler) open(bytes int64, to *block) int {
-	t.items = append(t.items, pack.Item{Bytes: kernels.Align(bytes), First: t.now, Last: len(t.seq) - 1})
+	t.items = append(t.items, pack.Item{Bytes: kernels.Align(bytes), First: t.starts(), Last: len(t.seq) - 1})
 	t.refs = append(t.refs, ref{to, len(t.items) - 1})
 	return len(t.items) - 1
 }
 
-func (t *stageCompiler) close(item int) { t.items[item].Last = t.now }
+func (t *stageCompiler) close(item int) { t.items[item].Last = t.ends() }
 
 // task returns the moments at which those of a task begin and end.
 func (t *stageOps) task(kind pipeline.Kind) (begin, end int) {

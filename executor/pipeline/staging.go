@@ -70,6 +70,9 @@ func (d *driver) layHost() int64 {
 			}
 		}
 	}
+	if d.step.moves() {
+		d.step.shiftHost(g.alloc(d.step.locked).Offset)
+	}
 	return g.end
 }
 

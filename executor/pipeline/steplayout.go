@@ -23,6 +23,7 @@ type stepLayout struct {
 	items  []stepItem
 	packed []pack.Item // of these
 	extent int64
+	stepTransfers
 }
 
 // stepKey names a task of a step.
@@ -53,7 +54,7 @@ const (
 )
 
 // layStep places what a step holds of a device, and returns that.
-func (e *Executor) layStep(device int, stages []*localStage, g *allocator, m *Memory) (*stepLayout, []Hold) {
+func (e *Executor) layStep(device int, stages []*localStage, on *pipeline.Platform, g *allocator, m *Memory) (*stepLayout, []Hold) {
 	l := &stepLayout{e: e, device: device, stages: map[int]*localStage{}, begins: map[stepKey]int{}}
 	for _, s := range stages {
 		l.stages[s.stage] = s
@@ -76,6 +77,10 @@ func (e *Executor) layStep(device int, stages []*localStage, g *allocator, m *Me
 	m.Working = live - m.InFlight
 	l.pack(live)
 	l.place(g.alloc(l.extent).End())
+	if l.layHost(); len(l.host) > 0 {
+		m.Offloaded, l.duplex = l.locked, on.Duplex
+		l.depend()
+	}
 	return l, l.holds()
 }
 
@@ -110,6 +115,17 @@ func (l *stepLayout) add(s *localStage, minibatch int) {
 			last = max(last, l.op(s, minibatch, end-1))
 		}
 	}
+	batch := slab{}
+	s.placeBatch(&batch, l.e.Workload, l.e.order, &allocator{})
+	scalars := last
+	if l.lastOf(s) == minibatch {
+		scalars = l.ops - 1 // the update has them
+	}
+	for _, x := range []struct{ item, end int }{{itemImages, l.readsInput(s, minibatch)}, {itemScalars, scalars}, {itemLabels, last}} {
+		if bytes := batch.span(x.item).Bytes; bytes > 0 {
+			l.hold(stepItem{s, minibatch, x.item, true}, pack.Item{Bytes: kernels.Align(bytes), First: first, Last: x.end})
+		}
+	}
 	for i, it := range t.items {
 		p := pack.Item{Bytes: it.Bytes, First: l.op(s, minibatch, it.First), Last: l.op(s, minibatch, it.Last)}
 		if i == t.result {
@@ -117,16 +133,9 @@ func (l *stepLayout) add(s *localStage, minibatch int) {
 		}
 		l.hold(stepItem{s, minibatch, i, t.stays(i)}, p)
 	}
-	batch := slab{}
-	s.placeBatch(&batch, l.e.Workload, l.e.order, &allocator{})
-	scalars := last
-	if l.lastOf(s) == minibatch {
-		scalars = l.ops - 1 // the update has them
-	}
-	for _, x := range []struct{ item, end int }{{itemScalars, scalars}, {itemLabels, last}, {itemImages, l.readsInput(s, minibatch)}} {
-		if bytes := batch.span(x.item).Bytes; bytes > 0 {
-			l.hold(stepItem{s, minibatch, x.item, true}, pack.Item{Bytes: kernels.Align(bytes), First: first, Last: x.end})
-		}
+	for _, it := range t.host {
+		l.host = append(l.host, pack.Item{Bytes: it.Bytes, First: l.op(s, minibatch, it.First), Last: l.op(s, minibatch, it.Last)})
+		l.owner = append(l.owner, &s.slabs[minibatch])
 	}
 }
 
@@ -149,7 +158,7 @@ func (l *stepLayout) readsInput(s *localStage, minibatch int) (last int) {
 	for _, list := range s.opsOf(minibatch).tasks {
 		for i := range list {
 			if list[i].input.in == inStageInput {
-				last = max(last, l.op(s, minibatch, list[i].at))
+				last = max(last, l.op(s, minibatch, list[i].until))
 			}
 		}
 	}
@@ -187,10 +196,29 @@ func (l *stepLayout) pack(live int64) {
 	if l.extent == live || !l.few() {
 		return
 	}
-	all := slices.Clone(l.packed)
-	if extent := pack.Pack(all, l.ops); extent < l.extent {
+	if all, extent := l.atOnce(); extent < l.extent {
 		l.extent, l.packed = extent, all
 	}
+}
+
+// atOnce packs all items at once, behind those that live throughout.
+func (l *stepLayout) atOnce() (all []pack.Item, extent int64) {
+	var rest []pack.Item
+	var index []int
+	all = slices.Clone(l.packed)
+	for i := range all {
+		if it := &all[i]; l.items[i].item >= 0 || it.First > 0 || it.Last < l.ops-1 || l.items[i].item == itemImages {
+			rest, index = append(rest, *it), append(index, i)
+		} else {
+			it.Offset, extent = extent, extent+it.Bytes
+		}
+	}
+	throughout := extent
+	extent += pack.Pack(rest, l.ops)
+	for k, i := range index {
+		all[i].Offset = throughout + rest[k].Offset
+	}
+	return all, extent
 }
 
 // few reports whether all items can be packed at once.

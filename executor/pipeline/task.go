@@ -36,7 +36,7 @@ func (d taskCompiler) task(ctx context.Context, t *localStage, v instance, f *in
 func (d taskCompiler) ops(ctx context.Context, t *localStage, kind pipeline.Kind, f *inFlight) error {
 	list, closes := t.opsOf(f.minibatch).tasks[kind], d.closes(t, kind, f)
 	for i := range list {
-		if err := d.op(ctx, t, kind, &list[i], f); err != nil {
+		if err := d.one(ctx, t, kind, &list[i], f); err != nil {
 			return err
 		}
 		if !closes {
@@ -46,6 +46,23 @@ func (d taskCompiler) ops(ctx context.Context, t *localStage, kind pipeline.Kind
 			return err
 		}
 	}
+	return nil
+}
+
+// one issues an op of a task, or a transfer.
+func (d taskCompiler) one(ctx context.Context, t *localStage, kind pipeline.Kind, o *op, f *inFlight) error {
+	issue := func() error { return d.op(ctx, t, kind, o, f) }
+	if o.program == nil {
+		issue = func() error { return d.carry(t, o, f) }
+	}
+	if d.step.moves() {
+		if err := d.stepOp(t, o, f, issue); err != nil {
+			return err
+		}
+	} else if err := issue(); err != nil {
+		return err
+	}
+	d.noteAudit(1)
 	return nil
 }
 
@@ -86,11 +103,7 @@ func (d taskCompiler) op(ctx context.Context, t *localStage, kind pipeline.Kind,
 	if err != nil {
 		return err
 	}
-	if err := d.launch(launches); err != nil {
-		return err
-	}
-	d.noteAudit(1)
-	return nil
+	return d.launch(launches)
 }
 
 // span returns where a block of an op lies for a minibatch.

@@ -1,0 +1,108 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"plimsoll/executor"
+	"plimsoll/executor/pipeline/pipelinetest"
+	"plimsoll/models"
+	"plimsoll/planner"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/schedule"
+	"plimsoll/planner/strategy"
+	"plimsoll/runtime/host"
+)
+
+// sequences are strategies for one device, of which the last ones offload.
+var sequences = []string{"store-all", "periodic", "rotor", "offload-dynprog", "pofo", "capper"}
+
+// alongside trains a sequence on the executor of one device.
+func alongside(t *testing.T, w *Workload, plan *pipeline.Plan, limit int64, sim executor.Sim, steps int) *pipelinetest.Outcome {
+	t.Helper()
+	e, err := executor.New(w, targets(t, 1, host.Config{})[0], plan.Sequence(), executor.Options{Limit: limit, Sim: sim, Seed: 7})
+	must(t, err)
+	out := &pipelinetest.Outcome{}
+	feed := random{w.Model.Classes}
+	for m := range steps {
+		images, err := e.Images()
+		must(t, err)
+		labels, err := e.Labels()
+		must(t, err)
+		feed.batch(m, images, labels)
+		r, err := e.Step(uint64(m), rate(m))
+		must(t, err)
+		out.Losses, out.Correct = append(out.Losses, r.Loss), append(out.Correct, r.Correct)
+	}
+	for _, x := range e.Tensors() {
+		if x.Role == "gradient" {
+			continue
+		}
+		v := make([]float32, x.Desc.Elements())
+		must(t, e.Read(x, v))
+		out.Tensors = append(out.Tensors, pipelinetest.Tensor{Role: x.Role, Name: x.Name, Values: v})
+	}
+	return out
+}
+
+// The table of a sequence, with its offloads and prefetches, holds the bytes that the executor of one device holds, and trains the same
+// weights, whatever the streams' times.
+// Only this test finds that the two engines lay out or order the transfers of one device in two ways.
+func TestSequencesRunAsOnOneDevice(t *testing.T) {
+	t.Parallel()
+	moved, ran := 0, 0
+	for i, z := range []sample{{"resnet20", models.Config{Batch: 4, Image: 16, Classes: 10}}, {"tiny", models.Config{Batch: 4, Image: 8, Classes: 10}}, {"gpt2-3-16-untied", models.Config{Batch: 2, Image: 12, Classes: 50}}} {
+		m, err := models.New(z.name, z.config)
+		must(t, err)
+		w := workload(t, m)
+		c := counted(w, 1)
+		full, err := w.Extent(w.StoreAll())
+		must(t, err)
+		for k, name := range sequences {
+			s, err := planner.Lookup(name)
+			must(t, err)
+			for j, share := range []float64{1, 0.75, 0.6} {
+				c.Chain.Bandwidth = []float64{2e9, 4e10}[j%2]
+				limit := w.StaticBytes() + int64(share*float64(full-w.StaticBytes()))
+				plan, err := executor.Plan(t.Context(), w, c.Chain, s, limit, strategy.Options{HostMemory: 1 << 30})
+				if small := (*executor.TooSmallError)(nil); errors.As(err, &small) {
+					continue
+				}
+				must(t, err)
+				plan.Platform.Duplex = (i+k+j)%2 == 0
+				if _, err := schedule.Simulate(c.Chain, plan.Sequence(), plan.Limits()); err != nil {
+					plan.Platform.Duplex = false
+				}
+				what := fmt.Sprintf("%s, %s in %.0f %%", z.name, name, 100*share)
+				sim := executor.Following(c.Chain, plan)
+				at, err := w.Layout(plan.Sequence(), limit, sim)
+				must(t, err)
+				on := Costs{c.Chain, plan.Platform}
+				opt := Options{Limits: []int64{max(limit, at.Extent)}, Audit: j == 1}
+				needs, err := Needs(w, on, plan, opt)
+				must(t, err)
+				if got := needs[0]; got.Peak != at.Peak || got.Extent > at.Extent || got.Offloaded != at.Copies {
+					t.Errorf("%s: peak %d, extent %d, %d on the host; the executor of one device has %+v", what, got.Peak, got.Extent, got.Offloaded, at)
+				}
+				e, out := trainedWith(t, w, on, plan, 3, host.Config{Chaos: uint64(ran + 1)}, opt)
+				out.Tensors = tensors(t, e)
+				for _, a := range e.Audited() {
+					if a.PeakBytes != at.Peak {
+						t.Errorf("%s: audited peak %d, planned %d", what, a.PeakBytes, at.Peak)
+					}
+				}
+				if d := alongside(t, w, plan, max(limit, at.Extent), sim, 3).FirstDifference(out); d != "" {
+					t.Errorf("%s: %s", what, d)
+				}
+				if ran++; plan.Offloads() {
+					moved++
+				}
+			}
+		}
+	}
+	t.Logf("%d plans, %d of them with transfers", ran, moved)
+	if ran < 30 || moved < 12 {
+		t.Errorf("%d plans, %d of them with transfers", ran, moved)
+	}
+}
