@@ -16,7 +16,7 @@ import (
 )
 
 // sequences are strategies for one device, of which the last ones offload.
-var sequences = []string{"store-all", "periodic", "rotor", "offload-dynprog", "pofo", "capper"}
+var sequences = []string{"store-all", "periodic", "rotor", "offload-dynprog", "offload-greedy", "vdnn", "autoswap", "pofo", "capper"}
 
 // alongside trains a sequence on the executor of one device.
 func alongside(t *testing.T, w *Workload, plan *pipeline.Plan, limit int64, sim executor.Sim, steps int) *pipelinetest.Outcome {
