@@ -32,6 +32,8 @@ var oneSteps = []oneStep{
 	{"dropout and Muon", []string{"-m", "mlp", "--image", "16", "--batch", "8", "--optimizer", "muon"}, 0},
 	{"dropout in parts", []string{"-m", "mlp", "--image", "16", "--batch", "8"}, 4},
 	{"GPT-2 in parts", []string{"-m", "gpt2-2-16-untied", "--length", "24", "--batch", "4", "--optimizer", "adamw"}, 2},
+	{"tied weights in parts", []string{"-m", "gpt2-2-16-tied", "--length", "24", "--batch", "4", "--optimizer", "adamw"}, 2},
+	{"tied weights", []string{"-m", "gpt2-2-16-tied", "--length", "24", "--batch", "4"}, 0},
 	{"Llama", []string{"-m", "llama-2-16", "--length", "24", "--batch", "4"}, 0},
 }
 

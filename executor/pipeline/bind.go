@@ -46,6 +46,7 @@ type binder struct {
 	updates   map[updateKey]prepared
 	guards    map[updateKey][2]prepared
 	sums      map[sumKey]prepared
+	ties      map[updateKey][]prepared
 	folds     map[fold]int // of the places of portals
 	number    int          // of the latest launch
 }
@@ -56,7 +57,7 @@ type updateKey struct {
 }
 
 func newBinder(device int, lib kernels.Library, optimizer kernels.Update) *binder {
-	return &binder{device: device, lib: lib, optimizer: optimizer, ops: map[key][]prepared{}, updates: map[updateKey]prepared{}, guards: map[updateKey][2]prepared{}, sums: map[sumKey]prepared{}, folds: map[fold]int{}}
+	return &binder{device: device, lib: lib, optimizer: optimizer, ops: map[key][]prepared{}, updates: map[updateKey]prepared{}, guards: map[updateKey][2]prepared{}, sums: map[sumKey]prepared{}, ties: map[updateKey][]prepared{}, folds: map[fold]int{}}
 }
 
 // ready numbers a launch that is prepared.
@@ -140,7 +141,7 @@ func (s *localStage) resolve(o *op, f *frame, ref models.Ref) runtime.Span {
 	case models.Params:
 		return s.value(l, f.slot, ref)
 	case models.Grads:
-		return s.grads[f.sum].Part(l.at+ref.Offset, ref.Bytes)
+		return s.gradient(l, f.sum, ref)
 	case models.Labels:
 		of = f.labels
 	case models.Scalars:
@@ -150,6 +151,29 @@ func (s *localStage) resolve(o *op, f *frame, ref models.Ref) runtime.Span {
 		panic(fmt.Sprintf("BUG: an op of layer %d refers to bytes %d to %d of block %d, which has %d", o.layer, ref.Offset, ref.Offset+ref.Bytes, ref.Block, of.Bytes))
 	}
 	return of.Part(ref.Offset, ref.Bytes)
+}
+
+// sumTied returns the launches that add, to the gradients of parameters, those of layers that have them from another one, in the order of
+// the layers.
+func (b *binder) sumTied(s *localStage, sum int) (all []prepared, err error) {
+	k := updateKey{stage: s, sum: sum}
+	if all, ok := b.ties[k]; ok {
+		return all, nil
+	}
+	for i := range s.layers {
+		l := &s.layers[i]
+		for _, q := range l.ties {
+			whole := s.gradient(&s.layers[q.Of.Layer-s.spec.First], sum, q.Of.Grad)
+			o := kernels.Operands{X: []runtime.Span{whole, s.gradient(l, sum, q.Grad)}, Y: whole, Scalars: s.scalars[sum]}
+			launch, err := b.call(kernels.Call{Op: kernels.Add{}, In: []kernels.Desc{q.Desc, q.Desc}, Train: true}, o)
+			if err != nil {
+				return nil, fmt.Errorf("sum of the gradients of %s: %w", q.Of.Name, err)
+			}
+			all = append(all, launch)
+		}
+	}
+	b.ties[k] = all
+	return all, nil
 }
 
 // update returns the launch that updates the weights in a slot by the gradients in one of theirs; nothing where nothing is trained.

@@ -13,7 +13,7 @@ const none = -1
 var (
 	// ErrPlan says that a plan cannot be run here; the message names what.
 	ErrPlan = errors.New("this plan cannot be run")
-	// ErrTied: a layer has parameters of another one, and a stage has only its own.
+	// ErrTied: a layer has parameters of a layer of another stage, or of its own stage on several devices.
 	ErrTied = errors.New("stages of a pipeline share no weights")
 	// ErrStopped is returned by every call after one that failed.
 	ErrStopped = errors.New("the pipeline has stopped after an error")

@@ -7,6 +7,7 @@ import (
 
 	"plimsoll/executor"
 	"plimsoll/kernels"
+	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
@@ -48,7 +49,7 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 		return err
 	}
 	newRules := func() error { return e.newRules(plan) }
-	for _, part := range []func() error{e.checkPortals, newRules, e.checkPipeMare, e.newDiscrepancies, e.checkDeferral, e.checkShards} {
+	for _, part := range []func() error{e.checkPortals, e.checkTied, newRules, e.checkPipeMare, e.newDiscrepancies, e.checkDeferral, e.checkShards} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -70,6 +71,24 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 		}
 	}
 	return nil
+}
+
+// checkTied refuses, with ErrTied, weights that layers of two stages, or devices of one, would share.
+func (e *Executor) checkTied() error {
+	for _, q := range e.Model.Tied() {
+		for s, st := range e.order.plan.Stages {
+			here, there := st.First <= q.Layer && q.Layer <= st.Last, st.First <= q.Of.Layer && q.Of.Layer <= st.Last
+			if here != there || here && len(e.order.hosts(s)) > 1 {
+				return Tied(e.Model, q)
+			}
+		}
+	}
+	return nil
+}
+
+// Tied returns the error, ErrTied, that a parameter of a model is that of another layer.
+func Tied(m *models.Model, q models.Parameter) error {
+	return fmt.Errorf("%w: %s of layer %s is %s of layer %s", ErrTied, q.Name, m.Layers[q.Layer-1].Name, q.Of.Name, m.Layers[q.Of.Layer-1].Name)
 }
 
 // newReducers makes the reducers of stages on several devices.

@@ -24,12 +24,9 @@ import (
 // Workload is a compiled model with its optimizer.
 type Workload = executor.Workload
 
-// Compile compiles a model for libraries that need the same workspaces as lib, which add gradients to others, too. Errors:
-// ErrTied, those of executor.Compile.
+// Compile compiles a model for libraries that need the same workspaces as lib, which add gradients to others, too. Errors: those of
+// executor.Compile.
 func Compile(m *models.Model, lib kernels.Library, opt kernels.Update) (*Workload, error) {
-	if tied := m.Tied(); len(tied) > 0 {
-		return nil, fmt.Errorf("%w: %s of layer %s is %s of layer %s", ErrTied, tied[0].Name, m.Layers[tied[0].Layer-1].Name, tied[0].Of.Name, m.Layers[tied[0].Of.Layer-1].Name)
-	}
 	return executor.Compile(m, models.Accumulation(lib), opt)
 }
 

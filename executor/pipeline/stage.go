@@ -25,6 +25,7 @@ type localStage struct {
 	weights   []runtime.Span // by slot: one copy of the trained parameters of all layers
 	buffers   runtime.Span   // BatchNorm's statistics, of which there is one copy
 	grads     []runtime.Span // by slot: a sum of gradients, and what else replicas add up
+	ties      []runtime.Span // by slot: that of parameters that are another layer's, by the layers that read them
 	scalars   []runtime.Span // of the update, likewise
 	squares   runtime.Span   // partial sums of those of the gradients
 	summed    runtime.Event  // gradients are ready to leave for another replica
@@ -60,12 +61,16 @@ type localStage struct {
 // and of each state; buffers at an offset of theirs.
 type stageLayer struct {
 	at      int64
-	buffers map[int64]int64    // by offset in the Params block
-	trained map[int64]int64    // likewise, the offset in the Grads block
-	params  []models.Parameter // with their places
-	stateAt []map[int64]int64  // of each of the optimizer's states, where it has a parameter, by the offset in the Grads block
-	number  int                // of the layer, from 1
-	earlier uint64             // updates before this run
+	own     int64                      // bytes of the gradients of its own parameters, which come first
+	tiedAt  int64                      // offset, in a copy of the gradients, of those of parameters that are another layer's
+	ties    []models.Parameter         // those parameters
+	tied    map[int64]models.Parameter // likewise, by the offset in the Params block
+	buffers map[int64]int64            // by offset in the Params block
+	trained map[int64]int64            // likewise, the offset in the Grads block
+	params  []models.Parameter         // with their places
+	stateAt []map[int64]int64          // of each of the optimizer's states, where it has a parameter, by the offset in the Grads block
+	number  int                        // of the layer, from 1
+	earlier uint64                     // updates before this run
 }
 
 // inFlight is a minibatch in a stage, from its forward to the end of its last task.
@@ -86,10 +91,18 @@ type inFlight struct {
 	left      bool         // of an input that goes to the host: it has been copied, or read for the last time, and the other is to come
 }
 
-// layLayers lays out the parameters of a stage's layers, and returns the bytes of a copy of the weights and of the buffers.
-func (s *localStage) layLayers(m *models.Model, programs []*models.Programs) (weights, buffers int64) {
+// layLayers lays out the parameters of a stage's layers, and returns the bytes of a copy of the weights, of the buffers and of the gradients
+// of parameters that are another layer's.
+func (s *localStage) layLayers(m *models.Model, programs []*models.Programs) (weights, buffers, ties int64) {
 	for l := s.spec.First; l <= s.spec.Last; l++ {
-		layer := stageLayer{at: weights, number: l, buffers: map[int64]int64{}, trained: map[int64]int64{}, params: m.Layers[l-1].Params()}
+		tied := m.Layers[l-1].TiedBytes()
+		layer := stageLayer{
+			at: weights, own: programs[l-1].GradBytes - tied, tiedAt: ties, ties: m.Layers[l-1].Tied(), tied: map[int64]models.Parameter{}, number: l,
+			buffers: map[int64]int64{}, trained: map[int64]int64{}, params: m.Layers[l-1].Params(),
+		}
+		for _, q := range layer.ties {
+			layer.tied[q.Value.Offset] = q
+		}
 		for _, q := range layer.params {
 			if q.Trained {
 				layer.trained[q.Value.Offset] = q.Grad.Offset
@@ -98,10 +111,10 @@ func (s *localStage) layLayers(m *models.Model, programs []*models.Programs) (we
 			layer.buffers[q.Value.Offset] = buffers
 			buffers += kernels.Align(q.Desc.Bytes())
 		}
-		weights += kernels.Align(programs[l-1].GradBytes)
+		weights, ties = weights+kernels.Align(layer.own), ties+kernels.Align(tied)
 		s.layers = append(s.layers, layer)
 	}
-	return weights, buffers
+	return weights, buffers, ties
 }
 
 // value returns where a parameter of a layer lies, a trained one in a copy of the weights.
@@ -109,7 +122,18 @@ func (s *localStage) value(l *stageLayer, slot int, ref models.Ref) runtime.Span
 	if at, ok := l.buffers[ref.Offset]; ok {
 		return s.buffers.Part(at, ref.Bytes)
 	}
+	if q, ok := l.tied[ref.Offset]; ok {
+		return s.value(&s.layers[q.Of.Layer-s.spec.First], slot, q.Of.Value)
+	}
 	return s.weights[slot].Part(l.at+l.trained[ref.Offset], ref.Bytes)
+}
+
+// gradient returns where a layer's op leaves, in a slot of the gradients, that of a parameter.
+func (s *localStage) gradient(l *stageLayer, slot int, ref models.Ref) runtime.Span {
+	if ref.Offset < l.own {
+		return s.grads[slot].Part(l.at+ref.Offset, ref.Bytes)
+	}
+	return s.ties[slot].Part(l.tiedAt+ref.Offset-l.own, ref.Bytes)
 }
 
 // Memory is what a plan needs on one device, in bytes.
@@ -168,7 +192,7 @@ func (s *localStage) opsOf(minibatch int) *stageOps {
 // update are those of a minibatch.
 func (s *localStage) layStatic(w *Workload, copies, sums int, flush bool, g *allocator, m *Memory) {
 	start := g.end
-	weights, buffers := s.layLayers(w.Model, w.Layers)
+	weights, buffers, ties := s.layLayers(w.Model, w.Layers)
 	for range copies + s.discrepancy.copies() {
 		s.weights = append(s.weights, g.alloc(weights))
 	}
@@ -176,6 +200,7 @@ func (s *localStage) layStatic(w *Workload, copies, sums int, flush bool, g *all
 	s.buffers = g.alloc(buffers)
 	for range sums {
 		s.grads = append(s.grads, g.alloc(weights+s.deferred.bytes(buffers)))
+		s.ties = append(s.ties, g.alloc(ties))
 		if !flush {
 			s.scalars = append(s.scalars, g.alloc(kernels.ScalarsBytes))
 		}

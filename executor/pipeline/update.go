@@ -27,6 +27,13 @@ func (d *compiler) update(ctx context.Context, t *localStage) error {
 	last := t.stash.dueLast()
 	m := t.stash.update()
 	d.recording.slots[t.stage] = append(d.recording.slots[t.stage], int32(m.to))
+	ties, err := d.binder.sumTied(t, m.sum)
+	if err != nil {
+		return err
+	}
+	if err := d.launch(ties); err != nil {
+		return err
+	}
 	if err := d.sums().reduce(ctx, t, last, m.sum); err != nil {
 		return err
 	}

@@ -211,8 +211,8 @@ func (j *Job) compile() error {
 		j.Work, err = compile(m, lib, j.Update)
 		return err
 	})
-	if errors.Is(err, pipe.ErrTied) {
-		err = fmt.Errorf("%w: --devices %s: %w: train it on one device%s", ErrSpec, j.Devices, err, untied(j.Model))
+	if tied := m.Tied(); err == nil && len(tied) > 0 && j.Microbatches > 0 && !j.alone() {
+		err = fmt.Errorf("%w: --devices %s: %w: train it on one device%s", ErrSpec, j.Devices, pipe.Tied(m, tied[0]), untied(j.Model))
 	}
 	if errors.Is(err, kernels.ErrType) {
 		why := ""
