@@ -83,9 +83,12 @@ func (c *Pipeline) pieces(device int, holds []pipe.Hold, tasks []pipe.Timing) (o
 	own, at := c.ownTasks(device, tasks)
 	for _, h := range holds {
 		for n := h.Minibatch; ; n += c.repeats() {
-			from, begun := at[task{work{cmp.Or(h.Task, pipeline.F), h.Stage}, n}]
+			from, begun := at[task{work{cmp.Or(h.Task, h.Behind, pipeline.F), h.Stage}, n}]
 			if !begun {
 				break
+			}
+			if h.Behind != 0 {
+				from++
 			}
 			until, ends := at[task{work{h.Until, h.UntilStage}, n}]
 			if !ends {
@@ -121,7 +124,7 @@ func (c *Pipeline) peak(device int, holds []pipe.Hold, tasks []pipe.Timing) *rep
 		Parts: []report.Part{{Role: "weights, gradients, optimizer", Bytes: m.Static}, {Role: "messages", Bytes: m.Messages}},
 	}
 	for _, p := range pieces {
-		if p.from > at || p.until < at {
+		if p.from > at || p.until < at || p.Bytes == 0 {
 			continue
 		}
 		part := report.Part{Role: "minibatch in flight", Layer: fmt.Sprintf("stage %d, minibatch %d", p.Stage, p.minibatch), Bytes: p.Bytes}

@@ -22,6 +22,7 @@ type command struct {
 	work     hostTask      // of the host
 	stage    *localStage   // for which the host works
 	slot     int           // of its staging memory
+	op       int           // that is stamped, by its number in the sequence of the stage
 
 	always bool        // played whether or not the minibatch is in the run
 	ahead  int         // played when the minibatch so many behind the row's own is in the run
@@ -58,6 +59,8 @@ const (
 	awaitNorm
 	stampStart
 	stampEnd
+	stampOp
+	stampOpEnd
 )
 
 // commandKey tells commands apart: equal keys do the same.
@@ -76,6 +79,7 @@ type commandKey struct {
 	work     hostTask
 	stage    *localStage
 	slot     int
+	op       int
 	always   bool
 	ahead    int
 	link     *halfDuplex
@@ -85,7 +89,7 @@ type commandKey struct {
 func (c *command) key() commandKey {
 	k := commandKey{
 		verb: c.verb, id: c.id, on: c.on.number, dst: c.dst, src: c.src, to: c.to, channel: c.channel, event: c.event, pages: unsafe.SliceData(c.pages),
-		turn: c.turn, way: c.way, work: c.work, stage: c.stage, slot: c.slot, always: c.always, ahead: c.ahead, link: c.link, step: c.step,
+		turn: c.turn, way: c.way, work: c.work, stage: c.stage, slot: c.slot, op: c.op, always: c.always, ahead: c.ahead, link: c.link, step: c.step,
 	}
 	if c.id == 0 {
 		k.launch = c.Launch

@@ -63,7 +63,7 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	}
 	d.links = map[int]queue{}
 	if d.e.opt.Timed {
-		d.watch = &stopwatch{dev: d.dev, most: d.e.opt.TimedPeriods * 2 * (len(d.e.order.plan.Tasks) + len(d.e.order.plan.Synchronization))}
+		d.watch = d.newStopwatch()
 	}
 	if d.e.opt.Pace != nil {
 		d.paced = d.pauses(d.e.opt.Pace)

@@ -104,8 +104,8 @@ type Options struct {
 	// Audit lets New run a step of a plan that flushes that stops behind every op to check that only memory that minibatches in
 	// flight and ops hold was written (Audited). It leaves nothing behind.
 	Audit bool
-	// Timed records when every task ran (Timings).
-	Timed bool
+	// Timed records when every task ran (Timings), TimedOps also when every op of it, and every transfer of a step with a flush, did.
+	Timed, TimedOps bool
 	// TimedPeriods are how many periods of the plan these records go back, about; 0: to the beginning of the run.
 	TimedPeriods int
 }

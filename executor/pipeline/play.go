@@ -143,10 +143,10 @@ func (d *driver) works(c *command, v *instance) error {
 	case awaitNorm:
 		d.guard.awaited = v.minibatch
 		return nil
-	case stampStart:
-		return d.watch.stamp(c.on, v)
+	case stampStart, stampOp:
+		return d.watch.stamp(c, v)
 	}
-	return d.watch.stampEnd(c.on)
+	return d.watch.stampEnd(c)
 }
 
 // queueFor returns the stream at whose end a task ends.

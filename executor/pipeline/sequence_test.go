@@ -106,3 +106,69 @@ func TestSequencesRunAsOnOneDevice(t *testing.T) {
 		t.Errorf("%d plans, %d of them with transfers", ran, moved)
 	}
 }
+
+// Of a step that is timed op by op every op and every transfer is timed once: an op within its task and behind the op before it, a transfer
+// behind the op that it follows in the sequence, and an offload before its prefetch.
+func TestOpsAreTimed(t *testing.T) {
+	t.Parallel()
+	m, err := models.New("resnet20", models.Config{Batch: 4, Image: 16, Classes: 10})
+	must(t, err)
+	w := workload(t, m)
+	c := counted(w, 1)
+	c.Chain.Bandwidth = 4e10
+	full, err := w.Extent(w.StoreAll())
+	must(t, err)
+	s, err := planner.Lookup("offload-dynprog")
+	must(t, err)
+	plan, err := executor.Plan(t.Context(), w, c.Chain, s, w.StaticBytes()+(full-w.StaticBytes())*6/10, strategy.Options{HostMemory: 1 << 30})
+	must(t, err)
+	const steps = 4
+	e, _ := trainedWith(t, w, Costs{c.Chain, plan.Platform}, plan, steps, host.Config{Chaos: 1}, Options{Timed: true, TimedOps: true, TimedPeriods: steps})
+	all, err := e.Timings()
+	must(t, err)
+	seq := plan.Sequence()
+	tasks, ops := map[[2]int]Timing{}, make([][]Timing, steps)
+	for i := range ops {
+		ops[i] = make([]Timing, len(seq)+1)
+	}
+	for _, x := range all {
+		switch {
+		case x.Computes():
+			tasks[[2]int{int(x.Kind), x.Minibatch}] = x
+		case x.Op > 0:
+			if ops[x.Minibatch][x.Op].Op > 0 {
+				t.Errorf("op %d of step %d is timed twice", x.Op, x.Minibatch)
+			}
+			ops[x.Minibatch][x.Op] = x
+		}
+	}
+	moved := 0
+	for step, list := range ops {
+		var before Timing
+		away := map[int]float64{}
+		for p, op := range seq {
+			x := list[p+1]
+			switch task := tasks[[2]int{int(x.Kind), step}]; {
+			case x.Op == 0 || x.End < x.Start:
+				t.Fatalf("op %d of step %d, %v: %+v", p, step, op, x)
+			case x.Start < before.End:
+				t.Errorf("op %d of step %d, %v, starts at %v; the op before it ends at %v", p, step, op, x.Start, before.End)
+			case !op.Kind.Transfer() && (x.Start < task.Start || x.End > task.End):
+				t.Errorf("op %d of step %d, %v, is at %+v, its task at %+v", p, step, op, x, task)
+			}
+			switch {
+			case op.Kind == schedule.Offload:
+				away[op.Layer] = x.End
+			case op.Kind == schedule.Prefetch:
+				if moved++; x.Start < away[op.Layer] {
+					t.Errorf("op %d of step %d, %v, starts at %v, its offload ends at %v", p, step, op, x.Start, away[op.Layer])
+				}
+			default:
+				before = x
+			}
+		}
+	}
+	if moved < steps {
+		t.Errorf("%d prefetches in %d steps", moved, steps)
+	}
+}

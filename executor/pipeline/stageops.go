@@ -33,6 +33,7 @@ type block struct {
 // op is one program of a layer within a task.
 type op struct {
 	layer   int             // counted from 1, in the whole model
+	number  int             // in the sequence of the stage, from 1; of a second half behind it
 	at      int             // its moment
 	until   int             // the last moment before it has ended
 	program *models.Program // nil of a transfer
@@ -143,7 +144,7 @@ func compileStage(layers []*models.Programs, st pipeline.Stage, c stageContext) 
 	t.act[st.First-1] = storedActivation{item: none}
 	for i, o := range t.seq {
 		t.now = i
-		ops[i] = op{layer: o.Layer, at: t.starts(), until: t.ends()}
+		ops[i] = op{layer: o.Layer, number: i + 1, at: t.starts(), until: t.ends()}
 		if err := t.apply(o, &ops[i]); err != nil {
 			return nil, fmt.Errorf("%w: stage of layers %d to %d, op %d, %v: %w", ErrPlan, st.First, st.Last, i, o, err)
 		}
@@ -317,7 +318,7 @@ func (t *stageCompiler) backward(l int, out *op) error {
 func (t *stageCompiler) second(l int, first *op) error {
 	p, at := t.layers[l-1], t.st.Last-l
 	w := &t.params[at]
-	*w = op{layer: l, at: t.half + at, until: t.half + at, program: &p.BackParams, gradients: p.BackParams.Uses(models.Grads)}
+	*w = op{layer: l, number: t.half + at + 1, at: t.half + at, until: t.half + at, program: &p.BackParams, gradients: p.BackParams.Uses(models.Grads)}
 	if err := t.read(l-1, &w.input); err != nil {
 		return err
 	}

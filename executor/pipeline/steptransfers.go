@@ -165,8 +165,11 @@ func (d *driver) queueOfStep(o *op) queue {
 }
 
 // waitFor lets an op of a step with transfers wait for others.
-func (d taskCompiler) waitFor(q queue, n int) error {
-	for _, w := range d.step.waits[n] {
+func (d taskCompiler) waitFor(q queue, t *localStage, o *op, f *inFlight) error {
+	if !d.step.moves() {
+		return nil
+	}
+	for _, w := range d.step.waits[d.step.op(t, f.minibatch, o.at)] {
 		if err := q.wait(d.step.ends[w]); err != nil {
 			return err
 		}
@@ -174,15 +177,13 @@ func (d taskCompiler) waitFor(q queue, n int) error {
 	return nil
 }
 
-// stepOp issues an op of a step with transfers.
-func (d taskCompiler) stepOp(t *localStage, o *op, f *inFlight, issue func() error) error {
-	n, q := d.step.op(t, f.minibatch, o.at), d.queueOfStep(o)
-	if err := d.waitFor(q, n); err != nil {
-		return err
+// tellEnd puts an event behind an op of a step with transfers, if others wait for it. Behind the last op compute waits for all transfers:
+// the next step begins behind them.
+func (d taskCompiler) tellEnd(q queue, t *localStage, o *op, f *inFlight) error {
+	if !d.step.moves() {
+		return nil
 	}
-	if err := issue(); err != nil {
-		return err
-	}
+	n := d.step.op(t, f.minibatch, o.at)
 	if ev := d.step.ends[n]; ev != nil {
 		if err := q.record(ev); err != nil {
 			return err
@@ -191,7 +192,7 @@ func (d taskCompiler) stepOp(t *localStage, o *op, f *inFlight, issue func() err
 	if n < d.step.ops-1 {
 		return nil
 	}
-	for _, last := range d.step.final { // the next step begins behind all transfers of this one
+	for _, last := range d.step.final {
 		if err := d.compute.wait(d.step.ends[last]); err != nil {
 			return err
 		}

@@ -51,15 +51,18 @@ func (d taskCompiler) ops(ctx context.Context, t *localStage, kind pipeline.Kind
 
 // one issues an op of a task, or a transfer.
 func (d taskCompiler) one(ctx context.Context, t *localStage, kind pipeline.Kind, o *op, f *inFlight) error {
+	q := d.queueOfStep(o)
 	issue := func() error { return d.op(ctx, t, kind, o, f) }
 	if o.program == nil {
 		issue = func() error { return d.carry(t, o, f) }
 	}
-	if d.step.moves() {
-		if err := d.stepOp(t, o, f, issue); err != nil {
-			return err
-		}
-	} else if err := issue(); err != nil {
+	if err := d.waitFor(q, t, o, f); err != nil {
+		return err
+	}
+	if err := d.watch.op(q, o, issue); err != nil {
+		return err
+	}
+	if err := d.tellEnd(q, t, o, f); err != nil {
 		return err
 	}
 	d.noteAudit(1)

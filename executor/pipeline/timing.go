@@ -26,22 +26,26 @@ const (
 // Timing is when a task ran, in seconds from the beginning of the run. Devices that can compare their events share a clock;
 // otherwise each has its own.
 type Timing struct {
-	Device     int
-	Kind       pipeline.Kind // or Updating
-	Stage      int
-	To         int // the other stage of a communication through a portal; 0: the next one
-	Layer      int // of a message between replicas: the first one of its bucket; else 0
-	Peer       int // likewise, the device that receives
-	Minibatch  int // of an update: with whose end it was due
+	Device    int
+	Kind      pipeline.Kind // or Updating
+	Stage     int
+	To        int // the other stage of a communication through a portal; 0: the next one
+	Layer     int // of a message between replicas: the first one of its bucket; else 0
+	Peer      int // likewise, the device that receives
+	Minibatch int // of an update: with whose end it was due
+	// Op is the number of an op in its stage's sequence, from 1: Stage.Ops, or each layer's forward and then each one's backward; those of W
+	// come behind. 0: the whole task.
+	Op         int
 	Start, End float64
 }
 
-// Computes reports whether it is of a task of the plan that computes.
-func (t Timing) Computes() bool { return computes(t.Kind) }
+// Computes reports whether it is of a whole task of the plan that computes.
+func (t Timing) Computes() bool { return t.Op == 0 && computes(t.Kind) }
 
-// stamp is a task between two events.
+// stamp is a task, or an op of it, between two events.
 type stamp struct {
 	instance
+	op         int
 	start, end runtime.Event
 }
 
@@ -52,9 +56,20 @@ type stopwatch struct {
 	begun  time.Time // when the origin was
 	most   int       // stamps that are kept, the latest; 0: all of a run
 	stamps []stamp
-	used   int    // stamps of this run
-	open   *stamp // of the task that is being issued
-	before int    // minibatches of the run before the segment
+	used   int  // stamps of this run
+	open   int  // the stamp of the task that is being issued
+	openOp int  // that of its op
+	ops    bool // they are stamped, too
+	before int  // minibatches of the run before the segment
+}
+
+// newStopwatch returns one that keeps as many periods as are wanted.
+func (d *driver) newStopwatch() *stopwatch {
+	stamps := 2 * (len(d.e.order.plan.Tasks) + len(d.e.order.plan.Synchronization))
+	if d.e.opt.TimedOps && d.step != nil {
+		stamps += d.step.ops
+	}
+	return &stopwatch{dev: d.dev, most: d.e.opt.TimedPeriods * stamps, ops: d.e.opt.TimedOps}
 }
 
 // shift says how many minibatches of the run come before those that are counted from now on.
@@ -69,7 +84,7 @@ func (w *stopwatch) begin(q queue) error {
 	if w == nil {
 		return nil
 	}
-	w.used, w.open = 0, nil
+	w.used, w.open, w.openOp = 0, none, none
 	if err := makeEvents(w.dev, &w.origin); err != nil {
 		return err
 	}
@@ -81,8 +96,8 @@ func (w *stopwatch) begin(q queue) error {
 	return err
 }
 
-// next returns where the next stamp is kept, with its events.
-func (w *stopwatch) next() (s *stamp, err error) {
+// next returns the number of the next stamp, which has its events.
+func (w *stopwatch) next() (int, error) {
 	i := w.used
 	if w.most > 0 {
 		i %= w.most
@@ -90,9 +105,9 @@ func (w *stopwatch) next() (s *stamp, err error) {
 	if i == len(w.stamps) {
 		w.stamps = append(w.stamps, stamp{})
 	}
-	s = &w.stamps[i]
+	s := &w.stamps[i]
 	w.used++
-	return s, makeEvents(w.dev, &s.start, &s.end)
+	return i, makeEvents(w.dev, &s.start, &s.end)
 }
 
 // start notes that the start of a task is stamped, end that its end is.
@@ -110,20 +125,43 @@ func (w *stopwatch) end(q queue) error {
 	return q.of.compiler.host(command{work: stampEnd, on: q})
 }
 
-// stamp stamps the start of a task, stampEnd its end.
-func (w *stopwatch) stamp(q queue, v *instance) (err error) {
-	if w.open, err = w.next(); err != nil {
+// op stamps an op of a task.
+func (w *stopwatch) op(q queue, o *op, issue func() error) error {
+	if w == nil || !w.ops {
+		return issue()
+	}
+	if err := q.of.compiler.host(command{work: stampOp, on: q, op: o.number}); err != nil {
 		return err
 	}
-	w.open.instance = *v
-	w.open.minibatch += w.before
-	return q.s.Record(w.open.start)
+	if err := issue(); err != nil {
+		return err
+	}
+	return q.of.compiler.host(command{work: stampOpEnd, on: q, op: o.number})
 }
 
-func (w *stopwatch) stampEnd(q queue) error {
-	s := w.open
-	w.open = nil
-	return q.s.Record(s.end)
+// stamp stamps the start of a task, or of an op, stampEnd its end. An array of stamps may grow in between.
+func (w *stopwatch) stamp(c *command, v *instance) error {
+	i, err := w.next()
+	if err != nil {
+		return err
+	}
+	s := &w.stamps[i]
+	s.instance, s.op = *v, c.op
+	s.minibatch += w.before
+	if c.work == stampOp {
+		w.openOp = i
+	} else {
+		w.open = i
+	}
+	return c.on.s.Record(s.start)
+}
+
+func (w *stopwatch) stampEnd(c *command) error {
+	i := w.open
+	if c.work == stampOpEnd {
+		i = w.openOp
+	}
+	return c.on.s.Record(w.stamps[i].end)
 }
 
 // update stamps what an update issues.
@@ -145,7 +183,7 @@ func (e *Executor) Timings() (all []Timing, err error) {
 			continue
 		}
 		for _, s := range d.watch.stamps[:min(d.watch.used, len(d.watch.stamps))] {
-			t := Timing{Device: d.device, Kind: s.kind, Stage: s.stage, To: s.far, Minibatch: s.minibatch}
+			t := Timing{Device: d.device, Kind: s.kind, Stage: s.stage, To: s.far, Minibatch: s.minibatch, Op: s.op}
 			if s.synchronized() {
 				t.Layer, t.Peer = s.layer, s.to
 			}
