@@ -81,7 +81,7 @@ func (f *Fleet) measure(ctx context.Context, row *Row, known *references) error 
 // simulate runs a plan whose tasks take the chain's times.
 func (f *Fleet) simulate(ctx context.Context, row *Row, on []executor.Target, feed *album) error {
 	opt := f.options(row.from.Job, feed)
-	opt.Timed, opt.Pace = true, row.line.Flat.Pace
+	opt.Timed, opt.Pace = &pipe.Timed{}, row.line.Flat.Pace
 	x, err := pipe.New(row.pipe.Work, on, row.pipe.Costs, row.pipe.Plan, opt)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (f *Fleet) simulate(ctx context.Context, row *Row, on []executor.Target, fe
 // compute runs a plan with kernels, and looks at what it leaves.
 func (f *Fleet) compute(ctx context.Context, row *Row, on []executor.Target, known *references) error {
 	opt := f.options(row.from.Job, known.feed)
-	opt.Timed, opt.Audit = true, f.Audit && row.pipe.Plan.IsFlush()
+	opt.Timed, opt.Audit = &pipe.Timed{}, f.Audit && row.pipe.Plan.IsFlush()
 	var diverged atomic.Bool
 	opt.Done = func(r pipe.Result) {
 		if math.IsNaN(r.Loss) || math.IsInf(r.Loss, 0) {

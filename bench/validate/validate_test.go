@@ -453,7 +453,7 @@ func TestPlantedDifferencesAreSeen(t *testing.T) {
 		for _, m := range row.pipe.Needs {
 			opt.Limits = append(opt.Limits, m.Extent+beyond)
 		}
-		opt.Timed = true
+		opt.Timed = &pipe.Timed{}
 		x, err := pipe.New(c.Job.Work, on, row.pipe.Costs, row.pipe.Plan, opt)
 		must(t, err)
 		must(t, row.paint(on))

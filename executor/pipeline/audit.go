@@ -26,6 +26,7 @@ type auditor struct {
 	next  int   // the op that is next
 	count int   // of them
 	peak  int64
+	done  *Audited // nil as long as the step runs
 }
 
 // blank is a feed of images without a picture.
@@ -58,8 +59,8 @@ func (e *Executor) audit() error {
 	e.opt.Feed, e.opt.Rate, e.opt.Done = blank{}, func(int) float32 { return 0 }, nil
 	err := e.Run(context.Background(), e.group)
 	e.opt, e.done = opt, opt.First
-	e.dropAudits()
 	for _, d := range e.own() {
+		d.table.dropAudits()
 		d.guard.forget()
 	}
 	return err
@@ -87,7 +88,7 @@ func (d *driver) openAudit() error {
 
 // begin prepares for the step.
 func (a *auditor) begin() error {
-	if a == nil {
+	if a == nil || a.done != nil {
 		return nil
 	}
 	a.next, a.peak = 0, a.fixed
@@ -107,7 +108,7 @@ func (a *auditor) before() error {
 // auditOp comes behind an op: what it was the last to hold is nobody's, and behind the last one everything is.
 func (d *driver) auditOp() error {
 	a := d.auditor
-	if a == nil {
+	if a == nil || a.done != nil {
 		return nil
 	}
 	if err := d.finish(); err != nil {
@@ -119,7 +120,7 @@ func (d *driver) auditOp() error {
 	if a.next++; a.next < a.count {
 		return a.before()
 	}
-	d.audited, d.auditor = &Audited{d.device, a.peak, a.fixed + a.held.Extent()}, nil
+	a.done = &Audited{d.device, a.peak, a.fixed + a.held.Extent()}
 	return a.held.End()
 }
 
@@ -132,14 +133,12 @@ func (d *compiler) noteAudit(ops int) {
 	}
 }
 
-// dropAudits leaves what is for audits out of the tables.
-func (e *Executor) dropAudits() {
-	for _, d := range e.own() {
-		for i := range d.table.rows {
-			for k := range d.table.rows[i].variants {
-				list := &d.table.rows[i].variants[k]
-				*list = slices.DeleteFunc(*list, func(c *command) bool { return c.verb == doAudit })
-			}
+// dropAudits leaves what is for audits out of a table.
+func (t *table) dropAudits() {
+	for i := range t.rows {
+		for k := range t.rows[i].variants {
+			list := &t.rows[i].variants[k]
+			*list = slices.DeleteFunc(*list, func(c *command) bool { return c.verb == doAudit })
 		}
 	}
 }
@@ -147,8 +146,8 @@ func (e *Executor) dropAudits() {
 // Audited returns what New has measured, with Options.Audit.
 func (e *Executor) Audited() (all []Audited) {
 	for _, d := range e.own() {
-		if d.audited != nil {
-			all = append(all, *d.audited)
+		if d.auditor != nil && d.auditor.done != nil {
+			all = append(all, *d.auditor.done)
 		}
 	}
 	return all

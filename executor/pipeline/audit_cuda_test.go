@@ -9,7 +9,7 @@ import (
 	cuda "plimsoll/runtime/cuda/driver"
 )
 
-// An audited step of GPUs, whose tasks are graphs, holds the planned peak.
+// An audited step of GPUs holds the planned peak.
 func TestGPUsHoldThePlannedPeak(t *testing.T) {
 	if status := cuda.Load(); status.Err != nil {
 		t.Skip(status.Err)

@@ -36,8 +36,7 @@ type driver struct {
 	saver      *saver                     // nil when nothing is saved
 	guard      *guard                     // nil without a flush
 	step       *stepLayout                // of a plan with a flush
-	auditor    *auditor                   // of the step; nil: nothing is audited
-	audited    *Audited                   // by it
+	auditor    *auditor                   // of a step; nil: nothing is audited
 	recorder   recorder                   // of what it issued
 	current    *record                    // of the task that it is in
 	compiler   *compiler                  // that makes the table
@@ -62,9 +61,7 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 		return err
 	}
 	d.links = map[int]queue{}
-	if d.e.opt.Timed {
-		d.watch = d.newStopwatch()
-	}
+	d.watch = newStopwatch(d, d.e.opt.Timed)
 	if d.e.opt.Pace != nil {
 		d.paced = d.pauses(d.e.opt.Pace)
 	}
@@ -99,13 +96,8 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 			return err
 		}
 	}
-	if d.step.moves() {
-		if err := d.openHost(d.step.duplex); err != nil {
-			return err
-		}
-		if err := d.step.open(d.dev); err != nil {
-			return err
-		}
+	if err := d.step.open(d); err != nil {
+		return err
 	}
 	return d.openEvents()
 }

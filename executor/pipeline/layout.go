@@ -49,7 +49,8 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 		return err
 	}
 	newRules := func() error { return e.newRules(plan) }
-	for _, part := range []func() error{e.checkPortals, e.checkTied, newRules, e.checkPipeMare, e.newDiscrepancies, e.checkDeferral, e.checkShards} {
+	tied := func() error { return checkTied(e.order, e.Model) }
+	for _, part := range []func() error{e.checkPortals, tied, newRules, e.checkPipeMare, e.newDiscrepancies, e.checkDeferral, e.checkShards} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -74,12 +75,12 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 }
 
 // checkTied refuses, with ErrTied, weights that layers of two stages, or devices of one, would share.
-func (e *Executor) checkTied() error {
-	for _, q := range e.Model.Tied() {
-		for s, st := range e.order.plan.Stages {
+func checkTied(o *order, m *models.Model) error {
+	for _, q := range m.Tied() {
+		for s, st := range o.plan.Stages {
 			here, there := st.First <= q.Layer && q.Layer <= st.Last, st.First <= q.Of.Layer && q.Of.Layer <= st.Last
-			if here != there || here && len(e.order.hosts(s)) > 1 {
-				return Tied(e.Model, q)
+			if here != there || here && len(o.hosts(s)) > 1 {
+				return Tied(m, q)
 			}
 		}
 	}
@@ -119,8 +120,9 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, k *clock, device 
 		if !slices.Contains(e.order.on[s], device) {
 			continue
 		}
-		t := &localStage{deferred: e.deferred(s), discrepancy: e.discrepancies[s], stage: s, device: device, spec: st, in: map[int]*channel{}, out: map[int]*channel{}, back: map[int]*channel{}, away: map[int]*channel{}}
-		time, err := e.timeline(costs.Chain, plan)
+		t := &localStage{deferred: e.deferred(s), discrepancy: e.discrepancies[s], stage: s, device: device, spec: st}
+		t.stageMessages = stageMessages{in: map[int]*channel{}, out: map[int]*channel{}, back: map[int]*channel{}, away: map[int]*channel{}}
+		time, err := timeline(e.Workload, costs.Chain, plan, e.limit(device))
 		if err != nil {
 			return err
 		}
@@ -158,9 +160,9 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, k *clock, device 
 			return err
 		}
 	case plan.IsFlush():
-		d.step, e.holds[device] = e.layStep(device, stages, plan.Platform, g, m)
+		d.step, e.holds[device] = layStep(e.order, e.Workload, device, stages, g, m)
 	default:
-		e.holds[device] = e.laySlabs(device, stages, g, m)
+		e.holds[device] = laySlabs(e.order, e.Workload, device, stages, g, m)
 	}
 	m.Peak, m.Extent = fixed+m.Working+m.InFlight, max(g.end, e.layEvaluations(d, m))
 	d.compiler = &compiler{driver: d}
@@ -169,20 +171,20 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, k *clock, device 
 }
 
 // timeline returns when the ops of a step with transfers start; nil of a step without. Errors: ErrPlan, those of executor.Workload.Timeline.
-func (e *Executor) timeline(c *chain.Chain, plan *pipeline.Plan) (*executor.Timeline, error) {
+func timeline(w *Workload, c *chain.Chain, plan *pipeline.Plan, limit int64) (*executor.Timeline, error) {
 	switch {
 	case !plan.IsFlush() || !plan.Offloads():
 		return nil, nil
 	case !plan.IsSequence():
 		return nil, fmt.Errorf("%w: its stages offload, and with a flush that is for a sequence on one device", ErrPlan)
-	case e.Model.Wiring().Joins():
+	case w.Model.Wiring().Joins():
 		return nil, fmt.Errorf("%w: it offloads, and the model joins branches", ErrPlan)
 	}
 	memory := int64(pipeline.NoLimit)
-	if limit := e.limit(0); limit > 0 {
-		memory = limit - e.StaticBytes()
+	if limit > 0 {
+		memory = limit - w.StaticBytes()
 	}
-	return e.Timeline(plan.Sequence(), executor.Following(c, plan), memory)
+	return w.Timeline(plan.Sequence(), executor.Following(c, plan), memory)
 }
 
 // layMessages places the blocks in which a stage receives, and those in which δ waits to leave it.

@@ -64,11 +64,11 @@ func (d *driver) openTransfers(t *localStage) (err error) {
 	if len(t.ops[1].swaps) == 0 {
 		return nil
 	}
-	return d.openHost(t.ring.duplex)
+	return openHost(d, t.ring.duplex)
 }
 
 // openHost makes the streams to host memory and back.
-func (d *driver) openHost(duplex bool) (err error) {
+func openHost(d *driver, duplex bool) (err error) {
 	if d.toHost, err = d.newQueue("to the host"); err != nil {
 		return err
 	}

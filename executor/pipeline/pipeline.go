@@ -104,10 +104,14 @@ type Options struct {
 	// Audit lets New run a step of a plan that flushes that stops behind every op to check that only memory that minibatches in
 	// flight and ops hold was written (Audited). It leaves nothing behind.
 	Audit bool
-	// Timed records when every task ran (Timings), TimedOps also when every op of it, and every transfer of a step with a flush, did.
-	Timed, TimedOps bool
-	// TimedPeriods are how many periods of the plan these records go back, about; 0: to the beginning of the run.
-	TimedPeriods int
+	// Timed records when every task ran (Timings); nil: nothing is recorded.
+	Timed *Timed
+}
+
+// Timed says what is recorded of when tasks ran.
+type Timed struct {
+	Periods int  // of the plan, that the records go back, about; 0: to the beginning of the run
+	Ops     bool // every op of a task is recorded, too, and every transfer of a step with a flush
 }
 
 // Executor trains with one plan.

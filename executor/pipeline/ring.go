@@ -98,7 +98,7 @@ func (e *Executor) layRing(t *localStage, costs Costs, k *clock, g *allocator, m
 	return nil
 }
 
-// ringScalars is order.scalarsBytes of a ring.
+// ringScalars is scalarsBytes of a ring.
 const ringScalars = 2 * kernels.ScalarsBytes
 
 // slabs returns the memory of the minibatches of each slot, in an arena and in page-locked memory from two offsets on.

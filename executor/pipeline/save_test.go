@@ -385,7 +385,7 @@ func TestSnapshotsAreAsLargeAsTheState(t *testing.T) {
 // Tasks are timed with the minibatches of the run, whatever segments these are in.
 func TestTimingsOfSegments(t *testing.T) {
 	t.Parallel()
-	e := segmented(t, host.Config{}, Options{Timed: true})
+	e := segmented(t, host.Config{}, Options{Timed: &Timed{}})
 	must(t, e.RunUntil(t.Context(), nil, Segment{Minibatches: 3}, Segment{Minibatches: 5}))
 	all, err := e.Timings()
 	must(t, err)
@@ -466,7 +466,7 @@ func TestStagesCountTheirUpdates(t *testing.T) {
 // Timings of so many periods are those of the latest tasks, and not of earlier ones.
 func TestTimingsGoBackSomePeriods(t *testing.T) {
 	t.Parallel()
-	all, some := segmented(t, host.Config{}, Options{Timed: true}), segmented(t, host.Config{}, Options{Timed: true, TimedPeriods: 2})
+	all, some := segmented(t, host.Config{}, Options{Timed: &Timed{}}), segmented(t, host.Config{}, Options{Timed: &Timed{Periods: 2}})
 	for range 2 { // the second run has the events of the first
 		var counts [2]map[int]int
 		for i, e := range []*Executor{all, some} {

@@ -123,7 +123,7 @@ func TestOpsAreTimed(t *testing.T) {
 	plan, err := executor.Plan(t.Context(), w, c.Chain, s, w.StaticBytes()+(full-w.StaticBytes())*6/10, strategy.Options{HostMemory: 1 << 30})
 	must(t, err)
 	const steps = 4
-	e, _ := trainedWith(t, w, Costs{c.Chain, plan.Platform}, plan, steps, host.Config{Chaos: 1}, Options{Timed: true, TimedOps: true, TimedPeriods: steps})
+	e, _ := trainedWith(t, w, Costs{c.Chain, plan.Platform}, plan, steps, host.Config{Chaos: 1}, Options{Timed: &Timed{Periods: steps, Ops: true}})
 	all, err := e.Timings()
 	must(t, err)
 	seq := plan.Sequence()

@@ -19,8 +19,8 @@ type slab struct {
 
 // scalarsBytes is the size of the scalars that a minibatch brings: its own, and those of its update. In a plan with a flush these are
 // one: the last minibatch of the step has those of the update.
-func (o *order) scalarsBytes() int64 {
-	if o.plan.IsFlush() {
+func scalarsBytes(plan *pipeline.Plan) int64 {
+	if plan.IsFlush() {
 		return kernels.ScalarsBytes
 	}
 	return 2 * kernels.ScalarsBytes
@@ -74,7 +74,7 @@ func (s *localStage) planSlab(w *Workload, o *order, minibatch int) *slabPlan {
 
 // placeBatch places what a minibatch brings: scalars, in the last stage labels, in the first one images.
 func (s *localStage) placeBatch(p *slab, w *Workload, o *order, g *allocator) {
-	p.scalars = g.alloc(o.scalarsBytes())
+	p.scalars = g.alloc(scalarsBytes(o.plan))
 	if s.stage == len(o.on)-1 {
 		p.labels = g.alloc(w.Model.Labels.Bytes())
 	}
@@ -142,11 +142,11 @@ func Holds(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([][]Hold
 
 // laySlabs places what minibatches in flight, and their tasks, hold of a device in a plan without a flush, and returns it: a slab of each
 // stage for as many minibatches as are in flight, and memory for the task that takes most.
-func (e *Executor) laySlabs(device int, stages []*localStage, g *allocator, m *Memory) (all []Hold) {
-	o, start := e.order, g.end
+func laySlabs(o *order, w *Workload, device int, stages []*localStage, g *allocator, m *Memory) (all []Hold) {
+	start := g.end
 	plans := make([]*slabPlan, len(stages))
 	for i, s := range stages {
-		plans[i] = s.planSlab(e.Workload, o, 0)
+		plans[i] = s.planSlab(w, o, 0)
 		for _, bytes := range plans[i].working {
 			m.Working = max(m.Working, bytes)
 		}

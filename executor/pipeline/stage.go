@@ -22,39 +22,52 @@ type localStage struct {
 	repeats int
 	stash   *weightStash
 
-	weights   []runtime.Span // by slot: one copy of the trained parameters of all layers
-	buffers   runtime.Span   // BatchNorm's statistics, of which there is one copy
-	grads     []runtime.Span // by slot: a sum of gradients, and what else replicas add up
-	ties      []runtime.Span // by slot: that of parameters that are another layer's, by the layers that read them
-	scalars   []runtime.Span // of the update, likewise
-	squares   runtime.Span   // partial sums of those of the gradients
-	summed    runtime.Event  // gradients are ready to leave for another replica
-	summedAll runtime.Event  // those of all replicas are added up by a library, of a plan that does not say when
-	sums      *replicaSums   // nil where the plan has no messages for those of replicas
-	rounds    int            // sums over replicas in this run
-	shared    int            // how often their statistics became the first one's, likewise
-	states    []runtime.Span // the optimizer's, each by executor.StateLayout, or like the shard
-	workspace runtime.Span   // of updates
-	shard     *shard         // of the optimizer's state; nil: the device has all
-	layers    []stageLayer
+	stageParameters
+	stageSums
+	stageMessages
 
 	slabs       []slab
 	ring        *ring // of a stage that has one, and its slabs are by its slots; else nil
 	free        []int // slabs that no minibatch holds
-	returns     []runtime.Span
-	freeReturns []int      // returns that no minibatch holds, of those for δ from the same device
-	outputs     sendBuffer // of the stage, where nothing else keeps them
-	deltas      sendBuffer // δ of the input
-
 	inFlight    []*inFlight
 	deferred    deferral
 	discrepancy discrepancy
+}
 
+// stageParameters are the parameters of a stage on one device, and what updates need.
+type stageParameters struct {
+	weights   []runtime.Span // by slot: one copy of the trained parameters of all layers
+	buffers   runtime.Span   // BatchNorm's statistics, of which there is one copy
+	grads     []runtime.Span // by slot: a sum of gradients, and what else replicas add up
+	ties      []runtime.Span // likewise, of parameters that are another layer's, by the layers that read them
+	scalars   []runtime.Span // of the update, likewise
+	squares   runtime.Span   // partial sums of those of the gradients
+	states    []runtime.Span // the optimizer's, each by executor.StateLayout, or like the shard
+	workspace runtime.Span   // of updates
+	shard     *shard         // of the optimizer's state; nil: the device has all
+	layers    []stageLayer
+}
+
+// stageSums is how the replicas of a stage add up their gradients.
+type stageSums struct {
+	summed    runtime.Event // gradients are ready to leave for another replica
+	summedAll runtime.Event // those of all replicas are added up by a library, of a plan that does not say when
+	sums      *replicaSums  // nil where the plan has no messages for those of replicas
+	rounds    int           // sums over replicas in this run
+	shared    int           // how often their statistics became the first one's, likewise
+}
+
+// stageMessages is what comes into a stage and leaves it.
+type stageMessages struct {
 	in, out       map[int]*channel // of a_l into the stage and out of it, by the other device
 	back          map[int]*channel // of δ_j into the stage
 	away          map[int]*channel // of δ_{i-1} out of it
 	portalInputs  []portalInput    // of portals, by Branch-1
 	portalOutputs []portalOutput
+	returns       []runtime.Span
+	freeReturns   []int      // returns that no minibatch holds, of those for δ from the same device
+	outputs       sendBuffer // of the stage, where nothing else keeps them
+	deltas        sendBuffer // δ of the input
 }
 
 // stageLayer says where the parameters of a layer lie: trained ones at an offset of a copy of the weights, of the gradients

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"plimsoll/kernels"
+	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
 
@@ -49,7 +50,7 @@ func (d *driver) layHost() int64 {
 		}
 		p := &d.staging[s]
 		for i := range stagingSlots {
-			p.scalars[i] = g.alloc(d.e.order.scalarsBytes())
+			p.scalars[i] = g.alloc(scalarsBytes(d.e.order.plan))
 			if s == 0 {
 				p.images[i] = g.alloc(d.e.Model.Input.Bytes())
 			}
@@ -124,7 +125,7 @@ func (d *driver) fill(c *command, minibatch int) error {
 		return err
 	}
 	m := d.done + minibatch
-	d.putScalars(t, m, b)
+	putScalars(b, d.e.scalars(m), d.updateScalars(t, m), d.e.order.plan)
 	if t.stage == 0 {
 		images, err := d.dev.HostBytes(p.images[i])
 		if err != nil {
@@ -145,9 +146,8 @@ func (d *driver) fill(c *command, minibatch int) error {
 }
 
 // putScalars encodes the scalars of a minibatch and those of its update.
-func (d *driver) putScalars(t *localStage, m int, b []byte) {
-	own, update := d.e.scalars(m), d.updateScalars(t, m)
-	if !d.e.order.plan.IsFlush() {
+func putScalars(b []byte, own, update kernels.Scalars, plan *pipeline.Plan) {
+	if !plan.IsFlush() {
 		own.Put(b)
 		update.Put(b[kernels.ScalarsBytes:])
 		return

@@ -14,7 +14,8 @@ import (
 // device are on one stream, and no copy reads or writes what has been left: so each item lies where nothing lies that lives
 // during the same ops.
 type stepLayout struct {
-	e      *Executor
+	order  *order
+	w      *Workload
 	device int
 	stages map[int]*localStage
 	tasks  []stepTask
@@ -54,11 +55,11 @@ const (
 )
 
 // layStep places what a step holds of a device, and returns that.
-func (e *Executor) layStep(device int, stages []*localStage, on *pipeline.Platform, g *allocator, m *Memory) (*stepLayout, []Hold) {
-	l := &stepLayout{e: e, device: device, stages: map[int]*localStage{}, begins: map[stepKey]int{}}
+func layStep(o *order, w *Workload, device int, stages []*localStage, g *allocator, m *Memory) (*stepLayout, []Hold) {
+	l := &stepLayout{order: o, w: w, device: device, stages: map[int]*localStage{}, begins: map[stepKey]int{}}
 	for _, s := range stages {
 		l.stages[s.stage] = s
-		s.slabs = make([]slab, e.order.repeats)
+		s.slabs = make([]slab, o.repeats)
 	}
 	l.number()
 	for _, t := range l.tasks {
@@ -78,7 +79,7 @@ func (e *Executor) layStep(device int, stages []*localStage, on *pipeline.Platfo
 	l.pack(live)
 	l.place(g.alloc(l.extent).End())
 	if l.layHost(); len(l.host) > 0 {
-		m.Offloaded, l.duplex = l.locked, on.Duplex
+		m.Offloaded, l.duplex = l.locked, o.plan.Platform.Duplex
 		l.depend()
 	}
 	return l, l.holds()
@@ -86,7 +87,7 @@ func (e *Executor) layStep(device int, stages []*localStage, on *pipeline.Platfo
 
 // number numbers the ops of the device.
 func (l *stepLayout) number() {
-	_ = l.e.order.instances(l.device, l.e.order.repeats, func(v instance) error {
+	_ = l.order.instances(l.device, l.order.repeats, func(v instance) error {
 		if !v.computes() {
 			return nil
 		}
@@ -116,7 +117,7 @@ func (l *stepLayout) add(s *localStage, minibatch int) {
 		}
 	}
 	batch := slab{}
-	s.placeBatch(&batch, l.e.Workload, l.e.order, &allocator{})
+	s.placeBatch(&batch, l.w, l.order, &allocator{})
 	scalars := last
 	if l.lastOf(s) == minibatch {
 		scalars = l.ops - 1 // the update has them
@@ -168,7 +169,7 @@ func (l *stepLayout) readsInput(s *localStage, minibatch int) (last int) {
 // readers returns the last op on this device, of another stage, that reads the output of a stage: the stage behind has it as its input, in
 // which a portal finds its skips.
 func (l *stepLayout) readers(s *localStage, minibatch int) (last int) {
-	o := l.e.order
+	o := l.order
 	if o.onDevice(s.stage, minibatch, l.device) && s.stage+1 < len(o.on) && o.onDevice(s.stage+1, minibatch, l.device) {
 		last = l.readsInput(l.stages[s.stage+1], minibatch)
 	}
@@ -283,7 +284,7 @@ func (l *stepLayout) bySlabs() {
 func (l *stepLayout) plan(plans map[*stageOps]*slabPlan, it stepItem) *slabPlan {
 	t := it.stage.opsOf(it.minibatch)
 	if plans[t] == nil {
-		plans[t] = it.stage.planSlab(l.e.Workload, l.e.order, it.minibatch)
+		plans[t] = it.stage.planSlab(l.w, l.order, it.minibatch)
 	}
 	return plans[t]
 }
@@ -315,7 +316,7 @@ func (l *stepLayout) place(top int64) {
 		s := &it.stage.slabs[it.minibatch]
 		if s.items == nil {
 			s.items = make([]runtime.Span, len(it.stage.opsOf(it.minibatch).items))
-			it.stage.placeBatch(s, l.e.Workload, l.e.order, &allocator{})
+			it.stage.placeBatch(s, l.w, l.order, &allocator{})
 		}
 		l.packed[i].Offset = top - l.packed[i].Offset - l.packed[i].Bytes
 		at := s.span(it.item)

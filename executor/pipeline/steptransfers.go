@@ -139,22 +139,28 @@ func (l *stepLayout) latest(all []stepOp, ops []int, x *stepOp, behind int) int 
 	return none
 }
 
-// open makes the events.
-func (l *stepLayout) open(dev runtime.Device) error {
+// open makes the streams and events of a step with transfers.
+func (l *stepLayout) open(d *driver) error {
+	if !l.moves() {
+		return nil
+	}
+	if err := openHost(d, l.duplex); err != nil {
+		return err
+	}
 	var events []*runtime.Event
 	for _, list := range append(slices.Clone(l.waits), l.final) {
 		for _, q := range list {
 			events = append(events, &l.ends[q])
 		}
 	}
-	return makeEvents(dev, events...)
+	return makeEvents(d.dev, events...)
 }
 
 // moves reports whether the step has transfers.
 func (l *stepLayout) moves() bool { return l != nil && len(l.host) > 0 }
 
-// queueOfStep returns the stream of an op.
-func (d *driver) queueOfStep(o *op) queue {
+// queue returns the stream of an op.
+func (o *op) queue(d *driver) queue {
 	switch {
 	case o.program != nil:
 		return d.compute
@@ -202,7 +208,7 @@ func (d taskCompiler) tellEnd(q queue, t *localStage, o *op, f *inFlight) error 
 
 // carry issues a transfer of a step. One with no compute op before it waits for what its task begins with.
 func (d taskCompiler) carry(t *localStage, o *op, f *inFlight) error {
-	sb, q := &t.slabs[f.slab], d.queueOfStep(o)
+	sb, q := &t.slabs[f.slab], o.queue(d.driver)
 	if t.opsOf(f.minibatch).before[o.at] == none {
 		if err := d.compute.record(sb.forward); err != nil {
 			return err

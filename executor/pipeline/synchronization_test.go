@@ -289,7 +289,7 @@ func TestSynchronizationIsTimed(t *testing.T) {
 		}
 		plan = summing(t, c, plan, 3)
 		n := 3 * plan.Repeats()
-		e, _ := trainedWith(t, w, c, plan, n, host.Config{}, Options{Timed: true})
+		e, _ := trainedWith(t, w, c, plan, n, host.Config{}, Options{Timed: &Timed{}})
 		all, err := e.Timings()
 		must(t, err)
 		got := map[key]int{}

@@ -33,8 +33,8 @@ type Timing struct {
 	Layer     int // of a message between replicas: the first one of its bucket; else 0
 	Peer      int // likewise, the device that receives
 	Minibatch int // of an update: with whose end it was due
-	// Op is the number of an op in its stage's sequence, from 1: Stage.Ops, or each layer's forward and then each one's backward; those of W
-	// come behind. 0: the whole task.
+	// Op is the number of an op in its stage's sequence, from 1; 0: it is the whole task. A stage without ops of its own has each layer's
+	// forward and then each one's backward. Those of W come behind.
 	Op         int
 	Start, End float64
 }
@@ -63,13 +63,16 @@ type stopwatch struct {
 	before int  // minibatches of the run before the segment
 }
 
-// newStopwatch returns one that keeps as many periods as are wanted.
-func (d *driver) newStopwatch() *stopwatch {
+// newStopwatch returns one that keeps as many periods as are wanted; nil where nothing is timed.
+func newStopwatch(d *driver, timed *Timed) *stopwatch {
+	if timed == nil {
+		return nil
+	}
 	stamps := 2 * (len(d.e.order.plan.Tasks) + len(d.e.order.plan.Synchronization))
-	if d.e.opt.TimedOps && d.step != nil {
+	if timed.Ops && d.step != nil {
 		stamps += d.step.ops
 	}
-	return &stopwatch{dev: d.dev, most: d.e.opt.TimedPeriods * stamps, ops: d.e.opt.TimedOps}
+	return &stopwatch{dev: d.dev, most: timed.Periods * stamps, ops: timed.Ops}
 }
 
 // shift says how many minibatches of the run come before those that are counted from now on.

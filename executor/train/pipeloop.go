@@ -201,7 +201,7 @@ func (c *pipeLoop) options(r *Run, devices int) pipe.Options {
 	}
 	o.First, o.Updates, o.Patience, o.MaxNorm = c.next, r.updates(), r.Pipe.Patience, r.MaxNorm
 	o.Audit = r.Pipe.Plan.IsFlush()
-	o.Timed, o.TimedPeriods = true, r.Pipe.timedPeriods()
+	o.Timed = &pipe.Timed{Periods: r.Pipe.timedPeriods()}
 	if r.Saves.Dir != nil {
 		o.Save = c.states.save
 	}
