@@ -85,8 +85,8 @@ time, each beside the prediction. The weights after steps with a flush are compa
 largest need of a device under a plan without a limit. --plan measures one plan, ours or not, as train runs it.
 
 Where the devices share processors, steps take longer than predicted. With --simulated every task takes exactly its planned time, and
-periods can be compared. With --audit a step with a flush stops after every task. No other memory may have been
-written than the minibatches in flight hold; their largest sum is the measured peak.`
+periods can be compared. With --audit a step with a flush stops after every op. No other memory may have been
+written than the minibatches in flight hold then. Their largest sum is the measured peak.`
 
 func (a *app) runValidate(ctx context.Context, f *validateFlags) (err error) {
 	g, err := a.grid(f)
