@@ -19,9 +19,11 @@ type Chain struct {
 	InputBytes int64   // a_0
 	Layers     []Layer // layers 1..n in order; the last one is the loss
 	Bandwidth  float64 // device to host link, bytes/s; 0 when unknown
-	Device     string
-	DType      string
-	Batch      int
+	// HostMemoryBandwidth is what updates on the host and copies share, bytes/s; 0 when unknown.
+	HostMemoryBandwidth float64
+	Device              string
+	DType               string
+	Batch               int
 	// CopiesBeside is how much slower copies are beside computation; nil: not at all.
 	CopiesBeside *CopiesBeside
 	// Branches are the layers of each branch of a model whose branches meet in one loss, nil for a chain. Layers lists the
@@ -43,7 +45,8 @@ type Layer struct {
 	GradientBytes         int64   // δ_ℓ
 	ForwardOverheadBytes  int64   // o_F
 	BackwardOverheadBytes int64   // o_B
-	WeightBytes           int64   // parameters; counted by pipeline strategies only
+	WeightBytes           int64   // parameters, as forward and backward read them; counted by pipelines and cyclic plans only
+	Update                Update  // of the weights; counted by cyclic plans only
 
 	// DiscardForwardS and DiscardOverheadBytes are the cost of a forward that saves nothing for backward
 	// (forward_checkpoint and forward_discard); nil means as ForwardS and ForwardOverheadBytes.

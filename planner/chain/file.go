@@ -38,6 +38,7 @@ func (c *Chain) list() fields.List {
 	out = fields.Unless(out, "", "dtype", c.DType)
 	out = fields.Unless(out, 0, "batch", c.Batch)
 	out = fields.Unless(out, 0, "bandwidth_bytes_per_s", c.Bandwidth)
+	out = fields.Unless(out, 0, "host_memory_bandwidth_bytes_per_s", c.HostMemoryBandwidth)
 	out = fields.Optional(out, "copies_beside", c.CopiesBeside)
 	out = append(out, fields.Field{Name: "input_bytes", Value: c.InputBytes})
 	if len(c.Branches) > 0 {
@@ -62,6 +63,7 @@ func (l *Layer) list() fields.List {
 		{Name: "backward_overhead_bytes", Value: l.BackwardOverheadBytes},
 		{Name: "weight_bytes", Value: l.WeightBytes},
 	}
+	out = l.Update.list(out)
 	out = fields.Optional(out, "discard_forward_s", l.DiscardForwardS)
 	out = fields.Optional(out, "discard_overhead_bytes", l.DiscardOverheadBytes)
 	out = fields.Optional(out, "backward_input_s", l.BackwardInputS)
@@ -125,7 +127,8 @@ func take(o *fields.Object) (*Chain, error) {
 		Batch:      int(o.Int("batch", 0)),
 		Branches:   takeBranches(o),
 
-		CopiesBeside: takeCopiesBeside(o),
+		CopiesBeside:        takeCopiesBeside(o),
+		HostMemoryBandwidth: o.Float("host_memory_bandwidth_bytes_per_s", 0),
 	}
 	layers := o.Array("layers")
 	if err := o.Err(); err != nil {
@@ -138,7 +141,7 @@ func take(o *fields.Object) (*Chain, error) {
 			return nil, c.inLayer(i, err)
 		}
 	}
-	return c, nil
+	return c, c.nameOwners()
 }
 
 // UnmarshalJSON reads one layer and fills in the defaults. The name is set even when another field is bad, so
@@ -158,6 +161,7 @@ func (l *Layer) UnmarshalJSON(data []byte) error {
 	l.ForwardOverheadBytes = o.Int("forward_overhead_bytes", 0)
 	l.BackwardOverheadBytes = o.Int("backward_overhead_bytes", 0)
 	l.WeightBytes = o.Int("weight_bytes", 0)
+	l.Update.take(o)
 	l.DiscardForwardS = o.OptionalFloat("discard_forward_s")
 	l.DiscardOverheadBytes = o.OptionalInt("discard_overhead_bytes")
 	l.BackwardInputS = o.OptionalFloat("backward_input_s")

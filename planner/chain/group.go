@@ -8,7 +8,7 @@ import "fmt"
 // An op of a merged layer stands for the same op of its members, run one after the other (a forward_checkpoint
 // for a forward_checkpoint of the first member and a forward_discard of the others). A sequence of compute ops for
 // the grouped chain that writes nothing twice can be carried out that way, in the makespan and within the peak that
-// it has on the grouped chain. Times, weights and saved sets add up, output and gradient are those of the last
+// it has on the grouped chain. Times, weights, their state and saved sets add up, output and gradient are those of the last
 // member, and the overheads make the merged op's peak that of its members' ops:
 //
 //	forward_all ℓ       o_F = max over k of o_F(k) - Σ_{m>k} ā_m
@@ -40,6 +40,13 @@ func Group(c *Chain, lasts []int) (*Chain, error) {
 		}
 		out.Layers[g] = c.merged(first, last)
 		first = last + 1
+	}
+	ties, err := c.groupTies(lasts)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range ties {
+		out.Layers[t.layer-1].Update.WeightsOf = t.owner
 	}
 	return &out, out.Validate()
 }
@@ -85,6 +92,7 @@ func (c *Chain) merged(first, last int) Layer {
 	m.DiscardForwardS, m.DiscardOverheadBytes = &discard, &overhead
 	m.BackwardInputS = c.sum(first, last, func(l *Layer) *float64 { return l.BackwardInputS })
 	m.BackwardWeightS = c.sum(first, last, func(l *Layer) *float64 { return l.BackwardWeightS })
+	m.Update = c.mergeUpdate(first, last)
 	m.ForwardBeside = c.beside(first, last, (*Layer).forwardBeside)
 	m.BackwardBeside = c.beside(first, last, (*Layer).backwardBeside)
 	return m

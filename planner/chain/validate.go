@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -29,10 +30,8 @@ func (c *Chain) validate() error {
 	}
 	var sum totals
 	sum.bytes("input_bytes", c.InputBytes)
-	sum.number("bandwidth_bytes_per_s", c.Bandwidth)
-	if sum.err == nil && c.Bandwidth > 0 && c.Bandwidth < SlowestLink {
-		sum.fail("bandwidth_bytes_per_s", strconv.FormatFloat(c.Bandwidth, 'g', -1, 64), "is next to nothing: times would be too long for numbers")
-	}
+	sum.bandwidth("bandwidth_bytes_per_s", c.Bandwidth)
+	sum.bandwidth("host_memory_bandwidth_bytes_per_s", c.HostMemoryBandwidth)
 	sum.number("batch", float64(c.Batch))
 	if c.CopiesBeside != nil {
 		sum.beside("copies_beside", c.CopiesBeside[:])
@@ -45,7 +44,7 @@ func (c *Chain) validate() error {
 			return c.inLayer(i, sum.err)
 		}
 	}
-	if err := c.checkBranches(); err != nil {
+	if err := cmp.Or(c.checkOwners(), c.checkBranches()); err != nil {
 		return err
 	}
 	return c.checkOthers()
@@ -67,6 +66,7 @@ func (t *totals) layer(l *Layer) {
 	t.bytes("forward_overhead_bytes", l.ForwardOverheadBytes)
 	t.bytes("backward_overhead_bytes", l.BackwardOverheadBytes)
 	t.bytes("weight_bytes", l.WeightBytes)
+	t.update(l)
 	t.optionalTime("discard_forward_s", l.DiscardForwardS)
 	t.optionalTime("backward_input_s", l.BackwardInputS)
 	t.optionalTime("backward_weight_s", l.BackwardWeightS)
@@ -91,6 +91,13 @@ func (t *totals) time(field string, x float64) {
 	t.number(field, x)
 	if t.seconds += x; t.err == nil && math.IsInf(t.seconds, 0) {
 		t.fail(field, formatFloat(x), "makes the sum of all times infinite")
+	}
+}
+
+func (t *totals) bandwidth(field string, x float64) {
+	t.number(field, x)
+	if t.err == nil && x > 0 && x < SlowestLink {
+		t.fail(field, formatFloat(x), "is next to nothing: times would be too long for numbers")
 	}
 }
 
