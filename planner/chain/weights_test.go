@@ -58,7 +58,7 @@ func TestCostsOfWeightsAreReadAndWritten(t *testing.T) {
 	}
 }
 
-// A layer and the tied one that follows it in the list may have their names in any order, and numbers name layers, too.
+// A number names the owner like its name does; the owner may follow the tied layer.
 func TestOwnersAreNamedOrNumbered(t *testing.T) {
 	t.Parallel()
 	for from, to := range map[string]string{`"weights_of":"embed"`: `"weights_of":1`, `"name":"embed"`: `"name":"embed","note":0`} {
