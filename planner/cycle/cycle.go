@@ -25,6 +25,7 @@
 package cycle
 
 import (
+	"fmt"
 	"math"
 
 	"plimsoll/planner/chain"
@@ -101,13 +102,18 @@ type Simulator struct {
 	player player
 }
 
-// NewSimulator prepares the times of a chain. Errors: those of chain.Validate, ErrBranches.
+// NewSimulator prepares the times of a chain. Errors: those of chain.Validate, ErrBranches, ErrBandwidth.
 func NewSimulator(c *chain.Chain, link Link) (*Simulator, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	if len(c.Branches) > 0 {
 		return nil, ErrBranches
+	}
+	for _, x := range [...]float64{link.ToDevice, link.ToHost} {
+		if x != 0 && !(x >= chain.SlowestLink && x <= math.MaxFloat64) {
+			return nil, fmt.Errorf("%w %g: it is not at least %g bytes/s; 0 stands for no link", ErrBandwidth, x, chain.SlowestLink)
+		}
 	}
 	k := newCosts(c, link)
 	return &Simulator{costs: k, link: link, ledger: newLedger(c, k)}, nil

@@ -10,6 +10,8 @@ import (
 var (
 	// ErrBranches: a model whose branches meet has no cyclic plans.
 	ErrBranches = errors.New("a model with branches has no plans that move weights and optimizer state")
+	// ErrBandwidth: a bandwidth of the link is neither 0 nor a number that times can be divided by.
+	ErrBandwidth = errors.New("bad bandwidth")
 	// ErrNoSteadyState: the state of a plan does not repeat: copies that nothing waits for fall behind by more and more, or nothing takes time.
 	ErrNoSteadyState = errors.New("the plan has no steady state: its copies fall behind by more with every step, or its ops take no time")
 )

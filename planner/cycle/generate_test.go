@@ -141,7 +141,7 @@ func (w *writer) state(layer int) {
 	var uses []int
 	last := 0
 	for p, op := range w.base {
-		if op.Layer == layer && !op.Kind.Transfer() {
+		if w.c.Owner(op.Layer) == layer && !op.Kind.Transfer() {
 			uses = append(uses, p)
 			if op.Kind == schedule.Backward {
 				last = p

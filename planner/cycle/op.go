@@ -117,7 +117,7 @@ func (o *Op) UnmarshalJSON(data []byte) error {
 	}
 	obj.Require("op", "layer")
 	name := obj.String("op", "")
-	layer, microbatch, prime := obj.Int("layer", 0), obj.Int("microbatch", 0), obj.Bool("prime", false)
+	layer, microbatch, prime := obj.Int("layer", 0), obj.OptionalInt("microbatch"), obj.Bool("prime", false)
 	if err := obj.Err(); err != nil {
 		return err
 	}
@@ -128,10 +128,12 @@ func (o *Op) UnmarshalJSON(data []byte) error {
 	if layer < 1 || layer > schedule.MaxLayer {
 		return &fields.Error{Field: "layer", Value: fmt.Sprint(layer), Reason: "is not the number of a layer"}
 	}
-	if microbatch < 0 || microbatch > schedule.MaxLayer || microbatch == 0 && obj.Has("microbatch") {
-		return &fields.Error{Field: "microbatch", Value: fmt.Sprint(microbatch), Reason: "is not a number from 1"}
+	read := Op{Kind: kind, Prime: prime, Layer: int(layer)}
+	if microbatch != nil {
+		if read.Microbatch = int(*microbatch); *microbatch < 1 || *microbatch > schedule.MaxLayer {
+			return &fields.Error{Field: "microbatch", Value: fmt.Sprint(*microbatch), Reason: "is not a number from 1"}
+		}
 	}
-	read := Op{Kind: kind, Prime: prime, Microbatch: int(microbatch), Layer: int(layer)}
 	if reason := read.misused(); reason != "" {
 		return &fields.Error{Field: "op", Value: name, Reason: reason}
 	}

@@ -28,8 +28,11 @@ import check_state
 for line in sys.stdin:
     case = json.loads(line)
     trace = []
-    out = check_state.check(case["chain"], case["seq"], case.get("memory"), case.get("host_memory"), case.get("up"), case.get("down"),
-        case["duplex"], case["clip"], max_steps=100, trace=trace)
+    try:
+        out = check_state.check(case["chain"], case["seq"], case.get("memory"), case.get("host_memory"), case.get("up"), case.get("down"),
+            case["duplex"], case["clip"], max_steps=100, trace=trace)
+    except UnboundLocalError: # it stops where the first step takes no time at all
+        out = dict(valid=False, error="none")
     if out["valid"]:
         out["trace"] = [[row[0], row[1], str(row[3] / check_state.Fraction(out["unit"])), row[5]] for row in trace]
         out["busy"] = {k: str(v) for k, v in out["busy"].items()}
@@ -265,7 +268,10 @@ func sameStarts(s *Simulator, seq Sequence, v verdict) error {
 // starts, on the exact period, all peaks, the busy time of each stream, and on every start. PLIMSOLL_CYCLES is the number of plans.
 func TestOracleAgrees(t *testing.T) {
 	t.Parallel()
-	total := 1500
+	total := 5000
+	if testing.Short() {
+		total = 1000
+	}
 	if n, err := strconv.Atoi(os.Getenv("PLIMSOLL_CYCLES")); err == nil {
 		total = n
 	}
@@ -278,6 +284,10 @@ func TestOracleAgrees(t *testing.T) {
 			trials[i] = randomTrial(rng)
 		}
 		for i, v := range judgeAll(t, trials) {
+			if v.Error == "none" {
+				count["no verdict"]++
+				continue
+			}
 			class, err := agree(trials[i], v)
 			if err != nil {
 				doc, _ := json.Marshal(trials[i])
@@ -287,6 +297,9 @@ func TestOracleAgrees(t *testing.T) {
 		}
 	}
 	t.Log(count)
+	if count["no verdict"]*1000 > total {
+		t.Errorf("%d of %d cases have no verdict", count["no verdict"], total)
+	}
 	for kind, share := range leastShares {
 		if count[kind]*share < total {
 			t.Errorf("%d of %d cases %q, want at least one in %d", count[kind], total, kind, share)
