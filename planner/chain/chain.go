@@ -109,3 +109,36 @@ func (l *Layer) DiscardOverhead() int64 {
 	}
 	return l.ForwardOverheadBytes
 }
+
+// Update is the costs of keeping and updating a layer's weights (design, section 8). The zero value is that of a layer whose gradient has
+// the size of its weights, without optimizer state, updated in no time on the device and not on the host.
+type Update struct {
+	GradientBytes *int64   // weight_gradient_bytes; nil: as WeightBytes; 0: the layer is frozen
+	StateBytes    int64    // what an update needs beyond weights and gradient: moments, a master copy of rounded weights
+	DeviceS       float64  // update_s, on the device
+	HostS         *float64 // host_update_s; nil: the host cannot
+	// WeightsOf is the layer whose weights these are, where two layers are tied, numbered from 1; 0: the layer's own. The sizes and times of
+	// the owner count.
+	WeightsOf int
+
+	owner string // weights_of of a file that names the layer, until the chain is read
+}
+
+// Owner returns the layer whose weights layer l reads, l itself where they are its own; 0: it has none.
+func (c *Chain) Owner(l int) int {
+	switch layer := c.Layer(l); {
+	case layer.Update.WeightsOf > 0:
+		return layer.Update.WeightsOf
+	case layer.WeightBytes > 0:
+		return l
+	}
+	return 0
+}
+
+// WeightGradient returns the bytes of the gradient of the layer's own weights; 0: the layer is frozen, or has none.
+func (l *Layer) WeightGradient() int64 {
+	if l.Update.GradientBytes != nil {
+		return *l.Update.GradientBytes
+	}
+	return l.WeightBytes
+}

@@ -2,8 +2,10 @@ package chain
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/fields"
@@ -177,4 +179,59 @@ func (c *Chain) inLayer(i int, err error) error {
 		return fmt.Errorf("layer %d (%s): %w", i+1, name, err)
 	}
 	return fmt.Errorf("layer %d: %w", i+1, err)
+}
+
+// list appends the fields that are set.
+func (u *Update) list(out fields.List) fields.List {
+	out = fields.Optional(out, "weight_gradient_bytes", u.GradientBytes)
+	out = fields.Unless(out, 0, "state_bytes", u.StateBytes)
+	out = fields.Unless(out, 0, "update_s", u.DeviceS)
+	out = fields.Optional(out, "host_update_s", u.HostS)
+	return fields.Unless(out, 0, "weights_of", u.WeightsOf)
+}
+
+// take reads the fields of a layer.
+func (u *Update) take(o *fields.Object) {
+	u.GradientBytes = o.OptionalInt("weight_gradient_bytes")
+	u.StateBytes = o.Int("state_bytes", 0)
+	u.DeviceS = o.Float("update_s", 0)
+	u.HostS = o.OptionalFloat("host_update_s")
+	raw := o.Raw("weights_of")
+	switch number, name := 0, ""; {
+	case raw == nil:
+	case json.Unmarshal(raw, &number) == nil && number != 0:
+		u.WeightsOf = number
+	case json.Unmarshal(raw, &name) == nil && name != "":
+		u.owner = name
+	default:
+		o.Refuse("weights_of", string(raw), "is not the number or the name of a layer")
+	}
+}
+
+// nameOwners replaces the names that weights_of has in the file by numbers.
+func (c *Chain) nameOwners() error {
+	for i := range c.Layers {
+		u := &c.Layers[i].Update
+		if u.owner == "" {
+			continue
+		}
+		for k := range c.Layers {
+			if c.Layers[k].Name != u.owner {
+				continue
+			}
+			if u.WeightsOf > 0 {
+				return c.inLayer(i, badOwner(strconv.Quote(u.owner), fmt.Sprintf("is the name of layers %d and %d: give the number", u.WeightsOf, k+1)))
+			}
+			u.WeightsOf = k + 1
+		}
+		if u.WeightsOf == 0 {
+			return c.inLayer(i, badOwner(strconv.Quote(u.owner), "is the name of no layer"))
+		}
+		u.owner = ""
+	}
+	return nil
+}
+
+func badOwner(value, reason string) error {
+	return &fields.Error{Field: "weights_of", Value: value, Reason: reason}
 }

@@ -1,6 +1,9 @@
 package chain
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Group linearizes: it merges consecutive layers into one. lasts holds the last layer of every group, in
 // increasing order and ending with n.
@@ -140,4 +143,57 @@ func (c *Chain) backwardOverhead(first, last int) (overhead int64) {
 		later += c.Saved(k)
 	}
 	return overhead
+}
+
+// mergeUpdate returns the update of the layer that stands for layers first..last, none of which is tied.
+func (c *Chain) mergeUpdate(first, last int) (m Update) {
+	var gradient int64
+	var host float64
+	hosted, said := true, false
+	for l := first; l <= last; l++ {
+		layer := c.Layer(l)
+		u := &layer.Update
+		gradient += layer.WeightGradient()
+		said = said || u.GradientBytes != nil
+		m.StateBytes += u.StateBytes
+		m.DeviceS += u.DeviceS
+		switch {
+		case u.HostS != nil:
+			host += *u.HostS
+		case layer.WeightGradient() > 0:
+			hosted = false
+		}
+	}
+	if said {
+		m.GradientBytes = &gradient
+	}
+	if hosted && gradient > 0 {
+		m.HostS = &host
+	}
+	return m
+}
+
+// tie is a layer and the layer whose weights it reads.
+type tie struct{ layer, owner int }
+
+// groupTies returns the ties of the layers as ties of groups, whose last layers are given. A tied layer and the layer whose weights it reads
+// must each be a group of their own. Errors: ErrGroups.
+func (c *Chain) groupTies(lasts []int) (ties []tie, err error) {
+	alone := func(l int) (group int, ok bool) {
+		group, ok = slices.BinarySearch(lasts, l)
+		return group + 1, ok && (group == 0 && l == 1 || group > 0 && lasts[group-1] == l-1)
+	}
+	for i := range c.Layers {
+		o := c.Layers[i].Update.WeightsOf
+		if o == 0 {
+			continue
+		}
+		layer, first := alone(i + 1)
+		owner, second := alone(o)
+		if !first || !second {
+			return nil, fmt.Errorf("%w %v: layers %d and %d have the same weights, and each must be a group of its own", ErrGroups, lasts, o, i+1)
+		}
+		ties = append(ties, tie{layer, owner})
+	}
+	return ties, nil
 }

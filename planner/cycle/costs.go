@@ -120,28 +120,3 @@ func (k *costs) of(op Op, bytes int64) int64 {
 	}
 	return t.discard
 }
-
-// way returns the direction of a copy.
-func way(k schedule.Kind) int {
-	switch k {
-	case schedule.Offload, schedule.WriteWeights, schedule.WriteState, schedule.OffloadGradient:
-		return chain.ToHost
-	}
-	return chain.ToDevice
-}
-
-// streamOf returns the stream on which ops of a kind run; false: they run on none.
-func streamOf(k schedule.Kind) (Stream, bool) {
-	switch k {
-	case schedule.HostUpdate:
-		return Host, true
-	case schedule.DropWeights, schedule.DropState:
-		return 0, false
-	case schedule.ForwardAll, schedule.ForwardCheckpoint, schedule.ForwardDiscard, schedule.Backward, schedule.Update:
-		return Compute, true
-	}
-	if way(k) == chain.ToHost {
-		return ToHost, true
-	}
-	return ToDevice, true
-}

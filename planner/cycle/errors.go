@@ -16,15 +16,6 @@ var (
 	ErrNoSteadyState = errors.New("the plan has no steady state: its copies fall behind by more with every step, or its ops take no time")
 )
 
-// ParseError is a token of the text form that is no op.
-type ParseError struct {
-	Index  int // position of the token, counted from 0
-	Token  string
-	Reason string
-}
-
-func (e *ParseError) Error() string { return fmt.Sprintf("op %d: %q %s", e.Index, e.Token, e.Reason) }
-
 // RuleError is an op that breaks a rule, whatever the durations and the memory.
 type RuleError struct {
 	Index  int // position in the sequence, counted from 0; its length when something is wrong at the end of the step

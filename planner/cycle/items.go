@@ -1,13 +1,6 @@
 package cycle
 
-import (
-	"fmt"
-)
-
-// ref names an op of a replay: the position in the sequence, and one length of the sequence more for each step before. none: no op.
-type ref int32
-
-const none ref = -1
+import "fmt"
 
 // status says what the device has of the weights, or the state, of a layer, beside the host.
 type status uint8

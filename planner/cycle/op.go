@@ -21,6 +21,15 @@ type Op struct {
 // Sequence is the ops of one step of the steady state, in issue order.
 type Sequence []Op
 
+// ParseError is a token of the text form that is no op.
+type ParseError struct {
+	Index  int // position of the token, counted from 0
+	Token  string
+	Reason string
+}
+
+func (e *ParseError) Error() string { return fmt.Sprintf("op %d: %q %s", e.Index, e.Token, e.Reason) }
+
 // String returns the op's token in the text form: "Fck1.2", "H3'".
 func (o Op) String() string { return string(o.append(nil)) }
 
