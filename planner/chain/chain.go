@@ -19,7 +19,7 @@ type Chain struct {
 	InputBytes int64   // a_0
 	Layers     []Layer // layers 1..n in order; the last one is the loss
 	Bandwidth  float64 // device to host link, bytes/s; 0 when unknown
-	// HostMemoryBandwidth is what updates on the host and copies share, bytes/s; 0 when unknown.
+	// HostMemoryBandwidth, bytes/s, is shared by updates on the host and copies; 0 when unknown.
 	HostMemoryBandwidth float64
 	Device              string
 	DType               string
@@ -110,8 +110,8 @@ func (l *Layer) DiscardOverhead() int64 {
 	return l.ForwardOverheadBytes
 }
 
-// Update is the costs of keeping and updating a layer's weights (design, section 8). The zero value is that of a layer whose gradient has
-// the size of its weights, without optimizer state, updated in no time on the device and not on the host.
+// Update holds the costs of updating a layer's weights (design, section 8). The zero value has no optimizer state.
+// Its gradient has the size of the weights, and its update takes no time on the device and cannot run on the host.
 type Update struct {
 	GradientBytes *int64   // weight_gradient_bytes; nil: as WeightBytes; 0: the layer is frozen
 	StateBytes    int64    // what an update needs beyond weights and gradient: moments, a master copy of rounded weights

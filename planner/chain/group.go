@@ -11,12 +11,14 @@ import (
 // An op of a merged layer stands for the same op of its members, run one after the other (a forward_checkpoint
 // for a forward_checkpoint of the first member and a forward_discard of the others). A sequence of compute ops for
 // the grouped chain that writes nothing twice can be carried out that way, in the makespan and within the peak that
-// it has on the grouped chain. Times, weights, their state and saved sets add up, output and gradient are those of the last
+// it has on the grouped chain. Times, weights and saved sets add up, output and gradient are those of the last
 // member, and the overheads make the merged op's peak that of its members' ops:
 //
 //	forward_all ℓ       o_F = max over k of o_F(k) - Σ_{m>k} ā_m
 //	forward_checkpoint  o   = max over k of o(k) + a_k - a_last, plus a_{k-1} for all but the first
 //	backward            o_B = max over k of o_B(k) + δ_{k-1} - δ_{first-1} + δ_k - δ_last - Σ_{m>k} ā_m
+//
+// Gradients of weights, optimizer state and updates add up. Layers with tied weights stay groups of their own.
 //
 // (o(k): overhead of a forward that saves nothing.) An overhead cannot be negative, and a forward_discard costs
 // what a forward_checkpoint does: there the peak of the grouped chain is an upper bound.

@@ -24,13 +24,12 @@ type player struct {
 	result         Result
 }
 
-// entry is a task in the queues.
+// entry is a task with its place in the queues. No queue has a drop, and nothing waits for one.
 type entry struct {
 	*task
 	stream Stream
 	rank   int32 // in the queue
 	before int32 // compute ops before it in the sequence
-	none   bool  // a drop, which no queue has
 }
 
 // queue is the ops of one stream, step after step.
@@ -64,6 +63,7 @@ type release struct {
 // instance is an op in a step.
 type instance struct{ step, position int }
 
+// played is an op that was started, with the bytes in use from then on.
 type played struct {
 	instance
 	at, end, used int64
@@ -92,8 +92,6 @@ func (p *player) load(l *ledger, duplex bool, limit int64) {
 			q := &p.queues[s]
 			e.stream, e.rank = s, int32(len(q.ops))
 			q.ops = append(q.ops, int32(i))
-		} else {
-			e.none = true
 		}
 		p.tasks = append(p.tasks, e)
 	}

@@ -5,7 +5,7 @@ import "math"
 // NoLimit is the memory limit of a simulation in which nothing waits for memory.
 const NoLimit = math.MaxInt64
 
-// Limits is what a plan must keep.
+// Limits holds the memory that a plan may use and the rule that its updates keep.
 type Limits struct {
 	Memory int64 // bytes of device memory; NoLimit for none
 	Host   int64 // bytes of host memory; NoLimit for none
@@ -14,7 +14,7 @@ type Limits struct {
 	UpdatesLast bool
 }
 
-// Result is what a cyclic plan costs. Times are seconds.
+// Result holds the costs of a cyclic plan. Times are seconds.
 type Result struct {
 	Period float64 // mean time of a step of the steady state
 	// WarmUp is the number of steps before the state repeats for the first time, Repeats the number of steps after which it does.

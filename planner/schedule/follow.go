@@ -62,13 +62,13 @@ func (f *Follower) Do(op Op) (Effect, error) {
 	return Effect{Seconds: s.seconds, Takes: s.takes, Leaves: s.leaves}, nil
 }
 
-// Operands is what an op waits for and holds. Ops are named by their number among those of the Follower, from 0; -1: none.
+// Operands names the transfers that an op waits for, and those that wait for it. Ops are named by their number among those of the Follower, from 0; -1: none.
 type Operands struct {
 	Waits    [2]int // transfers that must have ended before the op starts
 	Releases [2]int // offloads whose device copy stays until this op has ended, too
 }
 
-// Operands returns those of the last op.
+// Operands returns the operands of the last op.
 func (f *Follower) Operands() Operands {
 	s := &f.r.steps[len(f.r.steps)-1]
 	return Operands{
