@@ -151,6 +151,9 @@ test-sizes: ## train ResNet-50, DenseNet-121 and U-Net at usual sizes on devices
 test-judges: ## judge 1000 random pipeline plans (PLANS=) of each kind, and changed ones, beside the independent checker in ../shared (minutes)
 	PLIMSOLL_PLANS=$(or $(PLANS),1000) go test -v -count=1 -timeout 2h -run 'BothJudges|ChangedSynchronization|EmittedSynchronization|ZeroPlans' ./planner/pipeline
 
+test-cycles: ## judge and time 20000 random cyclic plans (PLANS=), valid and broken, beside the independent judge in ../shared (half a minute)
+	PLIMSOLL_CYCLES=$(or $(PLANS),20000) go test -v -count=1 -timeout 2h -run OracleAgrees ./planner/cycle
+
 race: ## run a chosen set of tests under the race detector: devices, processes, streams, and plans with shared state
 	go test -race -short -count=1 -timeout 20m $(RACED)
 	go test -race -short -count=1 -timeout 20m -run '$(RACES)' ./executor ./executor/pipeline ./executor/train

@@ -19,9 +19,11 @@ type Chain struct {
 	InputBytes int64   // a_0
 	Layers     []Layer // layers 1..n in order; the last one is the loss
 	Bandwidth  float64 // device to host link, bytes/s; 0 when unknown
-	Device     string
-	DType      string
-	Batch      int
+	// HostMemoryBandwidth, bytes/s, is shared by updates on the host and copies; 0 when unknown.
+	HostMemoryBandwidth float64
+	Device              string
+	DType               string
+	Batch               int
 	// CopiesBeside is how much slower copies are beside computation; nil: not at all.
 	CopiesBeside *CopiesBeside
 	// Branches are the layers of each branch of a model whose branches meet in one loss, nil for a chain. Layers lists the
@@ -43,7 +45,8 @@ type Layer struct {
 	GradientBytes         int64   // δ_ℓ
 	ForwardOverheadBytes  int64   // o_F
 	BackwardOverheadBytes int64   // o_B
-	WeightBytes           int64   // parameters; counted by pipeline strategies only
+	WeightBytes           int64   // parameters, as forward and backward read them; counted by pipelines and cyclic plans only
+	Update                Update  // of the weights; counted by cyclic plans only
 
 	// DiscardForwardS and DiscardOverheadBytes are the cost of a forward that saves nothing for backward
 	// (forward_checkpoint and forward_discard); nil means as ForwardS and ForwardOverheadBytes.
@@ -105,4 +108,37 @@ func (l *Layer) DiscardOverhead() int64 {
 		return *l.DiscardOverheadBytes
 	}
 	return l.ForwardOverheadBytes
+}
+
+// Update holds the costs of updating a layer's weights (design, section 8). The zero value has no optimizer state.
+// Its gradient has the size of the weights, and its update takes no time on the device and cannot run on the host.
+type Update struct {
+	GradientBytes *int64   // weight_gradient_bytes; nil: as WeightBytes; 0: the layer is frozen
+	StateBytes    int64    // what an update needs beyond weights and gradient: moments, a master copy of rounded weights
+	DeviceS       float64  // update_s, on the device
+	HostS         *float64 // host_update_s; nil: the host cannot
+	// WeightsOf is the layer whose weights these are, where two layers are tied, numbered from 1; 0: the layer's own. The sizes and times of
+	// the owner count.
+	WeightsOf int
+
+	owner string // weights_of of a file that names the layer, until the chain is read
+}
+
+// Owner returns the layer whose weights layer l reads, l itself where they are its own; 0: it has none.
+func (c *Chain) Owner(l int) int {
+	switch layer := c.Layer(l); {
+	case layer.Update.WeightsOf > 0:
+		return layer.Update.WeightsOf
+	case layer.WeightBytes > 0:
+		return l
+	}
+	return 0
+}
+
+// WeightGradient returns the bytes of the gradient of the layer's own weights; 0: the layer is frozen, or has none.
+func (l *Layer) WeightGradient() int64 {
+	if l.Update.GradientBytes != nil {
+		return *l.Update.GradientBytes
+	}
+	return l.WeightBytes
 }

@@ -2,8 +2,10 @@ package chain
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/fields"
@@ -38,6 +40,7 @@ func (c *Chain) list() fields.List {
 	out = fields.Unless(out, "", "dtype", c.DType)
 	out = fields.Unless(out, 0, "batch", c.Batch)
 	out = fields.Unless(out, 0, "bandwidth_bytes_per_s", c.Bandwidth)
+	out = fields.Unless(out, 0, "host_memory_bandwidth_bytes_per_s", c.HostMemoryBandwidth)
 	out = fields.Optional(out, "copies_beside", c.CopiesBeside)
 	out = append(out, fields.Field{Name: "input_bytes", Value: c.InputBytes})
 	if len(c.Branches) > 0 {
@@ -62,6 +65,7 @@ func (l *Layer) list() fields.List {
 		{Name: "backward_overhead_bytes", Value: l.BackwardOverheadBytes},
 		{Name: "weight_bytes", Value: l.WeightBytes},
 	}
+	out = l.Update.list(out)
 	out = fields.Optional(out, "discard_forward_s", l.DiscardForwardS)
 	out = fields.Optional(out, "discard_overhead_bytes", l.DiscardOverheadBytes)
 	out = fields.Optional(out, "backward_input_s", l.BackwardInputS)
@@ -125,7 +129,8 @@ func take(o *fields.Object) (*Chain, error) {
 		Batch:      int(o.Int("batch", 0)),
 		Branches:   takeBranches(o),
 
-		CopiesBeside: takeCopiesBeside(o),
+		CopiesBeside:        takeCopiesBeside(o),
+		HostMemoryBandwidth: o.Float("host_memory_bandwidth_bytes_per_s", 0),
 	}
 	layers := o.Array("layers")
 	if err := o.Err(); err != nil {
@@ -138,7 +143,7 @@ func take(o *fields.Object) (*Chain, error) {
 			return nil, c.inLayer(i, err)
 		}
 	}
-	return c, nil
+	return c, c.nameOwners()
 }
 
 // UnmarshalJSON reads one layer and fills in the defaults. The name is set even when another field is bad, so
@@ -158,6 +163,7 @@ func (l *Layer) UnmarshalJSON(data []byte) error {
 	l.ForwardOverheadBytes = o.Int("forward_overhead_bytes", 0)
 	l.BackwardOverheadBytes = o.Int("backward_overhead_bytes", 0)
 	l.WeightBytes = o.Int("weight_bytes", 0)
+	l.Update.take(o)
 	l.DiscardForwardS = o.OptionalFloat("discard_forward_s")
 	l.DiscardOverheadBytes = o.OptionalInt("discard_overhead_bytes")
 	l.BackwardInputS = o.OptionalFloat("backward_input_s")
@@ -173,4 +179,59 @@ func (c *Chain) inLayer(i int, err error) error {
 		return fmt.Errorf("layer %d (%s): %w", i+1, name, err)
 	}
 	return fmt.Errorf("layer %d: %w", i+1, err)
+}
+
+// list appends the fields that are set.
+func (u *Update) list(out fields.List) fields.List {
+	out = fields.Optional(out, "weight_gradient_bytes", u.GradientBytes)
+	out = fields.Unless(out, 0, "state_bytes", u.StateBytes)
+	out = fields.Unless(out, 0, "update_s", u.DeviceS)
+	out = fields.Optional(out, "host_update_s", u.HostS)
+	return fields.Unless(out, 0, "weights_of", u.WeightsOf)
+}
+
+// take reads the fields of a layer.
+func (u *Update) take(o *fields.Object) {
+	u.GradientBytes = o.OptionalInt("weight_gradient_bytes")
+	u.StateBytes = o.Int("state_bytes", 0)
+	u.DeviceS = o.Float("update_s", 0)
+	u.HostS = o.OptionalFloat("host_update_s")
+	raw := o.Raw("weights_of")
+	switch number, name := 0, ""; {
+	case raw == nil:
+	case json.Unmarshal(raw, &number) == nil && number != 0:
+		u.WeightsOf = number
+	case json.Unmarshal(raw, &name) == nil && name != "":
+		u.owner = name
+	default:
+		o.Refuse("weights_of", string(raw), "is not the number or the name of a layer")
+	}
+}
+
+// nameOwners replaces the names that weights_of has in the file by numbers.
+func (c *Chain) nameOwners() error {
+	for i := range c.Layers {
+		u := &c.Layers[i].Update
+		if u.owner == "" {
+			continue
+		}
+		for k := range c.Layers {
+			if c.Layers[k].Name != u.owner {
+				continue
+			}
+			if u.WeightsOf > 0 {
+				return c.inLayer(i, badOwner(strconv.Quote(u.owner), fmt.Sprintf("is the name of layers %d and %d: give the number", u.WeightsOf, k+1)))
+			}
+			u.WeightsOf = k + 1
+		}
+		if u.WeightsOf == 0 {
+			return c.inLayer(i, badOwner(strconv.Quote(u.owner), "is the name of no layer"))
+		}
+		u.owner = ""
+	}
+	return nil
+}
+
+func badOwner(value, reason string) error {
+	return &fields.Error{Field: "weights_of", Value: value, Reason: reason}
 }

@@ -255,6 +255,8 @@ func embeddedChains(t *testing.T, data []byte) (chains []json.RawMessage) {
 // FuzzDecode: nothing panics; what is accepted is valid and survives rewriting.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(tiny(f)))
+	f.Add([]byte(trained))
+	f.Add([]byte(`{"format":"plimsoll.chain/v1","input_bytes":0,"layers":[{"name":"a","weights_of":"a"},{"weights_of":-0,"host_update_s":1e300}]}`))
 	f.Add([]byte(`{"format":"plimsoll.chain/v1","input_bytes":1e9,"layers":[{"forward_s":3,"backward_s":1e-3,"output_bytes":2.5e3}]}`))
 	f.Add([]byte(`{"format":"plimsoll.chain/v1","input_bytes":-0,"layers":[{},{}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -1,6 +1,9 @@
 package chain
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Group linearizes: it merges consecutive layers into one. lasts holds the last layer of every group, in
 // increasing order and ending with n.
@@ -14,6 +17,8 @@ import "fmt"
 //	forward_all ℓ       o_F = max over k of o_F(k) - Σ_{m>k} ā_m
 //	forward_checkpoint  o   = max over k of o(k) + a_k - a_last, plus a_{k-1} for all but the first
 //	backward            o_B = max over k of o_B(k) + δ_{k-1} - δ_{first-1} + δ_k - δ_last - Σ_{m>k} ā_m
+//
+// Gradients of weights, optimizer state and updates add up. Layers with tied weights stay groups of their own.
 //
 // (o(k): overhead of a forward that saves nothing.) An overhead cannot be negative, and a forward_discard costs
 // what a forward_checkpoint does: there the peak of the grouped chain is an upper bound.
@@ -40,6 +45,13 @@ func Group(c *Chain, lasts []int) (*Chain, error) {
 		}
 		out.Layers[g] = c.merged(first, last)
 		first = last + 1
+	}
+	ties, err := c.groupTies(lasts)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range ties {
+		out.Layers[t.layer-1].Update.WeightsOf = t.owner
 	}
 	return &out, out.Validate()
 }
@@ -85,6 +97,7 @@ func (c *Chain) merged(first, last int) Layer {
 	m.DiscardForwardS, m.DiscardOverheadBytes = &discard, &overhead
 	m.BackwardInputS = c.sum(first, last, func(l *Layer) *float64 { return l.BackwardInputS })
 	m.BackwardWeightS = c.sum(first, last, func(l *Layer) *float64 { return l.BackwardWeightS })
+	m.Update = c.mergeUpdate(first, last)
 	m.ForwardBeside = c.beside(first, last, (*Layer).forwardBeside)
 	m.BackwardBeside = c.beside(first, last, (*Layer).backwardBeside)
 	return m
@@ -132,4 +145,57 @@ func (c *Chain) backwardOverhead(first, last int) (overhead int64) {
 		later += c.Saved(k)
 	}
 	return overhead
+}
+
+// mergeUpdate returns the update of the layer that stands for layers first..last, none of which is tied.
+func (c *Chain) mergeUpdate(first, last int) (m Update) {
+	var gradient int64
+	var host float64
+	hosted, said := true, false
+	for l := first; l <= last; l++ {
+		layer := c.Layer(l)
+		u := &layer.Update
+		gradient += layer.WeightGradient()
+		said = said || u.GradientBytes != nil
+		m.StateBytes += u.StateBytes
+		m.DeviceS += u.DeviceS
+		switch {
+		case u.HostS != nil:
+			host += *u.HostS
+		case layer.WeightGradient() > 0:
+			hosted = false
+		}
+	}
+	if said {
+		m.GradientBytes = &gradient
+	}
+	if hosted && gradient > 0 {
+		m.HostS = &host
+	}
+	return m
+}
+
+// tie is a layer and the layer whose weights it reads.
+type tie struct{ layer, owner int }
+
+// groupTies returns the ties of the layers as ties of groups, whose last layers are given. A tied layer and the layer whose weights it reads
+// must each be a group of their own. Errors: ErrGroups.
+func (c *Chain) groupTies(lasts []int) (ties []tie, err error) {
+	alone := func(l int) (group int, ok bool) {
+		group, ok = slices.BinarySearch(lasts, l)
+		return group + 1, ok && (group == 0 && l == 1 || group > 0 && lasts[group-1] == l-1)
+	}
+	for i := range c.Layers {
+		o := c.Layers[i].Update.WeightsOf
+		if o == 0 {
+			continue
+		}
+		layer, first := alone(i + 1)
+		owner, second := alone(o)
+		if !first || !second {
+			return nil, fmt.Errorf("%w %v: layers %d and %d have the same weights, and each must be a group of its own", ErrGroups, lasts, o, i+1)
+		}
+		ties = append(ties, tie{layer, owner})
+	}
+	return ties, nil
 }

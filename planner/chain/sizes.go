@@ -66,8 +66,8 @@ func (c *Chain) checkOthers() error {
 		}
 		known[x.Batch] = true
 		for l := range c.Layers {
-			if got, want := x.Layers[l].WeightBytes, c.Layers[l].WeightBytes; got != want {
-				return x.inLayer(l, fail("weight_bytes", got, fmt.Sprintf("is not the chain's, %d", want)))
+			if field, got, want := differentWeights(&x.Layers[l], &c.Layers[l]); field != "" {
+				return x.inLayer(l, fail(field, got, fmt.Sprintf("is not the chain's, %d", want)))
 			}
 		}
 		if err := x.validate(); err != nil {
@@ -75,4 +75,19 @@ func (c *Chain) checkOthers() error {
 		}
 	}
 	return nil
+}
+
+// differentWeights returns the first field, of the sizes of weights, gradient and state, in which two layers differ; "" where they agree.
+func differentWeights(a, b *Layer) (field string, got, want int64) {
+	switch {
+	case a.WeightBytes != b.WeightBytes:
+		return "weight_bytes", a.WeightBytes, b.WeightBytes
+	case a.WeightGradient() != b.WeightGradient():
+		return "weight_gradient_bytes", a.WeightGradient(), b.WeightGradient()
+	case a.Update.StateBytes != b.Update.StateBytes:
+		return "state_bytes", a.Update.StateBytes, b.Update.StateBytes
+	case a.Update.WeightsOf != b.Update.WeightsOf:
+		return "weights_of", int64(a.Update.WeightsOf), int64(b.Update.WeightsOf)
+	}
+	return "", 0, 0
 }

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -29,10 +30,8 @@ func (c *Chain) validate() error {
 	}
 	var sum totals
 	sum.bytes("input_bytes", c.InputBytes)
-	sum.number("bandwidth_bytes_per_s", c.Bandwidth)
-	if sum.err == nil && c.Bandwidth > 0 && c.Bandwidth < SlowestLink {
-		sum.fail("bandwidth_bytes_per_s", strconv.FormatFloat(c.Bandwidth, 'g', -1, 64), "is next to nothing: times would be too long for numbers")
-	}
+	sum.bandwidth("bandwidth_bytes_per_s", c.Bandwidth)
+	sum.bandwidth("host_memory_bandwidth_bytes_per_s", c.HostMemoryBandwidth)
 	sum.number("batch", float64(c.Batch))
 	if c.CopiesBeside != nil {
 		sum.beside("copies_beside", c.CopiesBeside[:])
@@ -45,7 +44,7 @@ func (c *Chain) validate() error {
 			return c.inLayer(i, sum.err)
 		}
 	}
-	if err := c.checkBranches(); err != nil {
+	if err := cmp.Or(c.checkOwners(), c.checkBranches()); err != nil {
 		return err
 	}
 	return c.checkOthers()
@@ -67,6 +66,7 @@ func (t *totals) layer(l *Layer) {
 	t.bytes("forward_overhead_bytes", l.ForwardOverheadBytes)
 	t.bytes("backward_overhead_bytes", l.BackwardOverheadBytes)
 	t.bytes("weight_bytes", l.WeightBytes)
+	t.update(l)
 	t.optionalTime("discard_forward_s", l.DiscardForwardS)
 	t.optionalTime("backward_input_s", l.BackwardInputS)
 	t.optionalTime("backward_weight_s", l.BackwardWeightS)
@@ -94,6 +94,13 @@ func (t *totals) time(field string, x float64) {
 	}
 }
 
+func (t *totals) bandwidth(field string, x float64) {
+	t.number(field, x)
+	if t.err == nil && x > 0 && x < SlowestLink {
+		t.fail(field, formatFloat(x), "is next to nothing: times would be too long for numbers")
+	}
+}
+
 func (t *totals) number(field string, x float64) {
 	if t.err == nil && !(x >= 0 && x <= math.MaxFloat64) {
 		t.fail(field, formatFloat(x), "is negative or not finite")
@@ -117,3 +124,53 @@ func (t *totals) fail(field, value, reason string) {
 }
 
 func formatFloat(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+
+// update checks the fields of one layer.
+func (t *totals) update(l *Layer) {
+	u := &l.Update
+	if u.GradientBytes != nil {
+		t.bytes("weight_gradient_bytes", *u.GradientBytes)
+	}
+	t.bytes("state_bytes", u.StateBytes)
+	t.time("update_s", u.DeviceS)
+	t.optionalTime("host_update_s", u.HostS)
+	gradient := l.WeightGradient()
+	switch {
+	case t.err != nil || u.WeightsOf != 0:
+	case l.WeightBytes == 0 && gradient > 0:
+		t.fail("weight_gradient_bytes", strconv.FormatInt(gradient, 10), "belongs to a layer with weight_bytes above 0")
+	case gradient == 0 && u.StateBytes > 0:
+		t.fail("state_bytes", strconv.FormatInt(u.StateBytes, 10), "belongs to a layer that is updated: weight_bytes and weight_gradient_bytes above 0")
+	}
+}
+
+// checkOwners refuses tied layers that do not agree with the layer whose weights they read.
+func (c *Chain) checkOwners() error {
+	for i := range c.Layers {
+		if reason := c.badTie(i + 1); reason != "" {
+			return c.inLayer(i, badOwner(strconv.Itoa(c.Layers[i].Update.WeightsOf), reason))
+		}
+	}
+	return nil
+}
+
+// badTie returns the rule that weights_of of layer l breaks, or "".
+func (c *Chain) badTie(l int) (reason string) {
+	tied, o := c.Layer(l), c.Layer(l).Update.WeightsOf
+	if o == 0 {
+		return ""
+	}
+	if o < 1 || o > c.Len() || o == l {
+		return fmt.Sprintf("is not the number of another layer, of 1 to %d", c.Len())
+	}
+	owner, u := c.Layer(o), &tied.Update
+	switch {
+	case owner.Update.WeightsOf != 0 || owner.WeightBytes == 0:
+		return "is a layer without weights of its own"
+	case tied.WeightBytes != 0 && tied.WeightBytes != owner.WeightBytes:
+		return fmt.Sprintf("is a layer with weight_bytes %d, and this one has %d: leave them out here", owner.WeightBytes, tied.WeightBytes)
+	case u.GradientBytes != nil && *u.GradientBytes != owner.WeightGradient(), u.StateBytes != 0 && u.StateBytes != owner.Update.StateBytes:
+		return "is a layer with another weight_gradient_bytes or state_bytes: leave them out here"
+	}
+	return ""
+}

@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	// ErrUnknownOp: an op has a name that is none of the six.
+	// ErrUnknownOp: an op has a name that is none of the kinds.
 	ErrUnknownOp = errors.New("unknown op")
 	// ErrNoLink: a sequence with offloads or prefetches is simulated without a bandwidth.
 	ErrNoLink = errors.New("the sequence has transfers: a link with a bandwidth above 0 is needed")

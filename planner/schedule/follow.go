@@ -1,6 +1,10 @@
 package schedule
 
-import "plimsoll/planner/chain"
+import (
+	"slices"
+
+	"plimsoll/planner/chain"
+)
 
 // Follower replays ops one by one, by the rules of Verify, and says what is in memory between them: for whoever judges parts of
 // a training step, or asks what is stored where.
@@ -56,6 +60,30 @@ func (f *Follower) Do(op Op) (Effect, error) {
 		return Effect{Moves: s.bytes}, nil
 	}
 	return Effect{Seconds: s.seconds, Takes: s.takes, Leaves: s.leaves}, nil
+}
+
+// Operands names the transfers that an op waits for, and those that wait for it. Ops are named by their number among those of the Follower, from 0; -1: none.
+type Operands struct {
+	Waits    [2]int // transfers that must have ended before the op starts
+	Releases [2]int // offloads whose device copy stays until this op has ended, too
+}
+
+// Operands returns the operands of the last op.
+func (f *Follower) Operands() Operands {
+	s := &f.r.steps[len(f.r.steps)-1]
+	return Operands{
+		Waits:    [2]int{int(s.waits[0]), int(s.waits[1])},
+		Releases: [2]int{int(s.releases[0]), int(s.releases[1])},
+	}
+}
+
+// Leave ends the time in which offloaded activations may be read, as the next compute op does: for who follows several microbatches, where
+// that op may be another one's.
+func (f *Follower) Leave() { f.r.leave() }
+
+// Left returns the first activation that the device holds; -1: none.
+func (f *Follower) Left() int {
+	return slices.IndexFunc(f.r.slots, func(s slot) bool { return s.device != Nothing })
 }
 
 // Turn passes the loss, or all stages behind: a plain output of the last layer goes, and its gradient comes. It returns the bytes of

@@ -28,6 +28,29 @@ const (
 	Offload
 	// Prefetch (P) copies the input of ℓ back from host memory.
 	Prefetch
+
+	// The kinds from here on move and update weights, gradients and optimizer state. They belong to cyclic plans (package cycle) alone.
+
+	// FetchWeights (Pw) copies the weights of ℓ from host memory.
+	FetchWeights
+	// WriteWeights (Ow) copies the weights of ℓ to host memory; the device's stay.
+	WriteWeights
+	// DropWeights (Dw) frees the device's weights of ℓ.
+	DropWeights
+	// FetchState (Ps) copies the optimizer state of ℓ from host memory.
+	FetchState
+	// WriteState (Os) copies the optimizer state of ℓ to host memory; the device's stays.
+	WriteState
+	// DropState (Ds) frees the device's optimizer state of ℓ.
+	DropState
+	// OffloadGradient (Og) copies the gradient of the weights of ℓ to host memory and frees it on the device.
+	OffloadGradient
+	// FetchGradient (Pg) copies the gradient of the weights of ℓ back from host memory.
+	FetchGradient
+	// Update (U) updates the weights and the state of ℓ on the device and frees the gradient.
+	Update
+	// HostUpdate (H) updates the weights and the state of ℓ on the host; the gradient is gone.
+	HostUpdate
 )
 
 // spelling holds the two names of every kind: in files, and in the text form.
@@ -38,6 +61,16 @@ var spelling = [...]struct{ name, token string }{
 	Backward:          {"backward", "B"},
 	Offload:           {"offload", "O"},
 	Prefetch:          {"prefetch", "P"},
+	FetchWeights:      {"fetch_weights", "Pw"},
+	WriteWeights:      {"write_weights", "Ow"},
+	DropWeights:       {"drop_weights", "Dw"},
+	FetchState:        {"fetch_state", "Ps"},
+	WriteState:        {"write_state", "Os"},
+	DropState:         {"drop_state", "Ds"},
+	OffloadGradient:   {"offload_gradient", "Og"},
+	FetchGradient:     {"fetch_gradient", "Pg"},
+	Update:            {"update", "U"},
+	HostUpdate:        {"host_update", "H"},
 }
 
 // Op is one op of a sequence, applied to layer Layer (1..n).
@@ -61,8 +94,29 @@ func (o Op) Seconds(c *chain.Chain) float64 {
 // Sequence is the ops of one training step on one device, in issue order.
 type Sequence []Op
 
-// Transfer reports whether the op uses the link rather than the compute stream.
+// Transfer reports whether the op moves an activation over the link.
 func (k Kind) Transfer() bool { return k == Offload || k == Prefetch }
+
+// OfState reports whether the op moves, frees or updates weights, gradients or optimizer state.
+func (k Kind) OfState() bool { return k > Prefetch }
+
+// Token returns the letters of the kind in the text form: "Fck".
+func (k Kind) Token() string {
+	if int(k) < len(spelling) {
+		return spelling[k].token
+	}
+	return k.String()
+}
+
+// KindOf is the inverse of Token; false: no kind has these letters.
+func KindOf(token string) (Kind, bool) {
+	for k, s := range spelling {
+		if s.token == token {
+			return Kind(k), true
+		}
+	}
+	return 0, false
+}
 
 // String returns the name of the kind in plan files: "forward_all".
 func (k Kind) String() string {
@@ -115,14 +169,17 @@ func TakeOp(obj *fields.Object) (Op, error) {
 	if err != nil {
 		return Op{}, err
 	}
-	if layer < 1 || layer > maxLayer {
+	switch {
+	case kind.OfState():
+		return Op{}, &fields.Error{Field: "op", Value: name, Reason: "belongs to a cyclic plan, with weights and optimizer state"}
+	case layer < 1 || layer > MaxLayer:
 		return Op{}, &fields.Error{Field: "layer", Value: fmt.Sprint(layer), Reason: "is not the number of a layer"}
 	}
 	return Op{kind, int(layer)}, nil
 }
 
-// maxLayer keeps layer numbers within every int.
-const maxLayer = 1<<31 - 1
+// MaxLayer keeps layer numbers within every int.
+const MaxLayer = 1<<31 - 1
 
 // UnmarshalJSON reads an array of ops; an error names the position of the op, counted from 0.
 func (s *Sequence) UnmarshalJSON(data []byte) error {

@@ -18,12 +18,7 @@ func (s Sequence) String() string {
 }
 
 func (o Op) append(b []byte) []byte {
-	if int(o.Kind) < len(spelling) {
-		b = append(b, spelling[o.Kind].token...)
-	} else {
-		b = append(b, o.Kind.String()...)
-	}
-	return strconv.AppendInt(b, int64(o.Layer), 10)
+	return strconv.AppendInt(append(b, o.Kind.Token()...), int64(o.Layer), 10)
 }
 
 // Parse reads the text form; tokens are separated by white space. Errors: *ParseError.
@@ -48,13 +43,11 @@ func parseOp(token string) (op Op, reason string) {
 	switch {
 	case digits == "":
 		return Op{}, "has no layer"
-	case err != nil || layer < 1 || layer > maxLayer:
+	case err != nil || layer < 1 || layer > MaxLayer:
 		return Op{}, "has a layer that is not a number from 1"
 	}
-	for k, s := range spelling {
-		if s.token == letters {
-			return Op{Kind(k), int(layer)}, ""
-		}
+	if k, ok := KindOf(letters); ok && !k.OfState() {
+		return Op{k, int(layer)}, ""
 	}
 	return Op{}, "is none of Fall, Fck, F, B, O, P with a layer"
 }

@@ -1,0 +1,67 @@
+package cycle
+
+import (
+	"math"
+	"math/big"
+	"strconv"
+)
+
+// mostTicks bounds the sum of all durations of a chain, in ticks: thousands of steps of thousands of ops are then a number.
+const mostTicks = 1 << 46
+
+// clock counts time in ticks. A time of a chain is the decimal number that its file has, and a copy takes the exact quotient of bytes and
+// bandwidth. Where all are multiples of a tick such that their sum is at most mostTicks, the tick is that; otherwise it is the shortest
+// power of two of a second with this property, and durations are rounded to it.
+type clock struct {
+	perSecond *big.Rat
+	rate      float64 // perSecond, rounded
+}
+
+// newClock makes the clock of some durations, in seconds.
+func newClock(durations []*big.Rat) clock {
+	total := 0.0
+	common := big.NewInt(1)
+	for _, d := range durations {
+		if d == nil {
+			continue
+		}
+		x, _ := d.Float64()
+		total += x
+		if common.BitLen() < 64 {
+			gcd := new(big.Int).GCD(nil, nil, common, d.Denom())
+			common.Mul(common, gcd.Quo(d.Denom(), gcd))
+		}
+	}
+	exact, _ := new(big.Float).SetInt(common).Float64()
+	rate := new(big.Rat).SetInt(common)
+	if exact*total > mostTicks {
+		_, exponent := math.Frexp(total) // total < 2^exponent
+		rate.SetFloat64(math.Ldexp(mostTicks, -exponent))
+	}
+	f, _ := rate.Float64()
+	return clock{rate, f}
+}
+
+// ticks rounds a duration, in seconds, to ticks.
+func (k clock) ticks(d *big.Rat) int64 {
+	t := new(big.Rat).Mul(d, k.perSecond)
+	if t.IsInt() {
+		return t.Num().Int64()
+	}
+	t.Add(t, big.NewRat(1, 2))
+	return new(big.Int).Quo(t.Num(), t.Denom()).Int64()
+}
+
+// seconds is the inverse of ticks.
+func (k clock) seconds(ticks int64) float64 { return float64(ticks) / k.rate }
+
+// exact returns the seconds of a part of so many ticks.
+func (k clock) exact(ticks int64, parts int) *big.Rat {
+	return new(big.Rat).Quo(big.NewRat(ticks, int64(parts)), k.perSecond)
+}
+
+// decimal returns the shortest decimal number that reads as x.
+func decimal(x float64) *big.Rat {
+	d, _ := new(big.Rat).SetString(strconv.FormatFloat(x, 'g', -1, 64))
+	return d
+}

@@ -1,0 +1,95 @@
+// Package cycle judges and simulates cyclic plans: sequences of one device that also say when weights, gradients and optimizer state are on
+// the device. It stands below all strategies, decides nothing, and knows no device, tensor or clock. The rules are those of the design.
+//
+// Section 4 holds for activations, by microbatch; package schedule replays them. Section 8 adds:
+//
+//   - A sequence is one step of the steady state. Residency, and where the newest copy is, are the same at its end as at its start; both
+//     follow from the first op of each item.
+//   - F and B need current weights. A layer is updated once between its last B of a step and its next F, by U on the device or by H on the
+//     host, and needs its whole gradient for that. After H the device's weights and state are stale and can only be dropped.
+//   - The first B of a step takes the gradient's memory, later ones add to it on the device, in the order of microbatches. Og moves it to the
+//     host, Pg back. Og, Pg, U and H carry a prime exactly where the gradient is that of the step before.
+//   - A layer with a gradient of 0 bytes is frozen. Tied layers have a gradient each, which Og and Pg move by its layer's number; the other
+//     ops name the owner of the weights, and its update needs and frees all of their gradients.
+//   - With Limits.UpdatesLast no update of a step starts before its last B has ended.
+//
+// Time: compute ops (F, B, U) run one at a time, copies in their order on each direction of the link, or all on one link, host updates on a
+// stream of their own. An op starts when its stream is free, what it reads has arrived, and its memory fits; an op that does not compute also
+// waits for every compute op before it. Besides, U waits for Ow and Os, H for Pw and Ps, of what it writes; Pw and Ps wait for the copies and
+// updates that wrote the host's data and for the drop before. A drop (Dw, Ds) takes no time: its bytes are free when the compute op before
+// it and the item's copies have ended. At one instant ops end, then memory is freed, then ops start, the first in the sequence first.
+//
+// Steps run on until their state repeats: what runs, how long it still takes, and the bytes in use. The period is the mean over the steps of
+// one repetition. Times are whole ticks, so that states are equal or not (see clock). What ops, copies and host updates take from each other
+// when they run side by side (chain.Beside, chain.CopiesBeside, the host's memory bandwidth) is left out.
+package cycle
+
+import (
+	"fmt"
+	"math"
+
+	"plimsoll/planner/chain"
+)
+
+// Simulate judges and plays a sequence. Errors: those of NewSimulator and of Simulator.Run.
+func Simulate(c *chain.Chain, seq Sequence, link Link, limits Limits) (*Result, error) {
+	s, err := NewSimulator(c, link)
+	if err != nil {
+		return nil, err
+	}
+	return s.Run(seq, limits)
+}
+
+// Simulator simulates sequences of one chain, which must not change meanwhile, over one link.
+type Simulator struct {
+	costs  *costs
+	link   Link
+	ledger ledger
+	player player
+}
+
+// NewSimulator prepares the times of a chain. Errors: those of chain.Validate, ErrBranches, ErrBandwidth.
+func NewSimulator(c *chain.Chain, link Link) (*Simulator, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if len(c.Branches) > 0 {
+		return nil, ErrBranches
+	}
+	for _, x := range [...]float64{link.ToDevice, link.ToHost} {
+		if x != 0 && !(x >= chain.SlowestLink && x <= math.MaxFloat64) {
+			return nil, fmt.Errorf("%w %g: it is not at least %g bytes/s; 0 stands for no link", ErrBandwidth, x, chain.SlowestLink)
+		}
+	}
+	k := newCosts(c, link)
+	return &Simulator{costs: k, link: link, ledger: newLedger(c, k)}, nil
+}
+
+// Verify replays a sequence against the rules that hold whatever the durations and the memory. Errors: *RuleError.
+func (s *Simulator) Verify(seq Sequence, limits Limits) error {
+	return s.ledger.judge(seq, limits.UpdatesLast)
+}
+
+// Run judges and plays a sequence. The result is valid until the next call. Errors: *RuleError, *LinkError, *MemoryError, *HostMemoryError,
+// ErrNoSteadyState.
+func (s *Simulator) Run(seq Sequence, limits Limits) (*Result, error) {
+	l := &s.ledger
+	if err := l.judge(seq, limits.UpdatesLast); err != nil {
+		return nil, err
+	}
+	if err := l.checkLink(); err != nil {
+		return nil, err
+	}
+	p := &s.player
+	p.load(l, s.link.Duplex, limits.Memory)
+	if err := p.play(); err != nil {
+		return nil, err
+	}
+	r := p.finish(s.costs.clock)
+	r.HostPeak = l.homes + p.hostPeak
+	if r.HostPeak > limits.Host {
+		return nil, &HostMemoryError{r.HostPeak, limits.Host}
+	}
+	r.InOrderPeak = l.inOrderPeak()
+	return r, nil
+}

@@ -1,0 +1,134 @@
+package cycle
+
+// player plays steps of a judged sequence until the state repeats.
+type player struct {
+	ledger *ledger
+	duplex bool
+	limit  int64
+
+	tasks  []entry
+	waits  []dependency
+	frees  []release
+	freers [][]int32 // by position: the releases that its end may complete
+	queues [streams]queue
+
+	now            int64
+	used, hostUsed int64
+	resident       int64
+	hostPeak       int64
+	peak           int64
+	peakAt         instance
+	begun          int // the step whose first compute op has started last
+	states         []snapshot
+	starts         []played
+	result         Result
+}
+
+// entry is a task with its place in the queues. No queue has a drop, and nothing waits for one.
+type entry struct {
+	*task
+	stream Stream
+	rank   int32 // in the queue
+	before int32 // compute ops before it in the sequence
+}
+
+// queue is the ops of one stream, step after step.
+type queue struct {
+	ops            []int32 // positions, of one step
+	step, rank     int     // of the next op to start
+	started, ended int     // in all steps
+	running        int64   // when the op that runs ends; idle: none runs
+}
+
+const idle = -1
+
+// next returns the position of the next op to start.
+func (q *queue) next() int { return int(q.ops[q.rank]) }
+
+// dependency is an op of this step, or of the one before, that must have ended.
+type dependency struct {
+	stream Stream
+	before bool // of the step before
+	rank   int32
+}
+
+// release is bytes that are free when all of its waits have ended.
+type release struct {
+	bytes int64
+	waits [3]dependency
+	count int
+	step  int // the next step whose bytes are freed
+}
+
+// instance is an op in a step.
+type instance struct{ step, position int }
+
+// played is an op that was started, with the bytes in use from then on.
+type played struct {
+	instance
+	at, end, used int64
+}
+
+// snapshot is everything that the rest of a run depends on, when the first compute op of a step has started.
+type snapshot struct {
+	key  [2 + 2*streams]int64
+	step int
+	now  int64
+}
+
+// load prepares the ops of a judged sequence.
+func (p *player) load(l *ledger, duplex bool, limit int64) {
+	p.ledger, p.duplex, p.limit = l, duplex, limit
+	for s := range p.queues {
+		p.queues[s] = queue{ops: p.queues[s].ops[:0], running: idle}
+	}
+	p.tasks = p.tasks[:0]
+	for i := range l.tasks {
+		e := entry{task: &l.tasks[i], before: int32(len(p.queues[Compute].ops))}
+		if s, runs := streamOf(l.seq[i].Kind); runs {
+			if !duplex && s == ToHost {
+				s = ToDevice
+			}
+			q := &p.queues[s]
+			e.stream, e.rank = s, int32(len(q.ops))
+			q.ops = append(q.ops, int32(i))
+		}
+		p.tasks = append(p.tasks, e)
+	}
+	p.waits = p.waits[:0]
+	for _, r := range l.waits {
+		p.waits = append(p.waits, p.resolve(r))
+	}
+	p.loadFrees()
+	p.starts, p.states = p.starts[:0], p.states[:0]
+	p.now, p.begun, p.hostPeak = 0, -1, 0
+	p.used, p.hostUsed = l.residentBytes()
+	p.resident = p.used
+	p.peak, p.peakAt, p.hostPeak = p.used, instance{-1, -1}, p.hostUsed
+}
+
+// resolve turns an op of the two steps of a replay into a wait of the second.
+func (p *player) resolve(r ref) dependency {
+	n := len(p.tasks)
+	e := &p.tasks[int(r)%n]
+	return dependency{e.stream, int(r) < n, e.rank}
+}
+
+// loadFrees lists, by op, what its end may free.
+func (p *player) loadFrees() {
+	p.frees = p.frees[:0]
+	p.freers = append(p.freers[:0], make([][]int32, len(p.tasks))...)
+	for i, f := range p.ledger.frees {
+		r := release{bytes: f.bytes}
+		for _, hold := range f.holds {
+			if hold == none {
+				continue
+			}
+			r.waits[r.count] = p.resolve(hold)
+			r.count++
+			at := int(hold) % len(p.tasks)
+			p.freers[at] = append(p.freers[at], int32(i))
+		}
+		p.frees = append(p.frees, r)
+	}
+}
