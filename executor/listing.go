@@ -55,7 +55,7 @@ func (l *lister) partRows(s *script, last bool) (rows []commands.Row) {
 	if begin := s.list[s.head:s.part[0]]; len(begin) > 0 {
 		rows = append(rows, commands.Constant("begin", l.list(begin)))
 	}
-	for m, p := range l.step.layout.order {
+	for m, p := range l.step.layout.Order {
 		rows = append(rows, commands.Constant(l.step.layout.seq[p].String(), l.list(s.list[s.part[m]:s.part[m+1]])))
 	}
 	return append(rows, commands.Constant(end, l.list(s.list[s.part[len(s.part)-1]:])))

@@ -85,10 +85,12 @@ func indices(of []int32) (all []int) {
 	return all
 }
 
-// list lists commands. Of a task's begin, which nothing is issued for, it lists nothing.
+// list lists commands, without those by which drivers say where they are.
 func (l *lister) list(list []*command) (all []commands.Command) {
 	for _, c := range list {
-		if c.verb != doBegin && c.verb != doStart {
+		switch c.verb {
+		case doBegin, doStart, doAudit:
+		default:
 			all = append(all, l.command(c))
 		}
 	}
@@ -103,7 +105,7 @@ func (l *lister) command(c *command) commands.Command {
 		return out
 	case doWork:
 		out.What = hostTasks[c.work]
-		if c.work == stampStart || c.work == stampEnd {
+		if c.work >= stampStart {
 			out.Verb = commands.Note
 		}
 		return out
@@ -143,7 +145,10 @@ var listed = [...]commands.Verb{
 }
 
 // hostTasks name what the host does.
-var hostTasks = [...]string{fillBatch: "fill a batch", awaitResult: "await the result", awaitNorm: "await the norm", stampStart: "note the start", stampEnd: "note the end"}
+var hostTasks = [...]string{
+	fillBatch: "fill a batch", awaitResult: "await the result", awaitNorm: "await the norm", stampStart: "the start", stampEnd: "the end",
+	stampOp: "the start of an op", stampOpEnd: "the end of an op",
+}
 
 func (l *lister) turn(turn chan struct{}) string {
 	if l.turns[turn] == "" {
